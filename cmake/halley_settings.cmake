@@ -1,0 +1,33 @@
+# Compiler settings for every target of the project.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+endif()
+
+add_library(halley_settings INTERFACE)
+target_compile_options(halley_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra
+                       -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Wnon-virtual-dtor
+                       -Werror>)
+# Results must not depend on whether the compiler fuses a multiply and an add: kernels that want
+# fused operations say so through Highway.
+target_compile_options(halley_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)
+target_include_directories(halley_settings INTERFACE "${CMAKE_SOURCE_DIR}/src")
+find_package(Threads REQUIRED)
+target_link_libraries(halley_settings INTERFACE Threads::Threads)
+
+if(HALLEY_SANITIZE)
+  set(sanitize_options -fsanitize=${HALLEY_SANITIZE} -fno-sanitize-recover=all
+      -fno-omit-frame-pointer)
+  add_compile_options(${sanitize_options})
+  add_link_options(${sanitize_options})
+endif()
+if(HALLEY_BUILD_FUZZERS)
+  if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    message(FATAL_ERROR "HALLEY_BUILD_FUZZERS needs clang++, the compiler is "
+                        "${CMAKE_CXX_COMPILER_ID}. Use the preset 'fuzz'.")
+  endif()
+  add_compile_options(-fsanitize=fuzzer-no-link)
+endif()

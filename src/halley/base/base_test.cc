@@ -1,0 +1,87 @@
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "halley/base/check.h"
+#include "halley/base/checked_math.h"
+#include "halley/base/env.h"
+#include "halley/base/error.h"
+#include "halley/base/file.h"
+#include "halley/base/str.h"
+
+namespace halley {
+namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+std::filesystem::path temporary_path(const std::string& name) {
+  return std::filesystem::path(testing::TempDir()) / name;
+}
+
+TEST(Str, JoinsValuesAndSequences) {
+  EXPECT_EQ(str("a", 1, ": ", std::vector<int64_t>{2, 3}), "a1: [2, 3]");
+}
+
+TEST(Str, QuotedEscapesControlCharactersAndInvalidUtf8) {
+  EXPECT_EQ(quoted("a\"b\n\x01\xff\xc3\xa9"), "\"a\\\"b\\n\\x01\\xff\xc3\xa9\"");
+  EXPECT_EQ(quoted("\xed\xa0\x80"), "\"\\xed\\xa0\\x80\"") << "a surrogate is not a character";
+}
+
+TEST(Str, QuotedCutsLongText) { EXPECT_EQ(quoted("abcdef", 3), "\"abc\"..."); }
+
+TEST(Str, FormatBytesUsesPowersOfAThousand) {
+  EXPECT_EQ(format_bytes(812), "812 B");
+  EXPECT_EQ(format_bytes(42225088), "42.2 MB");
+}
+
+TEST(CheckedMath, RefusesOverflow) {
+  EXPECT_EQ(checked_mul<int64_t>(3, 4), 12);
+  EXPECT_FALSE(checked_mul<int64_t>(int64_t{1} << 62, 4));
+  EXPECT_FALSE(checked_add<size_t>(SIZE_MAX, 1));
+  EXPECT_EQ(ceil_div(7, 2), 4);
+  EXPECT_EQ(round_up(8, 4), 8);
+}
+
+TEST(CheckDeathTest, PrintsExpressionAndValues) {
+  const int a = 1;
+  const int b = 2;
+  EXPECT_DEATH(HALLEY_CHECK(a == b, a, b), "a == b is false; values: 1, 2");
+}
+
+TEST(Env, CountsUsableCores) { EXPECT_GE(num_usable_cores(), 1); }
+
+TEST(MappedFile, MapsTheBytes) {
+  const auto path = temporary_path("mapped_file_test");
+  std::ofstream(path) << "hello";
+  const MappedFile file = MappedFile::open(path);
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()),
+            "hello");
+}
+
+TEST(MappedFile, EmptyFileGivesEmptySpan) {
+  const auto path = temporary_path("mapped_file_empty");
+  std::ofstream(path).flush();
+  EXPECT_TRUE(MappedFile::open(path).bytes().empty());
+}
+
+TEST(MappedFile, NamesTheMissingFile) {
+  EXPECT_THAT([] { MappedFile::open("/nonexistent/x"); },
+              ThrowsMessage<InputError>(HasSubstr("/nonexistent/x: cannot open")));
+}
+
+TEST(ReadTextFile, RefusesDirectoriesAndTooLargeFiles) {
+  EXPECT_THAT([] { read_text_file(testing::TempDir(), 10); },
+              ThrowsMessage<InputError>(HasSubstr("expected a regular file, got a directory")));
+  const auto path = temporary_path("read_text_file_test");
+  std::ofstream(path) << "hello";
+  EXPECT_EQ(read_text_file(path, 5), "hello");
+  EXPECT_THAT([&] { read_text_file(path, 4); },
+              ThrowsMessage<InputError>(HasSubstr("expected at most 4 bytes, got 5")));
+}
+
+}  // namespace
+}  // namespace halley

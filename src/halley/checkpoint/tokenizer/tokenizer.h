@@ -1,0 +1,65 @@
+// Text to token ids and back, as the model's own tokenizer files say: `tokenizer.json` (BPE) or
+// `tokenizer.model` (SentencePiece).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace halley {
+
+/// Immutable after loading; safe to use from any thread.
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+
+  /// Ids of `text`, which must be valid UTF-8 (throws InputError otherwise). With
+  /// `add_special_tokens` what the post-processor adds (a BOS, mostly) is there too. Added tokens
+  /// written out in the text ("<|eot_id|>") become their ids in both cases.
+  virtual std::vector<int32_t> encode(std::string_view text, bool add_special_tokens) const = 0;
+
+  /// Text of `ids`; with `skip_special_tokens` special tokens are left out. Ids outside the
+  /// vocabulary throw InputError. Bytes that are no valid UTF-8 become U+FFFD, as in Hugging Face.
+  virtual std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const = 0;
+
+  /// One more than the largest id.
+  virtual int32_t num_ids() const = 0;
+  virtual std::optional<int32_t> id_of(std::string_view token) const = 0;
+  /// The token as it stands in the vocabulary (not decoded). Empty for a hole.
+  virtual std::string token_of(int32_t id) const = 0;
+  virtual bool is_special(int32_t id) const = 0;
+};
+
+/// Loads `tokenizer.json` from a model's directory, or `tokenizer.model` where there is no
+/// tokenizer.json. Throws InputError where neither exists or one is malformed, UnsupportedError for
+/// a kind that we do not do (Unigram or WordPiece in tokenizer.json), by name.
+std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& model_dir);
+
+/// From the text of a tokenizer.json.
+std::unique_ptr<Tokenizer> parse_tokenizer_json(std::string_view text, const std::string& where);
+
+/// Turns a sequence's ids into text piece by piece. The pieces joined equal decode() of all ids; no
+/// piece ends inside a character: bytes of an unfinished one wait for the next id.
+class IncrementalDetokenizer {
+ public:
+  IncrementalDetokenizer(const Tokenizer& tokenizer, bool skip_special_tokens);
+
+  /// Text that is final once `id` is added; may be empty. Amortised constant time an id.
+  std::string push(int32_t id);
+  /// What is still held back (an unfinished character gives U+FFFD). Call once, at the end.
+  std::string finish();
+
+ private:
+  const Tokenizer* tokenizer_;
+  bool skip_special_tokens_;
+  std::vector<int32_t> ids_;
+  size_t prefix_begin_ = 0;   // ids before this one are final and no longer looked at
+  size_t prefix_end_ = 0;     // ids [prefix_begin_, prefix_end_) are final, kept as context
+};
+
+}  // namespace halley

@@ -1,0 +1,50 @@
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "halley/base/error.h"
+#include "halley/json/json.h"
+
+namespace halley {
+namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+TEST(ParseJson, ReadsADocument) {
+  const Json value = parse_json(R"({"b": [1, -2, 3.5, null, true], "a": "x"})", "test");
+  EXPECT_EQ(value.dump(), R"({"a":"x","b":[1,-2,3.5,null,true]})");
+  EXPECT_EQ(parse_ordered_json(R"({"b": 1, "a": {"d": 1, "c": 2}})", "test").dump(),
+            R"({"b":1,"a":{"d":1,"c":2}})");
+}
+
+TEST(ParseJson, RefusesDuplicateKeys) {
+  EXPECT_THAT([] { parse_json(R"({"a": 1, "a": 2})", "config.json"); },
+              ThrowsMessage<InputError>(HasSubstr("config.json: duplicate key \"a\"")));
+  EXPECT_NO_THROW(parse_json(R"({"a": {"a": 1}})", "test"));
+}
+
+TEST(ParseJson, RefusesDepthBombs) {
+  const std::string bomb(1'000'000, '[');
+  EXPECT_THAT([&] { parse_json(bomb, "test"); },
+              ThrowsMessage<InputError>(HasSubstr("nested deeper than 128 levels")));
+}
+
+TEST(ParseJson, RefusesTooManyValues) {
+  EXPECT_THAT([] { parse_json("[1,2,3]", "test", {.num_values_max = 3}); },
+              ThrowsMessage<InputError>(HasSubstr("at most 3 JSON values")));
+}
+
+TEST(ParseJson, NamesThePositionOfASyntaxError) {
+  EXPECT_THAT([] { parse_json("{\"a\": 1,}", "test"); },
+              ThrowsMessage<InputError>(HasSubstr("test: not valid JSON at byte 9")));
+  EXPECT_THROW(parse_json("", "test"), InputError);
+  EXPECT_THROW(parse_json("{} x", "test"), InputError);
+  EXPECT_THROW(parse_json("NaN", "test"), InputError);
+  EXPECT_THROW(parse_json("1e999", "test"), InputError);
+  EXPECT_THROW(parse_json("\"\xff\"", "test"), InputError);
+}
+
+}  // namespace
+}  // namespace halley

@@ -1,0 +1,33 @@
+// Routing of tokens to experts.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "halley/core/matrix.h"
+
+namespace halley {
+
+/// Which rows each expert works on.
+struct MoeRouting {
+  int64_t num_experts_per_token = 0;
+  std::vector<int32_t> expert_of;   // [M, num_experts_per_token], ascending expert id in a row
+  std::vector<float> weight_of;     // [M, num_experts_per_token], beside expert_of
+  std::vector<int64_t> expert_begin;  // [E + 1]: expert e has slots [expert_begin[e], expert_begin[e+1])
+  std::vector<int32_t> slot_row;      // [M * num_experts_per_token]: row of X of a slot
+  std::vector<int32_t> row_slots;     // [M, num_experts_per_token]: slots of a row, as expert_of
+};
+
+/// softmax over the router's logits, then the largest `num_experts_per_token` (the lower expert
+/// wins a tie), divided by their sum where `is_normalized`.
+/// Shapes    router_logits [M, E] f32
+MoeRouting route_tokens(ConstMatrix router_logits, int64_t num_experts_per_token,
+                        bool is_normalized);
+
+/// slots[s] = x[slot_row[s]]. Shapes x [M, K], slots [M * num_experts_per_token, K] f32.
+void gather_slots(const MoeRouting& routing, ConstMatrix x, Matrix slots);
+
+/// y[m] = sum over the row's experts, in ascending order, of weight * slots[slot].
+void combine_slots(const MoeRouting& routing, ConstMatrix slots, Matrix y);
+
+}  // namespace halley
