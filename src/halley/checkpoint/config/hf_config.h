@@ -78,7 +78,10 @@ struct RopeConfig {
 
 /// `layer_type` picks the entry where rope_parameters holds one per layer type
 /// ("full_attention", "sliding_attention"); empty otherwise. `default_theta` is what the family
-/// assumes where no theta is given.
+/// assumes where no theta is given. As in transformers, llama3, yarn and longrope take the original
+/// length from the configuration itself where it stands there, and yarn and longrope without a
+/// factor take the ratio of max_position_embeddings to it. "su" is longrope; parameters with
+/// `mrope_section` are "mrope". "sliding_attention" reads the older `rope_local_base_freq`.
 RopeConfig read_rope_config(const HfConfig& config, std::string_view layer_type,
                             double default_theta);
 
@@ -90,6 +93,8 @@ struct GenerationConfig {
   std::optional<int64_t> top_k;
   std::optional<bool> do_sample;
 };
+/// From a parsed file; `generation` is nullptr where there is none.
+GenerationConfig read_generation_config(const HfConfig* generation, const HfConfig& config);
 GenerationConfig load_generation_config(const std::filesystem::path& model_dir,
                                         const HfConfig& config);
 

@@ -1,0 +1,174 @@
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "halley/base/check.h"
+#include "halley/base/checked_math.h"
+#include "halley/base/error.h"
+#include "halley/base/str.h"
+#include "halley/checkpoint/safetensors/safetensors.h"
+#include "halley/core/float16.h"
+#include "halley/core/host_buffer.h"
+
+namespace halley {
+namespace {
+
+// What trained models are initialised with: logits of any depth stay small.
+constexpr double kStandardDeviation = 0.02;
+// Tensors of one type start at different places of their block, so that they differ.
+constexpr size_t kOffsetBytesMax = 1 << 16;
+constexpr size_t kOffsetStepBytes = 64;
+// The block repeats a pattern of this many elements. A prime, so that rows of a matrix differ.
+constexpr size_t kPatternElements = 1'048'573;
+
+// splitmix64 (Steele, Lea, Flood 2014).
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed) {}
+
+  uint64_t bits() {
+    uint64_t z = (state_ += 0x9E3779B97F4A7C15u);
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+  }
+
+  // Close to normal: the sum of four uniform numbers, of variance 4/12.
+  double normal() {
+    const uint64_t four = bits();
+    double sum = 0.0;
+    for (int i = 0; i < 4; ++i) sum += static_cast<double>((four >> (16 * i)) & 0xFFFFu) / 65535.0;
+    return (sum - 2.0) * std::sqrt(3.0) * kStandardDeviation;
+  }
+
+ private:
+  uint64_t state_;
+};
+
+// An 8-bit float whose magnitude has a code of at most `code_max`. No minus zero, which is a NaN in
+// the "fnuz" types.
+uint8_t small_f8(Random& random, uint32_t code_max) {
+  const uint64_t bits = random.bits();
+  const auto code = static_cast<uint8_t>((bits >> 8) % (code_max + 1));
+  return code == 0 ? code : static_cast<uint8_t>(code | ((bits & 1u) << 7));
+}
+
+// One element, little-endian in the low bits.
+uint64_t random_element(DType dtype, Random& random) {
+  switch (dtype) {
+    case DType::kF16:
+      return f32_to_f16(static_cast<float>(random.normal()));
+    case DType::kBf16:
+      return f32_to_bf16(static_cast<float>(random.normal()));
+    case DType::kF32:
+      return std::bit_cast<uint32_t>(static_cast<float>(random.normal()));
+    case DType::kF64:
+      return std::bit_cast<uint64_t>(random.normal());
+    case DType::kC64: {
+      const uint64_t real = std::bit_cast<uint32_t>(static_cast<float>(random.normal()));
+      const uint64_t imaginary = std::bit_cast<uint32_t>(static_cast<float>(random.normal()));
+      return real | (imaginary << 32);
+    }
+    case DType::kF8E4M3:  // up to 15 * 2^-9
+    case DType::kF8E4M3Fnuz:
+      return small_f8(random, 15);
+    case DType::kF8E5M2:  // up to 2^-5
+    case DType::kF8E5M2Fnuz:
+      return small_f8(random, 40);
+    case DType::kF8E8M0:  // a scale from 2^-8 to 2^-5
+      return 119 + random.bits() % 4;
+    case DType::kBool:
+      return random.bits() & 1u;
+    default:  // integers, and small floats of which every code is a number
+      return random.bits();
+  }
+}
+
+// Elements of `dtype` that repeat with a period of kPatternElements. Types of less than a byte,
+// whose codes are all valid, are filled as bytes.
+HostBuffer make_block(DType dtype, size_t num_bytes) {
+  HostBuffer block(num_bytes);
+  Random random(static_cast<uint64_t>(dtype));
+  const size_t element_bytes = std::max<size_t>(1, static_cast<size_t>(bits_of(dtype)) / 8);
+  const size_t pattern_bytes = std::min(num_bytes, kPatternElements * element_bytes);
+  for (size_t i = 0; i < pattern_bytes; i += element_bytes) {
+    const uint64_t element = random_element(dtype, random);
+    std::memcpy(block.data() + i, &element, std::min(element_bytes, pattern_bytes - i));
+  }
+  for (size_t i = pattern_bytes; i < num_bytes; i += pattern_bytes) {
+    std::memcpy(block.data() + i, block.data(), std::min(pattern_bytes, num_bytes - i));
+  }
+  return block;
+}
+
+class DummyWeights : public TensorSource {
+ public:
+  explicit DummyWeights(std::vector<TensorInfo> infos) : infos_(std::move(infos)) {
+    std::sort(infos_.begin(), infos_.end(),
+              [](const TensorInfo& a, const TensorInfo& b) { return a.name < b.name; });
+    std::map<DType, size_t> num_bytes_max;
+    for (TensorInfo& info : infos_) {
+      HALLEY_CHECK(&info == infos_.data() || (&info)[-1].name != info.name, info.name);
+      info.num_bytes = num_bytes_of(info);
+      size_t& num_bytes = num_bytes_max[info.dtype];
+      num_bytes = std::max(num_bytes, info.num_bytes);
+    }
+    for (const auto& [dtype, num_bytes] : num_bytes_max) {
+      const auto total = checked_add(num_bytes, kOffsetBytesMax);
+      if (!total) throw InputError(str("dummy weights: ", num_bytes, " bytes are too many."));
+      blocks_.emplace(dtype, make_block(dtype, *total));
+    }
+  }
+
+  std::string description() const override { return "dummy weights"; }
+  const std::vector<TensorInfo>& tensors() const override { return infos_; }
+
+  const TensorInfo* find(std::string_view name) const override {
+    const auto it = std::lower_bound(
+        infos_.begin(), infos_.end(), name,
+        [](const TensorInfo& info, std::string_view key) { return info.name < key; });
+    return it != infos_.end() && it->name == name ? &*it : nullptr;
+  }
+
+  TensorView view(const TensorInfo& info) const override {
+    const TensorInfo* own = find(info.name);
+    HALLEY_CHECK(own != nullptr, info.name);
+    const size_t index = static_cast<size_t>(own - infos_.data());
+    // Offsets come from the index, so that they do not depend on the library's string hash.
+    const size_t offset =
+        Random(index).bits() % (kOffsetBytesMax / kOffsetStepBytes + 1) * kOffsetStepBytes;
+    return {blocks_.at(own->dtype).data() + offset, own->dtype, own->shape};
+  }
+
+ private:
+  static size_t num_bytes_of(const TensorInfo& info) {
+    const auto num_elements = num_elements_of(info.shape);
+    const auto num_bits = num_elements ? checked_mul(static_cast<uint64_t>(*num_elements),
+                                                     static_cast<uint64_t>(bits_of(info.dtype)))
+                                       : std::nullopt;
+    if (!num_bits || *num_bits % 8 != 0) {
+      throw InputError(str("dummy weights: tensor ", halley::quoted(info.name),
+                           ": expected a size of whole bytes that fits 64 bits, got ", info.dtype,
+                           " ", info.shape, ". Check the sizes in config.json."));
+    }
+    return *num_bits / 8;
+  }
+
+  std::vector<TensorInfo> infos_;  // sorted by name
+  std::map<DType, HostBuffer> blocks_;
+};
+
+}  // namespace
+
+std::unique_ptr<TensorSource> make_dummy_weights(std::vector<TensorInfo> infos) {
+  return std::make_unique<DummyWeights>(std::move(infos));
+}
+
+}  // namespace halley

@@ -1,0 +1,1 @@
+#include "halley/checkpoint/safetensors/safetensors.h"
