@@ -20,7 +20,9 @@ namespace {
 constexpr size_t kLengthBytes = 8;               // the header's length, little-endian
 constexpr size_t kHeaderBytesMax = 100'000'000;  // the format's own limit
 constexpr size_t kRankMax = 64;                  // what NumPy and PyTorch can hold
-constexpr size_t kHeaderValuesMax = 20'000'000;  // a header of 10^6 tensors has about 1.3 * 10^7
+// A tensor takes about 13 values. The largest published checkpoints have some 200,000 tensors in
+// all their shards; a parsed value takes up to 100 bytes.
+constexpr size_t kHeaderValuesMax = 4'000'000;
 constexpr std::string_view kMetadataKey = "__metadata__";
 constexpr const char* kDTypeNames =
     "BOOL, F4, F6_E2M3, F6_E3M2, U8, I8, F8_E5M2, F8_E4M3, F8_E8M0, F8_E4M3FNUZ, F8_E5M2FNUZ, I16, "
@@ -251,15 +253,19 @@ class HeaderReader {
       return std::pair(a->offset, a->info.num_bytes) < std::pair(b->offset, b->info.num_bytes);
     });
     size_t covered = 0;
-    std::string previous = "at the start of the data";
+    const SafetensorsHeader::Entry* previous = nullptr;
     for (const auto* entry : by_offset) {
       if (entry->offset != covered) {
-        fail_tensor(entry->info.name, "data_offsets",
-                    str("expected to begin at ", covered, " (", previous, "), got ", entry->offset,
-                        entry->offset > covered ? ": a hole in the data." : ": tensors overlap."));
+        fail_tensor(
+            entry->info.name, "data_offsets",
+            str("expected to begin at ", covered, ", where ",
+                previous == nullptr ? std::string("the data begins")
+                                    : str("tensor ", halley::quoted(previous->info.name), " ends"),
+                ", got ", entry->offset,
+                entry->offset > covered ? ": a hole in the data." : ": tensors overlap."));
       }
       covered = entry->offset + entry->info.num_bytes;  // <= the file's size, see read_offsets
-      previous = str("where tensor ", halley::quoted(entry->info.name), " ends");
+      previous = entry;
     }
     const size_t data_bytes = file_bytes_.size() - header_.data_start;
     if (covered != data_bytes) {

@@ -24,7 +24,8 @@ struct SafetensorsHeader {
 
 /// Checks `file_bytes` (a whole file) against every rule. `where` is the file's name for messages.
 /// Throws CheckpointError naming the file, the tensor and field, what was expected and found.
-SafetensorsHeader parse_safetensors(std::span<const std::byte> file_bytes, const std::string& where);
+SafetensorsHeader parse_safetensors(std::span<const std::byte> file_bytes,
+                                    const std::string& where);
 
 /// Opens the weights in a model's directory: `model.safetensors`, or the shards that
 /// `model.safetensors.index.json` names (plain file names inside the directory; every tensor of the
