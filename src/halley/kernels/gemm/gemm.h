@@ -28,6 +28,8 @@ struct GemmKernel {
   std::string (*why_not)(const GemmProblem& problem);
   void (*launch)(ExecContext& context, const PackedWeight& weight, const float* bias, ConstMatrix x,
                  Matrix y);
+  /// What x is rounded to (nearest even) before it is multiplied; f32 where it is not rounded.
+  DType x_dtype;
 };
 
 /// All kernels of the CPU in order of preference.

@@ -1,0 +1,19 @@
+// How fast this machine reads memory: the yardstick for everything that streams weights.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "halley/core/exec_context.h"
+
+namespace halley {
+
+/// Bytes per second at which all threads of the context read `memory` once, with plain vector loads
+/// and the division of a GEMM: consecutive pieces, a contiguous share for each thread.
+/// The best of num_repeats >= 1 passes, since other processes only ever slow a pass down.
+/// `memory` should be several times larger than the last-level cache, and written before: pages
+/// that were never touched all map to one page of zeros.
+double measure_read_bandwidth(ExecContext& context, std::span<const std::byte> memory,
+                              int num_repeats);
+
+}  // namespace halley

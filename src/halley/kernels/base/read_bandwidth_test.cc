@@ -1,0 +1,35 @@
+#include "halley/kernels/base/read_bandwidth.h"
+
+#include <cstring>
+
+#include <gtest/gtest.h>
+
+#include "halley/core/host_buffer.h"
+
+namespace halley {
+namespace {
+
+TEST(ReadBandwidth, IsWithinWhatAnyMachineCanDo) {
+  HostBuffer memory(size_t{8} << 20);
+  std::memset(memory.data(), 1, memory.num_bytes());
+  for (const int num_threads : {1, 2}) {
+    ThreadPool pool(num_threads);
+    ExecContext context{pool};
+    // An odd start and length: nothing may be read outside, which the sanitizers see.
+    for (const size_t offset : {size_t{0}, size_t{3}}) {
+      const std::span<const std::byte> part(memory.data() + offset, memory.num_bytes() - 7);
+      const double bandwidth = measure_read_bandwidth(context, part, 3);
+      EXPECT_GT(bandwidth, 1e7);
+      EXPECT_LT(bandwidth, 1e14);
+    }
+  }
+}
+
+TEST(ReadBandwidth, OfNothingIsZero) {
+  ThreadPool pool(1);
+  ExecContext context{pool};
+  EXPECT_EQ(measure_read_bandwidth(context, {}, 1), 0);
+}
+
+}  // namespace
+}  // namespace halley

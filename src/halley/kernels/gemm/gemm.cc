@@ -1,0 +1,87 @@
+#include "halley/kernels/gemm/gemm.h"
+
+#include <array>
+#include <vector>
+
+#include "halley/base/check.h"
+#include "halley/base/error.h"
+#include "halley/base/str.h"
+#include "halley/kernels/gemm/pack_dense.h"
+#include "halley/kernels/gemm/panel_kernel.h"
+
+namespace halley {
+namespace {
+
+template <PackedLayout kLayout>
+std::string layout_refusal(const GemmProblem& problem) {
+  if (problem.w_layout == kLayout) return {};
+  return str("reads ", name_of(kLayout), ", the weight is ", name_of(problem.w_layout));
+}
+
+std::string bf16_avx512_refusal(const GemmProblem& problem) {
+  if (!panel_gemm::has_avx512_bf16()) return "this CPU has no AVX512-BF16";
+  return layout_refusal<PackedLayout::kBf16PairPanel>(problem);
+}
+
+template <const panel_gemm::PanelKernel& (*kKernel)()>
+void launch_panels(ExecContext& context, const PackedWeight& weight, const float* bias,
+                   ConstMatrix x, Matrix y) {
+  panel_gemm::run(kKernel(), context, weight, bias, x, y);
+}
+
+constexpr std::array<GemmKernel, 4> kCpuGemmKernels = {{
+    {.name = "gemm_bf16_avx512",
+     .w_layout = PackedLayout::kBf16PairPanel,
+     .why_not = bf16_avx512_refusal,
+     .launch = launch_panels<panel_gemm::bf16_avx512_panel_kernel>,
+     .x_dtype = DType::kBf16},
+    {.name = "gemm_bf16_hwy",
+     .w_layout = PackedLayout::kBf16PairPanel,
+     .why_not = layout_refusal<PackedLayout::kBf16PairPanel>,
+     .launch = launch_panels<panel_gemm::bf16_panel_kernel>,
+     .x_dtype = DType::kF32},
+    {.name = "gemm_f16_hwy",
+     .w_layout = PackedLayout::kF16Panel,
+     .why_not = layout_refusal<PackedLayout::kF16Panel>,
+     .launch = launch_panels<panel_gemm::f16_panel_kernel>,
+     .x_dtype = DType::kF32},
+    {.name = "gemm_f32_hwy",
+     .w_layout = PackedLayout::kF32Panel,
+     .why_not = layout_refusal<PackedLayout::kF32Panel>,
+     .launch = launch_panels<panel_gemm::f32_panel_kernel>,
+     .x_dtype = DType::kF32},
+}};
+
+}  // namespace
+
+std::span<const GemmKernel> cpu_gemm_kernels() { return kCpuGemmKernels; }
+
+const GemmKernel& find_gemm_kernel(const GemmProblem& problem) {
+  std::string reasons;
+  for (const GemmKernel& kernel : cpu_gemm_kernels()) {
+    const std::string reason = kernel.why_not(problem);
+    if (reason.empty()) return kernel;
+    reasons += str(reasons.empty() ? "" : "; ", kernel.name, ": ", reason);
+  }
+  throw UnsupportedError(str("gemm: expected a kernel for a ", name_of(problem.w_layout),
+                             " weight [", problem.N, ", ", problem.K, "], got none (", reasons,
+                             "). Pack the weight in a layout that a kernel reads."));
+}
+
+void gemm_reference(const PackedWeight& weight, const float* bias, ConstMatrix x, Matrix y) {
+  HALLEY_CHECK(x.num_cols == weight.K && y.num_cols == weight.N && x.num_rows == y.num_rows,
+               x.num_rows, x.num_cols, y.num_rows, y.num_cols, weight.N, weight.K);
+  std::vector<float> w(static_cast<size_t>(weight.K));
+  for (int64_t n = 0; n < weight.N; ++n) {
+    unpack_row(weight, n, w.data());
+    for (int64_t m = 0; m < x.num_rows; ++m) {
+      double sum = bias == nullptr ? 0.0 : double{bias[n]};
+      for (int64_t k = 0; k < weight.K; ++k) {
+        sum += double{x.row<float>(m)[k]} * double{w[static_cast<size_t>(k)]};
+      }
+      y.row<float>(m)[n] = static_cast<float>(sum);
+    }
+  }
+}
+
+}  // namespace halley

@@ -1,0 +1,82 @@
+// What the arithmetic of a panel GEMM must provide, for one weight layout and one instruction set,
+// and the division of the work that all of them share. Internal to kernels/gemm.
+//
+// y[m][n] is one chain of fused multiply-adds over k = 0, 1, ..., K-1 that starts at zero, plus the
+// bias at the end. Blocks and tiles only say when a part of the chain runs: the partial sum waits
+// in y as f32, so that every division gives the same bits.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "halley/core/exec_context.h"
+#include "halley/core/matrix.h"
+#include "halley/core/packed_weight.h"
+
+namespace halley::panel_gemm {
+
+/// Rows of x divided into tiles whose sizes differ by at most one.
+struct RowTiles {
+  int64_t num_rows = 0;
+  int64_t num_tiles = 0;
+
+  /// First row of a tile; begin(num_tiles) is num_rows.
+  int64_t begin(int64_t tile) const { return tile * num_rows / num_tiles; }
+};
+
+/// x as a kernel reads it: words of 4 bytes, each one f32 or one pair of bf16 along k.
+/// Tiles of rows one after the other, [words of K][rows of the tile], the row fastest; or the rows
+/// as they are, [rows][row_stride].
+struct PackedX {
+  const uint32_t* words = nullptr;
+  int64_t words_per_row = 0;
+  int64_t row_stride = 0;
+};
+
+/// A block of one panel times some tiles of x, added to y [rows, kPanelRows], or stored where the
+/// block is the first along K.
+struct Block {
+  const std::byte* w = nullptr;  // what prepare_block() gave
+  int64_t k_begin = 0, k_end = 0;
+  PackedX x;
+  RowTiles tiles;
+  int64_t tile_begin = 0, tile_end = 0;
+  float* y = nullptr;  // row 0 is the first row of tile_begin
+  int64_t y_stride = 0;
+  const float* bias = nullptr;  // kPanelRows values, added behind the last block; or null
+};
+
+/// The arithmetic for one layout. All functions may run on several threads at once.
+struct PanelKernel {
+  int64_t tile_rows_max;    // rows of x that the registers hold
+  int64_t direct_rows_max;  // up to so many rows, the panels are read in place
+  int64_t k_per_word;       // 1: x stays f32; 2: x is rounded to pairs of bf16
+  int64_t block_k;          // k of one block, a multiple of 2
+
+  /// [num_rows, K] f32 -> words [ceil(K / k_per_word)][num_rows].
+  void (*pack_tile)(const float* x, int64_t row_stride, int64_t num_rows, int64_t K,
+                    uint32_t* words);
+  /// The block [k_begin, k_end) of the panel at `w` as multiply_block() wants it: in `scratch`
+  /// (block_k * kPanelRows words, aligned to 64 bytes), or in place.
+  const std::byte* (*prepare_block)(const std::byte* w, int64_t k_begin, int64_t k_end,
+                                    std::byte* scratch);
+  /// x in tiles.
+  void (*multiply_block)(const Block& block);
+  /// A block with w at the panel's start and x as rows.
+  void (*multiply_direct)(const Block& block);
+};
+
+/// y = x W^T + bias with one kernel, on all threads of the context.
+void run(const PanelKernel& kernel, ExecContext& context, const PackedWeight& weight,
+         const float* bias, ConstMatrix x, Matrix y);
+
+/// The kernels for this machine, or for the target that Highway's dispatch was set to.
+const PanelKernel& f32_panel_kernel();
+const PanelKernel& f16_panel_kernel();
+const PanelKernel& bf16_panel_kernel();
+
+/// bf16 times bf16 with the AVX512-BF16 instructions; call only where has_avx512_bf16().
+const PanelKernel& bf16_avx512_panel_kernel();
+bool has_avx512_bf16();
+
+}  // namespace halley::panel_gemm

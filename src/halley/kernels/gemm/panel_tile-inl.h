@@ -1,0 +1,297 @@
+// The register tile of the f32 panel kernels: rows of x times vectors of a panel. Compiled once for
+// each of Highway's targets.
+#if defined(HALLEY_KERNELS_GEMM_PANEL_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef HALLEY_KERNELS_GEMM_PANEL_TILE_INL_H_
+#undef HALLEY_KERNELS_GEMM_PANEL_TILE_INL_H_
+#else
+#define HALLEY_KERNELS_GEMM_PANEL_TILE_INL_H_
+#endif
+
+#include <bit>
+
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
+#include "halley/kernels/gemm/panel_kernel.h"
+
+// Tiles live in registers only where every loop over them is unrolled.
+#define HALLEY_UNROLL _Pragma("GCC unroll 32")
+
+HWY_BEFORE_NAMESPACE();
+namespace halley::panel_gemm::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using F32 = hn::CappedTag<float, 16>;
+using U32 = hn::RebindToUnsigned<F32>;
+using Vec = hn::Vec<F32>;
+constexpr int kLanes = static_cast<int>(hn::MaxLanes(F32()));
+constexpr int kPanelVecs = static_cast<int>(kPanelRows) / kLanes;
+
+// Accumulators plus the vectors of one k plus a broadcast fill the register file.
+// kSumsMax is how many accumulators a full panel's width may take where few rows are multiplied.
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+constexpr int kTileRows = 14, kTileVecs = 2, kSumsMax = 28;  // 32 registers of 16
+#elif HWY_TARGET == HWY_NEON
+constexpr int kTileRows = 6, kTileVecs = 4, kSumsMax = 24;  // 32 registers of 4
+#elif HWY_TARGET == HWY_SCALAR
+constexpr int kTileRows = 4, kTileVecs = 2, kSumsMax = 8;
+#else
+constexpr int kTileRows = 6, kTileVecs = 2, kSumsMax = 8;  // 16 registers: AVX2, SSE4
+#endif
+constexpr int kTileCols = kTileVecs * kLanes;
+constexpr int kTilesPerPanel = kPanelVecs / kTileVecs;
+
+// A weight's elements as f32 vectors. kStep consecutive k are loaded from one address; load<J>()
+// gives vector `v` (kLanes features from feature v * kLanes) of k + J, k a multiple of kStep.
+struct F32Weights {
+  static constexpr int kStep = 1;
+  static constexpr int kElementBytes = 4;
+  const float* panel;
+
+  explicit F32Weights(const std::byte* w) : panel(reinterpret_cast<const float*>(w)) {}
+  template <int J>
+  HWY_INLINE Vec load(int64_t k, int v) const {
+    return hn::Load(F32(), panel + k * kPanelRows + v * kLanes);
+  }
+  HWY_INLINE void prefetch(int64_t k) const {
+    hwy::Prefetch(panel + k * kPanelRows);
+    hwy::Prefetch(panel + k * kPanelRows + 16);
+  }
+};
+
+struct F16Weights {
+  static constexpr int kStep = 1;
+  static constexpr int kElementBytes = 2;
+  const uint16_t* panel;
+
+  explicit F16Weights(const std::byte* w) : panel(reinterpret_cast<const uint16_t*>(w)) {}
+  template <int J>
+  HWY_INLINE Vec load(int64_t k, int v) const {
+    const uint16_t* from = panel + k * kPanelRows + v * kLanes;
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL || \
+    HWY_TARGET == HWY_NEON
+    const hn::Rebind<hwy::float16_t, F32> f16;
+    return hn::PromoteTo(F32(), hn::Load(f16, reinterpret_cast<const hwy::float16_t*>(from)));
+#else
+    // Highway's own conversion has no infinities and NaN here. Exponent and mantissa moved to their
+    // places in an f32 are the value times 2^-112, subnormals included.
+    const hn::Rebind<uint16_t, F32> u16;
+    const auto bits = hn::PromoteTo(U32(), hn::Load(u16, from));
+    const auto magnitude = hn::And(bits, hn::Set(U32(), 0x7FFF));
+    const auto sign = hn::ShiftLeft<16>(hn::Sub(bits, magnitude));
+    const auto scaled =
+        hn::Mul(hn::BitCast(F32(), hn::ShiftLeft<13>(magnitude)), hn::Set(F32(), 0x1p112f));
+    const auto exponent = hn::And(magnitude, hn::Set(U32(), 0x7C00));
+    const auto is_special = hn::Eq(exponent, hn::Set(U32(), 0x7C00));
+    const auto special = hn::IfThenElseZero(is_special, hn::Set(U32(), 0x7F800000));
+    return hn::BitCast(F32(), hn::Or(hn::Or(hn::BitCast(U32(), scaled), special), sign));
+#endif
+  }
+  HWY_INLINE void prefetch(int64_t k) const { hwy::Prefetch(panel + k * kPanelRows); }
+};
+
+struct Bf16PairWeights {
+  static constexpr int kStep = 2;
+  static constexpr int kElementBytes = 2;
+  const uint32_t* panel;
+
+  explicit Bf16PairWeights(const std::byte* w) : panel(reinterpret_cast<const uint32_t*>(w)) {}
+  template <int J>
+  HWY_INLINE Vec load(int64_t k, int v) const {
+    const auto pairs = hn::Load(U32(), panel + k / 2 * kPanelRows + v * kLanes);
+    // The first of a pair is the low half.
+    if constexpr (J == 0) return hn::BitCast(F32(), hn::ShiftLeft<16>(pairs));
+    return hn::BitCast(F32(), hn::And(pairs, hn::Set(U32(), 0xFFFF0000u)));
+  }
+  HWY_INLINE void prefetch(int64_t k) const {
+    hwy::Prefetch(panel + k / 2 * kPanelRows);
+    hwy::Prefetch(panel + k / 2 * kPanelRows + 16);
+  }
+};
+
+// A block that prepare_block() widened: [kTilesPerPanel][k of the block][kTileCols] f32.
+struct WidenedWeights {
+  static constexpr int kStep = 1;
+  const float* block;
+
+  template <int J>
+  HWY_INLINE Vec load(int64_t k, int v) const {
+    return hn::Load(F32(), block + k * kTileCols + v * kLanes);
+  }
+  HWY_INLINE void prefetch(int64_t) const {}
+};
+
+// x as tiles: kRows words for each k; as rows: row_stride words for each row.
+template <int kRows>
+struct TiledX {
+  const uint32_t* words;
+  HWY_INLINE float at(int64_t k, int row) const {
+    return std::bit_cast<float>(words[k * kRows + row]);
+  }
+};
+struct RowsX {
+  const uint32_t* words;
+  int64_t row_stride;
+  HWY_INLINE float at(int64_t k, int row) const {
+    return std::bit_cast<float>(words[row * row_stride + k]);
+  }
+};
+
+template <int kRows, int kVecs>
+using Sums = Vec[kRows][kVecs];
+
+template <int J, int kRows, int kVecs, class X, class W>
+HWY_INLINE void accumulate(const X& x, const W& w, int64_t k, int v_begin,
+                           Sums<kRows, kVecs>& sums) {
+  Vec columns[kVecs];
+  HALLEY_UNROLL for (int v = 0; v < kVecs; ++v) columns[v] = w.template load<J>(k, v_begin + v);
+  HALLEY_UNROLL for (int row = 0; row < kRows; ++row) {
+    const Vec factor = hn::Set(F32(), x.at(k + J, row));
+    HALLEY_UNROLL for (int v = 0; v < kVecs; ++v) {
+      sums[row][v] = hn::MulAdd(factor, columns[v], sums[row][v]);
+    }
+  }
+}
+
+// One tile [kRows, kVecs * kLanes] of y over k in [0, num_k) of x and w.
+struct TileOutput {
+  float* y;
+  int64_t y_stride;
+  const float* bias;  // or null
+  bool is_first;
+};
+
+template <int kRows, int kVecs, class X, class W>
+HWY_INLINE void multiply_tile(const X& x, const W& w, int64_t num_k, int v_begin,
+                              const TileOutput& out) {
+  Sums<kRows, kVecs> sums;
+  HALLEY_UNROLL for (int row = 0; row < kRows; ++row) {
+    HALLEY_UNROLL for (int v = 0; v < kVecs; ++v) {
+      sums[row][v] = out.is_first ? hn::Zero(F32())
+                                  : hn::LoadU(F32(), out.y + row * out.y_stride + v * kLanes);
+    }
+  }
+  int64_t k = 0;
+  for (; k + W::kStep <= num_k; k += W::kStep) {
+    accumulate<0, kRows, kVecs>(x, w, k, v_begin, sums);
+    if constexpr (W::kStep == 2) accumulate<1, kRows, kVecs>(x, w, k, v_begin, sums);
+  }
+  if (k < num_k) accumulate<0, kRows, kVecs>(x, w, k, v_begin, sums);
+  HALLEY_UNROLL for (int row = 0; row < kRows; ++row) {
+    HALLEY_UNROLL for (int v = 0; v < kVecs; ++v) {
+      Vec sum = sums[row][v];
+      if (out.bias != nullptr) sum = hn::Add(sum, hn::LoadU(F32(), out.bias + v * kLanes));
+      hn::StoreU(sum, F32(), out.y + row * out.y_stride + v * kLanes);
+    }
+  }
+}
+
+// Calls Function::run<R>(arguments) with R = num_rows in [1, kRowsMax].
+template <class Function, int kRowsMax = kTileRows, class... Args>
+HWY_INLINE void with_rows(int64_t num_rows, const Args&... args) {
+  if constexpr (kRowsMax > 1) {
+    if (num_rows < kRowsMax) return with_rows<Function, kRowsMax - 1>(num_rows, args...);
+  }
+  Function::template run<kRowsMax>(args...);
+}
+
+struct MultiplyTiled {
+  template <int kRows>
+  static HWY_NOINLINE void run(const uint32_t* words, const float* w, int64_t num_k,
+                               const TileOutput& out) {
+    multiply_tile<kRows, kTileVecs>(TiledX<kRows>{words}, WidenedWeights{w}, num_k, 0, out);
+  }
+};
+
+template <class W>
+struct MultiplyDirect {
+  template <int kRows>
+  static HWY_NOINLINE void run(const RowsX& x, const W& w, int64_t num_k, const TileOutput& out) {
+    // The whole width of the panel where the registers suffice: a long run of consecutive loads.
+    constexpr int kVecs = kRows * kPanelVecs <= kSumsMax ? kPanelVecs : kTileVecs;
+    for (int v = 0; v < kPanelVecs; v += kVecs) {
+      TileOutput part = out;
+      part.y += v * kLanes;
+      if (out.bias != nullptr) part.bias += v * kLanes;
+      multiply_tile<kRows, kVecs>(x, w, num_k, v, part);
+    }
+  }
+};
+
+// The functions of a PanelKernel.
+
+void pack_tile(const float* x, int64_t row_stride, int64_t num_rows, int64_t K, uint32_t* words) {
+  for (int64_t k = 0; k < K; ++k) {
+    for (int64_t row = 0; row < num_rows; ++row) {
+      *words++ = std::bit_cast<uint32_t>(x[row * row_stride + k]);
+    }
+  }
+}
+
+template <class W>
+const std::byte* prepare_block(const std::byte* panel, int64_t k_begin, int64_t k_end,
+                               std::byte* scratch) {
+  const W w(panel);
+  auto* block = reinterpret_cast<float*>(scratch);
+  const int64_t tile_size = (k_end - k_begin) * kTileCols;
+  for (int64_t k = k_begin; k < k_end; k += W::kStep, block += W::kStep * kTileCols) {
+    HALLEY_UNROLL for (int v = 0; v < kPanelVecs; ++v) {
+      float* to = block + v / kTileVecs * tile_size + v % kTileVecs * kLanes;
+      hn::Store(w.template load<0>(k, v), F32(), to);
+      if constexpr (W::kStep == 2) {
+        if (k + 1 < k_end) hn::Store(w.template load<1>(k, v), F32(), to + kTileCols);
+      }
+    }
+  }
+  return scratch;
+}
+
+void multiply_block(const Block& block) {
+  const int64_t num_k = block.k_end - block.k_begin;
+  const auto* w = reinterpret_cast<const float*>(block.w);
+  const int64_t row_begin = block.tiles.begin(block.tile_begin);
+  for (int column = 0; column < kTilesPerPanel; ++column) {
+    for (int64_t tile = block.tile_begin; tile < block.tile_end; ++tile) {
+      const int64_t begin = block.tiles.begin(tile);
+      const int64_t num_rows = block.tiles.begin(tile + 1) - begin;
+      const uint32_t* words =
+          block.x.words + begin * block.x.words_per_row + block.k_begin * num_rows;
+      const TileOutput out{
+          block.y + (begin - row_begin) * block.y_stride + column * kTileCols, block.y_stride,
+          block.bias == nullptr ? nullptr : block.bias + column * kTileCols, block.k_begin == 0};
+      with_rows<MultiplyTiled>(num_rows, words, w + column * num_k * kTileCols, num_k, out);
+    }
+  }
+}
+
+template <class W>
+void multiply_direct(const Block& block) {
+  // The first k of a block is a multiple of kStep, and kPanelRows elements lie at each k.
+  const W w(block.w + block.k_begin * kPanelRows * W::kElementBytes);
+  for (int64_t tile = block.tile_begin; tile < block.tile_end; ++tile) {
+    const int64_t begin = block.tiles.begin(tile);
+    const RowsX x{block.x.words + begin * block.x.row_stride + block.k_begin, block.x.row_stride};
+    const TileOutput out{block.y + begin * block.y_stride, block.y_stride, block.bias,
+                         block.k_begin == 0};
+    with_rows<MultiplyDirect<W>>(block.tiles.begin(tile + 1) - begin, x, w,
+                                 block.k_end - block.k_begin, out);
+  }
+}
+
+template <class W>
+constexpr PanelKernel kKernel = {
+    .tile_rows_max = kTileRows,
+    .direct_rows_max = 2 * kTileRows,
+    .k_per_word = 1,
+    .block_k = 256,
+    .pack_tile = pack_tile,
+    .prepare_block = prepare_block<W>,
+    .multiply_block = multiply_block,
+    .multiply_direct = multiply_direct<W>,
+};
+
+}  // namespace halley::panel_gemm::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard
