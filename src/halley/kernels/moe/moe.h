@@ -11,16 +11,19 @@ namespace halley {
 /// Which rows each expert works on.
 struct MoeRouting {
   int64_t num_experts_per_token = 0;
-  std::vector<int32_t> expert_of;   // [M, num_experts_per_token], ascending expert id in a row
-  std::vector<float> weight_of;     // [M, num_experts_per_token], beside expert_of
-  std::vector<int64_t> expert_begin;  // [E + 1]: expert e has slots [expert_begin[e], expert_begin[e+1])
-  std::vector<int32_t> slot_row;      // [M * num_experts_per_token]: row of X of a slot
-  std::vector<int32_t> row_slots;     // [M, num_experts_per_token]: slots of a row, as expert_of
+  std::vector<int32_t> expert_of;  // [M, num_experts_per_token], ascending expert id in a row
+  std::vector<float> weight_of;    // [M, num_experts_per_token], beside expert_of
+  std::vector<int64_t>
+      expert_begin;  // [E + 1]: expert e has slots [expert_begin[e], expert_begin[e+1])
+  std::vector<int32_t> slot_row;   // [M * num_experts_per_token]: row of X of a slot
+  std::vector<int32_t> row_slots;  // [M, num_experts_per_token]: slots of a row, as expert_of
 };
 
 /// softmax over the router's logits, then the largest `num_experts_per_token` (the lower expert
-/// wins a tie), divided by their sum where `is_normalized`.
+/// wins a tie), divided by their sum where `is_normalized`. A token with a logit that is NaN or
+/// +infinity has no softmax: it goes to the experts with the lowest ids, with NaN as weights.
 /// Shapes    router_logits [M, E] f32
+/// Requires  1 <= num_experts_per_token <= E
 MoeRouting route_tokens(ConstMatrix router_logits, int64_t num_experts_per_token,
                         bool is_normalized);
 

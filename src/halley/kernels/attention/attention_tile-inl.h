@@ -1,0 +1,249 @@
+// The products of a tile of keys and values with rows of queries and weights.
+#if defined(HALLEY_KERNELS_ATTENTION_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef HALLEY_KERNELS_ATTENTION_TILE_INL_H_
+#undef HALLEY_KERNELS_ATTENTION_TILE_INL_H_
+#else
+#define HALLEY_KERNELS_ATTENTION_TILE_INL_H_
+#endif
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include <hwy/highway.h>
+
+#include "halley/kernels/attention/attention_unit.h"
+#include "halley/kernels/base/vector_math-inl.h"
+
+// Loops over arrays of vectors must be unrolled for the arrays to live in registers.
+#ifndef HALLEY_UNROLL
+#ifdef __clang__
+#define HALLEY_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define HALLEY_UNROLL _Pragma("GCC unroll 16")
+#endif
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace halley {
+namespace HWY_NAMESPACE {
+
+// A tile of sums is kRows x kVectors registers: 12 for the sums leave 4 of 16 for the operands.
+inline constexpr size_t kTileLanes = hn::MaxLanes(hn::ScalableTag<float>());
+inline constexpr size_t kTileVectors = HWY_MIN(4, size_t{kTileTokens} / kTileLanes);
+inline constexpr size_t kTileRows = 12 / kTileVectors;
+
+template <class D, typename T, class Load>
+HWY_INLINE void convert_elements(D d, const T* from, size_t size, float* to, const Load& load) {
+  const size_t lanes = hn::Lanes(d);
+  size_t i = 0;
+  for (; i + lanes <= size; i += lanes) hn::Store(load(d, from + i), d, to + i);
+  if (i == size) return;
+  HWY_ALIGN T rest[hn::MaxLanes(D())] = {};
+  std::memcpy(rest, from + i, (size - i) * sizeof(T));
+  hn::Store(load(d, rest), d, to + i);  // the row's padding becomes zero
+}
+
+struct LoadF32 {
+  template <class D>
+  HWY_INLINE hn::Vec<D> operator()(D d, const float* from) const {
+    return hn::LoadU(d, from);
+  }
+};
+struct LoadF16 {
+  template <class D>
+  HWY_INLINE hn::Vec<D> operator()(D d, const uint16_t* from) const {
+    return load_f16(d, from);
+  }
+};
+struct LoadBf16 {
+  template <class D>
+  HWY_INLINE hn::Vec<D> operator()(D d, const uint16_t* from) const {
+    return load_bf16(d, from);
+  }
+};
+
+// One row of a page as f32; `to` is aligned and padded to a whole vector.
+inline void convert_row(DType dtype, const std::byte* from, size_t size, float* to) {
+  const hn::ScalableTag<float> d;
+  if (dtype == DType::kF32) {
+    convert_elements(d, reinterpret_cast<const float*>(from), size, to, LoadF32());
+  } else if (dtype == DType::kF16) {
+    convert_elements(d, reinterpret_cast<const uint16_t*>(from), size, to, LoadF16());
+  } else {
+    convert_elements(d, reinterpret_cast<const uint16_t*>(from), size, to, LoadBf16());
+  }
+}
+
+#if HWY_TARGET == HWY_SCALAR
+inline void transpose_rows(const float* rows, int64_t stride, float* columns) {
+  for (int64_t token = 0; token < kTileTokens; ++token) {
+    for (int64_t i = 0; i < stride; ++i) {
+      columns[i * kTileTokens + token] = rows[token * stride + i];
+    }
+  }
+}
+#else
+// A vector whose block b of 4 lanes holds 4 elements of row 4 b.
+template <class D>
+HWY_INLINE hn::Vec<D> load_blocks(D d, const float* from, int64_t stride) {
+  if constexpr (hn::MaxLanes(D()) == 4) {
+    return hn::Load(d, from);
+  } else {
+    const hn::Half<D> half;
+    constexpr auto kHalfRows = static_cast<int64_t>(hn::MaxLanes(D()) / 2);
+    return hn::Combine(d, load_blocks(half, from + kHalfRows * stride, stride),
+                       load_blocks(half, from, stride));
+  }
+}
+
+// rows [kTileTokens, stride] -> columns [stride, kTileTokens]
+inline void transpose_rows(const float* rows, int64_t stride, float* columns) {
+  const hn::ScalableTag<float> d;
+  const hn::RepartitionToWide<decltype(d)> d_pair;
+  for (int64_t token = 0; token < kTileTokens; token += static_cast<int64_t>(kTileLanes)) {
+    for (int64_t i = 0; i < stride; i += 4) {
+      const float* from = rows + token * stride + i;
+      const auto row0 = load_blocks(d, from, stride);
+      const auto row1 = load_blocks(d, from + stride, stride);
+      const auto row2 = load_blocks(d, from + 2 * stride, stride);
+      const auto row3 = load_blocks(d, from + 3 * stride, stride);
+      const auto low01 = hn::BitCast(d_pair, hn::InterleaveLower(d, row0, row1));
+      const auto low23 = hn::BitCast(d_pair, hn::InterleaveLower(d, row2, row3));
+      const auto high01 = hn::BitCast(d_pair, hn::InterleaveUpper(d, row0, row1));
+      const auto high23 = hn::BitCast(d_pair, hn::InterleaveUpper(d, row2, row3));
+      float* to = columns + i * kTileTokens + token;
+      hn::Store(hn::BitCast(d, hn::InterleaveLower(d_pair, low01, low23)), d, to);
+      hn::Store(hn::BitCast(d, hn::InterleaveUpper(d_pair, low01, low23)), d, to + kTileTokens);
+      hn::Store(hn::BitCast(d, hn::InterleaveLower(d_pair, high01, high23)), d,
+                to + 2 * kTileTokens);
+      hn::Store(hn::BitCast(d, hn::InterleaveUpper(d_pair, high01, high23)), d,
+                to + 3 * kTileTokens);
+    }
+  }
+}
+#endif  // HWY_TARGET == HWY_SCALAR
+
+// scores[row, token] = sum over i, ascending, of queries[row][i] * keys[i, token]
+template <size_t kRows>
+HWY_INLINE void multiply_keys_rows(const float* const* queries, const float* keys, int64_t head_dim,
+                                   float* scores) {
+  const hn::ScalableTag<float> d;
+  using V = hn::Vec<decltype(d)>;
+  for (size_t token = 0; token < kTileTokens; token += kTileVectors * kTileLanes) {
+    V sums[kRows][kTileVectors];
+    HALLEY_UNROLL
+    for (size_t r = 0; r < kRows; ++r) {
+      HALLEY_UNROLL
+      for (size_t v = 0; v < kTileVectors; ++v) sums[r][v] = hn::Zero(d);
+    }
+    for (int64_t i = 0; i < head_dim; ++i) {
+      const float* column = keys + i * kTileTokens + token;
+      V query[kRows];
+      HALLEY_UNROLL
+      for (size_t r = 0; r < kRows; ++r) query[r] = hn::Set(d, queries[r][i]);
+      HALLEY_UNROLL
+      for (size_t v = 0; v < kTileVectors; ++v) {
+        const V key = hn::Load(d, column + v * kTileLanes);
+        HALLEY_UNROLL
+        for (size_t r = 0; r < kRows; ++r) sums[r][v] = hn::MulAdd(query[r], key, sums[r][v]);
+      }
+    }
+    HALLEY_UNROLL
+    for (size_t r = 0; r < kRows; ++r) {
+      HALLEY_UNROLL
+      for (size_t v = 0; v < kTileVectors; ++v) {
+        hn::Store(sums[r][v], d, scores + r * kTileTokens + token + v * kTileLanes);
+      }
+    }
+  }
+}
+
+inline void multiply_keys(const AttentionScratch& scratch, PositionRange rows, int64_t head_dim) {
+  int64_t row = rows.begin;
+  for (; row + static_cast<int64_t>(kTileRows) <= rows.end; row += kTileRows) {
+    multiply_keys_rows<kTileRows>(scratch.queries + row, scratch.keys, head_dim,
+                                  scratch.scores + row * kTileTokens);
+  }
+  for (; row < rows.end; ++row) {
+    multiply_keys_rows<1>(scratch.queries + row, scratch.keys, head_dim,
+                          scratch.scores + row * kTileTokens);
+  }
+}
+
+// What add_weighted_values works on; see RowStates and AttentionScratch.
+struct WeightedRows {
+  const float* weights;  // [rows, kTileTokens]
+  const float* rescale;  // [rows]
+  const float* values;   // [kTileTokens, stride]
+  float* sums;           // [rows, stride]
+  int64_t stride;
+};
+
+// sums[row, i] = sums[row, i] * rescale[row], then + weights[row, t] * values[t, i] for the tokens
+// t of `visible` in ascending order; columns [column, column + kVectors * lanes)
+template <size_t kRows, size_t kVectors>
+HWY_INLINE void add_weighted_columns(const WeightedRows& w, int64_t row, PositionRange visible,
+                                     int64_t column) {
+  const hn::ScalableTag<float> d;
+  using V = hn::Vec<decltype(d)>;
+  float* to = w.sums + row * w.stride + column;
+  const float* weights = w.weights + row * kTileTokens;
+  V sums[kRows][kVectors];
+  HALLEY_UNROLL
+  for (size_t r = 0; r < kRows; ++r) {
+    const V rescale = hn::Set(d, w.rescale[row + static_cast<int64_t>(r)]);
+    HALLEY_UNROLL
+    for (size_t v = 0; v < kVectors; ++v) {
+      const float* from = to + static_cast<int64_t>(r) * w.stride + v * kTileLanes;
+      sums[r][v] = hn::Mul(hn::Load(d, from), rescale);
+    }
+  }
+  for (int64_t t = visible.begin; t < visible.end; ++t) {
+    const float* value_row = w.values + t * w.stride + column;
+    V weight[kRows];
+    HALLEY_UNROLL
+    for (size_t r = 0; r < kRows; ++r) weight[r] = hn::Set(d, weights[r * kTileTokens + t]);
+    HALLEY_UNROLL
+    for (size_t v = 0; v < kVectors; ++v) {
+      const V value = hn::Load(d, value_row + v * kTileLanes);
+      HALLEY_UNROLL
+      for (size_t r = 0; r < kRows; ++r) sums[r][v] = hn::MulAdd(weight[r], value, sums[r][v]);
+    }
+  }
+  HALLEY_UNROLL
+  for (size_t r = 0; r < kRows; ++r) {
+    HALLEY_UNROLL
+    for (size_t v = 0; v < kVectors; ++v) {
+      hn::Store(sums[r][v], d, to + static_cast<int64_t>(r) * w.stride + v * kTileLanes);
+    }
+  }
+}
+
+template <size_t kRows>
+HWY_INLINE void add_weighted_rows(const WeightedRows& w, int64_t row, PositionRange visible,
+                                  int64_t head_dim) {
+  constexpr auto kStep = static_cast<int64_t>(kTileVectors * kTileLanes);
+  int64_t column = 0;
+  for (; column + kStep <= head_dim; column += kStep) {
+    add_weighted_columns<kRows, kTileVectors>(w, row, visible, column);
+  }
+  for (; column < head_dim; column += static_cast<int64_t>(kTileLanes)) {
+    add_weighted_columns<kRows, 1>(w, row, visible, column);
+  }
+}
+
+inline void add_weighted_values(const WeightedRows& w, PositionRange rows, PositionRange visible,
+                                int64_t head_dim) {
+  int64_t row = rows.begin;
+  for (; row + static_cast<int64_t>(kTileRows) <= rows.end; row += kTileRows) {
+    add_weighted_rows<kTileRows>(w, row, visible, head_dim);
+  }
+  for (; row < rows.end; ++row) add_weighted_rows<1>(w, row, visible, head_dim);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace halley
+HWY_AFTER_NAMESPACE();
+
+#endif  // HALLEY_KERNELS_ATTENTION_TILE_INL_H_

@@ -1,0 +1,140 @@
+#include "halley/kernels/moe/moe.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace halley {
+namespace {
+
+// Softmax and its normalisation in f32: a few roundings of 6e-8.
+constexpr double kWeightTolerance = 1e-6;
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// The definition, in f64: expert ids in ascending order and their weights.
+std::vector<std::pair<int32_t, double>> route_reference(const float* logits, int64_t num_experts,
+                                                        int64_t num_chosen, bool is_normalized) {
+  std::vector<std::pair<double, int32_t>> order;
+  double total = 0;
+  for (int32_t e = 0; e < num_experts; ++e) {
+    const double value = std::exp(static_cast<double>(logits[e]));
+    total += value;
+    order.emplace_back(-value, e);
+  }
+  std::sort(order.begin(), order.end());
+  std::vector<std::pair<int32_t, double>> chosen;
+  double sum = 0;
+  for (int64_t i = 0; i < num_chosen; ++i) {
+    const auto& [negative, expert] = order[static_cast<size_t>(i)];
+    chosen.emplace_back(expert, -negative / total);
+    sum += -negative / total;
+  }
+  for (auto& [expert, weight] : chosen) weight /= is_normalized ? sum : 1.0;
+  std::sort(chosen.begin(), chosen.end());
+  return chosen;
+}
+
+TEST(RouteTokens, AgreesWithTheDefinition) {
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal(0.0f, 2.0f);
+  for (const int64_t num_experts : {1, 8, 60, 128}) {
+    for (const int64_t num_chosen : {int64_t{1}, std::min<int64_t>(8, num_experts), num_experts}) {
+      for (const bool is_normalized : {false, true}) {
+        std::vector<float> logits(static_cast<size_t>(5 * num_experts));
+        for (float& logit : logits) logit = normal(random);
+        const MoeRouting routing =
+            route_tokens(f32_matrix(logits.data(), 5, num_experts), num_chosen, is_normalized);
+        for (int64_t m = 0; m < 5; ++m) {
+          const auto expected = route_reference(logits.data() + m * num_experts, num_experts,
+                                                num_chosen, is_normalized);
+          for (size_t i = 0; i < expected.size(); ++i) {
+            const size_t at = static_cast<size_t>(m * num_chosen) + i;
+            ASSERT_EQ(routing.expert_of[at], expected[i].first);
+            ASSERT_NEAR(routing.weight_of[at], expected[i].second, kWeightTolerance);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(RouteTokens, TheLowerExpertWinsATie) {
+  const std::vector<float> logits = {1, 2, 2, 2, 1, 5};
+  const MoeRouting routing = route_tokens(f32_matrix(logits.data(), 1, 6), 3, true);
+  EXPECT_EQ(routing.expert_of, (std::vector<int32_t>{1, 2, 5}));
+}
+
+TEST(RouteTokens, SlotsAreSortedByExpertThenRow) {
+  const std::vector<float> logits = {0, 9, 8,  //
+                                     9, 0, 8,  //
+                                     9, 8, 0};
+  const MoeRouting routing = route_tokens(f32_matrix(logits.data(), 3, 3), 2, false);
+  EXPECT_EQ(routing.expert_begin, (std::vector<int64_t>{0, 2, 4, 6}));
+  EXPECT_EQ(routing.slot_row, (std::vector<int32_t>{1, 2, 0, 2, 0, 1}));
+  EXPECT_EQ(routing.row_slots, (std::vector<int32_t>{2, 4, 0, 5, 1, 3}));
+}
+
+TEST(RouteTokens, ARowWithoutASoftmaxGoesToTheLowestExpertsWithNan) {
+  const std::vector<float> logits = {
+      0,          1,          kNan, 3, 4,          5,          0,          kInfinity,
+      2,          3,          4,    5, -kInfinity, -kInfinity, -kInfinity, -kInfinity,
+      -kInfinity, -kInfinity, 0,    1, 2,          3,          4,          -kInfinity};
+  const MoeRouting routing = route_tokens(f32_matrix(logits.data(), 4, 6), 2, true);
+  EXPECT_EQ(routing.expert_of, (std::vector<int32_t>{0, 1, 0, 1, 0, 1, 3, 4}));
+  for (size_t i = 0; i < 6; ++i) EXPECT_TRUE(std::isnan(routing.weight_of[i])) << i;
+  EXPECT_FALSE(std::isnan(routing.weight_of[6]));
+}
+
+TEST(RouteTokens, NoRowsGiveNoSlots) {
+  const MoeRouting routing =
+      route_tokens(f32_matrix(static_cast<const float*>(nullptr), 0, 4), 2, true);
+  EXPECT_TRUE(routing.slot_row.empty());
+  EXPECT_EQ(routing.expert_begin, (std::vector<int64_t>{0, 0, 0, 0, 0}));
+}
+
+TEST(MoeSlots, GatherThenCombineIsTheWeightedSumInAscendingOrder) {
+  std::mt19937 random(5);
+  std::normal_distribution<float> normal;
+  constexpr int64_t kRows = 9, kColumns = 21, kChosen = 3, kExperts = 7;
+  std::vector<float> logits(kRows * kExperts), x(kRows * kColumns);
+  for (float& value : logits) value = normal(random);
+  for (float& value : x) value = normal(random);
+  const MoeRouting routing =
+      route_tokens(f32_matrix(logits.data(), kRows, kExperts), kChosen, true);
+  std::vector<float> slots(kRows * kChosen * kColumns, kNan), y(kRows * kColumns, kNan);
+  const Matrix slot_matrix = f32_matrix(slots.data(), kRows * kChosen, kColumns);
+  gather_slots(routing, f32_matrix(std::as_const(x).data(), kRows, kColumns), slot_matrix);
+  // Every expert multiplies by its id + 1, so that a slot of the wrong expert shows.
+  for (int64_t e = 0; e < kExperts; ++e) {
+    for (int64_t slot = routing.expert_begin[static_cast<size_t>(e)];
+         slot < routing.expert_begin[static_cast<size_t>(e) + 1]; ++slot) {
+      for (int64_t i = 0; i < kColumns; ++i) {
+        slot_matrix.row<float>(slot)[i] *= static_cast<float>(e + 1);
+      }
+    }
+  }
+  combine_slots(routing, slot_matrix, f32_matrix(y.data(), kRows, kColumns));
+  for (size_t m = 0; m < kRows; ++m) {
+    for (size_t i = 0; i < kColumns; ++i) {
+      float expected = 0;
+      for (size_t c = 0; c < kChosen; ++c) {
+        const auto gain = static_cast<float>(routing.expert_of[m * kChosen + c] + 1);
+        expected += routing.weight_of[m * kChosen + c] * (x[m * kColumns + i] * gain);
+      }
+      ASSERT_EQ(y[m * kColumns + i], expected) << m << "," << i;
+    }
+  }
+}
+
+TEST(RouteTokensDeathTest, RefusesMoreExpertsThanThereAre) {
+  const std::vector<float> logits = {1, 2};
+  EXPECT_DEATH(route_tokens(f32_matrix(logits.data(), 1, 2), 3, true), "num_experts_per_token");
+}
+
+}  // namespace
+}  // namespace halley

@@ -1,0 +1,16 @@
+// Slow, f64, obvious: the definition of the rotary embedding for tests.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "halley/core/matrix.h"
+
+namespace halley {
+
+/// Rotates x by angles positions[m] * inv_freq[i], whose product alone is rounded to f32.
+/// Shapes    x [M, num_heads * head_dim] f32; inv_freq [rotary_dim / 2]
+void apply_rope_reference(std::span<const int32_t> positions, std::span<const float> inv_freq,
+                          float attention_factor, int64_t head_dim, Matrix x);
+
+}  // namespace halley
