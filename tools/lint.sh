@@ -6,5 +6,6 @@ build="$1"
 jobs="${2:-$(nproc)}"
 find src -name '*.cc' ! -name '*_test.cc' | sort >"$build/lint_files"
 echo "lint: $(wc -l <"$build/lint_files") files"
-xargs -n 1 -P "$jobs" clang-tidy --quiet -p "$build" <"$build/lint_files"
+# Its count of warnings that were suppressed in system headers goes to standard error.
+xargs -n 1 -P "$jobs" clang-tidy --quiet -p "$build" <"$build/lint_files" 2>"$build/lint_stderr"
 echo "lint: no complaint"

@@ -21,6 +21,8 @@ EXTERNAL_INCLUDES = (("hwy/", "hwy::hwy"), ("nlohmann/", "nlohmann_json::nlohman
                      ("CLI/", "CLI11::CLI11"), ("pcre2", "PkgConfig::PCRE2"),
                      ("utf8proc", "PkgConfig::UTF8PROC"),
                      ("sentencepiece", "PkgConfig::SENTENCEPIECE"))
+# Except that kernels/base brings Highway for all kernels.
+EXTERNAL_OF_DEPS = {"hwy::hwy"}
 
 
 @dataclass(frozen=True)
@@ -199,13 +201,17 @@ class Graph:
                     yield Problem("undeclared", path, line, f"includes {include}, but "
                                   f"'{module.name}' does not declare '{target.name}' in DEPS")
         for dep in module.deps:
-            if dep not in used:
+            if dep in self.modules and dep not in used:
                 yield Problem("unused", module.path, module.line, f"'{module.name}' declares "
                               f"'{dep}' and includes nothing of it. Remove it from DEPS.")
 
     def _check_external(self, module, path, line, include):
+        declared = set(module.words.get("EXTERNAL", []))
+        for dep in module.deps:
+            if dep in self.modules:
+                declared |= EXTERNAL_OF_DEPS & set(self.modules[dep].words.get("EXTERNAL", []))
         for prefix, library in EXTERNAL_INCLUDES:
-            if include.startswith(prefix) and library not in module.words.get("EXTERNAL", []):
+            if include.startswith(prefix) and library not in declared:
                 yield Problem("undeclared", path, line, f"includes <{include}>, but "
                               f"'{module.name}' does not declare EXTERNAL {library}")
 
@@ -233,7 +239,10 @@ class Graph:
                     yield Problem("layer", path, line, f"a test beside '{beside.name}' may not "
                                   f"include '{target.name}' of a higher layer. Move it there.")
         for dep in binary.deps:
-            if dep not in used:
+            if dep not in self.modules:
+                yield Problem("module", binary.path, binary.line,
+                              f"'{binary.name}' depends on '{dep}', which is no module")
+            elif dep not in used:
                 yield Problem("unused", binary.path, binary.line, f"'{binary.name}' declares "
                               f"'{dep}' and includes nothing of it. Remove it from DEPS.")
 

@@ -73,8 +73,8 @@ class Tidy(unittest.TestCase):
         files = {"src/halley/low/CMakeLists.txt":
                  "halley_module(NAME low LAYER 1 SRCS low.cc DEPS nowhere)\n"}
         found = [str(p) for p in self.problems(files)]
-        self.assertIn("src/halley/low/CMakeLists.txt:1: module: 'low' depends on 'nowhere', which "
-                      "is no module", found)
+        self.assertEqual(found, ["src/halley/low/CMakeLists.txt:1: module: 'low' depends on "
+                                 "'nowhere', which is no module"])
 
     def test_a_module_in_another_folder(self):
         self.assert_breaks("module", {
@@ -132,6 +132,12 @@ class Tidy(unittest.TestCase):
 
     def test_a_library_that_is_not_declared(self):
         self.assert_high_breaks("undeclared", "#include <hwy/highway.h>\n", "EXTERNAL hwy::hwy")
+
+    def test_a_library_that_a_dependency_brings(self):
+        files = {"src/halley/low/CMakeLists.txt":
+                 "halley_module(NAME low LAYER 1 SRCS low.cc EXTERNAL hwy::hwy)\n",
+                 "src/halley/high/high.cc": "#include <hwy/highway.h>\n" + HIGH_CC}
+        self.assertEqual(self.problems(files), [])
 
     def test_a_source_in_no_list(self):
         self.assert_breaks("unlisted", {"src/halley/high/lost_test.cc": "int lost = 1;\n"})
