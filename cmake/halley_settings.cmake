@@ -7,6 +7,15 @@ if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
 endif()
 
+# A compiler cache is used where there is one. CMAKE_CXX_COMPILER_LAUNCHER= (empty) says no.
+if(NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER AND NOT DEFINED ENV{CMAKE_CXX_COMPILER_LAUNCHER})
+  find_program(HALLEY_CCACHE ccache)
+  mark_as_advanced(HALLEY_CCACHE)
+  if(HALLEY_CCACHE)
+    set(CMAKE_CXX_COMPILER_LAUNCHER "${HALLEY_CCACHE}")
+  endif()
+endif()
+
 add_library(halley_settings INTERFACE)
 target_compile_options(halley_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra
                        -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Wnon-virtual-dtor

@@ -27,12 +27,12 @@ std::string join_values(const First& first, const Rest&... rest) {
 }  // namespace halley
 
 // HALLEY_CHECK(a == b, a, b)
-#define HALLEY_CHECK(condition, ...)                                                            \
-  do {                                                                                          \
-    if (!(condition)) [[unlikely]] {                                                            \
-      ::halley::check_failed(#condition, ::halley::check_detail::join_values(__VA_ARGS__),      \
-                             __FILE__, __LINE__);                                               \
-    }                                                                                           \
+#define HALLEY_CHECK(condition, ...)                                                       \
+  do {                                                                                     \
+    if (!(condition)) [[unlikely]] {                                                       \
+      ::halley::check_failed(#condition, ::halley::check_detail::join_values(__VA_ARGS__), \
+                             __FILE__, __LINE__);                                          \
+    }                                                                                      \
   } while (false)
 
 #ifdef NDEBUG

@@ -1,9 +1,9 @@
 #include "halley/base/env.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cstdlib>
+
+#include <sched.h>
 
 namespace halley {
 

@@ -1,13 +1,13 @@
 #include "halley/base/file.h"
 
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
-#include <utility>
 
 #include "halley/base/error.h"
 #include "halley/base/str.h"
@@ -54,8 +54,8 @@ MappedFile MappedFile::open(const std::filesystem::path& path) {
   if (num_bytes == 0) return {nullptr, 0};
   void* data = ::mmap(nullptr, num_bytes, PROT_READ, MAP_PRIVATE, file.get(), 0);
   if (data == MAP_FAILED) {
-    throw InputError(str(path.string(), ": cannot map ", num_bytes, " bytes into memory: ",
-                         std::strerror(errno), "."));
+    throw InputError(str(path.string(), ": cannot map ", num_bytes,
+                         " bytes into memory: ", std::strerror(errno), "."));
   }
   return {static_cast<const std::byte*>(data), num_bytes};
 }
@@ -78,8 +78,8 @@ std::string read_text_file(const std::filesystem::path& path, size_t num_bytes_m
   const Descriptor file(path);
   const size_t num_bytes = regular_file_size(file, path);
   if (num_bytes > num_bytes_max) {
-    throw InputError(str(path.string(), ": expected at most ", num_bytes_max, " bytes, got ",
-                         num_bytes, "."));
+    throw InputError(
+        str(path.string(), ": expected at most ", num_bytes_max, " bytes, got ", num_bytes, "."));
   }
   std::string text(num_bytes, '\0');
   size_t num_read = 0;

@@ -1,8 +1,8 @@
 #include "halley/base/str.h"
 
 #include <array>
-#include <cstdio>
 #include <cstdint>
+#include <cstdio>
 
 namespace halley {
 namespace {

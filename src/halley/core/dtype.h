@@ -10,7 +10,7 @@ namespace halley {
 
 enum class DType : uint8_t {
   kBool,
-  kF4,      // e2m1, two a byte
+  kF4,  // e2m1, two a byte
   kF6E2M3,
   kF6E3M2,
   kU8,

@@ -36,7 +36,8 @@ inline uint16_t f32_to_f16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const auto sign = static_cast<uint16_t>((bits >> 16) & 0x8000u);
   const uint32_t magnitude = bits & 0x7FFFFFFFu;
-  if (magnitude > 0x7F800000u) return static_cast<uint16_t>(sign | 0x7E00u | ((bits >> 13) & 0x1FFu));
+  if (magnitude > 0x7F800000u)
+    return static_cast<uint16_t>(sign | 0x7E00u | ((bits >> 13) & 0x1FFu));
   if (magnitude >= 0x477FF000u) return static_cast<uint16_t>(sign | 0x7C00u);  // >= 65520
   if (magnitude < 0x38800000u) {  // below 2^-14: let the f32 adder round at 2^-24
     const float rounded = std::bit_cast<float>(magnitude) + 0.5f;

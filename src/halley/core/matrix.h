@@ -42,8 +42,7 @@ struct BasicMatrix {
   }
 
   operator BasicMatrix<const std::byte>() const  // NOLINT(google-explicit-constructor)
-    requires(!std::is_const_v<Byte>)
-  {
+      requires(!std::is_const_v<Byte>) {
     return {data, dtype, num_rows, num_cols, row_stride};
   }
 };

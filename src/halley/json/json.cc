@@ -25,7 +25,8 @@ class Builder : public nlohmann::json_sax<BasicJson> {
   using typename Base::number_unsigned_t;
   using typename Base::string_t;
 
-  Builder(std::string where, const JsonLimits& limits) : where_(std::move(where)), limits_(limits) {}
+  Builder(std::string where, const JsonLimits& limits)
+      : where_(std::move(where)), limits_(limits) {}
 
   bool null() override { return add(nullptr); }
   bool boolean(bool value) override { return add(value); }
@@ -76,8 +77,8 @@ class Builder : public nlohmann::json_sax<BasicJson> {
 
   void count() {
     if (++num_values_ > limits_.num_values_max) {
-      throw InputError(str(where_, ": expected at most ", limits_.num_values_max,
-                           " JSON values, got more."));
+      throw InputError(
+          str(where_, ": expected at most ", limits_.num_values_max, " JSON values, got more."));
     }
   }
 

@@ -1,10 +1,11 @@
+#include "halley/json/json.h"
+
 #include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "halley/base/error.h"
-#include "halley/json/json.h"
 
 namespace halley {
 namespace {

@@ -1,0 +1,65 @@
+#!/bin/sh
+# Installs what Halley needs to build and run its tests, from Debian's own packages.
+#
+#   tools/setup.sh          compilers, libraries, GoogleTest
+#   tools/setup.sh --dev    also clang, its sanitizer and fuzzer runtimes, clang-format, clang-tidy
+#
+# Made for Debian 12, as root or with sudo. Does nothing where all packages are there.
+set -eu
+
+packages="g++ cmake ninja-build pkg-config make python3 libhwy-dev libsentencepiece-dev
+libutf8proc-dev libpcre2-dev nlohmann-json3-dev libcli11-dev libgtest-dev libgmock-dev"
+case "${1:-}" in
+  "") ;;
+  --dev) packages="$packages clang libclang-rt-14-dev clang-format clang-tidy" ;;
+  *)
+    echo "usage: tools/setup.sh [--dev]" >&2
+    exit 2
+    ;;
+esac
+
+say() { echo "setup: $*"; }
+
+if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+  say "this is no Debian: install the counterparts of these packages yourself and build with" >&2
+  say "'make SETUP=: test' (SETUP=: leaves this step out): $packages" >&2
+  exit 1
+fi
+
+missing=""
+for package in $packages; do
+  status=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
+  [ "$status" = installed ] || missing="$missing $package"
+done
+if [ -z "$missing" ]; then
+  say "all packages are installed"
+  exit 0
+fi
+
+as_root=""
+if [ "$(id -u)" -ne 0 ]; then
+  if ! command -v sudo >/dev/null; then
+    say "these packages are missing:$missing" >&2
+    say "there is no sudo: run tools/setup.sh as root once" >&2
+    exit 1
+  fi
+  as_root="sudo"
+fi
+
+# Three tries: mirrors fail at times, and nothing is lost by asking again.
+try() {
+  for pause in 5 20 0; do
+    if $as_root env DEBIAN_FRONTEND=noninteractive "$@"; then
+      return 0
+    fi
+    [ "$pause" -eq 0 ] || { say "failed, trying again in $pause s" && sleep "$pause"; }
+  done
+  say "failed three times: $*" >&2
+  return 1
+}
+
+say "installing$missing"
+try apt-get -q -o Acquire::Retries=3 update
+# shellcheck disable=SC2086  # one word a package
+try apt-get -q -y -o Acquire::Retries=3 -o Dpkg::Use-Pty=0 install --no-install-recommends $missing
+say "done"
