@@ -9,6 +9,7 @@ where it does not accept or refuse as CASES says: those marked STRICTER it accep
 """
 
 import argparse
+import json
 import pathlib
 import struct
 import sys
@@ -39,7 +40,8 @@ def two(offsets_a, offsets_b, data, shape_a="[2]", shape_b="[2]"):
 
 
 def typed(dtype, num_elements, num_bytes):
-    return one(b"\0" * num_bytes, dtype=dtype, shape=f"[{num_elements}]", offsets=f"[0,{num_bytes}]")
+    data = b"\0" * num_bytes
+    return one(data, dtype=dtype, shape=f"[{num_elements}]", offsets=f"[0,{num_bytes}]")
 
 
 def every_dtype():
@@ -58,6 +60,10 @@ def every_dtype():
 def many(count):
     entries = (f'"t{i}":' + entry(offsets=f"[{i},{i + 1}]") for i in range(count))
     return pack("{" + ",".join(entries) + "}", b"x" * count)
+
+
+def index(**weight_map):
+    return json.dumps({"weight_map": weight_map, "metadata": {"total_size": 8}}).encode()
 
 
 A = entry()
@@ -157,6 +163,11 @@ CASES = {
     "trailing_bytes": (BAD, pack('{"a":' + A + "}", b"xPK")),
     "trailing_bytes_no_tensor": (BAD, pack("{}", b"x")),
     "data_cut": (BAD, two("[0,2]", "[2,4]", b"xyz")),
+    # Indices of shards, which the fuzz target reads too. As weights they are refused.
+    "index_two_shards": (BAD, index(a="model-00001-of-00002.safetensors",
+                                    b="model-00002-of-00002.safetensors")),
+    "index_path": (BAD, index(a="../model.safetensors")),
+    "index_other_kind": (BAD, index(a="pytorch_model.bin")),
 }
 
 
@@ -174,8 +185,8 @@ def check_reference():
             print(f"{name}: reference {'accepts' if accepts else 'refuses'}, table says {kind}")
             num_differences += 1
     stricter = [name for name, (kind, _) in CASES.items() if kind == STRICTER]
-    print(f"safetensors {safetensors.__version__}: {len(CASES)} files, {num_differences} differences; "
-          f"stricter than the reference: {', '.join(stricter)}")
+    print(f"safetensors {safetensors.__version__}: {len(CASES)} files, {num_differences} "
+          f"differences; stricter than the reference: {', '.join(stricter)}")
     return num_differences
 
 

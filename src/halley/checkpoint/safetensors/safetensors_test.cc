@@ -189,6 +189,9 @@ const CorpusCase kCases[] = {
     {"data_cut",
      "tensor \"b\": field 'data_offsets': expected an end of at most 3, which is the "
      "size of the file's data, got 4."},
+    {"index_two_shards", "header length: expected at most 100000000 bytes, got "},
+    {"index_path", "header length: expected at most 100000000 bytes, got "},
+    {"index_other_kind", "header length: expected at most 100000000 bytes, got "},
 };
 
 TEST(SafetensorsCorpus, IsAcceptedOrRefusedWithItsMessage) {
