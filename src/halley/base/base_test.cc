@@ -1,3 +1,5 @@
+#include <sys/stat.h>
+
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -27,11 +29,11 @@ TEST(Str, JoinsValuesAndSequences) {
 }
 
 TEST(Str, QuotedEscapesControlCharactersAndInvalidUtf8) {
-  EXPECT_EQ(quoted("a\"b\n\x01\xff\xc3\xa9"), "\"a\\\"b\\n\\x01\\xff\xc3\xa9\"");
-  EXPECT_EQ(quoted("\xed\xa0\x80"), "\"\\xed\\xa0\\x80\"") << "a surrogate is not a character";
+  EXPECT_EQ(quote("a\"b\n\x01\xff\xc3\xa9"), "\"a\\\"b\\n\\x01\\xff\xc3\xa9\"");
+  EXPECT_EQ(quote("\xed\xa0\x80"), "\"\\xed\\xa0\\x80\"") << "a surrogate is not a character";
 }
 
-TEST(Str, QuotedCutsLongText) { EXPECT_EQ(quoted("abcdef", 3), "\"abc\"..."); }
+TEST(Str, QuotedCutsLongText) { EXPECT_EQ(quote("abcdef", 3), "\"abc\"..."); }
 
 TEST(Str, FormatBytesUsesPowersOfAThousand) {
   EXPECT_EQ(format_bytes(812), "812 B");
@@ -71,6 +73,14 @@ TEST(MappedFile, EmptyFileGivesEmptySpan) {
 TEST(MappedFile, NamesTheMissingFile) {
   EXPECT_THAT([] { MappedFile::open("/nonexistent/x"); },
               ThrowsMessage<InputError>(HasSubstr("/nonexistent/x: cannot open")));
+}
+
+TEST(ReadTextFile, RefusesAFifoAtOnce) {
+  const auto path = temporary_path("read_text_file_fifo");
+  std::filesystem::remove(path);
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  EXPECT_THAT([&] { read_text_file(path, 10); },
+              ThrowsMessage<InputError>(HasSubstr("expected a regular file, got something else")));
 }
 
 TEST(ReadTextFile, RefusesDirectoriesAndTooLargeFiles) {

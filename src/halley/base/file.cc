@@ -19,7 +19,8 @@ namespace {
 class Descriptor {
  public:
   explicit Descriptor(const std::filesystem::path& path)
-      : value_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+      // Not blocking: opening a FIFO would wait for its writer before its type can be seen.
+      : value_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
     if (value_ < 0) {
       throw InputError(str(path.string(), ": cannot open: ", std::strerror(errno),
                            ". Check the path and its permissions."));

@@ -32,7 +32,7 @@ void append_escaped(std::string& out, uint8_t byte) {
 
 }  // namespace
 
-std::string quoted(std::string_view text, size_t num_bytes_max) {
+std::string quote(std::string_view text, size_t num_bytes_max) {
   std::string out = "\"";
   size_t i = 0;
   while (i < text.size() && i < num_bytes_max) {

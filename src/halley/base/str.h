@@ -1,5 +1,5 @@
 // Text for messages: str(a, b, ...) joins anything that a stream prints; sequences print as
-// [1, 2, 3]; quoted() makes hostile text safe to show.
+// [1, 2, 3]; quote() makes hostile text safe to show.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,8 @@ namespace halley {
 
 /// `text` between double quotes with control characters and invalid UTF-8 escaped as \xNN, cut
 /// after `num_bytes_max` bytes with "..." behind it. For text that comes from a file or a request.
-std::string quoted(std::string_view text, size_t num_bytes_max = 80);
+/// (Not named `quoted`: for a std::string argument, look-up would find std::quoted.)
+std::string quote(std::string_view text, size_t num_bytes_max = 80);
 
 /// Bytes for people: "42.2 MB", "812 B". Powers of 1000.
 std::string format_bytes(double num_bytes);

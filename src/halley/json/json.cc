@@ -1,8 +1,6 @@
 #include "halley/json/json.h"
 
-#include <algorithm>
 #include <string>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -42,17 +40,19 @@ class Builder : public nlohmann::json_sax<BasicJson> {
 
   bool key(string_t& value) override {
     count();
-    auto& keys = open_.back().keys;
-    if (!keys.insert(value).second) {
-      throw InputError(str(where_, ": duplicate key ", quoted(value), " in a JSON object."));
+    BasicJson& object = open_.back().value;
+    const auto [member, is_added] = object.emplace(value, nullptr);
+    if (!is_added) {
+      throw InputError(str(where_, ": duplicate key ", quote(value), " in a JSON object."));
     }
     if constexpr (std::is_same_v<BasicJson, OrderedJson>) {
-      if (keys.size() > kOrderedMembersMax) {
+      if (object.size() > kOrderedMembersMax) {
         throw InputError(str(where_, ": expected at most ", kOrderedMembersMax,
                              " members in a JSON object, got more."));
       }
     }
-    open_.back().key = std::move(value);
+    // Stays in place: no member is added to this object before the value of this one is there.
+    open_.back().member = &*member;
     return true;
   }
 
@@ -62,8 +62,8 @@ class Builder : public nlohmann::json_sax<BasicJson> {
     std::string reason = error.what();
     const size_t start = reason.find("syntax error");
     reason = start == std::string::npos ? std::string("syntax error") : reason.substr(start);
-    throw InputError(str(where_, ": not valid JSON at byte ", position, ": ", quoted(reason, 160),
-                         ", last read ", quoted(last_token, 40), "."));
+    throw InputError(str(where_, ": not valid JSON at byte ", position, ": ", quote(reason, 160),
+                         ", last read ", quote(last_token, 40), "."));
   }
 
   BasicJson take() { return std::move(root_); }
@@ -71,8 +71,7 @@ class Builder : public nlohmann::json_sax<BasicJson> {
  private:
   struct Open {
     BasicJson value;
-    std::string key;
-    std::unordered_set<std::string> keys;
+    BasicJson* member = nullptr;  // of an object: the one whose value comes next
   };
 
   void count() {
@@ -87,7 +86,7 @@ class Builder : public nlohmann::json_sax<BasicJson> {
     if (static_cast<int>(open_.size()) >= limits_.depth_max) {
       throw InputError(str(where_, ": JSON nested deeper than ", limits_.depth_max, " levels."));
     }
-    open_.push_back({std::move(value), {}, {}});
+    open_.push_back({std::move(value)});
     return true;
   }
 
@@ -110,7 +109,7 @@ class Builder : public nlohmann::json_sax<BasicJson> {
     } else if (open_.back().value.is_array()) {
       open_.back().value.push_back(std::move(value));
     } else {
-      open_.back().value.emplace(std::move(open_.back().key), std::move(value));
+      *open_.back().member = std::move(value);
     }
   }
 
@@ -123,6 +122,10 @@ class Builder : public nlohmann::json_sax<BasicJson> {
 
 template <typename BasicJson>
 BasicJson parse(std::string_view text, const std::string& where, const JsonLimits& limits) {
+  // The library takes a NUL for the end of the text and would let anything pass behind it.
+  if (const size_t position = text.find('\0'); position != std::string_view::npos) {
+    throw InputError(str(where, ": not valid JSON at byte ", position + 1, ": a NUL byte."));
+  }
   Builder<BasicJson> builder(where, limits);
   BasicJson::sax_parse(text.begin(), text.end(), &builder);
   return builder.take();

@@ -26,6 +26,22 @@ TEST(ParseJson, RefusesDuplicateKeys) {
   EXPECT_NO_THROW(parse_json(R"({"a": {"a": 1}})", "test"));
 }
 
+TEST(ParseJson, RefusesDuplicateKeysInOrderedDocuments) {
+  EXPECT_THROW(parse_ordered_json(R"({"a": {"x": [1]}, "a": 2})", "test"), InputError);
+  EXPECT_EQ(parse_ordered_json(R"({"b": {"x": [1, {}]}, "a": [[]]})", "test").dump(),
+            R"({"b":{"x":[1,{}]},"a":[[]]})");
+}
+
+TEST(ParseJson, RefusesANulByte) {
+  EXPECT_THAT([] { parse_json(std::string("{}\0x", 4), "test"); },
+              ThrowsMessage<InputError>(HasSubstr("test: not valid JSON at byte 3: a NUL byte")));
+}
+
+TEST(ParseJson, EscapesControlCharactersInMessages) {
+  EXPECT_THAT([] { parse_json("{\"\\u001b\": 1, \"\\u001b\": 2}", "test"); },
+              ThrowsMessage<InputError>(HasSubstr("duplicate key \"\\x1b\"")));
+}
+
 TEST(ParseJson, RefusesDepthBombs) {
   const std::string bomb(1'000'000, '[');
   EXPECT_THAT([&] { parse_json(bomb, "test"); },

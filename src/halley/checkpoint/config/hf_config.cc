@@ -17,7 +17,7 @@ constexpr size_t kArrayLengthMax = 65'536;
 // A value of the file for a message: short, and safe to show.
 std::string describe(const Json* value) {
   if (value == nullptr) return "nothing";
-  if (value->is_string()) return halley::quoted(value->get_ref<const std::string&>());
+  if (value->is_string()) return halley::quote(value->get_ref<const std::string&>());
   if (value->is_primitive()) return value->dump();
   return str("an ", type_name_of(*value), " of ", value->size());
 }

@@ -30,7 +30,7 @@ std::string what_is_at(const fs::path& path) {
 fs::path check_model_dir(const fs::path& path) {
   std::error_code error;
   if (!fs::exists(path / "config.json", error)) {
-    throw InputError(str(halley::quoted(path.string(), 200),
+    throw InputError(str(halley::quote(path.string(), 200),
                          ": expected a Hugging Face model directory with config.json, got ",
                          what_is_at(path), "."));
   }

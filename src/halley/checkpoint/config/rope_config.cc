@@ -72,7 +72,7 @@ RopeSource find_parameters(const HfConfig& config, std::string_view layer_type) 
     }
     std::optional<HfConfig> entry = parameters->object(layer_type);
     if (!entry) {
-      config.fail(field, str("expected an entry for layer type ", halley::quoted(layer_type),
+      config.fail(field, str("expected an entry for layer type ", halley::quote(layer_type),
                              ", got none among ", json.size(), "."));
     }
     return {std::move(entry), true};

@@ -96,9 +96,9 @@ void check_shard(const SafetensorsHeader& header, const std::set<std::string_vie
     if (expected.count(entry.info.name) != 0) continue;
     const auto it = shards.find(entry.info.name);
     throw CheckpointError(
-        str(shard_path, ": tensor ", halley::quoted(entry.info.name),
+        str(shard_path, ": tensor ", halley::quote(entry.info.name),
             ": expected only tensors that ", kIndexName, " names for this file, got one that it ",
-            it == shards.end() ? "does not name" : str("names for ", halley::quoted(it->second)),
+            it == shards.end() ? "does not name" : str("names for ", halley::quote(it->second)),
             ". The files are of different checkpoints: download the model again."));
   }
   if (header.entries.size() == expected.size()) return;
@@ -106,7 +106,7 @@ void check_shard(const SafetensorsHeader& header, const std::set<std::string_vie
   for (const auto& entry : header.entries) found.insert(entry.info.name);
   for (const std::string_view name : expected) {
     if (found.count(name) != 0) continue;
-    throw CheckpointError(str(shard_path, ": expected tensor ", halley::quoted(name), ", which ",
+    throw CheckpointError(str(shard_path, ": expected tensor ", halley::quote(name), ", which ",
                               kIndexName,
                               " names for this file, got no such tensor. The files are of "
                               "different checkpoints: download the model again."));
@@ -124,7 +124,7 @@ std::unique_ptr<TensorSource> open_shards(const fs::path& model_dir, const fs::p
     const fs::path path = model_dir / shard;
     if (!is_file(path)) {
       throw CheckpointError(str(index_path.string(), ": field 'weight_map': expected a file ",
-                                halley::quoted(shard),
+                                halley::quote(shard),
                                 " in the same directory, got none. The download is "
                                 "not complete: download the model again."));
     }
@@ -181,7 +181,7 @@ std::unique_ptr<TensorSource> open_other(const fs::path& model_dir) {
   }
   if (candidates.size() == 1 && candidates[0].starts_with("adapter_model")) {
     throw UnsupportedError(str(model_dir.string(), ": expected a model's weights, got only ",
-                               halley::quoted(candidates[0]),
+                               halley::quote(candidates[0]),
                                ", an adapter. Merge it into its base model first."));
   }
   if (candidates.size() == 1 && !is_one_of_several_shards(candidates[0])) {
@@ -190,12 +190,12 @@ std::unique_ptr<TensorSource> open_other(const fs::path& model_dir) {
   if (!candidates.empty()) {
     throw CheckpointError(str(model_dir.string(), ": expected ", kSingleName, " or ", kIndexName,
                               ", got ", candidates.size(), " other .safetensors files (",
-                              halley::quoted(candidates[0]), " first) and no index. Download ",
+                              halley::quote(candidates[0]), " first) and no index. Download ",
                               kIndexName, " too."));
   }
   if (other != nullptr) {
     throw UnsupportedError(str(model_dir.string(), ": expected ", kSingleName, " or ", kIndexName,
-                               ", got ", halley::quoted(*other),
+                               ", got ", halley::quote(*other),
                                ". Only safetensors weights are read: "
                                "convert the checkpoint to safetensors."));
   }

@@ -154,7 +154,7 @@ class DummyWeights : public TensorSource {
                                                      static_cast<uint64_t>(bits_of(info.dtype)))
                                        : std::nullopt;
     if (!num_bits || *num_bits % 8 != 0) {
-      throw InputError(str("dummy weights: tensor ", halley::quoted(info.name),
+      throw InputError(str("dummy weights: tensor ", halley::quote(info.name),
                            ": expected a size of whole bytes that fits 64 bits, got ", info.dtype,
                            " ", info.shape, ". Check the sizes in config.json."));
     }

@@ -30,7 +30,7 @@ constexpr const char* kDTypeNames =
 
 // A value of the file for a message: short, and safe to show.
 std::string describe(const Json& value) {
-  if (value.is_string()) return halley::quoted(value.get_ref<const std::string&>());
+  if (value.is_string()) return halley::quote(value.get_ref<const std::string&>());
   if (value.is_number_integer() && !value.is_number_unsigned() && value.get<int64_t>() == 0) {
     return "-0";
   }
@@ -75,7 +75,7 @@ class HeaderReader {
   [[noreturn]] void fail_tensor(std::string_view tensor, const char* field,
                                 const std::string& problem) const {
     throw CheckpointError(
-        str(where_, ": tensor ", halley::quoted(tensor), ": field '", field, "': ", problem));
+        str(where_, ": tensor ", halley::quote(tensor), ": field '", field, "': ", problem));
   }
 
   // The header's bytes, still with the spaces that may follow the JSON.
@@ -131,7 +131,7 @@ class HeaderReader {
     }
     for (const auto& [key, text] : value.items()) {
       if (!text.is_string()) {
-        fail(str("header: field '__metadata__': key ", halley::quoted(key),
+        fail(str("header: field '__metadata__': key ", halley::quote(key),
                  ": expected a string, got ", describe(text), "."));
       }
     }
@@ -140,7 +140,7 @@ class HeaderReader {
   // Members beyond the three are ignored, as the reference implementation does.
   SafetensorsHeader::Entry read_entry(const std::string& name, const Json& value) const {
     if (!value.is_object()) {
-      fail(str("tensor ", halley::quoted(name),
+      fail(str("tensor ", halley::quote(name),
                ": expected an object with dtype, shape and data_offsets, got ", describe(value),
                "."));
     }
@@ -260,7 +260,7 @@ class HeaderReader {
             entry->info.name, "data_offsets",
             str("expected to begin at ", covered, ", where ",
                 previous == nullptr ? std::string("the data begins")
-                                    : str("tensor ", halley::quoted(previous->info.name), " ends"),
+                                    : str("tensor ", halley::quote(previous->info.name), " ends"),
                 ", got ", entry->offset,
                 entry->offset > covered ? ": a hole in the data." : ": tensors overlap."));
       }

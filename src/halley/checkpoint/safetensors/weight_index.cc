@@ -42,9 +42,9 @@ std::map<std::string, std::string> parse_weight_index(std::string_view text,
   for (const auto& [tensor, shard] : weight_map->items()) {
     if (!shard.is_string() || !is_plain_shard_name(shard.get_ref<const std::string&>())) {
       throw CheckpointError(
-          str(where, ": field 'weight_map': tensor ", halley::quoted(tensor),
+          str(where, ": field 'weight_map': tensor ", halley::quote(tensor),
               ": expected the name of a .safetensors file in the same directory, got ",
-              shard.is_string() ? halley::quoted(shard.get_ref<const std::string&>())
+              shard.is_string() ? halley::quote(shard.get_ref<const std::string&>())
                                 : std::string(type_name_of(shard)),
               "."));
     }
