@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "halley/base/check.h"
@@ -21,7 +23,7 @@ void attend_head(const AttentionProblem& problem, const KvLayerView& cache,
                  float* out) {
   const KvPageLayout& layout = cache.layout;
   std::vector<double> scores, sums(static_cast<size_t>(layout.head_dim), 0.0);
-  double largest = -INFINITY;
+  double largest = -std::numeric_limits<double>::infinity();
   const int64_t begin =
       problem.window > 0 ? std::max<int64_t>(0, position - problem.window + 1) : 0;
   const auto page_of = [&](int64_t t) {
