@@ -1,5 +1,6 @@
 #include "halley/kernels/attention/attention.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "halley/base/check.h"

@@ -10,10 +10,10 @@
 namespace halley {
 
 struct AttentionProblem {
-  int64_t num_heads = 0;      // H, a multiple of the cache's J: head h reads kv head h / (H / J)
-  float scale = 0;            // of q.k
-  float soft_cap = 0;         // scores become cap * tanh(score / cap); 0: none
-  int64_t window = 0;         // a token at position p sees positions > p - window; 0: all
+  int64_t num_heads = 0;  // H, a multiple of the cache's J: head h reads kv head h / (H / J)
+  float scale = 0;        // of q.k
+  float soft_cap = 0;     // scores become cap * tanh(score / cap); 0: none
+  int64_t window = 0;     // a token at position p sees positions > p - window; 0: all
 };
 
 /// out[m] = softmax(scale * q[m] K^T) V over the positions that token m may see, itself included.

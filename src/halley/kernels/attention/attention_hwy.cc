@@ -6,6 +6,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "halley/kernels/attention/attention_hwy.cc"
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 #include <hwy/highway.h>
 
@@ -24,62 +25,61 @@ PositionRange visible_in_tile(const AttentionProblem& problem, int64_t position,
           std::min<int64_t>(visible.end - tile_begin, kTileTokens)};
 }
 
-// Converts rows of the keys or values of positions [range.begin, range.end) to f32: row i of
-// `rows` is position tile_begin + i.
-void load_rows(const AttentionCall& call, const AttentionUnit& unit, bool is_key,
-               int64_t tile_begin, PositionRange range, float* rows) {
+// Asks for memory that the next tile will read. Pages lie anywhere, so that the hardware does not
+// see them coming.
+void prefetch_run(const std::byte* from, size_t num_bytes) {
+  constexpr size_t kCacheLine = 64;
+  for (size_t i = 0; i < num_bytes; i += kCacheLine) hwy::Prefetch(from + i);
+}
+
+// Calls use(first byte, first position, number of positions) for each run of `positions` that lies
+// in one page.
+template <class Use>
+HWY_INLINE void for_each_run(const AttentionCall& call, const AttentionUnit& unit, bool is_key,
+                             PositionRange positions, const Use& use) {
   const KvPageLayout& layout = call.cache.layout;
   const size_t page_bytes = layout.page_bytes();
-  for (int64_t position = range.begin; position < range.end; ++position) {
-    const int64_t slot = position % layout.page_tokens;
-    const auto page = static_cast<size_t>(
-        unit.sequence->page_table[static_cast<size_t>(position / layout.page_tokens)]);
+  int64_t page_index = positions.begin / layout.page_tokens;
+  int64_t slot = positions.begin % layout.page_tokens;
+  for (int64_t position = positions.begin; position < positions.end;) {
+    const int64_t count = std::min(layout.page_tokens - slot, positions.end - position);
+    const auto page =
+        static_cast<size_t>(unit.sequence->page_table[static_cast<size_t>(page_index)]);
     const size_t offset =
         is_key ? layout.key_offset(unit.kv_head, slot) : layout.value_offset(unit.kv_head, slot);
-    convert_row(layout.dtype, call.cache.pages + page * page_bytes + offset,
-                static_cast<size_t>(layout.head_dim),
-                rows + (position - tile_begin) * call.row_stride());
+    use(call.cache.pages + page * page_bytes + offset, position, count);
+    position += count;
+    slot = 0;
+    ++page_index;
   }
 }
 
-// Turns a row's scores into weights relative to `largest` and returns their sum.
-float weigh_row(PositionRange visible, float largest, float* scores) {
-  const hn::ScalableTag<float> d;
-  const size_t lanes = hn::Lanes(d);
-  const auto shift = hn::Set(d, largest);
-  auto sum = hn::Zero(d);
-  for (size_t i = 0; i < kTileTokens; i += lanes) {
-    const auto index = hn::Iota(d, static_cast<float>(i));
-    const auto is_visible = hn::And(hn::Ge(index, hn::Set(d, static_cast<float>(visible.begin))),
-                                    hn::Lt(index, hn::Set(d, static_cast<float>(visible.end))));
-    const auto weight = hn::IfThenElseZero(
-        is_visible, exp_not_positive(d, hn::Sub(hn::Load(d, scores + i), shift)));
-    hn::Store(weight, d, scores + i);
-    sum = hn::Add(sum, weight);
-  }
-  return sum_lanes(d, sum);
+// Converts the keys or values of `positions` to f32: row i of `rows` is position tile_begin + i.
+void load_rows(const AttentionCall& call, const AttentionUnit& unit, bool is_key,
+               int64_t tile_begin, PositionRange positions, float* rows) {
+  const KvPageLayout& layout = call.cache.layout;
+  for_each_run(call, unit, is_key, positions,
+               [&](const std::byte* from, int64_t position, int64_t count) {
+                 convert_rows({layout.dtype, from, count, layout.head_dim}, call.row_stride(),
+                              rows + (position - tile_begin) * call.row_stride());
+               });
 }
 
-// Scales and caps a row's scores and returns the largest visible one.
-float scale_row(const AttentionProblem& problem, PositionRange visible, float* scores) {
-  const hn::ScalableTag<float> d;
-  const size_t lanes = hn::Lanes(d);
-  const auto scale = hn::Set(d, problem.scale);
-  const auto lowest = hn::Set(d, -std::numeric_limits<float>::infinity());
-  auto largest = lowest;
-  for (size_t i = 0; i < kTileTokens; i += lanes) {
-    auto score = hn::Mul(hn::Load(d, scores + i), scale);
-    if (problem.soft_cap > 0) {
-      const auto cap = hn::Set(d, problem.soft_cap);
-      score = hn::Mul(cap, tanh_f32(d, hn::Div(score, cap)));
-    }
-    hn::Store(score, d, scores + i);
-    const auto index = hn::Iota(d, static_cast<float>(i));
-    const auto is_visible = hn::And(hn::Ge(index, hn::Set(d, static_cast<float>(visible.begin))),
-                                    hn::Lt(index, hn::Set(d, static_cast<float>(visible.end))));
-    largest = hn::Max(largest, hn::IfThenElse(is_visible, score, lowest));
-  }
-  return hn::GetLane(hn::MaxOfLanes(d, largest));
+void prefetch_rows(const AttentionCall& call, const AttentionUnit& unit, bool is_key,
+                   PositionRange positions) {
+  const KvPageLayout& layout = call.cache.layout;
+  const size_t row_bytes = layout.head_bytes() / static_cast<size_t>(layout.page_tokens);
+  for_each_run(call, unit, is_key, positions,
+               [&](const std::byte* from, int64_t /*position*/, int64_t count) {
+                 prefetch_run(from, static_cast<size_t>(count) * row_bytes);
+               });
+}
+
+// Not inlined into the loops below, where it would cost registers that most models do not need.
+template <class D>
+HWY_NOINLINE hn::Vec<D> soft_cap(float cap, D d, hn::Vec<D> score) {
+  const auto limit = hn::Set(d, cap);
+  return hn::Mul(limit, tanh_f32(d, hn::Div(score, limit)));
 }
 
 // exp(before - after) for a running maximum that went from `before` to `after`.
@@ -96,24 +96,75 @@ HWY_INLINE hn::Vec<D> finite_shift(D d, hn::Vec<D> largest) {
   return hn::IfThenZeroElse(hn::Eq(largest, lowest), largest);
 }
 
+// One row's part of the online softmax.
+struct SoftmaxRow {
+  float* scores;  // [kTileTokens]: products, and weights afterwards
+  float largest, sum, rescale;
+};
+
+// Scales and caps the row's products, moves the running maximum, and turns the visible products
+// into weights and the others into zeros.
+template <bool kIsWhole>
+HWY_INLINE void softmax_row(const AttentionProblem& problem, PositionRange visible,
+                            SoftmaxRow& row) {
+  const hn::ScalableTag<float> d;
+  using V = hn::Vec<decltype(d)>;
+  constexpr size_t kVectors = size_t{kTileTokens} / kTileLanes;
+  const V lowest = hn::Set(d, -std::numeric_limits<float>::infinity());
+  const V scale = hn::Set(d, problem.scale);
+  const V first = hn::Set(d, static_cast<float>(visible.begin));
+  const V end = hn::Set(d, static_cast<float>(visible.end));
+  V score[kVectors];
+  V tile_largest = lowest;
+  HALLEY_UNROLL
+  for (size_t v = 0; v < kVectors; ++v) {
+    score[v] = hn::Mul(hn::Load(d, row.scores + v * kTileLanes), scale);
+    if (problem.soft_cap > 0) [[unlikely]]
+      score[v] = soft_cap(problem.soft_cap, d, score[v]);
+    if constexpr (!kIsWhole) {
+      const V index = hn::Iota(d, static_cast<float>(v * kTileLanes));
+      const auto is_visible = hn::And(hn::Ge(index, first), hn::Lt(index, end));
+      score[v] = hn::IfThenElse(is_visible, score[v], lowest);
+    }
+    tile_largest = hn::Max(tile_largest, score[v]);
+  }
+  const V before = hn::Set(d, row.largest);
+  const V after = hn::Max(before, hn::MaxOfLanes(d, tile_largest));
+  const V shift = finite_shift(d, after);
+  // Most tiles do not move the maximum, and exp(0) is exactly 1.
+  row.rescale = 1.0f;
+  if (hn::GetLane(shift) != row.largest) {
+    row.rescale = hn::GetLane(rescale_factor(d, before, shift));
+  }
+  V sum = hn::Zero(d);
+  HALLEY_UNROLL
+  for (size_t v = 0; v < kVectors; ++v) {
+    const V weight = exp_not_positive(d, hn::Sub(score[v], shift));
+    hn::Store(weight, d, row.scores + v * kTileLanes);
+    sum = hn::Add(sum, weight);
+  }
+  row.largest = hn::GetLane(after);
+  row.sum = row.sum * row.rescale + sum_lanes(d, sum);
+}
+
 // The online softmax of one tile for the rows of tokens [tokens.begin, tokens.end).
 void softmax_tile(const AttentionCall& call, const AttentionUnit& unit, PositionRange tokens,
                   int64_t tile_begin, const AttentionScratch& scratch, const RowStates& states) {
   const int64_t group = call.group_size();
   for (int64_t token = tokens.begin; token < tokens.end; ++token) {
     const PositionRange visible = visible_in_tile(call.problem, unit.position(token), tile_begin);
-    for (int64_t row = token * group; row < (token + 1) * group; ++row) {
-      float* scores = scratch.scores + row * kTileTokens;
-      const float tile_largest = scale_row(call.problem, visible, scores);
-      const hn::CappedTag<float, 4> d1;
-      const auto before = hn::Set(d1, states.largest[row]);
-      const auto after = hn::Max(before, hn::Set(d1, tile_largest));
-      const auto shift = finite_shift(d1, after);
-      const float rescale = hn::GetLane(rescale_factor(d1, before, shift));
-      const float sum = weigh_row(visible, hn::GetLane(shift), scores);
-      states.largest[row] = hn::GetLane(after);
-      states.sum[row] = states.sum[row] * rescale + sum;
-      scratch.rescale[row] = rescale;
+    const bool is_whole = visible.begin == 0 && visible.end == kTileTokens;
+    for (int64_t index = token * group; index < (token + 1) * group; ++index) {
+      SoftmaxRow row{scratch.scores + index * kTileTokens, states.largest[index], states.sum[index],
+                     1.0f};
+      if (is_whole) {
+        softmax_row<true>(call.problem, visible, row);
+      } else {
+        softmax_row<false>(call.problem, visible, row);
+      }
+      states.largest[index] = row.largest;
+      states.sum[index] = row.sum;
+      scratch.rescale[index] = row.rescale;
     }
   }
 }
@@ -158,9 +209,15 @@ void attend_tile(const AttentionCall& call, const AttentionUnit& unit, int64_t t
       std::min(tile_begin + kTileTokens, unit.position(tokens.end - 1) + 1)};
   const int64_t group = call.group_size();
   load_rows(call, unit, true, tile_begin, positions, scratch.rows);
+  const bool is_decode = unit.num_tokens == 1;  // a prefill reads too little to wait for memory
+  if (is_decode) prefetch_rows(call, unit, false, positions);
   transpose_rows(scratch.rows, call.row_stride(), scratch.keys);
   multiply_keys(scratch, {tokens.begin * group, tokens.end * group}, call.cache.layout.head_dim);
   load_rows(call, unit, false, tile_begin, positions, scratch.rows);
+  if (is_decode) {
+    const int64_t end = unit.position(0) + 1;
+    prefetch_rows(call, unit, true, {positions.end, std::min(positions.end + kTileTokens, end)});
+  }
   softmax_tile(call, unit, tokens, tile_begin, scratch, states);
   add_values(call, unit, tokens, tile_begin, scratch, states);
 }

@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "halley/base/check.h"
@@ -16,12 +18,21 @@ double element(DType dtype, const std::byte* row, int64_t index) {
   return static_cast<double>(dtype == DType::kF16 ? f16_to_f32(bits) : bf16_to_f32(bits));
 }
 
-void attend_head(const AttentionProblem& problem, const KvLayerView& cache,
-                 const BatchSequence& sequence, int64_t position, int64_t kv_head, const float* q,
+// One query: a head of one token.
+struct Query {
+  const BatchSequence& sequence;
+  int64_t position;
+  int64_t kv_head;
+  const float* q;
+};
+
+void attend_head(const AttentionProblem& problem, const KvLayerView& cache, const Query& query,
                  float* out) {
+  const BatchSequence& sequence = query.sequence;
+  const int64_t position = query.position;
   const KvPageLayout& layout = cache.layout;
   std::vector<double> scores, sums(static_cast<size_t>(layout.head_dim), 0.0);
-  double largest = -INFINITY;
+  double largest = -std::numeric_limits<double>::infinity();
   const int64_t begin =
       problem.window > 0 ? std::max<int64_t>(0, position - problem.window + 1) : 0;
   const auto page_of = [&](int64_t t) {
@@ -30,10 +41,10 @@ void attend_head(const AttentionProblem& problem, const KvLayerView& cache,
     return cache.pages + page * layout.page_bytes();
   };
   for (int64_t t = begin; t <= position; ++t) {
-    const std::byte* key = page_of(t) + layout.key_offset(kv_head, t % layout.page_tokens);
+    const std::byte* key = page_of(t) + layout.key_offset(query.kv_head, t % layout.page_tokens);
     double dot = 0;
     for (int64_t i = 0; i < layout.head_dim; ++i) {
-      dot += static_cast<double>(q[i]) * element(layout.dtype, key, i);
+      dot += static_cast<double>(query.q[i]) * element(layout.dtype, key, i);
     }
     double score = dot * static_cast<double>(problem.scale);
     const auto cap = static_cast<double>(problem.soft_cap);
@@ -43,7 +54,8 @@ void attend_head(const AttentionProblem& problem, const KvLayerView& cache,
   }
   double weight_sum = 0;
   for (int64_t t = begin; t <= position; ++t) {
-    const std::byte* value = page_of(t) + layout.value_offset(kv_head, t % layout.page_tokens);
+    const std::byte* value =
+        page_of(t) + layout.value_offset(query.kv_head, t % layout.page_tokens);
     const double weight = std::exp(scores[static_cast<size_t>(t - begin)] - largest);
     weight_sum += weight;
     for (int64_t i = 0; i < layout.head_dim; ++i) {
@@ -67,8 +79,10 @@ void paged_attention_reference(const AttentionProblem& problem, const KvLayerVie
     for (int64_t token = 0; token < sequence.num_new_tokens; ++token) {
       const int64_t m = sequence.first_row + token;
       for (int64_t head = 0; head < problem.num_heads; ++head) {
-        attend_head(problem, cache, sequence, sequence.num_past_tokens + token, head / group_size,
-                    q.row<float>(m) + head * head_dim, out.row<float>(m) + head * head_dim);
+        attend_head(problem, cache,
+                    {sequence, sequence.num_past_tokens + token, head / group_size,
+                     q.row<float>(m) + head * head_dim},
+                    out.row<float>(m) + head * head_dim);
       }
     }
   }

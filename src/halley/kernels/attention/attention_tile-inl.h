@@ -63,15 +63,32 @@ struct LoadBf16 {
   }
 };
 
-// One row of a page as f32; `to` is aligned and padded to a whole vector.
-inline void convert_row(DType dtype, const std::byte* from, size_t size, float* to) {
+// Consecutive rows of one head in a page.
+struct PageRows {
+  DType dtype;
+  const std::byte* from;
+  int64_t num_rows;
+  int64_t head_dim;
+};
+
+template <typename T, class Load>
+HWY_INLINE void convert_rows_of(const PageRows& rows, int64_t stride, float* to, const Load& load) {
   const hn::ScalableTag<float> d;
-  if (dtype == DType::kF32) {
-    convert_elements(d, reinterpret_cast<const float*>(from), size, to, LoadF32());
-  } else if (dtype == DType::kF16) {
-    convert_elements(d, reinterpret_cast<const uint16_t*>(from), size, to, LoadF16());
+  const auto size = static_cast<size_t>(rows.head_dim);
+  const T* from = reinterpret_cast<const T*>(rows.from);
+  for (int64_t row = 0; row < rows.num_rows; ++row) {
+    convert_elements(d, from + row * rows.head_dim, size, to + row * stride, load);
+  }
+}
+
+// Rows as f32, `stride` apart; `to` is aligned and each row padded to a whole vector.
+inline void convert_rows(const PageRows& rows, int64_t stride, float* to) {
+  if (rows.dtype == DType::kF32) {
+    convert_rows_of<float>(rows, stride, to, LoadF32());
+  } else if (rows.dtype == DType::kF16) {
+    convert_rows_of<uint16_t>(rows, stride, to, LoadF16());
   } else {
-    convert_elements(d, reinterpret_cast<const uint16_t*>(from), size, to, LoadBf16());
+    convert_rows_of<uint16_t>(rows, stride, to, LoadBf16());
   }
 }
 
@@ -159,16 +176,27 @@ HWY_INLINE void multiply_keys_rows(const float* const* queries, const float* key
   }
 }
 
+// The last rows, fewer than a tile has, all at once: one row alone would wait for its own sums.
+template <size_t kRows>
+HWY_INLINE void multiply_keys_rest(size_t num_rows, const float* const* queries, const float* keys,
+                                   int64_t head_dim, float* scores) {
+  if constexpr (kRows > 0) {
+    if (num_rows == kRows) {
+      multiply_keys_rows<kRows>(queries, keys, head_dim, scores);
+    } else {
+      multiply_keys_rest<kRows - 1>(num_rows, queries, keys, head_dim, scores);
+    }
+  }
+}
+
 inline void multiply_keys(const AttentionScratch& scratch, PositionRange rows, int64_t head_dim) {
   int64_t row = rows.begin;
   for (; row + static_cast<int64_t>(kTileRows) <= rows.end; row += kTileRows) {
     multiply_keys_rows<kTileRows>(scratch.queries + row, scratch.keys, head_dim,
                                   scratch.scores + row * kTileTokens);
   }
-  for (; row < rows.end; ++row) {
-    multiply_keys_rows<1>(scratch.queries + row, scratch.keys, head_dim,
-                          scratch.scores + row * kTileTokens);
-  }
+  multiply_keys_rest<kTileRows - 1>(static_cast<size_t>(rows.end - row), scratch.queries + row,
+                                    scratch.keys, head_dim, scratch.scores + row * kTileTokens);
 }
 
 // What add_weighted_values works on; see RowStates and AttentionScratch.
@@ -233,13 +261,25 @@ HWY_INLINE void add_weighted_rows(const WeightedRows& w, int64_t row, PositionRa
   }
 }
 
+template <size_t kRows>
+HWY_INLINE void add_weighted_rest(size_t num_rows, const WeightedRows& w, int64_t row,
+                                  PositionRange visible, int64_t head_dim) {
+  if constexpr (kRows > 0) {
+    if (num_rows == kRows) {
+      add_weighted_rows<kRows>(w, row, visible, head_dim);
+    } else {
+      add_weighted_rest<kRows - 1>(num_rows, w, row, visible, head_dim);
+    }
+  }
+}
+
 inline void add_weighted_values(const WeightedRows& w, PositionRange rows, PositionRange visible,
                                 int64_t head_dim) {
   int64_t row = rows.begin;
   for (; row + static_cast<int64_t>(kTileRows) <= rows.end; row += kTileRows) {
     add_weighted_rows<kTileRows>(w, row, visible, head_dim);
   }
-  for (; row < rows.end; ++row) add_weighted_rows<1>(w, row, visible, head_dim);
+  add_weighted_rest<kTileRows - 1>(static_cast<size_t>(rows.end - row), w, row, visible, head_dim);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "halley/base/check.h"
+#include "halley/kernels/base/row_tasks.h"
 
 namespace halley {
 namespace {
@@ -44,6 +45,44 @@ void assign_slots(int64_t num_experts, MoeRouting& routing) {
     routing.slot_row[static_cast<size_t>(slot)] =
         static_cast<int32_t>(static_cast<int64_t>(i) / routing.num_experts_per_token);
     routing.row_slots[i] = static_cast<int32_t>(slot);
+  }
+}
+
+void check_gather(const MoeRouting& routing, ConstMatrix x, ConstMatrix slots) {
+  HALLEY_CHECK(slots.num_rows == static_cast<int64_t>(routing.slot_row.size()) &&
+                   slots.num_cols == x.num_cols,
+               slots.num_rows, routing.slot_row.size(), slots.num_cols, x.num_cols);
+}
+
+void gather_range(const MoeRouting& routing, ConstMatrix x, int64_t begin, int64_t end,
+                  Matrix slots) {
+  for (int64_t slot = begin; slot < end; ++slot) {
+    std::memcpy(slots.row<float>(slot), x.row<float>(routing.slot_row[static_cast<size_t>(slot)]),
+                static_cast<size_t>(x.num_cols) * sizeof(float));
+  }
+}
+
+void check_combine(const MoeRouting& routing, ConstMatrix slots, ConstMatrix y) {
+  const auto num_slots = static_cast<size_t>(y.num_rows * routing.num_experts_per_token);
+  HALLEY_CHECK(num_slots == routing.row_slots.size() && slots.num_cols == y.num_cols, y.num_rows,
+               routing.num_experts_per_token, routing.row_slots.size(), slots.num_cols, y.num_cols);
+}
+
+void combine_range(const MoeRouting& routing, ConstMatrix slots, int64_t begin, int64_t end,
+                   Matrix y) {
+  const auto per_token = static_cast<size_t>(routing.num_experts_per_token);
+  for (int64_t m = begin; m < end; ++m) {
+    float* to = y.row<float>(m);
+    for (size_t i = 0; i < per_token; ++i) {
+      const size_t at = static_cast<size_t>(m) * per_token + i;
+      const float* from = slots.row<float>(routing.row_slots[at]);
+      const float weight = routing.weight_of[at];
+      if (i == 0) {
+        for (int64_t k = 0; k < y.num_cols; ++k) to[k] = weight * from[k];
+      } else {
+        for (int64_t k = 0; k < y.num_cols; ++k) to[k] += weight * from[k];
+      }
+    }
   }
 }
 
@@ -88,33 +127,25 @@ MoeRouting route_tokens(ConstMatrix router_logits, int64_t num_experts_per_token
 }
 
 void gather_slots(const MoeRouting& routing, ConstMatrix x, Matrix slots) {
-  HALLEY_CHECK(slots.num_rows == static_cast<int64_t>(routing.slot_row.size()) &&
-                   slots.num_cols == x.num_cols,
-               slots.num_rows, routing.slot_row.size(), slots.num_cols, x.num_cols);
-  for (int64_t slot = 0; slot < slots.num_rows; ++slot) {
-    std::memcpy(slots.row<float>(slot), x.row<float>(routing.slot_row[static_cast<size_t>(slot)]),
-                static_cast<size_t>(x.num_cols) * sizeof(float));
-  }
+  check_gather(routing, x, slots);
+  gather_range(routing, x, 0, slots.num_rows, slots);
+}
+
+void gather_slots(ExecContext& context, const MoeRouting& routing, ConstMatrix x, Matrix slots) {
+  check_gather(routing, x, slots);
+  for_row_ranges(context, slots.num_rows, slots.num_cols,
+                 [&](int64_t begin, int64_t end) { gather_range(routing, x, begin, end, slots); });
 }
 
 void combine_slots(const MoeRouting& routing, ConstMatrix slots, Matrix y) {
-  const auto per_token = static_cast<size_t>(routing.num_experts_per_token);
-  HALLEY_CHECK(static_cast<size_t>(y.num_rows) * per_token == routing.row_slots.size() &&
-                   slots.num_cols == y.num_cols,
-               y.num_rows, per_token, routing.row_slots.size(), slots.num_cols, y.num_cols);
-  for (int64_t m = 0; m < y.num_rows; ++m) {
-    float* to = y.row<float>(m);
-    for (size_t i = 0; i < per_token; ++i) {
-      const size_t at = static_cast<size_t>(m) * per_token + i;
-      const float* from = slots.row<float>(routing.row_slots[at]);
-      const float weight = routing.weight_of[at];
-      if (i == 0) {
-        for (int64_t k = 0; k < y.num_cols; ++k) to[k] = weight * from[k];
-      } else {
-        for (int64_t k = 0; k < y.num_cols; ++k) to[k] += weight * from[k];
-      }
-    }
-  }
+  check_combine(routing, slots, y);
+  combine_range(routing, slots, 0, y.num_rows, y);
+}
+
+void combine_slots(ExecContext& context, const MoeRouting& routing, ConstMatrix slots, Matrix y) {
+  check_combine(routing, slots, y);
+  for_row_ranges(context, y.num_rows, routing.num_experts_per_token * y.num_cols,
+                 [&](int64_t begin, int64_t end) { combine_range(routing, slots, begin, end, y); });
 }
 
 }  // namespace halley

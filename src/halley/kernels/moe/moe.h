@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "halley/core/exec_context.h"
 #include "halley/core/matrix.h"
 
 namespace halley {
@@ -32,5 +33,9 @@ void gather_slots(const MoeRouting& routing, ConstMatrix x, Matrix slots);
 
 /// y[m] = sum over the row's experts, in ascending order, of weight * slots[slot].
 void combine_slots(const MoeRouting& routing, ConstMatrix slots, Matrix y);
+
+/// The same over all threads of the pool; the bits do not change.
+void gather_slots(ExecContext& context, const MoeRouting& routing, ConstMatrix x, Matrix slots);
+void combine_slots(ExecContext& context, const MoeRouting& routing, ConstMatrix slots, Matrix y);
 
 }  // namespace halley

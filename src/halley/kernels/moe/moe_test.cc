@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -95,6 +96,30 @@ TEST(RouteTokens, NoRowsGiveNoSlots) {
       route_tokens(f32_matrix(static_cast<const float*>(nullptr), 0, 4), 2, true);
   EXPECT_TRUE(routing.slot_row.empty());
   EXPECT_EQ(routing.expert_begin, (std::vector<int64_t>{0, 0, 0, 0, 0}));
+}
+
+TEST(MoeSlots, ThreadsDoNotChangeABit) {
+  constexpr int64_t kRows = 64, kColumns = 1000, kChosen = 2, kExperts = 4;
+  std::mt19937 random(7);
+  std::normal_distribution<float> normal;
+  std::vector<float> logits(kRows * kExperts), x(kRows * kColumns);
+  for (float& value : logits) value = normal(random);
+  for (float& value : x) value = normal(random);
+  const MoeRouting routing =
+      route_tokens(f32_matrix(logits.data(), kRows, kExperts), kChosen, true);
+  ThreadPool pool(3);
+  ExecContext context{pool};
+  std::vector<float> slots(kRows * kChosen * kColumns, kNan), y(kRows * kColumns, kNan);
+  std::vector<float> slots_alone = slots, y_alone = y;
+  const ConstMatrix from = f32_matrix(x.data(), kRows, kColumns);
+  gather_slots(context, routing, from, f32_matrix(slots.data(), kRows * kChosen, kColumns));
+  gather_slots(routing, from, f32_matrix(slots_alone.data(), kRows * kChosen, kColumns));
+  EXPECT_EQ(slots, slots_alone);
+  combine_slots(context, routing, f32_matrix(slots.data(), kRows * kChosen, kColumns),
+                f32_matrix(y.data(), kRows, kColumns));
+  combine_slots(routing, f32_matrix(slots.data(), kRows * kChosen, kColumns),
+                f32_matrix(y_alone.data(), kRows, kColumns));
+  EXPECT_EQ(y, y_alone);
 }
 
 TEST(MoeSlots, GatherThenCombineIsTheWeightedSumInAscendingOrder) {

@@ -24,15 +24,20 @@ void rms_norm(ExecContext& context, ConstMatrix x, const float* weight, float we
   });
 }
 
-void rms_norm_heads(ExecContext& context, Matrix x, int64_t num_heads, int64_t head_dim,
-                    const float* weight, float weight_offset, float epsilon) {
-  HALLEY_CHECK(head_dim >= 1 && x.num_cols == num_heads * head_dim, x.num_cols, num_heads,
-               head_dim);
+void rms_norm_heads(ExecContext& context, Matrix x, int64_t head_dim, const float* weight,
+                    float weight_offset, float epsilon) {
+  HALLEY_CHECK(head_dim >= 1 && x.num_cols % head_dim == 0, x.num_cols, head_dim);
   const NormParameters parameters{weight, nullptr, weight_offset, epsilon};
   for_row_ranges(context, x.num_rows, x.num_cols, [&](int64_t begin, int64_t end) {
     const Matrix rows = x.rows(begin, end);
     rms_norm_rows(parameters, head_dim, rows, rows);
   });
+}
+
+void rms_norm_heads(ExecContext& context, Matrix x, int64_t num_heads, int64_t head_dim,
+                    const float* weight, float weight_offset, float epsilon) {
+  HALLEY_CHECK(x.num_cols == num_heads * head_dim, x.num_cols, num_heads, head_dim);
+  rms_norm_heads(context, x, head_dim, weight, weight_offset, epsilon);
 }
 
 void layer_norm(ExecContext& context, ConstMatrix x, const float* weight, const float* bias,

@@ -14,8 +14,12 @@ namespace halley {
 void rms_norm(ExecContext& context, ConstMatrix x, const float* weight, float weight_offset,
               float epsilon, Matrix y);
 
-/// The same over each of `num_heads` consecutive groups of head_dim columns (QK norm), in place.
+/// The same over each group of head_dim consecutive columns (QK norm), in place.
 /// Shapes    x [M, num_heads * head_dim]; weight [head_dim]
+void rms_norm_heads(ExecContext& context, Matrix x, int64_t head_dim, const float* weight,
+                    float weight_offset, float epsilon);
+
+/// The same, with the number of heads that x must have.
 void rms_norm_heads(ExecContext& context, Matrix x, int64_t num_heads, int64_t head_dim,
                     const float* weight, float weight_offset, float epsilon);
 

@@ -1,7 +1,9 @@
 #include "halley/kernels/norm/norm.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
