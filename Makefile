@@ -11,7 +11,6 @@ PREFIX ?= /usr/local
 SECONDS ?= 10
 PROMPT ?= The Python programming language
 BUILD := build/release
-export CTEST_PARALLEL_LEVEL ?= $(JOBS)
 
 .PHONY: help setup setup-dev configure demo test lint format asan fuzz install clean
 
