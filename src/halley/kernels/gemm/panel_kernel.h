@@ -24,13 +24,13 @@ struct RowTiles {
   int64_t begin(int64_t tile) const { return tile * num_rows / num_tiles; }
 };
 
-/// x as a kernel reads it: words of 4 bytes, each one f32 or one pair of bf16 along k.
-/// Tiles of rows one after the other, [words of K][rows of the tile], the row fastest; or the rows
-/// as they are, [rows][row_stride].
+/// x as a kernel reads it: words of 4 bytes, each one f32 or one pair of bf16 along k. Either the
+/// rows as they are, [rows][row_stride], or blocks of block_k one after the other, each of them
+/// tile after tile, [words of the block][rows of the tile]: one pass over a panel's block reads
+/// consecutive words.
 struct PackedX {
   const uint32_t* words = nullptr;
-  int64_t words_per_row = 0;
-  int64_t row_stride = 0;
+  int64_t row_stride = 0;  // words; unused in tiles
 };
 
 /// A block of one panel times some tiles of x, added to y [rows, kPanelRows], or stored where the
@@ -53,16 +53,16 @@ struct PanelKernel {
   int64_t k_per_word;       // 1: x stays f32; 2: x is rounded to pairs of bf16
   int64_t block_k;          // k of one block, a multiple of 2
 
-  /// [num_rows, K] f32 -> words [ceil(K / k_per_word)][num_rows].
-  void (*pack_tile)(const float* x, int64_t row_stride, int64_t num_rows, int64_t K,
+  /// x [num_rows, num_k] f32 -> words [ceil(num_k / k_per_word)][num_rows].
+  void (*pack_tile)(const float* x, int64_t row_stride, int64_t num_rows, int64_t num_k,
                     uint32_t* words);
   /// The block [k_begin, k_end) of the panel at `w` as multiply_block() wants it: in `scratch`
   /// (block_k * kPanelRows words, aligned to 64 bytes), or in place.
   const std::byte* (*prepare_block)(const std::byte* w, int64_t k_begin, int64_t k_end,
                                     std::byte* scratch);
-  /// x in tiles.
+  /// With x in tiles.
   void (*multiply_block)(const Block& block);
-  /// A block with w at the panel's start and x as rows.
+  /// With x as rows, and w at the panel's start.
   void (*multiply_direct)(const Block& block);
 };
 

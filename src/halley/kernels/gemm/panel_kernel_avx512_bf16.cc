@@ -115,13 +115,14 @@ void round_pairs(const float* x, int64_t K, int64_t k_begin, uint16_t* out) {
   round_16(tail, out + k);
 }
 
-void pack_tile(const float* x, int64_t row_stride, int64_t num_rows, int64_t K, uint32_t* words) {
-  const int64_t num_pairs = (K + 1) / 2;
+void pack_tile(const float* x, int64_t row_stride, int64_t num_rows, int64_t num_k,
+               uint32_t* words) {
+  const int64_t num_pairs = (num_k + 1) / 2;
   uint16_t rounded[2 * kPairsAtOnce];
   for (int64_t begin = 0; begin < num_pairs; begin += kPairsAtOnce) {
     const int64_t count = std::min(kPairsAtOnce, num_pairs - begin);
     for (int64_t row = 0; row < num_rows; ++row) {
-      round_pairs(x + row * row_stride, K, 2 * begin, rounded);
+      round_pairs(x + row * row_stride, num_k, 2 * begin, rounded);
       uint32_t* to = words + begin * num_rows + row;
       for (int64_t i = 0; i < count; ++i, to += num_rows) std::memcpy(to, rounded + 2 * i, 4);
     }
@@ -141,7 +142,7 @@ void multiply_block(const Block& block) {
     const int64_t begin = block.tiles.begin(tile);
     const int64_t num_rows = block.tiles.begin(tile + 1) - begin;
     const uint32_t* x =
-        block.x.words + begin * block.x.words_per_row + block.k_begin / 2 * num_rows;
+        block.x.words + block.k_begin / 2 * block.tiles.num_rows + begin * num_pairs;
     const TileOutput out{block.y + (begin - row_begin) * block.y_stride, block.y_stride, block.bias,
                          block.k_begin == 0};
     kMultiplyTiled[num_rows - 1](x, 0, block.w, num_pairs, out);

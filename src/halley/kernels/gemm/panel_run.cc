@@ -195,13 +195,13 @@ void run_blocked(ExecContext& context, const Operation& op) {
 // x as rows: in place where the kernel multiplies in f32, otherwise rounded row by row.
 PackedX rows_of(const PanelKernel& kernel, ConstMatrix x) {
   const int64_t K = x.num_cols;
-  if (kernel.k_per_word == 1) return {x.row<uint32_t>(0), K, x.row_stride};
+  if (kernel.k_per_word == 1) return {x.row<uint32_t>(0), x.row_stride};
   const int64_t words_per_row = ceil_div(K, kernel.k_per_word);
   uint32_t* words = packing_memory(static_cast<size_t>(x.num_rows * words_per_row));
   for (int64_t m = 0; m < x.num_rows; ++m) {
     kernel.pack_tile(x.row<float>(m), x.row_stride, 1, K, words + m * words_per_row);
   }
-  return {words, words_per_row, words_per_row};
+  return {words, words_per_row};
 }
 
 PackedX tiles_of(const PanelKernel& kernel, ExecContext& context, ConstMatrix x,
@@ -211,10 +211,15 @@ PackedX tiles_of(const PanelKernel& kernel, ExecContext& context, ConstMatrix x,
   uint32_t* words = packing_memory(static_cast<size_t>(x.num_rows * words_per_row));
   context.pool.run(tiles.num_tiles, [&](int64_t tile, int) {
     const int64_t begin = tiles.begin(tile);
-    kernel.pack_tile(x.row<float>(begin), x.row_stride, tiles.begin(tile + 1) - begin, K,
-                     words + begin * words_per_row);
+    const int64_t num_rows = tiles.begin(tile + 1) - begin;
+    for (int64_t k = 0; k < K; k += kernel.block_k) {
+      const int64_t num_k = std::min(K - k, kernel.block_k);
+      const int64_t block_begin = k / kernel.k_per_word * x.num_rows;
+      kernel.pack_tile(x.row<float>(begin) + k, x.row_stride, num_rows, num_k,
+                       words + block_begin + begin * ceil_div(num_k, kernel.k_per_word));
+    }
   });
-  return {words, words_per_row, 0};
+  return {words, 0};
 }
 
 // The sum over nothing: zero, plus the bias.

@@ -221,8 +221,9 @@ struct MultiplyDirect {
 
 // The functions of a PanelKernel.
 
-void pack_tile(const float* x, int64_t row_stride, int64_t num_rows, int64_t K, uint32_t* words) {
-  for (int64_t k = 0; k < K; ++k) {
+void pack_tile(const float* x, int64_t row_stride, int64_t num_rows, int64_t num_k,
+               uint32_t* words) {
+  for (int64_t k = 0; k < num_k; ++k) {
     for (int64_t row = 0; row < num_rows; ++row) {
       *words++ = std::bit_cast<uint32_t>(x[row * row_stride + k]);
     }
@@ -255,8 +256,7 @@ void multiply_block(const Block& block) {
     for (int64_t tile = block.tile_begin; tile < block.tile_end; ++tile) {
       const int64_t begin = block.tiles.begin(tile);
       const int64_t num_rows = block.tiles.begin(tile + 1) - begin;
-      const uint32_t* words =
-          block.x.words + begin * block.x.words_per_row + block.k_begin * num_rows;
+      const uint32_t* words = block.x.words + block.k_begin * block.tiles.num_rows + begin * num_k;
       const TileOutput out{
           block.y + (begin - row_begin) * block.y_stride + column * kTileCols, block.y_stride,
           block.bias == nullptr ? nullptr : block.bias + column * kTileCols, block.k_begin == 0};
