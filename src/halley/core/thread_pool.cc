@@ -1,20 +1,22 @@
 #include "halley/core/thread_pool.h"
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
 #include <vector>
 
 #include "halley/base/check.h"
-#include "halley/base/checked_math.h"
 
 namespace halley {
 namespace {
 
-// About 50 us on a core of 3 GHz: longer than the serial part between two loops of a decode step,
-// short enough that an idle server does not burn its cores.
-constexpr int kNumSpins = 4000;
+// Longer than the serial part between two loops of a decode step, short enough that an idle server
+// does not burn its cores.
+constexpr std::chrono::microseconds kSpinTime(100);
+// A pause takes from 4 to 140 cycles by processor, so that time is measured, but not at each one.
+constexpr int kPausesPerClock = 64;
 
 inline void pause_core() {
 #if defined(__x86_64__)
@@ -22,6 +24,19 @@ inline void pause_core() {
 #elif defined(__aarch64__)
   asm volatile("yield");
 #endif
+}
+
+// Waits without giving up the core until is_done() or until kSpinTime is over; says whether it is.
+template <typename IsDone>
+bool spin_until(const IsDone& is_done) {
+  const auto end = std::chrono::steady_clock::now() + kSpinTime;
+  do {
+    for (int i = 0; i < kPausesPerClock; ++i) {
+      if (is_done()) return true;
+      pause_core();
+    }
+  } while (std::chrono::steady_clock::now() < end);
+  return is_done();
 }
 
 // One thread's share of the tasks. Aligned so that two threads' counters never share a cache line.
@@ -32,6 +47,9 @@ struct alignas(64) Share {
 
 }  // namespace
 
+// A loop is open from run()'s start until its tasks are handed out. A worker takes part only where
+// it enters while the loop is open, so that run() never waits for a worker that the system has not
+// scheduled yet: on a busy machine that is milliseconds.
 class ThreadPool::Impl {
  public:
   explicit Impl(int num_threads) : shares_(static_cast<size_t>(num_threads)) {
@@ -45,7 +63,7 @@ class ThreadPool::Impl {
     {
       const std::lock_guard lock(mutex_);
       is_stopping_ = true;
-      generation_.fetch_add(1, std::memory_order_release);
+      gate_.fetch_add(kOneLoop, std::memory_order_release);
     }
     wake_.notify_all();
     for (std::thread& worker : workers_) worker.join();
@@ -59,54 +77,70 @@ class ThreadPool::Impl {
       for (int64_t task = 0; task < num_tasks; ++task) body(task, 0);
       return;
     }
-    const int64_t share_size = ceil_div<int64_t>(num_tasks, num_threads());
-    for (size_t i = 0; i < shares_.size(); ++i) {
-      const int64_t begin = std::min(num_tasks, static_cast<int64_t>(i) * share_size);
-      shares_[i].next.store(begin, std::memory_order_relaxed);
-      shares_[i].end = std::min(num_tasks, begin + share_size);
+    for (int64_t i = 0; i < num_threads(); ++i) {
+      Share& share = shares_[static_cast<size_t>(i)];
+      share.next.store(num_tasks * i / num_threads(), std::memory_order_relaxed);
+      share.end = num_tasks * (i + 1) / num_threads();
     }
     body_ = &body;
-    num_working_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
-    {
-      // Under the lock, so that a worker that is about to sleep cannot miss it.
-      const std::lock_guard lock(mutex_);
-      generation_.fetch_add(1, std::memory_order_release);
-    }
-    if (num_sleeping_.load(std::memory_order_seq_cst) > 0) wake_.notify_all();
+    open_gate();
     run_shares(0);
-    // Every worker must have left the shares before the next loop may refill them.
-    for (int spins = 0; num_working_.load(std::memory_order_acquire) != 0; ++spins) {
-      if (spins < kNumSpins) {
-        pause_core();
-      } else {
-        std::this_thread::yield();
-      }
-    }
+    // Closed: who has not entered stays outside. Those inside finish their last tasks.
+    gate_.fetch_and(~kOpen, std::memory_order_acq_rel);
+    const auto is_empty = [&] { return (gate_.load(std::memory_order_acquire) & kInside) == 0; };
+    while (!spin_until(is_empty)) std::this_thread::yield();
     body_ = nullptr;
   }
 
  private:
+  // The gate is one word: the number of the loop, whether it is open, and how many workers are
+  // inside it.
+  static constexpr uint64_t kInside = 0xFFFF;
+  static constexpr uint64_t kOpen = 0x10000;
+  static constexpr uint64_t kOneLoop = 0x20000;
+  static uint64_t loop_of(uint64_t gate) { return gate / kOneLoop; }
+
+  void open_gate() {
+    // No worker is inside and the gate is closed: nobody else writes it. Under the lock, so that a
+    // worker that is about to sleep cannot miss it.
+    bool has_sleepers = false;
+    {
+      const std::lock_guard lock(mutex_);
+      const uint64_t gate = gate_.load(std::memory_order_relaxed);
+      gate_.store((gate + kOneLoop) | kOpen, std::memory_order_release);
+      has_sleepers = num_sleeping_ > 0;
+    }
+    if (has_sleepers) wake_.notify_all();
+  }
+
   void work(int thread) {
     uint64_t seen = 0;
     while (true) {
-      seen = wait_for_change(seen);
+      uint64_t gate = wait_for_loop_after(seen);
       if (is_stopping_.load(std::memory_order_relaxed)) return;
-      run_shares(thread);
-      num_working_.fetch_sub(1, std::memory_order_release);
+      seen = loop_of(gate);
+      while ((gate & kOpen) != 0 && loop_of(gate) == seen) {
+        if (gate_.compare_exchange_weak(gate, gate + 1, std::memory_order_acquire)) {
+          run_shares(thread);
+          gate_.fetch_sub(1, std::memory_order_release);
+          break;
+        }
+      }
     }
   }
 
-  uint64_t wait_for_change(uint64_t seen) {
-    for (int i = 0; i < kNumSpins; ++i) {
-      const uint64_t now = generation_.load(std::memory_order_acquire);
-      if (now != seen) return now;
-      pause_core();
-    }
+  uint64_t wait_for_loop_after(uint64_t seen) {
+    uint64_t gate = 0;
+    const auto has_changed = [&] {
+      gate = gate_.load(std::memory_order_acquire);
+      return loop_of(gate) != seen;
+    };
+    if (spin_until(has_changed)) return gate;
     std::unique_lock lock(mutex_);
-    num_sleeping_.fetch_add(1, std::memory_order_seq_cst);
-    wake_.wait(lock, [&] { return generation_.load(std::memory_order_acquire) != seen; });
-    num_sleeping_.fetch_sub(1, std::memory_order_relaxed);
-    return generation_.load(std::memory_order_acquire);
+    ++num_sleeping_;
+    wake_.wait(lock, has_changed);
+    --num_sleeping_;
+    return gate;
   }
 
   void run_shares(int thread) {
@@ -124,11 +158,10 @@ class ThreadPool::Impl {
   std::vector<Share> shares_;
   std::vector<std::thread> workers_;
   const std::function<void(int64_t, int)>* body_ = nullptr;
-  std::atomic<int> num_working_{0};
-  std::atomic<uint64_t> generation_{0};
-  std::atomic<int> num_sleeping_{0};
+  std::atomic<uint64_t> gate_{0};
   std::atomic<bool> is_stopping_{false};
   std::mutex mutex_;
+  int num_sleeping_ = 0;  // guarded by mutex_
   std::condition_variable wake_;
 };
 

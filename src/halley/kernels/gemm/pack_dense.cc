@@ -1,5 +1,6 @@
 #include "halley/kernels/gemm/pack_dense.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -19,10 +20,12 @@ using PanelSource = std::array<const std::byte*, kPanelRows>;
 // The source need not be aligned.
 template <typename Word>
 void interleave(const PanelSource& rows, int64_t num_words, Word* out) {
-  // A square of the transposition: its words and its lines of the source fit a first-level cache.
-  constexpr int64_t kBlock = 32;
-  for (int64_t begin = 0; begin < num_words; begin += kBlock) {
-    const int64_t end = std::min(num_words, begin + kBlock);
+  // Runs of 512 bytes of a row, so that the hardware reads ahead; the output of all rows' runs
+  // stays in a first-level cache.
+  constexpr int64_t kRunBytes = 512;
+  constexpr auto kRun = kRunBytes / static_cast<int64_t>(sizeof(Word));
+  for (int64_t begin = 0; begin < num_words; begin += kRun) {
+    const int64_t end = std::min(num_words, begin + kRun);
     for (size_t row = 0; row < rows.size(); ++row) {
       Word* to = out + begin * kPanelRows + static_cast<int64_t>(row);
       if (rows[row] == nullptr) {
@@ -30,6 +33,11 @@ void interleave(const PanelSource& rows, int64_t num_words, Word* out) {
         continue;
       }
       const std::byte* from = rows[row] + begin * static_cast<int64_t>(sizeof(Word));
+      if (num_words - end >= kRun) {
+        for (int64_t line = 0; line < kRunBytes; line += 64) {
+          __builtin_prefetch(from + kRunBytes + line);
+        }
+      }
       for (int64_t i = begin; i < end; ++i, to += kPanelRows, from += sizeof(Word)) {
         std::memcpy(to, from, sizeof(Word));
       }

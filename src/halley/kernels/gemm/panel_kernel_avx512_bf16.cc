@@ -167,6 +167,7 @@ constexpr PanelKernel kKernel = {
     .direct_rows_max = kTileRows,
     .k_per_word = 2,
     .block_k = 384,  // 24 kB of weights: three quarters of a first-level cache of 32 kB
+    .direct_block_k = 128,
     .pack_tile = pack_tile,
     .prepare_block = prepare_block,
     .multiply_block = multiply_block,

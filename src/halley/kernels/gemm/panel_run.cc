@@ -98,9 +98,9 @@ void run_direct_panel(const Operation& op, int64_t panel) {
   block.tile_end = op.tiles.num_tiles;
   block.y = out.data;
   block.y_stride = out.stride;
-  for (int64_t k = 0; k < op.weight.K; k += op.kernel.block_k) {
+  for (int64_t k = 0; k < op.weight.K; k += op.kernel.direct_block_k) {
     block.k_begin = k;
-    block.k_end = std::min(op.weight.K, k + op.kernel.block_k);
+    block.k_end = std::min(op.weight.K, k + op.kernel.direct_block_k);
     block.bias = block.k_end == op.weight.K ? out.bias : nullptr;
     op.kernel.multiply_direct(block);
   }

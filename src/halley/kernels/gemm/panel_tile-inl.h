@@ -7,6 +7,7 @@
 #define HALLEY_KERNELS_GEMM_PANEL_TILE_INL_H_
 #endif
 
+#include <algorithm>
 #include <bit>
 
 #include <hwy/cache_control.h>
@@ -54,10 +55,6 @@ struct F32Weights {
   HWY_INLINE Vec load(int64_t k, int v) const {
     return hn::Load(F32(), panel + k * kPanelRows + v * kLanes);
   }
-  HWY_INLINE void prefetch(int64_t k) const {
-    hwy::Prefetch(panel + k * kPanelRows);
-    hwy::Prefetch(panel + k * kPanelRows + 16);
-  }
 };
 
 struct F16Weights {
@@ -88,7 +85,6 @@ struct F16Weights {
     return hn::BitCast(F32(), hn::Or(hn::Or(hn::BitCast(U32(), scaled), special), sign));
 #endif
   }
-  HWY_INLINE void prefetch(int64_t k) const { hwy::Prefetch(panel + k * kPanelRows); }
 };
 
 struct Bf16PairWeights {
@@ -104,10 +100,6 @@ struct Bf16PairWeights {
     if constexpr (J == 0) return hn::BitCast(F32(), hn::ShiftLeft<16>(pairs));
     return hn::BitCast(F32(), hn::And(pairs, hn::Set(U32(), 0xFFFF0000u)));
   }
-  HWY_INLINE void prefetch(int64_t k) const {
-    hwy::Prefetch(panel + k / 2 * kPanelRows);
-    hwy::Prefetch(panel + k / 2 * kPanelRows + 16);
-  }
 };
 
 // A block that prepare_block() widened: [kTilesPerPanel][k of the block][kTileCols] f32.
@@ -119,7 +111,6 @@ struct WidenedWeights {
   HWY_INLINE Vec load(int64_t k, int v) const {
     return hn::Load(F32(), block + k * kTileCols + v * kLanes);
   }
-  HWY_INLINE void prefetch(int64_t) const {}
 };
 
 // x as tiles: kRows words for each k; as rows: row_stride words for each row.
@@ -140,6 +131,24 @@ struct RowsX {
 
 template <int kRows, int kVecs>
 using Sums = Vec[kRows][kVecs];
+
+// Brings memory that a later block reads into the cache, a share with every step along k: while one
+// block is used several times, the memory would otherwise stand idle.
+template <class W>
+struct Ahead {
+  static constexpr int kLines = W::kStep * kPanelRows * W::kElementBytes / 64;
+  const std::byte* from;
+  int64_t step_bytes;
+
+  HWY_INLINE void prefetch(int64_t k) const {
+    HALLEY_UNROLL for (int line = 0; line < kLines; ++line) {
+      hwy::Prefetch(from + (k / W::kStep * kLines + line) * step_bytes);
+    }
+  }
+};
+struct NothingAhead {
+  HWY_INLINE void prefetch(int64_t) const {}
+};
 
 template <int J, int kRows, int kVecs, class X, class W>
 HWY_INLINE void accumulate(const X& x, const W& w, int64_t k, int v_begin,
@@ -162,9 +171,9 @@ struct TileOutput {
   bool is_first;
 };
 
-template <int kRows, int kVecs, class X, class W>
+template <int kRows, int kVecs, class X, class W, class A>
 HWY_INLINE void multiply_tile(const X& x, const W& w, int64_t num_k, int v_begin,
-                              const TileOutput& out) {
+                              const TileOutput& out, const A& ahead) {
   Sums<kRows, kVecs> sums;
   HALLEY_UNROLL for (int row = 0; row < kRows; ++row) {
     HALLEY_UNROLL for (int v = 0; v < kVecs; ++v) {
@@ -174,6 +183,7 @@ HWY_INLINE void multiply_tile(const X& x, const W& w, int64_t num_k, int v_begin
   }
   int64_t k = 0;
   for (; k + W::kStep <= num_k; k += W::kStep) {
+    ahead.prefetch(k);
     accumulate<0, kRows, kVecs>(x, w, k, v_begin, sums);
     if constexpr (W::kStep == 2) accumulate<1, kRows, kVecs>(x, w, k, v_begin, sums);
   }
@@ -200,34 +210,47 @@ struct MultiplyTiled {
   template <int kRows>
   static HWY_NOINLINE void run(const uint32_t* words, const float* w, int64_t num_k,
                                const TileOutput& out) {
-    multiply_tile<kRows, kTileVecs>(TiledX<kRows>{words}, WidenedWeights{w}, num_k, 0, out);
+    multiply_tile<kRows, kTileVecs>(TiledX<kRows>{words}, WidenedWeights{w}, num_k, 0, out,
+                                    NothingAhead());
   }
 };
 
+// A tile over the whole width of a panel in place: at once where the registers suffice. `ahead` is
+// the memory to bring in meanwhile, in as many steps as all passes over the block make.
 template <class W>
 struct MultiplyDirect {
   template <int kRows>
-  static HWY_NOINLINE void run(const RowsX& x, const W& w, int64_t num_k, const TileOutput& out) {
-    // The whole width of the panel where the registers suffice: a long run of consecutive loads.
+  static HWY_NOINLINE void run(const RowsX& x, const W& w, int64_t num_k, const TileOutput& out,
+                               const std::byte* ahead, int64_t ahead_bytes) {
     constexpr int kVecs = kRows * kPanelVecs <= kSumsMax ? kPanelVecs : kTileVecs;
-    for (int v = 0; v < kPanelVecs; v += kVecs) {
+    constexpr int64_t kNumPasses = kPanelVecs / kVecs;
+    const int64_t num_lines = std::max<int64_t>(1, num_k / W::kStep * Ahead<W>::kLines);
+    Ahead<W> share{ahead, ahead_bytes / (kNumPasses * num_lines)};
+    for (int v = 0; v < kPanelVecs; v += kVecs, share.from += num_lines * share.step_bytes) {
       TileOutput part = out;
       part.y += v * kLanes;
       if (out.bias != nullptr) part.bias += v * kLanes;
-      multiply_tile<kRows, kVecs>(x, w, num_k, v, part);
+      multiply_tile<kRows, kVecs>(x, w, num_k, v, part, share);
     }
   }
 };
 
 // The functions of a PanelKernel.
 
-void pack_tile(const float* x, int64_t row_stride, int64_t num_rows, int64_t num_k,
-               uint32_t* words) {
-  for (int64_t k = 0; k < num_k; ++k) {
-    for (int64_t row = 0; row < num_rows; ++row) {
-      *words++ = std::bit_cast<uint32_t>(x[row * row_stride + k]);
+struct PackRows {
+  template <int kRows>
+  static HWY_NOINLINE void run(const float* x, int64_t row_stride, int64_t num_k, uint32_t* words) {
+    for (int64_t k = 0; k < num_k; ++k, words += kRows) {
+      HALLEY_UNROLL for (int row = 0; row < kRows; ++row) {
+        words[row] = std::bit_cast<uint32_t>(x[row * row_stride + k]);
+      }
     }
   }
+};
+
+void pack_tile(const float* x, int64_t row_stride, int64_t num_rows, int64_t num_k,
+               uint32_t* words) {
+  with_rows<PackRows>(num_rows, x, row_stride, num_k, words);
 }
 
 template <class W>
@@ -268,14 +291,19 @@ void multiply_block(const Block& block) {
 template <class W>
 void multiply_direct(const Block& block) {
   // The first k of a block is a multiple of kStep, and kPanelRows elements lie at each k.
-  const W w(block.w + block.k_begin * kPanelRows * W::kElementBytes);
+  const std::byte* w = block.w + block.k_begin * kPanelRows * W::kElementBytes;
+  const int64_t num_k = block.k_end - block.k_begin;
+  // What follows the block: the next one, or the next panel.
+  const int64_t bytes = num_k * kPanelRows * W::kElementBytes;
+  const int64_t num_tiles = block.tile_end - block.tile_begin;
   for (int64_t tile = block.tile_begin; tile < block.tile_end; ++tile) {
     const int64_t begin = block.tiles.begin(tile);
     const RowsX x{block.x.words + begin * block.x.row_stride + block.k_begin, block.x.row_stride};
     const TileOutput out{block.y + begin * block.y_stride, block.y_stride, block.bias,
                          block.k_begin == 0};
-    with_rows<MultiplyDirect<W>>(block.tiles.begin(tile + 1) - begin, x, w,
-                                 block.k_end - block.k_begin, out);
+    const std::byte* ahead = w + bytes + (tile - block.tile_begin) * (bytes / num_tiles);
+    with_rows<MultiplyDirect<W>>(block.tiles.begin(tile + 1) - begin, x, W(w), num_k, out, ahead,
+                                 bytes / num_tiles);
   }
 }
 
@@ -285,6 +313,7 @@ constexpr PanelKernel kKernel = {
     .direct_rows_max = 2 * kTileRows,
     .k_per_word = 1,
     .block_k = 256,
+    .direct_block_k = 128,
     .pack_tile = pack_tile,
     .prepare_block = prepare_block<W>,
     .multiply_block = multiply_block,
