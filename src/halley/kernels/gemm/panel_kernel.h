@@ -44,7 +44,21 @@ struct Block {
   float* y = nullptr;  // row 0 is the first row of tile_begin
   int64_t y_stride = 0;
   const float* bias = nullptr;  // kPanelRows values, added behind the last block; or null
+  // Weights that will be wanted next, to be brought into the cache meanwhile; or nothing.
+  const std::byte* ahead = nullptr;
+  int64_t ahead_bytes = 0;
 };
+
+/// Asks for part `index` of num_parts of the block's `ahead`, in the second-level cache: the first
+/// holds what is multiplied now.
+inline void prefetch_ahead(const Block& block, int64_t index, int64_t num_parts) {
+  constexpr int64_t kLine = 64;
+  const int64_t num_lines = block.ahead_bytes / kLine;
+  const int64_t end = num_lines * (index + 1) / num_parts;
+  for (int64_t line = num_lines * index / num_parts; line < end; ++line) {
+    __builtin_prefetch(block.ahead + line * kLine, /*rw=*/0, /*locality=*/2);
+  }
+}
 
 /// The arithmetic for one layout. All functions may run on several threads at once.
 struct PanelKernel {

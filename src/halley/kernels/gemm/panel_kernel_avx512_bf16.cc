@@ -37,13 +37,17 @@ struct TileOutput {
   bool is_first;
 };
 
+// How far ahead of its use memory is asked for where panels are streamed: no hardware prefetcher
+// looks beyond the end of a page.
+constexpr int64_t kAheadBytes = 8192;
+
 // The step from one pair of k to the next, and from one row to the next, in pairs.
 struct XSteps {
   int64_t k;
   int64_t row;
 };
 
-template <int kRows>
+template <int kRows, bool kIsStreaming>
 HALLEY_INLINE void multiply_tile(const uint32_t* x, XSteps steps, const std::byte* w,
                                  int64_t num_pairs, const TileOutput& out) {
   __m512 sums[kRows][kVecs];
@@ -54,6 +58,10 @@ HALLEY_INLINE void multiply_tile(const uint32_t* x, XSteps steps, const std::byt
     }
   }
   for (int64_t pair = 0; pair < num_pairs; ++pair, w += kPanelRows * 4, x += steps.k) {
+    if constexpr (kIsStreaming) {
+      __builtin_prefetch(w + kAheadBytes);
+      __builtin_prefetch(w + kAheadBytes + 64);
+    }
     const auto w0 = reinterpret_cast<__m512bh>(_mm512_load_si512(w));
     const auto w1 = reinterpret_cast<__m512bh>(_mm512_load_si512(w + 64));
     HALLEY_UNROLL for (int row = 0; row < kRows; ++row) {
@@ -75,13 +83,13 @@ HALLEY_INLINE void multiply_tile(const uint32_t* x, XSteps steps, const std::byt
 template <int kRows>
 void multiply_tiled(const uint32_t* x, int64_t, const std::byte* w, int64_t num_pairs,
                     const TileOutput& out) {
-  multiply_tile<kRows>(x, {kRows, 1}, w, num_pairs, out);
+  multiply_tile<kRows, false>(x, {kRows, 1}, w, num_pairs, out);
 }
 
 template <int kRows>
 void multiply_rows(const uint32_t* x, int64_t row_stride, const std::byte* w, int64_t num_pairs,
                    const TileOutput& out) {
-  multiply_tile<kRows>(x, {1, row_stride}, w, num_pairs, out);
+  multiply_tile<kRows, true>(x, {1, row_stride}, w, num_pairs, out);
 }
 
 using MultiplyTile = void (*)(const uint32_t* x, int64_t row_stride, const std::byte* w,
@@ -145,6 +153,7 @@ void multiply_block(const Block& block) {
         block.x.words + block.k_begin / 2 * block.tiles.num_rows + begin * num_pairs;
     const TileOutput out{block.y + (begin - row_begin) * block.y_stride, block.y_stride, block.bias,
                          block.k_begin == 0};
+    prefetch_ahead(block, tile - block.tile_begin, block.tile_end - block.tile_begin);
     kMultiplyTiled[num_rows - 1](x, 0, block.w, num_pairs, out);
   }
 }

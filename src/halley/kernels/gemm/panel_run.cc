@@ -47,6 +47,10 @@ struct Operation {
   Matrix y;
 };
 
+const std::byte* panel_data(const Operation& op, int64_t panel) {
+  return op.weight.data.data() + static_cast<size_t>(panel) * panel_bytes(op.weight);
+}
+
 // Where the rows of one panel of y go: into y itself, or, for the last panel where N is no multiple
 // of kPanelRows, into rows of full width from which copy_out() takes the part that exists.
 struct PanelOutput {
@@ -92,7 +96,7 @@ void run_direct_panel(const Operation& op, int64_t panel) {
   PanelOutput out;
   open_panel(op, panel, 0, full_rows.data(), &out);
   Block block;
-  block.w = op.weight.data.data() + static_cast<size_t>(panel) * panel_bytes(op.weight);
+  block.w = panel_data(op, panel);
   block.x = op.x;
   block.tiles = op.tiles;
   block.tile_end = op.tiles.num_tiles;
@@ -155,15 +159,21 @@ void run_blocks(const Operation& op, int64_t tile_begin, int64_t tile_end, int64
   const int64_t row_end = op.tiles.begin(tile_end);
   HALLEY_DCHECK(row_end - row_begin <= kBlockRows + 64, row_begin, row_end);
   const int64_t K = op.weight.K;
+  const auto k_bytes = static_cast<int64_t>(panel_bytes(op.weight)) / K;  // of one k of a panel
   for (int64_t k = 0; k < K; k += op.kernel.block_k) {
     const int64_t k_end = std::min(K, k + op.kernel.block_k);
     for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
-      const std::byte* w =
-          op.weight.data.data() + static_cast<size_t>(panel) * panel_bytes(op.weight);
       PanelOutput out;
       open_panel(op, panel, row_begin, full_rows.data(), &out);
       Block block;
-      block.w = op.kernel.prepare_block(w, k, k_end, scratch.data());
+      block.w = op.kernel.prepare_block(panel_data(op, panel), k, k_end, scratch.data());
+      if (panel + 1 < panel_end) {
+        block.ahead = panel_data(op, panel + 1) + k * k_bytes;
+        block.ahead_bytes = (k_end - k) * k_bytes;
+      } else if (k_end < K) {
+        block.ahead = panel_data(op, panel_begin) + k_end * k_bytes;
+        block.ahead_bytes = (std::min(K, k_end + op.kernel.block_k) - k_end) * k_bytes;
+      }
       block.k_begin = k;
       block.k_end = k_end;
       block.x = op.x;

@@ -275,6 +275,7 @@ void multiply_block(const Block& block) {
   const int64_t num_k = block.k_end - block.k_begin;
   const auto* w = reinterpret_cast<const float*>(block.w);
   const int64_t row_begin = block.tiles.begin(block.tile_begin);
+  const int64_t num_tiles = block.tile_end - block.tile_begin;
   for (int column = 0; column < kTilesPerPanel; ++column) {
     for (int64_t tile = block.tile_begin; tile < block.tile_end; ++tile) {
       const int64_t begin = block.tiles.begin(tile);
@@ -283,6 +284,8 @@ void multiply_block(const Block& block) {
       const TileOutput out{
           block.y + (begin - row_begin) * block.y_stride + column * kTileCols, block.y_stride,
           block.bias == nullptr ? nullptr : block.bias + column * kTileCols, block.k_begin == 0};
+      prefetch_ahead(block, column * num_tiles + tile - block.tile_begin,
+                     kTilesPerPanel * num_tiles);
       with_rows<MultiplyTiled>(num_rows, words, w + column * num_k * kTileCols, num_k, out);
     }
   }
