@@ -36,7 +36,8 @@ class CausalLm {
   virtual const ModelShape& shape() const = 0;
   /// Appends the batch's tokens to the cache (positions follow num_past_tokens) and computes logits
   /// [logit_rows.size(), vocab_size] f32. A row's logits are the same bits in any batch and
-  /// chunking.
+  /// chunking. Throws InputError, before anything is written, where a token id is outside the
+  /// vocabulary or a sequence is longer than max_positions.
   virtual void forward(const ForwardBatch& batch, const KvCacheView& cache, Matrix logits) = 0;
 };
 

@@ -91,6 +91,28 @@ void read_heads(const HfConfig& config, const ShapeFields& fields, DecoderConfig
   }
 }
 
+/// Whether a rotary parameter stands in config.json, for all layers or for some layer type.
+bool states_rope_parameter(const HfConfig& config, const char* name) {
+  for (const char* field : {"rope_scaling", "rope_parameters"}) {
+    const auto parameters = config.object(field);
+    if (!parameters) continue;
+    if (parameters->has(name)) return true;
+    for (const Json& entry : parameters->json()) {
+      if (entry.is_object() && entry.contains(name)) return true;
+    }
+  }
+  return false;
+}
+
+/// Where the type means nothing without a factor, 1 is no default but a mistake.
+void require_rope_factor(const HfConfig& config, const RopeConfig& rope) {
+  const bool needs_factor =
+      rope.type == "linear" || rope.type == "dynamic" || rope.type == "llama3";
+  if (!needs_factor || states_rope_parameter(config, "factor")) return;
+  throw InputError(str(config.where(), ": rotary field 'factor': expected a number for type ",
+                       rope.type, ", got none. Correct rope_parameters (or rope_scaling)."));
+}
+
 }  // namespace
 
 void unsupported_field(const HfConfig& config, std::string_view field, const std::string& expected,
@@ -144,6 +166,7 @@ int add_rope(const FamilyInput& input, const RopeConfig& rope, DecoderConfig& de
                          " (max_position_embeddings), got ", decoder.max_positions,
                          ". Ask for less."));
   }
+  require_rope_factor(input.config, rope);
   decoder.ropes.push_back(make_rope(rope, {.where = input.config.where(),
                                            .head_dim = decoder.head_dim,
                                            .max_position_embeddings = stated,

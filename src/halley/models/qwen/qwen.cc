@@ -70,7 +70,7 @@ DecoderConfig read_qwen3(const FamilyInput& input) {
 DecoderConfig read_qwen3_moe(const FamilyInput& input) {
   const HfConfig& config = input.config;
   DecoderConfig decoder = read_qwen3_layers(input);
-  const char* count = config.has("num_experts") ? "num_experts" : "num_local_experts";
+  const char* count = config.has("num_local_experts") ? "num_local_experts" : "num_experts";
   ExpertSizes sizes = read_expert_sizes(input, decoder, count);
   sizes.intermediate_size = config.integer("moe_intermediate_size", 1, 1 << 22);
   sizes.is_normalized = config.boolean_or("norm_topk_prob", false);
