@@ -17,9 +17,9 @@ struct KvCacheView {
 
 /// One step's work. Rows of the batch are tokens; a sequence's tokens are consecutive.
 struct ForwardBatch {
-  std::span<const int32_t> token_ids;          // [M]
-  std::span<const BatchSequence> sequences;    // cover all rows in order
-  std::span<const int32_t> logit_rows;         // rows whose next-token logits are wanted, ascending
+  std::span<const int32_t> token_ids;        // [M]
+  std::span<const BatchSequence> sequences;  // cover all rows in order
+  std::span<const int32_t> logit_rows;       // rows whose next-token logits are wanted, ascending
 };
 
 /// Fixed facts that the engine plans with.
@@ -35,7 +35,9 @@ class CausalLm {
   virtual ~CausalLm() = default;
   virtual const ModelShape& shape() const = 0;
   /// Appends the batch's tokens to the cache (positions follow num_past_tokens) and computes logits
-  /// [logit_rows.size(), vocab_size] f32. A row's logits are the same bits in any batch and chunking.
+  /// [logit_rows.size(), vocab_size] f32. A row's logits are the same bits in any batch and
+  /// chunking. Throws InputError, before anything is written, where a token id is outside the
+  /// vocabulary or a sequence is longer than max_positions.
   virtual void forward(const ForwardBatch& batch, const KvCacheView& cache, Matrix logits) = 0;
 };
 

@@ -23,16 +23,16 @@ struct NormSpec {
 
 /// inv_freq and factor of one rotary embedding; layers refer to it by index.
 struct RopeSpec {
-  std::vector<float> inv_freq;     // rotary_dim / 2
-  float attention_factor = 1.0f;   // on cos and sin
+  std::vector<float> inv_freq;    // rotary_dim / 2
+  float attention_factor = 1.0f;  // on cos and sin
 };
 
 struct MlpSpec {
-  std::optional<LinearSpec> router;     // experts where set
-  std::vector<LinearSpec> gate_up;      // one, or one an expert; ungated MLPs have `up` here
+  std::optional<LinearSpec> router;  // experts where set
+  std::vector<LinearSpec> gate_up;   // one, or one an expert; ungated MLPs have `up` here
   std::vector<LinearSpec> down;
   int64_t num_experts_per_token = 0;
-  bool is_normalized = true;            // expert weights divided by their sum
+  bool is_normalized = true;  // expert weights divided by their sum
 };
 
 struct LayerSpec {
@@ -43,33 +43,38 @@ struct LayerSpec {
   std::optional<NormSpec> q_norm, k_norm;      // per head
   LinearSpec qkv, o;
   MlpSpec mlp;
-  int64_t window = 0;                          // 0: full attention
-  int rope_index = -1;                         // into DecoderConfig::ropes; -1: none
+  int64_t window = 0;   // 0: full attention
+  int rope_index = -1;  // into DecoderConfig::ropes; -1: none
 };
 
 struct DecoderConfig {
-  std::string family;                 // "llama"
-  DType dtype = DType::kF16;          // of the checkpoint's weights, as config.json states it
+  std::string family;         // "llama"
+  DType dtype = DType::kF16;  // of the checkpoint's weights, as config.json states it
   int64_t hidden_size = 0, num_layers = 0, vocab_size = 0;
   int64_t num_heads = 0, num_kv_heads = 0, head_dim = 0, intermediate_size = 0;
-  int64_t max_positions = 0;          // longest sequence, prompt and output together
+  int64_t max_positions = 0;  // longest sequence, prompt and output together
   NormKind norm_kind = NormKind::kRms;
   float norm_epsilon = 1e-6f;
-  float norm_weight_offset = 0;       // 1: Gemma
+  float norm_weight_offset = 0;  // 1: Gemma
   Activation activation = Activation::kSilu;
   bool is_gated = true;
   float attention_scale = 0;
   float attention_soft_cap = 0, logits_soft_cap = 0;  // 0: none
-  float embedding_scale = 1;          // Gemma: sqrt(hidden_size), rounded to the weights' type
-  std::string embedding_name;         // "model.embed_tokens.weight"
+  float embedding_scale = 1;            // Gemma: sqrt(hidden_size), rounded to the weights' type
+  std::string embedding_name;           // "model.embed_tokens.weight"
   std::string position_embedding_name;  // OPT: learned positions; empty: none
-  int64_t position_offset = 0;        // OPT: 2
+  int64_t position_offset = 0;          // OPT: 2
   NormSpec final_norm;
   std::optional<LinearSpec> lm_head;  // absent: tied to the embedding
   std::vector<RopeSpec> ropes;
   std::vector<LayerSpec> layers;
   /// Checkpoint tensors that are known and not needed ("...rotary_emb.inv_freq"), as suffixes.
   std::vector<std::string> ignored_suffixes;
+  int64_t num_stored_positions = 0;  // OPT: rows of the position table less position_offset
+  /// With tied embeddings: an output matrix of this name may be in the checkpoint if it equals the
+  /// embedding byte for byte.
+  std::string tied_output_name;
+  std::string where;  // config.json's path, for messages
 };
 
 }  // namespace halley

@@ -30,8 +30,8 @@ class QuantScheme {
 /// One quantization format. A room defines exactly one constant of this type; quant/all lists them.
 struct QuantFormat {
   const char* name;
-  /// Null when the checkpoint is not of this format. Throws InputError or UnsupportedError when it is
-  /// and cannot be used.
+  /// Null when the checkpoint is not of this format. Throws InputError or UnsupportedError when it
+  /// is and cannot be used.
   std::unique_ptr<QuantScheme> (*detect)(const HfConfig& config, const TensorSource& source);
 };
 

@@ -23,8 +23,8 @@ struct LinearSpec {
     std::string name;
     int64_t out_features = 0;
     int64_t row_begin = 0;
-    int64_t stored_rows = 0;      // rows that the stored tensor must have
-    int64_t expert = -1;          // index into [E, rows, K], or -1: the tensor is [rows, K]
+    int64_t stored_rows = 0;  // rows that the stored tensor must have
+    int64_t expert = -1;      // index into [E, rows, K], or -1: the tensor is [rows, K]
     int64_t num_stored_experts = 0;
   };
   std::vector<Part> parts;
@@ -38,8 +38,8 @@ struct LinearSpec {
 
 /// What will run for a layer, made from headers alone.
 struct LinearPlan {
-  std::string name;          // display_name()
-  std::string format;        // "none"
+  std::string name;    // display_name()
+  std::string format;  // "none"
   DType stored_dtype = DType::kF16;
   int64_t out_features = 0, in_features = 0;
   double bits_per_weight = 16;

@@ -1,0 +1,93 @@
+// The shipped model: greedy continuations and negative log likelihoods as transformers computes
+// them.
+#include <cmath>
+#include <span>
+
+#include <gtest/gtest.h>
+
+#include "halley/base/env.h"
+#include "halley/checkpoint/safetensors/safetensors.h"
+#include "halley/core/thread_pool.h"
+#include "halley/json/json.h"
+#include "halley/models/all/golden_model.h"
+#include "halley/models/all/load_model.h"
+
+namespace halley {
+namespace {
+
+std::filesystem::path demo_dir() {
+  return std::filesystem::path(HALLEY_SOURCE_DIR) / "models/demo-21m";
+}
+
+class DemoModel : public testing::Test {
+ protected:
+  DemoModel() : pool_(num_usable_cores()), context_{pool_} {
+    const HfConfig config = HfConfig::load(demo_dir());
+    model_ = load_model(context_, config, *open_checkpoint_weights(demo_dir()), {});
+  }
+
+  ThreadPool pool_;
+  ExecContext context_;
+  std::unique_ptr<CausalLm> model_;
+  Json golden_ = read_test_json(demo_dir() / "golden.json");
+};
+
+TEST_F(DemoModel, ContinuesEveryPromptAsTheReference) {
+  for (const Json& prompt : golden_.at("greedy")) {
+    const TestCache cache(model_->shape(), model_->shape().kv_dtype_default, 1, 128);
+    const auto expected = prompt.at("ids").get<std::vector<int32_t>>();
+    EXPECT_EQ(decode_greedily(*model_, cache, prompt.at("prompt_ids").get<std::vector<int32_t>>(),
+                              expected.size()),
+              expected)
+        << prompt.at("prompt");
+  }
+}
+
+TEST_F(DemoModel, LastLogitsOfEveryPromptAreTheReferences) {
+  const auto V = static_cast<size_t>(model_->shape().vocab_size);
+  for (const Json& prompt : golden_.at("greedy")) {
+    const TestCache cache(model_->shape(), DType::kF32, 1, 128);
+    const auto expected = prompt.at("last_logits").get<std::vector<float>>();
+    const std::vector<float> logits = forward_all_rows(
+        *model_, cache,
+        {{.sequence = 0, .ids = prompt.at("prompt_ids").get<std::vector<int32_t>>()}});
+    ASSERT_EQ(expected.size(), V);
+    for (size_t i = 0; i < V; ++i) {
+      ASSERT_NEAR(logits[logits.size() - V + i], expected[i], 1e-3f) << prompt.at("prompt");
+    }
+  }
+}
+
+/// Sum over tokens 2..n of -log p(token), in nats.
+double negative_log_likelihood(const std::vector<float>& logits, const std::vector<int32_t>& ids) {
+  const size_t V = logits.size() / ids.size();
+  double total = 0;
+  for (size_t row = 0; row + 1 < ids.size(); ++row) {
+    const std::span<const float> values(logits.data() + row * V, V);
+    double sum = 0;  // logits of this model are far below 700: no shift is needed in f64
+    for (const float value : values) sum += std::exp(static_cast<double>(value));
+    total += std::log(sum) - static_cast<double>(values[static_cast<size_t>(ids[row + 1])]);
+  }
+  return total;
+}
+
+TEST_F(DemoModel, FirstWindowsHaveTheReferencesLikelihood) {
+  // Sums of 1023 logarithms of a few nats: the reference's own f32 arithmetic is good to 1e-2.
+  constexpr double kTolerance = 0.02;
+  // With keys and values rounded to f16.
+  constexpr double kToleranceF16 = 0.3;
+  const Json windows = read_test_json(testdata("demo_windows.json"));
+  for (const char* text : {"wikitext2_test", "heldout"}) {
+    const auto ids = windows.at(text).at("ids").get<std::vector<int32_t>>();
+    const auto expected = windows.at(text).at("nll").get<double>();
+    for (const DType dtype : {DType::kF32, DType::kF16}) {
+      const TestCache cache(model_->shape(), dtype, 1, 1024);
+      const double nll = negative_log_likelihood(
+          forward_all_rows(*model_, cache, {{.sequence = 0, .ids = ids}}), ids);
+      EXPECT_NEAR(nll, expected, dtype == DType::kF32 ? kTolerance : kToleranceF16) << text;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace halley

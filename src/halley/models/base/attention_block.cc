@@ -1,0 +1,50 @@
+#include "halley/kernels/attention/attention.h"
+#include "halley/kernels/norm/norm.h"
+#include "halley/models/base/decoder_step.h"
+
+namespace halley {
+
+void apply_norm(const DecoderStep& step, const NormWeights& norm, ConstMatrix x, Matrix y) {
+  const DecoderConfig& config = step.config;
+  if (config.norm_kind == NormKind::kLayer) {
+    const float* bias = norm.bias.empty() ? nullptr : norm.bias.data();
+    layer_norm(step.context, x, norm.weight.data(), bias, config.norm_epsilon, y);
+  } else {
+    rms_norm(step.context, x, norm.weight.data(), config.norm_weight_offset, config.norm_epsilon,
+             y);
+  }
+}
+
+void attention_block(const DecoderStep& step, const LayerSpec& spec, const LayerWeights& weights,
+                     const KvLayerView& cache, ConstMatrix x, Matrix out) {
+  const DecoderConfig& config = step.config;
+  const int64_t H = config.num_heads, J = config.num_kv_heads, D = config.head_dim;
+  const Matrix qkv = step.workspace.take(Slot::kQkv, step.num_rows(), (H + 2 * J) * D);
+  weights.qkv.run(step.context, x, qkv);
+  const Matrix q = qkv.cols(0, H * D);
+  const Matrix k = qkv.cols(H * D, (H + J) * D);
+  const Matrix v = qkv.cols((H + J) * D, (H + 2 * J) * D);
+  if (spec.q_norm) {
+    rms_norm_heads(step.context, q, D, weights.q_norm.weight.data(), config.norm_weight_offset,
+                   config.norm_epsilon);
+  }
+  if (spec.k_norm) {
+    rms_norm_heads(step.context, k, D, weights.k_norm.weight.data(), config.norm_weight_offset,
+                   config.norm_epsilon);
+  }
+  if (spec.rope_index >= 0) {
+    const RopeAngles& angles = step.angles[static_cast<size_t>(spec.rope_index)];
+    apply_rope(step.context, angles, H, D, q);
+    apply_rope(step.context, angles, J, D, k);
+  }
+  write_kv(step.context, cache, step.batch.sequences, k, v);
+  const Matrix attended = step.workspace.take(Slot::kAttention, step.num_rows(), H * D);
+  const AttentionProblem problem = {.num_heads = H,
+                                    .scale = config.attention_scale,
+                                    .soft_cap = config.attention_soft_cap,
+                                    .window = spec.window};
+  paged_attention(step.context, problem, cache, step.batch.sequences, q, attended);
+  weights.o.run(step.context, attended, out);
+}
+
+}  // namespace halley

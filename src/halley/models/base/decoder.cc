@@ -1,0 +1,127 @@
+#include "halley/models/base/decoder.h"
+
+#include <cstring>
+#include <utility>
+
+#include "halley/base/check.h"
+#include "halley/base/error.h"
+#include "halley/base/str.h"
+#include "halley/kernels/activation/activation.h"
+#include "halley/kernels/embedding/embedding.h"
+#include "halley/kernels/norm/norm.h"
+#include "halley/models/base/decoder_step.h"
+
+namespace halley {
+
+ModelShape shape_of(const DecoderConfig& config) {
+  return {.num_layers = config.num_layers,
+          .num_kv_heads = config.num_kv_heads,
+          .head_dim = config.head_dim,
+          .vocab_size = config.vocab_size,
+          .max_positions = config.max_positions,
+          .kv_dtype_default = config.dtype};
+}
+
+Decoder::Decoder(ExecContext& context, DecoderConfig config, DecoderWeights weights)
+    : context_(context),
+      config_(std::move(config)),
+      weights_(std::move(weights)),
+      shape_(shape_of(config_)),
+      angles_(config_.ropes.size()) {
+  HALLEY_CHECK(weights_.layers.size() == config_.layers.size(), weights_.layers.size(),
+               config_.layers.size());
+}
+
+void Decoder::check(const ForwardBatch& batch, const KvCacheView& cache,
+                    const Matrix& logits) const {
+  HALLEY_CHECK(cache.layers.size() == config_.layers.size(), cache.layers.size());
+  HALLEY_CHECK(logits.num_rows == static_cast<int64_t>(batch.logit_rows.size()), logits.num_rows);
+  HALLEY_CHECK(logits.num_cols == config_.vocab_size, logits.num_cols);
+  for (const KvLayerView& layer : cache.layers) {
+    HALLEY_CHECK(layer.layout.num_kv_heads == config_.num_kv_heads, layer.layout.num_kv_heads);
+    HALLEY_CHECK(layer.layout.head_dim == config_.head_dim, layer.layout.head_dim);
+  }
+  for (const int32_t id : batch.token_ids) {
+    if (id >= 0 && id < config_.vocab_size) continue;
+    throw InputError(str("token id: expected 0 to ", config_.vocab_size - 1, ", got ", id,
+                         ". Use the tokenizer that belongs to the model."));
+  }
+  int64_t next_row = 0;
+  for (const BatchSequence& sequence : batch.sequences) {
+    HALLEY_CHECK(sequence.first_row == next_row, sequence.first_row, next_row);
+    HALLEY_CHECK(sequence.num_new_tokens >= 1, sequence.num_new_tokens);
+    next_row += sequence.num_new_tokens;
+    const int64_t length = sequence.num_past_tokens + sequence.num_new_tokens;
+    if (length <= config_.max_positions) continue;
+    throw InputError(str("sequence length: expected at most ", config_.max_positions, ", got ",
+                         length, ". Shorten the prompt or ask for fewer tokens."));
+  }
+  HALLEY_CHECK(next_row == static_cast<int64_t>(batch.token_ids.size()), next_row);
+  for (const int32_t row : batch.logit_rows) HALLEY_CHECK(row >= 0 && row < next_row, row);
+}
+
+void Decoder::set_positions(const ForwardBatch& batch) {
+  positions_.clear();
+  for (const BatchSequence& sequence : batch.sequences) {
+    for (int64_t i = 0; i < sequence.num_new_tokens; ++i) {
+      positions_.push_back(static_cast<int32_t>(sequence.num_past_tokens + i));
+    }
+  }
+  for (size_t i = 0; i < config_.ropes.size(); ++i) {
+    const RopeSpec& rope = config_.ropes[i];
+    compute_rope_angles(context_, positions_, rope.inv_freq, rope.attention_factor, angles_[i]);
+  }
+}
+
+void Decoder::embed(const ForwardBatch& batch, Matrix hidden) {
+  embedding(context_, weights_.embedding_table(), batch.token_ids, config_.embedding_scale, hidden);
+  if (!weights_.positions) return;
+  position_rows_.clear();
+  for (const int32_t position : positions_) {
+    position_rows_.push_back(position + static_cast<int32_t>(config_.position_offset));
+  }
+  const Matrix learned = workspace_.take(Slot::kBlockOut, hidden.num_rows, hidden.num_cols);
+  embedding(context_, *weights_.positions, position_rows_, 1.0f, learned);
+  add_rows(context_, learned, hidden);
+}
+
+void Decoder::compute_logits(const ForwardBatch& batch, Matrix hidden, Matrix logits) {
+  if (batch.logit_rows.empty()) return;
+  const Matrix last = workspace_.take(Slot::kLast, logits.num_rows, config_.hidden_size);
+  for (int64_t i = 0; i < last.num_rows; ++i) {
+    const int32_t row = batch.logit_rows[static_cast<size_t>(i)];
+    std::memcpy(last.row<float>(i), hidden.row<float>(row),
+                static_cast<size_t>(config_.hidden_size) * sizeof(float));
+  }
+  const DecoderStep step = {context_, config_, batch, angles_, workspace_};
+  apply_norm(step, weights_.final_norm, last, last);
+  weights_.output.run(context_, last, logits);
+  if (config_.logits_soft_cap > 0) apply_soft_cap(context_, config_.logits_soft_cap, logits);
+}
+
+void Decoder::forward(const ForwardBatch& batch, const KvCacheView& cache, Matrix logits) {
+  check(batch, cache, logits);
+  if (batch.token_ids.empty()) return;
+  const auto M = static_cast<int64_t>(batch.token_ids.size());
+  set_positions(batch);
+  const Matrix hidden = workspace_.take(Slot::kHidden, M, config_.hidden_size);
+  const Matrix normed = workspace_.take(Slot::kNormed, M, config_.hidden_size);
+  embed(batch, hidden);
+  const Matrix block_out = workspace_.take(Slot::kBlockOut, M, config_.hidden_size);
+  const DecoderStep step = {context_, config_, batch, angles_, workspace_};
+  for (size_t i = 0; i < config_.layers.size(); ++i) {
+    const LayerSpec& spec = config_.layers[i];
+    const LayerWeights& layer = weights_.layers[i];
+    apply_norm(step, layer.input_norm, hidden, normed);
+    attention_block(step, spec, layer, cache.layers[i], normed, block_out);
+    if (spec.attention_out_norm) apply_norm(step, layer.attention_out_norm, block_out, block_out);
+    add_rows(context_, block_out, hidden);
+    apply_norm(step, layer.mlp_norm, hidden, normed);
+    mlp_block(step, spec.mlp, layer.mlp, normed, block_out);
+    if (spec.mlp_out_norm) apply_norm(step, layer.mlp_out_norm, block_out, block_out);
+    add_rows(context_, block_out, hidden);
+  }
+  compute_logits(batch, hidden, logits);
+}
+
+}  // namespace halley

@@ -1,0 +1,45 @@
+// The one decoder that runs every family: a DecoderConfig and its weights as a CausalLm.
+#pragma once
+
+#include <vector>
+
+#include "halley/core/exec_context.h"
+#include "halley/kernels/rope/rope.h"
+#include "halley/models/base/causal_lm.h"
+#include "halley/models/base/decoder_config.h"
+#include "halley/models/base/decoder_weights.h"
+#include "halley/models/base/workspace.h"
+
+namespace halley {
+
+class Decoder final : public CausalLm {
+ public:
+  /// `context` must outlive the decoder. `weights` were loaded from `config`.
+  Decoder(ExecContext& context, DecoderConfig config, DecoderWeights weights);
+
+  const ModelShape& shape() const override { return shape_; }
+  const DecoderConfig& config() const { return config_; }
+  /// Throws InputError where a token id is not in the vocabulary or a position is beyond
+  /// max_positions; the cache is untouched then.
+  void forward(const ForwardBatch& batch, const KvCacheView& cache, Matrix logits) override;
+
+ private:
+  void check(const ForwardBatch& batch, const KvCacheView& cache, const Matrix& logits) const;
+  void set_positions(const ForwardBatch& batch);
+  void embed(const ForwardBatch& batch, Matrix hidden);
+  void compute_logits(const ForwardBatch& batch, Matrix hidden, Matrix logits);
+
+  ExecContext& context_;
+  DecoderConfig config_;
+  DecoderWeights weights_;
+  ModelShape shape_;
+  Workspace workspace_;
+  std::vector<int32_t> positions_;      // of each row
+  std::vector<int32_t> position_rows_;  // into the table of learned positions
+  std::vector<RopeAngles> angles_;
+};
+
+/// Shape of the decoder's cache and vocabulary.
+ModelShape shape_of(const DecoderConfig& config);
+
+}  // namespace halley

@@ -1,0 +1,118 @@
+#include "halley/models/base/decoder_parts.h"
+
+#include <map>
+#include <utility>
+
+#include "halley/base/str.h"
+
+namespace halley {
+namespace {
+
+class PartList {
+ public:
+  void add_norm(const std::string& name, const NormSpec& norm, int64_t size) {
+    parts_.push_back(
+        {.name = name, .kind = PartKind::kNorm, .norm = &norm, .table_name = {}, .num_rows = size});
+  }
+  void add_norm(const std::string& name, const std::optional<NormSpec>& norm, int64_t size) {
+    if (norm) add_norm(name, *norm, size);
+  }
+  void add_linear(const std::string& name, const LinearSpec& linear) {
+    parts_.push_back(
+        {.name = name, .kind = PartKind::kLinear, .linear = &linear, .table_name = {}});
+  }
+  void add_table(const std::string& name, PartKind kind, const std::string& table, int64_t rows) {
+    parts_.push_back({.name = name, .kind = kind, .table_name = table, .num_rows = rows});
+  }
+  std::vector<DecoderPart> take() { return std::move(parts_); }
+
+ private:
+  std::vector<DecoderPart> parts_;
+};
+
+void add_mlp(const std::string& prefix, const MlpSpec& mlp, PartList& list) {
+  if (!mlp.router) {
+    list.add_linear(prefix + "gate_up", mlp.gate_up[0]);
+    list.add_linear(prefix + "down", mlp.down[0]);
+    return;
+  }
+  list.add_linear(prefix + "router", *mlp.router);
+  for (size_t expert = 0; expert < mlp.gate_up.size(); ++expert) {
+    const std::string of_expert = str(prefix, "experts.", expert, ".");
+    list.add_linear(of_expert + "gate_up", mlp.gate_up[expert]);
+    list.add_linear(of_expert + "down", mlp.down[expert]);
+  }
+}
+
+void add_layer(const DecoderConfig& config, size_t index, PartList& list) {
+  const LayerSpec& layer = config.layers[index];
+  const std::string prefix = str("layers.", index, ".");
+  list.add_norm(prefix + "input_norm", layer.input_norm, config.hidden_size);
+  list.add_linear(prefix + "qkv", layer.qkv);
+  list.add_norm(prefix + "q_norm", layer.q_norm, config.head_dim);
+  list.add_norm(prefix + "k_norm", layer.k_norm, config.head_dim);
+  list.add_linear(prefix + "o", layer.o);
+  list.add_norm(prefix + "attention_out_norm", layer.attention_out_norm, config.hidden_size);
+  list.add_norm(prefix + "mlp_norm", layer.mlp_norm, config.hidden_size);
+  add_mlp(prefix, layer.mlp, list);
+  list.add_norm(prefix + "mlp_out_norm", layer.mlp_out_norm, config.hidden_size);
+}
+
+using ShapesByName = std::map<std::string, Shape>;
+
+void add_linear_tensors(const LinearSpec& linear, ShapesByName& shapes) {
+  for (const LinearSpec::Part& part : linear.parts) {
+    if (part.expert >= 0) {
+      shapes[part.name] = {part.num_stored_experts, part.stored_rows, linear.in_features};
+    } else {
+      shapes[part.name + ".weight"] = {part.stored_rows, linear.in_features};
+    }
+    if (linear.has_bias) shapes[part.name + ".bias"] = {part.stored_rows};
+  }
+}
+
+}  // namespace
+
+std::vector<DecoderPart> list_decoder_parts(const DecoderConfig& config) {
+  PartList list;
+  list.add_table("embedding", PartKind::kEmbedding, config.embedding_name, config.vocab_size);
+  if (!config.position_embedding_name.empty()) {
+    list.add_table("positions", PartKind::kPositions, config.position_embedding_name,
+                   config.num_stored_positions + config.position_offset);
+  }
+  for (size_t i = 0; i < config.layers.size(); ++i) add_layer(config, i, list);
+  list.add_norm("final_norm", config.final_norm, config.hidden_size);
+  if (config.lm_head) list.add_linear("lm_head", *config.lm_head);
+  return list.take();
+}
+
+std::vector<TensorInfo> list_decoder_tensors(const DecoderConfig& config) {
+  ShapesByName shapes;
+  for (const DecoderPart& part : list_decoder_parts(config)) {
+    switch (part.kind) {
+      case PartKind::kLinear:
+        add_linear_tensors(*part.linear, shapes);
+        break;
+      case PartKind::kNorm:
+        shapes[part.norm->weight_name] = {part.num_rows};
+        if (!part.norm->bias_name.empty()) shapes[part.norm->bias_name] = {part.num_rows};
+        break;
+      case PartKind::kEmbedding:
+      case PartKind::kPositions:
+        shapes[part.table_name] = {part.num_rows, config.hidden_size};
+        break;
+    }
+  }
+  std::vector<TensorInfo> infos;
+  const auto element_bytes = static_cast<size_t>(bits_of(config.dtype) / 8);
+  for (auto& [name, shape] : shapes) {
+    const auto count = static_cast<size_t>(num_elements_of(shape).value_or(0));
+    infos.push_back({.name = name,
+                     .dtype = config.dtype,
+                     .shape = std::move(shape),
+                     .num_bytes = count * element_bytes});
+  }
+  return infos;
+}
+
+}  // namespace halley

@@ -1,0 +1,32 @@
+// The parts of a decoder that have weights, in the order in which they run: for planning, for
+// loading in one order, for listing a checkpoint's tensors.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "halley/checkpoint/safetensors/tensor_source.h"
+#include "halley/models/base/decoder_config.h"
+
+namespace halley {
+
+enum class PartKind : uint8_t { kEmbedding, kPositions, kNorm, kLinear };
+
+/// One part. The pointers lead into the DecoderConfig that it was listed from.
+struct DecoderPart {
+  std::string name;  // "embedding", "layers.0.qkv", "layers.0.experts.3.down"
+  PartKind kind = PartKind::kLinear;
+  const LinearSpec* linear = nullptr;  // kLinear
+  const NormSpec* norm = nullptr;      // kNorm
+  std::string table_name;              // kEmbedding, kPositions: the tensor [num_rows, hidden_size]
+  int64_t num_rows = 0;                // of the table; for a norm its size
+};
+
+std::vector<DecoderPart> list_decoder_parts(const DecoderConfig& config);
+
+/// All tensors that a full-precision checkpoint of this decoder holds, sorted by name, in the type
+/// that config.json states.
+std::vector<TensorInfo> list_decoder_tensors(const DecoderConfig& config);
+
+}  // namespace halley

@@ -1,0 +1,40 @@
+// The blocks of a decoder layer, on one step's rows.
+#pragma once
+
+#include <vector>
+
+#include "halley/core/exec_context.h"
+#include "halley/core/matrix.h"
+#include "halley/kernels/rope/rope.h"
+#include "halley/models/base/causal_lm.h"
+#include "halley/models/base/decoder_config.h"
+#include "halley/models/base/decoder_weights.h"
+#include "halley/models/base/workspace.h"
+
+namespace halley {
+
+/// What all layers of one step share.
+struct DecoderStep {
+  ExecContext& context;
+  const DecoderConfig& config;
+  const ForwardBatch& batch;
+  const std::vector<RopeAngles>& angles;  // as DecoderConfig::ropes
+  Workspace& workspace;
+
+  int64_t num_rows() const { return static_cast<int64_t>(batch.token_ids.size()); }
+};
+
+/// y = norm(x) of the model's kind. Shapes x, y [M, K] f32 (y may be x).
+void apply_norm(const DecoderStep& step, const NormWeights& norm, ConstMatrix x, Matrix y);
+
+/// out = o(attention(rope(qkv(x)))); the new keys and values go to `cache`.
+/// Shapes    x, out [M, hidden_size] f32
+void attention_block(const DecoderStep& step, const LayerSpec& spec, const LayerWeights& weights,
+                     const KvLayerView& cache, ConstMatrix x, Matrix out);
+
+/// out = down(activation(gate_up(x))), or the weighted sum of the experts that the router picks for
+/// each row. Shapes x, out [M, hidden_size] f32.
+void mlp_block(const DecoderStep& step, const MlpSpec& spec, const MlpWeights& weights,
+               ConstMatrix x, Matrix out);
+
+}  // namespace halley

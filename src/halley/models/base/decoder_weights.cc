@@ -1,0 +1,219 @@
+#include "halley/models/base/decoder_weights.h"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "halley/base/error.h"
+#include "halley/base/str.h"
+#include "halley/kernels/gemm/gemm.h"
+#include "halley/kernels/gemm/pack_dense.h"
+#include "halley/quant/base/dense_tensor.h"
+
+namespace halley {
+namespace {
+
+const TensorInfo& find_table(const DecoderConfig& config, const DecoderPart& part,
+                             const TensorSource& source) {
+  return find_dense_tensor(source, part.table_name, {part.num_rows, config.hidden_size});
+}
+
+LinearPlan plan_table(const DecoderConfig& config, const DecoderPart& part,
+                      const TensorSource& source) {
+  const TensorInfo& info = find_table(config, part, source);
+  const PackedLayout layout = dense_layout_for(info.dtype);
+  LinearPlan plan;
+  plan.name = part.table_name;
+  plan.format = "none";
+  plan.stored_dtype = info.dtype;
+  plan.out_features = part.num_rows;
+  plan.in_features = config.hidden_size;
+  plan.bits_per_weight = bits_of(info.dtype);
+  plan.packed_bytes = packed_bytes(layout, part.num_rows, config.hidden_size);
+  if (part.kind == PartKind::kEmbedding && !config.lm_head) {
+    plan.kernel = &find_gemm_kernel({layout, part.num_rows, config.hidden_size});
+  }
+  return plan;
+}
+
+LinearPlan plan_norm(const DecoderPart& part, const TensorSource& source) {
+  const TensorInfo& weight = find_dense_tensor(source, part.norm->weight_name, {part.num_rows});
+  LinearPlan plan;
+  plan.name = weight.name;
+  plan.format = "none";
+  plan.stored_dtype = weight.dtype;
+  plan.out_features = part.num_rows;
+  plan.in_features = 1;
+  plan.bits_per_weight = bits_of(DType::kF32);
+  plan.packed_bytes = static_cast<size_t>(part.num_rows) * sizeof(float);
+  if (!part.norm->bias_name.empty()) {
+    find_dense_tensor(source, part.norm->bias_name, {part.num_rows});
+    plan.packed_bytes *= 2;
+  }
+  return plan;
+}
+
+bool has_ignored_suffix(const DecoderConfig& config, std::string_view name) {
+  return std::any_of(config.ignored_suffixes.begin(), config.ignored_suffixes.end(),
+                     [&](const std::string& suffix) { return name.ends_with(suffix); });
+}
+
+std::set<std::string> used_tensor_names(const DecoderConfig& config, const QuantScheme& scheme) {
+  std::set<std::string> used;
+  for (const DecoderPart& part : list_decoder_parts(config)) {
+    if (part.kind == PartKind::kLinear) {
+      for (std::string& name : scheme.tensor_names(*part.linear)) used.insert(std::move(name));
+    } else if (part.kind == PartKind::kNorm) {
+      used.insert(part.norm->weight_name);
+      used.insert(part.norm->bias_name);
+    } else {
+      used.insert(part.table_name);
+    }
+  }
+  if (!config.lm_head) used.insert(config.tied_output_name);
+  return used;
+}
+
+/// One walk over the specification, part by part in the order of list_decoder_parts().
+class Loader {
+ public:
+  Loader(ExecContext& context, const DecoderConfig& config, const WeightLoading& loading)
+      : context_(context), config_(config), loading_(loading) {}
+
+  DecoderWeights load() {
+    DecoderWeights weights;
+    PackedWeight table = load_table(config_.embedding_name, config_.vocab_size);
+    if (config_.lm_head) {
+      weights.embedding = std::move(table);
+    } else {
+      check_second_copy();
+      const GemmKernel& kernel = find_gemm_kernel({table.layout, table.N, table.K});
+      weights.output = LinearOp(std::move(table), {}, kernel);
+    }
+    if (!config_.position_embedding_name.empty()) {
+      weights.positions = load_table(config_.position_embedding_name,
+                                     config_.num_stored_positions + config_.position_offset);
+    }
+    for (const LayerSpec& layer : config_.layers) weights.layers.push_back(load_layer(layer));
+    weights.final_norm = load_norm(config_.final_norm, config_.hidden_size);
+    if (config_.lm_head) weights.output = load_linear(*config_.lm_head);
+    return weights;
+  }
+
+ private:
+  void report(size_t num_bytes) const {
+    if (loading_.on_part) loading_.on_part(num_bytes);
+  }
+
+  PackedWeight load_table(const std::string& name, int64_t num_rows) const {
+    const TensorInfo& info =
+        find_dense_tensor(loading_.source, name, {num_rows, config_.hidden_size});
+    const TensorView view = loading_.source.view(info);
+    PackedWeight weight = pack_dense(context_, {&view, 1});
+    report(weight.data.num_bytes());
+    return weight;
+  }
+
+  LinearOp load_linear(const LinearSpec& spec) const {
+    LinearOp op = loading_.scheme.load(context_, loading_.source, spec);
+    report(op.weight().data.num_bytes());
+    return op;
+  }
+
+  NormWeights load_norm(const NormSpec& spec, int64_t size) const {
+    const TensorSource& source = loading_.source;
+    NormWeights norm;
+    norm.weight = to_f32(source.view(find_dense_tensor(source, spec.weight_name, {size})));
+    if (!spec.bias_name.empty()) {
+      norm.bias = to_f32(source.view(find_dense_tensor(source, spec.bias_name, {size})));
+    }
+    report((norm.weight.size() + norm.bias.size()) * sizeof(float));
+    return norm;
+  }
+  NormWeights load_norm(const std::optional<NormSpec>& spec, int64_t size) const {
+    return spec ? load_norm(*spec, size) : NormWeights{};
+  }
+
+  LayerWeights load_layer(const LayerSpec& spec) const {
+    LayerWeights layer;
+    layer.input_norm = load_norm(spec.input_norm, config_.hidden_size);
+    layer.qkv = load_linear(spec.qkv);
+    layer.q_norm = load_norm(spec.q_norm, config_.head_dim);
+    layer.k_norm = load_norm(spec.k_norm, config_.head_dim);
+    layer.o = load_linear(spec.o);
+    layer.attention_out_norm = load_norm(spec.attention_out_norm, config_.hidden_size);
+    layer.mlp_norm = load_norm(spec.mlp_norm, config_.hidden_size);
+    if (spec.mlp.router) layer.mlp.router = load_linear(*spec.mlp.router);
+    for (size_t i = 0; i < spec.mlp.gate_up.size(); ++i) {
+      layer.mlp.gate_up.push_back(load_linear(spec.mlp.gate_up[i]));
+      layer.mlp.down.push_back(load_linear(spec.mlp.down[i]));
+    }
+    layer.mlp_out_norm = load_norm(spec.mlp_out_norm, config_.hidden_size);
+    return layer;
+  }
+
+  /// transformers ignores an output matrix beside tied embeddings. Where it differs, one of the two
+  /// statements of the checkpoint is wrong, and nobody can tell which.
+  void check_second_copy() const {
+    const TensorSource& source = loading_.source;
+    const TensorInfo* copy = source.find(config_.tied_output_name);
+    if (copy == nullptr) return;
+    const TensorInfo& embedding = *source.find(config_.embedding_name);
+    if (copy->dtype == embedding.dtype && copy->shape == embedding.shape &&
+        std::memcmp(source.view(*copy).data, source.view(embedding).data, embedding.num_bytes) ==
+            0) {
+      return;
+    }
+    throw CheckpointError(str(source.description(), ": tensor ", quote(copy->name),
+                              ": expected none or a copy of ", quote(embedding.name),
+                              ", since tie_word_embeddings is true, got other values. Set "
+                              "tie_word_embeddings to false if the tensor is meant to be used."));
+  }
+
+  ExecContext& context_;
+  const DecoderConfig& config_;
+  const WeightLoading& loading_;
+};
+
+}  // namespace
+
+LinearPlan plan_part(const DecoderConfig& config, const DecoderPart& part,
+                     const TensorSource& source, const QuantScheme& scheme) {
+  switch (part.kind) {
+    case PartKind::kNorm:
+      return plan_norm(part, source);
+    case PartKind::kLinear:
+      return scheme.plan(source, *part.linear);
+    case PartKind::kEmbedding:
+    case PartKind::kPositions:
+      break;
+  }
+  return plan_table(config, part, source);
+}
+
+void check_all_tensors_used(const DecoderConfig& config, const TensorSource& source,
+                            const QuantScheme& scheme) {
+  const std::set<std::string> used = used_tensor_names(config, scheme);
+  std::vector<std::string> unused;
+  for (const TensorInfo& info : source.tensors()) {
+    if (used.count(info.name) == 0 && !has_ignored_suffix(config, info.name)) {
+      unused.push_back(quote(info.name));
+    }
+  }
+  if (unused.empty()) return;
+  const size_t num_unused = unused.size();
+  unused.resize(std::min(num_unused, size_t{3}));
+  throw CheckpointError(str(source.description(), ": expected only tensors that the model ",
+                            quote(config.family), " of ", config.where, " uses, got ", num_unused,
+                            " more, such as ", unused,
+                            ". Check that config.json belongs to these weights."));
+}
+
+DecoderWeights load_decoder_weights(ExecContext& context, const DecoderConfig& config,
+                                    const WeightLoading& loading) {
+  return Loader(context, config, loading).load();
+}
+
+}  // namespace halley

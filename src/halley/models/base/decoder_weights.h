@@ -1,0 +1,69 @@
+// The weights of a decoder, packed for the kernels, and how they are loaded and checked.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "halley/checkpoint/safetensors/tensor_source.h"
+#include "halley/core/exec_context.h"
+#include "halley/core/packed_weight.h"
+#include "halley/models/base/decoder_config.h"
+#include "halley/models/base/decoder_parts.h"
+#include "halley/quant/base/format.h"
+#include "halley/quant/base/linear_op.h"
+
+namespace halley {
+
+/// Empty vectors where the norm, or its bias, does not exist. Values are the checkpoint's, in f32.
+struct NormWeights {
+  std::vector<float> weight, bias;
+};
+
+struct MlpWeights {
+  std::optional<LinearOp> router;
+  std::vector<LinearOp> gate_up, down;  // as in MlpSpec
+};
+
+struct LayerWeights {
+  NormWeights input_norm, q_norm, k_norm, attention_out_norm, mlp_norm, mlp_out_norm;
+  LinearOp qkv, o;
+  MlpWeights mlp;
+};
+
+struct DecoderWeights {
+  std::optional<PackedWeight> embedding;  // [V, K]; absent: tied, `output` holds the one copy
+  std::optional<PackedWeight> positions;  // [num_stored_positions + position_offset, K]
+  std::vector<LayerWeights> layers;
+  NormWeights final_norm;
+  LinearOp output;  // [V, K]
+
+  const PackedWeight& embedding_table() const { return embedding ? *embedding : output.weight(); }
+};
+
+/// What a part will take: for an embedding and a norm, `kernel` is null (and `format` "none"),
+/// except for a tied embedding, whose kernel is that of the output layer. From headers alone.
+/// Throws CheckpointError where a tensor is missing or has another type or shape.
+LinearPlan plan_part(const DecoderConfig& config, const DecoderPart& part,
+                     const TensorSource& source, const QuantScheme& scheme);
+
+/// Throws CheckpointError that names tensors of the source which the model does not use. A second
+/// copy of a tied embedding passes here; load_decoder_weights() compares it.
+void check_all_tensors_used(const DecoderConfig& config, const TensorSource& source,
+                            const QuantScheme& scheme);
+
+/// Where load_decoder_weights() reads from, and whom it tells.
+struct WeightLoading {
+  const TensorSource& source;
+  const QuantScheme& scheme;
+  /// Called with the packed bytes of each part when it is loaded; may be empty.
+  std::function<void(size_t packed_bytes)> on_part;
+};
+
+/// Packs every weight, one after the other: the peak is the packed size plus one part's data in the
+/// page cache. Throws as plan_part().
+DecoderWeights load_decoder_weights(ExecContext& context, const DecoderConfig& config,
+                                    const WeightLoading& loading);
+
+}  // namespace halley

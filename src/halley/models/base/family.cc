@@ -1,0 +1,280 @@
+#include "halley/models/base/family.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "halley/base/error.h"
+#include "halley/base/str.h"
+#include "halley/models/base/rope_scaling.h"
+
+namespace halley {
+namespace {
+
+// Limits on what config.json may ask for: far above every published model, low enough that no sum
+// or product of a few of them overflows and that the description of the model stays small.
+constexpr int64_t kNumLayersMax = 1024;
+constexpr int64_t kHiddenMax = 1 << 20;
+constexpr int64_t kHeadsMax = 4096;
+constexpr int64_t kHeadDimMax = 4096;
+constexpr int64_t kIntermediateMax = 1 << 22;
+constexpr int64_t kVocabMax = 1 << 24;
+constexpr int64_t kPositionsMax = int64_t{1} << 30;
+constexpr int64_t kExpertsMax = 1024;
+constexpr int64_t kExpertsOfAllLayersMax = 100'000;
+
+struct NamedActivation {
+  const char* name;
+  Activation activation;
+};
+constexpr std::array kActivations = {
+    NamedActivation{"silu", Activation::kSilu},
+    NamedActivation{"swish", Activation::kSilu},
+    NamedActivation{"gelu_pytorch_tanh", Activation::kGeluTanh},
+    NamedActivation{"gelu_new", Activation::kGeluTanh},
+    NamedActivation{"gelu", Activation::kGeluErf},
+    NamedActivation{"relu", Activation::kRelu},
+};
+
+Activation read_activation(const HfConfig& config, const char* field, const char* fallback) {
+  const std::string name = config.string_or(field, fallback);
+  std::string known;
+  for (const NamedActivation& entry : kActivations) {
+    if (name == entry.name) return entry.activation;
+    known += str(known.empty() ? "" : ", ", entry.name);
+  }
+  unsupported_field(config, field, str("one of ", known), quote(name));
+}
+
+/// The embedding's type where the weights are at hand, else what config.json states, else f32 as
+/// transformers assumes.
+DType read_dtype(const FamilyInput& input, const std::string& embedding_name) {
+  const TensorInfo* embedding =
+      input.tensors == nullptr ? nullptr : input.tensors->find(embedding_name);
+  if (embedding != nullptr) {
+    for (const DType dtype : {DType::kF16, DType::kBf16, DType::kF32}) {
+      if (embedding->dtype == dtype) return dtype;
+    }
+  }
+  const std::string name = input.config.dtype().value_or("float32");
+  if (name == "float16") return DType::kF16;
+  if (name == "bfloat16") return DType::kBf16;
+  if (name == "float32") return DType::kF32;
+  unsupported_field(input.config, "dtype", "float16, bfloat16 or float32", quote(name));
+}
+
+/// The longest sequence: what is asked for, within what the model can do. A dynamic rotary
+/// embedding is made for longer ones; add_rope() checks that.
+int64_t read_max_positions(const FamilyInput& input) {
+  const int64_t stated = input.config.integer("max_position_embeddings", 1, kPositionsMax);
+  return input.max_length > 0 ? input.max_length : stated;
+}
+
+void read_heads(const HfConfig& config, const ShapeFields& fields, DecoderConfig& decoder) {
+  decoder.num_heads = config.integer("num_attention_heads", 1, kHeadsMax);
+  decoder.num_kv_heads =
+      fields.has_kv_heads_default
+          ? config.integer_or("num_key_value_heads", decoder.num_heads, 1, kHeadsMax)
+          : config.integer("num_key_value_heads", 1, kHeadsMax);
+  if (decoder.num_heads % decoder.num_kv_heads != 0) {
+    config.fail("num_key_value_heads", str("expected a divisor of num_attention_heads ",
+                                           decoder.num_heads, ", got ", decoder.num_kv_heads));
+  }
+  if (config.has("head_dim")) {
+    decoder.head_dim = config.integer("head_dim", 1, kHeadDimMax);
+  } else if (decoder.hidden_size % decoder.num_heads == 0) {
+    decoder.head_dim = decoder.hidden_size / decoder.num_heads;
+  } else {
+    config.fail("num_attention_heads", str("expected a divisor of hidden_size ",
+                                           decoder.hidden_size, ", got ", decoder.num_heads));
+  }
+}
+
+/// Whether a rotary parameter stands in config.json, for all layers or for some layer type.
+bool states_rope_parameter(const HfConfig& config, const char* name) {
+  for (const char* field : {"rope_scaling", "rope_parameters"}) {
+    const auto parameters = config.object(field);
+    if (!parameters) continue;
+    if (parameters->has(name)) return true;
+    for (const Json& entry : parameters->json()) {
+      if (entry.is_object() && entry.contains(name)) return true;
+    }
+  }
+  return false;
+}
+
+/// Where the type means nothing without a factor, 1 is no default but a mistake.
+void require_rope_factor(const HfConfig& config, const RopeConfig& rope) {
+  const bool needs_factor =
+      rope.type == "linear" || rope.type == "dynamic" || rope.type == "llama3";
+  if (!needs_factor || states_rope_parameter(config, "factor")) return;
+  throw InputError(str(config.where(), ": rotary field 'factor': expected a number for type ",
+                       rope.type, ", got none. Correct rope_parameters (or rope_scaling)."));
+}
+
+}  // namespace
+
+void unsupported_field(const HfConfig& config, std::string_view field, const std::string& expected,
+                       const std::string& got) {
+  throw UnsupportedError(str(config.where(), ": field '", field, "': expected ", expected, ", got ",
+                             got, ". This variant of ", quote(config.model_type()),
+                             " is not supported."));
+}
+
+void require_boolean(const HfConfig& config, std::string_view field, bool supported) {
+  if (config.boolean_or(field, supported) == supported) return;
+  unsupported_field(config, field, supported ? "true" : "false", supported ? "false" : "true");
+}
+
+DecoderConfig read_shape(const FamilyInput& input, const ShapeFields& fields) {
+  const HfConfig& config = input.config;
+  DecoderConfig decoder;
+  decoder.where = config.where();
+  decoder.family = config.model_type();
+  decoder.hidden_size = config.integer("hidden_size", 1, kHiddenMax);
+  decoder.num_layers = config.integer("num_hidden_layers", 1, kNumLayersMax);
+  decoder.vocab_size = config.integer("vocab_size", 1, kVocabMax);
+  decoder.intermediate_size = config.integer(fields.intermediate_size, 1, kIntermediateMax);
+  read_heads(config, fields, decoder);
+  decoder.max_positions = read_max_positions(input);
+  decoder.norm_epsilon =
+      static_cast<float>(config.number_or(fields.norm_epsilon, fields.norm_epsilon_default));
+  if (!std::isfinite(decoder.norm_epsilon) || decoder.norm_epsilon < 0) {
+    config.fail(fields.norm_epsilon, str("expected a number >= 0, got ", decoder.norm_epsilon));
+  }
+  decoder.activation = read_activation(config, fields.activation, fields.activation_default);
+  decoder.attention_scale =
+      static_cast<float>(1 / std::sqrt(static_cast<double>(decoder.head_dim)));
+  decoder.embedding_name = fields.embedding_name;
+  decoder.final_norm = {.weight_name = "model.norm.weight", .bias_name = {}};
+  decoder.dtype = read_dtype(input, decoder.embedding_name);
+  if (config.boolean_or("tie_word_embeddings", fields.is_tied_default)) {
+    decoder.tied_output_name = "lm_head.weight";
+  } else {
+    decoder.lm_head = linear({{"lm_head", decoder.vocab_size}}, decoder.hidden_size);
+  }
+  // Written by old versions of transformers; computed from config.json here.
+  decoder.ignored_suffixes = {".self_attn.rotary_emb.inv_freq"};
+  return decoder;
+}
+
+int add_rope(const FamilyInput& input, const RopeConfig& rope, DecoderConfig& decoder) {
+  const int64_t stated = input.config.integer("max_position_embeddings", 1, kPositionsMax);
+  if (decoder.max_positions > stated && rope.type != "dynamic") {
+    throw InputError(str(input.config.where(), ": longest sequence: expected at most ", stated,
+                         " (max_position_embeddings), got ", decoder.max_positions,
+                         ". Ask for less."));
+  }
+  require_rope_factor(input.config, rope);
+  decoder.ropes.push_back(make_rope(rope, {.where = input.config.where(),
+                                           .head_dim = decoder.head_dim,
+                                           .max_position_embeddings = stated,
+                                           .max_length = decoder.max_positions}));
+  return static_cast<int>(decoder.ropes.size()) - 1;
+}
+
+std::string layer_prefix(int64_t index) { return str("model.layers.", index, "."); }
+
+LinearSpec linear(const std::vector<std::pair<std::string, int64_t>>& parts, int64_t in_features,
+                  bool has_bias) {
+  LinearSpec spec;
+  spec.in_features = in_features;
+  spec.has_bias = has_bias;
+  for (const auto& [name, out_features] : parts) {
+    spec.parts.push_back({.name = name, .out_features = out_features, .stored_rows = out_features});
+  }
+  return spec;
+}
+
+MlpSpec gated_mlp(const DecoderConfig& decoder, const std::string& prefix, int64_t F,
+                  bool is_biased) {
+  MlpSpec mlp;
+  mlp.gate_up.push_back(
+      linear({{prefix + "gate_proj", F}, {prefix + "up_proj", F}}, decoder.hidden_size, is_biased));
+  mlp.down.push_back(linear({{prefix + "down_proj", decoder.hidden_size}}, F, is_biased));
+  return mlp;
+}
+
+LayerSpec llama_layer(const DecoderConfig& decoder, int64_t index, const LayerBiases& biases) {
+  const std::string prefix = layer_prefix(index), attention = prefix + "self_attn.";
+  const int64_t q_features = decoder.num_heads * decoder.head_dim;
+  const int64_t kv_features = decoder.num_kv_heads * decoder.head_dim;
+  LayerSpec layer;
+  layer.input_norm.weight_name = prefix + "input_layernorm.weight";
+  layer.mlp_norm.weight_name = prefix + "post_attention_layernorm.weight";
+  layer.qkv = linear({{attention + "q_proj", q_features},
+                      {attention + "k_proj", kv_features},
+                      {attention + "v_proj", kv_features}},
+                     decoder.hidden_size, biases.is_qkv_biased);
+  layer.o = linear({{attention + "o_proj", decoder.hidden_size}}, q_features, biases.is_o_biased);
+  layer.mlp = gated_mlp(decoder, prefix + "mlp.", decoder.intermediate_size, biases.is_mlp_biased);
+  layer.rope_index = 0;
+  return layer;
+}
+
+ExpertSizes read_expert_sizes(const FamilyInput& input, const DecoderConfig& decoder,
+                              std::string_view num_experts_field) {
+  const HfConfig& config = input.config;
+  ExpertSizes sizes;
+  sizes.num_experts = config.integer(num_experts_field, 1, kExpertsMax);
+  sizes.num_experts_per_token = config.integer("num_experts_per_tok", 1, sizes.num_experts);
+  if (sizes.num_experts * decoder.num_layers > kExpertsOfAllLayersMax) {
+    config.fail(num_experts_field,
+                str("expected at most ", kExpertsOfAllLayersMax, " experts in all layers, got ",
+                    sizes.num_experts * decoder.num_layers));
+  }
+  sizes.intermediate_size = decoder.intermediate_size;
+  return sizes;
+}
+
+MlpSpec experts_mlp(const FamilyInput& input, const DecoderConfig& decoder,
+                    const ExpertNames& names, const ExpertSizes& sizes) {
+  const int64_t K = decoder.hidden_size, F = sizes.intermediate_size, E = sizes.num_experts;
+  const std::string fused_gate_up = names.fused_block + "experts.gate_up_proj";
+  const bool is_fused = input.tensors != nullptr && input.tensors->find(fused_gate_up) != nullptr;
+  MlpSpec mlp;
+  mlp.num_experts_per_token = sizes.num_experts_per_token;
+  mlp.is_normalized = sizes.is_normalized;
+  mlp.router = linear({{(is_fused ? names.fused_block : names.block) + "gate", E}}, K);
+  for (int64_t expert = 0; expert < E; ++expert) {
+    if (is_fused) {
+      LinearSpec gate_up = linear({{fused_gate_up, 2 * F}}, K);
+      LinearSpec down = linear({{names.fused_block + "experts.down_proj", K}}, F);
+      for (LinearSpec* spec : {&gate_up, &down}) {
+        spec->parts[0].expert = expert;
+        spec->parts[0].num_stored_experts = E;
+      }
+      mlp.gate_up.push_back(std::move(gate_up));
+      mlp.down.push_back(std::move(down));
+      continue;
+    }
+    const std::string prefix = str(names.block, "experts.", expert, ".");
+    mlp.gate_up.push_back(linear({{prefix + names.gate, F}, {prefix + names.up, F}}, K));
+    mlp.down.push_back(linear({{prefix + names.down, K}}, F));
+  }
+  return mlp;
+}
+
+std::vector<bool> read_layer_types(const HfConfig& config, int64_t num_layers) {
+  std::vector<bool> is_sliding;
+  if (!config.has("layer_types")) return is_sliding;
+  for (const std::string& type : config.strings("layer_types")) {
+    if (type != "sliding_attention" && type != "full_attention") {
+      unsupported_field(config, "layer_types", "sliding_attention or full_attention", quote(type));
+    }
+    is_sliding.push_back(type == "sliding_attention");
+  }
+  if (is_sliding.size() != static_cast<size_t>(num_layers)) {
+    config.fail("layer_types", str("expected one entry for each of the ", num_layers,
+                                   " layers, got ", is_sliding.size()));
+  }
+  return is_sliding;
+}
+
+int64_t read_window(const HfConfig& config, int64_t fallback) {
+  if (!config.json().contains("sliding_window")) return fallback;
+  return config.integer_or("sliding_window", 0, 1, kPositionsMax);
+}
+
+}  // namespace halley

@@ -1,0 +1,16 @@
+// The format "none": weights in f16, bf16 or f32, kept in the type they have.
+#pragma once
+
+#include "halley/quant/base/format.h"
+
+namespace halley {
+
+/// Claims every checkpoint whose config.json states no quantization.
+///
+/// A part's tensors are `<name>.weight` [stored_rows, K] and, with a bias, `<name>.bias`
+/// [stored_rows]. A part with `expert` >= 0 is a matrix of the tensor `<name>` itself,
+/// [num_stored_experts, stored_rows, K], as transformers 5 names fused experts; it has no bias.
+/// All weights of one layer must have one type. Biases become f32.
+extern const QuantFormat kQuantNone;
+
+}  // namespace halley
