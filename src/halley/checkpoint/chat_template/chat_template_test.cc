@@ -216,9 +216,8 @@ TEST(ChatTemplateLimits, EachStopsTheRendering) {
       {"{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}", "nested too deep"},
   };
   for (const auto& [source, message] : cases) {
-    EXPECT_THAT([&, &source_text = source] { render(source_text, OrderedJson::object(), limits); },
-                ThrowsMessage<InputError>(HasSubstr(message)))
-        << source.substr(0, 100);
+    const auto run = [&limits, &text = source] { render(text, OrderedJson::object(), limits); };
+    EXPECT_THAT(run, ThrowsMessage<InputError>(HasSubstr(message))) << source.substr(0, 100);
   }
 }
 
