@@ -192,7 +192,7 @@ d['b']
 d.a.c[1]
 d.nope
 d['nope']
-d.items
+d.items is callable
 d['items']
 d['x y']
 d.get('b')

@@ -25,6 +25,21 @@ bool is_mutator(const Value& object, std::string_view name) {
          std::find(kDictMutators.begin(), kDictMutators.end(), name) != kDictMutators.end();
 }
 
+// A tuple of the filter groupby.
+bool is_group(const Value& object) {
+  if (!object.is(Kind::kTuple)) return false;
+  const char* name = object.get<ListPayload>().name;
+  return name != nullptr && std::string_view(name) == kGroupName;
+}
+
+// As Jinja's messages show names.
+std::string single_quoted(std::string_view name) {
+  std::string text = quoted(name, 200);
+  text.front() = '\'';
+  if (text.back() == '"') text.back() = '\'';
+  return text;
+}
+
 std::string describe_type(const Value& object) {
   if (object.is_none()) return "None";
   return str(type_name_of(object.kind()), " object");
@@ -33,7 +48,7 @@ std::string describe_type(const Value& object) {
 Value undefined_member(Runtime& runtime, const Value& object, const Value& key) {
   if (key.is_string()) {
     return runtime.undefined(
-        str("'", describe_type(object), "' has no attribute '", key.text().substr(0, 200), "'"));
+        str("'", describe_type(object), "' has no attribute ", single_quoted(key.text())));
   }
   const std::string name = key.is_number() ? to_repr(runtime, key) : type_name_of(key.kind());
   return runtime.undefined(str(describe_type(object), " has no element ", name));
@@ -78,7 +93,7 @@ std::optional<Value> find_attribute(Runtime& runtime, const Value& object, std::
     if (auto value = loop_attribute(runtime, object.get<LoopPayload>(), name)) return value;
   }
   if (object.is(Kind::kMacro)) return macro_attribute(runtime, object, name);
-  if (object.is(Kind::kTuple) && object.get<ListPayload>().name == kGroupName) {
+  if (is_group(object)) {
     if (name == "grouper") return object.items()[0];
     if (name == "list") return object.items()[1];
   }
@@ -87,7 +102,7 @@ std::optional<Value> find_attribute(Runtime& runtime, const Value& object, std::
     return cycler.items[cycler.position];
   }
   if (is_mutator(object, name)) {
-    return runtime.undefined(str("access to attribute '", name, "' of '",
+    return runtime.undefined(str("access to attribute ", single_quoted(name), " of '",
                                  type_name_of(object.kind()), "' object is unsafe."));
   }
   if (const Builtin* method = find_method(object.kind(), name)) {
@@ -95,7 +110,7 @@ std::optional<Value> find_attribute(Runtime& runtime, const Value& object, std::
                          std::make_shared<MethodPayload>(&runtime.meter(), object, *method));
   }
   if (name.substr(0, 2) == "__" && name.size() > 4) {
-    return runtime.undefined(str("access to attribute ", quoted(name), " of '",
+    return runtime.undefined(str("access to attribute ", single_quoted(name), " of '",
                                  type_name_of(object.kind()), "' object is unsafe."));
   }
   return std::nullopt;
@@ -150,6 +165,7 @@ struct SlicePositions {
   int64_t first = 0;
   int64_t step = 1;
   int64_t count = 0;
+  int64_t stop = 0;
 };
 
 SlicePositions positions_of(const Slice& slice, size_t size) {
@@ -169,6 +185,7 @@ SlicePositions positions_of(const Slice& slice, size_t size) {
   };
   positions.first = bounded(slice.start, is_forward ? 0 : length - 1);
   const int64_t stop = bounded(slice.stop, is_forward ? length : -1);
+  positions.stop = stop;
   const int64_t distance = is_forward ? stop - positions.first : positions.first - stop;
   const int64_t step = is_forward ? positions.step : -positions.step;
   positions.count = distance > 0 ? (distance + step - 1) / step : 0;
@@ -233,7 +250,7 @@ Value get_slice(Runtime& runtime, const Value& object, const Slice& slice) {
     const auto& range = object.get<RangePayload>();
     const Int128 start = range.start + static_cast<Int128>(at.first) * range.step;
     const Int128 step = static_cast<Int128>(range.step) * at.step;
-    const Int128 stop = start + at.count * step;
+    const Int128 stop = range.start + static_cast<Int128>(at.stop) * range.step;
     const bool fits = start == static_cast<int64_t>(start) && step == static_cast<int64_t>(step) &&
                       stop == static_cast<int64_t>(stop);
     if (!fits) fail("a slice of a range does not fit 64-bit integers");

@@ -88,7 +88,7 @@ Value sort(Runtime& runtime, const Value& self, Call& call) {
 
 Value dictsort(Runtime& runtime, const Value& self, Call& call) {
   check_defined(self);
-  if (!self.is_dict()) fail("dictsort() expects a dict, got ", type_name_of(self.kind()));
+  if (!self.is_dict()) fail("'", type_name_of(self.kind()), "' object has no attribute 'items'");
   const std::string by = call.was_given(1) ? call.text(1) : "key";
   if (by != "key" && by != "value") fail("You can only sort by either \"key\" or \"value\"");
   const bool ignores_case = !call.truth(0, false);

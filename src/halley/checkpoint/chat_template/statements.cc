@@ -84,25 +84,25 @@ Evaluator::Flow Evaluator::execute_for(const Statement& statement, const ScopePt
   const auto loop =
       std::make_shared<LoopPayload>(&runtime_.meter(), std::move(items), std::move(accepts));
   ScopePtr body_scope;
-  size_t num_rounds = 0;
-  for (; loop->ensure(num_rounds + 1); ++num_rounds) {
+  // As in Jinja, `else` runs unless one round came to the end of the body.
+  bool has_finished_round = false;
+  for (size_t i = 0; loop->ensure(i + 1); ++i) {
     runtime_.step();
-    loop->index0 = num_rounds;
+    loop->index0 = i;
     // A scope that no macro looks into is used again.
     if (body_scope == nullptr || body_scope->is_kept) body_scope = std::make_shared<Scope>(scope);
     body_scope->variables.clear();
     runtime_.set_variable(*body_scope, "loop", Value::object(Kind::kLoop, loop));
-    assign(statement.targets[0], loop->items[num_rounds], body_scope);
-    if (execute(statement.body, body_scope, out) == Flow::kBreak) {
-      ++num_rounds;
-      break;
-    }
+    assign(statement.targets[0], loop->items[i], body_scope);
+    const Flow flow = execute(statement.body, body_scope, out);
+    if (flow == Flow::kBreak) break;
+    has_finished_round = has_finished_round || flow == Flow::kNext;
   }
   // The loop may outlive the statement in a namespace; what the condition refers to may not.
   loop->accepts = nullptr;
   loop->source_position = loop->source.size();
-  if (num_rounds == 0) return execute(statement.otherwise, std::make_shared<Scope>(scope), out);
-  return Flow::kNext;
+  if (has_finished_round) return Flow::kNext;
+  return execute(statement.otherwise, std::make_shared<Scope>(scope), out);
 }
 
 Evaluator::Flow Evaluator::execute_set_block(const Statement& statement, const ScopePtr& scope) {

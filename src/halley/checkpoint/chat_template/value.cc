@@ -192,7 +192,8 @@ JoinerPayload::JoinerPayload(Meter* meter, Value separator_value)
       separator(std::move(separator_value)) {}
 
 LoopPayload::LoopPayload(Meter* meter, std::vector<Value> values, Condition accepts_item)
-    : Payload(meter, sizeof(LoopPayload) + values.size() * 2 * sizeof(Value), 1 + depth_of(values)),
+    : Payload(meter, sizeof(LoopPayload) + values.size() * (accepts_item ? 2 : 1) * sizeof(Value),
+              1 + depth_of(values)),
       source(std::move(values)),
       accepts(std::move(accepts_item)) {
   if (accepts) return;
