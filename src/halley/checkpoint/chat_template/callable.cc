@@ -57,7 +57,7 @@ bool Call::was_given(size_t index) const { return bound_[index].has_value(); }
 bool Call::has(size_t index) const { return bound_[index] && !bound_[index]->is_none(); }
 
 const Value& Call::get(size_t index) const {
-  static const Value kMissing;
+  static const Value kMissing = Value();
   return bound_[index] ? *bound_[index] : kMissing;
 }
 
