@@ -34,7 +34,7 @@ bool is_group(const Value& object) {
 
 // As Jinja's messages show names.
 std::string single_quoted(std::string_view name) {
-  std::string text = quoted(name, 200);
+  std::string text = quote(name, 200);
   text.front() = '\'';
   if (text.back() == '"') text.back() = '\'';
   return text;

@@ -68,14 +68,14 @@ Specification read_specification(Runtime& runtime, std::string_view text) {
     if (at == begin) fail("Format specifier missing precision");
   }
   if (at < text.size()) result.type = text[at++];
-  if (at < text.size()) fail("Invalid format specifier ", quoted(text));
+  if (at < text.size()) fail("Invalid format specifier ", quote(text));
   return result;
 }
 
 std::string format_text(Runtime& runtime, const Value& value, const Specification& specification) {
   if (specification.type != 0 && specification.type != 's') {
-    fail("Unknown format code ", quoted(std::string(1, specification.type)),
-         " for object of type '", type_name_of(value.kind()), "'");
+    fail("Unknown format code ", quote(std::string(1, specification.type)), " for object of type '",
+         type_name_of(value.kind()), "'");
   }
   if (specification.align == '=') {
     fail("'=' alignment not allowed in string format specifier");
@@ -95,14 +95,14 @@ NumberText number_text_of(const Value& value, const Specification& specification
   const bool wants_float = type != 0 && float_types.find(type) != std::string_view::npos;
   if (value.is_integral() && !wants_float) {
     if (type != 0 && std::string_view("dxXob").find(type) == std::string_view::npos) {
-      fail("Unknown format code ", quoted(std::string(1, type)), " for object of type 'int'");
+      fail("Unknown format code ", quote(std::string(1, type)), " for object of type 'int'");
     }
     if (format.precision >= 0) fail("Precision not allowed in integer format specifier");
     format.type = type == 0 ? 'd' : type;
     return format_integer(value.as_int(), format);
   }
   if (!wants_float && type != 0) {
-    fail("Unknown format code ", quoted(std::string(1, type)), " for object of type 'float'");
+    fail("Unknown format code ", quote(std::string(1, type)), " for object of type 'float'");
   }
   if (type == 0 && format.precision < 0) {
     NumberText number{float_text(value.as_double()), 0};
@@ -143,7 +143,7 @@ class BraceFormatter {
 
 Value BraceFormatter::find_value(std::string_view name) {
   if (name.find_first_of(".[") != std::string_view::npos) {
-    fail("attributes and items in a format field are not supported: ", quoted(name));
+    fail("attributes and items in a format field are not supported: ", quote(name));
   }
   std::optional<int64_t> index;
   if (name.empty()) {
@@ -160,7 +160,7 @@ Value BraceFormatter::find_value(std::string_view name) {
   for (const auto& [key, value] : arguments_.keyword) {
     if (key == name) return value;
   }
-  fail("the format's key ", quoted(name), " is not there");
+  fail("the format's key ", quote(name), " is not there");
 }
 
 void BraceFormatter::read_field() {
@@ -181,7 +181,7 @@ void BraceFormatter::read_field() {
   if (mark < field.size()) {
     const std::string_view conversion = field.substr(mark + 1);
     if (conversion != "r" && conversion != "s") {
-      fail("unknown conversion ", quoted(conversion), " in a format field");
+      fail("unknown conversion ", quote(conversion), " in a format field");
     }
     value =
         runtime_.string(conversion == "r" ? to_repr(runtime_, value) : to_text(runtime_, value));

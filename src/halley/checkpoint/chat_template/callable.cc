@@ -43,8 +43,8 @@ Call::Call(const char* function, std::string_view parameters, int num_required, 
   for (auto& [name, value] : arguments_.keyword) {
     size_t i = 0;
     while (i < names.size() && names[i] != name) ++i;
-    if (i == names.size()) fail(function_, "() takes no keyword argument ", quoted(name));
-    if (bound_[i]) fail(function_, "() got two values for the argument ", quoted(name));
+    if (i == names.size()) fail(function_, "() takes no keyword argument ", quote(name));
+    if (bound_[i]) fail(function_, "() got two values for the argument ", quote(name));
     bound_[i] = std::move(value);
   }
   for (size_t i = 0; i < static_cast<size_t>(num_required); ++i) {

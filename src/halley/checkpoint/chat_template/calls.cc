@@ -39,7 +39,7 @@ Arguments Evaluator::evaluate_arguments(const Expression& node, const ScopePtr& 
     arguments.positional.push_back(evaluate(*argument, scope));
   }
   for (const auto& [name, argument] : node.arguments->keyword) {
-    if (arguments.take_keyword(name)) fail("the keyword argument ", quoted(name), " is repeated");
+    if (arguments.take_keyword(name)) fail("the keyword argument ", quote(name), " is repeated");
     arguments.keyword.emplace_back(name, evaluate(*argument, scope));
   }
   if (node.arguments->star) {
@@ -54,7 +54,7 @@ Arguments Evaluator::evaluate_arguments(const Expression& node, const ScopePtr& 
       if (!key.is_string()) fail("keywords must be strings");
       runtime_.step(1 + arguments.keyword.size() / 8);
       if (arguments.take_keyword(key.text())) {
-        fail("the keyword argument ", quoted(key.text()), " is repeated");
+        fail("the keyword argument ", quote(key.text()), " is repeated");
       }
       arguments.keyword.emplace_back(key.text(), value);
     }
@@ -177,7 +177,7 @@ Value Evaluator::call_macro(const MacroPayload& macro, Arguments arguments) {
     runtime_.set_variable(*scope, "kwargs", runtime_.dict(std::move(members)));
   } else if (!arguments.keyword.empty()) {
     fail("macro '", definition.name, "' takes no keyword argument ",
-         quoted(arguments.keyword[0].first));
+         quote(arguments.keyword[0].first));
   }
   if (definition.uses_varargs) {
     runtime_.set_variable(*scope, "varargs", runtime_.tuple(std::move(arguments.positional)));

@@ -106,7 +106,7 @@ Value strftime_now(Runtime& runtime, const Value& /*self*/, Call& call) {
     const char letter = i + 1 < format.size() ? format[++i] : '\0';
     if (letter == 'z' || letter == 'Z') continue;  // Python prints none for a time without zone
     if (letter == '\0' || kConversions.find(letter) == std::string_view::npos) {
-      fail("strftime_now() does not support the conversion ", quoted(conversion + letter));
+      fail("strftime_now() does not support the conversion ", quote(conversion + letter));
     }
     out += format_time(now, conversion + letter);
     runtime.check_string_size(out.size());

@@ -9,7 +9,7 @@ namespace {
 
 Value string_value(Runtime& runtime, const std::string& text) {
   if (find_invalid_utf8(text) != std::string_view::npos) {
-    fail("the context has the text ", quoted(text), ", which is not valid UTF-8");
+    fail("the context has the text ", quote(text), ", which is not valid UTF-8");
   }
   return runtime.string(text);
 }

@@ -289,8 +289,8 @@ bool Lexer::lex_number() {
     token.number = Value::real(parse_float(text).value_or(0.0));
   } else {
     const ParsedInteger parsed = parse_integer(text, 0);
-    if (parsed.is_too_large) fail_here(str("the number ", quoted(text), " does not fit 64 bits"));
-    if (!parsed.value) fail_here(str("the number ", quoted(text), " is malformed"));
+    if (parsed.is_too_large) fail_here(str("the number ", quote(text), " does not fit 64 bits"));
+    if (!parsed.value) fail_here(str("the number ", quote(text), " is malformed"));
     token.number = Value::integer(*parsed.value);
   }
   add(TokenType::kNumber);
@@ -348,7 +348,7 @@ void Lexer::lex_operator() {
   size_t behind = position_;
   next_code_point(text_, behind);
   fail_here(str("unexpected char ",
-                quoted(std::string_view(text_).substr(position_, behind - position_))));
+                quote(std::string_view(text_).substr(position_, behind - position_))));
 }
 
 std::vector<Token> Lexer::run() {
@@ -374,11 +374,11 @@ std::string describe(const Token& token) {
     case TokenType::kBlockEnd:
       return "end of statement block";
     case TokenType::kName:
-      return quoted(token.text);
+      return quote(token.text);
     case TokenType::kString:
-      return str("string ", quoted(token.text));
+      return str("string ", quote(token.text));
     case TokenType::kNumber:
-      return str("number ", quoted(token.text));
+      return str("number ", quote(token.text));
     case TokenType::kOperator:
       return str("'", token.text, "'");
     case TokenType::kEnd:

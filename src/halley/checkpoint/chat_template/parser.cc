@@ -104,7 +104,7 @@ Body Parser::parse_body(Names end_names) {
   }
   if (end_names.size() > 0) {
     fail_at(current().line, str("the template ends, but a block is open: expected ",
-                                quoted(*(end_names.end() - 1))));
+                                quote(*(end_names.end() - 1))));
   }
   return body;
 }
@@ -144,9 +144,9 @@ Statement Parser::parse_statement() {
     if (token.text == name) return (this->*parse_tag)();
   }
   if (std::find(kRefused.begin(), kRefused.end(), token.text) != kRefused.end()) {
-    fail_at(token.line, str("the tag ", quoted(token.text), " is not supported"));
+    fail_at(token.line, str("the tag ", quote(token.text), " is not supported"));
   }
-  fail_at(token.line, str("Encountered unknown tag ", quoted(token.text)));
+  fail_at(token.line, str("Encountered unknown tag ", quote(token.text)));
 }
 
 Target Parser::parse_single_target(bool allows_attribute) {
@@ -162,7 +162,7 @@ Target Parser::parse_single_target(bool allows_attribute) {
   Target target;
   target.name = expect_name();
   if (std::find(kConstants.begin(), kConstants.end(), target.name) != kConstants.end()) {
-    fail_at(line, str("can't assign to ", quoted(target.name)));
+    fail_at(line, str("can't assign to ", quote(target.name)));
   }
   if (allows_attribute && skip_operator(".")) target.attribute = expect_name();
   return target;
@@ -249,7 +249,7 @@ void Parser::parse_signature(MacroDefinition& macro) {
     const int line = current().line;
     std::string name = expect_name();
     if (std::count(macro.parameters.begin(), macro.parameters.end(), name) > 0) {
-      fail_at(line, str("the argument ", quoted(name), " occurs twice"));
+      fail_at(line, str("the argument ", quote(name), " occurs twice"));
     }
     macro.parameters.push_back(std::move(name));
     if (skip_operator("=")) {
@@ -328,7 +328,7 @@ Statement Parser::parse_print() {
 Statement Parser::parse_loop_control() {
   Statement statement = start(at_name("break") ? StatementKind::kBreak : StatementKind::kContinue);
   if (num_open_loops_ == 0) {
-    fail_at(statement.line, str(quoted(current().text), " outside of a loop"));
+    fail_at(statement.line, str(quote(current().text), " outside of a loop"));
   }
   take();
   return statement;

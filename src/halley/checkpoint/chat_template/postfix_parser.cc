@@ -159,7 +159,7 @@ ExpressionPtr ExpressionParser::parse_filter(ExpressionPtr operand) {
   node->name = parse_dotted_name();
   node->builtin = find_filter(node->name);
   if (node->builtin == nullptr) {
-    fail_at(node->line, str("no filter named ", quoted(node->name), " is supported"));
+    fail_at(node->line, str("no filter named ", quote(node->name), " is supported"));
   }
   node->children.push_back(std::move(operand));
   if (at_operator("(")) node->arguments = parse_arguments();
@@ -172,7 +172,7 @@ ExpressionPtr ExpressionParser::parse_test(ExpressionPtr operand) {
   node->name = parse_dotted_name();
   node->builtin = find_test(node->name);
   if (node->builtin == nullptr) {
-    fail_at(node->line, str("no test named ", quoted(node->name), " is supported"));
+    fail_at(node->line, str("no test named ", quote(node->name), " is supported"));
   }
   node->children.push_back(std::move(operand));
   const bool at_literal =

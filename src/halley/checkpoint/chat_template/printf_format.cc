@@ -95,7 +95,7 @@ Value PrintfFormatter::next_value(const Conversion& conversion) {
   if (conversion.has_key) {
     if (!values_.is_dict()) fail("format requires a mapping");
     const Value* value = values_.dict().find(conversion.key);
-    if (value == nullptr) fail("the format's key ", quoted(conversion.key), " is not there");
+    if (value == nullptr) fail("the format's key ", quote(conversion.key), " is not there");
     return *value;
   }
   const size_t index = num_used_++;
@@ -164,7 +164,7 @@ std::string PrintfFormatter::convert(const Conversion& conversion, const Value& 
       number = format_float(value.as_double(), format);
       break;
     default:
-      fail("unsupported format character ", quoted(std::string(1, format.type)));
+      fail("unsupported format character ", quote(std::string(1, format.type)));
   }
   const bool fills_zeros = conversion.has_zeros && is_number && !conversion.is_left;
   const char align = conversion.is_left ? '<' : fills_zeros ? '=' : '>';

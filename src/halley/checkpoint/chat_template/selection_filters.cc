@@ -19,7 +19,7 @@ const Builtin& named_row(const Value& name, const char* kind,
   check_defined(name);
   const Builtin* row = name.is_string() ? find(name.text()) : nullptr;
   if (row == nullptr) {
-    fail("No ", kind, " named ", name.is_string() ? quoted(name.text()) : "of this type", ".");
+    fail("No ", kind, " named ", name.is_string() ? quote(name.text()) : "of this type", ".");
   }
   return *row;
 }
@@ -28,7 +28,7 @@ Value map_attribute(Runtime& runtime, const Value& self, Arguments& arguments) {
   const std::optional<Value> attribute = arguments.take_keyword("attribute");
   const std::optional<Value> given = arguments.take_keyword("default");
   if (!arguments.keyword.empty()) {
-    fail("Unexpected keyword argument ", quoted(arguments.keyword[0].first));
+    fail("Unexpected keyword argument ", quote(arguments.keyword[0].first));
   }
   const Value* otherwise = given && !given->is_none() ? &*given : nullptr;
   const AttributePath path(runtime, *attribute);
