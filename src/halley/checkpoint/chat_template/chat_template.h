@@ -3,31 +3,23 @@
 // ASCII escapes, raise_exception, strftime_now).
 #pragma once
 
-#include <cstddef>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "halley/checkpoint/chat_template/template_limits.h"
 #include "halley/json/json.h"
 
 namespace halley {
-
-/// Templates come with models from anywhere: each rendering is bounded.
-struct TemplateLimits {
-  size_t source_bytes_max = 1 << 20;
-  size_t num_steps_max = 10'000'000;      // nodes evaluated
-  int depth_max = 100;                    // nesting of expressions, blocks and macro calls
-  size_t output_bytes_max = 16 << 20;     // also of any string made on the way
-};
 
 /// A parsed template. Immutable; rendering is safe from any thread.
 class ChatTemplate {
  public:
   /// Throws InputError "<where>:<line>: ..." on a syntax error or on Jinja that is not supported.
-  ChatTemplate(std::string_view source, const std::string& where, const TemplateLimits& limits = {});
+  ChatTemplate(std::string_view source, const std::string& where,
+               const TemplateLimits& limits = {});
   ~ChatTemplate();
   ChatTemplate(ChatTemplate&&) noexcept;
   ChatTemplate& operator=(ChatTemplate&&) noexcept;
@@ -37,7 +29,7 @@ class ChatTemplate {
   std::string render(const OrderedJson& context) const;
 
   /// The clock that strftime_now reads, for tests: local time now unless set.
-  using Clock = std::function<std::tm()>;
+  using Clock = TemplateClock;
   void set_clock(Clock clock);
 
  private:
@@ -46,8 +38,8 @@ class ChatTemplate {
 };
 
 /// The template of a model: `chat_template.jinja`, else `chat_template` of tokenizer_config.json
-/// (a string, or a list of named ones, of which "default" is taken, and "tool_use" where `has_tools`
-/// is set and it exists). Nothing where the model has none.
+/// (a string, or a list of named ones, of which "default" is taken, and "tool_use" where
+/// `has_tools` is set and it exists). Nothing where the model has none.
 std::optional<std::string> load_chat_template_source(const std::filesystem::path& model_dir,
                                                      bool has_tools);
 

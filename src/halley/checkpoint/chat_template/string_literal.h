@@ -1,0 +1,17 @@
+// The escapes of string literals.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace halley::jinja {
+
+struct UnescapedString {
+  std::string text;
+  std::string error;  // empty where all is well
+};
+
+/// What stands between the quotes of a literal, as Python's "unicode-escape" codec reads it.
+UnescapedString unescape_string(std::string_view body);
+
+}  // namespace halley::jinja

@@ -1,0 +1,85 @@
+// Where a model's directory keeps its template and special tokens.
+#include <filesystem>
+#include <system_error>
+
+#include "halley/base/error.h"
+#include "halley/base/file.h"
+#include "halley/base/str.h"
+#include "halley/checkpoint/chat_template/chat_template.h"
+
+namespace halley {
+namespace {
+
+constexpr size_t kConfigBytesMax = 64 << 20;
+
+// tokenizer_config.json, or an empty object where the model has none.
+Json read_tokenizer_config(const std::filesystem::path& path) {
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) return Json::object();
+  Json config = parse_json(read_text_file(path, kConfigBytesMax), path.string());
+  if (!config.is_object()) {
+    throw InputError(str(path.string(), ": expected an object, got ", type_name_of(config), "."));
+  }
+  return config;
+}
+
+const std::string& string_member(const Json& object, const char* name, const std::string& where) {
+  const auto it = object.is_object() ? object.find(name) : object.end();
+  if (!object.is_object() || it == object.end() || !it->is_string()) {
+    throw InputError(str(where, ": expected an object with the string \"", name, "\", got ",
+                         object.is_object() ? "none" : type_name_of(object), "."));
+  }
+  return it->get_ref<const std::string&>();
+}
+
+// One of the named templates of a list.
+std::string choose_template(const Json& list, bool has_tools, const std::string& where) {
+  const std::string* chosen = nullptr;
+  for (const Json& entry : list) {
+    const std::string& name = string_member(entry, "name", where);
+    const std::string& source = string_member(entry, "template", where);
+    const bool is_for_tools = has_tools && name == "tool_use";
+    if (is_for_tools || (name == "default" && chosen == nullptr)) chosen = &source;
+    if (is_for_tools) break;
+  }
+  if (chosen == nullptr) {
+    throw InputError(str(where, ": expected a template with the name \"default\", got ",
+                         list.size(), " others."));
+  }
+  return *chosen;
+}
+
+}  // namespace
+
+std::optional<std::string> load_chat_template_source(const std::filesystem::path& model_dir,
+                                                     bool has_tools) {
+  const std::filesystem::path file = model_dir / "chat_template.jinja";
+  std::error_code error;
+  if (std::filesystem::exists(file, error)) {
+    return read_text_file(file, TemplateLimits{}.source_bytes_max);
+  }
+  const std::filesystem::path config_path = model_dir / "tokenizer_config.json";
+  const Json config = read_tokenizer_config(config_path);
+  const auto it = config.find("chat_template");
+  if (it == config.end() || it->is_null()) return std::nullopt;
+  if (it->is_string()) return it->get<std::string>();
+  const std::string where = str(config_path.string(), ": chat_template");
+  if (it->is_array()) return choose_template(*it, has_tools, where);
+  throw InputError(
+      str(where, ": expected a string or a list of named templates, got ", type_name_of(*it), "."));
+}
+
+OrderedJson load_special_token_context(const std::filesystem::path& model_dir) {
+  const std::filesystem::path path = model_dir / "tokenizer_config.json";
+  const Json config = read_tokenizer_config(path);
+  OrderedJson context = OrderedJson::object();
+  for (const char* name : {"bos_token", "eos_token", "unk_token", "pad_token"}) {
+    const auto it = config.find(name);
+    if (it == config.end() || it->is_null()) continue;
+    const std::string where = str(path.string(), ": ", name);
+    context[name] = it->is_string() ? it->get<std::string>() : string_member(*it, "content", where);
+  }
+  return context;
+}
+
+}  // namespace halley
