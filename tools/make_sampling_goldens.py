@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Makes testdata/sampling/golden.json: what the sampler must compute, by an independent numpy script.
+"""Makes testdata/sampling/golden.json: what the sampler must compute, by an independent script.
 
     python tools/make_sampling_goldens.py [--seed 1] [--output testdata/sampling/golden.json]
 
-Each case has logits, sampling parameters, the prompt's and the output's token ids, and from these the
-distribution that is sampled (`probabilities`, pairs of id and probability, those above 0), and the
-log-probabilities of the untouched logits (`top_logprobs`, the best three). The definition is vLLM's:
-min_tokens mask, logit bias, repetition, frequency and presence penalty, temperature, min_p, top_k,
-top_p. Of equal logits the lower id ranks first. Needs numpy only.
+Each case has logits, sampling parameters, the prompt's and the output's token ids, and from these
+the distribution that is sampled (`probabilities`, pairs of id and probability, those above 0), and
+the log-probabilities of the untouched logits (`top_logprobs`, the best three). The definition is
+vLLM's: min_tokens mask, logit bias, repetition, frequency and presence penalty, temperature, min_p,
+top_k, top_p. Of equal logits the lower id ranks first. Needs numpy only.
 """
 
 import argparse
