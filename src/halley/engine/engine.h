@@ -11,6 +11,7 @@
 
 #include "halley/checkpoint/tokenizer/tokenizer.h"
 #include "halley/engine/sampling_params.h"
+#include "halley/engine/token_logprob.h"
 #include "halley/models/base/causal_lm.h"
 
 namespace halley {
@@ -18,14 +19,14 @@ namespace halley {
 using RequestId = uint64_t;
 
 struct EngineConfig {
-  int64_t page_tokens = 16;            // P
-  int64_t kv_bytes = 0;                // budget of the KV cache; 0: room for max_num_seqs sequences
-                                       // of max_model_len, at most a quarter of the memory
-  std::optional<DType> kv_dtype;       // f32, f16, bf16; absent: the model's own
-  int64_t max_model_len = 0;           // prompt and output; 0: the model's maximum
-  int64_t max_num_seqs = 64;           // running at once
+  int64_t page_tokens = 16;       // P
+  int64_t kv_bytes = 0;           // budget of the KV cache; 0: room for max_num_seqs sequences
+                                  // of max_model_len, at most a quarter of the memory
+  std::optional<DType> kv_dtype;  // f32, f16, bf16; absent: the model's own
+  int64_t max_model_len = 0;      // prompt and output; 0: the model's maximum
+  int64_t max_num_seqs = 64;      // running at once
   int64_t max_num_batched_tokens = 512;  // rows of one step: decodes first, the rest prefill chunks
-  int64_t max_num_queued = 1024;       // waiting requests
+  int64_t max_num_queued = 1024;         // waiting requests
 };
 
 struct GenerateRequest {
@@ -36,11 +37,6 @@ struct GenerateRequest {
 enum class FinishReason : uint8_t { kStop, kLength, kCancelled, kError };
 const char* name_of(FinishReason reason);  // "stop", "length", "cancelled", "error"
 
-struct TokenLogprob {
-  int32_t token_id = 0;
-  float logprob = 0;
-};
-
 /// One callback. A finishing event may carry the last token, or no token (cancelled, error).
 struct TokenEvent {
   std::optional<int32_t> token_id;
@@ -48,8 +44,8 @@ struct TokenEvent {
   std::optional<TokenLogprob> logprob;  // of the chosen token, before temperature and penalties
   std::vector<TokenLogprob> top_logprobs;
   std::optional<FinishReason> finish_reason;  // set on the last event alone
-  std::string stop_reason;              // the stop string or token that ended it, if any
-  std::string error;                    // for kError
+  std::string stop_reason;                    // the stop string or token that ended it, if any
+  std::string error;                          // for kError
 };
 using TokenCallback = std::function<void(const TokenEvent&)>;
 
@@ -81,8 +77,8 @@ class Engine {
 
   /// Queues one request for generation and returns at once.
   ///
-  /// Thread-safe; may be called from inside `on_token`. `on_token` runs on the engine's thread, once
-  /// per token in order, the last time with finish_reason set. It must return within 1 ms: the
+  /// Thread-safe; may be called from inside `on_token`. `on_token` runs on the engine's thread,
+  /// once per token in order, the last time with finish_reason set. It must return within 1 ms: the
   /// other requests wait for it, and must not throw.
   ///
   /// @param request  1 <= number of prompt tokens < max_model_len

@@ -11,23 +11,23 @@ namespace halley {
 
 /// Defaults are the neutral values. check_sampling_params() states the ranges.
 struct SamplingParams {
-  int64_t max_tokens = 16;             // >= 1
-  int64_t min_tokens = 0;              // no stop before this many
-  double temperature = 1.0;            // [0, 2]; 0: greedy
-  int64_t top_k = 0;                   // 0 or -1: all
-  double top_p = 1.0;                  // (0, 1]
-  double min_p = 0.0;                  // [0, 1]
-  double repetition_penalty = 1.0;     // > 0; over prompt and output
-  double presence_penalty = 0.0;       // [-2, 2]; over output
-  double frequency_penalty = 0.0;      // [-2, 2]; over output
+  int64_t max_tokens = 16;               // >= 1
+  int64_t min_tokens = 0;                // no stop before this many
+  double temperature = 1.0;              // [0, 2]; 0: greedy
+  int64_t top_k = 0;                     // 0 or -1: all
+  double top_p = 1.0;                    // (0, 1]
+  double min_p = 0.0;                    // [0, 1]
+  double repetition_penalty = 1.0;       // > 0; over prompt and output
+  double presence_penalty = 0.0;         // [-2, 2]; over output
+  double frequency_penalty = 0.0;        // [-2, 2]; over output
   std::map<int32_t, double> logit_bias;  // [-100, 100]; at most 1024
-  std::optional<uint64_t> seed;        // absent: random
-  std::vector<std::string> stop;       // at most 16, none empty, 1024 bytes each at most
-  std::vector<int32_t> stop_token_ids; // at most 128
+  std::optional<uint64_t> seed;          // absent: random
+  std::vector<std::string> stop;         // at most 16, none empty, 1024 bytes each at most
+  std::vector<int32_t> stop_token_ids;   // at most 128
   bool include_stop_str_in_output = false;
   bool ignore_eos = false;
   bool skip_special_tokens = true;
-  int num_logprobs = -1;               // -1: none; 0: the chosen token's; n <= 20: the best n too
+  int num_logprobs = -1;  // -1: none; 0: the chosen token's; n <= 20: the best n too
 };
 
 /// Throws InputError "temperature: expected 0 to 2, got 3".

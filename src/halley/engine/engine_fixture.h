@@ -1,0 +1,114 @@
+// For tests: engines over the fake model, and what a request alone must give.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "halley/engine/engine.h"
+#include "halley/engine/fake_causal_lm.h"
+#include "halley/engine/fake_tokenizer.h"
+#include "halley/engine/generate.h"
+#include "halley/engine/sampler.h"
+
+namespace halley {
+
+/// Letters, pieces of several letters, and the single bytes of characters that have several.
+inline std::vector<std::string> fake_pieces() {
+  std::vector<std::string> pieces = {"<|eos|>", "<|pad|>", " ",    "stop", "st",   "op",
+                                     "end",     "\n",      "\xC3", "\xA9", "\xE2", "\x82",
+                                     "\xAC",    "\xF0",    "\x9F", "\x98", "\x80", "\xFF"};
+  for (char letter = 'a'; letter <= 'z'; ++letter) pieces.emplace_back(1, letter);
+  return pieces;
+}
+
+inline int64_t fake_vocab_size() { return static_cast<int64_t>(fake_pieces().size()); }
+inline constexpr int32_t kFakeEos = 0;
+
+inline std::shared_ptr<const Tokenizer> fake_tokenizer() {
+  return std::make_shared<FakeTokenizer>(fake_pieces());
+}
+
+inline std::unique_ptr<FakeCausalLm> fake_model(FakeLogits logits_of = hashed_logits) {
+  return std::make_unique<FakeCausalLm>(fake_vocab_size(), std::move(logits_of));
+}
+
+inline std::unique_ptr<Engine> fake_engine(std::unique_ptr<CausalLm> model,
+                                           const EngineConfig& config = {}) {
+  return std::make_unique<Engine>(std::move(model), fake_tokenizer(),
+                                  std::vector<int32_t>{kFakeEos}, config);
+}
+
+/// Prefers script[n] as token number n of the output, whatever came before; then eos.
+inline FakeLogits scripted_logits(std::vector<int32_t> script, size_t num_prompt_tokens) {
+  return [script = std::move(script), num_prompt_tokens](std::span<const int32_t> tokens,
+                                                         std::span<float> logits) {
+    const size_t n = tokens.size() - num_prompt_tokens;
+    for (float& logit : logits) logit = 0;
+    logits[static_cast<size_t>(n < script.size() ? script[n] : kFakeEos)] = 10;
+  };
+}
+
+inline GenerateRequest greedy_request(std::vector<int32_t> prompt_ids, int64_t max_tokens = 20) {
+  GenerateRequest request;
+  request.prompt_ids = std::move(prompt_ids);
+  request.sampling.temperature = 0;
+  request.sampling.max_tokens = max_tokens;
+  return request;
+}
+
+inline GenerateResult generate_one(Engine& engine, GenerateRequest request) {
+  return generate_all(engine, {std::move(request)})[0];
+}
+
+/// What `text` gives when the model writes it, piece by longest piece, and then eos.
+inline GenerateResult generate_text(std::string_view text, const SamplingParams& sampling) {
+  GenerateRequest request = greedy_request({1}, 1000);
+  request.sampling = sampling;
+  request.sampling.temperature = 0;
+  const auto engine =
+      fake_engine(fake_model(scripted_logits(fake_tokenizer()->encode(text, false), 1)));
+  return generate_one(*engine, std::move(request));
+}
+
+/// The tokens of a request by the definition: no engine, no cache, no batch.
+inline std::vector<int32_t> tokens_alone(const GenerateRequest& request, int64_t vocab_size) {
+  std::vector<int32_t> tokens = request.prompt_ids;
+  std::vector<int32_t> output;
+  std::vector<float> logits(static_cast<size_t>(vocab_size));
+  SamplerScratch scratch;
+  SampledToken chosen;
+  Sampler sampler(request.sampling, {kFakeEos}, tokens, request.sampling.seed.value_or(0));
+  while (static_cast<int64_t>(output.size()) < request.sampling.max_tokens) {
+    hashed_logits(tokens, logits);
+    HALLEY_CHECK(sampler.sample(logits, scratch, chosen) == SampleStatus::kChosen);
+    tokens.push_back(chosen.token_id);
+    output.push_back(chosen.token_id);
+    if (chosen.token_id == kFakeEos) break;
+  }
+  return output;
+}
+
+/// Lets one thread wait for another without sleeping.
+class Signal {
+ public:
+  void set() {
+    const std::lock_guard lock(mutex_);
+    is_set_ = true;
+    changed_.notify_all();
+  }
+  void wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return is_set_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool is_set_ = false;
+};
+
+}  // namespace halley

@@ -1,0 +1,133 @@
+#include "halley/engine/engine_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "halley/base/error.h"
+#include "halley/engine/available_memory.h"
+#include "halley/engine/kv_cache.h"
+
+namespace halley {
+namespace {
+
+using testing::HasSubstr;
+using testing::StrEq;
+using testing::ThrowsMessage;
+
+constexpr int64_t kGigabyte = 1'000'000'000;
+
+// 2 layers * 2 * 4 kv heads * 8 * 2 bytes: 256 bytes a token.
+ModelShape small_shape() {
+  return {.num_layers = 2,
+          .num_kv_heads = 4,
+          .head_dim = 8,
+          .vocab_size = 100,
+          .max_positions = 1000,
+          .kv_dtype_default = DType::kBf16};
+}
+
+TEST(EnginePlan, FillsInTheDefaults) {
+  const EnginePlan plan = plan_engine({}, small_shape(), 100 * kGigabyte);
+  EXPECT_EQ(plan.config.max_model_len, 1000);
+  EXPECT_EQ(plan.config.kv_dtype, DType::kBf16);
+  EXPECT_EQ(plan.num_pages, 64 * 63);
+  EXPECT_EQ(plan.config.kv_bytes, 64 * 63 * 16 * 256);
+  EXPECT_EQ(kv_page_bytes(small_shape(), plan.layout), 16 * 256);
+}
+
+TEST(EnginePlan, TakesAQuarterOfTheMemoryAtMost) {
+  const EnginePlan plan = plan_engine({}, small_shape(), 4 * 16 * 256 * 100);
+  EXPECT_EQ(plan.num_pages, 100);
+}
+
+TEST(EnginePlan, MakesNoMorePagesThanCanBeUsed) {
+  EngineConfig config;
+  config.kv_bytes = 100 * kGigabyte;
+  config.max_num_seqs = 2;
+  EXPECT_EQ(plan_engine(config, small_shape(), kGigabyte).num_pages, 2 * 63);
+}
+
+TEST(EnginePlan, SaysHowMuchOneSequenceNeeds) {
+  EngineConfig config;
+  config.kv_bytes = 16 * 256 * 62 + 5;
+  EXPECT_THAT([&] { plan_engine(config, small_shape(), kGigabyte); },
+              ThrowsMessage<InputError>(
+                  StrEq("kv cache: expected room for at least one sequence of max_model_len=1000 "
+                        "tokens, which needs 258048 bytes, got kv_bytes=253957. Set kv_bytes to "
+                        "at least 258048 or max_model_len to at most 992.")));
+  config.max_model_len = 992;
+  EXPECT_EQ(plan_engine(config, small_shape(), kGigabyte).num_pages, 62);
+  config.kv_bytes = 1;
+  EXPECT_THAT([&] { plan_engine(config, small_shape(), kGigabyte); },
+              ThrowsMessage<InputError>(HasSubstr("Set kv_bytes to at least 253952.")));
+}
+
+struct BadConfig {
+  const char* message;
+  void (*spoil)(EngineConfig&);
+};
+
+class PlanEngine : public testing::TestWithParam<BadConfig> {};
+
+TEST_P(PlanEngine, NamesTheFieldTheRangeAndTheValue) {
+  EngineConfig config;
+  GetParam().spoil(config);
+  EXPECT_THAT([&] { plan_engine(config, small_shape(), kGigabyte); },
+              ThrowsMessage<InputError>(StrEq(GetParam().message)));
+}
+
+const BadConfig kBadConfigs[] = {
+    {"page_tokens: expected 1 to 4096, got 0", [](EngineConfig& c) { c.page_tokens = 0; }},
+    {"max_num_seqs: expected 1 to 65536, got 0", [](EngineConfig& c) { c.max_num_seqs = 0; }},
+    {"max_num_batched_tokens: expected 1 to 1048576, got 0",
+     [](EngineConfig& c) { c.max_num_batched_tokens = 0; }},
+    {"max_num_batched_tokens: expected at least max_num_seqs (64), since each running sequence "
+     "needs one row, got 63. Raise it or lower max_num_seqs.",
+     [](EngineConfig& c) { c.max_num_batched_tokens = 63; }},
+    {"max_num_queued: expected 1 to 16777216, got 0",
+     [](EngineConfig& c) { c.max_num_queued = 0; }},
+    {"kv_bytes: expected 0 to 9223372036854775807, got -1",
+     [](EngineConfig& c) { c.kv_bytes = -1; }},
+    {"max_model_len: expected 2 to the model's maximum of 1000, got 1001",
+     [](EngineConfig& c) { c.max_model_len = 1001; }},
+    {"max_model_len: expected 2 to the model's maximum of 1000, got 1",
+     [](EngineConfig& c) { c.max_model_len = 1; }},
+    {"kv_dtype: expected f32, f16 or bf16, got i8",
+     [](EngineConfig& c) { c.kv_dtype = DType::kI8; }},
+};
+INSTANTIATE_TEST_SUITE_P(Cases, PlanEngine, testing::ValuesIn(kBadConfigs));
+
+TEST(KvCache, HasOneBufferALayer) {
+  const KvPageLayout layout = kv_page_layout(small_shape(), DType::kF32, 4);
+  const KvCache cache(layout, 3, 5);
+  const KvCacheView view = cache.view();
+  ASSERT_EQ(view.layers.size(), 3u);
+  EXPECT_EQ(view.layers[2].num_pages, 5);
+  EXPECT_EQ(view.layers[2].layout.page_bytes(), size_t{2 * 4 * 4 * 8 * 4});
+  EXPECT_NE(view.layers[0].pages, view.layers[1].pages);
+  view.layers[2].pages[5 * layout.page_bytes() - 1] = std::byte{1};  // the last byte is there
+}
+
+TEST(KvCache, SaysThatTheMemoryCannotBeHad) {
+  const KvPageLayout layout = kv_page_layout(small_shape(), DType::kF32, 4);
+  EXPECT_THAT([&] { KvCache(layout, 1, INT64_MAX / 2); },
+              ThrowsMessage<DeviceError>(HasSubstr("do not fit the address space")));
+}
+
+TEST(AvailableMemory, ReadsMeminfo) {
+  EXPECT_EQ(parse_mem_available("MemTotal:  16 kB\nMemAvailable:   12345 kB\n"), 12345 * 1024);
+  EXPECT_EQ(parse_mem_available("MemTotal:  16 kB\n"), std::nullopt);
+  EXPECT_EQ(parse_mem_available("MemAvailable: x kB\n"), std::nullopt);
+}
+
+TEST(AvailableMemory, ReadsTheControlGroupsLimit) {
+  EXPECT_EQ(parse_cgroup_room("1000\n", "400\n"), 600);
+  EXPECT_EQ(parse_cgroup_room("1000\n", "4000\n"), 0);
+  EXPECT_EQ(parse_cgroup_room("max\n", "400\n"), std::nullopt);
+  EXPECT_EQ(parse_cgroup_room("", ""), std::nullopt);
+}
+
+TEST(AvailableMemory, IsPositiveHere) { EXPECT_GT(available_memory_bytes(), 1'000'000); }
+
+}  // namespace
+}  // namespace halley

@@ -1,0 +1,121 @@
+// For tests: a model without weights. It keeps each token's id in the KV cache, reads all of a
+// sequence's ids back from there, and gives logits that are a function of them, so that a page that
+// was lost or shared shows up as another text.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "halley/base/check.h"
+#include "halley/engine/philox.h"
+#include "halley/models/base/causal_lm.h"
+
+namespace halley {
+
+/// Fills `logits` [V] given all tokens of a sequence so far.
+using FakeLogits = std::function<void(std::span<const int32_t> tokens, std::span<float> logits)>;
+
+/// Uniform in [-4, 4), and different for every sequence of tokens.
+inline void hashed_logits(std::span<const int32_t> tokens, std::span<float> logits) {
+  uint64_t hash = tokens.size();
+  for (const int32_t token : tokens) hash = random_bits(hash, static_cast<uint64_t>(token));
+  for (size_t i = 0; i < logits.size(); ++i) {
+    logits[i] = static_cast<float>(8 * random_uniform(hash, i) - 4);
+  }
+}
+
+/// The cache is f32, two layers.
+class FakeCausalLm : public CausalLm {
+ public:
+  explicit FakeCausalLm(int64_t vocab_size, FakeLogits logits_of = hashed_logits,
+                        int64_t max_positions = 512)
+      : shape_({.num_layers = 2,
+                .num_kv_heads = 1,
+                .head_dim = 1,
+                .vocab_size = vocab_size,
+                .max_positions = max_positions,
+                .kv_dtype_default = DType::kF32}),
+        logits_of_(std::move(logits_of)) {}
+
+  const ModelShape& shape() const override { return shape_; }
+
+  void forward(const ForwardBatch& batch, const KvCacheView& cache, Matrix logits) override {
+    if (on_forward) on_forward(batch);
+    check_batch(batch, cache, logits);
+    size_t next_logit_row = 0;
+    for (const BatchSequence& sequence : batch.sequences) {
+      write(batch, cache, sequence);
+      for (int64_t i = 0; i < sequence.num_new_tokens; ++i) {
+        if (next_logit_row == batch.logit_rows.size() ||
+            batch.logit_rows[next_logit_row] != sequence.first_row + i) {
+          continue;
+        }
+        const std::vector<int32_t> tokens = read(cache, sequence, sequence.num_past_tokens + i + 1);
+        logits_of_(tokens, {logits.row<float>(static_cast<int64_t>(next_logit_row)),
+                            static_cast<size_t>(shape_.vocab_size)});
+        ++next_logit_row;
+      }
+    }
+    HALLEY_CHECK(next_logit_row == batch.logit_rows.size(), next_logit_row);
+  }
+
+  std::function<void(const ForwardBatch&)> on_forward;  // may throw
+
+ private:
+  void check_batch(const ForwardBatch& batch, const KvCacheView& cache, Matrix logits) const {
+    HALLEY_CHECK(static_cast<int64_t>(cache.layers.size()) == shape_.num_layers);
+    HALLEY_CHECK(logits.num_rows == static_cast<int64_t>(batch.logit_rows.size()));
+    HALLEY_CHECK(logits.num_cols == shape_.vocab_size);
+    int64_t row = 0;
+    std::map<int32_t, size_t> users;
+    for (size_t i = 0; i < batch.sequences.size(); ++i) {
+      const BatchSequence& sequence = batch.sequences[i];
+      HALLEY_CHECK(sequence.first_row == row && sequence.num_new_tokens >= 1, row);
+      row += sequence.num_new_tokens;
+      for (const int32_t page : sequence.page_table) {
+        HALLEY_CHECK(page >= 0 && page < cache.layers[0].num_pages, page);
+        HALLEY_CHECK(users.emplace(page, i).second, page);  // no page twice
+      }
+    }
+    HALLEY_CHECK(row == static_cast<int64_t>(batch.token_ids.size()), row);
+  }
+
+  static float& slot(const KvLayerView& layer, const BatchSequence& sequence, int64_t position) {
+    const int64_t page_tokens = layer.layout.page_tokens;
+    const auto page_index = static_cast<size_t>(position / page_tokens);
+    HALLEY_CHECK(page_index < sequence.page_table.size(), position);
+    const auto page = static_cast<size_t>(sequence.page_table[page_index]);
+    std::byte* keys = layer.pages + page * layer.layout.page_bytes();
+    return reinterpret_cast<float*>(keys)[position % page_tokens];
+  }
+
+  static void write(const ForwardBatch& batch, const KvCacheView& cache,
+                    const BatchSequence& sequence) {
+    for (const KvLayerView& layer : cache.layers) {
+      for (int64_t i = 0; i < sequence.num_new_tokens; ++i) {
+        slot(layer, sequence, sequence.num_past_tokens + i) =
+            static_cast<float>(batch.token_ids[static_cast<size_t>(sequence.first_row + i)]);
+      }
+    }
+  }
+
+  static std::vector<int32_t> read(const KvCacheView& cache, const BatchSequence& sequence,
+                                   int64_t num_tokens) {
+    std::vector<int32_t> tokens;
+    for (int64_t position = 0; position < num_tokens; ++position) {
+      const float id = slot(cache.layers[0], sequence, position);
+      HALLEY_CHECK(id == slot(cache.layers[1], sequence, position), position);
+      tokens.push_back(static_cast<int32_t>(id));
+    }
+    return tokens;
+  }
+
+  ModelShape shape_;
+  FakeLogits logits_of_;
+};
+
+}  // namespace halley

@@ -1,0 +1,34 @@
+// The memory of the paged KV cache: one buffer a layer.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "halley/core/host_buffer.h"
+#include "halley/kernels/kv/kv_cache_view.h"
+#include "halley/models/base/causal_lm.h"
+
+namespace halley {
+
+/// Layout of the pages that `model` needs. `dtype` is f32, f16 or bf16; throws InputError
+/// "kv_dtype: expected f32, f16 or bf16, got i8".
+KvPageLayout kv_page_layout(const ModelShape& model, DType dtype, int64_t page_tokens);
+
+/// Bytes of one page in all layers together.
+int64_t kv_page_bytes(const ModelShape& model, const KvPageLayout& layout);
+
+/// Owns `num_pages` pages in each of `num_layers` layers; a page number means the same tokens in
+/// all of them. The contents are undefined until written.
+class KvCache {
+ public:
+  /// Throws DeviceError where the memory cannot be had.
+  KvCache(const KvPageLayout& layout, int64_t num_layers, int64_t num_pages);
+
+  KvCacheView view() const { return {layers_}; }
+
+ private:
+  std::vector<HostBuffer> buffers_;
+  std::vector<KvLayerView> layers_;
+};
+
+}  // namespace halley

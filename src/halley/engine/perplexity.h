@@ -1,0 +1,39 @@
+// How well a model predicts a text.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "halley/models/base/causal_lm.h"
+
+namespace halley {
+
+struct PerplexityOptions {
+  std::optional<DType> kv_dtype;  // f32, f16, bf16; absent: the model's own
+  int64_t chunk_rows = 128;       // tokens of one forward; its logits [chunk_rows, V] are in memory
+  /// After every chunk: tokens scored, and how many there will be.
+  std::function<void(int64_t num_done, int64_t num_total)> on_progress;
+  /// For every scored token, in order: its index in the text, and the logits [V] that predict it.
+  std::function<void(int64_t token_index, std::span<const float> logits)> on_logits;
+};
+
+struct PerplexityResult {
+  double perplexity = 0;           // exp(nll / num_tokens)
+  double nll = 0;                  // negative log likelihood of all scored tokens, in nats
+  int64_t num_tokens = 0;          // scored
+  std::vector<double> window_nll;  // sum of each window that scores a token
+};
+
+/// Cuts `ids` into windows of `window` tokens that do not overlap, and scores all tokens of each
+/// but the first, given those before it in the window. No token is added. The last window may be
+/// shorter; with one token it scores nothing. Sums are f64.
+///
+/// Throws InputError where the window, the ids or the options are out of range or nothing is left
+/// to score, CheckpointError where the model gives a token no finite likelihood.
+PerplexityResult compute_perplexity(CausalLm& model, std::span<const int32_t> ids, int64_t window,
+                                    const PerplexityOptions& options = {});
+
+}  // namespace halley

@@ -1,0 +1,135 @@
+#include "halley/engine/request.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "halley/base/error.h"
+#include "halley/base/str.h"
+
+namespace halley {
+namespace {
+
+std::vector<int32_t> stop_ids_of(const SamplingParams& params, std::span<const int32_t> eos_ids) {
+  std::vector<int32_t> ids = params.stop_token_ids;
+  if (!params.ignore_eos) ids.insert(ids.end(), eos_ids.begin(), eos_ids.end());
+  return ids;
+}
+
+const char* why_no_token(SampleStatus status) {
+  return status == SampleStatus::kNotFinite
+             ? "logits: expected finite numbers, got NaN or infinity. The weights may be damaged, "
+               "or the model overflows its number format."
+             : "logits: expected at least one token that may be chosen, got none. Check logit_bias "
+               "and min_tokens.";
+}
+
+}  // namespace
+
+void check_request(const GenerateRequest& request, int64_t vocab_size, bool has_tokenizer) {
+  if (request.prompt_ids.empty()) {
+    throw InputError("prompt_ids: expected at least 1 token, got 0");
+  }
+  for (const int32_t id : request.prompt_ids) {
+    if (id < 0 || id >= vocab_size) {
+      throw InputError(
+          str("prompt_ids: expected token ids of 0 to ", vocab_size - 1, ", got ", id));
+    }
+  }
+  check_sampling_params(request.sampling, vocab_size);
+  if (!request.sampling.stop.empty() && !has_tokenizer) {
+    throw InputError(
+        "stop: expected no stop strings, since the engine has no tokenizer. Use "
+        "stop_token_ids.");
+  }
+}
+
+Request::Request(GenerateRequest request, TokenCallback on_token, const RequestContext& context)
+    : params_(std::move(request.sampling)),
+      on_token_(std::move(on_token)),
+      tokens_(std::move(request.prompt_ids)),
+      num_prompt_tokens_(static_cast<int64_t>(tokens_.size())),
+      num_tokens_max_(context.max_model_len),
+      stop_ids_(stop_ids_of(params_, context.eos_token_ids)),
+      sampler_(params_, stop_ids_, tokens_, params_.seed.value_or(context.seed)),
+      stops_(params_.stop, params_.include_stop_str_in_output),
+      tokenizer_(context.tokenizer) {
+  if (tokenizer_ != nullptr) detokenizer_.emplace(*tokenizer_, params_.skip_special_tokens);
+}
+
+bool Request::is_stop(int32_t token_id) const {
+  return std::find(stop_ids_.begin(), stop_ids_.end(), token_id) != stop_ids_.end();
+}
+
+std::string Request::name_of_token(int32_t token_id) const {
+  const std::string name = tokenizer_ == nullptr || token_id >= tokenizer_->num_ids()
+                               ? std::string()
+                               : tokenizer_->token_of(token_id);
+  return name.empty() ? str(token_id) : name;
+}
+
+void Request::append_text(const std::string& text, TokenEvent& event) {
+  // As with eos, a stop string counts once min_tokens tokens stand before the one that ends it.
+  const bool may_stop = num_output_tokens() > params_.min_tokens;
+  StopMatcher::Piece piece = stops_.push(text, may_stop);
+  event.text += piece.text;
+  if (!piece.stop_index) return;
+  event.finish_reason = FinishReason::kStop;
+  event.stop_reason = stops_.stop(*piece.stop_index);
+  detokenizer_.reset();  // nothing behind the stop string is text
+}
+
+void Request::append_token(int32_t token_id, TokenEvent& event) {
+  if (detokenizer_) append_text(detokenizer_->push(token_id), event);
+}
+
+void Request::finish_text(TokenEvent& event) {
+  if (!detokenizer_) return;
+  append_text(detokenizer_->finish(), event);
+  if (!detokenizer_) return;
+  event.text += stops_.finish();
+  detokenizer_.reset();
+}
+
+TokenEvent Request::next_token(std::span<const float> logits, SamplerScratch& scratch) {
+  SampledToken chosen;
+  const SampleStatus status = sampler_.sample(logits, scratch, chosen);
+  if (status != SampleStatus::kChosen) return end(FinishReason::kError, why_no_token(status));
+  tokens_.push_back(chosen.token_id);
+  TokenEvent event;
+  event.token_id = chosen.token_id;
+  event.logprob = chosen.logprob;
+  event.top_logprobs = std::move(chosen.top_logprobs);
+  try {
+    if (is_stop(chosen.token_id)) {
+      event.finish_reason = FinishReason::kStop;
+      event.stop_reason = name_of_token(chosen.token_id);
+      if (params_.include_stop_str_in_output) append_token(chosen.token_id, event);
+      finish_text(event);
+      return event;
+    }
+    append_token(chosen.token_id, event);
+    if (event.finish_reason) return event;
+    if (num_output_tokens() >= params_.max_tokens ||
+        static_cast<int64_t>(tokens_.size()) >= num_tokens_max_) {
+      event.finish_reason = FinishReason::kLength;
+      finish_text(event);
+    }
+  } catch (const Error& error) {  // an id that the model has and the tokenizer has not
+    detokenizer_.reset();
+    event.finish_reason = FinishReason::kError;
+    event.error = error.what();
+  }
+  return event;
+}
+
+TokenEvent Request::end(FinishReason reason, const std::string& error) {
+  TokenEvent event;
+  if (detokenizer_) event.text = detokenizer_->finish();
+  event.text = stops_.push(event.text, /*may_stop=*/false).text + stops_.finish();
+  detokenizer_.reset();
+  event.finish_reason = reason;
+  event.error = error;
+  return event;
+}
+
+}  // namespace halley

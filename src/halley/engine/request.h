@@ -1,0 +1,75 @@
+// One request while it lives in the engine: its tokens, and the way from a row of logits to the
+// event that its callback gets.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "halley/checkpoint/tokenizer/tokenizer.h"
+#include "halley/engine/engine.h"
+#include "halley/engine/sampler.h"
+#include "halley/engine/stop_matcher.h"
+
+namespace halley {
+
+/// What a request needs to know of its engine.
+struct RequestContext {
+  const Tokenizer* tokenizer = nullptr;  // null: events carry no text
+  std::span<const int32_t> eos_token_ids;
+  int64_t max_model_len = 0;
+  uint64_t seed = 0;  // used where the request states none
+};
+
+/// Not thread-safe. Nothing here depends on other requests or on preemption.
+class Request {
+ public:
+  /// `request` is checked. What `context` points to must outlive this object.
+  Request(GenerateRequest request, TokenCallback on_token, const RequestContext& context);
+
+  /// Prompt and output.
+  std::span<const int32_t> tokens() const { return tokens_; }
+  int64_t num_prompt_tokens() const { return num_prompt_tokens_; }
+  int64_t num_output_tokens() const {
+    return static_cast<int64_t>(tokens_.size()) - num_prompt_tokens_;
+  }
+  int64_t max_tokens() const { return params_.max_tokens; }
+
+  /// Chooses the next token from its logits [V]. The event has a finish_reason where it was the
+  /// last.
+  TokenEvent next_token(std::span<const float> logits, SamplerScratch& scratch);
+
+  /// The event that ends the request from outside: kCancelled or kError. Carries no token, but the
+  /// text that was held back.
+  TokenEvent end(FinishReason reason, const std::string& error);
+
+  /// The callback must not throw: that ends the process.
+  void call_back(const TokenEvent& event) const noexcept { on_token_(event); }
+
+ private:
+  bool is_stop(int32_t token_id) const;
+  void append_token(int32_t token_id, TokenEvent& event);
+  void append_text(const std::string& text, TokenEvent& event);
+  void finish_text(TokenEvent& event);
+  std::string name_of_token(int32_t token_id) const;
+
+  SamplingParams params_;
+  TokenCallback on_token_;
+  std::vector<int32_t> tokens_;
+  int64_t num_prompt_tokens_;
+  int64_t num_tokens_max_;
+  std::vector<int32_t> stop_ids_;
+  Sampler sampler_;
+  StopMatcher stops_;
+  const Tokenizer* tokenizer_;
+  std::optional<IncrementalDetokenizer> detokenizer_;  // absent: no text (any more)
+};
+
+/// Throws InputError where the request cannot be served: no or unknown token ids, parameters out of
+/// range, stop strings without a tokenizer. The length is not looked at.
+void check_request(const GenerateRequest& request, int64_t vocab_size, bool has_tokenizer);
+
+}  // namespace halley

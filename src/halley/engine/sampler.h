@@ -1,0 +1,97 @@
+// Chooses one request's next token from a row of logits.
+//
+// The order is that of vLLM (v1/sample/sampler.py):
+//   1. log-probabilities are taken from the logits as they are;
+//   2. ids that would stop the request are masked while there are fewer than min_tokens tokens;
+//   3. logit bias is added;
+//   4. repetition penalty (prompt and output): positive logits are divided by it, others
+//   multiplied;
+//      then frequency penalty times the token's count in the output, and presence penalty, are
+//      subtracted;
+//   5. temperature 0 takes the largest; any other divides;
+//   6. min_p keeps what is at least min_p times as probable as the most probable token;
+//   7. top_k keeps k; 8. top_p keeps the smallest number of the most probable tokens that have at
+//      least that part of what is left;
+//   9. one is drawn with the uniform number that belongs to (seed, index of the token).
+// Everything is f64 arithmetic in a fixed order; of equal logits the lower id comes first.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "halley/engine/sampling_params.h"
+#include "halley/engine/token_logprob.h"
+
+namespace halley {
+
+/// A token that may be drawn.
+struct SampleCandidate {
+  int32_t token_id = 0;
+  double score = 0;   // logit after bias and penalties
+  double weight = 0;  // exp of (score - largest) / temperature: its probability times a constant
+};
+
+/// Memory that the samplers of all requests use in turn, so that a step allocates nothing.
+struct SamplerScratch {
+  std::vector<double> scores;  // [V]
+  std::vector<SampleCandidate> candidates;
+  std::vector<int32_t> ids;
+};
+
+struct SampledToken {
+  int32_t token_id = 0;
+  std::optional<TokenLogprob> logprob;     // where num_logprobs >= 0
+  std::vector<TokenLogprob> top_logprobs;  // the best num_logprobs, most probable first
+};
+
+enum class SampleStatus : uint8_t {
+  kChosen,
+  kNotFinite,    // a logit is NaN or +infinity: the model is broken
+  kNothingLeft,  // all are -infinity or masked
+};
+
+/// One request's. Not thread-safe.
+class Sampler {
+ public:
+  /// `params` are checked and for this vocabulary; `stop_ids` are those masked by min_tokens.
+  Sampler(const SamplingParams& params, std::vector<int32_t> stop_ids,
+          std::span<const int32_t> prompt_ids, uint64_t seed);
+
+  /// Chooses from `logits` [V] and remembers the choice.
+  [[nodiscard]] SampleStatus sample(std::span<const float> logits, SamplerScratch& scratch,
+                                    SampledToken& chosen);
+
+  /// Leaves in scratch.candidates what may be drawn after `logits`, ids ascending; for temperature
+  /// 0 the one token.
+  [[nodiscard]] SampleStatus filter(std::span<const float> logits, SamplerScratch& scratch) const;
+
+  /// Counts a token as generated.
+  void record(int32_t token_id);
+
+  int64_t num_output_tokens() const { return num_output_tokens_; }
+
+ private:
+  void adjust(std::vector<double>& scores) const;
+  void apply_penalties(std::vector<double>& scores) const;
+  void keep_top_p(std::vector<SampleCandidate>& candidates) const;
+
+  SamplingParams params_;
+  std::vector<int32_t> stop_ids_;
+  std::vector<int32_t> prompt_ids_;  // sorted, each once; empty where no penalty needs them
+  uint64_t seed_;
+  std::unordered_map<int32_t, int64_t> output_counts_;
+  int64_t num_output_tokens_ = 0;
+};
+
+/// The log-softmax of `logits` at `token_id`, and the best `num_top` with theirs; no logit is NaN.
+TokenLogprob logprob_of(std::span<const float> logits, int32_t token_id);
+std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, int num_top,
+                                       SamplerScratch& scratch);
+
+/// log(sum(exp(logits))) in f64.
+double log_sum_exp(std::span<const float> logits);
+
+}  // namespace halley

@@ -1,0 +1,104 @@
+#include "halley/engine/sampling_params.h"
+
+#include <cmath>
+
+#include <utf8proc.h>
+
+#include "halley/base/error.h"
+#include "halley/base/str.h"
+
+namespace halley {
+namespace {
+
+constexpr size_t kLogitBiasesMax = 1024;
+constexpr size_t kStopsMax = 16;
+constexpr size_t kStopBytesMax = 1024;
+constexpr size_t kStopTokenIdsMax = 128;
+constexpr int kLogprobsMax = 20;
+
+// NaN is in no range.
+void check_range(const char* name, double value, double min, double max) {
+  if (value >= min && value <= max) return;
+  throw InputError(str(name, ": expected ", min, " to ", max, ", got ", value));
+}
+
+void check_token_id(const char* name, int32_t id, int64_t vocab_size) {
+  if (id >= 0 && id < vocab_size) return;
+  throw InputError(str(name, ": expected token ids of 0 to ", vocab_size - 1, ", got ", id));
+}
+
+void check_count(const char* name, size_t count, size_t max) {
+  if (count <= max) return;
+  throw InputError(str(name, ": expected at most ", max, " entries, got ", count));
+}
+
+bool is_valid_utf8(const std::string& text) {
+  const auto* data = reinterpret_cast<const utf8proc_uint8_t*>(text.data());
+  auto num_left = static_cast<utf8proc_ssize_t>(text.size());
+  while (num_left > 0) {
+    utf8proc_int32_t code_point = 0;
+    const utf8proc_ssize_t length = utf8proc_iterate(data, num_left, &code_point);
+    if (length <= 0) return false;
+    data += length;
+    num_left -= length;
+  }
+  return true;
+}
+
+void check_lengths(const SamplingParams& params) {
+  if (params.max_tokens < 1) {
+    throw InputError(str("max_tokens: expected at least 1, got ", params.max_tokens));
+  }
+  if (params.min_tokens < 0 || params.min_tokens > params.max_tokens) {
+    throw InputError(str("min_tokens: expected 0 to max_tokens (", params.max_tokens, "), got ",
+                         params.min_tokens));
+  }
+}
+
+void check_stops(const SamplingParams& params, int64_t vocab_size) {
+  check_count("stop", params.stop.size(), kStopsMax);
+  for (const std::string& stop : params.stop) {
+    if (stop.empty() || stop.size() > kStopBytesMax) {
+      throw InputError(str("stop: expected strings of 1 to ", kStopBytesMax, " bytes, got one of ",
+                           stop.size()));
+    }
+    // A stop string that ends inside a character would cut the text there.
+    if (!is_valid_utf8(stop)) {
+      throw InputError(str("stop: expected valid UTF-8, got ", quote(stop)));
+    }
+  }
+  check_count("stop_token_ids", params.stop_token_ids.size(), kStopTokenIdsMax);
+  for (const int32_t id : params.stop_token_ids) check_token_id("stop_token_ids", id, vocab_size);
+}
+
+}  // namespace
+
+void check_sampling_params(const SamplingParams& params, int64_t vocab_size) {
+  check_lengths(params);
+  check_range("temperature", params.temperature, 0, 2);
+  if (params.top_k < -1) {
+    throw InputError(str("top_k: expected -1 or 0 (all) or at least 1, got ", params.top_k));
+  }
+  if (!(params.top_p > 0 && params.top_p <= 1)) {
+    throw InputError(str("top_p: expected above 0 and at most 1, got ", params.top_p));
+  }
+  check_range("min_p", params.min_p, 0, 1);
+  if (!(params.repetition_penalty > 0) || !std::isfinite(params.repetition_penalty)) {
+    throw InputError(str("repetition_penalty: expected a finite number above 0, got ",
+                         params.repetition_penalty));
+  }
+  check_range("presence_penalty", params.presence_penalty, -2, 2);
+  check_range("frequency_penalty", params.frequency_penalty, -2, 2);
+  check_count("logit_bias", params.logit_bias.size(), kLogitBiasesMax);
+  for (const auto& [id, bias] : params.logit_bias) {
+    check_token_id("logit_bias", id, vocab_size);
+    check_range("logit_bias", bias, -100, 100);
+  }
+  check_stops(params, vocab_size);
+  if (params.num_logprobs < -1 || params.num_logprobs > kLogprobsMax) {
+    throw InputError(
+        str("logprobs: expected -1 (none) to ", kLogprobsMax, ", got ", params.num_logprobs));
+  }
+}
+
+}  // namespace halley
