@@ -5,9 +5,11 @@
 
 #include <gtest/gtest.h>
 
+#include "halley/base/file.h"
 #include "halley/base/str.h"
 #include "halley/checkpoint/tokenizer/golden_cases.h"
 #include "halley/checkpoint/tokenizer/tokenizer.h"
+#include "halley/json/json.h"
 
 namespace halley {
 namespace {
@@ -73,6 +75,44 @@ TEST_P(ExtraGoldens, AreEqualInIdsAndText) {
   const fs::path dir = *extra / "tokenizers" / GetParam();
   expect_equals_goldens(*load_tokenizer(dir), read_golden_cases(dir / "golden.json"));
 }
+
+TEST(SyntheticGoldens, CoverEveryComponentAndAreEqualInIdsAndText) {
+  const fs::path path = kSourceDir / "testdata/tokenizers/synthetic.json";
+  const Json file = parse_json(read_text_file(path, 16u << 20), path.string());
+  ASSERT_FALSE(file.at("cases").empty());
+  for (const Json& value : file.at("cases")) {
+    Json tokenizer_json = value.at("file");
+    SCOPED_TRACE(tokenizer_json.dump());
+    tokenizer_json["model"] = file.at("models").at(tokenizer_json.at("model").get<size_t>());
+    std::vector<GoldenCase> cases = golden_cases(value.at("golden"));
+    const auto tokenizer = parse_tokenizer_json(tokenizer_json.dump(), "synthetic");
+    expect_equals_goldens(*tokenizer, cases);
+    for (const GoldenCase& golden : cases) {
+      // What the file leaves out is as without special tokens.
+      if (!golden.ids_with_special.empty()) continue;
+      EXPECT_EQ(tokenizer->encode(golden.text, true), golden.ids) << quoted(golden.text);
+    }
+  }
+}
+
+class OwnSentencePieceGoldens : public testing::TestWithParam<const char*> {};
+
+TEST_P(OwnSentencePieceGoldens, AreEqualInIdsAndText) {
+  const fs::path dir = kSourceDir / "testdata/tokenizers/spm_own" / GetParam();
+  expect_equals_goldens(*load_tokenizer(dir), read_golden_cases(dir / "golden.json"));
+}
+
+TEST_P(OwnSentencePieceGoldens, DecodeRandomIdsToTheSameText) {
+  const fs::path dir = kSourceDir / "testdata/tokenizers/spm_own" / GetParam();
+  const Json list =
+      parse_json(read_text_file(dir / "golden.json", 16u << 20), (dir / "golden.json").string());
+  const Json& golden = list.back();
+  expect_decodes_to(*load_tokenizer(dir), golden.at("random_ids").get<std::vector<int32_t>>(),
+                    false, golden.at("text").get<std::string>());
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, OwnSentencePieceGoldens, testing::Values("bpe", "unigram"),
+                         [](const auto& param) { return std::string(param.param); });
 
 INSTANTIATE_TEST_SUITE_P(Kinds, ExtraGoldens, testing::Values("real_llama2", "spm_llama2"),
                          [](const auto& param) { return std::string(param.param); });
