@@ -270,8 +270,8 @@ def make_synthetic(seed):
 
 
 def is_tie(processor, text):
-    best = processor.nbest_encode(text, nbest_size=2, out_type="immutable_proto")
-    scores = [option.score for option in best.nbests] if hasattr(best, "nbests") else [b.score for b in best]
+    best = processor.nbest_encode(text, nbest_size=2, out_type=int)
+    scores = [sum(processor.get_score(token_id) for token_id in ids) for ids in best]
     return len(scores) > 1 and abs(scores[0] - scores[1]) < 1e-3
 
 
