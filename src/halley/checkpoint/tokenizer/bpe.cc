@@ -16,7 +16,7 @@ constexpr size_t kWordBytesMax = size_t{1} << 31;
 
 void check_type(const Component& config) {
   // Files from before the member existed have BPE models only where there are merges.
-  const std::string type = config.text_or("type", config.find("merges") != nullptr ? "BPE" : "");
+  const std::string type = config.text_or("type", config.json().contains("merges") ? "BPE" : "");
   if (type == "BPE") return;
   if (type == "Unigram") {
     throw UnsupportedError(str(config.where(),
@@ -51,101 +51,78 @@ BpeOptions parse_options(const Component& config) {
   return options;
 }
 
-TokenTable parse_vocab(const Component& config) {
-  const Json& vocab = config.member("vocab");
-  if (!vocab.is_object()) config.fail("vocab", "an object");
-  size_t num_text_bytes = 0;
-  for (auto token = vocab.begin(); token != vocab.end(); ++token) {
-    num_text_bytes += token.key().size();
-  }
+TokenTable index_vocab(const ModelTables& tables, const std::string& where) {
   TokenTable tokens;
-  tokens.reserve(vocab.size(), num_text_bytes);
-  for (auto token = vocab.begin(); token != vocab.end(); ++token) {
-    if (!token->is_number_unsigned() || token->get<uint64_t>() >= kNumIdsMax) {
-      throw InputError(str(config.where("vocab"), ": expected an id from 0 to ", kNumIdsMax - 1,
-                           " for token ", quoted(token.key()), ", got ", quoted(token->dump(), 40),
-                           "."));
+  tokens.reserve(tables.vocab.size(), tables.texts.size());
+  for (const ModelTables::Token& token : tables.vocab) {
+    const std::string_view text = tables.text_of(token.text);
+    if (token.id >= static_cast<uint64_t>(kNumIdsMax)) {
+      throw InputError(str(where, ".vocab: expected an id from 0 to ", kNumIdsMax - 1,
+                           " for token ", quoted(text), ", got ", token.id, "."));
     }
-    const int32_t id = token->get<int32_t>();
-    if (!tokens.add(token.key(), id)) {
-      throw InputError(str(config.where("vocab"), ": tokens ", quoted(tokens.text_of(id)), " and ",
-                           quoted(token.key()), " have the same id ", id, "."));
+    const int32_t id = static_cast<int32_t>(token.id);
+    if (!tokens.add(text, id)) {
+      const bool is_same_text = tokens.find(text) >= 0;
+      throw InputError(str(where, ".vocab: ",
+                           is_same_text
+                               ? str("expected each token once, got ", quoted(text), " twice.")
+                               : str("tokens ", quoted(tokens.text_of(id)), " and ", quoted(text),
+                                     " have the same id ", id, ".")));
     }
   }
   return tokens;
 }
 
-struct MergeTexts {
-  std::string_view left;
-  std::string_view right;
-};
-
-// "a b" or ["a", "b"].
-MergeTexts parse_merge(const Json& value, const std::string& where, size_t index) {
-  if (value.is_string()) {
-    const std::string_view text = value.get_ref<const std::string&>();
-    const size_t space = text.find(' ');
-    if (space != std::string_view::npos && text.find(' ', space + 1) == std::string_view::npos) {
-      return {text.substr(0, space), text.substr(space + 1)};
-    }
-  } else if (value.is_array() && value.size() == 2 && value[0].is_string() &&
-             value[1].is_string()) {
-    return {value[0].get_ref<const std::string&>(), value[1].get_ref<const std::string&>()};
+MergeTable index_merges(const ModelTables& tables, const TokenTable& tokens,
+                        const std::string& prefix, const std::string& where) {
+  if (tables.merges.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
+    throw InputError(
+        str(where, ".merges: expected at most 2147483647 merges, got ", tables.merges.size(), "."));
   }
-  throw InputError(str(where, "[", index,
-                       "]: expected \"left right\" or [\"left\", \"right\"], got ",
-                       quoted(value.dump(), 60), "."));
-}
-
-MergeTable parse_merges(const Component& config, const TokenTable& tokens,
-                        const std::string& prefix) {
-  const Json& merges = config.array("merges");
-  const std::string where = config.where("merges");
-  if (merges.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
-    config.fail("merges", "at most 2147483647 merges");
-  }
-  MergeTable table;
-  table.reserve(merges.size());
+  MergeTable merges;
+  merges.reserve(tables.merges.size());
   std::string joined;
   int32_t rank = 0;
-  for (size_t i = 0; i < merges.size(); ++i) {
-    // The first line of a merges.txt, which some converters carry over.
-    if (merges[i].is_string() && merges[i].get_ref<const std::string&>().starts_with("#version")) {
-      continue;
-    }
-    const MergeTexts texts = parse_merge(merges[i], where, i);
-    if (!texts.right.starts_with(prefix)) {
-      throw InputError(str(where, "[", i,
+  for (const ModelTables::MergePair& pair : tables.merges) {
+    const std::string_view left_text = tables.text_of(pair.left);
+    const std::string_view right_text = tables.text_of(pair.right);
+    if (!right_text.starts_with(prefix)) {
+      throw InputError(str(where, ".merges[", rank,
                            "]: expected the second part to start with "
                            "continuing_subword_prefix ",
-                           quoted(prefix), ", got ", quoted(texts.right), "."));
+                           quoted(prefix), ", got ", quoted(right_text), "."));
     }
-    joined.assign(texts.left);
-    joined += texts.right.substr(prefix.size());
-    const int32_t left = tokens.find(texts.left);
-    const int32_t right = tokens.find(texts.right);
+    joined.assign(left_text);
+    joined += right_text.substr(prefix.size());
+    const int32_t left = tokens.find(left_text);
+    const int32_t right = tokens.find(right_text);
     const int32_t id = tokens.find(joined);
     if (left < 0 || right < 0 || id < 0) {
-      const std::string_view absent = left < 0 ? texts.left : right < 0 ? texts.right : joined;
-      throw InputError(str(where, "[", i, "]: expected tokens of the vocabulary, got ",
+      const std::string_view absent = left < 0 ? left_text : right < 0 ? right_text : joined;
+      throw InputError(str(where, ".merges[", rank, "]: expected tokens of the vocabulary, got ",
                            quoted(absent), ", which is not there."));
     }
-    table.add(left, right, {rank++, id});
+    merges.add(left, right, {rank++, id});
   }
-  return table;
+  return merges;
 }
 
 }  // namespace
 
-Bpe Bpe::parse(const Json& value, const std::string& where) {
+Bpe Bpe::parse(const Json& value, const ModelTables* tables, const std::string& where) {
   const Component config(value, where);
   check_type(config);
   check_dropout(config);
+  for (const char* member : {"vocab", "merges"}) {
+    if (!config.json().contains(member)) config.fail(member, "a value");
+  }
   Bpe bpe;
   bpe.where_ = where;
   bpe.options_ = parse_options(config);
-  bpe.tokens_ = parse_vocab(config);
-  bpe.merges_ = parse_merges(config, bpe.tokens_, bpe.options_.continuing_subword_prefix);
+  const ModelTables parsed = tables == nullptr ? model_tables_of(config) : ModelTables();
+  const ModelTables& used = tables == nullptr ? parsed : *tables;
+  bpe.tokens_ = index_vocab(used, where);
+  bpe.merges_ = index_merges(used, bpe.tokens_, bpe.options_.continuing_subword_prefix, where);
   bpe.has_affixes_ =
       !bpe.options_.continuing_subword_prefix.empty() || !bpe.options_.end_of_word_suffix.empty();
   bpe.index_chars();

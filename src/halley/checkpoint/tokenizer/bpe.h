@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "halley/checkpoint/tokenizer/merge_table.h"
+#include "halley/checkpoint/tokenizer/model_tables.h"
 #include "halley/checkpoint/tokenizer/token_table.h"
 #include "halley/json/json.h"
 
@@ -26,9 +27,9 @@ struct BpeOptions {
 /// Immutable; any thread.
 class Bpe {
  public:
-  /// From the value of "model". Throws InputError, or UnsupportedError for another model type and
-  /// for dropout, by name.
-  static Bpe parse(const Json& value, const std::string& where);
+  /// From the value of "model"; its vocab and merges are those of `tables`, unless that is null.
+  /// Throws InputError, or UnsupportedError for another model type and for dropout, by name.
+  static Bpe parse(const Json& value, const ModelTables* tables, const std::string& where);
 
   /// Appends the ids of `word`, which is valid UTF-8. Takes O(n log n) for a word of n characters.
   /// Throws InputError where the unknown token is needed and not in the vocabulary.

@@ -79,11 +79,12 @@ class JsonTokenizer::Stream : public DecodeStream {
   std::unique_ptr<TokenSink> first_;
 };
 
-JsonTokenizer::JsonTokenizer(const Json& file, const std::string& where) {
+JsonTokenizer::JsonTokenizer(const Json& file, const ModelTables* tables,
+                             const std::string& where) {
   const Component config(file, where);
   check_version(config);
   const auto place = [&](const char* member) { return str(where, ": ", member); };
-  bpe_ = Bpe::parse(config.member("model"), place("model"));
+  bpe_ = Bpe::parse(config.member("model"), tables, place("model"));
   if (const Json* value = config.find("normalizer")) {
     normalizer_ = parse_normalizer(*value, place("normalizer"));
   }

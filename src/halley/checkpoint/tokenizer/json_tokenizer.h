@@ -21,8 +21,9 @@ namespace halley {
 /// "padding", which are left out: they belong to a batch, not to a text.
 class JsonTokenizer : public Tokenizer {
  public:
-  /// From the parsed file. Throws InputError or UnsupportedError.
-  JsonTokenizer(const Json& file, const std::string& where);
+  /// From the parsed file, whose model's vocab and merges are those of `tables`, unless that is
+  /// null. Throws InputError or UnsupportedError.
+  JsonTokenizer(const Json& file, const ModelTables* tables, const std::string& where);
 
   std::vector<int32_t> encode(std::string_view text, bool add_special_tokens) const override;
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const override;

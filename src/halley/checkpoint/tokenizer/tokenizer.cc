@@ -64,7 +64,16 @@ std::unique_ptr<DecodeStream> Tokenizer::start_decoding(bool skip_special_tokens
 }
 
 std::unique_ptr<Tokenizer> parse_tokenizer_json(std::string_view text, const std::string& where) {
-  return std::make_unique<JsonTokenizer>(parse_json(text, where), where);
+  if (const auto extracted = extract_model_tables(text)) {
+    std::optional<Json> rest;
+    try {
+      rest = parse_json(extracted->rest, where);
+    } catch (const InputError&) {
+      // The whole text gives the message with the right position.
+    }
+    if (rest) return std::make_unique<JsonTokenizer>(*rest, &extracted->tables, where);
+  }
+  return std::make_unique<JsonTokenizer>(parse_json(text, where), nullptr, where);
 }
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& model_dir) {
