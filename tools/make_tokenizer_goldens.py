@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes testdata/tokenizers/synthetic.json and testdata/tokenizers/spm_own.
+"""Makes testdata/tokenizers/synthetic.json, testdata/tokenizers/spm_own and testdata/fuzz/tokenizer.
 
 synthetic.json: small tokenizer.json files that between them use every component and flag, each with
 texts, ids and decoded texts from the Python package `tokenizers`. spm_own: ids and decoded texts of
@@ -269,6 +269,29 @@ def make_synthetic(seed):
     print(f"{path}: {len(models)} models, {len(cases)} cases, {path.stat().st_size} bytes")
 
 
+def make_fuzz_corpus():
+    """Small files for tests/fuzz/tokenizer_fuzz.cc: a file, a text and ids, with zero bytes between."""
+    directory = ROOT / "testdata/fuzz/tokenizer"
+    directory.mkdir(parents=True, exist_ok=True)
+    tiny = {"type": "BPE", "unk_token": "<unk>", "byte_fallback": True, "vocab": {
+        "<unk>": 0, "a": 1, "b": 2, "ab": 3, " ": 4, "\u2581": 5, "\u2581a": 6, "<0x41>": 7, "<0xC3>": 8,
+        "<0xA4>": 9, "\u0120": 10}, "merges": [["a", "b"], ["\u2581", "a"]]}
+    tokens = [added(11, "<s>", "special"), added(12, "word", "single_word", "lstrip", "rstrip", "normalized")]
+    cases = list(normalizer_cases()) + [{"pre_tokenizer": p} for p in pre_tokenizer_cases()]
+    cases += list(decoder_cases()) + list(byte_level_cases())
+    for i, case in enumerate(cases[::6]):
+        file = {"version": "1.0", **case, "added_tokens": tokens, "model": tiny}
+        text = "a word<s> ab\u00e4 1 Ab--b"
+        data = json.dumps(file).encode() + b"\0" + text.encode() + b"\0" + bytes(range(1, 13)) + b"\x08\x09"
+        (directory / f"good_{i:02}").write_bytes(data)
+    bad = {"unigram": {"model": {**tiny, "type": "Unigram"}}, "no_model": {}, "pattern": {
+        "model": tiny, "pre_tokenizer": split("re:(?:a|aa)+[bc]")}, "id": {"model": {**tiny, "vocab": {"a": -1}}},
+        "merge": {"model": {**tiny, "merges": ["a zz"]}}, "precompiled": {
+            "model": tiny, "normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAA"}}}
+    for name, file in bad.items():
+        (directory / f"bad_{name}").write_bytes(json.dumps(file).encode() + b"\0" + b"a" * 40)
+
+
 def is_tie(processor, text):
     best = processor.nbest_encode(text, nbest_size=2, out_type=int)
     scores = [sum(processor.get_score(token_id) for token_id in ids) for ids in best]
@@ -316,6 +339,7 @@ def main():
     parser.add_argument("--train", action="store_true", help="make the SentencePiece models anew")
     arguments = parser.parse_args()
     make_synthetic(arguments.seed)
+    make_fuzz_corpus()
     make_spm(arguments.seed, arguments.train)
 
 
