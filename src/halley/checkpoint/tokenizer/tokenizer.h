@@ -13,6 +13,17 @@
 
 namespace halley {
 
+/// One text on its way from ids to characters. Must not outlive its tokenizer.
+class DecodeStream {
+ public:
+  virtual ~DecodeStream() = default;
+  /// Appends to `text` what is certain once `id` is there. Throws InputError for an id outside the
+  /// vocabulary; nothing has changed then.
+  virtual void push(int32_t id, std::string& text) = 0;
+  /// Appends what was held back. Call once, at the end.
+  virtual void finish(std::string& text) = 0;
+};
+
 /// Immutable after loading; safe to use from any thread.
 class Tokenizer {
  public:
@@ -24,7 +35,8 @@ class Tokenizer {
   virtual std::vector<int32_t> encode(std::string_view text, bool add_special_tokens) const = 0;
 
   /// Text of `ids`; with `skip_special_tokens` special tokens are left out. Ids outside the
-  /// vocabulary throw InputError. Bytes that are no valid UTF-8 become U+FFFD, as in Hugging Face.
+  /// vocabulary throw InputError; holes in it give no text. Bytes that are no valid UTF-8 become
+  /// U+FFFD, as in Hugging Face.
   virtual std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const = 0;
 
   /// One more than the largest id.
@@ -33,6 +45,10 @@ class Tokenizer {
   /// The token as it stands in the vocabulary (not decoded). Empty for a hole.
   virtual std::string token_of(int32_t id) const = 0;
   virtual bool is_special(int32_t id) const = 0;
+
+  /// A decode() that takes its ids one by one. This one decodes all ids again for each of them, for
+  /// tokenizers without better; those that load_tokenizer gives take constant time an id.
+  virtual std::unique_ptr<DecodeStream> start_decoding(bool skip_special_tokens) const;
 };
 
 /// Loads `tokenizer.json` from a model's directory, or `tokenizer.model` where there is no
@@ -44,7 +60,8 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& model_dir
 std::unique_ptr<Tokenizer> parse_tokenizer_json(std::string_view text, const std::string& where);
 
 /// Turns a sequence's ids into text piece by piece. The pieces joined equal decode() of all ids; no
-/// piece ends inside a character: bytes of an unfinished one wait for the next id.
+/// piece ends inside a character: bytes of an unfinished one wait for the next id. The tokenizer
+/// must outlive this.
 class IncrementalDetokenizer {
  public:
   IncrementalDetokenizer(const Tokenizer& tokenizer, bool skip_special_tokens);
@@ -55,11 +72,7 @@ class IncrementalDetokenizer {
   std::string finish();
 
  private:
-  const Tokenizer* tokenizer_;
-  bool skip_special_tokens_;
-  std::vector<int32_t> ids_;
-  size_t prefix_begin_ = 0;   // ids before this one are final and no longer looked at
-  size_t prefix_end_ = 0;     // ids [prefix_begin_, prefix_end_) are final, kept as context
+  std::unique_ptr<DecodeStream> stream_;
 };
 
 }  // namespace halley
