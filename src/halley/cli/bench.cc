@@ -1,0 +1,229 @@
+// `halley bench latency`: times of one batch of requests, and the memory traffic behind them.
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "halley/base/error.h"
+#include "halley/base/str.h"
+#include "halley/cli/command.h"
+#include "halley/cli/model_options.h"
+#include "halley/engine/generate.h"
+#include "halley/json/json.h"
+#include "halley/kernels/base/read_bandwidth.h"
+
+namespace halley::cli {
+namespace {
+
+struct LatencyOptions {
+  ModelOptions model;
+  int64_t input_len = 32;
+  int64_t output_len = 128;
+  int64_t batch_size = 1;
+  int num_warmup = 1;
+  int num_iters = 3;
+  bool is_json = false;
+  std::string output_json;
+};
+
+// Times of one iteration, in seconds.
+struct Iteration {
+  double latency = 0;
+  double first_token = 0;   // of the last request to get one
+  double output_token = 0;  // between two steps of decoding
+};
+
+struct LatencyReport {
+  std::vector<Iteration> iterations;
+  double step_bytes = 0;             // weights and KV that one decode step reads
+  double read_bytes_per_s = 0;       // plain reads of the model's own weights, all threads
+};
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t n = values.size();
+  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
+template <typename Field>
+std::vector<double> column(const LatencyReport& report, Field Iteration::*field) {
+  std::vector<double> values;
+  for (const Iteration& iteration : report.iterations) values.push_back(iteration.*field);
+  return values;
+}
+
+double percentile(std::vector<double> values, double percent) {
+  std::sort(values.begin(), values.end());
+  const double position = percent / 100 * static_cast<double>(values.size() - 1);
+  const auto below = static_cast<size_t>(position);
+  const size_t above = std::min(below + 1, values.size() - 1);
+  return values[below] + (position - static_cast<double>(below)) * (values[above] - values[below]);
+}
+
+std::vector<GenerateRequest> make_requests(const LatencyOptions& options, int64_t vocab_size) {
+  std::mt19937 random(0);  // the same prompts in every run
+  std::vector<GenerateRequest> requests(static_cast<size_t>(options.batch_size));
+  for (GenerateRequest& request : requests) {
+    for (int64_t i = 0; i < options.input_len; ++i) {
+      request.prompt_ids.push_back(static_cast<int32_t>(random() % static_cast<uint32_t>(vocab_size)));
+    }
+    request.sampling.temperature = 0;
+    request.sampling.max_tokens = options.output_len;
+    request.sampling.ignore_eos = true;
+  }
+  return requests;
+}
+
+Iteration run_iteration(Engine& engine, const std::vector<GenerateRequest>& requests) {
+  Iteration iteration;
+  double last_token = 0;
+  for (const GenerateResult& result : generate_all(engine, requests)) {
+    if (result.submit.status != Submit::kQueued) throw InputError(result.submit.message);
+    if (result.finish_reason == FinishReason::kError) throw DeviceError(result.error);
+    iteration.latency = std::max(iteration.latency, result.total_seconds);
+    iteration.first_token = std::max(iteration.first_token, result.token_seconds.front());
+    last_token = std::max(last_token, result.token_seconds.back());
+  }
+  const auto num_steps = requests.front().sampling.max_tokens - 1;
+  if (num_steps > 0) {
+    iteration.output_token =
+        (last_token - iteration.first_token) / static_cast<double>(num_steps);
+  }
+  return iteration;
+}
+
+OrderedJson json_of(const LatencyOptions& options, const LatencyReport& report) {
+  const std::vector<double> latencies = column(report, &Iteration::latency);
+  const double first_token = median(column(report, &Iteration::first_token));
+  const double output_token = median(column(report, &Iteration::output_token));
+  const auto num_sequences = static_cast<double>(options.batch_size);
+  const double prompt_rate = num_sequences * static_cast<double>(options.input_len) / first_token;
+  const double output_rate = output_token > 0 ? num_sequences / output_token : 0;
+  const double decode_bytes = output_token > 0 ? report.step_bytes / output_token : 0;
+  return {{"input_len", options.input_len},
+          {"output_len", options.output_len},
+          {"batch_size", options.batch_size},
+          {"avg_latency", std::accumulate(latencies.begin(), latencies.end(), 0.0) /
+                              static_cast<double>(latencies.size())},
+          {"latencies", latencies},
+          {"percentiles", {{"10", percentile(latencies, 10)},
+                           {"50", percentile(latencies, 50)},
+                           {"90", percentile(latencies, 90)},
+                           {"99", percentile(latencies, 99)}}},
+          {"time_to_first_token_s", first_token},
+          {"time_per_output_token_s", output_token},
+          {"prompt_tokens_per_s", prompt_rate},
+          {"output_tokens_per_s", output_rate},
+          {"prompt_to_output_ratio", output_rate > 0 ? prompt_rate / output_rate : 0},
+          {"decode_step_bytes", report.step_bytes},
+          {"decode_bytes_per_s", decode_bytes},
+          {"read_bytes_per_s", report.read_bytes_per_s},
+          {"decode_share_of_read_bandwidth",
+           report.read_bytes_per_s > 0 ? decode_bytes / report.read_bytes_per_s : 0}};
+}
+
+void print_text(const OrderedJson& json) {
+  const auto number = [&](const char* name) { return json.at(name).get<double>(); };
+  std::printf("Avg latency: %g seconds\n", number("avg_latency"));
+  for (const auto& [percent, seconds] : json.at("percentiles").items()) {
+    std::printf("%s%% percentile latency: %g seconds\n", percent.c_str(), seconds.get<double>());
+  }
+  std::printf("Time to first token: %.4f s (%.1f prompt tokens/s)\n",
+              number("time_to_first_token_s"), number("prompt_tokens_per_s"));
+  std::printf("Time per output token: %.4f s (%.1f tokens/s)\n",
+              number("time_per_output_token_s"), number("output_tokens_per_s"));
+  std::printf("Decode reads %s a step: %s/s, %.1f %% of the %s/s that plain reads of the same "
+              "weights reach\n",
+              format_bytes(number("decode_step_bytes")).c_str(),
+              format_bytes(number("decode_bytes_per_s")).c_str(),
+              100 * number("decode_share_of_read_bandwidth"),
+              format_bytes(number("read_bytes_per_s")).c_str());
+}
+
+// Weights once, and the keys and values of every sequence at the middle of its output.
+double decode_step_bytes(const LatencyOptions& options, const CausalLm& model, DType kv_dtype) {
+  const ModelShape& shape = model.shape();
+  const int64_t num_positions = options.input_len + options.output_len / 2;
+  const int64_t kv_bytes = shape.num_layers * 2 * shape.num_kv_heads * shape.head_dim *
+                           (bits_of(kv_dtype) / 8) * num_positions * options.batch_size;
+  return static_cast<double>(model.decode_weight_bytes()) + static_cast<double>(kv_bytes);
+}
+
+LatencyReport measure(const LatencyOptions& options) {
+  LoadedModel loaded = load_model_files(options.model);
+  const CausalLm& model = *loaded.model;  // the engine owns it from below on
+  constexpr int kNumReads = 5;
+  const auto read_weights = [&] {
+    return measure_read_bandwidth(*loaded.context, model.weight_memory(), kNumReads);
+  };
+  LatencyReport report;
+  const auto kv_dtype = parse_kv_dtype(options.model.kv_dtype);
+  report.step_bytes =
+      decode_step_bytes(options, model, kv_dtype.value_or(model.shape().kv_dtype_default));
+  report.read_bytes_per_s = read_weights();
+  EngineConfig config;
+  config.kv_dtype = kv_dtype;
+  config.max_model_len = options.model.max_model_len > 0 ? options.model.max_model_len
+                                                         : options.input_len + options.output_len;
+  config.max_num_seqs = options.batch_size;
+  config.max_num_batched_tokens = std::max<int64_t>(512, options.batch_size);
+  const auto requests = make_requests(options, model.shape().vocab_size);
+  Engine engine(std::move(loaded.model), nullptr, {}, config);
+  for (int i = 0; i < options.num_warmup; ++i) run_iteration(engine, requests);
+  for (int i = 0; i < options.num_iters; ++i) {
+    report.iterations.push_back(run_iteration(engine, requests));
+  }
+  // The machine's bandwidth changes with its other load: the better of before and after counts.
+  report.read_bytes_per_s = std::max(report.read_bytes_per_s, read_weights());
+  return report;
+}
+
+int run_latency(const LatencyOptions& options) {
+  const OrderedJson json = json_of(options, measure(options));
+  if (!options.output_json.empty()) {
+    std::ofstream file(options.output_json);
+    file << json.dump(1) << '\n';
+    if (!file.flush()) throw InputError(str(options.output_json, ": cannot write."));
+  }
+  if (options.is_json) {
+    std::cout << json.dump() << '\n';
+  } else {
+    print_text(json);
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+Run add_bench(CLI::App& parent) {
+  CLI::App& bench = *parent.add_subcommand("bench", "Measure speed");
+  bench.require_subcommand(1);
+  CLI::App& app = *bench.add_subcommand("latency", "Times of one batch, and its memory traffic");
+  auto options = std::make_shared<LatencyOptions>();
+  add_model_options(app, options->model);
+  const auto add = [&](const std::string& name, auto& value, const std::string& text) {
+    app.add_option(name, value, text)->check(CLI::PositiveNumber)->capture_default_str();
+  };
+  add("--input-len", options->input_len, "Prompt tokens of a request");
+  add("--output-len", options->output_len, "Output tokens of a request");
+  add("--batch-size", options->batch_size, "Requests that run together");
+  app.add_option("--num-iters-warmup", options->num_warmup, "Iterations that are not counted")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  add("--num-iters", options->num_iters, "Iterations; medians are reported");
+  app.add_flag("--json", options->is_json, "One JSON object instead of text");
+  app.add_option("--output-json", options->output_json, "Also write the JSON object to a file");
+  app.footer(R"(Examples:
+  halley bench latency models/demo-21m
+  halley bench latency --load-format dummy --config llama-1b --dtype bfloat16 --input-len 512)");
+  bench.footer("Example:\n  halley bench latency models/demo-21m");
+  return [options] { return run_latency(*options); };
+}
+
+}  // namespace halley::cli

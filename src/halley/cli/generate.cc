@@ -1,0 +1,273 @@
+// `halley generate`: prompts to text, streamed to the terminal or as JSON.
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "halley/base/error.h"
+#include "halley/base/str.h"
+#include "halley/checkpoint/chat_template/chat_template.h"
+#include "halley/checkpoint/tokenizer/tokenizer.h"
+#include "halley/cli/command.h"
+#include "halley/cli/model_options.h"
+#include "halley/cli/sampling_options.h"
+#include "halley/engine/generate.h"
+#include "halley/json/json.h"
+
+namespace halley::cli {
+namespace {
+
+struct GenerateOptions {
+  ModelOptions model;
+  SamplingOptions sampling;
+  std::vector<std::string> prompts;
+  std::vector<int32_t> prompt_ids;
+  bool is_chat = false;
+  std::string system;
+  bool is_json = false;
+};
+
+// Set by Ctrl-C; the running requests are then cancelled.
+std::atomic<bool> is_interrupted{false};
+static_assert(std::atomic<bool>::is_always_lock_free, "written by a signal handler");
+
+// What the user asks and what the model makes of it.
+struct Prompt {
+  std::string text;  // as given; empty for ids
+  std::vector<int32_t> ids;
+};
+
+// Everything that one run of the command needs.
+struct Setup {
+  explicit Setup(const GenerateOptions& command_options) : options(command_options) {}
+  const GenerateOptions& options;
+  std::shared_ptr<const Tokenizer> tokenizer;
+  std::unique_ptr<ChatTemplate> chat_template;
+  OrderedJson chat_defaults;
+  SamplingParams sampling;
+  double load_seconds = 0;
+};
+
+void load_chat_template(Setup& setup) {
+  const std::string& model = setup.options.model.model;
+  const auto source = load_chat_template_source(model, /*has_tools=*/false);
+  if (!source) {
+    throw InputError(str(model, ": --chat: expected a chat template (chat_template.jinja, or "
+                         "chat_template in tokenizer_config.json), got none. Use --prompt alone."));
+  }
+  setup.chat_template = std::make_unique<ChatTemplate>(*source, model);
+  setup.chat_defaults = load_special_token_context(model);
+}
+
+std::vector<int32_t> chat_ids(const Setup& setup, const OrderedJson& messages) {
+  OrderedJson context = setup.chat_defaults;
+  context["messages"] = messages;
+  context["add_generation_prompt"] = true;
+  // The template writes the special tokens itself.
+  return setup.tokenizer->encode(setup.chat_template->render(context), false);
+}
+
+OrderedJson first_messages(const Setup& setup) {
+  OrderedJson messages = OrderedJson::array();
+  if (!setup.options.system.empty()) {
+    messages.push_back({{"role", "system"}, {"content", setup.options.system}});
+  }
+  return messages;
+}
+
+std::vector<Prompt> make_prompts(const Setup& setup) {
+  std::vector<Prompt> prompts;
+  for (const std::string& text : setup.options.prompts) {
+    if (setup.chat_template) {
+      OrderedJson messages = first_messages(setup);
+      messages.push_back({{"role", "user"}, {"content", text}});
+      prompts.push_back({text, chat_ids(setup, messages)});
+    } else {
+      prompts.push_back({text, setup.tokenizer->encode(text, true)});
+    }
+  }
+  if (!setup.options.prompt_ids.empty()) prompts.push_back({"", setup.options.prompt_ids});
+  return prompts;
+}
+
+double seconds_per_output_token(const GenerateResult& result) {
+  const auto& seconds = result.token_seconds;
+  if (seconds.size() < 2) return 0;
+  return (seconds.back() - seconds.front()) / static_cast<double>(seconds.size() - 1);
+}
+
+OrderedJson json_of(const TokenLogprob& entry) {
+  return {{"token_id", entry.token_id}, {"logprob", entry.logprob}};
+}
+
+OrderedJson json_of(const GenerateResult& result, const Prompt& prompt, double load_seconds) {
+  OrderedJson json = OrderedJson::object();
+  if (!prompt.text.empty()) json["prompt"] = prompt.text;
+  json["prompt_token_ids"] = prompt.ids;
+  json["token_ids"] = result.token_ids;
+  json["text"] = result.text;
+  json["finish_reason"] = name_of(result.finish_reason);
+  if (!result.stop_reason.empty()) json["stop_reason"] = result.stop_reason;
+  OrderedJson logprobs = OrderedJson::array();
+  for (size_t i = 0; i < result.logprobs.size(); ++i) {
+    OrderedJson entry = json_of(result.logprobs[i]);
+    entry["top"] = OrderedJson::array();
+    for (const TokenLogprob& top : result.top_logprobs.at(i)) entry["top"].push_back(json_of(top));
+    logprobs.push_back(std::move(entry));
+  }
+  json["logprobs"] = result.logprobs.empty() ? OrderedJson() : std::move(logprobs);
+  const double first = result.token_seconds.empty() ? 0 : result.token_seconds.front();
+  json["timings"] = {{"load_s", load_seconds},
+                     {"time_to_first_token_s", first},
+                     {"time_per_output_token_s", seconds_per_output_token(result)},
+                     {"total_s", result.total_seconds}};
+  return json;
+}
+
+void print_speed(const std::vector<Prompt>& prompts, const std::vector<GenerateResult>& results) {
+  size_t num_prompt_tokens = 0;
+  size_t num_output_tokens = 0;
+  double first_seconds = 0;
+  double total_seconds = 0;
+  for (size_t i = 0; i < results.size(); ++i) {
+    num_prompt_tokens += prompts[i].ids.size();
+    num_output_tokens += results[i].token_ids.size();
+    if (results[i].token_seconds.empty()) continue;
+    first_seconds = std::max(first_seconds, results[i].token_seconds.front());
+    total_seconds = std::max(total_seconds, results[i].total_seconds);
+  }
+  const size_t num_later_tokens = num_output_tokens - std::min(num_output_tokens, results.size());
+  const double later_seconds = total_seconds - first_seconds;
+  std::fprintf(stderr, "prompt: %zu tokens, first output after %.3f s (%.1f tokens/s); ",
+               num_prompt_tokens, first_seconds,
+               first_seconds > 0 ? static_cast<double>(num_prompt_tokens) / first_seconds : 0);
+  std::fprintf(stderr, "output: %zu tokens, %.1f tokens/s\n", num_output_tokens,
+               later_seconds > 0 ? static_cast<double>(num_later_tokens) / later_seconds : 0);
+}
+
+// Runs the prompts together. One prompt streams; several print when all have ended.
+std::vector<GenerateResult> run_prompts(Engine& engine, const Setup& setup,
+                                        const std::vector<Prompt>& prompts) {
+  std::vector<GenerateRequest> requests;
+  for (const Prompt& prompt : prompts) requests.push_back({prompt.ids, setup.sampling});
+  const bool is_streaming = !setup.options.is_json && prompts.size() == 1;
+  constexpr RequestId kFirstId = 1;
+  auto results = generate_all(
+      engine, std::move(requests),
+      [&](size_t index, const TokenEvent& event) {
+        if (is_interrupted) engine.cancel(kFirstId + index);
+        if (is_streaming) std::cout << event.text << std::flush;
+      },
+      kFirstId);
+  for (size_t i = 0; i < results.size(); ++i) {
+    const GenerateResult& result = results[i];
+    if (result.submit.status != Submit::kQueued) throw InputError(result.submit.message);
+    if (result.finish_reason == FinishReason::kError) throw DeviceError(result.error);
+    if (setup.options.is_json) {
+      std::cout << json_of(result, prompts[i], setup.load_seconds).dump() << '\n';
+    } else if (is_streaming) {
+      std::cout << '\n';
+    } else {
+      std::cout << "--- " << prompts[i].text << '\n' << result.text << '\n';
+    }
+  }
+  std::cout.flush();
+  if (!setup.options.is_json) print_speed(prompts, results);
+  return results;
+}
+
+// A conversation: every line of stdin is the user's next message.
+void run_conversation(Engine& engine, const Setup& setup) {
+  OrderedJson messages = first_messages(setup);
+  std::string line;
+  while (!is_interrupted) {
+    std::fprintf(stderr, "> ");
+    if (!std::getline(std::cin, line)) break;
+    if (line.empty()) continue;
+    messages.push_back({{"role", "user"}, {"content", line}});
+    const auto results = run_prompts(engine, setup, {{line, chat_ids(setup, messages)}});
+    messages.push_back({{"role", "assistant"}, {"content", results.front().text}});
+  }
+}
+
+void check_usage(const GenerateOptions& options) {
+  const bool has_prompt = !options.prompts.empty();
+  const bool has_ids = !options.prompt_ids.empty();
+  if (has_prompt == has_ids && (has_prompt || !options.is_chat)) {
+    throw InputError("generate: expected either --prompt, --prompt-ids or --chat. "
+                     "Try 'halley generate --help'.");
+  }
+  if (options.is_chat && has_ids) {
+    throw InputError("--chat: expected --prompt or lines on stdin with it, got --prompt-ids.");
+  }
+  if (!options.system.empty() && !options.is_chat) {
+    throw InputError("--system: expected --chat with it; a plain prompt has no roles.");
+  }
+}
+
+// Ids that the model cannot have must not reach it.
+void check_prompt_ids(const std::vector<int32_t>& ids, int64_t vocab_size) {
+  for (const int32_t id : ids) {
+    if (id < 0 || id >= vocab_size) {
+      throw InputError(str("--prompt-ids: expected 0 to ", vocab_size - 1, ", got ", id, "."));
+    }
+  }
+}
+
+int run_generate(const GenerateOptions& options) {
+  check_usage(options);
+  Setup setup(options);
+  // Dummy weights of a built-in shape come without a tokenizer.
+  if (!options.model.model.empty()) setup.tokenizer = load_tokenizer(options.model.model);
+  if (!setup.tokenizer && options.prompt_ids.empty()) {
+    throw InputError("generate: expected --prompt-ids with a built-in shape, which has no "
+                     "tokenizer.");
+  }
+  if (options.is_chat) load_chat_template(setup);
+  LoadedModel loaded = load_model_files(options.model);
+  check_prompt_ids(options.prompt_ids, loaded.model->shape().vocab_size);
+  setup.sampling = make_sampling_params(options.sampling, loaded.generation);
+  check_sampling_params(setup.sampling, loaded.model->shape().vocab_size);
+  setup.load_seconds = loaded.load_seconds;
+  EngineConfig config;
+  config.kv_dtype = parse_kv_dtype(options.model.kv_dtype);
+  config.max_model_len = options.model.max_model_len;
+  Engine engine(std::move(loaded.model), setup.tokenizer, loaded.generation.eos_token_ids, config);
+  std::signal(SIGINT, [](int) { is_interrupted = true; });
+  if (options.prompts.empty() && options.prompt_ids.empty()) {
+    run_conversation(engine, setup);
+  } else {
+    run_prompts(engine, setup, make_prompts(setup));
+  }
+  return is_interrupted ? kExitInterrupted : kExitOk;
+}
+
+}  // namespace
+
+Run add_generate(CLI::App& parent) {
+  CLI::App& app = *parent.add_subcommand("generate", "Generate text from prompts");
+  auto options = std::make_shared<GenerateOptions>();
+  add_model_options(app, options->model);
+  app.add_option("--prompt,-p", options->prompts, "A prompt; may be repeated, then all run together")
+      ->take_all()
+      ->allow_extra_args(false);
+  app.add_option("--prompt-ids", options->prompt_ids, "A prompt as token ids: 1,2,3")
+      ->delimiter(',');
+  app.add_flag("--chat", options->is_chat,
+               "Use the chat template; without --prompt a conversation from stdin");
+  app.add_option("--system", options->system, "With --chat: the system message");
+  app.add_flag("--json", options->is_json, "One JSON object a prompt instead of text");
+  add_sampling_options(app, options->sampling);
+  app.footer(R"(Examples:
+  halley generate models/demo-21m --prompt "The Python programming language" --temperature 0
+  halley generate MODEL --chat --system "Answer briefly." --prompt "What is a mutex?"
+  halley generate MODEL --prompt-ids 1,2,3 --json --logprobs 5)");
+  return [options] { return run_generate(*options); };
+}
+
+}  // namespace halley::cli

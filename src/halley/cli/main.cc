@@ -1,0 +1,92 @@
+// The program `halley`: parses the command line, runs a subcommand, and turns errors into one line
+// on stderr and an exit code. This is the only place that does the latter.
+#include <array>
+#include <cstdio>
+#include <iostream>
+#include <new>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "halley/base/error.h"
+#include "halley/cli/command.h"
+
+namespace halley::cli {
+namespace {
+
+constexpr std::array<Command, 6> kCommands = {{
+    {"generate", add_generate},
+    {"eval", add_eval},
+    {"inspect", add_inspect},
+    {"tokenize", add_tokenize},
+    {"template", add_template},
+    {"bench", add_bench},
+}};
+
+constexpr const char* kFooter = R"(Examples:
+  halley generate models/demo-21m --prompt "The Python programming language" --temperature 0
+  halley eval models/demo-21m --perplexity testdata/text/docs_heldout.txt
+  halley inspect models/demo-21m
+  halley bench latency --load-format dummy --config llama-1b
+
+Exit codes: 0 success; 1 the machine failed, or a bug; 2 wrong option, input or configuration;
+3 damaged or contradictory checkpoint; 4 not supported; 130 interrupted.)";
+
+int report(const char* what, int exit_code) {
+  std::cout.flush();
+  std::fprintf(stderr, "halley: %s\n", what);
+  return exit_code;
+}
+
+int run_program(int argc, char** argv) {
+  CLI::App app("Halley: low-precision inference of large language models");
+  app.name("halley");
+  app.footer(kFooter);
+  app.require_subcommand(1);
+  app.set_version_flag("--version", std::string("halley ") + HALLEY_VERSION);
+  std::vector<std::pair<CLI::App*, Run>> runs;
+  for (const Command& command : kCommands) {
+    Run run = command.add(app);
+    runs.emplace_back(app.get_subcommand(command.name), std::move(run));
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& request) {  // --help, --version
+    return app.exit(request);
+  } catch (const CLI::ParseError& error) {
+    std::string command = "halley";
+    for (const auto& [subcommand, run] : runs) {
+      if (subcommand->parsed()) command += " " + subcommand->get_name();
+    }
+    return report((std::string(error.what()) + ". Try '" + command + " --help'.").c_str(),
+                  kExitUsage);
+  }
+  for (const auto& [subcommand, run] : runs) {
+    if (subcommand->parsed()) return run();
+  }
+  return kExitUsage;
+}
+
+}  // namespace
+
+}  // namespace halley::cli
+
+int main(int argc, char** argv) {
+  using namespace halley;       // NOLINT(google-build-using-namespace)
+  using namespace halley::cli;  // NOLINT(google-build-using-namespace)
+  try {
+    return run_program(argc, argv);
+  } catch (const InputError& error) {
+    return report(error.what(), kExitUsage);
+  } catch (const CheckpointError& error) {
+    return report(error.what(), kExitCheckpoint);
+  } catch (const UnsupportedError& error) {
+    return report(error.what(), kExitUnsupported);
+  } catch (const std::bad_alloc&) {
+    return report("out of memory. Use a smaller model, a shorter context or fewer sequences.",
+                  kExitInternal);
+  } catch (const std::exception& error) {
+    return report(error.what(), kExitInternal);
+  }
+}

@@ -1,0 +1,54 @@
+// The options that every command which runs a model shares, and the loaded model behind them.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "halley/checkpoint/config/hf_config.h"
+#include "halley/checkpoint/safetensors/tensor_source.h"
+#include "halley/core/exec_context.h"
+#include "halley/engine/engine.h"
+#include "halley/models/base/causal_lm.h"
+
+namespace halley::cli {
+
+struct ModelOptions {
+  std::string model;
+  std::string load_format = "auto";  // auto, dummy
+  std::string config_name;           // a built-in shape, for dummy weights
+  std::string dtype;                 // of dummy weights
+  int threads = 0;                   // 0: all usable cores
+  std::string kv_dtype = "auto";
+  int64_t max_model_len = 0;
+};
+
+/// MODEL and what decides where weights come from.
+void add_source_options(CLI::App& app, ModelOptions& options);
+/// The above and how the model runs.
+void add_model_options(CLI::App& app, ModelOptions& options);
+
+/// Configuration and weights' headers; nothing is loaded yet.
+struct ModelFiles {
+  HfConfig config;
+  std::unique_ptr<TensorSource> source;
+};
+ModelFiles open_model_files(const ModelOptions& options);
+
+/// A model that can run. The pool must outlive the model.
+struct LoadedModel {
+  std::unique_ptr<ThreadPool> pool;
+  std::unique_ptr<ExecContext> context;
+  std::unique_ptr<CausalLm> model;
+  GenerationConfig generation;
+  double load_seconds = 0;
+  size_t packed_bytes = 0;  // of all weights
+};
+/// Shows a progress bar.
+LoadedModel load_model_files(const ModelOptions& options);
+
+std::optional<DType> parse_kv_dtype(const std::string& name);
+
+}  // namespace halley::cli
