@@ -24,7 +24,7 @@ std::pair<int32_t, double> parse_bias(const std::string& text) {
       return {id, bias};
     }
   }
-  throw InputError(str("--logit-bias: expected ID:BIAS such as 42:-100, got ", quoted(text), "."));
+  throw InputError(str("--logit-bias: expected ID:BIAS such as 42:-100, got ", quote(text), "."));
 }
 
 }  // namespace
