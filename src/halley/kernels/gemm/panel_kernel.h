@@ -62,11 +62,12 @@ inline void prefetch_ahead(const Block& block, int64_t index, int64_t num_parts)
 
 /// The arithmetic for one layout. All functions may run on several threads at once.
 struct PanelKernel {
-  int64_t tile_rows_max;    // rows of x that the registers hold
-  int64_t direct_rows_max;  // up to so many rows, the panels are read in place
-  int64_t k_per_word;       // 1: x stays f32; 2: x is rounded to pairs of bf16
-  int64_t block_k;          // k of one block of tiles, a multiple of 2
-  int64_t direct_block_k;   // k of one block of rows, a multiple of 2
+  int64_t tile_rows_max;         // rows of x in one tile of a block
+  int64_t direct_tile_rows_max;  // and where panels are read in place
+  int64_t direct_rows_max;       // up to so many rows, they are
+  int64_t k_per_word;            // 1: x stays f32; 2: x is rounded to pairs of bf16
+  int64_t block_k;               // k of one block of tiles, a multiple of 2
+  int64_t direct_block_k;        // k of one block of rows, a multiple of 2
 
   /// x [num_rows, num_k] f32 -> words [ceil(num_k / k_per_word)][num_rows].
   void (*pack_tile)(const float* x, int64_t row_stride, int64_t num_rows, int64_t num_k,

@@ -173,6 +173,7 @@ void multiply_direct(const Block& block) {
 
 constexpr PanelKernel kKernel = {
     .tile_rows_max = kTileRows,
+    .direct_tile_rows_max = kTileRows,
     .direct_rows_max = kTileRows,
     .k_per_word = 2,
     .block_k = 384,  // 24 kB of weights: three quarters of a first-level cache of 32 kB

@@ -252,10 +252,11 @@ void run(const PanelKernel& kernel, ExecContext& context, const PackedWeight& we
   const int64_t M = x.num_rows;
   if (M == 0 || weight.N == 0) return;
   if (weight.K == 0) return fill_with_bias(bias, y);
-  const RowTiles tiles{M, ceil_div(M, kernel.tile_rows_max)};
   if (M <= kernel.direct_rows_max) {
+    const RowTiles tiles{M, ceil_div(M, kernel.direct_tile_rows_max)};
     run_direct(context, {kernel, weight, bias, rows_of(kernel, x), tiles, y});
   } else {
+    const RowTiles tiles{M, ceil_div(M, kernel.tile_rows_max)};
     run_blocked(context, {kernel, weight, bias, tiles_of(kernel, context, x, tiles), tiles, y});
   }
 }

@@ -8,6 +8,7 @@
 #endif
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 
 #include <hwy/cache_control.h>
@@ -29,16 +30,17 @@ using Vec = hn::Vec<F32>;
 constexpr int kLanes = static_cast<int>(hn::MaxLanes(F32()));
 constexpr int kPanelVecs = static_cast<int>(kPanelRows) / kLanes;
 
-// Accumulators plus the vectors of one k plus a broadcast fill the register file.
-// kSumsMax is how many accumulators a full panel's width may take where few rows are multiplied.
+// Sums plus the vectors of one k plus a broadcast fill the register file. kSumsMax is how many sums
+// a full panel's width may take where few rows are multiplied; kPairRows is how many rows leave
+// room for pairs of k that are widened on the way.
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
-constexpr int kTileRows = 14, kTileVecs = 2, kSumsMax = 28;  // 32 registers of 16
+constexpr int kTileRows = 14, kTileVecs = 2, kPairRows = 12, kSumsMax = 28, kNumRegisters = 32;
 #elif HWY_TARGET == HWY_NEON
-constexpr int kTileRows = 6, kTileVecs = 4, kSumsMax = 24;  // 32 registers of 4
+constexpr int kTileRows = 6, kTileVecs = 4, kPairRows = 5, kSumsMax = 24, kNumRegisters = 32;
 #elif HWY_TARGET == HWY_SCALAR
-constexpr int kTileRows = 4, kTileVecs = 2, kSumsMax = 8;
-#else
-constexpr int kTileRows = 6, kTileVecs = 2, kSumsMax = 8;  // 16 registers: AVX2, SSE4
+constexpr int kTileRows = 4, kTileVecs = 2, kPairRows = 4, kSumsMax = 8, kNumRegisters = 16;
+#else  // AVX2, SSE4, SSSE3
+constexpr int kTileRows = 6, kTileVecs = 2, kPairRows = 4, kSumsMax = 8, kNumRegisters = 16;
 #endif
 constexpr int kTileCols = kTileVecs * kLanes;
 constexpr int kTilesPerPanel = kPanelVecs / kTileVecs;
@@ -185,7 +187,13 @@ HWY_INLINE void multiply_tile(const X& x, const W& w, int64_t num_k, int v_begin
   for (; k + W::kStep <= num_k; k += W::kStep) {
     ahead.prefetch(k);
     accumulate<0, kRows, kVecs>(x, w, k, v_begin, sums);
-    if constexpr (W::kStep == 2) accumulate<1, kRows, kVecs>(x, w, k, v_begin, sums);
+    if constexpr (W::kStep == 2) {
+      if constexpr (kRows * kVecs + 2 * kVecs + 2 > kNumRegisters) {
+        // Loads the pairs again: kept from the first half, they would push sums out of registers.
+        std::atomic_signal_fence(std::memory_order_seq_cst);
+      }
+      accumulate<1, kRows, kVecs>(x, w, k, v_begin, sums);
+    }
   }
   if (k < num_k) accumulate<0, kRows, kVecs>(x, w, k, v_begin, sums);
   HALLEY_UNROLL for (int row = 0; row < kRows; ++row) {
@@ -313,6 +321,7 @@ void multiply_direct(const Block& block) {
 template <class W>
 constexpr PanelKernel kKernel = {
     .tile_rows_max = kTileRows,
+    .direct_tile_rows_max = W::kStep == 2 ? kPairRows : kTileRows,
     .direct_rows_max = 2 * kTileRows,
     .k_per_word = 1,
     .block_k = 256,
