@@ -1,5 +1,5 @@
-// Input: the text of a tokenizer.json, a zero byte, a text to encode, a zero byte, ids to decode (one
-// byte each). Errors are fine; what must hold for a file that loads is checked.
+// Input: the text of a tokenizer.json, a zero byte, a text to encode, a zero byte, ids to decode
+// (one byte each). Errors are fine; what must hold for a file that loads is checked.
 #include <cstddef>
 #include <cstdint>
 #include <memory>

@@ -9,7 +9,8 @@
 #include "halley/checkpoint/tokenizer/sentencepiece_tokenizer.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  constexpr std::string_view kText = "The  cat's \xC3\x84pfel\n \xE2\x96\x81 <s> \xF0\x9F\x98\x80 42";
+  constexpr std::string_view kText =
+      "The  cat's \xC3\x84pfel\n \xE2\x96\x81 <s> \xF0\x9F\x98\x80 42";
   try {
     const halley::SentencePieceTokenizer tokenizer(
         std::string_view(reinterpret_cast<const char*>(data), size), {}, "fuzz");

@@ -1,11 +1,10 @@
-#include <sys/stat.h>
-
 #include <filesystem>
 #include <fstream>
 #include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "halley/base/check.h"
 #include "halley/base/checked_math.h"

@@ -41,8 +41,8 @@ struct Iteration {
 
 struct LatencyReport {
   std::vector<Iteration> iterations;
-  double step_bytes = 0;             // weights and KV that one decode step reads
-  double read_bytes_per_s = 0;       // plain reads of the model's own weights, all threads
+  double step_bytes = 0;        // weights and KV that one decode step reads
+  double read_bytes_per_s = 0;  // plain reads of the model's own weights, all threads
 };
 
 double median(std::vector<double> values) {
@@ -71,7 +71,8 @@ std::vector<GenerateRequest> make_requests(const LatencyOptions& options, int64_
   std::vector<GenerateRequest> requests(static_cast<size_t>(options.batch_size));
   for (GenerateRequest& request : requests) {
     for (int64_t i = 0; i < options.input_len; ++i) {
-      request.prompt_ids.push_back(static_cast<int32_t>(random() % static_cast<uint32_t>(vocab_size)));
+      request.prompt_ids.push_back(
+          static_cast<int32_t>(random() % static_cast<uint32_t>(vocab_size)));
     }
     request.sampling.temperature = 0;
     request.sampling.max_tokens = options.output_len;
@@ -92,8 +93,7 @@ Iteration run_iteration(Engine& engine, const std::vector<GenerateRequest>& requ
   }
   const auto num_steps = requests.front().sampling.max_tokens - 1;
   if (num_steps > 0) {
-    iteration.output_token =
-        (last_token - iteration.first_token) / static_cast<double>(num_steps);
+    iteration.output_token = (last_token - iteration.first_token) / static_cast<double>(num_steps);
   }
   return iteration;
 }
@@ -112,10 +112,11 @@ OrderedJson json_of(const LatencyOptions& options, const LatencyReport& report) 
           {"avg_latency", std::accumulate(latencies.begin(), latencies.end(), 0.0) /
                               static_cast<double>(latencies.size())},
           {"latencies", latencies},
-          {"percentiles", {{"10", percentile(latencies, 10)},
-                           {"50", percentile(latencies, 50)},
-                           {"90", percentile(latencies, 90)},
-                           {"99", percentile(latencies, 99)}}},
+          {"percentiles",
+           {{"10", percentile(latencies, 10)},
+            {"50", percentile(latencies, 50)},
+            {"90", percentile(latencies, 90)},
+            {"99", percentile(latencies, 99)}}},
           {"time_to_first_token_s", first_token},
           {"time_per_output_token_s", output_token},
           {"prompt_tokens_per_s", prompt_rate},
@@ -136,23 +137,34 @@ void print_text(const OrderedJson& json) {
   }
   std::printf("Time to first token: %.4f s (%.1f prompt tokens/s)\n",
               number("time_to_first_token_s"), number("prompt_tokens_per_s"));
-  std::printf("Time per output token: %.4f s (%.1f tokens/s)\n",
-              number("time_per_output_token_s"), number("output_tokens_per_s"));
-  std::printf("Decode reads %s a step: %s/s, %.1f %% of the %s/s that plain reads of the same "
-              "weights reach\n",
-              format_bytes(number("decode_step_bytes")).c_str(),
-              format_bytes(number("decode_bytes_per_s")).c_str(),
-              100 * number("decode_share_of_read_bandwidth"),
-              format_bytes(number("read_bytes_per_s")).c_str());
+  std::printf("Time per output token: %.4f s (%.1f tokens/s)\n", number("time_per_output_token_s"),
+              number("output_tokens_per_s"));
+  std::printf(
+      "Decode reads %s a step: %s/s, %.1f %% of the %s/s that plain reads of the same "
+      "weights reach\n",
+      format_bytes(number("decode_step_bytes")).c_str(),
+      format_bytes(number("decode_bytes_per_s")).c_str(),
+      100 * number("decode_share_of_read_bandwidth"),
+      format_bytes(number("read_bytes_per_s")).c_str());
 }
 
-// Weights once, and the keys and values of every sequence at the middle of its output.
+// Weights once, and the keys and values of every sequence at the middle of its output. Experts
+// count as if no two sequences shared one, up to all of them.
 double decode_step_bytes(const LatencyOptions& options, const CausalLm& model, DType kv_dtype) {
   const ModelShape& shape = model.shape();
+  const WeightMemory memory = model.weight_memory();
+  const auto sum = [](const std::vector<WeightMemory::Bytes>& parts) {
+    double num_bytes = 0;
+    for (const auto& part : parts) num_bytes += static_cast<double>(part.size());
+    return num_bytes;
+  };
+  const double expert_share =
+      std::min(1.0, memory.expert_share * static_cast<double>(options.batch_size));
   const int64_t num_positions = options.input_len + options.output_len / 2;
   const int64_t kv_bytes = shape.num_layers * 2 * shape.num_kv_heads * shape.head_dim *
                            (bits_of(kv_dtype) / 8) * num_positions * options.batch_size;
-  return static_cast<double>(model.decode_weight_bytes()) + static_cast<double>(kv_bytes);
+  return sum(memory.always_read) + expert_share * sum(memory.experts) +
+         static_cast<double>(kv_bytes);
 }
 
 LatencyReport measure(const LatencyOptions& options) {
@@ -160,7 +172,10 @@ LatencyReport measure(const LatencyOptions& options) {
   const CausalLm& model = *loaded.model;  // the engine owns it from below on
   constexpr int kNumReads = 5;
   const auto read_weights = [&] {
-    return measure_read_bandwidth(*loaded.context, model.weight_memory(), kNumReads);
+    const WeightMemory memory = model.weight_memory();
+    std::vector<WeightMemory::Bytes> parts = memory.always_read;
+    parts.insert(parts.end(), memory.experts.begin(), memory.experts.end());
+    return measure_read_bandwidth(*loaded.context, parts, kNumReads);
   };
   LatencyReport report;
   const auto kv_dtype = parse_kv_dtype(options.model.kv_dtype);

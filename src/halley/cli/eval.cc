@@ -65,8 +65,10 @@ int run_eval(const EvalOptions& options) {
       compute_perplexity(*loaded.model, ids, options.window, perplexity_options);
   if (logits_file) logits_file->finish();
   if (options.is_json) {
-    const OrderedJson json = {{"perplexity", result.perplexity}, {"num_tokens", result.num_tokens},
-                              {"nll", result.nll},               {"window", options.window},
+    const OrderedJson json = {{"perplexity", result.perplexity},
+                              {"num_tokens", result.num_tokens},
+                              {"nll", result.nll},
+                              {"window", options.window},
                               {"window_nll", result.window_nll}};
     std::cout << json.dump() << '\n';
   } else {

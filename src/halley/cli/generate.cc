@@ -1,4 +1,7 @@
 // `halley generate`: prompts to text, streamed to the terminal or as JSON.
+#include "halley/engine/generate.h"
+
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -16,7 +19,6 @@
 #include "halley/cli/command.h"
 #include "halley/cli/model_options.h"
 #include "halley/cli/sampling_options.h"
-#include "halley/engine/generate.h"
 #include "halley/json/json.h"
 
 namespace halley::cli {
@@ -57,7 +59,8 @@ void load_chat_template(Setup& setup) {
   const std::string& model = setup.options.model.model;
   const auto source = load_chat_template_source(model, /*has_tools=*/false);
   if (!source) {
-    throw InputError(str(model, ": --chat: expected a chat template (chat_template.jinja, or "
+    throw InputError(str(model,
+                         ": --chat: expected a chat template (chat_template.jinja, or "
                          "chat_template in tokenizer_config.json), got none. Use --prompt alone."));
   }
   setup.chat_template = std::make_unique<ChatTemplate>(*source, model);
@@ -199,8 +202,9 @@ void check_usage(const GenerateOptions& options) {
   const bool has_prompt = !options.prompts.empty();
   const bool has_ids = !options.prompt_ids.empty();
   if (has_prompt == has_ids && (has_prompt || !options.is_chat)) {
-    throw InputError("generate: expected either --prompt, --prompt-ids or --chat. "
-                     "Try 'halley generate --help'.");
+    throw InputError(
+        "generate: expected either --prompt, --prompt-ids or --chat. "
+        "Try 'halley generate --help'.");
   }
   if (options.is_chat && has_ids) {
     throw InputError("--chat: expected --prompt or lines on stdin with it, got --prompt-ids.");
@@ -219,14 +223,34 @@ void check_prompt_ids(const std::vector<int32_t>& ids, int64_t vocab_size) {
   }
 }
 
+// Room for what these prompts can need, not for the longest sequence that the model allows: a model
+// of 128k positions must also run where memory is small.
+EngineConfig make_engine_config(const Setup& setup, const std::vector<Prompt>& prompts,
+                                const ModelShape& shape) {
+  constexpr int64_t kConversationTokens = 8192;
+  EngineConfig config;
+  config.kv_dtype = parse_kv_dtype(setup.options.model.kv_dtype);
+  config.max_model_len = setup.options.model.max_model_len;
+  if (config.max_model_len == 0) {
+    int64_t num_tokens = prompts.empty() ? kConversationTokens : 0;
+    for (const Prompt& prompt : prompts) {
+      const auto num_prompt_tokens = static_cast<int64_t>(prompt.ids.size());
+      num_tokens = std::max(num_tokens, num_prompt_tokens + setup.sampling.max_tokens);
+    }
+    config.max_model_len = std::min(num_tokens, shape.max_positions);
+  }
+  return config;
+}
+
 int run_generate(const GenerateOptions& options) {
   check_usage(options);
   Setup setup(options);
   // Dummy weights of a built-in shape come without a tokenizer.
   if (!options.model.model.empty()) setup.tokenizer = load_tokenizer(options.model.model);
   if (!setup.tokenizer && options.prompt_ids.empty()) {
-    throw InputError("generate: expected --prompt-ids with a built-in shape, which has no "
-                     "tokenizer.");
+    throw InputError(
+        "generate: expected --prompt-ids with a built-in shape, which has no "
+        "tokenizer.");
   }
   if (options.is_chat) load_chat_template(setup);
   LoadedModel loaded = load_model_files(options.model);
@@ -234,15 +258,14 @@ int run_generate(const GenerateOptions& options) {
   setup.sampling = make_sampling_params(options.sampling, loaded.generation);
   check_sampling_params(setup.sampling, loaded.model->shape().vocab_size);
   setup.load_seconds = loaded.load_seconds;
-  EngineConfig config;
-  config.kv_dtype = parse_kv_dtype(options.model.kv_dtype);
-  config.max_model_len = options.model.max_model_len;
+  const std::vector<Prompt> prompts = make_prompts(setup);
+  const EngineConfig config = make_engine_config(setup, prompts, loaded.model->shape());
   Engine engine(std::move(loaded.model), setup.tokenizer, loaded.generation.eos_token_ids, config);
   std::signal(SIGINT, [](int) { is_interrupted = true; });
-  if (options.prompts.empty() && options.prompt_ids.empty()) {
+  if (prompts.empty()) {
     run_conversation(engine, setup);
   } else {
-    run_prompts(engine, setup, make_prompts(setup));
+    run_prompts(engine, setup, prompts);
   }
   return is_interrupted ? kExitInterrupted : kExitOk;
 }
@@ -253,7 +276,7 @@ Run add_generate(CLI::App& parent) {
   CLI::App& app = *parent.add_subcommand("generate", "Generate text from prompts");
   auto options = std::make_shared<GenerateOptions>();
   add_model_options(app, options->model);
-  app.add_option("--prompt,-p", options->prompts, "A prompt; may be repeated, then all run together")
+  app.add_option("--prompt,-p", options->prompts, "A prompt; several run together")
       ->take_all()
       ->allow_extra_args(false);
   app.add_option("--prompt-ids", options->prompt_ids, "A prompt as token ids: 1,2,3")

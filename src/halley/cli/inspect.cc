@@ -60,13 +60,13 @@ void print_text(const ModelPlan& plan, const std::string& name, bool is_verbose)
   const DecoderConfig& config = plan.config;
   std::printf("%s: family %s, weights %s, format %s\n", name.c_str(), config.family.c_str(),
               name_of(config.dtype), plan.format.c_str());
-  std::printf("layers %lld, hidden %lld, MLP %lld, heads %lld query / %lld kv of %lld, "
-              "vocabulary %lld, positions %lld\n",
-              static_cast<long long>(config.num_layers), static_cast<long long>(config.hidden_size),
-              static_cast<long long>(config.intermediate_size),
-              static_cast<long long>(config.num_heads), static_cast<long long>(config.num_kv_heads),
-              static_cast<long long>(config.head_dim), static_cast<long long>(config.vocab_size),
-              static_cast<long long>(config.max_positions));
+  std::printf(
+      "layers %lld, hidden %lld, MLP %lld, heads %lld query / %lld kv of %lld, "
+      "vocabulary %lld, positions %lld\n",
+      static_cast<long long>(config.num_layers), static_cast<long long>(config.hidden_size),
+      static_cast<long long>(config.intermediate_size), static_cast<long long>(config.num_heads),
+      static_cast<long long>(config.num_kv_heads), static_cast<long long>(config.head_dim),
+      static_cast<long long>(config.vocab_size), static_cast<long long>(config.max_positions));
   std::printf("stored %s, in memory %s, KV cache %s a token\n\n",
               format_bytes(static_cast<double>(plan.stored_bytes)).c_str(),
               format_bytes(static_cast<double>(plan.packed_bytes)).c_str(),

@@ -19,8 +19,8 @@ bool read_line(std::istream& in, std::string& line, size_t line_number) {
     is_any = true;
     if (c == '\n') return true;
     if (line.size() == kJsonLineBytesMax) {
-      throw InputError(str("line ", line_number, ": expected at most ", kJsonLineBytesMax,
-                           " bytes, got more."));
+      throw InputError(
+          str("line ", line_number, ": expected at most ", kJsonLineBytesMax, " bytes, got more."));
     }
     line += static_cast<char>(c);
   }

@@ -18,8 +18,9 @@ void add_source_options(CLI::App& app, ModelOptions& options) {
                  "auto: the checkpoint's files; dummy: made-up weights, for speed alone")
       ->check(CLI::IsMember({"auto", "dummy"}))
       ->capture_default_str();
-  app.add_option("--config", options.config_name,
-                 "With dummy weights: a built-in shape instead of MODEL (llama-1b, llama-3-8b, ...)");
+  app.add_option(
+      "--config", options.config_name,
+      "With dummy weights: a built-in shape instead of MODEL (llama-1b, llama-3-8b, ...)");
   app.add_option("--dtype", options.dtype, "With dummy weights: their type")
       ->check(CLI::IsMember({"float16", "bfloat16", "float32"}));
 }
@@ -52,8 +53,8 @@ ModelFiles open_dummy_files(const ModelOptions& options) {
   if (options.config_name.empty() == options.model.empty()) {
     throw InputError("--load-format dummy: expected either MODEL or --config NAME for the shape.");
   }
-  HfConfig config = options.model.empty() ? builtin_config(options.config_name)
-                                          : HfConfig::load(options.model);
+  HfConfig config =
+      options.model.empty() ? builtin_config(options.config_name) : HfConfig::load(options.model);
   if (!options.dtype.empty()) {
     Json json = config.json();
     json.erase("torch_dtype");
@@ -69,8 +70,9 @@ ModelFiles open_dummy_files(const ModelOptions& options) {
 ModelFiles open_model_files(const ModelOptions& options) {
   if (options.load_format == "dummy") return open_dummy_files(options);
   if (!options.config_name.empty() || !options.dtype.empty()) {
-    throw InputError("--config and --dtype: expected --load-format dummy with them; a checkpoint "
-                     "says both itself.");
+    throw InputError(
+        "--config and --dtype: expected --load-format dummy with them; a checkpoint "
+        "says both itself.");
   }
   if (options.model.empty()) {
     throw InputError("expected MODEL, a directory with a Hugging Face checkpoint. See --help.");
@@ -88,11 +90,11 @@ LoadedModel load_model_files(const ModelOptions& options) {
   loaded.pool = std::make_unique<ThreadPool>(num_threads);
   loaded.context = std::make_unique<ExecContext>(ExecContext{*loaded.pool});
   ProgressBar bar("loading");
-  loaded.model = load_model(*loaded.context, files.config, *files.source,
-                            [&](size_t done, size_t total) {
-                              loaded.packed_bytes = total;
-                              bar.update(static_cast<double>(done), static_cast<double>(total));
-                            });
+  loaded.model =
+      load_model(*loaded.context, files.config, *files.source, [&](size_t done, size_t total) {
+        loaded.packed_bytes = total;
+        bar.update(static_cast<double>(done), static_cast<double>(total));
+      });
   loaded.generation = options.model.empty() ? GenerationConfig{}
                                             : load_generation_config(options.model, files.config);
   loaded.load_seconds =

@@ -1,10 +1,10 @@
 #include "halley/cli/progress.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <utility>
+
+#include <unistd.h>
 
 namespace halley::cli {
 namespace {

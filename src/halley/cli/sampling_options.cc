@@ -19,8 +19,8 @@ std::pair<int32_t, double> parse_bias(const std::string& text) {
     const char* id_end = text.data() + colon;
     const auto id_result = std::from_chars(text.data(), id_end, id);
     const auto bias_result = std::from_chars(id_end + 1, end, bias);
-    if (id_result.ec == std::errc() && id_result.ptr == id_end &&
-        bias_result.ec == std::errc() && bias_result.ptr == end) {
+    if (id_result.ec == std::errc() && id_result.ptr == id_end && bias_result.ec == std::errc() &&
+        bias_result.ptr == end) {
       return {id, bias};
     }
   }

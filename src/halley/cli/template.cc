@@ -30,7 +30,8 @@ ChatTemplate load_template(const TemplateOptions& options, bool has_tools) {
   }
   const auto source = load_chat_template_source(options.model, has_tools);
   if (!source) {
-    throw InputError(str(options.model, ": expected a chat template (chat_template.jinja, or "
+    throw InputError(str(options.model,
+                         ": expected a chat template (chat_template.jinja, or "
                          "chat_template in tokenizer_config.json), got none. Give one with "
                          "--template FILE."));
   }
@@ -66,7 +67,8 @@ Example:
     halley template models/demo-21m)");
   return [options] {
     if (options->model.empty() && options->file.empty()) {
-      throw InputError("template: expected MODEL or --template FILE. Try 'halley template --help'.");
+      throw InputError(
+          "template: expected MODEL or --template FILE. Try 'halley template --help'.");
     }
     const Templates templates{load_template(*options, false), load_template(*options, true)};
     OrderedJson defaults = OrderedJson::object();

@@ -25,8 +25,8 @@ std::vector<int32_t> ids_of(const OrderedJson& value) {
   std::vector<int32_t> ids;
   for (const OrderedJson& id : value) {
     if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() > INT32_MAX) {
-      throw InputError(str("\"ids\": expected integers from 0 to ", INT32_MAX, ", got ",
-                           quote(id.dump()), "."));
+      throw InputError(
+          str("\"ids\": expected integers from 0 to ", INT32_MAX, ", got ", quote(id.dump()), "."));
     }
     ids.push_back(id.get<int32_t>());
   }

@@ -147,8 +147,8 @@ void JsonTokenizer::index_added_tokens() {
     if (normalizer_ != nullptr) normalizer_->apply(normal);
     if (normal.text.size() > kAddedTokenBytesMax) {
       throw InputError(str("tokenizer: expected a normalized content of at most ",
-                           kAddedTokenBytesMax, " bytes for the added token ",
-                           quote(token.content), ", got ", normal.text.size(), "."));
+                           kAddedTokenBytesMax, " bytes for the added token ", quote(token.content),
+                           ", got ", normal.text.size(), "."));
     }
     normalized_finder_.add(normal.text, token);
     if (normal.text != token.content) normalized_content_[id] = normal.text;

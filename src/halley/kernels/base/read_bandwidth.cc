@@ -44,27 +44,46 @@ namespace halley {
 
 HWY_EXPORT(fold);
 
-double measure_read_bandwidth(ExecContext& context, std::span<const std::byte> memory,
-                              int num_repeats) {
-  HALLEY_CHECK(num_repeats >= 1, num_repeats);
-  // The size of one panel of a weight with 2048 inputs in 16 bits.
-  constexpr size_t kPieceBytes = 128 * 1024;
+namespace {
+
+// The size of one panel of a weight with 2048 inputs in 16 bits.
+constexpr size_t kPieceBytes = 128 * 1024;
+
+// The memory as whole words, without what stands before the first and behind the last.
+std::span<const uint64_t> words_of(std::span<const std::byte> memory) {
   const auto begin = reinterpret_cast<uintptr_t>(memory.data());
   const size_t num_skipped = round_up(begin, sizeof(uint64_t)) - begin;
-  if (memory.size() < num_skipped + sizeof(uint64_t)) return 0;
-  const auto* words = reinterpret_cast<const uint64_t*>(memory.data() + num_skipped);
-  const size_t num_words = (memory.size() - num_skipped) / sizeof(uint64_t);
+  if (memory.size() < num_skipped) return {};
+  return {reinterpret_cast<const uint64_t*>(memory.data() + num_skipped),
+          (memory.size() - num_skipped) / sizeof(uint64_t)};
+}
+
+void read_once(ExecContext& context, std::span<const uint64_t> words,
+               std::atomic<uint64_t>& total) {
   constexpr size_t kPieceWords = kPieceBytes / sizeof(uint64_t);
+  const auto num_pieces = static_cast<int64_t>(ceil_div(words.size(), kPieceWords));
+  context.pool.run(num_pieces, [&](int64_t piece, int) {
+    const size_t first = static_cast<size_t>(piece) * kPieceWords;
+    const size_t count = std::min(kPieceWords, words.size() - first);
+    total.fetch_xor(HWY_DYNAMIC_DISPATCH(fold)(words.data() + first, count),
+                    std::memory_order_relaxed);
+  });
+}
+
+}  // namespace
+
+double measure_read_bandwidth(ExecContext& context,
+                              std::span<const std::span<const std::byte>> memories,
+                              int num_repeats) {
+  HALLEY_CHECK(num_repeats >= 1, num_repeats);
+  size_t num_words = 0;
+  for (const auto& memory : memories) num_words += words_of(memory).size();
+  if (num_words == 0) return 0;
   std::atomic<uint64_t> total{0};  // keeps the loads from being removed
   double seconds_min = 0;
   for (int repeat = 0; repeat < num_repeats; ++repeat) {
     const auto start = std::chrono::steady_clock::now();
-    context.pool.run(static_cast<int64_t>(ceil_div(num_words, kPieceWords)), [&](int64_t piece,
-                                                                                 int) {
-      const size_t first = static_cast<size_t>(piece) * kPieceWords;
-      const size_t count = std::min(kPieceWords, num_words - first);
-      total.fetch_xor(HWY_DYNAMIC_DISPATCH(fold)(words + first, count), std::memory_order_relaxed);
-    });
+    for (const auto& memory : memories) read_once(context, words_of(memory), total);
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
     if (repeat == 0 || elapsed.count() < seconds_min) seconds_min = elapsed.count();
   }

@@ -34,12 +34,6 @@ void rms_norm_heads(ExecContext& context, Matrix x, int64_t head_dim, const floa
   });
 }
 
-void rms_norm_heads(ExecContext& context, Matrix x, int64_t num_heads, int64_t head_dim,
-                    const float* weight, float weight_offset, float epsilon) {
-  HALLEY_CHECK(x.num_cols == num_heads * head_dim, x.num_cols, num_heads, head_dim);
-  rms_norm_heads(context, x, head_dim, weight, weight_offset, epsilon);
-}
-
 void layer_norm(ExecContext& context, ConstMatrix x, const float* weight, const float* bias,
                 float epsilon, Matrix y) {
   check_same_shape(x, y);

@@ -19,10 +19,6 @@ void rms_norm(ExecContext& context, ConstMatrix x, const float* weight, float we
 void rms_norm_heads(ExecContext& context, Matrix x, int64_t head_dim, const float* weight,
                     float weight_offset, float epsilon);
 
-/// The same, with the number of heads that x must have.
-void rms_norm_heads(ExecContext& context, Matrix x, int64_t num_heads, int64_t head_dim,
-                    const float* weight, float weight_offset, float epsilon);
-
 /// y[m,i] = (x[m,i] - mean(x[m])) * rsqrt(var(x[m]) + epsilon) * weight[i] + bias[i]
 /// Shapes    x, y [M, K] f32 (y may be x); weight, bias [K], bias may be null
 void layer_norm(ExecContext& context, ConstMatrix x, const float* weight, const float* bias,

@@ -76,7 +76,7 @@ TEST_F(Norm, RmsNormHeadsNormsEachGroupAlone) {
         rms_norm_reference(x.matrix().cols(begin, begin + head_dim), weight_.row(0), 1.0f, kEpsilon,
                            expected.matrix().cols(begin, begin + head_dim));
       }
-      rms_norm_heads(context_, x.matrix(), 3, head_dim, weight_.row(0), 1.0f, kEpsilon);
+      rms_norm_heads(context_, x.matrix(), head_dim, weight_.row(0), 1.0f, kEpsilon);
       expect_close(x, expected, kNormTolerance, target);
     }
   });

@@ -12,8 +12,8 @@ namespace halley {
 
 /// cos and sin of every token's angles, made once a step and used by all layers.
 struct RopeAngles {
-  int64_t rotary_dim = 0;          // 2 * angles a token
-  std::vector<float> cos, sin;     // [M, rotary_dim / 2], scaled by the attention factor
+  int64_t rotary_dim = 0;       // 2 * angles a token
+  std::vector<float> cos, sin;  // [M, rotary_dim / 2], scaled by the attention factor
 };
 
 /// angles[m,i] = positions[m] * inv_freq[i] in f32, as transformers computes them.
@@ -24,7 +24,7 @@ void compute_rope_angles(ExecContext& context, std::span<const int32_t> position
 /// Rotates the first rotary_dim columns of each head, in place: with h = rotary_dim / 2,
 ///   x'[i] = x[i] cos[i] - x[i+h] sin[i];  x'[i+h] = x[i+h] cos[i] + x[i] sin[i]
 /// Shapes    x [M, num_heads * head_dim] f32, rotary_dim <= head_dim
-void apply_rope(ExecContext& context, const RopeAngles& angles, int64_t num_heads,
-                int64_t head_dim, Matrix x);
+void apply_rope(ExecContext& context, const RopeAngles& angles, int64_t num_heads, int64_t head_dim,
+                Matrix x);
 
 }  // namespace halley

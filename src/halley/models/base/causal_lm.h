@@ -1,8 +1,10 @@
 // A loaded language model as the engine sees it: one forward over a ragged batch.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "halley/core/exec_context.h"
 #include "halley/core/matrix.h"
@@ -29,6 +31,14 @@ struct ModelShape {
   DType kv_dtype_default = DType::kF16;  // the weights' 16-bit type; f32 for f32 weights
 };
 
+/// The packed weights that a decode step reads, for measurements.
+struct WeightMemory {
+  using Bytes = std::span<const std::byte>;
+  std::vector<Bytes> always_read;  // by every step
+  std::vector<Bytes> experts;      // by those steps that route a token there
+  double expert_share = 0;         // of `experts` that one token's routing reads
+};
+
 /// Not thread-safe: one forward at a time.
 class CausalLm {
  public:
@@ -39,6 +49,8 @@ class CausalLm {
   /// chunking. Throws InputError, before anything is written, where a token id is outside the
   /// vocabulary or a sequence is longer than max_positions.
   virtual void forward(const ForwardBatch& batch, const KvCacheView& cache, Matrix logits) = 0;
+  /// Valid as long as the model. Empty for a model without weights.
+  virtual WeightMemory weight_memory() const { return {}; }
 };
 
 }  // namespace halley

@@ -216,4 +216,26 @@ DecoderWeights load_decoder_weights(ExecContext& context, const DecoderConfig& c
   return Loader(context, config, loading).load();
 }
 
+WeightMemory memory_of(const DecoderWeights& weights, const DecoderConfig& config) {
+  WeightMemory memory;
+  const auto bytes_of = [](const LinearOp& op) {
+    return WeightMemory::Bytes(op.weight().data.data(), op.weight().data.num_bytes());
+  };
+  for (size_t i = 0; i < weights.layers.size(); ++i) {
+    const LayerWeights& layer = weights.layers[i];
+    memory.always_read.push_back(bytes_of(layer.qkv));
+    memory.always_read.push_back(bytes_of(layer.o));
+    auto& mlp = layer.mlp.router ? memory.experts : memory.always_read;
+    for (const LinearOp& op : layer.mlp.gate_up) mlp.push_back(bytes_of(op));
+    for (const LinearOp& op : layer.mlp.down) mlp.push_back(bytes_of(op));
+    if (layer.mlp.router) {
+      memory.always_read.push_back(bytes_of(*layer.mlp.router));
+      memory.expert_share = static_cast<double>(config.layers[i].mlp.num_experts_per_token) /
+                            static_cast<double>(layer.mlp.down.size());
+    }
+  }
+  memory.always_read.push_back(bytes_of(weights.output));
+  return memory;
+}
+
 }  // namespace halley

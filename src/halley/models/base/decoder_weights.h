@@ -9,6 +9,7 @@
 #include "halley/checkpoint/safetensors/tensor_source.h"
 #include "halley/core/exec_context.h"
 #include "halley/core/packed_weight.h"
+#include "halley/models/base/causal_lm.h"
 #include "halley/models/base/decoder_config.h"
 #include "halley/models/base/decoder_parts.h"
 #include "halley/quant/base/format.h"
@@ -65,5 +66,8 @@ struct WeightLoading {
 /// page cache. Throws as plan_part().
 DecoderWeights load_decoder_weights(ExecContext& context, const DecoderConfig& config,
                                     const WeightLoading& loading);
+
+/// What a decode step reads of them: all but an embedding table of its own, norms and positions.
+WeightMemory memory_of(const DecoderWeights& weights, const DecoderConfig& config);
 
 }  // namespace halley
