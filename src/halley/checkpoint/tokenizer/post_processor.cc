@@ -1,5 +1,6 @@
 #include "halley/checkpoint/tokenizer/post_processor.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "halley/base/error.h"
@@ -12,6 +13,8 @@ namespace {
 
 constexpr int kDepthMax = 16;
 constexpr size_t kNumPartsMax = 4096;
+// Each copy costs as much memory as the text.
+constexpr int kNumTextCopiesMax = 4;
 
 }  // namespace
 
@@ -36,10 +39,16 @@ class PostProcessorBuilder {
     throw UnsupportedError(str(where, ": the post-processor ", quote(type), " is not supported."));
   }
 
-  std::vector<PostProcessor::Part> parts() const {
+  std::vector<PostProcessor::Part> parts(const std::string& where) const {
     Parts result;
     for (const Parts& sequence : sequences_) {
       result.insert(result.end(), sequence.begin(), sequence.end());
+    }
+    const auto num_copies = std::count_if(
+        result.begin(), result.end(), [](const PostProcessor::Part& part) { return part.is_text; });
+    if (num_copies > kNumTextCopiesMax) {
+      throw InputError(str(where, ": expected at most ", kNumTextCopiesMax,
+                           " copies of the text, got ", num_copies, "."));
     }
     return result;
   }
@@ -155,7 +164,7 @@ PostProcessor PostProcessor::parse(const Json& value, int32_t num_ids, const std
   for (const bool add_special_tokens : {true, false}) {
     PostProcessorBuilder builder(num_ids, add_special_tokens);
     builder.run(value, where, 0);
-    (add_special_tokens ? result.with_special_ : result.without_special_) = builder.parts();
+    (add_special_tokens ? result.with_special_ : result.without_special_) = builder.parts(where);
   }
   return result;
 }
