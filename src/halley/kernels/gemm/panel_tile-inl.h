@@ -173,9 +173,9 @@ struct TileOutput {
   bool is_first;
 };
 
-template <int kRows, int kVecs, class X, class W, class A>
+template <int kRows, int kVecs, class X, class W, class Next>
 HWY_INLINE void multiply_tile(const X& x, const W& w, int64_t num_k, int v_begin,
-                              const TileOutput& out, const A& ahead) {
+                              const TileOutput& out, const Next& ahead) {
   Sums<kRows, kVecs> sums;
   HALLEY_UNROLL for (int row = 0; row < kRows; ++row) {
     HALLEY_UNROLL for (int v = 0; v < kVecs; ++v) {
