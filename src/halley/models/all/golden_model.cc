@@ -9,6 +9,7 @@
 #include "halley/base/check.h"
 #include "halley/base/checked_math.h"
 #include "halley/base/file.h"
+#include "halley/core/float16.h"
 #include "halley/json/json.h"
 
 namespace halley {
@@ -162,6 +163,12 @@ Deviation compare(const Golden& golden, std::span<const float> logits, int64_t v
     }
   }
   return deviation;
+}
+
+void round_frequencies_to_f16(DecoderConfig& decoder) {
+  for (RopeSpec& rope : decoder.ropes) {
+    for (float& frequency : rope.inv_freq) frequency = f16_to_f32(f32_to_f16(frequency));
+  }
 }
 
 std::filesystem::path testdata(const std::string& name) {

@@ -12,6 +12,7 @@
 #include "halley/checkpoint/safetensors/tensor_source.h"
 #include "halley/core/host_buffer.h"
 #include "halley/models/base/causal_lm.h"
+#include "halley/models/base/decoder_config.h"
 
 namespace halley {
 
@@ -58,6 +59,10 @@ struct Deviation {
   int num_wrong_argmax = 0;  // rows where the top two differ by more than 1e-3
 };
 Deviation compare(const Golden& golden, std::span<const float> logits, int64_t vocab_size);
+
+/// What conversion to f16 and back does to a reference's model besides its weights: its frequencies
+/// are tensors too.
+void round_frequencies_to_f16(DecoderConfig& decoder);
 
 /// `testdata/<name>` of the repository.
 std::filesystem::path testdata(const std::string& name);

@@ -17,7 +17,6 @@
 #include <gtest/gtest.h>
 
 #include "halley/checkpoint/safetensors/safetensors.h"
-#include "halley/core/float16.h"
 #include "halley/core/thread_pool.h"
 #include "halley/json/json.h"
 #include "halley/models/all/golden_model.h"
@@ -49,13 +48,6 @@ std::string name_of_case(const testing::TestParamInfo<ParityCase>& info) {
   const char* const names[] = {"_given_rounded", "_given", "_f32"};
   return info.param.family + names[static_cast<size_t>(info.param.against)] + "_cache_" +
          name_of(info.param.kv_dtype);
-}
-
-/// What conversion to f16 and back did to the reference model besides its weights.
-void round_frequencies_to_f16(DecoderConfig& decoder) {
-  for (RopeSpec& rope : decoder.ropes) {
-    for (float& frequency : rope.inv_freq) frequency = f16_to_f32(f32_to_f16(frequency));
-  }
 }
 
 void leave_embedding_scale_in_f32(DecoderConfig& decoder) {
