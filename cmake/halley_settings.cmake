@@ -20,6 +20,10 @@ add_library(halley_settings INTERFACE)
 target_compile_options(halley_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra
                        -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Wnon-virtual-dtor
                        -Werror>)
+# g++ 12 sees overlapping copies in std::string's own code (GCC bug 105651).
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  target_compile_options(halley_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
+endif()
 # Results must not depend on whether the compiler fuses a multiply and an add: kernels that want
 # fused operations say so through Highway.
 target_compile_options(halley_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)
