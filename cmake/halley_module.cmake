@@ -72,6 +72,9 @@ function(halley_check_headers target name)
     add_library(${target}_header_check OBJECT ${sources})
     target_link_libraries(${target}_header_check PRIVATE halley_settings ${target})
     target_compile_options(${target}_header_check PRIVATE -O0 -g0)
+    # Headers of tests name the repository as halley_test() tells them.
+    target_compile_definitions(${target}_header_check
+                               PRIVATE HALLEY_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   endif()
 endfunction()
 
