@@ -66,8 +66,7 @@ class Usage(unittest.TestCase):
     def test_damaged_checkpoint_is_exit_code_3(self):
         with tempfile.TemporaryDirectory() as folder:
             with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
-                json.dump(json.load(open(os.path.join(MODEL, "config.json"), encoding="utf-8")),
-                          file)
+                json.dump(golden("config.json"), file)
             with open(os.path.join(folder, "model.safetensors"), "wb") as file:
                 file.write(struct.pack("<Q", 2) + b"{}")
             self.assert_fails(3, "model.embed_tokens.weight", "inspect", folder)
@@ -209,7 +208,7 @@ class JsonLines(unittest.TestCase):
         for line, case in zip(lines, cases):
             self.assertEqual(json.loads(line), {"ids": case["ids"],
                                                 "ids_with_special": case["ids_with_special"]})
-        stdin = "".join(json.dumps({"ids": case["ids_with_special"]}) + "\n" for case in cases)
+        stdin = "".join(json.dumps({"ids": case["ids"]}) + "\n" for case in cases)
         for args, field in ([], "decoded"), (["--skip-special"], "decoded_skip_special"):
             lines = run("tokenize", MODEL, *args, stdin=stdin).stdout.splitlines()
             self.assertEqual([json.loads(line)["text"] for line in lines],

@@ -170,18 +170,17 @@ double decode_step_bytes(const LatencyOptions& options, const CausalLm& model, D
 LatencyReport measure(const LatencyOptions& options) {
   LoadedModel loaded = load_model_files(options.model);
   const CausalLm& model = *loaded.model;  // the engine owns it from below on
-  constexpr int kNumReads = 5;
+  std::vector<double> reads;
   const auto read_weights = [&] {
     const WeightMemory memory = model.weight_memory();
     std::vector<WeightMemory::Bytes> parts = memory.always_read;
     parts.insert(parts.end(), memory.experts.begin(), memory.experts.end());
-    return measure_read_bandwidth(*loaded.context, parts, kNumReads);
+    reads.push_back(measure_read_bandwidth(*loaded.context, parts, 1));
   };
   LatencyReport report;
   const auto kv_dtype = parse_kv_dtype(options.model.kv_dtype);
   report.step_bytes =
       decode_step_bytes(options, model, kv_dtype.value_or(model.shape().kv_dtype_default));
-  report.read_bytes_per_s = read_weights();
   EngineConfig config;
   config.kv_dtype = kv_dtype;
   config.max_model_len = options.model.max_model_len > 0 ? options.model.max_model_len
@@ -191,11 +190,14 @@ LatencyReport measure(const LatencyOptions& options) {
   const auto requests = make_requests(options, model.shape().vocab_size);
   Engine engine(std::move(loaded.model), nullptr, {}, config);
   for (int i = 0; i < options.num_warmup; ++i) run_iteration(engine, requests);
+  // The machine's bandwidth changes with its other load: reads alternate with what they are the
+  // yardstick of, and both are reported as medians. The engine is idle while the weights are read.
+  constexpr int kReadsPerIteration = 5;
   for (int i = 0; i < options.num_iters; ++i) {
     report.iterations.push_back(run_iteration(engine, requests));
+    for (int read = 0; read < kReadsPerIteration; ++read) read_weights();
   }
-  // The machine's bandwidth changes with its other load: the better of before and after counts.
-  report.read_bytes_per_s = std::max(report.read_bytes_per_s, read_weights());
+  report.read_bytes_per_s = median(reads);
   return report;
 }
 
@@ -222,6 +224,7 @@ Run add_bench(CLI::App& parent) {
   CLI::App& app = *bench.add_subcommand("latency", "Times of one batch, and its memory traffic");
   auto options = std::make_shared<LatencyOptions>();
   add_model_options(app, options->model);
+  add_length_option(app, options->model);
   const auto add = [&](const std::string& name, auto& value, const std::string& text) {
     app.add_option(name, value, text)->check(CLI::PositiveNumber)->capture_default_str();
   };

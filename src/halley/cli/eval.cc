@@ -8,6 +8,7 @@
 #include "halley/base/error.h"
 #include "halley/base/file.h"
 #include "halley/base/str.h"
+#include "halley/checkpoint/config/model_dir.h"
 #include "halley/checkpoint/tokenizer/tokenizer.h"
 #include "halley/cli/command.h"
 #include "halley/cli/logits_file.h"
@@ -40,7 +41,7 @@ int run_eval(const EvalOptions& options) {
   if (options.model.model.empty()) {
     throw InputError("eval: expected MODEL: a text needs the model's tokenizer. See --help.");
   }
-  const auto tokenizer = load_tokenizer(options.model.model);
+  const auto tokenizer = load_tokenizer(check_model_dir(options.model.model));
   const std::vector<int32_t> ids =
       tokenizer->encode(read_text_file(options.text, kTextBytesMax), false);
   const LoadedModel loaded = load_model_files(options.model);

@@ -1,10 +1,10 @@
 // `halley generate`: prompts to text, streamed to the terminal or as JSON.
+#include <signal.h>
+
 #include "halley/engine/generate.h"
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
-#include <csignal>
 #include <cstdio>
 #include <iostream>
 #include <memory>
@@ -15,6 +15,7 @@
 #include "halley/base/error.h"
 #include "halley/base/str.h"
 #include "halley/checkpoint/chat_template/chat_template.h"
+#include "halley/checkpoint/config/model_dir.h"
 #include "halley/checkpoint/tokenizer/tokenizer.h"
 #include "halley/cli/command.h"
 #include "halley/cli/model_options.h"
@@ -242,11 +243,20 @@ EngineConfig make_engine_config(const Setup& setup, const std::vector<Prompt>& p
   return config;
 }
 
+// Without SA_RESTART, so that Ctrl-C also ends the wait for a line of the conversation.
+void watch_for_interrupt() {
+  struct sigaction action {};
+  action.sa_handler = [](int) { is_interrupted = true; };
+  ::sigaction(SIGINT, &action, nullptr);
+}
+
 int run_generate(const GenerateOptions& options) {
   check_usage(options);
   Setup setup(options);
   // Dummy weights of a built-in shape come without a tokenizer.
-  if (!options.model.model.empty()) setup.tokenizer = load_tokenizer(options.model.model);
+  if (!options.model.model.empty()) {
+    setup.tokenizer = load_tokenizer(check_model_dir(options.model.model));
+  }
   if (!setup.tokenizer && options.prompt_ids.empty()) {
     throw InputError(
         "generate: expected --prompt-ids with a built-in shape, which has no "
@@ -261,7 +271,7 @@ int run_generate(const GenerateOptions& options) {
   const std::vector<Prompt> prompts = make_prompts(setup);
   const EngineConfig config = make_engine_config(setup, prompts, loaded.model->shape());
   Engine engine(std::move(loaded.model), setup.tokenizer, loaded.generation.eos_token_ids, config);
-  std::signal(SIGINT, [](int) { is_interrupted = true; });
+  watch_for_interrupt();
   if (prompts.empty()) {
     run_conversation(engine, setup);
   } else {
@@ -276,6 +286,7 @@ Run add_generate(CLI::App& parent) {
   CLI::App& app = *parent.add_subcommand("generate", "Generate text from prompts");
   auto options = std::make_shared<GenerateOptions>();
   add_model_options(app, options->model);
+  add_length_option(app, options->model);
   app.add_option("--prompt,-p", options->prompts, "A prompt; several run together")
       ->take_all()
       ->allow_extra_args(false);

@@ -31,9 +31,12 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
   app.add_option("--kv-dtype", options.kv_dtype,
-                 "Type of the KV cache; auto: the 16-bit type of the weights")
+                 "Type of the KV cache; auto: that of the weights")
       ->check(CLI::IsMember({"auto", "f16", "bf16", "f32"}))
       ->capture_default_str();
+}
+
+void add_length_option(CLI::App& app, ModelOptions& options) {
   app.add_option("--max-model-len", options.max_model_len,
                  "Longest sequence, prompt and output; 0: what the model allows")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 30))
