@@ -18,6 +18,11 @@ std::string layout_refusal(const GemmProblem& problem) {
   return str("reads ", name_of(kLayout), ", the weight is ", name_of(problem.w_layout));
 }
 
+std::string bf16_amx_refusal(const GemmProblem& problem) {
+  std::string refusal = panel_gemm::amx_bf16_refusal();
+  return refusal.empty() ? layout_refusal<PackedLayout::kBf16PairPanel>(problem) : refusal;
+}
+
 std::string bf16_avx512_refusal(const GemmProblem& problem) {
   if (!panel_gemm::has_avx512_bf16()) return "this CPU has no AVX512-BF16";
   return layout_refusal<PackedLayout::kBf16PairPanel>(problem);
@@ -29,7 +34,12 @@ void launch_panels(ExecContext& context, const PackedWeight& weight, const float
   panel_gemm::run(kKernel(), context, weight, bias, x, y);
 }
 
-constexpr std::array<GemmKernel, 4> kCpuGemmKernels = {{
+constexpr std::array<GemmKernel, 5> kCpuGemmKernels = {{
+    {.name = "gemm_bf16_amx",
+     .w_layout = PackedLayout::kBf16PairPanel,
+     .why_not = bf16_amx_refusal,
+     .launch = launch_panels<panel_gemm::bf16_amx_panel_kernel>,
+     .x_dtype = DType::kBf16},
     {.name = "gemm_bf16_avx512",
      .w_layout = PackedLayout::kBf16PairPanel,
      .why_not = bf16_avx512_refusal,

@@ -17,7 +17,7 @@ inline std::ostream& operator<<(std::ostream& out, const GemmCase& shape) {
              << (shape.has_bias ? "_bias" : "");
 }
 
-/// Sizes around every boundary: panels of 32 features, tiles of 4 to 14 rows, direct and blocked
+/// Sizes around every boundary: panels of 32 features, tiles of 4 to 16 rows, direct and blocked
 /// kernels, blocks of 256 and 384 along K, blocks of 192 rows, and nothing at all.
 inline std::vector<GemmCase> gemm_test_cases() {
   std::vector<GemmCase> cases;
@@ -31,7 +31,7 @@ inline std::vector<GemmCase> gemm_test_cases() {
     cases.push_back({M, 4097, 33, true});
     cases.push_back({M, 33, 4097, true});
   }
-  for (const int64_t M : {3, 4, 5, 6, 9, 12, 13, 14, 15, 28, 29})
+  for (const int64_t M : {3, 4, 5, 6, 9, 12, 13, 14, 15, 16, 17, 28, 29, 32, 35, 49})
     cases.push_back({M, 64, 513, true});
   cases.push_back({193, 130, 400});
   cases.push_back({512, 96, 257, true});

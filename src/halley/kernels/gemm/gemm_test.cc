@@ -223,7 +223,7 @@ TEST_P(OnEveryTarget, EveryWeightPatternReachesTheSumExactly) {
   ExecContext context{pool};
   for (const DType dtype : {DType::kF16, DType::kBf16}) {
     const TensorView view{reinterpret_cast<const std::byte*>(patterns.data()), dtype, {65536, 1}};
-    for (const int64_t M : {1, 30}) {
+    for (const int64_t M : {1, 40}) {
       GemmData data;
       data.weight = pack_dense(context, std::vector<TensorView>{view});
       data.shape = {M, 65536, 1};
@@ -251,16 +251,19 @@ TEST(GemmTable, NamesEveryKernelsReasonWhereNoneFits) {
     FAIL() << "expected UnsupportedError";
   } catch (const UnsupportedError& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("gemm: expected a kernel for a f32_row_major "
-                                                 "weight [10, 20], got none (gemm_bf16_avx512: "));
+                                                 "weight [10, 20], got none (gemm_bf16_amx: "));
     EXPECT_THAT(error.what(), testing::HasSubstr("gemm_f16_hwy: reads f16_panel, the weight is "
                                                  "f32_row_major"));
     EXPECT_THAT(error.what(), testing::HasSubstr("Pack the weight in a layout"));
   }
 }
 
-TEST(GemmTable, PrefersTheDotProductWhereTheProcessorHasIt) {
+TEST(GemmTable, PrefersTilesThenTheDotProductWhereTheProcessorHasThem) {
   const GemmKernel& kernel = find_gemm_kernel({PackedLayout::kBf16PairPanel, 32, 32});
-  EXPECT_STREQ(kernel.name, panel_gemm::has_avx512_bf16() ? "gemm_bf16_avx512" : "gemm_bf16_hwy");
+  const char* expected = "gemm_bf16_hwy";
+  if (panel_gemm::has_avx512_bf16()) expected = "gemm_bf16_avx512";
+  if (panel_gemm::amx_bf16_refusal().empty()) expected = "gemm_bf16_amx";
+  EXPECT_STREQ(kernel.name, expected);
 }
 
 TEST(PackDense, RoundTripsEveryPattern) {

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "halley/core/exec_context.h"
 #include "halley/core/matrix.h"
@@ -26,8 +27,8 @@ struct RowTiles {
 
 /// x as a kernel reads it: words of 4 bytes, each one f32 or one pair of bf16 along k. Either the
 /// rows as they are, [rows][row_stride], or blocks of block_k one after the other, each of them
-/// tile after tile, [words of the block][rows of the tile]: one pass over a panel's block reads
-/// consecutive words.
+/// tile after tile, [words of the block][rows of the tile] or the reverse as the kernel
+/// wants it: one pass over a panel's block reads consecutive words.
 struct PackedX {
   const uint32_t* words = nullptr;
   int64_t row_stride = 0;  // words; unused in tiles
@@ -69,7 +70,8 @@ struct PanelKernel {
   int64_t block_k;               // k of one block of tiles, a multiple of 2
   int64_t direct_block_k;        // k of one block of rows, a multiple of 2
 
-  /// x [num_rows, num_k] f32 -> words [ceil(num_k / k_per_word)][num_rows].
+  /// x [num_rows, num_k] f32 -> words [ceil(num_k / k_per_word)][num_rows] or the
+  /// reverse, as multiply_block() reads them; for one row the two are the same.
   void (*pack_tile)(const float* x, int64_t row_stride, int64_t num_rows, int64_t num_k,
                     uint32_t* words);
   /// The block [k_begin, k_end) of the panel at `w` as multiply_block() wants it: in `scratch`
@@ -94,5 +96,12 @@ const PanelKernel& bf16_panel_kernel();
 /// bf16 times bf16 with the AVX512-BF16 instructions; call only where has_avx512_bf16().
 const PanelKernel& bf16_avx512_panel_kernel();
 bool has_avx512_bf16();
+
+/// bf16 times bf16 in AMX tiles; call only where amx_bf16_refusal() is empty. The chain of a sum is
+/// then one of steps of 32 k.
+const PanelKernel& bf16_amx_panel_kernel();
+/// Why AMX cannot be used, or empty. The first call asks the operating system for permission, which
+/// then holds for the whole process.
+std::string amx_bf16_refusal();
 
 }  // namespace halley::panel_gemm

@@ -132,6 +132,10 @@ void pack_tile(const float* x, int64_t row_stride, int64_t num_rows, int64_t num
     for (int64_t row = 0; row < num_rows; ++row) {
       round_pairs(x + row * row_stride, num_k, 2 * begin, rounded);
       uint32_t* to = words + begin * num_rows + row;
+      if (num_rows == 1) {
+        std::memcpy(to, rounded, static_cast<size_t>(count) * 4);
+        continue;
+      }
       for (int64_t i = 0; i < count; ++i, to += num_rows) std::memcpy(to, rounded + 2 * i, 4);
     }
   }
