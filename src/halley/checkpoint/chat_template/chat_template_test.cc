@@ -8,6 +8,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "halley/base/env.h"
 #include "halley/base/error.h"
@@ -271,9 +272,9 @@ TEST(ChatTemplate, ConditionsOfLoopsSeeWhatTheBodyDid) {
 class ModelFolder {
  public:
   ModelFolder() {
-    path_ =
-        std::filesystem::path(testing::TempDir()) /
-        str("chat_template_test_", testing::UnitTest::GetInstance()->current_test_info()->name());
+    path_ = std::filesystem::path(testing::TempDir()) /
+            str("chat_template_test_",
+                testing::UnitTest::GetInstance()->current_test_info()->name(), "_", ::getpid());
     std::filesystem::remove_all(path_);
     std::filesystem::create_directories(path_);
   }
