@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "halley/base/check.h"
 #include "halley/base/checked_math.h"
@@ -19,9 +20,22 @@ namespace {
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-std::filesystem::path temporary_path(const std::string& name) {
-  return std::filesystem::path(testing::TempDir()) / name;
-}
+// A path of this process alone; what lies there is removed at both ends.
+class TemporaryPath {
+ public:
+  explicit TemporaryPath(const std::string& name)
+      : path_(std::filesystem::path(testing::TempDir()) / str("halley_", name, "_", ::getpid())) {
+    std::filesystem::remove(path_);
+  }
+  ~TemporaryPath() { std::filesystem::remove(path_); }
+  TemporaryPath(const TemporaryPath&) = delete;
+  TemporaryPath& operator=(const TemporaryPath&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
 
 TEST(Str, JoinsValuesAndSequences) {
   EXPECT_EQ(str("a", 1, ": ", std::vector<int64_t>{2, 3}), "a1: [2, 3]");
@@ -56,7 +70,8 @@ TEST(CheckDeathTest, PrintsExpressionAndValues) {
 TEST(Env, CountsUsableCores) { EXPECT_GE(num_usable_cores(), 1); }
 
 TEST(MappedFile, MapsTheBytes) {
-  const auto path = temporary_path("mapped_file_test");
+  const TemporaryPath temporary("mapped_file_test");
+  const std::filesystem::path& path = temporary.path();
   std::ofstream(path) << "hello";
   const MappedFile file = MappedFile::open(path);
   EXPECT_EQ(std::string(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()),
@@ -64,7 +79,8 @@ TEST(MappedFile, MapsTheBytes) {
 }
 
 TEST(MappedFile, EmptyFileGivesEmptySpan) {
-  const auto path = temporary_path("mapped_file_empty");
+  const TemporaryPath temporary("mapped_file_empty");
+  const std::filesystem::path& path = temporary.path();
   std::ofstream(path).flush();
   EXPECT_TRUE(MappedFile::open(path).bytes().empty());
 }
@@ -75,8 +91,8 @@ TEST(MappedFile, NamesTheMissingFile) {
 }
 
 TEST(ReadTextFile, RefusesAFifoAtOnce) {
-  const auto path = temporary_path("read_text_file_fifo");
-  std::filesystem::remove(path);
+  const TemporaryPath temporary("read_text_file_fifo");
+  const std::filesystem::path& path = temporary.path();
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
   EXPECT_THAT([&] { read_text_file(path, 10); },
               ThrowsMessage<InputError>(HasSubstr("expected a regular file, got something else")));
@@ -85,7 +101,8 @@ TEST(ReadTextFile, RefusesAFifoAtOnce) {
 TEST(ReadTextFile, RefusesDirectoriesAndTooLargeFiles) {
   EXPECT_THAT([] { read_text_file(testing::TempDir(), 10); },
               ThrowsMessage<InputError>(HasSubstr("expected a regular file, got a directory")));
-  const auto path = temporary_path("read_text_file_test");
+  const TemporaryPath temporary("read_text_file_test");
+  const std::filesystem::path& path = temporary.path();
   std::ofstream(path) << "hello";
   EXPECT_EQ(read_text_file(path, 5), "hello");
   EXPECT_THAT([&] { read_text_file(path, 4); },

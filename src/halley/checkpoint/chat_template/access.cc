@@ -136,6 +136,7 @@ Value character_at(Runtime& runtime, const StringPayload& string, size_t index) 
 std::optional<Value> find_item(Runtime& runtime, const Value& object, const Value& key) {
   if (object.is_dict()) {
     if (key.is_string()) {
+      runtime.step_bytes(key.text().size());
       const Value* value = object.dict().find(key.text());
       return value != nullptr ? std::optional<Value>(*value) : std::nullopt;
     }

@@ -8,6 +8,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "halley/base/env.h"
 #include "halley/base/error.h"
@@ -234,6 +235,22 @@ TEST(ChatTemplateLimits, SharedValuesDoNotMultiplyWork) {
               ThrowsMessage<InputError>(HasSubstr("limit of")));
 }
 
+TEST(ChatTemplateLimits, LongStringsCountAlsoWhereTheResultIsShort) {
+  const TemplateLimits limits = {.num_steps_max = 100'000};
+  // Each takes long for one evaluation, and makes next to nothing that could be counted.
+  for (const char* expression :
+       {"blanks.strip()", "blanks | trim", "x.strip(x)", "digits | float", "digits | int",
+        "x.removeprefix(x)", "x.removesuffix(x)", "x is lower", "x is upper", "x.isalpha()",
+        "x.islower()", "x | wordcount", "{x: 1}[x]"}) {
+    const std::string source =
+        str("{% set blanks = ' ' * 40000 %}{% set x = 'a' * 40000 %}{% set digits = '.' * 40000 %}",
+            "{% for i in range(9999) %}{% set y = ", expression, " %}{% endfor %}");
+    EXPECT_THAT([&] { render(source, OrderedJson::object(), limits); },
+                ThrowsMessage<InputError>(HasSubstr("more than the limit of 100000 steps")))
+        << expression;
+  }
+}
+
 TEST(ChatTemplate, LongChainsOfMacrosAndNamespacesAreTakenApart) {
   // Each macro sees the one before: a chain of 2000 that must not be destroyed recursively.
   EXPECT_EQ(render("{% set ns = namespace() %}{% for i in range(2000) %}{% set before = ns.m %}"
@@ -255,9 +272,9 @@ TEST(ChatTemplate, ConditionsOfLoopsSeeWhatTheBodyDid) {
 class ModelFolder {
  public:
   ModelFolder() {
-    path_ =
-        std::filesystem::path(testing::TempDir()) /
-        str("chat_template_test_", testing::UnitTest::GetInstance()->current_test_info()->name());
+    path_ = std::filesystem::path(testing::TempDir()) /
+            str("chat_template_test_",
+                testing::UnitTest::GetInstance()->current_test_info()->name(), "_", ::getpid());
     std::filesystem::remove_all(path_);
     std::filesystem::create_directories(path_);
   }

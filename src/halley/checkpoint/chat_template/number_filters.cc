@@ -9,7 +9,7 @@
 namespace halley::jinja {
 namespace {
 
-Value to_integer(Runtime& /*runtime*/, const Value& self, Call& call) {
+Value to_integer(Runtime& runtime, const Value& self, Call& call) {
   const Value otherwise = call.was_given(0) ? call.get(0) : Value::integer(0);
   if (self.is_undefined()) fail_undefined(self);
   if (self.is_integral()) return Value::integer(self.as_int());
@@ -17,6 +17,7 @@ Value to_integer(Runtime& /*runtime*/, const Value& self, Call& call) {
   if (self.is(Kind::kFloat)) {
     number = self.as_double();
   } else if (self.is_string()) {
+    runtime.step_bytes(self.text().size() * 8);
     const int64_t base = call.integer(1, 10);
     if (base != 0 && (base < 2 || base > 36)) return otherwise;
     const ParsedInteger parsed = parse_integer(self.text(), static_cast<int>(base));
@@ -28,11 +29,12 @@ Value to_integer(Runtime& /*runtime*/, const Value& self, Call& call) {
   return Value::integer(truncated(*number));
 }
 
-Value to_float(Runtime& /*runtime*/, const Value& self, Call& call) {
+Value to_float(Runtime& runtime, const Value& self, Call& call) {
   const Value otherwise = call.was_given(0) ? call.get(0) : Value::real(0.0);
   if (self.is_undefined()) fail_undefined(self);
   if (self.is_number()) return Value::real(self.as_double());
   if (!self.is_string()) return otherwise;
+  runtime.step_bytes(self.text().size() * 8);
   const std::optional<double> number = parse_float(self.text());
   return number ? Value::real(*number) : otherwise;
 }

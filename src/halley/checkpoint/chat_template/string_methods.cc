@@ -25,6 +25,7 @@ Value list_of(Runtime& runtime, const std::vector<std::string_view>& parts) {
 
 template <Side kSide>
 Value strip(Runtime& runtime, const Value& self, Call& call) {
+  runtime.step_bytes(self.text().size() * 8);  // what is taken off is work too
   if (!call.has(0)) return runtime.string(strip_spaces(self.text(), kSide));
   runtime.step_bytes(call.text(0).size() * 8);
   return runtime.string(strip_characters(self.text(), call.text(0), kSide));
@@ -138,7 +139,7 @@ Value replace(Runtime& runtime, const Value& self, Call& call) {
 
 template <std::string (*kConvert)(std::string_view)>
 Value convert(Runtime& runtime, const Value& self, Call& /*call*/) {
-  runtime.step_bytes(self.text().size());
+  runtime.step_bytes(self.text().size() * 8);
   return runtime.string(kConvert(self.text()));
 }
 
@@ -165,7 +166,7 @@ Value format(Runtime& runtime, const Value& self, Call& call) {
 template <bool (*kAccepts)(uint32_t)>
 Value all_characters(Runtime& runtime, const Value& self, Call& /*call*/) {
   const std::string& text = self.text();
-  runtime.step_bytes(text.size());
+  runtime.step_bytes(text.size() * 8);
   for (size_t at = 0; at < text.size();) {
     if (!kAccepts(next_code_point(text, at))) return Value::boolean(false);
   }
@@ -177,12 +178,12 @@ Value isascii(Runtime& /*runtime*/, const Value& self, Call& /*call*/) {
 }
 
 Value isupper(Runtime& runtime, const Value& self, Call& /*call*/) {
-  runtime.step_bytes(self.text().size());
+  runtime.step_bytes(self.text().size() * 8);
   return Value::boolean(is_upper_text(self.text()));
 }
 
 Value islower(Runtime& runtime, const Value& self, Call& /*call*/) {
-  runtime.step_bytes(self.text().size());
+  runtime.step_bytes(self.text().size() * 8);
   return Value::boolean(is_lower_text(self.text()));
 }
 
@@ -223,6 +224,7 @@ Value zfill(Runtime& runtime, const Value& self, Call& call) {
 Value removeprefix(Runtime& runtime, const Value& self, Call& call) {
   const std::string_view text = self.text();
   const std::string& prefix = call.text(0);
+  runtime.step_bytes(prefix.size());
   return text.substr(0, prefix.size()) == prefix ? runtime.string(text.substr(prefix.size()))
                                                  : self;
 }
@@ -230,6 +232,7 @@ Value removeprefix(Runtime& runtime, const Value& self, Call& call) {
 Value removesuffix(Runtime& runtime, const Value& self, Call& call) {
   const std::string_view text = self.text();
   const std::string& suffix = call.text(0);
+  runtime.step_bytes(suffix.size());
   if (suffix.empty() || text.size() < suffix.size()) return self;
   const std::string_view rest = text.substr(0, text.size() - suffix.size());
   return text.substr(rest.size()) == suffix ? runtime.string(rest) : self;

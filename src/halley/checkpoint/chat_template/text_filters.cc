@@ -18,7 +18,7 @@ Value text_value(Runtime& runtime, const Value& self) {
 template <std::string (*kConvert)(std::string_view)>
 Value convert(Runtime& runtime, const Value& self, Call& /*call*/) {
   const Value text = text_value(runtime, self);
-  runtime.step_bytes(text.text().size());
+  runtime.step_bytes(text.text().size() * 8);
   return runtime.string(kConvert(text.text()));
 }
 
@@ -33,7 +33,7 @@ Value center(Runtime& runtime, const Value& self, Call& call) {
 Value title(Runtime& runtime, const Value& self, Call& /*call*/) {
   const Value value = text_value(runtime, self);
   const std::string_view text = value.text();
-  runtime.step_bytes(text.size());
+  runtime.step_bytes(text.size() * 8);
   std::string out;
   const auto is_divider = [](uint32_t c) {
     return is_space(c) || c == '-' || c == '(' || c == '{' || c == '[' || c == '<';
@@ -59,7 +59,9 @@ Value title(Runtime& runtime, const Value& self, Call& /*call*/) {
 
 Value trim(Runtime& runtime, const Value& self, Call& call) {
   const Value text = text_value(runtime, self);
+  runtime.step_bytes(text.text().size() * 8);  // what is taken off is work too
   if (!call.has(0)) return runtime.string(strip_spaces(text.text()));
+  runtime.step_bytes(call.text(0).size() * 8);
   return runtime.string(strip_characters(text.text(), call.text(0), Side::kBoth));
 }
 
@@ -161,7 +163,7 @@ Value truncate(Runtime& runtime, const Value& self, Call& call) {
 
 Value wordcount(Runtime& runtime, const Value& self, Call& /*call*/) {
   const std::string text = to_text(runtime, self);
-  runtime.step_bytes(text.size());
+  runtime.step_bytes(text.size() * 8);
   int64_t count = 0;
   bool is_inside = false;
   for (size_t at = 0; at < text.size();) {

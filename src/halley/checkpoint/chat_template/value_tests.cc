@@ -52,7 +52,9 @@ bool is_callable(const Value& value) {
 
 template <bool (*kHolds)(std::string_view)>
 Value text_test(Runtime& runtime, const Value& self, Call& /*call*/) {
-  return Value::boolean(kHolds(to_text(runtime, self)));
+  const std::string text = to_text(runtime, self);
+  runtime.step_bytes(text.size() * 8);
+  return Value::boolean(kHolds(text));
 }
 
 Value remainder(Runtime& runtime, const Value& value, const Value& divisor) {

@@ -8,9 +8,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "halley/base/error.h"
 #include "halley/base/file.h"
+#include "halley/base/str.h"
 #include "halley/checkpoint/safetensors/safetensors.h"
 
 namespace halley {
@@ -19,12 +21,26 @@ namespace {
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-std::filesystem::path temporary_path(const std::string& name) {
-  return std::filesystem::path(testing::TempDir()) / name;
-}
+// A path of this process alone; what lies there is removed at both ends.
+class TemporaryPath {
+ public:
+  explicit TemporaryPath(const std::string& name)
+      : path_(std::filesystem::path(testing::TempDir()) / str("halley_", name, "_", ::getpid())) {
+    std::filesystem::remove(path_);
+  }
+  ~TemporaryPath() { std::filesystem::remove(path_); }
+  TemporaryPath(const TemporaryPath&) = delete;
+  TemporaryPath& operator=(const TemporaryPath&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
 
 TEST(SafetensorsWriter, WritesWhatTheReaderReads) {
-  const auto path = temporary_path("safetensors_writer_test.safetensors");
+  const TemporaryPath temporary("safetensors_writer_test");
+  const std::filesystem::path& path = temporary.path();
   const std::vector<float> a = {1, 2, 3, 4};
   const std::vector<uint16_t> b = {5, 6};
   SafetensorsWriter writer(path, {{"b", DType::kF32, {2, 2}}, {"a", DType::kU16, {2}}},
@@ -50,7 +66,8 @@ TEST(SafetensorsWriter, WritesWhatTheReaderReads) {
 }
 
 TEST(SafetensorsWriter, LeavesNothingBehindWithoutFinish) {
-  const auto path = temporary_path("safetensors_writer_unfinished.safetensors");
+  const TemporaryPath temporary("safetensors_writer_unfinished");
+  const std::filesystem::path& path = temporary.path();
   { const SafetensorsWriter writer(path, {{"a", DType::kF32, {1}}}, {}); }
   EXPECT_FALSE(std::filesystem::exists(path));
   EXPECT_FALSE(std::filesystem::exists(path.string() + ".partial"));
