@@ -67,6 +67,8 @@ TEST(CheckDeathTest, PrintsExpressionAndValues) {
   EXPECT_DEATH(HALLEY_CHECK(a == b, a, b), "a == b is false; values: 1, 2");
 }
 
+TEST(Env, NamesTheProcessor) { EXPECT_FALSE(cpu_name().empty()); }
+
 TEST(Env, CountsUsableCores) { EXPECT_GE(num_usable_cores(), 1); }
 
 TEST(MappedFile, MapsTheBytes) {

@@ -1,4 +1,4 @@
-// The environment: this is the only place of the library that reads it.
+// The environment and the machine: this is the only place of the library that asks for them.
 #pragma once
 
 #include <optional>
@@ -11,5 +11,8 @@ std::optional<std::string> env_string(const char* name);
 
 /// Cores that this process may run on (its affinity mask, not the machine's count); at least 1.
 int num_usable_cores();
+
+/// The processor's name as the system gives it, for reports: "AMD EPYC ...", "unknown CPU".
+std::string cpu_name();
 
 }  // namespace halley

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "halley/base/env.h"
 #include "halley/base/error.h"
 #include "halley/base/str.h"
 #include "halley/cli/command.h"
@@ -40,6 +41,8 @@ struct Iteration {
 };
 
 struct LatencyReport {
+  std::string model, dtype;
+  int num_threads = 0;
   std::vector<Iteration> iterations;
   double step_bytes = 0;        // weights and KV that one decode step reads
   double read_bytes_per_s = 0;  // plain reads of the model's own weights, all threads
@@ -106,7 +109,11 @@ OrderedJson json_of(const LatencyOptions& options, const LatencyReport& report) 
   const double prompt_rate = num_sequences * static_cast<double>(options.input_len) / first_token;
   const double output_rate = output_token > 0 ? num_sequences / output_token : 0;
   const double decode_bytes = output_token > 0 ? report.step_bytes / output_token : 0;
-  return {{"input_len", options.input_len},
+  return {{"device", cpu_name()},
+          {"threads", report.num_threads},
+          {"model", report.model},
+          {"dtype", report.dtype},
+          {"input_len", options.input_len},
           {"output_len", options.output_len},
           {"batch_size", options.batch_size},
           {"avg_latency", std::accumulate(latencies.begin(), latencies.end(), 0.0) /
@@ -178,6 +185,9 @@ LatencyReport measure(const LatencyOptions& options) {
     reads.push_back(measure_read_bandwidth(*loaded.context, parts, 1));
   };
   LatencyReport report;
+  report.model = options.model.model.empty() ? options.model.config_name : options.model.model;
+  report.dtype = name_of(loaded.dtype);
+  report.num_threads = loaded.pool->num_threads();
   const auto kv_dtype = parse_kv_dtype(options.model.kv_dtype);
   report.step_bytes =
       decode_step_bytes(options, model, kv_dtype.value_or(model.shape().kv_dtype_default));

@@ -1,6 +1,4 @@
 // `halley generate`: prompts to text, streamed to the terminal or as JSON.
-#include <signal.h>
-
 #include "halley/engine/generate.h"
 
 #include <algorithm>
@@ -11,6 +9,8 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <signal.h>
 
 #include "halley/base/error.h"
 #include "halley/base/str.h"

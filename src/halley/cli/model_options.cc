@@ -30,8 +30,7 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
   app.add_option("--threads", options.threads, "Threads; 0: all cores that the process may use")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
-  app.add_option("--kv-dtype", options.kv_dtype,
-                 "Type of the KV cache; auto: that of the weights")
+  app.add_option("--kv-dtype", options.kv_dtype, "Type of the KV cache; auto: that of the weights")
       ->check(CLI::IsMember({"auto", "f16", "bf16", "f32"}))
       ->capture_default_str();
 }
@@ -93,11 +92,12 @@ LoadedModel load_model_files(const ModelOptions& options) {
   loaded.pool = std::make_unique<ThreadPool>(num_threads);
   loaded.context = std::make_unique<ExecContext>(ExecContext{*loaded.pool});
   ProgressBar bar("loading");
+  const auto show = [&](size_t done, size_t total) {
+    bar.update(static_cast<double>(done), static_cast<double>(total));
+  };
   loaded.model =
-      load_model(*loaded.context, files.config, *files.source, [&](size_t done, size_t total) {
-        loaded.packed_bytes = total;
-        bar.update(static_cast<double>(done), static_cast<double>(total));
-      });
+      load_model(*loaded.context, files.config, *files.source, show, options.max_model_len);
+  loaded.dtype = read_decoder_config(files.config, *files.source, options.max_model_len).dtype;
   loaded.generation = options.model.empty() ? GenerationConfig{}
                                             : load_generation_config(options.model, files.config);
   loaded.load_seconds =
