@@ -204,7 +204,8 @@ Value slice_string(Runtime& runtime, const StringPayload& string, const SlicePos
     const std::string_view tail = text.substr(byte_position(text, first));
     return runtime.string(tail.substr(0, byte_position(tail, count)));
   }
-  std::vector<size_t> starts;  // bytes where code points begin
+  runtime.step_bytes(string.text.size() * 8);  // each code point is looked up and copied alone
+  std::vector<size_t> starts;                  // bytes where code points begin
   runtime.check_num_items(string.num_code_points / 4);
   starts.reserve(string.num_code_points);
   for (size_t i = 0; i < string.text.size(); ++i) {
