@@ -1,8 +1,11 @@
 // The panel kernels in f32 arithmetic for every instruction set that Highway knows.
 #include "halley/kernels/gemm/panel_kernel.h"
 
-// Register arrays need vectors of a size that is known to the compiler.
+// Register arrays need vectors of a size that is known to the compiler. (The build may have chosen
+// fewer targets itself.)
+#ifndef HWY_DISABLED_TARGETS
 #define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+#endif
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "halley/kernels/gemm/panel_kernel_hwy.cc"
 #include <hwy/foreach_target.h>
