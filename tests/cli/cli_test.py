@@ -61,7 +61,7 @@ class Usage(unittest.TestCase):
         self.assert_fails(2, "expected either --prompt", "generate", MODEL)
         self.assert_fails(2, "--prompt-ids", "generate", MODEL, "--prompt-ids", "1,8192")
         self.assert_fails(2, "line 1", "tokenize", MODEL, stdin='{"text": 1}\n')
-        self.assert_fails(2, "known", "inspect", "--load-format", "dummy", "--config", "x")
+        self.assert_fails(2, "llama-1b", "inspect", "--load-format", "dummy", "--config", "x")
 
     def test_damaged_checkpoint_is_exit_code_3(self):
         with tempfile.TemporaryDirectory() as folder:
