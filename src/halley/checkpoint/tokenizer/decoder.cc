@@ -17,7 +17,8 @@ constexpr size_t kNumStepsMax = 64;
 // Owns the sinks of all steps; the first takes the tokens.
 class ChainSink : public TokenSink {
  public:
-  ChainSink(const std::vector<std::unique_ptr<Decoder>>& steps, TokenSink& next) : next_(&next) {
+  ChainSink(const std::vector<std::unique_ptr<TokenDecoder>>& steps, TokenSink& next)
+      : next_(&next) {
     for (size_t i = steps.size(); i-- > 0;) {
       sinks_.push_back(steps[i]->start(*next_));
       next_ = sinks_.back().get();
@@ -32,19 +33,19 @@ class ChainSink : public TokenSink {
   TokenSink* next_;
 };
 
-class SequenceDecoder : public Decoder {
+class SequenceDecoder : public TokenDecoder {
  public:
-  explicit SequenceDecoder(std::vector<std::unique_ptr<Decoder>> steps)
+  explicit SequenceDecoder(std::vector<std::unique_ptr<TokenDecoder>> steps)
       : steps_(std::move(steps)) {}
   std::unique_ptr<TokenSink> start(TokenSink& next) const override {
     return std::make_unique<ChainSink>(steps_, next);
   }
 
  private:
-  std::vector<std::unique_ptr<Decoder>> steps_;
+  std::vector<std::unique_ptr<TokenDecoder>> steps_;
 };
 
-class JoiningDecoder : public Decoder {
+class JoiningDecoder : public TokenDecoder {
  public:
   std::unique_ptr<TokenSink> start(TokenSink& next) const override {
     return std::make_unique<Sink>(next);
@@ -81,7 +82,7 @@ class JoiningDecoder : public Decoder {
 
 class Parser {
  public:
-  std::unique_ptr<Decoder> parse(const Json& value, const std::string& where, int depth) {
+  std::unique_ptr<TokenDecoder> parse(const Json& value, const std::string& where, int depth) {
     const Component config(value, where);
     const std::string type = config.type();
     if (++num_steps_ > kNumStepsMax) {
@@ -100,12 +101,12 @@ class Parser {
   }
 
  private:
-  std::unique_ptr<Decoder> parse_sequence(const Component& config, int depth) {
+  std::unique_ptr<TokenDecoder> parse_sequence(const Component& config, int depth) {
     if (depth >= kDepthMax) {
       throw InputError(
           str(config.where(), ": expected at most ", kDepthMax, " nested sequences, got more."));
     }
-    std::vector<std::unique_ptr<Decoder>> steps;
+    std::vector<std::unique_ptr<TokenDecoder>> steps;
     for (const Json& element : config.array("decoders")) {
       steps.push_back(
           parse(element, str(config.where(), ".decoders[", steps.size(), "]"), depth + 1));
@@ -118,10 +119,10 @@ class Parser {
 
 }  // namespace
 
-std::unique_ptr<Decoder> parse_decoder(const Json& value, const std::string& where) {
+std::unique_ptr<TokenDecoder> parse_decoder(const Json& value, const std::string& where) {
   return Parser().parse(value, where, 0);
 }
 
-std::unique_ptr<Decoder> make_joining_decoder() { return std::make_unique<JoiningDecoder>(); }
+std::unique_ptr<TokenDecoder> make_joining_decoder() { return std::make_unique<JoiningDecoder>(); }
 
 }  // namespace halley

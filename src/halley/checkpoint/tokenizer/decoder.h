@@ -21,18 +21,18 @@ class TokenSink {
 };
 
 /// One step of a decoder. Immutable; any thread.
-class Decoder {
+class TokenDecoder {
  public:
-  virtual ~Decoder() = default;
+  virtual ~TokenDecoder() = default;
   /// The state of one text's decoding; hands its tokens to `next`, which outlives it.
   virtual std::unique_ptr<TokenSink> start(TokenSink& next) const = 0;
 };
 
 /// From the value of "decoder". Throws InputError, or UnsupportedError for a kind that we do not
 /// do, by name.
-std::unique_ptr<Decoder> parse_decoder(const Json& value, const std::string& where);
+std::unique_ptr<TokenDecoder> parse_decoder(const Json& value, const std::string& where);
 
 /// Where there is no decoder: the tokens with a space between each two.
-std::unique_ptr<Decoder> make_joining_decoder();
+std::unique_ptr<TokenDecoder> make_joining_decoder();
 
 }  // namespace halley

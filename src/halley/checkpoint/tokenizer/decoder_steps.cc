@@ -16,7 +16,7 @@ namespace {
 
 // A decoder whose sink is made from the decoder's settings.
 template <typename Sink, typename Settings>
-class SettingsDecoder : public Decoder {
+class SettingsDecoder : public TokenDecoder {
  public:
   explicit SettingsDecoder(Settings settings) : settings_(std::move(settings)) {}
   std::unique_ptr<TokenSink> start(TokenSink& next) const override {
@@ -375,41 +375,43 @@ class WordPieceSink : public WholeTokenSink {
 };
 
 template <typename Sink, typename Settings>
-std::unique_ptr<Decoder> make(Settings settings) {
+std::unique_ptr<TokenDecoder> make(Settings settings) {
   return std::make_unique<SettingsDecoder<Sink, Settings>>(std::move(settings));
 }
 
 }  // namespace
 
-std::unique_ptr<Decoder> make_byte_level_decoder() { return make<ByteLevelSink>(NoSettings{}); }
-std::unique_ptr<Decoder> make_byte_fallback_decoder() {
+std::unique_ptr<TokenDecoder> make_byte_level_decoder() {
+  return make<ByteLevelSink>(NoSettings{});
+}
+std::unique_ptr<TokenDecoder> make_byte_fallback_decoder() {
   return make<ByteFallbackSink>(NoSettings{});
 }
-std::unique_ptr<Decoder> make_fuse_decoder() { return make<FuseSink>(NoSettings{}); }
+std::unique_ptr<TokenDecoder> make_fuse_decoder() { return make<FuseSink>(NoSettings{}); }
 
-std::unique_ptr<Decoder> make_replace_decoder(const Component& config) {
+std::unique_ptr<TokenDecoder> make_replace_decoder(const Component& config) {
   return make<ReplaceSink>(
       ReplaceSettings{TextPattern::parse(config.member("pattern"), config.where("pattern")),
                       config.text("content")});
 }
 
-std::unique_ptr<Decoder> make_strip_decoder(const Component& config) {
+std::unique_ptr<TokenDecoder> make_strip_decoder(const Component& config) {
   constexpr int64_t kMax = 1 << 20;
   return make<StripSink>(StripSettings{config.character("content"), config.integer("start", kMax),
                                        config.integer("stop", kMax)});
 }
 
-std::unique_ptr<Decoder> make_metaspace_decoder(const Component& config) {
+std::unique_ptr<TokenDecoder> make_metaspace_decoder(const Component& config) {
   return make<MetaspaceSink>(parse_metaspace(config));
 }
 
-std::unique_ptr<Decoder> make_bpe_decoder(const Component& config) {
+std::unique_ptr<TokenDecoder> make_bpe_decoder(const Component& config) {
   const std::string suffix = config.text("suffix");
   if (suffix.empty()) config.fail("suffix", "a string with at least one character");
   return make<BpeSink>(suffix);
 }
 
-std::unique_ptr<Decoder> make_word_piece_decoder(const Component& config) {
+std::unique_ptr<TokenDecoder> make_word_piece_decoder(const Component& config) {
   return make<WordPieceSink>(WordPieceSettings{config.text("prefix"), config.boolean("cleanup")});
 }
 

@@ -47,7 +47,7 @@ class JsonTokenizer : public Tokenizer {
   std::unique_ptr<PreTokenizer> pre_tokenizer_;  // may be null
   Bpe bpe_;
   PostProcessor post_processor_;
-  std::unique_ptr<Decoder> decoder_;
+  std::unique_ptr<TokenDecoder> decoder_;
   int32_t num_ids_ = 0;
   std::unordered_map<int32_t, AddedToken> added_by_id_;
   std::unordered_map<std::string, int32_t> added_id_by_content_;
