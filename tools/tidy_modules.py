@@ -132,12 +132,12 @@ class Graph:
 
     def reachable(self, names):
         """The modules `names` and all that they depend on."""
-        seen, todo = set(), list(names)
-        while todo:
-            name = todo.pop()
+        seen, waiting = set(), list(names)
+        while waiting:
+            name = waiting.pop()
             if name not in seen:
                 seen.add(name)
-                todo += self.modules[name].deps if name in self.modules else []
+                waiting += self.modules[name].deps if name in self.modules else []
         return seen
 
     def check(self):
@@ -219,9 +219,9 @@ class Graph:
         """A test may include what its DEPS reach, but nothing above the module beside it."""
         allowed = self.reachable(binary.deps)
         beside = self.module_of(binary.path)
-        used, todo, seen = set(), list(binary.sources), set()
-        while todo:
-            path = todo.pop()
+        used, waiting, seen = set(), list(binary.sources), set()
+        while waiting:
+            path = waiting.pop()
             if path in seen or path not in self.includes:
                 continue
             seen.add(path)
@@ -231,7 +231,7 @@ class Graph:
                     continue
                 used.add(target.name)
                 if "src/" + include in self.test_only:
-                    todo.append("src/" + include)
+                    waiting.append("src/" + include)
                 elif target.name not in allowed:
                     yield Problem("undeclared", path, line, f"includes {include}, but "
                                   f"DEPS of '{binary.name}' do not reach '{target.name}'")

@@ -186,7 +186,7 @@ LatencyReport measure(const LatencyOptions& options) {
   };
   LatencyReport report;
   report.model = options.model.model.empty() ? options.model.config_name : options.model.model;
-  report.dtype = name_of(loaded.dtype);
+  report.dtype = name_of(model.shape().kv_dtype_default);  // that of the weights
   report.num_threads = loaded.pool->num_threads();
   const auto kv_dtype = parse_kv_dtype(options.model.kv_dtype);
   report.step_bytes =

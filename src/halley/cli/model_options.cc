@@ -97,7 +97,6 @@ LoadedModel load_model_files(const ModelOptions& options) {
   };
   loaded.model =
       load_model(*loaded.context, files.config, *files.source, show, options.max_model_len);
-  loaded.dtype = read_decoder_config(files.config, *files.source, options.max_model_len).dtype;
   loaded.generation = options.model.empty() ? GenerationConfig{}
                                             : load_generation_config(options.model, files.config);
   loaded.load_seconds =

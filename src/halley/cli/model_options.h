@@ -44,7 +44,6 @@ struct LoadedModel {
   std::unique_ptr<CausalLm> model;
   GenerationConfig generation;
   double load_seconds = 0;
-  DType dtype = DType::kF16;  // of the weights
 };
 /// Shows a progress bar.
 LoadedModel load_model_files(const ModelOptions& options);
