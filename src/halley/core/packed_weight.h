@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <ostream>
+#include <vector>
 
 #include "halley/core/host_buffer.h"
 
@@ -22,15 +23,77 @@ enum class PackedLayout : uint8_t {
   /// bf16 in pairs of k: [ceil(N/32), ceil(K/2), 32, 2], the pair fastest, which is what a
   /// bf16 dot-product instruction reads. Features beyond N and k beyond K are zero.
   kBf16PairPanel,
+  /// Codes in quads: [ceil(N/32), ceil(K/32)] units, each of 32 features and 32 k, in which code
+  /// (n, k) has the place (quad k / 4, byte n * 4 + k % 4): 8 quads of 128 codes. Codes beyond N or
+  /// K are zero. What a code means is in QuantParams.
+  ///
+  /// 8 bits: a byte each, quad after quad; 1024 bytes a unit.
+  kU8Quad,
+  /// As kU8Quad with numbers of the type e4m3 (finite variant).
+  kF8E4M3Quad,
+  /// 4 bits: 128 bytes for each pair of quads, the first in the low half; 512 bytes a unit.
+  kU4Quad,
+  /// 2 bits: 128 bytes for four quads, quad i in bits 2i and 2i + 1; 256 bytes a unit.
+  kU2Quad,
+  /// 3 bits: the low two bits of all codes as in kU2Quad, then 128 bytes whose bit i is the high
+  /// bit
+  /// of quad i's code; 384 bytes a unit.
+  kU3Quad,
 };
 
 /// Output features of one panel.
 inline constexpr int64_t kPanelRows = 32;
+/// Inputs of one unit of a quad layout.
+inline constexpr int64_t kQuadUnitInputs = 32;
+/// Codes of one quad: 4 inputs of a panel's features.
+inline constexpr int64_t kQuadCodes = 128;
 
 const char* name_of(PackedLayout layout);
 inline std::ostream& operator<<(std::ostream& out, PackedLayout layout) {
   return out << name_of(layout);
 }
+
+/// Whether the codes of a layout need QuantParams.
+bool is_quantized(PackedLayout layout);
+
+/// How a zero is meant.
+enum class ZeroKind : uint8_t {
+  kPoint,   // w = scale * (code - zero), rounded once
+  kOffset,  // w = scale * code - zero, rounded once
+};
+
+/// What a layer's input is rounded to before it is multiplied, because its checkpoint says so.
+/// Ties to even; s8 codes lie in [-128, 127], e4m3 codes saturate at 448. Every operation is one in
+/// f32. A row of magnitudes below 2^-100 has codes of zero; a row with a NaN or an infinity
+/// gives NaN.
+enum class ActivationQuant : uint8_t {
+  kNone,
+  kS8Token,       // scale = max|x| / 127, code = round(x * (127 / max|x|)), of each row
+  kS8Static,      // code = round(x * (1 / scale)) with one scale from the checkpoint
+  kE4m3Token,     // scale = max|x| / 448, code = e4m3(x * (448 / max|x|)), of each row
+  kE4m3Group128,  // the same of each row and each 128 inputs
+  kE4m3Static,    // code = e4m3(x * (1 / scale)) with one scale from the checkpoint
+};
+
+const char* name_of(ActivationQuant activation);
+inline std::ostream& operator<<(std::ostream& out, ActivationQuant activation) {
+  return out << name_of(activation);
+}
+
+/// The meaning of the codes of a quad layout.
+struct QuantParams {
+  /// Consecutive packed inputs that share a scale: 1 to K; K where each feature has one. The last
+  /// group may be shorter.
+  int64_t group_size = 0;
+  ZeroKind zero_kind = ZeroKind::kPoint;
+  /// [ceil(N/32), ceil(K / group_size), 2, 32] f32: a panel's scales, then its zeros, for each
+  /// group. Zero for features beyond N.
+  HostBuffer groups;
+  /// Empty: packed input k is x[k]. Otherwise K numbers: packed input k is x[input_order[k]].
+  std::vector<int32_t> input_order;
+  ActivationQuant activation = ActivationQuant::kNone;
+  float activation_scale = 0;  // of the static kinds
+};
 
 /// One weight matrix W [N, K] = [out_features, in_features] in a kernel's layout. Move-only.
 struct PackedWeight {
@@ -38,9 +101,18 @@ struct PackedWeight {
   int64_t N = 0;
   int64_t K = 0;
   HostBuffer data;
+  QuantParams quant;  // of quad layouts
+
+  int64_t num_groups() const;  // along K; quad layouts only
+  /// The scales and zeros of one panel's group: 32 scales, then 32 zeros.
+  const float* group(int64_t panel, int64_t group_index) const;
+  /// All that a product reads: codes, scales, zeros.
+  size_t num_bytes() const { return data.num_bytes() + quant.groups.num_bytes(); }
 };
 
-/// Bytes that a weight of this layout and size takes.
+/// Bytes of `data` of a weight of this layout and size.
 size_t packed_bytes(PackedLayout layout, int64_t N, int64_t K);
+/// Bytes of `quant.groups`.
+size_t group_bytes(int64_t N, int64_t K, int64_t group_size);
 
 }  // namespace halley

@@ -6,6 +6,7 @@
 #include "halley/base/check.h"
 #include "halley/base/error.h"
 #include "halley/base/str.h"
+#include "halley/kernels/gemm/activation_quant.h"
 #include "halley/kernels/gemm/pack_dense.h"
 #include "halley/kernels/gemm/panel_kernel.h"
 
@@ -34,35 +35,53 @@ void launch_panels(ExecContext& context, const PackedWeight& weight, const float
   panel_gemm::run(kKernel(), context, weight, bias, x, y);
 }
 
+// A chain of K additions in f32 errs by about sqrt(K) * 2^-24 of its terms' sum at worst sizes.
+constexpr double kF32ErrorMax = 1e-5;
+
 constexpr std::array<GemmKernel, 5> kCpuGemmKernels = {{
     {.name = "gemm_bf16_amx",
      .w_layout = PackedLayout::kBf16PairPanel,
      .why_not = bf16_amx_refusal,
      .launch = launch_panels<panel_gemm::bf16_amx_panel_kernel>,
-     .x_dtype = DType::kBf16},
+     .x_dtype = DType::kBf16,
+     .error_max = kF32ErrorMax},
     {.name = "gemm_bf16_avx512",
      .w_layout = PackedLayout::kBf16PairPanel,
      .why_not = bf16_avx512_refusal,
      .launch = launch_panels<panel_gemm::bf16_avx512_panel_kernel>,
-     .x_dtype = DType::kBf16},
+     .x_dtype = DType::kBf16,
+     .error_max = kF32ErrorMax},
     {.name = "gemm_bf16_hwy",
      .w_layout = PackedLayout::kBf16PairPanel,
      .why_not = layout_refusal<PackedLayout::kBf16PairPanel>,
      .launch = launch_panels<panel_gemm::bf16_panel_kernel>,
-     .x_dtype = DType::kF32},
+     .x_dtype = DType::kF32,
+     .error_max = kF32ErrorMax},
     {.name = "gemm_f16_hwy",
      .w_layout = PackedLayout::kF16Panel,
      .why_not = layout_refusal<PackedLayout::kF16Panel>,
      .launch = launch_panels<panel_gemm::f16_panel_kernel>,
-     .x_dtype = DType::kF32},
+     .x_dtype = DType::kF32,
+     .error_max = kF32ErrorMax},
     {.name = "gemm_f32_hwy",
      .w_layout = PackedLayout::kF32Panel,
      .why_not = layout_refusal<PackedLayout::kF32Panel>,
      .launch = launch_panels<panel_gemm::f32_panel_kernel>,
-     .x_dtype = DType::kF32},
+     .x_dtype = DType::kF32,
+     .error_max = kF32ErrorMax},
 }};
 
 }  // namespace
+
+GemmProblem problem_of(const PackedWeight& weight) {
+  return {.w_layout = weight.layout,
+          .N = weight.N,
+          .K = weight.K,
+          .group_size = weight.quant.group_size,
+          .zero_kind = weight.quant.zero_kind,
+          .has_input_order = !weight.quant.input_order.empty(),
+          .activation = weight.quant.activation};
+}
 
 std::span<const GemmKernel> cpu_gemm_kernels() { return kCpuGemmKernels; }
 
@@ -82,12 +101,19 @@ void gemm_reference(const PackedWeight& weight, const float* bias, ConstMatrix x
   HALLEY_CHECK(x.num_cols == weight.K && y.num_cols == weight.N && x.num_rows == y.num_rows,
                x.num_rows, x.num_cols, y.num_rows, y.num_cols, weight.N, weight.K);
   std::vector<float> w(static_cast<size_t>(weight.K));
+  const auto num_inputs = static_cast<size_t>(weight.K);
+  std::vector<float> rounded(static_cast<size_t>(x.num_rows) * num_inputs);
+  for (int64_t m = 0; m < x.num_rows; ++m) {
+    round_activations(weight.quant, {x.row<float>(m), num_inputs},
+                      rounded.data() + static_cast<size_t>(m) * num_inputs);
+  }
   for (int64_t n = 0; n < weight.N; ++n) {
     unpack_row(weight, n, w.data());
     for (int64_t m = 0; m < x.num_rows; ++m) {
       double sum = bias == nullptr ? 0.0 : double{bias[n]};
       for (int64_t k = 0; k < weight.K; ++k) {
-        sum += double{x.row<float>(m)[k]} * double{w[static_cast<size_t>(k)]};
+        sum += double{rounded[static_cast<size_t>(m * weight.K + k)]} *
+               double{w[static_cast<size_t>(k)]};
       }
       y.row<float>(m)[n] = static_cast<float>(sum);
     }

@@ -17,7 +17,15 @@ struct GemmProblem {
   PackedLayout w_layout = PackedLayout::kF16Panel;
   int64_t N = 0;
   int64_t K = 0;
+  // Of quad layouts, as in QuantParams.
+  int64_t group_size = 0;
+  ZeroKind zero_kind = ZeroKind::kPoint;
+  bool has_input_order = false;
+  ActivationQuant activation = ActivationQuant::kNone;
 };
+
+/// The problem that a weight is for.
+GemmProblem problem_of(const PackedWeight& weight);
 
 /// One kernel. `launch` computes every element of y and nothing else; bias may be null.
 /// Row m of y depends on row m of x alone, bit for bit: neither M nor the threads matter.
@@ -28,8 +36,12 @@ struct GemmKernel {
   std::string (*why_not)(const GemmProblem& problem);
   void (*launch)(ExecContext& context, const PackedWeight& weight, const float* bias, ConstMatrix x,
                  Matrix y);
-  /// What x is rounded to (nearest even) before it is multiplied; f32 where it is not rounded.
+  /// What the kernel itself rounds x to (nearest even) before it multiplies, beside what the
+  /// weight's `activation` asks for; f32 where it does not.
   DType x_dtype;
+  /// Largest error of an element of y against gemm_reference() of the x it sees, relative to the
+  /// sum of |x[k] w[k]| + |x[k] zero| scale: what the self-check at load allows.
+  double error_max;
 };
 
 /// All kernels of the CPU in order of preference.
@@ -38,7 +50,8 @@ std::span<const GemmKernel> cpu_gemm_kernels();
 /// The first kernel that fits. Throws UnsupportedError that lists every kernel's reason.
 const GemmKernel& find_gemm_kernel(const GemmProblem& problem);
 
-/// Slow, f64, obvious: y from the definition. x is f32; W is read through unpack_row().
+/// Slow, f64, obvious: y from the definition. x is f32, and is first rounded as the weight's
+/// `activation` says (round_activations() of activation_quant.h); W is read through unpack_row().
 void gemm_reference(const PackedWeight& weight, const float* bias, ConstMatrix x, Matrix y);
 
 }  // namespace halley

@@ -9,6 +9,7 @@
 #include "halley/base/error.h"
 #include "halley/base/str.h"
 #include "halley/core/float16.h"
+#include "halley/kernels/gemm/pack_quads.h"
 
 namespace halley {
 namespace {
@@ -62,7 +63,7 @@ void pack_panel(PackedLayout layout, const PanelSource& rows, int64_t K, std::by
       }
       return;
     }
-    case PackedLayout::kF32RowMajor:
+    default:
       break;
   }
   HALLEY_CHECK(false, layout);
@@ -119,6 +120,7 @@ PackedWeight pack_dense(ExecContext& context, std::span<const TensorView> parts)
 
 void unpack_row(const PackedWeight& weight, int64_t n, float* out) {
   HALLEY_CHECK(0 <= n && n < weight.N, n, weight.N);
+  if (is_quantized(weight.layout)) return unpack_quantized_row(weight, n, out);
   const int64_t K = weight.K;
   if (weight.layout == PackedLayout::kF32RowMajor) {
     std::memcpy(out, weight.data.data() + static_cast<size_t>(n * K) * sizeof(float),
@@ -145,7 +147,7 @@ void unpack_row(const PackedWeight& weight, int64_t n, float* out) {
         out[k] = bf16_to_f32(reinterpret_cast<const uint16_t*>(panel)[2 * pair + k % 2]);
       }
       return;
-    case PackedLayout::kF32RowMajor:
+    default:
       break;
   }
 }

@@ -1,0 +1,29 @@
+// Codes into the quad layouts (packed_weight.h), and quantized weights back to numbers.
+#pragma once
+
+#include <cstdint>
+
+#include "halley/core/packed_weight.h"
+
+namespace halley {
+
+/// Bits of a code of a quad layout: 2, 3, 4 or 8.
+int code_bits(PackedLayout layout);
+
+/// Packs whole units of one panel: `quads` holds num_units * 1024 codes, one a byte, in the order
+/// of kU8Quad (quad, feature, k % 4). Writes num_units * 128 * code_bits(layout) bytes. Codes must
+/// be below 2^bits.
+void pack_quads(PackedLayout layout, const uint8_t* quads, int64_t num_units, std::byte* out);
+
+/// The reverse, for one unit: 1024 codes.
+void unpack_unit(PackedLayout layout, const std::byte* unit, uint8_t* quads);
+
+/// Row n of a weight in a quad layout as f32, in the order of x (the input order undone); out has K
+/// elements. unpack_row() of pack_dense.h calls it for these layouts.
+void unpack_quantized_row(const PackedWeight& weight, int64_t n, float* out);
+
+/// Sets data and groups of a weight whose layout, N, K and quant.group_size are set: allocates, and
+/// zeroes nothing.
+void allocate_quantized(PackedWeight* weight);
+
+}  // namespace halley
