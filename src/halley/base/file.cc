@@ -1,6 +1,7 @@
 #include "halley/base/file.h"
 
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <utility>
 
@@ -9,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "halley/base/checked_math.h"
 #include "halley/base/error.h"
 #include "halley/base/str.h"
 
@@ -73,6 +75,15 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 MappedFile::~MappedFile() {
   // munmap takes a mutable pointer, but does not write through it.
   if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), num_bytes_);
+}
+
+void release_pages(std::span<const std::byte> bytes) {
+  const auto page_bytes = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto address = reinterpret_cast<uintptr_t>(bytes.data());
+  const uintptr_t begin = round_up(address, page_bytes);
+  const uintptr_t end = (address + bytes.size()) / page_bytes * page_bytes;
+  // An advice: where it fails, memory stays in use.
+  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
 std::string read_text_file(const std::filesystem::path& path, size_t num_bytes_max) {

@@ -32,6 +32,10 @@ class MappedFile {
   size_t num_bytes_ = 0;
 };
 
+/// Says that bytes of a MappedFile will not be read again soon: whole pages among them leave this
+/// process's memory, and are read from the file again where they are touched.
+void release_pages(std::span<const std::byte> bytes);
+
 /// The whole file. Throws InputError where it is missing, not a regular file, cannot be read, or
 /// has more than `num_bytes_max` bytes.
 std::string read_text_file(const std::filesystem::path& path, size_t num_bytes_max);

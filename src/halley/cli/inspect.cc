@@ -20,18 +20,56 @@ struct InspectOptions {
   bool is_verbose = false;
 };
 
-OrderedJson json_of(const ModelPart& part) {
-  OrderedJson json = {{"name", part.name}, {"kind", part.kind}};
-  const LinearPlan& plan = part.plan;
-  if (part.kind == "norm") return json;
-  json["format"] = plan.format;
-  json["dtype"] = name_of(plan.stored_dtype);
+double f16_bytes(const LinearPlan& plan) {
+  return 2.0 * static_cast<double>(plan.out_features) * static_cast<double>(plan.in_features);
+}
+
+/// How many times smaller than in 16 bits the weight is in memory.
+double compression(const LinearPlan& plan) {
+  return plan.packed_bytes == 0 ? 0 : f16_bytes(plan) / static_cast<double>(plan.packed_bytes);
+}
+
+/// "4 bits g128 sym", "f8_e4m3 g128", "f16".
+std::string stored_as(const LinearPlan& plan) {
+  const WeightDesc& weight = plan.weight;
+  if (!is_quantized(weight.layout)) return name_of(weight.stored_dtype);
+  const bool is_float = weight.layout == PackedLayout::kF8E4M3Quad;
+  std::string text = is_float ? name_of(DType::kF8E4M3) : str(weight.bits, " bits");
+  text += weight.group_size >= plan.in_features ? " channel" : str(" g", weight.group_size);
+  if (!is_float) text += weight.is_symmetric ? " sym" : " asym";
+  if (weight.has_input_order) text += " order";
+  if (weight.activation != ActivationQuant::kNone) text += str(" x:", weight.activation);
+  return text;
+}
+
+OrderedJson json_of(const LinearPlan& plan) {
+  const WeightDesc& weight = plan.weight;
+  OrderedJson json = {{"name", plan.name},
+                      {"format", weight.format},
+                      {"dtype", name_of(weight.stored_dtype)},
+                      {"bits", weight.bits}};
+  if (is_quantized(weight.layout)) {
+    json["group_size"] = weight.group_size;
+    json["symmetric"] = weight.is_symmetric;
+    json["input_order"] = weight.has_input_order;
+    json["activation"] = name_of(weight.activation);
+  }
   json["out_features"] = plan.out_features;
   json["in_features"] = plan.in_features;
   json["bits_per_weight"] = plan.bits_per_weight;
+  json["layout"] = name_of(weight.layout);
   json["bytes"] = plan.packed_bytes;
+  json["compression"] = compression(plan);
   json["kernel"] = plan.kernel == nullptr ? Json() : Json(plan.kernel->name);
   json["refused"] = plan.refusals;
+  return json;
+}
+
+OrderedJson json_of(const ModelPart& part) {
+  OrderedJson json = {{"name", part.name}, {"kind", part.kind}};
+  if (part.kind == "norm") return json;
+  json["weights"] = OrderedJson::array();
+  for (const LinearPlan& plan : part.plans) json["weights"].push_back(json_of(plan));
   return json;
 }
 
@@ -41,6 +79,8 @@ OrderedJson json_of(const ModelPlan& plan) {
   for (const ModelPart& part : plan.parts) parts.push_back(json_of(part));
   return {{"family", config.family},
           {"format", plan.format},
+          {"format_summary", plan.summary},
+          {"warnings", plan.warnings},
           {"dtype", name_of(config.dtype)},
           {"num_layers", config.num_layers},
           {"hidden_size", config.hidden_size},
@@ -52,14 +92,16 @@ OrderedJson json_of(const ModelPlan& plan) {
           {"max_positions", config.max_positions},
           {"stored_bytes", plan.stored_bytes},
           {"packed_bytes", plan.packed_bytes},
+          {"f16_bytes", plan.f16_bytes},
           {"kv_bytes_per_token", plan.kv_bytes_per_token},
           {"parts", std::move(parts)}};
 }
 
-void print_text(const ModelPlan& plan, const std::string& name, bool is_verbose) {
+void print_header(const ModelPlan& plan, const std::string& name) {
   const DecoderConfig& config = plan.config;
-  std::printf("%s: family %s, weights %s, format %s\n", name.c_str(), config.family.c_str(),
-              name_of(config.dtype), plan.format.c_str());
+  std::printf("%s: family %s, weights %s, format %s%s\n", name.c_str(), config.family.c_str(),
+              name_of(config.dtype), plan.format.c_str(),
+              plan.summary.empty() ? "" : str(" (", plan.summary, ")").c_str());
   std::printf(
       "layers %lld, hidden %lld, MLP %lld, heads %lld query / %lld kv of %lld, "
       "vocabulary %lld, positions %lld\n",
@@ -67,43 +109,86 @@ void print_text(const ModelPlan& plan, const std::string& name, bool is_verbose)
       static_cast<long long>(config.intermediate_size), static_cast<long long>(config.num_heads),
       static_cast<long long>(config.num_kv_heads), static_cast<long long>(config.head_dim),
       static_cast<long long>(config.vocab_size), static_cast<long long>(config.max_positions));
-  std::printf("stored %s, in memory %s, KV cache %s a token\n\n",
-              format_bytes(static_cast<double>(plan.stored_bytes)).c_str(),
-              format_bytes(static_cast<double>(plan.packed_bytes)).c_str(),
-              format_bytes(static_cast<double>(plan.kv_bytes_per_token)).c_str());
-  std::printf("%-52s %-7s %15s %10s  %s\n", "part", "type", "shape", "bytes", "kernel");
+  for (const std::string& warning : plan.warnings) std::printf("warning: %s\n", warning.c_str());
+}
+
+void print_parts(const ModelPlan& plan, bool is_verbose) {
+  std::printf("\n%-44s %-18s %-26s %15s %10s %6s  %s\n", "part", "format", "stored", "shape",
+              "bytes", "vs f16", "kernel");
   for (const ModelPart& part : plan.parts) {
     if (part.kind == "norm") continue;
-    std::printf("%-52s %-7s %15s %10s  %s\n", part.name.c_str(), name_of(part.plan.stored_dtype),
-                str(part.plan.out_features, " x ", part.plan.in_features).c_str(),
-                format_bytes(static_cast<double>(part.plan.packed_bytes)).c_str(),
-                part.plan.kernel == nullptr ? "-" : part.plan.kernel->name);
-    if (!is_verbose) continue;
-    for (const std::string& refusal : part.plan.refusals) {
-      std::printf("    not %s\n", refusal.c_str());
+    for (const LinearPlan& linear : part.plans) {
+      const std::string name = part.plans.size() == 1 ? part.name : str("  ", linear.name);
+      std::printf("%-44s %-18s %-26s %15s %10s %5.2fx  %s\n", name.c_str(), linear.weight.format,
+                  stored_as(linear).c_str(),
+                  str(linear.out_features, " x ", linear.in_features).c_str(),
+                  format_bytes(static_cast<double>(linear.packed_bytes)).c_str(),
+                  compression(linear), linear.kernel == nullptr ? "-" : linear.kernel->name);
+      if (!is_verbose) continue;
+      for (const std::string& refusal : linear.refusals) {
+        std::printf("    not %s\n", refusal.c_str());
+      }
     }
   }
+}
+
+/// Which kernels run how much, and why not better-placed ones.
+void print_totals(const ModelPlan& plan) {
+  struct Use {
+    int num_weights = 0;
+    double num_bytes = 0;
+  };
+  std::map<std::string, Use> kernels;
+  std::map<std::string, int> refusals;
+  for (const ModelPart& part : plan.parts) {
+    for (const LinearPlan& linear : part.plans) {
+      if (linear.kernel == nullptr) continue;
+      Use& use = kernels[linear.kernel->name];
+      ++use.num_weights;
+      use.num_bytes += static_cast<double>(linear.packed_bytes);
+      for (const std::string& refusal : linear.refusals) ++refusals[refusal];
+    }
+  }
+  std::printf("\n");
+  for (const auto& [name, use] : kernels) {
+    std::printf("%-20s %5d weights %10s\n", name.c_str(), use.num_weights,
+                format_bytes(use.num_bytes).c_str());
+  }
+  for (const auto& [refusal, count] : refusals) {
+    std::printf("not %s (%d weights)\n", refusal.c_str(), count);
+  }
+  const auto packed_bytes = static_cast<double>(plan.packed_bytes);
+  std::printf("stored %s, in memory %s, %.2fx smaller than f16; KV cache %s a token\n",
+              format_bytes(static_cast<double>(plan.stored_bytes)).c_str(),
+              format_bytes(packed_bytes).c_str(),
+              packed_bytes == 0 ? 0 : static_cast<double>(plan.f16_bytes) / packed_bytes,
+              format_bytes(static_cast<double>(plan.kv_bytes_per_token)).c_str());
 }
 
 }  // namespace
 
 Run add_inspect(CLI::App& parent) {
   CLI::App& app = *parent.add_subcommand(
-      "inspect", "Family, shapes, types, bytes and kernels of a checkpoint; reads headers only");
+      "inspect", "Family, shapes, formats, bytes and kernels of a checkpoint; reads no weights");
   auto options = std::make_shared<InspectOptions>();
   add_source_options(app, options->model);
   app.add_flag("--json", options->is_json, "One JSON object");
-  app.add_flag("--verbose", options->is_verbose, "Also why better-placed kernels were refused");
+  app.add_flag("--verbose", options->is_verbose, "Also each layer's refused kernels");
   app.footer(R"(Examples:
   halley inspect models/demo-21m
-  halley inspect --load-format dummy --config llama-3-8b --json)");
+  halley inspect --load-format dummy --config llama-3-8b --json
+  HALLEY_KERNEL=gemm_w4a32_hwy halley inspect MODEL
+  halley inspect MODEL --quant-override '*.down_proj=none')");
   return [options] {
     const ModelFiles files = open_model_files(options->model);
-    const ModelPlan plan = plan_model(files.config, *files.source);
+    const ModelPlan plan =
+        plan_model(files.config, *files.source, load_options_of(options->model, files));
     if (options->is_json) {
       std::cout << json_of(plan).dump() << '\n';
     } else {
-      print_text(plan, files.source->description(), options->is_verbose);
+      print_header(plan, files.source->description());
+      print_parts(plan, options->is_verbose);
+      print_totals(plan);
     }
     return kExitOk;
   };

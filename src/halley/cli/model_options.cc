@@ -1,10 +1,14 @@
 #include "halley/cli/model_options.h"
 
+#include <algorithm>
 #include <chrono>
+#include <cstdio>
+#include <map>
 #include <utility>
 
 #include "halley/base/env.h"
 #include "halley/base/error.h"
+#include "halley/base/file.h"
 #include "halley/base/str.h"
 #include "halley/checkpoint/safetensors/safetensors.h"
 #include "halley/cli/progress.h"
@@ -23,6 +27,17 @@ void add_source_options(CLI::App& app, ModelOptions& options) {
       "With dummy weights: a built-in shape instead of MODEL (llama-1b, llama-3-8b, ...)");
   app.add_option("--dtype", options.dtype, "With dummy weights: their type")
       ->check(CLI::IsMember({"float16", "bfloat16", "float32"}));
+  app.add_option("--quant-config", options.quant_config,
+                 "With dummy weights: their quantization_config, a JSON object or a file");
+  app.add_option("--quant-override", options.quant_overrides,
+                 "PATTERN=none|{...}|FILE: layers whose format differs from what the checkpoint "
+                 "states; PATTERN is a name, a glob or re:REGEX, the first that matches wins")
+      ->allow_extra_args(false);
+  app.add_option("--require-kernel", options.required_kernels,
+                 "Fail unless every layer runs on one of these kernels (repeat, or separate by "
+                 "commas)")
+      ->delimiter(',')
+      ->allow_extra_args(false);
 }
 
 void add_model_options(CLI::App& app, ModelOptions& options) {
@@ -33,6 +48,8 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
   app.add_option("--kv-dtype", options.kv_dtype, "Type of the KV cache; auto: that of the weights")
       ->check(CLI::IsMember({"auto", "f16", "bf16", "f32"}))
       ->capture_default_str();
+  app.add_flag("--self-check,!--no-self-check", options.has_self_check,
+               "At load, compare every kernel with the reference on its own weights (default: on)");
 }
 
 void add_length_option(CLI::App& app, ModelOptions& options) {
@@ -51,6 +68,17 @@ std::optional<DType> parse_kv_dtype(const std::string& name) {
 
 namespace {
 
+constexpr size_t kQuantConfigBytesMax = 1 << 20;
+constexpr size_t kWarningsShownMax = 8;
+
+QuantConfig dummy_quant_config(const ModelOptions& options, const HfConfig& config) {
+  if (options.quant_config.empty()) return read_quant_config(config, options.model);
+  const bool is_json = options.quant_config.front() == '{';
+  return quant_config_of(HfConfig::parse(
+      is_json ? options.quant_config : read_text_file(options.quant_config, kQuantConfigBytesMax),
+      is_json ? "--quant-config" : options.quant_config));
+}
+
 ModelFiles open_dummy_files(const ModelOptions& options) {
   if (options.config_name.empty() == options.model.empty()) {
     throw InputError("--load-format dummy: expected either MODEL or --config NAME for the shape.");
@@ -63,26 +91,82 @@ ModelFiles open_dummy_files(const ModelOptions& options) {
     json["dtype"] = options.dtype;
     config = HfConfig::parse(json.dump(), config.where());
   }
-  auto source = make_dummy_weights(list_dense_tensors(read_decoder_config(config)));
-  return {std::move(config), std::move(source)};
+  QuantConfig quant = dummy_quant_config(options, config);
+  const DecoderConfig decoder = read_decoder_config(config);
+  auto source = make_dummy_weights(quant.fields ? list_quantized_tensors(decoder, quant)
+                                                : list_dense_tensors(decoder));
+  return {std::move(config), std::move(quant), std::move(source)};
 }
 
 }  // namespace
 
 ModelFiles open_model_files(const ModelOptions& options) {
   if (options.load_format == "dummy") return open_dummy_files(options);
-  if (!options.config_name.empty() || !options.dtype.empty()) {
+  if (!options.config_name.empty() || !options.dtype.empty() || !options.quant_config.empty()) {
     throw InputError(
-        "--config and --dtype: expected --load-format dummy with them; a checkpoint "
-        "says both itself.");
+        "--config, --dtype and --quant-config: expected --load-format dummy with them; a "
+        "checkpoint says all three itself.");
   }
   if (options.model.empty()) {
     throw InputError("expected MODEL, a directory with a Hugging Face checkpoint. See --help.");
   }
   HfConfig config = HfConfig::load(options.model);
+  QuantConfig quant = read_quant_config(config, options.model);
   auto source = open_checkpoint_weights(options.model);
-  return {std::move(config), std::move(source)};
+  return {std::move(config), std::move(quant), std::move(source)};
 }
+
+LoadOptions load_options_of(const ModelOptions& options, const ModelFiles& files) {
+  LoadOptions load;
+  load.quant = files.quant;
+  for (const std::string& text : options.quant_overrides) {
+    load.overrides.push_back(parse_quant_override(text));
+  }
+  load.kernels.forced = env_string("HALLEY_KERNEL").value_or("");
+  load.kernels.required = options.required_kernels;
+  load.has_self_check = options.has_self_check;
+  load.max_length = options.max_model_len;
+  return load;
+}
+
+namespace {
+
+/// "gemm_w4a21_hwy 88, gemm_f16_hwy 1"
+std::string kernels_in_words(const ModelPlan& plan) {
+  std::map<std::string, int> num_weights;
+  for (const ModelPart& part : plan.parts) {
+    for (const LinearPlan& linear : part.plans) {
+      if (linear.kernel != nullptr) ++num_weights[linear.kernel->name];
+    }
+  }
+  std::string text;
+  for (const auto& [name, count] : num_weights) {
+    text += str(text.empty() ? "" : ", ", name, " ", count);
+  }
+  return text;
+}
+
+void print_report(const ModelPlan& plan, const LoadTimes& times, double seconds) {
+  const size_t num_warnings = plan.warnings.size();
+  for (size_t i = 0; i < std::min(num_warnings, kWarningsShownMax); ++i) {
+    std::fprintf(stderr, "warning: %s\n", plan.warnings[i].c_str());
+  }
+  if (num_warnings > kWarningsShownMax) {
+    std::fprintf(stderr, "warning: %zu more; `halley inspect` shows all\n",
+                 num_warnings - kWarningsShownMax);
+  }
+  std::fprintf(stderr,
+               "loaded %s%s%s%s: %s in memory, %.0f %% of 16 bits; kernels %s; %.2f s (read %.2f, "
+               "repack %.2f, self-check %.2f)\n",
+               plan.format.c_str(), plan.summary.empty() ? "" : " (", plan.summary.c_str(),
+               plan.summary.empty() ? "" : ")",
+               format_bytes(static_cast<double>(plan.packed_bytes)).c_str(),
+               100.0 * static_cast<double>(plan.packed_bytes) /
+                   static_cast<double>(std::max<size_t>(1, plan.f16_bytes)),
+               kernels_in_words(plan).c_str(), seconds, times.read, times.pack, times.self_check);
+}
+
+}  // namespace
 
 LoadedModel load_model_files(const ModelOptions& options) {
   const auto start = std::chrono::steady_clock::now();
@@ -91,16 +175,21 @@ LoadedModel load_model_files(const ModelOptions& options) {
   const int num_threads = options.threads > 0 ? options.threads : num_usable_cores();
   loaded.pool = std::make_unique<ThreadPool>(num_threads);
   loaded.context = std::make_unique<ExecContext>(ExecContext{*loaded.pool});
-  ProgressBar bar("loading");
-  const auto show = [&](size_t done, size_t total) {
-    bar.update(static_cast<double>(done), static_cast<double>(total));
-  };
-  loaded.model =
-      load_model(*loaded.context, files.config, *files.source, show, options.max_model_len);
+  LoadedDecoder decoder;
+  {
+    ProgressBar bar("loading");
+    const auto show = [&](size_t done, size_t total) {
+      bar.update(static_cast<double>(done), static_cast<double>(total));
+    };
+    decoder = load_model(*loaded.context, files.config, *files.source, show,
+                         load_options_of(options, files));
+  }
+  loaded.model = std::move(decoder.model);
   loaded.generation = options.model.empty() ? GenerationConfig{}
                                             : load_generation_config(options.model, files.config);
   loaded.load_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  print_report(decoder.plan, decoder.times, loaded.load_seconds);
   return loaded;
 }
 

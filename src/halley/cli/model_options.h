@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -11,6 +12,7 @@
 #include "halley/checkpoint/safetensors/tensor_source.h"
 #include "halley/core/exec_context.h"
 #include "halley/engine/engine.h"
+#include "halley/models/all/load_model.h"
 #include "halley/models/base/causal_lm.h"
 
 namespace halley::cli {
@@ -20,9 +22,13 @@ struct ModelOptions {
   std::string load_format = "auto";  // auto, dummy
   std::string config_name;           // a built-in shape, for dummy weights
   std::string dtype;                 // of dummy weights
-  int threads = 0;                   // 0: all usable cores
+  std::string quant_config;          // of dummy weights: JSON or a file
+  std::vector<std::string> quant_overrides;
+  std::vector<std::string> required_kernels;
+  int threads = 0;  // 0: all usable cores
   std::string kv_dtype = "auto";
   int64_t max_model_len = 0;
+  bool has_self_check = true;
 };
 
 /// MODEL and what decides where weights come from.
@@ -33,9 +39,13 @@ void add_model_options(CLI::App& app, ModelOptions& options);
 /// Configuration and weights' headers; nothing is loaded yet.
 struct ModelFiles {
   HfConfig config;
+  QuantConfig quant;
   std::unique_ptr<TensorSource> source;
 };
 ModelFiles open_model_files(const ModelOptions& options);
+
+/// What the options and HALLEY_KERNEL say of loading.
+LoadOptions load_options_of(const ModelOptions& options, const ModelFiles& files);
 
 /// A model that can run. The pool must outlive the model.
 struct LoadedModel {
@@ -45,7 +55,7 @@ struct LoadedModel {
   GenerationConfig generation;
   double load_seconds = 0;
 };
-/// Shows a progress bar.
+/// Shows a progress bar, then warnings and a line about what was loaded, on stderr.
 LoadedModel load_model_files(const ModelOptions& options);
 
 /// --max-model-len, for commands that run the engine.

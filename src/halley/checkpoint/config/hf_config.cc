@@ -39,8 +39,12 @@ std::optional<int64_t> as_integer(const Json& value) {
 
 }  // namespace
 
-HfConfig::HfConfig(Json json, std::string where, std::string prefix)
-    : json_(std::move(json)), where_(std::move(where)), prefix_(std::move(prefix)) {}
+HfConfig::HfConfig(Json json, std::string where, std::string prefix,
+                   std::shared_ptr<const std::string> text)
+    : json_(std::move(json)),
+      where_(std::move(where)),
+      prefix_(std::move(prefix)),
+      text_(std::move(text)) {}
 
 HfConfig HfConfig::load(const std::filesystem::path& model_dir) {
   const std::filesystem::path path = model_dir / "config.json";
@@ -52,7 +56,16 @@ HfConfig HfConfig::parse(std::string_view text, const std::string& where) {
   if (!json.is_object()) {
     throw InputError(str(where, ": expected a JSON object, got ", describe(&json), "."));
   }
-  return {std::move(json), where, ""};
+  return {std::move(json), where, "", std::make_shared<const std::string>(text)};
+}
+
+std::vector<std::string> HfConfig::member_names() const {
+  const OrderedJson file = parse_ordered_json(*text_, where_);
+  const OrderedJson* object = &file;
+  for (const std::string& field : path_) object = &object->at(field);
+  std::vector<std::string> names;
+  for (const auto& member : object->items()) names.push_back(member.key());
+  return names;
 }
 
 const Json* HfConfig::find(std::string_view field) const {
@@ -170,7 +183,10 @@ std::optional<HfConfig> HfConfig::object(std::string_view field) const {
   const Json* value = find(field);
   if (value == nullptr) return std::nullopt;
   if (!value->is_object()) fail(field, str("expected an object, got ", describe(value), "."));
-  return HfConfig(*value, where_, str(prefix_, field, "."));
+  HfConfig nested(*value, where_, str(prefix_, field, "."), text_);
+  nested.path_ = path_;
+  nested.path_.emplace_back(field);
+  return nested;
 }
 
 }  // namespace halley

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -24,6 +25,10 @@ class HfConfig {
 
   const std::string& where() const { return where_; }
   const Json& json() const { return json_; }
+  /// "quantization_config." for a nested object; empty for a file's own.
+  const std::string& prefix() const { return prefix_; }
+  /// This object's members in the order in which the file has them.
+  std::vector<std::string> member_names() const;
   bool has(std::string_view field) const;
 
   /// `model_type`; required.
@@ -51,12 +56,15 @@ class HfConfig {
   [[noreturn]] void fail(std::string_view field, const std::string& problem) const;
 
  private:
-  HfConfig(Json json, std::string where, std::string prefix);
+  HfConfig(Json json, std::string where, std::string prefix,
+           std::shared_ptr<const std::string> text);
   const Json* find(std::string_view field) const;
 
   Json json_;
   std::string where_;
-  std::string prefix_;  // "text_config." inside a nested object
+  std::string prefix_;                        // "text_config." inside a nested object
+  std::vector<std::string> path_;             // the nested object's fields from the file's own
+  std::shared_ptr<const std::string> text_;  // of the file, for the order of members
 };
 
 /// Rotary embedding parameters as config.json states them, in either form: `rope_parameters`

@@ -66,6 +66,10 @@ class CheckpointWeights : public TensorSource {
     return {data_[static_cast<size_t>(own - infos_.data())], own->dtype, own->shape};
   }
 
+  void release(const TensorInfo& info) const override {
+    release_pages({view(info).data, info.num_bytes});
+  }
+
  private:
   std::string description_;
   std::vector<MappedFile> files_;

@@ -30,6 +30,9 @@ class TensorSource {
   virtual const TensorInfo* find(std::string_view name) const = 0;
   /// The data of a tensor that find() gave.
   virtual TensorView view(const TensorInfo& info) const = 0;
+  /// Says that the tensor's data will not be read again soon, so that they need not stay in memory.
+  /// Views stay valid.
+  virtual void release(const TensorInfo& info) const { static_cast<void>(info); }
 };
 
 }  // namespace halley

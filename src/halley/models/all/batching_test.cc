@@ -25,7 +25,7 @@ struct Loaded {
         source(open_checkpoint_weights(testdata("models/" + family))),
         pool(num_threads),
         context{pool} {
-    model = load_model(context, config, other != nullptr ? *other : *source, {});
+    model = load_model(context, config, other != nullptr ? *other : *source, {}).model;
   }
 
   TestCache make_cache() const {

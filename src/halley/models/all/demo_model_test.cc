@@ -26,7 +26,7 @@ class DemoModel : public testing::Test {
     const auto source = open_checkpoint_weights(demo_dir());
     DecoderConfig decoder = read_decoder_config(config, *source, 0);
     if (is_rounded) round_frequencies_to_f16(decoder);
-    return load_decoder(context_, config, decoder, *source, {});
+    return load_decoder(context_, config, decoder, *source, {}).model;
   }
 
   ThreadPool pool_{num_usable_cores()};

@@ -2,6 +2,9 @@
 
 #include <utility>
 
+#include "halley/base/error.h"
+#include "halley/base/str.h"
+#include "halley/checkpoint/safetensors/safetensors.h"
 #include "halley/models/base/decoder.h"
 #include "halley/models/base/decoder_parts.h"
 #include "halley/models/base/decoder_weights.h"
@@ -30,54 +33,97 @@ size_t bytes_per_token(const ModelShape& shape) {
   return numbers * static_cast<size_t>(bits_of(shape.kv_dtype_default) / 8);
 }
 
-ModelPlan plan_decoder(DecoderConfig decoder, const TensorSource& source,
-                       const QuantScheme& scheme) {
+std::unique_ptr<QuantScheme> detect(const HfConfig& config, const TensorSource& source,
+                                    const LoadOptions& options) {
+  const QuantConfig quant = options.quant ? *options.quant : read_quant_config(config, {});
+  return detect_quant_scheme(quant, source, options.overrides);
+}
+
+/// A kernel that was forced and runs nothing was a mistake of the user's.
+void check_forced_kernel(const ModelPlan& plan, const std::string& forced) {
+  if (forced.empty()) return;
+  for (const ModelPart& part : plan.parts) {
+    for (const LinearPlan& linear : part.plans) {
+      if (linear.kernel != nullptr && linear.kernel->name == forced) return;
+    }
+  }
+  throw InputError(str("kernel ", forced, ": expected a layer that it can run, got none in ",
+                       plan.config.where, ". `halley inspect` shows the layouts of the layers."));
+}
+
+void add_part(const DecoderPart& part, const LinearLoading& loading, ModelPlan& plan) {
+  ModelPart planned;
+  planned.name = part.name;
+  planned.kind = kind_name(part.kind);
+  planned.plans = plan_part(plan.config, part, loading);
+  for (const LinearPlan& linear : planned.plans) {
+    plan.packed_bytes += linear.packed_bytes;
+    plan.f16_bytes += static_cast<size_t>(linear.out_features * linear.in_features) * 2;
+    plan.warnings.insert(plan.warnings.end(), linear.warnings.begin(), linear.warnings.end());
+  }
+  plan.parts.push_back(std::move(planned));
+}
+
+ModelPlan plan_decoder(DecoderConfig decoder, const LinearLoading& loading) {
+  check_kernel_names(loading.demands);
   ModelPlan plan;
   plan.config = std::move(decoder);
-  plan.format = scheme.format_name();
-  for (const DecoderPart& part : list_decoder_parts(plan.config)) {
-    plan.parts.push_back({.name = part.name,
-                          .kind = kind_name(part.kind),
-                          .plan = plan_part(plan.config, part, source, scheme)});
-    plan.packed_bytes += plan.parts.back().plan.packed_bytes;
-  }
-  check_all_tensors_used(plan.config, source, scheme);
-  for (const TensorInfo& info : source.tensors()) plan.stored_bytes += info.num_bytes;
+  plan.format = loading.scheme.format_name();
+  plan.summary = loading.scheme.summary();
+  plan.warnings = loading.scheme.warnings();
+  for (const DecoderPart& part : list_decoder_parts(plan.config)) add_part(part, loading, plan);
+  check_all_tensors_used(plan.config, loading);
+  check_forced_kernel(plan, loading.demands.forced);
+  for (const TensorInfo& info : loading.source.tensors()) plan.stored_bytes += info.num_bytes;
   plan.kv_bytes_per_token = bytes_per_token(shape_of(plan.config));
   return plan;
 }
 
 }  // namespace
 
-ModelPlan plan_model(const HfConfig& config, const TensorSource& source, int64_t max_length) {
-  const std::unique_ptr<QuantScheme> scheme = detect_quant_scheme(config, source);
-  return plan_decoder(read_decoder_config(config, source, max_length), source, *scheme);
+ModelPlan plan_model(const HfConfig& config, const TensorSource& source,
+                     const LoadOptions& options) {
+  const std::unique_ptr<QuantScheme> scheme = detect(config, source, options);
+  return plan_decoder(read_decoder_config(config, source, options.max_length),
+                      {*scheme, source, options.kernels});
 }
 
-std::unique_ptr<CausalLm> load_decoder(ExecContext& context, const HfConfig& config,
-                                       DecoderConfig decoder, const TensorSource& source,
-                                       const LoadProgress& progress) {
-  const std::unique_ptr<QuantScheme> scheme = detect_quant_scheme(config, source);
-  ModelPlan plan = plan_decoder(std::move(decoder), source, *scheme);
+LoadedDecoder load_decoder(ExecContext& context, const HfConfig& config, DecoderConfig decoder,
+                           const TensorSource& source, const LoadProgress& progress,
+                           const LoadOptions& options) {
+  const std::unique_ptr<QuantScheme> scheme = detect(config, source, options);
+  LoadedDecoder loaded;
+  const LinearLoading loading = {.scheme = *scheme,
+                                 .source = source,
+                                 .demands = options.kernels,
+                                 .has_self_check = options.has_self_check,
+                                 .times = &loaded.times};
+  loaded.plan = plan_decoder(std::move(decoder), loading);
   size_t done = 0;
   const auto on_part = [&](size_t num_bytes) {
     done += num_bytes;
-    if (progress) progress(done, plan.packed_bytes);
+    if (progress) progress(done, loaded.plan.packed_bytes);
   };
-  DecoderWeights weights = load_decoder_weights(
-      context, plan.config, {.source = source, .scheme = *scheme, .on_part = on_part});
-  return std::make_unique<Decoder>(context, std::move(plan.config), std::move(weights));
+  DecoderWeights weights = load_decoder_weights(context, loaded.plan.config, loading, on_part);
+  loaded.model = std::make_unique<Decoder>(context, loaded.plan.config, std::move(weights));
+  return loaded;
 }
 
-std::unique_ptr<CausalLm> load_model(ExecContext& context, const HfConfig& config,
-                                     const TensorSource& source, const LoadProgress& progress,
-                                     int64_t max_length) {
-  return load_decoder(context, config, read_decoder_config(config, source, max_length), source,
-                      progress);
+LoadedDecoder load_model(ExecContext& context, const HfConfig& config, const TensorSource& source,
+                         const LoadProgress& progress, const LoadOptions& options) {
+  return load_decoder(context, config, read_decoder_config(config, source, options.max_length),
+                      source, progress, options);
 }
 
 std::vector<TensorInfo> list_dense_tensors(const DecoderConfig& config) {
   return list_decoder_tensors(config);
+}
+
+std::vector<TensorInfo> list_quantized_tensors(const DecoderConfig& config,
+                                               const QuantConfig& quant) {
+  const auto nothing = make_dummy_weights({});
+  const std::unique_ptr<QuantScheme> scheme = detect_quant_scheme(quant, *nothing);
+  return list_decoder_tensors(config, scheme.get());
 }
 
 }  // namespace halley

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,8 @@
 #include "halley/checkpoint/safetensors/tensor_source.h"
 #include "halley/models/base/causal_lm.h"
 #include "halley/models/base/decoder_config.h"
+#include "halley/quant/all/formats.h"
+#include "halley/quant/base/linear_loader.h"
 
 namespace halley {
 
@@ -37,39 +40,64 @@ std::vector<std::string> builtin_config_names();
 
 /// All tensors that a full-precision checkpoint of this decoder holds, for dummy weights.
 std::vector<TensorInfo> list_dense_tensors(const DecoderConfig& config);
+/// The same for a checkpoint in the stated format.
+std::vector<TensorInfo> list_quantized_tensors(const DecoderConfig& config,
+                                               const QuantConfig& quant);
 
-/// One line of `inspect`.
+/// One part of the model, of one or more packed weights.
 struct ModelPart {
   std::string name;  // "embedding", "layers.0.qkv", ...
   std::string kind;  // "embedding", "norm", "linear"
-  LinearPlan plan;   // for linear parts and the embedding
+  std::vector<LinearPlan> plans;
 };
 
 /// What would be loaded and run, from headers alone. Throws as load_model().
 struct ModelPlan {
   DecoderConfig config;
-  std::string format;  // of the checkpoint
+  std::string format;   // of the checkpoint
+  std::string summary;  // the format's parameters in words
   std::vector<ModelPart> parts;
+  std::vector<std::string> warnings;
   size_t stored_bytes = 0;        // all tensors of the source
   size_t packed_bytes = 0;        // what the loaded weights will take
+  size_t f16_bytes = 0;           // what they would take in 16 bits
   size_t kv_bytes_per_token = 0;  // at the default cache type
 };
-ModelPlan plan_model(const HfConfig& config, const TensorSource& source, int64_t max_length = 0);
+
+/// How a model is loaded.
+struct LoadOptions {
+  /// Absent: what config.json alone states.
+  std::optional<QuantConfig> quant;
+  std::vector<QuantOverride> overrides;
+  KernelDemands kernels;
+  bool has_self_check = true;
+  /// The longest sequence that will be run; 0: max_position_embeddings.
+  int64_t max_length = 0;
+};
+
+ModelPlan plan_model(const HfConfig& config, const TensorSource& source,
+                     const LoadOptions& options = {});
 
 /// `progress(done, total)` in bytes of packed weights; may be empty.
 using LoadProgress = std::function<void(size_t done, size_t total)>;
 
+/// A model that can run, and how it came to be.
+struct LoadedDecoder {
+  std::unique_ptr<CausalLm> model;
+  ModelPlan plan;
+  LoadTimes times;
+};
+
 /// Loads and packs every weight. `context` must outlive the model, `source` need not. Throws
-/// CheckpointError where a tensor is missing, has the wrong type or shape, or is not used by the
-/// model; UnsupportedError as read_decoder_config(). `max_length` is the longest sequence that will
-/// be run, 0: max_position_embeddings.
-std::unique_ptr<CausalLm> load_model(ExecContext& context, const HfConfig& config,
-                                     const TensorSource& source, const LoadProgress& progress,
-                                     int64_t max_length = 0);
+/// CheckpointError where a tensor is missing, has the wrong type, shape or values, or is not used
+/// by the model; UnsupportedError as read_decoder_config(); InputError where a kernel that was
+/// demanded cannot run; DeviceError where the self-check fails.
+LoadedDecoder load_model(ExecContext& context, const HfConfig& config, const TensorSource& source,
+                         const LoadProgress& progress, const LoadOptions& options = {});
 
 /// Runs a decoder whose configuration is already at hand; as load_model().
-std::unique_ptr<CausalLm> load_decoder(ExecContext& context, const HfConfig& config,
-                                       DecoderConfig decoder, const TensorSource& source,
-                                       const LoadProgress& progress);
+LoadedDecoder load_decoder(ExecContext& context, const HfConfig& config, DecoderConfig decoder,
+                           const TensorSource& source, const LoadProgress& progress,
+                           const LoadOptions& options = {});
 
 }  // namespace halley

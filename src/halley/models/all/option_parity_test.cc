@@ -38,7 +38,9 @@ TEST_P(OptionParity, LogitsAndGreedyTokensAreTheReferences) {
   const auto source = make_hash_weights(list_dense_tensors(read_decoder_config(config)));
   ThreadPool pool(1);
   ExecContext context{pool};
-  const auto model = load_model(context, config, *source, {}, json.at("max_length").get<int64_t>());
+  LoadOptions options;
+  options.max_length = json.at("max_length").get<int64_t>();
+  const auto model = load_model(context, config, *source, {}, options).model;
   const TestCache cache(model->shape(), DType::kF32, 1, 128);
 
   const auto logits = forward_all_rows(

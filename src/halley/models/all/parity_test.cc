@@ -76,7 +76,8 @@ TEST_P(ModelParity, LogitsAndGreedyTokensAreTheReferences) {
   ThreadPool pool(2);
   ExecContext context{pool};
   const auto model =
-      load_decoder(context, config, read_reference_decoder(config, *source, against), *source, {});
+      load_decoder(context, config, read_reference_decoder(config, *source, against), *source, {})
+          .model;
   const TestCache cache(model->shape(), kv_dtype, 1, 128);
 
   const auto logits = forward_all_rows(*model, cache, {{.sequence = 0, .ids = golden.input_ids}});

@@ -71,13 +71,13 @@ TEST(ModelPlan, AddsUpForATinyLlama) {
   EXPECT_EQ(plan.format, "none");
   ASSERT_EQ(plan.parts.size(), size_t{1 + 2 * 6 + 2});
   EXPECT_EQ(plan.parts[0].name, "embedding");
-  EXPECT_EQ(plan.parts[0].plan.kernel, nullptr);
+  EXPECT_EQ(plan.parts[0].plans[0].kernel, nullptr);
   EXPECT_EQ(plan.parts[1].name, "layers.0.input_norm");
   EXPECT_EQ(plan.parts[1].kind, "norm");
   EXPECT_EQ(plan.parts[2].name, "layers.0.qkv");
-  EXPECT_EQ(plan.parts[2].plan.name, "model.layers.0.self_attn.{q,k,v}_proj");
-  EXPECT_EQ(plan.parts[2].plan.out_features, 256);
-  EXPECT_NE(plan.parts[2].plan.kernel, nullptr);
+  EXPECT_EQ(plan.parts[2].plans[0].name, "model.layers.0.self_attn.{q,k,v}_proj");
+  EXPECT_EQ(plan.parts[2].plans[0].out_features, 256);
+  EXPECT_NE(plan.parts[2].plans[0].kernel, nullptr);
   EXPECT_EQ(plan.parts.back().name, "lm_head");
 }
 
@@ -85,7 +85,7 @@ TEST(ModelPlan, TiedEmbeddingIsCountedOnceAndHasAKernel) {
   const auto dir = testdata("models/llama_mha_tied");
   const auto source = open_checkpoint_weights(dir);
   const ModelPlan plan = plan_model(HfConfig::load(dir), *source);
-  EXPECT_NE(plan.parts[0].plan.kernel, nullptr);
+  EXPECT_NE(plan.parts[0].plans[0].kernel, nullptr);
   EXPECT_EQ(plan.parts.back().name, "final_norm");
 }
 
@@ -116,7 +116,7 @@ TEST(DummyWeights, RunInEveryType) {
     const auto source = make_dummy_weights(list_dense_tensors(read_decoder_config(config)));
     ThreadPool pool(1);
     ExecContext context{pool};
-    const auto model = load_model(context, config, *source, {});
+    const auto model = load_model(context, config, *source, {}).model;
     const TestCache cache(model->shape(), model->shape().kv_dtype_default, 1, 64);
     for (const float logit : forward_all_rows(*model, cache, {{.sequence = 0, .ids = {1, 2, 3}}})) {
       ASSERT_TRUE(std::isfinite(logit)) << dtype;

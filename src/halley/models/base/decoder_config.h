@@ -9,7 +9,7 @@
 
 #include "halley/core/dtype.h"
 #include "halley/kernels/activation/activation.h"
-#include "halley/quant/base/linear_op.h"
+#include "halley/quant/base/linear_spec.h"
 
 namespace halley {
 

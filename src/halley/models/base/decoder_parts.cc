@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "halley/base/str.h"
+#include "halley/quant/base/dense_weight.h"
 
 namespace halley {
 namespace {
@@ -58,18 +59,41 @@ void add_layer(const DecoderConfig& config, size_t index, PartList& list) {
   list.add_norm(prefix + "mlp_out_norm", layer.mlp_out_norm, config.hidden_size);
 }
 
-using ShapesByName = std::map<std::string, Shape>;
+/// Tensors by name, sorted.
+class TensorList {
+ public:
+  explicit TensorList(DType dtype) : dtype_(dtype) {}
 
-void add_linear_tensors(const LinearSpec& linear, ShapesByName& shapes) {
-  for (const LinearSpec::Part& part : linear.parts) {
-    if (part.expert >= 0) {
-      shapes[part.name] = {part.num_stored_experts, part.stored_rows, linear.in_features};
-    } else {
-      shapes[part.name + ".weight"] = {part.stored_rows, linear.in_features};
-    }
-    if (linear.has_bias) shapes[part.name + ".bias"] = {part.stored_rows};
+  void add(TensorInfo info) {
+    const auto count = static_cast<size_t>(num_elements_of(info.shape).value_or(0));
+    info.num_bytes = count * static_cast<size_t>(bits_of(info.dtype)) / 8;
+    infos_[info.name] = std::move(info);
   }
-}
+  void add_dense(const std::string& name, Shape shape) {
+    add({.name = name, .dtype = dtype_, .shape = std::move(shape)});
+  }
+  void add_linear(const LinearSpec& linear, const QuantScheme* scheme) {
+    for (const LinearSpec::Part& part : linear.parts) {
+      if (scheme == nullptr || part.is_usually_dense) {
+        add(expected_dense_tensor(part, linear.in_features, dtype_));
+      } else {
+        for (TensorInfo& info : scheme->expected_tensors(part, linear.in_features)) {
+          add(std::move(info));
+        }
+      }
+      if (linear.has_bias) add_dense(part.name + ".bias", {part.stored_rows});
+    }
+  }
+  std::vector<TensorInfo> take() {
+    std::vector<TensorInfo> infos;
+    for (auto& [name, info] : infos_) infos.push_back(std::move(info));
+    return infos;
+  }
+
+ private:
+  DType dtype_;
+  std::map<std::string, TensorInfo> infos_;
+};
 
 }  // namespace
 
@@ -86,33 +110,27 @@ std::vector<DecoderPart> list_decoder_parts(const DecoderConfig& config) {
   return list.take();
 }
 
-std::vector<TensorInfo> list_decoder_tensors(const DecoderConfig& config) {
-  ShapesByName shapes;
+std::vector<TensorInfo> list_decoder_tensors(const DecoderConfig& config,
+                                             const QuantScheme* scheme) {
+  TensorList tensors(config.dtype);
   for (const DecoderPart& part : list_decoder_parts(config)) {
     switch (part.kind) {
       case PartKind::kLinear:
-        add_linear_tensors(*part.linear, shapes);
+        tensors.add_linear(*part.linear, scheme);
         break;
       case PartKind::kNorm:
-        shapes[part.norm->weight_name] = {part.num_rows};
-        if (!part.norm->bias_name.empty()) shapes[part.norm->bias_name] = {part.num_rows};
+        tensors.add_dense(part.norm->weight_name, {part.num_rows});
+        if (!part.norm->bias_name.empty()) {
+          tensors.add_dense(part.norm->bias_name, {part.num_rows});
+        }
         break;
       case PartKind::kEmbedding:
       case PartKind::kPositions:
-        shapes[part.table_name] = {part.num_rows, config.hidden_size};
+        tensors.add_dense(part.table_name, {part.num_rows, config.hidden_size});
         break;
     }
   }
-  std::vector<TensorInfo> infos;
-  const auto element_bytes = static_cast<size_t>(bits_of(config.dtype) / 8);
-  for (auto& [name, shape] : shapes) {
-    const auto count = static_cast<size_t>(num_elements_of(shape).value_or(0));
-    infos.push_back({.name = name,
-                     .dtype = config.dtype,
-                     .shape = std::move(shape),
-                     .num_bytes = count * element_bytes});
-  }
-  return infos;
+  return tensors.take();
 }
 
 }  // namespace halley

@@ -8,6 +8,7 @@
 
 #include "halley/checkpoint/safetensors/tensor_source.h"
 #include "halley/models/base/decoder_config.h"
+#include "halley/quant/base/format.h"
 
 namespace halley {
 
@@ -25,8 +26,10 @@ struct DecoderPart {
 
 std::vector<DecoderPart> list_decoder_parts(const DecoderConfig& config);
 
-/// All tensors that a full-precision checkpoint of this decoder holds, sorted by name, in the type
-/// that config.json states.
-std::vector<TensorInfo> list_decoder_tensors(const DecoderConfig& config);
+/// All tensors that a checkpoint of this decoder holds, sorted by name: linear layers as the scheme
+/// has them (in full precision without one), everything else, biases, routers and the output layer
+/// included, in the type that config.json states.
+std::vector<TensorInfo> list_decoder_tensors(const DecoderConfig& config,
+                                             const QuantScheme* scheme = nullptr);
 
 }  // namespace halley

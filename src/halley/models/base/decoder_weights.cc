@@ -11,6 +11,7 @@
 #include "halley/kernels/gemm/gemm.h"
 #include "halley/kernels/gemm/pack_dense.h"
 #include "halley/quant/base/dense_tensor.h"
+#include "halley/quant/base/self_check.h"
 
 namespace halley {
 namespace {
@@ -20,33 +21,38 @@ const TensorInfo& find_table(const DecoderConfig& config, const DecoderPart& par
   return find_dense_tensor(source, part.table_name, {part.num_rows, config.hidden_size});
 }
 
-LinearPlan plan_table(const DecoderConfig& config, const DecoderPart& part,
-                      const TensorSource& source) {
-  const TensorInfo& info = find_table(config, part, source);
-  const PackedLayout layout = dense_layout_for(info.dtype);
+LinearPlan plan_dense(const TensorInfo& info, int64_t num_rows, int64_t num_columns) {
   LinearPlan plan;
-  plan.name = part.table_name;
-  plan.format = "none";
-  plan.stored_dtype = info.dtype;
-  plan.out_features = part.num_rows;
-  plan.in_features = config.hidden_size;
+  plan.name = info.name;
+  plan.weight.stored_dtype = info.dtype;
+  plan.weight.bits = bits_of(info.dtype);
+  plan.out_features = num_rows;
+  plan.in_features = num_columns;
+  plan.stored_bytes = static_cast<double>(info.num_bytes);
   plan.bits_per_weight = bits_of(info.dtype);
-  plan.packed_bytes = packed_bytes(layout, part.num_rows, config.hidden_size);
+  return plan;
+}
+
+LinearPlan plan_table(const DecoderConfig& config, const DecoderPart& part,
+                      const LinearLoading& loading) {
+  const TensorInfo& info = find_table(config, part, loading.source);
+  LinearPlan plan = plan_dense(info, part.num_rows, config.hidden_size);
+  plan.weight.layout = dense_layout_for(info.dtype);
+  plan.packed_bytes = packed_bytes(plan.weight.layout, part.num_rows, config.hidden_size);
   if (part.kind == PartKind::kEmbedding && !config.lm_head) {
-    plan.kernel = &find_gemm_kernel({layout, part.num_rows, config.hidden_size});
+    KernelChoice choice = choose_gemm_kernel(
+        {.w_layout = plan.weight.layout, .N = part.num_rows, .K = config.hidden_size},
+        loading.demands);
+    plan.kernel = choice.kernel;
+    plan.refusals = std::move(choice.refusals);
   }
   return plan;
 }
 
 LinearPlan plan_norm(const DecoderPart& part, const TensorSource& source) {
   const TensorInfo& weight = find_dense_tensor(source, part.norm->weight_name, {part.num_rows});
-  LinearPlan plan;
-  plan.name = weight.name;
-  plan.format = "none";
-  plan.stored_dtype = weight.dtype;
-  plan.out_features = part.num_rows;
-  plan.in_features = 1;
-  plan.bits_per_weight = bits_of(DType::kF32);
+  LinearPlan plan = plan_dense(weight, part.num_rows, 1);
+  plan.weight.layout = PackedLayout::kF32RowMajor;
   plan.packed_bytes = static_cast<size_t>(part.num_rows) * sizeof(float);
   if (!part.norm->bias_name.empty()) {
     find_dense_tensor(source, part.norm->bias_name, {part.num_rows});
@@ -60,11 +66,13 @@ bool has_ignored_suffix(const DecoderConfig& config, std::string_view name) {
                      [&](const std::string& suffix) { return name.ends_with(suffix); });
 }
 
-std::set<std::string> used_tensor_names(const DecoderConfig& config, const QuantScheme& scheme) {
+std::set<std::string> used_tensor_names(const DecoderConfig& config, const LinearLoading& loading) {
   std::set<std::string> used;
   for (const DecoderPart& part : list_decoder_parts(config)) {
     if (part.kind == PartKind::kLinear) {
-      for (std::string& name : scheme.tensor_names(*part.linear)) used.insert(std::move(name));
+      for (std::string& name : linear_tensor_names(loading, *part.linear)) {
+        used.insert(std::move(name));
+      }
     } else if (part.kind == PartKind::kNorm) {
       used.insert(part.norm->weight_name);
       used.insert(part.norm->bias_name);
@@ -76,11 +84,22 @@ std::set<std::string> used_tensor_names(const DecoderConfig& config, const Quant
   return used;
 }
 
+void add_memory(const LinearOp& op, std::vector<WeightMemory::Bytes>& memory) {
+  for (const LinearOp::Section& section : op.sections()) {
+    const PackedWeight& weight = section.weight;
+    memory.emplace_back(weight.data.data(), weight.data.num_bytes());
+    if (is_quantized(weight.layout)) {
+      memory.emplace_back(weight.quant.groups.data(), weight.quant.groups.num_bytes());
+    }
+  }
+}
+
 /// One walk over the specification, part by part in the order of list_decoder_parts().
 class Loader {
  public:
-  Loader(ExecContext& context, const DecoderConfig& config, const WeightLoading& loading)
-      : context_(context), config_(config), loading_(loading) {}
+  Loader(ExecContext& context, const DecoderConfig& config, const LinearLoading& loading,
+         const PartLoaded& on_part)
+      : context_(context), config_(config), loading_(loading), on_part_(on_part) {}
 
   DecoderWeights load() {
     DecoderWeights weights;
@@ -89,8 +108,7 @@ class Loader {
       weights.embedding = std::move(table);
     } else {
       check_second_copy();
-      const GemmKernel& kernel = find_gemm_kernel({table.layout, table.N, table.K});
-      weights.output = LinearOp(std::move(table), {}, kernel);
+      weights.output = tied_output(std::move(table));
     }
     if (!config_.position_embedding_name.empty()) {
       weights.positions = load_table(config_.position_embedding_name,
@@ -98,13 +116,23 @@ class Loader {
     }
     for (const LayerSpec& layer : config_.layers) weights.layers.push_back(load_layer(layer));
     weights.final_norm = load_norm(config_.final_norm, config_.hidden_size);
-    if (config_.lm_head) weights.output = load_linear(*config_.lm_head);
+    if (config_.lm_head) weights.output = load_layer_part(*config_.lm_head);
     return weights;
   }
 
  private:
   void report(size_t num_bytes) const {
-    if (loading_.on_part) loading_.on_part(num_bytes);
+    if (on_part_) on_part_(num_bytes);
+  }
+
+  LinearOp tied_output(PackedWeight table) const {
+    const KernelChoice choice = choose_gemm_kernel(problem_of(table), loading_.demands);
+    if (loading_.has_self_check) {
+      self_check(context_, config_.embedding_name, table, *choice.kernel);
+    }
+    std::vector<LinearOp::Section> sections;
+    sections.push_back({.weight = std::move(table), .kernel = choice.kernel});
+    return {std::move(sections), {}};
   }
 
   PackedWeight load_table(const std::string& name, int64_t num_rows) const {
@@ -112,13 +140,14 @@ class Loader {
         find_dense_tensor(loading_.source, name, {num_rows, config_.hidden_size});
     const TensorView view = loading_.source.view(info);
     PackedWeight weight = pack_dense(context_, {&view, 1});
+    loading_.source.release(info);
     report(weight.data.num_bytes());
     return weight;
   }
 
-  LinearOp load_linear(const LinearSpec& spec) const {
-    LinearOp op = loading_.scheme.load(context_, loading_.source, spec);
-    report(op.weight().data.num_bytes());
+  LinearOp load_layer_part(const LinearSpec& spec) const {
+    LinearOp op = load_linear(context_, loading_, spec);
+    report(op.packed_bytes());
     return op;
   }
 
@@ -139,16 +168,16 @@ class Loader {
   LayerWeights load_layer(const LayerSpec& spec) const {
     LayerWeights layer;
     layer.input_norm = load_norm(spec.input_norm, config_.hidden_size);
-    layer.qkv = load_linear(spec.qkv);
+    layer.qkv = load_layer_part(spec.qkv);
     layer.q_norm = load_norm(spec.q_norm, config_.head_dim);
     layer.k_norm = load_norm(spec.k_norm, config_.head_dim);
-    layer.o = load_linear(spec.o);
+    layer.o = load_layer_part(spec.o);
     layer.attention_out_norm = load_norm(spec.attention_out_norm, config_.hidden_size);
     layer.mlp_norm = load_norm(spec.mlp_norm, config_.hidden_size);
-    if (spec.mlp.router) layer.mlp.router = load_linear(*spec.mlp.router);
+    if (spec.mlp.router) layer.mlp.router = load_layer_part(*spec.mlp.router);
     for (size_t i = 0; i < spec.mlp.gate_up.size(); ++i) {
-      layer.mlp.gate_up.push_back(load_linear(spec.mlp.gate_up[i]));
-      layer.mlp.down.push_back(load_linear(spec.mlp.down[i]));
+      layer.mlp.gate_up.push_back(load_layer_part(spec.mlp.gate_up[i]));
+      layer.mlp.down.push_back(load_layer_part(spec.mlp.down[i]));
     }
     layer.mlp_out_norm = load_norm(spec.mlp_out_norm, config_.hidden_size);
     return layer;
@@ -174,28 +203,29 @@ class Loader {
 
   ExecContext& context_;
   const DecoderConfig& config_;
-  const WeightLoading& loading_;
+  const LinearLoading& loading_;
+  const PartLoaded& on_part_;
 };
 
 }  // namespace
 
-LinearPlan plan_part(const DecoderConfig& config, const DecoderPart& part,
-                     const TensorSource& source, const QuantScheme& scheme) {
+std::vector<LinearPlan> plan_part(const DecoderConfig& config, const DecoderPart& part,
+                                  const LinearLoading& loading) {
   switch (part.kind) {
     case PartKind::kNorm:
-      return plan_norm(part, source);
+      return {plan_norm(part, loading.source)};
     case PartKind::kLinear:
-      return scheme.plan(source, *part.linear);
+      return plan_linear(loading, *part.linear);
     case PartKind::kEmbedding:
     case PartKind::kPositions:
       break;
   }
-  return plan_table(config, part, source);
+  return {plan_table(config, part, loading)};
 }
 
-void check_all_tensors_used(const DecoderConfig& config, const TensorSource& source,
-                            const QuantScheme& scheme) {
-  const std::set<std::string> used = used_tensor_names(config, scheme);
+void check_all_tensors_used(const DecoderConfig& config, const LinearLoading& loading) {
+  const TensorSource& source = loading.source;
+  const std::set<std::string> used = used_tensor_names(config, loading);
   std::vector<std::string> unused;
   for (const TensorInfo& info : source.tensors()) {
     if (used.count(info.name) == 0 && !has_ignored_suffix(config, info.name)) {
@@ -212,29 +242,26 @@ void check_all_tensors_used(const DecoderConfig& config, const TensorSource& sou
 }
 
 DecoderWeights load_decoder_weights(ExecContext& context, const DecoderConfig& config,
-                                    const WeightLoading& loading) {
-  return Loader(context, config, loading).load();
+                                    const LinearLoading& loading, const PartLoaded& on_part) {
+  return Loader(context, config, loading, on_part).load();
 }
 
 WeightMemory memory_of(const DecoderWeights& weights, const DecoderConfig& config) {
   WeightMemory memory;
-  const auto bytes_of = [](const LinearOp& op) {
-    return WeightMemory::Bytes(op.weight().data.data(), op.weight().data.num_bytes());
-  };
   for (size_t i = 0; i < weights.layers.size(); ++i) {
     const LayerWeights& layer = weights.layers[i];
-    memory.always_read.push_back(bytes_of(layer.qkv));
-    memory.always_read.push_back(bytes_of(layer.o));
+    add_memory(layer.qkv, memory.always_read);
+    add_memory(layer.o, memory.always_read);
     auto& mlp = layer.mlp.router ? memory.experts : memory.always_read;
-    for (const LinearOp& op : layer.mlp.gate_up) mlp.push_back(bytes_of(op));
-    for (const LinearOp& op : layer.mlp.down) mlp.push_back(bytes_of(op));
+    for (const LinearOp& op : layer.mlp.gate_up) add_memory(op, mlp);
+    for (const LinearOp& op : layer.mlp.down) add_memory(op, mlp);
     if (layer.mlp.router) {
-      memory.always_read.push_back(bytes_of(*layer.mlp.router));
+      add_memory(*layer.mlp.router, memory.always_read);
       memory.expert_share = static_cast<double>(config.layers[i].mlp.num_experts_per_token) /
                             static_cast<double>(layer.mlp.down.size());
     }
   }
-  memory.always_read.push_back(bytes_of(weights.output));
+  add_memory(weights.output, memory.always_read);
   return memory;
 }
 

@@ -12,8 +12,7 @@
 #include "halley/models/base/causal_lm.h"
 #include "halley/models/base/decoder_config.h"
 #include "halley/models/base/decoder_parts.h"
-#include "halley/quant/base/format.h"
-#include "halley/quant/base/linear_op.h"
+#include "halley/quant/base/linear_loader.h"
 
 namespace halley {
 
@@ -43,29 +42,24 @@ struct DecoderWeights {
   const PackedWeight& embedding_table() const { return embedding ? *embedding : output.weight(); }
 };
 
-/// What a part will take: for an embedding and a norm, `kernel` is null (and `format` "none"),
-/// except for a tied embedding, whose kernel is that of the output layer. From headers alone.
-/// Throws CheckpointError where a tensor is missing or has another type or shape.
-LinearPlan plan_part(const DecoderConfig& config, const DecoderPart& part,
-                     const TensorSource& source, const QuantScheme& scheme);
+/// What a part will take, one plan for each packed weight: for an embedding and a norm, `kernel` is
+/// null (and the format "none"), except for a tied embedding, whose kernel is that of the output
+/// layer. From headers alone. Throws CheckpointError where a tensor is missing or has another type
+/// or shape.
+std::vector<LinearPlan> plan_part(const DecoderConfig& config, const DecoderPart& part,
+                                  const LinearLoading& loading);
 
 /// Throws CheckpointError that names tensors of the source which the model does not use. A second
 /// copy of a tied embedding passes here; load_decoder_weights() compares it.
-void check_all_tensors_used(const DecoderConfig& config, const TensorSource& source,
-                            const QuantScheme& scheme);
+void check_all_tensors_used(const DecoderConfig& config, const LinearLoading& loading);
 
-/// Where load_decoder_weights() reads from, and whom it tells.
-struct WeightLoading {
-  const TensorSource& source;
-  const QuantScheme& scheme;
-  /// Called with the packed bytes of each part when it is loaded; may be empty.
-  std::function<void(size_t packed_bytes)> on_part;
-};
+/// Called with the packed bytes of each part when it is loaded; may be empty.
+using PartLoaded = std::function<void(size_t packed_bytes)>;
 
-/// Packs every weight, one after the other: the peak is the packed size plus one part's data in the
-/// page cache. Throws as plan_part().
+/// Packs every weight, one after the other: the peak is the packed size plus one part's data.
+/// Throws as plan_part().
 DecoderWeights load_decoder_weights(ExecContext& context, const DecoderConfig& config,
-                                    const WeightLoading& loading);
+                                    const LinearLoading& loading, const PartLoaded& on_part);
 
 /// What a decode step reads of them: all but an embedding table of its own, norms and positions.
 WeightMemory memory_of(const DecoderWeights& weights, const DecoderConfig& config);

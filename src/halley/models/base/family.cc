@@ -153,6 +153,7 @@ DecoderConfig read_shape(const FamilyInput& input, const ShapeFields& fields) {
     decoder.tied_output_name = "lm_head.weight";
   } else {
     decoder.lm_head = linear({{"lm_head", decoder.vocab_size}}, decoder.hidden_size);
+    decoder.lm_head->parts[0].is_usually_dense = true;
   }
   // Written by old versions of transformers; computed from config.json here.
   decoder.ignored_suffixes = {".self_attn.rotary_emb.inv_freq"};
@@ -237,6 +238,7 @@ MlpSpec experts_mlp(const FamilyInput& input, const DecoderConfig& decoder,
   mlp.num_experts_per_token = sizes.num_experts_per_token;
   mlp.is_normalized = sizes.is_normalized;
   mlp.router = linear({{(is_fused ? names.fused_block : names.block) + "gate", E}}, K);
+  mlp.router->parts[0].is_usually_dense = true;
   for (int64_t expert = 0; expert < E; ++expert) {
     if (is_fused) {
       LinearSpec gate_up = linear({{fused_gate_up, 2 * F}}, K);

@@ -5,13 +5,16 @@
 
 #include "halley/base/error.h"
 #include "halley/checkpoint/safetensors/safetensors.h"
+#include "halley/quant/base/linear_spec.h"
+#include "halley/quant/base/stored_weight.h"
 
 namespace halley {
 namespace {
 
 std::unique_ptr<QuantScheme> detect(const std::string& config) {
   const auto source = make_dummy_weights({});
-  return detect_quant_scheme(HfConfig::parse(config, "config.json"), *source);
+  return detect_quant_scheme(read_quant_config(HfConfig::parse(config, "config.json"), {}),
+                             *source);
 }
 
 TEST(QuantFormats, PlainCheckpointIsOfFormatNone) {
@@ -21,12 +24,46 @@ TEST(QuantFormats, PlainCheckpointIsOfFormatNone) {
 
 TEST(QuantFormats, UnknownQuantizationIsRefusedByName) {
   EXPECT_THAT([] { detect(R"({"quantization_config": {"quant_method": "hq\nq"}})"); },
-              testing::ThrowsMessage<UnsupportedError>(
-                  "config.json: field 'quantization_config': expected one of the supported formats "
-                  "(none), got \"hq\\nq\". Use the unquantized checkpoint of this model."));
-  EXPECT_THAT(
-      [] { detect(R"({"quantization_config": {"bits": 4}})"); },
-      testing::ThrowsMessage<UnsupportedError>(testing::HasSubstr("got \"(no quant_method)\"")));
+              testing::ThrowsMessage<UnsupportedError>(testing::AllOf(
+                  testing::StartsWith("config.json: field 'quantization_config.quant_method': "
+                                      "expected one of none, "),
+                  testing::EndsWith("got \"hq\\nq\". Use another quantization of this model, or "
+                                    "the unquantized one."))));
+}
+
+TEST(QuantFormats, StatementWithoutMethodNamesTheField) {
+  EXPECT_THAT([] { detect(R"({"quantization_config": {"group_size": 4}})"); },
+              testing::ThrowsMessage<InputError>(testing::StartsWith(
+                  "config.json: field 'quantization_config.quant_method': expected the name of a "
+                  "quantization method, got nothing")));
+}
+
+TensorInfo weight_info(const std::string& name, DType dtype) {
+  return {.name = name + ".weight", .dtype = dtype, .shape = {32, 32}};
+}
+
+TEST(QuantFormats, OverridesAreTriedInOrder) {
+  const auto source = make_dummy_weights({weight_info("model.a", DType::kF16)});
+  const auto scheme = detect_quant_scheme(
+      {}, *source, {parse_quant_override("*.a=none"), parse_quant_override("re:.*=none")});
+  EXPECT_STREQ(scheme->format_name(), "mixed");
+  EXPECT_EQ(scheme->summary(),
+            "*.a none (full precision), re:.* none (full precision), other layers none (full "
+            "precision)");
+  const LinearSpec::Part part = {.name = "model.a", .out_features = 32, .stored_rows = 32};
+  EXPECT_EQ(scheme->open(*source, part, 32)->desc().stored_dtype, DType::kF16);
+}
+
+TEST(QuantFormats, RefusesOverridesThatSayNothing) {
+  for (const char* text : {"", "a", "=none", "a=", "a{"}) {
+    EXPECT_THAT([&] { parse_quant_override(text); },
+                testing::ThrowsMessage<InputError>(testing::HasSubstr(
+                    "expected PATTERN=none, PATTERN={...} or PATTERN=FILE.json.")))
+        << text;
+  }
+  EXPECT_THAT([] { parse_quant_override("re:(=none"); },
+              testing::ThrowsMessage<InputError>(testing::HasSubstr(
+                  "expected a regular expression, got \"re:(\": missing closing parenthesis")));
 }
 
 }  // namespace

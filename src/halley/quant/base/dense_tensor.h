@@ -1,6 +1,7 @@
-// Full-precision tensors of a checkpoint: checked look-up, and small ones (norms, biases) as f32.
+// Tensors of a checkpoint: checked look-up, and small ones (norms, biases, scales) as f32.
 #pragma once
 
+#include <initializer_list>
 #include <string_view>
 #include <vector>
 
@@ -9,13 +10,18 @@
 
 namespace halley {
 
+/// The tensor `name` of exactly this shape and of one of the types. Throws CheckpointError that
+/// names the source, the tensor, what was expected and what was found.
+const TensorInfo& find_tensor(const TensorSource& source, std::string_view name,
+                              std::initializer_list<DType> dtypes, const Shape& shape);
+
 /// The tensor `name` of exactly this shape and of type f16, bf16 or f32. Throws CheckpointError
 /// that names the source, the tensor, what was expected and what was found.
 const TensorInfo& find_dense_tensor(const TensorSource& source, std::string_view name,
                                     const Shape& shape);
 
-/// All elements as f32, which is exact. The view's type is f16, bf16 or f32; its data need not be
-/// aligned.
+/// All elements as f32, which is exact. The view's type is f16, bf16, f32 or f8_e8m0; its data need
+/// not be aligned.
 std::vector<float> to_f32(const TensorView& view);
 
 }  // namespace halley

@@ -2,29 +2,44 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <vector>
 
-#include "halley/checkpoint/config/hf_config.h"
 #include "halley/checkpoint/safetensors/tensor_source.h"
-#include "halley/core/exec_context.h"
-#include "halley/quant/base/linear_op.h"
+#include "halley/quant/base/linear_spec.h"
+#include "halley/quant/base/quant_config.h"
+#include "halley/quant/base/stored_weight.h"
 
 namespace halley {
+
+/// What a checkpoint says of its KV cache.
+enum class StatedKv : uint8_t {
+  kNothing,
+  kFp8Static,  // e4m3 with scales of the checkpoint, one for keys and one for values of a layer
+};
 
 /// A format with its parameters fixed for one checkpoint. Immutable; any thread.
 class QuantScheme {
  public:
   virtual ~QuantScheme() = default;
   virtual const char* format_name() const = 0;
-  /// Checks the layer's tensors on the headers and says what will run. Throws CheckpointError where
-  /// a tensor is missing or has another type or shape than the format says, UnsupportedError where
-  /// no kernel fits.
-  virtual LinearPlan plan(const TensorSource& source, const LinearSpec& spec) const = 0;
-  /// Packs the layer's data, once, at load. Throws as plan().
-  virtual LinearOp load(ExecContext& context, const TensorSource& source,
-                        const LinearSpec& spec) const = 0;
-  /// The checkpoint's tensors that plan() or load() of this layer reads, for the check that no
-  /// tensor of the checkpoint is left unused.
-  virtual std::vector<std::string> tensor_names(const LinearSpec& spec) const = 0;
+  /// For the summary line at load: "4 bits, group 128, symmetric".
+  virtual std::string summary() const { return {}; }
+  /// The part's weight. Whether it is quantized is decided from the tensors present and checked
+  /// against the configuration (ignore lists, overrides). Reads headers, and of the data only
+  /// scalars and what decides how the rest is meant. Throws CheckpointError that names the layer,
+  /// the tensor or field, what was expected and what was found; UnsupportedError where it is
+  /// well-formed and cannot be loaded here.
+  virtual std::unique_ptr<StoredWeight> open(const TensorSource& source,
+                                             const LinearSpec::Part& part,
+                                             int64_t in_features) const = 0;
+  /// The tensors, with types and shapes, that a checkpoint of this scheme has for a part: for dummy
+  /// weights. Optional tensors are left out; the bias is not among them.
+  virtual std::vector<TensorInfo> expected_tensors(const LinearSpec::Part& part,
+                                                   int64_t in_features) const = 0;
+  virtual StatedKv stated_kv() const { return StatedKv::kNothing; }
+  /// Oddities of the configuration that the user should know.
+  virtual std::vector<std::string> warnings() const { return {}; }
 };
 
 /// One quantization format. A room defines exactly one constant of this type; quant/all lists them.
@@ -32,7 +47,7 @@ struct QuantFormat {
   const char* name;
   /// Null when the checkpoint is not of this format. Throws InputError or UnsupportedError when it
   /// is and cannot be used.
-  std::unique_ptr<QuantScheme> (*detect)(const HfConfig& config, const TensorSource& source);
+  std::unique_ptr<QuantScheme> (*detect)(const QuantConfig& config, const TensorSource& source);
 };
 
 }  // namespace halley

@@ -1,3 +1,5 @@
+#include "halley/quant/base/linear_spec.h"
+
 #include <cstring>
 
 #include <gmock/gmock.h>
@@ -6,7 +8,6 @@
 #include "halley/base/error.h"
 #include "halley/core/float16.h"
 #include "halley/quant/base/dense_tensor.h"
-#include "halley/quant/base/linear_op.h"
 
 namespace halley {
 namespace {

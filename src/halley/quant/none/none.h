@@ -1,6 +1,8 @@
 // The format "none": weights in f16, bf16 or f32, kept in the type they have.
 #pragma once
 
+#include <memory>
+
 #include "halley/quant/base/format.h"
 
 namespace halley {
@@ -12,5 +14,8 @@ namespace halley {
 /// [num_stored_experts, stored_rows, K], as transformers 5 names fused experts; it has no bias.
 /// All weights of one layer must have one type. Biases become f32.
 extern const QuantFormat kQuantNone;
+
+/// The scheme itself, for layers that another statement leaves in full precision.
+std::unique_ptr<QuantScheme> make_dense_scheme();
 
 }  // namespace halley

@@ -9,6 +9,7 @@
 #include "halley/core/thread_pool.h"
 #include "halley/kernels/gemm/pack_dense.h"
 #include "halley/quant/base/dense_tensor.h"
+#include "halley/quant/base/linear_loader.h"
 
 namespace halley {
 namespace {
@@ -29,8 +30,10 @@ TensorInfo info(const std::string& name, const Shape& shape, DType dtype = DType
 }
 
 std::unique_ptr<QuantScheme> scheme_of(const TensorSource& source) {
-  return kQuantNone.detect(HfConfig::parse("{}", "config.json"), source);
+  return kQuantNone.detect({}, source);
 }
+
+const KernelDemands kNoDemands;
 
 /// Row n of the loaded weight and row `row` of a stored tensor are the same numbers.
 void expect_row(const LinearOp& op, int64_t n, const TensorSource& source, const std::string& name,
@@ -55,15 +58,17 @@ TEST(DenseFormat, PutsPartsBelowEachOtherInEveryType) {
     ThreadPool pool(2);
     ExecContext context{pool};
     const auto scheme = scheme_of(*source);
-    const LinearOp op = scheme->load(context, *source, spec);
+    const LinearLoading loading = {*scheme, *source, kNoDemands};
+    const LinearOp op = load_linear(context, loading, spec);
     for (int64_t n = 0; n < 5; ++n) expect_row(op, n, *source, "a.weight", n);
     for (int64_t n = 0; n < 30; ++n) expect_row(op, 5 + n, *source, "b.weight", 10 + n);
-    const LinearPlan plan = scheme->plan(*source, spec);
-    EXPECT_EQ(plan.stored_dtype, dtype);
-    EXPECT_EQ(plan.bits_per_weight, bits_of(dtype));
-    EXPECT_EQ(plan.packed_bytes, op.weight().data.num_bytes());
-    EXPECT_EQ(plan.out_features, 35);
-    EXPECT_EQ(plan.kernel, &op.kernel());
+    const std::vector<LinearPlan> plans = plan_linear(loading, spec);
+    ASSERT_EQ(plans.size(), size_t{1});
+    EXPECT_EQ(plans[0].weight.stored_dtype, dtype);
+    EXPECT_EQ(plans[0].bits_per_weight, bits_of(dtype));
+    EXPECT_EQ(plans[0].packed_bytes, op.packed_bytes());
+    EXPECT_EQ(plans[0].out_features, 35);
+    EXPECT_EQ(plans[0].kernel, op.sections()[0].kernel);
 
     // Zero input: the output is the bias.
     const std::vector<float> zeros(static_cast<size_t>(K), 0.0f);
@@ -87,44 +92,72 @@ TEST(DenseFormat, TakesOneExpertOfAFusedTensor) {
   ThreadPool pool(1);
   ExecContext context{pool};
   const auto scheme = scheme_of(*source);
-  const LinearOp op = scheme->load(context, *source, spec);
+  const LinearLoading loading = {*scheme, *source, kNoDemands};
+  const LinearOp op = load_linear(context, loading, spec);
   for (int64_t n = 0; n < 8; ++n) expect_row(op, n, *source, "experts.w", 16 + n);
-  EXPECT_THAT(scheme->tensor_names(spec), ElementsAre("experts.w"));
+  EXPECT_THAT(linear_tensor_names(loading, spec), ElementsAre("experts.w"));
 }
 
-TEST(DenseFormat, NamesTheTensorsThatItReads) {
-  const auto source = make_dummy_weights({});
-  LinearSpec spec;
-  spec.has_bias = true;
-  spec.parts = {{.name = "a"}, {.name = "b"}};
-  EXPECT_THAT(scheme_of(*source)->tensor_names(spec),
-              ElementsAre("a.weight", "a.bias", "b.weight", "b.bias"));
-}
-
-TEST(DenseFormat, RefusesMissingBiasesAndMixedTypes) {
+LinearSpec two_parts() {
   LinearSpec spec;
   spec.in_features = K;
   spec.has_bias = true;
   spec.parts = {{.name = "a", .out_features = 4, .stored_rows = 4},
                 {.name = "b", .out_features = 4, .stored_rows = 4}};
-  const auto no_bias =
+  return spec;
+}
+
+TEST(DenseFormat, NamesTheTensorsThatItReads) {
+  const auto source = make_dummy_weights({info("a.weight", {4, K}), info("a.bias", {4}),
+                                          info("b.weight", {4, K}), info("b.bias", {4})});
+  const auto scheme = scheme_of(*source);
+  EXPECT_THAT(linear_tensor_names({*scheme, *source, kNoDemands}, two_parts()),
+              ElementsAre("a.weight", "a.bias", "b.weight", "b.bias"));
+}
+
+TEST(DenseFormat, RefusesMissingBiases) {
+  const auto source =
       make_dummy_weights({info("a.weight", {4, K}), info("a.bias", {4}), info("b.weight", {4, K})});
-  EXPECT_THAT([&] { scheme_of(*no_bias)->plan(*no_bias, spec); },
+  const auto scheme = scheme_of(*source);
+  EXPECT_THAT(([&] {
+                plan_linear({*scheme, *source, kNoDemands}, two_parts());
+              }),
               ThrowsMessage<CheckpointError>(StartsWith(
                   "dummy weights: tensor \"b.bias\": expected a tensor of shape [4], got none.")));
-  const auto mixed =
-      make_dummy_weights({info("a.weight", {4, K}), info("b.weight", {4, K}, DType::kF32)});
-  EXPECT_THAT([&] { scheme_of(*mixed)->plan(*mixed, spec); },
-              ThrowsMessage<CheckpointError>(HasSubstr(
-                  "tensor \"b.weight\": expected type f16 as \"a.weight\", which runs in one "
-                  "product with it, got f32.")));
+}
+
+TEST(DenseFormat, KeepsPartsOfDifferentTypesApart) {
+  const auto source =
+      make_dummy_weights({info("a.weight", {4, K}), info("a.bias", {4}),
+                          info("b.weight", {4, K}, DType::kF32), info("b.bias", {4})});
+  const auto scheme = scheme_of(*source);
+  const LinearLoading loading = {*scheme, *source, kNoDemands};
+  ThreadPool pool(1);
+  ExecContext context{pool};
+  const LinearOp op = load_linear(context, loading, two_parts());
+  ASSERT_EQ(op.sections().size(), size_t{2});
+  EXPECT_EQ(op.sections()[0].weight.layout, PackedLayout::kF16Panel);
+  EXPECT_EQ(op.sections()[1].weight.layout, PackedLayout::kF32Panel);
+  const std::vector<float> zeros(static_cast<size_t>(K), 0.0f);
+  std::vector<float> y(8);
+  op.run(context, f32_matrix(zeros.data(), 1, K), f32_matrix(y.data(), 1, 8));
+  EXPECT_EQ(y, op.bias());
 }
 
 TEST(DenseFormat, LeavesQuantizedCheckpointsToOthers) {
   const auto source = make_dummy_weights({});
   const HfConfig config =
-      HfConfig::parse(R"({"quantization_config": {"quant_method": "gptq"}})", "config.json");
-  EXPECT_EQ(kQuantNone.detect(config, *source), nullptr);
+      HfConfig::parse(R"({"quantization_config": {"quant_method": "x"}})", "config.json");
+  EXPECT_EQ(kQuantNone.detect(read_quant_config(config, {}), *source), nullptr);
+}
+
+TEST(DenseFormat, RefusesCodesThatNothingExplains) {
+  const auto source = make_dummy_weights({info("a.qweight", {4, K}, DType::kI32)});
+  EXPECT_THAT([&] { scheme_of(*source); },
+              ThrowsMessage<CheckpointError>(
+                  "dummy weights: tensor \"a.qweight\": expected a quantization_config that says "
+                  "what it means, got none in config.json, quantize_config.json, quant_config.json "
+                  "or hf_quant_config.json. Add the file that its tool wrote."));
 }
 
 }  // namespace

@@ -1,0 +1,280 @@
+// Whole models of every quantized layout, that tools/make_golden.py wrote: their logits against the
+// same weights in full precision and against NumPy; and every way in which a checkpoint can be
+// wrong.
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <span>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "halley/base/error.h"
+#include "halley/checkpoint/safetensors/safetensors.h"
+#include "halley/core/thread_pool.h"
+#include "halley/json/json.h"
+#include "halley/kernels/gemm/pack_dense.h"
+#include "halley/models/all/golden_model.h"
+#include "halley/models/all/load_model.h"
+
+namespace halley {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+// f32 sums in another order, through one layer.
+constexpr double kSameWeightsMax = 1e-5;
+// Against NumPy in f64, and the frequencies of the rotary embedding in f32.
+constexpr double kNumpyMax = 2e-5;
+
+std::vector<std::string> case_names() {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(testdata("quantized"))) {
+    if (entry.is_directory()) names.push_back(entry.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+struct QuantizedCase {
+  explicit QuantizedCase(const std::string& name)
+      : dir(testdata("quantized/" + name)),
+        config(HfConfig::load(dir)),
+        source(open_checkpoint_weights(dir)),
+        expected(read_test_json(dir / "expected.json")) {
+    options.quant = read_quant_config(config, dir);
+  }
+
+  fs::path dir;
+  HfConfig config;
+  std::unique_ptr<TensorSource> source;
+  Json expected;
+  LoadOptions options;
+};
+
+std::vector<float> logits_of(CausalLm& model, const Json& tokens) {
+  const auto ids = tokens.get<std::vector<int32_t>>();
+  const TestCache cache(model.shape(), KvDType::kF32, 1, 64);
+  return forward_all_rows(model, cache, {{0, 0, ids}});
+}
+
+/// The largest difference, relative to the largest logit.
+double difference(std::span<const float> logits, std::span<const float> expected) {
+  double largest = 0, error = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    largest = std::max(largest, std::fabs(double{expected[i]}));
+    error = std::max(error, std::fabs(double{logits[i]} - double{expected[i]}));
+  }
+  return error / largest;
+}
+
+std::vector<float> flat(const Json& rows) {
+  std::vector<float> values;
+  for (const Json& row : rows) {
+    for (const Json& value : row) values.push_back(value.get<float>());
+  }
+  return values;
+}
+
+std::vector<std::byte> bytes_of(std::span<const float> values) {
+  const auto bytes = std::as_bytes(values);
+  return {bytes.begin(), bytes.end()};
+}
+
+/// The checkpoint with every linear layer's weight as the packed one says, in f32.
+EditableSource dequantized(ExecContext& context, const QuantizedCase& golden) {
+  EditableSource source(*golden.source);
+  const auto scheme = detect_quant_scheme(*golden.options.quant, *golden.source);
+  const LinearLoading loading = {*scheme, *golden.source, golden.options.kernels};
+  for (const Json& linear : golden.expected.at("linears")) {
+    const int64_t N = linear.at("shape")[0];
+    LinearSpec spec;
+    spec.parts = {{.name = linear.at("name"), .out_features = N, .stored_rows = N}};
+    spec.in_features = linear.at("shape")[1];
+    const auto K = static_cast<size_t>(spec.in_features);
+    const LinearOp op = load_linear(context, loading, spec);
+    std::vector<float> weight(static_cast<size_t>(N) * K);
+    for (int64_t n = 0; n < N; ++n) {
+      unpack_row(op.weight(), n, weight.data() + static_cast<size_t>(n) * K);
+    }
+    for (const std::string& name : linear_tensor_names(loading, spec)) {
+      if (!name.ends_with(".bias")) source.remove(name);
+    }
+    source.set({.name = spec.parts[0].name + ".weight",
+                .dtype = DType::kF32,
+                .shape = {N, spec.in_features}},
+               bytes_of(weight));
+  }
+  for (const TensorInfo& info : golden.source->tensors()) {
+    if (info.name.ends_with("k_scale") || info.name.ends_with("v_scale")) source.remove(info.name);
+  }
+  return source;
+}
+
+class QuantizedModel : public testing::TestWithParam<std::string> {};
+
+INSTANTIATE_TEST_SUITE_P(Cases, QuantizedModel, testing::ValuesIn(case_names()),
+                         [](const auto& name) { return name.param; });
+
+TEST_P(QuantizedModel, HasTheLogitsOfItsWeights) {
+  const QuantizedCase golden(GetParam());
+  ThreadPool pool(2);
+  ExecContext context{pool};
+  const auto loaded = load_model(context, golden.config, *golden.source, {}, golden.options);
+  const Json& tokens = golden.expected.at("tokens");
+  const std::vector<float> logits = logits_of(*loaded.model, tokens);
+  EXPECT_LT(difference(logits, flat(golden.expected.at("logits"))), kNumpyMax);
+  if (golden.expected.at("activation") != "none") return;
+  const EditableSource source = dequantized(context, golden);
+  LoadOptions plain;
+  plain.quant = QuantConfig{};
+  const auto reference = load_model(context, golden.config, source, {}, plain);
+  EXPECT_LT(difference(logits, logits_of(*reference.model, tokens)), kSameWeightsMax);
+}
+
+TEST_P(QuantizedModel, RunsOnEveryKernelOfItsLayouts) {
+  const QuantizedCase golden(GetParam());
+  ThreadPool pool(1);
+  ExecContext context{pool};
+  const ModelPlan plan = plan_model(golden.config, *golden.source, golden.options);
+  std::set<PackedLayout> layouts;
+  for (const ModelPart& part : plan.parts) {
+    for (const LinearPlan& linear : part.plans) {
+      if (linear.kernel != nullptr) layouts.insert(linear.weight.layout);
+    }
+  }
+  const std::vector<float> expected = flat(golden.expected.at("logits"));
+  int num_kernels = 0;
+  for (const GemmKernel& kernel : cpu_gemm_kernels()) {
+    if (layouts.count(kernel.w_layout) == 0) continue;
+    LoadOptions options = golden.options;
+    options.kernels.forced = kernel.name;
+    try {
+      const auto loaded = load_model(context, golden.config, *golden.source, {}, options);
+      const auto logits = logits_of(*loaded.model, golden.expected.at("tokens"));
+      EXPECT_LT(difference(logits, expected), kNumpyMax) << kernel.name;
+      ++num_kernels;
+    } catch (const InputError& error) {
+      EXPECT_THAT(error.what(), HasSubstr(std::string("kernel ") + kernel.name)) << GetParam();
+    }
+  }
+  EXPECT_GT(num_kernels, 0);
+}
+
+TEST_P(QuantizedModel, PlanSaysWhatIsStored) {
+  const QuantizedCase golden(GetParam());
+  const ModelPlan plan = plan_model(golden.config, *golden.source, golden.options);
+  std::map<std::string, const Json*> linears;
+  for (const Json& linear : golden.expected.at("linears")) linears[linear.at("name")] = &linear;
+  for (const ModelPart& part : plan.parts) {
+    for (const LinearPlan& linear : part.plans) {
+      const auto found = linears.find(linear.name);  // layers of one part
+      if (part.kind != "linear" || found == linears.end()) continue;
+      EXPECT_EQ(linear.weight.bits, found->second->at("bits").get<int>()) << linear.name;
+    }
+  }
+  // A label that lies is told, and nothing else.
+  const size_t num_warnings = golden.expected.at("warnings").size();
+  EXPECT_EQ(plan.warnings.empty(), num_warnings == 0) << testing::PrintToString(plan.warnings);
+}
+
+// ------------------------------------------------------------------------------------------------
+
+std::vector<std::byte> bytes_of_hex(const std::string& hex) {
+  std::vector<std::byte> bytes;
+  for (size_t i = 0; i + 1 < hex.size(); i += 2) {
+    bytes.push_back(static_cast<std::byte>(std::stoi(hex.substr(i, 2), nullptr, 16)));
+  }
+  return bytes;
+}
+
+DType dtype_of(const Json& edit) {
+  return dtype_from_safetensors(edit.at("dtype").get<std::string>()).value();
+}
+
+/// Applies one edit of bad_cases.json to the weights; the configuration's are merge patches.
+void apply(const Json& edit, EditableSource& source, Json& config) {
+  if (edit.contains("config")) {
+    config.merge_patch(edit.at("config"));
+  } else if (edit.contains("delete")) {
+    source.remove(edit.at("delete"));
+  } else if (edit.contains("rename")) {
+    TensorInfo info = *source.find(edit.at("rename")[0].get<std::string>());
+    const auto data = source.data(info.name);
+    source.remove(info.name);
+    info.name = edit.at("rename")[1];
+    source.set(info, data);
+  } else if (edit.contains("retype")) {
+    TensorInfo info = *source.find(edit.at("retype").get<std::string>());
+    info.dtype = dtype_of(edit);
+    if (edit.contains("shape")) info.shape = edit.at("shape").get<Shape>();
+    source.set(info, source.data(info.name));
+  } else if (edit.contains("reshape")) {
+    TensorInfo info = *source.find(edit.at("reshape").get<std::string>());
+    auto data = source.data(info.name);
+    info.shape = edit.at("shape").get<Shape>();
+    data.resize(edit.at("bytes"));
+    source.set(info, std::move(data));
+  } else if (edit.contains("set")) {
+    const TensorInfo info = *source.find(edit.at("set").get<std::string>());
+    auto data = source.data(info.name);
+    const auto bytes = bytes_of_hex(edit.at("hex"));
+    std::copy(bytes.begin(), bytes.end(),
+              data.begin() + edit.at("offset_bytes").get<std::ptrdiff_t>());
+    source.set(info, std::move(data));
+  } else {
+    TensorInfo info = {.name = edit.at("add"), .dtype = dtype_of(edit), .shape = edit.at("shape")};
+    const auto fill = bytes_of_hex(edit.at("fill_hex"));
+    std::vector<std::byte> data;
+    const auto num_bytes =
+        static_cast<size_t>(num_elements_of(info.shape).value() * bits_of(info.dtype) / 8);
+    while (data.size() < num_bytes) data.insert(data.end(), fill.begin(), fill.end());
+    data.resize(num_bytes);
+    source.set(info, std::move(data));
+  }
+}
+
+/// "CheckpointError: text", or "loaded".
+std::string outcome(const std::function<void()>& load) {
+  try {
+    load();
+  } catch (const InputError& error) {
+    return std::string("InputError: ") + error.what();
+  } catch (const CheckpointError& error) {
+    return std::string("CheckpointError: ") + error.what();
+  } catch (const UnsupportedError& error) {
+    return std::string("UnsupportedError: ") + error.what();
+  }
+  return "loaded";
+}
+
+TEST(BadQuantizedModels, AreRefusedByNameWithWhatWasFound) {
+  const Json cases = read_test_json(testdata("quantized/bad_cases.json")).at("cases");
+  EXPECT_GE(cases.size(), size_t{80});
+  ThreadPool pool(1);
+  ExecContext context{pool};
+  for (const Json& bad : cases) {
+    SCOPED_TRACE(bad.at("name").get<std::string>());
+    const QuantizedCase base(bad.at("base").get<std::string>());
+    EditableSource source(*base.source);
+    Json json = base.config.json();
+    for (const Json& edit : bad.at("edits")) apply(edit, source, json);
+    const std::string result = outcome([&] {
+      const HfConfig config = HfConfig::parse(json.dump(), "config.json");
+      LoadOptions options;
+      // The file beside config.json counts where the edits left it alone.
+      options.quant = read_quant_config(config, base.dir);
+      load_model(context, config, source, {}, options);
+    });
+    EXPECT_THAT(result, testing::StartsWith(bad.at("error").get<std::string>()));
+    for (const Json& text : bad.at("contains")) {
+      EXPECT_THAT(result, HasSubstr(text.get<std::string>()));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace halley

@@ -1,0 +1,58 @@
+// From a layer's specification to its plan and to the packed layer: parts that agree are joined
+// into one weight, each weight gets its kernel.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "halley/core/exec_context.h"
+#include "halley/kernels/gemm/kernel_choice.h"
+#include "halley/quant/base/format.h"
+#include "halley/quant/base/linear_op.h"
+
+namespace halley {
+
+/// What will run for some consecutive outputs of a layer, made from headers alone.
+struct LinearPlan {
+  std::string name;  // display_name() of the parts
+  /// Of the first part; the others agree in all but names and bytes.
+  WeightDesc weight;
+  int64_t out_features = 0, in_features = 0;
+  double stored_bytes = 0;
+  double bits_per_weight = 16;  // stored, scales and zeros included
+  size_t packed_bytes = 0;
+  const GemmKernel* kernel = nullptr;
+  /// Better-placed kernels and why each was refused.
+  std::vector<std::string> refusals;
+  std::vector<std::string> warnings;
+};
+
+/// Seconds that loading took.
+struct LoadTimes {
+  double read = 0;  // the first touch of the checkpoint's bytes: from the disk, or into the map
+  double pack = 0;
+  double self_check = 0;
+};
+
+/// How layers are planned and loaded.
+struct LinearLoading {
+  const QuantScheme& scheme;
+  const TensorSource& source;
+  const KernelDemands& demands;
+  /// Checks every kernel on rows of its own packed weight (self_check.h).
+  bool has_self_check = true;
+  LoadTimes* times = nullptr;  // added to where set
+};
+
+/// One plan for each section of the layer. Throws as QuantScheme::open() and choose_gemm_kernel().
+std::vector<LinearPlan> plan_linear(const LinearLoading& loading, const LinearSpec& spec);
+
+/// Packs the layer's data, once. Throws as plan_linear(), and CheckpointError where the data are
+/// wrong (StoredWeight::check_data()) or the self-check fails.
+LinearOp load_linear(ExecContext& context, const LinearLoading& loading, const LinearSpec& spec);
+
+/// The checkpoint's tensors that the layer is made of, its bias included.
+std::vector<std::string> linear_tensor_names(const LinearLoading& loading, const LinearSpec& spec);
+
+}  // namespace halley

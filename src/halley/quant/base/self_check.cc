@@ -1,0 +1,99 @@
+#include "halley/quant/base/self_check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "halley/base/error.h"
+#include "halley/base/str.h"
+#include "halley/core/float16.h"
+#include "halley/kernels/gemm/activation_quant.h"
+#include "halley/kernels/gemm/pack_dense.h"
+
+namespace halley {
+namespace {
+
+constexpr int64_t kNumRows = 2;
+constexpr int64_t kNumOutputs = 8;
+// Room for the last bits where a sum is nearly zero.
+constexpr double kAbsoluteErrorMax = 1e-30;
+
+/// Numbers that every rounding of activations takes as they are: integers of at most 16, each row
+/// with one of the largest magnitude of a code; bf16 has them too. So an error is the kernel's own.
+std::vector<float> make_inputs(const PackedWeight& weight) {
+  std::mt19937 random(static_cast<uint32_t>(weight.N * 31 + weight.K));
+  std::uniform_int_distribution<int> small(-16, 16);
+  std::vector<float> x(static_cast<size_t>(kNumRows * weight.K));
+  for (float& value : x) value = static_cast<float>(small(random));
+  return x;
+}
+
+/// What y[n] must be, and the sum of the magnitudes that were added.
+struct Expected {
+  double y = 0;
+  double magnitude = 0;
+};
+
+Expected multiply(std::span<const float> x, std::span<const float> w, double zero_magnitude) {
+  Expected expected;
+  for (size_t k = 0; k < x.size(); ++k) {
+    expected.y += double{x[k]} * double{w[k]};
+    expected.magnitude += std::fabs(double{x[k]}) * (std::fabs(double{w[k]}) + zero_magnitude);
+  }
+  return expected;
+}
+
+/// The largest |zero| in units of the weight among the groups of feature n: kernels may sum codes
+/// and take zeros off afterwards.
+double zero_magnitude(const PackedWeight& weight, int64_t n) {
+  if (!is_quantized(weight.layout)) return 0;
+  double largest = 0;
+  for (int64_t group = 0; group < weight.num_groups(); ++group) {
+    const float* values = weight.group(n / kPanelRows, group);
+    const double scale = values[n % kPanelRows];
+    const double zero = values[kPanelRows + n % kPanelRows];
+    const bool is_point = weight.quant.zero_kind == ZeroKind::kPoint;
+    largest = std::max(largest, std::fabs(is_point ? scale * zero : zero));
+  }
+  return largest;
+}
+
+}  // namespace
+
+void self_check(ExecContext& context, const std::string& layer, const PackedWeight& weight,
+                const GemmKernel& kernel) {
+  if (weight.N == 0 || weight.K == 0) return;
+  const auto num_inputs = static_cast<size_t>(weight.K);
+  const std::vector<float> x = make_inputs(weight);
+  std::vector<float> y(static_cast<size_t>(kNumRows * weight.N));
+  kernel.launch(context, weight, nullptr, f32_matrix(x.data(), kNumRows, weight.K),
+                f32_matrix(y.data(), kNumRows, weight.N));
+  std::vector<float> rounded(x.size());
+  for (size_t m = 0; m < kNumRows; ++m) {
+    round_activations(weight.quant, std::span(x).subspan(m * num_inputs, num_inputs),
+                      rounded.data() + m * num_inputs);
+  }
+  std::vector<float> w(num_inputs);
+  const int64_t num_outputs = std::min(kNumOutputs, weight.N);
+  for (int64_t i = 0; i < num_outputs; ++i) {
+    const int64_t n = i * (weight.N - 1) / std::max<int64_t>(1, num_outputs - 1);
+    unpack_row(weight, n, w.data());
+    for (size_t m = 0; m < kNumRows; ++m) {
+      const auto row = std::span<const float>(rounded).subspan(m * num_inputs, num_inputs);
+      const Expected expected = multiply(row, w, zero_magnitude(weight, n));
+      const double got = y[m * static_cast<size_t>(weight.N) + static_cast<size_t>(n)];
+      const double error_max = kernel.error_max * expected.magnitude + kAbsoluteErrorMax;
+      // Not written as "greater", so that a NaN fails.
+      if (std::fabs(got - expected.y) <= error_max) continue;
+      throw DeviceError(str("self-check of layer ", quote(layer), ": kernel ", kernel.name,
+                            ", row ", m, ", output ", n, ": expected ", expected.y, " within ",
+                            error_max, ", got ", got,
+                            ". Report it, with the processor's name; HALLEY_KERNEL picks another "
+                            "kernel."));
+    }
+  }
+}
+
+}  // namespace halley

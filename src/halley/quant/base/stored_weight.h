@@ -1,0 +1,97 @@
+// How a checkpoint stores the weight of one part of a linear layer, and how its numbers are read:
+// what a format's room makes, and what the loader packs.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "halley/base/check.h"
+#include "halley/checkpoint/safetensors/tensor_source.h"
+#include "halley/core/packed_weight.h"
+#include "halley/core/tensor.h"
+
+namespace halley {
+
+/// What headers and configuration say of it.
+struct WeightDesc {
+  const char* format = "none";       // the name of its format
+  DType stored_dtype = DType::kF16;  // of a dense weight; of the tensor that holds the codes
+  PackedLayout layout = PackedLayout::kF16Panel;
+  int bits = 16;  // of an element
+  // Of quad layouts, as in QuantParams; group_size is K where each feature has one scale.
+  int64_t group_size = 0;
+  ZeroKind zero_kind = ZeroKind::kPoint;
+  bool is_symmetric = true;
+  bool has_input_order = false;
+  ActivationQuant activation = ActivationQuant::kNone;
+  float activation_scale = 0;  // of the static kinds: finite, above zero
+  /// All tensors of the checkpoint that the weight is made of; the bias is not among them.
+  std::vector<std::string> tensor_names;
+  /// Stored bytes of them, for this part's rows alone.
+  double stored_bytes = 0;
+};
+
+/// Rows [row_begin, row_begin + num_rows) of the part, at most kPanelRows, and stored inputs
+/// [k_begin, k_end); k_begin is a multiple of kQuadUnitInputs.
+struct CodeBlock {
+  int64_t row_begin = 0;
+  int64_t num_rows = 0;
+  int64_t k_begin = 0;
+  int64_t k_end = 0;
+};
+
+/// Where code (row, k) of a block goes: quad after quad of kQuadCodes bytes. A caller that wants
+/// the rows at feature c of a panel passes the address of 4 * c.
+inline uint8_t* code_at(uint8_t* quads, const CodeBlock& block, int64_t row, int64_t k) {
+  const int64_t quad = (k - block.k_begin) / 4;
+  return quads + quad * kQuadCodes + (row - block.row_begin) * 4 + k % 4;
+}
+
+/// One part's weight [out_features, K]: out_features are the part's rows, 0 the first of them.
+/// Views into a TensorSource that must outlive it. Immutable; any thread.
+class StoredWeight {
+ public:
+  explicit StoredWeight(WeightDesc desc) : desc_(std::move(desc)) {}
+  virtual ~StoredWeight() = default;
+  StoredWeight(const StoredWeight&) = delete;
+  StoredWeight& operator=(const StoredWeight&) = delete;
+
+  const WeightDesc& desc() const { return desc_; }
+  /// What the user should know although the weight can be loaded: a label that the data contradict.
+  const std::vector<std::string>& warnings() const { return warnings_; }
+
+  /// Dense layouts only: the rows, [out_features, K].
+  virtual TensorView dense_rows() const {
+    HALLEY_CHECK(false, desc_.format);
+    return {};
+  }
+
+  /// Quad layouts only, all four. check_data() comes first, once: it reads what a header cannot
+  /// tell (scales, zeros, order) and throws CheckpointError that names layer, tensor, index,
+  /// expected and got. The others then cannot fail.
+  virtual void check_data() const {}
+  /// Empty, or a permutation of 0, ..., K-1 that brings the inputs of a group together: packed
+  /// input k is stored input order[k]. Only where desc().has_input_order.
+  virtual std::vector<int32_t> input_order() const { return {}; }
+  /// Writes one byte for each code of the block to code_at(quads, ...), and nothing else. 8-bit
+  /// signed codes are stored plus 128 (and so are their zeros).
+  virtual void read_codes(const CodeBlock& block, uint8_t* quads) const {
+    HALLEY_CHECK(false, desc_.format, block.row_begin, quads);
+  }
+  /// Scale and zero of row r and group g to groups[g * 64 + (r - row_begin)] and
+  /// groups[g * 64 + 32 + (r - row_begin)], for all groups of packed inputs.
+  virtual void read_groups(int64_t row_begin, int64_t num_rows, float* groups) const {
+    HALLEY_CHECK(false, desc_.format, row_begin, num_rows, groups);
+  }
+
+ protected:
+  void warn(std::string text) { warnings_.push_back(std::move(text)); }
+
+ private:
+  WeightDesc desc_;
+  std::vector<std::string> warnings_;
+};
+
+}  // namespace halley
