@@ -1,0 +1,1 @@
+"""Writers and readers of quantized checkpoints in plain NumPy, one module per family of formats."""
