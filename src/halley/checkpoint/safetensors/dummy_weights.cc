@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <compare>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -91,15 +92,46 @@ uint64_t random_element(DType dtype, Random& random) {
   }
 }
 
-// Elements of `dtype` that repeat with a period of kPatternElements. Types of less than a byte,
-// whose codes are all valid, are filled as bytes.
-HostBuffer make_block(DType dtype, size_t num_bytes) {
+// A scale: above zero, so that codes of a few bits become weights of the usual size.
+uint64_t random_scale(DType dtype, Random& random) {
+  const auto scale = static_cast<float>(0.002 + 0.1 * std::fabs(random.normal()));
+  switch (dtype) {
+    case DType::kF16:
+      return f32_to_f16(scale);
+    case DType::kBf16:
+      return f32_to_bf16(scale);
+    case DType::kF32:
+      return std::bit_cast<uint32_t>(scale);
+    case DType::kI8:
+      return 1 + random.bits() % 7;
+    default:
+      return random_element(dtype, random);
+  }
+}
+
+// What the elements of a tensor are like.
+struct BlockKind {
+  DType dtype = DType::kF32;
+  bool is_scale = false;
+
+  auto operator<=>(const BlockKind&) const = default;
+};
+
+BlockKind kind_of(const TensorInfo& info) {
+  return {info.dtype, info.name.find("scale") != std::string::npos};
+}
+
+// Elements that repeat with a period of kPatternElements. Types of less than a byte, whose codes
+// are all valid, are filled as bytes.
+HostBuffer make_block(const BlockKind& kind, size_t num_bytes) {
+  const DType dtype = kind.dtype;
   HostBuffer block(num_bytes);
   Random random(static_cast<uint64_t>(dtype));
   const size_t element_bytes = std::max<size_t>(1, static_cast<size_t>(bits_of(dtype)) / 8);
   const size_t pattern_bytes = std::min(num_bytes, kPatternElements * element_bytes);
   for (size_t i = 0; i < pattern_bytes; i += element_bytes) {
-    const uint64_t element = random_element(dtype, random);
+    const uint64_t element =
+        kind.is_scale ? random_scale(dtype, random) : random_element(dtype, random);
     std::memcpy(block.data() + i, &element, std::min(element_bytes, pattern_bytes - i));
   }
   for (size_t i = pattern_bytes; i < num_bytes; i += pattern_bytes) {
@@ -113,17 +145,17 @@ class DummyWeights : public TensorSource {
   explicit DummyWeights(std::vector<TensorInfo> infos) : infos_(std::move(infos)) {
     std::sort(infos_.begin(), infos_.end(),
               [](const TensorInfo& a, const TensorInfo& b) { return a.name < b.name; });
-    std::map<DType, size_t> num_bytes_max;
+    std::map<BlockKind, size_t> num_bytes_max;
     for (TensorInfo& info : infos_) {
       HALLEY_CHECK(&info == infos_.data() || (&info)[-1].name != info.name, info.name);
       info.num_bytes = num_bytes_of(info);
-      size_t& num_bytes = num_bytes_max[info.dtype];
+      size_t& num_bytes = num_bytes_max[kind_of(info)];
       num_bytes = std::max(num_bytes, info.num_bytes);
     }
-    for (const auto& [dtype, num_bytes] : num_bytes_max) {
+    for (const auto& [kind, num_bytes] : num_bytes_max) {
       const auto total = checked_add(num_bytes, kOffsetBytesMax);
       if (!total) throw InputError(str("dummy weights: ", num_bytes, " bytes are too many."));
-      blocks_.emplace(dtype, make_block(dtype, *total));
+      blocks_.emplace(kind, make_block(kind, *total));
     }
   }
 
@@ -144,7 +176,7 @@ class DummyWeights : public TensorSource {
     // Offsets come from the index, so that they do not depend on the library's string hash.
     const size_t offset =
         Random(index).bits() % (kOffsetBytesMax / kOffsetStepBytes + 1) * kOffsetStepBytes;
-    return {blocks_.at(own->dtype).data() + offset, own->dtype, own->shape};
+    return {blocks_.at(kind_of(*own)).data() + offset, own->dtype, own->shape};
   }
 
  private:
@@ -162,7 +194,7 @@ class DummyWeights : public TensorSource {
   }
 
   std::vector<TensorInfo> infos_;  // sorted by name
-  std::map<DType, HostBuffer> blocks_;
+  std::map<BlockKind, HostBuffer> blocks_;
 };
 
 }  // namespace

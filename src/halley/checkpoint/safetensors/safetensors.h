@@ -34,7 +34,8 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> file_bytes,
 std::unique_ptr<TensorSource> open_checkpoint_weights(const std::filesystem::path& model_dir);
 
 /// Tensors of the given names, types and shapes with small pseudo-random values, deterministic, in
-/// little memory: they share one block of data. num_bytes of the infos is filled in.
+/// little memory: those of a type share one block of data. Tensors with "scale" in their name hold
+/// numbers above zero. num_bytes of the infos is filled in.
 std::unique_ptr<TensorSource> make_dummy_weights(std::vector<TensorInfo> infos);
 
 }  // namespace halley
