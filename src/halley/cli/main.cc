@@ -15,9 +15,10 @@
 namespace halley::cli {
 namespace {
 
-constexpr std::array<Command, 6> kCommands = {{
+constexpr std::array<Command, 7> kCommands = {{
     {"generate", add_generate},
     {"eval", add_eval},
+    {"formats", add_formats},
     {"inspect", add_inspect},
     {"tokenize", add_tokenize},
     {"template", add_template},

@@ -42,6 +42,8 @@ struct GemmKernel {
   /// Largest error of an element of y against gemm_reference() of the x it sees, relative to the
   /// sum of |x[k] w[k]| + |x[k] zero| scale: what the self-check at load allows.
   double error_max;
+  /// The instructions that not every machine has; null where it runs on all.
+  const char* needs = nullptr;
 };
 
 /// All kernels of the CPU in order of preference.

@@ -142,6 +142,8 @@ std::unique_ptr<QuantScheme> detect_stated(const QuantConfig& config, const Tens
 
 }  // namespace
 
+std::span<const QuantFormat* const> quant_formats() { return kFormats; }
+
 QuantOverride parse_quant_override(const std::string& text) {
   const std::string where = str("--quant-override ", quote(text));
   // A regular expression may hold '=': the value begins behind the last one before any brace.

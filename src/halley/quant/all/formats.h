@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,9 @@
 #include "halley/quant/base/name_pattern.h"
 
 namespace halley {
+
+/// All rooms, in the order in which they are asked.
+std::span<const QuantFormat* const> quant_formats();
 
 /// Layers whose format differs from what the checkpoint states as a whole.
 struct QuantOverride {

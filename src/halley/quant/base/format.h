@@ -2,10 +2,12 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "halley/checkpoint/safetensors/tensor_source.h"
+#include "halley/kernels/gemm/gemm.h"
 #include "halley/quant/base/linear_spec.h"
 #include "halley/quant/base/quant_config.h"
 #include "halley/quant/base/stored_weight.h"
@@ -42,12 +44,20 @@ class QuantScheme {
   virtual std::vector<std::string> warnings() const { return {}; }
 };
 
+/// One way in which a format stores weights, for the table of what loads.
+struct FormatOption {
+  const char* stored;   // "4 bits, act order"
+  GemmProblem problem;  // what its kernels are asked, at some size
+};
+
 /// One quantization format. A room defines exactly one constant of this type; quant/all lists them.
 struct QuantFormat {
   const char* name;
   /// Null when the checkpoint is not of this format. Throws InputError or UnsupportedError when it
   /// is and cannot be used.
   std::unique_ptr<QuantScheme> (*detect)(const QuantConfig& config, const TensorSource& source);
+  /// In the order of the table of what loads; empty for a format that is only refused.
+  std::span<const FormatOption> options = {};
 };
 
 }  // namespace halley

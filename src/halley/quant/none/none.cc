@@ -48,10 +48,16 @@ std::unique_ptr<QuantScheme> detect(const QuantConfig& config, const TensorSourc
   return make_dense_scheme();
 }
 
+constexpr int64_t kSize = 4096;
+constexpr std::array<FormatOption, 3> kOptions = {
+    {{"f16", {.w_layout = PackedLayout::kF16Panel, .N = kSize, .K = kSize}},
+     {"bf16", {.w_layout = PackedLayout::kBf16PairPanel, .N = kSize, .K = kSize}},
+     {"f32", {.w_layout = PackedLayout::kF32Panel, .N = kSize, .K = kSize}}}};
+
 }  // namespace
 
 std::unique_ptr<QuantScheme> make_dense_scheme() { return std::make_unique<DenseScheme>(); }
 
-const QuantFormat kQuantNone = {.name = "none", .detect = detect};
+const QuantFormat kQuantNone = {.name = "none", .detect = detect, .options = kOptions};
 
 }  // namespace halley

@@ -1,0 +1,84 @@
+// `halley formats`: which checkpoints load, and the kernels that run them, from the tables
+// themselves.
+#include "halley/quant/all/formats.h"
+
+#include <cstdio>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "halley/base/str.h"
+#include "halley/cli/command.h"
+#include "halley/kernels/gemm/gemm.h"
+
+namespace halley::cli {
+namespace {
+
+/// The kernels that run the problem, those first that are preferred; on any machine, so that the
+/// table is the same everywhere.
+std::vector<std::string> kernels_for(const GemmProblem& problem) {
+  std::vector<std::string> names;
+  for (const GemmKernel& kernel : cpu_gemm_kernels()) {
+    if (kernel.w_layout != problem.w_layout) continue;
+    if (kernel.needs != nullptr) {
+      names.push_back(str("`", kernel.name, "` (", kernel.needs, ")"));
+    } else if (kernel.why_not(problem).empty()) {
+      names.push_back(str("`", kernel.name, "`"));
+    }
+  }
+  return names;
+}
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += str(text.empty() ? "" : ", ", name);
+  return text;
+}
+
+void print_table() {
+  std::printf("| format | stored | activations | CPU | CUDA |\n|---|---|---|---|---|\n");
+  for (const QuantFormat* format : quant_formats()) {
+    for (const FormatOption& option : format->options) {
+      const ActivationQuant activation = option.problem.activation;
+      const bool is_rounded = activation != ActivationQuant::kNone;
+      std::printf("| %s | %s | %s | %s | - |\n", format->name, option.stored,
+                  is_rounded ? name_of(activation) : "",
+                  joined(kernels_for(option.problem)).c_str());
+    }
+  }
+}
+
+OrderedJson json_table() {
+  OrderedJson rows = OrderedJson::array();
+  for (const QuantFormat* format : quant_formats()) {
+    for (const FormatOption& option : format->options) {
+      rows.push_back({{"format", format->name},
+                      {"stored", option.stored},
+                      {"activations", name_of(option.problem.activation)},
+                      {"cpu", kernels_for(option.problem)},
+                      {"cuda", OrderedJson::array()}});
+    }
+  }
+  return rows;
+}
+
+}  // namespace
+
+Run add_formats(CLI::App& parent) {
+  CLI::App& app = *parent.add_subcommand(
+      "formats", "Which checkpoints load, and the kernels that run them, preferred ones first");
+  auto is_json = std::make_shared<bool>(false);
+  app.add_flag("--json", *is_json, "A JSON array instead of a Markdown table");
+  app.footer(R"(Examples:
+  halley formats)");
+  return [is_json] {
+    if (*is_json) {
+      std::cout << json_table().dump() << '\n';
+    } else {
+      print_table();
+    }
+    return kExitOk;
+  };
+}
+
+}  // namespace halley::cli
