@@ -41,7 +41,7 @@ TEST_P(OptionParity, LogitsAndGreedyTokensAreTheReferences) {
   LoadOptions options;
   options.max_length = json.at("max_length").get<int64_t>();
   const auto model = load_model(context, config, *source, {}, options).model;
-  const TestCache cache(model->shape(), DType::kF32, 1, 128);
+  const TestCache cache(model->shape(), KvDType::kF32, 1, 128);
 
   const auto logits = forward_all_rows(
       *model, cache, {{.sequence = 0, .num_past_tokens = 0, .ids = golden.input_ids}});
