@@ -7,6 +7,8 @@
 
 #include "halley/base/check.h"
 #include "halley/core/float8.h"
+#include "halley/kernels/base/row_tasks.h"
+#include "halley/kernels/gemm/activation_step.h"
 
 namespace halley {
 namespace {
@@ -25,25 +27,11 @@ float largest_magnitude(std::span<const float> x) {
   return largest;
 }
 
-/// x * inverse is the code before rounding; scale * code is the value that it stands for.
-struct Step {
-  float scale = 0;
-  float inverse = 0;
-};
-
-/// The step that takes the largest magnitude to code_max.
-Step step_of(std::span<const float> x, float code_max) {
-  const float largest = largest_magnitude(x);
-  if (largest < kSmallestMagnitude) return {};
-  return {largest / code_max, code_max / largest};
+ActivationStep step_of(const QuantParams& quant, std::span<const float> x) {
+  return activation_step(quant, largest_magnitude(x));
 }
 
-Step static_step(const QuantParams& quant, std::span<const float> x) {
-  if (std::isnan(largest_magnitude(x))) return {std::numeric_limits<float>::quiet_NaN(), 0};
-  return {quant.activation_scale, 1.0f / quant.activation_scale};
-}
-
-void round_e4m3(std::span<const float> x, const Step& step, float* rounded) {
+void round_e4m3(std::span<const float> x, const ActivationStep& step, float* rounded) {
   for (size_t k = 0; k < x.size(); ++k) {
     rounded[k] = step.scale * e4m3_to_f32(f32_to_e4m3(x[k] * step.inverse));
   }
@@ -55,12 +43,44 @@ void round_s8(const QuantParams& quant, std::span<const float> x, float* rounded
   for (size_t k = 0; k < x.size(); ++k) rounded[k] = scale * static_cast<float>(codes[k]);
 }
 
+/// packed[k] = natural[input_order[k]].
+void gather(std::span<const int32_t> input_order, const float* natural, float* packed) {
+  for (size_t k = 0; k < input_order.size(); ++k) {
+    packed[k] = natural[static_cast<size_t>(input_order[k])];
+  }
+}
+
 }  // namespace
 
+ActivationStep activation_step(const QuantParams& quant, float largest) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  if (!std::isfinite(largest)) return {kNan, kNan};
+  const bool is_s8 = quant.activation == ActivationQuant::kS8Token;
+  const float code_max = is_s8 ? kS8Max : kE4m3Max;
+  switch (quant.activation) {
+    case ActivationQuant::kS8Token:
+    case ActivationQuant::kE4m3Token:
+    case ActivationQuant::kE4m3Group128:
+      if (largest < kSmallestMagnitude) return {};
+      return {largest / code_max, code_max / largest};
+    case ActivationQuant::kS8Static:
+    case ActivationQuant::kE4m3Static: {
+      const float scale = quant.activation_scale;
+      if (!std::isfinite(scale) || scale < kSmallestMagnitude) return {kNan, kNan};
+      return {scale, 1.0f / scale};
+    }
+    case ActivationQuant::kNone:
+      break;
+  }
+  HALLEY_CHECK(false, static_cast<int>(quant.activation));
+  return {};
+}
+
 float quantize_s8(const QuantParams& quant, std::span<const float> x, int8_t* codes) {
-  const bool is_static = quant.activation == ActivationQuant::kS8Static;
-  HALLEY_CHECK(is_static || quant.activation == ActivationQuant::kS8Token, quant.activation);
-  const Step step = is_static ? static_step(quant, x) : step_of(x, kS8Max);
+  HALLEY_CHECK(quant.activation == ActivationQuant::kS8Static ||
+                   quant.activation == ActivationQuant::kS8Token,
+               quant.activation);
+  const ActivationStep step = step_of(quant, x);
   std::fill_n(codes, x.size(), int8_t{0});
   if (std::isnan(step.scale)) return step.scale;
   for (size_t k = 0; k < x.size(); ++k) {
@@ -79,17 +99,42 @@ void round_activations(const QuantParams& quant, std::span<const float> x, float
     case ActivationQuant::kS8Static:
       return round_s8(quant, x, rounded);
     case ActivationQuant::kE4m3Static:
-      return round_e4m3(x, static_step(quant, x), rounded);
     case ActivationQuant::kE4m3Token:
-      return round_e4m3(x, step_of(x, kE4m3Max), rounded);
+      return round_e4m3(x, step_of(quant, x), rounded);
     case ActivationQuant::kE4m3Group128:
       for (size_t begin = 0; begin < x.size(); begin += kActivationGroup) {
         const auto group = x.subspan(begin, std::min<size_t>(kActivationGroup, x.size() - begin));
-        round_e4m3(group, step_of(group, kE4m3Max), rounded + begin);
+        round_e4m3(group, step_of(quant, group), rounded + begin);
       }
       return;
   }
   HALLEY_CHECK(false, static_cast<int>(quant.activation));
+}
+
+void prepare_activations(ExecContext& context, const QuantParams& quant, ConstMatrix x,
+                         Matrix prepared) {
+  HALLEY_CHECK(x.num_rows == prepared.num_rows && x.num_cols == prepared.num_cols, x.num_rows,
+               x.num_cols, prepared.num_rows, prepared.num_cols);
+  const bool is_rounded = quant.activation != ActivationQuant::kNone;
+  const bool is_gathered = !quant.input_order.empty();
+  for_row_ranges(context, x.num_rows, 4 * x.num_cols, [&](int64_t begin, int64_t end) {
+    const auto num_inputs = static_cast<size_t>(x.num_cols);
+    std::vector<float> natural(is_rounded && is_gathered ? num_inputs : 0);
+    for (int64_t m = begin; m < end; ++m) {
+      const float* from = x.row<float>(m);
+      float* to = prepared.row<float>(m);
+      if (is_rounded) {
+        float* rounded = is_gathered ? natural.data() : to;
+        round_activations_simd(quant, from, x.num_cols, rounded);
+        from = rounded;
+      }
+      if (is_gathered) {
+        gather(quant.input_order, from, to);
+      } else if (!is_rounded) {
+        std::copy_n(from, num_inputs, to);
+      }
+    }
+  });
 }
 
 }  // namespace halley

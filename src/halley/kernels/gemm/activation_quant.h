@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "halley/core/exec_context.h"
 #include "halley/core/matrix.h"
 #include "halley/core/packed_weight.h"
 
@@ -20,5 +21,10 @@ void round_activations(const QuantParams& quant, std::span<const float> x, float
 /// s8 codes of one row, and its scale; for kS8Token and kS8Static. A row that holds a NaN or an
 /// infinity gets codes of zero and a scale of NaN.
 float quantize_s8(const QuantParams& quant, std::span<const float> x, int8_t* codes);
+
+/// What a kernel in f32 multiplies with the codes of a weight: the rows of x rounded as above, bit
+/// for bit, and then in packed order (QuantParams::input_order). [M, K] f32 both; may not overlap.
+void prepare_activations(ExecContext& context, const QuantParams& quant, ConstMatrix x,
+                         Matrix prepared);
 
 }  // namespace halley

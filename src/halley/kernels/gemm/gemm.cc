@@ -1,5 +1,6 @@
 #include "halley/kernels/gemm/gemm.h"
 
+#include <algorithm>
 #include <array>
 #include <vector>
 
@@ -35,10 +36,43 @@ void launch_panels(ExecContext& context, const PackedWeight& weight, const float
   panel_gemm::run(kKernel(), context, weight, bias, x, y);
 }
 
+// What a kernel in f32 rounds x to: nothing, or what the weight asks for.
+constexpr std::array kNoActivations = {ActivationQuant::kNone};
+constexpr std::array kIntegerActivations = {ActivationQuant::kNone, ActivationQuant::kS8Token,
+                                            ActivationQuant::kS8Static};
+constexpr std::array kE4m3Activations = {ActivationQuant::kNone, ActivationQuant::kE4m3Token,
+                                         ActivationQuant::kE4m3Group128,
+                                         ActivationQuant::kE4m3Static};
+
+template <PackedLayout kLayout, const auto& kActivations>
+std::string quad_refusal(const GemmProblem& problem) {
+  if (problem.w_layout != kLayout) return layout_refusal<kLayout>(problem);
+  const auto* end = kActivations.end();
+  if (std::find(kActivations.begin(), end, problem.activation) != end) return {};
+  return str("does not round x to ", name_of(problem.activation));
+}
+
+// Rounds x and brings it into the order of the codes where the weight asks for that.
+void launch_quads(ExecContext& context, const PackedWeight& weight, const float* bias,
+                  ConstMatrix x, Matrix y) {
+  const panel_gemm::PanelKernel& kernel = panel_gemm::quad_panel_kernel(weight.layout);
+  const QuantParams& quant = weight.quant;
+  if (quant.activation == ActivationQuant::kNone && quant.input_order.empty()) {
+    return panel_gemm::run(kernel, context, weight, bias, x, y);
+  }
+  // Grows and stays, as the memory of packed rows does.
+  thread_local std::vector<float> memory;
+  const auto num_elements = static_cast<size_t>(x.num_rows) * static_cast<size_t>(x.num_cols);
+  if (memory.size() < num_elements) memory.resize(num_elements);
+  const Matrix prepared = f32_matrix(memory.data(), x.num_rows, x.num_cols);
+  prepare_activations(context, quant, x, prepared);
+  panel_gemm::run(kernel, context, weight, bias, prepared, y);
+}
+
 // A chain of K additions in f32 errs by about sqrt(K) * 2^-24 of its terms' sum at worst sizes.
 constexpr double kF32ErrorMax = 1e-5;
 
-constexpr std::array<GemmKernel, 5> kCpuGemmKernels = {{
+constexpr std::array<GemmKernel, 10> kCpuGemmKernels = {{
     {.name = "gemm_bf16_amx",
      .w_layout = PackedLayout::kBf16PairPanel,
      .why_not = bf16_amx_refusal,
@@ -69,6 +103,36 @@ constexpr std::array<GemmKernel, 5> kCpuGemmKernels = {{
      .w_layout = PackedLayout::kF32Panel,
      .why_not = layout_refusal<PackedLayout::kF32Panel>,
      .launch = launch_panels<panel_gemm::f32_panel_kernel>,
+     .x_dtype = DType::kF32,
+     .error_max = kF32ErrorMax},
+    {.name = "gemm_w4a32_hwy",
+     .w_layout = PackedLayout::kU4Quad,
+     .why_not = quad_refusal<PackedLayout::kU4Quad, kIntegerActivations>,
+     .launch = launch_quads,
+     .x_dtype = DType::kF32,
+     .error_max = kF32ErrorMax},
+    {.name = "gemm_w8a32_hwy",
+     .w_layout = PackedLayout::kU8Quad,
+     .why_not = quad_refusal<PackedLayout::kU8Quad, kIntegerActivations>,
+     .launch = launch_quads,
+     .x_dtype = DType::kF32,
+     .error_max = kF32ErrorMax},
+    {.name = "gemm_w2a32_hwy",
+     .w_layout = PackedLayout::kU2Quad,
+     .why_not = quad_refusal<PackedLayout::kU2Quad, kNoActivations>,
+     .launch = launch_quads,
+     .x_dtype = DType::kF32,
+     .error_max = kF32ErrorMax},
+    {.name = "gemm_w3a32_hwy",
+     .w_layout = PackedLayout::kU3Quad,
+     .why_not = quad_refusal<PackedLayout::kU3Quad, kNoActivations>,
+     .launch = launch_quads,
+     .x_dtype = DType::kF32,
+     .error_max = kF32ErrorMax},
+    {.name = "gemm_fp8a32_hwy",
+     .w_layout = PackedLayout::kF8E4M3Quad,
+     .why_not = quad_refusal<PackedLayout::kF8E4M3Quad, kE4m3Activations>,
+     .launch = launch_quads,
      .x_dtype = DType::kF32,
      .error_max = kF32ErrorMax},
 }};

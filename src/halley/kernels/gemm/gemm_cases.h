@@ -1,9 +1,12 @@
 // The GEMM shapes that are tested and timed.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <ostream>
 #include <vector>
+
+#include "halley/core/packed_weight.h"
 
 namespace halley {
 
@@ -38,6 +41,73 @@ inline std::vector<GemmCase> gemm_test_cases() {
   cases.push_back({5, 0, 32});
   cases.push_back({5, 32, 0});
   cases.push_back({20, 33, 0, true});
+  return cases;
+}
+
+/// A product with a weight in a quad layout.
+struct QuadCase {
+  GemmCase shape;
+  PackedLayout layout = PackedLayout::kU4Quad;
+  int64_t group_size = 1;
+  ZeroKind zero_kind = ZeroKind::kPoint;
+  bool has_input_order = false;
+  ActivationQuant activation = ActivationQuant::kNone;
+};
+
+inline std::ostream& operator<<(std::ostream& out, const QuadCase& quad) {
+  return out << quad.layout << " " << quad.shape << " group " << quad.group_size
+             << (quad.zero_kind == ZeroKind::kPoint ? " point" : " offset")
+             << (quad.has_input_order ? " ordered" : "") << " activation " << quad.activation;
+}
+
+inline constexpr PackedLayout kQuadLayouts[] = {PackedLayout::kU8Quad, PackedLayout::kF8E4M3Quad,
+                                                PackedLayout::kU4Quad, PackedLayout::kU2Quad,
+                                                PackedLayout::kU3Quad};
+
+/// What checkpoints may ask to round the input of a weight in this layout to.
+inline std::vector<ActivationQuant> activations_of(PackedLayout layout) {
+  switch (layout) {
+    case PackedLayout::kU8Quad:
+    case PackedLayout::kU4Quad:
+      return {ActivationQuant::kNone, ActivationQuant::kS8Token, ActivationQuant::kS8Static};
+    case PackedLayout::kF8E4M3Quad:
+      return {ActivationQuant::kNone, ActivationQuant::kE4m3Token, ActivationQuant::kE4m3Group128,
+              ActivationQuant::kE4m3Static};
+    default:
+      return {ActivationQuant::kNone};
+  }
+}
+
+/// Groups that cut quads, units of 32 and blocks of 128 and 256 along K in every way, with sizes on
+/// both sides of these boundaries, for one row, few and many.
+inline std::vector<QuadCase> quad_test_cases() {
+  std::vector<QuadCase> cases;
+  constexpr int64_t kWholeRow = -1;
+  int64_t index = 0;
+  for (const PackedLayout layout : kQuadLayouts) {
+    const std::vector<ActivationQuant> activations = activations_of(layout);
+    const auto add = [&](const GemmCase& shape, int64_t group_size) {
+      const ActivationQuant activation =
+          activations[static_cast<size_t>(index) % activations.size()];
+      const ZeroKind zero_kind = index / 2 % 2 == 0 ? ZeroKind::kPoint : ZeroKind::kOffset;
+      cases.push_back({shape, layout, group_size == kWholeRow ? shape.K : group_size, zero_kind,
+                       /*has_input_order=*/index % 3 == 0, activation});
+      ++index;
+    };
+    for (const int64_t group_size : {1, 3, 5, 16, 32, 64, 100, 128, -1}) {
+      add({1, 33, 133, true}, group_size);
+      add({3, 32, 131, false}, group_size);
+      add({30, 31, 259, true}, group_size);
+    }
+    for (const int64_t K : {1, 2, 3, 4, 5, 31, 32, 33, 127, 128, 129, 256, 257}) {
+      add({1, 7, K, K % 2 == 0}, kWholeRow);
+      add({2, 40, K, K % 2 == 1}, std::min<int64_t>(K, 32));
+    }
+    for (const int64_t M : {0, 4, 6, 7, 12, 13, 14, 28, 29}) add({M, 65, 64, true}, 32);
+    add({200, 36, 260, true}, 128);
+    add({1, 513, 64, false}, 64);
+    add({2, 0, 32, false}, 32);
+  }
   return cases;
 }
 

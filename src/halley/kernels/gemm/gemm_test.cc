@@ -154,8 +154,7 @@ bool same_bits(std::span<const float> a, std::span<const float> b) {
 std::vector<const GemmKernel*> kernels_for(const GemmData& data) {
   std::vector<const GemmKernel*> kernels;
   for (const GemmKernel& kernel : cpu_gemm_kernels()) {
-    const GemmProblem problem{data.weight.layout, data.weight.N, data.weight.K};
-    if (kernel.why_not(problem).empty()) kernels.push_back(&kernel);
+    if (kernel.why_not(problem_of(data.weight)).empty()) kernels.push_back(&kernel);
   }
   return kernels;
 }

@@ -34,10 +34,19 @@ struct PackedX {
   int64_t row_stride = 0;  // words; unused in tiles
 };
 
+/// One panel of a weight.
+struct Panel {
+  const std::byte* data = nullptr;
+  // Of quad layouts: this panel's scales and zeros, and what they mean.
+  const float* groups = nullptr;
+  const QuantParams* quant = nullptr;
+};
+
 /// A block of one panel times some tiles of x, added to y [rows, kPanelRows], or stored where the
 /// block is the first along K.
 struct Block {
-  const std::byte* w = nullptr;  // what prepare_block() gave
+  const std::byte* w = nullptr;  // what prepare_block() gave, for multiply_block()
+  Panel panel;                   // for multiply_direct()
   int64_t k_begin = 0, k_end = 0;
   PackedX x;
   RowTiles tiles;
@@ -67,20 +76,20 @@ struct PanelKernel {
   int64_t direct_tile_rows_max;  // and where panels are read in place
   int64_t direct_rows_max;       // up to so many rows, they are
   int64_t k_per_word;            // 1: x stays f32; 2: x is rounded to pairs of bf16
-  int64_t block_k;               // k of one block of tiles, a multiple of 2
-  int64_t direct_block_k;        // k of one block of rows, a multiple of 2
+  int64_t block_k;               // k of one block of tiles, a multiple of kQuadUnitInputs
+  int64_t direct_block_k;        // k of one block of rows, a multiple of kQuadUnitInputs
 
   /// x [num_rows, num_k] f32 -> words [ceil(num_k / k_per_word)][num_rows] or the
   /// reverse, as multiply_block() reads them; for one row the two are the same.
   void (*pack_tile)(const float* x, int64_t row_stride, int64_t num_rows, int64_t num_k,
                     uint32_t* words);
-  /// The block [k_begin, k_end) of the panel at `w` as multiply_block() wants it: in `scratch`
+  /// The block [k_begin, k_end) of a panel as multiply_block() wants it: in `scratch`
   /// (block_k * kPanelRows words, aligned to 64 bytes), or in place.
-  const std::byte* (*prepare_block)(const std::byte* w, int64_t k_begin, int64_t k_end,
+  const std::byte* (*prepare_block)(const Panel& panel, int64_t k_begin, int64_t k_end,
                                     std::byte* scratch);
   /// With x in tiles.
   void (*multiply_block)(const Block& block);
-  /// With x as rows, and w at the panel's start.
+  /// With x as rows, and the panel itself.
   void (*multiply_direct)(const Block& block);
 };
 
@@ -92,6 +101,9 @@ void run(const PanelKernel& kernel, ExecContext& context, const PackedWeight& we
 const PanelKernel& f32_panel_kernel();
 const PanelKernel& f16_panel_kernel();
 const PanelKernel& bf16_panel_kernel();
+
+/// The kernels of the quad layouts, whose codes become f32 weights on the way.
+const PanelKernel& quad_panel_kernel(PackedLayout layout);
 
 /// bf16 times bf16 with the AVX512-BF16 instructions; call only where has_avx512_bf16().
 const PanelKernel& bf16_avx512_panel_kernel();

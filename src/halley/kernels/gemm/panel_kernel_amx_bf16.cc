@@ -218,8 +218,8 @@ void pack_tile(const float* x, int64_t row_stride, int64_t num_rows, int64_t num
 
 const std::byte* at_k(const std::byte* panel, int64_t k) { return panel + k / 2 * kPairBytes; }
 
-const std::byte* prepare_block(const std::byte* panel, int64_t k_begin, int64_t, std::byte*) {
-  return at_k(panel, k_begin);
+const std::byte* prepare_block(const Panel& panel, int64_t k_begin, int64_t, std::byte*) {
+  return at_k(panel.data, k_begin);
 }
 
 void multiply_block(const Block& block) {
@@ -230,7 +230,7 @@ void multiply_block(const Block& block) {
 
 void multiply_direct(const Block& block) {
   multiply<true>(block, block.x.words + block.k_begin / 2, block.x.row_stride,
-                 at_k(block.w, block.k_begin));
+                 at_k(block.panel.data, block.k_begin));
 }
 
 constexpr PanelKernel kKernel = {

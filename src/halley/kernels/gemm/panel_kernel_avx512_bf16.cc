@@ -143,8 +143,8 @@ void pack_tile(const float* x, int64_t row_stride, int64_t num_rows, int64_t num
 
 const std::byte* at_k(const std::byte* panel, int64_t k) { return panel + k / 2 * kPanelRows * 4; }
 
-const std::byte* prepare_block(const std::byte* panel, int64_t k_begin, int64_t, std::byte*) {
-  return at_k(panel, k_begin);
+const std::byte* prepare_block(const Panel& panel, int64_t k_begin, int64_t, std::byte*) {
+  return at_k(panel.data, k_begin);
 }
 
 void multiply_block(const Block& block) {
@@ -164,7 +164,7 @@ void multiply_block(const Block& block) {
 
 void multiply_direct(const Block& block) {
   const int64_t num_pairs = (block.k_end - block.k_begin + 1) / 2;
-  const std::byte* w = at_k(block.w, block.k_begin);
+  const std::byte* w = at_k(block.panel.data, block.k_begin);
   for (int64_t tile = block.tile_begin; tile < block.tile_end; ++tile) {
     const int64_t begin = block.tiles.begin(tile);
     const int64_t num_rows = block.tiles.begin(tile + 1) - begin;

@@ -51,6 +51,20 @@ const std::byte* panel_data(const Operation& op, int64_t panel) {
   return op.weight.data.data() + static_cast<size_t>(panel) * panel_bytes(op.weight);
 }
 
+Panel panel_at(const Operation& op, int64_t panel) {
+  Panel result{panel_data(op, panel)};
+  if (is_quantized(op.weight.layout)) {
+    result.groups = op.weight.group(panel, 0);
+    result.quant = &op.weight.quant;
+  }
+  return result;
+}
+
+// Where input k of a panel begins: k is a multiple of kQuadUnitInputs, or the end.
+int64_t bytes_before(const Operation& op, int64_t k) {
+  return static_cast<int64_t>(packed_bytes(op.weight.layout, kPanelRows, k));
+}
+
 // Where the rows of one panel of y go: into y itself, or, for the last panel where N is no multiple
 // of kPanelRows, into rows of full width from which copy_out() takes the part that exists.
 struct PanelOutput {
@@ -96,7 +110,7 @@ void run_direct_panel(const Operation& op, int64_t panel) {
   PanelOutput out;
   open_panel(op, panel, 0, full_rows.data(), &out);
   Block block;
-  block.w = panel_data(op, panel);
+  block.panel = panel_at(op, panel);
   block.x = op.x;
   block.tiles = op.tiles;
   block.tile_end = op.tiles.num_tiles;
@@ -159,20 +173,21 @@ void run_blocks(const Operation& op, int64_t tile_begin, int64_t tile_end, int64
   const int64_t row_end = op.tiles.begin(tile_end);
   HALLEY_DCHECK(row_end - row_begin <= kBlockRows + 64, row_begin, row_end);
   const int64_t K = op.weight.K;
-  const auto k_bytes = static_cast<int64_t>(panel_bytes(op.weight)) / K;  // of one k of a panel
   for (int64_t k = 0; k < K; k += op.kernel.block_k) {
     const int64_t k_end = std::min(K, k + op.kernel.block_k);
+    const int64_t offset = bytes_before(op, k);
+    const int64_t end_offset = bytes_before(op, k_end);
     for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
       PanelOutput out;
       open_panel(op, panel, row_begin, full_rows.data(), &out);
       Block block;
-      block.w = op.kernel.prepare_block(panel_data(op, panel), k, k_end, scratch.data());
+      block.w = op.kernel.prepare_block(panel_at(op, panel), k, k_end, scratch.data());
       if (panel + 1 < panel_end) {
-        block.ahead = panel_data(op, panel + 1) + k * k_bytes;
-        block.ahead_bytes = (k_end - k) * k_bytes;
+        block.ahead = panel_data(op, panel + 1) + offset;
+        block.ahead_bytes = end_offset - offset;
       } else if (k_end < K) {
-        block.ahead = panel_data(op, panel_begin) + k_end * k_bytes;
-        block.ahead_bytes = (std::min(K, k_end + op.kernel.block_k) - k_end) * k_bytes;
+        block.ahead = panel_data(op, panel_begin) + end_offset;
+        block.ahead_bytes = bytes_before(op, std::min(K, k_end + op.kernel.block_k)) - end_offset;
       }
       block.k_begin = k;
       block.k_end = k_end;
@@ -247,7 +262,8 @@ void run(const PanelKernel& kernel, ExecContext& context, const PackedWeight& we
   HALLEY_CHECK(x.num_cols == weight.K && y.num_cols == weight.N, x.num_cols, weight.K, y.num_cols,
                weight.N);
   HALLEY_CHECK(x.num_rows == y.num_rows, x.num_rows, y.num_rows);
-  HALLEY_CHECK(kernel.block_k <= kScratchBlockK && kernel.block_k % 2 == 0, kernel.block_k);
+  HALLEY_CHECK(kernel.block_k <= kScratchBlockK && kernel.block_k % kQuadUnitInputs == 0,
+               kernel.block_k);
   HALLEY_CHECK(kernel.direct_rows_max <= 64, kernel.direct_rows_max);
   const int64_t M = x.num_rows;
   if (M == 0 || weight.N == 0) return;

@@ -257,15 +257,15 @@ struct PackRows {
   }
 };
 
-void pack_tile(const float* x, int64_t row_stride, int64_t num_rows, int64_t num_k,
-               uint32_t* words) {
+inline void pack_tile(const float* x, int64_t row_stride, int64_t num_rows, int64_t num_k,
+                      uint32_t* words) {
   with_rows<PackRows>(num_rows, x, row_stride, num_k, words);
 }
 
 template <class W>
-const std::byte* prepare_block(const std::byte* panel, int64_t k_begin, int64_t k_end,
+const std::byte* prepare_block(const Panel& panel, int64_t k_begin, int64_t k_end,
                                std::byte* scratch) {
-  const W w(panel);
+  const W w(panel.data);
   auto* block = reinterpret_cast<float*>(scratch);
   const int64_t tile_size = (k_end - k_begin) * kTileCols;
   for (int64_t k = k_begin; k < k_end; k += W::kStep, block += W::kStep * kTileCols) {
@@ -280,7 +280,7 @@ const std::byte* prepare_block(const std::byte* panel, int64_t k_begin, int64_t 
   return scratch;
 }
 
-void multiply_block(const Block& block) {
+inline void multiply_block(const Block& block) {
   const int64_t num_k = block.k_end - block.k_begin;
   const auto* w = reinterpret_cast<const float*>(block.w);
   const int64_t row_begin = block.tiles.begin(block.tile_begin);
@@ -303,7 +303,7 @@ void multiply_block(const Block& block) {
 template <class W>
 void multiply_direct(const Block& block) {
   // The first k of a block is a multiple of kStep, and kPanelRows elements lie at each k.
-  const std::byte* w = block.w + block.k_begin * kPanelRows * W::kElementBytes;
+  const std::byte* w = block.panel.data + block.k_begin * kPanelRows * W::kElementBytes;
   const int64_t num_k = block.k_end - block.k_begin;
   // What follows the block: the next one, or the next panel.
   const int64_t bytes = num_k * kPanelRows * W::kElementBytes;

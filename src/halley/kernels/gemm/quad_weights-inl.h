@@ -1,0 +1,286 @@
+// The codes of the quad layouts as exact f32 weights, in registers. Compiled once for each of
+// Highway's targets.
+#if defined(HALLEY_KERNELS_GEMM_QUAD_WEIGHTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef HALLEY_KERNELS_GEMM_QUAD_WEIGHTS_INL_H_
+#undef HALLEY_KERNELS_GEMM_QUAD_WEIGHTS_INL_H_
+#else
+#define HALLEY_KERNELS_GEMM_QUAD_WEIGHTS_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+#include "halley/base/checked_math.h"
+#include "halley/kernels/gemm/panel_tile-inl.h"
+
+// Loops over the vectors of a panel's width. One feature at a time there is nothing to keep in
+// registers, and the code would be large.
+#undef HALLEY_UNROLL_PANEL
+#if HWY_TARGET == HWY_SCALAR
+#define HALLEY_UNROLL_PANEL _Pragma("GCC unroll 1")
+#else
+#define HALLEY_UNROLL_PANEL HALLEY_UNROLL
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace halley::panel_gemm::HWY_NAMESPACE {
+
+using I32 = hn::RebindToSigned<F32>;
+using CodeVec = hn::Vec<U32>;
+constexpr int64_t kQuadInputs = 4;
+constexpr size_t kUnitQuads = kQuadUnitInputs / kQuadInputs;
+
+// How to read one layout: load() gives the codes of quad `quad` of a unit for the features of
+// vector v, those of one feature in the 4 bytes of a lane; raw<J>() the J-th of them as numbers
+// that are kRawScale times too small.
+
+HWY_INLINE CodeVec load_lanes(const std::byte* row, int v) {
+  return hn::Load(U32(), reinterpret_cast<const uint32_t*>(row) + v * kLanes);
+}
+
+// Byte J of every lane as a number.
+template <int J>
+HWY_INLINE CodeVec byte_of(CodeVec codes) {
+#if HWY_TARGET != HWY_SCALAR
+  if constexpr (J == 1 || J == 2) {
+    constexpr uint32_t kNoByte = 0x80808000u;  // gives zeros
+    alignas(16) static constexpr uint32_t kPlaces[4] = {kNoByte + J, kNoByte + 4 + J,
+                                                        kNoByte + 8 + J, kNoByte + 12 + J};
+    return hn::TableLookupBytesOr0(codes, hn::LoadDup128(U32(), kPlaces));
+  }
+#endif
+  if constexpr (J > 0) codes = hn::ShiftRight<8 * J>(codes);
+  if constexpr (J < 3) codes = hn::And(codes, hn::Set(U32(), 0xFF));
+  return codes;
+}
+
+struct IntegerCodes {
+  static constexpr float kRawScale = 1.0f;
+
+  template <int J>
+  static HWY_INLINE Vec raw(CodeVec codes) {
+    return hn::ConvertTo(F32(), hn::BitCast(I32(), byte_of<J>(codes)));
+  }
+};
+
+struct U8Codes : IntegerCodes {
+  static constexpr size_t kUnitBytes = 1024;
+
+  static HWY_INLINE CodeVec load(const std::byte* unit, size_t quad, int v) {
+    return load_lanes(unit + quad * kQuadCodes, v);
+  }
+};
+
+struct U4Codes : IntegerCodes {
+  static constexpr size_t kUnitBytes = 512;
+
+  static HWY_INLINE CodeVec load(const std::byte* unit, size_t quad, int v) {
+    const auto shift = static_cast<int>(quad % 2 * 4);
+    const CodeVec lanes = load_lanes(unit + quad / 2 * kQuadCodes, v);
+    return hn::And(hn::ShiftRightSame(lanes, shift), hn::Set(U32(), 0x0F0F0F0F));
+  }
+};
+
+struct U2Codes : IntegerCodes {
+  static constexpr size_t kUnitBytes = 256;
+
+  static HWY_INLINE CodeVec load(const std::byte* unit, size_t quad, int v) {
+    const auto shift = static_cast<int>(quad % 4 * 2);
+    const CodeVec lanes = load_lanes(unit + quad / 4 * kQuadCodes, v);
+    return hn::And(hn::ShiftRightSame(lanes, shift), hn::Set(U32(), 0x03030303));
+  }
+};
+
+struct U3Codes : IntegerCodes {
+  static constexpr size_t kUnitBytes = 384;
+
+  static HWY_INLINE CodeVec load(const std::byte* unit, size_t quad, int v) {
+    const CodeVec lanes = load_lanes(unit + 2 * kQuadCodes, v);
+    const CodeVec high =
+        hn::And(hn::ShiftRightSame(lanes, static_cast<int>(quad)), hn::Set(U32(), 0x01010101));
+    return hn::Or(U2Codes::load(unit, quad, v), hn::ShiftLeft<2>(high));
+  }
+};
+
+struct F8E4M3Codes {
+  static constexpr size_t kUnitBytes = 1024;
+  // Sign, exponent and mantissa at their places in an f32 are the value times 2^-120, subnormals
+  // included.
+  static constexpr float kRawScale = 0x1p120f;
+
+  static HWY_INLINE CodeVec load(const std::byte* unit, size_t quad, int v) {
+    return U8Codes::load(unit, quad, v);
+  }
+  template <int J>
+  static HWY_INLINE Vec raw(CodeVec codes) {
+    if constexpr (J < 3) codes = hn::ShiftLeft<8 * (3 - J)>(codes);
+    const auto spread = hn::BitCast(U32(), hn::ShiftRight<4>(hn::BitCast(I32(), codes)));
+    const auto number = hn::And(spread, hn::Set(U32(), 0x87F00000u));
+    const auto nan = hn::Set(U32(), 0x07F00000u);
+    const auto is_nan = hn::Eq(hn::And(spread, nan), nan);
+    return hn::BitCast(F32(), hn::Or(number, hn::VecFromMask(U32(), is_nan)));
+  }
+};
+
+// The scales and zeros of one group of a panel, and what they make of raw numbers.
+struct GroupParams {
+  Vec scale[kPanelVecs];
+  Vec zero[kPanelVecs];
+};
+
+// raw * scale - zero, where `scale` holds scale * kRawScale and `zero` what is to be subtracted.
+template <class Codes>
+struct FusedGroup : GroupParams {
+  HWY_INLINE Vec weight(Vec raw, int v) const { return hn::MulSub(raw, scale[v], zero[v]); }
+};
+
+// The definition, operation after operation.
+template <class Codes>
+struct PlainGroup : GroupParams {
+  ZeroKind zero_kind;
+
+  HWY_INLINE Vec weight(Vec raw, int v) const {
+    const Vec value = hn::Mul(raw, hn::Set(F32(), Codes::kRawScale));
+    if (zero_kind == ZeroKind::kOffset) return hn::MulSub(value, scale[v], zero[v]);
+    return hn::Mul(hn::Sub(value, zero[v]), scale[v]);
+  }
+};
+
+// Whether FusedGroup gives what PlainGroup gives, rounded once, and its parameters. It does where
+// scale * kRawScale is finite and, for zero points, scale * zero is exact: as with scales of f16 or
+// bf16 and the whole zeros that checkpoints have.
+template <class Codes>
+HWY_NOINLINE bool fuse(const float* params, ZeroKind zero_kind, FusedGroup<Codes>* group) {
+  constexpr float kScaleMax = std::numeric_limits<float>::max() / Codes::kRawScale;
+  auto excess = hn::Zero(F32());  // of scales over the largest, or a rounding error
+  HALLEY_UNROLL_PANEL for (int v = 0; v < kPanelVecs; ++v) {
+    const Vec scale = hn::Load(F32(), params + v * kLanes);
+    const Vec zero = hn::Load(F32(), params + kPanelRows + v * kLanes);
+    const Vec offset = zero_kind == ZeroKind::kPoint ? hn::Mul(scale, zero) : zero;
+    if (zero_kind == ZeroKind::kPoint) {
+      excess = hn::Max(excess, hn::Abs(hn::MulSub(scale, zero, offset)));
+    }
+    if constexpr (Codes::kRawScale != 1.0f) {
+      const auto is_large = hn::Gt(hn::Abs(scale), hn::Set(F32(), kScaleMax));
+      excess = hn::IfThenElse(is_large, hn::Set(F32(), 1.0f), excess);
+    }
+    group->scale[v] = hn::Mul(scale, hn::Set(F32(), Codes::kRawScale));
+    group->zero[v] = offset;
+  }
+  return hn::AllTrue(F32(), hn::Eq(excess, hn::Zero(F32())));
+}
+
+template <class Codes>
+HWY_INLINE PlainGroup<Codes> plain_group(const float* params, ZeroKind zero_kind) {
+  PlainGroup<Codes> group;
+  group.zero_kind = zero_kind;
+  HALLEY_UNROLL_PANEL for (int v = 0; v < kPanelVecs; ++v) {
+    group.scale[v] = hn::Load(F32(), params + v * kLanes);
+    group.zero[v] = hn::Load(F32(), params + kPanelRows + v * kLanes);
+  }
+  return group;
+}
+
+// k in [begin, end).
+struct InputRange {
+  int64_t begin, end;
+};
+
+// Where quad `k / 4` of a panel lies.
+template <class Codes>
+struct QuadPlace {
+  const std::byte* unit;
+  size_t quad;
+
+  QuadPlace(const std::byte* panel, int64_t k)
+      : unit(panel + static_cast<size_t>(k) / kQuadUnitInputs * Codes::kUnitBytes),
+        quad(static_cast<size_t>(k) / kQuadInputs % kUnitQuads) {}
+  HWY_INLINE CodeVec load(int v) const { return Codes::load(unit, quad, v); }
+};
+
+// Gives sink.take(place, v, w) every vector of weights of one input of a quad, where place is what
+// sink.at(k) gave.
+template <int J, class Codes, class Group, class Sink>
+HWY_INLINE void take_input(const CodeVec (&codes)[kPanelVecs], int64_t k, const Group& group,
+                           Sink& sink) {
+  const auto place = sink.at(k + J);
+  HALLEY_UNROLL_PANEL for (int v = 0; v < kPanelVecs; ++v) {
+    sink.take(place, v, group.weight(Codes::template raw<J>(codes[v]), v));
+  }
+}
+
+// Input by input: the sums of all vectors advance together, and none waits for its own last step.
+template <class Codes, class Group, class Sink>
+HWY_INLINE void take_quad(const std::byte* panel, int64_t k, const Group& group, Sink& sink) {
+  if constexpr (kNumRegisters < 32) {
+    // Has scales and zeros read again: kept in registers, they would push sums out.
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+  }
+  const QuadPlace<Codes> quad(panel, k);
+  CodeVec codes[kPanelVecs];
+  HALLEY_UNROLL_PANEL for (int v = 0; v < kPanelVecs; ++v) codes[v] = quad.load(v);
+  take_input<0, Codes>(codes, k, group, sink);
+  take_input<1, Codes>(codes, k, group, sink);
+  take_input<2, Codes>(codes, k, group, sink);
+  take_input<3, Codes>(codes, k, group, sink);
+}
+
+// The weights of a range inside one group, one input at a time.
+template <class Codes, class Group, class Sink>
+HWY_NOINLINE void take_inputs(const std::byte* panel, const InputRange& range, const Group& group,
+                              Sink* sink) {
+  for (int64_t k = range.begin; k < range.end; ++k) {
+    const QuadPlace<Codes> quad(panel, k);
+    const auto shift = static_cast<int>(k % kQuadInputs * 8);
+    const auto place = sink->at(k);
+    HALLEY_UNROLL_PANEL for (int v = 0; v < kPanelVecs; ++v) {
+      const CodeVec codes = hn::ShiftRightSame(quad.load(v), shift);
+      sink->take(place, v, group.weight(Codes::template raw<0>(codes), v));
+    }
+  }
+}
+
+// The weights of whole quads inside one group.
+template <class Codes, class Sink>
+HWY_NOINLINE void take_quads(const std::byte* panel, const InputRange& range,
+                             const FusedGroup<Codes>& group, Sink* sink) {
+  Sink hot = *sink;  // nobody has its address: it stays in registers
+  for (int64_t k = range.begin; k < range.end; k += kQuadInputs) {
+    take_quad<Codes>(panel, k, group, hot);
+  }
+  *sink = hot;
+}
+
+// The weights of a range inside one group.
+template <class Codes, class Sink>
+HWY_INLINE void take_group(const std::byte* panel, const InputRange& range, const float* params,
+                           ZeroKind zero_kind, Sink* sink) {
+  FusedGroup<Codes> group;
+  if (!fuse<Codes>(params, zero_kind, &group)) {
+    return take_inputs<Codes>(panel, range, plain_group<Codes>(params, zero_kind), sink);
+  }
+  const int64_t quads_begin = std::min(range.end, round_up(range.begin, kQuadInputs));
+  const int64_t quads_end = std::max(quads_begin, range.end / kQuadInputs * kQuadInputs);
+  take_inputs<Codes>(panel, {range.begin, quads_begin}, group, sink);
+  take_quads<Codes>(panel, {quads_begin, quads_end}, group, sink);
+  take_inputs<Codes>(panel, {quads_end, range.end}, group, sink);
+}
+
+// The weights of a range of a panel, in the order of k.
+template <class Codes, class Sink>
+HWY_INLINE void take_range(const Panel& panel, const InputRange& range, Sink* sink) {
+  const int64_t group_size = panel.quant->group_size;
+  int64_t k = range.begin;
+  for (int64_t index = k / group_size; k < range.end; ++index) {
+    const InputRange part{k, std::min(range.end, (index + 1) * group_size)};
+    take_group<Codes>(panel.data, part, panel.groups + index * 2 * kPanelRows,
+                      panel.quant->zero_kind, sink);
+    k = part.end;
+  }
+}
+
+}  // namespace halley::panel_gemm::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard
