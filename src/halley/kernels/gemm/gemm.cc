@@ -8,6 +8,7 @@
 #include "halley/base/error.h"
 #include "halley/base/str.h"
 #include "halley/kernels/gemm/activation_quant.h"
+#include "halley/kernels/gemm/dot_kernel.h"
 #include "halley/kernels/gemm/pack_dense.h"
 #include "halley/kernels/gemm/panel_kernel.h"
 
@@ -69,10 +70,38 @@ void launch_quads(ExecContext& context, const PackedWeight& weight, const float*
   panel_gemm::run(kernel, context, weight, bias, prepared, y);
 }
 
+// The dot-product kernels: x in integers.
+template <PackedLayout kLayout, bool kIsS8>
+std::string dot_refusal(const GemmProblem& problem) {
+  std::string refusal = layout_refusal<kLayout>(problem);
+  if (!refusal.empty()) return refusal;
+  const bool is_s8 = problem.activation == ActivationQuant::kS8Token ||
+                     problem.activation == ActivationQuant::kS8Static;
+  if (kIsS8 ? !is_s8 : problem.activation != ActivationQuant::kNone) {
+    return str("is for activations of ", kIsS8 ? "s8_token or s8_static" : "none",
+               ", the weight's are ", problem.activation);
+  }
+  if (dot_gemm::block_inputs(problem.group_size, problem.K) < dot_gemm::kBlockInputsMin) {
+    return str("needs groups of a multiple of ", dot_gemm::kBlockInputsMin,
+               " inputs, the weight's have ", problem.group_size);
+  }
+  return {};
+}
+
+template <const dot_gemm::DotKernel& (*kKernel)()>
+void launch_dot(ExecContext& context, const PackedWeight& weight, const float* bias, ConstMatrix x,
+                Matrix y) {
+  dot_gemm::run(kKernel(), context, weight, bias, x, y);
+}
+
 // A chain of K additions in f32 errs by about sqrt(K) * 2^-24 of its terms' sum at worst sizes.
 constexpr double kF32ErrorMax = 1e-5;
 
-constexpr std::array<GemmKernel, 10> kCpuGemmKernels = {{
+// Fixed point rounds each input by up to half a step of 2^-20 of its block's largest. Where that
+// one alone makes up the sum, the others of its block of 128 add at most 128 * 2^-21 of it.
+constexpr double kFixedPointErrorMax = 7e-5;
+
+constexpr std::array<GemmKernel, 15> kCpuGemmKernels = {{
     {.name = "gemm_bf16_amx",
      .w_layout = PackedLayout::kBf16PairPanel,
      .why_not = bf16_amx_refusal,
@@ -105,6 +134,36 @@ constexpr std::array<GemmKernel, 10> kCpuGemmKernels = {{
      .launch = launch_panels<panel_gemm::f32_panel_kernel>,
      .x_dtype = DType::kF32,
      .error_max = kF32ErrorMax},
+    {.name = "gemm_w4a21_hwy",
+     .w_layout = PackedLayout::kU4Quad,
+     .why_not = dot_refusal<PackedLayout::kU4Quad, false>,
+     .launch = launch_dot<dot_gemm::w4a21_kernel>,
+     .x_dtype = DType::kF32,
+     .error_max = kFixedPointErrorMax},
+    {.name = "gemm_w4a8_hwy",
+     .w_layout = PackedLayout::kU4Quad,
+     .why_not = dot_refusal<PackedLayout::kU4Quad, true>,
+     .launch = launch_dot<dot_gemm::w4a8_kernel>,
+     .x_dtype = DType::kF32,
+     .error_max = kF32ErrorMax},
+    {.name = "gemm_w8a8_hwy",
+     .w_layout = PackedLayout::kU8Quad,
+     .why_not = dot_refusal<PackedLayout::kU8Quad, true>,
+     .launch = launch_dot<dot_gemm::w8a8_kernel>,
+     .x_dtype = DType::kF32,
+     .error_max = kF32ErrorMax},
+    {.name = "gemm_w2a21_hwy",
+     .w_layout = PackedLayout::kU2Quad,
+     .why_not = dot_refusal<PackedLayout::kU2Quad, false>,
+     .launch = launch_dot<dot_gemm::w2a21_kernel>,
+     .x_dtype = DType::kF32,
+     .error_max = kFixedPointErrorMax},
+    {.name = "gemm_w3a21_hwy",
+     .w_layout = PackedLayout::kU3Quad,
+     .why_not = dot_refusal<PackedLayout::kU3Quad, false>,
+     .launch = launch_dot<dot_gemm::w3a21_kernel>,
+     .x_dtype = DType::kF32,
+     .error_max = kFixedPointErrorMax},
     {.name = "gemm_w4a32_hwy",
      .w_layout = PackedLayout::kU4Quad,
      .why_not = quad_refusal<PackedLayout::kU4Quad, kIntegerActivations>,

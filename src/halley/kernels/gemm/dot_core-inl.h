@@ -1,0 +1,248 @@
+// The register tile of the integer dot-product GEMM: rows of digits times vectors of a panel's
+// codes. Compiled once for each of Highway's targets; Highway 1.0 lacks the operations, so that the
+// x86 ones are spelled with intrinsics.
+#if defined(HALLEY_KERNELS_GEMM_DOT_CORE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef HALLEY_KERNELS_GEMM_DOT_CORE_INL_H_
+#undef HALLEY_KERNELS_GEMM_DOT_CORE_INL_H_
+#else
+#define HALLEY_KERNELS_GEMM_DOT_CORE_INL_H_
+#endif
+
+#include <algorithm>
+
+#include <hwy/highway.h>
+
+#include "halley/kernels/gemm/dot_kernel.h"
+
+// Tiles live in registers only where every loop over them is unrolled.
+#ifndef HALLEY_UNROLL
+#define HALLEY_UNROLL _Pragma("GCC unroll 32")
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace halley::dot_gemm::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+#define HALLEY_DOT_X86 1
+
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+using Reg = __m512i;
+#define HALLEY_MM(operation) _mm512_##operation
+HWY_INLINE Reg load(const void* from) { return _mm512_load_si512(from); }
+HWY_INLINE void store(void* to, Reg value) { _mm512_store_si512(to, value); }
+HWY_INLINE Reg bits_and(Reg a, Reg b) { return _mm512_and_si512(a, b); }
+#elif HWY_TARGET == HWY_AVX2
+using Reg = __m256i;
+#define HALLEY_MM(operation) _mm256_##operation
+HWY_INLINE Reg load(const void* from) { return _mm256_load_si256(static_cast<const Reg*>(from)); }
+HWY_INLINE void store(void* to, Reg value) { _mm256_store_si256(static_cast<Reg*>(to), value); }
+HWY_INLINE Reg bits_and(Reg a, Reg b) { return _mm256_and_si256(a, b); }
+#else
+using Reg = __m128i;
+#define HALLEY_MM(operation) _mm_##operation
+HWY_INLINE Reg load(const void* from) { return _mm_load_si128(static_cast<const Reg*>(from)); }
+HWY_INLINE void store(void* to, Reg value) { _mm_store_si128(static_cast<Reg*>(to), value); }
+HWY_INLINE Reg bits_and(Reg a, Reg b) { return _mm_and_si128(a, b); }
+#endif
+
+// Tells the compiler that a value is in a register at this point of the order: g++ 12 otherwise
+// computes all products of a tile before it adds one, and the sums go to memory and back (89
+// instead of 150 GMAC/s on a Zen 3 core, of 167 that its multipliers and adders can do).
+HWY_INLINE Reg in_register(Reg value) {
+  __asm__ volatile("" : "+v"(value));
+  return value;
+}
+HWY_INLINE Reg add16(Reg sum, Reg product) {
+  product = in_register(product);
+  return in_register(HALLEY_MM(add_epi16)(in_register(sum), product));
+}
+HWY_INLINE Reg add32(Reg sum, Reg product) {
+  product = in_register(product);
+  return in_register(HALLEY_MM(add_epi32)(in_register(sum), product));
+}
+
+HWY_INLINE Reg broadcast(uint32_t word) { return HALLEY_MM(set1_epi32)(static_cast<int>(word)); }
+
+// Codes of up to 4 bits: products of bytes, added in pairs, and added up in 16 bits.
+struct Narrow {
+  static constexpr int64_t kWordsPerQuad = 1;
+  using Sum = Reg;
+  struct Codes {
+    Reg quad;
+  };
+
+  static HWY_INLINE Sum zero() { return HALLEY_MM(set1_epi32)(0); }
+  static HWY_INLINE Codes widen_codes(Reg quad) { return {quad}; }
+  template <int R>
+  static HWY_INLINE Codes digits(const uint32_t* words) {
+    return {broadcast(words[0])};
+  }
+  static HWY_INLINE Sum add(Sum sum, const Codes& codes, const Codes& digits) {
+    return add16(sum, HALLEY_MM(maddubs_epi16)(codes.quad, digits.quad));
+  }
+  static HWY_INLINE Reg widen(Sum sum) {
+    return HALLEY_MM(madd_epi16)(sum, HALLEY_MM(set1_epi16)(1));
+  }
+};
+
+// Codes of 8 bits as two vectors of 16 bits: k 0 and 2, k 1 and 3.
+struct Wide {
+  static constexpr int64_t kWordsPerQuad = 2;
+  using Sum = Reg;
+  struct Codes {
+    Reg even, odd;
+  };
+
+  static HWY_INLINE Sum zero() { return HALLEY_MM(set1_epi32)(0); }
+  static HWY_INLINE Codes widen_codes(Reg quad) {
+    return {bits_and(quad, HALLEY_MM(set1_epi16)(0xFF)), HALLEY_MM(srli_epi16)(quad, 8)};
+  }
+  template <int R>
+  static HWY_INLINE Codes digits(const uint32_t* words) {
+    return {broadcast(words[0]), broadcast(words[R])};
+  }
+  static HWY_INLINE Sum add(Sum sum, const Codes& codes, const Codes& digits) {
+    const Reg even = add32(sum, HALLEY_MM(madd_epi16)(codes.even, digits.even));
+    return add32(even, HALLEY_MM(madd_epi16)(codes.odd, digits.odd));
+  }
+  static HWY_INLINE Reg widen(Sum sum) { return sum; }
+};
+
+HWY_INLINE Reg add_sums(Reg a, Reg b) { return HALLEY_MM(add_epi32)(a, b); }
+HWY_INLINE Reg low_halves(Reg packed) { return bits_and(packed, HALLEY_MM(set1_epi8)(15)); }
+HWY_INLINE Reg high_halves(Reg packed) {
+  return bits_and(HALLEY_MM(srli_epi16)(packed, 4), HALLEY_MM(set1_epi8)(15));
+}
+
+#else  // every other target: a code and a digit in each lane of 32 bits
+
+using I32 = hn::CappedTag<int32_t, 16>;
+using Reg = hn::Vec<I32>;
+
+HWY_INLINE Reg load(const void* from) { return hn::Load(I32(), static_cast<const int32_t*>(from)); }
+HWY_INLINE void store(int32_t* to, Reg value) { hn::Store(value, I32(), to); }
+
+struct Narrow {
+  static constexpr int64_t kWordsPerQuad = 1;
+  using Sum = Reg;
+  struct Codes {
+    Reg k0, k1, k2, k3;
+  };
+
+  static HWY_INLINE Sum zero() { return hn::Zero(I32()); }
+  static HWY_INLINE Codes widen_codes(Reg quad) {
+    const auto mask = hn::Set(I32(), 0xFF);
+    return {hn::And(quad, mask), hn::And(hn::ShiftRight<8>(quad), mask),
+            hn::And(hn::ShiftRight<16>(quad), mask), hn::And(hn::ShiftRight<24>(quad), mask)};
+  }
+  template <int R>
+  static HWY_INLINE Codes digits(const uint32_t* words) {
+    const auto digit = [&](int j) {
+      return hn::Set(I32(), static_cast<int8_t>(words[0] >> (8 * j) & 0xFF));
+    };
+    return {digit(0), digit(1), digit(2), digit(3)};
+  }
+  static HWY_INLINE Sum add(Sum sum, const Codes& codes, const Codes& digits) {
+    const Reg low = hn::Add(hn::Mul(codes.k0, digits.k0), hn::Mul(codes.k1, digits.k1));
+    const Reg high = hn::Add(hn::Mul(codes.k2, digits.k2), hn::Mul(codes.k3, digits.k3));
+    return hn::Add(sum, hn::Add(low, high));
+  }
+  static HWY_INLINE Reg widen(Sum sum) { return sum; }
+};
+using Wide = Narrow;
+
+HWY_INLINE Reg add_sums(Reg a, Reg b) { return hn::Add(a, b); }
+HWY_INLINE Reg low_halves(Reg packed) { return hn::And(packed, hn::Set(I32(), 0x0F0F0F0F)); }
+HWY_INLINE Reg high_halves(Reg packed) {
+  return hn::And(hn::ShiftRight<4>(packed), hn::Set(I32(), 0x0F0F0F0F));
+}
+
+#endif
+
+constexpr int kLanes = static_cast<int>(sizeof(Reg) / sizeof(int32_t));
+constexpr int kPanelVecs = static_cast<int>(kPanelRows) / kLanes;
+
+// Where codes are read from: a vector of quad 2 * pair + kHalf, from byte `offset` of a quad on.
+struct ByteCodes {
+  const uint8_t* quads;
+
+  template <int kHalf>
+  HWY_INLINE Reg load_quad(int64_t pair, int offset) const {
+    return load(quads + (2 * pair + kHalf) * kQuadCodes + offset);
+  }
+};
+struct PackedU4Codes {
+  const uint8_t* pairs;
+
+  template <int kHalf>
+  HWY_INLINE Reg load_quad(int64_t pair, int offset) const {
+    const Reg packed = load(pairs + pair * kQuadCodes + offset);
+    return kHalf == 0 ? low_halves(packed) : high_halves(packed);
+  }
+};
+
+template <class Kind, int R, int kVecs>
+using Tile = typename Kind::Sum[R][kVecs];
+
+template <class Kind, int kHalf, int R, int kVecs, class Source>
+HWY_INLINE void add_quad(const Source& codes, int64_t pair, int v_begin, const uint32_t* words,
+                         Tile<Kind, R, kVecs>& tile) {
+  typename Kind::Codes columns[kVecs];
+  HALLEY_UNROLL for (int v = 0; v < kVecs; ++v) {
+    columns[v] =
+        Kind::widen_codes(codes.template load_quad<kHalf>(pair, (v_begin + v) * kLanes * 4));
+  }
+  HALLEY_UNROLL for (int row = 0; row < R; ++row) {
+    const typename Kind::Codes digits = Kind::template digits<R>(words + row);
+    HALLEY_UNROLL for (int v = 0; v < kVecs; ++v) {
+      tile[row][v] = Kind::add(tile[row][v], columns[v], digits);
+    }
+  }
+}
+
+// R rows times kVecs vectors, from vector `v_begin` of the panel on.
+template <class Kind, int R, int kVecs, class Source>
+HWY_INLINE void multiply_columns(const Source& codes, int v_begin, const DotArgs& args) {
+  constexpr int64_t kQuadWords = R * Kind::kWordsPerQuad;
+  const uint32_t* words = args.words;
+  for (int64_t pair = 0; pair < args.num_pairs;) {
+    const bool is_first = pair == 0;
+    const int64_t end = std::min(args.num_pairs, pair + args.flush_pairs);
+    Tile<Kind, R, kVecs> tile;
+    HALLEY_UNROLL for (int row = 0; row < R; ++row) {
+      HALLEY_UNROLL for (int v = 0; v < kVecs; ++v) tile[row][v] = Kind::zero();
+    }
+    for (; pair < end; ++pair, words += 2 * kQuadWords) {
+      add_quad<Kind, 0, R, kVecs>(codes, pair, v_begin, words, tile);
+      add_quad<Kind, 1, R, kVecs>(codes, pair, v_begin, words + kQuadWords, tile);
+    }
+    HALLEY_UNROLL for (int row = 0; row < R; ++row) {
+      HALLEY_UNROLL for (int v = 0; v < kVecs; ++v) {
+        int32_t* to = args.sums + row * kPanelRows + (v_begin + v) * kLanes;
+        const Reg sum = Kind::widen(tile[row][v]);
+        store(to, is_first ? sum : add_sums(load(to), sum));
+      }
+    }
+  }
+}
+
+template <class Kind, class Source, int R>
+HWY_NOINLINE void multiply(const DotArgs& args) {
+  // With 16 registers: 12 sums, 2 vectors of codes, the digits, a product.
+  constexpr int kVecs = std::min(kPanelVecs, R <= 2 ? 4 : 2);
+  for (int v = 0; v < kPanelVecs; v += kVecs) {
+    multiply_columns<Kind, R, kVecs>(Source{args.codes}, v, args);
+  }
+}
+
+template <class Kind, class Source>
+constexpr DotCore::Rows kRows = {multiply<Kind, Source, 1>, multiply<Kind, Source, 2>,
+                                 multiply<Kind, Source, 3>, multiply<Kind, Source, 4>,
+                                 multiply<Kind, Source, 5>, multiply<Kind, Source, 6>};
+
+}  // namespace halley::dot_gemm::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard

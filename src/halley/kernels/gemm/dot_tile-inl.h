@@ -1,0 +1,335 @@
+// The work around the cores of the integer dot-product GEMM: codes as bytes, rows of x as digits,
+// exact sums into y. Compiled once for each of Highway's targets.
+#if defined(HALLEY_KERNELS_GEMM_DOT_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef HALLEY_KERNELS_GEMM_DOT_TILE_INL_H_
+#undef HALLEY_KERNELS_GEMM_DOT_TILE_INL_H_
+#else
+#define HALLEY_KERNELS_GEMM_DOT_TILE_INL_H_
+#endif
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <limits>
+
+#include <hwy/highway.h>
+
+#include "halley/kernels/gemm/dot_kernel.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace halley::dot_gemm::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// ---- Codes ----
+
+// Four codes in each lane; shifts cross bytes, and the mask removes what came across.
+using CodeWords = hn::CappedTag<uint32_t, 16>;
+using CodeVec = hn::Vec<CodeWords>;
+constexpr int64_t kCodeBytes = static_cast<int64_t>(hn::MaxLanes(CodeWords())) * 4;
+
+HWY_INLINE CodeVec load_codes(const std::byte* from) {
+  return hn::Load(CodeWords(), reinterpret_cast<const uint32_t*>(from));
+}
+HWY_INLINE void store_codes(CodeVec codes, uint8_t* to) {
+  hn::Store(codes, CodeWords(), reinterpret_cast<uint32_t*>(to));
+}
+
+struct FourBits {
+  static constexpr int64_t kBits = 4;
+  static HWY_INLINE void unpack(const std::byte* unit, uint8_t* quads) {
+    const auto mask = hn::Set(CodeWords(), 0x0F0F0F0F);
+    for (int64_t byte = 0; byte < 4 * kQuadCodes; byte += kCodeBytes) {
+      const CodeVec packed = load_codes(unit + byte);
+      uint8_t* to = quads + byte / kQuadCodes * 2 * kQuadCodes + byte % kQuadCodes;
+      store_codes(hn::And(packed, mask), to);
+      store_codes(hn::And(hn::ShiftRight<4>(packed), mask), to + kQuadCodes);
+    }
+  }
+};
+
+// The low two bits of quad kQuad of four; with the high bit, of quad kQuad of the unit.
+template <int kQuad>
+HWY_INLINE CodeVec two_bits(CodeVec packed) {
+  return hn::And(hn::ShiftRight<2 * kQuad>(packed), hn::Set(CodeWords(), 0x03030303));
+}
+template <int kQuad>
+HWY_INLINE CodeVec third_bit(CodeVec packed) {
+  const auto mask = hn::Set(CodeWords(), 0x04040404);
+  if constexpr (kQuad <= 2) {
+    return hn::And(hn::ShiftLeft<2 - kQuad>(packed), mask);
+  } else {
+    return hn::And(hn::ShiftRight<kQuad - 2>(packed), mask);
+  }
+}
+
+struct TwoBits {
+  static constexpr int64_t kBits = 2;
+  static HWY_INLINE void unpack(const std::byte* unit, uint8_t* quads) {
+    for (int64_t byte = 0; byte < 2 * kQuadCodes; byte += kCodeBytes) {
+      const CodeVec packed = load_codes(unit + byte);
+      uint8_t* to = quads + byte / kQuadCodes * 4 * kQuadCodes + byte % kQuadCodes;
+      store_codes(two_bits<0>(packed), to);
+      store_codes(two_bits<1>(packed), to + kQuadCodes);
+      store_codes(two_bits<2>(packed), to + 2 * kQuadCodes);
+      store_codes(two_bits<3>(packed), to + 3 * kQuadCodes);
+    }
+  }
+};
+
+struct ThreeBits {
+  static constexpr int64_t kBits = 3;
+  template <int kFirst>
+  static HWY_INLINE void unpack_half(CodeVec packed, CodeVec high, uint8_t* to) {
+    store_codes(hn::Or(two_bits<0>(packed), third_bit<kFirst>(high)), to);
+    store_codes(hn::Or(two_bits<1>(packed), third_bit<kFirst + 1>(high)), to + kQuadCodes);
+    store_codes(hn::Or(two_bits<2>(packed), third_bit<kFirst + 2>(high)), to + 2 * kQuadCodes);
+    store_codes(hn::Or(two_bits<3>(packed), third_bit<kFirst + 3>(high)), to + 3 * kQuadCodes);
+  }
+  static HWY_INLINE void unpack(const std::byte* unit, uint8_t* quads) {
+    for (int64_t byte = 0; byte < kQuadCodes; byte += kCodeBytes) {
+      const CodeVec high = load_codes(unit + 2 * kQuadCodes + byte);
+      unpack_half<0>(load_codes(unit + byte), high, quads + byte);
+      unpack_half<4>(load_codes(unit + kQuadCodes + byte), high, quads + byte + 4 * kQuadCodes);
+    }
+  }
+};
+
+template <class Format>
+const uint8_t* unpack(const std::byte* packed, int64_t num_units, uint8_t* scratch) {
+  for (int64_t unit = 0; unit < num_units; ++unit) {
+    Format::unpack(packed + unit * Format::kBits * kQuadCodes, scratch + unit * 8 * kQuadCodes);
+  }
+  return scratch;
+}
+
+const uint8_t* bytes_in_place(const std::byte* packed, int64_t /*num_units*/,
+                              uint8_t* /*scratch*/) {
+  return reinterpret_cast<const uint8_t*>(packed);
+}
+
+// ---- Digits ----
+
+using F32x8 = hn::CappedTag<float, static_cast<size_t>(kBlockInputsMin)>;
+using I32x8 = hn::RebindToSigned<F32x8>;
+constexpr int64_t kXLanes = static_cast<int64_t>(hn::MaxLanes(F32x8()));
+
+// Below it the reciprocal of a step could overflow: the limit of ActivationQuant.
+constexpr float kSmallestMagnitude = 0x1p-100f;
+constexpr float kS8Max = 127.0f;
+
+// The inputs of one span in packed order, zeros behind the last: in place, or in `buffer`.
+HWY_INLINE const float* span_inputs(const RowDigits& row, int64_t span, float* buffer) {
+  const int64_t begin = span * kSpanInputs;
+  const int64_t count = std::min(kSpanInputs, row.K - begin);
+  const bool in_order = row.quant->input_order.empty();
+  if (in_order && count == kSpanInputs) return row.x + begin;
+  std::fill_n(buffer, kSpanInputs, 0.0f);
+  if (in_order) {
+    std::copy_n(row.x + begin, count, buffer);
+  } else {
+    const int32_t* order = row.quant->input_order.data() + begin;
+    for (int64_t i = 0; i < count; ++i) buffer[i] = row.x[order[i]];
+  }
+  return buffer;
+}
+
+// The largest magnitude of `count` inputs, a multiple of kXLanes; NaN where one is not finite.
+HWY_INLINE float largest_magnitude(const float* x, int64_t count) {
+  const I32x8 i32;
+  const auto mask = hn::Set(i32, 0x7FFFFFFF);
+  auto largest = hn::Zero(i32);
+  for (int64_t i = 0; i < count; i += kXLanes) {
+    const auto bits = hn::BitCast(i32, hn::LoadU(F32x8(), x + i));
+    largest = hn::Max(largest, hn::And(bits, mask));  // positive f32 order as their bits
+  }
+  const int32_t bits = hn::GetLane(hn::MaxOfLanes(i32, largest));
+  return bits < 0x7F800000 ? std::bit_cast<float>(bits) : std::numeric_limits<float>::quiet_NaN();
+}
+
+HWY_INLINE void store_digits(hn::Vec<I32x8> digits, int8_t* to) {
+  const hn::Rebind<int8_t, I32x8> i8;
+  hn::StoreU(hn::DemoteTo(i8, digits), i8, to);
+}
+
+// The digits of a span, [digits][kSpanInputs], into the words of the row.
+template <int64_t kDigits>
+HWY_INLINE void store_words(const RowDigits& row, int64_t span, const int8_t* digits) {
+  uint32_t* words = row.words + span * row.span_stride;
+  for (int64_t d = 0; d < kDigits; ++d, digits += kSpanInputs) {
+    if (row.words_per_quad == 1) {
+      for (int64_t quad = 0; quad < kSpanQuads; ++quad) {
+        std::memcpy(words + quad * row.word_stride + d, digits + quad * 4, sizeof(uint32_t));
+      }
+    } else {
+      for (int64_t quad = 0; quad < kSpanQuads; ++quad) {
+        for (int64_t half = 0; half < 2; ++half) {
+          const int16_t pair[2] = {digits[quad * 4 + half], digits[quad * 4 + half + 2]};
+          std::memcpy(words + (2 * quad + half) * row.word_stride + d, pair, sizeof(pair));
+        }
+      }
+    }
+  }
+}
+
+// A block as fixed point; a block of tiny numbers is zero, one with a NaN or an infinity is NaN.
+HWY_INLINE BlockFactors split_block(const float* x, int64_t count, int8_t* digits) {
+  const I32x8 i32;
+  const float largest = largest_magnitude(x, count);
+  if (!(largest >= kSmallestMagnitude)) {
+    for (int64_t d = 0; d < kFixedDigits; ++d) std::fill_n(digits + d * kSpanInputs, count, 0);
+    return {largest < kSmallestMagnitude ? 0.0f : largest, 0.0f, 0.0f};
+  }
+  const auto inverse = hn::Set(F32x8(), static_cast<float>(kFixedMax) / largest);
+  const auto mask = hn::Set(i32, 127);
+  const auto half = hn::Set(i32, 64);
+  auto high_sum = hn::Zero(i32), low_sum = hn::Zero(i32);
+  for (int64_t i = 0; i < count; i += kXLanes) {
+    const auto fixed = hn::NearestInt(hn::Mul(hn::LoadU(F32x8(), x + i), inverse));
+    const auto d0 = hn::Sub(hn::And(hn::Add(fixed, half), mask), half);
+    const auto rest = hn::ShiftRight<7>(hn::Sub(fixed, d0));
+    const auto d1 = hn::Sub(hn::And(hn::Add(rest, half), mask), half);
+    const auto d2 = hn::ShiftRight<7>(hn::Sub(rest, d1));
+    store_digits(d2, digits + i);
+    store_digits(d1, digits + kSpanInputs + i);
+    store_digits(d0, digits + 2 * kSpanInputs + i);
+    high_sum = hn::Add(high_sum, d2);
+    low_sum = hn::Add(low_sum, hn::Add(hn::ShiftLeft<7>(d1), d0));
+  }
+  return {largest / static_cast<float>(kFixedMax),
+          static_cast<float>(hn::GetLane(hn::SumOfLanes(i32, high_sum))),
+          static_cast<float>(hn::GetLane(hn::SumOfLanes(i32, low_sum)))};
+}
+
+float make_fixed_digits(const RowDigits& row) {
+  HWY_ALIGN float buffer[kSpanInputs];
+  HWY_ALIGN int8_t digits[kFixedDigits * kSpanInputs];
+  BlockFactors* factors = row.factors;
+  for (int64_t span = 0; span * kSpanInputs < row.K; ++span) {
+    const float* x = span_inputs(row, span, buffer);
+    for (int64_t i = 0; i < kSpanInputs; i += row.block_inputs, factors += row.factors_stride) {
+      *factors = split_block(x + i, row.block_inputs, digits + i);
+    }
+    store_words<kFixedDigits>(row, span, digits);
+  }
+  return 1.0f;
+}
+
+struct S8Step {
+  float scale, inverse;
+};
+
+// As quantize_s8() has it.
+HWY_INLINE S8Step s8_step(const RowDigits& row) {
+  HWY_ALIGN float buffer[kSpanInputs];
+  float largest = 0;
+  for (int64_t span = 0; span * kSpanInputs < row.K; ++span) {
+    const float of_span = largest_magnitude(span_inputs(row, span, buffer), kSpanInputs);
+    if (of_span != of_span) return {of_span, 0};
+    largest = std::max(largest, of_span);
+  }
+  if (row.quant->activation == ActivationQuant::kS8Static) {
+    return {row.quant->activation_scale, 1.0f / row.quant->activation_scale};
+  }
+  if (largest < kSmallestMagnitude) return {0, 0};
+  return {largest / kS8Max, kS8Max / largest};
+}
+
+float make_s8_digits(const RowDigits& row) {
+  HWY_ALIGN float buffer[kSpanInputs];
+  HWY_ALIGN int8_t digits[kSpanInputs];
+  const I32x8 i32;
+  const S8Step step = s8_step(row);
+  const auto inverse = hn::Set(F32x8(), step.inverse);
+  const auto smallest = hn::Set(F32x8(), -128.0f), largest = hn::Set(F32x8(), kS8Max);
+  BlockFactors* factors = row.factors;
+  for (int64_t span = 0; span * kSpanInputs < row.K; ++span) {
+    const float* x = span_inputs(row, span, buffer);
+    if (step.scale != step.scale) x = std::fill_n(buffer, kSpanInputs, 0.0f) - kSpanInputs;
+    for (int64_t i = 0; i < kSpanInputs; i += row.block_inputs, factors += row.factors_stride) {
+      auto sum = hn::Zero(i32);
+      for (int64_t j = i; j < i + row.block_inputs; j += kXLanes) {
+        // The limits are whole: it does not matter that they come before the rounding.
+        const auto scaled = hn::Mul(hn::LoadU(F32x8(), x + j), inverse);
+        const auto code = hn::NearestInt(hn::Min(hn::Max(scaled, smallest), largest));
+        store_digits(code, digits + j);
+        sum = hn::Add(sum, code);
+      }
+      *factors = {1.0f, 0.0f, static_cast<float>(hn::GetLane(hn::SumOfLanes(i32, sum)))};
+    }
+    store_words<1>(row, span, digits);
+  }
+  return step.scale;
+}
+
+// ---- Sums ----
+
+using F32 = hn::CappedTag<float, 16>;
+using I32 = hn::RebindToSigned<F32>;
+constexpr int64_t kLanesF32 = static_cast<int64_t>(hn::MaxLanes(F32()));
+
+// What a digit of value 128^2 counts.
+constexpr float kHighValue = 16384.0f;
+
+// What the block adds to y of one row, for a vector of features.
+template <int64_t kDigits, ZeroKind kZeroKind>
+HWY_INLINE hn::Vec<F32> add_row(const int32_t* sums, const BlockFactors& factors,
+                                hn::Vec<F32> weight_scale, hn::Vec<F32> zero, hn::Vec<F32> y) {
+  constexpr bool kIsPoint = kZeroKind == ZeroKind::kPoint;
+  const F32 f32;
+  const I32 i32;
+  auto low = hn::Load(i32, sums + (kDigits - 1) * kPanelRows);
+  if constexpr (kDigits > 1) {
+    low = hn::Add(low, hn::ShiftLeft<7>(hn::Load(i32, sums + kPanelRows)));
+  }
+  auto total = hn::ConvertTo(f32, low);
+  if constexpr (kIsPoint) total = hn::NegMulAdd(zero, hn::Set(f32, factors.low_sum), total);
+  if constexpr (kDigits > 1) {
+    auto high = hn::ConvertTo(f32, hn::Load(i32, sums));
+    if constexpr (kIsPoint) high = hn::NegMulAdd(zero, hn::Set(f32, factors.high_sum), high);
+    total = hn::MulAdd(high, hn::Set(f32, kHighValue), total);
+  }
+  const auto x_scale = hn::Set(f32, factors.scale);
+  if constexpr (kIsPoint) {
+    if constexpr (kDigits > 1) total = hn::Mul(total, x_scale);
+    return hn::MulAdd(total, weight_scale, y);
+  } else {
+    const float x_sum = factors.high_sum * kHighValue + factors.low_sum;
+    total = hn::NegMulAdd(zero, hn::Set(f32, x_sum), hn::Mul(total, weight_scale));
+    return kDigits > 1 ? hn::MulAdd(total, x_scale, y) : hn::Add(total, y);
+  }
+}
+
+template <int64_t kDigits, ZeroKind kZeroKind, int kRows>
+HWY_NOINLINE void add_rows(const BlockSums& block) {
+  const F32 f32;
+  BlockFactors factors[kRows];
+  std::copy_n(block.factors, kRows, factors);
+  for (int64_t n = 0; n < kPanelRows; n += kLanesF32) {
+    const auto weight_scale = hn::Load(f32, block.group + n);
+    const auto zero = hn::Load(f32, block.group + kPanelRows + n);
+    HALLEY_UNROLL for (int m = 0; m < kRows; ++m) {
+      float* y = block.y + m * kPanelRows + n;
+      hn::Store(add_row<kDigits, kZeroKind>(block.sums + m * kDigits * kPanelRows + n, factors[m],
+                                            weight_scale, zero, hn::Load(f32, y)),
+                f32, y);
+    }
+  }
+}
+
+template <int64_t kDigits, int kRows = kTileDigitRows / kDigits>
+void add_block(const BlockSums& block) {
+  if constexpr (kRows > 1) {
+    if (block.num_rows < kRows) return add_block<kDigits, kRows - 1>(block);
+  }
+  if (block.zero_kind == ZeroKind::kPoint) {
+    add_rows<kDigits, ZeroKind::kPoint, kRows>(block);
+  } else {
+    add_rows<kDigits, ZeroKind::kOffset, kRows>(block);
+  }
+}
+
+}  // namespace halley::dot_gemm::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard
