@@ -1,0 +1,35 @@
+// What a configuration says of an FP8 checkpoint, in the fields of either kind of tool.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "halley/core/packed_weight.h"
+#include "halley/quant/base/format.h"
+#include "halley/quant/base/quant_config.h"
+#include "halley/quant/fp8/skip_list.h"
+
+namespace halley {
+
+struct Fp8Config {
+  ActivationQuant activation = ActivationQuant::kE4m3Token;
+  /// Weights that share a scale; 0: the checkpoint has a scale per tensor or per output feature.
+  int64_t block_rows = 0;
+  int64_t block_inputs = 0;
+  SkipList skips;
+  StatedKv stated_kv = StatedKv::kNothing;
+  std::string summary;
+  std::vector<std::string> warnings;
+};
+
+/// From quant_method "fp8": activation_scheme, weight_block_size, ignored_layers or
+/// modules_to_not_convert, kv_cache_scheme. Throws InputError or UnsupportedError that names file
+/// and field.
+Fp8Config read_fp8_config(const HfConfig& fields);
+
+/// From ModelOpt's hf_quant_config.json, or the same flat in config.json: quant_algo FP8 or
+/// FP8_PER_CHANNEL_PER_TOKEN. Throws as read_fp8_config().
+Fp8Config read_modelopt_config(const HfConfig& fields);
+
+}  // namespace halley

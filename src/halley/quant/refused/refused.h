@@ -1,0 +1,26 @@
+// Quantization methods that exist and are not read: each is refused by name, with what to do
+// instead.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "halley/quant/base/format.h"
+
+namespace halley {
+
+/// One method as configurations name it, in lower case.
+struct RefusedMethod {
+  std::string_view name;
+  /// What it is, for the message: "2:4 sparse weights".
+  const char* what;
+  const char* advice;
+};
+
+std::span<const RefusedMethod> refused_methods();
+
+/// Claims nothing: throws UnsupportedError that names file, field and method where it is one of
+/// refused_methods().
+extern const QuantFormat kQuantRefused;
+
+}  // namespace halley

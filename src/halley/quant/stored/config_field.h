@@ -1,0 +1,25 @@
+// Messages about fields of a configuration that are well-formed and cannot be used.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "halley/checkpoint/config/hf_config.h"
+
+namespace halley {
+
+/// "quantization_config.ignore"
+std::string field_path(const HfConfig& config, std::string_view field);
+
+/// The value of a field for a message: "\"int\"", "3", "an array of 2"; "nothing" where absent.
+std::string shown_value(const HfConfig& config, std::string_view field);
+
+/// Throws UnsupportedError "<file>: field '<path>': expected <expected>, got <value>. <advice>".
+[[noreturn]] void refuse_field(const HfConfig& config, std::string_view field,
+                               const std::string& expected, const std::string& advice);
+
+/// Throws InputError of the same form.
+[[noreturn]] void fail_field(const HfConfig& config, std::string_view field,
+                             const std::string& expected, const std::string& advice);
+
+}  // namespace halley

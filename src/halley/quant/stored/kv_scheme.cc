@@ -1,0 +1,32 @@
+#include "halley/quant/stored/kv_scheme.h"
+
+#include <string>
+
+#include "halley/quant/stored/config_field.h"
+
+namespace halley {
+namespace {
+
+constexpr const char* kAdvice =
+    "Remove the field and choose the cache's precision with --kv-dtype.";
+
+}  // namespace
+
+StatedKv read_kv_cache_scheme(const HfConfig& config) {
+  const auto scheme = config.object("kv_cache_scheme");
+  if (!scheme) return StatedKv::kNothing;
+  if (scheme->string_or("type", "float") != "float") {
+    refuse_field(*scheme, "type", "\"float\"", kAdvice);
+  }
+  if (scheme->integer_or("num_bits", 8, 1, 64) != 8) {
+    refuse_field(*scheme, "num_bits", "8", kAdvice);
+  }
+  if (!scheme->boolean_or("symmetric", true)) refuse_field(*scheme, "symmetric", "true", kAdvice);
+  if (scheme->string_or("strategy", "tensor") != "tensor") {
+    refuse_field(*scheme, "strategy", "\"tensor\"", kAdvice);
+  }
+  if (scheme->boolean_or("dynamic", false)) refuse_field(*scheme, "dynamic", "false", kAdvice);
+  return StatedKv::kFp8Static;
+}
+
+}  // namespace halley

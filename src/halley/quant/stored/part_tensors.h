@@ -1,0 +1,22 @@
+// Whether a part of a layer is quantized, from its tensors alone, and the refusals of tensors that
+// do not belong together.
+#pragma once
+
+#include "halley/checkpoint/safetensors/tensor_source.h"
+#include "halley/quant/base/linear_spec.h"
+
+namespace halley {
+
+/// Whether <part>.weight is there and holds codes: its type is not f16, bf16 or f32.
+bool has_coded_weight(const TensorSource& source, const LinearSpec::Part& part);
+
+/// For parts that are a matrix of fused experts. Throws UnsupportedError where the tensor holds
+/// codes or has packed codes or scales beside it.
+void refuse_quantized_experts(const TensorSource& source, const LinearSpec::Part& part);
+
+/// Throws CheckpointError where there is a tensor <part><suffix>, ".weight_scale", although the
+/// weight is in full precision.
+void refuse_stray_tensor(const TensorSource& source, const LinearSpec::Part& part,
+                         const char* suffix);
+
+}  // namespace halley

@@ -1,0 +1,64 @@
+// The scales of a quantized weight, or its zeros, as a small tensor of one number for each block.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+
+#include "halley/base/checked_math.h"
+#include "halley/checkpoint/safetensors/tensor_source.h"
+
+namespace halley {
+
+/// How a weight [stored_rows, K] is cut: block_rows x group_size weights share one number. The last
+/// block of either direction may be smaller.
+struct ScaleBlocks {
+  int64_t stored_rows = 0;
+  int64_t in_features = 0;
+  int64_t block_rows = 1;
+  int64_t group_size = 1;
+
+  int64_t num_row_blocks() const { return ceil_div(stored_rows, block_rows); }
+  int64_t num_groups() const { return ceil_div(in_features, group_size); }
+};
+
+/// The tensor `name` of one of the types, [num_row_blocks, num_groups]. Where there is one group
+/// [num_row_blocks] is the same, and where there is one number a scalar is. Throws CheckpointError
+/// as find_tensor().
+const TensorInfo& find_scales(const TensorSource& source, std::string_view name,
+                              std::initializer_list<DType> dtypes, const ScaleBlocks& blocks);
+
+/// A tensor that find_scales() gave, of type f32, f16, bf16, f8_e8m0 or i8. Immutable; views into
+/// the source.
+class ScaleGrid {
+ public:
+  ScaleGrid(const TensorSource& source, const TensorInfo& info, const ScaleBlocks& blocks);
+
+  /// Throws CheckpointError that names tensor and index unless the numbers that stored rows
+  /// [row_begin, row_begin + num_rows) use are finite and not zero.
+  void check(int64_t row_begin, int64_t num_rows) const;
+  /// The number of stored row row_begin + r and group g, plus `added`, to out[g * 64 + r].
+  void read(int64_t row_begin, int64_t num_rows, float added, float* out) const;
+  /// Stored bytes of what those rows use.
+  double bytes_of(int64_t num_rows) const;
+
+ private:
+  template <typename Visit>
+  void visit(int64_t row_begin, int64_t num_rows, const Visit& visit) const;
+
+  std::string where_;
+  TensorView view_;
+  ScaleBlocks blocks_;
+};
+
+/// One number of type f32, f16 or bf16, as a scalar or [1]: a static scale of activations. Throws
+/// CheckpointError that names the tensor where it is missing, of another shape or type, or not
+/// finite and above zero.
+float read_input_scale(const TensorSource& source, std::string_view name);
+
+/// Throws CheckpointError where there is a tensor `name` that is not all zero bits: zero points
+/// that the configuration denies.
+void check_all_zero(const TensorSource& source, std::string_view name);
+
+}  // namespace halley
