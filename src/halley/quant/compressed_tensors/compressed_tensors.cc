@@ -1,0 +1,128 @@
+#include "halley/quant/compressed_tensors/compressed_tensors.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "halley/base/str.h"
+#include "halley/quant/base/dense_weight.h"
+#include "halley/quant/compressed_tensors/packed_rows.h"
+#include "halley/quant/compressed_tensors/scheme_config.h"
+#include "halley/quant/stored/byte_weight.h"
+#include "halley/quant/stored/part_tensors.h"
+#include "halley/quant/stored/scale_grid.h"
+
+namespace halley {
+namespace {
+
+using Part = LinearSpec::Part;
+
+constexpr const char* kName = "compressed-tensors";
+
+bool is_static(ActivationQuant activation) {
+  return activation == ActivationQuant::kS8Static || activation == ActivationQuant::kE4m3Static;
+}
+
+/// Of the storages with a byte for each code.
+ByteWeightSpec byte_spec_of(const Part& part, int64_t in_features, const GroupScheme& scheme) {
+  ByteWeightSpec spec;
+  spec.format = kName;
+  spec.dtype = scheme.storage == CodeStorage::kInt8 ? DType::kI8 : DType::kF8E4M3;
+  spec.scale_name = part.name + ".weight_scale";
+  spec.block_rows =
+      scheme.block_rows > 0 ? scheme.block_rows : std::max<int64_t>(1, part.stored_rows);
+  spec.group_size = scheme.group_size > 0 ? scheme.group_size : in_features;
+  if (!scheme.is_symmetric) spec.zero_name = part.name + ".weight_zero_point";
+  spec.activation = scheme.activation;
+  if (is_static(scheme.activation)) spec.input_scale_name = part.name + ".input_scale";
+  return spec;
+}
+
+std::string describe(const GroupScheme& scheme) {
+  const char* kind = scheme.storage == CodeStorage::kFloat8 ? "-bit floats (e4m3)" : " bits";
+  std::string text = str(scheme.bits, kind);
+  if (scheme.block_rows > 1) {
+    text += str(", blocks of ", scheme.block_rows, "x", scheme.group_size);
+  } else if (scheme.group_size > 0) {
+    text += str(", group ", scheme.group_size);
+  } else {
+    text += scheme.block_rows == 0 ? ", per tensor" : ", per output feature";
+  }
+  text += scheme.is_symmetric ? ", symmetric" : ", asymmetric";
+  if (scheme.has_input_order) text += ", input order";
+  if (scheme.activation != ActivationQuant::kNone) {
+    text += str(", activations ", scheme.activation);
+  }
+  return text;
+}
+
+class CompressedScheme : public QuantScheme {
+ public:
+  explicit CompressedScheme(SchemeConfig config) : config_(std::move(config)) {}
+
+  const char* format_name() const override { return kName; }
+  StatedKv stated_kv() const override { return config_.stated_kv(); }
+  std::vector<std::string> warnings() const override { return config_.warnings(); }
+
+  std::string summary() const override {
+    std::string text;
+    for (const GroupScheme& group : config_.groups()) {
+      text += str(text.empty() ? "" : "; ", describe(group));
+    }
+    return text.empty() ? "full-precision weights" : text;
+  }
+
+  std::unique_ptr<StoredWeight> open(const TensorSource& source, const Part& part,
+                                     int64_t in_features) const override {
+    if (part.expert >= 0) {
+      refuse_quantized_experts(source, part);
+      return open_dense_weight(source, part, in_features);
+    }
+    const bool is_packed = source.find(part.name + ".weight_packed") != nullptr;
+    const bool is_quantized = is_packed || has_coded_weight(source, part);
+    const SchemeConfig::Verdict verdict = config_.verdict(part.name, part.is_usually_dense);
+    check_agreement(source, part, verdict.says, is_quantized, verdict.because);
+    if (!is_quantized) {
+      refuse_stray_tensor(source, part, ".weight_scale");
+      return open_dense_weight(source, part, in_features);
+    }
+    const GroupScheme& scheme = *verdict.group;
+    if (scheme.storage == CodeStorage::kPacked) {
+      return open_packed_rows(source, part, in_features, scheme);
+    }
+    if (scheme.is_symmetric) check_all_zero(source, part.name + ".weight_zero_point");
+    if (is_static(scheme.activation)) check_all_zero(source, part.name + ".input_zero_point");
+    return open_byte_weight(source, part, in_features, byte_spec_of(part, in_features, scheme));
+  }
+
+  std::vector<TensorInfo> expected_tensors(const Part& part, int64_t in_features) const override {
+    const SchemeConfig::Verdict verdict = config_.verdict(part.name, part.is_usually_dense);
+    if (part.expert >= 0 || verdict.says != ConfigSays::kQuantized) {
+      return {expected_dense_tensor(part, in_features, DType::kF16)};
+    }
+    const GroupScheme& scheme = *verdict.group;
+    if (scheme.storage != CodeStorage::kPacked) {
+      return expected_byte_tensors(part, in_features, byte_spec_of(part, in_features, scheme));
+    }
+    auto infos = expected_packed_tensors(part, in_features, scheme);
+    if (is_static(scheme.activation)) {
+      TensorInfo scale;
+      scale.name = part.name + ".input_scale";
+      infos.push_back(std::move(scale));
+    }
+    return infos;
+  }
+
+ private:
+  SchemeConfig config_;
+};
+
+std::unique_ptr<QuantScheme> detect(const QuantConfig& config, const TensorSource&) {
+  if (!config.fields || config.method != kName) return nullptr;
+  return std::make_unique<CompressedScheme>(SchemeConfig(*config.fields));
+}
+
+}  // namespace
+
+const QuantFormat kQuantCompressedTensors = {.name = kName, .detect = detect};
+
+}  // namespace halley

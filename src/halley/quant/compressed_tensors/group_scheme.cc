@@ -1,0 +1,226 @@
+#include <algorithm>
+#include <array>
+
+#include "halley/base/str.h"
+#include "halley/quant/compressed_tensors/scheme_config.h"
+#include "halley/quant/stored/config_field.h"
+
+namespace halley {
+namespace {
+
+constexpr int64_t kSizeMax = 1 << 20;
+constexpr int64_t kActivationGroup = 128;  // of ActivationQuant::kE4m3Group128
+constexpr const char* kRequantize =
+    "Quantize the model again with llm-compressor as W4A16, W8A8 or FP8.";
+
+/// Formats that exist and are not read, and what to do.
+struct RefusedStorage {
+  std::string_view format;
+  const char* advice;
+};
+constexpr std::array<RefusedStorage, 11> kRefusedStorages = {{
+    {"dense",
+     "The weights were not compressed: save the model with save_compressed=True, or "
+     "remove quantization_config to run it in full precision."},
+    {"naive-quantized",
+     "Save the model again with a current llm-compressor, which writes "
+     "int-quantized or float-quantized."},
+    {"marlin-24",
+     "Its weights are 2:4 sparse: quantize the model again without sparsity, as "
+     "pack-quantized."},
+    {"sparse-bitmask", "Decompress the model to full precision, or quantize it without sparsity."},
+    {"sparse-24-bitmask",
+     "Decompress the model to full precision, or quantize it without "
+     "sparsity."},
+    {"nvfp4-pack-quantized", "Use an FP8 or pack-quantized 4-bit checkpoint of this model."},
+    {"mxfp4-pack-quantized", "Use an FP8 or pack-quantized 4-bit checkpoint of this model."},
+    {"mxfp8-quantized", "Use a float-quantized (FP8) checkpoint of this model."},
+    {"mxfp8-pack-quantized", "Use a float-quantized (FP8) checkpoint of this model."},
+    {"nvfp4", "Use an FP8 or pack-quantized 4-bit checkpoint of this model."},
+    {"mxfp4", "Use an FP8 or pack-quantized 4-bit checkpoint of this model."},
+}};
+
+CodeStorage storage_of(const HfConfig& group, const std::string& whole_format) {
+  const std::string format = group.string_or("format", whole_format);
+  if (format == "pack-quantized") return CodeStorage::kPacked;
+  if (format == "int-quantized") return CodeStorage::kInt8;
+  if (format == "float-quantized") return CodeStorage::kFloat8;
+  const std::string expected =
+      str("\"pack-quantized\", \"int-quantized\" or \"float-quantized\" here or for the whole "
+          "configuration");
+  if (format.empty() || format == "mixed-precision") {
+    fail_field(group, "format", expected, "State it for each group.");
+  }
+  const auto* refused =
+      std::find_if(kRefusedStorages.begin(), kRefusedStorages.end(),
+                   [&](const RefusedStorage& storage) { return storage.format == format; });
+  const std::string advice = refused == kRefusedStorages.end() ? kRequantize : refused->advice;
+  refuse_field(
+      group, "format", expected,
+      group.has("format") ? advice : str("(For the whole: ", quote(format), ".) ", advice));
+}
+
+void read_type(const HfConfig& weights, GroupScheme& scheme) {
+  const bool is_float = scheme.storage == CodeStorage::kFloat8;
+  const std::string type = weights.string_or("type", "int");
+  if (type != (is_float ? "float" : "int")) {
+    fail_field(weights, "type", is_float ? "\"float\" in float-quantized" : "\"int\"",
+               "Type and format must agree; correct the one that is wrong.");
+  }
+  scheme.bits = static_cast<int>(weights.integer("num_bits", 1, 64));
+  const int bits = scheme.bits;
+  if (scheme.storage == CodeStorage::kPacked && bits != 2 && bits != 3 && bits != 4 && bits != 8) {
+    refuse_field(weights, "num_bits", "2, 3, 4 or 8 in pack-quantized", kRequantize);
+  }
+  // int-quantized of fewer bits has an i8 for each code all the same.
+  if (scheme.storage == CodeStorage::kInt8 && bits > 8) {
+    refuse_field(weights, "num_bits", "at most 8 in int-quantized", kRequantize);
+  }
+  if (is_float && bits != 8) {
+    refuse_field(weights, "num_bits", "8 in float-quantized", kRequantize);
+  }
+  scheme.is_symmetric = weights.boolean_or("symmetric", true);
+  if (is_float && !scheme.is_symmetric) {
+    refuse_field(weights, "symmetric", "true in float-quantized", kRequantize);
+  }
+  if (weights.boolean_or("dynamic", false)) {
+    refuse_field(weights, "dynamic", "false for weights", kRequantize);
+  }
+}
+
+/// [n, k], or the older text "128x128".
+void read_block(const HfConfig& weights, GroupScheme& scheme) {
+  const auto is_size = [](int64_t size) { return size >= 1 && size <= kSizeMax; };
+  std::vector<int64_t> block;
+  const auto it = weights.json().find("block_structure");
+  if (it != weights.json().end() && it->is_string()) {
+    if (*it == "128x128") block = {128, 128};
+  } else {
+    block = weights.integers("block_structure");
+  }
+  if (block.size() != 2 || !is_size(block[0]) || !is_size(block[1])) {
+    fail_field(weights, "block_structure", "two positive integers, [128, 128] as a rule",
+               "Correct it: the shapes of weight_scale tell the size.");
+  }
+  scheme.block_rows = block[0];
+  scheme.group_size = block[1];
+}
+
+/// The strategy, which older files leave to the group size.
+std::string strategy_of(const HfConfig& weights) {
+  if (weights.has("strategy")) return weights.string("strategy");
+  const int64_t group_size = weights.integer_or("group_size", 0, -1, kSizeMax);
+  return group_size > 0 ? "group" : group_size == -1 ? "channel" : "tensor";
+}
+
+void read_strategy(const HfConfig& weights, GroupScheme& scheme) {
+  const std::string strategy = strategy_of(weights);
+  if (strategy == "tensor") {
+    scheme.block_rows = 0;
+  } else if (strategy == "group") {
+    scheme.group_size = weights.integer("group_size", -1, kSizeMax);
+    if (scheme.group_size == -1) scheme.group_size = 0;
+    if (scheme.group_size == 0 && weights.integer("group_size", -1, kSizeMax) == 0) {
+      fail_field(weights, "group_size", "-1 or a positive integer",
+                 "Correct it: the shapes of weight_scale tell the size.");
+    }
+  } else if (strategy == "block") {
+    if (scheme.storage == CodeStorage::kPacked) {
+      refuse_field(weights, "strategy", "\"tensor\", \"channel\" or \"group\" in pack-quantized",
+                   kRequantize);
+    }
+    read_block(weights, scheme);
+  } else if (strategy != "channel") {
+    refuse_field(weights, "strategy", "\"tensor\", \"channel\", \"group\" or \"block\"",
+                 kRequantize);
+  }
+}
+
+/// "group" stores the group of each input; "weight" has put the inputs back and stores nothing.
+void read_order(const HfConfig& weights, GroupScheme& scheme) {
+  const auto it = weights.json().find("actorder");
+  if (it == weights.json().end() || it->is_null()) return;
+  if (it->is_boolean()) {
+    scheme.has_input_order = it->get<bool>();
+  } else {
+    const std::string order = weights.string("actorder");
+    scheme.has_input_order = order == "group" || order == "dynamic";
+    if (!scheme.has_input_order && order != "weight" && order != "static") {
+      refuse_field(weights, "actorder", "\"group\" or \"weight\"", kRequantize);
+    }
+  }
+  if (!scheme.has_input_order) return;
+  if (scheme.storage != CodeStorage::kPacked || scheme.group_size == 0) {
+    fail_field(weights, "actorder", "none, or pack-quantized weights with a group_size",
+               "Correct the configuration.");
+  }
+}
+
+ActivationQuant dynamic_activation(const HfConfig& inputs, bool is_float) {
+  const std::string strategy = inputs.string_or("strategy", "token");
+  if (strategy == "token") {
+    return is_float ? ActivationQuant::kE4m3Token : ActivationQuant::kS8Token;
+  }
+  if (is_float && (strategy == "group" || strategy == "tensor_group")) {
+    if (inputs.integer("group_size", -1, kSizeMax) == kActivationGroup && strategy == "group") {
+      return ActivationQuant::kE4m3Group128;
+    }
+    refuse_field(inputs, "group_size", "128 for activations in groups", kRequantize);
+  }
+  refuse_field(inputs, "strategy",
+               is_float ? "\"token\" or \"group\" for dynamic activations"
+                        : "\"token\" for dynamic activations",
+               kRequantize);
+}
+
+ActivationQuant activation_of(const HfConfig& group) {
+  const auto inputs = group.object("input_activations");
+  if (!inputs) return ActivationQuant::kNone;
+  const std::string type = inputs->string_or("type", "int");
+  if (type != "int" && type != "float") {
+    fail_field(*inputs, "type", "\"int\" or \"float\"", "Correct the configuration.");
+  }
+  if (inputs->integer("num_bits", 1, 64) != 8) {
+    refuse_field(*inputs, "num_bits", "8 for activations", kRequantize);
+  }
+  if (!inputs->boolean_or("symmetric", true)) {
+    refuse_field(*inputs, "symmetric", "true for activations", kRequantize);
+  }
+  const auto it = inputs->json().find("dynamic");
+  if (it != inputs->json().end() && it->is_string()) {
+    refuse_field(*inputs, "dynamic", "true or false", kRequantize);
+  }
+  const bool is_float = type == "float";
+  if (inputs->boolean_or("dynamic", false)) return dynamic_activation(*inputs, is_float);
+  if (inputs->string_or("strategy", "tensor") != "tensor") {
+    refuse_field(*inputs, "strategy", "\"tensor\" for static activations", kRequantize);
+  }
+  return is_float ? ActivationQuant::kE4m3Static : ActivationQuant::kS8Static;
+}
+
+}  // namespace
+
+GroupScheme read_group_scheme(const HfConfig& group, const std::string& format) {
+  GroupScheme scheme;
+  scheme.path = group.prefix().substr(0, group.prefix().size() - 1);
+  scheme.storage = storage_of(group, format);
+  const auto weights = group.object("weights");
+  if (!weights) {
+    refuse_field(group, "weights", "the scheme of the weights",
+                 "Quantize the weights too: activations alone are not quantized here.");
+  }
+  read_type(*weights, scheme);
+  read_strategy(*weights, scheme);
+  read_order(*weights, scheme);
+  if (scheme.storage == CodeStorage::kPacked && !scheme.is_symmetric && scheme.block_rows == 0) {
+    refuse_field(*weights, "strategy", "\"channel\" or \"group\" where symmetric is false",
+                 kRequantize);
+  }
+  if (group.object("output_activations")) {
+    refuse_field(group, "output_activations", "nothing", kRequantize);
+  }
+  scheme.activation = activation_of(group);
+  return scheme;
+}
+
+}  // namespace halley

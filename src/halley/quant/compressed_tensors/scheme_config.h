@@ -1,0 +1,83 @@
+// The quantization_config of compressed-tensors: groups of layers, each with a scheme.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "halley/checkpoint/config/hf_config.h"
+#include "halley/core/packed_weight.h"
+#include "halley/quant/base/dense_weight.h"
+#include "halley/quant/base/format.h"
+#include "halley/quant/base/name_pattern.h"
+
+namespace halley {
+
+/// How a group's weights are stored.
+enum class CodeStorage : uint8_t {
+  kPacked,  // "pack-quantized": integers of 2, 3, 4 or 8 bits in i32 words
+  kInt8,    // "int-quantized": an i8 each
+  kFloat8,  // "float-quantized": an e4m3 each
+};
+
+/// One member of config_groups.
+struct GroupScheme {
+  std::string path;  // "quantization_config.config_groups.group_0"
+  CodeStorage storage = CodeStorage::kPacked;
+  int bits = 4;
+  bool is_symmetric = true;
+  bool has_input_order = false;  // actorder "group"
+  /// Weights that share a scale; 0: all rows, all inputs.
+  int64_t block_rows = 1;
+  int64_t group_size = 0;
+  ActivationQuant activation = ActivationQuant::kNone;
+};
+
+/// Throws InputError or UnsupportedError that names file and field. `group` is the member,
+/// `format` the one of the whole configuration.
+GroupScheme read_group_scheme(const HfConfig& group, const std::string& format);
+
+/// Everything that the room uses of the configuration.
+class SchemeConfig {
+ public:
+  /// Throws InputError or UnsupportedError that names file and field.
+  explicit SchemeConfig(const HfConfig& fields);
+
+  /// What it says of a layer.
+  struct Verdict {
+    ConfigSays says = ConfigSays::kDense;
+    const GroupScheme* group = nullptr;  // where it says quantized
+    std::string because;                 // for check_agreement()
+  };
+  /// `ignore` goes first; then, over all groups in the order of the file, targets that are the
+  /// layer's name, regular expressions, and the class name Linear. A layer that tools usually leave
+  /// alone and that only the class name targets may be either.
+  Verdict verdict(std::string_view layer, bool is_usually_dense) const;
+
+  const std::vector<GroupScheme>& groups() const { return groups_; }
+  StatedKv stated_kv() const { return stated_kv_; }
+  const std::vector<std::string>& warnings() const { return warnings_; }
+
+ private:
+  enum class TargetKind : uint8_t { kName, kRegex, kClass };
+  struct Target {
+    TargetKind kind = TargetKind::kName;
+    NamePattern pattern;
+    size_t group = 0;
+    std::string because;
+  };
+  static std::vector<Target> read_targets(const HfConfig& object, std::string_view field,
+                                          size_t group);
+  static const Target* find_target(const std::vector<Target>& targets, std::string_view layer);
+  void read_groups(const HfConfig& fields);
+
+  std::vector<GroupScheme> groups_;
+  std::vector<Target> targets_, ignored_;
+  std::string no_target_;
+  StatedKv stated_kv_ = StatedKv::kNothing;
+  std::vector<std::string> warnings_;
+};
+
+}  // namespace halley

@@ -1,0 +1,11 @@
+// The format "qoq": the W4A8 files of QServe (omniserve), per output feature and in groups of 128.
+#pragma once
+
+#include "halley/quant/base/format.h"
+
+namespace halley {
+
+/// Claims quant_method "qoq". README.md describes the tensors.
+extern const QuantFormat kQuantQoq;
+
+}  // namespace halley

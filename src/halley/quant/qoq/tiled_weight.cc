@@ -1,0 +1,236 @@
+#include "halley/quant/qoq/tiled_weight.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "halley/base/checked_math.h"
+#include "halley/base/error.h"
+#include "halley/base/str.h"
+#include "halley/core/float16.h"
+#include "halley/quant/base/dense_tensor.h"
+#include "halley/quant/qoq/qoq.h"
+#include "halley/quant/stored/byte_weight.h"
+#include "halley/quant/stored/scale_grid.h"
+
+namespace halley {
+namespace {
+
+using Part = LinearSpec::Part;
+
+constexpr int64_t kTile = 32;  // rows and inputs
+constexpr int64_t kTileBytes = kTile * kTile / 2;
+constexpr int kCodeMax = 15;
+constexpr const char* kDamaged =
+    ". The file is damaged or was quantized wrongly: fetch it again, or quantize the model again.";
+
+std::string where_of(const TensorSource& source, const std::string& name) {
+  return str(source.description(), ": tensor ", quote(name));
+}
+
+/// The place of stored row `row` in a tensor of the second level: each 32 rows lie in the order 0,
+/// 8, 16, 24, 1, 9, ...
+int64_t place_of(int64_t row) { return row / kTile * kTile + row % 8 * 4 + row % kTile / 8; }
+
+/// One row's scales and zeros.
+float f16_at(const TensorView& view, int64_t index) {
+  uint16_t bits;
+  std::memcpy(&bits, view.data + index * 2, sizeof(bits));
+  return f16_to_f32(bits);
+}
+
+int s8_at(const TensorView& view, int64_t index) { return static_cast<int8_t>(view.data[index]); }
+
+class TiledWeight : public StoredWeight {
+ public:
+  struct Data {
+    std::string where;  // of the model and layer, for messages
+    TensorView codes;
+    TensorView scales;        // s1_scales [stored_rows]
+    TensorView scaled_zeros;  // s1_szeros [stored_rows], without groups
+    TensorView group_scales;  // s2_scales [K/128, stored_rows], with groups
+    TensorView group_zeros;   // s2_zeros, the same
+    int64_t row_begin = 0;
+    int64_t num_rows = 0;  // of the part
+    int64_t K = 0;
+    bool is_grouped = false;
+  };
+
+  TiledWeight(WeightDesc desc, Data data) : StoredWeight(std::move(desc)), data_(std::move(data)) {
+    if (data_.is_grouped) warn_of_overflow();
+  }
+
+  void check_data() const override {
+    for (int64_t n = data_.row_begin; n < data_.row_begin + data_.num_rows; ++n) {
+      const float scale = f16_at(data_.scales, n);
+      if (!std::isfinite(scale) || scale == 0) {
+        throw CheckpointError(str(data_.where,
+                                  ".s1_scales\": expected finite numbers other than "
+                                  "zero, got ",
+                                  scale, " at [", n, "]", kDamaged));
+      }
+      if (!data_.is_grouped) check_scaled_zero(n);
+    }
+    if (data_.is_grouped) check_group_scales();
+  }
+
+  void read_codes(const CodeBlock& block, uint8_t* quads) const override {
+    const int64_t num_column_tiles = data_.K / kTile;
+    for (int64_t r = 0; r < block.num_rows; ++r) {
+      const int64_t n = data_.row_begin + block.row_begin + r;
+      // Quads of one row lie 16 bytes apart in a tile, those of its second half 8 bytes behind.
+      const std::byte* row =
+          data_.codes.data + n / kTile * num_column_tiles * kTileBytes + n % 8 * 64 + n / 8 % 2 * 4;
+      const int64_t shift = n % kTile / 16 * 4;
+      uint8_t* to = quads + 4 * r;
+      for (int64_t k = block.k_begin; k < block.k_end; k += 4, to += kQuadCodes) {
+        uint32_t bytes;
+        std::memcpy(&bytes, row + k / kTile * kTileBytes + k / 4 % 4 * 16 + k / 16 % 2 * 8,
+                    sizeof(bytes));
+        bytes = (bytes >> shift) & 0x0F0F0F0Fu;
+        std::memcpy(to, &bytes, sizeof(bytes));
+      }
+    }
+  }
+
+  void read_groups(int64_t row_begin, int64_t num_rows, float* groups) const override {
+    for (int64_t r = 0; r < num_rows; ++r) {
+      const int64_t n = data_.row_begin + row_begin + r;
+      const float scale = f16_at(data_.scales, n);
+      if (!data_.is_grouped) {
+        groups[r] = scale;
+        groups[kPanelRows + r] = f16_at(data_.scaled_zeros, n);
+        continue;
+      }
+      // Products of an f16 and an s8 are exact in f32.
+      for (int64_t g = 0; g < data_.K / kTiledGroup; ++g) {
+        const int64_t place = g * data_.scales.shape[0] + place_of(n);
+        float* group = groups + 2 * g * kPanelRows + r;
+        group[0] = scale * static_cast<float>(s8_at(data_.group_scales, place));
+        group[kPanelRows] = -scale * static_cast<float>(s8_at(data_.group_zeros, place));
+      }
+    }
+  }
+
+ private:
+  void check_scaled_zero(int64_t n) const {
+    const float zero = f16_at(data_.scaled_zeros, n);
+    if (std::isfinite(zero)) return;
+    throw CheckpointError(str(data_.where, ".s1_szeros\": expected finite numbers, got ", zero,
+                              " at [", n, "]", kDamaged));
+  }
+
+  /// visit(g, n, place) for the part's rows.
+  template <typename Visit>
+  void visit_groups(const Visit& visit) const {
+    const int64_t end = data_.row_begin + data_.num_rows;
+    for (int64_t g = 0; g < data_.K / kTiledGroup; ++g) {
+      for (int64_t n = data_.row_begin; n < end; ++n) {
+        visit(g, n, g * data_.scales.shape[0] + place_of(n));
+      }
+    }
+  }
+
+  void check_group_scales() const {
+    visit_groups([&](int64_t g, int64_t n, int64_t place) {
+      const int scale = s8_at(data_.group_scales, place);
+      if (scale > 0) return;
+      throw CheckpointError(str(data_.where, ".s2_scales\": expected numbers above zero, got ",
+                                scale, " at [", g, ", ", place % data_.scales.shape[0],
+                                "], of output ", n, kDamaged));
+    });
+  }
+
+  /// Kernels that compute in 8 bits, as QServe's do, wrap around there; these sums here do not.
+  void warn_of_overflow() {
+    int64_t count = 0, first_group = 0, first_row = 0;
+    visit_groups([&](int64_t g, int64_t n, int64_t place) {
+      const int scale = s8_at(data_.group_scales, place), zero = s8_at(data_.group_zeros, place);
+      const int last = kCodeMax * scale + zero;
+      if (last >= -128 && last <= 127) return;
+      if (count++ == 0) {
+        first_group = g;
+        first_row = n;
+      }
+    });
+    if (count == 0) return;
+    warn(str(data_.where, ".s2_scales\": ", count,
+             " groups reach beyond 8 bits at code 15 (first: group ", first_group, " of output ",
+             first_row, "): other servers may wrap around there, Halley does not."));
+  }
+
+  Data data_;
+};
+
+TensorInfo info_of(const std::string& name, DType dtype, Shape shape) {
+  TensorInfo info;
+  info.name = name;
+  info.dtype = dtype;
+  info.shape = std::move(shape);
+  return info;
+}
+
+/// Codes go in whole tiles, groups in whole groups.
+void check_size(const TensorSource& source, const Part& part, int64_t in_features,
+                bool is_grouped) {
+  const int64_t step = is_grouped ? kTiledGroup : kTile;
+  if (part.stored_rows % kTile == 0 && in_features % step == 0) return;
+  throw UnsupportedError(str(where_of(source, part.name + ".qweight"),
+                             ": expected outputs in multiples of ", kTile,
+                             " and inputs in multiples of ", step, ", got ", part.stored_rows,
+                             " and ", in_features, ". Use another quantization of this model."));
+}
+
+}  // namespace
+
+std::vector<TensorInfo> expected_tiled_tensors(const Part& part, int64_t in_features,
+                                               bool is_grouped) {
+  const Shape rows = {part.stored_rows};
+  const Shape groups = {in_features / kTiledGroup, part.stored_rows};
+  std::vector<TensorInfo> infos = {
+      info_of(part.name + ".qweight", DType::kI8, {part.stored_rows, in_features / 2}),
+      info_of(part.name + ".s1_scales", DType::kF16, rows)};
+  if (is_grouped) {
+    infos.push_back(info_of(part.name + ".s2_scales", DType::kI8, groups));
+    infos.push_back(info_of(part.name + ".s2_zeros", DType::kI8, groups));
+  } else {
+    infos.push_back(info_of(part.name + ".s1_szeros", DType::kF16, rows));
+  }
+  return infos;
+}
+
+std::unique_ptr<StoredWeight> open_tiled_weight(const TensorSource& source, const Part& part,
+                                                int64_t in_features, bool is_grouped) {
+  check_size(source, part, in_features, is_grouped);
+  WeightDesc desc;
+  desc.format = kQuantQoq.name;
+  desc.stored_dtype = DType::kI8;
+  desc.layout = PackedLayout::kU4Quad;
+  desc.bits = 4;
+  desc.group_size = is_grouped ? kTiledGroup : in_features;
+  desc.zero_kind = ZeroKind::kOffset;
+  desc.is_symmetric = false;
+  desc.activation = ActivationQuant::kS8Token;
+  std::vector<TensorView> views;
+  for (const TensorInfo& expected : expected_tiled_tensors(part, in_features, is_grouped)) {
+    const TensorInfo& info = find_tensor(source, expected.name, {expected.dtype}, expected.shape);
+    views.push_back(source.view(info));
+    desc.tensor_names.push_back(info.name);
+    desc.stored_bytes += share_of(info, part);
+  }
+  TiledWeight::Data data = {.where = str(source.description(), ": tensor \"", part.name),
+                            .codes = views[0],
+                            .scales = views[1],
+                            .scaled_zeros = is_grouped ? TensorView() : views[2],
+                            .group_scales = is_grouped ? views[2] : TensorView(),
+                            .group_zeros = is_grouped ? views[3] : TensorView(),
+                            .row_begin = part.row_begin,
+                            .num_rows = part.out_features,
+                            .K = in_features,
+                            .is_grouped = is_grouped};
+  return std::make_unique<TiledWeight>(std::move(desc), std::move(data));
+}
+
+}  // namespace halley
