@@ -36,7 +36,10 @@ COLUMN_ENDINGS = CODE + (".py", ".cmake", "CMakeLists.txt")
 ABOUT_THE_RULES = {"tools/tidy.py", "tests/tidy/tidy_test.py", "docs/STYLE.md"}
 
 FORMAT_WORDS = re.compile(r"gptq|awq|qoq|fmpq|nestedfp|marlin|squeezellm|bitsandbytes|smoothquant|"
-                          r"hqq|exl2|aqlm|modelopt(?!i)|compressed.tensors", re.I)
+                          r"hqq|exl[23]|aqlm|modelopt(?!i)|compressed.tensors|torchao|quark|eetq|"
+                          r"optimum.quanto|bitnet|spqr|vptq|fbgemm|qqq|auto[-_]?round", re.I)
+# Names every module, those of formats too.
+LISTS_OF_MODULES = {"src/halley/CMakeLists.txt"}
 BANNED_WORDS = {"util", "utils", "helper", "helpers", "manager", "managers", "common", "misc",
                 "fast", "optimized", "v2"}
 # Names that are not ours to choose: a published configuration field, types of C.
@@ -249,7 +252,7 @@ def check_file(path, text):
     if path not in ABOUT_THE_RULES:
         yield from check_lines(path, text, code)
     if path.startswith("src/") and not path.startswith("src/halley/quant/") and \
-            not path.endswith("_test.cc"):
+            path not in LISTS_OF_MODULES and not path.endswith("_test.cc"):
         for number, line in enumerate(text.split("\n"), 1):
             if found := FORMAT_WORDS.search(line + path):
                 yield Problem("format-word", path, number, f"'{found.group()}' belongs under "

@@ -154,12 +154,18 @@ class Tidy(unittest.TestCase):
     def test_a_format_outside_its_room(self):
         self.assert_high_breaks("format-word", 'const char* kName = "gptq";\n', "'gptq'")
         self.assert_high_breaks("format-word", "int use_Awq = 1;\n")
+        self.assert_high_breaks("format-word", "int torchao_kind = 1;\n")
+        self.assert_high_breaks("format-word", "int is_auto_round = 1;\n")
         self.assert_high_holds("int model_options = 1;\n")
 
     def test_a_format_in_its_room(self):
         self.assertEqual(self.problems({
             "src/halley/quant/gptq/CMakeLists.txt": "halley_module(NAME quant/gptq LAYER 3)\n",
             "src/halley/quant/gptq/gptq.h": "// The gptq format.\n#pragma once\n"}), [])
+
+    def test_the_list_of_modules_names_formats(self):
+        self.assertEqual(self.problems({
+            "src/halley/CMakeLists.txt": "add_subdirectory(quant/gptq)\n"}), [])
 
     def test_names_that_say_nothing(self):
         for name in ("string_utils", "HelperThing", "kFastPath", "gemm_v2", "misc"):

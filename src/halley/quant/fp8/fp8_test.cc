@@ -146,7 +146,7 @@ TEST(ModelOptDetect, ReadsBothFormsAndTwoAlgorithms) {
   EXPECT_EQ(open_desc(*nested, tensors).activation_scale, 0.25f);
   EXPECT_EQ(nested->stated_kv(), StatedKv::kNothing);
   const auto flat = detect_modelopt(R"("quant_algo": "FP8_PER_CHANNEL_PER_TOKEN",
-      "ignore": ["lm_head"], "kv_cache_scheme": {"dynamic": false, "num_bits": 8, "type": "float"})");
+      "ignore": ["lm_head"], "kv_cache_scheme": {"num_bits": 8, "type": "float"})");
   tensors.fill("m.a.weight_scale", {4}, 1);
   EXPECT_EQ(open_desc(*flat, tensors).activation, ActivationQuant::kE4m3Token);
   EXPECT_EQ(flat->stated_kv(), StatedKv::kFp8Static);
