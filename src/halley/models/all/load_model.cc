@@ -8,6 +8,7 @@
 #include "halley/models/base/decoder.h"
 #include "halley/models/base/decoder_parts.h"
 #include "halley/models/base/decoder_weights.h"
+#include "halley/models/base/kv_scales.h"
 #include "halley/quant/all/formats.h"
 
 namespace halley {
@@ -25,12 +26,6 @@ const char* kind_name(PartKind kind) {
       break;
   }
   return "linear";
-}
-
-size_t bytes_per_token(const ModelShape& shape) {
-  const auto numbers =
-      static_cast<size_t>(2 * shape.num_layers * shape.num_kv_heads * shape.head_dim);
-  return numbers * static_cast<size_t>(bits_of(shape.kv_dtype_default) / 8);
 }
 
 std::unique_ptr<QuantScheme> detect(const HfConfig& config, const TensorSource& source,
@@ -71,11 +66,14 @@ ModelPlan plan_decoder(DecoderConfig decoder, const LinearLoading& loading) {
   plan.format = loading.scheme.format_name();
   plan.summary = loading.scheme.summary();
   plan.warnings = loading.scheme.warnings();
+  plan.config.kv_scales = read_kv_scales(plan.config, loading).scales;
+  plan.config.is_kv_fp8 = loading.scheme.stated_kv() == StatedKv::kFp8Static;
   for (const DecoderPart& part : list_decoder_parts(plan.config)) add_part(part, loading, plan);
   check_all_tensors_used(plan.config, loading);
   check_forced_kernel(plan, loading.demands.forced);
   for (const TensorInfo& info : loading.source.tensors()) plan.stored_bytes += info.num_bytes;
-  plan.kv_bytes_per_token = bytes_per_token(shape_of(plan.config));
+  const ModelShape shape = shape_of(plan.config);
+  plan.kv_bytes_per_token = kv_bytes_per_token(shape, shape.kv_dtype_default);
   return plan;
 }
 

@@ -19,7 +19,7 @@ ModelShape shape_of(const DecoderConfig& config) {
           .head_dim = config.head_dim,
           .vocab_size = config.vocab_size,
           .max_positions = config.max_positions,
-          .kv_dtype_default = kv_dtype_of(config.dtype),
+          .kv_dtype_default = config.is_kv_fp8 ? KvDType::kFp8E4M3 : kv_dtype_of(config.dtype),
           .kv_scales = config.kv_scales};
 }
 

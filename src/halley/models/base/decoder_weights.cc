@@ -10,6 +10,7 @@
 #include "halley/base/str.h"
 #include "halley/kernels/gemm/gemm.h"
 #include "halley/kernels/gemm/pack_dense.h"
+#include "halley/models/base/kv_scales.h"
 #include "halley/quant/base/dense_tensor.h"
 #include "halley/quant/base/self_check.h"
 
@@ -81,6 +82,9 @@ std::set<std::string> used_tensor_names(const DecoderConfig& config, const Linea
     }
   }
   if (!config.lm_head) used.insert(config.tied_output_name);
+  for (std::string& name : read_kv_scales(config, loading).tensor_names) {
+    used.insert(std::move(name));
+  }
   return used;
 }
 

@@ -6,13 +6,21 @@
 #include "halley/base/error.h"
 #include "halley/base/file.h"
 #include "halley/base/str.h"
+#include "halley/quant/awq/awq.h"
+#include "halley/quant/compressed_tensors/compressed_tensors.h"
+#include "halley/quant/fp8/fp8.h"
+#include "halley/quant/gptq/gptq.h"
 #include "halley/quant/none/none.h"
+#include "halley/quant/qoq/qoq.h"
+#include "halley/quant/refused/refused.h"
 
 namespace halley {
 namespace {
 
 /// All rooms.
-const QuantFormat* const kFormats[] = {&kQuantNone};
+const QuantFormat* const kFormats[] = {
+    &kQuantNone, &kQuantGptq,   &kQuantAwq, &kQuantFp8, &kQuantCompressedTensors,
+    &kQuantQoq,  &kQuantRefused};
 
 constexpr const char* kMixedMethod = "mixed";
 constexpr size_t kNumOverridesMax = 1000;
@@ -21,6 +29,7 @@ constexpr size_t kOverrideBytesMax = 1 << 20;
 std::string known_names() {
   std::string names;
   for (const QuantFormat* format : kFormats) {
+    if (format->options.empty()) continue;  // known, and refused
     names += str(names.empty() ? "" : ", ", format->name);
   }
   return str(names, ", ", kMixedMethod);

@@ -1,5 +1,7 @@
 #include "halley/quant/awq/awq.h"
 
+#include <array>
+
 #include "halley/base/error.h"
 #include "halley/base/str.h"
 #include "halley/quant/awq/awq_settings.h"
@@ -85,8 +87,20 @@ std::unique_ptr<QuantScheme> detect(const QuantConfig& config, const TensorSourc
   return std::make_unique<AwqScheme>(config);
 }
 
+constexpr int64_t kSize = 4096;
+constexpr std::array<FormatOption, 2> kOptions = {{
+    {"4 bits, gemm, gemv, exllama, ipex",
+     {.w_layout = PackedLayout::kU4Quad, .N = kSize, .K = kSize, .group_size = 128}},
+    {"4 bits, gemv_fast, llm-awq (scaled zeros)",
+     {.w_layout = PackedLayout::kU4Quad,
+      .N = kSize,
+      .K = kSize,
+      .group_size = 128,
+      .zero_kind = ZeroKind::kOffset}},
+}};
+
 }  // namespace
 
-const QuantFormat kQuantAwq = {.name = "awq", .detect = detect};
+const QuantFormat kQuantAwq = {.name = "awq", .detect = detect, .options = kOptions};
 
 }  // namespace halley

@@ -1,6 +1,7 @@
 #include "halley/quant/compressed_tensors/compressed_tensors.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "halley/base/str.h"
@@ -121,8 +122,52 @@ std::unique_ptr<QuantScheme> detect(const QuantConfig& config, const TensorSourc
   return std::make_unique<CompressedScheme>(SchemeConfig(*config.fields));
 }
 
+constexpr int64_t kSize = 4096;
+constexpr std::array<FormatOption, 10> kOptions = {{
+    {"pack-quantized, 2 bits",
+     {.w_layout = PackedLayout::kU2Quad, .N = kSize, .K = kSize, .group_size = 128}},
+    {"pack-quantized, 3 bits",
+     {.w_layout = PackedLayout::kU3Quad, .N = kSize, .K = kSize, .group_size = 128}},
+    {"pack-quantized, 4 bits",
+     {.w_layout = PackedLayout::kU4Quad, .N = kSize, .K = kSize, .group_size = 128}},
+    {"pack-quantized, 8 bits",
+     {.w_layout = PackedLayout::kU8Quad, .N = kSize, .K = kSize, .group_size = 128}},
+    {"int-quantized, dynamic",
+     {.w_layout = PackedLayout::kU8Quad,
+      .N = kSize,
+      .K = kSize,
+      .group_size = kSize,
+      .activation = ActivationQuant::kS8Token}},
+    {"int-quantized, static",
+     {.w_layout = PackedLayout::kU8Quad,
+      .N = kSize,
+      .K = kSize,
+      .group_size = kSize,
+      .activation = ActivationQuant::kS8Static}},
+    {"int-quantized, weights alone",
+     {.w_layout = PackedLayout::kU8Quad, .N = kSize, .K = kSize, .group_size = kSize}},
+    {"float-quantized, dynamic",
+     {.w_layout = PackedLayout::kF8E4M3Quad,
+      .N = kSize,
+      .K = kSize,
+      .group_size = kSize,
+      .activation = ActivationQuant::kE4m3Token}},
+    {"float-quantized, static",
+     {.w_layout = PackedLayout::kF8E4M3Quad,
+      .N = kSize,
+      .K = kSize,
+      .group_size = kSize,
+      .activation = ActivationQuant::kE4m3Static}},
+    {"float-quantized, a scale per block",
+     {.w_layout = PackedLayout::kF8E4M3Quad,
+      .N = kSize,
+      .K = kSize,
+      .group_size = 128,
+      .activation = ActivationQuant::kE4m3Group128}},
+}};
+
 }  // namespace
 
-const QuantFormat kQuantCompressedTensors = {.name = kName, .detect = detect};
+const QuantFormat kQuantCompressedTensors = {.name = kName, .detect = detect, .options = kOptions};
 
 }  // namespace halley

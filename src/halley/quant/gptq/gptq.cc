@@ -1,5 +1,6 @@
 #include "halley/quant/gptq/gptq.h"
 
+#include <array>
 #include <utility>
 
 #include "halley/base/error.h"
@@ -109,8 +110,22 @@ std::unique_ptr<QuantScheme> detect(const QuantConfig& config, const TensorSourc
   return std::make_unique<GptqScheme>(config);
 }
 
+constexpr int64_t kSize = 4096;
+constexpr std::array<FormatOption, 5> kOptions = {{
+    {"2 bits, with or without act order",
+     {.w_layout = PackedLayout::kU2Quad, .N = kSize, .K = kSize, .group_size = 128}},
+    {"3 bits, with or without act order",
+     {.w_layout = PackedLayout::kU3Quad, .N = kSize, .K = kSize, .group_size = 128}},
+    {"4 bits, with or without act order",
+     {.w_layout = PackedLayout::kU4Quad, .N = kSize, .K = kSize, .group_size = 128}},
+    {"8 bits, with or without act order",
+     {.w_layout = PackedLayout::kU8Quad, .N = kSize, .K = kSize, .group_size = 128}},
+    {"4 bits, Marlin tiles",
+     {.w_layout = PackedLayout::kU4Quad, .N = kSize, .K = kSize, .group_size = 128}},
+}};
+
 }  // namespace
 
-const QuantFormat kQuantGptq = {.name = "gptq", .detect = detect};
+const QuantFormat kQuantGptq = {.name = "gptq", .detect = detect, .options = kOptions};
 
 }  // namespace halley

@@ -1,6 +1,7 @@
 #include "halley/quant/qoq/qoq.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 
@@ -72,8 +73,26 @@ std::unique_ptr<QuantScheme> detect(const QuantConfig& config, const TensorSourc
                                      str("field '", field_path(fields, "wbits"), "' is 4"));
 }
 
+constexpr int64_t kSize = 4096;
+constexpr std::array<FormatOption, 2> kOptions = {{
+    {"4 bits per channel",
+     {.w_layout = PackedLayout::kU4Quad,
+      .N = kSize,
+      .K = kSize,
+      .group_size = kSize,
+      .zero_kind = ZeroKind::kOffset,
+      .activation = ActivationQuant::kS8Token}},
+    {"4 bits, groups of 128",
+     {.w_layout = PackedLayout::kU4Quad,
+      .N = kSize,
+      .K = kSize,
+      .group_size = 128,
+      .zero_kind = ZeroKind::kOffset,
+      .activation = ActivationQuant::kS8Token}},
+}};
+
 }  // namespace
 
-const QuantFormat kQuantQoq = {.name = "qoq", .detect = detect};
+const QuantFormat kQuantQoq = {.name = "qoq", .detect = detect, .options = kOptions};
 
 }  // namespace halley
