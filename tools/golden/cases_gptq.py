@@ -77,7 +77,7 @@ GPTQ = [
 
 
 def awq_config(version="gemm", group=128, **more):
-    return {"quant_method": "awq", "bits": 2, "group_size": group, "zero_point": True,
+    return {"quant_method": "awq", "bits": 4, "group_size": group, "zero_point": True,
             "version": version, "modules_to_not_convert": None, **more}
 
 

@@ -9,8 +9,8 @@ namespace {
 void run_mlp(const DecoderStep& step, const LinearOp& gate_up, const LinearOp& down, ConstMatrix x,
              Matrix out) {
   const DecoderConfig& config = step.config;
-  const int64_t F = down.weight().K;
-  const Matrix wide = step.workspace.take(Slot::kGateUp, x.num_rows, gate_up.weight().N);
+  const int64_t F = down.in_features();
+  const Matrix wide = step.workspace.take(Slot::kGateUp, x.num_rows, gate_up.out_features());
   gate_up.run(step.context, x, wide);
   if (!config.is_gated) {
     apply_activation(step.context, config.activation, wide);

@@ -12,6 +12,12 @@ void LinearOp::run(ExecContext& context, ConstMatrix x, Matrix y) const {
   }
 }
 
+int64_t LinearOp::out_features() const {
+  int64_t total = 0;
+  for (const Section& section : sections_) total += section.weight.N;
+  return total;
+}
+
 size_t LinearOp::packed_bytes() const {
   size_t num_bytes = 0;
   for (const Section& section : sections_) num_bytes += section.weight.num_bytes();

@@ -31,6 +31,9 @@ class LinearOp {
   /// x [M, in_features] f32 -> y [M, out_features] f32
   void run(ExecContext& context, ConstMatrix x, Matrix y) const;
 
+  int64_t in_features() const { return sections_.empty() ? 0 : sections_[0].weight.K; }
+  int64_t out_features() const;
+
   const std::vector<Section>& sections() const { return sections_; }
   const std::vector<float>& bias() const { return bias_; }
   /// Of all sections, as kernels read them.
