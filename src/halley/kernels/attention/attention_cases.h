@@ -4,14 +4,14 @@
 #include <cstdint>
 #include <vector>
 
-#include "halley/core/dtype.h"
+#include "halley/kernels/kv/kv_dtype.h"
 
 namespace halley {
 
 struct AttentionCase {
   const char* name;
   int64_t num_heads, num_kv_heads, head_dim, page_tokens;
-  DType dtype;
+  KvDType dtype;
   int64_t window;
   float soft_cap;
   struct Sequence {
@@ -22,7 +22,7 @@ struct AttentionCase {
 
 /// Small cases: every head size and page size, the edges of tiles (32) and splits (512).
 inline std::vector<AttentionCase> attention_test_cases() {
-  constexpr DType kF32 = DType::kF32, kF16 = DType::kF16, kBf16 = DType::kBf16;
+  constexpr KvDType kF32 = KvDType::kF32, kF16 = KvDType::kF16, kBf16 = KvDType::kBf16;
   return {
       {"one token", 1, 1, 16, 1, kF32, 0, 0, {{0, 1}}},
       {"empty batch", 2, 1, 16, 16, kF16, 0, 0, {}},
@@ -34,6 +34,7 @@ inline std::vector<AttentionCase> attention_test_cases() {
       {"head of 128", 7, 1, 128, 16, kF16, 0, 0, {{0, 20}, {100, 1}}},
       {"head of 256", 2, 1, 256, 64, kBf16, 0, 50.0f, {{0, 36}, {70, 1}}},
       {"head of 17", 2, 2, 17, 5, kF32, 0, 0, {{0, 35}}},
+      {"head of 1", 3, 1, 1, 7, KvDType::kInt4, 0, 0, {{0, 40}}},
       {"group above a unit's rows", 70, 1, 16, 16, kF16, 0, 0, {{30, 3}}},
       {"split edges", 2, 1, 16, 16, kF16, 0, 0, {{511, 1}, {511, 2}, {512, 1}, {1000, 30}}},
       {"lengths 1 and 1000", 2, 1, 32, 16, kF16, 0, 0, {{0, 1}, {999, 1}, {0, 1}}},
@@ -49,12 +50,15 @@ inline std::vector<AttentionCase> attention_test_cases() {
 /// The shapes of a Llama of 1 billion parameters with 4 kv heads, for timing.
 inline std::vector<AttentionCase> attention_bench_cases() {
   return {
-      {"prefill 512", 32, 4, 64, 16, DType::kF16, 0, 0, {{0, 512}}},
-      {"prefill 512 after 2048", 32, 4, 64, 16, DType::kF16, 0, 0, {{2048, 512}}},
-      {"decode at 512", 32, 4, 64, 16, DType::kF16, 0, 0, {{511, 1}}},
-      {"decode at 8192", 32, 4, 64, 16, DType::kF16, 0, 0, {{8191, 1}}},
-      {"decode at 8192, bf16", 32, 4, 64, 16, DType::kBf16, 0, 0, {{8191, 1}}},
-      {"decode at 8192, no groups", 4, 4, 64, 16, DType::kF16, 0, 0, {{8191, 1}}},
+      {"prefill 512", 32, 4, 64, 16, KvDType::kF16, 0, 0, {{0, 512}}},
+      {"prefill 512 after 2048", 32, 4, 64, 16, KvDType::kF16, 0, 0, {{2048, 512}}},
+      {"decode at 512", 32, 4, 64, 16, KvDType::kF16, 0, 0, {{511, 1}}},
+      {"decode at 8192", 32, 4, 64, 16, KvDType::kF16, 0, 0, {{8191, 1}}},
+      {"decode at 8192, bf16", 32, 4, 64, 16, KvDType::kBf16, 0, 0, {{8191, 1}}},
+      {"decode at 8192, int8", 32, 4, 64, 16, KvDType::kInt8, 0, 0, {{8191, 1}}},
+      {"decode at 8192, int4", 32, 4, 64, 16, KvDType::kInt4, 0, 0, {{8191, 1}}},
+      {"decode at 8192, fp8", 32, 4, 64, 16, KvDType::kFp8E4M3, 0, 0, {{8191, 1}}},
+      {"decode at 8192, no groups", 4, 4, 64, 16, KvDType::kF16, 0, 0, {{8191, 1}}},
   };
 }
 

@@ -10,6 +10,7 @@
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 #include <hwy/highway.h>
 
+#include "halley/kernels/attention/attention_rows-inl.h"
 #include "halley/kernels/attention/attention_tile-inl.h"
 #include "halley/kernels/base/vector_math-inl.h"
 
@@ -32,8 +33,7 @@ void prefetch_run(const std::byte* from, size_t num_bytes) {
   for (size_t i = 0; i < num_bytes; i += kCacheLine) hwy::Prefetch(from + i);
 }
 
-// Calls use(first byte, first position, number of positions) for each run of `positions` that lies
-// in one page.
+// Calls use(rows, first position) for each run of `positions` that lies in one page.
 template <class Use>
 HWY_INLINE void for_each_run(const AttentionCall& call, const AttentionUnit& unit, bool is_key,
                              PositionRange positions, const Use& use) {
@@ -43,36 +43,38 @@ HWY_INLINE void for_each_run(const AttentionCall& call, const AttentionUnit& uni
   int64_t slot = positions.begin % layout.page_tokens;
   for (int64_t position = positions.begin; position < positions.end;) {
     const int64_t count = std::min(layout.page_tokens - slot, positions.end - position);
-    const auto page =
+    const auto page_number =
         static_cast<size_t>(unit.sequence->page_table[static_cast<size_t>(page_index)]);
-    const size_t offset =
-        is_key ? layout.key_offset(unit.kv_head, slot) : layout.value_offset(unit.kv_head, slot);
-    use(call.cache.pages + page * page_bytes + offset, position, count);
+    std::byte* page = call.cache.pages + page_number * page_bytes;
+    const KvRow first = is_key ? layout.key_row(page, unit.kv_head, slot)
+                               : layout.value_row(page, unit.kv_head, slot);
+    use(PageRows{first.data, first.scale, count}, position);
     position += count;
     slot = 0;
     ++page_index;
   }
 }
 
-// Converts the keys or values of `positions` to f32: row i of `rows` is position tile_begin + i.
+// Converts the keys or values of `positions` to f32: row i of `to` is position tile_begin + i.
 void load_rows(const AttentionCall& call, const AttentionUnit& unit, bool is_key,
-               int64_t tile_begin, PositionRange positions, float* rows) {
+               int64_t tile_begin, PositionRange positions, float* to) {
   const KvPageLayout& layout = call.cache.layout;
-  for_each_run(call, unit, is_key, positions,
-               [&](const std::byte* from, int64_t position, int64_t count) {
-                 convert_rows({layout.dtype, from, count, layout.head_dim}, call.row_stride(),
-                              rows + (position - tile_begin) * call.row_stride());
-               });
+  const RowShape shape{layout.dtype, layout.head_dim, layout.row_bytes(), layout.scale_bytes(),
+                       call.row_stride()};
+  for_each_run(call, unit, is_key, positions, [&](const PageRows& rows, int64_t position) {
+    convert_rows(shape, rows, to + (position - tile_begin) * shape.stride);
+  });
 }
 
 void prefetch_rows(const AttentionCall& call, const AttentionUnit& unit, bool is_key,
                    PositionRange positions) {
-  const KvPageLayout& layout = call.cache.layout;
-  const size_t row_bytes = layout.head_bytes() / static_cast<size_t>(layout.page_tokens);
-  for_each_run(call, unit, is_key, positions,
-               [&](const std::byte* from, int64_t /*position*/, int64_t count) {
-                 prefetch_run(from, static_cast<size_t>(count) * row_bytes);
-               });
+  const size_t row_bytes = call.cache.layout.row_bytes();
+  const size_t scale_bytes = call.cache.layout.scale_bytes();
+  for_each_run(call, unit, is_key, positions, [&](const PageRows& rows, int64_t /*position*/) {
+    const auto count = static_cast<size_t>(rows.num_rows);
+    prefetch_run(rows.from, count * row_bytes);
+    prefetch_run(rows.scales, count * scale_bytes);  // of 0 bytes where there are none
+  });
 }
 
 // Not inlined into the loops below, where it would cost registers that most models do not need.

@@ -4,19 +4,11 @@
 #include <vector>
 
 #include "halley/base/check.h"
-#include "halley/core/float16.h"
 #include "halley/kernels/attention/attention.h"
+#include "halley/kernels/kv/kv_reference.h"
 
 namespace halley {
 namespace {
-
-double element(DType dtype, const std::byte* row, int64_t index) {
-  if (dtype == DType::kF32) {
-    return static_cast<double>(reinterpret_cast<const float*>(row)[index]);
-  }
-  const uint16_t bits = reinterpret_cast<const uint16_t*>(row)[index];
-  return static_cast<double>(dtype == DType::kF16 ? f16_to_f32(bits) : bf16_to_f32(bits));
-}
 
 // One query: a head of one token.
 struct Query {
@@ -41,10 +33,10 @@ void attend_head(const AttentionProblem& problem, const KvLayerView& cache, cons
     return cache.pages + page * layout.page_bytes();
   };
   for (int64_t t = begin; t <= position; ++t) {
-    const std::byte* key = page_of(t) + layout.key_offset(query.kv_head, t % layout.page_tokens);
+    const KvRow key = layout.key_row(page_of(t), query.kv_head, t % layout.page_tokens);
     double dot = 0;
     for (int64_t i = 0; i < layout.head_dim; ++i) {
-      dot += static_cast<double>(query.q[i]) * element(layout.dtype, key, i);
+      dot += static_cast<double>(query.q[i]) * kv_element(layout.dtype, key.data, key.scale, i);
     }
     double score = dot * static_cast<double>(problem.scale);
     const auto cap = static_cast<double>(problem.soft_cap);
@@ -54,12 +46,11 @@ void attend_head(const AttentionProblem& problem, const KvLayerView& cache, cons
   }
   double weight_sum = 0;
   for (int64_t t = begin; t <= position; ++t) {
-    const std::byte* value =
-        page_of(t) + layout.value_offset(query.kv_head, t % layout.page_tokens);
+    const KvRow value = layout.value_row(page_of(t), query.kv_head, t % layout.page_tokens);
     const double weight = std::exp(scores[static_cast<size_t>(t - begin)] - largest);
     weight_sum += weight;
     for (int64_t i = 0; i < layout.head_dim; ++i) {
-      sums[static_cast<size_t>(i)] += weight * element(layout.dtype, value, i);
+      sums[static_cast<size_t>(i)] += weight * kv_element(layout.dtype, value.data, value.scale, i);
     }
   }
   for (int64_t i = 0; i < layout.head_dim; ++i) {

@@ -17,6 +17,7 @@
 #include "halley/kernels/attention/attention_cases.h"
 #include "halley/kernels/base/guarded_matrix.h"
 #include "halley/kernels/base/simd_targets.h"
+#include "halley/kernels/kv/kv_reference.h"
 
 namespace halley {
 namespace {
@@ -72,42 +73,63 @@ class Batch {
   GuardedMatrix blank_output() const {
     return GuardedMatrix(num_rows_, shape_.num_heads * shape_.head_dim, 3);
   }
-  // One element of a token's key or value, to be overwritten.
-  void set_value(size_t sequence, int64_t token, float value) {
-    const int32_t page = page_tables_[sequence][static_cast<size_t>(token / layout_.page_tokens)];
-    store(pages_.data() + static_cast<size_t>(page) * layout_.page_bytes() +
-              layout_.value_offset(0, token % layout_.page_tokens),
-          value);
+  // A token's value in the first kv head, to be overwritten.
+  KvRow value_row(size_t sequence, int64_t token) {
+    return layout_.value_row(page_of(sequence, token), 0, token % layout_.page_tokens);
   }
 
  private:
-  void store(std::byte* to, float value) const {
-    if (layout_.dtype == DType::kF32) {
-      std::memcpy(to, &value, sizeof(value));
-      return;
-    }
-    const uint16_t bits = layout_.dtype == DType::kF16 ? f32_to_f16(value) : f32_to_bf16(value);
-    std::memcpy(to, &bits, sizeof(bits));
+  std::byte* page_of(size_t sequence, int64_t token) {
+    const int32_t page = page_tables_[sequence][static_cast<size_t>(token / layout_.page_tokens)];
+    return pages_.data() + static_cast<size_t>(page) * layout_.page_bytes();
   }
 
   void fill(std::mt19937& random) {
-    std::normal_distribution<float> normal;
-    const size_t element_bytes = layout_.dtype == DType::kF32 ? 4 : 2;
     for (size_t i = 0; i < page_tables_.size(); ++i) {
       for (int64_t token = 0; token < num_tokens_[i]; ++token) {
-        const int32_t page = page_tables_[i][static_cast<size_t>(token / layout_.page_tokens)];
-        std::byte* begin = pages_.data() + static_cast<size_t>(page) * layout_.page_bytes();
         for (int64_t head = 0; head < layout_.num_kv_heads; ++head) {
           const int64_t slot = token % layout_.page_tokens;
-          std::byte* key = begin + layout_.key_offset(head, slot);
-          std::byte* value = begin + layout_.value_offset(head, slot);
-          for (int64_t d = 0; d < layout_.head_dim; ++d) {
-            store(key + static_cast<size_t>(d) * element_bytes, normal(random));
-            store(value + static_cast<size_t>(d) * element_bytes, normal(random));
-          }
+          fill_row(layout_.key_row(page_of(i, token), head, slot), random);
+          fill_row(layout_.value_row(page_of(i, token), head, slot), random);
         }
       }
     }
+  }
+
+  void fill_row(KvRow row, std::mt19937& random) const {
+    if (has_scales(layout_.dtype)) {
+      fill_scaled_row(row, random);
+      return;
+    }
+    std::normal_distribution<float> normal;
+    for (size_t i = 0; i < static_cast<size_t>(layout_.head_dim); ++i) {
+      const float value = normal(random);
+      const uint16_t bits = layout_.dtype == KvDType::kF16 ? f32_to_f16(value) : f32_to_bf16(value);
+      if (layout_.dtype == KvDType::kF32) {
+        std::memcpy(row.data + 4 * i, &value, sizeof(value));
+      } else {
+        std::memcpy(row.data + 2 * i, &bits, sizeof(bits));
+      }
+    }
+  }
+
+  // Any codes but NaN, and scales that make values of size 1 of them.
+  void fill_scaled_row(KvRow row, std::mt19937& random) const {
+    std::uniform_real_distribution<float> factor(0.5f, 2.0f);
+    for (size_t i = 0; i < layout_.row_bytes(); ++i) {
+      auto code = static_cast<uint8_t>(random());
+      if (layout_.dtype == KvDType::kFp8E4M3 && (code & 0x7F) == 0x7F) code ^= 1;
+      row.data[i] = std::byte{code};
+    }
+    if (layout_.dtype == KvDType::kFp8E4M3) {
+      const float scale = factor(random) / 150.0f;
+      std::memcpy(row.scale, &scale, sizeof(scale));
+      return;
+    }
+    const float range = 3.0f * factor(random);
+    const uint16_t bits[] = {f32_to_f16(range / (layout_.dtype == KvDType::kInt8 ? 255.0f : 15.0f)),
+                             f32_to_f16(-0.5f * factor(random) * range)};
+    std::memcpy(row.scale, bits, sizeof(bits));
   }
 
   AttentionCase shape_;
@@ -131,21 +153,25 @@ double largest_difference(GuardedMatrix& a, GuardedMatrix& b) {
   return largest;
 }
 
-TEST(Attention, AgreesWithTheReferenceOnEverySimdTarget) {
+TEST(Attention, AgreesWithTheReferenceOnEverySimdTargetForEveryTypeOfTheCache) {
   ThreadPool pool(2);
   ExecContext context{pool};
-  for (const AttentionCase& shape : attention_test_cases()) {
-    Batch batch(shape, 7);
-    GuardedMatrix expected = batch.blank_output();
-    paged_attention_reference(batch.problem(), batch.cache(), batch.sequences(), batch.q(),
-                              expected.matrix());
-    for_each_simd_target([&](const char* target) {
-      GuardedMatrix out = batch.blank_output();
-      paged_attention(context, batch.problem(), batch.cache(), batch.sequences(), batch.q(),
-                      out.matrix());
-      EXPECT_LE(largest_difference(out, expected), kAttentionTolerance) << shape.name << target;
-      EXPECT_TRUE(out.guards_are_intact()) << shape.name << target;
-    });
+  for (AttentionCase shape : attention_test_cases()) {
+    for (const KvDType dtype : all_kv_dtypes()) {
+      shape.dtype = dtype;
+      Batch batch(shape, 7);
+      GuardedMatrix expected = batch.blank_output();
+      paged_attention_reference(batch.problem(), batch.cache(), batch.sequences(), batch.q(),
+                                expected.matrix());
+      for_each_simd_target([&](const char* target) {
+        GuardedMatrix out = batch.blank_output();
+        paged_attention(context, batch.problem(), batch.cache(), batch.sequences(), batch.q(),
+                        out.matrix());
+        EXPECT_LE(largest_difference(out, expected), kAttentionTolerance)
+            << shape.name << " " << dtype << " " << target;
+        EXPECT_TRUE(out.guards_are_intact()) << shape.name << " " << dtype << " " << target;
+      });
+    }
   }
 }
 
@@ -165,9 +191,12 @@ void run_in_chunks(ExecContext& context, Batch& batch, std::span<const int64_t> 
 
 TEST(Attention, ATokensBitsDoNotDependOnChunksOrThreads) {
   const std::vector<AttentionCase> shapes = {
-      {"groups", 4, 1, 64, 16, DType::kF16, 0, 0, {{0, 540}}},
-      {"single heads", 2, 2, 80, 3, DType::kBf16, 0, 0, {{0, 530}}},
-      {"window and cap", 4, 1, 32, 16, DType::kF32, 200, 10.0f, {{0, 540}}},
+      {"groups", 4, 1, 64, 16, KvDType::kF16, 0, 0, {{0, 540}}},
+      {"single heads", 2, 2, 80, 3, KvDType::kBf16, 0, 0, {{0, 530}}},
+      {"window and cap", 4, 1, 32, 16, KvDType::kF32, 200, 10.0f, {{0, 540}}},
+      {"int8", 4, 1, 64, 16, KvDType::kInt8, 0, 0, {{0, 140}}},
+      {"int4", 4, 2, 33, 5, KvDType::kInt4, 0, 0, {{0, 530}}},
+      {"fp8", 2, 2, 32, 3, KvDType::kFp8E4M3, 100, 0, {{0, 140}}},
   };
   for (const AttentionCase& shape : shapes) {
     Batch batch(shape, 11);
@@ -195,8 +224,9 @@ TEST(Attention, ATokensBitsDoNotDependOnChunksOrThreads) {
 }
 
 TEST(Attention, ATokensBitsDoNotDependOnItsNeighboursInTheBatch) {
-  const AttentionCase shape{
-      "mixed", 8, 2, 64, 16, DType::kF16, 0, 0, {{0, 1}, {999, 1}, {0, 100}, {600, 13}, {2100, 1}}};
+  const AttentionCase shape{"mixed", 8,  2,
+                            64,      16, KvDType::kF16,
+                            0,       0,  {{0, 1}, {999, 1}, {0, 100}, {600, 13}, {2100, 1}}};
   Batch batch(shape, 13);
   for_each_simd_target([&](const char* target) {
     ThreadPool pool(3);
@@ -218,9 +248,10 @@ TEST(Attention, ATokensBitsDoNotDependOnItsNeighboursInTheBatch) {
 }
 
 TEST(Attention, ANotANumberReachesOnlyTheTokensThatSeeIt) {
-  const AttentionCase shape{"nan", 4, 1, 32, 16, DType::kF16, 40, 0, {{0, 130}}};
+  const AttentionCase shape{"nan", 4, 1, 32, 16, KvDType::kF16, 40, 0, {{0, 130}}};
   Batch batch(shape, 17);
-  batch.set_value(0, 70, std::numeric_limits<float>::quiet_NaN());
+  const uint16_t nan = f32_to_f16(std::numeric_limits<float>::quiet_NaN());
+  std::memcpy(batch.value_row(0, 70).data, &nan, sizeof(nan));
   ThreadPool pool(2);
   ExecContext context{pool};
   for_each_simd_target([&](const char* target) {
@@ -235,8 +266,54 @@ TEST(Attention, ANotANumberReachesOnlyTheTokensThatSeeIt) {
   });
 }
 
+TEST(Attention, AScaleThatIsNotANumberReachesOnlyTheTokensThatSeeIt) {
+  for (const KvDType dtype : {KvDType::kInt8, KvDType::kInt4, KvDType::kFp8E4M3}) {
+    Batch batch({"nan", 4, 1, 32, 16, dtype, 40, 0, {{0, 130}}}, 17);
+    std::memset(batch.value_row(0, 70).scale, 0xFF, 4);
+    ThreadPool pool(2);
+    ExecContext context{pool};
+    for_each_simd_target([&](const char* target) {
+      GuardedMatrix out = batch.blank_output();
+      paged_attention(context, batch.problem(), batch.cache(), batch.sequences(), batch.q(),
+                      out.matrix());
+      for (int64_t m = 0; m < out.num_rows(); ++m) {
+        const bool sees = m >= 70 && m < 110;
+        EXPECT_EQ(std::isnan(out.row(m)[0]), sees) << target << " " << dtype << " row " << m;
+        EXPECT_EQ(std::isnan(out.row(m)[31]), sees) << target << " " << dtype << " row " << m;
+      }
+    });
+  }
+}
+
+// One token alone sees itself alone: its output is its value, as it is in the cache.
+TEST(Attention, DecodesEveryCodeExactly) {
+  ThreadPool pool(1);
+  ExecContext context{pool};
+  for (const KvDType dtype : {KvDType::kInt8, KvDType::kInt4, KvDType::kFp8E4M3}) {
+    Batch batch({"codes", 1, 1, 256, 16, dtype, 0, 0, {{0, 1}}}, 19);
+    const KvRow row = batch.value_row(0, 0);
+    for (size_t i = 0; i < (dtype == KvDType::kInt4 ? 128u : 256u); ++i) {
+      row.data[i] = static_cast<std::byte>(i);
+    }
+    for_each_simd_target([&](const char* target) {
+      GuardedMatrix out = batch.blank_output();
+      paged_attention(context, batch.problem(), batch.cache(), batch.sequences(), batch.q(),
+                      out.matrix());
+      for (int64_t i = 0; i < 256; ++i) {
+        const auto expected = static_cast<float>(kv_element(dtype, row.data, row.scale, i));
+        const float got = out.row(0)[i];
+        if (std::isnan(expected)) {
+          EXPECT_TRUE(std::isnan(got)) << target << " " << dtype << " code " << i;
+        } else {
+          EXPECT_EQ(got, expected) << target << " " << dtype << " code " << i;
+        }
+      }
+    });
+  }
+}
+
 TEST(AttentionDeathTest, RefusesHeadsThatAreNotAMultipleOfTheKvHeads) {
-  Batch batch({"bad", 4, 2, 16, 16, DType::kF16, 0, 0, {{0, 2}}}, 1);
+  Batch batch({"bad", 4, 2, 16, 16, KvDType::kF16, 0, 0, {{0, 2}}}, 1);
   ThreadPool pool(1);
   ExecContext context{pool};
   AttentionProblem problem = batch.problem();

@@ -33,65 +33,6 @@ inline constexpr size_t kTileLanes = hn::MaxLanes(hn::ScalableTag<float>());
 inline constexpr size_t kTileVectors = HWY_MIN(4, size_t{kTileTokens} / kTileLanes);
 inline constexpr size_t kTileRows = 12 / kTileVectors;
 
-template <class D, typename T, class Load>
-HWY_INLINE void convert_elements(D d, const T* from, size_t size, float* to, const Load& load) {
-  const size_t lanes = hn::Lanes(d);
-  size_t i = 0;
-  for (; i + lanes <= size; i += lanes) hn::Store(load(d, from + i), d, to + i);
-  if (i == size) return;
-  HWY_ALIGN T rest[hn::MaxLanes(D())] = {};
-  std::memcpy(rest, from + i, (size - i) * sizeof(T));
-  hn::Store(load(d, rest), d, to + i);  // the row's padding becomes zero
-}
-
-struct LoadF32 {
-  template <class D>
-  HWY_INLINE hn::Vec<D> operator()(D d, const float* from) const {
-    return hn::LoadU(d, from);
-  }
-};
-struct LoadF16 {
-  template <class D>
-  HWY_INLINE hn::Vec<D> operator()(D d, const uint16_t* from) const {
-    return load_f16(d, from);
-  }
-};
-struct LoadBf16 {
-  template <class D>
-  HWY_INLINE hn::Vec<D> operator()(D d, const uint16_t* from) const {
-    return load_bf16(d, from);
-  }
-};
-
-// Consecutive rows of one head in a page.
-struct PageRows {
-  DType dtype;
-  const std::byte* from;
-  int64_t num_rows;
-  int64_t head_dim;
-};
-
-template <typename T, class Load>
-HWY_INLINE void convert_rows_of(const PageRows& rows, int64_t stride, float* to, const Load& load) {
-  const hn::ScalableTag<float> d;
-  const auto size = static_cast<size_t>(rows.head_dim);
-  const T* from = reinterpret_cast<const T*>(rows.from);
-  for (int64_t row = 0; row < rows.num_rows; ++row) {
-    convert_elements(d, from + row * rows.head_dim, size, to + row * stride, load);
-  }
-}
-
-// Rows as f32, `stride` apart; `to` is aligned and each row padded to a whole vector.
-inline void convert_rows(const PageRows& rows, int64_t stride, float* to) {
-  if (rows.dtype == DType::kF32) {
-    convert_rows_of<float>(rows, stride, to, LoadF32());
-  } else if (rows.dtype == DType::kF16) {
-    convert_rows_of<uint16_t>(rows, stride, to, LoadF16());
-  } else {
-    convert_rows_of<uint16_t>(rows, stride, to, LoadBf16());
-  }
-}
-
 #if HWY_TARGET == HWY_SCALAR
 inline void transpose_rows(const float* rows, int64_t stride, float* columns) {
   for (int64_t token = 0; token < kTileTokens; ++token) {

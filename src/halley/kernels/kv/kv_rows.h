@@ -1,15 +1,15 @@
-// The SIMD part of write_kv: f32 values into the cache's element type.
+// The SIMD part of write_kv: one row of f32 values into the cache's element type.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-#include "halley/core/dtype.h"
+#include "halley/kernels/kv/kv_cache_view.h"
 
 namespace halley {
 
-/// Rounds `size` values to nearest even into `to`, which need not be aligned for vectors.
-/// Requires  dtype f32, f16 or bf16
-void store_kv_row(DType dtype, const float* from, size_t size, std::byte* to);
+/// Stores `size` >= 1 values as kv_cache_view.h defines it. Memory need not be aligned.
+/// `fixed_scale` is that of fp8; 0: from the row.
+void store_kv_row(KvDType dtype, const float* from, size_t size, float fixed_scale, KvRow to);
 
 }  // namespace halley

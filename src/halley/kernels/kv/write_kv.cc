@@ -1,6 +1,8 @@
+#include <limits>
 #include <vector>
 
 #include "halley/base/check.h"
+#include "halley/base/checked_math.h"
 #include "halley/kernels/base/row_tasks.h"
 #include "halley/kernels/kv/kv_cache_view.h"
 #include "halley/kernels/kv/kv_rows.h"
@@ -8,7 +10,20 @@
 namespace halley {
 namespace {
 
-size_t element_bytes(DType dtype) { return static_cast<size_t>(bits_of(dtype)) / 8; }
+constexpr size_t kScaleBytes = 4;
+
+size_t row_index(const KvPageLayout& layout, int64_t kv_head, int64_t slot) {
+  return static_cast<size_t>(kv_head * layout.page_tokens + slot);
+}
+
+size_t num_rows_of(const KvPageLayout& layout) {  // of a page
+  return row_index(layout, 2 * layout.num_kv_heads, 0);
+}
+
+// Rows of odd sizes may end anywhere.
+size_t scales_begin(const KvPageLayout& layout) {
+  return round_up(num_rows_of(layout) * layout.row_bytes(), kScaleBytes);
+}
 
 void write_token(const KvLayerView& cache, const BatchSequence& sequence, int64_t token,
                  ConstMatrix k, ConstMatrix v) {
@@ -22,37 +37,66 @@ void write_token(const KvLayerView& cache, const BatchSequence& sequence, int64_
   const auto head_dim = static_cast<size_t>(layout.head_dim);
   for (int64_t head = 0; head < layout.num_kv_heads; ++head) {
     const int64_t column = head * layout.head_dim;
-    store_kv_row(layout.dtype, k.row<float>(row) + column, head_dim,
-                 page + layout.key_offset(head, slot));
-    store_kv_row(layout.dtype, v.row<float>(row) + column, head_dim,
-                 page + layout.value_offset(head, slot));
+    store_kv_row(layout.dtype, k.row<float>(row) + column, head_dim, cache.scales.k,
+                 layout.key_row(page, head, slot));
+    store_kv_row(layout.dtype, v.row<float>(row) + column, head_dim, cache.scales.v,
+                 layout.value_row(page, head, slot));
   }
+}
+
+bool is_usable_scale(float scale) {
+  return scale >= 0 && scale <= std::numeric_limits<float>::max();
 }
 
 }  // namespace
 
-size_t KvPageLayout::head_bytes() const {
-  return static_cast<size_t>(page_tokens * head_dim) * element_bytes(dtype);
+size_t KvPageLayout::row_bytes() const {
+  return ceil_div(static_cast<size_t>(head_dim) * static_cast<size_t>(bits_of(dtype)), size_t{8});
 }
 
+size_t KvPageLayout::scale_bytes() const { return has_scales(dtype) ? kScaleBytes : 0; }
+
 size_t KvPageLayout::page_bytes() const {
-  return 2 * static_cast<size_t>(num_kv_heads) * head_bytes();
+  const size_t num_rows = num_rows_of(*this);
+  if (!has_scales(dtype)) return num_rows * row_bytes();
+  return scales_begin(*this) + num_rows * kScaleBytes;
+}
+
+size_t KvPageLayout::token_bytes() const {
+  return 2 * static_cast<size_t>(num_kv_heads) * (row_bytes() + scale_bytes());
 }
 
 size_t KvPageLayout::key_offset(int64_t kv_head, int64_t slot) const {
-  return static_cast<size_t>((kv_head * page_tokens + slot) * head_dim) * element_bytes(dtype);
+  return row_index(*this, kv_head, slot) * row_bytes();
 }
 
 size_t KvPageLayout::value_offset(int64_t kv_head, int64_t slot) const {
   return key_offset(num_kv_heads + kv_head, slot);
 }
 
+size_t KvPageLayout::key_scale_offset(int64_t kv_head, int64_t slot) const {
+  HALLEY_DCHECK(has_scales(dtype), dtype);
+  return scales_begin(*this) + row_index(*this, kv_head, slot) * kScaleBytes;
+}
+
+size_t KvPageLayout::value_scale_offset(int64_t kv_head, int64_t slot) const {
+  return key_scale_offset(num_kv_heads + kv_head, slot);
+}
+
+KvRow KvPageLayout::key_row(std::byte* page, int64_t kv_head, int64_t slot) const {
+  return {page + key_offset(kv_head, slot),
+          has_scales(dtype) ? page + key_scale_offset(kv_head, slot) : nullptr};
+}
+
+KvRow KvPageLayout::value_row(std::byte* page, int64_t kv_head, int64_t slot) const {
+  return key_row(page, num_kv_heads + kv_head, slot);
+}
+
 void check_sequences(const KvLayerView& cache, std::span<const BatchSequence> sequences,
                      int64_t num_rows) {
   const KvPageLayout& layout = cache.layout;
-  HALLEY_CHECK(
-      layout.dtype == DType::kF32 || layout.dtype == DType::kF16 || layout.dtype == DType::kBf16,
-      layout.dtype);
+  HALLEY_CHECK(is_usable_scale(cache.scales.k) && is_usable_scale(cache.scales.v), cache.scales.k,
+               cache.scales.v);
   HALLEY_CHECK(layout.num_kv_heads >= 1 && layout.head_dim >= 1 && layout.page_tokens >= 1,
                layout.num_kv_heads, layout.head_dim, layout.page_tokens);
   for (const BatchSequence& sequence : sequences) {
