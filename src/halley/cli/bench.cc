@@ -41,7 +41,7 @@ struct Iteration {
 };
 
 struct LatencyReport {
-  std::string model, dtype;
+  std::string model, dtype, kv_dtype;
   int num_threads = 0;
   std::vector<Iteration> iterations;
   double step_bytes = 0;        // weights and KV that one decode step reads
@@ -113,6 +113,7 @@ OrderedJson json_of(const LatencyOptions& options, const LatencyReport& report) 
           {"threads", report.num_threads},
           {"model", report.model},
           {"dtype", report.dtype},
+          {"kv_dtype", report.kv_dtype},
           {"input_len", options.input_len},
           {"output_len", options.output_len},
           {"batch_size", options.batch_size},
@@ -157,8 +158,7 @@ void print_text(const OrderedJson& json) {
 
 // Weights once, and the keys and values of every sequence at the middle of its output. Experts
 // count as if no two sequences shared one, up to all of them.
-double decode_step_bytes(const LatencyOptions& options, const CausalLm& model, DType kv_dtype) {
-  const ModelShape& shape = model.shape();
+double decode_step_bytes(const LatencyOptions& options, const CausalLm& model, KvDType kv_dtype) {
   const WeightMemory memory = model.weight_memory();
   const auto sum = [](const std::vector<WeightMemory::Bytes>& parts) {
     double num_bytes = 0;
@@ -168,10 +168,9 @@ double decode_step_bytes(const LatencyOptions& options, const CausalLm& model, D
   const double expert_share =
       std::min(1.0, memory.expert_share * static_cast<double>(options.batch_size));
   const int64_t num_positions = options.input_len + options.output_len / 2;
-  const int64_t kv_bytes = shape.num_layers * 2 * shape.num_kv_heads * shape.head_dim *
-                           (bits_of(kv_dtype) / 8) * num_positions * options.batch_size;
-  return sum(memory.always_read) + expert_share * sum(memory.experts) +
-         static_cast<double>(kv_bytes);
+  const double kv_bytes = static_cast<double>(kv_bytes_per_token(model.shape(), kv_dtype)) *
+                          static_cast<double>(num_positions * options.batch_size);
+  return sum(memory.always_read) + expert_share * sum(memory.experts) + kv_bytes;
 }
 
 LatencyReport measure(const LatencyOptions& options) {
@@ -188,9 +187,10 @@ LatencyReport measure(const LatencyOptions& options) {
   report.model = options.model.model.empty() ? options.model.config_name : options.model.model;
   report.dtype = name_of(model.shape().kv_dtype_default);  // that of the weights
   report.num_threads = loaded.pool->num_threads();
-  const auto kv_dtype = parse_kv_dtype(options.model.kv_dtype);
-  report.step_bytes =
-      decode_step_bytes(options, model, kv_dtype.value_or(model.shape().kv_dtype_default));
+  const KvDType kv_dtype =
+      parse_kv_dtype(options.model.kv_dtype).value_or(model.shape().kv_dtype_default);
+  report.kv_dtype = name_of(kv_dtype);
+  report.step_bytes = decode_step_bytes(options, model, kv_dtype);
   EngineConfig config;
   config.kv_dtype = kv_dtype;
   config.max_model_len = options.model.max_model_len > 0 ? options.model.max_model_len

@@ -52,7 +52,9 @@ int run_eval(const EvalOptions& options) {
                                                loaded.model->shape().vocab_size, options.window);
   }
   PerplexityOptions perplexity_options;
-  perplexity_options.kv_dtype = parse_kv_dtype(options.model.kv_dtype);
+  const KvDType kv_dtype =
+      parse_kv_dtype(options.model.kv_dtype).value_or(loaded.model->shape().kv_dtype_default);
+  perplexity_options.kv_dtype = kv_dtype;
   ProgressBar bar("evaluating");
   perplexity_options.on_progress = [&](int64_t num_done, int64_t num_total) {
     bar.update(static_cast<double>(num_done), static_cast<double>(num_total));
@@ -70,6 +72,7 @@ int run_eval(const EvalOptions& options) {
                               {"num_tokens", result.num_tokens},
                               {"nll", result.nll},
                               {"window", options.window},
+                              {"kv_dtype", name_of(kv_dtype)},
                               {"window_nll", result.window_nll}};
     std::cout << json.dump() << '\n';
   } else {

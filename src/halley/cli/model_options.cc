@@ -30,8 +30,13 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
   app.add_option("--threads", options.threads, "Threads; 0: all cores that the process may use")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
-  app.add_option("--kv-dtype", options.kv_dtype, "Type of the KV cache; auto: that of the weights")
-      ->check(CLI::IsMember({"auto", "f16", "bf16", "f32"}))
+  app.add_option("--kv-dtype", options.kv_dtype,
+                 "Type of the KV cache: f32, f16, bf16, int8, int4 or fp8; auto: that of the "
+                 "weights")
+      ->check([](const std::string& name) {
+        if (name == "auto" || kv_dtype_from_name(name)) return std::string();
+        return str("expected auto, f32, f16, bf16, int8, int4 or fp8, got ", quote(name));
+      })
       ->capture_default_str();
 }
 
@@ -42,12 +47,7 @@ void add_length_option(CLI::App& app, ModelOptions& options) {
       ->capture_default_str();
 }
 
-std::optional<DType> parse_kv_dtype(const std::string& name) {
-  if (name == "f16") return DType::kF16;
-  if (name == "bf16") return DType::kBf16;
-  if (name == "f32") return DType::kF32;
-  return std::nullopt;
-}
+std::optional<KvDType> parse_kv_dtype(const std::string& name) { return kv_dtype_from_name(name); }
 
 namespace {
 

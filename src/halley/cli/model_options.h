@@ -51,6 +51,7 @@ LoadedModel load_model_files(const ModelOptions& options);
 /// --max-model-len, for commands that run the engine.
 void add_length_option(CLI::App& app, ModelOptions& options);
 
-std::optional<DType> parse_kv_dtype(const std::string& name);
+/// The type that --kv-dtype asks for; nothing for "auto".
+std::optional<KvDType> parse_kv_dtype(const std::string& name);
 
 }  // namespace halley::cli

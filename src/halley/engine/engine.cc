@@ -129,7 +129,7 @@ Engine::Impl::Impl(std::unique_ptr<CausalLm> model, std::shared_ptr<const Tokeni
       scheduler_config_(scheduler_config(plan_)),
       seed_(random_seed()),
       scheduler_(scheduler_config_),
-      cache_(plan_.layout, model_->shape().num_layers, plan_.num_pages) {
+      cache_(plan_.layout, model_->shape(), plan_.num_pages) {
   publish();
   thread_ = std::thread([this] { run(); });
 }

@@ -19,12 +19,12 @@ namespace halley {
 using RequestId = uint64_t;
 
 struct EngineConfig {
-  int64_t page_tokens = 16;       // P
-  int64_t kv_bytes = 0;           // budget of the KV cache; 0: room for max_num_seqs sequences
-                                  // of max_model_len, at most a quarter of the memory
-  std::optional<DType> kv_dtype;  // f32, f16, bf16; absent: the model's own
-  int64_t max_model_len = 0;      // prompt and output; 0: the model's maximum
-  int64_t max_num_seqs = 64;      // running at once
+  int64_t page_tokens = 16;         // P
+  int64_t kv_bytes = 0;             // budget of the KV cache; 0: room for max_num_seqs sequences
+                                    // of max_model_len, at most a quarter of the memory
+  std::optional<KvDType> kv_dtype;  // absent: the model's own
+  int64_t max_model_len = 0;        // prompt and output; 0: the model's maximum
+  int64_t max_num_seqs = 64;        // running at once
   int64_t max_num_batched_tokens = 512;  // rows of one step: decodes first, the rest prefill chunks
   int64_t max_num_queued = 1024;         // waiting requests
 };

@@ -23,13 +23,13 @@ ModelShape small_shape() {
           .head_dim = 8,
           .vocab_size = 100,
           .max_positions = 1000,
-          .kv_dtype_default = DType::kBf16};
+          .kv_dtype_default = KvDType::kBf16};
 }
 
 TEST(EnginePlan, FillsInTheDefaults) {
   const EnginePlan plan = plan_engine({}, small_shape(), 100 * kGigabyte);
   EXPECT_EQ(plan.config.max_model_len, 1000);
-  EXPECT_EQ(plan.config.kv_dtype, DType::kBf16);
+  EXPECT_EQ(plan.config.kv_dtype, KvDType::kBf16);
   EXPECT_EQ(plan.num_pages, 64 * 63);
   EXPECT_EQ(plan.config.kv_bytes, 64 * 63 * 16 * 256);
   EXPECT_EQ(kv_page_bytes(small_shape(), plan.layout), 16 * 256);
@@ -92,14 +92,12 @@ const BadConfig kBadConfigs[] = {
      [](EngineConfig& c) { c.max_model_len = 1001; }},
     {"max_model_len: expected 2 to the model's maximum of 1000, got 1",
      [](EngineConfig& c) { c.max_model_len = 1; }},
-    {"kv_dtype: expected f32, f16 or bf16, got i8",
-     [](EngineConfig& c) { c.kv_dtype = DType::kI8; }},
 };
 INSTANTIATE_TEST_SUITE_P(Cases, PlanEngine, testing::ValuesIn(kBadConfigs));
 
 TEST(KvCache, HasOneBufferALayer) {
-  const KvPageLayout layout = kv_page_layout(small_shape(), DType::kF32, 4);
-  const KvCache cache(layout, 3, 5);
+  const KvPageLayout layout = kv_page_layout(small_shape(), KvDType::kF32, 4);
+  const KvCache cache(layout, small_shape(), 5);
   const KvCacheView view = cache.view();
   ASSERT_EQ(view.layers.size(), 3u);
   EXPECT_EQ(view.layers[2].num_pages, 5);
@@ -109,8 +107,8 @@ TEST(KvCache, HasOneBufferALayer) {
 }
 
 TEST(KvCache, SaysThatTheMemoryCannotBeHad) {
-  const KvPageLayout layout = kv_page_layout(small_shape(), DType::kF32, 4);
-  EXPECT_THAT([&] { KvCache(layout, 1, INT64_MAX / 2); },
+  const KvPageLayout layout = kv_page_layout(small_shape(), KvDType::kF32, 4);
+  EXPECT_THAT([&] { KvCache(layout, small_shape(), INT64_MAX / 2); },
               ThrowsMessage<DeviceError>(HasSubstr("do not fit the address space")));
 }
 

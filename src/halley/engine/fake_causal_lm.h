@@ -38,7 +38,7 @@ class FakeCausalLm : public CausalLm {
                 .head_dim = 1,
                 .vocab_size = vocab_size,
                 .max_positions = max_positions,
-                .kv_dtype_default = DType::kF32}),
+                .kv_dtype_default = KvDType::kF32}),
         logits_of_(std::move(logits_of)) {}
 
   const ModelShape& shape() const override { return shape_; }

@@ -10,19 +10,19 @@
 
 namespace halley {
 
-/// Layout of the pages that `model` needs. `dtype` is f32, f16 or bf16; throws InputError
-/// "kv_dtype: expected f32, f16 or bf16, got i8".
-KvPageLayout kv_page_layout(const ModelShape& model, DType dtype, int64_t page_tokens);
+/// Layout of the pages that `model` needs.
+KvPageLayout kv_page_layout(const ModelShape& model, KvDType dtype, int64_t page_tokens);
 
 /// Bytes of one page in all layers together.
 int64_t kv_page_bytes(const ModelShape& model, const KvPageLayout& layout);
 
-/// Owns `num_pages` pages in each of `num_layers` layers; a page number means the same tokens in
-/// all of them. The contents are undefined until written.
+/// Owns `num_pages` pages in each layer; a page number means the same tokens in all of them. The
+/// contents are undefined until written.
 class KvCache {
  public:
-  /// Throws DeviceError where the memory cannot be had.
-  KvCache(const KvPageLayout& layout, int64_t num_layers, int64_t num_pages);
+  /// One layer of pages for each of the model's, with the model's scales. Throws DeviceError where
+  /// the memory cannot be had.
+  KvCache(const KvPageLayout& layout, const ModelShape& model, int64_t num_pages);
 
   KvCacheView view() const { return {layers_}; }
 

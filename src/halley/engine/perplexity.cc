@@ -47,7 +47,7 @@ class Evaluation {
         cache_(
             kv_page_layout(model.shape(), options.kv_dtype.value_or(model.shape().kv_dtype_default),
                            kPageTokens),
-            model.shape().num_layers, ceil_div(window, kPageTokens)),
+            model.shape(), ceil_div(window, kPageTokens)),
         logits_(static_cast<size_t>(std::min(options.chunk_rows, window - 1) *
                                     model.shape().vocab_size)) {
     for (int64_t page = 0; page < ceil_div(window, kPageTokens); ++page) {

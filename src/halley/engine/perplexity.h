@@ -12,8 +12,8 @@
 namespace halley {
 
 struct PerplexityOptions {
-  std::optional<DType> kv_dtype;  // f32, f16, bf16; absent: the model's own
-  int64_t chunk_rows = 128;       // tokens of one forward; its logits [chunk_rows, V] are in memory
+  std::optional<KvDType> kv_dtype;  // absent: the model's own
+  int64_t chunk_rows = 128;  // tokens of one forward; its logits [chunk_rows, V] are in memory
   /// After every chunk: tokens scored, and how many there will be.
   std::function<void(int64_t num_done, int64_t num_total)> on_progress;
   /// For every scored token, in order: its index in the text, and the logits [V] that predict it.

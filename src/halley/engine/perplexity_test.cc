@@ -110,9 +110,6 @@ TEST(Perplexity, SaysWhatIsWrongWithItsInput) {
   options.chunk_rows = 0;
   EXPECT_THAT(run({3, 4}, 9, options),
               ThrowsMessage<InputError>("chunk_rows: expected 1 to 65536, got 0"));
-  options = {};
-  options.kv_dtype = DType::kI8;
-  EXPECT_THAT(run({3, 4}, 9, options), ThrowsMessage<InputError>(HasSubstr("kv_dtype")));
 }
 
 TEST(Perplexity, SaysWhichTokenHasNoLikelihood) {

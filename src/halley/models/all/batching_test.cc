@@ -28,8 +28,8 @@ struct Loaded {
     model = load_model(context, config, other != nullptr ? *other : *source, {});
   }
 
-  TestCache make_cache() const {
-    return {model->shape(), model->shape().kv_dtype_default, kNumSequences, 64};
+  TestCache make_cache(KvDType kv_dtype) const {
+    return {model->shape(), kv_dtype, kNumSequences, 64};
   }
 
   HfConfig config;
@@ -53,17 +53,24 @@ bool is_same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 }
 
 /// The logits of `ids`, all in one forward, alone.
-std::vector<float> logits_alone(const Loaded& loaded, const std::vector<int32_t>& ids) {
-  const TestCache cache = loaded.make_cache();
+std::vector<float> logits_alone(const Loaded& loaded, const std::vector<int32_t>& ids,
+                                KvDType kv_dtype = KvDType::kF16) {
+  const TestCache cache = loaded.make_cache(kv_dtype);
   return forward_all_rows(*loaded.model, cache, {{.sequence = 0, .ids = ids}});
 }
 
-class Batching : public testing::TestWithParam<std::string> {};
+struct BatchingCase {
+  std::string family;
+  KvDType kv_dtype = KvDType::kF16;
+};
+
+class Batching : public testing::TestWithParam<BatchingCase> {};
 
 TEST_P(Batching, DoesNotChangeARow) {
-  const Loaded loaded(GetParam(), 2);
+  const auto& [family, kv_dtype] = GetParam();
+  const Loaded loaded(family, 2);
   const auto V = static_cast<size_t>(loaded.model->shape().vocab_size);
-  const TestCache cache = loaded.make_cache();
+  const TestCache cache = loaded.make_cache(kv_dtype);
   const std::vector<TestChunk> chunks = {{.sequence = 2, .ids = tokens(1, 37)},
                                          {.sequence = 0, .ids = tokens(2, 1)},
                                          {.sequence = 1, .ids = tokens(3, 18)}};
@@ -71,18 +78,19 @@ TEST_P(Batching, DoesNotChangeARow) {
   auto next = together.begin();
   for (const TestChunk& chunk : chunks) {
     const auto end = next + static_cast<std::ptrdiff_t>(chunk.ids.size() * V);
-    EXPECT_TRUE(is_same_bits({next, end}, logits_alone(loaded, chunk.ids)))
+    EXPECT_TRUE(is_same_bits({next, end}, logits_alone(loaded, chunk.ids, kv_dtype)))
         << "sequence " << chunk.sequence;
     next = end;
   }
 }
 
 TEST_P(Batching, DoesNotChangeADecodeBesideAPrefill) {
-  const Loaded loaded(GetParam(), 2);
+  const auto& [family, kv_dtype] = GetParam();
+  const Loaded loaded(family, 2);
   const auto V = static_cast<size_t>(loaded.model->shape().vocab_size);
   const std::vector<int32_t> ids = tokens(5, 33);
-  const std::vector<float> alone = logits_alone(loaded, ids);
-  const TestCache cache = loaded.make_cache();
+  const std::vector<float> alone = logits_alone(loaded, ids, kv_dtype);
+  const TestCache cache = loaded.make_cache(kv_dtype);
   forward_all_rows(*loaded.model, cache, {{.sequence = 1, .ids = {ids.begin(), ids.end() - 1}}});
   const std::vector<float> mixed =
       forward_all_rows(*loaded.model, cache,
@@ -93,11 +101,12 @@ TEST_P(Batching, DoesNotChangeADecodeBesideAPrefill) {
 }
 
 TEST_P(Batching, ChunkingDoesNotChangeARow) {
-  const Loaded loaded(GetParam(), 2);
+  const auto& [family, kv_dtype] = GetParam();
+  const Loaded loaded(family, 2);
   const std::vector<int32_t> ids = tokens(4, 45);
-  const std::vector<float> whole = logits_alone(loaded, ids);
+  const std::vector<float> whole = logits_alone(loaded, ids, kv_dtype);
   for (const size_t chunk : {size_t{1}, size_t{7}, size_t{16}, size_t{32}}) {
-    const TestCache cache = loaded.make_cache();
+    const TestCache cache = loaded.make_cache(kv_dtype);
     std::vector<float> parts;
     for (size_t begin = 0; begin < ids.size(); begin += chunk) {
       const size_t end = std::min(begin + chunk, ids.size());
@@ -115,14 +124,30 @@ TEST_P(Batching, ChunkingDoesNotChangeARow) {
 
 TEST_P(Batching, ThreadsDoNotChangeARow) {
   const std::vector<int32_t> ids = tokens(9, 40);
-  const std::vector<float> one = logits_alone(Loaded(GetParam(), 1), ids);
-  EXPECT_TRUE(is_same_bits(logits_alone(Loaded(GetParam(), 3), ids), one));
+  const auto& [family, kv_dtype] = GetParam();
+  const std::vector<float> one = logits_alone(Loaded(family, 1), ids, kv_dtype);
+  EXPECT_TRUE(is_same_bits(logits_alone(Loaded(family, 3), ids, kv_dtype), one));
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, Batching,
-                         testing::Values("llama", "mistral_swa", "gemma2", "gemma3_text", "phi3",
-                                         "opt", "qwen2", "qwen3_moe", "mixtral"),
-                         [](const auto& tested) { return tested.param; });
+std::vector<BatchingCase> batching_cases() {
+  std::vector<BatchingCase> cases;
+  for (const char* family : {"llama", "mistral_swa", "gemma2", "gemma3_text", "phi3", "opt",
+                             "qwen2", "qwen3_moe", "mixtral"}) {
+    cases.push_back({family});
+  }
+  // Sliding windows and soft caps among them.
+  for (const char* family : {"llama", "mistral_swa", "gemma2"}) {
+    for (const KvDType kv_dtype : {KvDType::kInt8, KvDType::kInt4, KvDType::kFp8E4M3}) {
+      cases.push_back({family, kv_dtype});
+    }
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Batching, testing::ValuesIn(batching_cases()),
+                         [](const auto& tested) {
+                           return str(tested.param.family, "_", tested.param.kv_dtype);
+                         });
 
 /// The experts of a checkpoint as transformers 5 names them: one tensor for all, gate above up.
 EditableSource with_fused_experts(const TensorSource& source, int64_t num_layers,
@@ -186,7 +211,7 @@ TEST(Forward, GivesOnlyTheRowsThatAreAskedFor) {
   const std::vector<int32_t> ids = tokens(3, 12);
   const std::vector<float> all = logits_alone(loaded, ids);
   const auto V = static_cast<size_t>(loaded.model->shape().vocab_size);
-  const TestCache cache = loaded.make_cache();
+  const TestCache cache = loaded.make_cache(KvDType::kF16);
   const std::vector<int32_t> rows = {2, 11};
   std::vector<float> some(rows.size() * V);
   const BatchSequence sequence = {.num_new_tokens = 12, .page_table = cache.page_table(0)};
@@ -200,7 +225,7 @@ TEST(Forward, GivesOnlyTheRowsThatAreAskedFor) {
 
 TEST(Forward, RefusesTokensAndPositionsThatTheModelDoesNotHave) {
   const Loaded loaded("llama", 1);
-  const TestCache cache(loaded.model->shape(), DType::kF16, 1, 640);
+  const TestCache cache(loaded.model->shape(), KvDType::kF16, 1, 640);
   const auto forward = [&](int32_t id, int64_t num_past) {
     forward_all_rows(*loaded.model, cache,
                      {{.sequence = 0, .num_past_tokens = num_past, .ids = {id}}});

@@ -50,7 +50,7 @@ TEST_F(DemoModel, LastLogitsOfEveryPromptAreTheReferences) {
   const auto model = load(true);
   const auto V = static_cast<size_t>(model->shape().vocab_size);
   for (const Json& prompt : golden_.at("greedy")) {
-    const TestCache cache(model->shape(), DType::kF32, 1, 128);
+    const TestCache cache(model->shape(), KvDType::kF32, 1, 128);
     const auto expected = prompt.at("last_logits").get<std::vector<float>>();
     const std::vector<float> logits = forward_all_rows(
         *model, cache,
@@ -85,11 +85,11 @@ TEST_F(DemoModel, FirstWindowsHaveTheReferencesLikelihood) {
     const auto ids = windows.at(text).at("ids").get<std::vector<int32_t>>();
     const auto expected = windows.at(text).at("nll").get<double>();
     const auto model = load(std::string_view(text) == "wikitext2_test");
-    for (const DType dtype : {DType::kF32, DType::kF16}) {
+    for (const KvDType dtype : {KvDType::kF32, KvDType::kF16}) {
       const TestCache cache(model->shape(), dtype, 1, 1024);
       const double nll = negative_log_likelihood(
           forward_all_rows(*model, cache, {{.sequence = 0, .ids = ids}}), ids);
-      EXPECT_NEAR(nll, expected, dtype == DType::kF32 ? kTolerance : kToleranceF16) << text;
+      EXPECT_NEAR(nll, expected, dtype == KvDType::kF32 ? kTolerance : kToleranceF16) << text;
     }
   }
 }

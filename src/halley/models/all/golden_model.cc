@@ -42,7 +42,7 @@ float hash_value(const TensorInfo& info, uint64_t seed, uint64_t index) {
 
 }  // namespace
 
-TestCache::TestCache(const ModelShape& shape, DType dtype, int64_t num_sequences,
+TestCache::TestCache(const ModelShape& shape, KvDType dtype, int64_t num_sequences,
                      int64_t num_tokens_max) {
   const KvPageLayout layout = {.dtype = dtype,
                                .num_kv_heads = shape.num_kv_heads,
@@ -54,7 +54,11 @@ TestCache::TestCache(const ModelShape& shape, DType dtype, int64_t num_sequences
     storage_.emplace_back(layout.page_bytes() * static_cast<size_t>(num_pages));
     // All bits set is a NaN in every type: what is read before it is written shows.
     std::memset(storage_.back().data(), 0xFF, storage_.back().num_bytes());
-    layers_.push_back({.layout = layout, .pages = storage_.back().data(), .num_pages = num_pages});
+    layers_.push_back(
+        {.layout = layout,
+         .pages = storage_.back().data(),
+         .num_pages = num_pages,
+         .scales = shape.kv_scales.empty() ? KvScales{} : shape.kv_scales[static_cast<size_t>(i)]});
   }
   for (int64_t sequence = 0; sequence < num_sequences; ++sequence) {
     std::vector<int32_t>& table = page_tables_.emplace_back();

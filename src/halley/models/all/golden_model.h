@@ -19,7 +19,7 @@ namespace halley {
 /// Pages for a number of sequences of equal maximal length; neighbours' pages alternate.
 class TestCache {
  public:
-  TestCache(const ModelShape& shape, DType dtype, int64_t num_sequences, int64_t num_tokens_max);
+  TestCache(const ModelShape& shape, KvDType dtype, int64_t num_sequences, int64_t num_tokens_max);
   KvCacheView view() const { return {layers_}; }
   std::span<const int32_t> page_table(size_t sequence) const { return page_tables_[sequence]; }
 

@@ -39,7 +39,7 @@ TEST_P(OptionParity, LogitsAndGreedyTokensAreTheReferences) {
   ThreadPool pool(1);
   ExecContext context{pool};
   const auto model = load_model(context, config, *source, {}, json.at("max_length").get<int64_t>());
-  const TestCache cache(model->shape(), DType::kF32, 1, 128);
+  const TestCache cache(model->shape(), KvDType::kF32, 1, 128);
 
   const auto logits = forward_all_rows(
       *model, cache, {{.sequence = 0, .num_past_tokens = 0, .ids = golden.input_ids}});

@@ -41,7 +41,7 @@ enum class Against : uint8_t { kGivenRounded, kGiven, kF32 };
 struct ParityCase {
   std::string family;
   Against against;
-  DType kv_dtype;
+  KvDType kv_dtype;
 };
 
 std::string name_of_case(const testing::TestParamInfo<ParityCase>& info) {
@@ -83,7 +83,7 @@ TEST_P(ModelParity, LogitsAndGreedyTokensAreTheReferences) {
   const Deviation deviation = compare(golden, logits, model->shape().vocab_size);
   RecordProperty("logits", std::to_string(1e6 * deviation.logits));  // millionths
   RecordProperty("logsumexp", std::to_string(1e6 * deviation.logsumexp));
-  const bool is_given = against == Against::kGiven, is_f32 = kv_dtype == DType::kF32;
+  const bool is_given = against == Against::kGiven, is_f32 = kv_dtype == KvDType::kF32;
   EXPECT_LE(deviation.logits, is_given ? kLogitsToleranceOfGiven
                               : is_f32 ? kLogitsToleranceF32
                                        : kLogitsToleranceF16);
@@ -100,11 +100,11 @@ std::vector<ParityCase> parity_cases() {
   for (const char* family :
        {"gemma2", "gemma3_text", "llama", "llama_mha_tied", "mistral", "mistral_swa", "mixtral",
         "opt", "phi3", "qwen2", "qwen3", "qwen3_moe", "yi"}) {
-    for (const DType dtype : {DType::kF32, DType::kF16}) {
+    for (const KvDType dtype : {KvDType::kF32, KvDType::kF16}) {
       cases.push_back({.family = family, .against = Against::kGivenRounded, .kv_dtype = dtype});
       cases.push_back({.family = family, .against = Against::kF32, .kv_dtype = dtype});
     }
-    cases.push_back({.family = family, .against = Against::kGiven, .kv_dtype = DType::kF32});
+    cases.push_back({.family = family, .against = Against::kGiven, .kv_dtype = KvDType::kF32});
   }
   return cases;
 }

@@ -28,8 +28,14 @@ struct ForwardBatch {
 struct ModelShape {
   int64_t num_layers = 0, num_kv_heads = 0, head_dim = 0, vocab_size = 0;
   int64_t max_positions = 0;
-  DType kv_dtype_default = DType::kF16;  // the weights' 16-bit type; f32 for f32 weights
+  KvDType kv_dtype_default = KvDType::kF16;  // the weights' 16-bit type; f32 for f32 weights
+  /// Of each layer, where the checkpoint has scales for an fp8 cache; else empty, and every token
+  /// and head gets its own.
+  std::vector<KvScales> kv_scales = {};
 };
+
+/// Bytes that one token takes in a cache of this type, in all layers, scales included.
+size_t kv_bytes_per_token(const ModelShape& shape, KvDType dtype);
 
 /// The packed weights that a decode step reads, for measurements.
 struct WeightMemory {

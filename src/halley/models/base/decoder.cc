@@ -19,7 +19,8 @@ ModelShape shape_of(const DecoderConfig& config) {
           .head_dim = config.head_dim,
           .vocab_size = config.vocab_size,
           .max_positions = config.max_positions,
-          .kv_dtype_default = config.dtype};
+          .kv_dtype_default = kv_dtype_of(config.dtype),
+          .kv_scales = config.kv_scales};
 }
 
 Decoder::Decoder(ExecContext& context, DecoderConfig config, DecoderWeights weights)

@@ -9,6 +9,7 @@
 
 #include "halley/core/dtype.h"
 #include "halley/kernels/activation/activation.h"
+#include "halley/kernels/kv/kv_cache_view.h"
 #include "halley/quant/base/linear_op.h"
 
 namespace halley {
@@ -68,6 +69,7 @@ struct DecoderConfig {
   std::optional<LinearSpec> lm_head;  // absent: tied to the embedding
   std::vector<RopeSpec> ropes;
   std::vector<LayerSpec> layers;
+  std::vector<KvScales> kv_scales;  // of each layer, for an fp8 cache; empty: none
   /// Checkpoint tensors that are known and not needed ("...rotary_emb.inv_freq"), as suffixes.
   std::vector<std::string> ignored_suffixes;
   int64_t num_stored_positions = 0;  // OPT: rows of the position table less position_offset
