@@ -35,6 +35,22 @@ TEST(EnginePlan, FillsInTheDefaults) {
   EXPECT_EQ(kv_page_bytes(small_shape(), plan.layout), 16 * 256);
 }
 
+TEST(EnginePlan, CountsTheBytesOfEveryTypeOfTheCache) {
+  // 2 layers * 2 * 4 kv heads * (8 elements and a scale)
+  const std::pair<KvDType, int64_t> token_bytes[] = {
+      {KvDType::kF32, 16 * 32},  {KvDType::kF16, 16 * 16},     {KvDType::kBf16, 16 * 16},
+      {KvDType::kInt8, 16 * 12}, {KvDType::kFp8E4M3, 16 * 12}, {KvDType::kInt4, 16 * 8}};
+  for (const auto& [dtype, num_bytes] : token_bytes) {
+    EngineConfig config;
+    config.kv_dtype = dtype;
+    config.kv_bytes = 100 * 16 * num_bytes;
+    const EnginePlan plan = plan_engine(config, small_shape(), kGigabyte);
+    EXPECT_EQ(plan.num_pages, 100) << dtype;
+    EXPECT_EQ(kv_page_bytes(small_shape(), plan.layout), 16 * num_bytes) << dtype;
+    EXPECT_EQ(kv_bytes_per_token(small_shape(), dtype), static_cast<size_t>(num_bytes)) << dtype;
+  }
+}
+
 TEST(EnginePlan, TakesAQuarterOfTheMemoryAtMost) {
   const EnginePlan plan = plan_engine({}, small_shape(), 4 * 16 * 256 * 100);
   EXPECT_EQ(plan.num_pages, 100);
@@ -99,11 +115,29 @@ TEST(KvCache, HasOneBufferALayer) {
   const KvPageLayout layout = kv_page_layout(small_shape(), KvDType::kF32, 4);
   const KvCache cache(layout, small_shape(), 5);
   const KvCacheView view = cache.view();
-  ASSERT_EQ(view.layers.size(), 3u);
-  EXPECT_EQ(view.layers[2].num_pages, 5);
-  EXPECT_EQ(view.layers[2].layout.page_bytes(), size_t{2 * 4 * 4 * 8 * 4});
+  ASSERT_EQ(view.layers.size(), 2u);
+  EXPECT_EQ(view.layers[1].num_pages, 5);
+  EXPECT_EQ(view.layers[1].layout.page_bytes(), size_t{2 * 4 * 4 * 8 * 4});
   EXPECT_NE(view.layers[0].pages, view.layers[1].pages);
-  view.layers[2].pages[5 * layout.page_bytes() - 1] = std::byte{1};  // the last byte is there
+  view.layers[1].pages[5 * layout.page_bytes() - 1] = std::byte{1};  // the last byte is there
+}
+
+TEST(KvCache, HandsEachLayerItsScales) {
+  ModelShape shape = small_shape();
+  const KvPageLayout layout = kv_page_layout(shape, KvDType::kFp8E4M3, 4);
+  const KvCache without(layout, shape, 1);
+  EXPECT_EQ(without.view().layers[1].scales.k, 0);
+  shape.kv_scales = {{0.5f, 0.25f}, {2.0f, 3.0f}};
+  const KvCache cache(layout, shape, 1);
+  EXPECT_EQ(cache.view().layers[0].scales.v, 0.25f);
+  EXPECT_EQ(cache.view().layers[1].scales.k, 2.0f);
+  EXPECT_EQ(cache.view().layers[1].scales.v, 3.0f);
+}
+
+TEST(KvCacheDeathTest, RefusesScalesForOtherLayersThanTheModels) {
+  ModelShape shape = small_shape();
+  shape.kv_scales = {{0.5f, 0.25f}};
+  EXPECT_DEATH(KvCache(kv_page_layout(shape, KvDType::kFp8E4M3, 4), shape, 1), "num_layers");
 }
 
 TEST(KvCache, SaysThatTheMemoryCannotBeHad) {

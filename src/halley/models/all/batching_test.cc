@@ -1,6 +1,8 @@
 // A row's logits are the same bits in any batch, in any chunking, on any number of threads, with
 // experts fused or one by one.
+#include <cmath>
 #include <cstring>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -148,6 +150,54 @@ INSTANTIATE_TEST_SUITE_P(Families, Batching, testing::ValuesIn(batching_cases())
                          [](const auto& tested) {
                            return str(tested.param.family, "_", tested.param.kv_dtype);
                          });
+
+/// The root of the mean square of the differences, in that of the logits.
+double deviation(const std::vector<float>& logits, const std::vector<float>& expected) {
+  double squares = 0, differences = 0;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    const double difference = static_cast<double>(logits[i]) - static_cast<double>(expected[i]);
+    squares += static_cast<double>(expected[i]) * static_cast<double>(expected[i]);
+    differences += difference * difference;
+  }
+  return std::sqrt(differences / squares);
+}
+
+TEST(QuantizedCache, ChangesTheLogitsByAsMuchAsItsTypeRounds) {
+  const Loaded loaded("llama", 2);
+  const std::vector<int32_t> ids = tokens(7, 60);
+  const std::vector<float> expected = logits_alone(loaded, ids, KvDType::kF32);
+  // Steps of 1/255, 1/15 and 1/16 of a row's range or number, half of them lost.
+  const std::pair<KvDType, double> bounds[] = {
+      {KvDType::kInt8, 0.01}, {KvDType::kInt4, 0.15}, {KvDType::kFp8E4M3, 0.1}};
+  for (const auto& [kv_dtype, bound] : bounds) {
+    const double difference = deviation(logits_alone(loaded, ids, kv_dtype), expected);
+    EXPECT_LE(difference, bound) << kv_dtype;
+    EXPECT_GE(difference, 1e-5) << kv_dtype;  // it was used
+  }
+}
+
+TEST(QuantizedCache, TakesTheModelsScalesForFp8) {
+  const HfConfig config = HfConfig::load(testdata("models/llama"));
+  const auto source = open_checkpoint_weights(testdata("models/llama"));
+  ThreadPool pool(2);
+  ExecContext context{pool};
+  DecoderConfig decoder = read_decoder_config(config, *source, 0);
+  const auto logits_with = [&](std::vector<KvScales> scales) {
+    decoder.kv_scales = std::move(scales);
+    const auto model = load_decoder(context, config, decoder, *source, {});
+    const TestCache cache(model->shape(), KvDType::kFp8E4M3, 1, 64);
+    return forward_all_rows(*model, cache, {{.sequence = 0, .ids = tokens(7, 60)}});
+  };
+  const std::vector<float> expected =
+      logits_alone(Loaded("llama", 2), tokens(7, 60), KvDType::kF32);
+  const auto num_layers = static_cast<size_t>(decoder.num_layers);
+  // Powers of two keep three bits of mantissa of all that is neither tiny nor beyond 448.
+  const std::vector<float> fitting = logits_with({num_layers, {0.0625f, 0.0625f}});
+  EXPECT_LE(deviation(fitting, expected), 0.1);
+  EXPECT_FALSE(is_same_bits(fitting, logits_with({})));
+  // Scales of which all elements are less than half of the smallest code leave nothing.
+  EXPECT_GT(deviation(logits_with({num_layers, {1e6f, 1e6f}}), expected), 0.1);
+}
 
 /// The experts of a checkpoint as transformers 5 names them: one tensor for all, gate above up.
 EditableSource with_fused_experts(const TensorSource& source, int64_t num_layers,
