@@ -34,9 +34,9 @@ inline uint16_t f16_at_least(float value) {
 /// Rounding away from the row's inside keeps all of the row between the first code and the last.
 /// Requires finite min <= max; what lies beyond the f16 numbers counts as the largest of them.
 inline IntRowScale int_row_scale(float min, float max, float top_code) {
-  // + 0: the minimum of 0 and -0 is either.
+  // + 0: of 0 and -0, which are equal, either may have been found as an extreme.
   const uint16_t zero = f16_at_most(std::clamp(min, -kF16Max, kF16Max) + 0.0f);
-  const float range = std::clamp(max, -kF16Max, kF16Max) - f16_to_f32(zero);
+  const float range = std::clamp(max, -kF16Max, kF16Max) + 0.0f - f16_to_f32(zero);
   return {std::max<uint16_t>(f16_at_least(range / top_code), 1), zero};
 }
 

@@ -344,9 +344,13 @@ TEST(StoreKvRow, IntegersKeepRowsOfOneF16NumberExactly) {
         EXPECT_FALSE(value == 0 && std::signbit(read));
       }
     }
-    const WrittenRow zeros(dtype, std::vector<float>{0.0f, -0.0f, 0.0f, -0.0f});
-    EXPECT_EQ(zeros.zero_bits(), 0) << dtype;  // never the bits of -0
-    EXPECT_EQ(zeros.scale_bits(), 1) << dtype;
+    for (const float first : {0.0f, -0.0f}) {
+      for (const float second : {0.0f, -0.0f}) {
+        const WrittenRow zeros(dtype, std::vector<float>{first, second, second, first});
+        EXPECT_EQ(zeros.zero_bits(), 0) << dtype;  // never the bits of -0
+        EXPECT_EQ(zeros.scale_bits(), 1) << dtype;
+      }
+    }
   }
 }
 
