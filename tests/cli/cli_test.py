@@ -60,6 +60,9 @@ class Usage(unittest.TestCase):
                           "a:b")
         self.assert_fails(2, "expected either --prompt", "generate", MODEL)
         self.assert_fails(2, "--prompt-ids", "generate", MODEL, "--prompt-ids", "1,8192")
+        for command in ["generate"], ["eval", "--perplexity", "x"], ["bench", "latency"]:
+            self.assert_fails(2, "--kv-dtype: expected auto, f32, f16, bf16, int8, int4 or fp8, "
+                              'got "int3"', *command, MODEL, "--kv-dtype", "int3")
         self.assert_fails(2, "line 1", "tokenize", MODEL, stdin='{"text": 1}\n')
         self.assert_fails(2, "llama-1b", "inspect", "--load-format", "dummy", "--config", "x")
 
@@ -109,6 +112,17 @@ class Generate(unittest.TestCase):
         self.assertEqual([line["prompt"] for line in lines], ["The Python", "A transaction"])
         self.assertEqual(lines[0]["token_ids"], alone["token_ids"])
 
+    def test_same_text_in_any_batch_with_a_quantized_cache(self):
+        prompts = ["The Python", "A transaction is", "To be, or not"]
+        for kv_dtype in "int8", "int4", "fp8":
+            args = ["--temperature", "0", "--max-tokens", "12", "--json", "--kv-dtype", kv_dtype]
+            alone = [run_json("generate", MODEL, "--prompt", prompt, "--threads", "1",
+                              *args)["token_ids"] for prompt in prompts]
+            together = run("generate", MODEL, *[arg for prompt in prompts
+                                                for arg in ("--prompt", prompt)], *args)
+            self.assertEqual([json.loads(line)["token_ids"]
+                              for line in together.stdout.splitlines()], alone, kv_dtype)
+
     def test_prompt_ids_and_logprobs(self):
         case = golden("golden.json")["greedy"][0]
         result = run_json("generate", MODEL, "--prompt-ids", ",".join(map(str, case["prompt_ids"])),
@@ -153,6 +167,25 @@ class Eval(unittest.TestCase):
             nll, num_rows = self.nll_of(logits)
             self.assertEqual(result["num_tokens"], num_rows)
             self.assertAlmostEqual(math.log(result["perplexity"]), nll / num_rows, delta=2e-3)
+
+    def test_perplexity_with_every_type_of_the_cache(self):
+        """The first windows of a text; docs/ARCHITECTURE.md has the numbers of whole texts."""
+        with tempfile.TemporaryDirectory() as folder:
+            text = os.path.join(folder, "t.txt")
+            with open(os.path.join(SOURCE, "testdata", "text", "docs_heldout.txt"),
+                      encoding="utf-8") as file, open(text, "w", encoding="utf-8") as out:
+                out.write(file.read()[:6000])
+            exact = self.nll_with(text, "f32")
+            for kv_dtype, bound in ("f16", 5e-4), ("bf16", 2e-3), ("int8", 4e-3), \
+                    ("fp8_e4m3", 6e-3), ("int4", 0.05):
+                self.assertAlmostEqual(self.nll_with(text, kv_dtype), exact, delta=bound,
+                                       msg=kv_dtype)
+            self.assertNotEqual(self.nll_with(text, "int8"), exact)
+
+    def nll_with(self, text, kv_dtype):
+        result = run_json("eval", MODEL, "--perplexity", text, "--kv-dtype", kv_dtype, "--json")
+        self.assertEqual(result["kv_dtype"], kv_dtype.removesuffix("_e4m3"))
+        return result["nll"] / result["num_tokens"]
 
     def nll_of(self, path):
         """Sum of negative log likelihoods and number of rows, from the logits file alone."""
@@ -233,6 +266,18 @@ class BenchLatency(unittest.TestCase):
                 "prompt_tokens_per_s", "output_tokens_per_s", "decode_bytes_per_s", \
                 "read_bytes_per_s":
             self.assertGreater(result[name], 0, name)
+        self.assertEqual(result["kv_dtype"], "f16")
+
+    def test_counts_the_bytes_of_the_cache(self):
+        def step_bytes(kv_dtype):
+            return run_json("bench", "latency", MODEL, "--input-len", "16", "--output-len", "4",
+                            "--num-iters", "1", "--num-iters-warmup", "0", "--json", "--kv-dtype",
+                            kv_dtype)["decode_step_bytes"]
+
+        rows = 6 * 2 * 2 * (16 + 4 // 2)  # layers, keys and values, heads, positions
+        weights = step_bytes("f16") - rows * 64 * 2
+        for kv_dtype, row_bytes in ("f32", 256), ("int8", 64 + 4), ("int4", 32 + 4), ("fp8", 68):
+            self.assertEqual(step_bytes(kv_dtype), weights + rows * row_bytes, kv_dtype)
 
 
 if __name__ == "__main__":

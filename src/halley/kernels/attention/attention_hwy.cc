@@ -59,8 +59,7 @@ HWY_INLINE void for_each_run(const AttentionCall& call, const AttentionUnit& uni
 void load_rows(const AttentionCall& call, const AttentionUnit& unit, bool is_key,
                int64_t tile_begin, PositionRange positions, float* to) {
   const KvPageLayout& layout = call.cache.layout;
-  const RowShape shape{layout.dtype, layout.head_dim, layout.row_bytes(), layout.scale_bytes(),
-                       call.row_stride()};
+  const RowShape shape{layout.dtype, layout.head_dim, layout.row_bytes(), call.row_stride()};
   for_each_run(call, unit, is_key, positions, [&](const PageRows& rows, int64_t position) {
     convert_rows(shape, rows, to + (position - tile_begin) * shape.stride);
   });

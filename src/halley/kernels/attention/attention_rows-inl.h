@@ -12,7 +12,7 @@
 
 #include <hwy/highway.h>
 
-#include "halley/core/float16.h"
+#include "halley/kernels/attention/attention_unit.h"
 #include "halley/kernels/base/vector_math-inl.h"
 #include "halley/kernels/kv/kv_dtype.h"
 
@@ -56,12 +56,6 @@ struct LoadInt8 {
 
   float scale, zero;
 
-  explicit LoadInt8(const std::byte* scales) {
-    uint16_t bits[2];
-    std::memcpy(bits, scales, sizeof(bits));
-    scale = f16_to_f32(bits[0]);
-    zero = f16_to_f32(bits[1]);
-  }
   template <class D, class V8>
   HWY_INLINE hn::Vec<D> value_of(D d, V8 codes) const {
     const hn::RebindToSigned<D> di;
@@ -78,7 +72,6 @@ struct LoadInt8 {
 struct LoadInt4 : LoadInt8 {
   static constexpr size_t kPerUnit = 2;
 
-  using LoadInt8::LoadInt8;
   template <class D>
   HWY_INLINE hn::Vec<D> operator()(D d, const uint8_t* from) const {
     const hn::Rebind<uint8_t, D> d8;
@@ -92,31 +85,24 @@ struct LoadInt4 : LoadInt8 {
 };
 
 struct LoadE4M3 {
-  using T = uint8_t;
+  using T = int8_t;
   static constexpr size_t kPerUnit = 1;
+  static constexpr int32_t kSign = INT32_MIN, kMagnitude = 0x7F << 20;
 
   float scale;
 
-  explicit LoadE4M3(const std::byte* scales) { std::memcpy(&scale, scales, sizeof(scale)); }
   template <class D>
-  HWY_INLINE hn::Vec<D> operator()(D d, const uint8_t* from) const {
-    const hn::Rebind<uint8_t, D> d8;
-    const hn::RebindToUnsigned<D> du;
-    const auto bits = hn::PromoteTo(du, hn::LoadU(d8, from));
-    const auto magnitude = hn::And(bits, hn::Set(du, 0x7Fu));
-    const auto sign = hn::ShiftLeft<24>(hn::Xor(bits, magnitude));
-    // f32 with an exponent bias of 127 for 7. Subnormals get the exponent of the smallest normal
-    // number, whose leading 1 is then subtracted.
-    const auto is_subnormal = hn::Lt(magnitude, hn::Set(du, 8u));
-    const auto lift = hn::IfThenElseZero(is_subnormal, hn::Set(du, 1u << 23));
-    const auto leading = hn::IfThenElseZero(is_subnormal, hn::BitCast(du, hn::Set(d, 0x1p-6f)));
-    const auto lifted =
-        hn::Add(hn::Add(hn::ShiftLeft<20>(magnitude), hn::Set(du, 120u << 23)), lift);
-    const auto number = hn::Sub(hn::BitCast(d, lifted), hn::BitCast(d, leading));
-    const auto is_nan = hn::Eq(magnitude, hn::Set(du, 0x7Fu));
-    const auto nan = hn::IfThenElseZero(is_nan, hn::Set(du, 0x7FC00000u));
-    const auto value = hn::Or(hn::Or(hn::BitCast(du, number), sign), nan);
-    return hn::Mul(hn::BitCast(d, value), hn::Set(d, scale));
+  HWY_INLINE hn::Vec<D> operator()(D d, const int8_t* from) const {
+    const hn::Rebind<int8_t, D> d8;
+    const hn::RebindToSigned<D> di;
+    // Sign, exponent and mantissa to their places in f32, where the exponent is then 120 too small;
+    // the multiplication also normalises subnormals.
+    const auto codes = hn::PromoteTo(di, hn::LoadU(d8, from));
+    const auto bits = hn::And(hn::ShiftLeft<20>(codes), hn::Set(di, kSign | kMagnitude));
+    const auto number = hn::Mul(hn::BitCast(d, bits), hn::Set(d, 0x1p120f));
+    const auto is_nan = hn::Eq(hn::And(bits, hn::Set(di, kMagnitude)), hn::Set(di, kMagnitude));
+    const auto nan = hn::IfThenElseZero(is_nan, hn::Set(di, 0x7FC00000));
+    return hn::Mul(hn::Or(number, hn::BitCast(d, nan)), hn::Set(d, scale));
   }
 };
 
@@ -160,36 +146,54 @@ struct PageRows {
 struct RowShape {
   KvDType dtype;
   int64_t head_dim;
-  size_t row_bytes, scale_bytes;
+  size_t row_bytes;
   int64_t stride;
 };
 
-template <class MakeLoad>
+// load_of(r) loads elements of row r.
+template <class LoadOf>
 HWY_INLINE void convert_rows_of(const RowShape& shape, const PageRows& rows, float* to,
-                                const MakeLoad& load_of) {
+                                const LoadOf& load_of) {
   const hn::ScalableTag<float> d;
   for (int64_t row = 0; row < rows.num_rows; ++row) {
     const auto index = static_cast<size_t>(row);
     convert_elements(d, rows.from + index * shape.row_bytes, static_cast<size_t>(shape.head_dim),
-                     to + row * shape.stride, load_of(rows.scales + index * shape.scale_bytes));
+                     to + row * shape.stride, load_of(index));
   }
 }
 
-// Rows as f32; `to` is aligned.
+template <class Load>
+HWY_INLINE void convert_int_rows(const RowShape& shape, const PageRows& rows, float* to) {
+  HWY_ALIGN float scales[2 * kTileTokens];  // scale and zero of each row
+  convert_elements(hn::ScalableTag<float>(), rows.scales, static_cast<size_t>(2 * rows.num_rows),
+                   scales, LoadF16());
+  convert_rows_of(shape, rows, to, [&](size_t row) {
+    Load load;
+    load.scale = scales[2 * row];
+    load.zero = scales[2 * row + 1];
+    return load;
+  });
+}
+
+// Rows as f32; `to` is aligned. At most kTileTokens rows.
 inline void convert_rows(const RowShape& shape, const PageRows& rows, float* to) {
   switch (shape.dtype) {
     case KvDType::kF32:
-      return convert_rows_of(shape, rows, to, [](const std::byte*) { return LoadF32(); });
+      return convert_rows_of(shape, rows, to, [](size_t) { return LoadF32(); });
     case KvDType::kF16:
-      return convert_rows_of(shape, rows, to, [](const std::byte*) { return LoadF16(); });
+      return convert_rows_of(shape, rows, to, [](size_t) { return LoadF16(); });
     case KvDType::kBf16:
-      return convert_rows_of(shape, rows, to, [](const std::byte*) { return LoadBf16(); });
+      return convert_rows_of(shape, rows, to, [](size_t) { return LoadBf16(); });
     case KvDType::kInt8:
-      return convert_rows_of(shape, rows, to, [](const std::byte* s) { return LoadInt8(s); });
+      return convert_int_rows<LoadInt8>(shape, rows, to);
     case KvDType::kInt4:
-      return convert_rows_of(shape, rows, to, [](const std::byte* s) { return LoadInt4(s); });
+      return convert_int_rows<LoadInt4>(shape, rows, to);
     case KvDType::kFp8E4M3:
-      return convert_rows_of(shape, rows, to, [](const std::byte* s) { return LoadE4M3(s); });
+      return convert_rows_of(shape, rows, to, [&](size_t row) {
+        float scale;
+        std::memcpy(&scale, rows.scales + row * sizeof(scale), sizeof(scale));
+        return LoadE4M3{scale};
+      });
   }
 }
 
