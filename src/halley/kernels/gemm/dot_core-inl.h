@@ -164,35 +164,38 @@ HWY_INLINE Reg high_halves(Reg packed) {
 constexpr int kLanes = static_cast<int>(sizeof(Reg) / sizeof(int32_t));
 constexpr int kPanelVecs = static_cast<int>(kPanelRows) / kLanes;
 
-// Where codes are read from: a vector of quad 2 * pair + kHalf, from byte `offset` of a quad on.
+// Where codes are read from: kQuads quads at each step. load_quad() gives a vector of one of them,
+// from byte `offset` of it on.
 struct ByteCodes {
+  static constexpr int kQuads = 1;
   const uint8_t* quads;
 
-  template <int kHalf>
-  HWY_INLINE Reg load_quad(int64_t pair, int offset) const {
-    return load(quads + (2 * pair + kHalf) * kQuadCodes + offset);
+  template <int kQuad>
+  HWY_INLINE Reg load_quad(int64_t step, int offset) const {
+    return load(quads + step * kQuadCodes + offset);
   }
 };
 struct PackedU4Codes {
+  static constexpr int kQuads = 2;
   const uint8_t* pairs;
 
-  template <int kHalf>
-  HWY_INLINE Reg load_quad(int64_t pair, int offset) const {
-    const Reg packed = load(pairs + pair * kQuadCodes + offset);
-    return kHalf == 0 ? low_halves(packed) : high_halves(packed);
+  template <int kQuad>
+  HWY_INLINE Reg load_quad(int64_t step, int offset) const {
+    const Reg packed = load(pairs + step * kQuadCodes + offset);
+    return kQuad == 0 ? low_halves(packed) : high_halves(packed);
   }
 };
 
 template <class Kind, int R, int kVecs>
 using Tile = typename Kind::Sum[R][kVecs];
 
-template <class Kind, int kHalf, int R, int kVecs, class Source>
-HWY_INLINE void add_quad(const Source& codes, int64_t pair, int v_begin, const uint32_t* words,
+template <class Kind, int kQuad, int R, int kVecs, class Source>
+HWY_INLINE void add_quad(const Source& codes, int64_t step, int v_begin, const uint32_t* words,
                          Tile<Kind, R, kVecs>& tile) {
   typename Kind::Codes columns[kVecs];
   HALLEY_UNROLL for (int v = 0; v < kVecs; ++v) {
     columns[v] =
-        Kind::widen_codes(codes.template load_quad<kHalf>(pair, (v_begin + v) * kLanes * 4));
+        Kind::widen_codes(codes.template load_quad<kQuad>(step, (v_begin + v) * kLanes * 4));
   }
   HALLEY_UNROLL for (int row = 0; row < R; ++row) {
     const typename Kind::Codes digits = Kind::template digits<R>(words + row);
@@ -204,19 +207,33 @@ HWY_INLINE void add_quad(const Source& codes, int64_t pair, int v_begin, const u
 
 // R rows times kVecs vectors, from vector `v_begin` of the panel on.
 template <class Kind, int R, int kVecs, class Source>
-HWY_INLINE void multiply_columns(const Source& codes, int v_begin, const DotArgs& args) {
+HWY_INLINE void multiply_columns(const Source& codes, int v_begin, const DotArgs args) {
   constexpr int64_t kQuadWords = R * Kind::kWordsPerQuad;
+  const int64_t num_steps = args.num_pairs * 2 / Source::kQuads;
+  const int64_t flush_steps = args.flush_pairs * 2 / Source::kQuads;
+  // The bytes of a narrow core were unpacked for it.
+  constexpr bool kIsInPlace = Source::kQuads == 2 || Kind::kWordsPerQuad == 2;
+  const uint8_t* ahead = args.codes + v_begin * kLanes * 4 + args.ahead_bytes;
   const uint32_t* words = args.words;
-  for (int64_t pair = 0; pair < args.num_pairs;) {
-    const bool is_first = pair == 0;
-    const int64_t end = std::min(args.num_pairs, pair + args.flush_pairs);
+  for (int64_t step = 0; step < num_steps;) {
+    const bool is_first = step == 0;
+    const int64_t end = std::min(num_steps, step + flush_steps);
     Tile<Kind, R, kVecs> tile;
     HALLEY_UNROLL for (int row = 0; row < R; ++row) {
       HALLEY_UNROLL for (int v = 0; v < kVecs; ++v) tile[row][v] = Kind::zero();
     }
-    for (; pair < end; ++pair, words += 2 * kQuadWords) {
-      add_quad<Kind, 0, R, kVecs>(codes, pair, v_begin, words, tile);
-      add_quad<Kind, 1, R, kVecs>(codes, pair, v_begin, words + kQuadWords, tile);
+    for (; step < end; ++step, words += Source::kQuads * kQuadWords) {
+      if constexpr (kIsInPlace) {
+        constexpr int64_t kCacheLine = 64;
+        for (int64_t byte = 0; byte < kVecs * kLanes * 4; byte += kCacheLine) {
+          // Into the second-level cache: the loads of this block need the few slots for misses.
+          __builtin_prefetch(ahead + step * kQuadCodes + byte, /*rw=*/0, /*locality=*/2);
+        }
+      }
+      add_quad<Kind, 0, R, kVecs>(codes, step, v_begin, words, tile);
+      if constexpr (Source::kQuads == 2) {
+        add_quad<Kind, 1, R, kVecs>(codes, step, v_begin, words + kQuadWords, tile);
+      }
     }
     HALLEY_UNROLL for (int row = 0; row < R; ++row) {
       HALLEY_UNROLL for (int v = 0; v < kVecs; ++v) {

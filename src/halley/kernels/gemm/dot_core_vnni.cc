@@ -26,12 +26,14 @@ constexpr int kVecs = static_cast<int>(kPanelRows) / kLanes;
 
 // A vector of quad 2 * pair + kHalf.
 struct ByteCodes {
+  static constexpr int64_t kPairBytes = 2 * kQuadCodes;
   template <int kHalf>
   static HALLEY_INLINE __m512i load_quad(const uint8_t* codes, int64_t pair, int v) {
     return _mm512_load_si512(codes + (2 * pair + kHalf) * kQuadCodes + v * kLanes * 4);
   }
 };
 struct PackedU4Codes {
+  static constexpr int64_t kPairBytes = kQuadCodes;
   template <int kHalf>
   static HALLEY_INLINE __m512i load_quad(const uint8_t* codes, int64_t pair, int v) {
     const __m512i packed = _mm512_load_si512(codes + pair * kQuadCodes + v * kLanes * 4);
@@ -61,7 +63,11 @@ void multiply(const DotArgs& args) {
   HALLEY_UNROLL for (int row = 0; row < R; ++row) {
     HALLEY_UNROLL for (int v = 0; v < kVecs; ++v) tile[row][v] = _mm512_setzero_si512();
   }
-  for (int64_t pair = 0; pair < args.num_pairs; ++pair) {
+  const uint8_t* ahead = args.codes + args.ahead_bytes;
+  for (int64_t pair = 0; pair < args.num_pairs; ++pair, ahead += Source::kPairBytes) {
+    for (int64_t byte = 0; byte < Source::kPairBytes; byte += 64) {
+      __builtin_prefetch(ahead + byte, /*rw=*/0, /*locality=*/2);
+    }
     add_quad<Source, 0, R>(args, pair, tile);
     add_quad<Source, 1, R>(args, pair, tile);
   }

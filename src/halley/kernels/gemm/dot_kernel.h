@@ -48,6 +48,9 @@ struct DotArgs {
   int64_t num_pairs;      // at least 1
   int64_t flush_pairs;    // so many cannot overflow a core that adds up in 16 bits
   int32_t* sums;
+  /// So far ahead of the codes memory is brought into the second-level cache meanwhile; for codes
+  /// that are read in place.
+  int64_t ahead_bytes;
 };
 
 /// Exact sums of products of codes and digits, for one instruction set.
@@ -99,7 +102,8 @@ struct DotKernel {
   int64_t num_digits;  // kFixedDigits, or 1 for s8 activations
   const DotCore& (*core)();
   int64_t flush_pairs;
-  bool is_u4;  // the packed codes are what multiply_u4 reads
+  bool is_u4;        // the packed codes are what multiply_u4 reads
+  bool is_in_place;  // unpack() copies nothing
   /// Codes of num_units units as bytes: in `scratch` (kSpanQuads * kQuadCodes bytes), or in place.
   const uint8_t* (*unpack)(const std::byte* packed, int64_t num_units, uint8_t* scratch);
   /// Returns the row's factor of y: 1, or the scale of its s8 codes.

@@ -52,6 +52,7 @@ struct Operation {
   int64_t num_panels = 0;
   int64_t num_spans = 0;
   int64_t block_inputs = 0;
+  int64_t blocks_per_span = 0;
   int64_t num_groups = 0;
   int64_t panel_bytes = 0;
   int64_t span_bytes = 0;
@@ -60,7 +61,6 @@ struct Operation {
   int64_t row_words() const {  // of one row's span
     return kernel.num_digits * kSpanQuads * core.words_per_quad;
   }
-  int64_t blocks_per_span() const { return kSpanInputs / block_inputs; }
 };
 
 // Grows and stays: a prefill would otherwise map and fault in megabytes for every layer.
@@ -76,7 +76,7 @@ std::byte* packing_memory(size_t num_bytes) {
 void reserve_x(Operation* op) {
   const int64_t M = op->tiles.num_rows;
   const int64_t num_words = op->num_spans * M * op->row_words();
-  const int64_t num_factors = op->num_spans * op->blocks_per_span() * M;
+  const int64_t num_factors = op->num_spans * op->blocks_per_span * M;
   const auto words_bytes = static_cast<size_t>(num_words) * sizeof(uint32_t);
   const auto factors_bytes = static_cast<size_t>(num_factors) * sizeof(BlockFactors);
   std::byte* memory =
@@ -116,54 +116,78 @@ struct Task {
 
 // One span of one panel, whose codes the core reads at `codes`.
 struct PanelSpan {
-  int64_t panel, span;
+  int64_t span;
   const uint8_t* codes;
+  int64_t ahead_bytes;  // of DotArgs
+  int64_t num_inputs;
+  std::array<const float*, kBlocksPerSpanMax> groups;  // of each block
 };
 
-// Times all tiles of the task; y is the panel's.
+void set_groups(const Operation& op, int64_t panel, PanelSpan* at) {
+  const float* groups =
+      op.weight.quant.groups.as<float>().data() + panel * op.num_groups * 2 * kPanelRows;
+  int64_t k = at->span * kSpanInputs;
+  for (int64_t block = 0; block < ceil_div(at->num_inputs, op.block_inputs); ++block) {
+    at->groups[static_cast<size_t>(block)] =
+        groups + k / op.weight.quant.group_size * 2 * kPanelRows;
+    k += op.block_inputs;
+  }
+}
+
+// The span times all tiles of the task; y is the panel's.
 void multiply_span(const Operation& op, const Task& task, const PanelSpan& at, float* y) {
   alignas(64) std::array<int32_t, kTileDigitRows * kPanelRows> sums;
-  const QuantParams& quant = op.weight.quant;
   const int64_t M = op.tiles.num_rows;
-  const int64_t k_begin = at.span * kSpanInputs;
-  const int64_t num_inputs = std::min(kSpanInputs, op.weight.K - k_begin);
   const int64_t quad_bytes = op.reads_packed ? kQuadCodes / 2 : kQuadCodes;
   const auto& rows = op.reads_packed ? *op.core.multiply_u4 : op.core.multiply_bytes;
-  const float* groups = quant.groups.as<float>().data() + at.panel * op.num_groups * 2 * kPanelRows;
-  const int64_t first_row = op.tiles.begin(task.tile_begin);
+  const int64_t row_words = op.row_words();
+  const BlockFactors* span_factors = op.x.factors + at.span * op.blocks_per_span * M;
+  int64_t begin = op.tiles.begin(task.tile_begin);
   for (int64_t tile = task.tile_begin; tile < task.tile_end; ++tile) {
-    const int64_t begin = op.tiles.begin(tile);
-    const int64_t num_rows = op.tiles.begin(tile + 1) - begin;
+    const int64_t end = op.tiles.begin(tile + 1);
+    const int64_t num_rows = end - begin;
     const int64_t digit_rows = num_rows * op.kernel.num_digits;
-    const uint32_t* words = op.x.words + (at.span * M + begin) * op.row_words();
-    const BlockFactors* factors = op.x.factors + at.span * op.blocks_per_span() * M + begin;
-    for (int64_t k = 0; k < num_inputs; k += op.block_inputs, factors += M) {
+    const uint32_t* words = op.x.words + (at.span * M + begin) * row_words;
+    const BlockFactors* factors = span_factors + begin;
+    for (int64_t k = 0, block = 0; k < at.num_inputs; k += op.block_inputs, ++block) {
       // Behind K there are zeros, in the codes as in the digits.
-      const int64_t num_pairs = ceil_div(std::min(op.block_inputs, num_inputs - k), int64_t{8});
+      const int64_t num_inputs = std::min(op.block_inputs, at.num_inputs - k);
       rows[static_cast<size_t>(digit_rows - 1)](
           {at.codes + k / 4 * quad_bytes, words + k / 4 * op.core.words_per_quad * digit_rows,
-           num_pairs, op.kernel.flush_pairs, sums.data()});
-      const int64_t group = (k_begin + k) / quant.group_size;
-      op.kernel.add_block({sums.data(), groups + group * 2 * kPanelRows, quant.zero_kind, factors,
-                           num_rows, y + (begin - first_row) * kPanelRows});
+           ceil_div(num_inputs, int64_t{8}), op.kernel.flush_pairs, sums.data(), at.ahead_bytes});
+      op.kernel.add_block({sums.data(), at.groups[static_cast<size_t>(block)],
+                           op.weight.quant.zero_kind, factors, num_rows, y});
+      factors += M;
     }
+    y += num_rows * kPanelRows;
+    begin = end;
+  }
+}
+
+void write_row(const float* sums, float scale, const float* bias, int64_t num_cols, float* y) {
+  if (bias == nullptr) {
+    for (int64_t n = 0; n < num_cols; ++n) y[n] = scale * sums[n];
+  } else {
+    for (int64_t n = 0; n < num_cols; ++n) y[n] = scale * sums[n] + bias[n];
   }
 }
 
 void write_panel(const Operation& op, const Task& task, int64_t panel, const float* sums) {
   const int64_t n_begin = panel * kPanelRows;
   const int64_t num_cols = std::min(kPanelRows, op.weight.N - n_begin);
+  const float* bias = op.bias == nullptr ? nullptr : op.bias + n_begin;
   const int64_t row_end = op.tiles.begin(task.tile_end);
   for (int64_t m = op.tiles.begin(task.tile_begin); m < row_end; ++m, sums += kPanelRows) {
-    const float scale = op.x.scales[m];
     float* y = op.y.row<float>(m) + n_begin;
-    for (int64_t n = 0; n < num_cols; ++n) y[n] = scale * sums[n];
-    if (op.bias == nullptr) continue;
-    for (int64_t n = 0; n < num_cols; ++n) y[n] += op.bias[n_begin + n];
+    if (num_cols == kPanelRows) {
+      write_row(sums, op.x.scales[m], bias, kPanelRows, y);  // a length that the compiler knows
+    } else {
+      write_row(sums, op.x.scales[m], bias, num_cols, y);
+    }
   }
 }
 
-// Brings the codes and the groups of a span into the second-level cache: the first holds what is
+// Brings the codes of a span into the second-level cache: the first holds what is
 // multiplied now.
 void prefetch(const std::byte* from, int64_t num_bytes) {
   constexpr int64_t kLine = 64;
@@ -180,23 +204,28 @@ void run_task(const Operation& op, const Task& task) {
   const int64_t panel_sums =
       (op.tiles.begin(task.tile_end) - op.tiles.begin(task.tile_begin)) * kPanelRows;
   std::fill_n(task.y, num_panels * panel_sums, 0.0f);
-  for (int64_t span = 0; span < op.num_spans; ++span) {
-    const int64_t num_inputs = std::min(kSpanInputs, op.weight.K - span * kSpanInputs);
+  PanelSpan at;
+  for (at.span = 0; at.span < op.num_spans; ++at.span) {
+    at.num_inputs = std::min(kSpanInputs, op.weight.K - at.span * kSpanInputs);
     for (int64_t i = 0; i < num_panels; ++i) {
+      const int64_t panel = task.panel_begin + i;
       const std::byte* packed =
-          op.weight.data.data() + (task.panel_begin + i) * op.panel_bytes + span * op.span_bytes;
-      if (num_panels == 1) {
-        prefetch(packed + kAheadBytes, op.span_bytes);
-      } else {
-        const bool is_last = i + 1 == num_panels;
-        prefetch(is_last ? packed - i * op.panel_bytes + op.span_bytes : packed + op.panel_bytes,
-                 op.span_bytes);
+          op.weight.data.data() + panel * op.panel_bytes + at.span * op.span_bytes;
+      // Where the task reads next; a single panel goes on behind its end.
+      at.ahead_bytes = kAheadBytes;
+      if (num_panels > 1) {
+        at.ahead_bytes = i + 1 < num_panels ? op.panel_bytes : op.span_bytes - i * op.panel_bytes;
       }
-      const uint8_t* codes =
-          op.reads_packed
-              ? reinterpret_cast<const uint8_t*>(packed)
-              : op.kernel.unpack(packed, ceil_div(num_inputs, kQuadUnitInputs), scratch.data());
-      multiply_span(op, task, {task.panel_begin + i, span, codes}, task.y + i * panel_sums);
+      if (op.reads_packed) {
+        at.codes = reinterpret_cast<const uint8_t*>(packed);
+      } else {
+        if (!op.kernel.is_in_place) prefetch(packed + at.ahead_bytes, op.span_bytes);
+        at.codes =
+            op.kernel.unpack(packed, ceil_div(at.num_inputs, kQuadUnitInputs), scratch.data());
+        if (!op.kernel.is_in_place) at.ahead_bytes = 0;
+      }
+      set_groups(op, panel, &at);
+      multiply_span(op, task, at, task.y + i * panel_sums);
     }
   }
   for (int64_t i = 0; i < num_panels; ++i) {
@@ -262,6 +291,7 @@ void run(const DotKernel& kernel, ExecContext& context, const PackedWeight& weig
   op.num_panels = ceil_div(weight.N, kPanelRows);
   op.num_spans = ceil_div(K, kSpanInputs);
   op.block_inputs = block_inputs(weight.quant.group_size, K);
+  op.blocks_per_span = kSpanInputs / op.block_inputs;
   op.num_groups = weight.num_groups();
   op.panel_bytes = static_cast<int64_t>(packed_bytes(weight.layout, kPanelRows, K));
   op.span_bytes = kSpanUnits * kQuadCodes * code_bits(weight.layout);
