@@ -29,11 +29,12 @@ namespace halley::panel_gemm::HWY_NAMESPACE {
 using I32 = hn::RebindToSigned<F32>;
 using CodeVec = hn::Vec<U32>;
 constexpr int64_t kQuadInputs = 4;
-constexpr size_t kUnitQuads = kQuadUnitInputs / kQuadInputs;
+constexpr int64_t kPairInputs = 2 * kQuadInputs;
+constexpr size_t kUnitPairs = kQuadUnitInputs / kPairInputs;
 
-// How to read one layout: load() gives the codes of quad `quad` of a unit for the features of
-// vector v, those of one feature in the 4 bytes of a lane; raw<J>() the J-th of them as numbers
-// that are kRawScale times too small.
+// How to read one layout: load<kOdd>() gives the codes of quad 2 * pair + kOdd of a unit for the
+// features of vector v, those of one feature in the 4 bytes of a lane; raw<J>() the J-th of them as
+// numbers that are kRawScale times too small.
 
 HWY_INLINE CodeVec load_lanes(const std::byte* row, int v) {
   return hn::Load(U32(), reinterpret_cast<const uint32_t*>(row) + v * kLanes);
@@ -67,27 +68,30 @@ struct IntegerCodes {
 struct U8Codes : IntegerCodes {
   static constexpr size_t kUnitBytes = 1024;
 
-  static HWY_INLINE CodeVec load(const std::byte* unit, size_t quad, int v) {
-    return load_lanes(unit + quad * kQuadCodes, v);
+  template <int kOdd>
+  static HWY_INLINE CodeVec load(const std::byte* unit, size_t pair, int v) {
+    return load_lanes(unit + (2 * pair + kOdd) * kQuadCodes, v);
   }
 };
 
 struct U4Codes : IntegerCodes {
   static constexpr size_t kUnitBytes = 512;
 
-  static HWY_INLINE CodeVec load(const std::byte* unit, size_t quad, int v) {
-    const auto shift = static_cast<int>(quad % 2 * 4);
-    const CodeVec lanes = load_lanes(unit + quad / 2 * kQuadCodes, v);
-    return hn::And(hn::ShiftRightSame(lanes, shift), hn::Set(U32(), 0x0F0F0F0F));
+  template <int kOdd>
+  static HWY_INLINE CodeVec load(const std::byte* unit, size_t pair, int v) {
+    CodeVec lanes = load_lanes(unit + pair * kQuadCodes, v);
+    if constexpr (kOdd == 1) lanes = hn::ShiftRight<4>(lanes);
+    return hn::And(lanes, hn::Set(U32(), 0x0F0F0F0F));
   }
 };
 
 struct U2Codes : IntegerCodes {
   static constexpr size_t kUnitBytes = 256;
 
-  static HWY_INLINE CodeVec load(const std::byte* unit, size_t quad, int v) {
-    const auto shift = static_cast<int>(quad % 4 * 2);
-    const CodeVec lanes = load_lanes(unit + quad / 4 * kQuadCodes, v);
+  template <int kOdd>
+  static HWY_INLINE CodeVec load(const std::byte* unit, size_t pair, int v) {
+    const auto shift = static_cast<int>(pair % 2 * 4 + 2 * kOdd);
+    const CodeVec lanes = load_lanes(unit + pair / 2 * kQuadCodes, v);
     return hn::And(hn::ShiftRightSame(lanes, shift), hn::Set(U32(), 0x03030303));
   }
 };
@@ -95,11 +99,12 @@ struct U2Codes : IntegerCodes {
 struct U3Codes : IntegerCodes {
   static constexpr size_t kUnitBytes = 384;
 
-  static HWY_INLINE CodeVec load(const std::byte* unit, size_t quad, int v) {
+  template <int kOdd>
+  static HWY_INLINE CodeVec load(const std::byte* unit, size_t pair, int v) {
+    const auto shift = static_cast<int>(2 * pair + kOdd);
     const CodeVec lanes = load_lanes(unit + 2 * kQuadCodes, v);
-    const CodeVec high =
-        hn::And(hn::ShiftRightSame(lanes, static_cast<int>(quad)), hn::Set(U32(), 0x01010101));
-    return hn::Or(U2Codes::load(unit, quad, v), hn::ShiftLeft<2>(high));
+    const CodeVec high = hn::And(hn::ShiftRightSame(lanes, shift), hn::Set(U32(), 0x01010101));
+    return hn::Or(U2Codes::load<kOdd>(unit, pair, v), hn::ShiftLeft<2>(high));
   }
 };
 
@@ -109,8 +114,9 @@ struct F8E4M3Codes {
   // included.
   static constexpr float kRawScale = 0x1p120f;
 
-  static HWY_INLINE CodeVec load(const std::byte* unit, size_t quad, int v) {
-    return U8Codes::load(unit, quad, v);
+  template <int kOdd>
+  static HWY_INLINE CodeVec load(const std::byte* unit, size_t pair, int v) {
+    return U8Codes::load<kOdd>(unit, pair, v);
   }
   template <int J>
   static HWY_INLINE Vec raw(CodeVec codes) {
@@ -187,16 +193,19 @@ struct InputRange {
   int64_t begin, end;
 };
 
-// Where quad `k / 4` of a panel lies.
+// Where the two quads from input k of a panel lie, k a multiple of 8.
 template <class Codes>
-struct QuadPlace {
+struct PairPlace {
   const std::byte* unit;
-  size_t quad;
+  size_t pair;
 
-  QuadPlace(const std::byte* panel, int64_t k)
+  PairPlace(const std::byte* panel, int64_t k)
       : unit(panel + static_cast<size_t>(k) / kQuadUnitInputs * Codes::kUnitBytes),
-        quad(static_cast<size_t>(k) / kQuadInputs % kUnitQuads) {}
-  HWY_INLINE CodeVec load(int v) const { return Codes::load(unit, quad, v); }
+        pair(static_cast<size_t>(k) / size_t{kPairInputs} % kUnitPairs) {}
+  template <int kOdd>
+  HWY_INLINE CodeVec load(int v) const {
+    return Codes::template load<kOdd>(unit, pair, v);
+  }
 };
 
 // Gives sink.take(place, v, w) every vector of weights of one input of a quad, where place is what
@@ -211,15 +220,17 @@ HWY_INLINE void take_input(const CodeVec (&codes)[kPanelVecs], int64_t k, const 
 }
 
 // Input by input: the sums of all vectors advance together, and none waits for its own last step.
-template <class Codes, class Group, class Sink>
-HWY_INLINE void take_quad(const std::byte* panel, int64_t k, const Group& group, Sink& sink) {
+template <int kOdd, class Codes, class Group, class Sink>
+HWY_INLINE void take_quad(const PairPlace<Codes>& place, int64_t k, const Group& group,
+                          Sink& sink) {
   if constexpr (kNumRegisters < 32) {
     // Has scales and zeros read again: kept in registers, they would push sums out.
     std::atomic_signal_fence(std::memory_order_seq_cst);
   }
-  const QuadPlace<Codes> quad(panel, k);
   CodeVec codes[kPanelVecs];
-  HALLEY_UNROLL_PANEL for (int v = 0; v < kPanelVecs; ++v) codes[v] = quad.load(v);
+  HALLEY_UNROLL_PANEL for (int v = 0; v < kPanelVecs; ++v) {
+    codes[v] = place.template load<kOdd>(v);
+  }
   take_input<0, Codes>(codes, k, group, sink);
   take_input<1, Codes>(codes, k, group, sink);
   take_input<2, Codes>(codes, k, group, sink);
@@ -231,23 +242,27 @@ template <class Codes, class Group, class Sink>
 HWY_NOINLINE void take_inputs(const std::byte* panel, const InputRange& range, const Group& group,
                               Sink* sink) {
   for (int64_t k = range.begin; k < range.end; ++k) {
-    const QuadPlace<Codes> quad(panel, k);
+    const PairPlace<Codes> pair(panel, k);
+    const bool is_odd = k % kPairInputs >= kQuadInputs;
     const auto shift = static_cast<int>(k % kQuadInputs * 8);
     const auto place = sink->at(k);
     HALLEY_UNROLL_PANEL for (int v = 0; v < kPanelVecs; ++v) {
-      const CodeVec codes = hn::ShiftRightSame(quad.load(v), shift);
+      const CodeVec quad = is_odd ? pair.template load<1>(v) : pair.template load<0>(v);
+      const CodeVec codes = hn::ShiftRightSame(quad, shift);
       sink->take(place, v, group.weight(Codes::template raw<0>(codes), v));
     }
   }
 }
 
-// The weights of whole quads inside one group.
+// The weights of whole pairs of quads inside one group.
 template <class Codes, class Sink>
-HWY_NOINLINE void take_quads(const std::byte* panel, const InputRange& range,
+HWY_NOINLINE void take_pairs(const std::byte* panel, const InputRange& range,
                              const FusedGroup<Codes>& group, Sink* sink) {
   Sink hot = *sink;  // nobody has its address: it stays in registers
-  for (int64_t k = range.begin; k < range.end; k += kQuadInputs) {
-    take_quad<Codes>(panel, k, group, hot);
+  for (int64_t k = range.begin; k < range.end; k += kPairInputs) {
+    const PairPlace<Codes> place(panel, k);
+    take_quad<0>(place, k, group, hot);
+    take_quad<1>(place, k + kQuadInputs, group, hot);
   }
   *sink = hot;
 }
@@ -260,11 +275,11 @@ HWY_INLINE void take_group(const std::byte* panel, const InputRange& range, cons
   if (!fuse<Codes>(params, zero_kind, &group)) {
     return take_inputs<Codes>(panel, range, plain_group<Codes>(params, zero_kind), sink);
   }
-  const int64_t quads_begin = std::min(range.end, round_up(range.begin, kQuadInputs));
-  const int64_t quads_end = std::max(quads_begin, range.end / kQuadInputs * kQuadInputs);
-  take_inputs<Codes>(panel, {range.begin, quads_begin}, group, sink);
-  take_quads<Codes>(panel, {quads_begin, quads_end}, group, sink);
-  take_inputs<Codes>(panel, {quads_end, range.end}, group, sink);
+  const int64_t pairs_begin = std::min(range.end, round_up(range.begin, kPairInputs));
+  const int64_t pairs_end = std::max(pairs_begin, range.end / kPairInputs * kPairInputs);
+  take_inputs<Codes>(panel, {range.begin, pairs_begin}, group, sink);
+  take_pairs<Codes>(panel, {pairs_begin, pairs_end}, group, sink);
+  take_inputs<Codes>(panel, {pairs_end, range.end}, group, sink);
 }
 
 // The weights of a range of a panel, in the order of k.
