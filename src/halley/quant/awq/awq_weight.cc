@@ -21,6 +21,9 @@ constexpr int64_t kCodesPerWord = 8;
 constexpr int64_t kTurns = 4;        // features that take turns in interleaved words
 constexpr int64_t kTurnInputs = 64;  // inputs of a turn
 constexpr int kBits = 4;
+/// How far ahead words by inputs are asked for; more would drive each other out of a cache whose
+/// sets a stride of a power of two hits unevenly.
+constexpr int64_t kPrefetchInputs = 16;
 
 /// Where feature 8c + i of a word by inputs lies: nibble kNibbleOf[i].
 constexpr std::array<int, 8> kNibbleOf = {0, 4, 1, 5, 2, 6, 3, 7};
@@ -68,53 +71,59 @@ class ByInputWeight : public AwqWeight {
   void read_groups(int64_t row_begin, int64_t num_rows, float* groups) const override;
 };
 
-/// The bytes i of four words as one, the first word's lowest, to out[i].
-void transpose_bytes(const std::array<uint32_t, 4>& words, std::array<uint32_t, 4>* out) {
-  constexpr uint32_t kEven = 0x00FF00FFu;
-  const uint32_t even01 = (words[0] & kEven) | ((words[1] & kEven) << 8);
-  const uint32_t even23 = (words[2] & kEven) | ((words[3] & kEven) << 8);
-  const uint32_t odd01 = ((words[0] >> 8) & kEven) | (words[1] & ~kEven);
-  const uint32_t odd23 = ((words[2] >> 8) & kEven) | (words[3] & ~kEven);
-  *out = {(even01 & 0xFFFFu) | (even23 << 16), (odd01 & 0xFFFFu) | (odd23 << 16),
-          (even01 >> 16) | (even23 & 0xFFFF0000u), (odd01 >> 16) | (odd23 & 0xFFFF0000u)};
-}
-
-/// Eight features of four inputs.
-void spread_features(const std::array<uint32_t, 4>& words, uint32_t* features) {
-  constexpr uint32_t kLow = 0x0F0F0F0Fu;
-  std::array<uint32_t, 4> low, high;
-  for (size_t i = 0; i < 4; ++i) {
-    low[i] = words[i] & kLow;          // nibbles 0, 2, 4, 6: features 0, 4, 1, 5
-    high[i] = (words[i] >> 4) & kLow;  // nibbles 1, 3, 5, 7: features 2, 6, 3, 7
+/// Eight features of four inputs, of two words of each input at once: the first in the low half.
+void spread_features(const uint64_t* words, uint32_t* features) {
+  constexpr uint64_t kNibbles = 0x0F0F0F0F0F0F0F0Fu;
+  constexpr uint64_t kBytes = 0x00FF00FF00FF00FFu;
+  constexpr uint64_t kPairs = 0x0000FFFF0000FFFFu;
+  // Nibbles 0, 2, 4, 6 are features 0, 4, 1, 5; the others 2, 6, 3, 7.
+  for (int half = 0; half < 2; ++half, features += 2) {
+    const int shift = kBits * half;
+    const uint64_t a = (words[0] >> shift) & kNibbles, b = (words[1] >> shift) & kNibbles;
+    const uint64_t c = (words[2] >> shift) & kNibbles, d = (words[3] >> shift) & kNibbles;
+    // A transposition of 4 x 4 bytes: first of bytes in pairs, then of pairs.
+    const uint64_t even_ab = (a & kBytes) | ((b & kBytes) << 8);
+    const uint64_t even_cd = (c & kBytes) | ((d & kBytes) << 8);
+    const uint64_t odd_ab = ((a >> 8) & kBytes) | (b & ~kBytes);
+    const uint64_t odd_cd = ((c >> 8) & kBytes) | (d & ~kBytes);
+    const auto put = [features](int64_t feature, uint64_t quads) {
+      features[feature] = static_cast<uint32_t>(quads);
+      features[feature + kCodesPerWord] = static_cast<uint32_t>(quads >> 32);
+    };
+    put(0, (even_ab & kPairs) | ((even_cd & kPairs) << 16));
+    put(4, (odd_ab & kPairs) | ((odd_cd & kPairs) << 16));
+    put(1, ((even_ab >> 16) & kPairs) | (even_cd & ~kPairs));
+    put(5, ((odd_ab >> 16) & kPairs) | (odd_cd & ~kPairs));
   }
-  std::array<uint32_t, 4> of_low, of_high;
-  transpose_bytes(low, &of_low);
-  transpose_bytes(high, &of_high);
-  features[0] = of_low[0], features[4] = of_low[1], features[1] = of_low[2];
-  features[5] = of_low[3];
-  features[2] = of_high[0], features[6] = of_high[1], features[3] = of_high[2];
-  features[7] = of_high[3];
 }
 
 void ByInputWeight::read_codes(const CodeBlock& block, uint8_t* quads) const {
-  const int64_t words_per_input = part_.stored_rows / kCodesPerWord;
+  const int64_t input_bytes = part_.stored_rows / kCodesPerWord * 4;
   const int64_t row_begin = stored_row(block.row_begin);
   const int64_t first_word = row_begin / kCodesPerWord;
-  const int64_t end_word = ceil_div(row_begin + block.num_rows, kCodesPerWord);
-  // Rows that begin within a word take parts of up to five.
-  uint32_t features[kPanelRows + kCodesPerWord];
+  const int64_t num_words = ceil_div(row_begin + block.num_rows, kCodesPerWord) - first_word;
+  const std::byte* words_of_rows = parts_.code_words.data + first_word * 4;
+  // Rows that begin within a word take parts of up to five, and words come in pairs.
+  uint32_t features[kPanelRows + 2 * kCodesPerWord];
+  const uint32_t* rows = features + row_begin % kCodesPerWord;
   const auto row_bytes = static_cast<size_t>(block.num_rows) * 4;
   for (int64_t k = block.k_begin; k < block.k_end; k += 4) {
     const int64_t num_inputs = std::min<int64_t>(4, block.k_end - k);
-    for (int64_t word = first_word; word < end_word; ++word) {
-      std::array<uint32_t, 4> words = {};
-      for (int64_t i = 0; i < num_inputs; ++i) {
-        words[static_cast<size_t>(i)] =
-            load_word<uint32_t>(parts_.code_words.data, (k + i) * words_per_input + word);
-      }
-      spread_features(words, features + (word - first_word) * kCodesPerWord);
+    const std::byte* inputs = words_of_rows + k * input_bytes;
+    // Each input is another page or nearly so, which no hardware foresees.
+    for (int64_t i = k + kPrefetchInputs; i < std::min(k + kPrefetchInputs + 4, in_features_);
+         ++i) {
+      __builtin_prefetch(words_of_rows + i * input_bytes);
     }
-    const uint32_t* rows = features + row_begin % kCodesPerWord;
+    for (int64_t word = 0; word < num_words; word += 2) {
+      uint64_t words[4] = {};
+      for (int64_t i = 0; i < num_inputs; ++i) {
+        const std::byte* from = inputs + i * input_bytes + word * 4;
+        words[i] =
+            word + 1 < num_words ? load_word<uint64_t>(from, 0) : load_word<uint32_t>(from, 0);
+      }
+      spread_features(words, features + word * kCodesPerWord);
+    }
     uint8_t* out = quads + (k - block.k_begin) / 4 * kQuadCodes;
     if (num_inputs == 4) {
       std::memcpy(out, rows, row_bytes);
