@@ -1,0 +1,112 @@
+// Any bytes as a configuration's quantization, over a small checkpoint that has a layer in every
+// storage. Only halley::Error may come out; a weight that opens must read without one byte amiss.
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "halley/base/error.h"
+#include "halley/quant/base/quant_config.h"
+#include "halley/quant/compressed_tensors/compressed_tensors.h"
+#include "halley/quant/fp8/fp8.h"
+#include "halley/quant/qoq/qoq.h"
+#include "halley/quant/refused/refused.h"
+#include "halley/quant/stored/memory_tensors.h"
+
+namespace {
+
+using halley::DType;
+
+// One line for each room.
+const halley::QuantFormat* const kRooms[] = {
+    &halley::kQuantCompressedTensors,
+    &halley::kQuantFp8,
+    &halley::kQuantQoq,
+    &halley::kQuantRefused,
+};
+
+constexpr int64_t kNumRows = 32;
+constexpr int64_t K = 128;
+constexpr const char* kLayers[] = {"m.dense", "m.f8", "m.f8_block", "m.s8", "m.w2",
+                                   "m.w3",    "m.w4", "m.w4_order", "m.w8", "m.qoq"};
+
+void add_packed(halley::MemoryTensors& tensors, const std::string& name, int64_t bits) {
+  tensors.add_bytes(name + ".weight_packed", DType::kI32, {kNumRows, K * bits / 32});
+  tensors.fill(name + ".weight_scale", {kNumRows, K / 32}, 0.5f);
+  tensors.fill(name + ".input_scale", {}, 0.5f);
+  tensors.add<int64_t>(name + ".weight_shape", DType::kI64, {2}, {kNumRows, K});
+}
+
+halley::MemoryTensors make_tensors() {
+  halley::MemoryTensors tensors;
+  tensors.add_bytes("m.dense.weight", DType::kF16, {kNumRows, K});
+  tensors.add_bytes("m.f8.weight", DType::kF8E4M3, {kNumRows, K});
+  tensors.fill("m.f8.weight_scale", {}, 0.5f).fill("m.f8.input_scale", {}, 0.5f);
+  tensors.add_bytes("m.f8_block.weight", DType::kF8E4M3, {kNumRows, K});
+  tensors.fill("m.f8_block.weight_scale_inv", {1, 1}, 0.5f);
+  tensors.add_bytes("m.s8.weight", DType::kI8, {kNumRows, K});
+  tensors.fill("m.s8.weight_scale", {kNumRows, 1}, 0.5f).fill("m.s8.input_scale", {1}, 0.5f);
+  for (const int64_t bits : {2, 3, 4, 8}) {
+    const std::string name = "m.w" + std::to_string(bits);
+    add_packed(tensors, name, bits);
+    tensors.add_bytes(name + ".weight_zero_point", DType::kI32, {bits, K / 32});
+  }
+  add_packed(tensors, "m.w4_order", 4);
+  std::vector<int32_t> index;
+  for (int32_t k = 0; k < K; ++k) index.push_back(k % 4);
+  tensors.add("m.w4_order.weight_g_idx", DType::kI32, {K}, index);
+  tensors.add_bytes("m.qoq.qweight", DType::kI8, {kNumRows, K / 2});
+  const std::vector<uint16_t> halves(kNumRows, 0x3800);
+  tensors.add("m.qoq.s1_scales", DType::kF16, {kNumRows}, halves);
+  tensors.add("m.qoq.s1_szeros", DType::kF16, {kNumRows}, halves);
+  tensors.add("m.qoq.s2_scales", DType::kI8, {1, kNumRows}, std::vector<int8_t>(kNumRows, 7));
+  tensors.add("m.qoq.s2_zeros", DType::kI8, {1, kNumRows}, std::vector<int8_t>(kNumRows, -9));
+  return tensors;
+}
+
+void open_layer(const halley::QuantScheme& scheme, const halley::MemoryTensors& tensors,
+                const halley::LinearSpec::Part& part) {
+  try {
+    static_cast<void>(scheme.expected_tensors(part, K));
+    const auto weight = scheme.open(tensors, part, K);
+    if (halley::is_quantized(weight->desc().layout)) halley::numbers_of(*weight, 9, K);
+  } catch (const halley::Error&) {
+  }
+}
+
+void detect_all(const halley::QuantConfig& config, const halley::MemoryTensors& tensors) {
+  for (const halley::QuantFormat* room : kRooms) {
+    try {
+      const auto scheme = room->detect(config, tensors);
+      if (scheme == nullptr) continue;
+      for (const char* layer : kLayers) {
+        halley::LinearSpec::Part part = halley::whole_part(layer, kNumRows);
+        open_layer(*scheme, tensors, part);
+        part.row_begin = 5;
+        part.out_features = 9;
+        part.is_usually_dense = true;
+        open_layer(*scheme, tensors, part);
+      }
+    } catch (const halley::Error&) {
+    }
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static const halley::MemoryTensors kTensors = make_tensors();
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  // As config.json, and as one of the files beside it.
+  try {
+    detect_all(halley::read_quant_config(halley::HfConfig::parse(text, "config.json"), {}),
+               kTensors);
+  } catch (const halley::Error&) {
+  }
+  try {
+    detect_all(halley::quant_config_of(halley::HfConfig::parse(text, "quant_config.json")),
+               kTensors);
+  } catch (const halley::Error&) {
+  }
+  return 0;
+}
