@@ -212,6 +212,84 @@ class Eval(unittest.TestCase):
         return nll, num_rows
 
 
+QUANTIZED = os.path.join(SOURCE, "testdata", "quantized")
+
+
+class Quantized(unittest.TestCase):
+    def plan(self, name, *args, **options):
+        result = run("inspect", os.path.join(QUANTIZED, name), "--json", *args, **options)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return json.loads(result.stdout)
+
+    def weights(self, plan):
+        return {weight["name"]: weight for part in plan["parts"] if part["kind"] == "linear"
+                for weight in part["weights"]}
+
+    def test_inspect_says_what_each_layer_is_and_runs_on(self):
+        plan = self.plan("gptq_dynamic")
+        weights = self.weights(plan)
+        down = weights["model.layers.0.mlp.down_proj"]
+        self.assertEqual((down["format"], down["bits"], down["group_size"]), ("gptq", 8, 64))
+        self.assertEqual(down["symmetric"], True)
+        self.assertIn("a32_hwy", down["kernel"])
+        self.assertGreater(down["compression"], 1.5)
+        self.assertEqual(weights["model.layers.0.self_attn.k_proj"]["format"], "none")
+        order = self.weights(self.plan("gptq_3bit_g64_desc_act"))
+        self.assertTrue(order["model.layers.0.self_attn.q_proj"]["input_order"])
+        text = run("inspect", os.path.join(QUANTIZED, "gptq_dynamic")).stdout
+        self.assertIn("8 bits g64 sym", text)
+
+    def test_generate_says_what_was_loaded(self):
+        result = run("generate", os.path.join(QUANTIZED, "gptq_4bit_g128_mislabelled_v2"),
+                     "--prompt-ids", "3,5,7", "--max-tokens", "3", "--temperature", "0")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("warning: ", result.stderr)
+        self.assertRegex(result.stderr, r"loaded gptq \(4 bits, .*\): .* in memory, .* %% of 16 bits; "
+                         r"kernels .*; \S+ s \(read \S+, repack \S+, self-check \S+\)"
+                         .replace("%%", "%"))
+
+    def test_kernels_on_demand(self):
+        env = dict(os.environ, HALLEY_KERNEL="gemm_w4a32_hwy")
+        forced = self.weights(self.plan("gptq_4bit_g128_sym", env=env))
+        self.assertEqual({weight["kernel"] for weight in forced.values()}, {"gemm_w4a32_hwy"})
+        model = os.path.join(QUANTIZED, "gptq_4bit_g128_sym")
+        for args, extra, text in [
+                (["--require-kernel", "gemm_w8a8_hwy"], {}, "expected one of [gemm_w8a8_hwy] to run"),
+                (["--require-kernel", "x"], {}, 'got "x"'),
+                ([], {"HALLEY_KERNEL": "gemm_w8a8_hwy"}, "expected a layer that it can run"),
+                ([], {"HALLEY_KERNEL": "gemm_w4a8_hwy"}, "got a refusal: ")]:
+            result = run("inspect", model, *args, env=dict(os.environ, **extra))
+            self.assertEqual(result.returncode, 2, result.stderr)
+            self.assertIn(text, result.stderr)
+
+    def test_overrides_of_formats(self):
+        override = '*.q_proj={"quant_method": "gptq", "bits": 4, "group_size": 128, "sym": true}'
+        plan = self.plan("gptq_4bit_g128_sym", "--quant-override", override)
+        self.assertEqual(plan["format"], "mixed")
+        result = run("inspect", os.path.join(QUANTIZED, "gptq_4bit_g128_sym"), "--quant-override",
+                     "*.o_proj=none")
+        self.assertEqual(result.returncode, 3, result.stderr)
+        self.assertIn("model.layers.0.self_attn.o_proj.weight", result.stderr)
+
+    def test_dummy_weights_in_any_format(self):
+        config = '{"quant_method": "gptq", "bits": 4, "group_size": 128, "sym": false, ' \
+                 '"desc_act": false}'
+        plan = run_json("inspect", "--load-format", "dummy", "--config", "demo-21m",
+                        "--quant-config", config, "--json")
+        self.assertLess(plan["packed_bytes"], 0.5 * plan["f16_bytes"])
+
+    def test_the_table_of_formats_in_the_readme_is_current(self):
+        with open(os.path.join(SOURCE, "README.md"), encoding="utf-8") as file:
+            readme = file.read()
+        table = run("formats").stdout
+        self.assertGreater(table.count("\n"), 20)
+        self.assertIn(f"<!-- formats:begin (halley formats) -->\n\n{table}\n"
+                      "<!-- formats:end -->", readme,
+                      "Put the output of `halley formats` between the marks in README.md.")
+        rows = run_json("formats", "--json")
+        self.assertTrue(all(row["cpu"] for row in rows), rows)
+
+
 class Inspect(unittest.TestCase):
     def test_reports_shapes_and_kernels(self):
         plan = run_json("inspect", MODEL, "--json")
