@@ -300,7 +300,8 @@ class Inspect(unittest.TestCase):
         self.assertEqual(plan["kv_bytes_per_token"], 6 * 2 * 2 * 64 * 2)
         linear = [part for part in plan["parts"] if part["kind"] == "linear"]
         self.assertEqual(len(linear), 6 * 4)
-        self.assertTrue(all("f16" in part["kernel"] for part in linear))
+        self.assertTrue(all("f16" in weight["kernel"] for part in linear
+                            for weight in part["weights"]))
         self.assertIn("gate_up", run("inspect", MODEL).stdout.replace("{gate,up}", "gate_up"))
 
     def test_built_in_shape_needs_no_files(self):
