@@ -36,8 +36,7 @@ enum class PackedLayout : uint8_t {
   /// 2 bits: 128 bytes for four quads, quad i in bits 2i and 2i + 1; 256 bytes a unit.
   kU2Quad,
   /// 3 bits: the low two bits of all codes as in kU2Quad, then 128 bytes whose bit i is the high
-  /// bit
-  /// of quad i's code; 384 bytes a unit.
+  /// bit of quad i's code; 384 bytes a unit.
   kU3Quad,
 };
 
@@ -92,7 +91,9 @@ struct QuantParams {
   /// Empty: packed input k is x[k]. Otherwise K numbers: packed input k is x[input_order[k]].
   std::vector<int32_t> input_order;
   ActivationQuant activation = ActivationQuant::kNone;
-  float activation_scale = 0;  // of the static kinds
+  /// Of the static kinds: finite and at least 2^-100. Any other rounds everything to NaN, so that
+  /// whoever loads a weight must refuse it.
+  float activation_scale = 0;
 };
 
 /// One weight matrix W [N, K] = [out_features, in_features] in a kernel's layout. Move-only.

@@ -115,6 +115,9 @@ void prepare_activations(ExecContext& context, const QuantParams& quant, ConstMa
                          Matrix prepared) {
   HALLEY_CHECK(x.num_rows == prepared.num_rows && x.num_cols == prepared.num_cols, x.num_rows,
                x.num_cols, prepared.num_rows, prepared.num_cols);
+  HALLEY_CHECK(
+      quant.input_order.empty() || static_cast<int64_t>(quant.input_order.size()) == x.num_cols,
+      quant.input_order.size(), x.num_cols);
   const bool is_rounded = quant.activation != ActivationQuant::kNone;
   const bool is_gathered = !quant.input_order.empty();
   for_row_ranges(context, x.num_rows, 4 * x.num_cols, [&](int64_t begin, int64_t end) {

@@ -267,6 +267,12 @@ void run(const PanelKernel& kernel, ExecContext& context, const PackedWeight& we
   HALLEY_CHECK(kernel.direct_rows_max <= 64, kernel.direct_rows_max);
   const int64_t M = x.num_rows;
   if (M == 0 || weight.N == 0) return;
+  if (is_quantized(weight.layout)) {
+    const int64_t group_size = weight.quant.group_size;
+    HALLEY_CHECK(group_size > 0, group_size);
+    HALLEY_CHECK(weight.quant.groups.num_bytes() == group_bytes(weight.N, weight.K, group_size),
+                 weight.quant.groups.num_bytes(), weight.N, weight.K, group_size);
+  }
   if (weight.K == 0) return fill_with_bias(bias, y);
   if (M <= kernel.direct_rows_max) {
     const RowTiles tiles{M, ceil_div(M, kernel.direct_tile_rows_max)};
