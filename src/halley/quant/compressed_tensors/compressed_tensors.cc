@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "halley/base/error.h"
 #include "halley/base/str.h"
 #include "halley/quant/base/dense_weight.h"
 #include "halley/quant/compressed_tensors/packed_rows.h"
@@ -56,6 +57,16 @@ std::string describe(const GroupScheme& scheme) {
   return text;
 }
 
+/// Tools quantize whole groups only, or one that is larger than K.
+void check_group_size(const TensorSource& source, const Part& part, int64_t in_features,
+                      const GroupScheme& scheme) {
+  if (scheme.block_rows != 1 || scheme.group_size <= 0) return;
+  if (in_features < scheme.group_size || in_features % scheme.group_size == 0) return;
+  throw CheckpointError(str(source.description(), ": layer ", quote(part.name), ": expected '",
+                            scheme.path, ".weights.group_size' to divide its ", in_features,
+                            " inputs, got ", scheme.group_size, ". Correct the configuration."));
+}
+
 class CompressedScheme : public QuantScheme {
  public:
   explicit CompressedScheme(SchemeConfig config) : config_(std::move(config)) {}
@@ -87,6 +98,7 @@ class CompressedScheme : public QuantScheme {
       return open_dense_weight(source, part, in_features);
     }
     const GroupScheme& scheme = *verdict.group;
+    check_group_size(source, part, in_features, scheme);
     if (scheme.storage == CodeStorage::kPacked) {
       return open_packed_rows(source, part, in_features, scheme);
     }

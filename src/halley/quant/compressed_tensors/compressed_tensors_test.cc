@@ -156,6 +156,26 @@ TEST(CompressedOpen, RefusesTensorsOfAnotherStorage) {
                     "tensor \"m.a.weight_packed\": expected a tensor of shape [4, 1], got none");
 }
 
+TEST(CompressedOpen, RefusesFullPrecisionBesideCodes) {
+  MemoryTensors tensors;
+  tensors.add_bytes("m.a.weight_packed", DType::kI32, {4, 1}).fill("m.a.weight_scale", {1}, 1);
+  const auto scheme = scheme_of("pack-quantized", R"("num_bits": 4)");
+  EXPECT_NO_THROW(open_layer(*scheme, tensors));
+  tensors.add_bytes("m.a.weight", DType::kF16, {4, 8});
+  expect_open_fails(*scheme, tensors,
+                    "model: tensor \"m.a.weight\": expected none, since weight_packed is there, "
+                    "got f16 [4, 8]. Correct the configuration or the file.");
+}
+
+TEST(CompressedOpen, RefusesGroupsThatDoNotDivideTheInputs) {
+  for (const char* format : {"pack-quantized", "int-quantized"}) {
+    expect_open_fails(*scheme_of(format, R"("num_bits": 8, "group_size": 3)"), int8_layer(),
+                      "model: layer \"m.a\": expected 'quantization_config.config_groups.group_0."
+                      "weights.group_size' to divide its 8 inputs, got 3. Correct the "
+                      "configuration.");
+  }
+}
+
 TEST(CompressedOpen, RefusesWeightsThatAreNan) {
   MemoryTensors tensors;
   std::vector<uint8_t> codes(32, 0x40);

@@ -63,6 +63,9 @@ CodeStorage storage_of(const HfConfig& group, const std::string& whole_format) {
 void read_type(const HfConfig& weights, GroupScheme& scheme) {
   const bool is_float = scheme.storage == CodeStorage::kFloat8;
   const std::string type = weights.string_or("type", "int");
+  if (type != "int" && type != "float") {
+    refuse_field(weights, "type", "\"int\" or \"float\"", kRequantize);
+  }
   if (type != (is_float ? "float" : "int")) {
     fail_field(weights, "type", is_float ? "\"float\" in float-quantized" : "\"int\"",
                "Type and format must agree; correct the one that is wrong.");
@@ -206,8 +209,8 @@ GroupScheme read_group_scheme(const HfConfig& group, const std::string& format) 
   scheme.storage = storage_of(group, format);
   const auto weights = group.object("weights");
   if (!weights) {
-    refuse_field(group, "weights", "the scheme of the weights",
-                 "Quantize the weights too: activations alone are not quantized here.");
+    fail_field(group, "weights", "the scheme of the weights",
+               "State it; activations alone are not quantized here.");
   }
   read_type(*weights, scheme);
   read_strategy(*weights, scheme);

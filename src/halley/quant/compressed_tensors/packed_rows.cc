@@ -10,6 +10,7 @@
 #include "halley/quant/base/dense_tensor.h"
 #include "halley/quant/compressed_tensors/compressed_tensors.h"
 #include "halley/quant/stored/byte_weight.h"
+#include "halley/quant/stored/part_tensors.h"
 #include "halley/quant/stored/scale_grid.h"
 
 namespace halley {
@@ -274,13 +275,16 @@ void check_shape_tensor(const TensorSource& source, const Part& part, int64_t in
 }
 
 /// Tensors that change what the codes mean must be there exactly where the configuration says so.
-void refuse_unstated(const TensorSource& source, const Part& part, const char* suffix,
-                     const std::string& statement) {
-  const TensorInfo* info = source.find(part.name + suffix);
-  if (info == nullptr) return;
-  throw CheckpointError(str(source.description(), ": tensor ", quote(info->name),
-                            ": expected none, since ", statement, ", got ", info->dtype, " ",
-                            info->shape, ". Correct the configuration."));
+void refuse_unstated(const TensorSource& source, const Part& part, const GroupScheme& scheme) {
+  refuse_unstated_tensor(source, part.name + ".weight", "weight_packed is there");
+  if (scheme.is_symmetric) {
+    refuse_unstated_tensor(source, part.name + ".weight_zero_point",
+                           str("'", scheme.path, "' is symmetric"));
+  }
+  if (!scheme.has_input_order) {
+    refuse_unstated_tensor(source, part.name + ".weight_g_idx",
+                           str("'", scheme.path, "' has no actorder \"group\""));
+  }
 }
 
 TensorInfo info_of(const std::string& name, DType dtype, Shape shape) {
@@ -329,9 +333,8 @@ std::unique_ptr<StoredWeight> open_packed_rows(const TensorSource& source, const
   desc.activation = scheme.activation;
   desc.tensor_names = {words.name, scale.name};
   desc.stored_bytes = share_of(words, part) + data.scales.bytes_of(part.out_features);
-  if (scheme.is_symmetric) {
-    refuse_unstated(source, part, ".weight_zero_point", str("'", scheme.path, "' is symmetric"));
-  } else {
+  refuse_unstated(source, part, scheme);
+  if (!scheme.is_symmetric) {
     const TensorInfo& zero =
         find_tensor(source, part.name + ".weight_zero_point", {DType::kI32},
                     {num_words(part.stored_rows, scheme.bits, packing), blocks.num_groups()});
@@ -345,9 +348,6 @@ std::unique_ptr<StoredWeight> open_packed_rows(const TensorSource& source, const
     data.group_index = source.view(index);
     desc.tensor_names.push_back(index.name);
     desc.stored_bytes += share_of(index, part);
-  } else {
-    refuse_unstated(source, part, ".weight_g_idx",
-                    str("'", scheme.path, "' has no actorder \"group\""));
   }
   if (scheme.activation == ActivationQuant::kS8Static ||
       scheme.activation == ActivationQuant::kE4m3Static) {

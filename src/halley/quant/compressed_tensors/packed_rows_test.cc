@@ -200,7 +200,7 @@ TEST(PackedRows, RefusesTensorsThatTheSchemeDenies) {
       [&] { layer.open(); },
       ThrowsMessage<CheckpointError>(
           "model: tensor \"a.weight_zero_point\": expected none, since 'config_groups.g' is "
-          "symmetric, got i32 [1, 2]. Correct the configuration."));
+          "symmetric, got i32 [1, 2]. Correct the configuration or the file."));
   layer = make_layer(8, 32, scheme_of(4, 16, true));
   layer.tensors.add_bytes("a.weight_g_idx", DType::kI32, {32});
   EXPECT_THAT([&] { layer.open(); },

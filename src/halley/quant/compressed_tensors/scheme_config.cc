@@ -62,8 +62,12 @@ std::vector<SchemeConfig::Target> SchemeConfig::read_targets(const HfConfig& obj
 
 void SchemeConfig::read_groups(const HfConfig& fields) {
   const auto groups = fields.object("config_groups");
-  if (!groups) return;
   const std::string format = fields.string_or("format", "");
+  if (!groups || groups->json().empty()) {
+    if (format == "dense" || fields.has("kv_cache_scheme")) return;
+    fail_field(fields, "config_groups", "groups of layers with their schemes",
+               "State them, or remove quantization_config from an unquantized model.");
+  }
   const std::vector<std::string> names = groups->member_names();
   if (names.size() > kGroupsMax) {
     fail_field(fields, "config_groups", str("at most ", kGroupsMax, " groups"),
@@ -72,6 +76,10 @@ void SchemeConfig::read_groups(const HfConfig& fields) {
   for (const std::string& name : names) {
     const auto group = groups->object(name);
     if (!group) continue;
+    if (!group->has("targets")) {
+      fail_field(*group, "targets", "a list of names, expressions or \"Linear\"",
+                 "State which layers the group has.");
+    }
     for (Target& target : read_targets(*group, "targets", groups_.size())) {
       targets_.push_back(std::move(target));
     }

@@ -20,6 +20,11 @@ SchemeConfig parse(const std::string& fields) {
   return SchemeConfig(HfConfig::parse(fields, "config.json"));
 }
 
+/// Without groups, and with these other fields.
+SchemeConfig parse_bare(const std::string& fields) {
+  return parse(str(R"({"format": "dense")", fields.empty() ? "" : ", ", fields, "}"));
+}
+
 /// One group for all linear layers.
 GroupScheme parse_group(const std::string& format, const std::string& weights,
                         const std::string& more = "") {
@@ -184,7 +189,9 @@ TEST(SchemeConfig, RefusesOtherWeightsByField) {
         floats(str(R"("num_bits": 8, "strategy": "block", "block_structure": )", block)),
         at + "block_structure': expected two positive integers");
   }
-  expect_fails<UnsupportedError>(
+  expect_fails<UnsupportedError>(packed(R"("num_bits": 4, "type": "complex")"),
+                                 at + "type': expected \"int\" or \"float\", got \"complex\".");
+  expect_fails<InputError>(
       [] { parse(R"({"format": "int-quantized", "config_groups": {"g": {"targets": []}}})"); },
       "config.json: field 'config_groups.g.weights': expected the scheme of the weights, got "
       "nothing.");
@@ -212,31 +219,44 @@ TEST(SchemeConfig, RefusesOtherFormatsByNameWithWhatToDo) {
 }
 
 TEST(SchemeConfig, RefusesSparsityAndTransforms) {
-  EXPECT_NO_THROW(parse(R"({"sparsity_config": {}})"));
-  EXPECT_NO_THROW(parse(R"({"sparsity_config": {"format": "dense"}})"));
+  EXPECT_NO_THROW(parse_bare(R"("sparsity_config": {})"));
+  EXPECT_NO_THROW(parse_bare(R"("sparsity_config": {"format": "dense"})"));
   expect_fails<UnsupportedError>(
-      [] { parse(R"({"sparsity_config": {"format": "sparse-24-bitmask"}})"); },
+      [] { parse_bare(R"("sparsity_config": {"format": "sparse-24-bitmask"})"); },
       "field 'sparsity_config.format': expected \"dense\", got \"sparse-24-bitmask\". Decompress");
-  EXPECT_NO_THROW(parse(R"({"transform_config": {"config_groups": {}}})"));
+  EXPECT_NO_THROW(parse_bare(R"("transform_config": {"config_groups": {}})"));
   expect_fails<UnsupportedError>(
-      [] { parse(R"({"transform_config": {"config_groups": {"R1": {"type": "hadamard"}}}})"); },
+      [] { parse_bare(R"("transform_config": {"config_groups": {"R1": {"type": "hadamard"}}})"); },
       "field 'transform_config': expected nothing, got an object of 1. Quantize the model without "
       "transforms");
 }
 
+TEST(SchemeConfig, RequiresGroupsAndTargets) {
+  for (const char* fields :
+       {R"({"format": "int-quantized"})", R"({"format": "int-quantized", "config_groups": {}})"}) {
+    expect_fails<InputError>([&] { parse(fields); },
+                             "config.json: field 'config_groups': expected groups of layers with "
+                             "their schemes, got ");
+  }
+  expect_fails<InputError>(
+      [] { parse(R"({"format": "int-quantized", "config_groups": {"g": {}}})"); },
+      "config.json: field 'config_groups.g.targets': expected a list of names, expressions or "
+      "\"Linear\", got nothing. State which layers the group has.");
+}
+
 TEST(SchemeConfig, SaysWhatIsOddOfTheStatus) {
-  EXPECT_THAT(parse(R"({"quantization_status": "frozen"})").warnings(), IsEmpty());
-  EXPECT_THAT(parse("{}").warnings(), IsEmpty());
-  EXPECT_THAT(parse(R"({"quantization_status": "calibration"})").warnings(),
+  EXPECT_THAT(parse_bare(R"("quantization_status": "frozen")").warnings(), IsEmpty());
+  EXPECT_THAT(parse_bare("").warnings(), IsEmpty());
+  EXPECT_THAT(parse_bare(R"("quantization_status": "calibration")").warnings(),
               ElementsAre("config.json: field 'quantization_status': expected \"compressed\" or "
                           "\"frozen\", got \"calibration\": the scales may not be final."));
 }
 
 TEST(SchemeConfig, ReadsWhatIsStatedOfTheCache) {
-  EXPECT_EQ(parse("{}").stated_kv(), StatedKv::kNothing);
-  EXPECT_EQ(parse(R"({"kv_cache_scheme": {"type": "float", "num_bits": 8}})").stated_kv(),
+  EXPECT_EQ(parse_bare("").stated_kv(), StatedKv::kNothing);
+  EXPECT_EQ(parse_bare(R"("kv_cache_scheme": {"type": "float", "num_bits": 8})").stated_kv(),
             StatedKv::kFp8Static);
-  expect_fails<UnsupportedError>([] { parse(R"({"kv_cache_scheme": {"type": "int"}})"); },
+  expect_fails<UnsupportedError>([] { parse_bare(R"("kv_cache_scheme": {"type": "int"})"); },
                                  "field 'kv_cache_scheme.type': expected \"float\", got \"int\"");
 }
 
@@ -268,7 +288,7 @@ TEST(SchemeTargets, SayWhy) {
   const auto because = [](const char* layer) { return two_groups().verdict(layer, false).because; };
   EXPECT_EQ(because("m.up"), "field 'config_groups.a.targets' holds \"m.up\"");
   EXPECT_EQ(because("lm_head"), "field 'ignore' holds \"lm_head\"");
-  const SchemeConfig none = parse("{}");
+  const SchemeConfig none = parse_bare("");
   EXPECT_EQ(none.verdict("m.up", false).because, "no target in field 'config_groups' names it");
   EXPECT_EQ(none.verdict("m.up", false).says, ConfigSays::kDense);
 }
@@ -280,7 +300,7 @@ TEST(SchemeTargets, OnlyTheClassLeavesUsuallyDenseLayersOpen) {
 }
 
 TEST(SchemeTargets, BadExpressionsAreRefusedByField) {
-  expect_fails<InputError>([] { parse(R"({"ignore": ["re:*"]})"); },
+  expect_fails<InputError>([] { parse_bare(R"("ignore": ["re:*"])"); },
                            "config.json: field 'ignore': expected a regular expression, got ");
 }
 

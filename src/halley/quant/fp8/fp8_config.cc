@@ -82,9 +82,12 @@ Fp8Config read_fp8_config(const HfConfig& fields) {
   const std::string scheme = fields.string_or("activation_scheme", "");
   if (scheme == "static") {
     config.activation = ActivationQuant::kE4m3Static;
-  } else if (scheme != "dynamic") {
+  } else if (scheme.empty()) {
     fail_field(fields, "activation_scheme", "\"dynamic\" or \"static\"",
                "State the one that the model was quantized with.");
+  } else if (scheme != "dynamic") {
+    refuse_field(fields, "activation_scheme", "\"dynamic\" or \"static\"",
+                 "Quantize the model again with one of them.");
   }
   if (fields.string_or("fmt", "e4m3") != "e4m3") {
     refuse_field(fields, "fmt", "\"e4m3\"", "Quantize the model again to e4m3.");
@@ -102,6 +105,9 @@ Fp8Config read_modelopt_config(const HfConfig& fields) {
   const HfConfig inner = algorithm_of(fields);
   const std::string algorithm = inner.string_or("quant_algo", "");
   Fp8Config config;
+  if (algorithm.empty()) {
+    fail_field(inner, "quant_algo", "ModelOpt's name of the algorithm", "State it: \"FP8\".");
+  }
   if (algorithm == "FP8") {
     config.activation = ActivationQuant::kE4m3Static;
   } else if (algorithm != "FP8_PER_CHANNEL_PER_TOKEN") {

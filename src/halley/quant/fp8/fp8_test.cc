@@ -55,7 +55,7 @@ void expect_open_fails(const QuantScheme& scheme, const MemoryTensors& tensors,
 
 TEST(Fp8Golden, WeightsAreThoseOfTheIndependentReader) {
   for (const char* name : {"fp8_tensor_dynamic", "fp8_tensor_static", "fp8_channel", "fp8_block",
-                           "fp8_ignored_layers", "fp8_modelopt"}) {
+                           "fp8_block_e8m0", "fp8_ignored_layers", "fp8_modelopt"}) {
     expect_golden_weights(kQuantFp8, name);
   }
 }
@@ -111,9 +111,8 @@ TEST(Fp8Detect, RefusesConfigurationsByFieldAndValue) {
   expect_input_error(R"("bits": 8)",
                      "config.json: field 'quantization_config.activation_scheme': expected "
                      "\"dynamic\" or \"static\", got nothing. State the one");
-  expect_input_error(R"("activation_scheme": "none")",
-                     "expected \"dynamic\" or \"static\", got "
-                     "\"none\".");
+  expect_refusal(R"("activation_scheme": "none")",
+                 "expected \"dynamic\" or \"static\", got \"none\". Quantize the model again");
   for (const char* block : {"[128]", "[0, 128]", "[128, -1]", "[1, 9223372036854775807]", "[]"}) {
     expect_input_error(str(kDynamic, R"(, "weight_block_size": )", block),
                        "field 'quantization_config.weight_block_size': expected two positive "
@@ -164,9 +163,9 @@ TEST(ModelOptDetect, RefusesOtherAlgorithmsByName) {
             HasSubstr("Export the model from ModelOpt as FP8"))));
   }
   EXPECT_THAT([] { detect_modelopt(R"("quantization": {"exclude_modules": []})"); },
-              ThrowsMessage<UnsupportedError>(HasSubstr(
-                  "field 'quantization_config.quantization.quant_algo': expected \"FP8\" or "
-                  "\"FP8_PER_CHANNEL_PER_TOKEN\", got nothing.")));
+              ThrowsMessage<InputError>(HasSubstr(
+                  "field 'quantization_config.quantization.quant_algo': expected ModelOpt's name "
+                  "of the algorithm, got nothing. State it: \"FP8\".")));
   EXPECT_THAT(
       [] { detect_modelopt(R"("quant_algo": "FP8", "kv_cache_quant_algo": "NVFP4")"); },
       ThrowsMessage<UnsupportedError>(HasSubstr(

@@ -39,7 +39,10 @@ class QoqScheme : public QuantScheme {
     }
     const bool is_quantized = source.find(part.name + ".qweight") != nullptr;
     check_agreement(source, part, says_of(part), is_quantized, statement_);
-    if (is_quantized) return open_tiled_weight(source, part, in_features, is_grouped_);
+    if (is_quantized) {
+      refuse_unstated_tensor(source, part.name + ".weight", "qweight is there");
+      return open_tiled_weight(source, part, in_features, is_grouped_);
+    }
     refuse_stray_tensor(source, part, ".s1_scales");
     return open_dense_weight(source, part, in_features);
   }
@@ -66,6 +69,10 @@ std::unique_ptr<QuantScheme> detect(const QuantConfig& config, const TensorSourc
   const HfConfig& fields = *config.fields;
   if (fields.integer("wbits", 1, 64) != 4) refuse_field(fields, "wbits", "4", kRequantize);
   const int64_t group_size = fields.integer("group_size", -1, 1 << 20);
+  if (group_size == 0) {
+    fail_field(fields, "group_size", str("-1 or ", kTiledGroup),
+               "Correct it: the shape of s2_scales tells the size.");
+  }
   if (group_size != -1 && group_size != kTiledGroup) {
     refuse_field(fields, "group_size", str("-1 or ", kTiledGroup), kRequantize);
   }

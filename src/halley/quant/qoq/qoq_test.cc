@@ -68,6 +68,9 @@ TEST(QoqDetect, ClaimsItsMethodAndRefusesOtherSizes) {
   EXPECT_THAT([] { detect(R"({"wbits": 4, "group_size": 64})"); },
               ThrowsMessage<UnsupportedError>(HasSubstr(
                   "field 'quantization_config.group_size': expected -1 or 128, got 64.")));
+  EXPECT_THAT([] { detect(R"({"wbits": 4, "group_size": 0})"); },
+              ThrowsMessage<InputError>(
+                  HasSubstr("field 'quantization_config.group_size': expected -1 or 128, got 0.")));
   EXPECT_THAT([] { detect(R"({"wbits": 4})"); },
               ThrowsMessage<InputError>(HasSubstr("field 'quantization_config.group_size'")));
 }
@@ -190,6 +193,15 @@ TEST(QoqOpen, RefusesMissingAndWrongTensors) {
                   "tensor \"a.weight\": expected codes, since \"a.s1_scales\" is there")));
   tensors.remove("a.s1_scales");
   EXPECT_EQ(grouped()->open(tensors, part, K)->desc().layout, PackedLayout::kF16Panel);
+}
+
+TEST(QoqOpen, RefusesFullPrecisionBesideCodes) {
+  MemoryTensors tensors = one_layer(f32_to_f16(0.5f), 3, -20);
+  tensors.add_bytes("a.weight", DType::kF16, {N, K});
+  EXPECT_THAT([&] { open_layer(*grouped(), tensors); },
+              ThrowsMessage<CheckpointError>(
+                  "model: tensor \"a.weight\": expected none, since qweight is there, got f16 [64, "
+                  "256]. Correct the configuration or the file."));
 }
 
 TEST(QoqOpen, RefusesQuantizedFusedExperts) {

@@ -44,4 +44,13 @@ void refuse_stray_tensor(const TensorSource& source, const LinearSpec::Part& par
                             ". The file is incomplete or was changed: fetch it again."));
 }
 
+void refuse_unstated_tensor(const TensorSource& source, const std::string& name,
+                            const std::string& because) {
+  const TensorInfo* info = source.find(name);
+  if (info == nullptr) return;
+  throw CheckpointError(str(source.description(), ": tensor ", quote(name),
+                            ": expected none, since ", because, ", got ", info->dtype, " ",
+                            info->shape, ". Correct the configuration or the file."));
+}
+
 }  // namespace halley

@@ -2,6 +2,8 @@
 // do not belong together.
 #pragma once
 
+#include <string>
+
 #include "halley/checkpoint/safetensors/tensor_source.h"
 #include "halley/quant/base/linear_spec.h"
 
@@ -18,5 +20,10 @@ void refuse_quantized_experts(const TensorSource& source, const LinearSpec::Part
 /// weight is in full precision.
 void refuse_stray_tensor(const TensorSource& source, const LinearSpec::Part& part,
                          const char* suffix);
+
+/// Throws CheckpointError where there is a tensor `name`, which `because` denies: "'x' is
+/// symmetric".
+void refuse_unstated_tensor(const TensorSource& source, const std::string& name,
+                            const std::string& because);
 
 }  // namespace halley
