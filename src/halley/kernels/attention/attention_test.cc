@@ -195,7 +195,7 @@ TEST(Attention, ATokensBitsDoNotDependOnChunksOrThreads) {
       {"single heads", 2, 2, 80, 3, KvDType::kBf16, 0, 0, {{0, 530}}},
       {"window and cap", 4, 1, 32, 16, KvDType::kF32, 200, 10.0f, {{0, 540}}},
       {"int8", 4, 1, 64, 16, KvDType::kInt8, 0, 0, {{0, 140}}},
-      {"int4", 4, 2, 33, 5, KvDType::kInt4, 0, 0, {{0, 530}}},
+      {"int4", 4, 2, 33, 5, KvDType::kInt4, 0, 0, {{0, 150}}},
       {"fp8", 2, 2, 32, 3, KvDType::kFp8E4M3, 100, 0, {{0, 140}}},
   };
   for (const AttentionCase& shape : shapes) {
