@@ -218,9 +218,10 @@ def fp8():
     contradiction("fp8_input_scale_missing", static, delete(V + ".input_scale"),
                   V + ".input_scale")
     refused("fp8_block_static", block, config(activation_scheme="static"), "static")
-    refused("fp8_block_64", block, config(weight_block_size=[64, 64]), "weight_block_size", "64")
+    contradiction("fp8_block_64", block, config(weight_block_size=[64, 64]),
+                  Q + ".weight_scale_inv", "[2, 2]", "[1, 1]")
     bad_field("fp8_block_one_number", block, config(weight_block_size=[128]), "weight_block_size")
-    bad_field("fp8_block_0", block, config(weight_block_size=[0, 128]), "weight_block_size", "0")
+    bad_field("fp8_block_0", block, config(weight_block_size=[0, 128]), "weight_block_size")
     bad_field("fp8_block_text", block, config(weight_block_size="128"), "weight_block_size")
     refused("fp8_e5m2", base, config(fmt="e5m2"), "fmt", "e5m2")
     bad_scales("fp8_weight_scale", base, Q + ".weight_scale", 0, 4)
@@ -291,7 +292,8 @@ def methods():
     bad_field("method_untold", base, statement({"sym": True}), "quant_method")
     bad_field("statement_text", base, {"config": {"quantization_config": "gptq"}},
               "quantization_config")
-    contradiction("statement_missing", base, {"config": {"quantization_config": None}}, Q)
+    contradiction("statement_missing", base, {"config": {"quantization_config": None}},
+                  "quantization_config", "qweight")
 
 
 SECTIONS = [gptq_shapes, gptq_data, gptq_config, gptq_dynamic, awq, fp8, modelopt, methods]

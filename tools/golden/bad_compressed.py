@@ -87,8 +87,10 @@ def compressed_packed():
                   Q + ".weight_zero_point")
     contradiction("ct_zero_point_shape", base, reshape(Q + ".weight_zero_point", [15, 4], "I32"),
                   Q + ".weight_zero_point", "16", "15")
-    for part in ("weight_packed", "weight_scale", "weight_shape"):
-        contradiction(f"ct_{part}_missing", base, delete(f"{Q}.{part}"), f"{Q}.{part}")
+    contradiction("ct_weight_packed_missing", base, delete(f"{Q}.weight_packed"), Q)
+    contradiction("ct_weight_scale_missing", base, delete(f"{Q}.weight_scale"),
+                  f"{Q}.weight_scale")
+    bad("ct_weight_shape_missing", base, delete(f"{Q}.weight_shape"), "none")
     contradiction("ct_scale_type", base, retype(Q + ".weight_scale", "I16"), Q + ".weight_scale")
     bad_scales("ct_scale", base, Q + ".weight_scale", 9)
     bad_scales("ct_f32_scale", "ct_4bit_channel_sym", Q + ".weight_scale", 9, 4)
@@ -139,7 +141,8 @@ def qoq():
     contradiction("qoq_groups_called_channel", groups, file(name, group_size=-1), Q)
     contradiction("qoq_channel_called_groups", channel, file(name, group_size=128), Q)
     for part in ("qweight", "s1_scales", "s2_scales", "s2_zeros"):
-        contradiction(f"qoq_{part}_missing", groups, delete(f"{Q}.{part}"), f"{Q}.{part}")
+        contradiction(f"qoq_{part}_missing", groups, delete(f"{Q}.{part}"),
+                      Q if part == "qweight" else f"{Q}.{part}")
     contradiction("qoq_szeros_missing", channel, delete(Q + ".s1_szeros"), Q + ".s1_szeros")
     contradiction("qoq_qweight_columns", groups, reshape(Q + ".qweight", [128, 63], "I8"),
                   Q + ".qweight", "64", "63")

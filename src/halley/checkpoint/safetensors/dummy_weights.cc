@@ -109,16 +109,27 @@ uint64_t random_scale(DType dtype, Random& random) {
   }
 }
 
+// A zero: for 8 bits so small that 4-bit codes times a scale stay within 8 bits.
+uint64_t random_zero(DType dtype, Random& random) {
+  if (dtype == DType::kI8) return static_cast<uint8_t>(-static_cast<int>(random.bits() % 57));
+  return random_element(dtype, random);
+}
+
+enum class Meaning : uint8_t { kWeight, kScale, kZero };
+
 // What the elements of a tensor are like.
 struct BlockKind {
   DType dtype = DType::kF32;
-  bool is_scale = false;
+  Meaning meaning = Meaning::kWeight;
 
   auto operator<=>(const BlockKind&) const = default;
 };
 
 BlockKind kind_of(const TensorInfo& info) {
-  return {info.dtype, info.name.find("scale") != std::string::npos};
+  const auto has = [&](const char* word) { return info.name.find(word) != std::string::npos; };
+  return {info.dtype, has("scale")   ? Meaning::kScale
+                      : has("zeros") ? Meaning::kZero
+                                     : Meaning::kWeight};
 }
 
 // Elements that repeat with a period of kPatternElements. Types of less than a byte, whose codes
@@ -130,8 +141,9 @@ HostBuffer make_block(const BlockKind& kind, size_t num_bytes) {
   const size_t element_bytes = std::max<size_t>(1, static_cast<size_t>(bits_of(dtype)) / 8);
   const size_t pattern_bytes = std::min(num_bytes, kPatternElements * element_bytes);
   for (size_t i = 0; i < pattern_bytes; i += element_bytes) {
-    const uint64_t element =
-        kind.is_scale ? random_scale(dtype, random) : random_element(dtype, random);
+    const uint64_t element = kind.meaning == Meaning::kScale  ? random_scale(dtype, random)
+                             : kind.meaning == Meaning::kZero ? random_zero(dtype, random)
+                                                              : random_element(dtype, random);
     std::memcpy(block.data() + i, &element, std::min(element_bytes, pattern_bytes - i));
   }
   for (size_t i = pattern_bytes; i < num_bytes; i += pattern_bytes) {

@@ -35,7 +35,7 @@ std::unique_ptr<TensorSource> open_checkpoint_weights(const std::filesystem::pat
 
 /// Tensors of the given names, types and shapes with small pseudo-random values, deterministic, in
 /// little memory: those of a type share one block of data. Tensors with "scale" in their name hold
-/// numbers above zero. num_bytes of the infos is filled in.
+/// numbers above zero, with "zeros" what fits such scales. num_bytes of the infos is filled in.
 std::unique_ptr<TensorSource> make_dummy_weights(std::vector<TensorInfo> infos);
 
 }  // namespace halley

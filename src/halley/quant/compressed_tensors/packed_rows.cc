@@ -255,9 +255,11 @@ WordPacking find_packing(const TensorSource& source, const Part& part, int64_t i
                              "again with 4 bits."));
 }
 
+constexpr const char* kShapeSuffix = ".weight_shape";
+
 /// weight_shape repeats the shape before packing.
 void check_shape_tensor(const TensorSource& source, const Part& part, int64_t in_features) {
-  const std::string name = part.name + ".weight_shape";
+  const std::string name = part.name + kShapeSuffix;
   const TensorInfo* stored = source.find(name);
   if (stored == nullptr) return;
   const TensorInfo& info = find_tensor(source, name, {DType::kI64, DType::kI32}, {2});
@@ -332,6 +334,8 @@ std::unique_ptr<StoredWeight> open_packed_rows(const TensorSource& source, const
   desc.has_input_order = scheme.has_input_order;
   desc.activation = scheme.activation;
   desc.tensor_names = {words.name, scale.name};
+  const std::string shape_name = part.name + kShapeSuffix;
+  if (source.find(shape_name) != nullptr) desc.tensor_names.push_back(shape_name);
   desc.stored_bytes = share_of(words, part) + data.scales.bytes_of(part.out_features);
   refuse_unstated(source, part, scheme);
   if (!scheme.is_symmetric) {

@@ -17,7 +17,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::IsEmpty;
+using testing::StartsWith;
 using testing::ThrowsMessage;
 
 std::unique_ptr<QuantScheme> detect(const std::string& fields) {
@@ -111,16 +111,19 @@ TEST(QoqOpen, TakesRowsOfAStoredTensor) {
   }
 }
 
-TEST(QoqOpen, WarnsWhereOtherServersMayWrapAround) {
+TEST(QoqOpen, RefusesWeightsBeyond8Bits) {
   MemoryTensors tensors = one_layer(f32_to_f16(0.5f), 9, -8);
-  EXPECT_THAT(open_layer(*grouped(), tensors)->warnings(), IsEmpty());  // 15 * 9 - 8 = 127
+  // The largest code is 15: 15 * 9 - 8 = 127.
+  tensors.add("a.qweight", DType::kI8, {N, K / 2}, std::vector<int8_t>(N * K / 2, -1));
+  EXPECT_NO_THROW(open_layer(*grouped(), tensors)->check_data());
   std::vector<int8_t> zeros(2 * N, -8);
   zeros[N + 5] = -7;  // place 5 is output 9 of its 32
   tensors.add("a.s2_zeros", DType::kI8, {2, N}, zeros);
-  EXPECT_THAT(open_layer(*grouped(), tensors)->warnings(),
-              ElementsAre("model: tensor \"a.s2_scales\": 1 groups reach beyond 8 bits at code 15 "
-                          "(first: group 1 of output 9): other servers may wrap around there, "
-                          "Halley does not."));
+  EXPECT_THAT(
+      [&] { open_layer(*grouped(), tensors)->check_data(); },
+      ThrowsMessage<CheckpointError>(StartsWith(
+          "model: tensor \"a.s2_scales\": expected weights of 8 bits, got 128 in group 1 of "
+          "output 9 (code 15, scale 9, zero -7)")));
 }
 
 TEST(QoqOpen, RefusesBadScalesByTheirPlace) {

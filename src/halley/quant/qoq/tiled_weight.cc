@@ -58,9 +58,7 @@ class TiledWeight : public StoredWeight {
     bool is_grouped = false;
   };
 
-  TiledWeight(WeightDesc desc, Data data) : StoredWeight(std::move(desc)), data_(std::move(data)) {
-    if (data_.is_grouped) warn_of_overflow();
-  }
+  TiledWeight(WeightDesc desc, Data data) : StoredWeight(std::move(desc)), data_(std::move(data)) {}
 
   void check_data() const override {
     for (int64_t n = data_.row_begin; n < data_.row_begin + data_.num_rows; ++n) {
@@ -73,7 +71,9 @@ class TiledWeight : public StoredWeight {
       }
       if (!data_.is_grouped) check_scaled_zero(n);
     }
-    if (data_.is_grouped) check_group_scales();
+    if (!data_.is_grouped) return;
+    check_group_scales();
+    for (int64_t row = 0; row < data_.num_rows; row += kPanelRows) check_range(row);
   }
 
   void read_codes(const CodeBlock& block, uint8_t* quads) const override {
@@ -143,22 +143,40 @@ class TiledWeight : public StoredWeight {
     });
   }
 
-  /// Kernels that compute in 8 bits, as QServe's do, wrap around there; these sums here do not.
-  void warn_of_overflow() {
-    int64_t count = 0, first_group = 0, first_row = 0;
-    visit_groups([&](int64_t g, int64_t n, int64_t place) {
-      const int scale = s8_at(data_.group_scales, place), zero = s8_at(data_.group_zeros, place);
-      const int last = kCodeMax * scale + zero;
-      if (last >= -128 && last <= 127) return;
-      if (count++ == 0) {
-        first_group = g;
-        first_row = n;
+  /// The weights of some rows, in units of s1_scales, must be numbers of 8 bits: kernels that
+  /// compute in 8 bits, as QServe's do, would wrap around, and what was meant is anybody's guess.
+  void check_range(int64_t row_begin) const {
+    const int64_t num_rows = std::min(kPanelRows, data_.num_rows - row_begin);
+    std::array<uint8_t, kTiledGroup / 4 * kQuadCodes> quads;
+    for (int64_t g = 0; g < data_.K / kTiledGroup; ++g) {
+      const CodeBlock block = {.row_begin = row_begin,
+                               .num_rows = num_rows,
+                               .k_begin = g * kTiledGroup,
+                               .k_end = (g + 1) * kTiledGroup};
+      read_codes(block, quads.data());
+      for (int64_t r = 0; r < num_rows; ++r) check_group_range(g, row_begin + r, &quads[4 * r]);
+    }
+  }
+
+  /// `codes` are those of one row and group: 4 of every kQuadCodes.
+  void check_group_range(int64_t g, int64_t row, const uint8_t* codes) const {
+    int smallest = kCodeMax, largest = 0;
+    for (int64_t quad = 0; quad < kTiledGroup / 4; ++quad, codes += kQuadCodes) {
+      for (int i = 0; i < 4; ++i) {
+        smallest = std::min<int>(smallest, codes[i]);
+        largest = std::max<int>(largest, codes[i]);
       }
-    });
-    if (count == 0) return;
-    warn(str(data_.where, ".s2_scales\": ", count,
-             " groups reach beyond 8 bits at code 15 (first: group ", first_group, " of output ",
-             first_row, "): other servers may wrap around there, Halley does not."));
+    }
+    const int64_t n = data_.row_begin + row;
+    const int64_t place = g * data_.scales.shape[0] + place_of(n);
+    const int scale = s8_at(data_.group_scales, place), zero = s8_at(data_.group_zeros, place);
+    for (const int code : {smallest, largest}) {
+      const int weight = code * scale + zero;
+      if (weight >= -128 && weight <= 127) continue;
+      throw CheckpointError(str(data_.where, ".s2_scales\": expected weights of 8 bits, got ",
+                                weight, " in group ", g, " of output ", n, " (code ", code,
+                                ", scale ", scale, ", zero ", zero, ")", kDamaged));
+    }
   }
 
   Data data_;
