@@ -25,7 +25,6 @@ namespace halley::dot_gemm::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
-#define HALLEY_DOT_X86 1
 
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
 using Reg = __m512i;
@@ -160,6 +159,7 @@ HWY_INLINE Reg high_halves(Reg packed) {
 }
 
 #endif
+#undef HALLEY_MM
 
 constexpr int kLanes = static_cast<int>(sizeof(Reg) / sizeof(int32_t));
 constexpr int kPanelVecs = static_cast<int>(kPanelRows) / kLanes;

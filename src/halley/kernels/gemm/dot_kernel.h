@@ -15,7 +15,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 
 #include "halley/core/exec_context.h"
 #include "halley/core/matrix.h"

@@ -187,8 +187,7 @@ void write_panel(const Operation& op, const Task& task, int64_t panel, const flo
   }
 }
 
-// Brings the codes of a span into the second-level cache: the first holds what is
-// multiplied now.
+// Brings the codes of a span into the second-level cache: the first holds what is multiplied now.
 void prefetch(const std::byte* from, int64_t num_bytes) {
   constexpr int64_t kLine = 64;
   for (int64_t byte = 0; byte < num_bytes; byte += kLine) {
