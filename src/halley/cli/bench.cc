@@ -42,6 +42,9 @@ struct Iteration {
 
 struct LatencyReport {
   std::string model, dtype, kv_dtype;
+  std::string format, kernels;
+  double packed_bytes = 0;  // of all weights
+  LoadTimes times;
   int num_threads = 0;
   std::vector<Iteration> iterations;
   double step_bytes = 0;        // weights and KV that one decode step reads
@@ -113,6 +116,13 @@ OrderedJson json_of(const LatencyOptions& options, const LatencyReport& report) 
           {"threads", report.num_threads},
           {"model", report.model},
           {"dtype", report.dtype},
+          {"format", report.format},
+          {"kernels", report.kernels},
+          {"packed_bytes", report.packed_bytes},
+          {"load",
+           {{"read_s", report.times.read},
+            {"repack_s", report.times.pack},
+            {"self_check_s", report.times.self_check}}},
           {"kv_dtype", report.kv_dtype},
           {"input_len", options.input_len},
           {"output_len", options.output_len},
@@ -185,7 +195,11 @@ LatencyReport measure(const LatencyOptions& options) {
   };
   LatencyReport report;
   report.model = options.model.model.empty() ? options.model.config_name : options.model.model;
-  report.dtype = name_of(model.shape().kv_dtype_default);  // that of the weights
+  report.dtype = name_of(loaded.plan.config.dtype);
+  report.format = loaded.plan.format;
+  report.kernels = kernels_in_words(loaded.plan);
+  report.packed_bytes = static_cast<double>(loaded.plan.packed_bytes);
+  report.times = loaded.times;
   report.num_threads = loaded.pool->num_threads();
   const KvDType kv_dtype =
       parse_kv_dtype(options.model.kv_dtype).value_or(model.shape().kv_dtype_default);

@@ -129,9 +129,6 @@ LoadOptions load_options_of(const ModelOptions& options, const ModelFiles& files
   return load;
 }
 
-namespace {
-
-/// "gemm_w4a21_hwy 88, gemm_f16_hwy 1"
 std::string kernels_in_words(const ModelPlan& plan) {
   std::map<std::string, int> num_weights;
   for (const ModelPart& part : plan.parts) {
@@ -145,6 +142,8 @@ std::string kernels_in_words(const ModelPlan& plan) {
   }
   return text;
 }
+
+namespace {
 
 void print_report(const ModelPlan& plan, const LoadTimes& times, double seconds) {
   const size_t num_warnings = plan.warnings.size();
@@ -185,11 +184,13 @@ LoadedModel load_model_files(const ModelOptions& options) {
                          load_options_of(options, files));
   }
   loaded.model = std::move(decoder.model);
+  loaded.plan = std::move(decoder.plan);
+  loaded.times = decoder.times;
   loaded.generation = options.model.empty() ? GenerationConfig{}
                                             : load_generation_config(options.model, files.config);
   loaded.load_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  print_report(decoder.plan, decoder.times, loaded.load_seconds);
+  print_report(loaded.plan, loaded.times, loaded.load_seconds);
   return loaded;
 }
 

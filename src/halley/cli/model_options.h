@@ -44,6 +44,9 @@ struct ModelFiles {
 };
 ModelFiles open_model_files(const ModelOptions& options);
 
+/// The kernels of the plan and how many weights each has: "gemm_f16_hwy 1, gemm_w4a8_hwy 88".
+std::string kernels_in_words(const ModelPlan& plan);
+
 /// What the options and HALLEY_KERNEL say of loading.
 LoadOptions load_options_of(const ModelOptions& options, const ModelFiles& files);
 
@@ -52,6 +55,8 @@ struct LoadedModel {
   std::unique_ptr<ThreadPool> pool;
   std::unique_ptr<ExecContext> context;
   std::unique_ptr<CausalLm> model;
+  ModelPlan plan;
+  LoadTimes times;
   GenerationConfig generation;
   double load_seconds = 0;
 };

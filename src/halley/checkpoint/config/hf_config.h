@@ -62,8 +62,8 @@ class HfConfig {
 
   Json json_;
   std::string where_;
-  std::string prefix_;                        // "text_config." inside a nested object
-  std::vector<std::string> path_;             // the nested object's fields from the file's own
+  std::string prefix_;                       // "text_config." inside a nested object
+  std::vector<std::string> path_;            // the nested object's fields from the file's own
   std::shared_ptr<const std::string> text_;  // of the file, for the order of members
 };
 

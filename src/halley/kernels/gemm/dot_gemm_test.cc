@@ -52,8 +52,9 @@ const GemmKernel& kernel_of(const std::string& name) {
   return cpu_gemm_kernels().front();
 }
 
-constexpr std::array<const char*, 5> kDotKernels = {
-    "gemm_w4a21_hwy", "gemm_w4a8_hwy", "gemm_w8a8_hwy", "gemm_w2a21_hwy", "gemm_w3a21_hwy"};
+constexpr std::array<const char*, 6> kDotKernels = {"gemm_w4a21_hwy", "gemm_w4a16_hwy",
+                                                    "gemm_w4a8_hwy",  "gemm_w8a8_hwy",
+                                                    "gemm_w2a21_hwy", "gemm_w3a21_hwy"};
 
 bool is_s8(const std::string& kernel) { return kernel.find("a8_") != std::string::npos; }
 
@@ -407,8 +408,10 @@ TEST_P(DotGemm, RoundsInputsAsItSays) {
             for (size_t k = i / 32 * 32; k < i / 32 * 32 + 32; ++k) {
               largest = std::max(largest, std::fabs(x[k]));
             }
+            const bool is_16_bits = GetParam() == std::string("gemm_w4a16_hwy");
+            const double fixed_max = is_16_bits ? dot_gemm::kFixedMax16 : dot_gemm::kFixedMax;
             // Half a step, and what f32 does to the largest.
-            EXPECT_NEAR(actual, x[i], largest * (0.5 / dot_gemm::kFixedMax + 0x1p-22)) << target;
+            EXPECT_NEAR(actual, x[i], largest * (0.5 / fixed_max + 0x1p-22)) << target;
           }
         }
       }

@@ -4,7 +4,8 @@
 // Along K there are spans of 128 inputs, and in each span blocks: inputs that share a scale of the
 // weight. A row of x becomes integers once per call. For s8 activations they are the codes of
 // quantize_s8(), one digit. Otherwise x is rounded, block by block, to a fixed point of 21 bits,
-//   x = scale * (d2 * 128^2 + d1 * 128 + d0) with digits in [-64, 64), scale = max|x| / kFixedMax.
+//   x = scale * (d2 * 128^2 + d1 * 128 + d0) with digits in [-64, 64), scale = max|x| / kFixedMax,
+// or of 16 bits: x = scale * (d1 * 256 + d0) with digits in [-128, 128), max|x| / kFixedMax16.
 // Codes times digits are summed exactly in integers over a block; then, for each row and feature,
 //   t_d = sum_d - zero * (sum of the digits d of x)        (exact in f32 for zeros that are codes)
 //   y += (scale * (t2 * 128^2 + (t1 * 128 + t0))) * weight_scale
@@ -29,11 +30,13 @@ inline constexpr int64_t kSpanUnits = kSpanInputs / kQuadUnitInputs;
 inline constexpr int64_t kBlockInputsMin = 8;
 inline constexpr int64_t kBlocksPerSpanMax = kSpanInputs / kBlockInputsMin;
 
-/// Digits of rows of x that one register tile takes: 2 rows of 3 digits, or 6 rows of one.
+/// Digits of rows of x that one register tile takes: 2 rows of 3 digits, 3 of 2, or 6 of one.
 inline constexpr int64_t kTileDigitRows = 6;
 inline constexpr int64_t kFixedDigits = 3;
 /// The largest number whose digits all lie in [-64, 63].
 inline constexpr int32_t kFixedMax = 63 * (128 * 128 + 128 + 1);
+/// The same for 16 bits: two digits in [-128, 127].
+inline constexpr int32_t kFixedMax16 = 127 * (256 + 1);
 
 /// Inputs of a block of a weight: kSpanInputs where its groups allow it, otherwise the largest part
 /// of a span that no border of a group divides.
@@ -82,8 +85,8 @@ struct RowDigits {
 /// What a row's block is multiplied by, and the sums of its digits, as f32, all exact.
 struct BlockFactors {
   float scale;     // of the fixed point; 1 for s8
-  float high_sum;  // of d2; 0 for s8
-  float low_sum;   // of d1 * 128 + d0, or of the codes
+  float high_sum;  // of the highest digit; 0 for s8
+  float low_sum;   // of the rest: d1 * 128 + d0, d0, or the codes
 };
 
 /// Sums of one block of a tile, to be added to y [num_rows, kPanelRows].
@@ -98,7 +101,7 @@ struct BlockSums {
 
 /// One row of the table of kernels.
 struct DotKernel {
-  int64_t num_digits;  // kFixedDigits, or 1 for s8 activations
+  int64_t num_digits;  // kFixedDigits, 2, or 1 for s8 activations
   const DotCore& (*core)();
   int64_t flush_pairs;
   bool is_u4;        // the packed codes are what multiply_u4 reads
@@ -118,6 +121,7 @@ void run(const DotKernel& kernel, ExecContext& context, const PackedWeight& weig
 const DotKernel& w2a21_kernel();
 const DotKernel& w3a21_kernel();
 const DotKernel& w4a21_kernel();
+const DotKernel& w4a16_kernel();
 const DotKernel& w4a8_kernel();
 const DotKernel& w8a8_kernel();
 

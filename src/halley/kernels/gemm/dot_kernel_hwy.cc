@@ -48,7 +48,7 @@ constexpr DotKernel kW2A21 = {
     .is_u4 = false,
     .is_in_place = false,
     .unpack = unpack<TwoBits>,
-    .make_digits = make_fixed_digits,
+    .make_digits = make_fixed_digits<kFixedDigits>,
     .add_block = add_block<kFixedDigits>,
 };
 constexpr DotKernel kW3A21 = {
@@ -58,7 +58,7 @@ constexpr DotKernel kW3A21 = {
     .is_u4 = false,
     .is_in_place = false,
     .unpack = unpack<ThreeBits>,
-    .make_digits = make_fixed_digits,
+    .make_digits = make_fixed_digits<kFixedDigits>,
     .add_block = add_block<kFixedDigits>,
 };
 constexpr DotKernel kW4A21 = {
@@ -68,8 +68,18 @@ constexpr DotKernel kW4A21 = {
     .is_u4 = true,
     .is_in_place = false,
     .unpack = unpack<FourBits>,
-    .make_digits = make_fixed_digits,
+    .make_digits = make_fixed_digits<kFixedDigits>,
     .add_block = add_block<kFixedDigits>,
+};
+constexpr DotKernel kW4A16 = {
+    .num_digits = 2,
+    .core = best_narrow_core,
+    .flush_pairs = flush_pairs(15, 128),
+    .is_u4 = true,
+    .is_in_place = false,
+    .unpack = unpack<FourBits>,
+    .make_digits = make_fixed_digits<2>,
+    .add_block = add_block<2>,
 };
 constexpr DotKernel kW4A8 = {
     .num_digits = 1,
@@ -95,6 +105,7 @@ constexpr DotKernel kW8A8 = {
 const DotKernel& own_w2a21() { return kW2A21; }
 const DotKernel& own_w3a21() { return kW3A21; }
 const DotKernel& own_w4a21() { return kW4A21; }
+const DotKernel& own_w4a16() { return kW4A16; }
 const DotKernel& own_w4a8() { return kW4A8; }
 const DotKernel& own_w8a8() { return kW8A8; }
 
@@ -109,6 +120,7 @@ HWY_EXPORT(own_wide_core);
 HWY_EXPORT(own_w2a21);
 HWY_EXPORT(own_w3a21);
 HWY_EXPORT(own_w4a21);
+HWY_EXPORT(own_w4a16);
 HWY_EXPORT(own_w4a8);
 HWY_EXPORT(own_w8a8);
 
@@ -117,6 +129,7 @@ const DotCore& wide_core() { return HWY_DYNAMIC_DISPATCH(own_wide_core)(); }
 const DotKernel& w2a21_kernel() { return HWY_DYNAMIC_DISPATCH(own_w2a21)(); }
 const DotKernel& w3a21_kernel() { return HWY_DYNAMIC_DISPATCH(own_w3a21)(); }
 const DotKernel& w4a21_kernel() { return HWY_DYNAMIC_DISPATCH(own_w4a21)(); }
+const DotKernel& w4a16_kernel() { return HWY_DYNAMIC_DISPATCH(own_w4a16)(); }
 const DotKernel& w4a8_kernel() { return HWY_DYNAMIC_DISPATCH(own_w4a8)(); }
 const DotKernel& w8a8_kernel() { return HWY_DYNAMIC_DISPATCH(own_w8a8)(); }
 

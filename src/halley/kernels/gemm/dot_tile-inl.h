@@ -172,45 +172,73 @@ HWY_INLINE void store_words(const RowDigits& row, int64_t span, const int8_t* di
   }
 }
 
+// The fixed points: three digits of 7 bits, or two of 8.
+template <int64_t kDigits>
+struct FixedPoint;
+template <>
+struct FixedPoint<3> {
+  static constexpr int kDigitBits = 7;
+  static constexpr int32_t kMax = kFixedMax;
+};
+template <>
+struct FixedPoint<2> {
+  static constexpr int kDigitBits = 8;
+  static constexpr int32_t kMax = kFixedMax16;
+};
+
+// The lowest digit of numbers, in [-2^(bits-1), 2^(bits-1)); `fixed` becomes what is above it.
+template <int kBits>
+HWY_INLINE hn::Vec<I32x8> take_digit(hn::Vec<I32x8>& fixed) {
+  const I32x8 i32;
+  const auto mask = hn::Set(i32, (1 << kBits) - 1);
+  const auto half = hn::Set(i32, 1 << (kBits - 1));
+  const auto digit = hn::Sub(hn::And(hn::Add(fixed, half), mask), half);
+  fixed = hn::ShiftRight<kBits>(hn::Sub(fixed, digit));
+  return digit;
+}
+
 // A block as fixed point; a block of tiny numbers is zero, one with a NaN or an infinity is NaN.
+template <int64_t kDigits>
 HWY_INLINE BlockFactors split_block(const float* x, int64_t count, int8_t* digits) {
+  constexpr int kBits = FixedPoint<kDigits>::kDigitBits;
+  constexpr auto kMax = static_cast<float>(FixedPoint<kDigits>::kMax);
   const I32x8 i32;
   const float largest = largest_magnitude(x, count);
   if (!(largest >= kSmallestMagnitude)) {
-    for (int64_t d = 0; d < kFixedDigits; ++d) std::fill_n(digits + d * kSpanInputs, count, 0);
+    for (int64_t d = 0; d < kDigits; ++d) std::fill_n(digits + d * kSpanInputs, count, 0);
     return {largest < kSmallestMagnitude ? 0.0f : largest, 0.0f, 0.0f};
   }
-  const auto inverse = hn::Set(F32x8(), static_cast<float>(kFixedMax) / largest);
-  const auto mask = hn::Set(i32, 127);
-  const auto half = hn::Set(i32, 64);
+  const auto inverse = hn::Set(F32x8(), kMax / largest);
   auto high_sum = hn::Zero(i32), low_sum = hn::Zero(i32);
   for (int64_t i = 0; i < count; i += kXLanes) {
-    const auto fixed = hn::NearestInt(hn::Mul(hn::LoadU(F32x8(), x + i), inverse));
-    const auto d0 = hn::Sub(hn::And(hn::Add(fixed, half), mask), half);
-    const auto rest = hn::ShiftRight<7>(hn::Sub(fixed, d0));
-    const auto d1 = hn::Sub(hn::And(hn::Add(rest, half), mask), half);
-    const auto d2 = hn::ShiftRight<7>(hn::Sub(rest, d1));
-    store_digits(d2, digits + i);
-    store_digits(d1, digits + kSpanInputs + i);
-    store_digits(d0, digits + 2 * kSpanInputs + i);
-    high_sum = hn::Add(high_sum, d2);
-    low_sum = hn::Add(low_sum, hn::Add(hn::ShiftLeft<7>(d1), d0));
+    auto fixed = hn::NearestInt(hn::Mul(hn::LoadU(F32x8(), x + i), inverse));
+    const auto d0 = take_digit<kBits>(fixed);
+    store_digits(d0, digits + (kDigits - 1) * kSpanInputs + i);
+    auto low = d0;
+    if constexpr (kDigits == 3) {
+      const auto d1 = take_digit<kBits>(fixed);
+      store_digits(d1, digits + kSpanInputs + i);
+      low = hn::Add(low, hn::ShiftLeft<kBits>(d1));
+    }
+    store_digits(fixed, digits + i);
+    high_sum = hn::Add(high_sum, fixed);
+    low_sum = hn::Add(low_sum, low);
   }
-  return {largest / static_cast<float>(kFixedMax),
-          static_cast<float>(hn::GetLane(hn::SumOfLanes(i32, high_sum))),
+  return {largest / kMax, static_cast<float>(hn::GetLane(hn::SumOfLanes(i32, high_sum))),
           static_cast<float>(hn::GetLane(hn::SumOfLanes(i32, low_sum)))};
 }
 
+template <int64_t kDigits>
 float make_fixed_digits(const RowDigits& row) {
   HWY_ALIGN float buffer[kSpanInputs];
-  HWY_ALIGN int8_t digits[kFixedDigits * kSpanInputs];
+  HWY_ALIGN int8_t digits[kDigits * kSpanInputs];
   BlockFactors* factors = row.factors;
   for (int64_t span = 0; span * kSpanInputs < row.K; ++span) {
     const float* x = span_inputs(row, span, buffer);
     for (int64_t i = 0; i < kSpanInputs; i += row.block_inputs, factors += row.factors_stride) {
-      *factors = split_block(x + i, row.block_inputs, digits + i);
+      *factors = split_block<kDigits>(x + i, row.block_inputs, digits + i);
     }
-    store_words<kFixedDigits>(row, span, digits);
+    store_words<kDigits>(row, span, digits);
   }
   return 1.0f;
 }
@@ -268,8 +296,9 @@ using F32 = hn::CappedTag<float, 16>;
 using I32 = hn::RebindToSigned<F32>;
 constexpr int64_t kLanesF32 = static_cast<int64_t>(hn::MaxLanes(F32()));
 
-// What a digit of value 128^2 counts.
-constexpr float kHighValue = 16384.0f;
+// What the highest digit counts: 128^2 of three, 256 of two.
+template <int64_t kDigits>
+constexpr float kHighValue = kDigits == 3 ? 16384.0f : 256.0f;
 
 // What the block adds to y of one row, for a vector of features.
 template <int64_t kDigits, ZeroKind kZeroKind>
@@ -279,7 +308,7 @@ HWY_INLINE hn::Vec<F32> add_row(const int32_t* sums, const BlockFactors& factors
   const F32 f32;
   const I32 i32;
   auto low = hn::Load(i32, sums + (kDigits - 1) * kPanelRows);
-  if constexpr (kDigits > 1) {
+  if constexpr (kDigits == 3) {
     low = hn::Add(low, hn::ShiftLeft<7>(hn::Load(i32, sums + kPanelRows)));
   }
   auto total = hn::ConvertTo(f32, low);
@@ -287,14 +316,14 @@ HWY_INLINE hn::Vec<F32> add_row(const int32_t* sums, const BlockFactors& factors
   if constexpr (kDigits > 1) {
     auto high = hn::ConvertTo(f32, hn::Load(i32, sums));
     if constexpr (kIsPoint) high = hn::NegMulAdd(zero, hn::Set(f32, factors.high_sum), high);
-    total = hn::MulAdd(high, hn::Set(f32, kHighValue), total);
+    total = hn::MulAdd(high, hn::Set(f32, kHighValue<kDigits>), total);
   }
   const auto x_scale = hn::Set(f32, factors.scale);
   if constexpr (kIsPoint) {
     if constexpr (kDigits > 1) total = hn::Mul(total, x_scale);
     return hn::MulAdd(total, weight_scale, y);
   } else {
-    const float x_sum = factors.high_sum * kHighValue + factors.low_sum;
+    const float x_sum = factors.high_sum * kHighValue<kDigits> + factors.low_sum;
     total = hn::NegMulAdd(zero, hn::Set(f32, x_sum), hn::Mul(total, weight_scale));
     return kDigits > 1 ? hn::MulAdd(total, x_scale, y) : hn::Add(total, y);
   }

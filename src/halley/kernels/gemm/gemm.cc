@@ -100,8 +100,10 @@ constexpr double kF32ErrorMax = 1e-5;
 // Fixed point rounds each input by up to half a step of 2^-20 of its block's largest. Where that
 // one alone makes up the sum, the others of its block of 128 add at most 128 * 2^-21 of it.
 constexpr double kFixedPointErrorMax = 7e-5;
+// The same with half a step of 2^-15: as much as f16 activations lose, and faster. Only on demand.
+constexpr double kFixed16ErrorMax = 2e-3;
 
-constexpr std::array<GemmKernel, 15> kCpuGemmKernels = {{
+constexpr std::array<GemmKernel, 16> kCpuGemmKernels = {{
     {.name = "gemm_bf16_amx",
      .w_layout = PackedLayout::kBf16PairPanel,
      .why_not = bf16_amx_refusal,
@@ -140,6 +142,12 @@ constexpr std::array<GemmKernel, 15> kCpuGemmKernels = {{
      .launch = launch_dot<dot_gemm::w4a21_kernel>,
      .x_dtype = DType::kF32,
      .error_max = kFixedPointErrorMax},
+    {.name = "gemm_w4a16_hwy",
+     .w_layout = PackedLayout::kU4Quad,
+     .why_not = dot_refusal<PackedLayout::kU4Quad, false>,
+     .launch = launch_dot<dot_gemm::w4a16_kernel>,
+     .x_dtype = DType::kF32,
+     .error_max = kFixed16ErrorMax},
     {.name = "gemm_w4a8_hwy",
      .w_layout = PackedLayout::kU4Quad,
      .why_not = dot_refusal<PackedLayout::kU4Quad, true>,

@@ -184,7 +184,7 @@ TEST(QuantizedCache, TakesTheModelsScalesForFp8) {
   DecoderConfig decoder = read_decoder_config(config, *source, 0);
   const auto logits_with = [&](std::vector<KvScales> scales) {
     decoder.kv_scales = std::move(scales);
-    const auto model = load_decoder(context, config, decoder, *source, {});
+    const auto model = load_decoder(context, config, decoder, *source, {}).model;
     const TestCache cache(model->shape(), KvDType::kFp8E4M3, 1, 64);
     return forward_all_rows(*model, cache, {{.sequence = 0, .ids = tokens(7, 60)}});
   };

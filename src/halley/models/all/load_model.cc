@@ -66,7 +66,8 @@ ModelPlan plan_decoder(DecoderConfig decoder, const LinearLoading& loading) {
   plan.format = loading.scheme.format_name();
   plan.summary = loading.scheme.summary();
   plan.warnings = loading.scheme.warnings();
-  plan.config.kv_scales = read_kv_scales(plan.config, loading).scales;
+  StoredKvScales kv_scales = read_kv_scales(plan.config, loading);
+  if (!kv_scales.scales.empty()) plan.config.kv_scales = std::move(kv_scales.scales);
   plan.config.is_kv_fp8 = loading.scheme.stated_kv() == StatedKv::kFp8Static;
   for (const DecoderPart& part : list_decoder_parts(plan.config)) add_part(part, loading, plan);
   check_all_tensors_used(plan.config, loading);

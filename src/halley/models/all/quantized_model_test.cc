@@ -32,6 +32,8 @@ using testing::HasSubstr;
 constexpr double kSameWeightsMax = 1e-5;
 // Against NumPy in f64, and the frequencies of the rotary embedding in f32.
 constexpr double kNumpyMax = 2e-5;
+// Kernels that round the inputs to 16 bits.
+constexpr double kRoundedInputsMax = 1e-3;
 
 std::vector<std::string> case_names() {
   std::vector<std::string> names;
@@ -158,7 +160,9 @@ TEST_P(QuantizedModel, RunsOnEveryKernelOfItsLayouts) {
     try {
       const auto loaded = load_model(context, golden.config, *golden.source, {}, options);
       const auto logits = logits_of(*loaded.model, golden.expected.at("tokens"));
-      EXPECT_LT(difference(logits, expected), kNumpyMax) << kernel.name;
+      const bool is_rounding = kernel.error_max > 1e-4;
+      EXPECT_LT(difference(logits, expected), is_rounding ? kRoundedInputsMax : kNumpyMax)
+          << kernel.name;
       ++num_kernels;
     } catch (const InputError& error) {
       EXPECT_THAT(error.what(), HasSubstr(std::string("kernel ") + kernel.name)) << GetParam();

@@ -60,10 +60,10 @@ TEST(NamePattern, RefusesExpressionsThatDoNotCompile) {
 }
 
 TEST(NamePattern, RefusesExpressionsThatDoNotEnd) {
-  const NamePattern pattern = NamePattern::regex("(?:a|a)*b", "here");
+  const NamePattern pattern = NamePattern::regex("(?:a+)+[xyz]", "here");
   EXPECT_THAT([&] { pattern.matches(std::string(64, 'a') + "c"); },
               ThrowsMessage<InputError>(HasSubstr("expected a pattern that is decided in 100000 "
-                                                  "steps, got \"(?:a|a)*b\" on \"aaaa")));
+                                                  "steps, got \"(?:a+)+[xyz]\" on \"aaaa")));
 }
 
 }  // namespace

@@ -137,8 +137,9 @@ TEST(CompressedOpen, NeverMakesUpAScale) {
   expect_open_fails(*scheme, tensors,
                     "tensor \"m.a.input_scale\": expected a tensor of shape [1], got none");
   tensors.fill("m.a.input_scale", {1}, -1);
-  expect_open_fails(*scheme, tensors,
-                    "tensor \"m.a.input_scale\": expected a finite number above zero, got -1.");
+  expect_open_fails(
+      *scheme, tensors,
+      "tensor \"m.a.input_scale\": expected a finite number of at least 2^-100, got -1.");
   tensors.fill("m.a.input_scale", {1}, 0.5f);
   EXPECT_EQ(open_layer(*scheme, tensors)->desc().activation_scale, 0.5f);
   tensors.add<int8_t>("m.a.input_zero_point", DType::kI8, {1}, {5});

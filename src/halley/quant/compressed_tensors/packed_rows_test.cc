@@ -261,7 +261,7 @@ TEST(PackedRows, DescribesWhatItReads) {
   EXPECT_EQ(desc.group_size, 16);
   EXPECT_FALSE(desc.is_symmetric);
   EXPECT_EQ(desc.activation_scale, 0.5f);
-  EXPECT_THAT(desc.tensor_names, ElementsAre("a.weight_packed", "a.weight_scale",
+  EXPECT_THAT(desc.tensor_names, ElementsAre("a.weight_packed", "a.weight_scale", "a.weight_shape",
                                              "a.weight_zero_point", "a.input_scale"));
 }
 

@@ -289,7 +289,7 @@ TEST(Fp8Open, NeverMakesUpAScale) {
       *fixed, tensors, "tensor \"m.a.input_scale\": expected a tensor of shape [1], got none");
   tensors.fill("m.a.input_scale", {}, 0);
   expect_open_fails<CheckpointError>(
-      *fixed, tensors, "\"m.a.input_scale\": expected a finite number above zero, got 0.");
+      *fixed, tensors, "\"m.a.input_scale\": expected a finite number of at least 2^-100, got 0.");
   tensors.remove("m.a.weight_scale");
   expect_open_fails<CheckpointError>(
       *detect_fp8(kDynamic), tensors,

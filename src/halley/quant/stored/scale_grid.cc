@@ -104,9 +104,11 @@ float read_input_scale(const TensorSource& source, std::string_view name) {
       find_tensor(source, name, {DType::kF32, DType::kF16, DType::kBf16}, shape);
   float value = 0;
   ScaleGrid(source, info, one).read(0, 1, 0.0f, &value);
-  if (std::isfinite(value) && value > 0) return value;
-  throw CheckpointError(str(where_of(source, name), ": expected a finite number above zero, got ",
-                            value, ". Calibrate and quantize the model again."));
+  // Below it the reciprocal might overflow (core/packed_weight.h).
+  if (std::isfinite(value) && value >= 0x1p-100f) return value;
+  throw CheckpointError(str(where_of(source, name),
+                            ": expected a finite number of at least 2^-100, got ", value,
+                            ". Calibrate and quantize the model again."));
 }
 
 void check_all_zero(const TensorSource& source, std::string_view name) {

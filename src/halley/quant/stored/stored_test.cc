@@ -102,8 +102,8 @@ TEST(InputScale, IsOneNumberAboveZero) {
   for (const float bad : {0.0f, -1.0f, NAN, std::numeric_limits<float>::infinity()}) {
     tensors.fill("bad", {}, bad);
     EXPECT_THAT([&] { read_input_scale(tensors, "bad"); },
-                ThrowsMessage<CheckpointError>(
-                    HasSubstr("model: tensor \"bad\": expected a finite number above zero, got ")));
+                ThrowsMessage<CheckpointError>(HasSubstr(
+                    "model: tensor \"bad\": expected a finite number of at least 2^-100, got ")));
   }
 }
 
