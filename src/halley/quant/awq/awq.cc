@@ -87,16 +87,10 @@ std::unique_ptr<QuantScheme> detect(const QuantConfig& config, const TensorSourc
   return std::make_unique<AwqScheme>(config);
 }
 
-constexpr int64_t kSize = 4096;
 constexpr std::array<FormatOption, 2> kOptions = {{
-    {"4 bits, gemm, gemv, exllama, ipex",
-     {.w_layout = PackedLayout::kU4Quad, .N = kSize, .K = kSize, .group_size = 128}},
+    {"4 bits, gemm, gemv, exllama, ipex", option_problem(PackedLayout::kU4Quad, 128)},
     {"4 bits, gemv_fast, llm-awq (scaled zeros)",
-     {.w_layout = PackedLayout::kU4Quad,
-      .N = kSize,
-      .K = kSize,
-      .group_size = 128,
-      .zero_kind = ZeroKind::kOffset}},
+     option_problem(PackedLayout::kU4Quad, 128, ActivationQuant::kNone, ZeroKind::kOffset)},
 }};
 
 }  // namespace

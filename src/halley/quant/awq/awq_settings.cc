@@ -7,6 +7,7 @@
 
 #include "halley/base/error.h"
 #include "halley/base/str.h"
+#include "halley/quant/base/config_field.h"
 
 namespace halley {
 namespace {
@@ -28,29 +29,6 @@ constexpr std::array<VersionName, 8> kVersions = {{{"gemm", AwqStorage::kByInput
                                                    {"gemvfast", AwqStorage::kInterleaved},
                                                    {"llm-awq", AwqStorage::kInterleaved}}};
 
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](char c) {
-    return static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  });
-  return text;
-}
-
-[[noreturn]] void refuse(const HfConfig& fields, std::string_view field, const std::string& text) {
-  throw UnsupportedError(str(fields.where(), ": field '", fields.prefix(), field, "': ", text));
-}
-
-/// The one of two names of a field that is there, or the first; both must agree.
-const char* stated_name(const HfConfig& fields, const char* name, const char* synonym) {
-  if (!fields.has(synonym)) return name;
-  if (!fields.has(name)) return synonym;
-  const Json &value = fields.json().at(name), &other = fields.json().at(synonym);
-  if (value != other) {
-    fields.fail(synonym, str("expected ", quote(value.dump()), ", as field '", name, "' has, got ",
-                             quote(other.dump()), ". Remove one."));
-  }
-  return name;
-}
-
 }  // namespace
 
 const char* name_of(AwqStorage storage) {
@@ -70,8 +48,8 @@ AwqSettings::AwqSettings(const QuantConfig& config) : prefix_(config.fields->pre
   const char* bits_field = stated_name(fields, "bits", "w_bit");
   const int64_t bits = fields.integer(bits_field, 1, 64);
   if (bits != kBits) {
-    refuse(fields, bits_field,
-           str("expected 4, got ", bits, ". AWQ files hold 4 bits; use such a checkpoint."));
+    refuse_as(fields, bits_field,
+              str("expected 4, got ", bits, ". AWQ files hold 4 bits; use such a checkpoint."));
   }
   const char* group_field = stated_name(fields, "group_size", "q_group_size");
   group_size_ = fields.integer(group_field, -1, kGroupSizeMax);
@@ -87,19 +65,20 @@ void AwqSettings::read_storage(const HfConfig& fields) {
   const char* field = "version";
   if (!fields.has(field)) field = stated_name(fields, "checkpoint_format", "format");
   // Files for the backend llm-awq come in two layouts under one version.
-  if (!fields.has(field) || lower(fields.string_or("backend", "")) == "llm-awq") return;
+  if (!fields.has(field) || lower_case(fields.string_or("backend", "")) == "llm-awq") return;
   storage_field_ = prefix_ + field;
-  const std::string name = lower(fields.string(field));
+  const std::string name = lower_case(fields.string(field));
   for (const VersionName& version : kVersions) {
     if (name == version.name) storage_ = version.storage;
   }
   if (storage_) return;
   const bool is_tiles = name == "marlin";
-  refuse(fields, field,
-         str("expected gemm, gemv, gemv_fast, llm-awq, exllama or ipex, got ", quote(name), ". ",
-             is_tiles ? "Marlin tiles with zero points are not read; use a checkpoint of version "
-                        "gemm."
-                      : "Use a checkpoint of version gemm."));
+  refuse_as(
+      fields, field,
+      str("expected gemm, gemv, gemv_fast, llm-awq, exllama or ipex, got ", quote(name), ". ",
+          is_tiles ? "Marlin tiles with zero points are not read; use a checkpoint of version "
+                     "gemm."
+                   : "Use a checkpoint of version gemm."));
 }
 
 int64_t AwqSettings::inputs_per_group(int64_t K) const {

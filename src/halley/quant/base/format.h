@@ -50,6 +50,22 @@ struct FormatOption {
   GemmProblem problem;  // what its kernels are asked, at some size
 };
 
+/// Outputs and inputs of the problems in FormatOption.
+inline constexpr int64_t kOptionSize = 4096;
+
+/// The problem of a weight of kOptionSize outputs and inputs; group_size kOptionSize: a scale for
+/// each output, 0: full precision.
+constexpr GemmProblem option_problem(PackedLayout layout, int64_t group_size = 0,
+                                     ActivationQuant activation = ActivationQuant::kNone,
+                                     ZeroKind zero_kind = ZeroKind::kPoint) {
+  return {.w_layout = layout,
+          .N = kOptionSize,
+          .K = kOptionSize,
+          .group_size = group_size,
+          .zero_kind = zero_kind,
+          .activation = activation};
+}
+
 /// One quantization format. A room defines exactly one constant of this type; quant/all lists them.
 struct QuantFormat {
   const char* name;

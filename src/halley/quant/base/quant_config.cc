@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <utility>
 
 #include "halley/base/file.h"
 #include "halley/base/str.h"
+#include "halley/quant/base/config_field.h"
 
 namespace halley {
 namespace {
@@ -15,13 +15,6 @@ constexpr std::array<const char*, 3> kFileNames = {"quantize_config.json", "quan
                                                    "hf_quant_config.json"};
 constexpr size_t kFileBytesMax = 16 << 20;
 
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](char c) {
-    return static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  });
-  return text;
-}
-
 bool has_any(const HfConfig& fields, std::initializer_list<const char*> names) {
   return std::any_of(names.begin(), names.end(),
                      [&](const char* name) { return fields.has(name); });
@@ -29,7 +22,7 @@ bool has_any(const HfConfig& fields, std::initializer_list<const char*> names) {
 
 std::string method_of(const HfConfig& fields) {
   for (const char* field : {"quant_method", "method"}) {
-    if (fields.has(field)) return lower(fields.string(field));
+    if (fields.has(field)) return lower_case(fields.string(field));
   }
   if (fields.has("config_groups")) return "compressed-tensors";
   if (has_any(fields, {"quant_algo", "producer"})) return "modelopt";

@@ -2,8 +2,8 @@
 #include <array>
 
 #include "halley/base/str.h"
+#include "halley/quant/base/config_field.h"
 #include "halley/quant/compressed_tensors/scheme_config.h"
-#include "halley/quant/stored/config_field.h"
 
 namespace halley {
 namespace {

@@ -1,7 +1,7 @@
 #include "halley/quant/compressed_tensors/scheme_config.h"
 
 #include "halley/base/str.h"
-#include "halley/quant/stored/config_field.h"
+#include "halley/quant/base/config_field.h"
 #include "halley/quant/stored/kv_scheme.h"
 
 namespace halley {

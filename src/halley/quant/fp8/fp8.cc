@@ -115,26 +115,13 @@ std::unique_ptr<QuantScheme> detect(const QuantConfig& config, const TensorSourc
   return nullptr;
 }
 
-constexpr int64_t kSize = 4096;
 constexpr std::array<FormatOption, 3> kOptions = {{
     {"e4m3, a scale per tensor or channel, dynamic",
-     {.w_layout = PackedLayout::kF8E4M3Quad,
-      .N = kSize,
-      .K = kSize,
-      .group_size = kSize,
-      .activation = ActivationQuant::kE4m3Token}},
+     option_problem(PackedLayout::kF8E4M3Quad, kOptionSize, ActivationQuant::kE4m3Token)},
     {"e4m3, a scale per tensor or channel, static",
-     {.w_layout = PackedLayout::kF8E4M3Quad,
-      .N = kSize,
-      .K = kSize,
-      .group_size = kSize,
-      .activation = ActivationQuant::kE4m3Static}},
+     option_problem(PackedLayout::kF8E4M3Quad, kOptionSize, ActivationQuant::kE4m3Static)},
     {"e4m3, a scale per block",
-     {.w_layout = PackedLayout::kF8E4M3Quad,
-      .N = kSize,
-      .K = kSize,
-      .group_size = 128,
-      .activation = ActivationQuant::kE4m3Group128}},
+     option_problem(PackedLayout::kF8E4M3Quad, 128, ActivationQuant::kE4m3Group128)},
 }};
 
 }  // namespace

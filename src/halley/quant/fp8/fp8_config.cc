@@ -1,7 +1,7 @@
 #include "halley/quant/fp8/fp8_config.h"
 
 #include "halley/base/str.h"
-#include "halley/quant/stored/config_field.h"
+#include "halley/quant/base/config_field.h"
 #include "halley/quant/stored/kv_scheme.h"
 
 namespace halley {

@@ -1,7 +1,7 @@
 #include "halley/quant/fp8/skip_list.h"
 
 #include "halley/base/str.h"
-#include "halley/quant/stored/config_field.h"
+#include "halley/quant/base/config_field.h"
 
 namespace halley {
 namespace {

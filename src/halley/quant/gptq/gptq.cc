@@ -110,18 +110,12 @@ std::unique_ptr<QuantScheme> detect(const QuantConfig& config, const TensorSourc
   return std::make_unique<GptqScheme>(config);
 }
 
-constexpr int64_t kSize = 4096;
 constexpr std::array<FormatOption, 5> kOptions = {{
-    {"2 bits, with or without act order",
-     {.w_layout = PackedLayout::kU2Quad, .N = kSize, .K = kSize, .group_size = 128}},
-    {"3 bits, with or without act order",
-     {.w_layout = PackedLayout::kU3Quad, .N = kSize, .K = kSize, .group_size = 128}},
-    {"4 bits, with or without act order",
-     {.w_layout = PackedLayout::kU4Quad, .N = kSize, .K = kSize, .group_size = 128}},
-    {"8 bits, with or without act order",
-     {.w_layout = PackedLayout::kU8Quad, .N = kSize, .K = kSize, .group_size = 128}},
-    {"4 bits, Marlin tiles",
-     {.w_layout = PackedLayout::kU4Quad, .N = kSize, .K = kSize, .group_size = 128}},
+    {"2 bits, with or without act order", option_problem(PackedLayout::kU2Quad, 128)},
+    {"3 bits, with or without act order", option_problem(PackedLayout::kU3Quad, 128)},
+    {"4 bits, with or without act order", option_problem(PackedLayout::kU4Quad, 128)},
+    {"8 bits, with or without act order", option_problem(PackedLayout::kU8Quad, 128)},
+    {"4 bits, Marlin tiles", option_problem(PackedLayout::kU4Quad, 128)},
 }};
 
 }  // namespace

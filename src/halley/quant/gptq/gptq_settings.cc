@@ -8,6 +8,7 @@
 
 #include "halley/base/error.h"
 #include "halley/base/str.h"
+#include "halley/quant/base/config_field.h"
 
 namespace halley {
 namespace {
@@ -39,29 +40,6 @@ constexpr std::array<OtherFormat, 14> kOtherFormats = {{
     {"marlin_24", "Sparse weights are not read; use a dense GPTQ checkpoint of this model."},
 }};
 
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](char c) {
-    return static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  });
-  return text;
-}
-
-[[noreturn]] void refuse(const HfConfig& fields, std::string_view field, const std::string& text) {
-  throw UnsupportedError(str(fields.where(), ": field '", fields.prefix(), field, "': ", text));
-}
-
-/// The one of two names of a field that is there, or the first; both must agree.
-const char* stated_name(const HfConfig& fields, const char* name, const char* synonym) {
-  if (!fields.has(synonym)) return name;
-  if (!fields.has(name)) return synonym;
-  const Json &value = fields.json().at(name), &other = fields.json().at(synonym);
-  if (value != other) {
-    fields.fail(synonym, str("expected ", quote(value.dump()), ", as field '", name, "' has, got ",
-                             quote(other.dump()), ". Remove one."));
-  }
-  return name;
-}
-
 std::optional<bool> boolean_if_any(const HfConfig& fields, std::string_view field) {
   if (!fields.has(field)) return std::nullopt;
   return fields.boolean_or(field, false);
@@ -70,9 +48,9 @@ std::optional<bool> boolean_if_any(const HfConfig& fields, std::string_view fiel
 int read_bits(const HfConfig& fields, const char* field) {
   const auto bits = static_cast<int>(fields.integer(field, 1, 64));
   if (bits != 2 && bits != 3 && bits != 4 && bits != 8) {
-    refuse(fields, field,
-           str("expected 2, 3, 4 or 8, got ", bits,
-               ". Use a checkpoint with one of these numbers of bits."));
+    refuse_as(fields, field,
+              str("expected 2, 3, 4 or 8, got ", bits,
+                  ". Use a checkpoint with one of these numbers of bits."));
   }
   return bits;
 }
@@ -117,10 +95,10 @@ GptqSettings::GptqSettings(const QuantConfig& config) : prefix_(config.fields->p
   defaults_.is_symmetric = boolean_if_any(fields, "sym");
   defaults_.has_act_order = boolean_if_any(fields, "desc_act");
   has_quantized_head_ = boolean_if_any(fields, "lm_head");
-  if (fields.has("pack_dtype") && lower(fields.string("pack_dtype")) != "int32") {
-    refuse(fields, "pack_dtype",
-           str("expected \"int32\", got ", quote(fields.string("pack_dtype")),
-               ". Export the checkpoint with int32 words."));
+  if (fields.has("pack_dtype") && lower_case(fields.string("pack_dtype")) != "int32") {
+    refuse_as(fields, "pack_dtype",
+              str("expected \"int32\", got ", quote(fields.string("pack_dtype")),
+                  ". Export the checkpoint with int32 words."));
   }
   read_storage(fields, config.method);
   read_rules(fields);
@@ -130,7 +108,7 @@ GptqSettings::GptqSettings(const QuantConfig& config) : prefix_(config.fields->p
 void GptqSettings::read_storage(const HfConfig& fields, const std::string& method) {
   const char* field = stated_name(fields, "checkpoint_format", "format");
   const bool is_marked = fields.boolean_or("is_marlin_format", false) || method == "marlin";
-  const std::string name = lower(fields.string_or(field, is_marked ? "marlin" : "gptq"));
+  const std::string name = lower_case(fields.string_or(field, is_marked ? "marlin" : "gptq"));
   if (name == "gptq") {
     storage_ = GptqStorage::kZeroMinusOne;
   } else if (name == "gptq_v2") {
@@ -143,8 +121,8 @@ void GptqSettings::read_storage(const HfConfig& fields, const std::string& metho
     for (const OtherFormat& other : kOtherFormats) {
       if (name == other.name) advice = other.advice;
     }
-    refuse(fields, field,
-           str("expected \"gptq\", \"gptq_v2\" or \"marlin\", got ", quote(name), ". ", advice));
+    refuse_as(fields, field,
+              str("expected \"gptq\", \"gptq_v2\" or \"marlin\", got ", quote(name), ". ", advice));
   }
   if (is_marked && storage_ != GptqStorage::kTiles) {
     fields.fail(field, str("expected \"marlin\", since 'is_marlin_format' or the method says so, "
@@ -157,12 +135,12 @@ void GptqSettings::check_tiles(const HfConfig& fields, const GptqLayerSettings& 
   const char* advice =
       "Marlin tiles hold nothing else; use a checkpoint of checkpoint_format gptq.";
   if (settings.bits != 4)
-    refuse(fields, "bits", str("expected 4, got ", settings.bits, ". ", advice));
+    refuse_as(fields, "bits", str("expected 4, got ", settings.bits, ". ", advice));
   if (settings.is_symmetric == false) {
-    refuse(fields, "sym", str("expected true, got false. ", advice));
+    refuse_as(fields, "sym", str("expected true, got false. ", advice));
   }
   if (settings.has_act_order == true && settings.group_size != -1) {
-    refuse(fields, "desc_act", str("expected false, got true. ", advice));
+    refuse_as(fields, "desc_act", str("expected false, got true. ", advice));
   }
 }
 

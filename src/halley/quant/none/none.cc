@@ -48,11 +48,11 @@ std::unique_ptr<QuantScheme> detect(const QuantConfig& config, const TensorSourc
   return make_dense_scheme();
 }
 
-constexpr int64_t kSize = 4096;
-constexpr std::array<FormatOption, 3> kOptions = {
-    {{"f16", {.w_layout = PackedLayout::kF16Panel, .N = kSize, .K = kSize}},
-     {"bf16", {.w_layout = PackedLayout::kBf16PairPanel, .N = kSize, .K = kSize}},
-     {"f32", {.w_layout = PackedLayout::kF32Panel, .N = kSize, .K = kSize}}}};
+constexpr std::array<FormatOption, 3> kOptions = {{
+    {"f16", option_problem(PackedLayout::kF16Panel)},
+    {"bf16", option_problem(PackedLayout::kBf16PairPanel)},
+    {"f32", option_problem(PackedLayout::kF32Panel)},
+}};
 
 }  // namespace
 

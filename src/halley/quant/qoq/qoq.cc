@@ -8,9 +8,9 @@
 #include "halley/base/checked_math.h"
 #include "halley/base/error.h"
 #include "halley/base/str.h"
+#include "halley/quant/base/config_field.h"
 #include "halley/quant/base/dense_weight.h"
 #include "halley/quant/qoq/tiled_weight.h"
-#include "halley/quant/stored/config_field.h"
 #include "halley/quant/stored/part_tensors.h"
 
 namespace halley {
@@ -80,22 +80,11 @@ std::unique_ptr<QuantScheme> detect(const QuantConfig& config, const TensorSourc
                                      str("field '", field_path(fields, "wbits"), "' is 4"));
 }
 
-constexpr int64_t kSize = 4096;
 constexpr std::array<FormatOption, 2> kOptions = {{
-    {"4 bits per channel",
-     {.w_layout = PackedLayout::kU4Quad,
-      .N = kSize,
-      .K = kSize,
-      .group_size = kSize,
-      .zero_kind = ZeroKind::kOffset,
-      .activation = ActivationQuant::kS8Token}},
+    {"4 bits per channel", option_problem(PackedLayout::kU4Quad, kOptionSize,
+                                          ActivationQuant::kS8Token, ZeroKind::kOffset)},
     {"4 bits, groups of 128",
-     {.w_layout = PackedLayout::kU4Quad,
-      .N = kSize,
-      .K = kSize,
-      .group_size = 128,
-      .zero_kind = ZeroKind::kOffset,
-      .activation = ActivationQuant::kS8Token}},
+     option_problem(PackedLayout::kU4Quad, 128, ActivationQuant::kS8Token, ZeroKind::kOffset)},
 }};
 
 }  // namespace

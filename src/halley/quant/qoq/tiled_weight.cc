@@ -147,36 +147,40 @@ class TiledWeight : public StoredWeight {
   /// compute in 8 bits, as QServe's do, would wrap around, and what was meant is anybody's guess.
   void check_range(int64_t row_begin) const {
     const int64_t num_rows = std::min(kPanelRows, data_.num_rows - row_begin);
-    std::array<uint8_t, kTiledGroup / 4 * kQuadCodes> quads;
+    std::array<uint8_t, kTiledGroup / 4 * kQuadCodes> quads{};
     for (int64_t g = 0; g < data_.K / kTiledGroup; ++g) {
       const CodeBlock block = {.row_begin = row_begin,
                                .num_rows = num_rows,
                                .k_begin = g * kTiledGroup,
                                .k_end = (g + 1) * kTiledGroup};
       read_codes(block, quads.data());
-      for (int64_t r = 0; r < num_rows; ++r) check_group_range(g, row_begin + r, &quads[4 * r]);
+      // Of each feature and k % 4.
+      std::array<uint8_t, kQuadCodes> smallest, largest;
+      smallest.fill(kCodeMax);
+      largest.fill(0);
+      for (size_t quad = 0; quad < quads.size(); quad += kQuadCodes) {
+        for (size_t i = 0; i < kQuadCodes; ++i) {
+          smallest[i] = std::min(smallest[i], quads[quad + i]);
+          largest[i] = std::max(largest[i], quads[quad + i]);
+        }
+      }
+      for (int64_t r = 0; r < num_rows; ++r) {
+        const auto at = static_cast<std::ptrdiff_t>(4 * r);
+        check_code(g, row_begin + r, *std::min_element(&smallest[at], &smallest[at] + 4));
+        check_code(g, row_begin + r, *std::max_element(&largest[at], &largest[at] + 4));
+      }
     }
   }
 
-  /// `codes` are those of one row and group: 4 of every kQuadCodes.
-  void check_group_range(int64_t g, int64_t row, const uint8_t* codes) const {
-    int smallest = kCodeMax, largest = 0;
-    for (int64_t quad = 0; quad < kTiledGroup / 4; ++quad, codes += kQuadCodes) {
-      for (int i = 0; i < 4; ++i) {
-        smallest = std::min<int>(smallest, codes[i]);
-        largest = std::max<int>(largest, codes[i]);
-      }
-    }
+  void check_code(int64_t g, int64_t row, int code) const {
     const int64_t n = data_.row_begin + row;
     const int64_t place = g * data_.scales.shape[0] + place_of(n);
     const int scale = s8_at(data_.group_scales, place), zero = s8_at(data_.group_zeros, place);
-    for (const int code : {smallest, largest}) {
-      const int weight = code * scale + zero;
-      if (weight >= -128 && weight <= 127) continue;
-      throw CheckpointError(str(data_.where, ".s2_scales\": expected weights of 8 bits, got ",
-                                weight, " in group ", g, " of output ", n, " (code ", code,
-                                ", scale ", scale, ", zero ", zero, ")", kDamaged));
-    }
+    const int weight = code * scale + zero;
+    if (weight >= -128 && weight <= 127) return;
+    throw CheckpointError(str(data_.where, ".s2_scales\": expected weights of 8 bits, got ", weight,
+                              " in group ", g, " of output ", n, " (code ", code, ", scale ", scale,
+                              ", zero ", zero, ")", kDamaged));
   }
 
   Data data_;

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "halley/quant/stored/config_field.h"
+#include "halley/quant/base/config_field.h"
 
 namespace halley {
 namespace {

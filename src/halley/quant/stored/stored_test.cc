@@ -9,8 +9,8 @@
 #include "halley/checkpoint/config/hf_config.h"
 #include "halley/core/float16.h"
 #include "halley/core/float8.h"
+#include "halley/quant/base/config_field.h"
 #include "halley/quant/stored/byte_weight.h"
-#include "halley/quant/stored/config_field.h"
 #include "halley/quant/stored/kv_scheme.h"
 #include "halley/quant/stored/memory_tensors.h"
 #include "halley/quant/stored/part_tensors.h"
@@ -232,10 +232,11 @@ TEST(KvScheme, AcceptsOneScalePerLayerInFp8Alone) {
       {R"("strategy": "attn_head")",
        "'kv_cache_scheme.strategy': expected \"tensor\", got \"attn_head\""},
       {R"("dynamic": true)", "'kv_cache_scheme.dynamic': expected false, got true"}};
-  for (const auto& [field, text] : kBad) {
+  for (const auto& bad : kBad) {
     EXPECT_THAT(
-        [&] { read_kv_cache_scheme(parse(str(R"({"kv_cache_scheme": {)", field, "}}"))); },
-        ThrowsMessage<UnsupportedError>(testing::AllOf(HasSubstr(text), HasSubstr("--kv-dtype"))));
+        [&] { read_kv_cache_scheme(parse(str(R"({"kv_cache_scheme": {)", bad.first, "}}"))); },
+        ThrowsMessage<UnsupportedError>(
+            testing::AllOf(HasSubstr(bad.second), HasSubstr("--kv-dtype"))));
   }
 }
 

@@ -22,4 +22,15 @@ std::string shown_value(const HfConfig& config, std::string_view field);
 [[noreturn]] void fail_field(const HfConfig& config, std::string_view field,
                              const std::string& expected, const std::string& advice);
 
+/// Throws UnsupportedError "<file>: field '<path>': <text>".
+[[noreturn]] void refuse_as(const HfConfig& config, std::string_view field,
+                            const std::string& text);
+
+/// The one of two names of a field that is there, or the first. Throws InputError where both are
+/// and differ.
+const char* stated_name(const HfConfig& config, const char* name, const char* synonym);
+
+/// ASCII letters in lower case.
+std::string lower_case(std::string text);
+
 }  // namespace halley

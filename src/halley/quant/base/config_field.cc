@@ -1,4 +1,7 @@
-#include "halley/quant/stored/config_field.h"
+#include "halley/quant/base/config_field.h"
+
+#include <algorithm>
+#include <cctype>
 
 #include "halley/base/error.h"
 #include "halley/base/str.h"
@@ -34,6 +37,28 @@ void refuse_field(const HfConfig& config, std::string_view field, const std::str
 void fail_field(const HfConfig& config, std::string_view field, const std::string& expected,
                 const std::string& advice) {
   throw InputError(message(config, field, expected, advice));
+}
+
+void refuse_as(const HfConfig& config, std::string_view field, const std::string& text) {
+  throw UnsupportedError(str(config.where(), ": field '", field_path(config, field), "': ", text));
+}
+
+const char* stated_name(const HfConfig& config, const char* name, const char* synonym) {
+  if (!config.has(synonym)) return name;
+  if (!config.has(name)) return synonym;
+  const Json &value = config.json().at(name), &other = config.json().at(synonym);
+  if (value != other) {
+    config.fail(synonym, str("expected ", quote(value.dump()), ", as field '", name, "' has, got ",
+                             quote(other.dump()), ". Remove one."));
+  }
+  return name;
+}
+
+std::string lower_case(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](char c) {
+    return static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  });
+  return text;
 }
 
 }  // namespace halley
