@@ -6,29 +6,20 @@
 #include <string_view>
 
 #include "halley/base/error.h"
+#include "halley/quant/all/formats.h"
 #include "halley/quant/base/quant_config.h"
-#include "halley/quant/compressed_tensors/compressed_tensors.h"
-#include "halley/quant/fp8/fp8.h"
-#include "halley/quant/qoq/qoq.h"
-#include "halley/quant/refused/refused.h"
 #include "halley/quant/stored/memory_tensors.h"
 
 namespace {
 
 using halley::DType;
 
-// One line for each room.
-const halley::QuantFormat* const kRooms[] = {
-    &halley::kQuantCompressedTensors,
-    &halley::kQuantFp8,
-    &halley::kQuantQoq,
-    &halley::kQuantRefused,
-};
-
 constexpr int64_t kNumRows = 32;
 constexpr int64_t K = 128;
-constexpr const char* kLayers[] = {"m.dense", "m.f8", "m.f8_block", "m.s8", "m.w2",
-                                   "m.w3",    "m.w4", "m.w4_order", "m.w8", "m.qoq"};
+constexpr const char* kLayers[] = {"m.dense",    "m.f8",  "m.f8_block", "m.s8",
+                                   "m.w2",       "m.w3",  "m.w4",       "m.w4_order",
+                                   "m.w8",       "m.qoq", "m.by_input", "m.by_input_order",
+                                   "m.by_output"};
 
 void add_packed(halley::MemoryTensors& tensors, const std::string& name, int64_t bits) {
   tensors.add_bytes(name + ".weight_packed", DType::kI32, {kNumRows, K * bits / 32});
@@ -55,6 +46,16 @@ halley::MemoryTensors make_tensors() {
   std::vector<int32_t> index;
   for (int32_t k = 0; k < K; ++k) index.push_back(k % 4);
   tensors.add("m.w4_order.weight_g_idx", DType::kI32, {K}, index);
+  for (const char* name : {"m.by_input", "m.by_input_order", "m.by_output"}) {
+    const bool is_by_output = std::string_view(name) == "m.by_output";
+    const halley::Shape words =
+        is_by_output ? halley::Shape{K, kNumRows / 8} : halley::Shape{K / 8, kNumRows};
+    tensors.add_bytes(std::string(name) + ".qweight", DType::kI32, words);
+    tensors.add_bytes(std::string(name) + ".qzeros", DType::kI32, {K / 32, kNumRows / 8});
+    tensors.add(std::string(name) + ".scales", DType::kF16, {K / 32, kNumRows},
+                std::vector<uint16_t>(K / 32 * kNumRows, 0x3800));
+  }
+  tensors.add("m.by_input_order.g_idx", DType::kI32, {K}, index);
   tensors.add_bytes("m.qoq.qweight", DType::kI8, {kNumRows, K / 2});
   const std::vector<uint16_t> halves(kNumRows, 0x3800);
   tensors.add("m.qoq.s1_scales", DType::kF16, {kNumRows}, halves);
@@ -74,21 +75,22 @@ void open_layer(const halley::QuantScheme& scheme, const halley::MemoryTensors& 
   }
 }
 
-void detect_all(const halley::QuantConfig& config, const halley::MemoryTensors& tensors) {
-  for (const halley::QuantFormat* room : kRooms) {
-    try {
-      const auto scheme = room->detect(config, tensors);
-      if (scheme == nullptr) continue;
-      for (const char* layer : kLayers) {
-        halley::LinearSpec::Part part = halley::whole_part(layer, kNumRows);
-        open_layer(*scheme, tensors, part);
-        part.row_begin = 5;
-        part.out_features = 9;
-        part.is_usually_dense = true;
-        open_layer(*scheme, tensors, part);
-      }
-    } catch (const halley::Error&) {
-    }
+void open_layers(const halley::QuantScheme& scheme, const halley::MemoryTensors& tensors) {
+  for (const char* layer : kLayers) {
+    halley::LinearSpec::Part part = halley::whole_part(layer, kNumRows);
+    open_layer(scheme, tensors, part);
+    part.row_begin = 5;
+    part.out_features = 9;
+    part.is_usually_dense = true;
+    open_layer(scheme, tensors, part);
+  }
+}
+
+/// As the loader does: a room that claims the statement, or several of them.
+void detect(const halley::QuantConfig& config, const halley::MemoryTensors& tensors) {
+  try {
+    open_layers(*halley::detect_quant_scheme(config, tensors), tensors);
+  } catch (const halley::Error&) {
   }
 }
 
@@ -99,13 +101,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   // As config.json, and as one of the files beside it.
   try {
-    detect_all(halley::read_quant_config(halley::HfConfig::parse(text, "config.json"), {}),
-               kTensors);
+    detect(halley::read_quant_config(halley::HfConfig::parse(text, "config.json"), {}), kTensors);
   } catch (const halley::Error&) {
   }
   try {
-    detect_all(halley::quant_config_of(halley::HfConfig::parse(text, "quant_config.json")),
-               kTensors);
+    detect(halley::quant_config_of(halley::HfConfig::parse(text, "quant_config.json")), kTensors);
   } catch (const halley::Error&) {
   }
   return 0;
