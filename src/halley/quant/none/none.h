@@ -12,7 +12,7 @@ namespace halley {
 /// A part's tensors are `<name>.weight` [stored_rows, K] and, with a bias, `<name>.bias`
 /// [stored_rows]. A part with `expert` >= 0 is a matrix of the tensor `<name>` itself,
 /// [num_stored_experts, stored_rows, K], as transformers 5 names fused experts; it has no bias.
-/// All weights of one layer must have one type. Biases become f32.
+/// Biases become f32.
 extern const QuantFormat kQuantNone;
 
 /// The scheme itself, for layers that another statement leaves in full precision.
