@@ -14,8 +14,6 @@ namespace halley {
 namespace {
 
 constexpr float kS8Max = 127.0f;
-// Below it the reciprocal of a step could overflow; such rows have codes of zero.
-constexpr float kSmallestMagnitude = 0x1p-100f;
 
 /// The largest magnitude; NaN where a value is NaN or infinite.
 float largest_magnitude(std::span<const float> x) {

@@ -6,6 +6,9 @@
 
 namespace halley {
 
+/// Below it the reciprocal of a step could overflow; such rows have codes of zero.
+inline constexpr float kSmallestMagnitude = 0x1p-100f;
+
 /// x * inverse is the code before rounding; scale * code is the value that it stands for.
 struct ActivationStep {
   float scale = 0;

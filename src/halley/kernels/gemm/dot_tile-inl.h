@@ -14,6 +14,7 @@
 
 #include <hwy/highway.h>
 
+#include "halley/kernels/gemm/activation_step.h"
 #include "halley/kernels/gemm/dot_kernel.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -114,8 +115,6 @@ using F32x8 = hn::CappedTag<float, static_cast<size_t>(kBlockInputsMin)>;
 using I32x8 = hn::RebindToSigned<F32x8>;
 constexpr int64_t kXLanes = static_cast<int64_t>(hn::MaxLanes(F32x8()));
 
-// Below it the reciprocal of a step could overflow: the limit of ActivationQuant.
-constexpr float kSmallestMagnitude = 0x1p-100f;
 constexpr float kS8Max = 127.0f;
 
 // The inputs of one span in packed order, zeros behind the last: in place, or in `buffer`.
@@ -243,37 +242,30 @@ float make_fixed_digits(const RowDigits& row) {
   return 1.0f;
 }
 
-struct S8Step {
-  float scale, inverse;
-};
-
 // As quantize_s8() has it.
-HWY_INLINE S8Step s8_step(const RowDigits& row) {
+HWY_INLINE ActivationStep s8_step(const RowDigits& row) {
   HWY_ALIGN float buffer[kSpanInputs];
   float largest = 0;
   for (int64_t span = 0; span * kSpanInputs < row.K; ++span) {
     const float of_span = largest_magnitude(span_inputs(row, span, buffer), kSpanInputs);
-    if (of_span != of_span) return {of_span, 0};
+    if (of_span != of_span) return activation_step(*row.quant, of_span);
     largest = std::max(largest, of_span);
   }
-  if (row.quant->activation == ActivationQuant::kS8Static) {
-    return {row.quant->activation_scale, 1.0f / row.quant->activation_scale};
-  }
-  if (largest < kSmallestMagnitude) return {0, 0};
-  return {largest / kS8Max, kS8Max / largest};
+  return activation_step(*row.quant, largest);
 }
 
 float make_s8_digits(const RowDigits& row) {
   HWY_ALIGN float buffer[kSpanInputs];
   HWY_ALIGN int8_t digits[kSpanInputs];
   const I32x8 i32;
-  const S8Step step = s8_step(row);
-  const auto inverse = hn::Set(F32x8(), step.inverse);
+  const ActivationStep step = s8_step(row);
+  const bool is_nan = step.scale != step.scale;
+  const auto inverse = hn::Set(F32x8(), is_nan ? 0.0f : step.inverse);
   const auto smallest = hn::Set(F32x8(), -128.0f), largest = hn::Set(F32x8(), kS8Max);
   BlockFactors* factors = row.factors;
   for (int64_t span = 0; span * kSpanInputs < row.K; ++span) {
     const float* x = span_inputs(row, span, buffer);
-    if (step.scale != step.scale) x = std::fill_n(buffer, kSpanInputs, 0.0f) - kSpanInputs;
+    if (is_nan) x = std::fill_n(buffer, kSpanInputs, 0.0f) - kSpanInputs;
     for (int64_t i = 0; i < kSpanInputs; i += row.block_inputs, factors += row.factors_stride) {
       auto sum = hn::Zero(i32);
       for (int64_t j = i; j < i + row.block_inputs; j += kXLanes) {

@@ -10,12 +10,6 @@
 namespace halley {
 namespace {
 
-[[noreturn]] void refuse_fused_experts(const std::string& where, const LinearSpec::Part& part) {
-  throw UnsupportedError(str(where, ": layer ", quote(part.name),
-                             ": expected experts in tensors of their own, got quantized ones fused "
-                             "in one tensor. Use a checkpoint with one tensor for each expert."));
-}
-
 class AwqScheme : public QuantScheme {
  public:
   explicit AwqScheme(const QuantConfig& config) : settings_(config) {}
@@ -53,9 +47,7 @@ bool AwqScheme::is_stored_quantized(const TensorSource& source, const LinearSpec
   }
   if (part.expert >= 0) refuse_fused_experts(source.description(), part);
   if (!has_dense) return true;
-  throw CheckpointError(str(source.description(), ": layer ", quote(part.name),
-                            ": expected its weight once, got tensors ", quote(codes), " and ",
-                            quote(dense), ". Remove one of them."));
+  refuse_second_weight(source, part, codes);
 }
 
 std::unique_ptr<StoredWeight> AwqScheme::open(const TensorSource& source,

@@ -289,14 +289,6 @@ void check_sizes(const LinearSpec::Part& part, int64_t in_features, const AwqSet
   }
 }
 
-TensorInfo entry(const std::string& name, DType dtype, Shape shape) {
-  TensorInfo info;
-  info.name = name;
-  info.dtype = dtype;
-  info.shape = std::move(shape);
-  return info;
-}
-
 bool is_there(const TensorSource& source, const TensorInfo& entry) {
   const TensorInfo* info = source.find(entry.name);
   return info != nullptr && info->dtype == entry.dtype && info->shape == entry.shape;
@@ -401,19 +393,19 @@ std::vector<TensorInfo> awq_tensors(const LinearSpec::Part& part, int64_t in_fea
   std::vector<TensorInfo> table;
   switch (storage) {
     case AwqStorage::kByInput:
-      table = {entry(".qweight", DType::kI32, {K, N / kCodesPerWord}),
-               entry(".scales", DType::kF16, {num_groups, N}),
-               entry(".qzeros", DType::kI32, {num_groups, N / kCodesPerWord})};
+      table = {info_of(".qweight", DType::kI32, {K, N / kCodesPerWord}),
+               info_of(".scales", DType::kF16, {num_groups, N}),
+               info_of(".qzeros", DType::kI32, {num_groups, N / kCodesPerWord})};
       break;
     case AwqStorage::kByFeature:
-      table = {entry(".qweight", DType::kI32, {N, K / kCodesPerWord}),
-               entry(".scales", DType::kF16, {N, width * kCodesPerWord}),
-               entry(".qzeros", DType::kI32, {N, width})};
+      table = {info_of(".qweight", DType::kI32, {N, K / kCodesPerWord}),
+               info_of(".scales", DType::kF16, {N, width * kCodesPerWord}),
+               info_of(".qzeros", DType::kI32, {N, width})};
       break;
     case AwqStorage::kInterleaved:
-      table = {entry(".qweight", DType::kI16, {N / kTurns, K}),
-               entry(".scales", DType::kF16, {width * kCodesPerWord, N}),
-               entry(".qzeros", DType::kF16, {width * kCodesPerWord, N})};
+      table = {info_of(".qweight", DType::kI16, {N / kTurns, K}),
+               info_of(".scales", DType::kF16, {width * kCodesPerWord, N}),
+               info_of(".qzeros", DType::kF16, {width * kCodesPerWord, N})};
       break;
   }
   if (!settings.has_zero_points()) table.pop_back();

@@ -2,13 +2,20 @@
 #pragma once
 
 #include <initializer_list>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "halley/checkpoint/safetensors/tensor_source.h"
 #include "halley/core/tensor.h"
 
 namespace halley {
+
+/// A tensor that a checkpoint should have.
+inline TensorInfo info_of(std::string name, DType dtype, Shape shape) {
+  return {.name = std::move(name), .dtype = dtype, .shape = std::move(shape)};
+}
 
 /// The tensor `name` of exactly this shape and of one of the types. Throws CheckpointError that
 /// names the source, the tensor, what was expected and what was found.

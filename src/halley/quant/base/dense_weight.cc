@@ -51,11 +51,7 @@ std::unique_ptr<StoredWeight> open_dense_weight(const TensorSource& source,
 }
 
 TensorInfo expected_dense_tensor(const LinearSpec::Part& part, int64_t in_features, DType dtype) {
-  TensorInfo info;
-  info.name = dense_weight_name(part);
-  info.dtype = dtype;
-  info.shape = stored_shape(part, in_features);
-  return info;
+  return info_of(dense_weight_name(part), dtype, stored_shape(part, in_features));
 }
 
 void check_agreement(const TensorSource& source, const LinearSpec::Part& part, ConfigSays says,
@@ -65,6 +61,19 @@ void check_agreement(const TensorSource& source, const LinearSpec::Part& part, C
   throw CheckpointError(str(source.description(), ": layer ", quote(part.name), ": expected ",
                             words(says == ConfigSays::kQuantized), " tensors, since ", because,
                             ", got ", words(is_quantized), " ones. Correct the configuration."));
+}
+
+void refuse_fused_experts(const std::string& where, const LinearSpec::Part& part) {
+  throw UnsupportedError(str(where, ": layer ", quote(part.name),
+                             ": expected experts in tensors of their own, got quantized ones fused "
+                             "in one tensor. Use a checkpoint with one tensor for each expert."));
+}
+
+void refuse_second_weight(const TensorSource& source, const LinearSpec::Part& part,
+                          const std::string& codes_name) {
+  throw CheckpointError(str(source.description(), ": layer ", quote(part.name),
+                            ": expected its weight once, got tensors ", quote(codes_name), " and ",
+                            quote(dense_weight_name(part)), ". Remove one of them."));
 }
 
 }  // namespace halley

@@ -289,14 +289,6 @@ void refuse_unstated(const TensorSource& source, const Part& part, const GroupSc
   }
 }
 
-TensorInfo info_of(const std::string& name, DType dtype, Shape shape) {
-  TensorInfo info;
-  info.name = name;
-  info.dtype = dtype;
-  info.shape = std::move(shape);
-  return info;
-}
-
 }  // namespace
 
 int64_t num_words(int64_t count, int bits, WordPacking packing) {

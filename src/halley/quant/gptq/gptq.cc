@@ -12,12 +12,6 @@
 namespace halley {
 namespace {
 
-[[noreturn]] void refuse_fused_experts(const std::string& where, const LinearSpec::Part& part) {
-  throw UnsupportedError(str(where, ": layer ", quote(part.name),
-                             ": expected experts in tensors of their own, got quantized ones fused "
-                             "in one tensor. Use a checkpoint with one tensor for each expert."));
-}
-
 class GptqScheme : public QuantScheme {
  public:
   explicit GptqScheme(const QuantConfig& config) : settings_(config) {}
@@ -59,9 +53,7 @@ bool GptqScheme::is_stored_quantized(const TensorSource& source, const LinearSpe
     if (source.find(name) == nullptr) continue;
     if (part.expert >= 0) refuse_fused_experts(source.description(), part);
     if (!has_dense) return true;
-    throw CheckpointError(str(source.description(), ": layer ", quote(part.name),
-                              ": expected its weight once, got tensors ", quote(name), " and ",
-                              quote(dense), ". Remove one of them."));
+    refuse_second_weight(source, part, name);
   }
   // Where there is neither, the tensor that the configuration asks for is the missing one.
   return !has_dense && says == ConfigSays::kQuantized && part.expert < 0;

@@ -186,14 +186,6 @@ class TiledWeight : public StoredWeight {
   Data data_;
 };
 
-TensorInfo info_of(const std::string& name, DType dtype, Shape shape) {
-  TensorInfo info;
-  info.name = name;
-  info.dtype = dtype;
-  info.shape = std::move(shape);
-  return info;
-}
-
 /// Codes go in whole tiles, groups in whole groups.
 void check_size(const TensorSource& source, const Part& part, int64_t in_features,
                 bool is_grouped) {

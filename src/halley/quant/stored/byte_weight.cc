@@ -156,21 +156,14 @@ std::unique_ptr<StoredWeight> open_byte_weight(const TensorSource& source,
 
 std::vector<TensorInfo> expected_byte_tensors(const LinearSpec::Part& part, int64_t in_features,
                                               const ByteWeightSpec& spec) {
-  const auto tensor = [](const std::string& name, DType dtype, Shape shape) {
-    TensorInfo info;
-    info.name = name;
-    info.dtype = dtype;
-    info.shape = std::move(shape);
-    return info;
-  };
   const ScaleBlocks blocks = blocks_of(part, in_features, spec);
   const Shape grid = {blocks.num_row_blocks(), blocks.num_groups()};
   std::vector<TensorInfo> infos = {
-      tensor(part.name + ".weight", spec.dtype, {part.stored_rows, in_features}),
-      tensor(spec.scale_name, DType::kF32, grid == Shape{1, 1} ? Shape{} : grid)};
-  if (!spec.zero_name.empty()) infos.push_back(tensor(spec.zero_name, DType::kI8, grid));
+      info_of(part.name + ".weight", spec.dtype, {part.stored_rows, in_features}),
+      info_of(spec.scale_name, DType::kF32, grid == Shape{1, 1} ? Shape{} : grid)};
+  if (!spec.zero_name.empty()) infos.push_back(info_of(spec.zero_name, DType::kI8, grid));
   if (!spec.input_scale_name.empty()) {
-    infos.push_back(tensor(spec.input_scale_name, DType::kF32, {}));
+    infos.push_back(info_of(spec.input_scale_name, DType::kF32, {}));
   }
   return infos;
 }
