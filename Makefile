@@ -1,7 +1,10 @@
 # The two commands of the README and shortcuts for developers. CMake does the work.
 #
-#   make demo     install what is needed, build, generate text with the shipped model
+#   make demo     install what is needed, build, quantize the shipped model, say what that costs,
+#                 generate text with it
 #   make test     install what is needed, build, run the unit tests
+#   make accuracy measure what each method of quantization costs (hours on a laptop); ARGS='--rows
+#                 w4a16-gptq-g128 --models demo' for a part: tools/accuracy.py
 #
 # SETUP=: leaves out the installation of packages; JOBS=n limits the compilers that run at once.
 
@@ -9,10 +12,12 @@ SETUP ?= tools/setup.sh
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 SECONDS ?= 10
+ARGS ?=
 PROMPT ?= The Python programming language
 BUILD := build/release
+DEMO := build/demo-w4ax
 
-.PHONY: help setup setup-dev configure demo test lint format asan fuzz install clean
+.PHONY: help setup setup-dev configure demo test accuracy lint format asan fuzz install clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile
@@ -29,13 +34,27 @@ configure: setup
 
 demo: configure
 	cmake --build $(BUILD) --target halley_executable -j $(JOBS)
-	@echo "== $(BUILD)/bin/halley generate models/demo-21m --prompt '$(PROMPT)'"
-	@$(BUILD)/bin/halley generate models/demo-21m --prompt '$(PROMPT)' --max-tokens 128 \
-	  --temperature 0
+	@rm -rf $(DEMO) $(DEMO).partial
+	@echo "== halley quantize models/demo-21m: weights and KV cache in 4 bits, activations in 4 and 8"
+	@$(BUILD)/bin/halley quantize models/demo-21m --method fmpq --out $(DEMO) \
+	  --calibrate testdata/text/wikitext2_valid.txt --num-samples 8 > $(DEMO).txt
+	@tail -n 1 $(DEMO).txt
+	@echo "== halley eval $(DEMO): what that costs"
+	@$(BUILD)/bin/halley eval $(DEMO) --perplexity testdata/text/docs_heldout.txt --windows 16 \
+	  --reference models/demo-21m
+	@echo "== $(BUILD)/bin/halley generate $(DEMO) --prompt '$(PROMPT)'"
+	@$(BUILD)/bin/halley generate $(DEMO) --prompt '$(PROMPT)' --max-tokens 128 --temperature 0
 
 test: configure
 	cmake --build $(BUILD) -j $(JOBS)
 	ctest --test-dir $(BUILD) -L unit --output-on-failure --progress -j $(JOBS)
+
+# Goes on where an earlier run was stopped.
+accuracy:
+	@$(SETUP) --numpy
+	@cmake --preset release
+	cmake --build $(BUILD) --target halley_executable -j $(JOBS)
+	tools/accuracy.py --halley $(BUILD)/bin/halley $(ARGS)
 
 # What is slower or needs more than the packages of `make test`.
 lint: setup-dev

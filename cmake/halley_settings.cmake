@@ -7,12 +7,14 @@ if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
 endif()
 
-# A compiler cache is used where there is one. CMAKE_CXX_COMPILER_LAUNCHER= (empty) says no.
+# A compiler cache is used where there is one, with paths relative to this folder so that every
+# checkout shares it. CMAKE_CXX_COMPILER_LAUNCHER= (empty) says no.
 if(NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER AND NOT DEFINED ENV{CMAKE_CXX_COMPILER_LAUNCHER})
   find_program(HALLEY_CCACHE ccache)
   mark_as_advanced(HALLEY_CCACHE)
   if(HALLEY_CCACHE)
-    set(CMAKE_CXX_COMPILER_LAUNCHER "${HALLEY_CCACHE}")
+    set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env "CCACHE_BASEDIR=${CMAKE_SOURCE_DIR}"
+        CCACHE_NOHASHDIR=true "${HALLEY_CCACHE}")
   endif()
 endif()
 

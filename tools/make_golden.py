@@ -12,7 +12,7 @@ import argparse
 import pathlib
 
 from golden import bad_cases, bad_compressed
-from golden.cases_float8 import COMPRESSED, FP8, QOQ
+from golden.cases_float8 import COMPRESSED, FMPQ, FP8, QOQ
 from golden.cases_gptq import AWQ, GPTQ
 
 FOLDER = pathlib.Path(__file__).resolve().parent.parent / "testdata" / "quantized"
@@ -25,7 +25,7 @@ def main():
     parser.add_argument("--only", nargs="*", default=[], help="names of cases")
     options = parser.parse_args()
     total = 0
-    for case in GPTQ + AWQ + FP8 + COMPRESSED + QOQ:
+    for case in GPTQ + AWQ + FP8 + COMPRESSED + QOQ + FMPQ:
         if not options.only or case.name in options.only:
             size = case.write(options.out, options.seed)
             total += size

@@ -2,6 +2,7 @@
 # Installs what Halley needs to build and run its tests, from Debian's own packages.
 #
 #   tools/setup.sh          compilers, libraries, GoogleTest
+#   tools/setup.sh --numpy  also NumPy, for `make accuracy`
 #   tools/setup.sh --dev    also clang, its sanitizer and fuzzer runtimes, clang-format, clang-tidy
 #
 # Made for Debian 12, as root or with sudo. Does nothing where all packages are there.
@@ -11,9 +12,10 @@ packages="g++ cmake ninja-build pkg-config make python3 libhwy-dev libsentencepi
 libutf8proc-dev libpcre2-dev nlohmann-json3-dev libcli11-dev libgtest-dev libgmock-dev"
 case "${1:-}" in
   "") ;;
-  --dev) packages="$packages clang libclang-rt-14-dev clang-format clang-tidy" ;;
+  --numpy) packages="$packages python3-numpy" ;;
+  --dev) packages="$packages python3-numpy clang libclang-rt-14-dev clang-format clang-tidy" ;;
   *)
-    echo "usage: tools/setup.sh [--dev]" >&2
+    echo "usage: tools/setup.sh [--numpy | --dev]" >&2
     exit 2
     ;;
 esac

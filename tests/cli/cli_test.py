@@ -8,11 +8,13 @@ model (models/demo-21m/golden.json, tokenizer_golden.json).
 import json
 import math
 import os
+import signal
 import struct
 import subprocess
 import sys
 import tempfile
 import unittest
+import xml.etree.ElementTree
 
 HALLEY, SOURCE = sys.argv[1], sys.argv[2]
 MODEL = os.path.join(SOURCE, "models", "demo-21m")
@@ -40,6 +42,24 @@ def golden(name):
         return json.load(file)
 
 
+def write_excerpt(path, num_chars):
+    """The beginning of a text."""
+    with open(os.path.join(SOURCE, "testdata", "text", "docs_heldout.txt"),
+              encoding="utf-8") as file, open(path, "w", encoding="utf-8") as out:
+        out.write(file.read()[:num_chars])
+
+
+def make_model_of_other_tokens(folder):
+    """The demo model with a tokenizer that knows half of its merges."""
+    os.mkdir(folder)
+    for name in "config.json", "model.safetensors":
+        os.symlink(os.path.abspath(os.path.join(MODEL, name)), os.path.join(folder, name))
+    tokenizer = golden("tokenizer.json")
+    tokenizer["model"]["merges"] = tokenizer["model"]["merges"][:1000]
+    with open(os.path.join(folder, "tokenizer.json"), "w", encoding="utf-8") as file:
+        json.dump(tokenizer, file)
+
+
 class Usage(unittest.TestCase):
     def assert_fails(self, exit_code, text, *args, stdin=""):
         result = run(*args, stdin=stdin)
@@ -50,8 +70,8 @@ class Usage(unittest.TestCase):
         self.assertEqual(result.stdout, "")
 
     def test_help_has_examples_for_every_command(self):
-        for command in [], ["generate"], ["eval"], ["inspect"], ["tokenize"], ["template"], \
-                ["bench", "latency"]:
+        for command in [], ["generate"], ["eval"], ["compare"], ["inspect"], \
+                ["quantize"], ["tokenize"], ["template"], ["bench", "latency"]:
             result = run(*command, "--help")
             self.assertEqual(result.returncode, 0)
             self.assertIn("Example", result.stdout, command)
@@ -220,6 +240,168 @@ class Eval(unittest.TestCase):
         return nll, num_rows
 
 
+    def test_divergence_from_a_model_and_from_its_logits_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            text, logits = os.path.join(folder, "t.txt"), os.path.join(folder, "l.safetensors")
+            write_excerpt(text, 3000)
+            args = ["eval", MODEL, "--perplexity", text, "--window", "128", "--json"]
+            exact = run_json(*args, "--logits", logits)
+            same = run_json(*args, "--reference", MODEL)
+            self.assertAlmostEqual(same["perplexity"], exact["perplexity"], delta=1e-9)
+            self.assertEqual(same["kl_divergence"], {"value": 0, "low": 0, "high": 0})
+            self.assertEqual(same["top1_agreement"]["value"], 1)
+            args += ["--kv-dtype", "int4"]
+            model = run_json(*args, "--reference", MODEL)
+            self.assertGreater(model["kl_divergence"]["value"], 1e-3)
+            self.assertAlmostEqual(model["log_perplexity_increase"]["value"],
+                                   math.log(model["perplexity"] / exact["perplexity"]), delta=1e-9)
+            stored = run_json(*args, "--reference", logits)
+            self.assertAlmostEqual(stored["kl_divergence"]["value"],
+                                   model["kl_divergence"]["value"], delta=1e-4)
+            self.assertEqual(stored["num_tokens"], model["num_tokens"])
+            part = run_json(*args, "--reference", logits, "--windows", "2")
+            self.assertEqual((part["num_windows"], part["num_tokens"]), (2, 2 * 127))
+            self.assertAlmostEqual(part["reference_perplexity"],
+                                   math.exp(sum(exact["window_nll"][:2]) / 254), delta=0.05)
+            self.assertIn("nats a token; 99th percentile",
+                          run(*args[:-3], "--reference", MODEL, "--windows", "2").stdout)
+
+    def test_a_reference_that_does_not_fit_is_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            text, logits = os.path.join(folder, "t.txt"), os.path.join(folder, "l.safetensors")
+            write_excerpt(text, 900)
+            args = ["eval", MODEL, "--perplexity", text, "--window", "64"]
+            self.assertEqual(run(*args, "--logits", logits).returncode, 0)
+            other = os.path.join(folder, "o.txt")
+            with open(other, "w", encoding="utf-8") as file:
+                file.write("Another text with some words.")
+            with open(logits, "rb") as file:
+                data = file.read()
+            cases = [(["--window", "32"], "expected windows of 32 tokens, got 64. Pass --window 64",
+                      data, 2),
+                     (["--perplexity", other], "got those of another text", data, 2),
+                     (["--reference-kv-dtype", "int8"], "expected --reference to be a model", data,
+                      2),
+                     ([], "expected a file that `halley eval --logits` wrote",
+                      data.replace(b"halley-logits-1", b"halley-logits-2"), 2),
+                     ([], 'expected a tensor "log_prob_min", got none',
+                      data.replace(b"log_prob_min", b"log_prob_mix"), 3),
+                     ([], 'tensor "log_prob_step": expected f32',
+                      data.replace(b'"log_prob_step":{"dtype":"F32"',
+                                   b'"log_prob_step":{"dtype":"U32"'), 3)]
+            for extra, message, content, exit_code in cases:
+                with open(logits, "wb") as file:
+                    file.write(content)
+                base = args[:2] + args[4:] if "--perplexity" in extra else args
+                if "--window" in extra:
+                    base = args[:4]
+                result = run(*base, *extra, "--reference", logits)
+                self.assertEqual(result.returncode, exit_code, result.stderr)
+                self.assertIn(message, result.stderr)
+            for extra, message in [(["--perplexity", text, "--perplexity", other, "--logits",
+                                     logits], "--logits: expected one text to write, got 2"),
+                                   ([], "expected either --perplexity or --tasks"),
+                                   (["--tasks", text, "--reference", MODEL],
+                                    "expected --perplexity with them")]:
+                result = run("eval", MODEL, *extra)
+                self.assertEqual(result.returncode, 2)
+                self.assertIn(message, result.stderr)
+
+    def test_multiple_choice_is_that_of_transformers(self):
+        folder = os.path.join(SOURCE, "testdata", "multiple_choice")
+        with open(os.path.join(folder, "golden.json"), encoding="utf-8") as file:
+            expected = json.load(file)
+        for name, case in expected.items():
+            result = run_json("eval", MODEL, "--tasks", os.path.join(folder, f"{name}.jsonl"),
+                              "--kv-dtype", "f32", "--json")
+            self.assertEqual(len(result["log_likelihoods"]), len(case["log_likelihoods"]))
+            for score, wanted in zip(result["log_likelihoods"], case["log_likelihoods"]):
+                self.assertAlmostEqual(score, wanted, delta=1e-3, msg=name)
+            for field in "accuracy", "accuracy_norm":
+                self.assertAlmostEqual(result[field], case[field][0], delta=1e-9, msg=name)
+                self.assertAlmostEqual(result[f"{field}_stderr"], case[field][1], delta=1e-9)
+        with tempfile.TemporaryDirectory() as temporary:
+            path = os.path.join(temporary, "t.jsonl")
+            good = '{"goal": "g", "sol1": "a", "sol2": "b", "label": 0}\n'
+            for content, message in [(good + "\n{", "line 3: not valid JSON"), (" \n", "got none"),
+                                     (good + '{"goal": "g"}', "line 2: field 'sol1'"),
+                                     (good + '{"sentence": "a _ b", "option1": "x", "option2": '
+                                      '"y", "answer": "1"}', "line 2: expected an item of PIQA")]:
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write(content)
+                result = run("eval", MODEL, "--tasks", path)
+                self.assertEqual(result.returncode, 2)
+                self.assertIn(message, result.stderr)
+
+
+class Compare(unittest.TestCase):
+    def test_models_beside_a_reference_in_any_groups(self):
+        with tempfile.TemporaryDirectory() as folder:
+            text, svg = os.path.join(folder, "t.txt"), os.path.join(folder, "p.svg")
+            saved = os.path.join(folder, "r.json")
+            write_excerpt(text, 3000)
+            models = [MODEL, f"{MODEL}@kv=int8", f"{MODEL}@kv=int4,precision=full"]
+            args = ["compare", *models, "--reference", MODEL, "--perplexity", text, "--window",
+                    "128", "--json"]
+            together = run_json(*args, "--svg", svg)
+            rows = together["models"]
+            self.assertEqual([row["name"] for row in rows], models)
+            self.assertEqual([row["kv_dtype"] for row in rows], ["f16", "int8", "int4"])
+            self.assertEqual(rows[0]["kl_divergence"]["value"], 0)
+            self.assertLess(rows[1]["kl_divergence"]["value"], rows[2]["kl_divergence"]["value"])
+            alone = run_json("eval", MODEL, "--perplexity", text, "--window", "128", "--kv-dtype",
+                             "int4", "--reference", MODEL, "--json")
+            self.assertEqual(rows[2]["kl_divergence"], alone["kl_divergence"])
+            self.assertEqual((rows[0]["bits_per_weight"], rows[0]["bits_per_weight_all"]), (16, 16))
+            for row in [together["reference"], *rows]:
+                self.assertGreater(row["speed"]["decode_tokens_per_s"], 0)
+            split = run_json(*args, "--memory", "1", "--no-speed")
+            for row, other in zip(rows, split["models"]):
+                self.assertNotIn("speed", other)
+                self.assertEqual({**other, "speed": row["speed"]}, row)
+            root = xml.etree.ElementTree.parse(svg).getroot()
+            self.assertEqual(root.tag, "{http://www.w3.org/2000/svg}svg")
+            self.assertEqual(len(root.findall(".//{*}circle")), 3)
+            texts = ["".join(element.itertext()) for element in root.findall(".//{*}text")]
+            self.assertTrue(set(models) <= set(texts), texts)
+            self.check_saved(together, saved, svg)
+
+    def check_saved(self, result, saved, svg):
+        """A saved result is shown again; names in it are hostile."""
+        result["models"][0]["name"] = '<a> & "b"'
+        with open(saved, "w", encoding="utf-8") as file:
+            json.dump(result, file)
+        shown = run("compare", "--from", saved, "--svg", svg)
+        self.assertIn("log-perplexity increase", shown.stdout)
+        root = xml.etree.ElementTree.parse(svg).getroot()
+        self.assertIn('<a> & "b"', ["".join(element.itertext())
+                                    for element in root.findall(".//{*}text")])
+        del result["models"][0]["perplexity"]
+        with open(saved, "w", encoding="utf-8") as file:
+            json.dump(result, file)
+        self.assertIn("expected what `halley compare --json` printed",
+                      run("compare", "--from", saved).stderr)
+
+    def test_wrong_usage(self):
+        with tempfile.TemporaryDirectory() as folder:
+            text = os.path.join(folder, "t.txt")
+            write_excerpt(text, 300)
+            good = ["--reference", MODEL, "--perplexity", text, "--window", "32"]
+            other = os.path.join(folder, "other")
+            make_model_of_other_tokens(other)
+            for args, message in [
+                    ([MODEL], "expected either MODEL..., --reference and --perplexity"),
+                    ([f"{MODEL}@kv=int3", *good], 'got "kv=int3"'),
+                    ([f"{MODEL}@x=1", *good], "MODEL@SETTINGS: expected kv="),
+                    ([MODEL, *good, "--svg", os.path.join(folder, "no", "p.svg")],
+                     "cannot write"),
+                    ([MODEL, "--reference", other, *good[2:]], "expected the same tokens of"),
+                    ([MODEL, other, *good], "expected the same tokens of")]:
+                result = run("compare", *args)
+                self.assertEqual(result.returncode, 2, result.stderr)
+                self.assertIn(message, result.stderr)
+
+
 QUANTIZED = os.path.join(SOURCE, "testdata", "quantized")
 
 
@@ -287,6 +469,26 @@ class Quantized(unittest.TestCase):
                         "--quant-config", config, "--json")
         self.assertLess(plan["packed_bytes"], 0.5 * plan["f16_bytes"])
 
+    def test_two_precisions_of_one_weight(self):
+        dummy = ["--load-format", "dummy", "--config", "demo-21m", "--quant-config",
+                 '{"quant_method": "nestedfp", "version": 1}']
+        plan = run_json("inspect", *dummy, "--json")
+        self.assertEqual(plan["packed_bytes"],
+                         run_json("inspect", *dummy[:4], "--dtype", "float16",
+                                  "--json")["packed_bytes"])
+        down = self.weights(plan)["model.layers.0.mlp.down_proj"]
+        self.assertEqual((down["kernel"], down["low_kernel"]),
+                         ("gemm_nestedf16_hwy", "gemm_nestedf8_hwy"))
+        self.assertIn("gemm_nestedf16_hwy, low gemm_nestedf8_hwy", run("inspect", *dummy).stdout)
+        ids = ["generate", "--prompt-ids", "1,2,3", "--max-tokens", "2", "--ignore-eos"]
+        for precision in ["full", "low"]:
+            result = run(*ids, *dummy, "--precision", precision)
+            self.assertEqual(result.returncode, 0, result.stderr)
+        result = run(*ids, *dummy[:4], "--precision", "low")
+        self.assertEqual(result.returncode, 2, result.stderr)
+        self.assertIn("--precision low: expected a model with weights in two precisions, got none",
+                      result.stderr)
+
     def test_the_table_of_formats_in_the_readme_is_current(self):
         with open(os.path.join(SOURCE, "README.md"), encoding="utf-8") as file:
             readme = file.read()
@@ -297,6 +499,118 @@ class Quantized(unittest.TestCase):
                       "Put the output of `halley formats` between the marks in README.md.")
         rows = run_json("formats", "--json")
         self.assertTrue(all(row["cpu"] for row in rows), rows)
+
+
+class Quantize(unittest.TestCase):
+    """The demo model by few calibration tokens: what comes out is asked for, not how good it is."""
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.text = self.path("text.txt")
+        write_excerpt(self.text, 4000)
+
+    def path(self, name):
+        return os.path.join(self.folder.name, name)
+
+    def args(self, method, out, *others, model=MODEL):
+        return ["quantize", model, "--method", method, "--out", self.path(out), "--calibrate",
+                self.text, "--num-samples", "1", "--sample-length", "64", *others]
+
+    def files(self, out):
+        contents = {}
+        for name in os.listdir(self.path(out)):
+            with open(os.path.join(self.path(out), name), "rb") as file:
+                contents[name] = file.read()
+        return contents
+
+    def assert_refuses(self, text, *args):
+        result = run(*args)
+        self.assertEqual(result.returncode, 2, result.stderr)
+        self.assertIn(text, result.stderr)
+        self.assertEqual(len(result.stderr.splitlines()), 1, "one line: " + result.stderr)
+        self.assertEqual(result.stdout, "")
+
+    def test_refuses_wrong_options(self):
+        self.assert_refuses("--method: expected one of [rtn, gptq, ", *self.args("gguf", "out"))
+        self.assert_refuses("--without clip: expected a technique that method rtn has",
+                            *self.args("rtn", "out", "--without", "clip"))
+        self.assert_refuses("--without: expected one of [clip, compensation], got \"x\"",
+                            *self.args("gptq", "out", "--without", "x"))
+        self.assert_refuses("--bits: expected one of [4] for method awq, got 3",
+                            *self.args("awq", "out", "--bits", "3"))
+        self.assert_refuses("--override: expected none, bits=N, group=N, sym or asym",
+                            *self.args("rtn", "out", "--override", "*.q_proj=f16"))
+        write_excerpt(self.text, 50)
+        self.assert_refuses("expected at least one sequence of 64 tokens",
+                            *self.args("rtn", "out"))
+        self.assertEqual(os.listdir(self.folder.name), ["text.txt"])
+
+    @skip_if_instrumented
+    def test_a_folder_that_loads_and_generates(self):
+        result = run_json(*self.args("rtn", "out", "--override", "*.0.mlp.down_proj=none",
+                                     "--override", "*.v_proj=bits=8", "--json"))
+        self.assertEqual((result["method"], result["out"]), ("rtn", self.path("out")))
+        self.assertEqual(result["recipe"], "4 bits, group 128, asymmetric")
+        self.assertEqual((result["layers_resumed"], result["s4_share"], result["notes"]),
+                         (0, 0, []))
+        self.assertGreater(result["seconds"], 0)
+        self.assertLess(result["written_bytes"], 0.5 * result["source_bytes"])
+        file_bytes = os.path.getsize(os.path.join(self.path("out"), "model.safetensors"))
+        self.assertEqual(result["written_bytes"] // 10000, file_bytes // 10000)
+        parts = ["self_attn." + name for name in ("q_proj", "k_proj", "v_proj", "o_proj")]
+        parts += ["mlp." + name for name in ("gate_proj", "up_proj", "down_proj")]
+        self.assertEqual([layer["name"] for layer in result["layers"]],
+                         [f"model.layers.{i}.{part}" for i in range(6) for part in parts])
+        for layer in result["layers"]:
+            is_dense = layer["name"] == "model.layers.0.mlp.down_proj"
+            bits = 16 if is_dense else 8 if layer["name"].endswith("v_proj") else 4
+            self.assertEqual((layer["is_quantized"], layer["bits"]), (not is_dense, bits), layer)
+            limit = {16: 1e-3, 8: 0.02, 4: 0.2}[bits]
+            self.assertLess(layer["relative_error"], limit, layer)
+        plan = run_json("inspect", self.path("out"), "--json")
+        self.assertEqual(plan["format"], "compressed-tensors")
+        text = run_json("generate", self.path("out"), "--prompt", "The Python", "--max-tokens", "8",
+                        "--temperature", "0", "--ignore-eos", "--json")
+        self.assertEqual(len(text["token_ids"]), 8)
+        before = self.files("out")
+        self.assert_refuses("expected a folder that does not exist", *self.args("rtn", "out"))
+        self.assert_refuses("expected a model in full precision, got one that states a "
+                            "quantization", *self.args("rtn", "again", model=self.path("out")))
+        self.assertEqual(self.files("out"), before)
+
+    @skip_if_instrumented
+    def test_two_precisions_of_one_weight_write_what_the_model_says(self):
+        run_json(*self.args("nestedfp", "out", "--json"))
+        for case in golden("golden.json")["greedy"]:
+            text = run_json("generate", self.path("out"), "--prompt", case["prompt"],
+                            "--temperature", "0", "--max-tokens", str(len(case["ids"])),
+                            "--ignore-eos", "--json")
+            self.assertEqual(text["token_ids"], case["ids"])
+
+    @skip_if_instrumented
+    def test_goes_on_where_it_was_interrupted(self):
+        def args(out, *others):
+            return self.args("gptq", out, "--threads", "1", "--json", *others)
+
+        whole = run_json(*args("whole"))
+        with subprocess.Popen([HALLEY, *args("out")], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE) as process:
+            done = os.path.join(self.path("out.partial"), "layer-00000", "note.json")
+            while not os.path.exists(done) and process.poll() is None:
+                pass
+            process.send_signal(signal.SIGINT)
+            process.communicate()
+        self.assertNotEqual(process.returncode, 0)
+        self.assertFalse(os.path.exists(self.path("out")))
+        self.assert_refuses("expected the unfinished work of the same command",
+                            *args("out", "--damp", "0.02"))
+        result = run_json(*args("out"))
+        self.assertGreaterEqual(result["layers_resumed"], 1)
+        self.assertLess(result["layers_resumed"], 6)
+        self.assertEqual(result["layers"], whole["layers"])
+        self.assertEqual(self.files("out"), self.files("whole"))
+        self.assertFalse(os.path.exists(self.path("out.partial")))
 
 
 class Inspect(unittest.TestCase):

@@ -16,10 +16,10 @@ using halley::DType;
 
 constexpr int64_t kNumRows = 32;
 constexpr int64_t K = 128;
-constexpr const char* kLayers[] = {"m.dense",    "m.f8",  "m.f8_block", "m.s8",
-                                   "m.w2",       "m.w3",  "m.w4",       "m.w4_order",
-                                   "m.w8",       "m.qoq", "m.by_input", "m.by_input_order",
-                                   "m.by_output"};
+constexpr const char* kLayers[] = {"m.dense",     "m.f8",     "m.f8_block", "m.s8",
+                                   "m.w2",        "m.w3",     "m.w4",       "m.w4_order",
+                                   "m.w8",        "m.qoq",    "m.by_input", "m.by_input_order",
+                                   "m.by_output", "m.blocks", "m.nested"};
 
 void add_packed(halley::MemoryTensors& tensors, const std::string& name, int64_t bits) {
   tensors.add_bytes(name + ".weight_packed", DType::kI32, {kNumRows, K * bits / 32});
@@ -62,7 +62,28 @@ halley::MemoryTensors make_tensors() {
   tensors.add("m.qoq.s1_szeros", DType::kF16, {kNumRows}, halves);
   tensors.add("m.qoq.s2_scales", DType::kI8, {1, kNumRows}, std::vector<int8_t>(kNumRows, 7));
   tensors.add("m.qoq.s2_zeros", DType::kI8, {1, kNumRows}, std::vector<int8_t>(kNumRows, -9));
+  tensors.add_bytes("m.blocks.qweight", DType::kU8, {kNumRows, K / 2});
+  tensors.add("m.blocks.scales", DType::kF16, {kNumRows, 1}, halves);
+  tensors.add("m.blocks.block_bits", DType::kU8, {1}, std::vector<uint8_t>{4});
+  tensors.fill("m.blocks.activation_clip", {1}, 0.875f);
+  for (int32_t k = 0; k < K; ++k) index[static_cast<size_t>(k)] = static_cast<int32_t>(K) - 1 - k;
+  tensors.add("m.blocks.input_order", DType::kI32, {K}, index);
+  // One pair of bytes that is a number, and bytes that are none.
+  tensors.add("m.nested.weight_upper", DType::kF8E4M3, {kNumRows, K},
+              std::vector<uint8_t>(kNumRows * K, 0x31));
+  std::vector<uint8_t> lower(kNumRows * K, 0x90);
+  lower.back() = 0;
+  tensors.add("m.nested.weight_lower", DType::kU8, {kNumRows, K}, lower);
   return tensors;
+}
+
+/// Nine rows of both planes.
+void read_planes(const halley::StoredWeight& weight) {
+  weight.check_data();
+  std::vector<uint8_t> quads(K / 4 * halley::kQuadCodes);
+  const halley::CodeBlock block = {.row_begin = 0, .num_rows = 9, .k_begin = 0, .k_end = K};
+  weight.read_codes(block, quads.data());
+  weight.read_lower(block, quads.data());
 }
 
 void open_layer(const halley::QuantScheme& scheme, const halley::MemoryTensors& tensors,
@@ -71,6 +92,7 @@ void open_layer(const halley::QuantScheme& scheme, const halley::MemoryTensors& 
     static_cast<void>(scheme.expected_tensors(part, K));
     const auto weight = scheme.open(tensors, part, K);
     if (halley::is_quantized(weight->desc().layout)) halley::numbers_of(*weight, 9, K);
+    if (halley::has_low_precision(weight->desc().layout)) read_planes(*weight);
   } catch (const halley::Error&) {
   }
 }

@@ -6,6 +6,7 @@ import zlib
 
 import numpy as np
 
+from .fmpq import Fmpq, blocks_of
 from .layer import Dense
 from .llama import Linear, Llama, choose_tokens, config_of, linear_shapes
 from .numbers import hash_of, hex_words
@@ -72,6 +73,8 @@ class Case:
             linears[name] = Linear(matrix, None if bias is None else bias.values(),
                                    layer.activation,
                                    None if scale is None else scale.values().reshape(-1)[0])
+            if isinstance(layer, Fmpq):
+                linears[name].blocks = blocks_of(tensors, name, matrix.shape[1])
         dense = {name: t.values() for name, t in tensors.items()
                  if name.endswith(("norm.weight", "embed_tokens.weight"))}
         return Llama(linears, dense, self.kv_heads)

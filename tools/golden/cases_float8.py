@@ -6,6 +6,7 @@ from .case import Case
 from .cases_gptq import without_o_proj
 from .compressed import Int8, Packed
 from .float8 import Float8
+from .fmpq import FMPQ_CONFIG, Fmpq
 from .layer import Dense
 from .llama import LAYER
 from .qoq import Qoq
@@ -139,6 +140,15 @@ COMPRESSED = [
         "pack-quantized", scheme(group_args(4, 128)), kv_cache_scheme=TENSOR_FP8), inner=128,
          extra=kv_scales("F16", (1,), ["k_scale", "v_scale"]),
          note="scales of an FP8 cache are stored; the logits are for an unquantized cache"),
+]
+
+FMPQ = [
+    Case("fmpq_natural", lambda name: Fmpq(0 if name.endswith(("q_proj", "up_proj")) else 1),
+         FMPQ_CONFIG, inner=200,
+         note="no order; some layers have no block of 8 bits; the last block is short"),
+    Case("fmpq_order", lambda name: Fmpq(int(not name.endswith("v_proj")), ordered=True,
+                                         clip=0.85 if name.endswith("gate_proj") else 1.0),
+         FMPQ_CONFIG, note="each layer has its own order"),
 ]
 
 QOQ = [

@@ -6,7 +6,7 @@ from .numbers import rounded_to
 from .tensor_file import tensor
 
 ACTIVATIONS = ("none", "s8_token", "s8_tensor_static", "e4m3_token", "e4m3_tensor_static",
-               "e4m3_token_group128")
+               "e4m3_token_group128", "s4s8_block128")
 
 
 class Layer:

@@ -38,6 +38,7 @@ class Linear:
         self.bias = None if bias is None else bias.astype(np.float64)
         self.activation = activation
         self.input_scale = input_scale
+        self.blocks = []     # of s4s8_block128: (inputs, bits, clip) of each
         self.seen = 0.0      # the largest input so far
         self.margin = np.full(1, 0.5)  # per token of the last call: distance to a rounding boundary
 
@@ -59,6 +60,16 @@ class Linear:
             return np.clip(np.rint(value), -128, 127), scale
         return e4m3_round(value), scale
 
+    def block_codes(self, x, bits, clip):
+        """(codes, scale) of one block of s4s8_block128; notes the margin."""
+        top = 2 ** (bits - 1) - 1
+        scale = (clip if bits == 4 else 1.0) * np.abs(x).max(-1, keepdims=True) / top
+        value = x / scale
+        away = np.abs(np.abs(value - np.floor(value)) - 0.5)
+        away = np.where(np.abs(value) > top + 1, 0.5, away)  # beyond the last code
+        self.margin = np.minimum(self.margin, away.min(1))
+        return np.clip(np.rint(value), -top - 1, top), scale
+
     def __call__(self, x):
         self.seen = max(self.seen, float(np.abs(x).max()))
         self.margin = np.full(len(x), 0.5)
@@ -69,6 +80,11 @@ class Linear:
             for k in range(0, x.shape[1], GROUP):
                 codes, scale = self.codes(x[:, k:k + GROUP])
                 y += scale * (codes @ self.weights[:, k:k + GROUP].T)
+        elif self.activation == "s4s8_block128":
+            y = np.zeros((len(x), len(self.weights)))
+            for inputs, bits, clip in self.blocks:
+                codes, scale = self.block_codes(x[:, inputs], bits, clip)
+                y += scale * (codes @ self.weights[:, inputs].T)
         else:
             codes, scale = self.codes(x)
             y = scale * (codes @ self.weights.T)

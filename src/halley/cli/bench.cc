@@ -5,7 +5,6 @@
 #include <iostream>
 #include <memory>
 #include <numeric>
-#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,9 +12,9 @@
 #include "halley/base/env.h"
 #include "halley/base/error.h"
 #include "halley/base/str.h"
+#include "halley/cli/batch_run.h"
 #include "halley/cli/command.h"
 #include "halley/cli/model_options.h"
-#include "halley/engine/generate.h"
 #include "halley/json/json.h"
 #include "halley/kernels/base/read_bandwidth.h"
 
@@ -33,34 +32,21 @@ struct LatencyOptions {
   std::string output_json;
 };
 
-// Times of one iteration, in seconds.
-struct Iteration {
-  double latency = 0;
-  double first_token = 0;   // of the last request to get one
-  double output_token = 0;  // between two steps of decoding
-};
-
 struct LatencyReport {
   std::string model, dtype, kv_dtype;
   std::string format, kernels;
   double packed_bytes = 0;  // of all weights
   LoadTimes times;
   int num_threads = 0;
-  std::vector<Iteration> iterations;
+  std::vector<BatchTimes> iterations;
   double step_bytes = 0;        // weights and KV that one decode step reads
   double read_bytes_per_s = 0;  // plain reads of the model's own weights, all threads
 };
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t n = values.size();
-  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-}
-
 template <typename Field>
-std::vector<double> column(const LatencyReport& report, Field Iteration::*field) {
+std::vector<double> column(const LatencyReport& report, Field BatchTimes::*field) {
   std::vector<double> values;
-  for (const Iteration& iteration : report.iterations) values.push_back(iteration.*field);
+  for (const BatchTimes& iteration : report.iterations) values.push_back(iteration.*field);
   return values;
 }
 
@@ -72,42 +58,10 @@ double percentile(std::vector<double> values, double percent) {
   return values[below] + (position - static_cast<double>(below)) * (values[above] - values[below]);
 }
 
-std::vector<GenerateRequest> make_requests(const LatencyOptions& options, int64_t vocab_size) {
-  std::mt19937 random(0);  // the same prompts in every run
-  std::vector<GenerateRequest> requests(static_cast<size_t>(options.batch_size));
-  for (GenerateRequest& request : requests) {
-    for (int64_t i = 0; i < options.input_len; ++i) {
-      request.prompt_ids.push_back(
-          static_cast<int32_t>(random() % static_cast<uint32_t>(vocab_size)));
-    }
-    request.sampling.temperature = 0;
-    request.sampling.max_tokens = options.output_len;
-    request.sampling.ignore_eos = true;
-  }
-  return requests;
-}
-
-Iteration run_iteration(Engine& engine, const std::vector<GenerateRequest>& requests) {
-  Iteration iteration;
-  double last_token = 0;
-  for (const GenerateResult& result : generate_all(engine, requests)) {
-    if (result.submit.status != Submit::kQueued) throw InputError(result.submit.message);
-    if (result.finish_reason == FinishReason::kError) throw DeviceError(result.error);
-    iteration.latency = std::max(iteration.latency, result.total_seconds);
-    iteration.first_token = std::max(iteration.first_token, result.token_seconds.front());
-    last_token = std::max(last_token, result.token_seconds.back());
-  }
-  const auto num_steps = requests.front().sampling.max_tokens - 1;
-  if (num_steps > 0) {
-    iteration.output_token = (last_token - iteration.first_token) / static_cast<double>(num_steps);
-  }
-  return iteration;
-}
-
 OrderedJson json_of(const LatencyOptions& options, const LatencyReport& report) {
-  const std::vector<double> latencies = column(report, &Iteration::latency);
-  const double first_token = median(column(report, &Iteration::first_token));
-  const double output_token = median(column(report, &Iteration::output_token));
+  const std::vector<double> latencies = column(report, &BatchTimes::latency);
+  const double first_token = median(column(report, &BatchTimes::first_token));
+  const double output_token = median(column(report, &BatchTimes::output_token));
   const auto num_sequences = static_cast<double>(options.batch_size);
   const double prompt_rate = num_sequences * static_cast<double>(options.input_len) / first_token;
   const double output_rate = output_token > 0 ? num_sequences / output_token : 0;
@@ -211,14 +165,15 @@ LatencyReport measure(const LatencyOptions& options) {
                                                          : options.input_len + options.output_len;
   config.max_num_seqs = options.batch_size;
   config.max_num_batched_tokens = std::max<int64_t>(512, options.batch_size);
-  const auto requests = make_requests(options, model.shape().vocab_size);
+  const auto requests = make_batch(options.batch_size, options.input_len, options.output_len,
+                                   model.shape().vocab_size);
   Engine engine(std::move(loaded.model), nullptr, {}, config);
-  for (int i = 0; i < options.num_warmup; ++i) run_iteration(engine, requests);
+  for (int i = 0; i < options.num_warmup; ++i) run_batch(engine, requests);
   // The machine's bandwidth changes with its other load: reads alternate with what they are the
   // yardstick of, and both are reported as medians. The engine is idle while the weights are read.
   constexpr int kReadsPerIteration = 5;
   for (int i = 0; i < options.num_iters; ++i) {
-    report.iterations.push_back(run_iteration(engine, requests));
+    report.iterations.push_back(run_batch(engine, requests));
     for (int read = 0; read < kReadsPerIteration; ++read) read_weights();
   }
   report.read_bytes_per_s = median(reads);

@@ -27,9 +27,11 @@ struct Command {
 };
 
 Run add_generate(CLI::App& parent);
+Run add_compare(CLI::App& parent);
 Run add_eval(CLI::App& parent);
 Run add_formats(CLI::App& parent);
 Run add_inspect(CLI::App& parent);
+Run add_quantize(CLI::App& parent);
 Run add_tokenize(CLI::App& parent);
 Run add_template(CLI::App& parent);
 Run add_bench(CLI::App& parent);

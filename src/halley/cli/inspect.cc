@@ -24,6 +24,13 @@ double f16_bytes(const LinearPlan& plan) {
   return 2.0 * static_cast<double>(plan.out_features) * static_cast<double>(plan.in_features);
 }
 
+/// "gemm_f16_hwy", or those of full and of low precision.
+std::string kernel_names(const LinearPlan& plan) {
+  if (plan.kernel == nullptr) return "-";
+  return plan.low_kernel == nullptr ? plan.kernel->name
+                                    : str(plan.kernel->name, ", low ", plan.low_kernel->name);
+}
+
 /// How many times smaller than in 16 bits the weight is in memory.
 double compression(const LinearPlan& plan) {
   return plan.packed_bytes == 0 ? 0 : f16_bytes(plan) / static_cast<double>(plan.packed_bytes);
@@ -32,6 +39,7 @@ double compression(const LinearPlan& plan) {
 /// "4 bits g128 sym", "f8_e4m3 g128", "f16".
 std::string stored_as(const LinearPlan& plan) {
   const WeightDesc& weight = plan.weight;
+  if (has_low_precision(weight.layout)) return "f16 in two planes";
   if (!is_quantized(weight.layout)) return name_of(weight.stored_dtype);
   const bool is_float = weight.layout == PackedLayout::kF8E4M3Quad;
   std::string text = is_float ? name_of(DType::kF8E4M3) : str(weight.bits, " bits");
@@ -61,6 +69,7 @@ OrderedJson json_of(const LinearPlan& plan) {
   json["bytes"] = plan.packed_bytes;
   json["compression"] = compression(plan);
   json["kernel"] = plan.kernel == nullptr ? Json() : Json(plan.kernel->name);
+  if (plan.low_kernel != nullptr) json["low_kernel"] = plan.low_kernel->name;
   json["refused"] = plan.refusals;
   return json;
 }
@@ -123,7 +132,7 @@ void print_parts(const ModelPlan& plan, bool is_verbose) {
                   stored_as(linear).c_str(),
                   str(linear.out_features, " x ", linear.in_features).c_str(),
                   format_bytes(static_cast<double>(linear.packed_bytes)).c_str(),
-                  compression(linear), linear.kernel == nullptr ? "-" : linear.kernel->name);
+                  compression(linear), kernel_names(linear).c_str());
       if (!is_verbose) continue;
       for (const std::string& refusal : linear.refusals) {
         std::printf("    not %s\n", refusal.c_str());
@@ -142,10 +151,13 @@ void print_totals(const ModelPlan& plan) {
   std::map<std::string, int> refusals;
   for (const ModelPart& part : plan.parts) {
     for (const LinearPlan& linear : part.plans) {
-      if (linear.kernel == nullptr) continue;
-      Use& use = kernels[linear.kernel->name];
-      ++use.num_weights;
-      use.num_bytes += static_cast<double>(linear.packed_bytes);
+      for (const GemmKernel* kernel : {linear.kernel, linear.low_kernel}) {
+        if (kernel == nullptr) continue;
+        Use& use = kernels[kernel->name];
+        ++use.num_weights;
+        use.num_bytes +=
+            static_cast<double>(linear.packed_bytes) / (kernel == linear.low_kernel ? 2 : 1);
+      }
       for (const std::string& refusal : linear.refusals) ++refusals[refusal];
     }
   }

@@ -15,9 +15,11 @@
 namespace halley::cli {
 namespace {
 
-constexpr std::array<Command, 7> kCommands = {{
+constexpr std::array<Command, 9> kCommands = {{
     {"generate", add_generate},
+    {"compare", add_compare},
     {"eval", add_eval},
+    {"quantize", add_quantize},
     {"formats", add_formats},
     {"inspect", add_inspect},
     {"tokenize", add_tokenize},

@@ -40,18 +40,34 @@ void add_source_options(CLI::App& app, ModelOptions& options) {
       ->allow_extra_args(false);
 }
 
-void add_model_options(CLI::App& app, ModelOptions& options) {
-  add_source_options(app, options);
-  app.add_option("--threads", options.threads, "Threads; 0: all cores that the process may use")
+void add_threads_option(CLI::App& app, int& threads) {
+  app.add_option("--threads", threads, "Threads; 0: all cores that the process may use")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
-  app.add_option("--kv-dtype", options.kv_dtype,
-                 "Type of the KV cache: f32, f16, bf16, int8, int4 or fp8; auto: that of the "
-                 "weights")
-      ->check([](const std::string& name) {
-        if (name == "auto" || kv_dtype_from_name(name)) return std::string();
-        return str("expected auto, f32, f16, bf16, int8, int4 or fp8, got ", quote(name));
+}
+
+int num_threads_of(int threads) { return threads > 0 ? threads : num_usable_cores(); }
+
+void add_kv_option(CLI::App& app, const std::string& name, std::string& value,
+                   const std::string& what) {
+  app.add_option(name, value,
+                 str(what,
+                     ": f32, f16, bf16, int8, int4 or fp8; auto: what the checkpoint asks for, "
+                     "else that of the weights"))
+      ->check([](const std::string& text) {
+        if (text == "auto" || kv_dtype_from_name(text)) return std::string();
+        return str("expected auto, f32, f16, bf16, int8, int4 or fp8, got ", quote(text));
       })
+      ->capture_default_str();
+}
+
+void add_model_options(CLI::App& app, ModelOptions& options) {
+  add_source_options(app, options);
+  add_threads_option(app, options.threads);
+  add_kv_option(app, "--kv-dtype", options.kv_dtype, "Type of the KV cache");
+  app.add_option("--precision", options.precision,
+                 "full or low, of weights that hold both; others run alike in either")
+      ->check(CLI::IsMember({"full", "low"}))
       ->capture_default_str();
   app.add_flag("--self-check,!--no-self-check", options.has_self_check,
                "At load, compare every kernel with the reference on its own weights (default: on)");
@@ -133,7 +149,9 @@ std::string kernels_in_words(const ModelPlan& plan) {
   std::map<std::string, int> num_weights;
   for (const ModelPart& part : plan.parts) {
     for (const LinearPlan& linear : part.plans) {
-      if (linear.kernel != nullptr) ++num_weights[linear.kernel->name];
+      for (const GemmKernel* kernel : {linear.kernel, linear.low_kernel}) {
+        if (kernel != nullptr) ++num_weights[kernel->name];
+      }
     }
   }
   std::string text;
@@ -165,15 +183,26 @@ void print_report(const ModelPlan& plan, const LoadTimes& times, double seconds)
                kernels_in_words(plan).c_str(), seconds, times.read, times.pack, times.self_check);
 }
 
+/// Low precision, where a layer of the plan has it.
+Precision precision_of(const ModelOptions& options, const ModelPlan& plan) {
+  if (options.precision == "full") return Precision::kFull;
+  for (const ModelPart& part : plan.parts) {
+    for (const LinearPlan& linear : part.plans) {
+      if (linear.low_kernel != nullptr) return Precision::kLow;
+    }
+  }
+  throw InputError(str("--precision low: expected a model with weights in two precisions, got ",
+                       plan.format, ". Leave the option out, or convert the model."));
+}
+
 }  // namespace
 
 LoadedModel load_model_files(const ModelOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   const ModelFiles files = open_model_files(options);
   LoadedModel loaded;
-  const int num_threads = options.threads > 0 ? options.threads : num_usable_cores();
-  loaded.pool = std::make_unique<ThreadPool>(num_threads);
-  loaded.context = std::make_unique<ExecContext>(ExecContext{*loaded.pool});
+  loaded.pool = std::make_unique<ThreadPool>(num_threads_of(options.threads));
+  loaded.context = std::make_unique<ExecContext>(ExecContext{.pool = *loaded.pool});
   LoadedDecoder decoder;
   {
     ProgressBar bar("loading");
@@ -183,6 +212,7 @@ LoadedModel load_model_files(const ModelOptions& options) {
     decoder = load_model(*loaded.context, files.config, *files.source, show,
                          load_options_of(options, files));
   }
+  loaded.context->precision = precision_of(options, decoder.plan);
   loaded.model = std::move(decoder.model);
   loaded.plan = std::move(decoder.plan);
   loaded.times = decoder.times;

@@ -29,12 +29,17 @@ struct ModelOptions {
   std::string kv_dtype = "auto";
   int64_t max_model_len = 0;
   bool has_self_check = true;
+  std::string precision = "full";  // full, low
 };
 
 /// MODEL and what decides where weights come from.
 void add_source_options(CLI::App& app, ModelOptions& options);
 /// The above and how the model runs.
 void add_model_options(CLI::App& app, ModelOptions& options);
+
+/// --threads, and what it asks for.
+void add_threads_option(CLI::App& app, int& threads);
+int num_threads_of(int threads);
 
 /// Configuration and weights' headers; nothing is loaded yet.
 struct ModelFiles {
@@ -44,7 +49,8 @@ struct ModelFiles {
 };
 ModelFiles open_model_files(const ModelOptions& options);
 
-/// The kernels of the plan and how many weights each has: "gemm_f16_hwy 1, gemm_w4a8_hwy 88".
+/// The kernels of the plan and how many weights each has: "gemm_f16_hwy 1, gemm_w4a8_hwy 88". A
+/// weight in two precisions counts for both of its kernels.
 std::string kernels_in_words(const ModelPlan& plan);
 
 /// What the options and HALLEY_KERNEL say of loading.
@@ -60,8 +66,13 @@ struct LoadedModel {
   GenerationConfig generation;
   double load_seconds = 0;
 };
+/// Throws InputError where low precision is asked of a model that has none.
 /// Shows a progress bar, then warnings and a line about what was loaded, on stderr.
 LoadedModel load_model_files(const ModelOptions& options);
+
+/// An option for the type of a KV cache, "auto" or a name.
+void add_kv_option(CLI::App& app, const std::string& name, std::string& value,
+                   const std::string& what);
 
 /// --max-model-len, for commands that run the engine.
 void add_length_option(CLI::App& app, ModelOptions& options);

@@ -1,6 +1,7 @@
 // Where an operation runs: passed explicitly to every kernel.
 #pragma once
 
+#include "halley/core/precision.h"
 #include "halley/core/thread_pool.h"
 
 namespace halley {
@@ -8,6 +9,8 @@ namespace halley {
 /// The CPU backend's context. Kernels may use all threads of the pool; one caller at a time.
 struct ExecContext {
   ThreadPool& pool;
+  /// What linear layers run in whose weights hold two precisions; may change between steps.
+  Precision precision = Precision::kFull;
 };
 
 }  // namespace halley

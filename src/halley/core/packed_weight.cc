@@ -32,6 +32,8 @@ const char* name_of(PackedLayout layout) {
       return "u2_quad";
     case PackedLayout::kU3Quad:
       return "u3_quad";
+    case PackedLayout::kNestedF16Quad:
+      return "nested_f16_quad";
   }
   HALLEY_CHECK(false, static_cast<int>(layout));
   return "";
@@ -51,12 +53,18 @@ const char* name_of(ActivationQuant activation) {
       return "e4m3_group128";
     case ActivationQuant::kE4m3Static:
       return "e4m3_static";
+    case ActivationQuant::kS4S8Block128:
+      return "s4s8_block128";
   }
   HALLEY_CHECK(false, static_cast<int>(activation));
   return "";
 }
 
-bool is_quantized(PackedLayout layout) { return layout >= PackedLayout::kU8Quad; }
+bool is_quantized(PackedLayout layout) {
+  return layout >= PackedLayout::kU8Quad && layout <= PackedLayout::kU3Quad;
+}
+
+bool has_low_precision(PackedLayout layout) { return layout == PackedLayout::kNestedF16Quad; }
 
 int64_t PackedWeight::num_groups() const {
   HALLEY_DCHECK(quant.group_size > 0, quant.group_size);
@@ -88,6 +96,8 @@ size_t packed_bytes(PackedLayout layout, int64_t N, int64_t K) {
       return quad_bytes(rows, K, 2);
     case PackedLayout::kU3Quad:
       return quad_bytes(rows, K, 3);
+    case PackedLayout::kNestedF16Quad:
+      return quad_bytes(rows, K, 16);
   }
   HALLEY_CHECK(false, static_cast<int>(layout));
   return 0;

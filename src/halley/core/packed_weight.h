@@ -38,6 +38,10 @@ enum class PackedLayout : uint8_t {
   /// 3 bits: the low two bits of all codes as in kU2Quad, then 128 bytes whose bit i is the high
   /// bit of quad i's code; 384 bytes a unit.
   kU3Quad,
+  /// Not codes but f16 numbers of magnitude at most 1.75, each as the two bytes of
+  /// core/nested_float.h: of every panel first the upper bytes of all units, then the lower bytes,
+  /// both as in kU8Quad; 2 * 1024 bytes a unit. No QuantParams. Low precision reads the first half.
+  kNestedF16Quad,
 };
 
 /// Output features of one panel.
@@ -54,6 +58,8 @@ inline std::ostream& operator<<(std::ostream& out, PackedLayout layout) {
 
 /// Whether the codes of a layout need QuantParams.
 bool is_quantized(PackedLayout layout);
+/// Whether weights in this layout hold two precisions.
+bool has_low_precision(PackedLayout layout);
 
 /// How a zero is meant.
 enum class ZeroKind : uint8_t {
@@ -64,7 +70,7 @@ enum class ZeroKind : uint8_t {
 /// What a layer's input is rounded to before it is multiplied, because its checkpoint says so.
 /// Ties to even; s8 codes lie in [-128, 127], e4m3 codes saturate at 448. Every operation is one in
 /// f32. A row of magnitudes below 2^-100 has codes of zero; a row with a NaN or an infinity
-/// gives NaN.
+/// gives NaN. Where groups or blocks have scales of their own, this holds for each of them.
 enum class ActivationQuant : uint8_t {
   kNone,
   kS8Token,       // scale = max|x| / 127, code = round(x * (127 / max|x|)), of each row
@@ -72,6 +78,10 @@ enum class ActivationQuant : uint8_t {
   kE4m3Token,     // scale = max|x| / 448, code = e4m3(x * (448 / max|x|)), of each row
   kE4m3Group128,  // the same of each row and each 128 inputs
   kE4m3Static,    // code = e4m3(x * (1 / scale)) with one scale from the checkpoint
+  /// Of each row and each 128 packed inputs (the last block may be shorter). A block that begins
+  /// before num_s8_inputs is as kS8Token; of the others range = s4_clip * max|x|, scale = range /
+  /// 7, code = round(x * (7 / range)) within [-8, 7], zero where the range is below 2^-100.
+  kS4S8Block128,
 };
 
 const char* name_of(ActivationQuant activation);
@@ -94,6 +104,10 @@ struct QuantParams {
   /// Of the static kinds: finite and at least 2^-100. Any other rounds everything to NaN, so that
   /// whoever loads a weight must refuse it.
   float activation_scale = 0;
+  /// Of kS4S8Block128: a multiple of 128, or K. s4_clip lies in (0, 1]; any other rounds the blocks
+  /// of 4 bits to NaN.
+  int64_t num_s8_inputs = 0;
+  float s4_clip = 1;
 };
 
 /// One weight matrix W [N, K] = [out_features, in_features] in a kernel's layout. Move-only.

@@ -36,4 +36,12 @@ struct PerplexityResult {
 PerplexityResult compute_perplexity(CausalLm& model, std::span<const int32_t> ids, int64_t window,
                                     const PerplexityOptions& options = {});
 
+/// Tokens that compute_perplexity() scores of a text of `num_ids`: all but the first of each
+/// window.
+int64_t num_scored_tokens(int64_t num_ids, int64_t window);
+
+/// The negative log likelihood of `id` in nats. Throws CheckpointError that names the token's index
+/// in the text where it is not finite.
+double token_nll(std::span<const float> logits, int32_t id, int64_t token_index);
+
 }  // namespace halley

@@ -123,7 +123,17 @@ uint64_t random_zero(DType dtype, Random& random) {
   return random_element(dtype, random);
 }
 
-enum class Meaning : uint8_t { kWeight, kScale, kZero };
+// A ratio to clip by.
+uint64_t clip_ratio(DType dtype, Random& random) {
+  return dtype == DType::kF32 ? std::bit_cast<uint32_t>(0.875f) : random_element(dtype, random);
+}
+
+// Bytes of two planes that are one number wherever they meet (core/nested_float.h): the last bit of
+// an upper byte and the first two of a lower one are zero, so that nothing was rounded upwards.
+uint64_t random_upper(Random& random) { return usual_e4m3(random) & 0xFEu; }
+uint64_t random_lower(Random& random) { return random.bits() % 64; }
+
+enum class Meaning : uint8_t { kWeight, kScale, kZero, kClip, kBits, kUpper, kLower };
 
 // What the elements of a tensor are like.
 struct BlockKind {
@@ -135,9 +145,33 @@ struct BlockKind {
 
 BlockKind kind_of(const TensorInfo& info) {
   const auto has = [&](const char* word) { return info.name.find(word) != std::string::npos; };
-  return {info.dtype, has("scale")   ? Meaning::kScale
-                      : has("zeros") ? Meaning::kZero
-                                     : Meaning::kWeight};
+  return {info.dtype, has("scale")          ? Meaning::kScale
+                      : has("zeros")        ? Meaning::kZero
+                      : has("_clip")        ? Meaning::kClip
+                      : has("block_bits")   ? Meaning::kBits
+                      : has("weight_upper") ? Meaning::kUpper
+                      : has("weight_lower") ? Meaning::kLower
+                                            : Meaning::kWeight};
+}
+
+uint64_t random_element_of(const BlockKind& kind, Random& random) {
+  switch (kind.meaning) {
+    case Meaning::kScale:
+      return random_scale(kind.dtype, random);
+    case Meaning::kZero:
+      return random_zero(kind.dtype, random);
+    case Meaning::kClip:
+      return clip_ratio(kind.dtype, random);
+    case Meaning::kBits:
+      return 4;
+    case Meaning::kUpper:
+      return random_upper(random);
+    case Meaning::kLower:
+      return random_lower(random);
+    case Meaning::kWeight:
+      break;
+  }
+  return random_element(kind.dtype, random);
 }
 
 // Elements that repeat with a period of kPatternElements. Types of less than a byte, whose codes
@@ -149,9 +183,7 @@ HostBuffer make_block(const BlockKind& kind, size_t num_bytes) {
   const size_t element_bytes = std::max<size_t>(1, static_cast<size_t>(bits_of(dtype)) / 8);
   const size_t pattern_bytes = std::min(num_bytes, kPatternElements * element_bytes);
   for (size_t i = 0; i < pattern_bytes; i += element_bytes) {
-    const uint64_t element = kind.meaning == Meaning::kScale  ? random_scale(dtype, random)
-                             : kind.meaning == Meaning::kZero ? random_zero(dtype, random)
-                                                              : random_element(dtype, random);
+    const uint64_t element = random_element_of(kind, random);
     std::memcpy(block.data() + i, &element, std::min(element_bytes, pattern_bytes - i));
   }
   for (size_t i = pattern_bytes; i < num_bytes; i += pattern_bytes) {

@@ -58,7 +58,7 @@ class HeaderReader {
     header_.entries.reserve(json.size());
     for (const auto& [name, value] : json.items()) {
       if (name == kMetadataKey) {
-        check_metadata(value);
+        read_metadata(value);
       } else {
         header_.entries.push_back(read_entry(name, value));  // sorted, since Json sorts its keys
       }
@@ -124,7 +124,7 @@ class HeaderReader {
     }
   }
 
-  void check_metadata(const Json& value) const {
+  void read_metadata(const Json& value) {
     if (!value.is_object()) {
       fail(str("header: field '__metadata__': expected an object of strings, got ", describe(value),
                "."));
@@ -134,6 +134,7 @@ class HeaderReader {
         fail(str("header: field '__metadata__': key ", halley::quote(key),
                  ": expected a string, got ", describe(text), "."));
       }
+      header_.metadata.emplace(key, text.get<std::string>());
     }
   }
 

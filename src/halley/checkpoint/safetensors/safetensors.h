@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -19,7 +20,8 @@ struct SafetensorsHeader {
     size_t offset = 0;  // bytes from the start of the data section
   };
   std::vector<Entry> entries;  // sorted by name
-  size_t data_start = 0;       // bytes from the start of the file
+  std::map<std::string, std::string> metadata;
+  size_t data_start = 0;  // bytes from the start of the file
 };
 
 /// Checks `file_bytes` (a whole file) against every rule. `where` is the file's name for messages.

@@ -13,8 +13,6 @@
 namespace halley {
 namespace {
 
-constexpr float kS8Max = 127.0f;
-
 /// The largest magnitude; NaN where a value is NaN or infinite.
 float largest_magnitude(std::span<const float> x) {
   float largest = 0;
@@ -48,30 +46,72 @@ void gather(std::span<const int32_t> input_order, const float* natural, float* p
   }
 }
 
+/// kS4S8Block128, in packed order.
+void round_blocks(const QuantParams& quant, std::span<const float> x, float* rounded) {
+  for (size_t begin = 0; begin < x.size(); begin += kActivationGroup) {
+    const auto block = x.subspan(begin, std::min<size_t>(kActivationGroup, x.size() - begin));
+    const auto place = static_cast<int64_t>(begin);
+    const ActivationStep step = block_step(quant, place, largest_magnitude(block));
+    const CodeLimits codes = block_codes(quant, place);
+    for (size_t k = 0; k < block.size(); ++k) {
+      const float code = std::nearbyint(block[k] * step.inverse);
+      // An integer has no negative zero.
+      rounded[begin + k] = step.scale * (std::clamp(code, codes.smallest, codes.largest) + 0.0f);
+    }
+  }
+}
+
+/// The same, from and to natural order.
+void round_ordered_blocks(const QuantParams& quant, std::span<const float> x, float* rounded) {
+  if (quant.input_order.empty()) return round_blocks(quant, x, rounded);
+  HALLEY_CHECK(quant.input_order.size() == x.size(), quant.input_order.size(), x.size());
+  std::vector<float> packed(x.size()), packed_rounded(x.size());
+  gather(quant.input_order, x.data(), packed.data());
+  round_blocks(quant, packed, packed_rounded.data());
+  for (size_t k = 0; k < x.size(); ++k) {
+    rounded[static_cast<size_t>(quant.input_order[k])] = packed_rounded[k];
+  }
+}
+
+/// The largest code stands for `range`.
+ActivationStep step_of_range(float range, float code_max) {
+  if (range < kSmallestMagnitude) return {};
+  return {range / code_max, code_max / range};
+}
+
 }  // namespace
 
 ActivationStep activation_step(const QuantParams& quant, float largest) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   if (!std::isfinite(largest)) return {kNan, kNan};
   const bool is_s8 = quant.activation == ActivationQuant::kS8Token;
-  const float code_max = is_s8 ? kS8Max : kE4m3Max;
+  const float code_max = is_s8 ? kS8Codes.largest : kE4m3Max;
   switch (quant.activation) {
     case ActivationQuant::kS8Token:
     case ActivationQuant::kE4m3Token:
     case ActivationQuant::kE4m3Group128:
-      if (largest < kSmallestMagnitude) return {};
-      return {largest / code_max, code_max / largest};
+      return step_of_range(largest, code_max);
     case ActivationQuant::kS8Static:
     case ActivationQuant::kE4m3Static: {
       const float scale = quant.activation_scale;
       if (!std::isfinite(scale) || scale < kSmallestMagnitude) return {kNan, kNan};
       return {scale, 1.0f / scale};
     }
+    case ActivationQuant::kS4S8Block128:
     case ActivationQuant::kNone:
       break;
   }
   HALLEY_CHECK(false, static_cast<int>(quant.activation));
   return {};
+}
+
+ActivationStep block_step(const QuantParams& quant, int64_t begin, float largest) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  if (!std::isfinite(largest)) return {kNan, kNan};
+  if (is_s8_block(quant, begin)) return step_of_range(largest, kS8Codes.largest);
+  // Written so that NaN fails.
+  if (!(quant.s4_clip > 0 && quant.s4_clip <= 1)) return {kNan, kNan};
+  return step_of_range(quant.s4_clip * largest, kS4Codes.largest);
 }
 
 float quantize_s8(const QuantParams& quant, std::span<const float> x, int8_t* codes) {
@@ -83,7 +123,7 @@ float quantize_s8(const QuantParams& quant, std::span<const float> x, int8_t* co
   if (std::isnan(step.scale)) return step.scale;
   for (size_t k = 0; k < x.size(); ++k) {
     const float code = std::nearbyint(x[k] * step.inverse);
-    codes[k] = static_cast<int8_t>(std::clamp(code, -128.0f, kS8Max));
+    codes[k] = static_cast<int8_t>(std::clamp(code, kS8Codes.smallest, kS8Codes.largest));
   }
   return step.scale;
 }
@@ -99,6 +139,8 @@ void round_activations(const QuantParams& quant, std::span<const float> x, float
     case ActivationQuant::kE4m3Static:
     case ActivationQuant::kE4m3Token:
       return round_e4m3(x, step_of(quant, x), rounded);
+    case ActivationQuant::kS4S8Block128:
+      return round_ordered_blocks(quant, x, rounded);
     case ActivationQuant::kE4m3Group128:
       for (size_t begin = 0; begin < x.size(); begin += kActivationGroup) {
         const auto group = x.subspan(begin, std::min<size_t>(kActivationGroup, x.size() - begin));
@@ -118,21 +160,25 @@ void prepare_activations(ExecContext& context, const QuantParams& quant, ConstMa
       quant.input_order.size(), x.num_cols);
   const bool is_rounded = quant.activation != ActivationQuant::kNone;
   const bool is_gathered = !quant.input_order.empty();
+  const bool is_gathered_first = quant.activation == ActivationQuant::kS4S8Block128;
   for_row_ranges(context, x.num_rows, 4 * x.num_cols, [&](int64_t begin, int64_t end) {
     const auto num_inputs = static_cast<size_t>(x.num_cols);
-    std::vector<float> natural(is_rounded && is_gathered ? num_inputs : 0);
+    std::vector<float> between(is_rounded && is_gathered ? num_inputs : 0);
     for (int64_t m = begin; m < end; ++m) {
       const float* from = x.row<float>(m);
       float* to = prepared.row<float>(m);
-      if (is_rounded) {
-        float* rounded = is_gathered ? natural.data() : to;
-        round_activations_simd(quant, from, x.num_cols, rounded);
-        from = rounded;
-      }
-      if (is_gathered) {
-        gather(quant.input_order, from, to);
-      } else if (!is_rounded) {
+      if (!is_rounded && !is_gathered) {
         std::copy_n(from, num_inputs, to);
+      } else if (!is_rounded) {
+        gather(quant.input_order, from, to);
+      } else if (!is_gathered) {
+        round_activations_simd(quant, from, x.num_cols, to);
+      } else if (is_gathered_first) {
+        gather(quant.input_order, from, between.data());
+        round_activations_simd(quant, between.data(), x.num_cols, to);
+      } else {
+        round_activations_simd(quant, from, x.num_cols, between.data());
+        gather(quant.input_order, between.data(), to);
       }
     }
   });

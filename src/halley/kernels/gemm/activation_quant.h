@@ -1,5 +1,5 @@
-// A layer's input rounded to s8 or e4m3 as its checkpoint asks (ActivationQuant, packed_weight.h):
-// the definition, in plain f32 operations, that every kernel follows bit for bit.
+// A layer's input rounded to s4, s8 or e4m3 as its checkpoint asks (ActivationQuant,
+// packed_weight.h): the definition, in plain f32 operations, that every kernel follows bit for bit.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace halley {
 
-/// Inputs that share a scale in kE4m3Group128.
+/// Inputs that share a scale in kE4m3Group128 and kS4S8Block128.
 inline constexpr int64_t kActivationGroup = 128;
 
 /// The rounded values scale * code as f32 (one rounding), for one row of K inputs; in natural

@@ -71,12 +71,14 @@ void round_to_e4m3(const float* x, size_t size, const ActivationStep& step, floa
   });
 }
 
-void round_to_s8(const float* x, size_t size, const ActivationStep& step, float* out) {
+void round_to_integers(const float* x, size_t size, const ActivationStep& step, CodeLimits codes,
+                       float* out) {
   const F32 d;
+  const auto smallest = hn::Set(d, codes.smallest), largest = hn::Set(d, codes.largest);
   const auto inverse = hn::Set(d, step.inverse);
   const auto scale = hn::Set(d, step.scale);
   for_vectors(x, size, out, [&](Vec value) HWY_ATTR {
-    const Vec code = hn::Clamp(hn::Mul(value, inverse), hn::Set(d, -128.0f), hn::Set(d, 127.0f));
+    const Vec code = hn::Clamp(hn::Mul(value, inverse), smallest, largest);
     // An integer has no negative zero.
     return hn::Mul(scale, hn::Add(hn::Round(code), hn::Zero(d)));
   });
@@ -86,14 +88,23 @@ void round_to_s8(const float* x, size_t size, const ActivationStep& step, float*
 
 void round_activations_target(const QuantParams& quant, const float* x, size_t num_inputs,
                               float* rounded) {
-  const bool is_grouped = quant.activation == ActivationQuant::kE4m3Group128;
+  const bool has_blocks = quant.activation == ActivationQuant::kS4S8Block128;
+  const bool is_grouped = quant.activation == ActivationQuant::kE4m3Group128 || has_blocks;
   const bool is_s8 = quant.activation == ActivationQuant::kS8Token ||
                      quant.activation == ActivationQuant::kS8Static;
   const size_t group_size = is_grouped ? size_t{kActivationGroup} : num_inputs;
   for (size_t begin = 0; begin < num_inputs; begin += group_size) {
     const size_t size = std::min(group_size, num_inputs - begin);
-    const ActivationStep step = activation_step(quant, largest_magnitude(x + begin, size));
-    (is_s8 ? round_to_s8 : round_to_e4m3)(x + begin, size, step, rounded + begin);
+    const float largest = largest_magnitude(x + begin, size);
+    const auto place = static_cast<int64_t>(begin);
+    const ActivationStep step =
+        has_blocks ? block_step(quant, place, largest) : activation_step(quant, largest);
+    if (has_blocks || is_s8) {
+      const CodeLimits codes = has_blocks ? block_codes(quant, place) : kS8Codes;
+      round_to_integers(x + begin, size, step, codes, rounded + begin);
+    } else {
+      round_to_e4m3(x + begin, size, step, rounded + begin);
+    }
   }
 }
 

@@ -19,14 +19,23 @@ namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr ActivationQuant kRounded[] = {ActivationQuant::kS8Token, ActivationQuant::kS8Static,
-                                        ActivationQuant::kE4m3Token, ActivationQuant::kE4m3Group128,
-                                        ActivationQuant::kE4m3Static};
+constexpr ActivationQuant kRounded[] = {
+    ActivationQuant::kS8Token,      ActivationQuant::kS8Static,   ActivationQuant::kE4m3Token,
+    ActivationQuant::kE4m3Group128, ActivationQuant::kE4m3Static, ActivationQuant::kS4S8Block128};
 
 QuantParams params_of(ActivationQuant activation, float scale = 0.03f) {
   QuantParams quant;
   quant.activation = activation;
   quant.activation_scale = scale;
+  quant.num_s8_inputs = 128;
+  quant.s4_clip = 0.75f;
+  return quant;
+}
+
+QuantParams blocks_of(int64_t num_s8_inputs, float s4_clip) {
+  QuantParams quant = params_of(ActivationQuant::kS4S8Block128);
+  quant.num_s8_inputs = num_s8_inputs;
+  quant.s4_clip = s4_clip;
   return quant;
 }
 
@@ -115,6 +124,69 @@ TEST(RoundActivations, TakesTheNearestS8OfARow) {
     EXPECT_EQ(rounded[k], largest / 127 * code) << k;
   }
   EXPECT_EQ(*std::max_element(codes.begin(), codes.end()), 127);
+}
+
+TEST(RoundActivations, TakesTheNearestOfEachBlocksCodes) {
+  const std::vector<float> numbers = s8_numbers();
+  for (const size_t K : {size_t{1}, size_t{127}, size_t{200}, size_t{513}}) {
+    const std::vector<float> x = random_row(K, 12);
+    for (size_t num_s8 = 0; num_s8 < K + 128; num_s8 += 128) {
+      for (const float clip : {1.0f, 0.7f}) {
+        const auto rounded = round_row(blocks_of(static_cast<int64_t>(num_s8), clip), x);
+        for (size_t k = 0; k < K; ++k) {
+          const size_t begin = k / 128 * 128;
+          const float largest = largest_of(x, begin, std::min(K, begin + 128));
+          const bool is_s8 = begin < num_s8;
+          const float range = is_s8 ? largest : clip * largest;
+          const float code_max = is_s8 ? 127.0f : 7.0f;
+          const float code = nearest(numbers, x[k] * (code_max / range));
+          EXPECT_EQ(rounded[k], range / code_max * std::clamp(code, -code_max - 1, code_max)) << k;
+        }
+      }
+    }
+  }
+}
+
+TEST(RoundActivations, TakesBlocksOfPackedInputs) {
+  const std::vector<float> x = random_row(300, 13);
+  QuantParams quant = blocks_of(128, 0.9f);
+  std::vector<float> packed;
+  for (size_t k = 0; k < x.size(); ++k) {
+    quant.input_order.push_back(static_cast<int32_t>((k * 7 + 5) % x.size()));
+    packed.push_back(x[(k * 7 + 5) % x.size()]);
+  }
+  const auto rounded = round_row(quant, x);
+  const auto of_packed = round_row(blocks_of(128, 0.9f), packed);
+  for (size_t k = 0; k < x.size(); ++k) {
+    EXPECT_EQ(rounded[(k * 7 + 5) % x.size()], of_packed[k]) << k;
+  }
+}
+
+TEST(RoundActivations, KeepsTinyAndBrokenBlocksApart) {
+  for (const int64_t num_s8 : {0, 128, 256, 384, 400}) {
+    std::vector<float> x = random_row(400, 14);
+    const auto clean = round_row(blocks_of(num_s8, 0.5f), x);
+    std::fill_n(x.begin() + 128, 128, 0x1p-101f);
+    x[256] = kNan;
+    const auto rounded = round_row(blocks_of(num_s8, 0.5f), x);
+    for (size_t k = 0; k < x.size(); ++k) {
+      if (k / 128 == 2) {
+        EXPECT_TRUE(std::isnan(rounded[k])) << k;
+      } else {
+        EXPECT_EQ(rounded[k], k / 128 == 1 ? 0.0f : clean[k]) << k;
+      }
+    }
+  }
+  // The range, not the largest number, must have a reciprocal.
+  EXPECT_EQ(round_row(blocks_of(0, 0x1p-3f), {0x1p-98f}), std::vector<float>{0.0f});
+  EXPECT_NE(round_row(blocks_of(128, 0x1p-3f), {0x1p-98f}), std::vector<float>{0.0f});
+}
+
+TEST(RoundActivations, GivesNanForClipsThatAreNoRatio) {
+  for (const float clip : {0.0f, -1.0f, 1.5f, kNan, kInfinity}) {
+    EXPECT_TRUE(std::isnan(round_row(blocks_of(0, clip), {1.0f})[0])) << clip;
+    EXPECT_EQ(round_row(blocks_of(128, clip), {1.0f})[0], 1.0f / 127 * 127) << clip;
+  }
 }
 
 TEST(RoundActivations, BreaksTiesToEven) {
@@ -206,12 +278,13 @@ TEST(RoundActivationsSimd, EqualsTheScalarBitForBit) {
   }
 }
 
-TEST(PrepareActivations, RoundsInNaturalOrderThenGathers) {
+TEST(PrepareActivations, RoundsAndGathers) {
   constexpr int64_t kRows = 70, kInputs = 530;
   GuardedMatrix x(kRows, kInputs);
   x.fill_normal(5);
   for (const ActivationQuant activation :
-       {ActivationQuant::kNone, ActivationQuant::kS8Token, ActivationQuant::kE4m3Group128}) {
+       {ActivationQuant::kNone, ActivationQuant::kS8Token, ActivationQuant::kE4m3Group128,
+        ActivationQuant::kS4S8Block128}) {
     for (const bool is_ordered : {false, true}) {
       QuantParams quant = params_of(activation);
       for (int64_t k = 0; is_ordered && k < kInputs; ++k) {

@@ -17,10 +17,30 @@ struct ActivationStep {
 
 /// `largest` is the largest magnitude of the values, not finite where one of them is not: then
 /// scale is NaN, which every product with it keeps. It is NaN also for a static scale that is not
-/// finite or below 2^-100, whose inverse could overflow. For the kinds other than kNone.
+/// finite or below 2^-100, whose inverse could overflow. For the kinds with one step a row or
+/// group.
 ActivationStep activation_step(const QuantParams& quant, float largest);
 
-/// round_activations() for one row, in vectors; for the kinds other than kNone.
+/// The smallest and the largest code of integers.
+struct CodeLimits {
+  float smallest = 0;
+  float largest = 0;
+};
+inline constexpr CodeLimits kS8Codes = {-128.0f, 127.0f};
+inline constexpr CodeLimits kS4Codes = {-8.0f, 7.0f};
+
+/// kS4S8Block128: whether the block that begins with packed input `begin` has 8 bits, its codes,
+/// and its step as above.
+inline bool is_s8_block(const QuantParams& quant, int64_t begin) {
+  return begin < quant.num_s8_inputs;
+}
+inline CodeLimits block_codes(const QuantParams& quant, int64_t begin) {
+  return is_s8_block(quant, begin) ? kS8Codes : kS4Codes;
+}
+ActivationStep block_step(const QuantParams& quant, int64_t begin, float largest);
+
+/// round_activations() for one row, in vectors; for the kinds other than kNone. x and `rounded` are
+/// in packed order for kS4S8Block128.
 void round_activations_simd(const QuantParams& quant, const float* x, int64_t num_inputs,
                             float* rounded);
 

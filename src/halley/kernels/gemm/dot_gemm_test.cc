@@ -35,13 +35,15 @@ struct DotCase {
   bool has_bias = false;
   bool has_input_order = false;
   bool is_static = false;
+  int64_t num_s8_inputs = 0;  // of blocks of s4 and s8 activations
 };
 
 std::ostream& operator<<(std::ostream& out, const DotCase& shape) {
   return out << shape.kernel << (shape.zero_kind == ZeroKind::kPoint ? " point" : " offset")
              << " M=" << shape.M << " N=" << shape.N << " K=" << shape.K
              << " G=" << shape.group_size << (shape.has_bias ? " bias" : "")
-             << (shape.has_input_order ? " order" : "") << (shape.is_static ? " static" : "");
+             << (shape.has_input_order ? " order" : "") << (shape.is_static ? " static" : "")
+             << " s8=" << shape.num_s8_inputs;
 }
 
 const GemmKernel& kernel_of(const std::string& name) {
@@ -52,11 +54,12 @@ const GemmKernel& kernel_of(const std::string& name) {
   return cpu_gemm_kernels().front();
 }
 
-constexpr std::array<const char*, 6> kDotKernels = {"gemm_w4a21_hwy", "gemm_w4a16_hwy",
-                                                    "gemm_w4a8_hwy",  "gemm_w8a8_hwy",
-                                                    "gemm_w2a21_hwy", "gemm_w3a21_hwy"};
+constexpr std::array<const char*, 7> kDotKernels = {
+    "gemm_w4a21_hwy", "gemm_w4a16_hwy", "gemm_w4a8_hwy", "gemm_w4ax_hwy",
+    "gemm_w8a8_hwy",  "gemm_w2a21_hwy", "gemm_w3a21_hwy"};
 
 bool is_s8(const std::string& kernel) { return kernel.find("a8_") != std::string::npos; }
+bool has_blocks(const std::string& kernel) { return kernel.find("ax_") != std::string::npos; }
 
 // The codes of W [N, K] in rows, packed.
 void set_codes(PackedWeight* weight, const std::vector<uint8_t>& codes) {
@@ -109,6 +112,11 @@ PackedWeight empty_weight(const DotCase& shape) {
     weight.quant.activation =
         shape.is_static ? ActivationQuant::kS8Static : ActivationQuant::kS8Token;
     weight.quant.activation_scale = shape.is_static ? 0.015625f : 0.0f;
+  }
+  if (has_blocks(shape.kernel)) {
+    weight.quant.activation = ActivationQuant::kS4S8Block128;
+    weight.quant.num_s8_inputs = shape.num_s8_inputs;
+    weight.quant.s4_clip = shape.K % 2 == 0 ? 1.0f : 0.8f;
   }
   allocate_quantized(&weight);
   return weight;
@@ -175,7 +183,8 @@ struct Expected {
 };
 
 Expected expect(const DotData& data) {
-  const auto& [kernel, zero_kind, M, N, K, group_size, has_bias, has_order, is_static] = data.shape;
+  const auto& [kernel, zero_kind, M, N, K, group_size, has_bias, has_order, is_static, num_s8] =
+      data.shape;
   Expected expected;
   expected.y.resize(static_cast<size_t>(M * N));
   gemm_reference(data.weight, has_bias ? data.bias.data() : nullptr,
@@ -256,6 +265,7 @@ TEST_P(DotGemm, MatchesTheReferenceAlongK) {
         drawn.has_bias = seed % 2 == 0;
         drawn.has_input_order = seed % 3 == 0;
         drawn.is_static = seed % 5 == 0;
+        drawn.num_s8_inputs = std::min<int64_t>(K, 128 * (seed % 4));
         expect_matches(make_data(drawn, seed++));
       }
     }
@@ -293,6 +303,8 @@ TEST_P(DotGemm, OfNothingIsTheBias) {
 TEST_P(DotGemm, RowsDoNotDependOnTheBatchOrTheThreads) {
   for (const int64_t G : {24, 128}) {
     DotCase drawn = shape(ZeroKind::kPoint, 150, 70, 300, G);
+    drawn.has_input_order = G == 24;
+    drawn.num_s8_inputs = 128;
     const DotData data = make_data(drawn, 6);
     for_each_simd_target([&](const char* target) {
       const std::vector<float> all = run_all(data, 1);
@@ -316,6 +328,7 @@ TEST_P(DotGemm, DoesNotSaturate) {
     for (const int64_t M : {1, 7, 20}) {
       DotCase drawn = shape(ZeroKind::kPoint, M, 33, 300, 128);
       drawn.is_static = true;
+      drawn.num_s8_inputs = 256;
       DotData data = make_data(drawn, 7);
       set_codes(&data.weight, std::vector<uint8_t>(33 * 300, static_cast<uint8_t>(code_max())));
       set_groups(
@@ -383,9 +396,15 @@ TEST_P(DotGemm, RoundsInputsAsItSays) {
   for (const bool is_static : {false, true}) {
     DotCase drawn = shape(ZeroKind::kPoint, 5, kSize, kSize, 32);
     drawn.is_static = is_static;
+    drawn.num_s8_inputs = 128;
+    drawn.has_input_order = has_blocks(GetParam());
     DotData data = make_data(drawn, 11);
     std::vector<uint8_t> codes(kSize * kSize);
-    for (size_t i = 0; i < kSize; ++i) codes[i * kSize + i] = 1;
+    // Codes are stored in packed order.
+    const auto& order = data.weight.quant.input_order;
+    for (size_t k = 0; k < kSize; ++k) {
+      codes[(order.empty() ? k : static_cast<size_t>(order[k])) * kSize + k] = 1;
+    }
     set_codes(&data.weight, codes);
     set_groups(
         &data.weight, [] { return 1.0f; }, [](float) { return 0.0f; });
@@ -393,16 +412,20 @@ TEST_P(DotGemm, RoundsInputsAsItSays) {
     for (size_t i = 0; i < kSize; ++i) data.x[i] = (static_cast<float>(i) - 131.5f) / 64;
     data.x[0] = 127.0f / 64;
     std::vector<int8_t> s8(kSize);
+    std::vector<float> rounded(kSize);
     for_each_simd_target([&](const char* target) {
       const std::vector<float> y = run_all(data);
       for (size_t m = 0; m < 5; ++m) {
         const std::span<const float> x(data.x.data() + m * kSize, kSize);
         float scale = 0;
         if (is_s8(GetParam())) scale = quantize_s8(data.weight.quant, x, s8.data());
+        round_activations(data.weight.quant, x, rounded.data());
         for (size_t i = 0; i < kSize; ++i) {
           const float actual = y[m * kSize + i];
           if (is_s8(GetParam())) {
             EXPECT_EQ(actual, scale * static_cast<float>(s8[i])) << target << " " << x[i];
+          } else if (has_blocks(GetParam())) {
+            EXPECT_EQ(actual, rounded[i]) << target << " " << x[i];
           } else {
             float largest = 0;
             for (size_t k = i / 32 * 32; k < i / 32 * 32 + 32; ++k) {
@@ -416,6 +439,19 @@ TEST_P(DotGemm, RoundsInputsAsItSays) {
         }
       }
     });
+  }
+}
+
+// Sizes of real layers, and every number of blocks of 8 bits.
+TEST(DotGemmBlocks, MatchTheReferenceForAnyNumberOf8Bits) {
+  uint32_t seed = 50;
+  for (const int64_t K : {200, 512, 1408}) {
+    for (int64_t num_s8 = 0; num_s8 < K + 128; num_s8 += 128) {
+      DotCase drawn = {"gemm_w4ax_hwy", ZeroKind::kPoint, 1 + seed % 8, 33, K, 128};
+      drawn.has_input_order = seed % 2 == 0;
+      drawn.num_s8_inputs = std::min(K, num_s8);
+      expect_matches(make_data(drawn, seed++));
+    }
   }
 }
 
@@ -434,6 +470,11 @@ TEST(DotGemmTable, SaysWhyAProblemDoesNotFit) {
             "needs groups of a multiple of 8 inputs, the weight's have 12");
   EXPECT_EQ(reason("gemm_w4a21_hwy", PackedLayout::kU4Quad, ActivationQuant::kNone, 257), "");
   EXPECT_EQ(reason("gemm_w8a8_hwy", PackedLayout::kU8Quad, ActivationQuant::kS8Static, 256), "");
+  EXPECT_EQ(reason("gemm_w4ax_hwy", PackedLayout::kU4Quad, ActivationQuant::kS4S8Block128, 64), "");
+  EXPECT_EQ(reason("gemm_w4ax_hwy", PackedLayout::kU4Quad, ActivationQuant::kS4S8Block128, 12),
+            "needs groups of a multiple of 8 inputs, the weight's have 12");
+  EXPECT_EQ(reason("gemm_w4ax_hwy", PackedLayout::kU4Quad, ActivationQuant::kS8Token, 128),
+            "is for activations of s4s8_block128, the weight's are s8_token");
   EXPECT_EQ(reason("gemm_w8a8_hwy", PackedLayout::kU8Quad, ActivationQuant::kE4m3Token, 256),
             "is for activations of s8_token or s8_static, the weight's are e4m3_token");
 }
@@ -447,6 +488,7 @@ TEST(DotGemmTable, PrefersTheDotProduct) {
   EXPECT_EQ(chosen(PackedLayout::kU3Quad, ActivationQuant::kNone), "gemm_w3a21_hwy");
   EXPECT_EQ(chosen(PackedLayout::kU2Quad, ActivationQuant::kNone), "gemm_w2a21_hwy");
   EXPECT_EQ(chosen(PackedLayout::kU4Quad, ActivationQuant::kS8Token), "gemm_w4a8_hwy");
+  EXPECT_EQ(chosen(PackedLayout::kU4Quad, ActivationQuant::kS4S8Block128), "gemm_w4ax_hwy");
   EXPECT_EQ(chosen(PackedLayout::kU8Quad, ActivationQuant::kS8Static), "gemm_w8a8_hwy");
 }
 

@@ -3,7 +3,8 @@
 //
 // Along K there are spans of 128 inputs, and in each span blocks: inputs that share a scale of the
 // weight. A row of x becomes integers once per call. For s8 activations they are the codes of
-// quantize_s8(), one digit. Otherwise x is rounded, block by block, to a fixed point of 21 bits,
+// quantize_s8(), one digit; for blocks of s8 and s4 activations also, with a scale of each span,
+// the activations' own block. Otherwise x is rounded, block by block, to a fixed point of 21 bits,
 //   x = scale * (d2 * 128^2 + d1 * 128 + d0) with digits in [-64, 64), scale = max|x| / kFixedMax,
 // or of 16 bits: x = scale * (d1 * 256 + d0) with digits in [-128, 128), max|x| / kFixedMax16.
 // Codes times digits are summed exactly in integers over a block; then, for each row and feature,
@@ -84,8 +85,8 @@ struct RowDigits {
 
 /// What a row's block is multiplied by, and the sums of its digits, as f32, all exact.
 struct BlockFactors {
-  float scale;     // of the fixed point; 1 for s8
-  float high_sum;  // of the highest digit; 0 for s8
+  float scale;     // of the fixed point, or of the span's codes; 1 where the row has one scale
+  float high_sum;  // of the highest digit; 0 for codes
   float low_sum;   // of the rest: d1 * 128 + d0, d0, or the codes
 };
 
@@ -101,7 +102,7 @@ struct BlockSums {
 
 /// One row of the table of kernels.
 struct DotKernel {
-  int64_t num_digits;  // kFixedDigits, 2, or 1 for s8 activations
+  int64_t num_digits;  // kFixedDigits, 2, or 1 for codes of activations
   const DotCore& (*core)();
   int64_t flush_pairs;
   bool is_u4;        // the packed codes are what multiply_u4 reads
@@ -123,6 +124,7 @@ const DotKernel& w3a21_kernel();
 const DotKernel& w4a21_kernel();
 const DotKernel& w4a16_kernel();
 const DotKernel& w4a8_kernel();
+const DotKernel& w4ax_kernel();
 const DotKernel& w8a8_kernel();
 
 /// Cores for codes of up to 4 bits, and of 8, with the instructions of the dispatch's target.

@@ -91,6 +91,16 @@ constexpr DotKernel kW4A8 = {
     .make_digits = make_s8_digits,
     .add_block = add_block<1>,
 };
+constexpr DotKernel kW4Ax = {
+    .num_digits = 1,
+    .core = best_narrow_core,
+    .flush_pairs = flush_pairs(15, 128),
+    .is_u4 = true,
+    .is_in_place = false,
+    .unpack = unpack<FourBits>,
+    .make_digits = make_block_digits,
+    .add_block = add_block<1, /*kIsScaled=*/true>,
+};
 constexpr DotKernel kW8A8 = {
     .num_digits = 1,
     .core = best_wide_core,
@@ -107,6 +117,7 @@ const DotKernel& own_w3a21() { return kW3A21; }
 const DotKernel& own_w4a21() { return kW4A21; }
 const DotKernel& own_w4a16() { return kW4A16; }
 const DotKernel& own_w4a8() { return kW4A8; }
+const DotKernel& own_w4ax() { return kW4Ax; }
 const DotKernel& own_w8a8() { return kW8A8; }
 
 }  // namespace halley::dot_gemm::HWY_NAMESPACE
@@ -122,6 +133,7 @@ HWY_EXPORT(own_w3a21);
 HWY_EXPORT(own_w4a21);
 HWY_EXPORT(own_w4a16);
 HWY_EXPORT(own_w4a8);
+HWY_EXPORT(own_w4ax);
 HWY_EXPORT(own_w8a8);
 
 const DotCore& narrow_core() { return HWY_DYNAMIC_DISPATCH(own_narrow_core)(); }
@@ -131,6 +143,7 @@ const DotKernel& w3a21_kernel() { return HWY_DYNAMIC_DISPATCH(own_w3a21)(); }
 const DotKernel& w4a21_kernel() { return HWY_DYNAMIC_DISPATCH(own_w4a21)(); }
 const DotKernel& w4a16_kernel() { return HWY_DYNAMIC_DISPATCH(own_w4a16)(); }
 const DotKernel& w4a8_kernel() { return HWY_DYNAMIC_DISPATCH(own_w4a8)(); }
+const DotKernel& w4ax_kernel() { return HWY_DYNAMIC_DISPATCH(own_w4ax)(); }
 const DotKernel& w8a8_kernel() { return HWY_DYNAMIC_DISPATCH(own_w8a8)(); }
 
 }  // namespace halley::dot_gemm

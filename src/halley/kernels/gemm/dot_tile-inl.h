@@ -115,8 +115,6 @@ using F32x8 = hn::CappedTag<float, static_cast<size_t>(kBlockInputsMin)>;
 using I32x8 = hn::RebindToSigned<F32x8>;
 constexpr int64_t kXLanes = static_cast<int64_t>(hn::MaxLanes(F32x8()));
 
-constexpr float kS8Max = 127.0f;
-
 // The inputs of one span in packed order, zeros behind the last: in place, or in `buffer`.
 HWY_INLINE const float* span_inputs(const RowDigits& row, int64_t span, float* buffer) {
   const int64_t begin = span * kSpanInputs;
@@ -254,32 +252,62 @@ HWY_INLINE ActivationStep s8_step(const RowDigits& row) {
   return activation_step(*row.quant, largest);
 }
 
+// The codes of `count` inputs, whose sum is returned.
+HWY_INLINE float round_to_codes(const float* x, int64_t count, float inverse, CodeLimits codes,
+                                int8_t* digits) {
+  const I32x8 i32;
+  const auto inverses = hn::Set(F32x8(), inverse);
+  const auto smallest = hn::Set(F32x8(), codes.smallest), largest = hn::Set(F32x8(), codes.largest);
+  auto sum = hn::Zero(i32);
+  for (int64_t i = 0; i < count; i += kXLanes) {
+    // The limits are whole: it does not matter that they come before the rounding.
+    const auto scaled = hn::Mul(hn::LoadU(F32x8(), x + i), inverses);
+    const auto code = hn::NearestInt(hn::Min(hn::Max(scaled, smallest), largest));
+    store_digits(code, digits + i);
+    sum = hn::Add(sum, code);
+  }
+  return static_cast<float>(hn::GetLane(hn::SumOfLanes(i32, sum)));
+}
+
 float make_s8_digits(const RowDigits& row) {
   HWY_ALIGN float buffer[kSpanInputs];
   HWY_ALIGN int8_t digits[kSpanInputs];
-  const I32x8 i32;
   const ActivationStep step = s8_step(row);
   const bool is_nan = step.scale != step.scale;
-  const auto inverse = hn::Set(F32x8(), is_nan ? 0.0f : step.inverse);
-  const auto smallest = hn::Set(F32x8(), -128.0f), largest = hn::Set(F32x8(), kS8Max);
+  const float inverse = is_nan ? 0.0f : step.inverse;
   BlockFactors* factors = row.factors;
   for (int64_t span = 0; span * kSpanInputs < row.K; ++span) {
     const float* x = span_inputs(row, span, buffer);
     if (is_nan) x = std::fill_n(buffer, kSpanInputs, 0.0f) - kSpanInputs;
     for (int64_t i = 0; i < kSpanInputs; i += row.block_inputs, factors += row.factors_stride) {
-      auto sum = hn::Zero(i32);
-      for (int64_t j = i; j < i + row.block_inputs; j += kXLanes) {
-        // The limits are whole: it does not matter that they come before the rounding.
-        const auto scaled = hn::Mul(hn::LoadU(F32x8(), x + j), inverse);
-        const auto code = hn::NearestInt(hn::Min(hn::Max(scaled, smallest), largest));
-        store_digits(code, digits + j);
-        sum = hn::Add(sum, code);
-      }
-      *factors = {1.0f, 0.0f, static_cast<float>(hn::GetLane(hn::SumOfLanes(i32, sum)))};
+      *factors = {1.0f, 0.0f,
+                  round_to_codes(x + i, row.block_inputs, inverse, kS8Codes, digits + i)};
     }
     store_words<1>(row, span, digits);
   }
   return step.scale;
+}
+
+// The codes of kS4S8Block128: its blocks are the spans.
+float make_block_digits(const RowDigits& row) {
+  HWY_ALIGN float buffer[kSpanInputs];
+  HWY_ALIGN int8_t digits[kSpanInputs];
+  BlockFactors* factors = row.factors;
+  for (int64_t span = 0; span * kSpanInputs < row.K; ++span) {
+    const int64_t begin = span * kSpanInputs;
+    const float* x = span_inputs(row, span, buffer);
+    const ActivationStep step = block_step(*row.quant, begin, largest_magnitude(x, kSpanInputs));
+    const bool is_nan = step.scale != step.scale;
+    if (is_nan) x = std::fill_n(buffer, kSpanInputs, 0.0f) - kSpanInputs;
+    const float inverse = is_nan ? 0.0f : step.inverse;
+    const CodeLimits codes = block_codes(*row.quant, begin);
+    for (int64_t i = 0; i < kSpanInputs; i += row.block_inputs, factors += row.factors_stride) {
+      *factors = {step.scale, 0.0f,
+                  round_to_codes(x + i, row.block_inputs, inverse, codes, digits + i)};
+    }
+    store_words<1>(row, span, digits);
+  }
+  return 1.0f;
 }
 
 // ---- Sums ----
@@ -292,8 +320,9 @@ constexpr int64_t kLanesF32 = static_cast<int64_t>(hn::MaxLanes(F32()));
 template <int64_t kDigits>
 constexpr float kHighValue = kDigits == 3 ? 16384.0f : 256.0f;
 
-// What the block adds to y of one row, for a vector of features.
-template <int64_t kDigits, ZeroKind kZeroKind>
+// What the block adds to y of one row, for a vector of features. kIsScaled: x has a scale here that
+// may be other than 1.
+template <int64_t kDigits, bool kIsScaled, ZeroKind kZeroKind>
 HWY_INLINE hn::Vec<F32> add_row(const int32_t* sums, const BlockFactors& factors,
                                 hn::Vec<F32> weight_scale, hn::Vec<F32> zero, hn::Vec<F32> y) {
   constexpr bool kIsPoint = kZeroKind == ZeroKind::kPoint;
@@ -312,16 +341,16 @@ HWY_INLINE hn::Vec<F32> add_row(const int32_t* sums, const BlockFactors& factors
   }
   const auto x_scale = hn::Set(f32, factors.scale);
   if constexpr (kIsPoint) {
-    if constexpr (kDigits > 1) total = hn::Mul(total, x_scale);
+    if constexpr (kIsScaled) total = hn::Mul(total, x_scale);
     return hn::MulAdd(total, weight_scale, y);
   } else {
     const float x_sum = factors.high_sum * kHighValue<kDigits> + factors.low_sum;
     total = hn::NegMulAdd(zero, hn::Set(f32, x_sum), hn::Mul(total, weight_scale));
-    return kDigits > 1 ? hn::MulAdd(total, x_scale, y) : hn::Add(total, y);
+    return kIsScaled ? hn::MulAdd(total, x_scale, y) : hn::Add(total, y);
   }
 }
 
-template <int64_t kDigits, ZeroKind kZeroKind, int kRows>
+template <int64_t kDigits, bool kIsScaled, ZeroKind kZeroKind, int kRows>
 HWY_NOINLINE void add_rows(const BlockSums& block) {
   const F32 f32;
   BlockFactors factors[kRows];
@@ -331,22 +360,23 @@ HWY_NOINLINE void add_rows(const BlockSums& block) {
     const auto zero = hn::Load(f32, block.group + kPanelRows + n);
     HALLEY_UNROLL for (int m = 0; m < kRows; ++m) {
       float* y = block.y + m * kPanelRows + n;
-      hn::Store(add_row<kDigits, kZeroKind>(block.sums + m * kDigits * kPanelRows + n, factors[m],
-                                            weight_scale, zero, hn::Load(f32, y)),
+      const int32_t* sums = block.sums + m * kDigits * kPanelRows + n;
+      hn::Store(add_row<kDigits, kIsScaled, kZeroKind>(sums, factors[m], weight_scale, zero,
+                                                       hn::Load(f32, y)),
                 f32, y);
     }
   }
 }
 
-template <int64_t kDigits, int kRows = kTileDigitRows / kDigits>
+template <int64_t kDigits, bool kIsScaled = (kDigits > 1), int kRows = kTileDigitRows / kDigits>
 void add_block(const BlockSums& block) {
   if constexpr (kRows > 1) {
-    if (block.num_rows < kRows) return add_block<kDigits, kRows - 1>(block);
+    if (block.num_rows < kRows) return add_block<kDigits, kIsScaled, kRows - 1>(block);
   }
   if (block.zero_kind == ZeroKind::kPoint) {
-    add_rows<kDigits, ZeroKind::kPoint, kRows>(block);
+    add_rows<kDigits, kIsScaled, ZeroKind::kPoint, kRows>(block);
   } else {
-    add_rows<kDigits, ZeroKind::kOffset, kRows>(block);
+    add_rows<kDigits, kIsScaled, ZeroKind::kOffset, kRows>(block);
   }
 }
 

@@ -39,25 +39,40 @@ void launch_panels(ExecContext& context, const PackedWeight& weight, const float
 
 // What a kernel in f32 rounds x to: nothing, or what the weight asks for.
 constexpr std::array kNoActivations = {ActivationQuant::kNone};
-constexpr std::array kIntegerActivations = {ActivationQuant::kNone, ActivationQuant::kS8Token,
-                                            ActivationQuant::kS8Static};
+constexpr std::array kS8Activations = {ActivationQuant::kS8Token, ActivationQuant::kS8Static};
+constexpr std::array kBlockActivations = {ActivationQuant::kS4S8Block128};
+constexpr std::array kU8Activations = {ActivationQuant::kNone, ActivationQuant::kS8Token,
+                                       ActivationQuant::kS8Static};
+constexpr std::array kU4Activations = {ActivationQuant::kNone, ActivationQuant::kS8Token,
+                                       ActivationQuant::kS8Static, ActivationQuant::kS4S8Block128};
 constexpr std::array kE4m3Activations = {ActivationQuant::kNone, ActivationQuant::kE4m3Token,
                                          ActivationQuant::kE4m3Group128,
                                          ActivationQuant::kE4m3Static};
 
+bool is_among(std::span<const ActivationQuant> kinds, ActivationQuant kind) {
+  return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
+}
+
 template <PackedLayout kLayout, const auto& kActivations>
 std::string quad_refusal(const GemmProblem& problem) {
   if (problem.w_layout != kLayout) return layout_refusal<kLayout>(problem);
-  const auto* end = kActivations.end();
-  if (std::find(kActivations.begin(), end, problem.activation) != end) return {};
+  if (is_among(kActivations, problem.activation)) return {};
   return str("does not round x to ", name_of(problem.activation));
 }
 
+template <Precision kPrecision>
+std::string nested_refusal(const GemmProblem& problem) {
+  std::string refusal = layout_refusal<PackedLayout::kNestedF16Quad>(problem);
+  if (!refusal.empty() || problem.precision == kPrecision) return refusal;
+  return str("multiplies in ", kPrecision, " precision");
+}
+
 // Rounds x and brings it into the order of the codes where the weight asks for that.
+template <Precision kPrecision>
 void launch_quads(ExecContext& context, const PackedWeight& weight, const float* bias,
                   ConstMatrix x, Matrix y) {
-  const panel_gemm::PanelKernel& kernel = panel_gemm::quad_panel_kernel(weight.layout);
-  const QuantParams& quant = weight.quant;
+  const panel_gemm::PanelKernel& kernel = panel_gemm::quad_panel_kernel(weight.layout, kPrecision);
+  const QuantParams& quant = params_of(weight, kPrecision);
   if (quant.activation == ActivationQuant::kNone && quant.input_order.empty()) {
     return panel_gemm::run(kernel, context, weight, bias, x, y);
   }
@@ -71,15 +86,14 @@ void launch_quads(ExecContext& context, const PackedWeight& weight, const float*
 }
 
 // The dot-product kernels: x in integers.
-template <PackedLayout kLayout, bool kIsS8>
+template <PackedLayout kLayout, const auto& kActivations>
 std::string dot_refusal(const GemmProblem& problem) {
   std::string refusal = layout_refusal<kLayout>(problem);
   if (!refusal.empty()) return refusal;
-  const bool is_s8 = problem.activation == ActivationQuant::kS8Token ||
-                     problem.activation == ActivationQuant::kS8Static;
-  if (kIsS8 ? !is_s8 : problem.activation != ActivationQuant::kNone) {
-    return str("is for activations of ", kIsS8 ? "s8_token or s8_static" : "none",
-               ", the weight's are ", problem.activation);
+  if (!is_among(kActivations, problem.activation)) {
+    std::string kinds;
+    for (const ActivationQuant kind : kActivations) kinds += str(kinds.empty() ? "" : " or ", kind);
+    return str("is for activations of ", kinds, ", the weight's are ", problem.activation);
   }
   if (dot_gemm::block_inputs(problem.group_size, problem.K) < dot_gemm::kBlockInputsMin) {
     return str("needs groups of a multiple of ", dot_gemm::kBlockInputsMin,
@@ -103,7 +117,7 @@ constexpr double kFixedPointErrorMax = 7e-5;
 // The same with half a step of 2^-15: as much as f16 activations lose, and faster. Only on demand.
 constexpr double kFixed16ErrorMax = 2e-3;
 
-constexpr std::array<GemmKernel, 16> kCpuGemmKernels = {{
+constexpr std::array<GemmKernel, 19> kCpuGemmKernels = {{
     {.name = "gemm_bf16_amx",
      .w_layout = PackedLayout::kBf16PairPanel,
      .why_not = bf16_amx_refusal,
@@ -138,70 +152,89 @@ constexpr std::array<GemmKernel, 16> kCpuGemmKernels = {{
      .error_max = kF32ErrorMax},
     {.name = "gemm_w4a21_hwy",
      .w_layout = PackedLayout::kU4Quad,
-     .why_not = dot_refusal<PackedLayout::kU4Quad, false>,
+     .why_not = dot_refusal<PackedLayout::kU4Quad, kNoActivations>,
      .launch = launch_dot<dot_gemm::w4a21_kernel>,
      .x_dtype = DType::kF32,
      .error_max = kFixedPointErrorMax},
     {.name = "gemm_w4a16_hwy",
      .w_layout = PackedLayout::kU4Quad,
-     .why_not = dot_refusal<PackedLayout::kU4Quad, false>,
+     .why_not = dot_refusal<PackedLayout::kU4Quad, kNoActivations>,
      .launch = launch_dot<dot_gemm::w4a16_kernel>,
      .x_dtype = DType::kF32,
      .error_max = kFixed16ErrorMax},
     {.name = "gemm_w4a8_hwy",
      .w_layout = PackedLayout::kU4Quad,
-     .why_not = dot_refusal<PackedLayout::kU4Quad, true>,
+     .why_not = dot_refusal<PackedLayout::kU4Quad, kS8Activations>,
      .launch = launch_dot<dot_gemm::w4a8_kernel>,
+     .x_dtype = DType::kF32,
+     .error_max = kF32ErrorMax},
+    {.name = "gemm_w4ax_hwy",
+     .w_layout = PackedLayout::kU4Quad,
+     .why_not = dot_refusal<PackedLayout::kU4Quad, kBlockActivations>,
+     .launch = launch_dot<dot_gemm::w4ax_kernel>,
      .x_dtype = DType::kF32,
      .error_max = kF32ErrorMax},
     {.name = "gemm_w8a8_hwy",
      .w_layout = PackedLayout::kU8Quad,
-     .why_not = dot_refusal<PackedLayout::kU8Quad, true>,
+     .why_not = dot_refusal<PackedLayout::kU8Quad, kS8Activations>,
      .launch = launch_dot<dot_gemm::w8a8_kernel>,
      .x_dtype = DType::kF32,
      .error_max = kF32ErrorMax},
     {.name = "gemm_w2a21_hwy",
      .w_layout = PackedLayout::kU2Quad,
-     .why_not = dot_refusal<PackedLayout::kU2Quad, false>,
+     .why_not = dot_refusal<PackedLayout::kU2Quad, kNoActivations>,
      .launch = launch_dot<dot_gemm::w2a21_kernel>,
      .x_dtype = DType::kF32,
      .error_max = kFixedPointErrorMax},
     {.name = "gemm_w3a21_hwy",
      .w_layout = PackedLayout::kU3Quad,
-     .why_not = dot_refusal<PackedLayout::kU3Quad, false>,
+     .why_not = dot_refusal<PackedLayout::kU3Quad, kNoActivations>,
      .launch = launch_dot<dot_gemm::w3a21_kernel>,
      .x_dtype = DType::kF32,
      .error_max = kFixedPointErrorMax},
     {.name = "gemm_w4a32_hwy",
      .w_layout = PackedLayout::kU4Quad,
-     .why_not = quad_refusal<PackedLayout::kU4Quad, kIntegerActivations>,
-     .launch = launch_quads,
+     .why_not = quad_refusal<PackedLayout::kU4Quad, kU4Activations>,
+     .launch = launch_quads<Precision::kFull>,
      .x_dtype = DType::kF32,
      .error_max = kF32ErrorMax},
     {.name = "gemm_w8a32_hwy",
      .w_layout = PackedLayout::kU8Quad,
-     .why_not = quad_refusal<PackedLayout::kU8Quad, kIntegerActivations>,
-     .launch = launch_quads,
+     .why_not = quad_refusal<PackedLayout::kU8Quad, kU8Activations>,
+     .launch = launch_quads<Precision::kFull>,
      .x_dtype = DType::kF32,
      .error_max = kF32ErrorMax},
     {.name = "gemm_w2a32_hwy",
      .w_layout = PackedLayout::kU2Quad,
      .why_not = quad_refusal<PackedLayout::kU2Quad, kNoActivations>,
-     .launch = launch_quads,
+     .launch = launch_quads<Precision::kFull>,
      .x_dtype = DType::kF32,
      .error_max = kF32ErrorMax},
     {.name = "gemm_w3a32_hwy",
      .w_layout = PackedLayout::kU3Quad,
      .why_not = quad_refusal<PackedLayout::kU3Quad, kNoActivations>,
-     .launch = launch_quads,
+     .launch = launch_quads<Precision::kFull>,
      .x_dtype = DType::kF32,
      .error_max = kF32ErrorMax},
     {.name = "gemm_fp8a32_hwy",
      .w_layout = PackedLayout::kF8E4M3Quad,
      .why_not = quad_refusal<PackedLayout::kF8E4M3Quad, kE4m3Activations>,
-     .launch = launch_quads,
+     .launch = launch_quads<Precision::kFull>,
      .x_dtype = DType::kF32,
      .error_max = kF32ErrorMax},
+    {.name = "gemm_nestedf16_hwy",
+     .w_layout = PackedLayout::kNestedF16Quad,
+     .why_not = nested_refusal<Precision::kFull>,
+     .launch = launch_quads<Precision::kFull>,
+     .x_dtype = DType::kF32,
+     .error_max = kF32ErrorMax},
+    {.name = "gemm_nestedf8_hwy",
+     .w_layout = PackedLayout::kNestedF16Quad,
+     .why_not = nested_refusal<Precision::kLow>,
+     .launch = launch_quads<Precision::kLow>,
+     .x_dtype = DType::kF32,
+     .error_max = kF32ErrorMax,
+     .precision = Precision::kLow},
 }};
 
 }  // namespace
@@ -214,6 +247,15 @@ GemmProblem problem_of(const PackedWeight& weight) {
           .zero_kind = weight.quant.zero_kind,
           .has_input_order = !weight.quant.input_order.empty(),
           .activation = weight.quant.activation};
+}
+
+const QuantParams& params_of(const PackedWeight& weight, Precision precision) {
+  static const QuantParams kLowParams = [] {
+    QuantParams params;
+    params.activation = kLowActivation;
+    return params;
+  }();
+  return precision == Precision::kLow ? kLowParams : weight.quant;
 }
 
 std::span<const GemmKernel> cpu_gemm_kernels() { return kCpuGemmKernels; }
@@ -230,18 +272,19 @@ const GemmKernel& find_gemm_kernel(const GemmProblem& problem) {
                              "). Pack the weight in a layout that a kernel reads."));
 }
 
-void gemm_reference(const PackedWeight& weight, const float* bias, ConstMatrix x, Matrix y) {
+void gemm_reference(const PackedWeight& weight, const float* bias, ConstMatrix x, Matrix y,
+                    Precision precision) {
   HALLEY_CHECK(x.num_cols == weight.K && y.num_cols == weight.N && x.num_rows == y.num_rows,
                x.num_rows, x.num_cols, y.num_rows, y.num_cols, weight.N, weight.K);
   std::vector<float> w(static_cast<size_t>(weight.K));
   const auto num_inputs = static_cast<size_t>(weight.K);
   std::vector<float> rounded(static_cast<size_t>(x.num_rows) * num_inputs);
   for (int64_t m = 0; m < x.num_rows; ++m) {
-    round_activations(weight.quant, {x.row<float>(m), num_inputs},
+    round_activations(params_of(weight, precision), {x.row<float>(m), num_inputs},
                       rounded.data() + static_cast<size_t>(m) * num_inputs);
   }
   for (int64_t n = 0; n < weight.N; ++n) {
-    unpack_row(weight, n, w.data());
+    unpack_row(weight, n, w.data(), precision);
     for (int64_t m = 0; m < x.num_rows; ++m) {
       double sum = bias == nullptr ? 0.0 : double{bias[n]};
       for (int64_t k = 0; k < weight.K; ++k) {

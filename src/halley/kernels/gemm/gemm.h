@@ -22,10 +22,25 @@ struct GemmProblem {
   ZeroKind zero_kind = ZeroKind::kPoint;
   bool has_input_order = false;
   ActivationQuant activation = ActivationQuant::kNone;
+  /// kLow only where has_low_precision(w_layout).
+  Precision precision = Precision::kFull;
 };
 
-/// The problem that a weight is for.
+/// What the input of a weight in two precisions is rounded to in the low one.
+inline constexpr ActivationQuant kLowActivation = ActivationQuant::kE4m3Token;
+
+/// `full` in low precision.
+constexpr GemmProblem low_problem(GemmProblem full) {
+  full.activation = kLowActivation;
+  full.precision = Precision::kLow;
+  return full;
+}
+
+/// The problem that a weight is for, in full precision.
 GemmProblem problem_of(const PackedWeight& weight);
+
+/// The weight's own, or, in low precision, what stands in their place.
+const QuantParams& params_of(const PackedWeight& weight, Precision precision);
 
 /// One kernel. `launch` computes every element of y and nothing else; bias may be null.
 /// Row m of y depends on row m of x alone, bit for bit: neither M nor the threads matter.
@@ -44,6 +59,8 @@ struct GemmKernel {
   double error_max;
   /// The instructions that not every machine has; null where it runs on all.
   const char* needs = nullptr;
+  /// Of a layout that has two: the one in which it multiplies.
+  Precision precision = Precision::kFull;
 };
 
 /// All kernels of the CPU in order of preference.
@@ -52,8 +69,9 @@ std::span<const GemmKernel> cpu_gemm_kernels();
 /// The first kernel that fits. Throws UnsupportedError that lists every kernel's reason.
 const GemmKernel& find_gemm_kernel(const GemmProblem& problem);
 
-/// Slow, f64, obvious: y from the definition. x is f32, and is first rounded as the weight's
-/// `activation` says (round_activations() of activation_quant.h); W is read through unpack_row().
-void gemm_reference(const PackedWeight& weight, const float* bias, ConstMatrix x, Matrix y);
+/// Slow, f64, obvious: y from the definition. x is f32, and is first rounded as params_of() says
+/// (round_activations() of activation_quant.h); W is read through unpack_row().
+void gemm_reference(const PackedWeight& weight, const float* bias, ConstMatrix x, Matrix y,
+                    Precision precision = Precision::kFull);
 
 }  // namespace halley

@@ -68,8 +68,10 @@ inline constexpr PackedLayout kQuadLayouts[] = {PackedLayout::kU8Quad, PackedLay
 inline std::vector<ActivationQuant> activations_of(PackedLayout layout) {
   switch (layout) {
     case PackedLayout::kU8Quad:
-    case PackedLayout::kU4Quad:
       return {ActivationQuant::kNone, ActivationQuant::kS8Token, ActivationQuant::kS8Static};
+    case PackedLayout::kU4Quad:
+      return {ActivationQuant::kNone, ActivationQuant::kS8Token, ActivationQuant::kS8Static,
+              ActivationQuant::kS4S8Block128};
     case PackedLayout::kF8E4M3Quad:
       return {ActivationQuant::kNone, ActivationQuant::kE4m3Token, ActivationQuant::kE4m3Group128,
               ActivationQuant::kE4m3Static};

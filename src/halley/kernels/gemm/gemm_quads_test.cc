@@ -84,6 +84,8 @@ PackedWeight make_weight(const QuadCase& quad, uint32_t seed) {
   weight.quant.zero_kind = quad.zero_kind;
   weight.quant.activation = quad.activation;
   weight.quant.activation_scale = 0.0175f;
+  weight.quant.num_s8_inputs = std::min<int64_t>(K, 128 * (seed % 3));
+  weight.quant.s4_clip = 0.85f;
   if (quad.has_input_order) {
     weight.quant.input_order.resize(static_cast<size_t>(K));
     std::iota(weight.quant.input_order.begin(), weight.quant.input_order.end(), 0);

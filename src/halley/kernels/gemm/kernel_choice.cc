@@ -29,11 +29,17 @@ void check_name(const std::string& name) {
                        ". `halley inspect` shows what a model runs on."));
 }
 
+/// Whether it is one of those among which the problem's kernel is chosen.
+bool is_for(const GemmKernel& kernel, const GemmProblem& problem) {
+  return kernel.w_layout == problem.w_layout && kernel.precision == problem.precision;
+}
+
 std::string describe(const GemmProblem& problem) {
   std::string text = str("a ", problem.w_layout, " weight [", problem.N, ", ", problem.K, "]");
   if (is_quantized(problem.w_layout)) {
     text += str(" in groups of ", problem.group_size, ", activations ", problem.activation);
   }
+  if (has_low_precision(problem.w_layout)) text += str(" in ", problem.precision, " precision");
   return text;
 }
 
@@ -48,7 +54,7 @@ KernelChoice choose_gemm_kernel(const GemmProblem& problem, const KernelDemands&
   check_kernel_names(demands);
   KernelChoice choice;
   const GemmKernel* forced = demands.forced.empty() ? nullptr : find_by_name(demands.forced);
-  const bool is_forced = forced != nullptr && forced->w_layout == problem.w_layout;
+  const bool is_forced = forced != nullptr && is_for(*forced, problem);
   if (is_forced) {
     const std::string reason = forced->why_not(problem);
     if (!reason.empty()) {
@@ -57,7 +63,7 @@ KernelChoice choose_gemm_kernel(const GemmProblem& problem, const KernelDemands&
     }
   }
   for (const GemmKernel& kernel : cpu_gemm_kernels()) {
-    if (kernel.w_layout != problem.w_layout) continue;
+    if (!is_for(kernel, problem)) continue;
     const std::string reason =
         is_forced && &kernel != forced ? str("another was forced") : kernel.why_not(problem);
     if (reason.empty()) {

@@ -10,7 +10,8 @@ namespace halley {
 
 /// Names are those of the table, "gemm_w4a8_hwy".
 struct KernelDemands {
-  /// Weights in the layout that this kernel reads run on it, or not at all. Empty: no demand.
+  /// Weights in the layout that this kernel reads run on it, or not at all (in its precision, where
+  /// they have two). Empty: no demand.
   std::string forced;
   /// Every layer must run on one of these. Empty: no demand.
   std::vector<std::string> required;

@@ -48,6 +48,8 @@ TEST(KernelChoice, EveryQuadLayoutHasAKernelForItsActivations) {
       EXPECT_NE(choose_gemm_kernel(quantized_problem(layout, activation)).kernel, nullptr);
     }
   }
+  const GemmProblem blocks = quantized_problem(PackedLayout::kU4Quad, kS4S8Block128);
+  EXPECT_NE(choose_gemm_kernel(blocks).kernel, nullptr);
   for (const ActivationQuant activation : {kE4m3Token, kE4m3Group128, kE4m3Static}) {
     const GemmProblem problem = quantized_problem(PackedLayout::kF8E4M3Quad, activation);
     EXPECT_NE(choose_gemm_kernel(problem).kernel, nullptr);

@@ -118,9 +118,10 @@ PackedWeight pack_dense(ExecContext& context, std::span<const TensorView> parts)
   return weight;
 }
 
-void unpack_row(const PackedWeight& weight, int64_t n, float* out) {
+void unpack_row(const PackedWeight& weight, int64_t n, float* out, Precision precision) {
   HALLEY_CHECK(0 <= n && n < weight.N, n, weight.N);
   if (is_quantized(weight.layout)) return unpack_quantized_row(weight, n, out);
+  if (has_low_precision(weight.layout)) return unpack_nested_row(weight, n, precision, out);
   const int64_t K = weight.K;
   if (weight.layout == PackedLayout::kF32RowMajor) {
     std::memcpy(out, weight.data.data() + static_cast<size_t>(n * K) * sizeof(float),

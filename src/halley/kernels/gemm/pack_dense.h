@@ -17,7 +17,9 @@ PackedLayout dense_layout_for(DType dtype);
 /// no element changes.
 PackedWeight pack_dense(ExecContext& context, std::span<const TensorView> parts);
 
-/// Row n of the weight as f32; out has K elements.
-void unpack_row(const PackedWeight& weight, int64_t n, float* out);
+/// Row n of the weight as f32, in low precision the numbers that are multiplied in it; out has K
+/// elements.
+void unpack_row(const PackedWeight& weight, int64_t n, float* out,
+                Precision precision = Precision::kFull);
 
 }  // namespace halley

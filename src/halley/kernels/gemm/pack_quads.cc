@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "halley/base/check.h"
+#include "halley/core/float16.h"
 #include "halley/core/float8.h"
+#include "halley/core/nested_float.h"
 
 namespace halley {
 namespace {
@@ -83,6 +85,7 @@ int code_bits(PackedLayout layout) {
       return 4;
     case PackedLayout::kU8Quad:
     case PackedLayout::kF8E4M3Quad:
+    case PackedLayout::kNestedF16Quad:
       return 8;
     default:
       HALLEY_CHECK(false, layout);
@@ -154,8 +157,21 @@ void unpack_quantized_row(const PackedWeight& weight, int64_t n, float* out) {
   }
 }
 
+void unpack_nested_row(const PackedWeight& weight, int64_t n, Precision precision, float* out) {
+  const size_t panel_bytes = packed_bytes(weight.layout, kPanelRows, weight.K);
+  const auto* upper = reinterpret_cast<const uint8_t*>(weight.data.data()) +
+                      static_cast<size_t>(n / kPanelRows) * panel_bytes;
+  const uint8_t* lower = upper + panel_bytes / 2;
+  for (int64_t k = 0; k < weight.K; ++k) {
+    const int64_t place = k / 4 * kQuadCodes + n % kPanelRows * 4 + k % 4;
+    out[k] = precision == Precision::kLow ? e4m3_to_f32(upper[place]) * kNestedUpperScale
+                                          : f16_to_f32(join_f16({upper[place], lower[place]}));
+  }
+}
+
 void allocate_quantized(PackedWeight* weight) {
   weight->data = HostBuffer(packed_bytes(weight->layout, weight->N, weight->K));
+  if (!is_quantized(weight->layout)) return;
   weight->quant.groups = HostBuffer(group_bytes(weight->N, weight->K, weight->quant.group_size));
 }
 

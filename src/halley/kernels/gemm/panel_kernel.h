@@ -37,7 +37,8 @@ struct PackedX {
 /// One panel of a weight.
 struct Panel {
   const std::byte* data = nullptr;
-  // Of quad layouts: this panel's scales and zeros, and what they mean.
+  const std::byte* lower = nullptr;  // kNestedF16Quad: the lower bytes; `data` is the upper ones
+  // Of layouts with codes: this panel's scales and zeros, and what they mean.
   const float* groups = nullptr;
   const QuantParams* quant = nullptr;
 };
@@ -102,8 +103,9 @@ const PanelKernel& f32_panel_kernel();
 const PanelKernel& f16_panel_kernel();
 const PanelKernel& bf16_panel_kernel();
 
-/// The kernels of the quad layouts, whose codes become f32 weights on the way.
-const PanelKernel& quad_panel_kernel(PackedLayout layout);
+/// The kernels of the quad layouts, whose codes become f32 weights on the way. Precision counts
+/// where has_low_precision(layout).
+const PanelKernel& quad_panel_kernel(PackedLayout layout, Precision precision = Precision::kFull);
 
 /// bf16 times bf16 with the AVX512-BF16 instructions; call only where has_avx512_bf16().
 const PanelKernel& bf16_avx512_panel_kernel();

@@ -120,7 +120,7 @@ constexpr PanelKernel kQuadKernel = {
     .multiply_direct = multiply_direct_quads<Codes>,
 };
 
-const PanelKernel& quad_kernel(PackedLayout layout) {
+const PanelKernel& quad_kernel(PackedLayout layout, Precision precision) {
   switch (layout) {
     case PackedLayout::kU8Quad:
       return kQuadKernel<U8Codes>;
@@ -132,6 +132,9 @@ const PanelKernel& quad_kernel(PackedLayout layout) {
       return kQuadKernel<U2Codes>;
     case PackedLayout::kU3Quad:
       return kQuadKernel<U3Codes>;
+    case PackedLayout::kNestedF16Quad:
+      return precision == Precision::kFull ? kQuadKernel<NestedF16Codes>
+                                           : kQuadKernel<NestedF8Codes>;
     default:
       HALLEY_CHECK(false, layout);
   }
@@ -146,8 +149,8 @@ namespace halley::panel_gemm {
 
 HWY_EXPORT(quad_kernel);
 
-const PanelKernel& quad_panel_kernel(PackedLayout layout) {
-  return HWY_DYNAMIC_DISPATCH(quad_kernel)(layout);
+const PanelKernel& quad_panel_kernel(PackedLayout layout, Precision precision) {
+  return HWY_DYNAMIC_DISPATCH(quad_kernel)(layout, precision);
 }
 
 }  // namespace halley::panel_gemm

@@ -57,12 +57,15 @@ Panel panel_at(const Operation& op, int64_t panel) {
     result.groups = op.weight.group(panel, 0);
     result.quant = &op.weight.quant;
   }
+  if (has_low_precision(op.weight.layout)) result.lower = result.data + panel_bytes(op.weight) / 2;
   return result;
 }
 
-// Where input k of a panel begins: k is a multiple of kQuadUnitInputs, or the end.
+// Where input k of a panel begins, or its upper byte: k is a multiple of kQuadUnitInputs, or the
+// end.
 int64_t bytes_before(const Operation& op, int64_t k) {
-  return static_cast<int64_t>(packed_bytes(op.weight.layout, kPanelRows, k));
+  const auto num_bytes = static_cast<int64_t>(packed_bytes(op.weight.layout, kPanelRows, k));
+  return has_low_precision(op.weight.layout) ? num_bytes / 2 : num_bytes;
 }
 
 // Where the rows of one panel of y go: into y itself, or, for the last panel where N is no multiple

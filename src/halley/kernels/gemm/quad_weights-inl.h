@@ -34,7 +34,7 @@ constexpr size_t kUnitPairs = kQuadUnitInputs / kPairInputs;
 
 // How to read one layout: load<kOdd>() gives the codes of quad 2 * pair + kOdd of a unit for the
 // features of vector v, those of one feature in the 4 bytes of a lane; raw<J>() the J-th of them as
-// numbers that are kRawScale times too small.
+// numbers that are kRawScale times too small, raw_at() the same for any J.
 
 HWY_INLINE CodeVec load_lanes(const std::byte* row, int v) {
   return hn::Load(U32(), reinterpret_cast<const uint32_t*>(row) + v * kLanes);
@@ -56,7 +56,18 @@ HWY_INLINE CodeVec byte_of(CodeVec codes) {
   return codes;
 }
 
-struct IntegerCodes {
+// Codes that QuantParams explain, four in a lane.
+template <class Codes>
+struct GroupedCodes {
+  using Quad = CodeVec;
+  static constexpr bool kHasGroups = true;
+
+  static HWY_INLINE Vec raw_at(Quad codes, int64_t j) {
+    return Codes::template raw<0>(hn::ShiftRightSame(codes, static_cast<int>(8 * j)));
+  }
+};
+
+struct IntegerCodes : GroupedCodes<IntegerCodes> {
   static constexpr float kRawScale = 1.0f;
 
   template <int J>
@@ -108,7 +119,7 @@ struct U3Codes : IntegerCodes {
   }
 };
 
-struct F8E4M3Codes {
+struct F8E4M3Codes : GroupedCodes<F8E4M3Codes> {
   static constexpr size_t kUnitBytes = 1024;
   // Sign, exponent and mantissa at their places in an f32 are the value times 2^-120, subnormals
   // included.
@@ -126,6 +137,65 @@ struct F8E4M3Codes {
     const auto nan = hn::Set(U32(), 0x07F00000u);
     const auto is_nan = hn::Eq(hn::And(spread, nan), nan);
     return hn::BitCast(F32(), hn::Or(number, hn::VecFromMask(U32(), is_nan)));
+  }
+};
+
+// Both bytes of core/nested_float.h, joined to the f16 numbers of a lane, two in a vector.
+struct NestedF16Codes {
+  struct Quad {
+    CodeVec even, odd;  // inputs 0 and 2, 1 and 3: the later in the high half
+  };
+  static constexpr size_t kUnitBytes = 1024;
+  static constexpr bool kHasGroups = false;
+  // Exponent and mantissa at their places in an f32 are the value times 2^-112.
+  static constexpr float kRawScale = 0x1p112f;
+
+  template <int kOdd>
+  static HWY_INLINE Quad load(const std::byte* unit, const std::byte* lower_unit, size_t pair,
+                              int v) {
+    const CodeVec upper = U8Codes::load<kOdd>(unit, pair, v);
+    const CodeVec lower = U8Codes::load<kOdd>(lower_unit, pair, v);
+    // join_f16() in all bytes at once. None borrows from its neighbour: where a lower byte begins
+    // with 1, the last 7 bits of the upper one are above zero.
+    const CodeVec is_up = hn::And(hn::ShiftRight<7>(lower), hn::Set(U32(), 0x01010101));
+    const CodeVec top = hn::And(hn::Sub(upper, is_up), hn::Set(U32(), 0x7E7E7E7E));
+    const CodeVec high = hn::Or(hn::ShiftRight<1>(top), hn::And(upper, hn::Set(U32(), 0x80808080)));
+    const CodeVec second = hn::Set(U32(), 0xFF00FF00);
+    return {.even = hn::Or(hn::And(hn::ShiftLeft<8>(high), second), hn::AndNot(second, lower)),
+            .odd = hn::Or(hn::And(high, second), hn::AndNot(second, hn::ShiftRight<8>(lower)))};
+  }
+  template <int J>
+  static HWY_INLINE Vec raw(const Quad& quad) {
+    CodeVec half = J % 2 == 0 ? quad.even : quad.odd;
+    if constexpr (J < 2) half = hn::ShiftLeft<16>(half);
+    const auto spread = hn::BitCast(U32(), hn::ShiftRight<3>(hn::BitCast(I32(), half)));
+    return hn::BitCast(F32(), hn::And(spread, hn::Set(U32(), 0x8FFFE000u)));
+  }
+  static HWY_INLINE Vec raw_at(const Quad& quad, int64_t j) {
+    if (j < 2) return j == 0 ? raw<0>(quad) : raw<1>(quad);
+    return j == 2 ? raw<2>(quad) : raw<3>(quad);
+  }
+};
+
+// The upper bytes alone, e4m3 without NaN times 2^-8.
+struct NestedF8Codes {
+  using Quad = CodeVec;
+  static constexpr size_t kUnitBytes = 1024;
+  static constexpr bool kHasGroups = false;
+  static constexpr float kRawScale = 0x1p112f;
+
+  template <int kOdd>
+  static HWY_INLINE Quad load(const std::byte* unit, const std::byte*, size_t pair, int v) {
+    return U8Codes::load<kOdd>(unit, pair, v);
+  }
+  template <int J>
+  static HWY_INLINE Vec raw(Quad codes) {
+    if constexpr (J < 3) codes = hn::ShiftLeft<8 * (3 - J)>(codes);
+    const auto spread = hn::BitCast(U32(), hn::ShiftRight<4>(hn::BitCast(I32(), codes)));
+    return hn::BitCast(F32(), hn::And(spread, hn::Set(U32(), 0x87F00000u)));
+  }
+  static HWY_INLINE Vec raw_at(Quad codes, int64_t j) {
+    return raw<0>(hn::ShiftRightSame(codes, static_cast<int>(8 * j)));
   }
 };
 
@@ -150,6 +220,14 @@ struct PlainGroup : GroupParams {
     const Vec value = hn::Mul(raw, hn::Set(F32(), Codes::kRawScale));
     if (zero_kind == ZeroKind::kOffset) return hn::MulSub(value, scale[v], zero[v]);
     return hn::Mul(hn::Sub(value, zero[v]), scale[v]);
+  }
+};
+
+// No scales and zeros at all.
+template <class Codes>
+struct PlainNumbers {
+  HWY_INLINE Vec weight(Vec raw, int) const {
+    return hn::Mul(raw, hn::Set(F32(), Codes::kRawScale));
   }
 };
 
@@ -193,26 +271,43 @@ struct InputRange {
   int64_t begin, end;
 };
 
+// A panel's codes; `lower` is the second plane of layouts that have two.
+struct Planes {
+  const std::byte* data;
+  const std::byte* lower;
+};
+
 // Where the two quads from input k of a panel lie, k a multiple of 8.
 template <class Codes>
 struct PairPlace {
   const std::byte* unit;
+  const std::byte* lower_unit;
   size_t pair;
 
-  PairPlace(const std::byte* panel, int64_t k)
-      : unit(panel + static_cast<size_t>(k) / kQuadUnitInputs * Codes::kUnitBytes),
+  PairPlace(Planes panel, int64_t k)
+      : unit(panel.data + unit_begin(k)),
+        lower_unit(panel.lower + (Codes::kHasGroups ? 0 : unit_begin(k))),
         pair(static_cast<size_t>(k) / size_t{kPairInputs} % kUnitPairs) {}
   template <int kOdd>
-  HWY_INLINE CodeVec load(int v) const {
-    return Codes::template load<kOdd>(unit, pair, v);
+  HWY_INLINE typename Codes::Quad load(int v) const {
+    if constexpr (Codes::kHasGroups) {
+      return Codes::template load<kOdd>(unit, pair, v);
+    } else {
+      return Codes::template load<kOdd>(unit, lower_unit, pair, v);
+    }
+  }
+
+ private:
+  static HWY_INLINE size_t unit_begin(int64_t k) {
+    return static_cast<size_t>(k) / kQuadUnitInputs * Codes::kUnitBytes;
   }
 };
 
 // Gives sink.take(place, v, w) every vector of weights of one input of a quad, where place is what
 // sink.at(k) gave.
 template <int J, class Codes, class Group, class Sink>
-HWY_INLINE void take_input(const CodeVec (&codes)[kPanelVecs], int64_t k, const Group& group,
-                           Sink& sink) {
+HWY_INLINE void take_input(const typename Codes::Quad (&codes)[kPanelVecs], int64_t k,
+                           const Group& group, Sink& sink) {
   const auto place = sink.at(k + J);
   HALLEY_UNROLL_PANEL for (int v = 0; v < kPanelVecs; ++v) {
     sink.take(place, v, group.weight(Codes::template raw<J>(codes[v]), v));
@@ -227,7 +322,7 @@ HWY_INLINE void take_quad(const PairPlace<Codes>& place, int64_t k, const Group&
     // Has scales and zeros read again: kept in registers, they would push sums out.
     std::atomic_signal_fence(std::memory_order_seq_cst);
   }
-  CodeVec codes[kPanelVecs];
+  typename Codes::Quad codes[kPanelVecs];
   HALLEY_UNROLL_PANEL for (int v = 0; v < kPanelVecs; ++v) {
     codes[v] = place.template load<kOdd>(v);
   }
@@ -239,25 +334,23 @@ HWY_INLINE void take_quad(const PairPlace<Codes>& place, int64_t k, const Group&
 
 // The weights of a range inside one group, one input at a time.
 template <class Codes, class Group, class Sink>
-HWY_NOINLINE void take_inputs(const std::byte* panel, const InputRange& range, const Group& group,
+HWY_NOINLINE void take_inputs(Planes panel, const InputRange& range, const Group& group,
                               Sink* sink) {
   for (int64_t k = range.begin; k < range.end; ++k) {
     const PairPlace<Codes> pair(panel, k);
     const bool is_odd = k % kPairInputs >= kQuadInputs;
-    const auto shift = static_cast<int>(k % kQuadInputs * 8);
     const auto place = sink->at(k);
     HALLEY_UNROLL_PANEL for (int v = 0; v < kPanelVecs; ++v) {
-      const CodeVec quad = is_odd ? pair.template load<1>(v) : pair.template load<0>(v);
-      const CodeVec codes = hn::ShiftRightSame(quad, shift);
-      sink->take(place, v, group.weight(Codes::template raw<0>(codes), v));
+      const auto quad = is_odd ? pair.template load<1>(v) : pair.template load<0>(v);
+      sink->take(place, v, group.weight(Codes::raw_at(quad, k % kQuadInputs), v));
     }
   }
 }
 
 // The weights of whole pairs of quads inside one group.
-template <class Codes, class Sink>
-HWY_NOINLINE void take_pairs(const std::byte* panel, const InputRange& range,
-                             const FusedGroup<Codes>& group, Sink* sink) {
+template <class Codes, class Group, class Sink>
+HWY_NOINLINE void take_pairs(Planes panel, const InputRange& range, const Group& group,
+                             Sink* sink) {
   Sink hot = *sink;  // nobody has its address: it stays in registers
   for (int64_t k = range.begin; k < range.end; k += kPairInputs) {
     const PairPlace<Codes> place(panel, k);
@@ -267,14 +360,9 @@ HWY_NOINLINE void take_pairs(const std::byte* panel, const InputRange& range,
   *sink = hot;
 }
 
-// The weights of a range inside one group.
-template <class Codes, class Sink>
-HWY_INLINE void take_group(const std::byte* panel, const InputRange& range, const float* params,
-                           ZeroKind zero_kind, Sink* sink) {
-  FusedGroup<Codes> group;
-  if (!fuse<Codes>(params, zero_kind, &group)) {
-    return take_inputs<Codes>(panel, range, plain_group<Codes>(params, zero_kind), sink);
-  }
+// Whole pairs at once, what is before and behind them one input at a time.
+template <class Codes, class Group, class Sink>
+HWY_INLINE void take_all(Planes panel, const InputRange& range, const Group& group, Sink* sink) {
   const int64_t pairs_begin = std::min(range.end, round_up(range.begin, kPairInputs));
   const int64_t pairs_end = std::max(pairs_begin, range.end / kPairInputs * kPairInputs);
   take_inputs<Codes>(panel, {range.begin, pairs_begin}, group, sink);
@@ -282,16 +370,37 @@ HWY_INLINE void take_group(const std::byte* panel, const InputRange& range, cons
   take_inputs<Codes>(panel, {pairs_end, range.end}, group, sink);
 }
 
-// The weights of a range of a panel, in the order of k.
+// The weights of a range inside one group.
 template <class Codes, class Sink>
-HWY_INLINE void take_range(const Panel& panel, const InputRange& range, Sink* sink) {
+HWY_INLINE void take_group(Planes panel, const InputRange& range, const float* params,
+                           ZeroKind zero_kind, Sink* sink) {
+  FusedGroup<Codes> group;
+  if (fuse<Codes>(params, zero_kind, &group)) return take_all<Codes>(panel, range, group, sink);
+  take_inputs<Codes>(panel, range, plain_group<Codes>(params, zero_kind), sink);
+}
+
+// The same for codes with groups, group after group.
+template <class Codes, class Sink>
+HWY_INLINE void take_groups(Planes planes, const Panel& panel, const InputRange& range,
+                            Sink* sink) {
   const int64_t group_size = panel.quant->group_size;
   int64_t k = range.begin;
   for (int64_t index = k / group_size; k < range.end; ++index) {
     const InputRange part{k, std::min(range.end, (index + 1) * group_size)};
-    take_group<Codes>(panel.data, part, panel.groups + index * 2 * kPanelRows,
-                      panel.quant->zero_kind, sink);
+    take_group<Codes>(planes, part, panel.groups + index * 2 * kPanelRows, panel.quant->zero_kind,
+                      sink);
     k = part.end;
+  }
+}
+
+// The weights of a range of a panel, in the order of k.
+template <class Codes, class Sink>
+HWY_INLINE void take_range(const Panel& panel, const InputRange& range, Sink* sink) {
+  const Planes planes{panel.data, panel.lower};
+  if constexpr (!Codes::kHasGroups) {
+    return take_all<Codes>(planes, range, PlainNumbers<Codes>(), sink);
+  } else {
+    take_groups<Codes>(planes, panel, range, sink);
   }
 }
 

@@ -1,5 +1,6 @@
 #include "halley/models/all/load_model.h"
 
+#include <optional>
 #include <utility>
 
 #include "halley/base/error.h"
@@ -39,7 +40,9 @@ void check_forced_kernel(const ModelPlan& plan, const std::string& forced) {
   if (forced.empty()) return;
   for (const ModelPart& part : plan.parts) {
     for (const LinearPlan& linear : part.plans) {
-      if (linear.kernel != nullptr && linear.kernel->name == forced) return;
+      for (const GemmKernel* kernel : {linear.kernel, linear.low_kernel}) {
+        if (kernel != nullptr && kernel->name == forced) return;
+      }
     }
   }
   throw InputError(str("kernel ", forced, ": expected a layer that it can run, got none in ",
@@ -59,6 +62,20 @@ void add_part(const DecoderPart& part, const LinearLoading& loading, ModelPlan& 
   plan.parts.push_back(std::move(planned));
 }
 
+std::optional<KvDType> kv_dtype_of(StatedKv stated) {
+  switch (stated) {
+    case StatedKv::kNothing:
+      return std::nullopt;
+    case StatedKv::kFp8Static:
+      return KvDType::kFp8E4M3;
+    case StatedKv::kInt8:
+      return KvDType::kInt8;
+    case StatedKv::kInt4:
+      return KvDType::kInt4;
+  }
+  return std::nullopt;
+}
+
 ModelPlan plan_decoder(DecoderConfig decoder, const LinearLoading& loading) {
   check_kernel_names(loading.demands);
   ModelPlan plan;
@@ -68,7 +85,7 @@ ModelPlan plan_decoder(DecoderConfig decoder, const LinearLoading& loading) {
   plan.warnings = loading.scheme.warnings();
   StoredKvScales kv_scales = read_kv_scales(plan.config, loading);
   if (!kv_scales.scales.empty()) plan.config.kv_scales = std::move(kv_scales.scales);
-  plan.config.is_kv_fp8 = loading.scheme.stated_kv() == StatedKv::kFp8Static;
+  plan.config.kv_dtype = kv_dtype_of(loading.scheme.stated_kv());
   for (const DecoderPart& part : list_decoder_parts(plan.config)) add_part(part, loading, plan);
   check_all_tensors_used(plan.config, loading);
   check_forced_kernel(plan, loading.demands.forced);

@@ -10,6 +10,7 @@
 #include "halley/core/thread_pool.h"
 #include "halley/models/all/golden_model.h"
 #include "halley/models/all/load_model.h"
+#include "halley/models/base/decoder.h"
 
 namespace halley {
 namespace {
@@ -55,6 +56,19 @@ TEST(BuiltinConfigs, UnknownNameListsTheKnownOnes) {
                   testing::HasSubstr("got \"gpt-5\"."))));
   for (const std::string& name : builtin_config_names()) {
     EXPECT_GT(read_decoder_config(builtin_config(name)).num_layers, 0) << name;
+  }
+}
+
+TEST(ModelPlan, CacheIsWhatTheCheckpointStates) {
+  const auto dir = testdata("quantized/qoq_g128");
+  const auto source = open_checkpoint_weights(dir);
+  Json json = read_test_json(dir / "config.json");
+  json["quantization_config"] = read_test_json(dir / "quant_config.json");
+  for (const auto& [bits, dtype] :
+       {std::pair(16, KvDType::kF16), {8, KvDType::kInt8}, {4, KvDType::kInt4}}) {
+    json["quantization_config"]["kv_bits"] = bits;
+    const ModelPlan plan = plan_model(HfConfig::parse(json.dump(), "config.json"), *source);
+    EXPECT_EQ(shape_of(plan.config).kv_dtype_default, dtype) << bits;
   }
 }
 

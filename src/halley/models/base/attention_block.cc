@@ -15,12 +15,18 @@ void apply_norm(const DecoderStep& step, const NormWeights& norm, ConstMatrix x,
   }
 }
 
+void run_linear(const DecoderStep& step, const LinearSpec& spec, const LinearOp& op, ConstMatrix x,
+                Matrix y) {
+  op.run(step.context, x, y);
+  if (step.observer != nullptr) step.observer->on_linear(spec, op, x, y);
+}
+
 void attention_block(const DecoderStep& step, const LayerSpec& spec, const LayerWeights& weights,
                      const KvLayerView& cache, ConstMatrix x, Matrix out) {
   const DecoderConfig& config = step.config;
   const int64_t H = config.num_heads, J = config.num_kv_heads, D = config.head_dim;
   const Matrix qkv = step.workspace.take(Slot::kQkv, step.num_rows(), (H + 2 * J) * D);
-  weights.qkv.run(step.context, x, qkv);
+  run_linear(step, spec.qkv, weights.qkv, x, qkv);
   const Matrix q = qkv.cols(0, H * D);
   const Matrix k = qkv.cols(H * D, (H + J) * D);
   const Matrix v = qkv.cols((H + J) * D, (H + 2 * J) * D);
@@ -37,6 +43,7 @@ void attention_block(const DecoderStep& step, const LayerSpec& spec, const Layer
     apply_rope(step.context, angles, H, D, q);
     apply_rope(step.context, angles, J, D, k);
   }
+  if (step.observer != nullptr) step.observer->on_keys_values(k, v);
   write_kv(step.context, cache, step.batch.sequences, k, v);
   const Matrix attended = step.workspace.take(Slot::kAttention, step.num_rows(), H * D);
   const AttentionProblem problem = {.num_heads = H,
@@ -44,7 +51,7 @@ void attention_block(const DecoderStep& step, const LayerSpec& spec, const Layer
                                     .soft_cap = config.attention_soft_cap,
                                     .window = spec.window};
   paged_attention(step.context, problem, cache, step.batch.sequences, q, attended);
-  weights.o.run(step.context, attended, out);
+  run_linear(step, spec.o, weights.o, attended, out);
 }
 
 }  // namespace halley

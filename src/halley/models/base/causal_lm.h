@@ -28,7 +28,8 @@ struct ForwardBatch {
 struct ModelShape {
   int64_t num_layers = 0, num_kv_heads = 0, head_dim = 0, vocab_size = 0;
   int64_t max_positions = 0;
-  KvDType kv_dtype_default = KvDType::kF16;  // the weights' 16-bit type; f32 for f32 weights
+  /// What the checkpoint states, else the weights' 16-bit type; f32 for f32 weights.
+  KvDType kv_dtype_default = KvDType::kF16;
   /// Of each layer, where the checkpoint has scales for an fp8 cache; else empty, and every token
   /// and head gets its own.
   std::vector<KvScales> kv_scales = {};

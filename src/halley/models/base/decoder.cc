@@ -19,7 +19,7 @@ ModelShape shape_of(const DecoderConfig& config) {
           .head_dim = config.head_dim,
           .vocab_size = config.vocab_size,
           .max_positions = config.max_positions,
-          .kv_dtype_default = config.is_kv_fp8 ? KvDType::kFp8E4M3 : kv_dtype_of(config.dtype),
+          .kv_dtype_default = config.kv_dtype.value_or(kv_dtype_of(config.dtype)),
           .kv_scales = config.kv_scales};
 }
 
@@ -100,27 +100,30 @@ void Decoder::compute_logits(const ForwardBatch& batch, Matrix hidden, Matrix lo
   if (config_.logits_soft_cap > 0) apply_soft_cap(context_, config_.logits_soft_cap, logits);
 }
 
+void run_layer(const DecoderStep& step, const LayerSpec& spec, const LayerWeights& weights,
+               const KvLayerView& cache, Matrix hidden) {
+  const Matrix normed = step.workspace.take(Slot::kNormed, hidden.num_rows, hidden.num_cols);
+  const Matrix block_out = step.workspace.take(Slot::kBlockOut, hidden.num_rows, hidden.num_cols);
+  apply_norm(step, weights.input_norm, hidden, normed);
+  attention_block(step, spec, weights, cache, normed, block_out);
+  if (spec.attention_out_norm) apply_norm(step, weights.attention_out_norm, block_out, block_out);
+  add_rows(step.context, block_out, hidden);
+  apply_norm(step, weights.mlp_norm, hidden, normed);
+  mlp_block(step, spec.mlp, weights.mlp, normed, block_out);
+  if (spec.mlp_out_norm) apply_norm(step, weights.mlp_out_norm, block_out, block_out);
+  add_rows(step.context, block_out, hidden);
+}
+
 void Decoder::forward(const ForwardBatch& batch, const KvCacheView& cache, Matrix logits) {
   check(batch, cache, logits);
   if (batch.token_ids.empty()) return;
   const auto M = static_cast<int64_t>(batch.token_ids.size());
   set_positions(batch);
   const Matrix hidden = workspace_.take(Slot::kHidden, M, config_.hidden_size);
-  const Matrix normed = workspace_.take(Slot::kNormed, M, config_.hidden_size);
   embed(batch, hidden);
-  const Matrix block_out = workspace_.take(Slot::kBlockOut, M, config_.hidden_size);
   const DecoderStep step = {context_, config_, batch, angles_, workspace_};
   for (size_t i = 0; i < config_.layers.size(); ++i) {
-    const LayerSpec& spec = config_.layers[i];
-    const LayerWeights& layer = weights_.layers[i];
-    apply_norm(step, layer.input_norm, hidden, normed);
-    attention_block(step, spec, layer, cache.layers[i], normed, block_out);
-    if (spec.attention_out_norm) apply_norm(step, layer.attention_out_norm, block_out, block_out);
-    add_rows(context_, block_out, hidden);
-    apply_norm(step, layer.mlp_norm, hidden, normed);
-    mlp_block(step, spec.mlp, layer.mlp, normed, block_out);
-    if (spec.mlp_out_norm) apply_norm(step, layer.mlp_out_norm, block_out, block_out);
-    add_rows(context_, block_out, hidden);
+    run_layer(step, config_.layers[i], weights_.layers[i], cache.layers[i], hidden);
   }
   compute_logits(batch, hidden, logits);
 }

@@ -22,7 +22,9 @@ class Decoder final : public CausalLm {
   /// Throws InputError where a token id is not in the vocabulary or a position is beyond
   /// max_positions; the cache is untouched then.
   void forward(const ForwardBatch& batch, const KvCacheView& cache, Matrix logits) override;
-  WeightMemory weight_memory() const override { return memory_of(weights_, config_); }
+  WeightMemory weight_memory() const override {
+    return memory_of(weights_, config_, context_.precision);
+  }
 
  private:
   void check(const ForwardBatch& batch, const KvCacheView& cache, const Matrix& logits) const;

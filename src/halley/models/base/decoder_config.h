@@ -70,7 +70,7 @@ struct DecoderConfig {
   std::vector<RopeSpec> ropes;
   std::vector<LayerSpec> layers;
   std::vector<KvScales> kv_scales;  // of each layer, for an fp8 cache; empty: none
-  bool is_kv_fp8 = false;           // the checkpoint is meant for an fp8 cache
+  std::optional<KvDType> kv_dtype;  // of the cache that the checkpoint is meant for
   /// Checkpoint tensors that are known and not needed ("...rotary_emb.inv_freq"), as suffixes.
   std::vector<std::string> ignored_suffixes;
   int64_t num_stored_positions = 0;  // OPT: rows of the position table less position_offset

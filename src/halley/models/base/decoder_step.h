@@ -9,6 +9,7 @@
 #include "halley/models/base/causal_lm.h"
 #include "halley/models/base/decoder_config.h"
 #include "halley/models/base/decoder_weights.h"
+#include "halley/models/base/layer_observer.h"
 #include "halley/models/base/workspace.h"
 
 namespace halley {
@@ -20,9 +21,14 @@ struct DecoderStep {
   const ForwardBatch& batch;
   const std::vector<RopeAngles>& angles;  // as DecoderConfig::ropes
   Workspace& workspace;
+  LayerObserver* observer = nullptr;
 
   int64_t num_rows() const { return static_cast<int64_t>(batch.token_ids.size()); }
 };
+
+/// y = op(x), seen by the observer.
+void run_linear(const DecoderStep& step, const LinearSpec& spec, const LinearOp& op, ConstMatrix x,
+                Matrix y);
 
 /// y = norm(x) of the model's kind. Shapes x, y [M, K] f32 (y may be x).
 void apply_norm(const DecoderStep& step, const NormWeights& norm, ConstMatrix x, Matrix y);
@@ -31,6 +37,10 @@ void apply_norm(const DecoderStep& step, const NormWeights& norm, ConstMatrix x,
 /// Shapes    x, out [M, hidden_size] f32
 void attention_block(const DecoderStep& step, const LayerSpec& spec, const LayerWeights& weights,
                      const KvLayerView& cache, ConstMatrix x, Matrix out);
+
+/// One decoder layer: hidden [M, hidden_size] f32 in, the same with both blocks' outputs added out.
+void run_layer(const DecoderStep& step, const LayerSpec& spec, const LayerWeights& weights,
+               const KvLayerView& cache, Matrix hidden);
 
 /// out = down(activation(gate_up(x))), or the weighted sum of the experts that the router picks for
 /// each row. Shapes x, out [M, hidden_size] f32.

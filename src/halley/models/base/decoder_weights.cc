@@ -88,9 +88,21 @@ std::set<std::string> used_tensor_names(const DecoderConfig& config, const Linea
   return used;
 }
 
-void add_memory(const LinearOp& op, std::vector<WeightMemory::Bytes>& memory) {
+/// Low precision reads the first half of each panel of a weight in two precisions.
+void add_upper_planes(const PackedWeight& weight, std::vector<WeightMemory::Bytes>& memory) {
+  const size_t panel_bytes = packed_bytes(weight.layout, kPanelRows, weight.K);
+  for (size_t begin = 0; begin < weight.data.num_bytes(); begin += panel_bytes) {
+    memory.emplace_back(weight.data.data() + begin, panel_bytes / 2);
+  }
+}
+
+void add_memory(const LinearOp& op, Precision precision, std::vector<WeightMemory::Bytes>& memory) {
   for (const LinearOp::Section& section : op.sections()) {
     const PackedWeight& weight = section.weight;
+    if (precision == Precision::kLow && section.low_kernel != nullptr) {
+      add_upper_planes(weight, memory);
+      continue;
+    }
     memory.emplace_back(weight.data.data(), weight.data.num_bytes());
     if (is_quantized(weight.layout)) {
       memory.emplace_back(weight.quant.groups.data(), weight.quant.groups.num_bytes());
@@ -122,6 +134,29 @@ class Loader {
     weights.final_norm = load_norm(config_.final_norm, config_.hidden_size);
     if (config_.lm_head) weights.output = load_layer_part(*config_.lm_head);
     return weights;
+  }
+
+  LayerWeights load_attention(const LayerSpec& spec) const {
+    LayerWeights layer;
+    layer.input_norm = load_norm(spec.input_norm, config_.hidden_size);
+    layer.qkv = load_layer_part(spec.qkv);
+    layer.q_norm = load_norm(spec.q_norm, config_.head_dim);
+    layer.k_norm = load_norm(spec.k_norm, config_.head_dim);
+    layer.o = load_layer_part(spec.o);
+    layer.attention_out_norm = load_norm(spec.attention_out_norm, config_.hidden_size);
+    return layer;
+  }
+
+  LayerWeights load_layer(const LayerSpec& spec) const {
+    LayerWeights layer = load_attention(spec);
+    layer.mlp_norm = load_norm(spec.mlp_norm, config_.hidden_size);
+    if (spec.mlp.router) layer.mlp.router = load_layer_part(*spec.mlp.router);
+    for (size_t i = 0; i < spec.mlp.gate_up.size(); ++i) {
+      layer.mlp.gate_up.push_back(load_layer_part(spec.mlp.gate_up[i]));
+      layer.mlp.down.push_back(load_layer_part(spec.mlp.down[i]));
+    }
+    layer.mlp_out_norm = load_norm(spec.mlp_out_norm, config_.hidden_size);
+    return layer;
   }
 
  private:
@@ -167,24 +202,6 @@ class Loader {
   }
   NormWeights load_norm(const std::optional<NormSpec>& spec, int64_t size) const {
     return spec ? load_norm(*spec, size) : NormWeights{};
-  }
-
-  LayerWeights load_layer(const LayerSpec& spec) const {
-    LayerWeights layer;
-    layer.input_norm = load_norm(spec.input_norm, config_.hidden_size);
-    layer.qkv = load_layer_part(spec.qkv);
-    layer.q_norm = load_norm(spec.q_norm, config_.head_dim);
-    layer.k_norm = load_norm(spec.k_norm, config_.head_dim);
-    layer.o = load_layer_part(spec.o);
-    layer.attention_out_norm = load_norm(spec.attention_out_norm, config_.hidden_size);
-    layer.mlp_norm = load_norm(spec.mlp_norm, config_.hidden_size);
-    if (spec.mlp.router) layer.mlp.router = load_layer_part(*spec.mlp.router);
-    for (size_t i = 0; i < spec.mlp.gate_up.size(); ++i) {
-      layer.mlp.gate_up.push_back(load_layer_part(spec.mlp.gate_up[i]));
-      layer.mlp.down.push_back(load_layer_part(spec.mlp.down[i]));
-    }
-    layer.mlp_out_norm = load_norm(spec.mlp_out_norm, config_.hidden_size);
-    return layer;
   }
 
   /// transformers ignores an output matrix beside tied embeddings. Where it differs, one of the two
@@ -250,22 +267,35 @@ DecoderWeights load_decoder_weights(ExecContext& context, const DecoderConfig& c
   return Loader(context, config, loading, on_part).load();
 }
 
-WeightMemory memory_of(const DecoderWeights& weights, const DecoderConfig& config) {
+LayerWeights load_layer_weights(ExecContext& context, const DecoderConfig& config,
+                                const LinearLoading& loading, int64_t layer_index) {
+  return Loader(context, config, loading, {})
+      .load_layer(config.layers.at(static_cast<size_t>(layer_index)));
+}
+
+LayerWeights load_attention_weights(ExecContext& context, const DecoderConfig& config,
+                                    const LinearLoading& loading, int64_t layer_index) {
+  return Loader(context, config, loading, {})
+      .load_attention(config.layers.at(static_cast<size_t>(layer_index)));
+}
+
+WeightMemory memory_of(const DecoderWeights& weights, const DecoderConfig& config,
+                       Precision precision) {
   WeightMemory memory;
   for (size_t i = 0; i < weights.layers.size(); ++i) {
     const LayerWeights& layer = weights.layers[i];
-    add_memory(layer.qkv, memory.always_read);
-    add_memory(layer.o, memory.always_read);
+    add_memory(layer.qkv, precision, memory.always_read);
+    add_memory(layer.o, precision, memory.always_read);
     auto& mlp = layer.mlp.router ? memory.experts : memory.always_read;
-    for (const LinearOp& op : layer.mlp.gate_up) add_memory(op, mlp);
-    for (const LinearOp& op : layer.mlp.down) add_memory(op, mlp);
+    for (const LinearOp& op : layer.mlp.gate_up) add_memory(op, precision, mlp);
+    for (const LinearOp& op : layer.mlp.down) add_memory(op, precision, mlp);
     if (layer.mlp.router) {
-      add_memory(*layer.mlp.router, memory.always_read);
+      add_memory(*layer.mlp.router, precision, memory.always_read);
       memory.expert_share = static_cast<double>(config.layers[i].mlp.num_experts_per_token) /
                             static_cast<double>(layer.mlp.down.size());
     }
   }
-  add_memory(weights.output, memory.always_read);
+  add_memory(weights.output, precision, memory.always_read);
   return memory;
 }
 

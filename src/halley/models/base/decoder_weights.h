@@ -61,7 +61,17 @@ using PartLoaded = std::function<void(size_t packed_bytes)>;
 DecoderWeights load_decoder_weights(ExecContext& context, const DecoderConfig& config,
                                     const LinearLoading& loading, const PartLoaded& on_part);
 
-/// What a decode step reads of them: all but an embedding table of its own, norms and positions.
-WeightMemory memory_of(const DecoderWeights& weights, const DecoderConfig& config);
+/// One layer alone, as load_decoder_weights() loads it.
+LayerWeights load_layer_weights(ExecContext& context, const DecoderConfig& config,
+                                const LinearLoading& loading, int64_t layer_index);
+
+/// What attention_block() of one layer needs, with the norms around it; the rest stays empty.
+LayerWeights load_attention_weights(ExecContext& context, const DecoderConfig& config,
+                                    const LinearLoading& loading, int64_t layer_index);
+
+/// What a decode step in this precision reads of them: all but an embedding table of its own, norms
+/// and positions.
+WeightMemory memory_of(const DecoderWeights& weights, const DecoderConfig& config,
+                       Precision precision);
 
 }  // namespace halley

@@ -8,8 +8,10 @@
 #include "halley/base/str.h"
 #include "halley/quant/awq/awq.h"
 #include "halley/quant/compressed_tensors/compressed_tensors.h"
+#include "halley/quant/fmpq/fmpq.h"
 #include "halley/quant/fp8/fp8.h"
 #include "halley/quant/gptq/gptq.h"
+#include "halley/quant/nestedfp/nestedfp.h"
 #include "halley/quant/none/none.h"
 #include "halley/quant/qoq/qoq.h"
 #include "halley/quant/refused/refused.h"
@@ -19,8 +21,8 @@ namespace {
 
 /// All rooms.
 const QuantFormat* const kFormats[] = {
-    &kQuantNone, &kQuantGptq,   &kQuantAwq, &kQuantFp8, &kQuantCompressedTensors,
-    &kQuantQoq,  &kQuantRefused};
+    &kQuantNone, &kQuantGptq, &kQuantAwq,      &kQuantFp8,    &kQuantCompressedTensors,
+    &kQuantQoq,  &kQuantFmpq, &kQuantNestedFp, &kQuantRefused};
 
 constexpr const char* kMixedMethod = "mixed";
 constexpr size_t kNumOverridesMax = 1000;

@@ -18,6 +18,8 @@ namespace halley {
 enum class StatedKv : uint8_t {
   kNothing,
   kFp8Static,  // e4m3 with scales of the checkpoint, one for keys and one for values of a layer
+  kInt8,       // 8 bits, each token and head with a scale of its own: nothing is stored
+  kInt4,       // 4 bits, the same
 };
 
 /// A format with its parameters fixed for one checkpoint. Immutable; any thread.

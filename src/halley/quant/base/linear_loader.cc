@@ -43,11 +43,17 @@ struct OpenSection {
   }
 };
 
-/// Each input order is its layer's own, so that weights with one are not joined.
+/// An order that is found with the data is its layer's own.
+bool has_same_order(const WeightDesc& a, const WeightDesc& b) {
+  if (!a.has_input_order && !b.has_input_order) return true;
+  return a.stated_order && b.stated_order && *a.stated_order == *b.stated_order;
+}
+
 bool can_join(const WeightDesc& a, const WeightDesc& b) {
   return a.layout == b.layout && a.group_size == b.group_size && a.zero_kind == b.zero_kind &&
          a.activation == b.activation && a.activation_scale == b.activation_scale &&
-         !a.has_input_order && !b.has_input_order && std::strcmp(a.format, b.format) == 0;
+         a.num_s8_inputs == b.num_s8_inputs && a.s4_clip == b.s4_clip && has_same_order(a, b) &&
+         std::strcmp(a.format, b.format) == 0;
 }
 
 /// The part's bias. Some tools write one (of zeros) for every layer that they quantized, whether
@@ -87,10 +93,10 @@ GemmProblem problem_of(const OpenSection& section) {
 }
 
 /// What the user is told beside the error itself: which layer it is.
-KernelChoice choose_kernel(const LinearLoading& loading, const OpenSection& section,
+KernelChoice choose_kernel(const LinearLoading& loading, const GemmProblem& problem,
                            const std::string& name) {
   try {
-    return choose_gemm_kernel(problem_of(section), loading.demands);
+    return choose_gemm_kernel(problem, loading.demands);
   } catch (const InputError& error) {
     throw InputError(str("layer ", quote(name), ": ", error.what()));
   } catch (const UnsupportedError& error) {
@@ -118,9 +124,15 @@ LinearPlan plan_section(const LinearLoading& loading, const OpenSection& section
   if (is_quantized(desc.layout)) {
     plan.packed_bytes += group_bytes(plan.out_features, plan.in_features, desc.group_size);
   }
-  KernelChoice choice = choose_kernel(loading, section, plan.name);
+  const GemmProblem problem = problem_of(section);
+  KernelChoice choice = choose_kernel(loading, problem, plan.name);
   plan.kernel = choice.kernel;
   plan.refusals = std::move(choice.refusals);
+  if (has_low_precision(desc.layout)) {
+    KernelChoice low = choose_kernel(loading, low_problem(problem), plan.name);
+    plan.low_kernel = low.kernel;
+    plan.refusals.insert(plan.refusals.end(), low.refusals.begin(), low.refusals.end());
+  }
   return plan;
 }
 
@@ -184,23 +196,33 @@ class PanelPacker {
 
   void pack(int64_t panel) {
     const auto pieces = rows_of_panel(section_, panel);
-    pack_groups(panel, pieces);
-    const int64_t K = weight_.K;
-    const int64_t num_units = ceil_div(K, kQuadUnitInputs);
-    const size_t panel_bytes = packed_bytes(weight_.layout, kPanelRows, K);
+    const size_t panel_bytes = packed_bytes(weight_.layout, kPanelRows, weight_.K);
     std::byte* out = weight_.data.data() + static_cast<size_t>(panel) * panel_bytes;
-    const auto unit_bytes = static_cast<int64_t>(panel_bytes) / num_units;
+    if (is_quantized(weight_.layout)) {
+      pack_groups(panel, pieces);
+      return pack_codes(pieces, &StoredWeight::read_codes, out);
+    }
+    pack_codes(pieces, &StoredWeight::read_codes, out);
+    pack_codes(pieces, &StoredWeight::read_lower, out + panel_bytes / 2);
+  }
+
+ private:
+  using Read = void (StoredWeight::*)(const CodeBlock&, uint8_t*) const;
+
+  /// One plane of a panel.
+  void pack_codes(std::span<const PanelRows> pieces, Read read, std::byte* out) {
+    const int64_t num_units = ceil_div(weight_.K, kQuadUnitInputs);
+    const int64_t unit_bytes = kUnitCodes / 8 * code_bits(weight_.layout);
     const bool is_ordered = !weight_.quant.input_order.empty();
     const int64_t step = is_ordered ? num_units : kUnitsAtOnce;
     for (int64_t unit = 0; unit < num_units; unit += step) {
       const int64_t count = std::min(step, num_units - unit);
-      read_units(pieces, unit, count);
+      read_units(pieces, read, unit, count);
       if (is_ordered) sort_inputs();
       pack_quads(weight_.layout, codes_.data(), count, out + unit * unit_bytes);
     }
   }
 
- private:
   void pack_groups(int64_t panel, std::span<const PanelRows> pieces) {
     const int64_t num_floats = weight_.num_groups() * 2 * kPanelRows;
     auto* groups = reinterpret_cast<float*>(weight_.quant.groups.data()) + panel * num_floats;
@@ -210,14 +232,14 @@ class PanelPacker {
     }
   }
 
-  void read_units(std::span<const PanelRows> pieces, int64_t unit, int64_t count) {
+  void read_units(std::span<const PanelRows> pieces, Read read, int64_t unit, int64_t count) {
     codes_.assign(static_cast<size_t>(count * kUnitCodes), 0);
     for (const PanelRows& piece : pieces) {
       const CodeBlock block = {.row_begin = piece.row_begin,
                                .num_rows = piece.num_rows,
                                .k_begin = unit * kQuadUnitInputs,
                                .k_end = std::min(weight_.K, (unit + count) * kQuadUnitInputs)};
-      piece.weight->read_codes(block, codes_.data() + 4 * piece.column);
+      (piece.weight->*read)(block, codes_.data() + 4 * piece.column);
     }
   }
 
@@ -239,7 +261,7 @@ class PanelPacker {
   std::vector<uint8_t> codes_, sorted_;
 };
 
-PackedWeight pack_quantized_section(ExecContext& context, const OpenSection& section) {
+PackedWeight pack_quad_section(ExecContext& context, const OpenSection& section) {
   for (const OpenPart& part : section.parts) part.weight->check_data();
   const WeightDesc& desc = section.desc();
   PackedWeight weight;
@@ -250,6 +272,8 @@ PackedWeight pack_quantized_section(ExecContext& context, const OpenSection& sec
   weight.quant.zero_kind = desc.zero_kind;
   weight.quant.activation = desc.activation;
   weight.quant.activation_scale = desc.activation_scale;
+  weight.quant.num_s8_inputs = desc.num_s8_inputs;
+  weight.quant.s4_clip = desc.s4_clip;
   if (desc.has_input_order) weight.quant.input_order = section.parts[0].weight->input_order();
   allocate_quantized(&weight);
   std::vector<PanelPacker> packers;
@@ -304,8 +328,9 @@ void read_tensors(ExecContext& context, const LinearLoading& loading, const Open
 }
 
 PackedWeight pack_section(ExecContext& context, const OpenSection& section) {
-  return is_quantized(section.desc().layout) ? pack_quantized_section(context, section)
-                                             : pack_dense_section(context, section);
+  const PackedLayout layout = section.desc().layout;
+  const bool has_quads = is_quantized(layout) || has_low_precision(layout);
+  return has_quads ? pack_quad_section(context, section) : pack_dense_section(context, section);
 }
 
 void release_tensors(const LinearLoading& loading, const OpenSection& section) {
@@ -337,6 +362,7 @@ LinearOp load_linear(ExecContext& context, const LinearLoading& loading, const L
     const LinearPlan plan = plan_section(loading, section);
     LinearOp::Section result;
     result.kernel = plan.kernel;
+    result.low_kernel = plan.low_kernel;
     {
       const Stopwatch watch(&times.read);
       read_tensors(context, loading, section);
@@ -348,7 +374,9 @@ LinearOp load_linear(ExecContext& context, const LinearLoading& loading, const L
     }
     if (loading.has_self_check) {
       const Stopwatch watch(&times.self_check);
-      self_check(context, plan.name, result.weight, *result.kernel);
+      for (const GemmKernel* kernel : {result.kernel, result.low_kernel}) {
+        if (kernel != nullptr) self_check(context, plan.name, result.weight, *kernel);
+      }
     }
     packed.push_back(std::move(result));
   }

@@ -23,7 +23,9 @@ struct LinearPlan {
   double bits_per_weight = 16;  // stored, scales and zeros included
   size_t packed_bytes = 0;
   const GemmKernel* kernel = nullptr;
-  /// Better-placed kernels and why each was refused.
+  /// In low precision; null: the same.
+  const GemmKernel* low_kernel = nullptr;
+  /// Better-placed kernels of both and why each was refused.
   std::vector<std::string> refusals;
   std::vector<std::string> warnings;
 };

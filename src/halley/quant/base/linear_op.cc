@@ -7,7 +7,9 @@ void LinearOp::run(ExecContext& context, ConstMatrix x, Matrix y) const {
   for (const Section& section : sections_) {
     const int64_t end = begin + section.weight.N;
     const float* bias = bias_.empty() ? nullptr : bias_.data() + begin;
-    section.kernel->launch(context, section.weight, bias, x, y.cols(begin, end));
+    const bool is_low = context.precision == Precision::kLow && section.low_kernel != nullptr;
+    const GemmKernel& kernel = is_low ? *section.low_kernel : *section.kernel;
+    kernel.launch(context, section.weight, bias, x, y.cols(begin, end));
     begin = end;
   }
 }

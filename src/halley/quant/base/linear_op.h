@@ -21,6 +21,8 @@ class LinearOp {
   struct Section {
     PackedWeight weight;
     const GemmKernel* kernel = nullptr;
+    /// In low precision; null: the same.
+    const GemmKernel* low_kernel = nullptr;
   };
 
   LinearOp() = default;
@@ -28,7 +30,7 @@ class LinearOp {
   LinearOp(std::vector<Section> sections, std::vector<float> bias)
       : sections_(std::move(sections)), bias_(std::move(bias)) {}
 
-  /// x [M, in_features] f32 -> y [M, out_features] f32
+  /// x [M, in_features] f32 -> y [M, out_features] f32, in the context's precision.
   void run(ExecContext& context, ConstMatrix x, Matrix y) const;
 
   int64_t in_features() const { return sections_.empty() ? 0 : sections_[0].weight.K; }

@@ -72,14 +72,15 @@ void self_check(ExecContext& context, const std::string& layer, const PackedWeig
                 f32_matrix(y.data(), kNumRows, weight.N));
   std::vector<float> rounded(x.size());
   for (size_t m = 0; m < kNumRows; ++m) {
-    round_activations(weight.quant, std::span(x).subspan(m * num_inputs, num_inputs),
+    round_activations(params_of(weight, kernel.precision),
+                      std::span(x).subspan(m * num_inputs, num_inputs),
                       rounded.data() + m * num_inputs);
   }
   std::vector<float> w(num_inputs);
   const int64_t num_outputs = std::min(kNumOutputs, weight.N);
   for (int64_t i = 0; i < num_outputs; ++i) {
     const int64_t n = i * (weight.N - 1) / std::max<int64_t>(1, num_outputs - 1);
-    unpack_row(weight, n, w.data());
+    unpack_row(weight, n, w.data(), kernel.precision);
     for (size_t m = 0; m < kNumRows; ++m) {
       const auto row = std::span<const float>(rounded).subspan(m * num_inputs, num_inputs);
       const Expected expected = multiply(row, w, zero_magnitude(weight, n));

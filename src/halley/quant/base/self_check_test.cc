@@ -36,6 +36,8 @@ PackedWeight quantized_weight(PackedLayout layout, int64_t N, int64_t K,
   weight.quant.group_size = 32;
   weight.quant.activation = activation;
   weight.quant.activation_scale = 0.125f;
+  weight.quant.num_s8_inputs = 128;
+  weight.quant.s4_clip = 0.75f;
   allocate_quantized(&weight);
   auto codes = weight.data.as<uint8_t>();
   for (size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<uint8_t>(i * 37 % 120);
@@ -59,7 +61,7 @@ TEST_F(SelfCheck, PassesEveryKernelOnEveryActivation) {
        {PackedLayout::kU2Quad, PackedLayout::kU3Quad, PackedLayout::kU4Quad, PackedLayout::kU8Quad,
         PackedLayout::kF8E4M3Quad}) {
     for (const ActivationQuant activation :
-         {kNone, kS8Token, kS8Static, kE4m3Token, kE4m3Group128, kE4m3Static}) {
+         {kNone, kS8Token, kS8Static, kE4m3Token, kE4m3Group128, kE4m3Static, kS4S8Block128}) {
       const PackedWeight weight = quantized_weight(layout, 70, 300, activation);
       for (const GemmKernel& kernel : cpu_gemm_kernels()) {
         if (!kernel.why_not(problem_of(weight)).empty()) continue;
@@ -69,6 +71,28 @@ TEST_F(SelfCheck, PassesEveryKernelOnEveryActivation) {
     }
   }
   EXPECT_GE(num_checks, 12);
+}
+
+TEST_F(SelfCheck, ChecksEachKernelOfTwoPrecisionsInItsOwn) {
+  PackedWeight weight;
+  weight.layout = PackedLayout::kNestedF16Quad;
+  weight.N = 70;
+  weight.K = 300;
+  allocate_quantized(&weight);
+  // 1 + 8 * 2^-10 everywhere, of which the upper byte alone is 1.
+  auto bytes = weight.data.as<uint8_t>();
+  const size_t panel_bytes = packed_bytes(weight.layout, kPanelRows, weight.K);
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    bytes[i] = i % panel_bytes < panel_bytes / 2 ? 0x78 : 0x08;
+  }
+  const GemmProblem problem = problem_of(weight);
+  const GemmKernel& full = find_gemm_kernel(problem);
+  const GemmKernel& low = find_gemm_kernel(low_problem(problem));
+  EXPECT_NO_THROW(self_check(context_, "a", weight, full));
+  EXPECT_NO_THROW(self_check(context_, "a", weight, low));
+  GemmKernel wrong = low;
+  wrong.precision = Precision::kFull;
+  EXPECT_THROW(self_check(context_, "a", weight, wrong), DeviceError);
 }
 
 TEST_F(SelfCheck, PassesLayersWithoutInputsOrOutputs) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,8 +26,13 @@ struct WeightDesc {
   ZeroKind zero_kind = ZeroKind::kPoint;
   bool is_symmetric = true;
   bool has_input_order = false;
+  /// input_order() where a checkpoint states it as such: weights with equal ones can be joined.
+  /// Null where it is found with the data.
+  std::shared_ptr<const std::vector<int32_t>> stated_order;
   ActivationQuant activation = ActivationQuant::kNone;
   float activation_scale = 0;  // of the static kinds: finite, above zero
+  int64_t num_s8_inputs = 0;   // of kS4S8Block128, with s4_clip
+  float s4_clip = 1;
   /// All tensors of the checkpoint that the weight is made of; the bias is not among them.
   std::vector<std::string> tensor_names;
   /// Stored bytes of them, for this part's rows alone.
@@ -68,7 +74,7 @@ class StoredWeight {
     return {};
   }
 
-  /// Quad layouts only, all four. check_data() comes first, once: it reads what a header cannot
+  /// Quad layouts only, all of these. check_data() comes first, once: it reads what a header cannot
   /// tell (scales, zeros, order) and throws CheckpointError that names layer, tensor, index,
   /// expected and got. The others then cannot fail.
   virtual void check_data() const {}
@@ -76,8 +82,12 @@ class StoredWeight {
   /// input k is stored input order[k]. Only where desc().has_input_order.
   virtual std::vector<int32_t> input_order() const { return {}; }
   /// Writes one byte for each code of the block to code_at(quads, ...), and nothing else. 8-bit
-  /// signed codes are stored plus 128 (and so are their zeros).
+  /// signed codes are stored plus 128 (and so are their zeros). Of kNestedF16Quad the upper bytes.
   virtual void read_codes(const CodeBlock& block, uint8_t* quads) const {
+    HALLEY_CHECK(false, desc_.format, block.row_begin, quads);
+  }
+  /// As read_codes(), the lower bytes; kNestedF16Quad only, which has no groups.
+  virtual void read_lower(const CodeBlock& block, uint8_t* quads) const {
     HALLEY_CHECK(false, desc_.format, block.row_begin, quads);
   }
   /// Scale and zero of row r and group g to groups[g * 64 + (r - row_begin)] and

@@ -29,8 +29,9 @@ class DenseScheme : public QuantScheme {
 /// Codes of tools that state their settings somewhere: without the statement nobody can tell what
 /// they mean.
 bool holds_codes(const TensorInfo& info) {
-  constexpr std::array<std::string_view, 5> kEndings = {".qweight", ".qzeros", ".weight_packed",
-                                                        ".weight_scale", ".weight_scale_inv"};
+  constexpr std::array<std::string_view, 6> kEndings = {".qweight",          ".qzeros",
+                                                        ".weight_packed",    ".weight_scale",
+                                                        ".weight_scale_inv", ".weight_upper"};
   return std::any_of(kEndings.begin(), kEndings.end(),
                      [&](std::string_view ending) { return info.name.ends_with(ending); });
 }

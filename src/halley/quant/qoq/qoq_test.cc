@@ -199,6 +199,20 @@ TEST(QoqOpen, RefusesMissingAndWrongTensors) {
   EXPECT_EQ(grouped()->open(tensors, part, K)->desc().layout, PackedLayout::kF16Panel);
 }
 
+TEST(QoqOpen, ListedLayersAreInFullPrecision) {
+  const auto scheme = detect(
+      R"({"wbits": 4, "group_size": 128, "kv_bits": 8, "modules_to_not_convert": ["a", "b.*"]})");
+  EXPECT_EQ(scheme->stated_kv(), StatedKv::kInt8);
+  EXPECT_THAT([&] { open_layer(*scheme, one_layer(f32_to_f16(0.5f), 3, -20)); },
+              ThrowsMessage<CheckpointError>(HasSubstr(
+                  "layer \"a\": expected full-precision tensors, since field "
+                  "'quantization_config.modules_to_not_convert' holds \"a\", got quantized ones")));
+  MemoryTensors tensors;
+  tensors.add_bytes("b.c.weight", DType::kF16, {N, K});
+  EXPECT_EQ(scheme->open(tensors, whole_part("b.c", N), K)->desc().layout, PackedLayout::kF16Panel);
+  EXPECT_EQ(scheme->expected_tensors(whole_part("b.c", N), K)[0].name, "b.c.weight");
+}
+
 TEST(QoqOpen, RefusesFullPrecisionBesideCodes) {
   MemoryTensors tensors = one_layer(f32_to_f16(0.5f), 3, -20);
   tensors.add_bytes("a.weight", DType::kF16, {N, K});

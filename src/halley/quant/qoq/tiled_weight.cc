@@ -20,8 +20,7 @@ namespace {
 
 using Part = LinearSpec::Part;
 
-constexpr int64_t kTile = 32;  // rows and inputs
-constexpr int64_t kTileBytes = kTile * kTile / 2;
+constexpr int64_t kTileBytes = kCodeTile * kCodeTile / 2;
 constexpr int kCodeMax = 15;
 constexpr const char* kDamaged =
     ". The file is damaged or was quantized wrongly: fetch it again, or quantize the model again.";
@@ -29,10 +28,6 @@ constexpr const char* kDamaged =
 std::string where_of(const TensorSource& source, const std::string& name) {
   return str(source.description(), ": tensor ", quote(name));
 }
-
-/// The place of stored row `row` in a tensor of the second level: each 32 rows lie in the order 0,
-/// 8, 16, 24, 1, 9, ...
-int64_t place_of(int64_t row) { return row / kTile * kTile + row % 8 * 4 + row % kTile / 8; }
 
 /// One row's scales and zeros.
 float f16_at(const TensorView& view, int64_t index) {
@@ -77,17 +72,15 @@ class TiledWeight : public StoredWeight {
   }
 
   void read_codes(const CodeBlock& block, uint8_t* quads) const override {
-    const int64_t num_column_tiles = data_.K / kTile;
     for (int64_t r = 0; r < block.num_rows; ++r) {
       const int64_t n = data_.row_begin + block.row_begin + r;
       // Quads of one row lie 16 bytes apart in a tile, those of its second half 8 bytes behind.
-      const std::byte* row =
-          data_.codes.data + n / kTile * num_column_tiles * kTileBytes + n % 8 * 64 + n / 8 % 2 * 4;
-      const int64_t shift = n % kTile / 16 * 4;
+      const std::byte* row = data_.codes.data + tile_byte_of(n, 0, data_.K);
+      const int64_t shift = n % kCodeTile / 16 * 4;
       uint8_t* to = quads + 4 * r;
       for (int64_t k = block.k_begin; k < block.k_end; k += 4, to += kQuadCodes) {
         uint32_t bytes;
-        std::memcpy(&bytes, row + k / kTile * kTileBytes + k / 4 % 4 * 16 + k / 16 % 2 * 8,
+        std::memcpy(&bytes, row + k / kCodeTile * kTileBytes + k / 4 % 4 * 16 + k / 16 % 2 * 8,
                     sizeof(bytes));
         bytes = (bytes >> shift) & 0x0F0F0F0Fu;
         std::memcpy(to, &bytes, sizeof(bytes));
@@ -106,7 +99,7 @@ class TiledWeight : public StoredWeight {
       }
       // Products of an f16 and an s8 are exact in f32.
       for (int64_t g = 0; g < data_.K / kTiledGroup; ++g) {
-        const int64_t place = g * data_.scales.shape[0] + place_of(n);
+        const int64_t place = g * data_.scales.shape[0] + place_of_output(n);
         float* group = groups + 2 * g * kPanelRows + r;
         group[0] = scale * static_cast<float>(s8_at(data_.group_scales, place));
         group[kPanelRows] = -scale * static_cast<float>(s8_at(data_.group_zeros, place));
@@ -128,7 +121,7 @@ class TiledWeight : public StoredWeight {
     const int64_t end = data_.row_begin + data_.num_rows;
     for (int64_t g = 0; g < data_.K / kTiledGroup; ++g) {
       for (int64_t n = data_.row_begin; n < end; ++n) {
-        visit(g, n, g * data_.scales.shape[0] + place_of(n));
+        visit(g, n, g * data_.scales.shape[0] + place_of_output(n));
       }
     }
   }
@@ -174,7 +167,7 @@ class TiledWeight : public StoredWeight {
 
   void check_code(int64_t g, int64_t row, int code) const {
     const int64_t n = data_.row_begin + row;
-    const int64_t place = g * data_.scales.shape[0] + place_of(n);
+    const int64_t place = g * data_.scales.shape[0] + place_of_output(n);
     const int scale = s8_at(data_.group_scales, place), zero = s8_at(data_.group_zeros, place);
     const int weight = code * scale + zero;
     if (weight >= -128 && weight <= 127) return;
@@ -189,10 +182,10 @@ class TiledWeight : public StoredWeight {
 /// Codes go in whole tiles, groups in whole groups.
 void check_size(const TensorSource& source, const Part& part, int64_t in_features,
                 bool is_grouped) {
-  const int64_t step = is_grouped ? kTiledGroup : kTile;
-  if (part.stored_rows % kTile == 0 && in_features % step == 0) return;
+  const int64_t step = is_grouped ? kTiledGroup : kCodeTile;
+  if (part.stored_rows % kCodeTile == 0 && in_features % step == 0) return;
   throw UnsupportedError(str(where_of(source, part.name + ".qweight"),
-                             ": expected outputs in multiples of ", kTile,
+                             ": expected outputs in multiples of ", kCodeTile,
                              " and inputs in multiples of ", step, ", got ", part.stored_rows,
                              " and ", in_features, ". Use another quantization of this model."));
 }

@@ -13,6 +13,22 @@ namespace halley {
 
 /// Inputs that share a scale of the second level.
 inline constexpr int64_t kTiledGroup = 128;
+/// Outputs and inputs of a tile of codes.
+inline constexpr int64_t kCodeTile = 32;
+
+/// The byte of qweight [N, K/2] that holds the code of output n and input k, in its low half where
+/// n % 32 < 16.
+constexpr int64_t tile_byte_of(int64_t n, int64_t k, int64_t K) {
+  const int64_t tile = n / kCodeTile * (K / kCodeTile) + k / kCodeTile;
+  return tile * (kCodeTile * kCodeTile / 2) + n % 8 * 64 + k / 4 % 4 * 16 + k / 16 % 2 * 8 +
+         n / 8 % 2 * 4 + k % 4;
+}
+
+/// The column of output n in tensors of the second level: each 32 lie in the order 0, 8, 16, 24, 1,
+/// 9, ...
+constexpr int64_t place_of_output(int64_t n) {
+  return n / kCodeTile * kCodeTile + n % 8 * 4 + n % kCodeTile / 8;
+}
 
 /// <part>.qweight, s1_scales and s1_szeros; in groups s1_scales, s2_scales and s2_zeros. Throws
 /// CheckpointError where one is missing or of another type or shape; UnsupportedError where the

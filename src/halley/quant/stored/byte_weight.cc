@@ -63,22 +63,7 @@ class ByteWeight : public StoredWeight {
   }
 
   void read_codes(const CodeBlock& block, uint8_t* quads) const override {
-    const int64_t K = data_.codes.shape[1];
-    const uint32_t flip = is_signed_ ? 0x80808080u : 0;
-    const int64_t whole_end = block.k_begin + (block.k_end - block.k_begin) / 4 * 4;
-    for (int64_t r = 0; r < block.num_rows; ++r) {
-      const std::byte* row = data_.codes.data + (block.row_begin + r) * K;
-      uint8_t* to = quads + 4 * r;
-      for (int64_t k = block.k_begin; k < whole_end; k += 4, to += kQuadCodes) {
-        uint32_t quad;
-        std::memcpy(&quad, row + k, sizeof(quad));
-        quad ^= flip;
-        std::memcpy(to, &quad, sizeof(quad));
-      }
-      for (int64_t k = whole_end; k < block.k_end; ++k) {
-        to[k % 4] = static_cast<uint8_t>(row[k]) ^ static_cast<uint8_t>(flip);
-      }
-    }
+    read_byte_block(data_.codes, block, is_signed_ ? 0x80 : 0, quads);
   }
 
   void read_groups(int64_t row_begin, int64_t num_rows, float* groups) const override {
@@ -111,6 +96,25 @@ class ByteWeight : public StoredWeight {
 };
 
 }  // namespace
+
+void read_byte_block(const TensorView& rows, const CodeBlock& block, uint8_t flip, uint8_t* quads) {
+  const int64_t K = rows.shape[1];
+  const uint32_t flip_quad = flip * 0x01010101u;
+  const int64_t whole_end = block.k_begin + (block.k_end - block.k_begin) / 4 * 4;
+  for (int64_t r = 0; r < block.num_rows; ++r) {
+    const std::byte* row = rows.data + (block.row_begin + r) * K;
+    uint8_t* to = quads + 4 * r;
+    for (int64_t k = block.k_begin; k < whole_end; k += 4, to += kQuadCodes) {
+      uint32_t quad;
+      std::memcpy(&quad, row + k, sizeof(quad));
+      quad ^= flip_quad;
+      std::memcpy(to, &quad, sizeof(quad));
+    }
+    for (int64_t k = whole_end; k < block.k_end; ++k) {
+      to[k % 4] = static_cast<uint8_t>(row[k]) ^ flip;
+    }
+  }
+}
 
 double share_of(const TensorInfo& info, const LinearSpec::Part& part) {
   const auto num_rows = static_cast<double>(std::max<int64_t>(1, part.stored_rows));

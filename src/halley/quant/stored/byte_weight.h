@@ -36,6 +36,10 @@ std::unique_ptr<StoredWeight> open_byte_weight(const TensorSource& source,
 std::vector<TensorInfo> expected_byte_tensors(const LinearSpec::Part& part, int64_t in_features,
                                               const ByteWeightSpec& spec);
 
+/// The block's bytes of `rows` [out_features, K], each xor `flip`, as StoredWeight::read_codes()
+/// writes them.
+void read_byte_block(const TensorView& rows, const CodeBlock& block, uint8_t flip, uint8_t* quads);
+
 /// Part of the stored bytes of a tensor that has one or several elements for each stored row.
 double share_of(const TensorInfo& info, const LinearSpec::Part& part);
 

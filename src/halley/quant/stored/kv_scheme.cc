@@ -12,6 +12,19 @@ constexpr const char* kAdvice =
 
 }  // namespace
 
+StatedKv read_kv_bits(const HfConfig& config) {
+  switch (config.integer_or("kv_bits", 16, 0, 64)) {
+    case 16:
+      return StatedKv::kNothing;
+    case 8:
+      return StatedKv::kInt8;
+    case 4:
+      return StatedKv::kInt4;
+    default:
+      refuse_field(config, "kv_bits", "16, 8 or 4", kAdvice);
+  }
+}
+
 StatedKv read_kv_cache_scheme(const HfConfig& config) {
   const auto scheme = config.object("kv_cache_scheme");
   if (!scheme) return StatedKv::kNothing;

@@ -1,4 +1,4 @@
-// What a configuration states of the KV cache in the field kv_cache_scheme.
+// What a configuration states of the KV cache, in the field kv_cache_scheme or kv_bits.
 #pragma once
 
 #include "halley/checkpoint/config/hf_config.h"
@@ -10,5 +10,9 @@ namespace halley {
 /// with one scale for keys and one for values of a layer, or nothing where the field is absent.
 /// Throws UnsupportedError for other schemes.
 StatedKv read_kv_cache_scheme(const HfConfig& config);
+
+/// The bits of the cache that the checkpoint is meant for: 16 or absent (nothing), 8 or 4. Throws
+/// UnsupportedError for other numbers.
+StatedKv read_kv_bits(const HfConfig& config);
 
 }  // namespace halley

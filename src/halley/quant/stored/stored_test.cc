@@ -219,6 +219,19 @@ TEST(ConfigField, ShowsFileFieldValueAndAdvice) {
   EXPECT_EQ(shown_value(nested, "name"), "\"a\\nb\"");
 }
 
+TEST(KvScheme, ReadsTheBitsOfTheCache) {
+  EXPECT_EQ(read_kv_bits(parse("{}")), StatedKv::kNothing);
+  EXPECT_EQ(read_kv_bits(parse(R"({"kv_bits": 16})")), StatedKv::kNothing);
+  EXPECT_EQ(read_kv_bits(parse(R"({"kv_bits": 8})")), StatedKv::kInt8);
+  EXPECT_EQ(read_kv_bits(parse(R"({"kv_bits": 4})")), StatedKv::kInt4);
+  EXPECT_THAT([] { read_kv_bits(parse(R"({"kv_bits": 2})")); },
+              ThrowsMessage<UnsupportedError>(
+                  "config.json: field 'kv_bits': expected 16, 8 or 4, got 2. Remove the field and "
+                  "choose the cache's precision with --kv-dtype."));
+  EXPECT_THAT([] { read_kv_bits(parse(R"({"kv_bits": "4"})")); },
+              ThrowsMessage<InputError>(HasSubstr("'kv_bits'")));
+}
+
 TEST(KvScheme, AcceptsOneScalePerLayerInFp8Alone) {
   EXPECT_EQ(read_kv_cache_scheme(parse("{}")), StatedKv::kNothing);
   EXPECT_EQ(read_kv_cache_scheme(parse(R"({"kv_cache_scheme": null})")), StatedKv::kNothing);

@@ -1,0 +1,29 @@
+// Times one batch of requests that starts and ends together: the unit of speed measurements.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "halley/engine/engine.h"
+
+namespace halley::cli {
+
+/// In seconds.
+struct BatchTimes {
+  double latency = 0;
+  double first_token = 0;   // of the last request to get one
+  double output_token = 0;  // between two steps of decoding; 0 where there is one output token
+};
+
+/// Requests with pseudo-random prompts, the same in every run, that generate exactly `output_len`
+/// tokens.
+std::vector<GenerateRequest> make_batch(int64_t num_requests, int64_t input_len, int64_t output_len,
+                                        int64_t vocab_size);
+
+/// Throws InputError where the engine refuses a request, DeviceError where one fails.
+BatchTimes run_batch(Engine& engine, const std::vector<GenerateRequest>& requests);
+
+/// `values` is not empty.
+double median(std::vector<double> values);
+
+}  // namespace halley::cli

@@ -1,0 +1,69 @@
+// The places of a decoder layer where channels can be scaled or reordered exactly, because what
+// comes before is linear: a norm, v before o, up before down; and queries with keys.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "halley/checkpoint/safetensors/tensor_store.h"
+#include "halley/models/base/decoder_config.h"
+
+namespace halley {
+
+/// Input channels of linear layers that share their input.
+enum class InputKind : uint8_t { kAttentionIn, kAttentionOut, kMlpIn, kMlpOut };
+
+struct ScalePoint {
+  InputKind kind = InputKind::kAttentionIn;
+  std::string name;  // for messages and reports: "layers.0.qkv", "layers.0.experts.3.down"
+  int64_t K = 0;
+  /// The linear layers that read the channels; of a mixture of experts kMlpIn lists all experts'
+  /// gate_up and the router. Pointers lead into the LayerSpec.
+  std::vector<const LinearSpec*> consumers;
+  /// Whether factors can be moved into what comes before. False: nothing linear is there (an
+  /// ungated MLP with a curved activation), or it is used elsewhere.
+  bool can_scale = true;
+  std::string why_not;  // where it cannot
+  /// [K] channels with the same number must share a factor (value channels under grouped-query
+  /// attention); empty: each is free.
+  std::vector<int32_t> groups;
+  /// Whether the channels can be reordered by reordering what comes before (kMlpOut; kAttentionOut
+  /// within value heads). Those of the residual stream cannot, layer by layer.
+  bool can_permute = false;
+};
+
+/// Of one layer, in the order in which they run.
+std::vector<ScalePoint> list_scale_points(const DecoderConfig& config, int64_t layer_index);
+
+/// Copies the tensors of one layer (weights, biases, norms, whatever belongs to it) into f32.
+/// Throws as find_dense_tensor() where one is missing, UnsupportedError where a stored tensor holds
+/// several experts.
+TensorStore read_layer_tensors(const DecoderConfig& config, int64_t layer_index,
+                               const TensorSource& source);
+
+/// `point` is of the same `config`, whose LayerSpec it leads into.
+/// The function stays: consumers' weights[:, k] *= factors[k], and what comes before is divided by
+/// them. Requires can_scale; factors [K] above zero, equal within groups.
+void scale_inputs(TensorStore& layer, const DecoderConfig& config, int64_t layer_index,
+                  const ScalePoint& point, std::span<const float> factors);
+
+/// New input k is old input order[k], for consumers and what comes before. Requires can_permute and
+/// a permutation of [0, K): for kMlpOut any; for kAttentionOut one inside each head, the same for
+/// all heads that share a value head.
+void permute_inputs(TensorStore& layer, const DecoderConfig& config, int64_t layer_index,
+                    const ScalePoint& point, std::span<const int32_t> order);
+
+/// Keys of head j, channel d are divided by factors[j * D + d] and queries multiplied: moved into
+/// k_proj and q_proj with their biases, or, where keys are normed per head, into these norms (then
+/// all heads must have equal factors). The two channels of a rotary pair must be equal.
+/// `why_not_smooth_keys` is empty where it can be done.
+std::string why_not_smooth_keys(const DecoderConfig& config, int64_t layer_index);
+/// Whether all key heads must share their factors.
+bool must_share_key_factors(const DecoderConfig& config, int64_t layer_index);
+void smooth_keys(TensorStore& layer, const DecoderConfig& config, int64_t layer_index,
+                 std::span<const float> factors);
+
+}  // namespace halley

@@ -1,0 +1,51 @@
+// What a quantizer makes of a linear layer's weight, before a format's room gives it the layout of
+// its files.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "halley/checkpoint/safetensors/tensor_source.h"
+
+namespace halley {
+
+/// One stored weight [N, K] as integer codes on a grid for each group of inputs:
+///   w[n, k] = scales[n, g] * (codes[n, k] - zeros[n, g]), g = group of input k.
+struct CodedWeight {
+  int64_t N = 0;
+  int64_t K = 0;
+  int bits = 4;                // codes lie in 0 ... 2^bits - 1
+  int64_t group_size = 0;      // inputs of a group; K where each output has one grid
+  bool is_symmetric = false;   // every zero is 2^(bits-1)
+  std::vector<uint8_t> codes;  // [N, K]
+  /// [N, num_groups()], above zero. Numbers that f16 has, except where `factors` is set: then
+  /// scales = channel_scales * factors.
+  std::vector<float> scales;
+  std::vector<uint8_t> zeros;  // [N, num_groups()], 0 ... 2^bits - 1
+  /// Group of each input [K] where inputs of a group are not neighbours (GPTQ's act order without
+  /// static groups); empty: input k is in group k / group_size.
+  std::vector<int32_t> group_of_input;
+  /// Two levels (QoQ): scales[n, g] = channel_scales[n] * factors[n, g], where (code - zero) *
+  /// factor lies in [-128, 127]. Empty otherwise.
+  std::vector<float> channel_scales;  // [N], numbers that f16 has
+  std::vector<uint8_t> factors;       // [N, num_groups()], 1 ... 127
+
+  int64_t num_groups() const { return (K + group_size - 1) / group_size; }
+  int64_t group_of(int64_t k) const {
+    return group_of_input.empty() ? k / group_size : group_of_input[static_cast<size_t>(k)];
+  }
+};
+
+/// Row n of the weight that the codes mean, [K] f32.
+void decode_row(const CodedWeight& weight, int64_t n, std::span<float> row);
+
+/// A tensor to be written into a checkpoint.
+struct CheckpointTensor {
+  TensorInfo info;
+  std::vector<std::byte> data;
+};
+
+}  // namespace halley

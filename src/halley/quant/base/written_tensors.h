@@ -1,0 +1,76 @@
+// What the encoders of all formats need: tensors made of numbers, codes packed into words, and
+// refusals of weights that a layout cannot hold.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "halley/core/tensor.h"
+#include "halley/quant/base/coded_weight.h"
+
+namespace halley {
+
+/// A tensor of these elements, whose bytes are what `dtype` asks for.
+template <typename Element>
+CheckpointTensor written_tensor(std::string name, DType dtype, Shape shape,
+                                const std::vector<Element>& elements) {
+  CheckpointTensor tensor;
+  tensor.data.resize(elements.size() * sizeof(Element));
+  if (!elements.empty()) std::memcpy(tensor.data.data(), elements.data(), tensor.data.size());
+  tensor.info = {.name = std::move(name),
+                 .dtype = dtype,
+                 .shape = std::move(shape),
+                 .num_bytes = tensor.data.size()};
+  return tensor;
+}
+
+/// An f16 tensor of numbers that f16 has.
+CheckpointTensor written_f16(std::string name, Shape shape, std::span<const float> values);
+
+/// [num_rows, num_columns] to [num_columns, num_rows].
+std::vector<float> transposed(std::span<const float> values, int64_t num_rows, int64_t num_columns);
+
+/// A stream of codes, each in the next `bits` bits of words that lie `stride` apart and are zero at
+/// first. A code may lie across two words.
+struct CodeWriter {
+  uint32_t* words = nullptr;
+  int64_t stride = 1;
+  int bits = 4;
+
+  void put(int64_t index, uint32_t code) const {
+    const int64_t first_bit = index * bits;
+    const auto shift = static_cast<int>(first_bit % 32);
+    uint32_t* word = words + first_bit / 32 * stride;
+    *word |= code << shift;
+    if (shift + bits > 32) word[stride] |= code >> (32 - shift);
+  }
+};
+
+/// Throws UnsupportedError 'layer "<name>": expected <expected>, got <got>.' with the advice to
+/// leave the layer out by an override or to choose another format.
+[[noreturn]] void refuse_to_write(const std::string& layer, const std::string& expected,
+                                  const std::string& got);
+
+/// Refuses a size that is no multiple: of outputs (N), of inputs (K).
+void require_multiple(const std::string& layer, const char* dimension, int64_t size,
+                      int64_t multiple);
+
+/// Refuses other widths than these.
+void require_bits(const std::string& layer, const CodedWeight& weight,
+                  std::initializer_list<int> allowed);
+
+/// Refuses a last group that is shorter than the others.
+void require_whole_groups(const std::string& layer, const CodedWeight& weight);
+
+/// Refuses groups of inputs that are not neighbours.
+void require_groups_of_neighbours(const std::string& layer, const CodedWeight& weight);
+
+/// Stops where the vectors of a weight do not have the sizes that it states: a quantizer's bug.
+void check_sizes(const CodedWeight& weight);
+
+}  // namespace halley

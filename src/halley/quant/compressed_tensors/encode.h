@@ -1,0 +1,42 @@
+// Writing compressed-tensors files: packed integers, 8-bit integers and 8-bit floats, and the
+// statement in config.json.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "halley/json/json.h"
+#include "halley/quant/base/coded_weight.h"
+#include "halley/quant/base/written_format.h"
+#include "halley/quant/compressed_tensors/scheme_config.h"
+
+namespace halley {
+
+/// pack-quantized, of 4 or 8 bits: <name>.weight_packed, .weight_scale f16 and .weight_shape;
+/// .weight_zero_point where asymmetric. Throws UnsupportedError for other bits, for groups that do
+/// not divide the inputs and for groups whose inputs are not neighbours, which compressed-tensors
+/// had (actorder group) and has no more.
+std::vector<CheckpointTensor> encode_pack_quantized(const std::string& name,
+                                                    const CodedWeight& weight);
+
+/// int-quantized: <name>.weight i8 and .weight_scale f32 [N, 1]; activations are rounded to 8 bits
+/// with a scale for each token. Throws UnsupportedError unless the weight has 8 bits, is symmetric
+/// and has one group.
+std::vector<CheckpointTensor> encode_int_quantized(const std::string& name,
+                                                   const CodedWeight& weight);
+
+/// float-quantized: a weight [N, K] rounded to e4m3 with a scale max|w| / 448 for each output;
+/// <name>.input_scale where one is given (static activations). Throws CheckpointError where a
+/// number is NaN or infinite.
+std::vector<CheckpointTensor> encode_float_quantized(const std::string& name,
+                                                     std::span<const float> weight, int64_t K,
+                                                     std::optional<float> input_scale);
+
+/// The quantization_config of a checkpoint whose quantized layers all have this storage. Layers
+/// with settings of their own are in a group of their setting, layers left out in `ignore`.
+OrderedJson compressed_tensors_statement(const WrittenFormat& format, CodeStorage storage);
+
+}  // namespace halley

@@ -1,0 +1,128 @@
+#include "halley/quant/fmpq/encode.h"
+
+#include <cstring>
+#include <utility>
+
+#include "halley/base/check.h"
+#include "halley/base/checked_math.h"
+#include "halley/base/error.h"
+#include "halley/base/str.h"
+#include "halley/core/float16.h"
+#include "halley/quant/fmpq/block_weight.h"
+#include "halley/quant/fmpq/fmpq.h"
+
+namespace halley {
+namespace {
+
+template <typename Element>
+CheckpointTensor tensor_of(std::string name, DType dtype, Shape shape,
+                           const std::vector<Element>& elements) {
+  CheckpointTensor tensor;
+  tensor.data.resize(elements.size() * sizeof(Element));
+  if (!elements.empty()) std::memcpy(tensor.data.data(), elements.data(), tensor.data.size());
+  tensor.info = {.name = std::move(name),
+                 .dtype = dtype,
+                 .shape = std::move(shape),
+                 .num_bytes = tensor.data.size()};
+  return tensor;
+}
+
+/// Throws UnsupportedError unless the format has such weights.
+void check_settings(const std::string& where, int bits, int64_t group_size, bool is_symmetric) {
+  if (bits == 4 && group_size == kFmpqBlock && is_symmetric) return;
+  throw UnsupportedError(str(where, ": expected 4 bits, symmetric, in groups of ", kFmpqBlock,
+                             ", got ", bits, " bits, ", is_symmetric ? "symmetric" : "asymmetric",
+                             ", in groups of ", group_size,
+                             ". Quantize so, or choose another format."));
+}
+
+std::vector<uint8_t> packed_codes(const CodedWeight& weight) {
+  const int64_t row_bytes = ceil_div(weight.K, int64_t{2});
+  std::vector<uint8_t> bytes(static_cast<size_t>(weight.N * row_bytes));
+  for (int64_t n = 0; n < weight.N; ++n) {
+    for (int64_t k = 0; k < weight.K; ++k) {
+      const uint8_t code = weight.codes[static_cast<size_t>(n * weight.K + k)];
+      HALLEY_CHECK(code < 16, n, k, +code);
+      uint8_t& pair = bytes[static_cast<size_t>(n * row_bytes + k / 2)];
+      pair = static_cast<uint8_t>(pair | (code << (k % 2 * 4)));
+    }
+  }
+  return bytes;
+}
+
+std::vector<uint16_t> f16_scales(const CodedWeight& weight) {
+  std::vector<uint16_t> scales;
+  for (const float scale : weight.scales) {
+    scales.push_back(f32_to_f16(scale));
+    HALLEY_CHECK(f16_to_f32(scales.back()) == scale && scale > 0, scale);
+  }
+  return scales;
+}
+
+void check_input(const FmpqInput& input, int64_t K) {
+  HALLEY_CHECK(input.num_s8_blocks >= 0 && input.num_s8_blocks <= ceil_div(K, kFmpqBlock),
+               input.num_s8_blocks, K);
+  HALLEY_CHECK(input.s4_clip > 0 && input.s4_clip <= 1, input.s4_clip);
+  if (input.input_order.empty()) return;
+  HALLEY_CHECK(static_cast<int64_t>(input.input_order.size()) == K, input.input_order.size(), K);
+  std::vector<bool> is_taken(static_cast<size_t>(K));
+  for (const int32_t k : input.input_order) {
+    HALLEY_CHECK(k >= 0 && k < K && !is_taken[static_cast<size_t>(k)], k, K);
+    is_taken[static_cast<size_t>(k)] = true;
+  }
+}
+
+}  // namespace
+
+std::vector<CheckpointTensor> encode_fmpq(const std::string& name, const CodedWeight& weight,
+                                          const FmpqInput& input) {
+  const int64_t N = weight.N, K = weight.K;
+  // One group of fewer inputs is what groups of 128 make of them.
+  const bool is_one_group = K < kFmpqBlock && weight.group_size >= K;
+  check_settings(str("layer ", quote(name)), weight.bits,
+                 is_one_group ? kFmpqBlock : weight.group_size, weight.is_symmetric);
+  if (!weight.group_of_input.empty()) {
+    throw UnsupportedError(str("layer ", quote(name),
+                               ": expected groups of neighbours, got inputs spread over groups. "
+                               "Quantize with static groups, or choose another format."));
+  }
+  check_input(input, K);
+  const int64_t num_blocks = ceil_div(K, kFmpqBlock);
+  HALLEY_CHECK(static_cast<int64_t>(weight.codes.size()) == N * K, weight.codes.size(), N, K);
+  HALLEY_CHECK(static_cast<int64_t>(weight.scales.size()) == N * num_blocks, weight.scales.size());
+  for (const uint8_t zero : weight.zeros) HALLEY_CHECK(zero == kFmpqZero, +zero);
+  std::vector<uint8_t> block_bits(static_cast<size_t>(num_blocks), 4);
+  for (size_t i = 0; i < static_cast<size_t>(input.num_s8_blocks); ++i) block_bits[i] = 8;
+  std::vector<CheckpointTensor> tensors = {
+      tensor_of(name + ".qweight", DType::kU8, {N, ceil_div(K, int64_t{2})}, packed_codes(weight)),
+      tensor_of(name + ".scales", DType::kF16, {N, num_blocks}, f16_scales(weight)),
+      tensor_of(name + ".block_bits", DType::kU8, {num_blocks}, block_bits),
+      tensor_of(name + ".activation_clip", DType::kF32, {1}, std::vector<float>{input.s4_clip})};
+  if (!input.input_order.empty()) {
+    tensors.push_back(tensor_of(name + ".input_order", DType::kI32, {K}, input.input_order));
+  }
+  return tensors;
+}
+
+OrderedJson fmpq_statement(const WrittenFormat& format, std::optional<double> s4_share) {
+  check_settings(kQuantFmpq.name, format.bits, format.group_size, format.is_symmetric);
+  std::vector<std::string> dense_layers;
+  for (const WrittenLayer& layer : format.layers) {
+    if (layer.is_quantized) {
+      check_settings(str("layer ", quote(layer.name)), layer.bits, layer.group_size,
+                     layer.is_symmetric);
+    } else {
+      dense_layers.push_back(layer.name);
+    }
+  }
+  OrderedJson statement = {{"quant_method", kQuantFmpq.name},
+                           {"version", 1},
+                           {"bits", 4},
+                           {"group_size", kFmpqBlock},
+                           {"kv_bits", format.kv_bits},
+                           {"modules_to_not_convert", dense_layers}};
+  if (s4_share) statement["s4_share"] = *s4_share;
+  return statement;
+}
+
+}  // namespace halley

@@ -1,0 +1,181 @@
+#include "halley/quant/fmpq/encode.h"
+
+#include <cstring>
+#include <random>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "halley/base/error.h"
+#include "halley/core/float16.h"
+#include "halley/quant/fmpq/fmpq.h"
+#include "halley/quant/stored/memory_tensors.h"
+
+namespace halley {
+namespace {
+
+using testing::StartsWith;
+using testing::ThrowsMessage;
+
+CodedWeight empty_weight(int64_t N, int64_t K) {
+  CodedWeight weight;
+  weight.N = N;
+  weight.K = K;
+  weight.group_size = 128;
+  weight.is_symmetric = true;
+  return weight;
+}
+
+CodedWeight random_weight(int64_t N, int64_t K, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::uniform_real_distribution<float> scale(0.001f, 0.1f);
+  CodedWeight weight = empty_weight(N, K);
+  for (int64_t i = 0; i < N * K; ++i) weight.codes.push_back(static_cast<uint8_t>(random() % 16));
+  for (int64_t i = 0; i < N * weight.num_groups(); ++i) {
+    weight.scales.push_back(f16_to_f32(f32_to_f16(scale(random))));
+    weight.zeros.push_back(8);
+  }
+  return weight;
+}
+
+std::vector<int32_t> random_order(int64_t K, uint32_t seed) {
+  std::vector<int32_t> order;
+  for (int64_t k = 0; k < K; ++k) order.push_back(static_cast<int32_t>(k));
+  std::shuffle(order.begin(), order.end(), std::mt19937(seed));
+  return order;
+}
+
+MemoryTensors tensors_of(const std::vector<CheckpointTensor>& written) {
+  MemoryTensors tensors;
+  for (const CheckpointTensor& tensor : written) {
+    EXPECT_EQ(tensor.info.num_bytes, tensor.data.size()) << tensor.info.name;
+    tensors.add(tensor.info.name, tensor.info.dtype, tensor.info.shape, tensor.data);
+  }
+  return tensors;
+}
+
+std::unique_ptr<QuantScheme> scheme_of(const OrderedJson& statement) {
+  const HfConfig config =
+      HfConfig::parse(OrderedJson{{"quantization_config", statement}}.dump(), "config.json");
+  const MemoryTensors tensors;
+  return kQuantFmpq.detect(read_quant_config(config, {}), tensors);
+}
+
+WrittenFormat written_format() {
+  return {.bits = 4, .group_size = 128, .is_symmetric = true, .kv_bits = 4, .layers = {}};
+}
+
+TEST(FmpqEncode, WritesTheDocumentedBytes) {
+  CodedWeight weight = empty_weight(2, 3);
+  weight.codes = {1, 2, 3, 15, 0, 9};
+  weight.scales = {0.5f, 2.0f};
+  weight.zeros = {8, 8};
+  const auto tensors =
+      encode_fmpq("m.a", weight, {.input_order = {2, 0, 1}, .num_s8_blocks = 1, .s4_clip = 0.75f});
+  const auto expect_bytes = [&](size_t i, const char* name, DType dtype, const Shape& shape,
+                                const std::vector<uint8_t>& bytes) {
+    EXPECT_EQ(tensors[i].info.name, name);
+    EXPECT_EQ(tensors[i].info.dtype, dtype) << name;
+    EXPECT_EQ(tensors[i].info.shape, shape) << name;
+    ASSERT_EQ(tensors[i].data.size(), bytes.size()) << name;
+    EXPECT_EQ(std::memcmp(tensors[i].data.data(), bytes.data(), bytes.size()), 0) << name;
+  };
+  ASSERT_EQ(tensors.size(), 5u);
+  expect_bytes(0, "m.a.qweight", DType::kU8, {2, 2}, {0x21, 0x03, 0x0F, 0x09});
+  expect_bytes(1, "m.a.scales", DType::kF16, {2, 1}, {0x00, 0x38, 0x00, 0x40});
+  expect_bytes(2, "m.a.block_bits", DType::kU8, {1}, {8});
+  expect_bytes(3, "m.a.activation_clip", DType::kF32, {1}, {0x00, 0x00, 0x40, 0x3F});
+  expect_bytes(4, "m.a.input_order", DType::kI32, {3}, {2, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0});
+}
+
+TEST(FmpqEncode, WhatIsWrittenReadsBack) {
+  uint32_t seed = 1;
+  for (const int64_t K : {1, 127, 128, 200, 301, 1408}) {
+    for (const bool has_order : {false, true}) {
+      const int64_t N = 33;
+      const CodedWeight weight = random_weight(N, K, seed++);
+      FmpqInput input;
+      if (has_order) input.input_order = random_order(K, seed);
+      input.num_s8_blocks = seed % (weight.num_groups() + 1);
+      input.s4_clip = 0.8f;
+      const MemoryTensors tensors = tensors_of(encode_fmpq("a", weight, input));
+      const auto scheme = scheme_of(fmpq_statement(written_format()));
+      const auto stored = scheme->open(tensors, whole_part("a", N), K);
+      EXPECT_EQ(stored->desc().num_s8_inputs, std::min(K, 128 * input.num_s8_blocks));
+      EXPECT_EQ(stored->desc().s4_clip, 0.8f);
+      EXPECT_EQ(stored->input_order(), input.input_order);
+      std::vector<float> expected(static_cast<size_t>(N * K)), row(static_cast<size_t>(K));
+      for (int64_t n = 0; n < N; ++n) {
+        decode_row(weight, n, row);
+        for (int64_t k = 0; k < K; ++k) {
+          const int64_t channel = has_order ? input.input_order[static_cast<size_t>(k)] : k;
+          expected[static_cast<size_t>(n * K + channel)] = row[static_cast<size_t>(k)];
+        }
+      }
+      EXPECT_EQ(numbers_of(*stored, N, K), expected) << K << " " << has_order;
+    }
+  }
+}
+
+TEST(FmpqEncode, TakesOneGroupOfFewInputs) {
+  CodedWeight weight = random_weight(3, 50, 7);
+  weight.group_size = 50;
+  EXPECT_EQ(encode_fmpq("a", weight, {}).size(), 4u);
+}
+
+TEST(FmpqEncode, RefusesWhatTheFormatDoesNotHave) {
+  const auto expect_refusal = [](const CodedWeight& weight, const char* text) {
+    EXPECT_THAT([&] { encode_fmpq("m.a", weight, {}); },
+                ThrowsMessage<UnsupportedError>(StartsWith(text)));
+  };
+  CodedWeight weight = random_weight(4, 256, 8);
+  weight.bits = 8;
+  expect_refusal(weight,
+                 "layer \"m.a\": expected 4 bits, symmetric, in groups of 128, got 8 bits, "
+                 "symmetric, in groups of 128. Quantize so, or choose another format.");
+  weight.bits = 4;
+  weight.group_size = 64;
+  expect_refusal(weight,
+                 "layer \"m.a\": expected 4 bits, symmetric, in groups of 128, got 4 bits, "
+                 "symmetric, in groups of 64.");
+  weight.group_size = 128;
+  weight.is_symmetric = false;
+  expect_refusal(weight,
+                 "layer \"m.a\": expected 4 bits, symmetric, in groups of 128, got 4 bits, "
+                 "asymmetric, in groups of 128.");
+  weight.is_symmetric = true;
+  weight.group_of_input.assign(256, 0);
+  expect_refusal(weight,
+                 "layer \"m.a\": expected groups of neighbours, got inputs spread over groups. ");
+}
+
+TEST(FmpqStatement, SaysWhatIsDense) {
+  WrittenFormat format = written_format();
+  format.layers = {{.name = "m.a", .is_symmetric = true},
+                   {.name = "lm_head", .is_quantized = false, .bits = 16},
+                   {.name = "m.b", .is_symmetric = true}};
+  EXPECT_EQ(fmpq_statement(format).dump(),
+            R"({"quant_method":"fmpq","version":1,"bits":4,"group_size":128,"kv_bits":4,)"
+            R"("modules_to_not_convert":["lm_head"]})");
+  EXPECT_EQ(fmpq_statement(format, 0.5)["s4_share"], 0.5);
+  EXPECT_EQ(scheme_of(fmpq_statement(format))->stated_kv(), StatedKv::kInt4);
+  EXPECT_EQ(
+      scheme_of(fmpq_statement(format))->expected_tensors(whole_part("lm_head", 8), 8)[0].name,
+      "lm_head.weight");
+}
+
+TEST(FmpqStatement, RefusesOtherSettings) {
+  WrittenFormat format = written_format();
+  format.layers = {{.name = "m.b", .group_size = 64, .is_symmetric = true}};
+  EXPECT_THAT([&] { fmpq_statement(format); },
+              ThrowsMessage<UnsupportedError>(StartsWith(
+                  "layer \"m.b\": expected 4 bits, symmetric, in groups of 128, got 4 bits, "
+                  "symmetric, in groups of 64.")));
+  format.bits = 3;
+  EXPECT_THAT([&] { fmpq_statement(format); },
+              ThrowsMessage<UnsupportedError>(StartsWith("fmpq: expected 4 bits, symmetric, in "
+                                                         "groups of 128, got 3 bits")));
+}
+
+}  // namespace
+}  // namespace halley

@@ -1,0 +1,26 @@
+// Writing FP8 files with a scale per tensor: a layer's tensors and the statement in config.json.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "halley/json/json.h"
+#include "halley/quant/base/coded_weight.h"
+#include "halley/quant/base/written_format.h"
+
+namespace halley {
+
+/// A weight [N, K] rounded to e4m3 with the scale max|w| / 448: <name>.weight, .weight_scale and,
+/// where an input_scale is given (static activations), .input_scale. A scale for each output is no
+/// part of this format elsewhere: compressed-tensors' float-quantized has it. Throws
+/// CheckpointError where a number is NaN or infinite.
+std::vector<CheckpointTensor> encode_fp8(const std::string& name, std::span<const float> weight,
+                                         int64_t K, std::optional<float> input_scale);
+
+/// The quantization_config; layers left out are in ignored_layers.
+OrderedJson fp8_statement(const WrittenFormat& format);
+
+}  // namespace halley

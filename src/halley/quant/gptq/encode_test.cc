@@ -1,0 +1,103 @@
+// Written GPTQ layers: read back, against files of an independent writer, and the statement.
+#include "halley/quant/gptq/encode.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "halley/base/error.h"
+#include "halley/quant/base/coded_weights_in_memory.h"
+#include "halley/quant/gptq/gptq.h"
+
+namespace halley {
+namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+TEST(GptqEncode, IsReadBackBitForBit) {
+  uint32_t seed = 1;
+  for (const int bits : {2, 3, 4, 8}) {
+    for (const int64_t group_size : {0, 32, 48}) {
+      for (const bool is_symmetric : {true, false}) {
+        for (const bool has_order : {false, true}) {
+          const CodedCase of = {.N = 64,
+                                .K = 96,
+                                .bits = bits,
+                                .group_size = group_size,
+                                .is_symmetric = is_symmetric,
+                                .has_order = has_order && group_size != 0};
+          SCOPED_TRACE(str(of));
+          const CodedWeight weight = random_coded_weight(of, seed++);
+          const auto tensors = encode_gptq("model.a", weight);
+          EXPECT_EQ(tensors.back().info.name, "model.a.g_idx");
+          const auto scheme = scheme_of(kQuantGptq, gptq_statement(written_format_of(of)));
+          expect_reads_back(*scheme, "model.a", tensors, weight);
+        }
+      }
+    }
+  }
+}
+
+TEST(GptqEncode, GivesTheBytesOfTheIndependentWriter) {
+  for (const char* name :
+       {"gptq_2bit_g128_asym", "gptq_3bit_g128_asym", "gptq_4bit_g128_asym", "gptq_8bit_g128_asym",
+        "gptq_4bit_g128_sym", "gptq_4bit_channel_sym", "gptq_4bit_g16_sym",
+        "gptq_4bit_g32_desc_act", "gptq_3bit_g64_desc_act", "gptq_4bit_g32_zero_masked"}) {
+    expect_golden_tensors(kQuantGptq, name, encode_gptq);
+  }
+}
+
+TEST(GptqEncode, RefusesWhatOtherServersDoNotLoad) {
+  const auto encode = [](const CodedCase& of) {
+    return [of] { encode_gptq("model.a", random_coded_weight(of, 1)); };
+  };
+  EXPECT_THAT(encode({.N = 48, .K = 64}),
+              ThrowsMessage<UnsupportedError>(
+                  "layer \"model.a\": expected outputs (N) in multiples of 32, got 48. Leave the "
+                  "layer out by an override, or choose another format or other settings."));
+  EXPECT_THAT(encode({.N = 32, .K = 40}), ThrowsMessage<UnsupportedError>(HasSubstr(
+                                              "expected inputs (K) in multiples of 32, got 40.")));
+  EXPECT_THAT(encode({.N = 32, .K = 96, .group_size = 64}),
+              ThrowsMessage<UnsupportedError>(
+                  HasSubstr("expected a group size that divides its 96 inputs (K), got 64.")));
+  EXPECT_THAT(
+      encode({.N = 32, .K = 64, .bits = 6}),
+      ThrowsMessage<UnsupportedError>(HasSubstr("expected bits among [2, 3, 4, 8], got 6.")));
+}
+
+TEST(GptqStatement, HasTheFieldsAndRulesOfGptqModel) {
+  WrittenFormat format;
+  format.has_act_order = true;
+  format.damp = 0.05;
+  format.layers = {{.name = "model.layers.0.q_proj"},
+                   {.name = "model.layers.0.o_proj", .is_quantized = false},
+                   {.name = "model.layers.0.down_proj", .bits = 8, .group_size = 0},
+                   {.name = "lm_head", .is_quantized = false}};
+  EXPECT_EQ(gptq_statement(format).dump(),
+            R"({"quant_method":"gptq","bits":4,"group_size":128,"damp_percent":0.05,)"
+            R"("desc_act":true,"static_groups":false,"sym":false,"lm_head":false,)"
+            R"("checkpoint_format":"gptq","pack_dtype":"int32","dynamic":{)"
+            R"("-:^model\\.layers\\.0\\.o_proj$":{},)"
+            R"("+:^model\\.layers\\.0\\.down_proj$":{"bits":8,"group_size":-1,"sym":false}}})");
+}
+
+TEST(GptqStatement, IsReadAsItIsMeant) {
+  WrittenFormat format;
+  format.group_size = 32;
+  format.layers = {{.name = "m.a", .group_size = 32},
+                   {.name = "m.a2", .is_quantized = false},
+                   {.name = "m.b", .bits = 8, .group_size = 0, .is_symmetric = true}};
+  const auto scheme = scheme_of(kQuantGptq, gptq_statement(format));
+  const CodedWeight four = random_coded_weight({.N = 32, .K = 64, .group_size = 32}, 1);
+  expect_reads_back(*scheme, "m.a", encode_gptq("m.a", four), four);
+  const CodedWeight eight =
+      random_coded_weight({.N = 32, .K = 64, .bits = 8, .is_symmetric = true}, 2);
+  expect_reads_back(*scheme, "m.b", encode_gptq("m.b", eight), eight);
+  EXPECT_EQ(scheme->expected_tensors(part_of("m.a2", 32), 64)[0].name, "m.a2.weight");
+  LinearSpec::Part head = part_of("lm_head", 32);
+  head.is_usually_dense = true;
+  EXPECT_EQ(scheme->expected_tensors(head, 64)[0].name, "lm_head.weight");
+}
+
+}  // namespace
+}  // namespace halley

@@ -1,0 +1,15 @@
+// Tensors that stay in full precision, in the type that the checkpoint has them in.
+#pragma once
+
+#include <string>
+
+#include "halley/core/tensor.h"
+#include "halley/quant/base/coded_weight.h"
+
+namespace halley {
+
+/// A tensor of f32, f16 or bf16 numbers in `dtype` (f32, f16 or bf16), to nearest even. Throws
+/// UnsupportedError where a number does not fit.
+CheckpointTensor to_stored_type(const std::string& name, const TensorView& view, DType dtype);
+
+}  // namespace halley

@@ -1,0 +1,61 @@
+#include "halley/quant/methods/layer_stats.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace halley {
+
+std::vector<const LinearSpec*> list_linears(const LayerSpec& spec) {
+  std::vector<const LinearSpec*> linears = {&spec.qkv, &spec.o};
+  if (spec.mlp.router) linears.push_back(&*spec.mlp.router);
+  for (size_t i = 0; i < spec.mlp.gate_up.size(); ++i) {
+    linears.push_back(&spec.mlp.gate_up[i]);
+    linears.push_back(&spec.mlp.down[i]);
+  }
+  return linears;
+}
+
+LayerStats::LayerStats(ExecContext& context, const LayerSpec& spec, const Request& request)
+    : context_(context) {
+  const double num_experts = static_cast<double>(spec.mlp.gate_up.size());
+  const double expert_share =
+      spec.mlp.router ? static_cast<double>(spec.mlp.num_experts_per_token) / num_experts : 1.0;
+  for (const LinearSpec* linear : list_linears(spec)) {
+    const bool is_everywhere = linear == &spec.qkv || linear == &spec.o ||
+                               (spec.mlp.router && linear == &*spec.mlp.router);
+    add_collector(*linear, request, is_everywhere ? 1.0 : expert_share);
+  }
+}
+
+void LayerStats::add_collector(const LinearSpec& spec, const Request& request,
+                               double share_of_tokens) {
+  const StatsRequest wanted = {
+      .has_gram = request.has_gram,
+      .num_rows = request.num_rows,
+      .num_tokens_expected = std::max<int64_t>(
+          1, std::llround(static_cast<double>(request.num_tokens) * share_of_tokens))};
+  collectors_.emplace(&spec, InputStatsCollector(spec.in_features, wanted));
+}
+
+void LayerStats::on_linear(const LinearSpec& spec, const LinearOp&, ConstMatrix x, ConstMatrix) {
+  collectors_.at(&spec).add(context_, x);
+}
+
+void LayerStats::on_keys_values(ConstMatrix k, ConstMatrix) {
+  key_abs_max_.resize(static_cast<size_t>(k.num_cols), 0.0f);
+  for (int64_t m = 0; m < k.num_rows; ++m) {
+    const float* row = k.row<float>(m);
+    for (int64_t c = 0; c < k.num_cols; ++c) {
+      float& largest = key_abs_max_[static_cast<size_t>(c)];
+      largest = std::max(largest, std::abs(row[c]));
+    }
+  }
+}
+
+void LayerStats::finish() {
+  for (auto& [spec, collector] : collectors_) stats_.emplace(spec, collector.finish(context_));
+  collectors_.clear();
+}
+
+}  // namespace halley

@@ -1,0 +1,49 @@
+// Statistics of one decoder layer's inputs and keys, gathered while it runs on calibration tokens.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "halley/core/exec_context.h"
+#include "halley/models/base/decoder_config.h"
+#include "halley/models/base/layer_observer.h"
+#include "halley/quant/solve/input_stats.h"
+
+namespace halley {
+
+class LayerStats final : public LayerObserver {
+ public:
+  struct Request {
+    bool has_gram = false;
+    int64_t num_rows = 256;  // kept of each input
+    int64_t num_tokens = 0;  // of the whole run
+  };
+
+  /// `spec` must outlive the statistics.
+  LayerStats(ExecContext& context, const LayerSpec& spec, const Request& request);
+
+  void on_linear(const LinearSpec& spec, const LinearOp& op, ConstMatrix x, ConstMatrix y) override;
+  void on_keys_values(ConstMatrix k, ConstMatrix v) override;
+
+  /// Ends the gathering; of() may be used from now on.
+  void finish();
+  /// Of a linear layer of the LayerSpec. num_tokens is 0 for an expert that no token reached.
+  InputStats& of(const LinearSpec& spec) { return stats_.at(&spec); }
+  /// Largest magnitudes of the keys, [J * D], normed and rotated.
+  const std::vector<float>& key_abs_max() const { return key_abs_max_; }
+
+ private:
+  void add_collector(const LinearSpec& spec, const Request& request, double share_of_tokens);
+
+  ExecContext& context_;
+  std::map<const LinearSpec*, InputStatsCollector> collectors_;
+  std::map<const LinearSpec*, InputStats> stats_;
+  std::vector<float> key_abs_max_;
+};
+
+/// The linear layers of a decoder layer in the order in which they run: q/k/v, o, the router,
+/// gate/up and down of each expert.
+std::vector<const LinearSpec*> list_linears(const LayerSpec& spec);
+
+}  // namespace halley

@@ -1,0 +1,323 @@
+#include "halley/quant/methods/quantize_model.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <memory>
+#include <utility>
+
+#include "halley/base/error.h"
+#include "halley/base/file.h"
+#include "halley/base/str.h"
+#include "halley/checkpoint/safetensors/safetensors.h"
+#include "halley/models/all/load_model.h"
+#include "halley/models/base/decoder_parts.h"
+#include "halley/models/base/decoder_weights.h"
+#include "halley/models/transform/rotated_source.h"
+#include "halley/models/transform/scale_points.h"
+#include "halley/quant/all/formats.h"
+#include "halley/quant/methods/dense_types.h"
+#include "halley/quant/methods/output_folder.h"
+
+namespace halley {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Rows of each input that searches and reports look at.
+constexpr int64_t kSampleRows = 512;
+/// Tokens, in whole sequences, on which attention blocks are compared: a run of the block for each
+/// candidate must cost little beside the layer's calibration.
+constexpr int64_t kBlockTokens = 2048;
+constexpr size_t kConfigBytesMax = size_t{1} << 26;
+
+OrderedJson note_of(const LayerResult& result) {
+  OrderedJson layers = OrderedJson::array();
+  for (size_t i = 0; i < result.written.size(); ++i) {
+    const WrittenLayer& written = result.written[i];
+    const LinearReport& report = result.reports[i];
+    layers.push_back({{"name", written.name},
+                      {"is_quantized", written.is_quantized},
+                      {"bits", written.bits},
+                      {"group_size", written.group_size},
+                      {"is_symmetric", written.is_symmetric},
+                      {"num_weights", report.num_weights},
+                      {"relative_error", report.relative_error},
+                      {"s4_share", report.s4_share}});
+  }
+  return {{"layers", layers}, {"notes", result.notes}};
+}
+
+/// The layer as far as it is needed after it was written.
+LayerResult result_of(const Json& note) {
+  LayerResult result;
+  for (const Json& layer : note.at("layers")) {
+    WrittenLayer written = {.name = layer.at("name"),
+                            .is_quantized = layer.at("is_quantized"),
+                            .bits = layer.at("bits"),
+                            .group_size = layer.at("group_size"),
+                            .is_symmetric = layer.at("is_symmetric")};
+    result.reports.push_back({.name = written.name,
+                              .is_quantized = written.is_quantized,
+                              .bits = written.is_quantized ? written.bits : 16,
+                              .num_weights = layer.at("num_weights"),
+                              .relative_error = layer.at("relative_error"),
+                              .s4_share = layer.at("s4_share")});
+    result.written.push_back(std::move(written));
+  }
+  result.notes = note.at("notes");
+  return result;
+}
+
+KvDType kv_dtype_for(int bits) {
+  if (bits == 4) return KvDType::kInt4;
+  return bits == 8 ? KvDType::kInt8 : KvDType::kF32;
+}
+
+QuantConfig config_of(const std::optional<OrderedJson>& statement) {
+  if (!statement) return {};
+  const OrderedJson text = {{"quantization_config", *statement}};
+  return quant_config_of(
+      *HfConfig::parse(text.dump(), "the quantizer's statement").object("quantization_config"));
+}
+
+/// Names of the tensors outside of the layers: embedding, final norm, output layer.
+std::vector<std::string> names_outside(const DecoderConfig& config) {
+  std::vector<std::string> names;
+  for (const DecoderPart& part : list_decoder_parts(config)) {
+    if (part.name.starts_with("layers.")) continue;
+    if (part.kind == PartKind::kNorm) {
+      names.push_back(part.norm->weight_name);
+      if (!part.norm->bias_name.empty()) names.push_back(part.norm->bias_name);
+    } else if (part.kind == PartKind::kLinear) {
+      for (const LinearSpec::Part& stored : part.linear->parts) {
+        names.push_back(stored.name + ".weight");
+        if (part.linear->has_bias) names.push_back(stored.name + ".bias");
+      }
+    } else {
+      names.push_back(part.table_name);
+    }
+  }
+  return names;
+}
+
+/// Grids of numbers that are not finite mean nothing.
+void check_finite(const TensorSource& layer) {
+  for (const TensorInfo& info : layer.tensors()) {
+    const TensorView view = layer.view(info);
+    const auto* values = reinterpret_cast<const float*>(view.data);
+    for (int64_t i = 0; i < view.num_elements(); ++i) {
+      if (std::isfinite(values[i])) continue;
+      throw CheckpointError(str("tensor ", quote(info.name), ": expected finite numbers, got ",
+                                values[i], " at element ", i, ". The checkpoint is damaged."));
+    }
+  }
+}
+
+class ModelQuantizer {
+ public:
+  ModelQuantizer(ExecContext& context, const HfConfig& config, const TensorSource& source,
+                 const QuantizeJob& job,
+                 const std::function<void(const QuantizeProgress&)>& on_progress)
+      : context_(context),
+        original_(source),
+        job_(job),
+        on_progress_(on_progress),
+        config_(read_decoder_config(config, source, 0)) {
+    if (read_quant_config(config, job.model_dir).fields) {
+      throw InputError(str(job.model_dir.string(),
+                           ": expected a model in full precision, got one "
+                           "that states a quantization. Quantize the original."));
+    }
+    // What the model is made of is checked before hours of work.
+    plan_model(config, source);
+    if (job.recipe.is_rotated) rotate();
+  }
+
+  QuantizeSummary run() {
+    const auto start = Clock::now();
+    OutputFolder folder(job_.out_dir, job_.fingerprint);
+    CalibrationRun run(context_, config_, job_.tokens, source());
+    std::vector<std::string> shards = {"outside"};
+    if (!folder.find_shard("outside")) write_outside(folder);
+    for (int64_t i = 0; i < config_.num_layers; ++i) {
+      char name[32];
+      std::snprintf(name, sizeof(name), "layer-%05lld", static_cast<long long>(i));
+      shards.emplace_back(name);
+      do_layer(i, name, run, folder);
+    }
+    OrderedJson config =
+        parse_ordered_json(read_text_file(job_.model_dir / "config.json", kConfigBytesMax),
+                           (job_.model_dir / "config.json").string());
+    if (job_.recipe.is_rotated) config["tie_word_embeddings"] = false;
+    if (config_.lm_head) {
+      written_.push_back({.name = config_.lm_head->parts[0].name, .is_quantized = false});
+    }
+    if (auto statement = statement_of(job_.recipe, written_)) {
+      config["quantization_config"] = std::move(*statement);
+    }
+    summary_.written_bytes = folder.finish(shards, config, job_.model_dir);
+    for (const TensorInfo& info : original_.tensors()) {
+      summary_.source_bytes += static_cast<double>(info.num_bytes);
+    }
+    summarize();
+    summary_.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    return std::move(summary_);
+  }
+
+ private:
+  const TensorSource& source() const { return rotated_ ? *rotated_ : original_; }
+
+  void rotate() {
+    const std::string refusal = why_not_rotate(config_);
+    if (refusal.empty()) {
+      rotated_ = make_rotated_source(context_, config_, original_);
+    } else {
+      throw UnsupportedError(str("--method ", job_.recipe.method, ": the residual stream of ",
+                                 quote(config_.family), " cannot be rotated: ", refusal,
+                                 ". Add --without rotation."));
+    }
+  }
+
+  void report(int64_t layer, double share_of_layer, const char* doing) const {
+    if (!on_progress_) return;
+    const auto num_layers = static_cast<double>(config_.num_layers);
+    on_progress_({.num_layers_done = layer,
+                  .num_layers = config_.num_layers,
+                  .share_done = (static_cast<double>(layer) + share_of_layer) / num_layers,
+                  .doing = str("layer ", layer + 1, " of ", config_.num_layers, ": ", doing)});
+  }
+
+  DType dtype_of(const std::string& name) const {
+    const TensorInfo* info = original_.find(name);
+    return info == nullptr ? config_.dtype : info->dtype;
+  }
+
+  void write_outside(OutputFolder& folder) const {
+    std::vector<CheckpointTensor> tensors;
+    for (const std::string& name : names_outside(config_)) {
+      const TensorInfo* info = source().find(name);
+      if (info == nullptr) {
+        throw CheckpointError(str(source().description(), ": tensor ", quote(name),
+                                  ": expected one, got none. Check the checkpoint."));
+      }
+      tensors.push_back(to_stored_type(name, source().view(*info), dtype_of(name)));
+      source().release(*info);
+    }
+    folder.write_shard("outside", tensors, OrderedJson::object());
+  }
+
+  LayerWeights load(const TensorSource& tensors, const QuantConfig& quant, int64_t index) const {
+    const std::unique_ptr<QuantScheme> scheme = detect_quant_scheme(quant, tensors);
+    const KernelDemands demands;
+    return load_layer_weights(context_, config_, {*scheme, tensors, demands}, index);
+  }
+
+  void run_attention(int64_t index, const TensorSource& tensors, LayerObserver& observer,
+                     CalibrationRun& run) const {
+    const std::unique_ptr<QuantScheme> scheme = detect_quant_scheme({}, tensors);
+    const KernelDemands demands;
+    // The layer's kernels were checked when it was calibrated.
+    const LinearLoading loading = {*scheme, tensors, demands, /*has_self_check=*/false};
+    run.run_layer(
+        index, load_attention_weights(context_, config_, loading, index),
+        {.observer = &observer,
+         .is_attention_only = true,
+         .num_sequences_max = std::max<int64_t>(1, kBlockTokens / run.sequence_length())});
+  }
+
+  void run_written(int64_t index, const LayerWeights& weights, CalibrationRun& run) const {
+    run.run_layer(index, weights, {.is_kept = true, .kv_dtype = kv_dtype_for(job_.recipe.kv_bits)});
+  }
+
+  void do_layer(int64_t index, const std::string& shard, CalibrationRun& run,
+                OutputFolder& folder) {
+    LayerResult result;
+    if (const std::optional<Json> note = folder.find_shard(shard)) {
+      report(index, 0, "resuming");
+      result = result_of(*note);
+      const auto stored = open_checkpoint_weights(folder.shard_path(shard));
+      run_written(index, load(*stored, config_of(statement_of(job_.recipe, result.written)), index),
+                  run);
+      ++summary_.num_layers_resumed;
+    } else {
+      result = quantize(index, run);
+      folder.write_shard(shard, result.tensors, note_of(result));
+    }
+    for (LinearReport& report : result.reports) summary_.reports.push_back(std::move(report));
+    for (WrittenLayer& written : result.written) written_.push_back(std::move(written));
+    for (std::string& note : result.notes) summary_.notes.push_back(std::move(note));
+  }
+
+  LayerResult quantize(int64_t index, CalibrationRun& run) const {
+    report(index, 0, "calibrating");
+    const Recipe& recipe = job_.recipe;
+    LayerStats stats(context_, config_.layers[static_cast<size_t>(index)],
+                     {.has_gram = recipe.is_compensated || recipe.is_clipped,
+                      .num_rows = kSampleRows,
+                      .num_tokens = run.num_tokens()});
+    LayerInWork layer = {.context = context_,
+                         .config = config_,
+                         .index = index,
+                         .tensors = read_layer_tensors(config_, index, source()),
+                         .stats = stats,
+                         .notes = {}};
+    check_finite(layer.tensors);
+    {
+      const LayerWeights weights = load(rotated_ ? layer.tensors : original_, {}, index);
+      run.run_layer(index, weights, {.observer = &stats});
+    }
+    stats.finish();
+    report(index, 0.4, "quantizing");
+    LayerResult result = quantize_layer(
+        recipe, job_.overrides, layer, original_, config_.dtype,
+        {.whole =
+             [&](const TensorSource& tensors, LayerObserver& observer) {
+               run.run_layer(index, load(tensors, {}, index), {.observer = &observer});
+             },
+         .attention =
+             [&](const TensorSource& tensors, LayerObserver& observer) {
+               run_attention(index, tensors, observer, run);
+             }});
+    report(index, 0.8, "checking");
+    TensorStore written("the quantized layer");
+    for (const CheckpointTensor& tensor : result.tensors) {
+      written.set(tensor.info.name, tensor.info.dtype, tensor.info.shape, tensor.data);
+    }
+    const LayerWeights weights =
+        load(written, config_of(statement_of(recipe, result.written)), index);
+    measure_errors(layer, weights, result.reports);
+    run_written(index, weights, run);
+    return result;
+  }
+
+  void summarize() {
+    double num_s4 = 0, num_quantized = 0;
+    for (const LinearReport& report : summary_.reports) {
+      const auto count = static_cast<double>(report.num_weights);
+      if (report.is_quantized) num_quantized += count;
+      num_s4 += count * report.s4_share;
+    }
+    if (num_quantized > 0) summary_.s4_share = num_s4 / num_quantized;
+  }
+
+  ExecContext& context_;
+  const TensorSource& original_;
+  const QuantizeJob& job_;
+  const std::function<void(const QuantizeProgress&)>& on_progress_;
+  DecoderConfig config_;
+  std::unique_ptr<TensorSource> rotated_;
+  std::vector<WrittenLayer> written_;
+  QuantizeSummary summary_;
+};
+
+}  // namespace
+
+QuantizeSummary quantize_model(ExecContext& context, const HfConfig& config,
+                               const TensorSource& source, const QuantizeJob& job,
+                               const std::function<void(const QuantizeProgress&)>& on_progress) {
+  return ModelQuantizer(context, config, source, job, on_progress).run();
+}
+
+}  // namespace halley

@@ -1,0 +1,110 @@
+// What a quantization method does, as data: which techniques in which order, what is written.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "halley/quant/base/name_pattern.h"
+
+namespace halley {
+
+/// The room that writes the checkpoint.
+enum class WeightFormat : uint8_t {
+  kDense,  // weights stay as they are
+  kGptq,
+  kAwq,
+  kPackedInt,   // compressed-tensors pack-quantized
+  kInt8,        // compressed-tensors int-quantized, W8A8
+  kFp8Channel,  // compressed-tensors float-quantized
+  kFp8Tensor,
+  kQoq,
+  kFmpq,
+  kNestedFp,
+};
+
+/// How factors of input channels are chosen.
+enum class Smoothing : uint8_t {
+  kNone,
+  kAlpha,   // max|x|^alpha / max|w|^(1 - alpha)
+  kSearch,  // AWQ's search over mean|x|^a
+  kBlocks,  // kAlpha with the alpha, or none, that suits inputs in blocks of 4 and 8 bits
+};
+
+struct Recipe {
+  const char* method = "";
+  const char* description = "";
+  WeightFormat format = WeightFormat::kGptq;
+  int bits = 4;
+  int64_t group_size = 128;  // 0: one scale for each output
+  bool is_symmetric = false;
+  bool is_rotated = false;                    // residual stream, by Hadamard matrices
+  Smoothing block_input = Smoothing::kNone;   // inputs of q/k/v and gate/up
+  Smoothing block_output = Smoothing::kNone;  // inputs of o and down
+  double alpha_input = 0.5, alpha_output = 0.05;
+  bool has_key_smoothing = false;  // SmoothAttention
+  double alpha_key = 0.5;
+  bool is_reordered = false;  // channels by salience
+  bool is_clipped = false;    // search of each group's range
+  /// The ranges of q and k by the error of the attention block (block_clip.h); needs is_clipped. On
+  /// the demo model the KL divergence stays as it is.
+  bool has_block_clip = false;
+  bool is_compensated = false;  // GPTQ's error feedback on the grids
+  bool has_act_order = false;
+  bool has_static_groups = false;
+  double damp = 0.01;
+  int kv_bits = 16;
+  double s8_share_max = 0.25;         // of activation blocks (FMPQ)
+  bool has_activation_clip = false;   // search of the s4 blocks' range (FMPQ)
+  bool is_activation_static = false;  // FP8: one scale of the calibration
+};
+
+/// A technique that `--without NAME` switches off where the recipe has it.
+struct Technique {
+  const char* name;  // "rotation"
+  bool (*has)(const Recipe& recipe);
+  void (*switch_off)(Recipe& recipe);
+};
+
+/// All methods, in the order of the documentation.
+std::span<const Recipe> recipes();
+std::span<const Technique> techniques();
+
+/// What the user changes of a recipe; absent: as the method has it.
+struct RecipeChanges {
+  std::optional<int> bits = {};
+  std::optional<int64_t> group_size = {};  // -1 or 0: one scale for each output
+  std::optional<bool> is_symmetric = {};
+  std::optional<bool> has_act_order = {};
+  std::optional<bool> has_static_groups = {};
+  std::optional<bool> is_activation_static = {};
+  bool is_per_tensor = false;  // FP8: one scale for a whole weight
+  std::optional<double> damp = {};
+  std::optional<double> alpha = {};
+  std::optional<double> s8_share_max = {};
+  std::optional<int> kv_bits = {};
+  std::vector<std::string> without = {};  // names of techniques
+};
+
+/// The method's recipe with the changes. Throws InputError for an unknown method or technique, a
+/// technique that the method does not have, a value out of range or that the format cannot hold.
+Recipe make_recipe(const std::string& method, const RecipeChanges& changes);
+
+/// "4 bits, group 128, asymmetric; clip, GPTQ": for reports.
+std::string describe(const Recipe& recipe);
+
+/// Layers that are quantized differently from the rest.
+struct LayerOverride {
+  NamePattern pattern;  // of a stored layer's name, "model.layers.0.mlp.up_proj"
+  bool is_dense = false;
+  std::optional<int> bits = {};
+  std::optional<int64_t> group_size = {};
+  std::optional<bool> is_symmetric = {};
+};
+
+/// "PATTERN=none" or "PATTERN=bits=8,group=64,sym,asym". Throws InputError.
+LayerOverride parse_layer_override(const std::string& text);
+
+}  // namespace halley

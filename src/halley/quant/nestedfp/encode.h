@@ -1,0 +1,30 @@
+// Writing NestedFP files: a layer's tensors, and the statement in config.json.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "halley/core/tensor.h"
+#include "halley/json/json.h"
+#include "halley/quant/base/coded_weight.h"
+#include "halley/quant/base/written_format.h"
+
+namespace halley {
+
+/// What stands in the file for one layer.
+struct NestedFpLayer {
+  /// <name>.weight_upper and .weight_lower; of an exception <name>.weight in f16.
+  std::vector<CheckpointTensor> tensors;
+  /// Why the layer is an exception, which runs in f16 in both precisions; empty where it is not.
+  std::string exception;
+};
+
+/// From a weight [N, K] in f16; or in bf16 or f32, if f16 holds every number of it. A layer with a
+/// number that is not finite or beyond 1.75 in magnitude is an exception. Throws UnsupportedError
+/// for other types and for numbers that f16 does not hold, with their index.
+NestedFpLayer encode_nestedfp(const std::string& name, const TensorView& weight);
+
+/// The quantization_config; layers that are not quantized are its exceptions.
+OrderedJson nestedfp_statement(const WrittenFormat& format);
+
+}  // namespace halley

@@ -1,0 +1,28 @@
+// GPTQ (Frantar et al. 2022): rounds a weight column by column and lets the columns that are still
+// to come make up for each column's error.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "halley/core/exec_context.h"
+#include "halley/core/matrix.h"
+#include "halley/quant/base/coded_weight.h"
+#include "halley/quant/solve/grid_rule.h"
+
+namespace halley {
+
+struct GptqOptions {
+  bool has_act_order = false;      // columns by descending diagonal of the Hessian ("desc_act")
+  bool has_static_groups = false;  // grids from the weights as they were, in the order of the file
+  double damp = 0.01;              // of the mean diagonal, added to the diagonal
+};
+
+/// w [N, K] f32 and gram [K, K] f32, the sum of x^T x of the inputs; both are used up. A channel
+/// whose diagonal is zero gets weights of zero ("dead"). With act order and without static groups
+/// the result has group_of_input. Where damping does not make the matrix positive definite, it is
+/// raised tenfold up to 1; then throws InputError "<name>: ...".
+CodedWeight solve_gptq(ExecContext& context, const std::string& name, Matrix w, Matrix gram,
+                       const GridRule& rule, const GptqOptions& options);
+
+}  // namespace halley
