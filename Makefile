@@ -6,13 +6,15 @@
 #   make accuracy measure what each method of quantization costs (hours on a laptop); ARGS='--rows
 #                 w4a16-gptq-g128 --models demo' for a part: tools/accuracy.py
 #
-# SETUP=: leaves out the installation of packages; JOBS=n limits the compilers that run at once.
+# SETUP=: leaves out the installation of packages; JOBS=n limits the compilers that run at once;
+# PYTHON=python3 for `make accuracy` with a NumPy that is not Debian's.
 
 SETUP ?= tools/setup.sh
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 SECONDS ?= 10
 ARGS ?=
+PYTHON ?= /usr/bin/python3
 PROMPT ?= The Python programming language
 BUILD := build/release
 DEMO := build/demo-w4ax
@@ -54,7 +56,7 @@ accuracy:
 	@$(SETUP) --numpy
 	@cmake --preset release
 	cmake --build $(BUILD) --target halley_executable -j $(JOBS)
-	tools/accuracy.py --halley $(BUILD)/bin/halley $(ARGS)
+	$(PYTHON) tools/accuracy.py --halley $(BUILD)/bin/halley $(ARGS)
 
 # What is slower or needs more than the packages of `make test`.
 lint: setup-dev

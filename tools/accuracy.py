@@ -209,9 +209,9 @@ class ModelRun:
         """All rows that are not done, a few together; one by one where a group fails."""
         self.make_model()
         for text in TEXTS:
-            todo = [row for row in rows if not self.is_done(row, text)]
-            for begin in range(0, len(todo), self.args.batch):
-                group = todo[begin:begin + self.args.batch]
+            missing = [row for row in rows if not self.is_done(row, text)]
+            for begin in range(0, len(missing), self.args.batch):
+                group = missing[begin:begin + self.args.batch]
                 try:
                     self.measure(group, text)
                 except Failure:

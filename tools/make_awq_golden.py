@@ -19,10 +19,11 @@ mean. Layers where rounding could decide between two candidates are drawn again.
 """
 
 import argparse
-import json
 import pathlib
 
 import numpy as np
+
+from golden.tensor_file import tensor, write_tensors
 
 TOKENS, OUTPUTS, INPUTS = 40, 48, 192
 CASES = {  # group size, symmetric
@@ -130,23 +131,6 @@ def solve(x, w):
     return tensors
 
 
-def write_safetensors(path, tensors):
-    header, offset = {}, 0
-    for name, values in tensors.items():
-        header[name] = {
-            "dtype": "F32",
-            "shape": list(values.shape),
-            "data_offsets": [offset, offset + values.nbytes],
-        }
-        offset += values.nbytes
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    with open(path, "wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        for values in tensors.values():
-            file.write(np.ascontiguousarray(values, dtype="<f4").tobytes())
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=1)
@@ -161,7 +145,7 @@ def main():
             continue
     args.out.mkdir(parents=True, exist_ok=True)
     path = args.out / "model.safetensors"
-    write_safetensors(path, tensors)
+    write_tensors(path, {name: tensor("F32", values) for name, values in tensors.items()})
     for name in CASES:
         best, unscaled = tensors[f"{name}.errors"]
         print(f"{name}: a = {tensors[f'{name}.ratio'][0]:.2f}, error {best:.3e} of {unscaled:.3e}")

@@ -14,47 +14,16 @@ group of query heads could not share.
 """
 
 import argparse
-import glob
 import json
-import os
+import pathlib
 import shutil
-import struct
 
 import numpy as np
 
-DTYPES = {"F16": np.float16, "F32": np.float32}
+from golden.tensor_file import Tensor, read_tensors, write_tensors
+
 CHANNEL_SHARE = 0.01
 KEY_PAIRS, KEY_SCALE = 2, np.float16(8)
-
-
-def load_tensors(path):
-    """Tensor name to array, of one safetensors file."""
-    with open(path, "rb") as file:
-        (length,) = struct.unpack("<Q", file.read(8))
-        header = json.loads(file.read(length))
-        data = file.read()
-    header.pop("__metadata__", None)
-    tensors = {}
-    for name, entry in header.items():
-        begin, end = entry["data_offsets"]
-        tensors[name] = np.frombuffer(data[begin:end],
-                                      DTYPES[entry["dtype"]]).reshape(entry["shape"]).copy()
-    return tensors
-
-
-def save_tensors(path, tensors):
-    names = {np.dtype(dtype): name for name, dtype in DTYPES.items()}
-    header, offset = {"__metadata__": {"format": "pt"}}, 0
-    for name, tensor in tensors.items():
-        header[name] = {"dtype": names[tensor.dtype], "shape": list(tensor.shape),
-                        "data_offsets": [offset, offset + tensor.nbytes]}
-        offset += tensor.nbytes
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        for tensor in tensors.values():
-            file.write(np.ascontiguousarray(tensor).tobytes())
 
 
 def add_outliers(tensors, config, rng):
@@ -99,17 +68,19 @@ def main():
     parser.add_argument("out")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
-    with open(os.path.join(args.model, "config.json"), encoding="utf-8") as file:
-        config = json.load(file)
-    tensors = {}
-    for path in sorted(glob.glob(os.path.join(args.model, "*.safetensors"))):
-        tensors.update(load_tensors(path))
-    add_outliers(tensors, config, np.random.default_rng(args.seed))
-    os.makedirs(args.out, exist_ok=True)
-    for name in os.listdir(args.model):
-        if name.endswith(".json") and "index" not in name and "golden" not in name:
-            shutil.copy(os.path.join(args.model, name), args.out)
-    save_tensors(os.path.join(args.out, "model.safetensors"), tensors)
+    model, out = pathlib.Path(args.model), pathlib.Path(args.out)
+    config = json.loads((model / "config.json").read_text(encoding="utf-8"))
+    stored = {}
+    for path in sorted(model.glob("*.safetensors")):
+        stored.update(read_tensors(path))
+    weights = {name: entry.array.copy() for name, entry in stored.items()}
+    add_outliers(weights, config, np.random.default_rng(args.seed))
+    out.mkdir(parents=True, exist_ok=True)
+    for path in model.glob("*.json"):
+        if "index" not in path.name and "golden" not in path.name:
+            shutil.copy(path, out)
+    write_tensors(out / "model.safetensors",
+                  {name: Tensor(stored[name].dtype, array) for name, array in weights.items()})
 
 
 if __name__ == "__main__":

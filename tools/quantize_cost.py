@@ -13,12 +13,13 @@ import argparse
 import json
 import pathlib
 import shutil
-import struct
 import subprocess
 import tempfile
 import time
 
 import numpy as np
+
+from golden.tensor_file import tensor, write_tensors
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 METHODS = ["rtn", "gptq", "awq", "smoothquant", "fp8", "qoq", "fmpq", "nestedfp"]
@@ -51,24 +52,16 @@ def write_checkpoint(folder, shape):
         layer + "mlp.up_proj.weight": (mlp, hidden),
         layer + "mlp.down_proj.weight": (hidden, mlp),
     }
-    header, offset = {}, 0
-    for name, dims in shapes.items():
-        end = offset + 2 * int(np.prod(dims))
-        header[name] = {"dtype": "F16", "shape": list(dims), "data_offsets": [offset, end]}
-        offset = end
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
     rng = np.random.default_rng(1)
-    with open(folder / "model.safetensors", "wb") as file:
-        file.write(struct.pack("<Q", len(text)))
-        file.write(text)
-        for name, dims in shapes.items():
-            if len(dims) == 1:
-                values = np.ones(dims, np.float16)
-            else:
-                values = rng.standard_normal(dims, np.float32)
-                values *= 1.0 if "embed" in name else dims[1] ** -0.5
-            file.write(values.astype(np.float16).tobytes())
+    tensors = {}
+    for name, dims in shapes.items():
+        if len(dims) == 1:
+            values = np.ones(dims, np.float16)
+        else:
+            values = rng.standard_normal(dims, np.float32)
+            values *= 1.0 if "embed" in name else dims[1] ** -0.5
+        tensors[name] = tensor("F16", values)
+    write_tensors(folder / "model.safetensors", tensors)
     (folder / "config.json").write_text(json.dumps(config))
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(demo / name, folder)

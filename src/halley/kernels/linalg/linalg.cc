@@ -35,6 +35,16 @@ void add(ExecContext& context, ConstMatrix piece, Matrix gram) {
 
 }  // namespace
 
+double squared_distance(std::span<const float> a, std::span<const float> b) {
+  HALLEY_CHECK(a.size() == b.size(), a.size(), b.size());
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double difference = double{a[i]} - double{b[i]};
+    sum += difference * difference;
+  }
+  return sum;
+}
+
 void multiply_transposed(ExecContext& context, ConstMatrix a, ConstMatrix b, Matrix c) {
   HALLEY_CHECK(a.num_cols == b.num_cols && c.num_rows == a.num_rows && c.num_cols == b.num_rows,
                a.num_rows, a.num_cols, b.num_rows, b.num_cols, c.num_rows, c.num_cols);

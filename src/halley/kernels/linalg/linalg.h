@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "halley/core/exec_context.h"
 #include "halley/core/matrix.h"
@@ -14,6 +15,9 @@ void multiply_transposed(ExecContext& context, ConstMatrix a, ConstMatrix b, Mat
 
 /// c -= a b. Shapes a [M, K], b [K, N], c [M, N], all f32; c may not overlap the others.
 void subtract_product(ExecContext& context, ConstMatrix a, ConstMatrix b, Matrix c);
+
+/// The sum of (a[i] - b[i])^2, in f64, in order; both of one size.
+double squared_distance(std::span<const float> a, std::span<const float> b);
 
 /// Tokens whose products are added up before the sum is added to a Gram matrix.
 inline constexpr int64_t kGramTokens = 512;

@@ -1,31 +1,17 @@
 #include "halley/quant/fmpq/encode.h"
 
-#include <cstring>
 #include <utility>
 
 #include "halley/base/check.h"
 #include "halley/base/checked_math.h"
 #include "halley/base/error.h"
 #include "halley/base/str.h"
-#include "halley/core/float16.h"
+#include "halley/quant/base/written_tensors.h"
 #include "halley/quant/fmpq/block_weight.h"
 #include "halley/quant/fmpq/fmpq.h"
 
 namespace halley {
 namespace {
-
-template <typename Element>
-CheckpointTensor tensor_of(std::string name, DType dtype, Shape shape,
-                           const std::vector<Element>& elements) {
-  CheckpointTensor tensor;
-  tensor.data.resize(elements.size() * sizeof(Element));
-  if (!elements.empty()) std::memcpy(tensor.data.data(), elements.data(), tensor.data.size());
-  tensor.info = {.name = std::move(name),
-                 .dtype = dtype,
-                 .shape = std::move(shape),
-                 .num_bytes = tensor.data.size()};
-  return tensor;
-}
 
 /// Throws UnsupportedError unless the format has such weights.
 void check_settings(const std::string& where, int bits, int64_t group_size, bool is_symmetric) {
@@ -48,15 +34,6 @@ std::vector<uint8_t> packed_codes(const CodedWeight& weight) {
     }
   }
   return bytes;
-}
-
-std::vector<uint16_t> f16_scales(const CodedWeight& weight) {
-  std::vector<uint16_t> scales;
-  for (const float scale : weight.scales) {
-    scales.push_back(f32_to_f16(scale));
-    HALLEY_CHECK(f16_to_f32(scales.back()) == scale && scale > 0, scale);
-  }
-  return scales;
 }
 
 void check_input(const FmpqInput& input, int64_t K) {
@@ -90,16 +67,19 @@ std::vector<CheckpointTensor> encode_fmpq(const std::string& name, const CodedWe
   const int64_t num_blocks = ceil_div(K, kFmpqBlock);
   HALLEY_CHECK(static_cast<int64_t>(weight.codes.size()) == N * K, weight.codes.size(), N, K);
   HALLEY_CHECK(static_cast<int64_t>(weight.scales.size()) == N * num_blocks, weight.scales.size());
+  for (const float scale : weight.scales) HALLEY_CHECK(scale > 0, scale);
   for (const uint8_t zero : weight.zeros) HALLEY_CHECK(zero == kFmpqZero, +zero);
   std::vector<uint8_t> block_bits(static_cast<size_t>(num_blocks), 4);
   for (size_t i = 0; i < static_cast<size_t>(input.num_s8_blocks); ++i) block_bits[i] = 8;
   std::vector<CheckpointTensor> tensors = {
-      tensor_of(name + ".qweight", DType::kU8, {N, ceil_div(K, int64_t{2})}, packed_codes(weight)),
-      tensor_of(name + ".scales", DType::kF16, {N, num_blocks}, f16_scales(weight)),
-      tensor_of(name + ".block_bits", DType::kU8, {num_blocks}, block_bits),
-      tensor_of(name + ".activation_clip", DType::kF32, {1}, std::vector<float>{input.s4_clip})};
+      written_tensor(name + ".qweight", DType::kU8, {N, ceil_div(K, int64_t{2})},
+                     packed_codes(weight)),
+      written_f16(name + ".scales", {N, num_blocks}, weight.scales),
+      written_tensor(name + ".block_bits", DType::kU8, {num_blocks}, block_bits),
+      written_tensor(name + ".activation_clip", DType::kF32, {1},
+                     std::vector<float>{input.s4_clip})};
   if (!input.input_order.empty()) {
-    tensors.push_back(tensor_of(name + ".input_order", DType::kI32, {K}, input.input_order));
+    tensors.push_back(written_tensor(name + ".input_order", DType::kI32, {K}, input.input_order));
   }
   return tensors;
 }

@@ -6,7 +6,6 @@
 #include <functional>
 #include <utility>
 
-#include "halley/base/check.h"
 #include "halley/kernels/linalg/linalg.h"
 
 namespace halley {
@@ -25,16 +24,6 @@ std::vector<std::vector<float>> variants_of(std::span<const float> clip) {
   }
   for (const float ratio : kUniformRatios) variants.emplace_back(clip.size(), ratio);
   return variants;
-}
-
-double squared_distance(std::span<const float> a, std::span<const float> b) {
-  HALLEY_CHECK(a.size() == b.size(), a.size(), b.size());
-  double sum = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    const double difference = double{a[i]} - double{b[i]};
-    sum += difference * difference;
-  }
-  return sum;
 }
 
 /// What the heads' errors are worth at the output: w_o^T w_o of each head's inputs of o.

@@ -84,15 +84,6 @@ std::vector<float> sample_rows(std::span<const ConstMatrix> from, int64_t count,
   return rows;
 }
 
-double squared_distance(std::span<const float> a, std::span<const float> b) {
-  double sum = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    const double difference = double{a[i]} - double{b[i]};
-    sum += difference * difference;
-  }
-  return sum;
-}
-
 /// The outputs [R, N] of x [R, K] and w [N, K] after both were rounded.
 std::vector<float> rounded_outputs(const Recipe& recipe, ExecContext& context,
                                    const InputStats& stats, std::vector<float> w, int64_t N) {
@@ -143,19 +134,11 @@ std::vector<float> search_block_factors(const Recipe& recipe, ExecContext& conte
   for (const double alpha : {0.0, 0.3, 0.4, 0.5, 0.6, 0.7}) {
     std::vector<float> factors;
     std::vector<float> changed = w;
-    InputStats scaled = {.K = K,
-                         .num_tokens = stats.num_tokens,
-                         .abs_max = stats.abs_max,
-                         .abs_mean = stats.abs_mean,
-                         .gram = {},
-                         .rows = x,
-                         .num_rows = R};
+    InputStats scaled = sample_of(stats, x, R);
     const bool is_scaled = alpha > 0;  // 0 stands for no factors at all
     if (is_scaled) {
       factors = smooth_factors(weights, stats, alpha, groups);
-      std::vector<float> inverse(factors.size());
-      for (size_t k = 0; k < factors.size(); ++k) inverse[k] = 1.0f / factors[k];
-      scale_stats(scaled, inverse);
+      scale_stats(scaled, inverse_of(factors));
       for (size_t i = 0; i < changed.size(); ++i) {
         changed[i] *= factors[i % static_cast<size_t>(K)];
       }
@@ -172,12 +155,7 @@ std::vector<float> search_block_factors(const Recipe& recipe, ExecContext& conte
 
 InputPlan plan_input(const Recipe& recipe, LayerInWork& layer, const ScalePoint& point) {
   const InputStats& stats = layer.stats.of(*point.consumers.front());
-  std::vector<ConstMatrix> weights;
-  for (const LinearSpec* consumer : point.consumers) {
-    for (const std::string& name : stored_names(*consumer)) {
-      weights.push_back(weight_matrix(layer.tensors, name));
-    }
-  }
+  const std::vector<ConstMatrix> weights = consumer_weights(layer, point);
   BlockPlan blocks = plan_channels(recipe, stats, weights);
   InputPlan plan = {.order = {},
                     .num_s8_blocks = blocks.num_s8_blocks,

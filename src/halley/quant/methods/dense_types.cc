@@ -45,4 +45,9 @@ CheckpointTensor to_stored_type(const std::string& name, const TensorView& view,
   return tensor;
 }
 
+DType stored_type_of(const TensorSource& original, const std::string& name, DType otherwise) {
+  const TensorInfo* info = original.find(name);
+  return info == nullptr ? otherwise : info->dtype;
+}
+
 }  // namespace halley

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "halley/checkpoint/safetensors/tensor_source.h"
 #include "halley/core/tensor.h"
 #include "halley/quant/base/coded_weight.h"
 
@@ -11,5 +12,8 @@ namespace halley {
 /// A tensor of f32, f16 or bf16 numbers in `dtype` (f32, f16 or bf16), to nearest even. Throws
 /// UnsupportedError where a number does not fit.
 CheckpointTensor to_stored_type(const std::string& name, const TensorView& view, DType dtype);
+
+/// The type of the original's tensor of this name; of one that it lacks, `otherwise`.
+DType stored_type_of(const TensorSource& original, const std::string& name, DType otherwise);
 
 }  // namespace halley

@@ -33,9 +33,8 @@ void add_dense_tensors(const LayerInWork& layer, const TensorSource& original, D
   }
   for (const TensorInfo& info : layer.tensors.tensors()) {
     if (done.count(info.name) > 0) continue;
-    const TensorInfo* stored = original.find(info.name);
     result.tensors.push_back(to_stored_type(info.name, layer.tensors.view(info),
-                                            stored == nullptr ? dense_dtype : stored->dtype));
+                                            stored_type_of(original, info.name, dense_dtype)));
   }
 }
 
@@ -170,8 +169,8 @@ void measure_errors(LayerInWork& layer, const LayerWeights& weights,
   }
 }
 
-std::optional<OrderedJson> statement_of(const Recipe& recipe,
-                                        std::span<const WrittenLayer> written) {
+std::optional<OrderedJson> statement_of(const Recipe& recipe, std::span<const WrittenLayer> written,
+                                        std::optional<double> s4_share) {
   const WrittenFormat format = {.bits = recipe.bits,
                                 .group_size = recipe.group_size,
                                 .is_symmetric = recipe.is_symmetric,
@@ -199,7 +198,7 @@ std::optional<OrderedJson> statement_of(const Recipe& recipe,
     case WeightFormat::kQoq:
       return qoq_statement(format);
     case WeightFormat::kFmpq:
-      return fmpq_statement(format);
+      return fmpq_statement(format, s4_share);
     case WeightFormat::kNestedFp:
       break;
   }

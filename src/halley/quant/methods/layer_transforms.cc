@@ -14,13 +14,6 @@
 namespace halley {
 namespace {
 
-std::vector<float> inverse_of(std::span<const float> factors) {
-  std::vector<float> inverse(factors.size());
-  std::transform(factors.begin(), factors.end(), inverse.begin(),
-                 [](float factor) { return 1.0f / factor; });
-  return inverse;
-}
-
 bool is_block_input(const ScalePoint& point) {
   return point.kind == InputKind::kAttentionIn || point.kind == InputKind::kMlpIn;
 }
@@ -30,16 +23,6 @@ InputStats& stats_of(LayerInWork& layer, const ScalePoint& point) {
   const LayerSpec& spec = layer.spec();
   const bool is_of_experts = point.kind == InputKind::kMlpIn && spec.mlp.router;
   return layer.stats.of(is_of_experts ? *spec.mlp.router : *point.consumers.front());
-}
-
-std::vector<ConstMatrix> consumer_weights(LayerInWork& layer, const ScalePoint& point) {
-  std::vector<ConstMatrix> weights;
-  for (const LinearSpec* consumer : point.consumers) {
-    for (const std::string& name : stored_names(*consumer)) {
-      weights.push_back(weight_matrix(layer.tensors, name));
-    }
-  }
-  return weights;
 }
 
 /// What rounding, after the search for the ranges where the recipe has it, makes of a weight.
@@ -55,13 +38,7 @@ FakeQuantize fake_quantize_of(const Recipe& recipe, ExecContext& context, const 
     };
     std::vector<float> clip;
     if (recipe.is_clipped) {
-      InputStats scaled = {.K = stats.K,
-                           .num_tokens = stats.num_tokens,
-                           .abs_max = stats.abs_max,
-                           .abs_mean = stats.abs_mean,
-                           .gram = {},
-                           .rows = stats.rows,
-                           .num_rows = stats.num_rows};
+      InputStats scaled = sample_of(stats, stats.rows, stats.num_rows);
       scale_stats(scaled, inverse_of(factors));
       // Half as many ratios as the final search: they only have to rank the factors.
       clip = search_clip(context, w, scaled, options.group_size, make_rule, {.num_steps = 10});
@@ -197,6 +174,16 @@ Matrix weight_matrix(TensorStore& tensors, const std::string& stored_name) {
   const std::string name = stored_name + ".weight";
   const Shape shape = tensors.find(name)->shape;
   return f32_matrix(tensors.f32(name).data(), shape.at(0), shape.at(1));
+}
+
+std::vector<ConstMatrix> consumer_weights(LayerInWork& layer, const ScalePoint& point) {
+  std::vector<ConstMatrix> weights;
+  for (const LinearSpec* consumer : point.consumers) {
+    for (const std::string& name : stored_names(*consumer)) {
+      weights.push_back(weight_matrix(layer.tensors, name));
+    }
+  }
+  return weights;
 }
 
 void permute_point(LayerInWork& layer, const ScalePoint& point, const std::vector<int32_t>& order) {

@@ -33,6 +33,9 @@ std::vector<std::string> stored_names(const LinearSpec& spec);
 /// The f32 weight [N, K] of one of them.
 Matrix weight_matrix(TensorStore& tensors, const std::string& stored_name);
 
+/// The f32 weights of all layers that read a point's input.
+std::vector<ConstMatrix> consumer_weights(LayerInWork& layer, const ScalePoint& point);
+
 /// Applies what the recipe asks for. A technique that this model does not allow is noted, not
 /// forced.
 void transform_layer(const Recipe& recipe, LayerInWork& layer);

@@ -1,7 +1,6 @@
 #include "halley/quant/methods/linear_quantizer.h"
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
 #include <utility>
 
@@ -19,6 +18,7 @@
 #include "halley/quant/solve/clip_search.h"
 #include "halley/quant/solve/gptq_solver.h"
 #include "halley/quant/solve/grid_rule.h"
+#include "halley/quant/stored/float8_tensors.h"
 
 namespace halley {
 namespace {
@@ -118,21 +118,6 @@ CodedWeight slice_rows(const CodedWeight& weight, int64_t begin, int64_t count) 
   return slice;
 }
 
-InputStats copy_stats(const InputStats& stats, const InputPlan* plan) {
-  InputStats copy = {.K = stats.K,
-                     .num_tokens = stats.num_tokens,
-                     .abs_max = stats.abs_max,
-                     .abs_mean = stats.abs_mean,
-                     .gram = HostBuffer(stats.gram.num_bytes()),
-                     .rows = stats.rows,
-                     .num_rows = stats.num_rows};
-  if (stats.gram.num_bytes() > 0) {
-    std::memcpy(copy.gram.data(), stats.gram.data(), stats.gram.num_bytes());
-  }
-  if (plan != nullptr && !plan->order.empty()) permute_stats(copy, plan->order);
-  return copy;
-}
-
 /// How w [N, K] is rounded, given the ratios of its groups' ranges.
 ClippedRule rule_of(const Recipe& recipe, const Target& target, ConstMatrix w) {
   const GridOptions grid = target.grid;
@@ -164,8 +149,7 @@ BlockClip::Coding coding_of(const LinearJob& job, LayerInWork& layer, const Targ
     std::vector<float> used(w.row<float>(0), w.row<float>(0) + w.num_rows * w.num_cols);
     const auto rule = rule_of(job.recipe, target, w)(std::move(clip));
     return solve_codes(job.recipe, layer, target.name,
-                       f32_matrix(used.data(), w.num_rows, w.num_cols), *rule,
-                       copy_stats(stats, nullptr));
+                       f32_matrix(used.data(), w.num_rows, w.num_cols), *rule, copy_of(stats));
   };
 }
 
@@ -230,8 +214,10 @@ void quantize_integers(LayerInWork& layer, const LinearJob& job,
                        std::span<const Target* const> targets, QuantizedLinear& result) {
   StackedWeight stacked(layer.tensors, targets, job.plan);
   const Matrix w = stacked.matrix();
-  InputStats stats = job.packed_stats != nullptr ? copy_stats(*job.packed_stats, nullptr)
-                                                 : copy_stats(layer.stats.of(job.spec), job.plan);
+  InputStats stats =
+      copy_of(job.packed_stats != nullptr ? *job.packed_stats : layer.stats.of(job.spec));
+  const bool is_in_order = job.packed_stats != nullptr || job.plan == nullptr;
+  if (!is_in_order && !job.plan->order.empty()) permute_stats(stats, job.plan->order);
   const auto rule =
       rule_of(job.recipe, *targets.front(), w)(find_clip(job, layer, targets, w, stats));
   const CodedWeight coded =
@@ -254,7 +240,7 @@ void quantize_fp8(LayerInWork& layer, const LinearJob& job, const Target& target
       throw InputError(str(target.name, ": expected calibration tokens that reach the layer, got ",
                            stats.num_tokens, ". Use more text, or dynamic activations."));
     }
-    input_scale = largest / 448.0f;
+    input_scale = e4m3_scale(largest);
   }
   const std::span<const float> w = layer.tensors.f32(target.name + ".weight");
   const int64_t K = job.spec.in_features;

@@ -154,14 +154,14 @@ class ModelQuantizer {
     if (config_.lm_head) {
       written_.push_back({.name = config_.lm_head->parts[0].name, .is_quantized = false});
     }
-    if (auto statement = statement_of(job_.recipe, written_)) {
+    summarize();
+    if (auto statement = statement_of(job_.recipe, written_, summary_.s4_share)) {
       config["quantization_config"] = std::move(*statement);
     }
     summary_.written_bytes = folder.finish(shards, config, job_.model_dir);
     for (const TensorInfo& info : original_.tensors()) {
       summary_.source_bytes += static_cast<double>(info.num_bytes);
     }
-    summarize();
     summary_.seconds = std::chrono::duration<double>(Clock::now() - start).count();
     return std::move(summary_);
   }
@@ -189,11 +189,6 @@ class ModelQuantizer {
                   .doing = str("layer ", layer + 1, " of ", config_.num_layers, ": ", doing)});
   }
 
-  DType dtype_of(const std::string& name) const {
-    const TensorInfo* info = original_.find(name);
-    return info == nullptr ? config_.dtype : info->dtype;
-  }
-
   void write_outside(OutputFolder& folder) const {
     std::vector<CheckpointTensor> tensors;
     for (const std::string& name : names_outside(config_)) {
@@ -202,16 +197,19 @@ class ModelQuantizer {
         throw CheckpointError(str(source().description(), ": tensor ", quote(name),
                                   ": expected one, got none. Check the checkpoint."));
       }
-      tensors.push_back(to_stored_type(name, source().view(*info), dtype_of(name)));
+      tensors.push_back(to_stored_type(name, source().view(*info),
+                                       stored_type_of(original_, name, config_.dtype)));
       source().release(*info);
     }
     folder.write_shard("outside", tensors, OrderedJson::object());
   }
 
-  LayerWeights load(const TensorSource& tensors, const QuantConfig& quant, int64_t index) const {
+  LayerWeights load(const TensorSource& tensors, const QuantConfig& quant, int64_t index,
+                    bool has_self_check = true) const {
     const std::unique_ptr<QuantScheme> scheme = detect_quant_scheme(quant, tensors);
     const KernelDemands demands;
-    return load_layer_weights(context_, config_, {*scheme, tensors, demands}, index);
+    return load_layer_weights(context_, config_, {*scheme, tensors, demands, has_self_check},
+                              index);
   }
 
   void run_attention(int64_t index, const TensorSource& tensors, LayerObserver& observer,
@@ -274,7 +272,9 @@ class ModelQuantizer {
         recipe, job_.overrides, layer, original_, config_.dtype,
         {.whole =
              [&](const TensorSource& tensors, LayerObserver& observer) {
-               run.run_layer(index, load(tensors, {}, index), {.observer = &observer});
+               // The layer's kernels were checked when it was calibrated.
+               run.run_layer(index, load(tensors, {}, index, /*has_self_check=*/false),
+                             {.observer = &observer});
              },
          .attention =
              [&](const TensorSource& tensors, LayerObserver& observer) {

@@ -10,8 +10,8 @@
 #include "halley/base/str.h"
 #include "halley/quant/base/config_field.h"
 #include "halley/quant/base/dense_weight.h"
-#include "halley/quant/base/name_pattern.h"
 #include "halley/quant/qoq/tiled_weight.h"
+#include "halley/quant/stored/dense_list.h"
 #include "halley/quant/stored/kv_scheme.h"
 #include "halley/quant/stored/part_tensors.h"
 
@@ -24,12 +24,10 @@ constexpr const char* kRequantize = "Quantize the model again with QServe's sett
 
 class QoqScheme : public QuantScheme {
  public:
-  /// Field paths are for messages.
   struct Settings {
     bool is_grouped = false;
     StatedKv stated_kv = StatedKv::kNothing;
-    std::vector<NamePattern> dense_layers;
-    std::string bits_path, list_path;
+    DenseList dense_list;
   };
   explicit QoqScheme(Settings settings) : settings_(std::move(settings)) {}
 
@@ -44,44 +42,21 @@ class QoqScheme : public QuantScheme {
 
   std::unique_ptr<StoredWeight> open(const TensorSource& source, const Part& part,
                                      int64_t in_features) const override {
-    if (part.expert >= 0) {
-      refuse_quantized_experts(source, part);
-      return open_dense_weight(source, part, in_features);
-    }
-    const bool is_quantized = source.find(part.name + ".qweight") != nullptr;
-    const Verdict verdict = verdict_of(part);
-    check_agreement(source, part, verdict.says, is_quantized, verdict.because);
-    if (is_quantized) {
-      refuse_unstated_tensor(source, part.name + ".weight", "qweight is there");
+    if (settings_.dense_list.is_quantized(source, part)) {
       return open_tiled_weight(source, part, in_features, settings_.is_grouped);
     }
-    refuse_stray_tensor(source, part, ".s1_scales");
+    if (part.expert < 0) refuse_stray_tensor(source, part, ".s1_scales");
     return open_dense_weight(source, part, in_features);
   }
 
   std::vector<TensorInfo> expected_tensors(const Part& part, int64_t in_features) const override {
-    if (part.expert >= 0 || verdict_of(part).says != ConfigSays::kQuantized) {
+    if (!settings_.dense_list.is_stated_quantized(part)) {
       return {expected_dense_tensor(part, in_features, DType::kF16)};
     }
     return expected_tiled_tensors(part, in_features, settings_.is_grouped);
   }
 
  private:
-  struct Verdict {
-    ConfigSays says = ConfigSays::kQuantized;
-    std::string because;
-  };
-  Verdict verdict_of(const Part& part) const {
-    for (const NamePattern& pattern : settings_.dense_layers) {
-      if (!pattern.matches(part.name)) continue;
-      return {ConfigSays::kDense,
-              str("field '", settings_.list_path, "' holds ", quote(pattern.text()))};
-    }
-    // QServe's own files have no list.
-    if (part.is_usually_dense) return {.says = ConfigSays::kEither, .because = {}};
-    return {.because = str("field '", settings_.bits_path, "' is 4")};
-  }
-
   Settings settings_;
 };
 
@@ -97,15 +72,11 @@ std::unique_ptr<QuantScheme> detect(const QuantConfig& config, const TensorSourc
   if (group_size != -1 && group_size != kTiledGroup) {
     refuse_field(fields, "group_size", str("-1 or ", kTiledGroup), kRequantize);
   }
-  QoqScheme::Settings settings = {.is_grouped = group_size != -1,
-                                  .stated_kv = read_kv_bits(fields),
-                                  .dense_layers = {},
-                                  .bits_path = field_path(fields, "wbits"),
-                                  .list_path = field_path(fields, "modules_to_not_convert")};
-  const std::string where = str(fields.where(), ": field '", settings.list_path, "'");
-  for (const std::string& text : fields.strings("modules_to_not_convert")) {
-    settings.dense_layers.push_back(NamePattern::parse(text, where));
-  }
+  // QServe's own files have no list.
+  QoqScheme::Settings settings = {
+      .is_grouped = group_size != -1,
+      .stated_kv = read_kv_bits(fields),
+      .dense_list = DenseList(fields, str("field '", field_path(fields, "wbits"), "' is 4"))};
   return std::make_unique<QoqScheme>(std::move(settings));
 }
 

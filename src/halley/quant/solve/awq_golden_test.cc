@@ -85,8 +85,7 @@ TEST_P(AwqGolden, MakesTheSameWeights) {
   const GridOptions& options = GetParam().second;
   const int64_t num_groups = kInputs / options.group_size;
   const std::vector<float> factors = scales().factors;
-  std::vector<float> inverse;
-  for (const float factor : factors) inverse.push_back(1.0f / factor);
+  const std::vector<float> inverse = inverse_of(factors);
   const Matrix w = f32_matrix(w_.data(), kOutputs, kInputs);
   for (size_t i = 0; i < w_.size(); ++i) w_[i] *= factors[i % size_t{kInputs}];
   for (const bool has_gram : {false, true}) {

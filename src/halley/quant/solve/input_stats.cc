@@ -145,6 +145,25 @@ InputStats InputStatsCollector::finish(ExecContext& context) {
   return std::move(stats_);
 }
 
+InputStats copy_of(const InputStats& stats) {
+  InputStats copy = sample_of(stats, stats.rows, stats.num_rows);
+  copy.gram = HostBuffer(stats.gram.num_bytes());
+  if (stats.gram.num_bytes() > 0) {
+    std::memcpy(copy.gram.data(), stats.gram.data(), stats.gram.num_bytes());
+  }
+  return copy;
+}
+
+InputStats sample_of(const InputStats& stats, std::vector<float> rows, int64_t num_rows) {
+  return {.K = stats.K,
+          .num_tokens = stats.num_tokens,
+          .abs_max = stats.abs_max,
+          .abs_mean = stats.abs_mean,
+          .gram = {},
+          .rows = std::move(rows),
+          .num_rows = num_rows};
+}
+
 void scale_stats(InputStats& stats, const std::vector<float>& factors) {
   HALLEY_CHECK(factors.size() == static_cast<size_t>(stats.K), factors.size(), stats.K);
   const auto scale_row = [&](float* row) {

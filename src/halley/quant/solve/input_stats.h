@@ -57,6 +57,10 @@ class InputStatsCollector {
   std::vector<float> waiting_;   // tokens that are not yet in the Gram matrix, [<= a block, K]
 };
 
+/// What scale_stats(), permute_stats() and searches may change without touching the original.
+InputStats copy_of(const InputStats& stats);
+/// The same without the Gram matrix and with these rows [num_rows, K].
+InputStats sample_of(const InputStats& stats, std::vector<float> rows, int64_t num_rows);
 /// The statistics of x[k] * factors[k], for factors [K] above zero: of an input that was smoothed.
 void scale_stats(InputStats& stats, const std::vector<float>& factors);
 /// The statistics of an input whose channel i is channel order[i] of this one; `order` [K] is a

@@ -187,6 +187,13 @@ std::vector<float> smooth_factors(std::span<const ConstMatrix> weights, const In
   return factors;
 }
 
+std::vector<float> inverse_of(std::span<const float> factors) {
+  std::vector<float> inverse(factors.size());
+  std::transform(factors.begin(), factors.end(), inverse.begin(),
+                 [](float factor) { return 1.0f / factor; });
+  return inverse;
+}
+
 std::vector<float> key_smooth_factors(std::span<const float> key_abs_max, int64_t rotary_dim,
                                       double alpha) {
   const auto half = static_cast<size_t>(rotary_dim / 2);

@@ -42,6 +42,9 @@ AwqScales search_awq_scales(ExecContext& context, std::span<const ConstMatrix> w
 std::vector<float> smooth_factors(std::span<const ConstMatrix> weights, const InputStats& stats,
                                   double alpha, std::span<const int32_t> groups = {});
 
+/// 1 / factors: what the inputs are multiplied by.
+std::vector<float> inverse_of(std::span<const float> factors);
+
 /// QoQ's SmoothAttention (Lin et al. 2024): lambda = max|k|^alpha, 1e-5 to 1e5, alpha in 0 ... 1,
 /// of the channels [D] of one key head; the two of a rotary pair (i, i + rotary_dim / 2) share the
 /// larger one. Keys are divided by it. Channels that are always zero get 1.
