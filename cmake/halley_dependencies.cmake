@@ -26,12 +26,14 @@ if(HALLEY_BUILD_TESTS)
 endif()
 
 # CUDA is optional and found automatically.
+set(HALLEY_HAS_CUDA OFF)
 if(NOT HALLEY_CUDA STREQUAL "OFF")
   include(CheckLanguage)
   check_language(CUDA)
   if(CMAKE_CUDA_COMPILER)
     enable_language(CUDA)
     find_package(CUDAToolkit REQUIRED)
+    set(HALLEY_HAS_CUDA ON)
     message(STATUS "CUDA ${CUDAToolkit_VERSION} found")
   elseif(HALLEY_CUDA STREQUAL "ON")
     message(FATAL_ERROR "HALLEY_CUDA=ON, but no CUDA compiler was found. Put nvcc on the PATH or "

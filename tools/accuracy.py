@@ -9,6 +9,8 @@ alone), quantizes both by each row of ROWS, compares what came out with the f16 
 (`halley compare`), and writes
 
     bench/results/accuracy_demo.json, accuracy_twin.json    every number, with device, date, commit
+    bench/results/accuracy_ablation_*.json                  the same with one technique left out, on
+                                                            the first windows of the texts
     docs/accuracy.md                                        tables, between its two marks
     docs/accuracy.svg, docs/accuracy_twin.svg               log-perplexity increase by bits
 
@@ -30,6 +32,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TEXTS = ["wikitext2_test", "docs_heldout"]
 CALIBRATION = "wikitext2_valid"
 MODELS = {"demo": "demo-21m", "twin": "outlier twin of demo-21m"}
+METHOD_NAMES = {"qoq": "QoQ", "fmpq": "FMPQ"}
 MARK_BEGIN, MARK_END = "<!-- accuracy:begin (tools/accuracy.py) -->", "<!-- accuracy:end -->"
 
 
@@ -48,10 +51,10 @@ class Row:
 
 
 def ablations(method, options, techniques):
-    rows = [Row(f"{method}-without-{name}", f"{method.upper()}, without {name}",
+    rows = [Row(f"{method}-without-{name}", f"{METHOD_NAMES[method]}, without {name}",
                 ("--method", method, *options, "--without", name), is_ablation=True)
             for name in techniques]
-    rows.append(Row(f"{method}-plain", f"{method.upper()}, without all of these",
+    rows.append(Row(f"{method}-plain", f"{METHOD_NAMES[method]}, without all of these",
                     ("--method", method, *options, "--without", ",".join(techniques)),
                     is_ablation=True))
     return rows
@@ -90,9 +93,30 @@ ROWS = [
     *ablations("qoq", ("--group-size", "128"),
                ["rotation", "smooth-attention", "output-smoothing", "reorder", "block-clip", "clip",
                 "compensation"]),
-    *ablations("fmpq", (), ["smooth-attention", "reorder", "clip", "compensation",
-                            "activation-clip"]),
+    *ablations("fmpq", (), ["smooth-attention", "input-smoothing", "output-smoothing", "reorder",
+                            "clip", "compensation", "activation-clip"]),
 ]
+# What a technique is worth shows on a part of the texts; the whole would take days on a laptop.
+ABLATION_BASES = ("w4a8kv4-qoq-g128", "w4axkv4-fmpq")
+ABLATION_WINDOWS, ABLATION_SAMPLES = 8, 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """Rows that are measured alike and reported in one table."""
+    prefix: str  # of the result files
+    rows: list
+    windows: int
+    samples: int
+
+
+def studies_of(args):
+    windows = min(args.windows or ABLATION_WINDOWS, ABLATION_WINDOWS)
+    return [Study("accuracy", [row for row in ROWS if not row.is_ablation], args.windows,
+                  args.samples),
+            Study("accuracy_ablation",
+                  [row for row in ROWS if row.is_ablation or row.key in ABLATION_BASES], windows,
+                  min(args.samples, ABLATION_SAMPLES))]
 
 
 class Failure(Exception):
@@ -131,14 +155,14 @@ def write_text(path, text):
 
 
 class ModelRun:
-    """The rows of one model: what is done, and how the rest is done."""
+    """A study's rows of one model: what is done, and how the rest is done."""
 
-    def __init__(self, name, args):
-        self.name, self.args = name, args
-        self.results_path = os.path.join(args.results, f"accuracy_{name}.json")
+    def __init__(self, name, study, args):
+        self.name, self.study, self.args = name, study, args
+        self.results_path = os.path.join(args.results, f"{study.prefix}_{name}.json")
         self.results = read_json(self.results_path, {"model": MODELS[name], "reference": {},
                                                      "quantized": {}, "rows": {}})
-        self.work = os.path.join(args.work, name)
+        self.work = os.path.join(args.work, f"{name}_{study.samples}")
         self.model = (os.path.join(ROOT, "models", "demo-21m") if name == "demo"
                       else os.path.join(args.work, "demo-21m-twin"))
 
@@ -154,8 +178,8 @@ class ModelRun:
     def identity(self, row):
         """What a result depends on besides the program; a row with another is measured again."""
         return {"quantize": list(row.quantize), "settings": row.settings,
-                "windows": self.args.windows,
-                "samples": self.args.samples if row.quantize else 0}
+                "windows": self.study.windows,
+                "samples": self.study.samples if row.quantize else 0}
 
     def is_done(self, row, text):
         entry = self.results["rows"].get(row.key, {})
@@ -168,17 +192,17 @@ class ModelRun:
         out = os.path.join(self.work, row.folder())
         made = self.results["quantized"].get(row.folder(), {})
         if os.path.exists(os.path.join(out, "config.json")) \
-                and made.get("samples") == self.args.samples:
+                and made.get("samples") == self.study.samples:
             return out
         shutil.rmtree(out, ignore_errors=True)
         os.makedirs(self.work, exist_ok=True)
         print(f"{self.name}: quantizing {' '.join(row.quantize)}", flush=True)
         report = json.loads(run(
             [self.args.halley, "quantize", self.model, *row.quantize, "--out", out, "--calibrate",
-             text_path(CALIBRATION), "--num-samples", str(self.args.samples), "--threads",
+             text_path(CALIBRATION), "--num-samples", str(self.study.samples), "--threads",
              str(self.args.threads), "--json"]))
         self.results["quantized"][row.folder()] = {
-            "command": list(row.quantize), "samples": self.args.samples,
+            "command": list(row.quantize), "samples": self.study.samples,
             "seconds": report["seconds"], "s4_share": report.get("s4_share", 0),
             "notes": report.get("notes", [])}
         self.save()
@@ -191,7 +215,7 @@ class ModelRun:
         print(f"{self.name}, {text}: {', '.join(row.key for row in rows)}", flush=True)
         result = json.loads(run(
             [self.args.halley, "compare", *models, "--reference", self.model, "--perplexity",
-             text_path(text), "--windows", str(self.args.windows), "--threads",
+             text_path(text), "--windows", str(self.study.windows), "--threads",
              str(self.args.threads), "--json", "--speed" if self.args.speed else "--no-speed"]))
         about = {name: result[name] for name in ("device", "threads", "window", "num_windows",
                                                  "num_tokens", "intervals")}
@@ -224,8 +248,8 @@ class ModelRun:
     def draw(self, path):
         """The main rows on the first text, by the program that measured them."""
         text = TEXTS[0]
-        rows = [self.results["rows"][row.key]["texts"][text] for row in ROWS
-                if not row.is_ablation and self.is_done(row, text)]
+        rows = [self.results["rows"][row.key]["texts"][text] for row in self.study.rows
+                if self.is_done(row, text)]
         if not rows:
             return
         about = self.results["reference"][text]
@@ -253,50 +277,73 @@ def line(cells):
     return "| " + " | ".join(cells) + " |\n"
 
 
-def table(model, text, is_ablation):
+def entries(model, text):
+    """The rows that were measured on as many tokens as the reference."""
+    num_tokens = model.results["reference"][text]["num_tokens"]
+    for row in model.study.rows:
+        entry = model.results["rows"].get(row.key, {}).get("texts", {}).get(text)
+        if entry is not None and entry["num_tokens"] == num_tokens:
+            yield row, entry
+
+
+def loss_cells(entry):
+    return [with_margin(entry["log_perplexity_increase"], 4),
+            with_margin(entry["kl_divergence"], 4), f"{entry['kl_p99']:.3f}",
+            with_margin(entry["top1_agreement"], 1, 100) + " %"]
+
+
+def table(model, text):
     heads = ["", "bits a weight", "of the whole", "in memory", "KV", "perplexity",
              "log-perplexity increase", "KL divergence", "KL, 99th percentile",
              "same top token", "seconds to quantize"]
-    result = line(heads) + line(["---"] * len(heads))
     about = model.results["reference"][text]
-    result += line(["f16", f"{about['bits_per_weight']:.2f}", f"{about['bits_per_weight_all']:.2f}",
-                    f"{about['packed_bytes'] / 1e6:.1f} MB", about["kv_dtype"],
-                    f"{about['perplexity']:.3f}", "0", "0", "0", "100 %", ""])
-    for row in ROWS:
-        is_base = row.key in ("w4a8kv4-qoq-g128", "w4axkv4-fmpq")
-        entry = model.results["rows"].get(row.key, {}).get("texts", {}).get(text)
-        if entry is None or entry["num_tokens"] != about["num_tokens"]:
-            continue  # of another part of the text
-        if row.is_ablation != is_ablation and not (is_ablation and is_base):
-            continue
+
+    def cells(label, entry, losses, seconds):
+        return line([label, f"{entry['bits_per_weight']:.2f}",
+                     f"{entry['bits_per_weight_all']:.2f}",
+                     f"{entry['packed_bytes'] / 1e6:.1f} MB", entry["kv_dtype"],
+                     f"{entry['perplexity']:.3f}", *losses, seconds])
+
+    result = line(heads) + line(["---"] * len(heads))
+    result += cells("f16", about, ["0", "0", "0", "100 %"], "")
+    for row, entry in entries(model, text):
         made = model.results["quantized"].get(row.folder())
-        result += line([
-            row.label, f"{entry['bits_per_weight']:.2f}", f"{entry['bits_per_weight_all']:.2f}",
-            f"{entry['packed_bytes'] / 1e6:.1f} MB", entry["kv_dtype"],
-            f"{entry['perplexity']:.3f}", with_margin(entry["log_perplexity_increase"], 4),
-            with_margin(entry["kl_divergence"], 4), f"{entry['kl_p99']:.3f}",
-            with_margin(entry["top1_agreement"], 1, 100) + " %",
-            f"{made['seconds']:.1f}" if made and row.quantize else ""])
+        result += cells(row.label, entry, loss_cells(entry),
+                        f"{made['seconds']:.1f}" if made and row.quantize else "")
     return result
 
 
-def report(models):
+def ablation_table(model, text):
+    heads = ["", "perplexity", "log-perplexity increase", "KL divergence", "KL, 99th percentile",
+             "same top token"]
+    about = model.results["reference"][text]
+    result = line(heads) + line(["---"] * len(heads))
+    result += line(["f16", f"{about['perplexity']:.3f}", "0", "0", "0", "100 %"])
+    for method in METHOD_NAMES:  # the whole method first
+        for row, entry in sorted(entries(model, text), key=lambda pair: pair[0].is_ablation):
+            if method == row.quantize[1]:
+                result += line([row.label, f"{entry['perplexity']:.3f}", *loss_cells(entry)])
+    return result
+
+
+def report(runs):
     """The generated part of docs/accuracy.md."""
     parts = []
-    for model in models:
-        parts.append(f"## {MODELS[model.name]}\n\n")
+    for run_of_model in runs:
+        is_ablation = run_of_model.study.prefix != "accuracy"
+        title = MODELS[run_of_model.name]
+        parts.append(f"## {title}{', one technique left out' if is_ablation else ''}\n\n")
         for text in TEXTS:
-            about = model.results["reference"].get(text)
+            about = run_of_model.results["reference"].get(text)
             if about is None:
                 continue
+            samples = (f" {run_of_model.study.samples} calibration sequences." if is_ablation
+                       else "")
             parts.append(f"### {text}\n\n{about['num_tokens']} tokens scored in "
-                         f"{about['num_windows']} windows of {about['window']}. {about['device']}, "
-                         f"{about['threads']} threads, {about['date']}.\n\n")
-            parts.append(table(model, text, False))
-            ablation = table(model, text, True)
-            if any(row.is_ablation and row.key in model.results["rows"] for row in ROWS):
-                parts.append(f"\nEach technique left out:\n\n{ablation}")
-            parts.append("\n")
+                         f"{about['num_windows']} windows of {about['window']}.{samples} "
+                         f"{about['device']}, {about['threads']} threads, {about['date']}.\n\n")
+            make_table = ablation_table if is_ablation else table
+            parts.append(make_table(run_of_model, text) + "\n")
     return "".join(parts).rstrip("\n") + "\n"
 
 
@@ -323,7 +370,7 @@ validation text of WikiText-2; perplexity is measured on its test text and on te
 """
 
 
-def write_report(models, docs):
+def write_report(runs, docs):
     path = os.path.join(docs, "accuracy.md")
     text = INTRODUCTION
     if os.path.exists(path):
@@ -333,10 +380,11 @@ def write_report(models, docs):
     after = rest.partition(MARK_END)[2]
     if not rest or MARK_END not in rest:
         raise SystemExit(f"{path}: expected the marks {MARK_BEGIN!r} and {MARK_END!r}.")
-    write_text(path, f"{before}{MARK_BEGIN}\n\n{report(models)}\n{MARK_END}{after}")
-    for model in models:
-        suffix = "" if model.name == "demo" else f"_{model.name}"
-        model.draw(os.path.join(docs, f"accuracy{suffix}.svg"))
+    write_text(path, f"{before}{MARK_BEGIN}\n\n{report(runs)}\n{MARK_END}{after}")
+    for run_of_model in runs:
+        if run_of_model.study.prefix == "accuracy":
+            suffix = "" if run_of_model.name == "demo" else f"_{run_of_model.name}"
+            run_of_model.draw(os.path.join(docs, f"accuracy{suffix}.svg"))
 
 
 def parse_args():
@@ -374,11 +422,13 @@ def main():
     args.commit = args.commit or commit_of_tree()
     args.halley = os.path.abspath(args.halley)
     failures = []
-    if not args.report_only:
-        for name in names:
-            ModelRun(name, args).run([row for row in ROWS if row.key in keys], failures)
-    models = [ModelRun(name, args) for name in MODELS]
-    write_report([model for model in models if model.results["reference"]], args.docs)
+    for study in studies_of(args):
+        rows = [row for row in study.rows if row.key in keys]
+        has_work = any(row.is_ablation for row in rows) or study.prefix == "accuracy"
+        for name in names if has_work and not args.report_only else []:
+            ModelRun(name, study, args).run(rows, failures)
+    runs = [ModelRun(name, study, args) for study in studies_of(args) for name in MODELS]
+    write_report([each for each in runs if each.results["reference"]], args.docs)
     for failure in failures:
         print(f"FAILED {failure}", file=sys.stderr)
     return 1 if failures else 0

@@ -1,0 +1,50 @@
+// Streams and events with owners.
+#pragma once
+
+#include <memory>
+
+#include <cuda_runtime_api.h>
+
+namespace halley {
+
+/// A point in a stream's work. Move-only.
+class CudaEvent {
+ public:
+  /// With time: for measurements; without: cheaper, for ordering alone.
+  enum class Time : bool { kNo, kYes };
+  explicit CudaEvent(Time time = Time::kNo);
+
+  cudaEvent_t get() const { return event_.get(); }
+  /// Blocks until all that was recorded before has run. An event that was never recorded has.
+  void synchronize() const;
+  /// Milliseconds from `start` to this one; both with time, recorded and reached.
+  float milliseconds_since(const CudaEvent& start) const;
+
+ private:
+  struct Destroy {
+    void operator()(cudaEvent_t event) const { cudaEventDestroy(event); }
+  };
+  std::unique_ptr<CUevent_st, Destroy> event_;
+};
+
+/// A queue of work on the GPU that does not wait for the default stream. Move-only. Passed
+/// explicitly to everything that launches.
+class CudaStream {
+ public:
+  CudaStream();
+
+  cudaStream_t get() const { return stream_.get(); }
+  /// Blocks until the stream is empty. Throws DeviceError for what went wrong in it.
+  void synchronize() const;
+  void record(const CudaEvent& event) const;
+  /// What is queued from now on runs behind the event.
+  void wait(const CudaEvent& event) const;
+
+ private:
+  struct Destroy {
+    void operator()(cudaStream_t stream) const { cudaStreamDestroy(stream); }
+  };
+  std::unique_ptr<CUstream_st, Destroy> stream_;
+};
+
+}  // namespace halley

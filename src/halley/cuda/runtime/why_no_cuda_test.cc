@@ -1,0 +1,41 @@
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "halley/base/error.h"
+#include "halley/cuda/runtime/cuda_device.h"
+
+namespace halley {
+namespace {
+
+using testing::AllOf;
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+TEST(WhyNoCudaTest, SaysWhatIsMissingAndStopsThere) {
+  const std::string refusal = why_no_cuda();
+  if (refusal.empty()) GTEST_SKIP() << "this machine has a GPU";
+  EXPECT_THAT(refusal, AllOf(StartsWith("CUDA: expected "), HasSubstr(", got "),
+                             EndsWith("run on the CPU.")));
+  for (const auto& call : {+[] { list_cuda_devices(); }, +[] { use_cuda_device(0); }}) {
+    try {
+      call();
+      ADD_FAILURE() << "expected an error";
+    } catch (const DeviceError& error) {
+      EXPECT_EQ(error.what(), refusal);
+    }
+  }
+}
+
+TEST(WhyNoCudaTest, NamesAGpuThatTheBuildHasNoCodeFor) {
+  EXPECT_EQ(why_not_this_gpu({.compute_major = 9, .compute_minor = 0}), "");
+  EXPECT_EQ(why_not_this_gpu(
+                {.ordinal = 1, .name = "NVIDIA L40S", .compute_major = 8, .compute_minor = 9}),
+            "GPU 1 (NVIDIA L40S): expected compute capability 9.0 (H100, H200), got 8.9. Choose "
+            "another GPU, or run on the CPU.");
+}
+
+}  // namespace
+}  // namespace halley
