@@ -1,0 +1,72 @@
+#include "halley/server/app/engine_bridge.h"
+
+#include <utility>
+
+namespace halley {
+namespace {
+
+constexpr int kRetryAfterS = 1;
+
+}  // namespace
+
+GenerateRequest make_generate_request(const ApiRequest& request, ToolDialect dialect,
+                                      SequencePlan plan) {
+  GenerateRequest out;
+  out.prompt_ids = std::move(plan.prompt_ids);
+  out.sampling = request.sampling;
+  out.sampling.max_tokens = plan.max_tokens;
+  if (out.sampling.seed) *out.sampling.seed += static_cast<uint64_t>(plan.choice_index);
+  if (request.num_completion_logprobs) {
+    out.sampling.num_logprobs = static_cast<int>(*request.num_completion_logprobs);
+  } else if (request.has_chat_logprobs) {
+    out.sampling.num_logprobs = static_cast<int>(request.num_top_logprobs);
+  }
+  const bool looks_for_calls =
+      request.tool_choice && request.tool_choice->kind == ToolChoice::Kind::kAuto;
+  if (looks_for_calls && has_special_markers(dialect)) out.sampling.skip_special_tokens = false;
+  return out;
+}
+
+int64_t num_queued(const Engine& engine) { return engine.stats().num_waiting; }
+
+bool has_stopped(const Engine& /*engine*/) { return false; }
+
+ApiError submit_error(const SubmitResult& result) {
+  switch (result.status) {
+    case Submit::kQueueFull:
+      return overloaded("The queue is full. Try again later.", kRetryAfterS);
+    case Submit::kStopped:
+      return overloaded("The server takes no more requests: it ends or has failed.", kRetryAfterS);
+    case Submit::kTooLong:
+      return {result.message, {.code = "context_length_exceeded"}};
+    case Submit::kInvalid:
+    case Submit::kQueued:
+      break;
+  }
+  return invalid_field("", result.message);
+}
+
+bool is_failure(const TokenEvent& event) {
+  return event.finish_reason && *event.finish_reason != FinishReason::kStop &&
+         *event.finish_reason != FinishReason::kLength;
+}
+
+ApiError end_error(const TokenEvent& event) {
+  if (event.finish_reason == FinishReason::kCancelled) {
+    return overloaded("The server ends; the request was cancelled.", kRetryAfterS);
+  }
+  return internal_error();
+}
+
+std::vector<TokenDetail> prompt_details(const TokenEvent& /*event*/) { return {}; }
+
+int64_t num_cached_prompt_tokens(const TokenEvent& /*event*/) { return 0; }
+
+void check_constraints(const ApiRequest& request) {
+  if (request.response_format.kind != ResponseFormat::Kind::kText) {
+    throw ApiError("response_format: expected text: constrained output is not supported.",
+                   {.param = "response_format", .code = "unsupported_parameter"});
+  }
+}
+
+}  // namespace halley
