@@ -9,6 +9,8 @@
 namespace halley {
 namespace {
 
+constexpr size_t kCacheSaltBytesMax = 256;
+
 std::vector<int32_t> stop_ids_of(const SamplingParams& params, std::span<const int32_t> eos_ids) {
   std::vector<int32_t> ids = params.stop_token_ids;
   if (!params.ignore_eos) ids.insert(ids.end(), eos_ids.begin(), eos_ids.end());
@@ -36,6 +38,10 @@ void check_request(const GenerateRequest& request, int64_t vocab_size, bool has_
     }
   }
   check_sampling_params(request.sampling, vocab_size);
+  if (request.cache_salt.size() > kCacheSaltBytesMax) {
+    throw InputError(str("cache_salt: expected at most ", kCacheSaltBytesMax, " bytes, got ",
+                         request.cache_salt.size()));
+  }
   if (!request.sampling.stop.empty() && !has_tokenizer) {
     throw InputError(
         "stop: expected no stop strings, since the engine has no tokenizer. Use "

@@ -21,15 +21,21 @@ GenerateRequest make_generate_request(const ApiRequest& request, ToolDialect dia
   } else if (request.has_chat_logprobs) {
     out.sampling.num_logprobs = static_cast<int>(request.num_top_logprobs);
   }
+  if (request.has_echo) out.sampling.num_prompt_logprobs = out.sampling.num_logprobs;
   const bool looks_for_calls =
       request.tool_choice && request.tool_choice->kind == ToolChoice::Kind::kAuto;
   if (looks_for_calls && has_special_markers(dialect)) out.sampling.skip_special_tokens = false;
+  out.priority = static_cast<int32_t>(request.priority);
+  out.cache_salt = request.cache_salt;
+  out.deadline = plan.deadline;
   return out;
 }
 
-int64_t num_queued(const Engine& engine) { return engine.stats().num_waiting; }
+int64_t num_queued(const Engine& engine) { return engine.stats().num_queued; }
 
-bool has_stopped(const Engine& /*engine*/) { return false; }
+bool has_stopped(const Engine& engine) {
+  return engine.would_admit(/*num_prompt_tokens=*/0).status == Submit::kStopped;
+}
 
 ApiError submit_error(const SubmitResult& result) {
   switch (result.status) {
@@ -55,12 +61,27 @@ ApiError end_error(const TokenEvent& event) {
   if (event.finish_reason == FinishReason::kCancelled) {
     return overloaded("The server ends; the request was cancelled.", kRetryAfterS);
   }
+  if (event.finish_reason == FinishReason::kDeadline) {
+    return {"The request's time has passed. Give it more, or ask for less.",
+            {.status = 504, .type = "timeout_error", .code = "timeout"}};
+  }
   return internal_error();
 }
 
-std::vector<TokenDetail> prompt_details(const TokenEvent& /*event*/) { return {}; }
+std::vector<TokenDetail> prompt_details(const TokenEvent& event) {
+  std::vector<TokenDetail> details;
+  details.reserve(event.prompt_logprobs.size());
+  for (const PromptLogprob& entry : event.prompt_logprobs) {
+    TokenDetail detail{.token_id = entry.token_id, .logprob = {}, .top_logprobs = entry.top};
+    if (entry.logprob) detail.logprob = TokenLogprob{entry.token_id, *entry.logprob};
+    details.push_back(std::move(detail));
+  }
+  return details;
+}
 
-int64_t num_cached_prompt_tokens(const TokenEvent& /*event*/) { return 0; }
+int64_t num_cached_prompt_tokens(const TokenEvent& event) {
+  return event.times ? event.times->num_cached_tokens : 0;
+}
 
 void check_constraints(const ApiRequest& request) {
   if (request.response_format.kind != ResponseFormat::Kind::kText) {
