@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "halley/engine/sampling_params.h"
+#include "halley/engine/engine.h"
 
 namespace halley {
 
@@ -21,6 +21,9 @@ struct AppConfig {
   int num_prepare_threads = 2;   // for parsing, templates and tokenizing
   int64_t created_s = 0;         // when the model was loaded, for /v1/models
 
+  /// Called when a sequence is submitted; what it gives sees all events of the sequence, on the
+  /// engine's thread: it must be quick and must not throw. For metrics.
+  std::function<TokenCallback()> make_observer = {};
   /// The text of /metrics; none: the route does not exist.
   std::function<std::string()> metrics = {};
   /// What must not go to a client: the request's id and what was thrown. Any thread.

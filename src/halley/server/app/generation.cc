@@ -130,9 +130,12 @@ void Generation::submit() {
     plan.max_tokens = max_tokens_[prompt_index];
     plan.choice_index = static_cast<int64_t>(index) % request_.n;
     if (timeout_s > 0) plan.deadline = after(arrival_, timeout_s);
+    TokenCallback observe;
+    if (context_.config.make_observer) observe = context_.config.make_observer();
     const SubmitResult result = context_.engine->submit(
         make_generate_request(request_, dialect, std::move(plan)), ids_[index],
-        [self = shared_from_this(), index](const TokenEvent& event) {
+        [self = shared_from_this(), index, observe](const TokenEvent& event) {
+          if (observe) observe(event);
           self->take_event(index, event);
         });
     ticket_->release_one();

@@ -1,5 +1,6 @@
 #include "halley/server/app/openai_app.h"
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -36,7 +37,7 @@ std::vector<std::string> pieces() {
 
 std::shared_ptr<const Tokenizer> tokenizer() { return std::make_shared<FakeTokenizer>(pieces()); }
 
-struct Setup {
+struct AppSetup {
   EngineConfig engine = {};
   AppConfig app = {};
   FakeLogits logits = hashed_logits;
@@ -47,7 +48,7 @@ struct Setup {
 // Routes over an engine with the fake model.
 class App {
  public:
-  explicit App(Setup setup = {}) {
+  explicit App(AppSetup setup = {}) {
     auto model = std::make_unique<FakeCausalLm>(static_cast<int64_t>(pieces().size()),
                                                 std::move(setup.logits));
     model->on_forward = std::move(setup.on_forward);
@@ -96,8 +97,8 @@ class App {
 };
 
 // A model that writes `text` behind a prompt of `num_prompt_tokens` and ends.
-Setup writer_of(const std::string& text, size_t num_prompt_tokens) {
-  Setup setup;
+AppSetup writer_of(const std::string& text, size_t num_prompt_tokens) {
+  AppSetup setup;
   setup.logits = scripted_logits(tokenizer()->encode(text, false), num_prompt_tokens);
   return setup;
 }
@@ -223,6 +224,48 @@ TEST(OpenAiApp, EchoesThePrompt) {
   EXPECT_EQ(of_ids["choices"][0]["text"], "abcd");
 }
 
+TEST(OpenAiApp, EchoScoresThePrompt) {
+  App app(writer_of("bc", 1));
+  const OrderedJson answer = app.post_json("/v1/completions", R"({"prompt": "abc", "echo": true,
+      "logprobs": 1, "max_tokens": 0})");
+  const OrderedJson& logprobs = answer["choices"][0]["logprobs"];
+  EXPECT_EQ(answer["choices"][0]["text"], "abc");
+  EXPECT_EQ(answer["usage"]["completion_tokens"], 0);
+  EXPECT_EQ(logprobs["tokens"].dump(), R"(["a","b","c"])");
+  EXPECT_TRUE(logprobs["token_logprobs"][0].is_null());
+  // The model is scripted: its most likely token is the one that stands there.
+  EXPECT_EQ(logprobs["token_logprobs"][1], logprobs["top_logprobs"][1]["b"]);
+  EXPECT_GT(logprobs["token_logprobs"][2].get<double>(), -0.1);
+}
+
+TEST(OpenAiApp, ARequestWhoseTimeHasPassedIsATimeout) {
+  AppSetup setup;
+  setup.app.request_timeout_s = 1e-9;
+  App app(std::move(setup));
+  const HttpResponse response = app.post("/v1/completions", R"({"prompt": "a"})");
+  EXPECT_EQ(response.status, 504);
+  EXPECT_THAT(response.body, HasSubstr("\"code\":\"timeout\""));
+  // A request's own time goes before the server's.
+  EXPECT_EQ(app.post("/v1/completions", R"({"prompt": "a", "timeout": 60})").status, 200);
+}
+
+TEST(OpenAiApp, ObserversSeeEveryEvent) {
+  std::atomic<int> num_sequences{0}, num_tokens{0}, num_ends{0};
+  AppSetup setup = writer_of("abc", 1);
+  setup.app.make_observer = [&] {
+    ++num_sequences;
+    return [&](const TokenEvent& event) {
+      num_tokens += event.token_id ? 1 : 0;
+      num_ends += event.finish_reason ? 1 : 0;
+    };
+  };
+  App app(std::move(setup));
+  app.post_json("/v1/completions", R"({"prompt": "a", "temperature": 0, "n": 2})");
+  EXPECT_EQ(num_sequences, 2);
+  EXPECT_EQ(num_tokens, 8);
+  EXPECT_EQ(num_ends, 2);
+}
+
 constexpr const char* kToolChat = R"({"messages": [{"role": "user", "content": "hi"}],
     "temperature": 0, "tools": [{"type": "function", "function": {"name": "add"}}])";
 
@@ -253,7 +296,7 @@ struct ErrorCase {
 };
 
 TEST(OpenAiApp, AnswersErrorsOfRequests) {
-  Setup setup;
+  AppSetup setup;
   setup.engine.max_model_len = 32;
   setup.engine.max_num_queued = 4;
   App app(std::move(setup));
@@ -290,7 +333,7 @@ TEST(OpenAiApp, AnswersErrorsOfRequests) {
 }
 
 TEST(OpenAiApp, RefusesChatsWithoutATemplate) {
-  Setup setup;
+  AppSetup setup;
   setup.has_template = false;
   App app(std::move(setup));
   const HttpResponse response =
@@ -300,7 +343,7 @@ TEST(OpenAiApp, RefusesChatsWithoutATemplate) {
 }
 
 TEST(OpenAiApp, HidesWhatTheEngineSays) {
-  Setup setup;
+  AppSetup setup;
   setup.on_forward = [](const ForwardBatch&) { throw DeviceError("secret address 0x1234"); };
   std::string logged;
   setup.app.on_error = [&](const std::string& id, const std::string& what) {
@@ -315,7 +358,7 @@ TEST(OpenAiApp, HidesWhatTheEngineSays) {
 }
 
 TEST(OpenAiApp, AnErrorInAStreamIsAnEvent) {
-  Setup setup;
+  AppSetup setup;
   int num_steps = 0;
   setup.on_forward = [&](const ForwardBatch&) {
     if (++num_steps == 3) throw DeviceError("broken");
@@ -329,8 +372,8 @@ TEST(OpenAiApp, AnErrorInAStreamIsAnEvent) {
 // A model that waits in its first step until the test lets it go on.
 struct Gate {
   Signal is_running, may_go_on;
-  Setup setup(int64_t max_num_seqs, int64_t max_num_queued) {
-    Setup setup;
+  AppSetup setup(int64_t max_num_seqs, int64_t max_num_queued) {
+    AppSetup setup;
     setup.engine.max_num_seqs = max_num_seqs;
     setup.engine.max_num_queued = max_num_queued;
     setup.on_forward = [this](const ForwardBatch&) {
@@ -444,7 +487,7 @@ TEST(OpenAiApp, ContinuesTheFinalMessage) {
 }
 
 TEST(OpenAiApp, SaysWhatItIs) {
-  Setup setup;
+  AppSetup setup;
   setup.app.metrics = [] { return std::string("up 1\n"); };
   App app(std::move(setup));
   const OrderedJson models = OrderedJson::parse(app.get("/v1/models").body);
@@ -464,7 +507,7 @@ TEST(OpenAiApp, OnlyHealthAndReadinessAreOpen) {
 }
 
 TEST(OpenAiApp, DescribesEveryRoute) {
-  Setup setup;
+  AppSetup setup;
   setup.app.metrics = [] { return std::string(); };
   App app(std::move(setup));
   const OrderedJson paths = OrderedJson::parse(app.get("/openapi.json").body)["paths"];
