@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "halley/checkpoint/tokenizer/tokenizer.h"
+#include "halley/constraint/token_constraint.h"
 #include "halley/engine/sampling_params.h"
 #include "halley/engine/token_logprob.h"
 #include "halley/models/base/causal_lm.h"
@@ -32,6 +33,10 @@ struct EngineConfig {
 struct GenerateRequest {
   std::vector<int32_t> prompt_ids;
   SamplingParams sampling;
+  /// What the output must look like; null: anything. Made for this engine's tokenizer and EOS ids.
+  /// The request ends with kStop as soon as nothing but EOS may follow, and EOS ends it whatever
+  /// ignore_eos says.
+  std::shared_ptr<const CompiledConstraint> constraint;
 };
 
 enum class FinishReason : uint8_t { kStop, kLength, kCancelled, kError };
