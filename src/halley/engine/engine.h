@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "halley/checkpoint/tokenizer/tokenizer.h"
+#include "halley/constraint/token_constraint.h"
 #include "halley/engine/request_times.h"
 #include "halley/engine/sampling_params.h"
 #include "halley/engine/scheduling_policy.h"
@@ -42,6 +43,10 @@ struct GenerateRequest {
   int32_t priority = 0;    // lower first; no matter with kFcfs
   std::string cache_salt;  // cached prefixes are shared among equal salts alone; at most 256 bytes
   std::optional<TimePoint> deadline;  // by the engine's clock: ends with kDeadline then
+  /// What the output must look like; null: anything. Made for this engine's tokenizer and EOS ids.
+  /// The request ends with kStop as soon as nothing but EOS may follow, and EOS ends it whatever
+  /// ignore_eos says.
+  std::shared_ptr<const CompiledConstraint> constraint;
 };
 
 enum class FinishReason : uint8_t { kStop, kLength, kCancelled, kDeadline, kError };
