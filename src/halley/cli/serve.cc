@@ -123,6 +123,7 @@ AppConfig app_config_of(const ServeOptions& options, const LoadedModel& loaded) 
   config.version = HALLEY_VERSION;
   config.sampling = make_sampling_params(SamplingOptions{}, loaded.generation);
   config.vocab_size = loaded.model->shape().vocab_size;
+  config.eos_token_ids = loaded.generation.eos_token_ids;
   config.ignores_unknown_fields = options.ignores_unknown_fields;
   config.request_timeout_s = options.request_timeout_s;
   config.created_s = std::chrono::duration_cast<std::chrono::seconds>(

@@ -16,6 +16,7 @@ struct AppConfig {
   std::string version;
   SamplingParams sampling = {};  // defaults of requests
   int64_t vocab_size = 0;
+  std::vector<int32_t> eos_token_ids = {};  // the engine's
   bool ignores_unknown_fields = false;
   double request_timeout_s = 0;  // for requests that state none; 0: none
   int num_prepare_threads = 2;   // for parsing, templates and tokenizing

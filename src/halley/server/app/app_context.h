@@ -9,6 +9,7 @@
 #include "halley/engine/engine.h"
 #include "halley/server/app/app_config.h"
 #include "halley/server/app/chat_format.h"
+#include "halley/server/app/output_constraint.h"
 #include "halley/server/app/work_queue.h"
 #include "halley/server/openai/request_parser.h"
 #include "halley/server/openai/token_texts.h"
@@ -23,6 +24,7 @@ struct AppContext {
   ChatFormat format;
   RequestRules rules;
   TokenTexts texts;
+  std::unique_ptr<ConstraintCompiler> constraints = {};
   size_t text_bytes_max;  // longer texts cannot fit into the context
 
   std::atomic<int64_t> num_preparing{0};

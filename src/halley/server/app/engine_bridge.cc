@@ -6,6 +6,7 @@ namespace halley {
 namespace {
 
 constexpr int kRetryAfterS = 1;
+constexpr const char* kResponseFormat = "response_format";
 
 }  // namespace
 
@@ -28,6 +29,7 @@ GenerateRequest make_generate_request(const ApiRequest& request, ToolDialect dia
   out.priority = static_cast<int32_t>(request.priority);
   out.cache_salt = request.cache_salt;
   out.deadline = plan.deadline;
+  out.constraint = std::move(plan.constraint);
   return out;
 }
 
@@ -65,6 +67,8 @@ ApiError end_error(const TokenEvent& event) {
     return {"The request's time has passed. Give it more, or ask for less.",
             {.status = 504, .type = "timeout_error", .code = "timeout"}};
   }
+  // A schema that turned out too hard while the output was written is the request's own fault.
+  if (event.error.starts_with(kResponseFormat)) return invalid_field(kResponseFormat, event.error);
   return internal_error();
 }
 
@@ -81,13 +85,6 @@ std::vector<TokenDetail> prompt_details(const TokenEvent& event) {
 
 int64_t num_cached_prompt_tokens(const TokenEvent& event) {
   return event.times ? event.times->num_cached_tokens : 0;
-}
-
-void check_constraints(const ApiRequest& request) {
-  if (request.response_format.kind != ResponseFormat::Kind::kText) {
-    throw ApiError("response_format: expected text: constrained output is not supported.",
-                   {.param = "response_format", .code = "unsupported_parameter"});
-  }
 }
 
 }  // namespace halley

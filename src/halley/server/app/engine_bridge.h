@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,6 +24,7 @@ struct SequencePlan {
   int64_t max_tokens = 1;
   int64_t choice_index = 0;  // among the n of its prompt: another seed for each
   std::optional<ServerTime> deadline;
+  std::shared_ptr<const CompiledConstraint> constraint;  // null: any output
 };
 
 GenerateRequest make_generate_request(const ApiRequest& request, ToolDialect dialect,
@@ -47,8 +49,5 @@ std::vector<TokenDetail> prompt_details(const TokenEvent& event);
 
 /// Of the prompt, those that were not computed; known at the end of a request.
 int64_t num_cached_prompt_tokens(const TokenEvent& event);
-
-/// Throws ApiError where the request demands what only a constraint can give and there is none.
-void check_constraints(const ApiRequest& request);
 
 }  // namespace halley

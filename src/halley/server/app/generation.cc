@@ -33,6 +33,7 @@ Generation::Generation(AppContext& context, std::shared_ptr<HttpExchange> exchan
 void Generation::prepare() noexcept {
   try {
     parse();
+    constraint_ = context_.constraints->compile(request_);
     tokenize();
     plan_lengths();
     submit();
@@ -49,7 +50,6 @@ void Generation::prepare() noexcept {
 void Generation::parse() {
   request_ = parse_request(exchange_->request().body, endpoint_, context_.rules);
   check_model_name(context_.config, request_.model);
-  check_constraints(request_);
   const int64_t num_queued_max = context_.engine->config().max_num_queued;
   if (request_.num_sequences() > num_queued_max) {
     throw invalid_field(
@@ -129,6 +129,7 @@ void Generation::submit() {
     plan.prompt_ids = prompt_ids_[prompt_index];
     plan.max_tokens = max_tokens_[prompt_index];
     plan.choice_index = static_cast<int64_t>(index) % request_.n;
+    plan.constraint = constraint_;
     if (timeout_s > 0) plan.deadline = after(arrival_, timeout_s);
     TokenCallback observe;
     if (context_.config.make_observer) observe = context_.config.make_observer();

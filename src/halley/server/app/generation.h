@@ -69,6 +69,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   // Written by prepare(), then only read.
   ApiRequest request_;
   AnswerHead head_;
+  std::shared_ptr<const CompiledConstraint> constraint_;
   std::vector<std::vector<int32_t>> prompt_ids_;  // one list a prompt
   std::vector<int64_t> max_tokens_;               // one a prompt
   std::vector<RequestId> ids_;                    // one a sequence

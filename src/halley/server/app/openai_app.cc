@@ -37,14 +37,16 @@ ApiError draining_error() {
 class OpenAiApp::Impl {
  public:
   Impl(std::unique_ptr<Engine> engine, std::shared_ptr<const Tokenizer> tokenizer,
-       ChatFormat format, AppConfig config)
-      : context_{.config = std::move(config),
-                 .tokenizer = tokenizer,
-                 .format = std::move(format),
-                 .rules = {},
-                 .texts = TokenTexts(*tokenizer),
-                 .text_bytes_max = find_text_bytes_max(*tokenizer, engine->config().max_model_len),
-                 .engine = std::move(engine)} {
+       ChatFormat format, const AppConfig& config)
+      : context_{
+            .config = config,
+            .tokenizer = tokenizer,
+            .format = std::move(format),
+            .rules = {},
+            .texts = TokenTexts(*tokenizer),
+            .constraints = std::make_unique<ConstraintCompiler>(tokenizer, config.eos_token_ids),
+            .text_bytes_max = find_text_bytes_max(*tokenizer, engine->config().max_model_len),
+            .engine = std::move(engine)} {
     context_.rules = rules_of(context_.config);
     context_.preparers =
         std::make_unique<WorkQueue>(context_.config.num_prepare_threads,
@@ -216,8 +218,8 @@ OpenAiApp::OpenAiApp(std::unique_ptr<Engine> engine, std::shared_ptr<const Token
     throw InputError(
         str("prepare threads: expected at least 1, got ", config.num_prepare_threads, "."));
   }
-  impl_ = std::make_unique<Impl>(std::move(engine), std::move(tokenizer), std::move(format),
-                                 std::move(config));
+  impl_ =
+      std::make_unique<Impl>(std::move(engine), std::move(tokenizer), std::move(format), config);
 }
 
 OpenAiApp::~OpenAiApp() = default;
