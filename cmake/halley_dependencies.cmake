@@ -10,6 +10,8 @@ endif()
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
 pkg_check_modules(SENTENCEPIECE REQUIRED IMPORTED_TARGET sentencepiece)
+# Headers alone: Asio for sockets, Beast for the syntax of HTTP.
+find_package(Boost 1.81 REQUIRED)
 # The archives of PCRE2 and utf8proc go into the program, which is then easier to move.
 function(halley_prefer_archive target archive library_folders)
   find_library(${archive}_ARCHIVE NAMES ${archive}.a HINTS ${library_folders})

@@ -111,6 +111,7 @@ OrderedJson measure_speed(LoadedModel& loaded, KvDType kv_dtype) {
   config.kv_dtype = kv_dtype;
   config.max_model_len = input_len + output_len;
   config.max_num_seqs = 1;
+  config.has_prefix_caching = false;  // every iteration computes the same prompt
   const auto requests = make_batch(1, input_len, output_len, shape.vocab_size);
   Engine engine(std::move(loaded.model), nullptr, {}, config);
   run_batch(engine, requests);

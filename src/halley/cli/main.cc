@@ -15,11 +15,12 @@
 namespace halley::cli {
 namespace {
 
-constexpr std::array<Command, 9> kCommands = {{
+constexpr std::array<Command, 10> kCommands = {{
     {"generate", add_generate},
     {"compare", add_compare},
     {"eval", add_eval},
     {"quantize", add_quantize},
+    {"serve", add_serve},
     {"formats", add_formats},
     {"inspect", add_inspect},
     {"tokenize", add_tokenize},
@@ -30,6 +31,7 @@ constexpr std::array<Command, 9> kCommands = {{
 constexpr const char* kFooter = R"(Examples:
   halley generate models/demo-21m --prompt "The Python programming language" --temperature 0
   halley eval models/demo-21m --perplexity testdata/text/docs_heldout.txt
+  halley serve models/demo-21m
   halley inspect models/demo-21m
   halley bench latency --load-format dummy --config llama-1b
 

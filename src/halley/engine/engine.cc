@@ -6,8 +6,8 @@
 #include <map>
 #include <mutex>
 #include <random>
+#include <set>
 #include <thread>
-#include <unordered_set>
 #include <utility>
 
 #include "halley/base/check.h"
@@ -16,9 +16,11 @@
 #include "halley/engine/available_memory.h"
 #include "halley/engine/engine_plan.h"
 #include "halley/engine/kv_cache.h"
+#include "halley/engine/live_request.h"
 #include "halley/engine/philox.h"
-#include "halley/engine/request.h"
+#include "halley/engine/request_ledger.h"
 #include "halley/engine/scheduler.h"
+#include "halley/engine/step_batch.h"
 
 namespace halley {
 namespace {
@@ -27,6 +29,9 @@ uint64_t random_seed() {
   std::random_device device;
   return uint64_t{device()} << 32 | device();
 }
+
+const char* const kIsEnding = "engine: it is ending";
+const char* const kIsDraining = "engine: it is draining and takes no requests any more";
 
 void check_eos_token_ids(const std::vector<int32_t>& ids, int64_t vocab_size) {
   for (const int32_t id : ids) {
@@ -47,6 +52,8 @@ const char* name_of(FinishReason reason) {
       return "length";
     case FinishReason::kCancelled:
       return "cancelled";
+    case FinishReason::kDeadline:
+      return "deadline";
     case FinishReason::kError:
       return "error";
   }
@@ -57,79 +64,92 @@ const char* name_of(FinishReason reason) {
 // thread alone touches. Callbacks run without the lock.
 class Engine::Impl {
  public:
-  Impl(std::unique_ptr<CausalLm> model, std::shared_ptr<const Tokenizer> tokenizer,
-       std::vector<int32_t> eos_token_ids, EnginePlan plan);
+  struct Parts {
+    std::unique_ptr<CausalLm> model;
+    std::shared_ptr<const Tokenizer> tokenizer;
+    std::vector<int32_t> eos_token_ids;
+    EnginePlan plan;
+    EngineClock clock;
+  };
+  explicit Impl(Parts parts);
 
   /// Ends the thread. To be called once, before the destructor, as callbacks may use this
   /// meanwhile.
   void stop();
   SubmitResult submit(GenerateRequest request, RequestId id, TokenCallback on_token);
   void cancel(RequestId id);
+  SubmitResult would_admit(int64_t num_prompt_tokens) const;
+  void drain(TimePoint limit);
+  void wait_until_idle() const;
   EngineStats stats() const;
-  const EngineConfig& config() const { return plan_.config; }
+  const EngineConfig& config() const { return parts_.plan.config; }
 
  private:
+  using LivePtr = std::unique_ptr<LiveRequest>;
   // A submit, or a cancel where there is no request.
   struct Command {
     RequestId id = 0;
-    std::unique_ptr<Request> request;
+    LivePtr live;
   };
 
-  SubmitResult why_refused(const GenerateRequest& request, const TokenCallback& on_token) const;
+  SubmitResult why_invalid(const GenerateRequest& request, const TokenCallback& on_token) const;
 
   void run();
-  void run_until_ended();
   bool take_commands();
   void obey_commands();
+  void queue(RequestId id, LivePtr live);
+  void end_expired();
   void step();
+  void note_plan(const StepPlan& plan);
   void forward(const StepPlan& plan);
   void deliver_tokens(const StepPlan& plan);
-  void deliver(RequestId id, const TokenEvent& event);
+  bool score_prompt(LiveRequest& live, const ScheduledSequence& scheduled);
+  void deliver_token(LiveRequest& live, RequestId id);
+  void deliver(RequestId id, TokenEvent event);
   void end_request(RequestId id, FinishReason reason, const std::string& error);
   void end_all(FinishReason reason, const std::string& error, const std::string& stop_message);
+  void count_waiting();
   void publish();
 
-  const std::unique_ptr<CausalLm> model_;
-  const std::shared_ptr<const Tokenizer> tokenizer_;
-  const std::vector<int32_t> eos_token_ids_;
-  const EnginePlan plan_;
-  const SchedulerConfig scheduler_config_;
+  const Parts parts_;
+  CausalLm& model_;
   const uint64_t seed_;  // of the seeds of requests that state none
   std::atomic<uint64_t> num_submits_ = 0;
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  std::vector<Command> commands_;           // in the order of the calls
-  std::unordered_set<RequestId> live_ids_;  // queued or running, the last event not delivered
-  int64_t num_queued_ = 0;                  // live and never run
+  mutable std::condition_variable idle_;
+  std::vector<Command> commands_;  // in the order of the calls
+  RequestLedger ledger_;
   EngineStats stats_;
+  std::optional<TimePoint> drain_limit_;
   bool is_ending_ = false;
-  std::string stop_message_;  // why submit() refuses everything; empty: it does not
+  bool is_idle_ = false;  // the thread waits for commands, or is over
 
   Scheduler scheduler_;
   KvCache cache_;
-  std::map<RequestId, std::unique_ptr<Request>> requests_;
+  std::map<RequestId, LivePtr> requests_;
+  std::set<std::pair<TimePoint, RequestId>> deadlines_;
   std::vector<Command> taken_;  // commands to obey, from next_taken_ on
   size_t next_taken_ = 0;
-  EngineStats totals_;  // the sums of stats_
-  std::vector<int32_t> token_ids_, logit_rows_;
-  std::vector<BatchSequence> sequences_;
-  std::vector<float> logits_;  // [complete sequences of the step, V]
+  EngineStats totals_;              // the sums of stats_
+  TimePoint now_;                   // at the beginning of the step, or behind its forward
+  std::optional<TimePoint> limit_;  // of this step: drain_limit_
+  StepBatch batch_;
   SamplerScratch scratch_;
 
   std::thread thread_;  // the last member: it uses all others
 };
 
-Engine::Impl::Impl(std::unique_ptr<CausalLm> model, std::shared_ptr<const Tokenizer> tokenizer,
-                   std::vector<int32_t> eos_token_ids, EnginePlan plan)
-    : model_(std::move(model)),
-      tokenizer_(std::move(tokenizer)),
-      eos_token_ids_(std::move(eos_token_ids)),
-      plan_(std::move(plan)),
-      scheduler_config_(scheduler_config(plan_)),
+Engine::Impl::Impl(Parts parts)
+    : parts_(std::move(parts)),
+      model_(*parts_.model),
       seed_(random_seed()),
-      scheduler_(scheduler_config_),
-      cache_(plan_.layout, model_->shape(), plan_.num_pages) {
+      ledger_(parts_.plan.config),
+      scheduler_(scheduler_config(parts_.plan),
+                 [this](RequestId id) { return requests_.at(id)->request.tokens(); }),
+      cache_(parts_.plan.layout, model_.shape(), parts_.plan.num_pages),
+      batch_(model_.shape().vocab_size) {
   publish();
   thread_ = std::thread([this] { run(); });
 }
@@ -139,53 +159,43 @@ void Engine::Impl::stop() {
   {
     const std::lock_guard lock(mutex_);
     is_ending_ = true;
+    ledger_.stop(kIsEnding);
   }
   wake_.notify_one();
   thread_.join();
 }
 
-SubmitResult Engine::Impl::why_refused(const GenerateRequest& request,
+SubmitResult Engine::Impl::why_invalid(const GenerateRequest& request,
                                        const TokenCallback& on_token) const {
   try {
-    check_request(request, model_->shape().vocab_size, tokenizer_ != nullptr);
+    check_request(request, model_.shape().vocab_size, parts_.tokenizer != nullptr);
   } catch (const InputError& error) {
     return {Submit::kInvalid, error.what()};
   }
   if (!on_token) return {Submit::kInvalid, "on_token: expected a callback, got none"};
-  const auto num_prompt_tokens = static_cast<int64_t>(request.prompt_ids.size());
-  if (!Scheduler::can_fit(scheduler_config_, num_prompt_tokens, request.sampling.max_tokens)) {
-    return {Submit::kTooLong,
-            str("prompt_ids: expected fewer than max_model_len=", scheduler_config_.max_model_len,
-                " tokens, got ", num_prompt_tokens, ". Shorten the prompt.")};
-  }
   return {};
 }
 
 SubmitResult Engine::Impl::submit(GenerateRequest request, RequestId id, TokenCallback on_token) {
-  SubmitResult refusal = why_refused(request, on_token);
+  SubmitResult refusal = why_invalid(request, on_token);
   if (refusal.status != Submit::kQueued) return refusal;
-  const RequestContext context = {.tokenizer = tokenizer_.get(),
-                                  .eos_token_ids = eos_token_ids_,
-                                  .max_model_len = scheduler_config_.max_model_len,
+  const auto num_prompt_tokens = static_cast<int64_t>(request.prompt_ids.size());
+  const RequestContext context = {.tokenizer = parts_.tokenizer.get(),
+                                  .eos_token_ids = parts_.eos_token_ids,
+                                  .max_model_len = config().max_model_len,
                                   .seed = random_bits(seed_, num_submits_++)};
-  auto queued = std::make_unique<Request>(std::move(request), std::move(on_token), context);
+  auto live = std::make_unique<LiveRequest>(std::move(request), id, std::move(on_token), context,
+                                            parts_.clock());
   {
     const std::lock_guard lock(mutex_);
-    if (!stop_message_.empty() || is_ending_) {
-      return {Submit::kStopped, stop_message_.empty() ? "engine: it is ending" : stop_message_};
-    }
-    if (live_ids_.contains(id)) {
+    if (!ledger_.is_stopped() && ledger_.is_live(id)) {
       return {Submit::kInvalid, str("id: expected one that is not in use, got ", id)};
     }
-    if (num_queued_ >= scheduler_config_.max_num_queued) {
-      return {Submit::kQueueFull,
-              str("queue: expected fewer than max_num_queued=", scheduler_config_.max_num_queued,
-                  " waiting requests, got ", num_queued_, ". Try again later.")};
-    }
-    commands_.push_back({id, std::move(queued)});
-    live_ids_.insert(id);
-    ++num_queued_;
-    ++stats_.num_waiting;
+    refusal = ledger_.why_refused(num_prompt_tokens);
+    if (refusal.status != Submit::kQueued) return refusal;
+    ledger_.add(id, num_prompt_tokens);
+    commands_.push_back({id, std::move(live)});
+    count_waiting();
   }
   wake_.notify_one();
   return {};
@@ -194,10 +204,27 @@ SubmitResult Engine::Impl::submit(GenerateRequest request, RequestId id, TokenCa
 void Engine::Impl::cancel(RequestId id) {
   {
     const std::lock_guard lock(mutex_);
-    if (!live_ids_.contains(id)) return;
+    if (!ledger_.is_live(id)) return;
     commands_.push_back({id, nullptr});
   }
   wake_.notify_one();
+}
+
+SubmitResult Engine::Impl::would_admit(int64_t num_prompt_tokens) const {
+  const std::lock_guard lock(mutex_);
+  return ledger_.why_refused(std::max(num_prompt_tokens, int64_t{1}));
+}
+
+void Engine::Impl::drain(TimePoint limit) {
+  const std::lock_guard lock(mutex_);
+  if (!ledger_.is_stopped()) ledger_.stop(kIsDraining);
+  drain_limit_ = limit;  // the thread looks at it before each step; it sleeps where none is left
+}
+
+void Engine::Impl::wait_until_idle() const {
+  HALLEY_CHECK(std::this_thread::get_id() != thread_.get_id());
+  std::unique_lock lock(mutex_);
+  idle_.wait(lock, [&] { return is_idle_ && ledger_.num_live() == 0; });
 }
 
 EngineStats Engine::Impl::stats() const {
@@ -205,166 +232,216 @@ EngineStats Engine::Impl::stats() const {
   return stats_;
 }
 
+// What the ledger has of the statistics, so that a submit shows at once. Under the lock.
+void Engine::Impl::count_waiting() {
+  stats_.num_waiting = ledger_.num_live() - stats_.num_running;
+  stats_.num_queued = ledger_.num_queued();
+  stats_.num_queued_tokens = ledger_.num_queued_tokens();
+}
+
+// Under the lock.
 void Engine::Impl::publish() {
-  const std::lock_guard lock(mutex_);
-  const auto count_submits = [](auto begin, auto end) {
-    return std::count_if(begin, end,
-                         [](const Command& command) { return command.request != nullptr; });
-  };
-  // Submits that the scheduler has not seen yet wait too.
-  const int64_t num_unseen =
-      count_submits(commands_.begin(), commands_.end()) +
-      count_submits(taken_.begin() + static_cast<ptrdiff_t>(next_taken_), taken_.end());
   stats_ = totals_;
   stats_.num_running = scheduler_.num_running();
-  stats_.num_waiting = scheduler_.num_waiting() + num_unseen;
-  stats_.num_pages = scheduler_.num_pages();
-  stats_.num_free_pages = scheduler_.num_free_pages();
-  num_queued_ = scheduler_.num_never_run() + num_unseen;
+  stats_.num_pages = scheduler_.pages().num_pages();
+  stats_.num_free_pages = scheduler_.pages().num_free();
+  stats_.num_cached_pages = scheduler_.pages().num_cached();
+  stats_.num_prefix_queries = scheduler_.num_prefix_queries();
+  stats_.num_prefix_hits = scheduler_.num_prefix_hits();
+  count_waiting();
 }
 
 // The edge: whatever the model throws ends all requests, and the engine with them.
 void Engine::Impl::run() {
   try {
-    run_until_ended();
-    end_all(FinishReason::kCancelled, "", "engine: it is ending");
+    while (take_commands()) {
+      obey_commands();
+      end_expired();
+      step();
+    }
+    end_all(FinishReason::kCancelled, "", kIsEnding);
   } catch (const std::exception& error) {
     end_all(FinishReason::kError, error.what(),
             str("engine: stopped after an error: ", error.what()));
   }
-}
-
-void Engine::Impl::run_until_ended() {
-  while (take_commands()) {
-    obey_commands();
-    step();
+  {
+    const std::lock_guard lock(mutex_);
+    is_idle_ = true;
   }
+  idle_.notify_all();
 }
 
-// Waits while there is nothing to do. False: the engine ends.
+// Waits while there is nothing to do: with a live request there always is, so that no deadline
+// needs a timer. False: the engine ends.
 bool Engine::Impl::take_commands() {
   std::unique_lock lock(mutex_);
-  wake_.wait(lock, [&] { return is_ending_ || !commands_.empty() || !requests_.empty(); });
+  if (requests_.empty() && commands_.empty()) {
+    is_idle_ = true;
+    idle_.notify_all();
+    wake_.wait(lock, [&] { return is_ending_ || !commands_.empty(); });
+    is_idle_ = false;
+  }
   if (is_ending_) return false;
   taken_ = std::exchange(commands_, {});
   next_taken_ = 0;
+  limit_ = drain_limit_;
   return true;
 }
 
+void Engine::Impl::queue(RequestId id, LivePtr live) {
+  if (live->deadline) deadlines_.emplace(*live->deadline, id);
+  scheduler_.add(live->sequence);
+  requests_.emplace(id, std::move(live));
+}
+
 void Engine::Impl::obey_commands() {
+  now_ = parts_.clock();
   while (next_taken_ < taken_.size()) {
-    const RequestId id = taken_[next_taken_].id;
-    std::unique_ptr<Request> request = std::move(taken_[next_taken_].request);
-    ++next_taken_;
-    if (request == nullptr) {
-      if (requests_.contains(id)) end_request(id, FinishReason::kCancelled, "");
-      continue;
+    Command command = std::move(taken_[next_taken_++]);
+    if (command.live != nullptr) {
+      queue(command.id, std::move(command.live));
+    } else if (requests_.contains(command.id)) {
+      end_request(command.id, FinishReason::kCancelled, "");
     }
-    const Admission admission =
-        scheduler_.add(id, request->num_prompt_tokens(), request->max_tokens());
-    HALLEY_CHECK(admission == Admission::kQueued,
-                 static_cast<int>(admission));  // submit() saw to it
-    requests_.emplace(id, std::move(request));
   }
   taken_.clear();
   next_taken_ = 0;
 }
 
+void Engine::Impl::end_expired() {
+  while (!deadlines_.empty() && deadlines_.begin()->first <= now_) {
+    end_request(deadlines_.begin()->second, FinishReason::kDeadline, "");
+  }
+  if (!limit_ || *limit_ > now_) return;
+  while (!requests_.empty()) end_request(requests_.begin()->first, FinishReason::kCancelled, "");
+}
+
 void Engine::Impl::step() {
   const StepPlan plan = scheduler_.schedule();
   if (plan.sequences.empty()) return;
-  ++totals_.num_steps;
-  totals_.num_preemptions += static_cast<int64_t>(plan.preempted.size());
-  publish();
+  note_plan(plan);
   forward(plan);
+  now_ = parts_.clock();
   scheduler_.update(plan);
   deliver_tokens(plan);
 }
 
-void Engine::Impl::forward(const StepPlan& plan) {
-  token_ids_.clear();
-  logit_rows_.clear();
-  sequences_.clear();
-  for (const ScheduledSequence& scheduled : plan.sequences) {
-    const std::span<const int32_t> tokens = requests_.at(scheduled.id)
-                                                ->tokens()
-                                                .subspan(static_cast<size_t>(scheduled.num_past),
-                                                         static_cast<size_t>(scheduled.num_rows));
-    sequences_.push_back({.first_row = static_cast<int64_t>(token_ids_.size()),
-                          .num_new_tokens = scheduled.num_rows,
-                          .num_past_tokens = scheduled.num_past,
-                          .page_table = scheduled.page_table});
-    token_ids_.insert(token_ids_.end(), tokens.begin(), tokens.end());
-    if (scheduled.is_complete) logit_rows_.push_back(static_cast<int32_t>(token_ids_.size()) - 1);
+void Engine::Impl::note_plan(const StepPlan& plan) {
+  ++totals_.num_steps;
+  totals_.num_preemptions += static_cast<int64_t>(plan.preempted.size());
+  for (const RequestId id : plan.preempted) requests_.at(id)->timer.note_preemption();
+  const std::lock_guard lock(mutex_);
+  for (const StartedSequence& started : plan.started) {
+    requests_.at(started.id)->timer.start(now_, started.num_cached);
+    ledger_.start(started.id);
   }
-  const auto num_logit_rows = static_cast<int64_t>(logit_rows_.size());
-  const int64_t vocab_size = model_->shape().vocab_size;
-  const auto num_logits = static_cast<size_t>(num_logit_rows * vocab_size);
-  if (logits_.size() < num_logits) logits_.resize(num_logits);
-  model_->forward({token_ids_, sequences_, logit_rows_}, cache_.view(),
-                  f32_matrix(logits_.data(), num_logit_rows, vocab_size));
+  publish();
+}
+
+void Engine::Impl::forward(const StepPlan& plan) {
+  batch_.clear();
+  for (const ScheduledSequence& scheduled : plan.sequences) {
+    const LiveRequest& live = *requests_.at(scheduled.id);
+    batch_.add(scheduled, live.request.tokens(),
+               live.scorer.wanted_rows(scheduled.num_past, scheduled.num_rows));
+  }
+  batch_.forward(model_, cache_.view());
 }
 
 void Engine::Impl::deliver_tokens(const StepPlan& plan) {
-  const auto vocab_size = static_cast<size_t>(model_->shape().vocab_size);
-  size_t row = 0;
   for (const ScheduledSequence& scheduled : plan.sequences) {
-    if (!scheduled.is_complete) continue;
-    const std::span<const float> logits(logits_.data() + row * vocab_size, vocab_size);
-    ++row;
-    Request& request = *requests_.at(scheduled.id);
-    if (request.num_output_tokens() == 0) totals_.num_prompt_tokens += request.num_prompt_tokens();
-    const TokenEvent event = request.next_token(logits, scratch_);
-    if (event.token_id) ++totals_.num_output_tokens;
-    deliver(scheduled.id, event);
+    LiveRequest& live = *requests_.at(scheduled.id);
+    if (!score_prompt(live, scheduled)) {
+      end_request(scheduled.id, FinishReason::kError,
+                  "prompt logits: expected finite numbers, got NaN or infinity. The weights may be "
+                  "damaged, or the model overflows its number format.");
+      continue;
+    }
+    if (scheduled.is_complete) deliver_token(live, scheduled.id);
   }
+}
+
+// Takes from the batch what is the prompt's. False: its logits are not finite; then nothing is left
+// of this sequence in the batch.
+bool Engine::Impl::score_prompt(LiveRequest& live, const ScheduledSequence& scheduled) {
+  const PromptScorer::Rows rows = live.scorer.wanted_rows(scheduled.num_past, scheduled.num_rows);
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    if (live.scorer.score(batch_.next_logits(), scratch_)) continue;
+    batch_.skip_logits(rows.end - row - 1 + (scheduled.is_complete ? 1 : 0));
+    return false;
+  }
+  return true;
+}
+
+void Engine::Impl::deliver_token(LiveRequest& live, RequestId id) {
+  if (live.request.num_output_tokens() == 0) {
+    totals_.num_prompt_tokens += live.request.num_prompt_tokens();
+    totals_.num_cached_prompt_tokens += live.timer.num_cached_tokens();
+  }
+  TokenEvent event = live.request.next_token(batch_.next_logits(), scratch_);
+  event.prompt_logprobs = live.scorer.take();
+  if (event.token_id) {
+    ++totals_.num_output_tokens;
+    live.timer.note_token(now_);
+  }
+  deliver(id, std::move(event));
 }
 
 // What the caller sees in stats(), and which ids are free, is up to date before the callback runs.
-void Engine::Impl::deliver(RequestId id, const TokenEvent& event) {
+void Engine::Impl::deliver(RequestId id, TokenEvent event) {
   const auto place = requests_.find(id);
   if (!event.finish_reason) {
-    publish();
-    place->second->call_back(event);
+    {
+      const std::lock_guard lock(mutex_);
+      publish();
+    }
+    place->second->request.call_back(event);
     return;
   }
-  const std::unique_ptr<Request> request = std::move(place->second);
+  const LivePtr live = std::move(place->second);
   requests_.erase(place);
+  if (live->deadline) deadlines_.erase({*live->deadline, id});
   scheduler_.remove(id);
   {
     const std::lock_guard lock(mutex_);
-    live_ids_.erase(id);
+    ledger_.end(id);
+    publish();
   }
-  publish();
-  request->call_back(event);
+  event.times = live->timer.times_at_end(now_);
+  live->request.call_back(event);
 }
 
 void Engine::Impl::end_request(RequestId id, FinishReason reason, const std::string& error) {
-  deliver(id, requests_.at(id)->end(reason, error));
+  deliver(id, requests_.at(id)->request.end(reason, error));
 }
 
 void Engine::Impl::end_all(FinishReason reason, const std::string& error,
                            const std::string& stop_message) {
   {
     const std::lock_guard lock(mutex_);
-    stop_message_ = stop_message;  // from here on nothing is queued any more
+    ledger_.stop(stop_message);  // from here on nothing is queued any more
     for (Command& command : commands_) taken_.push_back(std::move(command));
     commands_.clear();
   }
+  now_ = parts_.clock();
   for (; next_taken_ < taken_.size(); ++next_taken_) {
     Command& command = taken_[next_taken_];
-    if (command.request != nullptr) requests_.emplace(command.id, std::move(command.request));
+    if (command.live != nullptr) queue(command.id, std::move(command.live));
   }
   while (!requests_.empty()) end_request(requests_.begin()->first, reason, error);
 }
 
 Engine::Engine(std::unique_ptr<CausalLm> model, std::shared_ptr<const Tokenizer> tokenizer,
-               std::vector<int32_t> eos_token_ids, const EngineConfig& config) {
+               std::vector<int32_t> eos_token_ids, const EngineConfig& config, EngineClock clock) {
   HALLEY_CHECK(model != nullptr);
   check_eos_token_ids(eos_token_ids, model->shape().vocab_size);
   EnginePlan plan = plan_engine(config, model->shape(), available_memory_bytes());
-  impl_ = std::make_unique<Impl>(std::move(model), std::move(tokenizer), std::move(eos_token_ids),
-                                 std::move(plan));
+  if (!clock) clock = [] { return std::chrono::steady_clock::now(); };
+  impl_ = std::make_unique<Impl>(Impl::Parts{.model = std::move(model),
+                                             .tokenizer = std::move(tokenizer),
+                                             .eos_token_ids = std::move(eos_token_ids),
+                                             .plan = std::move(plan),
+                                             .clock = std::move(clock)});
 }
 
 Engine::~Engine() { impl_->stop(); }
@@ -375,6 +452,14 @@ SubmitResult Engine::submit(GenerateRequest request, RequestId id,
 }
 
 void Engine::cancel(RequestId id) noexcept { impl_->cancel(id); }
+
+SubmitResult Engine::would_admit(int64_t num_prompt_tokens) const noexcept {
+  return impl_->would_admit(num_prompt_tokens);
+}
+
+void Engine::drain(TimePoint limit) noexcept { impl_->drain(limit); }
+
+void Engine::wait_until_idle() const { impl_->wait_until_idle(); }
 
 EngineStats Engine::stats() const { return impl_->stats(); }
 

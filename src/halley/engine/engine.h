@@ -2,6 +2,7 @@
 // bindings and the command line use.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -10,7 +11,10 @@
 #include <vector>
 
 #include "halley/checkpoint/tokenizer/tokenizer.h"
+#include "halley/constraint/token_constraint.h"
+#include "halley/engine/request_times.h"
 #include "halley/engine/sampling_params.h"
+#include "halley/engine/scheduling_policy.h"
 #include "halley/engine/token_logprob.h"
 #include "halley/models/base/causal_lm.h"
 
@@ -26,16 +30,34 @@ struct EngineConfig {
   int64_t max_model_len = 0;        // prompt and output; 0: the model's maximum
   int64_t max_num_seqs = 64;        // running at once
   int64_t max_num_batched_tokens = 512;  // rows of one step: decodes first, the rest prefill chunks
-  int64_t max_num_queued = 1024;         // waiting requests
+  int64_t max_num_queued = 1024;         // requests that wait and never ran
+  int64_t max_num_queued_tokens = 0;     // their prompts' tokens, but an empty queue takes any
+                                         // request; 0: max_num_queued * max_model_len
+  SchedulingPolicy scheduling_policy = SchedulingPolicy::kFcfs;
+  bool has_prefix_caching = true;  // full pages are kept and used again for equal beginnings
 };
 
 struct GenerateRequest {
   std::vector<int32_t> prompt_ids;
   SamplingParams sampling;
+  int32_t priority = 0;    // lower first; no matter with kFcfs
+  std::string cache_salt;  // cached prefixes are shared among equal salts alone; at most 256 bytes
+  std::optional<TimePoint> deadline;  // by the engine's clock: ends with kDeadline then
+  /// What the output must look like; null: anything. Made for this engine's tokenizer and EOS ids.
+  /// The request ends with kStop as soon as nothing but EOS may follow, and EOS ends it whatever
+  /// ignore_eos says.
+  std::shared_ptr<const CompiledConstraint> constraint;
 };
 
-enum class FinishReason : uint8_t { kStop, kLength, kCancelled, kError };
-const char* name_of(FinishReason reason);  // "stop", "length", "cancelled", "error"
+enum class FinishReason : uint8_t { kStop, kLength, kCancelled, kDeadline, kError };
+const char* name_of(FinishReason reason);  // "stop", "length", "cancelled", "deadline", "error"
+
+/// A token of the prompt, given those before it.
+struct PromptLogprob {
+  int32_t token_id = 0;
+  std::optional<float> logprob;   // natural logarithm; absent for the first token alone
+  std::vector<TokenLogprob> top;  // the best num_prompt_logprobs, most probable first
+};
 
 /// One callback. A finishing event may carry the last token, or no token (cancelled, error).
 struct TokenEvent {
@@ -43,9 +65,12 @@ struct TokenEvent {
   std::string text;                     // final text that this token made certain; may be empty
   std::optional<TokenLogprob> logprob;  // of the chosen token, before temperature and penalties
   std::vector<TokenLogprob> top_logprobs;
-  std::optional<FinishReason> finish_reason;  // set on the last event alone
-  std::string stop_reason;                    // the stop string or token that ended it, if any
-  std::string error;                          // for kError
+  std::optional<FinishReason> finish_reason;   // set on the last event alone
+  std::string stop_reason;                     // the stop string or token that ended it, if any
+  std::string error;                           // for kError
+  std::vector<PromptLogprob> prompt_logprobs;  // one a prompt token, on the first token's event,
+                                               // where asked for
+  std::optional<RequestTimes> times;           // set on the last event alone
 };
 using TokenCallback = std::function<void(const TokenEvent&)>;
 
@@ -56,10 +81,20 @@ struct SubmitResult {
   std::string message;  // why not, for all but kQueued
 };
 
+/// First what is now, then sums since the start.
 struct EngineStats {
-  int64_t num_running = 0, num_waiting = 0;
-  int64_t num_pages = 0, num_free_pages = 0;
-  int64_t num_steps = 0, num_prompt_tokens = 0, num_output_tokens = 0, num_preemptions = 0;
+  int64_t num_running = 0, num_waiting = 0;  // waiting: preempted ones too
+  int64_t num_queued = 0;                    // of them those that never ran
+  int64_t num_queued_tokens = 0;             // and their prompts' tokens
+  int64_t num_pages = 0;
+  int64_t num_free_pages = 0;    // that no sequence uses, cached ones too
+  int64_t num_cached_pages = 0;  // of them those whose tokens may be used again
+
+  int64_t num_steps = 0, num_preemptions = 0;
+  int64_t num_prompt_tokens = 0;         // of requests that got their first token
+  int64_t num_cached_prompt_tokens = 0;  // of them those that were not computed
+  int64_t num_output_tokens = 0;
+  int64_t num_prefix_queries = 0, num_prefix_hits = 0;  // tokens looked up, and found
 };
 
 /// Owns one thread that runs the model and all scheduling state.
@@ -68,8 +103,9 @@ class Engine {
   /// `tokenizer` may be null: then events carry no text, and stop strings are refused.
   /// `eos_token_ids` end a request unless it ignores them.
   /// Throws InputError or DeviceError where the configuration does not fit.
+  /// `clock` is read by any thread, by default std::chrono::steady_clock.
   Engine(std::unique_ptr<CausalLm> model, std::shared_ptr<const Tokenizer> tokenizer,
-         std::vector<int32_t> eos_token_ids, const EngineConfig& config);
+         std::vector<int32_t> eos_token_ids, const EngineConfig& config, EngineClock clock = {});
   /// Cancels what is running and waits for it.
   ~Engine();
   Engine(const Engine&) = delete;
@@ -90,6 +126,19 @@ class Engine {
   /// Asks for the end of a request; its last event says kCancelled. Unknown ids are ignored.
   /// Thread-safe.
   void cancel(RequestId id) noexcept;
+
+  /// What submit() would answer now to a valid request with a prompt of this many tokens, in the
+  /// time of a short lock: to refuse before the prompt is tokenized. 0 tokens: where the length is
+  /// not known yet; then only that the queue has no place for any. Thread-safe.
+  [[nodiscard]] SubmitResult would_admit(int64_t num_prompt_tokens) const noexcept;
+
+  /// From now on submit() answers kStopped. What was accepted goes on; whatever has not ended at
+  /// `limit` by the engine's clock is cancelled before the next step. Returns at once; a later call
+  /// sets another limit. Thread-safe.
+  void drain(TimePoint limit) noexcept;
+
+  /// Waits until no request lives and no callback runs. Any thread but the engine's.
+  void wait_until_idle() const;
 
   /// Thread-safe.
   EngineStats stats() const;

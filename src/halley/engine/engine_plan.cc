@@ -16,6 +16,9 @@ constexpr int64_t kPageTokensMax = 4096;
 constexpr int64_t kSeqsMax = 65'536;
 constexpr int64_t kBatchedTokensMax = int64_t{1} << 20;
 constexpr int64_t kQueuedMax = int64_t{1} << 24;
+constexpr int64_t kQueuedTokensMax = int64_t{1} << 50;
+// The logits of a prompt's rows are looked at one by one; more of them at once save nothing.
+constexpr int64_t kPromptLogitBytesMax = int64_t{64} << 20;
 constexpr int64_t kPagesMax = std::numeric_limits<int32_t>::max();
 
 void check_range(const char* name, int64_t value, int64_t min, int64_t max) {
@@ -28,6 +31,7 @@ void check_config(const EngineConfig& config, const ModelShape& model) {
   check_range("max_num_seqs", config.max_num_seqs, 1, kSeqsMax);
   check_range("max_num_batched_tokens", config.max_num_batched_tokens, 1, kBatchedTokensMax);
   check_range("max_num_queued", config.max_num_queued, 1, kQueuedMax);
+  check_range("max_num_queued_tokens", config.max_num_queued_tokens, 0, kQueuedTokensMax);
   check_range("kv_bytes", config.kv_bytes, 0, std::numeric_limits<int64_t>::max());
   if (config.max_num_batched_tokens < config.max_num_seqs) {
     throw InputError(str("max_num_batched_tokens: expected at least max_num_seqs (",
@@ -61,6 +65,13 @@ EnginePlan plan_engine(const EngineConfig& config, const ModelShape& model, int6
   EngineConfig& full = plan.config;
   full.kv_dtype = config.kv_dtype.value_or(model.kv_dtype_default);
   if (full.max_model_len == 0) full.max_model_len = model.max_positions;
+  if (full.max_num_queued_tokens == 0) {
+    full.max_num_queued_tokens =
+        checked_mul(full.max_num_queued, full.max_model_len).value_or(kQueuedTokensMax);
+  }
+  const auto logit_row_bytes = model.vocab_size * static_cast<int64_t>(sizeof(float));
+  plan.max_num_prompt_logits =
+      std::clamp(kPromptLogitBytesMax / logit_row_bytes, int64_t{1}, full.max_num_batched_tokens);
   plan.layout = kv_page_layout(model, *full.kv_dtype, full.page_tokens);
 
   const int64_t page_bytes = kv_page_bytes(model, plan.layout);
@@ -84,7 +95,9 @@ SchedulerConfig scheduler_config(const EnginePlan& plan) {
           .max_model_len = plan.config.max_model_len,
           .max_num_seqs = plan.config.max_num_seqs,
           .max_num_batched_tokens = plan.config.max_num_batched_tokens,
-          .max_num_queued = plan.config.max_num_queued};
+          .max_num_prompt_logits = plan.max_num_prompt_logits,
+          .policy = plan.config.scheduling_policy,
+          .has_prefix_caching = plan.config.has_prefix_caching};
 }
 
 }  // namespace halley

@@ -13,6 +13,7 @@ struct EnginePlan {
   EngineConfig config;  // nothing is 0 or absent any more
   KvPageLayout layout;
   int64_t num_pages = 0;
+  int64_t max_num_prompt_logits = 0;  // rows of a step that score prompts: 64 MiB of logits
 };
 
 /// Throws InputError where a field is out of range, where max_model_len exceeds the model's, or

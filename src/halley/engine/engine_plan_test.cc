@@ -30,6 +30,7 @@ TEST(EnginePlan, FillsInTheDefaults) {
   const EnginePlan plan = plan_engine({}, small_shape(), 100 * kGigabyte);
   EXPECT_EQ(plan.config.max_model_len, 1000);
   EXPECT_EQ(plan.config.kv_dtype, KvDType::kBf16);
+  EXPECT_EQ(plan.config.max_num_queued_tokens, 1024 * 1000);
   EXPECT_EQ(plan.num_pages, 64 * 63);
   EXPECT_EQ(plan.config.kv_bytes, 64 * 63 * 16 * 256);
   EXPECT_EQ(kv_page_bytes(small_shape(), plan.layout), 16 * 256);
@@ -78,6 +79,15 @@ TEST(EnginePlan, SaysHowMuchOneSequenceNeeds) {
               ThrowsMessage<InputError>(HasSubstr("Set kv_bytes to at least 253952.")));
 }
 
+TEST(EnginePlan, BoundsTheLogitsOfPromptsInAStep) {
+  ModelShape shape = small_shape();
+  EXPECT_EQ(plan_engine({}, shape, kGigabyte).max_num_prompt_logits, 512);  // all of its rows
+  shape.vocab_size = 150'000;
+  EXPECT_EQ(plan_engine({}, shape, kGigabyte).max_num_prompt_logits, 111);  // 64 MiB
+  shape.vocab_size = 1'000'000'000;
+  EXPECT_EQ(plan_engine({}, shape, kGigabyte).max_num_prompt_logits, 1);
+}
+
 struct BadConfig {
   const char* message;
   void (*spoil)(EngineConfig&);
@@ -102,6 +112,8 @@ const BadConfig kBadConfigs[] = {
      [](EngineConfig& c) { c.max_num_batched_tokens = 63; }},
     {"max_num_queued: expected 1 to 16777216, got 0",
      [](EngineConfig& c) { c.max_num_queued = 0; }},
+    {"max_num_queued_tokens: expected 0 to 1125899906842624, got -1",
+     [](EngineConfig& c) { c.max_num_queued_tokens = -1; }},
     {"kv_bytes: expected 0 to 9223372036854775807, got -1",
      [](EngineConfig& c) { c.kv_bytes = -1; }},
     {"max_model_len: expected 2 to the model's maximum of 1000, got 1001",

@@ -71,14 +71,21 @@ class FakeCausalLm : public CausalLm {
     HALLEY_CHECK(logits.num_rows == static_cast<int64_t>(batch.logit_rows.size()));
     HALLEY_CHECK(logits.num_cols == shape_.vocab_size);
     int64_t row = 0;
-    std::map<int32_t, size_t> users;
-    for (size_t i = 0; i < batch.sequences.size(); ++i) {
-      const BatchSequence& sequence = batch.sequences[i];
+    std::map<int32_t, size_t> num_users;
+    for (const BatchSequence& sequence : batch.sequences) {
       HALLEY_CHECK(sequence.first_row == row && sequence.num_new_tokens >= 1, row);
       row += sequence.num_new_tokens;
       for (const int32_t page : sequence.page_table) {
         HALLEY_CHECK(page >= 0 && page < cache.layers[0].num_pages, page);
-        HALLEY_CHECK(users.emplace(page, i).second, page);  // no page twice
+        ++num_users[page];
+      }
+    }
+    // What a sequence writes is its own; pages that are only read may be shared.
+    const int64_t page_tokens = cache.layers[0].layout.page_tokens;
+    for (const BatchSequence& sequence : batch.sequences) {
+      const auto first = static_cast<size_t>(sequence.num_past_tokens / page_tokens);
+      for (size_t i = first; i < sequence.page_table.size(); ++i) {
+        HALLEY_CHECK(num_users[sequence.page_table[i]] == 1, sequence.page_table[i]);
       }
     }
     HALLEY_CHECK(row == static_cast<int64_t>(batch.token_ids.size()), row);

@@ -51,8 +51,10 @@ void collect(const TokenEvent& event, Clock::time_point begin, GenerateResult& r
     result.logprobs.push_back(*event.logprob);
     result.top_logprobs.push_back(event.top_logprobs);
   }
+  if (!event.prompt_logprobs.empty()) result.prompt_logprobs = event.prompt_logprobs;
   if (!event.finish_reason) return;
   result.total_seconds = seconds_since(begin);
+  if (event.times) result.times = *event.times;
   result.finish_reason = *event.finish_reason;
   result.stop_reason = event.stop_reason;
   result.error = event.error;

@@ -17,12 +17,14 @@ struct GenerateResult {
   std::string text;
   std::vector<TokenLogprob> logprobs;                   // one a token, where asked for
   std::vector<std::vector<TokenLogprob>> top_logprobs;  // one list a token, where asked for
+  std::vector<PromptLogprob> prompt_logprobs;           // one a prompt token, where asked for
   FinishReason finish_reason = FinishReason::kError;
   std::string stop_reason;
   std::string error;
   std::vector<double> token_seconds;  // from the submit to each token; the first is the time to
                                       // first token
   double total_seconds = 0;           // from the submit to the last event
+  RequestTimes times;                 // as the engine saw it
 };
 
 /// Called on the engine's thread with the index of the request; see TokenCallback.

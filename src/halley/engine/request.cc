@@ -9,9 +9,18 @@
 namespace halley {
 namespace {
 
-std::vector<int32_t> stop_ids_of(const SamplingParams& params, std::span<const int32_t> eos_ids) {
-  std::vector<int32_t> ids = params.stop_token_ids;
-  if (!params.ignore_eos) ids.insert(ids.end(), eos_ids.begin(), eos_ids.end());
+constexpr size_t kCacheSaltBytesMax = 256;
+
+constexpr const char* kConstraintLimit =
+    "response_format: expected an output whose continuations can be told within limits on work and "
+    "memory, got one that leaves too many open. Make the schema's alternatives, patterns and "
+    "lengths simpler.";
+
+// Behind the end of a constrained output nothing may follow but EOS, whatever ignore_eos says.
+std::vector<int32_t> stop_ids_of(const GenerateRequest& request, std::span<const int32_t> eos_ids) {
+  std::vector<int32_t> ids = request.sampling.stop_token_ids;
+  const bool has_eos = !request.sampling.ignore_eos || request.constraint != nullptr;
+  if (has_eos) ids.insert(ids.end(), eos_ids.begin(), eos_ids.end());
   return ids;
 }
 
@@ -19,8 +28,9 @@ const char* why_no_token(SampleStatus status) {
   return status == SampleStatus::kNotFinite
              ? "logits: expected finite numbers, got NaN or infinity. The weights may be damaged, "
                "or the model overflows its number format."
-             : "logits: expected at least one token that may be chosen, got none. Check logit_bias "
-               "and min_tokens.";
+             : "logits: expected at least one token that may be chosen, got none. Check "
+               "logit_bias, "
+               "min_tokens and response_format.";
 }
 
 }  // namespace
@@ -36,6 +46,10 @@ void check_request(const GenerateRequest& request, int64_t vocab_size, bool has_
     }
   }
   check_sampling_params(request.sampling, vocab_size);
+  if (request.cache_salt.size() > kCacheSaltBytesMax) {
+    throw InputError(str("cache_salt: expected at most ", kCacheSaltBytesMax, " bytes, got ",
+                         request.cache_salt.size()));
+  }
   if (!request.sampling.stop.empty() && !has_tokenizer) {
     throw InputError(
         "stop: expected no stop strings, since the engine has no tokenizer. Use "
@@ -44,12 +58,13 @@ void check_request(const GenerateRequest& request, int64_t vocab_size, bool has_
 }
 
 Request::Request(GenerateRequest request, TokenCallback on_token, const RequestContext& context)
-    : params_(std::move(request.sampling)),
+    : params_(request.sampling),
       on_token_(std::move(on_token)),
       tokens_(std::move(request.prompt_ids)),
       num_prompt_tokens_(static_cast<int64_t>(tokens_.size())),
       num_tokens_max_(context.max_model_len),
-      stop_ids_(stop_ids_of(params_, context.eos_token_ids)),
+      constraint_(request.constraint == nullptr ? nullptr : request.constraint->start()),
+      stop_ids_(stop_ids_of(request, context.eos_token_ids)),
       sampler_(params_, stop_ids_, tokens_, params_.seed.value_or(context.seed)),
       stops_(params_.stop, params_.include_stop_str_in_output),
       tokenizer_(context.tokenizer) {
@@ -90,9 +105,27 @@ void Request::finish_text(TokenEvent& event) {
   detokenizer_.reset();
 }
 
+// Others wait for the model to write EOS; what is complete needs no further step.
+void Request::end_where_complete(int32_t token_id, TokenEvent& event) {
+  if (constraint_ == nullptr) return;
+  if (!constraint_->accept(token_id)) {
+    detokenizer_.reset();
+    event.finish_reason = FinishReason::kError;
+    event.error = kConstraintLimit;
+  } else if (constraint_->is_complete()) {
+    event.finish_reason = FinishReason::kStop;
+    finish_text(event);
+  }
+}
+
 TokenEvent Request::next_token(std::span<const float> logits, SamplerScratch& scratch) {
+  const bool is_constrained = constraint_ != nullptr;
+  if (is_constrained && !constraint_->fill_allowed(scratch.allowed)) {
+    return end(FinishReason::kError, kConstraintLimit);
+  }
   SampledToken chosen;
-  const SampleStatus status = sampler_.sample(logits, scratch, chosen);
+  const SampleStatus status =
+      sampler_.sample(logits, scratch, chosen, is_constrained ? &scratch.allowed : nullptr);
   if (status != SampleStatus::kChosen) return end(FinishReason::kError, why_no_token(status));
   tokens_.push_back(chosen.token_id);
   TokenEvent event;
@@ -108,6 +141,8 @@ TokenEvent Request::next_token(std::span<const float> logits, SamplerScratch& sc
       return event;
     }
     append_token(chosen.token_id, event);
+    if (event.finish_reason) return event;
+    end_where_complete(chosen.token_id, event);
     if (event.finish_reason) return event;
     if (num_output_tokens() >= params_.max_tokens ||
         static_cast<int64_t>(tokens_.size()) >= num_tokens_max_) {

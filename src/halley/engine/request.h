@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "halley/checkpoint/tokenizer/tokenizer.h"
+#include "halley/constraint/token_constraint.h"
 #include "halley/engine/engine.h"
 #include "halley/engine/sampler.h"
 #include "halley/engine/stop_matcher.h"
@@ -50,6 +51,7 @@ class Request {
   void call_back(const TokenEvent& event) const noexcept { on_token_(event); }
 
  private:
+  void end_where_complete(int32_t token_id, TokenEvent& event);
   bool is_stop(int32_t token_id) const;
   void append_token(int32_t token_id, TokenEvent& event);
   void append_text(const std::string& text, TokenEvent& event);
@@ -61,6 +63,7 @@ class Request {
   std::vector<int32_t> tokens_;
   int64_t num_prompt_tokens_;
   int64_t num_tokens_max_;
+  std::unique_ptr<TokenConstraint> constraint_;  // null: none
   std::vector<int32_t> stop_ids_;
   Sampler sampler_;
   StopMatcher stops_;

@@ -113,7 +113,10 @@ void Sampler::apply_penalties(std::vector<double>& scores) const {
   }
 }
 
-void Sampler::adjust(std::vector<double>& scores) const {
+void Sampler::adjust(std::vector<double>& scores, const TokenMask* allowed) const {
+  for (size_t id = 0; allowed != nullptr && id < scores.size(); ++id) {
+    if (!has_token(*allowed, id)) scores[id] = -kInfinity;
+  }
   if (num_output_tokens_ < params_.min_tokens) {
     for (const int32_t id : stop_ids_) scores[static_cast<size_t>(id)] = -kInfinity;
   }
@@ -139,7 +142,8 @@ void Sampler::keep_top_p(std::vector<SampleCandidate>& candidates) const {
   candidates.erase(candidates.begin(), heap_end);
 }
 
-SampleStatus Sampler::filter(std::span<const float> logits, SamplerScratch& scratch) const {
+SampleStatus Sampler::filter(std::span<const float> logits, SamplerScratch& scratch,
+                             const TokenMask* allowed) const {
   for (const float logit : logits) {
     if (std::isnan(logit) || logit == std::numeric_limits<float>::infinity()) {
       return SampleStatus::kNotFinite;
@@ -147,7 +151,7 @@ SampleStatus Sampler::filter(std::span<const float> logits, SamplerScratch& scra
   }
   std::vector<double>& scores = scratch.scores;
   scores.assign(logits.begin(), logits.end());
-  adjust(scores);
+  adjust(scores, allowed);
   const auto best = std::max_element(scores.begin(), scores.end());  // the first of equals
   const double max = *best;
   scratch.candidates.clear();
@@ -172,8 +176,8 @@ SampleStatus Sampler::filter(std::span<const float> logits, SamplerScratch& scra
 }
 
 SampleStatus Sampler::sample(std::span<const float> logits, SamplerScratch& scratch,
-                             SampledToken& chosen) {
-  const SampleStatus status = filter(logits, scratch);
+                             SampledToken& chosen, const TokenMask* allowed) {
+  const SampleStatus status = filter(logits, scratch, allowed);
   if (status != SampleStatus::kChosen) return status;
   HALLEY_CHECK(!scratch.candidates.empty());
   const double uniform = random_uniform(seed_, static_cast<uint64_t>(num_output_tokens_));

@@ -2,7 +2,8 @@
 //
 // The order is that of vLLM (v1/sample/sampler.py):
 //   1. log-probabilities are taken from the logits as they are;
-//   2. ids that would stop the request are masked while there are fewer than min_tokens tokens;
+//   2. ids that the request's constraint does not allow are masked, and ids that would stop the
+//      request while there are fewer than min_tokens tokens;
 //   3. logit bias is added;
 //   4. repetition penalty (prompt and output): positive logits are divided by it, others
 //   multiplied;
@@ -22,6 +23,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "halley/constraint/token_constraint.h"
 #include "halley/engine/sampling_params.h"
 #include "halley/engine/token_logprob.h"
 
@@ -39,6 +41,7 @@ struct SamplerScratch {
   std::vector<double> scores;  // [V]
   std::vector<SampleCandidate> candidates;
   std::vector<int32_t> ids;
+  TokenMask allowed;  // of the request's constraint
 };
 
 struct SampledToken {
@@ -60,13 +63,15 @@ class Sampler {
   Sampler(const SamplingParams& params, std::vector<int32_t> stop_ids,
           std::span<const int32_t> prompt_ids, uint64_t seed);
 
-  /// Chooses from `logits` [V] and remembers the choice.
+  /// Chooses from `logits` [V] and remembers the choice. `allowed`, where it is not null, has the
+  /// tokens that may be chosen.
   [[nodiscard]] SampleStatus sample(std::span<const float> logits, SamplerScratch& scratch,
-                                    SampledToken& chosen);
+                                    SampledToken& chosen, const TokenMask* allowed = nullptr);
 
   /// Leaves in scratch.candidates what may be drawn after `logits`, ids ascending; for temperature
   /// 0 the one token.
-  [[nodiscard]] SampleStatus filter(std::span<const float> logits, SamplerScratch& scratch) const;
+  [[nodiscard]] SampleStatus filter(std::span<const float> logits, SamplerScratch& scratch,
+                                    const TokenMask* allowed = nullptr) const;
 
   /// Counts a token as generated.
   void record(int32_t token_id);
@@ -74,7 +79,7 @@ class Sampler {
   int64_t num_output_tokens() const { return num_output_tokens_; }
 
  private:
-  void adjust(std::vector<double>& scores) const;
+  void adjust(std::vector<double>& scores, const TokenMask* allowed) const;
   void apply_penalties(std::vector<double>& scores) const;
   void keep_top_p(std::vector<SampleCandidate>& candidates) const;
 

@@ -32,6 +32,11 @@ void check_count(const char* name, size_t count, size_t max) {
   throw InputError(str(name, ": expected at most ", max, " entries, got ", count));
 }
 
+void check_num_logprobs(const char* name, int count) {
+  if (count >= -1 && count <= kLogprobsMax) return;
+  throw InputError(str(name, ": expected -1 (none) to ", kLogprobsMax, ", got ", count));
+}
+
 bool is_valid_utf8(const std::string& text) {
   const auto* data = reinterpret_cast<const utf8proc_uint8_t*>(text.data());
   auto num_left = static_cast<utf8proc_ssize_t>(text.size());
@@ -95,10 +100,8 @@ void check_sampling_params(const SamplingParams& params, int64_t vocab_size) {
     check_range("logit_bias", bias, -100, 100);
   }
   check_stops(params, vocab_size);
-  if (params.num_logprobs < -1 || params.num_logprobs > kLogprobsMax) {
-    throw InputError(
-        str("logprobs: expected -1 (none) to ", kLogprobsMax, ", got ", params.num_logprobs));
-  }
+  check_num_logprobs("logprobs", params.num_logprobs);
+  check_num_logprobs("prompt_logprobs", params.num_prompt_logprobs);
 }
 
 }  // namespace halley

@@ -27,7 +27,8 @@ struct SamplingParams {
   bool include_stop_str_in_output = false;
   bool ignore_eos = false;
   bool skip_special_tokens = true;
-  int num_logprobs = -1;  // -1: none; 0: the chosen token's; n <= 20: the best n too
+  int num_logprobs = -1;         // -1: none; 0: the chosen token's; n <= 20: the best n too
+  int num_prompt_logprobs = -1;  // the same of every prompt token
 };
 
 /// Throws InputError "temperature: expected 0 to 2, got 3".

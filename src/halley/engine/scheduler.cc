@@ -2,18 +2,27 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "halley/base/check.h"
 #include "halley/base/checked_math.h"
 
 namespace halley {
+namespace {
 
-Scheduler::Scheduler(const SchedulerConfig& config) : config_(config), pages_(config.num_pages) {
+constexpr int64_t kNeverEnough = -1;
+
+}  // namespace
+
+Scheduler::Scheduler(const SchedulerConfig& config, TokensOf tokens_of)
+    : config_(config), tokens_of_(std::move(tokens_of)), pages_(config.num_pages) {
   HALLEY_CHECK(config.page_tokens >= 1 && config.max_num_seqs >= 1, config.page_tokens,
                config.max_num_seqs);
   // Otherwise a decode, or the last prefill, could wait for ever.
   HALLEY_CHECK(config.max_num_batched_tokens >= config.max_num_seqs, config.max_num_batched_tokens,
                config.max_num_seqs);
+  HALLEY_CHECK(config.max_num_prompt_logits >= 1, config.max_num_prompt_logits);
+  HALLEY_CHECK(tokens_of_ != nullptr || !config.has_prefix_caching);
 }
 
 int64_t Scheduler::num_tokens_max(const SchedulerConfig& config, int64_t num_prompt_tokens,
@@ -30,24 +39,29 @@ bool Scheduler::can_fit(const SchedulerConfig& config, int64_t num_prompt_tokens
   return ceil_div(num_cached, config.page_tokens) <= config.num_pages;
 }
 
-Admission Scheduler::add(RequestId id, int64_t num_prompt_tokens, int64_t max_tokens) {
-  HALLEY_CHECK(num_prompt_tokens >= 1 && max_tokens >= 1, num_prompt_tokens, max_tokens);
-  if (!can_fit(config_, num_prompt_tokens, max_tokens)) return Admission::kTooLong;
-  if (num_never_run_ >= config_.max_num_queued) return Admission::kQueueFull;
-  const auto [place, is_added] = sequences_.try_emplace(id);
-  HALLEY_CHECK(is_added, id);
+void Scheduler::add(const NewSequence& added) {
+  HALLEY_CHECK(added.num_prompt_tokens >= 1 && added.max_tokens >= 1, added.num_prompt_tokens,
+               added.max_tokens);
+  HALLEY_CHECK(can_fit(config_, added.num_prompt_tokens, added.max_tokens), added.num_prompt_tokens,
+               added.max_tokens);
+  const auto [place, is_added] = sequences_.try_emplace(added.id);
+  HALLEY_CHECK(is_added, added.id);
   Sequence& sequence = place->second;
-  sequence.id = id;
-  sequence.arrival = next_arrival_++;
-  sequence.num_tokens = num_prompt_tokens;
-  sequence.num_tokens_max = num_tokens_max(config_, num_prompt_tokens, max_tokens);
-  waiting_.emplace(sequence.arrival, &sequence);
-  ++num_never_run_;
-  return Admission::kQueued;
+  const bool has_priority = config_.policy == SchedulingPolicy::kPriority;
+  sequence.id = added.id;
+  sequence.rank = {has_priority ? added.priority : 0, next_arrival_++};
+  sequence.num_prompt_tokens = added.num_prompt_tokens;
+  sequence.num_tokens = added.num_prompt_tokens;
+  sequence.num_tokens_max = num_tokens_max(config_, added.num_prompt_tokens, added.max_tokens);
+  sequence.needs_prompt_logits = added.needs_prompt_logits;
+  sequence.cache_salt = added.cache_salt;
+  waiting_.emplace(sequence.rank, &sequence);
 }
 
 StepPlan Scheduler::schedule() {
   StepPlan plan;
+  num_prompt_logits_ = 0;
+  admit_better(plan);
   plan_decodes(plan);
   plan_prefills(plan);
   // Pages that a preemption has just freed belong to those that still run.
@@ -63,10 +77,20 @@ void Scheduler::plan_rows(Sequence& sequence, int64_t num_rows, StepPlan& plan) 
                             .is_complete = num_rows == sequence.num_left(),
                             .page_table = sequence.page_table});
   plan.num_rows += num_rows;
+  if (sequence.is_scored()) num_prompt_logits_ += std::min(num_rows, sequence.num_left() - 1);
+}
+
+int64_t Scheduler::num_rows_for(const Sequence& sequence, const StepPlan& plan) const {
+  const int64_t num_rows =
+      std::min(sequence.num_left(), config_.max_num_batched_tokens - plan.num_rows);
+  if (!sequence.is_scored()) return num_rows;
+  // Every row but the prompt's last, which belongs to the first token, scores the next one.
+  const int64_t num_logits = config_.max_num_prompt_logits - num_prompt_logits_;
+  return std::min(num_rows, sequence.num_left() - 1) <= num_logits ? num_rows : num_logits;
 }
 
 void Scheduler::plan_decodes(StepPlan& plan) {
-  // Preemption takes from the young end of the map, which this loop walks from the old end: what is
+  // Preemption takes from the end of the map, which this loop walks from its beginning: what is
   // planned already keeps its pages, and the loop ends at the latest at the sequence that is lost.
   for (auto place = running_.begin(); place != running_.end();) {
     Sequence& sequence = *place->second;
@@ -77,9 +101,11 @@ void Scheduler::plan_decodes(StepPlan& plan) {
     const int64_t num_pages = ceil_div(sequence.num_tokens, config_.page_tokens);
     const int64_t num_missing = num_pages - static_cast<int64_t>(sequence.page_table.size());
     if (num_missing > 0 && !pages_.try_take(num_missing, sequence.page_table)) {
-      const bool is_youngest = std::next(place) == running_.end();
-      preempt_youngest(plan);
-      if (is_youngest) return;
+      // Alone it has all pages, and add() saw that these suffice.
+      HALLEY_CHECK(running_.size() > 1, sequence.id);
+      const bool is_last = std::next(place) == running_.end();
+      preempt_last(plan);
+      if (is_last) return;
       continue;  // the same sequence again, with more free pages
     }
     plan_rows(sequence, 1, plan);
@@ -87,45 +113,125 @@ void Scheduler::plan_decodes(StepPlan& plan) {
   }
 }
 
-void Scheduler::preempt_youngest(StepPlan& plan) {
-  const auto youngest = std::prev(running_.end());
-  // Alone it has all pages, and add() saw that these suffice.
-  HALLEY_CHECK(running_.size() > 1, youngest->second->id);
-  pages_.give_back(youngest->second->page_table);
-  youngest->second->num_computed = 0;
-  plan.preempted.push_back(youngest->second->id);
-  waiting_.insert(running_.extract(youngest));
+void Scheduler::preempt_last(StepPlan& plan) {
+  const auto last = std::prev(running_.end());
+  Sequence& sequence = *last->second;
+  pages_.give_back(sequence.page_table);
+  sequence.num_computed = 0;
+  sequence.num_kept = 0;
+  plan.preempted.push_back(sequence.id);
+  waiting_.insert(running_.extract(last));
 }
 
 void Scheduler::plan_prefills(StepPlan& plan) {
   // Their pages were taken at admission. One token left is a decode, and planned already.
-  for (const auto& [arrival, sequence] : running_) {
-    const int64_t num_rows = config_.max_num_batched_tokens - plan.num_rows;
-    if (num_rows == 0) return;
-    if (sequence->num_left() > 1) {
-      plan_rows(*sequence, std::min(sequence->num_left(), num_rows), plan);
-    }
+  for (const auto& [rank, sequence] : running_) {
+    if (plan.num_rows == config_.max_num_batched_tokens) return;
+    if (sequence->num_left() <= 1) continue;
+    const int64_t num_rows = num_rows_for(*sequence, plan);
+    if (num_rows > 0) plan_rows(*sequence, num_rows, plan);
+  }
+}
+
+// Before anything is planned, so that what is planned keeps its pages.
+void Scheduler::admit_better(StepPlan& plan) {
+  while (!waiting_.empty() && !running_.empty() &&
+         waiting_.begin()->first.priority < std::prev(running_.end())->first.priority) {
+    if (!try_start(*waiting_.begin()->second, plan)) return;
   }
 }
 
 void Scheduler::admit(StepPlan& plan) {
-  // Whatever waits is younger than whatever runs, a preempted sequence too, so that the head of the
-  // queue is the next in the order of arrival.
-  while (!waiting_.empty() && num_running() < config_.max_num_seqs &&
-         plan.num_rows < config_.max_num_batched_tokens) {
+  // Of equal priority, whatever waits is younger than whatever runs, preempted ones too.
+  while (!waiting_.empty()) {
     Sequence& sequence = *waiting_.begin()->second;
-    const int64_t num_pages = ceil_div(sequence.num_tokens, config_.page_tokens);
-    // Without spare pages it would soon be the youngest that is preempted, and its prefill lost.
-    const int64_t num_spare = num_running();
-    if (num_pages + num_spare > pages_.num_free()) return;
-    HALLEY_CHECK(pages_.try_take(num_pages, sequence.page_table), num_pages);
-    running_.insert(waiting_.extract(waiting_.begin()));
-    if (!sequence.has_run) {
-      sequence.has_run = true;
-      --num_never_run_;
+    if (num_rows_for(sequence, plan) == 0 || !try_start(sequence, plan)) return;
+    HALLEY_CHECK(plan.preempted.empty(), sequence.id);  // admit_better() went before
+    plan_rows(sequence, num_rows_for(sequence, plan), plan);
+  }
+}
+
+// Takes all pages that the tokens of the waiting `sequence` need and lets it run, or changes
+// nothing (but that pages which it found in the cache are the last to be used anew).
+bool Scheduler::try_start(Sequence& sequence, StepPlan& plan) {
+  share_prefix(sequence);
+  const auto num_shared = static_cast<int64_t>(sequence.page_table.size());
+  const int64_t num_pages = ceil_div(sequence.num_tokens, config_.page_tokens) - num_shared;
+  const int64_t num_preempted = num_to_preempt(sequence, num_pages);
+  if (num_preempted == kNeverEnough) {
+    pages_.give_back(sequence.page_table);
+    sequence.num_kept = 0;
+    return false;
+  }
+  for (int64_t i = 0; i < num_preempted; ++i) preempt_last(plan);
+  HALLEY_CHECK(pages_.try_take(num_pages, sequence.page_table), num_pages);
+  sequence.num_kept = num_shared;
+  sequence.num_computed = num_shared * config_.page_tokens;
+  if (!sequence.has_run) {
+    sequence.has_run = true;
+    plan.started.push_back({sequence.id, sequence.num_computed});
+    if (config_.has_prefix_caching && !sequence.needs_prompt_logits) {
+      num_prefix_queries_ += sequence.num_tokens;
+      num_prefix_hits_ += sequence.num_computed;
     }
-    const int64_t num_rows = config_.max_num_batched_tokens - plan.num_rows;
-    plan_rows(sequence, std::min(sequence.num_left(), num_rows), plan);
+  }
+  running_.insert(waiting_.extract(sequence.rank));
+  return true;
+}
+
+// How many running sequences of worse priority, the last ranks first, must give up their pages so
+// that there are `num_pages` for `sequence`, a spare one for each other that runs, and a place.
+// Without spare pages it would soon be the one that is preempted, and its prefill lost.
+int64_t Scheduler::num_to_preempt(const Sequence& sequence, int64_t num_pages) const {
+  int64_t num_free = pages_.num_free();
+  int64_t num_others = num_running();
+  const auto has_room = [&] {
+    return num_others < config_.max_num_seqs && num_pages + num_others <= num_free;
+  };
+  int64_t num_preempted = 0;
+  std::unordered_map<int32_t, int64_t> num_dropped;  // references of those that would give up
+  for (auto place = running_.rbegin(); !has_room(); ++place) {
+    if (place == running_.rend() || place->first.priority <= sequence.rank.priority) {
+      return kNeverEnough;
+    }
+    for (const int32_t page : place->second->page_table) {
+      if (++num_dropped[page] == pages_.num_references(page)) ++num_free;
+    }
+    --num_others;
+    ++num_preempted;
+  }
+  return num_preempted;
+}
+
+PrefixKey Scheduler::key_of(const Sequence& sequence, std::span<const int32_t> tokens) const {
+  const auto index = static_cast<size_t>(sequence.num_kept);
+  const auto page_tokens = static_cast<size_t>(config_.page_tokens);
+  return {.parent = index == 0 ? 0 : pages_.prefixes().number(sequence.page_table[index - 1]),
+          .salt = sequence.cache_salt,
+          .tokens = tokens.subspan(index * page_tokens, page_tokens)};
+}
+
+void Scheduler::share_prefix(Sequence& sequence) {
+  if (!config_.has_prefix_caching || sequence.is_scored()) return;
+  const std::span<const int32_t> tokens = tokens_of_(sequence.id);
+  // The last token is computed in any case: its logits choose the next one.
+  const int64_t num_pages_max = (sequence.num_tokens - 1) / config_.page_tokens;
+  sequence.num_kept = 0;
+  while (sequence.num_kept < num_pages_max &&
+         pages_.try_share(key_of(sequence, tokens), sequence.page_table)) {
+    ++sequence.num_kept;
+  }
+}
+
+void Scheduler::keep_full_pages(Sequence& sequence) {
+  if (!config_.has_prefix_caching) return;
+  const int64_t num_full = sequence.num_computed / config_.page_tokens;
+  if (sequence.num_kept == num_full) return;
+  const std::span<const int32_t> tokens = tokens_of_(sequence.id);
+  while (sequence.num_kept < num_full) {
+    int32_t& page = sequence.page_table[static_cast<size_t>(sequence.num_kept)];
+    page = pages_.keep(page, key_of(sequence, tokens));
+    ++sequence.num_kept;
   }
 }
 
@@ -136,6 +242,7 @@ void Scheduler::update(const StepPlan& plan) {
     Sequence& sequence = place->second;
     HALLEY_CHECK(sequence.num_computed == scheduled.num_past, sequence.id, sequence.num_computed);
     sequence.num_computed += scheduled.num_rows;
+    keep_full_pages(sequence);
     if (scheduled.is_complete) ++sequence.num_tokens;
   }
 }
@@ -145,9 +252,8 @@ bool Scheduler::remove(RequestId id) {
   if (place == sequences_.end()) return false;
   Sequence& sequence = place->second;
   pages_.give_back(sequence.page_table);
-  if (!sequence.has_run) --num_never_run_;
-  waiting_.erase(sequence.arrival);
-  running_.erase(sequence.arrival);
+  waiting_.erase(sequence.rank);
+  running_.erase(sequence.rank);
   sequences_.erase(place);
   return true;
 }

@@ -2,23 +2,36 @@
 // pure data structure: no thread, no clock, no model, so that it can be simulated.
 //
 // Rules
-// - Decodes come first, oldest first. A step has room for one of each sequence that runs.
-// - What is left of the step's rows goes to prefill chunks, first come first served.
+// - Sequences have a rank: by arrival, or by priority (the lower number first) and then by arrival.
+// - Decodes come first, in order of rank. A step has room for one of each sequence that runs.
+// - What is left of the step's rows goes to prefill chunks in order of rank.
 // - A sequence is admitted when all pages of the tokens it has, and one spare page for each
-// sequence
-//   that runs already, are free. The one at the head of the queue is never overtaken.
-// - When a decode finds no free page, the youngest sequence that runs gives up all of its pages and
+//   sequence that runs already, are free. The one at the head of the queue is never overtaken.
+// - When a decode finds no free page, the running sequence of the last rank gives up its pages and
 //   waits in its old place; its tokens, generated ones included, are computed again later.
-// So the oldest sequence always advances, and every one becomes the oldest in the end.
+// - A waiting sequence of strictly better priority than some that run is admitted before the step
+//   is planned; where there is no room, those of worse priority give up theirs, last rank first, as
+//   many as needed and none if all would not be enough.
+// So the sequence of the first rank always advances. Of equal priority no one starves; a priority
+// can wait for as long as better ones keep coming.
+//
+// Prefixes: full pages can be found by their tokens (page_allocator.h) as soon as they are
+// computed, prompt or output. A sequence that is admitted, preempted ones too, starts behind the
+// longest run of such pages that its tokens begin with, its last token excepted, which gives the
+// logits and is always computed. Shared pages are full and never written: nothing is copied.
 #pragma once
 
+#include <compare>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <span>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "halley/engine/page_allocator.h"
+#include "halley/engine/scheduling_policy.h"
 
 namespace halley {
 
@@ -30,10 +43,19 @@ struct SchedulerConfig {
   int64_t max_model_len = 0;             // tokens of one sequence, prompt and output
   int64_t max_num_seqs = 64;             // running at once
   int64_t max_num_batched_tokens = 512;  // rows of a step; >= max_num_seqs
-  int64_t max_num_queued = 1024;         // that never ran
+  int64_t max_num_prompt_logits = 512;   // of them those that score prompts
+  SchedulingPolicy policy = SchedulingPolicy::kFcfs;
+  bool has_prefix_caching = true;
 };
 
-enum class Admission : uint8_t { kQueued, kQueueFull, kTooLong };
+struct NewSequence {
+  RequestId id = 0;
+  int64_t num_prompt_tokens = 0;
+  int64_t max_tokens = 0;
+  int64_t priority = 0;              // lower first; no matter with kFcfs
+  std::string cache_salt = {};       // prefixes are shared among equal salts alone
+  bool needs_prompt_logits = false;  // of every row before its first token: no prefix is skipped
+};
 
 /// One sequence's part of a step: tokens [num_past, num_past + num_rows) of the sequence.
 struct ScheduledSequence {
@@ -44,16 +66,27 @@ struct ScheduledSequence {
   std::span<const int32_t> page_table;  // valid until the next call of a member that is not const
 };
 
+/// A sequence that was admitted for the first time.
+struct StartedSequence {
+  RequestId id = 0;
+  int64_t num_cached = 0;  // its first tokens that need not be computed
+};
+
 struct StepPlan {
   std::vector<ScheduledSequence> sequences;  // decodes, then prefill chunks
   int64_t num_rows = 0;
-  std::vector<RequestId> preempted;  // lost their pages in this step, youngest first
+  std::vector<StartedSequence> started;
+  std::vector<RequestId> preempted;  // lost their pages in this step, in this order
 };
+
+/// All tokens of a sequence that has been added and not removed.
+using TokensOf = std::function<std::span<const int32_t>(RequestId id)>;
 
 /// Not thread-safe.
 class Scheduler {
  public:
-  explicit Scheduler(const SchedulerConfig& config);
+  /// `tokens_of` is asked in schedule() and update().
+  Scheduler(const SchedulerConfig& config, TokensOf tokens_of);
 
   /// Tokens of a sequence at most: the prompt's and those it may generate, no more than
   /// max_model_len.
@@ -63,14 +96,15 @@ class Scheduler {
   /// than there are.
   static bool can_fit(const SchedulerConfig& config, int64_t num_prompt_tokens, int64_t max_tokens);
 
-  /// Queues a sequence, or says why not. `id` is not in use; num_prompt_tokens >= 1.
-  [[nodiscard]] Admission add(RequestId id, int64_t num_prompt_tokens, int64_t max_tokens);
+  /// Queues a sequence that can_fit(). Its id is not in use; it has a token in its prompt.
+  void add(const NewSequence& added);
 
   /// Plans the next step: takes pages, preempts, admits. Empty exactly when nothing is left to do.
   /// The plan must be passed to update() before the next one is made.
   StepPlan schedule();
 
-  /// The step was computed: every complete sequence of it that is still there has one token more.
+  /// The step was computed: every complete sequence of it that is still there has one token more,
+  /// which tokens_of() need not give before the next schedule().
   void update(const StepPlan& plan);
 
   /// Forgets a sequence and frees its pages, waiting or running; also between schedule() and
@@ -80,35 +114,59 @@ class Scheduler {
 
   int64_t num_running() const { return static_cast<int64_t>(running_.size()); }
   int64_t num_waiting() const { return static_cast<int64_t>(waiting_.size()); }
-  int64_t num_never_run() const { return num_never_run_; }
-  int64_t num_pages() const { return pages_.num_pages(); }
-  int64_t num_free_pages() const { return pages_.num_free(); }
+  /// Tokens that were looked up and that were found, of sequences admitted for the first time.
+  int64_t num_prefix_queries() const { return num_prefix_queries_; }
+  int64_t num_prefix_hits() const { return num_prefix_hits_; }
+  const PageAllocator& pages() const { return pages_; }
+  /// Pages of a sequence that is there, empty while it waits; valid until the next call of a member
+  /// that is not const.
+  std::span<const int32_t> page_table(RequestId id) const { return sequences_.at(id).page_table; }
 
  private:
+  struct Rank {
+    int64_t priority = 0;
+    int64_t arrival = 0;  // order of add()
+    auto operator<=>(const Rank&) const = default;
+  };
   struct Sequence {
     RequestId id = 0;
-    int64_t arrival = 0;         // order of add()
+    Rank rank;
+    int64_t num_prompt_tokens = 0;
     int64_t num_tokens = 0;      // prompt and generated
     int64_t num_tokens_max = 0;  // at this many it must have been removed
     int64_t num_computed = 0;    // of them in the cache
+    int64_t num_kept = 0;        // pages that others can find: the first ones of the page table
     bool has_run = false;
+    bool needs_prompt_logits = false;
+    std::string cache_salt;
     std::vector<int32_t> page_table;
 
     int64_t num_left() const { return num_tokens - num_computed; }
+    bool is_scored() const { return needs_prompt_logits && num_tokens == num_prompt_tokens; }
   };
-  using ByArrival = std::map<int64_t, Sequence*>;
+  using ByRank = std::map<Rank, Sequence*>;
 
+  void admit_better(StepPlan& plan);
   void plan_decodes(StepPlan& plan);
   void plan_prefills(StepPlan& plan);
   void admit(StepPlan& plan);
   void plan_rows(Sequence& sequence, int64_t num_rows, StepPlan& plan);
-  void preempt_youngest(StepPlan& plan);
+  int64_t num_rows_for(const Sequence& sequence, const StepPlan& plan) const;
+  void preempt_last(StepPlan& plan);
+
+  bool try_start(Sequence& sequence, StepPlan& plan);
+  int64_t num_to_preempt(const Sequence& sequence, int64_t num_pages) const;
+  void share_prefix(Sequence& sequence);
+  void keep_full_pages(Sequence& sequence);
+  PrefixKey key_of(const Sequence& sequence, std::span<const int32_t> tokens) const;
 
   SchedulerConfig config_;
+  TokensOf tokens_of_;
   PageAllocator pages_;
   std::unordered_map<RequestId, Sequence> sequences_;
-  ByArrival waiting_, running_;  // every sequence is in one of them
-  int64_t num_never_run_ = 0;
+  ByRank waiting_, running_;       // every sequence is in one of them
+  int64_t num_prompt_logits_ = 0;  // of the step that is being planned
+  int64_t num_prefix_queries_ = 0, num_prefix_hits_ = 0;
   int64_t next_arrival_ = 0;
 };
 

@@ -1,19 +1,13 @@
 #include "halley/engine/scheduler.h"
 
-#include <algorithm>
 #include <map>
 #include <optional>
-#include <random>
-#include <set>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include "halley/base/checked_math.h"
-#include "halley/base/str.h"
-#include "halley/engine/page_allocator.h"
-#include "halley/engine/philox.h"
 
 namespace halley {
 namespace {
@@ -33,337 +27,340 @@ std::vector<int64_t> rows_of(const StepPlan& plan) {
   return rows;
 }
 
-StepPlan run_step(Scheduler& scheduler) {
-  StepPlan plan = scheduler.schedule();
-  scheduler.update(plan);
-  return plan;
-}
+/// A scheduler whose sequences have tokens.
+class TestScheduler {
+ public:
+  explicit TestScheduler(const SchedulerConfig& config)
+      : scheduler_(config,
+                   [this](RequestId id) -> std::span<const int32_t> { return tokens_.at(id); }) {}
+
+  void add(NewSequence added, std::vector<int32_t> prompt_ids) {
+    added.num_prompt_tokens = static_cast<int64_t>(prompt_ids.size());
+    tokens_[added.id] = std::move(prompt_ids);
+    scheduler_.add(added);
+  }
+  /// Tokens that no other has.
+  void add(RequestId id, int64_t num_prompt_tokens, int64_t max_tokens, int64_t priority = 0) {
+    std::vector<int32_t> prompt_ids;
+    for (int64_t i = 0; i < num_prompt_tokens; ++i) prompt_ids.push_back(next_token_++);
+    add({.id = id, .max_tokens = max_tokens, .priority = priority}, std::move(prompt_ids));
+  }
+  /// The plan's page tables are not to be looked at any more.
+  StepPlan run_step() {
+    StepPlan plan = scheduler_.schedule();
+    scheduler_.update(plan);
+    for (const ScheduledSequence& scheduled : plan.sequences) {
+      if (scheduled.is_complete) tokens_.at(scheduled.id).push_back(next_token_++);
+    }
+    return plan;
+  }
+  Scheduler* operator->() { return &scheduler_; }
+
+ private:
+  std::map<RequestId, std::vector<int32_t>> tokens_;
+  int32_t next_token_ = 1000;
+  Scheduler scheduler_;
+};
 
 SchedulerConfig small_config() {
   return {.num_pages = 100,
           .page_tokens = 4,
           .max_model_len = 64,
           .max_num_seqs = 4,
-          .max_num_batched_tokens = 8,
-          .max_num_queued = 8};
-}
-
-TEST(PageAllocator, TakesAllOrNothing) {
-  PageAllocator pages(3);
-  std::vector<int32_t> first, second;
-  EXPECT_TRUE(pages.try_take(2, first));
-  EXPECT_THAT(first, ElementsAre(0, 1));
-  EXPECT_FALSE(pages.try_take(2, second));
-  EXPECT_THAT(second, IsEmpty());
-  EXPECT_TRUE(pages.try_take(1, first));
-  EXPECT_THAT(first, ElementsAre(0, 1, 2));
-  pages.give_back(first);
-  EXPECT_THAT(first, IsEmpty());
-  EXPECT_EQ(pages.num_free(), 3);
-}
-
-TEST(PageAllocatorDeathTest, EndsTheProcessOverAPageThatIsGivenBackTwice) {
-  PageAllocator pages(2);
-  std::vector<int32_t> table;
-  ASSERT_TRUE(pages.try_take(1, table));
-  std::vector<int32_t> copy = table;
-  pages.give_back(table);
-  EXPECT_DEATH(pages.give_back(copy), "is_taken_");
+          .max_num_batched_tokens = 8};
 }
 
 TEST(Scheduler, PrefillsInChunksAndThenDecodes) {
-  Scheduler scheduler(small_config());
-  ASSERT_EQ(scheduler.add(1, 18, 4), Admission::kQueued);
+  TestScheduler scheduler(small_config());
+  scheduler.add(1, 18, 4);
   for (const int64_t num_rows : {8, 8, 2}) {
-    const StepPlan plan = run_step(scheduler);
+    const StepPlan plan = scheduler.run_step();
     EXPECT_THAT(rows_of(plan), ElementsAre(num_rows));
     EXPECT_EQ(plan.sequences[0].is_complete, num_rows == 2);
   }
-  const StepPlan plan = scheduler.schedule();
+  const StepPlan plan = scheduler->schedule();
   EXPECT_THAT(rows_of(plan), ElementsAre(1));
   EXPECT_EQ(plan.sequences[0].num_past, 18);
 }
 
 TEST(Scheduler, ServesDecodesBeforePrefillsAndPrefillsInOrderOfArrival) {
-  Scheduler scheduler(small_config());
-  ASSERT_EQ(scheduler.add(1, 2, 9), Admission::kQueued);
-  run_step(scheduler);
-  ASSERT_EQ(scheduler.add(2, 10, 9), Admission::kQueued);
-  ASSERT_EQ(scheduler.add(3, 10, 9), Admission::kQueued);
-  StepPlan plan = run_step(scheduler);
+  TestScheduler scheduler(small_config());
+  scheduler.add(1, 2, 9);
+  scheduler.run_step();
+  scheduler.add(2, 10, 9);
+  scheduler.add(3, 10, 9);
+  StepPlan plan = scheduler.run_step();
   EXPECT_THAT(ids_of(plan), ElementsAre(1, 2));
   EXPECT_THAT(rows_of(plan), ElementsAre(1, 7));
-  plan = run_step(scheduler);
+  plan = scheduler.run_step();
   EXPECT_THAT(ids_of(plan), ElementsAre(1, 2, 3));
   EXPECT_THAT(rows_of(plan), ElementsAre(1, 3, 4));
-  plan = run_step(scheduler);
+  plan = scheduler.run_step();
   EXPECT_THAT(ids_of(plan), ElementsAre(1, 2, 3));
   EXPECT_THAT(rows_of(plan), ElementsAre(1, 1, 6));
 }
 
 TEST(Scheduler, RunsAtMostMaxNumSeqs) {
-  Scheduler scheduler(small_config());
-  for (RequestId id = 0; id < 6; ++id) ASSERT_EQ(scheduler.add(id, 1, 9), Admission::kQueued);
-  EXPECT_THAT(ids_of(run_step(scheduler)), ElementsAre(0, 1, 2, 3));
-  EXPECT_EQ(scheduler.num_waiting(), 2);
-  EXPECT_TRUE(scheduler.remove(1));
-  EXPECT_THAT(ids_of(run_step(scheduler)), ElementsAre(0, 2, 3, 4));
+  TestScheduler scheduler(small_config());
+  for (RequestId id = 0; id < 6; ++id) scheduler.add(id, 1, 9);
+  EXPECT_THAT(ids_of(scheduler.run_step()), ElementsAre(0, 1, 2, 3));
+  EXPECT_EQ(scheduler->num_waiting(), 2);
+  EXPECT_TRUE(scheduler->remove(1));
+  EXPECT_THAT(ids_of(scheduler.run_step()), ElementsAre(0, 2, 3, 4));
 }
 
 TEST(Scheduler, PreemptsTheYoungestAndComputesItAgainInItsOldPlace) {
   SchedulerConfig config = small_config();
   config.num_pages = 4;
-  Scheduler scheduler(config);
-  ASSERT_EQ(scheduler.add(1, 4, 8), Admission::kQueued);
-  ASSERT_EQ(scheduler.add(2, 3, 8), Admission::kQueued);
-  ASSERT_EQ(scheduler.add(3, 8, 1), Admission::kQueued);  // must not overtake 2
-  run_step(scheduler);
-  EXPECT_EQ(scheduler.num_running(), 2);
+  config.has_prefix_caching = false;  // all of it is computed again
+  TestScheduler scheduler(config);
+  scheduler.add(1, 4, 8);
+  scheduler.add(2, 3, 8);
+  scheduler.add(3, 8, 1);  // must not overtake 2
+  scheduler.run_step();
+  EXPECT_EQ(scheduler->num_running(), 2);
   std::optional<StepPlan> plan;
-  for (int step = 0; step < 4; ++step) plan = run_step(scheduler);
+  for (int step = 0; step < 4; ++step) plan = scheduler.run_step();
   EXPECT_THAT(plan->preempted, IsEmpty());
-  EXPECT_EQ(scheduler.num_free_pages(), 0);
-  plan = run_step(scheduler);  // 1 needs its third page
+  EXPECT_EQ(scheduler->pages().num_free(), 0);
+  plan = scheduler.run_step();  // 1 needs its third page
   EXPECT_THAT(plan->preempted, ElementsAre(2));
   EXPECT_THAT(ids_of(*plan), ElementsAre(1));
-  EXPECT_TRUE(scheduler.remove(1));
-  plan = run_step(scheduler);
+  EXPECT_TRUE(scheduler->remove(1));
+  plan = scheduler.run_step();
   EXPECT_THAT(ids_of(*plan), ElementsAre(2));  // 3 tokens of the prompt and 5 of the output
   EXPECT_THAT(rows_of(*plan), ElementsAre(8));
   EXPECT_TRUE(plan->sequences[0].is_complete);
 }
 
-TEST(Scheduler, RefusesWhatCanNeverFit) {
+TEST(Scheduler, KnowsWhatCanNeverFit) {
   SchedulerConfig config = small_config();
-  Scheduler by_length(config);
-  EXPECT_EQ(by_length.add(1, 64, 1), Admission::kTooLong);
-  EXPECT_EQ(by_length.add(1, 63, 1'000'000), Admission::kQueued);
-  EXPECT_EQ(by_length.add(2, 1, INT64_MAX), Admission::kQueued);
+  EXPECT_FALSE(Scheduler::can_fit(config, 64, 1));
+  EXPECT_TRUE(Scheduler::can_fit(config, 63, 1'000'000));
+  EXPECT_TRUE(Scheduler::can_fit(config, 1, INT64_MAX));
   config.num_pages = 3;
-  Scheduler by_pages(config);
-  EXPECT_EQ(by_pages.add(1, 12, 2), Admission::kTooLong);
-  EXPECT_EQ(by_pages.add(1, 12, 1), Admission::kQueued);  // the last token needs no place
-  EXPECT_EQ(by_pages.add(2, 1, 12), Admission::kQueued);
-  EXPECT_EQ(by_pages.add(3, 1, 13), Admission::kTooLong);
-}
-
-TEST(Scheduler, BoundsTheQueueOfThoseThatNeverRan) {
-  SchedulerConfig config = small_config();
-  config.max_num_queued = 2;
-  Scheduler scheduler(config);
-  EXPECT_EQ(scheduler.add(1, 1, 1), Admission::kQueued);
-  EXPECT_EQ(scheduler.add(2, 1, 1), Admission::kQueued);
-  EXPECT_EQ(scheduler.add(3, 1, 1), Admission::kQueueFull);
-  EXPECT_TRUE(scheduler.remove(2));
-  EXPECT_EQ(scheduler.add(3, 1, 1), Admission::kQueued);
-  run_step(scheduler);
-  EXPECT_EQ(scheduler.num_never_run(), 0);
+  EXPECT_FALSE(Scheduler::can_fit(config, 12, 2));
+  EXPECT_TRUE(Scheduler::can_fit(config, 12, 1));  // the last token needs no place
+  EXPECT_TRUE(Scheduler::can_fit(config, 1, 12));
+  EXPECT_FALSE(Scheduler::can_fit(config, 1, 13));
 }
 
 TEST(Scheduler, ForgetsWhatIsRemovedBetweenScheduleAndUpdate) {
-  Scheduler scheduler(small_config());
-  ASSERT_EQ(scheduler.add(1, 5, 5), Admission::kQueued);
-  const StepPlan plan = scheduler.schedule();
-  EXPECT_TRUE(scheduler.remove(1));
-  EXPECT_FALSE(scheduler.remove(1));
-  scheduler.update(plan);
-  EXPECT_EQ(scheduler.num_free_pages(), scheduler.num_pages());
-  EXPECT_THAT(scheduler.schedule().sequences, IsEmpty());
+  TestScheduler scheduler(small_config());
+  scheduler.add(1, 5, 5);
+  const StepPlan plan = scheduler->schedule();
+  EXPECT_TRUE(scheduler->remove(1));
+  EXPECT_FALSE(scheduler->remove(1));
+  scheduler->update(plan);
+  EXPECT_EQ(scheduler->pages().num_free(), scheduler->pages().num_pages());
+  EXPECT_THAT(scheduler->schedule().sequences, IsEmpty());
 }
 
-// ---- Simulation: random arrivals, lengths, page budgets and cancels over a model that sees
-// nothing but the pages.
+// ---- Priorities
 
-int32_t next_token(const std::vector<int32_t>& tokens) {
-  uint64_t hash = tokens.size();
-  for (const int32_t token : tokens) hash = random_bits(hash, static_cast<uint64_t>(token));
-  return static_cast<int32_t>(hash % 1000);
+SchedulerConfig priority_config() {
+  SchedulerConfig config = small_config();
+  config.policy = SchedulingPolicy::kPriority;
+  return config;
 }
 
-class Simulation {
- public:
-  explicit Simulation(uint64_t seed)
-      : random_(seed), config_(random_config()), scheduler_(config_) {
-    slots_.assign(static_cast<size_t>(config_.num_pages * config_.page_tokens), -1);
+TEST(PriorityScheduler, AdmitsByPriorityAndThenByArrival) {
+  SchedulerConfig config = priority_config();
+  config.max_num_seqs = 1;
+  TestScheduler scheduler(config);
+  scheduler.add(1, 1, 2, 5);
+  scheduler.add(2, 1, 2, -3);
+  scheduler.add(3, 1, 2, 5);
+  scheduler.add(4, 1, 2, -3);
+  std::vector<RequestId> order;
+  for (int i = 0; i < 4; ++i) {
+    const StepPlan plan = scheduler.run_step();
+    ASSERT_THAT(plan.sequences, testing::SizeIs(1));
+    order.push_back(plan.sequences[0].id);
+    EXPECT_TRUE(scheduler->remove(order.back()));
   }
+  EXPECT_THAT(order, ElementsAre(2, 4, 1, 3));
+}
 
-  void run() {
-    const int64_t num_requests = pick(1, 30);
-    int64_t num_steps_left = 20'000;  // far more than any of these needs
-    while (num_requests_ < num_requests || !live_.empty()) {
-      ASSERT_GT(--num_steps_left, 0) << "starvation";
-      while (num_requests_ < num_requests && pick(0, 3) == 0) submit();
-      if (!live_.empty() && pick(0, 40) == 0) cancel(any_live());
-      step();
-      if (testing::Test::HasFatalFailure()) return;
-    }
-    EXPECT_EQ(scheduler_.num_free_pages(), config_.num_pages);
-    EXPECT_EQ(scheduler_.num_running() + scheduler_.num_waiting(), 0);
+TEST(PriorityScheduler, IgnoresPrioritiesUnderFcfs) {
+  TestScheduler scheduler(small_config());
+  scheduler.add(1, 1, 2, 5);
+  scheduler.add(2, 1, 2, -3);
+  EXPECT_THAT(ids_of(scheduler.run_step()), ElementsAre(1, 2));
+}
+
+TEST(PriorityScheduler, PreemptsTheYoungestOfTheWorstPriorityForAPlace) {
+  SchedulerConfig config = priority_config();
+  config.max_num_seqs = 3;
+  TestScheduler scheduler(config);
+  scheduler.add(1, 1, 9, 1);
+  scheduler.add(2, 1, 9, 2);
+  scheduler.add(3, 1, 9, 2);
+  scheduler.run_step();
+  scheduler.add(4, 1, 9, 0);
+  StepPlan plan = scheduler.run_step();
+  EXPECT_THAT(plan.preempted, ElementsAre(3));
+  EXPECT_THAT(ids_of(plan), ElementsAre(4, 1, 2));
+  scheduler.add(5, 1, 9, 2);  // behind 3, which waits in its old place
+  EXPECT_TRUE(scheduler->remove(4));
+  EXPECT_THAT(ids_of(scheduler.run_step()), ElementsAre(1, 2, 3));
+}
+
+TEST(PriorityScheduler, PreemptsAsManyAsAreNeededForPagesAndNoneOfTheSamePriority) {
+  SchedulerConfig config = priority_config();
+  config.num_pages = 10;
+  config.max_num_batched_tokens = 32;
+  TestScheduler scheduler(config);
+  scheduler.add(1, 8, 9, 1);
+  scheduler.add(2, 4, 9, 2);
+  scheduler.add(3, 4, 9, 3);
+  scheduler.run_step();        // 4 pages are used
+  scheduler.add(4, 16, 1, 1);  // 4 pages, and a spare one for 1 that stays
+  const StepPlan plan = scheduler.run_step();
+  EXPECT_THAT(plan.preempted, ElementsAre(3));
+  EXPECT_THAT(ids_of(plan), ElementsAre(1, 2, 4));
+}
+
+TEST(PriorityScheduler, PreemptsNobodyWhereItWouldNotHelp) {
+  SchedulerConfig config = priority_config();
+  config.num_pages = 8;
+  config.max_num_batched_tokens = 32;
+  TestScheduler scheduler(config);
+  scheduler.add(1, 20, 2, 0);
+  scheduler.add(2, 4, 9, 2);
+  scheduler.run_step();
+  scheduler.add(3, 16, 1, 0);  // would need 4 pages and a spare one; 1 has 5 of 8
+  const StepPlan plan = scheduler.run_step();
+  EXPECT_THAT(plan.preempted, IsEmpty());
+  EXPECT_THAT(ids_of(plan), ElementsAre(1, 2));
+}
+
+// ---- Prefixes. Pages have 4 tokens.
+
+std::vector<int32_t> counted(int32_t first, int32_t count) {
+  std::vector<int32_t> tokens;
+  for (int32_t i = 0; i < count; ++i) tokens.push_back(first + i);
+  return tokens;
+}
+
+SchedulerConfig wide_config() {
+  SchedulerConfig config = small_config();
+  config.max_num_batched_tokens = 64;
+  return config;
+}
+
+TEST(PrefixCaching, StartsBehindTheFullPagesThatWereComputedBefore) {
+  TestScheduler scheduler(wide_config());
+  scheduler.add({.id = 1, .max_tokens = 1}, counted(0, 10));
+  scheduler.run_step();
+  scheduler->remove(1);
+  EXPECT_EQ(scheduler->pages().num_cached(), 2);
+  std::vector<int32_t> other = counted(0, 10);
+  other.back() = 99;
+  scheduler.add({.id = 2, .max_tokens = 1}, other);
+  const StepPlan plan = scheduler.run_step();
+  EXPECT_EQ(plan.sequences[0].num_past, 8);
+  EXPECT_EQ(plan.sequences[0].num_rows, 2);
+  EXPECT_TRUE(plan.sequences[0].is_complete);
+  EXPECT_EQ(plan.started[0].num_cached, 8);
+  EXPECT_EQ(scheduler->num_prefix_queries(), 20);
+  EXPECT_EQ(scheduler->num_prefix_hits(), 8);
+}
+
+TEST(PrefixCaching, ComputesTheLastPageAgainWhereTheWholePromptIsCached) {
+  TestScheduler scheduler(wide_config());
+  for (RequestId id = 1; id <= 2; ++id) {
+    scheduler.add({.id = id, .max_tokens = 9}, counted(0, 8));
+    const StepPlan plan = scheduler.run_step();
+    EXPECT_EQ(plan.sequences.back().num_past, id == 1 ? 0 : 4);
   }
+  // And refers to the page that was there before.
+  EXPECT_EQ(scheduler->pages().prefixes().num_entries(), 2);
+  EXPECT_EQ(scheduler->pages().num_pages() - scheduler->pages().num_free(), 3);  // 1 decoded
+}
 
-  int64_t num_preemptions() const { return num_preemptions_; }
-  int64_t num_finished() const { return num_finished_; }
-
- private:
-  struct Live {
-    std::vector<int32_t> tokens;
-    size_t num_prompt_tokens = 0;
-    size_t num_tokens_max = 0;
-    std::vector<int32_t> pages;  // as of its last step; empty: it has none
-  };
-
-  int64_t pick(int64_t min, int64_t max) {
-    return min + static_cast<int64_t>(random_() % static_cast<uint64_t>(max - min + 1));
+TEST(PrefixCaching, SharesAmongEqualSaltsAlone) {
+  TestScheduler scheduler(wide_config());
+  const char* const salts[] = {"a", "b", "", "a"};
+  std::vector<int64_t> num_past;
+  for (RequestId id = 0; id < 4; ++id) {
+    scheduler.add({.id = id, .max_tokens = 1, .cache_salt = salts[id]}, counted(0, 12));
+    num_past.push_back(scheduler.run_step().sequences[0].num_past);
+    scheduler->remove(id);
   }
+  EXPECT_THAT(num_past, ElementsAre(0, 0, 0, 8));
+}
 
-  SchedulerConfig random_config() {
-    const int64_t max_num_seqs = pick(1, 8);
-    return {.num_pages = pick(2, 30),
-            .page_tokens = pick(1, 8),
-            .max_model_len = pick(2, 60),
-            .max_num_seqs = max_num_seqs,
-            .max_num_batched_tokens = max_num_seqs + pick(0, 20),
-            .max_num_queued = pick(1, 20)};
+TEST(PrefixCaching, KeepsGeneratedTokensToo) {
+  TestScheduler scheduler(wide_config());
+  scheduler.add(1, 3, 20);
+  for (int i = 0; i < 10; ++i) scheduler.run_step();  // 3 of the prompt, 9 generated are computed
+  const std::vector<int32_t> tokens = {1000, 1001, 1002, 1003, 1004, 1005, 1006,
+                                       1007, 1008, 1009, 1010, 1011, 5};
+  scheduler.add({.id = 2, .max_tokens = 1}, tokens);
+  EXPECT_EQ(scheduler.run_step().sequences.back().num_past, 12);
+}
+
+TEST(PrefixCaching, SharesWhatARunningPrefillHasComputed) {
+  SchedulerConfig config = small_config();
+  config.max_num_batched_tokens = 8;
+  TestScheduler scheduler(config);
+  scheduler.add({.id = 1, .max_tokens = 9}, counted(0, 15));
+  scheduler.run_step();
+  scheduler.add({.id = 2, .max_tokens = 9}, counted(0, 15));
+  const StepPlan plan = scheduler.run_step();
+  EXPECT_THAT(ids_of(plan), ElementsAre(1, 2));
+  EXPECT_EQ(plan.sequences[1].num_past, 8);
+  EXPECT_EQ(plan.sequences[1].num_rows, 1);
+}
+
+TEST(PrefixCaching, LetsAPreemptedSequenceGoOnWhereItsPagesAreStillThere) {
+  SchedulerConfig config = wide_config();
+  config.policy = SchedulingPolicy::kPriority;
+  config.max_num_seqs = 1;
+  TestScheduler scheduler(config);
+  scheduler.add(1, 10, 9, 1);
+  scheduler.run_step();
+  scheduler.add(2, 1, 1, 0);
+  EXPECT_THAT(scheduler.run_step().preempted, ElementsAre(1));
+  scheduler->remove(2);
+  const StepPlan plan = scheduler.run_step();
+  EXPECT_THAT(ids_of(plan), ElementsAre(1));
+  EXPECT_EQ(plan.sequences[0].num_past, 8);
+  EXPECT_EQ(plan.sequences[0].num_rows, 3);
+  EXPECT_EQ(scheduler->num_prefix_hits(), 0);  // counts first admissions alone
+}
+
+TEST(PrefixCaching, SkipsNoTokenOfAPromptThatIsScored) {
+  TestScheduler scheduler(wide_config());
+  scheduler.add({.id = 1, .max_tokens = 9}, counted(0, 12));
+  scheduler.run_step();
+  scheduler.add({.id = 2, .max_tokens = 1, .needs_prompt_logits = true}, counted(0, 12));
+  EXPECT_EQ(scheduler.run_step().sequences.back().num_past, 0);
+  EXPECT_EQ(scheduler->num_prefix_queries(), 12);
+}
+
+TEST(PrefixCaching, CanBeLeftOut) {
+  SchedulerConfig config = wide_config();
+  config.has_prefix_caching = false;
+  TestScheduler scheduler(config);
+  for (RequestId id = 1; id <= 2; ++id) {
+    scheduler.add({.id = id, .max_tokens = 1}, counted(0, 12));
+    EXPECT_EQ(scheduler.run_step().sequences.back().num_past, 0);
+    scheduler->remove(id);
   }
+  EXPECT_EQ(scheduler->pages().num_cached(), 0);
+}
 
-  RequestId any_live() {
-    return std::next(live_.begin(), pick(0, static_cast<int64_t>(live_.size()) - 1))->first;
-  }
-
-  void submit() {
-    const RequestId id = static_cast<RequestId>(num_requests_++);
-    const int64_t num_prompt_tokens = pick(1, 30), max_tokens = pick(1, 30);
-    const Admission admission = scheduler_.add(id, num_prompt_tokens, max_tokens);
-    const int64_t num_tokens_max = std::min(num_prompt_tokens + max_tokens, config_.max_model_len);
-    const bool fits = num_prompt_tokens < config_.max_model_len &&
-                      ceil_div(num_tokens_max - 1, config_.page_tokens) <= config_.num_pages;
-    EXPECT_EQ(admission == Admission::kTooLong, !fits);
-    if (admission != Admission::kQueued) return;
-    Live& live = live_[id];
-    for (int64_t i = 0; i < num_prompt_tokens; ++i) {
-      live.tokens.push_back(static_cast<int32_t>(pick(0, 999)));
-    }
-    live.num_prompt_tokens = live.tokens.size();
-    live.num_tokens_max = static_cast<size_t>(num_tokens_max);
-  }
-
-  void cancel(RequestId id) {
-    EXPECT_TRUE(scheduler_.remove(id));
-    live_.erase(id);
-  }
-
-  void step() {
-    const StepPlan plan = scheduler_.schedule();
-    num_preemptions_ += static_cast<int64_t>(plan.preempted.size());
-    for (const RequestId id : plan.preempted) live_.at(id).pages.clear();
-    check_plan(plan);
-    check_pages(plan);
-    if (testing::Test::HasFatalFailure()) return;
-    std::vector<RequestId> ended;
-    for (const ScheduledSequence& scheduled : plan.sequences) {
-      if (compute(scheduled)) ended.push_back(scheduled.id);
-    }
-    const bool ends_before_update = pick(0, 1) == 0;
-    if (!ends_before_update) scheduler_.update(plan);
-    for (const RequestId id : ended) finish(id);
-    if (ends_before_update) scheduler_.update(plan);
-  }
-
-  // Oldest first, so that the first of the live that has pages must be in the plan.
-  void check_plan(const StepPlan& plan) {
-    ASSERT_EQ(plan.sequences.empty(), live_.empty());
-    ASSERT_LE(plan.num_rows, config_.max_num_batched_tokens);
-    ASSERT_LE(scheduler_.num_running(), config_.max_num_seqs);
-    int64_t num_rows = 0;
-    bool is_behind_decodes = false;
-    std::set<RequestId> planned;
-    for (const ScheduledSequence& scheduled : plan.sequences) {
-      ASSERT_TRUE(planned.insert(scheduled.id).second);
-      const Live& live = live_.at(scheduled.id);
-      ASSERT_EQ(scheduled.is_complete, scheduled.num_past + scheduled.num_rows ==
-                                           static_cast<int64_t>(live.tokens.size()));
-      const bool is_decode =
-          scheduled.num_past > 0 && scheduled.is_complete && scheduled.num_rows == 1;
-      ASSERT_FALSE(is_decode && is_behind_decodes) << "decodes must come first";
-      is_behind_decodes = !is_decode;
-      num_rows += scheduled.num_rows;
-    }
-    ASSERT_EQ(num_rows, plan.num_rows);
-    if (!live_.empty()) {
-      ASSERT_TRUE(planned.contains(live_.begin()->first)) << "the oldest must advance";
-    }
-  }
-
-  void check_pages(const StepPlan& plan) {
-    for (const ScheduledSequence& scheduled : plan.sequences) {
-      ASSERT_GE(static_cast<int64_t>(scheduled.page_table.size()) * config_.page_tokens,
-                scheduled.num_past + scheduled.num_rows);
-      live_.at(scheduled.id).pages.assign(scheduled.page_table.begin(), scheduled.page_table.end());
-    }
-    std::set<int32_t> used;
-    for (const auto& [id, live] : live_) {
-      for (const int32_t page : live.pages) {
-        ASSERT_TRUE(page >= 0 && page < config_.num_pages) << page;
-        ASSERT_TRUE(used.insert(page).second) << "page " << page << " twice";
-      }
-    }
-    ASSERT_EQ(static_cast<int64_t>(used.size()) + scheduler_.num_free_pages(), config_.num_pages);
-  }
-
-  int32_t& slot(const ScheduledSequence& scheduled, int64_t position) {
-    const int32_t page = scheduled.page_table[static_cast<size_t>(position / config_.page_tokens)];
-    return slots_[static_cast<size_t>(page * config_.page_tokens + position % config_.page_tokens)];
-  }
-
-  // Returns true where the sequence has its last token.
-  bool compute(const ScheduledSequence& scheduled) {
-    Live& live = live_.at(scheduled.id);
-    for (int64_t i = scheduled.num_past; i < scheduled.num_past + scheduled.num_rows; ++i) {
-      slot(scheduled, i) = live.tokens[static_cast<size_t>(i)];
-    }
-    if (!scheduled.is_complete) return false;
-    std::vector<int32_t> seen;
-    for (int64_t i = 0; i < scheduled.num_past + scheduled.num_rows; ++i) {
-      seen.push_back(slot(scheduled, i));
-    }
-    live.tokens.push_back(next_token(seen));
-    return live.tokens.size() == live.num_tokens_max;
-  }
-
-  void finish(RequestId id) {
-    const Live& live = live_.at(id);
-    std::vector<int32_t> alone(
-        live.tokens.begin(), live.tokens.begin() + static_cast<ptrdiff_t>(live.num_prompt_tokens));
-    while (alone.size() < live.num_tokens_max) alone.push_back(next_token(alone));
-    EXPECT_EQ(live.tokens, alone) << "request " << id << " depends on the batch";
-    EXPECT_TRUE(scheduler_.remove(id));
-    live_.erase(id);
-    ++num_finished_;
-  }
-
-  std::mt19937_64 random_;
-  SchedulerConfig config_;
-  Scheduler scheduler_;
-  std::vector<int32_t> slots_;  // [num_pages, page_tokens]: the token that was computed there
-  std::map<RequestId, Live> live_;
-  int64_t num_requests_ = 0, num_preemptions_ = 0, num_finished_ = 0;
-};
-
-TEST(SchedulerSimulation, EveryRequestEndsAsIfItWereAlone) {
-  int64_t num_preemptions = 0, num_finished = 0;
-  for (uint64_t seed = 1; seed <= 1000; ++seed) {
-    SCOPED_TRACE(str("seed ", seed));
-    Simulation simulation(seed);
-    simulation.run();
-    num_preemptions += simulation.num_preemptions();
-    num_finished += simulation.num_finished();
-    if (HasFailure()) return;
-  }
-  // That the simulation reaches what it is for.
-  EXPECT_GT(num_preemptions, 500);
-  EXPECT_GT(num_finished, 2000);
-  RecordProperty("preemptions", static_cast<int>(num_preemptions));
-  RecordProperty("finished", static_cast<int>(num_finished));
+TEST(Scheduler, BoundsTheRowsOfAStepThatScorePrompts) {
+  SchedulerConfig config = wide_config();
+  config.max_num_prompt_logits = 6;
+  TestScheduler scheduler(config);
+  scheduler.add({.id = 1, .max_tokens = 9, .needs_prompt_logits = true}, counted(0, 11));
+  scheduler.add({.id = 2, .max_tokens = 9, .needs_prompt_logits = true}, counted(0, 4));
+  EXPECT_THAT(rows_of(scheduler.run_step()), ElementsAre(6));
+  EXPECT_THAT(rows_of(scheduler.run_step()), ElementsAre(5, 2));  // 4 and 2 of them
+  EXPECT_THAT(rows_of(scheduler.run_step()), ElementsAre(1, 2));
 }
 
 }  // namespace

@@ -1,0 +1,315 @@
+// `halley serve`: the OpenAI API over HTTP until a signal ends it.
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <signal.h>
+#include <unistd.h>
+
+#include "halley/base/env.h"
+#include "halley/base/error.h"
+#include "halley/base/file.h"
+#include "halley/base/str.h"
+#include "halley/checkpoint/config/model_dir.h"
+#include "halley/checkpoint/tokenizer/tokenizer.h"
+#include "halley/cli/command.h"
+#include "halley/cli/model_options.h"
+#include "halley/cli/sampling_options.h"
+#include "halley/engine/engine.h"
+#include "halley/server/app/chat_format.h"
+#include "halley/server/app/openai_app.h"
+#include "halley/server/http/http_server.h"
+#include "halley/server/openai/tool_calls.h"
+
+namespace halley::cli {
+namespace {
+
+constexpr size_t kKeyFileBytesMax = 1 << 20;
+constexpr std::chrono::milliseconds kGoodbyeLimit{2000};  // for answers that are being sent
+
+struct ServeOptions {
+  ModelOptions model;
+  EngineConfig engine;
+  std::string scheduling_policy = "fcfs";
+  std::string host = "127.0.0.1";
+  uint16_t port = 8000;
+  int num_http_threads = 2;
+  std::vector<std::string> api_keys;
+  std::string api_key_file;
+  std::vector<std::string> cors_origins;
+  std::vector<std::string> model_names;
+  std::string chat_template;
+  std::string tool_call_parser = "auto";
+  double request_timeout_s = 0;
+  double shutdown_timeout_s = 30;
+  size_t body_bytes_max = HttpLimits{}.body_bytes_max;
+  size_t num_connections_max = HttpLimits{}.num_connections_max;
+  bool ignores_unknown_fields = false;
+  bool has_access_log = true;
+};
+
+// Written by the handler: how many signals came, and a byte for each into the pipe.
+std::atomic<int> num_signals{0};
+std::array<int, 2> signal_pipe = {-1, -1};
+static_assert(std::atomic<int>::is_always_lock_free, "written by a signal handler");
+
+void on_signal(int) {
+  if (num_signals.fetch_add(1) > 0) ::_exit(kExitInterrupted);
+  const int saved_errno = errno;
+  // The pipe has room for one byte; there is nobody to tell of a failure.
+  [[maybe_unused]] const ssize_t written = ::write(signal_pipe[1], "x", 1);
+  errno = saved_errno;
+}
+
+void watch_for_signals() {
+  if (::pipe(signal_pipe.data()) != 0) throw DeviceError("serve: cannot make a pipe.");
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  for (const int signal : {SIGINT, SIGTERM}) ::sigaction(signal, &action, nullptr);
+}
+
+void wait_for_signal() {
+  char byte = 0;
+  while (::read(signal_pipe[0], &byte, 1) < 0 && errno == EINTR) {
+  }
+}
+
+std::vector<std::string> read_api_keys(const ServeOptions& options) {
+  std::vector<std::string> keys = options.api_keys;
+  if (const auto key = env_string("HALLEY_API_KEY")) keys.push_back(*key);
+  if (options.api_key_file.empty()) return keys;
+  std::istringstream file(read_text_file(options.api_key_file, kKeyFileBytesMax));
+  const size_t num_before = keys.size();
+  for (std::string line; std::getline(file, line);) {
+    if (!line.empty() && line.back() == '\r') line.pop_back();
+    if (!line.empty()) keys.push_back(line);
+  }
+  // A file that protects nothing must not look as if it did.
+  if (keys.size() == num_before) {
+    throw InputError(str("--api-key-file: expected a key on each line of ", options.api_key_file,
+                         ", got none."));
+  }
+  return keys;
+}
+
+std::optional<ToolDialect> dialect_of(const std::string& name) {
+  if (name == "auto") return std::nullopt;
+  return tool_dialect_from_name(name);
+}
+
+EngineConfig engine_config_of(const ServeOptions& options) {
+  EngineConfig config = options.engine;
+  config.kv_dtype = parse_kv_dtype(options.model.kv_dtype);
+  config.max_model_len = options.model.max_model_len;
+  config.scheduling_policy = *scheduling_policy_from_name(options.scheduling_policy);
+  return config;
+}
+
+AppConfig app_config_of(const ServeOptions& options, const LoadedModel& loaded) {
+  AppConfig config;
+  config.model_names = options.model_names;
+  if (config.model_names.empty()) {
+    const auto path = std::filesystem::weakly_canonical(options.model.model);
+    config.model_names.push_back(path.filename().string());
+  }
+  config.version = HALLEY_VERSION;
+  config.sampling = make_sampling_params(SamplingOptions{}, loaded.generation);
+  config.vocab_size = loaded.model->shape().vocab_size;
+  config.eos_token_ids = loaded.generation.eos_token_ids;
+  config.ignores_unknown_fields = options.ignores_unknown_fields;
+  config.request_timeout_s = options.request_timeout_s;
+  config.created_s = std::chrono::duration_cast<std::chrono::seconds>(
+                         std::chrono::system_clock::now().time_since_epoch())
+                         .count();
+  config.on_error = [](const std::string& request_id, const std::string& what) {
+    std::fprintf(stderr, "error: request %s: %s\n", quote(request_id).c_str(), what.c_str());
+  };
+  return config;
+}
+
+void log_access(const HttpAccess& access) {
+  std::fprintf(stderr, "%s %s %s %d %zu B %.1f ms %s%s%s%s\n", access.client.c_str(),
+               quote(access.method, 16).c_str(), quote(access.path).c_str(), access.status,
+               access.sent_bytes, static_cast<double>(access.duration.count()) / 1000,
+               access.request_id.c_str(), access.is_complete ? "" : " incomplete",
+               access.error.empty() ? "" : " error: ", access.error.c_str());
+}
+
+HttpServerConfig server_config_of(const ServeOptions& options) {
+  HttpServerConfig config;
+  config.host = options.host;
+  config.port = options.port;
+  config.num_threads = options.num_http_threads;
+  config.limits.body_bytes_max = options.body_bytes_max;
+  config.limits.num_connections_max = options.num_connections_max;
+  config.api_keys = read_api_keys(options);
+  config.cors_origins = options.cors_origins;
+  if (options.has_access_log) config.on_access = log_access;
+  return config;
+}
+
+void print_ready(const ServeOptions& options, OpenAiApp& app, const std::string& name,
+                 const HttpServer& server) {
+  const EngineConfig& config = app.engine().config();
+  std::fprintf(stderr,
+               "KV cache of %lld tokens; sequences of at most %lld tokens, %lld at once, %lld "
+               "waiting\n",
+               static_cast<long long>(app.engine().stats().num_pages * config.page_tokens),
+               static_cast<long long>(config.max_model_len),
+               static_cast<long long>(config.max_num_seqs),
+               static_cast<long long>(config.max_num_queued));
+  const bool is_ipv6 = options.host.find(':') != std::string::npos;
+  std::printf("serving %s at http://%s%s%s:%u\n", name.c_str(), is_ipv6 ? "[" : "",
+              options.host.c_str(), is_ipv6 ? "]" : "", static_cast<unsigned>(server.port()));
+  std::fflush(stdout);
+}
+
+// Requests that run go on, new ones are refused; /health and /ready are answered all the while.
+void drain(OpenAiApp& app, HttpServer& server, double limit_s) {
+  std::fprintf(stderr, "ending: requests have %g s; another signal ends at once\n", limit_s);
+  app.start_draining();
+  const auto limit = std::chrono::duration<double>(limit_s);
+  app.engine().drain(std::chrono::steady_clock::now() +
+                     std::chrono::duration_cast<TimePoint::duration>(limit));
+  app.engine().wait_until_idle();
+  if (!server.drain(kGoodbyeLimit)) std::fprintf(stderr, "connections that stayed were cut\n");
+}
+
+int run_serve(const ServeOptions& options) {
+  if (options.model.model.empty()) {
+    throw InputError("serve: expected MODEL, a directory with a Hugging Face checkpoint.");
+  }
+  const auto model_dir = check_model_dir(options.model.model);
+  // What is cheap to refuse comes before the weights.
+  HttpServerConfig server_config = server_config_of(options);
+  ChatFormat format =
+      load_chat_format(model_dir, options.chat_template, dialect_of(options.tool_call_parser));
+  const std::shared_ptr<const Tokenizer> tokenizer = load_tokenizer(model_dir);
+  LoadedModel loaded = load_model_files(options.model);
+  AppConfig app_config = app_config_of(options, loaded);
+  const std::string name = app_config.model_names.front();
+  auto engine =
+      std::make_unique<Engine>(std::move(loaded.model), tokenizer, loaded.generation.eos_token_ids,
+                               engine_config_of(options));
+  OpenAiApp app(std::move(engine), tokenizer, std::move(format), std::move(app_config));
+  if (server_config.api_keys.empty() && options.host != "127.0.0.1" && options.host != "::1" &&
+      options.host != "localhost") {
+    std::fprintf(stderr, "warning: anybody who reaches %s may use the server: no --api-key\n",
+                 options.host.c_str());
+  }
+  HttpServer server(std::move(server_config), app.routes());
+  watch_for_signals();
+  server.start();
+  print_ready(options, app, name, server);
+  wait_for_signal();
+  drain(app, server, options.shutdown_timeout_s);
+  return kExitOk;
+}
+
+void add_engine_options(CLI::App& app, ServeOptions& options) {
+  constexpr const char* kGroup = "Engine";
+  const auto add = [&](const std::string& name, int64_t& value, int64_t min,
+                       const std::string& text) {
+    app.add_option(name, value, text)
+        ->check(CLI::Range(min, int64_t{1} << 30))
+        ->capture_default_str()
+        ->group(kGroup);
+  };
+  EngineConfig& engine = options.engine;
+  add("--max-num-seqs", engine.max_num_seqs, 1, "Sequences that run at once");
+  add("--max-num-batched-tokens", engine.max_num_batched_tokens, 1, "Tokens of one step");
+  add("--max-num-queued-reqs,--max-num-queued", engine.max_num_queued, 1,
+      "Sequences that may wait; more are answered with 503");
+  add("--max-num-queued-tokens", engine.max_num_queued_tokens, 0,
+      "Tokens of their prompts; 0: as many as fit");
+  add("--block-size", engine.page_tokens, 1, "Tokens of a page of the KV cache");
+  app.add_option("--kv-cache-memory-bytes", engine.kv_bytes,
+                 "Size of the KV cache, 4GB for example; default: what the sequences need, at most "
+                 "a quarter of the memory")
+      ->transform(CLI::AsSizeValue(true))
+      ->group(kGroup);
+  app.add_option("--scheduling-policy", options.scheduling_policy,
+                 "fcfs: by arrival; priority: lower priorities of requests first")
+      ->check(CLI::IsMember({"fcfs", "priority"}))
+      ->capture_default_str()
+      ->group(kGroup);
+  app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", engine.has_prefix_caching,
+               "Keep prompts' beginnings for later requests (default: on)")
+      ->group(kGroup);
+}
+
+void add_http_options(CLI::App& app, ServeOptions& options) {
+  constexpr const char* kGroup = "Server";
+  const auto add = [&](const std::string& name, auto& value, const std::string& text) {
+    return app.add_option(name, value, text)->group(kGroup);
+  };
+  add("--host", options.host, "Address to listen at")->capture_default_str();
+  add("--port", options.port, "0: any that is free")->capture_default_str();
+  add("--api-key", options.api_keys,
+      "A key that requests must carry; may be repeated. Others on the machine can see it: "
+      "HALLEY_API_KEY and --api-key-file are better")
+      ->allow_extra_args(false);
+  add("--api-key-file", options.api_key_file, "A file with a key on each line");
+  add("--allowed-origins", options.cors_origins,
+      "Origins whose web pages may read answers (CORS), * for all; default: none")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  add("--served-model-name", options.model_names,
+      "Names of the model in requests; default: the folder's");
+  add("--request-timeout", options.request_timeout_s,
+      "Seconds for requests that state no timeout; 0: no limit")
+      ->check(CLI::Range(0.0, 86400.0))
+      ->capture_default_str();
+  add("--shutdown-timeout", options.shutdown_timeout_s,
+      "Seconds that running requests have after SIGTERM or Ctrl-C")
+      ->check(CLI::Range(0.0, 86400.0))
+      ->capture_default_str();
+  add("--max-body-bytes", options.body_bytes_max, "Largest body of a request")
+      ->check(CLI::Range(size_t{1}, size_t{1} << 30))
+      ->capture_default_str();
+  add("--max-connections", options.num_connections_max, "Connections at once")
+      ->check(CLI::Range(size_t{1}, size_t{1} << 20))
+      ->capture_default_str();
+  add("--http-threads", options.num_http_threads, "Threads that read and write connections")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  app.add_flag("--ignore-unknown-fields", options.ignores_unknown_fields,
+               "Ignore fields of requests that do not exist, as vLLM does; default: refuse them")
+      ->group(kGroup);
+  app.add_flag("--access-log,!--disable-access-log", options.has_access_log,
+               "A line on stderr for each request (default: on)")
+      ->group(kGroup);
+}
+
+}  // namespace
+
+Run add_serve(CLI::App& parent) {
+  CLI::App& app = *parent.add_subcommand("serve", "Serve the OpenAI API over HTTP");
+  auto options = std::make_shared<ServeOptions>();
+  add_model_options(app, options->model);
+  add_length_option(app, options->model);
+  app.add_option("--chat-template", options->chat_template,
+                 "A Jinja template file instead of the model's own");
+  app.add_option("--tool-call-parser", options->tool_call_parser,
+                 "How the model writes tool calls: auto (what the template shows), hermes, "
+                 "llama3_json, mistral or none")
+      ->check(CLI::IsMember({"auto", "hermes", "llama3_json", "mistral", "none"}))
+      ->capture_default_str();
+  add_engine_options(app, *options);
+  add_http_options(app, *options);
+  app.footer(R"(Prints a line with the URL on stdout once requests are taken. docs/serving.md has
+the endpoints, the fields of requests and what happens under load.
+Example:
+  halley serve models/demo-21m --port 8000)");
+  return [options] { return run_serve(*options); };
+}
+
+}  // namespace halley::cli

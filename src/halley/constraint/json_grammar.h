@@ -1,0 +1,91 @@
+// JSON texts (RFC 8259) as grammars, written as models write them.
+//
+// White space is bounded, so that a model cannot write blanks for ever: behind '{', '[' and ',' and
+// before '}' and ']' nothing, one space, or a line end with at most 20 spaces or tabs; behind ':'
+// nothing or one space; nowhere else. Numbers have at most 18 digits a part and 2 in the exponent.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "halley/constraint/grammar.h"
+#include "halley/json/json.h"
+
+namespace halley {
+
+/// A member of an object; members stand in the order in which they are given.
+struct JsonMember {
+  std::string name;
+  ExprId value = 0;
+  bool is_required = false;
+};
+
+struct JsonArrayShape {
+  std::vector<ExprId> first_items;  // by position
+  std::optional<ExprId> items;      // those behind; absent: none
+  int32_t num_min = 0;
+  int32_t num_max = kUnbounded;
+};
+
+/// A bound of a number; an exclusive one is not itself in the range.
+struct JsonBound {
+  int64_t value = 0;
+  bool is_exclusive = false;
+};
+
+/// Not thread-safe.
+class JsonGrammar {
+ public:
+  /// Longest name of a declared member beside additional ones.
+  static constexpr size_t kNameBytesMax = 512;
+
+  explicit JsonGrammar(GrammarBuilder& builder) : builder_(builder) {}
+
+  GrammarBuilder& builder() { return builder_; }
+
+  ExprId any_value();
+  ExprId any_object();
+  ExprId null() { return builder_.text("null"); }
+  ExprId boolean() { return builder_.choice({builder_.text("true"), builder_.text("false")}); }
+  ExprId number();
+  /// Numbers without an exponent within integer bounds.
+  ExprId number(std::optional<JsonBound> min, std::optional<JsonBound> max);
+  /// Characters are Unicode characters; an escape is one.
+  ExprId string(int32_t num_chars_min, int32_t num_chars_max);
+  /// A string whose content is one of `content`, written as in a JSON string.
+  ExprId quoted(ExprId content);
+  /// This value and no other, with the white space of all values.
+  ExprId literal(const OrderedJson& value);
+  ExprId array(const JsonArrayShape& shape);
+  /// Names are different. With `additional`, members of other names may stand behind the declared
+  /// ones, with these values; such a name has no escapes. (Without declared members it may have.)
+  ExprId object(std::span<const JsonMember> members, std::optional<ExprId> additional);
+  /// White space behind '{', '[' and ','.
+  ExprId space();
+
+ private:
+  ExprId member(ExprId name, ExprId value);
+  ExprId literal_object(const OrderedJson& value);
+  ExprId plain_char_but(const std::u32string& taken);
+  ExprId other_name(std::span<const JsonMember> members);
+  ExprId other_name_from(std::span<const std::u32string> names, size_t num_shared);
+  ExprId natural_number(const JsonBound& min, const std::optional<JsonBound>& max);
+  ExprId any_char();
+  ExprId plain_text();
+
+  GrammarBuilder& builder_;
+  std::optional<ExprId> space_;
+  std::optional<ExprId> char_;
+  std::optional<ExprId> number_;
+  std::optional<ExprId> plain_text_;
+  std::optional<ExprId> any_value_;
+  std::optional<ExprId> any_object_;
+  std::map<std::u32string, ExprId> plain_chars_but_;
+};
+
+}  // namespace halley

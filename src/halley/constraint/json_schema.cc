@@ -1,0 +1,293 @@
+#include "halley/constraint/json_schema.h"
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "halley/base/error.h"
+#include "halley/base/str.h"
+#include "halley/constraint/json_grammar.h"
+#include "halley/constraint/number_range.h"
+#include "halley/constraint/pattern.h"
+#include "halley/constraint/schema_node.h"
+#include "halley/constraint/schema_reference.h"
+#include "halley/constraint/string_format.h"
+
+namespace halley {
+namespace {
+
+constexpr JsonSchemaLimits kLimits;
+
+// Keywords that decide by themselves what a value is.
+constexpr const char* kForms[] = {"$ref", "enum", "const", "anyOf", "oneOf", "allOf"};
+
+class SchemaCompiler {
+ public:
+  SchemaCompiler(GrammarBuilder& builder, const OrderedJson& root, const std::string& where)
+      : builder_(builder), json_(builder), root_(root), where_(where) {}
+
+  ExprId compile() {
+    const ExprId values = rule_of("", root_);
+    // References are followed one by one, so that a chain of them is no recursion.
+    while (!pending_.empty()) {
+      const auto [pointer, schema, rule] = pending_.front();
+      pending_.pop_front();
+      builder_.define_rule(rule, values_of(SchemaNode(*schema, str(where_, "#", pointer)), 0));
+    }
+    return values;
+  }
+
+ private:
+  struct PendingRule {
+    std::string pointer;
+    const OrderedJson* schema;
+    ExprId rule;
+  };
+
+  ExprId rule_of(const std::string& pointer, const OrderedJson& schema) {
+    const auto [found, is_new] = rules_.try_emplace(pointer, 0);
+    if (is_new) {
+      found->second = builder_.declare_rule();
+      pending_.push_back({pointer, &schema, found->second});
+    }
+    return found->second;
+  }
+
+  ExprId values_of(const SchemaNode& node, int depth) {
+    if (depth >= kLimits.depth_max) {
+      throw InputError(str(node.path(), ": expected at most ", kLimits.depth_max,
+                           " schemas inside each other, got more. Use $ref."));
+    }
+    if (node.json().is_boolean()) {
+      return node.json().get<bool>() ? json_.any_value() : builder_.nothing();
+    }
+    node.check_keywords();
+    const ExprId values = not_null_values(node, depth);
+    return node.boolean_or("nullable", false) ? builder_.choice({values, json_.null()}) : values;
+  }
+
+  ExprId not_null_values(const SchemaNode& node, int depth) {
+    for (const char* form : kForms) {
+      if (!node.has(form)) continue;
+      const std::string_view name = form;
+      const bool may_have_type = name == "enum" || name == "const";
+      const std::optional<std::string> beside =
+          may_have_type ? node.keyword_beside({name, "type"}) : node.keyword_beside({name});
+      if (beside) {
+        node.refuse_unsupported(str(quote(name), " together with ", quote(*beside),
+                                    " is not supported in constrained output. Write the "
+                                    "restrictions into one schema."));
+      }
+      return form_values(node, form, depth);
+    }
+    return typed_values(node, depth);
+  }
+
+  ExprId form_values(const SchemaNode& node, const char* form, int depth) {
+    const std::string_view name = form;
+    if (name == "$ref") {
+      const SchemaReference reference = resolve_reference(root_, node);
+      return rule_of(reference.pointer, *reference.schema);
+    }
+    if (name == "enum") return enum_values(node, node.array(form));
+    if (name == "const") return enum_values(node, OrderedJson::array({node.json().at(form)}));
+    const OrderedJson& schemas = node.array(form);
+    if (schemas.empty()) node.refuse(form, "expected at least one schema, got none.");
+    if (name == "allOf" && schemas.size() != 1) {
+      node.refuse_unsupported(
+          str("\"allOf\" of ", schemas.size(),
+              " schemas is not supported in constrained output, only of one. Write them as one."));
+    }
+    std::vector<ExprId> choices;
+    for (size_t i = 0; i < schemas.size(); ++i) {
+      choices.push_back(values_of(node.child(form, i), depth + 1));
+    }
+    return builder_.choice(choices);
+  }
+
+  ExprId enum_values(const SchemaNode& node, const OrderedJson& values) {
+    const std::vector<std::string> types =
+        node.has("type") ? node.types() : std::vector<std::string>{};
+    std::vector<ExprId> choices;
+    for (const OrderedJson& value : values) {
+      const bool has_some_type =
+          types.empty() || std::any_of(types.begin(), types.end(), [&](const std::string& type) {
+            return has_type(value, type);
+          });
+      if (has_some_type) choices.push_back(json_.literal(value));
+    }
+    if (choices.empty()) {
+      node.refuse(node.has("enum") ? "enum" : "const",
+                  "expected at least one value of the type beside it, got none.");
+    }
+    return builder_.choice(choices);
+  }
+
+  ExprId typed_values(const SchemaNode& node, int depth) {
+    const std::vector<std::string> types = node.types();
+    if (types.empty()) return json_.any_value();
+    std::vector<ExprId> choices;
+    for (const std::string& type : types) {
+      // Integers are numbers: beside "number", "integer" adds nothing.
+      const bool is_number_too =
+          type == "integer" && std::find(types.begin(), types.end(), "number") != types.end();
+      if (!is_number_too) choices.push_back(values_of_type(node, type, depth));
+    }
+    return builder_.choice(choices);
+  }
+
+  ExprId values_of_type(const SchemaNode& node, const std::string& type, int depth) {
+    if (type == "object") return object_values(node, depth);
+    if (type == "array") return array_values(node, depth);
+    if (type == "string") return string_values(node);
+    if (type == "integer" || type == "number") return number_values(node, type == "integer");
+    return type == "boolean" ? json_.boolean() : json_.null();
+  }
+
+  ExprId number_values(const SchemaNode& node, bool is_integer) {
+    const std::optional<JsonBound> min =
+        node.bound("minimum", "exclusiveMinimum", /*is_upper=*/false, is_integer);
+    const std::optional<JsonBound> max =
+        node.bound("maximum", "exclusiveMaximum", /*is_upper=*/true, is_integer);
+    if (!is_integer) return json_.number(min, max);
+    std::optional<int64_t> first;
+    std::optional<int64_t> last;
+    if (min) first = min->is_exclusive ? min->value + 1 : min->value;
+    if (max) last = max->is_exclusive ? max->value - 1 : max->value;
+    return integer_range(builder_, first, last);
+  }
+
+  ExprId string_values(const SchemaNode& node) {
+    const bool has_length = node.has("minLength") || node.has("maxLength");
+    if (has_length + node.has("pattern") + node.has("format") > 1) {
+      node.refuse_unsupported(
+          "more than one of \"pattern\", \"format\" and \"minLength\" or \"maxLength\" is not "
+          "supported in constrained output. Put the length into the pattern: ^.{2,8}$.");
+    }
+    if (node.has("pattern")) {
+      return json_.quoted(pattern_texts(builder_, node.text("pattern"), TextForm::kJsonString,
+                                        node.place("pattern")));
+    }
+    if (node.has("format")) {
+      const std::string format = node.text("format");
+      const std::string pattern = pattern_of_format(format);
+      if (pattern.empty()) {
+        node.refuse_unsupported(str("the format ", quote(format),
+                                    " is not supported in constrained output. Supported are ",
+                                    names_of_formats(), "."));
+      }
+      return json_.quoted(
+          pattern_texts(builder_, pattern, TextForm::kJsonString, node.place("format")));
+    }
+    const int32_t min = node.count_min("minLength");
+    const int32_t max = node.count_max("maxLength");
+    return min > max ? builder_.nothing() : json_.string(min, max);
+  }
+
+  ExprId array_values(const SchemaNode& node, int depth) {
+    if (node.boolean_or("uniqueItems", false)) {
+      node.refuse_unsupported("\"uniqueItems\" is not supported in constrained output.");
+    }
+    JsonArrayShape shape;
+    shape.num_min = node.count_min("minItems");
+    shape.num_max = node.count_max("maxItems");
+    if (shape.num_min > shape.num_max) return builder_.nothing();
+    if (node.has("prefixItems")) {
+      for (size_t i = 0; i < node.array("prefixItems").size(); ++i) {
+        shape.first_items.push_back(values_of(node.child("prefixItems", i), depth + 1));
+      }
+    }
+    if (!node.has("items")) {
+      shape.items = json_.any_value();
+    } else if (node.json().at("items").is_array()) {
+      node.refuse_unsupported("\"items\" as an array is not supported. Use \"prefixItems\".");
+    } else {
+      shape.items = values_of(node.child("items"), depth + 1);
+    }
+    return json_.array(shape);
+  }
+
+  ExprId object_values(const SchemaNode& node, int depth) {
+    std::vector<JsonMember> members;
+    std::map<std::string, size_t> index_of;
+    if (node.has("properties")) {
+      for (const auto& [name, schema] : node.object("properties").items()) {
+        index_of[name] = members.size();
+        const SchemaNode child(schema, node.place("properties") + pointer_part(name));
+        members.push_back({name, values_of(child, depth + 1), false});
+      }
+    }
+    const std::optional<ExprId> additional = additional_values(node, depth);
+    if (node.has("required")) {
+      for (const OrderedJson& name : node.array("required")) {
+        if (!name.is_string()) node.refuse("required", "expected an array of strings.");
+        const auto [found, is_new] = index_of.try_emplace(name.get<std::string>(), members.size());
+        // A member that is not declared is an additional one.
+        if (is_new) members.push_back({found->first, required_values(node, additional), true});
+        members[found->second].is_required = true;
+      }
+    }
+    if (members.empty() && additional && !node.has("additionalProperties")) {
+      return json_.any_object();
+    }
+    check_names(node, members);
+    return json_.object(members, additional);
+  }
+
+  // Absent means true in JSON Schema; beside "properties" nobody means it, as xgrammar and others
+  // have it too.
+  std::optional<ExprId> additional_values(const SchemaNode& node, int depth) {
+    if (!node.has("additionalProperties")) {
+      return node.has("properties") ? std::nullopt : std::optional(json_.any_value());
+    }
+    if (node.json().at("additionalProperties").is_boolean()) {
+      return node.boolean_or("additionalProperties", false) ? std::optional(json_.any_value())
+                                                            : std::nullopt;
+    }
+    return values_of(node.child("additionalProperties"), depth + 1);
+  }
+
+  ExprId required_values(const SchemaNode& node, std::optional<ExprId> additional) {
+    if (additional) return *additional;
+    return node.has("additionalProperties") ? builder_.nothing() : json_.any_value();
+  }
+
+  static void check_names(const SchemaNode& node, const std::vector<JsonMember>& members) {
+    for (const JsonMember& member : members) {
+      if (member.name.size() > JsonGrammar::kNameBytesMax) {
+        node.refuse("properties", str("expected names of at most ", JsonGrammar::kNameBytesMax,
+                                      " bytes, got ", member.name.size(), "."));
+      }
+    }
+  }
+
+  GrammarBuilder& builder_;
+  JsonGrammar json_;
+  const OrderedJson& root_;
+  const std::string& where_;
+  std::map<std::string, ExprId> rules_;  // by JSON pointer
+  std::deque<PendingRule> pending_;
+};
+
+}  // namespace
+
+ExprId json_schema_values(GrammarBuilder& builder, const OrderedJson& schema,
+                          const std::string& where) {
+  return SchemaCompiler(builder, schema, where).compile();
+}
+
+Grammar json_schema_grammar(const OrderedJson& schema, const std::string& where) {
+  GrammarBuilder builder(where);
+  return builder.finish(json_schema_values(builder, schema, where));
+}
+
+Grammar json_object_grammar() {
+  GrammarBuilder builder("json_object");
+  return builder.finish(JsonGrammar(builder).any_object());
+}
+
+}  // namespace halley

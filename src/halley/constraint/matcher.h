@@ -1,0 +1,125 @@
+// Which bytes may come next in a text of a grammar: a pushdown automaton made deterministic while
+// it is used.
+//
+// Where a text stands is a set of stacks. A stack is a chain of frames: what is to be matched now,
+// and behind it what is to go on with. Frames are shared between stacks; sets that were seen before
+// have a number, a state, and what follows a state and a byte is remembered. So a text that goes
+// where one went before costs one look-up a byte.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "halley/constraint/grammar.h"
+
+namespace halley {
+
+struct MatcherLimits {
+  /// Frames of a stack: somewhat more than nested JSON values. Deeper texts are not in the
+  /// language; the way to the end of a text is kept within it.
+  int32_t frames_max = 120;
+  /// Stacks of a state: alternatives that the text leaves open.
+  size_t stacks_max = 2048;
+  /// Steps from a state to the next.
+  size_t steps_max = 32'768;
+  /// Memory of a matcher, roughly, and steps of all its transitions: some 0.1 s.
+  size_t memory_bytes_max = 16u << 20;
+  size_t total_steps_max = 1'000'000;
+};
+
+/// Not thread-safe.
+class Matcher {
+ public:
+  using State = int32_t;
+  static constexpr State kDead = -1;  // no text of the language begins so
+  /// A limit was passed: that of the matcher as a whole (a new one goes on from where this one is),
+  /// or that of one state (the grammar is too ambiguous).
+  static constexpr State kFull = -2;
+  static constexpr State kTooComplex = -3;
+
+  /// `grammar` must outlive this.
+  explicit Matcher(const Grammar& grammar, const MatcherLimits& limits = {});
+
+  /// The state of the empty text; kTooComplex may come.
+  State start() const { return start_; }
+  /// The state behind one more byte, or one of the three above.
+  State next(State state, uint8_t byte) {
+    const size_t slot =
+        static_cast<size_t>(state) * num_classes_ + static_cast<size_t>(grammar_.class_of(byte));
+    return next_[slot] != kUnknown ? next_[slot] : compute_next(state, byte);
+  }
+  /// Whether the text may end here.
+  bool may_end(State state) const { return states_[static_cast<size_t>(state)].may_end; }
+  /// Whether a byte may follow.
+  bool may_go_on(State state) const { return states_[static_cast<size_t>(state)].num_stacks > 0; }
+
+  /// The state here that is `state` of `other`, a matcher of the same grammar; kFull may come.
+  State adopt(const Matcher& other, State state);
+
+  size_t memory_bytes() const { return memory_bytes_; }
+  /// Counts memory that is kept beside this matcher.
+  void add_memory_bytes(size_t num_bytes) { memory_bytes_ += num_bytes; }
+  const Grammar& grammar() const { return grammar_; }
+
+ private:
+  using FrameId = int32_t;
+  static constexpr FrameId kBottom = 0;  // behind all: the end of the text
+  static constexpr State kUnknown = -4;
+
+  /// Match expression `expr` from part, repetition or byte `index` on, then go on with `parent`.
+  struct Frame {
+    ExprId expr = 0;
+    int32_t index = 0;
+    FrameId parent = kBottom;
+    auto operator<=>(const Frame&) const = default;
+  };
+  struct FrameHash {
+    size_t operator()(const Frame& frame) const;
+  };
+  struct StateInfo {
+    size_t first_stack = 0;
+    size_t num_stacks = 0;
+    bool may_end = false;
+  };
+
+  State compute_next(State state, uint8_t byte);
+  bool close();
+  void expand(const Frame& frame);
+  void expand_sequence(const Frame& frame, const Expr& expr);
+  void expand_repeat(const Frame& frame, const Expr& expr);
+  void enter(ExprId expr, int32_t index, FrameId parent);
+  void leave_to(FrameId frame);
+  FrameId intern(const Frame& frame);
+  State intern_state(std::vector<FrameId> stacks, bool may_end);
+  std::span<const FrameId> stacks_of(State state) const;
+  bool is_full() const {
+    return memory_bytes_ > limits_.memory_bytes_max || num_steps_ > limits_.total_steps_max;
+  }
+
+  const Grammar& grammar_;
+  MatcherLimits limits_;
+  size_t num_classes_;
+  size_t memory_bytes_ = 0;
+  size_t num_steps_ = 0;
+
+  std::vector<Frame> frames_;
+  std::vector<int32_t> depths_;  // beside frames_: frames down to the bottom
+  std::unordered_map<Frame, FrameId, FrameHash> frame_ids_;
+
+  std::vector<StateInfo> states_;
+  std::vector<FrameId> stacks_;                       // of all states, each sorted
+  std::vector<State> next_;                           // [state][byte class]
+  std::unordered_multimap<size_t, State> state_ids_;  // by hash
+  State start_ = kDead;
+
+  // Of the transition that is computed: what is still to expand, what was, and what came out.
+  std::vector<Frame> pending_;
+  std::unordered_set<Frame, FrameHash> seen_;
+  std::vector<FrameId> closed_;
+  bool closed_may_end_ = false;
+};
+
+}  // namespace halley

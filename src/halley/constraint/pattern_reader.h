@@ -1,0 +1,58 @@
+// The signs of a regular expression: characters, classes, escapes and counts (pattern.h says which
+// are done).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "halley/constraint/char_set.h"
+
+namespace halley {
+
+struct PatternCount {
+  int32_t min = 0;
+  int32_t max = 0;  // kUnbounded
+};
+
+class PatternReader {
+ public:
+  /// `pattern` is valid UTF-8 and outlives this.
+  PatternReader(std::string_view pattern, const std::string& where)
+      : pattern_(pattern), where_(where) {}
+
+  bool is_at_end() const { return at_ == pattern_.size(); }
+  char peek() const { return is_at_end() ? '\0' : pattern_[at_]; }
+  /// Goes behind `sign` where it is next.
+  bool take(char sign);
+  /// A count, and the '?' that makes it lazy.
+  std::optional<PatternCount> take_count();
+  /// What stands for one character.
+  CharSet take_char_set();
+  /// Behind '(': "?:", "?<name>" or nothing.
+  void take_group_head();
+
+  /// Throws InputError "<where>: expected <expectation> at byte 7 of ...".
+  [[noreturn]] void refuse(const std::string& expectation) const;
+  [[noreturn]] void refuse_anchor() const;
+
+ private:
+  [[noreturn]] void refuse_unsupported(const std::string& what) const;
+  uint32_t take_char();
+  std::optional<int32_t> take_number();
+  CharSet take_class();
+  CharSet take_class_item();
+  /// Behind a backslash.
+  CharSet take_escape();
+  std::optional<uint32_t> take_control_escape(char letter);
+  uint32_t take_hex(size_t num_digits);
+  uint32_t take_unicode_escape();
+
+  std::string_view pattern_;
+  std::string where_;
+  size_t at_ = 0;
+};
+
+}  // namespace halley

@@ -1,0 +1,284 @@
+// A simulation of the whole engine over the fake model. All that happens to it happens inside of
+// its steps: submits, cancels, time that passes and failures, out of the model's forward and out of
+// callbacks; so a seed gives the same run every time.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "halley/base/error.h"
+#include "halley/base/str.h"
+#include "halley/engine/engine_fixture.h"
+#include "halley/engine/simulation_options.h"
+
+namespace halley {
+namespace {
+
+constexpr int64_t kNever = int64_t{1} << 60;
+
+/// How often the simulation got to what it is for.
+struct Reached {
+  int64_t num_forwards = 0, num_ended[5] = {}, num_queue_full = 0, num_stopped = 0;
+  int64_t num_preemptions = 0, num_hits = 0, num_scored_prompts = 0;
+};
+
+class EngineSimulation {
+ public:
+  EngineSimulation(uint64_t seed, int64_t num_forwards, Reached& reached)
+      : random_(seed), num_forwards_max_(num_forwards), reached_(reached) {
+    config_.page_tokens = pick(1, 5);
+    config_.max_model_len = 50;
+    config_.max_num_seqs = pick(1, 8);
+    config_.max_num_batched_tokens = config_.max_num_seqs + pick(0, 16);
+    config_.kv_bytes = 16 * pick(55, 120);  // 16 bytes a token: room for one or two
+    config_.max_num_queued = pick(1, 10);
+    config_.max_num_queued_tokens = pick(20, 200);
+    config_.scheduling_policy =
+        pick(0, 1) == 0 ? SchedulingPolicy::kFcfs : SchedulingPolicy::kPriority;
+    config_.has_prefix_caching = pick(0, 4) != 0;
+    if (pick(0, 4) == 0) fault_at_ = pick(1, num_forwards);
+    if (pick(0, 4) == 0) drain_at_ = pick(1, num_forwards);
+  }
+
+  void run() {
+    auto model = fake_model();
+    model->on_forward = [this](const ForwardBatch&) { act(); };
+    engine_ =
+        std::make_unique<Engine>(std::move(model), fake_tokenizer(), std::vector<int32_t>{kFakeEos},
+                                 config_, [this] { return now(); });
+    while (num_forwards_ < num_forwards_max_ && !is_stopped_) {
+      {
+        const std::lock_guard lock(turn_);
+        submit();
+      }
+      engine_->wait_until_idle();
+    }
+    check_end();
+  }
+
+ private:
+  struct Live {
+    GenerateRequest request;
+    std::vector<int32_t> output;
+    bool has_first_event = false;
+    bool is_cancelled = false;
+  };
+
+  int64_t pick(int64_t min, int64_t max) {
+    return min + static_cast<int64_t>(random_() % static_cast<uint64_t>(max - min + 1));
+  }
+  TimePoint now() const { return TimePoint(std::chrono::milliseconds(now_ms_.load())); }
+
+  // What the world does while the model computes.
+  void act() {
+    const std::lock_guard lock(turn_);
+    ++num_forwards_;
+    ++reached_.num_forwards;
+    now_ms_ += pick(0, 3);
+    check_counts();
+    if (num_forwards_ < num_forwards_max_) {
+      while (pick(0, 2) == 0) submit();
+    }
+    if (pick(0, 20) == 0) cancel_any();
+    if (num_forwards_ == drain_at_) {
+      engine_->drain(now() + std::chrono::milliseconds(pick(0, 60)));
+      is_draining_ = is_stopped_ = true;
+    }
+    if (num_forwards_ == fault_at_) {
+      has_failed_ = is_stopped_ = true;
+      throw DeviceError("a fault of the simulation");
+    }
+  }
+
+  void check_counts() {
+    const EngineStats stats = engine_->stats();
+    EXPECT_EQ(stats.num_running + stats.num_waiting, static_cast<int64_t>(live_.size()));
+    EXPECT_LE(stats.num_queued, stats.num_waiting);
+    EXPECT_LE(stats.num_cached_pages, stats.num_free_pages);
+  }
+
+  GenerateRequest random_request() {
+    GenerateRequest request;
+    const int64_t num_same = pick(0, 1) * pick(0, 20);
+    for (int64_t i = 0; i < num_same; ++i) {
+      request.prompt_ids.push_back(static_cast<int32_t>(1 + i % 7));
+    }
+    const int64_t num_own = pick(1, 20);
+    for (int64_t i = 0; i < num_own; ++i) {
+      request.prompt_ids.push_back(static_cast<int32_t>(pick(1, 43)));
+    }
+    request.sampling.max_tokens = pick(1, 20);
+    request.sampling.temperature = 0.5 * static_cast<double>(pick(0, 2));
+    request.sampling.seed = random_();
+    if (pick(0, 9) == 0) request.sampling.num_prompt_logprobs = static_cast<int>(pick(0, 3));
+    request.priority = static_cast<int32_t>(pick(-1, 1));
+    if (pick(0, 3) == 0) request.cache_salt = "salt";
+    if (pick(0, 5) == 0) request.deadline = now() + std::chrono::milliseconds(pick(0, 100));
+    return request;
+  }
+
+  // What the answer must be, given what stats() says before.
+  Submit expected_answer(int64_t num_prompt_tokens) const {
+    if (is_stopped_) return Submit::kStopped;
+    const EngineStats stats = engine_->stats();
+    const bool is_full = stats.num_queued >= config_.max_num_queued ||
+                         (stats.num_queued > 0 && stats.num_queued_tokens + num_prompt_tokens >
+                                                      config_.max_num_queued_tokens);
+    return is_full ? Submit::kQueueFull : Submit::kQueued;
+  }
+
+  void submit() {
+    const RequestId id = next_id_++;
+    GenerateRequest request = random_request();
+    const auto num_prompt_tokens = static_cast<int64_t>(request.prompt_ids.size());
+    const Submit expected = expected_answer(num_prompt_tokens);
+    EXPECT_EQ(engine_->would_admit(num_prompt_tokens).status, expected);
+    const Submit status =
+        engine_->submit(request, id, [this, id](const TokenEvent& event) { receive(id, event); })
+            .status;
+    EXPECT_EQ(status, expected);
+    reached_.num_queue_full += status == Submit::kQueueFull;
+    reached_.num_stopped += status == Submit::kStopped;
+    if (status == Submit::kQueued) live_[id].request = std::move(request);
+  }
+
+  void cancel_any() {
+    engine_->cancel(next_id_ + 5);  // nobody
+    if (live_.empty()) return;
+    const auto place = std::next(live_.begin(), pick(0, static_cast<int64_t>(live_.size()) - 1));
+    place->second.is_cancelled = true;
+    engine_->cancel(place->first);
+  }
+
+  void receive(RequestId id, const TokenEvent& event) {
+    const std::lock_guard lock(turn_);
+    const auto place = live_.find(id);
+    ASSERT_NE(place, live_.end()) << "an event after the last, of " << id;
+    Live& live = place->second;
+    if (event.token_id) {
+      if (!live.has_first_event) check_prompt_logprobs(live.request, event.prompt_logprobs);
+      live.has_first_event = true;
+      live.output.push_back(*event.token_id);
+    }
+    EXPECT_EQ(event.times.has_value(), event.finish_reason.has_value());
+    if (event.finish_reason) {
+      const Live ended = std::move(live);
+      live_.erase(place);
+      check_last(ended, event);
+    }
+    check_counts();
+    if (pick(0, 30) == 0) submit();
+    if (pick(0, 60) == 0) cancel_any();
+  }
+
+  void check_prompt_logprobs(const GenerateRequest& request,
+                             const std::vector<PromptLogprob>& logprobs) {
+    if (request.sampling.num_prompt_logprobs < 0) {
+      EXPECT_TRUE(logprobs.empty());
+      return;
+    }
+    ++reached_.num_scored_prompts;
+    ASSERT_EQ(logprobs.size(), request.prompt_ids.size());
+    EXPECT_FALSE(logprobs[0].logprob);
+    std::vector<float> logits(static_cast<size_t>(fake_vocab_size()));
+    SamplerScratch scratch;
+    for (size_t i = 1; i < logprobs.size(); ++i) {
+      hashed_logits({request.prompt_ids.data(), i}, logits);
+      EXPECT_EQ(logprobs[i].token_id, request.prompt_ids[i]);
+      EXPECT_EQ(logprobs[i].logprob, logprob_of(logits, request.prompt_ids[i]).logprob);
+      EXPECT_EQ(static_cast<int>(logprobs[i].top.size()), request.sampling.num_prompt_logprobs);
+    }
+  }
+
+  std::vector<int32_t> output_alone(GenerateRequest request) const {
+    const auto num_prompt_tokens = static_cast<int64_t>(request.prompt_ids.size());
+    request.sampling.max_tokens =
+        std::min(request.sampling.max_tokens, config_.max_model_len - num_prompt_tokens);
+    return tokens_alone(request, fake_vocab_size());
+  }
+
+  void check_last(const Live& live, const TokenEvent& event) {
+    ++reached_.num_ended[static_cast<size_t>(*event.finish_reason)];
+    switch (*event.finish_reason) {
+      case FinishReason::kStop:
+      case FinishReason::kLength:
+        EXPECT_EQ(live.output, output_alone(live.request));
+        break;
+      case FinishReason::kCancelled:
+        EXPECT_TRUE(live.is_cancelled || is_draining_);
+        break;
+      case FinishReason::kDeadline:
+        EXPECT_TRUE(live.request.deadline && *live.request.deadline <= now());
+        break;
+      case FinishReason::kError:
+        EXPECT_TRUE(has_failed_);
+        EXPECT_EQ(event.error, "a fault of the simulation");
+    }
+    const RequestTimes& times = *event.times;
+    EXPECT_EQ(times.num_output_tokens, static_cast<int64_t>(live.output.size()));
+    EXPECT_EQ(times.first_token.has_value(), !live.output.empty());
+    EXPECT_LT(times.num_cached_tokens, times.num_prompt_tokens);
+    EXPECT_GE(times.queue, 0);
+    if (times.first_token) {
+      EXPECT_NEAR(times.queue + *times.prefill, *times.first_token, 1e-9);
+      EXPECT_LE(*times.first_token + *times.decode, times.total + 1e-9);
+    }
+  }
+
+  void check_end() {
+    EXPECT_TRUE(live_.empty()) << "lost " << live_.begin()->first;
+    const EngineStats stats = engine_->stats();
+    EXPECT_EQ(stats.num_running + stats.num_waiting + stats.num_queued, 0);
+    EXPECT_EQ(stats.num_queued_tokens, 0);
+    EXPECT_EQ(stats.num_free_pages, stats.num_pages);
+    EXPECT_LE(stats.num_cached_prompt_tokens, stats.num_prefix_hits);
+    reached_.num_preemptions += stats.num_preemptions;
+    reached_.num_hits += stats.num_prefix_hits;
+    EXPECT_EQ(engine_->would_admit(1).status, is_stopped_ ? Submit::kStopped : Submit::kQueued);
+  }
+
+  std::mutex turn_;  // the main thread's submit is over before its request runs; guards the rest
+  std::mt19937_64 random_;
+  const int64_t num_forwards_max_;
+  Reached& reached_;
+  EngineConfig config_;
+  int64_t fault_at_ = kNever, drain_at_ = kNever;
+  std::atomic<int64_t> now_ms_ = 1000;
+  std::map<RequestId, Live> live_;
+  RequestId next_id_ = 1;
+  int64_t num_forwards_ = 0;
+  bool is_stopped_ = false, is_draining_ = false, has_failed_ = false;
+  std::unique_ptr<Engine> engine_;  // the last member: its thread uses the others
+};
+
+TEST(EngineSimulation, EveryAcceptedRequestHasOneLastEventAndItsOwnTokens) {
+  const SimulationOptions& options = simulation_options();
+  const int64_t num_forwards = std::max<int64_t>(1, options.num_steps_of_seed() / 10);
+  Reached reached;
+  for (int64_t i = 0; i < options.num_seeds; ++i) {
+    const uint64_t seed = options.first_seed + static_cast<uint64_t>(i);
+    SCOPED_TRACE(str("--first-seed=", seed, " --seeds=1 --steps=", options.num_steps_of_seed()));
+    EngineSimulation(seed, num_forwards, reached).run();
+    if (HasFailure()) return;
+  }
+  if (options.num_steps < 100'000) return;  // too small to reach everything
+  for (const int64_t count : reached.num_ended) EXPECT_GT(count, 30);
+  for (const int64_t count : {reached.num_queue_full, reached.num_stopped, reached.num_preemptions,
+                              reached.num_hits, reached.num_scored_prompts}) {
+    EXPECT_GT(count, 30);
+  }
+  RecordProperty("forwards", std::to_string(reached.num_forwards));
+}
+
+}  // namespace
+}  // namespace halley

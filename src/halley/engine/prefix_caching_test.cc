@@ -1,0 +1,130 @@
+// With real (tiny) models: a cached prefix changes no bit of any log probability and no token.
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "halley/base/str.h"
+#include "halley/checkpoint/config/hf_config.h"
+#include "halley/checkpoint/safetensors/safetensors.h"
+#include "halley/core/thread_pool.h"
+#include "halley/engine/generate.h"
+#include "halley/models/all/load_model.h"
+
+namespace halley {
+namespace {
+
+constexpr int kNumLogprobs = 5;
+
+struct CachingCase {
+  std::string family;
+  KvDType kv_dtype = KvDType::kF16;
+};
+
+class PrefixCachingOf : public testing::TestWithParam<CachingCase> {
+ protected:
+  PrefixCachingOf() : pool_(2), context_{pool_} {}
+
+  std::unique_ptr<CausalLm> load() {
+    const std::filesystem::path folder =
+        std::filesystem::path(HALLEY_SOURCE_DIR) / "testdata/models" / GetParam().family;
+    const auto source = open_checkpoint_weights(folder);
+    return load_model(context_, HfConfig::load(folder), *source, {}).model;
+  }
+
+  EngineConfig config(bool has_prefix_caching) const {
+    EngineConfig config;
+    config.kv_dtype = GetParam().kv_dtype;
+    config.page_tokens = 8;
+    config.max_model_len = 120;
+    config.max_num_seqs = 3;
+    config.max_num_batched_tokens = 20;  // so that prompts are cut
+    config.has_prefix_caching = has_prefix_caching;
+    return config;
+  }
+
+  ThreadPool pool_;
+  ExecContext context_;
+};
+
+// Three conversations that begin alike; of each a later turn, and one of them twice.
+std::vector<GenerateRequest> conversations() {
+  std::mt19937 random(3);
+  const auto append = [&](std::vector<int32_t>& ids, int count) {
+    for (int i = 0; i < count; ++i) ids.push_back(static_cast<int32_t>(random() % 384));
+  };
+  std::vector<int32_t> beginning;
+  append(beginning, 45);
+  std::vector<GenerateRequest> requests;
+  for (int i = 0; i < 3; ++i) {
+    GenerateRequest request;
+    request.prompt_ids = beginning;
+    append(request.prompt_ids, 3 + 5 * i);
+    request.sampling.max_tokens = 12;
+    request.sampling.temperature = i == 0 ? 0 : 0.8;
+    request.sampling.seed = 10 + i;
+    request.sampling.ignore_eos = true;
+    request.sampling.num_logprobs = kNumLogprobs;
+    requests.push_back(request);
+    append(request.prompt_ids, 10);
+    requests.push_back(request);
+  }
+  requests.push_back(requests[0]);
+  return requests;
+}
+
+void expect_same_bits(const GenerateResult& actual, const GenerateResult& expected) {
+  EXPECT_EQ(actual.token_ids, expected.token_ids);
+  ASSERT_EQ(actual.top_logprobs.size(), expected.top_logprobs.size());
+  for (size_t i = 0; i < actual.top_logprobs.size(); ++i) {
+    EXPECT_EQ(actual.logprobs[i].logprob, expected.logprobs[i].logprob) << "token " << i;
+    ASSERT_EQ(actual.top_logprobs[i].size(), size_t{kNumLogprobs});
+    for (size_t j = 0; j < actual.top_logprobs[i].size(); ++j) {
+      EXPECT_EQ(actual.top_logprobs[i][j].token_id, expected.top_logprobs[i][j].token_id);
+      EXPECT_EQ(actual.top_logprobs[i][j].logprob, expected.top_logprobs[i][j].logprob);
+    }
+  }
+}
+
+TEST_P(PrefixCachingOf, ChangesNoBit) {
+  const std::vector<GenerateRequest> requests = conversations();
+  Engine without(load(), nullptr, {}, config(false));
+  Engine with(load(), nullptr, {}, config(true));
+  RequestId id = 1;
+  std::vector<GenerateResult> expected;
+  for (const GenerateRequest& request : requests) {
+    expected.push_back(generate_all(without, {request}, {}, id++)[0]);
+    ASSERT_EQ(expected.back().finish_reason, FinishReason::kLength);
+  }
+  const auto check_round = [&](const std::vector<GenerateResult>& actual) {
+    for (size_t i = 0; i < requests.size(); ++i) {
+      SCOPED_TRACE(str("request ", i));
+      expect_same_bits(actual[i], expected[i]);
+    }
+  };
+  check_round(generate_all(with, requests, {}, 100));  // several at once
+  const int64_t num_hits = with.stats().num_prefix_hits;
+  EXPECT_GT(num_hits, 0);
+  check_round(generate_all(with, requests, {}, 200));  // all of them again
+  // Each whole page of each prompt but the last token.
+  int64_t num_cached = 0;
+  for (const GenerateRequest& request : requests) {
+    num_cached += (static_cast<int64_t>(request.prompt_ids.size()) - 1) / 8 * 8;
+  }
+  EXPECT_EQ(with.stats().num_prefix_hits - num_hits, num_cached);
+  EXPECT_EQ(without.stats().num_prefix_hits, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Families, PrefixCachingOf,
+    testing::Values(CachingCase{"llama"}, CachingCase{"mistral_swa"},
+                    CachingCase{"gemma2", KvDType::kInt8}, CachingCase{"qwen3_moe", KvDType::kF32},
+                    CachingCase{"llama", KvDType::kInt4}, CachingCase{"opt", KvDType::kFp8E4M3}),
+    [](const auto& tested) { return str(tested.param.family, "_", tested.param.kv_dtype); });
+
+}  // namespace
+}  // namespace halley

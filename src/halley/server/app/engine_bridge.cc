@@ -1,0 +1,90 @@
+#include "halley/server/app/engine_bridge.h"
+
+#include <utility>
+
+namespace halley {
+namespace {
+
+constexpr int kRetryAfterS = 1;
+constexpr const char* kResponseFormat = "response_format";
+
+}  // namespace
+
+GenerateRequest make_generate_request(const ApiRequest& request, ToolDialect dialect,
+                                      SequencePlan plan) {
+  GenerateRequest out;
+  out.prompt_ids = std::move(plan.prompt_ids);
+  out.sampling = request.sampling;
+  out.sampling.max_tokens = plan.max_tokens;
+  if (out.sampling.seed) *out.sampling.seed += static_cast<uint64_t>(plan.choice_index);
+  if (request.num_completion_logprobs) {
+    out.sampling.num_logprobs = static_cast<int>(*request.num_completion_logprobs);
+  } else if (request.has_chat_logprobs) {
+    out.sampling.num_logprobs = static_cast<int>(request.num_top_logprobs);
+  }
+  if (request.has_echo) out.sampling.num_prompt_logprobs = out.sampling.num_logprobs;
+  const bool looks_for_calls =
+      request.tool_choice && request.tool_choice->kind == ToolChoice::Kind::kAuto;
+  if (looks_for_calls && has_special_markers(dialect)) out.sampling.skip_special_tokens = false;
+  out.priority = static_cast<int32_t>(request.priority);
+  out.cache_salt = request.cache_salt;
+  out.deadline = plan.deadline;
+  out.constraint = std::move(plan.constraint);
+  return out;
+}
+
+int64_t num_queued(const Engine& engine) { return engine.stats().num_queued; }
+
+bool has_stopped(const Engine& engine) {
+  return engine.would_admit(/*num_prompt_tokens=*/0).status == Submit::kStopped;
+}
+
+ApiError submit_error(const SubmitResult& result) {
+  switch (result.status) {
+    case Submit::kQueueFull:
+      return overloaded("The queue is full. Try again later.", kRetryAfterS);
+    case Submit::kStopped:
+      return overloaded("The server takes no more requests: it ends or has failed.", kRetryAfterS);
+    case Submit::kTooLong:
+      return {result.message, {.code = "context_length_exceeded"}};
+    case Submit::kInvalid:
+    case Submit::kQueued:
+      break;
+  }
+  return invalid_field("", result.message);
+}
+
+bool is_failure(const TokenEvent& event) {
+  return event.finish_reason && *event.finish_reason != FinishReason::kStop &&
+         *event.finish_reason != FinishReason::kLength;
+}
+
+ApiError end_error(const TokenEvent& event) {
+  if (event.finish_reason == FinishReason::kCancelled) {
+    return overloaded("The server ends; the request was cancelled.", kRetryAfterS);
+  }
+  if (event.finish_reason == FinishReason::kDeadline) {
+    return {"The request's time has passed. Give it more, or ask for less.",
+            {.status = 504, .type = "timeout_error", .code = "timeout"}};
+  }
+  // A schema that turned out too hard while the output was written is the request's own fault.
+  if (event.error.starts_with(kResponseFormat)) return invalid_field(kResponseFormat, event.error);
+  return internal_error();
+}
+
+std::vector<TokenDetail> prompt_details(const TokenEvent& event) {
+  std::vector<TokenDetail> details;
+  details.reserve(event.prompt_logprobs.size());
+  for (const PromptLogprob& entry : event.prompt_logprobs) {
+    TokenDetail detail{.token_id = entry.token_id, .logprob = {}, .top_logprobs = entry.top};
+    if (entry.logprob) detail.logprob = TokenLogprob{entry.token_id, *entry.logprob};
+    details.push_back(std::move(detail));
+  }
+  return details;
+}
+
+int64_t num_cached_prompt_tokens(const TokenEvent& event) {
+  return event.times ? event.times->num_cached_tokens : 0;
+}
+
+}  // namespace halley

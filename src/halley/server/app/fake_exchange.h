@@ -1,0 +1,105 @@
+// For tests: an exchange whose client is the test.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "halley/base/check.h"
+#include "halley/server/http/http_exchange.h"
+
+namespace halley {
+
+/// Checks the rules of HttpExchange: one answer, in the right order, no calls that overlap.
+class FakeExchange : public HttpExchange {
+ public:
+  explicit FakeExchange(std::string body) {
+    request_.body = std::move(body);
+    request_.id = "test";
+  }
+
+  const HttpRequest& request() const override { return request_; }
+
+  void respond(HttpResponse response) override {
+    const std::lock_guard lock(mutex_);
+    HALLEY_CHECK(state_ == State::kOpen, response.body);
+    response_ = std::move(response);
+    state_ = State::kDone;
+    changed_.notify_all();
+  }
+
+  void start_stream(HttpResponse response) override {
+    const std::lock_guard lock(mutex_);
+    HALLEY_CHECK(state_ == State::kOpen);
+    response_ = std::move(response);
+    state_ = State::kStreaming;
+    changed_.notify_all();
+  }
+
+  bool write(std::string piece) override {
+    const std::lock_guard lock(mutex_);
+    HALLEY_CHECK(state_ == State::kStreaming, piece);
+    if (is_gone_) return false;
+    response_.body += piece;
+    changed_.notify_all();
+    return true;
+  }
+
+  void finish() override {
+    const std::lock_guard lock(mutex_);
+    HALLEY_CHECK(state_ == State::kStreaming);
+    state_ = State::kDone;
+    changed_.notify_all();
+  }
+
+  void on_disconnect(std::function<void()> on_gone) override {
+    std::unique_lock lock(mutex_);
+    HALLEY_CHECK(!on_gone_);
+    on_gone_ = std::move(on_gone);
+    if (!is_gone_) return;
+    lock.unlock();
+    on_gone_();
+  }
+
+  /// The client goes.
+  void disconnect() {
+    std::unique_lock lock(mutex_);
+    is_gone_ = true;
+    if (!on_gone_) return;
+    lock.unlock();
+    on_gone_();
+  }
+
+  /// The whole answer.
+  HttpResponse wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return state_ == State::kDone; });
+    return response_;
+  }
+
+  /// Until there is something of a stream.
+  void wait_for_stream() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return state_ != State::kOpen; });
+  }
+
+  bool has_answer() {
+    const std::lock_guard lock(mutex_);
+    return state_ != State::kOpen;
+  }
+
+ private:
+  enum class State { kOpen, kStreaming, kDone };
+
+  HttpRequest request_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  State state_ = State::kOpen;
+  bool is_gone_ = false;
+  HttpResponse response_;
+  std::function<void()> on_gone_;
+};
+
+}  // namespace halley

@@ -1,0 +1,203 @@
+#include "halley/server/app/generation.h"
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+
+#include "halley/base/error.h"
+#include "halley/base/str.h"
+#include "halley/server/app/http_answers.h"
+#include "halley/server/openai/api_id.h"
+
+namespace halley {
+namespace {
+
+constexpr int kRetryAfterS = 1;
+constexpr int64_t kCompletionTokens = 16;  // OpenAI's default of max_tokens
+
+ServerTime after(ServerTime start, double seconds) {
+  return start +
+         std::chrono::duration_cast<ServerTime::duration>(std::chrono::duration<double>(seconds));
+}
+
+}  // namespace
+
+Generation::Generation(AppContext& context, std::shared_ptr<HttpExchange> exchange,
+                       ApiEndpoint endpoint, std::unique_ptr<Ticket> ticket)
+    : context_(context),
+      exchange_(std::move(exchange)),
+      endpoint_(endpoint),
+      arrival_(std::chrono::steady_clock::now()),
+      ticket_(std::move(ticket)) {}
+
+void Generation::prepare() noexcept {
+  try {
+    parse();
+    constraint_ = context_.constraints->compile(request_);
+    tokenize();
+    plan_lengths();
+    submit();
+  } catch (const ApiError& error) {
+    fail(error);
+  } catch (const InputError& error) {
+    fail(invalid_field("", error.what()));
+  } catch (const std::exception& error) {
+    fail_inside(error.what());
+  }
+  ticket_.reset();
+}
+
+void Generation::parse() {
+  request_ = parse_request(exchange_->request().body, endpoint_, context_.rules);
+  check_model_name(context_.config, request_.model);
+  const int64_t num_queued_max = context_.engine->config().max_num_queued;
+  if (request_.num_sequences() > num_queued_max) {
+    throw invalid_field(
+        "n", str("n: expected n times the number of prompts to be at most ", num_queued_max,
+                 ", the length of the queue, got ", request_.num_sequences(), "."));
+  }
+  // One place was taken before the body was looked at.
+  if (!ticket_->grow(request_.num_sequences() - 1)) {
+    throw overloaded("The queue has no place for all of the request. Try again later.",
+                     kRetryAfterS);
+  }
+}
+
+void Generation::tokenize() {
+  if (endpoint_ == ApiEndpoint::kChat) {
+    const std::string text = context_.format.render(request_);
+    prompt_ids_.push_back(encode(text, request_.adds_special_tokens.value_or(false)));
+    return;
+  }
+  for (const ApiPrompt& prompt : request_.prompts) {
+    if (const auto* text = std::get_if<std::string>(&prompt)) {
+      prompt_ids_.push_back(encode(*text, request_.adds_special_tokens.value_or(true)));
+    } else {
+      prompt_ids_.push_back(std::get<std::vector<int32_t>>(prompt));
+    }
+  }
+}
+
+std::vector<int32_t> Generation::encode(const std::string& text, bool adds_special_tokens) const {
+  return encode_prompt(context_, text, adds_special_tokens);
+}
+
+void Generation::plan_lengths() {
+  const int64_t max_model_len = context_.engine->config().max_model_len;
+  for (const auto& ids : prompt_ids_) {
+    const auto num_prompt_tokens = static_cast<int64_t>(ids.size());
+    if (num_prompt_tokens == 0) {
+      throw invalid_field("prompt", "prompt: expected at least one token, got none.");
+    }
+    const int64_t room = max_model_len - num_prompt_tokens;
+    const int64_t num_wanted = std::max<int64_t>(1, request_.max_tokens.value_or(1));
+    if (num_wanted > room) {
+      throw ApiError(str("This model's context has ", max_model_len, " tokens; expected a prompt ",
+                         "and max_tokens within it, got a prompt of ", num_prompt_tokens,
+                         " tokens and ", num_wanted, " to generate."),
+                     {.param = endpoint_ == ApiEndpoint::kChat ? "messages" : "prompt",
+                      .code = "context_length_exceeded"});
+    }
+    const int64_t num_default =
+        endpoint_ == ApiEndpoint::kChat ? room : std::min(kCompletionTokens, room);
+    max_tokens_.push_back(std::max<int64_t>(1, request_.max_tokens.value_or(num_default)));
+  }
+}
+
+void Generation::submit() {
+  const bool is_chat = endpoint_ == ApiEndpoint::kChat;
+  head_ = {.is_chat = is_chat,
+           .id = random_id(is_chat ? "chatcmpl-" : "cmpl-", 24),
+           .created_s = seconds_since_epoch(),
+           .model = request_.model.empty() ? context_.config.model_names.front() : request_.model};
+  const ToolDialect dialect = context_.format.dialect();
+  for (size_t prompt_index = 0; prompt_index < prompt_ids_.size(); ++prompt_index) {
+    for (int64_t i = 0; i < request_.n; ++i) {
+      Sequence sequence;
+      sequence.prompt_index = prompt_index;
+      sequence.is_first_of_prompt = i == 0;
+      sequence.writer = std::make_unique<ChoiceWriter>(request_, context_.texts, dialect);
+      sequences_.push_back(std::move(sequence));
+      ids_.push_back(context_.next_id++);
+    }
+  }
+  watch_client();
+  const double timeout_s = request_.timeout_s.value_or(context_.config.request_timeout_s);
+  for (size_t index = 0; index < ids_.size(); ++index) {
+    const size_t prompt_index = sequences_[index].prompt_index;
+    SequencePlan plan;
+    plan.prompt_ids = prompt_ids_[prompt_index];
+    plan.max_tokens = max_tokens_[prompt_index];
+    plan.choice_index = static_cast<int64_t>(index) % request_.n;
+    plan.constraint = constraint_;
+    if (timeout_s > 0) plan.deadline = after(arrival_, timeout_s);
+    TokenCallback observe;
+    if (context_.config.make_observer) observe = context_.config.make_observer();
+    const SubmitResult result = context_.engine->submit(
+        make_generate_request(request_, dialect, std::move(plan)), ids_[index],
+        [self = shared_from_this(), index, observe](const TokenEvent& event) {
+          if (observe) observe(event);
+          self->take_event(index, event);
+        });
+    ticket_->release_one();
+    if (result.status != Submit::kQueued) throw submit_error(result);
+    // The client may have gone between two submits.
+    if (is_over_) {
+      cancel_all();
+      return;
+    }
+  }
+  start_delivery();
+}
+
+void Generation::watch_client() {
+  exchange_->on_disconnect([weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (!self) return;
+    self->is_over_ = true;
+    self->cancel_all();
+  });
+}
+
+void Generation::cancel_all() {
+  for (const RequestId id : ids_) context_.engine->cancel(id);
+}
+
+// From here on events are delivered; until then an error of prepare() could still be the answer.
+void Generation::start_delivery() {
+  const std::lock_guard lock(mutex_);
+  is_prepared_ = true;
+  schedule_delivery();
+}
+
+void Generation::schedule_delivery() {
+  if (!is_prepared_ || is_delivering_ || events_.empty()) return;
+  is_delivering_ = context_.deliverers->push([self = shared_from_this()] { self->deliver(); });
+}
+
+void Generation::take_event(size_t index, const TokenEvent& event) {
+  if (is_over_) return;
+  const std::lock_guard lock(mutex_);
+  events_.emplace_back(index, event);
+  schedule_delivery();
+}
+
+void Generation::fail(const ApiError& error) {
+  const bool was_over = is_over_.exchange(true);
+  cancel_all();
+  if (was_over || has_answer_) return;
+  has_answer_ = true;
+  if (!has_stream_) {
+    exchange_->respond(error_response(error));
+    return;
+  }
+  exchange_->write(str("data: ", error.body(), "\n\n", kSseDone));
+  exchange_->finish();
+}
+
+void Generation::fail_inside(const std::string& what) {
+  if (context_.config.on_error) context_.config.on_error(exchange_->request().id, what);
+  fail(internal_error());
+}
+
+}  // namespace halley

@@ -1,0 +1,61 @@
+#include "halley/server/app/http_answers.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "halley/base/str.h"
+#include "halley/server/openai/answer.h"
+
+namespace halley {
+namespace {
+
+// Of a token with an odd spelling ("<0x0A>") or none; no token of text is shorter than that.
+constexpr size_t kTokenBytesMin = 16;
+
+}  // namespace
+
+HttpResponse error_response(const ApiError& error) {
+  HttpResponse response = {.status = error.details().status, .body = error.body()};
+  if (error.details().retry_after_s > 0) {
+    response.headers.emplace_back("retry-after", str(error.details().retry_after_s));
+  }
+  return response;
+}
+
+HttpResponse json_response(const OrderedJson& json, int status) {
+  return {.status = status, .body = json_text(json)};
+}
+
+void check_model_name(const AppConfig& config, const std::string& name) {
+  if (name.empty()) return;
+  const auto& names = config.model_names;
+  if (std::find(names.begin(), names.end(), name) != names.end()) return;
+  throw ApiError(str("model: expected a name of /v1/models, got ", quote(name), "."),
+                 {.status = 404, .param = "model", .code = "model_not_found"});
+}
+
+std::vector<int32_t> encode_prompt(const AppContext& context, const std::string& text,
+                                   bool adds_special_tokens) {
+  if (text.size() > context.text_bytes_max) {
+    throw ApiError(str("This model's context has ", context.engine->config().max_model_len,
+                       " tokens, at most ", context.text_bytes_max, " bytes of text, got ",
+                       text.size(), " bytes."),
+                   {.param = "prompt", .code = "context_length_exceeded"});
+  }
+  return context.tokenizer->encode(text, adds_special_tokens);
+}
+
+size_t find_text_bytes_max(const Tokenizer& tokenizer, int64_t max_model_len) {
+  size_t token_bytes_max = kTokenBytesMin;
+  for (int32_t id = 0; id < tokenizer.num_ids(); ++id) {
+    token_bytes_max = std::max(token_bytes_max, tokenizer.token_of(id).size());
+  }
+  return token_bytes_max * static_cast<size_t>(max_model_len);
+}
+
+int64_t seconds_since_epoch() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::seconds>(now).count();
+}
+
+}  // namespace halley

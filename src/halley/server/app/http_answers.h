@@ -1,0 +1,32 @@
+// Answers of HTTP, and steps that several routes take.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "halley/json/json.h"
+#include "halley/server/app/app_context.h"
+#include "halley/server/http/http_exchange.h"
+#include "halley/server/openai/api_error.h"
+
+namespace halley {
+
+HttpResponse error_response(const ApiError& error);
+HttpResponse json_response(const OrderedJson& json, int status = 200);
+
+/// Throws ApiError 404 where `name` is given and not served.
+void check_model_name(const AppConfig& config, const std::string& name);
+
+/// Throws ApiError 400 where the text is too long for the context, before it is tokenized, or the
+/// tokenizer refuses it.
+std::vector<int32_t> encode_prompt(const AppContext& context, const std::string& text,
+                                   bool adds_special_tokens);
+
+/// Bytes of a text that has `max_model_len` of the vocabulary's longest tokens: a longer one does
+/// not fit.
+size_t find_text_bytes_max(const Tokenizer& tokenizer, int64_t max_model_len);
+
+int64_t seconds_since_epoch();
+
+}  // namespace halley

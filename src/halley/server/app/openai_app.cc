@@ -1,0 +1,231 @@
+#include "halley/server/app/openai_app.h"
+
+#include <exception>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "halley/base/error.h"
+#include "halley/base/str.h"
+#include "halley/server/app/app_context.h"
+#include "halley/server/app/engine_bridge.h"
+#include "halley/server/app/generation.h"
+#include "halley/server/app/http_answers.h"
+#include "halley/server/openai/answer.h"
+#include "halley/server/openai/openapi.h"
+
+namespace halley {
+namespace {
+
+constexpr int kRetryAfterS = 1;
+constexpr int kRetryAfterDrainS = 10;
+
+using Exchange = std::shared_ptr<HttpExchange>;
+
+RequestRules rules_of(const AppConfig& config) {
+  return {.sampling = config.sampling,
+          .vocab_size = config.vocab_size,
+          .ignores_unknown_fields = config.ignores_unknown_fields};
+}
+
+ApiError draining_error() {
+  return overloaded("The server ends and takes no more requests.", kRetryAfterDrainS);
+}
+
+}  // namespace
+
+class OpenAiApp::Impl {
+ public:
+  Impl(std::unique_ptr<Engine> engine, std::shared_ptr<const Tokenizer> tokenizer,
+       ChatFormat format, const AppConfig& config)
+      : context_{
+            .config = config,
+            .tokenizer = tokenizer,
+            .format = std::move(format),
+            .rules = {},
+            .texts = TokenTexts(*tokenizer),
+            .constraints = std::make_unique<ConstraintCompiler>(tokenizer, config.eos_token_ids),
+            .text_bytes_max = find_text_bytes_max(*tokenizer, engine->config().max_model_len),
+            .engine = std::move(engine)} {
+    context_.rules = rules_of(context_.config);
+    context_.preparers =
+        std::make_unique<WorkQueue>(context_.config.num_prepare_threads,
+                                    static_cast<size_t>(context_.engine->config().max_num_queued));
+    context_.deliverers = std::make_unique<WorkQueue>(1, std::numeric_limits<size_t>::max());
+    openapi_ = json_text(make_openapi(context_.config.version));
+  }
+
+  // No submit once the preparers have ended; no event once the engine has.
+  ~Impl() {
+    context_.preparers->stop();
+    context_.engine.reset();
+    context_.deliverers->stop();
+  }
+
+  AppContext& context() { return context_; }
+
+  std::vector<HttpRoute> routes() {
+    std::vector<HttpRoute> routes = {
+        {"POST", "/v1/completions", generate(ApiEndpoint::kCompletions)},
+        {"POST", "/v1/chat/completions", generate(ApiEndpoint::kChat)},
+        {"POST", "/tokenize", compute(ApiEndpoint::kTokenize)},
+        {"POST", "/detokenize", compute(ApiEndpoint::kDetokenize)},
+        {"GET", "/v1/models", [this](Exchange exchange) { exchange->respond(models()); }},
+        {"GET", "/health", [this](Exchange exchange) { exchange->respond(health()); }, true},
+        {"GET", "/ready", [this](Exchange exchange) { exchange->respond(ready()); }, true},
+        {"GET", "/version",
+         [this](Exchange exchange) {
+           exchange->respond(json_response({{"version", context_.config.version}}));
+         }},
+        {"GET", "/openapi.json",
+         [this](Exchange exchange) { exchange->respond({.body = openapi_}); }},
+    };
+    for (const std::string& name : context_.config.model_names) {
+      routes.push_back({"GET", "/v1/models/" + name, [this, name](Exchange exchange) {
+                          exchange->respond(json_response(model(name)));
+                        }});
+    }
+    if (context_.config.metrics) {
+      routes.push_back({"GET", "/metrics", [this](Exchange exchange) {
+                          exchange->respond({.content_type = "text/plain; version=0.0.4",
+                                             .body = context_.config.metrics()});
+                        }});
+    }
+    return routes;
+  }
+
+ private:
+  // The steps that must come before anything is read, rendered or tokenized.
+  std::unique_ptr<Ticket> admit() {
+    if (context_.is_draining) throw draining_error();
+    auto ticket = Ticket::take(context_, 1);
+    if (!ticket) throw overloaded("The queue is full. Try again later.", kRetryAfterS);
+    return ticket;
+  }
+
+  HttpHandler generate(ApiEndpoint endpoint) {
+    return [this, endpoint](Exchange exchange) {
+      try {
+        auto generation = std::make_shared<Generation>(context_, exchange, endpoint, admit());
+        if (!context_.preparers->push([generation] { generation->prepare(); })) {
+          throw overloaded("The queue is full. Try again later.", kRetryAfterS);
+        }
+      } catch (const ApiError& error) {
+        exchange->respond(error_response(error));
+      }
+    };
+  }
+
+  // Routes that answer from a preparer.
+  HttpHandler compute(ApiEndpoint endpoint) {
+    return [this, endpoint](Exchange exchange) {
+      try {
+        std::shared_ptr<Ticket> ticket = admit();
+        const bool is_queued = context_.preparers->push([this, endpoint, exchange, ticket] {
+          exchange->respond(compute_answer(endpoint, exchange->request()));
+        });
+        if (!is_queued) throw overloaded("The queue is full. Try again later.", kRetryAfterS);
+      } catch (const ApiError& error) {
+        exchange->respond(error_response(error));
+      }
+    };
+  }
+
+  HttpResponse compute_answer(ApiEndpoint endpoint, const HttpRequest& http) noexcept {
+    try {
+      const ApiRequest request = parse_request(http.body, endpoint, context_.rules);
+      check_model_name(context_.config, request.model);
+      return json_response(endpoint == ApiEndpoint::kTokenize ? tokenize(request)
+                                                              : detokenize(request));
+    } catch (const ApiError& error) {
+      return error_response(error);
+    } catch (const InputError& error) {
+      return error_response(invalid_field("", error.what()));
+    } catch (const std::exception& error) {
+      if (context_.config.on_error) context_.config.on_error(http.id, error.what());
+      return error_response(internal_error());
+    }
+  }
+
+  OrderedJson tokenize(const ApiRequest& request) const {
+    std::vector<int32_t> ids;
+    if (!request.messages.empty()) {
+      ids = encode_prompt(context_, context_.format.render(request),
+                          request.adds_special_tokens.value_or(false));
+    } else if (const auto* text = std::get_if<std::string>(&request.prompts.front())) {
+      ids = encode_prompt(context_, *text, request.adds_special_tokens.value_or(true));
+    } else {
+      throw invalid_field("prompt", "prompt: expected a string, got token ids.");
+    }
+    OrderedJson json = {{"count", ids.size()},
+                        {"max_model_len", context_.engine->config().max_model_len},
+                        {"tokens", ids}};
+    json["token_strs"] = nullptr;
+    if (request.returns_token_strs) {
+      json["token_strs"] = OrderedJson::array();
+      for (const int32_t id : ids) {
+        json["token_strs"].push_back(context_.tokenizer->token_of(id));
+      }
+    }
+    return json;
+  }
+
+  OrderedJson detokenize(const ApiRequest& request) const {
+    return {{"prompt", context_.tokenizer->decode(request.token_ids, false)}};
+  }
+
+  OrderedJson model(const std::string& name) const {
+    return {{"id", name},
+            {"object", "model"},
+            {"created", context_.config.created_s},
+            {"owned_by", "halley"},
+            {"root", context_.config.model_names.front()},
+            {"parent", nullptr},
+            {"max_model_len", context_.engine->config().max_model_len}};
+  }
+
+  HttpResponse models() const {
+    OrderedJson list = OrderedJson::array();
+    for (const std::string& name : context_.config.model_names) list.push_back(model(name));
+    return json_response({{"object", "list"}, {"data", std::move(list)}});
+  }
+
+  HttpResponse health() const {
+    if (!context_.is_draining && has_stopped(*context_.engine)) {
+      return error_response(overloaded("The engine has stopped after an error.", 0));
+    }
+    return json_response({{"status", "ok"}});
+  }
+
+  HttpResponse ready() const {
+    if (context_.is_draining) return error_response(draining_error());
+    if (has_stopped(*context_.engine)) {
+      return error_response(overloaded("The engine has stopped after an error.", 0));
+    }
+    return json_response({{"status", "ready"}});
+  }
+
+  AppContext context_;
+  std::string openapi_;
+};
+
+OpenAiApp::OpenAiApp(std::unique_ptr<Engine> engine, std::shared_ptr<const Tokenizer> tokenizer,
+                     ChatFormat format, AppConfig config) {
+  if (config.model_names.empty() || config.model_names.front().empty()) {
+    throw InputError("served model name: expected at least one name, got none.");
+  }
+  if (config.num_prepare_threads < 1) {
+    throw InputError(
+        str("prepare threads: expected at least 1, got ", config.num_prepare_threads, "."));
+  }
+  impl_ =
+      std::make_unique<Impl>(std::move(engine), std::move(tokenizer), std::move(format), config);
+}
+
+OpenAiApp::~OpenAiApp() = default;
+
+std::vector<HttpRoute> OpenAiApp::routes() { return impl_->routes(); }
+void OpenAiApp::start_draining() { impl_->context().is_draining = true; }
+Engine& OpenAiApp::engine() { return *impl_->context().engine; }
+
+}  // namespace halley

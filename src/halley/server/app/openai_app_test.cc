@@ -1,0 +1,189 @@
+#include "halley/server/app/openai_app.h"
+
+#include <atomic>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "halley/base/str.h"
+#include "halley/server/app/app_fixture.h"
+
+namespace halley {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(OpenAiApp, CompletesAPrompt) {
+  App app(writer_of("hello you", 2));
+  const OrderedJson answer =
+      app.post_json("/v1/completions", R"({"prompt": "ab", "temperature": 0})");
+  EXPECT_EQ(answer["object"], "text_completion");
+  EXPECT_EQ(answer["model"], "fake");
+  EXPECT_EQ(answer["choices"][0]["text"], "hello you");
+  EXPECT_EQ(answer["choices"][0]["finish_reason"], "stop");
+  EXPECT_EQ(answer["usage"]["prompt_tokens"], 2);
+  EXPECT_EQ(answer["usage"]["completion_tokens"], 10);  // with the end token
+}
+
+TEST(OpenAiApp, EndsAtTheDefaultNumberOfTokens) {
+  App app(writer_of("abcdefghijklmnopqrstuvwxyz", 1));
+  const OrderedJson answer =
+      app.post_json("/v1/completions", R"({"prompt": "a", "temperature": 0})");
+  EXPECT_EQ(answer["choices"][0]["text"], "abcdefghijklmnop");
+  EXPECT_EQ(answer["choices"][0]["finish_reason"], "length");
+}
+
+TEST(OpenAiApp, AnswersAChat) {
+  // "user hi\nassistant "
+  App app(writer_of("hello", 18));
+  const OrderedJson answer = app.post_json(
+      "/v1/chat/completions",
+      R"({"model": "other", "messages": [{"role": "user", "content": "hi"}], "temperature": 0})");
+  EXPECT_EQ(answer["object"], "chat.completion");
+  EXPECT_EQ(answer["model"], "other");
+  EXPECT_EQ(answer["choices"][0]["message"]["role"], "assistant");
+  EXPECT_EQ(answer["choices"][0]["message"]["content"], "hello");
+}
+
+TEST(OpenAiApp, StreamsWhatItWouldAnswerAtOnce) {
+  for (const std::string path : {"/v1/completions", "/v1/chat/completions"}) {
+    const bool is_chat = path == "/v1/chat/completions";
+    App app;
+    const std::string fields = std::string(is_chat ? R"("messages": [{"role": "user",
+        "content": "hi"}])"
+                                                   : R"("prompt": ["ab", "c"])") +
+                               R"(, "n": 2, "seed": 5, "max_tokens": 20)";
+    const OrderedJson whole = app.post_json(path, "{" + fields + "}");
+    const HttpResponse response = app.post(
+        path, "{" + fields + R"(, "stream": true, "stream_options": {"include_usage": true}})");
+    EXPECT_EQ(response.content_type, "text/event-stream; charset=utf-8");
+    std::vector<std::string> texts(whole["choices"].size());
+    std::vector<std::string> reasons(texts.size());
+    std::vector<bool> has_role(texts.size());
+    const std::vector<OrderedJson> chunks = chunks_of(response);
+    for (size_t i = 0; i + 1 < chunks.size(); ++i) {
+      EXPECT_TRUE(chunks[i]["usage"].is_null());
+      const OrderedJson& choice = chunks[i]["choices"][0];
+      const auto index = choice["index"].get<size_t>();
+      if (is_chat && choice["delta"].contains("role")) {
+        EXPECT_EQ(texts[index], "") << "the role comes first";
+        has_role[index] = true;
+      }
+      texts[index] +=
+          is_chat ? choice["delta"].value("content", "") : choice["text"].get<std::string>();
+      if (!choice["finish_reason"].is_null()) reasons[index] = choice["finish_reason"];
+    }
+    EXPECT_EQ(chunks.back()["usage"], whole["usage"]);
+    EXPECT_TRUE(chunks.back()["choices"].empty());
+    for (size_t i = 0; i < texts.size(); ++i) {
+      const OrderedJson& choice = whole["choices"][i];
+      EXPECT_EQ(texts[i], is_chat ? choice["message"]["content"] : choice["text"]);
+      EXPECT_EQ(reasons[i], choice["finish_reason"]);
+      EXPECT_EQ(has_role[i], is_chat);
+    }
+    EXPECT_NE(texts[0], texts[1]) << "choices have seeds of their own";
+  }
+}
+
+TEST(OpenAiApp, ContinuousUsageIsInEveryChunk) {
+  App app(writer_of("abc", 1));
+  const auto chunks =
+      chunks_of(app.post("/v1/completions", R"({"prompt": "a", "temperature": 0, "stream": true,
+                             "stream_options": {"continuous_usage_stats": true}})"));
+  ASSERT_FALSE(chunks.empty());
+  for (const OrderedJson& chunk : chunks) EXPECT_EQ(chunk["usage"]["prompt_tokens"], 1);
+  EXPECT_EQ(chunks.back()["usage"]["completion_tokens"], 4);
+}
+
+TEST(OpenAiApp, GivesLogprobs) {
+  App app(writer_of("ab", 1));
+  const OrderedJson answer =
+      app.post_json("/v1/completions", R"({"prompt": "a", "temperature": 0, "logprobs": 2})");
+  const OrderedJson& logprobs = answer["choices"][0]["logprobs"];
+  EXPECT_EQ(logprobs["tokens"].dump(), R"(["a","b","<|eos|>"])");
+  EXPECT_EQ(logprobs["text_offset"].dump(), "[0,1,2]");
+  EXPECT_EQ(logprobs["top_logprobs"][0].size(), 2u);
+  EXPECT_EQ(logprobs["top_logprobs"][0]["a"], logprobs["token_logprobs"][0]);
+}
+
+TEST(OpenAiApp, EchoesThePrompt) {
+  App app(writer_of("cd", 2));
+  const OrderedJson text =
+      app.post_json("/v1/completions", R"({"prompt": "ab", "temperature": 0, "echo": true})");
+  EXPECT_EQ(text["choices"][0]["text"], "abcd");
+  const std::string ids = str(tokenizer()->encode("ab", false));
+  const OrderedJson of_ids = app.post_json(
+      "/v1/completions", "{\"prompt\": " + ids + R"(, "temperature": 0, "echo": true})");
+  EXPECT_EQ(of_ids["choices"][0]["text"], "abcd");
+}
+
+TEST(OpenAiApp, EchoScoresThePrompt) {
+  App app(writer_of("bc", 1));
+  const OrderedJson answer = app.post_json("/v1/completions", R"({"prompt": "abc", "echo": true,
+      "logprobs": 1, "max_tokens": 0})");
+  const OrderedJson& logprobs = answer["choices"][0]["logprobs"];
+  EXPECT_EQ(answer["choices"][0]["text"], "abc");
+  EXPECT_EQ(answer["usage"]["completion_tokens"], 0);
+  EXPECT_EQ(logprobs["tokens"].dump(), R"(["a","b","c"])");
+  EXPECT_TRUE(logprobs["token_logprobs"][0].is_null());
+  // The model is scripted: its most likely token is the one that stands there.
+  EXPECT_EQ(logprobs["token_logprobs"][1], logprobs["top_logprobs"][1]["b"]);
+  EXPECT_GT(logprobs["token_logprobs"][2].get<double>(), -0.1);
+}
+
+TEST(OpenAiApp, ARequestWhoseTimeHasPassedIsATimeout) {
+  AppSetup setup;
+  setup.app.request_timeout_s = 1e-9;
+  App app(std::move(setup));
+  const HttpResponse response = app.post("/v1/completions", R"({"prompt": "a"})");
+  EXPECT_EQ(response.status, 504);
+  EXPECT_THAT(response.body, HasSubstr("\"code\":\"timeout\""));
+  // A request's own time goes before the server's.
+  EXPECT_EQ(app.post("/v1/completions", R"({"prompt": "a", "timeout": 60})").status, 200);
+}
+
+TEST(OpenAiApp, ObserversSeeEveryEvent) {
+  std::atomic<int> num_sequences{0}, num_tokens{0}, num_ends{0};
+  AppSetup setup = writer_of("abc", 1);
+  setup.app.make_observer = [&] {
+    ++num_sequences;
+    return [&](const TokenEvent& event) {
+      num_tokens += event.token_id ? 1 : 0;
+      num_ends += event.finish_reason ? 1 : 0;
+    };
+  };
+  App app(std::move(setup));
+  app.post_json("/v1/completions", R"({"prompt": "a", "temperature": 0, "n": 2})");
+  EXPECT_EQ(num_sequences, 2);
+  EXPECT_EQ(num_tokens, 8);
+  EXPECT_EQ(num_ends, 2);
+}
+
+constexpr const char* kToolChat = R"({"messages": [{"role": "user", "content": "hi"}],
+    "temperature": 0, "tools": [{"type": "function", "function": {"name": "add"}}])";
+
+TEST(OpenAiApp, FindsToolCalls) {
+  // "user hi\ntools <tool_call>\nassistant ": the template shows the dialect.
+  const size_t num_prompt_tokens =
+      tokenizer()->encode("user hi\ntools <tool_call>\nassistant ", false).size();
+  App app(writer_of(R"(ok <tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>)",
+                    num_prompt_tokens));
+  const OrderedJson answer = app.post_json("/v1/chat/completions", std::string(kToolChat) + "}");
+  const OrderedJson& choice = answer["choices"][0];
+  EXPECT_EQ(choice["finish_reason"], "tool_calls");
+  EXPECT_EQ(choice["message"]["content"], "ok");
+  EXPECT_EQ(choice["message"]["tool_calls"][0]["function"]["arguments"], R"({"a":1})");
+  const auto chunks =
+      chunks_of(app.post("/v1/chat/completions", std::string(kToolChat) + R"(, "stream": true})"));
+  int num_calls = 0;
+  for (const OrderedJson& chunk : chunks) {
+    num_calls += chunk["choices"][0]["delta"].contains("tool_calls") ? 1 : 0;
+  }
+  EXPECT_EQ(num_calls, 1);
+}
+
+}  // namespace
+}  // namespace halley

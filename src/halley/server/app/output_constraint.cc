@@ -1,0 +1,125 @@
+#include "halley/server/app/output_constraint.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "halley/base/error.h"
+#include "halley/base/str.h"
+#include "halley/constraint/grammar.h"
+#include "halley/constraint/grammar_constraint.h"
+#include "halley/constraint/json_grammar.h"
+#include "halley/constraint/json_schema.h"
+#include "halley/server/openai/api_error.h"
+
+namespace halley {
+namespace {
+
+constexpr size_t kEntriesMax = 8;  // each may keep 16 MiB of masks
+constexpr int32_t kCallsMax = 128;
+constexpr size_t kKeyBytesMax = size_t{256} << 10;
+
+// Arguments are an object, also where the schema leaves it open.
+OrderedJson arguments_schema(const ApiTool& tool) {
+  OrderedJson schema = tool.parameters;
+  if (!schema.contains("type")) schema["type"] = "object";
+  return schema;
+}
+
+std::string where_of(size_t tool_index) {
+  return str("tools[", tool_index, "].function.parameters");
+}
+
+// [{"name": ..., "arguments": {...}}, ...]
+Grammar calls_grammar(const ApiRequest& request) {
+  GrammarBuilder builder("tools");
+  JsonGrammar json(builder);
+  std::vector<ExprId> calls;
+  for (size_t i = 0; i < request.tools.size(); ++i) {
+    const ApiTool& tool = request.tools[i];
+    const std::vector<JsonMember> members = {
+        {"name", json.literal(tool.name), true},
+        {"arguments", json_schema_values(builder, arguments_schema(tool), where_of(i)), true}};
+    calls.push_back(json.object(members, std::nullopt));
+  }
+  JsonArrayShape shape;
+  shape.items = builder.choice(calls);
+  shape.num_min = 1;
+  shape.num_max = request.allows_parallel_calls ? kCallsMax : 1;
+  return builder.finish(json.array(shape));
+}
+
+Grammar grammar_of(const ApiRequest& request) {
+  if (request.response_format.kind == ResponseFormat::Kind::kJsonObject) {
+    return json_object_grammar();
+  }
+  if (request.response_format.kind == ResponseFormat::Kind::kJsonSchema) {
+    return json_schema_grammar(request.response_format.schema,
+                               "response_format.json_schema.schema");
+  }
+  if (request.tool_choice->kind == ToolChoice::Kind::kRequired) return calls_grammar(request);
+  size_t index = 0;
+  while (request.tools[index].name != request.tool_choice->name) ++index;
+  return json_schema_grammar(arguments_schema(request.tools[index]), where_of(index));
+}
+
+bool is_constrained(const ApiRequest& request) {
+  if (request.response_format.kind != ResponseFormat::Kind::kText) return true;
+  return request.tool_choice && (request.tool_choice->kind == ToolChoice::Kind::kRequired ||
+                                 request.tool_choice->kind == ToolChoice::Kind::kNamed);
+}
+
+// Equal for requests with equal demands.
+std::string key_of(const ApiRequest& request) {
+  if (request.response_format.kind != ResponseFormat::Kind::kText) {
+    return str(static_cast<int>(request.response_format.kind), request.response_format.schema);
+  }
+  return str(static_cast<int>(request.tool_choice->kind), " ", request.tool_choice->name, " ",
+             request.allows_parallel_calls, request.tools_json);
+}
+
+// "response_format.json_schema.schema#/properties/a: ..." is about this field.
+std::string field_of(const std::string& message) {
+  return message.substr(0, message.find_first_of("#: "));
+}
+
+}  // namespace
+
+ConstraintCompiler::ConstraintCompiler(std::shared_ptr<const Tokenizer> tokenizer,
+                                       std::vector<int32_t> eos_token_ids)
+    : tokenizer_(std::move(tokenizer)), eos_token_ids_(std::move(eos_token_ids)) {}
+
+std::shared_ptr<const TokenTrie> ConstraintCompiler::trie() {
+  const std::lock_guard lock(trie_mutex_);
+  if (!trie_) trie_ = TokenTrie::from_tokenizer(*tokenizer_, eos_token_ids_);
+  return trie_;
+}
+
+std::shared_ptr<const CompiledConstraint> ConstraintCompiler::compile(const ApiRequest& request) {
+  if (!is_constrained(request)) return nullptr;
+  const std::string key = key_of(request);
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::find_if(entries_.begin(), entries_.end(),
+                                    [&](const Entry& entry) { return entry.first == key; });
+    if (found != entries_.end()) {
+      entries_.splice(entries_.begin(), entries_, found);
+      return found->second;
+    }
+  }
+  std::shared_ptr<const CompiledConstraint> constraint;
+  try {
+    constraint = compile_constraint(trie(), grammar_of(request));
+  } catch (const InputError& error) {
+    throw invalid_field(field_of(error.what()), error.what());
+  } catch (const UnsupportedError& error) {
+    throw ApiError(error.what(),
+                   {.param = field_of(error.what()), .code = "unsupported_parameter"});
+  }
+  if (key.size() > kKeyBytesMax) return constraint;
+  const std::lock_guard lock(mutex_);
+  entries_.emplace_front(key, constraint);
+  if (entries_.size() > kEntriesMax) entries_.pop_back();
+  return constraint;
+}
+
+}  // namespace halley

@@ -1,0 +1,42 @@
+// What a request demands of its output (response_format, tool_choice), compiled for the engine.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "halley/checkpoint/tokenizer/tokenizer.h"
+#include "halley/constraint/token_constraint.h"
+#include "halley/constraint/token_trie.h"
+#include "halley/server/openai/api_request.h"
+
+namespace halley {
+
+/// Thread-safe. Keeps the last few results, whose masks get better with use.
+class ConstraintCompiler {
+ public:
+  ConstraintCompiler(std::shared_ptr<const Tokenizer> tokenizer,
+                     std::vector<int32_t> eos_token_ids);
+
+  /// Null: the output may be anything. The first one for a vocabulary takes up to a second. Throws
+  /// ApiError 400 where a schema is none or uses what is not done, with its place.
+  std::shared_ptr<const CompiledConstraint> compile(const ApiRequest& request);
+
+ private:
+  using Entry = std::pair<std::string, std::shared_ptr<const CompiledConstraint>>;
+
+  std::shared_ptr<const TokenTrie> trie();
+
+  const std::shared_ptr<const Tokenizer> tokenizer_;
+  const std::vector<int32_t> eos_token_ids_;
+  std::mutex trie_mutex_;
+  std::shared_ptr<const TokenTrie> trie_;
+  std::mutex mutex_;          // of the list
+  std::list<Entry> entries_;  // the last used first
+};
+
+}  // namespace halley

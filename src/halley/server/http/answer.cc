@@ -1,0 +1,88 @@
+#include "halley/server/http/answer.h"
+
+#include <utility>
+
+#include "halley/base/check.h"
+#include "halley/server/http/http_error.h"
+
+namespace halley {
+namespace {
+
+HttpResponse internal_error() {
+  return http_error(500, "The server failed. Its operator finds more by the request's id.",
+                    "internal_error");
+}
+
+}  // namespace
+
+void put_response(Outbox& outbox, HttpResponse response, AnswerContext context) {
+  if (!is_well_formed(response)) response = internal_error();
+  std::string bytes = format_head(response, context, BodyFraming::kLength);
+  if (!context.is_head && has_body(response.status)) bytes += response.body;
+  outbox.set_status(response.status, !context.keep_alive);
+  outbox.put(bytes, Outbox::Kind::kWhole);
+}
+
+Answer::Answer(std::shared_ptr<Outbox> outbox, HttpRequest request, AnswerContext context,
+               BodyReservation reservation)
+    : outbox_(std::move(outbox)),
+      request_(std::move(request)),
+      context_(std::move(context)),
+      reservation_(std::move(reservation)) {}
+
+Answer::~Answer() {
+  if (state_ == State::kNone) put_response(*outbox_, internal_error(), context_);
+  if (state_ == State::kStreaming) outbox_->put({}, Outbox::Kind::kBroken);
+}
+
+void Answer::respond(HttpResponse response) {
+  HALLEY_CHECK(state_ == State::kNone, request_.path);
+  state_ = State::kDone;
+  put_response(*outbox_, std::move(response), context_);
+}
+
+void Answer::start_stream(HttpResponse response) {
+  HALLEY_CHECK(state_ == State::kNone, request_.path);
+  if (!is_well_formed(response)) {
+    // The route goes on with write(): it sees a client that has gone.
+    state_ = State::kStreaming;
+    put_response(*outbox_, internal_error(), context_);
+    return;
+  }
+  state_ = State::kStreaming;
+  AnswerContext context = context_;
+  if (context.is_http_1_0) context.keep_alive = false;
+  is_body_sent_ = !context.is_head && has_body(response.status);
+  std::string bytes = format_head(
+      response, context, context.is_http_1_0 ? BodyFraming::kUntilClose : BodyFraming::kChunked);
+  if (is_body_sent_ && !response.body.empty()) {
+    if (context.is_http_1_0) {
+      bytes += response.body;
+    } else {
+      append_chunk(bytes, response.body);
+    }
+  }
+  outbox_->set_status(response.status, !context.keep_alive);
+  outbox_->put(bytes, Outbox::Kind::kFirst);
+}
+
+bool Answer::write(std::string piece) {
+  HALLEY_CHECK(state_ == State::kStreaming, request_.path);
+  if (!is_body_sent_) piece.clear();
+  // An empty chunk would be the end.
+  const bool as_chunk = !piece.empty() && !context_.is_http_1_0;
+  return outbox_->put(piece, Outbox::Kind::kNext, as_chunk);
+}
+
+void Answer::finish() {
+  HALLEY_CHECK(state_ == State::kStreaming, request_.path);
+  state_ = State::kDone;
+  const bool has_end = is_body_sent_ && !context_.is_http_1_0;
+  outbox_->put(has_end ? kLastChunk : std::string_view(), Outbox::Kind::kLast);
+}
+
+void Answer::on_disconnect(std::function<void()> on_gone) {
+  outbox_->set_on_gone(std::move(on_gone));
+}
+
+}  // namespace halley

@@ -1,0 +1,44 @@
+// The answer to one request: turns what a route says into bytes for the connection's thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "halley/server/http/answer_format.h"
+#include "halley/server/http/body_budget.h"
+#include "halley/server/http/http_exchange.h"
+#include "halley/server/http/outbox.h"
+
+namespace halley {
+
+/// Threads as HttpExchange says. Outlives its connection and its server where a route keeps it.
+class Answer final : public HttpExchange {
+ public:
+  Answer(std::shared_ptr<Outbox> outbox, HttpRequest request, AnswerContext context,
+         BodyReservation reservation);
+  /// Answers with 500, or breaks the stream off, where the route did not come to an end.
+  ~Answer() override;
+
+  const HttpRequest& request() const override { return request_; }
+  void respond(HttpResponse response) override;
+  void start_stream(HttpResponse response) override;
+  bool write(std::string piece) override;
+  void finish() override;
+  void on_disconnect(std::function<void()> on_gone) override;
+
+ private:
+  enum class State { kNone, kStreaming, kDone };
+
+  const std::shared_ptr<Outbox> outbox_;
+  const HttpRequest request_;
+  const AnswerContext context_;
+  const BodyReservation reservation_;
+  State state_ = State::kNone;
+  bool is_body_sent_ = false;  // of a stream: false for HEAD and for a status without body
+};
+
+/// A whole answer as bytes, put into `outbox`.
+void put_response(Outbox& outbox, HttpResponse response, AnswerContext context);
+
+}  // namespace halley

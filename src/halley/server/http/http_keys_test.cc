@@ -1,0 +1,192 @@
+// Who may ask for what: API keys, the tricks around them, and browsers' origins.
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "halley/base/error.h"
+#include "halley/base/str.h"
+#include "halley/server/http/api_keys.h"
+#include "halley/server/http/http_server.h"
+#include "halley/server/http/raw_client.h"
+#include "halley/server/http/test_routes.h"
+
+namespace halley {
+namespace {
+
+using testing::HasSubstr;
+
+HttpServerConfig config_with_keys() {
+  HttpServerConfig config;
+  config.api_keys = {"secret-1", "secret-2"};
+  return config;
+}
+
+std::string get(std::string_view target, std::string_view headers) {
+  return str("GET ", target, " HTTP/1.1\r\nHost: x\r\n", headers, "\r\n");
+}
+
+TEST(ApiKeys, AcceptsWholeKeysAlone) {
+  const ApiKeys keys({"secret", std::string(512, 'k')});
+  EXPECT_TRUE(keys.accepts("secret"));
+  EXPECT_TRUE(keys.accepts(std::string(512, 'k')));
+  for (const std::string& wrong :
+       {std::string(), std::string("secre"), std::string("secret "), std::string("secretx"),
+        std::string("Secret"), std::string("secret\0", 7), std::string(511, 'k'),
+        std::string(513, 'k'), std::string(512, '\0'), std::string("\0", 1)}) {
+    EXPECT_FALSE(keys.accepts(wrong)) << quote(wrong);
+  }
+  EXPECT_FALSE(ApiKeys({}).accepts(""));
+}
+
+TEST(ApiKeys, RefusesKeysThatNoHeaderCanCarry) {
+  for (const std::string& bad : {std::string(), std::string("a b"), std::string("a\n"),
+                                 std::string("\xc3\xa9"), std::string(513, 'k')}) {
+    try {
+      ApiKeys({"good", bad});
+      FAIL() << quote(bad);
+    } catch (const InputError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("API key 2: expected 1 to 512 printable ASCII"));
+      EXPECT_EQ(bad.size() > 1 && std::string(error.what()).find(bad) != std::string::npos, false);
+    }
+  }
+}
+
+TEST(HttpKeys, RoutesNeedOneUnlessTheyAreOpen) {
+  TestServer test(config_with_keys());
+  EXPECT_EQ(ask(test.port(), get("/health", "")).status, 200);
+  const RawAnswer refused = ask(test.port(), get("/sized?1", ""));
+  EXPECT_EQ(refused.status, 401);
+  EXPECT_EQ(refused.headers.at("www-authenticate"), "Bearer realm=\"halley\"");
+  EXPECT_THAT(refused.body, HasSubstr("\"code\":\"invalid_api_key\""));
+  for (const char* header :
+       {"Authorization: Bearer secret-1\r\n", "authorization: bearer secret-2\r\n",
+        "Authorization:   Bearer   secret-1  \r\n"}) {
+    EXPECT_EQ(ask(test.port(), get("/sized?1", header)).status, 200) << header;
+  }
+}
+
+TEST(HttpKeys, AreTakenFromTheAuthorizationHeaderAlone) {
+  TestServer test(config_with_keys());
+  for (const char* header :
+       {"Authorization: secret-1\r\n", "Authorization: Basic secret-1\r\n",
+        "Authorization: Bearer\r\n", "Authorization: Bearer \r\n",
+        "Authorization: Bearersecret-1\r\n", "Authorization: Bearer secret-1x\r\n",
+        "Authorization: Bearer secret-1, secret-2\r\n", "Authorization: Bearer Bearer secret-1\r\n",
+        "X-Api-Key: secret-1\r\n", "Api-Key: secret-1\r\n", "Cookie: key=secret-1\r\n",
+        "Proxy-Authorization: Bearer secret-1\r\n"}) {
+    EXPECT_EQ(ask(test.port(), get("/sized?1", header)).status, 401) << header;
+    EXPECT_EQ(ask(test.port(), get("/sized?api_key=secret-1", header)).status, 401) << header;
+  }
+}
+
+// The route is found by the same bytes that decide about the key: another spelling of a path is
+// another path, for both.
+TEST(HttpKeys, NoSpellingOfAPathGetsAround) {
+  TestServer test(config_with_keys());
+  for (const char* target : {"//sized",
+                             "/sized/",
+                             "/./sized",
+                             "/health/../sized",
+                             "/%73ized",
+                             "/sized%00",
+                             "/sized;x",
+                             "/SIZED",
+                             "/%2fsized",
+                             "/health%2f..%2fsized",
+                             "/sized%3f1",
+                             "/health//../sized",
+                             "/sized%20",
+                             "/health/%2e%2e/sized",
+                             "\\sized",
+                             "http://x/sized",
+                             "http://x/health/../sized",
+                             "x:80",
+                             "/sized#",
+                             "//x/sized",
+                             "/health;/../sized"}) {
+    for (const char* version : {"HTTP/1.1", "HTTP/1.0"}) {
+      const RawAnswer answer =
+          ask(test.port(), str("GET ", target, " ", version, "\r\nHost: x\r\n\r\n"));
+      EXPECT_TRUE(answer.status == 404 || answer.status == 400) << target << " " << answer.status;
+    }
+  }
+  for (const char* headers :
+       {"X-Original-URL: /health\r\n", "X-Rewrite-URL: /health\r\n",
+        "X-Forwarded-For: 127.0.0.1\r\n", "X-HTTP-Method-Override: OPTIONS\r\n",
+        "Forwarded: for=127.0.0.1\r\n"}) {
+    EXPECT_EQ(ask(test.port(), get("/sized?1", headers)).status, 401) << headers;
+  }
+  EXPECT_EQ(ask(test.port(), get("/sized?/health", "")).status, 401);
+  EXPECT_EQ(ask(test.port(), get("/health?/../sized", "")).body, "ok");
+  RawClient head(test.port());
+  head.send("HEAD /sized?1 HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_EQ(head.receive(/*is_head=*/true).status, 401);
+}
+
+TEST(HttpKeys, AreAskedForBeforeTheBodyIsRead) {
+  TestServer test(config_with_keys());
+  const std::string head = "POST /echo HTTP/1.1\r\nHost: x\r\n";
+  EXPECT_EQ(ask(test.port(), head + "Content-Length: 5\r\n\r\n").status, 401);
+  EXPECT_EQ(ask(test.port(), head + "Content-Length: 999999999999\r\n\r\n").status, 401);
+  EXPECT_EQ(ask(test.port(), head + "Transfer-Encoding: chunked\r\n\r\n").status, 401);
+  // The answer arrives although much more was sent than was read.
+  RawClient client(test.port());
+  client.send(head + "Content-Length: 4000000\r\n\r\n" + std::string(4'000'000, 'x'));
+  EXPECT_EQ(client.receive().status, 401);
+  EXPECT_TRUE(client.is_closed_by_server());
+}
+
+TEST(HttpKeys, AKeyDoesNotStayWithTheConnection) {
+  TestServer test(config_with_keys());
+  RawClient client(test.port());
+  client.send(get("/sized?1", "Authorization: Bearer secret-1\r\n") + get("/sized?1", ""));
+  EXPECT_EQ(client.receive().status, 200);
+  EXPECT_EQ(client.receive().status, 401);
+}
+
+TEST(HttpOrigins, AreNotAllowedWithoutBeingNamed) {
+  TestServer test;
+  const RawAnswer answer = ask(test.port(), get("/health", "Origin: https://a.example\r\n"));
+  EXPECT_EQ(answer.status, 200);
+  EXPECT_EQ(answer.headers.count("access-control-allow-origin"), 0u);
+}
+
+TEST(HttpOrigins, AreAllowedWhereTheyAreNamed) {
+  HttpServerConfig config = config_with_keys();
+  config.cors_origins = {"https://a.example", "http://b.example:81"};
+  TestServer test(config);
+  const RawAnswer preflight =
+      ask(test.port(),
+          "OPTIONS /echo HTTP/1.1\r\nHost: x\r\nOrigin: https://a.example\r\n"
+          "Access-Control-Request-Method: POST\r\n\r\n");
+  EXPECT_EQ(preflight.status, 204);
+  EXPECT_EQ(preflight.headers.at("access-control-allow-origin"), "https://a.example");
+  EXPECT_EQ(preflight.headers.at("access-control-allow-methods"), "POST, OPTIONS");
+  EXPECT_EQ(preflight.headers.at("vary"), "origin");
+  EXPECT_EQ(preflight.headers.count("access-control-allow-credentials"), 0u);
+  // Errors too, so that a page can show them.
+  const RawAnswer refused = ask(test.port(), get("/sized?1", "Origin: http://b.example:81\r\n"));
+  EXPECT_EQ(refused.status, 401);
+  EXPECT_EQ(refused.headers.at("access-control-allow-origin"), "http://b.example:81");
+  const RawAnswer other = ask(test.port(), get("/health", "Origin: https://a.example.evil\r\n"));
+  EXPECT_EQ(other.headers.count("access-control-allow-origin"), 0u);
+}
+
+TEST(HttpOrigins, RefusesWhatIsNoOrigin) {
+  for (const char* origin : {"", "a.example", "https://", "://a", "https://a/", "https://a b"}) {
+    HttpServerConfig config;
+    config.cors_origins = {origin};
+    try {
+      HttpServer server(config, {});
+      FAIL() << origin;
+    } catch (const InputError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("expected \"*\" or scheme and host")) << origin;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace halley

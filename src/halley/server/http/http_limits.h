@@ -1,0 +1,26 @@
+// What one client may use of the HTTP server: sizes, counts and times.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+
+namespace halley {
+
+struct HttpLimits {
+  size_t header_bytes_max = size_t{32} << 10;  // request line and headers; a chunk's line; trailers
+  size_t num_headers_max = 100;
+  size_t target_bytes_max = size_t{8} << 10;
+  size_t body_bytes_max = size_t{16} << 20;
+  /// Bodies of all requests together that have arrived and are not answered yet.
+  size_t all_bodies_bytes_max = size_t{256} << 20;
+  /// Of one stream, before its client is disconnected.
+  size_t unsent_bytes_max = size_t{1} << 20;
+  size_t num_connections_max = 1024;
+
+  std::chrono::milliseconds header_timeout{10'000};  // from the first byte to the last header
+  std::chrono::milliseconds body_timeout{60'000};    // from the last header to the end of the body
+  std::chrono::milliseconds idle_timeout{75'000};    // between two requests of a connection
+  std::chrono::milliseconds write_timeout{30'000};   // without the client taking any byte
+};
+
+}  // namespace halley

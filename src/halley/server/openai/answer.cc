@@ -1,0 +1,128 @@
+#include "halley/server/openai/answer.h"
+
+#include <utility>
+
+namespace halley {
+namespace {
+
+OrderedJson text_or_null(const std::string& text) {
+  return text.empty() ? OrderedJson() : OrderedJson(text);
+}
+
+OrderedJson call_json(const ToolCall& call) {
+  return {{"id", call.id},
+          {"type", "function"},
+          {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
+}
+
+OrderedJson head_json(const AnswerHead& head, bool is_chunk) {
+  const char* object = "text_completion";  // chunks of completions have the same
+  if (head.is_chat) object = is_chunk ? "chat.completion.chunk" : "chat.completion";
+  return {{"id", head.id}, {"object", object}, {"created", head.created_s}, {"model", head.model}};
+}
+
+OrderedJson message_json(const ChoiceDelta& choice) {
+  OrderedJson message = {{"role", "assistant"}};
+  // A message of calls alone has no content.
+  const bool has_content = !choice.text.empty() || choice.calls.empty();
+  message["content"] = has_content ? OrderedJson(choice.text) : OrderedJson();
+  message["refusal"] = nullptr;
+  if (choice.calls.empty()) return message;
+  message["tool_calls"] = OrderedJson::array();
+  for (const ToolCall& call : choice.calls) message["tool_calls"].push_back(call_json(call));
+  return message;
+}
+
+OrderedJson delta_json(const ChoiceDelta& choice) {
+  OrderedJson delta = OrderedJson::object();
+  if (!choice.text.empty()) delta["content"] = choice.text;
+  if (choice.calls.empty()) return delta;
+  delta["tool_calls"] = OrderedJson::array();
+  int64_t index = choice.first_call_index;
+  for (const ToolCall& call : choice.calls) {
+    OrderedJson json = {{"index", index++}};
+    json.update(call_json(call));
+    delta["tool_calls"].push_back(std::move(json));
+  }
+  return delta;
+}
+
+OrderedJson choice_json(const AnswerHead& head, int64_t index, const ChoiceDelta& choice,
+                        bool is_chunk) {
+  OrderedJson json = {{"index", index}};
+  if (!head.is_chat) {
+    json["text"] = choice.text;
+  } else if (is_chunk) {
+    json["delta"] = delta_json(choice);
+  } else {
+    json["message"] = message_json(choice);
+  }
+  json["logprobs"] = choice.logprobs;
+  json["finish_reason"] = text_or_null(choice.finish_reason);
+  json["stop_reason"] = text_or_null(choice.stop_reason);
+  return json;
+}
+
+}  // namespace
+
+OrderedJson usage_json(const ApiUsage& usage) {
+  return {{"prompt_tokens", usage.num_prompt_tokens},
+          {"completion_tokens", usage.num_completion_tokens},
+          {"total_tokens", usage.num_prompt_tokens + usage.num_completion_tokens},
+          {"prompt_tokens_details", {{"cached_tokens", usage.num_cached_tokens}}}};
+}
+
+void ChoiceDelta::append(ChoiceDelta later) {
+  text += later.text;
+  for (ToolCall& call : later.calls) calls.push_back(std::move(call));
+  if (logprobs.is_null()) {
+    logprobs = std::move(later.logprobs);
+  } else if (!later.logprobs.is_null()) {
+    // Both are objects of lists with the same names.
+    for (auto& [name, values] : later.logprobs.items()) {
+      for (auto& value : values) logprobs[name].push_back(std::move(value));
+    }
+  }
+  if (!later.finish_reason.empty()) finish_reason = std::move(later.finish_reason);
+  if (!later.stop_reason.empty()) stop_reason = std::move(later.stop_reason);
+}
+
+OrderedJson whole_answer(const AnswerHead& head, std::span<const ChoiceDelta> choices,
+                         const ApiUsage& usage) {
+  OrderedJson json = head_json(head, /*is_chunk=*/false);
+  json["choices"] = OrderedJson::array();
+  for (size_t i = 0; i < choices.size(); ++i) {
+    json["choices"].push_back(
+        choice_json(head, static_cast<int64_t>(i), choices[i], /*is_chunk=*/false));
+  }
+  json["usage"] = usage_json(usage);
+  return json;
+}
+
+OrderedJson answer_chunk(const AnswerHead& head, int64_t choice_index, const ChoiceDelta& delta) {
+  OrderedJson json = head_json(head, /*is_chunk=*/true);
+  json["choices"] = OrderedJson::array();
+  json["choices"].push_back(choice_json(head, choice_index, delta, /*is_chunk=*/true));
+  return json;
+}
+
+OrderedJson role_chunk(const AnswerHead& head, int64_t choice_index) {
+  OrderedJson json = answer_chunk(head, choice_index, {});
+  json["choices"][0]["delta"] = {{"role", "assistant"}, {"content", ""}};
+  return json;
+}
+
+OrderedJson usage_chunk(const AnswerHead& head, const ApiUsage& usage) {
+  OrderedJson json = head_json(head, /*is_chunk=*/true);
+  json["choices"] = OrderedJson::array();
+  json["usage"] = usage_json(usage);
+  return json;
+}
+
+std::string json_text(const OrderedJson& json) {
+  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+}
+
+std::string sse_event(const OrderedJson& json) { return "data: " + json_text(json) + "\n\n"; }
+
+}  // namespace halley

@@ -1,0 +1,62 @@
+// Answers of /v1/completions and /v1/chat/completions, whole and in pieces.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "halley/json/json.h"
+#include "halley/server/openai/tool_calls.h"
+
+namespace halley {
+
+struct AnswerHead {
+  bool is_chat = false;
+  std::string id = {};  // "cmpl-...", "chatcmpl-..."
+  int64_t created_s = 0;
+  std::string model = {};
+};
+
+struct ApiUsage {
+  int64_t num_prompt_tokens = 0;
+  int64_t num_cached_tokens = 0;  // of these, not computed again
+  int64_t num_completion_tokens = 0;
+};
+OrderedJson usage_json(const ApiUsage& usage);
+
+/// What an event adds to one choice, or all of the choice.
+struct ChoiceDelta {
+  std::string text;
+  std::vector<ToolCall> calls;
+  int64_t first_call_index = 0;
+  OrderedJson logprobs = nullptr;  // of either endpoint; null: none
+  std::string finish_reason;       // "stop", "length", "tool_calls"; empty: it goes on
+  std::string stop_reason;         // vLLM's: the stop string or token; empty: null
+
+  bool is_empty() const {
+    return text.empty() && calls.empty() && logprobs.is_null() && finish_reason.empty();
+  }
+  /// Adds what came after.
+  void append(ChoiceDelta later);
+};
+
+/// The object of an answer that is not streamed; choice i is choices[i].
+OrderedJson whole_answer(const AnswerHead& head, std::span<const ChoiceDelta> choices,
+                         const ApiUsage& usage);
+
+/// One chunk of a stream with one choice.
+OrderedJson answer_chunk(const AnswerHead& head, int64_t choice_index, const ChoiceDelta& delta);
+/// The first chunk of a chat's choice: its role.
+OrderedJson role_chunk(const AnswerHead& head, int64_t choice_index);
+/// The last chunk: no choice, the usage.
+OrderedJson usage_chunk(const AnswerHead& head, const ApiUsage& usage);
+
+/// A server-sent event of this object, in one line, valid UTF-8.
+std::string sse_event(const OrderedJson& json);
+inline constexpr const char* kSseDone = "data: [DONE]\n\n";
+
+/// JSON text of an answer; bytes that are no UTF-8 become U+FFFD.
+std::string json_text(const OrderedJson& json);
+
+}  // namespace halley

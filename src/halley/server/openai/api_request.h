@@ -1,0 +1,82 @@
+// A request of the OpenAI API, checked and as data: what is left of it when its JSON is gone.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "halley/engine/sampling_params.h"
+#include "halley/json/json.h"
+
+namespace halley {
+
+/// Bits, since a field may belong to several.
+enum class ApiEndpoint : uint8_t { kCompletions = 1, kChat = 2, kTokenize = 4, kDetokenize = 8 };
+
+/// A text, or the ids that the client made of it.
+using ApiPrompt = std::variant<std::string, std::vector<int32_t>>;
+
+struct ApiTool {
+  std::string name;
+  OrderedJson parameters;  // a JSON schema; an empty object where none is given
+  bool is_strict = false;
+};
+
+struct ToolChoice {
+  enum class Kind : uint8_t { kNone, kAuto, kRequired, kNamed };
+  Kind kind = Kind::kNone;
+  std::string name = {};  // for kNamed: one of the request's tools
+};
+
+struct ResponseFormat {
+  enum class Kind : uint8_t { kText, kJsonObject, kJsonSchema };
+  Kind kind = Kind::kText;
+  OrderedJson schema = {};  // for kJsonSchema
+};
+
+/// All fields of all endpoints; those that an endpoint does not have keep their defaults.
+struct ApiRequest {
+  ApiEndpoint endpoint = ApiEndpoint::kCompletions;
+  std::string model;  // empty: not named
+
+  std::vector<ApiPrompt> prompts;
+  /// Objects as chat templates expect them: content is a string, arguments of calls are objects.
+  OrderedJson messages = OrderedJson::array();
+  std::vector<int32_t> token_ids;  // of /detokenize
+
+  SamplingParams sampling;
+  std::optional<int64_t> max_tokens;  // absent: the endpoint's default
+  int64_t n = 1;
+  int64_t priority = 0;  // lower runs first
+  std::string cache_salt;
+  std::optional<double> timeout_s;
+
+  bool is_stream = false;
+  bool includes_usage = false;        // a chunk with the usage at the end of the stream
+  bool has_continuous_usage = false;  // and in every chunk
+  bool has_echo = false;
+  std::optional<int64_t> num_completion_logprobs;  // of /v1/completions
+  bool has_chat_logprobs = false;
+  int64_t num_top_logprobs = 0;
+
+  std::optional<bool> adds_special_tokens;
+  bool adds_generation_prompt = true;
+  bool continues_final_message = false;
+  OrderedJson template_kwargs = OrderedJson::object();
+  bool returns_token_strs = false;
+
+  OrderedJson tools_json = nullptr;  // as it was sent, for the template; null: none
+  std::vector<ApiTool> tools;
+  std::optional<ToolChoice> tool_choice;  // set for kChat once parsed
+  bool allows_parallel_calls = true;
+  ResponseFormat response_format;
+
+  /// Sequences that the engine will run.
+  int64_t num_sequences() const {
+    return n * static_cast<int64_t>(endpoint == ApiEndpoint::kChat ? 1 : prompts.size());
+  }
+};
+
+}  // namespace halley

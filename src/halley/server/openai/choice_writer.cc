@@ -1,0 +1,90 @@
+#include "halley/server/openai/choice_writer.h"
+
+#include <utility>
+
+#include "halley/base/check.h"
+#include "halley/server/openai/api_id.h"
+
+namespace halley {
+namespace {
+
+std::unique_ptr<ToolCallParser> make_parser(const ApiRequest& request, ToolDialect dialect) {
+  using Kind = ToolChoice::Kind;
+  if (!request.tool_choice || request.tool_choice->kind == Kind::kNone) return nullptr;
+  if (request.tool_choice->kind != Kind::kAuto) {
+    return make_forced_call_parser(*request.tool_choice, request.tools);
+  }
+  if (dialect == ToolDialect::kNone) return nullptr;
+  return make_tool_call_parser(dialect, request.tools);
+}
+
+}  // namespace
+
+ChoiceWriter::ChoiceWriter(const ApiRequest& request, const TokenTexts& texts, ToolDialect dialect)
+    : request_(request),
+      texts_(texts),
+      dialect_(dialect),
+      parser_(make_parser(request, dialect)),
+      has_logprobs_(request.has_chat_logprobs || request.num_completion_logprobs.has_value()),
+      is_echo_only_(request.max_tokens == 0) {}
+
+ChoiceWriter::~ChoiceWriter() = default;
+ChoiceWriter::ChoiceWriter(ChoiceWriter&&) noexcept = default;
+
+ChoiceDelta ChoiceWriter::echo(const std::string& prompt, std::span<const TokenDetail> details) {
+  ChoiceDelta delta;
+  delta.text = prompt;
+  if (has_logprobs_ && !details.empty()) delta.logprobs = logprobs_of(details);
+  return delta;
+}
+
+ChoiceDelta ChoiceWriter::push(const TokenEvent& event) {
+  ChoiceDelta delta;
+  // The engine generates at least one token; a client that asked for none does not see it.
+  if (is_echo_only_) {
+    if (event.finish_reason) delta.finish_reason = "length";
+    return delta;
+  }
+  if (event.token_id) ++num_tokens_;
+  add_text(event, delta);
+  if (has_logprobs_ && event.token_id && event.logprob) {
+    const TokenDetail detail = {*event.token_id, event.logprob, event.top_logprobs};
+    delta.logprobs = logprobs_of({&detail, 1});
+  }
+  if (event.finish_reason) {
+    const bool is_stop = *event.finish_reason == FinishReason::kStop;
+    delta.finish_reason = is_stop ? (num_calls_ > 0 ? "tool_calls" : "stop") : "length";
+    delta.stop_reason = event.stop_reason;
+  }
+  return delta;
+}
+
+void ChoiceWriter::add_text(const TokenEvent& event, ChoiceDelta& delta) {
+  if (!parser_) {
+    delta.text = event.text;
+    return;
+  }
+  ToolOutput output;
+  parser_->push(event.text, output);
+  if (event.finish_reason) parser_->finish(output);
+  delta.text = std::move(output.content);
+  add_calls(std::move(output.calls), delta);
+}
+
+void ChoiceWriter::add_calls(std::vector<ToolCall> calls, ChoiceDelta& delta) {
+  delta.first_call_index = num_calls_;
+  for (ToolCall& call : calls) {
+    if (num_calls_ > 0 && !request_.allows_parallel_calls) return;
+    // Mistral's templates demand ids of nine characters.
+    call.id = dialect_ == ToolDialect::kMistral ? random_id("", 9) : random_id("call_", 24);
+    delta.calls.push_back(std::move(call));
+    ++num_calls_;
+  }
+}
+
+OrderedJson ChoiceWriter::logprobs_of(std::span<const TokenDetail> details) {
+  if (request_.has_chat_logprobs) return chat_logprobs(details, texts_);
+  return completion_logprobs(details, texts_, text_offset_);
+}
+
+}  // namespace halley

@@ -1,0 +1,404 @@
+#include "halley/server/openai/field_table.h"
+
+#include <array>
+
+#include "halley/server/openai/api_error.h"
+#include "halley/server/openai/field_values.h"
+
+namespace halley {
+namespace {
+
+constexpr uint8_t kCompletions = bit_of(ApiEndpoint::kCompletions);
+constexpr uint8_t kChat = bit_of(ApiEndpoint::kChat);
+constexpr uint8_t kTokenize = bit_of(ApiEndpoint::kTokenize);
+constexpr uint8_t kDetokenize = bit_of(ApiEndpoint::kDetokenize);
+constexpr uint8_t kGenerate = kCompletions | kChat;
+constexpr uint8_t kTemplate = kChat | kTokenize;
+constexpr uint8_t kAll = kGenerate | kTokenize | kDetokenize;
+
+constexpr double kInt31Max = 2147483647;
+// JSON numbers are compared as doubles; the parser refuses what is no int64 itself.
+constexpr double kInt63Max = 9223372036854775807.0;
+
+constexpr const char* kTokenIdsSchema =
+    R"({"type": "array", "items": {"type": "integer", "minimum": 0}, "maxItems": 128})";
+constexpr const char* kPromptSchema =
+    R"({"anyOf": [{"type": "string"},
+        {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 1024},
+        {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1},
+        {"type": "array", "minItems": 1, "maxItems": 1024,
+         "items": {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}}]})";
+constexpr const char* kMessagesSchema =
+    R"({"type": "array", "minItems": 1, "maxItems": 4096, "items": {"type": "object",
+        "required": ["role"], "properties": {
+        "role": {"enum": ["system", "developer", "user", "assistant", "tool"]},
+        "content": {"anyOf": [{"type": "string"}, {"type": "null"}, {"type": "array", "items":
+          {"type": "object", "required": ["type", "text"],
+           "properties": {"type": {"const": "text"}, "text": {"type": "string"}}}}]},
+        "name": {"type": "string"}, "tool_call_id": {"type": "string"},
+        "reasoning_content": {"type": "string"},
+        "tool_calls": {"type": "array", "maxItems": 128, "items": {"type": "object",
+          "required": ["function"], "properties": {"id": {"type": "string"},
+          "type": {"const": "function"}, "function": {"type": "object", "required": ["name"],
+          "properties": {"name": {"type": "string"}, "arguments": {"type": "string"}}}}}}}}})";
+constexpr const char* kToolsSchema =
+    R"({"type": "array", "maxItems": 128, "items": {"type": "object",
+        "required": ["type", "function"], "properties": {"type": {"const": "function"},
+        "function": {"type": "object", "required": ["name"], "properties": {
+        "name": {"type": "string", "pattern": "^[a-zA-Z0-9_-]{1,64}$"},
+        "description": {"type": "string"}, "parameters": {"type": "object"},
+        "strict": {"type": "boolean"}}}}}})";
+constexpr const char* kToolChoiceSchema =
+    R"({"anyOf": [{"enum": ["none", "auto", "required"]}, {"type": "object",
+        "required": ["type", "function"], "properties": {"type": {"const": "function"},
+        "function": {"type": "object", "required": ["name"],
+        "properties": {"name": {"type": "string"}}}}}]})";
+constexpr const char* kResponseFormatSchema =
+    R"({"type": "object", "required": ["type"], "properties": {
+        "type": {"enum": ["text", "json_object", "json_schema"]},
+        "json_schema": {"type": "object", "required": ["name", "schema"], "properties": {
+        "name": {"type": "string"}, "description": {"type": "string"},
+        "schema": {"type": "object"}, "strict": {"type": "boolean"}}}}})";
+constexpr const char* kStopSchema =
+    R"({"anyOf": [{"type": "string", "minLength": 1},
+        {"type": "array", "maxItems": 4, "items": {"type": "string", "minLength": 1}}]})";
+constexpr const char* kLogitBiasSchema =
+    R"({"type": "object", "maxProperties": 1024,
+        "additionalProperties": {"type": "number", "minimum": -100, "maximum": 100}})";
+constexpr const char* kStreamOptionsSchema =
+    R"({"type": "object", "properties": {"include_usage": {"type": "boolean"},
+        "continuous_usage_stats": {"type": "boolean"}}})";
+constexpr const char* kTokensSchema =
+    R"({"type": "array", "items": {"type": "integer", "minimum": 0}})";
+
+// What a store function does in most rows.
+bool as_bool(const FieldValue& value) { return value.json.get<bool>(); }
+int64_t as_int(const FieldValue& value) { return value.json.get<int64_t>(); }
+double as_double(const FieldValue& value) { return value.json.get<double>(); }
+
+constexpr auto kFields = std::to_array<ApiField>({
+    {.name = "model",
+     .endpoints = kAll,
+     .type = FieldType::kString,
+     .range = {1, 256},
+     .text = "One of the names of /v1/models; 404 for another.",
+     .store = [](const FieldValue& v, ApiRequest& r) { r.model = v.json.get<std::string>(); }},
+    {.name = "prompt",
+     .endpoints = kCompletions | kTokenize,
+     .type = FieldType::kOther,
+     .schema = kPromptSchema,
+     .text = "A text, up to 1024 texts, token ids, or up to 1024 lists of ids.",
+     .store = store_prompt},
+    {.name = "messages",
+     .endpoints = kTemplate,
+     .type = FieldType::kOther,
+     .schema = kMessagesSchema,
+     .text = "The conversation. Roles system, developer (rendered as system), user, assistant, "
+             "tool; content is a string or text parts, which are joined by line ends. Images, "
+             "audio and files are refused.",
+     .store = store_messages},
+    {.name = "tokens",
+     .endpoints = kDetokenize,
+     .type = FieldType::kOther,
+     .is_required = true,
+     .schema = kTokensSchema,
+     .text = "Token ids.",
+     .store = store_tokens},
+    {.name = "max_tokens",
+     .endpoints = kGenerate,
+     .type = FieldType::kInteger,
+     .range = {0, kInt31Max},
+     .text = "Most tokens to generate. Default: 16 for completions, the rest of the context for "
+             "chats. 0 scores the prompt alone and needs echo.",
+     .store = [](const FieldValue& v, ApiRequest& r) { r.max_tokens = as_int(v); }},
+    {.name = "max_completion_tokens",
+     .endpoints = kChat,
+     .type = FieldType::kInteger,
+     .range = {1, kInt31Max},
+     .text = "The newer name of max_tokens; where both are given they must agree.",
+     .store =
+         [](const FieldValue& v, ApiRequest& r) {
+           if (r.max_tokens && *r.max_tokens != as_int(v)) {
+             throw invalid_field(v.name,
+                                 "max_completion_tokens: expected the value of max_tokens, which "
+                                 "is its old name, got another one. Send one of them.");
+           }
+           r.max_tokens = as_int(v);
+         }},
+    {.name = "min_tokens",
+     .endpoints = kGenerate,
+     .type = FieldType::kInteger,
+     .range = {0, kInt31Max},
+     .default_json = "0",
+     .text = "No stop before this many; at most max_tokens.",
+     .store = [](const FieldValue& v, ApiRequest& r) { r.sampling.min_tokens = as_int(v); }},
+    {.name = "temperature",
+     .endpoints = kGenerate,
+     .type = FieldType::kNumber,
+     .range = {0, 2},
+     .default_json = "1",
+     .text = "0: greedy. Default: the model's generation_config.json, else 1.",
+     .store = [](const FieldValue& v, ApiRequest& r) { r.sampling.temperature = as_double(v); }},
+    {.name = "top_p",
+     .endpoints = kGenerate,
+     .type = FieldType::kNumber,
+     .range = {0, 1, true},
+     .default_json = "1",
+     .text = "Only the most likely tokens with this sum. Default: the model's, else 1.",
+     .store = [](const FieldValue& v, ApiRequest& r) { r.sampling.top_p = as_double(v); }},
+    {.name = "top_k",
+     .endpoints = kGenerate,
+     .type = FieldType::kInteger,
+     .range = {-1, kInt31Max},
+     .default_json = "0",
+     .text = "Only the k most likely tokens; 0 or -1: all. Default: the model's, else 0.",
+     .store = [](const FieldValue& v, ApiRequest& r) { r.sampling.top_k = as_int(v); }},
+    {.name = "min_p",
+     .endpoints = kGenerate,
+     .type = FieldType::kNumber,
+     .range = {0, 1},
+     .default_json = "0",
+     .text =
+         "Only tokens at least this share of the most likely one. Default: the model's, else 0.",
+     .store = [](const FieldValue& v, ApiRequest& r) { r.sampling.min_p = as_double(v); }},
+    {.name = "n",
+     .endpoints = kGenerate,
+     .type = FieldType::kInteger,
+     .range = {1, 128},
+     .default_json = "1",
+     .text = "Answers for each prompt; times the number of prompts at most 1024.",
+     .store = [](const FieldValue& v, ApiRequest& r) { r.n = as_int(v); }},
+    {.name = "stream",
+     .endpoints = kGenerate,
+     .type = FieldType::kBoolean,
+     .default_json = "false",
+     .text = "Send the answer in pieces, as server-sent events.",
+     .store = [](const FieldValue& v, ApiRequest& r) { r.is_stream = as_bool(v); }},
+    {.name = "stream_options",
+     .endpoints = kGenerate,
+     .type = FieldType::kOther,
+     .schema = kStreamOptionsSchema,
+     .text = "include_usage: a last chunk with the usage; continuous_usage_stats: it is in every "
+             "chunk. Only with stream.",
+     .store = store_stream_options},
+    {.name = "stop",
+     .endpoints = kGenerate,
+     .type = FieldType::kOther,
+     .schema = kStopSchema,
+     .text = "Up to 4 texts of 1 to 1024 bytes that end the output.",
+     .store = store_stop},
+    {.name = "stop_token_ids",
+     .endpoints = kGenerate,
+     .type = FieldType::kOther,
+     .schema = kTokenIdsSchema,
+     .text = "Up to 128 ids that end the output.",
+     .store = store_stop_token_ids},
+    {.name = "include_stop_str_in_output",
+     .endpoints = kGenerate,
+     .type = FieldType::kBoolean,
+     .default_json = "false",
+     .text = "Keep what ended the output in the text.",
+     .store = [](const FieldValue& v,
+                 ApiRequest& r) { r.sampling.include_stop_str_in_output = as_bool(v); }},
+    {.name = "ignore_eos",
+     .endpoints = kGenerate,
+     .type = FieldType::kBoolean,
+     .default_json = "false",
+     .text = "Go on behind the model's end token.",
+     .store = [](const FieldValue& v, ApiRequest& r) { r.sampling.ignore_eos = as_bool(v); }},
+    {.name = "skip_special_tokens",
+     .endpoints = kGenerate,
+     .type = FieldType::kBoolean,
+     .default_json = "true",
+     .text = "Leave special tokens out of the text.",
+     .store = [](const FieldValue& v,
+                 ApiRequest& r) { r.sampling.skip_special_tokens = as_bool(v); }},
+    {.name = "seed",
+     .endpoints = kGenerate,
+     .type = FieldType::kInteger,
+     .range = {-kInt63Max, kInt63Max},
+     .text = "The same seed gives the same text on the same server. Default: a random one.",
+     .store = [](const FieldValue& v,
+                 ApiRequest& r) { r.sampling.seed = static_cast<uint64_t>(as_int(v)); }},
+    {.name = "logit_bias",
+     .endpoints = kGenerate,
+     .type = FieldType::kOther,
+     .schema = kLogitBiasSchema,
+     .text = "Token ids to -100 .. 100, added to their logits; up to 1024 of them.",
+     .store = store_logit_bias},
+    {.name = "presence_penalty",
+     .endpoints = kGenerate,
+     .type = FieldType::kNumber,
+     .range = {-2, 2},
+     .default_json = "0",
+     .text = "Against tokens that the output has.",
+     .store = [](const FieldValue& v,
+                 ApiRequest& r) { r.sampling.presence_penalty = as_double(v); }},
+    {.name = "frequency_penalty",
+     .endpoints = kGenerate,
+     .type = FieldType::kNumber,
+     .range = {-2, 2},
+     .default_json = "0",
+     .text = "The same for each time that it has them.",
+     .store = [](const FieldValue& v,
+                 ApiRequest& r) { r.sampling.frequency_penalty = as_double(v); }},
+    {.name = "repetition_penalty",
+     .endpoints = kGenerate,
+     .type = FieldType::kNumber,
+     .range = {0, 100, true},
+     .default_json = "1",
+     .text = "Divides logits of tokens in prompt and output. Default: the model's, else 1.",
+     .store = [](const FieldValue& v,
+                 ApiRequest& r) { r.sampling.repetition_penalty = as_double(v); }},
+    {.name = "logprobs",
+     .endpoints = kCompletions,
+     .type = FieldType::kInteger,
+     .range = {0, 20},
+     .text = "Log probabilities of the tokens, and of this many most likely ones.",
+     .store = [](const FieldValue& v, ApiRequest& r) { r.num_completion_logprobs = as_int(v); }},
+    {.name = "logprobs",
+     .endpoints = kChat,
+     .type = FieldType::kBoolean,
+     .default_json = "false",
+     .text = "Log probabilities of the output's tokens.",
+     .store = [](const FieldValue& v, ApiRequest& r) { r.has_chat_logprobs = as_bool(v); }},
+    {.name = "top_logprobs",
+     .endpoints = kChat,
+     .type = FieldType::kInteger,
+     .range = {0, 20},
+     .default_json = "0",
+     .text = "How many most likely tokens for each; needs logprobs.",
+     .store = [](const FieldValue& v, ApiRequest& r) { r.num_top_logprobs = as_int(v); }},
+    {.name = "echo",
+     .endpoints = kCompletions,
+     .type = FieldType::kBoolean,
+     .default_json = "false",
+     .text = "The prompt stands before the output; with logprobs, its log probabilities too.",
+     .store = [](const FieldValue& v, ApiRequest& r) { r.has_echo = as_bool(v); }},
+    {.name = "add_special_tokens",
+     .endpoints = kGenerate | kTokenize,
+     .type = FieldType::kBoolean,
+     .text = "Put a BOS (or what the tokenizer adds) around the text. Default: true for prompts, "
+             "false for chats, whose template writes it.",
+     .store = [](const FieldValue& v, ApiRequest& r) { r.adds_special_tokens = as_bool(v); }},
+    {.name = "add_generation_prompt",
+     .endpoints = kTemplate,
+     .type = FieldType::kBoolean,
+     .default_json = "true",
+     .text = "End the rendered conversation with the beginning of the assistant's turn.",
+     .store = [](const FieldValue& v, ApiRequest& r) { r.adds_generation_prompt = as_bool(v); }},
+    {.name = "continue_final_message",
+     .endpoints = kTemplate,
+     .type = FieldType::kBoolean,
+     .default_json = "false",
+     .text = "Let the model go on with the last message. Needs add_generation_prompt = false.",
+     .store = [](const FieldValue& v, ApiRequest& r) { r.continues_final_message = as_bool(v); }},
+    {.name = "chat_template_kwargs",
+     .endpoints = kTemplate,
+     .type = FieldType::kOther,
+     .schema = R"({"type": "object", "maxProperties": 64})",
+     .text = "More variables for the template, as enable_thinking.",
+     .store = store_chat_template_kwargs},
+    {.name = "tools",
+     .endpoints = kTemplate,
+     .type = FieldType::kOther,
+     .schema = kToolsSchema,
+     .text = "Up to 128 functions that the model may call.",
+     .store = store_tools},
+    {.name = "tool_choice",
+     .endpoints = kChat,
+     .type = FieldType::kOther,
+     .schema = kToolChoiceSchema,
+     .text = "none, auto (default where there are tools), required, or one function by name.",
+     .store = store_tool_choice},
+    {.name = "parallel_tool_calls",
+     .endpoints = kChat,
+     .type = FieldType::kBoolean,
+     .default_json = "true",
+     .text = "false: only the first call of an answer is given.",
+     .store = [](const FieldValue& v, ApiRequest& r) { r.allows_parallel_calls = as_bool(v); }},
+    {.name = "response_format",
+     .endpoints = kGenerate,
+     .type = FieldType::kOther,
+     .schema = kResponseFormatSchema,
+     .text = "text (default), json_object, or json_schema: the output is that.",
+     .store = store_response_format},
+    {.name = "priority",
+     .endpoints = kGenerate,
+     .type = FieldType::kInteger,
+     .range = {-1000, 1000},
+     .default_json = "0",
+     .text = "Lower ones run first.",
+     .store = [](const FieldValue& v, ApiRequest& r) { r.priority = as_int(v); }},
+    {.name = "cache_salt",
+     .endpoints = kGenerate,
+     .type = FieldType::kString,
+     .range = {1, 256},
+     .text = "Cached prefixes are shared among requests with the same salt alone.",
+     .store = [](const FieldValue& v, ApiRequest& r) { r.cache_salt = v.json.get<std::string>(); }},
+    {.name = "timeout",
+     .endpoints = kGenerate,
+     .type = FieldType::kNumber,
+     .range = {0, 86400, true},
+     .text = "Seconds after which the request ends with the error \"timeout\". Default: the "
+             "server's --request-timeout.",
+     .store = [](const FieldValue& v, ApiRequest& r) { r.timeout_s = as_double(v); }},
+    {.name = "user",
+     .endpoints = kGenerate,
+     .type = FieldType::kString,
+     .range = {0, 512},
+     .text = "Who asks, for the client's own records. Not used.",
+     .store = [](const FieldValue&, ApiRequest&) {}},
+    {.name = "return_token_strs",
+     .endpoints = kTokenize,
+     .type = FieldType::kBoolean,
+     .default_json = "false",
+     .text = "The vocabulary's entries beside the ids.",
+     .store = [](const FieldValue& v, ApiRequest& r) { r.returns_token_strs = as_bool(v); }},
+});
+
+constexpr const char* kNull = "[]";
+constexpr const char* kFalse = "[false]";
+constexpr const char* kTrue = "[true]";
+
+constexpr auto kNeutralFields = std::to_array<NeutralField>({
+    {"suffix", kCompletions, R"([""])", "No model here fills in; put the text into prompt."},
+    {"best_of", kCompletions, "[1]", "Ask for n answers and choose."},
+    {"use_beam_search", kGenerate, kFalse, "There is no beam search."},
+    {"length_penalty", kGenerate, "[1]", "Of beam search."},
+    {"spaces_between_special_tokens", kGenerate, kTrue, "Texts are decoded as the tokenizer says."},
+    {"truncate_prompt_tokens", kGenerate, kNull, "Shorten the prompt yourself."},
+    {"bad_words", kGenerate, "[[]]", "Use logit_bias."},
+    {"allowed_token_ids", kGenerate, kNull, "Use logit_bias or response_format."},
+    {"prompt_logprobs", kGenerate, kNull, "Use echo with logprobs of /v1/completions."},
+    {"return_token_ids", kGenerate, kFalse, "Use /tokenize."},
+    {"return_tokens_as_token_ids", kGenerate, kFalse, "Use /tokenize."},
+    {"structured_outputs", kGenerate, kNull, "Use response_format."},
+    {"guided_json", kGenerate, kNull, "Use response_format."},
+    {"guided_regex", kGenerate, kNull, "Use response_format."},
+    {"guided_choice", kGenerate, kNull, "Use response_format with an enum."},
+    {"guided_grammar", kGenerate, kNull, "Use response_format."},
+    {"chat_template", kTemplate, kNull,
+     "A template from a request is not run; start the server with --chat-template."},
+    {"documents", kChat, kNull, "Put them into a message, or into chat_template_kwargs."},
+    {"functions", kChat, "[[]]", "Use tools."},
+    {"function_call", kChat, R"(["none"])", "Use tool_choice."},
+    {"modalities", kChat, R"([["text"]])", "Models here read and write text alone."},
+    {"audio", kChat, kNull, "Models here read and write text alone."},
+    {"prediction", kChat, kNull, "There is no speculation with the client's text."},
+    {"web_search_options", kChat, kNull, "The server fetches nothing."},
+    {"reasoning_effort", kChat, kNull, "Use chat_template_kwargs where the template has such."},
+    {"verbosity", kChat, R"(["medium"])", "Say it in a message."},
+    {"store", kGenerate, kFalse, "Nothing is kept."},
+    {"metadata", kGenerate, nullptr, "Not used."},
+    {"service_tier", kGenerate, R"(["auto", "default"])", "Use priority."},
+    {"safety_identifier", kGenerate, nullptr, "Not used."},
+    {"prompt_cache_key", kGenerate, nullptr, "Not used: prefixes are found by their tokens."},
+});
+
+}  // namespace
+
+std::span<const ApiField> api_fields() { return kFields; }
+std::span<const NeutralField> neutral_fields() { return kNeutralFields; }
+
+}  // namespace halley

@@ -1,0 +1,68 @@
+// The table of request fields: name, type, range, default, documentation and how it is stored.
+// Parsing, openapi.json and docs/serving.md are made from it.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+
+#include "halley/json/json.h"
+#include "halley/server/openai/api_request.h"
+#include "halley/server/openai/request_parser.h"
+
+namespace halley {
+
+enum class FieldType : uint8_t { kBoolean, kInteger, kNumber, kString, kOther };
+
+/// Of a number, or of a string's bytes.
+struct FieldRange {
+  double min = std::numeric_limits<double>::lowest();
+  double max = std::numeric_limits<double>::max();
+  bool excludes_min = false;
+};
+
+/// One value on its way from JSON into a request.
+struct FieldValue {
+  const OrderedJson& json;  // not null; of the field's type and in its range
+  const char* name;
+  const RequestRules& rules;
+};
+
+struct ApiField {
+  const char* name;
+  uint8_t endpoints;  // bits of ApiEndpoint
+  FieldType type;
+  FieldRange range = {};
+  const char* default_json = nullptr;  // for people and openapi.json; null: none
+  bool is_required = false;
+  const char* schema = nullptr;  // for kOther: its JSON schema
+  const char* text;
+  /// Throws ApiError.
+  void (*store)(const FieldValue& value, ApiRequest& request);
+};
+
+/// A field that other servers have and this one does not, or whose value changes nothing here. It
+/// is accepted where it asks for nothing.
+struct NeutralField {
+  const char* name;
+  uint8_t endpoints;
+  const char* accepted_json;  // an array of the values that ask for nothing; null: any value does
+  const char* text;
+};
+
+constexpr uint8_t bit_of(ApiEndpoint endpoint) { return static_cast<uint8_t>(endpoint); }
+
+std::span<const ApiField> api_fields();
+std::span<const NeutralField> neutral_fields();
+
+/// Throws ApiError where the value has the wrong type or is out of range.
+void check_field(const ApiField& field, const OrderedJson& value);
+
+/// "0 to 2", "above 0 and at most 1", "at least 1"; empty: any.
+std::string range_in_words(const ApiField& field);
+
+/// The tables of docs/serving.md: one of the fields, one of the neutral ones, in Markdown.
+std::string fields_in_markdown();
+
+}  // namespace halley

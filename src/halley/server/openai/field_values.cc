@@ -1,0 +1,229 @@
+#include "halley/server/openai/field_values.h"
+
+#include <charconv>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "halley/base/str.h"
+#include "halley/server/openai/api_error.h"
+
+namespace halley {
+namespace {
+
+constexpr size_t kPromptsMax = 1024;
+constexpr size_t kStopsMax = 4;
+constexpr size_t kStopBytesMax = 1024;
+constexpr size_t kStopTokenIdsMax = 128;
+constexpr size_t kLogitBiasesMax = 1024;
+constexpr double kLogitBiasMax = 100;
+constexpr size_t kTemplateKwargsMax = 64;
+
+int32_t token_id_of(const OrderedJson& value, const std::string& path, const RequestRules& rules) {
+  if (value.is_number_integer()) {
+    const bool is_below_int63 = !value.is_number_unsigned() || value.get<uint64_t>() <= INT64_MAX;
+    const int64_t id = is_below_int63 ? value.get<int64_t>() : INT64_MAX;
+    if (id >= 0 && id < rules.vocab_size) return static_cast<int32_t>(id);
+  }
+  throw invalid_field(path,
+                      str(path, ": expected a token id of 0 to ", rules.vocab_size - 1, ", got ",
+                          value.is_number() ? value.dump() : kind_in_words(value), "."));
+}
+
+std::vector<int32_t> token_ids_of(const OrderedJson& list, const std::string& path,
+                                  const RequestRules& rules) {
+  std::vector<int32_t> ids;
+  ids.reserve(list.size());
+  for (size_t i = 0; i < list.size(); ++i) {
+    // The path is only made where it is needed: a prompt may have millions of ids.
+    const OrderedJson& value = list[i];
+    if (value.is_number_unsigned() &&
+        value.get<uint64_t>() < static_cast<uint64_t>(rules.vocab_size)) {
+      ids.push_back(static_cast<int32_t>(value.get<uint64_t>()));
+    } else {
+      ids.push_back(token_id_of(value, str(path, "[", i, "]"), rules));
+    }
+  }
+  return ids;
+}
+
+ApiPrompt one_prompt(const OrderedJson& value, const std::string& path, const RequestRules& rules) {
+  if (value.is_string()) return value.get<std::string>();
+  if (!value.is_array()) {
+    throw invalid_field(path, str(path, ": expected a string or a list of token ids, got ",
+                                  kind_in_words(value), "."));
+  }
+  if (value.empty()) {
+    throw invalid_field(path, str(path, ": expected at least one token id, got none."));
+  }
+  return token_ids_of(value, path, rules);
+}
+
+std::vector<std::string> strings_of(const FieldValue& value) {
+  if (value.json.is_string()) return {value.json.get<std::string>()};
+  std::vector<std::string> strings;
+  if (!value.json.is_array()) {
+    throw invalid_field(value.name,
+                        str(value.name, ": expected a string or a list of strings, got ",
+                            kind_in_words(value.json), "."));
+  }
+  for (size_t i = 0; i < value.json.size(); ++i) {
+    const OrderedJson& element = value.json[i];
+    if (!element.is_string()) {
+      const std::string path = str(value.name, "[", i, "]");
+      throw invalid_field(path,
+                          str(path, ": expected a string, got ", kind_in_words(element), "."));
+    }
+    strings.push_back(element.get<std::string>());
+  }
+  return strings;
+}
+
+void check_count(const char* name, size_t count, size_t max) {
+  if (count <= max) return;
+  throw invalid_field(name, str(name, ": expected at most ", max, " entries, got ", count, "."));
+}
+
+bool bool_member(const OrderedJson& object, const char* name, const std::string& path) {
+  const auto member = object.find(name);
+  if (member == object.end() || member->is_null()) return false;
+  if (member->is_boolean()) return member->get<bool>();
+  const std::string where = str(path, ".", name);
+  throw invalid_field(where,
+                      str(where, ": expected true or false, got ", kind_in_words(*member), "."));
+}
+
+}  // namespace
+
+void expect_object(const OrderedJson& value, const std::string& path) {
+  if (value.is_object()) return;
+  throw invalid_field(path, str(path, ": expected an object, got ", kind_in_words(value), "."));
+}
+
+void expect_members(const OrderedJson& object, const std::string& path,
+                    std::initializer_list<const char*> names) {
+  expect_object(object, path);
+  for (const auto& [key, value] : object.items()) {
+    bool is_known = false;
+    for (const char* name : names) is_known = is_known || key == name;
+    if (is_known || value.is_null()) continue;
+    const std::string where = str(path, ".", quote(key));
+    throw invalid_field(where, str(where, ": expected no such member. Leave it out."));
+  }
+}
+
+std::string string_member(const OrderedJson& object, const char* name, const std::string& path,
+                          size_t num_bytes_max) {
+  const std::string where = str(path, ".", name);
+  const auto member = object.find(name);
+  if (member == object.end()) {
+    throw invalid_field(where, str(where, ": expected a string, got nothing."));
+  }
+  if (!member->is_string()) {
+    throw invalid_field(where,
+                        str(where, ": expected a string, got ", kind_in_words(*member), "."));
+  }
+  auto text = member->get<std::string>();
+  if (text.size() > num_bytes_max) {
+    throw invalid_field(
+        where, str(where, ": expected at most ", num_bytes_max, " bytes, got ", text.size(), "."));
+  }
+  return text;
+}
+
+void store_prompt(const FieldValue& value, ApiRequest& request) {
+  const OrderedJson& json = value.json;
+  const bool is_list_of_prompts =
+      json.is_array() && !json.empty() && (json[0].is_string() || json[0].is_array());
+  if (!is_list_of_prompts) {
+    request.prompts.push_back(one_prompt(json, value.name, value.rules));
+    return;
+  }
+  check_count(value.name, json.size(), kPromptsMax);
+  for (size_t i = 0; i < json.size(); ++i) {
+    request.prompts.push_back(one_prompt(json[i], str(value.name, "[", i, "]"), value.rules));
+  }
+}
+
+void store_stop(const FieldValue& value, ApiRequest& request) {
+  request.sampling.stop = strings_of(value);
+  check_count(value.name, request.sampling.stop.size(), kStopsMax);
+  for (const std::string& stop : request.sampling.stop) {
+    if (!stop.empty() && stop.size() <= kStopBytesMax) continue;
+    throw invalid_field(value.name, str("stop: expected strings of 1 to ", kStopBytesMax,
+                                        " bytes, got one of ", stop.size(), "."));
+  }
+}
+
+void store_stop_token_ids(const FieldValue& value, ApiRequest& request) {
+  if (!value.json.is_array()) {
+    throw invalid_field(value.name, str(value.name, ": expected a list of token ids, got ",
+                                        kind_in_words(value.json), "."));
+  }
+  check_count(value.name, value.json.size(), kStopTokenIdsMax);
+  request.sampling.stop_token_ids = token_ids_of(value.json, value.name, value.rules);
+}
+
+void store_tokens(const FieldValue& value, ApiRequest& request) {
+  if (!value.json.is_array()) {
+    throw invalid_field(value.name, str(value.name, ": expected a list of token ids, got ",
+                                        kind_in_words(value.json), "."));
+  }
+  request.token_ids = token_ids_of(value.json, value.name, value.rules);
+}
+
+void store_logit_bias(const FieldValue& value, ApiRequest& request) {
+  expect_object(value.json, value.name);
+  check_count(value.name, value.json.size(), kLogitBiasesMax);
+  for (const auto& [key, bias] : value.json.items()) {
+    int32_t id = -1;
+    const char* end = key.data() + key.size();
+    const auto result = std::from_chars(key.data(), end, id);
+    if (result.ec != std::errc() || result.ptr != end || id < 0 || id >= value.rules.vocab_size) {
+      throw invalid_field(value.name,
+                          str("logit_bias: expected token ids of 0 to ", value.rules.vocab_size - 1,
+                              " as names, got ", quote(key), "."));
+    }
+    const bool is_in_range = bias.is_number() && bias.get<double>() >= -kLogitBiasMax &&
+                             bias.get<double>() <= kLogitBiasMax;
+    if (!is_in_range) {
+      throw invalid_field(value.name,
+                          str("logit_bias: expected numbers of -100 to 100, got ",
+                              bias.is_number() ? bias.dump() : kind_in_words(bias), "."));
+    }
+    // "7" and "07" are one token.
+    if (!request.sampling.logit_bias.emplace(id, bias.get<double>()).second) {
+      throw invalid_field(value.name,
+                          str("logit_bias: expected every token once, got token ", id, " twice."));
+    }
+  }
+}
+
+void store_stream_options(const FieldValue& value, ApiRequest& request) {
+  expect_members(value.json, value.name,
+                 {"include_usage", "continuous_usage_stats", "include_obfuscation"});
+  request.includes_usage = bool_member(value.json, "include_usage", value.name);
+  request.has_continuous_usage = bool_member(value.json, "continuous_usage_stats", value.name);
+  if (bool_member(value.json, "include_obfuscation", value.name)) {
+    throw invalid_field(value.name,
+                        "stream_options.include_obfuscation: expected false: chunks are not "
+                        "padded here.");
+  }
+}
+
+void store_chat_template_kwargs(const FieldValue& value, ApiRequest& request) {
+  expect_object(value.json, value.name);
+  check_count(value.name, value.json.size(), kTemplateKwargsMax);
+  static const std::set<std::string, std::less<>> kOwn = {
+      "messages", "tools", "add_generation_prompt", "continue_final_message", "chat_template"};
+  for (const auto& [key, argument] : value.json.items()) {
+    if (kOwn.count(key) == 0) continue;
+    throw invalid_field(value.name,
+                        str("chat_template_kwargs: expected variables beside ", quote(key),
+                            ", which is a field of its own or not "
+                            "settable."));
+  }
+  request.template_kwargs = value.json;
+}
+
+}  // namespace halley

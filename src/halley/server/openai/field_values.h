@@ -1,0 +1,32 @@
+// Fields of requests that are more than a number or a string.
+#pragma once
+
+#include "halley/server/openai/field_table.h"
+
+namespace halley {
+
+void store_prompt(const FieldValue& value, ApiRequest& request);
+void store_messages(const FieldValue& value, ApiRequest& request);
+void store_stop(const FieldValue& value, ApiRequest& request);
+void store_stop_token_ids(const FieldValue& value, ApiRequest& request);
+void store_logit_bias(const FieldValue& value, ApiRequest& request);
+void store_stream_options(const FieldValue& value, ApiRequest& request);
+void store_chat_template_kwargs(const FieldValue& value, ApiRequest& request);
+void store_tools(const FieldValue& value, ApiRequest& request);
+void store_tool_choice(const FieldValue& value, ApiRequest& request);
+void store_response_format(const FieldValue& value, ApiRequest& request);
+void store_tokens(const FieldValue& value, ApiRequest& request);
+
+/// "a string", "an integer", "null": how a message names what it got instead.
+std::string kind_in_words(const OrderedJson& value);
+
+/// Throws ApiError where `value`, at `path`, is not of this kind. The second refuses members that
+/// are not in `names`.
+void expect_object(const OrderedJson& value, const std::string& path);
+void expect_members(const OrderedJson& object, const std::string& path,
+                    std::initializer_list<const char*> names);
+/// A member that must be a string of at most `num_bytes_max` bytes.
+std::string string_member(const OrderedJson& object, const char* name, const std::string& path,
+                          size_t num_bytes_max);
+
+}  // namespace halley

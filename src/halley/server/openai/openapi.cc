@@ -1,0 +1,169 @@
+#include "halley/server/openai/openapi.h"
+
+#include <array>
+#include <cmath>
+
+#include "halley/base/str.h"
+#include "halley/server/openai/field_table.h"
+
+namespace halley {
+namespace {
+
+struct Operation {
+  const char* method;
+  const char* path;
+  const char* summary;
+  const char* request;  // a schema's name; null: no body
+  bool has_stream = false;
+  bool is_open = false;
+};
+
+constexpr auto kOperations = std::to_array<Operation>({
+    {"post", "/v1/completions", "Continue prompts", "CompletionRequest", true},
+    {"post", "/v1/chat/completions", "Answer a conversation", "ChatCompletionRequest", true},
+    {"get", "/v1/models", "The models that are served", nullptr},
+    {"post", "/tokenize", "Text or a conversation to token ids", "TokenizeRequest"},
+    {"post", "/detokenize", "Token ids to text", "DetokenizeRequest"},
+    {"get", "/health", "200 while the process can serve, else 503", nullptr, false, true},
+    {"get", "/ready", "200 where new requests are taken, else 503", nullptr, false, true},
+    {"get", "/version", "The program's version", nullptr},
+    {"get", "/openapi.json", "This document", nullptr},
+    {"get", "/metrics", "Metrics in Prometheus' text format", nullptr},
+});
+
+void add_number_range(const ApiField& field, OrderedJson& schema) {
+  // The neighbours of 2^63 are no JSON integers that all programs read alike.
+  if (std::fabs(field.range.max) > 1e18) return;
+  const auto number = [&](double value) {
+    return field.type == FieldType::kInteger ? OrderedJson(static_cast<int64_t>(value))
+                                             : OrderedJson(value);
+  };
+  schema[field.range.excludes_min ? "exclusiveMinimum" : "minimum"] = number(field.range.min);
+  schema["maximum"] = number(field.range.max);
+}
+
+OrderedJson schema_of(const ApiField& field) {
+  OrderedJson schema = OrderedJson::object();
+  switch (field.type) {
+    case FieldType::kBoolean:
+      schema["type"] = {"boolean", "null"};
+      break;
+    case FieldType::kInteger:
+      schema["type"] = {"integer", "null"};
+      add_number_range(field, schema);
+      break;
+    case FieldType::kNumber:
+      schema["type"] = {"number", "null"};
+      add_number_range(field, schema);
+      break;
+    case FieldType::kString:
+      schema["type"] = {"string", "null"};
+      schema["maxLength"] = static_cast<int64_t>(field.range.max);
+      break;
+    case FieldType::kOther:
+      schema["anyOf"] = {OrderedJson::parse(field.schema), {{"type", "null"}}};
+      break;
+  }
+  if (field.default_json != nullptr) schema["default"] = OrderedJson::parse(field.default_json);
+  schema["description"] = field.text;
+  return schema;
+}
+
+OrderedJson schema_of(const NeutralField& field) {
+  OrderedJson schema = OrderedJson::object();
+  if (field.accepted_json != nullptr) {
+    OrderedJson values = OrderedJson::parse(field.accepted_json);
+    values.push_back(nullptr);
+    schema["enum"] = std::move(values);
+  }
+  schema["description"] = str("Not supported beyond this. ", field.text);
+  return schema;
+}
+
+OrderedJson request_schema(ApiEndpoint endpoint) {
+  OrderedJson properties = OrderedJson::object();
+  OrderedJson required = OrderedJson::array();
+  for (const ApiField& field : api_fields()) {
+    if ((field.endpoints & bit_of(endpoint)) == 0) continue;
+    properties[field.name] = schema_of(field);
+    if (field.is_required) required.push_back(field.name);
+  }
+  for (const NeutralField& field : neutral_fields()) {
+    if ((field.endpoints & bit_of(endpoint)) != 0) properties[field.name] = schema_of(field);
+  }
+  // /tokenize takes a prompt or messages, so that the table requires neither.
+  if (endpoint == ApiEndpoint::kCompletions) required.push_back("prompt");
+  if (endpoint == ApiEndpoint::kChat) required.push_back("messages");
+  return {{"type", "object"},
+          {"properties", std::move(properties)},
+          {"required", std::move(required)},
+          {"additionalProperties", false}};
+}
+
+OrderedJson error_schema() {
+  const OrderedJson text = {{"type", {"string", "null"}}};
+  return {{"type", "object"},
+          {"properties",
+           {{"error",
+             {{"type", "object"},
+              {"properties",
+               {{"message", {{"type", "string"}}},
+                {"type", {{"type", "string"}}},
+                {"param", text},
+                {"code", text}}}}}}}};
+}
+
+OrderedJson error_answer(const char* what) {
+  return {
+      {"description", what},
+      {"content", {{"application/json", {{"schema", {{"$ref", "#/components/schemas/Error"}}}}}}}};
+}
+
+OrderedJson operation_json(const Operation& operation) {
+  OrderedJson out = {{"summary", operation.summary}};
+  OrderedJson content = {{"application/json", {{"schema", {{"type", "object"}}}}}};
+  if (std::string_view(operation.path) == "/metrics") {
+    content = {{"text/plain", {{"schema", {{"type", "string"}}}}}};
+  }
+  if (operation.has_stream) content["text/event-stream"] = {{"schema", {{"type", "string"}}}};
+  out["responses"]["200"] = {{"description", "The answer"}, {"content", std::move(content)}};
+  if (operation.request != nullptr) {
+    out["requestBody"] = {
+        {"required", true},
+        {"content",
+         {{"application/json",
+           {{"schema", {{"$ref", str("#/components/schemas/", operation.request)}}}}}}}};
+    out["responses"]["400"] = error_answer("The request is wrong; param names the field");
+    out["responses"]["404"] = error_answer("No such model");
+    out["responses"]["503"] = error_answer("No room, or the server ends: see Retry-After");
+  }
+  if (operation.is_open) {
+    out["security"] = OrderedJson::array();
+  } else {
+    out["responses"]["401"] = error_answer("A key is needed");
+  }
+  return out;
+}
+
+}  // namespace
+
+OrderedJson make_openapi(const std::string& version) {
+  OrderedJson paths = OrderedJson::object();
+  for (const Operation& operation : kOperations) {
+    paths[operation.path][operation.method] = operation_json(operation);
+  }
+  OrderedJson schemas = {{"CompletionRequest", request_schema(ApiEndpoint::kCompletions)},
+                         {"ChatCompletionRequest", request_schema(ApiEndpoint::kChat)},
+                         {"TokenizeRequest", request_schema(ApiEndpoint::kTokenize)},
+                         {"DetokenizeRequest", request_schema(ApiEndpoint::kDetokenize)},
+                         {"Error", error_schema()}};
+  return {{"openapi", "3.1.0"},
+          {"info", {{"title", "Halley"}, {"version", version}}},
+          {"paths", std::move(paths)},
+          {"security", {{{"bearer", OrderedJson::array()}}, OrderedJson::object()}},
+          {"components",
+           {{"schemas", std::move(schemas)},
+            {"securitySchemes", {{"bearer", {{"type", "http"}, {"scheme", "bearer"}}}}}}}};
+}
+
+}  // namespace halley

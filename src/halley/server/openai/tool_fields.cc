@@ -1,0 +1,148 @@
+// Fields that say what the output may be: tools, tool_choice and response_format.
+#include <algorithm>
+#include <string>
+
+#include "halley/base/str.h"
+#include "halley/server/openai/api_error.h"
+#include "halley/server/openai/field_values.h"
+
+namespace halley {
+namespace {
+
+constexpr size_t kToolsMax = 128;
+constexpr size_t kNameBytesMax = 64;
+constexpr size_t kDescriptionBytesMax = size_t{64} << 10;
+
+void check_name(const std::string& name, const std::string& path) {
+  const bool is_valid = !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-';
+  });
+  if (is_valid) return;
+  throw invalid_field(path, str(path, ": expected 1 to ", kNameBytesMax,
+                                " letters, digits, underscores or dashes, got ", quote(name), "."));
+}
+
+const OrderedJson& object_member(const OrderedJson& object, const char* name,
+                                 const std::string& path) {
+  const std::string where = str(path, ".", name);
+  const auto member = object.find(name);
+  if (member == object.end()) {
+    throw invalid_field(where, str(where, ": expected an object, got nothing."));
+  }
+  expect_object(*member, where);
+  return *member;
+}
+
+bool flag_member(const OrderedJson& object, const char* name, const std::string& path) {
+  const auto member = object.find(name);
+  if (member == object.end() || member->is_null()) return false;
+  const std::string where = str(path, ".", name);
+  if (!member->is_boolean()) {
+    throw invalid_field(where,
+                        str(where, ": expected true or false, got ", kind_in_words(*member), "."));
+  }
+  return member->get<bool>();
+}
+
+void expect_function_type(const OrderedJson& object, const std::string& path) {
+  const std::string where = path + ".type";
+  const std::string type = string_member(object, "type", path, kNameBytesMax);
+  if (type == "function") return;
+  throw invalid_field(where, str(where, ": expected \"function\", got ", quote(type), "."));
+}
+
+ApiTool tool_of(const OrderedJson& tool, const std::string& path) {
+  expect_members(tool, path, {"type", "function"});
+  expect_function_type(tool, path);
+  const std::string where = path + ".function";
+  const OrderedJson& function = object_member(tool, "function", path);
+  expect_members(function, where, {"name", "description", "parameters", "strict"});
+  ApiTool out;
+  out.name = string_member(function, "name", where, kNameBytesMax);
+  check_name(out.name, where + ".name");
+  const auto description = function.find("description");
+  if (description != function.end() && !description->is_null()) {
+    string_member(function, "description", where, kDescriptionBytesMax);
+  }
+  out.parameters = OrderedJson::object();
+  const auto parameters = function.find("parameters");
+  if (parameters != function.end() && !parameters->is_null()) {
+    out.parameters = object_member(function, "parameters", where);
+  }
+  out.is_strict = flag_member(function, "strict", where);
+  return out;
+}
+
+}  // namespace
+
+void store_tools(const FieldValue& value, ApiRequest& request) {
+  const OrderedJson& json = value.json;
+  if (!json.is_array() || json.size() > kToolsMax) {
+    throw invalid_field(value.name,
+                        str("tools: expected a list of at most ", kToolsMax, " tools, got ",
+                            json.is_array() ? str(json.size()) : kind_in_words(json), "."));
+  }
+  for (size_t i = 0; i < json.size(); ++i) {
+    ApiTool tool = tool_of(json[i], str("tools[", i, "]"));
+    for (const ApiTool& other : request.tools) {
+      if (other.name != tool.name) continue;
+      const std::string path = str("tools[", i, "].function.name");
+      throw invalid_field(path, str(path, ": expected another name for every tool, got ",
+                                    quote(tool.name), " twice."));
+    }
+    request.tools.push_back(std::move(tool));
+  }
+  if (!json.empty()) request.tools_json = json;
+}
+
+void store_tool_choice(const FieldValue& value, ApiRequest& request) {
+  const OrderedJson& json = value.json;
+  if (json.is_string()) {
+    if (json == "none") request.tool_choice = ToolChoice{ToolChoice::Kind::kNone};
+    if (json == "auto") request.tool_choice = ToolChoice{ToolChoice::Kind::kAuto};
+    if (json == "required") request.tool_choice = ToolChoice{ToolChoice::Kind::kRequired};
+    if (request.tool_choice) return;
+    throw invalid_field(value.name,
+                        str("tool_choice: expected none, auto, required or a function, got ",
+                            quote(json.get_ref<const std::string&>(), 40), "."));
+  }
+  expect_members(json, value.name, {"type", "function"});
+  expect_function_type(json, value.name);
+  const OrderedJson& function = object_member(json, "function", value.name);
+  expect_members(function, "tool_choice.function", {"name"});
+  request.tool_choice =
+      ToolChoice{ToolChoice::Kind::kNamed,
+                 string_member(function, "name", "tool_choice.function", kNameBytesMax)};
+}
+
+void store_response_format(const FieldValue& value, ApiRequest& request) {
+  const OrderedJson& json = value.json;
+  expect_members(json, value.name, {"type", "json_schema"});
+  const std::string type = string_member(json, "type", value.name, kNameBytesMax);
+  if (type == "json_schema") {
+    const std::string path = "response_format.json_schema";
+    const OrderedJson& stated = object_member(json, "json_schema", value.name);
+    expect_members(stated, path, {"name", "description", "schema", "strict"});
+    check_name(string_member(stated, "name", path, kNameBytesMax), path + ".name");
+    flag_member(stated, "strict", path);
+    request.response_format.schema = object_member(stated, "schema", path);
+    request.response_format.kind = ResponseFormat::Kind::kJsonSchema;
+    return;
+  }
+  const auto schema = json.find("json_schema");
+  if (schema != json.end() && !schema->is_null()) {
+    throw invalid_field("response_format.json_schema",
+                        "response_format.json_schema: expected type \"json_schema\" with it.");
+  }
+  if (type == "json_object") {
+    request.response_format.kind = ResponseFormat::Kind::kJsonObject;
+  } else if (type != "text") {
+    throw invalid_field("response_format.type",
+                        str("response_format.type: expected text, json_object or json_schema, "
+                            "got ",
+                            quote(type, 40), "."));
+  }
+}
+
+}  // namespace halley

@@ -1,0 +1,40 @@
+// Parses any text as the body of a request, the first byte naming the endpoint. Only ApiError may
+// leave, and what is taken must be in the ranges that the engine demands.
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "halley/base/check.h"
+#include "halley/engine/sampling_params.h"
+#include "halley/server/openai/api_error.h"
+#include "halley/server/openai/request_parser.h"
+
+namespace {
+
+constexpr halley::ApiEndpoint kEndpoints[] = {
+    halley::ApiEndpoint::kCompletions, halley::ApiEndpoint::kChat, halley::ApiEndpoint::kTokenize,
+    halley::ApiEndpoint::kDetokenize};
+constexpr int64_t kVocabSize = 1000;
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size == 0) return 0;
+  const std::string_view body(reinterpret_cast<const char*>(data) + 1, size - 1);
+  halley::RequestRules rules;
+  rules.vocab_size = kVocabSize;
+  rules.ignores_unknown_fields = (data[0] & 4) != 0;
+  try {
+    halley::ApiRequest request = halley::parse_request(body, kEndpoints[data[0] & 3], rules);
+    HALLEY_CHECK(request.num_sequences() <= 1024, request.num_sequences());
+    // The app fills in what the client left out.
+    request.sampling.max_tokens = request.max_tokens.value_or(INT64_MAX);
+    if (request.sampling.max_tokens > 0) {
+      halley::check_sampling_params(request.sampling, kVocabSize);
+    }
+  } catch (const halley::ApiError& error) {
+    HALLEY_CHECK(error.details().status == 400, error.what());
+    HALLEY_CHECK(!error.body().empty());
+  }
+  return 0;
+}

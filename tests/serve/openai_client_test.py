@@ -1,0 +1,167 @@
+"""Talks to `halley serve` with OpenAI's own Python client.
+
+    openai_client_test.py HALLEY_BINARY SOURCE_DIR [unittest arguments]
+
+Needs the package openai (tools/setup.sh --serve-tests); exits with 77 where it is not there.
+"""
+import json
+import os
+import sys
+import tempfile
+import unittest
+
+try:
+    import openai
+except ImportError:
+    print("SKIPPED: no package openai; run tools/setup.sh --serve-tests")
+    sys.exit(77)
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from served import HERMES_TEMPLATE, Server  # noqa: E402
+
+HALLEY, SOURCE = sys.argv[1], sys.argv[2]
+MODEL = os.path.join(SOURCE, "models", "demo-21m")
+MESSAGES = [{"role": "system", "content": "You write."}, {"role": "user", "content": "Write."}]
+TOOLS = [{"type": "function", "function": {
+    "name": "add", "description": "Adds.", "parameters": {
+        "type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "boolean"}},
+        "required": ["a", "b"], "additionalProperties": False}}}]
+SCHEMA = {"type": "object", "properties": {"ok": {"type": "boolean"},
+                                           "kind": {"enum": ["x", "y"]}},
+          "required": ["ok", "kind"], "additionalProperties": False}
+
+
+class OpenAiClientTest(unittest.TestCase):
+    """What people's programs do."""
+
+    @classmethod
+    def setUpClass(cls):
+        with tempfile.NamedTemporaryFile("w", suffix=".jinja") as file:
+            file.write(HERMES_TEMPLATE)
+            file.flush()
+            cls.server = Server(HALLEY, MODEL, "--threads", "2", "--chat-template", file.name,
+                                env={"HALLEY_API_KEY": "key"})
+        cls.client = openai.OpenAI(base_url=f"http://127.0.0.1:{cls.server.port}/v1",
+                                   api_key="key", max_retries=0, timeout=120)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.client.close()
+        code = cls.server.end()
+        if code != 0:
+            raise AssertionError(f"exit code {code}: {cls.server.log}")
+
+    def chat(self, **options):
+        return self.client.chat.completions.create(
+            **{"model": "demo-21m", "messages": MESSAGES, "temperature": 0, "max_tokens": 16,
+               **options})
+
+    def test_models(self):
+        self.assertEqual([model.id for model in self.client.models.list()], ["demo-21m"])
+        self.assertEqual(self.client.models.retrieve("demo-21m").owned_by, "halley")
+
+    def test_completions(self):
+        answer = self.client.completions.create(
+            model="demo-21m", prompt=["The Python", "A list"], n=2, max_tokens=5, seed=1,
+            logprobs=2)
+        self.assertEqual([choice.index for choice in answer.choices], [0, 1, 2, 3])
+        self.assertEqual(answer.usage.completion_tokens, 20)
+        self.assertEqual(len(answer.choices[3].logprobs.token_logprobs), 5)
+        self.assertEqual(answer.choices[0].finish_reason, "length")
+        again = self.client.completions.create(
+            model="demo-21m", prompt=["The Python", "A list"], n=2, max_tokens=5, seed=1)
+        self.assertEqual([choice.text for choice in answer.choices],
+                         [choice.text for choice in again.choices])
+
+    def test_a_stream_of_completions(self):
+        stream = self.client.completions.create(
+            model="demo-21m", prompt="The Python", max_tokens=12, temperature=0, stream=True,
+            stream_options={"include_usage": True})
+        chunks = list(stream)
+        whole = self.client.completions.create(
+            model="demo-21m", prompt="The Python", max_tokens=12, temperature=0)
+        self.assertEqual("".join(chunk.choices[0].text for chunk in chunks[:-1]),
+                         whole.choices[0].text)
+        self.assertEqual(chunks[-1].usage.completion_tokens, 12)
+
+    def test_a_chat_and_its_stream(self):
+        whole = self.chat(logprobs=True, top_logprobs=2)
+        content = whole.choices[0].logprobs.content
+        self.assertEqual(len(content), whole.usage.completion_tokens)
+        self.assertEqual(content[0].token, content[0].top_logprobs[0].token)
+        chunks = list(self.chat(stream=True))
+        self.assertEqual("".join(chunk.choices[0].delta.content or "" for chunk in chunks),
+                         whole.choices[0].message.content)
+        self.assertEqual(chunks[0].choices[0].delta.role, "assistant")
+        self.assertEqual(chunks[-1].choices[0].finish_reason, whole.choices[0].finish_reason)
+
+    def test_stops(self):
+        free = self.chat().choices[0].message.content
+        word = free.split()[1]
+        stopped = self.chat(stop=[word])
+        self.assertEqual(stopped.choices[0].finish_reason, "stop")
+        self.assertEqual(stopped.choices[0].message.content, free[:free.index(word)])
+
+    def test_a_named_tool_is_called_with_its_arguments(self):
+        choice = {"type": "function", "function": {"name": "add"}}
+        answer = self.chat(tools=TOOLS, tool_choice=choice, max_tokens=200).choices[0]
+        self.assertEqual(answer.finish_reason, "tool_calls")
+        call = answer.message.tool_calls[0]
+        self.assertEqual(call.function.name, "add")
+        arguments = json.loads(call.function.arguments)
+        self.assertIsInstance(arguments["a"], int)
+        self.assertIsInstance(arguments["b"], bool)
+        # And the conversation goes on with it.
+        messages = MESSAGES + [answer.message, {"role": "tool", "tool_call_id": call.id,
+                                                "content": "5"}]
+        self.assertTrue(self.chat(messages=messages, tools=TOOLS).choices[0].message.role)
+
+    def test_required_tools_are_called(self):
+        answer = self.chat(tools=TOOLS, tool_choice="required", max_tokens=200).choices[0]
+        self.assertEqual(answer.finish_reason, "tool_calls")
+        self.assertEqual(answer.message.tool_calls[0].function.name, "add")
+        chunks = list(self.chat(tools=TOOLS, tool_choice="required", max_tokens=200, stream=True))
+        calls = [call for chunk in chunks for call in chunk.choices[0].delta.tool_calls or []]
+        self.assertEqual(calls[0].function.arguments,
+                         answer.message.tool_calls[0].function.arguments)
+
+    def test_a_schema_is_kept(self):
+        for format_of in (
+                {"type": "json_schema", "json_schema": {"name": "s", "schema": SCHEMA,
+                                                        "strict": True}},
+                {"type": "json_object"}):
+            answer = self.chat(response_format=format_of, max_tokens=400, temperature=1, seed=3)
+            if answer.choices[0].finish_reason == "length":
+                continue  # an object of any members need not end
+            value = json.loads(answer.choices[0].message.content)
+            self.assertIsInstance(value, dict)
+            if format_of["type"] == "json_schema":
+                self.assertIn(value["kind"], ["x", "y"])
+                self.assertIsInstance(value["ok"], bool)
+
+    def test_errors_are_the_client_s(self):
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.chat(temperature=3)
+        self.assertEqual(caught.exception.param, "temperature")
+        with self.assertRaises(openai.NotFoundError) as caught:
+            self.chat(model="gpt-4")
+        self.assertEqual(caught.exception.code, "model_not_found")
+        with self.assertRaises(openai.AuthenticationError):
+            self.client.with_options(api_key="other").models.list()
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.chat(extra_body={"no_such_field": 1})
+        self.assertEqual(caught.exception.code, "unknown_parameter")
+        with self.assertRaises(openai.InternalServerError) as caught:
+            self.chat(max_tokens=900, extra_body={"timeout": 0.001, "ignore_eos": True})
+        self.assertEqual(caught.exception.status_code, 504)
+
+    def test_a_client_that_gives_up_is_forgotten(self):
+        with self.assertRaises(openai.APITimeoutError):
+            self.client.with_options(timeout=0.05).completions.create(
+                model="demo-21m", prompt="a", n=16, max_tokens=1000,
+                extra_body={"ignore_eos": True})
+        self.assertEqual(len(self.chat(max_tokens=1).choices), 1)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=1)
