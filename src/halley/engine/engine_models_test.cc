@@ -1,6 +1,9 @@
-// With real (tiny) models: a cached prefix changes no bit of any log probability and no token.
+// The engine with real (tiny) models: a cached prefix changes no bit of any log probability and no
+// token; log probabilities of a prompt agree with transformers.
+#include <cmath>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <random>
 #include <string>
@@ -13,12 +16,22 @@
 #include "halley/checkpoint/safetensors/safetensors.h"
 #include "halley/core/thread_pool.h"
 #include "halley/engine/generate.h"
+#include "halley/json/json.h"
 #include "halley/models/all/load_model.h"
 
 namespace halley {
 namespace {
 
 constexpr int kNumLogprobs = 5;
+
+std::filesystem::path model_folder(const std::string& family) {
+  return std::filesystem::path(HALLEY_SOURCE_DIR) / "testdata/models" / family;
+}
+
+std::unique_ptr<CausalLm> load_tiny(ExecContext& context, const std::string& family) {
+  const auto source = open_checkpoint_weights(model_folder(family));
+  return load_model(context, HfConfig::load(model_folder(family)), *source, {}).model;
+}
 
 struct CachingCase {
   std::string family;
@@ -29,12 +42,7 @@ class PrefixCachingOf : public testing::TestWithParam<CachingCase> {
  protected:
   PrefixCachingOf() : pool_(2), context_{pool_} {}
 
-  std::unique_ptr<CausalLm> load() {
-    const std::filesystem::path folder =
-        std::filesystem::path(HALLEY_SOURCE_DIR) / "testdata/models" / GetParam().family;
-    const auto source = open_checkpoint_weights(folder);
-    return load_model(context_, HfConfig::load(folder), *source, {}).model;
-  }
+  std::unique_ptr<CausalLm> load() { return load_tiny(context_, GetParam().family); }
 
   EngineConfig config(bool has_prefix_caching) const {
     EngineConfig config;
@@ -125,6 +133,39 @@ INSTANTIATE_TEST_SUITE_P(
                     CachingCase{"gemma2", KvDType::kInt8}, CachingCase{"qwen3_moe", KvDType::kF32},
                     CachingCase{"llama", KvDType::kInt4}, CachingCase{"opt", KvDType::kFp8E4M3}),
     [](const auto& tested) { return str(tested.param.family, "_", tested.param.kv_dtype); });
+
+TEST(PromptLogprobs, AgreeWithTransformers) {
+  // Ten times of what was measured: sums in f32, in another order.
+  constexpr double kLogprobMax = 1e-5;
+  ThreadPool pool(2);
+  ExecContext context{pool};
+  for (const char* family : {"llama", "gemma2", "qwen3_moe"}) {
+    SCOPED_TRACE(family);
+    std::ifstream file(model_folder(family) / "golden.json");
+    const Json golden = Json::parse(file);
+    GenerateRequest request;
+    request.prompt_ids = golden.at("input_ids").get<std::vector<int32_t>>();
+    request.sampling.max_tokens = 1;
+    request.sampling.num_prompt_logprobs = 1;
+    EngineConfig config;
+    config.kv_dtype = KvDType::kF32;
+    config.max_num_batched_tokens = 64;
+    Engine engine(load_tiny(context, family), nullptr, {}, config);
+    const std::vector<PromptLogprob> logprobs = generate_all(engine, {request})[0].prompt_logprobs;
+    ASSERT_EQ(logprobs.size(), request.prompt_ids.size());
+    EXPECT_FALSE(logprobs[0].logprob);
+    const auto argmax = golden.at("argmax").get<std::vector<int32_t>>();
+    const auto logits = golden.at("logits_row_0").get<std::vector<double>>();
+    const double logsumexp = golden.at("logsumexp").at(0).get<double>();
+    const double expected = logits.at(static_cast<size_t>(request.prompt_ids.at(1))) - logsumexp;
+    EXPECT_NEAR(logprobs[1].logprob.value(), expected, kLogprobMax);
+    int num_wrong = 0;
+    for (size_t i = 1; i < logprobs.size(); ++i) {
+      num_wrong += logprobs[i].top.at(0).token_id != argmax.at(i - 1);
+    }
+    EXPECT_EQ(num_wrong, 0);
+  }
+}
 
 }  // namespace
 }  // namespace halley
