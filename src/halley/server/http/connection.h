@@ -136,7 +136,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // The timer is not moved with each deadline: it looks at the deadline when it fires.
   Clock::time_point deadline_ = Clock::time_point::max();
   Clock::time_point timer_at_ = Clock::time_point::max();
-  bool is_body_deadline_ = false;
 
   HttpAccess access_;
   Clock::time_point request_start_;

@@ -47,6 +47,9 @@ TEST(HttpServer, TakesBytesOneAtATime) {
            "1;a=b\r\nh\r\n1\r\ne\r\n1\r\nl\r\n2\r\nlo\r\n0\r\nTrailer: t\r\n\r\n");
   for (const char c : chunked) ASSERT_TRUE(client.send({&c, 1}));
   EXPECT_EQ(client.receive().body, "hello");
+  const std::string empty = post("Transfer-Encoding: chunked\r\n", "0\r\n\r\n");
+  for (const char c : empty) ASSERT_TRUE(client.send({&c, 1}));
+  EXPECT_EQ(client.receive().body, "");
   const std::string sized = "\r\n" + post("Content-Length: 5\r\n", "again");
   for (const char c : sized) ASSERT_TRUE(client.send({&c, 1}));
   EXPECT_EQ(client.receive().body, "again");

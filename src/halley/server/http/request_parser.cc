@@ -19,6 +19,10 @@ using BeastText = beast::string_view;
 
 namespace {
 
+// "0", CRLF, CRLF. A chunked body has at least so many bytes to come until it is complete, and
+// Beast's basic_parser asserts that it sees them when it comes back to a last chunk.
+constexpr size_t kLastChunkBytes = 5;
+
 // Whether the first line ends with a version of HTTP; Beast calls all else in its place one, too.
 bool names_other_version(std::string_view bytes) {
   const std::string_view line = bytes.substr(0, bytes.find_first_of("\r\n"));
@@ -45,7 +49,7 @@ class RequestParser::Impl final : public beast::http::basic_parser<true> {
     size_t num_used = skip_blank_line(bytes);
     while (state_ == State::kHead || state_ == State::kBody) {
       const std::string_view rest = bytes.substr(num_used);
-      if (rest.empty()) break;
+      if (rest.size() < (state_ == State::kBody && head_.is_chunked ? kLastChunkBytes : 1)) break;
       BeastError error;
       const size_t num = put(boost::asio::const_buffer(rest.data(), rest.size()), error);
       num_used += num;
