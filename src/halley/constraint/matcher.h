@@ -45,7 +45,8 @@ class Matcher {
 
   /// The state of the empty text; kTooComplex may come.
   State start() const { return start_; }
-  /// The state behind one more byte, or one of the three above.
+  /// The state behind one more byte, or one of the three above. `state` is none of these, here and
+  /// below.
   State next(State state, uint8_t byte) {
     const size_t slot =
         static_cast<size_t>(state) * num_classes_ + static_cast<size_t>(grammar_.class_of(byte));
