@@ -1,6 +1,7 @@
 # Everything comes from Debian packages (tools/setup.sh installs them); nothing is vendored.
 find_package(nlohmann_json 3.11 REQUIRED)
 find_package(CLI11 2.1 REQUIRED)
+find_package(Boost 1.81 REQUIRED)  # Asio and Beast, headers only
 find_package(hwy 1.0 QUIET)
 find_package(PkgConfig REQUIRED)
 if(NOT TARGET hwy::hwy)
