@@ -1,7 +1,6 @@
 # Everything comes from Debian packages (tools/setup.sh installs them); nothing is vendored.
 find_package(nlohmann_json 3.11 REQUIRED)
 find_package(CLI11 2.1 REQUIRED)
-find_package(Boost 1.81 REQUIRED)  # Asio and Beast, headers only
 find_package(hwy 1.0 QUIET)
 find_package(PkgConfig REQUIRED)
 if(NOT TARGET hwy::hwy)
@@ -11,6 +10,8 @@ endif()
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
 pkg_check_modules(SENTENCEPIECE REQUIRED IMPORTED_TARGET sentencepiece)
+# Headers alone: Asio for sockets, Beast for the syntax of HTTP.
+find_package(Boost 1.81 REQUIRED)
 # The archives of PCRE2 and utf8proc go into the program, which is then easier to move.
 function(halley_prefer_archive target archive library_folders)
   find_library(${archive}_ARCHIVE NAMES ${archive}.a HINTS ${library_folders})

@@ -9,7 +9,7 @@
 set -eu
 
 packages="g++ cmake ninja-build pkg-config make python3 libhwy-dev libsentencepiece-dev
-libutf8proc-dev libpcre2-dev libboost1.81-dev nlohmann-json3-dev libcli11-dev libgtest-dev
+libutf8proc-dev libpcre2-dev nlohmann-json3-dev libcli11-dev libboost1.81-dev libgtest-dev
 libgmock-dev"
 case "${1:-}" in
   "") ;;
