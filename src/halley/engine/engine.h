@@ -56,10 +56,20 @@ struct SubmitResult {
   std::string message;  // why not, for all but kQueued
 };
 
+/// First what is now, then sums since the start.
 struct EngineStats {
-  int64_t num_running = 0, num_waiting = 0;
-  int64_t num_pages = 0, num_free_pages = 0;
-  int64_t num_steps = 0, num_prompt_tokens = 0, num_output_tokens = 0, num_preemptions = 0;
+  int64_t num_running = 0, num_waiting = 0;  // waiting: preempted ones too
+  int64_t num_queued = 0;                    // of them those that never ran
+  int64_t num_queued_tokens = 0;             // and their prompts' tokens
+  int64_t num_pages = 0;
+  int64_t num_free_pages = 0;    // that no sequence uses, cached ones too
+  int64_t num_cached_pages = 0;  // of them those whose tokens may be used again
+
+  int64_t num_steps = 0, num_preemptions = 0;
+  int64_t num_prompt_tokens = 0;         // of requests that got their first token
+  int64_t num_cached_prompt_tokens = 0;  // of them those that were not computed
+  int64_t num_output_tokens = 0;
+  int64_t num_prefix_queries = 0, num_prefix_hits = 0;  // tokens looked up, and found
 };
 
 /// Owns one thread that runs the model and all scheduling state.
