@@ -75,7 +75,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             server.num_running += 1
             server.most_running = max(server.most_running, server.num_running)
         try:
-            self.stream(body, body["model"], index)
+            self.stream(body, server.model_override or body["model"], index)
         except (BrokenPipeError, ConnectionResetError):
             with server.lock:
                 server.num_gone += 1
@@ -137,6 +137,7 @@ class FakeOpenAI:
         self.http.token_seconds = token_seconds
         self.http.words = words
         self.http.requests = []
+        self.http.model_override = None  # another model than the request names
         self.http.lock = threading.Lock()
         self.http.num_running = self.http.most_running = self.http.num_gone = 0
         self.url = f"http://127.0.0.1:{self.http.server_address[1]}"
