@@ -3,7 +3,8 @@
 #
 #   tools/setup.sh          compilers, libraries, GoogleTest
 #   tools/setup.sh --numpy  also NumPy, for `make accuracy`
-#   tools/setup.sh --dev    also clang, its sanitizer and fuzzer runtimes, clang-format, clang-tidy
+#   tools/setup.sh --dev    also clang, its sanitizer and fuzzer runtimes, clang-format, clang-tidy,
+#                           and Prometheus' Python client, for a test of /metrics
 #
 # Made for Debian 12, as root or with sudo. Does nothing where all packages are there.
 set -eu
@@ -11,10 +12,12 @@ set -eu
 packages="g++ cmake ninja-build pkg-config make python3 libhwy-dev libsentencepiece-dev
 libutf8proc-dev libpcre2-dev nlohmann-json3-dev libcli11-dev libboost1.81-dev libgtest-dev
 libgmock-dev python3-jsonschema"
+libgmock-dev"
 case "${1:-}" in
   "") ;;
   --numpy) packages="$packages python3-numpy" ;;
-  --dev) packages="$packages python3-numpy clang libclang-rt-14-dev clang-format clang-tidy" ;;
+  --dev) packages="$packages python3-numpy python3-prometheus-client clang libclang-rt-14-dev
+clang-format clang-tidy" ;;
   *)
     echo "usage: tools/setup.sh [--numpy | --dev]" >&2
     exit 2

@@ -46,7 +46,8 @@ BANNED_WORDS = {"util", "utils", "helper", "helpers", "manager", "managers", "co
 BANNED_WORD_EXCEPTIONS = re.compile(r"beta_fast|u?int_fast\d+_t")
 FOREIGN_SCOPE = re.compile(r"\b(std|hn|hwy|CLI|nlohmann|testing|sentencepiece)\s*(::\s*\w+\s*)+")
 SINGLE_LETTERS = set("MNKGBTHJDPERVFXWY")
-FILE_NAME = re.compile(r"[a-z0-9_]+(-inl)?\.(h|cc|cu|cuh)|CMakeLists\.txt|README\.md")
+FILE_NAME = re.compile(r"[a-z0-9_]+(-inl)?\.(h|cc|cu|cuh|html|css|js|svg)|CMakeLists\.txt|"
+                       r"README\.md")
 NOT_A_FUNCTION = {"if", "for", "while", "switch", "catch", "return", "sizeof", "alignas", "asm"}
 CONTAINER = re.compile(r"\b(namespace|class|struct|union|enum)\b|^\s*extern\s*(\"[^\"]*\")?\s*$")
 

@@ -71,7 +71,8 @@ class Usage(unittest.TestCase):
 
     def test_help_has_examples_for_every_command(self):
         for command in [], ["generate"], ["eval"], ["compare"], ["inspect"], \
-                ["quantize"], ["tokenize"], ["template"], ["bench", "latency"]:
+                ["quantize"], ["tokenize"], ["template"], ["bench", "latency"], \
+                ["bench", "serve"]:
             result = run(*command, "--help")
             self.assertEqual(result.returncode, 0)
             self.assertIn("Example", result.stdout, command)

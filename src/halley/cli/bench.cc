@@ -1,4 +1,5 @@
-// `halley bench latency`: times of one batch of requests, and the memory traffic behind them.
+// `halley bench`, and `halley bench latency`: times of one batch of requests, and the memory
+// traffic behind them.
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
@@ -13,8 +14,10 @@
 #include "halley/base/error.h"
 #include "halley/base/str.h"
 #include "halley/cli/batch_run.h"
+#include "halley/cli/bench_serve.h"
 #include "halley/cli/command.h"
 #include "halley/cli/model_options.h"
+#include "halley/client/load/summary.h"
 #include "halley/json/json.h"
 #include "halley/kernels/base/read_bandwidth.h"
 
@@ -48,14 +51,6 @@ std::vector<double> column(const LatencyReport& report, Field BatchTimes::*field
   std::vector<double> values;
   for (const BatchTimes& iteration : report.iterations) values.push_back(iteration.*field);
   return values;
-}
-
-double percentile(std::vector<double> values, double percent) {
-  std::sort(values.begin(), values.end());
-  const double position = percent / 100 * static_cast<double>(values.size() - 1);
-  const auto below = static_cast<size_t>(position);
-  const size_t above = std::min(below + 1, values.size() - 1);
-  return values[below] + (position - static_cast<double>(below)) * (values[above] - values[below]);
 }
 
 OrderedJson json_of(const LatencyOptions& options, const LatencyReport& report) {
@@ -220,8 +215,11 @@ Run add_bench(CLI::App& parent) {
   app.footer(R"(Examples:
   halley bench latency models/demo-21m
   halley bench latency --load-format dummy --config llama-1b --dtype bfloat16 --input-len 512)");
-  bench.footer("Example:\n  halley bench latency models/demo-21m");
-  return [options] { return run_latency(*options); };
+  const Run serve = add_bench_serve(bench);
+  bench.footer(R"(Examples:
+  halley bench latency models/demo-21m
+  halley bench serve --model demo --request-rate 4 --num-prompts 100)");
+  return [options, &app, serve] { return app.parsed() ? run_latency(*options) : serve(); };
 }
 
 }  // namespace halley::cli

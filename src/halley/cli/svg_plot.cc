@@ -19,9 +19,12 @@ constexpr const char* kStyle = R"(<style>
   .paper { fill: #ffffff } .ink { fill: #24292f } .grid { stroke: #d0d7de; stroke-width: 1 }
   .axis { stroke: #57606a; stroke-width: 1 } .bar { stroke: #0969da; stroke-width: 1.2 }
   .point { fill: #0969da } text { font: 11px sans-serif }
+  .line { fill: none; stroke-width: 2 } .line0 { stroke: #0969da }
+  .line1 { stroke: #bc4c00; stroke-dasharray: 6 3 }
   @media (prefers-color-scheme: dark) {
     .paper { fill: #0d1117 } .ink { fill: #e6edf3 } .grid { stroke: #30363d }
     .axis { stroke: #8b949e } .bar { stroke: #58a6ff } .point { fill: #58a6ff }
+    .line0 { stroke: #58a6ff } .line1 { stroke: #f0883e }
   }
 </style>
 )";
@@ -105,12 +108,18 @@ Axis x_axis(const Plot& plot) {
   Axis axis;
   axis.pixel_low = kLeft;
   axis.pixel_high = kRight;
-  double low = 0, high = 1;  // without points
-  for (const PlotPoint& point : plot.points) {
-    low = &point == plot.points.data() ? point.x : std::min(low, point.x);
-    high = &point == plot.points.data() ? point.x : std::max(high, point.x);
+  std::vector<double> values;
+  for (const PlotPoint& point : plot.points) values.push_back(point.x);
+  for (const PlotLine& line : plot.lines) {
+    for (const auto& [x, y] : line.points) values.push_back(x);
   }
-  set_linear(axis, low, high);
+  if (values.empty()) values = {0, 1};
+  const auto [low, high] = std::minmax_element(values.begin(), values.end());
+  if (plot.points.empty() && *low > 0 && *high > 20 * *low) {
+    set_log(axis, *low, *high);
+  } else {
+    set_linear(axis, *low, *high);
+  }
   return axis;
 }
 
@@ -125,6 +134,12 @@ Axis y_axis(const Plot& plot) {
     high = std::max(high, point.y_high);
     value_low = is_first ? point.y : std::min(value_low, point.y);
     value_high = is_first ? point.y : std::max(value_high, point.y);
+  }
+  for (const PlotLine& line : plot.lines) {
+    for (const auto& [x, y] : line.points) {
+      low = std::min(low, y);
+      high = std::max(high, y);
+    }
   }
   if (value_low > 0 && value_high > 20 * value_low) {
     set_log(axis, value_low, value_high);
@@ -213,6 +228,27 @@ std::string render_points(const Plot& plot, const Axis& x, const Axis& y) {
   return svg;
 }
 
+std::string polyline(size_t index, const std::string& points) {
+  return str("<polyline class=\"line line", index, "\" points=\"", points, "\"/>\n");
+}
+
+// The lines, and what each is, in a corner that the rising lines of distributions leave free.
+std::string render_lines(const Plot& plot, const Axis& x, const Axis& y) {
+  std::string svg;
+  for (size_t i = 0; i < plot.lines.size(); ++i) {
+    std::string points;
+    for (const auto& [value_x, value_y] : plot.lines[i].points) {
+      points += str(number(x.pixel(value_x)), ",", number(y.pixel(value_y)), " ");
+    }
+    svg += polyline(i, points);
+    const double height = kBottom - 20 - kLineHeight * static_cast<double>(i) * 1.5;
+    const double left = kRight - 90;
+    svg += polyline(i, str(left, ",", height, " ", left + 30, ",", height));
+    svg += text_at(left + 36, height + 4, "start", plot.lines[i].label);
+  }
+  return svg;
+}
+
 }  // namespace
 
 std::string render_svg(const Plot& plot) {
@@ -221,7 +257,8 @@ std::string render_svg(const Plot& plot) {
              "\" role=\"img\">\n<title>", escaped(plot.title), "</title>\n", kStyle,
              "<rect class=\"paper\" width=\"", kWidth, "\" height=\"", kHeight, "\"/>\n",
              text_at(kLeft, 26, "start", plot.title, " style=\"font-size: 15px\""),
-             render_axes(plot, x, y), render_points(plot, x, y), "</svg>\n");
+             render_axes(plot, x, y), render_points(plot, x, y), render_lines(plot, x, y),
+             "</svg>\n");
 }
 
 }  // namespace halley::cli

@@ -1,8 +1,9 @@
-// A scatter plot as SVG text: labelled points with error bars, axes with ticks.
+// A plot as SVG text: labelled points with error bars, or lines; axes with ticks.
 #pragma once
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace halley::cli {
@@ -13,13 +14,20 @@ struct PlotPoint {
   double y_low = 0, y_high = 0;  // the error bar; both y where there is none
 };
 
+struct PlotLine {
+  std::string label;
+  std::vector<std::pair<double, double>> points;  // x, y, in ascending order of x
+};
+
 struct Plot {
   std::string title, x_label, y_label;
   std::vector<PlotPoint> points;
+  std::vector<PlotLine> lines = {};  // at most two: each has a colour and a pattern of its own
 };
 
-/// One `circle` a point. The y axis is logarithmic where all y are above zero and span more than a
-/// factor of 20. Texts are escaped; points must be finite. Light and dark by the reader's setting.
+/// One `circle` a point, one `polyline` a line. The y axis of points is logarithmic where all y are
+/// above zero and span more than a factor of 20; so is the x axis of lines. Texts are escaped;
+/// points must be finite. Light and dark by the reader's setting.
 std::string render_svg(const Plot& plot);
 
 }  // namespace halley::cli

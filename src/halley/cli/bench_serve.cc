@@ -1,0 +1,270 @@
+// `halley bench serve`: load on any server that speaks the OpenAI API, and how it answers.
+#include "halley/cli/bench_serve.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <sys/resource.h>
+
+#include "halley/base/env.h"
+#include "halley/base/error.h"
+#include "halley/base/str.h"
+#include "halley/cli/bench_serve_load.h"
+#include "halley/cli/svg_plot.h"
+#include "halley/client/http/http_client.h"
+#include "halley/client/load/load_report.h"
+#include "halley/client/load/load_run.h"
+#include "halley/json/json.h"
+
+namespace halley::cli {
+namespace {
+
+struct ServeOptions {
+  ServeLoadOptions load;
+  std::string base_url = "http://127.0.0.1:8000";
+  int64_t max_concurrency = 0;
+  int64_t num_warmups = 0;
+  int64_t timeout = 600;  // seconds
+  std::string slo;
+  std::vector<std::string> metrics = {"ttft", "tpot", "itl"};
+  std::vector<double> percents = {99};
+  std::string json_file, svg_file;
+};
+
+void write_file(const std::string& path, const std::string& text) {
+  std::ofstream file(path);
+  file << text;
+  if (!file.flush()) throw InputError(str(path, ": cannot write."));
+}
+
+// Every running request has a socket.
+void raise_file_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// The share of requests whose value is at most x.
+PlotLine distribution(const char* label, std::vector<double> values) {
+  PlotLine line{label, {}};
+  std::sort(values.begin(), values.end());
+  const auto count = static_cast<double>(values.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    line.points.emplace_back(values[i], static_cast<double>(i) / count);
+    line.points.emplace_back(values[i], static_cast<double>(i + 1) / count);
+  }
+  return line;
+}
+
+std::string render_distributions(const LoadResult& result, const std::string& title) {
+  constexpr double kMilliseconds = 1000;
+  std::vector<double> ttfts, tpots;
+  for (const LoadOutcome& outcome : result.outcomes) {
+    if (!outcome.error.empty()) continue;
+    ttfts.push_back(kMilliseconds * outcome.time_to_first_token);
+    if (outcome.num_output_tokens > 1) {
+      tpots.push_back(kMilliseconds * time_per_output_token(outcome));
+    }
+  }
+  Plot plot{title, "milliseconds", "share of requests", {}, {}};
+  plot.lines = {distribution("TTFT", std::move(ttfts)), distribution("TPOT", std::move(tpots))};
+  return render_svg(plot);
+}
+
+// Each error once, the most frequent first.
+void print_errors(const LoadResult& result) {
+  std::map<std::string, int64_t> counts;
+  for (const LoadOutcome& outcome : result.outcomes) {
+    if (!outcome.error.empty()) ++counts[outcome.error];
+  }
+  std::vector<std::pair<int64_t, std::string>> errors;
+  for (const auto& [error, count] : counts) errors.emplace_back(-count, error);
+  std::sort(errors.begin(), errors.end());
+  constexpr size_t kErrorsShown = 5;
+  for (size_t i = 0; i < std::min(errors.size(), kErrorsShown); ++i) {
+    std::fprintf(stderr, "failed requests: %lld: %s\n", static_cast<long long>(-errors[i].first),
+                 errors[i].second.c_str());
+  }
+}
+
+OrderedJson settings_json(const ServeOptions& options, size_t num_prompts) {
+  const ServeLoadOptions& load = options.load;
+  OrderedJson json = {
+      {"base_url", options.base_url}, {"endpoint", load.endpoint}, {"model_id", load.model},
+      {"num_prompts", num_prompts},   {"seed", load.seed},         {"max_concurrency", nullptr},
+      {"ignore_eos", load.ignore_eos}};
+  if (options.max_concurrency > 0) json["max_concurrency"] = options.max_concurrency;
+  if (load.trace.empty()) {
+    json["request_rate"] =
+        std::isinf(load.request_rate) ? OrderedJson("inf") : OrderedJson(load.request_rate);
+    json["burstiness"] = load.burstiness;
+    json["burst_size"] = load.burst_size;
+    json["random_input_len"] = load.input_len;
+    json["random_output_len"] = load.output_len;
+    json["random_range_ratio"] = load.range_ratio;
+  } else {
+    json["trace"] = load.trace;
+    json["rate_scale"] = load.rate_scale;
+  }
+  if (!options.slo.empty()) json["slo"] = options.slo;
+  return json;
+}
+
+LoadReportOptions report_options_of(const ServeOptions& options, const ServeLoad& load) {
+  LoadReportOptions report;
+  report.percents = options.percents;
+  report.metrics = options.metrics;
+  if (!options.slo.empty()) report.slo = parse_slo(options.slo);
+  if (options.load.trace.empty() && std::isfinite(options.load.request_rate)) {
+    report.request_rate = options.load.request_rate;
+  }
+  report.max_concurrency = options.max_concurrency;
+  report.input_lens = load.input_lens();
+  return report;
+}
+
+int run_serve(const ServeOptions& options) {
+  const ServeLoad load(options.load);
+  const LoadReportOptions report_options = report_options_of(options, load);
+  raise_file_limit();
+  HttpClientLimits limits;
+  limits.idle_timeout = std::chrono::seconds(options.timeout);
+  HttpClient client(parse_http_url(options.base_url), limits);
+  LoadRunOptions run_options;
+  run_options.target = options.load.endpoint;
+  run_options.headers = {{"Content-Type", "application/json"}, {"Accept", "text/event-stream"}};
+  if (const auto key = env_string("OPENAI_API_KEY")) {
+    run_options.headers.emplace_back("Authorization", "Bearer " + *key);
+  }
+  run_options.max_concurrency = options.max_concurrency;
+  const auto make_body = [&](size_t index) { return load.make_body(index); };
+  if (load.num_shortened() > 0) {
+    std::fprintf(stderr, "%zu of %zu requests of the trace are shortened\n", load.num_shortened(),
+                 load.arrivals().size());
+  }
+  if (options.num_warmups > 0) {
+    const size_t num_warmups =
+        std::min(static_cast<size_t>(options.num_warmups), load.arrivals().size());
+    run_load(client, std::vector<double>(num_warmups, 0.0), make_body, run_options);
+  }
+  const LoadResult result = run_load(client, load.arrivals(), make_body, run_options);
+  const LoadReport report = make_load_report(result, report_options);
+  std::cout << format_load_report(report, report_options) << std::flush;
+  print_errors(result);
+  if (!report.has_usage) {
+    std::fprintf(stderr, "output tokens: the server sends no usage; events are counted instead\n");
+  }
+  if (!options.json_file.empty()) {
+    OrderedJson json = settings_json(options, load.arrivals().size());
+    json.update(load_report_json(report, result, report_options));
+    write_file(options.json_file, json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
+  }
+  if (!options.svg_file.empty()) {
+    write_file(options.svg_file, render_distributions(result, options.load.model));
+  }
+  return report.completed > 0 ? kExitOk : kExitInternal;
+}
+
+void add_load_options(CLI::App& app, ServeLoadOptions& load) {
+  constexpr const char* kGroup = "Load";
+  const auto add = [&](const std::string& name, auto& value, const std::string& text) {
+    return app.add_option(name, value, text)->group(kGroup)->capture_default_str();
+  };
+  const CLI::Range rates(1e-6, std::numeric_limits<double>::infinity());
+  constexpr int64_t kTokensMax = 10'000'000;
+  const CLI::Range lengths(int64_t{1}, kTokensMax);
+  add("--num-prompts", load.num_prompts, "Requests; of a trace, its first")
+      ->check(CLI::Range(int64_t{1}, int64_t{10'000'000}));
+  add("--request-rate", load.request_rate, "Requests per second; inf: all at once")->check(rates);
+  add("--burstiness", load.burstiness,
+      "Gamma shape of the intervals; 1: Poisson, less: more bursty, inf: even")
+      ->check(rates);
+  add("--burst-size", load.burst_size, "Requests that are sent together")
+      ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}));
+  auto* trace = add("--trace", load.trace,
+                    "CSV of TIMESTAMP, ContextTokens, GeneratedTokens: replaces rate and lengths");
+  for (const char* name : {"--request-rate", "--burstiness", "--burst-size"}) {
+    trace->excludes(name);
+  }
+  add("--rate-scale", load.rate_scale, "The trace, this many times as fast")
+      ->check(CLI::Range(1e-6, 1e6))
+      ->needs(trace);
+  add("--trace-max-input-len", load.trace_max_input, "Shorten prompts of the trace")
+      ->check(lengths)
+      ->needs(trace);
+  add("--trace-max-output-len", load.trace_max_output, "Shorten answers of the trace")
+      ->check(lengths)
+      ->needs(trace);
+  add("--random-input-len", load.input_len, "Tokens of a prompt")->check(lengths);
+  add("--random-output-len", load.output_len, "Tokens of an answer (max_tokens)")->check(lengths);
+  add("--random-range-ratio", load.range_ratio, "Lengths vary by this share both ways")
+      ->check(CLI::Range(0.0, 0.999));
+  add("--tokenizer", load.tokenizer,
+      "A model's folder: prompts of exact length; without it a word counts as a token");
+  add("--seed", load.seed, "Same seed, same load");
+  add("--temperature", load.temperature, "Of every request")->check(CLI::Range(0.0, 2.0));
+  app.add_flag("--ignore-eos", load.ignore_eos,
+               "Answers of exactly the asked length; a field that not all servers know")
+      ->group(kGroup);
+}
+
+void add_report_options(CLI::App& app, ServeOptions& options) {
+  constexpr const char* kGroup = "Report";
+  const auto add = [&](const std::string& name, auto& value, const std::string& text) {
+    return app.add_option(name, value, text)->group(kGroup);
+  };
+  add("--slo", options.slo, "Objectives for goodput: ttft=200ms,tpot=33ms,e2el=5s");
+  add("--percentile-metrics", options.metrics, "Which of ttft, tpot, itl, e2el are printed")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"ttft", "tpot", "itl", "e2el"}))
+      ->capture_default_str();
+  add("--metric-percentiles", options.percents, "Which percentiles: 50,90,99")
+      ->delimiter(',')
+      ->check(CLI::Range(0.0, 100.0))
+      ->capture_default_str();
+  add("--json", options.json_file, "Write all figures and every request to a file");
+  add("--svg", options.svg_file, "Plot the distributions of TTFT and TPOT to a file");
+}
+
+}  // namespace
+
+Run add_bench_serve(CLI::App& bench) {
+  CLI::App& app = *bench.add_subcommand("serve", "Load on a server, and how it answers");
+  auto options = std::make_shared<ServeOptions>();
+  app.add_option("--base-url", options->base_url, "The server")->capture_default_str();
+  app.add_option("--model", options->load.model, "The model's name there")->required();
+  app.add_option("--endpoint", options->load.endpoint,
+                 "/v1/completions, or a path with chat/completions")
+      ->capture_default_str();
+  app.add_option("--max-concurrency", options->max_concurrency,
+                 "Most requests at once; others wait, and their time starts later")
+      ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}));
+  app.add_option("--num-warmups", options->num_warmups, "Requests before, which are not counted")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--timeout", options->timeout, "Seconds without a byte after which one fails")
+      ->check(CLI::Range(int64_t{1}, int64_t{86'400}))
+      ->capture_default_str();
+  add_load_options(app, options->load);
+  add_report_options(app, *options);
+  app.footer(R"(The key in OPENAI_API_KEY is sent where it is set.
+
+Examples:
+  halley bench serve --model demo --request-rate 4 --num-prompts 100 --random-input-len 128
+  halley bench serve --model demo --trace AzureLLMInferenceTrace_conv.csv --rate-scale 2 \
+    --num-prompts 500 --slo ttft=200ms,tpot=33ms --json result.json --svg result.svg
+  halley bench serve --model demo --endpoint /v1/chat/completions --max-concurrency 8)");
+  return [options] { return run_serve(*options); };
+}
+
+}  // namespace halley::cli

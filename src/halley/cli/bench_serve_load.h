@@ -1,0 +1,57 @@
+// What `halley bench serve` sends: when, how long, and which text.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "halley/checkpoint/tokenizer/tokenizer.h"
+
+namespace halley::cli {
+
+struct ServeLoadOptions {
+  std::string model;
+  std::string endpoint = "/v1/completions";
+  int64_t num_prompts = 1000;
+  double request_rate = std::numeric_limits<double>::infinity();
+  double burstiness = 1;
+  int64_t burst_size = 1;
+  std::string trace;  // a file; replaces rate and lengths
+  double rate_scale = 1;
+  int64_t trace_max_input = 0, trace_max_output = 0;  // 0: as the trace says
+  int64_t input_len = 1024, output_len = 128;
+  double range_ratio = 0;
+  std::string tokenizer;  // a model's folder
+  uint64_t seed = 0;
+  double temperature = 0;
+  bool ignore_eos = false;
+};
+
+/// All requests of a run. The body of a request is made when it is sent, and depends on the seed
+/// and its index alone.
+class ServeLoad {
+ public:
+  /// Throws InputError where the trace or the tokenizer cannot be read.
+  explicit ServeLoad(const ServeLoadOptions& options);
+
+  const std::vector<double>& arrivals() const { return arrivals_; }
+  const std::vector<int64_t>& input_lens() const { return input_lens_; }
+  size_t num_shortened() const { return num_shortened_; }  // requests of a trace
+  /// JSON.
+  std::string make_body(size_t index) const;
+
+ private:
+  void take_trace();
+  void draw_lengths();
+
+  ServeLoadOptions options_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::vector<int32_t> plain_ids_;  // without special tokens
+  std::vector<double> arrivals_;    // seconds
+  std::vector<int64_t> input_lens_, output_lens_;
+  size_t num_shortened_ = 0;
+};
+
+}  // namespace halley::cli

@@ -1,0 +1,26 @@
+// When the requests of a load test are sent.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <vector>
+
+namespace halley {
+
+struct ArrivalOptions {
+  int64_t num_requests = 0;
+  double request_rate = std::numeric_limits<double>::infinity();  // per second
+  double burstiness =
+      1;  // shape of the gamma distribution of intervals; 1: Poisson; infinity: even
+  int64_t burst_size = 1;  // requests that are sent together
+};
+
+/// Seconds from the start, ascending. Intervals are drawn from the gamma distribution with the mean
+/// 1 / rate and the given shape, then scaled so that the last request is sent at
+/// num_requests / rate: the offered load is the same for every seed. (Names and behaviour of vLLM's
+/// `bench serve`.) With bursts, intervals are those between bursts. An infinite rate sends all at
+/// 0.
+std::vector<double> make_arrivals(const ArrivalOptions& options, std::mt19937_64& random);
+
+}  // namespace halley

@@ -1,0 +1,22 @@
+// Recorded loads: when requests came and how long they were.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace halley {
+
+struct TraceEntry {
+  double seconds = 0;                     // since the first entry
+  int64_t input_len = 0, output_len = 0;  // tokens
+};
+
+/// CSV with the columns TIMESTAMP ("2023-11-16 18:17:03.9799600", in UTC), ContextTokens and
+/// GeneratedTokens, in any order and beside others, as the Azure LLM inference traces of 2023 and
+/// 2024 have them (github.com/Azure/AzurePublicDataset). Throws InputError with the line where a
+/// field is missing, is no number from 1 to 10,000,000, or where time runs backwards.
+std::vector<TraceEntry> parse_trace(std::string_view csv, const std::string& where);
+
+}  // namespace halley

@@ -1,0 +1,40 @@
+// Prometheus' text format, version 0.0.4 (prometheus.io, "Exposition formats").
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "halley/server/metrics/histogram.h"
+
+namespace halley {
+
+/// What an answer with this text has to be.
+inline constexpr const char* kMetricsContentType = "text/plain; version=0.0.4; charset=utf-8";
+
+using MetricLabels = std::vector<std::pair<std::string, std::string>>;
+
+/// Collects families one after the other. Names are ours and valid; label values may be any text.
+class MetricsText {
+ public:
+  /// `labels` stand in front of those of every sample.
+  explicit MetricsText(MetricLabels labels) : labels_(std::move(labels)) {}
+
+  /// Begins a family: all samples up to the next call are its. `type`: "gauge", "counter",
+  /// "histogram".
+  void family(std::string_view name, std::string_view type, std::string_view help);
+  void sample(double value, const MetricLabels& labels = {});
+  void histogram(const Histogram& histogram, const MetricLabels& labels = {});
+
+  const std::string& text() const { return text_; }
+
+ private:
+  void line(std::string_view suffix, const MetricLabels& labels, const std::string& value);
+
+  MetricLabels labels_;
+  std::string name_;
+  std::string text_;
+};
+
+}  // namespace halley

@@ -1,0 +1,95 @@
+// The metrics of a server, with vLLM's names behind the prefix "halley:" and with its buckets, so
+// that dashboards made for it need a new prefix alone.
+//
+// A registry of our own: Debian has prometheus-cpp as shared libraries only, and its counters
+// cannot be set to what the engine has counted already.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "halley/engine/engine.h"
+#include "halley/engine/request_times.h"
+#include "halley/server/metrics/histogram.h"
+
+namespace halley {
+
+struct ServerMetricsConfig {
+  std::string model_name;  // as clients name it
+  int64_t max_model_len = 0;
+  /// Labels of halley:model_info: format, kernels, dtype, kv_dtype, precision, version, ...
+  std::vector<std::pair<std::string, std::string>> model_info = {};
+  /// Paths that are counted by name; all others count as "other".
+  std::vector<std::string> routes = {};
+};
+
+/// Thread-safe. Observing takes no lock but in observe_http, which takes a short one.
+class ServerMetrics {
+ public:
+  explicit ServerMetrics(ServerMetricsConfig config);
+
+  /// Of two tokens of one request that follow each other. Once a token: two relaxed additions.
+  void observe_inter_token_latency(double seconds) { inter_token_latency_.observe(seconds); }
+
+  /// When the first token of a request is there, so that it is seen while the request still runs.
+  void observe_first_token(double seconds) { time_to_first_token_.observe(seconds); }
+
+  /// A request that has ended, for any reason. Its time to first token is not taken from here.
+  void observe_request(FinishReason reason, const RequestTimes& times);
+
+  /// An answer, complete or not. `status` 0: the client had gone before there was one.
+  void observe_http(std::string_view method, std::string_view path, int status, double seconds);
+
+  /// The text of /metrics. `stats` is the engine's, taken now.
+  std::string render(const EngineStats& stats) const;
+
+ private:
+  static constexpr std::array<const char*, 5> kFinishReasons = {"stop", "length", "abort",
+                                                                "deadline", "error"};
+  using HttpKey = std::tuple<std::string, std::string, int>;  // method, route, status
+
+  ServerMetricsConfig config_;
+  Histogram time_to_first_token_, inter_token_latency_, time_per_output_token_;
+  Histogram e2e_latency_, queue_time_, prefill_time_, decode_time_, inference_time_;
+  Histogram prompt_tokens_, generation_tokens_;
+  std::array<std::atomic<uint64_t>, kFinishReasons.size()> finished_{};
+  mutable std::mutex mutex_;  // of the two below
+  std::map<HttpKey, uint64_t> http_requests_;
+  std::map<std::string, std::unique_ptr<Histogram>> http_seconds_;  // by route
+};
+
+/// The times of one request's tokens. Not thread-safe; the metrics must outlive it.
+class TokenObserver {
+ public:
+  TokenObserver(ServerMetrics& metrics, TimePoint submitted)
+      : metrics_(metrics), last_(submitted) {}
+
+  /// A token came now: the first is a time to first token, the others are inter-token latencies.
+  void observe_token(TimePoint now) {
+    const double seconds = std::chrono::duration<double>(now - last_).count();
+    if (is_first_) {
+      metrics_.observe_first_token(seconds);
+    } else {
+      metrics_.observe_inter_token_latency(seconds);
+    }
+    is_first_ = false;
+    last_ = now;
+  }
+
+ private:
+  ServerMetrics& metrics_;
+  TimePoint last_;
+  bool is_first_ = true;
+};
+
+}  // namespace halley

@@ -1,0 +1,20 @@
+// The files of the page as they are in the program; their source is made by the build.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace halley {
+
+struct PageFile {
+  const char* name;
+  const unsigned char* data;
+  size_t num_bytes;
+
+  std::string content() const { return {reinterpret_cast<const char*>(data), num_bytes}; }
+};
+
+const std::vector<PageFile>& page_files();
+
+}  // namespace halley

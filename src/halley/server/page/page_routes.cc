@@ -1,0 +1,53 @@
+#include "halley/server/page/page_routes.h"
+
+#include <string>
+#include <string_view>
+
+#include "halley/server/page/page_files.h"
+
+namespace halley {
+namespace {
+
+// Nothing from elsewhere, nothing inline, in no frame: what a model writes stays text even if the
+// page had a mistake.
+constexpr const char* kPolicy =
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'";
+
+const char* content_type_of(std::string_view name) {
+  if (name.ends_with(".html")) return "text/html; charset=utf-8";
+  if (name.ends_with(".css")) return "text/css; charset=utf-8";
+  if (name.ends_with(".js")) return "text/javascript; charset=utf-8";
+  return "image/svg+xml";
+}
+
+HttpResponse response_of(const PageFile& file) {
+  return {.status = 200,
+          .content_type = content_type_of(file.name),
+          .body = file.content(),
+          .headers = {{"content-security-policy", kPolicy},
+                      {"x-content-type-options", "nosniff"},
+                      {"referrer-policy", "no-referrer"},
+                      {"cross-origin-opener-policy", "same-origin"},
+                      {"cache-control", "no-cache"}}};
+}
+
+}  // namespace
+
+std::vector<HttpRoute> page_routes() {
+  std::vector<HttpRoute> routes;
+  for (const PageFile& file : page_files()) {
+    const std::string_view name = file.name;
+    routes.push_back({.method = "GET",
+                      .path = name == "index.html" ? "/" : "/" + std::string(name),
+                      .handler =
+                          [&file](const std::shared_ptr<HttpExchange>& exchange) {
+                            exchange->respond(response_of(file));
+                          },
+                      .is_open = true});
+  }
+  return routes;
+}
+
+}  // namespace halley
