@@ -42,8 +42,8 @@ FORMAT_WORDS = re.compile(r"gptq|awq|qoq|fmpq|nestedfp|marlin|squeezellm|bitsand
 LISTS_OF_MODULES = {"src/halley/CMakeLists.txt"}
 BANNED_WORDS = {"util", "utils", "helper", "helpers", "manager", "managers", "common", "misc",
                 "fast", "optimized", "v2"}
-# Names that are not ours to choose: a published configuration field, types of C.
-BANNED_WORD_EXCEPTIONS = re.compile(r"beta_fast|u?int_fast\d+_t")
+# Names that are not ours to choose: a published configuration field, types of C, cuBLASLt's.
+BANNED_WORD_EXCEPTIONS = re.compile(r"beta_fast|u?int_fast\d+_t|CUBLASLT_\w+")
 FOREIGN_SCOPE = re.compile(r"\b(std|hn|hwy|CLI|nlohmann|testing|sentencepiece)\s*(::\s*\w+\s*)+")
 SINGLE_LETTERS = set("MNKGBTHJDPERVFXWY")
 FILE_NAME = re.compile(r"[a-z0-9_]+(-inl)?\.(h|cc|cu|cuh|html|css|js|svg)|CMakeLists\.txt|"

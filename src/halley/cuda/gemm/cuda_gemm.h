@@ -1,0 +1,95 @@
+// Y[M,N] = X[M,K] W[N,K]^T (+ bias[N]) on the GPU: the problem, the table of kernels, the choice.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <ostream>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "halley/core/matrix.h"
+#include "halley/cuda/gemm/gemm_scales.h"
+#include "halley/cuda/runtime/cuda_context.h"
+
+namespace halley::cuda {
+
+class CublasLtGemm;
+
+/// What is asked. M is no part of the choice of a kernel; of cuBLASLt's algorithm inside one it is
+/// (cublaslt_gemm.h).
+struct CudaGemmProblem {
+  /// Of X and W alike: f16, bf16, f32, f8_e4m3 or i8.
+  DType dtype = DType::kF16;
+  /// f16, bf16 or f32.
+  DType y_dtype = DType::kF16;
+  int64_t N = 0;
+  int64_t K = 0;
+  /// Of f8_e4m3 and i8: what shares a scale.
+  ScaleSpan x_scale = ScaleSpan::kNone;
+  ScaleSpan w_scale = ScaleSpan::kNone;
+  /// i8: outputs have offsets (RowScales::w_offsets).
+  bool has_offsets = false;
+  bool has_bias = false;
+  /// Whether all rows of Y begin at multiples of 16 bytes.
+  bool is_y_aligned = true;
+};
+
+std::ostream& operator<<(std::ostream& out, const CudaGemmProblem& problem);
+
+/// All in device memory. Where a kernel says that it pads (CudaGemmKernel::is_padded), X has memory
+/// for round_up(M, kGemmPadding) rows and W for round_up(N, kGemmPadding), rows of both have
+/// round_up(K, kGemmPadding) elements, and the elements behind K are zero; all of them begin at
+/// multiples of 16 bytes. What the rows behind M and N hold is of no importance.
+struct CudaGemmOperands {
+  ConstMatrix x;  // [M, K]
+  ConstMatrix w;  // [N, K]
+  RowScales scales = {};
+  const float* bias = nullptr;  // [N]
+  /// The same bias rounded to y's type; may be null where that is f32 or there is no bias.
+  const std::byte* rounded_bias = nullptr;
+};
+
+/// What instructions that read 16 bytes, and the INT8 and FP8 products of cuBLASLt, ask of sizes.
+inline constexpr int64_t kGemmPadding = 16;
+
+/// One kernel. `launch` queues what computes every element of y and nothing else.
+struct CudaGemmKernel {
+  const char* name;
+  DType dtype;
+  /// What it takes, in words, for lists.
+  const char* takes;
+  bool is_padded;
+  /// Whether cuBLASLt must have an algorithm for it: asked at load, of a GPU.
+  bool needs_algorithm;
+  /// Empty where the kernel runs the problem, otherwise why it cannot. Needs no GPU.
+  std::string (*why_not)(const CudaGemmProblem& problem);
+  /// Bytes that `launch` takes from the workspace for M rows.
+  size_t (*workspace_bytes)(const CudaGemmProblem& problem, int64_t M);
+  void (*launch)(CublasLtGemm& lt, const CudaContext& context, const CudaGemmProblem& problem,
+                 const CudaGemmOperands& operands, Matrix y);
+  /// How cuBLASLt is asked; of kernels that need it.
+  LtScaling scaling = LtScaling::kNone;
+  bool writes_accumulators = false;
+};
+
+/// All kernels in order of preference.
+std::span<const CudaGemmKernel> cuda_gemm_kernels();
+
+struct CudaGemmChoice {
+  const CudaGemmKernel* kernel = nullptr;
+  /// Better-placed kernels of this type and why each was refused.
+  std::vector<std::string> refusals;
+};
+
+/// The first kernel of the table that runs the problem. With `lt`, one for which cuBLASLt has an
+/// algorithm too; without (no GPU at hand), what the rules alone say. Throws UnsupportedError that
+/// lists the reasons where none does: a type that no kernel reads.
+CudaGemmChoice choose_cuda_gemm_kernel(const CudaGemmProblem& problem, CublasLtGemm* lt);
+
+/// Rows of accumulators that fit into kAccumulatorBytesMax: larger products that need accumulators
+/// run in pieces of this many rows. A multiple of kGemmPadding.
+int64_t accumulator_rows_max(int64_t N);
+inline constexpr size_t kAccumulatorBytesMax = size_t{128} << 20;
+
+}  // namespace halley::cuda

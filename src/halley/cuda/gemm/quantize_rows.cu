@@ -1,0 +1,324 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "halley/base/check.h"
+#include "halley/base/checked_math.h"
+#include "halley/cuda/gemm/numbers.cuh"
+#include "halley/cuda/gemm/quantize_rows.h"
+#include "halley/cuda/runtime/cuda_check.h"
+
+namespace halley::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kWarps = kThreads / 32;
+constexpr int64_t kGroupInputs = 128;
+constexpr uint32_t kInfinityBits = 0x7F800000u;
+constexpr float kSmallestMagnitude = 0x1p-100f;  // as kernels/gemm/activation_step.h
+
+/// What a kernel needs to know of the rounding.
+struct Rounding {
+  ActivationQuant kind;
+  float static_scale, static_inverse;  // NaN where the scale cannot be used
+  int64_t num_s8_inputs;
+  float s4_clip;
+  const int32_t* input_order;
+  bool is_e4m3;
+};
+
+struct Step {
+  float scale, inverse;
+};
+
+/// Code limits of integers.
+struct Limits {
+  float smallest, largest;
+};
+
+// Every operation is written as one that the compiler may not fuse, so that all bits are those of
+// the definition.
+
+__device__ Step step_of_range(float range, float code_max) {
+  if (range < kSmallestMagnitude) return {0.0f, 0.0f};
+  return {__fdiv_rn(range, code_max), __fdiv_rn(code_max, range)};
+}
+
+__device__ bool is_s8_block(const Rounding& rounding, int64_t begin) {
+  return rounding.kind != ActivationQuant::kS4S8Block128 || begin < rounding.num_s8_inputs;
+}
+
+/// The step of the group that begins with input `begin`, from the bits of its largest magnitude.
+__device__ Step step_of(const Rounding& rounding, int64_t begin, uint32_t largest_bits) {
+  const float nan = __int_as_float(0x7FFFFFFF);
+  if (largest_bits >= kInfinityBits) return {nan, nan};
+  const float largest = __uint_as_float(largest_bits);
+  switch (rounding.kind) {
+    case ActivationQuant::kS8Token:
+      return step_of_range(largest, 127.0f);
+    case ActivationQuant::kE4m3Token:
+    case ActivationQuant::kE4m3Group128:
+      return step_of_range(largest, 448.0f);
+    case ActivationQuant::kS4S8Block128:
+      if (is_s8_block(rounding, begin)) return step_of_range(largest, 127.0f);
+      // Written so that NaN fails.
+      if (!(rounding.s4_clip > 0.0f && rounding.s4_clip <= 1.0f)) return {nan, nan};
+      return step_of_range(__fmul_rn(rounding.s4_clip, largest), 7.0f);
+    default:
+      return {rounding.static_scale, rounding.static_inverse};
+  }
+}
+
+__device__ int integer_code(float x, const Step& step, const Limits& limits) {
+  if (isnan(step.scale)) return 0;
+  const float code = rintf(__fmul_rn(x, step.inverse));
+  return static_cast<int>(fminf(fmaxf(code, limits.smallest), limits.largest));
+}
+
+__device__ uint8_t e4m3_code(float x, const Step& step) {
+  return __nv_cvt_float_to_fp8(__fmul_rn(x, step.inverse), __NV_SATFINITE, __NV_E4M3);
+}
+
+/// How the inputs of one group become codes.
+struct Coder {
+  const Rounding& rounding;
+  Step step;
+  Limits limits;
+};
+
+/// One input: its row, its place in packed and in natural order.
+struct Input {
+  float x;
+  int64_t m, packed, natural;
+};
+
+/// Takes codes.
+struct CodeSink {
+  uint8_t* codes;
+  int64_t stride, padded_cols;
+  float* scales;
+  int64_t num_groups;
+  int32_t* sums;
+
+  __device__ int put(const Coder& coder, const Input& input) const {
+    uint8_t* to = codes + input.m * stride + input.packed;
+    if (coder.rounding.is_e4m3) {
+      *to = e4m3_code(input.x, coder.step);
+      return 0;
+    }
+    const int code = integer_code(input.x, coder.step, coder.limits);
+    *to = static_cast<uint8_t>(static_cast<int8_t>(code));
+    return code;
+  }
+  __device__ void put_step(int64_t m, int64_t group, const Step& step) const {
+    scales[m * num_groups + group] = step.scale;
+  }
+  __device__ int64_t end_of_padding(int64_t /*num_inputs*/) const { return padded_cols; }
+  __device__ void pad(int64_t m, int64_t column) const { codes[m * stride + column] = 0; }
+  __device__ bool has_sums() const { return sums != nullptr; }
+  __device__ void put_sum(int64_t m, int sum) const { sums[m] = sum; }
+};
+
+/// Takes the values that codes stand for.
+struct ValueSink {
+  void* values;
+  int64_t stride;
+  DType dtype;
+
+  __device__ int put(const Coder& coder, const Input& input) const {
+    float value = input.x;
+    if (coder.rounding.kind != ActivationQuant::kNone) {
+      const float code = coder.rounding.is_e4m3
+                             ? to_float(E4m3Code{e4m3_code(input.x, coder.step)})
+                             : static_cast<float>(integer_code(input.x, coder.step, coder.limits));
+      value = __fmul_rn(coder.step.scale, code);
+    }
+    store_number(values, dtype, input.m * stride + input.natural, value);
+    return 0;
+  }
+  __device__ void put_step(int64_t, int64_t, const Step&) const {}
+  __device__ int64_t end_of_padding(int64_t num_inputs) const { return num_inputs; }
+  __device__ void pad(int64_t, int64_t) const {}
+  __device__ bool has_sums() const { return false; }
+  __device__ void put_sum(int64_t, int) const {}
+};
+
+/// The bits of magnitudes have the order of the numbers; infinity and NaN are the largest.
+__device__ uint32_t magnitude_bits(float x) { return __float_as_uint(x) & 0x7FFFFFFFu; }
+
+/// To all threads. Every thread of the block calls it.
+__device__ uint32_t largest_of_block(uint32_t value) {
+  __shared__ uint32_t of_warps[kWarps];
+  const uint32_t of_warp = __reduce_max_sync(0xFFFFFFFFu, value);
+  if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = of_warp;
+  __syncthreads();
+  uint32_t largest = 0;
+  for (int warp = 0; warp < kWarps; ++warp) largest = max(largest, of_warps[warp]);
+  return largest;
+}
+
+/// To thread 0. Every thread of the block calls it.
+__device__ int sum_of_block(int value) {
+  __shared__ int of_warps[kWarps];
+  const int of_warp = __reduce_add_sync(0xFFFFFFFFu, value);
+  if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = of_warp;
+  __syncthreads();
+  int sum = 0;
+  for (int warp = 0; warp < kWarps; ++warp) sum += of_warps[warp];
+  return sum;
+}
+
+/// A block rounds a row; for kinds with one scale a row, and for none.
+template <typename T, typename Sink>
+__global__ void __launch_bounds__(kThreads)
+    quantize_row_kernel(const T* x, int64_t x_stride, int64_t num_inputs,
+                        const __grid_constant__ Rounding rounding,
+                        const __grid_constant__ Sink sink) {
+  const int64_t m = blockIdx.x;
+  const T* row = x + m * x_stride;
+  uint32_t largest = 0;
+  for (int64_t k = threadIdx.x; k < num_inputs; k += kThreads) {
+    largest = max(largest, magnitude_bits(to_float(row[k])));
+  }
+  const Coder coder = {rounding, step_of(rounding, 0, largest_of_block(largest)),
+                       Limits{-128.0f, 127.0f}};
+  int sum = 0;
+  for (int64_t k = threadIdx.x; k < num_inputs; k += kThreads) {
+    sum += sink.put(coder, {to_float(row[k]), m, k, k});
+  }
+  for (int64_t k = num_inputs + threadIdx.x; k < sink.end_of_padding(num_inputs); k += kThreads) {
+    sink.pad(m, k);
+  }
+  if (sink.has_sums()) sum = sum_of_block(sum);
+  if (threadIdx.x != 0) return;
+  sink.put_step(m, 0, coder.step);
+  if (sink.has_sums()) sink.put_sum(m, sum);
+}
+
+/// A warp rounds a group of 128 inputs of a row, four a lane.
+template <typename T, typename Sink>
+__global__ void __launch_bounds__(kThreads)
+    quantize_group_kernel(const T* x, int64_t x_stride, int64_t num_inputs,
+                          const __grid_constant__ Rounding rounding,
+                          const __grid_constant__ Sink sink) {
+  const int64_t m = blockIdx.x;
+  const int64_t group = int64_t{blockIdx.y} * kWarps + threadIdx.x / 32;
+  const int64_t begin = group * kGroupInputs;
+  if (begin >= num_inputs) return;  // the whole warp
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int64_t end = min(begin + kGroupInputs, num_inputs);
+  float values[kGroupInputs / 32];
+  int64_t natural[kGroupInputs / 32];
+  uint32_t largest = 0;
+#pragma unroll
+  for (int i = 0; i < kGroupInputs / 32; ++i) {
+    const int64_t k = begin + lane + 32 * i;
+    const bool is_inside = k < end;
+    natural[i] = is_inside && rounding.input_order != nullptr ? rounding.input_order[k] : k;
+    values[i] = is_inside ? to_float(x[m * x_stride + natural[i]]) : 0.0f;
+    largest = max(largest, magnitude_bits(values[i]));
+  }
+  largest = __reduce_max_sync(0xFFFFFFFFu, largest);
+  const bool is_s8 = is_s8_block(rounding, begin);
+  const Coder coder = {rounding, step_of(rounding, begin, largest),
+                       Limits{is_s8 ? -128.0f : -8.0f, is_s8 ? 127.0f : 7.0f}};
+#pragma unroll
+  for (int i = 0; i < kGroupInputs / 32; ++i) {
+    const int64_t k = begin + lane + 32 * i;
+    if (k < end) sink.put(coder, {values[i], m, k, natural[i]});
+  }
+  if (lane == 0) sink.put_step(m, group, coder.step);
+  if (end < num_inputs) return;
+  for (int64_t k = end + lane; k < sink.end_of_padding(num_inputs); k += 32) sink.pad(m, k);
+}
+
+bool has_groups(ActivationQuant kind) {
+  return kind == ActivationQuant::kE4m3Group128 || kind == ActivationQuant::kS4S8Block128;
+}
+
+Rounding rounding_of(const CudaActivationQuant& quant) {
+  const bool is_usable = std::isfinite(quant.scale) && quant.scale >= kSmallestMagnitude;
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  const bool is_block = quant.kind == ActivationQuant::kS4S8Block128;
+  return {.kind = quant.kind,
+          .static_scale = is_usable ? quant.scale : kNan,
+          .static_inverse = is_usable ? 1.0f / quant.scale : kNan,
+          .num_s8_inputs = quant.num_s8_inputs,
+          .s4_clip = quant.s4_clip,
+          .input_order = is_block ? quant.input_order : nullptr,
+          .is_e4m3 = activation_code_dtype(quant.kind) == DType::kF8E4M3};
+}
+
+template <typename Sink>
+void launch_rounding(const CudaContext& context, const CudaActivationQuant& quant, ConstMatrix x,
+                     const Sink& sink) {
+  if (x.num_rows == 0) return;
+  const Rounding rounding = rounding_of(quant);
+  const auto rows = static_cast<unsigned>(x.num_rows);
+  const auto launch = [&](auto* data) {
+    using T = std::remove_cv_t<std::remove_pointer_t<decltype(data)>>;
+    if (has_groups(quant.kind)) {
+      const auto blocks = static_cast<unsigned>(ceil_div(x.num_cols, kGroupInputs * kWarps));
+      if (blocks == 0) return;
+      quantize_group_kernel<T, Sink><<<dim3(rows, blocks), kThreads, 0, context.stream.get()>>>(
+          data, x.row_stride, x.num_cols, rounding, sink);
+    } else {
+      quantize_row_kernel<T, Sink><<<rows, kThreads, 0, context.stream.get()>>>(
+          data, x.row_stride, x.num_cols, rounding, sink);
+    }
+    check_launch("rounding of activations");
+  };
+  switch (x.dtype) {
+    case DType::kF16:
+      return launch(reinterpret_cast<const __half*>(x.data));
+    case DType::kBf16:
+      return launch(reinterpret_cast<const __nv_bfloat16*>(x.data));
+    case DType::kF32:
+      return launch(reinterpret_cast<const float*>(x.data));
+    default:
+      HALLEY_CHECK(false, name_of(x.dtype));
+  }
+}
+
+}  // namespace
+
+int64_t activation_group_inputs(ActivationQuant kind, int64_t K) {
+  return has_groups(kind) ? kGroupInputs : std::max<int64_t>(K, 1);
+}
+
+DType activation_code_dtype(ActivationQuant kind) {
+  const bool is_e4m3 = kind == ActivationQuant::kE4m3Token ||
+                       kind == ActivationQuant::kE4m3Group128 ||
+                       kind == ActivationQuant::kE4m3Static;
+  return is_e4m3 ? DType::kF8E4M3 : DType::kI8;
+}
+
+void quantize_rows(const CudaContext& context, const CudaActivationQuant& quant, ConstMatrix x,
+                   const QuantizedRows& out) {
+  HALLEY_CHECK(
+      quant.kind != ActivationQuant::kNone && out.codes.dtype == activation_code_dtype(quant.kind),
+      quant.kind, name_of(out.codes.dtype));
+  HALLEY_CHECK(out.codes.num_rows == x.num_rows && out.codes.num_cols == x.num_cols,
+               out.codes.num_rows, out.codes.num_cols, x.num_rows, x.num_cols);
+  HALLEY_CHECK(out.padded_cols <= out.codes.row_stride, out.padded_cols, out.codes.row_stride);
+  HALLEY_CHECK(out.sums == nullptr || !has_groups(quant.kind), quant.kind);
+  const int64_t group = activation_group_inputs(quant.kind, x.num_cols);
+  launch_rounding(context, quant, x,
+                  CodeSink{.codes = reinterpret_cast<uint8_t*>(out.codes.data),
+                           .stride = out.codes.row_stride,
+                           .padded_cols = out.padded_cols,
+                           .scales = out.scales,
+                           .num_groups = std::max<int64_t>(1, ceil_div(x.num_cols, group)),
+                           .sums = out.sums});
+}
+
+void round_rows(const CudaContext& context, const CudaActivationQuant& quant, ConstMatrix x,
+                Matrix rounded) {
+  HALLEY_CHECK(rounded.num_rows == x.num_rows && rounded.num_cols == x.num_cols, rounded.num_rows,
+               rounded.num_cols, x.num_rows, x.num_cols);
+  launch_rounding(
+      context, quant, x,
+      ValueSink{.values = rounded.data, .stride = rounded.row_stride, .dtype = rounded.dtype});
+}
+
+}  // namespace halley::cuda

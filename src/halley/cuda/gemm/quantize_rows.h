@@ -1,0 +1,51 @@
+// Activations rounded on the GPU as a checkpoint asks (ActivationQuant, core/packed_weight.h): bit
+// for bit what kernels/gemm/activation_quant.h says.
+#pragma once
+
+#include <cstdint>
+
+#include "halley/core/matrix.h"
+#include "halley/core/packed_weight.h"
+#include "halley/cuda/runtime/cuda_context.h"
+
+namespace halley::cuda {
+
+/// QuantParams of activations, for the device.
+struct CudaActivationQuant {
+  ActivationQuant kind = ActivationQuant::kNone;
+  float scale = 0;            // of the static kinds
+  int64_t num_s8_inputs = 0;  // of kS4S8Block128
+  float s4_clip = 1;
+  /// Of kS4S8Block128, in device memory: K numbers, or null (QuantParams::input_order).
+  const int32_t* input_order = nullptr;
+};
+
+/// Inputs that share a scale: all K, or 128 of kE4m3Group128 and kS4S8Block128.
+int64_t activation_group_inputs(ActivationQuant kind, int64_t K);
+/// i8 or f8_e4m3.
+DType activation_code_dtype(ActivationQuant kind);
+
+/// Where codes go; device memory.
+struct QuantizedRows {
+  /// [M, K] of activation_code_dtype(); in packed order for kS4S8Block128. s8 codes of a row or
+  /// block that is not finite are zero, e4m3 codes then NaN (0x7F).
+  Matrix codes = {};
+  /// Columns K to padded_cols of codes become zero: at most row_stride, and within the last group.
+  int64_t padded_cols = 0;
+  /// [M, number of groups]: the scale of each, NaN where it is not finite.
+  float* scales = nullptr;
+  /// [M], or null: the sum of a row's codes. For kinds with one scale a row and s8 codes.
+  int32_t* sums = nullptr;
+};
+
+/// Shapes: x [M, K], f16, bf16 or f32. For all kinds but kNone.
+void quantize_rows(const CudaContext& context, const CudaActivationQuant& quant, ConstMatrix x,
+                   const QuantizedRows& out);
+
+/// The rounded values scale * code (one rounding to f32), rounded again to the type of `rounded`,
+/// in natural order; kNone only changes the type.
+/// Shapes: x and rounded [M, K], f16, bf16 or f32; may not overlap.
+void round_rows(const CudaContext& context, const CudaActivationQuant& quant, ConstMatrix x,
+                Matrix rounded);
+
+}  // namespace halley::cuda

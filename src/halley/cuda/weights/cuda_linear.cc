@@ -1,0 +1,148 @@
+#include "halley/cuda/weights/cuda_linear.h"
+
+#include <algorithm>
+
+#include "halley/base/check.h"
+#include "halley/base/checked_math.h"
+#include "halley/base/str.h"
+#include "halley/cuda/gemm/lt_problem.h"
+
+namespace halley::cuda {
+namespace {
+
+using Section = CudaLinear::Section;
+
+bool has_codes(const Section& section) {
+  return section.w.dtype == DType::kI8 || section.w.dtype == DType::kF8E4M3;
+}
+
+/// What the arena takes for a piece.
+size_t piece_bytes(int64_t num_rows, int64_t row_bytes) {
+  return round_up(static_cast<size_t>(num_rows) * static_cast<size_t>(row_bytes),
+                  DeviceArena::kAlignment);
+}
+
+int64_t element_bytes(DType dtype) { return bits_of(dtype) / 8; }
+
+/// Rows of the activations' type that begin at multiples of 16 bytes.
+int64_t number_stride(DType dtype, int64_t K) { return round_up(K, 16 / element_bytes(dtype)); }
+
+/// The inputs as the section's kernel takes them, in the workspace where they change.
+void prepare_codes(const CudaContext& context, const Section& section, ConstMatrix x,
+                   CudaGemmOperands* operands) {
+  const int64_t stride = round_up(section.K, kGemmPadding);
+  const int64_t rows = round_up(x.num_rows, kGemmPadding);
+  auto* codes = context.workspace.take(static_cast<size_t>(rows * stride));
+  auto* scales = context.workspace.take<float>(static_cast<size_t>(x.num_rows));
+  int32_t* sums = nullptr;
+  if (section.scales.w_offsets != nullptr) {
+    sums = context.workspace.take<int32_t>(static_cast<size_t>(x.num_rows));
+  }
+  const Matrix matrix = {codes, section.w.dtype, x.num_rows, section.K, stride};
+  quantize_rows(context, section.activation, x,
+                {.codes = matrix, .padded_cols = stride, .scales = scales, .sums = sums});
+  operands->x = matrix;
+  operands->scales.x_scales = scales;
+  operands->scales.x_sums = sums;
+  if (section.static_x_scale != nullptr) {
+    // A row that is not finite has codes of NaN: its scale says nothing more.
+    operands->scales.x_scales = section.static_x_scale;
+    operands->scales.is_x_tensor = true;
+  }
+}
+
+ConstMatrix prepare_numbers(const CudaContext& context, const Section& section, ConstMatrix x) {
+  const DType dtype = section.w.dtype;
+  if (x.dtype == dtype && section.activation.kind == ActivationQuant::kNone) return x;
+  const int64_t stride = number_stride(dtype, section.K);
+  auto* memory =
+      context.workspace.take(static_cast<size_t>(x.num_rows * stride * element_bytes(dtype)));
+  const Matrix rounded = {memory, dtype, x.num_rows, section.K, stride};
+  round_rows(context, section.activation, x, rounded);
+  return rounded;
+}
+
+std::string describe_gemm(const BoundGemm& gemm) {
+  std::string text = str(gemm.problem.y_dtype, " outputs by ", gemm.choice.kernel->name);
+  for (const std::string& refusal : gemm.choice.refusals) text += str(", not ", refusal);
+  return text;
+}
+
+}  // namespace
+
+void CudaLinear::run(const CudaContext& context, ConstMatrix x, Matrix y) const {
+  HALLEY_CHECK(
+      x.num_rows == y.num_rows && x.num_cols == in_features() && y.num_cols == out_features(),
+      x.num_rows, x.num_cols, y.num_rows, y.num_cols, in_features(), out_features());
+  HALLEY_CHECK(y.dtype == dtype_ || y.dtype == DType::kF32, name_of(y.dtype), name_of(dtype_));
+  if (x.num_rows == 0) return;
+  int64_t begin = 0;
+  for (const Section& section : sections_) {
+    const int64_t end = begin + section.N;
+    const Matrix part = y.cols(begin, end);
+    begin = end;
+    const BoundGemm& gemm = y.dtype == dtype_ ? section.for_activations : section.for_f32;
+    const CudaGemmKernel& kernel = *gemm.choice.kernel;
+    HALLEY_CHECK(kernel.scaling == LtScaling::kNone || row_alignment(part) == 16, kernel.name,
+                 part.row_stride);
+    const size_t mark = context.workspace.mark();
+    CudaGemmOperands operands = {.x = {},
+                                 .w = section.w,
+                                 .scales = section.scales,
+                                 .bias = section.bias,
+                                 .rounded_bias = section.rounded_bias};
+    if (has_codes(section)) {
+      prepare_codes(context, section, x, &operands);
+    } else {
+      operands.x = prepare_numbers(context, section, x);
+    }
+    kernel.launch(*lt_, context, gemm.problem, operands, part);
+    context.workspace.release(mark);
+  }
+}
+
+int64_t CudaLinear::out_features() const {
+  int64_t total = 0;
+  for (const Section& section : sections_) total += section.N;
+  return total;
+}
+
+size_t CudaLinear::device_bytes() const {
+  size_t total = 0;
+  for (const Section& section : sections_) {
+    total += section.weight_memory.num_bytes() + section.array_memory.num_bytes();
+  }
+  return total;
+}
+
+size_t CudaLinear::workspace_bytes(int64_t M) const {
+  size_t most = 0;
+  for (const Section& section : sections_) {
+    size_t of_inputs = 0;
+    if (has_codes(section)) {
+      of_inputs = piece_bytes(round_up(M, kGemmPadding), round_up(section.K, kGemmPadding)) +
+                  piece_bytes(M, sizeof(float)) + piece_bytes(M, sizeof(int32_t));
+    } else {
+      of_inputs = piece_bytes(
+          M, number_stride(section.w.dtype, section.K) * element_bytes(section.w.dtype));
+    }
+    for (const BoundGemm* gemm : {&section.for_activations, &section.for_f32}) {
+      const size_t of_kernel =
+          round_up(gemm->choice.kernel->workspace_bytes(gemm->problem, M), DeviceArena::kAlignment);
+      most = std::max(most, of_inputs + of_kernel);
+    }
+  }
+  return most;
+}
+
+std::string CudaLinear::describe() const {
+  std::string text;
+  for (const Section& section : sections_) {
+    text += str(text.empty() ? "" : "\n", name_, " [", section.N, ", ", section.K,
+                "]: ", section.form, "; ", describe_gemm(section.for_activations));
+    if (dtype_ != DType::kF32) text += str("; ", describe_gemm(section.for_f32));
+  }
+  return text;
+}
+
+}  // namespace halley::cuda

@@ -1,0 +1,77 @@
+// A linear layer on the GPU, bound to its weights and kernels for life.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "halley/core/matrix.h"
+#include "halley/cuda/gemm/cublaslt_gemm.h"
+#include "halley/cuda/gemm/cuda_gemm.h"
+#include "halley/cuda/gemm/quantize_rows.h"
+#include "halley/cuda/runtime/cuda_context.h"
+#include "halley/cuda/runtime/device_arena.h"
+
+namespace halley::cuda {
+
+/// A kernel for one type of outputs.
+struct BoundGemm {
+  CudaGemmProblem problem = {};
+  CudaGemmChoice choice = {};
+};
+
+/// Move-only; run() from one thread at a time.
+class CudaLinear {
+ public:
+  /// Some consecutive outputs of the layer: parts that could be joined into one weight.
+  struct Section {
+    int64_t N = 0, K = 0;
+    /// What it was and what it is: "u4_quad, decoded to f16: groups of 128 inputs ...".
+    std::string form = {};
+    DeviceBuffer weight_memory = {};
+    DeviceBuffer array_memory = {};  // scales, offsets, bias, order
+    /// [N, K] of f16, bf16, f32, f8_e4m3 or i8; padded as CudaGemmOperands says where it is codes.
+    ConstMatrix w = {};
+    RowScales scales = {};                    // of codes; those of x are set by run()
+    const float* static_x_scale = nullptr;    // of x for products with one scale for all of it
+    const float* bias = nullptr;              // [N]
+    const std::byte* rounded_bias = nullptr;  // [N] of the activations' type
+    CudaActivationQuant activation = {};
+    BoundGemm for_activations = {};  // outputs of the activations' type
+    BoundGemm for_f32 = {};          // f32 outputs
+  };
+
+  CudaLinear() = default;
+  /// Sections from the first output on; `dtype` is the activations' type, `lt` must outlive it.
+  CudaLinear(std::string name, DType dtype, std::vector<Section> sections, CublasLtGemm& lt)
+      : name_(std::move(name)), dtype_(dtype), sections_(std::move(sections)), lt_(&lt) {}
+
+  /// x [M, in_features] -> y [M, out_features], both in device memory; x is f16, bf16 or f32 (not
+  /// the activations' type: it is rounded to it first), y the activations' type or f32. Where
+  /// `describe()` names a kernel "fp8_tensor" or "fp8_row", rows of y begin at multiples of 16
+  /// bytes. Numerics: those of the kernel; x is rounded first as the checkpoint says.
+  void run(const CudaContext& context, ConstMatrix x, Matrix y) const;
+
+  int64_t in_features() const { return sections_.empty() ? 0 : sections_[0].K; }
+  int64_t out_features() const;
+  /// Of weights, scales and biases on the GPU.
+  size_t device_bytes() const;
+  /// The most that run() takes from the workspace for M rows.
+  size_t workspace_bytes(int64_t M) const;
+
+  /// For each section a line: the weight's form, the kernels, and why better-placed ones do not
+  /// fit.
+  std::string describe() const;
+
+  const std::vector<Section>& sections() const { return sections_; }
+
+ private:
+  std::string name_;
+  DType dtype_ = DType::kF16;
+  std::vector<Section> sections_;
+  CublasLtGemm* lt_ = nullptr;
+};
+
+}  // namespace halley::cuda

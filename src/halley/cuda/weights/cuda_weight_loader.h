@@ -1,0 +1,72 @@
+// Linear layers of a checkpoint into device memory.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "halley/core/exec_context.h"
+#include "halley/core/packed_weight.h"
+#include "halley/core/tensor.h"
+#include "halley/cuda/runtime/cuda_context.h"
+#include "halley/cuda/runtime/staged_copy.h"
+#include "halley/cuda/weights/cuda_linear.h"
+#include "halley/quant/base/format.h"
+#include "halley/quant/base/linear_spec.h"
+
+namespace halley::cuda {
+
+/// What will run for some consecutive outputs of a layer, from headers alone, without a GPU.
+struct CudaLinearPlan {
+  std::string name;
+  int64_t out_features = 0, in_features = 0;
+  std::string form;         // as CudaLinear::Section
+  size_t device_bytes = 0;  // of the weight's rows
+  CudaGemmChoice choice;    // for outputs of the activations' type; by the rules alone
+};
+
+/// One plan for each section. A weight in e4m3 is planned as one with a scale for each output,
+/// since only its data say that all are equal. Throws as QuantScheme::open().
+std::vector<CudaLinearPlan> plan_cuda_linear(const QuantScheme& scheme, const TensorSource& source,
+                                             const LinearSpec& spec, DType activation_dtype);
+
+/// Loads layers one after the other; keeps the memory that packed pieces pass through.
+class CudaWeightLoader {
+ public:
+  /// `activation_dtype` (f16, bf16 or f32) is what weights in full precision are kept in and others
+  /// decoded to. All must outlive the loader; `lt` also the layers.
+  CudaWeightLoader(ExecContext& host, const CudaContext& device, CublasLtGemm& lt,
+                   DType activation_dtype);
+
+  /// Joins the layer's parts as the loader of the CPU does, and waits until they are in place.
+  /// Throws as QuantScheme::open(); CheckpointError where the data are wrong or hold numbers that
+  /// the activations' type has not; DeviceError where the memory does not suffice.
+  CudaLinear load(const QuantScheme& scheme, const TensorSource& source, const LinearSpec& spec);
+
+  /// The same of weights that are in host memory already: parts of one dense weight, one below the
+  /// other, or a packed one. `bias` is empty or has all outputs. `first_output` of the layer is the
+  /// section's first.
+  CudaLinear::Section load_dense(const std::string& name, std::span<const TensorView> parts,
+                                 std::span<const float> bias, int64_t first_output);
+  CudaLinear::Section load_packed(const std::string& name, const PackedWeight& weight,
+                                  std::span<const float> bias, int64_t first_output);
+
+ private:
+  class Arrays;
+
+  void ensure_staging(size_t num_bytes);
+  void check_lost(const std::string& name);
+  void copy_dense_part(const TensorView& part, Matrix rows);
+  void decode_panels(const PackedWeight& weight, const int32_t* input_order, Matrix rows);
+  void bind(CudaLinear::Section* section, CudaGemmProblem problem, int64_t first_output);
+
+  ExecContext& host_;
+  const CudaContext& device_;
+  CublasLtGemm& lt_;
+  DType dtype_;
+  StagedCopy staged_;
+  DeviceBuffer staging_;
+  DeviceBuffer lost_;  // one uint32_t
+};
+
+}  // namespace halley::cuda
