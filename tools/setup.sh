@@ -12,7 +12,6 @@ set -eu
 packages="g++ cmake ninja-build pkg-config make python3 libhwy-dev libsentencepiece-dev
 libutf8proc-dev libpcre2-dev nlohmann-json3-dev libcli11-dev libboost1.81-dev libgtest-dev
 libgmock-dev python3-jsonschema"
-libgmock-dev"
 case "${1:-}" in
   "") ;;
   --numpy) packages="$packages python3-numpy" ;;
