@@ -15,7 +15,7 @@ namespace halley {
 /// [num_rows, num_cols] of f32, f16, bf16, e4m3, s8 or i32; rows num_cols + row_gap elements apart.
 class DeviceMatrix {
  public:
-  /// row_gap is a multiple of 16 bytes' worth of elements, so that rows stay aligned.
+  /// With the default gap, rows stay as aligned as the first one is where num_cols allows it.
   DeviceMatrix(DType dtype, int64_t num_rows, int64_t num_cols, int64_t row_gap = 16);
 
   /// The device's matrix.

@@ -1,0 +1,82 @@
+#include <cmath>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "halley/cuda/ops/activation.h"
+#include "halley/cuda/testing/device_matrix.h"
+#include "halley/cuda/testing/gpu_test.h"
+#include "halley/kernels/activation/activation_reference.h"
+
+namespace halley::cuda {
+namespace {
+
+constexpr Activation kAll[] = {Activation::kSilu, Activation::kGeluTanh, Activation::kGeluErf,
+                               Activation::kRelu};
+
+double tolerance_of(DType dtype) {
+  if (dtype == DType::kF32) return 4e-6;
+  return dtype == DType::kF16 ? 6e-4 : 5e-3;
+}
+
+using ActivationGpuTest = GpuTest;
+
+TEST_F(ActivationGpuTest, GatedAgreesWithTheDefinition) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBf16}) {
+    for (const int64_t F : {1, 3, 4, 64, 1408, 14336}) {
+      for (const int64_t M : {0, 1, 7, 130}) {
+        for (const Activation activation : kAll) {
+          DeviceMatrix gate_up(dtype, M, 2 * F);
+          const DeviceMatrix y(dtype, M, F);
+          gate_up.fill_normal(static_cast<uint32_t>(F + M), 2.0f);
+          gated_activation(context_, activation, gate_up.matrix(), y.matrix());
+          const std::vector<float> x = gate_up.get(stream_), got = y.get(stream_);
+          for (int64_t i = 0; i < M * F; ++i) {
+            const auto gate = static_cast<size_t>(i / F * 2 * F + i % F);
+            const double right = activation_reference(activation, double{x[gate]}) *
+                                 double{x[gate + static_cast<size_t>(F)]};
+            ASSERT_NEAR(got[static_cast<size_t>(i)], right,
+                        tolerance_of(dtype) * std::max(1.0, std::abs(right)))
+                << name_of(dtype) << " " << static_cast<int>(activation) << " " << i;
+          }
+          EXPECT_TRUE(y.guards_are_intact(stream_));
+        }
+      }
+    }
+  }
+}
+
+TEST_F(ActivationGpuTest, PlainAgreesWithTheDefinitionAtExtremesToo) {
+  std::vector<float> values = {-INFINITY, -60000.0f, -90.0f, -1.0f, -0.0f,
+                               0.0f,      1e-5f,     1.0f,   88.0f, 60000.0f};
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBf16}) {
+    for (const Activation activation : kAll) {
+      DeviceMatrix x(dtype, 2, 5);
+      x.set(values);
+      const std::vector<float> before = x.get(stream_);
+      apply_activation(context_, activation, x.matrix());
+      const std::vector<float> after = x.get(stream_);
+      for (size_t i = 0; i < after.size(); ++i) {
+        const double right = activation_reference(activation, double{before[i]});
+        ASSERT_NEAR(after[i], right, tolerance_of(dtype) * std::max(1.0, std::abs(right)))
+            << name_of(dtype) << " " << static_cast<int>(activation) << " of " << before[i];
+      }
+      EXPECT_TRUE(x.guards_are_intact(stream_));
+    }
+  }
+}
+
+TEST_F(ActivationGpuTest, SoftCapAgreesWithTheDefinition) {
+  DeviceMatrix x(DType::kF32, 3, 1001);
+  x.fill_normal(4, 50.0f);
+  const std::vector<float> before = x.get(stream_);
+  apply_soft_cap(context_, 30.0f, x.matrix());
+  const std::vector<float> after = x.get(stream_);
+  for (size_t i = 0; i < after.size(); ++i) {
+    ASSERT_NEAR(after[i], 30.0 * std::tanh(double{before[i]} / 30.0), 1e-4) << i;
+  }
+  EXPECT_TRUE(x.guards_are_intact(stream_));
+}
+
+}  // namespace
+}  // namespace halley::cuda

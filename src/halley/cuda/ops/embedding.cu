@@ -1,0 +1,76 @@
+#include "halley/base/check.h"
+#include "halley/cuda/ops/dispatch.h"
+#include "halley/cuda/ops/elements.cuh"
+#include "halley/cuda/ops/embedding.h"
+#include "halley/cuda/runtime/cuda_check.h"
+
+namespace halley::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+struct TableShape {
+  int64_t table_stride, y_stride;
+  int num_columns;
+};
+
+template <typename T, bool kIsAdded>
+__global__ void embedding_kernel(TableShape shape, const T* table, const int32_t* ids, float scale,
+                                 float* y) {
+  const int64_t m = blockIdx.x;
+  const T* from = table + ids[m] * shape.table_stride;
+  float* to = y + m * shape.y_stride;
+  for (int i = static_cast<int>(threadIdx.x); i < shape.num_columns; i += kThreads) {
+    const float value = to_f32(from[i]) * scale;
+    to[i] = kIsAdded ? to[i] + value : value;
+  }
+}
+
+/// `Word`s of a row: the columns' bits.
+template <typename Word>
+__global__ void gather_kernel(const Word* x, int64_t x_stride, const int32_t* rows, int num_words,
+                              int64_t y_stride, Word* y) {
+  const int64_t i = blockIdx.x;
+  const Word* from = x + rows[i] * x_stride;
+  Word* to = y + i * y_stride;
+  for (int word = static_cast<int>(threadIdx.x); word < num_words; word += kThreads) {
+    to[word] = from[word];
+  }
+}
+
+template <typename Word>
+void gather_words(const CudaContext& context, ConstMatrix x, const int32_t* rows, Matrix y) {
+  gather_kernel<<<static_cast<unsigned>(y.num_rows), kThreads, 0, context.stream.get()>>>(
+      reinterpret_cast<const Word*>(x.data), x.row_stride, rows, static_cast<int>(y.num_cols),
+      y.row_stride, reinterpret_cast<Word*>(y.data));
+}
+
+}  // namespace
+
+void embedding(const CudaContext& context, ConstMatrix table, const int32_t* ids, float scale,
+               bool is_added, Matrix y) {
+  HALLEY_CHECK(table.num_cols == y.num_cols && y.dtype == DType::kF32, table.num_cols, y.num_cols);
+  if (y.num_rows == 0) return;
+  with_float_type(table.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    const auto kernel = is_added ? embedding_kernel<T, true> : embedding_kernel<T, false>;
+    kernel<<<static_cast<unsigned>(y.num_rows), kThreads, 0, context.stream.get()>>>(
+        {table.row_stride, y.row_stride, static_cast<int>(y.num_cols)},
+        reinterpret_cast<const T*>(table.data), ids, scale, y.row<float>(0));
+  });
+  check_launch("embedding");
+}
+
+void gather_rows(const CudaContext& context, ConstMatrix x, const int32_t* rows, Matrix y) {
+  HALLEY_CHECK(x.num_cols == y.num_cols && x.dtype == y.dtype, x.num_cols, y.num_cols);
+  HALLEY_CHECK(bits_of(x.dtype) == 16 || bits_of(x.dtype) == 32, name_of(x.dtype));
+  if (y.num_rows == 0) return;
+  if (bits_of(x.dtype) == 16) {
+    gather_words<uint16_t>(context, x, rows, y);
+  } else {
+    gather_words<uint32_t>(context, x, rows, y);
+  }
+  check_launch("gather rows");
+}
+
+}  // namespace halley::cuda

@@ -1,0 +1,36 @@
+// RMSNorm and LayerNorm over rows on the GPU, with the addition to the residual stream that comes
+// before them.
+#pragma once
+
+#include "halley/core/matrix.h"
+#include "halley/cuda/runtime/cuda_context.h"
+
+namespace halley::cuda {
+
+/// weight, bias [K] f32 in device memory; bias may be null.
+struct NormParams {
+  bool is_layer_norm = false;
+  const float* weight = nullptr;
+  const float* bias = nullptr;  // of layer_norm alone
+  float weight_offset = 0;      // of rms_norm alone
+  float epsilon = 0;
+};
+
+/// y = norm(x), as kernels/norm/norm.h has it.
+/// Shapes    x, y [M, K]; x f32, f16 or bf16; y f32, f16 or bf16
+/// Requires  K <= kNormColumnsMax
+/// Numerics  f32; the order of the sums depends on K alone
+void norm_rows(const CudaContext& context, const NormParams& params, ConstMatrix x, Matrix y);
+
+/// hidden += block, then y = norm(hidden).
+/// Shapes    hidden [M, K] f32; block, y [M, K] f16 or bf16, both of one type
+void add_norm_rows(const CudaContext& context, const NormParams& params, ConstMatrix block,
+                   Matrix hidden, Matrix y);
+
+/// hidden += block. Shapes as add_norm_rows().
+void add_rows(const CudaContext& context, ConstMatrix block, Matrix hidden);
+
+/// A row lies in shared memory as f32.
+inline constexpr int64_t kNormColumnsMax = 50 * 1024;
+
+}  // namespace halley::cuda

@@ -1,0 +1,34 @@
+// Sums and maxima over a warp or a block, in an order that the number of threads alone decides.
+#pragma once
+
+namespace halley::cuda {
+
+inline constexpr int kWarpThreads = 32;
+
+__device__ inline float warp_sum(float x) {
+  for (int step = kWarpThreads / 2; step > 0; step /= 2) x += __shfl_xor_sync(~0U, x, step);
+  return x;
+}
+
+__device__ inline float warp_max(float x) {
+  for (int step = kWarpThreads / 2; step > 0; step /= 2) {
+    x = fmaxf(x, __shfl_xor_sync(~0U, x, step));
+  }
+  return x;
+}
+
+/// The sum over all threads of the block, in every thread. `scratch` [32] in shared memory is free
+/// to be used again when it returns. The number of threads is a multiple of 32.
+__device__ inline float block_sum(float x, float* scratch) {
+  const int warp = static_cast<int>(threadIdx.x) / kWarpThreads;
+  const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
+  const int num_warps = static_cast<int>(blockDim.x) / kWarpThreads;
+  x = warp_sum(x);
+  if (lane == 0) scratch[warp] = x;
+  __syncthreads();
+  x = warp_sum(lane < num_warps ? scratch[lane] : 0.0f);
+  __syncthreads();
+  return x;
+}
+
+}  // namespace halley::cuda

@@ -1,0 +1,21 @@
+// For tests: a GPU with a stream and a workspace.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include "halley/core/thread_pool.h"
+#include "halley/cuda/runtime/cuda_context.h"
+
+namespace halley::cuda {
+
+class GpuTest : public testing::Test {
+ protected:
+  CudaDeviceInfo device_ = use_cuda_device(0);
+  CudaStream stream_;
+  DeviceArena workspace_{size_t{256} << 20, "a test's workspace"};
+  CudaContext context_{device_, stream_, workspace_};
+  ThreadPool pool_{2};
+  ExecContext host_{pool_};
+};
+
+}  // namespace halley::cuda
