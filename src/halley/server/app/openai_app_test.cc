@@ -37,8 +37,7 @@ TEST(OpenAiApp, EndsAtTheDefaultNumberOfTokens) {
 }
 
 TEST(OpenAiApp, AnswersAChat) {
-  // "user hi\nassistant "
-  App app(writer_of("hello", 18));
+  App app(writer_of("hello", tokenizer()->encode("user hi\nassistant ", false).size()));
   const OrderedJson answer = app.post_json(
       "/v1/chat/completions",
       R"({"model": "other", "messages": [{"role": "user", "content": "hi"}], "temperature": 0})");
