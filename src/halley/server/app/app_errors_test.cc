@@ -183,12 +183,13 @@ TEST(OpenAiApp, TakesNothingMoreOnceItDrains) {
 }
 
 TEST(OpenAiApp, AnswersWhatStillRunsWhenItEnds) {
+  Gate gate;
   std::shared_ptr<FakeExchange> exchange;
   {
-    App app;
+    App app(gate.setup(1, 10));
     exchange = app.start("POST", "/v1/completions", kLong);
-    while (app->engine().stats().num_running == 0) {
-    }
+    gate.is_running.wait();
+    gate.may_go_on.set();
   }
   // Its end depends on who is first, but the exchange is never left without a rule broken.
   if (exchange->has_answer()) {
