@@ -1,5 +1,6 @@
 #include "halley/server/app/openai_app.h"
 
+#include <chrono>
 #include <exception>
 #include <limits>
 #include <string>
@@ -55,10 +56,12 @@ class OpenAiApp::Impl {
     openapi_ = json_text(make_openapi(context_.config.version));
   }
 
-  // No submit once the preparers have ended; no event once the engine has.
+  // No submit once the preparers have ended, no event once the engine is idle; deliveries may still
+  // cancel, so that the engine is destroyed last.
   ~Impl() {
     context_.preparers->stop();
-    context_.engine.reset();
+    context_.engine->drain(std::chrono::steady_clock::now());
+    context_.engine->wait_until_idle();
     context_.deliverers->stop();
   }
 

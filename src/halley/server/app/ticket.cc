@@ -12,6 +12,7 @@ std::unique_ptr<Ticket> Ticket::take(AppContext& context, int64_t num_sequences)
 Ticket::~Ticket() { context_.num_preparing -= num_sequences_; }
 
 bool Ticket::grow(int64_t num_sequences) {
+  if (num_sequences == 0) return true;
   // Added before it is compared: of two that race for the last place, one is refused.
   const int64_t num_preparing = context_.num_preparing += num_sequences;
   const Engine& engine = *context_.engine;
