@@ -79,7 +79,7 @@ fuzz: setup-dev
 	tools/fuzz.sh build/fuzz $(SECONDS)
 
 install: configure
-	cmake --build $(BUILD) --target halley_executable -j $(JOBS)
+	cmake --build $(BUILD) --target halley_executable cli_files -j $(JOBS)
 	cmake --install $(BUILD) --prefix '$(PREFIX)'
 
 clean:

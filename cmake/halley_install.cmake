@@ -15,4 +15,21 @@ if(TARGET halley_executable)
           PRE_EXCLUDE_REGEXES "^(ld-linux.*|lib(c|m|mvec|pthread|dl|rt|resolv))\\.so" "^libcuda\\."
           LIBRARY DESTINATION lib/halley)
 endif()
+# The manual page and the completions of shells are made from the program's own help:
+# `cmake --build ... --target cli_files`; they are installed where that was done.
+find_package(Python3 COMPONENTS Interpreter)
+if(TARGET halley_executable AND Python3_Interpreter_FOUND)
+  add_custom_target(
+    cli_files
+    COMMAND Python3::Interpreter -B "${CMAKE_SOURCE_DIR}/packaging/make_cli_files.py"
+            $<TARGET_FILE:halley_executable> "${CMAKE_BINARY_DIR}/cli_files"
+    DEPENDS halley_executable
+    VERBATIM)
+endif()
+install(FILES "${CMAKE_BINARY_DIR}/cli_files/halley.1" DESTINATION "${CMAKE_INSTALL_MANDIR}/man1"
+        OPTIONAL)
+install(FILES "${CMAKE_BINARY_DIR}/cli_files/halley.bash" RENAME halley
+        DESTINATION "${CMAKE_INSTALL_DATADIR}/bash-completion/completions" OPTIONAL)
+install(FILES "${CMAKE_BINARY_DIR}/cli_files/_halley"
+        DESTINATION "${CMAKE_INSTALL_DATADIR}/zsh/site-functions" OPTIONAL)
 install(FILES LICENSE README.md DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/halley")

@@ -70,7 +70,7 @@ class Usage(unittest.TestCase):
         self.assertEqual(result.stdout, "")
 
     def test_help_has_examples_for_every_command(self):
-        for command in [], ["generate"], ["eval"], ["compare"], ["inspect"], \
+        for command in [], ["generate"], ["chat"], ["eval"], ["compare"], ["inspect"], \
                 ["quantize"], ["tokenize"], ["template"], ["bench", "latency"], \
                 ["bench", "serve"]:
             result = run(*command, "--help")

@@ -210,6 +210,7 @@ class BenchServe(unittest.TestCase):
                                (["--trace", "x", "--request-rate", "1"], "--request-rate"),
                                (["--rate-scale", "2"], "--trace"),
                                (["--request-rate", "0"], "--request-rate"),
+                               (["--endpoint", "/a b"], "--endpoint: expected a path"),
                                (["--random-range-ratio", "1"], "--random-range-ratio"),
                                (["--json", "/no/such/file"], "cannot write")):
                 result = bench(server, "--num-prompts", "1", "--random-input-len", "3", *args)

@@ -133,7 +133,17 @@ LoadReportOptions report_options_of(const ServeOptions& options, const ServeLoad
   return report;
 }
 
+// It becomes part of the request line as it stands.
+void check_endpoint(const std::string& endpoint) {
+  const auto is_wrong = [](char c) { return c <= ' ' || c > '~'; };
+  if (!endpoint.starts_with('/') || std::any_of(endpoint.begin(), endpoint.end(), is_wrong)) {
+    throw InputError(
+        str("--endpoint: expected a path like /v1/completions, got ", quote(endpoint), "."));
+  }
+}
+
 int run_serve(const ServeOptions& options) {
+  check_endpoint(options.load.endpoint);
   const ServeLoad load(options.load);
   const LoadReportOptions report_options = report_options_of(options, load);
   raise_file_limit();

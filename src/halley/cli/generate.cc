@@ -2,7 +2,6 @@
 #include "halley/engine/generate.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstdio>
 #include <iostream>
 #include <memory>
@@ -10,14 +9,13 @@
 #include <utility>
 #include <vector>
 
-#include <signal.h>
-
 #include "halley/base/error.h"
 #include "halley/base/str.h"
-#include "halley/checkpoint/chat_template/chat_template.h"
 #include "halley/checkpoint/config/model_dir.h"
 #include "halley/checkpoint/tokenizer/tokenizer.h"
+#include "halley/cli/chat_prompt.h"
 #include "halley/cli/command.h"
+#include "halley/cli/interrupt.h"
 #include "halley/cli/model_options.h"
 #include "halley/cli/sampling_options.h"
 #include "halley/json/json.h"
@@ -35,10 +33,6 @@ struct GenerateOptions {
   bool is_json = false;
 };
 
-// Set by Ctrl-C; the running requests are then cancelled.
-std::atomic<bool> is_interrupted{false};
-static_assert(std::atomic<bool>::is_always_lock_free, "written by a signal handler");
-
 // What the user asks and what the model makes of it.
 struct Prompt {
   std::string text;  // as given; empty for ids
@@ -50,31 +44,10 @@ struct Setup {
   explicit Setup(const GenerateOptions& command_options) : options(command_options) {}
   const GenerateOptions& options;
   std::shared_ptr<const Tokenizer> tokenizer;
-  std::unique_ptr<ChatTemplate> chat_template;
-  OrderedJson chat_defaults;
+  std::unique_ptr<ChatPrompt> chat;
   SamplingParams sampling;
   double load_seconds = 0;
 };
-
-void load_chat_template(Setup& setup) {
-  const std::string& model = setup.options.model.model;
-  const auto source = load_chat_template_source(model, /*has_tools=*/false);
-  if (!source) {
-    throw InputError(str(model,
-                         ": --chat: expected a chat template (chat_template.jinja, or "
-                         "chat_template in tokenizer_config.json), got none. Use --prompt alone."));
-  }
-  setup.chat_template = std::make_unique<ChatTemplate>(*source, model);
-  setup.chat_defaults = load_special_token_context(model);
-}
-
-std::vector<int32_t> chat_ids(const Setup& setup, const OrderedJson& messages) {
-  OrderedJson context = setup.chat_defaults;
-  context["messages"] = messages;
-  context["add_generation_prompt"] = true;
-  // The template writes the special tokens itself.
-  return setup.tokenizer->encode(setup.chat_template->render(context), false);
-}
 
 OrderedJson first_messages(const Setup& setup) {
   OrderedJson messages = OrderedJson::array();
@@ -87,10 +60,10 @@ OrderedJson first_messages(const Setup& setup) {
 std::vector<Prompt> make_prompts(const Setup& setup) {
   std::vector<Prompt> prompts;
   for (const std::string& text : setup.options.prompts) {
-    if (setup.chat_template) {
+    if (setup.chat) {
       OrderedJson messages = first_messages(setup);
       messages.push_back({{"role", "user"}, {"content", text}});
-      prompts.push_back({text, chat_ids(setup, messages)});
+      prompts.push_back({text, setup.chat->ids(messages)});
     } else {
       prompts.push_back({text, setup.tokenizer->encode(text, true)});
     }
@@ -164,7 +137,7 @@ std::vector<GenerateResult> run_prompts(Engine& engine, const Setup& setup,
   auto results = generate_all(
       engine, std::move(requests),
       [&](size_t index, const TokenEvent& event) {
-        if (is_interrupted) engine.cancel(kFirstId + index);
+        if (is_interrupted()) engine.cancel(kFirstId + index);
         if (is_streaming) std::cout << event.text << std::flush;
       },
       kFirstId);
@@ -189,12 +162,12 @@ std::vector<GenerateResult> run_prompts(Engine& engine, const Setup& setup,
 void run_conversation(Engine& engine, const Setup& setup) {
   OrderedJson messages = first_messages(setup);
   std::string line;
-  while (!is_interrupted) {
+  while (!is_interrupted()) {
     std::fprintf(stderr, "> ");
     if (!std::getline(std::cin, line)) break;
     if (line.empty()) continue;
     messages.push_back({{"role", "user"}, {"content", line}});
-    const auto results = run_prompts(engine, setup, {{line, chat_ids(setup, messages)}});
+    const auto results = run_prompts(engine, setup, {{line, setup.chat->ids(messages)}});
     messages.push_back({{"role", "assistant"}, {"content", results.front().text}});
   }
 }
@@ -243,13 +216,6 @@ EngineConfig make_engine_config(const Setup& setup, const std::vector<Prompt>& p
   return config;
 }
 
-// Without SA_RESTART, so that Ctrl-C also ends the wait for a line of the conversation.
-void watch_for_interrupt() {
-  struct sigaction action {};
-  action.sa_handler = [](int) { is_interrupted = true; };
-  ::sigaction(SIGINT, &action, nullptr);
-}
-
 int run_generate(const GenerateOptions& options) {
   check_usage(options);
   Setup setup(options);
@@ -262,7 +228,9 @@ int run_generate(const GenerateOptions& options) {
         "generate: expected --prompt-ids with a built-in shape, which has no "
         "tokenizer.");
   }
-  if (options.is_chat) load_chat_template(setup);
+  if (options.is_chat) {
+    setup.chat = std::make_unique<ChatPrompt>(options.model.model, "--chat", setup.tokenizer);
+  }
   LoadedModel loaded = load_model_files(options.model);
   check_prompt_ids(options.prompt_ids, loaded.model->shape().vocab_size);
   setup.sampling = make_sampling_params(options.sampling, loaded.generation);
@@ -277,7 +245,7 @@ int run_generate(const GenerateOptions& options) {
   } else {
     run_prompts(engine, setup, prompts);
   }
-  return is_interrupted ? kExitInterrupted : kExitOk;
+  return is_interrupted() ? kExitInterrupted : kExitOk;
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <CLI/CLI.hpp>
 
 #include "halley/base/error.h"
+#include "halley/cli/chat.h"
 #include "halley/cli/command.h"
 
 namespace halley::cli {
@@ -17,6 +18,7 @@ namespace {
 
 constexpr std::array<Command, 10> kCommands = {{
     {"generate", add_generate},
+    {"chat", add_chat},
     {"compare", add_compare},
     {"eval", add_eval},
     {"quantize", add_quantize},

@@ -1,0 +1,32 @@
+// From a conversation to the token ids that a model continues.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "halley/checkpoint/chat_template/chat_template.h"
+#include "halley/checkpoint/tokenizer/tokenizer.h"
+#include "halley/json/json.h"
+
+namespace halley::cli {
+
+class ChatPrompt {
+ public:
+  /// Of a model's folder. `asked_by` is the option or command for messages. Throws InputError where
+  /// the model has no chat template.
+  ChatPrompt(const std::string& model, const std::string& asked_by,
+             std::shared_ptr<const Tokenizer> tokenizer);
+
+  /// The prompt of `messages`, an array of {role, content}, up to where the answer begins. Throws
+  /// InputError where the template does not take them.
+  std::vector<int32_t> ids(const OrderedJson& messages) const;
+
+ private:
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  std::unique_ptr<ChatTemplate> template_;
+  OrderedJson defaults_;
+};
+
+}  // namespace halley::cli
