@@ -197,7 +197,9 @@ class QuantizeRowsGpuTest : public testing::Test {
             << "[" << m << ", " << k << "]: scale " << scale << ", code " << code << ", expected "
             << expected[static_cast<size_t>(m * K + natural)];
       }
-      if (has_sums) EXPECT_EQ(got_sums[static_cast<size_t>(m)], sum) << m;
+      if (has_sums) {
+        EXPECT_EQ(got_sums[static_cast<size_t>(m)], sum) << m;
+      }
     }
   }
 };
