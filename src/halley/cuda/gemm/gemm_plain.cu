@@ -58,6 +58,7 @@ __global__ void __launch_bounds__(kTile* kThreadRows)
       __syncthreads();
       const int num_inputs = static_cast<int>(min(int64_t{kTile}, args.K - k0));
       for (int step = 0; step < num_inputs; ++step) {
+#pragma unroll
         for (int r = 0; r < kRowsOfThread; ++r) {
           add_product(sums[r], xs[j + r * kThreadRows][step], ws[i][step]);
         }
@@ -66,9 +67,10 @@ __global__ void __launch_bounds__(kTile* kThreadRows)
     }
     const int64_t n = n0 + i;
     if (n >= args.N) continue;  // of this round; every thread goes through the same rounds
+#pragma unroll
     for (int r = 0; r < kRowsOfThread; ++r) {
       const int64_t m = m0 + j + r * kThreadRows;
-      if (m >= args.M) break;
+      if (m >= args.M) continue;
       const float value = scaled_sum(args.scales, args.bias, static_cast<float>(sums[r]), m, n);
       store_number(args.y, args.y_dtype, m * args.y_stride + n, value);
     }

@@ -81,6 +81,8 @@ class TimedProduct {
     fill_random(w_.data(), w_.num_bytes(), problem.dtype);
     fill_random(x_.data(), x_.num_bytes(), problem.dtype);
     fill_ones(scales(), rows_max + problem.N);
+    // The stream does not wait for copies beside it.
+    check_cuda(cudaDeviceSynchronize(), "copies of random numbers");
   }
 
   size_t num_copies() const { return num_copies_; }

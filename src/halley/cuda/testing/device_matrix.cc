@@ -68,6 +68,8 @@ float load(DType dtype, const std::byte* from) {
 void copy_to_device(std::byte* device, const void* host, size_t num_bytes) {
   if (num_bytes == 0) return;
   check_cuda(cudaMemcpy(device, host, num_bytes, cudaMemcpyHostToDevice), "copy to the device");
+  // It returns when the host's memory is free; other streams do not wait for the rest.
+  check_cuda(cudaDeviceSynchronize(), "copy to the device");
 }
 
 DeviceMatrix::DeviceMatrix(DType dtype, int64_t num_rows, int64_t num_cols, int64_t row_gap)

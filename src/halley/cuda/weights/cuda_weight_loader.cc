@@ -90,11 +90,14 @@ class CudaWeightLoader::Arrays {
     std::memcpy(bytes_.data() + begin, values.data(), values.size_bytes());
     places_.push_back({begin, reinterpret_cast<const void**>(pointer)});
   }
-  DeviceBuffer copy() {
+  DeviceBuffer copy(const CudaStream& stream) {
     if (places_.empty()) return {};
     DeviceBuffer memory(std::max<size_t>(bytes_.size(), 1), "scales and biases");
-    check_cuda(cudaMemcpy(memory.data(), bytes_.data(), bytes_.size(), cudaMemcpyHostToDevice),
+    // In the stream: a copy beside it may still be under way when kernels of the stream read.
+    check_cuda(cudaMemcpyAsync(memory.data(), bytes_.data(), bytes_.size(), cudaMemcpyHostToDevice,
+                               stream.get()),
                "copy of scales and biases");
+    stream.synchronize();
     for (const Place& place : places_) *place.pointer = memory.data() + place.begin;
     return memory;
   }
@@ -119,7 +122,8 @@ CudaWeightLoader::CudaWeightLoader(ExecContext& host, const CudaContext& device,
   HALLEY_CHECK(activation_dtype == DType::kF16 || activation_dtype == DType::kBf16 ||
                    activation_dtype == DType::kF32,
                name_of(activation_dtype));
-  check_cuda(cudaMemset(lost_.data(), 0, sizeof(uint32_t)), "zeroing of a counter");
+  check_cuda(cudaMemsetAsync(lost_.data(), 0, sizeof(uint32_t), device.stream.get()),
+             "zeroing of a counter");
 }
 
 void CudaWeightLoader::ensure_staging(size_t num_bytes) {
@@ -136,7 +140,8 @@ void CudaWeightLoader::check_lost(const std::string& name) {
              "copy of a counter");
   device_.stream.synchronize();
   if (num_lost == 0) return;
-  check_cuda(cudaMemset(lost_.data(), 0, sizeof(num_lost)), "zeroing of a counter");
+  check_cuda(cudaMemsetAsync(lost_.data(), 0, sizeof(num_lost), device_.stream.get()),
+             "zeroing of a counter");
   throw CheckpointError(str("layer ", quote(name), ": expected weights that are finite in ", dtype_,
                             ", got ", num_lost, " others. Run the model in bf16 or f32."));
 }
@@ -236,7 +241,7 @@ CudaLinear::Section CudaWeightLoader::load_dense(const std::string& name,
     arrays.add(bias, &section.bias);
     arrays.add(std::as_bytes(std::span<const uint16_t>(rounded)), &section.rounded_bias);
   }
-  section.array_memory = arrays.copy();
+  section.array_memory = arrays.copy(device_.stream);
   check_lost(name);
   bind(&section, {.dtype = dtype_, .N = section.N, .K = section.K, .has_bias = !bias.empty()},
        first_output);
@@ -288,7 +293,7 @@ CudaLinear::Section CudaWeightLoader::load_packed(const std::string& name,
     arrays.add(bias, &section.bias);
     arrays.add(std::as_bytes(std::span<const uint16_t>(rounded)), &section.rounded_bias);
   }
-  section.array_memory = arrays.copy();
+  section.array_memory = arrays.copy(device_.stream);
   section.activation.input_order = input_order;
   const Matrix rows = allocate_rows(form.dtype, weight.N, weight.K, &section.weight_memory);
   section.w = rows;
