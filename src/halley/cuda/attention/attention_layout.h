@@ -1,0 +1,14 @@
+// The layout of pages as kernels take it.
+#pragma once
+
+#include "halley/cuda/attention/attention_params.h"
+#include "halley/kernels/attention/attention.h"
+
+namespace halley::attention {
+
+/// Offsets and sizes of the cache's rows.
+PagedRows paged_rows(const AttentionProblem& problem, const KvLayerView& cache);
+
+ScoreRule score_rule(const AttentionProblem& problem);
+
+}  // namespace halley::attention

@@ -1,0 +1,143 @@
+#include "halley/cuda/attention/attention_plan.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+
+#include "halley/base/check.h"
+#include "halley/base/checked_math.h"
+#include "halley/base/str.h"
+
+namespace halley {
+namespace {
+
+constexpr int64_t kHeadDimMax = 256;
+
+int32_t narrow(int64_t value) {
+  HALLEY_CHECK(value >= 0 && value <= std::numeric_limits<int32_t>::max(), value);
+  return static_cast<int32_t>(value);
+}
+
+int64_t first_visible(const AttentionProblem& problem, int64_t position) {
+  const bool is_cut = problem.window > 0 && position >= problem.window;
+  return is_cut ? position - problem.window + 1 : 0;
+}
+
+void add_decode_items(const AttentionProblem& problem, const BatchSequence& sequence,
+                      int64_t sequence_index, int64_t table_begin, AttentionPlan& plan) {
+  const std::vector<int64_t> bounds = split_boundaries(problem, sequence.num_past_tokens);
+  DecodeItem item;
+  item.row = narrow(sequence.first_row);
+  item.table_begin = narrow(table_begin);
+  item.num_splits = narrow(static_cast<int64_t>(bounds.size()) - 1);
+  item.first_partial = narrow(plan.num_partials);
+  item.sequence = narrow(sequence_index);
+  for (item.split = 0; item.split < item.num_splits; ++item.split) {
+    item.begin = narrow(bounds[static_cast<size_t>(item.split)]);
+    item.end = narrow(bounds[static_cast<size_t>(item.split) + 1]);
+    plan.decode_items.push_back(item);
+  }
+  if (item.num_splits > 1) plan.num_partials += item.num_splits;
+}
+
+void add_prefill_items(const AttentionProblem& problem, const BatchSequence& sequence,
+                       int64_t group_size, int64_t rows_per_item, PrefillItem item,
+                       AttentionPlan& plan) {
+  const int64_t num_rows = sequence.num_new_tokens * group_size;
+  item.first_row = narrow(sequence.first_row);
+  item.num_past_tokens = narrow(sequence.num_past_tokens);
+  item.num_new_tokens = narrow(sequence.num_new_tokens);
+  for (int64_t begin = 0; begin < num_rows; begin += rows_per_item) {
+    const int64_t last_row = std::min(begin + rows_per_item, num_rows) - 1;
+    item.query_begin = narrow(begin);
+    item.begin = narrow(first_visible(problem, sequence.num_past_tokens + begin / group_size));
+    item.end = narrow(sequence.num_past_tokens + last_row / group_size + 1);
+    plan.prefill_items.push_back(item);
+  }
+}
+
+}  // namespace
+
+int64_t split_tokens(int64_t num_visible) {
+  // One sequence with 8 kv heads then has 64 items at 1024 positions and 256 at 32768, for the
+  // about 264 blocks of an H200. Not yet measured against other tables.
+  if (num_visible <= 1024) return 128;
+  if (num_visible <= 2048) return 256;
+  if (num_visible <= 16384) return 512;
+  // A window need not begin at a boundary, which costs one more split than the division says.
+  const int64_t least = ceil_div(num_visible, kNumSplitsMax - 1);
+  return std::max<int64_t>(1024, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(least))));
+}
+
+std::vector<int64_t> split_boundaries(const AttentionProblem& problem, int64_t position) {
+  const int64_t begin = first_visible(problem, position), end = position + 1;
+  const int64_t step = split_tokens(end - begin);
+  std::vector<int64_t> bounds = {begin};
+  for (int64_t bound = begin / step * step + step; bound < end; bound += step) {
+    bounds.push_back(bound);
+  }
+  bounds.push_back(end);
+  return bounds;
+}
+
+AttentionPlan plan_attention(const AttentionProblem& problem, int64_t num_kv_heads,
+                             int64_t table_stride, int64_t rows_per_item,
+                             std::span<const BatchSequence> sequences) {
+  HALLEY_CHECK(num_kv_heads >= 1 && rows_per_item >= 1, num_kv_heads, rows_per_item);
+  AttentionPlan plan;
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    const BatchSequence& sequence = sequences[i];
+    HALLEY_CHECK(sequence.num_new_tokens >= 1 && sequence.num_past_tokens >= 0,
+                 sequence.num_new_tokens, sequence.num_past_tokens);
+    const auto index = static_cast<int64_t>(i);
+    if (sequence.num_new_tokens == 1) {
+      add_decode_items(problem, sequence, index, index * table_stride, plan);
+    } else {
+      PrefillItem item;
+      item.table_begin = narrow(index * table_stride);
+      add_prefill_items(problem, sequence, problem.num_heads / num_kv_heads, rows_per_item, item,
+                        plan);
+    }
+  }
+  const auto is_longer = [](const auto& a, const auto& b) {
+    return a.end - a.begin > b.end - b.begin;
+  };
+  std::stable_sort(plan.decode_items.begin(), plan.decode_items.end(), is_longer);
+  std::stable_sort(plan.prefill_items.begin(), plan.prefill_items.end(), is_longer);
+  return plan;
+}
+
+int64_t num_decode_items_max(int64_t num_sequences, int64_t num_tokens) {
+  // Up to 2048 positions a row has 8 splits, and one more with a window; above, one for each 512 or
+  // more positions, and two for the ends.
+  return std::min(10 * num_sequences + num_tokens / 512, kNumSplitsMax * num_sequences);
+}
+
+int copy_bytes(const KvPageLayout& layout) {
+  for (const size_t width : {size_t{16}, size_t{8}}) {
+    if (layout.row_bytes() % width == 0 && layout.page_bytes() % width == 0) {
+      return static_cast<int>(width);
+    }
+  }
+  return 4;
+}
+
+std::string why_not_cuda_attention(const AttentionProblem& problem, const KvPageLayout& layout,
+                                   DType activation_dtype) {
+  if (layout.dtype == KvDType::kF32) return "a KV cache of f32; use f16 or bf16";
+  if (activation_dtype != DType::kF16 && activation_dtype != DType::kBf16) {
+    return str("activations of ", activation_dtype, "; f16 and bf16 are served");
+  }
+  if (layout.head_dim % 8 != 0) {
+    return str("head_dim ", layout.head_dim, " is not a multiple of 8");
+  }
+  if (layout.head_dim < 8 || layout.head_dim > kHeadDimMax) {
+    return str("head_dim ", layout.head_dim, " is above ", kHeadDimMax);
+  }
+  if (layout.num_kv_heads < 1 || problem.num_heads % layout.num_kv_heads != 0) {
+    return str(problem.num_heads, " heads do not divide among ", layout.num_kv_heads, " kv heads");
+  }
+  return {};
+}
+
+}  // namespace halley

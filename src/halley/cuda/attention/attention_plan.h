@@ -1,0 +1,47 @@
+// How the attention of a batch is cut into pieces of work for the GPU. Pure functions.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "halley/core/dtype.h"
+#include "halley/cuda/attention/attention_items.h"
+#include "halley/kernels/attention/attention.h"
+#include "halley/kernels/kv/kv_cache_view.h"
+
+namespace halley {
+
+struct AttentionPlan {
+  std::vector<DecodeItem> decode_items;    // sequences with one new token, longest first
+  std::vector<PrefillItem> prefill_items;  // the others, longest first
+  int64_t num_partials = 0;                // splits of sequences that have more than one
+};
+
+/// Positions of a split for a row that sees `num_visible` positions: a power of two. Short rows are
+/// cut finer, so that a single sequence feeds many multiprocessors; what else is in the batch is no
+/// part of it.
+int64_t split_tokens(int64_t num_visible);
+
+/// The positions of splits of a row at `position`, at multiples of split_tokens(): first begin, all
+/// further boundaries, last end.
+std::vector<int64_t> split_boundaries(const AttentionProblem& problem, int64_t position);
+
+/// Sequence i's page table is expected at i * table_stride. Needs no pages; `rows_per_item` is of
+/// the prefill kernel. Ends the process for sizes beyond 2^31 - 1.
+AttentionPlan plan_attention(const AttentionProblem& problem, int64_t num_kv_heads,
+                             int64_t table_stride, int64_t rows_per_item,
+                             std::span<const BatchSequence> sequences);
+
+/// No batch of `num_sequences` with `num_tokens` positions in all has more decode items.
+int64_t num_decode_items_max(int64_t num_sequences, int64_t num_tokens);
+
+/// Bytes of the widest copies that pages allow: 16, 8 or 4; rows start at multiples of it.
+int copy_bytes(const KvPageLayout& layout);
+
+/// Empty: the kernels here can. Otherwise why not: "head_dim 17 is not a multiple of 8".
+std::string why_not_cuda_attention(const AttentionProblem& problem, const KvPageLayout& layout,
+                                   DType activation_dtype);
+
+}  // namespace halley

@@ -1,0 +1,157 @@
+#include "halley/cuda/attention/attention_plan.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace halley {
+namespace {
+
+using testing::HasSubstr;
+
+AttentionProblem problem_of(int64_t num_heads, int64_t window = 0) {
+  return {num_heads, 0.1f, 0.0f, window};
+}
+
+constexpr int64_t kPositions[] = {0,    1,    127,  128,   511,   1023,  1024,  1025,   2047,
+                                  2048, 4095, 8191, 16383, 16384, 32767, 65535, 131071, 1000000};
+
+TEST(AttentionPlan, SplitsOfARowCoverWhatItSeesOnceInAscendingOrder) {
+  for (const int64_t window : {0, 1, 100, 1024, 5000}) {
+    for (const int64_t position : kPositions) {
+      const auto bounds = split_boundaries(problem_of(8, window), position);
+      const int64_t begin = window > 0 ? std::max<int64_t>(0, position - window + 1) : 0;
+      EXPECT_EQ(bounds.front(), begin);
+      EXPECT_EQ(bounds.back(), position + 1);
+      EXPECT_TRUE(std::is_sorted(bounds.begin(), bounds.end(), std::less_equal<>()));
+      EXPECT_LE(bounds.size() - 1, static_cast<size_t>(kNumSplitsMax)) << position;
+      for (size_t i = 1; i + 1 < bounds.size(); ++i) {
+        EXPECT_EQ(bounds[i] % split_tokens(position + 1 - begin), 0) << position;
+      }
+    }
+  }
+}
+
+TEST(AttentionPlan, SplitSizesArePowersOfTwoOfAtLeastFourTilesOf32) {
+  for (const int64_t position : kPositions) {
+    const int64_t size = split_tokens(position + 1);
+    EXPECT_GE(size, 128);
+    EXPECT_EQ(size & (size - 1), 0) << size;
+  }
+}
+
+TEST(AttentionPlan, ASequencesItemsDoNotDependOnItsNeighbours) {
+  const std::vector<BatchSequence> all = {
+      {0, 1, 40000, {}}, {1, 9, 100, {}}, {10, 1, 0, {}}, {11, 1, 3000, {}}, {12, 300, 0, {}}};
+  const AttentionProblem problem = problem_of(8, 2500);
+  const AttentionPlan plan = plan_attention(problem, 2, 5000, 128, all);
+  for (const BatchSequence& sequence : all) {
+    const AttentionPlan alone = plan_attention(problem, 2, 5000, 128, {&sequence, 1});
+    std::vector<std::tuple<int, int, int>> expected, got;
+    for (const DecodeItem& item : alone.decode_items) {
+      expected.emplace_back(item.split, item.begin, item.end);
+    }
+    for (const PrefillItem& item : alone.prefill_items) {
+      expected.emplace_back(item.query_begin, item.begin, item.end);
+    }
+    for (const DecodeItem& item : plan.decode_items) {
+      if (item.row == sequence.first_row) got.emplace_back(item.split, item.begin, item.end);
+    }
+    for (const PrefillItem& item : plan.prefill_items) {
+      if (item.first_row == sequence.first_row) {
+        got.emplace_back(item.query_begin, item.begin, item.end);
+      }
+    }
+    EXPECT_THAT(got, testing::UnorderedElementsAreArray(expected)) << sequence.first_row;
+  }
+}
+
+TEST(AttentionPlan, SplitsHavePlacesOfTheirOwnAndLongOnesComeFirst) {
+  std::vector<BatchSequence> sequences;
+  int64_t row = 0, num_tokens = 0;
+  for (const int64_t position : kPositions) {
+    sequences.push_back({row++, 1, position, {}});
+    num_tokens += position + 1;
+  }
+  const AttentionPlan plan = plan_attention(problem_of(4), 4, 1 << 20, 64, sequences);
+  std::map<int64_t, int> places;
+  for (size_t i = 0; i < plan.decode_items.size(); ++i) {
+    const DecodeItem& item = plan.decode_items[i];
+    EXPECT_EQ(item.table_begin, item.sequence * (1 << 20));
+    EXPECT_LT(item.split, item.num_splits);
+    if (item.num_splits > 1) ++places[item.first_partial + item.split];
+    if (i > 0) {
+      const DecodeItem& before = plan.decode_items[i - 1];
+      EXPECT_GE(before.end - before.begin, item.end - item.begin);
+    }
+  }
+  EXPECT_EQ(places.size(), static_cast<size_t>(plan.num_partials));
+  EXPECT_EQ(places.rbegin()->first, plan.num_partials - 1);
+  EXPECT_LE(static_cast<int64_t>(plan.decode_items.size()), num_decode_items_max(row, num_tokens));
+}
+
+TEST(AttentionPlan, NoBatchHasMoreItemsThanTheBound) {
+  for (const int64_t window : {0, 700, 1025, 2049, 30000}) {
+    for (int64_t position = 0; position < 70000; position += 61) {
+      const auto bounds = split_boundaries(problem_of(1, window), position);
+      EXPECT_LE(static_cast<int64_t>(bounds.size()) - 1, num_decode_items_max(1, position + 1))
+          << position << " " << window;
+    }
+  }
+}
+
+TEST(AttentionPlan, PrefillItemsCoverEveryQueryRowAndWhatItSees) {
+  const BatchSequence sequence{5, 100, 70, {}};
+  const AttentionPlan plan = plan_attention(problem_of(6, 50), 2, 11, 64, {&sequence, 1});
+  EXPECT_TRUE(plan.decode_items.empty());
+  ASSERT_EQ(plan.prefill_items.size(), 5U);  // 300 rows
+  std::vector<int> begins;
+  for (const PrefillItem& item : plan.prefill_items) {
+    begins.push_back(item.query_begin);
+    const int last = std::min(item.query_begin + 64, 300) - 1;
+    EXPECT_EQ(item.begin, std::max(0, 70 + item.query_begin / 3 - 49));
+    EXPECT_EQ(item.end, 70 + last / 3 + 1);
+    EXPECT_EQ(item.first_row, 5);
+    EXPECT_EQ(item.num_past_tokens, 70);
+  }
+  EXPECT_THAT(begins, testing::UnorderedElementsAre(0, 64, 128, 192, 256));
+}
+
+TEST(AttentionPlan, AnEmptyBatchHasNoWork) {
+  const AttentionPlan plan = plan_attention(problem_of(4), 4, 10, 64, {});
+  EXPECT_TRUE(plan.decode_items.empty());
+  EXPECT_TRUE(plan.prefill_items.empty());
+}
+
+TEST(AttentionPlan, CopiesAreAsWideAsRowsAndPagesAllow) {
+  EXPECT_EQ(copy_bytes({KvDType::kF16, 8, 128, 16}), 16);
+  EXPECT_EQ(copy_bytes({KvDType::kInt4, 8, 128, 16}), 16);
+  EXPECT_EQ(copy_bytes({KvDType::kInt4, 3, 80, 16}), 8);  // rows of 40 bytes
+  EXPECT_EQ(copy_bytes({KvDType::kInt8, 1, 32, 3}), 8);   // pages of 216 bytes
+  EXPECT_EQ(copy_bytes({KvDType::kInt4, 1, 8, 5}), 4);
+}
+
+TEST(AttentionPlan, SaysWhyTheKernelsCannot) {
+  const KvPageLayout llama{KvDType::kF16, 8, 128, 16};
+  EXPECT_EQ(why_not_cuda_attention(problem_of(32), llama, DType::kBf16), "");
+  KvPageLayout layout = llama;
+  layout.dtype = KvDType::kF32;
+  EXPECT_THAT(why_not_cuda_attention(problem_of(32), layout, DType::kF16), HasSubstr("f32"));
+  layout = llama;
+  layout.head_dim = 17;
+  EXPECT_EQ(why_not_cuda_attention(problem_of(32), layout, DType::kF16),
+            "head_dim 17 is not a multiple of 8");
+  layout.head_dim = 264;
+  EXPECT_EQ(why_not_cuda_attention(problem_of(32), layout, DType::kF16),
+            "head_dim 264 is above 256");
+  EXPECT_THAT(why_not_cuda_attention(problem_of(32), llama, DType::kF32),
+              HasSubstr("activations of f32"));
+  EXPECT_EQ(why_not_cuda_attention(problem_of(30), llama, DType::kF16),
+            "30 heads do not divide among 8 kv heads");
+}
+
+}  // namespace
+}  // namespace halley

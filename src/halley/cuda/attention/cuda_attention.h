@@ -1,0 +1,93 @@
+// Causal attention of a ragged batch over the paged KV cache in GPU memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "halley/core/matrix.h"
+#include "halley/cuda/attention/attention_plan.h"
+#include "halley/cuda/runtime/cuda_context.h"
+#include "halley/cuda/runtime/cuda_stream.h"
+#include "halley/cuda/runtime/device_arena.h"
+#include "halley/cuda/runtime/pinned_buffer.h"
+#include "halley/kernels/attention/attention.h"
+#include "halley/kernels/kv/kv_cache_view.h"
+
+namespace halley {
+
+/// What device memory for batches is made for.
+struct CudaAttentionLimits {
+  int64_t num_sequences = 0;
+  int64_t num_tokens = 0;          // of all sequences of a batch together, past and new
+  int64_t num_new_tokens = 0;      // of a batch
+  int64_t pages_per_sequence = 0;  // columns of the table of pages
+  int64_t num_heads = 0;
+  int64_t num_kv_heads = 0;
+  int64_t head_dim = 0;
+};
+
+/// A batch's page tables and pieces of work in device memory, at addresses that do not change, so
+/// that captured launches serve batches that come later. All layers with the same window and page
+/// size use one; layers with different windows need one for each. Launches that use one must be on
+/// one stream. Move-only.
+class CudaAttentionBatch {
+ public:
+  explicit CudaAttentionBatch(const CudaAttentionLimits& limits);
+
+  /// Plans the batch and queues its copy. Page tables are checked against `num_pages`. Ends the
+  /// process where the batch exceeds the limits: it is the caller's own doing.
+  void update(const CudaStream& stream, const AttentionProblem& problem, const KvPageLayout& layout,
+              int64_t num_pages, std::span<const BatchSequence> sequences);
+
+  int64_t num_decode_items() const { return num_decode_items_; }
+  int64_t num_prefill_items() const { return num_prefill_items_; }
+  /// All device memory that batches of these limits take.
+  static size_t num_bytes(const CudaAttentionLimits& limits);
+
+  struct Layout {  // bytes from the buffer's start
+    size_t header = 0, decode_items = 0, prefill_items = 0, tables = 0;
+    size_t num_copied = 0;  // all before is copied from the host
+    size_t counts = 0, partial_stats = 0, partial_values = 0;
+    size_t num_bytes = 0;
+  };
+  const Layout& layout() const { return layout_; }
+  const CudaAttentionLimits& limits() const { return limits_; }
+  std::byte* data() const { return buffer_.data(); }
+
+ private:
+  void copy(const CudaStream& stream, size_t offset, const void* from, size_t num_bytes);
+
+  CudaAttentionLimits limits_;
+  Layout layout_;
+  DeviceBuffer buffer_;
+  PinnedBuffer staging_;
+  CudaEvent is_copied_;
+  int64_t num_decode_items_ = 0, num_prefill_items_ = 0;
+};
+
+/// out[m] = softmax(scale * q[m] K^T) V for the batch's sequences with one new token.
+///
+/// Shapes    q, out [M, H * D] f16 or bf16 in device memory, 16-byte aligned, strides multiples of
+/// 8 Requires  why_not_cuda_attention() is empty; cache.pages in device memory, 16-byte aligned;
+/// the
+///           keys and values of new tokens are there already
+/// Numerics  scores, weights and sums in f32; products of f16 (bf16 for a cache of bf16) operands:
+///           queries, and weights in [0, 1]. A row's splits depend on its position alone and are
+///           joined in ascending order: its result is the same bits in any batch
+/// Writes    the rows of these sequences
+/// Stream    asynchronous; can be captured: the grid is fixed and work is read from the batch's
+///           memory, so that the next update() serves the graph too
+void cuda_decode_attention(const CudaContext& context, const AttentionProblem& problem,
+                           const KvLayerView& cache, const CudaAttentionBatch& batch, ConstMatrix q,
+                           Matrix out);
+
+/// The same for sequences with more new tokens. A row's result does not depend on the batch nor on
+/// how its sequence is cut into chunks of at least two tokens; a decode adds in another order.
+/// A value that is not a number may reach other tokens of the same chunk. Not for capture: the grid
+/// is the batch's.
+void cuda_prefill_attention(const CudaContext& context, const AttentionProblem& problem,
+                            const KvLayerView& cache, const CudaAttentionBatch& batch,
+                            ConstMatrix q, Matrix out);
+
+}  // namespace halley

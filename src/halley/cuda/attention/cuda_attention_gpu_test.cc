@@ -1,0 +1,291 @@
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include "halley/core/float16.h"
+#include "halley/cuda/attention/attention_test_batch.h"
+#include "halley/cuda/attention/cuda_attention.h"
+#include "halley/cuda/runtime/cuda_check.h"
+#include "halley/cuda/runtime/cuda_graph.h"
+#include "halley/cuda/testing/device_matrix.h"
+
+namespace halley {
+namespace {
+
+// Outputs are of size 1 and rounded to the output's type. Weights are rounded to the operands' type
+// before they meet values: 2^-12 (f16) or 2^-9 (bf16) of sums of size 1 to 3.
+constexpr double kF16Tolerance = 4e-3;
+constexpr double kBf16Tolerance = 3e-2;
+
+double tolerance(bool is_bf16) { return is_bf16 ? kBf16Tolerance : kF16Tolerance; }
+
+const KvDType kTypes[] = {KvDType::kF16, KvDType::kBf16, KvDType::kFp8E4M3, KvDType::kInt8,
+                          KvDType::kInt4};
+
+// A test batch with its cache, queries and outputs on the GPU.
+class OnDevice {
+ public:
+  OnDevice(const AttentionCase& shape, bool is_bf16, uint32_t seed)
+      : batch(shape, is_bf16, seed),
+        is_bf16_(is_bf16),
+        pages_(batch.pages()),
+        q_(dtype(), std::max<int64_t>(1, batch.num_rows()), batch.num_columns()),
+        work_(limits()) {
+    if (batch.num_rows() > 0) q_.set(batch.q());
+  }
+
+  CudaAttentionLimits limits() const {
+    CudaAttentionLimits limits;
+    const std::vector<BatchSequence> sequences = batch.sequences();
+    limits.num_sequences = std::max<int64_t>(1, static_cast<int64_t>(sequences.size()));
+    limits.num_tokens = 1;
+    for (const BatchSequence& sequence : sequences) {
+      limits.num_tokens += sequence.num_past_tokens + sequence.num_new_tokens;
+    }
+    limits.num_new_tokens = std::max<int64_t>(1, batch.num_rows());
+    limits.pages_per_sequence = batch.table_stride();
+    limits.num_heads = batch.problem().num_heads;
+    limits.num_kv_heads = batch.layout().num_kv_heads;
+    limits.head_dim = batch.layout().head_dim;
+    return limits;
+  }
+
+  KvLayerView cache() { return {batch.layout(), pages_.data(), batch.cache().num_pages}; }
+  void update(const std::vector<BatchSequence>& sequences) {
+    work_.update(stream, batch.problem(), batch.layout(), batch.cache().num_pages, sequences);
+  }
+  void launch(DeviceMatrix& out) {
+    const CudaContext context{device, stream, arena};
+    cuda_decode_attention(context, batch.problem(), cache(), work_, q_.matrix(), out.matrix());
+    cuda_prefill_attention(context, batch.problem(), cache(), work_, q_.matrix(), out.matrix());
+  }
+  void launch_decode(DeviceMatrix& out) {
+    const CudaContext context{device, stream, arena};
+    cuda_decode_attention(context, batch.problem(), cache(), work_, q_.matrix(), out.matrix());
+  }
+  DeviceMatrix blank_output() const {
+    return {dtype(), std::max<int64_t>(1, batch.num_rows()), batch.num_columns()};
+  }
+  // Everything, or only some of the sequences; other rows stay NaN.
+  std::vector<float> run(const std::vector<BatchSequence>& sequences) {
+    update(sequences);
+    DeviceMatrix out = blank_output();
+    launch(out);
+    const std::vector<float> result = out.get(stream);
+    EXPECT_TRUE(out.guards_are_intact(stream));
+    return result;
+  }
+  void send_pages() { copy_to_device(pages_.data(), batch.pages().data(), batch.pages().size()); }
+
+  CudaDeviceInfo device = use_cuda_device(0);
+  CudaStream stream;
+  DeviceArena arena{1 << 16, "workspace"};
+  AttentionTestBatch batch;
+
+ private:
+  DType dtype() const { return is_bf16_ ? DType::kBf16 : DType::kF16; }
+
+  bool is_bf16_;
+  DeviceArray<std::byte> pages_;
+  DeviceMatrix q_;
+  CudaAttentionBatch work_;
+};
+
+// Not NaN; NaN differs from everything but NaN.
+double largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
+  double largest = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (std::isnan(a[i]) != std::isnan(b[i])) return std::numeric_limits<double>::infinity();
+    if (!std::isnan(a[i])) {
+      largest = std::max(largest, std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i])));
+    }
+  }
+  return largest;
+}
+
+bool has_same_bits(const std::vector<float>& a, const std::vector<float>& b, size_t begin,
+                   size_t end) {
+  return std::memcmp(a.data() + begin, b.data() + begin, (end - begin) * sizeof(float)) == 0;
+}
+
+void expect_reference(const AttentionCase& shape, bool is_bf16, uint32_t seed) {
+  OnDevice on_device(shape, is_bf16, seed);
+  if (on_device.batch.num_rows() == 0) {
+    on_device.run({});
+    return;
+  }
+  const std::vector<float> expected = on_device.batch.expected();
+  const std::vector<float> out = on_device.run(on_device.batch.sequences());
+  EXPECT_LE(largest_difference(out, expected), tolerance(is_bf16))
+      << shape.name << " " << shape.dtype << (is_bf16 ? " bf16" : " f16");
+  // Again, over what the first launch left in its counts.
+  EXPECT_TRUE(has_same_bits(out, on_device.run(on_device.batch.sequences()), 0, out.size()))
+      << shape.name << " " << shape.dtype;
+}
+
+TEST(CudaAttention, AgreesWithTheReferenceForEveryTypeOfTheCache) {
+  uint32_t seed = 1;
+  for (AttentionCase shape : attention_test_cases()) {
+    if (shape.head_dim % 8 != 0) continue;
+    for (const KvDType dtype : kTypes) {
+      shape.dtype = dtype;
+      for (const bool is_bf16 : {false, true}) expect_reference(shape, is_bf16, seed++);
+    }
+  }
+}
+
+// Every sequence a decode, with lengths around tiles, splits and their doublings.
+TEST(CudaAttention, DecodesOfAllLengthsAgreeWithTheReference) {
+  const std::vector<AttentionCase> shapes = {
+      {"llama",
+       8,
+       2,
+       128,
+       16,
+       KvDType::kF16,
+       0,
+       0,
+       {{0, 1},
+        {14, 1},
+        {15, 1},
+        {16, 1},
+        {31, 1},
+        {32, 1},
+        {127, 1},
+        {128, 1},
+        {129, 1},
+        {1023, 1},
+        {1024, 1},
+        {1500, 1},
+        {2047, 1},
+        {2048, 1},
+        {5000, 1}}},
+      {"long", 4, 1, 128, 64, KvDType::kF16, 0, 0, {{20000, 1}, {17, 1}, {33000, 1}}},
+      {"head of 64", 4, 1, 64, 128, KvDType::kF16, 0, 0, {{3000, 1}, {400, 1}}},
+      {"head of 80", 6, 3, 80, 16, KvDType::kF16, 0, 0, {{700, 1}, {70, 1}}},
+      {"head of 96", 4, 2, 96, 32, KvDType::kF16, 0, 0, {{1700, 1}, {70, 1}}},
+      {"head of 256", 8, 4, 256, 16, KvDType::kF16, 0, 50.0f, {{2500, 1}, {70, 1}}},
+      {"20 heads of a kv head", 40, 2, 64, 16, KvDType::kF16, 0, 0, {{2500, 1}, {70, 1}}},
+      {"one head of a kv head", 8, 8, 128, 16, KvDType::kF16, 0, 0, {{2500, 1}, {70, 1}}},
+      {"window", 8, 2, 128, 16, KvDType::kF16, 1000, 0, {{5000, 1}, {999, 1}, {1000, 1}, {70, 1}}},
+      {"window and cap", 8, 2, 128, 24, KvDType::kF16, 1025, 3.0f, {{5000, 1}, {1100, 1}}},
+  };
+  uint32_t seed = 100;
+  for (AttentionCase shape : shapes) {
+    for (const KvDType dtype : kTypes) {
+      shape.dtype = dtype;
+      expect_reference(shape, dtype == KvDType::kBf16, seed++);
+    }
+  }
+}
+
+TEST(CudaAttention, ChunksBehindAPastAgreeWithTheReference) {
+  const std::vector<AttentionCase> shapes = {
+      {"llama", 8, 2, 128, 16, KvDType::kF16, 0, 0, {{0, 130}, {500, 67}, {3, 2}, {900, 1}}},
+      {"head of 64", 14, 2, 64, 16, KvDType::kF16, 0, 0, {{0, 200}, {63, 65}}},
+      {"head of 80", 3, 3, 80, 48, KvDType::kF16, 0, 0, {{0, 130}, {64, 64}}},
+      {"head of 256", 4, 2, 256, 16, KvDType::kF16, 40, 50.0f, {{0, 100}, {300, 70}}},
+      {"window", 8, 2, 128, 16, KvDType::kF16, 100, 0, {{0, 300}, {800, 90}}},
+  };
+  uint32_t seed = 200;
+  for (AttentionCase shape : shapes) {
+    for (const KvDType dtype : kTypes) {
+      shape.dtype = dtype;
+      for (const bool is_bf16 : {false, true}) expect_reference(shape, is_bf16, seed++);
+    }
+  }
+}
+
+TEST(CudaAttention, ARowsBitsDoNotDependOnItsNeighboursInTheBatch) {
+  AttentionCase shape{"crowd", 8, 2, 128, 16, KvDType::kF16, 0, 0, {}};
+  for (const int64_t past : {0, 7, 130, 1025, 2100, 3000, 9000}) {
+    shape.sequences.push_back({past, 1});
+    shape.sequences.push_back({past / 3, 40});
+  }
+  for (const KvDType dtype : kTypes) {
+    shape.dtype = dtype;
+    OnDevice on_device(shape, dtype == KvDType::kBf16, 300);
+    const std::vector<float> together = on_device.run(on_device.batch.sequences());
+    const auto columns = static_cast<size_t>(on_device.batch.num_columns());
+    for (const BatchSequence& sequence : on_device.batch.sequences()) {
+      const std::vector<float> alone = on_device.run({sequence});
+      const size_t begin = static_cast<size_t>(sequence.first_row) * columns;
+      const size_t end = begin + static_cast<size_t>(sequence.num_new_tokens) * columns;
+      EXPECT_TRUE(has_same_bits(together, alone, begin, end))
+          << dtype << " " << sequence.num_past_tokens;
+      EXPECT_TRUE(std::all_of(alone.begin(), alone.begin() + static_cast<int64_t>(begin),
+                              [](float x) { return std::isnan(x); }));
+    }
+  }
+}
+
+TEST(CudaAttention, APrefillsBitsDoNotDependOnChunksOfTwoOrMoreTokens) {
+  for (const KvDType dtype : kTypes) {
+    const AttentionCase shape{"chunks", 8, 2, 128, 16, dtype, 150, 0, {{0, 330}}};
+    OnDevice on_device(shape, dtype == KvDType::kBf16, 400);
+    const BatchSequence whole = on_device.batch.sequences()[0];
+    const std::vector<float> at_once = on_device.run({whole});
+    const auto columns = static_cast<size_t>(on_device.batch.num_columns());
+    for (const int64_t step : {2, 33, 64, 200}) {
+      for (int64_t begin = 0; begin < whole.num_new_tokens; begin += step) {
+        BatchSequence chunk = whole;
+        chunk.first_row = begin;
+        chunk.num_past_tokens = begin;
+        chunk.num_new_tokens = std::min(step, whole.num_new_tokens - begin);
+        if (step == 2 && begin > 40) break;  // launches of two tokens add nothing new
+        const std::vector<float> out = on_device.run({chunk});
+        EXPECT_TRUE(has_same_bits(at_once, out, static_cast<size_t>(begin) * columns,
+                                  static_cast<size_t>(begin + chunk.num_new_tokens) * columns))
+            << dtype << " " << begin << " " << step;
+      }
+    }
+  }
+}
+
+TEST(CudaAttention, AGraphServesBatchesThatComeLater) {
+  AttentionCase shape{"graph", 8, 2, 128, 16, KvDType::kInt4, 0, 0, {}};
+  for (const int64_t past : {3000, 5, 700, 1024, 9000}) shape.sequences.push_back({past, 1});
+  OnDevice on_device(shape, false, 500);
+  const std::vector<BatchSequence> all = on_device.batch.sequences();
+  const std::vector<float> expected = on_device.run(all);
+  DeviceMatrix out = on_device.blank_output();
+  on_device.update({});
+  const CudaGraph graph =
+      CudaGraph::capture(on_device.stream, [&] { on_device.launch_decode(out); });
+  graph.launch(on_device.stream);  // nothing to do
+  for (const float x : out.get(on_device.stream)) ASSERT_TRUE(std::isnan(x));
+  on_device.update({all[1]});
+  graph.launch(on_device.stream);
+  on_device.update(all);
+  graph.launch(on_device.stream);
+  EXPECT_TRUE(has_same_bits(out.get(on_device.stream), expected, 0, expected.size()));
+}
+
+TEST(CudaAttention, NotANumberReachesItsRowAndNoOtherSequence) {
+  for (const KvDType dtype : kTypes) {
+    const AttentionCase shape{"nan", 4, 1, 64, 16, dtype, 0, 0, {{1500, 1}, {1500, 1}, {40, 30}}};
+    OnDevice on_device(shape, dtype == KvDType::kBf16, 600);
+    const KvRow row = on_device.batch.value_row(0, 1400);
+    if (row.scale != nullptr) {
+      std::memset(row.scale, 0xFF, 4);
+    } else {
+      std::memset(row.data, 0xFF, 2);
+    }
+    on_device.send_pages();
+    const std::vector<float> out = on_device.run(on_device.batch.sequences());
+    const auto columns = static_cast<size_t>(on_device.batch.num_columns());
+    for (size_t i = 0; i < out.size(); ++i) {
+      const bool is_hit = i < columns && (row.scale != nullptr || i % 64 == 0);
+      ASSERT_EQ(std::isnan(out[i]), is_hit) << dtype << " " << i;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace halley

@@ -1,0 +1,9 @@
+#include "halley/cuda/attention/decode_launch.cuh"
+
+namespace halley::attention {
+
+void launch_decode_fp8(const DecodeParams& params, int num_multiprocessors, cudaStream_t stream) {
+  launch_decode_type<KvDType::kFp8E4M3>(params, num_multiprocessors, stream);
+}
+
+}  // namespace halley::attention

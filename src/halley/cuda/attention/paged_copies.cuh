@@ -1,0 +1,86 @@
+// Copies of keys and values from pages to shared memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "halley/cuda/attention/attention_params.h"
+#include "halley/cuda/attention/kv_fragments.cuh"
+
+namespace halley::attention {
+
+/// One warp's copies of consecutive positions of a sequence, keys and values of one kv head. Layout
+/// has Rows, kTokens (16 or 32), and the bytes of shared memory for a row's byte and scale.
+template <typename Layout>
+struct PagedCopies {
+  using Rows = typename Layout::Rows;
+  static constexpr int kLanesPerRow = Rows::kChunks;
+  static constexpr int kRowsPerPass = 32 / kLanesPerRow;
+
+  const PagedRows& rows;
+  const int32_t* table;  // the sequence's
+  int begin, end;        // positions that are copied; others become zeros
+  int kv_head;
+
+  __device__ int lane() const { return static_cast<int>(threadIdx.x % 32); }
+  __device__ int token_of(int position) const { return position + lane() % Layout::kTokens; }
+
+  /// The lane's page; looked up ahead of the copy, which would wait for it.
+  __device__ int page_of(int position) const {
+    const int token = token_of(position);
+    return token >= begin && token < end ? table[token / rows.page_tokens] : 0;
+  }
+
+  /// Starts the copies of kTokens positions from `position` on to rows `first_row`... of `to`.
+  __device__ void start(int position, int page_index, std::byte* to, int first_row) const {
+    const int token = token_of(position);
+    const bool is_valid = token >= begin && token < end;
+    const int slot = is_valid ? token % rows.page_tokens : 0;
+    const int64_t row_index = static_cast<int64_t>(kv_head) * rows.page_tokens + slot;
+    const std::byte* page = rows.pages + page_index * rows.page_bytes;
+    copy_rows(page + row_index * rows.row_bytes, is_valid, to, first_row);
+    if constexpr (Rows::kHasScales) {
+      if (lane() < Layout::kTokens) {
+        const std::byte* scale = page + rows.scale_bytes + 4 * row_index;
+        const int row = first_row + lane();
+        start_copy<4>(to + Layout::key_scale(row), scale, is_valid);
+        start_copy<4>(to + Layout::value_scale(row), scale + rows.value_scale_bytes, is_valid);
+      }
+    }
+  }
+
+ private:
+  __device__ void copy_rows(const std::byte* own_row, bool own_is_valid, std::byte* to,
+                            int first_row) const {
+    const uint32_t valid = __ballot_sync(0xFFFFFFFFu, own_is_valid);
+    const int byte = lane() % kLanesPerRow * 16;
+#pragma unroll
+    for (int pass = 0; pass < Layout::kTokens / kRowsPerPass; ++pass) {
+      const int row = pass * kRowsPerPass + lane() / kLanesPerRow;
+      const auto address = __shfl_sync(
+          0xFFFFFFFFu, static_cast<unsigned long long>(reinterpret_cast<uintptr_t>(own_row)), row);
+      const auto* from = reinterpret_cast<const std::byte*>(static_cast<uintptr_t>(address)) + byte;
+      const bool is_valid = (valid >> row & 1u) != 0;
+      copy_chunk(from, is_valid, byte, to + Layout::key(first_row + row, byte));
+      copy_chunk(from + rows.value_bytes, is_valid, byte,
+                 to + Layout::value(first_row + row, byte));
+    }
+  }
+
+  // 16 bytes of a row, less where the row ends before.
+  __device__ void copy_chunk(const std::byte* from, bool is_valid, int byte, std::byte* to) const {
+    if (rows.copy_bytes == 16) {
+      if (byte < rows.row_bytes) start_copy<16>(to, from, is_valid);
+    } else if (rows.copy_bytes == 8) {
+      for (int i = 0; i < 16 && byte + i < rows.row_bytes; i += 8) {
+        start_copy<8>(to + i, from + i, is_valid);
+      }
+    } else {
+      for (int i = 0; i < 16 && byte + i < rows.row_bytes; i += 4) {
+        start_copy<4>(to + i, from + i, is_valid);
+      }
+    }
+  }
+};
+
+}  // namespace halley::attention

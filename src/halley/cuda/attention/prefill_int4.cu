@@ -1,0 +1,9 @@
+#include "halley/cuda/attention/prefill_launch.cuh"
+
+namespace halley::attention {
+
+void launch_prefill_int4(const PrefillParams& params, int num_items, cudaStream_t stream) {
+  launch_prefill_type<KvDType::kInt4>(params, num_items, stream);
+}
+
+}  // namespace halley::attention
