@@ -4,6 +4,7 @@
 #include <csignal>
 #include <exception>
 #include <future>
+#include <new>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -134,7 +135,7 @@ class HttpServer::Impl {
   tcp::endpoint resolve(asio::io_context& context) const;
   void listen();
   void accept();
-  void on_accept(SocketError error, tcp::socket socket);
+  void on_accept(const SocketError& error, Worker& worker, tcp::socket socket);
   void adopt(Worker& worker, tcp::socket socket);
   void stop();
 
@@ -194,23 +195,31 @@ void HttpServer::Impl::start() {
 
 void HttpServer::Impl::accept() {
   Worker& worker = *workers_[next_worker_++ % workers_.size()];
-  acceptor_->async_accept(
-      worker.context, [this, &worker](const SocketError& error, tcp::socket socket) {
-        if (!acceptor_->is_open()) return;
-        if (error && error != asio::error::connection_aborted) {
-          accept_timer_->expires_after(kAcceptPause);
-          accept_timer_->async_wait([this](const SocketError&) {
-            if (acceptor_->is_open()) accept();
-          });
-          return;
-        }
-        if (!error) {
-          asio::post(worker.context, [this, &worker, socket = std::move(socket)]() mutable {
-            adopt(worker, std::move(socket));
-          });
-        }
-        accept();
+  acceptor_->async_accept(worker.context,
+                          [this, &worker](const SocketError& error, tcp::socket socket) {
+                            on_accept(error, worker, std::move(socket));
+                          });
+}
+
+void HttpServer::Impl::on_accept(const SocketError& error, Worker& worker, tcp::socket socket) {
+  if (!acceptor_->is_open()) return;
+  if (error && error != asio::error::connection_aborted) {
+    accept_timer_->expires_after(kAcceptPause);
+    accept_timer_->async_wait([this](const SocketError&) {
+      if (acceptor_->is_open()) accept();
+    });
+    return;
+  }
+  if (!error) {
+    try {
+      asio::post(worker.context, [this, &worker, accepted = std::move(socket)]() mutable {
+        adopt(worker, std::move(accepted));
       });
+    } catch (const std::bad_alloc&) {
+      // This client's connection is closed, and the next one is accepted.
+    }
+  }
+  accept();
 }
 
 void HttpServer::Impl::adopt(Worker& worker, tcp::socket socket) {
@@ -263,7 +272,9 @@ void HttpServer::Impl::stop() {
       worker.work.reset();
     });
   }
-  for (const auto& worker : workers_) worker->thread.join();
+  for (const auto& worker : workers_) {
+    if (worker->thread.joinable()) worker->thread.join();
+  }
   // Exchanges that routes still hold find nobody to tell.
   for (const auto& worker : workers_) worker->state.mailbox->close();
 }

@@ -270,20 +270,14 @@ TEST(HttpServer, HoldsBodiesOfAllRequestsWithinOneLimit) {
   const std::string half = post("Content-Length: 1001\r\n", std::string(1000, 'a'));
   RawClient first(test.port());
   first.send(half);
-  RawAnswer refused;
+  const std::string other = post("Content-Length: 1000\r\n", std::string(1000, 'b'));
   // The first body arrives when it likes: ask until it is there.
-  for (int i = 0; i < 1000 && refused.status != 503; ++i) {
-    refused = ask(test.port(), post("Content-Length: 1000\r\n", std::string(1000, 'b')));
-  }
-  EXPECT_EQ(refused.status, 503);
+  const RawAnswer refused = ask_until(test.port(), other, 503);
+  ASSERT_EQ(refused.status, 503);
   EXPECT_EQ(refused.headers.at("retry-after"), "1");
   first.send("a");
   EXPECT_EQ(first.receive().status, 200);
-  RawAnswer taken;
-  for (int i = 0; i < 1000 && taken.status != 200; ++i) {
-    taken = ask(test.port(), post("Content-Length: 1000\r\n", std::string(1000, 'b')));
-  }
-  EXPECT_EQ(taken.status, 200);
+  EXPECT_EQ(ask_until(test.port(), other, 200).status, 200);
 }
 
 TEST(HttpServer, SendsContinueOnlyToThoseWhoseBodyItTakes) {
@@ -308,24 +302,31 @@ TEST(HttpServer, SendsContinueOnlyToThoseWhoseBodyItTakes) {
 
 TEST(HttpServer, AnswersSlowClientsWith408) {
   HttpServerConfig config;
-  config.limits.header_timeout = milliseconds(50);
-  config.limits.body_timeout = milliseconds(50);
-  config.limits.idle_timeout = milliseconds(50);
+  config.limits.header_timeout = milliseconds(1000);
+  config.limits.body_timeout = milliseconds(100);
   TestServer test(config);
-  EXPECT_EQ(ask(test.port(), "GET /health HTTP/1.1\r\nHos").status, 408);
+  RawClient silent(test.port());
+  RawClient in_head(test.port());
+  RawClient dripping(test.port());
+  in_head.send("GET /health HTTP/1.1\r\nHos");
+  dripping.send("GET /health HTTP/1.1\r\n");
   EXPECT_EQ(ask(test.port(), post("Content-Length: 5\r\n", "hell")).status, 408);
   EXPECT_EQ(ask(test.port(), post("Transfer-Encoding: chunked\r\n", "5\r\nhello")).status, 408);
-  RawClient silent(test.port());
-  EXPECT_TRUE(silent.is_closed_by_server());
-  RawClient idle(test.port());
-  idle.send("GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
-  EXPECT_EQ(idle.receive().status, 200);
-  EXPECT_TRUE(idle.is_closed_by_server());
   // A header now and then does not lengthen the time.
-  RawClient dripping(test.port());
-  dripping.send("GET /health HTTP/1.1\r\n");
-  for (int i = 0; i < 90 && !dripping.has_input(5); ++i) dripping.send("a: b\r\n");
+  for (int i = 0; i < 90 && !dripping.has_input(50); ++i) dripping.send("a: b\r\n");
   EXPECT_EQ(dripping.receive().status, 408);
+  EXPECT_EQ(in_head.receive().status, 408);
+  EXPECT_TRUE(silent.is_closed_by_server());
+}
+
+TEST(HttpServer, ClosesIdleConnections) {
+  HttpServerConfig config;
+  config.limits.idle_timeout = milliseconds(50);
+  TestServer test(config);
+  RawClient client(test.port());
+  client.send("GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_EQ(client.receive().status, 200);
+  EXPECT_TRUE(client.is_closed_by_server());
 }
 
 TEST(HttpServer, SurvivesADisconnectBehindEveryByteOfARequest) {

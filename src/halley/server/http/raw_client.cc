@@ -4,6 +4,7 @@
 #include <array>
 #include <cctype>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 
 #include <arpa/inet.h>
@@ -156,6 +157,15 @@ RawAnswer ask(uint16_t port, std::string_view bytes) {
   RawClient client(port);
   client.send(bytes);
   return client.receive();
+}
+
+RawAnswer ask_until(uint16_t port, std::string_view bytes, int status) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(kWaitMs);
+  RawAnswer answer = ask(port, bytes);
+  while (answer.status != status && std::chrono::steady_clock::now() < end) {
+    answer = ask(port, bytes);
+  }
+  return answer;
 }
 
 }  // namespace halley

@@ -52,5 +52,7 @@ class RawClient {
 
 /// Connects, sends, and reads one answer.
 RawAnswer ask(uint16_t port, std::string_view bytes);
+/// Asks again until the answer has this status, at most 20 s; then the last one.
+RawAnswer ask_until(uint16_t port, std::string_view bytes, int status);
 
 }  // namespace halley
