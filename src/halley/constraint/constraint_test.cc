@@ -17,6 +17,7 @@
 #include "halley/constraint/json_schema.h"
 #include "halley/constraint/mask_cache.h"
 #include "halley/constraint/pattern.h"
+#include "halley/constraint/tool_call.h"
 
 namespace halley {
 namespace {
@@ -297,6 +298,63 @@ TEST(TokenTrie, LeavesOutHolesAndWhatIsTooLong) {
   const auto trie = test_trie();
   const size_t num_tokens = trie->plain().tokens.size() + trie->other().tokens.size();
   EXPECT_EQ(num_tokens, static_cast<size_t>(trie->num_ids()) - 3);  // EOS too
+}
+
+// Whether the grammar's texts begin with, or are, `text`.
+enum class Fit { kNot, kBeginning, kWhole };
+Fit fit_of(const Grammar& grammar, std::string_view text) {
+  Matcher matcher(grammar);
+  Matcher::State state = matcher.start();
+  for (size_t i = 0; i < text.size() && state >= 0; ++i) {
+    state = matcher.next(state, static_cast<uint8_t>(text[i]));
+  }
+  if (state < 0) return Fit::kNot;
+  return matcher.may_end(state) ? Fit::kWhole : Fit::kBeginning;
+}
+
+std::vector<ToolSignature> two_tools() {
+  const auto schema = parse_ordered_json(
+      R"({"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]})",
+      "schema");
+  return {{"weather", schema, "tools[0]"}, {"time.now", nullptr, "tools[1]"}};
+}
+
+TEST(ToolCall, OfLlama3IsOneObject) {
+  const Grammar grammar = tool_call_grammar(two_tools(), ToolCallForm::kLlama3, true);
+  const std::string call = R"({"name": "weather", "parameters": {"city": "Oslo"}})";
+  EXPECT_EQ(fit_of(grammar, call), Fit::kWhole);
+  EXPECT_EQ(fit_of(grammar, call + "\n"), Fit::kNot);
+  EXPECT_EQ(fit_of(grammar, R"({"name": "time.now", "parameters": {"a": 1}})"), Fit::kWhole);
+  EXPECT_EQ(fit_of(grammar, R"({"name": "weather", "parameters": {}})"), Fit::kNot);
+  EXPECT_EQ(fit_of(grammar, R"({"name": "other)"), Fit::kNot);
+}
+
+TEST(ToolCall, OfHermesStandsBetweenTagsOnceOrMoreOften) {
+  const std::string call =
+      "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}\n</tool_call>";
+  const Grammar several = tool_call_grammar(two_tools(), ToolCallForm::kHermes, true);
+  EXPECT_EQ(fit_of(several, call), Fit::kWhole);
+  EXPECT_EQ(fit_of(several, call + "\n" + call), Fit::kWhole);
+  EXPECT_EQ(fit_of(several, call + "\n<tool"), Fit::kBeginning);
+  const Grammar one = tool_call_grammar(two_tools(), ToolCallForm::kHermes, false);
+  EXPECT_EQ(fit_of(one, call), Fit::kWhole);
+  EXPECT_EQ(fit_of(one, call + "\n"), Fit::kNot);
+}
+
+TEST(ToolCall, NeedsAToolWithAName) {
+  const auto message_of = [](const std::vector<ToolSignature>& tools) {
+    try {
+      tool_call_grammar(tools, ToolCallForm::kHermes, true);
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+    return std::string("was accepted");
+  };
+  EXPECT_THAT(message_of({}), HasSubstr("tools: expected 1 to 128 tools, got 0"));
+  EXPECT_THAT(message_of({{"a b", nullptr, "tools[0]"}}),
+              HasSubstr("tools[0]: expected a function name of 1 to 64 letters"));
+  EXPECT_THAT(message_of({{"f", OrderedJson(3), "tools[0].parameters"}}),
+              HasSubstr("tools[0].parameters#: expected a schema"));
 }
 
 std::filesystem::path source_dir() { return HALLEY_SOURCE_DIR; }

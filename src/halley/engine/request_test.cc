@@ -9,6 +9,9 @@
 #include <gtest/gtest.h>
 
 #include "halley/base/str.h"
+#include "halley/constraint/grammar_constraint.h"
+#include "halley/constraint/pattern.h"
+#include "halley/constraint/token_trie.h"
 #include "halley/engine/engine_fixture.h"
 
 namespace halley {
@@ -259,6 +262,97 @@ TEST(GenerateAll, ReportsWhatWasNotQueued) {
   EXPECT_EQ(results[0].submit.status, Submit::kInvalid);
   EXPECT_EQ(results[0].submit.message, "prompt_ids: expected at least 1 token, got 0");
   EXPECT_EQ(results[1].submit.status, Submit::kQueued);
+}
+
+// Output of the pattern, from a model that wants `script` and then EOS.
+GenerateResult generate_constrained(const std::string& pattern, const std::string& script,
+                                    const SamplingParams& sampling) {
+  const std::vector<int32_t> eos = {kFakeEos};
+  GrammarBuilder builder("grammar");
+  Grammar grammar = builder.finish(pattern_texts(builder, pattern, TextForm::kUtf8, "pattern"));
+  GenerateRequest request = greedy_request({1}, 1000);
+  request.sampling = sampling;
+  request.sampling.temperature = 0;
+  request.constraint =
+      compile_constraint(TokenTrie::from_tokenizer(*fake_tokenizer(), eos), std::move(grammar));
+  const auto engine =
+      fake_engine(fake_model(scripted_logits(fake_tokenizer()->encode(script, false), 1)));
+  return generate_one(*engine, std::move(request));
+}
+
+TEST(ConstrainedRequest, WritesWhatTheConstraintAllows) {
+  const GenerateResult result = generate_constrained("^a(?:xyz|b)q$", "azzz", with_stop({}));
+  EXPECT_EQ(result.text, "abq");  // of equal logits the lower id
+  EXPECT_EQ(result.finish_reason, FinishReason::kStop);
+}
+
+TEST(ConstrainedRequest, EndsWhereNothingMayFollowWithoutAStepForEos) {
+  const GenerateResult result = generate_constrained("^hello$", "hello there", with_stop({}));
+  EXPECT_EQ(result.text, "hello");
+  EXPECT_THAT(result.token_ids, SizeIs(5));
+  EXPECT_EQ(result.finish_reason, FinishReason::kStop);
+  EXPECT_EQ(result.stop_reason, "");
+}
+
+TEST(ConstrainedRequest, EndsAtEosWhereTheOutputMayEndAndNotBefore) {
+  // The model wants EOS behind "ab", where only a letter may come.
+  const GenerateResult result = generate_constrained("^ab[cd]z*$", "ab", with_stop({}));
+  EXPECT_EQ(result.text, "abc");
+  EXPECT_EQ(result.token_ids.back(), kFakeEos);
+  EXPECT_EQ(result.finish_reason, FinishReason::kStop);
+}
+
+TEST(ConstrainedRequest, EndsAtEosEvenWhereEosIsIgnored) {
+  SamplingParams params = with_stop({});
+  params.ignore_eos = true;
+  const GenerateResult result = generate_constrained("^ab*$", "ab", params);
+  EXPECT_EQ(result.text, "ab");
+  EXPECT_EQ(result.finish_reason, FinishReason::kStop);
+}
+
+TEST(ConstrainedRequest, GoesOnToMinTokensWhereItMay) {
+  SamplingParams params = with_stop({});
+  params.min_tokens = 4;
+  EXPECT_THAT(generate_constrained("^ab*$", "ab", params).token_ids, SizeIs(5));
+  // Where it may not, the end of the output counts.
+  const GenerateResult result = generate_constrained("^ab$", "ab", params);
+  EXPECT_EQ(result.text, "ab");
+  EXPECT_EQ(result.finish_reason, FinishReason::kStop);
+}
+
+TEST(ConstrainedRequest, EndsAtStopStringsToo) {
+  const GenerateResult result = generate_constrained("^a*xb*$", "aaxbb", with_stop({"xb"}));
+  EXPECT_EQ(result.text, "aa");
+  EXPECT_EQ(result.stop_reason, "xb");
+}
+
+TEST(ConstrainedRequest, IsNotOpenedByLogitBias) {
+  SamplingParams params = with_stop({});
+  params.logit_bias = {{*fake_tokenizer()->id_of("q"), 100}, {*fake_tokenizer()->id_of("b"), 50}};
+  EXPECT_EQ(generate_constrained("^a[abc]c$", "aac", params).text, "abc");
+}
+
+TEST(ConstrainedRequest, GivesLogprobsOfTheModelItself) {
+  SamplingParams params = with_stop({});
+  params.num_logprobs = 1;
+  const GenerateResult result = generate_constrained("^b$", "a", params);
+  ASSERT_THAT(result.logprobs, SizeIs(1));
+  EXPECT_LT(result.logprobs[0].logprob, -9);  // the model wanted "a"
+  EXPECT_EQ(result.top_logprobs[0][0].token_id, *fake_tokenizer()->id_of("a"));
+}
+
+TEST(ConstrainedRequest, FailsWhereTheVocabularyCannotWriteTheOutput) {
+  const GenerateResult result = generate_constrained("^a7$", "a", with_stop({}));
+  EXPECT_EQ(result.finish_reason, FinishReason::kError);
+  EXPECT_THAT(result.error, HasSubstr("expected at least one token that may be chosen, got none. "
+                                      "Check logit_bias, min_tokens and response_format."));
+}
+
+TEST(ConstrainedRequest, FailsWhereALimitIsPassed) {
+  const GenerateResult result =
+      generate_constrained("^((a{0,500}){0,500}){0,500}$", std::string(500, 'a'), with_stop({}));
+  EXPECT_EQ(result.finish_reason, FinishReason::kError);
+  EXPECT_THAT(result.error, HasSubstr("got one that leaves too many open"));
 }
 
 }  // namespace
