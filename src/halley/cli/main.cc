@@ -16,7 +16,7 @@
 namespace halley::cli {
 namespace {
 
-constexpr std::array<Command, 10> kCommands = {{
+constexpr std::array<Command, 11> kCommands = {{
     {"generate", add_generate},
     {"chat", add_chat},
     {"compare", add_compare},

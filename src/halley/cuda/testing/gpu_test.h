@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "halley/core/exec_context.h"
 #include "halley/core/thread_pool.h"
 #include "halley/cuda/runtime/cuda_context.h"
 
