@@ -245,8 +245,10 @@ class LifeTest(unittest.TestCase):
             "Authorization": "Bearer secret"})[0], 401)
 
     def test_options_that_are_wrong_say_so(self):
+        no_keys = tempfile.NamedTemporaryFile()
+        self.addCleanup(no_keys.close)
         for options, message in (
-                (["--api-key-file", "/dev/null"], "--api-key-file"),
+                (["--api-key-file", no_keys.name], "--api-key-file"),
                 (["--max-num-seqs", "0"], "--max-num-seqs"),
                 (["--tool-call-parser", "x"], "--tool-call-parser"),
                 (["--chat-template", "no-such-file"], "no-such-file"),

@@ -20,6 +20,8 @@ class Server:
 
     def __init__(self, binary, model, *options, env=None):
         self.stderr = tempfile.TemporaryFile("w+", encoding="utf-8")
+        self.log = ""
+        self.is_signalled = False
         self.process = subprocess.Popen(
             [binary, "serve", model, "--port", "0", *options], stdout=subprocess.PIPE,
             stderr=self.stderr, text=True, env={**os.environ, **(env or {})})
@@ -27,13 +29,14 @@ class Server:
         match = re.fullmatch(r"serving (\S+) at http://127\.0\.0\.1:(\d+)\n", self.first_line)
         if not match:
             self.process.wait(60)
+            self.read_log()
             raise AssertionError(f"expected the URL, got {self.first_line!r}: {self.log}")
         self.name, self.port = match[1], int(match[2])
 
-    @property
-    def log(self):
+    def read_log(self):
         self.stderr.seek(0)
-        return self.stderr.read()
+        self.log = self.stderr.read()
+        self.stderr.close()
 
     def connect(self):
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
@@ -74,18 +77,21 @@ class Server:
         return [json.loads(event[len("data: "):]) for event in events[:-2]]
 
     def signal(self, number=signal.SIGTERM):
+        self.is_signalled = True
         self.process.send_signal(number)
 
     def end(self):
-        """Ends it; its exit code."""
-        if self.process.poll() is None:
+        """Ends it, without a second signal; its exit code."""
+        if not self.is_signalled:
             self.signal()
         try:
             code = self.process.wait(120)
         finally:
             if self.process.poll() is None:
                 self.process.kill()
-            self.process.stdout.close()
+            if not self.stderr.closed:
+                self.process.stdout.close()
+                self.read_log()
         return code
 
 
