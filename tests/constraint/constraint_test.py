@@ -23,10 +23,10 @@ except ImportError:
     sys.exit(0)
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from schemas import REFUSED, SCHEMAS  # noqa: E402
+from schemas import HOSTILE, REFUSED, SCHEMAS  # noqa: E402
 
 WALK, SOURCE = sys.argv[1], sys.argv[2]
-NUM_WALKS = 12
+NUM_WALKS = 8
 SEED = 20240229
 TOKENIZERS = ["models/demo-21m", "testdata/tokenizers/gpt2"]
 
@@ -214,6 +214,16 @@ class ConstraintTest(unittest.TestCase):
         for (low, high), answer in zip(cases, answers, strict=True):
             accepted = [n for n, at in zip(numbers, answer["accepted"], strict=True) if at == -1]
             self.assertEqual(accepted, [n for n in numbers if low <= n <= high], (low, high))
+
+    def test_schemas_that_ask_for_much_end_soon(self):
+        answers = ask(TOKENIZERS[0], [request_for(schema, [text] if text else [], 0)
+                                      for schema, text, _ in HOSTILE])
+        for (schema, text, message), answer in zip(HOSTILE, answers, strict=True):
+            with self.subTest(schema=str(schema)[:100]):
+                if message:
+                    self.assertIn(message, answer.get("error", "was accepted"))
+                else:
+                    self.assertEqual(answer.get("accepted", answer), [-1] if text else [])
 
     def test_what_is_not_done_is_refused_with_its_place(self):
         answers = ask(TOKENIZERS[0], [request_for(schema) for schema, _ in REFUSED])

@@ -101,13 +101,13 @@ halley::OrderedJson answer(const std::string& line, const Walker& walker,
   const halley::OrderedJson request = halley::parse_ordered_json(line, "stdin");
   halley::OrderedJson result;
   const halley::Grammar grammar = grammar_of(request.at("schema"));
+  const auto compiled = halley::compile_constraint(trie, grammar);  // refuses what cannot begin
   halley::Matcher matcher(grammar);
   result["accepted"] = halley::OrderedJson::array();
   for (const auto& text : request.at("texts")) {
     result["accepted"].push_back(accepted(matcher, text.get<std::string>()));
   }
   std::mt19937_64 random(request.at("seed").get<uint64_t>());
-  const auto compiled = halley::compile_constraint(trie, grammar);
   result["walks"] = halley::OrderedJson::array();
   for (int i = 0; i < request.at("num_walks").get<int>(); ++i) {
     result["walks"].push_back(walker.walk(*compiled, random));

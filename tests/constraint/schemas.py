@@ -225,3 +225,42 @@ REFUSED = [
     ({"type": "object", "properties": {"x" * 600: {}}}, "names of at most 512"),
     ({"enum": ["x" * 400 + str(i) for i in range(4000)]}, "parts, got more"),
 ]
+
+
+def chain(length, last):
+    """$ref behind $ref: must be no recursion."""
+    names = {f"d{i}": {"$ref": f"#/$defs/d{i + 1}"} for i in range(length)}
+    return {"$defs": {**names, f"d{length}": last}, "$ref": "#/$defs/d0"}
+
+
+def doubled(depth, last):
+    """2^depth ways to one schema."""
+    defs = {f"d{i}": {"anyOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(depth)}
+    return {"$defs": {**defs, f"d{depth}": last}, "$ref": "#/$defs/d0"}
+
+
+def nested(depth, make, schema):
+    for _ in range(depth):
+        schema = make(schema)
+    return schema
+
+
+# Schemas that ask for much: schema, text that is accepted, or what the message must say
+HOSTILE = [
+    (chain(5000, {"type": "null"}), "null", None),
+    (doubled(60, {"type": "integer"}), "17", None),
+    ({"type": "array", "items": {"type": "array", "items": {"type": "string", "maxLength": 10**6},
+                                 "maxItems": 10**6}, "maxItems": 10**6}, '[["a"],[]]', None),
+    ({"type": "object", "properties": {f"name{i}": {"type": "integer"} for i in range(1500)}},
+     '{"name3": 1, "name1499": 2}', None),
+    ({"type": "object", "properties": {f"n{i:04}x": {"type": "null"} for i in range(2000)},
+      "additionalProperties": True}, '{"n1999x": null, "n1999y": 1}', None),
+    ({"enum": list(range(2000))}, "1999", None),
+    ({"enum": list(range(20000))}, None, "begin in at most 2048 ways"),
+    ({"type": "string", "pattern": "^" + "(a|b|ab)" * 400 + "$"}, '"' + "ab" * 300 + '"', None),
+    ({"type": "string", "pattern": "(x+x+)+y"}, '"' + "x" * 200 + 'y"', None),
+    (nested(70, lambda s: {"type": "array", "items": s}, {}), None, "at most 64 schemas"),
+    (nested(63, lambda s: {"type": "array", "items": s, "minItems": 2}, {"type": "null"}),
+     None, "at most some 120 nested values"),
+    ({"type": "string", "pattern": "(?:" * 30 + "a" + "){0,1000}" * 30}, '"a"', None),
+]

@@ -46,7 +46,7 @@ struct GenerateRequest {
   /// What the output must look like; null: anything. Made for this engine's tokenizer and EOS ids.
   /// The request ends with kStop as soon as nothing but EOS may follow, and EOS ends it whatever
   /// ignore_eos says.
-  std::shared_ptr<const CompiledConstraint> constraint;
+  std::shared_ptr<const CompiledConstraint> constraint = {};
 };
 
 enum class FinishReason : uint8_t { kStop, kLength, kCancelled, kDeadline, kError };
