@@ -28,7 +28,10 @@
 #include "halley/server/app/chat_format.h"
 #include "halley/server/app/openai_app.h"
 #include "halley/server/http/http_server.h"
+#include "halley/server/metrics/json_log.h"
+#include "halley/server/metrics/server_metrics.h"
 #include "halley/server/openai/tool_calls.h"
+#include "halley/server/page/page_routes.h"
 
 namespace halley::cli {
 namespace {
@@ -54,6 +57,7 @@ struct ServeOptions {
   size_t body_bytes_max = HttpLimits{}.body_bytes_max;
   size_t num_connections_max = HttpLimits{}.num_connections_max;
   bool ignores_unknown_fields = false;
+  std::string log_level = "info";
   bool has_access_log = true;
 };
 
@@ -130,18 +134,7 @@ AppConfig app_config_of(const ServeOptions& options, const LoadedModel& loaded) 
   config.created_s = std::chrono::duration_cast<std::chrono::seconds>(
                          std::chrono::system_clock::now().time_since_epoch())
                          .count();
-  config.on_error = [](const std::string& request_id, const std::string& what) {
-    std::fprintf(stderr, "error: request %s: %s\n", quote(request_id).c_str(), what.c_str());
-  };
   return config;
-}
-
-void log_access(const HttpAccess& access) {
-  std::fprintf(stderr, "%s %s %s %d %zu B %.1f ms %s%s%s%s\n", access.client.c_str(),
-               quote(access.method, 16).c_str(), quote(access.path).c_str(), access.status,
-               access.sent_bytes, static_cast<double>(access.duration.count()) / 1000,
-               access.request_id.c_str(), access.is_complete ? "" : " incomplete",
-               access.error.empty() ? "" : " error: ", access.error.c_str());
 }
 
 HttpServerConfig server_config_of(const ServeOptions& options) {
@@ -153,20 +146,89 @@ HttpServerConfig server_config_of(const ServeOptions& options) {
   config.limits.num_connections_max = options.num_connections_max;
   config.api_keys = read_api_keys(options);
   config.cors_origins = options.cors_origins;
-  if (options.has_access_log) config.on_access = log_access;
   return config;
 }
 
+ServerMetricsConfig metrics_config_of(const LoadedModel& loaded, const EngineConfig& engine,
+                                      const std::string& name) {
+  return {.model_name = name,
+          .max_model_len = engine.max_model_len,
+          .model_info = {{"format", loaded.plan.format},
+                         {"kernels", kernels_in_words(loaded.plan)},
+                         {"dtype", name_of(loaded.plan.config.dtype)},
+                         {"kv_dtype", name_of(*engine.kv_dtype)},
+                         {"precision", name_of(loaded.context->precision)},
+                         {"version", HALLEY_VERSION}}};
+}
+
+bool is_loopback(const std::string& host) {
+  return host == "127.0.0.1" || host == "::1" || host == "localhost";
+}
+
+std::vector<std::string> paths_of(const std::vector<HttpRoute>& routes) {
+  std::vector<std::string> paths;
+  for (const HttpRoute& route : routes) paths.push_back(route.path);
+  return paths;
+}
+
+/// The metrics and the log see every sequence and every answer.
+class Watch {
+ public:
+  Watch(const ServeOptions& options, ServerMetricsConfig config)
+      : metrics_(std::move(config)),
+        log_(parse_log_level(options.log_level),
+             [](std::string_view line) { std::fwrite(line.data(), 1, line.size(), stderr); }),
+        has_access_log_(options.has_access_log) {}
+
+  JsonLog& log() { return log_; }
+
+  void observe(AppConfig& config, const Engine& engine) {
+    config.metrics = [this, &engine] { return metrics_.render(engine.stats()); };
+    config.make_observer = [this] {
+      const auto tokens = std::make_shared<TokenObserver>(metrics_, Clock::now());
+      return [this, tokens](const TokenEvent& event) {
+        if (event.token_id) tokens->observe_token(Clock::now());
+        if (event.finish_reason) metrics_.observe_request(*event.finish_reason, *event.times);
+      };
+    };
+    config.on_error = [this](const std::string& request_id, const std::string& what) {
+      log_.write(LogLevel::kError, "request_error", {{"request_id", request_id}, {"error", what}});
+    };
+  }
+
+  void observe(HttpServerConfig& config, const std::vector<HttpRoute>& routes) {
+    metrics_.name_routes(paths_of(routes));
+    config.on_access = [this](const HttpAccess& access) {
+      metrics_.observe_http(access.method, access.path, access.status,
+                            std::chrono::duration<double>(access.duration).count());
+      if (!has_access_log_) return;
+      log_.write_access({.client = access.client,
+                         .method = access.method,
+                         .path = access.path,
+                         .request_id = access.request_id,
+                         .status = access.status,
+                         .sent_bytes = access.sent_bytes,
+                         .duration = access.duration,
+                         .is_complete = access.is_complete,
+                         .error = access.error});
+    };
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  ServerMetrics metrics_;
+  JsonLog log_;
+  bool has_access_log_;
+};
+
 void print_ready(const ServeOptions& options, OpenAiApp& app, const std::string& name,
-                 const HttpServer& server) {
+                 const HttpServer& server, JsonLog& log) {
   const EngineConfig& config = app.engine().config();
-  std::fprintf(stderr,
-               "KV cache of %lld tokens; sequences of at most %lld tokens, %lld at once, %lld "
-               "waiting\n",
-               static_cast<long long>(app.engine().stats().num_pages * config.page_tokens),
-               static_cast<long long>(config.max_model_len),
-               static_cast<long long>(config.max_num_seqs),
-               static_cast<long long>(config.max_num_queued));
+  log.write(LogLevel::kInfo, "ready",
+            {{"kv_cache_tokens", app.engine().stats().num_pages * config.page_tokens},
+             {"max_model_len", config.max_model_len},
+             {"max_num_seqs", config.max_num_seqs},
+             {"max_num_queued", config.max_num_queued}});
   const bool is_ipv6 = options.host.find(':') != std::string::npos;
   std::printf("serving %s at http://%s%s%s:%u\n", name.c_str(), is_ipv6 ? "[" : "",
               options.host.c_str(), is_ipv6 ? "]" : "", static_cast<unsigned>(server.port()));
@@ -174,14 +236,15 @@ void print_ready(const ServeOptions& options, OpenAiApp& app, const std::string&
 }
 
 // Requests that run go on, new ones are refused; /health and /ready are answered all the while.
-void drain(OpenAiApp& app, HttpServer& server, double limit_s) {
-  std::fprintf(stderr, "ending: requests have %g s; another signal ends at once\n", limit_s);
+void drain(OpenAiApp& app, HttpServer& server, double limit_s, JsonLog& log) {
+  log.write(LogLevel::kInfo, "draining",
+            {{"limit_s", limit_s}, {"advice", "another signal ends at once"}});
   app.start_draining();
   const auto limit = std::chrono::duration<double>(limit_s);
   app.engine().drain(std::chrono::steady_clock::now() +
                      std::chrono::duration_cast<TimePoint::duration>(limit));
   app.engine().wait_until_idle();
-  if (!server.drain(kGoodbyeLimit)) std::fprintf(stderr, "connections that stayed were cut\n");
+  if (!server.drain(kGoodbyeLimit)) log.write(LogLevel::kWarning, "connections_cut");
 }
 
 int run_serve(const ServeOptions& options) {
@@ -200,18 +263,23 @@ int run_serve(const ServeOptions& options) {
   auto engine =
       std::make_unique<Engine>(std::move(loaded.model), tokenizer, loaded.generation.eos_token_ids,
                                engine_config_of(options));
+  Watch watch(options, metrics_config_of(loaded, engine->config(), name));
+  watch.observe(app_config, *engine);
   OpenAiApp app(std::move(engine), tokenizer, std::move(format), std::move(app_config));
-  if (server_config.api_keys.empty() && options.host != "127.0.0.1" && options.host != "::1" &&
-      options.host != "localhost") {
-    std::fprintf(stderr, "warning: anybody who reaches %s may use the server: no --api-key\n",
-                 options.host.c_str());
+  std::vector<HttpRoute> routes = app.routes();
+  for (HttpRoute& route : page_routes()) routes.push_back(std::move(route));
+  watch.observe(server_config, routes);
+  if (server_config.api_keys.empty() && !is_loopback(options.host)) {
+    watch.log().write(
+        LogLevel::kWarning, "no_api_key",
+        {{"host", options.host}, {"advice", "whoever reaches it may use the server"}});
   }
-  HttpServer server(std::move(server_config), app.routes());
+  HttpServer server(std::move(server_config), std::move(routes));
   watch_for_signals();
   server.start();
-  print_ready(options, app, name, server);
+  print_ready(options, app, name, server, watch.log());
   wait_for_signal();
-  drain(app, server, options.shutdown_timeout_s);
+  drain(app, server, options.shutdown_timeout_s, watch.log());
   return kExitOk;
 }
 
@@ -285,8 +353,13 @@ void add_http_options(CLI::App& app, ServeOptions& options) {
   app.add_flag("--ignore-unknown-fields", options.ignores_unknown_fields,
                "Ignore fields of requests that do not exist, as vLLM does; default: refuse them")
       ->group(kGroup);
+  app.add_option("--log-level", options.log_level,
+                 "Lines of JSON on stderr: debug, info, warning, error or off")
+      ->check(CLI::IsMember({"debug", "info", "warning", "error", "off"}))
+      ->capture_default_str()
+      ->group(kGroup);
   app.add_flag("--access-log,!--disable-access-log", options.has_access_log,
-               "A line on stderr for each request (default: on)")
+               "A line of the log for each request (default: on)")
       ->group(kGroup);
 }
 

@@ -90,8 +90,9 @@ class OpenAiApp::Impl {
     }
     if (context_.config.metrics) {
       routes.push_back({"GET", "/metrics", [this](Exchange exchange) {
-                          exchange->respond({.content_type = "text/plain; version=0.0.4",
-                                             .body = context_.config.metrics()});
+                          exchange->respond(
+                              {.content_type = "text/plain; version=0.0.4; charset=utf-8",
+                               .body = context_.config.metrics()});
                         }});
     }
     return routes;

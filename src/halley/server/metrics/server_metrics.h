@@ -38,6 +38,9 @@ class ServerMetrics {
  public:
   explicit ServerMetrics(ServerMetricsConfig config);
 
+  /// In place of those of the configuration. Before anything is observed.
+  void name_routes(std::vector<std::string> routes) { config_.routes = std::move(routes); }
+
   /// Of two tokens of one request that follow each other. Once a token: two relaxed additions.
   void observe_inter_token_latency(double seconds) { inter_token_latency_.observe(seconds); }
 
