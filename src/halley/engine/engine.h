@@ -40,9 +40,10 @@ struct EngineConfig {
 struct GenerateRequest {
   std::vector<int32_t> prompt_ids;
   SamplingParams sampling;
-  int32_t priority = 0;    // lower first; no matter with kFcfs
-  std::string cache_salt;  // cached prefixes are shared among equal salts alone; at most 256 bytes
-  std::optional<TimePoint> deadline;  // by the engine's clock: ends with kDeadline then
+  int32_t priority = 0;  // lower first; no matter with kFcfs
+  /// Cached prefixes are shared among equal salts alone; at most 256 bytes.
+  std::string cache_salt = {};
+  std::optional<TimePoint> deadline = {};  // by the engine's clock: ends with kDeadline then
   /// What the output must look like; null: anything. Made for this engine's tokenizer and EOS ids.
   /// The request ends with kStop as soon as nothing but EOS may follow, and EOS ends it whatever
   /// ignore_eos says.
