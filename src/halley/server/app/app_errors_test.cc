@@ -84,14 +84,14 @@ TEST(OpenAiApp, HidesWhatTheEngineSays) {
 }
 
 TEST(OpenAiApp, AnErrorInAStreamIsAnEvent) {
-  AppSetup setup;
+  AppSetup setup = writer_of("one two three", 1);  // tokens with text: the stream has begun
   int num_steps = 0;
   setup.on_forward = [&](const ForwardBatch&) {
     if (++num_steps == 3) throw DeviceError("broken");
   };
   App app(std::move(setup));
   const auto chunks = chunks_of(app.post("/v1/completions", R"({"prompt": "a", "stream": true,
-                                                "ignore_eos": true})"));
+                                                "temperature": 0})"));
   EXPECT_EQ(chunks.back()["error"]["code"], "internal_error");
 }
 
