@@ -19,11 +19,11 @@ PROMPT ?= The Python programming language
 BUILD := build/release
 DEMO := build/demo-w4ax
 
-.PHONY: help setup setup-dev configure demo test accuracy lint format asan fuzz install clean
+.PHONY: help setup setup-dev configure demo test test-gpu accuracy lint format asan fuzz install clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile
-	@echo "Also: make lint, format, asan, fuzz SECONDS=10, install PREFIX=/usr/local, clean"
+	@echo "Also: make test-gpu, lint, format, asan, fuzz SECONDS=10, install PREFIX=/usr/local, clean"
 
 setup:
 	@$(SETUP)
@@ -57,6 +57,12 @@ accuracy:
 	@cmake --preset release
 	cmake --build $(BUILD) --target halley_executable -j $(JOBS)
 	$(PYTHON) tools/accuracy.py --halley $(BUILD)/bin/halley $(ARGS)
+
+# On a machine with a Hopper GPU.
+test-gpu: setup
+	@cmake --preset cuda
+	cmake --build build/cuda -j $(JOBS)
+	ctest --test-dir build/cuda -L gpu --output-on-failure -j 1
 
 # What is slower or needs more than the packages of `make test`.
 lint: setup-dev
