@@ -8,15 +8,17 @@ if(NOT CMAKE_BUILD_TYPE)
 endif()
 
 # A compiler cache is used where there is one, with paths relative to this folder so that every
-# checkout shares it. CMAKE_CXX_COMPILER_LAUNCHER= (empty) says no.
-if(NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER AND NOT DEFINED ENV{CMAKE_CXX_COMPILER_LAUNCHER})
-  find_program(HALLEY_CCACHE ccache)
-  mark_as_advanced(HALLEY_CCACHE)
-  if(HALLEY_CCACHE)
-    set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env "CCACHE_BASEDIR=${CMAKE_SOURCE_DIR}"
-        CCACHE_NOHASHDIR=true "${HALLEY_CCACHE}")
+# checkout shares it. CMAKE_CXX_COMPILER_LAUNCHER= and CMAKE_CUDA_COMPILER_LAUNCHER= (empty) say no.
+find_program(HALLEY_CCACHE ccache)
+mark_as_advanced(HALLEY_CCACHE)
+foreach(language IN ITEMS CXX CUDA)
+  if(HALLEY_CCACHE AND NOT DEFINED CMAKE_${language}_COMPILER_LAUNCHER
+     AND NOT DEFINED ENV{CMAKE_${language}_COMPILER_LAUNCHER})
+    set(CMAKE_${language}_COMPILER_LAUNCHER
+        "${CMAKE_COMMAND}" -E env "CCACHE_BASEDIR=${CMAKE_SOURCE_DIR}" CCACHE_NOHASHDIR=true
+        "${HALLEY_CCACHE}")
   endif()
-endif()
+endforeach()
 
 add_library(halley_settings INTERFACE)
 target_compile_options(halley_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra

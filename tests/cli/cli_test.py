@@ -23,6 +23,7 @@ MODEL = os.path.join(SOURCE, "models", "demo-21m")
 # Instrumented kernels are a hundred times slower; what they compute has unit tests of its own.
 skip_if_instrumented = unittest.skipIf(os.environ.get("HALLEY_TEST_IS_INSTRUMENTED"),
                                        "takes minutes in an instrumented build")
+slow = unittest.skipUnless(os.environ.get("HALLEY_TEST_IS_SLOW"), "runs as cli_slow_test")
 
 
 def run(*args, stdin="", **options):
@@ -196,7 +197,7 @@ class Eval(unittest.TestCase):
             self.assertEqual(result["num_tokens"], num_rows)
             self.assertAlmostEqual(math.log(result["perplexity"]), nll / num_rows, delta=2e-3)
 
-    @skip_if_instrumented
+    @slow
     def test_perplexity_with_every_type_of_the_cache(self):
         """The first windows of a text; docs/ARCHITECTURE.md has the numbers of whole texts."""
         with tempfile.TemporaryDirectory() as folder:
@@ -336,6 +337,7 @@ class Eval(unittest.TestCase):
 
 
 class Compare(unittest.TestCase):
+    @slow
     def test_models_beside_a_reference_in_any_groups(self):
         with tempfile.TemporaryDirectory() as folder:
             text, svg = os.path.join(folder, "t.txt"), os.path.join(folder, "p.svg")
@@ -589,7 +591,7 @@ class Quantize(unittest.TestCase):
                             "--ignore-eos", "--json")
             self.assertEqual(text["token_ids"], case["ids"])
 
-    @skip_if_instrumented
+    @slow
     def test_goes_on_where_it_was_interrupted(self):
         def args(out, *others):
             return self.args("gptq", out, "--threads", "1", "--json", *others)
