@@ -148,7 +148,7 @@ Engine::Impl::Impl(Parts parts)
       ledger_(parts_.plan.config),
       scheduler_(scheduler_config(parts_.plan),
                  [this](RequestId id) { return requests_.at(id)->request.tokens(); }),
-      cache_(parts_.plan.layout, model_.shape(), parts_.plan.num_pages),
+      cache_(parts_.plan.layout, model_, parts_.plan.num_pages),
       batch_(model_.shape().vocab_size) {
   publish();
   thread_ = std::thread([this] { run(); });

@@ -15,8 +15,8 @@
 #include "halley/engine/request_times.h"
 #include "halley/engine/sampling_params.h"
 #include "halley/engine/scheduling_policy.h"
-#include "halley/engine/token_logprob.h"
 #include "halley/models/base/causal_lm.h"
+#include "halley/models/base/token_choice.h"
 
 namespace halley {
 

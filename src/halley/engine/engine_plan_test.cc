@@ -123,9 +123,20 @@ const BadConfig kBadConfigs[] = {
 };
 INSTANTIATE_TEST_SUITE_P(Cases, PlanEngine, testing::ValuesIn(kBadConfigs));
 
+// A cache asks its model for the shape and for memory.
+class ShapedLm final : public CausalLm {
+ public:
+  explicit ShapedLm(ModelShape shape) : shape_(std::move(shape)) {}
+  const ModelShape& shape() const override { return shape_; }
+  void forward(const ForwardBatch&, const KvCacheView&, Matrix) override {}
+
+ private:
+  ModelShape shape_;
+};
+
 TEST(KvCache, HasOneBufferALayer) {
   const KvPageLayout layout = kv_page_layout(small_shape(), KvDType::kF32, 4);
-  const KvCache cache(layout, small_shape(), 5);
+  const KvCache cache(layout, ShapedLm(small_shape()), 5);
   const KvCacheView view = cache.view();
   ASSERT_EQ(view.layers.size(), 2u);
   EXPECT_EQ(view.layers[1].num_pages, 5);
@@ -137,10 +148,10 @@ TEST(KvCache, HasOneBufferALayer) {
 TEST(KvCache, HandsEachLayerItsScales) {
   ModelShape shape = small_shape();
   const KvPageLayout layout = kv_page_layout(shape, KvDType::kFp8E4M3, 4);
-  const KvCache without(layout, shape, 1);
+  const KvCache without(layout, ShapedLm(shape), 1);
   EXPECT_EQ(without.view().layers[1].scales.k, 0);
   shape.kv_scales = {{0.5f, 0.25f}, {2.0f, 3.0f}};
-  const KvCache cache(layout, shape, 1);
+  const KvCache cache(layout, ShapedLm(shape), 1);
   EXPECT_EQ(cache.view().layers[0].scales.v, 0.25f);
   EXPECT_EQ(cache.view().layers[1].scales.k, 2.0f);
   EXPECT_EQ(cache.view().layers[1].scales.v, 3.0f);
@@ -149,12 +160,13 @@ TEST(KvCache, HandsEachLayerItsScales) {
 TEST(KvCacheDeathTest, RefusesScalesForOtherLayersThanTheModels) {
   ModelShape shape = small_shape();
   shape.kv_scales = {{0.5f, 0.25f}};
-  EXPECT_DEATH(KvCache(kv_page_layout(shape, KvDType::kFp8E4M3, 4), shape, 1), "num_layers");
+  EXPECT_DEATH(KvCache(kv_page_layout(shape, KvDType::kFp8E4M3, 4), ShapedLm(shape), 1),
+               "num_layers");
 }
 
 TEST(KvCache, SaysThatTheMemoryCannotBeHad) {
   const KvPageLayout layout = kv_page_layout(small_shape(), KvDType::kF32, 4);
-  EXPECT_THAT([&] { KvCache(layout, small_shape(), INT64_MAX / 2); },
+  EXPECT_THAT([&] { KvCache(layout, ShapedLm(small_shape()), INT64_MAX / 2); },
               ThrowsMessage<DeviceError>(HasSubstr("do not fit the address space")));
 }
 

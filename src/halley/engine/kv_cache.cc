@@ -15,7 +15,8 @@ int64_t kv_page_bytes(const ModelShape& model, const KvPageLayout& layout) {
   return model.num_layers * static_cast<int64_t>(layout.page_bytes());
 }
 
-KvCache::KvCache(const KvPageLayout& layout, const ModelShape& model, int64_t num_pages) {
+KvCache::KvCache(const KvPageLayout& layout, const CausalLm& lm, int64_t num_pages) {
+  const ModelShape& model = lm.shape();
   HALLEY_CHECK(
       model.kv_scales.empty() || static_cast<int64_t>(model.kv_scales.size()) == model.num_layers,
       model.kv_scales.size(), model.num_layers);
@@ -25,10 +26,10 @@ KvCache::KvCache(const KvPageLayout& layout, const ModelShape& model, int64_t nu
                           " bytes do not fit the address space. Use a smaller kv_bytes."));
   }
   for (int64_t layer = 0; layer < model.num_layers; ++layer) {
-    buffers_.emplace_back(*layer_bytes);
+    memory_.push_back(lm.make_kv_memory(*layer_bytes));
     const KvScales scales =
         model.kv_scales.empty() ? KvScales{} : model.kv_scales[static_cast<size_t>(layer)];
-    layers_.push_back({layout, buffers_.back().data(), num_pages, scales});
+    layers_.push_back({layout, memory_.back()->data(), num_pages, scales});
   }
 }
 

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
-#include "halley/core/host_buffer.h"
 #include "halley/kernels/kv/kv_cache_view.h"
 #include "halley/models/base/causal_lm.h"
 
@@ -20,14 +20,14 @@ int64_t kv_page_bytes(const ModelShape& model, const KvPageLayout& layout);
 /// contents are undefined until written.
 class KvCache {
  public:
-  /// One layer of pages for each of the model's, with the model's scales. Throws DeviceError where
-  /// the memory cannot be had.
-  KvCache(const KvPageLayout& layout, const ModelShape& model, int64_t num_pages);
+  /// One layer of pages for each of the model's, with the model's scales, in memory where the model
+  /// runs. Throws DeviceError where it cannot be had.
+  KvCache(const KvPageLayout& layout, const CausalLm& model, int64_t num_pages);
 
   KvCacheView view() const { return {layers_}; }
 
  private:
-  std::vector<HostBuffer> buffers_;
+  std::vector<std::unique_ptr<KvMemory>> memory_;
   std::vector<KvLayerView> layers_;
 };
 

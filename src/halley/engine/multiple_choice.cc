@@ -49,7 +49,7 @@ class Scorer {
         cache_(
             kv_page_layout(model.shape(), options.kv_dtype.value_or(model.shape().kv_dtype_default),
                            kPageTokens),
-            model.shape(), num_pages) {}
+            model, num_pages) {}
 
   void score(std::span<Run> group) {
     if (group.size() == 1) return score_in_chunks(group.front());

@@ -25,7 +25,7 @@
 
 #include "halley/constraint/token_constraint.h"
 #include "halley/engine/sampling_params.h"
-#include "halley/engine/token_logprob.h"
+#include "halley/models/base/token_choice.h"
 
 namespace halley {
 
@@ -42,18 +42,6 @@ struct SamplerScratch {
   std::vector<SampleCandidate> candidates;
   std::vector<int32_t> ids;
   TokenMask allowed;  // of the request's constraint
-};
-
-struct SampledToken {
-  int32_t token_id = 0;
-  std::optional<TokenLogprob> logprob;     // where num_logprobs >= 0
-  std::vector<TokenLogprob> top_logprobs;  // the best num_logprobs, most probable first
-};
-
-enum class SampleStatus : uint8_t {
-  kChosen,
-  kNotFinite,    // a logit is NaN or +infinity: the model is broken
-  kNothingLeft,  // all are -infinity or masked
 };
 
 /// One request's. Not thread-safe.

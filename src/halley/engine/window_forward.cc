@@ -58,7 +58,7 @@ WindowForward::WindowForward(CausalLm& model, std::span<const int32_t> ids, int6
       ids_(ids),
       cache_(kv_page_layout(model.shape(), kv_dtype.value_or(model.shape().kv_dtype_default),
                             kPageTokens),
-             model.shape(), ceil_div(window, kPageTokens)),
+             model, ceil_div(window, kPageTokens)),
       page_table_(first_integers(ceil_div(window, kPageTokens))),
       logit_rows_(first_integers(std::min(chunk_rows, window - 1))),
       logits_(logit_rows_.size() * static_cast<size_t>(model.shape().vocab_size)) {}

@@ -3,7 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "halley/core/exec_context.h"
@@ -46,6 +49,31 @@ struct WeightMemory {
   double expert_share = 0;         // of `experts` that one token's routing reads
 };
 
+/// The largest steps that will be run, so that a model can set its memory aside once.
+struct StepLimits {
+  int64_t num_sequences = 0;   // of a step
+  int64_t num_rows = 0;        // of a step
+  int64_t num_logit_rows = 0;  // of a step, whoever gets the logits
+  int64_t max_length = 0;      // of a sequence
+  KvDType kv_dtype = KvDType::kF16;
+  int64_t page_tokens = 16;
+};
+
+/// Memory for pages of a KV cache, where the model runs.
+class KvMemory {
+ public:
+  virtual ~KvMemory() = default;
+  virtual std::byte* data() = 0;
+};
+
+/// One operation of a step.
+struct OpTime {
+  std::string name;  // "embedding", "layers.0.qkv", "layers.0.attention", "output"
+  double start_us = 0, duration_us = 0;
+};
+
+class StepRunner;
+
 /// Not thread-safe: one forward at a time.
 class CausalLm {
  public:
@@ -56,7 +84,26 @@ class CausalLm {
   /// chunking. Throws InputError, before anything is written, where a token id is outside the
   /// vocabulary or a sequence is longer than max_positions.
   virtual void forward(const ForwardBatch& batch, const KvCacheView& cache, Matrix logits) = 0;
-  /// Valid as long as the model. Empty for a model without weights.
+  /// The same, one operation after the other with its time.
+  virtual std::vector<OpTime> profile(const ForwardBatch& batch, const KvCacheView& cache,
+                                      Matrix logits);
+
+  /// Sets aside what steps within the limits need beside the cache. To be called before a cache is
+  /// made, by whoever makes it; again where there is no cache any more. Returns the bytes that a
+  /// cache may take where the model runs on a device with memory of its own;
+  /// nothing where that is the host's, for the caller to divide. Throws DeviceError where the
+  /// memory does not suffice, UnsupportedError where the device cannot do what is asked.
+  virtual std::optional<int64_t> prepare(const StepLimits& limits);
+  /// Memory for KV pages. Throws DeviceError where it cannot be had.
+  virtual std::unique_ptr<KvMemory> make_kv_memory(size_t num_bytes) const;
+  /// Null: tokens are chosen by the caller from logits. Valid as long as the model; to be used
+  /// after prepare().
+  virtual StepRunner* step_runner() { return nullptr; }
+  /// "cpu", or what the device is called.
+  virtual std::string device_name() const { return "cpu"; }
+
+  /// Valid as long as the model. Empty for a model without weights. In memory of the device; where
+  /// that is not the host's, only sizes are of use.
   virtual WeightMemory weight_memory() const { return {}; }
 };
 

@@ -1,0 +1,71 @@
+// A model that chooses tokens where its logits lie, and runs a step while its caller prepares the
+// next one.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "halley/core/matrix.h"
+#include "halley/models/base/causal_lm.h"
+#include "halley/models/base/token_choice.h"
+
+namespace halley {
+
+/// A row of a step and the slot whose next token its logits give.
+struct RowChoice {
+  int32_t row = 0;
+  int32_t slot = 0;
+};
+
+struct RunnerStep {
+  /// An id below 0 is slot_token(slot): the token that was chosen last for the slot, in an earlier
+  /// step, whether or not the caller has seen it. `logit_rows` are those whose logits the host
+  /// gets; rows of `choices` need not be among them.
+  ForwardBatch batch;
+  std::span<const RowChoice> choices;  // rows ascending; a slot at most once
+};
+
+/// The token id that stands for "chosen last for the slot", and back.
+constexpr int32_t slot_token(int32_t slot) { return -1 - slot; }
+constexpr int32_t slot_of_token(int32_t token_id) { return -1 - token_id; }
+
+struct ChosenToken {
+  SampleStatus status = SampleStatus::kChosen;
+  SampledToken token;  // of kChosen
+};
+
+struct StepResult {
+  std::vector<ChosenToken> chosen;  // as RunnerStep::choices
+  ConstMatrix logits;               // [batch.logit_rows.size(), V] f32 in host memory
+};
+
+/// A slot has what the choices of one sequence depend on: its parameters, counts of its tokens, the
+/// number of the next draw. Slots are numbers below StepLimits::num_sequences.
+///
+/// Calls come from one thread. Steps run in the order of their launches, and see the cache as the
+/// steps before left it: a page may be given to another sequence as soon as no later launch refers
+/// to its old use.
+class StepRunner {
+ public:
+  /// Steps that may be launched and not waited for.
+  static constexpr int kNumInFlightMax = 2;
+
+  virtual ~StepRunner() = default;
+
+  /// From the next launch on the slot belongs to this sequence, with the output it already has.
+  /// What launched steps still choose for the slot's former sequence comes out of their wait().
+  virtual void start_slot(int32_t slot, const TokenChoice& choice,
+                          std::span<const int32_t> prompt_ids,
+                          std::span<const int32_t> output_ids) = 0;
+
+  /// Queues a step within the limits and returns at once; nothing that is passed is needed
+  /// afterwards. Throws InputError as CausalLm::forward(), before anything is queued.
+  virtual void launch(const RunnerStep& step, const KvCacheView& cache) = 0;
+
+  /// Waits for the oldest step that has been launched and not waited for. The result is valid until
+  /// the next wait(). Throws DeviceError where the device failed; all is lost then.
+  virtual const StepResult& wait() = 0;
+};
+
+}  // namespace halley
