@@ -17,10 +17,3 @@ target_compile_options(halley_settings INTERFACE
   "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>"
   # It overlooks the `requires` of BasicMatrix's conversion.
   "$<$<COMPILE_LANGUAGE:CUDA>:-diag-suppress=554>")
-# cuBLASLt: the archive where the toolkit has it, so that the program is easier to move; most images
-# have the shared library alone.
-if(TARGET CUDA::cublasLt_static)
-  set(HALLEY_CUBLASLT CUDA::cublasLt_static)
-else()
-  set(HALLEY_CUBLASLT CUDA::cublasLt)
-endif()

@@ -39,15 +39,17 @@ if(NOT HALLEY_CUDA STREQUAL "OFF")
     endif()
     enable_language(CUDA)
     find_package(CUDAToolkit REQUIRED)
-    if(TARGET CUDA::cublasLt)
+    # Its header alone: the library is opened while the program runs (cuda/gemm).
+    find_path(HALLEY_CUBLASLT_INCLUDE cublasLt.h HINTS ${CUDAToolkit_INCLUDE_DIRS} NO_CACHE)
+    if(HALLEY_CUBLASLT_INCLUDE)
       set(HALLEY_HAS_CUDA ON)
       include(halley_cuda)
       message(STATUS "CUDA ${CUDAToolkit_VERSION} found")
     elseif(HALLEY_CUDA STREQUAL "ON")
-      message(FATAL_ERROR "HALLEY_CUDA=ON, but the CUDA toolkit has no cuBLASLt. Install the "
-                          "toolkit's libraries.")
+      message(FATAL_ERROR "HALLEY_CUDA=ON, but the CUDA toolkit has no cublasLt.h. Install "
+                          "the toolkit's libraries.")
     else()
-      message(STATUS "CUDA ${CUDAToolkit_VERSION} has no cuBLASLt: building for the CPU only")
+      message(STATUS "CUDA ${CUDAToolkit_VERSION} has no cublasLt.h: building for the CPU only")
     endif()
   elseif(HALLEY_CUDA STREQUAL "ON")
     message(FATAL_ERROR "HALLEY_CUDA=ON, but no CUDA compiler was found. Put nvcc on the PATH or "

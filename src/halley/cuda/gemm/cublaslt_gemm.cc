@@ -9,14 +9,15 @@
 #include "halley/base/checked_math.h"
 #include "halley/base/error.h"
 #include "halley/base/str.h"
+#include "halley/cuda/gemm/cublaslt_library.h"
 
 namespace halley::cuda {
 namespace {
 
 void check_cublas(cublasStatus_t status, const std::string& call) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
-  throw DeviceError(str("cuBLASLt: ", call, ": ", cublasLtGetStatusName(status), ": ",
-                        cublasLtGetStatusString(status)));
+  throw DeviceError(str("cuBLASLt: ", call, ": ", cublaslt().status_name(status), ": ",
+                        cublaslt().status_string(status)));
 }
 
 cudaDataType_t cuda_type_of(DType dtype) {
@@ -44,10 +45,10 @@ class LtDescription {
  public:
   LtDescription(const LtProblem& problem, bool has_short_fp8_sums) {
     const bool is_integer = problem.dtype == DType::kI8;
-    check_cublas(
-        cublasLtMatmulDescInit(&desc_, is_integer ? CUBLAS_COMPUTE_32I : CUBLAS_COMPUTE_32F,
-                               is_integer ? CUDA_R_32I : CUDA_R_32F),
-        "description of a product");
+    check_cublas(cublaslt().init_desc(&desc_, sizeof(desc_),
+                                      is_integer ? CUBLAS_COMPUTE_32I : CUBLAS_COMPUTE_32F,
+                                      is_integer ? CUDA_R_32I : CUDA_R_32F),
+                 "description of a product");
     set(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
     set(CUBLASLT_MATMUL_DESC_TRANSB, CUBLAS_OP_N);
     if (problem.dtype == DType::kF8E4M3) {
@@ -66,7 +67,7 @@ class LtDescription {
 
   template <typename Value>
   void set(cublasLtMatmulDescAttributes_t attribute, const Value& value) {
-    check_cublas(cublasLtMatmulDescSetAttribute(&desc_, attribute, &value, sizeof(value)),
+    check_cublas(cublaslt().set_desc_attribute(&desc_, attribute, &value, sizeof(value)),
                  str("attribute ", static_cast<int>(attribute), " of a product"));
   }
   void set_scales(const void* of_w, const void* of_x) {
@@ -86,8 +87,8 @@ class LtLayout {
  public:
   LtLayout(DType dtype, int64_t rows, int64_t cols, int64_t stride) {
     check_cublas(
-        cublasLtMatrixLayoutInit(&layout_, cuda_type_of(dtype), static_cast<uint64_t>(cols),
-                                 static_cast<uint64_t>(rows), stride),
+        cublaslt().init_layout(&layout_, sizeof(layout_), cuda_type_of(dtype),
+                               static_cast<uint64_t>(cols), static_cast<uint64_t>(rows), stride),
         "layout of a matrix");
   }
   cublasLtMatrixLayout_t get() { return &layout_; }
@@ -117,7 +118,7 @@ LtLayouts layouts_of(const LtProblem& problem, int64_t M) {
 class LtPreference {
  public:
   LtPreference(const LtProblem& problem, size_t workspace_bytes, bool is_batch_invariant) {
-    check_cublas(cublasLtMatmulPreferenceInit(&preference_), "preference");
+    check_cublas(cublaslt().init_preference(&preference_, sizeof(preference_)), "preference");
     set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(workspace_bytes));
     // Partial sums of split-K stay f32 or s32; without any, there is no split.
     const uint32_t reductions = is_batch_invariant ? CUBLASLT_REDUCTION_SCHEME_NONE
@@ -134,7 +135,7 @@ class LtPreference {
   template <typename Value>
   void set(cublasLtMatmulPreferenceAttributes_t attribute, const Value& value) {
     check_cublas(
-        cublasLtMatmulPreferenceSetAttribute(&preference_, attribute, &value, sizeof(value)),
+        cublaslt().set_preference_attribute(&preference_, attribute, &value, sizeof(value)),
         str("preference ", static_cast<int>(attribute)));
   }
   cublasLtMatmulPreferenceOpaque_t preference_ = {};
@@ -165,9 +166,8 @@ template <typename Value>
 Value config_of(const cublasLtMatmulAlgo_t& algo, cublasLtMatmulAlgoConfigAttributes_t attribute) {
   Value value = {};
   size_t num_written = 0;
-  check_cublas(
-      cublasLtMatmulAlgoConfigGetAttribute(&algo, attribute, &value, sizeof(value), &num_written),
-      str("attribute ", static_cast<int>(attribute), " of an algorithm"));
+  check_cublas(cublaslt().get_algo_attribute(&algo, attribute, &value, sizeof(value), &num_written),
+               str("attribute ", static_cast<int>(attribute), " of an algorithm"));
   return value;
 }
 
@@ -178,7 +178,7 @@ CublasLtGemm::CublasLtGemm(const CudaContext& context, const CublasLtOptions& op
   HALLEY_CHECK(options.choice.invariant_rows >= 1 && options.choice.num_rows_max >= 1,
                options.choice.invariant_rows, options.choice.num_rows_max);
   cublasLtHandle_t handle = nullptr;
-  check_cublas(cublasLtCreate(&handle), "start");
+  check_cublas(cublaslt().create(&handle), "start");
   handle_.reset(handle);
   workspace_ = context.workspace.take(options.workspace_bytes);
 }
@@ -195,12 +195,12 @@ CublasLtGemm::Algorithm CublasLtGemm::ask_algorithm(const LtProblem& problem, in
   constexpr int kNumAsked = 16;
   std::array<cublasLtMatmulHeuristicResult_t, kNumAsked> results = {};
   int num_results = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+  const cublasStatus_t status = cublaslt().get_heuristic(
       handle_.get(), description.get(), layouts.w.get(), layouts.x.get(), layouts.y.get(),
       layouts.y.get(), preference.get(), kNumAsked, results.data(), &num_results);
   if (status != CUBLAS_STATUS_SUCCESS) {
     return {.refusal =
-                str("cuBLASLt answers ", cublasLtGetStatusName(status), " for ", bucket, " rows")};
+                str("cuBLASLt answers ", cublaslt().status_name(status), " for ", bucket, " rows")};
   }
   const std::vector<int64_t> rows_to_check = checked_rows(choice, M);
   for (const auto& result : std::span(results).first(static_cast<size_t>(num_results))) {
@@ -209,7 +209,7 @@ CublasLtGemm::Algorithm CublasLtGemm::ask_algorithm(const LtProblem& problem, in
         std::all_of(rows_to_check.begin(), rows_to_check.end(), [&](int64_t rows) {
           LtLayouts of_rows = layouts_of(problem, rows);
           cublasLtMatmulHeuristicResult_t checked = {};
-          const cublasStatus_t answer = cublasLtMatmulAlgoCheck(
+          const cublasStatus_t answer = cublaslt().check_algo(
               handle_.get(), description.get(), of_rows.w.get(), of_rows.x.get(), of_rows.y.get(),
               of_rows.y.get(), &result.algo, &checked);
           return answer == CUBLAS_STATUS_SUCCESS &&
@@ -261,12 +261,12 @@ void CublasLtGemm::multiply(const CudaContext& context, const LtOperands& operan
   const float one = 1, zero = 0;
   const int32_t integer_one = 1, integer_zero = 0;
   const bool is_integer = x.dtype == DType::kI8;
-  check_cublas(cublasLtMatmul(handle_.get(), description.get(),
-                              is_integer ? static_cast<const void*>(&integer_one) : &one, w.data,
-                              layouts.w.get(), x.data, layouts.x.get(),
-                              is_integer ? static_cast<const void*>(&integer_zero) : &zero, y.data,
-                              layouts.y.get(), y.data, layouts.y.get(), &algorithm.algo, workspace_,
-                              options_.workspace_bytes, context.stream.get()),
+  check_cublas(cublaslt().matmul(handle_.get(), description.get(),
+                                 is_integer ? static_cast<const void*>(&integer_one) : &one, w.data,
+                                 layouts.w.get(), x.data, layouts.x.get(),
+                                 is_integer ? static_cast<const void*>(&integer_zero) : &zero,
+                                 y.data, layouts.y.get(), y.data, layouts.y.get(), &algorithm.algo,
+                                 workspace_, options_.workspace_bytes, context.stream.get()),
                str("product of ", y.num_rows, " rows, ", problem));
 }
 

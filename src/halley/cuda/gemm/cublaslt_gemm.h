@@ -12,6 +12,7 @@
 #include <cublasLt.h>
 
 #include "halley/core/matrix.h"
+#include "halley/cuda/gemm/cublaslt_library.h"
 #include "halley/cuda/gemm/gemm_scales.h"
 #include "halley/cuda/gemm/lt_problem.h"
 #include "halley/cuda/runtime/cuda_context.h"
@@ -67,7 +68,7 @@ class CublasLtGemm {
 
  private:
   struct Destroy {
-    void operator()(cublasLtHandle_t handle) const { cublasLtDestroy(handle); }
+    void operator()(cublasLtHandle_t handle) const { cublaslt().destroy(handle); }
   };
   struct Algorithm {
     bool is_found = false;

@@ -2,11 +2,13 @@
 #include <cstdint>
 #include <string>
 
+#include <cublasLt.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "halley/base/error.h"
 #include "halley/base/str.h"
+#include "halley/cuda/gemm/cublaslt_library.h"
 #include "halley/cuda/gemm/cuda_gemm.h"
 #include "halley/cuda/gemm/lt_problem.h"
 #include "halley/cuda/gemm/time_gemm.h"
@@ -18,6 +20,15 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::ThrowsMessage;
+
+TEST(CublasLtLibrary, OpensOrSaysWhatIsMissing) {
+  try {
+    EXPECT_STREQ(cublaslt().status_name(CUBLAS_STATUS_NOT_SUPPORTED),
+                 "CUBLAS_STATUS_NOT_SUPPORTED");
+  } catch (const DeviceError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("libcublasLt.so."));
+  }
+}
 
 TEST(LtBuckets, ArePowersOfTwoWithinLimits) {
   const LtChoice choice;
