@@ -5,9 +5,8 @@
 #   tools/setup.sh --numpy  also NumPy, for `make accuracy`
 #   tools/setup.sh --dev    also clang, its sanitizer and fuzzer runtimes, clang-format, clang-tidy,
 #                           and Prometheus' Python client, for a test of /metrics
-#   tools/setup.sh --serve-tests  also OpenAI's Python client, into .venv/serve, for
-#                           openai_client_test (the one thing that is not from Debian)
-#   tools/setup.sh --dev    also clang, its sanitizer and fuzzer runtimes, clang-format, clang-tidy
+#   tools/setup.sh --serve-tests  also OpenAI's Python client, lm-eval and Schemathesis, into
+#                           .venv/serve, for the tests of their names (not from Debian)
 #
 # Made for Debian 12, as root or with sudo. Does nothing where all packages are there.
 set -eu
@@ -21,7 +20,6 @@ case "${1:-}" in
   --dev) packages="$packages python3-numpy python3-prometheus-client clang libclang-rt-14-dev
 clang-format clang-tidy" ;;
   --serve-tests) packages="$packages python3-venv" ;;
-  --dev) packages="$packages python3-numpy clang libclang-rt-14-dev clang-format clang-tidy" ;;
   *)
     echo "usage: tools/setup.sh [--numpy | --serve-tests | --dev]" >&2
     exit 2
@@ -30,12 +28,13 @@ esac
 
 say() { echo "setup: $*"; }
 
-# OpenAI's client is no Debian package; the version is the one that the test was written with.
-install_client() {
+# Clients that are no Debian packages; the versions are those that the tests were written with.
+install_clients() {
   [ "$1" = --serve-tests ] || return 0
   [ -x .venv/serve/bin/python ] || python3 -m venv .venv/serve
-  .venv/serve/bin/pip install --quiet --disable-pip-version-check openai==3.54.0
-  say "OpenAI's client is in .venv/serve"
+  .venv/serve/bin/pip install --quiet --disable-pip-version-check openai==3.54.0 \
+    'lm_eval[api]==0.4.13' transformers==5.23.0 schemathesis==4.32.5
+  say "OpenAI's client, lm-eval and Schemathesis are in .venv/serve"
 }
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
@@ -51,7 +50,7 @@ for package in $packages; do
 done
 if [ -z "$missing" ]; then
   say "all packages are installed"
-  install_client "${1:-}"
+  install_clients "${1:-}"
   exit 0
 fi
 
@@ -81,5 +80,5 @@ say "installing$missing"
 try apt-get -q -o Acquire::Retries=3 update
 # shellcheck disable=SC2086  # one word a package
 try apt-get -q -y -o Acquire::Retries=3 -o Dpkg::Use-Pty=0 install --no-install-recommends $missing
-install_client "${1:-}"
+install_clients "${1:-}"
 say "done"
