@@ -79,7 +79,9 @@ class CudaExperts {
   ExpertsSpec spec_ = {};
   std::vector<CudaLinear> gate_up_, down_;
   std::string why_not_grouped_ = "there are no experts";
-  DeviceBuffer tables_;  // addresses of weights and biases
+  DeviceBuffer tables_;   // addresses of weights, gate_up's and down's, then of biases
+  int64_t num_wide_ = 0;  // addresses of gate_up
+  bool has_biases_ = false;
 };
 
 }  // namespace halley::cuda
