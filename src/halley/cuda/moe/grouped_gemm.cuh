@@ -121,10 +121,9 @@ class StageLoader {
   }
 
  private:
-  __device__ static int chunk() { return static_cast<int>(threadIdx.x) % kRowChunks; }
-  __device__ static int row_of(int i) {
-    return static_cast<int>(threadIdx.x) / kRowChunks + i * Shape::kCopyRows;
-  }
+  __device__ static int thread() { return static_cast<int>(threadIdx.x); }
+  __device__ static int chunk() { return copy_chunk(thread()); }
+  __device__ static int row_of(int i) { return copy_row<Shape>(thread(), i); }
 
   __device__ bool is_gated() const { return params_.epilogue == GroupedEpilogue::kGated; }
 
@@ -143,14 +142,10 @@ class StageLoader {
         x_rows_[i] = params_.slot_row != nullptr ? params_.slot_row[slot] : slot;
       }
     }
-    // kCopyRows is a multiple of 16: the thread's rows are of one half, and equally far apart.
-    const int half = weight_half(row_of(0), is_gated());
-    const int output = tile.first_output + weight_output(row_of(0), is_gated());
-    const int output_step = weight_output(Shape::kCopyRows, is_gated());
-    const int left = params_.num_outputs - output;
-    num_weight_rows_ = left <= 0 ? 0 : (left + output_step - 1) / output_step;
-    const std::byte* weight = tables_.weights[is_gated() ? 2 * tile.expert + half : tile.expert];
-    weight_ = left <= 0 ? weight : weight + output * params_.weight_row_bytes;
+    const WeightRows rows = weight_rows_of<Shape>(thread(), tile, params_.num_outputs, is_gated());
+    num_weight_rows_ = rows.count;
+    weight_ = tables_.weights[is_gated() ? 2 * tile.expert + rows.half : tile.expert];
+    if (rows.count > 0) weight_ += rows.first_output * params_.weight_row_bytes;
   }
 
   const GroupedParams& params_;
@@ -163,31 +158,14 @@ class StageLoader {
   const std::byte* weight_ = nullptr;
 };
 
-/// Where the calling warp's part of a tile begins.
-template <typename Shape>
-struct WarpPlace {
-  int lane = static_cast<int>(threadIdx.x) % 32;
-  int first_row =
-      static_cast<int>(threadIdx.x) / 32 / Shape::kOutputWarps * (16 * Shape::kRowFragments);
-  int first_weight_row =
-      static_cast<int>(threadIdx.x) / 32 % Shape::kOutputWarps * (16 * Shape::kOutputPairs);
-
-  __device__ WarpPlace() = default;
-  /// Fragments of the warp that have slots.
-  __device__ int num_fragments(int num_slots) const {
-    const int count = (num_slots - first_row + 15) / 16;
-    return count < 0 ? 0 : count < Shape::kRowFragments ? count : Shape::kRowFragments;
-  }
-};
-
 /// [row fragment][eight outputs]: as multiply_add() has sums.
 template <typename Shape>
 using WarpSums = float[Shape::kRowFragments][2 * Shape::kOutputPairs][4];
 
-template <Operand kOperand, typename Shape>
-__device__ inline void multiply_stage(const std::byte* stage, const WarpPlace<Shape>& place,
-                                      int num_fragments, WarpSums<Shape>& sums) {
-  if (num_fragments == 0) return;
+/// All fragments of the warp without a branch between them, or the first `num_fragments`.
+template <Operand kOperand, typename Shape, bool kAll>
+__device__ inline void multiply_fragments(const std::byte* stage, const ThreadPlace<Shape>& place,
+                                          int num_fragments, WarpSums<Shape>& sums) {
   constexpr int kFragmentBytes = 16 * kStageRowBytes;
   const int x_row = place.first_row + x_lane_row(place.lane);
   const int weight_row = place.first_weight_row + weight_lane_row(place.lane);
@@ -203,7 +181,7 @@ __device__ inline void multiply_stage(const std::byte* stage, const WarpPlace<Sh
     }
 #pragma unroll
     for (int i = 0; i < Shape::kRowFragments; ++i) {
-      if (i >= num_fragments) continue;
+      if (!kAll && i >= num_fragments) continue;
       uint32_t a[4];
       attention::load_matrices<false>(a, x + i * kFragmentBytes);
 #pragma unroll
@@ -212,6 +190,16 @@ __device__ inline void multiply_stage(const std::byte* stage, const WarpPlace<Sh
         attention::multiply_add<kOperand>(sums[i][2 * pair + 1], a, b[pair][2], b[pair][3]);
       }
     }
+  }
+}
+
+template <Operand kOperand, typename Shape>
+__device__ inline void multiply_stage(const std::byte* stage, const ThreadPlace<Shape>& place,
+                                      int num_fragments, WarpSums<Shape>& sums) {
+  if (num_fragments == Shape::kRowFragments) {
+    multiply_fragments<kOperand, Shape, true>(stage, place, num_fragments, sums);
+  } else if (num_fragments > 0) {
+    multiply_fragments<kOperand, Shape, false>(stage, place, num_fragments, sums);
   }
 }
 
@@ -244,7 +232,7 @@ __device__ inline float2 activated(Activation activation, float2 x) {
 
 template <Operand kOperand, typename Shape>
 __device__ inline void store_tile(const GroupedParams& params, const GroupedTile& tile,
-                                  const WarpPlace<Shape>& place, const WarpSums<Shape>& sums) {
+                                  const ThreadPlace<Shape>& place, const WarpSums<Shape>& sums) {
   const bool is_gated = params.epilogue == GroupedEpilogue::kGated;
   const float* biases[2] = {nullptr, nullptr};
   if (params.biases != nullptr) {
@@ -253,14 +241,12 @@ __device__ inline void store_tile(const GroupedParams& params, const GroupedTile
   }
 #pragma unroll
   for (int part = 0; part < 2 * Shape::kRowFragments; ++part) {
-    const int row = place.first_row + 8 * part + place.lane / 4;
+    const int row = place.row_of_part(part);
     if (row >= tile.num_slots) continue;
     std::byte* to = params.y + (tile.first_slot + row) * params.y_row_bytes;
 #pragma unroll
     for (int pair = 0; pair < Shape::kOutputPairs; ++pair) {
-      const int fragment_row = place.first_weight_row + 16 * pair;
-      const int output =
-          tile.first_output + weight_output(fragment_row, is_gated) + 2 * (place.lane % 4);
+      const int output = tile.first_output + place.output_of_pair(pair, is_gated);
       const float* low = sums[part / 2][2 * pair] + part % 2 * 2;
       const float* high = sums[part / 2][2 * pair + 1] + part % 2 * 2;
       float2 first = with_bias(params, biases[0], output, {low[0], low[1]});
@@ -305,7 +291,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   for (int stage = 0; stage < Shape::kStages - 1; ++stage) {
     loader.start(memory + stage * Shape::kStageBytes);
   }
-  const WarpPlace<Shape> place;
+  const ThreadPlace<Shape> place(static_cast<int>(threadIdx.x));
   int stage = 0;
   for (int i = static_cast<int>(blockIdx.x); i < loader.num_tiles();
        i += static_cast<int>(gridDim.x)) {

@@ -104,11 +104,61 @@ constexpr int weight_output(int row, bool is_gated) {
   return is_gated ? row / 16 * 8 + row % 8 : row;
 }
 
+/// What a thread copies of a stage: the chunk `copy_chunk` of rows copy_row<Shape>(thread, i).
+constexpr int copy_chunk(int thread) { return thread % kRowChunks; }
+template <typename Shape>
+constexpr int copy_row(int thread, int i) {
+  return thread / kRowChunks + i * Shape::kCopyRows;
+}
+
+/// A thread's rows of a weight: of one half, outputs first_output + i * step for i < count.
+struct WeightRows {
+  int half = 0;
+  int first_output = 0, step = 0, count = 0;
+};
+template <typename Shape>
+constexpr WeightRows weight_rows_of(int thread, const GroupedTile& tile, int num_outputs,
+                                    bool is_gated) {
+  const int row = copy_row<Shape>(thread, 0);
+  WeightRows rows;
+  rows.half = weight_half(row, is_gated);
+  rows.first_output = tile.first_output + weight_output(row, is_gated);
+  rows.step = weight_output(Shape::kCopyRows, is_gated);
+  const int left = num_outputs - rows.first_output;
+  rows.count = left <= 0 ? 0 : (left + rows.step - 1) / rows.step;
+  return rows;
+}
+
 /// The row and chunk that a lane names to ldmatrix for a 16 x 16 fragment of x (mma operand a).
 constexpr int x_lane_row(int lane) { return lane % 16; }
 constexpr int x_lane_chunk(int lane) { return lane / 16; }
 /// The same for 16 rows of the weight: operands b of two products of 8 outputs.
 constexpr int weight_lane_row(int lane) { return lane / 16 * 8 + lane % 8; }
 constexpr int weight_lane_chunk(int lane) { return lane / 8 % 2; }
+
+/// A thread's part of a tile: what its warp multiplies, and which sums of it the thread has.
+template <typename Shape>
+struct ThreadPlace {
+  int lane = 0;
+  int first_row = 0, first_weight_row = 0;  // of the warp
+
+  constexpr explicit ThreadPlace(int thread)
+      : lane(thread % 32),
+        first_row(thread / 32 / Shape::kOutputWarps * (16 * Shape::kRowFragments)),
+        first_weight_row(thread / 32 % Shape::kOutputWarps * (16 * Shape::kOutputPairs)) {}
+
+  /// Fragments of the warp that have slots.
+  constexpr int num_fragments(int num_slots) const {
+    const int count = (num_slots - first_row + 15) / 16;
+    return num_slots <= first_row ? 0 : count < Shape::kRowFragments ? count : Shape::kRowFragments;
+  }
+  /// Row of a tile of sums 2 (part % 2) and the next, of row fragment part / 2.
+  constexpr int row_of_part(int part) const { return first_row + 8 * part + lane / 4; }
+  /// Output of a tile of these two sums in the first of a pair's two products; of a product without
+  /// halves the second has outputs 8 higher.
+  constexpr int output_of_pair(int pair, bool is_gated) const {
+    return weight_output(first_weight_row + 16 * pair, is_gated) + 2 * (lane % 4);
+  }
+};
 
 }  // namespace halley::cuda
