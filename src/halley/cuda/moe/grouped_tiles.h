@@ -38,7 +38,7 @@ struct GroupedShape {
 /// Few slots an expert: many stages in flight, so that the weights come at the memory's speed.
 using NarrowShape = GroupedShape<1, 4, 2, 1, 8>;
 /// Many: as much use of what is in shared memory as registers allow.
-using WideShape = GroupedShape<2, 4, 4, 2, 3>;
+using WideShape = GroupedShape<2, 2, 4, 4, 3>;
 
 /// The most slots an expert may have on average for the narrow shape, whose tiles of 32 then still
 /// hold nearly all groups: a weight is read once.
