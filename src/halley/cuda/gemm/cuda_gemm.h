@@ -46,7 +46,9 @@ struct CudaGemmOperands {
   ConstMatrix w;  // [N, K]
   RowScales scales = {};
   const float* bias = nullptr;  // [N]
-  /// The same bias rounded to y's type; may be null where that is f32 or there is no bias.
+  /// The same bias rounded to y's type; may be null where that is f32 or there is no bias. Kernels
+  /// of cuBLASLt that write y themselves add it, and may round the sum to y's type before (seen in
+  /// bf16 at M = 1 on an H200); all others add `bias` in f32 and round once.
   const std::byte* rounded_bias = nullptr;
 };
 
