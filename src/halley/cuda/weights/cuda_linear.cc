@@ -60,8 +60,14 @@ ConstMatrix prepare_numbers(const CudaContext& context, const Section& section, 
 }
 
 std::string describe_gemm(const BoundGemm& gemm) {
-  std::string text = str(gemm.problem.y_dtype, " outputs by ", gemm.choice.kernel->name);
-  for (const std::string& refusal : gemm.choice.refusals) text += str(", not ", refusal);
+  const CudaGemmChoice& choice = gemm.choice;
+  std::string text = str(gemm.problem.y_dtype, " outputs by ");
+  if (choice.few_rows != nullptr) {
+    text += str(choice.few_rows->name, " up to ", choice.few_rows->rows_max, " rows and by ");
+  }
+  text += choice.kernel->name;
+  for (const std::string& refusal : choice.few_rows_refusals) text += str(", not ", refusal);
+  for (const std::string& refusal : choice.refusals) text += str(", not ", refusal);
   return text;
 }
 
@@ -80,9 +86,6 @@ void CudaLinear::run_sections(const CudaContext& context, int64_t M, Matrix y,
     const Matrix part = y.cols(begin, end);
     begin = end;
     const BoundGemm& gemm = y.dtype == dtype_ ? section.for_activations : section.for_f32;
-    const CudaGemmKernel& kernel = *gemm.choice.kernel;
-    HALLEY_CHECK(kernel.scaling == LtScaling::kNone || row_alignment(part) == 16, kernel.name,
-                 part.row_stride);
     const size_t mark = context.workspace.mark();
     CudaGemmOperands operands = {.x = {},
                                  .w = section.w,
@@ -90,6 +93,9 @@ void CudaLinear::run_sections(const CudaContext& context, int64_t M, Matrix y,
                                  .bias = section.bias,
                                  .rounded_bias = section.rounded_bias};
     prepare(section, &operands);
+    const CudaGemmKernel& kernel = gemm.choice.kernel_for(operands.x);
+    HALLEY_CHECK(kernel.scaling == LtScaling::kNone || row_alignment(part) == 16, kernel.name,
+                 part.row_stride);
     kernel.launch(*lt_, context, gemm.problem, operands, part);
     context.workspace.release(mark);
   }
