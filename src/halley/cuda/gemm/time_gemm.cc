@@ -10,6 +10,7 @@
 #include "halley/base/checked_math.h"
 #include "halley/base/str.h"
 #include "halley/cuda/gemm/cublaslt_gemm.h"
+#include "halley/cuda/gemm/few_rows.h"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/runtime/cuda_graph.h"
 
@@ -87,9 +88,13 @@ class TimedProduct {
 
   size_t num_copies() const { return num_copies_; }
 
+  ConstMatrix inputs(int64_t M) const {
+    return {x_.data(), problem_.dtype, M, problem_.K, stride()};
+  }
+
   void launch(CublasLtGemm& lt, const CudaContext& context, const CudaGemmKernel& kernel,
               size_t copy, int64_t M) const {
-    CudaGemmOperands operands = {.x = {x_.data(), problem_.dtype, M, problem_.K, stride()},
+    CudaGemmOperands operands = {.x = inputs(M),
                                  .w = {w_.data() + copy % num_copies_ * weight_bytes_,
                                        problem_.dtype, problem_.N, problem_.K, stride()}};
     if (problem_.x_scale != ScaleSpan::kNone) {
@@ -112,6 +117,18 @@ class TimedProduct {
   size_t weight_bytes_, num_copies_;
   DeviceBuffer w_, x_, y_, scales_;
 };
+
+/// All that can run M rows: those for few rows up to twice their limit, which shows where it should
+/// be.
+std::vector<const CudaGemmKernel*> timed_kernels(const CudaGemmChoice& choice, int64_t M) {
+  std::vector<const CudaGemmKernel*> kernels;
+  for (const CudaGemmKernel* few : choice.for_few_rows) {
+    const bool can_run = few->needs_algorithm || M <= kFewRowsMax;
+    if (can_run && M <= 2 * few->rows_max) kernels.push_back(few);
+  }
+  kernels.push_back(choice.kernel);
+  return kernels;
+}
 
 double time_products(const CudaContext& context, CublasLtGemm& lt, const CudaGemmKernel& kernel,
                      const TimedProduct& product, int64_t M) {
@@ -174,14 +191,18 @@ std::vector<GemmTime> time_gemm(const CudaContext& context, CublasLtGemm& lt,
       const CudaGemmChoice choice = choose_cuda_gemm_kernel(problem, &lt);
       const TimedProduct product(context, problem, rows_max);
       for (const int64_t M : options.rows) {
-        times.push_back({.problem = kind.name,
-                         .kernel = choice.kernel->name,
-                         .refusals = str(choice.refusals),
-                         .N = problem.N,
-                         .K = problem.K,
-                         .M = M,
-                         .microseconds = time_products(context, lt, *choice.kernel, product, M),
-                         .floor_microseconds = gemm_floor_microseconds(options.rates, problem, M)});
+        for (const CudaGemmKernel* kernel : timed_kernels(choice, M)) {
+          times.push_back(
+              {.problem = kind.name,
+               .kernel = kernel->name,
+               .refusals = str(kernel->rows_max > 0 ? choice.few_rows_refusals : choice.refusals),
+               .is_chosen = kernel == &choice.kernel_for(product.inputs(M)),
+               .N = problem.N,
+               .K = problem.K,
+               .M = M,
+               .microseconds = time_products(context, lt, *kernel, product, M),
+               .floor_microseconds = gemm_floor_microseconds(options.rates, problem, M)});
+        }
       }
     }
   }
