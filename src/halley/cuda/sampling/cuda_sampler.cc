@@ -8,8 +8,6 @@
 
 #include "halley/base/check.h"
 #include "halley/base/checked_math.h"
-#include "halley/base/error.h"
-#include "halley/base/str.h"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/runtime/pinned_buffer.h"
 #include "halley/cuda/sampling/sampling_kernels.h"
@@ -56,38 +54,10 @@ SlotMemory memory_of(std::byte* data, int64_t vocab_size, int64_t num_slots) {
           .num_words = layout.num_words};
 }
 
-/// Ascending, each once.
-std::vector<int32_t> sorted_ids(std::vector<int32_t> ids) {
-  std::sort(ids.begin(), ids.end());
-  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
-  return ids;
-}
-
 void clear(const CudaStream& stream, uint32_t* words, int64_t num_words) {
   check_cuda(
       cudaMemsetAsync(words, 0, static_cast<size_t>(num_words) * sizeof(uint32_t), stream.get()),
       "clearing a sampler's slot");
-}
-
-void write_image(const TokenChoice& choice, const std::vector<int32_t>& stop_ids,
-                 SlotImage& image) {
-  image.state = {.temperature = choice.temperature,
-                 .top_p = choice.top_p,
-                 .min_p = choice.min_p,
-                 .repetition_penalty = choice.repetition_penalty,
-                 .presence_penalty = choice.presence_penalty,
-                 .frequency_penalty = choice.frequency_penalty,
-                 .top_k = choice.top_k,
-                 .min_tokens = choice.min_tokens,
-                 .seed = choice.seed,
-                 .num_biases = static_cast<int32_t>(choice.logit_bias.size()),
-                 .num_stop_ids = static_cast<int32_t>(stop_ids.size()),
-                 .num_logprobs = choice.num_logprobs};
-  for (size_t i = 0; i < choice.logit_bias.size(); ++i) {
-    image.bias_ids[i] = choice.logit_bias[i].first;
-    image.biases[i] = choice.logit_bias[i].second;
-  }
-  std::copy(stop_ids.begin(), stop_ids.end(), image.stop_ids);
 }
 
 }  // namespace
@@ -120,20 +90,6 @@ class CudaSampler::Staging {
   size_t next_ = 0;
 };
 
-ChosenToken to_chosen_token(const ChoiceRecord& record) {
-  ChosenToken chosen;
-  chosen.status = static_cast<SampleStatus>(record.status);
-  if (chosen.status != SampleStatus::kChosen) return chosen;
-  chosen.token.token_id = record.token_id;
-  if (record.num_top < 0) return chosen;
-  HALLEY_CHECK(record.num_top <= TokenChoice::kNumLogprobsMax, record.num_top);
-  chosen.token.logprob = {record.token_id, record.logprob};
-  for (size_t i = 0; i < static_cast<size_t>(record.num_top); ++i) {
-    chosen.token.top_logprobs.push_back({record.top_ids[i], record.top_logprobs[i]});
-  }
-  return chosen;
-}
-
 size_t CudaSampler::num_bytes(int64_t vocab_size, int64_t num_slots) {
   return layout_of(vocab_size, num_slots).end;
 }
@@ -156,24 +112,14 @@ void CudaSampler::start_slot(const CudaStream& stream, int32_t slot, const Token
                              std::span<const int32_t> output_ids) {
   HALLEY_CHECK(slot >= 0 && slot < num_slots_, slot, num_slots_);
   HALLEY_CHECK(choice.num_logprobs <= TokenChoice::kNumLogprobsMax, choice.num_logprobs);
-  const std::vector<int32_t> stop_ids = sorted_ids(choice.stop_ids);
-  if (choice.logit_bias.size() > kNumBiasesMax || stop_ids.size() > kNumStopIdsMax) {
-    throw UnsupportedError(str("sampling on the GPU: expected at most ", kNumBiasesMax,
-                               " logit biases and ", kNumStopIdsMax, " stop ids, got ",
-                               choice.logit_bias.size(), " and ", stop_ids.size(),
-                               ". Give fewer, or run on the CPU."));
-  }
   const auto is_in_vocab = [&](int32_t id) { return id >= 0 && id < vocab_size_; };
-  HALLEY_CHECK(std::all_of(stop_ids.begin(), stop_ids.end(), is_in_vocab), slot);
-  for (const auto& [id, bias] : choice.logit_bias) HALLEY_CHECK(is_in_vocab(id), id);
+  for (const int32_t id : choice.stop_ids) HALLEY_CHECK(is_in_vocab(id), id, vocab_size_);
+  for (const auto& [id, bias] : choice.logit_bias) HALLEY_CHECK(is_in_vocab(id), id, vocab_size_);
 
   const SlotView view = memory_of(memory_.data(), vocab_size_, num_slots_).slot(slot);
   auto* image = staging_->begin_chunk<SlotImage>();
-  write_image(choice, stop_ids, *image);
-  SlotState& state = image->state;
-  state.num_output_tokens = static_cast<int64_t>(output_ids.size());
-  const std::span<const int32_t> last_ids = output_ids.empty() ? prompt_ids : output_ids;
-  state.last_token = last_ids.empty() ? 0 : last_ids.back();
+  write_slot_image(choice, prompt_ids, output_ids, *image);
+  const SlotState& state = image->state;
   HALLEY_CHECK(is_in_vocab(state.last_token), state.last_token);
   const bool is_counting = has_penalty(state);
   const bool is_repetition_counting = state.repetition_penalty != 1;

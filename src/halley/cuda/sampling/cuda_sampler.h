@@ -1,7 +1,6 @@
 // Chooses next tokens on the GPU, by the rules of the engine's sampler (engine/sampler.h).
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -11,24 +10,10 @@
 #include "halley/cuda/runtime/cuda_context.h"
 #include "halley/cuda/runtime/cuda_stream.h"
 #include "halley/cuda/runtime/device_arena.h"
-#include "halley/models/base/step_runner.h"
+#include "halley/cuda/sampling/choice_record.h"
 #include "halley/models/base/token_choice.h"
 
 namespace halley::cuda {
-
-/// What choose() writes for a row; an array of them is copied to the host as it is.
-struct ChoiceRecord {
-  int32_t token_id = 0;
-  int32_t status = 0;   // a SampleStatus; the other fields are of kChosen
-  int32_t num_top = 0;  // -1: no log-probabilities were asked for
-  float logprob = 0;    // of token_id
-  std::array<int32_t, TokenChoice::kNumLogprobsMax> top_ids = {};  // most probable first
-  std::array<float, TokenChoice::kNumLogprobsMax> top_logprobs = {};
-};
-static_assert(sizeof(ChoiceRecord) == 176);
-
-/// What a record says, on the host.
-ChosenToken to_chosen_token(const ChoiceRecord& record);
 
 /// For each slot, in device memory: the parameters of its sequence, how often each token is in its
 /// output, which tokens are in its prompt, the index of the next draw, the token chosen last.

@@ -6,7 +6,7 @@
 #include "halley/core/matrix.h"
 #include "halley/cuda/runtime/cuda_context.h"
 #include "halley/cuda/runtime/cuda_stream.h"
-#include "halley/cuda/sampling/cuda_sampler.h"
+#include "halley/cuda/sampling/choice_record.h"
 #include "halley/cuda/sampling/slot_state.h"
 
 namespace halley::cuda {

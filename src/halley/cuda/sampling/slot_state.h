@@ -3,6 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
+
+#include "halley/models/base/token_choice.h"
 
 namespace halley::cuda {
 
@@ -61,5 +64,10 @@ constexpr bool has_penalty(const SlotState& state) {
   return state.repetition_penalty != 1 || state.presence_penalty != 0 ||
          state.frequency_penalty != 0;
 }
+
+/// On the host: the image that a sequence starts with. Lists are written as far as they go. Throws
+/// UnsupportedError where one is longer than kSlotListMax.
+void write_slot_image(const TokenChoice& choice, std::span<const int32_t> prompt_ids,
+                      std::span<const int32_t> output_ids, SlotImage& image);
 
 }  // namespace halley::cuda
