@@ -51,15 +51,13 @@ void grouped_gemm(const CudaContext& context, const GroupedGemm& gemm, Matrix y)
   HALLEY_CHECK(is_aligned(x.data, params.x_row_bytes, kAlignment) &&
                    params.weight_row_bytes % kAlignment == 0,
                x.row_stride, gemm.weight_stride);
-  const GroupedLaunch launch = {.num_slots = y.num_rows,
-                                .num_multiprocessors = context.device.num_multiprocessors,
-                                .stream = context.stream.get()};
   const bool is_narrow = y.num_rows <= kNarrowSlotsMax * gemm.num_experts;
   if (x.dtype == DType::kF16) {
-    return is_narrow ? launch_grouped_narrow_f16(params, launch)
-                     : launch_grouped_wide_f16(params, launch);
+    return is_narrow ? launch_grouped_narrow_f16(context, params)
+                     : launch_grouped_wide_f16(context, params);
   }
-  is_narrow ? launch_grouped_narrow_bf16(params, launch) : launch_grouped_wide_bf16(params, launch);
+  is_narrow ? launch_grouped_narrow_bf16(context, params)
+            : launch_grouped_wide_bf16(context, params);
 }
 
 }  // namespace halley::cuda

@@ -2,6 +2,7 @@
 // next tile while they multiply the last ones of this.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -10,6 +11,7 @@
 #include "halley/cuda/moe/grouped_tiles.h"
 #include "halley/cuda/ops/activate.cuh"
 #include "halley/cuda/runtime/cuda_check.h"
+#include "halley/cuda/runtime/early_launch.cuh"
 
 namespace halley::cuda {
 
@@ -34,14 +36,11 @@ __device__ inline void start_partial_copy(std::byte* to, const std::byte* from, 
       : "memory");
 }
 
-/// By all threads; the tables are complete behind the next barrier.
+/// The tables of slots and tiles, by all threads; complete behind the next barrier.
 __device__ inline void fill_tables(const GroupedParams& params, const GroupedTables& tables,
-                                   int num_halves, int tile_rows) {
+                                   int tile_rows) {
   const int num_experts = params.num_experts;
   const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
-  for (int i = thread; i < num_experts * num_halves; i += threads) {
-    tables.weights[i] = params.weights[i];
-  }
   for (int e = thread; e <= num_experts; e += threads) {
     tables.expert_begin[e] = params.expert_begin[e];
   }
@@ -280,7 +279,13 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   tables.expert_begin =
       reinterpret_cast<int32_t*>(tables.weights + params.num_experts * num_halves);
   tables.row_tile_begin = tables.expert_begin + params.num_experts + 1;
-  fill_tables(params, tables, num_halves, Shape::kRows);
+  const int num_weights = params.num_experts * num_halves;
+  for (int i = static_cast<int>(threadIdx.x); i < num_weights; i += Shape::kThreads) {
+    tables.weights[i] = params.weights[i];
+  }
+  let_next_kernel_start();
+  wait_for_earlier_kernels();
+  fill_tables(params, tables, Shape::kRows);
   __syncthreads();
   const GroupedGrid grid = {
       .num_experts = params.num_experts,
@@ -312,7 +317,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
 }
 
 template <Operand kOperand, typename Shape>
-void launch_grouped(const GroupedParams& params, const GroupedLaunch& launch) {
+void launch_grouped(const CudaContext& context, const GroupedParams& params) {
   const bool is_gated = params.epilogue == GroupedEpilogue::kGated;
   const auto kernel = grouped_gemm_kernel<kOperand, Shape>;
   const int num_bytes = Shape::kStages * Shape::kStageBytes +
@@ -321,14 +326,15 @@ void launch_grouped(const GroupedParams& params, const GroupedLaunch& launch) {
              "shared memory of grouped_gemm");
   // No more blocks than there can be tiles: every expert may end in a tile that is not full.
   const int64_t row_tiles_max =
-      launch.num_slots / Shape::kRows +
-      (launch.num_slots < params.num_experts ? launch.num_slots : int64_t{params.num_experts});
+      params.num_slots / Shape::kRows + std::min<int64_t>(params.num_slots, params.num_experts);
   const int64_t tiles_max =
       row_tiles_max * num_output_tiles(params.num_outputs, is_gated, Shape::kWeightRows);
-  const int64_t blocks = int64_t{launch.num_multiprocessors} * Shape::kBlocks;
-  kernel<<<static_cast<unsigned>(tiles_max < blocks ? tiles_max : blocks), Shape::kThreads,
-           static_cast<size_t>(num_bytes), launch.stream>>>(params);
-  check_launch("grouped_gemm");
+  const int64_t blocks = int64_t{context.device.num_multiprocessors} * Shape::kBlocks;
+  launch_early(context, "grouped_gemm",
+               {.grid = dim3(static_cast<unsigned>(std::min(tiles_max, blocks))),
+                .block = dim3(Shape::kThreads),
+                .shared_bytes = static_cast<size_t>(num_bytes)},
+               kernel, params);
 }
 
 }  // namespace halley::cuda

@@ -2,8 +2,8 @@
 
 namespace halley::cuda {
 
-void launch_grouped_wide_f16(const GroupedParams& params, const GroupedLaunch& launch) {
-  launch_grouped<Operand::kF16, WideShape>(params, launch);
+void launch_grouped_wide_f16(const CudaContext& context, const GroupedParams& params) {
+  launch_grouped<Operand::kF16, WideShape>(context, params);
 }
 
 }  // namespace halley::cuda

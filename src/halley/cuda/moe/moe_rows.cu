@@ -1,8 +1,10 @@
+#include <algorithm>
+
 #include "halley/base/check.h"
 #include "halley/cuda/moe/moe_rows.h"
 #include "halley/cuda/ops/dispatch.h"
 #include "halley/cuda/ops/elements.cuh"
-#include "halley/cuda/runtime/cuda_check.h"
+#include "halley/cuda/runtime/early_launch.cuh"
 
 namespace halley::cuda {
 namespace {
@@ -11,9 +13,9 @@ constexpr int kThreads = 256;
 /// Of a grid: enough for all multiprocessors several times over.
 constexpr int64_t kBlocksMax = 132 * 16;
 
-unsigned num_blocks_for(int64_t num_items) {
-  const int64_t blocks = (num_items + kThreads - 1) / kThreads;
-  return static_cast<unsigned>(blocks < kBlocksMax ? blocks : kBlocksMax);
+LaunchShape shape_for(int64_t num_items) {
+  const int64_t blocks = std::min((num_items + kThreads - 1) / kThreads, kBlocksMax);
+  return {.grid = dim3(static_cast<unsigned>(blocks)), .block = dim3(kThreads)};
 }
 
 __device__ int64_t first_item() {
@@ -25,6 +27,8 @@ __device__ int64_t item_step() { return static_cast<int64_t>(gridDim.x) * blockD
 template <typename Unit>
 __global__ void gather_kernel(const Unit* x, Unit* slots, const int32_t* slot_row,
                               int64_t num_slots, int64_t row_units, longlong2 strides) {
+  let_next_kernel_start();
+  wait_for_earlier_kernels();
   for (int64_t i = first_item(); i < num_slots * row_units; i += item_step()) {
     const int64_t slot = i / row_units, unit = i % row_units;
     slots[slot * strides.y + unit] = x[slot_row[slot] * strides.x + unit];
@@ -45,12 +49,12 @@ bool gather_in(const CudaContext& context, const DeviceRouting& routing, ConstMa
   if (!is_in_units(x, kBytes) || !is_in_units(slots, kBytes)) return false;
   const int64_t element_bytes = bits_of(x.dtype) / 8;
   const int64_t row_units = x.num_cols * element_bytes / kBytes;
-  gather_kernel<Unit>
-      <<<num_blocks_for(slots.num_rows * row_units), kThreads, 0, context.stream.get()>>>(
-          reinterpret_cast<const Unit*>(x.data), reinterpret_cast<Unit*>(slots.data),
-          routing.slot_row, slots.num_rows, row_units,
-          {x.row_stride * element_bytes / kBytes, slots.row_stride * element_bytes / kBytes});
-  check_launch("gathering of rows");
+  const longlong2 strides = {x.row_stride * element_bytes / kBytes,
+                             slots.row_stride * element_bytes / kBytes};
+  launch_early(context, "gathering of rows", shape_for(slots.num_rows * row_units),
+               gather_kernel<Unit>, reinterpret_cast<const Unit*>(x.data),
+               reinterpret_cast<Unit*>(slots.data), routing.slot_row, slots.num_rows, row_units,
+               strides);
   return true;
 }
 
@@ -74,6 +78,8 @@ __device__ float4 sum_of(float4 a, float4 b) {
 template <typename From, typename To, int kStep>
 __global__ void combine_kernel(const __grid_constant__ CombineParams params, const From* slots,
                                To* y) {
+  let_next_kernel_start();
+  wait_for_earlier_kernels();
   const int64_t steps = params.num_columns / kStep;
   for (int64_t item = first_item(); item < params.num_rows * steps; item += item_step()) {
     const int64_t m = item / steps, column = item % steps * kStep;
@@ -135,18 +141,13 @@ void combine_rows(const CudaContext& context, const DeviceRouting& routing, Cons
       using To = typename decltype(to_type)::type;
       const auto* from = reinterpret_cast<const From*>(slots.data);
       auto* to = reinterpret_cast<To*>(y.data);
-      if (is_in_fours(slots) && is_in_fours(y)) {
-        combine_kernel<From, To, 4>
-            <<<num_blocks_for(y.num_rows * y.num_cols / 4), kThreads, 0, context.stream.get()>>>(
-                params, from, to);
-      } else {
-        combine_kernel<From, To, 1>
-            <<<num_blocks_for(y.num_rows * y.num_cols), kThreads, 0, context.stream.get()>>>(
-                params, from, to);
-      }
+      const bool is_four = is_in_fours(slots) && is_in_fours(y);
+      launch_early(context, "weighted sum of experts",
+                   shape_for(y.num_rows * y.num_cols / (is_four ? 4 : 1)),
+                   is_four ? combine_kernel<From, To, 4> : combine_kernel<From, To, 1>, params,
+                   from, to);
     });
   });
-  check_launch("weighted sum of experts");
 }
 
 }  // namespace halley::cuda
