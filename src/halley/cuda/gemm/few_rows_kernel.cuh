@@ -103,23 +103,22 @@ struct S8Codes {
 #undef HALLEY_MMA
 
 /// Registers of one lane, and what they hold ahead.
-template <int kOutputTiles, int kRowTiles>
+template <int kOutputTiles>
 struct FewRowsTile {
-  /// Units of 64 bytes of inputs that are on their way: 8 KiB of weights a warp where registers
-  /// allow it.
-  static constexpr int kUnits = kRowTiles == 4 ? 2 : kOutputTiles * kRowTiles == 1 ? 8 : 4;
-  static constexpr int kInputUnits = kRowTiles == 1 ? 4 : 2;
+  /// Units of 64 bytes of inputs that are on their way: 8 KiB of weights a warp.
+  static constexpr int kUnits = 8 / kOutputTiles;
+  static constexpr int kInputUnits = 4;
   static constexpr int kOutputs = 16 * kOutputTiles;
-  static constexpr int kRows = 8 * kRowTiles;
+  static constexpr int kRows = 8;
   /// Of partial sums: a gap, so that lanes that store neighbouring rows do so in other banks.
   static constexpr int kOutputStride = kOutputs + 4;
 };
 
 /// A block has kOutputs outputs of all rows; its warps share the inputs as few_rows_place.h says.
-template <typename Numbers, int kOutputTiles, int kRowTiles>
+template <typename Numbers, int kOutputTiles>
 __global__ void __launch_bounds__(kFewRowsThreads, 2)
     few_rows_kernel(const __grid_constant__ FewRowsArguments args) {
-  using Tile = FewRowsTile<kOutputTiles, kRowTiles>;
+  using Tile = FewRowsTile<kOutputTiles>;
   using Sum = typename Numbers::Sum;
   __shared__ Sum partial[kFewRowsWarps][Tile::kRows][Tile::kOutputStride];
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
@@ -144,48 +143,37 @@ __global__ void __launch_bounds__(kFewRowsThreads, 2)
 #pragma unroll
   for (int unit = 0; unit < Tile::kUnits; ++unit) load_unit(std::true_type(), unit, w[unit]);
   wait_for_earlier_kernels();
-  uint4 x[Tile::kInputUnits][kRowTiles];
+  uint4 x[Tile::kInputUnits];
   const int row = few_rows_fragment_row(0, lane);
+  const uint8_t* x_row = args.x + (row < args.M ? row * args.x_row_bytes : 0);
   const auto load_input_unit = [&](int unit, uint4* to) {
     const int begin = few_rows_begin(unit, warp, lane);
-#pragma unroll
-    for (int i = 0; i < kRowTiles; ++i) {
-      const bool is_there = begin < args.row_bytes && row + 8 * i < args.M;
-      to[i] = load_inputs(args.x + (row + 8 * i) * args.x_row_bytes + begin, is_there);
-    }
+    *to = load_inputs(x_row + begin, begin < args.row_bytes && row < args.M);
   };
 #pragma unroll
-  for (int unit = 0; unit < Tile::kInputUnits; ++unit) load_input_unit(unit, x[unit]);
-  Sum sums[kOutputTiles][kRowTiles][4] = {};
+  for (int unit = 0; unit < Tile::kInputUnits; ++unit) load_input_unit(unit, &x[unit]);
+  Sum sums[kOutputTiles][4] = {};
   // Units behind num_units are zeros.
   for (int first = 0; first < num_units; first += Tile::kUnits) {
 #pragma unroll
     for (int unit = 0; unit < Tile::kUnits; ++unit) {
-      uint4* x_unit = x[unit % Tile::kInputUnits];
+      const uint4 inputs = x[unit % Tile::kInputUnits];
 #pragma unroll
       for (int i = 0; i < kOutputTiles; ++i) {
         const uint4 upper = w[unit][2 * i], lower = w[unit][2 * i + 1];
-#pragma unroll
-        for (int j = 0; j < kRowTiles; ++j) {
-          Numbers::multiply({{upper.x, lower.x, upper.y, lower.y}, {x_unit[j].x, x_unit[j].y}},
-                            sums[i][j]);
-          Numbers::multiply({{upper.z, lower.z, upper.w, lower.w}, {x_unit[j].z, x_unit[j].w}},
-                            sums[i][j]);
-        }
+        Numbers::multiply({{upper.x, lower.x, upper.y, lower.y}, {inputs.x, inputs.y}}, sums[i]);
+        Numbers::multiply({{upper.z, lower.z, upper.w, lower.w}, {inputs.z, inputs.w}}, sums[i]);
       }
       load_unit(std::false_type(), first + unit + Tile::kUnits, w[unit]);
-      load_input_unit(first + unit + Tile::kInputUnits, x_unit);
+      load_input_unit(first + unit + Tile::kInputUnits, &x[unit % Tile::kInputUnits]);
     }
   }
 #pragma unroll
   for (int i = 0; i < kOutputTiles; ++i) {
 #pragma unroll
-    for (int j = 0; j < kRowTiles; ++j) {
-#pragma unroll
-      for (int element = 0; element < 4; ++element) {
-        partial[warp][8 * j + few_rows_sum_row(element, lane)]
-               [16 * i + few_rows_sum_output(element, lane)] = sums[i][j][element];
-      }
+    for (int element = 0; element < 4; ++element) {
+      partial[warp][few_rows_sum_row(element, lane)][16 * i + few_rows_sum_output(element, lane)] =
+          sums[i][element];
     }
   }
   __syncthreads();
@@ -211,18 +199,11 @@ void launch_few_rows_of(const CudaContext& context, const FewRowsArguments& args
                   .block = dim3(kFewRowsThreads)},
                  kernel, args);
   };
-  // With 32 outputs a block x is read half as often; with 16 more blocks share the bandwidth.
-  const int64_t multiprocessors = context.device.num_multiprocessors;
-  const bool has_many = args.N >= multiprocessors * (args.M <= 8 ? 40 : 24);
-  if (args.M <= 8) {
-    return has_many ? launch(few_rows_kernel<Numbers, 2, 1>, 32)
-                    : launch(few_rows_kernel<Numbers, 1, 1>, 16);
-  }
-  if (args.M <= 16) {
-    return has_many ? launch(few_rows_kernel<Numbers, 2, 2>, 32)
-                    : launch(few_rows_kernel<Numbers, 1, 2>, 16);
-  }
-  launch(few_rows_kernel<Numbers, 2, 4>, 32);
+  // With 32 outputs a block x is read half as often, and all blocks may run at once; with 16 more
+  // of them share the bandwidth.
+  const bool has_many = args.N >= int64_t{40} * context.device.num_multiprocessors;
+  if (has_many) return launch(few_rows_kernel<Numbers, 2>, 32);
+  launch(few_rows_kernel<Numbers, 1>, 16);
 }
 
 }  // namespace halley::cuda
