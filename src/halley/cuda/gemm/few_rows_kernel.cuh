@@ -78,24 +78,29 @@ struct MmaWords {
 
 struct F16Numbers {
   using Sum = float;
+  static constexpr int kTilesAhead = 8;
   __device__ static void multiply(const MmaWords& words, float* sums) {
     HALLEY_MMA("m16n8k16", "f32.f16.f16.f32", "+f");
   }
 };
 struct Bf16Numbers {
   using Sum = float;
+  static constexpr int kTilesAhead = 8;
   __device__ static void multiply(const MmaWords& words, float* sums) {
     HALLEY_MMA("m16n8k16", "f32.bf16.bf16.f32", "+f");
   }
 };
 struct E4m3Codes {
   using Sum = float;
+  // The compiler makes f16 of the codes, for which it needs registers.
+  static constexpr int kTilesAhead = 4;
   __device__ static void multiply(const MmaWords& words, float* sums) {
     HALLEY_MMA("m16n8k32", "f32.e4m3.e4m3.f32", "+f");
   }
 };
 struct S8Codes {
   using Sum = int;
+  static constexpr int kTilesAhead = 8;
   __device__ static void multiply(const MmaWords& words, int* sums) {
     HALLEY_MMA("m16n8k32", "s32.s8.s8.s32", "+r");
   }
@@ -103,11 +108,11 @@ struct S8Codes {
 #undef HALLEY_MMA
 
 /// Registers of one lane, and what they hold ahead.
-template <int kOutputTiles>
+template <typename Numbers, int kOutputTiles>
 struct FewRowsTile {
-  /// Units of 64 bytes of inputs that are on their way: 8 KiB of weights a warp.
-  static constexpr int kUnits = 8 / kOutputTiles;
-  static constexpr int kInputUnits = 4;
+  /// Units of 64 bytes of inputs that are on their way: 1 KiB of weights a warp for each tile.
+  static constexpr int kUnits = Numbers::kTilesAhead / kOutputTiles;
+  static constexpr int kInputUnits = std::min(kUnits, 4);
   static constexpr int kOutputs = 16 * kOutputTiles;
   static constexpr int kRows = 8;
   /// Of partial sums: a gap, so that lanes that store neighbouring rows do so in other banks.
@@ -118,18 +123,21 @@ struct FewRowsTile {
 template <typename Numbers, int kOutputTiles>
 __global__ void __launch_bounds__(kFewRowsThreads, 2)
     few_rows_kernel(const __grid_constant__ FewRowsArguments args) {
-  using Tile = FewRowsTile<kOutputTiles>;
+  using Tile = FewRowsTile<Numbers, kOutputTiles>;
   using Sum = typename Numbers::Sum;
   __shared__ Sum partial[kFewRowsWarps][Tile::kRows][Tile::kOutputStride];
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t first_output = int64_t{blockIdx.x} * Tile::kOutputs;
   let_next_kernel_start();
-  const uint8_t* w_rows[2 * kOutputTiles];
+  // Outputs that are not there: those of another row, never stored.
+  const int64_t last_output = args.N - 1;
+  const int64_t output = min(first_output + few_rows_fragment_row(0, lane), last_output);
+  const uint8_t* w_row = args.w + output * args.w_row_bytes;
+  int to_rows[2 * kOutputTiles];  // bytes
 #pragma unroll
   for (int i = 0; i < 2 * kOutputTiles; ++i) {
-    // Outputs that are not there: those of another row, never stored.
-    const int64_t output = min(first_output + few_rows_fragment_row(i, lane), args.N - 1);
-    w_rows[i] = args.w + output * args.w_row_bytes;
+    const int64_t other = min(output + 8 * i, last_output);
+    to_rows[i] = static_cast<int>((other - output) * args.w_row_bytes);
   }
   const int num_units = few_rows_units(args.row_bytes, warp);
   uint4 w[Tile::kUnits][2 * kOutputTiles];
@@ -137,7 +145,11 @@ __global__ void __launch_bounds__(kFewRowsThreads, 2)
     const int begin = few_rows_begin(unit, warp, lane);
 #pragma unroll
     for (int i = 0; i < 2 * kOutputTiles; ++i) {
-      to[i] = load_weights<decltype(is_early)::value>(w_rows[i] + begin, begin < args.row_bytes);
+      int to_row = to_rows[i];
+      // Not known to the compiler, which would keep an address for each load.
+      asm volatile("" : "+r"(to_row));
+      to[i] =
+          load_weights<decltype(is_early)::value>(w_row + begin + to_row, begin < args.row_bytes);
     }
   };
 #pragma unroll
@@ -179,12 +191,12 @@ __global__ void __launch_bounds__(kFewRowsThreads, 2)
   __syncthreads();
   for (int i = static_cast<int>(threadIdx.x); i < Tile::kOutputs * Tile::kRows;
        i += kFewRowsThreads) {
-    const int m = i / Tile::kOutputs, output = i % Tile::kOutputs;
-    const int64_t n = first_output + output;
+    const int m = i / Tile::kOutputs, place = i % Tile::kOutputs;
+    const int64_t n = first_output + place;
     if (m >= args.M || n >= args.N) continue;
     Sum sum = 0;
 #pragma unroll
-    for (int part = 0; part < kFewRowsWarps; ++part) sum += partial[part][m][output];
+    for (int part = 0; part < kFewRowsWarps; ++part) sum += partial[part][m][place];
     const float value = scaled_sum(args.scales, args.bias, static_cast<float>(sum), m, n);
     store_number(args.y, args.y_dtype, m * args.y_stride + n, value);
   }
