@@ -78,24 +78,29 @@ struct MmaWords {
 
 struct F16Numbers {
   using Sum = float;
+  static constexpr int kTilesAhead = 8;
   __device__ static void multiply(const MmaWords& words, float* sums) {
     HALLEY_MMA("m16n8k16", "f32.f16.f16.f32", "+f");
   }
 };
 struct Bf16Numbers {
   using Sum = float;
+  static constexpr int kTilesAhead = 8;
   __device__ static void multiply(const MmaWords& words, float* sums) {
     HALLEY_MMA("m16n8k16", "f32.bf16.bf16.f32", "+f");
   }
 };
 struct E4m3Codes {
   using Sum = float;
+  // The compiler makes f16 of the codes, for which it needs registers.
+  static constexpr int kTilesAhead = 4;
   __device__ static void multiply(const MmaWords& words, float* sums) {
     HALLEY_MMA("m16n8k32", "f32.e4m3.e4m3.f32", "+f");
   }
 };
 struct S8Codes {
   using Sum = int;
+  static constexpr int kTilesAhead = 8;
   __device__ static void multiply(const MmaWords& words, int* sums) {
     HALLEY_MMA("m16n8k32", "s32.s8.s8.s32", "+r");
   }
@@ -103,34 +108,36 @@ struct S8Codes {
 #undef HALLEY_MMA
 
 /// Registers of one lane, and what they hold ahead.
-template <int kOutputTiles, int kRowTiles>
+template <typename Numbers, int kOutputTiles>
 struct FewRowsTile {
-  /// Units of 64 bytes of inputs that are on their way: 8 KiB of weights a warp where registers
-  /// allow it.
-  static constexpr int kUnits = kRowTiles == 4 ? 2 : kOutputTiles * kRowTiles == 1 ? 8 : 4;
-  static constexpr int kInputUnits = kRowTiles == 1 ? 4 : 2;
+  /// Units of 64 bytes of inputs that are on their way: 1 KiB of weights a warp for each tile.
+  static constexpr int kUnits = Numbers::kTilesAhead / kOutputTiles;
+  static constexpr int kInputUnits = std::min(kUnits, 4);
   static constexpr int kOutputs = 16 * kOutputTiles;
-  static constexpr int kRows = 8 * kRowTiles;
+  static constexpr int kRows = 8;
   /// Of partial sums: a gap, so that lanes that store neighbouring rows do so in other banks.
   static constexpr int kOutputStride = kOutputs + 4;
 };
 
 /// A block has kOutputs outputs of all rows; its warps share the inputs as few_rows_place.h says.
-template <typename Numbers, int kOutputTiles, int kRowTiles>
+template <typename Numbers, int kOutputTiles>
 __global__ void __launch_bounds__(kFewRowsThreads, 2)
     few_rows_kernel(const __grid_constant__ FewRowsArguments args) {
-  using Tile = FewRowsTile<kOutputTiles, kRowTiles>;
+  using Tile = FewRowsTile<Numbers, kOutputTiles>;
   using Sum = typename Numbers::Sum;
   __shared__ Sum partial[kFewRowsWarps][Tile::kRows][Tile::kOutputStride];
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t first_output = int64_t{blockIdx.x} * Tile::kOutputs;
   let_next_kernel_start();
-  const uint8_t* w_rows[2 * kOutputTiles];
+  // Outputs that are not there: those of another row, never stored.
+  const int64_t last_output = args.N - 1;
+  const int64_t output = min(first_output + few_rows_fragment_row(0, lane), last_output);
+  const uint8_t* w_row = args.w + output * args.w_row_bytes;
+  int to_rows[2 * kOutputTiles];  // bytes
 #pragma unroll
   for (int i = 0; i < 2 * kOutputTiles; ++i) {
-    // Outputs that are not there: those of another row, never stored.
-    const int64_t output = min(first_output + few_rows_fragment_row(i, lane), args.N - 1);
-    w_rows[i] = args.w + output * args.w_row_bytes;
+    const int64_t other = min(output + 8 * i, last_output);
+    to_rows[i] = static_cast<int>((other - output) * args.w_row_bytes);
   }
   const int num_units = few_rows_units(args.row_bytes, warp);
   uint4 w[Tile::kUnits][2 * kOutputTiles];
@@ -138,65 +145,58 @@ __global__ void __launch_bounds__(kFewRowsThreads, 2)
     const int begin = few_rows_begin(unit, warp, lane);
 #pragma unroll
     for (int i = 0; i < 2 * kOutputTiles; ++i) {
-      to[i] = load_weights<decltype(is_early)::value>(w_rows[i] + begin, begin < args.row_bytes);
+      int to_row = to_rows[i];
+      // Not known to the compiler, which would keep an address for each load.
+      asm volatile("" : "+r"(to_row));
+      to[i] =
+          load_weights<decltype(is_early)::value>(w_row + begin + to_row, begin < args.row_bytes);
     }
   };
 #pragma unroll
   for (int unit = 0; unit < Tile::kUnits; ++unit) load_unit(std::true_type(), unit, w[unit]);
   wait_for_earlier_kernels();
-  uint4 x[Tile::kInputUnits][kRowTiles];
+  uint4 x[Tile::kInputUnits];
   const int row = few_rows_fragment_row(0, lane);
+  const uint8_t* x_row = args.x + (row < args.M ? row * args.x_row_bytes : 0);
   const auto load_input_unit = [&](int unit, uint4* to) {
     const int begin = few_rows_begin(unit, warp, lane);
-#pragma unroll
-    for (int i = 0; i < kRowTiles; ++i) {
-      const bool is_there = begin < args.row_bytes && row + 8 * i < args.M;
-      to[i] = load_inputs(args.x + (row + 8 * i) * args.x_row_bytes + begin, is_there);
-    }
+    *to = load_inputs(x_row + begin, begin < args.row_bytes && row < args.M);
   };
 #pragma unroll
-  for (int unit = 0; unit < Tile::kInputUnits; ++unit) load_input_unit(unit, x[unit]);
-  Sum sums[kOutputTiles][kRowTiles][4] = {};
+  for (int unit = 0; unit < Tile::kInputUnits; ++unit) load_input_unit(unit, &x[unit]);
+  Sum sums[kOutputTiles][4] = {};
   // Units behind num_units are zeros.
   for (int first = 0; first < num_units; first += Tile::kUnits) {
 #pragma unroll
     for (int unit = 0; unit < Tile::kUnits; ++unit) {
-      uint4* x_unit = x[unit % Tile::kInputUnits];
+      const uint4 inputs = x[unit % Tile::kInputUnits];
 #pragma unroll
       for (int i = 0; i < kOutputTiles; ++i) {
         const uint4 upper = w[unit][2 * i], lower = w[unit][2 * i + 1];
-#pragma unroll
-        for (int j = 0; j < kRowTiles; ++j) {
-          Numbers::multiply({{upper.x, lower.x, upper.y, lower.y}, {x_unit[j].x, x_unit[j].y}},
-                            sums[i][j]);
-          Numbers::multiply({{upper.z, lower.z, upper.w, lower.w}, {x_unit[j].z, x_unit[j].w}},
-                            sums[i][j]);
-        }
+        Numbers::multiply({{upper.x, lower.x, upper.y, lower.y}, {inputs.x, inputs.y}}, sums[i]);
+        Numbers::multiply({{upper.z, lower.z, upper.w, lower.w}, {inputs.z, inputs.w}}, sums[i]);
       }
       load_unit(std::false_type(), first + unit + Tile::kUnits, w[unit]);
-      load_input_unit(first + unit + Tile::kInputUnits, x_unit);
+      load_input_unit(first + unit + Tile::kInputUnits, &x[unit % Tile::kInputUnits]);
     }
   }
 #pragma unroll
   for (int i = 0; i < kOutputTiles; ++i) {
 #pragma unroll
-    for (int j = 0; j < kRowTiles; ++j) {
-#pragma unroll
-      for (int element = 0; element < 4; ++element) {
-        partial[warp][8 * j + few_rows_sum_row(element, lane)]
-               [16 * i + few_rows_sum_output(element, lane)] = sums[i][j][element];
-      }
+    for (int element = 0; element < 4; ++element) {
+      partial[warp][few_rows_sum_row(element, lane)][16 * i + few_rows_sum_output(element, lane)] =
+          sums[i][element];
     }
   }
   __syncthreads();
   for (int i = static_cast<int>(threadIdx.x); i < Tile::kOutputs * Tile::kRows;
        i += kFewRowsThreads) {
-    const int m = i / Tile::kOutputs, output = i % Tile::kOutputs;
-    const int64_t n = first_output + output;
+    const int m = i / Tile::kOutputs, place = i % Tile::kOutputs;
+    const int64_t n = first_output + place;
     if (m >= args.M || n >= args.N) continue;
     Sum sum = 0;
 #pragma unroll
-    for (int part = 0; part < kFewRowsWarps; ++part) sum += partial[part][m][output];
+    for (int part = 0; part < kFewRowsWarps; ++part) sum += partial[part][m][place];
     const float value = scaled_sum(args.scales, args.bias, static_cast<float>(sum), m, n);
     store_number(args.y, args.y_dtype, m * args.y_stride + n, value);
   }
@@ -211,18 +211,11 @@ void launch_few_rows_of(const CudaContext& context, const FewRowsArguments& args
                   .block = dim3(kFewRowsThreads)},
                  kernel, args);
   };
-  // With 32 outputs a block x is read half as often; with 16 more blocks share the bandwidth.
-  const int64_t multiprocessors = context.device.num_multiprocessors;
-  const bool has_many = args.N >= multiprocessors * (args.M <= 8 ? 40 : 24);
-  if (args.M <= 8) {
-    return has_many ? launch(few_rows_kernel<Numbers, 2, 1>, 32)
-                    : launch(few_rows_kernel<Numbers, 1, 1>, 16);
-  }
-  if (args.M <= 16) {
-    return has_many ? launch(few_rows_kernel<Numbers, 2, 2>, 32)
-                    : launch(few_rows_kernel<Numbers, 1, 2>, 16);
-  }
-  launch(few_rows_kernel<Numbers, 2, 4>, 32);
+  // With 32 outputs a block x is read half as often, and all blocks may run at once; with 16 more
+  // of them share the bandwidth.
+  const bool has_many = args.N >= int64_t{40} * context.device.num_multiprocessors;
+  if (has_many) return launch(few_rows_kernel<Numbers, 2>, 32);
+  launch(few_rows_kernel<Numbers, 1>, 16);
 }
 
 }  // namespace halley::cuda

@@ -395,8 +395,8 @@ TEST_F(GemmGpuTest, FewRowsAreRightAtAllSizes) {
   for (const TypePair& types : kTypePairs) {
     if (types.dtype == DType::kF32) continue;
     for (const auto& [N, K] : sizes) {
-      for (const int64_t M : {1, 2, 7, 8, 9, 16, 17, 24, 32}) {
-        if (N > 1000 && M % 8 != 0) continue;  // for the time that the reference takes
+      for (const int64_t M : {1, 2, 3, 7, 8}) {
+        if (N > 1000 && M % 8 > 1) continue;  // for the time that the reference takes
         CudaGemmProblem problem = problem_of(types.dtype, types.y_dtype, N, K);
         problem.has_bias = M % 2 == 1;
         problem.has_offsets = types.dtype == DType::kI8 && M % 3 != 0;
@@ -422,7 +422,7 @@ TEST_F(GemmGpuTest, FewRowsHaveTheSameBitsInEveryBatch) {
       Product all(problem, kFewRowsMax);
       all.run(context_, lt_, kernel);
       const std::vector<float> expected = all.get(context_);
-      for (const int64_t M : {1, 8, 9, 16, 17}) {
+      for (const int64_t M : {1, 3, 7}) {
         Product some(problem, M);
         some.run(context_, lt_, kernel);
         const std::vector<float> got = some.get(context_);

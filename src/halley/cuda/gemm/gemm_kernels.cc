@@ -183,8 +183,7 @@ constexpr CudaGemmKernel lt_numbers(const char* name, DType dtype, const char* t
           .launch = launch_numbers};
 }
 
-constexpr CudaGemmKernel few_rows(const char* name, DType dtype, int64_t rows_max,
-                                  const char* takes) {
+constexpr CudaGemmKernel few_rows(const char* name, DType dtype, const char* takes) {
   return {.name = name,
           .dtype = dtype,
           .takes = takes,
@@ -193,7 +192,7 @@ constexpr CudaGemmKernel few_rows(const char* name, DType dtype, int64_t rows_ma
           .why_not = few_rows_refusal,
           .workspace_bytes = no_workspace,
           .launch = launch_few_rows,
-          .rows_max = rows_max};
+          .rows_max = kFewRowsMax};
 }
 
 constexpr CudaGemmKernel plain(const char* name, DType dtype, const char* takes) {
@@ -207,13 +206,11 @@ constexpr CudaGemmKernel plain(const char* name, DType dtype, const char* takes)
           .launch = launch_plain};
 }
 
-// Up to how many rows our kernel is the faster one was not measured yet: it reads x once for each
-// 16 or 32 outputs.
 constexpr std::array<CudaGemmKernel, 17> kCudaGemmKernels = {{
-    few_rows("gemm_f16_few_rows", DType::kF16, 16, "f16, up to 16 rows, K a multiple of 8"),
-    few_rows("gemm_bf16_few_rows", DType::kBf16, 16, "bf16, up to 16 rows, K a multiple of 8"),
-    few_rows("gemm_fp8_few_rows", DType::kF8E4M3, 32, "e4m3, up to 32 rows, any scales"),
-    few_rows("gemm_s8_few_rows", DType::kI8, 32, "s8, up to 32 rows, any scales and offsets"),
+    few_rows("gemm_f16_few_rows", DType::kF16, "f16, up to 8 rows, K a multiple of 8"),
+    few_rows("gemm_bf16_few_rows", DType::kBf16, "bf16, up to 8 rows, K a multiple of 8"),
+    few_rows("gemm_fp8_few_rows", DType::kF8E4M3, "e4m3, up to 8 rows, any scales"),
+    few_rows("gemm_s8_few_rows", DType::kI8, "s8, up to 8 rows, any scales and offsets"),
     // On an H200 the product with scales for rows takes about 14 us or more for all that is small,
     // twice the time of one with scales for tensors; a pass behind that one costs less.
     {.name = "gemm_fp8_row_sums_cublaslt",
