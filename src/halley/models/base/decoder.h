@@ -27,7 +27,6 @@ class Decoder final : public CausalLm {
   }
 
  private:
-  void check(const ForwardBatch& batch, const KvCacheView& cache, const Matrix& logits) const;
   void set_positions(const ForwardBatch& batch);
   void embed(const ForwardBatch& batch, Matrix hidden);
   void compute_logits(const ForwardBatch& batch, Matrix hidden, Matrix logits);
