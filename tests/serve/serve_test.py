@@ -249,7 +249,7 @@ class LifeTest(unittest.TestCase):
         self.addCleanup(no_keys.close)
         for options, message in (
                 (["--api-key-file", no_keys.name], "--api-key-file"),
-                (["--max-num-seqs", "0"], "--max-num-seqs"),
+                (["--max-num-seqs", "-1"], "--max-num-seqs"),
                 (["--tool-call-parser", "x"], "--tool-call-parser"),
                 (["--chat-template", "no-such-file"], "no-such-file"),
                 (["--host", "192.0.2.1"], "192.0.2.1")):

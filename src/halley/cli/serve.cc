@@ -293,8 +293,10 @@ void add_engine_options(CLI::App& app, ServeOptions& options) {
         ->group(kGroup);
   };
   EngineConfig& engine = options.engine;
-  add("--max-num-seqs", engine.max_num_seqs, 1, "Sequences that run at once");
-  add("--max-num-batched-tokens", engine.max_num_batched_tokens, 1, "Tokens of one step");
+  add("--max-num-seqs", engine.max_num_seqs, 0,
+      "Sequences that run at once; 0: 64, on a device 256");
+  add("--max-num-batched-tokens", engine.max_num_batched_tokens, 0,
+      "Tokens of one step; 0: 512, on a device 8192");
   add("--max-num-queued-reqs,--max-num-queued", engine.max_num_queued, 1,
       "Sequences that may wait; more are answered with 503");
   add("--max-num-queued-tokens", engine.max_num_queued_tokens, 0,

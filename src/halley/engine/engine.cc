@@ -42,6 +42,16 @@ void check_eos_token_ids(const std::vector<int32_t>& ids, int64_t vocab_size) {
   }
 }
 
+// The model's own memory is set aside before the cache divides what is left.
+EnginePlan prepare_engine(CausalLm& model, const EngineConfig& config) {
+  const ModelShape& shape = model.shape();
+  const EngineConfig full = with_defaults(config, shape, model.device_name() == "cpu");
+  const std::optional<int64_t> device_bytes = model.prepare(step_limits(full, shape));
+  return plan_engine(
+      full, shape,
+      device_bytes ? device_kv_room(*device_bytes) : host_kv_room(available_memory_bytes()));
+}
+
 }  // namespace
 
 const char* name_of(FinishReason reason) {
@@ -435,7 +445,7 @@ Engine::Engine(std::unique_ptr<CausalLm> model, std::shared_ptr<const Tokenizer>
                std::vector<int32_t> eos_token_ids, const EngineConfig& config, EngineClock clock) {
   HALLEY_CHECK(model != nullptr);
   check_eos_token_ids(eos_token_ids, model->shape().vocab_size);
-  EnginePlan plan = plan_engine(config, model->shape(), available_memory_bytes());
+  EnginePlan plan = prepare_engine(*model, config);
   if (!clock) clock = [] { return std::chrono::steady_clock::now(); };
   impl_ = std::make_unique<Impl>(Impl::Parts{.model = std::move(model),
                                              .tokenizer = std::move(tokenizer),

@@ -25,14 +25,18 @@ using RequestId = uint64_t;
 struct EngineConfig {
   int64_t page_tokens = 16;         // P
   int64_t kv_bytes = 0;             // budget of the KV cache; 0: room for max_num_seqs sequences
-                                    // of max_model_len, at most a quarter of the memory
+                                    // of max_model_len, at most a quarter of the host's memory, or
+                                    // what a device has left
   std::optional<KvDType> kv_dtype;  // absent: the model's own
   int64_t max_model_len = 0;        // prompt and output; 0: the model's maximum
-  int64_t max_num_seqs = 64;        // running at once
-  int64_t max_num_batched_tokens = 512;  // rows of one step: decodes first, the rest prefill chunks
-  int64_t max_num_queued = 1024;         // requests that wait and never ran
-  int64_t max_num_queued_tokens = 0;     // their prompts' tokens, but an empty queue takes any
-                                         // request; 0: max_num_queued * max_model_len
+  int64_t max_num_seqs = 0;         // running at once; 0: 64 on the host, 256 on a device, but no
+                                    // more than max_num_batched_tokens where that is given
+  int64_t max_num_batched_tokens = 0;  // rows of one step: decodes first, the rest prefill chunks;
+                                       // 0: 512 on the host, 8192 on a device, but at least
+                                       // max_num_seqs
+  int64_t max_num_queued = 1024;       // requests that wait and never ran
+  int64_t max_num_queued_tokens = 0;   // their prompts' tokens, but an empty queue takes any
+                                       // request; 0: max_num_queued * max_model_len
   SchedulingPolicy scheduling_policy = SchedulingPolicy::kFcfs;
   bool has_prefix_caching = true;  // full pages are kept and used again for equal beginnings
 };

@@ -20,6 +20,10 @@ constexpr int64_t kQueuedTokensMax = int64_t{1} << 50;
 // The logits of a prompt's rows are looked at one by one; more of them at once save nothing.
 constexpr int64_t kPromptLogitBytesMax = int64_t{64} << 20;
 constexpr int64_t kPagesMax = std::numeric_limits<int32_t>::max();
+constexpr int64_t kBytesMax = std::numeric_limits<int64_t>::max();
+// A device computes hundreds of rows in the time in which it reads its weights once.
+constexpr int64_t kHostSeqs = 64, kDeviceSeqs = 256;
+constexpr int64_t kHostBatchedTokens = 512, kDeviceBatchedTokens = 8192;
 
 void check_range(const char* name, int64_t value, int64_t min, int64_t max) {
   if (value >= min && value <= max) return;
@@ -28,12 +32,12 @@ void check_range(const char* name, int64_t value, int64_t min, int64_t max) {
 
 void check_config(const EngineConfig& config, const ModelShape& model) {
   check_range("page_tokens", config.page_tokens, 1, kPageTokensMax);
-  check_range("max_num_seqs", config.max_num_seqs, 1, kSeqsMax);
-  check_range("max_num_batched_tokens", config.max_num_batched_tokens, 1, kBatchedTokensMax);
+  check_range("max_num_seqs", config.max_num_seqs, 0, kSeqsMax);
+  check_range("max_num_batched_tokens", config.max_num_batched_tokens, 0, kBatchedTokensMax);
   check_range("max_num_queued", config.max_num_queued, 1, kQueuedMax);
   check_range("max_num_queued_tokens", config.max_num_queued_tokens, 0, kQueuedTokensMax);
-  check_range("kv_bytes", config.kv_bytes, 0, std::numeric_limits<int64_t>::max());
-  if (config.max_num_batched_tokens < config.max_num_seqs) {
+  check_range("kv_bytes", config.kv_bytes, 0, kBytesMax);
+  if (config.max_num_batched_tokens != 0 && config.max_num_batched_tokens < config.max_num_seqs) {
     throw InputError(str("max_num_batched_tokens: expected at least max_num_seqs (",
                          config.max_num_seqs, "), since each running sequence needs one row, got ",
                          config.max_num_batched_tokens, ". Raise it or lower max_num_seqs."));
@@ -45,47 +49,93 @@ void check_config(const EngineConfig& config, const ModelShape& model) {
   }
 }
 
+int64_t num_prompt_logits(const EngineConfig& config, const ModelShape& model) {
+  const auto row_bytes = model.vocab_size * static_cast<int64_t>(sizeof(float));
+  return std::clamp(kPromptLogitBytesMax / row_bytes, int64_t{1}, config.max_num_batched_tokens);
+}
+
 [[noreturn]] void throw_no_room(const EngineConfig& config, int64_t page_bytes,
-                                int64_t sequence_bytes) {
+                                int64_t sequence_bytes, const KvRoom& room) {
   const int64_t num_tokens = config.kv_bytes / page_bytes * config.page_tokens;
   const std::string shorter =
-      num_tokens < 2 ? std::string() : str(" or max_model_len to at most ", num_tokens);
-  throw InputError(str(
+      num_tokens < 2 ? std::string() : str("max_model_len to at most ", num_tokens);
+  const std::string expected = str(
       "kv cache: expected room for at least one sequence of max_model_len=", config.max_model_len,
-      " tokens, which needs ", sequence_bytes, " bytes, got kv_bytes=", config.kv_bytes,
-      ". Set kv_bytes to at least ", sequence_bytes, shorter, "."));
+      " tokens, which needs ", sequence_bytes, " bytes, got ");
+  if (sequence_bytes > room.bytes_max) {
+    throw InputError(str(expected, room.bytes_max, " bytes that the device has left. Set ",
+                         shorter.empty() ? "max_num_batched_tokens lower" : shorter,
+                         ", or use a smaller kv_dtype."));
+  }
+  throw InputError(str(expected, "kv_bytes=", config.kv_bytes, ". Set kv_bytes to at least ",
+                       sequence_bytes, shorter.empty() ? "" : " or ", shorter, "."));
 }
 
 }  // namespace
 
-EnginePlan plan_engine(const EngineConfig& config, const ModelShape& model, int64_t memory_bytes) {
+EngineConfig with_defaults(const EngineConfig& config, const ModelShape& model, bool is_on_host) {
   check_config(config, model);
-  EnginePlan plan;
-  plan.config = config;
-  EngineConfig& full = plan.config;
+  EngineConfig full = config;
   full.kv_dtype = config.kv_dtype.value_or(model.kv_dtype_default);
   if (full.max_model_len == 0) full.max_model_len = model.max_positions;
+  if (full.max_num_seqs == 0) {
+    full.max_num_seqs = is_on_host ? kHostSeqs : kDeviceSeqs;
+    if (full.max_num_batched_tokens != 0) {
+      full.max_num_seqs = std::min(full.max_num_seqs, full.max_num_batched_tokens);
+    }
+  }
+  if (full.max_num_batched_tokens == 0) {
+    full.max_num_batched_tokens =
+        std::max(is_on_host ? kHostBatchedTokens : kDeviceBatchedTokens, full.max_num_seqs);
+  }
   if (full.max_num_queued_tokens == 0) {
     full.max_num_queued_tokens =
         checked_mul(full.max_num_queued, full.max_model_len).value_or(kQueuedTokensMax);
   }
-  const auto logit_row_bytes = model.vocab_size * static_cast<int64_t>(sizeof(float));
-  plan.max_num_prompt_logits =
-      std::clamp(kPromptLogitBytesMax / logit_row_bytes, int64_t{1}, full.max_num_batched_tokens);
-  plan.layout = kv_page_layout(model, *full.kv_dtype, full.page_tokens);
+  return full;
+}
+
+StepLimits step_limits(const EngineConfig& config, const ModelShape& model) {
+  return {.num_sequences = config.max_num_seqs,
+          .num_rows = config.max_num_batched_tokens,
+          .num_logit_rows = std::min(config.max_num_seqs + num_prompt_logits(config, model),
+                                     config.max_num_batched_tokens),
+          .max_length = config.max_model_len,
+          .kv_dtype = *config.kv_dtype,
+          .page_tokens = config.page_tokens};
+}
+
+KvRoom host_kv_room(int64_t memory_bytes) { return {.bytes_default = memory_bytes / 4}; }
+
+KvRoom device_kv_room(int64_t memory_bytes) {
+  return {.bytes_default = memory_bytes, .bytes_max = memory_bytes};
+}
+
+EnginePlan plan_engine(const EngineConfig& config, const ModelShape& model, const KvRoom& room) {
+  if (config.kv_bytes > room.bytes_max) {
+    throw InputError(str("kv_bytes: expected at most ", room.bytes_max,
+                         ", which the device has left beside the weights and the memory of a "
+                         "step, got ",
+                         config.kv_bytes, ". Lower it, or max_num_batched_tokens."));
+  }
+  EnginePlan plan;
+  plan.config = config;
+  plan.max_num_prompt_logits = num_prompt_logits(config, model);
+  plan.layout = kv_page_layout(model, *config.kv_dtype, config.page_tokens);
 
   const int64_t page_bytes = kv_page_bytes(model, plan.layout);
-  const int64_t num_sequence_pages = ceil_div(full.max_model_len, full.page_tokens);
+  const int64_t num_sequence_pages = ceil_div(config.max_model_len, config.page_tokens);
   const int64_t num_useful_pages =
-      std::min(checked_mul(num_sequence_pages, full.max_num_seqs).value_or(kPagesMax), kPagesMax);
-  const int64_t bytes_max = std::numeric_limits<int64_t>::max();
-  const int64_t sequence_bytes = checked_mul(num_sequence_pages, page_bytes).value_or(bytes_max);
-  if (full.kv_bytes == 0) {
-    full.kv_bytes =
-        std::min(checked_mul(num_useful_pages, page_bytes).value_or(bytes_max), memory_bytes / 4);
+      std::min(checked_mul(num_sequence_pages, config.max_num_seqs).value_or(kPagesMax), kPagesMax);
+  const int64_t sequence_bytes = checked_mul(num_sequence_pages, page_bytes).value_or(kBytesMax);
+  if (config.kv_bytes == 0) {
+    plan.config.kv_bytes =
+        std::min(checked_mul(num_useful_pages, page_bytes).value_or(kBytesMax), room.bytes_default);
   }
-  plan.num_pages = std::min(full.kv_bytes / page_bytes, num_useful_pages);
-  if (plan.num_pages < num_sequence_pages) throw_no_room(full, page_bytes, sequence_bytes);
+  plan.num_pages = std::min(plan.config.kv_bytes / page_bytes, num_useful_pages);
+  if (plan.num_pages < num_sequence_pages) {
+    throw_no_room(plan.config, page_bytes, sequence_bytes, room);
+  }
   return plan;
 }
 

@@ -26,11 +26,21 @@ ModelShape small_shape() {
           .kv_dtype_default = KvDType::kBf16};
 }
 
+EnginePlan plan_on_host(const EngineConfig& config, const ModelShape& shape, int64_t memory) {
+  return plan_engine(with_defaults(config, shape, true), shape, host_kv_room(memory));
+}
+
+EnginePlan plan_on_device(const EngineConfig& config, const ModelShape& shape, int64_t left) {
+  return plan_engine(with_defaults(config, shape, false), shape, device_kv_room(left));
+}
+
 TEST(EnginePlan, FillsInTheDefaults) {
-  const EnginePlan plan = plan_engine({}, small_shape(), 100 * kGigabyte);
+  const EnginePlan plan = plan_on_host({}, small_shape(), 100 * kGigabyte);
   EXPECT_EQ(plan.config.max_model_len, 1000);
   EXPECT_EQ(plan.config.kv_dtype, KvDType::kBf16);
   EXPECT_EQ(plan.config.max_num_queued_tokens, 1024 * 1000);
+  EXPECT_EQ(plan.config.max_num_seqs, 64);
+  EXPECT_EQ(plan.config.max_num_batched_tokens, 512);
   EXPECT_EQ(plan.num_pages, 64 * 63);
   EXPECT_EQ(plan.config.kv_bytes, 64 * 63 * 16 * 256);
   EXPECT_EQ(kv_page_bytes(small_shape(), plan.layout), 16 * 256);
@@ -45,7 +55,7 @@ TEST(EnginePlan, CountsTheBytesOfEveryTypeOfTheCache) {
     EngineConfig config;
     config.kv_dtype = dtype;
     config.kv_bytes = 100 * 16 * num_bytes;
-    const EnginePlan plan = plan_engine(config, small_shape(), kGigabyte);
+    const EnginePlan plan = plan_on_host(config, small_shape(), kGigabyte);
     EXPECT_EQ(plan.num_pages, 100) << dtype;
     EXPECT_EQ(kv_page_bytes(small_shape(), plan.layout), 16 * num_bytes) << dtype;
     EXPECT_EQ(kv_bytes_per_token(small_shape(), dtype), static_cast<size_t>(num_bytes)) << dtype;
@@ -53,39 +63,95 @@ TEST(EnginePlan, CountsTheBytesOfEveryTypeOfTheCache) {
 }
 
 TEST(EnginePlan, TakesAQuarterOfTheMemoryAtMost) {
-  const EnginePlan plan = plan_engine({}, small_shape(), 4 * 16 * 256 * 100);
+  const EnginePlan plan = plan_on_host({}, small_shape(), 4 * 16 * 256 * 100);
   EXPECT_EQ(plan.num_pages, 100);
+}
+
+TEST(EnginePlan, RunsMoreAtOnceOnADevice) {
+  const EngineConfig config = with_defaults({}, small_shape(), false);
+  EXPECT_EQ(config.max_num_seqs, 256);
+  EXPECT_EQ(config.max_num_batched_tokens, 8192);
+}
+
+TEST(EnginePlan, FitsOneDefaultToTheOtherNumber) {
+  EngineConfig config;
+  config.max_num_batched_tokens = 5;
+  EXPECT_EQ(with_defaults(config, small_shape(), true).max_num_seqs, 5);
+  config.max_num_batched_tokens = 0;
+  config.max_num_seqs = 10'000;
+  EXPECT_EQ(with_defaults(config, small_shape(), true).max_num_batched_tokens, 10'000);
+  EXPECT_EQ(with_defaults(config, small_shape(), false).max_num_batched_tokens, 10'000);
+}
+
+TEST(EnginePlan, TakesAllThatADeviceHasLeftAndIsOfUse) {
+  EXPECT_EQ(plan_on_device({}, small_shape(), 16 * 256 * 100).num_pages, 100);
+  EXPECT_EQ(plan_on_device({}, small_shape(), kGigabyte).num_pages, 256 * 63);
+  EngineConfig config;
+  config.kv_bytes = 16 * 256 * 80;
+  EXPECT_EQ(plan_on_device(config, small_shape(), kGigabyte).num_pages, 80);
+}
+
+TEST(EnginePlan, RefusesMoreThanADeviceHasLeft) {
+  EngineConfig config;
+  config.kv_bytes = kGigabyte + 1;
+  EXPECT_THAT([&] { plan_on_device(config, small_shape(), kGigabyte); },
+              ThrowsMessage<InputError>(
+                  StrEq("kv_bytes: expected at most 1000000000, which the device has left beside "
+                        "the weights and the memory of a step, got 1000000001. Lower it, or "
+                        "max_num_batched_tokens.")));
+  EXPECT_THAT([&] { plan_on_device({}, small_shape(), 16 * 256 * 62); },
+              ThrowsMessage<InputError>(
+                  StrEq("kv cache: expected room for at least one sequence of max_model_len=1000 "
+                        "tokens, which needs 258048 bytes, got 253952 bytes that the device has "
+                        "left. Set max_model_len to at most 992, or use a smaller kv_dtype.")));
+  EXPECT_THAT([&] { plan_on_device({}, small_shape(), 100); },
+              ThrowsMessage<InputError>(
+                  HasSubstr("Set max_num_batched_tokens lower, or use a smaller kv_dtype.")));
+}
+
+TEST(EnginePlan, TellsTheModelItsLargestSteps) {
+  ModelShape shape = small_shape();
+  StepLimits limits = step_limits(with_defaults({}, shape, false), shape);
+  EXPECT_EQ(limits.num_sequences, 256);
+  EXPECT_EQ(limits.num_rows, 8192);
+  EXPECT_EQ(limits.num_logit_rows, 8192);  // small ones: every row may score a prompt
+  EXPECT_EQ(limits.max_length, 1000);
+  EXPECT_EQ(limits.kv_dtype, KvDType::kBf16);
+  EXPECT_EQ(limits.page_tokens, 16);
+  shape.vocab_size = 150'000;
+  limits = step_limits(with_defaults({}, shape, false), shape);
+  EXPECT_EQ(limits.num_logit_rows, 256 + 111);
 }
 
 TEST(EnginePlan, MakesNoMorePagesThanCanBeUsed) {
   EngineConfig config;
   config.kv_bytes = 100 * kGigabyte;
   config.max_num_seqs = 2;
-  EXPECT_EQ(plan_engine(config, small_shape(), kGigabyte).num_pages, 2 * 63);
+  EXPECT_EQ(plan_on_host(config, small_shape(), kGigabyte).num_pages, 2 * 63);
 }
 
 TEST(EnginePlan, SaysHowMuchOneSequenceNeeds) {
   EngineConfig config;
   config.kv_bytes = 16 * 256 * 62 + 5;
-  EXPECT_THAT([&] { plan_engine(config, small_shape(), kGigabyte); },
+  EXPECT_THAT([&] { plan_on_host(config, small_shape(), kGigabyte); },
               ThrowsMessage<InputError>(
                   StrEq("kv cache: expected room for at least one sequence of max_model_len=1000 "
                         "tokens, which needs 258048 bytes, got kv_bytes=253957. Set kv_bytes to "
                         "at least 258048 or max_model_len to at most 992.")));
   config.max_model_len = 992;
-  EXPECT_EQ(plan_engine(config, small_shape(), kGigabyte).num_pages, 62);
+  EXPECT_EQ(plan_on_host(config, small_shape(), kGigabyte).num_pages, 62);
   config.kv_bytes = 1;
-  EXPECT_THAT([&] { plan_engine(config, small_shape(), kGigabyte); },
+  EXPECT_THAT([&] { plan_on_host(config, small_shape(), kGigabyte); },
               ThrowsMessage<InputError>(HasSubstr("Set kv_bytes to at least 253952.")));
 }
 
 TEST(EnginePlan, BoundsTheLogitsOfPromptsInAStep) {
   ModelShape shape = small_shape();
-  EXPECT_EQ(plan_engine({}, shape, kGigabyte).max_num_prompt_logits, 512);  // all of its rows
+  EXPECT_EQ(plan_on_host({}, shape, kGigabyte).max_num_prompt_logits, 512);  // all of its rows
   shape.vocab_size = 150'000;
-  EXPECT_EQ(plan_engine({}, shape, kGigabyte).max_num_prompt_logits, 111);  // 64 MiB
+  EXPECT_EQ(plan_on_host({}, shape, kGigabyte).max_num_prompt_logits, 111);  // 64 MiB
   shape.vocab_size = 1'000'000'000;
-  EXPECT_EQ(plan_engine({}, shape, kGigabyte).max_num_prompt_logits, 1);
+  EXPECT_EQ(plan_on_host({}, shape, kGigabyte).max_num_prompt_logits, 1);
 }
 
 struct BadConfig {
@@ -98,18 +164,21 @@ class PlanEngine : public testing::TestWithParam<BadConfig> {};
 TEST_P(PlanEngine, NamesTheFieldTheRangeAndTheValue) {
   EngineConfig config;
   GetParam().spoil(config);
-  EXPECT_THAT([&] { plan_engine(config, small_shape(), kGigabyte); },
+  EXPECT_THAT([&] { plan_on_host(config, small_shape(), kGigabyte); },
               ThrowsMessage<InputError>(StrEq(GetParam().message)));
 }
 
 const BadConfig kBadConfigs[] = {
     {"page_tokens: expected 1 to 4096, got 0", [](EngineConfig& c) { c.page_tokens = 0; }},
-    {"max_num_seqs: expected 1 to 65536, got 0", [](EngineConfig& c) { c.max_num_seqs = 0; }},
-    {"max_num_batched_tokens: expected 1 to 1048576, got 0",
-     [](EngineConfig& c) { c.max_num_batched_tokens = 0; }},
+    {"max_num_seqs: expected 0 to 65536, got -1", [](EngineConfig& c) { c.max_num_seqs = -1; }},
+    {"max_num_batched_tokens: expected 0 to 1048576, got -1",
+     [](EngineConfig& c) { c.max_num_batched_tokens = -1; }},
     {"max_num_batched_tokens: expected at least max_num_seqs (64), since each running sequence "
      "needs one row, got 63. Raise it or lower max_num_seqs.",
-     [](EngineConfig& c) { c.max_num_batched_tokens = 63; }},
+     [](EngineConfig& c) {
+       c.max_num_seqs = 64;
+       c.max_num_batched_tokens = 63;
+     }},
     {"max_num_queued: expected 1 to 16777216, got 0",
      [](EngineConfig& c) { c.max_num_queued = 0; }},
     {"max_num_queued_tokens: expected 0 to 1125899906842624, got -1",
@@ -168,6 +237,36 @@ TEST(KvCache, SaysThatTheMemoryCannotBeHad) {
   const KvPageLayout layout = kv_page_layout(small_shape(), KvDType::kF32, 4);
   EXPECT_THAT([&] { KvCache(layout, ShapedLm(small_shape()), INT64_MAX / 2); },
               ThrowsMessage<DeviceError>(HasSubstr("do not fit the address space")));
+}
+
+// Has memory of its own.
+class DeviceLm final : public CausalLm {
+ public:
+  explicit DeviceLm(int64_t room) : shape_(small_shape()), room_(room) {}
+  const ModelShape& shape() const override { return shape_; }
+  void forward(const ForwardBatch&, const KvCacheView&, Matrix) override {}
+  std::optional<int64_t> prepare(const StepLimits& limits) override {
+    num_rows = limits.num_rows;
+    return room_;
+  }
+  std::string device_name() const override { return "Abacus 3"; }
+
+  int64_t num_rows = 0;
+
+ private:
+  ModelShape shape_;
+  int64_t room_;
+};
+
+TEST(KvCache, IsMadeOnceTheModelIsPrepared) {
+  DeviceLm model(3 * 4 * 512);
+  const StepLimits limits = {.num_rows = 7, .kv_dtype = KvDType::kF32, .page_tokens = 4};
+  EXPECT_EQ(prepare_cache(model, limits, 3).view().layers[1].num_pages, 3);
+  EXPECT_EQ(model.num_rows, 7);
+  EXPECT_THAT([&] { prepare_cache(model, limits, 4); },
+              ThrowsMessage<DeviceError>(
+                  StrEq("kv cache: expected room for 4 pages of 2048 bytes on Abacus 3, got 6144 "
+                        "bytes. Use a smaller kv_dtype, a shorter window or fewer rows a step.")));
 }
 
 TEST(AvailableMemory, ReadsMeminfo) {

@@ -1,5 +1,7 @@
 #include "halley/engine/kv_cache.h"
 
+#include <optional>
+
 #include "halley/base/check.h"
 #include "halley/base/checked_math.h"
 #include "halley/base/error.h"
@@ -31,6 +33,19 @@ KvCache::KvCache(const KvPageLayout& layout, const CausalLm& lm, int64_t num_pag
         model.kv_scales.empty() ? KvScales{} : model.kv_scales[static_cast<size_t>(layer)];
     layers_.push_back({layout, memory_.back()->data(), num_pages, scales});
   }
+}
+
+KvCache prepare_cache(CausalLm& model, const StepLimits& limits, int64_t num_pages) {
+  const std::optional<int64_t> room = model.prepare(limits);
+  const KvPageLayout layout = kv_page_layout(model.shape(), limits.kv_dtype, limits.page_tokens);
+  const auto bytes = checked_mul(kv_page_bytes(model.shape(), layout), num_pages);
+  if (room && (!bytes || *bytes > *room)) {
+    throw DeviceError(
+        str("kv cache: expected room for ", num_pages, " pages of ",
+            kv_page_bytes(model.shape(), layout), " bytes on ", model.device_name(), ", got ",
+            *room, " bytes. Use a smaller kv_dtype, a shorter window or fewer rows a step."));
+  }
+  return {layout, model, num_pages};
 }
 
 }  // namespace halley

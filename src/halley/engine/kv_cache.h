@@ -31,4 +31,8 @@ class KvCache {
   std::vector<KvLayerView> layers_;
 };
 
+/// Prepares the model for steps within the limits and makes a cache for them. Throws DeviceError
+/// where the device has no room for both.
+KvCache prepare_cache(CausalLm& model, const StepLimits& limits, int64_t num_pages);
+
 }  // namespace halley

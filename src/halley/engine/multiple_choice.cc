@@ -43,13 +43,10 @@ Run run_of(const EncodedChoice& choice, const ModelShape& shape) {
 // Runs groups of choices with one cache: a group's choices together, or one long choice in chunks.
 class Scorer {
  public:
-  Scorer(CausalLm& model, const ScoringOptions& options, int64_t num_pages)
+  Scorer(CausalLm& model, const StepLimits& limits, int64_t num_pages)
       : model_(model),
-        batch_rows_(options.batch_rows),
-        cache_(
-            kv_page_layout(model.shape(), options.kv_dtype.value_or(model.shape().kv_dtype_default),
-                           kPageTokens),
-            model, num_pages) {}
+        batch_rows_(limits.num_rows),
+        cache_(prepare_cache(model, limits, num_pages)) {}
 
   void score(std::span<Run> group) {
     if (group.size() == 1) return score_in_chunks(group.front());
@@ -157,6 +154,17 @@ int64_t num_pages_of(std::span<const Run> group) {
   return num_pages;
 }
 
+// Grows the limits to what the steps of a group take.
+void include(std::span<const Run> group, StepLimits& limits) {
+  int64_t num_targets = 0;
+  for (const Run& run : group) {
+    num_targets += static_cast<int64_t>(run.targets.size());
+    limits.max_length = std::max(limits.max_length, static_cast<int64_t>(run.inputs.size()));
+  }
+  limits.num_sequences = std::max(limits.num_sequences, static_cast<int64_t>(group.size()));
+  limits.num_logit_rows = std::max(limits.num_logit_rows, std::min(num_targets, limits.num_rows));
+}
+
 // Ends of the groups: as many choices in order as have `batch_rows` tokens together.
 std::vector<size_t> group_ends(std::span<const Run> runs, int64_t batch_rows) {
   std::vector<size_t> ends;
@@ -185,11 +193,16 @@ std::vector<double> score_choices(CausalLm& model, std::span<const EncodedChoice
   for (const EncodedChoice& choice : choices) runs.push_back(run_of(choice, model.shape()));
   const std::vector<size_t> ends = group_ends(runs, options.batch_rows);
   const std::span<Run> all = runs;
+  StepLimits limits = {.num_rows = options.batch_rows,
+                       .kv_dtype = options.kv_dtype.value_or(model.shape().kv_dtype_default),
+                       .page_tokens = kPageTokens};
   int64_t num_pages = 1;
   for (size_t i = 0, begin = 0; i < ends.size(); begin = ends[i++]) {
-    num_pages = std::max(num_pages, num_pages_of(all.subspan(begin, ends[i] - begin)));
+    const std::span<const Run> group = all.subspan(begin, ends[i] - begin);
+    num_pages = std::max(num_pages, num_pages_of(group));
+    include(group, limits);
   }
-  Scorer scorer(model, options, num_pages);
+  Scorer scorer(model, limits, num_pages);
   for (size_t i = 0, begin = 0; i < ends.size(); begin = ends[i++]) {
     scorer.score(all.subspan(begin, ends[i] - begin));
     if (options.on_progress) options.on_progress(ends[i], runs.size());

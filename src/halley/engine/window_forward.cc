@@ -56,9 +56,14 @@ WindowForward::WindowForward(CausalLm& model, std::span<const int32_t> ids, int6
                              int64_t chunk_rows, std::optional<KvDType> kv_dtype)
     : model_(model),
       ids_(ids),
-      cache_(kv_page_layout(model.shape(), kv_dtype.value_or(model.shape().kv_dtype_default),
-                            kPageTokens),
-             model, ceil_div(window, kPageTokens)),
+      cache_(prepare_cache(model,
+                           {.num_sequences = 1,
+                            .num_rows = std::min(chunk_rows, window - 1),
+                            .num_logit_rows = std::min(chunk_rows, window - 1),
+                            .max_length = window,
+                            .kv_dtype = kv_dtype.value_or(model.shape().kv_dtype_default),
+                            .page_tokens = kPageTokens},
+                           ceil_div(window, kPageTokens))),
       page_table_(first_integers(ceil_div(window, kPageTokens))),
       logit_rows_(first_integers(std::min(chunk_rows, window - 1))),
       logits_(logit_rows_.size() * static_cast<size_t>(model.shape().vocab_size)) {}
