@@ -251,8 +251,8 @@ Run add_bench_throughput(CLI::App& bench) {
   app.add_flag("--json", options->is_json, "One JSON object instead of text");
   app.add_option("--output-json", options->output_json, "Also write the JSON object to a file");
   app.footer(
-      R"(The roofline is the sum of the steps' floors: the longer of reading weights and cache and of the
-products' operations. On the CPU only reading counts, unless --peak-f16 says more.
+      R"(The roofline is the sum of the steps' floors: the longer of reading (weights, cache) and
+of computing. On the CPU only reading counts, unless --peak-f16 says more.
 
 Examples:
   halley bench throughput models/demo-21m --num-prompts 16

@@ -4,11 +4,11 @@
 #include <utility>
 
 #include "halley/base/check.h"
-#include "halley/base/error.h"
 #include "halley/base/str.h"
 #include "halley/kernels/activation/activation.h"
 #include "halley/kernels/embedding/embedding.h"
 #include "halley/kernels/norm/norm.h"
+#include "halley/models/base/check_step.h"
 #include "halley/models/base/decoder_step.h"
 
 namespace halley {
@@ -31,34 +31,6 @@ Decoder::Decoder(ExecContext& context, DecoderConfig config, DecoderWeights weig
       angles_(config_.ropes.size()) {
   HALLEY_CHECK(weights_.layers.size() == config_.layers.size(), weights_.layers.size(),
                config_.layers.size());
-}
-
-void Decoder::check(const ForwardBatch& batch, const KvCacheView& cache,
-                    const Matrix& logits) const {
-  HALLEY_CHECK(cache.layers.size() == config_.layers.size(), cache.layers.size());
-  HALLEY_CHECK(logits.num_rows == static_cast<int64_t>(batch.logit_rows.size()), logits.num_rows);
-  HALLEY_CHECK(logits.num_cols == config_.vocab_size, logits.num_cols);
-  for (const KvLayerView& layer : cache.layers) {
-    HALLEY_CHECK(layer.layout.num_kv_heads == config_.num_kv_heads, layer.layout.num_kv_heads);
-    HALLEY_CHECK(layer.layout.head_dim == config_.head_dim, layer.layout.head_dim);
-  }
-  for (const int32_t id : batch.token_ids) {
-    if (id >= 0 && id < config_.vocab_size) continue;
-    throw InputError(str("token id: expected 0 to ", config_.vocab_size - 1, ", got ", id,
-                         ". Use the tokenizer that belongs to the model."));
-  }
-  int64_t next_row = 0;
-  for (const BatchSequence& sequence : batch.sequences) {
-    HALLEY_CHECK(sequence.first_row == next_row, sequence.first_row, next_row);
-    HALLEY_CHECK(sequence.num_new_tokens >= 1, sequence.num_new_tokens);
-    next_row += sequence.num_new_tokens;
-    const int64_t length = sequence.num_past_tokens + sequence.num_new_tokens;
-    if (length <= config_.max_positions) continue;
-    throw InputError(str("sequence length: expected at most ", config_.max_positions, ", got ",
-                         length, ". Shorten the prompt or ask for fewer tokens."));
-  }
-  HALLEY_CHECK(next_row == static_cast<int64_t>(batch.token_ids.size()), next_row);
-  for (const int32_t row : batch.logit_rows) HALLEY_CHECK(row >= 0 && row < next_row, row);
 }
 
 void Decoder::set_positions(const ForwardBatch& batch) {
@@ -132,7 +104,9 @@ std::vector<OpTime> Decoder::profile(const ForwardBatch& batch, const KvCacheVie
 
 void Decoder::run(const ForwardBatch& batch, const KvCacheView& cache, Matrix logits,
                   OpClock* clock) {
-  check(batch, cache, logits);
+  check_step(config_, batch, cache);
+  HALLEY_CHECK(logits.num_rows == static_cast<int64_t>(batch.logit_rows.size()), logits.num_rows);
+  HALLEY_CHECK(logits.num_cols == config_.vocab_size, logits.num_cols);
   if (batch.token_ids.empty()) return;
   const auto M = static_cast<int64_t>(batch.token_ids.size());
   set_positions(batch);

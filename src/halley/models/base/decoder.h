@@ -34,7 +34,6 @@ class Decoder final : public CausalLm {
   }
 
  private:
-  void check(const ForwardBatch& batch, const KvCacheView& cache, const Matrix& logits) const;
   void set_positions(const ForwardBatch& batch);
   void embed(const ForwardBatch& batch, Matrix hidden);
   void run(const ForwardBatch& batch, const KvCacheView& cache, Matrix logits, OpClock* clock);
