@@ -114,7 +114,8 @@ Run add_bench_attention(CLI::App& bench) {
   add_size("--head-dim", options->head_dim, "Size of a head");
   add_gpu_options(app, options->gpu);
   app.footer(
-      R"(Keys and values come from memory, not from the L2 cache. Launches in a graph, the median of several.
+      R"(Keys and values come from memory, not from the L2 cache. Launches in a graph;
+the median of several.
 
 Examples:
   halley bench attention

@@ -1,6 +1,6 @@
 // `halley bench gemm`: the products of linear layers on a GPU beside their floors.
+#include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <utility>
@@ -52,6 +52,17 @@ void print_table(const OrderedJson& rows) {
   }
 }
 
+// cuBLASLt's, and sums of four bytes that are scaled behind the product.
+size_t workspace_bytes(const cuda::TimeGemmOptions& timing) {
+  constexpr int64_t kFixedBytes = int64_t{128} << 20, kPadding = 64;
+  int64_t outputs_max = 0;
+  for (const auto& shape : timing.shapes.empty() ? cuda::llama_gemm_shapes() : timing.shapes) {
+    outputs_max = std::max(outputs_max, shape.first);
+  }
+  const int64_t rows_max = *std::max_element(timing.rows.begin(), timing.rows.end());
+  return static_cast<size_t>(kFixedBytes + 4 * (rows_max + kPadding) * (outputs_max + kPadding));
+}
+
 int run_gemm(const GemmOptions& options) {
   cuda::TimeGemmOptions timing = {.shapes = {}, .rows = options.rows};
   for (const std::string& shape : options.shapes) {
@@ -64,8 +75,7 @@ int run_gemm(const GemmOptions& options) {
                   .s8_per_second = rates.s8};
   const CudaDeviceInfo device = use_cuda_device(options.gpu.device);
   const CudaStream stream;
-  // cuBLASLt's, and sums of products that are scaled behind them.
-  DeviceArena workspace(size_t{1} << 30, "the workspace of products");
+  DeviceArena workspace(workspace_bytes(timing), "the workspace of products");
   const CudaContext context{device, stream, workspace};
   cuda::CublasLtGemm lt(context, {});
   OrderedJson rows = OrderedJson::array();
@@ -93,7 +103,8 @@ Run add_bench_gemm(CLI::App& bench) {
       ->capture_default_str();
   add_gpu_options(app, options->gpu);
   app.footer(
-      R"(Weights come from memory, not from the L2 cache; one graph runs at least 20 products; best of three.
+      R"(Weights come from memory, not from the L2 cache. A graph runs at least 20 products;
+the best of three graphs.
 
 Examples:
   halley bench gemm
