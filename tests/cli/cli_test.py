@@ -724,7 +724,8 @@ class BenchThroughput(unittest.TestCase):
             with open(path, encoding="utf-8") as file:
                 numbers = json.load(file)
         self.assertRegex(result.stdout,
-                         r"(?m)^Throughput: \S+ requests/s, \S+ total tokens/s, \S+ output tokens/s$")
+                         r"(?m)^Throughput: \S+ requests/s, \S+ total tokens/s, "
+                         r"\S+ output tokens/s$")
         self.assertEqual((numbers["num_prompt_tokens"], numbers["num_output_tokens"]), (35, 15))
         self.assertLessEqual(numbers["largest_batch"], 2)
         self.assertAlmostEqual(numbers["output_tokens_per_s"] * numbers["elapsed_s"], 15)

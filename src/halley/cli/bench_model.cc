@@ -51,7 +51,7 @@ void add_rate_options(CLI::App& app, DeviceRates& rates) {
 ProductType linear_type_of(const ModelPlan& plan) {
   std::array<double, 3> num_bytes{};
   for (const ModelPart& part : plan.parts) {
-    if (part.kind != "linear" || part.name == "output") continue;
+    if (part.kind != "linear" || part.name == "lm_head") continue;
     for (const LinearPlan& linear : part.plans) {
       num_bytes.at(static_cast<size_t>(product_type_of(linear.weight.activation))) +=
           static_cast<double>(linear.packed_bytes);
