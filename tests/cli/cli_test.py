@@ -713,6 +713,16 @@ class BenchLatency(unittest.TestCase):
 
 
 
+class DummyWeights(unittest.TestCase):
+    def test_fp8_configuration_of_the_benchmarks(self):
+        plan = run_json("inspect", "--load-format", "dummy", "--config", "demo-21m",
+                        "--quant-config", os.path.join(SOURCE, "bench", "configs",
+                                                       "fp8_dynamic.json"), "--json")
+        down = {part["name"]: part for part in plan["parts"]}["layers.0.down"]["weights"][0]
+        self.assertEqual((down["format"], down["bits"], down["activation"]),
+                         ("compressed-tensors", 8, "e4m3_token"))
+
+
 class BenchThroughput(unittest.TestCase):
     def test_reports_rates_steps_and_the_roofline(self):
         args = ["bench", "throughput", MODEL, "--num-prompts", "5", "--input-len", "7",

@@ -24,9 +24,9 @@ struct StepProfile {
 };
 
 /// A prefill step of as many whole prompts as fit (at least a part of one), and a decode step of
-/// all sequences at the middle of their outputs, behind positions that were computed. Each ran once
-/// before. Prepares the model and makes a cache of its own, so that the model must be in nobody
-/// else's hands.
+/// all sequences at the middle of their outputs, behind positions that were computed. Each is
+/// profiled three times after it ran once; the fastest is kept. Prepares the model and makes a
+/// cache of its own, so that the model must be in nobody else's hands.
 std::vector<StepProfile> profile_steps(CausalLm& model, const ProfileSizes& sizes);
 
 void print_profile(const std::vector<StepProfile>& steps);
