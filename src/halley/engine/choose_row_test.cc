@@ -2,6 +2,7 @@
 // engine's sampler.
 #include "halley/cuda/sampling/choose_row.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <random>
@@ -111,6 +112,43 @@ TEST(ChooseRow, DoesNotDependOnTheNumberOfThreads) {
   for (int i = 0; i < 20; ++i) {
     compare_sequence(emulated, 700, LogitKind::kPeaked, 4, random);
     if (HasFatalFailure()) return;
+  }
+}
+
+// With nearly equal weights a small mistake in a sum of them changes how many tokens are kept.
+TEST(RowSelection, KeepsAsManyTokensAsTheSampler) {
+  constexpr int kVocabSize = 3000;
+  using Row = EmulatedRow<64, 2>;
+  using Machine = Row::Machine;
+  Row::Memory memory;
+  std::mt19937 random(4);
+  SamplerScratch scratch;
+  for (uint32_t i = 0; i < 20; ++i) {
+    std::vector<float> logits = random_logits(LogitKind::kNormal, kVocabSize, random);
+    for (float& logit : logits) logit *= 0.01f;
+    SamplingParams params;
+    params.top_p = std::uniform_real_distribution<double>(0.1, 1)(random);
+    ASSERT_EQ(Sampler(params, {}, {}, 0).filter(logits, scratch), SampleStatus::kChosen);
+    const float max = *std::max_element(logits.begin(), logits.end());
+    Threshold threshold;
+    memory.fibers.run(128, i, [&](int index) {
+      Machine machine(memory, index);
+      RowTeam<Machine> team(machine, logits.data(), kVocabSize, true);
+      const ScoreScale scale = score_scale(max, 1);
+      const auto candidate = [&](int32_t, float logit, bool, double& score, double& position) {
+        score = double{logit};
+        position = position_of(scale, score);
+        return true;
+      };
+      RowSelection<Machine, decltype(candidate)> selection(
+          team, nullptr, scale, {.is_of_weight = true, .part = params.top_p}, candidate);
+      threshold = selection.find();
+    });
+    size_t num_kept = 0;
+    for (int32_t id = 0; id < kVocabSize; ++id) {
+      num_kept += passes(threshold, double{logits[static_cast<size_t>(id)]}, id) ? 1 : 0;
+    }
+    ASSERT_EQ(num_kept, scratch.candidates.size()) << params.top_p;
   }
 }
 

@@ -11,7 +11,7 @@ namespace halley::cuda {
 namespace {
 
 constexpr int kNumBlocks = 8;  // of a row: a cluster, the largest that every Hopper GPU has
-constexpr int kThreads = 512;
+constexpr int kThreads = 256;
 
 /// A cluster of blocks for each row.
 class Cluster {

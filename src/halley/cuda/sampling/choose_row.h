@@ -75,7 +75,7 @@ class RowChooser {
         }
       });
     } else {
-      team_.for_ids(nullptr, [&](int32_t id, float logit, bool) { see_logit(id, logit); });
+      team_.for_logits(see_logit);
       best.score = logit_max;
       best.id = logit_id;
     }
@@ -87,14 +87,14 @@ class RowChooser {
   HALLEY_DEVICE int32_t drawn() {
     const ScoreScale scale = score_scale(best_.score, state_.temperature);
     Threshold kept;
+    const WeightLimit limit = weight_limit(state_.min_p);
     // Whether the token may be drawn: it has a weight, min_p allows it, and it was kept so far.
-    const auto is_candidate = [&](int32_t id, float logit, bool is_marked, double& score) {
+    const auto is_candidate = [&](int32_t id, float logit, bool is_marked, double& score,
+                                  double& position) {
       score = score_of(id, logit, is_marked);
       if (!passes(kept, score, id)) return false;
-      const double exponent = (score - scale.max) / scale.temperature;
-      if (state_.min_p == 0 && exponent > -700) return true;  // e^-700 is a number above 0
-      const double own = exp(exponent);
-      return own > 0 && own >= state_.min_p;
+      position = position_of(scale, score);
+      return allows(limit, scale, score, position);
     };
     const auto select = [&](const Demand& demand) {
       RowSelection<Machine, decltype(is_candidate)> selection(team_, marks(), scale, demand,
@@ -106,10 +106,9 @@ class RowChooser {
     }
     if (state_.top_p < 1) select({.is_of_weight = true, .part = state_.top_p});
     const auto weight = [&](int32_t id, float logit, bool is_marked) {
-      const double score = score_of(id, logit, is_marked);
-      if (!passes(kept, score, id)) return 0.0;
-      const double own = weight_of(scale, score);
-      return own >= state_.min_p ? own : 0.0;
+      double score = 0, position = 0;
+      const bool may_be_drawn = is_candidate(id, logit, is_marked, score, position);
+      return may_be_drawn ? exp(-position * kBinDepth) : 0.0;
     };
     const double uniform =
         random_uniform(state_.seed, static_cast<uint64_t>(state_.num_output_tokens));
@@ -135,11 +134,12 @@ class RowChooser {
   }
 
   HALLEY_DEVICE void write_top(int num_top, double normalizer, ChoiceRecord& record) {
-    const auto is_candidate = [](int32_t, float logit, bool, double& score) {
+    const ScoreScale scale = score_scale(best_.logit, 1);
+    const auto is_candidate = [&](int32_t, float logit, bool, double& score, double& position) {
       score = double{logit};
+      position = position_of(scale, score);
       return true;
     };
-    const ScoreScale scale = score_scale(best_.logit, 1);
     RowSelection<Machine, decltype(is_candidate)> selection(
         team_, nullptr, scale, {.is_of_weight = false, .count = num_top}, is_candidate);
     const Threshold threshold = selection.find();

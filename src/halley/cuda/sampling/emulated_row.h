@@ -22,21 +22,24 @@ class Fibers {
  public:
   /// Calls body(i) for i in [0, num_fibers), each on a stack of its own, until all have returned.
   void run(int num_fibers, uint32_t seed, const std::function<void(int)>& body) {
-    std::vector<int> order(static_cast<size_t>(num_fibers));
-    for (int i = 0; i < num_fibers; ++i) order[static_cast<size_t>(i)] = i;
     while (static_cast<int>(fibers_.size()) < num_fibers) {
       fibers_.push_back(std::make_unique<Fiber>());
     }
     body_ = &body;
     for (int i = 0; i < num_fibers; ++i) prepare(*fibers_[static_cast<size_t>(i)]);
     std::mt19937 random(seed);
+    const auto some = [&] {
+      return static_cast<int>(random() % static_cast<uint32_t>(num_fibers));
+    };
     for (int num_done = 0; num_done < num_fibers;) {
-      std::shuffle(order.begin(), order.end(), random);
-      for (const int i : order) {
-        Fiber& fiber = *fibers_[static_cast<size_t>(i)];
+      // Neighbours together, so that whole blocks get ahead of others.
+      const int first = some(), count = 1 + some();
+      const int step = random() % 2 == 0 ? 1 : num_fibers - 1;  // up or down
+      for (int i = 0; i < count; ++i) {
+        current_ = static_cast<int>((first + int64_t{i} * step) % num_fibers);
+        Fiber& fiber = *fibers_[static_cast<size_t>(current_)];
         if (fiber.is_done) continue;
-        starting_ = this;
-        current_ = i;
+        running_ = this;
         HALLEY_CHECK(swapcontext(&main_, &fiber.context) == 0);
         num_done += fiber.is_done ? 1 : 0;
       }
@@ -68,13 +71,13 @@ class Fibers {
   }
 
   static void start() {
-    Fibers& fibers = *starting_;
+    Fibers& fibers = *running_;
     const int i = fibers.current_;
     (*fibers.body_)(i);
     fibers.fibers_[static_cast<size_t>(i)]->is_done = true;
   }
 
-  static inline Fibers* starting_ = nullptr;
+  static inline Fibers* running_ = nullptr;
   ucontext_t main_ = {};
   std::vector<std::unique_ptr<Fiber>> fibers_;
   const std::function<void(int)>* body_ = nullptr;

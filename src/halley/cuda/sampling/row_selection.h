@@ -72,7 +72,8 @@ HALLEY_DEVICE int32_t find_by_sum(RowTeam<Machine>& team, const uint32_t* marks,
 
 /// Narrows a range of keys around the last token that is kept, histogram by histogram.
 ///
-/// Candidate: bool(id, logit, is_marked, double& score), whether the token takes part.
+/// Candidate: bool(id, logit, is_marked, double& score, double& position), whether the token takes
+/// part.
 template <class Machine, class Candidate>
 class RowSelection {
  public:
@@ -84,10 +85,10 @@ class RowSelection {
   HALLEY_DEVICE Threshold find() {
     clear_histogram();
     team_.for_ids(marks_, [&](int32_t id, float logit, bool is_marked) {
-      double score = 0;
-      if (!candidate_(id, logit, is_marked, score)) return;
-      const int bin = bin_of(scale_, score);
-      add(bin, score, bin);
+      double score = 0, position = 0;
+      if (!candidate_(id, logit, is_marked, score, position)) return;
+      const int bin = bin_of(position);
+      add(bin, position, bin);
     });
     choose_bin(KeyRange{}, true);
     if (range_.takes_all) return {};
@@ -98,11 +99,11 @@ class RowSelection {
       const int shift = bits > kBinBits ? bits - kBinBits : 0;
       clear_histogram();
       team_.for_ids(marks_, [&](int32_t id, float logit, bool is_marked) {
-        double score = 0;
-        if (!candidate_(id, logit, is_marked, score)) return;
+        double score = 0, position = 0;
+        if (!candidate_(id, logit, is_marked, score, position)) return;
         const uint64_t key = key_of(score);
         if (key < range_.low || key > range_.high) return;
-        add(static_cast<int>((range_.high - key) >> shift), score, bin);
+        add(static_cast<int>((range_.high - key) >> shift), position, bin);
       });
       KeyRange range = range_;
       choose_bin(range, false);
@@ -133,11 +134,11 @@ class RowSelection {
   }
 
   /// Counts a token in a bin of the histogram; `weight_bin` is its bin_of().
-  HALLEY_DEVICE void add(int bin, double score, int weight_bin) {
+  HALLEY_DEVICE void add(int bin, double position, int weight_bin) {
     auto& shared = team_.shared();
     team_.machine().add(shared.counts[bin], 1);
     if (!demand_.is_of_weight) return;
-    const uint64_t weight = whole_weight(scale_, score, weight_bin);
+    const uint64_t weight = whole_weight(position, weight_bin);
     const auto low = static_cast<uint32_t>(weight);
     const uint32_t before = team_.machine().add(shared.low_words[bin], low);
     const uint32_t carry = before + low < before ? 1 : 0;
@@ -218,8 +219,8 @@ class RowSelection {
   HALLEY_DEVICE void find_key_range(int bin) {
     uint64_t low = UINT64_MAX, high = 0;
     team_.for_ids(marks_, [&](int32_t id, float logit, bool is_marked) {
-      double score = 0;
-      if (!candidate_(id, logit, is_marked, score) || bin_of(scale_, score) != bin) return;
+      double score = 0, position = 0;
+      if (!candidate_(id, logit, is_marked, score, position) || bin_of(position) != bin) return;
       const uint64_t key = key_of(score);
       low = key < low ? key : low;
       high = key > high ? key : high;
@@ -256,8 +257,9 @@ class RowSelection {
     // Of equal scores the lower ids.
     const uint64_t key = range_.low;
     const auto is_equal = [&](int32_t id, float logit, bool is_marked) {
-      double score = 0;
-      return candidate_(id, logit, is_marked, score) && key_of(score) == key ? 1.0 : 0.0;
+      double score = 0, position = 0;
+      const bool takes_part = candidate_(id, logit, is_marked, score, position);
+      return takes_part && key_of(score) == key ? 1.0 : 0.0;
     };
     const int32_t last =
         find_by_sum(team_, marks_, is_equal, [&](double) { return num_needed() - 1.0; });

@@ -78,11 +78,32 @@ class RowTeam {
   /// nothing is marked.
   template <class Body>
   HALLEY_DEVICE void for_ids(const uint32_t* marks, const Body& body) const {
-    constexpr int kNumFours = 4;  // loads that are under way together
-    for (int first = begin_ + 4 * thread(); first < end_; first += kNumFours * kTile) {
-      Four fours[kNumFours];
-      for (int i = 0; i < kNumFours; ++i) fours[i] = load(marks, first + i * kTile);
-      for (int i = 0; i < kNumFours; ++i) visit(fours[i], first + i * kTile, body);
+    int first = begin_ + 4 * thread();
+    if (is_in_fours_ && first + 4 <= end_) {
+      Four next = load_four(marks, first);
+      for (; first + 4 <= end_; first += kTile) {
+        const Four four = next;
+        if (first + kTile + 4 <= end_) next = load_four(marks, first + kTile);
+        for (int i = 0; i < 4; ++i) {
+          body(first + i, four.logits[i], ((four.marks >> i) & 1) != 0);
+        }
+      }
+    }
+    for (; first < end_; first += kTile) visit_some(marks, first, body);
+  }
+
+  /// The same with body(id, logit) that is short: many loads are under way together.
+  template <class Body>
+  HALLEY_DEVICE void for_logits(const Body& body) const {
+    int first = begin_ + 4 * thread();
+    if (is_in_fours_) {
+      visit_batches<8>(first, body);
+      visit_batches<4>(first, body);
+      visit_batches<2>(first, body);
+      visit_batches<1>(first, body);
+    }
+    for (; first < end_; first += kTile) {
+      visit_some(nullptr, first, [&](int id, float logit, bool) { body(id, logit); });
     }
   }
 
@@ -97,9 +118,11 @@ class RowTeam {
       const int first = begin + 4 * thread();
       double weights[4] = {0, 0, 0, 0};
       if (first < end_) {
-        visit(load(marks, first), first, [&](int32_t id, float logit, bool is_marked) {
-          weights[id - first] = weight(id, logit, is_marked);
-        });
+        for (int i = 0; i < 4; ++i) {
+          const int id = first + i;
+          if (id >= end_) break;
+          weights[i] = weight(id, logits_[id], is_marked(marks, id));
+        }
       }
       double tile_sum = 0;
       double sum =
@@ -150,7 +173,7 @@ class RowTeam {
         result = combine(result, values[i]);
       }
     }
-    machine_.sync_block();
+    // None of the threads above has read what these write.
     if (thread() < kNumParts) values[thread()] = result;
     machine_.sync_block();
     result = values[0];
@@ -215,22 +238,36 @@ class RowTeam {
     uint32_t marks;
   };
 
-  HALLEY_DEVICE Four load(const uint32_t* marks, int first) const {
+  HALLEY_DEVICE Four load_four(const uint32_t* marks, int first) const {
     Four four = {{0, 0, 0, 0}, 0};
-    if (first >= end_) return four;
-    if (is_in_fours_ && first + 4 <= end_) {
-      machine_.load_four(logits_ + first, four.logits);
-    } else {
-      for (int i = 0; i < 4 && first + i < end_; ++i) four.logits[i] = logits_[first + i];
-    }
+    machine_.load_four(logits_ + first, four.logits);
+    // A multiple of four and its successors have their bits in one word.
     if (marks != nullptr) four.marks = marks[first / 32] >> (first % 32);
     return four;
   }
 
+  template <int kNumFours, class Body>
+  HALLEY_DEVICE void visit_batches(int& first, const Body& body) const {
+    for (; first + (kNumFours - 1) * kTile + 4 <= end_; first += kNumFours * kTile) {
+      float logits[kNumFours][4];
+      for (int i = 0; i < kNumFours; ++i) {
+        machine_.load_four(logits_ + first + i * kTile, logits[i]);
+      }
+      for (int i = 0; i < kNumFours; ++i) {
+        for (int j = 0; j < 4; ++j) body(first + i * kTile + j, logits[i][j]);
+      }
+    }
+  }
+
+  HALLEY_DEVICE static bool is_marked(const uint32_t* marks, int id) {
+    return marks != nullptr && ((marks[id / 32] >> (id % 32)) & 1) != 0;
+  }
+
+  /// Four ids, or fewer at the end, one by one.
   template <class Body>
-  HALLEY_DEVICE void visit(const Four& four, int first, const Body& body) const {
-    for (int i = 0; i < 4; ++i) {
-      if (first + i < end_) body(first + i, four.logits[i], ((four.marks >> i) & 1) != 0);
+  HALLEY_DEVICE void visit_some(const uint32_t* marks, int first, const Body& body) const {
+    for (int id = first; id < first + 4 && id < end_; ++id) {
+      body(id, logits_[id], is_marked(marks, id));
     }
   }
 

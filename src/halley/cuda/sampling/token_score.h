@@ -78,8 +78,8 @@ constexpr uint64_t key_of(double score) {
   return (bits & kSign) != 0 ? ~bits : bits | kSign;
 }
 
-/// Bins of scores by their distance from the largest, in temperatures: all of one bin have about
-/// the same weight. The last one takes the rest.
+/// How far below the largest score: `depth`, in temperatures, so that a token's weight is
+/// e^-depth; and the bin of scores that it falls into. The last bin takes all that is deeper.
 inline constexpr int kNumBins = 2048;
 inline constexpr double kBinDepth = 0.0234375;  // kNumBins of them: weights down to e^-48
 
@@ -94,30 +94,65 @@ constexpr ScoreScale score_scale(double max, double temperature) {
   return {max, temperature, bins < DBL_MAX ? bins : DBL_MAX};
 }
 
-/// Never falls as scores fall.
-constexpr int bin_of(const ScoreScale& scale, double score) {
-  const double position = (scale.max - score) * scale.bins_per_score;
+/// depth / kBinDepth, up to a few roundings; never falls as scores fall.
+constexpr double position_of(const ScoreScale& scale, double score) {
+  return (scale.max - score) * scale.bins_per_score;
+}
+
+constexpr int bin_of(double position) {
   return position < kNumBins - 1 ? static_cast<int>(position) : kNumBins - 1;
 }
 
-/// The weight that a token is drawn with, as the engine's sampler has it.
+/// The weight exactly as the engine's sampler has it.
 HALLEY_DEVICE inline double weight_of(const ScoreScale& scale, double score) {
   return exp((score - scale.max) / scale.temperature);
+}
+
+/// Whether a token has a weight above 0 that min_p allows, without computing it where the depth
+/// leaves no doubt.
+struct WeightLimit {
+  double position_sure = 0, position_never = 0;
+  double min_p = 0;
+};
+
+HALLEY_DEVICE inline WeightLimit weight_limit(double min_p) {
+  constexpr double kDoubt = 1e-6;              // much more than rounding does
+  constexpr double kSure = 700, kNever = 746;  // e^-746 is 0 in f64
+  const double depth = min_p > 0 ? -log(min_p) : kNever;
+  return {(depth - kDoubt < kSure ? depth - kDoubt : kSure) / kBinDepth,
+          (depth + kDoubt < kNever ? depth + kDoubt : kNever) / kBinDepth, min_p};
+}
+
+HALLEY_DEVICE inline bool allows(const WeightLimit& limit, const ScoreScale& scale, double score,
+                                 double position) {
+  if (position < limit.position_sure) return true;
+  if (position > limit.position_never) return false;
+  const double weight = weight_of(scale, score);
+  return weight > 0 && weight >= limit.min_p;
 }
 
 /// Weights as integers, so that sums of them do not depend on an order: in units of
 /// 2^-kWeightBits of what a token at the upper edge of its bin has. 2^19 of them fit 64 bits.
 inline constexpr int kWeightBits = 44;
+inline constexpr double kWeightUnits = static_cast<double>(uint64_t{1} << kWeightBits);
 
-HALLEY_DEVICE inline uint64_t whole_weight(const ScoreScale& scale, double score, int bin) {
-  const double depth = (scale.max - score) / scale.temperature;
-  return static_cast<uint64_t>(exp(bin * kBinDepth - depth) *
-                               static_cast<double>(1ull << kWeightBits));
+HALLEY_DEVICE inline uint64_t whole_weight(double position, int bin) {
+  const double x = (bin - position) * kBinDepth;
+  if (bin == kNumBins - 1) return static_cast<uint64_t>(exp(x) * kWeightUnits);
+  // The series of e^x, |x| <= kBinDepth: what is left out is below 3e-18.
+  double sum = 1.0 / 5040;
+  sum = sum * x + 1.0 / 720;
+  sum = sum * x + 1.0 / 120;
+  sum = sum * x + 1.0 / 24;
+  sum = sum * x + 1.0 / 6;
+  sum = sum * x + 0.5;
+  sum = sum * x + 1;
+  sum = sum * x + 1;
+  return static_cast<uint64_t>(sum * kWeightUnits);
 }
 
 HALLEY_DEVICE inline double weight_of_bin(uint64_t whole_weights, int bin) {
-  return static_cast<double>(whole_weights) * (1.0 / static_cast<double>(1ull << kWeightBits)) *
-         exp(-(bin * kBinDepth));
+  return static_cast<double>(whole_weights) * (1 / kWeightUnits) * exp(-(bin * kBinDepth));
 }
 
 }  // namespace halley::cuda
