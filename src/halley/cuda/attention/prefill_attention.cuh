@@ -258,13 +258,14 @@ struct PrefillWarp {
         if (!work.is_row(row)) continue;
         const int64_t element =
             work.element(row, params.activations.out_stride, params.rows.head_dim);
+        const float per_sum = 1.0f / own.sum[h];
 #pragma unroll
         for (int n = 0; n < kHeadDim / 8; ++n) {
           const int dim = 8 * n + 2 * (lane() % 4);
           if (dim >= params.rows.head_dim) continue;
           const float low = fmaf(values[tile][n][2 * h], own.unit[h], own.zero_sum[h]);
           const float high = fmaf(values[tile][n][2 * h + 1], own.unit[h], own.zero_sum[h]);
-          store_pair(params.activations, element + dim, low / own.sum[h], high / own.sum[h]);
+          store_pair(params.activations, element + dim, low * per_sum, high * per_sum);
         }
       }
     }

@@ -1,4 +1,8 @@
 // The online softmax over tiles of scores, as the tensor cores leave them in registers.
+//
+// Every rounding is written out (__fmul_rn, __fadd_rn, fmaf): left to itself the compiler joins a
+// product and a sum in one place of a lane's rows and not in another, and a row's bits would depend
+// on where in a tile it stands.
 #pragma once
 
 #include <cstddef>
@@ -22,12 +26,18 @@ __device__ inline float quad_sum(float x) {
 }
 
 /// cap * tanh(score / cap) * log2(e).
-__device__ inline float capped(float score, float cap) {
-  constexpr float kLog2E = 1.44269504f;
-  const float e = exp2_approx(2.0f * kLog2E * fminf(fabsf(score) / cap, 20.0f));
-  const float magnitude = cap * kLog2E * (1.0f - 2.0f / (e + 1.0f));
-  return score == score ? copysignf(magnitude, score) : score;
-}
+struct SoftCap {
+  static constexpr float kLog2E = 1.44269504f;
+  float exponent, magnitude;  // 2 log2(e) / cap; cap * log2(e)
+
+  __device__ explicit SoftCap(float cap)
+      : exponent(2.0f * kLog2E / cap), magnitude(__fmul_rn(cap, kLog2E)) {}
+  __device__ float operator()(float score) const {
+    const float e = exp2_approx(fminf(__fmul_rn(fabsf(score), exponent), 60.0f));
+    const float part = __fsub_rn(1.0f, __fdividef(2.0f, __fadd_rn(e, 1.0f)));
+    return score == score ? copysignf(__fmul_rn(magnitude, part), score) : score;
+  }
+};
 
 /// The scale and zero of a row from its 4 bytes in the page.
 template <typename Rows>
@@ -73,10 +83,10 @@ struct SoftmaxRows {
       }
       greatest = quad_max(greatest);
       base[h] = greatest == -infinity() ? 0.0f : greatest;  // nothing seen yet: weights are 0
-      rescale[h] = exp2_approx(largest[h] - base[h]);
+      rescale[h] = exp2_approx(__fsub_rn(largest[h], base[h]));
       largest[h] = greatest;
-      sum[h] *= rescale[h];
-      zero_sum[h] *= rescale[h];
+      sum[h] = __fmul_rn(sum[h], rescale[h]);
+      zero_sum[h] = __fmul_rn(zero_sum[h], rescale[h]);
     }
     float per_unit[2] = {1.0f, 1.0f};
     if constexpr (Rows::kHasScales) {
@@ -113,11 +123,18 @@ struct SoftmaxRows {
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
           float& score = scores[n][2 * h + j];
-          if constexpr (Rows::kHasScales) score *= scale.x;
+          if constexpr (Rows::kHasScales) score = __fmul_rn(score, scale.x);
           if constexpr (Rows::kHasZeros) score = fmaf(scale.y, query_sum[h], score);
-          score *= factor[h];
-          if (rule.soft_cap > 0) score = capped(score, rule.soft_cap);
+          score = __fmul_rn(score, factor[h]);
         }
+      }
+    }
+    if (rule.soft_cap > 0) {
+      const SoftCap cap(rule.soft_cap);
+#pragma unroll
+      for (int n = 0; n < kTiles; ++n) {
+#pragma unroll
+        for (float& score : scores[n]) score = cap(score);
       }
     }
   }
@@ -178,7 +195,9 @@ struct SoftmaxRows {
     for (int h = 0; h < 2; ++h) {
       const float raised = fmaxf(unit[h], greatest[h]);
       per_unit[h] = raised > 0 ? 1.0f / raised : 0.0f;
-      if (raised != unit[h]) rescale[h] *= unit[h] * per_unit[h];
+      if (raised != unit[h]) {
+        rescale[h] = __fmul_rn(rescale[h], __fmul_rn(unit[h], per_unit[h]));
+      }
       unit[h] = raised;
     }
   }
@@ -197,12 +216,17 @@ struct SoftmaxRows {
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
           float& weight = scores[n][2 * h + j];
-          weight = exp2_approx(weight - base[h]);
-          sum[h] += weight;
-          // A row that is not seen must not matter, whatever its scale is.
-          if constexpr (Rows::kHasZeros) zero_sum[h] += weight > 0 ? weight * scale.y : 0.0f;
-          if constexpr (Rows::kHasScales)
-            weight = weight > 0 ? weight * (scale.x * per_unit[h]) : 0.0f;
+          weight = exp2_approx(__fsub_rn(weight, base[h]));
+          sum[h] = __fadd_rn(sum[h], weight);
+          if constexpr (Rows::kHasScales) {
+            // A row that is not seen must not matter, whatever its scale is.
+            const bool is_seen = !(weight <= 0);
+            if constexpr (Rows::kHasZeros) {
+              zero_sum[h] = fmaf(weight, is_seen ? scale.y : 0.0f, zero_sum[h]);
+            }
+            const float in_units = __fmul_rn(weight, __fmul_rn(scale.x, per_unit[h]));
+            weight = is_seen ? in_units : 0.0f;
+          }
         }
       }
     }
