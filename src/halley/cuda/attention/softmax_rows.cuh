@@ -25,19 +25,14 @@ __device__ inline float quad_sum(float x) {
   return x + __shfl_xor_sync(0xFFFFFFFFu, x, 2);
 }
 
-/// cap * tanh(score / cap) * log2(e).
-struct SoftCap {
-  static constexpr float kLog2E = 1.44269504f;
-  float exponent, magnitude;  // 2 log2(e) / cap; cap * log2(e)
-
-  __device__ explicit SoftCap(float cap)
-      : exponent(2.0f * kLog2E / cap), magnitude(__fmul_rn(cap, kLog2E)) {}
-  __device__ float operator()(float score) const {
-    const float e = exp2_approx(fminf(__fmul_rn(fabsf(score), exponent), 60.0f));
-    const float part = __fsub_rn(1.0f, __fdividef(2.0f, __fadd_rn(e, 1.0f)));
-    return score == score ? copysignf(__fmul_rn(magnitude, part), score) : score;
-  }
-};
+/// cap * tanh(score / cap) * log2(e), for `cap` > 0.
+__device__ inline float capped(float score, float cap) {
+  constexpr float kLog2E = 1.44269504f;
+  const float unit = __fdividef(fabsf(score), cap);
+  const float e = exp2_approx(fminf(__fmul_rn(unit, 2.0f * kLog2E), 60.0f));
+  const float part = __fsub_rn(1.0f, __fdividef(2.0f, __fadd_rn(e, 1.0f)));
+  return score == score ? copysignf(__fmul_rn(__fmul_rn(cap, kLog2E), part), score) : score;
+}
 
 /// The scale and zero of a row from its 4 bytes in the page.
 template <typename Rows>
@@ -65,11 +60,11 @@ struct SoftmaxRows {
 
   /// From sums of products to weights (in units), in place; `rescale` is for the sums of values so
   /// far. Column j of the tile is position `position` + j. `scales`: of the keys [kTiles * 8], then
-  /// of the values. `sees_all`: both rows see all of the tile. Returns whether a rescale differs
-  /// from 1 in this lane.
+  /// of the values, an address of shared memory. `sees_all`: both rows see all of the tile. Returns
+  /// whether a rescale differs from 1 in this lane.
   template <int kTiles>
   __device__ bool step(float (&scores)[kTiles][4], int position, bool sees_all,
-                       const ScoreRule& rule, const std::byte* scales, float (&rescale)[2]) {
+                       const ScoreRule& rule, uint32_t scales, float (&rescale)[2]) {
     const int column = 2 * static_cast<int>(threadIdx.x % 4);
     to_scores(scores, rule, scales + 4 * column);
     if (!sees_all) hide(scores, position + column);
@@ -90,7 +85,7 @@ struct SoftmaxRows {
     }
     float per_unit[2] = {1.0f, 1.0f};
     if constexpr (Rows::kHasScales) {
-      const std::byte* value_scales = scales + 4 * 8 * kTiles;
+      const uint32_t value_scales = scales + 4 * 8 * kTiles;
       float greatest[2];
       greatest_scales<kTiles>(value_scales, position + column, sees_all, greatest);
       raise_units(greatest, rescale, per_unit);
@@ -111,11 +106,11 @@ struct SoftmaxRows {
  private:
   template <int kTiles>
   __device__ void to_scores(float (&scores)[kTiles][4], const ScoreRule& rule,
-                            const std::byte* scales) const {
+                            uint32_t scales) const {
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
       uint2 bits{};
-      if constexpr (Rows::kHasScales) bits = *reinterpret_cast<const uint2*>(scales + 32 * n);
+      if constexpr (Rows::kHasScales) bits = load_shared_pair(scales + 32 * n);
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
         float2 scale{};
@@ -130,11 +125,10 @@ struct SoftmaxRows {
       }
     }
     if (rule.soft_cap > 0) {
-      const SoftCap cap(rule.soft_cap);
 #pragma unroll
       for (int n = 0; n < kTiles; ++n) {
 #pragma unroll
-        for (float& score : scores[n]) score = cap(score);
+        for (float& score : scores[n]) score = capped(score, rule.soft_cap);
       }
     }
   }
@@ -154,7 +148,7 @@ struct SoftmaxRows {
   /// The greatest scale of values that each row sees in the tile, NaN left out. No other may count:
   /// a row's bits would depend on what is computed beside it.
   template <int kTiles>
-  __device__ void greatest_scales(const std::byte* scales, int position, bool sees_all,
+  __device__ void greatest_scales(uint32_t scales, int position, bool sees_all,
                                   float (&greatest)[2]) const {
     greatest[0] = greatest[1] = 0;
     if (sees_all) {
@@ -162,8 +156,7 @@ struct SoftmaxRows {
 #pragma unroll
       for (int token = 0; token < 8 * kTiles; token += 32) {
         const int at = token + lane % (8 * kTiles);
-        const auto bits = *reinterpret_cast<const uint32_t*>(scales + 4 * at);
-        greatest[0] = fmaxf(greatest[0], row_scale<Rows>(bits).x);
+        greatest[0] = fmaxf(greatest[0], row_scale<Rows>(load_shared_word(scales + 4 * at)).x);
       }
       // Numbers that are not negative are in the order of their bits.
       greatest[0] = __uint_as_float(__reduce_max_sync(0xFFFFFFFFu, __float_as_uint(greatest[0])));
@@ -175,8 +168,8 @@ struct SoftmaxRows {
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
         const int at = 8 * n + j;
-        const auto* from = scales + 4 * (2 * static_cast<int>(threadIdx.x % 4) + at);
-        const float scale = row_scale<Rows>(*reinterpret_cast<const uint32_t*>(from)).x;
+        const uint32_t from = scales + 4 * (2 * (threadIdx.x % 4) + at);
+        const float scale = row_scale<Rows>(load_shared_word(from)).x;
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
           const bool is_seen = position + at >= first[h] && position + at <= last[h];
@@ -204,11 +197,11 @@ struct SoftmaxRows {
 
   template <int kTiles>
   __device__ void to_weights(float (&scores)[kTiles][4], const float (&base)[2],
-                             const float (&per_unit)[2], const std::byte* scales) {
+                             const float (&per_unit)[2], uint32_t scales) {
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
       uint2 bits{};
-      if constexpr (Rows::kHasScales) bits = *reinterpret_cast<const uint2*>(scales + 32 * n);
+      if constexpr (Rows::kHasScales) bits = load_shared_pair(scales + 32 * n);
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
         float2 scale{};
