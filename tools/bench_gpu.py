@@ -145,10 +145,11 @@ def summary_line(key, result):
             share = result["decode_roofline_share"]
         return f"| {key} | {text} | {100 * share:.1f} % |"
     rows = result.get("attention") or result.get("products") or []
-    shares = sorted(row["roofline_share"] for row in rows)
+    # Of products those that layers run.
+    shares = sorted(row["roofline_share"] for row in rows if row.get("is_chosen", True))
     if not shares:
         return f"| {key} | nothing measured | - |"
-    return (f"| {key} | {len(rows)} shapes, {100 * shares[0]:.0f} to {100 * shares[-1]:.0f} % | "
+    return (f"| {key} | {len(shares)} shapes, {100 * shares[0]:.0f} to {100 * shares[-1]:.0f} % | "
             f"{100 * shares[len(shares) // 2]:.1f} % (median) |")
 
 

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "halley/base/str.h"
 #include "halley/cli/bench.h"
 #include "halley/cli/bench_gpu.h"
 #include "halley/cli/bench_model.h"
@@ -18,7 +19,7 @@ namespace {
 struct GemmOptions {
   GpuBenchOptions gpu;
   std::vector<std::string> shapes;
-  std::vector<int64_t> rows = {1, 16, 64, 128, 256, 2048};
+  std::vector<int64_t> rows = {1, 8, 16, 32, 64, 128, 256, 2048};
 };
 
 OrderedJson json_of(const cuda::GemmTime& time) {
@@ -26,6 +27,7 @@ OrderedJson json_of(const cuda::GemmTime& time) {
       2 * static_cast<double>(time.M) * static_cast<double>(time.N) * static_cast<double>(time.K);
   return {{"problem", time.problem},
           {"kernel", time.kernel},
+          {"is_chosen", time.is_chosen},
           {"refused", time.refusals},
           {"N", time.N},
           {"K", time.K},
@@ -37,18 +39,19 @@ OrderedJson json_of(const cuda::GemmTime& time) {
 }
 
 void print_table(const OrderedJson& rows) {
-  std::printf("%-12s %-22s %7s %7s %6s %10s %10s %9s %8s\n", "problem", "kernel", "N", "K", "M",
+  std::printf("%-12s %-23s %7s %7s %6s %10s %10s %9s %8s\n", "problem", "kernel", "N", "K", "M",
               "us", "floor us", "roofline", "TOP/s");
   for (const OrderedJson& row : rows) {
     const auto number = [&](const char* name) { return row.at(name).get<double>(); };
     const auto count = [&](const char* name) {
       return static_cast<long long>(row.at(name).get<int64_t>());
     };
-    std::printf("%-12s %-22s %7lld %7lld %6lld %10.2f %10.2f %7.1f %% %8.1f\n",
+    std::printf("%-12s %-23s %7lld %7lld %6lld %10.2f %10.2f %7.1f %% %8.1f\n",
                 row.at("problem").get<std::string>().c_str(),
-                row.at("kernel").get<std::string>().c_str(), count("N"), count("K"), count("M"),
-                number("us"), number("floor_us"), 100 * number("roofline_share"),
-                number("tera_operations_per_s"));
+                str(row.at("is_chosen").get<bool>() ? "" : "-", row.at("kernel").get<std::string>())
+                    .c_str(),
+                count("N"), count("K"), count("M"), number("us"), number("floor_us"),
+                100 * number("roofline_share"), number("tera_operations_per_s"));
   }
 }
 
@@ -104,7 +107,8 @@ Run add_bench_gemm(CLI::App& bench) {
   add_gpu_options(app, options->gpu);
   app.footer(
       R"(Weights come from memory, not from the L2 cache. A graph runs at least 20 products;
-the best of three graphs.
+the best of three graphs. A kernel behind a minus sign is not the one that a layer runs for these
+rows.
 
 Examples:
   halley bench gemm

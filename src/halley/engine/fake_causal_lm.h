@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "halley/base/check.h"
-#include "halley/engine/philox.h"
+#include "halley/core/philox.h"
 #include "halley/models/base/causal_lm.h"
 
 namespace halley {

@@ -4,7 +4,7 @@
 #include <random>
 
 #include "halley/base/check.h"
-#include "halley/engine/philox.h"
+#include "halley/core/philox.h"
 
 namespace halley {
 

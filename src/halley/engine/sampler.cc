@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "halley/base/check.h"
-#include "halley/engine/philox.h"
+#include "halley/core/philox.h"
 
 namespace halley {
 namespace {

@@ -11,7 +11,7 @@
 #include "halley/base/error.h"
 #include "halley/base/file.h"
 #include "halley/base/str.h"
-#include "halley/engine/philox.h"
+#include "halley/core/philox.h"
 #include "halley/engine/sampler.h"
 #include "halley/engine/sampling_params.h"
 #include "halley/engine/stop_matcher.h"

@@ -58,6 +58,10 @@ std::vector<int32_t> shuffled_pages(int64_t count) {
   return pages;
 }
 
+AttentionProblem problem_of(const AttentionTimingCase& shape) {
+  return {shape.num_heads, 1.0f / std::sqrt(static_cast<float>(shape.head_dim)), 0, 0};
+}
+
 // 2 products of 2 operations for each position that a new token sees.
 double num_causal_flops(const AttentionTimingCase& shape) {
   const int64_t first_seen = shape.num_tokens - shape.num_new_tokens + 1;
@@ -82,14 +86,14 @@ AttentionTiming time_case(const CudaDeviceInfo& device, const AttentionTimingCas
   const CudaStream stream;
   DeviceArena arena(DeviceArena::kAlignment, "attention's workspace");
   const CudaContext context{device, stream, arena};
-  const AttentionProblem problem{shape.num_heads,
-                                 1.0f / std::sqrt(static_cast<float>(shape.head_dim)), 0, 0};
+  const AttentionProblem problem = problem_of(shape);
   const KvPageLayout layout{shape.dtype, shape.num_kv_heads, shape.head_dim, shape.page_tokens};
   CudaAttentionBatch batch(limits_of(shape));
   const int64_t sequence_pages = batch.limits().pages_per_sequence;
   const int64_t num_pages = sequence_pages * shape.num_sequences;
   const std::vector<int32_t> pages = shuffled_pages(num_pages);
   batch.update(stream, problem, layout, num_pages, sequences_of(shape, pages));
+  if (shape.prefill_kernel) batch.use_prefill_kernel(*shape.prefill_kernel);
 
   const size_t copy_bytes =
       round_up(static_cast<size_t>(num_pages) * layout.page_bytes(), DeviceArena::kAlignment);
@@ -166,12 +170,18 @@ std::vector<AttentionTimingCase> prefill_timing_cases() {
   for (const auto& [num_sequences, num_tokens] : kShapes) {
     for (const KvDType dtype : kTimedTypes) {
       AttentionTimingCase shape;
-      shape.name = str("prefill ", num_sequences, " x ", num_tokens, " ", name_of(dtype));
       shape.dtype = dtype;
       shape.num_sequences = num_sequences;
       shape.num_tokens = num_tokens;
       shape.num_new_tokens = num_tokens;
-      cases.push_back(shape);
+      for (const PrefillKernelRow& row : kPrefillKernels) {
+        const KvPageLayout layout{dtype, shape.num_kv_heads, shape.head_dim, shape.page_tokens};
+        if (!why_not_prefill_kernel(row.kernel, problem_of(shape), layout).empty()) continue;
+        shape.prefill_kernel = row.kernel;
+        shape.name =
+            str("prefill ", num_sequences, " x ", num_tokens, " ", name_of(dtype), ", ", row.name);
+        cases.push_back(shape);
+      }
     }
   }
   return cases;

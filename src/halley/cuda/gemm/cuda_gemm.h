@@ -16,8 +16,8 @@ namespace halley::cuda {
 
 class CublasLtGemm;
 
-/// What is asked. M is no part of the choice of a kernel; of cuBLASLt's algorithm inside one it is
-/// (cublaslt_gemm.h).
+/// What is asked. Of M the choice knows one thing: kernels for few rows stand beside those for all
+/// (CudaGemmChoice). cuBLASLt's algorithm depends on M too (cublaslt_gemm.h).
 struct CudaGemmProblem {
   /// Of X and W alike: f16, bf16, f32, f8_e4m3 or i8.
   DType dtype = DType::kF16;
@@ -46,7 +46,9 @@ struct CudaGemmOperands {
   ConstMatrix w;  // [N, K]
   RowScales scales = {};
   const float* bias = nullptr;  // [N]
-  /// The same bias rounded to y's type; may be null where that is f32 or there is no bias.
+  /// The same bias rounded to y's type; may be null where that is f32 or there is no bias. Kernels
+  /// of cuBLASLt that write y themselves add it, and may round the sum to y's type before (seen in
+  /// bf16 at M = 1 on an H200); all others add `bias` in f32 and round once.
   const std::byte* rounded_bias = nullptr;
 };
 
@@ -68,6 +70,8 @@ struct CudaGemmKernel {
   size_t (*workspace_bytes)(const CudaGemmProblem& problem, int64_t M);
   void (*launch)(CublasLtGemm& lt, const CudaContext& context, const CudaGemmProblem& problem,
                  const CudaGemmOperands& operands, Matrix y);
+  /// The most rows that it is meant for, or 0: any number.
+  int64_t rows_max = 0;
   /// How cuBLASLt is asked; of kernels that need it.
   LtScaling scaling = LtScaling::kNone;
   bool writes_accumulators = false;
@@ -80,11 +84,19 @@ struct CudaGemmChoice {
   const CudaGemmKernel* kernel = nullptr;
   /// Better-placed kernels of this type and why each was refused.
   std::vector<std::string> refusals;
+  /// For at most few_rows->rows_max rows that begin at multiples of 16 bytes; or null.
+  const CudaGemmKernel* few_rows = nullptr;
+  /// Why not, of kernels for few rows.
+  std::vector<std::string> few_rows_refusals;
+
+  /// What runs for these inputs.
+  const CudaGemmKernel& kernel_for(ConstMatrix x) const;
 };
 
-/// The first kernel of the table that runs the problem. With `lt`, one for which cuBLASLt has an
-/// algorithm too; without (no GPU at hand), what the rules alone say. Throws UnsupportedError that
-/// lists the reasons where none does: a type that no kernel reads.
+/// The first kernel of the table that runs the problem with any number of rows, and the first for
+/// few rows. With `lt`, one for which cuBLASLt has an algorithm too, and none for few rows where
+/// `lt` keeps one algorithm for all batches; without (no GPU at hand), what the rules alone say.
+/// Throws UnsupportedError that lists the reasons where none does: a type that no kernel reads.
 CudaGemmChoice choose_cuda_gemm_kernel(const CudaGemmProblem& problem, CublasLtGemm* lt);
 
 /// Rows of accumulators that fit into kAccumulatorBytesMax: larger products that need accumulators

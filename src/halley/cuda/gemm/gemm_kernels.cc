@@ -7,8 +7,10 @@
 #include "halley/base/str.h"
 #include "halley/cuda/gemm/cublaslt_gemm.h"
 #include "halley/cuda/gemm/cuda_gemm.h"
+#include "halley/cuda/gemm/few_rows.h"
 #include "halley/cuda/gemm/gemm_epilogue.h"
 #include "halley/cuda/gemm/gemm_plain.h"
+#include "halley/cuda/gemm/lt_problem.h"
 
 namespace halley::cuda {
 namespace {
@@ -71,6 +73,16 @@ std::string accumulator_refusal(const CudaGemmProblem& problem) {
 
 std::string plain_refusal(const CudaGemmProblem& problem) {
   return is_number(problem.y_dtype) ? "" : str("writes no ", problem.y_dtype);
+}
+
+std::string few_rows_refusal(const CudaGemmProblem& problem) {
+  if (!is_number(problem.y_dtype)) return str("writes no ", problem.y_dtype);
+  const bool is_codes = problem.dtype == DType::kI8 || problem.dtype == DType::kF8E4M3;
+  const int64_t row_bits = problem.K * bits_of(problem.dtype);
+  if (!is_codes && row_bits % 128 != 0) {
+    return str("needs rows of a multiple of 16 bytes, those of the weight have ", row_bits / 8);
+  }
+  return empty_refusal(problem);
 }
 
 size_t no_workspace(const CudaGemmProblem&, int64_t) { return 0; }
@@ -143,6 +155,18 @@ void launch_accumulators(CublasLtGemm& lt, const CudaContext& context,
   context.workspace.release(mark);
 }
 
+void launch_few_rows(CublasLtGemm&, const CudaContext& context, const CudaGemmProblem& problem,
+                     const CudaGemmOperands& operands, Matrix y) {
+  const bool is_codes = problem.dtype == DType::kI8 || problem.dtype == DType::kF8E4M3;
+  const int64_t inputs = is_codes ? round_up(problem.K, kGemmPadding) : problem.K;
+  gemm_few_rows(context,
+                {.x = padded(operands.x, y.num_rows, inputs),
+                 .w = padded(operands.w, problem.N, inputs),
+                 .scales = operands.scales,
+                 .bias = operands.bias},
+                y);
+}
+
 void launch_plain(CublasLtGemm&, const CudaContext& context, const CudaGemmProblem&,
                   const CudaGemmOperands& operands, Matrix y) {
   gemm_plain(context, operands.x, operands.w, operands.scales, operands.bias, y);
@@ -159,6 +183,19 @@ constexpr CudaGemmKernel lt_numbers(const char* name, DType dtype, const char* t
           .launch = launch_numbers};
 }
 
+constexpr CudaGemmKernel few_rows(const char* name, DType dtype, int64_t rows_max,
+                                  const char* takes) {
+  return {.name = name,
+          .dtype = dtype,
+          .takes = takes,
+          .is_padded = dtype == DType::kI8 || dtype == DType::kF8E4M3,
+          .needs_algorithm = false,
+          .why_not = few_rows_refusal,
+          .workspace_bytes = no_workspace,
+          .launch = launch_few_rows,
+          .rows_max = rows_max};
+}
+
 constexpr CudaGemmKernel plain(const char* name, DType dtype, const char* takes) {
   return {.name = name,
           .dtype = dtype,
@@ -170,7 +207,13 @@ constexpr CudaGemmKernel plain(const char* name, DType dtype, const char* takes)
           .launch = launch_plain};
 }
 
-constexpr std::array<CudaGemmKernel, 12> kCudaGemmKernels = {{
+// Up to how many rows our kernel is the faster one was not measured yet: it reads x once for each
+// 16 or 32 outputs.
+constexpr std::array<CudaGemmKernel, 16> kCudaGemmKernels = {{
+    few_rows("gemm_f16_few_rows", DType::kF16, 16, "f16, up to 16 rows, K a multiple of 8"),
+    few_rows("gemm_bf16_few_rows", DType::kBf16, 16, "bf16, up to 16 rows, K a multiple of 8"),
+    few_rows("gemm_fp8_few_rows", DType::kF8E4M3, 32, "e4m3, up to 32 rows, any scales"),
+    few_rows("gemm_s8_few_rows", DType::kI8, 32, "s8, up to 32 rows, any scales and offsets"),
     lt_numbers("gemm_f16_cublaslt", DType::kF16, "f16 to f16 or f32"),
     lt_numbers("gemm_bf16_cublaslt", DType::kBf16, "bf16 to bf16 or f32"),
     lt_numbers("gemm_f32_cublaslt", DType::kF32, "f32"),
@@ -279,19 +322,33 @@ int64_t accumulator_rows_max(int64_t N) {
   return std::max(kGemmPadding, rows / kGemmPadding * kGemmPadding);
 }
 
+const CudaGemmKernel& CudaGemmChoice::kernel_for(ConstMatrix x) const {
+  const bool are_few = few_rows != nullptr && x.num_rows <= few_rows->rows_max;
+  return are_few && row_alignment(x) == 16 ? *few_rows : *kernel;
+}
+
 CudaGemmChoice choose_cuda_gemm_kernel(const CudaGemmProblem& problem, CublasLtGemm* lt) {
   CudaGemmChoice choice;
   for (const CudaGemmKernel& kernel : kCudaGemmKernels) {
     if (kernel.dtype != problem.dtype) continue;
+    const bool is_for_few = kernel.rows_max > 0;
+    if (is_for_few && choice.few_rows != nullptr) continue;
     std::string reason = kernel.why_not(problem);
+    if (reason.empty() && is_for_few && lt != nullptr && lt->choice().is_batch_invariant) {
+      reason = "one algorithm for all batches is asked for";
+    }
     if (reason.empty() && lt != nullptr && kernel.needs_algorithm) {
       reason = lt->why_no_algorithm(lt_problem_of(kernel, problem));
     }
-    if (reason.empty()) {
+    if (!reason.empty()) {
+      (is_for_few ? choice.few_rows_refusals : choice.refusals)
+          .push_back(str(kernel.name, ": ", reason));
+    } else if (is_for_few) {
+      choice.few_rows = &kernel;
+    } else {
       choice.kernel = &kernel;
       return choice;
     }
-    choice.refusals.push_back(str(kernel.name, ": ", reason));
   }
   throw UnsupportedError(str("gemm on the GPU: expected a kernel for a ", problem, ", got none (",
                              choice.refusals, "). Use f16, bf16 or f32 outputs."));

@@ -8,6 +8,7 @@
 #include "halley/base/error.h"
 #include "halley/base/str.h"
 #include "halley/cuda/gemm/cuda_gemm.h"
+#include "halley/cuda/gemm/few_rows.h"
 #include "halley/cuda/gemm/lt_problem.h"
 #include "halley/cuda/gemm/time_gemm.h"
 
@@ -162,11 +163,45 @@ TEST(CudaGemmChoice, RefusesOutputsOfOtherTypes) {
   EXPECT_THAT(choice.refusals, ElementsAre("gemm_f16_cublaslt: writes f16 or f32, not bf16"));
 }
 
+TEST(CudaGemmChoice, HasAKernelForFewRowsBesideTheOther) {
+  const auto few = [](const CudaGemmProblem& problem) {
+    const CudaGemmChoice choice = choose_cuda_gemm_kernel(problem, nullptr);
+    return choice.few_rows == nullptr ? str(choice.few_rows_refusals)
+                                      : std::string(choice.few_rows->name);
+  };
+  EXPECT_EQ(few({.dtype = DType::kF16, .y_dtype = DType::kF32, .N = 33, .K = 8}),
+            "gemm_f16_few_rows");
+  EXPECT_EQ(few({.dtype = DType::kBf16, .y_dtype = DType::kBf16, .N = 1, .K = 64}),
+            "gemm_bf16_few_rows");
+  EXPECT_EQ(few({.dtype = DType::kF8E4M3, .N = 5, .K = 7}), "gemm_fp8_few_rows");
+  EXPECT_EQ(few({.dtype = DType::kI8, .N = 5, .K = 7, .has_offsets = true}), "gemm_s8_few_rows");
+  EXPECT_THAT(few({.dtype = DType::kF16, .N = 33, .K = 7}),
+              HasSubstr("needs rows of a multiple of 16 bytes, those of the weight have 14"));
+  EXPECT_THAT(few({.dtype = DType::kF16, .N = 33, .K = 0}), HasSubstr("needs outputs and inputs"));
+  EXPECT_EQ(few({.dtype = DType::kF32, .y_dtype = DType::kF32, .N = 8, .K = 8}), "[]");
+}
+
+TEST(CudaGemmChoice, RowsAndTheirAlignmentDecideBetweenBoth) {
+  const CudaGemmChoice choice = choose_cuda_gemm_kernel({.N = 64, .K = 64}, nullptr);
+  ASSERT_NE(choice.few_rows, nullptr);
+  const auto kernel_for = [&](uintptr_t address, int64_t M, int64_t stride) {
+    // Never read.
+    return &choice.kernel_for(
+        {reinterpret_cast<const std::byte*>(address), DType::kF16, M, 64, stride});
+  };
+  EXPECT_EQ(kernel_for(256, 1, 64), choice.few_rows);
+  EXPECT_EQ(kernel_for(256, choice.few_rows->rows_max, 72), choice.few_rows);
+  EXPECT_EQ(kernel_for(256, choice.few_rows->rows_max + 1, 64), choice.kernel);
+  EXPECT_EQ(kernel_for(264, 1, 64), choice.kernel);
+  EXPECT_EQ(kernel_for(256, 2, 68), choice.kernel);
+}
+
 TEST(CudaGemmChoice, NamesAreUniqueAndOfTheirType) {
   const auto kernels = cuda_gemm_kernels();
   for (size_t i = 0; i < kernels.size(); ++i) {
     for (size_t j = 0; j < i; ++j) EXPECT_STRNE(kernels[i].name, kernels[j].name);
     EXPECT_THAT(std::string(kernels[i].takes), testing::Not(IsEmpty()));
+    EXPECT_LE(kernels[i].rows_max, kFewRowsMax);
   }
 }
 

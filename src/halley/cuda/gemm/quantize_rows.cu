@@ -1,11 +1,11 @@
 #include <algorithm>
-#include <cmath>
-#include <limits>
 
 #include "halley/base/check.h"
 #include "halley/base/checked_math.h"
+#include "halley/cuda/gemm/cuda_gemm.h"
 #include "halley/cuda/gemm/numbers.cuh"
 #include "halley/cuda/gemm/quantize_rows.h"
+#include "halley/cuda/gemm/row_coder.cuh"
 #include "halley/cuda/runtime/cuda_check.h"
 
 namespace halley::cuda {
@@ -14,77 +14,6 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 constexpr int64_t kGroupInputs = 128;
-constexpr uint32_t kInfinityBits = 0x7F800000u;
-constexpr float kSmallestMagnitude = 0x1p-100f;  // as kernels/gemm/activation_step.h
-
-/// What a kernel needs to know of the rounding.
-struct Rounding {
-  ActivationQuant kind;
-  float static_scale, static_inverse;  // NaN where the scale cannot be used
-  int64_t num_s8_inputs;
-  float s4_clip;
-  const int32_t* input_order;
-  bool is_e4m3;
-};
-
-struct Step {
-  float scale, inverse;
-};
-
-/// Code limits of integers.
-struct Limits {
-  float smallest, largest;
-};
-
-// Every operation is written as one that the compiler may not fuse, so that all bits are those of
-// the definition.
-
-__device__ Step step_of_range(float range, float code_max) {
-  if (range < kSmallestMagnitude) return {0.0f, 0.0f};
-  return {__fdiv_rn(range, code_max), __fdiv_rn(code_max, range)};
-}
-
-__device__ bool is_s8_block(const Rounding& rounding, int64_t begin) {
-  return rounding.kind != ActivationQuant::kS4S8Block128 || begin < rounding.num_s8_inputs;
-}
-
-/// The step of the group that begins with input `begin`, from the bits of its largest magnitude.
-__device__ Step step_of(const Rounding& rounding, int64_t begin, uint32_t largest_bits) {
-  const float nan = __int_as_float(0x7FFFFFFF);
-  if (largest_bits >= kInfinityBits) return {nan, nan};
-  const float largest = __uint_as_float(largest_bits);
-  switch (rounding.kind) {
-    case ActivationQuant::kS8Token:
-      return step_of_range(largest, 127.0f);
-    case ActivationQuant::kE4m3Token:
-    case ActivationQuant::kE4m3Group128:
-      return step_of_range(largest, 448.0f);
-    case ActivationQuant::kS4S8Block128:
-      if (is_s8_block(rounding, begin)) return step_of_range(largest, 127.0f);
-      // Written so that NaN fails.
-      if (!(rounding.s4_clip > 0.0f && rounding.s4_clip <= 1.0f)) return {nan, nan};
-      return step_of_range(__fmul_rn(rounding.s4_clip, largest), 7.0f);
-    default:
-      return {rounding.static_scale, rounding.static_inverse};
-  }
-}
-
-__device__ int integer_code(float x, const Step& step, const Limits& limits) {
-  if (isnan(step.scale)) return 0;
-  const float code = rintf(__fmul_rn(x, step.inverse));
-  return static_cast<int>(fminf(fmaxf(code, limits.smallest), limits.largest));
-}
-
-__device__ uint8_t e4m3_code(float x, const Step& step) {
-  return __nv_cvt_float_to_fp8(__fmul_rn(x, step.inverse), __NV_SATFINITE, __NV_E4M3);
-}
-
-/// How the inputs of one group become codes.
-struct Coder {
-  const Rounding& rounding;
-  Step step;
-  Limits limits;
-};
 
 /// One input: its row, its place in packed and in natural order.
 struct Input {
@@ -143,44 +72,21 @@ struct ValueSink {
   __device__ void put_sum(int64_t, int) const {}
 };
 
-/// The bits of magnitudes have the order of the numbers; infinity and NaN are the largest.
-__device__ uint32_t magnitude_bits(float x) { return __float_as_uint(x) & 0x7FFFFFFFu; }
-
-/// To all threads. Every thread of the block calls it.
-__device__ uint32_t largest_of_block(uint32_t value) {
-  __shared__ uint32_t of_warps[kWarps];
-  const uint32_t of_warp = __reduce_max_sync(0xFFFFFFFFu, value);
-  if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = of_warp;
-  __syncthreads();
-  uint32_t largest = 0;
-  for (int warp = 0; warp < kWarps; ++warp) largest = max(largest, of_warps[warp]);
-  return largest;
-}
-
-/// To thread 0. Every thread of the block calls it.
-__device__ int sum_of_block(int value) {
-  __shared__ int of_warps[kWarps];
-  const int of_warp = __reduce_add_sync(0xFFFFFFFFu, value);
-  if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = of_warp;
-  __syncthreads();
-  int sum = 0;
-  for (int warp = 0; warp < kWarps; ++warp) sum += of_warps[warp];
-  return sum;
-}
-
 /// A block rounds a row; for kinds with one scale a row, and for none.
 template <typename T, typename Sink>
 __global__ void __launch_bounds__(kThreads)
     quantize_row_kernel(const T* x, int64_t x_stride, int64_t num_inputs,
                         const __grid_constant__ Rounding rounding,
                         const __grid_constant__ Sink sink) {
+  __shared__ uint32_t of_warps[kWarps];
+  __shared__ int sums_of_warps[kWarps];
   const int64_t m = blockIdx.x;
   const T* row = x + m * x_stride;
   uint32_t largest = 0;
   for (int64_t k = threadIdx.x; k < num_inputs; k += kThreads) {
     largest = max(largest, magnitude_bits(to_float(row[k])));
   }
-  const Coder coder = {rounding, step_of(rounding, 0, largest_of_block(largest)),
+  const Coder coder = {rounding, step_of(rounding, 0, largest_of_block(largest, of_warps)),
                        Limits{-128.0f, 127.0f}};
   int sum = 0;
   for (int64_t k = threadIdx.x; k < num_inputs; k += kThreads) {
@@ -189,7 +95,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t k = num_inputs + threadIdx.x; k < sink.end_of_padding(num_inputs); k += kThreads) {
     sink.pad(m, k);
   }
-  if (sink.has_sums()) sum = sum_of_block(sum);
+  if (sink.has_sums()) sum = sum_of_block(sum, sums_of_warps);
   if (threadIdx.x != 0) return;
   sink.put_step(m, 0, coder.step);
   if (sink.has_sums()) sink.put_sum(m, sum);
@@ -236,19 +142,6 @@ bool has_groups(ActivationQuant kind) {
   return kind == ActivationQuant::kE4m3Group128 || kind == ActivationQuant::kS4S8Block128;
 }
 
-Rounding rounding_of(const CudaActivationQuant& quant) {
-  const bool is_usable = std::isfinite(quant.scale) && quant.scale >= kSmallestMagnitude;
-  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-  const bool is_block = quant.kind == ActivationQuant::kS4S8Block128;
-  return {.kind = quant.kind,
-          .static_scale = is_usable ? quant.scale : kNan,
-          .static_inverse = is_usable ? 1.0f / quant.scale : kNan,
-          .num_s8_inputs = quant.num_s8_inputs,
-          .s4_clip = quant.s4_clip,
-          .input_order = is_block ? quant.input_order : nullptr,
-          .is_e4m3 = activation_code_dtype(quant.kind) == DType::kF8E4M3};
-}
-
 template <typename Sink>
 void launch_rounding(const CudaContext& context, const CudaActivationQuant& quant, ConstMatrix x,
                      const Sink& sink) {
@@ -291,6 +184,27 @@ DType activation_code_dtype(ActivationQuant kind) {
                        kind == ActivationQuant::kE4m3Group128 ||
                        kind == ActivationQuant::kE4m3Static;
   return is_e4m3 ? DType::kF8E4M3 : DType::kI8;
+}
+
+QuantizedRows take_quantized_rows(const CudaContext& context, ActivationQuant kind, int64_t M,
+                                  int64_t K, bool has_sums) {
+  HALLEY_CHECK(!has_groups(kind), kind);
+  const int64_t stride = round_up(K, kGemmPadding);
+  const auto rows = static_cast<size_t>(M);
+  auto* codes = context.workspace.take(static_cast<size_t>(round_up(M, kGemmPadding) * stride));
+  auto* scales = context.workspace.take<float>(rows);
+  auto* sums = has_sums ? context.workspace.take<int32_t>(rows) : nullptr;
+  return {.codes = {codes, activation_code_dtype(kind), M, K, stride},
+          .padded_cols = stride,
+          .scales = scales,
+          .sums = sums};
+}
+
+size_t quantized_rows_bytes(int64_t M, int64_t K) {
+  const auto of_arena = [](int64_t num_bytes) {
+    return round_up(static_cast<size_t>(num_bytes), DeviceArena::kAlignment);
+  };
+  return of_arena(round_up(M, kGemmPadding) * round_up(K, kGemmPadding)) + 2 * of_arena(4 * M);
 }
 
 void quantize_rows(const CudaContext& context, const CudaActivationQuant& quant, ConstMatrix x,

@@ -2,6 +2,7 @@
 // for bit what kernels/gemm/activation_quant.h says.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "halley/core/matrix.h"
@@ -37,6 +38,13 @@ struct QuantizedRows {
   /// [M], or null: the sum of a row's codes. For kinds with one scale a row and s8 codes.
   int32_t* sums = nullptr;
 };
+
+/// Rows of codes, with one scale a row, as products of codes take them (CudaGemmOperands): from the
+/// workspace, until the caller releases it.
+QuantizedRows take_quantized_rows(const CudaContext& context, ActivationQuant kind, int64_t M,
+                                  int64_t K, bool has_sums);
+/// The most that it takes.
+size_t quantized_rows_bytes(int64_t M, int64_t K);
 
 /// Shapes: x [M, K], f16, bf16 or f32. For all kinds but kNone.
 void quantize_rows(const CudaContext& context, const CudaActivationQuant& quant, ConstMatrix x,

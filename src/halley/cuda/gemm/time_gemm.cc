@@ -10,6 +10,7 @@
 #include "halley/base/checked_math.h"
 #include "halley/base/str.h"
 #include "halley/cuda/gemm/cublaslt_gemm.h"
+#include "halley/cuda/gemm/few_rows.h"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/runtime/cuda_graph.h"
 
@@ -174,14 +175,21 @@ std::vector<GemmTime> time_gemm(const CudaContext& context, CublasLtGemm& lt,
       const CudaGemmChoice choice = choose_cuda_gemm_kernel(problem, &lt);
       const TimedProduct product(context, problem, rows_max);
       for (const int64_t M : options.rows) {
-        times.push_back({.problem = kind.name,
-                         .kernel = choice.kernel->name,
-                         .refusals = str(choice.refusals),
-                         .N = problem.N,
-                         .K = problem.K,
-                         .M = M,
-                         .microseconds = time_products(context, lt, *choice.kernel, product, M),
-                         .floor_microseconds = gemm_floor_microseconds(options.rates, problem, M)});
+        const bool has_few = choice.few_rows != nullptr && M <= kFewRowsMax;
+        for (const CudaGemmKernel* kernel : {choice.few_rows, choice.kernel}) {
+          const bool is_for_few = kernel == choice.few_rows;
+          if (is_for_few && !has_few) continue;
+          times.push_back(
+              {.problem = kind.name,
+               .kernel = kernel->name,
+               .refusals = str(is_for_few ? choice.few_rows_refusals : choice.refusals),
+               .is_chosen = is_for_few == (has_few && M <= choice.few_rows->rows_max),
+               .N = problem.N,
+               .K = problem.K,
+               .M = M,
+               .microseconds = time_products(context, lt, *kernel, product, M),
+               .floor_microseconds = gemm_floor_microseconds(options.rates, problem, M)});
+        }
       }
     }
   }

@@ -31,9 +31,10 @@ std::vector<std::pair<int64_t, int64_t>> llama_gemm_shapes();
 
 /// One row of the result.
 struct GemmTime {
-  std::string problem;   // "f16", "fp8_tensor", "fp8_row" or "s8"
-  std::string kernel;    // of the table
-  std::string refusals;  // why better-placed ones do not run
+  std::string problem;    // "f16", "fp8_tensor", "fp8_row" or "s8"
+  std::string kernel;     // of the table
+  std::string refusals;   // why better-placed ones do not run
+  bool is_chosen = true;  // whether a layer runs it for M rows
   int64_t N = 0, K = 0, M = 0;
   double microseconds = 0;
   /// The larger of both, of the bytes that must move (weight, x, y) and of the operations.
@@ -42,10 +43,11 @@ struct GemmTime {
 
 double gemm_floor_microseconds(const GpuRates& rates, const CudaGemmProblem& problem, int64_t M);
 
-/// Products with f16 outputs; codes of activations are there already, so that rounding them is not
-/// in the times. Weights are rotated so that none is in the L2 cache; one captured graph runs at
-/// least 20 products; best of three graphs. Takes device memory of about three L2 caches and two of
-/// the largest weight beside the workspace. Throws as CublasLtGemm::multiply().
+/// Products with f16 outputs, where there is one for few rows by both kernels; codes of activations
+/// are there already, so that rounding them is not in the times. Weights are rotated so that none
+/// is in the L2 cache; one captured graph runs at least 20 products; best of three graphs. Takes
+/// device memory of about three L2 caches and two of the largest weight beside the workspace.
+/// Throws as CublasLtGemm::multiply().
 std::vector<GemmTime> time_gemm(const CudaContext& context, CublasLtGemm& lt,
                                 const TimeGemmOptions& options = {});
 

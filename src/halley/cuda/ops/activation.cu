@@ -1,4 +1,5 @@
 #include "halley/base/check.h"
+#include "halley/cuda/ops/activate.cuh"
 #include "halley/cuda/ops/activation.h"
 #include "halley/cuda/ops/dispatch.h"
 #include "halley/cuda/ops/elements.cuh"
@@ -10,23 +11,6 @@ namespace {
 constexpr int kThreads = 256;
 /// Of a grid: enough for all multiprocessors several times over.
 constexpr int64_t kBlocksMax = 132 * 16;
-
-__device__ float activate(Activation activation, float x) {
-  switch (activation) {
-    case Activation::kSilu:
-      return x == -INFINITY ? 0.0f : x / (1.0f + __expf(-x));
-    case Activation::kGeluTanh: {
-      constexpr float kRoot = 0.7978845608028654f;  // sqrt(2 / pi)
-      const float u = kRoot * (x + 0.044715f * x * x * x);
-      return x == -INFINITY ? 0.0f : x / (1.0f + __expf(-2.0f * u));
-    }
-    case Activation::kGeluErf:
-      return x == -INFINITY ? 0.0f : 0.5f * x * erfcf(x * -0.7071067811865476f);
-    case Activation::kRelu:
-      return x < 0 ? 0.0f : x;
-  }
-  return x;
-}
 
 struct Sizes {
   int64_t num_rows, num_columns, x_stride, y_stride;
@@ -52,14 +36,11 @@ __global__ void activation_kernel(Activation activation, Sizes sizes, int step, 
       float4 value = load_four(from);
       value = {activate(activation, value.x), activate(activation, value.y),
                activate(activation, value.z), activate(activation, value.w)};
-      if (kIsGated) {
-        const float4 up = load_four(from + sizes.num_columns);
-        value = {value.x * up.x, value.y * up.y, value.z * up.z, value.w * up.w};
-      }
+      if (kIsGated) value = product_of(value, load_four(from + sizes.num_columns));
       store_four(value, to);
     } else {
       float value = activate(activation, to_f32(*from));
-      if (kIsGated) value *= to_f32(from[sizes.num_columns]);
+      if (kIsGated) value = __fmul_rn(value, to_f32(from[sizes.num_columns]));
       *to = from_f32<T>(value);
     }
   });

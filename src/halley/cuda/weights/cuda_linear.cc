@@ -27,28 +27,25 @@ int64_t element_bytes(DType dtype) { return bits_of(dtype) / 8; }
 /// Rows of the activations' type that begin at multiples of 16 bytes.
 int64_t number_stride(DType dtype, int64_t K) { return round_up(K, 16 / element_bytes(dtype)); }
 
-/// The inputs as the section's kernel takes them, in the workspace where they change.
-void prepare_codes(const CudaContext& context, const Section& section, ConstMatrix x,
-                   CudaGemmOperands* operands) {
-  const int64_t stride = round_up(section.K, kGemmPadding);
-  const int64_t rows = round_up(x.num_rows, kGemmPadding);
-  auto* codes = context.workspace.take(static_cast<size_t>(rows * stride));
-  auto* scales = context.workspace.take<float>(static_cast<size_t>(x.num_rows));
-  int32_t* sums = nullptr;
-  if (section.scales.w_offsets != nullptr) {
-    sums = context.workspace.take<int32_t>(static_cast<size_t>(x.num_rows));
-  }
-  const Matrix matrix = {codes, section.w.dtype, x.num_rows, section.K, stride};
-  quantize_rows(context, section.activation, x,
-                {.codes = matrix, .padded_cols = stride, .scales = scales, .sums = sums});
-  operands->x = matrix;
-  operands->scales.x_scales = scales;
-  operands->scales.x_sums = sums;
+/// Codes as the section's kernel takes them.
+void set_codes(const Section& section, const QuantizedRows& x, CudaGemmOperands* operands) {
+  operands->x = x.codes;
+  operands->scales.x_scales = x.scales;
+  operands->scales.x_sums = x.sums;
   if (section.static_x_scale != nullptr) {
     // A row that is not finite has codes of NaN: its scale says nothing more.
     operands->scales.x_scales = section.static_x_scale;
     operands->scales.is_x_tensor = true;
   }
+}
+
+/// The inputs rounded to codes, in the workspace.
+void prepare_codes(const CudaContext& context, const Section& section, ConstMatrix x,
+                   CudaGemmOperands* operands) {
+  const QuantizedRows rows = take_quantized_rows(context, section.activation.kind, x.num_rows,
+                                                 section.K, section.scales.w_offsets != nullptr);
+  quantize_rows(context, section.activation, x, rows);
+  set_codes(section, rows, operands);
 }
 
 ConstMatrix prepare_numbers(const CudaContext& context, const Section& section, ConstMatrix x) {
@@ -63,42 +60,83 @@ ConstMatrix prepare_numbers(const CudaContext& context, const Section& section, 
 }
 
 std::string describe_gemm(const BoundGemm& gemm) {
-  std::string text = str(gemm.problem.y_dtype, " outputs by ", gemm.choice.kernel->name);
-  for (const std::string& refusal : gemm.choice.refusals) text += str(", not ", refusal);
+  const CudaGemmChoice& choice = gemm.choice;
+  std::string text = str(gemm.problem.y_dtype, " outputs by ");
+  if (choice.few_rows != nullptr) {
+    text += str(choice.few_rows->name, " up to ", choice.few_rows->rows_max, " rows and by ");
+  }
+  text += choice.kernel->name;
+  for (const std::string& refusal : choice.few_rows_refusals) text += str(", not ", refusal);
+  for (const std::string& refusal : choice.refusals) text += str(", not ", refusal);
   return text;
 }
 
 }  // namespace
 
-void CudaLinear::run(const CudaContext& context, ConstMatrix x, Matrix y) const {
-  HALLEY_CHECK(
-      x.num_rows == y.num_rows && x.num_cols == in_features() && y.num_cols == out_features(),
-      x.num_rows, x.num_cols, y.num_rows, y.num_cols, in_features(), out_features());
+template <typename Prepare>
+void CudaLinear::run_sections(const CudaContext& context, int64_t M, Matrix y,
+                              const Prepare& prepare) const {
+  HALLEY_CHECK(M == y.num_rows && y.num_cols == out_features(), M, y.num_rows, y.num_cols,
+               out_features());
   HALLEY_CHECK(y.dtype == dtype_ || y.dtype == DType::kF32, name_of(y.dtype), name_of(dtype_));
-  if (x.num_rows == 0) return;
+  if (M == 0) return;
   int64_t begin = 0;
   for (const Section& section : sections_) {
     const int64_t end = begin + section.N;
     const Matrix part = y.cols(begin, end);
     begin = end;
     const BoundGemm& gemm = y.dtype == dtype_ ? section.for_activations : section.for_f32;
-    const CudaGemmKernel& kernel = *gemm.choice.kernel;
-    HALLEY_CHECK(kernel.scaling == LtScaling::kNone || row_alignment(part) == 16, kernel.name,
-                 part.row_stride);
     const size_t mark = context.workspace.mark();
     CudaGemmOperands operands = {.x = {},
                                  .w = section.w,
                                  .scales = section.scales,
                                  .bias = section.bias,
                                  .rounded_bias = section.rounded_bias};
-    if (has_codes(section)) {
-      prepare_codes(context, section, x, &operands);
-    } else {
-      operands.x = prepare_numbers(context, section, x);
-    }
+    prepare(section, &operands);
+    const CudaGemmKernel& kernel = gemm.choice.kernel_for(operands.x);
+    HALLEY_CHECK(kernel.scaling == LtScaling::kNone || row_alignment(part) == 16, kernel.name,
+                 part.row_stride);
     kernel.launch(*lt_, context, gemm.problem, operands, part);
     context.workspace.release(mark);
   }
+}
+
+void CudaLinear::run(const CudaContext& context, ConstMatrix x, Matrix y) const {
+  HALLEY_CHECK(x.num_cols == in_features(), x.num_cols, in_features());
+  run_sections(context, x.num_rows, y, [&](const Section& section, CudaGemmOperands* operands) {
+    if (has_codes(section)) {
+      prepare_codes(context, section, x, operands);
+    } else {
+      operands->x = prepare_numbers(context, section, x);
+    }
+  });
+}
+
+void CudaLinear::run_quantized(const CudaContext& context, const QuantizedRows& x, Matrix y) const {
+  const CudaActivationQuant* form = code_form();
+  HALLEY_CHECK(form != nullptr && x.codes.dtype == activation_code_dtype(form->kind), name_,
+               name_of(x.codes.dtype));
+  HALLEY_CHECK(x.codes.num_cols == in_features(), x.codes.num_cols, in_features());
+  HALLEY_CHECK(x.scales != nullptr && (x.sums != nullptr || !has_code_sums()), name_);
+  run_sections(
+      context, x.codes.num_rows, y,
+      [&](const Section& section, CudaGemmOperands* operands) { set_codes(section, x, operands); });
+}
+
+const CudaActivationQuant* CudaLinear::code_form() const {
+  if (sections_.empty()) return nullptr;
+  const CudaActivationQuant& first = sections_[0].activation;
+  // Kinds of codes have one scale a row or one for all, and no order (weight_form.h).
+  const bool is_same = std::all_of(sections_.begin(), sections_.end(), [&](const Section& section) {
+    return has_codes(section) && section.activation.kind == first.kind &&
+           section.activation.scale == first.scale;
+  });
+  return is_same ? &first : nullptr;
+}
+
+bool CudaLinear::has_code_sums() const {
+  return std::any_of(sections_.begin(), sections_.end(),
+                     [](const Section& section) { return section.scales.w_offsets != nullptr; });
 }
 
 int64_t CudaLinear::out_features() const {
@@ -120,8 +158,7 @@ size_t CudaLinear::workspace_bytes(int64_t M) const {
   for (const Section& section : sections_) {
     size_t of_inputs = 0;
     if (has_codes(section)) {
-      of_inputs = piece_bytes(round_up(M, kGemmPadding), round_up(section.K, kGemmPadding)) +
-                  piece_bytes(M, sizeof(float)) + piece_bytes(M, sizeof(int32_t));
+      of_inputs = quantized_rows_bytes(M, section.K);
     } else {
       of_inputs = piece_bytes(
           M, number_stride(section.w.dtype, section.K) * element_bytes(section.w.dtype));

@@ -54,6 +54,19 @@ class CudaLinear {
   /// bytes. Numerics: those of the kernel; x is rounded first as the checkpoint says.
   void run(const CudaContext& context, ConstMatrix x, Matrix y) const;
 
+  /// How the layer takes codes of its inputs, or null where it takes numbers: unless all sections
+  /// multiply codes, of the same rounding.
+  const CudaActivationQuant* code_form() const;
+  /// Whether run_quantized() needs the sums of codes too.
+  bool has_code_sums() const;
+  /// run() of inputs that are rounded already: quantize_rows() with code_form(), with sums where
+  /// has_code_sums(), gives the same bits as run(). x.codes has memory for round_up(M,
+  /// kGemmPadding) rows of round_up(K, kGemmPadding) codes at multiples of 16 bytes, those behind K
+  /// are zero. Only where code_form() is not null.
+  void run_quantized(const CudaContext& context, const QuantizedRows& x, Matrix y) const;
+
+  /// The activations' type.
+  DType dtype() const { return dtype_; }
   int64_t in_features() const { return sections_.empty() ? 0 : sections_[0].K; }
   int64_t out_features() const;
   /// Of weights, scales and biases on the GPU.
@@ -68,6 +81,9 @@ class CudaLinear {
   const std::vector<Section>& sections() const { return sections_; }
 
  private:
+  template <typename Prepare>
+  void run_sections(const CudaContext& context, int64_t M, Matrix y, const Prepare& prepare) const;
+
   std::string name_;
   DType dtype_ = DType::kF16;
   std::vector<Section> sections_;

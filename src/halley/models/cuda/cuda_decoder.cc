@@ -96,27 +96,35 @@ void CudaDecoder::check_prepared(const StepLimits& limits) const {
   }
 }
 
+void CudaDecoder::set_aside(const StepLimits& limits) {
+  stream_.synchronize();
+  runner_.reset();
+  memory_.reset();
+  memory_ = std::make_unique<StepMemory>(config_, weights_, limits);
+  staging_ = PinnedBuffer(memory_->array_bytes());
+}
+
 std::optional<int64_t> CudaDecoder::prepare(const StepLimits& limits) {
   use_device();
   StepLimits asked = limits;
   asked.max_length = std::min(asked.max_length, config_.max_positions);
   check_prepared(asked);
-  stream_.synchronize();
-  memory_.reset();
-  memory_ = std::make_unique<StepMemory>(config_, weights_, asked);
-  staging_ = PinnedBuffer(memory_->array_bytes());
+  set_aside(asked);
+  runner_ = std::make_unique<CudaStepRunner>(
+      ReadyModel{device_, stream_, config_, weights_, options_.activation_dtype, *memory_});
+  const size_t workspace_bytes =
+      memory_->device_bytes() + CudaStepRunner::device_bytes(config_, asked);
+  const size_t weight_bytes = weights_.device_bytes() + lt_memory_.num_bytes();
   const KvPageLayout page = {.dtype = asked.kv_dtype,
                              .num_kv_heads = config_.num_kv_heads,
                              .head_dim = config_.head_dim,
                              .page_tokens = asked.page_tokens};
-  const size_t own_bytes =
-      weights_.device_bytes() + lt_memory_.num_bytes() + memory_->device_bytes();
   const GpuMemoryPlan plan = plan_gpu_memory(
       {.total_bytes = device_.total_bytes,
-       .free_bytes = free_device_bytes() + own_bytes,
+       .free_bytes = free_device_bytes() + weight_bytes + workspace_bytes,
        .utilization = options_.memory_utilization,
-       .weight_bytes = weights_.device_bytes() + lt_memory_.num_bytes(),
-       .workspace_bytes = memory_->device_bytes(),
+       .weight_bytes = weight_bytes,
+       .workspace_bytes = workspace_bytes,
        .kv_page_bytes = page.page_bytes() * static_cast<size_t>(config_.num_layers),
        .num_pages_min = (asked.max_length + asked.page_tokens - 1) / asked.page_tokens});
   return static_cast<int64_t>(plan.kv_bytes);
@@ -142,7 +150,6 @@ void CudaDecoder::grow(const ForwardBatch& batch, const KvCacheView& cache) {
   if (memory_) {
     const StepLimits& limits = memory_->limits();
     if (needed.num_sequences <= limits.num_sequences && needed.num_rows <= limits.num_rows &&
-        needed.num_logit_rows <= memory_->num_logit_rows() &&
         needed.max_length <= limits.max_length && needed.page_tokens == limits.page_tokens &&
         needed.kv_dtype == limits.kv_dtype) {
       return;
@@ -154,10 +161,7 @@ void CudaDecoder::grow(const ForwardBatch& batch, const KvCacheView& cache) {
   // Lengths grow with every step of a sequence.
   needed.max_length = config_.max_positions;
   check_prepared(needed);
-  stream_.synchronize();
-  memory_.reset();
-  memory_ = std::make_unique<StepMemory>(config_, weights_, needed);
-  staging_ = PinnedBuffer(memory_->array_bytes());
+  set_aside(needed);
 }
 
 DeviceStep CudaDecoder::upload(const ForwardBatch& batch, const KvCacheView& cache) {

@@ -16,6 +16,7 @@
 #include "halley/models/base/causal_lm.h"
 #include "halley/models/base/decoder_config.h"
 #include "halley/models/base/decoder_weights.h"
+#include "halley/models/cuda/cuda_step_runner.h"
 #include "halley/models/cuda/cuda_weights.h"
 #include "halley/models/cuda/op_timer.h"
 #include "halley/models/cuda/step_memory.h"
@@ -53,6 +54,9 @@ class CudaDecoder final : public CausalLm {
 
   std::optional<int64_t> prepare(const StepLimits& limits) override;
   std::unique_ptr<KvMemory> make_kv_memory(size_t num_bytes) const override;
+  StepRunner* step_runner() override { return runner_.get(); }
+  /// Null before prepare().
+  CudaStepRunner* cuda_step_runner() { return runner_.get(); }
   std::string device_name() const override { return device_.name; }
   WeightMemory weight_memory() const override;
 
@@ -64,6 +68,7 @@ class CudaDecoder final : public CausalLm {
   void use_device() const;
   CudaContext context() { return {device_, stream_, memory_->scratch()}; }
   void check_prepared(const StepLimits& limits) const;
+  void set_aside(const StepLimits& limits);
   void grow(const ForwardBatch& batch, const KvCacheView& cache);
   DeviceStep upload(const ForwardBatch& batch, const KvCacheView& cache);
   void queue(const DeviceStep& step, Matrix logits, OpTimer* timer);
@@ -78,6 +83,7 @@ class CudaDecoder final : public CausalLm {
   CudaDecoderWeights weights_;
   std::unique_ptr<StepMemory> memory_;
   PinnedBuffer staging_;
+  std::unique_ptr<CudaStepRunner> runner_;
 };
 
 }  // namespace halley::cuda

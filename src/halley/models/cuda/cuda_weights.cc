@@ -10,6 +10,7 @@
 #include "halley/core/tensor.h"
 #include "halley/cuda/attention/attention_plan.h"
 #include "halley/cuda/runtime/cuda_check.h"
+#include "halley/cuda/sampling/cuda_sampler.h"
 #include "halley/cuda/weights/cuda_weight_loader.h"
 #include "halley/quant/base/dense_tensor.h"
 
@@ -177,6 +178,10 @@ std::string why_not_on_gpu(const DecoderConfig& config, DType activation_dtype) 
   if (config.hidden_size > kNormColumnsMax) {
     return str("norms of ", config.hidden_size, " columns; at most ", kNormColumnsMax,
                " are served");
+  }
+  if (config.vocab_size > CudaSampler::kVocabSizeMax) {
+    return str("a vocabulary of ", config.vocab_size, " tokens; at most ",
+               CudaSampler::kVocabSizeMax, " are served");
   }
   const auto has_experts = [](const LayerSpec& layer) { return layer.mlp.router.has_value(); };
   if (std::any_of(config.layers.begin(), config.layers.end(), has_experts)) {

@@ -1,7 +1,9 @@
 #include "halley/models/cuda/step_plan.h"
 
 #include <algorithm>
+#include <bit>
 
+#include "halley/base/check.h"
 #include "halley/base/checked_math.h"
 
 namespace halley::cuda {
@@ -87,8 +89,19 @@ ArrayPlan plan_arrays(const StepSize& size) {
   plan.positions = arrays.add(M * sizeof(int32_t));
   plan.position_rows = arrays.add(M * sizeof(int32_t));
   plan.logit_rows = arrays.add(static_cast<size_t>(size.num_logit_rows) * sizeof(int32_t));
+  plan.choice_slots = arrays.add(static_cast<size_t>(size.num_logit_rows) * sizeof(int32_t));
   plan.num_bytes = arrays.used();
   return plan;
+}
+
+int64_t decode_bucket(int64_t num_rows, int64_t num_rows_max) {
+  HALLEY_CHECK(num_rows >= 1 && num_rows <= num_rows_max, num_rows, num_rows_max);
+  const auto bucket = [&] {
+    if (num_rows <= 8) return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(num_rows)));
+    if (num_rows <= 256) return round_up<int64_t>(num_rows, 8);
+    return round_up<int64_t>(num_rows, num_rows <= 512 ? 32 : 64);
+  }();
+  return std::min(bucket, num_rows_max);
 }
 
 }  // namespace halley::cuda

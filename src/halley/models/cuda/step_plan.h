@@ -46,9 +46,16 @@ struct ArrayPlan {
   size_t positions = 0;      // int32_t [M]
   size_t position_rows = 0;  // int32_t [M], of learned positions
   size_t logit_rows = 0;     // int32_t [R]: of the logit rows
+  size_t choice_slots = 0;   // int32_t [R]: the slot that each chooses for, below 0: none
   size_t num_bytes = 0;
 };
 
 ArrayPlan plan_arrays(const StepSize& size);
+
+/// Rows of the graph that serves a decode step: up to 8 a power of two, up to 256 a multiple of 8,
+/// then coarser; at most `num_rows_max`, which `num_rows` may not pass. So that up to 1024 rows
+/// there are 51 sizes, and no size that ends between two powers of two crosses the upper one:
+/// cuBLASLt's algorithm for it is that of the rows themselves.
+int64_t decode_bucket(int64_t num_rows, int64_t num_rows_max);
 
 }  // namespace halley::cuda

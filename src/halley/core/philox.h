@@ -1,5 +1,6 @@
 // Philox4x32-10, a counter-based random number generator: the n-th number of a stream needs no
 // state, so that a request's draws depend on nothing but its seed and the token's index.
+// constexpr, so that device code may call it too.
 // Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
 #pragma once
 
@@ -9,8 +10,8 @@
 namespace halley {
 
 /// One block of four 32-bit numbers.
-inline std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter,
-                                          std::array<uint32_t, 2> key) {
+constexpr std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter,
+                                             std::array<uint32_t, 2> key) {
   constexpr int kRounds = 10;
   constexpr uint64_t kMultiplier0 = 0xD2511F53, kMultiplier1 = 0xCD9E8D57;
   constexpr uint32_t kWeyl0 = 0x9E3779B9, kWeyl1 = 0xBB67AE85;
@@ -28,7 +29,7 @@ inline std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter,
 }
 
 /// The 64 random bits number `index` of the stream `seed`.
-inline uint64_t random_bits(uint64_t seed, uint64_t index) {
+constexpr uint64_t random_bits(uint64_t seed, uint64_t index) {
   const auto block =
       philox4x32({static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32), 0, 0},
                  {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
@@ -36,7 +37,7 @@ inline uint64_t random_bits(uint64_t seed, uint64_t index) {
 }
 
 /// Uniform in [0, 1), a multiple of 2^-53.
-inline double random_uniform(uint64_t seed, uint64_t index) {
+constexpr double random_uniform(uint64_t seed, uint64_t index) {
   return static_cast<double>(random_bits(seed, index) >> 11) * 0x1p-53;
 }
 

@@ -1,0 +1,51 @@
+#include <iostream>
+
+#include <gtest/gtest.h>
+
+#include "halley/cuda/experts/time_experts.h"
+#include "halley/cuda/testing/gpu_test.h"
+
+namespace halley::cuda {
+namespace {
+
+class TimeExpertsGpuTest : public GpuTest {
+ protected:
+  DeviceArena large_{size_t{1} << 30, "a test's workspace"};
+  CudaContext large_context_{device_, stream_, large_};
+  CublasLtGemm lt_{large_context_, {}};
+};
+
+TEST_F(TimeExpertsGpuTest, TimesAreOfWhatWasAsked) {
+  const ExpertsShape small = {.name = "small",
+                              .num_experts = 4,
+                              .num_experts_per_token = 2,
+                              .hidden_size = 256,
+                              .width = 128};
+  const auto times = time_experts(large_context_, lt_, {.shapes = {small}, .rows = {1, 64}});
+  ASSERT_EQ(times.size(), 2u);
+  for (const ExpertsTime& time : times) {
+    EXPECT_EQ(time.shape, "small");
+    EXPECT_GT(time.microseconds, 0);
+    EXPECT_GT(time.routing_microseconds, 0);
+    EXPECT_GT(time.sum_microseconds, 0);
+  }
+  EXPECT_EQ(times[0].num_touched, 2);
+  EXPECT_EQ(times[1].num_touched, 4);
+  // Two experts with 3 * 256 * 128 weights of 2 bytes.
+  EXPECT_DOUBLE_EQ(times[0].floor_microseconds, 1e6 * (2.0 * 3 * 256 * 128 * 2 / 4.66e12));
+}
+
+/// For whoever reads the output; nothing is expected of it.
+TEST_F(TimeExpertsGpuTest, OfPublishedModels) {
+  const auto times = time_experts(large_context_, lt_);
+  EXPECT_EQ(times.size(), published_experts_shapes().size() * TimeExpertsOptions().rows.size());
+  for (const ExpertsTime& time : times) {
+    std::cout << time.shape << ", M = " << time.M << ": " << time.microseconds << " us, "
+              << time.microseconds / time.floor_microseconds << " times the floor ("
+              << time.num_touched << " experts); routing " << time.routing_microseconds
+              << " us, weighted sum " << time.sum_microseconds << " us\n";
+  }
+}
+
+}  // namespace
+}  // namespace halley::cuda

@@ -1,0 +1,161 @@
+#include <algorithm>
+#include <cstdint>
+
+#include <cooperative_groups.h>
+
+#include "halley/base/check.h"
+#include "halley/base/checked_math.h"
+#include "halley/cuda/fused/activation_codes.h"
+#include "halley/cuda/fused/code_writer.cuh"
+#include "halley/cuda/ops/activate.cuh"
+#include "halley/cuda/ops/dispatch.h"
+#include "halley/cuda/runtime/cuda_check.h"
+
+namespace halley::cuda {
+namespace {
+
+constexpr int kThreads = 512;
+constexpr int kWarps = kThreads / 32;
+/// Of all GPUs that have clusters.
+constexpr int kClusterBlocksMax = 8;
+constexpr int kColumnsOfBlockMax = static_cast<int>(kCodedActivationColumnsMax) / kClusterBlocksMax;
+
+struct ActivationShape {
+  int num_columns;       // F
+  int columns_of_block;  // a multiple of 4
+  int cluster_blocks;    // that share a row
+  int64_t x_stride;
+  bool is_in_fours;
+};
+
+/// A cluster of blocks a row: what a row's codes depend on, its largest magnitude, is exchanged
+/// through shared memory.
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    activation_codes_kernel(Activation activation, ActivationShape shape, const T* gate_up,
+                            const __grid_constant__ CodeRows y) {
+  extern __shared__ float values[];  // [columns_of_block], rounded
+  __shared__ uint32_t largest_of_warps[kWarps];
+  __shared__ int sums_of_warps[kWarps];
+  __shared__ uint32_t block_largest;
+  __shared__ int block_sum;
+  const auto cluster = cooperative_groups::this_cluster();
+  const int rank = static_cast<int>(cluster.block_rank());
+  const int64_t m = static_cast<int64_t>(blockIdx.x) / shape.cluster_blocks;
+  const int begin = rank * shape.columns_of_block;
+  const int end = min(begin + shape.columns_of_block, shape.num_columns);
+  const T* gate = gate_up + m * shape.x_stride;
+  const T* up = gate + shape.num_columns;
+  const int step = shape.is_in_fours ? 4 : 1;
+  uint32_t largest = 0;
+  for (int column = begin + static_cast<int>(threadIdx.x) * step; column < end;
+       column += kThreads * step) {
+    if (shape.is_in_fours) {
+      float4 x = load_four(gate + column);
+      x = {activate(activation, x.x), activate(activation, x.y), activate(activation, x.z),
+           activate(activation, x.w)};
+      x = rounded_to(y.dtype, product_of(x, load_four(up + column)));
+      *reinterpret_cast<float4*>(values + column - begin) = x;
+      largest = max(largest, magnitude_bits(x));
+    } else {
+      const float x = activate(activation, to_f32(gate[column]));
+      values[column - begin] = rounded_to(y.dtype, __fmul_rn(x, to_f32(up[column])));
+      largest = max(largest, magnitude_bits(values[column - begin]));
+    }
+  }
+  largest = largest_of_block(largest, largest_of_warps);
+  if (threadIdx.x == 0) block_largest = largest;
+  cluster.sync();
+  for (int block = 0; block < shape.cluster_blocks; ++block) {
+    largest = max(largest, *cluster.map_shared_rank(&block_largest, block));
+  }
+  const CodeWriter writer = {y, y.codes + m * y.stride, step_of(y.rounding, 0, largest)};
+  int sum = 0;
+  // Each thread reads what it wrote itself.
+  for (int column = begin + static_cast<int>(threadIdx.x) * step; column < end;
+       column += kThreads * step) {
+    sum += shape.is_in_fours
+               ? writer.put_four(column, *reinterpret_cast<const float4*>(values + column - begin))
+               : writer.put(column, values[column - begin]);
+  }
+  if (rank == shape.cluster_blocks - 1) {
+    for (int column = shape.num_columns + static_cast<int>(threadIdx.x); column < y.padded_cols;
+         column += kThreads) {
+      writer.row[column] = 0;
+    }
+  }
+  if (y.sums != nullptr) {
+    sum = sum_of_block(sum, sums_of_warps);
+    if (threadIdx.x == 0) block_sum = sum;
+  }
+  // Also: no block goes away while others read its shared memory.
+  cluster.sync();
+  if (rank == 0 && threadIdx.x == 0) {
+    y.scales[m] = writer.step.scale;
+    if (y.sums != nullptr) {
+      int total = 0;
+      for (int block = 0; block < shape.cluster_blocks; ++block) {
+        total += *cluster.map_shared_rank(&block_sum, block);
+      }
+      y.sums[m] = total;
+    }
+  }
+  if (y.sums != nullptr) cluster.sync();
+}
+
+/// Few rows are shared by many blocks.
+int cluster_blocks_for(const CudaContext& context, int64_t M, int64_t F) {
+  int blocks = 1;
+  while (F > int64_t{blocks} * kColumnsOfBlockMax) blocks *= 2;
+  while (blocks < kClusterBlocksMax && M * blocks < context.device.num_multiprocessors) blocks *= 2;
+  return blocks;
+}
+
+template <typename T>
+void launch(const CudaContext& context, Activation activation, ConstMatrix gate_up,
+            const CodeRows& y) {
+  const int64_t M = gate_up.num_rows, F = gate_up.num_cols / 2;
+  const int cluster_blocks = cluster_blocks_for(context, M, F);
+  const int64_t columns = round_up(ceil_div<int64_t>(F, cluster_blocks), int64_t{4});
+  const auto four_bytes = static_cast<uintptr_t>(4 * sizeof(T));
+  const ActivationShape shape = {
+      .num_columns = static_cast<int>(F),
+      .columns_of_block = static_cast<int>(columns),
+      .cluster_blocks = cluster_blocks,
+      .x_stride = gate_up.row_stride,
+      .is_in_fours = F % 4 == 0 && gate_up.row_stride % 4 == 0 &&
+                     reinterpret_cast<uintptr_t>(gate_up.data) % four_bytes == 0};
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim.x = static_cast<unsigned>(cluster_blocks);
+  attribute.val.clusterDim.y = 1;
+  attribute.val.clusterDim.z = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(M * cluster_blocks));
+  config.blockDim = dim3(kThreads);
+  config.dynamicSmemBytes = static_cast<size_t>(columns) * sizeof(float);
+  config.stream = context.stream.get();
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  check_cuda(cudaLaunchKernelEx(&config, activation_codes_kernel<T>, activation, shape,
+                                reinterpret_cast<const T*>(gate_up.data), y),
+             "activation to codes");
+}
+
+}  // namespace
+
+void gated_activation(const CudaContext& context, Activation activation, ConstMatrix gate_up,
+                      const CodedRows& y) {
+  const Matrix& codes = y.rows.codes;
+  HALLEY_CHECK(gate_up.num_cols == 2 * codes.num_cols && gate_up.num_rows == codes.num_rows &&
+                   gate_up.dtype == y.dtype,
+               gate_up.num_cols, codes.num_cols, gate_up.num_rows, codes.num_rows);
+  HALLEY_CHECK(codes.num_cols <= kCodedActivationColumnsMax, codes.num_cols);
+  if (gate_up.num_rows == 0) return;
+  const CodeRows rows = code_rows_of(y);
+  with_float_type(gate_up.dtype, [&](auto type) {
+    launch<typename decltype(type)::type>(context, activation, gate_up, rows);
+  });
+}
+
+}  // namespace halley::cuda

@@ -1,0 +1,194 @@
+// Operations that leave codes against those that leave numbers and a pass that rounds them: byte
+// for byte.
+#include <bit>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "halley/base/str.h"
+#include "halley/cuda/fused/activation_codes.h"
+#include "halley/cuda/fused/norm_codes.h"
+#include "halley/cuda/testing/device_matrix.h"
+#include "halley/cuda/testing/gpu_test.h"
+
+namespace halley::cuda {
+namespace {
+
+struct CodeCase {
+  ActivationQuant kind;
+  float scale = 0.02f;
+  bool has_sums = false;
+};
+constexpr CodeCase kCases[] = {
+    {ActivationQuant::kS8Token, 0, false},     {ActivationQuant::kS8Token, 0, true},
+    {ActivationQuant::kS8Static, 0.02f, true}, {ActivationQuant::kE4m3Token},
+    {ActivationQuant::kE4m3Static, 0.01f},     {ActivationQuant::kE4m3Static, NAN}};
+constexpr DType kTypes[] = {DType::kF16, DType::kBf16, DType::kF32};
+
+/// Rows of codes with guards, their scales and sums. `gap` 16 keeps rows at multiples of 16.
+class Coded {
+ public:
+  Coded(const CodeCase& of, DType dtype, int64_t M, int64_t K, int64_t padding)
+      : codes_(activation_code_dtype(of.kind), M, K + padding),
+        scales_(DType::kF32, 1, M),
+        sums_(DType::kI32, 1, M),
+        to_{.dtype = dtype,
+            .quant = {.kind = of.kind, .scale = of.scale},
+            .rows = {.codes = codes_.matrix(),
+                     .padded_cols = K + padding,
+                     .scales = scales_.matrix().row<float>(0),
+                     .sums = of.has_sums ? sums_.matrix().row<int32_t>(0) : nullptr}} {
+    to_.rows.codes.num_cols = K;
+  }
+
+  const CodedRows& to() const { return to_; }
+
+  void expect_same(const Coded& right, const CudaStream& stream, const std::string& what) const {
+    expect_equal(codes_.get(stream), right.codes_.get(stream), what + ", codes");
+    expect_equal(scales_.get(stream), right.scales_.get(stream), what + ", scales");
+    expect_equal(sums_.get(stream), right.sums_.get(stream), what + ", sums");
+    EXPECT_TRUE(codes_.guards_are_intact(stream)) << what;
+    EXPECT_TRUE(scales_.guards_are_intact(stream)) << what;
+    EXPECT_TRUE(sums_.guards_are_intact(stream)) << what;
+  }
+
+ private:
+  static void expect_equal(const std::vector<float>& got, const std::vector<float>& right,
+                           const std::string& what) {
+    ASSERT_EQ(got.size(), right.size());
+    for (size_t i = 0; i < got.size(); ++i) {
+      ASSERT_TRUE((std::isnan(got[i]) && std::isnan(right[i])) ||
+                  std::bit_cast<uint32_t>(got[i]) == std::bit_cast<uint32_t>(right[i]))
+          << what << " at " << i << ": expected " << right[i] << ", got " << got[i];
+    }
+  }
+
+  DeviceMatrix codes_, scales_, sums_;
+  CodedRows to_;
+};
+
+class FusedGpuTest : public GpuTest {
+ protected:
+  /// What was there before: numbers, and a pass that rounds them.
+  void round(const DeviceMatrix& numbers, const Coded& right) {
+    quantize_rows(context_, right.to().quant, numbers.matrix(), right.to().rows);
+  }
+
+  /// One row with a NaN, one with an infinity, and zeros.
+  static void spoil(DeviceMatrix& x, const CudaStream& stream) {
+    std::vector<float> values = x.get(stream);
+    const auto K = static_cast<size_t>(x.num_cols());
+    if (x.num_rows() > 3) {
+      values[K] = NAN;
+      values[3 * K - 1] = -INFINITY;
+      std::fill(values.begin() + static_cast<int64_t>(3 * K),
+                values.begin() + static_cast<int64_t>(4 * K), 0.0f);
+    }
+    x.set(values);
+  }
+};
+
+TEST_F(FusedGpuTest, NormsLeaveTheCodesOfTheirNumbers) {
+  const std::pair<int64_t, int64_t> shapes[] = {{1, 1},    {5, 7},    {2, 100},   {70, 4096},
+                                                {6, 4100}, {4, 8192}, {1, 12288}, {1, 50000}};
+  for (const auto& [M, K] : shapes) {
+    std::vector<float> weight(static_cast<size_t>(K)), bias(weight.size());
+    for (size_t i = 0; i < weight.size(); ++i) {
+      weight[i] = 0.5f + static_cast<float>(i % 7) / 4;
+      bias[i] = static_cast<float>(i % 5) - 2;
+    }
+    const DeviceArray<float> device_weight(weight), device_bias(bias);
+    for (const CodeCase& of : kCases) {
+      for (const DType dtype : kTypes) {
+        for (const bool is_layer_norm : {false, true}) {
+          const NormParams params = {.is_layer_norm = is_layer_norm,
+                                     .weight = device_weight.data(),
+                                     .bias = device_bias.data(),
+                                     .weight_offset = is_layer_norm ? 0.0f : 1.0f,
+                                     .epsilon = 1e-5f};
+          const std::string what = str(of.kind, " by ", name_of(dtype), ", ", M, " x ", K);
+          const int64_t padding = (16 - K % 16) % 16;
+          const Coded right(of, dtype, M, K, padding), got(of, dtype, M, K, padding);
+          DeviceMatrix x(DType::kF32, M, K);
+          const DeviceMatrix y(dtype, M, K);
+          x.fill_normal(static_cast<uint32_t>(K), 3.0f, 0.25f);
+          spoil(x, stream_);
+          norm_rows(context_, params, x.matrix(), y.matrix());
+          round(y, right);
+          norm_rows(context_, params, x.matrix(), got.to());
+          got.expect_same(right, stream_, what);
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(FusedGpuTest, NormsAddToTheStreamAsWithoutCodes) {
+  for (const auto& [M, K] : {std::pair<int64_t, int64_t>{9, 4096}, {3, 77}}) {
+    const std::vector<float> weight(static_cast<size_t>(K), 1.25f);
+    const DeviceArray<float> device_weight(weight);
+    const NormParams params = {.weight = device_weight.data(), .epsilon = 1e-6f};
+    for (const DType dtype : {DType::kF16, DType::kBf16}) {
+      for (const CodeCase& of : kCases) {
+        const Coded right(of, dtype, M, K, 3), got(of, dtype, M, K, 3);
+        DeviceMatrix block(dtype, M, K), hidden(DType::kF32, M, K), same(DType::kF32, M, K);
+        const DeviceMatrix y(dtype, M, K);
+        block.fill_normal(1);
+        hidden.fill_normal(2, 4.0f);
+        same.fill_normal(2, 4.0f);
+        add_norm_rows(context_, params, block.matrix(), hidden.matrix(), y.matrix());
+        round(y, right);
+        add_norm_rows(context_, params, block.matrix(), same.matrix(), got.to());
+        got.expect_same(right, stream_, str(of.kind, " by ", name_of(dtype), ", K ", K));
+        EXPECT_EQ(same.get(stream_), hidden.get(stream_));
+        EXPECT_TRUE(same.guards_are_intact(stream_));
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST_F(FusedGpuTest, ActivationsLeaveTheCodesOfTheirNumbers) {
+  // Clusters of 1 to 8 blocks, blocks without columns, rows that are not in fours.
+  const std::pair<int64_t, int64_t> shapes[] = {{1, 1},     {5, 3},      {7, 64},      {1, 14336},
+                                                {20, 1408}, {140, 1408}, {150, 14336}, {1, 90112}};
+  constexpr Activation kAll[] = {Activation::kSilu, Activation::kGeluTanh, Activation::kGeluErf,
+                                 Activation::kRelu};
+  size_t index = 0;
+  for (const auto& [M, F] : shapes) {
+    for (const CodeCase& of : kCases) {
+      for (const DType dtype : kTypes) {
+        const Activation activation = kAll[index++ % 4];
+        const std::string what = str(of.kind, " by ", name_of(dtype), ", ", M, " x ", F,
+                                     ", activation ", static_cast<int>(activation));
+        const int64_t padding = (16 - F % 16) % 16;
+        const Coded right(of, dtype, M, F, padding), got(of, dtype, M, F, padding);
+        DeviceMatrix gate_up(dtype, M, 2 * F);
+        const DeviceMatrix y(dtype, M, F);
+        gate_up.fill_normal(static_cast<uint32_t>(F + M), 2.0f);
+        if (index % 3 == 0) spoil(gate_up, stream_);
+        gated_activation(context_, activation, gate_up.matrix(), y.matrix());
+        round(y, right);
+        gated_activation(context_, activation, gate_up.matrix(), got.to());
+        got.expect_same(right, stream_, what);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST_F(FusedGpuTest, NothingIsDoneForNoRows) {
+  const std::vector<float> weight(64, 1.0f);
+  const DeviceArray<float> device_weight(weight);
+  const Coded got(kCases[0], DType::kF16, 0, 64, 0);
+  const DeviceMatrix x(DType::kF32, 0, 64), gate_up(DType::kF16, 0, 128);
+  norm_rows(context_, {.weight = device_weight.data()}, x.matrix(), got.to());
+  gated_activation(context_, Activation::kSilu, gate_up.matrix(), got.to());
+  stream_.synchronize();
+}
+
+}  // namespace
+}  // namespace halley::cuda

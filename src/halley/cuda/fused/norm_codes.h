@@ -1,0 +1,22 @@
+// Norms that leave codes: what norm_rows() and quantize_rows() do, in one pass.
+#pragma once
+
+#include "halley/core/matrix.h"
+#include "halley/cuda/fused/coded_rows.h"
+#include "halley/cuda/ops/norm.h"
+#include "halley/cuda/runtime/cuda_context.h"
+
+namespace halley::cuda {
+
+/// Bit for bit quantize_rows() of norm_rows() into rows of y.dtype.
+/// Shapes    x, y.rows.codes [M, K]; x f32, f16 or bf16
+/// Requires  K <= kNormColumnsMax
+void norm_rows(const CudaContext& context, const NormParams& params, ConstMatrix x,
+               const CodedRows& y);
+
+/// hidden += block, then the same of hidden. Bit for bit quantize_rows() of add_norm_rows().
+/// Shapes    hidden [M, K] f32; block [M, K] f16 or bf16
+void add_norm_rows(const CudaContext& context, const NormParams& params, ConstMatrix block,
+                   Matrix hidden, const CodedRows& y);
+
+}  // namespace halley::cuda

@@ -1,0 +1,235 @@
+// The kernel of products of a few rows, and its launch for one type of codes or numbers.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include "halley/base/check.h"
+#include "halley/base/checked_math.h"
+#include "halley/cuda/gemm/few_rows_launch.h"
+#include "halley/cuda/gemm/few_rows_place.h"
+#include "halley/cuda/gemm/numbers.cuh"
+#include "halley/cuda/gemm/row_scales.cuh"
+#include "halley/cuda/runtime/cuda_check.h"
+
+namespace halley::cuda {
+
+/// 16 bytes of weights, which are read once; zero where there are none.
+template <bool kIsEarly>
+__device__ inline uint4 load_weights(const uint8_t* from, bool is_there) {
+  uint4 words;
+  if (kIsEarly) {
+    // The assembler moves weaker loads behind the wait for earlier kernels.
+    asm volatile(
+        "{\n"
+        ".reg .pred p;\n"
+        "setp.ne.s32 p, %5, 0;\n"
+        "mov.b32 %0, 0;\nmov.b32 %1, 0;\nmov.b32 %2, 0;\nmov.b32 %3, 0;\n"
+        "@p ld.relaxed.gpu.global.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];\n"
+        "}\n"
+        : "=&r"(words.x), "=&r"(words.y), "=&r"(words.z), "=&r"(words.w)
+        : "l"(from), "r"(static_cast<int>(is_there))
+        : "memory");
+    return words;
+  }
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "setp.ne.s32 p, %5, 0;\n"
+      "mov.b32 %0, 0;\nmov.b32 %1, 0;\nmov.b32 %2, 0;\nmov.b32 %3, 0;\n"
+      "@p ld.global.nc.L1::no_allocate.L2::128B.v4.b32 {%0, %1, %2, %3}, [%4];\n"
+      "}\n"
+      : "=&r"(words.x), "=&r"(words.y), "=&r"(words.z), "=&r"(words.w)
+      : "l"(from), "r"(static_cast<int>(is_there)));
+  return words;
+}
+
+/// The same of inputs, which other blocks read too.
+__device__ inline uint4 load_inputs(const uint8_t* from, bool is_there) {
+  uint4 words;
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "setp.ne.s32 p, %5, 0;\n"
+      "mov.b32 %0, 0;\nmov.b32 %1, 0;\nmov.b32 %2, 0;\nmov.b32 %3, 0;\n"
+      "@p ld.global.v4.b32 {%0, %1, %2, %3}, [%4];\n"
+      "}\n"
+      : "=&r"(words.x), "=&r"(words.y), "=&r"(words.z), "=&r"(words.w)
+      : "l"(from), "r"(static_cast<int>(is_there))
+      : "memory");
+  return words;
+}
+
+/// 16 outputs by 8 rows of x, over 32 bytes of inputs: half of what a lane has of 64.
+struct MmaWords {
+  uint32_t w[4];  // outputs g and g + 8 of the first half, then of the second
+  uint32_t x[2];
+};
+
+#define HALLEY_MMA(SHAPE, TYPES, CONSTRAINT)                                                 \
+  asm volatile(                                                                              \
+      "mma.sync.aligned." SHAPE ".row.col." TYPES                                            \
+      " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\n"                   \
+      : CONSTRAINT(sums[0]), CONSTRAINT(sums[1]), CONSTRAINT(sums[2]), CONSTRAINT(sums[3])   \
+      : "r"(words.w[0]), "r"(words.w[1]), "r"(words.w[2]), "r"(words.w[3]), "r"(words.x[0]), \
+        "r"(words.x[1]))
+
+struct F16Numbers {
+  using Sum = float;
+  __device__ static void multiply(const MmaWords& words, float* sums) {
+    HALLEY_MMA("m16n8k16", "f32.f16.f16.f32", "+f");
+  }
+};
+struct Bf16Numbers {
+  using Sum = float;
+  __device__ static void multiply(const MmaWords& words, float* sums) {
+    HALLEY_MMA("m16n8k16", "f32.bf16.bf16.f32", "+f");
+  }
+};
+struct E4m3Codes {
+  using Sum = float;
+  __device__ static void multiply(const MmaWords& words, float* sums) {
+    HALLEY_MMA("m16n8k32", "f32.e4m3.e4m3.f32", "+f");
+  }
+};
+struct S8Codes {
+  using Sum = int;
+  __device__ static void multiply(const MmaWords& words, int* sums) {
+    HALLEY_MMA("m16n8k32", "s32.s8.s8.s32", "+r");
+  }
+};
+#undef HALLEY_MMA
+
+/// Registers of one lane, and what they hold ahead.
+template <int kOutputTiles, int kRowTiles>
+struct FewRowsTile {
+  /// Units of 64 bytes of inputs that are on their way: 8 KiB of weights a warp where registers
+  /// allow it.
+  static constexpr int kUnits = kRowTiles == 4 ? 2 : kOutputTiles * kRowTiles == 1 ? 8 : 4;
+  static constexpr int kInputUnits = kRowTiles == 1 ? 4 : 2;
+  static constexpr int kOutputs = 16 * kOutputTiles;
+  static constexpr int kRows = 8 * kRowTiles;
+  /// Of partial sums: a gap, so that lanes that store neighbouring rows do so in other banks.
+  static constexpr int kOutputStride = kOutputs + 4;
+};
+
+/// A block has kOutputs outputs of all rows; its warps share the inputs as few_rows_place.h says.
+template <typename Numbers, int kOutputTiles, int kRowTiles>
+__global__ void __launch_bounds__(kFewRowsThreads, 2)
+    few_rows_kernel(const __grid_constant__ FewRowsArguments args) {
+  using Tile = FewRowsTile<kOutputTiles, kRowTiles>;
+  using Sum = typename Numbers::Sum;
+  __shared__ Sum partial[kFewRowsWarps][Tile::kRows][Tile::kOutputStride];
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int64_t first_output = int64_t{blockIdx.x} * Tile::kOutputs;
+  // Lets the next kernel begin to read its own weights.
+  asm volatile("griddepcontrol.launch_dependents;\n");
+  const uint8_t* w_rows[2 * kOutputTiles];
+#pragma unroll
+  for (int i = 0; i < 2 * kOutputTiles; ++i) {
+    // Outputs that are not there: those of another row, never stored.
+    const int64_t output = min(first_output + few_rows_fragment_row(i, lane), args.N - 1);
+    w_rows[i] = args.w + output * args.w_row_bytes;
+  }
+  const int num_units = few_rows_units(args.row_bytes, warp);
+  uint4 w[Tile::kUnits][2 * kOutputTiles];
+  const auto load_unit = [&](auto is_early, int unit, uint4* to) {
+    const int begin = few_rows_begin(unit, warp, lane);
+#pragma unroll
+    for (int i = 0; i < 2 * kOutputTiles; ++i) {
+      to[i] = load_weights<decltype(is_early)::value>(w_rows[i] + begin, begin < args.row_bytes);
+    }
+  };
+#pragma unroll
+  for (int unit = 0; unit < Tile::kUnits; ++unit) load_unit(std::true_type(), unit, w[unit]);
+  // From here on there is what earlier kernels wrote.
+  asm volatile("griddepcontrol.wait;\n" ::: "memory");
+  uint4 x[Tile::kInputUnits][kRowTiles];
+  const int row = few_rows_fragment_row(0, lane);
+  const auto load_input_unit = [&](int unit, uint4* to) {
+    const int begin = few_rows_begin(unit, warp, lane);
+#pragma unroll
+    for (int i = 0; i < kRowTiles; ++i) {
+      const bool is_there = begin < args.row_bytes && row + 8 * i < args.M;
+      to[i] = load_inputs(args.x + (row + 8 * i) * args.x_row_bytes + begin, is_there);
+    }
+  };
+#pragma unroll
+  for (int unit = 0; unit < Tile::kInputUnits; ++unit) load_input_unit(unit, x[unit]);
+  Sum sums[kOutputTiles][kRowTiles][4] = {};
+  // Units behind num_units are zeros.
+  for (int first = 0; first < num_units; first += Tile::kUnits) {
+#pragma unroll
+    for (int unit = 0; unit < Tile::kUnits; ++unit) {
+      uint4* x_unit = x[unit % Tile::kInputUnits];
+#pragma unroll
+      for (int i = 0; i < kOutputTiles; ++i) {
+        const uint4 upper = w[unit][2 * i], lower = w[unit][2 * i + 1];
+#pragma unroll
+        for (int j = 0; j < kRowTiles; ++j) {
+          Numbers::multiply({{upper.x, lower.x, upper.y, lower.y}, {x_unit[j].x, x_unit[j].y}},
+                            sums[i][j]);
+          Numbers::multiply({{upper.z, lower.z, upper.w, lower.w}, {x_unit[j].z, x_unit[j].w}},
+                            sums[i][j]);
+        }
+      }
+      load_unit(std::false_type(), first + unit + Tile::kUnits, w[unit]);
+      load_input_unit(first + unit + Tile::kInputUnits, x_unit);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kOutputTiles; ++i) {
+#pragma unroll
+    for (int j = 0; j < kRowTiles; ++j) {
+#pragma unroll
+      for (int element = 0; element < 4; ++element) {
+        partial[warp][8 * j + few_rows_sum_row(element, lane)]
+               [16 * i + few_rows_sum_output(element, lane)] = sums[i][j][element];
+      }
+    }
+  }
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x); i < Tile::kOutputs * Tile::kRows;
+       i += kFewRowsThreads) {
+    const int m = i / Tile::kOutputs, output = i % Tile::kOutputs;
+    const int64_t n = first_output + output;
+    if (m >= args.M || n >= args.N) continue;
+    Sum sum = 0;
+#pragma unroll
+    for (int part = 0; part < kFewRowsWarps; ++part) sum += partial[part][m][output];
+    const float value = scaled_sum(args.scales, args.bias, static_cast<float>(sum), m, n);
+    store_number(args.y, args.y_dtype, m * args.y_stride + n, value);
+  }
+}
+
+/// See few_rows_launch.h.
+template <typename Numbers>
+void launch_few_rows_of(const CudaContext& context, const FewRowsArguments& args) {
+  const auto launch = [&](auto kernel, int64_t outputs_of_block) {
+    cudaLaunchAttribute attribute = {};
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(static_cast<unsigned>(ceil_div(args.N, outputs_of_block)));
+    config.blockDim = dim3(kFewRowsThreads);
+    config.stream = context.stream.get();
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    check_cuda(cudaLaunchKernelEx(&config, kernel, args), "product of a few rows");
+  };
+  // With 32 outputs a block x is read half as often; with 16 more blocks share the bandwidth.
+  const int64_t multiprocessors = context.device.num_multiprocessors;
+  const bool has_many = args.N >= multiprocessors * (args.M <= 8 ? 64 : 24);
+  if (args.M <= 8) {
+    return has_many ? launch(few_rows_kernel<Numbers, 2, 1>, 32)
+                    : launch(few_rows_kernel<Numbers, 1, 1>, 16);
+  }
+  if (args.M <= 16) {
+    return has_many ? launch(few_rows_kernel<Numbers, 2, 2>, 32)
+                    : launch(few_rows_kernel<Numbers, 1, 2>, 16);
+  }
+  launch(few_rows_kernel<Numbers, 2, 4>, 32);
+}
+
+}  // namespace halley::cuda

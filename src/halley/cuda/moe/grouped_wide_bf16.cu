@@ -1,0 +1,9 @@
+#include "halley/cuda/moe/grouped_gemm.cuh"
+
+namespace halley::cuda {
+
+void launch_grouped_wide_bf16(const GroupedParams& params, const GroupedLaunch& launch) {
+  launch_grouped<Operand::kBf16, WideShape>(params, launch);
+}
+
+}  // namespace halley::cuda

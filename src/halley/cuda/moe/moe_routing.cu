@@ -1,0 +1,243 @@
+#include "halley/base/check.h"
+#include "halley/base/checked_math.h"
+#include "halley/cuda/moe/moe_routing.h"
+#include "halley/cuda/runtime/cuda_check.h"
+
+namespace halley::cuda {
+namespace {
+
+constexpr int kLanes = 32;
+constexpr unsigned kAllLanes = 0xFFFFFFFFu;
+/// Warps of a block that routes rows, or finds the slots of experts.
+constexpr int kBlockWarps = 4;
+/// Up to this many rows one block does both, which saves a launch.
+constexpr int64_t kOneBlockRowsMax = 64;
+constexpr int kOneBlockWarps = 32;
+/// A block has this much shared memory without asking.
+constexpr int64_t kSharedBytesMax = 48 * 1024;
+/// Loads of a lane in flight while it looks for an expert's slots.
+constexpr int kLoads = 4;
+
+struct RouteParams {
+  const float* logits;
+  int64_t logits_stride;
+  bool is_normalized;
+  int num_rows, num_experts, num_chosen;
+  int32_t* expert_of;
+  float* weight_of;
+  int32_t* row_slots;
+  int32_t* slot_row;
+  int32_t* expert_begin;
+};
+
+__device__ int lane_index() { return static_cast<int>(threadIdx.x) % kLanes; }
+__device__ int warp_index() { return static_cast<int>(threadIdx.x) / kLanes; }
+__device__ unsigned lanes_below() { return (1u << lane_index()) - 1; }
+
+/// The larger; NaN where one is NaN.
+__device__ float larger_or_nan(float a, float b) { return b > a || isnan(b) ? b : a; }
+
+/// Probabilities to shared memory; whether they exist.
+__device__ bool softmax_row(const float* logits, int num_experts, float* probabilities) {
+  float largest = -INFINITY;
+  for (int e = lane_index(); e < num_experts; e += kLanes) {
+    largest = larger_or_nan(largest, logits[e]);
+  }
+  for (int step = kLanes / 2; step > 0; step /= 2) {
+    largest = larger_or_nan(largest, __shfl_xor_sync(kAllLanes, largest, step));
+  }
+  double sum = 0;
+  for (int e = lane_index(); e < num_experts; e += kLanes) {
+    const float value = expf(logits[e] - largest);
+    probabilities[e] = value;
+    sum += static_cast<double>(value);
+  }
+  for (int step = kLanes / 2; step > 0; step /= 2) {
+    sum += __shfl_xor_sync(kAllLanes, sum, step);
+  }
+  const auto scale = static_cast<float>(1.0 / sum);
+  for (int e = lane_index(); e < num_experts; e += kLanes) probabilities[e] *= scale;
+  __syncwarp();
+  return !isnan(sum);
+}
+
+/// Bit j of lane i: expert 32 j + i is among the num_chosen most probable.
+__device__ unsigned choose_experts(const float* probabilities, bool exists, int num_experts,
+                                   int num_chosen) {
+  unsigned chosen = 0;
+  for (int round = 0; round < num_chosen; ++round) {
+    float best = -1.0f;
+    int best_expert = num_experts;
+    for (int e = lane_index(), j = 0; e < num_experts; e += kLanes, ++j) {
+      // Where there is no softmax all are alike, and the lowest ids are taken.
+      const float probability = exists ? probabilities[e] : 0.0f;
+      if ((chosen >> j & 1u) == 0 && probability > best) {
+        best = probability;
+        best_expert = e;
+      }
+    }
+    for (int step = kLanes / 2; step > 0; step /= 2) {
+      const float other = __shfl_xor_sync(kAllLanes, best, step);
+      const int other_expert = __shfl_xor_sync(kAllLanes, best_expert, step);
+      if (other > best || (other == best && other_expert < best_expert)) {
+        best = other;
+        best_expert = other_expert;
+      }
+    }
+    if (best_expert % kLanes == lane_index()) chosen |= 1u << (best_expert / kLanes);
+  }
+  return chosen;
+}
+
+/// One warp; scratch [num_experts + num_chosen].
+__device__ void route_row(const RouteParams& params, int m, float* scratch) {
+  const int num_experts = params.num_experts, num_chosen = params.num_chosen;
+  const bool exists = softmax_row(params.logits + m * params.logits_stride, num_experts, scratch);
+  const unsigned chosen = choose_experts(scratch, exists, num_experts, num_chosen);
+  float* weights = scratch + num_experts;
+  const int64_t first = int64_t{m} * num_chosen;
+  int place = 0;
+  for (int j = 0; j * kLanes < num_experts; ++j) {
+    const bool is_chosen = (chosen >> j & 1u) != 0;
+    const unsigned lanes = __ballot_sync(kAllLanes, is_chosen);
+    if (is_chosen) {
+      const int own = place + __popc(lanes & lanes_below());
+      const int expert = j * kLanes + lane_index();
+      params.expert_of[first + own] = expert;
+      weights[own] = scratch[expert];
+    }
+    place += __popc(lanes);
+  }
+  __syncwarp();
+  float sum = 0;  // in ascending order of experts, as the CPU's
+  for (int i = 0; i < num_chosen; ++i) sum += weights[i];
+  for (int i = lane_index(); i < num_chosen; i += kLanes) {
+    params.weight_of[first + i] = params.is_normalized ? weights[i] / sum : weights[i];
+  }
+  __syncwarp();  // scratch is free again
+}
+
+/// One warp: the expert's slots, in ascending order of rows. expert_of must be complete.
+__device__ void assign_slots(const RouteParams& params, int expert) {
+  const int num_slots = params.num_rows * params.num_chosen;
+  int num_before = 0;
+#pragma unroll 4
+  for (int i = lane_index(); i < num_slots; i += kLanes) {
+    num_before += params.expert_of[i] < expert ? 1 : 0;
+  }
+  int next = __reduce_add_sync(kAllLanes, num_before);
+  if (lane_index() == 0) {
+    params.expert_begin[expert] = next;
+    if (expert == params.num_experts - 1) params.expert_begin[params.num_experts] = num_slots;
+  }
+  for (int begin = 0; begin < num_slots; begin += kLoads * kLanes) {
+    int experts[kLoads];
+#pragma unroll
+    for (int load = 0; load < kLoads; ++load) {
+      const int i = begin + load * kLanes + lane_index();
+      experts[load] = i < num_slots ? params.expert_of[i] : -1;
+    }
+#pragma unroll
+    for (int load = 0; load < kLoads; ++load) {
+      const unsigned lanes = __ballot_sync(kAllLanes, experts[load] == expert);
+      if (experts[load] == expert) {
+        const int i = begin + load * kLanes + lane_index();
+        const int slot = next + __popc(lanes & lanes_below());
+        params.slot_row[slot] = i / params.num_chosen;
+        params.row_slots[i] = slot;
+      }
+      next += __popc(lanes);
+    }
+  }
+}
+
+__device__ float* scratch_of_warp(const RouteParams& params) {
+  extern __shared__ float scratch[];
+  return scratch + warp_index() * (params.num_experts + params.num_chosen);
+}
+
+__global__ void __launch_bounds__(kBlockWarps* kLanes)
+    route_kernel(const __grid_constant__ RouteParams params) {
+  const int m = static_cast<int>(blockIdx.x) * kBlockWarps + warp_index();
+  if (m < params.num_rows) route_row(params, m, scratch_of_warp(params));
+}
+
+__global__ void __launch_bounds__(kBlockWarps* kLanes)
+    assign_kernel(const __grid_constant__ RouteParams params) {
+  const int expert = static_cast<int>(blockIdx.x) * kBlockWarps + warp_index();
+  if (expert < params.num_experts) assign_slots(params, expert);
+}
+
+__global__ void __launch_bounds__(kOneBlockWarps* kLanes)
+    route_and_assign_kernel(const __grid_constant__ RouteParams params) {
+  for (int m = warp_index(); m < params.num_rows; m += kOneBlockWarps) {
+    route_row(params, m, scratch_of_warp(params));
+  }
+  __syncthreads();
+  for (int e = warp_index(); e < params.num_experts; e += kOneBlockWarps) assign_slots(params, e);
+}
+
+unsigned num_blocks_for(int64_t num_items) {
+  return static_cast<unsigned>(ceil_div<int64_t>(num_items, kBlockWarps));
+}
+
+}  // namespace
+
+DeviceRouting take_routing(DeviceArena& workspace, int64_t num_rows, int64_t num_experts,
+                           int64_t num_experts_per_token) {
+  DeviceRouting routing = {.num_rows = num_rows,
+                           .num_experts = num_experts,
+                           .num_experts_per_token = num_experts_per_token};
+  const auto num_slots = static_cast<size_t>(routing.num_slots());
+  routing.expert_of = workspace.take<int32_t>(num_slots);
+  routing.weight_of = workspace.take<float>(num_slots);
+  routing.row_slots = workspace.take<int32_t>(num_slots);
+  routing.slot_row = workspace.take<int32_t>(num_slots);
+  routing.expert_begin = workspace.take<int32_t>(static_cast<size_t>(num_experts) + 1);
+  return routing;
+}
+
+size_t routing_bytes(int64_t num_rows, int64_t num_experts, int64_t num_experts_per_token) {
+  const auto piece = [](int64_t count) {
+    return round_up(static_cast<size_t>(count) * sizeof(int32_t), DeviceArena::kAlignment);
+  };
+  return 4 * piece(num_rows * num_experts_per_token) + piece(num_experts + 1);
+}
+
+void route_rows(const CudaContext& context, ConstMatrix router_logits, bool is_normalized,
+                const DeviceRouting& routing) {
+  const int64_t E = routing.num_experts, per_token = routing.num_experts_per_token;
+  HALLEY_CHECK(router_logits.dtype == DType::kF32 && router_logits.num_cols == E &&
+                   router_logits.num_rows == routing.num_rows,
+               name_of(router_logits.dtype), router_logits.num_cols, E, router_logits.num_rows,
+               routing.num_rows);
+  HALLEY_CHECK(1 <= per_token && per_token <= E && E <= kExpertsMax, per_token, E);
+  HALLEY_CHECK(routing.num_slots() < int64_t{1} << 30, routing.num_slots());
+  const RouteParams params = {.logits = router_logits.row<float>(0),
+                              .logits_stride = router_logits.row_stride,
+                              .is_normalized = is_normalized,
+                              .num_rows = static_cast<int>(routing.num_rows),
+                              .num_experts = static_cast<int>(E),
+                              .num_chosen = static_cast<int>(per_token),
+                              .expert_of = routing.expert_of,
+                              .weight_of = routing.weight_of,
+                              .row_slots = routing.row_slots,
+                              .slot_row = routing.slot_row,
+                              .expert_begin = routing.expert_begin};
+  const int64_t warp_bytes = (E + per_token) * static_cast<int64_t>(sizeof(float));
+  if (routing.num_rows <= kOneBlockRowsMax && kOneBlockWarps * warp_bytes <= kSharedBytesMax) {
+    route_and_assign_kernel<<<1, kOneBlockWarps * kLanes,
+                              static_cast<size_t>(kOneBlockWarps * warp_bytes),
+                              context.stream.get()>>>(params);
+    return check_launch("routing of rows to experts");
+  }
+  if (routing.num_rows > 0) {
+    route_kernel<<<num_blocks_for(routing.num_rows), kBlockWarps * kLanes,
+                   static_cast<size_t>(kBlockWarps * warp_bytes), context.stream.get()>>>(params);
+    check_launch("routing of rows to experts");
+  }
+  assign_kernel<<<num_blocks_for(E), kBlockWarps * kLanes, 0, context.stream.get()>>>(params);
+  check_launch("slots of experts");
+}
+
+}  // namespace halley::cuda

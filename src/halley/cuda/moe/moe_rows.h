@@ -1,0 +1,20 @@
+// Rows into the order of experts and back, on the GPU.
+#pragma once
+
+#include "halley/core/matrix.h"
+#include "halley/cuda/moe/moe_routing.h"
+#include "halley/cuda/runtime/cuda_context.h"
+
+namespace halley::cuda {
+
+/// slots[s] = x[slot_row[s]]. Shapes x [M, K], slots [num_slots, K]; f32, f16 or bf16, both alike.
+void gather_rows(const CudaContext& context, const DeviceRouting& routing, ConstMatrix x,
+                 Matrix slots);
+
+/// y[m] = sum over the row's experts, in ascending order, of weight * slots[slot].
+/// Shapes    slots [num_slots, K], y [M, K]; each f32, f16 or bf16
+/// Numerics  f32, a product and a sum each rounded, as combine_slots() of the CPU; then to y's type
+void combine_rows(const CudaContext& context, const DeviceRouting& routing, ConstMatrix slots,
+                  Matrix y);
+
+}  // namespace halley::cuda
