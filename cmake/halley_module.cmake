@@ -6,16 +6,27 @@
 set_property(GLOBAL PROPERTY HALLEY_MODULES "")
 
 # halley_module(NAME quant/none LAYER 45 SRCS detect.cc pack.cc DEPS quant/base kernels/gemm
-#               [PRIVATE_DEPS ...] [EXTERNAL hwy::hwy ...] [HEADERS_ONLY])
+#               [PRIVATE_DEPS ...] [EXTERNAL hwy::hwy ...] [HEADERS_ONLY]
+#               [CUDA_SRCS ...] [CUDA_DEPS ...] [NO_CUDA_SRCS ...])
+# CUDA_SRCS and CUDA_DEPS count in builds that have CUDA, where HALLEY_HAS_CUDA is defined for the
+# sources; NO_CUDA_SRCS in the others.
 # Must be called in src/halley/<NAME>/CMakeLists.txt. Includes are "halley/<NAME>/file.h".
 function(halley_module)
-  cmake_parse_arguments(M "HEADERS_ONLY" "NAME;LAYER" "SRCS;DEPS;PRIVATE_DEPS;EXTERNAL" ${ARGN})
+  cmake_parse_arguments(
+    M "HEADERS_ONLY" "NAME;LAYER"
+    "SRCS;DEPS;PRIVATE_DEPS;EXTERNAL;CUDA_SRCS;CUDA_DEPS;NO_CUDA_SRCS" ${ARGN})
   if(M_UNPARSED_ARGUMENTS OR NOT M_NAME OR "${M_LAYER}" STREQUAL "")
     message(FATAL_ERROR "halley_module: wrong arguments: ${ARGN}")
   endif()
   if(M_HEADERS_ONLY AND (M_SRCS OR M_PRIVATE_DEPS))
     message(FATAL_ERROR "module '${M_NAME}' has headers only: it can have neither SRCS nor "
                         "PRIVATE_DEPS")
+  endif()
+  if(HALLEY_HAS_CUDA)
+    list(APPEND M_SRCS ${M_CUDA_SRCS})
+    list(APPEND M_PRIVATE_DEPS ${M_CUDA_DEPS})
+  else()
+    list(APPEND M_SRCS ${M_NO_CUDA_SRCS})
   endif()
   file(RELATIVE_PATH folder "${CMAKE_SOURCE_DIR}/src/halley" "${CMAKE_CURRENT_SOURCE_DIR}")
   if(NOT folder STREQUAL M_NAME)
@@ -29,6 +40,9 @@ function(halley_module)
     add_library(${target} STATIC ${M_SRCS})
     set(public PUBLIC)
     target_link_libraries(${target} PRIVATE halley_settings)
+    if(HALLEY_HAS_CUDA AND (M_CUDA_SRCS OR M_CUDA_DEPS))
+      target_compile_definitions(${target} PRIVATE HALLEY_HAS_CUDA)
+    endif()
   endif()
   set_target_properties(${target} PROPERTIES HALLEY_LAYER ${M_LAYER})
   set_property(GLOBAL APPEND PROPERTY HALLEY_MODULES ${M_NAME})

@@ -15,7 +15,7 @@ MARK_END = "<!-- modules:end -->"
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"\n]+)[>"]', re.M)
 CALL = re.compile(r"\b(halley_module|halley_test|halley_fuzzer)\s*\(([^)]*)\)")
 KEYWORDS = {"NAME", "LAYER", "SRCS", "DEPS", "PRIVATE_DEPS", "EXTERNAL", "HEADERS_ONLY", "LABELS",
-            "ARGS", "TIMEOUT"}
+            "ARGS", "TIMEOUT", "CUDA_SRCS", "CUDA_DEPS", "NO_CUDA_SRCS"}
 # Headers of other projects belong to whoever declares the library in EXTERNAL.
 EXTERNAL_INCLUDES = (("hwy/", "hwy::hwy"), ("nlohmann/", "nlohmann_json::nlohmann_json"),
                      ("CLI/", "CLI11::CLI11"), ("pcre2", "PkgConfig::PCRE2"),
@@ -58,12 +58,14 @@ class Target:
 
     @property
     def deps(self):
-        return self.words.get("DEPS", []) + self.words.get("PRIVATE_DEPS", [])
+        return [d for k in ("DEPS", "PRIVATE_DEPS", "CUDA_DEPS") for d in self.words.get(k, [])]
 
     @property
     def sources(self):
         folder = os.path.dirname(self.path)
-        return [os.path.normpath(os.path.join(folder, s)) for s in self.words.get("SRCS", [])]
+        return [os.path.normpath(os.path.join(folder, s))
+                for k in ("SRCS", "CUDA_SRCS", "NO_CUDA_SRCS")
+                for s in self.words.get(k, [])]
 
 
 def parse_targets(path, text):

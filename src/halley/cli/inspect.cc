@@ -74,9 +74,24 @@ OrderedJson json_of(const LinearPlan& plan) {
   return json;
 }
 
+OrderedJson json_of(const GpuLinearPlan& plan) {
+  return {{"name", plan.name},
+          {"out_features", plan.out_features},
+          {"in_features", plan.in_features},
+          {"form", plan.form},
+          {"bytes", plan.device_bytes},
+          {"kernel", plan.kernel},
+          {"refused", plan.refusals}};
+}
+
 OrderedJson json_of(const ModelPart& part) {
   OrderedJson json = {{"name", part.name}, {"kind", part.kind}};
   if (part.kind == "norm") return json;
+  if (!part.gpu_plans.empty()) {
+    json["gpu_weights"] = OrderedJson::array();
+    for (const GpuLinearPlan& plan : part.gpu_plans) json["gpu_weights"].push_back(json_of(plan));
+    return json;
+  }
   json["weights"] = OrderedJson::array();
   for (const LinearPlan& plan : part.plans) json["weights"].push_back(json_of(plan));
   return json;
@@ -91,6 +106,8 @@ OrderedJson json_of(const ModelPlan& plan) {
           {"format_summary", plan.summary},
           {"warnings", plan.warnings},
           {"dtype", name_of(config.dtype)},
+          {"device", plan.device},
+          {"activation_dtype", name_of(plan.activation_dtype)},
           {"num_layers", config.num_layers},
           {"hidden_size", config.hidden_size},
           {"intermediate_size", config.intermediate_size},
@@ -141,6 +158,23 @@ void print_parts(const ModelPlan& plan, bool is_verbose) {
   }
 }
 
+void print_gpu_parts(const ModelPlan& plan, bool is_verbose) {
+  std::printf("\n%-44s %15s %10s  %-24s %s\n", "part", "shape", "bytes", "kernel", "form");
+  for (const ModelPart& part : plan.parts) {
+    for (const GpuLinearPlan& linear : part.gpu_plans) {
+      const std::string name = part.gpu_plans.size() == 1 ? part.name : str("  ", linear.name);
+      std::printf("%-44s %15s %10s  %-24s %s\n", name.c_str(),
+                  str(linear.out_features, " x ", linear.in_features).c_str(),
+                  format_bytes(static_cast<double>(linear.device_bytes)).c_str(),
+                  linear.kernel.c_str(), linear.form.c_str());
+      if (!is_verbose) continue;
+      for (const std::string& refusal : linear.refusals) {
+        std::printf("    not %s\n", refusal.c_str());
+      }
+    }
+  }
+}
+
 /// Which kernels run how much, and why not better-placed ones.
 void print_totals(const ModelPlan& plan) {
   struct Use {
@@ -152,12 +186,19 @@ void print_totals(const ModelPlan& plan) {
   for (const ModelPart& part : plan.parts) {
     for (const LinearPlan& linear : part.plans) {
       for (const GemmKernel* kernel : {linear.kernel, linear.low_kernel}) {
-        if (kernel == nullptr) continue;
+        if (kernel == nullptr || plan.device != "cpu") continue;
         Use& use = kernels[kernel->name];
         ++use.num_weights;
         use.num_bytes +=
             static_cast<double>(linear.packed_bytes) / (kernel == linear.low_kernel ? 2 : 1);
       }
+      if (plan.device != "cpu") continue;
+      for (const std::string& refusal : linear.refusals) ++refusals[refusal];
+    }
+    for (const GpuLinearPlan& linear : part.gpu_plans) {
+      Use& use = kernels[linear.kernel];
+      ++use.num_weights;
+      use.num_bytes += static_cast<double>(linear.device_bytes);
       for (const std::string& refusal : linear.refusals) ++refusals[refusal];
     }
   }
@@ -177,6 +218,12 @@ void print_totals(const ModelPlan& plan) {
               format_bytes(static_cast<double>(plan.kv_bytes_per_token)).c_str());
 }
 
+/// A plan needs no GPU, only code for one.
+DeviceChoice planned_device(const std::string& device) {
+  if (device.starts_with("cuda") && is_built_with_cuda()) return {.device = "cuda"};
+  return choose_device(device);
+}
+
 }  // namespace
 
 Run add_inspect(CLI::App& parent) {
@@ -184,22 +231,29 @@ Run add_inspect(CLI::App& parent) {
       "inspect", "Family, shapes, formats, bytes and kernels of a checkpoint; reads no weights");
   auto options = std::make_shared<InspectOptions>();
   add_source_options(app, options->model);
+  add_device_option(app, options->model, "cpu");
   app.add_flag("--json", options->is_json, "One JSON object");
   app.add_flag("--verbose", options->is_verbose, "Also each layer's refused kernels");
   app.footer(R"(Examples:
   halley inspect models/demo-21m
   halley inspect --load-format dummy --config llama-3-8b --json
   HALLEY_KERNEL=gemm_w4a32_hwy halley inspect MODEL
+  halley inspect MODEL --device cuda
   halley inspect MODEL --quant-override '*.down_proj=none')");
   return [options] {
     const ModelFiles files = open_model_files(options->model);
     const ModelPlan plan =
-        plan_model(files.config, *files.source, load_options_of(options->model, files));
+        plan_model(files.config, *files.source,
+                   load_options_of(options->model, files, planned_device(options->model.device)));
     if (options->is_json) {
       std::cout << json_of(plan).dump() << '\n';
     } else {
       print_header(plan, files.source->description());
-      print_parts(plan, options->is_verbose);
+      if (plan.device == "cpu") {
+        print_parts(plan, options->is_verbose);
+      } else {
+        print_gpu_parts(plan, options->is_verbose);
+      }
       print_totals(plan);
     }
     return kExitOk;

@@ -25,7 +25,9 @@ void add_source_options(CLI::App& app, ModelOptions& options) {
   app.add_option(
       "--config", options.config_name,
       "With dummy weights: a built-in shape instead of MODEL (llama-1b, llama-3-8b, ...)");
-  app.add_option("--dtype", options.dtype, "With dummy weights: their type")
+  app.add_option(
+         "--dtype", options.dtype,
+         "With dummy weights: their type; on a GPU: that of activations (float16, bfloat16)")
       ->check(CLI::IsMember({"float16", "bfloat16", "float32"}));
   app.add_option("--quant-config", options.quant_config,
                  "With dummy weights: their quantization_config, a JSON object or a file");
@@ -38,6 +40,33 @@ void add_source_options(CLI::App& app, ModelOptions& options) {
                  "commas)")
       ->delimiter(',')
       ->allow_extra_args(false);
+}
+
+void add_device_option(CLI::App& app, ModelOptions& options, const std::string& without) {
+  options.device = without;
+  app.add_option("--device", options.device,
+                 "cpu; cuda or cuda:N: a GPU; auto: the GPU where there is one")
+      ->check([](const std::string& text) {
+        const bool is_numbered = text.size() > 5 && text.size() < 9 && text.starts_with("cuda:") &&
+                                 text.find_first_not_of("0123456789", 5) == std::string::npos;
+        if (text == "auto" || text == "cpu" || text == "cuda" || is_numbered) return std::string();
+        return str("expected auto, cpu, cuda or cuda:N, got ", quote(text));
+      })
+      ->capture_default_str();
+}
+
+DeviceChoice choose_device(const std::string& device) {
+  if (device == "cpu") return {};
+  std::string reason = why_no_gpu();
+  if (reason.empty()) {
+    return {.device = "cuda", .gpu_ordinal = device.size() > 5 ? std::stoi(device.substr(5)) : 0};
+  }
+  if (device == "auto") {
+    if (!is_built_with_cuda()) reason.clear();
+    return {.why_not_gpu = std::move(reason)};
+  }
+  if (!is_built_with_cuda()) throw UnsupportedError(reason);
+  throw DeviceError(reason);
 }
 
 void add_threads_option(CLI::App& app, int& threads) {
@@ -63,6 +92,16 @@ void add_kv_option(CLI::App& app, const std::string& name, std::string& value,
 
 void add_model_options(CLI::App& app, ModelOptions& options) {
   add_source_options(app, options);
+  add_device_option(app, options, "auto");
+  app.add_option("--gpu-memory-utilization", options.gpu_memory_utilization,
+                 "Part of a GPU's memory that weights, workspace and KV cache may take")
+      ->check([](const std::string& text) {
+        double part = 0;
+        const bool is_number = CLI::detail::lexical_cast(text, part);
+        if (is_number && part > 0 && part <= 1) return std::string();
+        return str("expected above 0, at most 1, got ", quote(text));
+      })
+      ->capture_default_str();
   add_threads_option(app, options.threads);
   add_kv_option(app, "--kv-dtype", options.kv_dtype, "Type of the KV cache");
   app.add_option("--precision", options.precision,
@@ -118,10 +157,10 @@ ModelFiles open_dummy_files(const ModelOptions& options) {
 
 ModelFiles open_model_files(const ModelOptions& options) {
   if (options.load_format == "dummy") return open_dummy_files(options);
-  if (!options.config_name.empty() || !options.dtype.empty() || !options.quant_config.empty()) {
+  if (!options.config_name.empty() || !options.quant_config.empty()) {
     throw InputError(
-        "--config, --dtype and --quant-config: expected --load-format dummy with them; a "
-        "checkpoint says all three itself.");
+        "--config and --quant-config: expected --load-format dummy with them; a checkpoint says "
+        "both itself.");
   }
   if (options.model.empty()) {
     throw InputError("expected MODEL, a directory with a Hugging Face checkpoint. See --help.");
@@ -132,8 +171,31 @@ ModelFiles open_model_files(const ModelOptions& options) {
   return {std::move(config), std::move(quant), std::move(source)};
 }
 
-LoadOptions load_options_of(const ModelOptions& options, const ModelFiles& files) {
+namespace {
+
+/// --dtype of a checkpoint; nothing for dummy weights, which are of that type themselves.
+std::optional<DType> activation_dtype_of(const ModelOptions& options, const DeviceChoice& device) {
+  if (options.dtype.empty() || options.load_format == "dummy") return std::nullopt;
+  if (device.device == "cpu") {
+    throw InputError(
+        "--dtype: expected --load-format dummy or a GPU with it; on the CPU activations are "
+        "float32, and a checkpoint says the type of its weights itself.");
+  }
+  if (options.dtype == "float16") return DType::kF16;
+  if (options.dtype == "bfloat16") return DType::kBf16;
+  throw InputError(str("--dtype: expected float16 or bfloat16 on a GPU, got ", options.dtype,
+                       ". Use --device cpu for float32."));
+}
+
+}  // namespace
+
+LoadOptions load_options_of(const ModelOptions& options, const ModelFiles& files,
+                            const DeviceChoice& device) {
   LoadOptions load;
+  load.device = device.device;
+  load.gpu_ordinal = device.gpu_ordinal;
+  load.gpu_memory_utilization = options.gpu_memory_utilization;
+  load.activation_dtype = activation_dtype_of(options, device);
   load.quant = files.quant;
   for (const std::string& text : options.quant_overrides) {
     load.overrides.push_back(parse_quant_override(text));
@@ -150,9 +212,10 @@ std::string kernels_in_words(const ModelPlan& plan) {
   for (const ModelPart& part : plan.parts) {
     for (const LinearPlan& linear : part.plans) {
       for (const GemmKernel* kernel : {linear.kernel, linear.low_kernel}) {
-        if (kernel != nullptr) ++num_weights[kernel->name];
+        if (kernel != nullptr && plan.device == "cpu") ++num_weights[kernel->name];
       }
     }
+    for (const GpuLinearPlan& linear : part.gpu_plans) ++num_weights[linear.kernel];
   }
   std::string text;
   for (const auto& [name, count] : num_weights) {
@@ -163,7 +226,17 @@ std::string kernels_in_words(const ModelPlan& plan) {
 
 namespace {
 
-void print_report(const ModelPlan& plan, const LoadTimes& times, double seconds) {
+/// What the model runs on, and why not on a GPU.
+std::string device_in_words(const LoadedModel& loaded, const DeviceChoice& device) {
+  if (loaded.plan.device == "cpu") {
+    return str("cpu", device.why_not_gpu.empty() ? "" : ", since ", device.why_not_gpu);
+  }
+  return str(loaded.model->device_name(), ", activations ", loaded.plan.activation_dtype);
+}
+
+void print_report(const LoadedModel& loaded, const DeviceChoice& device) {
+  const ModelPlan& plan = loaded.plan;
+  const LoadTimes& times = loaded.times;
   const size_t num_warnings = plan.warnings.size();
   for (size_t i = 0; i < std::min(num_warnings, kWarningsShownMax); ++i) {
     std::fprintf(stderr, "warning: %s\n", plan.warnings[i].c_str());
@@ -174,18 +247,24 @@ void print_report(const ModelPlan& plan, const LoadTimes& times, double seconds)
   }
   std::fprintf(stderr,
                "loaded %s%s%s%s: %s in memory, %.0f %% of 16 bits; kernels %s; %.2f s (read %.2f, "
-               "repack %.2f, self-check %.2f)\n",
+               "repack %.2f, self-check %.2f); device %s\n",
                plan.format.c_str(), plan.summary.empty() ? "" : " (", plan.summary.c_str(),
                plan.summary.empty() ? "" : ")",
                format_bytes(static_cast<double>(plan.packed_bytes)).c_str(),
                100.0 * static_cast<double>(plan.packed_bytes) /
                    static_cast<double>(std::max<size_t>(1, plan.f16_bytes)),
-               kernels_in_words(plan).c_str(), seconds, times.read, times.pack, times.self_check);
+               kernels_in_words(plan).c_str(), loaded.load_seconds, times.read, times.pack,
+               times.self_check, device_in_words(loaded, device).c_str());
 }
 
 /// Low precision, where a layer of the plan has it.
 Precision precision_of(const ModelOptions& options, const ModelPlan& plan) {
   if (options.precision == "full") return Precision::kFull;
+  if (plan.device != "cpu") {
+    throw UnsupportedError(
+        "--precision low: expected the CPU, got a GPU, where weights in two precisions run in "
+        "full precision. Use --device cpu, or leave the option out.");
+  }
   for (const ModelPart& part : plan.parts) {
     for (const LinearPlan& linear : part.plans) {
       if (linear.low_kernel != nullptr) return Precision::kLow;
@@ -199,7 +278,9 @@ Precision precision_of(const ModelOptions& options, const ModelPlan& plan) {
 
 LoadedModel load_model_files(const ModelOptions& options) {
   const auto start = std::chrono::steady_clock::now();
+  const DeviceChoice device = choose_device(options.device);
   const ModelFiles files = open_model_files(options);
+  const LoadOptions load = load_options_of(options, files, device);
   LoadedModel loaded;
   loaded.pool = std::make_unique<ThreadPool>(num_threads_of(options.threads));
   loaded.context = std::make_unique<ExecContext>(ExecContext{.pool = *loaded.pool});
@@ -209,8 +290,7 @@ LoadedModel load_model_files(const ModelOptions& options) {
     const auto show = [&](size_t done, size_t total) {
       bar.update(static_cast<double>(done), static_cast<double>(total));
     };
-    decoder = load_model(*loaded.context, files.config, *files.source, show,
-                         load_options_of(options, files));
+    decoder = load_model(*loaded.context, files.config, *files.source, show, load);
   }
   loaded.context->precision = precision_of(options, decoder.plan);
   loaded.model = std::move(decoder.model);
@@ -220,7 +300,7 @@ LoadedModel load_model_files(const ModelOptions& options) {
                                             : load_generation_config(options.model, files.config);
   loaded.load_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  print_report(loaded.plan, loaded.times, loaded.load_seconds);
+  print_report(loaded, device);
   return loaded;
 }
 

@@ -21,10 +21,12 @@ struct ModelOptions {
   std::string model;
   std::string load_format = "auto";  // auto, dummy
   std::string config_name;           // a built-in shape, for dummy weights
-  std::string dtype;                 // of dummy weights
+  std::string dtype;                 // of dummy weights; on a GPU of activations
   std::string quant_config;          // of dummy weights: JSON or a file
   std::vector<std::string> quant_overrides;
   std::vector<std::string> required_kernels;
+  std::string device = "auto";  // auto, cpu, cuda, cuda:N
+  double gpu_memory_utilization = 0.9;
   int threads = 0;  // 0: all usable cores
   std::string kv_dtype = "auto";
   int64_t max_model_len = 0;
@@ -36,6 +38,19 @@ struct ModelOptions {
 void add_source_options(CLI::App& app, ModelOptions& options);
 /// The above and how the model runs.
 void add_model_options(CLI::App& app, ModelOptions& options);
+
+/// --device, with what is taken without it.
+void add_device_option(CLI::App& app, ModelOptions& options, const std::string& without);
+
+/// Where a model will run.
+struct DeviceChoice {
+  std::string device = "cpu";  // or "cuda"
+  int gpu_ordinal = 0;
+  std::string why_not_gpu = {};  // of "auto" that became the CPU in a build with CUDA
+};
+/// What --device asks for. Throws UnsupportedError or DeviceError where it is a GPU that cannot be
+/// used.
+DeviceChoice choose_device(const std::string& device);
 
 /// --threads, and what it asks for.
 void add_threads_option(CLI::App& app, int& threads);
@@ -53,8 +68,9 @@ ModelFiles open_model_files(const ModelOptions& options);
 /// weight in two precisions counts for both of its kernels.
 std::string kernels_in_words(const ModelPlan& plan);
 
-/// What the options and HALLEY_KERNEL say of loading.
-LoadOptions load_options_of(const ModelOptions& options, const ModelFiles& files);
+/// What the options and HALLEY_KERNEL say of loading on the device.
+LoadOptions load_options_of(const ModelOptions& options, const ModelFiles& files,
+                            const DeviceChoice& device = {});
 
 /// A model that can run. The pool must outlive the model.
 struct LoadedModel {

@@ -23,6 +23,9 @@ struct PagedRows {
   int head_dim = 0;
   int num_kv_heads = 0;
   int group_size = 0;  // query heads of a kv head
+  /// 16 positions from a multiple of 16 on are next to each other, aligned to 16 bytes, with no gap
+  /// between what kernels see as rows.
+  bool is_bulk = false;
 };
 
 /// q and out: rows of heads; 16-bit elements.
@@ -54,6 +57,7 @@ struct DecodeParams {
   ScoreRule rule;
   DecodeHeader* header = nullptr;
   const DecodeItem* items = nullptr;
+  uint32_t num_items_max = 0;  // that there is memory for, >= 1
   const int32_t* tables = nullptr;
   uint32_t* num_arrived = nullptr;  // [sequences, units]; 0 between launches
   float* partial_values = nullptr;  // [partials, H, padded head size]

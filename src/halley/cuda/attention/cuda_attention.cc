@@ -160,6 +160,8 @@ void cuda_decode_attention(const CudaContext& context, const AttentionProblem& p
   params.rule = attention::score_rule(problem);
   params.header = reinterpret_cast<DecodeHeader*>(data + layout.header);
   params.items = reinterpret_cast<const DecodeItem*>(data + layout.decode_items);
+  params.num_items_max =
+      static_cast<uint32_t>((layout.prefill_items - layout.decode_items) / sizeof(DecodeItem));
   params.tables = reinterpret_cast<const int32_t*>(data + layout.tables);
   params.num_arrived = reinterpret_cast<uint32_t*>(data + layout.counts);
   params.partial_values = reinterpret_cast<float*>(data + layout.partial_values);
@@ -194,9 +196,17 @@ void cuda_prefill_attention(const CudaContext& context, const AttentionProblem& 
   params.rule = attention::score_rule(problem);
   params.items = reinterpret_cast<const PrefillItem*>(batch.data() + batch.layout().prefill_items);
   params.tables = reinterpret_cast<const int32_t*>(batch.data() + batch.layout().tables);
+  const PrefillKernel kernel =
+      batch.prefill_kernel().value_or(choose_prefill_kernel(problem, cache.layout));
+  const std::string why_not = why_not_prefill_kernel(kernel, problem, cache.layout);
+  HALLEY_CHECK(why_not.empty(), name_of(kernel), why_not);
   const auto launch = [&](auto function) {
     function(params, static_cast<int>(batch.num_prefill_items()), context.stream.get());
   };
+  if (kernel == PrefillKernel::kWgmma) {
+    return cache.layout.dtype == KvDType::kF16 ? launch(attention::launch_prefill_wgmma_f16)
+                                               : launch(attention::launch_prefill_wgmma_bf16);
+  }
   switch (cache.layout.dtype) {
     case KvDType::kF16:
       return launch(attention::launch_prefill_f16);

@@ -45,12 +45,13 @@ struct KvRows {
 
 /// Byte of shared memory for byte `byte` of row `row` of a tile. Chunks of 16 bytes are exchanged
 /// so that the eight lanes which read at a time meet different banks: for keys, two rows of four
-/// chunks; for values, four even (or odd) rows of two chunks.
+/// chunks; for values, four even (or odd) rows of two chunks. `mask` is -1; or 0 for a tile in
+/// which rows are as they were in the page.
 template <int kRowBytes, bool kIsKey>
-constexpr __host__ __device__ int tile_offset(int row, int byte) {
+constexpr __host__ __device__ int tile_offset(int row, int byte, int mask) {
   constexpr int kMask = kRowBytes / 16 - 1;
   const int exchange = kIsKey ? (row & 1) << 2 : row & 6;
-  return row * kRowBytes + (((byte / 16) ^ (exchange & kMask)) * 16) + byte % 16;
+  return row * kRowBytes + (((byte / 16) ^ (exchange & kMask & mask)) * 16) + byte % 16;
 }
 
 /// Element of a lane's key unit that stands in half `half` of operand word `word` (0, 1) of step
@@ -61,10 +62,28 @@ constexpr __host__ __device__ int key_element(int step, int word, int half) {
   return 8 * (step / 2) + 2 * (step % 2) + word + 4 * half;
 }
 
-/// kBytes from shared memory, aligned to kBytes.
+/// kBytes from device or shared memory, aligned to kBytes.
 template <int kBytes>
 struct Words {
   uint32_t words[kBytes / 4];
+
+  static __device__ Words load_shared(uint32_t from) {
+    Words result;
+    if constexpr (kBytes == 16) {
+      const uint4 all = load_shared_quad(from);
+      result.words[0] = all.x;
+      result.words[1] = all.y;
+      result.words[2] = all.z;
+      result.words[3] = all.w;
+    } else if constexpr (kBytes == 8) {
+      const uint2 all = load_shared_pair(from);
+      result.words[0] = all.x;
+      result.words[1] = all.y;
+    } else {
+      result.words[0] = load_shared_word(from);
+    }
+    return result;
+  }
 
   static __device__ Words load(const std::byte* from) {
     Words result;

@@ -31,14 +31,22 @@ struct PagedCopies {
     return token >= begin && token < end ? table[token / rows.page_tokens] : 0;
   }
 
-  /// Starts the copies of kTokens positions from `position` on to rows `first_row`... of `to`.
-  __device__ void start(int position, int page_index, std::byte* to, int first_row) const {
+  /// Starts the copies of kTokens positions from `position` on to rows `first_row`... of `to`, an
+  /// address of shared memory.
+  __device__ void start(int position, int page_index, uint32_t to, int first_row) const {
     const int token = token_of(position);
     const bool is_valid = token >= begin && token < end;
     const int slot = is_valid ? token % rows.page_tokens : 0;
     const int64_t row_index = static_cast<int64_t>(kv_head) * rows.page_tokens + slot;
     const std::byte* page = rows.pages + page_index * rows.page_bytes;
-    copy_rows(page + row_index * rows.row_bytes, is_valid, to, first_row);
+    const std::byte* own_row = page + row_index * rows.row_bytes;
+    if (rows.copy_bytes == 16) {
+      copy_rows<16>(own_row, is_valid, to, first_row);
+    } else if (rows.copy_bytes == 8) {
+      copy_rows<8>(own_row, is_valid, to, first_row);
+    } else {
+      copy_rows<4>(own_row, is_valid, to, first_row);
+    }
     if constexpr (Rows::kHasScales) {
       if (lane() < Layout::kTokens) {
         const std::byte* scale = page + rows.scale_bytes + 4 * row_index;
@@ -50,7 +58,8 @@ struct PagedCopies {
   }
 
  private:
-  __device__ void copy_rows(const std::byte* own_row, bool own_is_valid, std::byte* to,
+  template <int kBytes>
+  __device__ void copy_rows(const std::byte* own_row, bool own_is_valid, uint32_t to,
                             int first_row) const {
     const uint32_t valid = __ballot_sync(0xFFFFFFFFu, own_is_valid);
     const int byte = lane() % kLanesPerRow * 16;
@@ -61,23 +70,70 @@ struct PagedCopies {
           0xFFFFFFFFu, static_cast<unsigned long long>(reinterpret_cast<uintptr_t>(own_row)), row);
       const auto* from = reinterpret_cast<const std::byte*>(static_cast<uintptr_t>(address)) + byte;
       const bool is_valid = (valid >> row & 1u) != 0;
-      copy_chunk(from, is_valid, byte, to + Layout::key(first_row + row, byte));
-      copy_chunk(from + rows.value_bytes, is_valid, byte,
-                 to + Layout::value(first_row + row, byte));
+      // 16 bytes of a row, less where the row ends before.
+#pragma unroll
+      for (int i = 0; i < 16; i += kBytes) {
+        if (byte + i >= rows.row_bytes) continue;
+        start_copy<kBytes>(to + Layout::key(first_row + row, byte) + i, from + i, is_valid);
+        start_copy<kBytes>(to + Layout::value(first_row + row, byte) + i,
+                           from + rows.value_bytes + i, is_valid);
+      }
     }
   }
+};
 
-  // 16 bytes of a row, less where the row ends before.
-  __device__ void copy_chunk(const std::byte* from, bool is_valid, int byte, std::byte* to) const {
-    if (rows.copy_bytes == 16) {
-      if (byte < rows.row_bytes) start_copy<16>(to, from, is_valid);
-    } else if (rows.copy_bytes == 8) {
-      for (int i = 0; i < 16 && byte + i < rows.row_bytes; i += 8) {
-        start_copy<8>(to + i, from + i, is_valid);
-      }
-    } else {
-      for (int i = 0; i < 16 && byte + i < rows.row_bytes; i += 4) {
-        start_copy<4>(to + i, from + i, is_valid);
+/// The same with one copy for the rows of 16 positions, which are next to each other in a page;
+/// requires rows.is_bulk. Rows keep their order; those outside [begin, end) hold anything.
+template <typename Layout>
+struct BulkCopies {
+  using Rows = typename Layout::Rows;
+  static constexpr int kRun = 16;
+  static constexpr int kNumRuns = Layout::kTokens / kRun;
+  static constexpr int kParts = Rows::kHasScales ? 4 : 2;  // keys, values, and their scales
+  static constexpr int kRunBytes = kRun * (2 * Rows::kRowBytes + (Rows::kHasScales ? 8 : 0));
+
+  const PagedRows& rows;
+  const int32_t* table;  // the sequence's
+  int begin, end;        // positions that are needed
+  int kv_head;
+
+  __device__ int lane() const { return static_cast<int>(threadIdx.x % 32); }
+  __device__ bool is_needed(int run_position) const {
+    return run_position + kRun > begin && run_position < end;
+  }
+  __device__ int own_run(int position) const { return position + lane() / kParts * kRun; }
+
+  /// The lane's page; looked up ahead of the copy, which would wait for it.
+  __device__ int page_of(int position) const {
+    const int run = own_run(position);
+    return lane() < kNumRuns * kParts && is_needed(run) ? table[run / rows.page_tokens] : 0;
+  }
+
+  /// `position` is a multiple of kTokens. The warp is done with what the copies overwrite.
+  __device__ void start(int position, int page_index, uint32_t to, uint32_t barrier) const {
+    if (lane() == 0) {
+      int num_runs = 0;
+#pragma unroll
+      for (int i = 0; i < kNumRuns; ++i) num_runs += is_needed(position + i * kRun) ? 1 : 0;
+      arrive_and_expect(barrier, num_runs * kRunBytes);
+    }
+    __syncwarp();
+    const int run = own_run(position);
+    if (lane() < kNumRuns * kParts && is_needed(run)) {
+      const int part = lane() % kParts;
+      const bool is_value = part % 2 != 0;
+      const int64_t row = static_cast<int64_t>(kv_head) * rows.page_tokens + run % rows.page_tokens;
+      const std::byte* page = rows.pages + page_index * rows.page_bytes;
+      const int first_row = run - position;
+      if (part < 2) {
+        const std::byte* from = page + row * Rows::kRowBytes + (is_value ? rows.value_bytes : 0);
+        const int at = is_value ? Layout::value(first_row, 0) : Layout::key(first_row, 0);
+        start_bulk_copy(to + at, from, kRun * Rows::kRowBytes, barrier);
+      } else {
+        const std::byte* from =
+            page + rows.scale_bytes + 4 * row + (is_value ? rows.value_scale_bytes : 0);
+        const int at = is_value ? Layout::value_scale(first_row) : Layout::key_scale(first_row);
+        start_bulk_copy(to + at, from, kRun * 4, barrier);
       }
     }
   }

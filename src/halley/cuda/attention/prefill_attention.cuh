@@ -12,6 +12,7 @@
 #include "halley/cuda/attention/activation_rows.cuh"
 #include "halley/cuda/attention/attention_items.h"
 #include "halley/cuda/attention/paged_copies.cuh"
+#include "halley/cuda/attention/prefill_work.cuh"
 #include "halley/cuda/attention/softmax_rows.cuh"
 
 namespace halley::attention {
@@ -62,23 +63,6 @@ struct StageLayout {
   static __device__ int value(int row, int byte) { return Shape::kRowsBytes + key(row, byte); }
   static __device__ int key_scale(int row) { return 2 * Shape::kRowsBytes + 4 * row; }
   static __device__ int value_scale(int row) { return key_scale(kPrefillTokens + row); }
-};
-
-/// What a block works on.
-struct PrefillWork {
-  PrefillItem item;
-  int kv_head = 0;
-  int group_size = 0;
-
-  __device__ bool is_row(int row) const {
-    return item.query_begin + row < item.num_new_tokens * group_size;
-  }
-  __device__ int token(int row) const { return (item.query_begin + row) / group_size; }
-  /// Element of the row's first column, where rows of activations are `stride` apart.
-  __device__ int64_t element(int row, int64_t stride, int head_dim) const {
-    const int head = kv_head * group_size + (item.query_begin + row) % group_size;
-    return (item.first_row + token(row)) * stride + static_cast<int64_t>(head) * head_dim;
-  }
 };
 
 /// All query rows to shared memory, times a power of two each as in QueryRows; then (scale of the
@@ -148,23 +132,23 @@ __device__ inline void decode_codes(const Words<16>& codes, uint32_t (&pairs)[kW
 
 /// A stage's codes, keys and values, to the tiles of f16.
 template <KvDType kType, typename Shape>
-__device__ inline void decode_stage(const std::byte* stage) {
+__device__ inline void decode_stage(uint32_t stage) {
   if constexpr (Shape::kIsDecoded) {
     constexpr int kRowBytes = Shape::Rows::kRowBytes;
     constexpr int kWords = 4 * 16 / Shape::Rows::kBits;
-    std::byte* tiles = shared_memory() + Shape::kMatrixBegin;
+    const uint32_t tiles = shared_address(shared_memory()) + Shape::kMatrixBegin;
     for (int i = static_cast<int>(threadIdx.x); i < 2 * Shape::kRowsBytes / 16;
          i += kPrefillThreads) {
       const int row = i * 16 / kRowBytes;  // values follow keys, in both
       const int byte = i * 16 % kRowBytes;
       uint32_t pairs[kWords];
-      decode_codes<kType>(Words<16>::load(stage + 16 * i), pairs);
+      decode_codes<kType>(Words<16>::load_shared(stage + 16 * i), pairs);
 #pragma unroll
       for (int chunk = 0; chunk < kWords / 4; ++chunk) {
         const int to =
             matrix_offset<Shape::kMatrixRowBytes>(row, byte * 16 / Shape::Rows::kBits + 16 * chunk);
-        *reinterpret_cast<uint4*>(tiles + to) = make_uint4(
-            pairs[4 * chunk], pairs[4 * chunk + 1], pairs[4 * chunk + 2], pairs[4 * chunk + 3]);
+        store_shared_quad(tiles + to, make_uint4(pairs[4 * chunk], pairs[4 * chunk + 1],
+                                                 pairs[4 * chunk + 2], pairs[4 * chunk + 3]));
       }
     }
   }
@@ -224,8 +208,7 @@ struct PrefillWarp {
 
   /// Keys and values of kPrefillTokens positions from `position` on. A tile that no row of the warp
   /// sees would change nothing.
-  __device__ void add_tile(const std::byte* keys, const std::byte* scales, int position,
-                           const ScoreRule& rule) {
+  __device__ void add_tile(uint32_t keys, uint32_t scales, int position, const ScoreRule& rule) {
     const int last = position + kPrefillTokens - 1;
     if (position > last_of_any || last < first_of_any) return;
     const bool sees_all = position >= first_of_all && last <= last_of_all;
@@ -258,13 +241,14 @@ struct PrefillWarp {
         if (!work.is_row(row)) continue;
         const int64_t element =
             work.element(row, params.activations.out_stride, params.rows.head_dim);
+        const float per_sum = 1.0f / own.sum[h];
 #pragma unroll
         for (int n = 0; n < kHeadDim / 8; ++n) {
           const int dim = 8 * n + 2 * (lane() % 4);
           if (dim >= params.rows.head_dim) continue;
           const float low = fmaf(values[tile][n][2 * h], own.unit[h], own.zero_sum[h]);
           const float high = fmaf(values[tile][n][2 * h + 1], own.unit[h], own.zero_sum[h]);
-          store_pair(params.activations, element + dim, low / own.sum[h], high / own.sum[h]);
+          store_pair(params.activations, element + dim, low * per_sum, high * per_sum);
         }
       }
     }
@@ -273,17 +257,17 @@ struct PrefillWarp {
  private:
   static constexpr int kNoPosition = 0x7FFFFFFF;
 
-  __device__ void multiply_keys(const std::byte* keys,
-                                float (&scores)[kRowTiles][kTiles][4]) const {
+  __device__ void multiply_keys(uint32_t keys, float (&scores)[kRowTiles][kTiles][4]) const {
     const int matrix = lane() / 8, in_matrix = lane() % 8;
+    const uint32_t queries = shared_address(shared_memory());
 #pragma unroll
     for (int step = 0; step < kHeadDim / 16; ++step) {
       uint32_t a[kRowTiles][4];
 #pragma unroll
       for (int tile = 0; tile < kRowTiles; ++tile) {
         const int row = row_of(tile, 0) - lane() / 4 + matrix % 2 * 8 + in_matrix;
-        load_matrices<false>(
-            a[tile], shared_memory() + matrix_offset<kRowBytes>(row, 32 * step + matrix / 2 * 16));
+        load_matrices<false>(a[tile],
+                             queries + matrix_offset<kRowBytes>(row, 32 * step + matrix / 2 * 16));
       }
 #pragma unroll
       for (int pair = 0; pair < kTiles / 2; ++pair) {
@@ -300,7 +284,7 @@ struct PrefillWarp {
     }
   }
 
-  __device__ void add_values(const std::byte* rows, const float (&weights)[kRowTiles][kTiles][4]) {
+  __device__ void add_values(uint32_t rows, const float (&weights)[kRowTiles][kTiles][4]) {
     const int matrix = lane() / 8, in_matrix = lane() % 8;
 #pragma unroll
     for (int step = 0; step < kPrefillTokens / 16; ++step) {
@@ -329,19 +313,15 @@ __global__ void __launch_bounds__(kPrefillThreads, (PrefillShape<kType, kHeadDim
     prefill_kernel(const __grid_constant__ PrefillParams params) {
   using Shape = PrefillShape<kType, kHeadDim>;
   using Layout = StageLayout<Shape>;
-  PrefillWork work;
-  work.item = params.items[blockIdx.x / static_cast<uint32_t>(params.rows.num_kv_heads)];
-  work.kv_head = static_cast<int>(blockIdx.x % static_cast<uint32_t>(params.rows.num_kv_heads));
-  work.group_size = params.rows.group_size;
+  const PrefillWork work = prefill_work(params, blockIdx.x);
   const PagedCopies<Layout> copies{params.rows, params.tables + work.item.table_begin,
                                    work.item.begin, work.item.end, work.kv_head};
-  std::byte* stages = shared_memory() + Shape::kStageBegin;
+  const uint32_t stages = shared_address(shared_memory()) + Shape::kStageBegin;
   const int first_row = static_cast<int>(threadIdx.x / 32) * Layout::kTokens;
   if (params.rows.head_dim < kHeadDim) {  // what copies leave out must multiply to 0
-    auto* all = reinterpret_cast<uint4*>(stages);
     for (int i = static_cast<int>(threadIdx.x); i < Shape::kStages * Shape::kStageBytes / 16;
          i += kPrefillThreads) {
-      all[i] = make_uint4(0, 0, 0, 0);
+      store_shared_quad(stages + 16 * i, make_uint4(0, 0, 0, 0));
     }
     __syncthreads();
   }
@@ -366,12 +346,12 @@ __global__ void __launch_bounds__(kPrefillThreads, (PrefillShape<kType, kHeadDim
     next_page = page_of(tile + 2);
     wait_for_copies<1>();
     __syncthreads();
-    const std::byte* current = stages + stage * Shape::kStageBytes;
-    const std::byte* keys = current;
+    const uint32_t current = stages + stage * Shape::kStageBytes;
+    uint32_t keys = current;
     if constexpr (Shape::kIsDecoded) {
       decode_stage<kType, Shape>(current);
       __syncthreads();
-      keys = shared_memory() + Shape::kMatrixBegin;
+      keys = shared_address(shared_memory()) + Shape::kMatrixBegin;
     }
     warp.add_tile(keys, current + 2 * Shape::kRowsBytes, tile * kPrefillTokens, params.rule);
     __syncthreads();  // all are done with the stage and the tiles

@@ -1,4 +1,8 @@
 // The online softmax over tiles of scores, as the tensor cores leave them in registers.
+//
+// Every rounding is written out (__fmul_rn, __fadd_rn, fmaf): left to itself the compiler joins a
+// product and a sum in one place of a lane's rows and not in another, and a row's bits would depend
+// on where in a tile it stands.
 #pragma once
 
 #include <cstddef>
@@ -21,12 +25,13 @@ __device__ inline float quad_sum(float x) {
   return x + __shfl_xor_sync(0xFFFFFFFFu, x, 2);
 }
 
-/// cap * tanh(score / cap) * log2(e).
+/// cap * tanh(score / cap) * log2(e), for `cap` > 0.
 __device__ inline float capped(float score, float cap) {
   constexpr float kLog2E = 1.44269504f;
-  const float e = exp2_approx(2.0f * kLog2E * fminf(fabsf(score) / cap, 20.0f));
-  const float magnitude = cap * kLog2E * (1.0f - 2.0f / (e + 1.0f));
-  return score == score ? copysignf(magnitude, score) : score;
+  const float unit = __fdividef(fabsf(score), cap);
+  const float e = exp2_approx(fminf(__fmul_rn(unit, 2.0f * kLog2E), 60.0f));
+  const float part = __fsub_rn(1.0f, __fdividef(2.0f, __fadd_rn(e, 1.0f)));
+  return score == score ? copysignf(__fmul_rn(__fmul_rn(cap, kLog2E), part), score) : score;
 }
 
 /// The scale and zero of a row from its 4 bytes in the page.
@@ -55,11 +60,11 @@ struct SoftmaxRows {
 
   /// From sums of products to weights (in units), in place; `rescale` is for the sums of values so
   /// far. Column j of the tile is position `position` + j. `scales`: of the keys [kTiles * 8], then
-  /// of the values. `sees_all`: both rows see all of the tile. Returns whether a rescale differs
-  /// from 1 in this lane.
+  /// of the values, an address of shared memory. `sees_all`: both rows see all of the tile. Returns
+  /// whether a rescale differs from 1 in this lane.
   template <int kTiles>
   __device__ bool step(float (&scores)[kTiles][4], int position, bool sees_all,
-                       const ScoreRule& rule, const std::byte* scales, float (&rescale)[2]) {
+                       const ScoreRule& rule, uint32_t scales, float (&rescale)[2]) {
     const int column = 2 * static_cast<int>(threadIdx.x % 4);
     to_scores(scores, rule, scales + 4 * column);
     if (!sees_all) hide(scores, position + column);
@@ -73,14 +78,14 @@ struct SoftmaxRows {
       }
       greatest = quad_max(greatest);
       base[h] = greatest == -infinity() ? 0.0f : greatest;  // nothing seen yet: weights are 0
-      rescale[h] = exp2_approx(largest[h] - base[h]);
+      rescale[h] = exp2_approx(__fsub_rn(largest[h], base[h]));
       largest[h] = greatest;
-      sum[h] *= rescale[h];
-      zero_sum[h] *= rescale[h];
+      sum[h] = __fmul_rn(sum[h], rescale[h]);
+      zero_sum[h] = __fmul_rn(zero_sum[h], rescale[h]);
     }
     float per_unit[2] = {1.0f, 1.0f};
     if constexpr (Rows::kHasScales) {
-      const std::byte* value_scales = scales + 4 * 8 * kTiles;
+      const uint32_t value_scales = scales + 4 * 8 * kTiles;
       float greatest[2];
       greatest_scales<kTiles>(value_scales, position + column, sees_all, greatest);
       raise_units(greatest, rescale, per_unit);
@@ -101,11 +106,11 @@ struct SoftmaxRows {
  private:
   template <int kTiles>
   __device__ void to_scores(float (&scores)[kTiles][4], const ScoreRule& rule,
-                            const std::byte* scales) const {
+                            uint32_t scales) const {
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
       uint2 bits{};
-      if constexpr (Rows::kHasScales) bits = *reinterpret_cast<const uint2*>(scales + 32 * n);
+      if constexpr (Rows::kHasScales) bits = load_shared_pair(scales + 32 * n);
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
         float2 scale{};
@@ -113,11 +118,17 @@ struct SoftmaxRows {
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
           float& score = scores[n][2 * h + j];
-          if constexpr (Rows::kHasScales) score *= scale.x;
+          if constexpr (Rows::kHasScales) score = __fmul_rn(score, scale.x);
           if constexpr (Rows::kHasZeros) score = fmaf(scale.y, query_sum[h], score);
-          score *= factor[h];
-          if (rule.soft_cap > 0) score = capped(score, rule.soft_cap);
+          score = __fmul_rn(score, factor[h]);
         }
+      }
+    }
+    if (rule.soft_cap > 0) {
+#pragma unroll
+      for (int n = 0; n < kTiles; ++n) {
+#pragma unroll
+        for (float& score : scores[n]) score = capped(score, rule.soft_cap);
       }
     }
   }
@@ -137,7 +148,7 @@ struct SoftmaxRows {
   /// The greatest scale of values that each row sees in the tile, NaN left out. No other may count:
   /// a row's bits would depend on what is computed beside it.
   template <int kTiles>
-  __device__ void greatest_scales(const std::byte* scales, int position, bool sees_all,
+  __device__ void greatest_scales(uint32_t scales, int position, bool sees_all,
                                   float (&greatest)[2]) const {
     greatest[0] = greatest[1] = 0;
     if (sees_all) {
@@ -145,8 +156,7 @@ struct SoftmaxRows {
 #pragma unroll
       for (int token = 0; token < 8 * kTiles; token += 32) {
         const int at = token + lane % (8 * kTiles);
-        const auto bits = *reinterpret_cast<const uint32_t*>(scales + 4 * at);
-        greatest[0] = fmaxf(greatest[0], row_scale<Rows>(bits).x);
+        greatest[0] = fmaxf(greatest[0], row_scale<Rows>(load_shared_word(scales + 4 * at)).x);
       }
       // Numbers that are not negative are in the order of their bits.
       greatest[0] = __uint_as_float(__reduce_max_sync(0xFFFFFFFFu, __float_as_uint(greatest[0])));
@@ -158,8 +168,8 @@ struct SoftmaxRows {
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
         const int at = 8 * n + j;
-        const auto* from = scales + 4 * (2 * static_cast<int>(threadIdx.x % 4) + at);
-        const float scale = row_scale<Rows>(*reinterpret_cast<const uint32_t*>(from)).x;
+        const uint32_t from = scales + 4 * (2 * (threadIdx.x % 4) + at);
+        const float scale = row_scale<Rows>(load_shared_word(from)).x;
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
           const bool is_seen = position + at >= first[h] && position + at <= last[h];
@@ -178,18 +188,20 @@ struct SoftmaxRows {
     for (int h = 0; h < 2; ++h) {
       const float raised = fmaxf(unit[h], greatest[h]);
       per_unit[h] = raised > 0 ? 1.0f / raised : 0.0f;
-      if (raised != unit[h]) rescale[h] *= unit[h] * per_unit[h];
+      if (raised != unit[h]) {
+        rescale[h] = __fmul_rn(rescale[h], __fmul_rn(unit[h], per_unit[h]));
+      }
       unit[h] = raised;
     }
   }
 
   template <int kTiles>
   __device__ void to_weights(float (&scores)[kTiles][4], const float (&base)[2],
-                             const float (&per_unit)[2], const std::byte* scales) {
+                             const float (&per_unit)[2], uint32_t scales) {
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
       uint2 bits{};
-      if constexpr (Rows::kHasScales) bits = *reinterpret_cast<const uint2*>(scales + 32 * n);
+      if constexpr (Rows::kHasScales) bits = load_shared_pair(scales + 32 * n);
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
         float2 scale{};
@@ -197,12 +209,17 @@ struct SoftmaxRows {
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
           float& weight = scores[n][2 * h + j];
-          weight = exp2_approx(weight - base[h]);
-          sum[h] += weight;
-          // A row that is not seen must not matter, whatever its scale is.
-          if constexpr (Rows::kHasZeros) zero_sum[h] += weight > 0 ? weight * scale.y : 0.0f;
-          if constexpr (Rows::kHasScales)
-            weight = weight > 0 ? weight * (scale.x * per_unit[h]) : 0.0f;
+          weight = exp2_approx(__fsub_rn(weight, base[h]));
+          sum[h] = __fadd_rn(sum[h], weight);
+          if constexpr (Rows::kHasScales) {
+            // A row that is not seen must not matter, whatever its scale is.
+            const bool is_seen = !(weight <= 0);
+            if constexpr (Rows::kHasZeros) {
+              zero_sum[h] = fmaf(weight, is_seen ? scale.y : 0.0f, zero_sum[h]);
+            }
+            const float in_units = __fmul_rn(weight, __fmul_rn(scale.x, per_unit[h]));
+            weight = is_seen ? in_units : 0.0f;
+          }
         }
       }
     }

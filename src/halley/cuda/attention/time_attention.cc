@@ -19,6 +19,9 @@ namespace {
 constexpr int kNumReplays = 7;
 constexpr int64_t kNumLaunchesMin = 20;
 
+constexpr KvDType kTimedTypes[] = {KvDType::kF16, KvDType::kFp8E4M3, KvDType::kInt8,
+                                   KvDType::kInt4};
+
 // Numbers that are finite and positive in every type of the cache and of its scales: 16-bit words
 // 0x3400 to 0x37FF. Zeros would be faster than what users have.
 void fill(std::byte* device, size_t num_bytes, const CudaStream& stream) {
@@ -38,7 +41,7 @@ CudaAttentionLimits limits_of(const AttentionTimingCase& shape) {
   CudaAttentionLimits limits;
   limits.num_sequences = shape.num_sequences;
   limits.num_tokens = shape.num_sequences * shape.num_tokens;
-  limits.num_new_tokens = shape.num_sequences;
+  limits.num_new_tokens = shape.num_sequences * shape.num_new_tokens;
   limits.pages_per_sequence = ceil_div(shape.num_tokens, shape.page_tokens);
   limits.num_heads = shape.num_heads;
   limits.num_kv_heads = shape.num_kv_heads;
@@ -55,25 +58,42 @@ std::vector<int32_t> shuffled_pages(int64_t count) {
   return pages;
 }
 
-AttentionTiming time_case(const CudaDeviceInfo& device, double bytes_per_second,
-                          const AttentionTimingCase& shape) {
+AttentionProblem problem_of(const AttentionTimingCase& shape) {
+  return {shape.num_heads, 1.0f / std::sqrt(static_cast<float>(shape.head_dim)), 0, 0};
+}
+
+// 2 products of 2 operations for each position that a new token sees.
+double num_causal_flops(const AttentionTimingCase& shape) {
+  const int64_t first_seen = shape.num_tokens - shape.num_new_tokens + 1;
+  const double pairs = 0.5 * static_cast<double>(shape.num_new_tokens) *
+                       static_cast<double>(first_seen + shape.num_tokens);
+  return 4 * pairs * static_cast<double>(shape.num_sequences * shape.num_heads * shape.head_dim);
+}
+
+std::vector<BatchSequence> sequences_of(const AttentionTimingCase& shape,
+                                        std::span<const int32_t> pages) {
+  const int64_t stride = ceil_div(shape.num_tokens, shape.page_tokens);
+  std::vector<BatchSequence> sequences;
+  for (int64_t i = 0; i < shape.num_sequences; ++i) {
+    sequences.push_back(
+        {i * shape.num_new_tokens, shape.num_new_tokens, shape.num_tokens - shape.num_new_tokens,
+         pages.subspan(static_cast<size_t>(i * stride), static_cast<size_t>(stride))});
+  }
+  return sequences;
+}
+
+AttentionTiming time_case(const CudaDeviceInfo& device, const AttentionTimingCase& shape) {
   const CudaStream stream;
   DeviceArena arena(DeviceArena::kAlignment, "attention's workspace");
   const CudaContext context{device, stream, arena};
-  const AttentionProblem problem{shape.num_heads,
-                                 1.0f / std::sqrt(static_cast<float>(shape.head_dim)), 0, 0};
+  const AttentionProblem problem = problem_of(shape);
   const KvPageLayout layout{shape.dtype, shape.num_kv_heads, shape.head_dim, shape.page_tokens};
   CudaAttentionBatch batch(limits_of(shape));
   const int64_t sequence_pages = batch.limits().pages_per_sequence;
   const int64_t num_pages = sequence_pages * shape.num_sequences;
   const std::vector<int32_t> pages = shuffled_pages(num_pages);
-  std::vector<BatchSequence> sequences;
-  for (int64_t i = 0; i < shape.num_sequences; ++i) {
-    sequences.push_back({i, 1, shape.num_tokens - 1,
-                         std::span(pages).subspan(static_cast<size_t>(i * sequence_pages),
-                                                  static_cast<size_t>(sequence_pages))});
-  }
-  batch.update(stream, problem, layout, num_pages, sequences);
+  batch.update(stream, problem, layout, num_pages, sequences_of(shape, pages));
+  if (shape.prefill_kernel) batch.use_prefill_kernel(*shape.prefill_kernel);
 
   const size_t copy_bytes =
       round_up(static_cast<size_t>(num_pages) * layout.page_bytes(), DeviceArena::kAlignment);
@@ -82,19 +102,24 @@ AttentionTiming time_case(const CudaDeviceInfo& device, double bytes_per_second,
   const DeviceBuffer cache(static_cast<size_t>(num_copies) * copy_bytes, "the timed caches");
   fill(cache.data(), cache.num_bytes(), stream);
   const int64_t num_columns = shape.num_heads * shape.head_dim;
-  const auto activation_bytes = static_cast<size_t>(2 * shape.num_sequences * num_columns);
+  const int64_t num_rows = shape.num_sequences * shape.num_new_tokens;
+  const auto activation_bytes = static_cast<size_t>(2 * num_rows * num_columns);
   const DeviceBuffer q(activation_bytes, "queries"), out(activation_bytes, "outputs");
   fill(q.data(), q.num_bytes(), stream);
   const DType dtype = shape.dtype == KvDType::kBf16 ? DType::kBf16 : DType::kF16;
-  const Matrix q_matrix{q.data(), dtype, shape.num_sequences, num_columns, num_columns};
-  const Matrix out_matrix{out.data(), dtype, shape.num_sequences, num_columns, num_columns};
+  const Matrix q_matrix{q.data(), dtype, num_rows, num_columns, num_columns};
+  const Matrix out_matrix{out.data(), dtype, num_rows, num_columns, num_columns};
 
   const int64_t num_launches = round_up(kNumLaunchesMin, num_copies);
   const CudaGraph graph = CudaGraph::capture(stream, [&] {
     for (int64_t i = 0; i < num_launches; ++i) {
       std::byte* copy = cache.data() + static_cast<size_t>(i % num_copies) * copy_bytes;
-      cuda_decode_attention(context, problem, {layout, copy, num_pages}, batch, q_matrix,
-                            out_matrix);
+      const KvLayerView view{layout, copy, num_pages};
+      if (shape.num_new_tokens == 1) {
+        cuda_decode_attention(context, problem, view, batch, q_matrix, out_matrix);
+      } else {
+        cuda_prefill_attention(context, problem, view, batch, q_matrix, out_matrix);
+      }
     }
   });
   graph.launch(stream);  // warm
@@ -117,7 +142,7 @@ AttentionTiming time_case(const CudaDeviceInfo& device, double bytes_per_second,
   timing.most_us = times.back();
   timing.num_kv_bytes =
       shape.num_sequences * shape.num_tokens * static_cast<int64_t>(layout.token_bytes());
-  timing.floor_us = 1e6 * static_cast<double>(timing.num_kv_bytes) / bytes_per_second;
+  timing.num_flops = num_causal_flops(shape);
   return timing;
 }
 
@@ -127,7 +152,7 @@ std::vector<AttentionTimingCase> attention_timing_cases() {
   constexpr int64_t kShapes[][2] = {{32, 4096}, {64, 8192}, {128, 2048}, {1, 32768}, {1, 1024}};
   std::vector<AttentionTimingCase> cases;
   for (const auto& [num_sequences, num_tokens] : kShapes) {
-    for (const KvDType dtype : {KvDType::kF16, KvDType::kFp8E4M3, KvDType::kInt8, KvDType::kInt4}) {
+    for (const KvDType dtype : kTimedTypes) {
       AttentionTimingCase shape;
       shape.name = str(num_sequences, " x ", num_tokens, " ", name_of(dtype));
       shape.dtype = dtype;
@@ -139,11 +164,38 @@ std::vector<AttentionTimingCase> attention_timing_cases() {
   return cases;
 }
 
+std::vector<AttentionTimingCase> prefill_timing_cases() {
+  constexpr int64_t kShapes[][2] = {{1, 8192}, {4, 2048}};
+  std::vector<AttentionTimingCase> cases;
+  for (const auto& [num_sequences, num_tokens] : kShapes) {
+    for (const KvDType dtype : kTimedTypes) {
+      AttentionTimingCase shape;
+      shape.dtype = dtype;
+      shape.num_sequences = num_sequences;
+      shape.num_tokens = num_tokens;
+      shape.num_new_tokens = num_tokens;
+      for (const PrefillKernelRow& row : kPrefillKernels) {
+        const KvPageLayout layout{dtype, shape.num_kv_heads, shape.head_dim, shape.page_tokens};
+        if (!why_not_prefill_kernel(row.kernel, problem_of(shape), layout).empty()) continue;
+        shape.prefill_kernel = row.kernel;
+        shape.name =
+            str("prefill ", num_sequences, " x ", num_tokens, " ", name_of(dtype), ", ", row.name);
+        cases.push_back(shape);
+      }
+    }
+  }
+  return cases;
+}
+
 std::vector<AttentionTiming> time_attention(const CudaDeviceInfo& device, double bytes_per_second,
-                                            std::span<const AttentionTimingCase> cases) {
+                                            std::span<const AttentionTimingCase> cases,
+                                            double flops_per_second) {
   std::vector<AttentionTiming> timings;
   for (const AttentionTimingCase& shape : cases) {
-    timings.push_back(time_case(device, bytes_per_second, shape));
+    AttentionTiming timing = time_case(device, shape);
+    const double copy_seconds = static_cast<double>(timing.num_kv_bytes) / bytes_per_second;
+    timing.floor_us = 1e6 * std::max(copy_seconds, timing.num_flops / flops_per_second);
+    timings.push_back(timing);
   }
   return timings;
 }

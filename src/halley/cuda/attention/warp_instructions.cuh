@@ -41,34 +41,115 @@ __device__ inline void multiply_add(float (&sums)[4], const uint32_t (&a)[4], ui
 /// Four 8 x 8 matrices of 16-bit elements; lane i names row i % 8 of matrix i / 8. Element j of
 /// `out` is a b (or a) fragment of matrix j; of its transpose with kTransposed.
 template <bool kTransposed>
-__device__ inline void load_matrices(uint32_t (&out)[4], const std::byte* row) {
+__device__ inline void load_matrices(uint32_t (&out)[4], uint32_t row) {
   if constexpr (kTransposed) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
-                 : "r"(shared_address(row))
+                 : "r"(row)
                  : "memory");
   } else {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
-                 : "r"(shared_address(row))
+                 : "r"(row)
                  : "memory");
   }
+}
+
+/// Words of shared memory. Loops use these with addresses of 32 bits: through pointers the compiler
+/// makes each address anew, with a slow look at the block's place in its cluster.
+__device__ inline uint32_t load_shared_word(uint32_t from) {
+  uint32_t word;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(from) : "memory");
+  return word;
+}
+__device__ inline uint2 load_shared_pair(uint32_t from) {
+  uint2 words;
+  asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];"
+               : "=r"(words.x), "=r"(words.y)
+               : "r"(from)
+               : "memory");
+  return words;
+}
+__device__ inline uint4 load_shared_quad(uint32_t from) {
+  uint4 words;
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
+               : "r"(from)
+               : "memory");
+  return words;
+}
+__device__ inline void store_shared_word(uint32_t to, uint32_t word) {
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(word) : "memory");
+}
+__device__ inline void store_shared_quad(uint32_t to, uint4 words) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(words.x), "r"(words.y),
+               "r"(words.z), "r"(words.w)
+               : "memory");
 }
 
 /// Starts a copy of kBytes from device to shared memory, both aligned to kBytes; zeros instead
 /// where !is_valid, and then `from` is not read.
 template <int kBytes>
-__device__ inline void start_copy(std::byte* to, const std::byte* from, bool is_valid) {
+__device__ inline void start_copy(uint32_t to, const std::byte* from, bool is_valid) {
   const int num_bytes = is_valid ? kBytes : 0;
   if constexpr (kBytes == 16) {
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_address(to)),
-                 "l"(from), "r"(num_bytes)
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+                 "r"(num_bytes)
                  : "memory");
   } else {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared_address(to)),
-                 "l"(from), "n"(kBytes), "r"(num_bytes)
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(kBytes),
+                 "r"(num_bytes)
                  : "memory");
   }
+}
+
+/// Barriers in shared memory, of 8 bytes: complete a phase when `num_arrivals` have come and all
+/// announced bytes are there. Phases are waited for by their parity, 0 first.
+__device__ inline void init_barrier(uint32_t barrier, int num_arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(num_arrivals)
+               : "memory");
+}
+/// After init_barrier(), before others of the block or bulk copies use them.
+__device__ inline void publish_barriers() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+__device__ inline void arrive(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+__device__ inline void arrive_and_expect(uint32_t barrier, int num_bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier),
+               "r"(num_bytes)
+               : "memory");
+}
+__device__ inline bool has_completed(uint32_t barrier, uint32_t parity) {
+  uint32_t result;
+  asm volatile(
+      "{.reg .pred done; mbarrier.try_wait.parity.shared::cta.b64 done, [%1], %2;"
+      " selp.u32 %0, 1, 0, done;}"
+      : "=r"(result)
+      : "r"(barrier), "r"(parity)
+      : "memory");
+  return result != 0;
+}
+__device__ inline void wait_for_barrier(uint32_t barrier, uint32_t parity) {
+  while (!has_completed(barrier, parity)) {
+  }
+}
+
+/// Starts the copy of `num_bytes`, a multiple of 16 as both addresses are; counted by the barrier.
+__device__ inline void start_bulk_copy(uint32_t to, const std::byte* from, int num_bytes,
+                                       uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(to),
+      "l"(from), "r"(num_bytes), "r"(barrier)
+      : "memory");
+}
+
+/// Orders the thread's own reads and writes of shared memory before what bulk copies and tensor
+/// cores do there next.
+__device__ inline void fence_shared_for_async() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
 /// Copies started since the last call become one group, possibly empty.

@@ -1,9 +1,11 @@
 #include <string>
 
+#include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "halley/base/error.h"
+#include "halley/base/str.h"
 #include "halley/cuda/runtime/cuda_device.h"
 
 namespace halley {
@@ -35,6 +37,13 @@ TEST(WhyNoCudaTest, NamesAGpuThatTheBuildHasNoCodeFor) {
                 {.ordinal = 1, .name = "NVIDIA L40S", .compute_major = 8, .compute_minor = 9}),
             "GPU 1 (NVIDIA L40S): expected compute capability 9.0 (H100, H200), got 8.9. Choose "
             "another GPU, or run on the CPU.");
+}
+
+TEST(CudaVersionsTest, AreThoseOfTheBuildAndOfTheDriver) {
+  const CudaVersions versions = cuda_versions();
+  EXPECT_EQ(versions.runtime, str(CUDART_VERSION / 1000, ".", CUDART_VERSION % 1000 / 10));
+  const bool has_driver = why_no_cuda().find("expected an NVIDIA driver") == std::string::npos;
+  EXPECT_EQ(versions.driver != "0.0", has_driver);
 }
 
 }  // namespace

@@ -40,23 +40,44 @@ float hash_value(const TensorInfo& info, uint64_t seed, uint64_t index) {
   return 1.0f + static_cast<float>(number - (number & 3)) / 4096.0f;
 }
 
+KvPageLayout page_layout(const ModelShape& shape, KvDType dtype) {
+  return {.dtype = dtype,
+          .num_kv_heads = shape.num_kv_heads,
+          .head_dim = shape.head_dim,
+          .page_tokens = kPageTokens};
+}
+
 }  // namespace
 
 TestCache::TestCache(const ModelShape& shape, KvDType dtype, int64_t num_sequences,
                      int64_t num_tokens_max) {
-  const KvPageLayout layout = {.dtype = dtype,
-                               .num_kv_heads = shape.num_kv_heads,
-                               .head_dim = shape.head_dim,
-                               .page_tokens = kPageTokens};
-  const int64_t pages_each = ceil_div(num_tokens_max, kPageTokens);
+  make(shape, page_layout(shape, dtype), num_sequences, ceil_div(num_tokens_max, kPageTokens),
+       [&](size_t num_bytes) {
+         storage_.emplace_back(num_bytes);
+         std::memset(storage_.back().data(), 0xFF, num_bytes);
+         return storage_.back().data();
+       });
+}
+
+TestCache::TestCache(const CausalLm& model, KvDType dtype, int64_t num_sequences,
+                     int64_t num_tokens_max, const Fill& fill) {
+  const ModelShape& shape = model.shape();
+  make(shape, page_layout(shape, dtype), num_sequences, ceil_div(num_tokens_max, kPageTokens),
+       [&](size_t num_bytes) {
+         memory_.push_back(model.make_kv_memory(num_bytes));
+         fill(memory_.back()->data(), num_bytes);
+         return memory_.back()->data();
+       });
+}
+
+void TestCache::make(const ModelShape& shape, const KvPageLayout& layout, int64_t num_sequences,
+                     int64_t pages_each, const Allocate& allocate) {
   const int64_t num_pages = pages_each * num_sequences;
   for (int64_t i = 0; i < shape.num_layers; ++i) {
-    storage_.emplace_back(layout.page_bytes() * static_cast<size_t>(num_pages));
     // All bits set is a NaN in every type: what is read before it is written shows.
-    std::memset(storage_.back().data(), 0xFF, storage_.back().num_bytes());
     layers_.push_back(
         {.layout = layout,
-         .pages = storage_.back().data(),
+         .pages = allocate(layout.page_bytes() * static_cast<size_t>(num_pages)),
          .num_pages = num_pages,
          .scales = shape.kv_scales.empty() ? KvScales{} : shape.kv_scales[static_cast<size_t>(i)]});
   }

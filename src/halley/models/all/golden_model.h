@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -20,11 +21,20 @@ namespace halley {
 class TestCache {
  public:
   TestCache(const ModelShape& shape, KvDType dtype, int64_t num_sequences, int64_t num_tokens_max);
+  /// The same where the model keeps its cache; `fill` sets all bits of memory there.
+  using Fill = std::function<void(std::byte*, size_t)>;
+  TestCache(const CausalLm& model, KvDType dtype, int64_t num_sequences, int64_t num_tokens_max,
+            const Fill& fill);
   KvCacheView view() const { return {layers_}; }
   std::span<const int32_t> page_table(size_t sequence) const { return page_tables_[sequence]; }
 
  private:
+  using Allocate = std::function<std::byte*(size_t)>;
+  void make(const ModelShape& shape, const KvPageLayout& layout, int64_t num_sequences,
+            int64_t pages_each, const Allocate& allocate);
+
   std::vector<HostBuffer> storage_;
+  std::vector<std::unique_ptr<KvMemory>> memory_;
   std::vector<KvLayerView> layers_;
   std::vector<std::vector<int32_t>> page_tables_;
 };

@@ -1,11 +1,14 @@
 #include "halley/models/all/load_model.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
+#include "halley/base/check.h"
 #include "halley/base/error.h"
 #include "halley/base/str.h"
 #include "halley/checkpoint/safetensors/safetensors.h"
+#include "halley/models/all/gpu_model.h"
 #include "halley/models/base/decoder.h"
 #include "halley/models/base/decoder_parts.h"
 #include "halley/models/base/decoder_weights.h"
@@ -14,6 +17,8 @@
 
 namespace halley {
 namespace {
+
+constexpr const char* kCuda = "cuda";
 
 const char* kind_name(PartKind kind) {
   switch (kind) {
@@ -49,16 +54,32 @@ void check_forced_kernel(const ModelPlan& plan, const std::string& forced) {
                        plan.config.where, ". `halley inspect` shows the layouts of the layers."));
 }
 
+void check_required_gpu_kernels(const ModelPlan& plan, const std::vector<std::string>& required) {
+  if (required.empty()) return;
+  for (const ModelPart& part : plan.parts) {
+    for (const GpuLinearPlan& linear : part.gpu_plans) {
+      if (std::find(required.begin(), required.end(), linear.kernel) != required.end()) continue;
+      throw InputError(str("--require-kernel: layer ", quote(linear.name), ": expected one of ",
+                           required, ", got ", linear.kernel, " (", linear.form,
+                           "). Leave the option out, or name that kernel too."));
+    }
+  }
+}
+
 void add_part(const DecoderPart& part, const LinearLoading& loading, ModelPlan& plan) {
   ModelPart planned;
   planned.name = part.name;
   planned.kind = kind_name(part.kind);
   planned.plans = plan_part(plan.config, part, loading);
+  if (plan.device == kCuda) {
+    planned.gpu_plans = plan_gpu_part(plan.config, part, loading, plan.activation_dtype);
+  }
   for (const LinearPlan& linear : planned.plans) {
-    plan.packed_bytes += linear.packed_bytes;
+    if (planned.gpu_plans.empty()) plan.packed_bytes += linear.packed_bytes;
     plan.f16_bytes += static_cast<size_t>(linear.out_features * linear.in_features) * 2;
     plan.warnings.insert(plan.warnings.end(), linear.warnings.begin(), linear.warnings.end());
   }
+  for (const GpuLinearPlan& linear : planned.gpu_plans) plan.packed_bytes += linear.device_bytes;
   plan.parts.push_back(std::move(planned));
 }
 
@@ -76,10 +97,31 @@ std::optional<KvDType> kv_dtype_of(StatedKv stated) {
   return std::nullopt;
 }
 
-ModelPlan plan_decoder(DecoderConfig decoder, const LinearLoading& loading) {
+/// What planning asks of kernels of the CPU: nothing where they will not run.
+KernelDemands cpu_demands(const LoadOptions& options) {
+  if (options.device != kCuda) return options.kernels;
+  if (options.kernels.forced.empty()) return {};
+  throw InputError(str("HALLEY_KERNEL: expected none with --device cuda, got ",
+                       quote(options.kernels.forced),
+                       ". It names a kernel of the CPU; leave it out."));
+}
+
+DType activation_dtype_of(const LoadOptions& options, const DecoderConfig& config) {
+  if (options.activation_dtype) return *options.activation_dtype;
+  return config.dtype == DType::kF32 ? DType::kF16 : config.dtype;
+}
+
+ModelPlan plan_decoder(DecoderConfig decoder, const LinearLoading& loading,
+                       const LoadOptions& options) {
+  HALLEY_CHECK(options.device == "cpu" || options.device == kCuda, options.device);
   check_kernel_names(loading.demands);
   ModelPlan plan;
   plan.config = std::move(decoder);
+  plan.device = options.device;
+  if (plan.device == kCuda) {
+    plan.activation_dtype = activation_dtype_of(options, plan.config);
+    check_gpu_model(plan.config, plan.activation_dtype);
+  }
   plan.format = loading.scheme.format_name();
   plan.summary = loading.scheme.summary();
   plan.warnings = loading.scheme.warnings();
@@ -90,8 +132,13 @@ ModelPlan plan_decoder(DecoderConfig decoder, const LinearLoading& loading) {
   check_all_tensors_used(plan.config, loading);
   check_forced_kernel(plan, loading.demands.forced);
   for (const TensorInfo& info : loading.source.tensors()) plan.stored_bytes += info.num_bytes;
-  const ModelShape shape = shape_of(plan.config);
+  ModelShape shape = shape_of(plan.config);
+  if (plan.device == kCuda && !plan.config.kv_dtype) {
+    shape.kv_dtype_default = kv_dtype_of(plan.activation_dtype);
+  }
   plan.kv_bytes_per_token = kv_bytes_per_token(shape, shape.kv_dtype_default);
+  check_required_gpu_kernels(
+      plan, options.device == kCuda ? options.kernels.required : std::vector<std::string>());
   return plan;
 }
 
@@ -100,26 +147,33 @@ ModelPlan plan_decoder(DecoderConfig decoder, const LinearLoading& loading) {
 ModelPlan plan_model(const HfConfig& config, const TensorSource& source,
                      const LoadOptions& options) {
   const std::unique_ptr<QuantScheme> scheme = detect(config, source, options);
+  const KernelDemands demands = cpu_demands(options);
   return plan_decoder(read_decoder_config(config, source, options.max_length),
-                      {*scheme, source, options.kernels});
+                      {*scheme, source, demands}, options);
 }
 
 LoadedDecoder load_decoder(ExecContext& context, const HfConfig& config, DecoderConfig decoder,
                            const TensorSource& source, const LoadProgress& progress,
                            const LoadOptions& options) {
   const std::unique_ptr<QuantScheme> scheme = detect(config, source, options);
+  const KernelDemands demands = cpu_demands(options);
   LoadedDecoder loaded;
   const LinearLoading loading = {.scheme = *scheme,
                                  .source = source,
-                                 .demands = options.kernels,
+                                 .demands = demands,
                                  .has_self_check = options.has_self_check,
                                  .times = &loaded.times};
-  loaded.plan = plan_decoder(std::move(decoder), loading);
+  loaded.plan = plan_decoder(std::move(decoder), loading, options);
   size_t done = 0;
   const auto on_part = [&](size_t num_bytes) {
     done += num_bytes;
     if (progress) progress(done, loaded.plan.packed_bytes);
   };
+  if (options.device == kCuda) {
+    loaded.model = load_gpu_model(context, loading, options, on_part, loaded.plan);
+    check_required_gpu_kernels(loaded.plan, options.kernels.required);
+    return loaded;
+  }
   DecoderWeights weights = load_decoder_weights(context, loaded.plan.config, loading, on_part);
   loaded.model = std::make_unique<Decoder>(context, loaded.plan.config, std::move(weights));
   return loaded;

@@ -44,11 +44,25 @@ std::vector<TensorInfo> list_dense_tensors(const DecoderConfig& config);
 std::vector<TensorInfo> list_quantized_tensors(const DecoderConfig& config,
                                                const QuantConfig& quant);
 
+/// Some consecutive outputs of a linear layer on a GPU.
+struct GpuLinearPlan {
+  std::string name;
+  int64_t out_features = 0, in_features = 0;
+  std::string form;    // what is stored and what it becomes
+  std::string kernel;  // of outputs in the activations' type
+  size_t device_bytes = 0;
+  /// Better-placed kernels and why each was refused.
+  std::vector<std::string> refusals;
+};
+
 /// One part of the model, of one or more packed weights.
 struct ModelPart {
   std::string name;  // "embedding", "layers.0.qkv", ...
   std::string kind;  // "embedding", "norm", "linear"
   std::vector<LinearPlan> plans;
+  /// Where the device is a GPU, of parts that a kernel multiplies; `plans` then say how they are
+  /// stored. Of a model that is loaded: what it runs.
+  std::vector<GpuLinearPlan> gpu_plans;
 };
 
 /// What would be loaded and run, from headers alone. Throws as load_model().
@@ -56,6 +70,8 @@ struct ModelPlan {
   DecoderConfig config;
   std::string format;   // of the checkpoint
   std::string summary;  // the format's parameters in words
+  std::string device = "cpu";
+  DType activation_dtype = DType::kF32;  // between operations
   std::vector<ModelPart> parts;
   std::vector<std::string> warnings;
   size_t stored_bytes = 0;        // all tensors of the source
@@ -73,7 +89,19 @@ struct LoadOptions {
   bool has_self_check = true;
   /// The longest sequence that will be run; 0: max_position_embeddings.
   int64_t max_length = 0;
+  std::string device = "cpu";  // or "cuda"
+  int gpu_ordinal = 0;
+  /// Part of the GPU's memory that the process may use, (0, 1].
+  double gpu_memory_utilization = 0.9;
+  /// On a GPU, f16 or bf16; absent: the checkpoint's type, f16 where that is f32.
+  std::optional<DType> activation_dtype = std::nullopt;
 };
+
+/// Empty: the device "cuda" can be used. Otherwise why not: the program was built without CUDA, no
+/// driver, no GPU; and what to do.
+std::string why_no_gpu();
+/// Whether this program has code for GPUs.
+bool is_built_with_cuda();
 
 ModelPlan plan_model(const HfConfig& config, const TensorSource& source,
                      const LoadOptions& options = {});
@@ -91,7 +119,8 @@ struct LoadedDecoder {
 /// Loads and packs every weight. `context` must outlive the model, `source` need not. Throws
 /// CheckpointError where a tensor is missing, has the wrong type, shape or values, or is not used
 /// by the model; UnsupportedError as read_decoder_config(); InputError where a kernel that was
-/// demanded cannot run; DeviceError where the self-check fails.
+/// demanded cannot run; DeviceError where the self-check fails or the GPU cannot be used;
+/// UnsupportedError where the program was built without CUDA, or the GPU cannot run the model.
 LoadedDecoder load_model(ExecContext& context, const HfConfig& config, const TensorSource& source,
                          const LoadProgress& progress, const LoadOptions& options = {});
 

@@ -4,11 +4,11 @@
 #include <utility>
 
 #include "halley/base/check.h"
-#include "halley/base/error.h"
 #include "halley/base/str.h"
 #include "halley/kernels/activation/activation.h"
 #include "halley/kernels/embedding/embedding.h"
 #include "halley/kernels/norm/norm.h"
+#include "halley/models/base/check_step.h"
 #include "halley/models/base/decoder_step.h"
 
 namespace halley {
@@ -31,34 +31,6 @@ Decoder::Decoder(ExecContext& context, DecoderConfig config, DecoderWeights weig
       angles_(config_.ropes.size()) {
   HALLEY_CHECK(weights_.layers.size() == config_.layers.size(), weights_.layers.size(),
                config_.layers.size());
-}
-
-void Decoder::check(const ForwardBatch& batch, const KvCacheView& cache,
-                    const Matrix& logits) const {
-  HALLEY_CHECK(cache.layers.size() == config_.layers.size(), cache.layers.size());
-  HALLEY_CHECK(logits.num_rows == static_cast<int64_t>(batch.logit_rows.size()), logits.num_rows);
-  HALLEY_CHECK(logits.num_cols == config_.vocab_size, logits.num_cols);
-  for (const KvLayerView& layer : cache.layers) {
-    HALLEY_CHECK(layer.layout.num_kv_heads == config_.num_kv_heads, layer.layout.num_kv_heads);
-    HALLEY_CHECK(layer.layout.head_dim == config_.head_dim, layer.layout.head_dim);
-  }
-  for (const int32_t id : batch.token_ids) {
-    if (id >= 0 && id < config_.vocab_size) continue;
-    throw InputError(str("token id: expected 0 to ", config_.vocab_size - 1, ", got ", id,
-                         ". Use the tokenizer that belongs to the model."));
-  }
-  int64_t next_row = 0;
-  for (const BatchSequence& sequence : batch.sequences) {
-    HALLEY_CHECK(sequence.first_row == next_row, sequence.first_row, next_row);
-    HALLEY_CHECK(sequence.num_new_tokens >= 1, sequence.num_new_tokens);
-    next_row += sequence.num_new_tokens;
-    const int64_t length = sequence.num_past_tokens + sequence.num_new_tokens;
-    if (length <= config_.max_positions) continue;
-    throw InputError(str("sequence length: expected at most ", config_.max_positions, ", got ",
-                         length, ". Shorten the prompt or ask for fewer tokens."));
-  }
-  HALLEY_CHECK(next_row == static_cast<int64_t>(batch.token_ids.size()), next_row);
-  for (const int32_t row : batch.logit_rows) HALLEY_CHECK(row >= 0 && row < next_row, row);
 }
 
 void Decoder::set_positions(const ForwardBatch& batch) {
@@ -86,7 +58,8 @@ void Decoder::embed(const ForwardBatch& batch, Matrix hidden) {
   add_rows(context_, learned, hidden);
 }
 
-void Decoder::compute_logits(const ForwardBatch& batch, Matrix hidden, Matrix logits) {
+void Decoder::compute_logits(const DecoderStep& step, Matrix hidden, Matrix logits) {
+  const ForwardBatch& batch = step.batch;
   if (batch.logit_rows.empty()) return;
   const Matrix last = workspace_.take(Slot::kLast, logits.num_rows, config_.hidden_size);
   for (int64_t i = 0; i < last.num_rows; ++i) {
@@ -94,10 +67,11 @@ void Decoder::compute_logits(const ForwardBatch& batch, Matrix hidden, Matrix lo
     std::memcpy(last.row<float>(i), hidden.row<float>(row),
                 static_cast<size_t>(config_.hidden_size) * sizeof(float));
   }
-  const DecoderStep step = {context_, config_, batch, angles_, workspace_};
   apply_norm(step, weights_.final_norm, last, last);
+  step.finish("final_norm");
   weights_.output.run(context_, last, logits);
   if (config_.logits_soft_cap > 0) apply_soft_cap(context_, config_.logits_soft_cap, logits);
+  step.finish("output");
 }
 
 void run_layer(const DecoderStep& step, const LayerSpec& spec, const LayerWeights& weights,
@@ -105,27 +79,47 @@ void run_layer(const DecoderStep& step, const LayerSpec& spec, const LayerWeight
   const Matrix normed = step.workspace.take(Slot::kNormed, hidden.num_rows, hidden.num_cols);
   const Matrix block_out = step.workspace.take(Slot::kBlockOut, hidden.num_rows, hidden.num_cols);
   apply_norm(step, weights.input_norm, hidden, normed);
+  step.finish("norm");
   attention_block(step, spec, weights, cache, normed, block_out);
   if (spec.attention_out_norm) apply_norm(step, weights.attention_out_norm, block_out, block_out);
   add_rows(step.context, block_out, hidden);
   apply_norm(step, weights.mlp_norm, hidden, normed);
+  step.finish("norm");
   mlp_block(step, spec.mlp, weights.mlp, normed, block_out);
   if (spec.mlp_out_norm) apply_norm(step, weights.mlp_out_norm, block_out, block_out);
   add_rows(step.context, block_out, hidden);
+  step.finish("residual");
 }
 
 void Decoder::forward(const ForwardBatch& batch, const KvCacheView& cache, Matrix logits) {
-  check(batch, cache, logits);
+  run(batch, cache, logits, nullptr);
+}
+
+std::vector<OpTime> Decoder::profile(const ForwardBatch& batch, const KvCacheView& cache,
+                                     Matrix logits) {
+  OpClock clock;
+  run(batch, cache, logits, &clock);
+  return clock.take();
+}
+
+void Decoder::run(const ForwardBatch& batch, const KvCacheView& cache, Matrix logits,
+                  OpClock* clock) {
+  check_step(config_, batch, cache);
+  HALLEY_CHECK(logits.num_rows == static_cast<int64_t>(batch.logit_rows.size()), logits.num_rows);
+  HALLEY_CHECK(logits.num_cols == config_.vocab_size, logits.num_cols);
   if (batch.token_ids.empty()) return;
   const auto M = static_cast<int64_t>(batch.token_ids.size());
   set_positions(batch);
   const Matrix hidden = workspace_.take(Slot::kHidden, M, config_.hidden_size);
   embed(batch, hidden);
-  const DecoderStep step = {context_, config_, batch, angles_, workspace_};
+  const DecoderStep step = {context_, config_, batch, angles_, workspace_, nullptr, clock};
+  step.finish("embedding");
   for (size_t i = 0; i < config_.layers.size(); ++i) {
+    if (clock != nullptr) clock->set_prefix(str("layers.", i, "."));
     run_layer(step, config_.layers[i], weights_.layers[i], cache.layers[i], hidden);
   }
-  compute_logits(batch, hidden, logits);
+  if (clock != nullptr) clock->set_prefix("");
+  compute_logits(step, hidden, logits);
 }
 
 }  // namespace halley

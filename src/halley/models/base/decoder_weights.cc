@@ -123,7 +123,7 @@ class Loader {
     if (config_.lm_head) {
       weights.embedding = std::move(table);
     } else {
-      check_second_copy();
+      check_tied_output(config_, loading_.source);
       weights.output = tied_output(std::move(table));
     }
     if (!config_.position_embedding_name.empty()) {
@@ -191,35 +191,12 @@ class Loader {
   }
 
   NormWeights load_norm(const NormSpec& spec, int64_t size) const {
-    const TensorSource& source = loading_.source;
-    NormWeights norm;
-    norm.weight = to_f32(source.view(find_dense_tensor(source, spec.weight_name, {size})));
-    if (!spec.bias_name.empty()) {
-      norm.bias = to_f32(source.view(find_dense_tensor(source, spec.bias_name, {size})));
-    }
+    NormWeights norm = load_norm_weights(loading_.source, spec, size);
     report((norm.weight.size() + norm.bias.size()) * sizeof(float));
     return norm;
   }
   NormWeights load_norm(const std::optional<NormSpec>& spec, int64_t size) const {
     return spec ? load_norm(*spec, size) : NormWeights{};
-  }
-
-  /// transformers ignores an output matrix beside tied embeddings. Where it differs, one of the two
-  /// statements of the checkpoint is wrong, and nobody can tell which.
-  void check_second_copy() const {
-    const TensorSource& source = loading_.source;
-    const TensorInfo* copy = source.find(config_.tied_output_name);
-    if (copy == nullptr) return;
-    const TensorInfo& embedding = *source.find(config_.embedding_name);
-    if (copy->dtype == embedding.dtype && copy->shape == embedding.shape &&
-        std::memcmp(source.view(*copy).data, source.view(embedding).data, embedding.num_bytes) ==
-            0) {
-      return;
-    }
-    throw CheckpointError(str(source.description(), ": tensor ", quote(copy->name),
-                              ": expected none or a copy of ", quote(embedding.name),
-                              ", since tie_word_embeddings is true, got other values. Set "
-                              "tie_word_embeddings to false if the tensor is meant to be used."));
   }
 
   ExecContext& context_;
@@ -260,6 +237,29 @@ void check_all_tensors_used(const DecoderConfig& config, const LinearLoading& lo
                             quote(config.family), " of ", config.where, " uses, got ", num_unused,
                             " more, such as ", unused,
                             ". Check that config.json belongs to these weights."));
+}
+
+NormWeights load_norm_weights(const TensorSource& source, const NormSpec& spec, int64_t size) {
+  NormWeights norm;
+  norm.weight = to_f32(source.view(find_dense_tensor(source, spec.weight_name, {size})));
+  if (!spec.bias_name.empty()) {
+    norm.bias = to_f32(source.view(find_dense_tensor(source, spec.bias_name, {size})));
+  }
+  return norm;
+}
+
+void check_tied_output(const DecoderConfig& config, const TensorSource& source) {
+  const TensorInfo* copy = source.find(config.tied_output_name);
+  if (copy == nullptr) return;
+  const TensorInfo& embedding = *source.find(config.embedding_name);
+  if (copy->dtype == embedding.dtype && copy->shape == embedding.shape &&
+      std::memcmp(source.view(*copy).data, source.view(embedding).data, embedding.num_bytes) == 0) {
+    return;
+  }
+  throw CheckpointError(str(source.description(), ": tensor ", quote(copy->name),
+                            ": expected none or a copy of ", quote(embedding.name),
+                            ", since tie_word_embeddings is true, got other values. Set "
+                            "tie_word_embeddings to false if the tensor is meant to be used."));
 }
 
 DecoderWeights load_decoder_weights(ExecContext& context, const DecoderConfig& config,

@@ -61,6 +61,13 @@ using PartLoaded = std::function<void(size_t packed_bytes)>;
 DecoderWeights load_decoder_weights(ExecContext& context, const DecoderConfig& config,
                                     const LinearLoading& loading, const PartLoaded& on_part);
 
+/// A norm's values; empty where the bias does not exist.
+NormWeights load_norm_weights(const TensorSource& source, const NormSpec& spec, int64_t size);
+
+/// transformers ignores an output matrix beside tied embeddings. Where it differs, one of the two
+/// statements of the checkpoint is wrong, and nobody can tell which: throws CheckpointError.
+void check_tied_output(const DecoderConfig& config, const TensorSource& source);
+
 /// One layer alone, as load_decoder_weights() loads it.
 LayerWeights load_layer_weights(ExecContext& context, const DecoderConfig& config,
                                 const LinearLoading& loading, int64_t layer_index);

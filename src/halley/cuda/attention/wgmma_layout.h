@@ -1,0 +1,53 @@
+// Where wgmma expects its operands in shared memory: plain numbers, for kernels and their tests.
+//
+// An operand is cut into panels of 64 columns of 16-bit elements, 128 bytes a row. A panel's rows
+// follow each other; in each group of eight rows, 1024 bytes from a multiple of 1024 on, chunks of
+// 16 bytes are exchanged ("128-byte swizzle"), so that reading eight rows of one chunk meets all
+// banks.
+#pragma once
+
+#include <cstdint>
+
+namespace halley::attention {
+
+inline constexpr int kPanelColumns = 64;
+inline constexpr int kPanelRowBytes = 2 * kPanelColumns;
+inline constexpr int kPanelGroupBytes = 8 * kPanelRowBytes;  // alignment of operands, too
+
+/// Byte of an operand of `num_rows` rows, a multiple of 8, for byte `byte` of row `row`.
+constexpr int panel_offset(int num_rows, int row, int byte) {
+  const int panel = byte / kPanelRowBytes, chunk = byte % kPanelRowBytes / 16;
+  return panel * num_rows * kPanelRowBytes + row * kPanelRowBytes + ((chunk ^ (row % 8)) * 16) +
+         byte % 16;
+}
+
+/// Matrix descriptor: address, leading and stride offset in units of 16 bytes, 128-byte swizzle
+/// (PTX ISA, "Matrix Descriptor Format" of wgmma).
+constexpr uint64_t panel_descriptor(uint32_t address, uint32_t leading_bytes,
+                                    uint32_t stride_bytes) {
+  return static_cast<uint64_t>((address & 0x3FFFFu) >> 4) |
+         static_cast<uint64_t>(leading_bytes >> 4) << 16 |
+         static_cast<uint64_t>(stride_bytes >> 4) << 32 | uint64_t{1} << 62;
+}
+
+/// Descriptor of an operand whose rows are rows of A or columns of B, and whose columns are summed
+/// over: eight rows to the next eight are a group; the leading offset is not looked at.
+constexpr uint64_t row_operand(uint32_t address) {
+  return panel_descriptor(address, 16, kPanelGroupBytes);
+}
+/// Bytes from the operand's start to its columns 16 * step.
+constexpr int row_operand_step(int num_rows, int step) {
+  return step / 4 * num_rows * kPanelRowBytes + step % 4 * 32;
+}
+
+/// Descriptor of an operand B whose rows are summed over (its "transpose" bit is set) and whose
+/// columns are those of the result: the next panel of columns is the leading offset away, the next
+/// eight rows a group.
+constexpr uint64_t column_operand(uint32_t address, int num_rows) {
+  return panel_descriptor(address, static_cast<uint32_t>(num_rows * kPanelRowBytes),
+                          kPanelGroupBytes);
+}
+/// Bytes from the operand's start to its rows 16 * step.
+constexpr int column_operand_step(int step) { return step * 2 * kPanelGroupBytes; }
+
+}  // namespace halley::attention

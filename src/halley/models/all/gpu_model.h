@@ -1,0 +1,31 @@
+// Planning and loading a model for a GPU: gpu_model_cuda.cc where the build has CUDA,
+// gpu_model_none.cc where it has not.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "halley/core/dtype.h"
+#include "halley/core/exec_context.h"
+#include "halley/models/all/load_model.h"
+#include "halley/models/base/decoder_parts.h"
+#include "halley/models/base/decoder_weights.h"
+#include "halley/quant/base/linear_loader.h"
+
+namespace halley {
+
+/// What will run for a linear layer, or a tied embedding, from headers alone; nothing for other
+/// parts. Throws UnsupportedError where the build has no CUDA.
+std::vector<GpuLinearPlan> plan_gpu_part(const DecoderConfig& config, const DecoderPart& part,
+                                         const LinearLoading& loading, DType activation_dtype);
+
+/// Throws UnsupportedError where the GPU's operations cannot run the model, or the build has no
+/// CUDA.
+void check_gpu_model(const DecoderConfig& config, DType activation_dtype);
+
+/// Loads what `plan` says, and puts into it which kernels run.
+std::unique_ptr<CausalLm> load_gpu_model(ExecContext& context, const LinearLoading& loading,
+                                         const LoadOptions& options, const PartLoaded& on_part,
+                                         ModelPlan& plan);
+
+}  // namespace halley

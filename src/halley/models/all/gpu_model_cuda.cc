@@ -1,0 +1,103 @@
+#include <utility>
+
+#include "halley/base/check.h"
+#include "halley/base/error.h"
+#include "halley/base/str.h"
+#include "halley/cuda/gemm/cuda_gemm.h"
+#include "halley/cuda/runtime/cuda_device.h"
+#include "halley/cuda/weights/cuda_weight_loader.h"
+#include "halley/models/all/gpu_model.h"
+#include "halley/models/cuda/cuda_decoder.h"
+
+namespace halley {
+namespace {
+
+GpuLinearPlan plan_of(cuda::CudaLinearPlan planned) {
+  return {.name = std::move(planned.name),
+          .out_features = planned.out_features,
+          .in_features = planned.in_features,
+          .form = std::move(planned.form),
+          .kernel = planned.choice.kernel->name,
+          .device_bytes = planned.device_bytes,
+          .refusals = std::move(planned.choice.refusals)};
+}
+
+/// The embedding's table as the output layer.
+GpuLinearPlan plan_tied_output(const DecoderConfig& config, const DecoderPart& part,
+                               const LinearLoading& loading, DType activation_dtype) {
+  const TensorInfo& info = *loading.source.find(part.table_name);
+  const cuda::CudaGemmProblem problem = {.dtype = activation_dtype,
+                                         .y_dtype = DType::kF32,
+                                         .N = config.vocab_size,
+                                         .K = config.hidden_size};
+  cuda::CudaGemmChoice choice = cuda::choose_cuda_gemm_kernel(problem, nullptr);
+  return {.name = info.name,
+          .out_features = problem.N,
+          .in_features = problem.K,
+          .form = str(info.dtype, ", kept in ", activation_dtype),
+          .kernel = choice.kernel->name,
+          .device_bytes = static_cast<size_t>(problem.N * problem.K * bits_of(problem.dtype) / 8),
+          .refusals = std::move(choice.refusals)};
+}
+
+/// What was bound, section by section.
+std::vector<GpuLinearPlan> loaded_plans(const cuda::CudaLinear& linear,
+                                        std::vector<GpuLinearPlan> planned) {
+  HALLEY_CHECK(linear.sections().size() == planned.size(), linear.sections().size());
+  for (size_t i = 0; i < planned.size(); ++i) {
+    const cuda::CudaLinear::Section& section = linear.sections()[i];
+    planned[i].form = section.form;
+    planned[i].kernel = section.for_activations.choice.kernel->name;
+    planned[i].refusals = section.for_activations.choice.refusals;
+    planned[i].device_bytes = section.weight_memory.num_bytes() + section.array_memory.num_bytes();
+  }
+  return planned;
+}
+
+}  // namespace
+
+std::string why_no_gpu() { return why_no_cuda(); }
+
+bool is_built_with_cuda() { return true; }
+
+std::vector<GpuLinearPlan> plan_gpu_part(const DecoderConfig& config, const DecoderPart& part,
+                                         const LinearLoading& loading, DType activation_dtype) {
+  std::vector<GpuLinearPlan> plans;
+  if (part.kind == PartKind::kEmbedding && !config.lm_head) {
+    plans.push_back(plan_tied_output(config, part, loading, activation_dtype));
+  }
+  if (part.kind != PartKind::kLinear) return plans;
+  for (cuda::CudaLinearPlan& planned :
+       cuda::plan_cuda_linear(loading.scheme, loading.source, *part.linear, activation_dtype)) {
+    plans.push_back(plan_of(std::move(planned)));
+  }
+  return plans;
+}
+
+void check_gpu_model(const DecoderConfig& config, DType activation_dtype) {
+  const std::string reason = cuda::why_not_on_gpu(config, activation_dtype);
+  if (reason.empty()) return;
+  throw UnsupportedError(str(config.where, ": expected a model that the GPU can run, got ", reason,
+                             ". Use --device cpu."));
+}
+
+std::unique_ptr<CausalLm> load_gpu_model(ExecContext& context, const LinearLoading& loading,
+                                         const LoadOptions& options, const PartLoaded& on_part,
+                                         ModelPlan& plan) {
+  auto model = std::make_unique<cuda::CudaDecoder>(
+      context, plan.config, loading,
+      cuda::CudaDecoderOptions{.ordinal = options.gpu_ordinal,
+                               .activation_dtype = plan.activation_dtype,
+                               .memory_utilization = options.gpu_memory_utilization},
+      on_part);
+  const std::vector<const cuda::CudaLinear*> linears = model->weights().linears();
+  size_t next = 0;
+  for (ModelPart& part : plan.parts) {
+    if (part.gpu_plans.empty()) continue;
+    part.gpu_plans = loaded_plans(*linears.at(next), std::move(part.gpu_plans));
+    ++next;
+  }
+  return model;
+}
+
+}  // namespace halley

@@ -1,0 +1,185 @@
+// Every family on the GPU against what transformers computes, configurations that checkpoints do
+// not cover, and every quantized layout against NumPy.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "halley/base/error.h"
+#include "halley/json/json.h"
+#include "halley/models/all/gpu_test_model.h"
+
+namespace halley {
+namespace {
+
+// Logits in standard deviations of their row. Weights are the checkpoint's in f16 and rounded to 8
+// bits in bf16; activations between operations are rounded to 11 and 8 bits, a dozen times a layer.
+constexpr double kToleranceF16 = 2e-2;
+constexpr double kToleranceBf16 = 1.5e-1;
+// Of quantized models, by the largest logit. Where activations are rounded to 8 bits or less, their
+// f16 rounding before moves some to the next code.
+constexpr double kQuantizedF16 = 5e-3;
+constexpr double kQuantizedBf16 = 5e-2;
+constexpr double kRoundedActivations = 5e-2;
+
+double tolerance_of(DType dtype) { return dtype == DType::kF16 ? kToleranceF16 : kToleranceBf16; }
+
+std::set<std::string> families_with_experts() { return {"mixtral", "qwen3_moe"}; }
+
+struct FamilyCase {
+  std::string family;
+  DType dtype;
+};
+
+class GpuFamily : public testing::TestWithParam<FamilyCase> {};
+
+/// Each of the reference's tokens must be the most probable but for the tolerance, in decode steps
+/// behind the prompt.
+void expect_greedy_tokens(CausalLm& model, const TestCache& cache, const Golden& golden,
+                          double tolerance) {
+  auto num_past = static_cast<int64_t>(golden.input_ids.size()) - 1;
+  int32_t next = golden.input_ids.back();
+  for (size_t i = 0; i < golden.greedy_ids.size(); ++i) {
+    const std::vector<float> row =
+        forward_all_rows(model, cache, {{.num_past_tokens = num_past, .ids = {next}}});
+    const auto expected = static_cast<size_t>(golden.greedy_ids[i]);
+    const float best = *std::max_element(row.begin(), row.end());
+    EXPECT_LE(best - row[expected], std::max(1e-2, 2 * tolerance * deviation_of(row)))
+        << "token " << i;
+    next = golden.greedy_ids[i];
+    ++num_past;
+  }
+}
+
+TEST_P(GpuFamily, LogitsAndGreedyTokensAreTheReferences) {
+  const auto& [family, dtype] = GetParam();
+  const auto folder = testdata("models/" + family);
+  HfConfig config = HfConfig::load(folder);
+  auto source = open_checkpoint_weights(folder);
+  DecoderConfig decoder = read_decoder_config(config, *source, 0);
+  round_frequencies_to_f16(decoder);
+  const GpuTestModel gpu(std::move(config), std::move(decoder), std::move(source), dtype);
+  const Golden golden = read_golden(read_test_json(folder / "golden.json"));
+  const TestCache cache = gpu.make_cache(1, 128);
+
+  const auto logits =
+      forward_all_rows(gpu.model(), cache, {{.sequence = 0, .ids = golden.input_ids}});
+  const Deviation deviation = compare(golden, logits, gpu.model().shape().vocab_size);
+  std::printf("%s %s: logits %.2g, logsumexp %.2g, %d other argmax\n", family.c_str(),
+              name_of(dtype), deviation.logits, deviation.logsumexp, deviation.num_wrong_argmax);
+  EXPECT_LE(deviation.logits, tolerance_of(dtype));
+  expect_greedy_tokens(gpu.model(), cache, golden, tolerance_of(dtype));
+}
+
+std::vector<FamilyCase> family_cases() {
+  std::vector<FamilyCase> cases;
+  for (const auto& entry : std::filesystem::directory_iterator(testdata("models"))) {
+    const std::string family = entry.path().filename().string();
+    if (families_with_experts().count(family) != 0) continue;
+    for (const DType dtype : {DType::kF16, DType::kBf16}) cases.push_back({family, dtype});
+  }
+  std::sort(cases.begin(), cases.end(), [](const FamilyCase& a, const FamilyCase& b) {
+    return std::tie(a.family, a.dtype) < std::tie(b.family, b.dtype);
+  });
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, GpuFamily, testing::ValuesIn(family_cases()),
+                         [](const auto& tested) {
+                           return tested.param.family + "_" + name_of(tested.param.dtype);
+                         });
+
+TEST(GpuModel, RefusesExpertsByName) {
+  for (const std::string& family : families_with_experts()) {
+    EXPECT_THAT([&] { GpuTestModel gpu(testdata("models/" + family)); },
+                testing::ThrowsMessage<UnsupportedError>(
+                    testing::HasSubstr("layers with a mixture of experts. Use --device cpu.")))
+        << family;
+  }
+}
+
+class GpuOption : public testing::TestWithParam<std::string> {};
+
+TEST_P(GpuOption, LogitsAreTheReferences) {
+  const auto path = testdata("model_options/" + GetParam() + ".json");
+  const Json json = read_test_json(path);
+  HfConfig config = HfConfig::parse(json.at("config").dump(), path.string());
+  const Golden golden = read_golden(json);
+  auto source = make_hash_weights(list_dense_tensors(read_decoder_config(config)));
+  LoadOptions options;
+  options.max_length = json.at("max_length").get<int64_t>();
+  const GpuTestModel gpu(std::move(config), std::move(source), options);
+  EXPECT_EQ(gpu.plan().activation_dtype, DType::kF16) << "of f32 weights";
+  const TestCache cache = gpu.make_cache(1, 128);
+  const auto logits =
+      forward_all_rows(gpu.model(), cache, {{.sequence = 0, .ids = golden.input_ids}});
+  const Deviation deviation = compare(golden, logits, gpu.model().shape().vocab_size);
+  std::printf("%s: logits %.2g\n", GetParam().c_str(), deviation.logits);
+  EXPECT_LE(deviation.logits, kToleranceF16);
+  expect_greedy_tokens(gpu.model(), cache, golden, kToleranceF16);
+}
+
+std::vector<std::string> option_names() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(testdata("model_options"))) {
+    const std::string name = entry.path().stem().string();
+    if (name != "mixtral_window" && name != "qwen3_moe_mixed") names.push_back(name);
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Options, GpuOption, testing::ValuesIn(option_names()),
+                         [](const auto& tested) { return tested.param; });
+
+class GpuQuantized : public testing::TestWithParam<std::string> {};
+
+TEST_P(GpuQuantized, HasTheLogitsOfItsWeights) {
+  const auto folder = testdata("quantized/" + GetParam());
+  const Json expected = read_test_json(folder / "expected.json");
+  const GpuTestModel gpu(folder);
+  const TestCache cache = gpu.make_cache(1, 64);
+  const auto logits =
+      forward_all_rows(gpu.model(), cache,
+                       {{.sequence = 0, .ids = expected.at("tokens").get<std::vector<int32_t>>()}});
+  double largest = 0, error = 0;
+  size_t i = 0;
+  for (const Json& row : expected.at("logits")) {
+    for (const Json& value : row) {
+      const auto reference = value.get<double>();
+      largest = std::max(largest, std::fabs(reference));
+      const double difference = std::fabs(double{logits.at(i++)} - reference);
+      error = difference <= error ? error : difference;  // NaN stays
+    }
+  }
+  ASSERT_EQ(i, logits.size());
+  const bool is_f16 = gpu.plan().activation_dtype == DType::kF16;
+  const bool is_rounded = expected.at("activation") != "none";
+  const double tolerance = is_rounded ? kRoundedActivations
+                           : is_f16   ? kQuantizedF16
+                                      : kQuantizedBf16;
+  std::printf("%s: %.2g\n", GetParam().c_str(), error / largest);
+  EXPECT_LE(error / largest, tolerance);
+}
+
+std::vector<std::string> quantized_names() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(testdata("quantized"))) {
+    if (entry.is_directory()) names.push_back(entry.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, GpuQuantized, testing::ValuesIn(quantized_names()),
+                         [](const auto& tested) { return tested.param; });
+
+}  // namespace
+}  // namespace halley

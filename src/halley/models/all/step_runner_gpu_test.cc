@@ -1,0 +1,303 @@
+// Steps in flight on the GPU against the same model's forward(): prompts in chunks, tokens chosen
+// on the device, graphs, filled-up batches.
+#include <algorithm>
+#include <cstring>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "halley/models/all/gpu_test_model.h"
+#include "halley/models/base/step_runner.h"
+#include "halley/models/cuda/cuda_decoder.h"
+
+namespace halley {
+namespace {
+
+constexpr int64_t kNumSequences = 9;
+constexpr int64_t kLengthMax = 64;
+
+std::vector<int32_t> tokens(int seed, size_t count) {
+  std::vector<int32_t> ids;
+  for (size_t i = 0; i < count; ++i) {
+    ids.push_back(
+        static_cast<int32_t>((static_cast<size_t>(seed) * 131 + i * i * 7 + i * 29) % 384));
+  }
+  return ids;
+}
+
+bool is_same_bits(std::span<const float> a, std::span<const float> b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
+}
+
+/// A prepared model with a cache and its runner. Sequence i has slot i.
+class Running {
+ public:
+  explicit Running(const std::string& family)
+      : gpu_(testdata("models/" + family)), kv_dtype_(gpu_.model().shape().kv_dtype_default) {
+    const auto kv_bytes = gpu_.model().prepare({.num_sequences = kNumSequences,
+                                                .num_rows = 64,
+                                                .num_logit_rows = 16,
+                                                .max_length = kLengthMax,
+                                                .kv_dtype = kv_dtype_});
+    EXPECT_GT(kv_bytes.value_or(0), int64_t{1} << 30);
+    cache_.emplace(gpu_.make_cache(kv_dtype_, kNumSequences, kLengthMax));
+  }
+
+  cuda::CudaStepRunner& runner() {
+    return *dynamic_cast<cuda::CudaDecoder&>(gpu_.model()).cuda_step_runner();
+  }
+  CausalLm& model() const { return gpu_.model(); }
+  const TestCache& cache() const { return *cache_; }
+  TestCache other_cache() const { return gpu_.make_cache(kv_dtype_, kNumSequences, kLengthMax); }
+  size_t vocab_size() const { return static_cast<size_t>(gpu_.model().shape().vocab_size); }
+
+  /// Chooses for the last row of each chunk whose sequence is in `slots`.
+  void launch(const std::vector<TestChunk>& chunks, const std::vector<int32_t>& slots,
+              const std::vector<int32_t>& logit_rows = {}) {
+    std::vector<int32_t> ids;
+    std::vector<BatchSequence> sequences;
+    std::vector<RowChoice> choices;
+    for (const TestChunk& chunk : chunks) {
+      sequences.push_back({.first_row = static_cast<int64_t>(ids.size()),
+                           .num_new_tokens = static_cast<int64_t>(chunk.ids.size()),
+                           .num_past_tokens = chunk.num_past_tokens,
+                           .page_table = cache().page_table(chunk.sequence)});
+      ids.insert(ids.end(), chunk.ids.begin(), chunk.ids.end());
+      const auto slot = static_cast<int32_t>(chunk.sequence);
+      if (std::find(slots.begin(), slots.end(), slot) != slots.end()) {
+        choices.push_back({.row = static_cast<int32_t>(ids.size()) - 1, .slot = slot});
+      }
+    }
+    runner().launch({.batch = {.token_ids = ids, .sequences = sequences, .logit_rows = logit_rows},
+                     .choices = choices},
+                    cache().view());
+  }
+
+  /// Of the oldest step.
+  std::vector<int32_t> wait() {
+    std::vector<int32_t> ids;
+    for (const ChosenToken& chosen : runner().wait().chosen) {
+      EXPECT_EQ(chosen.status, SampleStatus::kChosen);
+      ids.push_back(chosen.token.token_id);
+    }
+    return ids;
+  }
+
+  void start_greedy(int32_t slot, const std::vector<int32_t>& prompt) {
+    runner().start_slot(slot, {.temperature = 0}, prompt, {});
+  }
+
+ private:
+  GpuTestModel gpu_;
+  KvDType kv_dtype_;
+  std::optional<TestCache> cache_;
+};
+
+std::vector<int32_t> greedy_by_forward(Running& running, const std::vector<int32_t>& prompt,
+                                       size_t count) {
+  return decode_greedily(running.model(), running.other_cache(), prompt, count);
+}
+
+class GpuRunner : public testing::TestWithParam<std::string> {};
+
+TEST_P(GpuRunner, ChoosesTheTokensOfForward) {
+  Running running(GetParam());
+  const std::vector<int32_t> prompt = tokens(3, 21);
+  const std::vector<int32_t> expected = greedy_by_forward(running, prompt, 12);
+  running.start_greedy(0, prompt);
+  running.launch({{.sequence = 0, .ids = prompt}}, {0});
+  std::vector<int32_t> got = running.wait();
+  while (got.size() < expected.size()) {
+    const auto num_past = static_cast<int64_t>(prompt.size() + got.size()) - 1;
+    running.launch({{.num_past_tokens = num_past, .ids = {got.back()}}}, {0});
+    got.push_back(running.wait().at(0));
+  }
+  EXPECT_EQ(got, expected);
+  EXPECT_EQ(running.runner().graph_stats().num_graphs, 1);
+  EXPECT_EQ(running.runner().graph_stats().num_launches, 10);
+}
+
+TEST_P(GpuRunner, RunsAheadOfTokensThatNobodyHasSeen) {
+  Running running(GetParam());
+  const std::vector<int32_t> prompt = tokens(4, 18);
+  const std::vector<int32_t> expected = greedy_by_forward(running, prompt, 12);
+  running.start_greedy(5, prompt);
+  // A chunk without a choice first.
+  running.launch({{.sequence = 5, .ids = {prompt.begin(), prompt.begin() + 10}}}, {});
+  running.launch(
+      {{.sequence = 5, .num_past_tokens = 10, .ids = {prompt.begin() + 10, prompt.end()}}}, {5});
+  EXPECT_TRUE(running.wait().empty());
+  std::vector<int32_t> got;
+  for (size_t i = 0; i + 1 < expected.size(); ++i) {
+    const auto num_past = static_cast<int64_t>(prompt.size() + i);
+    running.launch({{.sequence = 5, .num_past_tokens = num_past, .ids = {slot_token(5)}}}, {5});
+    got.push_back(running.wait().at(0));
+  }
+  got.push_back(running.wait().at(0));
+  EXPECT_EQ(got, expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, GpuRunner,
+                         testing::Values("llama", "gemma2", "gemma3_text", "opt", "qwen3", "phi3"),
+                         [](const auto& tested) { return tested.param; });
+
+/// Prompts of all sequences in the cache; the token that follows each.
+std::vector<int32_t> fill_all(Running& running) {
+  std::vector<int32_t> next;
+  for (int32_t i = 0; i < kNumSequences; ++i) {
+    const std::vector<int32_t> prompt = tokens(i, static_cast<size_t>(11 + 3 * i));
+    running.start_greedy(i, prompt);
+    running.launch({{.sequence = static_cast<size_t>(i), .ids = prompt}}, {i});
+    next.push_back(running.wait().at(0));
+  }
+  return next;
+}
+
+std::vector<TestChunk> decodes(const std::vector<int32_t>& next, size_t count) {
+  std::vector<TestChunk> chunks;
+  for (size_t i = 0; i < count; ++i) {
+    chunks.push_back(
+        {.sequence = i, .num_past_tokens = static_cast<int64_t>(11 + 3 * i), .ids = {next[i]}});
+  }
+  return chunks;
+}
+
+std::vector<int32_t> first_rows(size_t count) {
+  std::vector<int32_t> rows(count);
+  std::iota(rows.begin(), rows.end(), 0);
+  return rows;
+}
+
+TEST(GpuGraphs, HaveTheBitsOfSingleLaunches) {
+  Running running("llama");
+  const std::vector<int32_t> next = fill_all(running);
+  for (size_t count = 1; count <= kNumSequences; ++count) {
+    const auto chunks = decodes(next, count);
+    std::vector<std::vector<float>> logits;
+    for (const bool has_graphs : {false, true, true, true}) {
+      running.runner().set_graphs(has_graphs);
+      running.launch(chunks, {}, first_rows(count));
+      const ConstMatrix rows = running.runner().wait().logits;
+      ASSERT_EQ(rows.num_rows, static_cast<int64_t>(count));
+      logits.emplace_back(rows.row<float>(0), rows.row<float>(0) + count * running.vocab_size());
+    }
+    for (size_t i = 1; i < logits.size(); ++i) {
+      EXPECT_TRUE(is_same_bits(logits[i], logits[0])) << count << " rows, run " << i;
+    }
+    const auto by_forward = forward_all_rows(running.model(), running.cache(), chunks);
+    EXPECT_LE(row_difference(logits[0], by_forward, running.vocab_size()), 2e-2) << count;
+  }
+  EXPECT_EQ(running.runner().graph_stats().num_graphs, 5);  // 1, 2, 4, 8 and 9 rows
+}
+
+TEST(GpuGraphs, ServeOneCacheAndAreMadeAnewForAnother) {
+  Running running("llama");
+  const std::vector<int32_t> next = fill_all(running);
+  for (int i = 0; i < 3; ++i) {
+    running.launch(decodes(next, 2), {});
+    running.wait();
+  }
+  EXPECT_EQ(running.runner().graph_stats().num_graphs, 1);
+  const TestCache other = running.other_cache();
+  const int32_t id = 7;
+  const BatchSequence sequence = {.num_new_tokens = 1, .page_table = other.page_table(0)};
+  running.runner().launch(
+      {.batch = {.token_ids = {&id, 1}, .sequences = {&sequence, 1}, .logit_rows = {}},
+       .choices = {}},
+      other.view());
+  running.wait();
+  EXPECT_EQ(running.runner().graph_stats().num_graphs, 0);
+}
+
+TEST(GpuSteps, MixPromptsAndDecodes) {
+  Running running("mistral_swa");
+  const std::vector<int32_t> next = fill_all(running);
+  const std::vector<int32_t> prompt = tokens(40, 23);
+  const std::vector<int32_t> expected = greedy_by_forward(running, prompt, 1);
+  // What each decode gives alone.
+  std::vector<int32_t> alone;
+  for (size_t i = 0; i < 4; ++i) {
+    auto chunk = decodes(next, i + 1);
+    running.launch({chunk.back()}, {static_cast<int32_t>(i)});
+    alone.push_back(running.wait().at(0));
+  }
+  auto chunks = decodes(next, 4);
+  running.start_greedy(8, prompt);
+  chunks.insert(chunks.begin() + 2, {.sequence = 8, .ids = prompt});
+  running.launch(chunks, {0, 1, 2, 3, 8}, {0, 5, 24, 25});
+  const StepResult& result = running.runner().wait();
+  std::vector<int32_t> got;
+  for (const ChosenToken& chosen : result.chosen) got.push_back(chosen.token.token_id);
+  EXPECT_EQ(got, (std::vector<int32_t>{alone[0], alone[1], expected[0], alone[2], alone[3]}));
+  // Rows for the host, whether or not a token is chosen from them.
+  ASSERT_EQ(result.logits.num_rows, 4);
+  const auto all = forward_all_rows(running.model(), running.cache(), chunks);
+  const auto V = running.vocab_size();
+  const std::vector<size_t> rows = {0, 5, 24, 25};
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const float* row = result.logits.row<float>(static_cast<int64_t>(i));
+    EXPECT_LE(row_difference({row, V}, std::span(all).subspan(rows[i] * V, V), V), 2e-2)
+        << "row " << rows[i];
+  }
+}
+
+TEST(GpuForward, BatchesAndChunksHardlyChangeARow) {
+  for (const std::string family : {"llama", "gemma2", "opt", "mistral_swa"}) {
+    const GpuTestModel gpu(testdata("models/" + family));
+    const auto V = static_cast<size_t>(gpu.model().shape().vocab_size);
+    const std::vector<TestChunk> chunks = {{.sequence = 2, .ids = tokens(1, 37)},
+                                           {.sequence = 0, .ids = tokens(2, 1)},
+                                           {.sequence = 1, .ids = tokens(3, 18)}};
+    const TestCache cache = gpu.make_cache(3, 64);
+    const std::vector<float> together = forward_all_rows(gpu.model(), cache, chunks);
+    size_t begin = 0;
+    for (const TestChunk& chunk : chunks) {
+      const TestCache other = gpu.make_cache(3, 64);
+      const auto alone = forward_all_rows(gpu.model(), other, {{.ids = chunk.ids}});
+      EXPECT_LE(row_difference(std::span(together).subspan(begin, alone.size()), alone, V), 2e-2)
+          << family << ", sequence " << chunk.sequence;
+      begin += alone.size();
+    }
+    for (const size_t step : {size_t{1}, size_t{7}, size_t{16}}) {
+      const std::vector<int32_t> ids = tokens(1, 37);
+      const TestCache other = gpu.make_cache(1, 64);
+      std::vector<float> parts;
+      for (size_t at = 0; at < ids.size(); at += step) {
+        const size_t end = std::min(at + step, ids.size());
+        const auto part =
+            forward_all_rows(gpu.model(), other,
+                             {{.num_past_tokens = static_cast<int64_t>(at),
+                               .ids = {ids.begin() + static_cast<std::ptrdiff_t>(at),
+                                       ids.begin() + static_cast<std::ptrdiff_t>(end)}}});
+        parts.insert(parts.end(), part.begin(), part.end());
+      }
+      EXPECT_LE(row_difference(parts, std::span(together).first(parts.size()), V), 2e-2)
+          << family << ", chunks of " << step;
+    }
+  }
+}
+
+TEST(GpuForward, ProfileNamesEveryOperation) {
+  const GpuTestModel gpu(testdata("models/llama"));
+  const TestCache cache = gpu.make_cache(1, 64);
+  const std::vector<int32_t> ids = tokens(1, 20);
+  const BatchSequence sequence = {.num_new_tokens = 20, .page_table = cache.page_table(0)};
+  const int32_t row = 19;
+  std::vector<float> logits(static_cast<size_t>(gpu.model().shape().vocab_size));
+  const auto times = gpu.model().profile(
+      {.token_ids = ids, .sequences = {&sequence, 1}, .logit_rows = {&row, 1}}, cache.view(),
+      f32_matrix(logits.data(), 1, static_cast<int64_t>(logits.size())));
+  ASSERT_EQ(times.size(), 2 + 2 * 9 + 3);
+  EXPECT_EQ(times.front().name, "embedding");
+  EXPECT_EQ(times[3].name, "layers.0.qkv");
+  EXPECT_EQ(times.back().name, "output");
+  for (const OpTime& time : times) {
+    EXPECT_GE(time.duration_us, 0) << time.name;
+    EXPECT_LT(time.duration_us, 1e5) << time.name;
+  }
+}
+
+}  // namespace
+}  // namespace halley

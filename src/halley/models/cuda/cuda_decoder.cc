@@ -1,0 +1,242 @@
+#include "halley/models/cuda/cuda_decoder.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <cuda_runtime_api.h>
+
+#include "halley/base/check.h"
+#include "halley/base/error.h"
+#include "halley/base/str.h"
+#include "halley/cuda/runtime/cuda_check.h"
+#include "halley/cuda/runtime/cuda_graph.h"
+#include "halley/cuda/runtime/memory_plan.h"
+#include "halley/models/base/check_step.h"
+#include "halley/models/base/decoder.h"
+#include "halley/models/cuda/step_arrays.h"
+
+namespace halley::cuda {
+namespace {
+
+/// What forward() prepares by itself: more logits are made in pieces.
+constexpr int64_t kLogitRowsAtOnce = 256;
+
+class CudaKvMemory final : public KvMemory {
+ public:
+  explicit CudaKvMemory(size_t num_bytes) : buffer_(num_bytes, "the KV cache") {}
+  std::byte* data() override { return buffer_.data(); }
+
+ private:
+  DeviceBuffer buffer_;
+};
+
+ModelShape shape_on_gpu(const DecoderConfig& config, DType activation_dtype) {
+  ModelShape shape = shape_of(config);
+  if (!config.kv_dtype) shape.kv_dtype_default = kv_dtype_of(activation_dtype);
+  return shape;
+}
+
+/// Before anything is loaded.
+CudaDeviceInfo use_device_for(const DecoderConfig& config, const CudaDecoderOptions& options) {
+  const std::string reason = why_not_on_gpu(config, options.activation_dtype);
+  if (!reason.empty()) {
+    throw UnsupportedError(str(config.where, ": expected a model that the GPU can run, got ",
+                               reason, ". Use --device cpu."));
+  }
+  return use_cuda_device(options.ordinal);
+}
+
+CublasLtGemm make_lt(const CudaDeviceInfo& device, const CudaStream& stream, DeviceArena& memory) {
+  return CublasLtGemm({device, stream, memory}, {});
+}
+
+}  // namespace
+
+CudaDecoder::CudaDecoder(ExecContext& host, DecoderConfig config, const LinearLoading& loading,
+                         const CudaDecoderOptions& options, const PartLoaded& on_part)
+    : config_(std::move(config)),
+      options_(options),
+      shape_(shape_on_gpu(config_, options.activation_dtype)),
+      device_(use_device_for(config_, options)),
+      lt_memory_(CublasLtOptions().workspace_bytes, "cuBLASLt"),
+      lt_(make_lt(device_, stream_, lt_memory_)),
+      weights_(load_weights(host, loading, on_part)) {}
+
+CudaDecoderWeights CudaDecoder::load_weights(ExecContext& host, const LinearLoading& loading,
+                                             const PartLoaded& on_part) {
+  const CudaContext context = {device_, stream_, lt_memory_};
+  return load_cuda_weights({host, context, lt_, options_.activation_dtype}, config_, loading,
+                           on_part);
+}
+
+CudaDecoder::~CudaDecoder() {
+  // What is queued uses memory that goes now; an error of it has nobody left to hear it.
+  static_cast<void>(cudaStreamSynchronize(stream_.get()));
+}
+
+void CudaDecoder::use_device() const {
+  check_cuda(cudaSetDevice(device_.ordinal), "choice of the device");
+}
+
+void CudaDecoder::check_prepared(const StepLimits& limits) const {
+  HALLEY_CHECK(limits.num_sequences >= 1 && limits.num_rows >= 1 && limits.num_logit_rows >= 0 &&
+                   limits.max_length >= 1 && limits.page_tokens >= 1,
+               limits.num_sequences, limits.num_rows, limits.num_logit_rows, limits.max_length,
+               limits.page_tokens);
+  for (const LayerSpec& layer : config_.layers) {
+    const KvPageLayout pages = {.dtype = limits.kv_dtype,
+                                .num_kv_heads = config_.num_kv_heads,
+                                .head_dim = config_.head_dim,
+                                .page_tokens = limits.page_tokens};
+    const std::string reason =
+        why_not_cuda_attention(attention_problem(config_, layer), pages, options_.activation_dtype);
+    if (reason.empty()) continue;
+    throw UnsupportedError(str("attention on the GPU: expected what its kernels serve, got ",
+                               reason, ". Choose another --kv-dtype, or use --device cpu."));
+  }
+}
+
+void CudaDecoder::set_aside(const StepLimits& limits) {
+  stream_.synchronize();
+  runner_.reset();
+  memory_.reset();
+  memory_ = std::make_unique<StepMemory>(config_, weights_, limits);
+  staging_ = PinnedBuffer(memory_->array_bytes());
+}
+
+std::optional<int64_t> CudaDecoder::prepare(const StepLimits& limits) {
+  use_device();
+  StepLimits asked = limits;
+  asked.max_length = std::min(asked.max_length, config_.max_positions);
+  check_prepared(asked);
+  set_aside(asked);
+  runner_ = std::make_unique<CudaStepRunner>(
+      ReadyModel{device_, stream_, config_, weights_, options_.activation_dtype, *memory_});
+  const size_t workspace_bytes =
+      memory_->device_bytes() + CudaStepRunner::device_bytes(config_, asked);
+  const size_t weight_bytes = weights_.device_bytes() + lt_memory_.num_bytes();
+  const KvPageLayout page = {.dtype = asked.kv_dtype,
+                             .num_kv_heads = config_.num_kv_heads,
+                             .head_dim = config_.head_dim,
+                             .page_tokens = asked.page_tokens};
+  const GpuMemoryPlan plan = plan_gpu_memory(
+      {.total_bytes = device_.total_bytes,
+       .free_bytes = free_device_bytes() + weight_bytes + workspace_bytes,
+       .utilization = options_.memory_utilization,
+       .weight_bytes = weight_bytes,
+       .workspace_bytes = workspace_bytes,
+       .kv_page_bytes = page.page_bytes() * static_cast<size_t>(config_.num_layers),
+       .num_pages_min = (asked.max_length + asked.page_tokens - 1) / asked.page_tokens});
+  return static_cast<int64_t>(plan.kv_bytes);
+}
+
+std::unique_ptr<KvMemory> CudaDecoder::make_kv_memory(size_t num_bytes) const {
+  use_device();
+  return std::make_unique<CudaKvMemory>(num_bytes);
+}
+
+/// Limits that hold this step and those before.
+void CudaDecoder::grow(const ForwardBatch& batch, const KvCacheView& cache) {
+  const KvPageLayout& layout = cache.layers[0].layout;
+  StepLimits needed = {.num_sequences = static_cast<int64_t>(batch.sequences.size()),
+                       .num_rows = static_cast<int64_t>(batch.token_ids.size()),
+                       .kv_dtype = layout.dtype,
+                       .page_tokens = layout.page_tokens};
+  needed.num_logit_rows = std::min(static_cast<int64_t>(batch.logit_rows.size()), kLogitRowsAtOnce);
+  for (const BatchSequence& sequence : batch.sequences) {
+    needed.max_length =
+        std::max(needed.max_length, sequence.num_past_tokens + sequence.num_new_tokens);
+  }
+  if (memory_) {
+    const StepLimits& limits = memory_->limits();
+    if (needed.num_sequences <= limits.num_sequences && needed.num_rows <= limits.num_rows &&
+        needed.max_length <= limits.max_length && needed.page_tokens == limits.page_tokens &&
+        needed.kv_dtype == limits.kv_dtype) {
+      return;
+    }
+    needed.num_sequences = std::max(needed.num_sequences, limits.num_sequences);
+    needed.num_rows = std::max(needed.num_rows, limits.num_rows);
+    needed.num_logit_rows = std::max(needed.num_logit_rows, limits.num_logit_rows);
+  }
+  // Lengths grow with every step of a sequence.
+  needed.max_length = config_.max_positions;
+  check_prepared(needed);
+  set_aside(needed);
+}
+
+DeviceStep CudaDecoder::upload(const ForwardBatch& batch, const KvCacheView& cache) {
+  const StepSize size = {.num_rows = static_cast<int64_t>(batch.token_ids.size()),
+                         .num_logit_rows = static_cast<int64_t>(batch.logit_rows.size())};
+  const KvPageLayout& layout = cache.layers[0].layout;
+  fill_arrays(batch, batch.logit_rows, layout, config_.position_offset, size, staging_.data());
+  check_cuda(cudaMemcpyAsync(memory_->arrays(), staging_.data(), plan_arrays(size).num_bytes,
+                             cudaMemcpyHostToDevice, stream_.get()),
+             "copy of a step's arrays");
+  memory_->attention().update(stream_, cache.layers[0], batch.sequences);
+  DeviceStep step = {
+      .num_rows = size.num_rows,
+      .num_logit_rows = size.num_logit_rows,
+      .arrays = memory_->arrays(),
+      .activations = memory_->activations(),
+      .num_logit_rows_at_once = std::min(size.num_logit_rows, memory_->num_logit_rows()),
+      .cache = cache.layers,
+      .attention = &memory_->attention()};
+  for (const BatchSequence& sequence : batch.sequences) {
+    (sequence.num_new_tokens == 1 ? step.has_decodes : step.has_prefills) = true;
+  }
+  return step;
+}
+
+void CudaDecoder::queue(const DeviceStep& step, Matrix logits, OpTimer* timer) {
+  const CudaContext on = context();
+  StepOps ops(on, config_, weights_, options_.activation_dtype, step, timer);
+  ops.queue_layers();
+  for (int64_t begin = 0; begin < step.num_logit_rows; begin += step.num_logit_rows_at_once) {
+    const int64_t end = std::min(begin + step.num_logit_rows_at_once, step.num_logit_rows);
+    const Matrix piece = ops.queue_logits(begin, end);
+    if (logits.data == nullptr) continue;
+    const auto row_bytes = static_cast<size_t>(piece.num_cols) * sizeof(float);
+    check_cuda(cudaMemcpy2DAsync(
+                   logits.row<float>(begin), static_cast<size_t>(logits.row_stride) * sizeof(float),
+                   piece.data, static_cast<size_t>(piece.row_stride) * sizeof(float), row_bytes,
+                   static_cast<size_t>(piece.num_rows), cudaMemcpyDeviceToHost, stream_.get()),
+               "copy of logits");
+  }
+}
+
+void CudaDecoder::forward(const ForwardBatch& batch, const KvCacheView& cache, Matrix logits) {
+  use_device();
+  check_step(config_, batch, cache);
+  HALLEY_CHECK(logits.num_rows == static_cast<int64_t>(batch.logit_rows.size()), logits.num_rows);
+  HALLEY_CHECK(logits.num_cols == config_.vocab_size, logits.num_cols);
+  if (batch.token_ids.empty()) return;
+  grow(batch, cache);
+  queue(upload(batch, cache), logits, nullptr);
+  stream_.synchronize();
+}
+
+std::vector<OpTime> CudaDecoder::profile(const ForwardBatch& batch, const KvCacheView& cache,
+                                         Matrix logits) {
+  forward(batch, cache, logits);  // checks, and what is done but once
+  if (batch.token_ids.empty()) return {};
+  const DeviceStep step = upload(batch, cache);
+  OpTimer timer(stream_);
+  const CudaGraph graph = CudaGraph::capture(stream_, [&] { queue(step, Matrix(), &timer); });
+  for (int i = 0; i < 2; ++i) graph.launch(stream_);  // the first brings the graph to the GPU
+  stream_.synchronize();
+  return timer.times();
+}
+
+WeightMemory CudaDecoder::weight_memory() const {
+  WeightMemory memory;
+  for (const CudaLinear* linear : weights_.linears()) {
+    for (const CudaLinear::Section& section : linear->sections()) {
+      for (const DeviceBuffer* buffer : {&section.weight_memory, &section.array_memory}) {
+        memory.always_read.emplace_back(buffer->data(), buffer->num_bytes());
+      }
+    }
+  }
+  return memory;
+}
+
+}  // namespace halley::cuda

@@ -1,0 +1,89 @@
+// The one decoder that runs every family, on a GPU.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "halley/core/dtype.h"
+#include "halley/core/exec_context.h"
+#include "halley/cuda/gemm/cublaslt_gemm.h"
+#include "halley/cuda/runtime/cuda_device.h"
+#include "halley/cuda/runtime/cuda_stream.h"
+#include "halley/cuda/runtime/device_arena.h"
+#include "halley/cuda/runtime/pinned_buffer.h"
+#include "halley/models/base/causal_lm.h"
+#include "halley/models/base/decoder_config.h"
+#include "halley/models/base/decoder_weights.h"
+#include "halley/models/cuda/cuda_step_runner.h"
+#include "halley/models/cuda/cuda_weights.h"
+#include "halley/models/cuda/op_timer.h"
+#include "halley/models/cuda/step_memory.h"
+#include "halley/models/cuda/step_ops.h"
+#include "halley/quant/base/linear_loader.h"
+
+namespace halley::cuda {
+
+struct CudaDecoderOptions {
+  int ordinal = 0;
+  /// Of activations, and of weights that are multiplied as numbers: f16 or bf16.
+  DType activation_dtype = DType::kF16;
+  /// Part of the GPU's memory that the process may use, (0, 1].
+  double memory_utilization = 0.9;
+};
+
+/// The residual stream is f32, everything between operations has the activations' type, logits are
+/// f32. Any thread may call, one at a time.
+class CudaDecoder final : public CausalLm {
+ public:
+  /// Loads the weights. Throws DeviceError where the GPU cannot be used, UnsupportedError where it
+  /// cannot run the model, and as load_cuda_weights().
+  CudaDecoder(ExecContext& host, DecoderConfig config, const LinearLoading& loading,
+              const CudaDecoderOptions& options, const PartLoaded& on_part);
+  ~CudaDecoder() override;
+
+  const ModelShape& shape() const override { return shape_; }
+  /// As Decoder::forward(), with the cache in device memory and logits in host memory. A row's
+  /// logits can differ in their last bits with the number of rows beside it (cublaslt_gemm.h), and
+  /// between a decode and a prefill (cuda_attention.h). Steps beyond the limits of prepare() set
+  /// more memory aside.
+  void forward(const ForwardBatch& batch, const KvCacheView& cache, Matrix logits) override;
+  std::vector<OpTime> profile(const ForwardBatch& batch, const KvCacheView& cache,
+                              Matrix logits) override;
+
+  std::optional<int64_t> prepare(const StepLimits& limits) override;
+  std::unique_ptr<KvMemory> make_kv_memory(size_t num_bytes) const override;
+  StepRunner* step_runner() override { return runner_.get(); }
+  /// Null before prepare().
+  CudaStepRunner* cuda_step_runner() { return runner_.get(); }
+  std::string device_name() const override { return device_.name; }
+  WeightMemory weight_memory() const override;
+
+  const CudaDecoderWeights& weights() const { return weights_; }
+
+ private:
+  CudaDecoderWeights load_weights(ExecContext& host, const LinearLoading& loading,
+                                  const PartLoaded& on_part);
+  void use_device() const;
+  CudaContext context() { return {device_, stream_, memory_->scratch()}; }
+  void check_prepared(const StepLimits& limits) const;
+  void set_aside(const StepLimits& limits);
+  void grow(const ForwardBatch& batch, const KvCacheView& cache);
+  DeviceStep upload(const ForwardBatch& batch, const KvCacheView& cache);
+  void queue(const DeviceStep& step, Matrix logits, OpTimer* timer);
+
+  DecoderConfig config_;
+  CudaDecoderOptions options_;
+  ModelShape shape_;
+  CudaDeviceInfo device_;
+  CudaStream stream_;
+  DeviceArena lt_memory_;
+  CublasLtGemm lt_;
+  CudaDecoderWeights weights_;
+  std::unique_ptr<StepMemory> memory_;
+  PinnedBuffer staging_;
+  std::unique_ptr<CudaStepRunner> runner_;
+};
+
+}  // namespace halley::cuda

@@ -1,0 +1,252 @@
+#include "halley/models/cuda/cuda_step_runner.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <cuda_runtime_api.h>
+
+#include "halley/base/check.h"
+#include "halley/cuda/runtime/cuda_check.h"
+#include "halley/models/base/check_step.h"
+#include "halley/models/cuda/resolve_tokens.h"
+#include "halley/models/cuda/step_arrays.h"
+#include "halley/models/cuda/step_plan.h"
+
+namespace halley::cuda {
+namespace {
+
+bool is_same(const KvLayerView& a, const KvLayerView& b) {
+  return a.pages == b.pages && a.layout.dtype == b.layout.dtype &&
+         a.layout.page_tokens == b.layout.page_tokens && a.scales.k == b.scales.k &&
+         a.scales.v == b.scales.v;
+}
+
+int64_t num_records(const StepLimits& limits) {
+  return std::max(limits.num_logit_rows, std::min(limits.num_sequences, limits.num_rows));
+}
+
+}  // namespace
+
+size_t CudaStepRunner::device_bytes(const DecoderConfig& config, const StepLimits& limits) {
+  return CudaSampler::num_bytes(config.vocab_size, limits.num_sequences) +
+         static_cast<size_t>(num_records(limits)) * sizeof(ChoiceRecord);
+}
+
+CudaStepRunner::CudaStepRunner(const ReadyModel& model)
+    : model_(model),
+      sampler_(model.config.vocab_size, model.memory.limits().num_sequences),
+      records_(static_cast<size_t>(num_records(model.memory.limits())) * sizeof(ChoiceRecord),
+               "chosen tokens") {
+  for (InFlight& flight : flights_) {
+    flight.arrays = PinnedBuffer(model.memory.array_bytes());
+    flight.records = PinnedBuffer(records_.num_bytes());
+  }
+}
+
+CudaStepRunner::~CudaStepRunner() {
+  // What is queued uses memory that goes now; an error of it has nobody left to hear it.
+  static_cast<void>(cudaStreamSynchronize(model_.stream.get()));
+}
+
+void CudaStepRunner::start_slot(int32_t slot, const TokenChoice& choice,
+                                std::span<const int32_t> prompt_ids,
+                                std::span<const int32_t> output_ids) {
+  check_cuda(cudaSetDevice(model_.device.ordinal), "choice of the device");
+  sampler_.start_slot(model_.stream, slot, choice, prompt_ids, output_ids);
+}
+
+void CudaStepRunner::check(const RunnerStep& step, const KvCacheView& cache) const {
+  HALLEY_CHECK(num_launched_ - num_waited_ < kNumInFlightMax, num_launched_, num_waited_);
+  const StepLimits& limits = model_.memory.limits();
+  check_step(model_.config, step.batch, cache, limits.num_sequences);
+  const KvPageLayout& pages = cache.layers[0].layout;
+  HALLEY_CHECK(pages.dtype == limits.kv_dtype && pages.page_tokens == limits.page_tokens &&
+                   static_cast<int64_t>(step.batch.sequences.size()) <= limits.num_sequences &&
+                   static_cast<int64_t>(step.batch.token_ids.size()) <= limits.num_rows,
+               pages.page_tokens, step.batch.sequences.size(), step.batch.token_ids.size());
+  int64_t last = -1;
+  for (const RowChoice& choice : step.choices) {
+    HALLEY_CHECK(choice.row > last && choice.slot >= 0 && choice.slot < limits.num_sequences,
+                 choice.row, choice.slot);
+    last = choice.row;
+  }
+  HALLEY_CHECK(last < static_cast<int64_t>(step.batch.token_ids.size()), last);
+}
+
+/// Which rows have logits. A decode step has those of all, so that its graph serves any choice.
+CudaStepRunner::Layout CudaStepRunner::lay_out(const RunnerStep& step) {
+  const auto num_rows = static_cast<int64_t>(step.batch.token_ids.size());
+  const bool is_decode = static_cast<int64_t>(step.batch.sequences.size()) == num_rows;
+  rows_.clear();
+  if (is_decode) {
+    const StepLimits& limits = model_.memory.limits();
+    const int64_t bucket = decode_bucket(num_rows, std::min(limits.num_sequences, limits.num_rows));
+    for (int64_t row = 0; row < bucket; ++row) rows_.push_back(static_cast<int32_t>(row));
+    return {.size = {.num_rows = bucket, .num_logit_rows = bucket}, .is_decode = true};
+  }
+  auto wanted = step.batch.logit_rows.begin();
+  for (const RowChoice& choice : step.choices) {
+    while (wanted != step.batch.logit_rows.end() && *wanted < choice.row)
+      rows_.push_back(*wanted++);
+    if (wanted != step.batch.logit_rows.end() && *wanted == choice.row) ++wanted;
+    rows_.push_back(choice.row);
+  }
+  rows_.insert(rows_.end(), wanted, step.batch.logit_rows.end());
+  const auto num_logit_rows = static_cast<int64_t>(rows_.size());
+  HALLEY_CHECK(num_logit_rows <= model_.memory.num_logit_rows(), num_logit_rows);
+  return {.size = {.num_rows = num_rows, .num_logit_rows = num_logit_rows}};
+}
+
+void CudaStepRunner::fill(const RunnerStep& step, const KvPageLayout& pages, const Layout& layout,
+                          InFlight& flight) const {
+  fill_arrays(step.batch, rows_, pages, model_.config.position_offset, layout.size,
+              flight.arrays.data());
+  auto* slots =
+      reinterpret_cast<int32_t*>(flight.arrays.data() + plan_arrays(layout.size).choice_slots);
+  std::fill(slots, slots + layout.size.num_logit_rows, -1);
+  flight.record_rows.clear();
+  auto found = rows_.begin();
+  for (const RowChoice& choice : step.choices) {
+    found = std::lower_bound(found, rows_.end(), choice.row);
+    const auto index = found - rows_.begin();
+    slots[index] = choice.slot;
+    flight.record_rows.push_back(static_cast<int32_t>(index));
+  }
+}
+
+void CudaStepRunner::queue(const DeviceStep& step) {
+  const CudaContext context = model_.context();
+  const ArrayPlan arrays = plan_arrays({step.num_rows, step.num_logit_rows});
+  resolve_tokens(context, sampler_.last_tokens(), step.num_rows,
+                 reinterpret_cast<int32_t*>(model_.memory.arrays() + arrays.token_ids));
+  StepOps ops(context, model_.config, model_.weights, model_.activation_dtype, step);
+  ops.queue_layers();
+  if (step.num_logit_rows == 0) return;
+  const Matrix logits = ops.queue_logits(0, step.num_logit_rows);
+  sampler_.choose(context, logits,
+                  reinterpret_cast<const int32_t*>(model_.memory.arrays() + arrays.choice_slots),
+                  reinterpret_cast<ChoiceRecord*>(records_.data()));
+}
+
+void CudaStepRunner::queue_decode(const DeviceStep& step) {
+  const auto [found, is_new] = graphs_.try_emplace(step.num_rows);
+  std::optional<CudaGraph>& graph = found->second;
+  if (!graph) {
+    const bool has_room = stats_.num_graphs < static_cast<int64_t>(kNumGraphsMax);
+    // The first run of a size also loads its kernels, which a capture might not do.
+    if (is_new || !has_graphs_ || !has_room) return queue(step);
+    const size_t free_before = free_device_bytes();
+    graph = CudaGraph::capture(model_.stream, [&] { queue(step); });
+    const size_t free_after = free_device_bytes();
+    ++stats_.num_graphs;
+    stats_.device_bytes += free_before - std::min(free_before, free_after);
+  }
+  if (!has_graphs_) return queue(step);
+  graph->launch(model_.stream);
+  ++stats_.num_launches;
+}
+
+void CudaStepRunner::forget_graphs_of_other_cache(const KvCacheView& cache) {
+  const bool is_known =
+      std::equal(cache.layers.begin(), cache.layers.end(), cache_.begin(), cache_.end(), is_same);
+  if (is_known) return;
+  if (!graphs_.empty()) model_.stream.synchronize();  // they may be running
+  graphs_.clear();
+  stats_ = {};
+  cache_.assign(cache.layers.begin(), cache.layers.end());
+}
+
+Matrix CudaStepRunner::logits_of(const StepSize& size) const {
+  const ActivationPlan plan = plan_activations(model_.config, size);
+  return {model_.memory.activations() + plan.logits, DType::kF32, size.num_logit_rows,
+          model_.config.vocab_size, row_stride(DType::kF32, model_.config.vocab_size)};
+}
+
+void CudaStepRunner::queue_results(const RunnerStep& step, const Layout& layout, InFlight& flight) {
+  if (!step.choices.empty()) {
+    const auto num_bytes =
+        static_cast<size_t>(flight.record_rows.back() + 1) * sizeof(ChoiceRecord);
+    check_cuda(cudaMemcpyAsync(flight.records.data(), records_.data(), num_bytes,
+                               cudaMemcpyDeviceToHost, model_.stream.get()),
+               "copy of chosen tokens");
+  }
+  const std::span<const int32_t> wanted = step.batch.logit_rows;
+  flight.num_logit_rows = static_cast<int64_t>(wanted.size());
+  if (wanted.empty()) return;
+  const auto row_bytes = static_cast<size_t>(model_.config.vocab_size) * sizeof(float);
+  if (flight.logits.num_bytes() < wanted.size() * row_bytes) {
+    flight.logits = {};
+    flight.logits = PinnedBuffer(wanted.size() * row_bytes);
+  }
+  const Matrix logits = logits_of(layout.size);
+  const auto index_of = [&](int32_t row) {
+    return std::lower_bound(rows_.begin(), rows_.end(), row) - rows_.begin();
+  };
+  for (size_t begin = 0, end = 0; begin < wanted.size(); begin = end) {
+    const int64_t first = index_of(wanted[begin]);
+    for (end = begin + 1; end < wanted.size(); ++end) {
+      if (index_of(wanted[end]) != first + static_cast<int64_t>(end - begin)) break;
+    }
+    check_cuda(cudaMemcpy2DAsync(flight.logits.data() + begin * row_bytes, row_bytes,
+                                 logits.row<float>(first),
+                                 static_cast<size_t>(logits.row_stride) * sizeof(float), row_bytes,
+                                 end - begin, cudaMemcpyDeviceToHost, model_.stream.get()),
+               "copy of logits");
+  }
+}
+
+void CudaStepRunner::launch(const RunnerStep& step, const KvCacheView& cache) {
+  check(step, cache);
+  check_cuda(cudaSetDevice(model_.device.ordinal), "choice of the device");
+  InFlight& flight = flights_[static_cast<size_t>(num_launched_) % flights_.size()];
+  flight.record_rows.clear();
+  flight.num_logit_rows = 0;
+  if (!step.batch.token_ids.empty()) {
+    const KvPageLayout& pages = cache.layers[0].layout;
+    const Layout layout = lay_out(step);
+    fill(step, pages, layout, flight);
+    check_cuda(cudaMemcpyAsync(model_.memory.arrays(), flight.arrays.data(),
+                               plan_arrays(layout.size).num_bytes, cudaMemcpyHostToDevice,
+                               model_.stream.get()),
+               "copy of a step's arrays");
+    model_.memory.attention().update(model_.stream, cache.layers[0], step.batch.sequences);
+    DeviceStep device_step = {.num_rows = layout.size.num_rows,
+                              .num_logit_rows = layout.size.num_logit_rows,
+                              .arrays = model_.memory.arrays(),
+                              .activations = model_.memory.activations(),
+                              .num_logit_rows_at_once = layout.size.num_logit_rows,
+                              .wants_all_rows = layout.is_decode,
+                              .cache = cache.layers,
+                              .attention = &model_.memory.attention()};
+    for (const BatchSequence& sequence : step.batch.sequences) {
+      (sequence.num_new_tokens == 1 ? device_step.has_decodes : device_step.has_prefills) = true;
+    }
+    if (layout.is_decode) {
+      forget_graphs_of_other_cache(cache);
+      queue_decode(device_step);
+    } else {
+      queue(device_step);
+    }
+    queue_results(step, layout, flight);
+  }
+  model_.stream.record(flight.is_done);
+  ++num_launched_;
+}
+
+const StepResult& CudaStepRunner::wait() {
+  HALLEY_CHECK(num_waited_ < num_launched_, num_waited_);
+  check_cuda(cudaSetDevice(model_.device.ordinal), "choice of the device");
+  const InFlight& flight = flights_[static_cast<size_t>(num_waited_) % flights_.size()];
+  flight.is_done.synchronize();
+  ++num_waited_;
+  const auto records = flight.records.as<ChoiceRecord>();
+  result_.chosen.clear();
+  for (const int32_t row : flight.record_rows) {
+    result_.chosen.push_back(to_chosen_token(records[static_cast<size_t>(row)]));
+  }
+  result_.logits = f32_matrix(flight.logits.as<const float>().data(), flight.num_logit_rows,
+                              model_.config.vocab_size);
+  return result_;
+}
+
+}  // namespace halley::cuda

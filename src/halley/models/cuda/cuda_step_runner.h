@@ -1,0 +1,109 @@
+// Steps of a decoder on a GPU that choose their tokens there: two in flight, decodes as graphs.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "halley/core/dtype.h"
+#include "halley/cuda/runtime/cuda_context.h"
+#include "halley/cuda/runtime/cuda_graph.h"
+#include "halley/cuda/runtime/cuda_stream.h"
+#include "halley/cuda/runtime/device_arena.h"
+#include "halley/cuda/runtime/pinned_buffer.h"
+#include "halley/cuda/sampling/cuda_sampler.h"
+#include "halley/models/base/decoder_config.h"
+#include "halley/models/base/step_runner.h"
+#include "halley/models/cuda/cuda_weights.h"
+#include "halley/models/cuda/step_memory.h"
+#include "halley/models/cuda/step_ops.h"
+
+namespace halley::cuda {
+
+/// A model that is ready for steps; all must outlive the runner.
+struct ReadyModel {
+  const CudaDeviceInfo& device;
+  const CudaStream& stream;
+  const DecoderConfig& config;
+  const CudaDecoderWeights& weights;
+  DType activation_dtype = DType::kF16;
+  StepMemory& memory;
+
+  CudaContext context() const { return {device, stream, memory.scratch()}; }
+};
+
+struct GraphStats {
+  int64_t num_graphs = 0;
+  int64_t num_launches = 0;
+  size_t device_bytes = 0;  // measured as free memory before and after
+};
+
+/// A step in which every sequence has one row is filled up to decode_bucket() rows. The second of
+/// each size is captured as a graph, which serves all later ones; the first ran the same launches
+/// one by one, with the same results.
+class CudaStepRunner final : public StepRunner {
+ public:
+  /// Sizes beyond this many run without a graph.
+  static constexpr size_t kNumGraphsMax = 64;
+
+  explicit CudaStepRunner(const ReadyModel& model);
+  /// Waits for what is in flight.
+  ~CudaStepRunner() override;
+  CudaStepRunner(const CudaStepRunner&) = delete;
+  CudaStepRunner& operator=(const CudaStepRunner&) = delete;
+
+  void start_slot(int32_t slot, const TokenChoice& choice, std::span<const int32_t> prompt_ids,
+                  std::span<const int32_t> output_ids) override;
+  void launch(const RunnerStep& step, const KvCacheView& cache) override;
+  const StepResult& wait() override;
+
+  /// Off: every step is launched operation by operation, for comparisons.
+  void set_graphs(bool has_graphs) { has_graphs_ = has_graphs; }
+  const GraphStats& graph_stats() const { return stats_; }
+  /// Of the sampler and the records, beside StepMemory.
+  static size_t device_bytes(const DecoderConfig& config, const StepLimits& limits);
+
+ private:
+  /// What one step has on the host. A result stays until the next wait(), when two more may be in
+  /// flight already.
+  struct InFlight {
+    PinnedBuffer arrays, records, logits;
+    CudaEvent is_done;
+    std::vector<int32_t> record_rows;  // of each choice
+    int64_t num_logit_rows = 0;        // that the host gets
+  };
+  /// A step as it is laid out on the device.
+  struct Layout {
+    StepSize size;
+    bool is_decode = false;
+  };
+
+  void check(const RunnerStep& step, const KvCacheView& cache) const;
+  Layout lay_out(const RunnerStep& step);
+  void fill(const RunnerStep& step, const KvPageLayout& pages, const Layout& layout,
+            InFlight& flight) const;
+  void queue(const DeviceStep& step);
+  void queue_decode(const DeviceStep& step);
+  void queue_results(const RunnerStep& step, const Layout& layout, InFlight& flight);
+  void forget_graphs_of_other_cache(const KvCacheView& cache);
+  Matrix logits_of(const StepSize& size) const;
+
+  ReadyModel model_;
+  CudaSampler sampler_;
+  DeviceBuffer records_;
+  std::array<InFlight, kNumInFlightMax + 1> flights_;
+  int64_t num_launched_ = 0, num_waited_ = 0;
+  std::vector<int32_t> rows_;  // whose logits a step has, ascending
+  StepResult result_;
+
+  bool has_graphs_ = true;
+  std::vector<KvLayerView> cache_;                      // that the graphs use
+  std::map<int64_t, std::optional<CudaGraph>> graphs_;  // by rows; empty: seen once
+  GraphStats stats_;
+};
+
+}  // namespace halley::cuda

@@ -1,0 +1,199 @@
+#include "halley/models/cuda/cuda_weights.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <cuda_runtime_api.h>
+
+#include "halley/base/checked_math.h"
+#include "halley/base/str.h"
+#include "halley/core/tensor.h"
+#include "halley/cuda/attention/attention_plan.h"
+#include "halley/cuda/runtime/cuda_check.h"
+#include "halley/cuda/sampling/cuda_sampler.h"
+#include "halley/cuda/weights/cuda_weight_loader.h"
+#include "halley/quant/base/dense_tensor.h"
+
+namespace halley::cuda {
+namespace {
+
+/// Small f32 arrays of all layers, copied at once.
+class SmallArrays {
+ public:
+  /// `*pointer`, whose address must stay, is set when all have been copied.
+  void add(const std::vector<float>& values, const float** pointer) {
+    constexpr size_t kAlignment = DeviceArena::kAlignment / sizeof(float);
+    const size_t begin = round_up(values_.size(), kAlignment);
+    values_.resize(begin);
+    values_.insert(values_.end(), values.begin(), values.end());
+    places_.emplace_back(begin, pointer);
+  }
+
+  DeviceBuffer copy(const CudaStream& stream) const {
+    DeviceBuffer memory(values_.size() * sizeof(float), "norms");
+    check_cuda(cudaMemcpyAsync(memory.data(), values_.data(), values_.size() * sizeof(float),
+                               cudaMemcpyHostToDevice, stream.get()),
+               "copy of norms");
+    stream.synchronize();
+    for (const auto& [begin, pointer] : places_) {
+      *pointer = reinterpret_cast<const float*>(memory.data()) + begin;
+    }
+    return memory;
+  }
+
+ private:
+  std::vector<float> values_;
+  std::vector<std::pair<size_t, const float**>> places_;
+};
+
+/// One walk over the specification, part by part in the order of list_decoder_parts().
+class Loader {
+ public:
+  Loader(CudaWeightLoader& loader, const DecoderConfig& config, const LinearLoading& loading,
+         const PartLoaded& on_part)
+      : loader_(loader), config_(config), loading_(loading), on_part_(on_part) {}
+
+  CudaDecoderWeights load(const CudaLoading& target) {
+    CudaDecoderWeights weights;
+    weights.layers.resize(config_.layers.size());
+    weights.ropes.resize(config_.ropes.size());
+    CudaLinear::Section table = load_table(config_.embedding_name, config_.vocab_size);
+    if (config_.lm_head) {
+      weights.embedding = std::move(table);
+    } else {
+      check_tied_output(config_, loading_.source);
+      std::vector<CudaLinear::Section> sections;
+      sections.push_back(std::move(table));
+      weights.output = CudaLinear(config_.embedding_name, target.activation_dtype,
+                                  std::move(sections), target.lt);
+    }
+    if (!config_.position_embedding_name.empty()) {
+      weights.positions = load_table(config_.position_embedding_name,
+                                     config_.num_stored_positions + config_.position_offset);
+    }
+    for (size_t i = 0; i < config_.layers.size(); ++i) {
+      load_layer(config_.layers[i], weights.layers[i]);
+    }
+    load_norm(config_.final_norm, weights.final_norm);
+    if (config_.lm_head) weights.output = load_linear(*config_.lm_head);
+    for (size_t i = 0; i < config_.ropes.size(); ++i) load_rope(config_.ropes[i], weights.ropes[i]);
+    weights.small = small_.copy(target.device.stream);
+    return weights;
+  }
+
+ private:
+  void report(size_t num_bytes) const {
+    if (on_part_) on_part_(num_bytes);
+  }
+
+  CudaLinear::Section load_table(const std::string& name, int64_t num_rows) {
+    const TensorInfo& info =
+        find_dense_tensor(loading_.source, name, {num_rows, config_.hidden_size});
+    const TensorView view = loading_.source.view(info);
+    CudaLinear::Section section = loader_.load_dense(name, {&view, 1}, {}, 0);
+    loading_.source.release(info);
+    report(section.weight_memory.num_bytes());
+    return section;
+  }
+
+  CudaLinear load_linear(const LinearSpec& spec) {
+    CudaLinear linear = loader_.load(loading_.scheme, loading_.source, spec);
+    report(linear.device_bytes());
+    return linear;
+  }
+
+  NormWeights load_values(const NormSpec& spec, int64_t size) const {
+    NormWeights values = load_norm_weights(loading_.source, spec, size);
+    report((values.weight.size() + values.bias.size()) * sizeof(float));
+    return values;
+  }
+
+  void load_norm(const NormSpec& spec, NormParams& norm) {
+    const NormWeights values = load_values(spec, config_.hidden_size);
+    norm.is_layer_norm = config_.norm_kind == NormKind::kLayer;
+    norm.weight_offset = norm.is_layer_norm ? 0 : config_.norm_weight_offset;
+    norm.epsilon = config_.norm_epsilon;
+    small_.add(values.weight, &norm.weight);
+    if (norm.is_layer_norm && !values.bias.empty()) small_.add(values.bias, &norm.bias);
+  }
+  void load_norm(const std::optional<NormSpec>& spec, std::optional<NormParams>& norm) {
+    if (spec) load_norm(*spec, norm.emplace());
+  }
+  void load_head_norm(const std::optional<NormSpec>& spec, const float** weight) {
+    if (spec) small_.add(load_values(*spec, config_.head_dim).weight, weight);
+  }
+
+  void load_rope(const RopeSpec& spec, RopeTable& rope) {
+    rope.num_angles = static_cast<int64_t>(spec.inv_freq.size());
+    rope.attention_factor = spec.attention_factor;
+    small_.add(spec.inv_freq, &rope.inv_freq);
+  }
+
+  void load_layer(const LayerSpec& spec, CudaLayerWeights& layer) {
+    load_norm(spec.input_norm, layer.input_norm);
+    layer.qkv = load_linear(spec.qkv);
+    load_head_norm(spec.q_norm, &layer.q_norm);
+    load_head_norm(spec.k_norm, &layer.k_norm);
+    layer.o = load_linear(spec.o);
+    load_norm(spec.attention_out_norm, layer.attention_out_norm);
+    load_norm(spec.mlp_norm, layer.mlp_norm);
+    layer.gate_up = load_linear(spec.mlp.gate_up[0]);
+    layer.down = load_linear(spec.mlp.down[0]);
+    load_norm(spec.mlp_out_norm, layer.mlp_out_norm);
+  }
+
+  CudaWeightLoader& loader_;
+  const DecoderConfig& config_;
+  const LinearLoading& loading_;
+  const PartLoaded& on_part_;
+  SmallArrays small_;
+};
+
+}  // namespace
+
+std::vector<const CudaLinear*> CudaDecoderWeights::linears() const {
+  std::vector<const CudaLinear*> linears;
+  if (!embedding) linears.push_back(&output);
+  for (const CudaLayerWeights& layer : layers) {
+    linears.insert(linears.end(), {&layer.qkv, &layer.o, &layer.gate_up, &layer.down});
+  }
+  if (embedding) linears.push_back(&output);
+  return linears;
+}
+
+size_t CudaDecoderWeights::device_bytes() const {
+  size_t total = small.num_bytes();
+  if (embedding) total += embedding->weight_memory.num_bytes();
+  if (positions) total += positions->weight_memory.num_bytes();
+  for (const CudaLinear* linear : linears()) total += linear->device_bytes();
+  return total;
+}
+
+std::string why_not_on_gpu(const DecoderConfig& config, DType activation_dtype) {
+  const AttentionProblem attention = {.num_heads = config.num_heads,
+                                      .scale = config.attention_scale};
+  const KvPageLayout pages = {.num_kv_heads = config.num_kv_heads, .head_dim = config.head_dim};
+  std::string reason = why_not_cuda_attention(attention, pages, activation_dtype);
+  if (!reason.empty()) return "attention: " + reason;
+  if (config.hidden_size > kNormColumnsMax) {
+    return str("norms of ", config.hidden_size, " columns; at most ", kNormColumnsMax,
+               " are served");
+  }
+  if (config.vocab_size > CudaSampler::kVocabSizeMax) {
+    return str("a vocabulary of ", config.vocab_size, " tokens; at most ",
+               CudaSampler::kVocabSizeMax, " are served");
+  }
+  const auto has_experts = [](const LayerSpec& layer) { return layer.mlp.router.has_value(); };
+  if (std::any_of(config.layers.begin(), config.layers.end(), has_experts)) {
+    return "layers with a mixture of experts";
+  }
+  return {};
+}
+
+CudaDecoderWeights load_cuda_weights(const CudaLoading& target, const DecoderConfig& config,
+                                     const LinearLoading& loading, const PartLoaded& on_part) {
+  CudaWeightLoader loader(target.host, target.device, target.lt, target.activation_dtype);
+  return Loader(loader, config, loading, on_part).load(target);
+}
+
+}  // namespace halley::cuda

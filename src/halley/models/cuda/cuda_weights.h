@@ -1,0 +1,69 @@
+// The weights of a decoder in GPU memory, and how they are loaded.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "halley/core/dtype.h"
+#include "halley/core/exec_context.h"
+#include "halley/core/matrix.h"
+#include "halley/cuda/gemm/cublaslt_gemm.h"
+#include "halley/cuda/ops/norm.h"
+#include "halley/cuda/ops/rope_kv.h"
+#include "halley/cuda/runtime/cuda_context.h"
+#include "halley/cuda/runtime/device_arena.h"
+#include "halley/cuda/weights/cuda_linear.h"
+#include "halley/models/base/decoder_config.h"
+#include "halley/models/base/decoder_weights.h"
+#include "halley/quant/base/linear_loader.h"
+
+namespace halley::cuda {
+
+struct CudaLayerWeights {
+  NormParams input_norm, mlp_norm;
+  std::optional<NormParams> attention_out_norm, mlp_out_norm;
+  const float* q_norm = nullptr;  // [head_dim], or null
+  const float* k_norm = nullptr;
+  CudaLinear qkv, o;
+  CudaLinear gate_up, down;
+};
+
+/// Move-only; one thread at a time.
+struct CudaDecoderWeights {
+  /// [V, K]; absent: tied, `output` holds the one copy.
+  std::optional<CudaLinear::Section> embedding;
+  /// [num_stored_positions + position_offset, K]
+  std::optional<CudaLinear::Section> positions;
+  std::vector<CudaLayerWeights> layers;
+  NormParams final_norm;
+  CudaLinear output;
+  std::vector<RopeTable> ropes;  // as DecoderConfig::ropes
+  DeviceBuffer small;            // norms and frequencies
+
+  ConstMatrix embedding_table() const { return embedding ? embedding->w : output.sections()[0].w; }
+  /// Layers that a kernel multiplies, in the order of list_decoder_parts(): a tied output first.
+  std::vector<const CudaLinear*> linears() const;
+  size_t device_bytes() const;
+};
+
+/// Empty: the operations of the GPU can run this decoder with activations of this type. Otherwise
+/// what they cannot: "head_dim 80 ...".
+std::string why_not_on_gpu(const DecoderConfig& config, DType activation_dtype);
+
+/// Where weights are loaded from the host's side and to. All must outlive the loading; `lt` also
+/// the weights.
+struct CudaLoading {
+  ExecContext& host;
+  const CudaContext& device;
+  CublasLtGemm& lt;
+  DType activation_dtype = DType::kF16;  // f16 or bf16
+};
+
+/// Loads every weight, one after the other, and waits until all are in place. Throws as
+/// CudaWeightLoader::load(), and CheckpointError as load_decoder_weights().
+CudaDecoderWeights load_cuda_weights(const CudaLoading& target, const DecoderConfig& config,
+                                     const LinearLoading& loading, const PartLoaded& on_part);
+
+}  // namespace halley::cuda

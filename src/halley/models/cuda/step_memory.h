@@ -1,0 +1,44 @@
+// What steps within stated limits need on the GPU beside weights and cache.
+#pragma once
+
+#include <cstddef>
+
+#include "halley/cuda/runtime/device_arena.h"
+#include "halley/models/base/causal_lm.h"
+#include "halley/models/base/decoder_config.h"
+#include "halley/models/cuda/attention_batches.h"
+#include "halley/models/cuda/cuda_weights.h"
+#include "halley/models/cuda/step_plan.h"
+
+namespace halley::cuda {
+
+/// Move-only. All addresses stay as long as it lives.
+class StepMemory {
+ public:
+  /// Throws DeviceError where the GPU has not enough.
+  StepMemory(const DecoderConfig& config, const CudaDecoderWeights& weights,
+             const StepLimits& limits);
+
+  const StepLimits& limits() const { return limits_; }
+  /// What operations take for themselves.
+  DeviceArena& scratch() { return scratch_; }
+  /// As plan_activations() for any step within the limits.
+  std::byte* activations() const { return activations_.data(); }
+  /// As plan_arrays(), for as many logit rows as rows.
+  std::byte* arrays() const { return arrays_.data(); }
+  size_t array_bytes() const { return arrays_.num_bytes(); }
+  AttentionBatches& attention() { return attention_; }
+  /// The most rows whose logits are there at a time.
+  int64_t num_logit_rows() const;
+  size_t device_bytes() const;
+
+ private:
+  StepLimits limits_;
+  size_t attention_bytes_;
+  DeviceArena scratch_;
+  DeviceBuffer activations_;
+  DeviceBuffer arrays_;
+  AttentionBatches attention_;
+};
+
+}  // namespace halley::cuda

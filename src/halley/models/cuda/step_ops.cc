@@ -1,0 +1,167 @@
+#include "halley/models/cuda/step_ops.h"
+
+#include "halley/base/check.h"
+#include "halley/base/str.h"
+#include "halley/cuda/ops/activation.h"
+#include "halley/cuda/ops/embedding.h"
+#include "halley/cuda/ops/norm.h"
+#include "halley/cuda/ops/rope_kv.h"
+
+namespace halley::cuda {
+
+StepOps::StepOps(const CudaContext& context, const DecoderConfig& config,
+                 const CudaDecoderWeights& weights, DType activation_dtype, const DeviceStep& step,
+                 OpTimer* timer)
+    : context_(context),
+      config_(config),
+      weights_(weights),
+      dtype_(activation_dtype),
+      step_(step),
+      timer_(timer),
+      activations_(plan_activations(config, {step.num_rows, step.num_logit_rows_at_once})),
+      arrays_(plan_arrays({step.num_rows, step.num_logit_rows})),
+      hidden_(activation(activations_.hidden, DType::kF32, step.num_rows, config.hidden_size)),
+      normed_(activation(activations_.normed, dtype_, step.num_rows, config.hidden_size)),
+      block_(activation(activations_.block, dtype_, step.num_rows, config.hidden_size)) {}
+
+template <typename Launch>
+void StepOps::op(const char* name, const Launch& launch) {
+  if (timer_ == nullptr) return launch();
+  timer_->begin(layer_ < 0 ? std::string(name) : str("layers.", layer_, ".", name));
+  launch();
+  timer_->end();
+}
+
+template <typename T>
+const T* StepOps::array(size_t begin) const {
+  return reinterpret_cast<const T*>(step_.arrays + begin);
+}
+
+Matrix StepOps::activation(size_t begin, DType dtype, int64_t num_rows, int64_t num_cols) const {
+  return {step_.activations + begin, dtype, num_rows, num_cols, row_stride(dtype, num_cols)};
+}
+
+void StepOps::queue_embedding() {
+  op("embedding", [&] {
+    embedding(context_, weights_.embedding_table(), array<int32_t>(arrays_.token_ids),
+              config_.embedding_scale, false, hidden_);
+    if (weights_.positions) {
+      embedding(context_, weights_.positions->w, array<int32_t>(arrays_.position_rows), 1.0f, true,
+                hidden_);
+    }
+  });
+  for (size_t i = 0; i < weights_.ropes.size(); ++i) {
+    op("rope_angles", [&] {
+      compute_rope_angles(context_, weights_.ropes[i], array<int32_t>(arrays_.positions),
+                          step_.num_rows,
+                          reinterpret_cast<float*>(step_.activations + activations_.ropes[i].cos),
+                          reinterpret_cast<float*>(step_.activations + activations_.ropes[i].sin));
+    });
+  }
+}
+
+void StepOps::queue_attention(size_t index) {
+  const LayerSpec& spec = config_.layers[index];
+  const CudaLayerWeights& layer = weights_.layers[index];
+  const KvLayerView& cache = step_.cache[index];
+  const int64_t H = config_.num_heads, J = config_.num_kv_heads, D = config_.head_dim;
+  const int64_t M = step_.num_rows;
+  const Matrix qkv = activation(activations_.qkv, dtype_, M, (H + 2 * J) * D);
+  const Matrix attended = activation(activations_.attended, dtype_, M, H * D);
+  op("qkv", [&] { layer.qkv.run(context_, normed_, qkv); });
+  RopeKvParams params = {.num_heads = H,
+                         .q_norm = layer.q_norm,
+                         .k_norm = layer.k_norm,
+                         .weight_offset = config_.norm_weight_offset,
+                         .epsilon = config_.norm_epsilon,
+                         .kv_slots = array<int64_t>(arrays_.kv_slots)};
+  if (spec.rope_index >= 0) {
+    const auto rope = static_cast<size_t>(spec.rope_index);
+    params.cos = reinterpret_cast<const float*>(step_.activations + activations_.ropes[rope].cos);
+    params.sin = reinterpret_cast<const float*>(step_.activations + activations_.ropes[rope].sin);
+    params.num_angles = weights_.ropes[rope].num_angles;
+  }
+  op("rope_kv", [&] { rope_and_write_kv(context_, params, cache, qkv); });
+  const AttentionProblem problem = attention_problem(config_, spec);
+  const CudaAttentionBatch& batch = step_.attention->of_layer(index);
+  const Matrix q = qkv.cols(0, H * D);
+  op("attention", [&] {
+    if (step_.has_decodes) cuda_decode_attention(context_, problem, cache, batch, q, attended);
+    if (step_.has_prefills) cuda_prefill_attention(context_, problem, cache, batch, q, attended);
+  });
+  op("o", [&] { layer.o.run(context_, attended, block_); });
+  if (layer.attention_out_norm) {
+    op("attention_out_norm",
+       [&] { norm_rows(context_, *layer.attention_out_norm, block_, block_); });
+  }
+}
+
+void StepOps::queue_mlp(size_t index) {
+  const CudaLayerWeights& layer = weights_.layers[index];
+  const int64_t M = step_.num_rows;
+  const Matrix wide = activation(activations_.gate_up, dtype_, M, layer.gate_up.out_features());
+  const Matrix activated =
+      config_.is_gated ? activation(activations_.activated, dtype_, M, layer.down.in_features())
+                       : wide;
+  op("gate_up", [&] { layer.gate_up.run(context_, normed_, wide); });
+  op("activation", [&] {
+    if (config_.is_gated) {
+      gated_activation(context_, config_.activation, wide, activated);
+    } else {
+      apply_activation(context_, config_.activation, wide);
+    }
+  });
+  op("down", [&] { layer.down.run(context_, activated, block_); });
+  if (layer.mlp_out_norm) {
+    op("mlp_out_norm", [&] { norm_rows(context_, *layer.mlp_out_norm, block_, block_); });
+  }
+}
+
+void StepOps::queue_layers() {
+  queue_embedding();
+  const size_t num_layers = weights_.layers.size();
+  for (size_t i = 0; i < num_layers; ++i) {
+    layer_ = static_cast<int64_t>(i);
+    const CudaLayerWeights& layer = weights_.layers[i];
+    // Each norm but the first adds the block before it to the residual stream.
+    op("input_norm", [&] {
+      if (i == 0) {
+        norm_rows(context_, layer.input_norm, hidden_, normed_);
+      } else {
+        add_norm_rows(context_, layer.input_norm, block_, hidden_, normed_);
+      }
+    });
+    queue_attention(i);
+    op("mlp_norm", [&] { add_norm_rows(context_, layer.mlp_norm, block_, hidden_, normed_); });
+    queue_mlp(i);
+  }
+  layer_ = -1;
+  if (step_.wants_all_rows) {
+    op("final_norm",
+       [&] { add_norm_rows(context_, weights_.final_norm, block_, hidden_, normed_); });
+  } else if (step_.num_logit_rows > 0) {
+    op("final_add", [&] { add_rows(context_, block_, hidden_); });
+  }
+}
+
+Matrix StepOps::queue_logits(int64_t begin, int64_t end) {
+  const int64_t count = end - begin;
+  HALLEY_CHECK(count >= 1 && count <= step_.num_logit_rows_at_once, begin, end);
+  Matrix x = step_.wants_all_rows ? normed_.rows(begin, end) : Matrix();
+  if (!step_.wants_all_rows) {
+    const Matrix last = activation(activations_.last, DType::kF32, count, config_.hidden_size);
+    x = activation(activations_.last_normed, dtype_, count, config_.hidden_size);
+    op("final_norm", [&] {
+      gather_rows(context_, hidden_, array<int32_t>(arrays_.logit_rows) + begin, last);
+      norm_rows(context_, weights_.final_norm, last, x);
+    });
+  }
+  const Matrix logits = activation(activations_.logits, DType::kF32, count, config_.vocab_size);
+  op("output", [&] { weights_.output.run(context_, x, logits); });
+  if (config_.logits_soft_cap > 0) {
+    op("soft_cap", [&] { apply_soft_cap(context_, config_.logits_soft_cap, logits); });
+  }
+  return logits;
+}
+
+}  // namespace halley::cuda

@@ -1,0 +1,73 @@
+// The operations of a decoder's step on the GPU, in their order.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "halley/core/dtype.h"
+#include "halley/core/matrix.h"
+#include "halley/cuda/runtime/cuda_context.h"
+#include "halley/models/base/causal_lm.h"
+#include "halley/models/base/decoder_config.h"
+#include "halley/models/cuda/attention_batches.h"
+#include "halley/models/cuda/cuda_weights.h"
+#include "halley/models/cuda/op_timer.h"
+#include "halley/models/cuda/step_plan.h"
+
+namespace halley::cuda {
+
+/// A step whose small arrays are on the device, or will be when its operations run.
+struct DeviceStep {
+  int64_t num_rows = 0;
+  int64_t num_logit_rows = 0;         // of `arrays`
+  const std::byte* arrays = nullptr;  // as plan_arrays() says
+  std::byte* activations = nullptr;   // as plan_activations() says
+  int64_t num_logit_rows_at_once = 0;
+  /// Rows whose logits are wanted are all rows.
+  bool wants_all_rows = false;
+  bool has_decodes = false, has_prefills = false;
+  std::span<const KvLayerView> cache;
+  const AttentionBatches* attention = nullptr;
+};
+
+/// All that is passed must outlive it. Operations are queued and can be captured where the step has
+/// no prefills.
+class StepOps {
+ public:
+  /// `timer` is told of each operation; may be null.
+  StepOps(const CudaContext& context, const DecoderConfig& config,
+          const CudaDecoderWeights& weights, DType activation_dtype, const DeviceStep& step,
+          OpTimer* timer = nullptr);
+
+  /// Everything up to the residual stream behind the last layer; new keys and values go to the
+  /// cache.
+  void queue_layers();
+  /// Logits of logit rows [begin, end), at most num_logit_rows_at_once: [end - begin, V] f32, valid
+  /// until the next call of anything here. After queue_layers().
+  Matrix queue_logits(int64_t begin, int64_t end);
+
+ private:
+  template <typename Launch>
+  void op(const char* name, const Launch& launch);
+  template <typename T>
+  const T* array(size_t begin) const;
+  Matrix activation(size_t begin, DType dtype, int64_t num_rows, int64_t num_cols) const;
+
+  void queue_embedding();
+  void queue_attention(size_t layer);
+  void queue_mlp(size_t layer);
+
+  const CudaContext& context_;
+  const DecoderConfig& config_;
+  const CudaDecoderWeights& weights_;
+  const DType dtype_;
+  const DeviceStep step_;
+  OpTimer* const timer_;
+  const ActivationPlan activations_;
+  const ArrayPlan arrays_;
+  Matrix hidden_, normed_, block_;
+  int64_t layer_ = -1;  // for names
+};
+
+}  // namespace halley::cuda
