@@ -81,7 +81,7 @@ inline std::vector<int32_t> tokens_alone(const GenerateRequest& request, int64_t
   std::vector<float> logits(static_cast<size_t>(vocab_size));
   SamplerScratch scratch;
   SampledToken chosen;
-  Sampler sampler(request.sampling, {kFakeEos}, tokens, request.sampling.seed.value_or(0));
+  Sampler sampler(token_choice_of(request.sampling, {kFakeEos}, 0), tokens);
   while (static_cast<int64_t>(output.size()) < request.sampling.max_tokens) {
     hashed_logits(tokens, logits);
     HALLEY_CHECK(sampler.sample(logits, scratch, chosen) == SampleStatus::kChosen);

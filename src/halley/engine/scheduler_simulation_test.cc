@@ -51,7 +51,7 @@ class Simulation {
         config_(random_config()),
         scheduler_(
             config_,
-            [this](RequestId id) -> std::span<const int32_t> { return live_.at(id).tokens; }),
+            [this](SequenceId id) -> std::span<const int32_t> { return live_.at(id).tokens; }),
         reached_(reached) {
     slots_.assign(static_cast<size_t>(config_.num_pages * config_.page_tokens), 0);
     for (std::vector<int32_t>& text : texts_) {
@@ -117,7 +117,7 @@ class Simulation {
   }
 
   void submit() {
-    const RequestId id = next_id_++;
+    const SequenceId id = next_id_++;
     Live live;
     live.priority = pick(-2, 2);
     live.salt = pick(0, 4) == 0 ? "s" : "";
@@ -142,7 +142,7 @@ class Simulation {
     live_.emplace(id, std::move(live));
   }
 
-  void remove(RequestId id) {
+  void remove(SequenceId id) {
     ASSERT_TRUE(scheduler_.remove(id));
     ASSERT_FALSE(scheduler_.remove(id));
     live_.erase(id);
@@ -156,30 +156,30 @@ class Simulation {
 
   void end_expired() {
     now_ += pick(0, 5);
-    std::vector<RequestId> expired;
+    std::vector<SequenceId> expired;
     for (const auto& [id, live] : live_) {
       if (live.deadline && *live.deadline <= now_) expired.push_back(id);
     }
-    for (const RequestId id : expired) remove(id);
+    for (const SequenceId id : expired) remove(id);
     reached_.num_expired += static_cast<int64_t>(expired.size());
   }
 
-  bool is_running(RequestId id) const { return !scheduler_.page_table(id).empty(); }
+  bool is_running(SequenceId id) const { return !scheduler_.page_table(id).empty(); }
 
   // Priority, then arrival.
-  std::pair<int64_t, RequestId> rank(RequestId id) const {
+  std::pair<int64_t, SequenceId> rank(SequenceId id) const {
     return {config_.policy == SchedulingPolicy::kPriority ? live_.at(id).priority : 0, id};
   }
 
   void step() {
     end_expired();
-    std::set<RequestId> decodes;
+    std::set<SequenceId> decodes;
     for (const auto& [id, live] : live_) {
       if (is_running(id) && num_computed_[id] + 1 == live.tokens.size()) decodes.insert(id);
     }
     const StepPlan plan = scheduler_.schedule();
     ++reached_.num_steps;
-    for (const RequestId id : plan.preempted) {
+    for (const SequenceId id : plan.preempted) {
       decodes.erase(id);
       num_computed_[id] = 0;
     }
@@ -187,7 +187,7 @@ class Simulation {
     check_plan(plan, decodes);
     if (Test::HasFatalFailure()) return;
     check_started(plan);
-    std::vector<std::pair<RequestId, int32_t>> chosen;
+    std::vector<std::pair<SequenceId, int32_t>> chosen;
     for (const ScheduledSequence& scheduled : plan.sequences) {
       compute(scheduled);
       if (Test::HasFatalFailure()) return;
@@ -197,24 +197,25 @@ class Simulation {
       }
     }
     if (pick(0, 100) == 0) cancel_any();
-    scheduler_.update(plan);
+    scheduler_.launched(plan);
     for (const auto& [id, token] : chosen) append_token(id, token);
     check_state();
   }
 
-  void append_token(RequestId id, int32_t token) {
+  void append_token(SequenceId id, int32_t token) {
     const auto place = live_.find(id);
     if (place == live_.end()) return;
     place->second.append(token);
+    scheduler_.note_token(id);
     if (place->second.tokens.size() == place->second.num_tokens_max) finish(id);
   }
 
-  void check_plan(const StepPlan& plan, const std::set<RequestId>& decodes) {
+  void check_plan(const StepPlan& plan, const std::set<SequenceId>& decodes) {
     ASSERT_EQ(plan.sequences.empty(), live_.empty());
     ASSERT_LE(plan.num_rows, config_.max_num_batched_tokens);
     ASSERT_LE(scheduler_.num_running(), config_.max_num_seqs);
     int64_t num_rows = 0, num_scored_rows = 0;
-    std::set<RequestId> planned;
+    std::set<SequenceId> planned;
     for (const ScheduledSequence& scheduled : plan.sequences) {
       ASSERT_TRUE(planned.insert(scheduled.id).second);
       const Live& live = live_.at(scheduled.id);
@@ -230,13 +231,13 @@ class Simulation {
     ASSERT_EQ(num_rows, plan.num_rows);
     ASSERT_LE(num_scored_rows, config_.max_num_prompt_logits);
     reached_.num_scored_rows += num_scored_rows;
-    for (const RequestId id : decodes) ASSERT_TRUE(planned.contains(id)) << "decode " << id;
+    for (const SequenceId id : decodes) ASSERT_TRUE(planned.contains(id)) << "decode " << id;
     check_first_rank(planned);
   }
 
-  void check_first_rank(const std::set<RequestId>& planned) {
+  void check_first_rank(const std::set<SequenceId>& planned) {
     if (live_.empty()) return;
-    RequestId first = live_.begin()->first;
+    SequenceId first = live_.begin()->first;
     for (const auto& [id, live] : live_) {
       if (rank(id) < rank(first)) first = id;
     }
@@ -262,7 +263,7 @@ class Simulation {
               static_cast<int64_t>(live_.size()));
     const PageAllocator& pages = scheduler_.pages();
     std::vector<int64_t> num_references(static_cast<size_t>(config_.num_pages), 0);
-    std::map<int64_t, RequestId> youngest_running, oldest_waiting;
+    std::map<int64_t, SequenceId> youngest_running, oldest_waiting;
     for (const auto& [id, live] : live_) {
       for (const int32_t page : scheduler_.page_table(id)) {
         ++num_references.at(static_cast<size_t>(page));
@@ -315,7 +316,7 @@ class Simulation {
     num_computed_[scheduled.id] = static_cast<size_t>(num_after);
   }
 
-  void finish(RequestId id) {
+  void finish(SequenceId id) {
     const Live& live = live_.at(id);
     Live alone;
     alone.salt = live.salt;
@@ -328,13 +329,13 @@ class Simulation {
 
   std::mt19937_64 random_;
   SchedulerConfig config_;
-  std::map<RequestId, Live> live_;
-  std::map<RequestId, size_t> num_computed_;  // of those that ran, as of their last step
+  std::map<SequenceId, Live> live_;
+  std::map<SequenceId, size_t> num_computed_;  // of those that ran, as of their last step
   Scheduler scheduler_;
   Reached& reached_;
   std::vector<int32_t> texts_[3];
   std::vector<uint64_t> slots_;  // [num_pages, page_tokens]: the chain that was computed there
-  RequestId next_id_ = 1;
+  SequenceId next_id_ = 1;
   int64_t now_ = 0;
 };
 
