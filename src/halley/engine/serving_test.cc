@@ -31,7 +31,7 @@ TokenCallback keep_last(std::promise<TokenEvent>& last) {
 }
 
 /// An engine whose clock goes on by 1 s in every step, and not otherwise.
-class Serving : public testing::Test {
+class Serving : public OnFakeModels {
  protected:
   TimePoint at(int64_t seconds) const { return TimePoint(std::chrono::seconds(seconds)); }
 
@@ -69,7 +69,11 @@ class Serving : public testing::Test {
   std::unique_ptr<Engine> engine_;  // the last member: its thread uses the others
 };
 
-TEST_F(Serving, EndsARunningRequestAtItsDeadline) {
+INSTANTIATE_TEST_SUITE_P(Models, Serving,
+                         testing::Values(FakePlace::kHost, FakePlace::kDeviceAtWait),
+                         name_of_place);
+
+TEST_P(Serving, EndsARunningRequestAtItsDeadline) {
   make_engine({});
   GenerateRequest request = greedy_request({1, 2}, 400);
   request.deadline = at(105);
@@ -80,7 +84,7 @@ TEST_F(Serving, EndsARunningRequestAtItsDeadline) {
   EXPECT_STREQ(name_of(*last.finish_reason), "deadline");
 }
 
-TEST_F(Serving, EndsAWaitingRequestAtItsDeadline) {
+TEST_P(Serving, EndsAWaitingRequestAtItsDeadline) {
   EngineConfig config;
   config.max_num_seqs = 1;
   make_engine(config);
@@ -95,7 +99,7 @@ TEST_F(Serving, EndsAWaitingRequestAtItsDeadline) {
   EXPECT_GT(engine_->stats().num_running, 0);
 }
 
-TEST_F(Serving, NeverRunsARequestWhoseDeadlineHasPassed) {
+TEST_P(Serving, NeverRunsARequestWhoseDeadlineHasPassed) {
   make_engine({});
   GenerateRequest request = greedy_request({1}, 30);
   request.deadline = at(100);
@@ -103,7 +107,7 @@ TEST_F(Serving, NeverRunsARequestWhoseDeadlineHasPassed) {
   EXPECT_EQ(engine_->stats().num_steps, 0);
 }
 
-TEST_F(Serving, MeasuresTheTimesOfARequest) {
+TEST_P(Serving, MeasuresTheTimesOfARequest) {
   EngineConfig config;
   config.max_num_seqs = 1;
   config.max_num_batched_tokens = 4;
@@ -120,7 +124,7 @@ TEST_F(Serving, MeasuresTheTimesOfARequest) {
   EXPECT_EQ(last.times->num_output_tokens, 5);
 }
 
-TEST_F(Serving, ServesTheBetterPriorityFirst) {
+TEST_P(Serving, ServesTheBetterPriorityFirst) {
   EngineConfig config;
   config.max_num_seqs = 1;
   config.scheduling_policy = SchedulingPolicy::kPriority;
@@ -142,7 +146,7 @@ TEST_F(Serving, ServesTheBetterPriorityFirst) {
   EXPECT_THAT(order, ElementsAre(2, 3, 1));
 }
 
-TEST_F(Serving, BoundsWaitingTokensAndSaysSoBefore) {
+TEST_P(Serving, BoundsWaitingTokensAndSaysSoBefore) {
   EngineConfig config;
   config.max_num_seqs = 1;
   config.max_num_queued_tokens = 10;
@@ -166,7 +170,7 @@ TEST_F(Serving, BoundsWaitingTokensAndSaysSoBefore) {
   EXPECT_EQ(engine_->would_admit(0).status, Submit::kQueueFull);
 }
 
-TEST_F(Serving, RefusesSaltsAndPromptLogprobsOutOfRange) {
+TEST_P(Serving, RefusesSaltsAndPromptLogprobsOutOfRange) {
   make_engine({});
   start();
   GenerateRequest request = greedy_request({1});
@@ -181,7 +185,7 @@ TEST_F(Serving, RefusesSaltsAndPromptLogprobsOutOfRange) {
   EXPECT_EQ(result.message, "prompt_logprobs: expected -1 (none) to 20, got 21");
 }
 
-TEST_F(Serving, ComputesASharedBeginningOnce) {
+TEST_P(Serving, ComputesASharedBeginningOnce) {
   EngineConfig config;
   config.page_tokens = 4;
   make_engine(config);
@@ -204,7 +208,7 @@ TEST_F(Serving, ComputesASharedBeginningOnce) {
   EXPECT_EQ(stats.num_cached_pages, 10);
 }
 
-TEST_F(Serving, CarriesAConversationOnFromItsCachedOutput) {
+TEST_P(Serving, CarriesAConversationOnFromItsCachedOutput) {
   EngineConfig config;
   config.page_tokens = 4;
   make_engine(config);
@@ -249,7 +253,7 @@ void expect_equal(const std::vector<PromptLogprob>& actual,
   }
 }
 
-TEST_F(Serving, GivesLogprobsOfThePromptOnTheFirstEventHoweverItIsCut) {
+TEST_P(Serving, GivesLogprobsOfThePromptOnTheFirstEventHoweverItIsCut) {
   std::vector<int32_t> prompt_ids;
   for (int32_t i = 0; i < 23; ++i) prompt_ids.push_back(1 + i * 7 % 40);
   for (const int64_t num_rows : {1, 4, 22, 23, 100}) {
@@ -272,7 +276,7 @@ TEST_F(Serving, GivesLogprobsOfThePromptOnTheFirstEventHoweverItIsCut) {
   }
 }
 
-TEST_F(Serving, GivesLogprobsOfThePromptAfterAPreemption) {
+TEST_P(Serving, GivesLogprobsOfThePromptAfterAPreemption) {
   EngineConfig config;
   config.max_num_seqs = 1;
   config.max_num_batched_tokens = 4;
@@ -297,7 +301,7 @@ TEST_F(Serving, GivesLogprobsOfThePromptAfterAPreemption) {
   expect_equal(logprobs, logprobs_alone(prompt_ids, 2));
 }
 
-TEST_F(Serving, EndsARequestWhosePromptHasLogitsThatAreNoNumbers) {
+TEST_P(Serving, EndsARequestWhosePromptHasLogitsThatAreNoNumbers) {
   make_engine({}, [](std::span<const int32_t> tokens, std::span<float> logits) {
     hashed_logits(tokens, logits);
     if (tokens.size() == 3 && tokens[0] == 1) logits[5] = std::numeric_limits<float>::quiet_NaN();
@@ -316,7 +320,7 @@ TEST_F(Serving, EndsARequestWhosePromptHasLogitsThatAreNoNumbers) {
 
 // ---- Draining
 
-TEST_F(Serving, DrainsUntilAllHaveEnded) {
+TEST_P(Serving, DrainsUntilAllHaveEnded) {
   EngineConfig config;
   config.max_num_seqs = 1;
   make_engine(config);
@@ -334,7 +338,7 @@ TEST_F(Serving, DrainsUntilAllHaveEnded) {
   EXPECT_EQ(waiting.get_future().get().finish_reason, FinishReason::kLength);
 }
 
-TEST_F(Serving, CancelsWhatHasNotEndedAtTheLimitOfADrain) {
+TEST_P(Serving, CancelsWhatHasNotEndedAtTheLimitOfADrain) {
   EngineConfig config;
   config.max_num_seqs = 1;
   make_engine(config);
@@ -350,7 +354,7 @@ TEST_F(Serving, CancelsWhatHasNotEndedAtTheLimitOfADrain) {
   EXPECT_EQ(waiting.get_future().get().finish_reason, FinishReason::kCancelled);
 }
 
-TEST_F(Serving, IsIdleBeforeTheFirstRequestAndAfterAFailure) {
+TEST_P(Serving, IsIdleBeforeTheFirstRequestAndAfterAFailure) {
   make_engine({});
   engine_->wait_until_idle();
   on_step_ = [] { throw DeviceError("broken"); };

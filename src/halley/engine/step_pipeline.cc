@@ -52,9 +52,18 @@ void StepPipeline::launch(const StepPlan& plan, const LiveOf& live_of) {
   steps_.push_back(std::move(parts));
 }
 
+const StepResult& StepPipeline::wait_for_runner() {
+  try {
+    return runner_.wait();
+  } catch (...) {
+    steps_.clear();  // nothing runs any more
+    throw;
+  }
+}
+
 std::span<const SequenceResult> StepPipeline::wait() {
   HALLEY_CHECK(!is_empty());
-  const StepResult& step = runner_.wait();
+  const StepResult& step = wait_for_runner();
   const std::vector<Part> parts = std::move(steps_.front());
   steps_.pop_front();
   int64_t next_row = 0;
@@ -83,9 +92,8 @@ std::span<const SequenceResult> StepPipeline::wait() {
 
 void StepPipeline::abandon() noexcept {
   try {
-    for (; !steps_.empty(); steps_.pop_front()) static_cast<void>(runner_.wait());
-  } catch (const std::exception&) {
-    steps_.clear();  // the device has failed: nothing runs any more
+    for (; !steps_.empty(); steps_.pop_front()) static_cast<void>(wait_for_runner());
+  } catch (const std::exception&) {  // whoever waits for these steps has ended already
   }
 }
 

@@ -64,6 +64,7 @@ class StepPipeline {
   };
 
   void take_slot(LiveRequest& live);
+  const StepResult& wait_for_runner();
 
   std::unique_ptr<ForwardRunner> forward_runner_;  // of a model that has none
   StepRunner& runner_;
