@@ -10,6 +10,9 @@
 
 #include <gtest/gtest.h>
 
+#include "halley/constraint/grammar_constraint.h"
+#include "halley/constraint/pattern.h"
+#include "halley/constraint/token_trie.h"
 #include "halley/engine/engine.h"
 #include "halley/engine/fake_causal_lm.h"
 #include "halley/engine/fake_step_runner.h"
@@ -94,6 +97,14 @@ inline GenerateResult generate_text(std::string_view text, const SamplingParams&
   return generate_one(*engine, std::move(request));
 }
 
+/// Outputs that match the pattern, for the fake tokenizer.
+inline std::shared_ptr<const CompiledConstraint> fake_constraint(const std::string& pattern) {
+  const std::vector<int32_t> eos = {kFakeEos};
+  GrammarBuilder builder("grammar");
+  Grammar grammar = builder.finish(pattern_texts(builder, pattern, TextForm::kUtf8, "pattern"));
+  return compile_constraint(TokenTrie::from_tokenizer(*fake_tokenizer(), eos), std::move(grammar));
+}
+
 /// The tokens of a request by the definition: no engine, no cache, no batch.
 inline std::vector<int32_t> tokens_alone(const GenerateRequest& request, int64_t vocab_size) {
   std::vector<int32_t> tokens = request.prompt_ids;
@@ -102,12 +113,21 @@ inline std::vector<int32_t> tokens_alone(const GenerateRequest& request, int64_t
   SamplerScratch scratch;
   SampledToken chosen;
   Sampler sampler(token_choice_of(request.sampling, {kFakeEos}, 0), tokens);
+  std::unique_ptr<TokenConstraint> constraint;
+  if (request.constraint != nullptr) constraint = request.constraint->start();
+  TokenMask allowed;
   while (static_cast<int64_t>(output.size()) < request.sampling.max_tokens) {
     hashed_logits(tokens, logits);
-    HALLEY_CHECK(sampler.sample(logits, scratch, chosen) == SampleStatus::kChosen);
+    HALLEY_CHECK(constraint == nullptr || constraint->fill_allowed(allowed));
+    HALLEY_CHECK(
+        sampler.sample(logits, scratch, chosen, constraint == nullptr ? nullptr : &allowed) ==
+        SampleStatus::kChosen);
     tokens.push_back(chosen.token_id);
     output.push_back(chosen.token_id);
     if (chosen.token_id == kFakeEos) break;
+    if (constraint == nullptr) continue;
+    HALLEY_CHECK(constraint->accept(chosen.token_id));
+    if (constraint->is_complete()) break;
   }
   return output;
 }

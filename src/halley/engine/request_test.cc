@@ -9,9 +9,6 @@
 #include <gtest/gtest.h>
 
 #include "halley/base/str.h"
-#include "halley/constraint/grammar_constraint.h"
-#include "halley/constraint/pattern.h"
-#include "halley/constraint/token_trie.h"
 #include "halley/engine/engine_fixture.h"
 
 namespace halley {
@@ -272,14 +269,10 @@ class ConstrainedRequest : public OnFakeModels {
   // Output of the pattern, from a model that wants `script` and then EOS.
   static GenerateResult generate_constrained(const std::string& pattern, const std::string& script,
                                              const SamplingParams& sampling) {
-    const std::vector<int32_t> eos = {kFakeEos};
-    GrammarBuilder builder("grammar");
-    Grammar grammar = builder.finish(pattern_texts(builder, pattern, TextForm::kUtf8, "pattern"));
     GenerateRequest request = greedy_request({1}, 1000);
     request.sampling = sampling;
     request.sampling.temperature = 0;
-    request.constraint =
-        compile_constraint(TokenTrie::from_tokenizer(*fake_tokenizer(), eos), std::move(grammar));
+    request.constraint = fake_constraint(pattern);
     const auto engine =
         fake_engine(fake_model(scripted_logits(fake_tokenizer()->encode(script, false), 1)));
     return generate_one(*engine, std::move(request));
