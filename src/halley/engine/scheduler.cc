@@ -71,11 +71,14 @@ StepPlan Scheduler::schedule() {
 }
 
 void Scheduler::plan_rows(Sequence& sequence, int64_t num_rows, StepPlan& plan) {
-  plan.sequences.push_back({.id = sequence.id,
-                            .num_past = sequence.num_computed,
-                            .num_rows = num_rows,
-                            .is_complete = num_rows == sequence.num_left(),
-                            .page_table = sequence.page_table});
+  const bool is_complete = num_rows == sequence.num_left();
+  plan.sequences.push_back(
+      {.id = sequence.id,
+       .num_past = sequence.num_computed,
+       .num_rows = num_rows,
+       .is_complete = is_complete,
+       .is_last = is_complete && sequence.num_tokens + 1 == sequence.num_tokens_max,
+       .page_table = sequence.page_table});
   plan.num_rows += num_rows;
   if (sequence.is_scored()) num_prompt_logits_ += std::min(num_rows, sequence.num_left() - 1);
 }
@@ -182,11 +185,12 @@ bool Scheduler::try_start(Sequence& sequence, StepPlan& plan) {
 }
 
 // How many running sequences of worse priority, the last ranks first, must give up their pages so
-// that there are `num_pages` for `sequence`, a spare one for each other that runs, and a place.
+// that there are `num_pages` for `sequence`, a spare one for each other that goes on, and a place.
 // Without spare pages it would soon be the one that is preempted, and its prefill lost.
 int64_t Scheduler::num_to_preempt(const Sequence& sequence, int64_t num_pages) const {
   int64_t num_free = pages_.num_free();
-  int64_t num_others = num_running();
+  int64_t num_others = std::count_if(running_.begin(), running_.end(),
+                                     [](const auto& place) { return !place.second->is_ending(); });
   const auto has_room = [&] {
     return num_others < config_.max_num_seqs && num_pages + num_others <= num_free;
   };
@@ -199,7 +203,7 @@ int64_t Scheduler::num_to_preempt(const Sequence& sequence, int64_t num_pages) c
     for (const int32_t page : place->second->page_table) {
       if (++num_dropped[page] == pages_.num_references(page)) ++num_free;
     }
-    --num_others;
+    if (!place->second->is_ending()) --num_others;
     ++num_preempted;
   }
   return num_preempted;

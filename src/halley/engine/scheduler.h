@@ -24,8 +24,9 @@
 // those that were launched have run. What has been launched counts as computed: a sequence has one
 // token more, and pages that were given up may be written by later steps. But the token's value is
 // not known yet. Until it is,
-// - the sequence is in the next step nevertheless, unless the host is to choose its next token from
-//   the value of the last, or the token is the last that it may have;
+// - the sequence is in the next step nevertheless, unless the host must know the value before, or
+//   the token is the last that it may have: then its place is free for another, and its pages are
+//   once it is removed;
 // - it is not admitted where it has been preempted meanwhile;
 // - pages that the token is in cannot be found.
 #pragma once
@@ -74,7 +75,9 @@ struct ScheduledSequence {
   int64_t num_past = 0;
   int64_t num_rows = 0;
   bool is_complete = false;  // its last token is among them: the next one is to be chosen
-  std::span<const int32_t> page_table;  // valid until the next call of a member that is not const
+  bool is_last = false;      // and is the last that it may have: it will be in no step any more
+  /// Valid until the next call of a member that is not const.
+  std::span<const int32_t> page_table = {};
 };
 
 /// A sequence that was admitted for the first time.
@@ -160,8 +163,9 @@ class Scheduler {
 
     int64_t num_left() const { return num_tokens - num_computed; }
     bool is_known() const { return num_known == num_tokens; }
+    bool is_ending() const { return num_tokens == num_tokens_max; }  // in no step any more
     bool can_decode() const {
-      return num_left() == 1 && num_tokens < num_tokens_max && (is_known() || !is_chosen_by_host);
+      return num_left() == 1 && !is_ending() && (is_known() || !is_chosen_by_host);
     }
     bool is_scored() const { return needs_prompt_logits && num_tokens == num_prompt_tokens; }
   };

@@ -103,9 +103,8 @@ class Simulation {
       tokens.push_back(token);
     }
     bool is_known() const { return num_known == num_launched; }
-    bool may_go_on() const {
-      return num_launched < num_tokens_max && (is_known() || !is_chosen_by_host);
-    }
+    bool is_ending() const { return num_launched == num_tokens_max; }
+    bool may_go_on() const { return !is_ending() && (is_known() || !is_chosen_by_host); }
   };
   using LivePtr = std::shared_ptr<Live>;
 
@@ -298,7 +297,12 @@ class Simulation {
         live_.begin(), live_.end(), [](const auto& place) { return !place.second->is_known(); });
     ASSERT_TRUE(waits_for_tokens || plan.sequences.empty() == live_.empty());
     ASSERT_LE(plan.num_rows, config_.max_num_batched_tokens);
-    ASSERT_LE(scheduler_.num_running(), config_.max_num_seqs);
+    ASSERT_LE(static_cast<int64_t>(plan.sequences.size()), config_.max_num_seqs);
+    ASSERT_LE(std::count_if(live_.begin(), live_.end(),
+                            [this](const auto& place) {
+                              return is_running(place.first) && !place.second->is_ending();
+                            }),
+              config_.max_num_seqs);
     int64_t num_rows = 0, num_scored_rows = 0;
     std::set<SequenceId> planned;
     for (const ScheduledSequence& scheduled : plan.sequences) {
@@ -308,6 +312,8 @@ class Simulation {
       ASSERT_GE(scheduled.num_rows, 1);
       ASSERT_TRUE(live.may_go_on()) << scheduled.id;
       ASSERT_EQ(scheduled.is_complete, num_after == static_cast<int64_t>(live.num_launched));
+      ASSERT_EQ(scheduled.is_last,
+                scheduled.is_complete && live.num_launched + 1 == live.num_tokens_max);
       ASSERT_GE(static_cast<int64_t>(scheduled.page_table.size()) * config_.page_tokens, num_after);
       num_rows += scheduled.num_rows;
       if (live.is_scored && live.num_launched == live.num_prompt_tokens) {

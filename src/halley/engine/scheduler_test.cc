@@ -191,6 +191,19 @@ TEST(SchedulerInFlight, LaunchesNoStepBehindTheLastTokenThatASequenceMayHave) {
   EXPECT_EQ(scheduler->num_running(), 2);
 }
 
+TEST(SchedulerInFlight, GivesThePlaceOfWhatIsInItsLastStepToAnother) {
+  SchedulerConfig config = small_config();
+  config.max_num_seqs = 1;
+  TestScheduler scheduler(config);
+  scheduler.add(1, 3, 2);
+  scheduler.add(2, 3, 2);
+  EXPECT_FALSE(scheduler.launch_step().sequences[0].is_last);
+  EXPECT_TRUE(scheduler.launch_step().sequences[0].is_last);
+  EXPECT_THAT(ids_of(scheduler.launch_step()), ElementsAre(2));
+  EXPECT_EQ(scheduler->num_running(), 2);
+  EXPECT_EQ(scheduler->page_table(1).size(), 1u);  // its pages are its own until it is removed
+}
+
 TEST(SchedulerInFlight, LeavesOutWhatTheHostMustChooseBefore) {
   TestScheduler scheduler(small_config());
   scheduler.add({.id = 1, .max_tokens = 9, .is_chosen_by_host = true}, {1, 2, 3, 4, 5, 6, 7, 8, 9});

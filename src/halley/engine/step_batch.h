@@ -14,8 +14,8 @@ namespace halley {
 
 /// What the scheduler does not know of a sequence in a step.
 struct BatchInput {
-  std::span<const int32_t> tokens;   // all that are known
-  PromptScorer::Rows scored_rows;    // of its rows those that score its prompt
+  std::span<const int32_t> tokens;      // all that are known
+  PromptScorer::Rows scored_rows = {};  // of its rows those that score its prompt
   std::optional<int32_t> slot = {};  // where the model chooses: it has the token that is not known
 };
 

@@ -50,6 +50,9 @@ void StepPipeline::launch(const StepPlan& plan, const LiveOf& live_of) {
   }
   runner_.launch(batch_.step(), cache_.view());
   steps_.push_back(std::move(parts));
+  for (const ScheduledSequence& scheduled : plan.sequences) {
+    if (scheduled.is_last) give_back_slot(live_of(scheduled.id));
+  }
 }
 
 const StepResult& StepPipeline::wait_for_runner() {

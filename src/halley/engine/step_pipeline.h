@@ -31,8 +31,9 @@ struct SequenceResult {
 /// Gives plans to the model in order, with the inputs of their sequences, and hands out what comes
 /// back. Keeps the slots of the sequences for which the model chooses. Not thread-safe.
 ///
-/// A sequence has a slot from the first step in which it is complete until it runs no more. What
-/// steps in flight still give it then comes back under its id, and the slot is free for another.
+/// A sequence has a slot from the first step in which it is complete until its last step, or until
+/// it is preempted or ends. What steps in flight give it then still comes back under its id, and
+/// the slot is free for another.
 class StepPipeline {
  public:
   /// The model is prepared, and outlives this object as the cache does. A model without a runner
