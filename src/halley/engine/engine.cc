@@ -354,7 +354,10 @@ void Engine::Impl::step() {
 }
 
 void Engine::Impl::note_plan(const StepPlan& plan) {
-  totals_.num_steps += plan.sequences.empty() ? 0 : 1;
+  if (!plan.sequences.empty()) {
+    ++totals_.num_steps;
+    totals_.step_sizes.add(plan.num_rows);
+  }
   totals_.num_preemptions += static_cast<int64_t>(plan.preempted.size());
   for (const SequenceId id : plan.preempted) {
     LiveRequest& live = *requests_.at(id);

@@ -5,6 +5,7 @@
 #include <future>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <random>
 #include <string>
@@ -137,6 +138,9 @@ TEST_P(EngineOn, CountsWhatItDoes) {
   EXPECT_EQ(stats.num_free_pages, 6);
   EXPECT_EQ(stats.num_preemptions, 0);
   EXPECT_GE(stats.num_steps, 6);
+  EXPECT_EQ(stats.step_sizes.num_tokens, 12 + 6);  // the last token of each is not computed
+  EXPECT_EQ(std::accumulate(stats.step_sizes.counts.begin(), stats.step_sizes.counts.end(), 0),
+            stats.num_steps);
 }
 
 TEST_P(EngineOn, CancelsWhatDecodesWaitsOrIsUnknown) {
