@@ -15,6 +15,7 @@
 #include "halley/engine/request_times.h"
 #include "halley/engine/sampling_params.h"
 #include "halley/engine/scheduling_policy.h"
+#include "halley/engine/step_sizes.h"
 #include "halley/models/base/causal_lm.h"
 #include "halley/models/base/token_choice.h"
 
@@ -100,6 +101,7 @@ struct EngineStats {
   int64_t num_cached_prompt_tokens = 0;  // of them those that were not computed
   int64_t num_output_tokens = 0;
   int64_t num_prefix_queries = 0, num_prefix_hits = 0;  // tokens looked up, and found
+  StepSizes step_sizes;
 };
 
 /// Owns one thread that runs the model and all scheduling state.

@@ -65,17 +65,20 @@ void MetricsText::sample(double value, const MetricLabels& labels) {
 }
 
 void MetricsText::histogram(const Histogram& histogram, const MetricLabels& labels) {
-  const std::vector<uint64_t> counts = histogram.counts();
+  this->histogram(histogram.bounds(), histogram.counts(), histogram.sum(), labels);
+}
+
+void MetricsText::histogram(std::span<const double> bounds, std::span<const uint64_t> counts,
+                            double sum, const MetricLabels& labels) {
   uint64_t total = 0;
   MetricLabels with_bound = labels;
   with_bound.emplace_back("le", "");
   for (size_t i = 0; i < counts.size(); ++i) {
     total += counts[i];
-    with_bound.back().second =
-        i < histogram.bounds().size() ? bound(histogram.bounds()[i]) : std::string("+Inf");
+    with_bound.back().second = i < bounds.size() ? bound(bounds[i]) : std::string("+Inf");
     line("_bucket", with_bound, std::to_string(total));
   }
-  line("_sum", labels, number(histogram.sum()));
+  line("_sum", labels, number(sum));
   line("_count", labels, std::to_string(total));
 }
 

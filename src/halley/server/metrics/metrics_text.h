@@ -1,6 +1,8 @@
 // Prometheus' text format, version 0.0.4 (prometheus.io, "Exposition formats").
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -26,6 +28,9 @@ class MetricsText {
   void family(std::string_view name, std::string_view type, std::string_view help);
   void sample(double value, const MetricLabels& labels = {});
   void histogram(const Histogram& histogram, const MetricLabels& labels = {});
+  /// `counts` of single buckets, one more than `bounds`.
+  void histogram(std::span<const double> bounds, std::span<const uint64_t> counts, double sum,
+                 const MetricLabels& labels = {});
 
   const std::string& text() const { return text_; }
 

@@ -96,6 +96,11 @@ std::string ServerMetrics::render(const EngineStats& stats) const {
   gauge("halley:kv_cache_usage_perc", "Share of the KV pages that requests use; 1 is all.",
         stats.num_pages > 0 ? as_double(num_used) / as_double(stats.num_pages) : 0);
   counter("halley:engine_steps_total", "Forward passes.", stats.num_steps);
+  text.family("halley:iteration_tokens_total", "histogram", "Tokens computed by a forward pass.");
+  text.histogram(
+      std::vector<double>(StepSizes::kBounds.begin(), StepSizes::kBounds.end()),
+      std::vector<uint64_t>(stats.step_sizes.counts.begin(), stats.step_sizes.counts.end()),
+      as_double(stats.step_sizes.num_tokens));
   counter("halley:num_preemptions_total", "Requests that gave up their KV pages for a while.",
           stats.num_preemptions);
   counter("halley:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.",

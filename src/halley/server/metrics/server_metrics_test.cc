@@ -81,12 +81,20 @@ TEST(ServerMetrics, ShowsWhatTheEngineCounts) {
   stats.num_free_pages = 60;
   stats.num_preemptions = 7;
   stats.num_output_tokens = 12'345'678'901;
+  for (const int64_t num_rows : {1, 1, 8, 9, 20'000}) stats.step_sizes.add(num_rows);
   const std::string text = ServerMetrics(config()).render(stats);
   const std::string labels = "{model_name=\"demo\"} ";
   EXPECT_THAT(text, HasSubstr("halley:num_requests_running" + labels + "3\n"));
   EXPECT_THAT(text, HasSubstr("halley:num_requests_waiting" + labels + "2\n"));
   EXPECT_THAT(text, HasSubstr("halley:kv_cache_usage_perc" + labels + "0.25\n"));
   EXPECT_THAT(text, HasSubstr("halley:num_preemptions_total" + labels + "7\n"));
+  const std::string sizes = "halley:iteration_tokens_total";
+  const std::string bucket = sizes + "_bucket{model_name=\"demo\",le=";
+  EXPECT_THAT(text, HasSubstr(bucket + "\"1.0\"} 2\n"));
+  EXPECT_THAT(text, HasSubstr(bucket + "\"8.0\"} 3\n"));
+  EXPECT_THAT(text, HasSubstr(bucket + "\"16384.0\"} 4\n"));
+  EXPECT_THAT(text, HasSubstr(bucket + "\"+Inf\"} 5\n"));
+  EXPECT_THAT(text, HasSubstr(sizes + "_sum" + labels + "20019\n"));
   EXPECT_THAT(text, HasSubstr("halley:generation_tokens_total" + labels + "12345678901\n"));
   EXPECT_THAT(text, HasSubstr("halley:model_info{model_name=\"demo\",format=\"gptq\"} 1\n"));
 }
