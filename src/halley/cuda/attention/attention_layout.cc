@@ -1,6 +1,7 @@
 #include "halley/cuda/attention/attention_layout.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <numbers>
 
@@ -25,8 +26,10 @@ PagedRows paged_rows(const AttentionProblem& problem, const KvLayerView& cache) 
   rows.head_dim = static_cast<int>(layout.head_dim);
   rows.num_kv_heads = static_cast<int>(layout.num_kv_heads);
   rows.group_size = static_cast<int>(problem.num_heads / layout.num_kv_heads);
-  rows.is_bulk = rows.copy_bytes == 16 && rows.page_tokens % 16 == 0 &&
-                 rows.head_dim == padded_head_dim(rows.head_dim);
+  const bool has_runs =
+      rows.page_tokens % 16 == 0 && std::has_single_bit(static_cast<unsigned>(rows.page_tokens));
+  rows.is_bulk =
+      rows.copy_bytes == 16 && has_runs && rows.head_dim == padded_head_dim(rows.head_dim);
   return rows;
 }
 

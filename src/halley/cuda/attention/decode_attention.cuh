@@ -1,14 +1,17 @@
-// Decode attention: one new token of each sequence, splits of sequences among blocks.
+// Decode attention: one new token of each sequence, splits of sequences among
+// blocks.
 //
-// A block takes (split, kv head) pairs until none is left. Its four warps take tiles of the split's
-// positions in turn, each with its own ring of copies in flight, so that nothing in the loop waits
-// for another warp. The warps' sums are joined in ascending order of warps; where a sequence has
-// several splits, the block that finishes the last of them joins all in ascending order.
+// A block takes (split, kv head) pairs until none is left. Its four warps take
+// tiles of the split's positions in turn, each with its own ring of copies in
+// flight, so that nothing in the loop waits for another warp. The warps' sums
+// are joined in ascending order of warps; where a sequence has several splits,
+// the block that finishes the last of them joins all in ascending order.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "halley/cuda/attention/bulk_copies.cuh"
 #include "halley/cuda/attention/decode_join.cuh"
 #include "halley/cuda/attention/decode_shape.cuh"
 #include "halley/cuda/attention/paged_copies.cuh"
@@ -50,8 +53,8 @@ struct DecodeWarp {
     return shared_address(shared_memory()) + Shape::kQueryBegin + 16 * (step * 32 + lane());
   }
 
-  /// All warps make the same operands; where they stand in shared memory, each writes a part, and
-  /// the block must meet before they are used.
+  /// All warps make the same operands; where they stand in shared memory, each
+  /// writes a part, and the block must meet before they are used.
   __device__ void load_query(const DecodeParams& params, const DecodeWork& work) {
     QueryRows<kType, kHeadDim> query;
     const std::byte* row_data[2];
@@ -106,8 +109,10 @@ struct DecodeWarp {
     const bool sees_all =
         position >= softmax.first[0] && position + Shape::kTileTokens - 1 <= softmax.last[0];
     if (!sees_all && exchange == 0) clear_hidden_values(stage + Shape::kRowsBytes, position);
-    float scores[Shape::kTiles][4] = {};
+    float scores[Shape::kTiles][4];
     multiply_keys(stage, scores);
+    ValueUnits units;
+    if constexpr (kHoldsValues) load_values(stage + Shape::kRowsBytes, units);
     float rescale[2];
     const bool is_changed =
         softmax.step(scores, position, sees_all, rule, stage + 2 * Shape::kRowsBytes, rescale);
@@ -120,7 +125,8 @@ struct DecodeWarp {
         values[n][3] *= rescale[1];
       }
     }
-    add_values(stage + Shape::kRowsBytes, scores);
+    if constexpr (!kHoldsValues) load_values(stage + Shape::kRowsBytes, units);
+    add_values(units, scores);
   }
 
   /// The head's element of column 2c + j of column tile n.
@@ -130,8 +136,8 @@ struct DecodeWarp {
   }
 
  private:
-  // Bulk copies bring what a page has there, which may be no number: times a weight of 0 it would
-  // still be none.
+  // Bulk copies bring what a page has there, which may be no number: times a
+  // weight of 0 it would still be none.
   __device__ void clear_hidden_values(uint32_t values_at, int position) const {
     for (int row = 0; row < Shape::kTileTokens; ++row) {
       if (position + row >= softmax.first[0] && position + row <= softmax.last[0]) continue;
@@ -143,8 +149,12 @@ struct DecodeWarp {
     __syncwarp();
   }
 
+  // Where a tile has few columns, even and odd steps have sums of their own:
+  // products that wait for each other are half as many.
   __device__ void multiply_keys(uint32_t keys, float (&scores)[Shape::kTiles][4]) const {
+    constexpr int kSums = Shape::kTiles <= 2 ? 2 : 1;
     const int g = lane() / 4, c = lane() % 4;
+    float sums[kSums][Shape::kTiles][4] = {};
 #pragma unroll
     for (int i = 0; i < Rows::kKeyUnits; ++i) {
       Words<Rows::kKeyUnitBytes> units[Shape::kTiles];
@@ -162,34 +172,58 @@ struct DecodeWarp {
         for (int n = 0; n < Shape::kTiles; ++n) {
           uint32_t b[2];
           key_operand<kType>(units[n], step, b);
-          multiply_add<Rows::kOperand>(scores[n], a, b[0], b[1]);
+          multiply_add<Rows::kOperand>(sums[step % kSums][n], a, b[0], b[1]);
         }
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < Shape::kTiles; ++n) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        scores[n][j] = kSums == 1 ? sums[0][n][j] : __fadd_rn(sums[0][n][j], sums[kSums - 1][n][j]);
       }
     }
   }
 
-  __device__ void add_values(uint32_t rows, const float (&weights)[Shape::kTiles][4]) {
-    constexpr int kPerWord = Rows::kElementsPerWord;
+  // Values of the tokens 2c, 2c + 1, 2c + 8, 2c + 9 of each step. Small heads
+  // hold them all from before the softmax on, which hides the wait for them.
+  static constexpr bool kHoldsValues = kHeadDim <= 128;
+  static constexpr int kValueSteps = Shape::kTiles / 2;
+  struct ValueUnits {
+    Words<Rows::kValueUnitBytes> of[kValueSteps][Rows::kValueUnits][4];
+  };
+
+  __device__ void load_values(uint32_t rows, ValueUnits& units) const {
     const int g = lane() / 4, c = lane() % 4;
 #pragma unroll
-    for (int step = 0; step < Shape::kTiles / 2; ++step) {
-      uint32_t a[4];
-      weight_operand<Rows::kOperand>(weights, step, a);
+    for (int step = 0; step < kValueSteps; ++step) {
 #pragma unroll
       for (int i = 0; i < Rows::kValueUnits; ++i) {
-        Words<Rows::kValueUnitBytes> units[4];  // tokens 2c, 2c + 1, 2c + 8, 2c + 9
 #pragma unroll
         for (int token = 0; token < 4; ++token) {
           const int row = 16 * step + 2 * c + token % 2 + token / 2 * 8;
           const int at = tile_offset<Rows::kRowBytes, false>(
               row, (8 * i + g) * Rows::kValueUnitBytes, exchange);
-          units[token] = Words<Rows::kValueUnitBytes>::load_shared(rows + at);
+          units.of[step][i][token] = Words<Rows::kValueUnitBytes>::load_shared(rows + at);
         }
+      }
+    }
+  }
+
+  __device__ void add_values(const ValueUnits& units, const float (&weights)[Shape::kTiles][4]) {
+    constexpr int kPerWord = Rows::kElementsPerWord;
+#pragma unroll
+    for (int step = 0; step < kValueSteps; ++step) {
+      uint32_t a[4];
+      weight_operand<Rows::kOperand>(weights, step, a);
+#pragma unroll
+      for (int i = 0; i < Rows::kValueUnits; ++i) {
+        const auto& tokens = units.of[step][i];
 #pragma unroll
         for (int word = 0; word < Rows::kValueUnitBytes / 4; ++word) {
           uint32_t b0[kPerWord], b1[kPerWord];
-          pair_values<kType>(units[0].words[word], units[1].words[word], b0);
-          pair_values<kType>(units[2].words[word], units[3].words[word], b1);
+          pair_values<kType>(tokens[0].words[word], tokens[1].words[word], b0);
+          pair_values<kType>(tokens[2].words[word], tokens[3].words[word], b1);
 #pragma unroll
           for (int e = 0; e < kPerWord; ++e) {
             const int n = i * Rows::kValueUnitElements + word * kPerWord + e;
@@ -211,13 +245,16 @@ struct DecodeRing {
   bool is_bulk;
   uint32_t begin;      // of the warp's stages in shared memory
   uint32_t barriers;   // of the warp's stages
-  uint32_t& parities;  // bit i: of stage i's next phase; kept through all of the kernel
+  uint32_t& parities;  // bit i: of stage i's next phase; kept through all of the
+                       // kernel
+
+  static __device__ int page_shift(int page_tokens) { return 31 - __clz(page_tokens); }
 
   __device__ DecodeRing(const DecodeParams& params, const DecodeWork& work, uint32_t& phase_bits)
       : rows{params.rows, params.tables + work.item.table_begin, work.item.begin, work.item.end,
              work.kv_head},
-        runs{params.rows, params.tables + work.item.table_begin, work.item.begin, work.item.end,
-             work.kv_head},
+        runs{params.rows,  params.tables + work.item.table_begin, work.item.begin, work.item.end,
+             work.kv_head, page_shift(params.rows.page_tokens)},
         is_bulk(params.rows.is_bulk),
         parities(phase_bits) {
     const uint32_t base = shared_address(shared_memory()), warp = threadIdx.x / 32;
@@ -241,7 +278,8 @@ struct DecodeRing {
     if (is_tile) rows.start(position, page, stage_at(stage), 0);
     close_copy_group();
   }
-  /// The oldest tile, in `stage`, is there for all lanes, and all are done with the one before.
+  /// The oldest tile, in `stage`, is there for all lanes, and all are done with
+  /// the one before.
   __device__ void wait(int stage) {
     if (is_bulk) {
       wait_for_barrier(barriers + 8 * stage, parities >> stage & 1u);
@@ -261,7 +299,8 @@ __device__ inline void attend_split(const DecodeParams& params, const DecodeWork
   const int warp = Warp::warp();
   DecodeRing<Shape> ring(params, work, parities);
   warp_state.exchange = ring.is_bulk ? 0 : -1;
-  // Tile t of the sequence belongs to warp t % kDecodeWarps, whatever the split's first tile is.
+  // Tile t of the sequence belongs to warp t % kDecodeWarps, whatever the
+  // split's first tile is.
   const int begin = work.item.begin / Shape::kTileTokens;
   const int end = (work.item.end + Shape::kTileTokens - 1) / Shape::kTileTokens;
   const int first = begin + (warp - begin % kDecodeWarps + kDecodeWarps) % kDecodeWarps;
@@ -306,14 +345,17 @@ __global__ void __launch_bounds__(kDecodeThreads, (DecodeShape<kType, kHeadDim>:
   uint32_t index = blockIdx.x, parities = 0;
   DecodeItem item = decode_item(params, index);  // on its way together with the count of items
   const uint32_t num_work = params.header->num_items * num_decode_units(params);
+  const bool takes_more = num_work > gridDim.x;  // else a block has one piece, and none counts
   if (threadIdx.x < kDecodeWarps * Shape::kStages) {
     init_barrier(barriers + 8 * threadIdx.x, 1);
     publish_barriers();
   }
   __syncthreads();
   while (index < num_work) {
-    uint32_t next = 0;
-    if (threadIdx.x == 0) next = gridDim.x + atomicAdd(&params.header->next_work, 1u);
+    uint32_t next = num_work;
+    if (takes_more && threadIdx.x == 0) {
+      next = gridDim.x + atomicAdd(&params.header->next_work, 1u);
+    }
     const DecodeWork work = decode_work(params, item, index);
     if (params.rows.head_dim < kHeadDim) clear_rings<Shape>();
     {
@@ -328,7 +370,7 @@ __global__ void __launch_bounds__(kDecodeThreads, (DecodeShape<kType, kHeadDim>:
     fence_shared_for_async();  // joining has used the rings
     __syncthreads();
   }
-  if (threadIdx.x == 0) {
+  if (takes_more && threadIdx.x == 0) {
     __threadfence();
     if (atomicAdd(&params.header->num_blocks_done, 1u) == gridDim.x - 1) {
       params.header->next_work = 0;

@@ -142,9 +142,21 @@ struct WgmmaProducer {
     pending = full;
   }
 
+  /// Unlike has_completed() it never sleeps.
+  static __device__ bool is_complete_now(uint32_t barrier, uint32_t parity) {
+    uint32_t result;
+    asm volatile(
+        "{.reg .pred done; mbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;"
+        " selp.u32 %0, 1, 0, done;}"
+        : "=r"(result)
+        : "r"(barrier), "r"(parity)
+        : "memory");
+    return result != 0;
+  }
+
   /// Waits for the consumers; tells them first what they may be waiting for.
   __device__ void wait_for_empty(uint32_t empty, uint32_t parity) {
-    if (pending != 0 && !__all_sync(0xFFFFFFFFu, has_completed(empty, parity))) {
+    if (pending != 0 && !__all_sync(0xFFFFFFFFu, is_complete_now(empty, parity))) {
       tell<0>();
       pending = 0;
     }
