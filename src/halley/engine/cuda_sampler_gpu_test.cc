@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -11,6 +13,7 @@
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/runtime/cuda_graph.h"
 #include "halley/cuda/sampling/cuda_sampler.h"
+#include "halley/cuda/sampling/time_sampling.h"
 #include "halley/cuda/testing/device_matrix.h"
 #include "halley/cuda/testing/gpu_test.h"
 #include "halley/engine/sampler.h"
@@ -182,8 +185,8 @@ TEST_F(CudaSamplerTest, GivesARowTheSameBitsInAnyBatch) {
     together.choose();
     const std::vector<ChoiceRecord> records = together.records();
     for (size_t row = 0; row < kNumRows; ++row) {
-      // Not aligned either, where it is alone.
-      Batch alone(context_, vocab_size, {cases[row]}, 16);
+      // In other bytes of memory, and with loads of single logits where it is alone.
+      Batch alone(context_, vocab_size, {cases[row]}, 1);
       alone.set_logits({rows[row]});
       alone.choose();
       EXPECT_EQ(std::memcmp(&alone.records()[0], &records[row], sizeof(ChoiceRecord)), 0)
@@ -253,6 +256,20 @@ TEST_F(CudaSamplerTest, StartsManySlotsWithLongPromptsAtOnce) {
   batch.set_logits(rows);
   batch.choose();
   batch.compare(rows, "long prompts");
+}
+
+TEST_F(CudaSamplerTest, TimesEveryCase) {
+  constexpr double kH200BytesPerSecond = 4.66e12;
+  const std::vector<SamplingTimingCase> cases = sampling_timing_cases();
+  const auto timings = time_sampling(device_, kH200BytesPerSecond, cases);
+  ASSERT_EQ(timings.size(), cases.size());
+  for (const SamplingTiming& timing : timings) {
+    EXPECT_GT(timing.least_us, 0) << timing.shape.name;
+    EXPECT_LE(timing.least_us, timing.median_us) << timing.shape.name;
+    EXPECT_LE(timing.median_us, timing.most_us) << timing.shape.name;
+    std::printf("%-28s %8.1f us, logits once %6.1f us\n", timing.shape.name.c_str(),
+                timing.median_us, timing.floor_us);
+  }
 }
 
 }  // namespace

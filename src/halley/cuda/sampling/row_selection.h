@@ -46,7 +46,7 @@ HALLEY_DEVICE int32_t find_by_sum(RowTeam<Machine>& team, const uint32_t* marks,
   team.for_ids(
       marks, [&](int32_t id, float logit, bool is_marked) { own += weight(id, logit, is_marked); });
   double sums[Team::kNumRanks];
-  team.gather(team.reduce_block(own, typename Team::Sum{}), sums);
+  team.gather_sums(own, sums);
   double total = 0;
   for (int rank = 0; rank < Team::kNumRanks; ++rank) total += sums[rank];
   const double target = target_of(total);
@@ -149,6 +149,8 @@ class RowSelection {
   /// known of it. `is_level_one`: bins are those of bin_of(), and the demand is not known yet.
   HALLEY_DEVICE void choose_bin(const KeyRange& range, bool is_level_one) {
     team_.machine().sync_row();  // all have counted
+    merge_histograms();
+    team_.machine().sync_row();
     if (team_.rank() == 0) {
       const KeyRange chosen = chosen_by_rank_0(range, is_level_one);
       if (team_.thread() == 0) team_.shared().range = chosen;
@@ -157,17 +159,35 @@ class RowSelection {
     range_ = team_.machine().shared(0).range;
   }
 
-  HALLEY_DEVICE KeyRange chosen_by_rank_0(const KeyRange& range, bool is_level_one) {
-    double counts[kOwnBins], weights[kOwnBins];
-    const int first = team_.thread() * kOwnBins;
-    for (int i = 0; i < kOwnBins; ++i) {
+  /// Leaves the sum of all blocks' histograms in that of rank 0. A bin is one thread's.
+  HALLEY_DEVICE void merge_histograms() {
+    constexpr int kBlockBins = kNumBins / Team::kNumRanks;
+    for (int i = team_.thread(); i < kBlockBins; i += Team::kNumThreads) {
+      const int bin = team_.rank() * kBlockBins + i;
       uint32_t count = 0;
       uint64_t weight = 0;
       for (int rank = 0; rank < Team::kNumRanks; ++rank) {
         const auto& shared = team_.machine().shared(rank);
-        count += shared.counts[first + i];
-        weight += uint64_t{shared.high_words[first + i]} << 32 | shared.low_words[first + i];
+        count += shared.counts[bin];
+        if (demand_.is_of_weight) {
+          weight += uint64_t{shared.high_words[bin]} << 32 | shared.low_words[bin];
+        }
       }
+      auto& merged = team_.machine().shared(0);
+      merged.counts[bin] = count;
+      merged.low_words[bin] = static_cast<uint32_t>(weight);
+      merged.high_words[bin] = static_cast<uint32_t>(weight >> 32);
+    }
+  }
+
+  HALLEY_DEVICE KeyRange chosen_by_rank_0(const KeyRange& range, bool is_level_one) {
+    double counts[kOwnBins], weights[kOwnBins];
+    const int first = team_.thread() * kOwnBins;
+    for (int i = 0; i < kOwnBins; ++i) {
+      const auto& shared = team_.shared();
+      const uint32_t count = shared.counts[first + i];
+      const uint64_t weight =
+          uint64_t{shared.high_words[first + i]} << 32 | shared.low_words[first + i];
       counts[i] = count;
       weights[i] = demand_.is_of_weight
                        ? weight_of_bin(weight, is_level_one ? first + i : range.bin)

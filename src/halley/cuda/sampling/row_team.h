@@ -29,7 +29,10 @@ struct KeyRange {
 };
 
 /// Sums of a block's threads are made by this many of them, and then by one.
-inline constexpr int kNumParts = 32;
+inline constexpr int kNumParts = 16;
+
+/// Threads that share a segment of the ids. A block has consecutive segments.
+inline constexpr int kLanes = 32;
 
 /// A block's shared memory.
 template <int kNumThreads>
@@ -38,8 +41,9 @@ struct RowShared {
   uint32_t low_words[kNumBins], high_words[kNumBins];  // of whole weights
   // Of reductions within a block, one element a thread; then one for each of kNumParts threads.
   RowBest bests[kNumThreads];
-  double sums[kNumThreads + kNumParts];
+  double sums[kNumThreads + kNumThreads / 2];  // with gaps
   double part_sums[kNumParts];
+  double segment_sums[kNumThreads / kLanes];
   uint64_t words[kNumThreads];
   // What blocks tell each other, in turn, so that one may be written while the other is read.
   RowBest rank_bests[2];
@@ -58,13 +62,15 @@ class RowTeam {
  public:
   static constexpr int kNumThreads = Machine::kNumThreads;
   static constexpr int kNumRanks = Machine::kNumRanks;
+  static constexpr int kNumSegments = kNumThreads / kLanes;  // of a block
   using Shared = RowShared<kNumThreads>;
 
   HALLEY_DEVICE RowTeam(Machine& machine, const float* logits, int vocab_size, bool is_in_fours)
       : machine_(machine), logits_(logits), vocab_size_(vocab_size), is_in_fours_(is_in_fours) {
-    const int part = (((vocab_size + kNumRanks - 1) / kNumRanks + 127) / 128) * 128;
-    begin_ = machine.rank() * part;
-    end_ = begin_ + part < vocab_size ? begin_ + part : vocab_size;
+    segment_size_ = (vocab_size + kNumRanks * kNumSegments - 1) / (kNumRanks * kNumSegments);
+    segment_size_ = (segment_size_ + kStep - 1) / kStep * kStep;
+    begin_ = end_of(segment_begin(thread() / kLanes));
+    end_ = end_of(segment_begin(thread() / kLanes + 1));
   }
 
   HALLEY_DEVICE Machine& machine() const { return machine_; }
@@ -78,55 +84,82 @@ class RowTeam {
   /// nothing is marked.
   template <class Body>
   HALLEY_DEVICE void for_ids(const uint32_t* marks, const Body& body) const {
-    int first = begin_ + 4 * thread();
+    int first = begin_ + 4 * (thread() % kLanes);
     if (is_in_fours_ && first + 4 <= end_) {
       Four next = load_four(marks, first);
-      for (; first + 4 <= end_; first += kTile) {
+      for (; first + 4 <= end_; first += kStep) {
         const Four four = next;
-        if (first + kTile + 4 <= end_) next = load_four(marks, first + kTile);
+        if (first + kStep + 4 <= end_) next = load_four(marks, first + kStep);
         for (int i = 0; i < 4; ++i) {
           body(first + i, four.logits[i], ((four.marks >> i) & 1) != 0);
         }
       }
     }
-    for (; first < end_; first += kTile) visit_some(marks, first, body);
+    for (; first < end_; first += kStep) visit_some(marks, first, body);
   }
 
   /// The same with body(id, logit) that is short: many loads are under way together.
   template <class Body>
   HALLEY_DEVICE void for_logits(const Body& body) const {
-    int first = begin_ + 4 * thread();
+    int first = begin_ + 4 * (thread() % kLanes);
     if (is_in_fours_) {
       visit_batches<8>(first, body);
       visit_batches<4>(first, body);
       visit_batches<2>(first, body);
       visit_batches<1>(first, body);
     }
-    for (; first < end_; first += kTile) {
+    for (; first < end_; first += kStep) {
       visit_some(nullptr, first, [&](int id, float logit, bool) { body(id, logit); });
     }
   }
 
+  /// Each block's sum of the values that its threads have from for_ids(), for find_in_block() too.
+  HALLEY_DEVICE void gather_sums(double value, double (&sums)[kNumRanks]) {
+    Shared& here = shared();
+    machine_.sync_block();  // the arrays' former use has ended
+    here.sums[place(thread(), kLanes)] = value;
+    machine_.sync_block();
+    if (thread() < kNumSegments) {
+      double sum = 0;
+      for (int i = 0; i < kLanes; ++i) sum += here.sums[place(thread() * kLanes + i, kLanes)];
+      here.segment_sums[thread()] = sum;
+    }
+    machine_.sync_block();
+    double total = 0;
+    for (const double sum : here.segment_sums) total += sum;
+    gather(total, sums);
+  }
+
   /// The id at which the sum of weight(id, logit, is_marked) over the block's ids, ascending,
-  /// first passes `target`; where rounding keeps it from that, the last with a weight. INT32_MAX:
-  /// none has. `running`: the sum of the blocks before. All threads of the block get it.
+  /// first passes `target`; where rounding keeps it from that, the last of a segment with a weight.
+  /// `running`: the sum of the blocks before. After gather_sums() of the same weights, which must
+  /// not all be 0. All threads of the block get it.
   template <class Weight>
   HALLEY_DEVICE int32_t find_in_block(const uint32_t* marks, double running, double target,
                                       const Weight& weight) {
+    int segment = 0;
+    double before = running;
+    for (int i = 0; i < kNumSegments; ++i) {
+      const double sum = shared().segment_sums[i];
+      if (sum > 0) {
+        segment = i;
+        before = running;
+        if (target < running + sum) break;
+      }
+      running += sum;
+    }
+    const int segment_end = end_of(segment_begin(segment + 1));
     int32_t last = -1;
-    for (int begin = begin_; begin < end_; begin += kTile) {
+    for (int begin = segment_begin(segment); begin < segment_end; begin += 4 * kNumThreads) {
       const int first = begin + 4 * thread();
       double weights[4] = {0, 0, 0, 0};
-      if (first < end_) {
-        for (int i = 0; i < 4; ++i) {
-          const int id = first + i;
-          if (id >= end_) break;
-          weights[i] = weight(id, logits_[id], is_marked(marks, id));
-        }
+      for (int i = 0; i < 4; ++i) {
+        const int id = first + i;
+        if (id >= segment_end) break;
+        weights[i] = weight(id, logits_[id], is_marked(marks, id));
       }
       double tile_sum = 0;
-      double sum =
-          running + sum_before(weights[0] + weights[1] + weights[2] + weights[3], tile_sum);
+      double sum = before + sum_before(weights[0] + weights[1] + weights[2] + weights[3], tile_sum);
       int32_t found = INT32_MAX;
       for (int i = 0; i < 4; ++i) {
         sum += weights[i];
@@ -137,10 +170,9 @@ class RowTeam {
       }
       found = static_cast<int32_t>(reduce_block(static_cast<uint64_t>(found), Least{}));
       if (found != INT32_MAX) return found;
-      running += tile_sum;
+      before += tile_sum;
     }
-    const uint64_t greatest = reduce_block(static_cast<uint64_t>(last + 1), Greatest{});
-    return greatest == 0 ? INT32_MAX : static_cast<int32_t>(greatest) - 1;
+    return static_cast<int32_t>(reduce_block(static_cast<uint64_t>(last + 1), Greatest{})) - 1;
   }
 
   struct Sum {
@@ -205,15 +237,13 @@ class RowTeam {
   /// The sum of the values of the block's threads before this one, and of all.
   HALLEY_DEVICE double sum_before(double value, double& total) {
     constexpr int kPart = kNumThreads / kNumParts;
-    // A gap behind each part, so that threads that read one part each do not meet in a bank.
-    const auto place = [](int thread) { return thread + thread / kPart; };
     Shared& here = shared();
     machine_.sync_block();  // the arrays' former use has ended
-    here.sums[place(thread())] = value;
+    here.sums[place(thread(), kPart)] = value;
     machine_.sync_block();
     if (thread() < kNumParts) {
       double sum = 0;
-      for (int i = 0; i < kPart; ++i) sum += here.sums[place(thread() * kPart + i)];
+      for (int i = 0; i < kPart; ++i) sum += here.sums[place(thread() * kPart + i, kPart)];
       here.part_sums[thread()] = sum;
     }
     machine_.sync_block();
@@ -224,14 +254,24 @@ class RowTeam {
       all += here.part_sums[i];
     }
     double within = 0;
-    for (int i = part * kPart; i < thread(); ++i) within += here.sums[place(i)];
+    for (int i = part * kPart; i < thread(); ++i) within += here.sums[place(i, kPart)];
     total = all;
     return before + within;
   }
 
  private:
   static_assert(kNumThreads % kNumParts == 0);
-  static constexpr int kTile = 4 * kNumThreads;  // ids that the block's threads take at a time
+  static_assert(kNumThreads % kLanes == 0 && kNumSegments <= kNumParts);
+  static constexpr int kStep = 4 * kLanes;  // ids that a segment's threads take at a time
+
+  /// Where a thread's value lies: there is a gap behind each part, so that threads that read one
+  /// part each do not meet in a bank.
+  HALLEY_DEVICE static int place(int thread, int part) { return thread + thread / part; }
+
+  HALLEY_DEVICE int segment_begin(int segment) const {
+    return (rank() * kNumSegments + segment) * segment_size_;
+  }
+  HALLEY_DEVICE int end_of(int id) const { return id < vocab_size_ ? id : vocab_size_; }
 
   struct Four {
     float logits[4];
@@ -248,13 +288,13 @@ class RowTeam {
 
   template <int kNumFours, class Body>
   HALLEY_DEVICE void visit_batches(int& first, const Body& body) const {
-    for (; first + (kNumFours - 1) * kTile + 4 <= end_; first += kNumFours * kTile) {
+    for (; first + (kNumFours - 1) * kStep + 4 <= end_; first += kNumFours * kStep) {
       float logits[kNumFours][4];
       for (int i = 0; i < kNumFours; ++i) {
-        machine_.load_four(logits_ + first + i * kTile, logits[i]);
+        machine_.load_four(logits_ + first + i * kStep, logits[i]);
       }
       for (int i = 0; i < kNumFours; ++i) {
-        for (int j = 0; j < 4; ++j) body(first + i * kTile + j, logits[i][j]);
+        for (int j = 0; j < 4; ++j) body(first + i * kStep + j, logits[i][j]);
       }
     }
   }
@@ -284,7 +324,8 @@ class RowTeam {
   const float* logits_;
   int vocab_size_;
   bool is_in_fours_;
-  int begin_ = 0, end_ = 0;  // the block's ids
+  int segment_size_ = 0;
+  int begin_ = 0, end_ = 0;  // of the thread's segment
   int turn_ = 0;
 };
 
