@@ -7,7 +7,9 @@
 #include <mutex>
 #include <random>
 #include <set>
+#include <span>
 #include <thread>
+#include <unordered_map>
 #include <utility>
 
 #include "halley/base/check.h"
@@ -20,7 +22,7 @@
 #include "halley/engine/live_request.h"
 #include "halley/engine/request_ledger.h"
 #include "halley/engine/scheduler.h"
-#include "halley/engine/step_batch.h"
+#include "halley/engine/step_pipeline.h"
 
 namespace halley {
 namespace {
@@ -31,6 +33,9 @@ uint64_t random_seed() {
 }
 
 const char* const kIsEnding = "engine: it is ending";
+const char* const kPromptLogitsError =
+    "prompt logits: expected finite numbers, got NaN or infinity. The weights may be damaged, or "
+    "the model overflows its number format.";
 const char* const kIsDraining = "engine: it is draining and takes no requests any more";
 
 void check_eos_token_ids(const std::vector<int32_t>& ids, int64_t vocab_size) {
@@ -107,24 +112,24 @@ class Engine::Impl {
   void run();
   bool take_commands();
   void obey_commands();
-  void queue(RequestId id, LivePtr live);
+  void queue(LivePtr live);
   void end_expired();
   void step();
   void note_plan(const StepPlan& plan);
-  void forward(const StepPlan& plan);
-  void deliver_tokens(const StepPlan& plan);
-  bool score_prompt(LiveRequest& live, const ScheduledSequence& scheduled);
-  void deliver_token(LiveRequest& live, RequestId id);
-  void deliver(RequestId id, TokenEvent event);
-  void end_request(RequestId id, FinishReason reason, const std::string& error);
+  void finish_step();
+  bool score_prompt(LiveRequest& live, const SequenceResult& result);
+  void deliver_token(LiveRequest& live, const SequenceResult& result);
+  void deliver(SequenceId id, TokenEvent event);
+  void end_request(SequenceId id, FinishReason reason, const std::string& error);
   void end_all(FinishReason reason, const std::string& error, const std::string& stop_message);
   void count_waiting();
   void publish();
 
   const Parts parts_;
   CausalLm& model_;
+  const bool model_chooses_;
   const uint64_t seed_;  // of the seeds of requests that state none
-  std::atomic<uint64_t> num_submits_ = 0;
+  std::atomic<SequenceId> num_submits_ = 0;
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;
@@ -138,14 +143,15 @@ class Engine::Impl {
 
   Scheduler scheduler_;
   KvCache cache_;
-  std::map<RequestId, LivePtr> requests_;
-  std::set<std::pair<TimePoint, RequestId>> deadlines_;
+  StepPipeline pipeline_;
+  std::map<SequenceId, LivePtr> requests_;
+  std::unordered_map<RequestId, SequenceId> sequence_ids_;  // of all requests_
+  std::set<std::pair<TimePoint, SequenceId>> deadlines_;
   std::vector<Command> taken_;  // commands to obey, from next_taken_ on
   size_t next_taken_ = 0;
   EngineStats totals_;              // the sums of stats_
-  TimePoint now_;                   // at the beginning of the step, or behind its forward
+  TimePoint now_;                   // before a step is planned, or behind one that was waited for
   std::optional<TimePoint> limit_;  // of this step: drain_limit_
-  StepBatch batch_;
   SamplerScratch scratch_;
 
   std::thread thread_;  // the last member: it uses all others
@@ -154,12 +160,13 @@ class Engine::Impl {
 Engine::Impl::Impl(Parts parts)
     : parts_(std::move(parts)),
       model_(*parts_.model),
+      model_chooses_(model_.step_runner() != nullptr),
       seed_(random_seed()),
       ledger_(parts_.plan.config),
       scheduler_(scheduler_config(parts_.plan),
-                 [this](RequestId id) { return requests_.at(id)->request.tokens(); }),
+                 [this](SequenceId id) { return requests_.at(id)->request.tokens(); }),
       cache_(parts_.plan.layout, model_, parts_.plan.num_pages),
-      batch_(model_.shape().vocab_size) {
+      pipeline_(model_, cache_, parts_.plan.config.max_num_seqs) {
   publish();
   thread_ = std::thread([this] { run(); });
 }
@@ -190,11 +197,14 @@ SubmitResult Engine::Impl::submit(GenerateRequest request, RequestId id, TokenCa
   SubmitResult refusal = why_invalid(request, on_token);
   if (refusal.status != Submit::kQueued) return refusal;
   const auto num_prompt_tokens = static_cast<int64_t>(request.prompt_ids.size());
+  const SequenceId sequence_id = num_submits_++;
   const RequestContext context = {.tokenizer = parts_.tokenizer.get(),
                                   .eos_token_ids = parts_.eos_token_ids,
                                   .max_model_len = config().max_model_len,
-                                  .seed = random_bits(seed_, num_submits_++)};
-  auto live = std::make_unique<LiveRequest>(std::move(request), id, std::move(on_token), context,
+                                  .seed = random_bits(seed_, sequence_id),
+                                  .model_chooses = model_chooses_};
+  const LiveRequest::Ids ids = {.request = id, .sequence = sequence_id};
+  auto live = std::make_unique<LiveRequest>(std::move(request), ids, std::move(on_token), context,
                                             parts_.clock());
   {
     const std::lock_guard lock(mutex_);
@@ -274,6 +284,7 @@ void Engine::Impl::run() {
     end_all(FinishReason::kError, error.what(),
             str("engine: stopped after an error: ", error.what()));
   }
+  pipeline_.abandon();
   {
     const std::lock_guard lock(mutex_);
     is_idle_ = true;
@@ -281,11 +292,11 @@ void Engine::Impl::run() {
   idle_.notify_all();
 }
 
-// Waits while there is nothing to do: with a live request there always is, so that no deadline
-// needs a timer. False: the engine ends.
+// Waits while there is nothing to do: with a live request, or a step in flight, there always is, so
+// that no deadline needs a timer. False: the engine ends.
 bool Engine::Impl::take_commands() {
   std::unique_lock lock(mutex_);
-  if (requests_.empty() && commands_.empty()) {
+  if (requests_.empty() && pipeline_.is_empty() && commands_.empty()) {
     is_idle_ = true;
     idle_.notify_all();
     wake_.wait(lock, [&] { return is_ending_ || !commands_.empty(); });
@@ -298,9 +309,11 @@ bool Engine::Impl::take_commands() {
   return true;
 }
 
-void Engine::Impl::queue(RequestId id, LivePtr live) {
+void Engine::Impl::queue(LivePtr live) {
+  const SequenceId id = live->sequence.id;
   if (live->deadline) deadlines_.emplace(*live->deadline, id);
   scheduler_.add(live->sequence);
+  sequence_ids_.emplace(live->id, id);
   requests_.emplace(id, std::move(live));
 }
 
@@ -309,10 +322,11 @@ void Engine::Impl::obey_commands() {
   while (next_taken_ < taken_.size()) {
     Command command = std::move(taken_[next_taken_++]);
     if (command.live != nullptr) {
-      queue(command.id, std::move(command.live));
-    } else if (requests_.contains(command.id)) {
-      end_request(command.id, FinishReason::kCancelled, "");
+      queue(std::move(command.live));
+      continue;
     }
+    const auto place = sequence_ids_.find(command.id);
+    if (place != sequence_ids_.end()) end_request(place->second, FinishReason::kCancelled, "");
   }
   taken_.clear();
   next_taken_ = 0;
@@ -326,79 +340,76 @@ void Engine::Impl::end_expired() {
   while (!requests_.empty()) end_request(requests_.begin()->first, FinishReason::kCancelled, "");
 }
 
+// Keeps the pipeline full: a model that runs by itself has its next step before the results of the
+// last are looked at, and any other none.
 void Engine::Impl::step() {
   const StepPlan plan = scheduler_.schedule();
-  if (plan.sequences.empty()) return;
   note_plan(plan);
-  forward(plan);
-  now_ = parts_.clock();
-  scheduler_.update(plan);
-  deliver_tokens(plan);
+  const bool has_step = !plan.sequences.empty();
+  if (has_step) {
+    pipeline_.launch(plan, [this](SequenceId id) -> LiveRequest& { return *requests_.at(id); });
+    scheduler_.launched(plan);
+  }
+  if (pipeline_.is_full() || (!has_step && !pipeline_.is_empty())) finish_step();
 }
 
 void Engine::Impl::note_plan(const StepPlan& plan) {
-  ++totals_.num_steps;
+  totals_.num_steps += plan.sequences.empty() ? 0 : 1;
   totals_.num_preemptions += static_cast<int64_t>(plan.preempted.size());
-  for (const RequestId id : plan.preempted) requests_.at(id)->timer.note_preemption();
+  for (const SequenceId id : plan.preempted) {
+    LiveRequest& live = *requests_.at(id);
+    live.timer.note_preemption();
+    pipeline_.give_back_slot(live);
+  }
   const std::lock_guard lock(mutex_);
   for (const StartedSequence& started : plan.started) {
-    requests_.at(started.id)->timer.start(now_, started.num_cached);
-    ledger_.start(started.id);
+    LiveRequest& live = *requests_.at(started.id);
+    live.timer.start(now_, started.num_cached);
+    ledger_.start(live.id);
   }
   publish();
 }
 
-void Engine::Impl::forward(const StepPlan& plan) {
-  batch_.clear();
-  for (const ScheduledSequence& scheduled : plan.sequences) {
-    const LiveRequest& live = *requests_.at(scheduled.id);
-    batch_.add(scheduled, live.request.tokens(),
-               live.scorer.wanted_rows(scheduled.num_past, scheduled.num_rows));
-  }
-  batch_.forward(model_, cache_.view());
-}
-
-void Engine::Impl::deliver_tokens(const StepPlan& plan) {
-  for (const ScheduledSequence& scheduled : plan.sequences) {
-    LiveRequest& live = *requests_.at(scheduled.id);
-    if (!score_prompt(live, scheduled)) {
-      end_request(scheduled.id, FinishReason::kError,
-                  "prompt logits: expected finite numbers, got NaN or infinity. The weights may be "
-                  "damaged, or the model overflows its number format.");
-      continue;
+void Engine::Impl::finish_step() {
+  const std::span<const SequenceResult> results = pipeline_.wait();
+  now_ = parts_.clock();
+  for (const SequenceResult& result : results) {
+    const auto place = requests_.find(result.id);
+    if (place == requests_.end()) continue;  // it has ended since the launch
+    LiveRequest& live = *place->second;
+    if (!score_prompt(live, result)) {
+      end_request(result.id, FinishReason::kError, kPromptLogitsError);
+    } else if (result.is_complete) {
+      deliver_token(live, result);
     }
-    if (scheduled.is_complete) deliver_token(live, scheduled.id);
   }
 }
 
-// Takes from the batch what is the prompt's. False: its logits are not finite; then nothing is left
-// of this sequence in the batch.
-bool Engine::Impl::score_prompt(LiveRequest& live, const ScheduledSequence& scheduled) {
-  const PromptScorer::Rows rows = live.scorer.wanted_rows(scheduled.num_past, scheduled.num_rows);
-  for (int64_t row = rows.begin; row < rows.end; ++row) {
-    if (live.scorer.score(batch_.next_logits(), scratch_)) continue;
-    batch_.skip_logits(rows.end - row - 1 + (scheduled.is_complete ? 1 : 0));
-    return false;
-  }
-  return true;
+bool Engine::Impl::score_prompt(LiveRequest& live, const SequenceResult& result) {
+  return std::all_of(
+      result.prompt_logits.begin(), result.prompt_logits.end(),
+      [&](std::span<const float> logits) { return live.scorer.score(logits, scratch_); });
 }
 
-void Engine::Impl::deliver_token(LiveRequest& live, RequestId id) {
-  if (live.request.num_output_tokens() == 0) {
-    totals_.num_prompt_tokens += live.request.num_prompt_tokens();
+void Engine::Impl::deliver_token(LiveRequest& live, const SequenceResult& result) {
+  Request& request = live.request;
+  if (request.num_output_tokens() == 0) {
+    totals_.num_prompt_tokens += request.num_prompt_tokens();
     totals_.num_cached_prompt_tokens += live.timer.num_cached_tokens();
   }
-  TokenEvent event = live.request.next_token(batch_.next_logits(), scratch_);
+  TokenEvent event = result.chosen != nullptr ? request.take_token(*result.chosen)
+                                              : request.next_token(result.logits, scratch_);
   event.prompt_logprobs = live.scorer.take();
   if (event.token_id) {
     ++totals_.num_output_tokens;
     live.timer.note_token(now_);
   }
-  deliver(id, std::move(event));
+  if (!event.finish_reason) scheduler_.note_token(result.id);
+  deliver(result.id, std::move(event));
 }
 
 // What the caller sees in stats(), and which ids are free, is up to date before the callback runs.
-void Engine::Impl::deliver(RequestId id, TokenEvent event) {
+void Engine::Impl::deliver(SequenceId id, TokenEvent event) {
   const auto place = requests_.find(id);
   if (!event.finish_reason) {
     {
@@ -410,18 +421,20 @@ void Engine::Impl::deliver(RequestId id, TokenEvent event) {
   }
   const LivePtr live = std::move(place->second);
   requests_.erase(place);
+  sequence_ids_.erase(live->id);
   if (live->deadline) deadlines_.erase({*live->deadline, id});
   scheduler_.remove(id);
+  pipeline_.give_back_slot(*live);
   {
     const std::lock_guard lock(mutex_);
-    ledger_.end(id);
+    ledger_.end(live->id);
     publish();
   }
   event.times = live->timer.times_at_end(now_);
   live->request.call_back(event);
 }
 
-void Engine::Impl::end_request(RequestId id, FinishReason reason, const std::string& error) {
+void Engine::Impl::end_request(SequenceId id, FinishReason reason, const std::string& error) {
   deliver(id, requests_.at(id)->request.end(reason, error));
 }
 
@@ -436,7 +449,7 @@ void Engine::Impl::end_all(FinishReason reason, const std::string& error,
   now_ = parts_.clock();
   for (; next_taken_ < taken_.size(); ++next_taken_) {
     Command& command = taken_[next_taken_];
-    if (command.live != nullptr) queue(command.id, std::move(command.live));
+    if (command.live != nullptr) queue(std::move(command.live));
   }
   while (!requests_.empty()) end_request(requests_.begin()->first, reason, error);
 }

@@ -30,6 +30,7 @@ constexpr int64_t kNever = int64_t{1} << 60;
 struct Reached {
   int64_t num_forwards = 0, num_ended[5] = {}, num_queue_full = 0, num_stopped = 0;
   int64_t num_preemptions = 0, num_hits = 0, num_scored_prompts = 0;
+  int64_t num_ids_again = 0, num_constrained = 0, num_on_device = 0;
 };
 
 class EngineSimulation {
@@ -46,12 +47,13 @@ class EngineSimulation {
     config_.scheduling_policy =
         pick(0, 1) == 0 ? SchedulingPolicy::kFcfs : SchedulingPolicy::kPriority;
     config_.has_prefix_caching = pick(0, 4) != 0;
+    place_ = static_cast<FakePlace>(pick(0, 2));
     if (pick(0, 4) == 0) fault_at_ = pick(1, num_forwards);
     if (pick(0, 4) == 0) drain_at_ = pick(1, num_forwards);
   }
 
   void run() {
-    auto model = fake_model();
+    auto model = fake_model(hashed_logits, {.place = place_});
     model->on_forward = [this](const ForwardBatch&) { act(); };
     engine_ =
         std::make_unique<Engine>(std::move(model), fake_tokenizer(), std::vector<int32_t>{kFakeEos},
@@ -84,6 +86,7 @@ class EngineSimulation {
     const std::lock_guard lock(turn_);
     ++num_forwards_;
     ++reached_.num_forwards;
+    reached_.num_on_device += place_ != FakePlace::kHost;
     now_ms_ += pick(0, 3);
     check_counts();
     if (num_forwards_ < num_forwards_max_) {
@@ -120,6 +123,10 @@ class EngineSimulation {
     request.sampling.max_tokens = pick(1, 20);
     request.sampling.temperature = 0.5 * static_cast<double>(pick(0, 2));
     request.sampling.seed = random_();
+    if (pick(0, 3) == 0) request.sampling.presence_penalty = 2;
+    if (pick(0, 3) == 0) request.sampling.repetition_penalty = 1.5;
+    if (pick(0, 3) == 0) request.sampling.min_tokens = request.sampling.max_tokens / 2;
+    if (pick(0, 5) == 0) request.constraint = constraint_;
     if (pick(0, 9) == 0) request.sampling.num_prompt_logprobs = static_cast<int>(pick(0, 3));
     request.priority = static_cast<int32_t>(pick(-1, 1));
     if (pick(0, 3) == 0) request.cache_salt = "salt";
@@ -137,8 +144,17 @@ class EngineSimulation {
     return is_full ? Submit::kQueueFull : Submit::kQueued;
   }
 
+  // A new one, or one of a request that has ended.
+  RequestId pick_id() {
+    if (ended_ids_.empty() || pick(0, 2) == 0) return next_id_++;
+    const RequestId id = ended_ids_.back();
+    ended_ids_.pop_back();
+    ++reached_.num_ids_again;
+    return id;
+  }
+
   void submit() {
-    const RequestId id = next_id_++;
+    const RequestId id = pick_id();
     GenerateRequest request = random_request();
     const auto num_prompt_tokens = static_cast<int64_t>(request.prompt_ids.size());
     const Submit expected = expected_answer(num_prompt_tokens);
@@ -174,6 +190,7 @@ class EngineSimulation {
     if (event.finish_reason) {
       const Live ended = std::move(live);
       live_.erase(place);
+      ended_ids_.push_back(id);
       check_last(ended, event);
     }
     check_counts();
@@ -209,6 +226,7 @@ class EngineSimulation {
 
   void check_last(const Live& live, const TokenEvent& event) {
     ++reached_.num_ended[static_cast<size_t>(*event.finish_reason)];
+    reached_.num_constrained += live.request.constraint != nullptr;
     switch (*event.finish_reason) {
       case FinishReason::kStop:
       case FinishReason::kLength:
@@ -254,7 +272,11 @@ class EngineSimulation {
   EngineConfig config_;
   int64_t fault_at_ = kNever, drain_at_ = kNever;
   std::atomic<int64_t> now_ms_ = 1000;
+  FakePlace place_ = FakePlace::kHost;
+  const std::shared_ptr<const CompiledConstraint> constraint_ =
+      fake_constraint("^(?:[a-f]{2,5}stop|[g-z ]+end|[k-z]*)$");
   std::map<RequestId, Live> live_;
+  std::vector<RequestId> ended_ids_;
   RequestId next_id_ = 1;
   int64_t num_forwards_ = 0;
   bool is_stopped_ = false, is_draining_ = false, has_failed_ = false;
@@ -274,7 +296,8 @@ TEST(EngineSimulation, EveryAcceptedRequestHasOneLastEventAndItsOwnTokens) {
   if (options.num_steps < 100'000) return;  // too small to reach everything
   for (const int64_t count : reached.num_ended) EXPECT_GT(count, 30);
   for (const int64_t count : {reached.num_queue_full, reached.num_stopped, reached.num_preemptions,
-                              reached.num_hits, reached.num_scored_prompts}) {
+                              reached.num_hits, reached.num_scored_prompts, reached.num_ids_again,
+                              reached.num_constrained, reached.num_on_device}) {
     EXPECT_GT(count, 30);
   }
   RecordProperty("forwards", std::to_string(reached.num_forwards));

@@ -34,12 +34,15 @@ TokenCallback keep_reason(std::promise<FinishReason>& reason) {
   };
 }
 
+class EngineOn : public OnFakeModels {};
+INSTANTIATE_TEST_SUITE_P(Models, EngineOn, fake_places(), name_of_place);
+
 struct BadRequest {
   const char* message;
   void (*spoil)(GenerateRequest&);
 };
 
-TEST(Engine, SaysWhyARequestIsInvalid) {
+TEST_P(EngineOn, SaysWhyARequestIsInvalid) {
   const BadRequest cases[] = {
       {"prompt_ids: expected at least 1 token, got 0",
        [](GenerateRequest& r) { r.prompt_ids.clear(); }},
@@ -62,7 +65,7 @@ TEST(Engine, SaysWhyARequestIsInvalid) {
             "on_token: expected a callback, got none");
 }
 
-TEST(Engine, RefusesStopStringsWithoutATokenizer) {
+TEST_P(EngineOn, RefusesStopStringsWithoutATokenizer) {
   Engine engine(fake_model(), nullptr, {}, {});
   GenerateRequest request = greedy_request({1});
   request.sampling.stop = {"a"};
@@ -73,7 +76,7 @@ TEST(Engine, RefusesStopStringsWithoutATokenizer) {
             "stop_token_ids.");
 }
 
-TEST(Engine, RefusesPromptsThatFillTheModel) {
+TEST_P(EngineOn, RefusesPromptsThatFillTheModel) {
   EngineConfig config;
   config.max_model_len = 8;
   const auto engine = fake_engine(fake_model(), config);
@@ -84,7 +87,7 @@ TEST(Engine, RefusesPromptsThatFillTheModel) {
             "prompt_ids: expected fewer than max_model_len=8 tokens, got 8. Shorten the prompt.");
 }
 
-TEST(Engine, RefusesIdsInUseAndAFullQueue) {
+TEST_P(EngineOn, RefusesIdsInUseAndAFullQueue) {
   Signal is_in_forward, may_go_on;
   auto model = fake_model();
   model->on_forward = [&](const ForwardBatch&) {
@@ -111,13 +114,13 @@ TEST(Engine, RefusesIdsInUseAndAFullQueue) {
   may_go_on.set();
 }
 
-TEST(Engine, RefusesEosIdsOutsideTheVocabulary) {
+TEST_P(EngineOn, RefusesEosIdsOutsideTheVocabulary) {
   EXPECT_THAT([] { Engine(fake_model(), nullptr, {44}, {}); },
               testing::ThrowsMessage<InputError>(
                   HasSubstr("eos_token_ids: expected token ids of 0 to 43, got 44")));
 }
 
-TEST(Engine, CountsWhatItDoes) {
+TEST_P(EngineOn, CountsWhatItDoes) {
   EngineConfig config;
   config.max_num_seqs = 3;
   config.max_num_batched_tokens = 4;
@@ -136,7 +139,7 @@ TEST(Engine, CountsWhatItDoes) {
   EXPECT_GE(stats.num_steps, 6);
 }
 
-TEST(Engine, CancelsWhatDecodesWaitsOrIsUnknown) {
+TEST_P(EngineOn, CancelsWhatDecodesWaitsOrIsUnknown) {
   EngineConfig config;
   config.max_num_seqs = 1;
   const auto engine = fake_engine(fake_model(), config);
@@ -166,7 +169,7 @@ TEST(Engine, CancelsWhatDecodesWaitsOrIsUnknown) {
   EXPECT_EQ(engine->stats().num_free_pages, engine->stats().num_pages);
 }
 
-TEST(Engine, CancelsWhatPrefills) {
+TEST_P(EngineOn, CancelsWhatPrefills) {
   auto model = fake_model();
   Engine* engine_of_model = nullptr;
   int num_forwards = 0;
@@ -186,11 +189,11 @@ TEST(Engine, CancelsWhatPrefills) {
       Submit::kQueued);
   is_ready.set();
   EXPECT_EQ(reason.get_future().get(), FinishReason::kCancelled);
-  EXPECT_EQ(engine->stats().num_steps, 2);
+  EXPECT_EQ(engine->stats().num_steps, GetParam() == FakePlace::kDeviceAtWait ? 3 : 2);
   EXPECT_EQ(engine->stats().num_output_tokens, 0);
 }
 
-TEST(Engine, TakesTheSameIdAgainFromInsideTheLastCallback) {
+TEST_P(EngineOn, TakesTheSameIdAgainFromInsideTheLastCallback) {
   const auto engine = fake_engine(fake_model());
   std::promise<FinishReason> reason;
   const auto on_first = [&](const TokenEvent& event) {
@@ -202,7 +205,7 @@ TEST(Engine, TakesTheSameIdAgainFromInsideTheLastCallback) {
   EXPECT_NE(reason.get_future().get(), FinishReason::kError);
 }
 
-TEST(Engine, CancelsEverythingWhenItEnds) {
+TEST_P(EngineOn, CancelsEverythingWhenItEnds) {
   constexpr int64_t kForEver = 100'000;  // the fake reads all tokens for each: minutes
   std::atomic<int> num_cancelled = 0;
   Signal has_token;
@@ -210,8 +213,7 @@ TEST(Engine, CancelsEverythingWhenItEnds) {
   {
     EngineConfig config;
     config.max_num_seqs = 2;
-    const auto engine = fake_engine(
-        std::make_unique<FakeCausalLm>(fake_vocab_size(), hashed_logits, kForEver), config);
+    const auto engine = fake_engine(fake_model(hashed_logits, {.max_positions = kForEver}), config);
     const auto on_token = [&](const TokenEvent& event) {
       has_token.set();
       if (!event.finish_reason) return;
@@ -230,7 +232,7 @@ TEST(Engine, CancelsEverythingWhenItEnds) {
   EXPECT_EQ(late.message, "engine: it is ending");
 }
 
-TEST(Engine, ReportsTheModelsFailureToAllAndStops) {
+TEST_P(EngineOn, ReportsTheModelsFailureToAllAndStops) {
   auto model = fake_model();
   Signal is_submitted;
   int num_forwards = 0;
@@ -284,7 +286,7 @@ GenerateRequest random_request(std::mt19937_64& random) {
   return request;
 }
 
-TEST(Engine, GivesEveryRequestTheTokensThatItGetsAlone) {
+TEST_P(EngineOn, GivesEveryRequestTheTokensThatItGetsAlone) {
   int64_t num_preemptions = 0;
   for (uint64_t seed = 1; seed <= 40; ++seed) {
     SCOPED_TRACE(str("seed ", seed));
@@ -309,7 +311,7 @@ TEST(Engine, GivesEveryRequestTheTokensThatItGetsAlone) {
   EXPECT_GT(num_preemptions, 20);
 }
 
-TEST(Engine, ServesManyThreadsThatSubmitAndCancel) {
+TEST_P(EngineOn, ServesManyThreadsThatSubmitAndCancel) {
   constexpr uint64_t kNumThreads = 4, kNumRequests = 50;
   EngineConfig config;
   config.max_num_seqs = 4;

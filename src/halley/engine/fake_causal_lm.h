@@ -63,6 +63,18 @@ class FakeCausalLm : public CausalLm {
     HALLEY_CHECK(next_logit_row == batch.logit_rows.size(), next_logit_row);
   }
 
+  /// The first tokens of a sequence, as the cache has them.
+  static std::vector<int32_t> read(const KvCacheView& cache, const BatchSequence& sequence,
+                                   int64_t num_tokens) {
+    std::vector<int32_t> tokens;
+    for (int64_t position = 0; position < num_tokens; ++position) {
+      const float id = slot(cache.layers[0], sequence, position);
+      HALLEY_CHECK(id == slot(cache.layers[1], sequence, position), position);
+      tokens.push_back(static_cast<int32_t>(id));
+    }
+    return tokens;
+  }
+
   std::function<void(const ForwardBatch&)> on_forward;  // may throw
 
  private:
@@ -108,17 +120,6 @@ class FakeCausalLm : public CausalLm {
             static_cast<float>(batch.token_ids[static_cast<size_t>(sequence.first_row + i)]);
       }
     }
-  }
-
-  static std::vector<int32_t> read(const KvCacheView& cache, const BatchSequence& sequence,
-                                   int64_t num_tokens) {
-    std::vector<int32_t> tokens;
-    for (int64_t position = 0; position < num_tokens; ++position) {
-      const float id = slot(cache.layers[0], sequence, position);
-      HALLEY_CHECK(id == slot(cache.layers[1], sequence, position), position);
-      tokens.push_back(static_cast<int32_t>(id));
-    }
-    return tokens;
   }
 
   ModelShape shape_;

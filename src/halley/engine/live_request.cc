@@ -5,21 +5,24 @@
 namespace halley {
 namespace {
 
-NewSequence sequence_of(const GenerateRequest& generate, RequestId id) {
+NewSequence sequence_of(const GenerateRequest& generate, SequenceId id,
+                        const RequestContext& context) {
   return {.id = id,
           .num_prompt_tokens = static_cast<int64_t>(generate.prompt_ids.size()),
           .max_tokens = generate.sampling.max_tokens,
           .priority = generate.priority,
           .cache_salt = generate.cache_salt,
-          .needs_prompt_logits = generate.sampling.num_prompt_logprobs >= 0};
+          .needs_prompt_logits = generate.sampling.num_prompt_logprobs >= 0,
+          .is_chosen_by_host = !is_chosen_by_model(generate, context)};
 }
 
 }  // namespace
 
-LiveRequest::LiveRequest(GenerateRequest generate, RequestId id, TokenCallback on_token,
+LiveRequest::LiveRequest(GenerateRequest generate, const Ids& ids, TokenCallback on_token,
                          const RequestContext& context, TimePoint now)
-    : deadline(generate.deadline),
-      sequence(sequence_of(generate, id)),
+    : id(ids.request),
+      deadline(generate.deadline),
+      sequence(sequence_of(generate, ids.sequence, context)),
       scorer(generate.sampling.num_prompt_logprobs, generate.prompt_ids),
       timer(now, sequence.num_prompt_tokens),
       request(std::move(generate), std::move(on_token), context) {}

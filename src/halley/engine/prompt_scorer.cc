@@ -13,16 +13,18 @@ PromptScorer::PromptScorer(int num_top, std::span<const int32_t> prompt_ids) : n
   if (!is_active()) return;
   prompt_ids_.assign(prompt_ids.begin(), prompt_ids.end());
   scored_.push_back({.token_id = prompt_ids_.front(), .logprob = {}, .top = {}});
+  num_asked_ = 1;
 }
 
-PromptScorer::Rows PromptScorer::wanted_rows(int64_t num_past, int64_t num_rows) const {
-  if (!is_active() || is_taken_) return {};
-  // The row of token i scores token i + 1, and scored_.size() tokens are scored.
-  const int64_t next = static_cast<int64_t>(scored_.size()) - 1;
-  HALLEY_CHECK(num_past <= next, num_past, next);
-  const int64_t end =
-      std::min(num_past + num_rows, static_cast<int64_t>(prompt_ids_.size()) - 1) - num_past;
-  return {next - num_past, std::max(end, next - num_past)};
+PromptScorer::Rows PromptScorer::ask(int64_t num_past, int64_t num_rows) {
+  const auto num_tokens = static_cast<int64_t>(prompt_ids_.size());
+  if (num_asked_ == num_tokens) return {};
+  // The row of token i scores token i + 1.
+  const int64_t begin = num_asked_ - 1;
+  HALLEY_CHECK(num_past <= begin, num_past, begin);
+  const int64_t end = std::max(begin, std::min(num_past + num_rows, num_tokens - 1));
+  num_asked_ = end + 1;
+  return {begin - num_past, end - num_past};
 }
 
 bool PromptScorer::score(std::span<const float> logits, SamplerScratch& scratch) {

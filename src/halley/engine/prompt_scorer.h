@@ -23,9 +23,10 @@ class PromptScorer {
   struct Rows {
     int64_t begin = 0, end = 0;
   };
-  /// Those of tokens [num_past, num_past + num_rows) whose logits score() wants, in order. What was
-  /// scored before a preemption is not wanted again.
-  Rows wanted_rows(int64_t num_past, int64_t num_rows) const;
+  /// Those of tokens [num_past, num_past + num_rows) whose logits score() will get, in order; to be
+  /// asked once for each step that is launched. What was asked for before a preemption is not
+  /// wanted again: its logits still come.
+  Rows ask(int64_t num_past, int64_t num_rows);
 
   /// The logits [V] of the next wanted row. False: one is NaN or +infinity, or all are -infinity.
   [[nodiscard]] bool score(std::span<const float> logits, SamplerScratch& scratch);
@@ -36,6 +37,7 @@ class PromptScorer {
  private:
   int num_top_;
   std::vector<int32_t> prompt_ids_;  // empty where inactive
+  int64_t num_asked_ = 0;            // tokens whose logits have come or will
   std::vector<PromptLogprob> scored_;
   bool is_taken_ = false;
 };

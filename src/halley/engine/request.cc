@@ -57,6 +57,11 @@ void check_request(const GenerateRequest& request, int64_t vocab_size, bool has_
   }
 }
 
+// A constraint makes its mask from the token before.
+bool is_chosen_by_model(const GenerateRequest& request, const RequestContext& context) {
+  return context.model_chooses && request.constraint == nullptr;
+}
+
 Request::Request(GenerateRequest request, TokenCallback on_token, const RequestContext& context)
     : params_(request.sampling),
       on_token_(std::move(on_token)),
@@ -65,7 +70,8 @@ Request::Request(GenerateRequest request, TokenCallback on_token, const RequestC
       num_tokens_max_(context.max_model_len),
       constraint_(request.constraint == nullptr ? nullptr : request.constraint->start()),
       stop_ids_(stop_ids_of(request, context.eos_token_ids)),
-      sampler_(params_, stop_ids_, tokens_, params_.seed.value_or(context.seed)),
+      is_chosen_by_model_(halley::is_chosen_by_model(request, context)),
+      sampler_(token_choice_of(params_, stop_ids_, context.seed), tokens_),
       stops_(params_.stop, params_.include_stop_str_in_output),
       tokenizer_(context.tokenizer) {
   if (tokenizer_ != nullptr) detokenizer_.emplace(*tokenizer_, params_.skip_special_tokens);
@@ -123,26 +129,33 @@ TokenEvent Request::next_token(std::span<const float> logits, SamplerScratch& sc
   if (is_constrained && !constraint_->fill_allowed(scratch.allowed)) {
     return end(FinishReason::kError, kConstraintLimit);
   }
-  SampledToken chosen;
-  const SampleStatus status =
-      sampler_.sample(logits, scratch, chosen, is_constrained ? &scratch.allowed : nullptr);
-  if (status != SampleStatus::kChosen) return end(FinishReason::kError, why_no_token(status));
-  tokens_.push_back(chosen.token_id);
+  ChosenToken chosen;
+  chosen.status =
+      sampler_.sample(logits, scratch, chosen.token, is_constrained ? &scratch.allowed : nullptr);
+  return take_token(chosen);
+}
+
+TokenEvent Request::take_token(const ChosenToken& chosen) {
+  if (chosen.status != SampleStatus::kChosen) {
+    return end(FinishReason::kError, why_no_token(chosen.status));
+  }
+  const int32_t token_id = chosen.token.token_id;
+  tokens_.push_back(token_id);
   TokenEvent event;
-  event.token_id = chosen.token_id;
-  event.logprob = chosen.logprob;
-  event.top_logprobs = std::move(chosen.top_logprobs);
+  event.token_id = token_id;
+  event.logprob = chosen.token.logprob;
+  event.top_logprobs = chosen.token.top_logprobs;
   try {
-    if (is_stop(chosen.token_id)) {
+    if (is_stop(token_id)) {
       event.finish_reason = FinishReason::kStop;
-      event.stop_reason = name_of_token(chosen.token_id);
-      if (params_.include_stop_str_in_output) append_token(chosen.token_id, event);
+      event.stop_reason = name_of_token(token_id);
+      if (params_.include_stop_str_in_output) append_token(token_id, event);
       finish_text(event);
       return event;
     }
-    append_token(chosen.token_id, event);
+    append_token(token_id, event);
     if (event.finish_reason) return event;
-    end_where_complete(chosen.token_id, event);
+    end_where_complete(token_id, event);
     if (event.finish_reason) return event;
     if (num_output_tokens() >= params_.max_tokens ||
         static_cast<int64_t>(tokens_.size()) >= num_tokens_max_) {

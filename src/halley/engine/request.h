@@ -14,6 +14,7 @@
 #include "halley/engine/engine.h"
 #include "halley/engine/sampler.h"
 #include "halley/engine/stop_matcher.h"
+#include "halley/models/base/step_runner.h"
 
 namespace halley {
 
@@ -22,8 +23,13 @@ struct RequestContext {
   const Tokenizer* tokenizer = nullptr;  // null: events carry no text
   std::span<const int32_t> eos_token_ids;
   int64_t max_model_len = 0;
-  uint64_t seed = 0;  // used where the request states none
+  uint64_t seed = 0;           // used where the request states none
+  bool model_chooses = false;  // it has a StepRunner
 };
+
+/// A TokenChoice says all that the request asks of its tokens, and the model can choose: nobody
+/// needs to look at a token before the next one is computed.
+bool is_chosen_by_model(const GenerateRequest& request, const RequestContext& context);
 
 /// Not thread-safe. Nothing here depends on other requests or on preemption.
 class Request {
@@ -38,10 +44,22 @@ class Request {
     return static_cast<int64_t>(tokens_.size()) - num_prompt_tokens_;
   }
   int64_t max_tokens() const { return params_.max_tokens; }
+  std::span<const int32_t> prompt_ids() const {
+    return tokens().first(static_cast<size_t>(num_prompt_tokens_));
+  }
+  std::span<const int32_t> output_ids() const {
+    return tokens().subspan(static_cast<size_t>(num_prompt_tokens_));
+  }
+
+  /// The model chooses the tokens by token_choice(), and not next_token(): for all of them.
+  bool is_chosen_by_model() const { return is_chosen_by_model_; }
+  const TokenChoice& token_choice() const { return sampler_.choice(); }
 
   /// Chooses the next token from its logits [V]. The event has a finish_reason where it was the
   /// last.
   TokenEvent next_token(std::span<const float> logits, SamplerScratch& scratch);
+  /// The same for a token that the model has chosen.
+  TokenEvent take_token(const ChosenToken& chosen);
 
   /// The event that ends the request from outside: kCancelled or kError. Carries no token, but the
   /// text that was held back.
@@ -65,6 +83,7 @@ class Request {
   int64_t num_tokens_max_;
   std::unique_ptr<TokenConstraint> constraint_;  // null: none
   std::vector<int32_t> stop_ids_;
+  bool is_chosen_by_model_;
   Sampler sampler_;
   StopMatcher stops_;
   const Tokenizer* tokenizer_;

@@ -9,9 +9,6 @@
 #include <gtest/gtest.h>
 
 #include "halley/base/str.h"
-#include "halley/constraint/grammar_constraint.h"
-#include "halley/constraint/pattern.h"
-#include "halley/constraint/token_trie.h"
 #include "halley/engine/engine_fixture.h"
 
 namespace halley {
@@ -22,6 +19,9 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::SizeIs;
 
+class RequestOn : public OnFakeModels {};
+INSTANTIATE_TEST_SUITE_P(Models, RequestOn, fake_places(), name_of_place);
+
 SamplingParams with_stop(std::vector<std::string> stop) {
   SamplingParams params;
   params.max_tokens = 1000;
@@ -29,7 +29,7 @@ SamplingParams with_stop(std::vector<std::string> stop) {
   return params;
 }
 
-TEST(Request, EndsAtEosWithoutItsText) {
+TEST_P(RequestOn, EndsAtEosWithoutItsText) {
   SamplingParams params = with_stop({});
   params.skip_special_tokens = false;
   const GenerateResult result = generate_text("hello", params);
@@ -40,14 +40,14 @@ TEST(Request, EndsAtEosWithoutItsText) {
   EXPECT_EQ(result.stop_reason, "<|eos|>");
 }
 
-TEST(Request, ShowsTheStopTokenWhereAskedFor) {
+TEST_P(RequestOn, ShowsTheStopTokenWhereAskedFor) {
   SamplingParams params = with_stop({});
   params.skip_special_tokens = false;
   params.include_stop_str_in_output = true;
   EXPECT_EQ(generate_text("hello", params).text, "hello<|eos|>");
 }
 
-TEST(Request, IgnoresEosWhereAskedFor) {
+TEST_P(RequestOn, IgnoresEosWhereAskedFor) {
   SamplingParams params = with_stop({});
   params.ignore_eos = true;
   params.max_tokens = 8;
@@ -57,7 +57,7 @@ TEST(Request, IgnoresEosWhereAskedFor) {
   EXPECT_EQ(result.finish_reason, FinishReason::kLength);
 }
 
-TEST(Request, EndsAtStopTokenIds) {
+TEST_P(RequestOn, EndsAtStopTokenIds) {
   SamplingParams params = with_stop({});
   params.stop_token_ids = {*fake_tokenizer()->id_of("l")};
   const GenerateResult result = generate_text("hello", params);
@@ -66,7 +66,7 @@ TEST(Request, EndsAtStopTokenIds) {
   EXPECT_EQ(result.stop_reason, "l");
 }
 
-TEST(Request, EndsAtAStopStringThatSpansTokens) {
+TEST_P(RequestOn, EndsAtAStopStringThatSpansTokens) {
   const GenerateResult result = generate_text("wait stop here", with_stop({"t stop h"}));
   EXPECT_EQ(result.text, "wai");
   EXPECT_EQ(result.finish_reason, FinishReason::kStop);
@@ -74,13 +74,13 @@ TEST(Request, EndsAtAStopStringThatSpansTokens) {
   EXPECT_THAT(result.token_ids, SizeIs(8));  // w a i t _ stop _ h
 }
 
-TEST(Request, IncludesTheStopStringWhereAskedForAndNothingBehindIt) {
+TEST_P(RequestOn, IncludesTheStopStringWhereAskedForAndNothingBehindIt) {
   SamplingParams params = with_stop({"st"});
   params.include_stop_str_in_output = true;
   EXPECT_EQ(generate_text("wait stop here", params).text, "wait st");
 }
 
-TEST(Request, HoldsBackNoMoreThanWhatMayBeAStopString) {
+TEST_P(RequestOn, HoldsBackNoMoreThanWhatMayBeAStopString) {
   std::vector<std::string> pieces;
   const auto engine =
       fake_engine(fake_model(scripted_logits(fake_tokenizer()->encode("aabbaac", false), 1)));
@@ -92,7 +92,7 @@ TEST(Request, HoldsBackNoMoreThanWhatMayBeAStopString) {
   EXPECT_EQ(result.text, "aabbaac");
 }
 
-TEST(Request, TakesNoStopBeforeMinTokens) {
+TEST_P(RequestOn, TakesNoStopBeforeMinTokens) {
   SamplingParams params = with_stop({"a"});
   params.min_tokens = 3;
   EXPECT_EQ(generate_text("aaaaa", params).text, "aaa");
@@ -103,7 +103,7 @@ TEST(Request, TakesNoStopBeforeMinTokens) {
   EXPECT_EQ(result.token_ids.back(), params.stop_token_ids[0]);
 }
 
-TEST(Request, EndsAtMaxTokensWithAllText) {
+TEST_P(RequestOn, EndsAtMaxTokensWithAllText) {
   SamplingParams params = with_stop({"hello world"});
   params.max_tokens = 3;
   const GenerateResult result = generate_text("hello", params);
@@ -111,7 +111,7 @@ TEST(Request, EndsAtMaxTokensWithAllText) {
   EXPECT_EQ(result.finish_reason, FinishReason::kLength);
 }
 
-TEST(Request, EndsAtMaxModelLen) {
+TEST_P(RequestOn, EndsAtMaxModelLen) {
   EngineConfig config;
   config.max_model_len = 10;
   const auto engine =
@@ -121,7 +121,7 @@ TEST(Request, EndsAtMaxModelLen) {
   EXPECT_EQ(result.finish_reason, FinishReason::kLength);
 }
 
-TEST(Request, NeverEmitsHalfACharacter) {
+TEST_P(RequestOn, NeverEmitsHalfACharacter) {
   std::vector<std::string> pieces;
   const auto engine = fake_engine(
       fake_model(scripted_logits(fake_tokenizer()->encode("x\xE2\x82\xACy\xC3", false), 1)));
@@ -130,7 +130,7 @@ TEST(Request, NeverEmitsHalfACharacter) {
   EXPECT_THAT(pieces, ElementsAre("x", "", "", "\xE2\x82\xAC", "y", "", "\xEF\xBF\xBD"));
 }
 
-TEST(Request, PiecesOfTextJoinedAreTheTextOfAllTokens) {
+TEST_P(RequestOn, PiecesOfTextJoinedAreTheTextOfAllTokens) {
   std::mt19937_64 random(1);
   for (int round = 0; round < 200; ++round) {
     std::vector<int32_t> script(1 + random() % 40);
@@ -147,7 +147,7 @@ TEST(Request, PiecesOfTextJoinedAreTheTextOfAllTokens) {
   }
 }
 
-TEST(Request, GivesLogprobsOfTheRawLogits) {
+TEST_P(RequestOn, GivesLogprobsOfTheRawLogits) {
   GenerateRequest request = greedy_request({3, 4}, 5);
   request.sampling.num_logprobs = 3;
   request.sampling.frequency_penalty = 2;
@@ -172,7 +172,7 @@ TEST(Request, GivesLogprobsOfTheRawLogits) {
   }
 }
 
-TEST(Request, EndsAloneWhereItsLogitsAreNoNumbers) {
+TEST_P(RequestOn, EndsAloneWhereItsLogitsAreNoNumbers) {
   const auto logits_of = [](std::span<const int32_t> tokens, std::span<float> logits) {
     hashed_logits(tokens, logits);
     if (tokens[0] == 7 && tokens.size() == 4) logits[5] = std::numeric_limits<float>::quiet_NaN();
@@ -188,7 +188,7 @@ TEST(Request, EndsAloneWhereItsLogitsAreNoNumbers) {
   EXPECT_THAT(results[1].token_ids, SizeIs(9));
 }
 
-TEST(Request, SaysThatNoTokenIsLeft) {
+TEST_P(RequestOn, SaysThatNoTokenIsLeft) {
   const auto logits_of = [](std::span<const int32_t>, std::span<float> logits) {
     for (float& logit : logits) logit = -std::numeric_limits<float>::infinity();
     logits[kFakeEos] = 0;
@@ -200,25 +200,25 @@ TEST(Request, SaysThatNoTokenIsLeft) {
   EXPECT_THAT(result.error, HasSubstr("expected at least one token that may be chosen, got none"));
 }
 
-TEST(Request, EndsWhereTheTokenizerDoesNotKnowAToken) {
+TEST_P(RequestOn, EndsWhereTheTokenizerDoesNotKnowAToken) {
   const int64_t vocab_size = fake_vocab_size() + 1;
   const auto last_token = static_cast<int32_t>(vocab_size - 1);
-  const auto engine = fake_engine(
-      std::make_unique<FakeCausalLm>(vocab_size, scripted_logits({20, last_token, 20}, 1)));
+  const auto engine =
+      fake_engine(fake_model(scripted_logits({20, last_token, 20}, 1), {.vocab_size = vocab_size}));
   const GenerateResult result = generate_one(*engine, greedy_request({1}));
   EXPECT_EQ(result.finish_reason, FinishReason::kError);
   EXPECT_THAT(result.error, HasSubstr(str("got ", last_token)));
   EXPECT_THAT(result.token_ids, ElementsAre(20, last_token));
 }
 
-TEST(Request, CarriesNoTextWithoutATokenizer) {
+TEST_P(RequestOn, CarriesNoTextWithoutATokenizer) {
   Engine engine(fake_model(), nullptr, {}, {});
   const GenerateResult result = generate_one(engine, greedy_request({1}, 5));
   EXPECT_EQ(result.text, "");
   EXPECT_THAT(result.token_ids, SizeIs(5));
 }
 
-TEST(Request, SameSeedGivesTheSameTextAndNoSeedAnother) {
+TEST_P(RequestOn, SameSeedGivesTheSameTextAndNoSeedAnother) {
   const auto flat = [](std::span<const int32_t>, std::span<float> logits) {
     for (float& logit : logits) logit = 0;
   };
@@ -233,7 +233,7 @@ TEST(Request, SameSeedGivesTheSameTextAndNoSeedAnother) {
   EXPECT_EQ(seeded[0].token_ids, seeded[1].token_ids);
 }
 
-TEST(GenerateAll, MeasuresEveryToken) {
+TEST_P(RequestOn, MeasuresEveryToken) {
   const auto engine = fake_engine(fake_model());
   const GenerateResult result = generate_one(*engine, greedy_request({1, 2, 3}, 10));
   ASSERT_EQ(result.token_seconds.size(), result.token_ids.size());
@@ -242,7 +242,7 @@ TEST(GenerateAll, MeasuresEveryToken) {
   EXPECT_GE(result.total_seconds, result.token_seconds.back());
 }
 
-TEST(GenerateAll, WaitsForRoomInTheQueue) {
+TEST_P(RequestOn, WaitsForRoomInTheQueue) {
   EngineConfig config;
   config.max_num_queued = 1;
   config.max_num_seqs = 2;
@@ -255,7 +255,7 @@ TEST(GenerateAll, WaitsForRoomInTheQueue) {
   }
 }
 
-TEST(GenerateAll, ReportsWhatWasNotQueued) {
+TEST_P(RequestOn, ReportsWhatWasNotQueued) {
   const auto engine = fake_engine(fake_model());
   const std::vector<GenerateResult> results =
       generate_all(*engine, {greedy_request({}), greedy_request({1}, 3)});
@@ -264,29 +264,29 @@ TEST(GenerateAll, ReportsWhatWasNotQueued) {
   EXPECT_EQ(results[1].submit.status, Submit::kQueued);
 }
 
-// Output of the pattern, from a model that wants `script` and then EOS.
-GenerateResult generate_constrained(const std::string& pattern, const std::string& script,
-                                    const SamplingParams& sampling) {
-  const std::vector<int32_t> eos = {kFakeEos};
-  GrammarBuilder builder("grammar");
-  Grammar grammar = builder.finish(pattern_texts(builder, pattern, TextForm::kUtf8, "pattern"));
-  GenerateRequest request = greedy_request({1}, 1000);
-  request.sampling = sampling;
-  request.sampling.temperature = 0;
-  request.constraint =
-      compile_constraint(TokenTrie::from_tokenizer(*fake_tokenizer(), eos), std::move(grammar));
-  const auto engine =
-      fake_engine(fake_model(scripted_logits(fake_tokenizer()->encode(script, false), 1)));
-  return generate_one(*engine, std::move(request));
-}
+class ConstrainedRequest : public OnFakeModels {
+ protected:
+  // Output of the pattern, from a model that wants `script` and then EOS.
+  static GenerateResult generate_constrained(const std::string& pattern, const std::string& script,
+                                             const SamplingParams& sampling) {
+    GenerateRequest request = greedy_request({1}, 1000);
+    request.sampling = sampling;
+    request.sampling.temperature = 0;
+    request.constraint = fake_constraint(pattern);
+    const auto engine =
+        fake_engine(fake_model(scripted_logits(fake_tokenizer()->encode(script, false), 1)));
+    return generate_one(*engine, std::move(request));
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Models, ConstrainedRequest, fake_places(), name_of_place);
 
-TEST(ConstrainedRequest, WritesWhatTheConstraintAllows) {
+TEST_P(ConstrainedRequest, WritesWhatTheConstraintAllows) {
   const GenerateResult result = generate_constrained("^a(?:xyz|b)q$", "azzz", with_stop({}));
   EXPECT_EQ(result.text, "abq");  // of equal logits the lower id
   EXPECT_EQ(result.finish_reason, FinishReason::kStop);
 }
 
-TEST(ConstrainedRequest, EndsWhereNothingMayFollowWithoutAStepForEos) {
+TEST_P(ConstrainedRequest, EndsWhereNothingMayFollowWithoutAStepForEos) {
   const GenerateResult result = generate_constrained("^hello$", "hello there", with_stop({}));
   EXPECT_EQ(result.text, "hello");
   EXPECT_THAT(result.token_ids, SizeIs(5));
@@ -294,7 +294,7 @@ TEST(ConstrainedRequest, EndsWhereNothingMayFollowWithoutAStepForEos) {
   EXPECT_EQ(result.stop_reason, "");
 }
 
-TEST(ConstrainedRequest, EndsAtEosWhereTheOutputMayEndAndNotBefore) {
+TEST_P(ConstrainedRequest, EndsAtEosWhereTheOutputMayEndAndNotBefore) {
   // The model wants EOS behind "ab", where only a letter may come.
   const GenerateResult result = generate_constrained("^ab[cd]z*$", "ab", with_stop({}));
   EXPECT_EQ(result.text, "abc");
@@ -302,7 +302,7 @@ TEST(ConstrainedRequest, EndsAtEosWhereTheOutputMayEndAndNotBefore) {
   EXPECT_EQ(result.finish_reason, FinishReason::kStop);
 }
 
-TEST(ConstrainedRequest, EndsAtEosEvenWhereEosIsIgnored) {
+TEST_P(ConstrainedRequest, EndsAtEosEvenWhereEosIsIgnored) {
   SamplingParams params = with_stop({});
   params.ignore_eos = true;
   const GenerateResult result = generate_constrained("^ab*$", "ab", params);
@@ -310,7 +310,7 @@ TEST(ConstrainedRequest, EndsAtEosEvenWhereEosIsIgnored) {
   EXPECT_EQ(result.finish_reason, FinishReason::kStop);
 }
 
-TEST(ConstrainedRequest, GoesOnToMinTokensWhereItMay) {
+TEST_P(ConstrainedRequest, GoesOnToMinTokensWhereItMay) {
   SamplingParams params = with_stop({});
   params.min_tokens = 4;
   EXPECT_THAT(generate_constrained("^ab*$", "ab", params).token_ids, SizeIs(5));
@@ -320,19 +320,19 @@ TEST(ConstrainedRequest, GoesOnToMinTokensWhereItMay) {
   EXPECT_EQ(result.finish_reason, FinishReason::kStop);
 }
 
-TEST(ConstrainedRequest, EndsAtStopStringsToo) {
+TEST_P(ConstrainedRequest, EndsAtStopStringsToo) {
   const GenerateResult result = generate_constrained("^a*xb*$", "aaxbb", with_stop({"xb"}));
   EXPECT_EQ(result.text, "aa");
   EXPECT_EQ(result.stop_reason, "xb");
 }
 
-TEST(ConstrainedRequest, IsNotOpenedByLogitBias) {
+TEST_P(ConstrainedRequest, IsNotOpenedByLogitBias) {
   SamplingParams params = with_stop({});
   params.logit_bias = {{*fake_tokenizer()->id_of("q"), 100}, {*fake_tokenizer()->id_of("b"), 50}};
   EXPECT_EQ(generate_constrained("^a[abc]c$", "aac", params).text, "abc");
 }
 
-TEST(ConstrainedRequest, GivesLogprobsOfTheModelItself) {
+TEST_P(ConstrainedRequest, GivesLogprobsOfTheModelItself) {
   SamplingParams params = with_stop({});
   params.num_logprobs = 1;
   const GenerateResult result = generate_constrained("^b$", "a", params);
@@ -341,14 +341,14 @@ TEST(ConstrainedRequest, GivesLogprobsOfTheModelItself) {
   EXPECT_EQ(result.top_logprobs[0][0].token_id, *fake_tokenizer()->id_of("a"));
 }
 
-TEST(ConstrainedRequest, FailsWhereTheVocabularyCannotWriteTheOutput) {
+TEST_P(ConstrainedRequest, FailsWhereTheVocabularyCannotWriteTheOutput) {
   const GenerateResult result = generate_constrained("^a7$", "a", with_stop({}));
   EXPECT_EQ(result.finish_reason, FinishReason::kError);
   EXPECT_THAT(result.error, HasSubstr("expected at least one token that may be chosen, got none. "
                                       "Check logit_bias, min_tokens and response_format."));
 }
 
-TEST(ConstrainedRequest, FailsWhereALimitIsPassed) {
+TEST_P(ConstrainedRequest, FailsWhereALimitIsPassed) {
   const GenerateResult result =
       generate_constrained("^((a{0,500}){0,500}){0,500}$", std::string(500, 'a'), with_stop({}));
   EXPECT_EQ(result.finish_reason, FinishReason::kError);

@@ -78,10 +78,9 @@ std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, int num_to
   return best;
 }
 
-Sampler::Sampler(const SamplingParams& params, std::vector<int32_t> stop_ids,
-                 std::span<const int32_t> prompt_ids, uint64_t seed)
-    : params_(params), stop_ids_(std::move(stop_ids)), seed_(seed) {
-  if (params_.repetition_penalty == 1.0) return;
+Sampler::Sampler(TokenChoice choice, std::span<const int32_t> prompt_ids)
+    : choice_(std::move(choice)) {
+  if (choice_.repetition_penalty == 1.0) return;
   prompt_ids_.assign(prompt_ids.begin(), prompt_ids.end());
   std::sort(prompt_ids_.begin(), prompt_ids_.end());
   prompt_ids_.erase(std::unique(prompt_ids_.begin(), prompt_ids_.end()), prompt_ids_.end());
@@ -94,10 +93,10 @@ void Sampler::record(int32_t token_id) {
 
 void Sampler::apply_penalties(std::vector<double>& scores) const {
   const auto score_of = [&](int32_t id) -> double& { return scores[static_cast<size_t>(id)]; };
-  if (params_.repetition_penalty != 1.0) {
+  if (choice_.repetition_penalty != 1.0) {
     const auto repeat = [&](int32_t id) {
       double& score = score_of(id);
-      score = score > 0 ? score / params_.repetition_penalty : score * params_.repetition_penalty;
+      score = score > 0 ? score / choice_.repetition_penalty : score * choice_.repetition_penalty;
       // A tiny penalty must not make an infinity: differences of two would be NaN.
       score = std::min(score, std::numeric_limits<double>::max());
     };
@@ -106,10 +105,10 @@ void Sampler::apply_penalties(std::vector<double>& scores) const {
       if (!std::binary_search(prompt_ids_.begin(), prompt_ids_.end(), id)) repeat(id);
     }
   }
-  if (params_.frequency_penalty == 0 && params_.presence_penalty == 0) return;
+  if (choice_.frequency_penalty == 0 && choice_.presence_penalty == 0) return;
   for (const auto& [id, count] : output_counts_) {
-    score_of(id) -= params_.frequency_penalty * static_cast<double>(count);
-    score_of(id) -= params_.presence_penalty;
+    score_of(id) -= choice_.frequency_penalty * static_cast<double>(count);
+    score_of(id) -= choice_.presence_penalty;
   }
 }
 
@@ -117,16 +116,16 @@ void Sampler::adjust(std::vector<double>& scores, const TokenMask* allowed) cons
   for (size_t id = 0; allowed != nullptr && id < scores.size(); ++id) {
     if (!has_token(*allowed, id)) scores[id] = -kInfinity;
   }
-  if (num_output_tokens_ < params_.min_tokens) {
-    for (const int32_t id : stop_ids_) scores[static_cast<size_t>(id)] = -kInfinity;
+  if (num_output_tokens_ < choice_.min_tokens) {
+    for (const int32_t id : choice_.stop_ids) scores[static_cast<size_t>(id)] = -kInfinity;
   }
-  for (const auto& [id, bias] : params_.logit_bias) scores[static_cast<size_t>(id)] += bias;
+  for (const auto& [id, bias] : choice_.logit_bias) scores[static_cast<size_t>(id)] += bias;
   apply_penalties(scores);
 }
 
 void Sampler::keep_top_p(std::vector<SampleCandidate>& candidates) const {
-  if (params_.top_p >= 1) return;
-  const double target = params_.top_p * total_weight(candidates);
+  if (choice_.top_p >= 1) return;
+  const double target = choice_.top_p * total_weight(candidates);
   // A heap, since the tokens that are kept are few mostly: the best moves to the end, one by one.
   const auto comes_after = [](const SampleCandidate& a, const SampleCandidate& b) {
     return comes_before(b, a);
@@ -156,18 +155,18 @@ SampleStatus Sampler::filter(std::span<const float> logits, SamplerScratch& scra
   const double max = *best;
   scratch.candidates.clear();
   if (max == -kInfinity) return SampleStatus::kNothingLeft;
-  if (params_.temperature == 0) {
+  if (choice_.temperature == 0) {
     scratch.candidates.push_back({static_cast<int32_t>(best - scores.begin()), max, 1});
     return SampleStatus::kChosen;
   }
   for (size_t i = 0; i < scores.size(); ++i) {
-    const double weight = std::exp((scores[i] - max) / params_.temperature);
+    const double weight = std::exp((scores[i] - max) / choice_.temperature);
     // The largest weight is 1, so that min_p compares with the weights as they are.
-    if (weight > 0 && weight >= params_.min_p) {
+    if (weight > 0 && weight >= choice_.min_p) {
       scratch.candidates.push_back({static_cast<int32_t>(i), scores[i], weight});
     }
   }
-  keep_top_k(scratch.candidates, params_.top_k);
+  keep_top_k(scratch.candidates, choice_.top_k);
   keep_top_p(scratch.candidates);
   if (!std::is_sorted(scratch.candidates.begin(), scratch.candidates.end(), has_lower_id)) {
     std::sort(scratch.candidates.begin(), scratch.candidates.end(), has_lower_id);
@@ -180,11 +179,11 @@ SampleStatus Sampler::sample(std::span<const float> logits, SamplerScratch& scra
   const SampleStatus status = filter(logits, scratch, allowed);
   if (status != SampleStatus::kChosen) return status;
   HALLEY_CHECK(!scratch.candidates.empty());
-  const double uniform = random_uniform(seed_, static_cast<uint64_t>(num_output_tokens_));
+  const double uniform = random_uniform(choice_.seed, static_cast<uint64_t>(num_output_tokens_));
   chosen.token_id = draw(scratch.candidates, uniform).token_id;
-  if (params_.num_logprobs >= 0) {
+  if (choice_.num_logprobs >= 0) {
     chosen.logprob = logprob_of(logits, chosen.token_id);
-    chosen.top_logprobs = top_logprobs(logits, params_.num_logprobs, scratch);
+    chosen.top_logprobs = top_logprobs(logits, choice_.num_logprobs, scratch);
   }
   record(chosen.token_id);
   return status;

@@ -24,7 +24,6 @@
 #include <vector>
 
 #include "halley/constraint/token_constraint.h"
-#include "halley/engine/sampling_params.h"
 #include "halley/models/base/token_choice.h"
 
 namespace halley {
@@ -47,9 +46,10 @@ struct SamplerScratch {
 /// One request's. Not thread-safe.
 class Sampler {
  public:
-  /// `params` are checked and for this vocabulary; `stop_ids` are those masked by min_tokens.
-  Sampler(const SamplingParams& params, std::vector<int32_t> stop_ids,
-          std::span<const int32_t> prompt_ids, uint64_t seed);
+  /// `choice` is checked and for this vocabulary.
+  Sampler(TokenChoice choice, std::span<const int32_t> prompt_ids);
+
+  const TokenChoice& choice() const { return choice_; }
 
   /// Chooses from `logits` [V] and remembers the choice. `allowed`, where it is not null, has the
   /// tokens that may be chosen.
@@ -71,10 +71,8 @@ class Sampler {
   void apply_penalties(std::vector<double>& scores) const;
   void keep_top_p(std::vector<SampleCandidate>& candidates) const;
 
-  SamplingParams params_;
-  std::vector<int32_t> stop_ids_;
+  TokenChoice choice_;
   std::vector<int32_t> prompt_ids_;  // sorted, each once; empty where no penalty needs them
-  uint64_t seed_;
   std::unordered_map<int32_t, int64_t> output_counts_;
   int64_t num_output_tokens_ = 0;
 };

@@ -1,6 +1,8 @@
 #include "halley/engine/sampling_params.h"
 
+#include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include <utf8proc.h>
 
@@ -14,7 +16,7 @@ constexpr size_t kLogitBiasesMax = 1024;
 constexpr size_t kStopsMax = 16;
 constexpr size_t kStopBytesMax = 1024;
 constexpr size_t kStopTokenIdsMax = 128;
-constexpr int kLogprobsMax = 20;
+constexpr int kLogprobsMax = TokenChoice::kNumLogprobsMax;
 
 // NaN is in no range.
 void check_range(const char* name, double value, double min, double max) {
@@ -102,6 +104,24 @@ void check_sampling_params(const SamplingParams& params, int64_t vocab_size) {
   check_stops(params, vocab_size);
   check_num_logprobs("logprobs", params.num_logprobs);
   check_num_logprobs("prompt_logprobs", params.num_prompt_logprobs);
+}
+
+TokenChoice token_choice_of(const SamplingParams& params, std::vector<int32_t> stop_ids,
+                            uint64_t seed) {
+  std::sort(stop_ids.begin(), stop_ids.end());
+  stop_ids.erase(std::unique(stop_ids.begin(), stop_ids.end()), stop_ids.end());
+  return {.temperature = params.temperature,
+          .top_k = std::max(params.top_k, int64_t{0}),
+          .top_p = params.top_p,
+          .min_p = params.min_p,
+          .repetition_penalty = params.repetition_penalty,
+          .presence_penalty = params.presence_penalty,
+          .frequency_penalty = params.frequency_penalty,
+          .logit_bias = {params.logit_bias.begin(), params.logit_bias.end()},
+          .stop_ids = std::move(stop_ids),
+          .min_tokens = params.min_tokens,
+          .seed = params.seed.value_or(seed),
+          .num_logprobs = params.num_logprobs};
 }
 
 }  // namespace halley

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "halley/models/base/token_choice.h"
+
 namespace halley {
 
 /// Defaults are the neutral values. check_sampling_params() states the ranges.
@@ -33,5 +35,10 @@ struct SamplingParams {
 
 /// Throws InputError "temperature: expected 0 to 2, got 3".
 void check_sampling_params(const SamplingParams& params, int64_t vocab_size);
+
+/// What a choice of a token depends on, of checked parameters. `stop_ids` are all that end the
+/// request; `seed` is used where the parameters state none.
+TokenChoice token_choice_of(const SamplingParams& params, std::vector<int32_t> stop_ids,
+                            uint64_t seed);
 
 }  // namespace halley

@@ -141,11 +141,45 @@ TEST(Philox, IsUniformInZeroToOne) {
   EXPECT_NEAR(sum / 10'000, 0.5, 0.01);  // 3.5 standard deviations
 }
 
+// ---- TokenChoice
+
+TEST(TokenChoiceOf, HasEveryNumberOfTheParameters) {
+  SamplingParams params;
+  params.temperature = 0.5;
+  params.top_k = -1;
+  params.top_p = 0.25;
+  params.min_p = 0.125;
+  params.repetition_penalty = 1.5;
+  params.presence_penalty = 0.75;
+  params.frequency_penalty = 0.375;
+  params.logit_bias = {{7, -2}, {3, 4}};
+  params.min_tokens = 6;
+  params.num_logprobs = 5;
+  TokenChoice choice = token_choice_of(params, {9, 2, 9}, 42);
+  EXPECT_EQ(choice.temperature, 0.5);
+  EXPECT_EQ(choice.top_k, 0);
+  EXPECT_EQ(choice.top_p, 0.25);
+  EXPECT_EQ(choice.min_p, 0.125);
+  EXPECT_EQ(choice.repetition_penalty, 1.5);
+  EXPECT_EQ(choice.presence_penalty, 0.75);
+  EXPECT_EQ(choice.frequency_penalty, 0.375);
+  EXPECT_THAT(choice.logit_bias, ElementsAre(std::pair(3, 4.0), std::pair(7, -2.0)));
+  EXPECT_THAT(choice.stop_ids, ElementsAre(2, 9));
+  EXPECT_EQ(choice.min_tokens, 6);
+  EXPECT_EQ(choice.seed, 42u);
+  EXPECT_EQ(choice.num_logprobs, 5);
+  params.seed = 8;
+  params.top_k = 3;
+  choice = token_choice_of(params, {}, 42);
+  EXPECT_EQ(choice.seed, 8u);
+  EXPECT_EQ(choice.top_k, 3);
+}
+
 // ---- Sampler
 
 Sampler make_sampler(const SamplingParams& params, std::vector<int32_t> stop_ids = {},
                      const std::vector<int32_t>& prompt_ids = {0}) {
-  return Sampler(params, std::move(stop_ids), prompt_ids, params.seed.value_or(0));
+  return Sampler(token_choice_of(params, std::move(stop_ids), 0), prompt_ids);
 }
 
 std::map<int32_t, double> probabilities(const Sampler& sampler, const std::vector<float>& logits) {

@@ -51,9 +51,10 @@ void Scheduler::add(const NewSequence& added) {
   sequence.id = added.id;
   sequence.rank = {has_priority ? added.priority : 0, next_arrival_++};
   sequence.num_prompt_tokens = added.num_prompt_tokens;
-  sequence.num_tokens = added.num_prompt_tokens;
+  sequence.num_tokens = sequence.num_known = added.num_prompt_tokens;
   sequence.num_tokens_max = num_tokens_max(config_, added.num_prompt_tokens, added.max_tokens);
   sequence.needs_prompt_logits = added.needs_prompt_logits;
+  sequence.is_chosen_by_host = added.is_chosen_by_host;
   sequence.cache_salt = added.cache_salt;
   waiting_.emplace(sequence.rank, &sequence);
 }
@@ -70,12 +71,14 @@ StepPlan Scheduler::schedule() {
 }
 
 void Scheduler::plan_rows(Sequence& sequence, int64_t num_rows, StepPlan& plan) {
-  HALLEY_CHECK(sequence.num_tokens < sequence.num_tokens_max, sequence.id, sequence.num_tokens);
-  plan.sequences.push_back({.id = sequence.id,
-                            .num_past = sequence.num_computed,
-                            .num_rows = num_rows,
-                            .is_complete = num_rows == sequence.num_left(),
-                            .page_table = sequence.page_table});
+  const bool is_complete = num_rows == sequence.num_left();
+  plan.sequences.push_back(
+      {.id = sequence.id,
+       .num_past = sequence.num_computed,
+       .num_rows = num_rows,
+       .is_complete = is_complete,
+       .is_last = is_complete && sequence.num_tokens + 1 == sequence.num_tokens_max,
+       .page_table = sequence.page_table});
   plan.num_rows += num_rows;
   if (sequence.is_scored()) num_prompt_logits_ += std::min(num_rows, sequence.num_left() - 1);
 }
@@ -94,7 +97,8 @@ void Scheduler::plan_decodes(StepPlan& plan) {
   // planned already keeps its pages, and the loop ends at the latest at the sequence that is lost.
   for (auto place = running_.begin(); place != running_.end();) {
     Sequence& sequence = *place->second;
-    if (sequence.num_left() > 1) {
+    HALLEY_CHECK(sequence.num_known < sequence.num_tokens_max, sequence.id, sequence.num_known);
+    if (!sequence.can_decode()) {
       ++place;
       continue;
     }
@@ -124,7 +128,7 @@ void Scheduler::preempt_last(StepPlan& plan) {
 }
 
 void Scheduler::plan_prefills(StepPlan& plan) {
-  // Their pages were taken at admission. One token left is a decode, and planned already.
+  // Their pages were taken at admission. One token left is a decode: it is planned, or waits.
   for (const auto& [rank, sequence] : running_) {
     if (plan.num_rows == config_.max_num_batched_tokens) return;
     if (sequence->num_left() <= 1) continue;
@@ -154,6 +158,7 @@ void Scheduler::admit(StepPlan& plan) {
 // Takes all pages that the tokens of the waiting `sequence` need and lets it run, or changes
 // nothing (but that pages which it found in the cache are the last to be used anew).
 bool Scheduler::try_start(Sequence& sequence, StepPlan& plan) {
+  if (!sequence.is_known()) return false;
   share_prefix(sequence);
   const auto num_shared = static_cast<int64_t>(sequence.page_table.size());
   const int64_t num_pages = ceil_div(sequence.num_tokens, config_.page_tokens) - num_shared;
@@ -180,11 +185,12 @@ bool Scheduler::try_start(Sequence& sequence, StepPlan& plan) {
 }
 
 // How many running sequences of worse priority, the last ranks first, must give up their pages so
-// that there are `num_pages` for `sequence`, a spare one for each other that runs, and a place.
+// that there are `num_pages` for `sequence`, a spare one for each other that goes on, and a place.
 // Without spare pages it would soon be the one that is preempted, and its prefill lost.
 int64_t Scheduler::num_to_preempt(const Sequence& sequence, int64_t num_pages) const {
   int64_t num_free = pages_.num_free();
-  int64_t num_others = num_running();
+  int64_t num_others = std::count_if(running_.begin(), running_.end(),
+                                     [](const auto& place) { return !place.second->is_ending(); });
   const auto has_room = [&] {
     return num_others < config_.max_num_seqs && num_pages + num_others <= num_free;
   };
@@ -197,7 +203,7 @@ int64_t Scheduler::num_to_preempt(const Sequence& sequence, int64_t num_pages) c
     for (const int32_t page : place->second->page_table) {
       if (++num_dropped[page] == pages_.num_references(page)) ++num_free;
     }
-    --num_others;
+    if (!place->second->is_ending()) --num_others;
     ++num_preempted;
   }
   return num_preempted;
@@ -225,7 +231,8 @@ void Scheduler::share_prefix(Sequence& sequence) {
 
 void Scheduler::keep_full_pages(Sequence& sequence) {
   if (!config_.has_prefix_caching) return;
-  const int64_t num_full = sequence.num_computed / config_.page_tokens;
+  const int64_t num_full =
+      std::min(sequence.num_computed, sequence.num_known) / config_.page_tokens;
   if (sequence.num_kept == num_full) return;
   const std::span<const int32_t> tokens = tokens_of_(sequence.id);
   while (sequence.num_kept < num_full) {
@@ -235,19 +242,26 @@ void Scheduler::keep_full_pages(Sequence& sequence) {
   }
 }
 
-void Scheduler::update(const StepPlan& plan) {
+void Scheduler::launched(const StepPlan& plan) {
   for (const ScheduledSequence& scheduled : plan.sequences) {
     const auto place = sequences_.find(scheduled.id);
     if (place == sequences_.end()) continue;  // removed meanwhile
     Sequence& sequence = place->second;
     HALLEY_CHECK(sequence.num_computed == scheduled.num_past, sequence.id, sequence.num_computed);
     sequence.num_computed += scheduled.num_rows;
-    keep_full_pages(sequence);
     if (scheduled.is_complete) ++sequence.num_tokens;
+    keep_full_pages(sequence);
   }
 }
 
-bool Scheduler::remove(RequestId id) {
+void Scheduler::note_token(SequenceId id) {
+  Sequence& sequence = sequences_.at(id);
+  HALLEY_CHECK(!sequence.is_known(), id, sequence.num_tokens);
+  ++sequence.num_known;
+  keep_full_pages(sequence);
+}
+
+bool Scheduler::remove(SequenceId id) {
   const auto place = sequences_.find(id);
   if (place == sequences_.end()) return false;
   Sequence& sequence = place->second;

@@ -1,10 +1,13 @@
 // A simulation of the scheduler under random load: arrivals, priorities, prompts that begin alike,
-// cancels, deadlines by a clock of its own, few pages, and a model that sees nothing but the pages.
-// What must always hold is checked after every step.
+// cancels, ends that the scheduler does not foresee, deadlines by a clock of its own, few pages, up
+// to two steps in flight, and a model that sees nothing but the pages. What must always hold is
+// checked after every launch and every wait.
 #include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <optional>
 #include <random>
 #include <set>
@@ -42,6 +45,7 @@ int32_t next_token(uint64_t chain) { return static_cast<int32_t>(chain >> 20 & 3
 struct Reached {
   int64_t num_steps = 0, num_finished = 0, num_preemptions = 0, num_hits = 0, num_cancels = 0;
   int64_t num_expired = 0, num_overtaken = 0, num_shared_pages = 0, num_scored_rows = 0;
+  int64_t num_dropped = 0, num_unknown_inputs = 0, num_preempted_unknown = 0;
 };
 
 class Simulation {
@@ -49,10 +53,14 @@ class Simulation {
   Simulation(uint64_t seed, Reached& reached)
       : random_(seed),
         config_(random_config()),
-        scheduler_(
-            config_,
-            [this](RequestId id) -> std::span<const int32_t> { return live_.at(id).tokens; }),
-        reached_(reached) {
+        scheduler_(config_,
+                   [this](SequenceId id) {
+                     const Live& live = *live_.at(id);
+                     return std::span<const int32_t>(live.tokens).first(live.num_known);
+                   }),
+        reached_(reached),
+        num_left_in_flight_(static_cast<size_t>(pick(0, 2))),
+        runs_at_launch_(pick(0, 1) == 0) {
     slots_.assign(static_cast<size_t>(config_.num_pages * config_.page_tokens), 0);
     for (std::vector<int32_t>& text : texts_) {
       for (int i = 0; i < 40; ++i) text.push_back(static_cast<int32_t>(pick(0, 3)));
@@ -67,7 +75,7 @@ class Simulation {
       step();
     }
     int64_t num_steps_left = 100'000;  // far more than those that live can need
-    while (!live_.empty() && !Test::HasFatalFailure()) {
+    while (!(live_.empty() && steps_.empty()) && !Test::HasFatalFailure()) {
       ASSERT_GT(--num_steps_left, 0) << "starvation";
       step();
     }
@@ -77,10 +85,15 @@ class Simulation {
   struct Live {
     int64_t priority = 0;
     std::string salt;
-    std::vector<int32_t> tokens;
+    std::vector<int32_t> tokens;   // that have been computed, known or not
     std::vector<uint64_t> chains;  // of each token
     size_t num_prompt_tokens = 0;
     size_t num_tokens_max = 0;
+    size_t num_tokens_end = 0;  // where it ends, which the scheduler does not foresee
+    size_t num_launched = 0;    // tokens, with those that steps in flight give
+    size_t num_known = 0;       // of them
+    size_t num_computed = 0;    // positions in the cache, as of the last launch
+    bool is_chosen_by_host = false;
     std::optional<int64_t> deadline;
     bool is_scored = false;
     bool has_started = false;
@@ -89,7 +102,21 @@ class Simulation {
       chains.push_back(chained(chains.empty() ? chain_begin(salt) : chains.back(), token));
       tokens.push_back(token);
     }
+    bool is_known() const { return num_known == num_launched; }
+    bool is_ending() const { return num_launched == num_tokens_max; }
+    bool may_go_on() const { return !is_ending() && (is_known() || !is_chosen_by_host); }
   };
+  using LivePtr = std::shared_ptr<Live>;
+
+  // A sequence's part of a step in flight, with its own copies: it may have ended meanwhile.
+  struct Part {
+    SequenceId id = 0;
+    LivePtr live;
+    size_t num_past = 0, num_after = 0;
+    bool is_complete = false;
+    std::vector<int32_t> page_table;
+  };
+  using Step = std::vector<Part>;
 
   int64_t pick(int64_t min, int64_t max) {
     return min + static_cast<int64_t>(random_() % static_cast<uint64_t>(max - min + 1));
@@ -117,8 +144,9 @@ class Simulation {
   }
 
   void submit() {
-    const RequestId id = next_id_++;
-    Live live;
+    const SequenceId id = next_id_++;
+    const auto added = std::make_shared<Live>();
+    Live& live = *added;
     live.priority = pick(-2, 2);
     live.salt = pick(0, 4) == 0 ? "s" : "";
     append_prompt(live);
@@ -131,18 +159,25 @@ class Simulation {
     ASSERT_EQ(Scheduler::can_fit(config_, num_prompt_tokens, max_tokens), fits);
     if (!fits) return;
     live.num_tokens_max = static_cast<size_t>(num_tokens_max);
+    live.num_tokens_end = live.num_tokens_max;
+    if (pick(0, 1) == 0) {
+      live.num_tokens_end = static_cast<size_t>(pick(num_prompt_tokens + 1, num_tokens_max));
+    }
+    live.num_launched = live.num_known = live.num_prompt_tokens;
     live.is_scored = pick(0, 9) == 0;
+    live.is_chosen_by_host = pick(0, 4) == 0;
     if (pick(0, 5) == 0) live.deadline = now_ + pick(0, 300);
     scheduler_.add({.id = id,
                     .num_prompt_tokens = num_prompt_tokens,
                     .max_tokens = max_tokens,
                     .priority = live.priority,
                     .cache_salt = live.salt,
-                    .needs_prompt_logits = live.is_scored});
-    live_.emplace(id, std::move(live));
+                    .needs_prompt_logits = live.is_scored,
+                    .is_chosen_by_host = live.is_chosen_by_host});
+    live_.emplace(id, added);
   }
 
-  void remove(RequestId id) {
+  void remove(SequenceId id) {
     ASSERT_TRUE(scheduler_.remove(id));
     ASSERT_FALSE(scheduler_.remove(id));
     live_.erase(id);
@@ -156,100 +191,160 @@ class Simulation {
 
   void end_expired() {
     now_ += pick(0, 5);
-    std::vector<RequestId> expired;
+    std::vector<SequenceId> expired;
     for (const auto& [id, live] : live_) {
-      if (live.deadline && *live.deadline <= now_) expired.push_back(id);
+      if (live->deadline && *live->deadline <= now_) expired.push_back(id);
     }
-    for (const RequestId id : expired) remove(id);
+    for (const SequenceId id : expired) remove(id);
     reached_.num_expired += static_cast<int64_t>(expired.size());
   }
 
-  bool is_running(RequestId id) const { return !scheduler_.page_table(id).empty(); }
+  bool is_running(SequenceId id) const { return !scheduler_.page_table(id).empty(); }
 
   // Priority, then arrival.
-  std::pair<int64_t, RequestId> rank(RequestId id) const {
-    return {config_.policy == SchedulingPolicy::kPriority ? live_.at(id).priority : 0, id};
+  std::pair<int64_t, SequenceId> rank(SequenceId id) const {
+    return {config_.policy == SchedulingPolicy::kPriority ? live_.at(id)->priority : 0, id};
   }
 
   void step() {
     end_expired();
-    std::set<RequestId> decodes;
+    const bool has_step = launch();
+    if (Test::HasFatalFailure()) return;
+    check_state();
+    while (steps_.size() > num_left_in_flight_ || (!has_step && !steps_.empty())) {
+      wait();
+      if (Test::HasFatalFailure()) return;
+      check_state();
+      if (!has_step) return;
+    }
+  }
+
+  bool launch() {
+    std::set<SequenceId> decodes;
     for (const auto& [id, live] : live_) {
-      if (is_running(id) && num_computed_[id] + 1 == live.tokens.size()) decodes.insert(id);
+      if (is_running(id) && live->num_computed + 1 == live->num_launched && live->may_go_on()) {
+        decodes.insert(id);
+      }
     }
     const StepPlan plan = scheduler_.schedule();
     ++reached_.num_steps;
-    for (const RequestId id : plan.preempted) {
+    for (const SequenceId id : plan.preempted) {
       decodes.erase(id);
-      num_computed_[id] = 0;
+      live_.at(id)->num_computed = 0;
+      reached_.num_preempted_unknown += !live_.at(id)->is_known();
     }
     reached_.num_preemptions += static_cast<int64_t>(plan.preempted.size());
     check_plan(plan, decodes);
-    if (Test::HasFatalFailure()) return;
+    if (Test::HasFatalFailure()) return false;
     check_started(plan);
-    std::vector<std::pair<RequestId, int32_t>> chosen;
+    Step step;
     for (const ScheduledSequence& scheduled : plan.sequences) {
-      compute(scheduled);
-      if (Test::HasFatalFailure()) return;
-      if (scheduled.is_complete) {
-        const uint64_t last = slot(scheduled, scheduled.num_past + scheduled.num_rows - 1);
-        chosen.emplace_back(scheduled.id, next_token(last));
-      }
+      check_written_pages(scheduled);
+      step.push_back(part_of(scheduled));
     }
     if (pick(0, 100) == 0) cancel_any();
-    scheduler_.update(plan);
-    for (const auto& [id, token] : chosen) append_token(id, token);
-    check_state();
+    scheduler_.launched(plan);
+    if (step.empty()) return false;
+    if (runs_at_launch_) run(step);
+    steps_.push_back(std::move(step));
+    return true;
   }
 
-  void append_token(RequestId id, int32_t token) {
-    const auto place = live_.find(id);
-    if (place == live_.end()) return;
-    place->second.append(token);
-    if (place->second.tokens.size() == place->second.num_tokens_max) finish(id);
+  Part part_of(const ScheduledSequence& scheduled) {
+    const LivePtr& live = live_.at(scheduled.id);
+    Part part = {.id = scheduled.id,
+                 .live = live,
+                 .num_past = static_cast<size_t>(scheduled.num_past),
+                 .num_after = static_cast<size_t>(scheduled.num_past + scheduled.num_rows),
+                 .is_complete = scheduled.is_complete,
+                 .page_table = {scheduled.page_table.begin(), scheduled.page_table.end()}};
+    reached_.num_unknown_inputs += part.num_after > live->num_known;
+    live->num_computed = part.num_after;
+    live->num_launched += part.is_complete ? 1 : 0;
+    return part;
   }
 
-  void check_plan(const StepPlan& plan, const std::set<RequestId>& decodes) {
-    ASSERT_EQ(plan.sequences.empty(), live_.empty());
+  // In the order of the launches, whatever has ended meanwhile.
+  void run(const Step& step) {
+    for (const Part& part : step) {
+      compute(part);
+      if (Test::HasFatalFailure()) return;
+    }
+  }
+
+  void wait() {
+    const Step step = std::move(steps_.front());
+    steps_.pop_front();
+    if (!runs_at_launch_) run(step);
+    if (Test::HasFatalFailure()) return;
+    for (const Part& part : step) {
+      if (!live_.contains(part.id)) ++reached_.num_dropped;
+      if (part.is_complete && live_.contains(part.id)) know_token(part.id);
+    }
+  }
+
+  void know_token(SequenceId id) {
+    Live& live = *live_.at(id);
+    if (++live.num_known == live.num_tokens_end) {
+      finish(id);
+    } else {
+      scheduler_.note_token(id);
+    }
+  }
+
+  void check_plan(const StepPlan& plan, const std::set<SequenceId>& decodes) {
+    const bool waits_for_tokens = std::any_of(
+        live_.begin(), live_.end(), [](const auto& place) { return !place.second->is_known(); });
+    ASSERT_TRUE(waits_for_tokens || plan.sequences.empty() == live_.empty());
     ASSERT_LE(plan.num_rows, config_.max_num_batched_tokens);
-    ASSERT_LE(scheduler_.num_running(), config_.max_num_seqs);
+    ASSERT_LE(static_cast<int64_t>(plan.sequences.size()), config_.max_num_seqs);
+    ASSERT_LE(std::count_if(live_.begin(), live_.end(),
+                            [this](const auto& place) {
+                              return is_running(place.first) && !place.second->is_ending();
+                            }),
+              config_.max_num_seqs);
     int64_t num_rows = 0, num_scored_rows = 0;
-    std::set<RequestId> planned;
+    std::set<SequenceId> planned;
     for (const ScheduledSequence& scheduled : plan.sequences) {
       ASSERT_TRUE(planned.insert(scheduled.id).second);
-      const Live& live = live_.at(scheduled.id);
+      const Live& live = *live_.at(scheduled.id);
       const int64_t num_after = scheduled.num_past + scheduled.num_rows;
       ASSERT_GE(scheduled.num_rows, 1);
-      ASSERT_EQ(scheduled.is_complete, num_after == static_cast<int64_t>(live.tokens.size()));
+      ASSERT_TRUE(live.may_go_on()) << scheduled.id;
+      ASSERT_EQ(scheduled.is_complete, num_after == static_cast<int64_t>(live.num_launched));
+      ASSERT_EQ(scheduled.is_last,
+                scheduled.is_complete && live.num_launched + 1 == live.num_tokens_max);
       ASSERT_GE(static_cast<int64_t>(scheduled.page_table.size()) * config_.page_tokens, num_after);
       num_rows += scheduled.num_rows;
-      if (live.is_scored && live.tokens.size() == live.num_prompt_tokens) {
+      if (live.is_scored && live.num_launched == live.num_prompt_tokens) {
         num_scored_rows += scheduled.num_rows - (scheduled.is_complete ? 1 : 0);
       }
     }
     ASSERT_EQ(num_rows, plan.num_rows);
     ASSERT_LE(num_scored_rows, config_.max_num_prompt_logits);
     reached_.num_scored_rows += num_scored_rows;
-    for (const RequestId id : decodes) ASSERT_TRUE(planned.contains(id)) << "decode " << id;
+    for (const SequenceId id : decodes) ASSERT_TRUE(planned.contains(id)) << "decode " << id;
     check_first_rank(planned);
   }
 
-  void check_first_rank(const std::set<RequestId>& planned) {
+  void check_first_rank(const std::set<SequenceId>& planned) {
     if (live_.empty()) return;
-    RequestId first = live_.begin()->first;
+    SequenceId first = live_.begin()->first;
     for (const auto& [id, live] : live_) {
       if (rank(id) < rank(first)) first = id;
     }
-    ASSERT_TRUE(planned.contains(first)) << "the first rank must advance";
+    const Live& live = *live_.at(first);
+    const bool must_advance = live.is_known() || (is_running(first) && live.may_go_on());
+    ASSERT_TRUE(planned.contains(first) || !must_advance) << "the first rank must advance";
     reached_.num_overtaken += first != live_.begin()->first;
   }
 
   void check_started(const StepPlan& plan) {
     for (const StartedSequence& started : plan.started) {
-      Live& live = live_.at(started.id);
+      Live& live = *live_.at(started.id);
       ASSERT_FALSE(live.has_started);
       live.has_started = true;
-      ASSERT_LT(started.num_cached, static_cast<int64_t>(live.tokens.size()));
+      ASSERT_LT(started.num_cached, static_cast<int64_t>(live.num_prompt_tokens));
       ASSERT_TRUE(started.num_cached == 0 || (!live.is_scored && config_.has_prefix_caching));
       reached_.num_hits += started.num_cached > 0;
     }
@@ -262,7 +357,7 @@ class Simulation {
               static_cast<int64_t>(live_.size()));
     const PageAllocator& pages = scheduler_.pages();
     std::vector<int64_t> num_references(static_cast<size_t>(config_.num_pages), 0);
-    std::map<int64_t, RequestId> youngest_running, oldest_waiting;
+    std::map<int64_t, SequenceId> youngest_running, oldest_waiting;
     for (const auto& [id, live] : live_) {
       for (const int32_t page : scheduler_.page_table(id)) {
         ++num_references.at(static_cast<size_t>(page));
@@ -293,48 +388,60 @@ class Simulation {
     }
   }
 
-  uint64_t& slot(const ScheduledSequence& scheduled, int64_t position) {
-    const int32_t page = scheduled.page_table[static_cast<size_t>(position / config_.page_tokens)];
-    return slots_[static_cast<size_t>(page * config_.page_tokens + position % config_.page_tokens)];
-  }
-
-  // Writes the new positions, into pages of its own, and reads all: they must be its own text.
-  void compute(const ScheduledSequence& scheduled) {
-    const Live& live = live_.at(scheduled.id);
+  // What is written is the sequence's own, as of the launch, and cannot be found.
+  void check_written_pages(const ScheduledSequence& scheduled) {
     const int64_t num_after = scheduled.num_past + scheduled.num_rows;
     for (int64_t i = scheduled.num_past; i < num_after; ++i) {
       const int32_t page = scheduled.page_table[static_cast<size_t>(i / config_.page_tokens)];
       ASSERT_EQ(scheduler_.pages().num_references(page), 1) << "page " << page << " is written";
       ASSERT_FALSE(scheduler_.pages().prefixes().contains(page)) << page;
-      slot(scheduled, i) = live.chains[static_cast<size_t>(i)];
     }
-    for (int64_t i = 0; i < num_after; ++i) {
-      ASSERT_EQ(slot(scheduled, i), live.chains[static_cast<size_t>(i)])
-          << "request " << scheduled.id << " reads what is not its own at " << i;
-    }
-    num_computed_[scheduled.id] = static_cast<size_t>(num_after);
   }
 
-  void finish(RequestId id) {
-    const Live& live = live_.at(id);
+  uint64_t& slot(const Part& part, size_t position) {
+    const auto page_tokens = static_cast<size_t>(config_.page_tokens);
+    const auto page = static_cast<size_t>(part.page_table.at(position / page_tokens));
+    return slots_[page * page_tokens + position % page_tokens];
+  }
+
+  // Writes the new positions, and reads all: they must be its own text.
+  void compute(const Part& part) {
+    Live& live = *part.live;
+    ASSERT_LE(part.num_after, live.tokens.size()) << "an input that no step has given";
+    for (size_t i = part.num_past; i < part.num_after; ++i) slot(part, i) = live.chains[i];
+    for (size_t i = 0; i < part.num_after; ++i) {
+      ASSERT_EQ(slot(part, i), live.chains[i])
+          << "request " << part.id << " reads what is not its own at " << i;
+    }
+    if (!part.is_complete) return;
+    ASSERT_EQ(part.num_after, live.tokens.size()) << "a token that was given before";
+    live.append(next_token(live.chains.back()));
+  }
+
+  void finish(SequenceId id) {
+    const Live& live = *live_.at(id);
     Live alone;
     alone.salt = live.salt;
     for (size_t i = 0; i < live.num_prompt_tokens; ++i) alone.append(live.tokens[i]);
-    while (alone.tokens.size() < live.num_tokens_max) alone.append(next_token(alone.chains.back()));
-    ASSERT_EQ(live.tokens, alone.tokens) << "request " << id << " depends on the batch";
+    while (alone.tokens.size() < live.num_known) alone.append(next_token(alone.chains.back()));
+    const std::vector<int32_t> known(live.tokens.begin(),
+                                     live.tokens.begin() + static_cast<int64_t>(live.num_known));
+    ASSERT_EQ(known, alone.tokens) << "request " << id << " depends on the batch";
     remove(id);
     ++reached_.num_finished;
   }
 
   std::mt19937_64 random_;
   SchedulerConfig config_;
-  std::map<RequestId, Live> live_;
-  std::map<RequestId, size_t> num_computed_;  // of those that ran, as of their last step
+  std::map<SequenceId, LivePtr> live_;
+  std::deque<Step> steps_;  // in flight, the oldest first
   Scheduler scheduler_;
   Reached& reached_;
+  const size_t num_left_in_flight_;  // when the next step is planned
+  const bool runs_at_launch_;        // or when it is waited for
   std::vector<int32_t> texts_[3];
   std::vector<uint64_t> slots_;  // [num_pages, page_tokens]: the chain that was computed there
-  RequestId next_id_ = 1;
+  SequenceId next_id_ = 1;
   int64_t now_ = 0;
 };
 
@@ -351,9 +458,11 @@ TEST(SchedulerSimulation, EveryRequestEndsAsIfItWereAlone) {
   // That the simulation reaches what it is for, in a run of the usual size or more.
   EXPECT_GE(reached.num_steps, options.num_steps_of_seed() * options.num_seeds);
   if (reached.num_steps < 100'000) return;
-  for (const int64_t count : {reached.num_finished, reached.num_preemptions, reached.num_hits,
-                              reached.num_cancels, reached.num_expired, reached.num_overtaken,
-                              reached.num_shared_pages, reached.num_scored_rows}) {
+  for (const int64_t count :
+       {reached.num_finished, reached.num_preemptions, reached.num_hits, reached.num_cancels,
+        reached.num_expired, reached.num_overtaken, reached.num_shared_pages,
+        reached.num_scored_rows, reached.num_dropped, reached.num_unknown_inputs,
+        reached.num_preempted_unknown}) {
     EXPECT_GT(count, 300);
   }
   RecordProperty("steps", std::to_string(reached.num_steps));

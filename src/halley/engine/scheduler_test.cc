@@ -15,8 +15,8 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-std::vector<RequestId> ids_of(const StepPlan& plan) {
-  std::vector<RequestId> ids;
+std::vector<SequenceId> ids_of(const StepPlan& plan) {
+  std::vector<SequenceId> ids;
   for (const ScheduledSequence& scheduled : plan.sequences) ids.push_back(scheduled.id);
   return ids;
 }
@@ -32,7 +32,7 @@ class TestScheduler {
  public:
   explicit TestScheduler(const SchedulerConfig& config)
       : scheduler_(config,
-                   [this](RequestId id) -> std::span<const int32_t> { return tokens_.at(id); }) {}
+                   [this](SequenceId id) -> std::span<const int32_t> { return tokens_.at(id); }) {}
 
   void add(NewSequence added, std::vector<int32_t> prompt_ids) {
     added.num_prompt_tokens = static_cast<int64_t>(prompt_ids.size());
@@ -40,24 +40,33 @@ class TestScheduler {
     scheduler_.add(added);
   }
   /// Tokens that no other has.
-  void add(RequestId id, int64_t num_prompt_tokens, int64_t max_tokens, int64_t priority = 0) {
+  void add(SequenceId id, int64_t num_prompt_tokens, int64_t max_tokens, int64_t priority = 0) {
     std::vector<int32_t> prompt_ids;
     for (int64_t i = 0; i < num_prompt_tokens; ++i) prompt_ids.push_back(next_token_++);
     add({.id = id, .max_tokens = max_tokens, .priority = priority}, std::move(prompt_ids));
   }
   /// The plan's page tables are not to be looked at any more.
   StepPlan run_step() {
-    StepPlan plan = scheduler_.schedule();
-    scheduler_.update(plan);
+    StepPlan plan = launch_step();
     for (const ScheduledSequence& scheduled : plan.sequences) {
-      if (scheduled.is_complete) tokens_.at(scheduled.id).push_back(next_token_++);
+      if (scheduled.is_complete) know_token(scheduled.id);
     }
     return plan;
+  }
+  /// Leaves its tokens unknown.
+  StepPlan launch_step() {
+    StepPlan plan = scheduler_.schedule();
+    scheduler_.launched(plan);
+    return plan;
+  }
+  void know_token(SequenceId id) {
+    tokens_.at(id).push_back(next_token_++);
+    scheduler_.note_token(id);
   }
   Scheduler* operator->() { return &scheduler_; }
 
  private:
-  std::map<RequestId, std::vector<int32_t>> tokens_;
+  std::map<SequenceId, std::vector<int32_t>> tokens_;
   int32_t next_token_ = 1000;
   Scheduler scheduler_;
 };
@@ -102,7 +111,7 @@ TEST(Scheduler, ServesDecodesBeforePrefillsAndPrefillsInOrderOfArrival) {
 
 TEST(Scheduler, RunsAtMostMaxNumSeqs) {
   TestScheduler scheduler(small_config());
-  for (RequestId id = 0; id < 6; ++id) scheduler.add(id, 1, 9);
+  for (SequenceId id = 0; id < 6; ++id) scheduler.add(id, 1, 9);
   EXPECT_THAT(ids_of(scheduler.run_step()), ElementsAre(0, 1, 2, 3));
   EXPECT_EQ(scheduler->num_waiting(), 2);
   EXPECT_TRUE(scheduler->remove(1));
@@ -145,15 +154,112 @@ TEST(Scheduler, KnowsWhatCanNeverFit) {
   EXPECT_FALSE(Scheduler::can_fit(config, 1, 13));
 }
 
-TEST(Scheduler, ForgetsWhatIsRemovedBetweenScheduleAndUpdate) {
+TEST(Scheduler, ForgetsWhatIsRemovedBetweenScheduleAndLaunch) {
   TestScheduler scheduler(small_config());
   scheduler.add(1, 5, 5);
   const StepPlan plan = scheduler->schedule();
   EXPECT_TRUE(scheduler->remove(1));
   EXPECT_FALSE(scheduler->remove(1));
-  scheduler->update(plan);
+  scheduler->launched(plan);
   EXPECT_EQ(scheduler->pages().num_free(), scheduler->pages().num_pages());
   EXPECT_THAT(scheduler->schedule().sequences, IsEmpty());
+}
+
+// ---- Steps in flight
+
+TEST(SchedulerInFlight, GoesOnBehindTokensThatAreNotKnownYet) {
+  TestScheduler scheduler(small_config());
+  scheduler.add(1, 10, 9);
+  EXPECT_THAT(rows_of(scheduler.launch_step()), ElementsAre(8));
+  EXPECT_THAT(rows_of(scheduler.launch_step()), ElementsAre(2));
+  for (const int64_t num_past : {10, 11}) {
+    const StepPlan plan = scheduler.launch_step();
+    EXPECT_THAT(rows_of(plan), ElementsAre(1));
+    EXPECT_EQ(plan.sequences[0].num_past, num_past);
+    EXPECT_TRUE(plan.sequences[0].is_complete);
+  }
+}
+
+TEST(SchedulerInFlight, LaunchesNoStepBehindTheLastTokenThatASequenceMayHave) {
+  TestScheduler scheduler(small_config());
+  scheduler.add(1, 3, 2);
+  scheduler.add(2, 3, 3);
+  scheduler.launch_step();
+  EXPECT_THAT(ids_of(scheduler.launch_step()), ElementsAre(1, 2));
+  EXPECT_THAT(ids_of(scheduler.launch_step()), ElementsAre(2));
+  EXPECT_THAT(ids_of(scheduler.launch_step()), IsEmpty());
+  EXPECT_EQ(scheduler->num_running(), 2);
+}
+
+TEST(SchedulerInFlight, GivesThePlaceOfWhatIsInItsLastStepToAnother) {
+  SchedulerConfig config = small_config();
+  config.max_num_seqs = 1;
+  TestScheduler scheduler(config);
+  scheduler.add(1, 3, 2);
+  scheduler.add(2, 3, 2);
+  EXPECT_FALSE(scheduler.launch_step().sequences[0].is_last);
+  EXPECT_TRUE(scheduler.launch_step().sequences[0].is_last);
+  EXPECT_THAT(ids_of(scheduler.launch_step()), ElementsAre(2));
+  EXPECT_EQ(scheduler->num_running(), 2);
+  EXPECT_EQ(scheduler->page_table(1).size(), 1u);  // its pages are its own until it is removed
+}
+
+TEST(SchedulerInFlight, LeavesOutWhatTheHostMustChooseBefore) {
+  TestScheduler scheduler(small_config());
+  scheduler.add({.id = 1, .max_tokens = 9, .is_chosen_by_host = true}, {1, 2, 3, 4, 5, 6, 7, 8, 9});
+  scheduler.add(2, 1, 9);
+  EXPECT_THAT(ids_of(scheduler.launch_step()), ElementsAre(1));
+  EXPECT_THAT(ids_of(scheduler.launch_step()), ElementsAre(1, 2));  // a chunk needs no token
+  EXPECT_THAT(ids_of(scheduler.launch_step()), ElementsAre(2));
+  scheduler.know_token(1);
+  EXPECT_THAT(ids_of(scheduler.launch_step()), ElementsAre(1, 2));
+  EXPECT_THAT(ids_of(scheduler.launch_step()), ElementsAre(2));
+}
+
+TEST(SchedulerInFlight, AdmitsAPreemptedSequenceOnceItsTokensAreKnown) {
+  SchedulerConfig config = small_config();
+  config.policy = SchedulingPolicy::kPriority;
+  config.max_num_seqs = 1;
+  TestScheduler scheduler(config);
+  scheduler.add(1, 3, 9, 1);
+  scheduler.launch_step();
+  scheduler.add(2, 1, 1, 0);
+  StepPlan plan = scheduler.launch_step();
+  EXPECT_THAT(plan.preempted, ElementsAre(1));
+  EXPECT_THAT(ids_of(plan), ElementsAre(2));
+  EXPECT_TRUE(scheduler->remove(2));
+  EXPECT_THAT(ids_of(scheduler.launch_step()), IsEmpty());
+  scheduler.know_token(1);
+  plan = scheduler.launch_step();
+  EXPECT_THAT(ids_of(plan), ElementsAre(1));
+  EXPECT_THAT(rows_of(plan), ElementsAre(4));
+}
+
+TEST(SchedulerInFlight, LetsPagesBeFoundOnceTheirTokensAreKnown) {
+  SchedulerConfig config = small_config();
+  config.max_num_batched_tokens = 64;
+  TestScheduler scheduler(config);
+  const PrefixCache& prefixes = scheduler->pages().prefixes();
+  scheduler.add(1, 7, 9);
+  scheduler.launch_step();
+  EXPECT_EQ(prefixes.num_entries(), 1);  // a prompt is known before it is computed
+  scheduler.launch_step();               // fills the second page with a token that is not
+  EXPECT_EQ(prefixes.num_entries(), 1);
+  scheduler.know_token(1);
+  EXPECT_EQ(prefixes.num_entries(), 2);
+  scheduler.know_token(1);
+  EXPECT_EQ(prefixes.num_entries(), 2);
+}
+
+TEST(SchedulerInFlight, ForgetsWhatIsRemovedWhileItIsInFlight) {
+  TestScheduler scheduler(small_config());
+  scheduler.add(1, 5, 5);
+  scheduler.launch_step();
+  scheduler.launch_step();
+  EXPECT_TRUE(scheduler->remove(1));
+  EXPECT_EQ(scheduler->pages().num_free(), scheduler->pages().num_pages());
+  scheduler.add(2, 5, 5);
+  EXPECT_THAT(ids_of(scheduler.launch_step()), ElementsAre(2));
 }
 
 // ---- Priorities
@@ -172,7 +278,7 @@ TEST(PriorityScheduler, AdmitsByPriorityAndThenByArrival) {
   scheduler.add(2, 1, 2, -3);
   scheduler.add(3, 1, 2, 5);
   scheduler.add(4, 1, 2, -3);
-  std::vector<RequestId> order;
+  std::vector<SequenceId> order;
   for (int i = 0; i < 4; ++i) {
     const StepPlan plan = scheduler.run_step();
     ASSERT_THAT(plan.sequences, testing::SizeIs(1));
@@ -269,7 +375,7 @@ TEST(PrefixCaching, StartsBehindTheFullPagesThatWereComputedBefore) {
 
 TEST(PrefixCaching, ComputesTheLastPageAgainWhereTheWholePromptIsCached) {
   TestScheduler scheduler(wide_config());
-  for (RequestId id = 1; id <= 2; ++id) {
+  for (SequenceId id = 1; id <= 2; ++id) {
     scheduler.add({.id = id, .max_tokens = 9}, counted(0, 8));
     const StepPlan plan = scheduler.run_step();
     EXPECT_EQ(plan.sequences.back().num_past, id == 1 ? 0 : 4);
@@ -283,7 +389,7 @@ TEST(PrefixCaching, SharesAmongEqualSaltsAlone) {
   TestScheduler scheduler(wide_config());
   const char* const salts[] = {"a", "b", "", "a"};
   std::vector<int64_t> num_past;
-  for (RequestId id = 0; id < 4; ++id) {
+  for (SequenceId id = 0; id < 4; ++id) {
     scheduler.add({.id = id, .max_tokens = 1, .cache_salt = salts[id]}, counted(0, 12));
     num_past.push_back(scheduler.run_step().sequences[0].num_past);
     scheduler->remove(id);
@@ -344,7 +450,7 @@ TEST(PrefixCaching, CanBeLeftOut) {
   SchedulerConfig config = wide_config();
   config.has_prefix_caching = false;
   TestScheduler scheduler(config);
-  for (RequestId id = 1; id <= 2; ++id) {
+  for (SequenceId id = 1; id <= 2; ++id) {
     scheduler.add({.id = id, .max_tokens = 1}, counted(0, 12));
     EXPECT_EQ(scheduler.run_step().sequences.back().num_past, 0);
     scheduler->remove(id);

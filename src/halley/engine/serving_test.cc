@@ -31,7 +31,7 @@ TokenCallback keep_last(std::promise<TokenEvent>& last) {
 }
 
 /// An engine whose clock goes on by 1 s in every step, and not otherwise.
-class Serving : public testing::Test {
+class Serving : public OnFakeModels {
  protected:
   TimePoint at(int64_t seconds) const { return TimePoint(std::chrono::seconds(seconds)); }
 
@@ -69,7 +69,11 @@ class Serving : public testing::Test {
   std::unique_ptr<Engine> engine_;  // the last member: its thread uses the others
 };
 
-TEST_F(Serving, EndsARunningRequestAtItsDeadline) {
+INSTANTIATE_TEST_SUITE_P(Models, Serving,
+                         testing::Values(FakePlace::kHost, FakePlace::kDeviceAtWait),
+                         name_of_place);
+
+TEST_P(Serving, EndsARunningRequestAtItsDeadline) {
   make_engine({});
   GenerateRequest request = greedy_request({1, 2}, 400);
   request.deadline = at(105);
@@ -80,22 +84,29 @@ TEST_F(Serving, EndsARunningRequestAtItsDeadline) {
   EXPECT_STREQ(name_of(*last.finish_reason), "deadline");
 }
 
-TEST_F(Serving, EndsAWaitingRequestAtItsDeadline) {
+TEST_P(Serving, EndsAWaitingRequestAtItsDeadline) {
   EngineConfig config;
   config.max_num_seqs = 1;
   make_engine(config);
-  submit(greedy_request({1}, 30), 1);
+  submit(greedy_request({1}, 500), 1);
   GenerateRequest request = greedy_request({1}, 30);
   request.deadline = at(103);
-  const TokenEvent last = run(request, 2);
+  std::promise<TokenEvent> ended;
+  int64_t num_running = 0;  // when it ends
+  submit(request, 2, [&](const TokenEvent& event) {
+    num_running = engine_->stats().num_running;
+    ended.set_value(event);
+  });
+  start();
+  const TokenEvent last = ended.get_future().get();
   EXPECT_EQ(last.finish_reason, FinishReason::kDeadline);
   EXPECT_EQ(last.times->queue, 3);
   EXPECT_EQ(last.times->total, 3);
   EXPECT_FALSE(last.times->prefill || last.times->first_token || last.times->decode);
-  EXPECT_GT(engine_->stats().num_running, 0);
+  EXPECT_EQ(num_running, 1);
 }
 
-TEST_F(Serving, NeverRunsARequestWhoseDeadlineHasPassed) {
+TEST_P(Serving, NeverRunsARequestWhoseDeadlineHasPassed) {
   make_engine({});
   GenerateRequest request = greedy_request({1}, 30);
   request.deadline = at(100);
@@ -103,7 +114,7 @@ TEST_F(Serving, NeverRunsARequestWhoseDeadlineHasPassed) {
   EXPECT_EQ(engine_->stats().num_steps, 0);
 }
 
-TEST_F(Serving, MeasuresTheTimesOfARequest) {
+TEST_P(Serving, MeasuresTheTimesOfARequest) {
   EngineConfig config;
   config.max_num_seqs = 1;
   config.max_num_batched_tokens = 4;
@@ -111,8 +122,9 @@ TEST_F(Serving, MeasuresTheTimesOfARequest) {
   submit(greedy_request({1, 2}, 3), 1);  // steps 1 to 3
   const TokenEvent last = run(greedy_request({1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, 5), 2);
   EXPECT_EQ(last.finish_reason, FinishReason::kLength);
-  EXPECT_EQ(last.times->queue, 3);
-  EXPECT_EQ(last.times->prefill, 3);  // 4, 4 and 2 tokens
+  // On a device it is planned while the other one's last step runs.
+  EXPECT_EQ(last.times->queue, is_on_host() ? 3 : 2);
+  EXPECT_EQ(last.times->prefill, is_on_host() ? 3 : 4);  // 4, 4 and 2 tokens
   EXPECT_EQ(last.times->first_token, 6);
   EXPECT_EQ(last.times->decode, 4);
   EXPECT_EQ(last.times->total, 10);
@@ -120,7 +132,7 @@ TEST_F(Serving, MeasuresTheTimesOfARequest) {
   EXPECT_EQ(last.times->num_output_tokens, 5);
 }
 
-TEST_F(Serving, ServesTheBetterPriorityFirst) {
+TEST_P(Serving, ServesTheBetterPriorityFirst) {
   EngineConfig config;
   config.max_num_seqs = 1;
   config.scheduling_policy = SchedulingPolicy::kPriority;
@@ -142,7 +154,7 @@ TEST_F(Serving, ServesTheBetterPriorityFirst) {
   EXPECT_THAT(order, ElementsAre(2, 3, 1));
 }
 
-TEST_F(Serving, BoundsWaitingTokensAndSaysSoBefore) {
+TEST_P(Serving, BoundsWaitingTokensAndSaysSoBefore) {
   EngineConfig config;
   config.max_num_seqs = 1;
   config.max_num_queued_tokens = 10;
@@ -166,7 +178,7 @@ TEST_F(Serving, BoundsWaitingTokensAndSaysSoBefore) {
   EXPECT_EQ(engine_->would_admit(0).status, Submit::kQueueFull);
 }
 
-TEST_F(Serving, RefusesSaltsAndPromptLogprobsOutOfRange) {
+TEST_P(Serving, RefusesSaltsAndPromptLogprobsOutOfRange) {
   make_engine({});
   start();
   GenerateRequest request = greedy_request({1});
@@ -181,7 +193,7 @@ TEST_F(Serving, RefusesSaltsAndPromptLogprobsOutOfRange) {
   EXPECT_EQ(result.message, "prompt_logprobs: expected -1 (none) to 20, got 21");
 }
 
-TEST_F(Serving, ComputesASharedBeginningOnce) {
+TEST_P(Serving, ComputesASharedBeginningOnce) {
   EngineConfig config;
   config.page_tokens = 4;
   make_engine(config);
@@ -204,7 +216,7 @@ TEST_F(Serving, ComputesASharedBeginningOnce) {
   EXPECT_EQ(stats.num_cached_pages, 10);
 }
 
-TEST_F(Serving, CarriesAConversationOnFromItsCachedOutput) {
+TEST_P(Serving, CarriesAConversationOnFromItsCachedOutput) {
   EngineConfig config;
   config.page_tokens = 4;
   make_engine(config);
@@ -249,7 +261,7 @@ void expect_equal(const std::vector<PromptLogprob>& actual,
   }
 }
 
-TEST_F(Serving, GivesLogprobsOfThePromptOnTheFirstEventHoweverItIsCut) {
+TEST_P(Serving, GivesLogprobsOfThePromptOnTheFirstEventHoweverItIsCut) {
   std::vector<int32_t> prompt_ids;
   for (int32_t i = 0; i < 23; ++i) prompt_ids.push_back(1 + i * 7 % 40);
   for (const int64_t num_rows : {1, 4, 22, 23, 100}) {
@@ -272,7 +284,7 @@ TEST_F(Serving, GivesLogprobsOfThePromptOnTheFirstEventHoweverItIsCut) {
   }
 }
 
-TEST_F(Serving, GivesLogprobsOfThePromptAfterAPreemption) {
+TEST_P(Serving, GivesLogprobsOfThePromptAfterAPreemption) {
   EngineConfig config;
   config.max_num_seqs = 1;
   config.max_num_batched_tokens = 4;
@@ -297,7 +309,7 @@ TEST_F(Serving, GivesLogprobsOfThePromptAfterAPreemption) {
   expect_equal(logprobs, logprobs_alone(prompt_ids, 2));
 }
 
-TEST_F(Serving, EndsARequestWhosePromptHasLogitsThatAreNoNumbers) {
+TEST_P(Serving, EndsARequestWhosePromptHasLogitsThatAreNoNumbers) {
   make_engine({}, [](std::span<const int32_t> tokens, std::span<float> logits) {
     hashed_logits(tokens, logits);
     if (tokens.size() == 3 && tokens[0] == 1) logits[5] = std::numeric_limits<float>::quiet_NaN();
@@ -316,7 +328,7 @@ TEST_F(Serving, EndsARequestWhosePromptHasLogitsThatAreNoNumbers) {
 
 // ---- Draining
 
-TEST_F(Serving, DrainsUntilAllHaveEnded) {
+TEST_P(Serving, DrainsUntilAllHaveEnded) {
   EngineConfig config;
   config.max_num_seqs = 1;
   make_engine(config);
@@ -334,7 +346,7 @@ TEST_F(Serving, DrainsUntilAllHaveEnded) {
   EXPECT_EQ(waiting.get_future().get().finish_reason, FinishReason::kLength);
 }
 
-TEST_F(Serving, CancelsWhatHasNotEndedAtTheLimitOfADrain) {
+TEST_P(Serving, CancelsWhatHasNotEndedAtTheLimitOfADrain) {
   EngineConfig config;
   config.max_num_seqs = 1;
   make_engine(config);
@@ -350,7 +362,7 @@ TEST_F(Serving, CancelsWhatHasNotEndedAtTheLimitOfADrain) {
   EXPECT_EQ(waiting.get_future().get().finish_reason, FinishReason::kCancelled);
 }
 
-TEST_F(Serving, IsIdleBeforeTheFirstRequestAndAfterAFailure) {
+TEST_P(Serving, IsIdleBeforeTheFirstRequestAndAfterAFailure) {
   make_engine({});
   engine_->wait_until_idle();
   on_step_ = [] { throw DeviceError("broken"); };

@@ -1,42 +1,40 @@
-// One step of the scheduler as the model takes it, and the logits that come out of it.
+// One step of the scheduler as a model takes it.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "halley/engine/prompt_scorer.h"
 #include "halley/engine/scheduler.h"
-#include "halley/models/base/causal_lm.h"
+#include "halley/models/base/step_runner.h"
 
 namespace halley {
+
+/// What the scheduler does not know of a sequence in a step.
+struct BatchInput {
+  std::span<const int32_t> tokens;      // all that are known
+  PromptScorer::Rows scored_rows = {};  // of its rows those that score its prompt
+  std::optional<int32_t> slot = {};  // where the model chooses: it has the token that is not known
+};
 
 /// Keeps its memory from step to step. Not thread-safe.
 class StepBatch {
  public:
-  explicit StepBatch(int64_t vocab_size) : vocab_size_(vocab_size) {}
-
   void clear();
-  /// Appends a sequence of the plan, given all of its tokens and which of its rows score its
-  /// prompt.
-  void add(const ScheduledSequence& scheduled, std::span<const int32_t> tokens,
-           PromptScorer::Rows scored_rows);
 
-  /// Runs the model. What the page tables refer to must still be there.
-  void forward(CausalLm& model, const KvCacheView& cache);
+  /// Appends a sequence of the plan. The page table must be there until the step is launched.
+  /// Logits come for the scored rows and, where the sequence is complete and has no slot, for its
+  /// last row behind them; where it has one, its last row is a choice.
+  void add(const ScheduledSequence& scheduled, const BatchInput& input);
 
-  /// Logits [V] of the next row that was asked for: of each sequence in turn the scored rows, and
-  /// the last where it is complete.
-  std::span<const float> next_logits();
-  /// Leaves out rows that nobody wants any more.
-  void skip_logits(int64_t num_rows) { next_logit_row_ += num_rows; }
+  RunnerStep step() const { return {{token_ids_, sequences_, logit_rows_}, choices_}; }
 
  private:
-  int64_t vocab_size_;
   std::vector<int32_t> token_ids_, logit_rows_;
   std::vector<BatchSequence> sequences_;
-  std::vector<float> logits_;  // [rows that were asked for, V]
-  int64_t next_logit_row_ = 0;
+  std::vector<RowChoice> choices_;
 };
 
 }  // namespace halley
