@@ -10,6 +10,7 @@
 #include "halley/cuda/ops/activate.cuh"
 #include "halley/cuda/ops/dispatch.h"
 #include "halley/cuda/runtime/cuda_check.h"
+#include "halley/cuda/runtime/early_launch.cuh"
 
 namespace halley::cuda {
 namespace {
@@ -39,6 +40,8 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ int sums_of_warps[kWarps];
   __shared__ uint32_t block_largest;
   __shared__ int block_sum;
+  let_next_kernel_start();
+  wait_for_earlier_kernels();
   const auto cluster = cooperative_groups::this_cluster();
   const int rank = static_cast<int>(cluster.block_rank());
   const int64_t m = static_cast<int64_t>(blockIdx.x) / shape.cluster_blocks;
@@ -125,21 +128,13 @@ void launch(const CudaContext& context, Activation activation, ConstMatrix gate_
       .x_stride = gate_up.row_stride,
       .is_in_fours = F % 4 == 0 && gate_up.row_stride % 4 == 0 &&
                      reinterpret_cast<uintptr_t>(gate_up.data) % four_bytes == 0};
-  cudaLaunchAttribute attribute = {};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim.x = static_cast<unsigned>(cluster_blocks);
-  attribute.val.clusterDim.y = 1;
-  attribute.val.clusterDim.z = 1;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>(M * cluster_blocks));
-  config.blockDim = dim3(kThreads);
-  config.dynamicSmemBytes = static_cast<size_t>(columns) * sizeof(float);
-  config.stream = context.stream.get();
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  check_cuda(cudaLaunchKernelEx(&config, activation_codes_kernel<T>, activation, shape,
-                                reinterpret_cast<const T*>(gate_up.data), y),
-             "activation to codes");
+  launch_early(context, "activation to codes",
+               {.grid = dim3(static_cast<unsigned>(M * cluster_blocks)),
+                .block = dim3(kThreads),
+                .shared_bytes = static_cast<size_t>(columns) * sizeof(float),
+                .cluster_blocks = static_cast<unsigned>(cluster_blocks)},
+               activation_codes_kernel<T>, activation, shape,
+               reinterpret_cast<const T*>(gate_up.data), y);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "halley/cuda/ops/dispatch.h"
 #include "halley/cuda/ops/norm_row.cuh"
 #include "halley/cuda/runtime/cuda_check.h"
+#include "halley/cuda/runtime/early_launch.cuh"
 
 namespace halley::cuda {
 namespace {
@@ -37,6 +38,8 @@ __global__ void norm_codes_kernel(NormParams params, RowShape shape, const X* x,
   __shared__ float scratch[kWarpThreads];
   __shared__ uint32_t largest_of_warps[kWarpThreads];
   __shared__ int sums_of_warps[kWarpThreads];
+  let_next_kernel_start();
+  wait_for_earlier_kernels();
   const int64_t m = blockIdx.x;
   const NormSource<X> source = {x + m * shape.block_stride,
                                 hidden == nullptr ? nullptr : hidden + m * shape.x_stride, row,
@@ -90,10 +93,12 @@ void launch(const CudaContext& context, const NormParams& params, const NormOper
                                     static_cast<int>(row_bytes)),
                "shared memory of norm");
   }
-  kernel<<<static_cast<unsigned>(x.num_rows), norm_threads(x.num_cols), row_bytes,
-           context.stream.get()>>>(params, shape, reinterpret_cast<const X*>(x.data),
-                                   has_hidden ? operands.hidden.row<float>(0) : nullptr, y);
-  check_launch("norm to codes");
+  launch_early(context, "norm to codes",
+               {.grid = dim3(static_cast<unsigned>(x.num_rows)),
+                .block = dim3(static_cast<unsigned>(norm_threads(x.num_cols))),
+                .shared_bytes = row_bytes},
+               kernel, params, shape, reinterpret_cast<const X*>(x.data),
+               has_hidden ? operands.hidden.row<float>(0) : nullptr, y);
 }
 
 void run(const CudaContext& context, const NormParams& params, const NormOperands& operands,

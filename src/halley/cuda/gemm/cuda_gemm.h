@@ -84,17 +84,18 @@ struct CudaGemmChoice {
   const CudaGemmKernel* kernel = nullptr;
   /// Better-placed kernels of this type and why each was refused.
   std::vector<std::string> refusals;
-  /// For at most few_rows->rows_max rows that begin at multiples of 16 bytes; or null.
-  const CudaGemmKernel* few_rows = nullptr;
-  /// Why not, of kernels for few rows.
+  /// Faster ones for at most rows_max rows each, few rows first; inputs begin at multiples of 16
+  /// bytes.
+  std::vector<const CudaGemmKernel*> for_few_rows;
+  /// Why not, of other kernels for few rows.
   std::vector<std::string> few_rows_refusals;
 
   /// What runs for these inputs.
   const CudaGemmKernel& kernel_for(ConstMatrix x) const;
 };
 
-/// The first kernel of the table that runs the problem with any number of rows, and the first for
-/// few rows. With `lt`, one for which cuBLASLt has an algorithm too, and none for few rows where
+/// The first kernel of the table that runs the problem with any number of rows, and those for few
+/// rows before it. With `lt`, only what cuBLASLt has algorithms for, and none for few rows where
 /// `lt` keeps one algorithm for all batches; without (no GPU at hand), what the rules alone say.
 /// Throws UnsupportedError that lists the reasons where none does: a type that no kernel reads.
 CudaGemmChoice choose_cuda_gemm_kernel(const CudaGemmProblem& problem, CublasLtGemm* lt);

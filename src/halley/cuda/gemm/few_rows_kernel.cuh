@@ -12,6 +12,7 @@
 #include "halley/cuda/gemm/numbers.cuh"
 #include "halley/cuda/gemm/row_scales.cuh"
 #include "halley/cuda/runtime/cuda_check.h"
+#include "halley/cuda/runtime/early_launch.cuh"
 
 namespace halley::cuda {
 
@@ -123,8 +124,7 @@ __global__ void __launch_bounds__(kFewRowsThreads, 2)
   __shared__ Sum partial[kFewRowsWarps][Tile::kRows][Tile::kOutputStride];
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t first_output = int64_t{blockIdx.x} * Tile::kOutputs;
-  // Lets the next kernel begin to read its own weights.
-  asm volatile("griddepcontrol.launch_dependents;\n");
+  let_next_kernel_start();
   const uint8_t* w_rows[2 * kOutputTiles];
 #pragma unroll
   for (int i = 0; i < 2 * kOutputTiles; ++i) {
@@ -143,8 +143,7 @@ __global__ void __launch_bounds__(kFewRowsThreads, 2)
   };
 #pragma unroll
   for (int unit = 0; unit < Tile::kUnits; ++unit) load_unit(std::true_type(), unit, w[unit]);
-  // From here on there is what earlier kernels wrote.
-  asm volatile("griddepcontrol.wait;\n" ::: "memory");
+  wait_for_earlier_kernels();
   uint4 x[Tile::kInputUnits][kRowTiles];
   const int row = few_rows_fragment_row(0, lane);
   const auto load_input_unit = [&](int unit, uint4* to) {
@@ -207,20 +206,14 @@ __global__ void __launch_bounds__(kFewRowsThreads, 2)
 template <typename Numbers>
 void launch_few_rows_of(const CudaContext& context, const FewRowsArguments& args) {
   const auto launch = [&](auto kernel, int64_t outputs_of_block) {
-    cudaLaunchAttribute attribute = {};
-    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute.val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(static_cast<unsigned>(ceil_div(args.N, outputs_of_block)));
-    config.blockDim = dim3(kFewRowsThreads);
-    config.stream = context.stream.get();
-    config.attrs = &attribute;
-    config.numAttrs = 1;
-    check_cuda(cudaLaunchKernelEx(&config, kernel, args), "product of a few rows");
+    launch_early(context, "product of a few rows",
+                 {.grid = dim3(static_cast<unsigned>(ceil_div(args.N, outputs_of_block))),
+                  .block = dim3(kFewRowsThreads)},
+                 kernel, args);
   };
   // With 32 outputs a block x is read half as often; with 16 more blocks share the bandwidth.
   const int64_t multiprocessors = context.device.num_multiprocessors;
-  const bool has_many = args.N >= multiprocessors * (args.M <= 8 ? 64 : 24);
+  const bool has_many = args.N >= multiprocessors * (args.M <= 8 ? 40 : 24);
   if (args.M <= 8) {
     return has_many ? launch(few_rows_kernel<Numbers, 2, 1>, 32)
                     : launch(few_rows_kernel<Numbers, 1, 1>, 16);

@@ -6,6 +6,7 @@
 #include "halley/cuda/gemm/numbers.cuh"
 #include "halley/cuda/gemm/row_scales.cuh"
 #include "halley/cuda/runtime/cuda_check.h"
+#include "halley/cuda/runtime/early_launch.cuh"
 
 namespace halley::cuda {
 namespace {
@@ -26,6 +27,8 @@ struct EpilogueArguments {
 template <typename Sum>
 __global__ void __launch_bounds__(kThreads)
     scale_sums_kernel(const __grid_constant__ EpilogueArguments args) {
+  let_next_kernel_start();
+  wait_for_earlier_kernels();
   const int64_t n = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (n >= args.N) return;
   for (int64_t m = blockIdx.y; m < args.M; m += gridDim.y) {
@@ -56,12 +59,9 @@ void scale_sums(const CudaContext& context, ConstMatrix sums, const RowScales& s
   constexpr int64_t kGridRowsMax = 65535;
   const dim3 grid(static_cast<unsigned>(ceil_div<int64_t>(args.N, kThreads)),
                   static_cast<unsigned>(std::min(args.M, kGridRowsMax)));
-  if (sums.dtype == DType::kI32) {
-    scale_sums_kernel<int32_t><<<grid, kThreads, 0, context.stream.get()>>>(args);
-  } else {
-    scale_sums_kernel<float><<<grid, kThreads, 0, context.stream.get()>>>(args);
-  }
-  check_launch("scale_sums");
+  const auto kernel =
+      sums.dtype == DType::kI32 ? scale_sums_kernel<int32_t> : scale_sums_kernel<float>;
+  launch_early(context, "scale_sums", {.grid = grid, .block = dim3(kThreads)}, kernel, args);
 }
 
 }  // namespace halley::cuda

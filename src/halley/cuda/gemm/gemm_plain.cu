@@ -6,6 +6,7 @@
 #include "halley/cuda/gemm/numbers.cuh"
 #include "halley/cuda/gemm/row_scales.cuh"
 #include "halley/cuda/runtime/cuda_check.h"
+#include "halley/cuda/runtime/early_launch.cuh"
 
 namespace halley::cuda {
 namespace {
@@ -41,6 +42,8 @@ __global__ void __launch_bounds__(kTile* kThreadRows)
   // One more than a tile, so that a column of `ws` lies in all banks.
   __shared__ Sum xs[kTile][kTile + 1];
   __shared__ Sum ws[kTile][kTile + 1];
+  let_next_kernel_start();
+  wait_for_earlier_kernels();
   const auto* x = static_cast<const T*>(args.x);
   const auto* w = static_cast<const T*>(args.w);
   const int i = static_cast<int>(threadIdx.x), j = static_cast<int>(threadIdx.y);
@@ -102,8 +105,7 @@ void gemm_plain(const CudaContext& context, ConstMatrix x, ConstMatrix w, const 
                   static_cast<unsigned>(std::min(ceil_div<int64_t>(args.M, kTile), kGridRowsMax)));
   const dim3 block(kTile, kThreadRows);
   const auto launch = [&](auto kernel) {
-    kernel<<<grid, block, 0, context.stream.get()>>>(args);
-    check_launch("gemm_plain");
+    launch_early(context, "gemm_plain", {.grid = grid, .block = block}, kernel, args);
   };
   switch (x.dtype) {
     case DType::kF16:

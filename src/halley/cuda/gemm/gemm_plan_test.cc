@@ -166,8 +166,8 @@ TEST(CudaGemmChoice, RefusesOutputsOfOtherTypes) {
 TEST(CudaGemmChoice, HasAKernelForFewRowsBesideTheOther) {
   const auto few = [](const CudaGemmProblem& problem) {
     const CudaGemmChoice choice = choose_cuda_gemm_kernel(problem, nullptr);
-    return choice.few_rows == nullptr ? str(choice.few_rows_refusals)
-                                      : std::string(choice.few_rows->name);
+    return choice.for_few_rows.empty() ? str(choice.few_rows_refusals)
+                                       : std::string(choice.for_few_rows[0]->name);
   };
   EXPECT_EQ(few({.dtype = DType::kF16, .y_dtype = DType::kF32, .N = 33, .K = 8}),
             "gemm_f16_few_rows");
@@ -183,17 +183,37 @@ TEST(CudaGemmChoice, HasAKernelForFewRowsBesideTheOther) {
 
 TEST(CudaGemmChoice, RowsAndTheirAlignmentDecideBetweenBoth) {
   const CudaGemmChoice choice = choose_cuda_gemm_kernel({.N = 64, .K = 64}, nullptr);
-  ASSERT_NE(choice.few_rows, nullptr);
+  ASSERT_EQ(choice.for_few_rows.size(), 1U);
+  const CudaGemmKernel* few = choice.for_few_rows[0];
   const auto kernel_for = [&](uintptr_t address, int64_t M, int64_t stride) {
     // Never read.
     return &choice.kernel_for(
         {reinterpret_cast<const std::byte*>(address), DType::kF16, M, 64, stride});
   };
-  EXPECT_EQ(kernel_for(256, 1, 64), choice.few_rows);
-  EXPECT_EQ(kernel_for(256, choice.few_rows->rows_max, 72), choice.few_rows);
-  EXPECT_EQ(kernel_for(256, choice.few_rows->rows_max + 1, 64), choice.kernel);
+  EXPECT_EQ(kernel_for(256, 1, 64), few);
+  EXPECT_EQ(kernel_for(256, few->rows_max, 72), few);
+  EXPECT_EQ(kernel_for(256, few->rows_max + 1, 64), choice.kernel);
   EXPECT_EQ(kernel_for(264, 1, 64), choice.kernel);
   EXPECT_EQ(kernel_for(256, 2, 68), choice.kernel);
+}
+
+TEST(CudaGemmChoice, KernelsForFewRowsComeWithTheirLimitsInOrder) {
+  const CudaGemmProblem problem = {.dtype = DType::kF8E4M3,
+                                   .y_dtype = DType::kBf16,
+                                   .N = 64,
+                                   .K = 64,
+                                   .x_scale = ScaleSpan::kRow,
+                                   .w_scale = ScaleSpan::kRow};
+  const CudaGemmChoice choice = choose_cuda_gemm_kernel(problem, nullptr);
+  std::vector<std::string> names;
+  int64_t rows_max = 0;
+  for (const CudaGemmKernel* kernel : choice.for_few_rows) {
+    names.push_back(kernel->name);
+    EXPECT_GT(kernel->rows_max, rows_max);
+    rows_max = kernel->rows_max;
+  }
+  EXPECT_THAT(names, ElementsAre("gemm_fp8_few_rows", "gemm_fp8_row_sums_cublaslt"));
+  EXPECT_STREQ(choice.kernel->name, "gemm_fp8_row_cublaslt");
 }
 
 TEST(CudaGemmChoice, NamesAreUniqueAndOfTheirType) {
@@ -201,7 +221,8 @@ TEST(CudaGemmChoice, NamesAreUniqueAndOfTheirType) {
   for (size_t i = 0; i < kernels.size(); ++i) {
     for (size_t j = 0; j < i; ++j) EXPECT_STRNE(kernels[i].name, kernels[j].name);
     EXPECT_THAT(std::string(kernels[i].takes), testing::Not(IsEmpty()));
-    EXPECT_LE(kernels[i].rows_max, kFewRowsMax);
+    EXPECT_TRUE(kernels[i].needs_algorithm || kernels[i].rows_max <= kFewRowsMax)
+        << kernels[i].name;
   }
 }
 

@@ -7,12 +7,14 @@
 #include "halley/cuda/gemm/quantize_rows.h"
 #include "halley/cuda/gemm/row_coder.cuh"
 #include "halley/cuda/runtime/cuda_check.h"
+#include "halley/cuda/runtime/early_launch.cuh"
 
 namespace halley::cuda {
 namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
+constexpr int kRowThreadsMax = 1024;
 constexpr int64_t kGroupInputs = 128;
 
 /// One input: its row, its place in packed and in natural order.
@@ -74,25 +76,27 @@ struct ValueSink {
 
 /// A block rounds a row; for kinds with one scale a row, and for none.
 template <typename T, typename Sink>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kRowThreadsMax)
     quantize_row_kernel(const T* x, int64_t x_stride, int64_t num_inputs,
                         const __grid_constant__ Rounding rounding,
                         const __grid_constant__ Sink sink) {
-  __shared__ uint32_t of_warps[kWarps];
-  __shared__ int sums_of_warps[kWarps];
+  __shared__ uint32_t of_warps[kRowThreadsMax / 32];
+  __shared__ int sums_of_warps[kRowThreadsMax / 32];
+  let_next_kernel_start();
+  wait_for_earlier_kernels();
   const int64_t m = blockIdx.x;
   const T* row = x + m * x_stride;
   uint32_t largest = 0;
-  for (int64_t k = threadIdx.x; k < num_inputs; k += kThreads) {
+  for (int64_t k = threadIdx.x; k < num_inputs; k += blockDim.x) {
     largest = max(largest, magnitude_bits(to_float(row[k])));
   }
   const Coder coder = {rounding, step_of(rounding, 0, largest_of_block(largest, of_warps)),
                        Limits{-128.0f, 127.0f}};
   int sum = 0;
-  for (int64_t k = threadIdx.x; k < num_inputs; k += kThreads) {
+  for (int64_t k = threadIdx.x; k < num_inputs; k += blockDim.x) {
     sum += sink.put(coder, {to_float(row[k]), m, k, k});
   }
-  for (int64_t k = num_inputs + threadIdx.x; k < sink.end_of_padding(num_inputs); k += kThreads) {
+  for (int64_t k = num_inputs + threadIdx.x; k < sink.end_of_padding(num_inputs); k += blockDim.x) {
     sink.pad(m, k);
   }
   if (sink.has_sums()) sum = sum_of_block(sum, sums_of_warps);
@@ -107,6 +111,8 @@ __global__ void __launch_bounds__(kThreads)
     quantize_group_kernel(const T* x, int64_t x_stride, int64_t num_inputs,
                           const __grid_constant__ Rounding rounding,
                           const __grid_constant__ Sink sink) {
+  let_next_kernel_start();
+  wait_for_earlier_kernels();
   const int64_t m = blockIdx.x;
   const int64_t group = int64_t{blockIdx.y} * kWarps + threadIdx.x / 32;
   const int64_t begin = group * kGroupInputs;
@@ -153,13 +159,17 @@ void launch_rounding(const CudaContext& context, const CudaActivationQuant& quan
     if (has_groups(quant.kind)) {
       const auto blocks = static_cast<unsigned>(ceil_div(x.num_cols, kGroupInputs * kWarps));
       if (blocks == 0) return;
-      quantize_group_kernel<T, Sink><<<dim3(rows, blocks), kThreads, 0, context.stream.get()>>>(
-          data, x.row_stride, x.num_cols, rounding, sink);
+      launch_early(context, "rounding of activations",
+                   {.grid = dim3(rows, blocks), .block = dim3(kThreads)},
+                   quantize_group_kernel<T, Sink>, data, x.row_stride, x.num_cols, rounding, sink);
     } else {
-      quantize_row_kernel<T, Sink><<<rows, kThreads, 0, context.stream.get()>>>(
-          data, x.row_stride, x.num_cols, rounding, sink);
+      // A few inputs a thread: what counts for few rows is the time of one.
+      const int64_t threads = std::clamp<int64_t>(
+          round_up<int64_t>(ceil_div<int64_t>(x.num_cols, 4), 32), 32, kRowThreadsMax);
+      launch_early(context, "rounding of activations",
+                   {.grid = dim3(rows), .block = dim3(static_cast<unsigned>(threads))},
+                   quantize_row_kernel<T, Sink>, data, x.row_stride, x.num_cols, rounding, sink);
     }
-    check_launch("rounding of activations");
   };
   switch (x.dtype) {
     case DType::kF16:

@@ -88,9 +88,13 @@ class TimedProduct {
 
   size_t num_copies() const { return num_copies_; }
 
+  ConstMatrix inputs(int64_t M) const {
+    return {x_.data(), problem_.dtype, M, problem_.K, stride()};
+  }
+
   void launch(CublasLtGemm& lt, const CudaContext& context, const CudaGemmKernel& kernel,
               size_t copy, int64_t M) const {
-    CudaGemmOperands operands = {.x = {x_.data(), problem_.dtype, M, problem_.K, stride()},
+    CudaGemmOperands operands = {.x = inputs(M),
                                  .w = {w_.data() + copy % num_copies_ * weight_bytes_,
                                        problem_.dtype, problem_.N, problem_.K, stride()}};
     if (problem_.x_scale != ScaleSpan::kNone) {
@@ -113,6 +117,18 @@ class TimedProduct {
   size_t weight_bytes_, num_copies_;
   DeviceBuffer w_, x_, y_, scales_;
 };
+
+/// All that can run M rows: those for few rows up to twice their limit, which shows where it should
+/// be.
+std::vector<const CudaGemmKernel*> timed_kernels(const CudaGemmChoice& choice, int64_t M) {
+  std::vector<const CudaGemmKernel*> kernels;
+  for (const CudaGemmKernel* few : choice.for_few_rows) {
+    const bool can_run = few->needs_algorithm || M <= kFewRowsMax;
+    if (can_run && M <= 2 * few->rows_max) kernels.push_back(few);
+  }
+  kernels.push_back(choice.kernel);
+  return kernels;
+}
 
 double time_products(const CudaContext& context, CublasLtGemm& lt, const CudaGemmKernel& kernel,
                      const TimedProduct& product, int64_t M) {
@@ -175,15 +191,12 @@ std::vector<GemmTime> time_gemm(const CudaContext& context, CublasLtGemm& lt,
       const CudaGemmChoice choice = choose_cuda_gemm_kernel(problem, &lt);
       const TimedProduct product(context, problem, rows_max);
       for (const int64_t M : options.rows) {
-        const bool has_few = choice.few_rows != nullptr && M <= kFewRowsMax;
-        for (const CudaGemmKernel* kernel : {choice.few_rows, choice.kernel}) {
-          const bool is_for_few = kernel == choice.few_rows;
-          if (is_for_few && !has_few) continue;
+        for (const CudaGemmKernel* kernel : timed_kernels(choice, M)) {
           times.push_back(
               {.problem = kind.name,
                .kernel = kernel->name,
-               .refusals = str(is_for_few ? choice.few_rows_refusals : choice.refusals),
-               .is_chosen = is_for_few == (has_few && M <= choice.few_rows->rows_max),
+               .refusals = str(kernel->rows_max > 0 ? choice.few_rows_refusals : choice.refusals),
+               .is_chosen = kernel == &choice.kernel_for(product.inputs(M)),
                .N = problem.N,
                .K = problem.K,
                .M = M,

@@ -22,7 +22,7 @@ struct GpuRates {
 struct TimeGemmOptions {
   /// [N, K] of weights. Empty: the linear layers of Llama-3 8B and 70B.
   std::vector<std::pair<int64_t, int64_t>> shapes = {};
-  std::vector<int64_t> rows = {1, 16, 64, 128, 256, 2048};
+  std::vector<int64_t> rows = {1, 8, 16, 32, 64, 128, 256, 2048};
   GpuRates rates = {};
 };
 
@@ -43,11 +43,11 @@ struct GemmTime {
 
 double gemm_floor_microseconds(const GpuRates& rates, const CudaGemmProblem& problem, int64_t M);
 
-/// Products with f16 outputs, where there is one for few rows by both kernels; codes of activations
-/// are there already, so that rounding them is not in the times. Weights are rotated so that none
-/// is in the L2 cache; one captured graph runs at least 20 products; best of three graphs. Takes
-/// device memory of about three L2 caches and two of the largest weight beside the workspace.
-/// Throws as CublasLtGemm::multiply().
+/// Products with f16 outputs, by all kernels that a layer may run for few rows; codes of
+/// activations are there already, so that rounding them is not in the times. Weights are rotated so
+/// that none is in the L2 cache; one captured graph runs at least 20 products; best of three
+/// graphs. Takes device memory of about three L2 caches and two of the largest weight beside the
+/// workspace. Throws as CublasLtGemm::multiply().
 std::vector<GemmTime> time_gemm(const CudaContext& context, CublasLtGemm& lt,
                                 const TimeGemmOptions& options = {});
 

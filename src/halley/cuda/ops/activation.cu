@@ -4,6 +4,7 @@
 #include "halley/cuda/ops/dispatch.h"
 #include "halley/cuda/ops/elements.cuh"
 #include "halley/cuda/runtime/cuda_check.h"
+#include "halley/cuda/runtime/early_launch.cuh"
 
 namespace halley::cuda {
 namespace {
@@ -29,6 +30,8 @@ __device__ void for_elements(const Sizes& sizes, int step, const Body& body) {
 
 template <typename T, bool kIsGated>
 __global__ void activation_kernel(Activation activation, Sizes sizes, int step, const T* x, T* y) {
+  let_next_kernel_start();
+  wait_for_earlier_kernels();
   for_elements(sizes, step, [&](int64_t m, int64_t column) {
     const T* from = x + m * sizes.x_stride + column;
     T* to = y + m * sizes.y_stride + column;
@@ -47,6 +50,8 @@ __global__ void activation_kernel(Activation activation, Sizes sizes, int step, 
 }
 
 __global__ void soft_cap_kernel(float cap, Sizes sizes, float* x) {
+  let_next_kernel_start();
+  wait_for_earlier_kernels();
   for_elements(sizes, 1, [&](int64_t m, int64_t column) {
     float& value = x[m * sizes.x_stride + column];
     value = cap * tanhf(value / cap);
@@ -71,12 +76,12 @@ void run(const CudaContext& context, Activation activation, ConstMatrix x, Matri
   const Sizes sizes = {y.num_rows, y.num_cols, x.row_stride, y.row_stride};
   with_float_type(x.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    activation_kernel<T, kIsGated>
-        <<<num_blocks_for(y.num_rows * y.num_cols / step), kThreads, 0, context.stream.get()>>>(
-            activation, sizes, step, reinterpret_cast<const T*>(x.data),
-            reinterpret_cast<T*>(y.data));
+    launch_early(
+        context, "activation",
+        {.grid = dim3(num_blocks_for(y.num_rows * y.num_cols / step)), .block = dim3(kThreads)},
+        activation_kernel<T, kIsGated>, activation, sizes, step, reinterpret_cast<const T*>(x.data),
+        reinterpret_cast<T*>(y.data));
   });
-  check_launch("activation");
 }
 
 }  // namespace
@@ -97,9 +102,9 @@ void apply_soft_cap(const CudaContext& context, float cap, Matrix x) {
   HALLEY_CHECK(x.dtype == DType::kF32 && cap > 0, name_of(x.dtype), cap);
   if (x.num_rows == 0) return;
   const Sizes sizes = {x.num_rows, x.num_cols, x.row_stride, x.row_stride};
-  soft_cap_kernel<<<num_blocks_for(x.num_rows * x.num_cols), kThreads, 0, context.stream.get()>>>(
-      cap, sizes, x.row<float>(0));
-  check_launch("soft cap");
+  launch_early(context, "soft cap",
+               {.grid = dim3(num_blocks_for(x.num_rows * x.num_cols)), .block = dim3(kThreads)},
+               soft_cap_kernel, cap, sizes, x.row<float>(0));
 }
 
 }  // namespace halley::cuda

@@ -3,6 +3,7 @@
 #include "halley/cuda/ops/elements.cuh"
 #include "halley/cuda/ops/embedding.h"
 #include "halley/cuda/runtime/cuda_check.h"
+#include "halley/cuda/runtime/early_launch.cuh"
 
 namespace halley::cuda {
 namespace {
@@ -17,6 +18,8 @@ struct TableShape {
 template <typename T, bool kIsAdded>
 __global__ void embedding_kernel(TableShape shape, const T* table, const int32_t* ids, float scale,
                                  float* y) {
+  let_next_kernel_start();
+  wait_for_earlier_kernels();
   const int64_t m = blockIdx.x;
   const T* from = table + ids[m] * shape.table_stride;
   float* to = y + m * shape.y_stride;
@@ -30,6 +33,8 @@ __global__ void embedding_kernel(TableShape shape, const T* table, const int32_t
 template <typename Word>
 __global__ void gather_kernel(const Word* x, int64_t x_stride, const int32_t* rows, int num_words,
                               int64_t y_stride, Word* y) {
+  let_next_kernel_start();
+  wait_for_earlier_kernels();
   const int64_t i = blockIdx.x;
   const Word* from = x + rows[i] * x_stride;
   Word* to = y + i * y_stride;
@@ -40,9 +45,10 @@ __global__ void gather_kernel(const Word* x, int64_t x_stride, const int32_t* ro
 
 template <typename Word>
 void gather_words(const CudaContext& context, ConstMatrix x, const int32_t* rows, Matrix y) {
-  gather_kernel<<<static_cast<unsigned>(y.num_rows), kThreads, 0, context.stream.get()>>>(
-      reinterpret_cast<const Word*>(x.data), x.row_stride, rows, static_cast<int>(y.num_cols),
-      y.row_stride, reinterpret_cast<Word*>(y.data));
+  launch_early(context, "gather rows",
+               {.grid = dim3(static_cast<unsigned>(y.num_rows)), .block = dim3(kThreads)},
+               gather_kernel<Word>, reinterpret_cast<const Word*>(x.data), x.row_stride, rows,
+               static_cast<int>(y.num_cols), y.row_stride, reinterpret_cast<Word*>(y.data));
 }
 
 }  // namespace
@@ -54,11 +60,11 @@ void embedding(const CudaContext& context, ConstMatrix table, const int32_t* ids
   with_float_type(table.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     const auto kernel = is_added ? embedding_kernel<T, true> : embedding_kernel<T, false>;
-    kernel<<<static_cast<unsigned>(y.num_rows), kThreads, 0, context.stream.get()>>>(
-        {table.row_stride, y.row_stride, static_cast<int>(y.num_cols)},
-        reinterpret_cast<const T*>(table.data), ids, scale, y.row<float>(0));
+    const TableShape shape = {table.row_stride, y.row_stride, static_cast<int>(y.num_cols)};
+    launch_early(context, "embedding",
+                 {.grid = dim3(static_cast<unsigned>(y.num_rows)), .block = dim3(kThreads)}, kernel,
+                 shape, reinterpret_cast<const T*>(table.data), ids, scale, y.row<float>(0));
   });
-  check_launch("embedding");
 }
 
 void gather_rows(const CudaContext& context, ConstMatrix x, const int32_t* rows, Matrix y) {
@@ -70,7 +76,6 @@ void gather_rows(const CudaContext& context, ConstMatrix x, const int32_t* rows,
   } else {
     gather_words<uint32_t>(context, x, rows, y);
   }
-  check_launch("gather rows");
 }
 
 }  // namespace halley::cuda

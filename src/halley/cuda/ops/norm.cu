@@ -5,6 +5,7 @@
 #include "halley/cuda/ops/norm_row.cuh"
 #include "halley/cuda/ops/reduce.cuh"
 #include "halley/cuda/runtime/cuda_check.h"
+#include "halley/cuda/runtime/early_launch.cuh"
 
 namespace halley::cuda {
 namespace {
@@ -25,6 +26,8 @@ template <typename X, typename Y, bool kIsLayerNorm>
 __global__ void norm_kernel(NormParams params, RowShape shape, const X* x, float* hidden, Y* y) {
   extern __shared__ float row[];  // [num_columns]
   __shared__ float scratch[kWarpThreads];
+  let_next_kernel_start();
+  wait_for_earlier_kernels();
   const int64_t m = blockIdx.x;
   const NormSource<X> source = {x + m * shape.block_stride,
                                 hidden == nullptr ? nullptr : hidden + m * shape.x_stride, row,
@@ -35,6 +38,8 @@ __global__ void norm_kernel(NormParams params, RowShape shape, const X* x, float
 
 template <typename X>
 __global__ void add_kernel(RowShape shape, const X* x, float* hidden) {
+  let_next_kernel_start();
+  wait_for_earlier_kernels();
   const int64_t m = blockIdx.x;
   for_columns(shape.num_columns, [&](int column, bool is_four) {
     const X* from = x + m * shape.block_stride + column;
@@ -62,9 +67,11 @@ void launch(const CudaContext& context, const NormParams& params, const RowShape
                                     static_cast<int>(row_bytes)),
                "shared memory of norm");
   }
-  kernel<<<static_cast<unsigned>(shape.num_rows), norm_threads(shape.num_columns), row_bytes,
-           context.stream.get()>>>(params, shape, x, hidden, y);
-  check_launch("norm");
+  launch_early(context, "norm",
+               {.grid = dim3(static_cast<unsigned>(shape.num_rows)),
+                .block = dim3(static_cast<unsigned>(norm_threads(shape.num_columns))),
+                .shared_bytes = row_bytes},
+               kernel, params, shape, x, hidden, y);
 }
 
 bool is_in_fours(ConstMatrix x) {
@@ -127,11 +134,12 @@ void add_rows(const CudaContext& context, ConstMatrix block, Matrix hidden) {
                           .y_stride = 0};
   with_float_type(block.dtype, [&](auto type) {
     using X = typename decltype(type)::type;
-    add_kernel<X><<<static_cast<unsigned>(block.num_rows), norm_threads(block.num_cols), 0,
-                    context.stream.get()>>>(shape, reinterpret_cast<const X*>(block.data),
-                                            hidden.row<float>(0));
+    launch_early(context, "add",
+                 {.grid = dim3(static_cast<unsigned>(block.num_rows)),
+                  .block = dim3(static_cast<unsigned>(norm_threads(block.num_cols)))},
+                 add_kernel<X>, shape, reinterpret_cast<const X*>(block.data),
+                 hidden.row<float>(0));
   });
-  check_launch("add");
 }
 
 }  // namespace halley::cuda

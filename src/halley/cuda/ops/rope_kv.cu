@@ -5,6 +5,7 @@
 #include "halley/cuda/ops/reduce.cuh"
 #include "halley/cuda/ops/rope_kv.h"
 #include "halley/cuda/runtime/cuda_check.h"
+#include "halley/cuda/runtime/early_launch.cuh"
 
 namespace halley::cuda {
 namespace {
@@ -14,6 +15,8 @@ constexpr int kWarpsOfBlock = 8;
 constexpr int kElementsMax = static_cast<int>(kRopeHeadDimMax) / kWarpThreads;
 
 __global__ void angles_kernel(RopeTable table, const int32_t* positions, float* cos, float* sin) {
+  let_next_kernel_start();
+  wait_for_earlier_kernels();
   const int64_t m = blockIdx.x;
   const auto position = static_cast<float>(positions[m]);
   const int num_angles = static_cast<int>(table.num_angles);
@@ -78,6 +81,8 @@ __device__ void transform_head(const RopeKvParams& params, const float* weight,
 template <typename T>
 __global__ void rope_kv_kernel(RopeKvParams params, KvPlace place, HeadShape shape, T* qkv) {
   __shared__ float rows[kWarpsOfBlock][kRopeHeadDimMax];
+  let_next_kernel_start();
+  wait_for_earlier_kernels();
   const int warp = static_cast<int>(threadIdx.x) / kWarpThreads;
   const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
   const int heads_of_row = shape.num_heads + 2 * shape.num_kv_heads;
@@ -116,9 +121,9 @@ void compute_rope_angles(const CudaContext& context, const RopeTable& table,
                          const int32_t* positions, int64_t num_rows, float* cos, float* sin) {
   if (num_rows == 0 || table.num_angles == 0) return;
   constexpr int kThreads = 64;
-  angles_kernel<<<static_cast<unsigned>(num_rows), kThreads, 0, context.stream.get()>>>(
-      table, positions, cos, sin);
-  check_launch("rotary angles");
+  launch_early(context, "rotary angles",
+               {.grid = dim3(static_cast<unsigned>(num_rows)), .block = dim3(kThreads)},
+               angles_kernel, table, positions, cos, sin);
 }
 
 void rope_and_write_kv(const CudaContext& context, const RopeKvParams& params,
@@ -140,10 +145,10 @@ void rope_and_write_kv(const CudaContext& context, const RopeKvParams& params,
   const KvPlace place = place_of(cache);
   with_float_type(qkv.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    rope_kv_kernel<T><<<num_blocks, kWarpsOfBlock * kWarpThreads, 0, context.stream.get()>>>(
-        params, place, shape, reinterpret_cast<T*>(qkv.data));
+    launch_early(context, "rope and KV write",
+                 {.grid = dim3(num_blocks), .block = dim3(kWarpsOfBlock * kWarpThreads)},
+                 rope_kv_kernel<T>, params, place, shape, reinterpret_cast<T*>(qkv.data));
   });
-  check_launch("rope and KV write");
 }
 
 }  // namespace halley::cuda

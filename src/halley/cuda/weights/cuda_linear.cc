@@ -59,11 +59,19 @@ ConstMatrix prepare_numbers(const CudaContext& context, const Section& section, 
   return rounded;
 }
 
+size_t kernel_bytes(const BoundGemm& gemm, int64_t M) {
+  size_t most = gemm.choice.kernel->workspace_bytes(gemm.problem, M);
+  for (const CudaGemmKernel* few : gemm.choice.for_few_rows) {
+    most = std::max(most, few->workspace_bytes(gemm.problem, std::min(M, few->rows_max)));
+  }
+  return round_up(most, DeviceArena::kAlignment);
+}
+
 std::string describe_gemm(const BoundGemm& gemm) {
   const CudaGemmChoice& choice = gemm.choice;
   std::string text = str(gemm.problem.y_dtype, " outputs by ");
-  if (choice.few_rows != nullptr) {
-    text += str(choice.few_rows->name, " up to ", choice.few_rows->rows_max, " rows and by ");
+  for (const CudaGemmKernel* few : choice.for_few_rows) {
+    text += str(few->name, " up to ", few->rows_max, " rows, ");
   }
   text += choice.kernel->name;
   for (const std::string& refusal : choice.few_rows_refusals) text += str(", not ", refusal);
@@ -164,9 +172,7 @@ size_t CudaLinear::workspace_bytes(int64_t M) const {
           M, number_stride(section.w.dtype, section.K) * element_bytes(section.w.dtype));
     }
     for (const BoundGemm* gemm : {&section.for_activations, &section.for_f32}) {
-      const size_t of_kernel =
-          round_up(gemm->choice.kernel->workspace_bytes(gemm->problem, M), DeviceArena::kAlignment);
-      most = std::max(most, of_inputs + of_kernel);
+      most = std::max(most, of_inputs + kernel_bytes(*gemm, M));
     }
   }
   return most;

@@ -1,0 +1,56 @@
+// Kernels that start while the kernel queued before them still runs, and wait in it for what that
+// one writes (programmatic dependent launch): the gap between two kernels goes away, and what does
+// not depend on the earlier one, weights above all, can be read ahead.
+#pragma once
+
+#include <cstddef>
+#include <type_traits>
+
+#include <cuda_runtime.h>
+
+#include "halley/cuda/runtime/cuda_check.h"
+#include "halley/cuda/runtime/cuda_context.h"
+
+namespace halley {
+
+/// At the beginning of a kernel: the next one in the stream may start when all blocks have come
+/// here. Does nothing for one that was not launched by launch_early().
+__device__ inline void let_next_kernel_start() {
+  asm volatile("griddepcontrol.launch_dependents;\n");
+}
+
+/// In a kernel launched by launch_early(), by every thread, before it reads what earlier kernels
+/// write and before it writes anything: they are done behind it, and what they wrote is there.
+__device__ inline void wait_for_earlier_kernels() {
+  asm volatile("griddepcontrol.wait;\n" ::: "memory");
+}
+
+struct LaunchShape {
+  dim3 grid = {};
+  dim3 block = {};
+  size_t shared_bytes = 0;
+  unsigned cluster_blocks = 1;
+};
+
+/// Queues a kernel that calls wait_for_earlier_kernels() in every thread. `what` is for messages.
+template <typename... Parameters>
+void launch_early(const CudaContext& context, const char* what, const LaunchShape& shape,
+                  void (*kernel)(Parameters...), std::type_identity_t<Parameters>... arguments) {
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim.x = shape.cluster_blocks;
+  attributes[1].val.clusterDim.y = 1;
+  attributes[1].val.clusterDim.z = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = shape.grid;
+  config.blockDim = shape.block;
+  config.dynamicSmemBytes = shape.shared_bytes;
+  config.stream = context.stream.get();
+  config.attrs = attributes;
+  config.numAttrs = shape.cluster_blocks > 1 ? 2 : 1;
+  check_cuda(cudaLaunchKernelEx(&config, kernel, arguments...), what);
+}
+
+}  // namespace halley
