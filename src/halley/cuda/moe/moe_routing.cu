@@ -8,8 +8,10 @@ namespace {
 
 constexpr int kLanes = 32;
 constexpr unsigned kAllLanes = 0xFFFFFFFFu;
-/// Warps of a block that routes rows, or finds the slots of experts.
+/// Warps of a block that routes rows.
 constexpr int kBlockWarps = 4;
+/// Of a block that finds an expert's slots.
+constexpr int kAssignWarps = 16;
 /// Up to this many rows one block does both, which saves a launch.
 constexpr int64_t kOneBlockRowsMax = 64;
 constexpr int kOneBlockWarps = 32;
@@ -66,24 +68,21 @@ __device__ unsigned choose_experts(const float* probabilities, bool exists, int 
                                    int num_chosen) {
   unsigned chosen = 0;
   for (int round = 0; round < num_chosen; ++round) {
-    float best = -1.0f;
+    float best = 0;
     int best_expert = num_experts;
     for (int e = lane_index(), j = 0; e < num_experts; e += kLanes, ++j) {
       // Where there is no softmax all are alike, and the lowest ids are taken.
       const float probability = exists ? probabilities[e] : 0.0f;
-      if ((chosen >> j & 1u) == 0 && probability > best) {
+      const bool is_better = probability > best || best_expert == num_experts;
+      if ((chosen >> j & 1u) == 0 && is_better) {
         best = probability;
         best_expert = e;
       }
     }
-    for (int step = kLanes / 2; step > 0; step /= 2) {
-      const float other = __shfl_xor_sync(kAllLanes, best, step);
-      const int other_expert = __shfl_xor_sync(kAllLanes, best_expert, step);
-      if (other > best || (other == best && other_expert < best_expert)) {
-        best = other;
-        best_expert = other_expert;
-      }
-    }
+    // Bits of numbers that are not negative are in the numbers' order.
+    const unsigned bits = __float_as_uint(best);
+    const bool is_best = bits == __reduce_max_sync(kAllLanes, bits);
+    best_expert = __reduce_min_sync(kAllLanes, is_best ? best_expert : num_experts);
     if (best_expert % kLanes == lane_index()) chosen |= 1u << (best_expert / kLanes);
   }
   return chosen;
@@ -117,25 +116,35 @@ __device__ void route_row(const RouteParams& params, int m, float* scratch) {
   __syncwarp();  // scratch is free again
 }
 
-/// One warp: the expert's slots, in ascending order of rows. expert_of must be complete.
-__device__ void assign_slots(const RouteParams& params, int expert) {
-  const int num_slots = params.num_rows * params.num_chosen;
-  int num_before = 0;
-#pragma unroll 4
-  for (int i = lane_index(); i < num_slots; i += kLanes) {
-    num_before += params.expert_of[i] < expert ? 1 : 0;
+/// Some consecutive entries of expert_of, for one warp.
+struct Entries {
+  int begin = 0, end = 0;
+};
+
+/// Of these entries: those of lower experts, and those of the expert.
+struct EntryCounts {
+  int before = 0, own = 0;
+};
+
+/// One warp. expert_of must be complete.
+__device__ EntryCounts count_entries(const RouteParams& params, int expert, Entries entries) {
+  EntryCounts counts;
+#pragma unroll kLoads
+  for (int i = entries.begin + lane_index(); i < entries.end; i += kLanes) {
+    counts.before += params.expert_of[i] < expert ? 1 : 0;
+    counts.own += params.expert_of[i] == expert ? 1 : 0;
   }
-  int next = __reduce_add_sync(kAllLanes, num_before);
-  if (lane_index() == 0) {
-    params.expert_begin[expert] = next;
-    if (expert == params.num_experts - 1) params.expert_begin[params.num_experts] = num_slots;
-  }
-  for (int begin = 0; begin < num_slots; begin += kLoads * kLanes) {
+  return {__reduce_add_sync(kAllLanes, counts.before), __reduce_add_sync(kAllLanes, counts.own)};
+}
+
+/// One warp: the expert's slots from `next` on, in the order of entries.
+__device__ void write_slots(const RouteParams& params, int expert, Entries entries, int next) {
+  for (int begin = entries.begin; begin < entries.end; begin += kLoads * kLanes) {
     int experts[kLoads];
 #pragma unroll
     for (int load = 0; load < kLoads; ++load) {
       const int i = begin + load * kLanes + lane_index();
-      experts[load] = i < num_slots ? params.expert_of[i] : -1;
+      experts[load] = i < entries.end ? params.expert_of[i] : -1;
     }
 #pragma unroll
     for (int load = 0; load < kLoads; ++load) {
@@ -151,6 +160,14 @@ __device__ void assign_slots(const RouteParams& params, int expert) {
   }
 }
 
+/// One thread.
+__device__ void write_begin(const RouteParams& params, int expert, int first_slot) {
+  params.expert_begin[expert] = first_slot;
+  if (expert == params.num_experts - 1) {
+    params.expert_begin[params.num_experts] = params.num_rows * params.num_chosen;
+  }
+}
+
 __device__ float* scratch_of_warp(const RouteParams& params) {
   extern __shared__ float scratch[];
   return scratch + warp_index() * (params.num_experts + params.num_chosen);
@@ -162,10 +179,29 @@ __global__ void __launch_bounds__(kBlockWarps* kLanes)
   if (m < params.num_rows) route_row(params, m, scratch_of_warp(params));
 }
 
-__global__ void __launch_bounds__(kBlockWarps* kLanes)
+/// A block for each expert; its warps have equal parts of the entries.
+__global__ void __launch_bounds__(kAssignWarps* kLanes)
     assign_kernel(const __grid_constant__ RouteParams params) {
-  const int expert = static_cast<int>(blockIdx.x) * kBlockWarps + warp_index();
-  if (expert < params.num_experts) assign_slots(params, expert);
+  __shared__ int before_of[kAssignWarps];
+  __shared__ int own_of[kAssignWarps];
+  const int expert = static_cast<int>(blockIdx.x);
+  const int num_slots = params.num_rows * params.num_chosen;
+  const int part = (num_slots + kAssignWarps - 1) / kAssignWarps;
+  const Entries entries = {min(warp_index() * part, num_slots),
+                           min((warp_index() + 1) * part, num_slots)};
+  const EntryCounts counts = count_entries(params, expert, entries);
+  if (lane_index() == 0) {
+    before_of[warp_index()] = counts.before;
+    own_of[warp_index()] = counts.own;
+  }
+  __syncthreads();
+  int first = 0, before = 0;
+  for (int warp = 0; warp < kAssignWarps; ++warp) {
+    first += before_of[warp];
+    if (warp < warp_index()) before += own_of[warp];
+  }
+  if (threadIdx.x == 0) write_begin(params, expert, first);
+  write_slots(params, expert, entries, first + before);
 }
 
 __global__ void __launch_bounds__(kOneBlockWarps* kLanes)
@@ -174,11 +210,12 @@ __global__ void __launch_bounds__(kOneBlockWarps* kLanes)
     route_row(params, m, scratch_of_warp(params));
   }
   __syncthreads();
-  for (int e = warp_index(); e < params.num_experts; e += kOneBlockWarps) assign_slots(params, e);
-}
-
-unsigned num_blocks_for(int64_t num_items) {
-  return static_cast<unsigned>(ceil_div<int64_t>(num_items, kBlockWarps));
+  const Entries all = {0, params.num_rows * params.num_chosen};
+  for (int e = warp_index(); e < params.num_experts; e += kOneBlockWarps) {
+    const int first = count_entries(params, e, all).before;
+    if (lane_index() == 0) write_begin(params, e, first);
+    write_slots(params, e, all, first);
+  }
 }
 
 }  // namespace
@@ -232,11 +269,13 @@ void route_rows(const CudaContext& context, ConstMatrix router_logits, bool is_n
     return check_launch("routing of rows to experts");
   }
   if (routing.num_rows > 0) {
-    route_kernel<<<num_blocks_for(routing.num_rows), kBlockWarps * kLanes,
-                   static_cast<size_t>(kBlockWarps * warp_bytes), context.stream.get()>>>(params);
+    const auto blocks = static_cast<unsigned>(ceil_div<int64_t>(routing.num_rows, kBlockWarps));
+    route_kernel<<<blocks, kBlockWarps * kLanes, static_cast<size_t>(kBlockWarps * warp_bytes),
+                   context.stream.get()>>>(params);
     check_launch("routing of rows to experts");
   }
-  assign_kernel<<<num_blocks_for(E), kBlockWarps * kLanes, 0, context.stream.get()>>>(params);
+  assign_kernel<<<static_cast<unsigned>(E), kAssignWarps * kLanes, 0, context.stream.get()>>>(
+      params);
   check_launch("slots of experts");
 }
 
