@@ -73,7 +73,7 @@ class Usage(unittest.TestCase):
     def test_help_has_examples_for_every_command(self):
         for command in [], ["generate"], ["chat"], ["eval"], ["compare"], ["inspect"], \
                 ["quantize"], ["tokenize"], ["template"], ["bench", "latency"], \
-                ["bench", "serve"]:
+                ["bench", "throughput"], ["bench", "serve"]:
             result = run(*command, "--help")
             self.assertEqual(result.returncode, 0)
             self.assertIn("Example", result.stdout, command)
@@ -701,6 +701,33 @@ class BenchLatency(unittest.TestCase):
             self.assertGreater(result[name], 0, name)
         self.assertEqual(result["kv_dtype"], "f16")
 
+    def test_floors_and_profile(self):
+        with tempfile.TemporaryDirectory() as folder:
+            trace = os.path.join(folder, "trace.json")
+            result = run_json("bench", "latency", MODEL, "--input-len", "8", "--output-len", "3",
+                              "--batch-size", "2", "--num-iters", "1", "--num-iters-warmup", "0",
+                              "--bandwidth", "1e9", "--peak-f16", "1e30", "--json",
+                              "--profile-trace", trace)
+            with open(trace, encoding="utf-8") as file:
+                events = json.load(file)["traceEvents"]
+        self.assertAlmostEqual(result["decode_step_floor_s"], result["decode_step_bytes"] / 1e9)
+        # 2 sequences, 6 layers of 512 with an MLP of 1408, 8 + 2 * 2 heads of 64; 9 positions.
+        layer = 512 * (8 + 2 * 2) * 64 + 512 * 512 + 3 * 512 * 1408
+        attention = 6 * 9 * 2 * 8 * 64
+        self.assertEqual(result["decode_step_operations"],
+                         2 * 2 * (6 * layer + 8192 * 512 + attention))
+        prefill, decode = result["profile"]
+        self.assertEqual((prefill["step"], prefill["num_sequences"], prefill["num_rows"]),
+                         ("prefill", 2, 16))
+        self.assertEqual((decode["step"], decode["num_rows"], decode["num_past"]),
+                         ("decode", 2, 8))
+        for step in prefill, decode:
+            counts = {op["name"]: op["count"] for op in step["operations"]}
+            self.assertEqual((counts["qkv"], counts["attention"], counts["output"]), (6, 6, 1))
+            self.assertAlmostEqual(sum(op["share"] for op in step["operations"]), 1)
+        names = [event["name"] for event in events if event["ph"] == "X"]
+        self.assertEqual(names.count("layers.5.down"), 2)
+
     def test_counts_the_bytes_of_the_cache(self):
         def step_bytes(kv_dtype):
             return run_json("bench", "latency", MODEL, "--input-len", "16", "--output-len", "4",
@@ -711,6 +738,80 @@ class BenchLatency(unittest.TestCase):
         weights = step_bytes("f16") - rows * 64 * 2
         for kv_dtype, row_bytes in ("f32", 256), ("int8", 64 + 4), ("int4", 32 + 4), ("fp8", 68):
             self.assertEqual(step_bytes(kv_dtype), weights + rows * row_bytes, kv_dtype)
+
+
+
+class DummyWeights(unittest.TestCase):
+    def test_fp8_configuration_of_the_benchmarks(self):
+        plan = run_json("inspect", "--load-format", "dummy", "--config", "demo-21m",
+                        "--quant-config", os.path.join(SOURCE, "bench", "configs",
+                                                       "fp8_dynamic.json"), "--json")
+        down = {part["name"]: part for part in plan["parts"]}["layers.0.down"]["weights"][0]
+        self.assertEqual((down["format"], down["bits"], down["activation"]),
+                         ("compressed-tensors", 8, "e4m3_token"))
+
+
+class BenchThroughput(unittest.TestCase):
+    def test_reports_rates_steps_and_the_roofline(self):
+        args = ["bench", "throughput", MODEL, "--num-prompts", "5", "--input-len", "7",
+                "--output-len", "3", "--max-num-seqs", "2", "--bandwidth", "1e10"]
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "result.json")
+            result = run(*args, "--output-json", path)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            with open(path, encoding="utf-8") as file:
+                numbers = json.load(file)
+        self.assertRegex(result.stdout,
+                         r"(?m)^Throughput: \S+ requests/s, \S+ total tokens/s, "
+                         r"\S+ output tokens/s$")
+        self.assertEqual((numbers["num_prompt_tokens"], numbers["num_output_tokens"]), (35, 15))
+        self.assertLessEqual(numbers["largest_batch"], 2)
+        self.assertAlmostEqual(numbers["output_tokens_per_s"] * numbers["elapsed_s"], 15)
+        # Every step reads 42 MB of weights at least.
+        num_steps = numbers["num_prefill_steps"] + numbers["num_decode_steps"]
+        self.assertGreater(numbers["roofline_s"], num_steps * 42e6 / 1e10)
+        self.assertAlmostEqual(numbers["roofline_share"],
+                               numbers["roofline_s"] / numbers["elapsed_s"])
+
+    def test_prompts_of_a_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "prompts.jsonl")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write('{"prompt": "The Python"}\n\n{"prompt": "x", "output_len": 4}\n')
+            result = run_json("bench", "throughput", MODEL, "--dataset", path, "--output-len", "2",
+                              "--json")
+            self.assertEqual((result["num_prompts"], result["num_output_tokens"]), (2, 6))
+            for line, text in [
+                    ('{"prompt": 1}', "line 1: 'prompt': expected a text"),
+                    ('{"prompt": "x", "output_len": 0}', "line 1: 'output_len': expected a whole"),
+                    ("", "expected lines with a prompt, got none")]:
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write(line + "\n")
+                refused = run("bench", "throughput", MODEL, "--dataset", path)
+                self.assertEqual(refused.returncode, 2)
+                self.assertIn(text, refused.stderr)
+            refused = run("bench", "throughput", "--load-format", "dummy", "--config", "demo-21m",
+                          "--dataset", path)
+            self.assertIn("whose tokenizer reads the prompts", refused.stderr)
+            refused = run("bench", "throughput", MODEL, "--dataset", path + ".no")
+            self.assertIn("cannot read", refused.stderr)
+
+
+class BenchGpu(unittest.TestCase):
+    def test_kernels_alone_need_a_gpu(self):
+        if "gemm" not in run("bench", "--help").stdout:
+            self.skipTest("built without CUDA")
+        for args, text in [(["gemm", "--shape", "12"], "--shape: expected two sizes"),
+                           (["attention", "--decode", "0x5"], "--decode: expected two sizes"),
+                           (["attention", "--kv-dtype", "f3"], "--kv-dtype: expected a type")]:
+            refused = run("bench", *args)
+            self.assertEqual(refused.returncode, 2, refused.stderr)
+            self.assertIn(text, refused.stderr)
+        env = dict(os.environ, CUDA_VISIBLE_DEVICES="")
+        for name in "gemm", "attention":
+            refused = run("bench", name, env=env)
+            self.assertEqual(refused.returncode, 1, refused.stderr)
+            self.assertIn("CUDA: expected", refused.stderr)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,14 @@ BatchTimes run_batch(Engine& engine, const std::vector<GenerateRequest>& request
     if (result.submit.status != Submit::kQueued) throw InputError(result.submit.message);
     if (result.finish_reason == FinishReason::kError) throw DeviceError(result.error);
     times.latency = std::max(times.latency, result.total_seconds);
-    times.first_token = std::max(times.first_token, result.token_seconds.front());
+    if (result.token_seconds.front() > times.first_token) {
+      times.first_token = result.token_seconds.front();
+      const auto& seconds = result.token_seconds;
+      times.decode_steps.clear();
+      for (size_t i = 1; i < seconds.size(); ++i) {
+        times.decode_steps.push_back(seconds[i] - seconds[i - 1]);
+      }
+    }
     last_token = std::max(last_token, result.token_seconds.back());
   }
   const auto num_steps = requests.front().sampling.max_tokens - 1;

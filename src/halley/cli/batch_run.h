@@ -13,6 +13,9 @@ struct BatchTimes {
   double latency = 0;
   double first_token = 0;   // of the last request to get one
   double output_token = 0;  // between two steps of decoding; 0 where there is one output token
+  /// From token to token of the request that got its first token last: while these passed, nobody
+  /// was in prefill.
+  std::vector<double> decode_steps = {};
 };
 
 /// Requests with pseudo-random prompts, the same in every run, that generate exactly `output_len`

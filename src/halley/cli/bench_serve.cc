@@ -1,6 +1,4 @@
 // `halley bench serve`: load on any server that speaks the OpenAI API, and how it answers.
-#include "halley/cli/bench_serve.h"
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -18,6 +16,7 @@
 #include "halley/base/env.h"
 #include "halley/base/error.h"
 #include "halley/base/str.h"
+#include "halley/cli/bench.h"
 #include "halley/cli/bench_serve_load.h"
 #include "halley/cli/svg_plot.h"
 #include "halley/client/http/http_client.h"

@@ -88,6 +88,13 @@ CudaDeviceInfo use_cuda_device(int ordinal) {
   return device;
 }
 
+CudaVersions cuda_versions() {
+  int driver = 0, runtime = 0;
+  check_cuda(cudaDriverGetVersion(&driver), "version of the driver");
+  check_cuda(cudaRuntimeGetVersion(&runtime), "version of the runtime");
+  return {.driver = version_text(driver), .runtime = version_text(runtime)};
+}
+
 size_t free_device_bytes() {
   size_t free_bytes = 0, total_bytes = 0;
   check_cuda(cudaMemGetInfo(&free_bytes, &total_bytes), "free memory of the device");

@@ -33,6 +33,13 @@ std::string why_not_this_gpu(const CudaDeviceInfo& device);
 /// code for.
 CudaDeviceInfo use_cuda_device(int ordinal);
 
+/// "13.0" each: the newest CUDA that the driver supports, and that which this program was built
+/// with.
+struct CudaVersions {
+  std::string driver = {}, runtime = {};
+};
+CudaVersions cuda_versions();
+
 /// Bytes that are free on the calling thread's GPU now; other programs count.
 size_t free_device_bytes();
 

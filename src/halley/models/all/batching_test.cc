@@ -288,5 +288,50 @@ TEST(Forward, RefusesTokensAndPositionsThatTheModelDoesNotHave) {
                                             "sequence length: expected at most 512, got 513.")));
 }
 
+std::vector<std::string> profiled_ops(const std::string& family) {
+  const Loaded loaded(family, 2);
+  const TestCache cache = loaded.make_cache(KvDType::kF16),
+                  other = loaded.make_cache(KvDType::kF16);
+  const std::vector<int32_t> ids = tokens(5, 9);
+  const std::vector<BatchSequence> sequences = {{0, 9, 0, cache.page_table(0)}};
+  const std::vector<int32_t> rows = {8};
+  const auto V = static_cast<size_t>(loaded.model->shape().vocab_size);
+  std::vector<float> logits(V), profiled(V);
+  loaded.model->forward({ids, sequences, rows}, cache.view(),
+                        f32_matrix(logits.data(), 1, static_cast<int64_t>(V)));
+  const std::vector<OpTime> times =
+      loaded.model->profile({ids, sequences, rows}, other.view(),
+                            f32_matrix(profiled.data(), 1, static_cast<int64_t>(V)));
+  EXPECT_TRUE(is_same_bits(logits, profiled));
+  std::vector<std::string> names;
+  double end = 0;
+  for (const OpTime& time : times) {
+    EXPECT_GE(time.start_us, end) << time.name;
+    EXPECT_GE(time.duration_us, 0) << time.name;
+    end = time.start_us + time.duration_us;
+    names.push_back(time.name);
+  }
+  return names;
+}
+
+TEST(Profile, NamesEveryOperationInOrder) {
+  const std::vector<std::string> names = profiled_ops("llama");
+  const std::vector<std::string> layer = {"norm",       "qkv",  "rope",    "kv_write",
+                                          "attention",  "o",    "norm",    "gate_up",
+                                          "activation", "down", "residual"};
+  std::vector<std::string> expected = {"embedding"};
+  for (const char* prefix : {"layers.0.", "layers.1."}) {
+    for (const std::string& name : layer) expected.push_back(prefix + name);
+  }
+  expected.insert(expected.end(), {"final_norm", "output"});
+  EXPECT_EQ(names, expected);
+}
+
+TEST(Profile, HasTheRoutingOfExperts) {
+  const std::vector<std::string> names = profiled_ops("mixtral");
+  EXPECT_THAT(names, testing::IsSupersetOf({"layers.0.router", "layers.0.gate_up", "layers.0.down",
+                                            "layers.1.combine"}));
+}
+
 }  // namespace
 }  // namespace halley

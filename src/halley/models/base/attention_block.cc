@@ -27,6 +27,7 @@ void attention_block(const DecoderStep& step, const LayerSpec& spec, const Layer
   const int64_t H = config.num_heads, J = config.num_kv_heads, D = config.head_dim;
   const Matrix qkv = step.workspace.take(Slot::kQkv, step.num_rows(), (H + 2 * J) * D);
   run_linear(step, spec.qkv, weights.qkv, x, qkv);
+  step.finish("qkv");
   const Matrix q = qkv.cols(0, H * D);
   const Matrix k = qkv.cols(H * D, (H + J) * D);
   const Matrix v = qkv.cols((H + J) * D, (H + 2 * J) * D);
@@ -38,20 +39,25 @@ void attention_block(const DecoderStep& step, const LayerSpec& spec, const Layer
     rms_norm_heads(step.context, k, D, weights.k_norm.weight.data(), config.norm_weight_offset,
                    config.norm_epsilon);
   }
+  if (spec.q_norm || spec.k_norm) step.finish("qk_norm");
   if (spec.rope_index >= 0) {
     const RopeAngles& angles = step.angles[static_cast<size_t>(spec.rope_index)];
     apply_rope(step.context, angles, H, D, q);
     apply_rope(step.context, angles, J, D, k);
+    step.finish("rope");
   }
   if (step.observer != nullptr) step.observer->on_keys_values(k, v);
   write_kv(step.context, cache, step.batch.sequences, k, v);
+  step.finish("kv_write");
   const Matrix attended = step.workspace.take(Slot::kAttention, step.num_rows(), H * D);
   const AttentionProblem problem = {.num_heads = H,
                                     .scale = config.attention_scale,
                                     .soft_cap = config.attention_soft_cap,
                                     .window = spec.window};
   paged_attention(step.context, problem, cache, step.batch.sequences, q, attended);
+  step.finish("attention");
   run_linear(step, spec.o, weights.o, attended, out);
+  step.finish("o");
 }
 
 }  // namespace halley

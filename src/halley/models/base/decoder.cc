@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "halley/base/check.h"
+#include "halley/base/str.h"
 #include "halley/kernels/activation/activation.h"
 #include "halley/kernels/embedding/embedding.h"
 #include "halley/kernels/norm/norm.h"
@@ -57,7 +58,8 @@ void Decoder::embed(const ForwardBatch& batch, Matrix hidden) {
   add_rows(context_, learned, hidden);
 }
 
-void Decoder::compute_logits(const ForwardBatch& batch, Matrix hidden, Matrix logits) {
+void Decoder::compute_logits(const DecoderStep& step, Matrix hidden, Matrix logits) {
+  const ForwardBatch& batch = step.batch;
   if (batch.logit_rows.empty()) return;
   const Matrix last = workspace_.take(Slot::kLast, logits.num_rows, config_.hidden_size);
   for (int64_t i = 0; i < last.num_rows; ++i) {
@@ -65,10 +67,11 @@ void Decoder::compute_logits(const ForwardBatch& batch, Matrix hidden, Matrix lo
     std::memcpy(last.row<float>(i), hidden.row<float>(row),
                 static_cast<size_t>(config_.hidden_size) * sizeof(float));
   }
-  const DecoderStep step = {context_, config_, batch, angles_, workspace_};
   apply_norm(step, weights_.final_norm, last, last);
+  step.finish("final_norm");
   weights_.output.run(context_, last, logits);
   if (config_.logits_soft_cap > 0) apply_soft_cap(context_, config_.logits_soft_cap, logits);
+  step.finish("output");
 }
 
 void run_layer(const DecoderStep& step, const LayerSpec& spec, const LayerWeights& weights,
@@ -76,16 +79,31 @@ void run_layer(const DecoderStep& step, const LayerSpec& spec, const LayerWeight
   const Matrix normed = step.workspace.take(Slot::kNormed, hidden.num_rows, hidden.num_cols);
   const Matrix block_out = step.workspace.take(Slot::kBlockOut, hidden.num_rows, hidden.num_cols);
   apply_norm(step, weights.input_norm, hidden, normed);
+  step.finish("norm");
   attention_block(step, spec, weights, cache, normed, block_out);
   if (spec.attention_out_norm) apply_norm(step, weights.attention_out_norm, block_out, block_out);
   add_rows(step.context, block_out, hidden);
   apply_norm(step, weights.mlp_norm, hidden, normed);
+  step.finish("norm");
   mlp_block(step, spec.mlp, weights.mlp, normed, block_out);
   if (spec.mlp_out_norm) apply_norm(step, weights.mlp_out_norm, block_out, block_out);
   add_rows(step.context, block_out, hidden);
+  step.finish("residual");
 }
 
 void Decoder::forward(const ForwardBatch& batch, const KvCacheView& cache, Matrix logits) {
+  run(batch, cache, logits, nullptr);
+}
+
+std::vector<OpTime> Decoder::profile(const ForwardBatch& batch, const KvCacheView& cache,
+                                     Matrix logits) {
+  OpClock clock;
+  run(batch, cache, logits, &clock);
+  return clock.take();
+}
+
+void Decoder::run(const ForwardBatch& batch, const KvCacheView& cache, Matrix logits,
+                  OpClock* clock) {
   check_step(config_, batch, cache);
   HALLEY_CHECK(logits.num_rows == static_cast<int64_t>(batch.logit_rows.size()), logits.num_rows);
   HALLEY_CHECK(logits.num_cols == config_.vocab_size, logits.num_cols);
@@ -94,11 +112,14 @@ void Decoder::forward(const ForwardBatch& batch, const KvCacheView& cache, Matri
   set_positions(batch);
   const Matrix hidden = workspace_.take(Slot::kHidden, M, config_.hidden_size);
   embed(batch, hidden);
-  const DecoderStep step = {context_, config_, batch, angles_, workspace_};
+  const DecoderStep step = {context_, config_, batch, angles_, workspace_, nullptr, clock};
+  step.finish("embedding");
   for (size_t i = 0; i < config_.layers.size(); ++i) {
+    if (clock != nullptr) clock->set_prefix(str("layers.", i, "."));
     run_layer(step, config_.layers[i], weights_.layers[i], cache.layers[i], hidden);
   }
-  compute_logits(batch, hidden, logits);
+  if (clock != nullptr) clock->set_prefix("");
+  compute_logits(step, hidden, logits);
 }
 
 }  // namespace halley

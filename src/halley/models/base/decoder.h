@@ -12,6 +12,9 @@
 
 namespace halley {
 
+class OpClock;
+struct DecoderStep;
+
 class Decoder final : public CausalLm {
  public:
   /// `context` must outlive the decoder. `weights` were loaded from `config`.
@@ -22,6 +25,10 @@ class Decoder final : public CausalLm {
   /// Throws InputError where a token id is not in the vocabulary or a position is beyond
   /// max_positions; the cache is untouched then.
   void forward(const ForwardBatch& batch, const KvCacheView& cache, Matrix logits) override;
+  /// The input norm, the rotary embedding and so on of a layer have names of their own; what an
+  /// expert multiplies is "layers.0.gate_up" as an MLP's.
+  std::vector<OpTime> profile(const ForwardBatch& batch, const KvCacheView& cache,
+                              Matrix logits) override;
   WeightMemory weight_memory() const override {
     return memory_of(weights_, config_, context_.precision);
   }
@@ -29,7 +36,8 @@ class Decoder final : public CausalLm {
  private:
   void set_positions(const ForwardBatch& batch);
   void embed(const ForwardBatch& batch, Matrix hidden);
-  void compute_logits(const ForwardBatch& batch, Matrix hidden, Matrix logits);
+  void run(const ForwardBatch& batch, const KvCacheView& cache, Matrix logits, OpClock* clock);
+  void compute_logits(const DecoderStep& step, Matrix hidden, Matrix logits);
 
   ExecContext& context_;
   DecoderConfig config_;

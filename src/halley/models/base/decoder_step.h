@@ -10,6 +10,7 @@
 #include "halley/models/base/decoder_config.h"
 #include "halley/models/base/decoder_weights.h"
 #include "halley/models/base/layer_observer.h"
+#include "halley/models/base/op_clock.h"
 #include "halley/models/base/workspace.h"
 
 namespace halley {
@@ -22,8 +23,13 @@ struct DecoderStep {
   const std::vector<RopeAngles>& angles;  // as DecoderConfig::ropes
   Workspace& workspace;
   LayerObserver* observer = nullptr;
+  OpClock* clock = nullptr;
 
   int64_t num_rows() const { return static_cast<int64_t>(batch.token_ids.size()); }
+  /// What ran since the last call was this operation.
+  void finish(const char* op) const {
+    if (clock != nullptr) clock->finish(op);
+  }
 };
 
 /// y = op(x), seen by the observer.

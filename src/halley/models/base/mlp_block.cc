@@ -14,14 +14,19 @@ void run_mlp(const DecoderStep& step, const MlpSpec& spec, const MlpWeights& wei
   const int64_t F = down.in_features();
   const Matrix wide = step.workspace.take(Slot::kGateUp, x.num_rows, gate_up.out_features());
   run_linear(step, spec.gate_up[index], gate_up, x, wide);
+  step.finish("gate_up");
   if (!config.is_gated) {
     apply_activation(step.context, config.activation, wide);
+    step.finish("activation");
     run_linear(step, spec.down[index], down, wide, out);
+    step.finish("down");
     return;
   }
   const Matrix activated = step.workspace.take(Slot::kMlp, x.num_rows, F);
   gated_activation(step.context, config.activation, wide, activated);
+  step.finish("activation");
   run_linear(step, spec.down[index], down, activated, out);
+  step.finish("down");
 }
 
 /// Rows are gathered expert by expert, each expert runs on its own, and each row's results are
@@ -36,12 +41,14 @@ void run_experts(const DecoderStep& step, const MlpSpec& spec, const MlpWeights&
   const Matrix slots_in = step.workspace.take(Slot::kExpertIn, num_slots, x.num_cols);
   const Matrix slots_out = step.workspace.take(Slot::kExpertOut, num_slots, x.num_cols);
   gather_slots(step.context, routing, x, slots_in);
+  step.finish("router");
   for (size_t expert = 0; expert < weights.gate_up.size(); ++expert) {
     const int64_t begin = routing.expert_begin[expert], end = routing.expert_begin[expert + 1];
     if (begin == end) continue;
     run_mlp(step, spec, weights, expert, slots_in.rows(begin, end), slots_out.rows(begin, end));
   }
   combine_slots(routing, slots_out, out);
+  step.finish("combine");
 }
 
 }  // namespace

@@ -1,0 +1,15 @@
+// The subcommands of `halley bench`: each is added to the parser of `bench`.
+#pragma once
+
+#include "halley/cli/command.h"
+
+namespace halley::cli {
+
+Run add_bench_latency(CLI::App& bench);
+Run add_bench_throughput(CLI::App& bench);
+Run add_bench_serve(CLI::App& bench);
+/// Kernels alone; in builds with CUDA.
+Run add_bench_attention(CLI::App& bench);
+Run add_bench_gemm(CLI::App& bench);
+
+}  // namespace halley::cli

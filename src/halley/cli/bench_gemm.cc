@@ -1,0 +1,119 @@
+// `halley bench gemm`: the products of linear layers on a GPU beside their floors.
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "halley/base/str.h"
+#include "halley/cli/bench.h"
+#include "halley/cli/bench_gpu.h"
+#include "halley/cli/bench_model.h"
+#include "halley/cuda/gemm/cublaslt_gemm.h"
+#include "halley/cuda/gemm/time_gemm.h"
+
+namespace halley::cli {
+namespace {
+
+struct GemmOptions {
+  GpuBenchOptions gpu;
+  std::vector<std::string> shapes;
+  std::vector<int64_t> rows = {1, 8, 16, 32, 64, 128, 256, 2048};
+};
+
+OrderedJson json_of(const cuda::GemmTime& time) {
+  const double operations =
+      2 * static_cast<double>(time.M) * static_cast<double>(time.N) * static_cast<double>(time.K);
+  return {{"problem", time.problem},
+          {"kernel", time.kernel},
+          {"is_chosen", time.is_chosen},
+          {"refused", time.refusals},
+          {"N", time.N},
+          {"K", time.K},
+          {"M", time.M},
+          {"us", time.microseconds},
+          {"floor_us", time.floor_microseconds},
+          {"roofline_share", time.floor_microseconds / time.microseconds},
+          {"tera_operations_per_s", operations / time.microseconds * 1e-6}};
+}
+
+void print_table(const OrderedJson& rows) {
+  std::printf("%-12s %-23s %7s %7s %6s %10s %10s %9s %8s\n", "problem", "kernel", "N", "K", "M",
+              "us", "floor us", "roofline", "TOP/s");
+  for (const OrderedJson& row : rows) {
+    const auto number = [&](const char* name) { return row.at(name).get<double>(); };
+    const auto count = [&](const char* name) {
+      return static_cast<long long>(row.at(name).get<int64_t>());
+    };
+    std::printf("%-12s %-23s %7lld %7lld %6lld %10.2f %10.2f %7.1f %% %8.1f\n",
+                row.at("problem").get<std::string>().c_str(),
+                str(row.at("is_chosen").get<bool>() ? "" : "-", row.at("kernel").get<std::string>())
+                    .c_str(),
+                count("N"), count("K"), count("M"), number("us"), number("floor_us"),
+                100 * number("roofline_share"), number("tera_operations_per_s"));
+  }
+}
+
+// cuBLASLt's, and sums of four bytes that are scaled behind the product.
+size_t workspace_bytes(const cuda::TimeGemmOptions& timing) {
+  constexpr int64_t kFixedBytes = int64_t{128} << 20, kPadding = 64;
+  int64_t outputs_max = 0;
+  for (const auto& shape : timing.shapes.empty() ? cuda::llama_gemm_shapes() : timing.shapes) {
+    outputs_max = std::max(outputs_max, shape.first);
+  }
+  const int64_t rows_max = *std::max_element(timing.rows.begin(), timing.rows.end());
+  return static_cast<size_t>(kFixedBytes + 4 * (rows_max + kPadding) * (outputs_max + kPadding));
+}
+
+int run_gemm(const GemmOptions& options) {
+  cuda::TimeGemmOptions timing = {.shapes = {}, .rows = options.rows};
+  for (const std::string& shape : options.shapes) {
+    timing.shapes.push_back(parse_shape(shape, "--shape"));
+  }
+  const DeviceRates rates = gpu_rates(options.gpu);
+  timing.rates = {.bytes_per_second = rates.bytes,
+                  .f16_per_second = rates.f16,
+                  .e4m3_per_second = rates.e4m3,
+                  .s8_per_second = rates.s8};
+  const CudaDeviceInfo device = use_cuda_device(options.gpu.device);
+  const CudaStream stream;
+  DeviceArena workspace(workspace_bytes(timing), "the workspace of products");
+  const CudaContext context{device, stream, workspace};
+  cuda::CublasLtGemm lt(context, {});
+  OrderedJson rows = OrderedJson::array();
+  for (const cuda::GemmTime& time : cuda::time_gemm(context, lt, timing)) {
+    rows.push_back(json_of(time));
+  }
+  OrderedJson json = gpu_facts(device, rates);
+  json["products"] = std::move(rows);
+  write_json(json, options.gpu.output_json, options.gpu.is_json);
+  if (!options.gpu.is_json) print_table(json.at("products"));
+  return kExitOk;
+}
+
+}  // namespace
+
+Run add_bench_gemm(CLI::App& bench) {
+  CLI::App& app = *bench.add_subcommand("gemm", "Products of linear layers on a GPU");
+  auto options = std::make_shared<GemmOptions>();
+  app.add_option("--shape", options->shapes,
+                 "NxK, outputs and inputs; repeat. Default: the layers of Llama-3 8B and 70B")
+      ->allow_extra_args(false);
+  app.add_option("--rows", options->rows, "Rows of X, separated by commas")
+      ->delimiter(',')
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->capture_default_str();
+  add_gpu_options(app, options->gpu);
+  app.footer(
+      R"(Weights come from memory, not from the L2 cache. A graph runs at least 20 products;
+the best of three graphs. A kernel behind a minus sign is not the one that a layer runs for these
+rows.
+
+Examples:
+  halley bench gemm
+  halley bench gemm --shape 28672x4096 --rows 1,64,8192 --output-json result.json)");
+  return [options] { return run_gemm(*options); };
+}
+
+}  // namespace halley::cli

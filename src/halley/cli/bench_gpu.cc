@@ -1,0 +1,68 @@
+#include "halley/cli/bench_gpu.h"
+
+#include <array>
+#include <charconv>
+#include <cstdio>
+#include <ctime>
+
+#include "halley/base/error.h"
+#include "halley/base/str.h"
+#include "halley/cli/bench_model.h"
+
+namespace halley::cli {
+namespace {
+
+std::string date_of_today() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text.data();
+}
+
+}  // namespace
+
+void add_gpu_options(CLI::App& app, GpuBenchOptions& options) {
+  app.add_option("--device", options.device, "Number of the GPU")
+      ->check(CLI::Range(0, 1023))
+      ->capture_default_str();
+  add_rate_options(app, options.rates);
+  app.add_flag("--json", options.is_json, "One JSON object instead of a table");
+  app.add_option("--output-json", options.output_json, "Also write the JSON object to a file");
+}
+
+DeviceRates gpu_rates(const GpuBenchOptions& options) {
+  return with_rates(options.rates, kH200Rates);
+}
+
+OrderedJson gpu_facts(const CudaDeviceInfo& device, const DeviceRates& rates) {
+  const CudaVersions versions = cuda_versions();
+  return {{"device", device.name},
+          {"num_multiprocessors", device.num_multiprocessors},
+          {"device_bytes", device.total_bytes},
+          {"l2_bytes", device.l2_bytes},
+          {"cuda_driver", versions.driver},
+          {"cuda_runtime", versions.runtime},
+          {"halley", HALLEY_VERSION},
+          {"date", date_of_today()},
+          {"rates", rates_json(rates, kRatesOfDevice)}};
+}
+
+std::pair<int64_t, int64_t> parse_shape(std::string_view text, const std::string& option) {
+  constexpr int64_t kSizeMax = int64_t{1} << 24;
+  int64_t first = 0, second = 0;
+  const char* const end = text.data() + text.size();
+  const auto [middle, error] = std::from_chars(text.data(), end, first);
+  if (error == std::errc() && middle != end && *middle == 'x') {
+    const auto [behind, second_error] = std::from_chars(middle + 1, end, second);
+    const bool is_whole = second_error == std::errc() && behind == end;
+    if (is_whole && first >= 1 && second >= 1 && first <= kSizeMax && second <= kSizeMax) {
+      return {first, second};
+    }
+  }
+  throw InputError(str(option, ": expected two sizes from 1 to ", kSizeMax, " as 4096x14336, got ",
+                       quote(text), "."));
+}
+
+}  // namespace halley::cli

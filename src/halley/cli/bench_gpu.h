@@ -1,0 +1,33 @@
+// What measurements of single kernels on a GPU share.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include <CLI/CLI.hpp>
+
+#include "halley/cuda/runtime/cuda_device.h"
+#include "halley/json/json.h"
+#include "halley/models/base/step_cost.h"
+
+namespace halley::cli {
+
+struct GpuBenchOptions {
+  int device = 0;
+  DeviceRates rates;
+  bool is_json = false;
+  std::string output_json;
+};
+
+void add_gpu_options(CLI::App& app, GpuBenchOptions& options);
+
+/// The stated rates, an H200's where nothing is stated.
+DeviceRates gpu_rates(const GpuBenchOptions& options);
+
+/// Device, versions of driver, runtime and program, the date, and the rates that floors count with.
+OrderedJson gpu_facts(const CudaDeviceInfo& device, const DeviceRates& rates);
+
+/// "4096x14336", two numbers from 1 to 2^24. Throws InputError that names the option.
+std::pair<int64_t, int64_t> parse_shape(std::string_view text, const std::string& option);
+
+}  // namespace halley::cli

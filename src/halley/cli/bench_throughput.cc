@@ -1,0 +1,269 @@
+// `halley bench throughput`: many requests at once through the engine, without a server, beside the
+// least time that their steps could take.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "halley/base/error.h"
+#include "halley/base/str.h"
+#include "halley/checkpoint/config/model_dir.h"
+#include "halley/cli/batch_run.h"
+#include "halley/cli/bench.h"
+#include "halley/cli/bench_model.h"
+#include "halley/cli/json_lines.h"
+#include "halley/client/load/summary.h"
+#include "halley/engine/generate.h"
+
+namespace halley::cli {
+namespace {
+
+constexpr int64_t kTokensMax = 10'000'000;
+
+struct ThroughputOptions {
+  ModelOptions model;
+  DeviceRates rates;
+  int64_t num_prompts = 64;
+  int64_t input_len = 128;
+  int64_t output_len = 128;
+  std::string dataset;
+  int64_t max_num_seqs = 0;
+  int64_t max_num_batched_tokens = 0;
+  bool is_json = false;
+  std::string output_json;
+};
+
+// The lengths of what ran, and how long it took.
+struct ThroughputReport {
+  int64_t num_requests = 0, num_prompt_tokens = 0, num_output_tokens = 0;
+  double seconds = 0;
+  std::vector<double> first_tokens, output_tokens;  // seconds of each request
+  EngineStats before, after;
+};
+
+GenerateRequest request_of(std::vector<int32_t> prompt_ids, int64_t output_len) {
+  GenerateRequest request;
+  request.prompt_ids = std::move(prompt_ids);
+  request.sampling.temperature = 0;
+  request.sampling.max_tokens = output_len;
+  request.sampling.ignore_eos = true;
+  return request;
+}
+
+int64_t output_len_of(const OrderedJson& line, int64_t fallback) {
+  if (!line.contains("output_len")) return fallback;
+  const OrderedJson& value = line.at("output_len");
+  if (value.is_number_integer() && value >= 1 && value <= kTokensMax) return value.get<int64_t>();
+  throw InputError(
+      str("'output_len': expected a whole number from 1 to ", kTokensMax, ", got ", value.dump()));
+}
+
+// The first requests of a file of lines {"prompt": text, "output_len": n}.
+std::vector<GenerateRequest> read_dataset(const ThroughputOptions& options) {
+  if (options.model.model.empty()) {
+    throw InputError(
+        "--dataset: expected MODEL, whose tokenizer reads the prompts, got a built-in shape.");
+  }
+  const auto tokenizer = load_tokenizer(check_model_dir(options.model.model));
+  std::ifstream file(options.dataset);
+  if (!file) throw InputError(str(options.dataset, ": cannot read."));
+  std::vector<GenerateRequest> requests;
+  std::ostringstream answers;
+  for_each_json_line(file, answers, [&](const OrderedJson& line) -> OrderedJson {
+    if (static_cast<int64_t>(requests.size()) == options.num_prompts) return {};
+    if (!line.contains("prompt") || !line.at("prompt").is_string()) {
+      throw InputError(
+          "'prompt': expected a text. Each line is {\"prompt\": ..., "
+          "\"output_len\": ...}.");
+    }
+    requests.push_back(request_of(tokenizer->encode(line.at("prompt").get<std::string>(), true),
+                                  output_len_of(line, options.output_len)));
+    return {};
+  });
+  if (requests.empty()) {
+    throw InputError(str(options.dataset, ": expected lines with a prompt, got none."));
+  }
+  return requests;
+}
+
+EngineConfig engine_config(const ThroughputOptions& options, const BenchModel& bench,
+                           const std::vector<GenerateRequest>& requests) {
+  EngineConfig config;
+  config.kv_dtype = bench.kv_dtype;
+  config.max_model_len = options.model.max_model_len;
+  if (config.max_model_len == 0) {
+    for (const GenerateRequest& request : requests) {
+      config.max_model_len =
+          std::max(config.max_model_len,
+                   static_cast<int64_t>(request.prompt_ids.size()) + request.sampling.max_tokens);
+    }
+  }
+  if (options.max_num_seqs > 0) config.max_num_seqs = options.max_num_seqs;
+  if (options.max_num_batched_tokens > 0) {
+    config.max_num_batched_tokens = options.max_num_batched_tokens;
+  }
+  config.max_num_queued = static_cast<int64_t>(requests.size());
+  config.has_prefix_caching = false;  // what is measured is computing
+  return config;
+}
+
+void check(const GenerateResult& result) {
+  if (result.submit.status != Submit::kQueued) throw InputError(result.submit.message);
+  if (result.finish_reason == FinishReason::kError) throw DeviceError(result.error);
+}
+
+ThroughputReport run_requests(Engine& engine, const std::vector<GenerateRequest>& requests) {
+  ThroughputReport report;
+  report.before = engine.stats();
+  const auto start = std::chrono::steady_clock::now();
+  const std::vector<GenerateResult> results = generate_all(engine, requests);
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  report.after = engine.stats();
+  report.num_requests = static_cast<int64_t>(results.size());
+  for (size_t i = 0; i < results.size(); ++i) {
+    const GenerateResult& result = results[i];
+    check(result);
+    const auto num_tokens = static_cast<int64_t>(result.token_ids.size());
+    report.num_prompt_tokens += static_cast<int64_t>(requests[i].prompt_ids.size());
+    report.num_output_tokens += num_tokens;
+    report.first_tokens.push_back(result.token_seconds.front());
+    if (num_tokens > 1) {
+      report.output_tokens.push_back((result.token_seconds.back() - result.token_seconds.front()) /
+                                     static_cast<double>(num_tokens - 1));
+    }
+  }
+  return report;
+}
+
+OrderedJson json_of(const std::vector<double>& values) {
+  const Summary summary = summarize(values, {99});
+  return {{"mean", summary.mean}, {"median", summary.median}, {"p99", percentile(values, 99)}};
+}
+
+OrderedJson json_of(const ThroughputReport& report, const EngineConfig& config) {
+  const auto per_second = [&](int64_t count) {
+    return static_cast<double>(count) / report.seconds;
+  };
+  return {{"num_prompts", report.num_requests},
+          {"num_prompt_tokens", report.num_prompt_tokens},
+          {"num_output_tokens", report.num_output_tokens},
+          {"max_num_seqs", config.max_num_seqs},
+          {"max_num_batched_tokens", config.max_num_batched_tokens},
+          {"max_model_len", config.max_model_len},
+          {"kv_cache_tokens", report.after.num_pages * config.page_tokens},
+          {"elapsed_s", report.seconds},
+          {"requests_per_s", per_second(report.num_requests)},
+          {"total_tokens_per_s", per_second(report.num_prompt_tokens + report.num_output_tokens)},
+          {"output_tokens_per_s", per_second(report.num_output_tokens)},
+          {"time_to_first_token_s", json_of(report.first_tokens)},
+          {"time_per_output_token_s", json_of(report.output_tokens)},
+          {"num_preemptions", report.after.num_preemptions - report.before.num_preemptions}};
+}
+
+OrderedJson json_of(const FloorSum& floor, double seconds) {
+  const double sum = floor.prefill_seconds + floor.decode_seconds;
+  return {{"num_prefill_steps", floor.num_prefill_steps},
+          {"num_decode_steps", floor.num_decode_steps},
+          {"largest_batch", floor.num_sequences_max},
+          {"prefill_floor_s", floor.prefill_seconds},
+          {"decode_floor_s", floor.decode_seconds},
+          {"roofline_s", sum},
+          {"roofline_share", sum / seconds}};
+}
+
+OrderedJson measure(const ThroughputOptions& options) {
+  std::vector<GenerateRequest> requests;
+  if (!options.dataset.empty()) requests = read_dataset(options);
+  BenchModel bench = load_bench_model(options.model);
+  const int64_t vocab_size = bench.model->shape().vocab_size;
+  if (options.dataset.empty()) {
+    requests = make_batch(options.num_prompts, options.input_len, options.output_len, vocab_size);
+  }
+  const EngineConfig config = engine_config(options, bench, requests);
+  OrderedJson json = facts_of(bench, options.model);
+  Engine engine(std::move(bench.counted), nullptr, {}, config);
+  // What is made at the first use is not what is measured. A prompt and a few decodes.
+  GenerateRequest warmup = requests.front();
+  warmup.sampling.max_tokens = std::min<int64_t>(4, warmup.sampling.max_tokens);
+  check(generate_all(engine, {std::move(warmup)}).front());
+  WeightReads reads(bench);
+  reads.read();
+  bench.steps->take();
+  const ThroughputReport report = run_requests(engine, requests);
+  reads.read();
+  const DeviceRates rates = rates_of(bench, options.rates, reads.bytes_per_second());
+  json.update(json_of(report, engine.config()));
+  json.update(json_of(sum_floors(bench.steps->take(), bench.steps->cost().linear_type, rates),
+                      report.seconds));
+  json["rates"] = rates_json(rates, bench.is_on_host ? kRatesOfHost : kRatesOfDevice);
+  return json;
+}
+
+void print_text(const OrderedJson& json) {
+  const auto number = [&](const char* name) { return json.at(name).get<double>(); };
+  const auto count = [&](const char* name) {
+    return static_cast<long long>(json.at(name).get<int64_t>());
+  };
+  std::printf("Throughput: %.2f requests/s, %.2f total tokens/s, %.2f output tokens/s\n",
+              number("requests_per_s"), number("total_tokens_per_s"),
+              number("output_tokens_per_s"));
+  std::printf("Total num prompt tokens:  %lld\nTotal num output tokens:  %lld\n",
+              count("num_prompt_tokens"), count("num_output_tokens"));
+  std::printf(
+      "Steps: %lld with prefill, %lld of decodes alone; largest batch %lld sequences; %lld "
+      "preemptions\n",
+      count("num_prefill_steps"), count("num_decode_steps"), count("largest_batch"),
+      count("num_preemptions"));
+  std::printf(
+      "Roofline: %.3f s of %.3f s, %.1f %% (floors: prefill %.3f s, decode %.3f s; rates: %s)\n",
+      number("roofline_s"), number("elapsed_s"), 100 * number("roofline_share"),
+      number("prefill_floor_s"), number("decode_floor_s"),
+      json.at("rates").at("unless_stated").get<std::string>().c_str());
+}
+
+}  // namespace
+
+Run add_bench_throughput(CLI::App& bench) {
+  CLI::App& app = *bench.add_subcommand("throughput", "Many requests at once, without a server");
+  auto options = std::make_shared<ThroughputOptions>();
+  add_model_options(app, options->model);
+  add_length_option(app, options->model);
+  const auto add = [&](const std::string& name, int64_t& value, const std::string& text,
+                       int64_t least) {
+    app.add_option(name, value, text)->check(CLI::Range(least, kTokensMax))->capture_default_str();
+  };
+  add("--num-prompts", options->num_prompts, "Requests; of a data set, its first", 1);
+  add("--input-len", options->input_len, "Random tokens of a prompt", 1);
+  add("--output-len", options->output_len, "Output tokens of a request; EOS is ignored", 1);
+  app.add_option("--dataset", options->dataset,
+                 "Prompts instead of random tokens: lines of JSON, {\"prompt\": text, "
+                 "\"output_len\": n}; without output_len it is --output-len");
+  add("--max-num-seqs", options->max_num_seqs,
+      "Requests that run together; 0: the engine's default", 0);
+  add("--max-num-batched-tokens", options->max_num_batched_tokens,
+      "Rows of one step; 0: the engine's default", 0);
+  add_rate_options(app, options->rates);
+  app.add_flag("--json", options->is_json, "One JSON object instead of text");
+  app.add_option("--output-json", options->output_json, "Also write the JSON object to a file");
+  app.footer(
+      R"(The roofline is the sum of the steps' floors: the longer of reading (weights, cache) and
+of computing. On the CPU only reading counts, unless --peak-f16 says more.
+
+Examples:
+  halley bench throughput models/demo-21m --num-prompts 16
+  halley bench throughput --load-format dummy --config llama-3-8b --num-prompts 512 \
+    --input-len 1024 --output-len 512 --output-json result.json)");
+  return [options] {
+    const OrderedJson json = measure(*options);
+    write_json(json, options->output_json, options->is_json);
+    if (!options->is_json) print_text(json);
+    return static_cast<int>(kExitOk);
+  };
+}
+
+}  // namespace halley::cli

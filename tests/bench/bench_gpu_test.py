@@ -1,0 +1,94 @@
+"""tools/bench_gpu.py runs every part, keeps what came out, and goes on where one fails.
+
+    bench_gpu_test.py SOURCE_DIR [unittest arguments]
+
+The program is a script that writes what the real one would, so that no GPU is needed.
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SOURCE = sys.argv[1]
+TOOL = os.path.join(SOURCE, "tools", "bench_gpu.py")
+
+FAKE = f"""#!{sys.executable}
+import json, sys
+args = sys.argv[1:]
+if "--quant-config" in args:
+    print("halley: no memory", file=sys.stderr)
+    sys.exit(1)
+kind = args[1]
+result = {{
+    "latency": {{"time_to_first_token_s": 0.5, "median_time_per_output_token_s": 0.004,
+                "decode_step_floor_s": 0.003, "output_len": 128, "decode_roofline_share": 0.75,
+                "first_token_roofline_share": 0.5}},
+    "throughput": {{"requests_per_s": 1, "output_tokens_per_s": 100, "total_tokens_per_s": 300,
+                   "largest_batch": 7, "roofline_share": 0.25}},
+    "attention": {{"attention": [{{"roofline_share": 0.2}}, {{"roofline_share": 0.9}}]}},
+    "gemm": {{"products": []}},
+}}[kind]
+with open(args[args.index("--output-json") + 1], "w") as file:
+    json.dump(result, file)
+"""
+
+
+class BenchGpu(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.halley = os.path.join(self.folder.name, "halley")
+        with open(self.halley, "w", encoding="utf-8") as file:
+            file.write(FAKE)
+        os.chmod(self.halley, 0o755)
+        self.results = os.path.join(self.folder.name, "results")
+
+    def run_tool(self, *args):
+        return subprocess.run([sys.executable, "-B", TOOL, "--halley", self.halley, "--results",
+                               self.results, *args], capture_output=True, text=True, timeout=60,
+                              check=False)
+
+    def read(self, name):
+        with open(os.path.join(self.results, name), encoding="utf-8") as file:
+            return file.read()
+
+    def test_goes_on_where_a_part_fails(self):
+        result = self.run_tool()
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("failed: throughput_fp8: exit code 1: halley: no memory", result.stderr)
+        files = os.listdir(self.results)
+        self.assertIn("gpu_gemm.json", files)
+        self.assertFalse([name for name in files if "fp8" in name or "partial" in name])
+        document = json.loads(self.read("gpu_latency_f16_batch64.json"))
+        self.assertIn("--batch-size 64", document["command"])
+        self.assertEqual(document["result"]["decode_roofline_share"], 0.75)
+        self.assertEqual(set(document) - {"result"}, {"command", "date", "commit", "gpus",
+                                                      "seconds"})
+        summary = self.read("gpu_summary.md")
+        self.assertIn("| latency_f16_batch1 | TTFT 500.0 ms, decode step 4.00 ms (floor 3.00) | "
+                      "75.0 % |", summary)
+        self.assertIn("| throughput_f16 | 100 output tokens/s, 300 in all, largest batch 7 | "
+                      "25.0 % |", summary)
+        self.assertIn("2 shapes, 20 to 90 %", summary)
+
+    def test_parts_and_time(self):
+        result = self.run_tool("--parts", "gemm,attention")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(sorted(os.listdir(self.results)),
+                         ["gpu_attention.json", "gpu_gemm.json", "gpu_summary.md"])
+        result = self.run_tool("--parts", "gemm", "--seconds", "1")
+        self.assertIn("failed: gemm: no time left", result.stderr)
+        self.assertEqual(self.run_tool("--parts", "gem").returncode, 2)
+
+    def test_its_configuration_of_weights_is_there(self):
+        result = self.run_tool("--list")
+        words = result.stdout.split()
+        path = words[words.index("--quant-config") + 1]
+        with open(path, encoding="utf-8") as file:
+            self.assertEqual(json.load(file)["format"], "float-quantized")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[2:]])

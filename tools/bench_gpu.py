@@ -1,0 +1,206 @@
+#!/usr/bin/env python3
+"""Measures what docs/benchmarks.md has of GPUs.
+
+    tools/bench_gpu.py --halley build/release/bin/halley [--results bench/results] [--seconds 480]
+                       [--parts KEY,KEY...] [--list] [--device cuda:0]
+
+Runs each part as a process of its own and writes
+
+    bench/results/gpu_<part>.json    every number, with GPU, driver, date, commit and command
+    bench/results/gpu_summary.md     one line a part
+
+Weights are made up, with the sizes of Llama-3 8B. A part that fails, or for which no time is left,
+is named at the end and the others run; the exit code is then 1. All parts take less than eight
+minutes on an H100 or H200. Needs Python alone.
+"""
+
+import argparse
+import dataclasses
+import datetime
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+FP8 = os.path.join(ROOT, "bench", "configs", "fp8_dynamic.json")
+SHAPE = ["--load-format", "dummy", "--config", "llama-3-8b", "--dtype", "float16"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """One run of the program: what it measures and how long it may take."""
+    key: str
+    args: tuple
+    seconds: int  # at most
+    has_model: bool = True
+
+
+def latency(key, batch_size, input_len, output_len, *more, iters=3, seconds=90):
+    return Part(key, ("bench", "latency", *SHAPE, "--batch-size", str(batch_size), "--input-len",
+                      str(input_len), "--output-len", str(output_len), "--num-iters", str(iters),
+                      *more), seconds)
+
+
+def throughput(key, num_prompts, *more, seconds=150):
+    return Part(key, ("bench", "throughput", *SHAPE, "--num-prompts", str(num_prompts),
+                      "--input-len", "1024", "--output-len", "512", *more), seconds)
+
+
+# In the order in which they run: what counts most comes first. A prompt of 8191 tokens and one
+# more fill the 8192 positions of the shape.
+PARTS = [
+    latency("latency_f16_batch1", 1, 1024, 128),
+    latency("latency_f16_batch64", 64, 1024, 128),
+    latency("latency_f16_prefill8192", 1, 8191, 1, iters=5),
+    throughput("throughput_f16", 512),
+    latency("latency_fp8_batch1", 1, 1024, 128, "--quant-config", FP8),
+    latency("latency_fp8_batch64", 64, 1024, 128, "--quant-config", FP8),
+    throughput("throughput_fp8", 512, "--quant-config", FP8),
+    Part("attention", ("bench", "attention"), 60, has_model=False),
+    latency("profile_f16_batch64", 64, 1024, 128, "--profile", iters=1),
+    latency("profile_fp8_batch1", 1, 1024, 128, "--quant-config", FP8, "--profile", iters=1),
+    Part("gemm", ("bench", "gemm", "--rows", "1,16,64,256,2048"), 90, has_model=False),
+]
+
+
+def commit():
+    """The checkout's, with a plus sign where files differ from it; empty outside of git."""
+    def git(*args):
+        result = subprocess.run(["git", "-C", ROOT, *args], capture_output=True, text=True,
+                                check=False)
+        return result.stdout.strip() if result.returncode == 0 else ""
+
+    name = git("rev-parse", "--short=12", "HEAD")
+    return name + ("+" if name and git("status", "--porcelain", "--untracked-files=no") else "")
+
+
+def nvidia_smi():
+    """Name, driver and clocks of the GPUs; nothing where there is no nvidia-smi."""
+    fields = "name,driver_version,memory.total,clocks.max.sm,clocks.max.mem,power.limit"
+    try:
+        result = subprocess.run(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"],
+                                capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    if result.returncode != 0:
+        return []
+    return [dict(zip(fields.split(","), map(str.strip, line.split(","))))
+            for line in result.stdout.splitlines()]
+
+
+def command_of(part, options):
+    device = ["--device", options.device] if part.has_model else \
+        ["--device", options.device.partition(":")[2] or "0"]
+    return [options.halley, *part.args, *device]
+
+
+def run_part(part, options, facts, seconds_left):
+    """Runs a part and writes its file. Returns what went wrong, or nothing."""
+    path = os.path.join(options.results, f"gpu_{part.key}.json")
+    command = command_of(part, options)
+    raw = path + ".partial"
+    start = time.monotonic()
+    try:
+        result = subprocess.run([*command, "--output-json", raw], capture_output=True, text=True,
+                                timeout=min(part.seconds, seconds_left), check=False)
+    except subprocess.TimeoutExpired:
+        return f"took more than {min(part.seconds, seconds_left):.0f} s"
+    except OSError as error:
+        return str(error)
+    sys.stderr.write(result.stderr)
+    print(result.stdout, end="", flush=True)
+    try:
+        if result.returncode != 0:
+            lines = result.stderr.strip().splitlines() or ["no message"]
+            return f"exit code {result.returncode}: {lines[-1]}"
+        with open(raw, encoding="utf-8") as file:
+            measured = json.load(file)
+    finally:
+        if os.path.exists(raw):
+            os.remove(raw)
+    shown = [os.path.relpath(word, ROOT) if os.path.isabs(word) else word for word in command]
+    document = {"command": shlex.join(shown), **facts, "seconds": time.monotonic() - start,
+                "result": measured}
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(document, file, indent=1)
+        file.write("\n")
+    return ""
+
+
+def summary_line(key, result):
+    """The numbers of a part that people ask for first."""
+    if "requests_per_s" in result:
+        return (f"| {key} | {result['output_tokens_per_s']:.0f} output tokens/s, "
+                f"{result['total_tokens_per_s']:.0f} in all, largest batch "
+                f"{result['largest_batch']} | {100 * result['roofline_share']:.1f} % |")
+    if "decode_step_floor_s" in result:
+        text = f"TTFT {1e3 * result['time_to_first_token_s']:.1f} ms"
+        share = result["first_token_roofline_share"]
+        if result["output_len"] > 1:
+            text += (f", decode step {1e3 * result['median_time_per_output_token_s']:.2f} ms "
+                     f"(floor {1e3 * result['decode_step_floor_s']:.2f})")
+            share = result["decode_roofline_share"]
+        return f"| {key} | {text} | {100 * share:.1f} % |"
+    rows = result.get("attention") or result.get("products") or []
+    # Of products those that layers run.
+    shares = sorted(row["roofline_share"] for row in rows if row.get("is_chosen", True))
+    if not shares:
+        return f"| {key} | nothing measured | - |"
+    return (f"| {key} | {len(shares)} shapes, {100 * shares[0]:.0f} to {100 * shares[-1]:.0f} % | "
+            f"{100 * shares[len(shares) // 2]:.1f} % (median) |")
+
+
+def write_summary(options):
+    lines = ["| part | measured | of the roofline |", "|---|---|---|"]
+    for part in PARTS:
+        path = os.path.join(options.results, f"gpu_{part.key}.json")
+        if os.path.exists(path):
+            with open(path, encoding="utf-8") as file:
+                lines.append(summary_line(part.key, json.load(file)["result"]))
+    with open(os.path.join(options.results, "gpu_summary.md"), "w", encoding="utf-8") as file:
+        file.write("\n".join(lines) + "\n")
+    print("\n".join(lines))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--halley", default=os.path.join(ROOT, "build", "release", "bin", "halley"))
+    parser.add_argument("--results", default=os.path.join(ROOT, "bench", "results"))
+    parser.add_argument("--parts", help="only these, separated by commas")
+    parser.add_argument("--seconds", type=float, default=480, help="for all parts together")
+    parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--list", action="store_true", help="print the commands and end")
+    options = parser.parse_args()
+    keys = options.parts.split(",") if options.parts else [part.key for part in PARTS]
+    unknown = set(keys) - {part.key for part in PARTS}
+    if unknown:
+        parser.error(f"--parts: expected some of {', '.join(part.key for part in PARTS)}, got "
+                     f"{', '.join(sorted(unknown))}")
+    parts = [part for part in PARTS if part.key in keys]
+    if options.list:
+        for part in parts:
+            print(f"{part.key}: {shlex.join(command_of(part, options))}")
+        return 0
+    os.makedirs(options.results, exist_ok=True)
+    facts = {"date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+             "commit": commit(), "gpus": nvidia_smi()}
+    end = time.monotonic() + options.seconds
+    failures = []
+    for part in parts:
+        left = end - time.monotonic()
+        print(f"== {part.key} ({left:.0f} s left)", flush=True)
+        failure = "no time left" if left < 5 else run_part(part, options, facts, left)
+        if failure:
+            failures.append(f"{part.key}: {failure}")
+            print(f"failed: {failure}", flush=True)
+    write_summary(options)
+    for failure in failures:
+        print(f"failed: {failure}", file=sys.stderr)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
