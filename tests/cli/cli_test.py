@@ -456,6 +456,34 @@ class Quantized(unittest.TestCase):
             self.assertEqual(result.returncode, 2, result.stderr)
             self.assertIn(text, result.stderr)
 
+    def test_devices(self):
+        model = os.path.join(QUANTIZED, "gptq_dynamic")
+        for args, exit_code, text in [
+                (["--device", "tpu"], 2, 'expected auto, cpu, cuda or cuda:N, got "tpu"'),
+                (["--device", "cuda:"], 2, 'got "cuda:"'),
+                (["--dtype", "float16", "--device", "cpu"], 2, "on the CPU activations are")]:
+            result = run("inspect", model, *args)
+            self.assertEqual(result.returncode, exit_code, result.stderr)
+            self.assertIn(text, result.stderr)
+        result = run("inspect", model, "--device", "cuda", "--json")
+        if result.returncode == 4:
+            self.assertIn("expected a program that was built with CUDA", result.stderr)
+            return
+        plan = json.loads(result.stdout)
+        self.assertEqual((plan["device"], plan["activation_dtype"]), ("cuda", "f16"))
+        weights = [weight for part in plan["parts"] for weight in part.get("gpu_weights", [])]
+        self.assertEqual({weight["kernel"].split("_")[1] for weight in weights}, {"f16"})
+        self.assertIn("u4_quad, decoded to f16: its activations are not rounded",
+                      {weight["form"] for weight in weights})
+        env = dict(os.environ, HALLEY_KERNEL="gemm_w4a32_hwy")
+        for args, extra, text in [
+                (["--require-kernel", "gemm_s8_sums_cublaslt"], None, "got gemm_"),
+                (["--dtype", "float32"], None, "expected float16 or bfloat16 on a GPU"),
+                ([], env, "HALLEY_KERNEL: expected none with --device cuda")]:
+            result = run("inspect", model, "--device", "cuda", *args, env=extra)
+            self.assertEqual(result.returncode, 2, result.stderr)
+            self.assertIn(text, result.stderr)
+
     def test_overrides_of_formats(self):
         override = '*.q_proj={"quant_method": "gptq", "bits": 4, "group_size": 128, "sym": true}'
         plan = self.plan("gptq_4bit_g128_sym", "--quant-override", override)

@@ -42,20 +42,32 @@ void add_source_options(CLI::App& app, ModelOptions& options) {
       ->allow_extra_args(false);
 }
 
+namespace {
+
+constexpr const char* kDeviceExpected = "expected auto, cpu, cuda or cuda:N, got ";
+
+bool is_device(const std::string& text) {
+  const bool is_numbered = text.size() > 5 && text.size() < 9 && text.starts_with("cuda:") &&
+                           text.find_first_not_of("0123456789", 5) == std::string::npos;
+  return text == "auto" || text == "cpu" || text == "cuda" || is_numbered;
+}
+
+}  // namespace
+
 void add_device_option(CLI::App& app, ModelOptions& options, const std::string& without) {
-  options.device = without;
+  options.device = without == "auto" ? env_string("HALLEY_DEVICE").value_or(without) : without;
   app.add_option("--device", options.device,
                  "cpu; cuda or cuda:N: a GPU; auto: the GPU where there is one")
       ->check([](const std::string& text) {
-        const bool is_numbered = text.size() > 5 && text.size() < 9 && text.starts_with("cuda:") &&
-                                 text.find_first_not_of("0123456789", 5) == std::string::npos;
-        if (text == "auto" || text == "cpu" || text == "cuda" || is_numbered) return std::string();
-        return str("expected auto, cpu, cuda or cuda:N, got ", quote(text));
+        return is_device(text) ? std::string() : str(kDeviceExpected, quote(text));
       })
       ->capture_default_str();
 }
 
 DeviceChoice choose_device(const std::string& device) {
+  if (!is_device(device)) {
+    throw InputError(str("HALLEY_DEVICE: ", kDeviceExpected, quote(device), "."));
+  }
   if (device == "cpu") return {};
   std::string reason = why_no_gpu();
   if (reason.empty()) {

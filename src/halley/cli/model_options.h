@@ -39,7 +39,7 @@ void add_source_options(CLI::App& app, ModelOptions& options);
 /// The above and how the model runs.
 void add_model_options(CLI::App& app, ModelOptions& options);
 
-/// --device, with what is taken without it.
+/// --device, with what is taken without it; HALLEY_DEVICE instead of "auto".
 void add_device_option(CLI::App& app, ModelOptions& options, const std::string& without);
 
 /// Where a model will run.

@@ -176,13 +176,14 @@ __device__ inline void multiply_fragments(const std::byte* stage, const ThreadPl
     uint32_t b[Shape::kOutputPairs][4];
 #pragma unroll
     for (int pair = 0; pair < Shape::kOutputPairs; ++pair) {
-      attention::load_matrices<false>(b[pair], weights + pair * kFragmentBytes);
+      attention::load_matrices<false>(b[pair],
+                                      attention::shared_address(weights + pair * kFragmentBytes));
     }
 #pragma unroll
     for (int i = 0; i < Shape::kRowFragments; ++i) {
       if (!kAll && i >= num_fragments) continue;
       uint32_t a[4];
-      attention::load_matrices<false>(a, x + i * kFragmentBytes);
+      attention::load_matrices<false>(a, attention::shared_address(x + i * kFragmentBytes));
 #pragma unroll
       for (int pair = 0; pair < Shape::kOutputPairs; ++pair) {
         attention::multiply_add<kOperand>(sums[i][2 * pair], a, b[pair][0], b[pair][1]);

@@ -41,8 +41,9 @@ GpuLinearPlan plan_tied_output(const DecoderConfig& config, const DecoderPart& p
 }
 
 /// What was bound, section by section.
-std::vector<GpuLinearPlan> loaded_plans(const cuda::CudaLinear& linear,
+std::vector<GpuLinearPlan> loaded_plans(const cuda::CudaDecoderWeights::PlacedLinear& placed,
                                         std::vector<GpuLinearPlan> planned) {
+  const cuda::CudaLinear& linear = *placed.linear;
   HALLEY_CHECK(linear.sections().size() == planned.size(), linear.sections().size());
   for (size_t i = 0; i < planned.size(); ++i) {
     const cuda::CudaLinear::Section& section = linear.sections()[i];
@@ -50,6 +51,9 @@ std::vector<GpuLinearPlan> loaded_plans(const cuda::CudaLinear& linear,
     planned[i].kernel = section.for_activations.choice.kernel->name;
     planned[i].refusals = section.for_activations.choice.refusals;
     planned[i].device_bytes = section.weight_memory.num_bytes() + section.array_memory.num_bytes();
+    if (!placed.is_grouped) continue;
+    planned[i].kernel = "grouped_gemm";
+    planned[i].refusals.clear();
   }
   return planned;
 }
@@ -90,11 +94,11 @@ std::unique_ptr<CausalLm> load_gpu_model(ExecContext& context, const LinearLoadi
                                .activation_dtype = plan.activation_dtype,
                                .memory_utilization = options.gpu_memory_utilization},
       on_part);
-  const std::vector<const cuda::CudaLinear*> linears = model->weights().linears();
+  const auto linears = model->weights().linears();
   size_t next = 0;
   for (ModelPart& part : plan.parts) {
     if (part.gpu_plans.empty()) continue;
-    part.gpu_plans = loaded_plans(*linears.at(next), std::move(part.gpu_plans));
+    part.gpu_plans = loaded_plans(linears.at(next), std::move(part.gpu_plans));
     ++next;
   }
   return model;

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -21,17 +20,20 @@ namespace {
 
 // Logits in standard deviations of their row. Weights are the checkpoint's in f16 and rounded to 8
 // bits in bf16; activations between operations are rounded to 11 and 8 bits, a dozen times a layer.
-constexpr double kToleranceF16 = 2e-2;
-constexpr double kToleranceBf16 = 1.5e-1;
-// Of quantized models, by the largest logit. Where activations are rounded to 8 bits or less, their
-// f16 rounding before moves some to the next code.
-constexpr double kQuantizedF16 = 5e-3;
-constexpr double kQuantizedBf16 = 5e-2;
-constexpr double kRoundedActivations = 5e-2;
+// About twice what an H200 has at most.
+constexpr double kToleranceF16 = 5e-3;
+constexpr double kToleranceBf16 = 5e-2;
+// The options' f32 weights are rounded to f16 too, and their models have up to four layers.
+constexpr double kOptionTolerance = 1.5e-2;
+// Of quantized models, by the largest logit.
+constexpr double kQuantizedF16 = 3e-3;
+constexpr double kQuantizedBf16 = 3e-2;
+// Activations, or keys and values, rounded to 8 bits or less: those that f16 has rounded before
+// fall to the next code here and there, which is a sixteenth of a number in e4m3 and a seventh in
+// s4, in the sums of 128 inputs that these models have.
+constexpr double kRoundedTwice = 1e-1;
 
 double tolerance_of(DType dtype) { return dtype == DType::kF16 ? kToleranceF16 : kToleranceBf16; }
-
-std::set<std::string> families_with_experts() { return {"mixtral", "qwen3_moe"}; }
 
 struct FamilyCase {
   std::string family;
@@ -82,7 +84,6 @@ std::vector<FamilyCase> family_cases() {
   std::vector<FamilyCase> cases;
   for (const auto& entry : std::filesystem::directory_iterator(testdata("models"))) {
     const std::string family = entry.path().filename().string();
-    if (families_with_experts().count(family) != 0) continue;
     for (const DType dtype : {DType::kF16, DType::kBf16}) cases.push_back({family, dtype});
   }
   std::sort(cases.begin(), cases.end(), [](const FamilyCase& a, const FamilyCase& b) {
@@ -95,15 +96,6 @@ INSTANTIATE_TEST_SUITE_P(Families, GpuFamily, testing::ValuesIn(family_cases()),
                          [](const auto& tested) {
                            return tested.param.family + "_" + name_of(tested.param.dtype);
                          });
-
-TEST(GpuModel, RefusesExpertsByName) {
-  for (const std::string& family : families_with_experts()) {
-    EXPECT_THAT([&] { GpuTestModel gpu(testdata("models/" + family)); },
-                testing::ThrowsMessage<UnsupportedError>(
-                    testing::HasSubstr("layers with a mixture of experts. Use --device cpu.")))
-        << family;
-  }
-}
 
 class GpuOption : public testing::TestWithParam<std::string> {};
 
@@ -122,15 +114,14 @@ TEST_P(GpuOption, LogitsAreTheReferences) {
       forward_all_rows(gpu.model(), cache, {{.sequence = 0, .ids = golden.input_ids}});
   const Deviation deviation = compare(golden, logits, gpu.model().shape().vocab_size);
   std::printf("%s: logits %.2g\n", GetParam().c_str(), deviation.logits);
-  EXPECT_LE(deviation.logits, kToleranceF16);
-  expect_greedy_tokens(gpu.model(), cache, golden, kToleranceF16);
+  EXPECT_LE(deviation.logits, kOptionTolerance);
+  expect_greedy_tokens(gpu.model(), cache, golden, kOptionTolerance);
 }
 
 std::vector<std::string> option_names() {
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(testdata("model_options"))) {
-    const std::string name = entry.path().stem().string();
-    if (name != "mixtral_window" && name != "qwen3_moe_mixed") names.push_back(name);
+    names.push_back(entry.path().stem().string());
   }
   std::sort(names.begin(), names.end());
   return names;
@@ -161,10 +152,9 @@ TEST_P(GpuQuantized, HasTheLogitsOfItsWeights) {
   }
   ASSERT_EQ(i, logits.size());
   const bool is_f16 = gpu.plan().activation_dtype == DType::kF16;
-  const bool is_rounded = expected.at("activation") != "none";
-  const double tolerance = is_rounded ? kRoundedActivations
-                           : is_f16   ? kQuantizedF16
-                                      : kQuantizedBf16;
+  const bool is_rounded =
+      expected.at("activation") != "none" || bits_of(gpu.model().shape().kv_dtype_default) <= 8;
+  const double tolerance = is_rounded ? kRoundedTwice : is_f16 ? kQuantizedF16 : kQuantizedBf16;
   std::printf("%s: %.2g\n", GetParam().c_str(), error / largest);
   EXPECT_LE(error / largest, tolerance);
 }

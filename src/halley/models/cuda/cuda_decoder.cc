@@ -220,22 +220,42 @@ std::vector<OpTime> CudaDecoder::profile(const ForwardBatch& batch, const KvCach
   forward(batch, cache, logits);  // checks, and what is done but once
   if (batch.token_ids.empty()) return {};
   const DeviceStep step = upload(batch, cache);
-  OpTimer timer(stream_);
-  const CudaGraph graph = CudaGraph::capture(stream_, [&] { queue(step, Matrix(), &timer); });
-  for (int i = 0; i < 2; ++i) graph.launch(stream_);  // the first brings the graph to the GPU
+  OpTimer timer(stream_, weights_.is_capturable());
+  if (!weights_.is_capturable()) {
+    queue(step, Matrix(), &timer);
+  } else {
+    const CudaGraph graph = CudaGraph::capture(stream_, [&] { queue(step, Matrix(), &timer); });
+    for (int i = 0; i < 2; ++i) graph.launch(stream_);  // the first brings it to the GPU
+    stream_.synchronize();
+  }
   stream_.synchronize();
   return timer.times();
 }
 
 WeightMemory CudaDecoder::weight_memory() const {
   WeightMemory memory;
-  for (const CudaLinear* linear : weights_.linears()) {
-    for (const CudaLinear::Section& section : linear->sections()) {
+  const auto add = [](const CudaLinear& linear, std::vector<WeightMemory::Bytes>& bytes) {
+    for (const CudaLinear::Section& section : linear.sections()) {
       for (const DeviceBuffer* buffer : {&section.weight_memory, &section.array_memory}) {
-        memory.always_read.emplace_back(buffer->data(), buffer->num_bytes());
+        bytes.emplace_back(buffer->data(), buffer->num_bytes());
       }
     }
+  };
+  for (const CudaLayerWeights& layer : weights_.layers) {
+    add(layer.qkv, memory.always_read);
+    add(layer.o, memory.always_read);
+    if (!layer.experts) {
+      add(layer.gate_up, memory.always_read);
+      add(layer.down, memory.always_read);
+      continue;
+    }
+    add(*layer.router, memory.always_read);
+    for (const CudaLinear& expert : layer.experts->gate_up()) add(expert, memory.experts);
+    for (const CudaLinear& expert : layer.experts->down()) add(expert, memory.experts);
+    memory.expert_share = static_cast<double>(layer.experts->spec().num_experts_per_token) /
+                          static_cast<double>(layer.experts->num_experts());
   }
+  add(weights_.output, memory.always_read);
   return memory;
 }
 

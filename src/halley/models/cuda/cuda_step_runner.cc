@@ -34,6 +34,7 @@ size_t CudaStepRunner::device_bytes(const DecoderConfig& config, const StepLimit
 
 CudaStepRunner::CudaStepRunner(const ReadyModel& model)
     : model_(model),
+      is_capturable_(model.weights.is_capturable()),
       sampler_(model.config.vocab_size, model.memory.limits().num_sequences),
       records_(static_cast<size_t>(num_records(model.memory.limits())) * sizeof(ChoiceRecord),
                "chosen tokens") {
@@ -134,7 +135,7 @@ void CudaStepRunner::queue_decode(const DeviceStep& step) {
   if (!graph) {
     const bool has_room = stats_.num_graphs < static_cast<int64_t>(kNumGraphsMax);
     // The first run of a size also loads its kernels, which a capture might not do.
-    if (is_new || !has_graphs_ || !has_room) return queue(step);
+    if (is_new || !has_graphs_ || !is_capturable_ || !has_room) return queue(step);
     const size_t free_before = free_device_bytes();
     graph = CudaGraph::capture(model_.stream, [&] { queue(step); });
     const size_t free_after = free_device_bytes();

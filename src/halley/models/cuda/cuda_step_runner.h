@@ -44,7 +44,8 @@ struct GraphStats {
 
 /// A step in which every sequence has one row is filled up to decode_bucket() rows. The second of
 /// each size is captured as a graph, which serves all later ones; the first ran the same launches
-/// one by one, with the same results.
+/// one by one, with the same results. Models whose experts wait for their routing
+/// (cuda_experts.h) run without.
 class CudaStepRunner final : public StepRunner {
  public:
   /// Sizes beyond this many run without a graph.
@@ -93,6 +94,7 @@ class CudaStepRunner final : public StepRunner {
   Matrix logits_of(const StepSize& size) const;
 
   ReadyModel model_;
+  bool is_capturable_;
   CudaSampler sampler_;
   DeviceBuffer records_;
   std::array<InFlight, kNumInFlightMax + 1> flights_;

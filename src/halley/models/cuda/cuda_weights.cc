@@ -49,11 +49,11 @@ class SmallArrays {
 /// One walk over the specification, part by part in the order of list_decoder_parts().
 class Loader {
  public:
-  Loader(CudaWeightLoader& loader, const DecoderConfig& config, const LinearLoading& loading,
-         const PartLoaded& on_part)
-      : loader_(loader), config_(config), loading_(loading), on_part_(on_part) {}
+  Loader(const CudaLoading& target, CudaWeightLoader& loader, const DecoderConfig& config,
+         const LinearLoading& loading, const PartLoaded& on_part)
+      : target_(target), loader_(loader), config_(config), loading_(loading), on_part_(on_part) {}
 
-  CudaDecoderWeights load(const CudaLoading& target) {
+  CudaDecoderWeights load() {
     CudaDecoderWeights weights;
     weights.layers.resize(config_.layers.size());
     weights.ropes.resize(config_.ropes.size());
@@ -64,8 +64,8 @@ class Loader {
       check_tied_output(config_, loading_.source);
       std::vector<CudaLinear::Section> sections;
       sections.push_back(std::move(table));
-      weights.output = CudaLinear(config_.embedding_name, target.activation_dtype,
-                                  std::move(sections), target.lt);
+      weights.output = CudaLinear(config_.embedding_name, target_.activation_dtype,
+                                  std::move(sections), target_.lt);
     }
     if (!config_.position_embedding_name.empty()) {
       weights.positions = load_table(config_.position_embedding_name,
@@ -77,7 +77,7 @@ class Loader {
     load_norm(config_.final_norm, weights.final_norm);
     if (config_.lm_head) weights.output = load_linear(*config_.lm_head);
     for (size_t i = 0; i < config_.ropes.size(); ++i) load_rope(config_.ropes[i], weights.ropes[i]);
-    weights.small = small_.copy(target.device.stream);
+    weights.small = small_.copy(target_.device.stream);
     return weights;
   }
 
@@ -137,11 +137,32 @@ class Loader {
     layer.o = load_linear(spec.o);
     load_norm(spec.attention_out_norm, layer.attention_out_norm);
     load_norm(spec.mlp_norm, layer.mlp_norm);
-    layer.gate_up = load_linear(spec.mlp.gate_up[0]);
-    layer.down = load_linear(spec.mlp.down[0]);
+    if (spec.mlp.router) {
+      load_experts(spec.mlp, layer);
+    } else {
+      layer.gate_up = load_linear(spec.mlp.gate_up[0]);
+      layer.down = load_linear(spec.mlp.down[0]);
+    }
     load_norm(spec.mlp_out_norm, layer.mlp_out_norm);
   }
 
+  void load_experts(const MlpSpec& spec, CudaLayerWeights& layer) {
+    layer.router = load_linear(*spec.router);
+    std::vector<CudaLinear> gate_up, down;
+    for (size_t i = 0; i < spec.gate_up.size(); ++i) {
+      gate_up.push_back(load_linear(spec.gate_up[i]));
+      down.push_back(load_linear(spec.down[i]));
+    }
+    layer.experts.emplace(target_.device,
+                          ExpertsSpec{.num_experts_per_token = spec.num_experts_per_token,
+                                      .is_normalized = spec.is_normalized,
+                                      .activation = config_.activation,
+                                      .is_gated = config_.is_gated,
+                                      .activation_dtype = target_.activation_dtype},
+                          std::move(gate_up), std::move(down));
+  }
+
+  const CudaLoading& target_;
   CudaWeightLoader& loader_;
   const DecoderConfig& config_;
   const LinearLoading& loading_;
@@ -151,13 +172,23 @@ class Loader {
 
 }  // namespace
 
-std::vector<const CudaLinear*> CudaDecoderWeights::linears() const {
-  std::vector<const CudaLinear*> linears;
-  if (!embedding) linears.push_back(&output);
+std::vector<CudaDecoderWeights::PlacedLinear> CudaDecoderWeights::linears() const {
+  std::vector<PlacedLinear> linears;
+  if (!embedding) linears.push_back({&output});
   for (const CudaLayerWeights& layer : layers) {
-    linears.insert(linears.end(), {&layer.qkv, &layer.o, &layer.gate_up, &layer.down});
+    linears.insert(linears.end(), {{&layer.qkv}, {&layer.o}});
+    if (!layer.experts) {
+      linears.insert(linears.end(), {{&layer.gate_up}, {&layer.down}});
+      continue;
+    }
+    linears.push_back({&*layer.router});
+    const bool is_grouped = layer.experts->is_capturable();
+    for (size_t i = 0; i < layer.experts->gate_up().size(); ++i) {
+      linears.push_back({&layer.experts->gate_up()[i], is_grouped});
+      linears.push_back({&layer.experts->down()[i], is_grouped});
+    }
   }
-  if (embedding) linears.push_back(&output);
+  if (embedding) linears.push_back({&output});
   return linears;
 }
 
@@ -165,8 +196,14 @@ size_t CudaDecoderWeights::device_bytes() const {
   size_t total = small.num_bytes();
   if (embedding) total += embedding->weight_memory.num_bytes();
   if (positions) total += positions->weight_memory.num_bytes();
-  for (const CudaLinear* linear : linears()) total += linear->device_bytes();
+  for (const PlacedLinear& placed : linears()) total += placed.linear->device_bytes();
   return total;
+}
+
+bool CudaDecoderWeights::is_capturable() const {
+  return std::all_of(layers.begin(), layers.end(), [](const CudaLayerWeights& layer) {
+    return !layer.experts || layer.experts->is_capturable();
+  });
 }
 
 std::string why_not_on_gpu(const DecoderConfig& config, DType activation_dtype) {
@@ -183,17 +220,13 @@ std::string why_not_on_gpu(const DecoderConfig& config, DType activation_dtype) 
     return str("a vocabulary of ", config.vocab_size, " tokens; at most ",
                CudaSampler::kVocabSizeMax, " are served");
   }
-  const auto has_experts = [](const LayerSpec& layer) { return layer.mlp.router.has_value(); };
-  if (std::any_of(config.layers.begin(), config.layers.end(), has_experts)) {
-    return "layers with a mixture of experts";
-  }
   return {};
 }
 
 CudaDecoderWeights load_cuda_weights(const CudaLoading& target, const DecoderConfig& config,
                                      const LinearLoading& loading, const PartLoaded& on_part) {
   CudaWeightLoader loader(target.host, target.device, target.lt, target.activation_dtype);
-  return Loader(loader, config, loading, on_part).load(target);
+  return Loader(target, loader, config, loading, on_part).load();
 }
 
 }  // namespace halley::cuda

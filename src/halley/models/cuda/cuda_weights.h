@@ -9,6 +9,7 @@
 #include "halley/core/dtype.h"
 #include "halley/core/exec_context.h"
 #include "halley/core/matrix.h"
+#include "halley/cuda/experts/cuda_experts.h"
 #include "halley/cuda/gemm/cublaslt_gemm.h"
 #include "halley/cuda/ops/norm.h"
 #include "halley/cuda/ops/rope_kv.h"
@@ -27,7 +28,9 @@ struct CudaLayerWeights {
   const float* q_norm = nullptr;  // [head_dim], or null
   const float* k_norm = nullptr;
   CudaLinear qkv, o;
-  CudaLinear gate_up, down;
+  CudaLinear gate_up, down;  // of layers without experts
+  std::optional<CudaLinear> router;
+  std::optional<CudaExperts> experts;
 };
 
 /// Move-only; one thread at a time.
@@ -43,9 +46,15 @@ struct CudaDecoderWeights {
   DeviceBuffer small;            // norms and frequencies
 
   ConstMatrix embedding_table() const { return embedding ? embedding->w : output.sections()[0].w; }
+  struct PlacedLinear {
+    const CudaLinear* linear = nullptr;
+    bool is_grouped = false;  // run together with the other experts (cuda_experts.h)
+  };
   /// Layers that a kernel multiplies, in the order of list_decoder_parts(): a tied output first.
-  std::vector<const CudaLinear*> linears() const;
+  std::vector<PlacedLinear> linears() const;
   size_t device_bytes() const;
+  /// Whether a step's operations can be captured.
+  bool is_capturable() const;
 };
 
 /// Empty: the operations of the GPU can run this decoder with activations of this type. Otherwise

@@ -9,6 +9,7 @@
 namespace halley::cuda {
 
 void OpTimer::record(const CudaEvent& event) const {
+  if (!is_captured_) return stream_.record(event);
   // As a node of the graph, which records it each time it runs.
   check_cuda(cudaEventRecordWithFlags(event.get(), stream_.get(), cudaEventRecordExternal),
              "record of an event in a graph");

@@ -9,17 +9,17 @@
 
 namespace halley::cuda {
 
-/// Events around the operations of a captured step: the graph runs them without gaps that the host
-/// would make.
+/// Events around the operations of a step. In a captured one the graph runs them without the gaps
+/// that the host would make.
 class OpTimer {
  public:
-  explicit OpTimer(const CudaStream& stream) : stream_(stream) {}
+  OpTimer(const CudaStream& stream, bool is_captured)
+      : stream_(stream), is_captured_(is_captured) {}
 
-  /// Inside a capture.
   void begin(std::string name);
   void end();
 
-  /// After the graph has run. Times count from the first begin().
+  /// When all has run. Times count from the first begin().
   std::vector<OpTime> times() const;
 
  private:
@@ -30,6 +30,7 @@ class OpTimer {
   void record(const CudaEvent& event) const;
 
   const CudaStream& stream_;
+  bool is_captured_;
   std::vector<Op> ops_;
 };
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "halley/cuda/weights/linear_input.h"
+
 namespace halley::cuda {
 namespace {
 
@@ -10,12 +12,21 @@ int64_t logit_rows_of(const StepLimits& limits) {
   return std::max(limits.num_logit_rows, std::min(limits.num_sequences, limits.num_rows));
 }
 
-/// The most that one linear layer takes; they run one after the other.
+/// A layer and what holds its inputs as codes.
+size_t linear_bytes(const CudaLinear& linear, int64_t M) {
+  return linear_input_bytes(linear, M) + linear.workspace_bytes(M);
+}
+
+/// The most that one operation takes; they run one after the other.
 size_t scratch_bytes(const CudaDecoderWeights& weights, const StepLimits& limits) {
-  size_t most = weights.output.workspace_bytes(logit_rows_of(limits));
+  const int64_t M = limits.num_rows;
+  size_t most = linear_bytes(weights.output, logit_rows_of(limits));
   for (const CudaLayerWeights& layer : weights.layers) {
-    for (const CudaLinear* linear : {&layer.qkv, &layer.o, &layer.gate_up, &layer.down}) {
-      most = std::max(most, linear->workspace_bytes(limits.num_rows));
+    most = std::max({most, linear_bytes(layer.qkv, M), linear_bytes(layer.o, M)});
+    if (layer.experts) {
+      most = std::max({most, linear_bytes(*layer.router, M), layer.experts->workspace_bytes(M)});
+    } else {
+      most = std::max({most, linear_bytes(layer.gate_up, M), linear_bytes(layer.down, M)});
     }
   }
   return std::max(most, DeviceArena::kAlignment);

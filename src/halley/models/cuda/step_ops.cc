@@ -6,8 +6,25 @@
 #include "halley/cuda/ops/embedding.h"
 #include "halley/cuda/ops/norm.h"
 #include "halley/cuda/ops/rope_kv.h"
+#include "halley/cuda/weights/linear_input.h"
 
 namespace halley::cuda {
+namespace {
+
+/// Gives back what is taken from the workspace while it lives.
+class ScratchMark {
+ public:
+  explicit ScratchMark(DeviceArena& arena) : arena_(arena), mark_(arena.mark()) {}
+  ~ScratchMark() { arena_.release(mark_); }
+  ScratchMark(const ScratchMark&) = delete;
+  ScratchMark& operator=(const ScratchMark&) = delete;
+
+ private:
+  DeviceArena& arena_;
+  size_t mark_;
+};
+
+}  // namespace
 
 StepOps::StepOps(const CudaContext& context, const DecoderConfig& config,
                  const CudaDecoderWeights& weights, DType activation_dtype, const DeviceStep& step,
@@ -22,7 +39,9 @@ StepOps::StepOps(const CudaContext& context, const DecoderConfig& config,
       arrays_(plan_arrays({step.num_rows, step.num_logit_rows})),
       hidden_(activation(activations_.hidden, DType::kF32, step.num_rows, config.hidden_size)),
       normed_(activation(activations_.normed, dtype_, step.num_rows, config.hidden_size)),
-      block_(activation(activations_.block, dtype_, step.num_rows, config.hidden_size)) {}
+      block_(activation(activations_.block, dtype_, step.num_rows, config.hidden_size)),
+      qkv_(activation(activations_.qkv, dtype_, step.num_rows,
+                      (config.num_heads + 2 * config.num_kv_heads) * config.head_dim)) {}
 
 template <typename Launch>
 void StepOps::op(const char* name, const Launch& launch) {
@@ -60,16 +79,26 @@ void StepOps::queue_embedding() {
   }
 }
 
+void StepOps::queue_qkv(size_t index) {
+  const CudaLayerWeights& layer = weights_.layers[index];
+  const ScratchMark mark(context_.workspace);
+  const LinearInput x = take_linear_input(context_, layer.qkv, normed_);
+  op("input_norm", [&] {
+    // Each norm but the first adds the block before it to the residual stream.
+    if (index == 0) {
+      norm_rows(context_, layer.input_norm, hidden_, x);
+    } else {
+      add_norm_rows(context_, layer.input_norm, block_, hidden_, x);
+    }
+  });
+  op("qkv", [&] { run_linear(context_, layer.qkv, x, qkv_); });
+}
+
 void StepOps::queue_attention(size_t index) {
   const LayerSpec& spec = config_.layers[index];
   const CudaLayerWeights& layer = weights_.layers[index];
   const KvLayerView& cache = step_.cache[index];
-  const int64_t H = config_.num_heads, J = config_.num_kv_heads, D = config_.head_dim;
-  const int64_t M = step_.num_rows;
-  const Matrix qkv = activation(activations_.qkv, dtype_, M, (H + 2 * J) * D);
-  const Matrix attended = activation(activations_.attended, dtype_, M, H * D);
-  op("qkv", [&] { layer.qkv.run(context_, normed_, qkv); });
-  RopeKvParams params = {.num_heads = H,
+  RopeKvParams params = {.num_heads = config_.num_heads,
                          .q_norm = layer.q_norm,
                          .k_norm = layer.k_norm,
                          .weight_offset = config_.norm_weight_offset,
@@ -81,10 +110,12 @@ void StepOps::queue_attention(size_t index) {
     params.sin = reinterpret_cast<const float*>(step_.activations + activations_.ropes[rope].sin);
     params.num_angles = weights_.ropes[rope].num_angles;
   }
-  op("rope_kv", [&] { rope_and_write_kv(context_, params, cache, qkv); });
+  op("rope_kv", [&] { rope_and_write_kv(context_, params, cache, qkv_); });
   const AttentionProblem problem = attention_problem(config_, spec);
   const CudaAttentionBatch& batch = step_.attention->of_layer(index);
-  const Matrix q = qkv.cols(0, H * D);
+  const int64_t num_columns = config_.num_heads * config_.head_dim;
+  const Matrix q = qkv_.cols(0, num_columns);
+  const Matrix attended = activation(activations_.attended, dtype_, step_.num_rows, num_columns);
   op("attention", [&] {
     if (step_.has_decodes) cuda_decode_attention(context_, problem, cache, batch, q, attended);
     if (step_.has_prefills) cuda_prefill_attention(context_, problem, cache, batch, q, attended);
@@ -100,46 +131,52 @@ void StepOps::queue_mlp(size_t index) {
   const CudaLayerWeights& layer = weights_.layers[index];
   const int64_t M = step_.num_rows;
   const Matrix wide = activation(activations_.gate_up, dtype_, M, layer.gate_up.out_features());
-  const Matrix activated =
-      config_.is_gated ? activation(activations_.activated, dtype_, M, layer.down.in_features())
-                       : wide;
-  op("gate_up", [&] { layer.gate_up.run(context_, normed_, wide); });
-  op("activation", [&] {
-    if (config_.is_gated) {
-      gated_activation(context_, config_.activation, wide, activated);
-    } else {
-      apply_activation(context_, config_.activation, wide);
-    }
-  });
-  op("down", [&] { layer.down.run(context_, activated, block_); });
-  if (layer.mlp_out_norm) {
-    op("mlp_out_norm", [&] { norm_rows(context_, *layer.mlp_out_norm, block_, block_); });
+  {
+    const ScratchMark mark(context_.workspace);
+    const LinearInput x = take_linear_input(context_, layer.gate_up, normed_);
+    op("mlp_norm", [&] { add_norm_rows(context_, layer.mlp_norm, block_, hidden_, x); });
+    op("gate_up", [&] { run_linear(context_, layer.gate_up, x, wide); });
   }
+  if (!config_.is_gated) {
+    op("activation", [&] { apply_activation(context_, config_.activation, wide); });
+    op("down", [&] { layer.down.run(context_, wide, block_); });
+    return;
+  }
+  const ScratchMark mark(context_.workspace);
+  const LinearInput x =
+      take_linear_input(context_, layer.down,
+                        activation(activations_.activated, dtype_, M, layer.down.in_features()));
+  op("activation", [&] { gated_activation(context_, config_.activation, wide, x); });
+  op("down", [&] { run_linear(context_, layer.down, x, block_); });
+}
+
+void StepOps::queue_experts(size_t index) {
+  const CudaLayerWeights& layer = weights_.layers[index];
+  const Matrix logits = activation(activations_.router_logits, DType::kF32, step_.num_rows,
+                                   layer.experts->num_experts());
+  op("mlp_norm", [&] { add_norm_rows(context_, layer.mlp_norm, block_, hidden_, normed_); });
+  op("router", [&] { layer.router->run(context_, normed_, logits); });
+  op("experts", [&] { layer.experts->run(context_, normed_, logits, block_); });
 }
 
 void StepOps::queue_layers() {
   queue_embedding();
-  const size_t num_layers = weights_.layers.size();
-  for (size_t i = 0; i < num_layers; ++i) {
+  for (size_t i = 0; i < weights_.layers.size(); ++i) {
     layer_ = static_cast<int64_t>(i);
     const CudaLayerWeights& layer = weights_.layers[i];
-    // Each norm but the first adds the block before it to the residual stream.
-    op("input_norm", [&] {
-      if (i == 0) {
-        norm_rows(context_, layer.input_norm, hidden_, normed_);
-      } else {
-        add_norm_rows(context_, layer.input_norm, block_, hidden_, normed_);
-      }
-    });
+    queue_qkv(i);
     queue_attention(i);
-    op("mlp_norm", [&] { add_norm_rows(context_, layer.mlp_norm, block_, hidden_, normed_); });
-    queue_mlp(i);
+    if (layer.experts) {
+      queue_experts(i);
+    } else {
+      queue_mlp(i);
+    }
+    if (layer.mlp_out_norm) {
+      op("mlp_out_norm", [&] { norm_rows(context_, *layer.mlp_out_norm, block_, block_); });
+    }
   }
   layer_ = -1;
-  if (step_.wants_all_rows) {
-    op("final_norm",
-       [&] { add_norm_rows(context_, weights_.final_norm, block_, hidden_, normed_); });
-  } else if (step_.num_logit_rows > 0) {
+  if (!step_.wants_all_rows && step_.num_logit_rows > 0) {
     op("final_add", [&] { add_rows(context_, block_, hidden_); });
   }
 }
@@ -147,17 +184,22 @@ void StepOps::queue_layers() {
 Matrix StepOps::queue_logits(int64_t begin, int64_t end) {
   const int64_t count = end - begin;
   HALLEY_CHECK(count >= 1 && count <= step_.num_logit_rows_at_once, begin, end);
-  Matrix x = step_.wants_all_rows ? normed_.rows(begin, end) : Matrix();
-  if (!step_.wants_all_rows) {
+  const ScratchMark mark(context_.workspace);
+  const LinearInput x =
+      take_linear_input(context_, weights_.output,
+                        activation(activations_.last_normed, dtype_, count, config_.hidden_size));
+  if (step_.wants_all_rows) {
+    HALLEY_CHECK(count == step_.num_rows, count, step_.num_rows);
+    op("final_norm", [&] { add_norm_rows(context_, weights_.final_norm, block_, hidden_, x); });
+  } else {
     const Matrix last = activation(activations_.last, DType::kF32, count, config_.hidden_size);
-    x = activation(activations_.last_normed, dtype_, count, config_.hidden_size);
     op("final_norm", [&] {
       gather_rows(context_, hidden_, array<int32_t>(arrays_.logit_rows) + begin, last);
       norm_rows(context_, weights_.final_norm, last, x);
     });
   }
   const Matrix logits = activation(activations_.logits, DType::kF32, count, config_.vocab_size);
-  op("output", [&] { weights_.output.run(context_, x, logits); });
+  op("output", [&] { run_linear(context_, weights_.output, x, logits); });
   if (config_.logits_soft_cap > 0) {
     op("soft_cap", [&] { apply_soft_cap(context_, config_.logits_soft_cap, logits); });
   }

@@ -44,7 +44,7 @@ class StepOps {
   /// cache.
   void queue_layers();
   /// Logits of logit rows [begin, end), at most num_logit_rows_at_once: [end - begin, V] f32, valid
-  /// until the next call of anything here. After queue_layers().
+  /// until the next call of anything here. After queue_layers(); with wants_all_rows once, for all.
   Matrix queue_logits(int64_t begin, int64_t end);
 
  private:
@@ -55,8 +55,10 @@ class StepOps {
   Matrix activation(size_t begin, DType dtype, int64_t num_rows, int64_t num_cols) const;
 
   void queue_embedding();
+  void queue_qkv(size_t layer);
   void queue_attention(size_t layer);
   void queue_mlp(size_t layer);
+  void queue_experts(size_t layer);
 
   const CudaContext& context_;
   const DecoderConfig& config_;
@@ -66,7 +68,7 @@ class StepOps {
   OpTimer* const timer_;
   const ActivationPlan activations_;
   const ArrayPlan arrays_;
-  Matrix hidden_, normed_, block_;
+  Matrix hidden_, normed_, block_, qkv_;
   int64_t layer_ = -1;  // for names
 };
 

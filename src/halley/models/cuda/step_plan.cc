@@ -67,10 +67,14 @@ ActivationPlan plan_activations(const DecoderConfig& config, const StepSize& siz
 
   Pieces mlp(shared, kPieceAlignment);
   plan.gate_up = mlp.add(k16, M, widest(config, [](const LayerSpec& layer) {
-                           return layer.mlp.gate_up[0].out_features();
+                           return layer.mlp.router ? 0 : layer.mlp.gate_up[0].out_features();
                          }));
-  plan.activated = mlp.add(
-      k16, M, widest(config, [](const LayerSpec& layer) { return layer.mlp.down[0].in_features; }));
+  plan.activated = mlp.add(k16, M, widest(config, [](const LayerSpec& layer) {
+                             return layer.mlp.router ? 0 : layer.mlp.down[0].in_features;
+                           }));
+  plan.router_logits = mlp.add(DType::kF32, M, widest(config, [](const LayerSpec& layer) {
+                                 return layer.mlp.router ? layer.mlp.router->out_features() : 0;
+                               }));
 
   Pieces output(shared, kPieceAlignment);
   plan.last = output.add(DType::kF32, R, K);

@@ -24,6 +24,7 @@ struct ActivationPlan {
   size_t block = 0;   // [M, K]: what a block adds
   size_t qkv = 0, attended = 0;
   size_t gate_up = 0, activated = 0;
+  size_t router_logits = 0;                      // [M, E] f32
   size_t last = 0, last_normed = 0, logits = 0;  // [R, K] f32, [R, K], [R, V] f32
   struct Rope {
     size_t cos = 0, sin = 0;  // [M, number of angles] f32
