@@ -47,12 +47,12 @@ __device__ inline void join_warps(const DecodeParams& params, const DecodeWork& 
     if (Warp::lane() % 4 == 0) {
       stats[Warp::warp() * kTileRows + row] = make_float2(softmax.largest[h], softmax.sum[h]);
     }
-    float* own = values_of(Warp::warp()) + row * kHeadDim;
+    float* own = values_of(Warp::warp());
 #pragma unroll
     for (int n = 0; n < Shape::Rows::kColumns; ++n) {
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        own[Warp::value_dim(n, j)] =
+        own[Shape::join_offset(row, Warp::value_dim(n, j))] =
             fmaf(warp_state.values[n][2 * h + j], softmax.unit[h], softmax.zero_sum[h]);
       }
     }
@@ -78,7 +78,8 @@ __device__ inline void join_warps(const DecodeParams& params, const DecodeWork& 
     float low = 0, high = 0;
     for (int warp = 0; warp < kDecodeWarps; ++warp) {
       const float factor = stats[warp * kTileRows + row].x;
-      const float2 pair = *reinterpret_cast<const float2*>(values_of(warp) + i);
+      const float2 pair =
+          *reinterpret_cast<const float2*>(values_of(warp) + Shape::join_offset(row, dim));
       low = fmaf(pair.x, factor, low);
       high = fmaf(pair.y, factor, high);
     }

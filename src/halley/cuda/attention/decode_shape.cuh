@@ -28,7 +28,8 @@ struct DecodeShape {
   static constexpr int kStages = kStageBytes >= 8192 ? 3 : 4;
   static constexpr int kRingBytes = kStages * kStageBytes;
   // Joining warps reuses the rings: a warp's sums of values.
-  static constexpr int kJoinBytes = kTileRows * kHeadDim * 4;
+  static constexpr int kJoinStride = kHeadDim + 2 * (kHeadDim / Rows::kValueUnitElements) + 18;
+  static constexpr int kJoinBytes = kTileRows * kJoinStride * 4;
   static_assert(kJoinBytes <= kRingBytes);
   static constexpr bool kQueryInShared = kHeadDim > 128;
   static constexpr int kQueryBytes = kQueryInShared ? Rows::kSteps * 32 * 16 : 0;
@@ -42,6 +43,13 @@ struct DecodeShape {
   static constexpr int kSharedBytes = kBarrierBegin + kDecodeWarps * kStages * 8;
   static constexpr int kBlocks =
       kSharedBytes > 110 * 1024 ? 1 : 2;  // on a multiprocessor, at least
+
+  /// Float of a warp's sums for element `dim` of row `row`. Lanes write the same element of units
+  /// of values, in some rows; two floats behind a unit and 18 behind a row keep all but two of them
+  /// apart in the banks. Even for an even `dim`.
+  static constexpr __host__ __device__ int join_offset(int row, int dim) {
+    return row * kJoinStride + dim + 2 * (dim / Rows::kValueUnitElements);
+  }
 };
 
 /// One piece of work: an item, a kv head, and up to kTileRows of its query heads.
