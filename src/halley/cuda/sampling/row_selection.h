@@ -95,7 +95,7 @@ class RowSelection {
     const int bin = range_.bin;
     find_key_range(bin);
     while (!is_decided()) {
-      const auto bits = static_cast<int>(std::bit_width(range_.high - range_.low));
+      const int bits = num_bits(range_.high - range_.low);
       const int shift = bits > kBinBits ? bits - kBinBits : 0;
       clear_histogram();
       team_.for_ids(marks_, [&](int32_t id, float logit, bool is_marked) {

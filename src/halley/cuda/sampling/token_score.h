@@ -78,6 +78,16 @@ constexpr uint64_t key_of(double score) {
   return (bits & kSign) != 0 ? ~bits : bits | kSign;
 }
 
+/// How many bits x takes; 0 takes none. nvcc 13 compiles std::bit_width in device code to the
+/// constant 0.
+HALLEY_DEVICE inline int num_bits(uint64_t x) {
+#ifdef __CUDA_ARCH__
+  return 64 - __clzll(static_cast<long long>(x));
+#else
+  return static_cast<int>(std::bit_width(x));
+#endif
+}
+
 /// How far below the largest score: `depth`, in temperatures, so that a token's weight is
 /// e^-depth; and the bin of scores that it falls into. The last bin takes all that is deeper.
 inline constexpr int kNumBins = 2048;
