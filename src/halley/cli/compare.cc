@@ -34,7 +34,7 @@ constexpr int64_t kInputLen = 256, kOutputLen = 32;
 constexpr int kNumIterations = 3;
 
 struct CompareOptions {
-  ModelOptions defaults;  // threads, kv_dtype, self-check
+  ModelOptions defaults;  // device, threads, kv_dtype, self-check
   std::vector<std::string> models;
   std::string reference, text, from, svg;
   std::string reference_kv_dtype = "auto";
@@ -153,6 +153,8 @@ class Comparison {
         reference_(options.reference, options.defaults, options.reference_kv_dtype) {}
 
   OrderedJson run() {
+    // On a GPU one model is compared at a time, beside the reference.
+    const bool is_on_gpu = choose_device(options_.defaults.device).device != "cpu";
     int64_t budget = options_.memory_bytes;
     if (budget == 0) budget = available_memory_bytes() / 10 * 8;
     std::vector<std::string> group;
@@ -160,7 +162,7 @@ class Comparison {
     for (const std::string& name : options_.models) {
       const ModelOptions options = candidate_options(name, options_.defaults);
       const int64_t more = candidate_bytes(options, options_.windows);
-      if (!group.empty() && num_bytes + more > budget) {
+      if (!group.empty() && (is_on_gpu || num_bytes + more > budget)) {
         run_group(group);
         group.clear();
         num_bytes = 0;
@@ -195,6 +197,8 @@ class Comparison {
     comparison.window = options_.windows.window;
     comparison.pool = candidates.front()->loaded.pool.get();
     num_threads_ = comparison.pool->num_threads();
+    const std::string device = models.front().model->device_name();
+    device_ = device == "cpu" ? cpu_name() : device;
     {
       ProgressBar bar(str("comparing ", names.size()));
       comparison.on_progress = [&](int64_t num_done, int64_t num_total) {
@@ -221,7 +225,7 @@ class Comparison {
       if (options_.has_speed) reference["speed"] = measure_speed(*model, reference_.kv_dtype());
     }
     reference["perplexity"] = results_.front().reference_perplexity;
-    OrderedJson json = {{"device", cpu_name()},
+    OrderedJson json = {{"device", device_},
                         {"threads", num_threads_},
                         {"text", options_.text},
                         {"window", options_.windows.window},
@@ -240,6 +244,7 @@ class Comparison {
   const CompareOptions& options_;
   EvalText text_;
   Reference reference_;
+  std::string device_;
   int num_threads_ = 0;
   std::vector<LogitComparison> results_;  // of the last group
   std::vector<OrderedJson> rows_;
@@ -344,7 +349,9 @@ int run_compare(const CompareOptions& options) {
         "compare: expected either MODEL..., --reference and --perplexity, or --from FILE. See "
         "--help.");
   }
-  const OrderedJson json = is_saved ? read_result(options.from) : Comparison(options).run();
+  CompareOptions sharing = options;
+  sharing.defaults.gpu_memory_utilization /= 2;  // by a model and the reference
+  const OrderedJson json = is_saved ? read_result(options.from) : Comparison(sharing).run();
   if (!is_saved && options.is_json) {
     std::cout << json.dump() << '\n';
   } else if (!is_saved) {
@@ -367,6 +374,7 @@ Run add_compare(CLI::App& parent) {
                  "The model to compare with, or a file that `halley eval --logits` wrote");
   app.add_option("--perplexity", options->text, "The text, UTF-8");
   add_window_options(app, options->windows);
+  add_gpu_options(app, options->defaults);
   add_threads_option(app, options->defaults.threads);
   add_kv_option(app, "--kv-dtype", options->defaults.kv_dtype, "Type of the models' KV cache");
   add_kv_option(app, "--reference-kv-dtype", options->reference_kv_dtype,

@@ -47,6 +47,9 @@ Reference::Reference(const std::string& path, const ModelOptions& like,
                      const std::string& kv_dtype) {
   options_.model = path;
   options_.threads = like.threads;
+  options_.device = like.device;
+  options_.dtype = like.dtype;
+  options_.gpu_memory_utilization = like.gpu_memory_utilization;
   options_.has_self_check = like.has_self_check;
   options_.kv_dtype = kv_dtype;
   if (std::filesystem::is_directory(path)) {

@@ -1,6 +1,7 @@
 // `halley eval`: how well a model predicts a text, how far it is from a reference, and how often it
 // picks the right one of several answers.
 #include <cstdio>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <sstream>
@@ -200,11 +201,14 @@ int run_eval(const EvalOptions& options) {
   for (const std::string& path : options.texts) {
     texts.push_back(load_eval_text(options.model.model, path, options.windows));
   }
-  LoadedModel loaded = load_model_files(options.model);
+  ModelOptions model_options = options.model;
+  // Two models share a GPU.
+  if (std::filesystem::is_directory(options.reference)) model_options.gpu_memory_utilization /= 2;
+  LoadedModel loaded = load_model_files(model_options);
   std::unique_ptr<Reference> reference;
   if (!options.reference.empty()) {
     reference =
-        std::make_unique<Reference>(options.reference, options.model, options.reference_kv_dtype);
+        std::make_unique<Reference>(options.reference, model_options, options.reference_kv_dtype);
   }
   if (!options.tasks.empty()) {
     const auto tokenizer = load_tokenizer(options.model.model);

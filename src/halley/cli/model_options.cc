@@ -102,8 +102,7 @@ void add_kv_option(CLI::App& app, const std::string& name, std::string& value,
       ->capture_default_str();
 }
 
-void add_model_options(CLI::App& app, ModelOptions& options) {
-  add_source_options(app, options);
+void add_gpu_options(CLI::App& app, ModelOptions& options) {
   add_device_option(app, options, "auto");
   app.add_option("--gpu-memory-utilization", options.gpu_memory_utilization,
                  "Part of a GPU's memory that weights, workspace and KV cache may take")
@@ -114,6 +113,11 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
         return str("expected above 0, at most 1, got ", quote(text));
       })
       ->capture_default_str();
+}
+
+void add_model_options(CLI::App& app, ModelOptions& options) {
+  add_source_options(app, options);
+  add_gpu_options(app, options);
   add_threads_option(app, options.threads);
   add_kv_option(app, "--kv-dtype", options.kv_dtype, "Type of the KV cache");
   app.add_option("--precision", options.precision,

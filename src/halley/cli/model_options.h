@@ -42,6 +42,9 @@ void add_model_options(CLI::App& app, ModelOptions& options);
 /// --device, with what is taken without it; HALLEY_DEVICE instead of "auto".
 void add_device_option(CLI::App& app, ModelOptions& options, const std::string& without);
 
+/// --device and --gpu-memory-utilization.
+void add_gpu_options(CLI::App& app, ModelOptions& options);
+
 /// Where a model will run.
 struct DeviceChoice {
   std::string device = "cpu";  // or "cuda"

@@ -104,10 +104,8 @@ CudaAttentionBatch::CudaAttentionBatch(const CudaAttentionLimits& limits)
   check_cuda(cudaMemset(buffer_.data(), 0, layout_.partial_stats), "clearing attention's counts");
 }
 
-void CudaAttentionBatch::copy(const CudaStream& stream, size_t offset, const void* from,
-                              size_t num_bytes) {
+void CudaAttentionBatch::copy(const CudaStream& stream, size_t offset, size_t num_bytes) {
   if (num_bytes == 0) return;
-  std::memcpy(staging_.data() + offset, from, num_bytes);
   check_cuda(cudaMemcpyAsync(buffer_.data() + offset, staging_.data() + offset, num_bytes,
                              cudaMemcpyHostToDevice, stream.get()),
              "copy of attention's pieces of work");
@@ -116,10 +114,19 @@ void CudaAttentionBatch::copy(const CudaStream& stream, size_t offset, const voi
 void CudaAttentionBatch::update(const CudaStream& stream, const AttentionProblem& problem,
                                 const KvPageLayout& layout, int64_t num_pages,
                                 std::span<const BatchSequence> sequences) {
-  const int64_t stride = limits_.pages_per_sequence;
   check_sequences({layout, nullptr, num_pages}, sequences, limits_.num_new_tokens);
   HALLEY_CHECK(static_cast<int64_t>(sequences.size()) <= limits_.num_sequences, sequences.size(),
                limits_.num_sequences);
+  const auto pages_of = [&](const BatchSequence& sequence) {
+    return ceil_div(sequence.num_past_tokens + sequence.num_new_tokens, layout.page_tokens);
+  };
+  int64_t most = 0;
+  for (const BatchSequence& sequence : sequences) most = std::max(most, pages_of(sequence));
+  HALLEY_CHECK(most <= limits_.pages_per_sequence, most, limits_.pages_per_sequence);
+  // No wider than this batch needs, since all of it is copied; tiles may look at pages behind the
+  // last one.
+  constexpr int64_t kPagesOfTile = 64;
+  const int64_t stride = std::min(most + kPagesOfTile, limits_.pages_per_sequence);
   const AttentionPlan plan = plan_attention(problem, layout.num_kv_heads, stride,
                                             prefill_rows(layout.head_dim), sequences);
   const size_t decode_bytes = plan.decode_items.size() * sizeof(DecodeItem);
@@ -128,21 +135,24 @@ void CudaAttentionBatch::update(const CudaStream& stream, const AttentionProblem
                    layout_.prefill_items + prefill_bytes <= layout_.tables,
                plan.decode_items.size(), plan.prefill_items.size());
   is_copied_.synchronize();  // the staging memory is free again
+  std::byte* staging = staging_.data();
   DecodeHeader header;
   header.num_items = static_cast<uint32_t>(plan.decode_items.size());
-  copy(stream, layout_.header, &header, sizeof(header));
-  copy(stream, layout_.decode_items, plan.decode_items.data(), decode_bytes);
-  copy(stream, layout_.prefill_items, plan.prefill_items.data(), prefill_bytes);
-  std::vector<int32_t> tables(sequences.size() * static_cast<size_t>(stride), 0);
-  for (size_t i = 0; i < sequences.size(); ++i) {
-    const BatchSequence& sequence = sequences[i];
-    const int64_t num_tokens = sequence.num_past_tokens + sequence.num_new_tokens;
-    const int64_t count = ceil_div(num_tokens, layout.page_tokens);
-    HALLEY_CHECK(count <= stride, count, stride);
-    std::copy_n(sequence.page_table.begin(), count,
-                tables.begin() + static_cast<int64_t>(i) * stride);
+  std::memcpy(staging + layout_.header, &header, sizeof(header));
+  std::copy(plan.decode_items.begin(), plan.decode_items.end(),
+            reinterpret_cast<DecodeItem*>(staging + layout_.decode_items));
+  std::copy(plan.prefill_items.begin(), plan.prefill_items.end(),
+            reinterpret_cast<PrefillItem*>(staging + layout_.prefill_items));
+  auto* table = reinterpret_cast<int32_t*>(staging + layout_.tables);
+  for (const BatchSequence& sequence : sequences) {
+    const int64_t count = pages_of(sequence);
+    std::copy_n(sequence.page_table.begin(), count, table);
+    std::fill(table + count, table + stride, 0);
+    table += stride;
   }
-  copy(stream, layout_.tables, tables.data(), tables.size() * sizeof(int32_t));
+  copy(stream, layout_.header, layout_.decode_items + decode_bytes - layout_.header);
+  copy(stream, layout_.prefill_items, prefill_bytes);
+  copy(stream, layout_.tables, sequences.size() * static_cast<size_t>(stride) * sizeof(int32_t));
   stream.record(is_copied_);
   num_decode_items_ = static_cast<int64_t>(plan.decode_items.size());
   num_prefill_items_ = static_cast<int64_t>(plan.prefill_items.size());

@@ -62,7 +62,8 @@ class CudaAttentionBatch {
   std::byte* data() const { return buffer_.data(); }
 
  private:
-  void copy(const CudaStream& stream, size_t offset, const void* from, size_t num_bytes);
+  /// Of the staging memory.
+  void copy(const CudaStream& stream, size_t offset, size_t num_bytes);
 
   CudaAttentionLimits limits_;
   Layout layout_;

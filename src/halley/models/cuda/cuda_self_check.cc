@@ -1,0 +1,213 @@
+#include "halley/models/cuda/cuda_self_check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <set>
+#include <vector>
+
+#include <cuda_runtime_api.h>
+
+#include "halley/base/check.h"
+#include "halley/base/checked_math.h"
+#include "halley/base/error.h"
+#include "halley/base/str.h"
+#include "halley/core/float16.h"
+#include "halley/core/float8.h"
+#include "halley/cuda/runtime/cuda_check.h"
+#include "halley/kernels/gemm/activation_quant.h"
+
+namespace halley::cuda {
+namespace {
+
+using Section = CudaLinear::Section;
+
+constexpr int64_t kNumRows = 2;
+// Sums in f32; those of FP8 products keep 14 bits; both are far below what a wrong index gives.
+constexpr double kSumError = 1e-3;
+constexpr double kFp8SumError = 1e-2;
+// Where a sum is nearly zero.
+constexpr double kAbsoluteError = 1e-5;
+
+float load(DType dtype, const std::byte* from) {
+  const auto get = [&](auto bits) {
+    std::memcpy(&bits, from, sizeof(bits));
+    return bits;
+  };
+  switch (dtype) {
+    case DType::kF32:
+      return get(float{});
+    case DType::kF16:
+      return f16_to_f32(get(uint16_t{}));
+    case DType::kBf16:
+      return bf16_to_f32(get(uint16_t{}));
+    case DType::kF8E4M3:
+      return e4m3_to_f32(get(uint8_t{}));
+    case DType::kI8:
+      return static_cast<float>(get(int8_t{}));
+    default:
+      HALLEY_CHECK(false, name_of(dtype));
+  }
+  return 0;
+}
+
+size_t bytes_of(DType dtype) { return static_cast<size_t>(bits_of(dtype)) / 8; }
+
+/// `count` elements at `from`, as f32.
+std::vector<float> fetch(const CudaStream& stream, DType dtype, const std::byte* from,
+                         size_t count) {
+  std::vector<std::byte> bytes(count * bytes_of(dtype));
+  check_cuda(
+      cudaMemcpyAsync(bytes.data(), from, bytes.size(), cudaMemcpyDeviceToHost, stream.get()),
+      "copy of what a self-check compares");
+  stream.synchronize();
+  std::vector<float> values(count);
+  for (size_t i = 0; i < count; ++i) values[i] = load(dtype, bytes.data() + i * bytes_of(dtype));
+  return values;
+}
+
+float fetch_one(const CudaStream& stream, const float* from) {
+  return from == nullptr
+             ? 0.0f
+             : fetch(stream, DType::kF32, reinterpret_cast<const std::byte*>(from), 1)[0];
+}
+
+int64_t stride_of(DType dtype, int64_t num_cols) {
+  return round_up<int64_t>(num_cols, 128 / bits_of(dtype));
+}
+
+Matrix take_rows(const CudaContext& context, DType dtype, int64_t num_cols) {
+  const int64_t stride = stride_of(dtype, num_cols);
+  return {context.workspace.take(static_cast<size_t>(kNumRows * stride) * bytes_of(dtype)), dtype,
+          kNumRows, num_cols, stride};
+}
+
+/// Multiples of 1/16 up to 1, which all types have.
+std::vector<float> make_inputs(int64_t num_inputs) {
+  std::mt19937 random(static_cast<uint32_t>(num_inputs));
+  std::uniform_int_distribution<int> small(-16, 16);
+  std::vector<float> x(static_cast<size_t>(kNumRows * num_inputs));
+  for (float& value : x) value = static_cast<float>(small(random)) / 16.0f;
+  return x;
+}
+
+void upload(const CudaStream& stream, const std::vector<float>& values, Matrix rows) {
+  const auto K = static_cast<size_t>(rows.num_cols);
+  for (int64_t m = 0; m < rows.num_rows; ++m) {
+    std::vector<uint16_t> bits(K);
+    for (size_t k = 0; k < K; ++k) {
+      const float value = values[static_cast<size_t>(m) * K + k];
+      bits[k] = rows.dtype == DType::kF16 ? f32_to_f16(value) : f32_to_bf16(value);
+    }
+    check_cuda(cudaMemcpyAsync(rows.row<uint16_t>(m), bits.data(), K * sizeof(uint16_t),
+                               cudaMemcpyHostToDevice, stream.get()),
+               "copy of a self-check's inputs");
+    stream.synchronize();
+  }
+}
+
+QuantParams quant_of(const CudaStream& stream, const Section& section) {
+  QuantParams quant;
+  quant.activation = section.activation.kind;
+  quant.activation_scale = section.activation.scale;
+  quant.num_s8_inputs = section.activation.num_s8_inputs;
+  quant.s4_clip = section.activation.s4_clip;
+  if (section.activation.input_order != nullptr) {
+    quant.input_order.resize(static_cast<size_t>(section.K));
+    check_cuda(cudaMemcpyAsync(quant.input_order.data(), section.activation.input_order,
+                               quant.input_order.size() * sizeof(int32_t), cudaMemcpyDeviceToHost,
+                               stream.get()),
+               "copy of an order of inputs");
+    stream.synchronize();
+  }
+  return quant;
+}
+
+/// One output's weights as numbers.
+struct OutputWeights {
+  std::vector<float> w;
+  double offset = 0, bias = 0;
+};
+
+OutputWeights fetch_weights(const CudaStream& stream, const Section& section, int64_t n) {
+  OutputWeights output;
+  output.w = fetch(
+      stream, section.w.dtype,
+      section.w.data + static_cast<size_t>(n * section.w.row_stride) * bytes_of(section.w.dtype),
+      static_cast<size_t>(section.K));
+  if (section.scales.w_scales != nullptr) {
+    const float scale =
+        fetch_one(stream, section.scales.w_scales + (section.scales.is_w_tensor ? int64_t{0} : n));
+    for (float& w : output.w) w *= scale;
+  }
+  const float* offsets = section.scales.w_offsets;
+  output.offset = fetch_one(stream, offsets == nullptr ? nullptr : offsets + n);
+  output.bias = fetch_one(stream, section.bias == nullptr ? nullptr : section.bias + n);
+  return output;
+}
+
+double half_step(DType dtype) {
+  if (dtype == DType::kF16) return 0x1p-11;
+  return dtype == DType::kBf16 ? 0x1p-8 : 0x1p-24;
+}
+
+}  // namespace
+
+size_t self_check_bytes(const CudaLinear& linear) {
+  const auto rows_bytes = [](int64_t num_cols) {  // of f32, the widest
+    return round_up(
+        static_cast<size_t>(kNumRows * stride_of(DType::kF32, num_cols)) * sizeof(float),
+        DeviceArena::kAlignment);
+  };
+  return rows_bytes(linear.in_features()) + rows_bytes(linear.out_features()) +
+         linear.workspace_bytes(kNumRows);
+}
+
+void self_check(const CudaContext& context, const CudaLinear& linear, DType y_dtype) {
+  const int64_t K = linear.in_features();
+  if (K == 0 || linear.out_features() == 0) return;
+  const size_t mark = context.workspace.mark();
+  const std::vector<float> x = make_inputs(K);
+  const Matrix x_rows = take_rows(context, linear.dtype(), K);
+  const Matrix y_rows = take_rows(context, y_dtype, linear.out_features());
+  upload(context.stream, x, x_rows);
+  linear.run(context, x_rows, y_rows);
+  int64_t begin = 0;
+  for (const Section& section : linear.sections()) {
+    const QuantParams quant = quant_of(context.stream, section);
+    for (const int64_t n : std::set<int64_t>{0, section.N / 2, section.N - 1}) {
+      if (section.N == 0) break;
+      const OutputWeights output = fetch_weights(context.stream, section, n);
+      for (int64_t m = 0; m < kNumRows; ++m) {
+        std::vector<float> rounded(static_cast<size_t>(K));
+        round_activations(quant,
+                          std::span(x).subspan(static_cast<size_t>(m * K), static_cast<size_t>(K)),
+                          rounded.data());
+        double expected = output.bias, magnitude = std::fabs(output.bias);
+        for (size_t k = 0; k < rounded.size(); ++k) {
+          expected += double{rounded[k]} * (double{output.w[k]} - output.offset);
+          magnitude += std::fabs(double{rounded[k]}) *
+                       (std::fabs(double{output.w[k]}) + std::fabs(output.offset));
+        }
+        const std::byte* place =
+            y_rows.data +
+            static_cast<size_t>(m * y_rows.row_stride + begin + n) * bytes_of(y_dtype);
+        const double got = fetch(context.stream, y_dtype, place, 1)[0];
+        const double sum_error = section.w.dtype == DType::kF8E4M3 ? kFp8SumError : kSumError;
+        const double error_max = (sum_error + half_step(linear.dtype())) * magnitude +
+                                 half_step(y_dtype) * std::fabs(expected) + kAbsoluteError;
+        if (std::fabs(got - expected) <= error_max) continue;
+        throw DeviceError(str("self-check on the GPU: row ", m, ", output ", begin + n,
+                              ": expected ", expected, " within ", error_max, ", got ", got, " of ",
+                              linear.describe(),
+                              ". Use --device cpu, and report it: the kernel is wrong."));
+      }
+    }
+    begin += section.N;
+  }
+  context.workspace.release(mark);
+}
+
+}  // namespace halley::cuda
