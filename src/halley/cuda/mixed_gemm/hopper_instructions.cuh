@@ -119,6 +119,25 @@ __device__ __forceinline__ void store_matrices_transposed(uint32_t row, const ui
                : "memory");
 }
 
+/// Blocks until all kernels ahead have ended, and what they wrote is there; at once where the
+/// launch does not start early.
+__device__ __forceinline__ void wait_for_previous_kernel() {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+/// The next kernel, if it starts early, may come once every block has said so or ended.
+__device__ __forceinline__ void start_next_kernel() {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
+/// Device memory that is read once and constant.
+__device__ __forceinline__ uint4 load_streamed_16(const uint8_t* address) {
+  uint4 value;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "l"(address));
+  return value;
+}
+
 /// Adds one and gives the old value: releases what was written before, and acquires what those who
 /// added before have released.
 __device__ __forceinline__ uint32_t count_in_order(uint32_t* counter) {

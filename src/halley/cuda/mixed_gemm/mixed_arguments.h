@@ -23,6 +23,11 @@ struct MixedArguments {
   MixedShared shared;
   MixedSchedule schedule;
   int M = 0, N = 0;
+  bool starts_early = false;
+  /// Of at most eight tokens: x itself.
+  const void* x = nullptr;
+  int64_t x_stride_bytes = 0;
+  int num_halves = 0;           // K / 64
   RowScales scales;             // of s8
   const float* bias = nullptr;  // [N]
   void* y = nullptr;
@@ -34,6 +39,9 @@ struct MixedArguments {
   void* partials = nullptr;
   uint32_t* counters = nullptr;
 };
+
+/// Queues the kernel for at most eight tokens.
+using NarrowLaunch = void (*)(const MixedArguments& args, cudaStream_t stream);
 
 /// Queues one instance of the kernel.
 using MixedLaunch = void (*)(const CUtensorMap& x_map, const MixedArguments& args,

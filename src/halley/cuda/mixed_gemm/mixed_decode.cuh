@@ -8,6 +8,7 @@
 
 #include "halley/cuda/mixed_gemm/hopper_instructions.cuh"
 #include "halley/cuda/mixed_gemm/mixed_layout.h"
+#include "halley/cuda/mixed_gemm/narrow_mma.cuh"
 #include "halley/cuda/mixed_gemm/wgmma_bf16.cuh"
 #include "halley/cuda/mixed_gemm/wgmma_f16.cuh"
 #include "halley/cuda/mixed_gemm/wgmma_s8.cuh"
@@ -19,8 +20,10 @@ namespace halley::cuda {
 ///   kKind, kRegisters of a fragment: 64 outputs and 32 inputs
 ///   Group          a thread's parameters of one group, as they lie in memory
 ///   load_group()   of the entry at this address
+///   read_group()   the same in device memory
 ///   decode()       two words of codes, 16 inputs each
 ///   multiply()     the fragment with 32 inputs of all tokens
+///   multiply_narrow()  four registers with eight tokens, by mma.sync: fragments are the same
 struct U4S8Decoder {
   using Sum = int32_t;
   static constexpr MixedKind kKind = MixedKind::kU4S8;
@@ -28,6 +31,7 @@ struct U4S8Decoder {
   struct Group {};
 
   static __device__ __forceinline__ Group load_group(uint32_t) { return {}; }
+  static __device__ __forceinline__ Group read_group(const uint8_t*) { return {}; }
 
   /// Codes are stored less 8, and become s8 in the high half of the byte: 16 times the number,
   /// without sign extension. The factor 1/16 is in the output's scale.
@@ -46,6 +50,11 @@ struct U4S8Decoder {
                                                   uint64_t tokens, int keeps) {
     S8Product<kTokens>::run(sums, a, tokens, keeps);
   }
+
+  static __device__ __forceinline__ void multiply_narrow(Sum (&sums)[4], const uint32_t* a,
+                                                         uint32_t b0, uint32_t b1) {
+    multiply_narrow_s8(sums, a, b0, b1);
+  }
 };
 
 struct U4GroupS8Decoder {
@@ -56,6 +65,9 @@ struct U4GroupS8Decoder {
 
   static __device__ __forceinline__ Group load_group(uint32_t address) {
     return load_shared_4(address);
+  }
+  static __device__ __forceinline__ Group read_group(const uint8_t* entry) {
+    return __ldg(reinterpret_cast<const Group*>(entry));
   }
 
   /// Four numbers at a time: code * scale + offset lies in [0, 255] in every byte, so that nothing
@@ -81,6 +93,11 @@ struct U4GroupS8Decoder {
                                                   uint64_t tokens, int keeps) {
     S8Product<kTokens>::run(sums, a, tokens, keeps);
   }
+
+  static __device__ __forceinline__ void multiply_narrow(Sum (&sums)[4], const uint32_t* a,
+                                                         uint32_t b0, uint32_t b1) {
+    multiply_narrow_s8(sums, a, b0, b1);
+  }
 };
 
 struct U4F16Decoder {
@@ -91,6 +108,9 @@ struct U4F16Decoder {
 
   static __device__ __forceinline__ Group load_group(uint32_t address) {
     return load_shared_8(address);
+  }
+  static __device__ __forceinline__ Group read_group(const uint8_t* entry) {
+    return __ldg(reinterpret_cast<const Group*>(entry));
   }
 
   /// A code below the exponent of 1024 is 1024 + code, four bits higher 1024 + 16 * code: less
@@ -127,6 +147,11 @@ struct U4F16Decoder {
     F16Product<kTokens>::run(sums, a, tokens, keeps);
     F16Product<kTokens>::run(sums, a + 4, tokens + 2, 1);  // 32 bytes further
   }
+
+  static __device__ __forceinline__ void multiply_narrow(Sum (&sums)[4], const uint32_t* a,
+                                                         uint32_t b0, uint32_t b1) {
+    multiply_narrow_f16(sums, a, b0, b1);
+  }
 };
 
 struct U4Bf16Decoder {
@@ -137,6 +162,9 @@ struct U4Bf16Decoder {
 
   static __device__ __forceinline__ Group load_group(uint32_t address) {
     return load_shared_8(address);
+  }
+  static __device__ __forceinline__ Group read_group(const uint8_t* entry) {
+    return __ldg(reinterpret_cast<const Group*>(entry));
   }
 
   /// As U4F16Decoder with the exponent of 128: the mantissa has room for one code alone, so that
@@ -170,6 +198,11 @@ struct U4Bf16Decoder {
                                                   uint64_t tokens, int keeps) {
     Bf16Product<kTokens>::run(sums, a, tokens, keeps);
     Bf16Product<kTokens>::run(sums, a + 4, tokens + 2, 1);  // 32 bytes further
+  }
+
+  static __device__ __forceinline__ void multiply_narrow(Sum (&sums)[4], const uint32_t* a,
+                                                         uint32_t b0, uint32_t b1) {
+    multiply_narrow_bf16(sums, a, b0, b1);
   }
 };
 

@@ -31,6 +31,9 @@ constexpr std::array<TileLaunches, 4> kLaunches = {{
      launch_u4_bf16_128x256},
 }};
 
+constexpr std::array<NarrowLaunch, 4> kNarrowLaunches = {
+    launch_narrow_u4_s8, launch_narrow_u4_group_s8, launch_narrow_u4_f16, launch_narrow_u4_bf16};
+
 DType activation_dtype(MixedKind kind) {
   if (is_s8(kind)) return DType::kI8;
   return kind == MixedKind::kU4F16 ? DType::kF16 : DType::kBf16;
@@ -110,6 +113,33 @@ RowScales scales_of(const MixedWeight& weight, const RowScales& x_scales) {
           .x_sums = x_scales.x_sums};
 }
 
+/// All but what depends on the tile and the workspace.
+MixedArguments arguments_of(const MixedWeight& weight, const MixedOperands& operands,
+                            const MixedPlan& plan, Matrix y) {
+  MixedArguments args;
+  args.weights = reinterpret_cast<const uint8_t*>(weight.chunks.data());
+  args.chunk_bytes = chunk_bytes(weight.kind, weight.group_size);
+  args.group_shift = std::countr_zero(static_cast<unsigned>(weight.group_size / kStepInputs));
+  args.num_panels = static_cast<int>(ceil_div<int64_t>(weight.N, kChunkOutputs));
+  args.num_stages = plan.num_stages;
+  args.token_tiles = plan.token_tiles;
+  args.schedule = plan.schedule;
+  args.M = static_cast<int>(y.num_rows);
+  args.N = static_cast<int>(weight.N);
+  args.starts_early = operands.starts_early;
+  args.x = operands.x.data;
+  args.x_stride_bytes = operands.x.row_stride * (bits_of(operands.x.dtype) / 8);
+  args.num_halves = static_cast<int>(weight.K / 64);
+  args.scales = scales_of(weight, operands.x_scales);
+  args.bias = operands.bias;
+  args.y = y.data;
+  args.y_dtype = y.dtype;
+  args.y_stride = y.row_stride;
+  args.has_wide_rows = is_wide(y.data, y.row_stride, y.dtype);
+  args.counters = reinterpret_cast<uint32_t*>(weight.counters.data());
+  return args;
+}
+
 }  // namespace
 
 MixedWeight::MixedWeight(const MixedPacked& packed)
@@ -157,29 +187,18 @@ void mixed_gemm_planned(const CudaContext& context, const MixedWeight& weight,
   if (y.num_rows == 0) return;
   check_operands(context, weight, operands, y);
   HALLEY_CHECK(y.num_rows <= std::numeric_limits<int>::max() / 2, y.num_rows);
+  MixedArguments args = arguments_of(weight, operands, plan, y);
+  const auto kind = static_cast<size_t>(weight.kind);
+  if (plan.is_narrow) {
+    HALLEY_CHECK(can_be_narrow(mixed_shape(weight, y.num_rows)), y.num_rows, weight.K);
+    kNarrowLaunches[kind](args, context.stream.get());
+    return;
+  }
   const size_t mark = context.workspace.mark();
-  MixedArguments args;
-  args.weights = reinterpret_cast<const uint8_t*>(weight.chunks.data());
-  args.chunk_bytes = chunk_bytes(weight.kind, weight.group_size);
-  args.group_shift = std::countr_zero(static_cast<unsigned>(weight.group_size / kStepInputs));
-  args.num_panels = static_cast<int>(ceil_div<int64_t>(weight.N, kChunkOutputs));
-  args.num_stages = plan.num_stages;
-  args.token_tiles = plan.token_tiles;
   args.shared = mixed_shared(weight.kind, plan.tile, args.chunk_bytes, plan.num_stages);
-  args.schedule = plan.schedule;
-  args.M = static_cast<int>(y.num_rows);
-  args.N = static_cast<int>(weight.N);
-  args.scales = scales_of(weight, operands.x_scales);
-  args.bias = operands.bias;
-  args.y = y.data;
-  args.y_dtype = y.dtype;
-  args.y_stride = y.row_stride;
-  args.has_wide_rows = is_wide(y.data, y.row_stride, y.dtype);
   args.partials = context.workspace.take(plan.workspace_bytes());
-  args.counters = reinterpret_cast<uint32_t*>(weight.counters.data());
   const CUtensorMap x_map = map_of(weight.kind, operands.x, plan.tile);
-  kLaunches[static_cast<size_t>(weight.kind)][static_cast<size_t>(plan.tile_index)](
-      x_map, args, context.stream.get());
+  kLaunches[kind][static_cast<size_t>(plan.tile_index)](x_map, args, context.stream.get());
   context.workspace.release(mark);
 }
 

@@ -40,6 +40,9 @@ struct MixedOperands {
   /// weight's own members are not read.
   RowScales x_scales = {};
   const float* bias = nullptr;  // [N]
+  /// The launch may begin, and read weights, before the kernel ahead of it on the stream has ended:
+  /// allowed where that is a kernel, and nothing else that is in flight writes the weight.
+  bool starts_early = false;
 };
 
 MixedShape mixed_shape(const MixedWeight& weight, int64_t M);

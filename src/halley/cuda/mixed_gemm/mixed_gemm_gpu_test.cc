@@ -82,8 +82,8 @@ class Product {
 
   MixedShape shape() const { return mixed_shape(device_weight_, M_); }
 
-  void queue(const CudaContext& context, const MixedPlan& plan) const {
-    MixedOperands operands = {.x = x_.matrix()};
+  void queue(const CudaContext& context, const MixedPlan& plan, bool starts_early = false) const {
+    MixedOperands operands = {.x = x_.matrix(), .starts_early = starts_early};
     if (is_s8(kind())) {
       operands.x_scales = {.x_scales = device_scales_->data(), .x_sums = device_sums_->data()};
     }
@@ -183,6 +183,10 @@ class Product {
   std::unique_ptr<DeviceArray<int32_t>> device_sums_;
 };
 
+struct Sizes {
+  int64_t N, K, group_size;
+};
+
 class MixedGemm : public GpuTest {
  protected:
   void SetUp() override {
@@ -251,6 +255,23 @@ TEST_F(MixedGemm, IsRightInEveryTileAndSchedule) {
           product.expect_right(context_);
           if (HasFatalFailure()) return;
         }
+      }
+    }
+  }
+}
+
+TEST_F(MixedGemm, IsRightForFewRows) {
+  for (const MixedKind kind : kKinds) {
+    for (const auto& [N, K, group_size] :
+         {Sizes{1, 64, 64}, Sizes{33, 192, 64}, Sizes{130, 1088, 32}, Sizes{64, 2048, 128},
+          Sizes{96, 8256, 256}}) {
+      RandomWeight weight(kind, N, K, kind == MixedKind::kU4S8 ? K : group_size);
+      for (const int64_t M : {1, 2, 5, 8}) {
+        Product product(weight, M);
+        SCOPED_TRACE(str(kind, " ", N, " x ", K, ", M ", M));
+        product.queue(context_, narrow_mixed_plan(product.shape()));
+        product.expect_right(context_);
+        if (HasFatalFailure()) return;
       }
     }
   }
@@ -356,7 +377,7 @@ TEST_F(MixedGemm, ARowThatIsNotFiniteSpoilsNoOther) {
 TEST_F(MixedGemm, GivesTheSameBitsEveryTime) {
   for (const MixedKind kind : kKinds) {
     RandomWeight weight(kind, 512, 4096, kind == MixedKind::kU4S8 ? 4096 : 128);
-    for (const int64_t M : {1, 50}) {
+    for (const int64_t M : {9, 50}) {
       Product product(weight, M);
       const MixedPlan plan = plan_for(product);
       EXPECT_GT(plan.workspace_bytes(), 0u) << plan;
@@ -387,6 +408,34 @@ TEST_F(MixedGemm, RunsInGraphs) {
     graph.launch(stream_);
     one.expect_right(context_);
     many.expect_right(context_);
+  }
+}
+
+/// x2 = f16(x w), y = x2 w, with launches that start early; the weights are the same.
+TEST_F(MixedGemm, WaitsForItsInputsWhereItStartsEarly) {
+  RandomWeight source(MixedKind::kU4F16, 1024, 1024, 128);
+  const MixedWeight weight(pack_mixed(source.source));
+  for (const int64_t M : {1, 30, 130}) {
+    DeviceMatrix x(DType::kF16, M, 1024), between(DType::kF16, M, 1024);
+    DeviceMatrix y(DType::kF32, M, 1024);
+    x.fill_normal(5, 0.05f);
+    const auto queue_both = [&](bool starts_early) {
+      mixed_gemm(context_, weight, {.x = x.matrix(), .starts_early = starts_early},
+                 between.matrix());
+      mixed_gemm(context_, weight, {.x = between.matrix(), .starts_early = starts_early},
+                 y.matrix());
+    };
+    queue_both(false);
+    const std::vector<float> expected = y.get(stream_);
+    const CudaGraph graph = CudaGraph::capture(stream_, [&] {
+      for (int i = 0; i < 10; ++i) queue_both(true);
+    });
+    for (int replay = 0; replay < 3; ++replay) {
+      between.set(std::vector<float>(static_cast<size_t>(M * 1024), std::nanf("")));
+      y.set(std::vector<float>(static_cast<size_t>(M * 1024), std::nanf("")));
+      graph.launch(stream_);
+      ASSERT_EQ(y.get(stream_), expected) << "M " << M;
+    }
   }
 }
 

@@ -42,4 +42,9 @@ void launch_u4_bf16_64x256(const CUtensorMap& x_map, const MixedArguments& args,
 void launch_u4_bf16_128x256(const CUtensorMap& x_map, const MixedArguments& args,
                             cudaStream_t stream);
 
+void launch_narrow_u4_s8(const MixedArguments& args, cudaStream_t stream);
+void launch_narrow_u4_group_s8(const MixedArguments& args, cudaStream_t stream);
+void launch_narrow_u4_f16(const MixedArguments& args, cudaStream_t stream);
+void launch_narrow_u4_bf16(const MixedArguments& args, cudaStream_t stream);
+
 }  // namespace halley::cuda

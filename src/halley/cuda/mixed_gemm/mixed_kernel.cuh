@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "halley/cuda/mixed_gemm/hopper_launch.cuh"
 #include "halley/cuda/mixed_gemm/mixed_epilogue.cuh"
 #include "halley/cuda/runtime/cuda_check.h"
 
@@ -35,6 +36,7 @@ __global__ void __launch_bounds__(kMixedThreads, 1)
     }
   } else {
     take_registers<232>();
+    wait_for_previous_kernel();
     const MixedThread self = {thread, thread / 128, thread % 128, thread % 128 / 32, thread % 32};
     const int block = static_cast<int>(blockIdx.x);
     MixedStage stage;
@@ -70,9 +72,13 @@ void launch_mixed(const CUtensorMap& x_map, const MixedArguments& args, cudaStre
   check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                   args.shared.num_bytes),
              "shared memory of mixed_gemm");
-  kernel<<<static_cast<unsigned>(args.schedule.num_blocks), kMixedThreads,
-           static_cast<size_t>(args.shared.num_bytes), stream>>>(x_map, args);
-  check_launch("mixed_gemm");
+  launch_hopper_kernel(kernel,
+                       {.num_blocks = args.schedule.num_blocks,
+                        .num_threads = kMixedThreads,
+                        .shared_bytes = args.shared.num_bytes,
+                        .starts_early = args.starts_early,
+                        .stream = stream},
+                       x_map, args);
 }
 
 }  // namespace halley::cuda

@@ -93,12 +93,13 @@ const char* name_of(MixedKind kind) {
 }
 
 size_t MixedPlan::workspace_bytes() const {
-  if (num_shared_chunks(schedule) == 0) return 0;
+  if (is_narrow || num_shared_chunks(schedule) == 0) return 0;
   return static_cast<size_t>(num_partial_slots(schedule) * partial_bytes(tile));
 }
 
 std::ostream& operator<<(std::ostream& out, const MixedPlan& plan) {
   const MixedSchedule& schedule = plan.schedule;
+  if (plan.is_narrow) return out << "narrow";
   return out << "tile " << plan.tile.tokens << " tokens x " << plan.tile.outputs << " outputs, "
              << plan.num_stages << " stages, " << schedule.num_tiles << " tiles of "
              << schedule.num_chunks << " chunks on " << schedule.num_blocks << " blocks, "
@@ -132,8 +133,19 @@ MixedPlan shared_mixed_plan(const MixedShape& shape, const MixedDevice& device, 
   return plan;
 }
 
+bool can_be_narrow(const MixedShape& shape) { return shape.M <= 8 && shape.K % 64 == 0; }
+
+MixedPlan narrow_mixed_plan(const MixedShape& shape) {
+  HALLEY_CHECK(can_be_narrow(shape), shape.M, shape.K);
+  MixedPlan plan;
+  plan.is_narrow = true;
+  plan.schedule.num_chunks = static_cast<int>(ceil_div<int64_t>(shape.K, kChunkInputs));
+  return plan;
+}
+
 MixedPlan plan_mixed_gemm(const MixedShape& shape, const MixedDevice& device) {
   HALLEY_CHECK(shape.M >= 1 && shape.N >= 1 && shape.K >= 1, shape.M, shape.N, shape.K);
+  if (can_be_narrow(shape)) return narrow_mixed_plan(shape);
   MixedPlan best;
   for (size_t i = 0; i < kMixedTiles.size(); ++i) {
     const MixedPlan plan = plan_mixed_tile(shape, device, static_cast<int>(i));

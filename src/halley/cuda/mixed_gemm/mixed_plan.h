@@ -23,6 +23,8 @@ struct MixedDevice {
 };
 
 struct MixedPlan {
+  /// The kernel for at most eight tokens, which has no tiles: all that follows is of no meaning.
+  bool is_narrow = false;
   MixedTile tile;
   int tile_index = 0;  // in kMixedTiles
   int token_tiles = 0;
@@ -44,6 +46,10 @@ inline constexpr int kSharedTilesMax = 1024;
 /// a prototype of this kernel measured them; a plan depends on M by the tile's tokens and by how
 /// tiles are shared.
 MixedPlan plan_mixed_gemm(const MixedShape& shape, const MixedDevice& device);
+
+/// Whether the kernel for few tokens takes the shape: M at most 8, K a multiple of 64.
+bool can_be_narrow(const MixedShape& shape);
+MixedPlan narrow_mixed_plan(const MixedShape& shape);
 
 /// Plans of one tile and all its schedules that are considered, for tests and for tuning.
 MixedPlan plan_mixed_tile(const MixedShape& shape, const MixedDevice& device, int tile_index);

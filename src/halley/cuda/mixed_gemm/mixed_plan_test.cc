@@ -67,7 +67,7 @@ TEST(MixedSchedule, CoversEveryChunkOnce) {
 
 TEST(MixedPlan, CoversAllShapes) {
   for (const auto& [N, K] : kShapes) {
-    for (const int64_t M : {1, 17, 64, 100, 256, 2048}) {
+    for (const int64_t M : {9, 17, 64, 100, 256, 2048}) {
       for (const MixedKind kind : {MixedKind::kU4S8, MixedKind::kU4F16}) {
         const MixedPlan plan = plan_mixed_gemm({.kind = kind, .M = M, .N = N, .K = K}, {});
         SCOPED_TRACE(str(kind, " ", N, " x ", K, ", M ", M, ": ", plan));
@@ -103,10 +103,17 @@ TEST(MixedPlan, FitsInSharedMemory) {
 
 TEST(MixedPlan, TakesSmallTilesForFewRows) {
   for (const auto& [N, K] : kShapes) {
-    for (const int64_t M : {1, 8, 16}) {
+    for (const int64_t M : {9, 16}) {
       EXPECT_EQ(plan_mixed_gemm({.M = M, .N = N, .K = K}, {}).tile.tokens, 16) << N << " " << K;
     }
   }
+}
+
+TEST(MixedPlan, IsNarrowForUpToEightRows) {
+  EXPECT_TRUE(plan_mixed_gemm({.M = 8, .N = 100, .K = 192}, {}).is_narrow);
+  EXPECT_EQ(plan_mixed_gemm({.M = 8, .N = 100, .K = 192}, {}).workspace_bytes(), 0u);
+  EXPECT_FALSE(plan_mixed_gemm({.M = 9, .N = 100, .K = 192}, {}).is_narrow);
+  EXPECT_FALSE(plan_mixed_gemm({.M = 8, .N = 100, .K = 160}, {}).is_narrow);
 }
 
 TEST(MixedPlan, TakesTheLargestTileForManyRows) {
@@ -118,13 +125,14 @@ TEST(MixedPlan, TakesTheLargestTileForManyRows) {
 }
 
 TEST(MixedPlan, FillsTheDeviceWithASmallLayer) {
-  const MixedPlan plan = plan_mixed_gemm({.M = 1, .N = 4096, .K = 4096}, {});
+  const MixedPlan plan = plan_mixed_gemm({.M = 16, .N = 4096, .K = 4096}, {});
   EXPECT_GT(plan.schedule.num_blocks, 100) << plan;
   EXPECT_EQ(plan.schedule.whole_tiles, 0);
   EXPECT_GT(plan.workspace_bytes(), 0u);
 }
 
 TEST(MixedPlan, PrintsItself) {
+  EXPECT_EQ(str(narrow_mixed_plan({.M = 1, .N = 300, .K = 256})), "narrow");
   EXPECT_EQ(str(shared_mixed_plan({.M = 20, .N = 300, .K = 256}, {}, 1, 3)),
             "tile 16 tokens x 256 outputs, 12 stages, 4 tiles of 2 chunks on 3 blocks, 4 shared");
 }

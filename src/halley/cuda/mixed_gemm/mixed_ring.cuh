@@ -8,6 +8,9 @@
 
 namespace halley::cuda {
 
+/// Stages of weights that are copied before the kernel ahead has ended.
+inline constexpr int kEarlyStages = 2;
+
 /// Addresses of shared memory.
 struct MixedRing {
   uint32_t base = 0;  // a multiple of kStageAlignment
@@ -55,6 +58,7 @@ __device__ __forceinline__ void produce_weights(const MixedArguments& args, cons
   const int block = static_cast<int>(blockIdx.x);
   const int stage_bytes = args.shared.x_stage_bytes + args.shared.w_stage_bytes;
   MixedStage stage = {0, 1};  // every stage is empty at first
+  int num_early = kEarlyStages + 1;
   MixedSegment segment = first_segment(args.schedule, block);
   while (segment.num_chunks > 0) {
     // A last tile may be half behind N: its outputs are read from where there are some, and unused.
@@ -65,6 +69,8 @@ __device__ __forceinline__ void produce_weights(const MixedArguments& args, cons
     for (int i = 0; i < segment.num_chunks; ++i) {
       const uint32_t full = ring.full(args, stage.index);
       wait_barrier(ring.empty(args, stage.index), stage.parity);
+      // Weights are constant; but many stages of them would stand in the way of the first inputs.
+      if (num_early > 0 && --num_early == 0) wait_for_previous_kernel();
       if (lane == 0) arrive_expecting(full, stage_bytes);
       __syncwarp();
       if (lane < kChunks) {
@@ -77,6 +83,8 @@ __device__ __forceinline__ void produce_weights(const MixedArguments& args, cons
     }
     segment = next_segment(args.schedule, block, segment);
   }
+  // Not earlier: blocks of the next kernel would take multiprocessors from this one's copies.
+  start_next_kernel();
 }
 
 /// One thread: activations as boxes of 128 bytes a token.
@@ -85,6 +93,7 @@ __device__ __forceinline__ void produce_activations(const CUtensorMap& x_map,
                                                     const MixedArguments& args,
                                                     const MixedRing& ring) {
   const int block = static_cast<int>(blockIdx.x);
+  wait_for_previous_kernel();
   MixedStage stage = {0, 1};
   MixedSegment segment = first_segment(args.schedule, block);
   while (segment.num_chunks > 0) {

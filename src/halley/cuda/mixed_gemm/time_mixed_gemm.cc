@@ -99,6 +99,18 @@ double time_products(const CudaContext& context, size_t num_copies,
   return best;
 }
 
+/// The chosen one, or all.
+std::vector<MixedPlan> plans_of(const TimeMixedOptions& options, const MixedShape& shape,
+                                const MixedDevice& device) {
+  if (!options.has_all_tiles) return {plan_mixed_gemm(shape, device)};
+  std::vector<MixedPlan> plans;
+  if (can_be_narrow(shape)) plans.push_back(narrow_mixed_plan(shape));
+  for (int tile = 0; tile < static_cast<int>(kMixedTiles.size()); ++tile) {
+    plans.push_back(plan_mixed_tile(shape, device, tile));
+  }
+  return plans;
+}
+
 struct TimedKind {
   const CudaContext& context;
   const TimeMixedOptions& options;
@@ -126,26 +138,29 @@ void add_kind_times(const TimedKind& timed) {
     MixedShape shape = largest;
     shape.M = M;
     const MixedDevice device = mixed_device(timed.context);
-    const int chosen = plan_mixed_gemm(shape, device).tile_index;
-    for (int tile = 0; tile < static_cast<int>(kMixedTiles.size()); ++tile) {
-      if (tile != chosen && !timed.options.has_all_tiles) continue;
-      const MixedPlan plan = plan_mixed_tile(shape, device, tile);
-      const MixedOperands operands = {
-          .x = {x.data(), x_dtype, M, shape.K, x_stride},
-          .x_scales = {.x_scales = reinterpret_cast<const float*>(scales.data())}};
-      const Matrix outputs = {y.data(), DType::kF16, M, shape.N, shape.N};
-      const double microseconds = time_products(timed.context, num_copies, [&](size_t copy) {
-        mixed_gemm_planned(timed.context, weights[copy], operands, plan, outputs);
-      });
-      timed.times->push_back(
-          {.problem = name_of(shape.kind),
-           .plan = str(plan),
-           .is_chosen = tile == chosen,
-           .N = shape.N,
-           .K = shape.K,
-           .M = M,
-           .microseconds = microseconds,
-           .floor_microseconds = mixed_floor_microseconds(timed.options.rates, shape)});
+    for (const MixedPlan& plan : plans_of(timed.options, shape, device)) {
+      const bool is_chosen = str(plan) == str(plan_mixed_gemm(shape, device));
+      for (const bool starts_early : {false, true}) {
+        if (starts_early && !timed.options.has_early_starts) continue;
+        const MixedOperands operands = {
+            .x = {x.data(), x_dtype, M, shape.K, x_stride},
+            .x_scales = {.x_scales = reinterpret_cast<const float*>(scales.data())},
+            .starts_early = starts_early};
+        const Matrix outputs = {y.data(), DType::kF16, M, shape.N, shape.N};
+        const double microseconds = time_products(timed.context, num_copies, [&](size_t copy) {
+          mixed_gemm_planned(timed.context, weights[copy], operands, plan, outputs);
+        });
+        timed.times->push_back(
+            {.problem = name_of(shape.kind),
+             .plan = str(plan),
+             .is_chosen = is_chosen,
+             .starts_early = starts_early,
+             .N = shape.N,
+             .K = shape.K,
+             .M = M,
+             .microseconds = microseconds,
+             .floor_microseconds = mixed_floor_microseconds(timed.options.rates, shape)});
+      }
     }
   }
 }

@@ -25,6 +25,8 @@ struct TimeMixedOptions {
   int group_size = 128;
   /// Times every tile with its best schedule, the chosen one among them.
   bool has_all_tiles = false;
+  /// Times all also with launches that start early (MixedOperands).
+  bool has_early_starts = false;
   /// cuBLASLt's product in f16 too.
   bool has_f16 = true;
   GpuRates rates = {};
@@ -34,6 +36,7 @@ struct MixedGemmTime {
   std::string problem = {};  // a kind's name, or "f16" of cuBLASLt
   std::string plan = {};     // of a kind
   bool is_chosen = true;
+  bool starts_early = false;
   int64_t N = 0, K = 0, M = 0;
   double microseconds = 0;
   double floor_microseconds = 0;
