@@ -100,6 +100,21 @@ struct U4GroupS8Decoder {
   }
 };
 
+/// A group's parameters of 16 bits, each twice in a register, of a thread's row g and of g + 8.
+struct GroupPairs {
+  uint32_t scale, zero, upper_scale, upper_zero;
+};
+
+__device__ __forceinline__ GroupPairs pairs_of(const uint2& group) {
+  GroupPairs pairs;
+  asm volatile(
+      "prmt.b32 %0, %4, 0, 0x1010; prmt.b32 %1, %4, 0, 0x3232;\n"
+      "prmt.b32 %2, %5, 0, 0x1010; prmt.b32 %3, %5, 0, 0x3232;"
+      : "=&r"(pairs.scale), "=&r"(pairs.zero), "=&r"(pairs.upper_scale), "=&r"(pairs.upper_zero)
+      : "r"(group.x), "r"(group.y));
+  return pairs;
+}
+
 struct U4F16Decoder {
   using Sum = float;
   static constexpr MixedKind kKind = MixedKind::kU4F16;
@@ -117,28 +132,28 @@ struct U4F16Decoder {
   /// 1024 + zero, or times 1/16 less 64 + zero, it is exactly code - zero. The product with the
   /// scale is rounded once.
   static __device__ __forceinline__ void decode_word(uint32_t* a, uint32_t codes,
-                                                     const Group& group) {
+                                                     const GroupPairs& group) {
     asm volatile(
-        "{.reg .b32 t, s, z;\n"
+        "{.reg .b32 t;\n"
         "shr.u32 t, %4, 8;\n"
-        "prmt.b32 s, %5, 0, 0x1010; prmt.b32 z, %5, 0, 0x3232;\n"
         "lop3.b32 %0, %4, 0x000F000F, 0x64006400, 0xEA;\n"
         "lop3.b32 %2, t, 0x000F000F, 0x64006400, 0xEA;\n"
-        "sub.rn.f16x2 %0, %0, z; sub.rn.f16x2 %2, %2, z;\n"
-        "mul.rn.f16x2 %0, %0, s; mul.rn.f16x2 %2, %2, s;\n"
-        "prmt.b32 s, %6, 0, 0x1010; prmt.b32 z, %6, 0, 0x3232;\n"
+        "sub.rn.f16x2 %0, %0, %6; sub.rn.f16x2 %2, %2, %6;\n"
+        "mul.rn.f16x2 %0, %0, %5; mul.rn.f16x2 %2, %2, %5;\n"
         "lop3.b32 %1, %4, 0x00F000F0, 0x64006400, 0xEA;\n"
         "lop3.b32 %3, t, 0x00F000F0, 0x64006400, 0xEA;\n"
-        "fma.rn.f16x2 %1, %1, %7, z; fma.rn.f16x2 %3, %3, %7, z;\n"
-        "mul.rn.f16x2 %1, %1, s; mul.rn.f16x2 %3, %3, s;}"
+        "fma.rn.f16x2 %1, %1, %9, %8; fma.rn.f16x2 %3, %3, %9, %8;\n"
+        "mul.rn.f16x2 %1, %1, %7; mul.rn.f16x2 %3, %3, %7;}"
         : "=&r"(a[0]), "=&r"(a[1]), "=&r"(a[2]), "=&r"(a[3])
-        : "r"(codes), "r"(group.x), "r"(group.y), "r"(0x2C002C00u));  // 1/16, twice
+        : "r"(codes), "r"(group.scale), "r"(group.zero), "r"(group.upper_scale),
+          "r"(group.upper_zero), "r"(0x2C002C00u));  // 1/16, twice
   }
 
   static __device__ __forceinline__ void decode(uint32_t (&a)[8], uint32_t u, uint32_t v,
                                                 const Group& group) {
-    decode_word(a, u, group);
-    decode_word(a + 4, v, group);
+    const GroupPairs pairs = pairs_of(group);
+    decode_word(a, u, pairs);
+    decode_word(a + 4, v, pairs);
   }
 
   template <int kTokens>
@@ -170,27 +185,27 @@ struct U4Bf16Decoder {
   /// As U4F16Decoder with the exponent of 128: the mantissa has room for one code alone, so that
   /// all four pairs are shifted down.
   static __device__ __forceinline__ void decode_word(uint32_t* a, uint32_t codes,
-                                                     const Group& group) {
+                                                     const GroupPairs& group) {
     asm volatile(
-        "{.reg .b32 t, s, z;\n"
-        "prmt.b32 s, %5, 0, 0x1010; prmt.b32 z, %5, 0, 0x3232;\n"
+        "{.reg .b32 t;\n"
         "lop3.b32 %0, %4, 0x000F000F, 0x43004300, 0xEA;\n"
         "shr.u32 t, %4, 8; lop3.b32 %2, t, 0x000F000F, 0x43004300, 0xEA;\n"
-        "sub.rn.bf16x2 %0, %0, z; sub.rn.bf16x2 %2, %2, z;\n"
-        "mul.rn.bf16x2 %0, %0, s; mul.rn.bf16x2 %2, %2, s;\n"
-        "prmt.b32 s, %6, 0, 0x1010; prmt.b32 z, %6, 0, 0x3232;\n"
+        "sub.rn.bf16x2 %0, %0, %6; sub.rn.bf16x2 %2, %2, %6;\n"
+        "mul.rn.bf16x2 %0, %0, %5; mul.rn.bf16x2 %2, %2, %5;\n"
         "shr.u32 t, %4, 4; lop3.b32 %1, t, 0x000F000F, 0x43004300, 0xEA;\n"
         "shr.u32 t, %4, 12; lop3.b32 %3, t, 0x000F000F, 0x43004300, 0xEA;\n"
-        "sub.rn.bf16x2 %1, %1, z; sub.rn.bf16x2 %3, %3, z;\n"
-        "mul.rn.bf16x2 %1, %1, s; mul.rn.bf16x2 %3, %3, s;}"
+        "sub.rn.bf16x2 %1, %1, %8; sub.rn.bf16x2 %3, %3, %8;\n"
+        "mul.rn.bf16x2 %1, %1, %7; mul.rn.bf16x2 %3, %3, %7;}"
         : "=&r"(a[0]), "=&r"(a[1]), "=&r"(a[2]), "=&r"(a[3])
-        : "r"(codes), "r"(group.x), "r"(group.y));
+        : "r"(codes), "r"(group.scale), "r"(group.zero), "r"(group.upper_scale),
+          "r"(group.upper_zero));
   }
 
   static __device__ __forceinline__ void decode(uint32_t (&a)[8], uint32_t u, uint32_t v,
                                                 const Group& group) {
-    decode_word(a, u, group);
-    decode_word(a + 4, v, group);
+    const GroupPairs pairs = pairs_of(group);
+    decode_word(a, u, pairs);
+    decode_word(a + 4, v, pairs);
   }
 
   template <int kTokens>

@@ -1,6 +1,7 @@
 #include "halley/cuda/mixed_gemm/mixed_plan.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 
 #include "halley/base/check.h"
@@ -9,39 +10,56 @@
 namespace halley::cuda {
 namespace {
 
-// Measured on an H200 with a prototype of W4A8; those of 16 bits by the ratio of the tensor cores'
-// rates. Clocks of 1.755 GHz.
-constexpr double kStageClocks = 200;      // of a block for 128 inputs, whatever the tile
-constexpr double kStageClocksOfS8 = 195;  // more for 128 outputs, s8
-constexpr double kStageClocksOf16 = 300;  // the same for 16 bits
-constexpr double kOperationsOfS8 = 7790;  // of a multiprocessor in a clock
-constexpr double kOperationsOf16 = 4178;
-constexpr double kBytesOfClock = 20;  // from memory, of one multiprocessor's share
-constexpr double kEpilogueClocks = 400, kEpilogueClocksOfSum = 33;
-constexpr double kSharedClocks = 1800, kSharedClocksOfSum = 32;
-constexpr double kSharerClocks = 150, kSharerClocksOfSum = 16;
+/// Microseconds on an H200, fitted to time_mixed_gemm() of all tiles and of the layers of Llama-3:
+/// times are, within a tenth, a constant and these.
+struct TileCosts {
+  double stage = 0;  // 128 inputs
+  double tile = 0;   // the end of a tile
+  double part = 0;   // a block's part of a shared tile, beside its stages
+};
 
-double stage_clocks(MixedKind kind, const MixedTile& tile) {
-  const double latency = kStageClocks + (is_s8(kind) ? kStageClocksOfS8 : kStageClocksOf16) *
-                                            tile.outputs / kChunkOutputs;
-  const double operations = 2.0 * tile.tokens * tile.outputs * kChunkInputs;
-  return std::max(latency, operations / (is_s8(kind) ? kOperationsOfS8 : kOperationsOf16));
+/// Of kU4S8, kU4GroupS8 and 16 bits; columns are kMixedTiles.
+constexpr std::array<std::array<TileCosts, kMixedTiles.size()>, 3> kCosts = {{
+    {{{0.261, 0.3, 2.8},
+      {0.362, 0.4, 2.9},
+      {0.321, 0.8, 4.0},
+      {0.514, 1.2, 4.8},
+      {0.726, 2.2, 6.5}}},
+    {{{0.358, 0.3, 2.6},
+      {0.518, 0.4, 3.0},
+      {0.423, 0.8, 3.5},
+      {0.672, 1.2, 4.4},
+      {0.895, 2.2, 6.3}}},
+    {{{0.456, 0.3, 2.6},
+      {0.761, 0.4, 3.2},
+      {0.590, 0.8, 3.7},
+      {1.043, 1.2, 3.9},
+      {1.395, 2.2, 5.5}}},
+}};
+constexpr double kSharerMicroseconds = 0.1;           // of a part that is added
+constexpr double kMemoryBytesPerMicrosecond = 32000;  // of one multiprocessor's share
+
+const TileCosts& costs_of(MixedKind kind, int tile_index) {
+  const size_t row = kind == MixedKind::kU4S8 ? 0 : kind == MixedKind::kU4GroupS8 ? 1 : 2;
+  return kCosts[row][static_cast<size_t>(tile_index)];
 }
 
 double estimate(const MixedShape& shape, const MixedPlan& plan) {
   const MixedSchedule& schedule = plan.schedule;
-  const double sums = num_sums(plan.tile);
-  const double stage = stage_clocks(shape.kind, plan.tile);
-  const double epilogue = kEpilogueClocks + kEpilogueClocksOfSum * sums;
+  const TileCosts& costs = costs_of(shape.kind, plan.tile_index);
   const double rounds = ceil_div(schedule.whole_tiles, schedule.num_blocks);
-  double clocks = rounds * (schedule.num_chunks * stage + epilogue);
+  double time = rounds * (schedule.num_chunks * costs.stage + costs.tile);
   if (const int chunks = num_shared_chunks(schedule); chunks > 0) {
-    const int each = ceil_div(chunks, schedule.num_blocks);
-    const double sharers = static_cast<double>(schedule.num_chunks) / each + 1;
-    clocks += each * stage + epilogue + kSharedClocks + kSharedClocksOfSum * sums +
-              sharers * (kSharerClocks + kSharerClocksOfSum * sums);
+    const int parts = tile_parts(schedule);
+    const int each =
+        parts > 0 ? ceil_div(schedule.num_chunks, parts) : ceil_div(chunks, schedule.num_blocks);
+    time += each * costs.stage + costs.tile;
+    // A block whose part is not of one tile has two ends.
+    if (parts != 1) {
+      time += (parts > 0 ? 1 : 2) * costs.part + kSharerMicroseconds * schedule.num_chunks / each;
+    }
   }
-  return clocks;
+  return time;
 }
 
 MixedPlan plan_of(const MixedShape& shape, const MixedDevice& device, int tile_index) {
@@ -72,8 +90,8 @@ void consider(const MixedShape& shape, int num_blocks, int whole_tiles, MixedPla
   const int64_t shared_chunks = shared_tiles * plan.schedule.num_chunks;
   if (shared_tiles > kSharedTilesMax || shared_chunks > std::numeric_limits<int>::max()) return;
   if (shared_chunks > 0 && shared_chunks < num_blocks) return;
-  plan.clocks = estimate(shape, plan);
-  if (best->schedule.num_blocks == 0 || plan.clocks < best->clocks) *best = plan;
+  plan.microseconds = estimate(shape, plan);
+  if (best->schedule.num_blocks == 0 || plan.microseconds < best->microseconds) *best = plan;
 }
 
 }  // namespace
@@ -118,7 +136,8 @@ MixedPlan plan_mixed_tile(const MixedShape& shape, const MixedDevice& device, in
   for (int parts = 2; tiles <= all / parts; ++parts) consider(shape, tiles * parts, 0, &plan);
   // What memory allows is the least for all; it decides between tiles that both wait for it.
   const double bytes = static_cast<double>(shape.N) * static_cast<double>(shape.K) / 2;
-  plan.clocks = std::max(plan.clocks, bytes / (kBytesOfClock * all)) + plan.clocks * 1e-3;
+  const double least = bytes / (kMemoryBytesPerMicrosecond * all);
+  plan.microseconds = std::max(plan.microseconds, least) + plan.microseconds * 1e-3;
   return plan;
 }
 
@@ -149,7 +168,7 @@ MixedPlan plan_mixed_gemm(const MixedShape& shape, const MixedDevice& device) {
   MixedPlan best;
   for (size_t i = 0; i < kMixedTiles.size(); ++i) {
     const MixedPlan plan = plan_mixed_tile(shape, device, static_cast<int>(i));
-    if (i == 0 || plan.clocks < best.clocks) best = plan;
+    if (i == 0 || plan.microseconds < best.microseconds) best = plan;
   }
   return best;
 }

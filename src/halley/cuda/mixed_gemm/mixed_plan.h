@@ -31,8 +31,8 @@ struct MixedPlan {
   int output_tiles = 0;
   int num_stages = 0;
   MixedSchedule schedule;
-  /// The estimate that won; of no meaning beside comparisons.
-  double clocks = 0;
+  /// The estimate that won, without what all plans have in common.
+  double microseconds = 0;
 
   size_t workspace_bytes() const;
 };
@@ -42,8 +42,8 @@ std::ostream& operator<<(std::ostream& out, const MixedPlan& plan);
 /// Tiles that have blocks of several, at most: the counters of a weight.
 inline constexpr int kSharedTilesMax = 1024;
 
-/// The plan with the lowest estimate. M, N and K at least 1. The estimates are clocks of an H200 as
-/// a prototype of this kernel measured them; a plan depends on M by the tile's tokens and by how
+/// The plan with the lowest estimate. M, N and K at least 1. The estimates are
+/// fitted to times of an H200; a plan depends on M by the tile's tokens and by how
 /// tiles are shared.
 MixedPlan plan_mixed_gemm(const MixedShape& shape, const MixedDevice& device);
 

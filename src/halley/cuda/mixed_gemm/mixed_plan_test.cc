@@ -52,7 +52,7 @@ void expect_covered(const MixedSchedule& schedule) {
 
 TEST(MixedSchedule, CoversEveryChunkOnce) {
   for (const int blocks : {1, 2, 7, 132}) {
-    for (const int tiles : {1, 3, 31, 133, 300}) {
+    for (const int tiles : {1, 3, 31, 66, 133, 300}) {
       for (const int chunks : {1, 2, 5, 32}) {
         const MixedSchedule whole = {std::min(blocks, tiles), tiles, chunks, tiles};
         expect_covered(whole);

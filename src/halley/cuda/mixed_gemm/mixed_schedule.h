@@ -6,7 +6,8 @@
 namespace halley::cuda {
 
 /// Blocks first take whole tiles in turn; the chunks (128 inputs) of the tiles that are left form
-/// one row, of which every block takes an equal part. So a tile can have several blocks; their sums
+/// one row, of which every block takes an equal part, or a part of one tile where the number of
+/// blocks is a multiple of that of tiles. So a tile can have several blocks; their sums
 /// are added in the order of the blocks, whichever comes last.
 struct MixedSchedule {
   int num_blocks = 0;
@@ -27,19 +28,38 @@ constexpr int num_shared_chunks(const MixedSchedule& schedule) {
   return (schedule.num_tiles - schedule.whole_tiles) * schedule.num_chunks;
 }
 
+/// Into how many parts a tile is cut: 0 where blocks take parts of all tiles in one row.
+constexpr int tile_parts(const MixedSchedule& schedule) {
+  const int tiles = schedule.num_tiles - schedule.whole_tiles;
+  return tiles > 0 && schedule.num_blocks % tiles == 0 ? schedule.num_blocks / tiles : 0;
+}
+
+/// Where part `index` of `num_parts` equal ones begins; the first ones are longer by one.
+constexpr int part_begin(int total, int num_parts, int index) {
+  const int rest = total % num_parts;
+  return total / num_parts * index + (index < rest ? index : rest);
+}
+/// The part that has place `place`.
+constexpr int part_of(int total, int num_parts, int place) {
+  const int each = total / num_parts, rest = total % num_parts;
+  const int long_parts = rest * (each + 1);
+  return place < long_parts ? place / (each + 1) : rest + (place - long_parts) / each;
+}
+
 /// The first shared chunk of a block; that of num_blocks is the end.
 constexpr int shared_begin(const MixedSchedule& schedule, int block) {
-  const int total = num_shared_chunks(schedule);
-  const int rest = total % schedule.num_blocks;
-  return total / schedule.num_blocks * block + (block < rest ? block : rest);
+  const int parts = tile_parts(schedule);
+  if (parts == 0) return part_begin(num_shared_chunks(schedule), schedule.num_blocks, block);
+  return block / parts * schedule.num_chunks +
+         part_begin(schedule.num_chunks, parts, block % parts);
 }
 
 /// The block that has a shared chunk.
 constexpr int block_of_shared(const MixedSchedule& schedule, int chunk) {
-  const int total = num_shared_chunks(schedule);
-  const int each = total / schedule.num_blocks, rest = total % schedule.num_blocks;
-  const int long_parts = rest * (each + 1);
-  return chunk < long_parts ? chunk / (each + 1) : rest + (chunk - long_parts) / each;
+  const int parts = tile_parts(schedule);
+  if (parts == 0) return part_of(num_shared_chunks(schedule), schedule.num_blocks, chunk);
+  return chunk / schedule.num_chunks * parts +
+         part_of(schedule.num_chunks, parts, chunk % schedule.num_chunks);
 }
 
 constexpr MixedSegment shared_segment(const MixedSchedule& schedule, int begin, int end) {
