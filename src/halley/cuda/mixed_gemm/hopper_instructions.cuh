@@ -1,0 +1,169 @@
+// The PTX instructions of Hopper that the products are made of, each as one function. Addresses of
+// shared memory are those of shared::cta, 32 bits.
+#pragma once
+
+#include <cstdint>
+
+namespace halley::cuda {
+
+__device__ __forceinline__ uint32_t shared_address_of(const void* pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+__device__ __forceinline__ void init_barrier(uint32_t barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+
+/// Makes initialised barriers visible to copies; before the block's own barrier.
+__device__ __forceinline__ void publish_barriers() {
+  asm volatile(
+      "fence.mbarrier_init.release.cluster;\n"
+      "fence.proxy.async.shared::cta;" ::
+          : "memory");
+}
+
+/// One arrival, and the phase ends only after copies of `num_bytes` too.
+__device__ __forceinline__ void arrive_expecting(uint32_t barrier, int num_bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier),
+               "r"(num_bytes)
+               : "memory");
+}
+
+__device__ __forceinline__ void arrive(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+/// Waits until the phase of this parity has ended. One statement, so that ptxas sees no loop around
+/// tensor-core instructions that are in flight.
+__device__ __forceinline__ void wait_barrier(uint32_t barrier, uint32_t parity) {
+  asm volatile(
+      "{.reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;\n"
+      "}" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+
+/// Copies to shared memory by the copy engine; 16-byte units and alignment.
+__device__ __forceinline__ void start_bulk_copy(uint32_t to, const void* from, int num_bytes,
+                                                uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(to),
+      "l"(from), "r"(num_bytes), "r"(barrier)
+      : "memory");
+}
+
+/// The box of a tensor map that begins at (column, row); what lies outside becomes zero.
+__device__ __forceinline__ void start_box_copy(uint32_t to, const void* map, int column, int row,
+                                               uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], "
+      "[%1, {%2, %3}], [%4];" ::"r"(to),
+      "l"(map), "r"(column), "r"(row), "r"(barrier)
+      : "memory");
+}
+
+template <int kRegisters>
+__device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+template <int kRegisters>
+__device__ __forceinline__ void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+/// Before the first wgmma that reads registers which were written since.
+__device__ __forceinline__ void fence_products() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void close_products() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+/// Waits until at most kNumLeft of the newest groups of products are in flight.
+template <int kNumLeft>
+__device__ __forceinline__ void wait_for_products() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kNumLeft) : "memory");
+}
+
+__device__ __forceinline__ uint4 load_shared_16(uint32_t address) {
+  uint4 value;
+  asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "r"(address));
+  return value;
+}
+__device__ __forceinline__ uint2 load_shared_8(uint32_t address) {
+  uint2 value;
+  asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];" : "=r"(value.x), "=r"(value.y) : "r"(address));
+  return value;
+}
+__device__ __forceinline__ uint32_t load_shared_4(uint32_t address) {
+  uint32_t value;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(value) : "r"(address));
+  return value;
+}
+__device__ __forceinline__ void store_shared_8(uint32_t address, uint32_t x, uint32_t y) {
+  asm volatile("st.shared.v2.u32 [%0], {%1,%2};" ::"r"(address), "r"(x), "r"(y) : "memory");
+}
+__device__ __forceinline__ void store_shared_4(uint32_t address, uint32_t x) {
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(x) : "memory");
+}
+
+/// Four 8 x 8 matrices of 16-bit numbers, transposed; lane i names row i % 8 of matrix i / 8.
+__device__ __forceinline__ void store_matrices_transposed(uint32_t row, const uint32_t (&r)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(row),
+               "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+               : "memory");
+}
+
+/// Blocks until all kernels ahead have ended, and what they wrote is there; at once where the
+/// launch does not start early.
+__device__ __forceinline__ void wait_for_previous_kernel() {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+/// The next kernel, if it starts early, may come once every block has said so or ended.
+__device__ __forceinline__ void start_next_kernel() {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
+/// Device memory that is read once and constant.
+__device__ __forceinline__ uint4 load_streamed_16(const uint8_t* address) {
+  uint4 value;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "l"(address));
+  return value;
+}
+
+/// Adds one and gives the old value: releases what was written before, and acquires what those who
+/// added before have released.
+__device__ __forceinline__ uint32_t count_in_order(uint32_t* counter) {
+  uint32_t old;
+  asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;"
+               : "=r"(old)
+               : "l"(counter)
+               : "memory");
+  return old;
+}
+
+/// A barrier of one warpgroup; number 0 is the block's.
+__device__ __forceinline__ void sync_warpgroup(int barrier) {
+  asm volatile("bar.sync %0, 128;" ::"r"(barrier) : "memory");
+}
+
+/// Two numbers rounded to nearest even, the first in the low half.
+__device__ __forceinline__ uint32_t round_to_f16(float low, float high) {
+  uint32_t pair;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+__device__ __forceinline__ uint32_t round_to_bf16(float low, float high) {
+  uint32_t pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
+}  // namespace halley::cuda

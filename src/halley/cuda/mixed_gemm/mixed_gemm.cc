@@ -1,0 +1,205 @@
+#include "halley/cuda/mixed_gemm/mixed_gemm.h"
+
+#include <array>
+#include <bit>
+#include <limits>
+
+#include <cudaTypedefs.h>
+#include <cuda_runtime_api.h>
+
+#include "halley/base/check.h"
+#include "halley/base/checked_math.h"
+#include "halley/base/error.h"
+#include "halley/base/str.h"
+#include "halley/cuda/mixed_gemm/mixed_instances.h"
+#include "halley/cuda/runtime/cuda_check.h"
+
+namespace halley::cuda {
+namespace {
+
+using TileLaunches = std::array<MixedLaunch, kMixedTiles.size()>;
+
+/// Rows in the order of MixedKind, columns in that of kMixedTiles.
+constexpr std::array<TileLaunches, 4> kLaunches = {{
+    {launch_u4_s8_16x128, launch_u4_s8_16x256, launch_u4_s8_64x128, launch_u4_s8_64x256,
+     launch_u4_s8_128x256},
+    {launch_u4_group_s8_16x128, launch_u4_group_s8_16x256, launch_u4_group_s8_64x128,
+     launch_u4_group_s8_64x256, launch_u4_group_s8_128x256},
+    {launch_u4_f16_16x128, launch_u4_f16_16x256, launch_u4_f16_64x128, launch_u4_f16_64x256,
+     launch_u4_f16_128x256},
+    {launch_u4_bf16_16x128, launch_u4_bf16_16x256, launch_u4_bf16_64x128, launch_u4_bf16_64x256,
+     launch_u4_bf16_128x256},
+}};
+
+constexpr std::array<NarrowLaunch, 4> kNarrowLaunches = {
+    launch_narrow_u4_s8, launch_narrow_u4_group_s8, launch_narrow_u4_f16, launch_narrow_u4_bf16};
+
+DType activation_dtype(MixedKind kind) {
+  if (is_s8(kind)) return DType::kI8;
+  return kind == MixedKind::kU4F16 ? DType::kF16 : DType::kBf16;
+}
+
+CUtensorMapDataType map_dtype(MixedKind kind) {
+  if (is_s8(kind)) return CU_TENSOR_MAP_DATA_TYPE_UINT8;
+  return kind == MixedKind::kU4F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                   : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+}
+
+PFN_cuTensorMapEncodeTiled_v12000 find_encode() {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
+  check_cuda(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
+                                              cudaEnableDefault, &result),
+             "address of cuTensorMapEncodeTiled");
+  if (result != cudaDriverEntryPointSuccess || function == nullptr) {
+    throw DeviceError(
+        "CUDA: expected a driver with cuTensorMapEncodeTiled, got one without. Update the driver.");
+  }
+  return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function);
+}
+
+/// Boxes of 128 bytes of a row and of a tile's tokens.
+CUtensorMap map_of(MixedKind kind, ConstMatrix x, const MixedTile& tile) {
+  static const PFN_cuTensorMapEncodeTiled_v12000 encode = find_encode();
+  const auto element_bytes = static_cast<cuuint64_t>(bits_of(x.dtype) / 8);
+  const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(x.num_cols),
+                               static_cast<cuuint64_t>(x.num_rows)};
+  const cuuint64_t strides[1] = {static_cast<cuuint64_t>(x.row_stride) * element_bytes};
+  const cuuint32_t box[2] = {static_cast<cuuint32_t>(128 / element_bytes),
+                             static_cast<cuuint32_t>(tile.tokens)};
+  const cuuint32_t steps[2] = {1, 1};
+  CUtensorMap map;
+  const CUresult result =
+      encode(&map, map_dtype(kind), 2, const_cast<std::byte*>(x.data), sizes, strides, box, steps,
+             CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  HALLEY_CHECK(result == CUDA_SUCCESS, static_cast<int>(result), x.num_rows, x.num_cols,
+               x.row_stride);
+  return map;
+}
+
+bool is_wide(const void* data, int64_t row_stride, DType dtype) {
+  const auto stride_bytes = static_cast<uint64_t>(row_stride * (bits_of(dtype) / 8));
+  return (std::bit_cast<uintptr_t>(data) | stride_bytes) % 16 == 0;
+}
+
+void check_operands(const CudaContext& context, const MixedWeight& weight,
+                    const MixedOperands& operands, Matrix y) {
+  if (context.device.compute_major != 9 || context.device.compute_minor != 0) {
+    throw UnsupportedError(str("products of 4-bit weights: expected compute capability 9.0, got ",
+                               context.device.compute_major, ".", context.device.compute_minor,
+                               ". Use a kernel that decodes at load."));
+  }
+  const ConstMatrix& x = operands.x;
+  HALLEY_CHECK(x.dtype == activation_dtype(weight.kind), x.dtype, weight.kind);
+  HALLEY_CHECK(x.num_cols == weight.K && y.num_cols == weight.N && x.num_rows == y.num_rows,
+               x.num_rows, x.num_cols, y.num_rows, y.num_cols, weight.N, weight.K);
+  HALLEY_CHECK(is_wide(x.data, x.row_stride, x.dtype), x.row_stride);
+  HALLEY_CHECK(y.dtype == DType::kF16 || y.dtype == DType::kBf16 || y.dtype == DType::kF32,
+               y.dtype);
+  if (is_s8(weight.kind)) {
+    HALLEY_CHECK(operands.x_scales.x_scales != nullptr);
+    HALLEY_CHECK(!weight.has_offsets || operands.x_scales.x_sums != nullptr);
+  }
+}
+
+RowScales scales_of(const MixedWeight& weight, const RowScales& x_scales) {
+  if (!is_s8(weight.kind)) return {};
+  const auto* scales = reinterpret_cast<const float*>(weight.scales.data());
+  return {.x_scales = x_scales.x_scales,
+          .w_scales = scales,
+          .is_x_tensor = x_scales.is_x_tensor,
+          .w_offsets = weight.has_offsets ? scales + weight.N : nullptr,
+          .x_sums = x_scales.x_sums};
+}
+
+/// All but what depends on the tile and the workspace.
+MixedArguments arguments_of(const MixedWeight& weight, const MixedOperands& operands,
+                            const MixedPlan& plan, Matrix y) {
+  MixedArguments args;
+  args.weights = reinterpret_cast<const uint8_t*>(weight.chunks.data());
+  args.chunk_bytes = chunk_bytes(weight.kind, weight.group_size);
+  args.group_shift = std::countr_zero(static_cast<unsigned>(weight.group_size / kStepInputs));
+  args.num_panels = static_cast<int>(ceil_div<int64_t>(weight.N, kChunkOutputs));
+  args.num_stages = plan.num_stages;
+  args.token_tiles = plan.token_tiles;
+  args.schedule = plan.schedule;
+  args.M = static_cast<int>(y.num_rows);
+  args.N = static_cast<int>(weight.N);
+  args.starts_early = operands.starts_early;
+  args.x = operands.x.data;
+  args.x_stride_bytes = operands.x.row_stride * (bits_of(operands.x.dtype) / 8);
+  args.num_halves = static_cast<int>(weight.K / 64);
+  args.scales = scales_of(weight, operands.x_scales);
+  args.bias = operands.bias;
+  args.y = y.data;
+  args.y_dtype = y.dtype;
+  args.y_stride = y.row_stride;
+  args.has_wide_rows = is_wide(y.data, y.row_stride, y.dtype);
+  args.counters = reinterpret_cast<uint32_t*>(weight.counters.data());
+  return args;
+}
+
+}  // namespace
+
+MixedWeight::MixedWeight(const MixedPacked& packed)
+    : kind(packed.kind),
+      N(packed.N),
+      K(packed.K),
+      group_size(packed.group_size),
+      chunks(packed.chunks.size(), "a 4-bit weight"),
+      counters(size_t{2} * kSharedTilesMax * sizeof(uint32_t), "counters of a weight"),
+      has_offsets(!packed.w_offsets.empty()) {
+  check_cuda(
+      cudaMemcpy(chunks.data(), packed.chunks.data(), packed.chunks.size(), cudaMemcpyHostToDevice),
+      "copy of a 4-bit weight");
+  std::vector<float> both = packed.w_scales;
+  both.insert(both.end(), packed.w_offsets.begin(), packed.w_offsets.end());
+  if (!both.empty()) {
+    scales = DeviceBuffer(both.size() * sizeof(float), "scales of a 4-bit weight");
+    check_cuda(cudaMemcpy(scales.data(), both.data(), scales.num_bytes(), cudaMemcpyHostToDevice),
+               "copy of scales");
+  }
+  check_cuda(cudaMemset(counters.data(), 0, counters.num_bytes()), "counters of a weight");
+  // Other streams do not wait for copies beside them.
+  check_cuda(cudaDeviceSynchronize(), "copy of a 4-bit weight");
+}
+
+MixedShape mixed_shape(const MixedWeight& weight, int64_t M) {
+  return {
+      .kind = weight.kind, .M = M, .N = weight.N, .K = weight.K, .group_size = weight.group_size};
+}
+
+MixedDevice mixed_device(const CudaContext& context) {
+  return {.num_multiprocessors = context.device.num_multiprocessors,
+          .shared_bytes_max = static_cast<int>(context.device.shared_bytes_max)};
+}
+
+void mixed_gemm(const CudaContext& context, const MixedWeight& weight,
+                const MixedOperands& operands, Matrix y) {
+  if (y.num_rows == 0) return;
+  const MixedPlan plan = plan_mixed_gemm(mixed_shape(weight, y.num_rows), mixed_device(context));
+  mixed_gemm_planned(context, weight, operands, plan, y);
+}
+
+void mixed_gemm_planned(const CudaContext& context, const MixedWeight& weight,
+                        const MixedOperands& operands, const MixedPlan& plan, Matrix y) {
+  if (y.num_rows == 0) return;
+  check_operands(context, weight, operands, y);
+  HALLEY_CHECK(y.num_rows <= std::numeric_limits<int>::max() / 2, y.num_rows);
+  MixedArguments args = arguments_of(weight, operands, plan, y);
+  const auto kind = static_cast<size_t>(weight.kind);
+  if (plan.is_narrow) {
+    HALLEY_CHECK(can_be_narrow(mixed_shape(weight, y.num_rows)), y.num_rows, weight.K);
+    kNarrowLaunches[kind](args, context.stream.get());
+    return;
+  }
+  const size_t mark = context.workspace.mark();
+  args.shared = mixed_shared(weight.kind, plan.tile, args.chunk_bytes, plan.num_stages);
+  args.partials = context.workspace.take(plan.workspace_bytes());
+  const CUtensorMap x_map = map_of(weight.kind, operands.x, plan.tile);
+  kLaunches[kind][static_cast<size_t>(plan.tile_index)](x_map, args, context.stream.get());
+  context.workspace.release(mark);
+}
+
+}  // namespace halley::cuda

@@ -1,0 +1,84 @@
+// Where the codes and group parameters of a 4-bit weight lie for the Hopper products: in the order
+// in which threads feed them to the tensor cores. Pure functions of the host and the device.
+#pragma once
+
+#include <cstdint>
+#include <ostream>
+
+namespace halley::cuda {
+
+/// What codes of 4 bits mean and what they are multiplied with.
+enum class MixedKind : uint8_t {
+  kU4S8,       // w = scale[n] * (code - zero[n]); s8 activations with a scale a token
+  kU4GroupS8,  // w = scale[n] * (group_scale * (code - group_zero)), in brackets s8; s8 activations
+  kU4F16,      // w = f16(scale * (code - zero)), each of a group; f16 activations
+  kU4Bf16,     // the same in bf16
+};
+
+const char* name_of(MixedKind kind);
+inline std::ostream& operator<<(std::ostream& out, MixedKind kind) { return out << name_of(kind); }
+
+/// Whether activations are s8, and sums s32.
+constexpr bool is_s8(MixedKind kind) {
+  return kind == MixedKind::kU4S8 || kind == MixedKind::kU4GroupS8;
+}
+
+/// A weight is [ceil(N/128)][ceil(K/128)] chunks of 128 outputs and 128 inputs, each contiguous:
+/// first 8192 bytes of codes, then the parameters of its groups.
+inline constexpr int kChunkOutputs = 128;
+inline constexpr int kChunkInputs = 128;
+inline constexpr int kChunkCodeBytes = 8192;
+/// Codes of a chunk: [strip 2][half 2][thread 128][16 bytes]. A strip is the 64 outputs of one
+/// wgmma, a half 64 inputs; one 16-byte load gives a thread of a warpgroup what it feeds of them.
+inline constexpr int kStripCodeBytes = 4096;
+inline constexpr int kHalfCodeBytes = 2048;
+/// Inputs of one step of the pipeline: a wgmma of s8, two of 16 bits.
+inline constexpr int kStepInputs = 32;
+inline constexpr int kChunkSteps = kChunkInputs / kStepInputs;
+
+struct NibblePlace {
+  int byte = 0;
+  int shift = 0;  // 0 or 4
+};
+
+/// Where the code of output n and input k of a chunk lies. Fragments of A in registers (PTX ISA,
+/// wgmma, "Register Fragments"): thread 32w + 4g + c holds rows 16w + g and 16w + g + 8 of a strip.
+///
+/// s8, k32: registers a0 and a1 are the two rows' inputs 4c .. 4c + 3, a2 and a3 those 16 further.
+/// Two words a step; a byte holds one input of both rows: word 0 (a0 | a1 << 4), word 1 (a2 | a3).
+///
+/// 16 bits, k16: a0 and a1 are the two rows' inputs 2c and 2c + 1, a2 and a3 those 8 further. One
+/// word for 16 inputs: nibble i + 4 e is element e of a_i, so that a mask picks both elements.
+constexpr NibblePlace nibble_place(MixedKind kind, int n, int k) {
+  const int strip = n / 64, warp = n % 64 / 16, row = n % 8, is_upper = n % 16 / 8;
+  const int half = k / 64;
+  const int strip_begin = strip * kStripCodeBytes + half * kHalfCodeBytes;
+  if (is_s8(kind)) {
+    const int thread = 32 * warp + 4 * row + k % 16 / 4;
+    const int word = k % 64 / 16;
+    return {strip_begin + thread * 16 + word * 4 + k % 4, is_upper * 4};
+  }
+  const int thread = 32 * warp + 4 * row + k % 8 / 2;
+  const int word = k % 64 / 16;
+  const int nibble = is_upper + k % 16 / 8 * 2 + k % 2 * 4;
+  return {strip_begin + thread * 16 + word * 4 + nibble / 2, nibble % 2 * 4};
+}
+
+/// Bytes of one group's parameters of a chunk: [strip 2][warp 4][row 8], each entry for the rows g
+/// and g + 8 of a warp. kU4GroupS8: four bytes, scale and offset of both; 16 bits: four numbers.
+constexpr int group_entry_bytes(MixedKind kind) {
+  return kind == MixedKind::kU4S8 ? 0 : kind == MixedKind::kU4GroupS8 ? 4 : 8;
+}
+constexpr int group_bytes(MixedKind kind) { return 64 * group_entry_bytes(kind); }
+
+/// Index of the entry of output n of a chunk; the second half of it where n % 16 >= 8.
+constexpr int group_entry(int n) { return n / 16 * 8 + n % 8; }
+
+/// Groups of a chunk. `group_size` is 32, 64 or 128: larger ones are repeated.
+constexpr int chunk_groups(int group_size) { return kChunkInputs / group_size; }
+
+constexpr int chunk_bytes(MixedKind kind, int group_size) {
+  return kChunkCodeBytes + chunk_groups(group_size) * group_bytes(kind);
+}
+
+}  // namespace halley::cuda

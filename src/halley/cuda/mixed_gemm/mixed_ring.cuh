@@ -1,0 +1,115 @@
+// The ring of stages in shared memory and the two warps that fill it.
+#pragma once
+
+#include <cstdint>
+
+#include "halley/cuda/mixed_gemm/hopper_instructions.cuh"
+#include "halley/cuda/mixed_gemm/mixed_arguments.h"
+
+namespace halley::cuda {
+
+/// Stages of weights that are copied before the kernel ahead has ended.
+inline constexpr int kEarlyStages = 2;
+
+/// Addresses of shared memory.
+struct MixedRing {
+  uint32_t base = 0;  // a multiple of kStageAlignment
+
+  __device__ uint32_t x_stage(const MixedArguments& args, int stage) const {
+    return base + static_cast<uint32_t>(stage * args.shared.x_stage_bytes);
+  }
+  __device__ uint32_t w_stage(const MixedArguments& args, int stage) const {
+    return base + static_cast<uint32_t>(args.shared.weights + stage * args.shared.w_stage_bytes);
+  }
+  __device__ uint32_t full(const MixedArguments& args, int stage) const {
+    return base + static_cast<uint32_t>(args.shared.barriers + stage * 8);
+  }
+  __device__ uint32_t empty(const MixedArguments& args, int stage) const {
+    return full(args, stage + args.num_stages);
+  }
+};
+
+/// A place in the ring: the stage and the parity of its current phase.
+struct MixedStage {
+  int index = 0;
+  uint32_t parity = 0;
+
+  __device__ __forceinline__ void advance(int num_stages) {
+    if (++index == num_stages) {
+      index = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+__device__ __forceinline__ void init_ring(const MixedArguments& args, const MixedRing& ring) {
+  for (int stage = 0; stage < args.num_stages; ++stage) {
+    init_barrier(ring.full(args, stage), 1);
+    init_barrier(ring.empty(args, stage), kConsumerThreads / 32);
+  }
+  publish_barriers();
+}
+
+/// One warp: lane i copies chunk i of the tile's outputs. Also announces the bytes of both copies.
+template <int kOutputs>
+__device__ __forceinline__ void produce_weights(const MixedArguments& args, const MixedRing& ring) {
+  constexpr int kChunks = kOutputs / kChunkOutputs;
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int block = static_cast<int>(blockIdx.x);
+  const int stage_bytes = args.shared.x_stage_bytes + args.shared.w_stage_bytes;
+  MixedStage stage = {0, 1};  // every stage is empty at first
+  int num_early = kEarlyStages + 1;
+  MixedSegment segment = first_segment(args.schedule, block);
+  while (segment.num_chunks > 0) {
+    // A last tile may be half behind N: its outputs are read from where there are some, and unused.
+    const int panel = min(segment.tile / args.token_tiles * kChunks + min(lane, kChunks - 1),
+                          args.num_panels - 1);
+    const int64_t chunk = int64_t{panel} * args.schedule.num_chunks + segment.begin;
+    const uint8_t* from = args.weights + chunk * args.chunk_bytes;
+    for (int i = 0; i < segment.num_chunks; ++i) {
+      const uint32_t full = ring.full(args, stage.index);
+      wait_barrier(ring.empty(args, stage.index), stage.parity);
+      // Weights are constant; but many stages of them would stand in the way of the first inputs.
+      if (num_early > 0 && --num_early == 0) wait_for_previous_kernel();
+      if (lane == 0) arrive_expecting(full, stage_bytes);
+      __syncwarp();
+      if (lane < kChunks) {
+        start_bulk_copy(
+            ring.w_stage(args, stage.index) + static_cast<uint32_t>(lane * args.chunk_bytes), from,
+            args.chunk_bytes, full);
+      }
+      from += args.chunk_bytes;
+      stage.advance(args.num_stages);
+    }
+    segment = next_segment(args.schedule, block, segment);
+  }
+  // Not earlier: blocks of the next kernel would take multiprocessors from this one's copies.
+  start_next_kernel();
+}
+
+/// One thread: activations as boxes of 128 bytes a token.
+template <MixedKind kKind, int kTokens>
+__device__ __forceinline__ void produce_activations(const CUtensorMap& x_map,
+                                                    const MixedArguments& args,
+                                                    const MixedRing& ring) {
+  const int block = static_cast<int>(blockIdx.x);
+  wait_for_previous_kernel();
+  MixedStage stage = {0, 1};
+  MixedSegment segment = first_segment(args.schedule, block);
+  while (segment.num_chunks > 0) {
+    const int row = segment.tile % args.token_tiles * kTokens;
+    for (int i = 0; i < segment.num_chunks; ++i) {
+      const uint32_t full = ring.full(args, stage.index), to = ring.x_stage(args, stage.index);
+      const int column = (segment.begin + i) * kChunkInputs;
+      wait_barrier(ring.empty(args, stage.index), stage.parity);
+      start_box_copy(to, &x_map, column, row, full);
+      if constexpr (!is_s8(kKind)) {
+        start_box_copy(to + kTokens * 128, &x_map, column + 64, row, full);
+      }
+      stage.advance(args.num_stages);
+    }
+    segment = next_segment(args.schedule, block, segment);
+  }
+}
+
+}  // namespace halley::cuda

@@ -1,0 +1,10 @@
+#include "halley/cuda/mixed_gemm/mixed_instances.h"
+#include "halley/cuda/mixed_gemm/narrow_kernel.cuh"
+
+namespace halley::cuda {
+
+void launch_narrow_u4_s8(const MixedArguments& args, cudaStream_t stream) {
+  launch_narrow<U4S8Decoder>(args, stream);
+}
+
+}  // namespace halley::cuda

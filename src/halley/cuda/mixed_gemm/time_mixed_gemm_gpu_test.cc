@@ -1,0 +1,41 @@
+#include <iostream>
+
+#include <gtest/gtest.h>
+
+#include "halley/cuda/mixed_gemm/time_mixed_gemm.h"
+#include "halley/cuda/testing/gpu_test.h"
+
+namespace halley::cuda {
+namespace {
+
+class TimeMixedGemm : public GpuTest {
+ protected:
+  void SetUp() override {
+    if (device_.compute_major != 9 || device_.compute_minor != 0) {
+      GTEST_SKIP() << "needs compute capability 9.0, the GPU has " << device_.compute_major << "."
+                   << device_.compute_minor;
+    }
+  }
+
+  CublasLtGemm lt_{context_, {}};
+};
+
+/// All tiles of the layers of Llama-3: what the constants of mixed_plan.cc are judged by.
+TEST_F(TimeMixedGemm, ListsAllTilesOfAllLayers) {
+  const auto times =
+      time_mixed_gemm(context_, lt_,
+                      {.kinds = {MixedKind::kU4S8, MixedKind::kU4GroupS8, MixedKind::kU4F16},
+                       .has_all_tiles = true,
+                       .has_early_starts = true});
+  for (const MixedGemmTime& time : times) {
+    EXPECT_GT(time.microseconds, 0) << time.problem << " " << time.plan;
+    std::cout << (time.is_chosen ? "time * " : "time   ") << time.problem << " " << time.N << "x"
+              << time.K << " M " << time.M << ": " << time.microseconds << " us, floor "
+              << time.floor_microseconds << ", ratio "
+              << time.microseconds / time.floor_microseconds << ", "
+              << (time.starts_early ? "early, " : "") << time.plan << "\n";
+  }
+}
+
+}  // namespace
+}  // namespace halley::cuda

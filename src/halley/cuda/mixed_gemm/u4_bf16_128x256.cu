@@ -1,0 +1,11 @@
+#include "halley/cuda/mixed_gemm/mixed_instances.h"
+#include "halley/cuda/mixed_gemm/mixed_kernel.cuh"
+
+namespace halley::cuda {
+
+void launch_u4_bf16_128x256(const CUtensorMap& x_map, const MixedArguments& args,
+                            cudaStream_t stream) {
+  launch_mixed<U4Bf16Decoder, 128, 256>(x_map, args, stream);
+}
+
+}  // namespace halley::cuda
