@@ -131,7 +131,8 @@ TEST(RowSelection, KeepsAsManyTokensAsTheSampler) {
     }
     SamplingParams params;
     params.top_p = std::uniform_real_distribution<double>(0.65, 1)(random);
-    ASSERT_EQ(Sampler(params, {}, {}, 0).filter(logits, scratch), SampleStatus::kChosen);
+    ASSERT_EQ(Sampler(token_choice_of(params, {}, 0), {}).filter(logits, scratch),
+              SampleStatus::kChosen);
     const float max = *std::max_element(logits.begin(), logits.end());
     Threshold threshold;
     memory.fibers.run(128, i, [&](int index) {

@@ -121,27 +121,15 @@ inline SamplingCase random_sampling_case(int64_t vocab_size, std::mt19937& rando
   return what;
 }
 
-/// The case for the sampler of the engine, and for a model that chooses by itself.
-inline Sampler make_sampler(const SamplingCase& what) {
-  Sampler sampler(what.params, what.stop_ids, what.prompt_ids, what.seed);
-  for (const int32_t id : what.output_ids) sampler.record(id);
-  return sampler;
+/// The case for a model that chooses by itself, and for the sampler of the engine.
+inline TokenChoice make_token_choice(const SamplingCase& what) {
+  return token_choice_of(what.params, what.stop_ids, what.seed);
 }
 
-inline TokenChoice make_token_choice(const SamplingCase& what) {
-  const SamplingParams& p = what.params;
-  return {.temperature = p.temperature,
-          .top_k = std::max<int64_t>(p.top_k, 0),
-          .top_p = p.top_p,
-          .min_p = p.min_p,
-          .repetition_penalty = p.repetition_penalty,
-          .presence_penalty = p.presence_penalty,
-          .frequency_penalty = p.frequency_penalty,
-          .logit_bias = {p.logit_bias.begin(), p.logit_bias.end()},
-          .stop_ids = what.stop_ids,
-          .min_tokens = p.min_tokens,
-          .seed = what.seed,
-          .num_logprobs = p.num_logprobs};
+inline Sampler make_sampler(const SamplingCase& what) {
+  Sampler sampler(make_token_choice(what), what.prompt_ids);
+  for (const int32_t id : what.output_ids) sampler.record(id);
+  return sampler;
 }
 
 /// Empty: the choices are the same. Log-probabilities may differ by an f32's rounding.
