@@ -44,6 +44,7 @@ void grouped_gemm(const CudaContext& context, const GroupedGemm& gemm, Matrix y)
       .num_experts = static_cast<int>(gemm.num_experts),
       .num_outputs = static_cast<int>(y.num_cols),
       .num_inputs = static_cast<int>(x.num_cols),
+      .num_slots = y.num_rows,
       .epilogue = gemm.epilogue,
       .activation = gemm.activation,
       .is_in_pairs = y.num_cols % 2 == 0 &&
