@@ -104,6 +104,10 @@ void add_kv_option(CLI::App& app, const std::string& name, std::string& value,
 
 void add_gpu_options(CLI::App& app, ModelOptions& options) {
   add_device_option(app, options, "auto");
+  app.add_flag(
+      "--batch-invariant", options.is_batch_invariant,
+      "On a GPU: the same request and seed give the same tokens whatever else runs; slower "
+      "(on the CPU always so)");
   app.add_option("--gpu-memory-utilization", options.gpu_memory_utilization,
                  "Part of a GPU's memory that weights, workspace and KV cache may take")
       ->check([](const std::string& text) {
@@ -211,6 +215,7 @@ LoadOptions load_options_of(const ModelOptions& options, const ModelFiles& files
   load.device = device.device;
   load.gpu_ordinal = device.gpu_ordinal;
   load.gpu_memory_utilization = options.gpu_memory_utilization;
+  load.is_batch_invariant = options.is_batch_invariant;
   load.activation_dtype = activation_dtype_of(options, device);
   load.quant = files.quant;
   for (const std::string& text : options.quant_overrides) {

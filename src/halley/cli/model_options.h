@@ -27,7 +27,8 @@ struct ModelOptions {
   std::vector<std::string> required_kernels;
   std::string device = "auto";  // auto, cpu, cuda, cuda:N
   double gpu_memory_utilization = 0.9;
-  int threads = 0;  // 0: all usable cores
+  bool is_batch_invariant = false;  // on a GPU
+  int threads = 0;                  // 0: all usable cores
   std::string kv_dtype = "auto";
   int64_t max_model_len = 0;
   bool has_self_check = true;

@@ -12,6 +12,8 @@ namespace halley {
 namespace {
 
 constexpr int64_t kHeadDimMax = 256;
+// A batch may have that many decode items beside 8 a row, however it is cut.
+constexpr int64_t kFewItems = 1024;
 
 int32_t narrow(int64_t value) {
   HALLEY_CHECK(value >= 0 && value <= std::numeric_limits<int32_t>::max(), value);
@@ -24,14 +26,12 @@ int64_t first_visible(const AttentionProblem& problem, int64_t position) {
 }
 
 void add_decode_items(const AttentionProblem& problem, const BatchSequence& sequence,
-                      int64_t sequence_index, int64_t table_begin, AttentionPlan& plan) {
-  const std::vector<int64_t> bounds = split_boundaries(problem, sequence.num_past_tokens);
-  DecodeItem item;
+                      DecodeItem item, int64_t chosen_split, AttentionPlan& plan) {
+  const std::vector<int64_t> bounds =
+      split_boundaries(problem, sequence.num_past_tokens, chosen_split);
   item.row = narrow(sequence.first_row);
-  item.table_begin = narrow(table_begin);
   item.num_splits = narrow(static_cast<int64_t>(bounds.size()) - 1);
   item.first_partial = narrow(plan.num_partials);
-  item.sequence = narrow(sequence_index);
   for (item.split = 0; item.split < item.num_splits; ++item.split) {
     item.begin = narrow(bounds[static_cast<size_t>(item.split)]);
     item.end = narrow(bounds[static_cast<size_t>(item.split) + 1]);
@@ -69,11 +69,56 @@ int64_t split_tokens(int64_t num_visible) {
   return std::max<int64_t>(1024, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(least))));
 }
 
-std::vector<int64_t> split_boundaries(const AttentionProblem& problem, int64_t position) {
+int64_t choose_split_tokens(const AttentionProblem& problem, int64_t num_kv_heads,
+                            int64_t num_blocks, std::span<const BatchSequence> sequences) {
+  // Microseconds of a block on an H200: for a piece, for a position in it, for joining splits.
+  constexpr double kPiece = 6, kPosition = 5.0 / 256, kJoin = 2, kJoinedSplit = 0.1;
+  const int64_t units =
+      num_kv_heads * ceil_div<int64_t>(problem.num_heads / num_kv_heads, kTileRows);
+  int64_t longest = 0;
+  for (const BatchSequence& sequence : sequences) {
+    if (sequence.num_new_tokens != 1) continue;
+    const int64_t position = sequence.num_past_tokens;
+    longest = std::max(longest, position + 1 - first_visible(problem, position));
+  }
+  int64_t best = 0;
+  double best_time = std::numeric_limits<double>::infinity();
+  for (int64_t step = 64; best == 0 || step / 2 < longest; step *= 2) {
+    if (ceil_div(longest, step) > kNumSplitsMax - 1) continue;
+    int64_t num_rows = 0, num_pieces = 0, num_positions = 0;
+    for (const BatchSequence& sequence : sequences) {
+      if (sequence.num_new_tokens != 1) continue;
+      const int64_t position = sequence.num_past_tokens;
+      const int64_t num_visible = position + 1 - first_visible(problem, position);
+      ++num_rows;
+      num_pieces += ceil_div(num_visible, step) * units;
+      num_positions += num_visible * units;
+    }
+    if (step < longest && num_pieces / units > 8 * num_rows + kFewItems) continue;
+    const double piece = kPiece + kPosition * static_cast<double>(std::min(step, longest));
+    const double all =
+        kPiece * static_cast<double>(num_pieces) + kPosition * static_cast<double>(num_positions);
+    double time = piece;  // each block has one
+    if (num_pieces > num_blocks) {
+      time = std::max(piece, all / static_cast<double>(num_blocks) + piece / 2);
+    }
+    const int64_t num_splits = ceil_div(longest, step);
+    if (num_splits > 1) time += kJoin + kJoinedSplit * static_cast<double>(num_splits);
+    if (time < best_time) {
+      best_time = time;
+      best = step;
+    }
+  }
+  return best;
+}
+
+std::vector<int64_t> split_boundaries(const AttentionProblem& problem, int64_t position,
+                                      int64_t chosen) {
   const int64_t begin = first_visible(problem, position), end = position + 1;
-  const int64_t step = split_tokens(end - begin);
+  const int64_t step = chosen > 0 ? chosen : split_tokens(end - begin);
+  const int64_t last_least = chosen > 0 ? chosen / 2 : 1;
   std::vector<int64_t> bounds = {begin};
-  for (int64_t bound = begin / step * step + step; bound < end; bound += step) {
+  for (int64_t bound = begin / step * step + step; bound + last_least <= end; bound += step) {
     bounds.push_back(bound);
   }
   bounds.push_back(end);
@@ -82,7 +127,7 @@ std::vector<int64_t> split_boundaries(const AttentionProblem& problem, int64_t p
 
 AttentionPlan plan_attention(const AttentionProblem& problem, int64_t num_kv_heads,
                              int64_t table_stride, int64_t rows_per_item,
-                             std::span<const BatchSequence> sequences) {
+                             std::span<const BatchSequence> sequences, int64_t chosen_split) {
   HALLEY_CHECK(num_kv_heads >= 1 && rows_per_item >= 1, num_kv_heads, rows_per_item);
   AttentionPlan plan;
   for (size_t i = 0; i < sequences.size(); ++i) {
@@ -91,7 +136,10 @@ AttentionPlan plan_attention(const AttentionProblem& problem, int64_t num_kv_hea
                  sequence.num_new_tokens, sequence.num_past_tokens);
     const auto index = static_cast<int64_t>(i);
     if (sequence.num_new_tokens == 1) {
-      add_decode_items(problem, sequence, index, index * table_stride, plan);
+      DecodeItem item;
+      item.table_begin = narrow(index * table_stride);
+      item.sequence = narrow(index);
+      add_decode_items(problem, sequence, item, chosen_split, plan);
     } else {
       PrefillItem item;
       item.table_begin = narrow(index * table_stride);
@@ -108,9 +156,9 @@ AttentionPlan plan_attention(const AttentionProblem& problem, int64_t num_kv_hea
 }
 
 int64_t num_decode_items_max(int64_t num_sequences, int64_t num_tokens) {
-  // Up to 4096 positions a row has 8 splits, and one more with a window; above, one for each 512 or
-  // more positions, and two for the ends.
-  return std::min(10 * num_sequences + num_tokens / 512, kNumSplitsMax * num_sequences);
+  // By position: up to 4096 a row has 8 splits, and one more with a window; above, one for each 512
+  // or more positions, and two for the ends. A batch that decides for shorter splits has few.
+  return std::min(10 * num_sequences + num_tokens / 512 + kFewItems, kNumSplitsMax * num_sequences);
 }
 
 int copy_bytes(const KvPageLayout& layout) {

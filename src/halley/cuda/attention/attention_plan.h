@@ -24,15 +24,23 @@ struct AttentionPlan {
 /// part of it.
 int64_t split_tokens(int64_t num_visible);
 
-/// The positions of splits of a row at `position`, at multiples of split_tokens(): first begin, all
-/// further boundaries, last end.
-std::vector<int64_t> split_boundaries(const AttentionProblem& problem, int64_t position);
+/// The same where the batch may decide: the power of two with which `num_blocks` blocks are done
+/// soonest, by what pieces took on an H200.
+int64_t choose_split_tokens(const AttentionProblem& problem, int64_t num_kv_heads,
+                            int64_t num_blocks, std::span<const BatchSequence> sequences);
+
+/// The positions of splits of a row at `position`: first begin, all further boundaries, last end.
+/// Boundaries are multiples of `chosen`, and the last split is no shorter than half of it; 0: of
+/// split_tokens().
+std::vector<int64_t> split_boundaries(const AttentionProblem& problem, int64_t position,
+                                      int64_t chosen = 0);
 
 /// Sequence i's page table is expected at i * table_stride. Needs no pages; `rows_per_item` is of
-/// the prefill kernel. Ends the process for sizes beyond 2^31 - 1.
+/// the prefill kernel, `chosen_split` as `chosen` of split_boundaries(). Ends the process for sizes
+/// beyond 2^31 - 1.
 AttentionPlan plan_attention(const AttentionProblem& problem, int64_t num_kv_heads,
                              int64_t table_stride, int64_t rows_per_item,
-                             std::span<const BatchSequence> sequences);
+                             std::span<const BatchSequence> sequences, int64_t chosen_split = 0);
 
 /// No batch of `num_sequences` with `num_tokens` positions in all has more decode items.
 int64_t num_decode_items_max(int64_t num_sequences, int64_t num_tokens);

@@ -153,5 +153,45 @@ TEST(AttentionPlan, SaysWhyTheKernelsCannot) {
             "30 heads do not divide among 8 kv heads");
 }
 
+TEST(ChooseSplitTokens, CutsFewSequencesFineAndManyNotAtAll) {
+  const AttentionProblem problem = problem_of(32);
+  const auto chosen = [&](int64_t num_sequences, int64_t num_tokens) {
+    const std::vector<BatchSequence> sequences(
+        static_cast<size_t>(num_sequences),
+        {.num_new_tokens = 1, .num_past_tokens = num_tokens - 1, .page_table = {}});
+    return choose_split_tokens(problem, 8, 264, sequences);
+  };
+  EXPECT_EQ(chosen(1, 1024), 64);
+  EXPECT_EQ(chosen(1, 32768), 1024);
+  EXPECT_GE(chosen(64, 1040), 1040);
+  EXPECT_GE(chosen(32, 4096), 4096);
+  EXPECT_EQ(chosen(1, 1), 64);
+}
+
+TEST(ChooseSplitTokens, MakesNoMorePiecesThanThereIsRoomFor) {
+  for (const int64_t num_heads : {1, 32}) {
+    for (const int64_t num_sequences : {1, 3, 20, 300}) {
+      for (const int64_t num_tokens : {1, 63, 65, 1000, 5000, 100'000}) {
+        AttentionProblem problem = problem_of(num_heads);
+        problem.window = num_tokens % 2 == 0 ? 0 : 4095;
+        const std::vector<BatchSequence> sequences(
+            static_cast<size_t>(num_sequences),
+            {.num_new_tokens = 1, .num_past_tokens = num_tokens - 1, .page_table = {}});
+        const int64_t step = choose_split_tokens(problem, num_heads, 264, sequences);
+        const AttentionPlan plan = plan_attention(problem, num_heads, 1000, 64, sequences, step);
+        EXPECT_LE(static_cast<int64_t>(plan.decode_items.size()),
+                  num_decode_items_max(num_sequences, num_sequences * num_tokens))
+            << num_sequences << " x " << num_tokens;
+      }
+    }
+  }
+}
+
+TEST(SplitBoundaries, HaveNoShortRestWhereTheBatchDecides) {
+  EXPECT_THAT(split_boundaries(problem_of(8), 1039, 512), testing::ElementsAre(0, 512, 1040));
+  EXPECT_THAT(split_boundaries(problem_of(8), 1279, 512), testing::ElementsAre(0, 512, 1024, 1280));
+  EXPECT_THAT(split_boundaries(problem_of(8), 30, 64), testing::ElementsAre(0, 31));
+}
+
 }  // namespace
 }  // namespace halley

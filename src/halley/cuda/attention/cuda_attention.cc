@@ -127,8 +127,14 @@ void CudaAttentionBatch::update(const CudaStream& stream, const AttentionProblem
   // last one.
   constexpr int64_t kPagesOfTile = 64;
   const int64_t stride = std::min(most + kPagesOfTile, limits_.pages_per_sequence);
+  // The fewest blocks that a kernel has on a multiprocessor are two.
+  const int64_t chosen_split =
+      limits_.num_multiprocessors == 0
+          ? 0
+          : choose_split_tokens(problem, layout.num_kv_heads, 2 * limits_.num_multiprocessors,
+                                sequences);
   const AttentionPlan plan = plan_attention(problem, layout.num_kv_heads, stride,
-                                            prefill_rows(layout.head_dim), sequences);
+                                            prefill_rows(layout.head_dim), sequences, chosen_split);
   const size_t decode_bytes = plan.decode_items.size() * sizeof(DecodeItem);
   const size_t prefill_bytes = plan.prefill_items.size() * sizeof(PrefillItem);
   HALLEY_CHECK(layout_.decode_items + decode_bytes <= layout_.prefill_items &&
@@ -176,9 +182,7 @@ void cuda_decode_attention(const CudaContext& context, const AttentionProblem& p
   params.num_arrived = reinterpret_cast<uint32_t*>(data + layout.counts);
   params.partial_values = reinterpret_cast<float*>(data + layout.partial_values);
   params.partial_stats = reinterpret_cast<float2*>(data + layout.partial_stats);
-  const auto launch = [&](auto function) {
-    function(params, context.device.num_multiprocessors, context.stream.get());
-  };
+  const auto launch = [&](auto function) { function(context, params); };
   switch (cache.layout.dtype) {
     case KvDType::kF16:
       return launch(attention::launch_decode_f16);

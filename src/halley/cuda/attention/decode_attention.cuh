@@ -17,6 +17,7 @@
 #include "halley/cuda/attention/paged_copies.cuh"
 #include "halley/cuda/attention/query_rows.cuh"
 #include "halley/cuda/attention/softmax_rows.cuh"
+#include "halley/cuda/runtime/early_launch.cuh"
 
 namespace halley::attention {
 
@@ -342,7 +343,9 @@ __global__ void __launch_bounds__(kDecodeThreads, (DecodeShape<kType, kHeadDim>:
   using Shape = DecodeShape<kType, kHeadDim>;
   auto* note = reinterpret_cast<uint32_t*>(shared_memory() + Shape::kNoteBegin);
   const uint32_t barriers = shared_address(shared_memory()) + Shape::kBarrierBegin;
+  let_next_kernel_start();
   uint32_t index = blockIdx.x, parities = 0;
+  // The host has written these, before any kernel of the step.
   DecodeItem item = decode_item(params, index);  // on its way together with the count of items
   const uint32_t num_work = params.header->num_items * num_decode_units(params);
   const bool takes_more = num_work > gridDim.x;  // else a block has one piece, and none counts
@@ -350,6 +353,7 @@ __global__ void __launch_bounds__(kDecodeThreads, (DecodeShape<kType, kHeadDim>:
     init_barrier(barriers + 8 * threadIdx.x, 1);
     publish_barriers();
   }
+  wait_for_earlier_kernels();
   __syncthreads();
   while (index < num_work) {
     uint32_t next = num_work;

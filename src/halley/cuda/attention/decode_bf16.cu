@@ -2,8 +2,8 @@
 
 namespace halley::attention {
 
-void launch_decode_bf16(const DecodeParams& params, int num_multiprocessors, cudaStream_t stream) {
-  launch_decode_type<KvDType::kBf16>(params, num_multiprocessors, stream);
+void launch_decode_bf16(const CudaContext& context, const DecodeParams& params) {
+  launch_decode_type<KvDType::kBf16>(context, params);
 }
 
 }  // namespace halley::attention

@@ -2,8 +2,8 @@
 
 namespace halley::attention {
 
-void launch_decode_f16(const DecodeParams& params, int num_multiprocessors, cudaStream_t stream) {
-  launch_decode_type<KvDType::kF16>(params, num_multiprocessors, stream);
+void launch_decode_f16(const CudaContext& context, const DecodeParams& params) {
+  launch_decode_type<KvDType::kF16>(context, params);
 }
 
 }  // namespace halley::attention

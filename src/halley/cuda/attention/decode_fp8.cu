@@ -2,8 +2,8 @@
 
 namespace halley::attention {
 
-void launch_decode_fp8(const DecodeParams& params, int num_multiprocessors, cudaStream_t stream) {
-  launch_decode_type<KvDType::kFp8E4M3>(params, num_multiprocessors, stream);
+void launch_decode_fp8(const CudaContext& context, const DecodeParams& params) {
+  launch_decode_type<KvDType::kFp8E4M3>(context, params);
 }
 
 }  // namespace halley::attention

@@ -2,8 +2,8 @@
 
 namespace halley::attention {
 
-void launch_decode_int8(const DecodeParams& params, int num_multiprocessors, cudaStream_t stream) {
-  launch_decode_type<KvDType::kInt8>(params, num_multiprocessors, stream);
+void launch_decode_int8(const CudaContext& context, const DecodeParams& params) {
+  launch_decode_type<KvDType::kInt8>(context, params);
 }
 
 }  // namespace halley::attention

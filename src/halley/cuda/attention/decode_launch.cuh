@@ -6,31 +6,34 @@
 #include "halley/cuda/attention/decode_attention.cuh"
 #include "halley/cuda/attention/decode_kernels.h"
 #include "halley/cuda/runtime/cuda_check.h"
+#include "halley/cuda/runtime/early_launch.cuh"
 
 namespace halley::attention {
 
 template <KvDType kType, int kHeadDim>
-void launch_decode_instance(const DecodeParams& params, int num_multiprocessors,
-                            cudaStream_t stream) {
+void launch_decode_instance(const CudaContext& context, const DecodeParams& params) {
   using Shape = DecodeShape<kType, kHeadDim>;
   const auto kernel = decode_kernel<kType, kHeadDim>;
   check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                   Shape::kSharedBytes),
              "shared memory of decode_attention");
-  kernel<<<static_cast<unsigned>(Shape::kBlocks * num_multiprocessors), kDecodeThreads,
-           Shape::kSharedBytes, stream>>>(params);
-  check_launch("decode_attention");
+  launch_early(
+      context, "decode_attention",
+      {.grid = dim3(static_cast<unsigned>(Shape::kBlocks * context.device.num_multiprocessors)),
+       .block = dim3(kDecodeThreads),
+       .shared_bytes = Shape::kSharedBytes},
+      kernel, params);
 }
 
 template <KvDType kType>
-void launch_decode_type(const DecodeParams& params, int num_multiprocessors, cudaStream_t stream) {
+void launch_decode_type(const CudaContext& context, const DecodeParams& params) {
   switch (padded_head_dim(params.rows.head_dim)) {
     case 64:
-      return launch_decode_instance<kType, 64>(params, num_multiprocessors, stream);
+      return launch_decode_instance<kType, 64>(context, params);
     case 128:
-      return launch_decode_instance<kType, 128>(params, num_multiprocessors, stream);
+      return launch_decode_instance<kType, 128>(context, params);
     default:
-      return launch_decode_instance<kType, 256>(params, num_multiprocessors, stream);
+      return launch_decode_instance<kType, 256>(context, params);
   }
 }
 

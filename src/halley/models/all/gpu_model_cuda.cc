@@ -92,7 +92,8 @@ std::unique_ptr<CausalLm> load_gpu_model(ExecContext& context, const LinearLoadi
       context, plan.config, loading,
       cuda::CudaDecoderOptions{.ordinal = options.gpu_ordinal,
                                .activation_dtype = plan.activation_dtype,
-                               .memory_utilization = options.gpu_memory_utilization},
+                               .memory_utilization = options.gpu_memory_utilization,
+                               .is_batch_invariant = options.is_batch_invariant},
       on_part);
   const auto linears = model->weights().linears();
   size_t next = 0;

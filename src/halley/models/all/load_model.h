@@ -93,6 +93,8 @@ struct LoadOptions {
   int gpu_ordinal = 0;
   /// Part of the GPU's memory that the process may use, (0, 1].
   double gpu_memory_utilization = 0.9;
+  /// On a GPU: a row's logits do not depend on the rows beside it. On the CPU they never do.
+  bool is_batch_invariant = false;
   /// On a GPU, f16 or bf16; absent: the checkpoint's type, f16 where that is f32.
   std::optional<DType> activation_dtype = std::nullopt;
 };

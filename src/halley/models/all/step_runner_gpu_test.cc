@@ -299,5 +299,43 @@ TEST(GpuForward, ProfileNamesEveryOperation) {
   }
 }
 
+/// Decodes behind prompts of their own lengths; the logits of each, alone or all in one step.
+std::vector<std::vector<float>> decode_logits(bool is_together) {
+  const auto folder = testdata("models/llama");
+  LoadOptions options = GpuTestModel::options_of(folder);
+  options.is_batch_invariant = true;
+  const GpuTestModel gpu(HfConfig::load(folder), open_checkpoint_weights(folder), options);
+  constexpr size_t kNumDecodes = 40;  // another range of rows than one for products
+  const TestCache cache = gpu.make_cache(kNumDecodes, kLengthMax);
+  std::vector<TestChunk> decodes;
+  for (size_t i = 0; i < kNumDecodes; ++i) {
+    const std::vector<int32_t> prompt = tokens(static_cast<int>(i), 2 + i);
+    forward_all_rows(gpu.model(), cache, {{.sequence = i, .ids = prompt}});
+    decodes.push_back({.sequence = i,
+                       .num_past_tokens = static_cast<int64_t>(prompt.size()),
+                       .ids = {static_cast<int32_t>(i)}});
+  }
+  std::vector<std::vector<float>> logits;
+  const auto vocab_size = gpu.model().shape().vocab_size;
+  if (is_together) {
+    const std::vector<float> all = forward_all_rows(gpu.model(), cache, decodes);
+    for (size_t i = 0; i < kNumDecodes; ++i) {
+      const auto row = all.begin() + static_cast<int64_t>(i) * vocab_size;
+      logits.emplace_back(row, row + vocab_size);
+    }
+  } else {
+    for (const TestChunk& decode : decodes) {
+      logits.push_back(forward_all_rows(gpu.model(), cache, {decode}));
+    }
+  }
+  return logits;
+}
+
+TEST(GpuBatchInvariance, ADecodesLogitsAreTheSameBitsInAnyBatch) {
+  const auto alone = decode_logits(false), together = decode_logits(true);
+  ASSERT_EQ(alone.size(), together.size());
+  for (size_t i = 0; i < alone.size(); ++i) EXPECT_TRUE(is_same_bits(alone[i], together[i])) << i;
+}
+
 }  // namespace
 }  // namespace halley

@@ -37,14 +37,17 @@ AttentionProblem attention_problem(const DecoderConfig& config, const LayerSpec&
           .window = layer.window};
 }
 
-AttentionBatches::AttentionBatches(const DecoderConfig& config, const StepLimits& limits) {
+AttentionBatches::AttentionBatches(const DecoderConfig& config, const StepLimits& limits,
+                                   int num_multiprocessors) {
+  CudaAttentionLimits largest = attention_limits(config, limits);
+  largest.num_multiprocessors = num_multiprocessors;
   const std::vector<int64_t> windows = windows_of(config);
   for (const LayerSpec& layer : config.layers) {
     const auto found = std::find(windows.begin(), windows.end(), layer.window);
     const auto index = static_cast<size_t>(found - windows.begin());
     if (index == batches_.size()) {
       problems_.push_back(attention_problem(config, layer));
-      batches_.emplace_back(attention_limits(config, limits));
+      batches_.emplace_back(largest);
     }
     of_layer_.push_back(index);
   }

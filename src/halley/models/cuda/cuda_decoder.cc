@@ -48,8 +48,10 @@ CudaDeviceInfo use_device_for(const DecoderConfig& config, const CudaDecoderOpti
   return use_cuda_device(options.ordinal);
 }
 
-CublasLtGemm make_lt(const CudaDeviceInfo& device, const CudaStream& stream, DeviceArena& memory) {
-  return CublasLtGemm({device, stream, memory}, {});
+CublasLtGemm make_lt(const CudaContext& context, const CudaDecoderOptions& options) {
+  CublasLtOptions lt;
+  lt.choice.is_batch_invariant = options.is_batch_invariant;
+  return CublasLtGemm(context, lt);
 }
 
 }  // namespace
@@ -61,7 +63,7 @@ CudaDecoder::CudaDecoder(ExecContext& host, DecoderConfig config, const LinearLo
       shape_(shape_on_gpu(config_, options.activation_dtype)),
       device_(use_device_for(config_, options)),
       lt_memory_(CublasLtOptions().workspace_bytes, "cuBLASLt"),
-      lt_(make_lt(device_, stream_, lt_memory_)),
+      lt_(make_lt({device_, stream_, lt_memory_}, options)),
       weights_(load_weights(host, loading, on_part)) {}
 
 CudaDecoderWeights CudaDecoder::load_weights(ExecContext& host, const LinearLoading& loading,
@@ -123,7 +125,8 @@ void CudaDecoder::set_aside(const StepLimits& limits) {
   stream_.synchronize();
   runner_.reset();
   memory_.reset();
-  memory_ = std::make_unique<StepMemory>(config_, weights_, limits);
+  memory_ = std::make_unique<StepMemory>(
+      config_, weights_, limits, options_.is_batch_invariant ? 0 : device_.num_multiprocessors);
   staging_ = PinnedBuffer(memory_->array_bytes());
 }
 

@@ -31,6 +31,9 @@ struct CudaDecoderOptions {
   DType activation_dtype = DType::kF16;
   /// Part of the GPU's memory that the process may use, (0, 1].
   double memory_utilization = 0.9;
+  /// A row's logits are then the same bits in any batch of decodes, and in any batch of prefills,
+  /// at the price of products and splits that fit some batches badly.
+  bool is_batch_invariant = false;
 };
 
 /// The residual stream is f32, everything between operations has the activations' type, logits are
@@ -45,9 +48,9 @@ class CudaDecoder final : public CausalLm {
 
   const ModelShape& shape() const override { return shape_; }
   /// As Decoder::forward(), with the cache in device memory and logits in host memory. A row's
-  /// logits can differ in their last bits with the number of rows beside it (cublaslt_gemm.h), and
-  /// between a decode and a prefill (cuda_attention.h). Steps beyond the limits of prepare() set
-  /// more memory aside.
+  /// logits can differ in their last bits with the rows beside it unless
+  /// CudaDecoderOptions::is_batch_invariant, and between a decode and a prefill (cuda_attention.h).
+  /// Steps beyond the limits of prepare() set more memory aside.
   void forward(const ForwardBatch& batch, const KvCacheView& cache, Matrix logits) override;
   std::vector<OpTime> profile(const ForwardBatch& batch, const KvCacheView& cache,
                               Matrix logits) override;

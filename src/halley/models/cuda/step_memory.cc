@@ -35,14 +35,14 @@ size_t scratch_bytes(const CudaDecoderWeights& weights, const StepLimits& limits
 }  // namespace
 
 StepMemory::StepMemory(const DecoderConfig& config, const CudaDecoderWeights& weights,
-                       const StepLimits& limits)
+                       const StepLimits& limits, int num_multiprocessors)
     : limits_(limits),
       attention_bytes_(AttentionBatches::num_bytes(config, limits)),
       scratch_(scratch_bytes(weights, limits), "the workspace of a step"),
       activations_(plan_activations(config, {limits.num_rows, logit_rows_of(limits)}).num_bytes,
                    "the activations of a step"),
       arrays_(plan_arrays({limits.num_rows, limits.num_rows}).num_bytes, "the arrays of a step"),
-      attention_(config, limits) {}
+      attention_(config, limits, num_multiprocessors) {}
 
 int64_t StepMemory::num_logit_rows() const { return logit_rows_of(limits_); }
 
