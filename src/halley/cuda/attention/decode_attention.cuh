@@ -343,7 +343,6 @@ __global__ void __launch_bounds__(kDecodeThreads, (DecodeShape<kType, kHeadDim>:
   using Shape = DecodeShape<kType, kHeadDim>;
   auto* note = reinterpret_cast<uint32_t*>(shared_memory() + Shape::kNoteBegin);
   const uint32_t barriers = shared_address(shared_memory()) + Shape::kBarrierBegin;
-  let_next_kernel_start();
   uint32_t index = blockIdx.x, parities = 0;
   // The host has written these, before any kernel of the step.
   DecodeItem item = decode_item(params, index);  // on its way together with the count of items
@@ -374,6 +373,7 @@ __global__ void __launch_bounds__(kDecodeThreads, (DecodeShape<kType, kHeadDim>:
     fence_shared_for_async();  // joining has used the rings
     __syncthreads();
   }
+  let_next_kernel_start();
   if (takes_more && threadIdx.x == 0) {
     __threadfence();
     if (atomicAdd(&params.header->num_blocks_done, 1u) == gridDim.x - 1) {

@@ -40,8 +40,8 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ int sums_of_warps[kWarps];
   __shared__ uint32_t block_largest;
   __shared__ int block_sum;
-  let_next_kernel_start();
   wait_for_earlier_kernels();
+  let_next_kernel_start();
   const auto cluster = cooperative_groups::this_cluster();
   const int rank = static_cast<int>(cluster.block_rank());
   const int64_t m = static_cast<int64_t>(blockIdx.x) / shape.cluster_blocks;

@@ -38,8 +38,8 @@ __global__ void norm_codes_kernel(NormParams params, RowShape shape, const X* x,
   __shared__ float scratch[kWarpThreads];
   __shared__ uint32_t largest_of_warps[kWarpThreads];
   __shared__ int sums_of_warps[kWarpThreads];
-  let_next_kernel_start();
   wait_for_earlier_kernels();
+  let_next_kernel_start();
   const int64_t m = blockIdx.x;
   const NormSource<X> source = {x + m * shape.block_stride,
                                 hidden == nullptr ? nullptr : hidden + m * shape.x_stride, row,

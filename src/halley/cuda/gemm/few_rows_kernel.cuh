@@ -128,7 +128,6 @@ __global__ void __launch_bounds__(kFewRowsThreads, 2)
   __shared__ Sum partial[kFewRowsWarps][Tile::kRows][Tile::kOutputStride];
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t first_output = int64_t{blockIdx.x} * Tile::kOutputs;
-  let_next_kernel_start();
   // Outputs that are not there: those of another row, never stored.
   const int64_t last_output = args.N - 1;
   const int64_t output = min(first_output + few_rows_fragment_row(0, lane), last_output);
@@ -180,6 +179,7 @@ __global__ void __launch_bounds__(kFewRowsThreads, 2)
       load_input_unit(first + unit + Tile::kInputUnits, &x[unit % Tile::kInputUnits]);
     }
   }
+  let_next_kernel_start();
 #pragma unroll
   for (int i = 0; i < kOutputTiles; ++i) {
 #pragma unroll

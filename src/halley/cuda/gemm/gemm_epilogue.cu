@@ -27,8 +27,8 @@ struct EpilogueArguments {
 template <typename Sum>
 __global__ void __launch_bounds__(kThreads)
     scale_sums_kernel(const __grid_constant__ EpilogueArguments args) {
-  let_next_kernel_start();
   wait_for_earlier_kernels();
+  let_next_kernel_start();
   const int64_t n = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (n >= args.N) return;
   for (int64_t m = blockIdx.y; m < args.M; m += gridDim.y) {

@@ -42,8 +42,8 @@ __global__ void __launch_bounds__(kTile* kThreadRows)
   // One more than a tile, so that a column of `ws` lies in all banks.
   __shared__ Sum xs[kTile][kTile + 1];
   __shared__ Sum ws[kTile][kTile + 1];
-  let_next_kernel_start();
   wait_for_earlier_kernels();
+  let_next_kernel_start();
   const auto* x = static_cast<const T*>(args.x);
   const auto* w = static_cast<const T*>(args.w);
   const int i = static_cast<int>(threadIdx.x), j = static_cast<int>(threadIdx.y);

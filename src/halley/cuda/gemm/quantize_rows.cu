@@ -82,8 +82,8 @@ __global__ void __launch_bounds__(kRowThreadsMax)
                         const __grid_constant__ Sink sink) {
   __shared__ uint32_t of_warps[kRowThreadsMax / 32];
   __shared__ int sums_of_warps[kRowThreadsMax / 32];
-  let_next_kernel_start();
   wait_for_earlier_kernels();
+  let_next_kernel_start();
   const int64_t m = blockIdx.x;
   const T* row = x + m * x_stride;
   uint32_t largest = 0;
@@ -111,8 +111,8 @@ __global__ void __launch_bounds__(kThreads)
     quantize_group_kernel(const T* x, int64_t x_stride, int64_t num_inputs,
                           const __grid_constant__ Rounding rounding,
                           const __grid_constant__ Sink sink) {
-  let_next_kernel_start();
   wait_for_earlier_kernels();
+  let_next_kernel_start();
   const int64_t m = blockIdx.x;
   const int64_t group = int64_t{blockIdx.y} * kWarps + threadIdx.x / 32;
   const int64_t begin = group * kGroupInputs;

@@ -284,8 +284,8 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   for (int i = static_cast<int>(threadIdx.x); i < num_weights; i += Shape::kThreads) {
     tables.weights[i] = params.weights[i];
   }
-  let_next_kernel_start();
   wait_for_earlier_kernels();
+  let_next_kernel_start();
   fill_tables(params, tables, Shape::kRows);
   __syncthreads();
   const GroupedGrid grid = {

@@ -175,8 +175,8 @@ __device__ float* scratch_of_warp(const RouteParams& params) {
 
 __global__ void __launch_bounds__(kBlockWarps* kLanes)
     route_kernel(const __grid_constant__ RouteParams params) {
-  let_next_kernel_start();
   wait_for_earlier_kernels();
+  let_next_kernel_start();
   const int m = static_cast<int>(blockIdx.x) * kBlockWarps + warp_index();
   if (m < params.num_rows) route_row(params, m, scratch_of_warp(params));
 }
@@ -184,8 +184,8 @@ __global__ void __launch_bounds__(kBlockWarps* kLanes)
 /// A block for each expert; its warps have equal parts of the entries.
 __global__ void __launch_bounds__(kAssignWarps* kLanes)
     assign_kernel(const __grid_constant__ RouteParams params) {
-  let_next_kernel_start();
   wait_for_earlier_kernels();
+  let_next_kernel_start();
   __shared__ int before_of[kAssignWarps];
   __shared__ int own_of[kAssignWarps];
   const int expert = static_cast<int>(blockIdx.x);
@@ -210,8 +210,8 @@ __global__ void __launch_bounds__(kAssignWarps* kLanes)
 
 __global__ void __launch_bounds__(kOneBlockWarps* kLanes)
     route_and_assign_kernel(const __grid_constant__ RouteParams params) {
-  let_next_kernel_start();
   wait_for_earlier_kernels();
+  let_next_kernel_start();
   for (int m = warp_index(); m < params.num_rows; m += kOneBlockWarps) {
     route_row(params, m, scratch_of_warp(params));
   }

@@ -18,8 +18,8 @@ struct TableShape {
 template <typename T, bool kIsAdded>
 __global__ void embedding_kernel(TableShape shape, const T* table, const int32_t* ids, float scale,
                                  float* y) {
-  let_next_kernel_start();
   wait_for_earlier_kernels();
+  let_next_kernel_start();
   const int64_t m = blockIdx.x;
   const T* from = table + ids[m] * shape.table_stride;
   float* to = y + m * shape.y_stride;
@@ -33,8 +33,8 @@ __global__ void embedding_kernel(TableShape shape, const T* table, const int32_t
 template <typename Word>
 __global__ void gather_kernel(const Word* x, int64_t x_stride, const int32_t* rows, int num_words,
                               int64_t y_stride, Word* y) {
-  let_next_kernel_start();
   wait_for_earlier_kernels();
+  let_next_kernel_start();
   const int64_t i = blockIdx.x;
   const Word* from = x + rows[i] * x_stride;
   Word* to = y + i * y_stride;

@@ -26,8 +26,8 @@ template <typename X, typename Y, bool kIsLayerNorm>
 __global__ void norm_kernel(NormParams params, RowShape shape, const X* x, float* hidden, Y* y) {
   extern __shared__ float row[];  // [num_columns]
   __shared__ float scratch[kWarpThreads];
-  let_next_kernel_start();
   wait_for_earlier_kernels();
+  let_next_kernel_start();
   const int64_t m = blockIdx.x;
   const NormSource<X> source = {x + m * shape.block_stride,
                                 hidden == nullptr ? nullptr : hidden + m * shape.x_stride, row,
@@ -38,8 +38,8 @@ __global__ void norm_kernel(NormParams params, RowShape shape, const X* x, float
 
 template <typename X>
 __global__ void add_kernel(RowShape shape, const X* x, float* hidden) {
-  let_next_kernel_start();
   wait_for_earlier_kernels();
+  let_next_kernel_start();
   const int64_t m = blockIdx.x;
   for_columns(shape.num_columns, [&](int column, bool is_four) {
     const X* from = x + m * shape.block_stride + column;

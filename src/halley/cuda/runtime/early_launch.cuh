@@ -13,8 +13,10 @@
 
 namespace halley {
 
-/// At the beginning of a kernel: the next one in the stream may start when all blocks have come
-/// here. Does nothing for one that was not launched by launch_early().
+/// The next kernel in the stream may start when all blocks have come here or ended. Late, when a
+/// block's reads are under way: blocks that start earlier wait in some multiprocessors and not in
+/// others, and what they read is then badly shared. Does nothing for a kernel behind it that was
+/// not launched by launch_early().
 __device__ inline void let_next_kernel_start() {
   asm volatile("griddepcontrol.launch_dependents;\n");
 }
