@@ -96,10 +96,12 @@ struct WarpRow {
 
 /// What one of several threads has of a row: eight elements from each of two columns on, which are
 /// multiples of 8. The threads are neighbours in a warp, `num_threads` (a power of two) from a
-/// multiple of it on; where has_any is false, one has nothing, but takes part.
+/// multiple of it on; where has_any is false, one has nothing, but takes part. is_whole_warp: all
+/// threads of the warp do the same with rows of their own; masks that are not constant cost some
+/// twenty instructions a shuffle.
 struct EightsRow {
   int num_threads, thread;
-  bool has_any;
+  bool has_any, is_whole_warp;
   int columns[2];
   const float* x;  // [16]
 
@@ -108,23 +110,33 @@ struct EightsRow {
     const int first = static_cast<int>(threadIdx.x) % kWarpThreads - thread;
     return ((1U << num_threads) - 1U) << first;
   }
-  __device__ float sum_of(float value) const {
+  /// combine() of the values of all threads of the row.
+  template <typename Combine>
+  __device__ float combined(float value, const Combine& combine) const {
+    if (is_whole_warp) {
+      for (int step = num_threads / 2; step > 0; step /= 2) {
+        value = combine(value, __shfl_xor_sync(~0U, value, step));
+      }
+      return value;
+    }
+    const unsigned threads = mask();
     for (int step = num_threads / 2; step > 0; step /= 2) {
-      value += __shfl_xor_sync(mask(), value, step);
+      value = combine(value, __shfl_xor_sync(threads, value, step));
     }
     return value;
   }
+  __device__ float sum_of(float value) const {
+    return combined(value, [](float a, float b) { return a + b; });
+  }
   __device__ float max_of(float value) const {
-    for (int step = num_threads / 2; step > 0; step /= 2) {
-      value = fmaxf(value, __shfl_xor_sync(mask(), value, step));
-    }
-    return value;
+    return combined(value, [](float a, float b) { return fmaxf(a, b); });
   }
   __device__ bool is_first() const { return thread == 0; }
   __device__ bool is_finite() const {
     bool is_good = true;
 #pragma unroll
     for (int i = 0; i < 16; ++i) is_good = is_good && isfinite(x[i]);
+    if (is_whole_warp) return (__ballot_sync(~0U, is_good || !has_any) & mask()) == mask();
     return __all_sync(mask(), is_good || !has_any) != 0;
   }
   __device__ float min() const {

@@ -122,7 +122,8 @@ constexpr int kEightsThreads = 128;
 
 struct EightsShape {
   int head_dim, num_heads, num_kv_heads;
-  int log2_threads;  // of a head: head_dim / 16, rounded up to a power of two
+  int log2_threads;    // of a head: head_dim / 16, rounded up to a power of two
+  bool is_whole_warp;  // the heads of a warp are all queries, all keys or all values
   int64_t row_stride;
 };
 
@@ -142,12 +143,10 @@ __device__ inline EightsOfRow eights_of_row(const RopeKvParams& params, const Ei
   EightsOfRow eights = {};
   eights.is_rotated = thread * 8 < half;
   const int behind = 2 * half + 16 * (thread - half / 8);
-  eights.row = {
-      num_threads,
-      thread,
-      thread * 16 < shape.head_dim,
-      {eights.is_rotated ? thread * 8 : behind, eights.is_rotated ? half + thread * 8 : behind + 8},
-      x};
+  const int first = eights.is_rotated ? thread * 8 : behind;
+  const int second = eights.is_rotated ? half + thread * 8 : behind + 8;
+  const bool has_any = thread * 16 < shape.head_dim;
+  eights.row = {num_threads, thread, has_any, shape.is_whole_warp, {first, second}, x};
   if (eights.is_rotated) {
     load_eight(params.cos + m * half + thread * 8, eights.cos);
     load_eight(params.sin + m * half + thread * 8, eights.sin);
@@ -250,8 +249,12 @@ void launch_eights(const CudaContext& context, const RopeKvParams& params, const
                         .num_heads = shape.num_heads,
                         .num_kv_heads = shape.num_kv_heads,
                         .log2_threads = 0,
+                        .is_whole_warp = false,
                         .row_stride = shape.row_stride};
   while ((16 << eights.log2_threads) < shape.head_dim) ++eights.log2_threads;
+  const int heads_of_warp = kWarpThreads >> eights.log2_threads;
+  eights.is_whole_warp =
+      shape.num_heads % heads_of_warp == 0 && shape.num_kv_heads % heads_of_warp == 0;
   const int heads_of_block = kEightsThreads >> eights.log2_threads;
   // Few rows are shared by many blocks.
   const int64_t blocks_max = ceil_div(shape.num_heads + 2 * shape.num_kv_heads, heads_of_block);
