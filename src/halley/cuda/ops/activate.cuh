@@ -1,19 +1,24 @@
 // The functions of MLPs for one element, written so that all kernels with them give the same bits.
 #pragma once
 
+#include <type_traits>
+
 #include "halley/kernels/activation/activation.h"
 
 namespace halley::cuda {
 
+/// SiLU and tanh-GELU divide the fast way, with an error of some 2 ulp. It gives 0 where the
+/// divisor is 2^126 or more, infinity too: that is x below -87, whose result rounds to 0 in 16 bits
+/// anyway.
 __device__ inline float activate(Activation activation, float x) {
   switch (activation) {
     case Activation::kSilu:
-      return x == -INFINITY ? 0.0f : __fdiv_rn(x, 1.0f + __expf(-x));
+      return x == -INFINITY ? 0.0f : __fdividef(x, 1.0f + __expf(-x));
     case Activation::kGeluTanh: {
       constexpr float kRoot = 0.7978845608028654f;  // sqrt(2 / pi)
       const float cube = __fmul_rn(__fmul_rn(0.044715f, x), __fmul_rn(x, x));
       const float u = __fmul_rn(kRoot, __fadd_rn(x, cube));
-      return x == -INFINITY ? 0.0f : __fdiv_rn(x, 1.0f + __expf(-2.0f * u));
+      return x == -INFINITY ? 0.0f : __fdividef(x, 1.0f + __expf(-2.0f * u));
     }
     case Activation::kGeluErf:
       return x == -INFINITY ? 0.0f : 0.5f * x * erfcf(x * -0.7071067811865476f);
@@ -21,6 +26,21 @@ __device__ inline float activate(Activation activation, float x) {
       return x < 0 ? 0.0f : x;
   }
   return x;
+}
+
+/// body(integral_constant of the activation): one branch for many elements.
+template <typename Body>
+__device__ inline void with_activation(Activation activation, const Body& body) {
+  switch (activation) {
+    case Activation::kSilu:
+      return body(std::integral_constant<Activation, Activation::kSilu>());
+    case Activation::kGeluTanh:
+      return body(std::integral_constant<Activation, Activation::kGeluTanh>());
+    case Activation::kGeluErf:
+      return body(std::integral_constant<Activation, Activation::kGeluErf>());
+    case Activation::kRelu:
+      return body(std::integral_constant<Activation, Activation::kRelu>());
+  }
 }
 
 __device__ inline float4 product_of(float4 x, float4 y) {

@@ -1,4 +1,8 @@
+#include <algorithm>
+#include <cstdint>
+
 #include "halley/base/check.h"
+#include "halley/base/checked_math.h"
 #include "halley/cuda/ops/activate.cuh"
 #include "halley/cuda/ops/activation.h"
 #include "halley/cuda/ops/dispatch.h"
@@ -17,42 +21,61 @@ struct Sizes {
   int64_t num_rows, num_columns, x_stride, y_stride;
 };
 
-/// body(row, column) for all elements, four columns at a time where is_four.
+/// body(row, column) for all elements.
 template <typename Body>
-__device__ void for_elements(const Sizes& sizes, int step, const Body& body) {
-  const int64_t steps = sizes.num_columns / step;
+__device__ void for_elements(const Sizes& sizes, const Body& body) {
   const int64_t first = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  for (int64_t i = first; i < sizes.num_rows * steps; i += stride) {
-    body(i / steps, i % steps * step);
+  for (int64_t i = first; i < sizes.num_rows * sizes.num_columns; i += stride) {
+    body(i / sizes.num_columns, i % sizes.num_columns);
   }
 }
 
 template <typename T, bool kIsGated>
-__global__ void activation_kernel(Activation activation, Sizes sizes, int step, const T* x, T* y) {
+__global__ void activation_kernel(Activation activation, Sizes sizes, const T* x, T* y) {
   let_next_kernel_start();
   wait_for_earlier_kernels();
-  for_elements(sizes, step, [&](int64_t m, int64_t column) {
+  for_elements(sizes, [&](int64_t m, int64_t column) {
     const T* from = x + m * sizes.x_stride + column;
-    T* to = y + m * sizes.y_stride + column;
-    if (step == 4) {
-      float4 value = load_four(from);
-      value = {activate(activation, value.x), activate(activation, value.y),
-               activate(activation, value.z), activate(activation, value.w)};
-      if (kIsGated) value = product_of(value, load_four(from + sizes.num_columns));
-      store_four(value, to);
-    } else {
-      float value = activate(activation, to_f32(*from));
-      if (kIsGated) value = __fmul_rn(value, to_f32(from[sizes.num_columns]));
-      *to = from_f32<T>(value);
-    }
+    float value = activate(activation, to_f32(*from));
+    if (kIsGated) value = __fmul_rn(value, to_f32(from[sizes.num_columns]));
+    y[m * sizes.y_stride + column] = from_f32<T>(value);
   });
+}
+
+/// Eight columns a thread: blockIdx.x of the columns, blockIdx.y of the rows.
+template <typename T, bool kIsGated>
+__global__ void __launch_bounds__(kThreads)
+    activation_eights_kernel(Activation activation, Sizes sizes, const T* x, T* y) {
+  let_next_kernel_start();
+  wait_for_earlier_kernels();
+  const int64_t column = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * 8;
+  if (column >= sizes.num_columns) return;
+  for (int64_t m = blockIdx.y; m < sizes.num_rows; m += gridDim.y) {
+    const T* from = x + m * sizes.x_stride + column;
+    Eight<T> gate, up;
+    gate.load(from);
+    if constexpr (kIsGated) up.load(from + sizes.num_columns);
+    float values[8];
+    gate.unpack(values);
+    with_activation(activation, [&](auto known) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) values[i] = activate(decltype(known)::value, values[i]);
+    });
+    if constexpr (kIsGated) {
+      float factors[8];
+      up.unpack(factors);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) values[i] = __fmul_rn(values[i], factors[i]);
+    }
+    store_eight(values, y + m * sizes.y_stride + column);
+  }
 }
 
 __global__ void soft_cap_kernel(float cap, Sizes sizes, float* x) {
   let_next_kernel_start();
   wait_for_earlier_kernels();
-  for_elements(sizes, 1, [&](int64_t m, int64_t column) {
+  for_elements(sizes, [&](int64_t m, int64_t column) {
     float& value = x[m * sizes.x_stride + column];
     value = cap * tanhf(value / cap);
   });
@@ -63,24 +86,38 @@ unsigned num_blocks_for(int64_t num_items) {
   return static_cast<unsigned>(blocks < kBlocksMax ? blocks : kBlocksMax);
 }
 
-bool is_in_fours(ConstMatrix x) {
-  return x.row_stride % 4 == 0 &&
-         reinterpret_cast<uintptr_t>(x.data) % static_cast<uintptr_t>(bits_of(x.dtype) / 2) == 0;
+bool is_in_eights(ConstMatrix x) {
+  return x.num_cols % 8 == 0 && x.row_stride % 8 == 0 &&
+         reinterpret_cast<uintptr_t>(x.data) % 16 == 0;
+}
+
+LaunchShape shape_of_eights(int64_t num_rows, int64_t num_columns) {
+  constexpr int64_t kFewRows = 32;     // smaller blocks: more multiprocessors
+  constexpr int64_t kGridMax = 65535;  // of y
+  const int64_t eights = num_columns / 8;
+  const int64_t threads_max = num_rows <= kFewRows ? kThreads / 4 : kThreads;
+  const int64_t threads = std::min(round_up(eights, int64_t{32}), threads_max);
+  return {.grid = dim3(static_cast<unsigned>(ceil_div(eights, threads)),
+                       static_cast<unsigned>(std::min(num_rows, kGridMax))),
+          .block = dim3(static_cast<unsigned>(threads))};
 }
 
 template <bool kIsGated>
 void run(const CudaContext& context, Activation activation, ConstMatrix x, Matrix y) {
-  if (y.num_rows == 0) return;
-  const bool is_four = y.num_cols % 4 == 0 && is_in_fours(x) && is_in_fours(y);
-  const int step = is_four ? 4 : 1;
+  if (y.num_rows == 0 || y.num_cols == 0) return;
   const Sizes sizes = {y.num_rows, y.num_cols, x.row_stride, y.row_stride};
   with_float_type(x.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    launch_early(
-        context, "activation",
-        {.grid = dim3(num_blocks_for(y.num_rows * y.num_cols / step)), .block = dim3(kThreads)},
-        activation_kernel<T, kIsGated>, activation, sizes, step, reinterpret_cast<const T*>(x.data),
-        reinterpret_cast<T*>(y.data));
+    const auto* from = reinterpret_cast<const T*>(x.data);
+    auto* to = reinterpret_cast<T*>(y.data);
+    if (is_in_eights(x) && is_in_eights(y)) {
+      launch_early(context, "activation", shape_of_eights(y.num_rows, y.num_cols),
+                   activation_eights_kernel<T, kIsGated>, activation, sizes, from, to);
+    } else {
+      launch_early(context, "activation",
+                   {.grid = dim3(num_blocks_for(y.num_rows * y.num_cols)), .block = dim3(kThreads)},
+                   activation_kernel<T, kIsGated>, activation, sizes, from, to);
+    }
   });
 }
 

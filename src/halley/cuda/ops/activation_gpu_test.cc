@@ -47,21 +47,44 @@ TEST_F(ActivationGpuTest, GatedAgreesWithTheDefinition) {
 }
 
 TEST_F(ActivationGpuTest, PlainAgreesWithTheDefinitionAtExtremesToo) {
-  std::vector<float> values = {-INFINITY, -60000.0f, -90.0f, -1.0f, -0.0f,
-                               0.0f,      1e-5f,     1.0f,   88.0f, 60000.0f};
-  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBf16}) {
-    for (const Activation activation : kAll) {
-      DeviceMatrix x(dtype, 2, 5);
-      x.set(values);
-      const std::vector<float> before = x.get(stream_);
-      apply_activation(context_, activation, x.matrix());
-      const std::vector<float> after = x.get(stream_);
-      for (size_t i = 0; i < after.size(); ++i) {
-        const double right = activation_reference(activation, double{before[i]});
-        ASSERT_NEAR(after[i], right, tolerance_of(dtype) * std::max(1.0, std::abs(right)))
-            << name_of(dtype) << " " << static_cast<int>(activation) << " of " << before[i];
+  const std::vector<float> extremes = {-INFINITY, -3e38f, -60000.0f, -90.0f, -88.0f, -87.6f,
+                                       -1.0f,     -0.0f,  0.0f,      1e-5f,  1.0f,   60000.0f};
+  for (const int copies : {1, 4}) {  // 6 columns one by one, 24 in eights
+    std::vector<float> values;
+    for (int i = 0; i < copies; ++i) {
+      values.insert(values.end(), extremes.begin(), extremes.end());
+    }
+    for (const DType dtype : {DType::kF32, DType::kF16, DType::kBf16}) {
+      for (const Activation activation : kAll) {
+        DeviceMatrix x(dtype, 2, 6 * copies);
+        x.set(values);
+        const std::vector<float> before = x.get(stream_);
+        apply_activation(context_, activation, x.matrix());
+        const std::vector<float> after = x.get(stream_);
+        for (size_t i = 0; i < after.size(); ++i) {
+          const double right = activation_reference(activation, double{before[i]});
+          ASSERT_NEAR(after[i], right, tolerance_of(dtype) * std::max(1.0, std::abs(right)))
+              << name_of(dtype) << " " << static_cast<int>(activation) << " of " << before[i];
+        }
+        EXPECT_TRUE(x.guards_are_intact(stream_));
       }
-      EXPECT_TRUE(x.guards_are_intact(stream_));
+    }
+  }
+}
+
+TEST_F(ActivationGpuTest, EightsAndSinglesGiveTheSameBits) {
+  constexpr int64_t kRows = 70, kColumns = 200;
+  for (const DType dtype : {DType::kF16, DType::kBf16}) {
+    for (const Activation activation : kAll) {
+      // A gap of 1 takes the alignment away.
+      DeviceMatrix aligned(dtype, kRows, 2 * kColumns), odd(dtype, kRows, 2 * kColumns, 1);
+      aligned.fill_normal(5, 3.0f);
+      odd.set(aligned.get(stream_));
+      const DeviceMatrix y(dtype, kRows, kColumns), odd_y(dtype, kRows, kColumns, 1);
+      gated_activation(context_, activation, aligned.matrix(), y.matrix());
+      gated_activation(context_, activation, odd.matrix(), odd_y.matrix());
+      EXPECT_EQ(y.get(stream_), odd_y.get(stream_)) << static_cast<int>(activation);
+      EXPECT_TRUE(y.guards_are_intact(stream_) && odd_y.guards_are_intact(stream_));
     }
   }
 }

@@ -1,4 +1,4 @@
-// Elements of device matrices as f32, one by one and four at a time.
+// Elements of device matrices as f32, one by one, four and eight at a time.
 #pragma once
 
 #include <cstdint>
@@ -47,6 +47,80 @@ __device__ inline void store_four(float4 x, T* to) {
   rounded.value[2] = from_f32<T>(x.z);
   rounded.value[3] = from_f32<T>(x.w);
   *reinterpret_cast<Four<T>*>(to) = rounded;
+}
+
+/// Two neighbours of 16 bits each.
+template <typename T>
+__device__ float2 pair_to_f32(unsigned bits);
+template <>
+__device__ inline float2 pair_to_f32<__half>(unsigned bits) {
+  return __half22float2(*reinterpret_cast<const __half2*>(&bits));
+}
+template <>
+__device__ inline float2 pair_to_f32<__nv_bfloat16>(unsigned bits) {
+  return __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(&bits));
+}
+
+/// Rounded as from_f32() rounds.
+template <typename T>
+__device__ unsigned pair_from_f32(float low, float high);
+template <>
+__device__ inline unsigned pair_from_f32<__half>(float low, float high) {
+  const __half2 pair = __floats2half2_rn(low, high);
+  return *reinterpret_cast<const unsigned*>(&pair);
+}
+template <>
+__device__ inline unsigned pair_from_f32<__nv_bfloat16>(float low, float high) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+  return *reinterpret_cast<const unsigned*>(&pair);
+}
+
+/// Eight neighbours as memory has them, at an address that is a multiple of 16.
+template <typename T>
+struct Eight {
+  uint4 bits;
+
+  __device__ void load(const T* from) { bits = *reinterpret_cast<const uint4*>(from); }
+  __device__ void unpack(float* x) const {
+    const unsigned words[4] = {bits.x, bits.y, bits.z, bits.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float2 pair = pair_to_f32<T>(words[i]);
+      x[2 * i] = pair.x;
+      x[2 * i + 1] = pair.y;
+    }
+  }
+};
+template <>
+struct Eight<float> {
+  float4 low, high;
+
+  __device__ void load(const float* from) {
+    low = reinterpret_cast<const float4*>(from)[0];
+    high = reinterpret_cast<const float4*>(from)[1];
+  }
+  __device__ void unpack(float* x) const {
+    x[0] = low.x, x[1] = low.y, x[2] = low.z, x[3] = low.w;
+    x[4] = high.x, x[5] = high.y, x[6] = high.z, x[7] = high.w;
+  }
+};
+
+template <typename T>
+__device__ inline void load_eight(const T* from, float* x) {
+  Eight<T> eight;
+  eight.load(from);
+  eight.unpack(x);
+}
+
+template <typename T>
+__device__ inline void store_eight(const float* x, T* to) {
+  *reinterpret_cast<uint4*>(to) = {pair_from_f32<T>(x[0], x[1]), pair_from_f32<T>(x[2], x[3]),
+                                   pair_from_f32<T>(x[4], x[5]), pair_from_f32<T>(x[6], x[7])};
+}
+template <>
+__device__ inline void store_eight<float>(const float* x, float* to) {
+  reinterpret_cast<float4*>(to)[0] = {x[0], x[1], x[2], x[3]};
+  reinterpret_cast<float4*>(to)[1] = {x[4], x[5], x[6], x[7]};
 }
 
 }  // namespace halley::cuda

@@ -50,6 +50,7 @@ struct WarpRow {
 
   __device__ int column(int i) const { return i * kWarpThreads + lane; }
   __device__ bool has(int i) const { return column(i) < size; }
+  __device__ bool is_first() const { return lane == 0; }
   __device__ bool is_finite() const {
     bool is_good = true;
     for (int i = 0; i < kElements; ++i) {
@@ -71,20 +72,116 @@ struct WarpRow {
     }
     return warp_max(value);
   }
+  template <typename T>
+  __device__ void store_as(std::byte* data) const {
+    for (int i = 0; i < kElements; ++i) {
+      if (has(i)) reinterpret_cast<T*>(data)[column(i)] = from_f32<T>(x[i]);
+    }
+  }
+  /// code_of(x) is an unsigned of kBits.
+  template <int kBits, typename CodeOf>
+  __device__ void store_codes(std::byte* data, const CodeOf& code_of) const {
+    for (int i = 0; i < kElements; ++i) {
+      const unsigned code = has(i) ? code_of(x[i]) : 0;
+      if (kBits == 8) {
+        if (has(i)) data[column(i)] = static_cast<std::byte>(code);
+        continue;
+      }
+      // Neighbours share a byte; an odd size leaves the last high half zero.
+      const unsigned next = __shfl_down_sync(~0U, code, 1);
+      if (lane % 2 == 0 && has(i)) data[column(i) / 2] = static_cast<std::byte>(code | next << 4);
+    }
+  }
 };
 
-template <typename T, int kElements>
-__device__ void store_as(const WarpRow<kElements>& row, std::byte* data) {
-  for (int i = 0; i < kElements; ++i) {
-    if (row.has(i)) reinterpret_cast<T*>(data)[row.column(i)] = from_f32<T>(row.x[i]);
+/// What one of several threads has of a row: eight elements from each of two columns on, which are
+/// multiples of 8. The threads are neighbours in a warp, `num_threads` (a power of two) from a
+/// multiple of it on; where has_any is false, one has nothing, but takes part. is_whole_warp: all
+/// threads of the warp do the same with rows of their own; masks that are not constant cost some
+/// twenty instructions a shuffle.
+struct EightsRow {
+  int num_threads, thread;
+  bool has_any, is_whole_warp;
+  int columns[2];
+  const float* x;  // [16]
+
+  /// The threads of the row, in the warp.
+  __device__ unsigned mask() const {
+    const int first = static_cast<int>(threadIdx.x) % kWarpThreads - thread;
+    return ((1U << num_threads) - 1U) << first;
   }
-}
+  /// combine() of the values of all threads of the row.
+  template <typename Combine>
+  __device__ float combined(float value, const Combine& combine) const {
+    if (is_whole_warp) {
+      for (int step = num_threads / 2; step > 0; step /= 2) {
+        value = combine(value, __shfl_xor_sync(~0U, value, step));
+      }
+      return value;
+    }
+    const unsigned threads = mask();
+    for (int step = num_threads / 2; step > 0; step /= 2) {
+      value = combine(value, __shfl_xor_sync(threads, value, step));
+    }
+    return value;
+  }
+  __device__ float sum_of(float value) const {
+    return combined(value, [](float a, float b) { return a + b; });
+  }
+  __device__ float max_of(float value) const {
+    return combined(value, [](float a, float b) { return fmaxf(a, b); });
+  }
+  __device__ bool is_first() const { return thread == 0; }
+  __device__ bool is_finite() const {
+    bool is_good = true;
+#pragma unroll
+    for (int i = 0; i < 16; ++i) is_good = is_good && isfinite(x[i]);
+    if (is_whole_warp) return (__ballot_sync(~0U, is_good || !has_any) & mask()) == mask();
+    return __all_sync(mask(), is_good || !has_any) != 0;
+  }
+  __device__ float min() const {
+    float value = FLT_MAX;
+#pragma unroll
+    for (int i = 0; i < 16; ++i) value = fminf(value, x[i]);
+    return -max_of(has_any ? -value : -FLT_MAX);
+  }
+  __device__ float max() const {
+    float value = -FLT_MAX;
+#pragma unroll
+    for (int i = 0; i < 16; ++i) value = fmaxf(value, x[i]);
+    return max_of(has_any ? value : -FLT_MAX);
+  }
+  template <typename T>
+  __device__ void store_as(std::byte* data) const {
+    if (!has_any) return;
+    store_eight(x, reinterpret_cast<T*>(data) + columns[0]);
+    store_eight(x + 8, reinterpret_cast<T*>(data) + columns[1]);
+  }
+  template <int kBits, typename CodeOf>
+  __device__ void store_codes(std::byte* data, const CodeOf& code_of) const {
+    if (!has_any) return;
+#pragma unroll
+    for (int part = 0; part < 2; ++part) {
+      std::byte* to = data + columns[part] * kBits / 8;
+      unsigned words[2] = {};
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        words[i * kBits / 32] |= code_of(x[8 * part + i]) << (i * kBits % 32);
+      }
+      if (kBits == 8) {
+        *reinterpret_cast<uint2*>(to) = {words[0], words[1]};
+      } else {
+        *reinterpret_cast<unsigned*>(to) = words[0];
+      }
+    }
+  }
+};
 
 inline constexpr unsigned short kF16NanBits = 0x7E00;
 
 /// Codes of kBits with an f16 scale and an f16 zero, as int_row_scale() of kernels/kv has them.
-template <int kBits, int kElements>
-__device__ void store_integers(const WarpRow<kElements>& row, std::byte* data, __half* scale) {
+template <int kBits, typename Row>
+__device__ void store_integers(const Row& row, std::byte* data, __half* scale) {
   constexpr float kTopCode = static_cast<float>((1 << kBits) - 1);
   constexpr float kF16Max = 65504.0f;
   const bool is_finite = row.is_finite();
@@ -95,59 +192,60 @@ __device__ void store_integers(const WarpRow<kElements>& row, std::byte* data, _
   __half step = __float2half_ru(__fdiv_rn(high - zero_value, kTopCode));
   if (__half_as_ushort(step) == 0) step = __ushort_as_half(1);
   const float step_value = __half2float(step);
-  for (int i = 0; i < kElements; ++i) {
-    const float steps = __fdiv_rn(row.x[i] - zero_value, step_value);
-    auto code = static_cast<unsigned>(rintf(fminf(fmaxf(steps, 0.0f), kTopCode)));
-    if (!row.has(i)) code = 0;
-    if (kBits == 8) {
-      if (row.has(i)) data[row.column(i)] = static_cast<std::byte>(code);
-      continue;
-    }
-    // Neighbours share a byte; an odd size leaves the last high half zero.
-    const unsigned next = __shfl_down_sync(~0U, code, 1);
-    if (row.lane % 2 == 0 && row.has(i)) {
-      data[row.column(i) / 2] = static_cast<std::byte>(code | next << 4);
-    }
-  }
-  if (row.lane == 0) {
+  row.template store_codes<kBits>(data, [&](float x) {
+    const float steps = __fdiv_rn(x - zero_value, step_value);
+    return static_cast<unsigned>(rintf(fminf(fmaxf(steps, 0.0f), kTopCode)));
+  });
+  if (row.is_first()) {
     scale[0] = is_finite ? step : __ushort_as_half(kF16NanBits);
     scale[1] = is_finite ? zero : __ushort_as_half(kF16NanBits);
   }
 }
 
-template <int kElements>
-__device__ void store_e4m3(const WarpRow<kElements>& row, float fixed_scale, std::byte* data,
-                           float* scale) {
+template <typename Row>
+__device__ void store_e4m3(const Row& row, float fixed_scale, std::byte* data, float* scale) {
   constexpr float kE4m3Max = 448.0f;
   const bool is_finite = row.is_finite();
   const float largest = fmaxf(row.max(), -row.min());
   const float used = fixed_scale > 0 ? fixed_scale : fmaxf(__fdiv_rn(largest, kE4m3Max), FLT_MIN);
-  for (int i = 0; i < kElements; ++i) {
-    if (!row.has(i)) continue;
-    const float quotient = __fdiv_rn(row.x[i], used);
-    data[row.column(i)] =
-        static_cast<std::byte>(__nv_cvt_float_to_fp8(quotient, __NV_SATFINITE, __NV_E4M3));
+  row.template store_codes<8>(data, [&](float x) -> unsigned {
+    return __nv_cvt_float_to_fp8(__fdiv_rn(x, used), __NV_SATFINITE, __NV_E4M3);
+  });
+  if (row.is_first()) *scale = is_finite ? used : __int_as_float(0x7FC00000);
+}
+
+/// The place of one token.
+struct KvSlot {
+  std::byte* page;
+  int in_page;
+};
+
+/// `slot` >= 0: page * page_tokens + slot in the page.
+__device__ inline KvSlot slot_of(const KvPlace& place, int64_t slot) {
+  if (slot <= INT32_MAX) {  // a division of 64 bits takes about a hundred instructions
+    const auto near = static_cast<unsigned>(slot);
+    const auto page_tokens = static_cast<unsigned>(place.page_tokens);
+    const unsigned page = near / page_tokens;
+    return {place.pages + page * place.page_bytes, static_cast<int>(near - page * page_tokens)};
   }
-  if (row.lane == 0) *scale = is_finite ? used : __int_as_float(0x7FC00000);
+  return {place.pages + slot / place.page_tokens * place.page_bytes,
+          static_cast<int>(slot % place.page_tokens)};
 }
 
 /// `kv_row`: the head for a key, num_kv_heads + the head for a value.
-template <int kElements>
-__device__ void store_kv_row(const KvPlace& place, int64_t slot, int kv_row,
-                             const WarpRow<kElements>& row) {
-  std::byte* page = place.pages + slot / place.page_tokens * place.page_bytes;
-  const int64_t row_index =
-      static_cast<int64_t>(kv_row) * place.page_tokens + slot % place.page_tokens;
-  std::byte* data = page + row_index * place.row_bytes;
-  std::byte* scale = page + place.scales_begin + row_index * 4;
+template <typename Row>
+__device__ void store_kv_row(const KvPlace& place, const KvSlot& slot, int kv_row, const Row& row) {
+  const int64_t row_index = static_cast<int64_t>(kv_row) * place.page_tokens + slot.in_page;
+  std::byte* data = slot.page + row_index * place.row_bytes;
+  std::byte* scale = slot.page + place.scales_begin + row_index * 4;
   const bool is_value = kv_row >= place.num_kv_heads;
   switch (place.dtype) {
     case KvDType::kF32:
-      return store_as<float>(row, data);
+      return row.template store_as<float>(data);
     case KvDType::kF16:
-      return store_as<__half>(row, data);
+      return row.template store_as<__half>(data);
     case KvDType::kBf16:
-      return store_as<__nv_bfloat16>(row, data);
+      return row.template store_as<__nv_bfloat16>(data);
     case KvDType::kInt8:
       return store_integers<8>(row, data, reinterpret_cast<__half*>(scale));
     case KvDType::kInt4:
@@ -156,6 +254,16 @@ __device__ void store_kv_row(const KvPlace& place, int64_t slot, int kv_row,
       return store_e4m3(row, is_value ? place.v_scale : place.k_scale, data,
                         reinterpret_cast<float*>(scale));
   }
+}
+
+/// Whether rows can be written as EightsRow has them.
+inline bool takes_eights(const KvLayerView& cache) {
+  const KvPlace place = place_of(cache);
+  const int64_t eight_bytes = place.row_bytes * 8 / cache.layout.head_dim;
+  const int64_t alignment = eight_bytes < 16 ? eight_bytes : 16;
+  return cache.layout.head_dim % 16 == 0 && place.row_bytes % alignment == 0 &&
+         place.page_bytes % alignment == 0 &&
+         reinterpret_cast<uintptr_t>(cache.pages) % static_cast<uintptr_t>(alignment) == 0;
 }
 
 }  // namespace halley::cuda

@@ -1,4 +1,7 @@
+#include <cstdint>
+
 #include "halley/base/check.h"
+#include "halley/base/checked_math.h"
 #include "halley/cuda/ops/dispatch.h"
 #include "halley/cuda/ops/elements.cuh"
 #include "halley/cuda/ops/kv_row.cuh"
@@ -77,7 +80,7 @@ __device__ void transform_head(const RopeKvParams& params, const float* weight,
   __syncwarp();
 }
 
-/// One warp for each head of each row: queries, then keys, then values.
+/// Any sizes and alignment. One warp for each head of each row: queries, then keys, then values.
 template <typename T>
 __global__ void rope_kv_kernel(RopeKvParams params, KvPlace place, HeadShape shape, T* qkv) {
   __shared__ float rows[kWarpsOfBlock][kRopeHeadDimMax];
@@ -112,7 +115,156 @@ __global__ void rope_kv_kernel(RopeKvParams params, KvPlace place, HeadShape sha
   const int64_t slot = params.kv_slots[m];
   if (slot < 0) return;
   const int kv_row = head - shape.num_heads;  // keys of all heads, then values
-  store_kv_row(place, slot, kv_row, WarpRow<kElementsMax>{shape.head_dim, lane, x});
+  store_kv_row(place, slot_of(place, slot), kv_row, WarpRow<kElementsMax>{shape.head_dim, lane, x});
+}
+
+constexpr int kEightsThreads = 128;
+
+struct EightsShape {
+  int head_dim, num_heads, num_kv_heads;
+  int log2_threads;    // of a head: head_dim / 16, rounded up to a power of two
+  bool is_whole_warp;  // the heads of a warp are all queries, all keys or all values
+  int64_t row_stride;
+};
+
+/// Of a row: where a thread's two times eight elements are, and their angles. Elements i and
+/// i + num_angles of the rotated part are in one thread.
+struct EightsOfRow {
+  EightsRow row;
+  bool is_rotated;
+  float cos[8], sin[8];
+};
+
+__device__ inline EightsOfRow eights_of_row(const RopeKvParams& params, const EightsShape& shape,
+                                            int64_t m, const float* x) {
+  const int num_threads = 1 << shape.log2_threads;
+  const int thread = static_cast<int>(threadIdx.x) % num_threads;
+  const int half = static_cast<int>(params.num_angles);
+  EightsOfRow eights = {};
+  eights.is_rotated = thread * 8 < half;
+  const int behind = 2 * half + 16 * (thread - half / 8);
+  const int first = eights.is_rotated ? thread * 8 : behind;
+  const int second = eights.is_rotated ? half + thread * 8 : behind + 8;
+  const bool has_any = thread * 16 < shape.head_dim;
+  eights.row = {num_threads, thread, has_any, shape.is_whole_warp, {first, second}, x};
+  if (eights.is_rotated) {
+    load_eight(params.cos + m * half + thread * 8, eights.cos);
+    load_eight(params.sin + m * half + thread * 8, eights.sin);
+  }
+  return eights;
+}
+
+/// Norm (weight null: none) and rotation of x [16], which all threads of the head's row have.
+__device__ inline void transform_eights(const RopeKvParams& params, const float* weight,
+                                        int head_dim, const EightsOfRow& eights, float* x) {
+  if (weight != nullptr) {
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < 16; ++i) sum += x[i] * x[i];
+    const float mean = eights.row.sum_of(sum) / static_cast<float>(head_dim);
+    const float inverse = rsqrtf(mean + params.epsilon);
+    if (eights.row.has_any) {
+#pragma unroll
+      for (int part = 0; part < 2; ++part) {
+        float weights[8];
+        load_eight(weight + eights.row.columns[part], weights);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+          x[8 * part + i] = x[8 * part + i] * inverse * (weights[i] + params.weight_offset);
+        }
+      }
+    }
+  }
+  if (!eights.is_rotated) return;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const float low = x[i], high = x[8 + i];
+    // Rounded as rope_kv_kernel() has it.
+    x[i] = __fmaf_rn(low, eights.cos[i], -__fmul_rn(high, eights.sin[i]));
+    x[8 + i] = __fmaf_rn(high, eights.cos[i], __fmul_rn(low, eights.sin[i]));
+  }
+}
+
+/// A row for blockIdx.x, its heads over the threads of the blocks of blockIdx.y: a few threads a
+/// head, with 16 elements each, and the same columns in all heads.
+template <typename T>
+__global__ void __launch_bounds__(kEightsThreads, 7)
+    rope_kv_eights_kernel(const __grid_constant__ RopeKvParams params,
+                          const __grid_constant__ KvPlace place, EightsShape shape, T* qkv) {
+  let_next_kernel_start();
+  wait_for_earlier_kernels();
+  const int64_t m = blockIdx.x;
+  const int heads_of_row = shape.num_heads + 2 * shape.num_kv_heads;
+  const int heads_of_block = kEightsThreads >> shape.log2_threads;
+  const int step = static_cast<int>(gridDim.y) * heads_of_block;
+  int head = static_cast<int>(blockIdx.y) * heads_of_block +
+             static_cast<int>(threadIdx.x >> shape.log2_threads);
+  if (head >= heads_of_row) return;
+  float x[16] = {};
+  const EightsOfRow eights = eights_of_row(params, shape, m, x);
+  const int64_t slot = params.kv_slots[m];
+  const auto data_of = [&](int of_head) {
+    return qkv + m * shape.row_stride + static_cast<int64_t>(of_head) * shape.head_dim;
+  };
+  Eight<T> parts[2] = {};
+  const auto load = [&](int of_head) {
+    if (!eights.row.has_any) return;
+    const T* from = data_of(of_head);
+    parts[0].load(from + eights.row.columns[0]);
+    parts[1].load(from + eights.row.columns[1]);
+  };
+  load(head);  // before the first use of the slot: both are on their way
+  const bool is_stored = slot >= 0;
+  const KvSlot place_in_cache = slot_of(place, is_stored ? slot : 0);
+  for (; head < heads_of_row; head += step) {
+    parts[0].unpack(x);
+    parts[1].unpack(x + 8);
+    if (head + step < heads_of_row) load(head + step);  // while this one is worked on
+    const bool is_query = head < shape.num_heads;
+    const bool is_value = head >= shape.num_heads + shape.num_kv_heads;
+    if (!is_value) {
+      transform_eights(params, is_query ? params.q_norm : params.k_norm, shape.head_dim, eights, x);
+    }
+    if (is_query) {
+      eights.row.store_as<T>(reinterpret_cast<std::byte*>(data_of(head)));
+    } else if (is_stored) {
+      store_kv_row(place, place_in_cache, head - shape.num_heads, eights.row);
+    }
+  }
+}
+
+bool is_aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
+
+bool is_in_eights(const RopeKvParams& params, const KvLayerView& cache, ConstMatrix qkv) {
+  return bits_of(qkv.dtype) == 16 && qkv.row_stride % 8 == 0 && is_aligned(qkv.data) &&
+         params.num_angles % 8 == 0 && is_aligned(params.cos) && is_aligned(params.sin) &&
+         is_aligned(params.q_norm) && is_aligned(params.k_norm) && takes_eights(cache);
+}
+
+template <typename T>
+void launch_eights(const CudaContext& context, const RopeKvParams& params, const KvPlace& place,
+                   const HeadShape& shape, T* qkv) {
+  constexpr int kBlocksOfMultiprocessor = 8;
+  EightsShape eights = {.head_dim = shape.head_dim,
+                        .num_heads = shape.num_heads,
+                        .num_kv_heads = shape.num_kv_heads,
+                        .log2_threads = 0,
+                        .is_whole_warp = false,
+                        .row_stride = shape.row_stride};
+  while ((16 << eights.log2_threads) < shape.head_dim) ++eights.log2_threads;
+  const int heads_of_warp = kWarpThreads >> eights.log2_threads;
+  eights.is_whole_warp =
+      shape.num_heads % heads_of_warp == 0 && shape.num_kv_heads % heads_of_warp == 0;
+  const int heads_of_block = kEightsThreads >> eights.log2_threads;
+  // Few rows are shared by many blocks.
+  const int64_t blocks_max = ceil_div(shape.num_heads + 2 * shape.num_kv_heads, heads_of_block);
+  const bool is_few = shape.num_rows * blocks_max <=
+                      context.device.num_multiprocessors * int64_t{kBlocksOfMultiprocessor};
+  launch_early(context, "rope and KV write",
+               {.grid = dim3(static_cast<unsigned>(shape.num_rows),
+                             static_cast<unsigned>(is_few ? blocks_max : 1)),
+                .block = dim3(kEightsThreads)},
+               rope_kv_eights_kernel<T>, params, place, eights, qkv);
 }
 
 }  // namespace
@@ -145,6 +297,12 @@ void rope_and_write_kv(const CudaContext& context, const RopeKvParams& params,
   const KvPlace place = place_of(cache);
   with_float_type(qkv.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
+    if constexpr (sizeof(T) == 2) {
+      if (is_in_eights(params, cache, qkv)) {
+        launch_eights(context, params, place, shape, reinterpret_cast<T*>(qkv.data));
+        return;
+      }
+    }
     launch_early(context, "rope and KV write",
                  {.grid = dim3(num_blocks), .block = dim3(kWarpsOfBlock * kWarpThreads)},
                  rope_kv_kernel<T>, params, place, shape, reinterpret_cast<T*>(qkv.data));

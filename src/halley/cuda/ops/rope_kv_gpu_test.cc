@@ -22,8 +22,18 @@ struct Case {
   int64_t num_heads, num_kv_heads, head_dim, num_angles;
   bool has_norms;
 };
-constexpr Case kCases[] = {{32, 8, 128, 64, false}, {4, 2, 64, 32, true},    {8, 8, 80, 16, false},
-                           {6, 3, 96, 48, false},   {16, 8, 256, 128, true}, {2, 1, 64, 0, false}};
+constexpr Case kCases[] = {{32, 8, 128, 64, false},
+                           {4, 2, 64, 32, true},
+                           {8, 8, 80, 16, true},
+                           {6, 3, 96, 48, false},
+                           {16, 8, 256, 128, true},
+                           {2, 1, 64, 0, false},
+                           {3, 1, 16, 8, true},
+                           {5, 3, 112, 56, true},
+                           // Of sizes that are not worked on in eights:
+                           {4, 2, 72, 36, true},
+                           {4, 1, 64, 12, false},
+                           {3, 3, 250, 125, true}};
 constexpr int64_t kPositions = 9000;
 constexpr int64_t kPageTokens = 16, kNumPages = 5;
 constexpr std::byte kBlank{0xA5};
@@ -56,6 +66,8 @@ class RopeKvGpuTest : public GpuTest {
     apply_rope(host_, angles, H, D, q);
     apply_rope(host_, angles, J, D, k);
   }
+
+  void check_bytes(KvDType kv_dtype, int64_t D);
 };
 
 TEST_F(RopeKvGpuTest, AnglesAreThoseOfTheHost) {
@@ -204,59 +216,114 @@ TEST_F(RopeKvGpuTest, RotatesAndStoresAsTheHostDoesInEveryTypeOfTheCache) {
   }
 }
 
-/// With values that the host's kernel gets too, the bytes are the same.
-TEST_F(RopeKvGpuTest, QuantizedRowsAreTheHostsByteForByte) {
-  constexpr int64_t J = 2, D = 128, M = 64;
-  for (const KvDType kv_dtype : all_kv_dtypes()) {
-    DeviceMatrix qkv(DType::kF16, M, (1 + 2 * J) * D);
-    qkv.fill_normal(21, 3.0f, 0.5f);
-    std::vector<float> values = qkv.get(stream_);
-    values[(1 + 0) * D + 5] = NAN;                                    // row 0, the first key
-    values[static_cast<size_t>((1 + 2 * J) * D) + 2 * D] = INFINITY;  // row 1, the second key
-    for (int64_t i = 0; i < D; ++i) {  // row 2: the first key is constant
-      values[static_cast<size_t>(2 * (1 + 2 * J) * D + D + i)] = 0.25f;
+/// Angles that are not aligned take the other kernel.
+TEST_F(RopeKvGpuTest, EightsAndSinglesGiveTheSameBits) {
+  constexpr int64_t H = 32, J = 8, D = 128, kPages = 90;
+  const std::vector<float> frequencies = inv_freq(D / 2);
+  const DeviceArray<float> device_frequencies(frequencies);
+  for (const int64_t M : {1, 1400}) {  // many blocks a row, and one
+    std::vector<int32_t> positions;
+    std::vector<int64_t> slots;
+    for (int64_t m = 0; m < M; ++m) {
+      positions.push_back(static_cast<int32_t>(m * 5));
+      slots.push_back(m % 100 == 7 ? -1 : kPages * kPageTokens - 1 - m);
     }
-    qkv.set(values);
-    KvLayerView cache = {
-        .layout = {.dtype = kv_dtype, .num_kv_heads = J, .head_dim = D, .page_tokens = M},
-        .num_pages = 1,
-        .scales = {.k = 0, .v = 0.01f}};
-    const std::vector<std::byte> blank(cache.layout.page_bytes(), std::byte{0});
-    const DeviceArray<std::byte> pages(blank);
-    cache.pages = pages.data();
-    std::vector<int64_t> slots(M);
-    for (size_t m = 0; m < slots.size(); ++m) slots[m] = static_cast<int64_t>(m);
+    const DeviceArray<int32_t> device_positions(positions);
     const DeviceArray<int64_t> device_slots(slots);
-    rope_and_write_kv(context_, {.num_heads = 1, .kv_slots = device_slots.data()}, cache,
-                      qkv.matrix());
-    stream_.synchronize();
-    std::vector<std::byte> got(blank.size()), expected = blank;
-    check_cuda(cudaMemcpy(got.data(), pages.data(), got.size(), cudaMemcpyDeviceToHost),
-               "copy to the host");
-    KvLayerView host_cache = cache;
-    host_cache.pages = expected.data();
-    const std::vector<int32_t> page_table = {0};
-    const BatchSequence sequence = {
-        .first_row = 0, .num_new_tokens = M, .num_past_tokens = 0, .page_table = page_table};
-    const Matrix all = f32_matrix(values.data(), M, (1 + 2 * J) * D);
-    write_kv(host_, host_cache, {&sequence, 1}, all.cols(D, (1 + J) * D),
-             all.cols((1 + J) * D, (1 + 2 * J) * D));
-    for (int64_t slot = 2; slot < M; ++slot) {  // rows with NaN may hold any codes
-      for (int64_t head = 0; head < 2 * J; ++head) {
-        const KvRow right = cache.layout.key_row(expected.data(), head, slot);
-        const KvRow row = cache.layout.key_row(got.data(), head, slot);
-        EXPECT_EQ(std::memcmp(row.data, right.data, cache.layout.row_bytes()), 0) << kv_dtype;
-        if (right.scale != nullptr) {
-          EXPECT_EQ(std::memcmp(row.scale, right.scale, 4), 0) << kv_dtype;
-        }
+    const std::vector<float> blank_angles(static_cast<size_t>(M * D / 2 + 1));
+    for (const KvDType kv_dtype : all_kv_dtypes()) {
+      std::vector<float> queries[2];
+      std::vector<std::byte> stored[2];
+      for (const int shift : {0, 1}) {
+        const DeviceArray<float> cos(blank_angles), sin(blank_angles);
+        compute_rope_angles(context_, {device_frequencies.data(), D / 2, 1.0f},
+                            device_positions.data(), M, cos.data() + shift, sin.data() + shift);
+        KvLayerView cache = {.layout = {.dtype = kv_dtype,
+                                        .num_kv_heads = J,
+                                        .head_dim = D,
+                                        .page_tokens = kPageTokens},
+                             .num_pages = kPages};
+        stored[shift].assign(kPages * cache.layout.page_bytes(), kBlank);
+        const DeviceArray<std::byte> pages(stored[shift]);
+        cache.pages = pages.data();
+        DeviceMatrix qkv(DType::kF16, M, (H + 2 * J) * D);
+        qkv.fill_normal(3, 2.0f);
+        rope_and_write_kv(context_,
+                          {.num_heads = H,
+                           .cos = cos.data() + shift,
+                           .sin = sin.data() + shift,
+                           .num_angles = D / 2,
+                           .kv_slots = device_slots.data()},
+                          cache, qkv.matrix());
+        queries[shift] = qkv.get(stream_);
+        EXPECT_TRUE(qkv.guards_are_intact(stream_)) << kv_dtype;
+        check_cuda(cudaMemcpy(stored[shift].data(), pages.data(), stored[shift].size(),
+                              cudaMemcpyDeviceToHost),
+                   "copy to the host");
+      }
+      EXPECT_TRUE(queries[0] == queries[1]) << kv_dtype << ", M " << M;
+      EXPECT_TRUE(stored[0] == stored[1]) << kv_dtype << ", M " << M;
+    }
+  }
+}
+
+void RopeKvGpuTest::check_bytes(KvDType kv_dtype, int64_t D) {
+  constexpr int64_t J = 2, M = 64;
+  DeviceMatrix qkv(DType::kF16, M, (1 + 2 * J) * D);
+  qkv.fill_normal(21, 3.0f, 0.5f);
+  std::vector<float> values = qkv.get(stream_);
+  values[(1 + 0) * D + 5] = NAN;                                    // row 0, the first key
+  values[static_cast<size_t>((1 + 2 * J) * D) + 2 * D] = INFINITY;  // row 1, the second key
+  for (int64_t i = 0; i < D; ++i) {  // row 2: the first key is constant
+    values[static_cast<size_t>(2 * (1 + 2 * J) * D + D + i)] = 0.25f;
+  }
+  qkv.set(values);
+  KvLayerView cache = {
+      .layout = {.dtype = kv_dtype, .num_kv_heads = J, .head_dim = D, .page_tokens = M},
+      .num_pages = 1,
+      .scales = {.k = 0, .v = 0.01f}};
+  const std::vector<std::byte> blank(cache.layout.page_bytes(), std::byte{0});
+  const DeviceArray<std::byte> pages(blank);
+  cache.pages = pages.data();
+  std::vector<int64_t> slots(M);
+  for (size_t m = 0; m < slots.size(); ++m) slots[m] = static_cast<int64_t>(m);
+  const DeviceArray<int64_t> device_slots(slots);
+  rope_and_write_kv(context_, {.num_heads = 1, .kv_slots = device_slots.data()}, cache,
+                    qkv.matrix());
+  stream_.synchronize();
+  std::vector<std::byte> got(blank.size()), expected = blank;
+  check_cuda(cudaMemcpy(got.data(), pages.data(), got.size(), cudaMemcpyDeviceToHost),
+             "copy to the host");
+  KvLayerView host_cache = cache;
+  host_cache.pages = expected.data();
+  const std::vector<int32_t> page_table = {0};
+  const BatchSequence sequence = {
+      .first_row = 0, .num_new_tokens = M, .num_past_tokens = 0, .page_table = page_table};
+  const Matrix all = f32_matrix(values.data(), M, (1 + 2 * J) * D);
+  write_kv(host_, host_cache, {&sequence, 1}, all.cols(D, (1 + J) * D),
+           all.cols((1 + J) * D, (1 + 2 * J) * D));
+  for (int64_t slot = 2; slot < M; ++slot) {  // rows with NaN may hold any codes
+    for (int64_t head = 0; head < 2 * J; ++head) {
+      const KvRow right = cache.layout.key_row(expected.data(), head, slot);
+      const KvRow row = cache.layout.key_row(got.data(), head, slot);
+      EXPECT_EQ(std::memcmp(row.data, right.data, cache.layout.row_bytes()), 0) << kv_dtype;
+      if (right.scale != nullptr) {
+        EXPECT_EQ(std::memcmp(row.scale, right.scale, 4), 0) << kv_dtype;
       }
     }
-    const KvRow broken = cache.layout.key_row(got.data(), 0, 0);
-    EXPECT_TRUE(std::isnan(kv_element(kv_dtype, broken.data, broken.scale, 5))) << kv_dtype;
-    const KvRow flat = cache.layout.key_row(got.data(), 0, 2);
-    // Exact but in e4m3, where it is the code 448 times 0.25 / 448, rounded to f32.
-    const double error_max = kv_dtype == KvDType::kFp8E4M3 ? 0x1p-26 : 0.0;
-    EXPECT_NEAR(kv_element(kv_dtype, flat.data, flat.scale, 7), 0.25, error_max) << kv_dtype;
+  }
+  const KvRow broken = cache.layout.key_row(got.data(), 0, 0);
+  EXPECT_TRUE(std::isnan(kv_element(kv_dtype, broken.data, broken.scale, 5))) << kv_dtype;
+  const KvRow flat = cache.layout.key_row(got.data(), 0, 2);
+  // Exact but in e4m3, where it is the code 448 times 0.25 / 448, rounded to f32.
+  const double error_max = kv_dtype == KvDType::kFp8E4M3 ? 0x1p-26 : 0.0;
+  EXPECT_NEAR(kv_element(kv_dtype, flat.data, flat.scale, 7), 0.25, error_max) << kv_dtype;
+}
+
+/// With values that the host's kernel gets too, the bytes are the same.
+TEST_F(RopeKvGpuTest, QuantizedRowsAreTheHostsByteForByte) {
+  for (const KvDType kv_dtype : all_kv_dtypes()) {
+    for (const int64_t D : {96, 128, 120}) check_bytes(kv_dtype, D);  // the last not in eights
   }
 }
 
