@@ -33,8 +33,8 @@ __device__ void for_elements(const Sizes& sizes, const Body& body) {
 
 template <typename T, bool kIsGated>
 __global__ void activation_kernel(Activation activation, Sizes sizes, const T* x, T* y) {
-  let_next_kernel_start();
   wait_for_earlier_kernels();
+  let_next_kernel_start();
   for_elements(sizes, [&](int64_t m, int64_t column) {
     const T* from = x + m * sizes.x_stride + column;
     float value = activate(activation, to_f32(*from));
@@ -47,8 +47,8 @@ __global__ void activation_kernel(Activation activation, Sizes sizes, const T* x
 template <typename T, bool kIsGated>
 __global__ void __launch_bounds__(kThreads)
     activation_eights_kernel(Activation activation, Sizes sizes, const T* x, T* y) {
-  let_next_kernel_start();
   wait_for_earlier_kernels();
+  let_next_kernel_start();
   const int64_t column = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * 8;
   if (column >= sizes.num_columns) return;
   for (int64_t m = blockIdx.y; m < sizes.num_rows; m += gridDim.y) {
@@ -73,8 +73,8 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 __global__ void soft_cap_kernel(float cap, Sizes sizes, float* x) {
-  let_next_kernel_start();
   wait_for_earlier_kernels();
+  let_next_kernel_start();
   for_elements(sizes, [&](int64_t m, int64_t column) {
     float& value = x[m * sizes.x_stride + column];
     value = cap * tanhf(value / cap);

@@ -18,8 +18,8 @@ constexpr int kWarpsOfBlock = 8;
 constexpr int kElementsMax = static_cast<int>(kRopeHeadDimMax) / kWarpThreads;
 
 __global__ void angles_kernel(RopeTable table, const int32_t* positions, float* cos, float* sin) {
-  let_next_kernel_start();
   wait_for_earlier_kernels();
+  let_next_kernel_start();
   const int64_t m = blockIdx.x;
   const auto position = static_cast<float>(positions[m]);
   const int num_angles = static_cast<int>(table.num_angles);
@@ -84,8 +84,8 @@ __device__ void transform_head(const RopeKvParams& params, const float* weight,
 template <typename T>
 __global__ void rope_kv_kernel(RopeKvParams params, KvPlace place, HeadShape shape, T* qkv) {
   __shared__ float rows[kWarpsOfBlock][kRopeHeadDimMax];
-  let_next_kernel_start();
   wait_for_earlier_kernels();
+  let_next_kernel_start();
   const int warp = static_cast<int>(threadIdx.x) / kWarpThreads;
   const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
   const int heads_of_row = shape.num_heads + 2 * shape.num_kv_heads;
@@ -191,8 +191,8 @@ template <typename T>
 __global__ void __launch_bounds__(kEightsThreads, 7)
     rope_kv_eights_kernel(const __grid_constant__ RopeKvParams params,
                           const __grid_constant__ KvPlace place, EightsShape shape, T* qkv) {
-  let_next_kernel_start();
   wait_for_earlier_kernels();
+  let_next_kernel_start();
   const int64_t m = blockIdx.x;
   const int heads_of_row = shape.num_heads + 2 * shape.num_kv_heads;
   const int heads_of_block = kEightsThreads >> shape.log2_threads;
