@@ -2,7 +2,7 @@
 """Measures what docs/benchmarks.md has of GPUs.
 
     tools/bench_gpu.py --halley build/release/bin/halley [--results bench/results] [--seconds 480]
-                       [--parts KEY,KEY...] [--list] [--device cuda:0]
+                       [--parts KEY,KEY...] [--list] [--device cuda:0] [--commit ID]
 
 Runs each part as a process of its own and writes
 
@@ -67,7 +67,8 @@ PARTS = [
 
 
 def commit():
-    """The checkout's, with a plus sign where files differ from it; empty outside of git."""
+    """The checkout's, with a plus sign where files differ from it; empty outside of git. --commit
+    says it where the program was built elsewhere."""
     def git(*args):
         result = subprocess.run(["git", "-C", ROOT, *args], capture_output=True, text=True,
                                 check=False)
@@ -172,6 +173,7 @@ def main():
     parser.add_argument("--parts", help="only these, separated by commas")
     parser.add_argument("--seconds", type=float, default=480, help="for all parts together")
     parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--commit", help="that the program was built from; default: this checkout's")
     parser.add_argument("--list", action="store_true", help="print the commands and end")
     options = parser.parse_args()
     keys = options.parts.split(",") if options.parts else [part.key for part in PARTS]
@@ -186,7 +188,7 @@ def main():
         return 0
     os.makedirs(options.results, exist_ok=True)
     facts = {"date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-             "commit": commit(), "gpus": nvidia_smi()}
+             "commit": options.commit or commit(), "gpus": nvidia_smi()}
     end = time.monotonic() + options.seconds
     failures = []
     for part in parts:
