@@ -173,7 +173,7 @@ def main():
     parser.add_argument("--parts", help="only these, separated by commas")
     parser.add_argument("--seconds", type=float, default=480, help="for all parts together")
     parser.add_argument("--device", default="cuda:0")
-    parser.add_argument("--commit", help="that the program was built from; default: this checkout's")
+    parser.add_argument("--commit", help="what the program was built from, where not here")
     parser.add_argument("--list", action="store_true", help="print the commands and end")
     options = parser.parse_args()
     keys = options.parts.split(",") if options.parts else [part.key for part in PARTS]
