@@ -94,9 +94,9 @@ class TimedProduct {
 
   void launch(CublasLtGemm& lt, const CudaContext& context, const CudaGemmKernel& kernel,
               size_t copy, int64_t M) const {
-    CudaGemmOperands operands = {.x = inputs(M),
-                                 .w = {w_.data() + copy % num_copies_ * weight_bytes_,
-                                       problem_.dtype, problem_.N, problem_.K, stride()}};
+    CudaGemmOperands operands = {
+        .x = inputs(M),
+        .w = {w_.data() + copy * weight_bytes_, problem_.dtype, problem_.N, problem_.K, stride()}};
     if (problem_.x_scale != ScaleSpan::kNone) {
       const bool is_tensor = problem_.x_scale == ScaleSpan::kTensor;
       operands.scales = {.x_scales = scales(),
@@ -130,15 +130,15 @@ std::vector<const CudaGemmKernel*> timed_kernels(const CudaGemmChoice& choice, i
   return kernels;
 }
 
-double time_products(const CudaContext& context, CublasLtGemm& lt, const CudaGemmKernel& kernel,
-                     const TimedProduct& product, int64_t M) {
-  const auto copies = static_cast<int64_t>(product.num_copies());
+}  // namespace
+
+double time_products(const CudaContext& context, size_t num_copies,
+                     const std::function<void(size_t copy)>& queue) {
+  const auto copies = static_cast<int64_t>(num_copies);
   const int64_t num_products = round_up(kNumProductsMin, copies);
-  product.launch(lt, context, kernel, 0, M);  // what CUDA loads at the first call
+  queue(0);  // what CUDA loads at the first call
   const CudaGraph graph = CudaGraph::capture(context.stream, [&] {
-    for (int64_t i = 0; i < num_products; ++i) {
-      product.launch(lt, context, kernel, static_cast<size_t>(i), M);
-    }
+    for (int64_t i = 0; i < num_products; ++i) queue(static_cast<size_t>(i % copies));
   });
   graph.launch(context.stream);
   const CudaEvent start(CudaEvent::Time::kYes), end(CudaEvent::Time::kYes);
@@ -154,8 +154,6 @@ double time_products(const CudaContext& context, CublasLtGemm& lt, const CudaGem
   }
   return best;
 }
-
-}  // namespace
 
 std::vector<std::pair<int64_t, int64_t>> llama_gemm_shapes() {
   return {{6144, 4096},  {4096, 4096}, {28672, 4096}, {4096, 14336},
@@ -192,6 +190,7 @@ std::vector<GemmTime> time_gemm(const CudaContext& context, CublasLtGemm& lt,
       const TimedProduct product(context, problem, rows_max);
       for (const int64_t M : options.rows) {
         for (const CudaGemmKernel* kernel : timed_kernels(choice, M)) {
+          const auto queue = [&](size_t copy) { product.launch(lt, context, *kernel, copy, M); };
           times.push_back(
               {.problem = kind.name,
                .kernel = kernel->name,
@@ -200,7 +199,7 @@ std::vector<GemmTime> time_gemm(const CudaContext& context, CublasLtGemm& lt,
                .N = problem.N,
                .K = problem.K,
                .M = M,
-               .microseconds = time_products(context, lt, *kernel, product, M),
+               .microseconds = time_products(context, product.num_copies(), queue),
                .floor_microseconds = gemm_floor_microseconds(options.rates, problem, M)});
         }
       }

@@ -1,7 +1,9 @@
 // Times of the GPU's products beside the least that memory and tensor cores allow.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -40,6 +42,11 @@ struct GemmTime {
   /// The larger of both, of the bytes that must move (weight, x, y) and of the operations.
   double floor_microseconds = 0;
 };
+
+/// Microseconds of one product: a captured graph runs at least 20, copy after copy of the weights;
+/// best of three graphs. `queue` queues one with the copy of that number.
+double time_products(const CudaContext& context, size_t num_copies,
+                     const std::function<void(size_t copy)>& queue);
 
 double gemm_floor_microseconds(const GpuRates& rates, const CudaGemmProblem& problem, int64_t M);
 

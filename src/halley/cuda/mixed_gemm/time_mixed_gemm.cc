@@ -1,7 +1,6 @@
 #include "halley/cuda/mixed_gemm/time_mixed_gemm.h"
 
 #include <algorithm>
-#include <functional>
 #include <random>
 
 #include <cuda_runtime_api.h>
@@ -11,13 +10,9 @@
 #include "halley/core/float16.h"
 #include "halley/cuda/mixed_gemm/mixed_gemm.h"
 #include "halley/cuda/runtime/cuda_check.h"
-#include "halley/cuda/runtime/cuda_graph.h"
 
 namespace halley::cuda {
 namespace {
-
-constexpr int kNumRepeats = 3;
-constexpr int64_t kNumProductsMin = 20;
 
 size_t num_copies_of(const CudaContext& context, size_t weight_bytes) {
   return std::max<size_t>(2, ceil_div(3 * context.device.l2_bytes, weight_bytes));
@@ -73,30 +68,6 @@ DeviceBuffer random_bytes(size_t num_bytes, bool is_f16) {
   // Streams do not wait for copies beside them.
   check_cuda(cudaDeviceSynchronize(), "copy of random numbers");
   return buffer;
-}
-
-/// Of one product; `queue` is given the number of the copy.
-double time_products(const CudaContext& context, size_t num_copies,
-                     const std::function<void(size_t copy)>& queue) {
-  const auto copies = static_cast<int64_t>(num_copies);
-  const int64_t num_products = round_up(kNumProductsMin, copies);
-  queue(0);  // what CUDA loads at the first call
-  const CudaGraph graph = CudaGraph::capture(context.stream, [&] {
-    for (int64_t i = 0; i < num_products; ++i) queue(static_cast<size_t>(i % copies));
-  });
-  graph.launch(context.stream);
-  const CudaEvent start(CudaEvent::Time::kYes), end(CudaEvent::Time::kYes);
-  double best = 0;
-  for (int repeat = 0; repeat < kNumRepeats; ++repeat) {
-    context.stream.record(start);
-    graph.launch(context.stream);
-    context.stream.record(end);
-    end.synchronize();
-    const double microseconds =
-        1e3 * end.milliseconds_since(start) / static_cast<double>(num_products);
-    if (repeat == 0 || microseconds < best) best = microseconds;
-  }
-  return best;
 }
 
 /// The chosen one, or all.
