@@ -75,25 +75,22 @@ int64_t choose_split_tokens(const AttentionProblem& problem, int64_t num_kv_head
   constexpr double kPiece = 6, kPosition = 5.0 / 256, kJoin = 2, kJoinedSplit = 0.1;
   const int64_t units =
       num_kv_heads * ceil_div<int64_t>(problem.num_heads / num_kv_heads, kTileRows);
-  int64_t longest = 0;
+  std::vector<int64_t> visible;  // of each decode
+  int64_t longest = 0, num_positions = 0;
   for (const BatchSequence& sequence : sequences) {
     if (sequence.num_new_tokens != 1) continue;
     const int64_t position = sequence.num_past_tokens;
-    longest = std::max(longest, position + 1 - first_visible(problem, position));
+    visible.push_back(position + 1 - first_visible(problem, position));
+    longest = std::max(longest, visible.back());
+    num_positions += visible.back() * units;
   }
+  const auto num_rows = static_cast<int64_t>(visible.size());
   int64_t best = 0;
   double best_time = std::numeric_limits<double>::infinity();
   for (int64_t step = 64; best == 0 || step / 2 < longest; step *= 2) {
     if (ceil_div(longest, step) > kNumSplitsMax - 1) continue;
-    int64_t num_rows = 0, num_pieces = 0, num_positions = 0;
-    for (const BatchSequence& sequence : sequences) {
-      if (sequence.num_new_tokens != 1) continue;
-      const int64_t position = sequence.num_past_tokens;
-      const int64_t num_visible = position + 1 - first_visible(problem, position);
-      ++num_rows;
-      num_pieces += ceil_div(num_visible, step) * units;
-      num_positions += num_visible * units;
-    }
+    int64_t num_pieces = 0;
+    for (const int64_t count : visible) num_pieces += ceil_div(count, step) * units;
     if (step < longest && num_pieces / units > 8 * num_rows + kFewItems) continue;
     const double piece = kPiece + kPosition * static_cast<double>(std::min(step, longest));
     const double all =
