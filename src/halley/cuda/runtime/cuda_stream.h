@@ -32,6 +32,8 @@ class CudaEvent {
 class CudaStream {
  public:
   CudaStream();
+  /// Somebody else's stream, which must outlive this; null is the default stream.
+  static CudaStream borrow(cudaStream_t stream) { return CudaStream(stream); }
 
   cudaStream_t get() const { return stream_.get(); }
   /// Blocks until the stream is empty. Throws DeviceError for what went wrong in it.
@@ -42,8 +44,15 @@ class CudaStream {
 
  private:
   struct Destroy {
-    void operator()(cudaStream_t stream) const { cudaStreamDestroy(stream); }
+    Destroy() {}  // a default member would not be known yet where unique_ptr asks for it
+    explicit Destroy(bool whether) : is_borrowed(whether) {}
+    void operator()(cudaStream_t stream) const {
+      if (!is_borrowed) cudaStreamDestroy(stream);
+    }
+    bool is_borrowed = false;
   };
+  explicit CudaStream(cudaStream_t stream) : stream_(stream, Destroy(true)) {}
+
   std::unique_ptr<CUstream_st, Destroy> stream_;
 };
 

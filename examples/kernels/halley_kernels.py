@@ -1,0 +1,148 @@
+"""libhalley_kernels from Python, by ctypes alone.
+
+Arrays on the GPU are anything with `__cuda_array_interface__` (PyTorch's CUDA tensors, CuPy,
+Numba) or PyTorch tensors of bf16; arrays of the host anything that `ctypes` can read as a buffer
+(NumPy, PyTorch by `.numpy()`).
+"""
+
+import ctypes
+
+F32, F16, BF16, S8 = 0, 1, 2, 3
+W4A8, W4A8_GROUP, W4A16_F16, W4A16_BF16 = 0, 1, 2, 3
+VERSION = 1
+_DTYPES = {"<f4": F32, "<f2": F16, "|i1": S8, "<i1": S8}
+
+
+class Error(RuntimeError):
+    """What the library refused, with its message."""
+
+    def __init__(self, status, message):
+        super().__init__(message)
+        self.status = status
+
+
+class _Matrix(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("dtype", ctypes.c_int), ("num_rows", ctypes.c_int64),
+                ("num_cols", ctypes.c_int64), ("row_stride", ctypes.c_int64)]
+
+
+class _Source(ctypes.Structure):
+    _fields_ = [("kind", ctypes.c_int), ("N", ctypes.c_int64), ("K", ctypes.c_int64),
+                ("group_size", ctypes.c_int64), ("codes", ctypes.c_void_p),
+                ("scales", ctypes.c_void_p), ("zeros", ctypes.c_void_p),
+                ("group_scales", ctypes.c_void_p)]
+
+
+class _Input(ctypes.Structure):
+    _fields_ = [("x", _Matrix), ("scales", ctypes.c_void_p), ("sums", ctypes.c_void_p),
+                ("bias", ctypes.c_void_p)]
+
+
+def _matrix(array):
+    """A matrix of the library over an array of two dimensions on the GPU."""
+    if str(getattr(array, "dtype", "")) == "torch.bfloat16":
+        (rows, cols), (stride, step) = array.shape, array.stride()
+        if step != 1:
+            raise ValueError("expected dense columns, got a step of %d" % step)
+        return _Matrix(array.data_ptr(), BF16, rows, cols, stride)
+    interface = array.__cuda_array_interface__
+    dtype = _DTYPES.get(interface["typestr"])
+    if dtype is None or len(interface["shape"]) != 2:
+        raise ValueError("expected two dimensions of f32, f16, bf16 or s8, got %s of %s" %
+                         (interface["shape"], interface["typestr"]))
+    rows, cols = interface["shape"]
+    element = int(interface["typestr"][2:])
+    strides = interface.get("strides") or (cols * element, element)
+    if strides[1] != element or strides[0] % element:
+        raise ValueError("expected dense columns, got strides of %s bytes" % (strides,))
+    return _Matrix(interface["data"][0], dtype, rows, cols, strides[0] // element)
+
+
+def _pointer(array, typestr, length):
+    """Of a dense array on the GPU, or None."""
+    if array is None:
+        return None
+    interface = array.__cuda_array_interface__
+    if interface["typestr"] != typestr or tuple(interface["shape"]) != (length,):
+        raise ValueError("expected %d numbers of %s, got %s of %s" %
+                         (length, typestr, interface["shape"], interface["typestr"]))
+    return interface["data"][0]
+
+
+def _host(values, element, count):
+    """A host buffer of `count` elements of `element` bytes."""
+    if values is None:
+        return None
+    view = memoryview(values).cast("B")
+    if view.nbytes != element * count:
+        raise ValueError("expected %d elements of %d bytes, got %d bytes" %
+                         (count, element, view.nbytes))
+    return (ctypes.c_char * view.nbytes).from_buffer_copy(view)
+
+
+class Library:
+    """The loaded library and its workspace on one GPU."""
+
+    def __init__(self, path="libhalley_kernels.so", device=0, workspace_bytes=0):
+        self._c = ctypes.CDLL(path)
+        self._c.halley_kernels_last_error.restype = ctypes.c_char_p
+        self._c.halley_kernels_weight_bytes.restype = ctypes.c_size_t
+        if self._c.halley_kernels_version() != VERSION:
+            raise ImportError("%s: expected version %d, got %d" %
+                              (path, VERSION, self._c.halley_kernels_version()))
+        self._context = ctypes.c_void_p()
+        self._check(self._c.halley_kernels_open(
+            device, ctypes.c_size_t(workspace_bytes), ctypes.byref(self._context)))
+
+    def close(self):
+        self._c.halley_kernels_close(self._context)
+        self._context = ctypes.c_void_p()
+
+    def _check(self, status):
+        if status != 0:
+            raise Error(status, self._c.halley_kernels_last_error().decode())
+
+    def pack(self, kind, N, K, group_size, codes, scales, zeros=None, group_scales=None):
+        """A weight from arrays of the host: codes u8 [N, K], scales and zeros f32, group_scales
+        u8, as halley_kernels.h says."""
+        groups = N * -(-K // group_size)
+        of_scales = N if kind in (W4A8, W4A8_GROUP) else groups
+        arrays = [_host(codes, 1, N * K), _host(scales, 4, of_scales), _host(zeros, 4, groups),
+                  _host(group_scales, 1, groups)]
+        pointers = [ctypes.cast(a, ctypes.c_void_p) if a is not None else None for a in arrays]
+        source = _Source(kind, N, K, group_size, *pointers)
+        weight = ctypes.c_void_p()
+        self._check(self._c.halley_kernels_pack(
+            self._context, ctypes.byref(source), ctypes.byref(weight)))
+        return Weight(self, weight, N, K)
+
+    def quantize_rows(self, x, codes, scales, sums=None, stream=0):
+        """x [M, K] to s8 codes [M, K], scales f32 [M] and sums int32 [M]."""
+        matrix = _matrix(x)
+        self._check(self._c.halley_kernels_quantize_rows(
+            self._context, matrix, _matrix(codes),
+            ctypes.c_void_p(_pointer(scales, "<f4", matrix.num_rows)),
+            ctypes.c_void_p(_pointer(sums, "<i4", matrix.num_rows)), ctypes.c_void_p(stream)))
+
+    def product(self, weight, x, y, scales=None, sums=None, bias=None, stream=0):
+        """y [M, N] = x [M, K] times the weight; scales and sums of s8 inputs."""
+        matrix = _matrix(x)
+        rows = matrix.num_rows
+        given = _Input(matrix, _pointer(scales, "<f4", rows), _pointer(sums, "<i4", rows),
+                       _pointer(bias, "<f4", weight.N))
+        self._check(self._c.halley_kernels_product(
+            self._context, weight.handle, ctypes.byref(given), _matrix(y),
+            ctypes.c_void_p(stream)))
+
+
+class Weight:
+    """A packed weight on the GPU."""
+
+    def __init__(self, library, handle, N, K):
+        self._c = library._c
+        self.handle, self.N, self.K = handle, N, K
+        self.needs_sums = self._c.halley_kernels_needs_sums(handle) != 0
+        self.num_bytes = self._c.halley_kernels_weight_bytes(handle)
+
+    def __del__(self):
+        self._c.halley_kernels_free(self.handle)

@@ -1,0 +1,82 @@
+// C++ over halley_kernels.h: owners and exceptions. Needs nothing but that header and the library.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+#include <halley_kernels.h>
+
+namespace halley_kernels {
+
+/// What a call returned beside HALLEY_KERNELS_OK; what() is the library's message.
+class Error : public std::runtime_error {
+ public:
+  Error(halley_kernels_status status, const char* message)
+      : std::runtime_error(message), status_(status) {}
+  halley_kernels_status status() const { return status_; }
+
+ private:
+  halley_kernels_status status_;
+};
+
+inline void check(halley_kernels_status status) {
+  if (status != HALLEY_KERNELS_OK) throw Error(status, halley_kernels_last_error());
+}
+
+struct Delete {
+  void operator()(halley_kernels_context* context) const { halley_kernels_close(context); }
+  void operator()(halley_kernels_weight* weight) const { halley_kernels_free(weight); }
+};
+
+class Context;
+
+/// Move-only; must not outlive its Context.
+class Weight {
+ public:
+  Weight(const Context& context, const halley_kernels_source& source);
+
+  size_t num_bytes() const { return halley_kernels_weight_bytes(weight_.get()); }
+  bool needs_sums() const { return halley_kernels_needs_sums(weight_.get()) != 0; }
+  const halley_kernels_weight* get() const { return weight_.get(); }
+
+ private:
+  std::unique_ptr<halley_kernels_weight, Delete> weight_;
+};
+
+/// Move-only. Every function throws Error.
+class Context {
+ public:
+  explicit Context(int device = 0, size_t workspace_bytes = 0) {
+    halley_kernels_context* context = nullptr;
+    check(halley_kernels_open(device, workspace_bytes, &context));
+    context_.reset(context);
+  }
+
+  void quantize_rows(const halley_kernels_matrix& x, const halley_kernels_matrix& codes,
+                     float* scales, int32_t* sums, void* cuda_stream) const {
+    check(halley_kernels_quantize_rows(get(), x, codes, scales, sums, cuda_stream));
+  }
+  void product(const Weight& weight, const halley_kernels_input& input,
+               const halley_kernels_matrix& y, void* cuda_stream) const {
+    check(halley_kernels_product(get(), weight.get(), &input, y, cuda_stream));
+  }
+  std::string describe(const Weight& weight, int64_t M) const {
+    char text[1024];
+    check(halley_kernels_describe(get(), weight.get(), M, text, sizeof(text)));
+    return text;
+  }
+  halley_kernels_context* get() const { return context_.get(); }
+
+ private:
+  std::unique_ptr<halley_kernels_context, Delete> context_;
+};
+
+inline Weight::Weight(const Context& context, const halley_kernels_source& source) {
+  halley_kernels_weight* weight = nullptr;
+  check(halley_kernels_pack(context.get(), &source, &weight));
+  weight_.reset(weight);
+}
+
+}  // namespace halley_kernels

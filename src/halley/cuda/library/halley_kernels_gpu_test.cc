@@ -1,0 +1,181 @@
+// Products through the C ABI beside sums in f64, and what it refuses on a GPU.
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "halley/core/float16.h"
+#include "halley/core/matrix.h"
+#include "halley/cuda/library/halley_kernels.h"
+#include "halley/cuda/library/halley_kernels_cpp.h"
+#include "halley/cuda/mixed_gemm/mixed_test_weight.h"
+#include "halley/cuda/runtime/cuda_check.h"
+#include "halley/cuda/testing/device_matrix.h"
+
+namespace {
+
+using halley::cuda::MixedKind;
+using halley::cuda::RandomWeight;
+using ::testing::HasSubstr;
+
+using halley::DeviceArray;
+using halley::DeviceMatrix;
+using halley::DType;
+
+halley_kernels_kind kind_of(MixedKind kind) { return static_cast<halley_kernels_kind>(kind); }
+
+halley_kernels_dtype dtype_of(DType dtype) {
+  if (dtype == DType::kF16) return HALLEY_KERNELS_F16;
+  if (dtype == DType::kBf16) return HALLEY_KERNELS_BF16;
+  return dtype == DType::kI8 ? HALLEY_KERNELS_S8 : HALLEY_KERNELS_F32;
+}
+
+halley_kernels_matrix view_of(const DeviceMatrix& matrix) {
+  const halley::Matrix view = matrix.matrix();
+  return {view.data, dtype_of(view.dtype), view.num_rows, view.num_cols, view.row_stride};
+}
+
+halley_kernels_source source_of(const RandomWeight& weight) {
+  return {.kind = kind_of(weight.source.kind),
+          .N = weight.source.N,
+          .K = weight.source.K,
+          .group_size = weight.source.group_size,
+          .codes = weight.codes.data(),
+          .scales = weight.scales.data(),
+          .zeros = weight.zeros.data(),
+          .group_scales = weight.group_scales.empty() ? nullptr : weight.group_scales.data()};
+}
+
+/// What the weight stands for.
+double number_of(const RandomWeight& weight, int64_t n, int64_t k) {
+  const double operand = weight.operand(n, k);
+  const auto output = static_cast<size_t>(n);
+  if (weight.source.kind == MixedKind::kU4S8) {
+    const double code = operand / 16 + 8;
+    return weight.scales[output] * (code - weight.zeros[output]);
+  }
+  return weight.source.kind == MixedKind::kU4GroupS8 ? weight.scales[output] * operand : operand;
+}
+
+/// Inputs on the GPU in the form that a weight's products take.
+struct Inputs {
+  Inputs(const halley_kernels::Context& context, MixedKind kind, int64_t M, int64_t K)
+      : x(kind == MixedKind::kU4F16    ? DType::kF16
+          : kind == MixedKind::kU4Bf16 ? DType::kBf16
+                                       : DType::kI8,
+          M, K),
+        scales(std::vector<float>(static_cast<size_t>(M), NAN)),
+        sums(std::vector<int32_t>(static_cast<size_t>(M), -1)) {
+    if (!halley::cuda::is_s8(kind)) {
+      x.fill_normal(7);
+      return;
+    }
+    DeviceMatrix numbers(DType::kF32, M, K);
+    numbers.fill_normal(7);
+    context.quantize_rows(view_of(numbers), view_of(x), scales.data(), sums.data(), nullptr);
+  }
+
+  /// [M, K], what the codes or numbers stand for.
+  std::vector<float> values(const halley::CudaStream& stream, bool has_scales) const {
+    std::vector<float> all = x.get(stream);
+    if (!has_scales) return all;
+    std::vector<float> of_rows(static_cast<size_t>(x.num_rows()));
+    halley::check_cuda(cudaMemcpy(of_rows.data(), scales.data(), of_rows.size() * sizeof(float),
+                                  cudaMemcpyDeviceToHost),
+                       "copy of scales");
+    for (size_t i = 0; i < all.size(); ++i) {
+      all[i] *= of_rows[i / static_cast<size_t>(x.num_cols())];
+    }
+    return all;
+  }
+
+  DeviceMatrix x;
+  DeviceArray<float> scales;
+  DeviceArray<int32_t> sums;
+};
+
+class HalleyKernelsGpu : public ::testing::TestWithParam<MixedKind> {};
+
+TEST_P(HalleyKernelsGpu, ProductIsThatOfTheNumbers) {
+  constexpr int64_t kN = 200, kK = 384;
+  const MixedKind kind = GetParam();
+  const RandomWeight weight(kind, kN, kK, kind == MixedKind::kU4S8 ? kK : 128);
+  const halley_kernels::Context context(0);
+  const halley_kernels::Weight packed(context, source_of(weight));
+  EXPECT_GE(packed.num_bytes(), static_cast<size_t>(kN * kK / 2));
+  const halley::CudaStream stream;
+  for (const int64_t M : {1, 7, 40, 300}) {
+    const Inputs inputs(context, kind, M, kK);
+    DeviceMatrix y(DType::kF32, M, kN);
+    const halley_kernels_input input = {.x = view_of(inputs.x),
+                                        .scales = inputs.scales.data(),
+                                        .sums = inputs.sums.data(),
+                                        .bias = nullptr};
+    context.product(packed, input, view_of(y), nullptr);
+    halley::check_cuda(cudaDeviceSynchronize(), "the product");
+    const std::vector<float> x = inputs.values(stream, halley::cuda::is_s8(kind));
+    const std::vector<float> got = y.get(stream);
+    for (int64_t m = 0; m < M; ++m) {
+      for (int64_t n = 0; n < kN; ++n) {
+        double sum = 0, magnitude = 0;
+        for (int64_t k = 0; k < kK; ++k) {
+          const double term = x[static_cast<size_t>(m * kK + k)] * number_of(weight, n, k);
+          sum += term;
+          magnitude += std::abs(term);
+        }
+        ASSERT_NEAR(got[static_cast<size_t>(m * kN + n)], sum, 1e-4 * magnitude + 1e-6)
+            << kind << " M " << M << " row " << m << " output " << n;
+      }
+    }
+    EXPECT_TRUE(y.guards_are_intact(stream));
+    EXPECT_FALSE(context.describe(packed, M).empty());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, HalleyKernelsGpu,
+                         ::testing::Values(MixedKind::kU4S8, MixedKind::kU4GroupS8,
+                                           MixedKind::kU4F16, MixedKind::kU4Bf16));
+
+std::string message_of(halley_kernels_status status, halley_kernels_status expected) {
+  EXPECT_EQ(status, expected);
+  return halley_kernels_last_error();
+}
+
+TEST(HalleyKernelsRefusals, NameWhatIsWrong) {
+  const halley_kernels::Context context(0);
+  RandomWeight random(MixedKind::kU4F16, 64, 256, 128);
+  halley_kernels_weight* none = nullptr;
+  halley_kernels_source source = source_of(random);
+  source.group_size = 48;
+  EXPECT_THAT(
+      message_of(halley_kernels_pack(context.get(), &source, &none), HALLEY_KERNELS_UNSUPPORTED),
+      HasSubstr("groups of 48 inputs"));
+  random.codes[5] = 16;
+  source = source_of(random);
+  EXPECT_THAT(
+      message_of(halley_kernels_pack(context.get(), &source, &none), HALLEY_KERNELS_WRONG_ARGUMENT),
+      HasSubstr("expected codes from 0 to 15, got 16"));
+  EXPECT_EQ(none, nullptr);
+  random.codes[5] = 15;
+  const halley_kernels::Weight weight(context, source_of(random));
+
+  const DeviceMatrix x(DType::kF16, 3, 256), wrong_type(DType::kBf16, 3, 256),
+      too_narrow(DType::kF16, 3, 248), crooked(DType::kF16, 3, 256, 3), y(DType::kF32, 3, 64),
+      too_short(DType::kF32, 2, 64);
+  const auto product = [&](const DeviceMatrix& from, const DeviceMatrix& to) {
+    const halley_kernels_input input = {
+        .x = view_of(from), .scales = nullptr, .sums = nullptr, .bias = nullptr};
+    return message_of(
+        halley_kernels_product(context.get(), weight.get(), &input, view_of(to), nullptr),
+        HALLEY_KERNELS_WRONG_ARGUMENT);
+  };
+  EXPECT_THAT(product(wrong_type, y), HasSubstr("x: expected f16 for this weight, got bf16"));
+  EXPECT_THAT(product(too_narrow, y), HasSubstr("x: expected 3 x 256, got 3 x 248"));
+  EXPECT_THAT(product(crooked, y), HasSubstr("multiples of 16 bytes, got a stride of 518 bytes"));
+  EXPECT_THAT(product(x, too_short), HasSubstr("y: expected 3 x 64, got 2 x 64"));
+}
+
+}  // namespace
