@@ -62,7 +62,7 @@ void Generation::handle(size_t index, const TokenEvent& event, std::string& piec
   if (!request_.is_stream) {
     sequence.whole.append(std::move(delta));
   } else if (!delta.is_empty()) {
-    add_chunk(answer_chunk(head_, static_cast<int64_t>(index), delta), pieces);
+    add_delta(index, delta, pieces);
   }
 }
 
@@ -74,6 +74,12 @@ ChoiceDelta Generation::first_delta(const Sequence& sequence, const TokenEvent& 
       text != nullptr ? *text
                       : context_.tokenizer->decode(prompt_ids_[sequence.prompt_index], false),
       prompt_details(event));
+}
+
+void Generation::add_delta(size_t index, const ChoiceDelta& delta, std::string& pieces) const {
+  const auto choice_index = static_cast<int64_t>(index);
+  if (!request_.has_continuous_usage && chunks_->append(choice_index, delta, pieces)) return;
+  add_chunk(answer_chunk(head_, choice_index, delta), pieces);
 }
 
 void Generation::add_chunk(OrderedJson chunk, std::string& pieces) const {

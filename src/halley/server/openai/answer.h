@@ -52,6 +52,20 @@ OrderedJson role_chunk(const AnswerHead& head, int64_t choice_index);
 /// The last chunk: no choice, the usage.
 OrderedJson usage_chunk(const AnswerHead& head, const ApiUsage& usage);
 
+/// Writes a stream's chunks of text, nearly all of a stream, as text: the same bytes as
+/// sse_event(answer_chunk(...)), without making a JSON value of each token.
+class ChunkWriter {
+ public:
+  /// `has_null_usage`: the chunks say "usage": null, as those of a stream with a usage at its end.
+  ChunkWriter(const AnswerHead& head, bool has_null_usage);
+
+  /// Appends the event. False, and nothing is appended, where the delta has more than text.
+  [[nodiscard]] bool append(int64_t choice_index, const ChoiceDelta& delta, std::string& out) const;
+
+ private:
+  std::string before_index_, before_text_, behind_text_;
+};
+
 /// A server-sent event of this object, in one line, valid UTF-8.
 std::string sse_event(const OrderedJson& json);
 inline constexpr const char* kSseDone = "data: [DONE]\n\n";
