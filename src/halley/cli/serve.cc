@@ -24,6 +24,7 @@
 #include "halley/cli/command.h"
 #include "halley/cli/model_options.h"
 #include "halley/cli/sampling_options.h"
+#include "halley/cli/serve_watch.h"
 #include "halley/engine/engine.h"
 #include "halley/server/app/chat_format.h"
 #include "halley/server/app/openai_app.h"
@@ -165,62 +166,6 @@ bool is_loopback(const std::string& host) {
   return host == "127.0.0.1" || host == "::1" || host == "localhost";
 }
 
-std::vector<std::string> paths_of(const std::vector<HttpRoute>& routes) {
-  std::vector<std::string> paths;
-  for (const HttpRoute& route : routes) paths.push_back(route.path);
-  return paths;
-}
-
-/// The metrics and the log see every sequence and every answer.
-class Watch {
- public:
-  Watch(const ServeOptions& options, ServerMetricsConfig config)
-      : metrics_(std::move(config)),
-        log_(parse_log_level(options.log_level),
-             [](std::string_view line) { std::fwrite(line.data(), 1, line.size(), stderr); }),
-        has_access_log_(options.has_access_log) {}
-
-  JsonLog& log() { return log_; }
-
-  void observe(AppConfig& config, const Engine& engine) {
-    config.metrics = [this, &engine] { return metrics_.render(engine.stats()); };
-    config.make_observer = [this] {
-      const auto tokens = std::make_shared<TokenObserver>(metrics_, Clock::now());
-      return [this, tokens](const TokenEvent& event) {
-        if (event.token_id) tokens->observe_token(Clock::now());
-        if (event.finish_reason) metrics_.observe_request(*event.finish_reason, *event.times);
-      };
-    };
-    config.on_error = [this](const std::string& request_id, const std::string& what) {
-      log_.write(LogLevel::kError, "request_error", {{"request_id", request_id}, {"error", what}});
-    };
-  }
-
-  void observe(HttpServerConfig& config, const std::vector<HttpRoute>& routes) {
-    metrics_.name_routes(paths_of(routes));
-    config.on_access = [this](const HttpAccess& access) {
-      metrics_.observe_http(access.method, access.path, access.status,
-                            std::chrono::duration<double>(access.duration).count());
-      if (!has_access_log_) return;
-      log_.write_access({.client = access.client,
-                         .method = access.method,
-                         .path = access.path,
-                         .request_id = access.request_id,
-                         .status = access.status,
-                         .sent_bytes = access.sent_bytes,
-                         .duration = access.duration,
-                         .is_complete = access.is_complete,
-                         .error = access.error});
-    };
-  }
-
- private:
-  using Clock = std::chrono::steady_clock;
-  ServerMetrics metrics_;
-  JsonLog log_;
-  bool has_access_log_;
-};
-
 void print_ready(const ServeOptions& options, OpenAiApp& app, const std::string& name,
                  const HttpServer& server, JsonLog& log) {
   const EngineConfig& config = app.engine().config();
@@ -263,7 +208,9 @@ int run_serve(const ServeOptions& options) {
   auto engine =
       std::make_unique<Engine>(std::move(loaded.model), tokenizer, loaded.generation.eos_token_ids,
                                engine_config_of(options));
-  Watch watch(options, metrics_config_of(loaded, engine->config(), name));
+  ServeWatch watch(
+      metrics_config_of(loaded, engine->config(), name),
+      {.log_level = parse_log_level(options.log_level), .has_access_log = options.has_access_log});
   watch.observe(app_config, *engine);
   OpenAiApp app(std::move(engine), tokenizer, std::move(format), std::move(app_config));
   std::vector<HttpRoute> routes = app.routes();
