@@ -50,10 +50,7 @@ void Generation::handle(size_t index, const TokenEvent& event, std::string& piec
     }
     sequence.has_begun = true;
   }
-  ChoiceDelta added = sequence.writer->push(event);
-  const bool has_calls = !added.calls.empty();
-  if (has_calls) delta.first_call_index = added.first_call_index;
-  delta.append(std::move(added));
+  delta.append(sequence.writer->push(event));
   if (event.finish_reason) {
     sequence.has_ended = true;
     ++num_ended_;

@@ -30,7 +30,7 @@ OrderedJson message_json(const ChoiceDelta& choice) {
   message["refusal"] = nullptr;
   if (choice.calls.empty()) return message;
   message["tool_calls"] = OrderedJson::array();
-  for (const ToolCall& call : choice.calls) message["tool_calls"].push_back(call_json(call));
+  for (const auto& [index, call] : choice.calls) message["tool_calls"].push_back(call_json(call));
   return message;
 }
 
@@ -39,10 +39,13 @@ OrderedJson delta_json(const ChoiceDelta& choice) {
   if (!choice.text.empty()) delta["content"] = choice.text;
   if (choice.calls.empty()) return delta;
   delta["tool_calls"] = OrderedJson::array();
-  int64_t index = choice.first_call_index;
-  for (const ToolCall& call : choice.calls) {
-    OrderedJson json = {{"index", index++}};
-    json.update(call_json(call));
+  for (const auto& [index, call] : choice.calls) {
+    OrderedJson json = {{"index", index}};
+    if (call.name.empty()) {  // a later piece
+      json["function"] = {{"arguments", call.arguments}};
+    } else {
+      json.update(call_json(call));
+    }
     delta["tool_calls"].push_back(std::move(json));
   }
   return delta;
@@ -75,7 +78,13 @@ OrderedJson usage_json(const ApiUsage& usage) {
 
 void ChoiceDelta::append(ChoiceDelta later) {
   text += later.text;
-  for (ToolCall& call : later.calls) calls.push_back(std::move(call));
+  for (IndexedToolCall& piece : later.calls) {
+    if (!calls.empty() && calls.back().index == piece.index) {
+      calls.back().call.arguments += piece.call.arguments;
+    } else {
+      calls.push_back(std::move(piece));
+    }
+  }
   if (logprobs.is_null()) {
     logprobs = std::move(later.logprobs);
   } else if (!later.logprobs.is_null()) {

@@ -25,11 +25,16 @@ struct ApiUsage {
 };
 OrderedJson usage_json(const ApiUsage& usage);
 
+/// A call of a choice, or a piece of it.
+struct IndexedToolCall {
+  int64_t index = 0;
+  ToolCall call;
+};
+
 /// What an event adds to one choice, or all of the choice.
 struct ChoiceDelta {
   std::string text;
-  std::vector<ToolCall> calls;
-  int64_t first_call_index = 0;
+  std::vector<IndexedToolCall> calls;
   OrderedJson logprobs = nullptr;  // of either endpoint; null: none
   std::string finish_reason;       // "stop", "length", "tool_calls"; empty: it goes on
   std::string stop_reason;         // vLLM's: the stop string or token; empty: null
