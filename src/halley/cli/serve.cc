@@ -21,7 +21,9 @@
 #include "halley/base/str.h"
 #include "halley/checkpoint/config/model_dir.h"
 #include "halley/checkpoint/tokenizer/tokenizer.h"
+#include "halley/cli/chat_prompt.h"
 #include "halley/cli/command.h"
+#include "halley/cli/engine_options.h"
 #include "halley/cli/model_options.h"
 #include "halley/cli/sampling_options.h"
 #include "halley/cli/serve_watch.h"
@@ -230,38 +232,18 @@ int run_serve(const ServeOptions& options) {
   return kExitOk;
 }
 
-void add_engine_options(CLI::App& app, ServeOptions& options) {
-  constexpr const char* kGroup = "Engine";
-  const auto add = [&](const std::string& name, int64_t& value, int64_t min,
-                       const std::string& text) {
-    app.add_option(name, value, text)
-        ->check(CLI::Range(min, int64_t{1} << 30))
-        ->capture_default_str()
-        ->group(kGroup);
-  };
-  EngineConfig& engine = options.engine;
-  add("--max-num-seqs", engine.max_num_seqs, 0,
-      "Sequences that run at once; 0: 64, on a device 256");
-  add("--max-num-batched-tokens", engine.max_num_batched_tokens, 0,
-      "Tokens of one step; 0: 512, on a device 8192");
-  add("--max-num-queued-reqs,--max-num-queued", engine.max_num_queued, 1,
-      "Sequences that may wait; more are answered with 503");
-  add("--max-num-queued-tokens", engine.max_num_queued_tokens, 0,
-      "Tokens of their prompts; 0: as many as fit");
-  add("--block-size", engine.page_tokens, 1, "Tokens of a page of the KV cache");
-  app.add_option("--kv-cache-memory-bytes", engine.kv_bytes,
-                 "Size of the KV cache, 4GB for example; default: what the sequences need, at most "
-                 "a quarter of the memory")
-      ->transform(CLI::AsSizeValue(true))
-      ->group(kGroup);
+void add_scheduling_options(CLI::App& app, ServeOptions& options) {
+  add_num_seqs_option(app, options.engine);
+  add_engine_options(app, options.engine);
+  add_engine_number(app, "--max-num-queued-reqs,--max-num-queued", options.engine.max_num_queued, 1,
+                    "Sequences that may wait; more are answered with 503");
+  add_engine_number(app, "--max-num-queued-tokens", options.engine.max_num_queued_tokens, 0,
+                    "Tokens of their prompts; 0: as many as fit");
   app.add_option("--scheduling-policy", options.scheduling_policy,
                  "fcfs: by arrival; priority: lower priorities of requests first")
       ->check(CLI::IsMember({"fcfs", "priority"}))
       ->capture_default_str()
-      ->group(kGroup);
-  app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", engine.has_prefix_caching,
-               "Keep prompts' beginnings for later requests (default: on)")
-      ->group(kGroup);
+      ->group("Engine");
 }
 
 void add_http_options(CLI::App& app, ServeOptions& options) {
@@ -319,14 +301,13 @@ Run add_serve(CLI::App& parent) {
   auto options = std::make_shared<ServeOptions>();
   add_model_options(app, options->model);
   add_length_option(app, options->model);
-  app.add_option("--chat-template", options->chat_template,
-                 "A Jinja template file instead of the model's own");
+  add_chat_template_option(app, options->chat_template);
   app.add_option("--tool-call-parser", options->tool_call_parser,
                  "How the model writes tool calls: auto (what the template shows), hermes, "
                  "llama3_json, mistral or none")
       ->check(CLI::IsMember({"auto", "hermes", "llama3_json", "mistral", "none"}))
       ->capture_default_str();
-  add_engine_options(app, *options);
+  add_scheduling_options(app, *options);
   add_http_options(app, *options);
   app.footer(R"(Prints a line with the URL on stdout once requests are taken. docs/serving.md has
 the endpoints, the fields of requests and what happens under load.
