@@ -108,6 +108,34 @@ class Chat(unittest.TestCase):
         self.assertIn(b"UTF-8", result.stderr)
         self.assertEqual(result.stdout.decode(), generate("--prompt", "Hello there"))
 
+    def test_a_template_of_the_user_takes_the_place_of_the_model_s(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".jinja") as file:
+            file.write("{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}")
+            file.flush()
+            result = chat("Hello there\n", "--chat-template", file.name)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            expected = generate("--prompt", "Hello there", "--chat-template", file.name)
+        self.assertEqual(result.stdout, expected)
+        plain = subprocess.run([HALLEY, "generate", MODEL, *GREEDY, "--max-tokens", "6", "--prompt",
+                                "Hello there"], capture_output=True, text=True, timeout=300,
+                               check=True).stdout
+        self.assertEqual(expected, plain)
+        wrong = subprocess.run([HALLEY, "generate", MODEL, "--prompt", "a", "--chat-template", "x"],
+                               capture_output=True, text=True, timeout=300, check=False)
+        self.assertEqual(wrong.returncode, 2)
+        self.assertIn("--chat-template: expected --chat", wrong.stderr)
+
+    def test_options_of_the_engine(self):
+        answer = generate("--prompt", "Hello there")
+        options = ["--block-size", "4", "--max-num-batched-tokens", "3",
+                   "--no-enable-prefix-caching", "--kv-cache-memory-bytes", "64MB"]
+        self.assertEqual(chat("Hello there\n", *options).stdout, answer)
+        self.assertEqual(generate("--prompt", "Hello there", *options, "--max-num-seqs", "1"),
+                         answer)
+        small = chat("Hello there\n", "--kv-cache-memory-bytes", "1KB")
+        self.assertEqual(small.returncode, 2)
+        self.assertIn("kv_bytes", small.stderr)
+
     def test_a_model_without_a_template_is_refused(self):
         with tempfile.TemporaryDirectory() as folder:
             for name in "config.json", "model.safetensors", "tokenizer.json":

@@ -30,7 +30,7 @@ def help_of(*path):
 
 def subcommands_of(text):
     match = re.search(r"^Subcommands:\n((?:  .*\n)*)", text, re.M)
-    return re.findall(r"^  (\w+)", match.group(1), re.M) if match else []
+    return re.findall(r"^  ([\w-]+)", match.group(1), re.M) if match else []
 
 
 def all_paths():

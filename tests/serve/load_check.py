@@ -1,11 +1,12 @@
 """Load on a running `halley serve` for minutes: nothing lost, nothing stuck, memory flat, fairness.
 
-    load_check.py HALLEY_BINARY SOURCE_DIR --mode steady --streams 500 --minutes 10
+    load_check.py HALLEY_BINARY SOURCE_DIR --mode steady --streams 500 --seconds 600
     load_check.py HALLEY_BINARY SOURCE_DIR --mode vanish   a fifth of the clients go at random bytes
     load_check.py HALLEY_BINARY SOURCE_DIR --mode overrun  three times as many as the queue takes
 
-Serves the demo model by itself. Each of the streams is a client that sends one request after the
-other. Prints a JSON object with what was seen; exits with 1 where a promise is broken:
+Serves the demo model by itself (or --model; --dummy makes its weights up). Each of the streams is a
+client that sends one request after the other; --processes share them. Prints JSON of what
+was seen; exits with 1 where a promise is broken:
 
 - each admitted request ends with "length" and as many tokens as it asked for;
 - no stream is silent for longer than --silence seconds;
@@ -13,11 +14,12 @@ other. Prints a JSON object with what was seen; exits with 1 where a promise is 
 - clients get their turns evenly: Jain's index of their requests is at least 0.95;
 - afterwards the server has no request, no page in use, and ends with code 0;
 - a refused request is answered with 503 and Retry-After; --refusal-ms is the limit of the time that
-  takes, from the first byte sent, at the 99th percentile.
+  takes, from the first byte sent to the last received.
 """
 import argparse
 import asyncio
 import json
+import multiprocessing
 import os
 import random
 import re
@@ -34,9 +36,9 @@ RUNNING, QUEUED = 64, 64  # of the server in mode overrun
 class Client:
     """One stream after the other."""
 
-    def __init__(self, index, port, options):
+    def __init__(self, index, server_name, port, options):
         self.random = random.Random(index)
-        self.port, self.options = port, options
+        self.server_name, self.port, self.options = server_name, port, options
         self.num_done = self.num_vanished = self.num_tokens = 0
         self.first_token, self.refusals, self.problems = [], [], []
         self.longest_silence = 0.0
@@ -52,7 +54,7 @@ class Client:
         num_tokens = self.random.randint(8, 64)
         words = " ".join(self.random.choice(("the", "of", "parser", "tree", "value", "type"))
                          for _ in range(self.random.randint(4, 60)))
-        body = json.dumps({"model": "demo-21m", "prompt": words, "max_tokens": num_tokens,
+        body = json.dumps({"model": self.server_name, "prompt": words, "max_tokens": num_tokens,
                            "ignore_eos": True, "stream": True, "seed": self.random.randint(0, 9999),
                            "stream_options": {"include_usage": True}}).encode()
         message = (b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
@@ -116,19 +118,34 @@ class Client:
         self.num_tokens += num_tokens
 
 
-async def watch_memory(pid, end, samples):
+async def run_together(clients, end):
+    await asyncio.gather(*(client.run(end) for client in clients))
+
+
+def run_clients(clients, end):
+    """In a process of its own; time.monotonic() is the same in all."""
+    asyncio.run(run_together(clients, end))
+    return clients
+
+
+def watch_memory(pid, end, period):
+    samples = []
     while time.monotonic() < end:
         with open(f"/proc/{pid}/status", encoding="ascii") as file:
             samples.append(int(re.search(r"VmRSS:\s+(\d+)", file.read())[1]))
-        await asyncio.sleep(1)
+        time.sleep(period)
+    return samples
 
 
-async def load(server, options):
-    end = time.monotonic() + options.minutes * 60
-    samples = []
-    clients = [Client(index, server.port, options) for index in range(options.streams)]
-    await asyncio.gather(watch_memory(server.process.pid, end, samples),
-                         *(client.run(end) for client in clients))
+def load(server, options):
+    clients = [Client(index, server.name, server.port, options)
+               for index in range(options.streams)]
+    with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
+        end = time.monotonic() + options.seconds
+        parts = [pool.apply_async(run_clients, (clients[i::options.processes], end))
+                 for i in range(options.processes)]
+        samples = watch_memory(server.process.pid, end, min(1.0, options.seconds / 60))
+        clients = [client for part in parts for client in part.get()]
     return clients, samples
 
 
@@ -144,7 +161,7 @@ def report_of(clients, samples, options):
     early = statistics.median(samples[quarter:2 * quarter])
     late = statistics.median(samples[3 * quarter:])
     return {
-        "mode": options.mode, "streams": options.streams, "minutes": options.minutes,
+        "mode": options.mode, "streams": options.streams, "seconds": options.seconds,
         "requests": sum(done), "output_tokens": sum(client.num_tokens for client in clients),
         "vanished": sum(client.num_vanished for client in clients),
         "refused": len(refused), "refusal_ms_median": 1000 * percentile(refused, 0.5),
@@ -172,8 +189,8 @@ def broken_promises(report, metrics, options):
     if options.mode == "overrun":
         if not report["refused"]:
             broken.append("nothing was refused")
-        if report["refusal_ms_p99"] > options.refusal_ms:
-            broken.append(f"refusals took {report['refusal_ms_p99']:.0f} ms (99th percentile)")
+        if report["refusal_ms_max"] > options.refusal_ms:
+            broken.append(f"a refusal took {report['refusal_ms_max']:.0f} ms")
     elif report["refused"]:
         broken.append(f"{report['refused']} requests were refused")
     return broken
@@ -185,17 +202,24 @@ def main():
     parser.add_argument("source")
     parser.add_argument("--mode", choices=("steady", "vanish", "overrun"), default="steady")
     parser.add_argument("--streams", type=int, default=0)
-    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--processes", type=int, default=1, help="that share the clients")
+    parser.add_argument("--model", help="default: the demo model")
+    parser.add_argument("--dummy", action="store_true", help="made-up weights")
+    parser.add_argument("--threads", default="1", help="of the model")
     parser.add_argument("--silence", type=float, default=120)
     parser.add_argument("--refusal-ms", type=float, default=50)
     options = parser.parse_args()
     overrun = options.mode == "overrun"
     options.streams = options.streams or (3 * (RUNNING + QUEUED) if overrun else 500)
-    server = Server(options.halley, os.path.join(options.source, "models", "demo-21m"),
-                    "--log-level", "warning", "--max-model-len", "512", "--threads", "1",
+    model = options.model or os.path.join(options.source, "models", "demo-21m")
+    weights = ("--load-format", "dummy") if options.dummy else ()
+    server = Server(options.halley, model, *weights, "--device", "cpu",
+                    "--log-level", "warning", "--max-model-len", "512",
+                    "--threads", options.threads,
                     "--max-num-seqs", str(RUNNING),
                     "--max-num-queued-reqs", str(QUEUED if overrun else 1024))
-    clients, samples = asyncio.run(load(server, options))
+    clients, samples = load(server, options)
     deadline = time.monotonic() + 30  # clients that went away, and their requests
     while time.monotonic() < deadline:
         metrics = server.ask("GET", "/metrics")[2]

@@ -117,13 +117,33 @@ class OpenAiClientTest(unittest.TestCase):
         self.assertTrue(self.chat(messages=messages, tools=TOOLS).choices[0].message.role)
 
     def test_required_tools_are_called(self):
-        answer = self.chat(tools=TOOLS, tool_choice="required", max_tokens=200).choices[0]
+        options = {"tools": TOOLS, "tool_choice": "required", "max_tokens": 200,
+                   "parallel_tool_calls": False}
+        answer = self.chat(**options).choices[0]
         self.assertEqual(answer.finish_reason, "tool_calls")
-        self.assertEqual(answer.message.tool_calls[0].function.name, "add")
-        chunks = list(self.chat(tools=TOOLS, tool_choice="required", max_tokens=200, stream=True))
-        calls = [call for chunk in chunks for call in chunk.choices[0].delta.tool_calls or []]
-        self.assertEqual(calls[0].function.arguments,
-                         answer.message.tool_calls[0].function.arguments)
+        self.assertIsNone(answer.message.content)
+        function = answer.message.tool_calls[0].function
+        self.assertEqual(function.name, "add")
+        self.assertIsInstance(json.loads(function.arguments)["b"], bool)
+        # In a stream the arguments come in pieces.
+        pieces = [call for chunk in self.chat(**options, stream=True)
+                  for call in chunk.choices[0].delta.tool_calls or []]
+        self.assertGreater(len(pieces), 2)
+        self.assertEqual({piece.index for piece in pieces}, {0})
+        self.assertEqual([piece.function.name for piece in pieces],
+                         ["add"] + [None] * (len(pieces) - 1))
+        self.assertTrue(pieces[0].id)
+        self.assertEqual("".join(piece.function.arguments for piece in pieces),
+                         function.arguments)
+
+    def test_calls_beside_each_other(self):
+        # The model writes as many as it likes; each of them is whole, but for the last.
+        answer = self.chat(tools=TOOLS, tool_choice="required", max_tokens=200, seed=2,
+                           temperature=1).choices[0]
+        calls = answer.message.tool_calls
+        for call in calls[:-1] if answer.finish_reason == "length" else calls:
+            self.assertIsInstance(json.loads(call.function.arguments)["a"], int)
+        self.assertEqual(len({call.id for call in calls}), len(calls))
 
     def test_a_schema_is_kept(self):
         for format_of in (

@@ -5,13 +5,16 @@
 Expected texts and ids are what Hugging Face transformers gave for the shipped model
 (models/demo-21m/golden.json).
 """
+import http.client
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -204,6 +207,67 @@ class LifeTest(unittest.TestCase):
         self.assertEqual(events[-2], "data: [DONE]")
         self.assertEqual(json.loads(events[-3][6:])["choices"][0]["finish_reason"], "length")
         self.assertEqual(server.end(), 0)
+
+    def test_a_signal_under_load_loses_no_request(self):
+        # 4 run, the others wait: both kinds were admitted.
+        server = self.serve("--max-num-seqs", "4")
+        body = {"prompt": "a", "ignore_eos": True, "stream": True}
+        lengths = [60 + 3 * i for i in range(24)]
+        clients = [Background(lambda length=length: server.ask(
+            "POST", "/v1/completions", {**body, "max_tokens": length})) for length in lengths]
+        while self.metric(server, "num_requests_waiting") < 20:
+            time.sleep(0.01)
+        server.signal()
+        while server.ask("GET", "/ready")[0] != 503:  # the signal takes a moment
+            time.sleep(0.01)
+        status, headers, text = server.ask("POST", "/v1/completions", {"prompt": "a"})
+        self.assertEqual(status, 503)
+        self.assertGreaterEqual(int(headers["Retry-After"]), 1)
+        self.assertEqual(json.loads(text)["error"]["code"], "overloaded")
+        self.assertEqual(server.get("/health"), {"status": "ok"})
+        for client, length in zip(clients, lengths):
+            status, _, text = client.result()
+            self.assertEqual(status, 200)
+            events = text.split("\n\n")
+            self.assertEqual(events[-2], "data: [DONE]")
+            chunks = [json.loads(event[6:]) for event in events[:-2]]
+            self.assertEqual(chunks[-1]["choices"][0]["finish_reason"], "length")
+            self.assertGreater(len(chunks), length / 4)  # some tokens have no text of their own
+        self.assertEqual(server.end(), 0)
+
+    def metric(self, server, name):
+        text = server.ask("GET", "/metrics")[2]
+        return float(re.search(rf"^halley:{name}{{[^}}]*}} (\S+)$", text, re.M)[1])
+
+    def test_a_killed_server_leaves_nothing_behind(self):
+        with tempfile.TemporaryDirectory() as folder:
+            options = {"folder": folder, "env": {"TMPDIR": folder, "HOME": folder}}
+            # In the middle of loading.
+            for delay in (0.0, 0.05, 0.2):
+                process = subprocess.Popen(
+                    [os.path.abspath(HALLEY), "serve", os.path.abspath(MODEL), "--port", "0"],
+                    cwd=folder, env={**os.environ, **options["env"]}, stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL)
+                time.sleep(delay)
+                process.kill()
+                self.assertEqual(process.wait(60), -signal.SIGKILL)
+            # In the middle of answers, and then again at the same port.
+            port = 0
+            for _ in range(3):
+                server = self.serve(port=port, **options)
+                port = server.port
+                clients = [self.stream_in_background(
+                    server, {"prompt": "a", "n": 4, "max_tokens": 1000, "ignore_eos": True})
+                           for _ in range(4)]
+                server.process.kill()
+                self.assertEqual(server.process.wait(60), -signal.SIGKILL)
+                for client in clients:  # what broke off does not look whole
+                    with self.assertRaises((http.client.IncompleteRead, ConnectionError)):
+                        client.result()
+            server = self.serve(port=port, **options)
+            self.assertEqual(len(server.post("/v1/completions", {"prompt": "a"})["choices"]), 1)
+            self.assertEqual(server.end(), 0)
+            self.assertEqual(os.listdir(folder), [])
 
     def test_a_signal_ends_requests_that_pass_its_limit(self):
         server = self.serve("--shutdown-timeout", "0")

@@ -18,13 +18,15 @@ class Server:
     """Starts the program and waits for the line with its URL. What it writes to stderr is in `log`
     once it has ended."""
 
-    def __init__(self, binary, model, *options, env=None):
+    def __init__(self, binary, model, *options, env=None, port=0, folder=None):
         self.stderr = tempfile.TemporaryFile("w+", encoding="utf-8")
         self.log = ""
         self.is_signalled = False
         self.process = subprocess.Popen(
-            [binary, "serve", model, "--port", "0", *options], stdout=subprocess.PIPE,
-            stderr=self.stderr, text=True, env={**os.environ, **(env or {})})
+            [os.path.abspath(binary), "serve", os.path.abspath(model), "--port", str(port),
+             *options],
+            stdout=subprocess.PIPE, stderr=self.stderr, text=True, cwd=folder,
+            env={**os.environ, **(env or {})})
         self.first_line = self.process.stdout.readline()
         match = re.fullmatch(r"serving (\S+) at http://127\.0\.0\.1:(\d+)\n", self.first_line)
         if not match:

@@ -1,4 +1,4 @@
-"""`halley bench serve` against a server of Python's standard library.
+"""`halley bench serve` against a server of Python's standard library, and `bench serve-overhead`.
 
     bench_serve_test.py HALLEY_BINARY SOURCE_DIR [unittest arguments]
 """
@@ -221,6 +221,27 @@ class BenchServe(unittest.TestCase):
         self.assertEqual(result.returncode, 2)
         self.assertIn("expected http://", result.stderr)
         self.assertEqual(bench("https://localhost").returncode, 4)
+
+
+class BenchServeOverhead(unittest.TestCase):
+    def test_streams_through_the_whole_server(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "r.json")
+            result = subprocess.run(
+                [HALLEY, "bench", "serve-overhead", "--clients", "5", "--rate", "200",
+                 "--seconds", "0.5", "--output-len", "20", "--json", path],
+                capture_output=True, text=True, timeout=120, check=False)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            with open(path, encoding="utf-8") as file:
+                saved = json.load(file)
+        self.assertEqual(saved["clients"], 5)
+        for phase in saved["paced"], saved["flat_out"]:
+            self.assertGreater(phase["tokens_per_second"], 0)
+            self.assertGreater(phase["server_cpu_us_per_token"], 0)
+            self.assertGreater(phase["added_latency_ms_p99"], 0)
+        # The model's pace is what bounds the paced phase.
+        self.assertLess(saved["paced"]["tokens_per_second"], 400)
+        self.assertIn("added latency", result.stdout)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ Run add_bench(CLI::App& parent) {
       {"latency", add_bench_latency},
       {"throughput", add_bench_throughput},
       {"serve", add_bench_serve},
+      {"serve-overhead", add_bench_serve_overhead},
   };
 #ifdef HALLEY_HAS_CUDA
   commands.push_back({"attention", add_bench_attention});

@@ -8,6 +8,7 @@ namespace halley::cli {
 Run add_bench_latency(CLI::App& bench);
 Run add_bench_throughput(CLI::App& bench);
 Run add_bench_serve(CLI::App& bench);
+Run add_bench_serve_overhead(CLI::App& bench);
 /// Kernels alone; in builds with CUDA.
 Run add_bench_attention(CLI::App& bench);
 Run add_bench_gemm(CLI::App& bench);

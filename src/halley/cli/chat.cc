@@ -17,6 +17,7 @@
 #include "halley/checkpoint/config/model_dir.h"
 #include "halley/checkpoint/tokenizer/tokenizer.h"
 #include "halley/cli/chat_prompt.h"
+#include "halley/cli/engine_options.h"
 #include "halley/cli/interrupt.h"
 #include "halley/cli/model_options.h"
 #include "halley/cli/sampling_options.h"
@@ -30,8 +31,9 @@ constexpr int64_t kContextTokens = 8192;  // unless --max-model-len says otherwi
 
 struct ChatOptions {
   ModelOptions model;
+  EngineConfig engine;
   SamplingOptions sampling;
-  std::string system;
+  std::string system, chat_template;
 };
 
 constexpr const char* kHelp = R"(/reset          forget the conversation
@@ -174,11 +176,11 @@ int run_chat(const ChatOptions& options) {
   }
   const std::shared_ptr<const Tokenizer> tokenizer =
       load_tokenizer(check_model_dir(options.model.model));
-  const ChatPrompt prompt(options.model.model, "chat", tokenizer);
+  const ChatPrompt prompt(options.model.model, options.chat_template, "chat", tokenizer);
   LoadedModel loaded = load_model_files(options.model);
   const SamplingParams sampling = make_sampling_params(options.sampling, loaded.generation);
   check_sampling_params(sampling, loaded.model->shape().vocab_size);
-  EngineConfig config;
+  EngineConfig config = options.engine;
   config.kv_dtype = parse_kv_dtype(options.model.kv_dtype);
   config.max_num_seqs = 1;
   config.max_model_len = options.model.max_model_len > 0
@@ -205,7 +207,9 @@ Run add_chat(CLI::App& parent) {
   add_model_options(app, options->model);
   add_length_option(app, options->model);
   app.add_option("--system", options->system, "The system message");
+  add_chat_template_option(app, options->chat_template);
   add_sampling_options(app, options->sampling);
+  add_engine_options(app, options->engine);
   app.footer(str("Every line is a message. Lines that begin with a slash are commands:\n", kHelp,
                  R"(
 Examples:

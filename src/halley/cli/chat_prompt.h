@@ -6,18 +6,23 @@
 #include <string>
 #include <vector>
 
+#include <CLI/CLI.hpp>
+
 #include "halley/checkpoint/chat_template/chat_template.h"
 #include "halley/checkpoint/tokenizer/tokenizer.h"
 #include "halley/json/json.h"
 
 namespace halley::cli {
 
+/// --chat-template.
+void add_chat_template_option(CLI::App& app, std::string& template_file);
+
 class ChatPrompt {
  public:
-  /// Of a model's folder. `asked_by` is the option or command for messages. Throws InputError where
-  /// the model has no chat template.
-  ChatPrompt(const std::string& model, const std::string& asked_by,
-             std::shared_ptr<const Tokenizer> tokenizer);
+  /// Of a model's folder; the template of `template_file` where that is not empty. `asked_by` is
+  /// the option or command for messages. Throws InputError where there is no chat template.
+  ChatPrompt(const std::string& model, const std::string& template_file,
+             const std::string& asked_by, std::shared_ptr<const Tokenizer> tokenizer);
 
   /// The prompt of `messages`, an array of {role, content}, up to where the answer begins. Throws
   /// InputError where the template does not take them.

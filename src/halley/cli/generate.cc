@@ -15,6 +15,7 @@
 #include "halley/checkpoint/tokenizer/tokenizer.h"
 #include "halley/cli/chat_prompt.h"
 #include "halley/cli/command.h"
+#include "halley/cli/engine_options.h"
 #include "halley/cli/interrupt.h"
 #include "halley/cli/model_options.h"
 #include "halley/cli/sampling_options.h"
@@ -25,11 +26,12 @@ namespace {
 
 struct GenerateOptions {
   ModelOptions model;
+  EngineConfig engine;
   SamplingOptions sampling;
   std::vector<std::string> prompts;
   std::vector<int32_t> prompt_ids;
   bool is_chat = false;
-  std::string system;
+  std::string system, chat_template;
   bool is_json = false;
 };
 
@@ -186,6 +188,9 @@ void check_usage(const GenerateOptions& options) {
   if (!options.system.empty() && !options.is_chat) {
     throw InputError("--system: expected --chat with it; a plain prompt has no roles.");
   }
+  if (!options.chat_template.empty() && !options.is_chat) {
+    throw InputError("--chat-template: expected --chat with it; a plain prompt has no template.");
+  }
 }
 
 // Ids that the model cannot have must not reach it.
@@ -202,7 +207,7 @@ void check_prompt_ids(const std::vector<int32_t>& ids, int64_t vocab_size) {
 EngineConfig make_engine_config(const Setup& setup, const std::vector<Prompt>& prompts,
                                 const ModelShape& shape) {
   constexpr int64_t kConversationTokens = 8192;
-  EngineConfig config;
+  EngineConfig config = setup.options.engine;
   config.kv_dtype = parse_kv_dtype(setup.options.model.kv_dtype);
   config.max_model_len = setup.options.model.max_model_len;
   if (config.max_model_len == 0) {
@@ -229,7 +234,8 @@ int run_generate(const GenerateOptions& options) {
         "tokenizer.");
   }
   if (options.is_chat) {
-    setup.chat = std::make_unique<ChatPrompt>(options.model.model, "--chat", setup.tokenizer);
+    setup.chat = std::make_unique<ChatPrompt>(options.model.model, options.chat_template, "--chat",
+                                              setup.tokenizer);
   }
   LoadedModel loaded = load_model_files(options.model);
   check_prompt_ids(options.prompt_ids, loaded.model->shape().vocab_size);
@@ -263,8 +269,11 @@ Run add_generate(CLI::App& parent) {
   app.add_flag("--chat", options->is_chat,
                "Use the chat template; without --prompt a conversation from stdin");
   app.add_option("--system", options->system, "With --chat: the system message");
+  add_chat_template_option(app, options->chat_template);
   app.add_flag("--json", options->is_json, "One JSON object a prompt instead of text");
   add_sampling_options(app, options->sampling);
+  add_num_seqs_option(app, options->engine);
+  add_engine_options(app, options->engine);
   app.footer(R"(Examples:
   halley generate models/demo-21m --prompt "The Python programming language" --temperature 0
   halley generate MODEL --chat --system "Answer briefly." --prompt "What is a mutex?"

@@ -21,9 +21,12 @@
 #include "halley/base/str.h"
 #include "halley/checkpoint/config/model_dir.h"
 #include "halley/checkpoint/tokenizer/tokenizer.h"
+#include "halley/cli/chat_prompt.h"
 #include "halley/cli/command.h"
+#include "halley/cli/engine_options.h"
 #include "halley/cli/model_options.h"
 #include "halley/cli/sampling_options.h"
+#include "halley/cli/serve_watch.h"
 #include "halley/engine/engine.h"
 #include "halley/server/app/chat_format.h"
 #include "halley/server/app/openai_app.h"
@@ -165,62 +168,6 @@ bool is_loopback(const std::string& host) {
   return host == "127.0.0.1" || host == "::1" || host == "localhost";
 }
 
-std::vector<std::string> paths_of(const std::vector<HttpRoute>& routes) {
-  std::vector<std::string> paths;
-  for (const HttpRoute& route : routes) paths.push_back(route.path);
-  return paths;
-}
-
-/// The metrics and the log see every sequence and every answer.
-class Watch {
- public:
-  Watch(const ServeOptions& options, ServerMetricsConfig config)
-      : metrics_(std::move(config)),
-        log_(parse_log_level(options.log_level),
-             [](std::string_view line) { std::fwrite(line.data(), 1, line.size(), stderr); }),
-        has_access_log_(options.has_access_log) {}
-
-  JsonLog& log() { return log_; }
-
-  void observe(AppConfig& config, const Engine& engine) {
-    config.metrics = [this, &engine] { return metrics_.render(engine.stats()); };
-    config.make_observer = [this] {
-      const auto tokens = std::make_shared<TokenObserver>(metrics_, Clock::now());
-      return [this, tokens](const TokenEvent& event) {
-        if (event.token_id) tokens->observe_token(Clock::now());
-        if (event.finish_reason) metrics_.observe_request(*event.finish_reason, *event.times);
-      };
-    };
-    config.on_error = [this](const std::string& request_id, const std::string& what) {
-      log_.write(LogLevel::kError, "request_error", {{"request_id", request_id}, {"error", what}});
-    };
-  }
-
-  void observe(HttpServerConfig& config, const std::vector<HttpRoute>& routes) {
-    metrics_.name_routes(paths_of(routes));
-    config.on_access = [this](const HttpAccess& access) {
-      metrics_.observe_http(access.method, access.path, access.status,
-                            std::chrono::duration<double>(access.duration).count());
-      if (!has_access_log_) return;
-      log_.write_access({.client = access.client,
-                         .method = access.method,
-                         .path = access.path,
-                         .request_id = access.request_id,
-                         .status = access.status,
-                         .sent_bytes = access.sent_bytes,
-                         .duration = access.duration,
-                         .is_complete = access.is_complete,
-                         .error = access.error});
-    };
-  }
-
- private:
-  using Clock = std::chrono::steady_clock;
-  ServerMetrics metrics_;
-  JsonLog log_;
-  bool has_access_log_;
-};
-
 void print_ready(const ServeOptions& options, OpenAiApp& app, const std::string& name,
                  const HttpServer& server, JsonLog& log) {
   const EngineConfig& config = app.engine().config();
@@ -263,7 +210,9 @@ int run_serve(const ServeOptions& options) {
   auto engine =
       std::make_unique<Engine>(std::move(loaded.model), tokenizer, loaded.generation.eos_token_ids,
                                engine_config_of(options));
-  Watch watch(options, metrics_config_of(loaded, engine->config(), name));
+  ServeWatch watch(
+      metrics_config_of(loaded, engine->config(), name),
+      {.log_level = parse_log_level(options.log_level), .has_access_log = options.has_access_log});
   watch.observe(app_config, *engine);
   OpenAiApp app(std::move(engine), tokenizer, std::move(format), std::move(app_config));
   std::vector<HttpRoute> routes = app.routes();
@@ -283,38 +232,18 @@ int run_serve(const ServeOptions& options) {
   return kExitOk;
 }
 
-void add_engine_options(CLI::App& app, ServeOptions& options) {
-  constexpr const char* kGroup = "Engine";
-  const auto add = [&](const std::string& name, int64_t& value, int64_t min,
-                       const std::string& text) {
-    app.add_option(name, value, text)
-        ->check(CLI::Range(min, int64_t{1} << 30))
-        ->capture_default_str()
-        ->group(kGroup);
-  };
-  EngineConfig& engine = options.engine;
-  add("--max-num-seqs", engine.max_num_seqs, 0,
-      "Sequences that run at once; 0: 64, on a device 256");
-  add("--max-num-batched-tokens", engine.max_num_batched_tokens, 0,
-      "Tokens of one step; 0: 512, on a device 8192");
-  add("--max-num-queued-reqs,--max-num-queued", engine.max_num_queued, 1,
-      "Sequences that may wait; more are answered with 503");
-  add("--max-num-queued-tokens", engine.max_num_queued_tokens, 0,
-      "Tokens of their prompts; 0: as many as fit");
-  add("--block-size", engine.page_tokens, 1, "Tokens of a page of the KV cache");
-  app.add_option("--kv-cache-memory-bytes", engine.kv_bytes,
-                 "Size of the KV cache, 4GB for example; default: what the sequences need, at most "
-                 "a quarter of the memory")
-      ->transform(CLI::AsSizeValue(true))
-      ->group(kGroup);
+void add_scheduling_options(CLI::App& app, ServeOptions& options) {
+  add_num_seqs_option(app, options.engine);
+  add_engine_options(app, options.engine);
+  add_engine_number(app, "--max-num-queued-reqs,--max-num-queued", options.engine.max_num_queued, 1,
+                    "Sequences that may wait; more are answered with 503");
+  add_engine_number(app, "--max-num-queued-tokens", options.engine.max_num_queued_tokens, 0,
+                    "Tokens of their prompts; 0: as many as fit");
   app.add_option("--scheduling-policy", options.scheduling_policy,
                  "fcfs: by arrival; priority: lower priorities of requests first")
       ->check(CLI::IsMember({"fcfs", "priority"}))
       ->capture_default_str()
-      ->group(kGroup);
-  app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", engine.has_prefix_caching,
-               "Keep prompts' beginnings for later requests (default: on)")
-      ->group(kGroup);
+      ->group("Engine");
 }
 
 void add_http_options(CLI::App& app, ServeOptions& options) {
@@ -372,14 +301,13 @@ Run add_serve(CLI::App& parent) {
   auto options = std::make_shared<ServeOptions>();
   add_model_options(app, options->model);
   add_length_option(app, options->model);
-  app.add_option("--chat-template", options->chat_template,
-                 "A Jinja template file instead of the model's own");
+  add_chat_template_option(app, options->chat_template);
   app.add_option("--tool-call-parser", options->tool_call_parser,
                  "How the model writes tool calls: auto (what the template shows), hermes, "
                  "llama3_json, mistral or none")
       ->check(CLI::IsMember({"auto", "hermes", "llama3_json", "mistral", "none"}))
       ->capture_default_str();
-  add_engine_options(app, *options);
+  add_scheduling_options(app, *options);
   add_http_options(app, *options);
   app.footer(R"(Prints a line with the URL on stdout once requests are taken. docs/serving.md has
 the endpoints, the fields of requests and what happens under load.

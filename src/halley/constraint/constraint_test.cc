@@ -320,7 +320,7 @@ std::vector<ToolSignature> two_tools() {
 }
 
 TEST(ToolCall, OfLlama3IsOneObject) {
-  const Grammar grammar = tool_call_grammar(two_tools(), ToolCallForm::kLlama3, true);
+  const Grammar grammar = tool_call_grammar(two_tools(), {ToolCallForm::kLlama3, true});
   const std::string call = R"({"name": "weather", "parameters": {"city": "Oslo"}})";
   EXPECT_EQ(fit_of(grammar, call), Fit::kWhole);
   EXPECT_EQ(fit_of(grammar, call + "\n"), Fit::kNot);
@@ -332,19 +332,42 @@ TEST(ToolCall, OfLlama3IsOneObject) {
 TEST(ToolCall, OfHermesStandsBetweenTagsOnceOrMoreOften) {
   const std::string call =
       "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}\n</tool_call>";
-  const Grammar several = tool_call_grammar(two_tools(), ToolCallForm::kHermes, true);
+  const Grammar several = tool_call_grammar(two_tools(), {ToolCallForm::kHermes, true});
   EXPECT_EQ(fit_of(several, call), Fit::kWhole);
   EXPECT_EQ(fit_of(several, call + "\n" + call), Fit::kWhole);
   EXPECT_EQ(fit_of(several, call + "\n<tool"), Fit::kBeginning);
-  const Grammar one = tool_call_grammar(two_tools(), ToolCallForm::kHermes, false);
+  const Grammar one = tool_call_grammar(two_tools(), {ToolCallForm::kHermes, false});
   EXPECT_EQ(fit_of(one, call), Fit::kWhole);
   EXPECT_EQ(fit_of(one, call + "\n"), Fit::kNot);
+}
+
+TEST(ToolCall, OfMistralIsAListBehindItsMark) {
+  const std::string call = R"({"name": "weather", "arguments": {"city": "Oslo"}})";
+  const Grammar several = tool_call_grammar(two_tools(), {ToolCallForm::kMistral, true});
+  EXPECT_EQ(fit_of(several, "[TOOL_CALLS][" + call + "]"), Fit::kWhole);
+  EXPECT_EQ(fit_of(several, "[TOOL_CALLS][" + call + ", " + call), Fit::kBeginning);
+  EXPECT_EQ(fit_of(several, "[TOOL_CALLS][]"), Fit::kNot);
+  EXPECT_EQ(fit_of(several, "[" + call + "]"), Fit::kNot);
+  const Grammar one = tool_call_grammar(two_tools(), {ToolCallForm::kMistral, false});
+  EXPECT_EQ(fit_of(one, "[TOOL_CALLS][" + call + ","), Fit::kNot);
+}
+
+TEST(ToolCall, MarksThatAreSpecialTokensAreNoText) {
+  const std::string call = R"([{"name": "time.now", "arguments": {"a": ")";
+  const Grammar grammar =
+      tool_call_grammar(two_tools(), {ToolCallForm::kMistral, false, {"[TOOL_CALLS]"}});
+  const std::string mark = bytes_of_special("[TOOL_CALLS]");
+  EXPECT_EQ(fit_of(grammar, mark + call), Fit::kBeginning);
+  EXPECT_EQ(fit_of(grammar, "[TOOL_CALLS]" + call), Fit::kNot);
+  // Not even in a string, where its name as a text may stand.
+  EXPECT_EQ(fit_of(grammar, mark + call + "[TOOL_CALLS]"), Fit::kBeginning);
+  EXPECT_EQ(fit_of(grammar, mark + call + mark), Fit::kNot);
 }
 
 TEST(ToolCall, NeedsAToolWithAName) {
   const auto message_of = [](const std::vector<ToolSignature>& tools) {
     try {
-      tool_call_grammar(tools, ToolCallForm::kHermes, true);
+      tool_call_grammar(tools, {ToolCallForm::kHermes, true});
     } catch (const InputError& error) {
       return std::string(error.what());
     }

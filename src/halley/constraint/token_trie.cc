@@ -165,10 +165,20 @@ TokenTrie::TokenTrie(std::vector<std::string> token_bytes, std::span<const int32
   other_ = make_nodes(std::move(other), token_bytes_);
 }
 
-std::shared_ptr<const TokenTrie> TokenTrie::from_tokenizer(const Tokenizer& tokenizer,
-                                                           std::span<const int32_t> eos_token_ids) {
-  return std::make_shared<const TokenTrie>(token_bytes_of(tokenizer), eos_token_ids);
+std::shared_ptr<const TokenTrie> TokenTrie::from_tokenizer(
+    const Tokenizer& tokenizer, std::span<const int32_t> eos_token_ids,
+    std::span<const std::string> special_marks) {
+  std::vector<std::string> token_bytes = token_bytes_of(tokenizer);
+  for (const std::string& mark : special_marks) {
+    const std::optional<int32_t> id = tokenizer.id_of(mark);
+    if (id && tokenizer.is_special(*id)) {
+      token_bytes[static_cast<size_t>(*id)] = bytes_of_special(mark);
+    }
+  }
+  return std::make_shared<const TokenTrie>(std::move(token_bytes), eos_token_ids);
 }
+
+std::string bytes_of_special(std::string_view name) { return str('\x01', name); }
 
 bool TokenTrie::is_eos(int32_t id) const {
   return std::find(eos_token_ids_.begin(), eos_token_ids_.end(), id) != eos_token_ids_.end();

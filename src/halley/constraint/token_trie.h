@@ -38,10 +38,13 @@ class TokenTrie {
   /// allowed. `eos_token_ids` end a text, and are allowed there alone.
   TokenTrie(std::vector<std::string> token_bytes, std::span<const int32_t> eos_token_ids);
 
-  /// Special tokens write nothing. Throws UnsupportedError where the tokenizer's decoder does not
-  /// write tokens one by one. Takes about a second for 150,000 tokens.
-  static std::shared_ptr<const TokenTrie> from_tokenizer(const Tokenizer& tokenizer,
-                                                         std::span<const int32_t> eos_token_ids);
+  /// Special tokens write nothing, but for those of `special_marks`, by their names in the
+  /// vocabulary: they write bytes_of_special(), which a grammar can ask for. Throws
+  /// UnsupportedError where the tokenizer's decoder does not write tokens one by one. Takes about a
+  /// second for 150,000 tokens.
+  static std::shared_ptr<const TokenTrie> from_tokenizer(
+      const Tokenizer& tokenizer, std::span<const int32_t> eos_token_ids,
+      std::span<const std::string> special_marks = {});
 
   int32_t num_ids() const { return static_cast<int32_t>(token_bytes_.size()); }
   size_t num_mask_words() const { return (token_bytes_.size() + 63) / 64; }
@@ -63,6 +66,10 @@ class TokenTrie {
   TokenTrieNodes other_;
   std::vector<TokenMask> plain_masks_;  // by number of characters
 };
+
+/// What a special token writes for a grammar: its name behind a byte that no JSON text has, so that
+/// it cannot stand where its name as a text may, as in strings.
+std::string bytes_of_special(std::string_view name);
 
 /// The bytes that each token adds to a text behind other text; empty for special tokens and holes.
 /// Decoding alone does not say it: bytes that are no whole character decode to U+FFFD.

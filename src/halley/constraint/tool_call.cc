@@ -7,6 +7,7 @@
 #include "halley/base/str.h"
 #include "halley/constraint/json_grammar.h"
 #include "halley/constraint/json_schema.h"
+#include "halley/constraint/token_trie.h"
 
 namespace halley {
 namespace {
@@ -31,31 +32,68 @@ void check_tools(std::span<const ToolSignature> tools) {
   }
 }
 
+class CallGrammar {
+ public:
+  explicit CallGrammar(const ToolCallStyle& style) : style_(style) {}
+
+  Grammar make(std::span<const ToolSignature> tools) {
+    const ExprId call = any_call(tools);
+    const int32_t num_max = style_.may_have_several ? kParallelToolCallsMax : 1;
+    switch (style_.form) {
+      case ToolCallForm::kLlama3:
+        return builder_.finish(call);
+      case ToolCallForm::kHermes:
+        return builder_.finish(between_tags(call, num_max));
+      case ToolCallForm::kMistral:
+        break;
+    }
+    JsonArrayShape list;
+    list.items = call;
+    list.num_min = 1;
+    list.num_max = num_max;
+    return builder_.finish(builder_.sequence({mark("[TOOL_CALLS]"), json_.array(list)}));
+  }
+
+ private:
+  ExprId any_call(std::span<const ToolSignature> tools) {
+    const char* key = style_.form == ToolCallForm::kLlama3 ? "parameters" : "arguments";
+    std::vector<ExprId> calls;
+    for (const ToolSignature& tool : tools) {
+      const ExprId arguments = tool.parameters.is_null()
+                                   ? json_.any_object()
+                                   : json_schema_values(builder_, tool.parameters, tool.where);
+      const std::vector<JsonMember> members = {
+          {"name", builder_.text(OrderedJson(tool.name).dump()), true}, {key, arguments, true}};
+      calls.push_back(json_.object(members, std::nullopt));
+    }
+    return builder_.choice(calls);
+  }
+
+  ExprId between_tags(ExprId call, int32_t num_max) {
+    const ExprId one = builder_.sequence({mark("<tool_call>"), builder_.text("\n"), call,
+                                          builder_.text("\n"), mark("</tool_call>")});
+    if (num_max == 1) return one;
+    const ExprId more =
+        builder_.repeat(builder_.sequence({builder_.text("\n"), one}), 0, num_max - 1);
+    return builder_.sequence({one, more});
+  }
+
+  ExprId mark(const std::string& text) {
+    const auto& special = style_.special_marks;
+    const bool is_special = std::find(special.begin(), special.end(), text) != special.end();
+    return builder_.text(is_special ? bytes_of_special(text) : text);
+  }
+
+  const ToolCallStyle& style_;
+  GrammarBuilder builder_{"tools"};
+  JsonGrammar json_{builder_};
+};
+
 }  // namespace
 
-Grammar tool_call_grammar(std::span<const ToolSignature> tools, ToolCallForm form,
-                          bool may_have_several) {
+Grammar tool_call_grammar(std::span<const ToolSignature> tools, const ToolCallStyle& style) {
   check_tools(tools);
-  GrammarBuilder builder("tools");
-  JsonGrammar json(builder);
-  const bool is_hermes = form == ToolCallForm::kHermes;
-  std::vector<ExprId> calls;
-  for (const ToolSignature& tool : tools) {
-    const ExprId arguments = tool.parameters.is_null()
-                                 ? json.any_object()
-                                 : json_schema_values(builder, tool.parameters, tool.where);
-    const std::vector<JsonMember> members = {
-        {"name", builder.text(OrderedJson(tool.name).dump()), true},
-        {is_hermes ? "arguments" : "parameters", arguments, true}};
-    calls.push_back(json.object(members, std::nullopt));
-  }
-  ExprId call = builder.choice(calls);
-  if (!is_hermes) return builder.finish(call);
-  call = builder.sequence({builder.text("<tool_call>\n"), call, builder.text("\n</tool_call>")});
-  if (!may_have_several) return builder.finish(call);
-  const ExprId more =
-      builder.repeat(builder.sequence({builder.text("\n"), call}), 0, kParallelToolCallsMax - 1);
-  return builder.finish(builder.sequence({call, more}));
+  return CallGrammar(style).make(tools);
 }
 
 }  // namespace halley

@@ -2,8 +2,11 @@
 // for "tool_choice" that is "required" or names a function.
 #pragma once
 
+#include <array>
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "halley/constraint/grammar.h"
 #include "halley/json/json.h"
@@ -11,9 +14,14 @@
 namespace halley {
 
 enum class ToolCallForm {
-  kLlama3,  // {"name": "f", "parameters": {...}}: Llama 3.1 and later; one call
-  kHermes,  // <tool_call>\n{"name": "f", "arguments": {...}}\n</tool_call>: Hermes, Qwen 2.5 and 3
+  kLlama3,   // {"name": "f", "parameters": {...}}: Llama 3.1 and later; one call
+  kHermes,   // <tool_call>\n{"name": "f", "arguments": {...}}\n</tool_call>: Hermes, Qwen 2.5 and 3
+  kMistral,  // [TOOL_CALLS][{"name": "f", "arguments": {...}}]: Mistral
 };
+
+/// The marks of all forms.
+inline constexpr std::array<std::string_view, 3> kToolCallMarks = {"<tool_call>", "</tool_call>",
+                                                                   "[TOOL_CALLS]"};
 
 struct ToolSignature {
   std::string name;
@@ -23,16 +31,24 @@ struct ToolSignature {
   std::string where;
 };
 
+struct ToolCallStyle {
+  ToolCallForm form = ToolCallForm::kHermes;
+  /// Calls may stand behind each other; not with kLlama3.
+  bool may_have_several = false;
+  /// Marks that are special tokens, which TokenTrie::from_tokenizer must know; others are written
+  /// as text.
+  std::vector<std::string> special_marks = {};
+};
+
 /// Limits of OpenAI.
 constexpr size_t kToolsMax = 128;
 constexpr size_t kToolNameBytesMax = 64;
-/// Calls of one output, where several are allowed; kHermes alone has several.
+/// Calls of one output, where several are allowed.
 constexpr int32_t kParallelToolCallsMax = 16;
 
-/// At least one call of one of `tools`. With `may_have_several`, calls stand behind each other with
-/// a line end between them. Throws InputError where there is no tool, where there are too many or a
-/// name is no name, and as json_schema_values().
-Grammar tool_call_grammar(std::span<const ToolSignature> tools, ToolCallForm form,
-                          bool may_have_several);
+/// At least one call of one of `tools`. Several have a line end (kHermes) or a comma (kMistral)
+/// between them. Throws InputError where there is no tool, where there are too many or a name is no
+/// name, and as json_schema_values().
+Grammar tool_call_grammar(std::span<const ToolSignature> tools, const ToolCallStyle& style);
 
 }  // namespace halley

@@ -50,10 +50,7 @@ void Generation::handle(size_t index, const TokenEvent& event, std::string& piec
     }
     sequence.has_begun = true;
   }
-  ChoiceDelta added = sequence.writer->push(event);
-  const bool has_calls = !added.calls.empty();
-  if (has_calls) delta.first_call_index = added.first_call_index;
-  delta.append(std::move(added));
+  delta.append(sequence.writer->push(event));
   if (event.finish_reason) {
     sequence.has_ended = true;
     ++num_ended_;
@@ -62,7 +59,7 @@ void Generation::handle(size_t index, const TokenEvent& event, std::string& piec
   if (!request_.is_stream) {
     sequence.whole.append(std::move(delta));
   } else if (!delta.is_empty()) {
-    add_chunk(answer_chunk(head_, static_cast<int64_t>(index), delta), pieces);
+    add_delta(index, delta, pieces);
   }
 }
 
@@ -74,6 +71,12 @@ ChoiceDelta Generation::first_delta(const Sequence& sequence, const TokenEvent& 
       text != nullptr ? *text
                       : context_.tokenizer->decode(prompt_ids_[sequence.prompt_index], false),
       prompt_details(event));
+}
+
+void Generation::add_delta(size_t index, const ChoiceDelta& delta, std::string& pieces) const {
+  const auto choice_index = static_cast<int64_t>(index);
+  if (!request_.has_continuous_usage && chunks_->append(choice_index, delta, pieces)) return;
+  add_chunk(answer_chunk(head_, choice_index, delta), pieces);
 }
 
 void Generation::add_chunk(OrderedJson chunk, std::string& pieces) const {

@@ -23,9 +23,10 @@ GenerateRequest make_generate_request(const ApiRequest& request, ToolDialect dia
     out.sampling.num_logprobs = static_cast<int>(request.num_top_logprobs);
   }
   if (request.has_echo) out.sampling.num_prompt_logprobs = out.sampling.num_logprobs;
+  // The marks of calls are special tokens in some vocabularies, and must stay in the text.
   const bool looks_for_calls =
-      request.tool_choice && request.tool_choice->kind == ToolChoice::Kind::kAuto;
-  if (looks_for_calls && has_special_markers(dialect)) out.sampling.skip_special_tokens = false;
+      request.tool_choice && request.tool_choice->kind != ToolChoice::Kind::kNone;
+  if (looks_for_calls && dialect != ToolDialect::kNone) out.sampling.skip_special_tokens = false;
   out.priority = static_cast<int32_t>(request.priority);
   out.cache_salt = request.cache_salt;
   out.deadline = plan.deadline;

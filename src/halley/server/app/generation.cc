@@ -110,6 +110,7 @@ void Generation::submit() {
            .id = random_id(is_chat ? "chatcmpl-" : "cmpl-", 24),
            .created_s = seconds_since_epoch(),
            .model = request_.model.empty() ? context_.config.model_names.front() : request_.model};
+  if (request_.is_stream) chunks_.emplace(head_, request_.includes_usage);
   const ToolDialect dialect = context_.format.dialect();
   for (size_t prompt_index = 0; prompt_index < prompt_ids_.size(); ++prompt_index) {
     for (int64_t i = 0; i < request_.n; ++i) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -50,6 +51,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void deliver() noexcept;
   void handle(size_t index, const TokenEvent& event, std::string& pieces);
   ChoiceDelta first_delta(const Sequence& sequence, const TokenEvent& event);
+  void add_delta(size_t index, const ChoiceDelta& delta, std::string& pieces) const;
   void add_chunk(OrderedJson chunk, std::string& pieces) const;
   void send(std::string pieces);
   void respond_whole();
@@ -69,6 +71,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   // Written by prepare(), then only read.
   ApiRequest request_;
   AnswerHead head_;
+  std::optional<ChunkWriter> chunks_;  // of a stream
   std::shared_ptr<const CompiledConstraint> constraint_;
   std::vector<std::vector<int32_t>> prompt_ids_;  // one list a prompt
   std::vector<int64_t> max_tokens_;               // one a prompt

@@ -39,16 +39,17 @@ class OpenAiApp::Impl {
  public:
   Impl(std::unique_ptr<Engine> engine, std::shared_ptr<const Tokenizer> tokenizer,
        ChatFormat format, const AppConfig& config)
-      : context_{
-            .config = config,
-            .tokenizer = tokenizer,
-            .format = std::move(format),
-            .rules = {},
-            .texts = TokenTexts(*tokenizer),
-            .constraints = std::make_unique<ConstraintCompiler>(tokenizer, config.eos_token_ids),
-            .text_bytes_max = find_text_bytes_max(*tokenizer, engine->config().max_model_len),
-            .engine = std::move(engine)} {
+      : context_{.config = config,
+                 .tokenizer = tokenizer,
+                 .format = std::move(format),
+                 .rules = {},
+                 .texts = TokenTexts(*tokenizer),
+                 .constraints = nullptr,
+                 .text_bytes_max = find_text_bytes_max(*tokenizer, engine->config().max_model_len),
+                 .engine = std::move(engine)} {
     context_.rules = rules_of(context_.config);
+    context_.constraints = std::make_unique<ConstraintCompiler>(tokenizer, config.eos_token_ids,
+                                                                context_.format.dialect());
     context_.preparers =
         std::make_unique<WorkQueue>(context_.config.num_prepare_threads,
                                     static_cast<size_t>(context_.engine->config().max_num_queued));

@@ -177,14 +177,72 @@ TEST(OpenAiApp, FindsToolCalls) {
   const OrderedJson& choice = answer["choices"][0];
   EXPECT_EQ(choice["finish_reason"], "tool_calls");
   EXPECT_EQ(choice["message"]["content"], "ok");
-  EXPECT_EQ(choice["message"]["tool_calls"][0]["function"]["arguments"], R"({"a":1})");
+  EXPECT_EQ(choice["message"]["tool_calls"][0]["function"]["arguments"], R"({"a": 1})");
+}
+
+// What a client of OpenAI's makes of a stream's calls: "name(arguments)" of each. Counts the
+// pieces.
+std::string calls_of(const std::vector<OrderedJson>& chunks, size_t& num_pieces) {
+  std::vector<std::string> calls;
+  for (const OrderedJson& chunk : chunks) {
+    const OrderedJson& delta = chunk["choices"][0]["delta"];
+    if (!delta.contains("tool_calls")) continue;
+    for (const OrderedJson& piece : delta["tool_calls"]) {
+      const auto index = piece["index"].get<size_t>();
+      const OrderedJson& function = piece["function"];
+      if (index == calls.size()) {  // the first of a call, and no other, says what it is
+        EXPECT_TRUE(piece["id"].get<std::string>().starts_with("call_"));
+        EXPECT_EQ(piece["type"], "function");
+        calls.push_back(function["name"].get<std::string>() + "(");
+      } else {
+        EXPECT_FALSE(piece.contains("id") || function.contains("name")) << piece;
+      }
+      calls.at(index) += function["arguments"].get<std::string>();
+      ++num_pieces;
+    }
+  }
+  std::string text;
+  for (const std::string& call : calls) text += call + ")";
+  return text;
+}
+
+TEST(OpenAiApp, StreamsTheArgumentsOfCalls) {
+  const size_t num_prompt_tokens =
+      tokenizer()->encode("user hi\ntools <tool_call>\nassistant ", false).size();
+  App app(writer_of(R"(<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>)"
+                    R"(<tool_call>{"name": "add", "arguments": {"b": 2}}</tool_call>)",
+                    num_prompt_tokens));
+  size_t num_pieces = 0;
   const auto chunks =
       chunks_of(app.post("/v1/chat/completions", std::string(kToolChat) + R"(, "stream": true})"));
-  int num_calls = 0;
-  for (const OrderedJson& chunk : chunks) {
-    num_calls += chunk["choices"][0]["delta"].contains("tool_calls") ? 1 : 0;
+  EXPECT_EQ(calls_of(chunks, num_pieces), R"(add({"a": 1})add({"b": 2}))");
+  EXPECT_GT(num_pieces, 10u);
+  EXPECT_EQ(chunks.back()["choices"][0]["finish_reason"], "tool_calls");
+}
+
+TEST(OpenAiApp, ForcesCallsInTheModelsOwnForm) {
+  // The model writes what it likes; the constraint makes a call of it.
+  for (const std::string choice :
+       {R"("required")", R"({"type": "function", "function": {"name": "add"}})"}) {
+    const std::string body = R"({"messages": [{"role": "user", "content": "hi"}], "seed": 3,
+        "max_tokens": 400, "tool_choice": )" +
+                             choice + R"(, "parallel_tool_calls": false,
+        "tools": [{"type": "function", "function": {"name": "add", "parameters": {
+            "type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"],
+            "additionalProperties": false}}}])";
+    App app;
+    const OrderedJson answer = app.post_json("/v1/chat/completions", body + "}")["choices"][0];
+    EXPECT_EQ(answer["finish_reason"], "tool_calls") << answer;
+    EXPECT_TRUE(answer["message"]["content"].is_null()) << answer;
+    const OrderedJson& function = answer["message"]["tool_calls"][0]["function"];
+    EXPECT_EQ(function["name"], "add");
+    EXPECT_TRUE(OrderedJson::parse(function["arguments"].get<std::string>())["a"].is_boolean());
+    size_t num_pieces = 0;
+    const auto chunks = chunks_of(app.post("/v1/chat/completions", body + R"(, "stream": true})"));
+    EXPECT_EQ(calls_of(chunks, num_pieces),
+              "add(" + function["arguments"].get<std::string>() + ")");
+    EXPECT_GT(num_pieces, 1u);
   }
-  EXPECT_EQ(num_calls, 1);
 }
 
 }  // namespace

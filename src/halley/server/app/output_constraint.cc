@@ -9,13 +9,13 @@
 #include "halley/constraint/grammar_constraint.h"
 #include "halley/constraint/json_grammar.h"
 #include "halley/constraint/json_schema.h"
+#include "halley/constraint/tool_call.h"
 #include "halley/server/openai/api_error.h"
 
 namespace halley {
 namespace {
 
 constexpr size_t kEntriesMax = 8;  // each may keep 16 MiB of masks
-constexpr int32_t kCallsMax = 128;
 constexpr size_t kKeyBytesMax = size_t{256} << 10;
 
 // Arguments are an object, also where the schema leaves it open.
@@ -44,11 +44,34 @@ Grammar calls_grammar(const ApiRequest& request) {
   JsonArrayShape shape;
   shape.items = builder.choice(calls);
   shape.num_min = 1;
-  shape.num_max = request.allows_parallel_calls ? kCallsMax : 1;
+  shape.num_max = request.allows_parallel_calls ? kParallelToolCallsMax : 1;
   return builder.finish(json.array(shape));
 }
 
-Grammar grammar_of(const ApiRequest& request) {
+ToolCallForm form_of(ToolDialect dialect) {
+  if (dialect == ToolDialect::kLlama3Json) return ToolCallForm::kLlama3;
+  return dialect == ToolDialect::kMistral ? ToolCallForm::kMistral : ToolCallForm::kHermes;
+}
+
+// The calls that tool_choice demands, as the model writes them.
+Grammar forced_calls_grammar(const ApiRequest& request, const ForcedCallStyle& style) {
+  const bool is_named = request.tool_choice->kind == ToolChoice::Kind::kNamed;
+  std::vector<ToolSignature> tools;
+  for (size_t i = 0; i < request.tools.size(); ++i) {
+    const ApiTool& tool = request.tools[i];
+    if (is_named && tool.name != request.tool_choice->name) continue;
+    tools.push_back({tool.name, arguments_schema(tool), where_of(i)});
+  }
+  if (style.dialect != ToolDialect::kNone) {
+    return tool_call_grammar(tools, {.form = form_of(style.dialect),
+                                     .may_have_several = !is_named && request.allows_parallel_calls,
+                                     .special_marks = style.special_marks});
+  }
+  if (!is_named) return calls_grammar(request);
+  return json_schema_grammar(tools.front().parameters, tools.front().where);
+}
+
+Grammar grammar_of(const ApiRequest& request, const ForcedCallStyle& style) {
   if (request.response_format.kind == ResponseFormat::Kind::kJsonObject) {
     return json_object_grammar();
   }
@@ -56,10 +79,7 @@ Grammar grammar_of(const ApiRequest& request) {
     return json_schema_grammar(request.response_format.schema,
                                "response_format.json_schema.schema");
   }
-  if (request.tool_choice->kind == ToolChoice::Kind::kRequired) return calls_grammar(request);
-  size_t index = 0;
-  while (request.tools[index].name != request.tool_choice->name) ++index;
-  return json_schema_grammar(arguments_schema(request.tools[index]), where_of(index));
+  return forced_calls_grammar(request, style);
 }
 
 bool is_constrained(const ApiRequest& request) {
@@ -85,12 +105,21 @@ std::string field_of(const std::string& message) {
 }  // namespace
 
 ConstraintCompiler::ConstraintCompiler(std::shared_ptr<const Tokenizer> tokenizer,
-                                       std::vector<int32_t> eos_token_ids)
-    : tokenizer_(std::move(tokenizer)), eos_token_ids_(std::move(eos_token_ids)) {}
+                                       std::vector<int32_t> eos_token_ids, ToolDialect dialect)
+    : tokenizer_(std::move(tokenizer)),
+      eos_token_ids_(std::move(eos_token_ids)),
+      style_{.dialect = dialect, .special_marks = {}} {
+  for (const std::string_view mark : kToolCallMarks) {
+    const auto id = tokenizer_->id_of(mark);
+    if (id && tokenizer_->is_special(*id)) style_.special_marks.emplace_back(mark);
+  }
+}
 
 std::shared_ptr<const TokenTrie> ConstraintCompiler::trie() {
   const std::lock_guard lock(trie_mutex_);
-  if (!trie_) trie_ = TokenTrie::from_tokenizer(*tokenizer_, eos_token_ids_);
+  if (!trie_) {
+    trie_ = TokenTrie::from_tokenizer(*tokenizer_, eos_token_ids_, style_.special_marks);
+  }
   return trie_;
 }
 
@@ -108,7 +137,7 @@ std::shared_ptr<const CompiledConstraint> ConstraintCompiler::compile(const ApiR
   }
   std::shared_ptr<const CompiledConstraint> constraint;
   try {
-    constraint = compile_constraint(trie(), grammar_of(request));
+    constraint = compile_constraint(trie(), grammar_of(request, style_));
   } catch (const InputError& error) {
     throw invalid_field(field_of(error.what()), error.what());
   } catch (const UnsupportedError& error) {

@@ -13,14 +13,21 @@
 #include "halley/constraint/token_constraint.h"
 #include "halley/constraint/token_trie.h"
 #include "halley/server/openai/api_request.h"
+#include "halley/server/openai/tool_calls.h"
 
 namespace halley {
+
+/// How the served model writes the calls that tool_choice demands.
+struct ForcedCallStyle {
+  ToolDialect dialect = ToolDialect::kNone;  // kNone: JSON without marks
+  std::vector<std::string> special_marks = {};
+};
 
 /// Thread-safe. Keeps the last few results, whose masks get better with use.
 class ConstraintCompiler {
  public:
-  ConstraintCompiler(std::shared_ptr<const Tokenizer> tokenizer,
-                     std::vector<int32_t> eos_token_ids);
+  ConstraintCompiler(std::shared_ptr<const Tokenizer> tokenizer, std::vector<int32_t> eos_token_ids,
+                     ToolDialect dialect);
 
   /// Null: the output may be anything. The first one for a vocabulary takes up to a second. Throws
   /// ApiError 400 where a schema is none or uses what is not done, with its place.
@@ -33,6 +40,7 @@ class ConstraintCompiler {
 
   const std::shared_ptr<const Tokenizer> tokenizer_;
   const std::vector<int32_t> eos_token_ids_;
+  ForcedCallStyle style_;
   std::mutex trie_mutex_;
   std::shared_ptr<const TokenTrie> trie_;
   std::mutex mutex_;          // of the list

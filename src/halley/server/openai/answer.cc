@@ -1,5 +1,6 @@
 #include "halley/server/openai/answer.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace halley {
@@ -29,7 +30,7 @@ OrderedJson message_json(const ChoiceDelta& choice) {
   message["refusal"] = nullptr;
   if (choice.calls.empty()) return message;
   message["tool_calls"] = OrderedJson::array();
-  for (const ToolCall& call : choice.calls) message["tool_calls"].push_back(call_json(call));
+  for (const auto& [index, call] : choice.calls) message["tool_calls"].push_back(call_json(call));
   return message;
 }
 
@@ -38,10 +39,13 @@ OrderedJson delta_json(const ChoiceDelta& choice) {
   if (!choice.text.empty()) delta["content"] = choice.text;
   if (choice.calls.empty()) return delta;
   delta["tool_calls"] = OrderedJson::array();
-  int64_t index = choice.first_call_index;
-  for (const ToolCall& call : choice.calls) {
-    OrderedJson json = {{"index", index++}};
-    json.update(call_json(call));
+  for (const auto& [index, call] : choice.calls) {
+    OrderedJson json = {{"index", index}};
+    if (call.name.empty()) {  // a later piece
+      json["function"] = {{"arguments", call.arguments}};
+    } else {
+      json.update(call_json(call));
+    }
     delta["tool_calls"].push_back(std::move(json));
   }
   return delta;
@@ -74,7 +78,13 @@ OrderedJson usage_json(const ApiUsage& usage) {
 
 void ChoiceDelta::append(ChoiceDelta later) {
   text += later.text;
-  for (ToolCall& call : later.calls) calls.push_back(std::move(call));
+  for (IndexedToolCall& piece : later.calls) {
+    if (!calls.empty() && calls.back().index == piece.index) {
+      calls.back().call.arguments += piece.call.arguments;
+    } else {
+      calls.push_back(std::move(piece));
+    }
+  }
   if (logprobs.is_null()) {
     logprobs = std::move(later.logprobs);
   } else if (!later.logprobs.is_null()) {
@@ -117,6 +127,41 @@ OrderedJson usage_chunk(const AnswerHead& head, const ApiUsage& usage) {
   json["choices"] = OrderedJson::array();
   json["usage"] = usage_json(usage);
   return json;
+}
+
+ChunkWriter::ChunkWriter(const AnswerHead& head, bool has_null_usage) {
+  // Cut out of a chunk like all others, so that its form is written down once.
+  const std::string text = "?";
+  ChoiceDelta delta;
+  delta.text = text;
+  OrderedJson chunk = answer_chunk(head, /*choice_index=*/0, delta);
+  if (has_null_usage) chunk["usage"] = nullptr;
+  const std::string event = sse_event(chunk);
+  const std::string index_key = R"("choices":[{"index":)";
+  const std::string text_value = R"(":"?")";
+  // The model's name may hold anything: what is looked for stands behind it.
+  const size_t index = event.rfind(index_key) + index_key.size();
+  const size_t value = event.find(text_value, index) + 2;
+  before_index_ = event.substr(0, index);
+  before_text_ = event.substr(index + 1, value - index - 1);
+  behind_text_ = event.substr(value + text.size() + 2);
+}
+
+bool ChunkWriter::append(int64_t choice_index, const ChoiceDelta& delta, std::string& out) const {
+  const bool is_text = !delta.text.empty() && delta.calls.empty() && delta.logprobs.is_null() &&
+                       delta.finish_reason.empty() && delta.stop_reason.empty();
+  if (!is_text) return false;
+  out.append(before_index_).append(std::to_string(choice_index)).append(before_text_);
+  const bool is_plain = std::all_of(delta.text.begin(), delta.text.end(), [](char c) {
+    return c >= ' ' && c <= '~' && c != '"' && c != '\\';
+  });
+  if (is_plain) {
+    out.append(1, '"').append(delta.text).append(1, '"');
+  } else {
+    out.append(json_text(delta.text));
+  }
+  out.append(behind_text_);
+  return true;
 }
 
 std::string json_text(const OrderedJson& json) {

@@ -25,11 +25,16 @@ struct ApiUsage {
 };
 OrderedJson usage_json(const ApiUsage& usage);
 
+/// A call of a choice, or a piece of it.
+struct IndexedToolCall {
+  int64_t index = 0;
+  ToolCall call;
+};
+
 /// What an event adds to one choice, or all of the choice.
 struct ChoiceDelta {
   std::string text;
-  std::vector<ToolCall> calls;
-  int64_t first_call_index = 0;
+  std::vector<IndexedToolCall> calls;
   OrderedJson logprobs = nullptr;  // of either endpoint; null: none
   std::string finish_reason;       // "stop", "length", "tool_calls"; empty: it goes on
   std::string stop_reason;         // vLLM's: the stop string or token; empty: null
@@ -51,6 +56,20 @@ OrderedJson answer_chunk(const AnswerHead& head, int64_t choice_index, const Cho
 OrderedJson role_chunk(const AnswerHead& head, int64_t choice_index);
 /// The last chunk: no choice, the usage.
 OrderedJson usage_chunk(const AnswerHead& head, const ApiUsage& usage);
+
+/// Writes a stream's chunks of text, nearly all of a stream, as text: the same bytes as
+/// sse_event(answer_chunk(...)), without making a JSON value of each token.
+class ChunkWriter {
+ public:
+  /// `has_null_usage`: the chunks say "usage": null, as those of a stream with a usage at its end.
+  ChunkWriter(const AnswerHead& head, bool has_null_usage);
+
+  /// Appends the event. False, and nothing is appended, where the delta has more than text.
+  [[nodiscard]] bool append(int64_t choice_index, const ChoiceDelta& delta, std::string& out) const;
+
+ private:
+  std::string before_index_, before_text_, behind_text_;
+};
 
 /// A server-sent event of this object, in one line, valid UTF-8.
 std::string sse_event(const OrderedJson& json);

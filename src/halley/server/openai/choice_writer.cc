@@ -11,11 +11,10 @@ namespace {
 std::unique_ptr<ToolCallParser> make_parser(const ApiRequest& request, ToolDialect dialect) {
   using Kind = ToolChoice::Kind;
   if (!request.tool_choice || request.tool_choice->kind == Kind::kNone) return nullptr;
-  if (request.tool_choice->kind != Kind::kAuto) {
-    return make_forced_call_parser(*request.tool_choice, request.tools);
-  }
-  if (dialect == ToolDialect::kNone) return nullptr;
-  return make_tool_call_parser(dialect, request.tools);
+  // Where calls are forced, the constraint asks for the model's own form.
+  if (dialect != ToolDialect::kNone) return make_tool_call_parser(dialect, request.tools);
+  if (request.tool_choice->kind == Kind::kAuto) return nullptr;
+  return make_forced_call_parser(*request.tool_choice, request.tools);
 }
 
 }  // namespace
@@ -72,13 +71,14 @@ void ChoiceWriter::add_text(const TokenEvent& event, ChoiceDelta& delta) {
 }
 
 void ChoiceWriter::add_calls(std::vector<ToolCall> calls, ChoiceDelta& delta) {
-  delta.first_call_index = num_calls_;
   for (ToolCall& call : calls) {
-    if (num_calls_ > 0 && !request_.allows_parallel_calls) return;
-    // Mistral's templates demand ids of nine characters.
-    call.id = dialect_ == ToolDialect::kMistral ? random_id("", 9) : random_id("call_", 24);
-    delta.calls.push_back(std::move(call));
-    ++num_calls_;
+    if (!call.name.empty()) {
+      // Mistral's templates demand ids of nine characters.
+      call.id = dialect_ == ToolDialect::kMistral ? random_id("", 9) : random_id("call_", 24);
+      ++num_calls_;
+    }
+    if (num_calls_ > 1 && !request_.allows_parallel_calls) continue;
+    delta.calls.push_back({.index = num_calls_ - 1, .call = std::move(call)});
   }
 }
 

@@ -34,8 +34,8 @@ class ChoiceWriter {
   /// The prompt of a request with echo. `details` is empty where log probabilities are not wanted.
   ChoiceDelta echo(const std::string& prompt, std::span<const TokenDetail> details);
 
-  /// What `event` adds: content or calls that are certain, log probabilities, the end. Events with
-  /// kCancelled or kError are the caller's to answer.
+  /// What `event` adds: content or pieces of calls that are certain, log probabilities, the end.
+  /// Events with kCancelled or kError are the caller's to answer.
   ChoiceDelta push(const TokenEvent& event);
 
   int64_t num_tokens() const { return num_tokens_; }

@@ -178,5 +178,41 @@ TEST(Answer, ChunksAreEventsInOneLine) {
   EXPECT_EQ(role["choices"][0]["delta"].dump(), R"({"role":"assistant","content":""})");
 }
 
+TEST(ChunkWriter, WritesTheBytesOfTheJson) {
+  const std::string odd_name = R"(a","choices":[{"index":1,"text":"?")";
+  for (const bool is_chat : {false, true}) {
+    for (const bool has_null_usage : {false, true}) {
+      const AnswerHead head = {.is_chat = is_chat, .id = "x-1", .created_s = 7, .model = odd_name};
+      const ChunkWriter writer(head, has_null_usage);
+      for (const char* text : {"a", " b", "?", "\"\\\n", "\xC3\xA9\x7F", "\xFF"}) {
+        for (const int64_t index : {0, 1, 127}) {
+          ChoiceDelta delta;
+          delta.text = text;
+          OrderedJson chunk = answer_chunk(head, index, delta);
+          if (has_null_usage) chunk["usage"] = nullptr;
+          std::string out = "before";
+          EXPECT_TRUE(writer.append(index, delta, out));
+          EXPECT_EQ(out, "before" + sse_event(chunk));
+        }
+      }
+    }
+  }
+}
+
+TEST(ChunkWriter, LeavesAllButTextToTheJson) {
+  const ChunkWriter writer(kChatHead, false);
+  std::string out;
+  ChoiceDelta end;
+  end.text = "a";
+  end.finish_reason = "stop";
+  EXPECT_FALSE(writer.append(0, end, out));
+  ChoiceDelta logprobs;
+  logprobs.text = "a";
+  logprobs.logprobs = OrderedJson::object();
+  EXPECT_FALSE(writer.append(0, logprobs, out));
+  EXPECT_FALSE(writer.append(0, {}, out));
+  EXPECT_EQ(out, "");
+}
+
 }  // namespace
 }  // namespace halley

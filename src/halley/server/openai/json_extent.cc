@@ -2,10 +2,9 @@
 
 namespace halley {
 
-std::optional<size_t> JsonExtent::find_end(std::string_view text) {
-  if (end_) return end_;
-  for (; num_seen_ < text.size(); ++num_seen_) {
-    const char c = text[num_seen_];
+std::optional<size_t> JsonExtent::feed(std::string_view piece) {
+  for (size_t i = 0; i < piece.size(); ++i) {
+    const char c = piece[i];
     if (is_in_string_) {
       is_in_string_ = is_escaped_ || c != '"';
       is_escaped_ = !is_escaped_ && c == '\\';
@@ -14,8 +13,7 @@ std::optional<size_t> JsonExtent::find_end(std::string_view text) {
     } else if (c == '{' || c == '[') {
       ++depth_;
     } else if ((c == '}' || c == ']') && --depth_ == 0) {
-      end_ = num_seen_ + 1;
-      return end_;
+      return i + 1;
     }
   }
   return std::nullopt;

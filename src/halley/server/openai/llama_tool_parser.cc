@@ -1,8 +1,7 @@
 // Llama 3's dialect: the whole answer is JSON of one call, or of several with ';' between them.
 #include <string>
-#include <utility>
 
-#include "halley/server/openai/json_extent.h"
+#include "halley/server/openai/tool_call_reader.h"
 #include "halley/server/openai/tool_call_text.h"
 
 namespace halley {
@@ -10,94 +9,98 @@ namespace {
 
 class LlamaParser : public ToolCallParser {
  public:
-  explicit LlamaParser(std::span<const ApiTool> tools) : tools_(tools) {}
+  explicit LlamaParser(std::span<const ApiTool> tools) : reader_(tools) {}
 
   void push(std::string_view text, ToolOutput& output) override {
-    pending_ += text;
-    while (step(output)) {
-    }
+    while (!text.empty()) text.remove_prefix(step(text, output));
   }
 
   void finish(ToolOutput& output) override {
-    if (state_ == State::kBehind) {
-      // What may have been the beginning of another call.
-      const size_t spaces = num_leading_spaces(pending_);
-      if (spaces < pending_.size() && pending_.substr(spaces) != ";") output.content += pending_;
-    } else {
-      output.content += pending_;
-    }
-    pending_.clear();
+    // Behind a call only white space and ';' are held: nothing of a text.
+    if (state_ != State::kBehind) output.content += held_ + reader_.held();
+    held_.clear();
+    reader_.restart();
   }
 
  private:
-  enum class State : uint8_t { kStart, kCall, kBehind, kContent };
+  enum class State { kStart, kCall, kBehind, kContent };
 
-  // False: more text is needed. What is pending begins with all that is not given out.
-  bool step(ToolOutput& output) {
+  // Returns the bytes that it took of `text`.
+  size_t step(std::string_view text, ToolOutput& output) {
     switch (state_) {
       case State::kStart:
-        return read_start();
-      case State::kCall:
-        return read_call(output);
       case State::kBehind:
-        return read_behind();
+        held_ += text.front();
+        state_ == State::kStart ? read_start(output) : read_behind(output);
+        return state_ == State::kCall ? 0 : 1;
+      case State::kCall:
+        return read_call(text, output);
       case State::kContent:
         break;
     }
-    output.content += pending_;
-    pending_.clear();
-    return false;
+    output.content += text;
+    return text.size();
   }
 
-  bool read_start() {
-    call_start_ = num_leading_spaces(pending_);
-    const std::string_view text = std::string_view(pending_).substr(call_start_);
-    if (text.empty()) return false;
+  // Before the first call stand white space and the tag, or nothing.
+  void read_start(ToolOutput& output) {
+    std::string_view text = held_;
+    text.remove_prefix(num_leading_spaces(text));
+    if (kPythonTag.starts_with(text)) return;  // and where there is white space alone
     if (text.starts_with(kPythonTag)) {
-      call_start_ += kPythonTag.size();
-      call_start_ += num_leading_spaces(text.substr(kPythonTag.size()));
-      if (call_start_ == pending_.size()) return false;
-    } else if (kPythonTag.starts_with(text)) {
-      return false;
+      text.remove_prefix(kPythonTag.size());
+      text.remove_prefix(num_leading_spaces(text));
+      if (text.empty()) return;
     }
-    return begin_call(pending_[call_start_] == '{');
+    begin(text, output);
   }
 
-  bool begin_call(bool is_call) {
-    state_ = is_call ? State::kCall : State::kContent;
-    extent_.restart();
-    return true;
+  void read_behind(ToolOutput& output) {
+    std::string_view text = held_;
+    text.remove_prefix(num_leading_spaces(text));
+    if (text.starts_with(';')) text.remove_prefix(1);
+    text.remove_prefix(num_leading_spaces(text));
+    if (!text.empty()) begin(text, output);
   }
 
-  bool read_call(ToolOutput& output) {
-    const std::string_view text = std::string_view(pending_).substr(call_start_);
-    const auto num_json = extent_.find_end(text);
-    if (!num_json) return false;
-    auto call = parse_tool_call(text.substr(0, *num_json), tools_);
-    state_ = call ? State::kBehind : State::kContent;
-    if (!call) return true;
-    output.calls.push_back(std::move(*call));
-    pending_.erase(0, call_start_ + *num_json);
-    return true;
-  }
-
-  bool read_behind() {
-    const std::string_view text = pending_;
-    call_start_ = num_leading_spaces(text);
-    if (call_start_ == text.size()) return false;
-    if (text[call_start_] == ';') {
-      ++call_start_;
-      call_start_ += num_leading_spaces(text.substr(call_start_));
-      if (call_start_ == text.size()) return false;
+  // `text` is what is held of the next call, or not of a call.
+  void begin(std::string_view text, ToolOutput& output) {
+    if (text == "{") {
+      held_.pop_back();  // the reader takes it
+      reader_.restart();
+      state_ = State::kCall;
+      return;
     }
-    return begin_call(text[call_start_] == '{');
+    output.content += held_;
+    held_.clear();
+    state_ = State::kContent;
   }
 
-  const std::span<const ApiTool> tools_;
+  size_t read_call(std::string_view text, ToolOutput& output) {
+    const size_t num_taken = reader_.push(text, output);
+    switch (reader_.state()) {
+      case ToolCallReader::State::kOpen:
+        break;
+      case ToolCallReader::State::kCall:
+        held_.clear();
+        break;
+      case ToolCallReader::State::kDone:
+        held_.clear();
+        state_ = State::kBehind;
+        break;
+      case ToolCallReader::State::kNoCall:
+        output.content += held_ + reader_.held();
+        held_.clear();
+        reader_.restart();
+        state_ = State::kContent;
+        break;
+    }
+    return num_taken;
+  }
+
   State state_ = State::kStart;
-  std::string pending_;    // not given out yet
-  size_t call_start_ = 0;  // of the JSON in it
-  JsonExtent extent_;
+  std::string held_;  // before what the reader has: content where no call follows
+  ToolCallReader reader_;
 };
 
 }  // namespace

@@ -1,9 +1,9 @@
-// Dialects in which a marker begins each call, with content around them: Hermes and Mistral.
+// Dialects in which a marker begins each call, with content around them: Hermes and Mistral; and
+// lists of calls that are the whole answer.
 #include <algorithm>
 #include <string>
-#include <utility>
 
-#include "halley/server/openai/json_extent.h"
+#include "halley/server/openai/tool_call_reader.h"
 #include "halley/server/openai/tool_call_text.h"
 
 namespace halley {
@@ -13,173 +13,223 @@ constexpr std::string_view kMistralArguments = "[ARGS]";
 constexpr std::string_view kMistralCallId = "[CALL_ID]";
 constexpr size_t kMistralHeadBytesMax = 256;  // a name, an id and marks
 
+bool is_space(char c) { return num_leading_spaces({&c, 1}) == 1; }
+
 // Bytes at the end of `text` with which `marker` may begin.
 size_t num_bytes_of_marker(std::string_view text, std::string_view marker) {
+  if (marker.empty()) return 0;
   for (size_t n = std::min(text.size(), marker.size() - 1); n > 0; --n) {
     if (text.ends_with(marker.substr(0, n))) return n;
   }
   return 0;
 }
 
+/// What stands behind a marker.
+enum class CallSyntax {
+  kOne,   // {...}</tool_call>
+  kMany,  // [{...}, {...}], or a name and its arguments
+};
+
 // White space between content and a call is dropped.
 class MarkedParser : public ToolCallParser {
  public:
-  MarkedParser(std::string_view marker, std::span<const ApiTool> tools)
-      : tools_(tools), marker_(marker) {}
+  MarkedParser(std::string_view marker, CallSyntax syntax, std::span<const ApiTool> tools)
+      : marker_(marker), syntax_(syntax), tools_(tools), reader_(tools) {}
+
+  /// The text begins behind the marker.
+  void begin_in_call() { state_ = State::kOpen; }
 
   void push(std::string_view text, ToolOutput& output) override {
-    pending_ += text;
-    while (is_in_call_ ? read_call(/*is_last=*/false, output) : read_content(output)) {
-    }
+    while (!text.empty()) text.remove_prefix(step(text, output));
   }
 
   void finish(ToolOutput& output) override {
-    while (is_in_call_ ? read_call(/*is_last=*/true, output) : read_content(output)) {
-    }
-    // Of white space behind a call nothing is left.
-    const bool is_blank = num_leading_spaces(pending_) == pending_.size();
-    if (!is_blank || !has_call_) output.content += pending_;
-    pending_.clear();
+    // Of what only separates calls nothing is left.
+    const bool is_in_list = state_ == State::kItem || state_ == State::kNext;
+    const std::string rest = held_ + reader_.held();
+    const bool is_blank = rest.find_first_not_of(is_in_list ? " \t\r\n," : " \t\r\n") == rest.npos;
+    if (state_ != State::kBehind && !(is_blank && has_call_)) output.content += rest;
+    held_.clear();
+    reader_.restart();
   }
 
- protected:
-  struct Body {
-    enum class Kind : uint8_t { kIncomplete, kCalls, kContent };
-    Kind kind = Kind::kIncomplete;
-    std::vector<ToolCall> calls = {};
-    size_t num_bytes = 0;  // that the calls took
+ private:
+  enum class State {
+    kContent,    // held: white space and what may be the beginning of a marker
+    kOpen,       // behind a marker. Held from here on: what is content where no call follows
+    kItem,       // in a list, before a call
+    kObject,     // in the object of a call
+    kNext,       // in a list, behind a call
+    kName,       // Mistral's form without a list
+    kArguments,  // the same; given out as they come
+    kBehind,     // held: what may be the closing marker
   };
-  /// Says what stands behind a marker. `is_last`: no more text will come.
-  virtual Body read_body(std::string_view body, bool is_last) = 0;
 
-  /// Of the JSON behind the current marker; `json` must begin at the same place at each call.
-  std::optional<size_t> find_json_end(std::string_view json) { return extent_.find_end(json); }
-
-  const std::span<const ApiTool> tools_;
-
- private:
-  // Gives out what is certainly content. True where a marker follows.
-  bool read_content(ToolOutput& output) {
-    const size_t start = pending_.find(marker_);
-    const bool has_marker = start != std::string::npos;
-    const size_t end =
-        has_marker ? start : pending_.size() - num_bytes_of_marker(pending_, marker_);
-    const size_t num_text =
-        std::string_view(pending_).substr(0, end).find_last_not_of(" \t\r\n") + 1;
-    output.content += pending_.substr(0, num_text);
-    if (has_marker) before_call_ = pending_.substr(num_text, start - num_text);
-    pending_.erase(0, has_marker ? start + marker_.size() : num_text);
-    is_in_call_ = has_marker;
-    extent_.restart();
-    return has_marker;
+  // Returns the bytes that it took of `text`.
+  size_t step(std::string_view text, ToolOutput& output) {
+    switch (state_) {
+      case State::kContent:
+        return read_content(text, output);
+      case State::kObject:
+        return read_object(text, output);
+      case State::kArguments:
+        return read_arguments(text, output);
+      case State::kName:
+        return read_name(text, output);
+      case State::kBehind:
+        return read_behind(text);
+      default:
+        break;
+    }
+    const char c = text.front();
+    const bool may_be_object =
+        state_ == State::kItem || (state_ == State::kOpen && syntax_ == CallSyntax::kOne);
+    if (c == '{' && may_be_object) return begin_object();
+    held_ += c;
+    if (!is_space(c)) read_sign(c, output);
+    return 1;
   }
 
-  // False: more text is needed.
-  bool read_call(bool is_last, ToolOutput& output) {
-    Body body = read_body(pending_, is_last);
-    if (body.kind == Body::Kind::kIncomplete && !is_last) return false;
-    is_in_call_ = false;
-    if (body.kind == Body::Kind::kCalls) {
-      for (ToolCall& call : body.calls) output.calls.push_back(std::move(call));
-      pending_.erase(0, body.num_bytes);
-      has_call_ = true;
+  size_t begin_object() {
+    reader_.restart();
+    state_ = State::kObject;
+    return 0;
+  }
+
+  // A byte behind a marker or in a list that is no white space.
+  void read_sign(char c, ToolOutput& output) {
+    const bool is_list_or_name = state_ == State::kOpen && syntax_ == CallSyntax::kMany;
+    if (is_list_or_name && c == '[') {
+      state_ = State::kItem;
+    } else if (is_list_or_name && c != '{') {
+      state_ = State::kName;
+      name_start_ = held_.size() - 1;
+    } else if (state_ == State::kNext && c == ',') {
+      state_ = State::kItem;
+    } else if (state_ == State::kNext && c == ']') {
+      held_.clear();
+      state_ = State::kContent;
     } else {
-      output.content += before_call_ + marker_;
+      give_up(output);
     }
-    return true;
   }
 
-  const std::string marker_;
-  std::string pending_;      // not given out yet
-  std::string before_call_;  // white space that is content where no call follows
-  bool is_in_call_ = false;
-  bool has_call_ = false;
-  JsonExtent extent_;
-};
-
-class HermesParser : public MarkedParser {
- public:
-  explicit HermesParser(std::span<const ApiTool> tools) : MarkedParser(kHermesOpen, tools) {}
-
- private:
-  Body read_body(std::string_view body, bool is_last) override {
-    const size_t start = num_leading_spaces(body);
-    if (start == body.size()) return {};
-    if (body[start] != '{') return {.kind = Body::Kind::kContent};
-    const auto num_json = find_json_end(body.substr(start));
-    if (!num_json) return {};
-    const size_t json_end = start + *num_json;
-    const size_t close_start = json_end + num_leading_spaces(body.substr(json_end));
-    const std::string_view close = body.substr(close_start);
-    const bool is_closed = close.starts_with(kHermesClose);
-    const bool is_cut_off = kHermesClose.starts_with(close);
-    if (!is_closed && is_cut_off && !is_last) return {};
-    // The end of the text counts as the closing mark: some models stop there.
-    if (!is_closed && !is_cut_off) return {.kind = Body::Kind::kContent};
-    auto call = parse_tool_call(body.substr(start, *num_json), tools_);
-    if (!call) return {.kind = Body::Kind::kContent};
-    return {.kind = Body::Kind::kCalls,
-            .calls = {std::move(*call)},
-            .num_bytes = is_closed ? close_start + kHermesClose.size() : body.size()};
+  // What is held is content after all; its end may still begin a marker.
+  void give_up(ToolOutput& output) {
+    const size_t num_text = held_.size() - num_bytes_of_marker(held_, marker_);
+    output.content += held_.substr(0, num_text);
+    held_.erase(0, num_text);
+    state_ = State::kContent;
   }
-};
 
-class MistralParser : public MarkedParser {
- public:
-  explicit MistralParser(std::span<const ApiTool> tools) : MarkedParser(kMistralOpen, tools) {}
+  // Gives out what is certainly content.
+  size_t read_content(std::string_view text, ToolOutput& output) {
+    const size_t num_before = held_.size();
+    held_ += text;
+    const size_t start = marker_.empty() ? std::string::npos : held_.find(marker_);
+    const bool has_marker = start != std::string::npos;
+    const size_t end = has_marker ? start : held_.size() - num_bytes_of_marker(held_, marker_);
+    const size_t num_text = std::string_view(held_).substr(0, end).find_last_not_of(" \t\r\n") + 1;
+    const size_t num_taken = has_marker ? start + marker_.size() - num_before : text.size();
+    output.content += held_.substr(0, num_text);
+    held_ = held_.substr(num_text, has_marker ? start + marker_.size() - num_text : held_.npos);
+    if (has_marker) state_ = State::kOpen;
+    return num_taken;
+  }
 
- private:
-  Body read_body(std::string_view body, bool /*is_last*/) override {
-    const size_t start = num_leading_spaces(body);
-    if (start == body.size()) return {};
-    if (body[start] == '[' && !body.substr(start).starts_with(kMistralArguments)) {
-      return read_list(body, start);
+  size_t read_object(std::string_view text, ToolOutput& output) {
+    const size_t num_taken = reader_.push(text, output);
+    const ToolCallReader::State state = reader_.state();
+    if (state == ToolCallReader::State::kOpen) return num_taken;
+    if (state == ToolCallReader::State::kNoCall) {
+      held_ += reader_.held();
+      reader_.restart();
+      give_up(output);
+      return num_taken;
     }
-    return read_named(body, start);
-  }
-
-  // [{"name": ..., "arguments": {...}}, ...]
-  Body read_list(std::string_view body, size_t start) {
-    const auto num_json = find_json_end(body.substr(start));
-    if (!num_json) return {};
-    Body out{.kind = Body::Kind::kCalls, .num_bytes = start + *num_json};
-    if (add_tool_calls(body.substr(start, *num_json), tools_, out.calls)) return out;
-    return {.kind = Body::Kind::kContent};
-  }
-
-  // name{...}, name[ARGS]{...}, name[CALL_ID]id[ARGS]{...}
-  Body read_named(std::string_view body, size_t start) {
-    const size_t brace = body.find('{', start);
-    if (brace == std::string_view::npos) {
-      const bool is_too_long = body.size() - start > kMistralHeadBytesMax;
-      return {.kind = is_too_long ? Body::Kind::kContent : Body::Kind::kIncomplete};
+    has_call_ = true;
+    held_.clear();
+    if (state == ToolCallReader::State::kDone) {
+      state_ = syntax_ == CallSyntax::kMany ? State::kNext : State::kBehind;
     }
-    std::string_view name = body.substr(start, brace - start);
+    return num_taken;
+  }
+
+  // Up to the '{' of the arguments: name{...}, name[ARGS]{...}, name[CALL_ID]id[ARGS]{...}
+  size_t read_name(std::string_view text, ToolOutput& output) {
+    if (text.front() != '{') {
+      held_ += text.front();
+      if (held_.size() - name_start_ > kMistralHeadBytesMax) give_up(output);
+      return 1;
+    }
+    std::string_view name = std::string_view(held_).substr(name_start_);
     for (const std::string_view mark : {kMistralArguments, kMistralCallId}) {
       name = name.substr(0, name.find(mark));
     }
-    while (!name.empty() && num_leading_spaces(name.substr(name.size() - 1)) == 1) {
-      name.remove_suffix(1);
+    while (!name.empty() && is_space(name.back())) name.remove_suffix(1);
+    if (!has_tool(tools_, name)) {
+      give_up(output);
+      return 0;
     }
-    if (!has_tool(tools_, name)) return {.kind = Body::Kind::kContent};
-    const auto num_json = find_json_end(body.substr(brace));
-    if (!num_json) return {};
-    const OrderedJson arguments = parse_json_or_null(body.substr(brace, *num_json));
-    if (!arguments.is_object()) return {.kind = Body::Kind::kContent};
-    return {.kind = Body::Kind::kCalls,
-            .calls = {{.name = std::string(name), .arguments = arguments.dump()}},
-            .num_bytes = brace + *num_json};
+    output.calls.push_back({.name = std::string(name), .arguments = {}});
+    has_call_ = true;
+    held_.clear();
+    arguments_.restart();
+    state_ = State::kArguments;
+    return 0;
   }
+
+  size_t read_arguments(std::string_view text, ToolOutput& output) {
+    const auto end = arguments_.feed(text);
+    if (end) state_ = State::kContent;
+    const size_t num_taken = end.value_or(text.size());
+    add_arguments(text.substr(0, num_taken), output);
+    return num_taken;
+  }
+
+  // White space and the closing marker; some models leave the latter out.
+  size_t read_behind(std::string_view text) {
+    std::string_view held = held_;
+    held.remove_prefix(num_leading_spaces(held));
+    const char c = text.front();
+    const bool is_marker = held.size() < kHermesClose.size() && kHermesClose[held.size()] == c;
+    if (!is_marker && !(held.empty() && is_space(c))) {
+      state_ = State::kContent;  // which looks at it again: it may begin a marker
+      return 0;
+    }
+    held_ += c;
+    if (held.size() + 1 == kHermesClose.size()) {
+      held_.clear();
+      state_ = State::kContent;
+    }
+    return 1;
+  }
+
+  const std::string marker_;
+  const CallSyntax syntax_;
+  const std::span<const ApiTool> tools_;
+  State state_ = State::kContent;
+  std::string held_;
+  size_t name_start_ = 0;  // in held_
+  bool has_call_ = false;
+  ToolCallReader reader_;
+  JsonExtent arguments_;
 };
 
 }  // namespace
 
 std::unique_ptr<ToolCallParser> make_hermes_parser(std::span<const ApiTool> tools) {
-  return std::make_unique<HermesParser>(tools);
+  return std::make_unique<MarkedParser>(kHermesOpen, CallSyntax::kOne, tools);
 }
 
 std::unique_ptr<ToolCallParser> make_mistral_parser(std::span<const ApiTool> tools) {
-  return std::make_unique<MistralParser>(tools);
+  return std::make_unique<MarkedParser>(kMistralOpen, CallSyntax::kMany, tools);
+}
+
+std::unique_ptr<ToolCallParser> make_list_parser(std::span<const ApiTool> tools) {
+  auto parser = std::make_unique<MarkedParser>("", CallSyntax::kMany, tools);
+  parser->begin_in_call();
+  return parser;
 }
 
 }  // namespace halley

@@ -58,6 +58,8 @@ OrderedJson schema_of(const ApiField& field) {
       break;
     case FieldType::kString:
       schema["type"] = {"string", "null"};
+      // Ranges are bytes and lengths characters, each of one byte or more.
+      if (field.range.min > 0) schema["minLength"] = 1;
       schema["maxLength"] = static_cast<int64_t>(field.range.max);
       break;
     case FieldType::kOther:

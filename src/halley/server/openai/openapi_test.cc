@@ -66,6 +66,27 @@ TEST(OpenApi, StatesTheRangesThatTheParserEnforces) {
   EXPECT_GT(num_ranges, 10);
 }
 
+TEST(OpenApi, StatesTheLengthsThatTheParserEnforces) {
+  const OrderedJson openapi = make_openapi("1.2.3");
+  int num_minima = 0;
+  for (const auto& [name, schema] : properties_of(openapi, "ChatCompletionRequest").items()) {
+    if (!schema.contains("maxLength")) continue;
+    for (const ApiField& field : api_fields()) {
+      if (name != field.name) continue;
+      const auto length = schema["maxLength"].get<size_t>();
+      EXPECT_NO_THROW(check_field(field, std::string(length, 'a'))) << name;
+      EXPECT_THROW(check_field(field, std::string(length + 1, 'a')), ApiError) << name;
+      if (schema.contains("minLength")) {
+        ++num_minima;
+        EXPECT_THROW(check_field(field, ""), ApiError) << name;
+      } else {
+        EXPECT_NO_THROW(check_field(field, "")) << name;
+      }
+    }
+  }
+  EXPECT_GT(num_minima, 1);
+}
+
 TEST(OpenApi, DefaultsAreInRange) {
   for (const ApiField& field : api_fields()) {
     if (field.default_json == nullptr) continue;

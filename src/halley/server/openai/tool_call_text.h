@@ -4,7 +4,6 @@
 #include <memory>
 #include <span>
 #include <string_view>
-#include <vector>
 
 #include "halley/server/openai/tool_calls.h"
 
@@ -15,9 +14,6 @@ inline constexpr std::string_view kHermesClose = "</tool_call>";
 inline constexpr std::string_view kMistralOpen = "[TOOL_CALLS]";
 inline constexpr std::string_view kPythonTag = "<|python_tag|>";
 
-/// Appends the calls of a list's text; false, and nothing is appended, where an element is none.
-bool add_tool_calls(std::string_view json, std::span<const ApiTool> tools,
-                    std::vector<ToolCall>& calls);
 /// JSON's value of the text, or null.
 OrderedJson parse_json_or_null(std::string_view text);
 bool has_tool(std::span<const ApiTool> tools, std::string_view name);
@@ -27,5 +23,7 @@ size_t num_leading_spaces(std::string_view text);
 std::unique_ptr<ToolCallParser> make_hermes_parser(std::span<const ApiTool> tools);
 std::unique_ptr<ToolCallParser> make_mistral_parser(std::span<const ApiTool> tools);
 std::unique_ptr<ToolCallParser> make_llama_parser(std::span<const ApiTool> tools);
+/// The whole answer is a list of calls, without a marker.
+std::unique_ptr<ToolCallParser> make_list_parser(std::span<const ApiTool> tools);
 
 }  // namespace halley

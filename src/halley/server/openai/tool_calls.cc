@@ -4,6 +4,7 @@
 
 #include "halley/base/check.h"
 #include "halley/base/error.h"
+#include "halley/server/openai/tool_call_reader.h"
 #include "halley/server/openai/tool_call_text.h"
 
 namespace halley {
@@ -31,27 +32,21 @@ std::optional<ToolCall> call_of(const OrderedJson& json, std::span<const ApiTool
   return call;
 }
 
-// The whole output is JSON by force; it may be cut off by a limit.
-class ForcedParser : public ToolCallParser {
+// All of the text are the arguments of one call.
+class NamedParser : public ToolCallParser {
  public:
-  ForcedParser(const ToolChoice& choice, std::span<const ApiTool> tools)
-      : choice_(choice), tools_(tools) {}
+  explicit NamedParser(std::string name) : name_(std::move(name)) {}
 
-  void push(std::string_view text, ToolOutput&) override { text_ += text; }
-
-  void finish(ToolOutput& output) override {
-    if (choice_.kind == ToolChoice::Kind::kNamed) {
-      // Arguments that were cut off are given as they are: finish_reason says "length".
-      output.calls.push_back({.name = choice_.name, .arguments = text_});
-    } else if (!add_tool_calls(text_, tools_, output.calls)) {
-      output.content += text_;
-    }
+  void push(std::string_view text, ToolOutput& output) override {
+    if (text.empty()) return;
+    if (!name_.empty()) output.calls.push_back({.name = std::exchange(name_, {}), .arguments = {}});
+    add_arguments(text, output);
   }
 
+  void finish(ToolOutput&) override {}
+
  private:
-  const ToolChoice choice_;
-  const std::span<const ApiTool> tools_;
-  std::string text_;
+  std::string name_;  // until it was given out
 };
 
 }  // namespace
@@ -91,10 +86,6 @@ ToolDialect detect_tool_dialect(std::string_view chat_template) {
   return ToolDialect::kNone;
 }
 
-bool has_special_markers(ToolDialect dialect) {
-  return dialect == ToolDialect::kMistral || dialect == ToolDialect::kLlama3Json;
-}
-
 bool has_tool(std::span<const ApiTool> tools, std::string_view name) {
   for (const ApiTool& tool : tools) {
     if (tool.name == name) return true;
@@ -115,20 +106,6 @@ size_t num_leading_spaces(std::string_view text) {
   return n == std::string_view::npos ? text.size() : n;
 }
 
-bool add_tool_calls(std::string_view json, std::span<const ApiTool> tools,
-                    std::vector<ToolCall>& calls) {
-  const OrderedJson list = parse_json_or_null(json);
-  if (!list.is_array() || list.empty()) return false;
-  std::vector<ToolCall> found;
-  for (const OrderedJson& element : list) {
-    auto call = call_of(element, tools);
-    if (!call) return false;
-    found.push_back(std::move(*call));
-  }
-  for (ToolCall& call : found) calls.push_back(std::move(call));
-  return true;
-}
-
 std::optional<ToolCall> parse_tool_call(std::string_view json, std::span<const ApiTool> tools) {
   return call_of(parse_json_or_null(json), tools);
 }
@@ -143,7 +120,8 @@ std::unique_ptr<ToolCallParser> make_tool_call_parser(ToolDialect dialect,
 
 std::unique_ptr<ToolCallParser> make_forced_call_parser(const ToolChoice& choice,
                                                         std::span<const ApiTool> tools) {
-  return std::make_unique<ForcedParser>(choice, tools);
+  if (choice.kind == ToolChoice::Kind::kNamed) return std::make_unique<NamedParser>(choice.name);
+  return make_list_parser(tools);
 }
 
 }  // namespace halley

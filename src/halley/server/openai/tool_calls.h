@@ -23,23 +23,25 @@ const char* name_of(ToolDialect dialect);  // vLLM's names: "hermes", "llama3_js
 std::optional<ToolDialect> tool_dialect_from_name(std::string_view name);
 /// What a chat template shows of it; kNone where it has no sign of tools.
 ToolDialect detect_tool_dialect(std::string_view chat_template);
-/// Whether calls are marked by special tokens, which must then stay in the text.
-bool has_special_markers(ToolDialect dialect);
 
+/// A call, or a piece of one: the first piece has a name, and those without one add to the
+/// arguments of the call before.
 struct ToolCall {
-  std::string id = {};  // made up by the server
+  std::string id = {};  // made up by the server; with the name
   std::string name;
-  std::string arguments;  // JSON text of an object
+  std::string arguments;  // JSON text of an object, as the model writes it
 };
 
 /// What a piece of text was.
 struct ToolOutput {
   std::string content;
-  std::vector<ToolCall> calls;  // complete ones, without ids
+  std::vector<ToolCall> calls;  // without ids
 };
 
-/// Text that is not a call of one of the request's tools, as it stands, is content, whatever it
-/// looks like. Content is held back only as long as it may still become a call. One request's; not
+/// Text that does not begin a call of one of the request's tools is content, whatever it looks
+/// like. Content is held back only as long as it may still become a call; what has become one, by
+/// the name of a tool and the beginning of its arguments, stays one, whether or not the model
+/// completes it. How the text was cut into pieces makes no difference. One request's; not
 /// thread-safe.
 class ToolCallParser {
  public:
@@ -52,8 +54,8 @@ class ToolCallParser {
 /// `tools` must outlive the parser. Not for kNone.
 std::unique_ptr<ToolCallParser> make_tool_call_parser(ToolDialect dialect,
                                                       std::span<const ApiTool> tools);
-/// For tool_choice required and named, where the whole output is JSON by force: a list of calls, or
-/// the arguments of that tool.
+/// For tool_choice required and named with a model without a dialect, where the whole output is
+/// JSON by force: a list of calls, or the arguments of that tool.
 std::unique_ptr<ToolCallParser> make_forced_call_parser(const ToolChoice& choice,
                                                         std::span<const ApiTool> tools);
 

@@ -53,14 +53,20 @@ TEST(ToolCalls, HermesCallsStandBetweenTags) {
           {R"(<tool_call>
 {"name": "add", "arguments": {"b": 1, "a": [2, "}"]}}
 </tool_call>)",
-           R"(|add({"b":1,"a":[2,"}"]}))"},
+           R"(|add({"b": 1, "a": [2, "}"]}))"},
           {"Let me see.\n<tool_call>{\"name\": \"add\"}</tool_call>\n<tool_call>{\"name\": "
            "\"get_weather\", \"arguments\": {\"q\": \"</tool_call>\"}}</tool_call>\n",
-           R"(Let me see.|add({})|get_weather({"q":"</tool_call>"}))"},
+           R"(Let me see.|add({})|get_weather({"q": "</tool_call>"}))"},
           {R"(<tool_call>{"name": "add", "arguments": "{\"a\": 1}"}</tool_call>)",
            R"(|add({"a":1}))"},
-          // Cut off behind the JSON.
+          // Cut off, behind the JSON or in it.
           {R"(<tool_call>{"name": "add", "arguments": {}}</tool)", "|add({})"},
+          {R"(<tool_call>{"name": "add", "arguments": {"a": )", R"(|add({"a": ))"},
+          {R"(<tool_call>{"arguments": {"a": 1}, "name": "add"}</tool_call>)", R"(|add({"a":1}))"},
+          // Marks that are left out, or stand there twice.
+          {"<tool_call>\n<tool_call>{\"name\": \"add\", \"arguments\": {\"a\": 2}}\n"
+           "<tool_call>{\"name\": \"add\"} then",
+           "<tool_call>\n then|add({\"a\": 2})|add({})"},
       });
 }
 
@@ -73,7 +79,6 @@ TEST(ToolCalls, HermesTextThatIsNoCallStaysContent) {
       R"(<tool_call>{"name": 5}</tool_call>)",
       R"(<tool_call>{"name": "add", "arguments": [1]}</tool_call>)",
       R"(<tool_call>{"name": "add", )",
-      R"(<tool_call>{"name": "add"} then)",
       "  spaces \n "};
   for (const std::string& text : texts) expect_parsed(ToolDialect::kHermes, {{text, text}});
 }
@@ -81,11 +86,11 @@ TEST(ToolCalls, HermesTextThatIsNoCallStaysContent) {
 TEST(ToolCalls, LlamaCallsAreTheWholeAnswer) {
   expect_parsed(ToolDialect::kLlama3Json,
                 {
-                    {R"({"name": "add", "parameters": {"a": "1"}})", R"(|add({"a":"1"}))"},
+                    {R"({"name": "add", "parameters": {"a": "1"}})", R"(|add({"a": "1"}))"},
                     {R"(<|python_tag|>{"name": "add", "parameters": {}}; {"name": "get_weather"})",
                      "|add({})|get_weather({})"},
                     {R"( {"type": "function", "name": "add", "parameters": {"x": 1.5}} )",
-                     R"(|add({"x":1.5}))"},
+                     R"(|add({"x": 1.5}))"},
                     {R"({"name": "add"} and more)", " and more|add({})"},
                     {R"({"name": "add"};)", "|add({})"},
                 });
@@ -104,16 +109,21 @@ TEST(ToolCalls, MistralCallsStandBehindTheirMark) {
       ToolDialect::kMistral,
       {
           {R"([TOOL_CALLS] [{"name": "add", "arguments": {"a": 1}}, {"name": "get_weather"}])",
-           R"(|add({"a":1})|get_weather({}))"},
+           R"(|add({"a": 1})|get_weather({}))"},
+          {R"([TOOL_CALLS][{"name": "add", "arguments": {}, "id": "a}"}] and)", " and|add({})"},
+          {R"([TOOL_CALLS][{"name": "add"}, {"name": "other"}])",
+           R"(, {"name": "other"}]|add({}))"},
+          {R"([TOOL_CALLS][{"name": "add"} , )", "|add({})"},
           {R"([TOOL_CALLS]add{"a": 1}[TOOL_CALLS]get_weather[ARGS]{"q": 2})",
-           R"(|add({"a":1})|get_weather({"q":2}))"},
+           R"(|add({"a": 1})|get_weather({"q": 2}))"},
+          {R"([TOOL_CALLS]add{"a": )", R"(|add({"a": ))"},
           {R"(Yes. [TOOL_CALLS]add[CALL_ID]123456789[ARGS]{})", "Yes.|add({})"},
       });
   const std::vector<std::string> texts = {"[TOOL",
                                           "[TOOL_CALLS]",
-                                          R"([TOOL_CALLS][{"name": "add"}, {"name": "other"}])",
+                                          R"([TOOL_CALLS][{"name": "other"}])",
+                                          R"([TOOL_CALLS]{"name": "add"})",
                                           R"(a [TOOL_CALLS]other{"a": 1})",
-                                          R"([TOOL_CALLS]add{"a": )",
                                           "[TOOL_CALLS]" + std::string(600, 'x')};
   for (const std::string& text : texts) expect_parsed(ToolDialect::kMistral, {{text, text}});
 }
@@ -122,8 +132,8 @@ TEST(ToolCalls, ForcedOutputIsACallWithoutMarks) {
   const auto named = make_forced_call_parser({ToolChoice::Kind::kNamed, "add"}, tools());
   EXPECT_EQ(parse(*named, R"({"a": 1})", 3), R"(|add({"a": 1}))");
   const auto required = make_forced_call_parser({ToolChoice::Kind::kRequired}, tools());
-  EXPECT_EQ(parse(*required, R"([{"name": "add", "parameters": {"a": 1}}])", 3),
-            R"(|add({"a":1}))");
+  EXPECT_EQ(parse(*required, R"([{"name": "add", "parameters": {"a": 1}}, {"name": "add"}])", 3),
+            R"(|add({"a": 1})|add({}))");
 }
 
 TEST(ToolCalls, ContentBeforeACallIsNotHeldBack) {
@@ -133,6 +143,36 @@ TEST(ToolCalls, ContentBeforeACallIsNotHeldBack) {
   EXPECT_EQ(output.content, "The answer is");
   parser->push("b>", output);
   EXPECT_EQ(output.content, "The answer is <b>");
+}
+
+// "name+arguments" of each piece.
+std::string pieces_of(ToolCallParser& parser, const std::vector<std::string>& texts) {
+  std::string out;
+  for (const std::string& text : texts) {
+    ToolOutput output;
+    parser.push(text, output);
+    EXPECT_EQ(output.content, "");
+    for (const ToolCall& call : output.calls) out += str("|", call.name, "+", call.arguments);
+  }
+  return out;
+}
+
+TEST(ToolCalls, ArgumentsComeWhileTheyAreWritten) {
+  const auto hermes = make_tool_call_parser(ToolDialect::kHermes, tools());
+  EXPECT_EQ(pieces_of(*hermes, {"<tool_call>\n{\"name\": \"add\", ", "\"arguments\": ", "{\"a\"",
+                                ": [1", "]", "}}", "\n</tool_call>"}),
+            R"(|add+{"a"|+: [1|+]|+})");
+  const auto llama = make_tool_call_parser(ToolDialect::kLlama3Json, tools());
+  EXPECT_EQ(pieces_of(*llama, {"{\"name\": \"add\", \"parameters\": {\"a", "\": 1}};",
+                               "{\"name\": \"add\", \"parameters\": {}}"}),
+            R"(|add+{"a|+": 1}|add+{})");
+  for (const char* head :
+       {"[TOOL_CALLS]add[ARGS]", "[TOOL_CALLS] [{\"name\": \"add\", \"arguments\": "}) {
+    const auto mistral = make_tool_call_parser(ToolDialect::kMistral, tools());
+    EXPECT_EQ(pieces_of(*mistral, {head, "{\"q", "\": ", "3}"}), R"(|add+{"q|+": |+3})") << head;
+  }
+  const auto named = make_forced_call_parser({ToolChoice::Kind::kNamed, "add"}, tools());
+  EXPECT_EQ(pieces_of(*named, {"", "{\"a", "\": 1}"}), R"(|add+{"a|+": 1})");
 }
 
 TEST(ToolCalls, PublishedTemplatesShowTheirDialect) {

@@ -1,0 +1,23 @@
+// The options of the engine that every command with an engine of its own has.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "halley/engine/engine.h"
+
+namespace halley::cli {
+
+/// --max-num-batched-tokens, --block-size, --kv-cache-memory-bytes and --enable-prefix-caching.
+void add_engine_options(CLI::App& app, EngineConfig& config);
+
+/// --max-num-seqs, where several run at once.
+void add_num_seqs_option(CLI::App& app, EngineConfig& config);
+
+/// An option of the group "Engine" for a whole number of at least `min`.
+void add_engine_number(CLI::App& app, const std::string& name, int64_t& value, int64_t min,
+                       const std::string& text);
+
+}  // namespace halley::cli

@@ -1,0 +1,32 @@
+// The server that `halley bench serve-overhead` measures: all of `halley serve` around a model that
+// costs nothing.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "halley/cli/costless_model.h"
+
+namespace halley::cli {
+
+struct OverheadServerOptions {
+  static constexpr int64_t kLengthMax = 4096;  // of prompt and output
+
+  int64_t num_clients = 256;
+  int num_http_threads = 2;
+};
+
+/// Serves at 127.0.0.1, at a port that was free, until it is destroyed. `times` must outlive it.
+class OverheadServer {
+ public:
+  OverheadServer(const OverheadServerOptions& options, StepTimes& times);
+  ~OverheadServer();
+
+  uint16_t port() const;
+
+ private:
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace halley::cli

@@ -1,0 +1,61 @@
+#include "halley/cli/serve_watch.h"
+
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace halley::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::vector<std::string> paths_of(const std::vector<HttpRoute>& routes) {
+  std::vector<std::string> paths;
+  for (const HttpRoute& route : routes) paths.push_back(route.path);
+  return paths;
+}
+
+}  // namespace
+
+ServeWatch::ServeWatch(ServerMetricsConfig metrics, const ServeLogOptions& options)
+    : metrics_(std::move(metrics)),
+      log_(options.log_level,
+           [](std::string_view line) { std::fwrite(line.data(), 1, line.size(), stderr); }),
+      has_access_log_(options.has_access_log) {}
+
+void ServeWatch::observe(AppConfig& config, const Engine& engine) {
+  config.metrics = [this, &engine] { return metrics_.render(engine.stats()); };
+  config.make_observer = [this] {
+    const auto tokens = std::make_shared<TokenObserver>(metrics_, Clock::now());
+    return [this, tokens](const TokenEvent& event) {
+      if (event.token_id) tokens->observe_token(Clock::now());
+      if (event.finish_reason) metrics_.observe_request(*event.finish_reason, *event.times);
+    };
+  };
+  config.on_error = [this](const std::string& request_id, const std::string& what) {
+    log_.write(LogLevel::kError, "request_error", {{"request_id", request_id}, {"error", what}});
+  };
+}
+
+void ServeWatch::observe(HttpServerConfig& config, const std::vector<HttpRoute>& routes) {
+  metrics_.name_routes(paths_of(routes));
+  config.on_access = [this](const HttpAccess& access) {
+    metrics_.observe_http(access.method, access.path, access.status,
+                          std::chrono::duration<double>(access.duration).count());
+    if (!has_access_log_) return;
+    log_.write_access({.client = access.client,
+                       .method = access.method,
+                       .path = access.path,
+                       .request_id = access.request_id,
+                       .status = access.status,
+                       .sent_bytes = access.sent_bytes,
+                       .duration = access.duration,
+                       .is_complete = access.is_complete,
+                       .error = access.error});
+  };
+}
+
+}  // namespace halley::cli
