@@ -19,11 +19,11 @@ PROMPT ?= The Python programming language
 BUILD := build/release
 DEMO := build/demo-w4ax
 
-.PHONY: help setup setup-dev configure demo test test-gpu accuracy lint format asan fuzz install clean
+.PHONY: help setup setup-dev configure demo test test-gpu sanitize-gpu accuracy lint format asan fuzz install clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile
-	@echo "Also: make test-gpu, lint, format, asan, fuzz SECONDS=10, install PREFIX=/usr/local, clean"
+	@echo "Also: make test-gpu, sanitize-gpu, lint, format, asan, fuzz SECONDS=10, install PREFIX=/usr/local, clean"
 
 setup:
 	@$(SETUP)
@@ -63,6 +63,10 @@ test-gpu: setup
 	@cmake --preset cuda
 	cmake --build build/cuda -j $(JOBS)
 	ctest --test-dir build/cuda -L gpu --output-on-failure -j 1
+
+# The same machine: small cases under compute-sanitizer, after `make test-gpu`.
+sanitize-gpu:
+	tools/sanitize_gpu.sh build/cuda
 
 # What is slower or needs more than the packages of `make test`.
 lint: setup-dev

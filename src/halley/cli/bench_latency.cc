@@ -39,6 +39,7 @@ struct LatencyReport {
   StepCost decode;               // of a step of the whole batch in the middle of its output
   double decode_floor = 0;       // seconds of it
   double first_token_floor = 0;  // of the steps until all prompts are done
+  std::vector<double> idle_us;   // of a device, between decode steps
   double read_bytes_per_s = 0;   // what floors count with
 };
 
@@ -94,6 +95,11 @@ OrderedJson json_of(const LatencyOptions& options, const LatencyReport& report) 
       {"decode_bytes_per_s", decode_bytes},
       {"read_bytes_per_s", report.read_bytes_per_s},
       {"decode_share_of_read_bandwidth", share_of(decode_bytes, report.read_bytes_per_s)}});
+  if (!report.idle_us.empty()) {
+    json["idle_between_decode_steps_us"] = {{"median", percentile(report.idle_us, 50)},
+                                            {"p99", percentile(report.idle_us, 99)},
+                                            {"num_gaps", report.idle_us.size()}};
+  }
   if (!report.profile.is_null()) json["profile"] = report.profile;
   return json;
 }
@@ -121,6 +127,11 @@ void print_text(const OrderedJson& json) {
               100 * number("decode_share_of_read_bandwidth"),
               format_bytes(number("read_bytes_per_s")).c_str(),
               json.at("rates").at("unless_stated").get<std::string>().c_str());
+  if (!json.contains("idle_between_decode_steps_us")) return;
+  const OrderedJson& idle = json.at("idle_between_decode_steps_us");
+  std::printf("Device idle between decode steps: median %.1f us, 99 %% below %.1f us (%zu gaps)\n",
+              idle.at("median").get<double>(), idle.at("p99").get<double>(),
+              idle.at("num_gaps").get<size_t>());
 }
 
 // One decode of every sequence at the middle of its output.
@@ -183,8 +194,10 @@ LatencyReport measure(const LatencyOptions& options) {
   report.read_bytes_per_s = rates.bytes;
   report.decode = decode_cost(options, cost);
   report.decode_floor = floor_seconds(report.decode, cost.linear_type, rates);
+  const std::vector<CountedStep> steps = bench.steps->take();
+  report.idle_us = idle_between_decodes(steps);
   report.first_token_floor =
-      sum_floors(bench.steps->take(), cost.linear_type, rates).prefill_seconds / options.num_iters;
+      sum_floors(steps, cost.linear_type, rates).prefill_seconds / options.num_iters;
   return report;
 }
 

@@ -58,6 +58,7 @@ class ProfiledBatch {
 
   void run() { model_.forward(batch(), cache_.view(), logits()); }
   std::vector<OpTime> profile() { return model_.profile(batch(), cache_.view(), logits()); }
+  std::vector<OpTime> costs() { return model_.op_costs(batch(), cache_.view(), logits()); }
 
  private:
   ForwardBatch batch() const { return {token_ids_, sequences_, rows_}; }
@@ -116,6 +117,7 @@ std::vector<StepProfile> profile_steps(CausalLm& model, const ProfileSizes& size
       }
     }
   }
+  steps.back().costs = batch.costs();  // the decode step is the one planned last
   return steps;
 }
 
@@ -131,6 +133,13 @@ void print_profile(const std::vector<StepProfile>& steps) {
       std::printf("  %-24s %6lld %12.1f %6.1f %%\n", total.name.c_str(),
                   static_cast<long long>(total.count), total.total_us, 100 * total.share);
     }
+    if (step.costs.empty()) continue;
+    std::printf("  As one graph %.3f ms; shorter without\n", step.costs[0].duration_us / 1e3);
+    for (size_t i = 1; i < step.costs.size(); ++i) {
+      const OpTime& cost = step.costs[i];
+      std::printf("  %-24s %6s %12.1f %6.1f %%\n", cost.name.c_str(), "", cost.duration_us,
+                  100 * cost.duration_us / step.costs[0].duration_us);
+    }
   }
 }
 
@@ -144,12 +153,15 @@ OrderedJson json_of(const std::vector<StepProfile>& steps) {
                             {"total_us", total.total_us},
                             {"share", total.share}});
     }
+    OrderedJson costs = OrderedJson::object();
+    for (const OpTime& cost : step.costs) costs[cost.name] = cost.duration_us;
     json.push_back({{"step", step.name},
                     {"num_sequences", step.num_sequences},
                     {"num_rows", step.num_rows},
                     {"num_past", step.num_past},
                     {"total_us", total_us(step.times)},
-                    {"operations", std::move(operations)}});
+                    {"operations", std::move(operations)},
+                    {"costs_in_graph_us", std::move(costs)}});
   }
   return json;
 }

@@ -21,6 +21,7 @@ struct StepProfile {
   int64_t num_sequences = 0, num_rows = 0;
   int64_t num_past = 0;  // cached positions of each sequence
   std::vector<OpTime> times;
+  std::vector<OpTime> costs = {};  // CausalLm::op_costs() of a decode step
 };
 
 /// A prefill step of as many whole prompts as fit (at least a part of one), and a decode step of

@@ -176,6 +176,23 @@ OrderedJson json_of(const FloorSum& floor, double seconds) {
           {"roofline_share", sum / seconds}};
 }
 
+/// What of the time is whose: of the device, or of the host that launches and waits for it.
+OrderedJson json_of(const StepTimes& times, const FloorSum& floor) {
+  const auto per_step = [](double seconds, int64_t count) {
+    return count > 0 ? seconds / static_cast<double>(count) : 0.0;
+  };
+  return {
+      {"decode_steps_s", times.decode_seconds},
+      {"prefill_steps_s", times.prefill_seconds},
+      {"idle_between_steps_s", times.idle_seconds},
+      {"decode_step_s", per_step(times.decode_seconds, floor.num_decode_steps)},
+      {"decode_step_floor_s", per_step(floor.decode_seconds, floor.num_decode_steps)},
+      {"decode_step_sequences", times.decode_sequences},
+      {"host_decode_launch_s", per_step(times.decode_launch_seconds, floor.num_decode_steps)},
+      {"host_prefill_launch_s", per_step(times.prefill_launch_seconds, floor.num_prefill_steps)},
+      {"host_waits_s", times.wait_seconds}};
+}
+
 OrderedJson measure(const ThroughputOptions& options) {
   std::vector<GenerateRequest> requests;
   if (!options.dataset.empty()) requests = read_dataset(options);
@@ -198,8 +215,12 @@ OrderedJson measure(const ThroughputOptions& options) {
   reads.read();
   const DeviceRates rates = rates_of(bench, options.rates, reads.bytes_per_second());
   json.update(json_of(report, engine.config()));
-  json.update(json_of(sum_floors(bench.steps->take(), bench.steps->cost().linear_type, rates),
-                      report.seconds));
+  const std::vector<CountedStep> steps = bench.steps->take();
+  const FloorSum floor = sum_floors(steps, bench.steps->cost().linear_type, rates);
+  json.update(json_of(floor, report.seconds));
+  const StepTimes times = sum_times(steps);
+  if (times.decode_seconds + times.prefill_seconds > 0)
+    json["device_times"] = json_of(times, floor);
   json["rates"] = rates_json(rates, bench.is_on_host ? kRatesOfHost : kRatesOfDevice);
   return json;
 }
@@ -224,6 +245,20 @@ void print_text(const OrderedJson& json) {
       number("roofline_s"), number("elapsed_s"), 100 * number("roofline_share"),
       number("prefill_floor_s"), number("decode_floor_s"),
       json.at("rates").at("unless_stated").get<std::string>().c_str());
+  if (!json.contains("device_times")) return;
+  const OrderedJson& device = json.at("device_times");
+  const auto of_device = [&](const char* name) { return device.at(name).get<double>(); };
+  std::printf(
+      "Device: steps with prefill %.3f s, of decodes alone %.3f s (%.3f ms each of %.1f sequences, "
+      "floor %.3f ms), idle %.3f s\n",
+      of_device("prefill_steps_s"), of_device("decode_steps_s"), 1e3 * of_device("decode_step_s"),
+      of_device("decode_step_sequences"), 1e3 * of_device("decode_step_floor_s"),
+      of_device("idle_between_steps_s"));
+  std::printf(
+      "Host: %.0f us to launch a step of decodes alone, %.0f us one with prefill; waits for the "
+      "device %.1f %% of the time\n",
+      1e6 * of_device("host_decode_launch_s"), 1e6 * of_device("host_prefill_launch_s"),
+      100 * of_device("host_waits_s") / number("elapsed_s"));
 }
 
 }  // namespace

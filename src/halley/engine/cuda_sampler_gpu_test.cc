@@ -70,7 +70,8 @@ class Batch {
   }
 
   void choose() const {
-    gpu_.choose(context_, logits_.matrix(), device_slots_.data(), records_.data());
+    gpu_.choose(context_, logits_.matrix(),
+                {.slots = device_slots_.data(), .records = records_.data()});
   }
 
   std::vector<ChoiceRecord> records() const {
@@ -225,7 +226,7 @@ TEST_F(CudaSamplerTest, LeavesRowsWithoutAChoiceAlone) {
   check_cuda(cudaMemset(records.data(), kUnwritten, 3 * sizeof(ChoiceRecord)), "filling");
   check_cuda(cudaDeviceSynchronize(), "filling");
   EXPECT_EQ(read<int32_t>(stream_, sampler.last_tokens(), 2), (std::vector<int32_t>{4, 6}));
-  sampler.choose(context_, logits.matrix(), slots.data(), records.data());
+  sampler.choose(context_, logits.matrix(), {.slots = slots.data(), .records = records.data()});
   const auto bytes = read<uint8_t>(stream_, records.data(), 3 * sizeof(ChoiceRecord));
   for (const size_t row : {size_t{0}, size_t{2}}) {
     for (size_t i = 0; i < sizeof(ChoiceRecord); ++i) {

@@ -10,6 +10,7 @@
 
 #include "halley/base/error.h"
 #include "halley/engine/fake_causal_lm.h"
+#include "halley/engine/fake_step_runner.h"
 
 namespace halley {
 namespace {
@@ -51,13 +52,18 @@ TEST(Perplexity, IsThatOfTheDefinitionInAnyChunks) {
     double nll = 0;
     for (const double x : expected) nll += x;
     for (const int64_t chunk_rows : {1, 7, 128}) {
-      FakeCausalLm model(kVocabSize);
+      FakeCausalLm on_host(kVocabSize);
+      FakeDeviceLm on_device(kVocabSize, hashed_logits, 512, false);
       PerplexityOptions options;
       options.chunk_rows = chunk_rows;
-      const PerplexityResult result = compute_perplexity(model, ids, window, options);
-      EXPECT_THAT(result.window_nll, testing::Pointwise(testing::DoubleNear(1e-9), expected));
-      EXPECT_EQ(result.num_tokens, 101 - (101 + window - 1) / window);
-      EXPECT_NEAR(result.perplexity, std::exp(nll / static_cast<double>(result.num_tokens)), 1e-9);
+      for (CausalLm* model :
+           {static_cast<CausalLm*>(&on_host), static_cast<CausalLm*>(&on_device)}) {
+        const PerplexityResult result = compute_perplexity(*model, ids, window, options);
+        EXPECT_THAT(result.window_nll, testing::Pointwise(testing::DoubleNear(1e-9), expected));
+        EXPECT_EQ(result.num_tokens, 101 - (101 + window - 1) / window);
+        EXPECT_NEAR(result.perplexity, std::exp(nll / static_cast<double>(result.num_tokens)),
+                    1e-9);
+      }
     }
   }
 }

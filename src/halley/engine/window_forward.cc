@@ -6,6 +6,7 @@
 #include "halley/base/checked_math.h"
 #include "halley/base/error.h"
 #include "halley/base/str.h"
+#include "halley/models/base/step_runner.h"
 
 namespace halley {
 namespace {
@@ -65,8 +66,10 @@ WindowForward::WindowForward(CausalLm& model, std::span<const int32_t> ids, int6
                             .page_tokens = kPageTokens},
                            ceil_div(window, kPageTokens))),
       page_table_(first_integers(ceil_div(window, kPageTokens))),
-      logit_rows_(first_integers(std::min(chunk_rows, window - 1))),
-      logits_(logit_rows_.size() * static_cast<size_t>(model.shape().vocab_size)) {}
+      logit_rows_(first_integers(std::min(chunk_rows, window - 1))) {
+  if (model.step_runner() != nullptr) return;
+  logits_.resize(logit_rows_.size() * static_cast<size_t>(model.shape().vocab_size));
+}
 
 std::span<const float> WindowForward::run(const WindowChunk& chunk) {
   const auto num_rows = static_cast<size_t>(chunk.num_rows);
@@ -78,8 +81,14 @@ std::span<const float> WindowForward::run(const WindowChunk& chunk) {
       .token_ids = ids_.subspan(static_cast<size_t>(chunk.first_row), num_rows),
       .sequences = {&sequence, 1},
       .logit_rows = std::span<const int32_t>(logit_rows_).first(num_rows)};
+  const size_t num_logits = num_rows * static_cast<size_t>(vocab_size());
+  if (StepRunner* runner = model_.step_runner(); runner != nullptr) {
+    // Its logits come to page-locked memory, several times as fast as to any other.
+    runner->launch({.batch = batch, .choices = {}}, cache_.view());
+    return {runner->wait().logits.row<float>(0), num_logits};
+  }
   model_.forward(batch, cache_.view(), f32_matrix(logits_.data(), chunk.num_rows, vocab_size()));
-  return std::span<const float>(logits_).first(num_rows * static_cast<size_t>(vocab_size()));
+  return std::span<const float>(logits_).first(num_logits);
 }
 
 }  // namespace halley

@@ -46,7 +46,7 @@ class WindowForward {
   KvCache cache_;
   std::vector<int32_t> page_table_;
   std::vector<int32_t> logit_rows_;
-  std::vector<float> logits_;
+  std::vector<float> logits_;  // of a model without a runner
 };
 
 }  // namespace halley

@@ -38,11 +38,12 @@ __global__ void __launch_bounds__(kThreads)
   extern __shared__ float values[];  // [columns_of_block], rounded
   __shared__ uint32_t largest_of_warps[kWarps];
   __shared__ int sums_of_warps[kWarps];
-  __shared__ uint32_t block_largest;
-  __shared__ int block_sum;
-  wait_for_earlier_kernels();
+  __shared__ uint32_t largest_of_blocks[kClusterBlocksMax];
+  __shared__ int sums_of_blocks[kClusterBlocksMax];
   let_next_kernel_start();
   const auto cluster = cooperative_groups::this_cluster();
+  cluster.barrier_arrive();  // this block runs: others may write into its shared memory
+  wait_for_earlier_kernels();
   const int rank = static_cast<int>(cluster.block_rank());
   const int64_t m = static_cast<int64_t>(blockIdx.x) / shape.cluster_blocks;
   const int begin = rank * shape.columns_of_block;
@@ -55,9 +56,10 @@ __global__ void __launch_bounds__(kThreads)
        column += kThreads * step) {
     if (shape.is_in_fours) {
       float4 x = load_four(gate + column);
+      const float4 factors = load_four(up + column);  // both on their way together
       x = {activate(activation, x.x), activate(activation, x.y), activate(activation, x.z),
            activate(activation, x.w)};
-      x = rounded_to(y.dtype, product_of(x, load_four(up + column)));
+      x = rounded_to(y.dtype, product_of(x, factors));
       *reinterpret_cast<float4*>(values + column - begin) = x;
       largest = max(largest, magnitude_bits(x));
     } else {
@@ -67,10 +69,15 @@ __global__ void __launch_bounds__(kThreads)
     }
   }
   largest = largest_of_block(largest, largest_of_warps);
-  if (threadIdx.x == 0) block_largest = largest;
+  // Each block tells all: one barrier, and reads that do not leave the multiprocessor.
+  cluster.barrier_wait();
+  const auto thread = static_cast<int>(threadIdx.x);
+  if (thread < shape.cluster_blocks) {
+    *cluster.map_shared_rank(largest_of_blocks + rank, thread) = largest;
+  }
   cluster.sync();
   for (int block = 0; block < shape.cluster_blocks; ++block) {
-    largest = max(largest, *cluster.map_shared_rank(&block_largest, block));
+    largest = max(largest, largest_of_blocks[block]);
   }
   const CodeWriter writer = {y, y.codes + m * y.stride, step_of(y.rounding, 0, largest)};
   int sum = 0;
@@ -87,23 +94,15 @@ __global__ void __launch_bounds__(kThreads)
       writer.row[column] = 0;
     }
   }
-  if (y.sums != nullptr) {
-    sum = sum_of_block(sum, sums_of_warps);
-    if (threadIdx.x == 0) block_sum = sum;
-  }
-  // Also: no block goes away while others read its shared memory.
+  if (rank == 0 && thread == 0) y.scales[m] = writer.step.scale;
+  if (y.sums == nullptr) return;
+  sum = sum_of_block(sum, sums_of_warps);
+  if (thread == 0) *cluster.map_shared_rank(sums_of_blocks + rank, 0) = sum;
   cluster.sync();
-  if (rank == 0 && threadIdx.x == 0) {
-    y.scales[m] = writer.step.scale;
-    if (y.sums != nullptr) {
-      int total = 0;
-      for (int block = 0; block < shape.cluster_blocks; ++block) {
-        total += *cluster.map_shared_rank(&block_sum, block);
-      }
-      y.sums[m] = total;
-    }
-  }
-  if (y.sums != nullptr) cluster.sync();
+  if (rank != 0 || thread != 0) return;
+  int total = 0;
+  for (int block = 0; block < shape.cluster_blocks; ++block) total += sums_of_blocks[block];
+  y.sums[m] = total;
 }
 
 /// Few rows are shared by many blocks.

@@ -16,6 +16,7 @@ constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 constexpr int kRowThreadsMax = 1024;
 constexpr int64_t kGroupInputs = 128;
+constexpr int kHeldInputs = 4;  // of a row, by a thread in registers
 
 /// One input: its row, its place in packed and in natural order.
 struct Input {
@@ -82,19 +83,40 @@ __global__ void __launch_bounds__(kRowThreadsMax)
                         const __grid_constant__ Sink sink) {
   __shared__ uint32_t of_warps[kRowThreadsMax / 32];
   __shared__ int sums_of_warps[kRowThreadsMax / 32];
+  let_next_kernel_start();  // first of all: see cuda/runtime/read_ahead.cuh
   wait_for_earlier_kernels();
-  let_next_kernel_start();
   const int64_t m = blockIdx.x;
   const T* row = x + m * x_stride;
+  // Short rows are read once, and all of a thread's inputs are on their way together.
+  float held[kHeldInputs];
+  const bool is_held = num_inputs <= int64_t{kHeldInputs} * blockDim.x;
   uint32_t largest = 0;
-  for (int64_t k = threadIdx.x; k < num_inputs; k += blockDim.x) {
-    largest = max(largest, magnitude_bits(to_float(row[k])));
+  if (is_held) {
+#pragma unroll
+    for (int i = 0; i < kHeldInputs; ++i) {
+      const int64_t k = threadIdx.x + int64_t{i} * blockDim.x;
+      held[i] = k < num_inputs ? to_float(row[k]) : 0.0f;
+    }
+#pragma unroll
+    for (int i = 0; i < kHeldInputs; ++i) largest = max(largest, magnitude_bits(held[i]));
+  } else {
+    for (int64_t k = threadIdx.x; k < num_inputs; k += blockDim.x) {
+      largest = max(largest, magnitude_bits(to_float(row[k])));
+    }
   }
   const Coder coder = {rounding, step_of(rounding, 0, largest_of_block(largest, of_warps)),
                        Limits{-128.0f, 127.0f}};
   int sum = 0;
-  for (int64_t k = threadIdx.x; k < num_inputs; k += blockDim.x) {
-    sum += sink.put(coder, {to_float(row[k]), m, k, k});
+  if (is_held) {
+#pragma unroll
+    for (int i = 0; i < kHeldInputs; ++i) {
+      const int64_t k = threadIdx.x + int64_t{i} * blockDim.x;
+      if (k < num_inputs) sum += sink.put(coder, {held[i], m, k, k});
+    }
+  } else {
+    for (int64_t k = threadIdx.x; k < num_inputs; k += blockDim.x) {
+      sum += sink.put(coder, {to_float(row[k]), m, k, k});
+    }
   }
   for (int64_t k = num_inputs + threadIdx.x; k < sink.end_of_padding(num_inputs); k += blockDim.x) {
     sink.pad(m, k);
@@ -165,7 +187,7 @@ void launch_rounding(const CudaContext& context, const CudaActivationQuant& quan
     } else {
       // A few inputs a thread: what counts for few rows is the time of one.
       const int64_t threads = std::clamp<int64_t>(
-          round_up<int64_t>(ceil_div<int64_t>(x.num_cols, 4), 32), 32, kRowThreadsMax);
+          round_up<int64_t>(ceil_div<int64_t>(x.num_cols, kHeldInputs), 32), 32, kRowThreadsMax);
       launch_early(context, "rounding of activations",
                    {.grid = dim3(rows), .block = dim3(static_cast<unsigned>(threads))},
                    quantize_row_kernel<T, Sink>, data, x.row_stride, x.num_cols, rounding, sink);

@@ -88,14 +88,13 @@ struct Coder {
 __device__ inline uint32_t magnitude_bits(float x) { return __float_as_uint(x) & 0x7FFFFFFFu; }
 
 /// The largest over the block, to all threads. `scratch` [32] lies in shared memory and holds
-/// nothing that a thread still reads. Every thread of the block calls it.
+/// nothing that a thread still reads. Every thread of the block, which has whole warps, calls it.
 __device__ inline uint32_t largest_of_block(uint32_t value, uint32_t* scratch) {
   const uint32_t of_warp = __reduce_max_sync(0xFFFFFFFFu, value);
   if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = of_warp;
   __syncthreads();
-  uint32_t largest = 0;
-  for (unsigned warp = 0; warp < blockDim.x / 32; ++warp) largest = max(largest, scratch[warp]);
-  return largest;
+  const unsigned warp = threadIdx.x % 32;  // whose value this lane takes
+  return __reduce_max_sync(0xFFFFFFFFu, warp < blockDim.x / 32 ? scratch[warp] : 0);
 }
 
 /// The same of sums.
@@ -103,9 +102,8 @@ __device__ inline int sum_of_block(int value, int* scratch) {
   const int of_warp = __reduce_add_sync(0xFFFFFFFFu, value);
   if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = of_warp;
   __syncthreads();
-  int sum = 0;
-  for (unsigned warp = 0; warp < blockDim.x / 32; ++warp) sum += scratch[warp];
-  return sum;
+  const unsigned warp = threadIdx.x % 32;
+  return __reduce_add_sync(0xFFFFFFFFu, warp < blockDim.x / 32 ? scratch[warp] : 0);
 }
 
 inline Rounding rounding_of(const CudaActivationQuant& quant) {

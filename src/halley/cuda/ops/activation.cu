@@ -47,8 +47,8 @@ __global__ void activation_kernel(Activation activation, Sizes sizes, const T* x
 template <typename T, bool kIsGated>
 __global__ void __launch_bounds__(kThreads)
     activation_eights_kernel(Activation activation, Sizes sizes, const T* x, T* y) {
-  wait_for_earlier_kernels();
   let_next_kernel_start();
+  wait_for_earlier_kernels();
   const int64_t column = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * 8;
   if (column >= sizes.num_columns) return;
   for (int64_t m = blockIdx.y; m < sizes.num_rows; m += gridDim.y) {

@@ -4,6 +4,7 @@
 #include "halley/cuda/ops/norm.h"
 #include "halley/cuda/ops/norm_row.cuh"
 #include "halley/cuda/ops/reduce.cuh"
+#include "halley/cuda/ops/register_norm.cuh"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/runtime/early_launch.cuh"
 
@@ -36,6 +37,23 @@ __global__ void norm_kernel(NormParams params, RowShape shape, const X* x, float
                          StoreRow<Y>{y + m * shape.y_stride, shape.is_in_fours});
 }
 
+/// The same of few rows that are short.
+template <typename X, typename Y>
+__global__ void __launch_bounds__(kRegisterNormThreadsMax)
+    few_norms_kernel(const __grid_constant__ NormParams params, RowShape shape, const X* x,
+                     float* hidden, Y* y) {
+  __shared__ float scratch[kWarpThreads];
+  let_next_kernel_start();
+  const int64_t m = blockIdx.x;
+  float* hidden_row = hidden == nullptr ? nullptr : hidden + m * shape.x_stride;
+  RegisterNorm<X> norm(params, shape.num_columns, hidden_row);
+  wait_for_earlier_kernels();
+  norm.run(x + m * shape.block_stride, hidden_row, scratch);
+  norm.for_fours([&](int column, const float4& values) {
+    store_four(values, y + m * shape.y_stride + column);
+  });
+}
+
 template <typename X>
 __global__ void add_kernel(RowShape shape, const X* x, float* hidden) {
   wait_for_earlier_kernels();
@@ -59,6 +77,15 @@ __global__ void add_kernel(RowShape shape, const X* x, float* hidden) {
 template <typename X, typename Y, bool kIsLayerNorm>
 void launch(const CudaContext& context, const NormParams& params, const RowShape& shape, const X* x,
             float* hidden, Y* y) {
+  const auto num_rows = static_cast<unsigned>(shape.num_rows);
+  const auto num_threads = static_cast<unsigned>(norm_threads(shape.num_columns));
+  if constexpr (!kIsLayerNorm) {
+    if (takes_register_norm(context, params, shape)) {
+      return launch_early(context, "norm of few rows",
+                          {.grid = dim3(num_rows), .block = dim3(num_threads)},
+                          few_norms_kernel<X, Y>, params, shape, x, hidden, y);
+    }
+  }
   const size_t row_bytes = static_cast<size_t>(shape.num_columns) * sizeof(float);
   const auto kernel = norm_kernel<X, Y, kIsLayerNorm>;
   // 48 KiB, less what lies there beside the row.
@@ -68,9 +95,7 @@ void launch(const CudaContext& context, const NormParams& params, const RowShape
                "shared memory of norm");
   }
   launch_early(context, "norm",
-               {.grid = dim3(static_cast<unsigned>(shape.num_rows)),
-                .block = dim3(static_cast<unsigned>(norm_threads(shape.num_columns))),
-                .shared_bytes = row_bytes},
+               {.grid = dim3(num_rows), .block = dim3(num_threads), .shared_bytes = row_bytes},
                kernel, params, shape, x, hidden, y);
 }
 

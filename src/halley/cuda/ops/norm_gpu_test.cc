@@ -118,16 +118,26 @@ TEST_F(NormGpuTest, AddsTheBlockToTheStreamFirst) {
 }
 
 TEST_F(NormGpuTest, ARowIsTheSameInAnyBatch) {
-  const std::vector<float> weight(4096, 1.0f);
-  const DeviceArray<float> device_weight(weight);
-  const NormParams params = {.weight = device_weight.data(), .epsilon = kEpsilon};
-  DeviceMatrix x(DType::kBf16, 70, 4096);
-  const DeviceMatrix all(DType::kF32, 70, 4096), one(DType::kF32, 1, 4096);
-  x.fill_normal(9);
-  norm_rows(context_, params, x.matrix(), all.matrix());
-  norm_rows(context_, params, x.matrix().rows(69, 70), one.matrix());
-  const std::vector<float> rows = all.get(stream_);
-  EXPECT_EQ(one.get(stream_), std::vector<float>(rows.end() - 4096, rows.end()));
+  for (const int64_t K : {4096, 8192, 2056}) {
+    std::vector<float> weight(static_cast<size_t>(K));
+    for (size_t i = 0; i < weight.size(); ++i) weight[i] = 0.5f + static_cast<float>(i % 7) / 4;
+    const DeviceArray<float> device_weight(weight);
+    const NormParams params = {.weight = device_weight.data(), .epsilon = kEpsilon};
+    const int64_t many = 2 * device_.num_multiprocessors + 1;  // by another kernel than few
+    for (const int64_t M : {int64_t{70}, many}) {
+      DeviceMatrix x(DType::kBf16, M, K), hidden(DType::kF32, M, K), other(DType::kF32, M, K);
+      const DeviceMatrix all(DType::kBf16, M, K), one(DType::kBf16, 1, K);
+      x.fill_normal(9);
+      hidden.fill_normal(10);
+      other.fill_normal(10);
+      add_norm_rows(context_, params, x.matrix(), hidden.matrix(), all.matrix());
+      add_norm_rows(context_, params, x.matrix().rows(M - 1, M), other.matrix().rows(M - 1, M),
+                    one.matrix());
+      const std::vector<float> rows = all.get(stream_);
+      EXPECT_EQ(one.get(stream_), std::vector<float>(rows.end() - K, rows.end()))
+          << M << " x " << K;
+    }
+  }
 }
 
 TEST_F(NormGpuTest, AddRowsIsExact) {

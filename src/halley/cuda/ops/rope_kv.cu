@@ -9,6 +9,7 @@
 #include "halley/cuda/ops/rope_kv.h"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/runtime/early_launch.cuh"
+#include "halley/cuda/runtime/read_ahead.cuh"
 
 namespace halley::cuda {
 namespace {
@@ -16,20 +17,6 @@ namespace {
 constexpr int kWarpsOfBlock = 8;
 /// Elements of a head that one thread of its warp holds.
 constexpr int kElementsMax = static_cast<int>(kRopeHeadDimMax) / kWarpThreads;
-
-__global__ void angles_kernel(RopeTable table, const int32_t* positions, float* cos, float* sin) {
-  wait_for_earlier_kernels();
-  let_next_kernel_start();
-  const int64_t m = blockIdx.x;
-  const auto position = static_cast<float>(positions[m]);
-  const int num_angles = static_cast<int>(table.num_angles);
-  for (int i = static_cast<int>(threadIdx.x); i < num_angles; i += static_cast<int>(blockDim.x)) {
-    const float angle = position * table.inv_freq[i];
-    // Not the fast forms: angles reach the length of the context.
-    cos[m * num_angles + i] = cosf(angle) * table.attention_factor;
-    sin[m * num_angles + i] = sinf(angle) * table.attention_factor;
-  }
-}
 
 /// The head that a warp works on: element i in thread i % 32, and room for all of it.
 struct WarpHead {
@@ -154,6 +141,18 @@ __device__ inline EightsOfRow eights_of_row(const RopeKvParams& params, const Ei
   return eights;
 }
 
+/// Brings the row's angles and its place in the cache, which the step's first kernels wrote, to the
+/// L2 cache.
+__device__ inline void fetch_of_row(const RopeKvParams& params, int64_t m) {
+  constexpr int kFloats = kFetchedBytes / static_cast<int>(sizeof(float));
+  const int thread = static_cast<int>(threadIdx.x), half = static_cast<int>(params.num_angles);
+  if (thread * kFloats < half) {
+    fetch_ahead(params.cos + m * half + thread * kFloats);
+    fetch_ahead(params.sin + m * half + thread * kFloats);
+  }
+  if (thread == 0) fetch_ahead(params.kv_slots + m);
+}
+
 /// Norm (weight null: none) and rotation of x [16], which all threads of the head's row have.
 __device__ inline void transform_eights(const RopeKvParams& params, const float* weight,
                                         int head_dim, const EightsOfRow& eights, float* x) {
@@ -191,7 +190,6 @@ template <typename T>
 __global__ void __launch_bounds__(kEightsThreads, 7)
     rope_kv_eights_kernel(const __grid_constant__ RopeKvParams params,
                           const __grid_constant__ KvPlace place, EightsShape shape, T* qkv) {
-  wait_for_earlier_kernels();
   let_next_kernel_start();
   const int64_t m = blockIdx.x;
   const int heads_of_row = shape.num_heads + 2 * shape.num_kv_heads;
@@ -200,6 +198,8 @@ __global__ void __launch_bounds__(kEightsThreads, 7)
   int head = static_cast<int>(blockIdx.y) * heads_of_block +
              static_cast<int>(threadIdx.x >> shape.log2_threads);
   if (head >= heads_of_row) return;
+  fetch_of_row(params, m);
+  wait_for_earlier_kernels();
   float x[16] = {};
   const EightsOfRow eights = eights_of_row(params, shape, m, x);
   const int64_t slot = params.kv_slots[m];
@@ -213,7 +213,7 @@ __global__ void __launch_bounds__(kEightsThreads, 7)
     parts[0].load(from + eights.row.columns[0]);
     parts[1].load(from + eights.row.columns[1]);
   };
-  load(head);  // before the first use of the slot: both are on their way
+  load(head);
   const bool is_stored = slot >= 0;
   const KvSlot place_in_cache = slot_of(place, is_stored ? slot : 0);
   for (; head < heads_of_row; head += step) {
@@ -268,15 +268,6 @@ void launch_eights(const CudaContext& context, const RopeKvParams& params, const
 }
 
 }  // namespace
-
-void compute_rope_angles(const CudaContext& context, const RopeTable& table,
-                         const int32_t* positions, int64_t num_rows, float* cos, float* sin) {
-  if (num_rows == 0 || table.num_angles == 0) return;
-  constexpr int kThreads = 64;
-  launch_early(context, "rotary angles",
-               {.grid = dim3(static_cast<unsigned>(num_rows)), .block = dim3(kThreads)},
-               angles_kernel, table, positions, cos, sin);
-}
 
 void rope_and_write_kv(const CudaContext& context, const RopeKvParams& params,
                        const KvLayerView& cache, Matrix qkv) {

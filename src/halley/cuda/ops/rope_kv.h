@@ -17,11 +17,6 @@ struct RopeTable {
   float attention_factor = 1;
 };
 
-/// cos and sin of positions[m] * inv_freq[i], times the attention factor.
-/// Shapes    positions [M], cos, sin [M, num_angles] f32; in device memory
-void compute_rope_angles(const CudaContext& context, const RopeTable& table,
-                         const int32_t* positions, int64_t num_rows, float* cos, float* sin);
-
 struct RopeKvParams {
   int64_t num_heads = 0;  // H
   /// [D] f32 in device memory; null: no norm.

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 
+#include "halley/cuda/runtime/device_span.h"
 #include "halley/models/base/step_runner.h"
 #include "halley/models/base/token_choice.h"
 
@@ -19,6 +20,13 @@ struct ChoiceRecord {
   std::array<float, TokenChoice::kNumLogprobsMax> top_logprobs = {};
 };
 static_assert(sizeof(ChoiceRecord) == 176);
+
+/// Rows of logits, and what becomes of them; in device memory.
+struct ChoiceOutputs {
+  const int32_t* slots = nullptr;   // [R], a slot at most once; below 0: a row without a choice
+  ChoiceRecord* records = nullptr;  // [R]
+  DeviceSpan* span = nullptr;       // ends with the choices; may be null
+};
 
 /// What a record says, on the host.
 ChosenToken to_chosen_token(const ChoiceRecord& record);

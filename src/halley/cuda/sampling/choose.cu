@@ -1,7 +1,8 @@
 #include <cooperative_groups.h>
 
 #include "halley/base/check.h"
-#include "halley/cuda/runtime/cuda_check.h"
+#include "halley/cuda/runtime/device_span.h"
+#include "halley/cuda/runtime/early_launch.cuh"
 #include "halley/cuda/sampling/choose_row.h"
 #include "halley/cuda/sampling/row_team.h"
 #include "halley/cuda/sampling/sampling_kernels.h"
@@ -52,32 +53,35 @@ struct LogitRows {
 };
 
 __global__ void __cluster_dims__(kNumBlocks, 1, 1) __launch_bounds__(kThreads, 2)
-    choose_kernel(LogitRows logits, const int32_t* slots, SlotMemory memory,
-                  ChoiceRecord* records) {
+    choose_kernel(LogitRows logits, SlotMemory memory, ChoiceOutputs outputs) {
   __shared__ alignas(16) unsigned char shared[sizeof(Cluster::Shared)];
+  wait_for_earlier_kernels();
+  let_next_kernel_start();
   const auto row = static_cast<int64_t>(blockIdx.x / kNumBlocks);
-  const int32_t slot = slots[row];
+  const int32_t slot = outputs.slots[row];
   if (slot < 0) return;
   Cluster cluster(*reinterpret_cast<Cluster::Shared*>(shared));
   RowTeam<Cluster> team(cluster, logits.data + row * logits.row_stride, logits.vocab_size,
                         logits.is_in_fours);
   RowChooser<Cluster> chooser(team, memory.slot(slot));
-  chooser.choose(records[row]);
+  chooser.choose(outputs.records[row]);
   cluster.sync_row();  // no block leaves while another one reads its shared memory
+  if (outputs.span != nullptr && team.is_first()) end_span(*outputs.span);
 }
 
 }  // namespace
 
-void launch_choose(const CudaContext& context, ConstMatrix logits, const int32_t* slots,
-                   const SlotMemory& memory, ChoiceRecord* records) {
+void launch_choose(const CudaContext& context, ConstMatrix logits, const SlotMemory& memory,
+                   const ChoiceOutputs& outputs) {
   const bool is_in_fours =
       logits.row_stride % 4 == 0 && reinterpret_cast<uintptr_t>(logits.data) % 16 == 0;
   HALLEY_CHECK(logits.num_rows <= INT32_MAX / kNumBlocks, logits.num_rows);
-  choose_kernel<<<static_cast<unsigned>(logits.num_rows * kNumBlocks), kThreads, 0,
-                  context.stream.get()>>>(
-      {logits.row<float>(0), logits.row_stride, static_cast<int>(logits.num_cols), is_in_fours},
-      slots, memory, records);
-  check_launch("choice of tokens");
+  const LogitRows rows = {logits.row<float>(0), logits.row_stride,
+                          static_cast<int>(logits.num_cols), is_in_fours};
+  launch_early(
+      context, "choice of tokens",
+      {.grid = dim3(static_cast<unsigned>(logits.num_rows * kNumBlocks)), .block = dim3(kThreads)},
+      choose_kernel, rows, memory, outputs);
 }
 
 }  // namespace halley::cuda

@@ -147,13 +147,12 @@ void CudaSampler::start_slot(const CudaStream& stream, int32_t slot, const Token
   if (is_counting) count(output_ids, false);
 }
 
-void CudaSampler::choose(const CudaContext& context, ConstMatrix logits, const int32_t* slots,
-                         ChoiceRecord* records) const {
+void CudaSampler::choose(const CudaContext& context, ConstMatrix logits,
+                         const ChoiceOutputs& outputs) const {
   HALLEY_CHECK(logits.dtype == DType::kF32 && logits.num_cols == vocab_size_, logits.num_cols,
                vocab_size_);
   if (logits.num_rows == 0) return;
-  launch_choose(context, logits, slots, memory_of(memory_.data(), vocab_size_, num_slots_),
-                records);
+  launch_choose(context, logits, memory_of(memory_.data(), vocab_size_, num_slots_), outputs);
 }
 
 const int32_t* CudaSampler::last_tokens() const {

@@ -46,12 +46,10 @@ class CudaSampler {
 
   /// Queues the choice of a token for each row's slot. It can be captured, and replays at the
   /// slots' state of then.
-  /// Shapes    logits [R, V] f32; slots [R] in device memory, a slot at most once, below 0: a row
-  ///           without a choice; records [R] in device memory
+  /// Shapes    logits [R, V] f32
   /// Writes    records of rows with a slot; of slots whose status is kChosen: counts, the index of
   ///           the next draw, last_tokens()
-  void choose(const CudaContext& context, ConstMatrix logits, const int32_t* slots,
-              ChoiceRecord* records) const;
+  void choose(const CudaContext& context, ConstMatrix logits, const ChoiceOutputs& outputs) const;
 
   /// [num_slots] in device memory, always at the same address: the token chosen last for the slot.
   /// Before the first choice: the last token that start_slot() was given, else 0; so it is always

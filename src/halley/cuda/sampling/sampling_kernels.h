@@ -6,6 +6,7 @@
 #include "halley/core/matrix.h"
 #include "halley/cuda/runtime/cuda_context.h"
 #include "halley/cuda/runtime/cuda_stream.h"
+#include "halley/cuda/runtime/device_span.h"
 #include "halley/cuda/sampling/choice_record.h"
 #include "halley/cuda/sampling/slot_state.h"
 
@@ -21,7 +22,7 @@ void launch_count(const CudaStream& stream, const int32_t* ids, int num_ids, boo
                   const SlotView& slot);
 
 /// CudaSampler::choose().
-void launch_choose(const CudaContext& context, ConstMatrix logits, const int32_t* slots,
-                   const SlotMemory& memory, ChoiceRecord* records);
+void launch_choose(const CudaContext& context, ConstMatrix logits, const SlotMemory& memory,
+                   const ChoiceOutputs& outputs);
 
 }  // namespace halley::cuda

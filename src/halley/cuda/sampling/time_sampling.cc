@@ -60,8 +60,9 @@ SamplingTiming time_case(const CudaDeviceInfo& device, double bytes_per_second,
       f32_matrix(reinterpret_cast<const float*>(logits.data()), shape.num_rows, shape.vocab_size);
   const CudaGraph graph = CudaGraph::capture(stream, [&] {
     for (int i = 0; i < kNumLaunches; ++i) {
-      sampler.choose(context, matrix, reinterpret_cast<const int32_t*>(slots.data()),
-                     reinterpret_cast<ChoiceRecord*>(records.data()));
+      sampler.choose(context, matrix,
+                     {.slots = reinterpret_cast<const int32_t*>(slots.data()),
+                      .records = reinterpret_cast<ChoiceRecord*>(records.data())});
     }
   });
   graph.launch(stream);  // warm

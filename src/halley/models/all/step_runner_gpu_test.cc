@@ -289,14 +289,58 @@ TEST(GpuForward, ProfileNamesEveryOperation) {
   const auto times = gpu.model().profile(
       {.token_ids = ids, .sequences = {&sequence, 1}, .logit_rows = {&row, 1}}, cache.view(),
       f32_matrix(logits.data(), 1, static_cast<int64_t>(logits.size())));
-  ASSERT_EQ(times.size(), 2 + 2 * 9 + 3);
+  ASSERT_EQ(times.size(), 1 + 2 * 9 + 3);
   EXPECT_EQ(times.front().name, "embedding");
-  EXPECT_EQ(times[3].name, "layers.0.qkv");
+  EXPECT_EQ(times[2].name, "layers.0.qkv");
   EXPECT_EQ(times.back().name, "output");
   for (const OpTime& time : times) {
     EXPECT_GE(time.duration_us, 0) << time.name;
     EXPECT_LT(time.duration_us, 1e5) << time.name;
   }
+}
+
+TEST(GpuForward, OpCostsAreOfTheStepAndOfEveryKindOfOperation) {
+  const GpuTestModel gpu(testdata("models/llama"));
+  const TestCache cache = gpu.make_cache(1, 64);
+  forward_all_rows(gpu.model(), cache, {{.ids = tokens(1, 20)}});
+  const int32_t id = 5, row = 0;
+  const BatchSequence sequence = {
+      .num_new_tokens = 1, .num_past_tokens = 20, .page_table = cache.page_table(0)};
+  const ForwardBatch batch = {
+      .token_ids = {&id, 1}, .sequences = {&sequence, 1}, .logit_rows = {&row, 1}};
+  std::vector<float> before(static_cast<size_t>(gpu.model().shape().vocab_size));
+  std::vector<float> after(before.size());
+  const auto num_logits = static_cast<int64_t>(before.size());
+  gpu.model().forward(batch, cache.view(), f32_matrix(before.data(), 1, num_logits));
+  const auto costs =
+      gpu.model().op_costs(batch, cache.view(), f32_matrix(after.data(), 1, num_logits));
+  EXPECT_TRUE(is_same_bits(before, after));
+  std::vector<std::string> names;
+  for (const OpTime& cost : costs) names.push_back(cost.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"step", "embedding", "input_norm", "qkv", "rope_kv",
+                                             "attention", "o", "mlp_norm", "gate_up", "activation",
+                                             "down", "final_add", "final_norm", "output"}));
+  EXPECT_GT(costs[0].duration_us, 0);
+}
+
+TEST(GpuRunnerSpans, FollowEachOther) {
+  Running running("llama");
+  const std::vector<int32_t> prompt = tokens(4, 18);
+  running.start_greedy(0, prompt);
+  // A chunk without a choice, one with, decodes by launches and by a graph.
+  running.launch({{.ids = {prompt.begin(), prompt.begin() + 10}}}, {});
+  running.launch({{.num_past_tokens = 10, .ids = {prompt.begin() + 10, prompt.end()}}}, {0});
+  double end_us = 0;
+  for (int64_t i = 0; i < 6; ++i) {
+    const std::optional<StepSpan> span = running.runner().wait().span;
+    ASSERT_TRUE(span.has_value()) << i;
+    EXPECT_GE(span->begin_us, end_us) << i;
+    EXPECT_GE(span->end_us, span->begin_us) << i;
+    end_us = span->end_us;
+    running.launch({{.num_past_tokens = 18 + i, .ids = {slot_token(0)}}}, {0});
+  }
+  running.wait();
+  running.wait();
 }
 
 /// Decodes behind prompts of their own lengths; the logits of each, alone or all in one step.

@@ -88,6 +88,13 @@ class CausalLm {
   virtual std::vector<OpTime> profile(const ForwardBatch& batch, const KvCacheView& cache,
                                       Matrix logits);
 
+  /// What operations cost a device that runs them as a whole, where one may start before the one
+  /// before it ends: for each name without its layer the time by which the step gets shorter when
+  /// those are left out, behind "step" for all of it. Empty where operations run one by one.
+  virtual std::vector<OpTime> op_costs(const ForwardBatch&, const KvCacheView&, Matrix) {
+    return {};
+  }
+
   /// Sets aside what steps within the limits need beside the cache. To be called before a cache is
   /// made, by whoever makes it; again where there is no cache any more. Returns the bytes that a
   /// cache may take where the model runs on a device with memory of its own;

@@ -1,6 +1,7 @@
 #include "halley/models/base/counted_model.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "halley/base/check.h"
@@ -21,9 +22,36 @@ void StepAccount::add(const ForwardBatch& batch, int64_t num_logit_rows) {
   steps_.push_back(step);
 }
 
+void StepAccount::note_launch(double microseconds) {
+  const std::lock_guard lock(mutex_);
+  HALLEY_CHECK(!steps_.empty());
+  steps_.back().launch_us = microseconds;
+}
+
+void StepAccount::end(const std::optional<StepSpan>& span, double wait_us) {
+  const std::lock_guard lock(mutex_);
+  HALLEY_CHECK(num_ended_ < steps_.size(), num_ended_);
+  CountedStep& step = steps_[num_ended_++];
+  step.span = span;
+  step.wait_us = wait_us;
+}
+
 std::vector<CountedStep> StepAccount::take() {
   const std::lock_guard lock(mutex_);
-  return std::exchange(steps_, {});
+  const auto ended = steps_.begin() + static_cast<std::ptrdiff_t>(std::exchange(num_ended_, 0));
+  std::vector<CountedStep> steps(steps_.begin(), ended);
+  steps_.erase(steps_.begin(), ended);
+  return steps;
+}
+
+std::vector<double> idle_between_decodes(const std::vector<CountedStep>& steps) {
+  std::vector<double> idle;
+  for (size_t i = 1; i < steps.size(); ++i) {
+    const CountedStep &last = steps[i - 1], &step = steps[i];
+    if (!last.is_decode || !step.is_decode || !last.span || !step.span) continue;
+    idle.push_back(step.span->begin_us - last.span->end_us);
+  }
+  return idle;
 }
 
 FloorSum sum_floors(const std::vector<CountedStep>& steps, ProductType linear_type,
@@ -35,6 +63,27 @@ FloorSum sum_floors(const std::vector<CountedStep>& steps, ProductType linear_ty
     ++(step.is_decode ? sum.num_decode_steps : sum.num_prefill_steps);
     sum.num_sequences_max = std::max(sum.num_sequences_max, step.num_sequences);
   }
+  return sum;
+}
+
+StepTimes sum_times(const std::vector<CountedStep>& steps) {
+  StepTimes sum;
+  double end_us = 0;
+  int64_t num_decodes = 0;
+  for (const CountedStep& step : steps) {
+    if (!step.span) return {};
+    const double seconds = 1e-6 * (step.span->end_us - step.span->begin_us);
+    (step.is_decode ? sum.decode_seconds : sum.prefill_seconds) += seconds;
+    if (end_us > 0) sum.idle_seconds += 1e-6 * (step.span->begin_us - end_us);
+    end_us = step.span->end_us;
+    (step.is_decode ? sum.decode_launch_seconds : sum.prefill_launch_seconds) +=
+        1e-6 * step.launch_us;
+    sum.wait_seconds += 1e-6 * step.wait_us;
+    if (!step.is_decode) continue;
+    ++num_decodes;
+    sum.decode_sequences += static_cast<double>(step.num_sequences);
+  }
+  if (num_decodes > 0) sum.decode_sequences /= static_cast<double>(num_decodes);
   return sum;
 }
 
@@ -53,11 +102,23 @@ class CountedModel::Runner final : public StepRunner {
     for (const RowChoice& choice : step.choices) rows.push_back(choice.row);
     std::sort(rows.begin(), rows.end());
     account_.add(step.batch, std::unique(rows.begin(), rows.end()) - rows.begin());
+    const auto start = Clock::now();
     runner_.launch(step, cache);
+    account_.note_launch(microseconds_since(start));
   }
-  const StepResult& wait() override { return runner_.wait(); }
+  const StepResult& wait() override {
+    const auto start = Clock::now();
+    const StepResult& result = runner_.wait();
+    account_.end(result.span, microseconds_since(start));
+    return result;
+  }
 
  private:
+  using Clock = std::chrono::steady_clock;
+  static double microseconds_since(Clock::time_point start) {
+    return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+  }
+
   StepRunner& runner_;
   StepAccount& account_;
 };
@@ -73,6 +134,7 @@ CountedModel::~CountedModel() = default;
 void CountedModel::forward(const ForwardBatch& batch, const KvCacheView& cache, Matrix logits) {
   account_->add(batch, static_cast<int64_t>(batch.logit_rows.size()));
   model_->forward(batch, cache, logits);
+  account_->end(std::nullopt, 0);
 }
 
 std::optional<int64_t> CountedModel::prepare(const StepLimits& limits) {

@@ -18,6 +18,8 @@ struct CountedStep {
   StepCost cost = {};
   int64_t num_sequences = 0, num_rows = 0;
   bool is_decode = false;  // every sequence has one new token behind others
+  std::optional<StepSpan> span = {};
+  double launch_us = 0, wait_us = 0;  // of the caller, in the runner's launch() and wait()
 };
 
 /// The steps since the last take(). Thread-safe.
@@ -27,12 +29,18 @@ class StepAccount {
 
   const DecoderCost& cost() const { return cost_; }
   void add(const ForwardBatch& batch, int64_t num_logit_rows);
+  /// The step added last has been launched.
+  void note_launch(double microseconds);
+  /// The oldest step that has not ended has, after a wait.
+  void end(const std::optional<StepSpan>& span, double wait_us);
+  /// Steps that have not ended come with the next ones.
   std::vector<CountedStep> take();
 
  private:
   const DecoderCost cost_;
   std::mutex mutex_;
   std::vector<CountedStep> steps_;
+  size_t num_ended_ = 0;  // of steps_
 };
 
 /// What steps took at least, by floor_seconds().
@@ -44,6 +52,22 @@ struct FloorSum {
 };
 FloorSum sum_floors(const std::vector<CountedStep>& steps, ProductType linear_type,
                     const DeviceRates& rates);
+
+/// Microseconds from the end of a step that decodes alone to the begin of the next one, where that
+/// decodes alone too: what the device was idle.
+std::vector<double> idle_between_decodes(const std::vector<CountedStep>& steps);
+
+/// What steps in a row took on a device, and what their caller did meanwhile. All zero without
+/// spans.
+struct StepTimes {
+  double decode_seconds = 0;                                     // of steps that decode alone
+  double prefill_seconds = 0;                                    // of all others
+  double idle_seconds = 0;                                       // between steps
+  double decode_launch_seconds = 0, prefill_launch_seconds = 0;  // of the caller
+  double wait_seconds = 0;                                       // of the caller
+  double decode_sequences = 0;  // of a step that decodes alone, on average
+};
+StepTimes sum_times(const std::vector<CountedStep>& steps);
 
 /// Does all that `model` does, and writes each step down before it runs.
 class CountedModel final : public CausalLm {
@@ -57,6 +81,11 @@ class CountedModel final : public CausalLm {
   std::vector<OpTime> profile(const ForwardBatch& batch, const KvCacheView& cache,
                               Matrix logits) override {
     return model_->profile(batch, cache, logits);
+  }
+  /// Not counted.
+  std::vector<OpTime> op_costs(const ForwardBatch& batch, const KvCacheView& cache,
+                               Matrix logits) override {
+    return model_->op_costs(batch, cache, logits);
   }
   std::optional<int64_t> prepare(const StepLimits& limits) override;
   std::unique_ptr<KvMemory> make_kv_memory(size_t num_bytes) const override {

@@ -22,6 +22,10 @@ class DeviceModel final : public CausalLm, public StepRunner {
     calls.push_back("prepare " + std::to_string(limits.num_rows));
     return 77;
   }
+  std::vector<OpTime> op_costs(const ForwardBatch&, const KvCacheView&, Matrix) override {
+    calls.push_back("costs");
+    return {{.name = "step"}};
+  }
   StepRunner* step_runner() override { return this; }
   std::string device_name() const override { return "a device"; }
 
@@ -34,10 +38,12 @@ class DeviceModel final : public CausalLm, public StepRunner {
   }
   const StepResult& wait() override {
     calls.push_back("wait");
+    result_.span = span;
     return result_;
   }
 
   std::vector<std::string> calls;
+  std::optional<StepSpan> span;
 
  private:
   ModelShape shape_;
@@ -74,7 +80,9 @@ TEST(CountedModel, PassesEverythingOnAndCountsSteps) {
   runner->wait();
   const std::array<BatchSequence, 1> decode = {{{0, 1, 6, {}}}};
   model.forward({std::span(ids).first(1), decode, {}}, {}, {});
-  EXPECT_THAT(inner.calls, ElementsAre("prepare 5", "start 3", "launch 3", "wait", "forward 1"));
+  EXPECT_EQ(model.op_costs({}, {}, {}).size(), 1u);
+  EXPECT_THAT(inner.calls,
+              ElementsAre("prepare 5", "start 3", "launch 3", "wait", "forward 1", "costs"));
 
   const std::vector<CountedStep> steps = account->take();
   ASSERT_EQ(steps.size(), 2u);
@@ -87,6 +95,67 @@ TEST(CountedModel, PassesEverythingOnAndCountsSteps) {
   EXPECT_TRUE(steps[1].is_decode);
   EXPECT_EQ(steps[1].cost.dense_operations, 2 * 7);
   EXPECT_TRUE(account->take().empty());
+}
+
+/// A device that was busy from `begin_us` to `end_us`.
+CountedStep busy(bool is_decode, int64_t num_sequences, double begin_us, double end_us) {
+  return {.num_sequences = num_sequences,
+          .num_rows = num_sequences,
+          .is_decode = is_decode,
+          .span = StepSpan{begin_us, end_us},
+          .launch_us = 100,
+          .wait_us = 250};
+}
+
+TEST(CountedModel, NotesWhenTheDeviceWorkedOnAStep) {
+  auto owned = std::make_unique<DeviceModel>();
+  DeviceModel& inner = *owned;
+  const auto account = std::make_shared<StepAccount>(unit_cost());
+  CountedModel model(std::move(owned), account);
+  StepRunner* runner = model.step_runner();
+  const std::array<int32_t, 1> ids = {1};
+  const std::array<BatchSequence, 1> decode = {{{0, 1, 6, {}}}};
+  const std::array<RowChoice, 1> choices = {{{0, 0}}};
+  for (int i = 0; i < 2; ++i) runner->launch({{ids, decode, {}}, choices}, {});
+  EXPECT_TRUE(account->take().empty());  // none has ended
+  inner.span = {10, 17};
+  runner->wait();
+  const std::vector<CountedStep> first = account->take();
+  ASSERT_EQ(first.size(), 1u);
+  ASSERT_TRUE(first[0].span.has_value());
+  EXPECT_EQ(first[0].span->begin_us, 10);
+  EXPECT_EQ(first[0].span->end_us, 17);
+  EXPECT_GE(first[0].launch_us, 0);
+  EXPECT_GE(first[0].wait_us, 0);
+  inner.span.reset();
+  runner->wait();
+  const std::vector<CountedStep> second = account->take();
+  ASSERT_EQ(second.size(), 1u);
+  EXPECT_FALSE(second[0].span.has_value());
+}
+
+TEST(CountedModel, IdleTimeIsBetweenDecodesAlone) {
+  std::vector<CountedStep> steps = {busy(false, 1, 0, 10), busy(true, 1, 13, 20),
+                                    busy(true, 1, 25, 30), busy(false, 2, 37, 40),
+                                    busy(true, 2, 41, 50), busy(true, 2, 52, 60)};
+  EXPECT_THAT(idle_between_decodes(steps), ElementsAre(5, 2));
+  steps[2].span.reset();
+  EXPECT_THAT(idle_between_decodes(steps), ElementsAre(2));
+}
+
+TEST(CountedModel, SumsTimesOfTheDeviceAndItsCaller) {
+  std::vector<CountedStep> steps = {busy(false, 1, 1e6, 3e6), busy(true, 4, 3.5e6, 4e6),
+                                    busy(true, 2, 4e6, 5e6)};
+  const StepTimes times = sum_times(steps);
+  EXPECT_DOUBLE_EQ(times.prefill_seconds, 2);
+  EXPECT_DOUBLE_EQ(times.decode_seconds, 1.5);
+  EXPECT_DOUBLE_EQ(times.idle_seconds, 0.5);
+  EXPECT_DOUBLE_EQ(times.decode_launch_seconds, 200e-6);
+  EXPECT_DOUBLE_EQ(times.prefill_launch_seconds, 100e-6);
+  EXPECT_DOUBLE_EQ(times.wait_seconds, 750e-6);
+  EXPECT_DOUBLE_EQ(times.decode_sequences, 3);
+  steps[1].span.reset();  // then nothing is known
+  EXPECT_EQ(sum_times(steps).prefill_seconds, 0);
 }
 
 TEST(CountedModel, SumsFloorsOfPrefillsAndDecodes) {

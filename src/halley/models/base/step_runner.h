@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -35,9 +36,15 @@ struct ChosenToken {
   SampledToken token;  // of kChosen
 };
 
+/// When a device worked on a step, by its own clock.
+struct StepSpan {
+  double begin_us = 0, end_us = 0;
+};
+
 struct StepResult {
   std::vector<ChosenToken> chosen;  // as RunnerStep::choices
   ConstMatrix logits;               // [batch.logit_rows.size(), V] f32 in host memory
+  std::optional<StepSpan> span;     // where a device has a clock
 };
 
 /// A slot has what the choices of one sequence depend on: its parameters, counts of its tokens, the

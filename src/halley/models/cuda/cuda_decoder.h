@@ -55,6 +55,10 @@ class CudaDecoder final : public CausalLm {
   std::vector<OpTime> profile(const ForwardBatch& batch, const KvCacheView& cache,
                               Matrix logits) override;
 
+  /// Of steps that can be captured.
+  std::vector<OpTime> op_costs(const ForwardBatch& batch, const KvCacheView& cache,
+                               Matrix logits) override;
+
   std::optional<int64_t> prepare(const StepLimits& limits) override;
   std::unique_ptr<KvMemory> make_kv_memory(size_t num_bytes) const override;
   StepRunner* step_runner() override { return runner_.get(); }

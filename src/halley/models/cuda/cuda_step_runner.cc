@@ -8,7 +8,7 @@
 #include "halley/base/check.h"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/models/base/check_step.h"
-#include "halley/models/cuda/resolve_tokens.h"
+#include "halley/models/cuda/end_step.h"
 #include "halley/models/cuda/step_arrays.h"
 #include "halley/models/cuda/step_plan.h"
 
@@ -21,26 +21,35 @@ bool is_same(const KvLayerView& a, const KvLayerView& b) {
          a.scales.v == b.scales.v;
 }
 
-int64_t num_records(const StepLimits& limits) {
-  return std::max(limits.num_logit_rows, std::min(limits.num_sequences, limits.num_rows));
+/// A step's span, and its records behind it.
+constexpr size_t result_bytes(int64_t num_records) {
+  return sizeof(DeviceSpan) + static_cast<size_t>(num_records) * sizeof(ChoiceRecord);
+}
+
+size_t result_bytes(const StepLimits& limits) {
+  return result_bytes(
+      std::max(limits.num_logit_rows, std::min(limits.num_sequences, limits.num_rows)));
+}
+
+template <typename Byte>
+auto* records_in(Byte* results) {
+  return reinterpret_cast<ChoiceRecord*>(results + sizeof(DeviceSpan));
 }
 
 }  // namespace
 
 size_t CudaStepRunner::device_bytes(const DecoderConfig& config, const StepLimits& limits) {
-  return CudaSampler::num_bytes(config.vocab_size, limits.num_sequences) +
-         static_cast<size_t>(num_records(limits)) * sizeof(ChoiceRecord);
+  return CudaSampler::num_bytes(config.vocab_size, limits.num_sequences) + result_bytes(limits);
 }
 
 CudaStepRunner::CudaStepRunner(const ReadyModel& model)
     : model_(model),
       is_capturable_(model.weights.is_capturable()),
       sampler_(model.config.vocab_size, model.memory.limits().num_sequences),
-      records_(static_cast<size_t>(num_records(model.memory.limits())) * sizeof(ChoiceRecord),
-               "chosen tokens") {
+      results_(result_bytes(model.memory.limits()), "chosen tokens") {
   for (InFlight& flight : flights_) {
     flight.arrays = PinnedBuffer(model.memory.array_bytes());
-    flight.records = PinnedBuffer(records_.num_bytes());
+    flight.results = PinnedBuffer(results_.num_bytes());
   }
 }
 
@@ -118,15 +127,15 @@ void CudaStepRunner::fill(const RunnerStep& step, const KvPageLayout& pages, con
 void CudaStepRunner::queue(const DeviceStep& step) {
   const CudaContext context = model_.context();
   const ArrayPlan arrays = plan_arrays({step.num_rows, step.num_logit_rows});
-  resolve_tokens(context, sampler_.last_tokens(), step.num_rows,
-                 reinterpret_cast<int32_t*>(model_.memory.arrays() + arrays.token_ids));
   StepOps ops(context, model_.config, model_.weights, model_.activation_dtype, step);
   ops.queue_layers();
-  if (step.num_logit_rows == 0) return;
+  if (step.num_logit_rows == 0) return end_step(context, step.span);
   const Matrix logits = ops.queue_logits(0, step.num_logit_rows);
+  const std::byte* slots = model_.memory.arrays() + arrays.choice_slots;
   sampler_.choose(context, logits,
-                  reinterpret_cast<const int32_t*>(model_.memory.arrays() + arrays.choice_slots),
-                  reinterpret_cast<ChoiceRecord*>(records_.data()));
+                  {.slots = reinterpret_cast<const int32_t*>(slots),
+                   .records = records_in(results_.data()),
+                   .span = step.span});
 }
 
 void CudaStepRunner::queue_decode(const DeviceStep& step) {
@@ -164,13 +173,10 @@ Matrix CudaStepRunner::logits_of(const StepSize& size) const {
 }
 
 void CudaStepRunner::queue_results(const RunnerStep& step, const Layout& layout, InFlight& flight) {
-  if (!step.choices.empty()) {
-    const auto num_bytes =
-        static_cast<size_t>(flight.record_rows.back() + 1) * sizeof(ChoiceRecord);
-    check_cuda(cudaMemcpyAsync(flight.records.data(), records_.data(), num_bytes,
-                               cudaMemcpyDeviceToHost, model_.stream.get()),
-               "copy of chosen tokens");
-  }
+  const int64_t num_records = step.choices.empty() ? 0 : flight.record_rows.back() + 1;
+  check_cuda(cudaMemcpyAsync(flight.results.data(), results_.data(), result_bytes(num_records),
+                             cudaMemcpyDeviceToHost, model_.stream.get()),
+             "copy of chosen tokens");
   const std::span<const int32_t> wanted = step.batch.logit_rows;
   flight.num_logit_rows = static_cast<int64_t>(wanted.size());
   if (wanted.empty()) return;
@@ -202,6 +208,7 @@ void CudaStepRunner::launch(const RunnerStep& step, const KvCacheView& cache) {
   InFlight& flight = flights_[static_cast<size_t>(num_launched_) % flights_.size()];
   flight.record_rows.clear();
   flight.num_logit_rows = 0;
+  flight.has_span = !step.batch.token_ids.empty();
   if (!step.batch.token_ids.empty()) {
     const KvPageLayout& pages = cache.layers[0].layout;
     const Layout layout = lay_out(step);
@@ -217,6 +224,8 @@ void CudaStepRunner::launch(const RunnerStep& step, const KvCacheView& cache) {
                               .activations = model_.memory.activations(),
                               .num_logit_rows_at_once = layout.size.num_logit_rows,
                               .wants_all_rows = layout.is_decode,
+                              .last_tokens = sampler_.last_tokens(),
+                              .span = reinterpret_cast<DeviceSpan*>(results_.data()),
                               .cache = cache.layers,
                               .attention = &model_.memory.attention()};
     for (const BatchSequence& sequence : step.batch.sequences) {
@@ -240,10 +249,15 @@ const StepResult& CudaStepRunner::wait() {
   const InFlight& flight = flights_[static_cast<size_t>(num_waited_) % flights_.size()];
   flight.is_done.synchronize();
   ++num_waited_;
-  const auto records = flight.records.as<ChoiceRecord>();
   result_.chosen.clear();
   for (const int32_t row : flight.record_rows) {
-    result_.chosen.push_back(to_chosen_token(records[static_cast<size_t>(row)]));
+    result_.chosen.push_back(to_chosen_token(records_in(flight.results.data())[row]));
+  }
+  result_.span.reset();
+  if (flight.has_span) {
+    const auto& span = *reinterpret_cast<const DeviceSpan*>(flight.results.data());
+    result_.span = {static_cast<double>(span.begin_ns) * 1e-3,
+                    static_cast<double>(span.end_ns) * 1e-3};
   }
   result_.logits = f32_matrix(flight.logits.as<const float>().data(), flight.num_logit_rows,
                               model_.config.vocab_size);

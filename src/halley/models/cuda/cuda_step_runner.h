@@ -72,10 +72,11 @@ class CudaStepRunner final : public StepRunner {
   /// What one step has on the host. A result stays until the next wait(), when two more may be in
   /// flight already.
   struct InFlight {
-    PinnedBuffer arrays, records, logits;
+    PinnedBuffer arrays, results, logits;
     CudaEvent is_done;
     std::vector<int32_t> record_rows;  // of each choice
     int64_t num_logit_rows = 0;        // that the host gets
+    bool has_span = false;             // a step without rows has none
   };
   /// A step as it is laid out on the device.
   struct Layout {
@@ -96,7 +97,7 @@ class CudaStepRunner final : public StepRunner {
   ReadyModel model_;
   bool is_capturable_;
   CudaSampler sampler_;
-  DeviceBuffer records_;
+  DeviceBuffer results_;  // a DeviceSpan, then a ChoiceRecord for each row with logits
   std::array<InFlight, kNumInFlightMax + 1> flights_;
   int64_t num_launched_ = 0, num_waited_ = 0;
   std::vector<int32_t> rows_;  // whose logits a step has, ascending

@@ -3,7 +3,8 @@
 #include "halley/base/check.h"
 #include "halley/base/str.h"
 #include "halley/cuda/ops/activation.h"
-#include "halley/cuda/ops/embedding.h"
+#include "halley/cuda/ops/first_rows.h"
+#include "halley/cuda/ops/gather_rows.h"
 #include "halley/cuda/ops/norm.h"
 #include "halley/cuda/ops/rope_kv.h"
 #include "halley/cuda/weights/linear_input.h"
@@ -45,6 +46,7 @@ StepOps::StepOps(const CudaContext& context, const DecoderConfig& config,
 
 template <typename Launch>
 void StepOps::op(const char* name, const Launch& launch) {
+  if (step_.left_out == name) return;
   if (timer_ == nullptr) return launch();
   timer_->begin(layer_ < 0 ? std::string(name) : str("layers.", layer_, ".", name));
   launch();
@@ -61,22 +63,25 @@ Matrix StepOps::activation(size_t begin, DType dtype, int64_t num_rows, int64_t 
 }
 
 void StepOps::queue_embedding() {
-  op("embedding", [&] {
-    embedding(context_, weights_.embedding_table(), array<int32_t>(arrays_.token_ids),
-              config_.embedding_scale, false, hidden_);
-    if (weights_.positions) {
-      embedding(context_, weights_.positions->w, array<int32_t>(arrays_.position_rows), 1.0f, true,
-                hidden_);
-    }
-  });
+  FirstRows rows = {.table = weights_.embedding_table(),
+                    .scale = config_.embedding_scale,
+                    .ids = array<int32_t>(arrays_.token_ids),
+                    .last_tokens = step_.last_tokens,
+                    .num_ropes = static_cast<int>(weights_.ropes.size()),
+                    .positions = array<int32_t>(arrays_.positions),
+                    .span = step_.span};
+  HALLEY_CHECK(rows.num_ropes <= FirstRows::kNumRopesMax, rows.num_ropes);
   for (size_t i = 0; i < weights_.ropes.size(); ++i) {
-    op("rope_angles", [&] {
-      compute_rope_angles(context_, weights_.ropes[i], array<int32_t>(arrays_.positions),
-                          step_.num_rows,
-                          reinterpret_cast<float*>(step_.activations + activations_.ropes[i].cos),
-                          reinterpret_cast<float*>(step_.activations + activations_.ropes[i].sin));
-    });
+    const ActivationPlan::Rope& place = activations_.ropes[i];
+    rows.ropes[i] = {.table = weights_.ropes[i],
+                     .cos = reinterpret_cast<float*>(step_.activations + place.cos),
+                     .sin = reinterpret_cast<float*>(step_.activations + place.sin)};
   }
+  if (weights_.positions) {
+    rows.position_table = weights_.positions->w;
+    rows.position_rows = array<int32_t>(arrays_.position_rows);
+  }
+  op("embedding", [&] { first_rows(context_, rows, hidden_); });
 }
 
 void StepOps::queue_qkv(size_t index) {

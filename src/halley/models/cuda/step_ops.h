@@ -4,10 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 #include "halley/core/dtype.h"
 #include "halley/core/matrix.h"
 #include "halley/cuda/runtime/cuda_context.h"
+#include "halley/cuda/runtime/device_span.h"
 #include "halley/models/base/causal_lm.h"
 #include "halley/models/base/decoder_config.h"
 #include "halley/models/cuda/attention_batches.h"
@@ -27,8 +29,13 @@ struct DeviceStep {
   /// Rows whose logits are wanted are all rows.
   bool wants_all_rows = false;
   bool has_decodes = false, has_prefills = false;
+  /// Of slots that ids below 0 stand for; null where there are none.
+  const int32_t* last_tokens = nullptr;
+  DeviceSpan* span = nullptr;  // begins with the step; may be null
   std::span<const KvLayerView> cache;
   const AttentionBatches* attention = nullptr;
+  /// Operations of this name are left out, for measurements.
+  std::string_view left_out = {};
 };
 
 /// All that is passed must outlive it. Operations are queued and can be captured where the step has

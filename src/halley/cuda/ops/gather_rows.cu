@@ -1,33 +1,11 @@
 #include "halley/base/check.h"
-#include "halley/cuda/ops/dispatch.h"
-#include "halley/cuda/ops/elements.cuh"
-#include "halley/cuda/ops/embedding.h"
-#include "halley/cuda/runtime/cuda_check.h"
+#include "halley/cuda/ops/gather_rows.h"
 #include "halley/cuda/runtime/early_launch.cuh"
 
 namespace halley::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-
-struct TableShape {
-  int64_t table_stride, y_stride;
-  int num_columns;
-};
-
-template <typename T, bool kIsAdded>
-__global__ void embedding_kernel(TableShape shape, const T* table, const int32_t* ids, float scale,
-                                 float* y) {
-  wait_for_earlier_kernels();
-  let_next_kernel_start();
-  const int64_t m = blockIdx.x;
-  const T* from = table + ids[m] * shape.table_stride;
-  float* to = y + m * shape.y_stride;
-  for (int i = static_cast<int>(threadIdx.x); i < shape.num_columns; i += kThreads) {
-    const float value = to_f32(from[i]) * scale;
-    to[i] = kIsAdded ? to[i] + value : value;
-  }
-}
 
 /// `Word`s of a row: the columns' bits.
 template <typename Word>
@@ -52,20 +30,6 @@ void gather_words(const CudaContext& context, ConstMatrix x, const int32_t* rows
 }
 
 }  // namespace
-
-void embedding(const CudaContext& context, ConstMatrix table, const int32_t* ids, float scale,
-               bool is_added, Matrix y) {
-  HALLEY_CHECK(table.num_cols == y.num_cols && y.dtype == DType::kF32, table.num_cols, y.num_cols);
-  if (y.num_rows == 0) return;
-  with_float_type(table.dtype, [&](auto type) {
-    using T = typename decltype(type)::type;
-    const auto kernel = is_added ? embedding_kernel<T, true> : embedding_kernel<T, false>;
-    const TableShape shape = {table.row_stride, y.row_stride, static_cast<int>(y.num_cols)};
-    launch_early(context, "embedding",
-                 {.grid = dim3(static_cast<unsigned>(y.num_rows)), .block = dim3(kThreads)}, kernel,
-                 shape, reinterpret_cast<const T*>(table.data), ids, scale, y.row<float>(0));
-  });
-}
 
 void gather_rows(const CudaContext& context, ConstMatrix x, const int32_t* rows, Matrix y) {
   HALLEY_CHECK(x.num_cols == y.num_cols && x.dtype == y.dtype, x.num_cols, y.num_cols);

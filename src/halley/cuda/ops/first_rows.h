@@ -1,0 +1,40 @@
+// What a step begins with, in one kernel: ids that were not known, their embeddings, rotary angles.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "halley/core/matrix.h"
+#include "halley/cuda/ops/rope_kv.h"
+#include "halley/cuda/runtime/cuda_context.h"
+#include "halley/cuda/runtime/device_span.h"
+
+namespace halley::cuda {
+
+/// All arrays in device memory.
+struct FirstRows {
+  ConstMatrix table = {};                // [V, K] f32, f16 or bf16
+  float scale = 1;                       // of its rows
+  const int32_t* ids = nullptr;          // [M]; one below 0 is the last token of slot -1 - id
+  const int32_t* last_tokens = nullptr;  // of each slot; may be null where no id is below 0
+  /// Learned positions [P, K] of the table's type, and the row of each token; or nothing.
+  ConstMatrix position_table = {};
+  const int32_t* position_rows = nullptr;  // [M]
+  struct Rope {
+    RopeTable table = {};
+    float* cos = nullptr;  // [M, num_angles]
+    float* sin = nullptr;
+  };
+  static constexpr int kNumRopesMax = 4;
+  std::array<Rope, kNumRopesMax> ropes = {};
+  int num_ropes = 0;
+  const int32_t* positions = nullptr;  // [M], of rotations
+  DeviceSpan* span = nullptr;          // begins here; may be null
+};
+
+/// hidden[m] = table[id of row m] * scale, plus position_table[position_rows[m]]; cos and sin of
+/// positions[m] * inv_freq[i], times the attention factor.
+/// Shapes    hidden [M, K] f32
+void first_rows(const CudaContext& context, const FirstRows& rows, Matrix hidden);
+
+}  // namespace halley::cuda
