@@ -10,6 +10,7 @@ that the template does not know, which a schema cannot say.
 import os
 import subprocess
 import sys
+import tempfile
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -26,11 +27,13 @@ class SchemathesisTest(unittest.TestCase):
     def test_answers_are_as_described(self):
         server = Server(HALLEY, MODEL, "--threads", "1", "--log-level", "off")
         try:
-            result = subprocess.run(
-                [SCHEMATHESIS, "run", f"http://127.0.0.1:{server.port}/openapi.json",
-                 "--checks", CHECKS, "--max-time", "30", "--request-timeout", "60",
-                 "--continue-on-failure", "--generation-database", "none"],
-                check=False, capture_output=True, text=True, timeout=600)
+            with tempfile.TemporaryDirectory() as folder:  # it keeps notes where it runs
+                result = subprocess.run(
+                    [os.path.abspath(SCHEMATHESIS), "run",
+                     f"http://127.0.0.1:{server.port}/openapi.json",
+                     "--checks", CHECKS, "--max-time", "30", "--request-timeout", "60",
+                     "--continue-on-failure", "--generation-database", "none"],
+                    check=False, capture_output=True, text=True, timeout=600, cwd=folder)
         finally:
             self.assertEqual(server.end(), 0, server.log)
         self.assertEqual(result.returncode, 0, result.stdout[-5000:] + result.stderr[-2000:])

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 import xml.etree.ElementTree
 
@@ -242,6 +243,33 @@ class BenchServeOverhead(unittest.TestCase):
         # The model's pace is what bounds the paced phase.
         self.assertLess(saved["paced"]["tokens_per_second"], 400)
         self.assertIn("added latency", result.stdout)
+
+    def test_its_server_ends_with_it(self):
+        process = subprocess.Popen([HALLEY, "bench", "serve-overhead", "--clients", "2",
+                                    "--seconds", "600"], stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL)
+        try:
+            children = ""
+            while not children:
+                with open(f"/proc/{process.pid}/task/{process.pid}/children",
+                          encoding="ascii") as file:
+                    children = file.read()
+                self.assertIsNone(process.poll())
+        finally:
+            process.kill()
+            process.wait(60)
+        deadline = time.monotonic() + 60
+        while self.is_running(int(children)):
+            self.assertLess(time.monotonic(), deadline, "the server goes on")
+            time.sleep(0.01)
+
+    @staticmethod
+    def is_running(pid):
+        try:
+            with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+                return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+        except OSError:
+            return False
 
 
 if __name__ == "__main__":
