@@ -88,12 +88,19 @@ std::string describe_gemm(const BoundGemm& gemm) {
   return text;
 }
 
-std::string describe_mixed(const Section& section) {
+/// Sums of s8 are exact: any plan gives the same bits.
+MixedPlan mixed_plan(const Section& section, bool is_batch_invariant, int64_t M) {
+  const MixedShape shape = mixed_shape(section.mixed, M);
+  const bool has_one_plan = is_batch_invariant && !is_s8(section.mixed.kind);
+  return has_one_plan ? invariant_mixed_plan(shape, section.mixed_device)
+                      : plan_mixed_gemm(shape, section.mixed_device);
+}
+
+std::string describe_mixed(const Section& section, bool is_batch_invariant) {
   std::string text = str("outputs by ", section.kernel_name());
   for (const int64_t M : {1, 16, 128}) {
-    const MixedShape shape = mixed_shape(section.mixed, M);
     text += str(M == 1 ? ": " : "; ", M, M == 1 ? " row " : " rows ",
-                plan_mixed_gemm(shape, section.mixed_device));
+                mixed_plan(section, is_batch_invariant, M));
   }
   return text;
 }
@@ -125,17 +132,13 @@ size_t CudaLinear::Section::device_bytes() const {
 
 void CudaLinear::run_mixed(const CudaContext& context, const Section& section,
                            const CudaGemmOperands& inputs, Matrix y) const {
-  const MixedShape shape = mixed_shape(section.mixed, y.num_rows);
   const MixedOperands operands = {.x = inputs.x,
                                   .x_scales = inputs.scales,
                                   .bias = section.bias,
                                   // Weights were in place before the layer was; what is ahead on
                                   // the stream of a step is a kernel.
                                   .starts_early = true};
-  // Sums of s8 are exact: any plan gives the same bits.
-  const bool is_invariant = lt_->choice().is_batch_invariant && !is_s8(section.mixed.kind);
-  const MixedPlan plan = is_invariant ? invariant_mixed_plan(shape, section.mixed_device)
-                                      : plan_mixed_gemm(shape, section.mixed_device);
+  const MixedPlan plan = mixed_plan(section, lt_->choice().is_batch_invariant, y.num_rows);
   mixed_gemm_planned(context, section.mixed, operands, plan, y);
 }
 
@@ -248,10 +251,10 @@ size_t CudaLinear::workspace_bytes(int64_t M) const {
 std::string CudaLinear::describe() const {
   std::string text;
   for (const Section& section : sections_) {
-    text +=
-        str(text.empty() ? "" : "\n", name_, " [", section.N, ", ", section.K, "]: ", section.form,
-            "; ",
-            section.is_mixed() ? describe_mixed(section) : describe_gemm(section.for_activations));
+    text += str(text.empty() ? "" : "\n", name_, " [", section.N, ", ", section.K,
+                "]: ", section.form, "; ",
+                section.is_mixed() ? describe_mixed(section, lt_->choice().is_batch_invariant)
+                                   : describe_gemm(section.for_activations));
     if (section.is_mixed()) continue;
     if (dtype_ != DType::kF32) text += str("; ", describe_gemm(section.for_f32));
   }
