@@ -102,6 +102,8 @@ CudaAttentionBatch::CudaAttentionBatch(const CudaAttentionLimits& limits)
       staging_(layout_.num_copied) {
   // No work, and counts that kernels expect to be 0.
   check_cuda(cudaMemset(buffer_.data(), 0, layout_.partial_stats), "clearing attention's counts");
+  // Other streams do not wait for it, and copy work to the same memory.
+  check_cuda(cudaDeviceSynchronize(), "clearing attention's counts");
 }
 
 void CudaAttentionBatch::copy(const CudaStream& stream, size_t offset, size_t num_bytes) {

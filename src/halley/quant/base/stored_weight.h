@@ -26,8 +26,8 @@ struct WeightDesc {
   ZeroKind zero_kind = ZeroKind::kPoint;
   bool is_symmetric = true;
   bool has_input_order = false;
-  /// input_order() where a checkpoint states it as such: weights with equal ones can be joined.
-  /// Null where it is found with the data.
+  /// input_order() where it is known when the weight is opened: weights with equal ones can be
+  /// joined. Null where it is found later, with the data.
   std::shared_ptr<const std::vector<int32_t>> stated_order;
   ActivationQuant activation = ActivationQuant::kNone;
   float activation_scale = 0;  // of the static kinds: finite, above zero

@@ -11,6 +11,7 @@
 #include "halley/base/error.h"
 #include "halley/core/float16.h"
 #include "halley/quant/base/golden_checkpoint.h"
+#include "halley/quant/base/open_section.h"
 #include "halley/quant/base/tensors_in_memory.h"
 
 namespace halley {
@@ -94,6 +95,17 @@ TEST(GptqGoldens, SlicesOfStoredTensorsHaveTheirRows) {
                                                        static_cast<double>(N));
     }
   }
+}
+
+TEST(GptqGoldens, PartsOfOneOrderAreJoined) {
+  const GoldenCheckpoint golden("gptq_4bit_g32_desc_act");
+  const auto scheme = kQuantGptq.detect(golden.quant, *golden.source);
+  LinearSpec spec = linear_spec_of(golden.expected.at("linears")[0]);
+  for (const size_t other : {1, 2}) {
+    spec.parts.push_back(linear_spec_of(golden.expected.at("linears")[other]).parts[0]);
+  }
+  EXPECT_EQ(spec.display_name(), "model.layers.0.self_attn.{q,k,v}_proj");
+  EXPECT_EQ(open_sections(*scheme, *golden.source, spec).size(), 1U);
 }
 
 // ---- tensors of a test -------------------------------------------------------------------------
@@ -192,6 +204,8 @@ TEST(GptqWeight, SortsInputsByGroup) {
   EXPECT_THAT(weight->desc().tensor_names, SizeIs(4));
   const auto order = weight->input_order();
   ASSERT_EQ(order.size(), group_of.size());
+  ASSERT_NE(weight->desc().stated_order, nullptr);  // which decides what is joined
+  EXPECT_EQ(*weight->desc().stated_order, order);
   for (size_t i = 0; i < order.size(); ++i) {
     const auto group = group_of[static_cast<size_t>(order[i])];
     EXPECT_EQ(group, static_cast<int32_t>(i / 16));

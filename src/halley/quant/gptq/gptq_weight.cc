@@ -354,6 +354,10 @@ std::unique_ptr<StoredWeight> open_gptq_weight(const GptqLayerSource& layer) {
   parts.input_order = read_order(layer, desc.group_size);
   desc.is_symmetric = zeros.is_symmetric;
   desc.has_input_order = !parts.input_order.empty();
+  // Layers with the same inputs have the same order as a rule: they are joined.
+  if (desc.has_input_order) {
+    desc.stated_order = std::make_shared<const std::vector<int32_t>>(parts.input_order);
+  }
   return std::make_unique<GptqWeight>(layer, std::move(desc), std::move(parts),
                                       std::move(zeros.warnings));
 }
