@@ -30,8 +30,6 @@ void launch_nested_16(const NestedMaps& maps, const NestedArguments& args, cudaS
 void launch_nested_64(const NestedMaps& maps, const NestedArguments& args, cudaStream_t stream);
 void launch_nested_128(const NestedMaps& maps, const NestedArguments& args, cudaStream_t stream);
 void launch_nested_256(const NestedMaps& maps, const NestedArguments& args, cudaStream_t stream);
-void launch_nested_pair_128(const NestedMaps& maps, const NestedArguments& args,
-                            cudaStream_t stream);
 void launch_nested_pair_256(const NestedMaps& maps, const NestedArguments& args,
                             cudaStream_t stream);
 

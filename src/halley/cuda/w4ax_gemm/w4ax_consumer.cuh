@@ -17,16 +17,28 @@ inline constexpr int32_t kSumBaseBits = 0x4B400000;
 /// Codes of weights stand in the high half of a byte.
 inline constexpr float kW4axCodeUnit = 0.0625f;
 
-struct W4axSegment {
-  int num_blocks = 0;     // of inputs, at least 1
-  bool is_first = false;  // of the launch
-};
+/// Barriers for a warpgroup's turn to multiply; lower ones are those of warpgroups alone.
+inline constexpr int kTurnBarrier = 3;
+
+/// Once in a launch, before the first block: the turn is the first warpgroup's.
+__device__ __forceinline__ void begin_turns(int warpgroup) {
+  if (warpgroup == 1) asm volatile("bar.arrive %0, 256;" ::"r"(kTurnBarrier) : "memory");
+}
+__device__ __forceinline__ void wait_for_turn(int warpgroup) {
+  asm volatile("bar.sync %0, 256;" ::"r"(kTurnBarrier + warpgroup) : "memory");
+}
+__device__ __forceinline__ void pass_turn(int warpgroup) {
+  asm volatile("bar.arrive %0, 256;" ::"r"(kTurnBarrier + 1 - warpgroup) : "memory");
+}
 
 template <int kTokens, int kCluster>
 struct W4axConsumer {
   using Sums = TileSums<kTokens>;
   using BlockSums = int32_t[kTokens / 2];
   static constexpr int kSteps = kW4axInputs / 32;
+  /// One warpgroup scales its sums while the tensor cores multiply for the other. Left alone, both
+  /// would do the same at the same time. Few tokens wait for memory.
+  static constexpr bool kTakesTurns = kTokens >= 64;
   using Fragments = uint32_t[kSteps][4];
   /// Groups of eight tokens whose scales are read at a time.
   static constexpr int kColumns = kTokens / 8;
@@ -110,6 +122,8 @@ struct W4axConsumer {
     fence_products();
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
+      // The last one is a group of its own.
+      if (step + 1 == kSteps) close_products();
       S8Product<kTokens>::run(of_block, fragments[step], descriptor + 2 * step, 1);
     }
     close_products();
@@ -130,6 +144,7 @@ struct W4axConsumer {
                                                    Sums& sums) {
     const int index = state.stage.index;
     const uint32_t stage = ring.stage(args, index);
+    if constexpr (kTakesTurns) wait_for_turn(self.warpgroup);
     start_products(state.fragments[kParity], stage, state.of_block);
     const OutputScales outputs = load_output_scales(stage, self);
     const uint32_t token_scales =
@@ -144,6 +159,11 @@ struct W4axConsumer {
     // Behind the last stage this reads what is there, for nothing: a branch around loads would make
     // ptxas wait for the products.
     load_fragments(ring.stage(args, state.stage.index), self, state.fragments[1 - kParity]);
+    if constexpr (kTakesTurns) {
+      // The other warpgroup's products follow the last of these without a gap.
+      wait_for_products<1>();
+      pass_turn(self.warpgroup);
+    }
     wait_for_products<0>();
 #pragma unroll
     for (int column = 0; column < kColumns; column += kBatch) {
@@ -157,15 +177,13 @@ struct W4axConsumer {
     --state.num_left;
   }
 
-  /// Sums over the segment's blocks, from *stage_place on. One warpgroup scales while the tensor
-  /// cores multiply for the other: at the very first the second waits for half a turn.
+  /// Sums over num_blocks >= 1 blocks, from *stage_place on.
   static __device__ __forceinline__ void run(const TileArguments& args, const TileRing& ring,
-                                             const TileThread& self, const W4axSegment& segment,
+                                             const TileThread& self, int num_blocks,
                                              TileStage* stage_place, Sums& sums) {
-    constexpr int kTurnBarrier = 3;
     State state;
     state.stage = *stage_place;
-    state.num_left = segment.num_blocks;
+    state.num_left = num_blocks;
 #pragma unroll
     for (int i = 0; i < kTokens / 2; ++i) {
       sums[i] = 0;
@@ -173,13 +191,7 @@ struct W4axConsumer {
     }
     wait_barrier(ring.full(args, state.stage.index), state.stage.parity);
     load_fragments(ring.stage(args, state.stage.index), self, state.fragments[0]);
-    if (segment.is_first && self.warpgroup == 1) {
-      asm volatile("bar.sync %0, 256;" ::"n"(kTurnBarrier) : "memory");
-    }
     run_block<0>(args, ring, self, state, sums);
-    if (segment.is_first && self.warpgroup == 0) {
-      asm volatile("bar.arrive %0, 256;" ::"n"(kTurnBarrier) : "memory");
-    }
     while (state.num_left > 0) {
       run_block<1>(args, ring, self, state, sums);
       if (state.num_left == 0) break;

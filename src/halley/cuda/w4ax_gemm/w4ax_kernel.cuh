@@ -29,13 +29,12 @@ __global__ void __launch_bounds__(kTileThreads, 1)
     wait_for_previous_kernel();
     const TileThread self = tile_thread();
     TileStage stage;
-    bool is_first = true;
+    if constexpr (W4axConsumer<kTokens, kCluster>::kTakesTurns) begin_turns(self.warpgroup);
     MixedSegment segment = block.first(tile);
     while (segment.num_chunks > 0) {
       TileSums<kTokens> sums;
-      W4axConsumer<kTokens, kCluster>::run(tile, block.ring, self, {segment.num_chunks, is_first},
-                                           &stage, sums);
-      is_first = false;
+      W4axConsumer<kTokens, kCluster>::run(tile, block.ring, self, segment.num_chunks, &stage,
+                                           sums);
       const TilePlace place = tile_place<kTokens, kCluster>(tile, self, block.rank, segment.tile);
       TileEpilogue<kTokens, kCluster>::finish(tile, block, self, place,
                                               segment.num_chunks == tile.schedule.num_chunks, sums);
