@@ -472,8 +472,8 @@ class Quantized(unittest.TestCase):
         plan = json.loads(result.stdout)
         self.assertEqual((plan["device"], plan["activation_dtype"]), ("cuda", "f16"))
         weights = [weight for part in plan["parts"] for weight in part.get("gpu_weights", [])]
-        self.assertEqual({weight["kernel"].split("_")[1] for weight in weights}, {"f16"})
-        self.assertIn("u4_quad, decoded to f16: its activations are not rounded",
+        self.assertEqual({weight["kernel"].split("_")[1] for weight in weights}, {"f16", "w4a16"})
+        self.assertIn("u4_quad, kept in 4 bits (u4_f16): a scale for each output",
                       {weight["form"] for weight in weights})
         env = dict(os.environ, HALLEY_KERNEL="gemm_w4a32_hwy")
         for args, extra, text in [

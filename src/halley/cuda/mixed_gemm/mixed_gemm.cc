@@ -142,25 +142,36 @@ MixedArguments arguments_of(const MixedWeight& weight, const MixedOperands& oper
 
 }  // namespace
 
-MixedWeight::MixedWeight(const MixedPacked& packed)
-    : kind(packed.kind),
-      N(packed.N),
-      K(packed.K),
-      group_size(packed.group_size),
-      chunks(packed.chunks.size(), "a 4-bit weight"),
+MixedWeight::MixedWeight(const MixedShape& shape, bool with_offsets)
+    : kind(shape.kind),
+      N(shape.N),
+      K(shape.K),
+      group_size(shape.group_size),
+      chunks(static_cast<size_t>(mixed_bytes(kind, N, K, group_size)), "a 4-bit weight"),
       counters(size_t{2} * kSharedTilesMax * sizeof(uint32_t), "counters of a weight"),
-      has_offsets(!packed.w_offsets.empty()) {
+      has_offsets(with_offsets) {
+  if (is_s8(kind)) {
+    const size_t numbers = static_cast<size_t>(N) * (with_offsets ? 2 : 1);
+    scales = DeviceBuffer(numbers * sizeof(float), "scales of a 4-bit weight");
+  }
+  check_cuda(cudaMemset(counters.data(), 0, counters.num_bytes()), "counters of a weight");
+  // Other streams do not wait for it.
+  check_cuda(cudaDeviceSynchronize(), "counters of a weight");
+}
+
+MixedWeight::MixedWeight(const MixedPacked& packed)
+    : MixedWeight(
+          {.kind = packed.kind, .N = packed.N, .K = packed.K, .group_size = packed.group_size},
+          !packed.w_offsets.empty()) {
   check_cuda(
       cudaMemcpy(chunks.data(), packed.chunks.data(), packed.chunks.size(), cudaMemcpyHostToDevice),
       "copy of a 4-bit weight");
   std::vector<float> both = packed.w_scales;
   both.insert(both.end(), packed.w_offsets.begin(), packed.w_offsets.end());
   if (!both.empty()) {
-    scales = DeviceBuffer(both.size() * sizeof(float), "scales of a 4-bit weight");
     check_cuda(cudaMemcpy(scales.data(), both.data(), scales.num_bytes(), cudaMemcpyHostToDevice),
                "copy of scales");
   }
-  check_cuda(cudaMemset(counters.data(), 0, counters.num_bytes()), "counters of a weight");
   // Other streams do not wait for copies beside them.
   check_cuda(cudaDeviceSynchronize(), "copy of a 4-bit weight");
 }

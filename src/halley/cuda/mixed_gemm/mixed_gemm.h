@@ -29,6 +29,9 @@ struct MixedWeight {
   MixedWeight() = default;
   /// Copies, and waits for it. Throws DeviceError where the memory does not suffice.
   explicit MixedWeight(const MixedPacked& packed);
+  /// Memory for a weight that is packed on the GPU: chunks and scales have no contents yet. M does
+  /// not matter.
+  MixedWeight(const MixedShape& shape, bool with_offsets);
 
   size_t num_bytes() const { return chunks.num_bytes() + scales.num_bytes(); }
 };

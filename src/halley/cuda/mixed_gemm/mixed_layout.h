@@ -74,11 +74,37 @@ constexpr int group_bytes(MixedKind kind) { return 64 * group_entry_bytes(kind);
 /// Index of the entry of output n of a chunk; the second half of it where n % 16 >= 8.
 constexpr int group_entry(int n) { return n / 16 * 8 + n % 8; }
 
+/// Zeros of groups are integers from 0 to this: some formats store them less one.
+inline constexpr int kMixedZeroMax = 16;
+
+/// What stands beside a scale of 16 bits: the number that a code of 0 is decoded to, plus the zero
+/// (negative for the upper row in f16). All of them are exact.
+constexpr uint16_t zero_bits(MixedKind kind, bool is_upper, int zero) {
+  if (kind == MixedKind::kU4Bf16) return static_cast<uint16_t>(0x4300 + zero);  // 128 + zero
+  return static_cast<uint16_t>(is_upper ? 0xD400 + 16 * zero                    // -(64 + zero)
+                                        : 0x6400 + zero);                       // 1024 + zero
+}
+
+/// Inputs of a stored group: 32, 64 or 128, which larger ones are cut into.
+constexpr int stored_group_size(int64_t K, int64_t group_size) {
+  const bool is_fine = group_size < kChunkInputs && group_size < K;
+  return is_fine ? static_cast<int>(group_size) : kChunkInputs;
+}
+
 /// Groups of a chunk. `group_size` is 32, 64 or 128: larger ones are repeated.
 constexpr int chunk_groups(int group_size) { return kChunkInputs / group_size; }
 
 constexpr int chunk_bytes(MixedKind kind, int group_size) {
   return kChunkCodeBytes + chunk_groups(group_size) * group_bytes(kind);
 }
+
+/// Bytes of all chunks. `group_size` as stored.
+constexpr int64_t mixed_bytes(MixedKind kind, int64_t N, int64_t K, int group_size) {
+  const int64_t panels = (N + kChunkOutputs - 1) / kChunkOutputs;
+  return panels * ((K + kChunkInputs - 1) / kChunkInputs) * chunk_bytes(kind, group_size);
+}
+
+/// A stored nibble is the code; of kU4S8 the code less 8 in two's complement.
+constexpr uint8_t nibble_flip(MixedKind kind) { return kind == MixedKind::kU4S8 ? 8 : 0; }
 
 }  // namespace halley::cuda

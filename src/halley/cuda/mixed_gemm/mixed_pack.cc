@@ -14,7 +14,6 @@ namespace halley::cuda {
 namespace {
 
 constexpr int kMiddle = 8;                 // codes of s8 are stored less this
-constexpr int kZeroMax = 16;               // some formats store the zero less one
 constexpr int64_t kSumInputsMax = 131071;  // 128 * 128 * K stays below 2^31
 
 /// Chunks of 128 outputs.
@@ -26,9 +25,6 @@ class Chunks {
   size_t offset_of(int64_t n, int64_t k) const {
     const int64_t chunk = n / kChunkOutputs * num_chunks_ + k / kChunkInputs;
     return static_cast<size_t>(chunk * bytes_);
-  }
-  size_t num_bytes(int64_t N) const {
-    return static_cast<size_t>(ceil_div<int64_t>(N, kChunkOutputs) * num_chunks_ * bytes_);
   }
 
  private:
@@ -50,10 +46,10 @@ std::string place_of(const MixedSource& source, int64_t n, int64_t group) {
 /// The zero as an integer.
 int integer_zero(const MixedSource& source, int64_t n, int64_t group) {
   const float zero = zero_of(source, n, group);
-  if (!(zero >= 0 && zero <= kZeroMax) || zero != std::floor(zero)) {
+  if (!(zero >= 0 && zero <= kMixedZeroMax) || zero != std::floor(zero)) {
     throw CheckpointError(str(place_of(source, n, group),
-                              ": expected a zero point that is an integer from 0 to ", kZeroMax,
-                              ", got ", zero, ". Check the checkpoint."));
+                              ": expected a zero point that is an integer from 0 to ",
+                              kMixedZeroMax, ", got ", zero, ". Check the checkpoint."));
   }
   return static_cast<int>(zero);
 }
@@ -77,11 +73,7 @@ void put_16_bits(const MixedSource& source, const GroupPlace& place, uint8_t* en
                               ". Load the model in another type."));
   }
   const bool is_upper = place.n % 16 >= 8;
-  const auto number = static_cast<float>(zero);
-  const uint16_t bias = !is_f16    ? f32_to_bf16(128 + number)
-                        : is_upper ? f32_to_f16(-(64 + number))
-                                   : f32_to_f16(1024 + number);
-  const uint16_t both[2] = {rounded, bias};
+  const uint16_t both[2] = {rounded, zero_bits(source.kind, is_upper, zero)};
   std::memcpy(entry + (is_upper ? 4 : 0), both, sizeof(both));
 }
 
@@ -126,9 +118,6 @@ void put_groups(const MixedSource& source, const Chunks& chunks, MixedPacked* pa
   }
 }
 
-/// A stored nibble is the code; of kU4S8 the code less 8 in two's complement.
-uint8_t flip_of(MixedKind kind) { return kind == MixedKind::kU4S8 ? kMiddle : 0; }
-
 void put_codes(const MixedSource& source, const Chunks& chunks, MixedPacked* packed) {
   for (int64_t n = 0; n < source.N; ++n) {
     for (int64_t k = 0; k < source.K; ++k) {
@@ -141,7 +130,7 @@ void put_codes(const MixedSource& source, const Chunks& chunks, MixedPacked* pac
       const NibblePlace place = nibble_place(source.kind, static_cast<int>(n % kChunkOutputs),
                                              static_cast<int>(k % kChunkInputs));
       uint8_t* to = packed->chunks.data() + chunks.offset_of(n, k) + place.byte;
-      *to = static_cast<uint8_t>(*to | (code ^ flip_of(source.kind)) << place.shift);
+      *to = static_cast<uint8_t>(*to | (code ^ nibble_flip(source.kind)) << place.shift);
     }
   }
 }
@@ -189,10 +178,10 @@ MixedPacked pack_mixed(const MixedSource& source) {
         str("weight of 4 bits (", source.kind, "): ", why, ". Use a kernel that decodes at load."));
   }
   MixedPacked packed = {.kind = source.kind, .N = source.N, .K = source.K};
-  const bool is_fine = source.group_size < kChunkInputs && source.group_size < source.K;
-  packed.group_size = is_fine ? static_cast<int>(source.group_size) : kChunkInputs;
+  packed.group_size = stored_group_size(source.K, source.group_size);
   const Chunks chunks(source.kind, source.K, packed.group_size);
-  packed.chunks.resize(chunks.num_bytes(source.N));
+  packed.chunks.resize(
+      static_cast<size_t>(mixed_bytes(source.kind, source.N, source.K, packed.group_size)));
   put_codes(source, chunks, &packed);
   if (source.kind != MixedKind::kU4S8) put_groups(source, chunks, &packed);
   if (is_s8(source.kind)) put_output_scales(source, &packed);
@@ -208,10 +197,43 @@ std::vector<uint8_t> unpack_mixed(const MixedPacked& packed) {
       const NibblePlace place = nibble_place(packed.kind, static_cast<int>(n % kChunkOutputs),
                                              static_cast<int>(k % kChunkInputs));
       const int byte = packed.chunks[chunks.offset_of(n, k) + static_cast<size_t>(place.byte)];
-      codes.push_back(static_cast<uint8_t>((byte >> place.shift & 15) ^ flip_of(packed.kind)));
+      codes.push_back(static_cast<uint8_t>((byte >> place.shift & 15) ^ nibble_flip(packed.kind)));
     }
   }
   return codes;
+}
+
+std::vector<float> unpack_mixed_row(const MixedPacked& packed, int64_t n) {
+  const Chunks chunks(packed.kind, packed.K, packed.group_size);
+  const bool is_upper = n % 16 >= 8;
+  const auto column = static_cast<int>(n % kChunkOutputs);
+  std::vector<float> row;
+  row.reserve(static_cast<size_t>(packed.K));
+  for (int64_t k = 0; k < packed.K; ++k) {
+    const auto in_chunk = static_cast<int>(k % kChunkInputs);
+    const uint8_t* chunk = packed.chunks.data() + chunks.offset_of(n, k);
+    const NibblePlace place = nibble_place(packed.kind, column, in_chunk);
+    const int code = (chunk[place.byte] >> place.shift & 15) ^ nibble_flip(packed.kind);
+    const int entry_bytes = group_entry_bytes(packed.kind);
+    const uint8_t* entry = chunk + kChunkCodeBytes +
+                           in_chunk / packed.group_size * group_bytes(packed.kind) +
+                           group_entry(column) * entry_bytes + (is_upper ? entry_bytes / 2 : 0);
+    if (packed.kind == MixedKind::kU4S8) {
+      row.push_back(static_cast<float>(code - kMiddle));
+    } else if (packed.kind == MixedKind::kU4GroupS8) {
+      row.push_back(static_cast<float>(code * entry[0] + entry[1] - 128));
+    } else {
+      uint16_t both[2];
+      std::memcpy(both, entry, sizeof(both));
+      const bool is_f16 = packed.kind == MixedKind::kU4F16;
+      const int steps = static_cast<int16_t>(both[1] - zero_bits(packed.kind, is_upper, 0));
+      const int zero = is_f16 && is_upper ? steps / 16 : steps;
+      const float scale = is_f16 ? f16_to_f32(both[0]) : bf16_to_f32(both[0]);
+      const float number = scale * static_cast<float>(code - zero);
+      row.push_back(is_f16 ? f16_to_f32(f32_to_f16(number)) : bf16_to_f32(f32_to_bf16(number)));
+    }
+  }
+  return row;
 }
 
 }  // namespace halley::cuda

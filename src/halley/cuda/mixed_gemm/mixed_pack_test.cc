@@ -249,5 +249,23 @@ TEST(MixedPack, RefusesSumsThatLeave32Bits) {
   EXPECT_THAT(why_not_mixed(MixedKind::kU4GroupS8, 131072, 128), HasSubstr("K 131072 is above"));
 }
 
+TEST(MixedPack, RowsAreTheNumbersThatAreMultiplied) {
+  for (const MixedKind kind :
+       {MixedKind::kU4S8, MixedKind::kU4GroupS8, MixedKind::kU4F16, MixedKind::kU4Bf16}) {
+    const RandomWeight weight(kind, 139, 261, kind == MixedKind::kU4S8 ? 261 : 64);
+    const MixedPacked packed = pack_mixed(weight.source);
+    for (int64_t n = 0; n < 139; ++n) {
+      const std::vector<float> row = unpack_mixed_row(packed, n);
+      ASSERT_EQ(row.size(), 261U);
+      for (int64_t k = 0; k < 261; ++k) {
+        // Tensor cores see 16 times the code of kU4S8.
+        const float unit = kind == MixedKind::kU4S8 ? 16.0f : 1.0f;
+        ASSERT_EQ(unit * row[static_cast<size_t>(k)], weight.operand(n, k))
+            << kind << " [" << n << ", " << k << "]";
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace halley::cuda

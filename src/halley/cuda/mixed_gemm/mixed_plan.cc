@@ -152,6 +152,21 @@ MixedPlan shared_mixed_plan(const MixedShape& shape, const MixedDevice& device, 
   return plan;
 }
 
+MixedPlan invariant_mixed_plan(const MixedShape& shape, const MixedDevice& device) {
+  constexpr int kTileIndex = 2;  // 64 tokens, 128 outputs: neither few nor many tokens suffer much
+  MixedPlan plan = plan_of(shape, device, kTileIndex);
+  const int tiles = plan.schedule.num_tiles;
+  consider(shape, std::min(tiles, device.num_multiprocessors), tiles, &plan);
+  return plan;
+}
+
+size_t mixed_workspace_bytes_max(const MixedDevice& device) {
+  int64_t most = 0;
+  for (const MixedTile& tile : kMixedTiles) most = std::max(most, partial_bytes(tile));
+  const MixedSchedule all_share = {.num_blocks = device.num_multiprocessors};
+  return static_cast<size_t>(num_partial_slots(all_share) * most);
+}
+
 bool can_be_narrow(const MixedShape& shape) { return shape.M <= 8 && shape.K % 64 == 0; }
 
 MixedPlan narrow_mixed_plan(const MixedShape& shape) {

@@ -47,6 +47,13 @@ inline constexpr int kSharedTilesMax = 1024;
 /// tiles are shared.
 MixedPlan plan_mixed_gemm(const MixedShape& shape, const MixedDevice& device);
 
+/// The plan of one tile for every M, whose tiles have a block each: sums of 16-bit kinds are then
+/// added in the same order in every batch. (Those of s8 are exact in any.)
+MixedPlan invariant_mixed_plan(const MixedShape& shape, const MixedDevice& device);
+
+/// The most that any plan of the device takes from the workspace.
+size_t mixed_workspace_bytes_max(const MixedDevice& device);
+
 /// Whether the kernel for few tokens takes the shape: M at most 8, K a multiple of 64.
 bool can_be_narrow(const MixedShape& shape);
 MixedPlan narrow_mixed_plan(const MixedShape& shape);

@@ -131,6 +131,27 @@ TEST(MixedPlan, FillsTheDeviceWithASmallLayer) {
   EXPECT_GT(plan.workspace_bytes(), 0u);
 }
 
+TEST(MixedPlan, InvariantPlansHaveOneTileAndShareNone) {
+  for (const auto& [N, K] : kShapes) {
+    for (const int64_t M : {1, 8, 16, 65, 2048}) {
+      const MixedPlan plan = invariant_mixed_plan({.M = M, .N = N, .K = K}, {});
+      EXPECT_FALSE(plan.is_narrow);
+      EXPECT_EQ(plan.tile.tokens, 64);
+      EXPECT_EQ(plan.schedule.whole_tiles, plan.schedule.num_tiles);
+      EXPECT_EQ(plan.workspace_bytes(), 0u);
+    }
+  }
+}
+
+TEST(MixedPlan, NoPlanTakesMoreThanTheMost) {
+  const size_t most = mixed_workspace_bytes_max({});
+  for (const auto& [N, K] : kShapes) {
+    for (int64_t M = 1; M < 700; M += 13) {
+      EXPECT_LE(plan_mixed_gemm({.M = M, .N = N, .K = K}, {}).workspace_bytes(), most);
+    }
+  }
+}
+
 TEST(MixedPlan, PrintsItself) {
   EXPECT_EQ(str(narrow_mixed_plan({.M = 1, .N = 300, .K = 256})), "narrow");
   EXPECT_EQ(str(shared_mixed_plan({.M = 20, .N = 300, .K = 256}, {}, 1, 3)),

@@ -6,15 +6,13 @@
 #include "halley/base/checked_math.h"
 #include "halley/base/str.h"
 #include "halley/cuda/gemm/lt_problem.h"
+#include "halley/cuda/weights/order_columns.h"
+#include "halley/cuda/weights/weight_form.h"
 
 namespace halley::cuda {
 namespace {
 
 using Section = CudaLinear::Section;
-
-bool has_codes(const Section& section) {
-  return section.w.dtype == DType::kI8 || section.w.dtype == DType::kF8E4M3;
-}
 
 /// What the arena takes for a piece.
 size_t piece_bytes(int64_t num_rows, int64_t row_bytes) {
@@ -43,20 +41,31 @@ void set_codes(const Section& section, const QuantizedRows& x, CudaGemmOperands*
 void prepare_codes(const CudaContext& context, const Section& section, ConstMatrix x,
                    CudaGemmOperands* operands) {
   const QuantizedRows rows = take_quantized_rows(context, section.activation.kind, x.num_rows,
-                                                 section.K, section.scales.w_offsets != nullptr);
+                                                 section.K, section.has_code_sums());
   quantize_rows(context, section.activation, x, rows);
   set_codes(section, rows, operands);
 }
 
-ConstMatrix prepare_numbers(const CudaContext& context, const Section& section, ConstMatrix x) {
-  const DType dtype = section.w.dtype;
-  if (x.dtype == dtype && section.activation.kind == ActivationQuant::kNone) return x;
-  const int64_t stride = number_stride(dtype, section.K);
-  auto* memory =
-      context.workspace.take(static_cast<size_t>(x.num_rows * stride * element_bytes(dtype)));
-  const Matrix rounded = {memory, dtype, x.num_rows, section.K, stride};
-  round_rows(context, section.activation, x, rounded);
-  return rounded;
+Matrix take_numbers(const CudaContext& context, DType dtype, int64_t M, int64_t K) {
+  const int64_t stride = number_stride(dtype, K);
+  auto* memory = context.workspace.take(static_cast<size_t>(M * stride * element_bytes(dtype)));
+  return {memory, dtype, M, K, stride};
+}
+
+ConstMatrix prepare_numbers(const CudaContext& context, const Section& section, ConstMatrix x,
+                            DType dtype) {
+  const bool is_rounded = section.activation.kind != ActivationQuant::kNone;
+  const bool is_aligned = !section.is_mixed() || row_alignment(x) == 16;
+  const int32_t* order = section.is_mixed() ? section.activation.input_order : nullptr;
+  if (is_rounded || (order == nullptr && (x.dtype != dtype || !is_aligned))) {
+    const Matrix rounded = take_numbers(context, dtype, x.num_rows, section.K);
+    round_rows(context, section.activation, x, rounded);
+    x = rounded;
+  }
+  if (order == nullptr) return x;
+  const Matrix ordered = take_numbers(context, dtype, x.num_rows, section.K);
+  order_columns(context, order, x, ordered);
+  return ordered;
 }
 
 size_t kernel_bytes(const BoundGemm& gemm, int64_t M) {
@@ -79,7 +88,56 @@ std::string describe_gemm(const BoundGemm& gemm) {
   return text;
 }
 
+std::string describe_mixed(const Section& section) {
+  std::string text = str("outputs by ", section.kernel_name());
+  for (const int64_t M : {1, 16, 128}) {
+    const MixedShape shape = mixed_shape(section.mixed, M);
+    text += str(M == 1 ? ": " : "; ", M, M == 1 ? " row " : " rows ",
+                plan_mixed_gemm(shape, section.mixed_device));
+  }
+  return text;
+}
+
 }  // namespace
+
+bool CudaLinear::Section::has_coded_inputs() const {
+  if (is_mixed()) return is_s8(mixed.kind);
+  return w.dtype == DType::kI8 || w.dtype == DType::kF8E4M3;
+}
+
+bool CudaLinear::Section::has_code_sums() const {
+  return is_mixed() ? mixed.has_offsets : scales.w_offsets != nullptr;
+}
+
+const char* CudaLinear::Section::kernel_name() const {
+  return is_mixed() ? mixed_kernel_name(mixed.kind) : for_activations.choice.kernel->name;
+}
+
+std::vector<const DeviceBuffer*> CudaLinear::Section::buffers() const {
+  return {&weight_memory, &array_memory, &mixed.chunks, &mixed.scales};
+}
+
+size_t CudaLinear::Section::device_bytes() const {
+  size_t total = 0;
+  for (const DeviceBuffer* buffer : buffers()) total += buffer->num_bytes();
+  return total;
+}
+
+void CudaLinear::run_mixed(const CudaContext& context, const Section& section,
+                           const CudaGemmOperands& inputs, Matrix y) const {
+  const MixedShape shape = mixed_shape(section.mixed, y.num_rows);
+  const MixedOperands operands = {.x = inputs.x,
+                                  .x_scales = inputs.scales,
+                                  .bias = section.bias,
+                                  // Weights were in place before the layer was; what is ahead on
+                                  // the stream of a step is a kernel.
+                                  .starts_early = true};
+  // Sums of s8 are exact: any plan gives the same bits.
+  const bool is_invariant = lt_->choice().is_batch_invariant && !is_s8(section.mixed.kind);
+  const MixedPlan plan = is_invariant ? invariant_mixed_plan(shape, section.mixed_device)
+                                      : plan_mixed_gemm(shape, section.mixed_device);
+  mixed_gemm_planned(context, section.mixed, operands, plan, y);
+}
 
 template <typename Prepare>
 void CudaLinear::run_sections(const CudaContext& context, int64_t M, Matrix y,
@@ -93,7 +151,6 @@ void CudaLinear::run_sections(const CudaContext& context, int64_t M, Matrix y,
     const int64_t end = begin + section.N;
     const Matrix part = y.cols(begin, end);
     begin = end;
-    const BoundGemm& gemm = y.dtype == dtype_ ? section.for_activations : section.for_f32;
     const size_t mark = context.workspace.mark();
     CudaGemmOperands operands = {.x = {},
                                  .w = section.w,
@@ -101,10 +158,15 @@ void CudaLinear::run_sections(const CudaContext& context, int64_t M, Matrix y,
                                  .bias = section.bias,
                                  .rounded_bias = section.rounded_bias};
     prepare(section, &operands);
-    const CudaGemmKernel& kernel = gemm.choice.kernel_for(operands.x);
-    HALLEY_CHECK(kernel.scaling == LtScaling::kNone || row_alignment(part) == 16, kernel.name,
-                 part.row_stride);
-    kernel.launch(*lt_, context, gemm.problem, operands, part);
+    if (section.is_mixed()) {
+      run_mixed(context, section, operands, part);
+    } else {
+      const BoundGemm& gemm = y.dtype == dtype_ ? section.for_activations : section.for_f32;
+      const CudaGemmKernel& kernel = gemm.choice.kernel_for(operands.x);
+      HALLEY_CHECK(kernel.scaling == LtScaling::kNone || row_alignment(part) == 16, kernel.name,
+                   part.row_stride);
+      kernel.launch(*lt_, context, gemm.problem, operands, part);
+    }
     context.workspace.release(mark);
   }
 }
@@ -112,10 +174,11 @@ void CudaLinear::run_sections(const CudaContext& context, int64_t M, Matrix y,
 void CudaLinear::run(const CudaContext& context, ConstMatrix x, Matrix y) const {
   HALLEY_CHECK(x.num_cols == in_features(), x.num_cols, in_features());
   run_sections(context, x.num_rows, y, [&](const Section& section, CudaGemmOperands* operands) {
-    if (has_codes(section)) {
+    if (section.has_coded_inputs()) {
       prepare_codes(context, section, x, operands);
     } else {
-      operands->x = prepare_numbers(context, section, x);
+      operands->x =
+          prepare_numbers(context, section, x, section.is_mixed() ? dtype_ : section.w.dtype);
     }
   });
 }
@@ -136,7 +199,7 @@ const CudaActivationQuant* CudaLinear::code_form() const {
   const CudaActivationQuant& first = sections_[0].activation;
   // Kinds of codes have one scale a row or one for all, and no order (weight_form.h).
   const bool is_same = std::all_of(sections_.begin(), sections_.end(), [&](const Section& section) {
-    return has_codes(section) && section.activation.kind == first.kind &&
+    return section.has_coded_inputs() && section.activation.kind == first.kind &&
            section.activation.scale == first.scale;
   });
   return is_same ? &first : nullptr;
@@ -144,7 +207,7 @@ const CudaActivationQuant* CudaLinear::code_form() const {
 
 bool CudaLinear::has_code_sums() const {
   return std::any_of(sections_.begin(), sections_.end(),
-                     [](const Section& section) { return section.scales.w_offsets != nullptr; });
+                     [](const Section& section) { return section.has_code_sums(); });
 }
 
 int64_t CudaLinear::out_features() const {
@@ -156,7 +219,7 @@ int64_t CudaLinear::out_features() const {
 size_t CudaLinear::device_bytes() const {
   size_t total = 0;
   for (const Section& section : sections_) {
-    total += section.weight_memory.num_bytes() + section.array_memory.num_bytes();
+    total += section.device_bytes();
   }
   return total;
 }
@@ -164,12 +227,16 @@ size_t CudaLinear::device_bytes() const {
 size_t CudaLinear::workspace_bytes(int64_t M) const {
   size_t most = 0;
   for (const Section& section : sections_) {
-    size_t of_inputs = 0;
-    if (has_codes(section)) {
-      of_inputs = quantized_rows_bytes(M, section.K);
-    } else {
-      of_inputs = piece_bytes(
-          M, number_stride(section.w.dtype, section.K) * element_bytes(section.w.dtype));
+    const DType dtype = section.is_mixed() ? dtype_ : section.w.dtype;
+    size_t of_inputs = section.has_coded_inputs()
+                           ? quantized_rows_bytes(M, section.K)
+                           : piece_bytes(M, number_stride(dtype, section.K) * element_bytes(dtype));
+    if (section.is_mixed()) {
+      // Rounded, and in the weight's order.
+      if (section.activation.input_order != nullptr) of_inputs *= 2;
+      const size_t of_product = mixed_workspace_bytes_max(section.mixed_device);
+      most = std::max(most, of_inputs + round_up(of_product, DeviceArena::kAlignment));
+      continue;
     }
     for (const BoundGemm* gemm : {&section.for_activations, &section.for_f32}) {
       most = std::max(most, of_inputs + kernel_bytes(*gemm, M));
@@ -181,8 +248,11 @@ size_t CudaLinear::workspace_bytes(int64_t M) const {
 std::string CudaLinear::describe() const {
   std::string text;
   for (const Section& section : sections_) {
-    text += str(text.empty() ? "" : "\n", name_, " [", section.N, ", ", section.K,
-                "]: ", section.form, "; ", describe_gemm(section.for_activations));
+    text +=
+        str(text.empty() ? "" : "\n", name_, " [", section.N, ", ", section.K, "]: ", section.form,
+            "; ",
+            section.is_mixed() ? describe_mixed(section) : describe_gemm(section.for_activations));
+    if (section.is_mixed()) continue;
     if (dtype_ != DType::kF32) text += str("; ", describe_gemm(section.for_f32));
   }
   return text;

@@ -11,6 +11,7 @@
 #include "halley/cuda/gemm/cublaslt_gemm.h"
 #include "halley/cuda/gemm/cuda_gemm.h"
 #include "halley/cuda/gemm/quantize_rows.h"
+#include "halley/cuda/mixed_gemm/mixed_gemm.h"
 #include "halley/cuda/runtime/cuda_context.h"
 #include "halley/cuda/runtime/device_arena.h"
 
@@ -32,15 +33,30 @@ class CudaLinear {
     std::string form = {};
     DeviceBuffer weight_memory = {};
     DeviceBuffer array_memory = {};  // scales, offsets, bias, order
+    /// Codes of 4 bits; otherwise of no outputs. Then w and scales are empty, and nothing is bound.
+    MixedWeight mixed = {};
+    MixedDevice mixed_device = {};
     /// [N, K] of f16, bf16, f32, f8_e4m3 or i8; padded as CudaGemmOperands says where it is codes.
     ConstMatrix w = {};
     RowScales scales = {};                    // of codes; those of x are set by run()
     const float* static_x_scale = nullptr;    // of x for products with one scale for all of it
     const float* bias = nullptr;              // [N]
     const std::byte* rounded_bias = nullptr;  // [N] of the activations' type
+    /// input_order: inputs of 4-bit codes, and of blocks of activations, are packed in this order.
     CudaActivationQuant activation = {};
     BoundGemm for_activations = {};  // outputs of the activations' type
     BoundGemm for_f32 = {};          // f32 outputs
+
+    bool is_mixed() const { return mixed.N > 0; }
+    /// Whether codes of x are multiplied, not numbers.
+    bool has_coded_inputs() const;
+    /// And their sums are wanted.
+    bool has_code_sums() const;
+    /// Of outputs in the activations' type.
+    const char* kernel_name() const;
+    /// What a product reads, beside x.
+    std::vector<const DeviceBuffer*> buffers() const;
+    size_t device_bytes() const;
   };
 
   CudaLinear() = default;
@@ -83,6 +99,8 @@ class CudaLinear {
  private:
   template <typename Prepare>
   void run_sections(const CudaContext& context, int64_t M, Matrix y, const Prepare& prepare) const;
+  void run_mixed(const CudaContext& context, const Section& section, const CudaGemmOperands& inputs,
+                 Matrix y) const;
 
   std::string name_;
   DType dtype_ = DType::kF16;

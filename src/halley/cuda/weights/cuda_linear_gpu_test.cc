@@ -131,13 +131,19 @@ class CudaLinearGpuTest : public testing::Test {
       sum_x += std::fabs(x[k]);
     }
     // Codes with zeros are summed before the zeros are taken off: up to 256 steps of a code.
-    const auto has = [&](DType w_dtype) {
-      return std::any_of(linear.sections().begin(), linear.sections().end(),
-                         [&](const auto& section) { return section.w.dtype == w_dtype; });
+    const auto has = [&](const auto& is_so) {
+      return std::any_of(linear.sections().begin(), linear.sections().end(), is_so);
     };
-    const double code_error = has(DType::kI8) ? 1e-5 * sum_x * std::max(largest_w, 1.0) : 0.0;
-    const double sum_error = has(DType::kF8E4M3) ? 2e-3 : 5e-5;
-    const double error_max = (2.1 * half_step_of(place.dtype) + sum_error) * magnitude +
+    const bool has_s8 = has([](const auto& section) {
+      return section.is_mixed() ? is_s8(section.mixed.kind) : section.w.dtype == DType::kI8;
+    });
+    const bool has_f8 = has([](const auto& section) { return section.w.dtype == DType::kF8E4M3; });
+    // Scales of 4-bit weights are rounded to the type before the weights are.
+    const bool has_mixed = has([](const auto& section) { return section.is_mixed(); });
+    const double code_error = has_s8 ? 1e-5 * sum_x * std::max(largest_w, 1.0) : 0.0;
+    const double sum_error = has_f8 ? 2e-3 : 5e-5;
+    const double num_roundings = has_mixed ? 3.1 : 2.1;
+    const double error_max = (num_roundings * half_step_of(place.dtype) + sum_error) * magnitude +
                              code_error + half_step_of(place.y_dtype) * std::fabs(expected) + 1e-6;
     ASSERT_LE(std::fabs(got - expected), error_max)
         << "[" << place.m << ", " << place.n << "] to " << place.y_dtype << ": expected "

@@ -13,6 +13,7 @@
 #include "halley/core/float16.h"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/weights/decode_quads.h"
+#include "halley/cuda/weights/pack_mixed_weight.h"
 #include "halley/cuda/weights/weight_form.h"
 #include "halley/quant/base/open_section.h"
 
@@ -22,39 +23,11 @@ namespace {
 /// Packed pieces pass through this much device memory.
 constexpr size_t kStagingBytes = size_t{64} << 20;
 
-std::string section_name(const OpenSection& section) {
-  LinearSpec joined;
-  for (const OpenPart& part : section.parts) joined.parts.push_back(*part.spec);
-  return joined.display_name();
-}
-
-GemmProblem problem_of(const OpenSection& section) {
-  const WeightDesc& desc = section.desc();
-  return {.w_layout = desc.layout,
-          .N = section.out_features(),
-          .K = section.in_features,
-          .group_size = desc.group_size,
-          .zero_kind = desc.zero_kind,
-          .has_input_order = desc.has_input_order,
-          .activation = desc.activation};
-}
-
-std::string describe_form(const char* stored, const WeightForm& form) {
-  if (form.is_codes()) return str(stored, ", kept as ", form.dtype, " codes");
-  if (form.why_numbers.empty()) return str(stored, ", kept in ", form.dtype);
-  return str(stored, ", decoded to ", form.dtype, ": ", form.why_numbers);
-}
-
-/// Elements between rows: a multiple of 16 bytes.
-int64_t stride_of(DType dtype, int64_t K) {
-  return round_up<int64_t>(std::max<int64_t>(K, 1), 128 / bits_of(dtype));
-}
-
 /// Rows of a weight in its form, uninitialised.
 Matrix allocate_rows(DType dtype, int64_t N, int64_t K, DeviceBuffer* memory) {
   const bool is_codes = dtype == DType::kI8 || dtype == DType::kF8E4M3;
   const int64_t rows = is_codes ? round_up(N, kGemmPadding) : N;
-  const int64_t stride = stride_of(dtype, K);
+  const int64_t stride = row_stride_of(dtype, K);
   const auto num_bytes = static_cast<size_t>(rows * stride * bits_of(dtype) / 8);
   *memory = DeviceBuffer(std::max<size_t>(num_bytes, 1), "weights");
   return {memory->data(), dtype, N, K, stride};
@@ -133,15 +106,21 @@ void CudaWeightLoader::ensure_staging(size_t num_bytes) {
   staging_ = DeviceBuffer(std::max(num_bytes, kStagingBytes), "pieces of weights");
 }
 
-void CudaWeightLoader::check_lost(const std::string& name) {
+uint32_t CudaWeightLoader::take_lost() {
   uint32_t num_lost = 0;
   check_cuda(cudaMemcpyAsync(&num_lost, lost_.data(), sizeof(num_lost), cudaMemcpyDeviceToHost,
                              device_.stream.get()),
              "copy of a counter");
   device_.stream.synchronize();
-  if (num_lost == 0) return;
+  if (num_lost == 0) return 0;
   check_cuda(cudaMemsetAsync(lost_.data(), 0, sizeof(num_lost), device_.stream.get()),
              "zeroing of a counter");
+  return num_lost;
+}
+
+void CudaWeightLoader::check_lost(const std::string& name) {
+  const uint32_t num_lost = take_lost();
+  if (num_lost == 0) return;
   throw CheckpointError(str("layer ", quote(name), ": expected weights that are finite in ", dtype_,
                             ", got ", num_lost, " others. Run the model in bf16 or f32."));
 }
@@ -173,16 +152,23 @@ void CudaWeightLoader::copy_dense_part(const TensorView& part, Matrix rows) {
   }
 }
 
-void CudaWeightLoader::decode_panels(const PackedWeight& weight, const int32_t* input_order,
-                                     Matrix rows) {
+/// Calls visit(panels in staging, their first output, the one behind their last), with multiples of
+/// panels_multiple panels but for the last ones. What is staged is there in the order of the
+/// stream.
+template <typename Visit>
+void CudaWeightLoader::visit_panels(const PackedWeight& weight, int64_t panels_multiple,
+                                    const Visit& visit) {
   const size_t panel_bytes = packed_bytes(weight.layout, kPanelRows, weight.K);
   const size_t panel_group_bytes =
-      is_quantized(weight.layout) ? group_bytes(kPanelRows, weight.K, weight.quant.group_size) : 0;
+      is_quantized(weight.layout)
+          ? halley::group_bytes(kPanelRows, weight.K, weight.quant.group_size)
+          : 0;
   // Both begin at multiples of 256 bytes.
   const size_t one_panel = panel_bytes + panel_group_bytes;
-  ensure_staging(one_panel + DeviceArena::kAlignment);
-  const auto panels_at_once = static_cast<int64_t>(
-      (staging_.num_bytes() - DeviceArena::kAlignment) / std::max<size_t>(one_panel, 1));
+  ensure_staging(static_cast<size_t>(panels_multiple) * one_panel + DeviceArena::kAlignment);
+  const auto panels_max = static_cast<int64_t>((staging_.num_bytes() - DeviceArena::kAlignment) /
+                                               std::max<size_t>(one_panel, 1));
+  const int64_t panels_at_once = panels_max / panels_multiple * panels_multiple;
   const int64_t num_panels = ceil_div(weight.N, kPanelRows);
   for (int64_t panel = 0; panel < num_panels; panel += panels_at_once) {
     const int64_t count = std::min(panels_at_once, num_panels - panel);
@@ -195,16 +181,22 @@ void CudaWeightLoader::decode_panels(const PackedWeight& weight, const int32_t* 
                                .data = reinterpret_cast<const uint8_t*>(staging_.data()),
                                .groups = reinterpret_cast<const float*>(groups),
                                .group_size = std::max<int64_t>(weight.quant.group_size, 1),
-                               .zero_kind = weight.quant.zero_kind,
-                               .input_order = input_order};
-    const Matrix to =
-        rows.rows(panel * kPanelRows, std::min(weight.N, (panel + count) * kPanelRows));
-    if (rows.dtype == DType::kI8 || rows.dtype == DType::kF8E4M3) {
-      decode_codes(device_, panels, to);
-    } else {
-      decode_quads(device_, panels, to, reinterpret_cast<uint32_t*>(lost_.data()));
-    }
+                               .zero_kind = weight.quant.zero_kind};
+    visit(panels, panel * kPanelRows, std::min(weight.N, (panel + count) * kPanelRows));
   }
+}
+
+void CudaWeightLoader::decode_panels(const PackedWeight& weight, const int32_t* input_order,
+                                     Matrix rows) {
+  visit_panels(weight, 1, [&](QuadPanels panels, int64_t begin, int64_t end) {
+    panels.input_order = input_order;
+    if (rows.dtype == DType::kI8 || rows.dtype == DType::kF8E4M3) {
+      decode_codes(device_, panels, rows.rows(begin, end));
+    } else {
+      decode_quads(device_, panels, rows.rows(begin, end),
+                   reinterpret_cast<uint32_t*>(lost_.data()));
+    }
+  });
 }
 
 void CudaWeightLoader::bind(CudaLinear::Section* section, CudaGemmProblem problem,
@@ -248,27 +240,17 @@ CudaLinear::Section CudaWeightLoader::load_dense(const std::string& name,
   return section;
 }
 
-CudaLinear::Section CudaWeightLoader::load_packed(const std::string& name,
-                                                  const PackedWeight& weight,
-                                                  std::span<const float> bias,
-                                                  int64_t first_output) {
-  HALLEY_CHECK(is_quantized(weight.layout) || has_low_precision(weight.layout), weight.layout);
-  check_activation(name, weight.quant);
+/// The weight as rows of codes or of numbers.
+void CudaWeightLoader::load_rows(const PackedWeight& weight, WeightForm form,
+                                 std::span<const float> bias, int64_t first_output,
+                                 CudaLinear::Section* section) {
   const QuantParams& quant = weight.quant;
-  WeightForm form = weight_form(halley::problem_of(weight), dtype_);
   CodeScales codes;
-  if (form.is_codes()) codes = code_scales(weight);
+  if (form.is_codes()) codes = code_scales(weight, code_shift(weight.layout));
   if (form.dtype == DType::kF8E4M3 && !codes.offsets.empty()) {
     form = {.dtype = dtype_, .why_numbers = "its e4m3 codes have zeros"};
   }
-  CudaLinear::Section section;
-  section.N = weight.N;
-  section.K = weight.K;
-  section.form = describe_form(name_of(weight.layout), form);
-  section.activation = {.kind = quant.activation,
-                        .scale = quant.activation_scale,
-                        .num_s8_inputs = quant.num_s8_inputs,
-                        .s4_clip = quant.s4_clip};
+  section->form = describe_form(name_of(weight.layout), form);
   const bool has_static_scale = form.dtype == DType::kF8E4M3 &&
                                 quant.activation == ActivationQuant::kE4m3Static &&
                                 codes.has_one_scale;
@@ -279,49 +261,126 @@ CudaLinear::Section CudaWeightLoader::load_packed(const std::string& name,
     arrays.add(std::span<const int32_t>(quant.input_order), &input_order);
   }
   if (form.is_codes()) {
-    arrays.add(std::span<const float>(codes.scales), &section.scales.w_scales);
-    section.scales.is_w_tensor = has_static_scale;
+    arrays.add(std::span<const float>(codes.scales), &section->scales.w_scales);
+    section->scales.is_w_tensor = has_static_scale;
     if (!codes.offsets.empty()) {
-      arrays.add(std::span<const float>(codes.offsets), &section.scales.w_offsets);
+      arrays.add(std::span<const float>(codes.offsets), &section->scales.w_offsets);
     }
   }
   if (has_static_scale) {
-    arrays.add(std::span<const float>(&quant.activation_scale, 1), &section.static_x_scale);
+    arrays.add(std::span<const float>(&quant.activation_scale, 1), &section->static_x_scale);
   }
   if (!bias.empty()) {
     for (const float value : bias) rounded.push_back(round_to(dtype_, value));
-    arrays.add(bias, &section.bias);
-    arrays.add(std::as_bytes(std::span<const uint16_t>(rounded)), &section.rounded_bias);
+    arrays.add(bias, &section->bias);
+    arrays.add(std::as_bytes(std::span<const uint16_t>(rounded)), &section->rounded_bias);
   }
-  section.array_memory = arrays.copy(device_.stream);
-  section.activation.input_order = input_order;
-  const Matrix rows = allocate_rows(form.dtype, weight.N, weight.K, &section.weight_memory);
-  section.w = rows;
+  section->array_memory = arrays.copy(device_.stream);
+  section->activation.input_order = input_order;
+  const Matrix rows = allocate_rows(form.dtype, weight.N, weight.K, &section->weight_memory);
+  section->w = rows;
   decode_panels(weight, input_order, rows);
-  check_lost(name);
   const ScaleSpan span = !form.is_codes()   ? ScaleSpan::kNone
                          : has_static_scale ? ScaleSpan::kTensor
                                             : ScaleSpan::kRow;
-  bind(&section,
+  bind(section,
        {.dtype = form.dtype,
         .N = weight.N,
         .K = weight.K,
         .x_scale = span,
         .w_scale = span,
-        .has_offsets = section.scales.w_offsets != nullptr,
+        .has_offsets = section->scales.w_offsets != nullptr,
         .has_bias = !bias.empty()},
        first_output);
+}
+
+/// The weight's codes stay. Returns why they cannot, or nothing; then the section is complete.
+std::string CudaWeightLoader::keep_mixed(const PackedWeight& weight, MixedKind kind,
+                                         std::span<const float> bias,
+                                         CudaLinear::Section* section) {
+  CodeScales codes;
+  constexpr int kMiddle = 8;  // kU4S8 multiplies codes less this
+  if (kind == MixedKind::kU4S8) codes = code_scales(weight, kMiddle);
+  MixedWeight mixed({.kind = kind,
+                     .N = weight.N,
+                     .K = weight.K,
+                     .group_size = stored_group_size(weight.K, weight.quant.group_size)},
+                    !codes.offsets.empty());
+  auto* refusals = reinterpret_cast<uint32_t*>(lost_.data());
+  auto* scales = reinterpret_cast<float*>(mixed.scales.data());
+  const size_t panel_bytes =
+      mixed.chunks.num_bytes() / static_cast<size_t>(ceil_div<int64_t>(weight.N, kChunkOutputs));
+  visit_panels(weight, kChunkOutputs / kPanelRows,
+               [&](const QuadPanels& quads, int64_t begin, int64_t end) {
+                 MixedPanels panels = {
+                     .quads = quads, .num_outputs = end - begin, .K = weight.K, .kind = kind};
+                 if (kind == MixedKind::kU4GroupS8) {
+                   find_units(device_, panels, scales + begin, refusals);
+                   panels.units = scales + begin;
+                 }
+                 std::byte* chunks =
+                     mixed.chunks.data() + static_cast<size_t>(begin / kChunkOutputs) * panel_bytes;
+                 pack_mixed_panels(device_, panels, reinterpret_cast<uint8_t*>(chunks), refusals);
+               });
+  const uint32_t refused = take_lost();
+  if (refused != 0) return str(mixed_kernel_name(kind), ": ", why_refused(refused));
+  codes.scales.insert(codes.scales.end(), codes.offsets.begin(), codes.offsets.end());
+  if (!codes.scales.empty()) {
+    check_cuda(cudaMemcpyAsync(scales, codes.scales.data(), mixed.scales.num_bytes(),
+                               cudaMemcpyHostToDevice, device_.stream.get()),
+               "copy of scales");
+  }
+  Arrays arrays;
+  if (!weight.quant.input_order.empty()) {
+    arrays.add(std::span<const int32_t>(weight.quant.input_order),
+               &section->activation.input_order);
+  }
+  if (!bias.empty()) arrays.add(bias, &section->bias);
+  section->array_memory = arrays.copy(device_.stream);
+  device_.stream.synchronize();
+  section->form = describe_mixed(kind, halley::problem_of(weight));
+  section->mixed = std::move(mixed);
+  section->mixed_device = mixed_device(device_);
+  return {};
+}
+
+CudaLinear::Section CudaWeightLoader::load_packed(const std::string& name,
+                                                  const PackedWeight& weight,
+                                                  std::span<const float> bias, int64_t first_output,
+                                                  LinearUse use) {
+  HALLEY_CHECK(is_quantized(weight.layout) || has_low_precision(weight.layout), weight.layout);
+  check_activation(name, weight.quant);
+  const QuantParams& quant = weight.quant;
+  CudaLinear::Section section;
+  section.N = weight.N;
+  section.K = weight.K;
+  section.activation = {.kind = quant.activation,
+                        .scale = quant.activation_scale,
+                        .num_s8_inputs = quant.num_s8_inputs,
+                        .s4_clip = quant.s4_clip};
+  const GemmProblem stored = halley::problem_of(weight);
+  const bool is_hopper = device_.device.compute_major == 9 && device_.device.compute_minor == 0;
+  MixedForms forms = mixed_forms(stored, dtype_, use, is_hopper);
+  for (const MixedKind kind : forms.kinds) {
+    const std::string refusal = keep_mixed(weight, kind, bias, &section);
+    if (refusal.empty()) return section;
+    forms.why_not += str(forms.why_not.empty() ? "" : "; ", refusal);
+  }
+  WeightForm form = weight_form(stored, dtype_);
+  if (!forms.why_not.empty() && !form.is_codes()) form.why_numbers = forms.why_not;
+  load_rows(weight, std::move(form), bias, first_output, &section);
+  check_lost(name);
   return section;
 }
 
 CudaLinear CudaWeightLoader::load(const QuantScheme& scheme, const TensorSource& source,
-                                  const LinearSpec& spec) {
+                                  const LinearSpec& spec, LinearUse use) {
   const std::vector<OpenSection> open = open_sections(scheme, source, spec);
   const std::vector<float> bias = read_bias(source, open);
   std::vector<CudaLinear::Section> sections;
   int64_t begin = 0;
   for (const OpenSection& section : open) {
-    const std::string name = section_name(section);
+    const std::string name = section.display_name();
     const int64_t end = begin + section.out_features();
     std::span<const float> section_bias(bias);
     if (!bias.empty()) {
@@ -330,7 +389,7 @@ CudaLinear CudaWeightLoader::load(const QuantScheme& scheme, const TensorSource&
     }
     const PackedLayout layout = section.desc().layout;
     if (is_quantized(layout) || has_low_precision(layout)) {
-      sections.push_back(load_packed(name, pack_section(host_, section), section_bias, begin));
+      sections.push_back(load_packed(name, pack_section(host_, section), section_bias, begin, use));
     } else {
       std::vector<TensorView> parts;
       for (const OpenPart& part : section.parts) parts.push_back(part.weight->dense_rows());
@@ -340,43 +399,6 @@ CudaLinear CudaWeightLoader::load(const QuantScheme& scheme, const TensorSource&
     begin = end;
   }
   return {spec.display_name(), dtype_, std::move(sections), lt_};
-}
-
-std::vector<CudaLinearPlan> plan_cuda_linear(const QuantScheme& scheme, const TensorSource& source,
-                                             const LinearSpec& spec, DType activation_dtype) {
-  const std::vector<OpenSection> open = open_sections(scheme, source, spec);
-  const bool has_bias = !read_bias(source, open).empty();
-  std::vector<CudaLinearPlan> plans;
-  int64_t begin = 0;
-  for (const OpenSection& section : open) {
-    const GemmProblem stored = problem_of(section);
-    const WeightForm form = weight_form(stored, activation_dtype);
-    const ScaleSpan span = form.is_codes() ? ScaleSpan::kRow : ScaleSpan::kNone;
-    const CudaGemmProblem problem = {
-        .dtype = form.dtype,
-        .y_dtype = activation_dtype,
-        .N = stored.N,
-        .K = stored.K,
-        .x_scale = span,
-        .w_scale = span,
-        .has_offsets = form.dtype == DType::kI8 && !section.desc().is_symmetric,
-        .has_bias = has_bias,
-        .is_y_aligned = begin * bits_of(activation_dtype) % 128 == 0};
-    CudaLinearPlan plan;
-    plan.name = section_name(section);
-    plan.out_features = stored.N;
-    plan.in_features = stored.K;
-    plan.form = describe_form(is_quantized(stored.w_layout) || has_low_precision(stored.w_layout)
-                                  ? name_of(stored.w_layout)
-                                  : name_of(section.desc().stored_dtype),
-                              form);
-    plan.device_bytes =
-        static_cast<size_t>(stored.N * stride_of(form.dtype, stored.K) * bits_of(form.dtype) / 8);
-    plan.choice = choose_cuda_gemm_kernel(problem, nullptr);
-    plans.push_back(std::move(plan));
-    begin += stored.N;
-  }
-  return plans;
 }
 
 }  // namespace halley::cuda

@@ -11,24 +11,11 @@
 #include "halley/cuda/runtime/cuda_context.h"
 #include "halley/cuda/runtime/staged_copy.h"
 #include "halley/cuda/weights/cuda_linear.h"
+#include "halley/cuda/weights/weight_form.h"
 #include "halley/quant/base/format.h"
 #include "halley/quant/base/linear_spec.h"
 
 namespace halley::cuda {
-
-/// What will run for some consecutive outputs of a layer, from headers alone, without a GPU.
-struct CudaLinearPlan {
-  std::string name;
-  int64_t out_features = 0, in_features = 0;
-  std::string form;         // as CudaLinear::Section
-  size_t device_bytes = 0;  // of the weight's rows
-  CudaGemmChoice choice;    // for outputs of the activations' type; by the rules alone
-};
-
-/// One plan for each section. A weight in e4m3 is planned as one with a scale for each output,
-/// since only its data say that all are equal. Throws as QuantScheme::open().
-std::vector<CudaLinearPlan> plan_cuda_linear(const QuantScheme& scheme, const TensorSource& source,
-                                             const LinearSpec& spec, DType activation_dtype);
 
 /// Loads layers one after the other; keeps the memory that packed pieces pass through.
 class CudaWeightLoader {
@@ -41,7 +28,8 @@ class CudaWeightLoader {
   /// Joins the layer's parts as the loader of the CPU does, and waits until they are in place.
   /// Throws as QuantScheme::open(); CheckpointError where the data are wrong or hold numbers that
   /// the activations' type has not; DeviceError where the memory does not suffice.
-  CudaLinear load(const QuantScheme& scheme, const TensorSource& source, const LinearSpec& spec);
+  CudaLinear load(const QuantScheme& scheme, const TensorSource& source, const LinearSpec& spec,
+                  LinearUse use = LinearUse::kAlone);
 
   /// The same of weights that are in host memory already: parts of one dense weight, one below the
   /// other, or a packed one. `bias` is empty or has all outputs. `first_output` of the layer is the
@@ -49,15 +37,23 @@ class CudaWeightLoader {
   CudaLinear::Section load_dense(const std::string& name, std::span<const TensorView> parts,
                                  std::span<const float> bias, int64_t first_output);
   CudaLinear::Section load_packed(const std::string& name, const PackedWeight& weight,
-                                  std::span<const float> bias, int64_t first_output);
+                                  std::span<const float> bias, int64_t first_output,
+                                  LinearUse use = LinearUse::kAlone);
 
  private:
   class Arrays;
 
   void ensure_staging(size_t num_bytes);
+  uint32_t take_lost();
   void check_lost(const std::string& name);
   void copy_dense_part(const TensorView& part, Matrix rows);
+  template <typename Visit>
+  void visit_panels(const PackedWeight& weight, int64_t panels_multiple, const Visit& visit);
   void decode_panels(const PackedWeight& weight, const int32_t* input_order, Matrix rows);
+  void load_rows(const PackedWeight& weight, WeightForm form, std::span<const float> bias,
+                 int64_t first_output, CudaLinear::Section* section);
+  std::string keep_mixed(const PackedWeight& weight, MixedKind kind, std::span<const float> bias,
+                         CudaLinear::Section* section);
   void bind(CudaLinear::Section* section, CudaGemmProblem problem, int64_t first_output);
 
   ExecContext& host_;
@@ -66,7 +62,7 @@ class CudaWeightLoader {
   DType dtype_;
   StagedCopy staged_;
   DeviceBuffer staging_;
-  DeviceBuffer lost_;  // one uint32_t
+  DeviceBuffer lost_;  // one uint32_t: numbers that the type has not, or reasons of a refusal
 };
 
 }  // namespace halley::cuda

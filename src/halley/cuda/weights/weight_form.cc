@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "halley/base/check.h"
+#include "halley/base/checked_math.h"
 #include "halley/base/str.h"
+#include "halley/cuda/mixed_gemm/mixed_pack.h"
 
 namespace halley::cuda {
 namespace {
@@ -52,9 +54,73 @@ WeightForm weight_form(const GemmProblem& problem, DType activation_dtype) {
   return {.dtype = is_float ? DType::kF8E4M3 : DType::kI8};
 }
 
-CodeScales code_scales(const PackedWeight& weight) {
+std::string describe_form(const char* stored, const WeightForm& form) {
+  if (form.is_codes()) return str(stored, ", kept as ", form.dtype, " codes");
+  if (form.why_numbers.empty()) return str(stored, ", kept in ", form.dtype);
+  return str(stored, ", decoded to ", form.dtype, ": ", form.why_numbers);
+}
+
+std::string describe_mixed(MixedKind kind, const GemmProblem& problem) {
+  std::string text = str(problem.w_layout, ", kept in 4 bits (", kind, "): ");
+  text += problem.group_size >= problem.K ? std::string("a scale for each output")
+                                          : str("groups of ", problem.group_size, " inputs");
+  if (problem.has_input_order) text += ", inputs put in their order before";
+  if (!is_s8(kind) && problem.activation != ActivationQuant::kNone) {
+    text += str(", activations rounded (", problem.activation, ") and multiplied as numbers");
+  }
+  return text;
+}
+
+int64_t row_stride_of(DType dtype, int64_t K) {
+  return round_up<int64_t>(std::max<int64_t>(K, 1), 128 / bits_of(dtype));
+}
+
+MixedForms mixed_forms(const GemmProblem& problem, DType activation_dtype, LinearUse use,
+                       bool is_hopper) {
+  MixedForms forms;
+  if (problem.w_layout != PackedLayout::kU4Quad || problem.N == 0 || problem.K == 0) return forms;
+  const auto consider = [&](MixedKind kind) {
+    const std::string why_not = why_not_mixed(kind, problem.K, problem.group_size);
+    if (why_not.empty()) return forms.kinds.push_back(kind);
+    forms.why_not += str(forms.why_not.empty() ? "" : "; ", mixed_kernel_name(kind), ": ", why_not);
+  };
+  if (activation_dtype == DType::kF32) {
+    forms.why_not = "no product of 4-bit codes takes f32 activations";
+  } else if (use == LinearUse::kGrouped) {
+    forms.why_not = "experts are multiplied together, as numbers";
+  } else if (!is_hopper) {
+    forms.why_not = "products of 4-bit codes need compute capability 9.0";
+  }
+  if (!forms.why_not.empty()) return forms;
+  if (is_s8(problem.activation) && !problem.has_input_order) {
+    if (problem.group_size >= problem.K) {
+      consider(MixedKind::kU4S8);
+    } else if (problem.zero_kind == ZeroKind::kOffset) {
+      // Zeros that are no multiples of the scales come with scales that are products of two.
+      consider(MixedKind::kU4GroupS8);
+    }
+  }
+  consider(activation_dtype == DType::kF16 ? MixedKind::kU4F16 : MixedKind::kU4Bf16);
+  return forms;
+}
+
+const char* mixed_kernel_name(MixedKind kind) {
+  switch (kind) {
+    case MixedKind::kU4S8:
+      return "gemm_w4a8_mixed";
+    case MixedKind::kU4GroupS8:
+      return "gemm_w4a8_group_mixed";
+    case MixedKind::kU4F16:
+    case MixedKind::kU4Bf16:
+      return "gemm_w4a16_mixed";
+  }
+  return "?";
+}
+
+int code_shift(PackedLayout layout) { return layout == PackedLayout::kU8Quad ? 128 : 0; }
+
+CodeScales code_scales(const PackedWeight& weight, int shift) {
   HALLEY_CHECK(weight.num_groups() == 1, weight.num_groups());
-  const double shift = weight.layout == PackedLayout::kU8Quad ? 128 : 0;
   CodeScales result;
   for (int64_t n = 0; n < weight.N; ++n) {
     const float* group = weight.group(n / kPanelRows, 0);

@@ -1,10 +1,13 @@
-// In what form a weight lies on the GPU: codes that the tensor cores multiply, or numbers.
+// In what form a weight lies on the GPU: 4-bit codes, codes of 8 bits that the tensor cores
+// multiply, or numbers.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "halley/core/packed_weight.h"
+#include "halley/cuda/mixed_gemm/mixed_layout.h"
 #include "halley/kernels/gemm/gemm.h"
 
 namespace halley::cuda {
@@ -24,15 +27,51 @@ struct WeightForm {
 /// rounded as the checkpoint says and multiplied as numbers.
 WeightForm weight_form(const GemmProblem& problem, DType activation_dtype);
 
-/// Scales and offsets of a weight whose codes lie on the GPU: a weight is scale * code - offset,
-/// where s8 codes are the stored ones, those of 8 bits less 128.
+/// "f16, kept in f16": `stored` is the name of the layout, or of a type.
+std::string describe_form(const char* stored, const WeightForm& form);
+
+/// Elements between rows of codes or numbers: a multiple of 16 bytes.
+int64_t row_stride_of(DType dtype, int64_t K);
+
+/// How a layer will be multiplied.
+enum class LinearUse : uint8_t {
+  kAlone,
+  /// Together with other experts, by a kernel that takes numbers: weights of 4 bits are decoded.
+  kGrouped,
+};
+
+/// How a weight's 4-bit codes can stay as they are (cuda/mixed_gemm), best first.
+struct MixedForms {
+  std::vector<MixedKind> kinds;
+  /// Why not more of them; where there are none, why the weight is not kept in 4 bits.
+  std::string why_not = {};
+};
+
+/// By the rules alone: data may refuse a kind still (pack_mixed_weight.h). Where x is rounded to s8
+/// and each output has one scale, or scales of groups that are multiples of one, codes of x are
+/// multiplied; all else has x in the activations' type, rounded as the checkpoint says first.
+/// `is_hopper`: compute capability 9.0.
+MixedForms mixed_forms(const GemmProblem& problem, DType activation_dtype, LinearUse use,
+                       bool is_hopper);
+
+/// "u4_quad, kept in 4 bits (u4_f16): groups of 128 inputs".
+std::string describe_mixed(MixedKind kind, const GemmProblem& problem);
+
+/// "gemm_w4a16_mixed", ...
+const char* mixed_kernel_name(MixedKind kind);
+
+/// Scales and offsets of a weight whose codes lie on the GPU: a weight is scale * (code - shift) -
+/// offset, where s8 codes are the stored ones, those of 8 bits less 128.
 struct CodeScales {
   std::vector<float> scales;   // [N]
   std::vector<float> offsets;  // [N]; empty where all are zero
   bool has_one_scale = false;  // all equal
 };
 
+/// What stored codes are less on the GPU: 128 of 8 bits, otherwise nothing.
+int code_shift(PackedLayout layout);
+
 /// Of a weight with one group. `weight` holds its groups; its codes are not read.
-CodeScales code_scales(const PackedWeight& weight);
+CodeScales code_scales(const PackedWeight& weight, int shift);
 
 }  // namespace halley::cuda

@@ -88,13 +88,64 @@ TEST(WeightForm, SaysWhyAWeightIsDecoded) {
   EXPECT_EQ(weight_form(wide, DType::kF16).dtype, DType::kI8);
 }
 
+TEST(MixedForms, KeepFourBitsWithTheCodesOrNumbersOfX) {
+  const auto kinds = [](int64_t group_size, ActivationQuant activation, ZeroKind zero_kind,
+                        DType dtype) {
+    GemmProblem asked = problem(PackedLayout::kU4Quad, group_size, activation);
+    asked.zero_kind = zero_kind;
+    return mixed_forms(asked, dtype, LinearUse::kAlone, true).kinds;
+  };
+  using Kinds = std::vector<MixedKind>;
+  const auto kNone = ActivationQuant::kNone, kToken = ActivationQuant::kS8Token;
+  const auto kPoint = ZeroKind::kPoint, kOffset = ZeroKind::kOffset;
+  EXPECT_EQ(kinds(128, kNone, kPoint, DType::kF16), Kinds{MixedKind::kU4F16});
+  EXPECT_EQ(kinds(256, kNone, kOffset, DType::kBf16), Kinds{MixedKind::kU4Bf16});
+  EXPECT_EQ(kinds(256, kToken, kPoint, DType::kF16), (Kinds{MixedKind::kU4S8, MixedKind::kU4F16}));
+  EXPECT_EQ(kinds(128, kToken, kOffset, DType::kBf16),
+            (Kinds{MixedKind::kU4GroupS8, MixedKind::kU4Bf16}));
+  EXPECT_EQ(kinds(128, kToken, kPoint, DType::kF16), Kinds{MixedKind::kU4F16});
+  EXPECT_EQ(kinds(128, ActivationQuant::kS4S8Block128, kPoint, DType::kF16),
+            Kinds{MixedKind::kU4F16});
+}
+
+TEST(MixedForms, HaveNoCodesOfXWhereInputsHaveAnOrderOrSumsLeaveS32) {
+  GemmProblem asked = problem(PackedLayout::kU4Quad, 256, ActivationQuant::kS8Token);
+  asked.has_input_order = true;
+  EXPECT_EQ(mixed_forms(asked, DType::kF16, LinearUse::kAlone, true).kinds,
+            std::vector<MixedKind>{MixedKind::kU4F16});
+  asked.has_input_order = false;
+  asked.K = asked.group_size = 131072;
+  const MixedForms forms = mixed_forms(asked, DType::kF16, LinearUse::kAlone, true);
+  EXPECT_EQ(forms.kinds, std::vector<MixedKind>{MixedKind::kU4F16});
+  EXPECT_THAT(forms.why_not, HasSubstr("gemm_w4a8_mixed: K 131072 is above 131071"));
+}
+
+TEST(MixedForms, SayWhyAWeightIsNotKeptInFourBits) {
+  const GemmProblem usual = problem(PackedLayout::kU4Quad, 128, ActivationQuant::kNone);
+  const auto why = [](const GemmProblem& asked, DType dtype, LinearUse use, bool is_hopper) {
+    const MixedForms forms = mixed_forms(asked, dtype, use, is_hopper);
+    EXPECT_TRUE(forms.kinds.empty());
+    return forms.why_not;
+  };
+  EXPECT_THAT(why(problem(PackedLayout::kU4Quad, 16, ActivationQuant::kNone), DType::kF16,
+                  LinearUse::kAlone, true),
+              HasSubstr("gemm_w4a16_mixed: groups of 16 inputs, neither 32, 64 nor"));
+  EXPECT_THAT(why(usual, DType::kF32, LinearUse::kAlone, true), HasSubstr("f32 activations"));
+  EXPECT_THAT(why(usual, DType::kF16, LinearUse::kGrouped, true), HasSubstr("experts"));
+  EXPECT_THAT(why(usual, DType::kF16, LinearUse::kAlone, false), HasSubstr("capability 9.0"));
+  // Of other layouts nothing is said.
+  EXPECT_EQ(why(problem(PackedLayout::kU8Quad, 128, ActivationQuant::kNone), DType::kF16,
+                LinearUse::kAlone, true),
+            "");
+}
+
 TEST(CodeScales, GiveTheWeightsOfTheCpu) {
   for (const PackedLayout layout : kQuadLayouts) {
     for (const ZeroKind zero_kind : {ZeroKind::kPoint, ZeroKind::kOffset}) {
       const QuadCase quad = {{1, 37, 70, false}, layout, 70,
                              zero_kind,          false,  ActivationQuant::kNone};
       const PackedWeight weight = make_weight(quad, 3);
-      const CodeScales codes = code_scales(weight);
+      const CodeScales codes = code_scales(weight, code_shift(layout));
       ASSERT_EQ(codes.scales.size(), 37U);
       if (layout == PackedLayout::kF8E4M3Quad) continue;  // its codes are no integers
       std::vector<float> row(70);
@@ -129,14 +180,14 @@ TEST(CodeScales, SymmetricCodesHaveNoOffsets) {
       groups[panel * 64 + 32 + n] = 128.0f;
     }
   }
-  CodeScales codes = code_scales(weight);
+  CodeScales codes = code_scales(weight, 128);
   EXPECT_THAT(codes.offsets, testing::IsEmpty());
   EXPECT_TRUE(codes.has_one_scale);
   groups[64 + 5] = 0.25f;
-  codes = code_scales(weight);
+  codes = code_scales(weight, 128);
   EXPECT_FALSE(codes.has_one_scale);
   groups[64 + 32 + 5] = 127.0f;
-  codes = code_scales(weight);
+  codes = code_scales(weight, 128);
   EXPECT_EQ(codes.offsets.at(37), -0.25f);
   EXPECT_EQ(codes.offsets.at(36), 0.0f);
 }

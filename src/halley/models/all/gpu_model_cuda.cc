@@ -5,7 +5,7 @@
 #include "halley/base/str.h"
 #include "halley/cuda/gemm/cuda_gemm.h"
 #include "halley/cuda/runtime/cuda_device.h"
-#include "halley/cuda/weights/cuda_weight_loader.h"
+#include "halley/cuda/weights/cuda_linear_plan.h"
 #include "halley/models/all/gpu_model.h"
 #include "halley/models/cuda/cuda_decoder.h"
 
@@ -17,9 +17,9 @@ GpuLinearPlan plan_of(cuda::CudaLinearPlan planned) {
           .out_features = planned.out_features,
           .in_features = planned.in_features,
           .form = std::move(planned.form),
-          .kernel = planned.choice.kernel->name,
+          .kernel = std::move(planned.kernel),
           .device_bytes = planned.device_bytes,
-          .refusals = std::move(planned.choice.refusals)};
+          .refusals = std::move(planned.refusals)};
 }
 
 /// The embedding's table as the output layer.
@@ -48,9 +48,9 @@ std::vector<GpuLinearPlan> loaded_plans(const cuda::CudaDecoderWeights::PlacedLi
   for (size_t i = 0; i < planned.size(); ++i) {
     const cuda::CudaLinear::Section& section = linear.sections()[i];
     planned[i].form = section.form;
-    planned[i].kernel = section.for_activations.choice.kernel->name;
+    planned[i].kernel = section.kernel_name();
     planned[i].refusals = section.for_activations.choice.refusals;
-    planned[i].device_bytes = section.weight_memory.num_bytes() + section.array_memory.num_bytes();
+    planned[i].device_bytes = section.device_bytes();
     if (!placed.is_grouped) continue;
     planned[i].kernel = "grouped_gemm";
     planned[i].refusals.clear();
@@ -71,8 +71,9 @@ std::vector<GpuLinearPlan> plan_gpu_part(const DecoderConfig& config, const Deco
     plans.push_back(plan_tied_output(config, part, loading, activation_dtype));
   }
   if (part.kind != PartKind::kLinear) return plans;
-  for (cuda::CudaLinearPlan& planned :
-       cuda::plan_cuda_linear(loading.scheme, loading.source, *part.linear, activation_dtype)) {
+  const auto use = part.is_expert ? cuda::LinearUse::kGrouped : cuda::LinearUse::kAlone;
+  for (cuda::CudaLinearPlan& planned : cuda::plan_cuda_linear(
+           loading.scheme, loading.source, *part.linear, activation_dtype, use)) {
     plans.push_back(plan_of(std::move(planned)));
   }
   return plans;

@@ -18,9 +18,12 @@ class PartList {
   void add_norm(const std::string& name, const std::optional<NormSpec>& norm, int64_t size) {
     if (norm) add_norm(name, *norm, size);
   }
-  void add_linear(const std::string& name, const LinearSpec& linear) {
-    parts_.push_back(
-        {.name = name, .kind = PartKind::kLinear, .linear = &linear, .table_name = {}});
+  void add_linear(const std::string& name, const LinearSpec& linear, bool is_expert = false) {
+    parts_.push_back({.name = name,
+                      .kind = PartKind::kLinear,
+                      .linear = &linear,
+                      .is_expert = is_expert,
+                      .table_name = {}});
   }
   void add_table(const std::string& name, PartKind kind, const std::string& table, int64_t rows) {
     parts_.push_back({.name = name, .kind = kind, .table_name = table, .num_rows = rows});
@@ -40,8 +43,8 @@ void add_mlp(const std::string& prefix, const MlpSpec& mlp, PartList& list) {
   list.add_linear(prefix + "router", *mlp.router);
   for (size_t expert = 0; expert < mlp.gate_up.size(); ++expert) {
     const std::string of_expert = str(prefix, "experts.", expert, ".");
-    list.add_linear(of_expert + "gate_up", mlp.gate_up[expert]);
-    list.add_linear(of_expert + "down", mlp.down[expert]);
+    list.add_linear(of_expert + "gate_up", mlp.gate_up[expert], true);
+    list.add_linear(of_expert + "down", mlp.down[expert], true);
   }
 }
 

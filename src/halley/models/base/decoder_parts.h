@@ -19,6 +19,7 @@ struct DecoderPart {
   std::string name;  // "embedding", "layers.0.qkv", "layers.0.experts.3.down"
   PartKind kind = PartKind::kLinear;
   const LinearSpec* linear = nullptr;  // kLinear
+  bool is_expert = false;              // of several, of which a row takes some
   const NormSpec* norm = nullptr;      // kNorm
   std::string table_name;              // kEmbedding, kPositions: the tensor [num_rows, hidden_size]
   int64_t num_rows = 0;                // of the table; for a norm its size

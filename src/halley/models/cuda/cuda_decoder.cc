@@ -262,7 +262,7 @@ WeightMemory CudaDecoder::weight_memory() const {
   WeightMemory memory;
   const auto add = [](const CudaLinear& linear, std::vector<WeightMemory::Bytes>& bytes) {
     for (const CudaLinear::Section& section : linear.sections()) {
-      for (const DeviceBuffer* buffer : {&section.weight_memory, &section.array_memory}) {
+      for (const DeviceBuffer* buffer : section.buffers()) {
         bytes.emplace_back(buffer->data(), buffer->num_bytes());
       }
     }

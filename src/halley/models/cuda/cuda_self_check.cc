@@ -16,6 +16,7 @@
 #include "halley/base/str.h"
 #include "halley/core/float16.h"
 #include "halley/core/float8.h"
+#include "halley/cuda/mixed_gemm/mixed_pack.h"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/kernels/gemm/activation_quant.h"
 
@@ -125,13 +126,47 @@ QuantParams quant_of(const CudaStream& stream, const Section& section) {
   return quant;
 }
 
-/// One output's weights as numbers.
+/// One output's weights as numbers: w - offset.
 struct OutputWeights {
   std::vector<float> w;
   double offset = 0, bias = 0;
 };
 
-OutputWeights fetch_weights(const CudaStream& stream, const Section& section, int64_t n) {
+/// The rows of chunks that hold an output, as a weight of their own.
+MixedPacked fetch_chunks(const CudaStream& stream, const MixedWeight& weight, int64_t n) {
+  const int64_t begin = n / kChunkOutputs * kChunkOutputs;
+  MixedPacked packed = {.kind = weight.kind,
+                        .N = std::min<int64_t>(weight.N - begin, kChunkOutputs),
+                        .K = weight.K,
+                        .group_size = weight.group_size};
+  packed.chunks.resize(
+      static_cast<size_t>(mixed_bytes(weight.kind, packed.N, weight.K, weight.group_size)));
+  const size_t place = static_cast<size_t>(begin / kChunkOutputs) * packed.chunks.size();
+  check_cuda(cudaMemcpyAsync(packed.chunks.data(), weight.chunks.data() + place,
+                             packed.chunks.size(), cudaMemcpyDeviceToHost, stream.get()),
+             "copy of what a self-check compares");
+  stream.synchronize();
+  return packed;
+}
+
+OutputWeights fetch_mixed(const CudaStream& stream, const Section& section,
+                          const std::vector<int32_t>& input_order, int64_t n) {
+  const MixedWeight& weight = section.mixed;
+  const auto packed_row = unpack_mixed_row(fetch_chunks(stream, weight, n), n % kChunkOutputs);
+  OutputWeights output;
+  output.w.resize(packed_row.size());
+  for (size_t k = 0; k < packed_row.size(); ++k) {
+    output.w[input_order.empty() ? k : static_cast<size_t>(input_order[k])] = packed_row[k];
+  }
+  if (!is_s8(weight.kind)) return output;
+  const auto* scales = reinterpret_cast<const float*>(weight.scales.data());
+  const float scale = fetch_one(stream, scales + n);
+  for (float& w : output.w) w *= scale;
+  if (weight.has_offsets) output.offset = fetch_one(stream, scales + weight.N + n);
+  return output;
+}
+
+OutputWeights fetch_rows(const CudaStream& stream, const Section& section, int64_t n) {
   OutputWeights output;
   output.w = fetch(
       stream, section.w.dtype,
@@ -144,6 +179,13 @@ OutputWeights fetch_weights(const CudaStream& stream, const Section& section, in
   }
   const float* offsets = section.scales.w_offsets;
   output.offset = fetch_one(stream, offsets == nullptr ? nullptr : offsets + n);
+  return output;
+}
+
+OutputWeights fetch_weights(const CudaStream& stream, const Section& section,
+                            const std::vector<int32_t>& input_order, int64_t n) {
+  OutputWeights output = section.is_mixed() ? fetch_mixed(stream, section, input_order, n)
+                                            : fetch_rows(stream, section, n);
   output.bias = fetch_one(stream, section.bias == nullptr ? nullptr : section.bias + n);
   return output;
 }
@@ -179,7 +221,7 @@ void self_check(const CudaContext& context, const CudaLinear& linear, DType y_dt
     const QuantParams quant = quant_of(context.stream, section);
     for (const int64_t n : std::set<int64_t>{0, section.N / 2, section.N - 1}) {
       if (section.N == 0) break;
-      const OutputWeights output = fetch_weights(context.stream, section, n);
+      const OutputWeights output = fetch_weights(context.stream, section, quant.input_order, n);
       for (int64_t m = 0; m < kNumRows; ++m) {
         std::vector<float> rounded(static_cast<size_t>(K));
         round_activations(quant,

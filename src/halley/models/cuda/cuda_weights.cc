@@ -96,8 +96,8 @@ class Loader {
     return section;
   }
 
-  CudaLinear load_linear(const LinearSpec& spec) {
-    CudaLinear linear = loader_.load(loading_.scheme, loading_.source, spec);
+  CudaLinear load_linear(const LinearSpec& spec, LinearUse use = LinearUse::kAlone) {
+    CudaLinear linear = loader_.load(loading_.scheme, loading_.source, spec, use);
     report(linear.device_bytes());
     return linear;
   }
@@ -150,8 +150,8 @@ class Loader {
     layer.router = load_linear(*spec.router);
     std::vector<CudaLinear> gate_up, down;
     for (size_t i = 0; i < spec.gate_up.size(); ++i) {
-      gate_up.push_back(load_linear(spec.gate_up[i]));
-      down.push_back(load_linear(spec.down[i]));
+      gate_up.push_back(load_linear(spec.gate_up[i], LinearUse::kGrouped));
+      down.push_back(load_linear(spec.down[i], LinearUse::kGrouped));
     }
     layer.experts.emplace(target_.device,
                           ExpertsSpec{.num_experts_per_token = spec.num_experts_per_token,

@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "halley/cuda/weights/cuda_weight_loader.h"
+#include "halley/cuda/weights/cuda_linear_plan.h"
 #include "halley/quant/all/formats.h"
 #include "halley/quant/base/golden_checkpoint.h"
 
@@ -28,26 +28,47 @@ CudaLinearPlan plan_of(const std::string& name) {
 }
 
 TEST(CudaPlan, KeepsCodesThatProductsTake) {
-  for (const char* name : {"ct_int8_token", "ct_int8_static", "qoq_channel"}) {
+  for (const char* name : {"ct_int8_token", "ct_int8_static"}) {
     const CudaLinearPlan plan = plan_of(name);
     EXPECT_THAT(plan.form, HasSubstr("kept as i8 codes")) << name;
-    EXPECT_STREQ(plan.choice.kernel->name, "gemm_s8_sums_cublaslt") << name;
+    EXPECT_EQ(plan.kernel, "gemm_s8_sums_cublaslt") << name;
     EXPECT_GE(plan.device_bytes, static_cast<size_t>(plan.out_features * plan.in_features));
     EXPECT_LT(plan.device_bytes, static_cast<size_t>(plan.out_features * plan.in_features) * 5 / 4);
   }
   for (const char* name : {"ct_fp8_channel_token", "fp8_tensor_dynamic", "fp8_tensor_static"}) {
     const CudaLinearPlan plan = plan_of(name);
     EXPECT_THAT(plan.form, HasSubstr("kept as f8_e4m3 codes")) << name;
-    EXPECT_THAT(plan.choice.kernel->name, StartsWith("gemm_fp8_")) << name;
+    EXPECT_THAT(plan.kernel, StartsWith("gemm_fp8_")) << name;
+  }
+}
+
+TEST(CudaPlan, KeepsFourBits) {
+  // The first layer of qoq_g128 has one group of inputs.
+  const std::pair<const char*, const char*> kernels[] = {
+      {"gptq_4bit_g128_sym", "gemm_w4a16_mixed"},
+      {"gptq_4bit_g32_desc_act", "gemm_w4a16_mixed"},
+      {"gptq_4bit_channel_sym", "gemm_w4a16_mixed"},
+      {"awq_gemm_g128", "gemm_w4a16_mixed"},
+      {"awq_gemv_fast_g128", "gemm_w4a16_mixed"},
+      {"ct_4bit_g32_asym", "gemm_w4a16_mixed"},
+      {"fmpq_order", "gemm_w4a16_mixed"},
+      {"qoq_channel", "gemm_w4a8_mixed"},
+      {"qoq_g128", "gemm_w4a8_mixed"}};
+  for (const auto& [name, kernel] : kernels) {
+    const CudaLinearPlan plan = plan_of(name);
+    EXPECT_THAT(plan.form, HasSubstr("u4_quad, kept in 4 bits")) << name;
+    EXPECT_EQ(plan.kernel, kernel) << name;
+    // Whole chunks of 128 outputs and inputs, and parameters of groups.
+    EXPECT_GE(plan.device_bytes, static_cast<size_t>(plan.out_features * plan.in_features / 2));
   }
 }
 
 TEST(CudaPlan, DecodesWhatNoProductTakes) {
-  for (const char* name : {"gptq_4bit_g128_sym", "gptq_3bit_g64_desc_act", "awq_gemm_g128",
-                           "ct_2bit_g64_sym", "fp8_block", "fmpq_order"}) {
+  for (const char* name :
+       {"gptq_4bit_g16_sym", "gptq_3bit_g64_desc_act", "ct_2bit_g64_sym", "fp8_block"}) {
     const CudaLinearPlan plan = plan_of(name);
     EXPECT_THAT(plan.form, HasSubstr("decoded to bf16: ")) << name;
-    EXPECT_STREQ(plan.choice.kernel->name, "gemm_bf16_cublaslt") << name;
+    EXPECT_EQ(plan.kernel, "gemm_bf16_cublaslt") << name;
     EXPECT_GE(plan.device_bytes, static_cast<size_t>(2 * plan.out_features * plan.in_features));
   }
 }

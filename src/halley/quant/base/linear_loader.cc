@@ -36,15 +36,13 @@ KernelChoice choose_kernel(const LinearLoading& loading, const GemmProblem& prob
 }
 
 LinearPlan plan_section(const LinearLoading& loading, const OpenSection& section) {
-  LinearSpec joined;
   LinearPlan plan;
   for (const OpenPart& part : section.parts) {
-    joined.parts.push_back(*part.spec);
     plan.stored_bytes += part.weight->desc().stored_bytes;
     const auto& warnings = part.weight->warnings();
     plan.warnings.insert(plan.warnings.end(), warnings.begin(), warnings.end());
   }
-  plan.name = joined.display_name();
+  plan.name = section.display_name();
   plan.weight = section.desc();
   plan.out_features = section.out_features();
   plan.in_features = section.in_features;

@@ -18,7 +18,7 @@ using Part = LinearSpec::Part;
 constexpr int64_t kUnitsAtOnce = 8;
 constexpr int64_t kUnitCodes = kQuadUnitInputs * kPanelRows;
 
-/// An order that is found with the data is its layer's own.
+/// An order that is found later, with the data, is its layer's own.
 bool has_same_order(const WeightDesc& a, const WeightDesc& b) {
   if (!a.has_input_order && !b.has_input_order) return true;
   return a.stated_order && b.stated_order && *a.stated_order == *b.stated_order;
@@ -170,6 +170,12 @@ PackedWeight pack_quad_section(ExecContext& context, const OpenSection& section)
 }
 
 }  // namespace
+
+std::string OpenSection::display_name() const {
+  LinearSpec joined;
+  for (const OpenPart& part : parts) joined.parts.push_back(*part.spec);
+  return joined.display_name();
+}
 
 std::vector<OpenSection> open_sections(const QuantScheme& scheme, const TensorSource& source,
                                        const LinearSpec& spec) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "halley/checkpoint/safetensors/tensor_source.h"
@@ -29,6 +30,8 @@ struct OpenSection {
   int64_t in_features = 0;
 
   const WeightDesc& desc() const { return parts[0].weight->desc(); }
+  /// The parts' names joined, as LinearSpec does.
+  std::string display_name() const;
   int64_t out_features() const {
     int64_t total = 0;
     for (const OpenPart& part : parts) total += part.spec->out_features;

@@ -142,6 +142,7 @@ class TiledWeight : public StoredWeight {
     const int64_t num_rows = std::min(kPanelRows, data_.num_rows - row_begin);
     std::array<uint8_t, kTiledGroup / 4 * kQuadCodes> quads{};
     for (int64_t g = 0; g < data_.K / kTiledGroup; ++g) {
+      if (fits_any_code(g, row_begin, num_rows)) continue;
       const CodeBlock block = {.row_begin = row_begin,
                                .num_rows = num_rows,
                                .k_begin = g * kTiledGroup,
@@ -163,6 +164,16 @@ class TiledWeight : public StoredWeight {
         check_code(g, row_begin + r, *std::max_element(&largest[at], &largest[at] + 4));
       }
     }
+  }
+
+  /// Most quantizers choose scales that all codes fit: then none need be read.
+  bool fits_any_code(int64_t g, int64_t row_begin, int64_t num_rows) const {
+    for (int64_t n = data_.row_begin + row_begin; n < data_.row_begin + row_begin + num_rows; ++n) {
+      const int64_t place = g * data_.scales.shape[0] + place_of_output(n);
+      const int scale = s8_at(data_.group_scales, place), zero = s8_at(data_.group_zeros, place);
+      if (kCodeMax * scale + zero > 127) return false;
+    }
+    return true;
   }
 
   void check_code(int64_t g, int64_t row, int code) const {

@@ -1,0 +1,33 @@
+// What will run for the linear layers of a checkpoint, from headers alone.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "halley/core/dtype.h"
+#include "halley/cuda/weights/weight_form.h"
+#include "halley/quant/base/format.h"
+#include "halley/quant/base/linear_spec.h"
+
+namespace halley::cuda {
+
+/// What will run for some consecutive outputs of a layer, from headers alone.
+struct CudaLinearPlan {
+  std::string name;
+  int64_t out_features = 0, in_features = 0;
+  std::string form;                   // as CudaLinear::Section
+  size_t device_bytes = 0;            // of the weight's rows
+  std::string kernel;                 // for outputs of the activations' type; by the rules alone
+  std::vector<std::string> refusals;  // of better-placed kernels
+};
+
+/// One plan for each section, for a GPU of compute capability 9.0. A weight in e4m3 is planned as
+/// one with a scale for each output, since only its data say that all are equal, and one of 4 bits
+/// as if its scales and zeros fitted. Throws as QuantScheme::open().
+std::vector<CudaLinearPlan> plan_cuda_linear(const QuantScheme& scheme, const TensorSource& source,
+                                             const LinearSpec& spec, DType activation_dtype,
+                                             LinearUse use = LinearUse::kAlone);
+
+}  // namespace halley::cuda

@@ -1,0 +1,227 @@
+#include <algorithm>
+
+#include "halley/base/check.h"
+#include "halley/base/checked_math.h"
+#include "halley/cuda/gemm/numbers.cuh"
+#include "halley/cuda/runtime/cuda_check.h"
+#include "halley/cuda/weights/pack_mixed_weight.h"
+#include "halley/cuda/weights/quad_code.h"
+
+namespace halley::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kChunkPanels = kChunkOutputs / static_cast<int>(kPanelRows);
+constexpr int kChunkUnits = kChunkInputs / static_cast<int>(kQuadUnitInputs);
+constexpr int kUnitWords = 128;  // of 4 bits: word (pair of quads, feature) has 8 codes
+/// Bytes of a chunk at most: four groups of 16 bits.
+constexpr int kChunkBytesMax = chunk_bytes(MixedKind::kU4F16, 32);
+/// A scale loses no more than this, relatively, in the activations' type: one of f16 and bf16 has
+/// 11 and 8 bits, and fewer where it is so small that its weights hardly count.
+constexpr float kScaleErrorF16 = 0x1p-11f, kScaleErrorBf16 = 0x1p-8f;
+constexpr int kFactorMax = 255;
+
+struct PackArguments {
+  MixedPanels panels;
+  int group_size;  // as stored
+  int64_t num_groups;
+  uint8_t* chunks;
+  uint32_t* refusals;
+};
+
+struct GroupParams {
+  float scale, zero;
+};
+
+__device__ GroupParams group_params(const QuadPanels& quads, int64_t num_groups, int64_t n,
+                                    int64_t group) {
+  const float* params =
+      quads.groups + (n / kPanelRows * num_groups + group) * 2 * kPanelRows + n % kPanelRows;
+  return {params[0], params[kPanelRows]};
+}
+
+/// The zero that was rounded with its scale, in codes.
+__device__ bool find_zero(ZeroKind kind, const GroupParams& params, int* zero) {
+  const float in_codes = kind == ZeroKind::kPoint ? params.zero
+                         : params.scale == 0      ? params.zero == 0 ? 0.0f : -1.0f
+                                                  : rintf(params.zero / params.scale);
+  if (!(in_codes >= 0 && in_codes <= kMixedZeroMax) || in_codes != rintf(in_codes)) return false;
+  *zero = static_cast<int>(in_codes);
+  if (kind == ZeroKind::kPoint) return true;
+  const float product = params.scale * in_codes;  // exact where the scale has 19 bits
+  return params.zero == product || params.zero == __half2float(__float2half_rn(product)) ||
+         params.zero == __bfloat162float(__float2bfloat16_rn(product));
+}
+
+/// [scale, zero] of 16 bits; returns refusals.
+__device__ uint32_t put_entry_16_bits(MixedKind kind, ZeroKind zero_kind, const GroupParams& params,
+                                      bool is_upper, uint16_t* entry) {
+  const bool is_f16 = kind == MixedKind::kU4F16;
+  int zero = 0;
+  if (!find_zero(zero_kind, params, &zero)) return kMixedZero;
+  const __half f16 = __float2half_rn(params.scale);
+  const __nv_bfloat16 bf16 = __float2bfloat16_rn(params.scale);
+  const float kept = is_f16 ? __half2float(f16) : __bfloat162float(bf16);
+  const float number_max = is_f16 ? 65504.0f : 0x1.FEp127f;
+  const float lost = fabsf(kept - params.scale);
+  const bool is_kept = lost <= (is_f16 ? kScaleErrorF16 : kScaleErrorBf16) * fabsf(params.scale) &&
+                       fabsf(kept) <= number_max / kMixedZeroMax;
+  entry[0] = is_f16 ? __half_as_ushort(f16) : __bfloat16_as_ushort(bf16);
+  entry[1] = zero_bits(kind, is_upper, zero);
+  return is_kept ? 0 : kMixedScale;
+}
+
+/// A multiple of the unit, or a number that no byte has.
+__device__ int multiple_of(float value, float unit) {
+  const float multiple = value / unit;
+  return fabsf(multiple) <= kFactorMax ? static_cast<int>(rintf(multiple)) : 2 * kFactorMax;
+}
+
+/// Scale and offset: the number is scale * code + offset - 128.
+__device__ uint32_t put_entry_group_s8(const GroupParams& params, float unit, uint8_t* entry) {
+  const int scale = multiple_of(params.scale, unit);
+  const int offset = 128 - multiple_of(params.zero, unit);
+  entry[0] = static_cast<uint8_t>(scale);
+  entry[1] = static_cast<uint8_t>(offset);
+  return scale >= 0 && scale <= kFactorMax && offset >= 0 && offset <= 255 ? 0 : kMixedFactor;
+}
+
+/// A block packs chunk blockIdx.x of rows of chunks blockIdx.y, ...
+__global__ void __launch_bounds__(kThreads)
+    pack_mixed_kernel(const __grid_constant__ PackArguments args) {
+  __shared__ uint32_t words[kChunkBytesMax / 4];
+  auto* bytes = reinterpret_cast<uint8_t*>(words);
+  const MixedPanels& panels = args.panels;
+  const MixedKind kind = panels.kind;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int num_words = chunk_bytes(kind, args.group_size) / 4;
+  const int64_t num_units = (panels.K + kQuadUnitInputs - 1) / kQuadUnitInputs;
+  const int64_t num_rows = (panels.num_outputs + kChunkOutputs - 1) / kChunkOutputs;
+  const int64_t k_begin = int64_t{blockIdx.x} * kChunkInputs;
+  uint32_t refusals = 0;
+  for (int64_t row = blockIdx.y; row < num_rows; row += gridDim.y) {
+    for (int i = thread; i < num_words; i += kThreads) words[i] = 0;
+    __syncthreads();
+    const int num_entries = kind == MixedKind::kU4S8 ? 0 : chunk_groups(args.group_size);
+    for (int i = thread; i < num_entries * kChunkOutputs; i += kThreads) {
+      const int column = i % kChunkOutputs, group = i / kChunkOutputs;
+      const int64_t n = row * kChunkOutputs + column;
+      const int64_t k = k_begin + group * args.group_size;
+      if (n >= panels.num_outputs || k >= panels.K) continue;
+      const GroupParams params =
+          group_params(panels.quads, args.num_groups, n, k / panels.quads.group_size);
+      const bool is_upper = column % 16 >= 8;
+      const int entry_bytes = group_entry_bytes(kind);
+      uint8_t* entry = bytes + kChunkCodeBytes + group * group_bytes(kind) +
+                       group_entry(column) * entry_bytes + (is_upper ? entry_bytes / 2 : 0);
+      refusals |= kind == MixedKind::kU4GroupS8
+                      ? put_entry_group_s8(params, panels.units[n], entry)
+                      : put_entry_16_bits(kind, panels.quads.zero_kind, params, is_upper,
+                                          reinterpret_cast<uint16_t*>(entry));
+    }
+    __syncthreads();
+    for (int i = thread; i < kChunkPanels * kChunkUnits * kUnitWords; i += kThreads) {
+      const int panel = i / (kChunkUnits * kUnitWords), unit = i / kUnitWords % kChunkUnits;
+      const int pair = i % kUnitWords / static_cast<int>(kPanelRows);
+      const int column = panel * static_cast<int>(kPanelRows) + i % static_cast<int>(kPanelRows);
+      const int64_t n = row * kChunkOutputs + column;
+      const int64_t first_unit = k_begin / kQuadUnitInputs;
+      if (n >= panels.num_outputs || first_unit + unit >= num_units) continue;
+      const int64_t at =
+          (n / kPanelRows * num_units + first_unit + unit) * kUnitWords + i % kUnitWords;
+      const uint32_t codes = reinterpret_cast<const uint32_t*>(panels.quads.data)[at];
+      for (int nibble = 0; nibble < 8; ++nibble) {
+        const int quad = 2 * pair + nibble % 2;
+        const int in_chunk = unit * static_cast<int>(kQuadUnitInputs) + quad * 4 + nibble / 2;
+        if (k_begin + in_chunk >= panels.K) continue;
+        const uint32_t code = (codes >> (4 * nibble)) & 15u;
+        const NibblePlace place = nibble_place(kind, column, in_chunk);
+        atomicOr(words + place.byte / 4, (code ^ nibble_flip(kind))
+                                             << (place.byte % 4 * 8 + place.shift));
+        if (kind != MixedKind::kU4GroupS8) continue;
+        const uint8_t* entry =
+            bytes + kChunkCodeBytes + in_chunk / args.group_size * group_bytes(kind) +
+            group_entry(column) * group_entry_bytes(kind) + (column % 16 >= 8 ? 2 : 0);
+        if (code * entry[0] + entry[1] > 255u) refusals |= kMixedFactor;
+      }
+    }
+    __syncthreads();
+    auto* to = reinterpret_cast<uint32_t*>(args.chunks) +
+               (row * gridDim.x + blockIdx.x) * int64_t{num_words};
+    for (int i = thread; i < num_words; i += kThreads) to[i] = words[i];
+    __syncthreads();
+  }
+  if (refusals != 0) atomicOr(args.refusals, refusals);
+}
+
+/// A thread has an output. Remainders of f32 are exact, and so is Euclid's algorithm.
+__global__ void __launch_bounds__(kThreads)
+    find_units_kernel(const __grid_constant__ PackArguments args, float* units) {
+  const int64_t n = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (n >= args.panels.num_outputs) return;
+  float unit = 0, largest = 0, first = 0;  // the first scale that is not zero
+  bool is_fine = true;
+  for (int64_t group = 0; group < args.num_groups && is_fine; ++group) {
+    const GroupParams params = group_params(args.panels.quads, args.num_groups, n, group);
+    first = first == 0 ? params.scale : first;
+    for (const float value : {params.scale, params.zero}) {
+      largest = fmaxf(largest, fabsf(value));
+      float rest = fabsf(value);
+      // Not while (rest != 0): a NaN would stay.
+      while (rest > 0) {
+        const float next = fmodf(unit, rest);
+        unit = rest;
+        rest = next;
+      }
+    }
+    is_fine = unit * kFactorMax >= largest && largest < 0x1p120f;
+  }
+  units[n] = first < 0 ? -unit : unit;
+  if (!is_fine || !(unit > 0)) atomicOr(args.refusals, static_cast<uint32_t>(kMixedFactor));
+}
+
+PackArguments arguments_of(const MixedPanels& panels, uint8_t* chunks, uint32_t* refusals) {
+  return {.panels = panels,
+          .group_size = stored_group_size(panels.K, panels.quads.group_size),
+          .num_groups = ceil_div(panels.K, panels.quads.group_size),
+          .chunks = chunks,
+          .refusals = refusals};
+}
+
+}  // namespace
+
+std::string why_refused(uint32_t refusals) {
+  std::string text;
+  const auto add = [&](MixedRefusal bit, const char* why) {
+    if ((refusals & bit) == 0) return;
+    text += text.empty() ? "" : ", ";
+    text += why;
+  };
+  add(kMixedZero, "zeros of groups are no integers from 0 to 16");
+  add(kMixedScale, "scales leave the activations' type");
+  add(kMixedFactor, "scales of groups are no multiples, of 8 bits, of one for the output");
+  return text;
+}
+
+void pack_mixed_panels(const CudaContext& context, const MixedPanels& panels, uint8_t* chunks,
+                       uint32_t* refusals) {
+  HALLEY_CHECK(panels.quads.layout == PackedLayout::kU4Quad, panels.quads.layout);
+  if (panels.num_outputs == 0 || panels.K == 0) return;
+  const dim3 grid(static_cast<unsigned>(ceil_div<int64_t>(panels.K, kChunkInputs)),
+                  static_cast<unsigned>(ceil_div<int64_t>(panels.num_outputs, kChunkOutputs)));
+  pack_mixed_kernel<<<grid, kThreads, 0, context.stream.get()>>>(
+      arguments_of(panels, chunks, refusals));
+  check_launch("pack_mixed_panels");
+}
+
+void find_units(const CudaContext& context, const MixedPanels& panels, float* units,
+                uint32_t* refusals) {
+  HALLEY_CHECK(panels.quads.zero_kind == ZeroKind::kOffset, panels.num_outputs);
+  if (panels.num_outputs == 0 || panels.K == 0) return;
+  const auto blocks = static_cast<unsigned>(ceil_div<int64_t>(panels.num_outputs, kThreads));
+  find_units_kernel<<<blocks, kThreads, 0, context.stream.get()>>>(
+      arguments_of(panels, nullptr, refusals), units);
+  check_launch("find_units");
+}
+
+}  // namespace halley::cuda
