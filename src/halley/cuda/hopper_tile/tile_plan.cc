@@ -137,6 +137,16 @@ TilePlan plan_split_tile(const TileFamily& family, const ProductShape& shape,
   return plan;
 }
 
+TilePlan plan_invariant_tiles(const TileFamily& family, const ProductShape& shape,
+                              const MixedDevice& device) {
+  constexpr int kTile = 1;  // few tokens lose little, and many not all
+  TilePlan plan = plan_of(family, shape, device, kTile);
+  plan.schedule.whole_tiles = plan.schedule.num_tiles;
+  plan.schedule.num_blocks =
+      std::min(plan.schedule.num_tiles, device.num_multiprocessors / plan.tile.cluster);
+  return plan;
+}
+
 TilePlan plan_tiles(const TileFamily& family, const ProductShape& shape,
                     const MixedDevice& device) {
   TilePlan best;

@@ -58,6 +58,11 @@ inline constexpr int kTileCounters = kSharedTileTilesMax * 2 * 2;
 /// The plan with the lowest estimate. M, N and K at least 1.
 TilePlan plan_tiles(const TileFamily& family, const ProductShape& shape, const MixedDevice& device);
 
+/// A plan of the same tile for every M, whose tiles have a block each: sums are then added in the
+/// same order in every batch.
+TilePlan plan_invariant_tiles(const TileFamily& family, const ProductShape& shape,
+                              const MixedDevice& device);
+
 /// The best plan of one tile, for tests and for tuning.
 TilePlan plan_one_tile(const TileFamily& family, const ProductShape& shape,
                        const MixedDevice& device, int tile_index);

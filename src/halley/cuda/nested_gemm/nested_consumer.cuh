@@ -13,14 +13,12 @@ namespace halley::cuda {
 template <int kTokens, int kCluster>
 struct NestedConsumer {
   using Sums = TileSums<kTokens>;
-  static constexpr int kHalfSteps = kNestedSteps / 2;
-  using Fragments = uint32_t[kHalfSteps][4];
+  using Fragment = uint32_t[4];
   /// A thread's bytes of one step: of outputs row() and row() + 8.
-  struct StepCodes {
+  struct Codes {
     uint32_t upper[2][2];
     uint2 lower;
   };
-  using Codes = StepCodes[kHalfSteps];
   /// Places of a thread's bytes of both planes in any stage.
   struct Places {
     uint32_t upper = 0;
@@ -41,84 +39,82 @@ struct NestedConsumer {
                                   (self.warpgroup * kNestedSteps * 128 + self.in_warpgroup) * 8)};
   }
 
-  /// Half of a stage.
-  static __device__ __forceinline__ void load_codes(uint32_t stage, const Places& places, int half,
+  static __device__ __forceinline__ void load_codes(uint32_t upper, uint32_t lower, int step,
                                                     Codes& codes) {
-#pragma unroll
-    for (int i = 0; i < kHalfSteps; ++i) {
-      const int step = half * kHalfSteps + i;
-      const uint32_t unit = (stage + places.upper) ^ static_cast<uint32_t>(step * 16);
-      asm volatile(
-          "ld.shared.u16 %0, [%4]; ld.shared.u16 %1, [%4 + 8];\n"
-          "ld.shared.u16 %2, [%4 + 1024]; ld.shared.u16 %3, [%4 + 1032];"
-          : "=r"(codes[i].upper[0][0]), "=r"(codes[i].upper[0][1]), "=r"(codes[i].upper[1][0]),
-            "=r"(codes[i].upper[1][1])
-          : "r"(unit));
-      codes[i].lower = load_shared_8(stage + places.lower + static_cast<uint32_t>(step * 128 * 8));
-    }
+    const uint32_t unit = upper ^ static_cast<uint32_t>(step * 16);
+    asm volatile(
+        "ld.shared.u16 %0, [%4]; ld.shared.u16 %1, [%4 + 8];\n"
+        "ld.shared.u16 %2, [%4 + 1024]; ld.shared.u16 %3, [%4 + 1032];"
+        : "=r"(codes.upper[0][0]), "=r"(codes.upper[0][1]), "=r"(codes.upper[1][0]),
+          "=r"(codes.upper[1][1])
+        : "r"(unit));
+    codes.lower = load_shared_8(lower + static_cast<uint32_t>(step * 128 * 8));
   }
 
-  static __device__ __forceinline__ void decode(const Codes& codes, Fragments& fragments) {
-#pragma unroll
-    for (int i = 0; i < kHalfSteps; ++i) {
-      uint32_t* a = fragments[i];
-      join_four(codes[i].upper[0][0], codes[i].upper[0][1], codes[i].lower.x, &a[0], &a[2]);
-      join_four(codes[i].upper[1][0], codes[i].upper[1][1], codes[i].lower.y, &a[1], &a[3]);
-    }
+  static __device__ __forceinline__ void decode(const Codes& codes, Fragment& fragment) {
+    join_four(codes.upper[0][0], codes.upper[0][1], codes.lower.x, &fragment[0], &fragment[2]);
+    join_four(codes.upper[1][0], codes.upper[1][1], codes.lower.y, &fragment[1], &fragment[3]);
   }
 
-  static __device__ __forceinline__ void start_products(const Fragments& fragments, uint32_t stage,
-                                                        int half, int keeps, Sums& sums) {
+  /// `step` of the stage.
+  static __device__ __forceinline__ void start_product(const Fragment& fragment, uint32_t stage,
+                                                       int step, int keeps, Sums& sums) {
+    constexpr int kHalfSteps = kNestedSteps / 2;
     const uint32_t tokens =
-        stage + static_cast<uint32_t>(kNestedTokensOffset + half * kTokens * 128);
-    const uint64_t descriptor = kDescriptor | (tokens & 0x3FFFFu) >> 4;
+        stage + static_cast<uint32_t>(kNestedTokensOffset + step / kHalfSteps * kTokens * 128 +
+                                      step % kHalfSteps * 32);
     fence_products();
-#pragma unroll
-    for (int i = 0; i < kHalfSteps; ++i) {
-      // 16 inputs are 32 bytes.
-      F16Product<kTokens>::run(sums, fragments[i], descriptor + 2 * i, i > 0 ? 1 : keeps);
-    }
+    F16Product<kTokens>::run(sums, fragment, kDescriptor | (tokens & 0x3FFFFu) >> 4, keeps);
     close_products();
   }
 
-  /// Sums over num_chunks >= 1 stages, from *stage_place on. While the products of half a stage
-  /// run, the next half is read and joined: four steps at a time, which do not wait for each other.
+  /// Sums over num_chunks >= 1 stages, from *stage_place on. While the product of a step runs, the
+  /// next step is decoded and the one behind it read. Two fragments: one of them the tensor cores
+  /// may be reading.
   static __device__ __forceinline__ void run(const TileArguments& args, const TileRing& ring,
                                              const TileThread& self, int num_chunks,
                                              TileStage* stage_place, Sums& sums) {
     TileStage place = *stage_place;
     const Places places = places_of(self);
-    Fragments first, second;
-    Codes codes;
+    Fragment fragments[2];
+    Codes codes[2];
     int previous = 0;
     uint32_t stage = ring.stage(args, place.index);
     wait_barrier(ring.full(args, place.index * kNestedParts), place.parity);
-    load_codes(stage, places, 0, codes);
-    decode(codes, first);
+    load_codes(stage + places.upper, stage + places.lower, 0, codes[0]);
+    load_codes(stage + places.upper, stage + places.lower, 1, codes[1]);
+    decode(codes[0], fragments[0]);
     for (int i = 0; i < num_chunks; ++i) {
-      const int parts = place.index * kNestedParts;
-      const uint32_t parity = place.parity;
-      wait_barrier(ring.full(args, parts + 1), parity);
-      start_products(first, stage, 0, i > 0 ? 1 : 0, sums);
-      load_codes(stage, places, 1, codes);
-      wait_for_products<1>();
-      if (i > 0) release_part<kCluster>(args, ring, self.lane, previous);
-      decode(codes, second);
-      release_part<kCluster>(args, ring, self.lane, parts);  // all codes are in registers
-
-      wait_barrier(ring.full(args, parts + 2), parity);
-      start_products(second, stage, 1, 1, sums);
-      place.advance(args.num_stages);
-      if (i + 1 < num_chunks) {
-        wait_barrier(ring.full(args, place.index * kNestedParts), place.parity);
+      const TileStage current = place;
+      const int parts = current.index * kNestedParts;
+      uint32_t next = 0;
+#pragma unroll
+      for (int step = 0; step < kNestedSteps; ++step) {
+        if (step == 0) wait_barrier(ring.full(args, parts + 1), current.parity);
+        if (step == 4) wait_barrier(ring.full(args, parts + 2), current.parity);
+        start_product(fragments[step % 2], stage, step, step > 0 || i > 0 ? 1 : 0, sums);
+        if (step < 6) {
+          load_codes(stage + places.upper, stage + places.lower, step + 2, codes[step % 2]);
+        } else {
+          if (step == 6) {
+            place.advance(args.num_stages);
+            if (i + 1 < num_chunks) {
+              wait_barrier(ring.full(args, place.index * kNestedParts), place.parity);
+            }
+            next = ring.stage(args, place.index);
+          }
+          // Behind the last stage this reads what is there, for nothing: a branch around loads
+          // would make ptxas wait for the products.
+          load_codes(next + places.upper, next + places.lower, step - 6, codes[step % 2]);
+        }
+        wait_for_products<1>();
+        if (step == 0 && i > 0) release_part<kCluster>(args, ring, self.lane, previous);
+        if (step == 4) release_part<kCluster>(args, ring, self.lane, parts + 1);
+        decode(codes[(step + 1) % 2], fragments[(step + 1) % 2]);
+        // All codes of the stage are in registers.
+        if (step == 6) release_part<kCluster>(args, ring, self.lane, parts);
       }
-      // Behind the last stage this reads what is there, for nothing: a branch around loads would
-      // make ptxas wait for the products.
-      stage = ring.stage(args, place.index);
-      load_codes(stage, places, 0, codes);
-      wait_for_products<1>();
-      release_part<kCluster>(args, ring, self.lane, parts + 1);
-      decode(codes, first);
+      stage = next;
       previous = parts + 2;
     }
     wait_for_products<0>();

@@ -19,11 +19,11 @@ namespace {
 
 /// Times fitted to time_nested_gemm() of all tiles and of the layers of Llama-3.
 constexpr std::array<TimedTile, 5> kTiles = {{
-    {{16, 1}, 0.50, 0.3, 7, 2.5},
-    {{64, 1}, 0.65, 0.8, 7, 3},
-    {{128, 1}, 0.90, 1.0, 9, 4},
-    {{256, 1}, 1.55, 2.2, 14, 6},
-    {{256, 2}, 1.55, 2.2, 14, 0},
+    {{16, 1}, 0.60, 0.3, 9, 1.5},
+    {{64, 1}, 0.80, 0.8, 9, 2},
+    {{128, 1}, 1.00, 1.0, 9, 3},
+    {{256, 1}, 1.50, 2.2, 14, 4},
+    {{256, 2}, 1.45, 5.0, 14, 0},
 }};
 constexpr TileFamily kFamily = {
     .tiles = kTiles, .stage_inputs = kNestedInputs, .weight_bits = 16, .stage = nested_stage};

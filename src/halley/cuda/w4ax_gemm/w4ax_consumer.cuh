@@ -37,8 +37,8 @@ struct W4axConsumer {
   using BlockSums = int32_t[kTokens / 2];
   static constexpr int kSteps = kW4axInputs / 32;
   /// One warpgroup scales its sums while the tensor cores multiply for the other. Left alone, both
-  /// would do the same at the same time. Few tokens wait for memory.
-  static constexpr bool kTakesTurns = kTokens >= 64;
+  /// would do the same at the same time. Fewer tokens lose more by waiting than they gain.
+  static constexpr bool kTakesTurns = kTokens >= 128;
   using Fragments = uint32_t[kSteps][4];
   /// Groups of eight tokens whose scales are read at a time.
   static constexpr int kColumns = kTokens / 8;
