@@ -29,7 +29,7 @@ struct CodeSink {
   uint8_t* codes;
   int64_t stride, padded_cols;
   float* scales;
-  int64_t num_groups;
+  int64_t scale_row_step, scale_group_step;
   int32_t* sums;
 
   __device__ int put(const Coder& coder, const Input& input) const {
@@ -43,7 +43,7 @@ struct CodeSink {
     return code;
   }
   __device__ void put_step(int64_t m, int64_t group, const Step& step) const {
-    scales[m * num_groups + group] = step.scale;
+    scales[m * scale_row_step + group * scale_group_step] = step.scale;
   }
   __device__ int64_t end_of_padding(int64_t /*num_inputs*/) const { return padded_cols; }
   __device__ void pad(int64_t m, int64_t column) const { codes[m * stride + column] = 0; }
@@ -248,13 +248,17 @@ void quantize_rows(const CudaContext& context, const CudaActivationQuant& quant,
                out.codes.num_rows, out.codes.num_cols, x.num_rows, x.num_cols);
   HALLEY_CHECK(out.padded_cols <= out.codes.row_stride, out.padded_cols, out.codes.row_stride);
   HALLEY_CHECK(out.sums == nullptr || !has_groups(quant.kind), quant.kind);
+  HALLEY_CHECK(out.scales_pitch == 0 || out.scales_pitch >= x.num_rows, out.scales_pitch,
+               x.num_rows);
   const int64_t group = activation_group_inputs(quant.kind, x.num_cols);
+  const int64_t num_groups = std::max<int64_t>(1, ceil_div(x.num_cols, group));
   launch_rounding(context, quant, x,
                   CodeSink{.codes = reinterpret_cast<uint8_t*>(out.codes.data),
                            .stride = out.codes.row_stride,
                            .padded_cols = out.padded_cols,
                            .scales = out.scales,
-                           .num_groups = std::max<int64_t>(1, ceil_div(x.num_cols, group)),
+                           .scale_row_step = out.scales_pitch > 0 ? 1 : num_groups,
+                           .scale_group_step = std::max<int64_t>(1, out.scales_pitch),
                            .sums = out.sums});
 }
 

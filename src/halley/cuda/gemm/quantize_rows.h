@@ -35,6 +35,8 @@ struct QuantizedRows {
   int64_t padded_cols = 0;
   /// [M, number of groups]: the scale of each, NaN where it is not finite.
   float* scales = nullptr;
+  /// Above 0: scales are [number of groups, scales_pitch] instead.
+  int64_t scales_pitch = 0;
   /// [M], or null: the sum of a row's codes. For kinds with one scale a row and s8 codes.
   int32_t* sums = nullptr;
 };

@@ -7,6 +7,7 @@
 #include "halley/base/str.h"
 #include "halley/cuda/gemm/lt_problem.h"
 #include "halley/cuda/weights/order_columns.h"
+#include "halley/cuda/weights/tile_linear.h"
 #include "halley/cuda/weights/weight_form.h"
 
 namespace halley::cuda {
@@ -40,9 +41,11 @@ void set_codes(const Section& section, const QuantizedRows& x, CudaGemmOperands*
 /// The inputs rounded to codes, in the workspace.
 void prepare_codes(const CudaContext& context, const Section& section, ConstMatrix x,
                    CudaGemmOperands* operands) {
-  const QuantizedRows rows = take_quantized_rows(context, section.activation.kind, x.num_rows,
-                                                 section.K, section.has_code_sums());
-  quantize_rows(context, section.activation, x, rows);
+  const CudaActivationQuant& activation =
+      section.is_nested() ? section.low_activation : section.activation;
+  const QuantizedRows rows =
+      take_quantized_rows(context, activation.kind, x.num_rows, section.K, section.has_code_sums());
+  quantize_rows(context, activation, x, rows);
   set_codes(section, rows, operands);
 }
 
@@ -108,6 +111,7 @@ std::string describe_mixed(const Section& section, bool is_batch_invariant) {
 }  // namespace
 
 bool CudaLinear::Section::has_coded_inputs() const {
+  if (is_nested() || is_w4ax()) return false;  // codes of other kernels
   if (is_mixed()) return is_s8(mixed.kind);
   return w.dtype == DType::kI8 || w.dtype == DType::kF8E4M3;
 }
@@ -117,11 +121,14 @@ bool CudaLinear::Section::has_code_sums() const {
 }
 
 const char* CudaLinear::Section::kernel_name() const {
+  if (is_nested()) return kNestedKernelName;
+  if (is_w4ax()) return kW4axKernelName;
   return is_mixed() ? mixed_kernel_name(mixed.kind) : for_activations.choice.kernel->name;
 }
 
 std::vector<const DeviceBuffer*> CudaLinear::Section::buffers() const {
-  return {&weight_memory, &array_memory, &mixed.chunks, &mixed.scales};
+  return {&weight_memory, &array_memory, &mixed.chunks, &mixed.scales,
+          &nested.lower,  &w4ax.codes,   &w4ax.scales};
 }
 
 size_t CudaLinear::Section::device_bytes() const {
@@ -161,8 +168,15 @@ void CudaLinear::run_sections(const CudaContext& context, int64_t M, Matrix y,
                                  .bias = section.bias,
                                  .rounded_bias = section.rounded_bias};
     prepare(section, &operands);
+    const TileLinearInputs inputs = {.x = operands.x,
+                                     .bias = section.bias,
+                                     .is_batch_invariant = lt_->choice().is_batch_invariant};
     if (section.is_mixed()) {
       run_mixed(context, section, operands, part);
+    } else if (section.is_w4ax()) {
+      run_w4ax_linear(context, section.w4ax, section.activation, inputs, part);
+    } else if (section.is_nested() && operands.x.dtype != DType::kF8E4M3) {
+      run_nested_linear(context, section.nested, inputs, part);
     } else {
       const BoundGemm& gemm = y.dtype == dtype_ ? section.for_activations : section.for_f32;
       const CudaGemmKernel& kernel = gemm.choice.kernel_for(operands.x);
@@ -174,10 +188,14 @@ void CudaLinear::run_sections(const CudaContext& context, int64_t M, Matrix y,
   }
 }
 
-void CudaLinear::run(const CudaContext& context, ConstMatrix x, Matrix y) const {
+void CudaLinear::run(const CudaContext& context, ConstMatrix x, Matrix y,
+                     Precision precision) const {
   HALLEY_CHECK(x.num_cols == in_features(), x.num_cols, in_features());
   run_sections(context, x.num_rows, y, [&](const Section& section, CudaGemmOperands* operands) {
-    if (section.has_coded_inputs()) {
+    const bool is_low = section.is_nested() && precision == Precision::kLow;
+    if (section.is_w4ax() || (section.is_nested() && !is_low)) {
+      operands->x = x;
+    } else if (section.has_coded_inputs() || is_low) {
       prepare_codes(context, section, x, operands);
     } else {
       operands->x =
@@ -230,8 +248,15 @@ size_t CudaLinear::device_bytes() const {
 size_t CudaLinear::workspace_bytes(int64_t M) const {
   size_t most = 0;
   for (const Section& section : sections_) {
+    if (section.is_w4ax()) {
+      most = std::max(most, w4ax_linear_bytes(section.mixed_device, section.w4ax, M));
+      continue;
+    }
+    if (section.is_nested()) {
+      most = std::max(most, nested_linear_bytes(section.mixed_device, section.nested, M));
+    }
     const DType dtype = section.is_mixed() ? dtype_ : section.w.dtype;
-    size_t of_inputs = section.has_coded_inputs()
+    size_t of_inputs = section.has_coded_inputs() || section.is_nested()
                            ? quantized_rows_bytes(M, section.K)
                            : piece_bytes(M, number_stride(dtype, section.K) * element_bytes(dtype));
     if (section.is_mixed()) {
@@ -251,11 +276,15 @@ size_t CudaLinear::workspace_bytes(int64_t M) const {
 std::string CudaLinear::describe() const {
   std::string text;
   for (const Section& section : sections_) {
-    text += str(text.empty() ? "" : "\n", name_, " [", section.N, ", ", section.K,
-                "]: ", section.form, "; ",
-                section.is_mixed() ? describe_mixed(section, lt_->choice().is_batch_invariant)
-                                   : describe_gemm(section.for_activations));
-    if (section.is_mixed()) continue;
+    text +=
+        str(text.empty() ? "" : "\n", name_, " [", section.N, ", ", section.K, "]: ", section.form,
+            "; ",
+            section.is_mixed()    ? describe_mixed(section, lt_->choice().is_batch_invariant)
+            : section.is_w4ax()   ? str("outputs by ", section.kernel_name())
+            : section.is_nested() ? str("outputs by ", section.kernel_name(), ", in low precision ",
+                                        describe_gemm(section.for_activations))
+                                  : describe_gemm(section.for_activations));
+    if (section.is_mixed() || section.is_w4ax()) continue;
     if (dtype_ != DType::kF32) text += str("; ", describe_gemm(section.for_f32));
   }
   return text;

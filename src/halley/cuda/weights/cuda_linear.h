@@ -8,12 +8,15 @@
 #include <vector>
 
 #include "halley/core/matrix.h"
+#include "halley/core/precision.h"
 #include "halley/cuda/gemm/cublaslt_gemm.h"
 #include "halley/cuda/gemm/cuda_gemm.h"
 #include "halley/cuda/gemm/quantize_rows.h"
 #include "halley/cuda/mixed_gemm/mixed_gemm.h"
+#include "halley/cuda/nested_gemm/nested_gemm.h"
 #include "halley/cuda/runtime/cuda_context.h"
 #include "halley/cuda/runtime/device_arena.h"
+#include "halley/cuda/w4ax_gemm/w4ax_gemm.h"
 
 namespace halley::cuda {
 
@@ -35,7 +38,13 @@ class CudaLinear {
     DeviceBuffer array_memory = {};  // scales, offsets, bias, order
     /// Codes of 4 bits; otherwise of no outputs. Then w and scales are empty, and nothing is bound.
     MixedWeight mixed = {};
-    MixedDevice mixed_device = {};
+    MixedDevice mixed_device = {};  // of the two below too
+    /// Numbers of f16 in two planes; otherwise of no outputs. `w` is the upper one, scales and what
+    /// is bound are of low precision, which multiplies it by codes of `low_activation`.
+    NestedWeight nested = {};
+    CudaActivationQuant low_activation = {};
+    /// Codes of 4 bits for blocks of codes of x; otherwise of no outputs. Nothing else is there.
+    W4axWeight w4ax = {};
     /// [N, K] of f16, bf16, f32, f8_e4m3 or i8; padded as CudaGemmOperands says where it is codes.
     ConstMatrix w = {};
     RowScales scales = {};                    // of codes; those of x are set by run()
@@ -48,6 +57,8 @@ class CudaLinear {
     BoundGemm for_f32 = {};          // f32 outputs
 
     bool is_mixed() const { return mixed.N > 0; }
+    bool is_nested() const { return nested.N() > 0; }
+    bool is_w4ax() const { return w4ax.N > 0; }
     /// Whether codes of x are multiplied, not numbers.
     bool has_coded_inputs() const;
     /// And their sums are wanted.
@@ -68,7 +79,9 @@ class CudaLinear {
   /// the activations' type: it is rounded to it first), y the activations' type or f32. Where
   /// `describe()` names a kernel "fp8_tensor" or "fp8_row", rows of y begin at multiples of 16
   /// bytes. Numerics: those of the kernel; x is rounded first as the checkpoint says.
-  void run(const CudaContext& context, ConstMatrix x, Matrix y) const;
+  /// Low precision is for sections that have it; it is the same as full for all others.
+  void run(const CudaContext& context, ConstMatrix x, Matrix y,
+           Precision precision = Precision::kFull) const;
 
   /// How the layer takes codes of its inputs, or null where it takes numbers: unless all sections
   /// multiply codes, of the same rounding.

@@ -56,7 +56,14 @@ std::vector<CudaLinearPlan> plan_cuda_linear(const QuantScheme& scheme, const Te
     plan.out_features = stored.N;
     plan.in_features = stored.K;
     const MixedForms forms = mixed_forms(stored, activation_dtype, use, /*is_hopper=*/true);
-    if (!forms.kinds.empty()) {
+    const TileForm tile = tile_form(stored, activation_dtype, use, /*is_hopper=*/true);
+    if (tile != TileForm::kNone) {
+      const bool is_nested = tile == TileForm::kNested;
+      plan.form = describe_tile(tile, stored);
+      plan.kernel = is_nested ? kNestedKernelName : kW4axKernelName;
+      plan.device_bytes = is_nested ? 2 * static_cast<size_t>(stored.N * stored.K)
+                                    : static_cast<size_t>(stored.N * stored.K) / 2;
+    } else if (!forms.kinds.empty()) {
       const MixedKind kind = forms.kinds.front();
       plan.form = describe_mixed(kind, stored);
       plan.kernel = mixed_kernel_name(kind);

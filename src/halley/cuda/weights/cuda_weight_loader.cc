@@ -11,6 +11,7 @@
 #include "halley/base/error.h"
 #include "halley/base/str.h"
 #include "halley/core/float16.h"
+#include "halley/core/nested_float.h"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/weights/decode_quads.h"
 #include "halley/cuda/weights/pack_mixed_weight.h"
@@ -344,6 +345,82 @@ std::string CudaWeightLoader::keep_mixed(const PackedWeight& weight, MixedKind k
   return {};
 }
 
+/// Both planes stay: the upper one as rows, which low precision multiplies alone.
+void CudaWeightLoader::keep_nested(const PackedWeight& weight, std::span<const float> bias,
+                                   int64_t first_output, CudaLinear::Section* section) {
+  const Matrix upper = allocate_rows(DType::kF8E4M3, weight.N, weight.K, &section->weight_memory);
+  section->w = upper;
+  section->nested = NestedWeight(device_, upper);
+  visit_panels(weight, 1, [&](const QuadPanels& panels, int64_t begin, int64_t end) {
+    decode_codes(device_, panels, upper.rows(begin, end));
+    const DeviceBuffer memory(static_cast<size_t>((end - begin) * weight.K), "a lower plane");
+    const Matrix lower = {memory.data(), DType::kU8, end - begin, weight.K, weight.K};
+    decode_codes(device_, panels, lower);
+    pack_lower_rows(device_, lower, begin, section->nested);
+    device_.stream.synchronize();
+  });
+  const std::vector<float> scales(static_cast<size_t>(weight.N), kNestedUpperScale);
+  std::vector<uint16_t> rounded;
+  Arrays arrays;
+  arrays.add(std::span<const float>(scales), &section->scales.w_scales);
+  if (!bias.empty()) {
+    for (const float value : bias) rounded.push_back(round_to(dtype_, value));
+    arrays.add(bias, &section->bias);
+    arrays.add(std::as_bytes(std::span<const uint16_t>(rounded)), &section->rounded_bias);
+  }
+  section->array_memory = arrays.copy(device_.stream);
+  section->low_activation = {.kind = ActivationQuant::kE4m3Token};
+  section->mixed_device = mixed_device(device_);
+  section->form = describe_tile(TileForm::kNested, halley::problem_of(weight));
+  bind(section,
+       {.dtype = DType::kF8E4M3,
+        .N = weight.N,
+        .K = weight.K,
+        .x_scale = ScaleSpan::kRow,
+        .w_scale = ScaleSpan::kRow,
+        .has_bias = !bias.empty()},
+       first_output);
+}
+
+/// Codes stay in 4 bits, for products with blocks of codes of x.
+void CudaWeightLoader::keep_w4ax(const PackedWeight& weight, std::span<const float> bias,
+                                 CudaLinear::Section* section) {
+  section->w4ax = W4axWeight(device_, weight.N, weight.K);
+  const size_t panel_bytes = section->w4ax.codes.num_bytes() /
+                             static_cast<size_t>(ceil_div<int64_t>(weight.N, kChunkOutputs));
+  visit_panels(
+      weight, kChunkOutputs / kPanelRows, [&](const QuadPanels& quads, int64_t begin, int64_t end) {
+        std::byte* chunks =
+            section->w4ax.codes.data() + static_cast<size_t>(begin / kChunkOutputs) * panel_bytes;
+        pack_mixed_panels(
+            device_,
+            {.quads = quads, .num_outputs = end - begin, .K = weight.K, .kind = MixedKind::kU4S8},
+            reinterpret_cast<uint8_t*>(chunks), reinterpret_cast<uint32_t*>(lost_.data()));
+      });
+  const int64_t pitch = section->w4ax.scales_pitch();
+  std::vector<float> scales(section->w4ax.scales.num_bytes() / sizeof(float));
+  for (int64_t group = 0; group < weight.num_groups(); ++group) {
+    for (int64_t n = 0; n < weight.N; ++n) {
+      scales[static_cast<size_t>(group * pitch + n)] =
+          weight.group(n / kPanelRows, group)[n % kPanelRows];
+    }
+  }
+  check_cuda(
+      cudaMemcpyAsync(section->w4ax.scales.data(), scales.data(), section->w4ax.scales.num_bytes(),
+                      cudaMemcpyHostToDevice, device_.stream.get()),
+      "copy of scales");
+  Arrays arrays;
+  if (!weight.quant.input_order.empty()) {
+    arrays.add(std::span<const int32_t>(weight.quant.input_order),
+               &section->activation.input_order);
+  }
+  if (!bias.empty()) arrays.add(bias, &section->bias);
+  section->array_memory = arrays.copy(device_.stream);
+  device_.stream.synchronize();
+  section->mixed_device = mixed_device(device_);
+  section->form = describe_tile(TileForm::kW4ax, halley::problem_of(weight));
+}
+
 CudaLinear::Section CudaWeightLoader::load_packed(const std::string& name,
                                                   const PackedWeight& weight,
                                                   std::span<const float> bias, int64_t first_output,
@@ -360,6 +437,15 @@ CudaLinear::Section CudaWeightLoader::load_packed(const std::string& name,
                         .s4_clip = quant.s4_clip};
   const GemmProblem stored = halley::problem_of(weight);
   const bool is_hopper = device_.device.compute_major == 9 && device_.device.compute_minor == 0;
+  const TileForm tile = tile_form(stored, dtype_, use, is_hopper);
+  if (tile == TileForm::kNested) {
+    keep_nested(weight, bias, first_output, &section);
+    return section;
+  }
+  if (tile == TileForm::kW4ax && fits_w4ax(weight)) {
+    keep_w4ax(weight, bias, &section);
+    return section;
+  }
   MixedForms forms = mixed_forms(stored, dtype_, use, is_hopper);
   for (const MixedKind kind : forms.kinds) {
     const std::string refusal = keep_mixed(weight, kind, bias, &section);

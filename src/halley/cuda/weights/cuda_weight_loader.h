@@ -54,6 +54,10 @@ class CudaWeightLoader {
                  int64_t first_output, CudaLinear::Section* section);
   std::string keep_mixed(const PackedWeight& weight, MixedKind kind, std::span<const float> bias,
                          CudaLinear::Section* section);
+  void keep_nested(const PackedWeight& weight, std::span<const float> bias, int64_t first_output,
+                   CudaLinear::Section* section);
+  void keep_w4ax(const PackedWeight& weight, std::span<const float> bias,
+                 CudaLinear::Section* section);
   void bind(CudaLinear::Section* section, CudaGemmProblem problem, int64_t first_output);
 
   ExecContext& host_;

@@ -66,8 +66,9 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t panel = blockIdx.y; panel < num_panels; panel += gridDim.y) {
     const int64_t n = panel * kPanelRows + column;
     if (n >= args.num_rows) continue;
-    const uint8_t* data =
-        panels.data + panel * plane_bytes * (is_nested ? 2 : 1) + unit * unit_bytes;
+    const uint8_t* data = panels.data + panel * plane_bytes * (is_nested ? 2 : 1) +
+                          unit * unit_bytes +
+                          (kKeepsCodes && args.dtype == DType::kU8 ? plane_bytes : 0);
     for (int i = 0; i < 4; ++i) {
       const int64_t k = unit * kQuadUnitInputs + quad * 4 + i;
       if (k >= args.num_inputs) break;
@@ -136,9 +137,10 @@ void decode_quads(const CudaContext& context, const QuadPanels& panels, Matrix r
 }
 
 void decode_codes(const CudaContext& context, const QuadPanels& panels, Matrix rows) {
-  const bool is_e4m3 = panels.layout == PackedLayout::kF8E4M3Quad;
-  HALLEY_CHECK(rows.dtype == (is_e4m3 ? DType::kF8E4M3 : DType::kI8) &&
-                   panels.layout != PackedLayout::kNestedF16Quad,
+  const bool is_nested = panels.layout == PackedLayout::kNestedF16Quad;
+  const bool is_e4m3 = is_nested || panels.layout == PackedLayout::kF8E4M3Quad;
+  HALLEY_CHECK(rows.dtype == (is_e4m3 ? DType::kF8E4M3 : DType::kI8) ||
+                   (is_nested && rows.dtype == DType::kU8),
                name_of(rows.dtype), panels.layout);
   if (rows.num_rows == 0 || rows.num_cols == 0) return;
   check_cuda(cudaMemsetAsync(rows.data, 0, static_cast<size_t>(rows.num_rows * rows.row_stride),

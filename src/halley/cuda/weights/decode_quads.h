@@ -32,6 +32,7 @@ void decode_quads(const CudaContext& context, const QuadPanels& panels, Matrix r
 /// rows[n, k] = the code itself: e4m3 as it is for kF8E4M3Quad; s8 otherwise, codes of 8 bits less
 /// 128. The inputs' order undone.
 /// Shapes: rows [num_rows, K] of f8_e4m3 or i8; columns K to row_stride become zero.
+/// Of kNestedF16Quad the bytes of a plane: rows of f8_e4m3 take the upper one, of u8 the lower one.
 void decode_codes(const CudaContext& context, const QuadPanels& panels, Matrix rows);
 
 /// to = from, rounded to the type of `to`; f16, bf16 or f32, the same shape. *num_lost as above.

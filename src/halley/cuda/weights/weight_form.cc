@@ -1,6 +1,8 @@
 #include "halley/cuda/weights/weight_form.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 
 #include "halley/base/check.h"
 #include "halley/base/checked_math.h"
@@ -102,6 +104,42 @@ MixedForms mixed_forms(const GemmProblem& problem, DType activation_dtype, Linea
   }
   consider(activation_dtype == DType::kF16 ? MixedKind::kU4F16 : MixedKind::kU4Bf16);
   return forms;
+}
+
+TileForm tile_form(const GemmProblem& problem, DType activation_dtype, LinearUse use,
+                   bool is_hopper) {
+  constexpr int64_t kBlock = 128;
+  if (!is_hopper || use != LinearUse::kAlone || problem.N == 0 || problem.K == 0) {
+    return TileForm::kNone;
+  }
+  if (problem.w_layout == PackedLayout::kNestedF16Quad) {
+    return activation_dtype == DType::kF16 ? TileForm::kNested : TileForm::kNone;
+  }
+  const bool is_w4ax = problem.w_layout == PackedLayout::kU4Quad &&
+                       problem.activation == ActivationQuant::kS4S8Block128 &&
+                       problem.group_size == kBlock && problem.zero_kind == ZeroKind::kPoint;
+  return is_w4ax ? TileForm::kW4ax : TileForm::kNone;
+}
+
+std::string describe_tile(TileForm form, const GemmProblem& problem) {
+  if (form == TileForm::kNested) {
+    return str(problem.w_layout, ", kept in two planes: joined to f16, or the upper one alone");
+  }
+  return str(problem.w_layout, ", kept in 4 bits: blocks of ", problem.group_size,
+             " inputs, for activations of ", problem.activation);
+}
+
+bool fits_w4ax(const PackedWeight& weight) {
+  constexpr float kMiddle = 8;
+  constexpr uint32_t kLostBits = 3;  // of the 24 of f32, the first included: 22 stay
+  for (int64_t n = 0; n < weight.N; ++n) {
+    for (int64_t group = 0; group < weight.num_groups(); ++group) {
+      const float* params = weight.group(n / kPanelRows, group) + n % kPanelRows;
+      if (params[kPanelRows] != kMiddle || !std::isfinite(params[0])) return false;
+      if ((std::bit_cast<uint32_t>(params[0]) & kLostBits) != 0) return false;
+    }
+  }
+  return true;
 }
 
 const char* mixed_kernel_name(MixedKind kind) {

@@ -57,6 +57,23 @@ MixedForms mixed_forms(const GemmProblem& problem, DType activation_dtype, Linea
 /// "u4_quad, kept in 4 bits (u4_f16): groups of 128 inputs".
 std::string describe_mixed(MixedKind kind, const GemmProblem& problem);
 
+/// How a weight stays for one of the products in tiles (cuda/nested_gemm, cuda/w4ax_gemm).
+enum class TileForm : uint8_t { kNone, kNested, kW4ax };
+
+/// By the rules alone: two planes where activations are f16; codes of 4 bits in groups of 128 where
+/// x is rounded in blocks of 128. Data may refuse the latter still: zeros other than 8, scales of
+/// more than 22 significant bits.
+TileForm tile_form(const GemmProblem& problem, DType activation_dtype, LinearUse use,
+                   bool is_hopper);
+/// "nested_f16_quad, kept in two planes: ...".
+std::string describe_tile(TileForm form, const GemmProblem& problem);
+
+inline constexpr const char* kNestedKernelName = "gemm_nestedf16_tile";
+inline constexpr const char* kW4axKernelName = "gemm_w4ax_tile";
+
+/// Whether a weight's groups are as kW4ax takes them.
+bool fits_w4ax(const PackedWeight& weight);
+
 /// "gemm_w4a16_mixed", ...
 const char* mixed_kernel_name(MixedKind kind);
 

@@ -139,6 +139,37 @@ TEST(MixedForms, SayWhyAWeightIsNotKeptInFourBits) {
             "");
 }
 
+TEST(TileForm, KeepsPlanesForF16AndBlocksOfCodes) {
+  const auto form = [](const GemmProblem& asked, DType dtype) {
+    return tile_form(asked, dtype, LinearUse::kAlone, true);
+  };
+  const GemmProblem nested = problem(PackedLayout::kNestedF16Quad, 1, ActivationQuant::kNone);
+  EXPECT_EQ(form(nested, DType::kF16), TileForm::kNested);
+  EXPECT_EQ(form(nested, DType::kBf16), TileForm::kNone);
+  EXPECT_EQ(tile_form(nested, DType::kF16, LinearUse::kGrouped, true), TileForm::kNone);
+  EXPECT_EQ(tile_form(nested, DType::kF16, LinearUse::kAlone, false), TileForm::kNone);
+  GemmProblem blocks = problem(PackedLayout::kU4Quad, 128, ActivationQuant::kS4S8Block128);
+  EXPECT_EQ(form(blocks, DType::kBf16), TileForm::kW4ax);
+  blocks.group_size = 64;
+  EXPECT_EQ(form(blocks, DType::kBf16), TileForm::kNone);
+  EXPECT_EQ(form(problem(PackedLayout::kU4Quad, 128, ActivationQuant::kNone), DType::kF16),
+            TileForm::kNone);
+}
+
+TEST(TileForm, FitsScalesOfF16AndMiddleZeros) {
+  PackedWeight weight = empty_weight(PackedLayout::kU4Quad, 40, 300, 128);
+  auto groups = weight.quant.groups.as<float>();
+  for (size_t i = 0; i < groups.size(); ++i) groups[i] = i / 32 % 2 == 1 ? 8.0f : 0.125f;
+  EXPECT_TRUE(fits_w4ax(weight));
+  groups[3] = 1.0f + 0x1p-21f;
+  EXPECT_TRUE(fits_w4ax(weight));
+  groups[3] = 1.0f + 0x1p-22f;
+  EXPECT_FALSE(fits_w4ax(weight));
+  groups[3] = 1.0f;
+  groups[32 + 3] = 7.0f;
+  EXPECT_FALSE(fits_w4ax(weight));
+}
+
 TEST(CodeScales, GiveTheWeightsOfTheCpu) {
   for (const PackedLayout layout : kQuadLayouts) {
     for (const ZeroKind zero_kind : {ZeroKind::kPoint, ZeroKind::kOffset}) {

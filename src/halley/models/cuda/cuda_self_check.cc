@@ -16,7 +16,9 @@
 #include "halley/base/str.h"
 #include "halley/core/float16.h"
 #include "halley/core/float8.h"
+#include "halley/core/nested_float.h"
 #include "halley/cuda/mixed_gemm/mixed_pack.h"
+#include "halley/cuda/nested_gemm/nested_layout.h"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/kernels/gemm/activation_quant.h"
 
@@ -132,32 +134,81 @@ struct OutputWeights {
   double offset = 0, bias = 0;
 };
 
-/// The rows of chunks that hold an output, as a weight of their own.
-MixedPacked fetch_chunks(const CudaStream& stream, const MixedWeight& weight, int64_t n) {
-  const int64_t begin = n / kChunkOutputs * kChunkOutputs;
-  MixedPacked packed = {.kind = weight.kind,
-                        .N = std::min<int64_t>(weight.N - begin, kChunkOutputs),
-                        .K = weight.K,
-                        .group_size = weight.group_size};
-  packed.chunks.resize(
-      static_cast<size_t>(mixed_bytes(weight.kind, packed.N, weight.K, weight.group_size)));
-  const size_t place = static_cast<size_t>(begin / kChunkOutputs) * packed.chunks.size();
-  check_cuda(cudaMemcpyAsync(packed.chunks.data(), weight.chunks.data() + place,
-                             packed.chunks.size(), cudaMemcpyDeviceToHost, stream.get()),
+/// The row of chunks of 128 outputs that holds output n.
+std::vector<uint8_t> fetch_chunks(const CudaStream& stream, const DeviceBuffer& chunks,
+                                  size_t row_bytes, int64_t n) {
+  std::vector<uint8_t> row(row_bytes);
+  check_cuda(cudaMemcpyAsync(row.data(),
+                             chunks.data() + static_cast<size_t>(n / kChunkOutputs) * row_bytes,
+                             row_bytes, cudaMemcpyDeviceToHost, stream.get()),
              "copy of what a self-check compares");
   stream.synchronize();
-  return packed;
+  return row;
+}
+
+/// One output's numbers of a weight in chunks, in packed order.
+std::vector<float> fetch_numbers(const CudaStream& stream, const MixedShape& shape,
+                                 const DeviceBuffer& chunks, int64_t n) {
+  const int64_t begin = n / kChunkOutputs * kChunkOutputs;
+  const size_t row_bytes =
+      static_cast<size_t>(mixed_bytes(shape.kind, kChunkOutputs, shape.K, shape.group_size));
+  const MixedPacked packed = {.kind = shape.kind,
+                              .N = std::min<int64_t>(shape.N - begin, kChunkOutputs),
+                              .K = shape.K,
+                              .group_size = shape.group_size,
+                              .chunks = fetch_chunks(stream, chunks, row_bytes, n)};
+  return unpack_mixed_row(packed, n % kChunkOutputs);
+}
+
+std::vector<float> in_order(const std::vector<float>& packed,
+                            const std::vector<int32_t>& input_order) {
+  std::vector<float> numbers(packed.size());
+  for (size_t k = 0; k < packed.size(); ++k) {
+    numbers[input_order.empty() ? k : static_cast<size_t>(input_order[k])] = packed[k];
+  }
+  return numbers;
+}
+
+OutputWeights fetch_w4ax(const CudaStream& stream, const Section& section,
+                         const std::vector<int32_t>& input_order, int64_t n) {
+  const W4axWeight& weight = section.w4ax;
+  std::vector<float> packed = fetch_numbers(
+      stream, {.kind = MixedKind::kU4S8, .N = weight.N, .K = weight.K}, weight.codes, n);
+  const auto* scales = reinterpret_cast<const float*>(weight.scales.data());
+  for (size_t k = 0; k < packed.size(); k += kChunkInputs) {
+    const auto block = static_cast<int64_t>(k / kChunkInputs);
+    const float scale = fetch_one(stream, scales + block * weight.scales_pitch() + n);
+    for (size_t i = k; i < std::min(packed.size(), k + kChunkInputs); ++i) packed[i] *= scale;
+  }
+  OutputWeights output;
+  output.w = in_order(packed, input_order);
+  return output;
+}
+
+OutputWeights fetch_nested(const CudaStream& stream, const Section& section, int64_t n) {
+  const int64_t K = section.K, num_chunks = ceil_div<int64_t>(K, kNestedInputs);
+  const auto lower = fetch_chunks(stream, section.nested.lower,
+                                  static_cast<size_t>(num_chunks) * kNestedChunkBytes, n);
+  // The codes as they are, by way of numbers that i8 has.
+  const std::vector<float> upper =
+      fetch(stream, DType::kI8, section.w.data + static_cast<size_t>(n * section.w.row_stride),
+            static_cast<size_t>(K));
+  OutputWeights output;
+  for (int64_t k = 0; k < K; ++k) {
+    const auto code = static_cast<uint8_t>(static_cast<int8_t>(upper[static_cast<size_t>(k)]));
+    const int64_t place =
+        k / kNestedInputs * kNestedChunkBytes +
+        lower_offset(static_cast<int>(n % kTileOutputs), static_cast<int>(k % kNestedInputs));
+    output.w.push_back(f16_to_f32(join_f16({code, lower[static_cast<size_t>(place)]})));
+  }
+  return output;
 }
 
 OutputWeights fetch_mixed(const CudaStream& stream, const Section& section,
                           const std::vector<int32_t>& input_order, int64_t n) {
   const MixedWeight& weight = section.mixed;
-  const auto packed_row = unpack_mixed_row(fetch_chunks(stream, weight, n), n % kChunkOutputs);
   OutputWeights output;
-  output.w.resize(packed_row.size());
-  for (size_t k = 0; k < packed_row.size(); ++k) {
-    output.w[input_order.empty() ? k : static_cast<size_t>(input_order[k])] = packed_row[k];
-  }
+  output.w = in_order(fetch_numbers(stream, mixed_shape(weight, 0), weight.chunks, n), input_order);
   if (!is_s8(weight.kind)) return output;
   const auto* scales = reinterpret_cast<const float*>(weight.scales.data());
   const float scale = fetch_one(stream, scales + n);
@@ -184,8 +235,10 @@ OutputWeights fetch_rows(const CudaStream& stream, const Section& section, int64
 
 OutputWeights fetch_weights(const CudaStream& stream, const Section& section,
                             const std::vector<int32_t>& input_order, int64_t n) {
-  OutputWeights output = section.is_mixed() ? fetch_mixed(stream, section, input_order, n)
-                                            : fetch_rows(stream, section, n);
+  OutputWeights output = section.is_mixed()    ? fetch_mixed(stream, section, input_order, n)
+                         : section.is_w4ax()   ? fetch_w4ax(stream, section, input_order, n)
+                         : section.is_nested() ? fetch_nested(stream, section, n)
+                                               : fetch_rows(stream, section, n);
   output.bias = fetch_one(stream, section.bias == nullptr ? nullptr : section.bias + n);
   return output;
 }
@@ -237,7 +290,8 @@ void self_check(const CudaContext& context, const CudaLinear& linear, DType y_dt
             y_rows.data +
             static_cast<size_t>(m * y_rows.row_stride + begin + n) * bytes_of(y_dtype);
         const double got = fetch(context.stream, y_dtype, place, 1)[0];
-        const double sum_error = section.w.dtype == DType::kF8E4M3 ? kFp8SumError : kSumError;
+        const bool is_fp8 = section.w.dtype == DType::kF8E4M3 && !section.is_nested();
+        const double sum_error = is_fp8 ? kFp8SumError : kSumError;
         const double error_max = (sum_error + half_step(linear.dtype())) * magnitude +
                                  half_step(y_dtype) * std::fabs(expected) + kAbsoluteError;
         if (std::fabs(got - expected) <= error_max) continue;

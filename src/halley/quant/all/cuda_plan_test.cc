@@ -51,7 +51,7 @@ TEST(CudaPlan, KeepsFourBits) {
       {"awq_gemm_g128", "gemm_w4a16_mixed"},
       {"awq_gemv_fast_g128", "gemm_w4a16_mixed"},
       {"ct_4bit_g32_asym", "gemm_w4a16_mixed"},
-      {"fmpq_order", "gemm_w4a16_mixed"},
+      {"fmpq_order", "gemm_w4ax_tile"},
       {"qoq_channel", "gemm_w4a8_mixed"},
       {"qoq_g128", "gemm_w4a8_mixed"}};
   for (const auto& [name, kernel] : kernels) {

@@ -1,0 +1,331 @@
+// From the sums of a tile to rows of Y: parts of several clusters added, bias, rounding.
+#pragma once
+
+#include <cstdint>
+
+#include "halley/cuda/hopper_tile/tile_ring.cuh"
+
+namespace halley::cuda {
+
+/// One thread's sums of its warpgroup's 64 outputs. Element 4 j + e is output row() + 8 * (e / 2)
+/// of the warp's 16, token 8 j + 2 * column_pair() + e % 2.
+template <int kTokens>
+using TileSums = float[kTokens / 2];
+
+/// Where a block's tile lies in Y.
+struct TilePlace {
+  int tile = 0;
+  int token = 0;        // the tile's first
+  int output = 0;       // the warpgroup's first
+  int tokens_left = 0;  // tokens of Y from the tile's first on
+};
+
+/// Of one segment's tile.
+template <int kTokens, int kCluster>
+__device__ __forceinline__ TilePlace tile_place(const TileArguments& args, const TileThread& self,
+                                                int rank, int tile) {
+  TilePlace place;
+  place.tile = tile;
+  place.token = tile % args.token_tiles * kTokens;
+  place.output = (tile / args.token_tiles * kCluster + rank) * kTileOutputs +
+                 self.warpgroup * (kTileOutputs / 2);
+  place.tokens_left = args.M - place.token;
+  return place;
+}
+
+template <int kTokens, int kCluster>
+struct TileEpilogue {
+  using Sums = TileSums<kTokens>;
+  static constexpr int kVectors = kTokens / 8;
+  /// Parts are read as many vectors at a time as 64 registers hold.
+  static constexpr int kPieces = kVectors < 16 ? kVectors : 16;
+  static constexpr int kParts = 16 / kPieces;
+
+  static __device__ __forceinline__ float4* slot_of(const TileArguments& args,
+                                                    const TileThread& self, int rank, int slot) {
+    return static_cast<float4*>(args.partials) +
+           static_cast<int64_t>(slot * kCluster + rank) * (kVectors * kTileConsumers) + self.thread;
+  }
+
+  /// Adds what other clusters have of this tile, in their order. False: they have not all come, and
+  /// the last one of them writes Y.
+  static __device__ __forceinline__ bool add_parts(const TileArguments& args,
+                                                   const TileBlock& block, const TileThread& self,
+                                                   const TilePlace& place, Sums& sums) {
+    const TileRing& ring = block.ring;
+    const int rank = block.rank;
+    const MixedSharers sharers = sharers_of(args.schedule, place.tile);
+    if (sharers.count == 1) return true;
+    float4* mine =
+        slot_of(args, self, rank, partial_slot(args.schedule, place.tile, block.cluster));
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      if (8 * v < place.tokens_left) {
+        __stcg(mine + v * kTileConsumers,
+               float4{sums[4 * v], sums[4 * v + 1], sums[4 * v + 2], sums[4 * v + 3]});
+      }
+    }
+    // The barriers order the warpgroup's stores and loads before and behind one thread's.
+    sync_warpgroup(1 + self.warpgroup);
+    const uint32_t flag = ring.base + static_cast<uint32_t>(args.shared.flags + self.warpgroup * 4);
+    if (self.in_warpgroup == 0) {
+      const int shared_tile = place.tile - args.schedule.whole_tiles;
+      uint32_t* counter = args.counters + 2 * (shared_tile * kCluster + rank) + self.warpgroup;
+      const bool is_last = count_in_order(counter) + 1 == static_cast<uint32_t>(sharers.count);
+      if (is_last) *counter = 0;  // for the next launch
+      store_shared_4(flag, is_last ? 1 : 0);
+    }
+    sync_warpgroup(1 + self.warpgroup);
+    if (load_shared_4(flag) == 0) return false;
+    sum_parts(args, self, rank, place, sharers, sums);
+    return true;
+  }
+
+  static __device__ __forceinline__ void sum_parts(const TileArguments& args,
+                                                   const TileThread& self, int rank,
+                                                   const TilePlace& place,
+                                                   const MixedSharers& sharers, Sums& sums) {
+#pragma unroll
+    for (int i = 0; i < kTokens / 2; ++i) sums[i] = 0;
+#pragma unroll 1
+    for (int part = 0; part < sharers.count; part += kParts) {
+      const float4* from[kParts];
+#pragma unroll
+      for (int p = 0; p < kParts; ++p) {
+        const int sharer = sharers.first + min(part + p, sharers.count - 1);
+        from[p] = slot_of(args, self, rank, partial_slot(args.schedule, place.tile, sharer));
+      }
+#pragma unroll
+      for (int begin = 0; begin < kVectors; begin += kPieces) {
+        float4 parts[kParts][kPieces];
+#pragma unroll
+        for (int p = 0; p < kParts; ++p) {
+#pragma unroll
+          for (int v = 0; v < kPieces; ++v) {
+            const bool is_there = part + p < sharers.count && 8 * (begin + v) < place.tokens_left;
+            parts[p][v] =
+                is_there ? __ldcg(from[p] + (begin + v) * kTileConsumers) : float4{0, 0, 0, 0};
+          }
+        }
+#pragma unroll
+        for (int p = 0; p < kParts; ++p) {
+#pragma unroll
+          for (int v = 0; v < kPieces; ++v) {
+            float* to = &sums[4 * (begin + v)];
+            to[0] += parts[p][v].x;
+            to[1] += parts[p][v].y;
+            to[2] += parts[p][v].z;
+            to[3] += parts[p][v].w;
+          }
+        }
+      }
+    }
+  }
+
+  /// Of the thread's two outputs.
+  struct Bias {
+    float of[2];
+  };
+  static __device__ __forceinline__ Bias load_bias(const TileArguments& args,
+                                                   const TileThread& self, const TilePlace& place) {
+    Bias bias;
+#pragma unroll
+    for (int u = 0; u < 2; ++u) {
+      const int n = place.output + self.warp * 16 + self.row() + u * 8;
+      bias.of[u] = n < args.N && args.bias != nullptr ? args.bias[n] : 0.0f;
+    }
+    return bias;
+  }
+
+  /// One number of the tile, where Y has it.
+  static __device__ __forceinline__ void write_one(const TileArguments& args,
+                                                   const TileThread& self, const TilePlace& place,
+                                                   int token, int upper, float value) {
+    const int n = place.output + self.warp * 16 + self.row() + upper * 8;
+    if (token >= place.tokens_left || n >= args.N) return;
+    static_cast<float*>(args.y)[(place.token + token) * args.y_stride + n] = value;
+  }
+
+  /// f32: eight lanes write 32 consecutive bytes of a row.
+  static __device__ __forceinline__ void write_f32(const TileArguments& args,
+                                                   const TileThread& self, const TilePlace& place,
+                                                   const Bias& bias, const Sums& sums) {
+#pragma unroll
+    for (int i = 0; i < kTokens / 2; ++i) {
+      const int upper = i % 4 / 2;
+      write_one(args, self, place, i / 4 * 8 + 2 * self.column_pair() + i % 2, upper,
+                sums[i] + bias.of[upper]);
+    }
+  }
+
+  /// f16 and bf16: turned to rows in shared memory, then 16 bytes at a time.
+  static __device__ __forceinline__ void write_16_bits(const TileArguments& args,
+                                                       const TileRing& ring, const TileThread& self,
+                                                       const TilePlace& place, const Bias& bias,
+                                                       const Sums& sums) {
+    constexpr int kStaged = staged_tile_tokens(kTokens);
+    const uint32_t staging =
+        ring.base +
+        static_cast<uint32_t>(args.shared.staging + self.warpgroup * kStaged * kTilePitch);
+#pragma unroll
+    for (int begin = 0; begin < kTokens; begin += kStaged) {
+      if (begin >= place.tokens_left) break;
+      sync_warpgroup(1 + self.warpgroup);  // rows before have been read
+#pragma unroll
+      for (int token = 0; token < kStaged; token += 16) {
+        stage_pair(args, self, staging, token, bias, &sums[(begin + token) / 2]);
+      }
+      sync_warpgroup(1 + self.warpgroup);
+      write_rows(args, self, place, staging, begin, min(kStaged, place.tokens_left - begin));
+    }
+  }
+
+  static __device__ __forceinline__ void write_rows(const TileArguments& args,
+                                                    const TileThread& self, const TilePlace& place,
+                                                    uint32_t staging, int begin, int num_tokens) {
+    constexpr int kRowVectors = kTileOutputs / 2 / 8;
+    for (int index = self.in_warpgroup; index < num_tokens * kRowVectors; index += 128) {
+      const int token = index / kRowVectors, column = index % kRowVectors * 8;
+      const uint4 values =
+          load_shared_16(staging + static_cast<uint32_t>(token * kTilePitch + column * 2));
+      const int n = place.output + column;
+      uint16_t* to =
+          static_cast<uint16_t*>(args.y) + (place.token + begin + token) * args.y_stride + n;
+      if (args.has_wide_rows && n + 8 <= args.N) {
+        *reinterpret_cast<uint4*>(to) = values;
+      } else {
+        const uint32_t words[4] = {values.x, values.y, values.z, values.w};
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+          if (n + i < args.N) to[i] = static_cast<uint16_t>(words[i / 2] >> (i % 2 * 16));
+        }
+      }
+    }
+  }
+
+  /// Eight values of the thread, of two groups of eight tokens, to staged rows: `token` is the
+  /// staged one of the first.
+  static __device__ __forceinline__ void stage_pair(const TileArguments& args,
+                                                    const TileThread& self, uint32_t staging,
+                                                    int token, const Bias& bias,
+                                                    const float* values) {
+    const bool is_bf16 = args.y_dtype == DType::kBf16;
+    uint32_t pairs[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float low = values[2 * i] + bias.of[i % 2], high = values[2 * i + 1] + bias.of[i % 2];
+      const uint32_t f16 = round_to_f16(low, high), bf16 = round_to_bf16(low, high);
+      pairs[i] = is_bf16 ? bf16 : f16;
+    }
+    // Lane l names token l % 8 of the matrix l / 8: matrices are both halves of 16 outputs, of
+    // eight tokens, then of the next eight.
+    const int row = token + self.lane / 16 * 8 + self.lane % 8;
+    const int output = self.warp * 16 + self.lane / 8 % 2 * 8;
+    store_matrices_transposed(staging + static_cast<uint32_t>(row * kTilePitch + output * 2),
+                              pairs);
+  }
+
+  /// Pairs of groups of eight tokens: what the blocks that split a tile's inputs divide its sums
+  /// by.
+  static constexpr int kPairs = kTokens / 16;
+  static constexpr int kPairBytes = kTileConsumers * 8 * 4;
+
+  /// Adds what the blocks of the cluster have of one tile: each adds, and writes, some tokens.
+  /// Parts are added in their order. All consumers; other threads sync_cluster() twice.
+  static __device__ __forceinline__ void finish_split(const TileArguments& args,
+                                                      const TileBlock& block,
+                                                      const TileThread& self,
+                                                      const TilePlace& place, const Sums& sums) {
+    const int pairs_each = (kPairs + args.split - 1) / args.split;
+    sync_cluster();  // nobody needs the rings any more
+    const uint32_t mine =
+        block.ring.base +
+        static_cast<uint32_t>(block.part * pairs_each * kPairBytes + self.thread * 16);
+    uint32_t owner = 0;
+    int local = 0;
+#pragma unroll
+    for (int pair = 0; pair < kPairs; ++pair) {
+      if (16 * pair < place.tokens_left) {
+        const uint32_t to = mine + static_cast<uint32_t>(local * kPairBytes);
+        store_shared_at(to, owner, &sums[8 * pair]);
+        store_shared_at(to + kPairBytes / 2, owner, &sums[8 * pair + 4]);
+      }
+      if (++local == pairs_each) {
+        local = 0;
+        ++owner;
+      }
+    }
+    sync_cluster();
+    write_split(args, block, self, place, pairs_each);
+  }
+
+  /// The sum over all parts of the block's pair `local`.
+  static __device__ __forceinline__ void add_split(const TileArguments& args,
+                                                   const TileBlock& block, const TileThread& self,
+                                                   int pairs_each, int local, float (&values)[8]) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) values[i] = 0;
+    for (int part = 0; part < args.split; ++part) {
+      const uint32_t from =
+          block.ring.base +
+          static_cast<uint32_t>((part * pairs_each + local) * kPairBytes + self.thread * 16);
+      const uint4 first = load_shared_16(from), second = load_shared_16(from + kPairBytes / 2);
+      const uint32_t words[8] = {first.x,  first.y,  first.z,  first.w,
+                                 second.x, second.y, second.z, second.w};
+#pragma unroll
+      for (int i = 0; i < 8; ++i) values[i] += __uint_as_float(words[i]);
+    }
+  }
+
+  static __device__ __forceinline__ void write_split(const TileArguments& args,
+                                                     const TileBlock& block, const TileThread& self,
+                                                     const TilePlace& place, int pairs_each) {
+    constexpr int kStaged = staged_tile_tokens(kTokens);
+    const uint32_t staging =
+        block.ring.base +
+        static_cast<uint32_t>(args.shared.staging + self.warpgroup * kStaged * kTilePitch);
+    const Bias bias = load_bias(args, self, place);
+    const int end = min(min((block.part + 1) * pairs_each * 16, kTokens), place.tokens_left);
+    for (int begin = block.part * pairs_each * 16; begin < end; begin += kStaged) {
+      const int num_tokens = min(kStaged, end - begin);
+      sync_warpgroup(1 + self.warpgroup);  // rows before have been read
+      for (int token = 0; token < num_tokens; token += 16) {
+        float values[8];
+        add_split(args, block, self, pairs_each, (begin + token) / 16 - block.part * pairs_each,
+                  values);
+        if (args.y_dtype == DType::kF32) {
+#pragma unroll
+          for (int i = 0; i < 8; ++i) {
+            write_one(args, self, place, begin + token + i / 4 * 8 + 2 * self.column_pair() + i % 2,
+                      i % 4 / 2, values[i] + bias.of[i % 4 / 2]);
+          }
+        } else {
+          stage_pair(args, self, staging, token, bias, values);
+        }
+      }
+      if (args.y_dtype == DType::kF32) continue;
+      sync_warpgroup(1 + self.warpgroup);
+      write_rows(args, self, place, staging, begin, num_tokens);
+    }
+  }
+
+  /// The end of a segment: rows of Y, or a part of them for whoever comes last.
+  static __device__ __forceinline__ void finish(const TileArguments& args, const TileBlock& block,
+                                                const TileThread& self, const TilePlace& place,
+                                                bool is_whole, Sums& sums) {
+    if constexpr (kCluster == 1) {
+      if (args.split > 1) return finish_split(args, block, self, place, sums);
+    }
+    if (!is_whole && !add_parts(args, block, self, place, sums)) {
+      return;
+    }
+    const Bias bias = load_bias(args, self, place);
+    if (args.y_dtype == DType::kF32) {
+      write_f32(args, self, place, bias, sums);
+    } else {
+      write_16_bits(args, block.ring, self, place, bias, sums);
+    }
+  }
+};
+
+}  // namespace halley::cuda

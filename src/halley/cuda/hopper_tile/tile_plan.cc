@@ -1,0 +1,200 @@
+#include "halley/cuda/hopper_tile/tile_plan.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+
+#include "halley/base/check.h"
+#include "halley/base/checked_math.h"
+
+namespace halley::cuda {
+namespace {
+
+constexpr double kSharerMicroseconds = 0.1;           // of a part that is added
+constexpr double kMemoryBytesPerMicrosecond = 34000;  // of one multiprocessor's share
+
+double estimate(const TimedTile& costs, const TilePlan& plan) {
+  const MixedSchedule& schedule = plan.schedule;
+  const double rounds = ceil_div(schedule.whole_tiles, schedule.num_blocks);
+  double time = rounds * (schedule.num_chunks * costs.stage + costs.end);
+  if (const int chunks = num_shared_chunks(schedule); chunks > 0) {
+    const int parts = tile_parts(schedule);
+    const int each =
+        parts > 0 ? ceil_div(schedule.num_chunks, parts) : ceil_div(chunks, schedule.num_blocks);
+    time += each * costs.stage + costs.end;
+    // A cluster whose part is not of one tile has two ends.
+    if (parts != 1) {
+      time += (parts > 0 ? 1 : 2) * costs.part + kSharerMicroseconds * schedule.num_chunks / each;
+    }
+  }
+  return time;
+}
+
+TilePlan plan_of(const TileFamily& family, const ProductShape& shape, const MixedDevice& device,
+                 int tile_index) {
+  HALLEY_CHECK(shape.M >= 1 && shape.N >= 1 && shape.K >= 1, shape.M, shape.N, shape.K);
+  TilePlan plan;
+  plan.tile_index = tile_index;
+  plan.tile = family.tiles[static_cast<size_t>(tile_index)].tile;
+  plan.stage = family.stage(plan.tile);
+  plan.num_stages = num_tile_stages(plan.tile, plan.stage, device.shared_bytes_max);
+  HALLEY_CHECK(plan.num_stages >= 2, plan.tile.tokens, device.shared_bytes_max);
+  const int64_t token_tiles = ceil_div<int64_t>(shape.M, plan.tile.tokens);
+  const int64_t output_tiles = ceil_div<int64_t>(shape.N, plan.tile.cluster * kTileOutputs);
+  const int64_t num_chunks = ceil_div<int64_t>(shape.K, family.stage_inputs);
+  HALLEY_CHECK(token_tiles <= std::numeric_limits<int>::max() / 2 / output_tiles, shape.M, shape.N);
+  HALLEY_CHECK(num_chunks <= 1 << 20, shape.K);
+  plan.token_tiles = static_cast<int>(token_tiles);
+  plan.schedule.num_tiles = static_cast<int>(token_tiles * output_tiles);
+  plan.schedule.num_chunks = static_cast<int>(num_chunks);
+  return plan;
+}
+
+/// Takes the schedule where it can be and is better than what the plan has.
+void consider(const TimedTile& costs, int num_clusters, int whole_tiles, TilePlan* best) {
+  TilePlan plan = *best;
+  plan.schedule.num_blocks = num_clusters;
+  plan.schedule.whole_tiles = whole_tiles;
+  const int64_t shared_tiles = plan.schedule.num_tiles - whole_tiles;
+  const int64_t shared_chunks = shared_tiles * plan.schedule.num_chunks;
+  if (shared_tiles > kSharedTileTilesMax || shared_chunks > std::numeric_limits<int>::max()) return;
+  if (shared_chunks > 0 && shared_chunks < num_clusters) return;
+  plan.microseconds = estimate(costs, plan);
+  if (best->schedule.num_blocks == 0 || plan.microseconds < best->microseconds) *best = plan;
+}
+
+/// A cluster of `split` blocks for each tile.
+void consider_split(const TimedTile& costs, int split, TilePlan* best) {
+  TilePlan plan = *best;
+  if (plan.schedule.num_chunks < split) return;
+  plan.split = split;
+  plan.schedule.num_blocks = plan.schedule.whole_tiles = plan.schedule.num_tiles;
+  plan.microseconds =
+      ceil_div(plan.schedule.num_chunks, split) * costs.stage + costs.end + costs.split;
+  if (best->schedule.num_blocks == 0 || plan.microseconds < best->microseconds) *best = plan;
+}
+
+}  // namespace
+
+size_t TilePlan::workspace_bytes() const {
+  if (num_shared_chunks(schedule) == 0) return 0;
+  return static_cast<size_t>(num_partial_slots(schedule) * tile.cluster *
+                             tile_partial_bytes(tile.tokens));
+}
+
+std::ostream& operator<<(std::ostream& out, const TilePlan& plan) {
+  const MixedSchedule& schedule = plan.schedule;
+  return out << "tile " << plan.tile.tokens << " tokens x " << plan.tile.cluster << " x "
+             << kTileOutputs << " outputs, " << plan.num_stages << " stages, " << schedule.num_tiles
+             << " tiles of " << schedule.num_chunks << " chunks on " << schedule.num_blocks
+             << " clusters, " << schedule.num_tiles - schedule.whole_tiles << " shared, split by "
+             << plan.split;
+}
+
+TilePlan plan_one_tile(const TileFamily& family, const ProductShape& shape,
+                       const MixedDevice& device, int tile_index) {
+  TilePlan plan = plan_of(family, shape, device, tile_index);
+  const TimedTile& costs = family.tiles[static_cast<size_t>(tile_index)];
+  const int tiles = plan.schedule.num_tiles;
+  const int all = device.num_multiprocessors / plan.tile.cluster;
+  consider(costs, std::min(tiles, all), tiles, &plan);
+  const int rounds = tiles / all;
+  if (tiles % all != 0) {
+    consider(costs, all, rounds * all, &plan);
+    if (rounds > 0) consider(costs, all, (rounds - 1) * all, &plan);
+  }
+  for (int parts = 2; tiles <= all / parts; ++parts) consider(costs, tiles * parts, 0, &plan);
+  // Not all multiprocessors can be had in clusters of three and four.
+  for (int split = 2; split <= kTileSplitMax && plan.tile.cluster == 1; ++split) {
+    if (tiles * split <= (split == 2 ? all : all * 9 / 10)) consider_split(costs, split, &plan);
+  }
+  // What memory allows is the least for all; it decides between tiles that both wait for it.
+  const double bytes =
+      static_cast<double>(shape.N) * static_cast<double>(shape.K) * family.weight_bits / 8;
+  const double least = bytes / (kMemoryBytesPerMicrosecond * device.num_multiprocessors);
+  plan.microseconds = std::max(plan.microseconds, least) + plan.microseconds * 1e-3;
+  return plan;
+}
+
+TilePlan plan_shared_tile(const TileFamily& family, const ProductShape& shape,
+                          const MixedDevice& device, int tile_index, int num_clusters) {
+  TilePlan plan = plan_of(family, shape, device, tile_index);
+  HALLEY_CHECK(int64_t{plan.schedule.num_tiles} * plan.schedule.num_chunks >= num_clusters,
+               num_clusters);
+  HALLEY_CHECK(plan.schedule.num_tiles <= kSharedTileTilesMax, plan.schedule.num_tiles);
+  plan.schedule.num_blocks = num_clusters;
+  plan.schedule.whole_tiles = 0;
+  return plan;
+}
+
+TilePlan plan_split_tile(const TileFamily& family, const ProductShape& shape,
+                         const MixedDevice& device, int tile_index, int split) {
+  TilePlan plan = plan_of(family, shape, device, tile_index);
+  HALLEY_CHECK(plan.tile.cluster == 1 && split >= 2 && split <= kTileSplitMax &&
+                   split <= plan.schedule.num_chunks,
+               plan.tile.cluster, split);
+  consider_split(family.tiles[static_cast<size_t>(tile_index)], split, &plan);
+  return plan;
+}
+
+TilePlan plan_invariant_tiles(const TileFamily& family, const ProductShape& shape,
+                              const MixedDevice& device) {
+  constexpr int kTile = 1;  // few tokens lose little, and many not all
+  TilePlan plan = plan_of(family, shape, device, kTile);
+  plan.schedule.whole_tiles = plan.schedule.num_tiles;
+  plan.schedule.num_blocks =
+      std::min(plan.schedule.num_tiles, device.num_multiprocessors / plan.tile.cluster);
+  return plan;
+}
+
+TilePlan plan_tiles(const TileFamily& family, const ProductShape& shape,
+                    const MixedDevice& device) {
+  TilePlan best;
+  for (size_t i = 0; i < family.tiles.size(); ++i) {
+    const TilePlan plan = plan_one_tile(family, shape, device, static_cast<int>(i));
+    if (i == 0 || plan.microseconds < best.microseconds) best = plan;
+  }
+  return best;
+}
+
+size_t tile_workspace_bytes_max(const TileFamily& family, const MixedDevice& device) {
+  size_t most = 0;
+  for (const TimedTile& timed : family.tiles) {
+    const int clusters = device.num_multiprocessors / timed.tile.cluster;
+    most = std::max(most, static_cast<size_t>(2 * clusters * timed.tile.cluster *
+                                              tile_partial_bytes(timed.tile.tokens)));
+  }
+  return most;
+}
+
+bool has_wide_rows(const ConstMatrix& matrix) {
+  const auto stride = static_cast<uint64_t>(matrix.row_stride * (bits_of(matrix.dtype) / 8));
+  return (std::bit_cast<uintptr_t>(matrix.data) | stride) % 16 == 0;
+}
+
+TileArguments tile_arguments(const TilePlan& plan, const TileProduct& product) {
+  const Matrix& y = product.y;
+  HALLEY_CHECK(y.dtype == DType::kF16 || y.dtype == DType::kBf16 || y.dtype == DType::kF32,
+               y.dtype);
+  HALLEY_CHECK(y.num_rows <= std::numeric_limits<int>::max() / 2, y.num_rows);
+  TileArguments args;
+  args.num_stages = plan.num_stages;
+  args.stage_bytes = plan.stage.num_bytes;
+  args.token_tiles = plan.token_tiles;
+  args.shared = tile_shared(plan.tile, plan.num_stages, plan.stage);
+  args.schedule = plan.schedule;
+  args.split = plan.split;
+  args.M = static_cast<int>(y.num_rows);
+  args.N = static_cast<int>(y.num_cols);
+  args.starts_early = product.starts_early;
+  args.bias = product.bias;
+  args.y = y.data;
+  args.y_dtype = y.dtype;
+  args.y_stride = y.row_stride;
+  args.has_wide_rows = has_wide_rows(y);
+  args.partials = product.partials;
+  args.counters = static_cast<uint32_t*>(product.counters);
+  return args;
+}
+
+}  // namespace halley::cuda

@@ -1,0 +1,96 @@
+// The choice of a tile and a schedule for a product. Pure functions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <ostream>
+#include <span>
+
+#include "halley/core/matrix.h"
+#include "halley/cuda/hopper_tile/tile_arguments.h"
+#include "halley/cuda/mixed_gemm/mixed_plan.h"
+#include "halley/cuda/runtime/cuda_context.h"
+
+namespace halley::cuda {
+
+struct ProductShape {
+  int64_t M = 0, N = 0, K = 0;
+};
+
+/// A compiled tile, and its times in microseconds on an H200.
+struct TimedTile {
+  HopperTile tile;
+  double stage = 0;
+  double end = 0;    // of a tile
+  double part = 0;   // a cluster's part of a shared tile, beside its stages
+  double split = 0;  // adding the parts of a tile whose inputs a cluster's blocks split
+};
+
+/// All tiles of a kernel.
+struct TileFamily {
+  std::span<const TimedTile> tiles;
+  int stage_inputs = 0;
+  double weight_bits = 0;  // in memory, of one number
+  StageNeeds (*stage)(const HopperTile& tile) = nullptr;
+};
+
+struct TilePlan {
+  HopperTile tile;
+  int tile_index = 0;  // in the family
+  int token_tiles = 0;
+  int num_stages = 0;
+  StageNeeds stage;
+  /// Of clusters; chunks are the inputs of a stage.
+  MixedSchedule schedule;
+  int split = 1;  // TileArguments
+  /// The estimate that won.
+  double microseconds = 0;
+
+  size_t workspace_bytes() const;
+};
+
+std::ostream& operator<<(std::ostream& out, const TilePlan& plan);
+
+/// Tiles of clusters that have several of them, at most; and the counters of a weight for them.
+inline constexpr int kSharedTileTilesMax = 1024;
+inline constexpr int kTileCounters = kSharedTileTilesMax * 2 * 2;
+
+/// The plan with the lowest estimate. M, N and K at least 1.
+TilePlan plan_tiles(const TileFamily& family, const ProductShape& shape, const MixedDevice& device);
+
+/// A plan of the same tile for every M, whose tiles have a block each: sums are then added in the
+/// same order in every batch.
+TilePlan plan_invariant_tiles(const TileFamily& family, const ProductShape& shape,
+                              const MixedDevice& device);
+
+/// The best plan of one tile, for tests and for tuning.
+TilePlan plan_one_tile(const TileFamily& family, const ProductShape& shape,
+                       const MixedDevice& device, int tile_index);
+
+/// A plan with this tile in which all tiles are shared by `num_clusters` clusters, at most as many
+/// as there are chunks: for tests.
+TilePlan plan_shared_tile(const TileFamily& family, const ProductShape& shape,
+                          const MixedDevice& device, int tile_index, int num_clusters);
+
+/// A plan with this tile, of no cluster, whose inputs `split` blocks share: for tests.
+TilePlan plan_split_tile(const TileFamily& family, const ProductShape& shape,
+                         const MixedDevice& device, int tile_index, int split);
+
+/// The most that any plan of the family takes from the workspace.
+size_t tile_workspace_bytes_max(const TileFamily& family, const MixedDevice& device);
+
+/// What all products pass to the GPU. `partials`: plan.workspace_bytes(), `counters`:
+/// kTileCounters.
+struct TileProduct {
+  Matrix y;
+  const float* bias = nullptr;
+  bool starts_early = false;
+  void* partials = nullptr;
+  void* counters = nullptr;
+};
+TileArguments tile_arguments(const TilePlan& plan, const TileProduct& product);
+
+/// Whether all rows begin at multiples of 16 bytes.
+bool has_wide_rows(const ConstMatrix& matrix);
+
+}  // namespace halley::cuda

@@ -1,0 +1,67 @@
+#include "halley/cuda/hopper_tile/tile_plan.h"
+
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace halley::cuda {
+namespace {
+
+constexpr MixedDevice kDevice = {};
+constexpr TimedTile kTiles[] = {{{16, 1}, 0.3, 0.3, 2.6},
+                                {{64, 1}, 0.4, 0.8, 3.7},
+                                {{128, 2}, 0.5, 1.0, 4.0},
+                                {{256, 2}, 0.8, 2.2, 5.5}};
+constexpr TileFamily kFamily = {
+    .tiles = kTiles, .stage_inputs = 64, .weight_bits = 16, .stage = [](const HopperTile& t) {
+      return StageNeeds{t.tokens * 128 + 16384};
+    }};
+
+TEST(TilePlan, CoversEveryChunkOnceForAllTilesAndSizes) {
+  for (const ProductShape& shape :
+       {ProductShape{1, 1, 1}, ProductShape{33, 4096, 4096}, ProductShape{300, 6144, 4096}}) {
+    for (int tile = 0; tile < 4; ++tile) {
+      const TilePlan plan = plan_one_tile(kFamily, shape, kDevice, tile);
+      const MixedSchedule& schedule = plan.schedule;
+      EXPECT_LE(schedule.num_blocks * plan.tile.cluster, kDevice.num_multiprocessors);
+      std::vector<int> counts(static_cast<size_t>(schedule.num_tiles * schedule.num_chunks));
+      for (int block = 0; block < schedule.num_blocks; ++block) {
+        for (MixedSegment s = first_segment(schedule, block); s.num_chunks > 0;
+             s = next_segment(schedule, block, s)) {
+          for (int i = 0; i < s.num_chunks; ++i) {
+            ++counts[static_cast<size_t>(s.tile * schedule.num_chunks + s.begin + i)];
+          }
+        }
+      }
+      for (const int count : counts) ASSERT_EQ(count, 1) << plan;
+    }
+  }
+}
+
+TEST(TilePlan, TakesSmallTilesForFewTokensAndLargeOnesForMany) {
+  EXPECT_EQ(plan_tiles(kFamily, {1, 28672, 4096}, kDevice).tile.tokens, 16);
+  EXPECT_EQ(plan_tiles(kFamily, {2048, 28672, 4096}, kDevice).tile.tokens, 256);
+}
+
+TEST(TilePlan, FillsSharedMemoryWithStages) {
+  for (int tile = 0; tile < 4; ++tile) {
+    const TilePlan plan = plan_one_tile(kFamily, {64, 4096, 4096}, kDevice, tile);
+    EXPECT_GE(plan.num_stages, 4);
+    const TileShared shared = tile_shared(plan.tile, plan.num_stages, plan.stage);
+    EXPECT_LE(shared.num_bytes, kDevice.shared_bytes_max);
+    EXPECT_EQ(shared.staging % 16, 0);
+    EXPECT_EQ(shared.barriers % 8, 0);
+  }
+}
+
+TEST(TilePlan, NeedsNoMoreWorkspaceThanItsMost) {
+  const size_t most = tile_workspace_bytes_max(kFamily, kDevice);
+  for (int tile = 0; tile < 4; ++tile) {
+    for (const int64_t M : {1, 64, 200, 2048}) {
+      EXPECT_LE(plan_one_tile(kFamily, {M, 4096, 14336}, kDevice, tile).workspace_bytes(), most);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace halley::cuda

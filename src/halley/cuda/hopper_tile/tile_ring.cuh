@@ -1,0 +1,129 @@
+// The ring of stages in shared memory: whose turn it is to fill and to read one.
+#pragma once
+
+#include <cstdint>
+
+#include "halley/cuda/hopper_tile/cluster.cuh"
+#include "halley/cuda/hopper_tile/tile_arguments.h"
+
+namespace halley::cuda {
+
+/// A thread's place among the consumers.
+struct TileThread {
+  int thread = 0;     // of kTileConsumers
+  int warpgroup = 0;  // 0 or 1
+  int in_warpgroup = 0;
+  int warp = 0;  // of the warpgroup
+  int lane = 0;
+  __device__ int row() const { return lane / 4; }          // g of fragments
+  __device__ int column_pair() const { return lane % 4; }  // c of fragments
+};
+__device__ __forceinline__ TileThread tile_thread() {
+  const int thread = static_cast<int>(threadIdx.x);
+  return {thread, thread / 128, thread % 128, thread % 128 / 32, thread % 32};
+}
+
+/// Addresses of shared memory.
+struct TileRing {
+  uint32_t base = 0;  // a multiple of kTileAlignment
+
+  __device__ uint32_t stage(const TileArguments& args, int stage) const {
+    return base + static_cast<uint32_t>(stage * args.stage_bytes);
+  }
+  /// Of part `index` of all stages: stage * parts of a stage + part.
+  __device__ uint32_t full(const TileArguments& args, int index) const {
+    return base + static_cast<uint32_t>(args.shared.barriers + index * 8);
+  }
+  __device__ uint32_t empty(const TileArguments& args, int index) const {
+    return full(args, index + args.shared.num_barriers);
+  }
+};
+
+/// A place in the ring: the stage and the parity of its current phase.
+struct TileStage {
+  int index = 0;
+  uint32_t parity = 0;
+
+  __device__ __forceinline__ void advance(int num_stages) {
+    if (++index == num_stages) {
+      index = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+/// A part of a stage is empty when the consumers of all blocks of the cluster have read it: each
+/// block writes into all of them.
+template <int kCluster>
+__device__ __forceinline__ void init_tile_ring(const TileArguments& args, const TileRing& ring) {
+  for (int part = 0; part < args.shared.num_barriers; ++part) {
+    init_barrier(ring.full(args, part), 1);
+    init_barrier(ring.empty(args, part), kTileConsumers / 32 * kCluster);
+  }
+  publish_barriers();
+}
+
+/// One warp: has read a part of a stage, what this block copied of it and what the others did.
+template <int kCluster>
+__device__ __forceinline__ void release_part(const TileArguments& args, const TileRing& ring,
+                                             int lane, int index) {
+  __syncwarp();
+  if constexpr (kCluster == 1) {
+    if (lane == 0) arrive(ring.empty(args, index));
+  } else {
+    if (lane < kCluster) arrive_at(ring.empty(args, index), static_cast<uint32_t>(lane));
+  }
+}
+
+/// Where the block is, and its ring.
+struct TileBlock {
+  TileRing ring;
+  int rank = 0;     // of the cluster, whose blocks have other outputs
+  int cluster = 0;  // index
+  int part = 0;     // of the tile's inputs, where they are split
+
+  __device__ __forceinline__ MixedSegment first(const TileArguments& args) const {
+    if (args.split == 1) return first_segment(args.schedule, cluster);
+    const int begin = part_begin(args.schedule.num_chunks, args.split, part);
+    const int end = part_begin(args.schedule.num_chunks, args.split, part + 1);
+    return {cluster, begin, end - begin};
+  }
+  __device__ __forceinline__ MixedSegment next(const TileArguments& args,
+                                               const MixedSegment& segment) const {
+    if (args.split == 1) return next_segment(args.schedule, cluster, segment);
+    return {};
+  }
+};
+
+/// Start of a kernel, all threads.
+template <int kCluster>
+__device__ __forceinline__ TileBlock start_tile_block(const TileArguments& args,
+                                                      const void* shared_memory) {
+  TileBlock block;
+  block.ring.base = (shared_address_of(shared_memory) + kTileAlignment - 1) &
+                    ~static_cast<uint32_t>(kTileAlignment - 1);
+  if (threadIdx.x == 0) init_tile_ring<kCluster>(args, block.ring);
+  if constexpr (kCluster == 1) {
+    block.cluster = static_cast<int>(blockIdx.x) / args.split;
+    block.part = static_cast<int>(blockIdx.x) % args.split;
+    __syncthreads();
+  } else {
+    block.rank = static_cast<int>(rank_in_cluster());
+    block.cluster = static_cast<int>(cluster_index());
+    sync_cluster();
+  }
+  return block;
+}
+/// Its end, all threads: other blocks of the cluster write into this one's memory, and arrive at
+/// its barriers. Where inputs are split, consumers have been through finish_split().
+template <int kCluster>
+__device__ __forceinline__ void end_tile_block(const TileArguments& args) {
+  if constexpr (kCluster > 1) {
+    sync_cluster();
+  } else if (args.split > 1 && threadIdx.x >= kTileConsumers) {
+    sync_cluster();
+    sync_cluster();
+  }
+}
+
+}  // namespace halley::cuda

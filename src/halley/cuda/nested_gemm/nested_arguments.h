@@ -1,0 +1,36 @@
+// What a launch of the nested product passes to the GPU.
+#pragma once
+
+#include <cstdint>
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include "halley/cuda/hopper_tile/tile_arguments.h"
+
+namespace halley::cuda {
+
+struct NestedArguments {
+  TileArguments tile;
+  const uint8_t* lower = nullptr;  // chunks, as nested_layout.h says, along K and then along N
+  int num_panels = 0;              // ceil(N / kTileOutputs)
+};
+
+/// Tensor maps of the operands that are copied as boxes.
+struct NestedMaps {
+  CUtensorMap x;      // 64 inputs of a block's part of a tile's tokens, swizzled by 128 bytes
+  CUtensorMap upper;  // 128 inputs of 128 outputs, swizzled by 128 bytes
+};
+
+/// Queues one instance of the kernel.
+using NestedLaunch = void (*)(const NestedMaps& maps, const NestedArguments& args,
+                              cudaStream_t stream);
+
+void launch_nested_16(const NestedMaps& maps, const NestedArguments& args, cudaStream_t stream);
+void launch_nested_64(const NestedMaps& maps, const NestedArguments& args, cudaStream_t stream);
+void launch_nested_128(const NestedMaps& maps, const NestedArguments& args, cudaStream_t stream);
+void launch_nested_256(const NestedMaps& maps, const NestedArguments& args, cudaStream_t stream);
+void launch_nested_pair_256(const NestedMaps& maps, const NestedArguments& args,
+                            cudaStream_t stream);
+
+}  // namespace halley::cuda

@@ -1,0 +1,104 @@
+#include "halley/cuda/nested_gemm/nested_gemm.h"
+
+#include <array>
+
+#include <cuda_runtime_api.h>
+
+#include "halley/base/check.h"
+#include "halley/base/checked_math.h"
+#include "halley/base/error.h"
+#include "halley/base/str.h"
+#include "halley/cuda/hopper_tile/box_map.h"
+#include "halley/cuda/mixed_gemm/mixed_gemm.h"
+#include "halley/cuda/nested_gemm/nested_arguments.h"
+#include "halley/cuda/nested_gemm/nested_layout.h"
+#include "halley/cuda/runtime/cuda_check.h"
+
+namespace halley::cuda {
+namespace {
+
+/// Times fitted to time_nested_gemm() of all tiles and of the layers of Llama-3.
+constexpr std::array<TimedTile, 5> kTiles = {{
+    {{16, 1}, 0.60, 0.3, 9, 1.5},
+    {{64, 1}, 0.80, 0.8, 9, 2},
+    {{128, 1}, 1.00, 1.0, 9, 3},
+    {{256, 1}, 1.50, 2.2, 14, 4},
+    {{256, 2}, 1.45, 5.0, 14, 0},
+}};
+constexpr TileFamily kFamily = {
+    .tiles = kTiles, .stage_inputs = kNestedInputs, .weight_bits = 16, .stage = nested_stage};
+constexpr std::array<NestedLaunch, kTiles.size()> kLaunches = {launch_nested_16, launch_nested_64,
+                                                               launch_nested_128, launch_nested_256,
+                                                               launch_nested_pair_256};
+
+void check_operands(const CudaContext& context, const NestedWeight& weight,
+                    const NestedOperands& operands, Matrix y) {
+  if (context.device.compute_major != 9 || context.device.compute_minor != 0) {
+    throw UnsupportedError(
+        str("products of weights in two planes: expected compute capability 9.0,"
+            " got ",
+            context.device.compute_major, ".", context.device.compute_minor,
+            ". Use a kernel that joins them at load."));
+  }
+  const ConstMatrix& x = operands.x;
+  HALLEY_CHECK(x.dtype == DType::kF16, x.dtype);
+  HALLEY_CHECK(x.num_cols == weight.K() && y.num_cols == weight.N() && x.num_rows == y.num_rows,
+               x.num_rows, x.num_cols, y.num_rows, y.num_cols, weight.N(), weight.K());
+  HALLEY_CHECK(has_wide_rows(x), x.row_stride);
+}
+
+}  // namespace
+
+NestedWeight::NestedWeight(const CudaContext& context, ConstMatrix upper_plane)
+    : upper(upper_plane),
+      lower(static_cast<size_t>(ceil_div<int64_t>(upper.num_rows, kTileOutputs) *
+                                ceil_div<int64_t>(upper.num_cols, kNestedInputs)) *
+                kNestedChunkBytes,
+            "the lower plane of a weight"),
+      counters(size_t{kTileCounters} * sizeof(uint32_t), "counters of a weight") {
+  HALLEY_CHECK(upper.dtype == DType::kF8E4M3 && upper.num_rows >= 1 && upper.num_cols >= 1,
+               upper.dtype, upper.num_rows, upper.num_cols);
+  HALLEY_CHECK(has_wide_rows(upper), upper.row_stride);
+  upper_map = box_map({.matrix = upper,
+                       .box_cols = kNestedInputs,
+                       .box_rows = kTileOutputs,
+                       .swizzle = CU_TENSOR_MAP_SWIZZLE_128B});
+  check_cuda(cudaMemsetAsync(lower.data(), 0, lower.num_bytes(), context.stream.get()),
+             "the lower plane of a weight");
+  check_cuda(cudaMemsetAsync(counters.data(), 0, counters.num_bytes(), context.stream.get()),
+             "counters of a weight");
+}
+
+const TileFamily& nested_family() { return kFamily; }
+
+void nested_gemm(const CudaContext& context, const NestedWeight& weight,
+                 const NestedOperands& operands, Matrix y) {
+  if (y.num_rows == 0) return;
+  const ProductShape shape = {.M = y.num_rows, .N = weight.N(), .K = weight.K()};
+  nested_gemm_planned(context, weight, operands,
+                      plan_tiles(nested_family(), shape, mixed_device(context)), y);
+}
+
+void nested_gemm_planned(const CudaContext& context, const NestedWeight& weight,
+                         const NestedOperands& operands, const TilePlan& plan, Matrix y) {
+  if (y.num_rows == 0) return;
+  check_operands(context, weight, operands, y);
+  const size_t mark = context.workspace.mark();
+  NestedArguments args;
+  args.tile = tile_arguments(plan, {.y = y,
+                                    .bias = operands.bias,
+                                    .starts_early = operands.starts_early,
+                                    .partials = context.workspace.take(plan.workspace_bytes()),
+                                    .counters = weight.counters.data()});
+  args.lower = reinterpret_cast<const uint8_t*>(weight.lower.data());
+  args.num_panels = static_cast<int>(ceil_div<int64_t>(weight.N(), kTileOutputs));
+  const NestedMaps maps = {.x = box_map({.matrix = operands.x,
+                                         .box_cols = kNestedInputs / 2,
+                                         .box_rows = plan.tile.tokens / plan.tile.cluster,
+                                         .swizzle = CU_TENSOR_MAP_SWIZZLE_128B}),
+                           .upper = weight.upper_map};
+  kLaunches[static_cast<size_t>(plan.tile_index)](maps, args, context.stream.get());
+  context.workspace.release(mark);
+}
+
+}  // namespace halley::cuda

@@ -1,0 +1,50 @@
+// What a launch of the W4Ax product passes to the GPU.
+#pragma once
+
+#include <cstdint>
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include "halley/cuda/hopper_tile/tile_arguments.h"
+#include "halley/cuda/mixed_gemm/mixed_layout.h"
+
+namespace halley::cuda {
+
+/// Inputs that share a scale, of a token and of an output; a stage.
+inline constexpr int kW4axInputs = 128;
+static_assert(kW4axInputs == kChunkInputs && kTileOutputs == kChunkOutputs);
+
+/// A stage: tokens, 128 bytes each, then codes of weights, then both scales: 128 of outputs, and
+/// one for each token.
+constexpr int w4ax_codes_offset(int tokens) { return tokens * kW4axInputs; }
+constexpr int w4ax_scales_offset(int tokens) { return w4ax_codes_offset(tokens) + kChunkCodeBytes; }
+constexpr int kW4axScaleBytes = kTileOutputs * 4;
+/// Bytes that are copied into a stage.
+constexpr int w4ax_copied_bytes(int tokens) {
+  return w4ax_scales_offset(tokens) + kW4axScaleBytes + tokens * 4;
+}
+constexpr StageNeeds w4ax_stage(const HopperTile& tile) {
+  const int bytes = w4ax_copied_bytes(tile.tokens);
+  return {(bytes + kTileAlignment - 1) / kTileAlignment * kTileAlignment, 1};
+}
+
+struct W4axArguments {
+  TileArguments tile;
+  const uint8_t* codes = nullptr;   // chunks of MixedKind::kU4S8 (mixed_layout.h)
+  const float* w_scales = nullptr;  // [blocks][num_panels * kTileOutputs]
+  int num_panels = 0;               // ceil(N / kTileOutputs)
+  const float* x_scales = nullptr;  // [blocks][x_scales_pitch]
+  int64_t x_scales_pitch = 0;
+};
+
+/// Queues one instance of the kernel; `x_map`: 128 inputs of a block's part of a tile's tokens,
+/// swizzled by 128 bytes.
+using W4axLaunch = void (*)(const CUtensorMap& x_map, const W4axArguments& args,
+                            cudaStream_t stream);
+
+void launch_w4ax_16(const CUtensorMap& x_map, const W4axArguments& args, cudaStream_t stream);
+void launch_w4ax_64(const CUtensorMap& x_map, const W4axArguments& args, cudaStream_t stream);
+void launch_w4ax_128(const CUtensorMap& x_map, const W4axArguments& args, cudaStream_t stream);
+
+}  // namespace halley::cuda

@@ -1,0 +1,101 @@
+#include "halley/cuda/w4ax_gemm/w4ax_gemm.h"
+
+#include <array>
+
+#include <cuda_runtime_api.h>
+
+#include "halley/base/check.h"
+#include "halley/base/checked_math.h"
+#include "halley/base/error.h"
+#include "halley/base/str.h"
+#include "halley/cuda/hopper_tile/box_map.h"
+#include "halley/cuda/mixed_gemm/mixed_gemm.h"
+#include "halley/cuda/runtime/cuda_check.h"
+#include "halley/cuda/w4ax_gemm/w4ax_arguments.h"
+
+namespace halley::cuda {
+namespace {
+
+/// Times fitted to those of all tiles and of the layers of Llama-3.
+constexpr std::array<TimedTile, 3> kTiles = {{
+    {{16, 1}, 0.23, 0.3, 5, 1.5},
+    {{64, 1}, 0.42, 0.8, 6, 2},
+    {{128, 1}, 0.64, 1.0, 8, 3},
+}};
+constexpr TileFamily kFamily = {
+    .tiles = kTiles, .stage_inputs = kW4axInputs, .weight_bits = 4.25, .stage = w4ax_stage};
+constexpr std::array<W4axLaunch, kTiles.size()> kLaunches = {launch_w4ax_16, launch_w4ax_64,
+                                                             launch_w4ax_128};
+
+void check_operands(const CudaContext& context, const W4axWeight& weight,
+                    const W4axOperands& operands, Matrix y) {
+  if (context.device.compute_major != 9 || context.device.compute_minor != 0) {
+    throw UnsupportedError(str("products of W4Ax: expected compute capability 9.0, got ",
+                               context.device.compute_major, ".", context.device.compute_minor,
+                               ". Use a kernel that decodes at load."));
+  }
+  const ConstMatrix& x = operands.x;
+  HALLEY_CHECK(x.dtype == DType::kI8, x.dtype);
+  HALLEY_CHECK(x.num_cols == weight.K && y.num_cols == weight.N && x.num_rows == y.num_rows,
+               x.num_rows, x.num_cols, y.num_rows, y.num_cols, weight.N, weight.K);
+  HALLEY_CHECK(has_wide_rows(x), x.row_stride);
+  HALLEY_CHECK(operands.x_scales != nullptr && operands.x_scales_pitch >= x.num_rows &&
+                   operands.x_scales_pitch % kW4axTokenPadding == 0,
+               operands.x_scales_pitch, x.num_rows);
+}
+
+}  // namespace
+
+W4axWeight::W4axWeight(const CudaContext& context, int64_t num_outputs, int64_t num_inputs)
+    : N(num_outputs),
+      K(num_inputs),
+      codes(static_cast<size_t>(scales_pitch() / kTileOutputs * num_blocks()) * kChunkCodeBytes,
+            "a 4-bit weight"),
+      scales(static_cast<size_t>(num_blocks() * scales_pitch()) * sizeof(float),
+             "scales of a 4-bit weight"),
+      counters(size_t{kTileCounters} * sizeof(uint32_t), "counters of a weight") {
+  HALLEY_CHECK(N >= 1 && K >= 1, N, K);
+  for (const DeviceBuffer* buffer : {&codes, &scales, &counters}) {
+    check_cuda(cudaMemsetAsync(buffer->data(), 0, buffer->num_bytes(), context.stream.get()),
+               "a 4-bit weight");
+  }
+}
+
+int64_t W4axWeight::num_blocks() const { return ceil_div<int64_t>(K, kW4axInputs); }
+int64_t W4axWeight::scales_pitch() const { return round_up<int64_t>(N, kTileOutputs); }
+
+const TileFamily& w4ax_family() { return kFamily; }
+
+void w4ax_gemm(const CudaContext& context, const W4axWeight& weight, const W4axOperands& operands,
+               Matrix y) {
+  if (y.num_rows == 0) return;
+  const ProductShape shape = {.M = y.num_rows, .N = weight.N, .K = weight.K};
+  w4ax_gemm_planned(context, weight, operands,
+                    plan_tiles(w4ax_family(), shape, mixed_device(context)), y);
+}
+
+void w4ax_gemm_planned(const CudaContext& context, const W4axWeight& weight,
+                       const W4axOperands& operands, const TilePlan& plan, Matrix y) {
+  if (y.num_rows == 0) return;
+  check_operands(context, weight, operands, y);
+  const size_t mark = context.workspace.mark();
+  W4axArguments args;
+  args.tile = tile_arguments(plan, {.y = y,
+                                    .bias = operands.bias,
+                                    .starts_early = operands.starts_early,
+                                    .partials = context.workspace.take(plan.workspace_bytes()),
+                                    .counters = weight.counters.data()});
+  args.codes = reinterpret_cast<const uint8_t*>(weight.codes.data());
+  args.w_scales = reinterpret_cast<const float*>(weight.scales.data());
+  args.num_panels = static_cast<int>(weight.scales_pitch() / kTileOutputs);
+  args.x_scales = operands.x_scales;
+  args.x_scales_pitch = operands.x_scales_pitch;
+  const CUtensorMap x_map = box_map({.matrix = operands.x,
+                                     .box_cols = kW4axInputs,
+                                     .box_rows = plan.tile.tokens / plan.tile.cluster,
+                                     .swizzle = CU_TENSOR_MAP_SWIZZLE_128B});
+  kLaunches[static_cast<size_t>(plan.tile_index)](x_map, args, context.stream.get());
+  context.workspace.release(mark);
+}
+
+}  // namespace halley::cuda

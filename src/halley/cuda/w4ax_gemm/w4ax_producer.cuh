@@ -1,0 +1,84 @@
+// The two threads that fill the ring.
+#pragma once
+
+#include <cstdint>
+
+#include "halley/cuda/hopper_tile/tile_epilogue.cuh"
+#include "halley/cuda/w4ax_gemm/w4ax_arguments.h"
+
+namespace halley::cuda {
+
+/// Stages of weights that are copied before the kernel ahead has ended.
+inline constexpr int kW4axEarlyStages = 4;
+
+/// Codes of weights and their scales. Also announces the bytes of all copies of a stage.
+template <int kTokens, int kCluster>
+__device__ __forceinline__ void produce_w4ax_weights(const W4axArguments& args,
+                                                     const TileBlock& block) {
+  const TileArguments& tile = args.tile;
+  TileStage stage = {0, 1};  // every stage is empty at first
+  int num_early = kW4axEarlyStages + 1;
+  MixedSegment segment = block.first(tile);
+  while (segment.num_chunks > 0) {
+    // A cluster's last block may have no outputs: it reads some, and writes nothing.
+    const int panel =
+        min(segment.tile / tile.token_tiles * kCluster + block.rank, args.num_panels - 1);
+    const int64_t chunk = int64_t{panel} * tile.schedule.num_chunks + segment.begin;
+    const uint8_t* codes = args.codes + chunk * kChunkCodeBytes;
+    const int64_t scales_pitch = int64_t{args.num_panels} * kTileOutputs;
+    const float* scales = args.w_scales + segment.begin * scales_pitch + panel * kTileOutputs;
+    for (int i = 0; i < segment.num_chunks; ++i) {
+      const uint32_t full = block.ring.full(tile, stage.index);
+      const uint32_t to = block.ring.stage(tile, stage.index);
+      wait_barrier(block.ring.empty(tile, stage.index), stage.parity);
+      // Weights are constant; but many stages of them would stand in the way of the first inputs.
+      if (num_early > 0 && --num_early == 0) wait_for_previous_kernel();
+      arrive_expecting(full, w4ax_copied_bytes(kTokens));
+      start_bulk_copy(to + w4ax_codes_offset(kTokens), codes, kChunkCodeBytes, full);
+      start_bulk_copy(to + w4ax_scales_offset(kTokens), scales, kW4axScaleBytes, full);
+      codes += kChunkCodeBytes;
+      scales += scales_pitch;
+      stage.advance(tile.num_stages);
+    }
+    segment = block.next(tile, segment);
+  }
+  // Not earlier: blocks of the next kernel would take multiprocessors from this one's copies.
+  start_next_kernel();
+}
+
+/// The block's part of the tile's tokens, for all blocks of the cluster, and for this one the
+/// scales of all of them.
+template <int kTokens, int kCluster>
+__device__ __forceinline__ void produce_w4ax_tokens(const CUtensorMap& x_map,
+                                                    const W4axArguments& args,
+                                                    const TileBlock& block) {
+  constexpr int kPart = kTokens / kCluster;
+  const TileArguments& tile = args.tile;
+  wait_for_previous_kernel();
+  TileStage stage = {0, 1};
+  MixedSegment segment = block.first(tile);
+  while (segment.num_chunks > 0) {
+    const int token = segment.tile % tile.token_tiles * kTokens;
+    const int row = token + block.rank * kPart;
+    const float* scales = args.x_scales + segment.begin * args.x_scales_pitch + token;
+    for (int i = 0; i < segment.num_chunks; ++i) {
+      const uint32_t full = block.ring.full(tile, stage.index);
+      const uint32_t stage_begin = block.ring.stage(tile, stage.index);
+      const uint32_t to = stage_begin + static_cast<uint32_t>(block.rank * kPart * kW4axInputs);
+      const int column = (segment.begin + i) * kW4axInputs;
+      wait_barrier(block.ring.empty(tile, stage.index), stage.parity);
+      if constexpr (kCluster == 1) {
+        start_box_copy(to, &x_map, column, row, full);
+      } else {
+        start_shared_box_copy(to, &x_map, column, row, full, (1 << kCluster) - 1);
+      }
+      start_bulk_copy(stage_begin + w4ax_scales_offset(kTokens) + kW4axScaleBytes, scales,
+                      kTokens * 4, full);
+      scales += args.x_scales_pitch;
+      stage.advance(tile.num_stages);
+    }
+    segment = block.next(tile, segment);
+  }
+}
+
+}  // namespace halley::cuda

@@ -1,0 +1,85 @@
+#include "halley/cuda/weights/tile_linear.h"
+
+#include <algorithm>
+
+#include "halley/base/checked_math.h"
+#include "halley/cuda/gemm/cuda_gemm.h"
+#include "halley/cuda/hopper_tile/tile_plan.h"
+#include "halley/cuda/mixed_gemm/mixed_gemm.h"
+
+namespace halley::cuda {
+namespace {
+
+size_t of_arena(int64_t num_bytes) {
+  return round_up(static_cast<size_t>(num_bytes), DeviceArena::kAlignment);
+}
+
+TilePlan plan_of(const CudaContext& context, const TileFamily& family, const ProductShape& shape,
+                 bool is_batch_invariant) {
+  const MixedDevice device = mixed_device(context);
+  return is_batch_invariant ? plan_invariant_tiles(family, shape, device)
+                            : plan_tiles(family, shape, device);
+}
+
+size_t product_bytes(const MixedDevice& device, const TileFamily& family) {
+  return round_up(tile_workspace_bytes_max(family, device), DeviceArena::kAlignment);
+}
+
+}  // namespace
+
+void run_nested_linear(const CudaContext& context, const NestedWeight& weight,
+                       const TileLinearInputs& inputs, Matrix y) {
+  const size_t mark = context.workspace.mark();
+  ConstMatrix x = inputs.x;
+  if (x.dtype != DType::kF16 || !has_wide_rows(x)) {
+    const int64_t stride = round_up<int64_t>(x.num_cols, 8);
+    const Matrix rounded = {context.workspace.take(static_cast<size_t>(x.num_rows * stride) * 2),
+                            DType::kF16, x.num_rows, x.num_cols, stride};
+    round_rows(context, {}, x, rounded);
+    x = rounded;
+  }
+  const TilePlan plan = plan_of(context, nested_family(), {x.num_rows, weight.N(), weight.K()},
+                                inputs.is_batch_invariant);
+  // Weights were in place before the layer was; what is ahead on the stream of a step is a kernel.
+  nested_gemm_planned(context, weight, {.x = x, .bias = inputs.bias, .starts_early = true}, plan,
+                      y);
+  context.workspace.release(mark);
+}
+
+size_t nested_linear_bytes(const MixedDevice& device, const NestedWeight& weight, int64_t M) {
+  return of_arena(M * round_up<int64_t>(weight.K(), 8) * 2) +
+         product_bytes(device, nested_family());
+}
+
+void run_w4ax_linear(const CudaContext& context, const W4axWeight& weight,
+                     const CudaActivationQuant& activation, const TileLinearInputs& inputs,
+                     Matrix y) {
+  const size_t mark = context.workspace.mark();
+  const int64_t M = inputs.x.num_rows, stride = round_up(weight.K, kGemmPadding);
+  const int64_t pitch = round_up(M, kW4axTokenPadding);
+  const QuantizedRows rows = {
+      .codes = {context.workspace.take(static_cast<size_t>(M * stride)), DType::kI8, M, weight.K,
+                stride},
+      .padded_cols = weight.K,
+      .scales = context.workspace.take<float>(static_cast<size_t>(weight.num_blocks() * pitch)),
+      .scales_pitch = pitch};
+  quantize_rows(context, activation, inputs.x, rows);
+  const TilePlan plan =
+      plan_of(context, w4ax_family(), {M, weight.N, weight.K}, inputs.is_batch_invariant);
+  w4ax_gemm_planned(context, weight,
+                    {.x = rows.codes,
+                     .x_scales = rows.scales,
+                     .x_scales_pitch = pitch,
+                     .bias = inputs.bias,
+                     .starts_early = true},
+                    plan, y);
+  context.workspace.release(mark);
+}
+
+size_t w4ax_linear_bytes(const MixedDevice& device, const W4axWeight& weight, int64_t M) {
+  return of_arena(M * round_up(weight.K, kGemmPadding)) +
+         of_arena(weight.num_blocks() * round_up(M, kW4axTokenPadding) * 4) +
+         product_bytes(device, w4ax_family());
+}
+
+}  // namespace halley::cuda

@@ -1,0 +1,34 @@
+// Products of a layer's section by cuda/nested_gemm and cuda/w4ax_gemm: what is done to x first.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "halley/core/matrix.h"
+#include "halley/cuda/gemm/quantize_rows.h"
+#include "halley/cuda/nested_gemm/nested_gemm.h"
+#include "halley/cuda/runtime/cuda_context.h"
+#include "halley/cuda/w4ax_gemm/w4ax_gemm.h"
+
+namespace halley::cuda {
+
+/// Of one product. x is f16, bf16 or f32.
+struct TileLinearInputs {
+  ConstMatrix x;
+  const float* bias = nullptr;  // [N]
+  /// The plan, and with it the order of sums, does not depend on M.
+  bool is_batch_invariant = false;
+};
+
+/// x rounded to f16 where it is not.
+void run_nested_linear(const CudaContext& context, const NestedWeight& weight,
+                       const TileLinearInputs& inputs, Matrix y);
+size_t nested_linear_bytes(const MixedDevice& device, const NestedWeight& weight, int64_t M);
+
+/// x rounded as `activation` says, kS4S8Block128, in the weight's order.
+void run_w4ax_linear(const CudaContext& context, const W4axWeight& weight,
+                     const CudaActivationQuant& activation, const TileLinearInputs& inputs,
+                     Matrix y);
+size_t w4ax_linear_bytes(const MixedDevice& device, const W4axWeight& weight, int64_t M);
+
+}  // namespace halley::cuda
