@@ -43,7 +43,7 @@ constexpr int padded_head_dim(int64_t head_dim) {
   return head_dim <= 128 ? 128 : 256;
 }
 
-/// Query rows of a PrefillItem: what one block of the kernel computes.
-constexpr int prefill_rows(int64_t head_dim) { return padded_head_dim(head_dim) <= 128 ? 128 : 64; }
+/// Query rows of a PrefillItem: what one block of the kernel computes at a time.
+inline constexpr int kPrefillRows = 128;
 
 }  // namespace halley

@@ -69,7 +69,11 @@ struct PrefillParams {
   Activations activations;
   ScoreRule rule;
   const PrefillItem* items = nullptr;
+  int num_items = 0;
   const int32_t* tables = nullptr;
+  /// Positions that the copy engine brings at a time, by a map of the pages; 0: there is no map.
+  int box_tokens = 0;
+  int value_groups = 0;  // from a key to its value, in groups of eight rows
 };
 
 }  // namespace halley::attention

@@ -43,7 +43,7 @@ class AttentionTestBatch {
   }
 
   AttentionProblem problem() const {
-    return {shape_.num_heads, 1.0f / std::sqrt(static_cast<float>(shape_.head_dim)),
+    return {shape_.num_heads, scale_factor / std::sqrt(static_cast<float>(shape_.head_dim)),
             shape_.soft_cap, shape_.window};
   }
   const KvPageLayout& layout() const { return layout_; }
@@ -75,6 +75,8 @@ class AttentionTestBatch {
                               f32_matrix(out.data(), num_rows_, num_columns()));
     return out;
   }
+
+  float scale_factor = 1;
 
   /// A token's value in the first kv head, to be overwritten.
   KvRow value_row(size_t sequence, int64_t token) {

@@ -9,6 +9,7 @@
 #include "halley/base/checked_math.h"
 #include "halley/cuda/attention/attention_layout.h"
 #include "halley/cuda/attention/decode_kernels.h"
+#include "halley/cuda/attention/kv_page_map.h"
 #include "halley/cuda/attention/prefill_kernels.h"
 #include "halley/cuda/runtime/cuda_check.h"
 
@@ -38,8 +39,7 @@ CudaAttentionBatch::Layout layout_of(const CudaAttentionLimits& limits) {
                limits.num_kv_heads, limits.num_heads, limits.head_dim);
   const int64_t decode_items = num_decode_items_max(limits.num_sequences, limits.num_tokens);
   const int64_t prefill_items =
-      limits.num_new_tokens * group_size(limits) / prefill_rows(limits.head_dim) +
-      limits.num_sequences;
+      limits.num_new_tokens * group_size(limits) / kPrefillRows + limits.num_sequences;
   const int64_t units = limits.num_kv_heads * ceil_div<int64_t>(group_size(limits), kTileRows);
   CudaAttentionBatch::Layout layout;
   size_t used = 0;
@@ -135,8 +135,8 @@ void CudaAttentionBatch::update(const CudaStream& stream, const AttentionProblem
           ? 0
           : choose_split_tokens(problem, layout.num_kv_heads, 2 * limits_.num_multiprocessors,
                                 sequences);
-  const AttentionPlan plan = plan_attention(problem, layout.num_kv_heads, stride,
-                                            prefill_rows(layout.head_dim), sequences, chosen_split);
+  const AttentionPlan plan =
+      plan_attention(problem, layout.num_kv_heads, stride, kPrefillRows, sequences, chosen_split);
   const size_t decode_bytes = plan.decode_items.size() * sizeof(DecodeItem);
   const size_t prefill_bytes = plan.prefill_items.size() * sizeof(PrefillItem);
   HALLEY_CHECK(layout_.decode_items + decode_bytes <= layout_.prefill_items &&
@@ -206,34 +206,32 @@ void cuda_prefill_attention(const CudaContext& context, const AttentionProblem& 
                             ConstMatrix q, Matrix out) {
   check_call(problem, cache, batch, q, out);
   if (batch.num_prefill_items() == 0) return;
-  PrefillParams params;
+  attention::PrefillLaunch launch;
+  launch.num_multiprocessors = context.device.num_multiprocessors;
+  launch.stream = context.stream.get();
+  PrefillParams& params = launch.params;
   params.rows = attention::paged_rows(problem, cache);
   params.activations = activations(q, out);
   params.rule = attention::score_rule(problem);
   params.items = reinterpret_cast<const PrefillItem*>(batch.data() + batch.layout().prefill_items);
+  params.num_items = static_cast<int>(batch.num_prefill_items());
   params.tables = reinterpret_cast<const int32_t*>(batch.data() + batch.layout().tables);
-  const PrefillKernel kernel =
-      batch.prefill_kernel().value_or(choose_prefill_kernel(problem, cache.layout));
-  const std::string why_not = why_not_prefill_kernel(kernel, problem, cache.layout);
-  HALLEY_CHECK(why_not.empty(), name_of(kernel), why_not);
-  const auto launch = [&](auto function) {
-    function(params, static_cast<int>(batch.num_prefill_items()), context.stream.get());
-  };
-  if (kernel == PrefillKernel::kWgmma) {
-    return cache.layout.dtype == KvDType::kF16 ? launch(attention::launch_prefill_wgmma_f16)
-                                               : launch(attention::launch_prefill_wgmma_bf16);
+  params.box_tokens = attention::box_tokens(cache.layout);
+  if (params.box_tokens > 0) {
+    params.value_groups = attention::value_groups(cache.layout);
+    launch.map = attention::page_map(cache);
   }
   switch (cache.layout.dtype) {
     case KvDType::kF16:
-      return launch(attention::launch_prefill_f16);
+      return attention::launch_prefill_f16(launch);
     case KvDType::kBf16:
-      return launch(attention::launch_prefill_bf16);
+      return attention::launch_prefill_bf16(launch);
     case KvDType::kFp8E4M3:
-      return launch(attention::launch_prefill_fp8);
+      return attention::launch_prefill_fp8(launch);
     case KvDType::kInt8:
-      return launch(attention::launch_prefill_int8);
+      return attention::launch_prefill_int8(launch);
     case KvDType::kInt4:
-      return launch(attention::launch_prefill_int4);
+      return attention::launch_prefill_int4(launch);
     case KvDType::kF32:
       break;  // refused above
   }

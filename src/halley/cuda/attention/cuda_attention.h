@@ -3,12 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 
 #include "halley/core/matrix.h"
 #include "halley/cuda/attention/attention_plan.h"
-#include "halley/cuda/attention/prefill_table.h"
 #include "halley/cuda/runtime/cuda_context.h"
 #include "halley/cuda/runtime/cuda_stream.h"
 #include "halley/cuda/runtime/device_arena.h"
@@ -45,10 +43,6 @@ class CudaAttentionBatch {
   void update(const CudaStream& stream, const AttentionProblem& problem, const KvPageLayout& layout,
               int64_t num_pages, std::span<const BatchSequence> sequences);
 
-  /// Prefills then use this kernel and no other: it must be able to. For tests and measurements.
-  void use_prefill_kernel(PrefillKernel kernel) { prefill_kernel_ = kernel; }
-  std::optional<PrefillKernel> prefill_kernel() const { return prefill_kernel_; }
-
   int64_t num_decode_items() const { return num_decode_items_; }
   int64_t num_prefill_items() const { return num_prefill_items_; }
   /// All device memory that batches of these limits take.
@@ -74,7 +68,6 @@ class CudaAttentionBatch {
   PinnedBuffer staging_;
   CudaEvent is_copied_;
   int64_t num_decode_items_ = 0, num_prefill_items_ = 0;
-  std::optional<PrefillKernel> prefill_kernel_;
 };
 
 /// out[m] = softmax(scale * q[m] K^T) V for the batch's sequences with one new token.
@@ -93,9 +86,9 @@ void cuda_decode_attention(const CudaContext& context, const AttentionProblem& p
                            const KvLayerView& cache, const CudaAttentionBatch& batch, ConstMatrix q,
                            Matrix out);
 
-/// The same for sequences with more new tokens, by the kernel that choose_prefill_kernel() names or
-/// the batch was told to use. A row's result does not depend on the batch nor on
-/// how its sequence is cut into chunks of at least two tokens; a decode adds in another order.
+/// The same for sequences with more new tokens. Keys and values of types with scales are rounded to
+/// f16 before they are multiplied. A row's result does not depend on the batch nor on how its
+/// sequence is cut into chunks of at least two tokens; a decode adds in another order.
 /// A value that is not a number may reach other tokens of the same chunk. Not for capture: the grid
 /// is the batch's.
 void cuda_prefill_attention(const CudaContext& context, const AttentionProblem& problem,

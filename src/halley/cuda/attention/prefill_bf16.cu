@@ -2,8 +2,8 @@
 
 namespace halley::attention {
 
-void launch_prefill_bf16(const PrefillParams& params, int num_items, cudaStream_t stream) {
-  launch_prefill_type<KvDType::kBf16>(params, num_items, stream);
+void launch_prefill_bf16(const PrefillLaunch& launch) {
+  launch_prefill_type<KvDType::kBf16>(launch);
 }
 
 }  // namespace halley::attention

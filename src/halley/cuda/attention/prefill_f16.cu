@@ -2,8 +2,6 @@
 
 namespace halley::attention {
 
-void launch_prefill_f16(const PrefillParams& params, int num_items, cudaStream_t stream) {
-  launch_prefill_type<KvDType::kF16>(params, num_items, stream);
-}
+void launch_prefill_f16(const PrefillLaunch& launch) { launch_prefill_type<KvDType::kF16>(launch); }
 
 }  // namespace halley::attention

@@ -2,8 +2,8 @@
 
 namespace halley::attention {
 
-void launch_prefill_int4(const PrefillParams& params, int num_items, cudaStream_t stream) {
-  launch_prefill_type<KvDType::kInt4>(params, num_items, stream);
+void launch_prefill_int4(const PrefillLaunch& launch) {
+  launch_prefill_type<KvDType::kInt4>(launch);
 }
 
 }  // namespace halley::attention

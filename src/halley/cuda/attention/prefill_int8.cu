@@ -2,8 +2,8 @@
 
 namespace halley::attention {
 
-void launch_prefill_int8(const PrefillParams& params, int num_items, cudaStream_t stream) {
-  launch_prefill_type<KvDType::kInt8>(params, num_items, stream);
+void launch_prefill_int8(const PrefillLaunch& launch) {
+  launch_prefill_type<KvDType::kInt8>(launch);
 }
 
 }  // namespace halley::attention

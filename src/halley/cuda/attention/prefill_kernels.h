@@ -1,21 +1,24 @@
 // Launches of prefill attention, one for each type of the cache; each is a source file of its own.
 #pragma once
 
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 
 #include "halley/cuda/attention/attention_params.h"
 
 namespace halley::attention {
 
-/// num_items >= 1.
-void launch_prefill_f16(const PrefillParams& params, int num_items, cudaStream_t stream);
-void launch_prefill_bf16(const PrefillParams& params, int num_items, cudaStream_t stream);
-void launch_prefill_fp8(const PrefillParams& params, int num_items, cudaStream_t stream);
-void launch_prefill_int8(const PrefillParams& params, int num_items, cudaStream_t stream);
-void launch_prefill_int4(const PrefillParams& params, int num_items, cudaStream_t stream);
+struct PrefillLaunch {
+  PrefillParams params;  // num_items >= 1
+  CUtensorMap map = {};  // of the cache's pages, where params.box_tokens > 0
+  int num_multiprocessors = 1;
+  cudaStream_t stream = nullptr;
+};
 
-/// The same with warpgroup products; head sizes up to 128, params.rule.scale > 0.
-void launch_prefill_wgmma_f16(const PrefillParams& params, int num_items, cudaStream_t stream);
-void launch_prefill_wgmma_bf16(const PrefillParams& params, int num_items, cudaStream_t stream);
+void launch_prefill_f16(const PrefillLaunch& launch);
+void launch_prefill_bf16(const PrefillLaunch& launch);
+void launch_prefill_fp8(const PrefillLaunch& launch);
+void launch_prefill_int8(const PrefillLaunch& launch);
+void launch_prefill_int4(const PrefillLaunch& launch);
 
 }  // namespace halley::attention

@@ -1,6 +1,9 @@
 // Launches the prefill kernel's instances of one type.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
+
 #include <cuda_runtime_api.h>
 
 #include "halley/cuda/attention/prefill_attention.cuh"
@@ -10,26 +13,28 @@
 namespace halley::attention {
 
 template <KvDType kType, int kHeadDim>
-void launch_prefill_instance(const PrefillParams& params, int num_items, cudaStream_t stream) {
+void launch_prefill_instance(const PrefillLaunch& launch) {
   using Shape = PrefillShape<kType, kHeadDim>;
   const auto kernel = prefill_kernel<kType, kHeadDim>;
   check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                   Shape::kSharedBytes),
              "shared memory of prefill_attention");
-  kernel<<<static_cast<unsigned>(num_items * params.rows.num_kv_heads), kPrefillThreads,
-           Shape::kSharedBytes, stream>>>(params);
+  const int num_works = launch.params.num_items * launch.params.rows.num_kv_heads;
+  const int num_blocks = std::min(num_works, launch.num_multiprocessors);
+  kernel<<<static_cast<unsigned>(num_blocks), kPrefillThreads, Shape::kSharedBytes,
+           launch.stream>>>(launch.params, launch.map);
   check_launch("prefill_attention");
 }
 
 template <KvDType kType>
-void launch_prefill_type(const PrefillParams& params, int num_items, cudaStream_t stream) {
-  switch (padded_head_dim(params.rows.head_dim)) {
+void launch_prefill_type(const PrefillLaunch& launch) {
+  switch (padded_head_dim(launch.params.rows.head_dim)) {
     case 64:
-      return launch_prefill_instance<kType, 64>(params, num_items, stream);
+      return launch_prefill_instance<kType, 64>(launch);
     case 128:
-      return launch_prefill_instance<kType, 128>(params, num_items, stream);
+      return launch_prefill_instance<kType, 128>(launch);
     default:
-      return launch_prefill_instance<kType, 256>(params, num_items, stream);
+      return launch_prefill_instance<kType, 256>(launch);
   }
 }
 

@@ -94,7 +94,6 @@ AttentionTiming time_case(const CudaDeviceInfo& device, const AttentionTimingCas
   const int64_t num_pages = sequence_pages * shape.num_sequences;
   const std::vector<int32_t> pages = shuffled_pages(num_pages);
   batch.update(stream, problem, layout, num_pages, sequences_of(shape, pages));
-  if (shape.prefill_kernel) batch.use_prefill_kernel(*shape.prefill_kernel);
 
   const size_t copy_bytes =
       round_up(static_cast<size_t>(num_pages) * layout.page_bytes(), DeviceArena::kAlignment);
@@ -166,7 +165,7 @@ std::vector<AttentionTimingCase> attention_timing_cases() {
 }
 
 std::vector<AttentionTimingCase> prefill_timing_cases() {
-  constexpr int64_t kShapes[][2] = {{1, 8192}, {4, 2048}};
+  constexpr int64_t kShapes[][2] = {{1, 8192}, {4, 2048}, {8, 1024}};
   std::vector<AttentionTimingCase> cases;
   for (const auto& [num_sequences, num_tokens] : kShapes) {
     for (const KvDType dtype : kTimedTypes) {
@@ -175,14 +174,8 @@ std::vector<AttentionTimingCase> prefill_timing_cases() {
       shape.num_sequences = num_sequences;
       shape.num_tokens = num_tokens;
       shape.num_new_tokens = num_tokens;
-      for (const PrefillKernelRow& row : kPrefillKernels) {
-        const KvPageLayout layout{dtype, shape.num_kv_heads, shape.head_dim, shape.page_tokens};
-        if (!why_not_prefill_kernel(row.kernel, problem_of(shape), layout).empty()) continue;
-        shape.prefill_kernel = row.kernel;
-        shape.name =
-            str("prefill ", num_sequences, " x ", num_tokens, " ", name_of(dtype), ", ", row.name);
-        cases.push_back(shape);
-      }
+      shape.name = str("prefill ", num_sequences, " x ", num_tokens, " ", name_of(dtype));
+      cases.push_back(shape);
     }
   }
   return cases;

@@ -2,12 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "halley/cuda/attention/prefill_table.h"
 #include "halley/cuda/runtime/cuda_device.h"
 #include "halley/kernels/kv/kv_dtype.h"
 
@@ -22,7 +20,6 @@ struct AttentionTimingCase {
   int64_t num_new_tokens = 1;  // of each; 1: a decode
   int64_t num_heads = 32, num_kv_heads = 8, head_dim = 128;
   int64_t page_tokens = 16;
-  std::optional<PrefillKernel> prefill_kernel = {};  // none: the one that is chosen for the cache
 };
 
 struct AttentionTiming {
@@ -41,8 +38,7 @@ struct AttentionTiming {
 /// of f16, fp8, int8 and int4.
 std::vector<AttentionTimingCase> attention_timing_cases();
 
-/// Prefills of Llama-3's heads: 1 x 8192 and 4 x 2048 tokens, for the same caches, each with every
-/// kernel that can; a name ends with its kernel's.
+/// Prefills of Llama-3's heads: 1 x 8192, 4 x 2048 and 8 x 1024 tokens, for the same caches.
 std::vector<AttentionTimingCase> prefill_timing_cases();
 
 /// Launches in a graph over copies of the cache that together exceed the L2 cache several times, so

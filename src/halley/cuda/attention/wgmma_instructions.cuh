@@ -1,7 +1,8 @@
-// The wgmma instructions of prefill attention, each as one function: sums in f32 of 16-bit
-// operands, asynchronous until wait_for_products().
+// The instructions of prefill attention, each as one function. Those of wgmma: sums in f32 of
+// 16-bit operands, asynchronous until wait_for_products().
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "halley/cuda/attention/warp_instructions.cuh"
@@ -24,6 +25,45 @@ template <int kCount>
 __device__ inline void hold(float (&sums)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(sums[i])::"memory");
+}
+
+/// A box of a map of pages (kv_page_map.h), from group of eight rows `group` of page `page` on.
+__device__ inline void start_box_copy(uint32_t to, const void* map, int group, int page,
+                                      uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], "
+      "[%1, {%2, %2, %2, %3, %4}], [%5];" ::"r"(to),
+      "l"(map), "r"(0), "r"(group), "r"(page), "r"(barrier)
+      : "memory");
+}
+
+/// a * b for two f16.
+__device__ inline uint32_t product_of_pairs(uint32_t a, uint32_t b) {
+  uint32_t result;
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
+  return result;
+}
+
+/// Unlike has_completed() it never sleeps.
+__device__ inline bool is_complete_now(uint32_t barrier, uint32_t parity) {
+  uint32_t result;
+  asm volatile(
+      "{.reg .pred done; mbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;"
+      " selp.u32 %0, 1, 0, done;}"
+      : "=r"(result)
+      : "r"(barrier), "r"(parity)
+      : "memory");
+  return result != 0;
+}
+
+/// A named barrier of `kThreads` threads: wait for all of them, or be counted and go on.
+template <int kThreads>
+__device__ inline void sync_threads(int barrier) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(kThreads) : "memory");
+}
+template <int kThreads>
+__device__ inline void arrive_threads(int barrier) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "n"(kThreads) : "memory");
 }
 
 // Sums d[4j + e] of a lane 4g + c of warp w: row 16w + g + 8 * (e / 2), column 8j + 2c + e % 2.
@@ -68,6 +108,30 @@ __device__ inline void multiply_rows(float (&d)[64], uint64_t a, uint64_t b, int
           "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
           "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]),
           "+f"(d[63])
+        : "l"(a), "l"(b), "r"(adds));
+  }
+}
+
+/// The same for 32 columns.
+template <Operand kOperand>
+__device__ inline void multiply_rows(float (&d)[16], uint64_t a, uint64_t b, int adds) {
+  if constexpr (kOperand == Operand::kF16) {
+    asm volatile(
+        "{.reg .pred p; setp.ne.b32 p, %18, 0; "
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, "
+        "%7, %8, %9, %10, %11, %12, %13, %14, %15}, %16, %17, p, 1, 1, 0, 0;}\n"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
+          "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
+          "+f"(d[14]), "+f"(d[15])
+        : "l"(a), "l"(b), "r"(adds));
+  } else {
+    asm volatile(
+        "{.reg .pred p; setp.ne.b32 p, %18, 0; "
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, "
+        "%7, %8, %9, %10, %11, %12, %13, %14, %15}, %16, %17, p, 1, 1, 0, 0;}\n"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
+          "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
+          "+f"(d[14]), "+f"(d[15])
         : "l"(a), "l"(b), "r"(adds));
   }
 }

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "halley/cuda/attention/prefill_table.h"
+#include "halley/cuda/attention/kv_page_map.h"
 
 namespace halley::attention {
 namespace {
@@ -38,18 +38,17 @@ struct Descriptor {
 constexpr uint32_t kBegin = 37 * 1024;
 
 TEST(WgmmaLayout, RowOperandsAreWhereTheDescriptorSays) {
-  for (const int head_dim : {64, 128}) {
+  for (const int num_panels : {1, 2, 4}) {
     for (const int first_row : {0, 64}) {
-      for (int step = 0; step < head_dim / 16; ++step) {
-        const uint64_t bits =
-            row_operand(kBegin + static_cast<uint32_t>(first_row * kPanelRowBytes)) +
-            static_cast<uint64_t>(row_operand_step(128, step) / 16);
-        const Descriptor descriptor(bits);
+      for (int step = 0; step < 4 * num_panels; ++step) {
+        const int begin = panel_offset(num_panels, first_row, 0);
+        const Descriptor descriptor(row_operand(kBegin + static_cast<uint32_t>(begin), num_panels) +
+                                    static_cast<uint64_t>(row_operand_step(step) / 16));
         for (int row = 0; row < 64; ++row) {
           for (int k = 0; k < 16; ++k) {
-            const int offset = panel_offset(128, first_row + row, 2 * (16 * step + k));
+            const int offset = panel_offset(num_panels, first_row + row, 2 * (16 * step + k));
             ASSERT_EQ(descriptor.row_element(row, k), kBegin + static_cast<uint32_t>(offset))
-                << head_dim << " " << step << " " << row << " " << k;
+                << num_panels << " " << step << " " << row << " " << k;
           }
         }
       }
@@ -58,15 +57,16 @@ TEST(WgmmaLayout, RowOperandsAreWhereTheDescriptorSays) {
 }
 
 TEST(WgmmaLayout, ColumnOperandsAreWhereTheDescriptorSays) {
-  for (const int head_dim : {64, 128}) {
+  for (const int num_panels : {1, 2, 4}) {
     for (int step = 0; step < 8; ++step) {
-      const Descriptor descriptor(column_operand(kBegin, 128) +
-                                  static_cast<uint64_t>(column_operand_step(step) / 16));
+      const Descriptor descriptor(
+          column_operand(kBegin, num_panels) +
+          static_cast<uint64_t>(column_operand_step(num_panels, step) / 16));
       for (int k = 0; k < 16; ++k) {
-        for (int column = 0; column < head_dim; ++column) {
-          const int offset = panel_offset(128, 16 * step + k, 2 * column);
+        for (int column = 0; column < 64 * num_panels; ++column) {
+          const int offset = panel_offset(num_panels, 16 * step + k, 2 * column);
           ASSERT_EQ(descriptor.column_element(k, column), kBegin + static_cast<uint32_t>(offset))
-              << head_dim << " " << step << " " << k << " " << column;
+              << num_panels << " " << step << " " << k << " " << column;
         }
       }
     }
@@ -76,33 +76,34 @@ TEST(WgmmaLayout, ColumnOperandsAreWhereTheDescriptorSays) {
 TEST(WgmmaLayout, PanelsHoldEveryChunkOnceAndEightRowsMeetAllBanks) {
   std::set<int> seen;
   for (int row = 0; row < 128; ++row) {
-    for (int byte = 0; byte < 256; byte += 16) seen.insert(panel_offset(128, row, byte));
+    for (int byte = 0; byte < 256; byte += 16) seen.insert(panel_offset(2, row, byte));
   }
   EXPECT_EQ(seen.size(), 128U * 16U);
   EXPECT_EQ(*seen.rbegin(), 128 * 256 - 16);
   for (int row = 0; row < 128; row += 8) {
     std::set<int> banks;
-    for (int i = 0; i < 8; ++i) banks.insert(panel_offset(128, row + i, 160) % 128);
+    for (int i = 0; i < 8; ++i) banks.insert(panel_offset(2, row + i, 160) % 128);
     EXPECT_EQ(banks.size(), 8U);
   }
 }
 
-TEST(PrefillTable, NamesTheKernelOfACache) {
-  const AttentionProblem problem{32, 0.1f, 0, 0};
-  KvPageLayout layout{KvDType::kF16, 8, 128, 16};
-  EXPECT_EQ(choose_prefill_kernel(problem, layout), PrefillKernel::kWgmma);
-  EXPECT_EQ(name_of(PrefillKernel::kWgmma), "wgmma, tiles of 128 x 128");
-  layout.head_dim = 256;
-  EXPECT_EQ(choose_prefill_kernel(problem, layout), PrefillKernel::kMma);
-  EXPECT_EQ(why_not_prefill_kernel(PrefillKernel::kWgmma, problem, layout),
-            "head_dim 256 is above 128");
-  layout = {KvDType::kInt8, 8, 128, 16};
-  EXPECT_EQ(choose_prefill_kernel(problem, layout), PrefillKernel::kMma);
-  EXPECT_EQ(why_not_prefill_kernel(PrefillKernel::kWgmma, problem, layout),
-            "a KV cache of int8; f16 and bf16 are served");
-  layout.dtype = KvDType::kBf16;
-  EXPECT_EQ(why_not_prefill_kernel(PrefillKernel::kWgmma, {32, -1.0f, 0, 0}, layout),
-            "scale -1 is not above 0");
+TEST(KvPageMap, HasBoxesThatDividePagesAndTiles) {
+  const auto tokens_of = [](int64_t page_tokens, int64_t head_dim = 128,
+                            KvDType dtype = KvDType::kF16) {
+    return box_tokens({dtype, 8, head_dim, page_tokens});
+  };
+  EXPECT_EQ(tokens_of(16), 16);
+  EXPECT_EQ(tokens_of(8), 8);
+  EXPECT_EQ(tokens_of(24), 8);
+  EXPECT_EQ(tokens_of(48, 64, KvDType::kBf16), 16);
+  EXPECT_EQ(tokens_of(128), 128);
+  EXPECT_EQ(tokens_of(256), 128);
+  EXPECT_EQ(tokens_of(4), 0);
+  EXPECT_EQ(tokens_of(3), 0);
+  EXPECT_EQ(tokens_of(16, 80), 0);
+  EXPECT_EQ(tokens_of(16, 256), 0);
+  EXPECT_EQ(tokens_of(16, 128, KvDType::kFp8E4M3), 0);
+  EXPECT_EQ(value_groups({KvDType::kF16, 8, 128, 16}), 16);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include <cooperative_groups.h>
 
@@ -105,6 +106,76 @@ __global__ void __launch_bounds__(kThreads)
   y.sums[m] = total;
 }
 
+constexpr int kEightsOfThread = 4;
+constexpr int64_t kManyRowsColumnsMax = int64_t{8} * kEightsOfThread * kThreads;
+constexpr int64_t kManyRowsMin = 256;
+
+/// The same for many rows, whose time is that of memory: a block a row, which stays in registers.
+template <typename T>
+__global__ void __launch_bounds__(kThreads, 2)
+    many_activations_codes_kernel(Activation activation, ActivationShape shape, const T* gate_up,
+                                  const __grid_constant__ CodeRows y) {
+  __shared__ uint32_t largest_of_warps[kWarps];
+  __shared__ int sums_of_warps[kWarps];
+  wait_for_earlier_kernels();
+  let_next_kernel_start();
+  const int64_t m = blockIdx.x;
+  const T* gate_row = gate_up + m * shape.x_stride;
+  const auto column_of = [](int i) { return 8 * (static_cast<int>(threadIdx.x) + i * kThreads); };
+  Eight<T> gate[kEightsOfThread], up[kEightsOfThread];
+#pragma unroll
+  for (int i = 0; i < kEightsOfThread; ++i) {
+    if (column_of(i) >= shape.num_columns) continue;
+    gate[i].load(gate_row + column_of(i));
+    up[i].load(gate_row + shape.num_columns + column_of(i));
+  }
+  uint32_t largest = 0;
+#pragma unroll
+  for (int i = 0; i < kEightsOfThread; ++i) {
+    if (column_of(i) >= shape.num_columns) continue;
+    float values[8], factors[8];
+    gate[i].unpack(values);
+    up[i].unpack(factors);
+    with_activation(activation, [&](auto known) {
+#pragma unroll
+      for (float& value : values) value = activate(decltype(known)::value, value);
+    });
+#pragma unroll
+    for (int j = 0; j < 8; ++j) values[j] = __fmul_rn(values[j], factors[j]);
+    store_eight(values, reinterpret_cast<T*>(&gate[i].bits));
+    gate[i].unpack(values);
+#pragma unroll
+    for (const float value : values) largest = max(largest, magnitude_bits(value));
+  }
+  largest = largest_of_block(largest, largest_of_warps);
+  const CodeWriter writer = {y, y.codes + m * y.stride, step_of(y.rounding, 0, largest)};
+  int sum = 0;
+#pragma unroll
+  for (int i = 0; i < kEightsOfThread; ++i) {
+    if (column_of(i) >= shape.num_columns) continue;
+    float x[8];
+    gate[i].unpack(x);
+    sum += writer.put_four(column_of(i), {x[0], x[1], x[2], x[3]}) +
+           writer.put_four(column_of(i) + 4, {x[4], x[5], x[6], x[7]});
+  }
+  for (int column = shape.num_columns + static_cast<int>(threadIdx.x); column < y.padded_cols;
+       column += kThreads) {
+    writer.row[column] = 0;
+  }
+  if (y.sums != nullptr) sum = sum_of_block(sum, sums_of_warps);
+  if (threadIdx.x != 0) return;
+  y.scales[m] = writer.step.scale;
+  if (y.sums != nullptr) y.sums[m] = sum;
+}
+
+/// Whether the rows are many and fit; their eights begin at multiples of 16 bytes.
+template <typename T>
+bool is_many(ConstMatrix gate_up) {
+  return !std::is_same_v<T, float> && gate_up.num_rows >= kManyRowsMin &&
+         gate_up.num_cols / 2 <= kManyRowsColumnsMax && gate_up.num_cols % 16 == 0 &&
+         gate_up.row_stride % 8 == 0 && reinterpret_cast<uintptr_t>(gate_up.data) % 16 == 0;
+}
+
 /// Few rows are shared by many blocks.
 int cluster_blocks_for(const CudaContext& context, int64_t M, int64_t F) {
   int blocks = 1;
@@ -117,6 +188,19 @@ template <typename T>
 void launch(const CudaContext& context, Activation activation, ConstMatrix gate_up,
             const CodeRows& y) {
   const int64_t M = gate_up.num_rows, F = gate_up.num_cols / 2;
+  const auto* data = reinterpret_cast<const T*>(gate_up.data);
+  if constexpr (!std::is_same_v<T, float>) {
+    if (is_many<T>(gate_up)) {
+      const ActivationShape shape = {.num_columns = static_cast<int>(F),
+                                     .columns_of_block = static_cast<int>(F),
+                                     .cluster_blocks = 1,
+                                     .x_stride = gate_up.row_stride,
+                                     .is_in_fours = true};
+      return launch_early(context, "activation of many rows to codes",
+                          {.grid = dim3(static_cast<unsigned>(M)), .block = dim3(kThreads)},
+                          many_activations_codes_kernel<T>, activation, shape, data, y);
+    }
+  }
   const int cluster_blocks = cluster_blocks_for(context, M, F);
   const int64_t columns = round_up(ceil_div<int64_t>(F, cluster_blocks), int64_t{4});
   const auto four_bytes = static_cast<uintptr_t>(4 * sizeof(T));
@@ -132,8 +216,7 @@ void launch(const CudaContext& context, Activation activation, ConstMatrix gate_
                 .block = dim3(kThreads),
                 .shared_bytes = static_cast<size_t>(columns) * sizeof(float),
                 .cluster_blocks = static_cast<unsigned>(cluster_blocks)},
-               activation_codes_kernel<T>, activation, shape,
-               reinterpret_cast<const T*>(gate_up.data), y);
+               activation_codes_kernel<T>, activation, shape, data, y);
 }
 
 }  // namespace

@@ -127,7 +127,8 @@ TEST_F(FusedGpuTest, NormsLeaveTheCodesOfTheirNumbers) {
 }
 
 TEST_F(FusedGpuTest, NormsAddToTheStreamAsWithoutCodes) {
-  for (const auto& [M, K] : {std::pair<int64_t, int64_t>{9, 4096}, {3, 77}}) {
+  for (const auto& [M, K] :
+       {std::pair<int64_t, int64_t>{9, 4096}, {3, 77}, {300, 4096}, {260, 5124}}) {
     const std::vector<float> weight(static_cast<size_t>(K), 1.25f);
     const DeviceArray<float> device_weight(weight);
     const NormParams params = {.weight = device_weight.data(), .epsilon = 1e-6f};
@@ -152,9 +153,10 @@ TEST_F(FusedGpuTest, NormsAddToTheStreamAsWithoutCodes) {
 }
 
 TEST_F(FusedGpuTest, ActivationsLeaveTheCodesOfTheirNumbers) {
-  // Clusters of 1 to 8 blocks, blocks without columns, rows that are not in fours.
-  const std::pair<int64_t, int64_t> shapes[] = {{1, 1},     {5, 3},      {7, 64},      {1, 14336},
-                                                {20, 1408}, {140, 1408}, {150, 14336}, {1, 90112}};
+  // Clusters of 1 to 8 blocks, blocks without columns, rows that are not in fours; many rows.
+  const std::pair<int64_t, int64_t> shapes[] = {
+      {1, 1},       {5, 3},     {7, 64},   {1, 14336},   {20, 1408},  {140, 1408},
+      {150, 14336}, {1, 90112}, {256, 64}, {260, 14336}, {300, 1412}, {257, 16392}};
   constexpr Activation kAll[] = {Activation::kSilu, Activation::kGeluTanh, Activation::kGeluErf,
                                  Activation::kRelu};
   size_t index = 0;

@@ -1,4 +1,5 @@
 #include <cstdint>
+#include <type_traits>
 
 #include "halley/base/check.h"
 #include "halley/cuda/fused/code_writer.cuh"
@@ -6,6 +7,7 @@
 #include "halley/cuda/ops/dispatch.h"
 #include "halley/cuda/ops/norm_row.cuh"
 #include "halley/cuda/ops/register_norm.cuh"
+#include "halley/cuda/ops/team_norm.cuh"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/runtime/early_launch.cuh"
 
@@ -97,6 +99,39 @@ __global__ void __launch_bounds__(kRegisterNormThreadsMax)
   if (y.sums != nullptr) y.sums[m] = sum;
 }
 
+/// The same of many rows that are short.
+template <typename X, int kPasses>
+__global__ void __launch_bounds__(kTeamThreads)
+    team_norm_codes_kernel(const __grid_constant__ NormParams params, RowShape shape, const X* x,
+                           float* hidden, const __grid_constant__ CodeRows y) {
+  __shared__ float scratch[kWarpThreads];
+  __shared__ uint32_t largest_of_warps[kWarpThreads];
+  __shared__ int sums_of_warps[kWarpThreads];
+  wait_for_earlier_kernels();
+  let_next_kernel_start();
+  const int64_t m = blockIdx.x;
+  TeamNorm<X, kPasses> norm(params, shape.num_columns);
+  norm.run(x + m * shape.block_stride, hidden == nullptr ? nullptr : hidden + m * shape.x_stride,
+           scratch);
+  uint32_t largest = 0;
+  norm.for_fours([&](int, float4& values) {
+    values = rounded_to(y.dtype, values);
+    largest = max(largest, magnitude_bits(values));
+  });
+  largest = largest_of_block(largest, largest_of_warps);
+  const CodeWriter writer = {y, y.codes + m * y.stride, step_of(y.rounding, 0, largest)};
+  int sum = 0;
+  norm.for_fours([&](int column, const float4& values) { sum += writer.put_four(column, values); });
+  for (int column = shape.num_columns + static_cast<int>(threadIdx.x); column < y.padded_cols;
+       column += kTeamThreads) {
+    writer.row[column] = 0;
+  }
+  if (y.sums != nullptr) sum = sum_of_block(sum, sums_of_warps);
+  if (threadIdx.x != 0) return;
+  y.scales[m] = writer.step.scale;
+  if (y.sums != nullptr) y.sums[m] = sum;
+}
+
 bool is_in_fours(ConstMatrix x) {
   const auto bytes = static_cast<uintptr_t>(bits_of(x.dtype) / 2);  // of four elements
   return x.row_stride % 4 == 0 && reinterpret_cast<uintptr_t>(x.data) % bytes == 0;
@@ -128,6 +163,18 @@ void launch(const CudaContext& context, const NormParams& params, const NormOper
       return launch_early(context, "norm of few rows to codes",
                           {.grid = dim3(num_rows), .block = dim3(num_threads)},
                           few_norms_codes_kernel<X>, params, shape, x_data, hidden, y);
+    }
+  }
+  if constexpr (!kIsLayerNorm && !std::is_same_v<X, float>) {
+    if (takes_team_norm<X>(params, shape)) {
+      return with_team_passes<X>(shape.num_columns, [&](auto passes) {
+        launch_early(
+            context, "norm of many rows to codes",
+            {.grid = dim3(static_cast<unsigned>(shape.num_rows)), .block = dim3(kTeamThreads)},
+            team_norm_codes_kernel<X, decltype(passes)::value>, params, shape,
+            reinterpret_cast<const X*>(x.data),
+            has_hidden ? operands.hidden.row<float>(0) : nullptr, y);
+      });
     }
   }
   const size_t row_bytes = static_cast<size_t>(x.num_cols) * sizeof(float);

@@ -1,3 +1,5 @@
+#include <type_traits>
+
 #include "halley/base/check.h"
 #include "halley/cuda/ops/dispatch.h"
 #include "halley/cuda/ops/elements.cuh"
@@ -5,6 +7,7 @@
 #include "halley/cuda/ops/norm_row.cuh"
 #include "halley/cuda/ops/reduce.cuh"
 #include "halley/cuda/ops/register_norm.cuh"
+#include "halley/cuda/ops/team_norm.cuh"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/runtime/early_launch.cuh"
 
@@ -54,6 +57,23 @@ __global__ void __launch_bounds__(kRegisterNormThreadsMax)
   });
 }
 
+/// The same of many rows that are short.
+template <typename X, typename Y, int kPasses>
+__global__ void __launch_bounds__(kTeamThreads)
+    team_norm_kernel(const __grid_constant__ NormParams params, RowShape shape, const X* x,
+                     float* hidden, Y* y) {
+  __shared__ float scratch[kWarpThreads];
+  wait_for_earlier_kernels();
+  let_next_kernel_start();
+  const int64_t m = blockIdx.x;
+  TeamNorm<X, kPasses> norm(params, shape.num_columns);
+  norm.run(x + m * shape.block_stride, hidden == nullptr ? nullptr : hidden + m * shape.x_stride,
+           scratch);
+  norm.for_fours([&](int column, const float4& values) {
+    store_four(values, y + m * shape.y_stride + column);
+  });
+}
+
 template <typename X>
 __global__ void add_kernel(RowShape shape, const X* x, float* hidden) {
   wait_for_earlier_kernels();
@@ -84,6 +104,16 @@ void launch(const CudaContext& context, const NormParams& params, const RowShape
       return launch_early(context, "norm of few rows",
                           {.grid = dim3(num_rows), .block = dim3(num_threads)},
                           few_norms_kernel<X, Y>, params, shape, x, hidden, y);
+    }
+  }
+  if constexpr (!kIsLayerNorm && std::is_same_v<X, Y> && !std::is_same_v<X, float>) {
+    if (takes_team_norm<X>(params, shape)) {
+      return with_team_passes<X>(shape.num_columns, [&](auto passes) {
+        launch_early(
+            context, "norm of many rows",
+            {.grid = dim3(static_cast<unsigned>(shape.num_rows)), .block = dim3(kTeamThreads)},
+            team_norm_kernel<X, Y, decltype(passes)::value>, params, shape, x, hidden, y);
+      });
     }
   }
   const size_t row_bytes = static_cast<size_t>(shape.num_columns) * sizeof(float);

@@ -23,8 +23,13 @@ double tolerance_of(DType dtype) {
 
 std::vector<NormShape> shapes() {
   std::vector<NormShape> shapes = norm_test_cases();
-  for (const NormShape& more :
-       {NormShape{1, 4096}, {65, 4096}, {3, 8192}, {2, 16384}, {1, 20000}}) {
+  for (const NormShape& more : {NormShape{1, 4096},
+                                {65, 4096},
+                                {3, 8192},
+                                {2, 16384},
+                                {1, 20000},
+                                {260, 4096},
+                                {257, 132}}) {
     shapes.push_back(more);
   }
   return shapes;
@@ -136,6 +141,36 @@ TEST_F(NormGpuTest, ARowIsTheSameInAnyBatch) {
       const std::vector<float> rows = all.get(stream_);
       EXPECT_EQ(one.get(stream_), std::vector<float>(rows.end() - K, rows.end()))
           << M << " x " << K;
+    }
+  }
+}
+
+TEST_F(NormGpuTest, ManyRowsHaveTheBitsOfOne) {
+  for (const int64_t K : {4, 124, 128, 1028, 3072, 4096, 4100, 5120, 8188, 8192, 8196}) {
+    const std::vector<float> weight(static_cast<size_t>(K), 0.75f);
+    const DeviceArray<float> device_weight(weight);
+    const NormParams params = {
+        .weight = device_weight.data(), .weight_offset = 1.0f, .epsilon = kEpsilon};
+    constexpr int64_t kRows = 600;
+    DeviceMatrix block(DType::kF16, kRows, K), hidden(DType::kF32, kRows, K);
+    DeviceMatrix hidden_of_one(DType::kF32, 1, K);
+    const DeviceMatrix all(DType::kF16, kRows, K), one(DType::kF16, 1, K);
+    block.fill_normal(11);
+    hidden.fill_normal(12, 3.0f);
+    const std::vector<float> before = hidden.get(stream_);
+    add_norm_rows(context_, params, block.matrix(), hidden.matrix(), all.matrix());
+    const std::vector<float> rows = all.get(stream_), after = hidden.get(stream_);
+    EXPECT_TRUE(all.guards_are_intact(stream_) && hidden.guards_are_intact(stream_));
+    for (const int64_t m : {int64_t{0}, int64_t{299}, kRows - 1}) {
+      const auto begin = static_cast<std::ptrdiff_t>(m * K);
+      hidden_of_one.set({before.begin() + begin, before.begin() + begin + K});
+      add_norm_rows(context_, params, block.matrix().rows(m, m + 1), hidden_of_one.matrix(),
+                    one.matrix());
+      EXPECT_EQ(one.get(stream_),
+                std::vector<float>(rows.begin() + begin, rows.begin() + begin + K))
+          << K << " " << m;
+      EXPECT_EQ(hidden_of_one.get(stream_),
+                std::vector<float>(after.begin() + begin, after.begin() + begin + K));
     }
   }
 }
