@@ -69,12 +69,21 @@ int64_t split_tokens(int64_t num_visible) {
   return std::max<int64_t>(1024, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(least))));
 }
 
-int64_t choose_split_tokens(const AttentionProblem& problem, int64_t num_kv_heads,
-                            int64_t num_blocks, std::span<const BatchSequence> sequences) {
-  // Microseconds of a block on an H200: for a piece, for a position in it, for joining splits.
-  constexpr double kPiece = 6, kPosition = 5.0 / 256, kJoin = 2, kJoinedSplit = 0.1;
-  const int64_t units =
-      num_kv_heads * ceil_div<int64_t>(problem.num_heads / num_kv_heads, kTileRows);
+int64_t num_decode_units(int64_t num_heads, int64_t num_kv_heads, int64_t head_dim) {
+  const int64_t group_size = num_heads / num_kv_heads;
+  return num_kv_heads * ceil_div<int64_t>(group_size, decode_rows(group_size, head_dim));
+}
+
+int64_t choose_split_tokens(const AttentionProblem& problem, int64_t num_units,
+                            int64_t position_bytes, int64_t num_blocks,
+                            std::span<const BatchSequence> sequences) {
+  // Microseconds of a block on an H200: for a piece, for each of its bytes while all blocks read,
+  // for joining splits. Few blocks read up to three times as fast. A piece's tiles are read by all
+  // warps at once: it has 32 KB at least.
+  constexpr double kPiece = 2, kByte = 1.0 / 16000, kJoin = 2, kJoinedSplit = 0.1;
+  constexpr double kFewBlocks = 1.0 / 3;
+  constexpr int64_t kPieceBytesLeast = 32768;
+  const auto bytes_us = [](int64_t num_bytes) { return kByte * static_cast<double>(num_bytes); };
   std::vector<int64_t> visible;  // of each decode
   int64_t longest = 0, num_positions = 0;
   for (const BatchSequence& sequence : sequences) {
@@ -82,7 +91,7 @@ int64_t choose_split_tokens(const AttentionProblem& problem, int64_t num_kv_head
     const int64_t position = sequence.num_past_tokens;
     visible.push_back(position + 1 - first_visible(problem, position));
     longest = std::max(longest, visible.back());
-    num_positions += visible.back() * units;
+    num_positions += visible.back() * num_units;
   }
   const auto num_rows = static_cast<int64_t>(visible.size());
   int64_t best = 0;
@@ -90,11 +99,14 @@ int64_t choose_split_tokens(const AttentionProblem& problem, int64_t num_kv_head
   for (int64_t step = 64; best == 0 || step / 2 < longest; step *= 2) {
     if (ceil_div(longest, step) > kNumSplitsMax - 1) continue;
     int64_t num_pieces = 0;
-    for (const int64_t count : visible) num_pieces += ceil_div(count, step) * units;
-    if (step < longest && num_pieces / units > 8 * num_rows + kFewItems) continue;
-    const double piece = kPiece + kPosition * static_cast<double>(std::min(step, longest));
+    for (const int64_t count : visible) num_pieces += ceil_div(count, step) * num_units;
+    if (step < longest && num_pieces / num_units > 8 * num_rows + kFewItems) continue;
+    const double share = static_cast<double>(num_pieces) / static_cast<double>(num_blocks);
+    const double piece =
+        kPiece + std::clamp(share, kFewBlocks, 1.0) *
+                     bytes_us(std::max(std::min(step, longest) * position_bytes, kPieceBytesLeast));
     const double all =
-        kPiece * static_cast<double>(num_pieces) + kPosition * static_cast<double>(num_positions);
+        kPiece * static_cast<double>(num_pieces) + bytes_us(num_positions * position_bytes);
     double time = piece;  // each block has one
     if (num_pieces > num_blocks) {
       time = std::max(piece, all / static_cast<double>(num_blocks) + piece / 2);
