@@ -61,7 +61,8 @@ void add_prefill_items(const AttentionProblem& problem, const BatchSequence& seq
 int64_t split_tokens(int64_t num_visible) {
   // One sequence with 8 kv heads then has 64 items at 1024, 4096 and 8192 positions and 256 at
   // 32768, for the 264 blocks of an H200. On one, an item costs a block about 6 us, and 256 of its
-  // positions 5 us more: smaller splits make a single sequence faster and large batches slower.
+  // positions 2 to 8 us more, by their bytes: smaller splits make a single sequence faster and
+  // large batches slower.
   if (num_visible <= 1024) return 128;
   if (num_visible <= 4096) return 512;
   // A window need not begin at a boundary, which costs one more split than the division says.
@@ -78,10 +79,10 @@ int64_t choose_split_tokens(const AttentionProblem& problem, int64_t num_units,
                             int64_t position_bytes, int64_t num_blocks,
                             std::span<const BatchSequence> sequences) {
   // Microseconds of a block on an H200: for a piece, for each of its bytes while all blocks read,
-  // for joining splits. Few blocks read up to three times as fast. A piece's tiles are read by all
-  // warps at once: it has 32 KB at least.
-  constexpr double kPiece = 2, kByte = 1.0 / 16000, kJoin = 2, kJoinedSplit = 0.1;
-  constexpr double kFewBlocks = 1.0 / 3;
+  // for joining splits. Fewer blocks read faster, each, and so do the last ones of a batch. A
+  // piece's tiles are read by all warps at once: it has 32 KB at least.
+  constexpr double kPiece = 6, kByte = 1.0 / 16000, kJoin = 2, kJoinedSplit = 0.1;
+  constexpr double kFewBlocks = 0.6, kLastPiece = 1.0 / 6;
   constexpr int64_t kPieceBytesLeast = 32768;
   const auto bytes_us = [](int64_t num_bytes) { return kByte * static_cast<double>(num_bytes); };
   std::vector<int64_t> visible;  // of each decode
@@ -109,7 +110,7 @@ int64_t choose_split_tokens(const AttentionProblem& problem, int64_t num_units,
         kPiece * static_cast<double>(num_pieces) + bytes_us(num_positions * position_bytes);
     double time = piece;  // each block has one
     if (num_pieces > num_blocks) {
-      time = std::max(piece, all / static_cast<double>(num_blocks) + piece / 2);
+      time = std::max(piece, all / static_cast<double>(num_blocks) + kLastPiece * piece);
     }
     const int64_t num_splits = ceil_div(longest, step);
     if (num_splits > 1) time += kJoin + kJoinedSplit * static_cast<double>(num_splits);

@@ -170,10 +170,11 @@ TEST(ChooseSplitTokens, CutsFewSequencesFineAndManyNotAtAll) {
         {.num_new_tokens = 1, .num_past_tokens = num_tokens - 1, .page_table = {}});
     return choose_split_tokens(problem, 8, position_bytes, 264, sequences);
   };
-  EXPECT_EQ(chosen(1, 1024), 128);
-  EXPECT_GE(chosen(1, 32768), 1024);
+  EXPECT_EQ(chosen(1, 1024), 64);
+  EXPECT_EQ(chosen(1, 32768), 1024);
   EXPECT_GE(chosen(64, 1040), 1040);
   EXPECT_GE(chosen(32, 4096), 4096);
+  EXPECT_GE(chosen(64, 8192, 136), 8192);
   EXPECT_EQ(chosen(1, 1), 64);
   EXPECT_GT(chosen(1, 1024, 136), chosen(1, 1024));  // fewer bytes, longer pieces
 }
