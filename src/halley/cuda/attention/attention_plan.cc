@@ -61,7 +61,8 @@ void add_prefill_items(const AttentionProblem& problem, const BatchSequence& seq
 int64_t split_tokens(int64_t num_visible) {
   // One sequence with 8 kv heads then has 64 items at 1024, 4096 and 8192 positions and 256 at
   // 32768, for the 264 blocks of an H200. On one, an item costs a block about 6 us, and 256 of its
-  // positions 5 us more: smaller splits make a single sequence faster and large batches slower.
+  // positions 2 to 8 us more, by their bytes: smaller splits make a single sequence faster and
+  // large batches slower.
   if (num_visible <= 1024) return 128;
   if (num_visible <= 4096) return 512;
   // A window need not begin at a boundary, which costs one more split than the division says.
@@ -69,12 +70,21 @@ int64_t split_tokens(int64_t num_visible) {
   return std::max<int64_t>(1024, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(least))));
 }
 
-int64_t choose_split_tokens(const AttentionProblem& problem, int64_t num_kv_heads,
-                            int64_t num_blocks, std::span<const BatchSequence> sequences) {
-  // Microseconds of a block on an H200: for a piece, for a position in it, for joining splits.
-  constexpr double kPiece = 6, kPosition = 5.0 / 256, kJoin = 2, kJoinedSplit = 0.1;
-  const int64_t units =
-      num_kv_heads * ceil_div<int64_t>(problem.num_heads / num_kv_heads, kTileRows);
+int64_t num_decode_units(int64_t num_heads, int64_t num_kv_heads, int64_t head_dim) {
+  const int64_t group_size = num_heads / num_kv_heads;
+  return num_kv_heads * ceil_div<int64_t>(group_size, decode_rows(group_size, head_dim));
+}
+
+int64_t choose_split_tokens(const AttentionProblem& problem, int64_t num_units,
+                            int64_t position_bytes, int64_t num_blocks,
+                            std::span<const BatchSequence> sequences) {
+  // Microseconds of a block on an H200: for a piece, for each of its bytes while all blocks read,
+  // for joining splits. Fewer blocks read faster, each, and so do the last ones of a batch. A
+  // piece's tiles are read by all warps at once: it has 32 KB at least.
+  constexpr double kPiece = 6, kByte = 1.0 / 16000, kJoin = 2, kJoinedSplit = 0.1;
+  constexpr double kFewBlocks = 0.6, kLastPiece = 1.0 / 6;
+  constexpr int64_t kPieceBytesLeast = 32768;
+  const auto bytes_us = [](int64_t num_bytes) { return kByte * static_cast<double>(num_bytes); };
   std::vector<int64_t> visible;  // of each decode
   int64_t longest = 0, num_positions = 0;
   for (const BatchSequence& sequence : sequences) {
@@ -82,7 +92,7 @@ int64_t choose_split_tokens(const AttentionProblem& problem, int64_t num_kv_head
     const int64_t position = sequence.num_past_tokens;
     visible.push_back(position + 1 - first_visible(problem, position));
     longest = std::max(longest, visible.back());
-    num_positions += visible.back() * units;
+    num_positions += visible.back() * num_units;
   }
   const auto num_rows = static_cast<int64_t>(visible.size());
   int64_t best = 0;
@@ -90,14 +100,17 @@ int64_t choose_split_tokens(const AttentionProblem& problem, int64_t num_kv_head
   for (int64_t step = 64; best == 0 || step / 2 < longest; step *= 2) {
     if (ceil_div(longest, step) > kNumSplitsMax - 1) continue;
     int64_t num_pieces = 0;
-    for (const int64_t count : visible) num_pieces += ceil_div(count, step) * units;
-    if (step < longest && num_pieces / units > 8 * num_rows + kFewItems) continue;
-    const double piece = kPiece + kPosition * static_cast<double>(std::min(step, longest));
+    for (const int64_t count : visible) num_pieces += ceil_div(count, step) * num_units;
+    if (step < longest && num_pieces / num_units > 8 * num_rows + kFewItems) continue;
+    const double share = static_cast<double>(num_pieces) / static_cast<double>(num_blocks);
+    const double piece =
+        kPiece + std::clamp(share, kFewBlocks, 1.0) *
+                     bytes_us(std::max(std::min(step, longest) * position_bytes, kPieceBytesLeast));
     const double all =
-        kPiece * static_cast<double>(num_pieces) + kPosition * static_cast<double>(num_positions);
+        kPiece * static_cast<double>(num_pieces) + bytes_us(num_positions * position_bytes);
     double time = piece;  // each block has one
     if (num_pieces > num_blocks) {
-      time = std::max(piece, all / static_cast<double>(num_blocks) + piece / 2);
+      time = std::max(piece, all / static_cast<double>(num_blocks) + kLastPiece * piece);
     }
     const int64_t num_splits = ceil_div(longest, step);
     if (num_splits > 1) time += kJoin + kJoinedSplit * static_cast<double>(num_splits);

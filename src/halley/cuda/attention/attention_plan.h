@@ -13,6 +13,16 @@
 
 namespace halley {
 
+/// Query heads of a kv head that one piece of a decode's work has at most: 8, or 16 where they are
+/// needed and the kernel has registers for them. All of a kv head's pieces read its keys and
+/// values.
+constexpr int decode_rows(int64_t group_size, int64_t head_dim) {
+  return group_size > 8 && padded_head_dim(head_dim) == 128 ? 16 : 8;
+}
+
+/// Kv heads times their blocks of query heads.
+int64_t num_decode_units(int64_t num_heads, int64_t num_kv_heads, int64_t head_dim);
+
 struct AttentionPlan {
   std::vector<DecodeItem> decode_items;    // sequences with one new token, longest first
   std::vector<PrefillItem> prefill_items;  // the others, longest first
@@ -25,9 +35,11 @@ struct AttentionPlan {
 int64_t split_tokens(int64_t num_visible);
 
 /// The same where the batch may decide: the power of two with which `num_blocks` blocks are done
-/// soonest, by what pieces took on an H200.
-int64_t choose_split_tokens(const AttentionProblem& problem, int64_t num_kv_heads,
-                            int64_t num_blocks, std::span<const BatchSequence> sequences);
+/// soonest, by what pieces took on an H200. `position_bytes`: of a position's key and value in one
+/// kv head.
+int64_t choose_split_tokens(const AttentionProblem& problem, int64_t num_units,
+                            int64_t position_bytes, int64_t num_blocks,
+                            std::span<const BatchSequence> sequences);
 
 /// The positions of splits of a row at `position`: first begin, all further boundaries, last end.
 /// Boundaries are multiples of `chosen`, and the last split is no shorter than half of it; 0: of

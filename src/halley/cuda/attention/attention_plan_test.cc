@@ -120,6 +120,15 @@ TEST(AttentionPlan, PrefillItemsCoverEveryQueryRowAndWhatItSees) {
   EXPECT_THAT(begins, testing::UnorderedElementsAre(0, 64, 128, 192, 256));
 }
 
+TEST(AttentionPlan, QueryHeadsOfAKvHeadAreInAsFewPiecesAsTheKernelAllows) {
+  EXPECT_EQ(num_decode_units(32, 8, 128), 8);
+  EXPECT_EQ(num_decode_units(64, 8, 128), 8);
+  EXPECT_EQ(num_decode_units(64, 4, 128), 4);
+  EXPECT_EQ(num_decode_units(40, 2, 96), 4);
+  EXPECT_EQ(num_decode_units(40, 2, 64), 6);
+  EXPECT_EQ(num_decode_units(9, 1, 256), 2);
+}
+
 TEST(AttentionPlan, AnEmptyBatchHasNoWork) {
   const AttentionPlan plan = plan_attention(problem_of(4), 4, 10, 64, {});
   EXPECT_TRUE(plan.decode_items.empty());
@@ -155,17 +164,19 @@ TEST(AttentionPlan, SaysWhyTheKernelsCannot) {
 
 TEST(ChooseSplitTokens, CutsFewSequencesFineAndManyNotAtAll) {
   const AttentionProblem problem = problem_of(32);
-  const auto chosen = [&](int64_t num_sequences, int64_t num_tokens) {
+  const auto chosen = [&](int64_t num_sequences, int64_t num_tokens, int64_t position_bytes = 512) {
     const std::vector<BatchSequence> sequences(
         static_cast<size_t>(num_sequences),
         {.num_new_tokens = 1, .num_past_tokens = num_tokens - 1, .page_table = {}});
-    return choose_split_tokens(problem, 8, 264, sequences);
+    return choose_split_tokens(problem, 8, position_bytes, 264, sequences);
   };
   EXPECT_EQ(chosen(1, 1024), 64);
   EXPECT_EQ(chosen(1, 32768), 1024);
   EXPECT_GE(chosen(64, 1040), 1040);
   EXPECT_GE(chosen(32, 4096), 4096);
+  EXPECT_GE(chosen(64, 8192, 136), 8192);
   EXPECT_EQ(chosen(1, 1), 64);
+  EXPECT_GT(chosen(1, 1024, 136), chosen(1, 1024));  // fewer bytes, longer pieces
 }
 
 TEST(ChooseSplitTokens, MakesNoMorePiecesThanThereIsRoomFor) {
@@ -177,7 +188,7 @@ TEST(ChooseSplitTokens, MakesNoMorePiecesThanThereIsRoomFor) {
         const std::vector<BatchSequence> sequences(
             static_cast<size_t>(num_sequences),
             {.num_new_tokens = 1, .num_past_tokens = num_tokens - 1, .page_table = {}});
-        const int64_t step = choose_split_tokens(problem, num_heads, 264, sequences);
+        const int64_t step = choose_split_tokens(problem, num_heads, 136, 264, sequences);
         const AttentionPlan plan = plan_attention(problem, num_heads, 1000, 64, sequences, step);
         EXPECT_LE(static_cast<int64_t>(plan.decode_items.size()),
                   num_decode_items_max(num_sequences, num_sequences * num_tokens))

@@ -40,7 +40,7 @@ CudaAttentionBatch::Layout layout_of(const CudaAttentionLimits& limits) {
   const int64_t decode_items = num_decode_items_max(limits.num_sequences, limits.num_tokens);
   const int64_t prefill_items =
       limits.num_new_tokens * group_size(limits) / kPrefillRows + limits.num_sequences;
-  const int64_t units = limits.num_kv_heads * ceil_div<int64_t>(group_size(limits), kTileRows);
+  const int64_t units = num_decode_units(limits.num_heads, limits.num_kv_heads, limits.head_dim);
   CudaAttentionBatch::Layout layout;
   size_t used = 0;
   layout.header = take(used, 1, sizeof(DecodeHeader));
@@ -133,8 +133,10 @@ void CudaAttentionBatch::update(const CudaStream& stream, const AttentionProblem
   const int64_t chosen_split =
       limits_.num_multiprocessors == 0
           ? 0
-          : choose_split_tokens(problem, layout.num_kv_heads, 2 * limits_.num_multiprocessors,
-                                sequences);
+          : choose_split_tokens(
+                problem, num_decode_units(problem.num_heads, layout.num_kv_heads, layout.head_dim),
+                static_cast<int64_t>(layout.token_bytes()) / layout.num_kv_heads,
+                2 * limits_.num_multiprocessors, sequences);
   const AttentionPlan plan =
       plan_attention(problem, layout.num_kv_heads, stride, kPrefillRows, sequences, chosen_split);
   const size_t decode_bytes = plan.decode_items.size() * sizeof(DecodeItem);

@@ -72,12 +72,12 @@ class CudaAttentionBatch {
 
 /// out[m] = softmax(scale * q[m] K^T) V for the batch's sequences with one new token.
 ///
-/// Shapes    q, out [M, H * D] f16 or bf16 in device memory, 16-byte aligned, strides multiples of
-/// 8 Requires  why_not_cuda_attention() is empty; cache.pages in device memory, 16-byte aligned;
-/// the
-///           keys and values of new tokens are there already
+/// Shapes    q, out [M, H * D] f16 or bf16 in device memory, 16-byte aligned, strides of 8 n
+/// Requires  why_not_cuda_attention() is empty; cache.pages in device memory, 16-byte aligned; the
+///           keys and values of new tokens are there, or the kernel queued before writes them. It
+///           may still run when others are read: of a sequence's positions it writes the last alone
 /// Numerics  scores, weights and sums in f32; products of f16 (bf16 for a cache of bf16) operands:
-///           queries, and weights in [0, 1]. A row's splits are joined in ascending order; with
+///           queries, and weights up to 2^8. A row's splits are joined in ascending order; with
 ///           CudaAttentionLimits::num_multiprocessors of 0 its result is the same bits in any batch
 /// Writes    the rows of these sequences
 /// Stream    asynchronous; can be captured: the grid is fixed and work is read from the batch's

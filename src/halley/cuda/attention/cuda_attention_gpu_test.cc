@@ -182,6 +182,9 @@ TEST(CudaAttention, DecodesOfAllLengthsAgreeWithTheReference) {
       {"head of 256", 8, 4, 256, 16, KvDType::kF16, 0, 50.0f, {{2500, 1}, {70, 1}}},
       {"20 heads of a kv head", 40, 2, 64, 16, KvDType::kF16, 0, 0, {{2500, 1}, {70, 1}}},
       {"one head of a kv head", 8, 8, 128, 16, KvDType::kF16, 0, 0, {{2500, 1}, {70, 1}}},
+      {"8 heads of a kv head", 16, 2, 128, 32, KvDType::kF16, 0, 0, {{2500, 1}, {70, 1}}},
+      {"12 heads of a kv head", 24, 2, 128, 16, KvDType::kF16, 0, 0, {{2500, 1}, {70, 1}}},
+      {"20 heads of 96 of a kv head", 20, 1, 96, 16, KvDType::kF16, 0, 9.0f, {{900, 1}, {70, 1}}},
       {"window", 8, 2, 128, 16, KvDType::kF16, 1000, 0, {{5000, 1}, {999, 1}, {1000, 1}, {70, 1}}},
       {"window and cap", 8, 2, 128, 24, KvDType::kF16, 1025, 3.0f, {{5000, 1}, {1100, 1}}},
   };
@@ -190,6 +193,21 @@ TEST(CudaAttention, DecodesOfAllLengthsAgreeWithTheReference) {
     for (const KvDType dtype : kTypes) {
       shape.dtype = dtype;
       expect_reference(shape, dtype == KvDType::kBf16, seed++);
+    }
+  }
+}
+
+// More pieces of work than two for each block: they come from the counter, copies run ahead into
+// the next piece, and splits are joined while it is under way.
+TEST(CudaAttention, ManyPiecesOfABlockAgreeWithTheReference) {
+  AttentionCase shape{"crowd", 16, 8, 128, 16, KvDType::kF16, 0, 0, {}};
+  for (int64_t i = 0; i < 90; ++i) shape.sequences.push_back({i * 37 % 701 + i % 3 * 200, 1});
+  uint32_t seed = 150;
+  for (const int64_t window : {0, 100}) {
+    for (const KvDType dtype : {KvDType::kF16, KvDType::kInt4}) {
+      shape.window = window;
+      shape.dtype = dtype;
+      expect_reference(shape, false, seed++);
     }
   }
 }

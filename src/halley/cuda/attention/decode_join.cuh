@@ -6,147 +6,203 @@
 
 #include "halley/cuda/attention/activation_rows.cuh"
 #include "halley/cuda/attention/decode_shape.cuh"
-#include "halley/cuda/attention/softmax_rows.cuh"
+#include "halley/cuda/attention/decode_softmax.cuh"
 
 namespace halley::attention {
 
-/// What is known of rows: (largest score, sum of weights), [parts, kTileRows] in shared memory.
-/// Returns the rows' factors in its place: of a part's values in the result.
-__device__ inline void stats_to_factors(float2* stats, int num_parts, int row) {
-  float greatest = -infinity();
-  for (int part = 0; part < num_parts; ++part) {
-    greatest = fmaxf(greatest, stats[part * kTileRows + row].x);
+/// Four elements of a row as a thread joins them.
+struct JoinedQuad {
+  float of[4] = {};
+
+  __device__ void add(const float2& low, const float2& high, float factor) {
+    of[0] = fmaf(low.x, factor, of[0]);
+    of[1] = fmaf(low.y, factor, of[1]);
+    of[2] = fmaf(high.x, factor, of[2]);
+    of[3] = fmaf(high.y, factor, of[3]);
   }
-  float sum = 0;
-  for (int part = 0; part < num_parts; ++part) {
-    float2& stat = stats[part * kTileRows + row];
-    // Where nothing was found, the sum is 0, or NaN that must not be lost.
-    const float factor = stat.x == -infinity() ? stat.y : exp2_approx(stat.x - greatest);
-    sum = fmaf(stat.y, factor, sum);
-    stat.x = factor;
-  }
-  stats[row].y = sum;
+};
+
+/// Factor of a part with the largest score `largest` and the sum of weights `sum`. Where nothing
+/// was found, the sum is 0, or NaN that must not be lost.
+__device__ inline float part_factor(float largest, float sum, float greatest) {
+  return largest == -infinity() ? sum : exp2_approx(__fsub_rn(largest, greatest));
 }
 
-/// Joins the warps' sums; writes the result, or the split's part of it with its stats.
+__device__ inline void store_row_quad(const DecodeParams& params, const DecodeWork& work, int row,
+                                      int dim, const JoinedQuad& values, float sum) {
+  if (dim >= params.rows.head_dim) return;  // both are multiples of 4
+  const int64_t element = work.item.row * params.activations.out_stride +
+                          static_cast<int64_t>(work.first_head + row) * params.rows.head_dim + dim;
+  store_pair(params.activations, element, values.of[0] / sum, values.of[1] / sum);
+  store_pair(params.activations, element + 2, values.of[2] / sum, values.of[3] / sum);
+}
+
+/// The first head of the work's first split among partial results.
+__device__ inline int64_t first_partial(const DecodeParams& params, const DecodeWork& work) {
+  const int64_t num_heads = static_cast<int64_t>(params.rows.num_kv_heads) * params.rows.group_size;
+  return work.item.first_partial * num_heads + work.first_head;
+}
+
+/// A warp's sums to its free stage, and what is known of its rows.
 template <typename Warp>
-__device__ inline void join_warps(const DecodeParams& params, const DecodeWork& work,
-                                  const Warp& warp_state) {
+__device__ inline void leave_warp_sums(const DecodeWork& work, const Warp& warp_state, int warp,
+                                       int free_stage) {
   using Shape = typename Warp::Shape;
-  constexpr int kHeadDim = Shape::kPaddedHeadDim;
   auto* stats = reinterpret_cast<float2*>(shared_memory() + Shape::kStatBegin);
-  const auto values_of = [](int warp) {
-    return reinterpret_cast<float*>(shared_memory() + warp * Shape::kRingBytes);
-  };
+  const int begin = warp * Shape::kRingBytes + free_stage * Shape::kStageBytes;
+  auto* own = reinterpret_cast<float*>(shared_memory() + begin);
+  auto* places = reinterpret_cast<int*>(shared_memory() + Shape::kNoteBegin + 16);
+  if (Warp::lane() == 0) places[warp] = begin;
   __syncwarp();  // all lanes are done with the ring
+  const auto& softmax = warp_state.softmax;
 #pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const int row = Warp::lane() / 4 + 8 * h;
-    if (row >= work.num_rows) continue;
-    const auto& softmax = warp_state.softmax;
-    if (Warp::lane() % 4 == 0) {
-      stats[Warp::warp() * kTileRows + row] = make_float2(softmax.largest[h], softmax.sum[h]);
-    }
-    float* own = values_of(Warp::warp());
+  for (int b = 0; b < Shape::kBlocks8; ++b) {
 #pragma unroll
-    for (int n = 0; n < Shape::Rows::kColumns; ++n) {
+    for (int j = 0; j < 2; ++j) {
+      const int row = 8 * b + 2 * Warp::c() + j;
+      if (row >= work.num_rows) continue;
+      if (Warp::g() == 0) {
+        const bool has_none = softmax.base[b][j] == -infinity();
+        stats[warp * Shape::kRowsMax + row] =
+            make_float2(has_none ? -infinity() : -softmax.exponent[b][j], softmax.sum[b][j]);
+      }
+      const float units[2] = {
+          Shape::Rows::kHasScales ? softmax.unit * code_unit<Shape::kDType>() : 1.0f,
+          Shape::Rows::kHasScales ? softmax.unit * odd_code_unit<Shape::kDType>() : 1.0f};
+      const float zeros = Shape::Rows::kHasZeros ? softmax.zero_sum[b][j] : 0.0f;
 #pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        own[Shape::join_offset(row, Warp::value_dim(n, j))] =
-            fmaf(warp_state.values[n][2 * h + j], softmax.unit[h], softmax.zero_sum[h]);
+      for (int n = 0; n < Shape::Rows::kColumns; ++n) {
+        own[Shape::join_offset(row, Warp::value_dim(n))] =
+            fmaf(warp_state.values[n / 2][b][n % 2 * 2 + j], units[n % 2], zeros);
       }
     }
   }
-  __syncthreads();
-  // The row's stats of the whole block, before they are replaced by factors.
-  const int thread = static_cast<int>(threadIdx.x);
+}
+
+/// Joins what warps have left; writes the result, or the split's part of it with its stats.
+template <typename Shape>
+__device__ inline void join_warps(const DecodeParams& params, const DecodeWork& work) {
+  constexpr int kHeadDim = Shape::kPaddedHeadDim;
+  const auto* stats = reinterpret_cast<const float2*>(shared_memory() + Shape::kStatBegin);
+  const auto* places = reinterpret_cast<const int*>(shared_memory() + Shape::kNoteBegin + 16);
   const int64_t num_heads = static_cast<int64_t>(params.rows.num_kv_heads) * params.rows.group_size;
-  const int64_t partial = (work.item.first_partial + work.item.split) * num_heads + work.first_head;
-  if (thread < work.num_rows) {
-    float greatest = -infinity();
-    for (int warp = 0; warp < kDecodeWarps; ++warp) {
-      greatest = fmaxf(greatest, stats[warp * kTileRows + thread].x);
-    }
-    stats_to_factors(stats, kDecodeWarps, thread);
-    if (work.item.num_splits > 1) {
-      params.partial_stats[partial + thread] = make_float2(greatest, stats[thread].y);
-    }
-  }
-  __syncthreads();
-  for (int i = 2 * thread; i < work.num_rows * kHeadDim; i += 2 * kDecodeThreads) {
+  const int64_t partial = first_partial(params, work) + work.item.split * num_heads;
+  const auto thread = static_cast<int>(threadIdx.x);
+  for (int i = 4 * thread; i < work.num_rows * kHeadDim; i += 4 * kDecodeThreads) {
     const int row = i / kHeadDim, dim = i % kHeadDim;
-    float low = 0, high = 0;
+    float greatest = -infinity(), sum = 0;
+    float2 of_warp[kDecodeWarps];
+#pragma unroll
     for (int warp = 0; warp < kDecodeWarps; ++warp) {
-      const float factor = stats[warp * kTileRows + row].x;
-      const float2 pair =
-          *reinterpret_cast<const float2*>(values_of(warp) + Shape::join_offset(row, dim));
-      low = fmaf(pair.x, factor, low);
-      high = fmaf(pair.y, factor, high);
+      of_warp[warp] = stats[warp * Shape::kRowsMax + row];
+      greatest = fmaxf(greatest, of_warp[warp].x);
     }
-    if (work.item.num_splits > 1) {
-      *reinterpret_cast<float2*>(params.partial_values + partial * kHeadDim + i) =
-          make_float2(low, high);
-    } else if (dim < params.rows.head_dim) {
-      const float sum = stats[row].y;
-      const int64_t element = work.item.row * params.activations.out_stride +
-                              static_cast<int64_t>(work.first_head + row) * params.rows.head_dim +
-                              dim;
-      store_pair(params.activations, element, low / sum, high / sum);
+    JoinedQuad values;
+#pragma unroll
+    for (int warp = 0; warp < kDecodeWarps; ++warp) {
+      const float factor = part_factor(of_warp[warp].x, of_warp[warp].y, greatest);
+      sum = fmaf(of_warp[warp].y, factor, sum);
+      const auto* from = reinterpret_cast<const float2*>(shared_memory() + places[warp] +
+                                                         4 * Shape::join_offset(row, dim));
+      values.add(from[0], from[1], factor);
+    }
+    if (work.item.num_splits == 1) {
+      store_row_quad(params, work, row, dim, values, sum);
+    } else {
+      *reinterpret_cast<float4*>(params.partial_values + partial * kHeadDim + i) =
+          make_float4(values.of[0], values.of[1], values.of[2], values.of[3]);
+      if (dim == 0) params.partial_stats[partial + row] = make_float2(greatest, sum);
     }
   }
 }
 
-/// Joins all splits of the work's sequence, in ascending order, where this block finished the last.
+/// Counts the work's split, all of which the block has written, behind a barrier of the block; by
+/// one thread. Returns whether it was the last of its sequence that was left.
+__device__ inline bool count_split(const DecodeParams& params, const DecodeWork& work,
+                                   uint32_t num_units) {
+  uint32_t* count =
+      params.num_arrived + static_cast<int64_t>(work.item.sequence) * num_units + work.unit;
+  __threadfence();  // what the block has written is there for who sees the count
+  const bool is_last = atomicAdd(count, 1u) == static_cast<uint32_t>(work.item.num_splits) - 1;
+  if (is_last) *count = 0;  // for the next launch
+  return is_last;
+}
+
+/// Factors of all splits, [splits, rows], and the rows' sums of weights, both in shared memory; by
+/// one warp for each row.
+template <typename Shape>
+__device__ inline void split_factors(const DecodeParams& params, const DecodeWork& work,
+                                     float* factors, float* sums) {
+  static_assert(kNumSplitsMax <= 64);
+  const int64_t num_heads = static_cast<int64_t>(params.rows.num_kv_heads) * params.rows.group_size;
+  const int64_t partial = first_partial(params, work);
+  const auto lane = static_cast<int>(threadIdx.x % 32);
+  for (int row = static_cast<int>(threadIdx.x / 32); row < work.num_rows; row += kDecodeWarps) {
+    float2 stats[2];
+    float greatest = -infinity();
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int split = lane + 32 * i;
+      stats[i] = make_float2(-infinity(), 0);
+      if (split < work.item.num_splits) {
+        stats[i] = __ldcg(params.partial_stats + partial + split * num_heads + row);
+      }
+      greatest = fmaxf(greatest, stats[i].x);
+    }
+#pragma unroll
+    for (int mask = 1; mask <= 16; mask *= 2) {
+      greatest = fmaxf(greatest, __shfl_xor_sync(0xFFFFFFFFu, greatest, mask));
+    }
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const float factor = part_factor(stats[i].x, stats[i].y, greatest);
+      factors[(lane + 32 * i) * Shape::kRowsMax + row] = factor;
+      sum = fmaf(stats[i].y, factor, sum);
+    }
+#pragma unroll
+    for (int mask = 1; mask <= 16; mask *= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, mask);
+    if (lane == 0) sums[row] = sum;
+  }
+}
+
+/// Joins all splits of the work's sequence, in ascending order.
 template <typename Shape>
 __device__ inline void join_splits(const DecodeParams& params, const DecodeWork& work) {
-  constexpr int kHeadDim = Shape::kPaddedHeadDim;
-  const int thread = static_cast<int>(threadIdx.x);
-  auto* note = reinterpret_cast<uint32_t*>(shared_memory() + Shape::kNoteBegin);
-  __threadfence();  // what this block has written is there for who sees the count below
-  __syncthreads();
-  const int row_blocks = (params.rows.group_size + kTileRows - 1) / kTileRows;
-  if (thread == 0) {
-    uint32_t* count =
-        params.num_arrived +
-        static_cast<int64_t>(work.item.sequence) * params.rows.num_kv_heads * row_blocks +
-        work.unit;
-    const bool is_last = atomicAdd(count, 1u) == static_cast<uint32_t>(work.item.num_splits) - 1;
-    if (is_last) *count = 0;  // for the next launch
-    note[1] = is_last ? 1u : 0u;
-  }
-  __syncthreads();
-  if (note[1] == 0) return;
-  __threadfence();
-  auto* stats = reinterpret_cast<float2*>(shared_memory() + Shape::kStatBegin);
+  constexpr int kHeadDim = Shape::kPaddedHeadDim, kAtOnce = 8;
+  auto* factors = reinterpret_cast<float*>(shared_memory() + Shape::kFactorBegin);
+  auto* sums = reinterpret_cast<float*>(shared_memory() + Shape::kSumBegin);
   const int64_t num_heads = static_cast<int64_t>(params.rows.num_kv_heads) * params.rows.group_size;
-  const int64_t partial = work.item.first_partial * num_heads + work.first_head;
-  for (int i = thread; i < work.item.num_splits * kTileRows; i += kDecodeThreads) {
-    const int split = i / kTileRows, row = i % kTileRows;
-    if (row < work.num_rows) {
-      stats[i] = __ldcg(params.partial_stats + partial + split * num_heads + row);
+  const float* partial = params.partial_values + first_partial(params, work) * kHeadDim;
+  const int64_t split_stride = num_heads * kHeadDim;
+  const int num_splits = work.item.num_splits;
+  const auto thread = static_cast<int>(threadIdx.x);
+  const auto load = [&](int first_split, int i, float4(&quads)[kAtOnce]) {
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      const int split = min(first_split + k, num_splits - 1);
+      quads[k] = __ldcg(reinterpret_cast<const float4*>(partial + split * split_stride + i));
     }
-  }
-  __syncthreads();
-  if (thread < work.num_rows) stats_to_factors(stats, work.item.num_splits, thread);
-  __syncthreads();
-  for (int i = 2 * thread; i < work.num_rows * kHeadDim; i += 2 * kDecodeThreads) {
+  };
+  __threadfence();
+  split_factors<Shape>(params, work, factors, sums);
+  const int count = work.num_rows * kHeadDim;
+  float4 quads[kAtOnce];
+  if (4 * thread < count) load(0, 4 * thread, quads);
+  __syncthreads();  // the factors are there
+  for (int i = 4 * thread; i < count; i += 4 * kDecodeThreads) {
     const int row = i / kHeadDim, dim = i % kHeadDim;
-    float low = 0, high = 0;
-#pragma unroll 8
-    for (int split = 0; split < work.item.num_splits; ++split) {
-      const float2 pair = __ldcg(reinterpret_cast<const float2*>(
-          params.partial_values + (partial + split * num_heads) * kHeadDim + i));
-      const float factor = stats[split * kTileRows + row].x;
-      low = fmaf(pair.x, factor, low);
-      high = fmaf(pair.y, factor, high);
+    JoinedQuad values;
+    for (int split = 0; split < num_splits; split += kAtOnce) {
+      if (i > 4 * thread || split > 0) load(split, i, quads);
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) {
+        if (split + k >= num_splits) break;
+        values.add(make_float2(quads[k].x, quads[k].y), make_float2(quads[k].z, quads[k].w),
+                   factors[(split + k) * Shape::kRowsMax + row]);
+      }
     }
-    if (dim < params.rows.head_dim) {
-      const float sum = stats[row].y;
-      const int64_t element = work.item.row * params.activations.out_stride +
-                              static_cast<int64_t>(work.first_head + row) * params.rows.head_dim +
-                              dim;
-      store_pair(params.activations, element, low / sum, high / sum);
-    }
+    store_row_quad(params, work, row, dim, values, sums[row]);
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "halley/cuda/attention/attention_plan.h"
 #include "halley/cuda/attention/decode_attention.cuh"
 #include "halley/cuda/attention/decode_kernels.h"
 #include "halley/cuda/runtime/cuda_check.h"
@@ -10,10 +11,10 @@
 
 namespace halley::attention {
 
-template <KvDType kType, int kHeadDim>
+template <KvDType kType, int kHeadDim, int kRows>
 void launch_decode_instance(const CudaContext& context, const DecodeParams& params) {
-  using Shape = DecodeShape<kType, kHeadDim>;
-  const auto kernel = decode_kernel<kType, kHeadDim>;
+  using Shape = DecodeShape<kType, kHeadDim, kRows>;
+  const auto kernel = decode_kernel<kType, kHeadDim, kRows>;
   check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                   Shape::kSharedBytes),
              "shared memory of decode_attention");
@@ -29,11 +30,13 @@ template <KvDType kType>
 void launch_decode_type(const CudaContext& context, const DecodeParams& params) {
   switch (padded_head_dim(params.rows.head_dim)) {
     case 64:
-      return launch_decode_instance<kType, 64>(context, params);
+      return launch_decode_instance<kType, 64, 8>(context, params);
     case 128:
-      return launch_decode_instance<kType, 128>(context, params);
+      return decode_rows(params.rows.group_size, params.rows.head_dim) == 8
+                 ? launch_decode_instance<kType, 128, 8>(context, params)
+                 : launch_decode_instance<kType, 128, 16>(context, params);
     default:
-      return launch_decode_instance<kType, 256>(context, params);
+      return launch_decode_instance<kType, 256, 8>(context, params);
   }
 }
 

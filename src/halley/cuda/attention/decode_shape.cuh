@@ -1,4 +1,4 @@
-// Sizes of the decode kernel's instances, and its pieces of work.
+// Sizes of the decode kernel's instances, the order of tokens in a tile, and pieces of work.
 #pragma once
 
 #include <cstddef>
@@ -12,47 +12,70 @@ namespace halley::attention {
 inline constexpr int kDecodeWarps = 4;
 inline constexpr int kDecodeThreads = 32 * kDecodeWarps;
 
-constexpr int max_of(int a, int b) { return a > b ? a : b; }
+constexpr int tile_tokens(int row_bytes) {
+  if (row_bytes >= 256) return 16;
+  return row_bytes >= 128 ? 32 : 64;
+}
 
-/// Sizes of one instance of the kernel. About 64 KB in flight on a multiprocessor are needed to
-/// reach the memory's speed; rings of 8 KB tiles and two blocks give that and room for more.
-template <KvDType kType, int kHeadDim>
+/// One instance of the kernel: a type of the cache, a padded head size, and up to kRows (8 or 16)
+/// query heads of a kv head.
+///
+/// Scores are computed as S^T = K Q^T and outputs as O^T = V^T P^T, so that 8 query heads fill the
+/// n8 of m16n8k16, and tokens, or elements of the head, its m16. The order of tokens in a tile is
+/// free, as long as weights and values agree: row r of half h of the tile's step n is the token
+/// first_token(r) + (2n + h) kTokenStep. Rows of a tile stand as they do in the page, next to each
+/// other and aligned alike: bulk copies that shift rows against lines of 128 bytes are a sixth
+/// slower on an H200 than what conflicts of banks cost. Rows of 64 bytes and less at least
+/// alternate between even and odd tokens, in both halves of the banks.
+template <KvDType kType, int kHeadDim, int kRows>
 struct DecodeShape {
   using Rows = KvRows<kType, kHeadDim>;
+  static constexpr KvDType kDType = kType;
   static constexpr int kPaddedHeadDim = kHeadDim;
-  static constexpr int kTileTokens = Rows::kRowBytes >= 256 ? 16 : 32;
-  static constexpr int kTiles = kTileTokens / 8;
-  static constexpr int kRowsBytes = kTileTokens * Rows::kRowBytes;  // keys, or values
-  static constexpr int kScaleBytes = Rows::kHasScales ? kTileTokens * 8 : 0;
-  static constexpr int kStageBytes = 2 * kRowsBytes + kScaleBytes;
-  static constexpr int kStages = kStageBytes >= 8192 ? 3 : 4;
+  static constexpr int kRowsMax = kRows;
+  static constexpr int kBlocks8 = kRows / 8;  // of query heads
+  static constexpr int kTokens = tile_tokens(Rows::kRowBytes);
+  static constexpr int kNumSteps = kTokens / 16;
+
+  static constexpr int kRowsBytes = kTokens * Rows::kRowBytes;  // keys, or values
+  static constexpr int kScaleBytes = Rows::kHasScales ? kTokens * 4 : 0;
+  static constexpr int kStageBytes = 2 * kRowsBytes + 2 * kScaleBytes;
+  static constexpr int kStages = 3;
   static constexpr int kRingBytes = kStages * kStageBytes;
-  // Joining warps reuses the rings: a warp's sums of values.
-  static constexpr int kJoinStride = kHeadDim + 2 * (kHeadDim / Rows::kValueUnitElements) + 18;
-  static constexpr int kJoinBytes = kTileRows * kJoinStride * 4;
-  static_assert(kJoinBytes <= kRingBytes);
-  static constexpr bool kQueryInShared = kHeadDim > 128;
-  static constexpr int kQueryBytes = kQueryInShared ? Rows::kSteps * 32 * 16 : 0;
-  // Largest score and sum of each row, of every warp or split.
-  static constexpr int kStatBytes = max_of(kDecodeWarps, kNumSplitsMax) * kTileRows * 8;
 
-  static constexpr int kQueryBegin = kDecodeWarps * kRingBytes;
-  static constexpr int kStatBegin = kQueryBegin + kQueryBytes;
-  static constexpr int kNoteBegin = kStatBegin + kStatBytes;
-  static constexpr int kBarrierBegin = kNoteBegin + 16;  // of bulk copies: [warps, stages]
+  // Joining warps uses the stage of each that is free: sums of values, [rows, head]. Where there is
+  // room, floats behind units of values and behind rows keep lanes apart in the banks.
+  static constexpr int join_floats(int unit_pad, int row_pad) {
+    return kRows * (kHeadDim + unit_pad * (kHeadDim / Rows::kValueUnitElements) + row_pad);
+  }
+  static constexpr int kUnitPad = 4 * join_floats(2, 4) <= kStageBytes ? 2 : 0;
+  static constexpr int kJoinStride = join_floats(kUnitPad, 2 * kUnitPad) / kRows;
+  static_assert(kRows * kJoinStride * 4 <= kStageBytes);
+
+  static constexpr int kStatBegin = kDecodeWarps * kRingBytes;  // float2 [warps, rows]
+  static constexpr int kFactorBegin = kStatBegin + kDecodeWarps * kRows * 8;  // [splits, rows]
+  static constexpr int kSumBegin = kFactorBegin + static_cast<int>(kNumSplitsMax) * kRows * 4;
+  static constexpr int kNoteBegin = kSumBegin + kRows * 4;
+  static constexpr int kBarrierBegin = kNoteBegin + 32;  // [warps, stages]
   static constexpr int kSharedBytes = kBarrierBegin + kDecodeWarps * kStages * 8;
-  static constexpr int kBlocks =
-      kSharedBytes > 110 * 1024 ? 1 : 2;  // on a multiprocessor, at least
+  static constexpr int kBlocks = kSharedBytes > 112 * 1024 ? 1 : 2;  // on a multiprocessor
 
-  /// Float of a warp's sums for element `dim` of row `row`. Lanes write the same element of units
-  /// of values, in some rows; two floats behind a unit and 18 behind a row keep all but two of them
-  /// apart in the banks. Even for an even `dim`.
+  static constexpr int kTokenStep = Rows::kRowBytes <= 64 ? 2 : 1;
+  static constexpr __host__ __device__ int first_token(int row) {
+    if (kTokenStep == 1) return row * (kTokens / 8);
+    return row / 2 * (kTokens / 4) + ((row ^ (row >> 1)) & 1);
+  }
+  static constexpr int kValues = kRowsBytes;
+  static constexpr int kKeyScales = 2 * kRowsBytes;
+  static constexpr int kValueScales = kKeyScales + kScaleBytes;
+
+  /// Float of a warp's sums for element `dim` of row `row`; even for an even `dim`.
   static constexpr __host__ __device__ int join_offset(int row, int dim) {
-    return row * kJoinStride + dim + 2 * (dim / Rows::kValueUnitElements);
+    return row * kJoinStride + dim + kUnitPad * (dim / Rows::kValueUnitElements);
   }
 };
 
-/// One piece of work: an item, a kv head, and up to kTileRows of its query heads.
+/// One piece of work: an item, a kv head, and up to kRows of its query heads.
 struct DecodeWork {
   DecodeItem item;
   int unit = 0;  // among the kv heads' blocks of rows
@@ -61,28 +84,29 @@ struct DecodeWork {
   int num_rows = 0;
 };
 
-/// Kv heads times their blocks of rows.
-__device__ inline uint32_t num_decode_units(const DecodeParams& params) {
-  const int row_blocks = (params.rows.group_size + kTileRows - 1) / kTileRows;
-  return static_cast<uint32_t>(params.rows.num_kv_heads * row_blocks);
-}
+/// How the counter of work maps to items and units.
+struct DecodeUnits {
+  int row_blocks, rows, group_size;
+  uint32_t num_units;
 
-/// The item of work `index`; some other item where there is no such work.
-__device__ inline DecodeItem decode_item(const DecodeParams& params, uint32_t index) {
-  return params.items[min(index / num_decode_units(params), params.num_items_max - 1)];
-}
+  __device__ DecodeUnits(const DecodeParams& params, int rows_max)
+      : row_blocks((params.rows.group_size + rows_max - 1) / rows_max),
+        rows(rows_max),
+        group_size(params.rows.group_size),
+        num_units(static_cast<uint32_t>(params.rows.num_kv_heads * row_blocks)) {}
 
-__device__ inline DecodeWork decode_work(const DecodeParams& params, const DecodeItem& item,
-                                         uint32_t index) {
-  const int row_blocks = (params.rows.group_size + kTileRows - 1) / kTileRows;
-  DecodeWork work;
-  work.item = item;
-  work.unit = static_cast<int>(index % num_decode_units(params));
-  work.kv_head = work.unit / row_blocks;
-  const int first_row = work.unit % row_blocks * kTileRows;
-  work.first_head = work.kv_head * params.rows.group_size + first_row;
-  work.num_rows = min(kTileRows, params.rows.group_size - first_row);
-  return work;
-}
+  /// Of work `index`; of some other item where there is no such work.
+  __device__ DecodeWork work(const DecodeParams& params, uint32_t index) const {
+    DecodeWork work;
+    const uint32_t item = min(index / num_units, params.num_items_max - 1);
+    work.item = params.items[item];
+    work.unit = static_cast<int>(index % num_units);
+    work.kv_head = work.unit / row_blocks;
+    const int first_row = work.unit % row_blocks * rows;
+    work.first_head = work.kv_head * group_size + first_row;
+    work.num_rows = min(rows, group_size - first_row);
+    return work;
+  }
+};
 
 }  // namespace halley::attention
