@@ -121,6 +121,8 @@ StreamedPlan streamed_plan_of(const StreamedShape& shape, const StreamedDevice& 
       break;
     }
   }
+  plan.early_stages =
+      std::clamp(choice.early_bytes / streamed_shared(plan).w_stage_bytes, 1, plan.num_stages);
   return plan;
 }
 

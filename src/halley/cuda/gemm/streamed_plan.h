@@ -58,6 +58,9 @@ struct StreamedPlan {
   int stage_chunks = 1;  // chunks of inputs that are copied at a time
   int num_stages = 2;
   int num_steps = 1;  // stages of all inputs
+  /// Stages of weights that are copied before earlier kernels are done. Many of them would stand in
+  /// the way of the first inputs.
+  int early_stages = 2;
 
   const StreamedTile& tile() const { return kStreamedTiles[static_cast<size_t>(tile_index)]; }
   int tile_outputs() const { return tile().boxes * box_rows; }
@@ -90,6 +93,8 @@ struct StreamedChoice {
   int stage_chunks = 1;
   /// The most shared memory: half of a multiprocessor's lets the next kernel's blocks begin.
   int shared_bytes = 0;
+  /// About so many bytes of weights are copied before earlier kernels are done.
+  int early_bytes = 64 << 10;
 };
 
 /// Whether the choice can be made for the shape: boxes are high enough, clusters of several blocks

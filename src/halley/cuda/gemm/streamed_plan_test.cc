@@ -55,6 +55,8 @@ void expect_sound(const StreamedShape& shape, const StreamedDevice& device,
 
   EXPECT_GE(plan.num_stages, 2);
   EXPECT_LE(plan.num_stages, kStreamedStagesMax);
+  EXPECT_GE(plan.early_stages, 1);
+  EXPECT_LE(plan.early_stages, plan.num_stages);
   const StreamedShared shared = streamed_shared(plan);
   EXPECT_LE(shared.num_bytes, device.shared_bytes_max);
   EXPECT_EQ(shared.w_stage_bytes % 1024, 0);

@@ -81,7 +81,8 @@ __device__ __forceinline__ void copy_streamed_weights(const CUtensorMap& map,
   cursor.tile = first_tile;
   cursor.stage.parity = 1;  // every stage is empty at first
   const int stage_bytes = ring.w_stage_bytes + ring.x_stage_bytes;
-  while (cursor.tile < args.plan.num_tiles) {
+  for (int i = 0; cursor.tile < args.plan.num_tiles; ++i) {
+    if (i == args.plan.early_stages) wait_for_earlier_kernels();
     const uint32_t full = ring.full(cursor.stage.index);
     const uint32_t to = ring.weights(cursor.stage.index);
     const int chunk = (first_step + cursor.step) * args.plan.stage_chunks;
