@@ -11,6 +11,7 @@
 #include "halley/core/matrix.h"
 #include "halley/cuda/gemm/gemm_scales.h"
 #include "halley/cuda/runtime/cuda_context.h"
+#include "halley/kernels/activation/activation.h"
 
 namespace halley::cuda {
 
@@ -72,6 +73,12 @@ struct CudaGemmKernel {
                  const CudaGemmOperands& operands, Matrix y);
   /// The most rows that it is meant for, or 0: any number.
   int64_t rows_max = 0;
+  /// Null, or whether it is the one for M rows, of those that take as many.
+  bool (*is_for)(const CudaGemmProblem& problem, int64_t M) = nullptr;
+  /// Null, or the product and a gated activation in one: y[m,i] = f(z[m,i]) * z[m,N/2+i], where z
+  /// is the product with the bias, rounded to y's type. The same bits as both one after the other.
+  void (*launch_gated)(const CudaContext& context, const CudaGemmOperands& operands,
+                       Activation activation, Matrix y) = nullptr;
   /// How cuBLASLt is asked; of kernels that need it.
   LtScaling scaling = LtScaling::kNone;
   bool writes_accumulators = false;
@@ -81,11 +88,12 @@ struct CudaGemmKernel {
 std::span<const CudaGemmKernel> cuda_gemm_kernels();
 
 struct CudaGemmChoice {
+  CudaGemmProblem problem = {};
   const CudaGemmKernel* kernel = nullptr;
   /// Better-placed kernels of this type and why each was refused.
   std::vector<std::string> refusals;
-  /// Faster ones for at most rows_max rows each, few rows first; inputs begin at multiples of 16
-  /// bytes.
+  /// Faster ones for at most rows_max rows each, and for what `is_for` says; inputs begin at
+  /// multiples of 16 bytes.
   std::vector<const CudaGemmKernel*> for_few_rows;
   /// Why not, of other kernels for few rows.
   std::vector<std::string> few_rows_refusals;

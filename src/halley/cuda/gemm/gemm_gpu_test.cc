@@ -16,7 +16,6 @@
 #include "halley/core/float16.h"
 #include "halley/cuda/gemm/cublaslt_gemm.h"
 #include "halley/cuda/gemm/cuda_gemm.h"
-#include "halley/cuda/gemm/few_rows.h"
 #include "halley/cuda/gemm/time_gemm.h"
 #include "halley/cuda/runtime/cuda_graph.h"
 #include "halley/cuda/testing/device_matrix.h"
@@ -237,7 +236,8 @@ class GemmGpuTest : public testing::Test {
     bool is_behind = false;
     for (const CudaGemmKernel& kernel : cuda_gemm_kernels()) {
       is_behind = is_behind || &kernel == choice.kernel;
-      const bool is_for_few = kernel.rows_max > 0 && (kernel.needs_algorithm || M <= kFewRowsMax);
+      const bool is_for_few =
+          kernel.rows_max > 0 && (kernel.needs_algorithm || M <= kernel.rows_max);
       if (!is_behind && !is_for_few) continue;
       if (kernel.dtype != problem.dtype || !kernel.why_not(problem).empty()) continue;
       SCOPED_TRACE(kernel.name);
@@ -249,8 +249,13 @@ class GemmGpuTest : public testing::Test {
     }
   }
 
-  const CudaGemmKernel& few_rows_kernel(const CudaGemmProblem& problem) {
-    return *choose_cuda_gemm_kernel(problem, &lt_).for_few_rows.at(0);
+  /// Those for few rows that are not cuBLASLt's.
+  std::vector<const CudaGemmKernel*> own_few_rows_kernels(const CudaGemmProblem& problem) {
+    std::vector<const CudaGemmKernel*> kernels;
+    for (const CudaGemmKernel* kernel : choose_cuda_gemm_kernel(problem, &lt_).for_few_rows) {
+      if (!kernel->needs_algorithm) kernels.push_back(kernel);
+    }
+    return kernels;
   }
 
   static CudaGemmProblem problem_of(DType dtype, DType y_dtype, int64_t N, int64_t K) {
@@ -388,24 +393,27 @@ TEST_F(GemmGpuTest, OneAlgorithmGivesARowTheSameBitsInEveryBatch) {
 }
 
 TEST_F(GemmGpuTest, FewRowsAreRightAtAllSizes) {
-  // Fewer lines of memory than warps, lines that are not full, tiles that are not, and grids of
-  // both kinds of blocks.
-  const std::pair<int64_t, int64_t> sizes[] = {{1, 8},     {17, 64},    {33, 72},   {16, 4096},
-                                               {100, 520}, {3200, 136}, {5500, 136}};
+  // Fewer lines of memory than warps, lines that are not full, tiles that are not, and grids of all
+  // kinds of blocks.
+  const std::pair<int64_t, int64_t> sizes[] = {{1, 8},      {1, 128},    {17, 64},   {33, 72},
+                                               {33, 256},   {16, 4096},  {100, 520}, {100, 640},
+                                               {3200, 136}, {5500, 136}, {5500, 128}};
   for (const TypePair& types : kTypePairs) {
     if (types.dtype == DType::kF32) continue;
     for (const auto& [N, K] : sizes) {
-      for (const int64_t M : {1, 2, 3, 7, 8}) {
-        if (N > 1000 && M % 8 > 1) continue;  // for the time that the reference takes
+      for (const int64_t M : {1, 2, 3, 7, 8, 31, 64}) {
+        if (N > 1000 && M != 1 && M != 8 && M != 31) continue;  // for the time of the reference
         CudaGemmProblem problem = problem_of(types.dtype, types.y_dtype, N, K);
         problem.has_bias = M % 2 == 1;
         problem.has_offsets = types.dtype == DType::kI8 && M % 3 != 0;
-        SCOPED_TRACE(str(problem, ", M = ", M));
-        const CudaGemmKernel& kernel = few_rows_kernel(problem);
-        Product product(problem, M);
-        product.run(context_, lt_, kernel);
-        product.expect_right(context_, kernel);
-        if (HasFatalFailure()) return;
+        for (const CudaGemmKernel* kernel : own_few_rows_kernels(problem)) {
+          if (M > kernel->rows_max) continue;
+          SCOPED_TRACE(str(problem, ", M = ", M, ", ", kernel->name));
+          Product product(problem, M);
+          product.run(context_, lt_, *kernel);
+          product.expect_right(context_, *kernel);
+          if (HasFatalFailure()) return;
+        }
       }
     }
   }
@@ -414,21 +422,23 @@ TEST_F(GemmGpuTest, FewRowsAreRightAtAllSizes) {
 TEST_F(GemmGpuTest, FewRowsHaveTheSameBitsInEveryBatch) {
   for (const TypePair& types : kTypePairs) {
     if (types.dtype == DType::kF32) continue;
-    for (const int64_t N : {64, 3200, 5500}) {
+    for (const int64_t N : {64, 3200, 4096, 5500}) {
       if (N > 64 && types.y_dtype != DType::kF32) continue;  // for the time that the host takes
-      const CudaGemmProblem problem = problem_of(types.dtype, types.y_dtype, N, 528);
-      const CudaGemmKernel& kernel = few_rows_kernel(problem);
-      SCOPED_TRACE(str(problem, ", ", kernel.name));
-      Product all(problem, kFewRowsMax);
-      all.run(context_, lt_, kernel);
-      const std::vector<float> expected = all.get(context_);
-      for (const int64_t M : {1, 3, 7}) {
-        Product some(problem, M);
-        some.run(context_, lt_, kernel);
-        const std::vector<float> got = some.get(context_);
-        for (size_t i = 0; i < got.size(); ++i) {
-          ASSERT_EQ(std::bit_cast<uint32_t>(got[i]), std::bit_cast<uint32_t>(expected[i]))
-              << "M " << M << ", element " << i;
+      const CudaGemmProblem problem = problem_of(types.dtype, types.y_dtype, N, 1280);
+      for (const CudaGemmKernel* kernel : own_few_rows_kernels(problem)) {
+        SCOPED_TRACE(str(problem, ", ", kernel->name));
+        Product all(problem, kernel->rows_max);
+        all.run(context_, lt_, *kernel);
+        const std::vector<float> expected = all.get(context_);
+        for (const int64_t M : {1, 3, 7, 9, 17, 40}) {
+          if (M > kernel->rows_max) continue;
+          Product some(problem, M);
+          some.run(context_, lt_, *kernel);
+          const std::vector<float> got = some.get(context_);
+          for (size_t i = 0; i < got.size(); ++i) {
+            ASSERT_EQ(std::bit_cast<uint32_t>(got[i]), std::bit_cast<uint32_t>(expected[i]))
+                << "M " << M << ", element " << i;
+          }
         }
       }
     }
@@ -458,8 +468,8 @@ TEST_F(GemmGpuTest, CanBeCapturedAndTimed) {
       std::count_if(times.begin(), times.end(), [](const auto& time) { return time.is_chosen; }),
       8);  // f16, both of e4m3 and s8, with 1 and 64 rows
   EXPECT_EQ(std::count_if(times.begin(), times.end(),
-                          [](const auto& time) { return time.kernel.ends_with("few_rows"); }),
-            4);  // with 1 row
+                          [](const auto& time) { return time.kernel.ends_with("streamed"); }),
+            8);  // with 1 and 64 rows
   for (const GemmTime& time : times) {
     EXPECT_GT(time.microseconds, 0) << time.problem << " " << time.kernel;
     EXPECT_GT(time.floor_microseconds, 0);

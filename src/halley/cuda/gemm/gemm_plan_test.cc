@@ -10,13 +10,14 @@
 #include "halley/base/str.h"
 #include "halley/cuda/gemm/cublaslt_library.h"
 #include "halley/cuda/gemm/cuda_gemm.h"
-#include "halley/cuda/gemm/few_rows.h"
 #include "halley/cuda/gemm/lt_problem.h"
+#include "halley/cuda/gemm/streamed_plan.h"
 #include "halley/cuda/gemm/time_gemm.h"
 
 namespace halley::cuda {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -177,25 +178,31 @@ TEST(CudaGemmChoice, RefusesOutputsOfOtherTypes) {
 TEST(CudaGemmChoice, HasAKernelForFewRowsBesideTheOther) {
   const auto few = [](const CudaGemmProblem& problem) {
     const CudaGemmChoice choice = choose_cuda_gemm_kernel(problem, nullptr);
-    return choice.for_few_rows.empty() ? str(choice.few_rows_refusals)
-                                       : std::string(choice.for_few_rows[0]->name);
+    std::string names;
+    for (const CudaGemmKernel* kernel : choice.for_few_rows) {
+      names += str(names.empty() ? "" : " ", kernel->name);
+    }
+    return names.empty() ? str(choice.few_rows_refusals) : names;
   };
   EXPECT_EQ(few({.dtype = DType::kF16, .y_dtype = DType::kF32, .N = 33, .K = 8}),
             "gemm_f16_few_rows");
   EXPECT_EQ(few({.dtype = DType::kBf16, .y_dtype = DType::kBf16, .N = 1, .K = 64}),
-            "gemm_bf16_few_rows");
+            "gemm_bf16_streamed gemm_bf16_few_rows");
   EXPECT_EQ(few({.dtype = DType::kF8E4M3, .N = 5, .K = 7}), "gemm_fp8_few_rows");
-  EXPECT_EQ(few({.dtype = DType::kI8, .N = 5, .K = 7, .has_offsets = true}), "gemm_s8_few_rows");
+  EXPECT_EQ(few({.dtype = DType::kI8, .N = 5, .K = 128, .has_offsets = true}),
+            "gemm_s8_streamed gemm_s8_few_rows");
   EXPECT_THAT(few({.dtype = DType::kF16, .N = 33, .K = 7}),
-              HasSubstr("needs rows of a multiple of 16 bytes, those of the weight have 14"));
+              AllOf(HasSubstr("needs rows of a multiple of 16 bytes, those of the weight have 14"),
+                    HasSubstr("needs rows of a multiple of 128 bytes")));
   EXPECT_THAT(few({.dtype = DType::kF16, .N = 33, .K = 0}), HasSubstr("needs outputs and inputs"));
   EXPECT_EQ(few({.dtype = DType::kF32, .y_dtype = DType::kF32, .N = 8, .K = 8}), "[]");
 }
 
 TEST(CudaGemmChoice, RowsAndTheirAlignmentDecideBetweenBoth) {
   const CudaGemmChoice choice = choose_cuda_gemm_kernel({.N = 64, .K = 64}, nullptr);
-  ASSERT_EQ(choice.for_few_rows.size(), 1U);
-  const CudaGemmKernel* few = choice.for_few_rows[0];
+  ASSERT_EQ(choice.for_few_rows.size(), 2U);
+  const CudaGemmKernel* more = choice.for_few_rows[0];
+  const CudaGemmKernel* few = choice.for_few_rows[1];
   const auto kernel_for = [&](uintptr_t address, int64_t M, int64_t stride) {
     // Never read.
     return &choice.kernel_for(
@@ -203,28 +210,35 @@ TEST(CudaGemmChoice, RowsAndTheirAlignmentDecideBetweenBoth) {
   };
   EXPECT_EQ(kernel_for(256, 1, 64), few);
   EXPECT_EQ(kernel_for(256, few->rows_max, 72), few);
-  EXPECT_EQ(kernel_for(256, few->rows_max + 1, 64), choice.kernel);
+  EXPECT_EQ(kernel_for(256, few->rows_max + 1, 64), more);
+  EXPECT_EQ(kernel_for(256, 32, 64), more);
+  EXPECT_EQ(kernel_for(256, more->rows_max + 1, 64), choice.kernel);
   EXPECT_EQ(kernel_for(264, 1, 64), choice.kernel);
   EXPECT_EQ(kernel_for(256, 2, 68), choice.kernel);
 }
 
-TEST(CudaGemmChoice, KernelsForFewRowsComeWithTheirLimitsInOrder) {
-  const CudaGemmProblem problem = {.dtype = DType::kF8E4M3,
-                                   .y_dtype = DType::kBf16,
-                                   .N = 64,
-                                   .K = 64,
-                                   .x_scale = ScaleSpan::kRow,
-                                   .w_scale = ScaleSpan::kRow};
-  const CudaGemmChoice choice = choose_cuda_gemm_kernel(problem, nullptr);
-  std::vector<std::string> names;
-  int64_t rows_max = 0;
-  for (const CudaGemmKernel* kernel : choice.for_few_rows) {
-    names.push_back(kernel->name);
-    EXPECT_GT(kernel->rows_max, rows_max);
-    rows_max = kernel->rows_max;
-  }
-  EXPECT_THAT(names, ElementsAre("gemm_fp8_few_rows", "gemm_fp8_row_sums_cublaslt"));
-  EXPECT_STREQ(choice.kernel->name, "gemm_fp8_row_cublaslt");
+TEST(CudaGemmChoice, TakesTheFastestKernelForTheShapeAndTheRows) {
+  const auto name = [](DType dtype, int64_t N, int64_t K, int64_t M) {
+    const bool is_codes = dtype == DType::kF8E4M3;
+    const ScaleSpan span = is_codes ? ScaleSpan::kRow : ScaleSpan::kNone;
+    const CudaGemmChoice choice = choose_cuda_gemm_kernel(
+        {.dtype = dtype, .N = N, .K = K, .x_scale = span, .w_scale = span}, nullptr);
+    // Never read.
+    return std::string(
+        choice.kernel_for({reinterpret_cast<const std::byte*>(256), dtype, M, K, K}).name);
+  };
+  EXPECT_EQ(name(DType::kF16, 4096, 4096, 1), "gemm_f16_few_rows");
+  EXPECT_EQ(name(DType::kF16, 4096, 4096, 9), "gemm_f16_streamed");
+  EXPECT_EQ(name(DType::kF16, 4096, 4096, 33), "gemm_f16_cublaslt");
+  EXPECT_EQ(name(DType::kF16, 4096, 14336, 64), "gemm_f16_streamed");
+  EXPECT_EQ(name(DType::kF16, 28672, 4096, 1), "gemm_f16_streamed");
+  EXPECT_EQ(name(DType::kF16, 28672, 4096, 65), "gemm_f16_cublaslt");
+  EXPECT_EQ(name(DType::kF16, 28672, 4104, 1), "gemm_f16_few_rows");
+  EXPECT_EQ(name(DType::kF8E4M3, 6144, 4096, 8), "gemm_fp8_few_rows");
+  EXPECT_EQ(name(DType::kF8E4M3, 6144, 4096, 64), "gemm_fp8_streamed");
+  EXPECT_EQ(name(DType::kF8E4M3, 4096, 4096, 64), "gemm_fp8_row_sums_cublaslt");
+  EXPECT_EQ(name(DType::kF8E4M3, 6144, 4096, 128), "gemm_fp8_row_sums_cublaslt");
+  EXPECT_EQ(name(DType::kF8E4M3, 6144, 4096, 129), "gemm_fp8_row_cublaslt");
 }
 
 TEST(CudaGemmChoice, NamesAreUniqueAndOfTheirType) {
@@ -232,7 +246,7 @@ TEST(CudaGemmChoice, NamesAreUniqueAndOfTheirType) {
   for (size_t i = 0; i < kernels.size(); ++i) {
     for (size_t j = 0; j < i; ++j) EXPECT_STRNE(kernels[i].name, kernels[j].name);
     EXPECT_THAT(std::string(kernels[i].takes), testing::Not(IsEmpty()));
-    EXPECT_TRUE(kernels[i].needs_algorithm || kernels[i].rows_max <= kFewRowsMax)
+    EXPECT_TRUE(kernels[i].needs_algorithm || kernels[i].rows_max <= kStreamedRowsMax)
         << kernels[i].name;
   }
 }

@@ -10,7 +10,6 @@
 #include "halley/base/checked_math.h"
 #include "halley/base/str.h"
 #include "halley/cuda/gemm/cublaslt_gemm.h"
-#include "halley/cuda/gemm/few_rows.h"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/runtime/cuda_graph.h"
 
@@ -118,13 +117,13 @@ class TimedProduct {
   DeviceBuffer w_, x_, y_, scales_;
 };
 
-/// All that can run M rows: those for few rows up to twice their limit, which shows where it should
-/// be.
+/// All that can run M rows: those of cuBLASLt for few rows up to twice their limit, which shows
+/// where it should be.
 std::vector<const CudaGemmKernel*> timed_kernels(const CudaGemmChoice& choice, int64_t M) {
   std::vector<const CudaGemmKernel*> kernels;
   for (const CudaGemmKernel* few : choice.for_few_rows) {
-    const bool can_run = few->needs_algorithm || M <= kFewRowsMax;
-    if (can_run && M <= 2 * few->rows_max) kernels.push_back(few);
+    const int64_t rows_max = few->needs_algorithm ? 2 * few->rows_max : few->rows_max;
+    if (M <= rows_max) kernels.push_back(few);
   }
   kernels.push_back(choice.kernel);
   return kernels;

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "halley/cuda/mixed_gemm/hopper_instructions.cuh"
+#include "halley/cuda/gemm/hopper_instructions.cuh"
 #include "halley/cuda/mixed_gemm/mixed_layout.h"
 #include "halley/cuda/mixed_gemm/narrow_mma.cuh"
 #include "halley/cuda/mixed_gemm/wgmma_bf16.cuh"

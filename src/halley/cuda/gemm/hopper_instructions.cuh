@@ -66,6 +66,49 @@ __device__ __forceinline__ void start_box_copy(uint32_t to, const void* map, int
       : "memory");
 }
 
+/// The same of a map with three dimensions.
+__device__ __forceinline__ void start_box_copy(uint32_t to, const void* map, int column, int row,
+                                               int plane, uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], "
+      "[%1, {%2, %3, %4}], [%5];" ::"r"(to),
+      "l"(map), "r"(column), "r"(row), "r"(plane), "r"(barrier)
+      : "memory");
+}
+/// The same of memory that is read once: the first to leave the L2 cache.
+__device__ __forceinline__ void start_streamed_box_copy(uint32_t to, const void* map, int column,
+                                                        int row, int plane, uint32_t barrier) {
+  // The policy that createpolicy.fractional.L2::evict_first gives for all of the accesses.
+  constexpr uint64_t kEvictFirst = 0x12F0000000000000;
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(to),
+      "l"(map), "r"(column), "r"(row), "r"(plane), "r"(barrier), "l"(kEvictFirst)
+      : "memory");
+}
+
+/// The barrier of a cluster, whole warps at a time. Arriving releases and waiting acquires what was
+/// stored, to shared memory of other blocks too.
+__device__ __forceinline__ void arrive_at_cluster() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void wait_for_cluster() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void sync_cluster() {
+  arrive_at_cluster();
+  wait_for_cluster();
+}
+/// An address of shared memory of this block as that of the same place in another one's.
+__device__ __forceinline__ uint32_t address_in_block(uint32_t address, int rank) {
+  uint32_t there;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
+  return there;
+}
+__device__ __forceinline__ void store_in_cluster_4(uint32_t address, uint32_t x) {
+  asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(address), "r"(x) : "memory");
+}
+
 template <int kRegisters>
 __device__ __forceinline__ void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
