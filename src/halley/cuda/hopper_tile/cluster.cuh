@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "halley/cuda/mixed_gemm/hopper_instructions.cuh"
+#include "halley/cuda/gemm/hopper_instructions.cuh"
 
 namespace halley::cuda {
 
