@@ -1,6 +1,7 @@
 // What the routes answer when a request is wrong, when the server is full, and when clients go.
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -119,6 +120,27 @@ std::shared_ptr<FakeExchange> start_admitted(App& app) {
     auto exchange = app.start("POST", "/v1/completions", kLong);
     if (!exchange->has_answer()) return exchange;
   }
+}
+
+TEST(OpenAiApp, RefusesBeforeItReadsWhenTheTokensOfTheQueueAreTooMany) {
+  Gate gate;
+  AppSetup setup = gate.setup(1, 100);
+  setup.engine.max_num_queued_tokens = 3;
+  App app(std::move(setup));
+  auto running = start_admitted(app);
+  gate.is_running.wait();
+  // Takes all of the tokens that may wait; when it stands in the queue is not known here.
+  auto waiting = app.start("POST", "/v1/completions",
+                           R"({"prompt": "abc", "max_tokens": 4, "ignore_eos": true})");
+  while ((*app).engine().stats().num_queued_tokens < 3) std::this_thread::yield();
+  const auto refused =
+      app.start("POST", "/v1/completions", "{");  // it would be 400 if it were read
+  EXPECT_TRUE(refused->has_answer());
+  const HttpResponse response = refused->wait();
+  EXPECT_EQ(response.status, 503);
+  gate.may_go_on.set();
+  EXPECT_EQ(running->wait().status, 200);
+  EXPECT_EQ(waiting->wait().status, 200);
 }
 
 TEST(OpenAiApp, RefusesBeforeItReadsWhenTheQueueIsFull) {

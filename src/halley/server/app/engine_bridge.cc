@@ -36,6 +36,10 @@ GenerateRequest make_generate_request(const ApiRequest& request, ToolDialect dia
 
 int64_t num_queued(const Engine& engine) { return engine.stats().num_queued; }
 
+bool has_room_for_tokens(const Engine& engine) {
+  return engine.would_admit(/*num_prompt_tokens=*/0).status != Submit::kQueueFull;
+}
+
 bool has_stopped(const Engine& engine) {
   return engine.would_admit(/*num_prompt_tokens=*/0).status == Submit::kStopped;
 }

@@ -33,6 +33,8 @@ GenerateRequest make_generate_request(const ApiRequest& request, ToolDialect dia
 /// Requests that wait in the engine and never ran.
 int64_t num_queued(const Engine& engine);
 
+/// False: what waits has all tokens that may wait, so that no prompt will find a place.
+bool has_room_for_tokens(const Engine& engine);
 /// Whether the engine takes no more requests.
 bool has_stopped(const Engine& engine);
 

@@ -104,7 +104,9 @@ class OpenAiApp::Impl {
   std::unique_ptr<Ticket> admit() {
     if (context_.is_draining) throw draining_error();
     auto ticket = Ticket::take(context_, 1);
-    if (!ticket) throw overloaded("The queue is full. Try again later.", kRetryAfterS);
+    if (!ticket || !has_room_for_tokens(*context_.engine)) {
+      throw overloaded("The queue is full. Try again later.", kRetryAfterS);
+    }
     return ticket;
   }
 
