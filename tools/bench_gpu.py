@@ -10,8 +10,8 @@ Runs each part as a process of its own and writes
     bench/results/gpu_summary.md     one line a part
 
 Weights are made up, with the sizes of Llama-3 8B. A part that fails, or for which no time is left,
-is named at the end and the others run; the exit code is then 1. All parts take less than eight
-minutes on an H100 or H200. Needs Python alone.
+is named at the end and the others run; the exit code is then 1. All parts take about eight minutes
+on an H200. Needs Python alone.
 """
 
 import argparse
@@ -25,7 +25,13 @@ import sys
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-FP8 = os.path.join(ROOT, "bench", "configs", "fp8_dynamic.json")
+CONFIGS = os.path.join(ROOT, "bench", "configs")
+FP8 = ("--quant-config", os.path.join(CONFIGS, "fp8_dynamic.json"))
+W4A16 = ("--quant-config", os.path.join(CONFIGS, "gptq_w4a16_g128.json"))
+W4A8 = ("--quant-config", os.path.join(CONFIGS, "qoq_w4a8.json"))
+W4A8_GROUP = ("--quant-config", os.path.join(CONFIGS, "qoq_w4a8_g128.json"))
+# As many sequences as the memory of an H200 holds.
+MANY = ("--gpu-memory-utilization", "0.94", "--max-num-seqs")
 SHAPE = ["--load-format", "dummy", "--config", "llama-3-8b", "--dtype", "float16"]
 
 
@@ -56,13 +62,22 @@ PARTS = [
     latency("latency_f16_batch64", 64, 1024, 128),
     latency("latency_f16_prefill8192", 1, 8191, 1, iters=5),
     throughput("throughput_f16", 512),
-    latency("latency_fp8_batch1", 1, 1024, 128, "--quant-config", FP8),
-    latency("latency_fp8_batch64", 64, 1024, 128, "--quant-config", FP8),
-    throughput("throughput_fp8", 512, "--quant-config", FP8),
+    latency("latency_fp8_batch1", 1, 1024, 128, *FP8),
+    latency("latency_fp8_batch64", 64, 1024, 128, *FP8),
+    throughput("throughput_fp8", 512, *FP8),
+    *(latency(f"latency_{name}_batch{batch}", batch, 1024, 64, *config, iters=1)
+      for name, config in (("w4a16", W4A16), ("w4a8", W4A8)) for batch in (1, 16, 64, 128)),
+    latency("latency_w4a8_group_batch1", 1, 1024, 64, *W4A8_GROUP, iters=1),
+    throughput("throughput_w4a16", 512, *W4A16),
+    throughput("throughput_w4a8", 512, *W4A8),
     Part("attention", ("bench", "attention"), 60, has_model=False),
+    latency("profile_f16_batch1", 1, 1024, 128, "--profile", iters=1),
     latency("profile_f16_batch64", 64, 1024, 128, "--profile", iters=1),
-    latency("profile_fp8_batch1", 1, 1024, 128, "--quant-config", FP8, "--profile", iters=1),
+    latency("profile_f16_prefill8192", 1, 8191, 1, "--profile", iters=1),
+    latency("profile_fp8_batch1", 1, 1024, 128, *FP8, "--profile", iters=1),
     Part("gemm", ("bench", "gemm", "--rows", "1,16,64,256,2048"), 90, has_model=False),
+    throughput("throughput_f16_many", 1200, *MANY, "600"),
+    throughput("throughput_fp8_many", 1200, *FP8, *MANY, "1200", "--kv-dtype", "fp8"),
 ]
 
 
@@ -171,7 +186,7 @@ def main():
     parser.add_argument("--halley", default=os.path.join(ROOT, "build", "release", "bin", "halley"))
     parser.add_argument("--results", default=os.path.join(ROOT, "bench", "results"))
     parser.add_argument("--parts", help="only these, separated by commas")
-    parser.add_argument("--seconds", type=float, default=480, help="for all parts together")
+    parser.add_argument("--seconds", type=float, default=600, help="for all parts together")
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--commit", help="what the program was built from, where not here")
     parser.add_argument("--list", action="store_true", help="print the commands and end")

@@ -8,6 +8,7 @@ model (models/demo-21m/golden.json, tokenizer_golden.json).
 import json
 import math
 import os
+import re
 import signal
 import struct
 import subprocess
@@ -525,10 +526,13 @@ class Quantized(unittest.TestCase):
             readme = file.read()
         table = run("formats").stdout
         self.assertGreater(table.count("\n"), 20)
+        rows = run_json("formats", "--json")
+        if not any(row["cuda"] for row in rows):  # a build without CUDA: its column is empty
+            readme = re.sub(r"^(\|.*\| )[^|]+ \|$", r"\1- |", readme, flags=re.M)
+            table = re.sub(r"^(\|.*\| )[^|]+ \|$", r"\1- |", table, flags=re.M)
         self.assertIn(f"<!-- formats:begin (halley formats) -->\n\n{table}\n"
                       "<!-- formats:end -->", readme,
                       "Put the output of `halley formats` between the marks in README.md.")
-        rows = run_json("formats", "--json")
         self.assertTrue(all(row["cpu"] for row in rows), rows)
 
 

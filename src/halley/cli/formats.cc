@@ -9,6 +9,9 @@
 
 #include "halley/base/str.h"
 #include "halley/cli/command.h"
+#ifdef HALLEY_HAS_CUDA
+#include "halley/cuda/weights/weight_form.h"
+#endif
 #include "halley/kernels/gemm/gemm.h"
 
 namespace halley::cli {
@@ -35,15 +38,42 @@ std::string joined(const std::vector<std::string>& names) {
   return text;
 }
 
+/// What a Hopper does with such a weight, by the same rules that load it, beside f16 activations
+/// (f32 ones where the weight is f32); "" for nothing, and in builds without CUDA.
+std::string on_cuda([[maybe_unused]] const GemmProblem& problem) {
+#ifdef HALLEY_HAS_CUDA
+  const auto kernel = [](const char* name) { return str("`", name, "`"); };
+  const bool is_nested = problem.w_layout == PackedLayout::kNestedF16Quad;
+  if (is_nested && problem.activation != ActivationQuant::kNone) return {};
+  switch (cuda::tile_form(problem, DType::kF16, cuda::LinearUse::kAlone, true)) {
+    case cuda::TileForm::kNested:
+      return kernel(cuda::kNestedKernelName);
+    case cuda::TileForm::kW4ax:
+      return kernel(cuda::kW4axKernelName);
+    case cuda::TileForm::kNone:
+      break;
+  }
+  const cuda::MixedForms mixed =
+      cuda::mixed_forms(problem, DType::kF16, cuda::LinearUse::kAlone, true);
+  if (!mixed.kinds.empty()) return kernel(cuda::mixed_kernel_name(mixed.kinds.front()));
+  const cuda::WeightForm form = cuda::weight_form(problem, DType::kF16);
+  if (form.is_codes()) return str(form.dtype, " codes");
+  return form.why_numbers.empty() ? "as it is" : "decoded to 16 bits";
+#else
+  return {};
+#endif
+}
+
 void print_table() {
   std::printf("| format | stored | activations | CPU | CUDA |\n|---|---|---|---|---|\n");
   for (const QuantFormat* format : quant_formats()) {
     for (const FormatOption& option : format->options) {
       const ActivationQuant activation = option.problem.activation;
       const bool is_rounded = activation != ActivationQuant::kNone;
-      std::printf("| %s | %s | %s | %s | - |\n", format->name, option.stored,
+      const std::string cuda = on_cuda(option.problem);
+      std::printf("| %s | %s | %s | %s | %s |\n", format->name, option.stored,
                   is_rounded ? name_of(activation) : "",
-                  joined(kernels_for(option.problem)).c_str());
+                  joined(kernels_for(option.problem)).c_str(), cuda.empty() ? "-" : cuda.c_str());
     }
   }
 }
@@ -56,7 +86,7 @@ OrderedJson json_table() {
                       {"stored", option.stored},
                       {"activations", name_of(option.problem.activation)},
                       {"cpu", kernels_for(option.problem)},
-                      {"cuda", OrderedJson::array()}});
+                      {"cuda", on_cuda(option.problem)}});
     }
   }
   return rows;
