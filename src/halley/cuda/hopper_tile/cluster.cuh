@@ -18,8 +18,9 @@ __device__ __forceinline__ uint32_t cluster_index() {
   return index;
 }
 
-/// A barrier of all threads of the cluster. Behind it what they wrote before is there.
-__device__ __forceinline__ void sync_cluster() {
+/// A barrier of all threads of the cluster, in any order of a warp's threads. Behind it what they
+/// wrote before is there.
+__device__ __forceinline__ void sync_threads_of_cluster() {
   asm volatile(
       "barrier.cluster.arrive.release;\n"
       "barrier.cluster.wait.acquire;" ::

@@ -231,13 +231,13 @@ struct TileEpilogue {
   static constexpr int kPairBytes = kTileConsumers * 8 * 4;
 
   /// Adds what the blocks of the cluster have of one tile: each adds, and writes, some tokens.
-  /// Parts are added in their order. All consumers; other threads sync_cluster() twice.
+  /// Parts are added in their order. All consumers; other threads sync_threads_of_cluster() twice.
   static __device__ __forceinline__ void finish_split(const TileArguments& args,
                                                       const TileBlock& block,
                                                       const TileThread& self,
                                                       const TilePlace& place, const Sums& sums) {
     const int pairs_each = (kPairs + args.split - 1) / args.split;
-    sync_cluster();  // nobody needs the rings any more
+    sync_threads_of_cluster();  // nobody needs the rings any more
     const uint32_t mine =
         block.ring.base +
         static_cast<uint32_t>(block.part * pairs_each * kPairBytes + self.thread * 16);
@@ -255,7 +255,7 @@ struct TileEpilogue {
         ++owner;
       }
     }
-    sync_cluster();
+    sync_threads_of_cluster();
     write_split(args, block, self, place, pairs_each);
   }
 

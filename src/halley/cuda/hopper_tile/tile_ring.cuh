@@ -110,7 +110,7 @@ __device__ __forceinline__ TileBlock start_tile_block(const TileArguments& args,
   } else {
     block.rank = static_cast<int>(rank_in_cluster());
     block.cluster = static_cast<int>(cluster_index());
-    sync_cluster();
+    sync_threads_of_cluster();
   }
   return block;
 }
@@ -119,10 +119,10 @@ __device__ __forceinline__ TileBlock start_tile_block(const TileArguments& args,
 template <int kCluster>
 __device__ __forceinline__ void end_tile_block(const TileArguments& args) {
   if constexpr (kCluster > 1) {
-    sync_cluster();
+    sync_threads_of_cluster();
   } else if (args.split > 1 && threadIdx.x >= kTileConsumers) {
-    sync_cluster();
-    sync_cluster();
+    sync_threads_of_cluster();
+    sync_threads_of_cluster();
   }
 }
 
