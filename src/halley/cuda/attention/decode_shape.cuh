@@ -23,10 +23,8 @@ constexpr int tile_tokens(int row_bytes) {
 /// Scores are computed as S^T = K Q^T and outputs as O^T = V^T P^T, so that 8 query heads fill the
 /// n8 of m16n8k16, and tokens, or elements of the head, its m16. The order of tokens in a tile is
 /// free, as long as weights and values agree: row r of half h of the tile's step n is the token
-/// first_token(r) + (2n + h) kTokenStep. Rows of a tile stand as they do in the page, next to each
-/// other and aligned alike: bulk copies that shift rows against lines of 128 bytes are a sixth
-/// slower on an H200 than what conflicts of banks cost. Rows of 64 bytes and less at least
-/// alternate between even and odd tokens, in both halves of the banks.
+/// first_token(r) + (2n + h) kTokenStep. Rows of 64 bytes and less alternate between even and odd
+/// tokens, in both halves of the banks.
 template <KvDType kType, int kHeadDim, int kRows>
 struct DecodeShape {
   using Rows = KvRows<kType, kHeadDim>;
@@ -64,6 +62,22 @@ struct DecodeShape {
   static constexpr __host__ __device__ int first_token(int row) {
     if (kTokenStep == 1) return row * (kTokens / 8);
     return row / 2 * (kTokens / 4) + ((row ^ (row >> 1)) & 1);
+  }
+  /// Chunks of 16 bytes of a quantized cache's row are exchanged: chunk i stands at i ^ this. `row`
+  /// is first_token()'s. Lanes that read keys at a time (rows 2p and 2p + 1), and those that read
+  /// values (rows of equal parity), then meet different banks.
+  static constexpr __host__ __device__ int exchange_of_row(int row) {
+    if (!Rows::kHasScales || Rows::kRowBytes < 64) return 0;
+    if (Rows::kRowBytes == 64) return row / 4 * 2;
+    return 2 * ((row / 2 + 2 * (row & 1)) & 3);
+  }
+  static constexpr __host__ __device__ int exchange_of_token(int token) {
+    return exchange_of_row(kTokenStep == 1 ? token / (kTokens / 8) : token / (kTokens / 4) * 2);
+  }
+  /// The same for the tile's bytes from 512 * `pass` on, which are of one row, or of rows of 64
+  /// bytes with the same exchange.
+  static constexpr __host__ __device__ int exchange_of_pass(int pass) {
+    return exchange_of_token(512 * pass / Rows::kRowBytes);
   }
   static constexpr int kValues = kRowsBytes;
   static constexpr int kKeyScales = 2 * kRowsBytes;

@@ -149,15 +149,16 @@ struct DecodeWarp {
   // Where a tile has few steps, products that wait for each other are in two sums.
   __device__ void multiply_keys(uint32_t stage, typename Softmax::Scores& scores) const {
     constexpr int kSums = kNumSteps * kBlocks <= 2 ? 2 : 1;
-    const uint32_t own_rows =
-        stage + Shape::first_token(g()) * Rows::kRowBytes + c() * Rows::kKeyUnitBytes;
+    const uint32_t own_rows = stage + Shape::first_token(g()) * Rows::kRowBytes;
+    const uint32_t exchange = 16 * Shape::exchange_of_row(g());
     constexpr int kStepBytes = Shape::kTokenStep * Rows::kRowBytes;
     float sums[kSums][kNumSteps][kBlocks][4] = {};
 #pragma unroll
     for (int i = 0; i < Rows::kKeyUnits; ++i) {
 #pragma unroll
       for (int n = 0; n < kNumSteps; ++n) {
-        const uint32_t from = own_rows + 2 * n * kStepBytes + 4 * i * Rows::kKeyUnitBytes;
+        const uint32_t from =
+            own_rows + 2 * n * kStepBytes + (((4 * i + c()) * Rows::kKeyUnitBytes) ^ exchange);
         const auto low = Words<Rows::kKeyUnitBytes>::load_shared(from);
         const auto high = Words<Rows::kKeyUnitBytes>::load_shared(from + kStepBytes);
 #pragma unroll
@@ -190,15 +191,15 @@ struct DecodeWarp {
   static __device__ void load_values(uint32_t rows, int n, ValueUnits& units) {
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
-      const uint32_t own_rows =
-          rows + Shape::first_token(2 * c() + e) * Rows::kRowBytes + g() * Rows::kValueUnitBytes;
+      const uint32_t own_rows = rows + Shape::first_token(2 * c() + e) * Rows::kRowBytes;
+      const uint32_t exchange = 16 * Shape::exchange_of_row(2 * c() + e);
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
 #pragma unroll
         for (int i = 0; i < Rows::kValueUnits; ++i) {
           units.of[i][e + 2 * h] = Words<Rows::kValueUnitBytes>::load_shared(
               own_rows + (2 * n + h) * Shape::kTokenStep * Rows::kRowBytes +
-              8 * i * Rows::kValueUnitBytes);
+              (((8 * i + g()) * Rows::kValueUnitBytes) ^ exchange));
         }
       }
     }
