@@ -139,7 +139,7 @@ class ExpertsGpuTest : public GpuTest {
         unpack_row(weight, n, row.data());
         for (const float value : row) host->w.push_back(rounded_to(dtype, value));
       }
-      sections.push_back(loader.load_packed("a", weight, {}, host->N));
+      sections.push_back(loader.load_packed("a", weight, {}, host->N, LinearUse::kGrouped));
       host->N += weight.N;
       host->K = weight.K;
       host->quant.activation = weight.quant.activation;

@@ -231,7 +231,8 @@ TEST(CudaGemmChoice, TakesTheFastestKernelForTheShapeAndTheRows) {
   EXPECT_EQ(name(DType::kF16, 4096, 4096, 9), "gemm_f16_streamed");
   EXPECT_EQ(name(DType::kF16, 4096, 4096, 33), "gemm_f16_cublaslt");
   EXPECT_EQ(name(DType::kF16, 4096, 14336, 64), "gemm_f16_streamed");
-  EXPECT_EQ(name(DType::kF16, 28672, 4096, 1), "gemm_f16_streamed");
+  EXPECT_EQ(name(DType::kF16, 28672, 4096, 1), "gemm_f16_few_rows");
+  EXPECT_EQ(name(DType::kF16, 28672, 4096, 64), "gemm_f16_streamed");
   EXPECT_EQ(name(DType::kF16, 28672, 4096, 65), "gemm_f16_cublaslt");
   EXPECT_EQ(name(DType::kF16, 28672, 4104, 1), "gemm_f16_few_rows");
   EXPECT_EQ(name(DType::kF8E4M3, 6144, 4096, 8), "gemm_fp8_few_rows");
