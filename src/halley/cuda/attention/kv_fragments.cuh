@@ -43,17 +43,6 @@ struct KvRows {
   static constexpr int kColumns = kValueUnits * kValueUnitElements;  // kHeadDim / 8
 };
 
-/// Byte of shared memory for byte `byte` of row `row` of a tile. Chunks of 16 bytes are exchanged
-/// so that the eight lanes which read at a time meet different banks: for keys, two rows of four
-/// chunks; for values, four even (or odd) rows of two chunks. `mask` is -1; or 0 for a tile in
-/// which rows are as they were in the page.
-template <int kRowBytes, bool kIsKey>
-constexpr __host__ __device__ int tile_offset(int row, int byte, int mask) {
-  constexpr int kMask = kRowBytes / 16 - 1;
-  const int exchange = kIsKey ? (row & 1) << 2 : row & 6;
-  return row * kRowBytes + (((byte / 16) ^ (exchange & kMask & mask)) * 16) + byte % 16;
-}
-
 /// Element of a lane's key unit that stands in half `half` of operand word `word` (0, 1) of step
 /// `step`: what key_operand() does below.
 template <KvDType kType>
