@@ -6,7 +6,8 @@
 
 Serves the demo model by itself (or --model; --dummy makes its weights up). Each of the streams is a
 client that sends one request after the other; --processes share them. --server-cores and
---client-cores keep both apart. Prints JSON of what was seen; exits with 1 where a promise is broken:
+--client-cores keep both apart. Prints JSON of what was seen; exits with 1 where a promise is
+broken:
 
 - each admitted request ends with "length" and as many tokens as it asked for;
 - no stream is silent for longer than --silence seconds;
