@@ -159,7 +159,7 @@ HttpServerConfig server_config_of(const ServeOptions& options) {
 }
 
 ServerMetricsConfig metrics_config_of(const LoadedModel& loaded, const EngineConfig& engine,
-                                      const std::string& name) {
+                                      const std::string& name, const std::string& device) {
   return {.model_name = name,
           .max_model_len = engine.max_model_len,
           .model_info = {{"format", loaded.plan.format},
@@ -167,7 +167,11 @@ ServerMetricsConfig metrics_config_of(const LoadedModel& loaded, const EngineCon
                          {"dtype", name_of(loaded.plan.config.dtype)},
                          {"kv_dtype", name_of(*engine.kv_dtype)},
                          {"precision", name_of(loaded.context->precision)},
-                         {"version", HALLEY_VERSION}}};
+                         {"device", device},
+                         {"version", HALLEY_VERSION}},
+          .cache_info = {{"block_size", std::to_string(engine.page_tokens)},
+                         {"cache_dtype", name_of(*engine.kv_dtype)},
+                         {"enable_prefix_caching", engine.has_prefix_caching ? "True" : "False"}}};
 }
 
 // Without descriptors accepting would pause, and nobody would be told why.
@@ -224,11 +228,12 @@ int run_serve(const ServeOptions& options) {
   LoadedModel loaded = load_model_files(options.model);
   AppConfig app_config = app_config_of(options, loaded);
   const std::string name = app_config.model_names.front();
+  const std::string device = loaded.model->device_name();
   auto engine =
       std::make_unique<Engine>(std::move(loaded.model), tokenizer, loaded.generation.eos_token_ids,
                                engine_config_of(options));
   ServeWatch watch(
-      metrics_config_of(loaded, engine->config(), name),
+      metrics_config_of(loaded, engine->config(), name, device),
       {.log_level = parse_log_level(options.log_level), .has_access_log = options.has_access_log});
   watch.observe(app_config, *engine);
   OpenAiApp app(std::move(engine), tokenizer, std::move(format), std::move(app_config));
