@@ -121,19 +121,22 @@ class Client:
             sent = time.time()
             await link.send(message)
             num_bytes_max = self.random.randrange(1, 8000) if leaves else None
-            await self.read(link, sent, num_tokens, num_bytes_max)
+            is_refused = await self.read(link, sent, num_tokens, num_bytes_max)
         finally:
             self.longest_lag = max(self.longest_lag, link.longest_lag)
             link.close(must_reset=leaves)
+        if is_refused:
+            await asyncio.sleep(self.options.retry)
 
     async def read(self, link, sent, num_tokens, num_bytes_max):
+        """Whether the answer was a refusal."""
         data, last, first = b"", sent, None
         while True:
             try:
                 chunk, now = await asyncio.wait_for(link.receive(), self.options.silence)
             except asyncio.TimeoutError:
                 self.problems.append(f"silent for {self.options.silence} s after {len(data)} bytes")
-                return
+                return False
             self.longest_silence = max(self.longest_silence, now - last)
             last = now
             if not chunk:
@@ -143,15 +146,15 @@ class Client:
             data += chunk
             if num_bytes_max is not None and len(data) >= num_bytes_max:
                 self.num_vanished += 1
-                return
+                return False
             if data.startswith(b"HTTP/1.1 503") and b"\r\n\r\n" in data:
                 self.refusals.append(now - sent)
                 if b"retry-after:" not in data.lower():
                     self.problems.append("503 without Retry-After")
-                await asyncio.sleep(self.options.retry)
-                return
+                return True
         self.check(data, num_tokens)
         self.first_token.append(first)
+        return False
 
     def check(self, data, num_tokens):
         if not data.startswith(b"HTTP/1.1 200") or b"data: [DONE]" not in data:
