@@ -21,12 +21,14 @@ memcheck cuda_fused_gpu_test FusedGpuTest.NormsAdd*:FusedGpuTest.NothingIsDone*
 memcheck cuda_sampling_gpu_test CudaSamplerTest.ChoosesFromRows*:CudaSamplerTest.Replays*:CudaSamplerTest.LeavesRows*
 memcheck cuda_moe_gpu_test MoeGpuTest.*
 memcheck cuda_mixed_gemm_gpu_test MixedGemm.RunsInGraphs:MixedGemm.IsRightForFewRows
+memcheck cuda_mma_gemm_gpu_test MmaGemm.ARow*:MmaGemm.RunsInGraphs:MmaW4ax.RowsThat*
 memcheck cuda_attention_gpu_test CudaAttention.AGraph*:CudaAttention.NotANumber*
 memcheck cuda_gemm_gpu_test FewRowsGpuTest.*:QuantizeRowsGpuTest.TakesMany*
 memcheck cuda_models_gpu_test GpuGraphs.ServeOne*:Families/GpuFamily.*/llama*
 racecheck cuda_ops_gpu_test NormGpuTest.ARow*:RopeKvGpuTest.QuantizedRows*
 racecheck cuda_fused_gpu_test FusedGpuTest.NormsAdd*
 racecheck cuda_sampling_gpu_test CudaSamplerTest.Replays*:CudaSamplerTest.LeavesRows*
+racecheck cuda_mma_gemm_gpu_test MmaGemm.ARow*:MmaW4ax.RowsThat*
 racecheck cuda_moe_gpu_test MoeGpuTest.TheLower*:MoeGpuTest.AllRows*
 synccheck cuda_ops_gpu_test NormGpuTest.ARow*
 synccheck cuda_sampling_gpu_test CudaSamplerTest.Replays*
