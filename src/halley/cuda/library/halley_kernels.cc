@@ -20,6 +20,7 @@
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/runtime/cuda_context.h"
 #include "halley/cuda/w4ax_gemm/w4ax_gemm.h"
+#include "halley/cuda/w4ax_gemm/w4ax_pack.h"
 
 struct halley_kernels_context {
   halley::CudaDeviceInfo device;
@@ -396,14 +397,12 @@ halley_kernels_status halley_kernels_pack_blocks(halley_kernels_context* context
     *weight = nullptr;
     require(N >= 1 && N <= kSizeMax && K >= 1 && K <= kSizeMax,
             str("weight: expected N and K from 1 to ", kSizeMax, ", got ", N, ", ", K, "."));
-    const std::vector<float> ones(static_cast<size_t>(N), 1.0f);
     const auto num_codes = static_cast<size_t>(N) * static_cast<size_t>(K);
-    const halley::cuda::MixedPacked packed = halley::cuda::pack_mixed({.kind = MixedKind::kU4S8,
-                                                                       .N = N,
-                                                                       .K = K,
-                                                                       .group_size = K,
-                                                                       .codes = {codes, num_codes},
-                                                                       .scales = ones});
+    for (size_t i = 0; i < num_codes; ++i) {
+      require(codes[i] <= 15, str("codes: expected 0 to 15, got ", int{codes[i]}, " of output ",
+                                  i / static_cast<size_t>(K), "."));
+    }
+    const std::vector<uint8_t> chunks = halley::cuda::pack_w4ax({codes, num_codes}, N, K);
     launch_on(*context, nullptr, [&](const CudaContext& on) {
       W4axWeight placed(on, N, K);
       const std::vector<float> placed_scales = block_scales_of(placed, scales);
@@ -412,7 +411,7 @@ halley_kernels_status halley_kernels_pack_blocks(halley_kernels_context* context
                                            on.stream.get()),
                            "copy of a 4-bit weight");
       };
-      copy(placed.codes, packed.chunks.data());
+      copy(placed.codes, chunks.data());
       copy(placed.scales, placed_scales.data());
       on.stream.synchronize();
       *weight = new halley_kernels_block_weight{std::move(placed), context->device.ordinal};

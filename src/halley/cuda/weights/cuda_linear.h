@@ -39,7 +39,8 @@ class CudaLinear {
     DeviceBuffer array_memory = {};  // scales, offsets, bias, order
     /// Codes of 4 bits; otherwise of no outputs. Then w and scales are empty, and nothing is bound.
     MixedWeight mixed = {};
-    MixedDevice mixed_device = {};              // of the two below too
+    MixedDevice mixed_device = {};
+    int num_multiprocessors = 0;                // of the two below
     W4Kernels w4_kernels = W4Kernels::kHopper;  // of `mixed` and `w4ax`
     /// Numbers of f16 in two planes; otherwise of no outputs. `w` is the upper one, scales and what
     /// is bound are of low precision, which multiplies it by codes of `low_activation`.
