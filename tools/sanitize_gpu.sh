@@ -44,6 +44,7 @@ memcheck cuda_w4ax_gemm_gpu_test W4axGemm.SumsOf*:W4axGemm.RowsThat*:W4axGemm.Ru
 memcheck cuda_weights_gpu_test CudaLinearGpuTest.Keeps*:CudaLinearGpuTest.Numbers*:LinearInputGpuTest.*
 memcheck cuda_weights_gpu_test TileLinear.*
 memcheck cuda_library_gpu_test *HalleyKernelsGpu*
+memcheck cuda_mma_gemm_gpu_test MmaGemm.ARow*:MmaGemm.RunsInGraphs:MmaW4ax.RowsThat*
 memcheck cuda_models_gpu_test GpuGraphs.ServeOne*:Families/GpuFamily.*/llama*
 initcheck cuda_attention_gpu_test CudaAttention.AGraph*
 synccheck cuda_ops_gpu_test NormGpuTest.ARow*
@@ -60,6 +61,7 @@ racecheck cuda_moe_gpu_test MoeGpuTest.TheLower*:MoeGpuTest.AllRows*:GroupedGemm
 racecheck cuda_attention_gpu_test CudaAttention.AGraph*
 racecheck cuda_attention_gpu_test CudaAttention.ManyPieces*
 racecheck cuda_gemm_gpu_test StreamedGemmGpuTest.TakesOdd*
+racecheck cuda_mma_gemm_gpu_test MmaGemm.ARow*:MmaW4ax.RowsThat*
 "
 mkdir -p "$logs"
 names=()

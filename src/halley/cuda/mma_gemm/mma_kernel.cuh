@@ -181,8 +181,8 @@ class MmaProduct {
 
   /// A lane's 16 bytes of codes of output tile `i` and 64 inputs.
   __device__ uint4 load_codes(uint32_t weights, int i, int half) const {
-    const NibblePlace place = nibble_place(layout_of(kKind), (first_tile_ + i) * 16, half * 64);
-    return load_shared_16(weights + static_cast<uint32_t>(place.byte + lane_ * 16));
+    const int begin = codes_offset(kKind, first_tile_ + i, half);
+    return load_shared_16(weights + static_cast<uint32_t>(begin + lane_ * 16));
   }
 
   /// A unit of the eight tokens of token tile `j`.

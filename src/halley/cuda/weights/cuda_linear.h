@@ -13,6 +13,7 @@
 #include "halley/cuda/gemm/cuda_gemm.h"
 #include "halley/cuda/gemm/quantize_rows.h"
 #include "halley/cuda/mixed_gemm/mixed_gemm.h"
+#include "halley/cuda/mma_gemm/w4_kernels.h"
 #include "halley/cuda/nested_gemm/nested_gemm.h"
 #include "halley/cuda/runtime/cuda_context.h"
 #include "halley/cuda/runtime/device_arena.h"
@@ -39,7 +40,8 @@ class CudaLinear {
     /// Codes of 4 bits; otherwise of no outputs. Then w and scales are empty, and nothing is bound.
     MixedWeight mixed = {};
     MixedDevice mixed_device = {};
-    int num_multiprocessors = 0;  // of the two below
+    int num_multiprocessors = 0;                // of the two below
+    W4Kernels w4_kernels = W4Kernels::kHopper;  // of `mixed` and `w4ax`
     /// Numbers of f16 in two planes; otherwise of no outputs. `w` is the upper one, scales and what
     /// is bound are of low precision, which multiplies it by codes of `low_activation`.
     NestedWeight nested = {};

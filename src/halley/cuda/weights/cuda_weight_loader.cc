@@ -92,6 +92,7 @@ CudaWeightLoader::CudaWeightLoader(ExecContext& host, const CudaContext& device,
       device_(device),
       lt_(lt),
       dtype_(activation_dtype),
+      w4_(find_w4_kernels(device.device)),
       staged_(host.pool, device.stream),
       lost_(sizeof(uint32_t), "a counter") {
   HALLEY_CHECK(activation_dtype == DType::kF16 || activation_dtype == DType::kBf16 ||
@@ -436,8 +437,10 @@ CudaLinear::Section CudaWeightLoader::load_packed(const std::string& name,
                         .s4_clip = quant.s4_clip};
   const GemmProblem stored = halley::problem_of(weight);
   const bool is_hopper = device_.device.compute_major == 9 && device_.device.compute_minor == 0;
-  const TileForm tile = tile_form(stored, dtype_, use, is_hopper);
-  if (tile == TileForm::kNested) {
+  const bool has_w4 = w4_ != nullptr;
+  if (has_w4) section.w4_kernels = w4_->kernels;
+  const TileForm tile = tile_form(stored, dtype_, use, has_w4);
+  if (tile == TileForm::kNested && is_hopper) {
     keep_nested(weight, bias, first_output, &section);
     return section;
   }
@@ -445,7 +448,7 @@ CudaLinear::Section CudaWeightLoader::load_packed(const std::string& name,
     keep_w4ax(weight, bias, &section);
     return section;
   }
-  MixedForms forms = mixed_forms(stored, dtype_, use, is_hopper);
+  MixedForms forms = mixed_forms(stored, dtype_, use, has_w4);
   for (const MixedKind kind : forms.kinds) {
     const std::string refusal = keep_mixed(weight, kind, bias, &section);
     if (refusal.empty()) return section;

@@ -39,8 +39,9 @@ class TileLinear : public GpuTest {
     }
   }
 
-  CudaLinear load(const PackedWeight& weight, DType dtype) {
+  CudaLinear load(const PackedWeight& weight, DType dtype, const char* w4_kernels = "hopper") {
     CudaWeightLoader loader(host_, context_, lt_, dtype);
+    loader.use_w4_kernels(w4_kernels);
     std::vector<CudaLinear::Section> sections;
     sections.push_back(loader.load_packed("a", weight, bias_of(weight.N), 0));
     return {"a", dtype, std::move(sections), lt_};
@@ -152,9 +153,11 @@ TEST_F(TileLinear, BlocksOfFourAndEightBitsAreRight) {
     Reference reference = {std::vector<float>(static_cast<size_t>(N * K)), weight.quant, 1e-6};
     for (int64_t n = 0; n < N; ++n) unpack_row(weight, n, reference.w.data() + n * K);
     for (const DType dtype : {DType::kF16, DType::kBf16}) {
-      const CudaLinear linear = load(weight, dtype);
-      ASSERT_TRUE(linear.sections()[0].is_w4ax());
-      for (const int64_t M : {1, 17, 150}) check(linear, reference, M);
+      for (const char* kernels : {"hopper", "mma"}) {
+        const CudaLinear linear = load(weight, dtype, kernels);
+        ASSERT_TRUE(linear.sections()[0].is_w4ax());
+        for (const int64_t M : {1, 17, 150}) check(linear, reference, M);
+      }
     }
   }
 }

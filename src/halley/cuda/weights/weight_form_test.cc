@@ -122,8 +122,8 @@ TEST(MixedForms, HaveNoCodesOfXWhereInputsHaveAnOrderOrSumsLeaveS32) {
 
 TEST(MixedForms, SayWhyAWeightIsNotKeptInFourBits) {
   const GemmProblem usual = problem(PackedLayout::kU4Quad, 128, ActivationQuant::kNone);
-  const auto why = [](const GemmProblem& asked, DType dtype, LinearUse use, bool is_hopper) {
-    const MixedForms forms = mixed_forms(asked, dtype, use, is_hopper);
+  const auto why = [](const GemmProblem& asked, DType dtype, LinearUse use, bool has_kernels) {
+    const MixedForms forms = mixed_forms(asked, dtype, use, has_kernels);
     EXPECT_TRUE(forms.kinds.empty());
     return forms.why_not;
   };
@@ -132,7 +132,8 @@ TEST(MixedForms, SayWhyAWeightIsNotKeptInFourBits) {
               HasSubstr("gemm_w4a16_mixed: groups of 16 inputs, neither 32, 64 nor"));
   EXPECT_THAT(why(usual, DType::kF32, LinearUse::kAlone, true), HasSubstr("f32 activations"));
   EXPECT_THAT(why(usual, DType::kF16, LinearUse::kGrouped, true), HasSubstr("experts"));
-  EXPECT_THAT(why(usual, DType::kF16, LinearUse::kAlone, false), HasSubstr("capability 9.0"));
+  EXPECT_THAT(why(usual, DType::kF16, LinearUse::kAlone, false),
+              HasSubstr("capability 8.0 to 9.0"));
   // Of other layouts nothing is said.
   EXPECT_EQ(why(problem(PackedLayout::kU8Quad, 128, ActivationQuant::kNone), DType::kF16,
                 LinearUse::kAlone, true),
