@@ -233,6 +233,31 @@ void CudaLinear::run_quantized(const CudaContext& context, const QuantizedRows& 
       [&](const Section& section, CudaGemmOperands* operands) { set_codes(section, x, operands); });
 }
 
+const CudaGemmKernel* CudaLinear::gated_kernel(ConstMatrix x) const {
+  if (sections_.size() != 1 || x.dtype != dtype_) return nullptr;
+  const Section& section = sections_[0];
+  if (section.w.data == nullptr || section.w.dtype != dtype_ || section.N % 2 != 0 ||
+      section.activation.kind != ActivationQuant::kNone) {
+    return nullptr;
+  }
+  const CudaGemmKernel& kernel = section.for_activations.choice.kernel_for(x);
+  return kernel.launch_gated == nullptr ? nullptr : &kernel;
+}
+
+void CudaLinear::run_gated(const CudaContext& context, Activation activation, ConstMatrix x,
+                           Matrix y) const {
+  const CudaGemmKernel* kernel = gated_kernel(x);
+  HALLEY_CHECK(kernel != nullptr, name_);
+  HALLEY_CHECK(x.num_cols == in_features() && 2 * y.num_cols == out_features() &&
+                   x.num_rows == y.num_rows && y.dtype == dtype_,
+               name_, x.num_rows, x.num_cols, y.num_rows, y.num_cols);
+  if (x.num_rows == 0) return;
+  const Section& section = sections_[0];
+  kernel->launch_gated(context,
+                       {.x = x, .w = section.w, .scales = section.scales, .bias = section.bias},
+                       activation, y);
+}
+
 const CudaActivationQuant* CudaLinear::code_form() const {
   if (sections_.empty()) return nullptr;
   const CudaActivationQuant& first = sections_[0].activation;

@@ -18,6 +18,7 @@
 #include "halley/cuda/runtime/cuda_context.h"
 #include "halley/cuda/runtime/device_arena.h"
 #include "halley/cuda/w4ax_gemm/w4ax_gemm.h"
+#include "halley/kernels/activation/activation.h"
 
 namespace halley::cuda {
 
@@ -97,6 +98,13 @@ class CudaLinear {
   /// are zero. Only where code_form() is not null.
   void run_quantized(const CudaContext& context, const QuantizedRows& x, Matrix y) const;
 
+  /// Whether run_gated() takes these inputs: numbers of the activations' type, which the layer's
+  /// one section multiplies as they are, by a kernel with a gate.
+  bool can_run_gated(ConstMatrix x) const { return gated_kernel(x) != nullptr; }
+  /// run() and gated_activation() (cuda/ops) in one: y [M, out_features / 2] of the activations'
+  /// type, the same bits as both one after the other. Only where can_run_gated().
+  void run_gated(const CudaContext& context, Activation activation, ConstMatrix x, Matrix y) const;
+
   /// The activations' type.
   DType dtype() const { return dtype_; }
   int64_t in_features() const { return sections_.empty() ? 0 : sections_[0].K; }
@@ -113,6 +121,7 @@ class CudaLinear {
   const std::vector<Section>& sections() const { return sections_; }
 
  private:
+  const CudaGemmKernel* gated_kernel(ConstMatrix x) const;
   template <typename Prepare>
   void run_sections(const CudaContext& context, int64_t M, Matrix y, const Prepare& prepare) const;
   void run_mixed(const CudaContext& context, const Section& section, const CudaGemmOperands& inputs,
