@@ -22,13 +22,13 @@ using TileLaunches = std::array<MixedLaunch, kMixedTiles.size()>;
 /// Rows in the order of MixedKind, columns in that of kMixedTiles.
 constexpr std::array<TileLaunches, 4> kLaunches = {{
     {launch_u4_s8_16x128, launch_u4_s8_16x256, launch_u4_s8_64x128, launch_u4_s8_64x256,
-     launch_u4_s8_128x256},
+     launch_u4_s8_128x128, launch_u4_s8_128x256},
     {launch_u4_group_s8_16x128, launch_u4_group_s8_16x256, launch_u4_group_s8_64x128,
-     launch_u4_group_s8_64x256, launch_u4_group_s8_128x256},
+     launch_u4_group_s8_64x256, launch_u4_group_s8_128x128, launch_u4_group_s8_128x256},
     {launch_u4_f16_16x128, launch_u4_f16_16x256, launch_u4_f16_64x128, launch_u4_f16_64x256,
-     launch_u4_f16_128x256},
+     launch_u4_f16_128x128, launch_u4_f16_128x256},
     {launch_u4_bf16_16x128, launch_u4_bf16_16x256, launch_u4_bf16_64x128, launch_u4_bf16_64x256,
-     launch_u4_bf16_128x256},
+     launch_u4_bf16_128x128, launch_u4_bf16_128x256},
 }};
 
 constexpr std::array<NarrowLaunch, 4> kNarrowLaunches = {
@@ -58,24 +58,38 @@ PFN_cuTensorMapEncodeTiled_v12000 find_encode() {
   return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function);
 }
 
-/// Boxes of 128 bytes of a row and of a tile's tokens.
-CUtensorMap map_of(MixedKind kind, ConstMatrix x, const MixedTile& tile) {
+struct MapBox {
+  CUtensorMapDataType dtype = CU_TENSOR_MAP_DATA_TYPE_UINT8;
+  int columns = 0;
+  int rows = 0;
+};
+
+/// Boxes of rows of 128 bytes, swizzled.
+CUtensorMap map_of(ConstMatrix matrix, const MapBox& box) {
   static const PFN_cuTensorMapEncodeTiled_v12000 encode = find_encode();
-  const auto element_bytes = static_cast<cuuint64_t>(bits_of(x.dtype) / 8);
-  const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(x.num_cols),
-                               static_cast<cuuint64_t>(x.num_rows)};
-  const cuuint64_t strides[1] = {static_cast<cuuint64_t>(x.row_stride) * element_bytes};
-  const cuuint32_t box[2] = {static_cast<cuuint32_t>(128 / element_bytes),
-                             static_cast<cuuint32_t>(tile.tokens)};
+  const auto element_bytes = static_cast<cuuint64_t>(bits_of(matrix.dtype) / 8);
+  const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(matrix.num_cols),
+                               static_cast<cuuint64_t>(matrix.num_rows)};
+  const cuuint64_t strides[1] = {static_cast<cuuint64_t>(matrix.row_stride) * element_bytes};
+  const cuuint32_t box_sizes[2] = {static_cast<cuuint32_t>(box.columns),
+                                   static_cast<cuuint32_t>(box.rows)};
   const cuuint32_t steps[2] = {1, 1};
   CUtensorMap map;
   const CUresult result =
-      encode(&map, map_dtype(kind), 2, const_cast<std::byte*>(x.data), sizes, strides, box, steps,
-             CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+      encode(&map, box.dtype, 2, const_cast<std::byte*>(matrix.data), sizes, strides, box_sizes,
+             steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
              CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  HALLEY_CHECK(result == CUDA_SUCCESS, static_cast<int>(result), x.num_rows, x.num_cols,
-               x.row_stride);
+  HALLEY_CHECK(result == CUDA_SUCCESS, static_cast<int>(result), matrix.num_rows, matrix.num_cols,
+               matrix.row_stride);
   return map;
+}
+
+MixedMaps maps_of(MixedKind kind, const MixedTile& tile, ConstMatrix x, Matrix y, bool has_y) {
+  MixedMaps maps;
+  maps.x = map_of(x, {map_dtype(kind), is_s8(kind) ? 128 : 64, tile.tokens});
+  // Numbers are moved as they are.
+  maps.y = has_y ? map_of(y, {CU_TENSOR_MAP_DATA_TYPE_UINT16, 64, 8}) : maps.x;
+  return maps;
 }
 
 bool is_wide(const void* data, int64_t row_stride, DType dtype) {
@@ -113,7 +127,7 @@ RowScales scales_of(const MixedWeight& weight, const RowScales& x_scales) {
           .x_sums = x_scales.x_sums};
 }
 
-/// All but what depends on the tile and the workspace.
+/// All but what depends on the tile.
 MixedArguments arguments_of(const MixedWeight& weight, const MixedOperands& operands,
                             const MixedPlan& plan, Matrix y) {
   MixedArguments args;
@@ -129,14 +143,14 @@ MixedArguments arguments_of(const MixedWeight& weight, const MixedOperands& oper
   args.starts_early = operands.starts_early;
   args.x = operands.x.data;
   args.x_stride_bytes = operands.x.row_stride * (bits_of(operands.x.dtype) / 8);
-  args.num_halves = static_cast<int>(weight.K / 64);
+  args.x_row_bytes = static_cast<int>(weight.K * (bits_of(operands.x.dtype) / 8));
+  args.narrow = plan.narrow;
   args.scales = scales_of(weight, operands.x_scales);
   args.bias = operands.bias;
   args.y = y.data;
   args.y_dtype = y.dtype;
   args.y_stride = y.row_stride;
-  args.has_wide_rows = is_wide(y.data, y.row_stride, y.dtype);
-  args.counters = reinterpret_cast<uint32_t*>(weight.counters.data());
+  args.has_y_map = y.dtype != DType::kF32 && is_wide(y.data, y.row_stride, y.dtype);
   return args;
 }
 
@@ -148,7 +162,6 @@ MixedWeight::MixedWeight(const MixedPacked& packed)
       K(packed.K),
       group_size(packed.group_size),
       chunks(packed.chunks.size(), "a 4-bit weight"),
-      counters(size_t{2} * kSharedTilesMax * sizeof(uint32_t), "counters of a weight"),
       has_offsets(!packed.w_offsets.empty()) {
   check_cuda(
       cudaMemcpy(chunks.data(), packed.chunks.data(), packed.chunks.size(), cudaMemcpyHostToDevice),
@@ -160,7 +173,6 @@ MixedWeight::MixedWeight(const MixedPacked& packed)
     check_cuda(cudaMemcpy(scales.data(), both.data(), scales.num_bytes(), cudaMemcpyHostToDevice),
                "copy of scales");
   }
-  check_cuda(cudaMemset(counters.data(), 0, counters.num_bytes()), "counters of a weight");
   // Other streams do not wait for copies beside them.
   check_cuda(cudaDeviceSynchronize(), "copy of a 4-bit weight");
 }
@@ -194,12 +206,10 @@ void mixed_gemm_planned(const CudaContext& context, const MixedWeight& weight,
     kNarrowLaunches[kind](args, context.stream.get());
     return;
   }
-  const size_t mark = context.workspace.mark();
-  args.shared = mixed_shared(weight.kind, plan.tile, args.chunk_bytes, plan.num_stages);
-  args.partials = context.workspace.take(plan.workspace_bytes());
-  const CUtensorMap x_map = map_of(weight.kind, operands.x, plan.tile);
-  kLaunches[kind][static_cast<size_t>(plan.tile_index)](x_map, args, context.stream.get());
-  context.workspace.release(mark);
+  args.shared = mixed_shared(weight.kind, plan.tile, args.chunk_bytes, plan.num_stages,
+                             plan.schedule.num_ranks);
+  const MixedMaps maps = maps_of(weight.kind, plan.tile, operands.x, y, args.has_y_map);
+  kLaunches[kind][static_cast<size_t>(plan.tiling.tile_index)](maps, args, context.stream.get());
 }
 
 }  // namespace halley::cuda
