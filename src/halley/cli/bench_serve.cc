@@ -3,7 +3,6 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -17,6 +16,7 @@
 #include "halley/base/error.h"
 #include "halley/base/str.h"
 #include "halley/cli/bench.h"
+#include "halley/cli/bench_model.h"
 #include "halley/cli/bench_serve_load.h"
 #include "halley/cli/svg_plot.h"
 #include "halley/client/http/http_client.h"
@@ -38,12 +38,6 @@ struct ServeOptions {
   std::vector<double> percents = {99};
   std::string json_file, svg_file;
 };
-
-void write_file(const std::string& path, const std::string& text) {
-  std::ofstream file(path);
-  file << text;
-  if (!file.flush()) throw InputError(str(path, ": cannot write."));
-}
 
 // Every running request has a socket.
 void raise_file_limit() {

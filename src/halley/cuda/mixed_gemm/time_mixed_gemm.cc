@@ -18,6 +18,11 @@ size_t num_copies_of(const CudaContext& context, size_t weight_bytes) {
   return std::max<size_t>(2, ceil_div(3 * context.device.l2_bytes, weight_bytes));
 }
 
+double weight_bytes_of(const MixedShape& shape) {
+  return static_cast<double>(shape.N) * static_cast<double>(shape.K) *
+         chunk_bytes(shape.kind, shape.group_size) / (kChunkOutputs * kChunkInputs);
+}
+
 /// Random codes, and parameters of groups that give numbers of moderate size.
 MixedPacked random_packed(const MixedShape& shape) {
   const int bytes = chunk_bytes(shape.kind, shape.group_size);
@@ -75,9 +80,9 @@ std::vector<MixedPlan> plans_of(const TimeMixedOptions& options, const MixedShap
                                 const MixedDevice& device) {
   if (!options.has_all_tiles) return {plan_mixed_gemm(shape, device)};
   std::vector<MixedPlan> plans;
-  if (can_be_narrow(shape)) plans.push_back(narrow_mixed_plan(shape));
-  for (int tile = 0; tile < static_cast<int>(kMixedTiles.size()); ++tile) {
-    plans.push_back(plan_mixed_tile(shape, device, tile));
+  if (can_be_narrow(shape)) plans.push_back(narrow_mixed_plan(shape, device));
+  for (const MixedTiling& tiling : mixed_tilings(shape, device)) {
+    plans.push_back(tiled_mixed_plan(shape, device, tiling));
   }
   return plans;
 }
@@ -130,7 +135,8 @@ void add_kind_times(const TimedKind& timed) {
              .K = shape.K,
              .M = M,
              .microseconds = microseconds,
-             .floor_microseconds = mixed_floor_microseconds(timed.options.rates, shape)});
+             .floor_microseconds = mixed_floor_microseconds(timed.options.rates, shape),
+             .weight_bytes = weight_bytes_of(shape)});
       }
     }
   }
@@ -158,7 +164,8 @@ void add_f16_times(const TimedKind& timed, CublasLtGemm& lt) {
                             .M = M,
                             .microseconds = microseconds,
                             .floor_microseconds = gemm_floor_microseconds(
-                                timed.options.rates, {.N = largest.N, .K = largest.K}, M)});
+                                timed.options.rates, {.N = largest.N, .K = largest.K}, M),
+                            .weight_bytes = static_cast<double>(largest.N * largest.K) * 2});
   }
 }
 
@@ -167,10 +174,8 @@ void add_f16_times(const TimedKind& timed, CublasLtGemm& lt) {
 double mixed_floor_microseconds(const GpuRates& rates, const MixedShape& shape) {
   const auto rows = static_cast<double>(shape.M), outputs = static_cast<double>(shape.N);
   const auto inputs = static_cast<double>(shape.K);
-  const double weight_bytes =
-      outputs * inputs * chunk_bytes(shape.kind, shape.group_size) / (kChunkOutputs * kChunkInputs);
   const double num_bytes =
-      weight_bytes + rows * inputs * (is_s8(shape.kind) ? 1 : 2) + rows * outputs * 2;
+      weight_bytes_of(shape) + rows * inputs * (is_s8(shape.kind) ? 1 : 2) + rows * outputs * 2;
   const double per_second = is_s8(shape.kind) ? rates.s8_per_second : rates.f16_per_second;
   return 1e6 *
          std::max(num_bytes / rates.bytes_per_second, 2 * rows * outputs * inputs / per_second);

@@ -40,6 +40,7 @@ struct MixedGemmTime {
   int64_t N = 0, K = 0, M = 0;
   double microseconds = 0;
   double floor_microseconds = 0;
+  double weight_bytes = 0;  // with the parameters of groups
 };
 
 /// The larger of both, of the bytes that must move (the packed weight, x, y in f16) and of the
@@ -48,7 +49,7 @@ double mixed_floor_microseconds(const GpuRates& rates, const MixedShape& shape);
 
 /// As time_gemm(): f16 outputs, codes of activations are there, weights rotated so that none is in
 /// the L2 cache, a captured graph of at least 20 products, best of three. Takes device memory of
-/// about three L2 caches and two of the largest weight, and the largest plan's workspace.
+/// about three L2 caches and two of the largest weight.
 std::vector<MixedGemmTime> time_mixed_gemm(const CudaContext& context, CublasLtGemm& lt,
                                            const TimeMixedOptions& options = {});
 

@@ -262,8 +262,7 @@ size_t CudaLinear::workspace_bytes(int64_t M) const {
     if (section.is_mixed()) {
       // Rounded, and in the weight's order.
       if (section.activation.input_order != nullptr) of_inputs *= 2;
-      const size_t of_product = mixed_workspace_bytes_max(section.mixed_device);
-      most = std::max(most, of_inputs + round_up(of_product, DeviceArena::kAlignment));
+      most = std::max(most, of_inputs);
       continue;
     }
     for (const BoundGemm* gemm : {&section.for_activations, &section.for_f32}) {
