@@ -210,6 +210,17 @@ __device__ __forceinline__ void send_four(uint32_t to, const float* from, uint32
       "f"(from[0]), "f"(from[1]), "f"(from[2]), "f"(from[3]), "r"(barrier)
       : "memory");
 }
+/// The same in this block's memory, at once.
+__device__ __forceinline__ void store_four(uint32_t to, const int32_t* from) {
+  asm volatile("st.shared.v4.s32 [%0], {%1,%2,%3,%4};" ::"r"(to), "r"(from[0]), "r"(from[1]),
+               "r"(from[2]), "r"(from[3])
+               : "memory");
+}
+__device__ __forceinline__ void store_four(uint32_t to, const float* from) {
+  asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};" ::"r"(to), "f"(from[0]), "f"(from[1]),
+               "f"(from[2]), "f"(from[3])
+               : "memory");
+}
 __device__ __forceinline__ void load_four(uint32_t address, int32_t (&to)[4]) {
   asm volatile("ld.shared.v4.s32 {%0,%1,%2,%3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
@@ -279,6 +290,16 @@ __device__ __forceinline__ void load_matrices(uint32_t row, uint32_t (&r)[4]) {
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                : "r"(row)
                : "memory");
+}
+
+/// Barriers of kThreads threads, by number; those who only arrive do not wait for it.
+template <int kThreads>
+__device__ __forceinline__ void arrive_at_named(int barrier) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "n"(kThreads) : "memory");
+}
+template <int kThreads>
+__device__ __forceinline__ void sync_named(int barrier) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(kThreads) : "memory");
 }
 
 /// A barrier of one warpgroup; number 0 is the block's.

@@ -12,6 +12,7 @@ template <class Decoder, int kTokens, int kStrips>
 struct MixedEpilogue {
   using Sum = typename Decoder::Sum;
   using Sums = typename MixedConsumer<Decoder, kTokens, kStrips>::Sums;
+  using Exchange = MixedExchange<Decoder, kTokens, kStrips>;
   static constexpr int kVectors = kTokens / 8 * kStrips;
 
   /// Of the thread's outputs.
@@ -19,6 +20,13 @@ struct MixedEpilogue {
     float scale[kStrips][2];
     float offset[kStrips][2];
     float bias[kStrips][2];
+  };
+
+  /// Of those of one strip.
+  struct StripScales {
+    float scale[2];
+    float offset[2];
+    float bias[2];
   };
 
   static __device__ __forceinline__ int output_of(const MixedThread& self, const MixedPlace& place,
@@ -77,22 +85,52 @@ struct MixedEpilogue {
     }
   }
 
-  /// The values of strip i and of two tokens, whose scales are at this address: first of output
-  /// row(), then of that 8 further.
-  static __device__ __forceinline__ void values_of(uint32_t token_scales,
-                                                   const OutputScales& scales, const Sum* sums,
-                                                   int i, float (&values)[4]) {
+  /// Of strip i, which need not be known to the compiler.
+  static __device__ __forceinline__ StripScales strip_scales(const OutputScales& all, int i) {
+    StripScales one;
+#pragma unroll
+    for (int u = 0; u < 2; ++u) {
+      one.scale[u] = i == 0 ? all.scale[0][u] : all.scale[kStrips - 1][u];
+      one.offset[u] = i == 0 ? all.offset[0][u] : all.offset[kStrips - 1][u];
+      one.bias[u] = i == 0 ? all.bias[0][u] : all.bias[kStrips - 1][u];
+    }
+    return one;
+  }
+
+  /// Scale and sum of codes of a thread's two tokens.
+  static __device__ __forceinline__ uint4 load_token_scales(uint32_t address) {
+    if constexpr (is_s8(Decoder::kKind)) return load_shared_16(address);
+    return {};
+  }
+
+  /// The values of a strip and of two tokens: first of output row(), then of that 8 further.
+  static __device__ __forceinline__ void values_of(const uint4& tokens, const StripScales& scales,
+                                                   const Sum* sums, float (&values)[4]) {
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       const int u = e / 2;
       float value = static_cast<float>(sums[e]);
       if constexpr (is_s8(Decoder::kKind)) {
-        const uint2 token = load_shared_8(token_scales + e % 2 * 8);
-        value *= scales.scale[i][u];
-        value = fmaf(-scales.offset[i][u], __uint_as_float(token.y), value);
-        value *= __uint_as_float(token.x);
+        value *= scales.scale[u];
+        value = fmaf(-scales.offset[u], __uint_as_float(e % 2 == 0 ? tokens.y : tokens.w), value);
+        value *= __uint_as_float(e % 2 == 0 ? tokens.x : tokens.z);
       }
-      values[e] = value + scales.bias[i][u];
+      values[e] = value + scales.bias[u];
+    }
+  }
+
+  /// The thread's four numbers of vector v.
+  static __device__ __forceinline__ void write_four(const MixedArguments& args,
+                                                    const MixedThread& self,
+                                                    const MixedPlace& place, int v,
+                                                    const float (&values)[4]) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const int token = 8 * (v / kStrips) + 2 * self.column_pair() + e % 2;
+      const int n = output_of(self, place, v % kStrips, e / 2);
+      if (token < place.tokens_left && n < args.N) {
+        store_number(args.y, args.y_dtype, (place.token + token) * args.y_stride + n, values[e]);
+      }
     }
   }
 
@@ -102,22 +140,81 @@ struct MixedEpilogue {
       const MixedPlace& place, const OutputScales& scales, const Sums& sums) {
     const uint32_t token_scales = token_scale_address(args, ring, self, 2 * self.column_pair());
     sync_warpgroup(1 + self.warpgroup);  // token scales are there
+    uint4 tokens = {};
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
-      if (!place.part.has(v)) continue;
+      if (v % kStrips == 0) tokens = load_token_scales(token_scales + v / kStrips * 64);
       float values[4];
-      values_of(token_scales + v / kStrips * 64, scales, &sums[v % kStrips][v / kStrips * 4],
-                v % kStrips, values);
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const int token = 8 * (v / kStrips) + 2 * self.column_pair() + e % 2;
-        const int n = output_of(self, place, v % kStrips, e / 2);
-        if (token < place.tokens_left && n < args.N) {
-          store_number(args.y, args.y_dtype, (place.token + token) * args.y_stride + n, values[e]);
-        }
-      }
+      values_of(tokens, strip_scales(scales, v % kStrips), &sums[v % kStrips][v / kStrips * 4],
+                values);
+      write_four(args, self, place, v, values);
     }
     sync_warpgroup(1 + self.warpgroup);  // token scales have been read
+  }
+
+  /// The same of the block's part of a tile that a cluster shares.
+  static __device__ __forceinline__ void write_shared_numbers(const MixedArguments& args,
+                                                              const MixedRing& ring,
+                                                              const MixedThread& self,
+                                                              const MixedPlace& place,
+                                                              const OutputScales& scales) {
+    const uint32_t token_scales = token_scale_address(args, ring, self, 2 * self.column_pair());
+    sync_warpgroup(1 + self.warpgroup);
+#pragma unroll 1
+    for (int v = place.part.begin; v < place.part.end; ++v) {
+      Sum sums[4];
+      Exchange::total_of(args, ring, self, v - place.part.begin, sums);
+      float values[4];
+      const uint4 tokens = load_token_scales(token_scales + v / kStrips * 64);
+      values_of(tokens, strip_scales(scales, v % kStrips), sums, values);
+      write_four(args, self, place, v, values);
+    }
+    sync_warpgroup(1 + self.warpgroup);
+  }
+
+  static __device__ __forceinline__ uint32_t staging(const MixedArguments& args,
+                                                     const MixedRing& ring,
+                                                     const MixedThread& self) {
+    return ring.base +
+           static_cast<uint32_t>(args.shared.staging +
+                                 self.warpgroup * args.shared.staged_vectors * kStagedVectorBytes);
+  }
+
+  /// Where a lane's row of a vector is staged. Lanes 0 to 15 name tokens of both halves of the
+  /// warp's 16 outputs; 16 bytes are swizzled.
+  static __device__ __forceinline__ uint32_t staged_row(const MixedThread& self, uint32_t staging) {
+    const int token = self.lane % 8, piece = self.warp * 2 + self.lane / 8 % 2;
+    return staging + static_cast<uint32_t>(token * 128 + ((piece ^ token) << 4));
+  }
+
+  static __device__ __forceinline__ void stage(const MixedArguments& args, uint32_t row,
+                                               const float (&values)[4]) {
+    if (args.y_dtype == DType::kBf16) {
+      store_matrices_transposed(row, round_to_bf16(values[0], values[1]),
+                                round_to_bf16(values[2], values[3]));
+    } else {
+      store_matrices_transposed(row, round_to_f16(values[0], values[1]),
+                                round_to_f16(values[2], values[3]));
+    }
+  }
+
+  /// The staging memory may be written, and token scales are there.
+  static __device__ __forceinline__ void begin_boxes(const MixedThread& self) {
+    if (self.in_warpgroup == 0) wait_for_store_reads();  // of the tile before
+    sync_warpgroup(1 + self.warpgroup);
+  }
+
+  static __device__ __forceinline__ void end_boxes(const MixedThread& self, const MixedPlace& place,
+                                                   uint32_t staging) {
+    publish_to_copies();
+    sync_warpgroup(1 + self.warpgroup);
+    if (self.in_warpgroup != 0) return;
+    const MixedPart& part = place.part;
+    for (int v = part.begin; v < part.end; ++v) {
+      start_box_store(place.y_map, place.output + v % kStrips * 64, place.token + v / kStrips * 8,
+                      staging + static_cast<uint32_t>((v - part.begin) * kStagedVectorBytes));
+    }
+    close_stores();
   }
 
   /// f16 and bf16: turned to rows of 128 bytes in shared memory, which the copy engine writes while
@@ -126,42 +223,41 @@ struct MixedEpilogue {
                                                      const MixedRing& ring, const MixedThread& self,
                                                      const MixedPlace& place,
                                                      const OutputScales& scales, const Sums& sums) {
-    const MixedPart& part = place.part;
-    const uint32_t staging =
-        ring.base +
-        static_cast<uint32_t>(args.shared.staging +
-                              self.warpgroup * args.shared.staged_vectors * kStagedVectorBytes);
-    const bool is_bf16 = args.y_dtype == DType::kBf16;
-    // Lanes 0 to 15 name tokens of both halves of the warp's 16 outputs; 16 bytes are swizzled.
-    const int token = self.lane % 8, piece = self.warp * 2 + self.lane / 8 % 2;
-    const uint32_t row = staging + static_cast<uint32_t>(token * 128 + ((piece ^ token) << 4));
+    const uint32_t staged = staging(args, ring, self), row = staged_row(self, staged);
     const uint32_t token_scales = token_scale_address(args, ring, self, 2 * self.column_pair());
-    if (self.in_warpgroup == 0) wait_for_store_reads();  // of the tile before
-    sync_warpgroup(1 + self.warpgroup);                  // and token scales are there
+    begin_boxes(self);
+    uint4 tokens = {};
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
-      if (!part.has(v)) continue;
+      if (v % kStrips == 0) tokens = load_token_scales(token_scales + v / kStrips * 64);
       float values[4];
-      values_of(token_scales + v / kStrips * 64, scales, &sums[v % kStrips][v / kStrips * 4],
-                v % kStrips, values);
-      uint32_t pairs[2];
-#pragma unroll
-      for (int u = 0; u < 2; ++u) {
-        const uint32_t f16 = round_to_f16(values[2 * u], values[2 * u + 1]);
-        const uint32_t bf16 = round_to_bf16(values[2 * u], values[2 * u + 1]);
-        pairs[u] = is_bf16 ? bf16 : f16;
-      }
-      store_matrices_transposed(row + static_cast<uint32_t>((v - part.begin) * kStagedVectorBytes),
-                                pairs[0], pairs[1]);
+      values_of(tokens, strip_scales(scales, v % kStrips), &sums[v % kStrips][v / kStrips * 4],
+                values);
+      stage(args, row + static_cast<uint32_t>(v * kStagedVectorBytes), values);
     }
-    publish_to_copies();
-    sync_warpgroup(1 + self.warpgroup);
-    if (self.in_warpgroup != 0) return;
-    for (int v = part.begin; v < part.end; ++v) {
-      start_box_store(place.y_map, place.output + v % kStrips * 64, place.token + v / kStrips * 8,
-                      staging + static_cast<uint32_t>((v - part.begin) * kStagedVectorBytes));
+    end_boxes(self, place, staged);
+  }
+
+  /// The same of the block's part of a tile that a cluster shares.
+  static __device__ __forceinline__ void write_shared_boxes(const MixedArguments& args,
+                                                            const MixedRing& ring,
+                                                            const MixedThread& self,
+                                                            const MixedPlace& place,
+                                                            const OutputScales& scales) {
+    const uint32_t staged = staging(args, ring, self), row = staged_row(self, staged);
+    const uint32_t token_scales = token_scale_address(args, ring, self, 2 * self.column_pair());
+    begin_boxes(self);
+#pragma unroll 2
+    for (int v = place.part.begin; v < place.part.end; ++v) {
+      const int index = v - place.part.begin;
+      Sum sums[4];
+      Exchange::total_of(args, ring, self, index, sums);
+      float values[4];
+      const uint4 tokens = load_token_scales(token_scales + v / kStrips * 64);
+      values_of(tokens, strip_scales(scales, v % kStrips), sums, values);
+      stage(args, row + static_cast<uint32_t>(index * kStagedVectorBytes), values);
     }
-    close_stores();
+    end_boxes(self, place, staged);
   }
 };
 

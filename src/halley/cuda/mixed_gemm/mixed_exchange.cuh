@@ -12,7 +12,6 @@ namespace halley::cuda {
 struct MixedPart {
   int begin = 0;
   int end = 0;
-  __device__ bool has(int vector) const { return begin <= vector && vector < end; }
 };
 
 /// Where a tile lies in Y.
@@ -38,6 +37,13 @@ struct MixedExchange {
     return {part_begin(kVectors, ranks, rank), part_begin(kVectors, ranks, rank + 1)};
   }
 
+  /// This thread's place in what the first block has sent.
+  static __device__ __forceinline__ uint32_t received(const MixedArguments& args,
+                                                      const MixedRing& ring,
+                                                      const MixedThread& self) {
+    return ring.base + static_cast<uint32_t>(args.shared.received + self.thread * 16);
+  }
+
   /// One thread, before the tile: the bytes that will come.
   static __device__ __forceinline__ void expect(const MixedArguments& args, const MixedRing& ring,
                                                 int rank) {
@@ -46,11 +52,13 @@ struct MixedExchange {
                      (args.schedule.num_ranks - 1) * (part.end - part.begin) * kVectorBytes);
   }
 
-  /// Sends what others finish.
+  /// Sends what others finish, and keeps what this block does beside what they will send.
   static __device__ __forceinline__ void send(const MixedArguments& args, const MixedRing& ring,
                                               const MixedThread& self, int rank, const Sums& sums) {
     const int ranks = args.schedule.num_ranks;
     const int each = kVectors / ranks, rest = kVectors % ranks;
+    const uint32_t mine = received(args, ring, self) +
+                          static_cast<uint32_t>(rank * args.shared.staged_vectors * kVectorBytes);
     int owner = -1, next = 0;
     uint32_t to = 0, barrier = 0;
 #pragma unroll
@@ -58,48 +66,32 @@ struct MixedExchange {
       if (v == next) {
         ++owner;
         next += each + (owner < rest ? 1 : 0);
-        const int slot = (rank < owner ? rank : rank - 1) * args.shared.staged_vectors;
-        to = address_in_block(
-            ring.base + static_cast<uint32_t>(args.shared.received + slot * kVectorBytes +
-                                              self.thread * 16),
-            owner);
+        to = owner == rank ? mine : address_in_block(mine, owner);
         barrier = address_in_block(ring.received(args), owner);
       }
-      if (owner != rank) {
+      if (owner == rank) {
+        store_four(to, &sums[v % kStrips][v / kStrips * 4]);
+      } else {
         send_four(to, &sums[v % kStrips][v / kStrips * 4], barrier);
-        to += kVectorBytes;
       }
+      to += kVectorBytes;
     }
   }
 
-  /// Adds what came, in the order of the blocks: in f32 too bits do not depend on who finishes.
-  static __device__ __forceinline__ void add(const MixedArguments& args, const MixedRing& ring,
-                                             const MixedThread& self, int rank, Sums& sums) {
-    const MixedPart part = part_of(args, rank);
-    const uint32_t received =
-        ring.base + static_cast<uint32_t>(args.shared.received + self.thread * 16);
-    const auto block_bytes = static_cast<uint32_t>(args.shared.staged_vectors * kVectorBytes);
-#pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-      if (!part.has(v)) continue;
-      uint32_t from = received + static_cast<uint32_t>((v - part.begin) * kVectorBytes);
-      Sum* mine = &sums[v % kStrips][v / kStrips * 4];
-      Sum total[4] = {0, 0, 0, 0};
+  /// The thread's sums of vector `index` of the block's part, over all blocks in their order: in
+  /// f32 too bits do not depend on who finishes.
+  static __device__ __forceinline__ void total_of(const MixedArguments& args, const MixedRing& ring,
+                                                  const MixedThread& self, int index,
+                                                  Sum (&total)[4]) {
+    uint32_t from = received(args, ring, self) + static_cast<uint32_t>(index * kVectorBytes);
+    load_four(from, total);
 #pragma unroll 1
-      for (int r = 0; r < args.schedule.num_ranks; ++r) {
-        if (r == rank) {
+    for (int r = 1; r < args.schedule.num_ranks; ++r) {
+      from += static_cast<uint32_t>(args.shared.staged_vectors * kVectorBytes);
+      Sum other[4];
+      load_four(from, other);
 #pragma unroll
-          for (int e = 0; e < 4; ++e) total[e] += mine[e];
-        } else {
-          Sum other[4];
-          load_four(from, other);
-#pragma unroll
-          for (int e = 0; e < 4; ++e) total[e] += other[e];
-          from += block_bytes;
-        }
-      }
-#pragma unroll
-      for (int e = 0; e < 4; ++e) mine[e] = total[e];
+      for (int e = 0; e < 4; ++e) total[e] += other[e];
     }
   }
 

@@ -53,10 +53,16 @@ __device__ __forceinline__ void consume(const MixedMaps& maps, const MixedArgume
       Exchange::send(args, ring, self, rank, sums);
       wait_barrier_in_cluster(ring.received(args), received_parity);
       received_parity ^= 1;
-      Exchange::add(args, ring, self, rank, sums);
-      Exchange::release(args, ring, self, rank);
-    }
-    if (kWritesBoxes && args.has_y_map) {
+      if (kWritesBoxes && args.has_y_map) {
+        Epilogue::write_shared_boxes(args, ring, self, place, scales);
+      } else {
+        Epilogue::write_shared_numbers(args, ring, self, place, scales);
+      }
+      // Not after the last tile: nobody may write to a block that has left.
+      if (next_segment(args.schedule, segment).num_chunks > 0) {
+        Exchange::release(args, ring, self, rank);
+      }
+    } else if (kWritesBoxes && args.has_y_map) {
       Epilogue::write_boxes(args, ring, self, place, scales, sums);
     } else {
       Epilogue::write_numbers(args, ring, self, place, scales, sums);
@@ -74,6 +80,10 @@ struct MixedTileTraits {
   static constexpr int kBlocks = is_small(kTile) ? 2 : 1;  // of a multiprocessor
 };
 
+/// Barriers beside those of the warpgroups: the ring is there.
+inline constexpr int kRingForAll = 3;
+inline constexpr int kRingForInputs = 4;
+
 /// Two warpgroups multiply, two warps copy.
 template <class Decoder, int kTokens, int kOutputs>
 __global__ void __launch_bounds__(MixedTileTraits<kTokens, kOutputs>::kThreads,
@@ -87,18 +97,24 @@ __global__ void __launch_bounds__(MixedTileTraits<kTokens, kOutputs>::kThreads,
               ~static_cast<uint32_t>(kStageAlignment - 1);
   const int thread = static_cast<int>(threadIdx.x);
   const bool has_others = args.schedule.num_ranks > 1;
-  if (thread == 0) {
-    init_ring(args, ring);
-  } else if (thread == kConsumerThreads + 32) {
-    prefetch_map(&maps.x);
-    if (args.has_y_map) prefetch_map(&maps.y);
-  }
-  __syncthreads();
-  // Waited for where the first sums are sent.
-  if (has_others) arrive_at_cluster();
+  // Copies start as soon as the ring is there, and nobody else's wait holds them up.
   if (thread >= kConsumerThreads) {
+    const int warp = thread / 32 - kConsumerThreads / 32;
+    if (warp == 0) {
+      init_ring(args, ring);
+      arrive_at_named<64>(kRingForInputs);
+    } else if (warp == 1) {
+      if (thread % 32 == 0) {
+        prefetch_map(&maps.x);
+        if (args.has_y_map) prefetch_map(&maps.y);
+      }
+      sync_named<64>(kRingForInputs);
+    }
+    arrive_at_named<MixedTileTraits<kTokens, kOutputs>::kThreads>(kRingForAll);
+    // Waited for where the first sums are sent.
+    if (has_others) arrive_at_cluster();
     if constexpr (kMovesRegisters) give_registers<40>();
-    if (thread / 32 == kConsumerThreads / 32) {
+    if (warp == 0) {
       produce_weights<kOutputs>(args, ring);
     } else if (thread == kConsumerThreads + 32) {
       produce_activations<Decoder::kKind, kTokens>(maps.x, args, ring);
@@ -106,13 +122,10 @@ __global__ void __launch_bounds__(MixedTileTraits<kTokens, kOutputs>::kThreads,
     __syncwarp();
     if (has_others) wait_for_cluster();
   } else {
+    sync_named<MixedTileTraits<kTokens, kOutputs>::kThreads>(kRingForAll);
+    if (has_others) arrive_at_cluster();
     if constexpr (kMovesRegisters) take_registers<232>();
     consume<Decoder, kTokens, kOutputs / 128>(maps, args, ring);
-  }
-  // Nobody leaves while others may write to its memory.
-  if (has_others) {
-    arrive_at_cluster();
-    wait_for_cluster();
   }
 }
 

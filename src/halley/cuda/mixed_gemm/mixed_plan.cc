@@ -26,15 +26,15 @@ struct KindCosts {
 };
 /// Of kU4S8, kU4GroupS8 and 16 bits.
 constexpr std::array<KindCosts, 3> kCosts = {{
-    {{{{0.203, 0.100, 0.10},
-       {0.294, 0.180, 0.50},
-       {0.277, 0.400, 1.75},
-       {0.320, 0.300, 1.47},
-       {0.291, 0.263, 2.57},
-       {0.620, 0.673, 3.85}}},
-     2.34,
-     0.090,
-     32000},
+    {{{{0.220, 0.100, 0.01},
+       {0.278, 0.281, 0.01},
+       {0.256, 0.249, 0.70},
+       {0.329, 0.330, 0.66},
+       {0.275, 0.283, 2.48},
+       {0.620, 0.670, 2.77}}},
+     1.50,
+     0.128,
+     31800},
     {{{{0.282, 0.100, 0.23},
        {0.532, 0.180, 0.93},
        {0.448, 0.150, 1.49},
@@ -44,15 +44,15 @@ constexpr std::array<KindCosts, 3> kCosts = {{
      2.17,
      0.070,
      24100},
-    {{{{0.354, 0.100, 0.46},
-       {0.810, 0.180, 1.01},
-       {0.539, 0.150, 1.92},
-       {0.798, 0.300, 4.02},
-       {0.418, 0.560, 1.50},
-       {0.620, 1.494, 4.56}}},
-     1.81,
-     0.067,
-     18500},
+    {{{{0.367, 0.100, 0.01},
+       {0.505, 0.180, 0.01},
+       {0.458, 0.150, 2.39},
+       {0.790, 0.300, 2.14},
+       {0.418, 0.675, 0.90},
+       {0.620, 1.026, 5.45}}},
+     1.40,
+     0.095,
+     18800},
 }};
 constexpr std::array<int, 5> kRanks = {1, 2, 3, 4, 8};
 /// With more rows tiles are faster: a narrow block reads all of X.
@@ -212,8 +212,8 @@ MixedPlan narrow_mixed_plan(const MixedShape& shape, const MixedDevice& device, 
   // Not more than a warp ever copies.
   const int items = ceil_div(block_rows, rows) * ceil_div(plan.schedule.num_chunks, kNarrowWarps);
   for (int stages = 1; stages <= std::min(items, kNarrowStagesMax); ++stages) {
-    const MixedNarrow narrow =
-        mixed_narrow(shape.kind, static_cast<int>(shape.M), shape.group_size, rows, stages);
+    const MixedNarrow narrow = mixed_narrow(shape.kind, static_cast<int>(shape.M), shape.group_size,
+                                            block_rows, rows, stages);
     if (stages == 1 || narrow.num_bytes <= shared_bytes) plan.narrow = narrow;
   }
   plan.num_stages = plan.narrow.num_stages;

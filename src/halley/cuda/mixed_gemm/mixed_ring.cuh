@@ -50,14 +50,19 @@ struct MixedStage {
   }
 };
 
+/// One warp, whose lanes may then copy.
 __device__ __forceinline__ void init_ring(const MixedArguments& args, const MixedRing& ring) {
-  for (int stage = 0; stage < args.num_stages; ++stage) {
-    init_barrier(ring.full(args, stage), 1);
-    init_barrier(ring.empty(args, stage), kConsumerThreads / 32);
+  static_assert(kStagesMax < 32);
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  if (lane < args.num_stages) {
+    init_barrier(ring.full(args, lane), 1);
+    init_barrier(ring.empty(args, lane), kConsumerThreads / 32);
+  } else if (lane == 31) {
+    init_barrier(ring.received(args), 1);
+    init_barrier(ring.drained(args), max(1, args.schedule.num_ranks - 1) * (kConsumerThreads / 32));
   }
-  init_barrier(ring.received(args), 1);
-  init_barrier(ring.drained(args), max(1, args.schedule.num_ranks - 1) * (kConsumerThreads / 32));
   publish_barriers();
+  __syncwarp();
 }
 
 /// One warp: lane i copies chunk i of the tile's outputs. Also announces the bytes of both copies.

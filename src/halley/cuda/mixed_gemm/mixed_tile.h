@@ -55,7 +55,7 @@ struct MixedShared {
   int staging = 0;  // [warpgroup 2][vector that the block writes]; activations begin at 0
   int staged_vectors = 0;
   int weights = 0;       // of stage 0
-  int received = 0;      // [block of the cluster but this][vector that the block writes][thread]
+  int received = 0;      // [block of the cluster][vector that this block writes][thread]
   int token_scales = 0;  // [warpgroup 2][token][scale, sum of codes]
   int barriers = 0;      // full ones, then empty ones, then two of the cluster
   int num_bytes = 0;     // alignment of the start included
@@ -70,7 +70,8 @@ constexpr MixedShared mixed_shared(MixedKind kind, const MixedTile& tile, int ch
   shared.staged_vectors = (num_vectors(tile) + num_ranks - 1) / num_ranks;
   shared.weights = shared.staging + 2 * shared.staged_vectors * kStagedVectorBytes;
   shared.received = shared.weights + num_stages * shared.w_stage_bytes;
-  shared.token_scales = shared.received + (num_ranks - 1) * shared.staged_vectors * kVectorBytes;
+  const int num_parts = num_ranks > 1 ? num_ranks : 0;
+  shared.token_scales = shared.received + num_parts * shared.staged_vectors * kVectorBytes;
   shared.barriers = shared.token_scales + 2 * tile.tokens * 8;
   shared.num_bytes = kStageAlignment + shared.barriers + (2 * num_stages + 2) * 8;
   return shared;

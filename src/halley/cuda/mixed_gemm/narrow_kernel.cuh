@@ -19,6 +19,9 @@ struct NarrowItem {
   int chunk = 0;  // of 128 inputs
 };
 
+/// Stages of weights that are copied before the kernel ahead has ended.
+inline constexpr int kNarrowEarlyStages = 2;
+
 /// A warp's ring in shared memory, and what it copies there: chunks `warp`, `warp` + kNarrowWarps
 /// and so on of all rows of the block.
 template <class Decoder>
@@ -32,12 +35,14 @@ struct NarrowRing {
   uint8_t* base = nullptr;  // this warp's
   int warp = 0;
   int lane = 0;
+  uint32_t barriers = 0;  // of this warp's stages: weights are there
   int row_end = 0;
   NarrowItem ahead;     // what is copied next
   int stage_ahead = 0;  // to where
-  /// This lane's part of chunk 0 of the rows ahead.
-  const uint8_t* codes[kNarrowRows] = {};
-  const uint8_t* groups = nullptr;
+  /// Rows ahead that lie one behind the other in a chunk: lane 0 copies those of the first chunk,
+  /// lane 1 those of the next one.
+  int piece_row = 0, piece_rows = 0;
+  const uint8_t* piece = nullptr;  // the chunk's start, of chunk 0 of the inputs
   const uint8_t* x = nullptr;
 
   __device__ __forceinline__ uint8_t* stage(int index) const {
@@ -46,30 +51,22 @@ struct NarrowRing {
   __device__ __forceinline__ uint32_t stage_address(int index) const {
     return shared_address_of(base) + static_cast<uint32_t>(index * args.narrow.stage_bytes);
   }
+  __device__ __forceinline__ uint32_t barrier(int index) const {
+    return barriers + static_cast<uint32_t>(index * 8);
+  }
   __device__ __forceinline__ int rows_ahead() const {
     return min(args.narrow.rows, row_end - ahead.row);
-  }
-  __device__ __forceinline__ const uint8_t* panel_of(int row) const {
-    constexpr int kPanelRows = kChunkOutputs / 16;
-    return args.weights + int64_t{row / kPanelRows} * args.schedule.num_chunks * args.chunk_bytes;
   }
 
   /// At the first chunk of these rows.
   __device__ __forceinline__ void aim(int row) {
     constexpr int kPanelRows = kChunkOutputs / 16;
     ahead = {row, warp};
-    if (row >= row_end) return;
-#pragma unroll
-    for (int i = 0; i < kNarrowRows; ++i) {
-      const int r = min(row + i, row_end - 1);
-      codes[i] = panel_of(r) + r % kPanelRows * kRowCodeBytes + lane * 16;
-    }
-    if constexpr (kGroupRowBytes > 0) {
-      constexpr int kVectors = kGroupRowBytes / 16;
-      const int r = min(row + lane / kVectors, row_end - 1);
-      groups =
-          panel_of(r) + kChunkCodeBytes + r % kPanelRows * kGroupRowBytes + lane % kVectors * 16;
-    }
+    const int rows = rows_ahead(), first_rows = min(rows, kPanelRows - row % kPanelRows);
+    piece_row = lane == 0 ? row : row + first_rows;
+    piece_rows = lane == 0 ? first_rows : lane == 1 ? rows - first_rows : 0;
+    const int64_t panel = piece_row / kPanelRows;
+    piece = args.weights + panel * args.schedule.num_chunks * args.chunk_bytes;
   }
 
   __device__ __forceinline__ void advance() {
@@ -79,24 +76,27 @@ struct NarrowRing {
   }
 
   __device__ __forceinline__ void copy_weights() const {
+    constexpr int kPanelRows = kChunkOutputs / 16;
     const int rows = rows_ahead();
     if (rows <= 0) return;
-    const uint32_t to = stage_address(stage_ahead) + static_cast<uint32_t>(lane * 16);
-    const int64_t offset = int64_t{ahead.chunk} * args.chunk_bytes;
-#pragma unroll
-    for (int i = 0; i < kNarrowRows; ++i) {
-      if (i >= rows) break;
-      const uint32_t row_to = to + static_cast<uint32_t>(i * kRowCodeBytes);
-      start_copy_16(row_to, codes[i] + offset, 16);
-      start_copy_16(row_to + 512, codes[i] + offset + 512, 16);
+    const int num_groups = kGroupRowBytes > 0 ? kChunkSteps >> args.group_shift : 0;
+    const uint32_t full = barrier(stage_ahead);
+    if (lane == 0) {
+      arrive_expecting(full, rows * (kRowCodeBytes + num_groups * kGroupRowBytes));
     }
-    if constexpr (kGroupRowBytes > 0) {
-      if (lane >= rows * (kGroupRowBytes / 16)) return;
-      for (int group = 0; group < kChunkSteps >> args.group_shift; ++group) {
-        start_copy_16(to + static_cast<uint32_t>(args.narrow.groups +
-                                                 group * args.narrow.rows * kGroupRowBytes),
-                      groups + offset + group * group_bytes(kKind), 16);
-      }
+    __syncwarp();
+    if (piece_rows <= 0) return;
+    const uint8_t* chunk = piece + int64_t{ahead.chunk} * args.chunk_bytes;
+    const int in_chunk = piece_row % kPanelRows, in_stage = piece_row - ahead.row;
+    const uint32_t to = stage_address(stage_ahead);
+    start_bulk_copy(to + static_cast<uint32_t>(in_stage * kRowCodeBytes),
+                    chunk + in_chunk * kRowCodeBytes, piece_rows * kRowCodeBytes, full);
+    for (int group = 0; group < num_groups; ++group) {
+      const int row = group * args.narrow.rows + in_stage;
+      start_bulk_copy(
+          to + static_cast<uint32_t>(args.narrow.groups + row * kGroupRowBytes),
+          chunk + kChunkCodeBytes + group * group_bytes(kKind) + in_chunk * kGroupRowBytes,
+          piece_rows * kGroupRowBytes, full);
     }
   }
 
@@ -121,8 +121,11 @@ struct NarrowRing {
   /// Fills the ring. Weights are constant: those of the first stages do not wait for the kernel
   /// ahead.
   __device__ __forceinline__ void start(int row) {
+    if (lane < args.narrow.num_stages) init_barrier(barrier(lane), 1);
+    publish_barriers();
+    __syncwarp();
     x = static_cast<const uint8_t*>(args.x) + lane / kPieces * args.x_stride_bytes;
-    const int num_early = args.starts_early ? min(2, args.narrow.num_stages) : 1;
+    const int num_early = min(kNarrowEarlyStages, args.narrow.num_stages);
     aim(row);
     for (int i = 0; i < num_early; ++i) {
       copy_weights();
@@ -140,7 +143,8 @@ struct NarrowRing {
   }
 
   /// Waits for the oldest stage. Then all lanes may read it.
-  __device__ __forceinline__ void wait() const {
+  __device__ __forceinline__ void wait(int oldest, uint32_t parity) const {
+    wait_barrier(barrier(oldest), parity);
     switch (args.narrow.num_stages) {
       case 1:
         wait_for_copies<0>();
@@ -329,36 +333,47 @@ __device__ __forceinline__ void run_narrow(const MixedArguments& args, uint8_t* 
   ring.base = shared + warp * args.narrow.num_stages * args.narrow.stage_bytes;
   ring.warp = warp;
   ring.lane = lane;
+  ring.barriers = shared_address_of(shared) +
+                  static_cast<uint32_t>(args.narrow.barriers + warp * args.narrow.num_stages * 8);
   ring.row_end = warp < num_chunks ? row_end : row_begin;
   ring.start(row_begin);
   auto* const all_sums = reinterpret_cast<Sum*>(shared + args.narrow.sums);
   int stage = 0;
-  for (int row = row_begin; row < row_end; row += args.narrow.rows) {
-    const int rows = min(args.narrow.rows, row_end - row);
+  uint32_t parity = 0;
+  for (int span = row_begin; span < row_end; span += args.narrow.span) {
+    const int span_end = min(span + args.narrow.span, row_end);
     // The thread's output: there are at most as many as threads.
-    const int m = thread / (rows * 16), output = thread % (rows * 16), n = row * 16 + output;
+    const int outputs = (span_end - span) * 16;
+    const int m = thread / outputs, output = thread % outputs, n = span * 16 + output;
     NarrowOutput<Decoder> mine;
     mine.load(args, n, m);
-    Sum sums[kNarrowRows][4] = {};
+    for (int row = span; row < span_end; row += args.narrow.rows) {
+      const int rows = min(args.narrow.rows, span_end - row);
+      Sum sums[kNarrowRows][4] = {};
 #pragma unroll 1
-    for (int chunk = warp; chunk < num_chunks; chunk += kNarrowWarps) {
-      ring.wait();
-      NarrowStage<Decoder> oldest = {.args = args};
-      oldest.bytes = ring.stage(stage);
-      oldest.lane = lane;
-      oldest.template multiply<kIsOneGroup>(rows, sums);
-      ring.refill();
-      if (++stage == args.narrow.num_stages) stage = 0;
-    }
-    if (row + args.narrow.rows >= row_end) start_next_kernel();
-    if (row > row_begin) __syncthreads();  // the sums of the rows before have been read
+      for (int chunk = warp; chunk < num_chunks; chunk += kNarrowWarps) {
+        ring.wait(stage, parity);
+        NarrowStage<Decoder> oldest = {.args = args};
+        oldest.bytes = ring.stage(stage);
+        oldest.lane = lane;
+        oldest.template multiply<kIsOneGroup>(rows, sums);
+        ring.refill();
+        if (++stage == args.narrow.num_stages) {
+          stage = 0;
+          parity ^= 1;
+        }
+      }
+      if (row + args.narrow.rows >= row_end) start_next_kernel();
+      if (row == span && span > row_begin) __syncthreads();  // the sums before have been read
 #pragma unroll
-    for (int i = 0; i < kNarrowRows; ++i) {
+      for (int i = 0; i < kNarrowRows; ++i) {
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const int place = i * 16 + lane / 4 + e / 2 * 8, token = lane % 4 * 2 + e % 2;
-        if (i < rows && token < args.M) {
-          all_sums[(warp * args.M + token) * pitch + place] = sums[i][e];
+        for (int e = 0; e < 4; ++e) {
+          const int place = (row - span + i) * 16 + lane / 4 + e / 2 * 8;
+          const int token = lane % 4 * 2 + e % 2;
+          if (i < rows && token < args.M) {
+            all_sums[(warp * args.M + token) * pitch + place] = sums[i][e];
+          }
         }
       }
     }
