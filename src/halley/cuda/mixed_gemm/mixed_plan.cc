@@ -7,6 +7,7 @@
 
 #include "halley/base/check.h"
 #include "halley/base/checked_math.h"
+#include "halley/cuda/mixed_gemm/tuned_plans.h"
 
 namespace halley::cuda {
 namespace {
@@ -232,6 +233,12 @@ MixedPlan narrow_mixed_plan(const MixedShape& shape, const MixedDevice& device) 
 
 MixedPlan plan_mixed_gemm(const MixedShape& shape, const MixedDevice& device) {
   HALLEY_CHECK(shape.M >= 1 && shape.N >= 1 && shape.K >= 1, shape.M, shape.N, shape.K);
+  const TunedMixedPlans& table = tuned_mixed_plans();
+  const TunedMixedPlan* tuned = table.is_of(device) ? table.find(shape) : nullptr;
+  if (tuned != nullptr && tuned->is_narrow) return narrow_mixed_plan(shape, device);
+  if (tuned != nullptr && can_tile(shape, device, tuned->tiling)) {
+    return tiled_mixed_plan(shape, device, tuned->tiling);
+  }
   if (shape.M <= kNarrowRowsMax) return narrow_mixed_plan(shape, device);
   MixedPlan best;
   for (const MixedTiling& tiling : mixed_tilings(shape, device)) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "halley/cuda/gemm/time_gemm.h"
 #include "halley/cuda/mixed_gemm/mixed_layout.h"
 #include "halley/cuda/mixed_gemm/mixed_plan.h"
+#include "halley/cuda/mixed_gemm/tuned_plans.h"
 #include "halley/cuda/runtime/cuda_context.h"
 
 namespace halley::cuda {
@@ -52,5 +54,11 @@ double mixed_floor_microseconds(const GpuRates& rates, const MixedShape& shape);
 /// about three L2 caches and two of the largest weight.
 std::vector<MixedGemmTime> time_mixed_gemm(const CudaContext& context, CublasLtGemm& lt,
                                            const TimeMixedOptions& options = {});
+
+/// The fastest plan of one layer for each number of rows, of launches that start early; measured as
+/// time_mixed_gemm() does. `on_plan` may be empty. M of the layer does not matter.
+std::vector<TunedMixedPlan> tune_mixed_gemm(
+    const CudaContext& context, const MixedShape& layer, const std::vector<int64_t>& rows,
+    const std::function<void(const TunedMixedPlan&)>& on_plan);
 
 }  // namespace halley::cuda
