@@ -60,9 +60,9 @@ std::string describe_mixed(MixedKind kind, const GemmProblem& problem);
 /// How a weight stays for one of the products in tiles (cuda/nested_gemm, cuda/w4ax_gemm).
 enum class TileForm : uint8_t { kNone, kNested, kW4ax };
 
-/// By the rules alone: two planes where activations are f16; codes of 4 bits in groups of 128 where
-/// x is rounded in blocks of 128. Data may refuse the latter still: zeros other than 8, scales of
-/// more than 22 significant bits.
+/// By the rules alone: two planes where activations are f16 and K is a multiple of 128; codes of 4
+/// bits in groups of 128 where x is rounded in blocks of 128. Data may refuse the latter still:
+/// zeros other than 8, scales of more than 22 significant bits.
 TileForm tile_form(const GemmProblem& problem, DType activation_dtype, LinearUse use,
                    bool is_hopper);
 /// "nested_f16_quad, kept in two planes: ...".
