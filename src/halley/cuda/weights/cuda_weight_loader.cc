@@ -359,6 +359,7 @@ void CudaWeightLoader::keep_nested(const PackedWeight& weight, std::span<const f
     const Matrix lower = {memory.data(), DType::kU8, end - begin, weight.K, weight.K};
     decode_codes(device_, panels, lower);
     pack_lower_rows(device_, lower, begin, section->nested);
+    order_upper_rows(device_, upper.rows(begin, end));
     device_.stream.synchronize();
   });
   const std::vector<float> scales(static_cast<size_t>(weight.N), kNestedUpperScale);
@@ -371,7 +372,7 @@ void CudaWeightLoader::keep_nested(const PackedWeight& weight, std::span<const f
     arrays.add(std::as_bytes(std::span<const uint16_t>(rounded)), &section->rounded_bias);
   }
   section->array_memory = arrays.copy(device_.stream);
-  section->low_activation = {.kind = ActivationQuant::kE4m3Token};
+  section->low_activation = {.kind = ActivationQuant::kE4m3Token, .has_lane_order = true};
   section->num_multiprocessors = device_.device.num_multiprocessors;
   section->form = describe_tile(TileForm::kNested, halley::problem_of(weight));
   bind(section,

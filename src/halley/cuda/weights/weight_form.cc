@@ -113,7 +113,8 @@ TileForm tile_form(const GemmProblem& problem, DType activation_dtype, LinearUse
     return TileForm::kNone;
   }
   if (problem.w_layout == PackedLayout::kNestedF16Quad) {
-    return activation_dtype == DType::kF16 ? TileForm::kNested : TileForm::kNone;
+    const bool is_nested = activation_dtype == DType::kF16 && problem.K % kBlock == 0;
+    return is_nested ? TileForm::kNested : TileForm::kNone;
   }
   const bool is_w4ax = problem.w_layout == PackedLayout::kU4Quad &&
                        problem.activation == ActivationQuant::kS4S8Block128 &&

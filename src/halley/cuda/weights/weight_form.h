@@ -60,10 +60,10 @@ std::string describe_mixed(MixedKind kind, const GemmProblem& problem);
 /// How a weight stays for one of the products in tiles (cuda/nested_gemm, cuda/w4ax_gemm).
 enum class TileForm : uint8_t { kNone, kNested, kW4ax };
 
-/// By the rules alone: two planes where activations are f16; codes of 4 bits in groups of 128 where
-/// x is rounded in blocks of 128. Data may refuse the latter still: zeros other than 8, scales of
-/// more than 22 significant bits. `has_kernels`: compute capability 9.0, and of kW4ax that the GPU
-/// runs a row of cuda/mma_gemm/w4_kernels.h.
+/// By the rules alone: two planes where activations are f16 and K is a multiple of 128; codes of 4
+/// bits in groups of 128 where x is rounded in blocks of 128. Data may refuse the latter still:
+/// zeros other than 8, scales of more than 22 significant bits. `has_kernels`: compute capability
+/// 9.0, and of kW4ax that the GPU runs a row of cuda/mma_gemm/w4_kernels.h.
 TileForm tile_form(const GemmProblem& problem, DType activation_dtype, LinearUse use,
                    bool has_kernels);
 /// "nested_f16_quad, kept in two planes: ...".

@@ -147,6 +147,9 @@ TEST(TileForm, KeepsPlanesForF16AndBlocksOfCodes) {
   const GemmProblem nested = problem(PackedLayout::kNestedF16Quad, 1, ActivationQuant::kNone);
   EXPECT_EQ(form(nested, DType::kF16), TileForm::kNested);
   EXPECT_EQ(form(nested, DType::kBf16), TileForm::kNone);
+  GemmProblem odd = nested;
+  odd.K = 200;
+  EXPECT_EQ(form(odd, DType::kF16), TileForm::kNone);
   EXPECT_EQ(tile_form(nested, DType::kF16, LinearUse::kGrouped, true), TileForm::kNone);
   EXPECT_EQ(tile_form(nested, DType::kF16, LinearUse::kAlone, false), TileForm::kNone);
   GemmProblem blocks = problem(PackedLayout::kU4Quad, 128, ActivationQuant::kS4S8Block128);

@@ -17,6 +17,7 @@
 #include "halley/core/float16.h"
 #include "halley/core/float8.h"
 #include "halley/core/nested_float.h"
+#include "halley/cuda/gemm/lane_order.h"
 #include "halley/cuda/mixed_gemm/mixed_pack.h"
 #include "halley/cuda/nested_gemm/nested_layout.h"
 #include "halley/cuda/runtime/cuda_check.h"
@@ -205,10 +206,12 @@ OutputWeights fetch_nested(const CudaStream& stream, const Section& section, int
             static_cast<size_t>(K));
   OutputWeights output;
   for (int64_t k = 0; k < K; ++k) {
-    const auto code = static_cast<uint8_t>(static_cast<int8_t>(upper[static_cast<size_t>(k)]));
+    const int64_t chunk = k / kNestedInputs;
+    const int in_chunk = static_cast<int>(k % kNestedInputs);
+    const float number = upper[static_cast<size_t>(chunk * kNestedInputs + lane_place(in_chunk))];
+    const auto code = static_cast<uint8_t>(static_cast<int8_t>(number));
     const int64_t place =
-        k / kNestedInputs * kNestedChunkBytes +
-        lower_offset(static_cast<int>(n % kTileOutputs), static_cast<int>(k % kNestedInputs));
+        chunk * kNestedChunkBytes + lower_offset(static_cast<int>(n % kTileOutputs), in_chunk);
     output.w.push_back(f16_to_f32(join_f16({code, lower[static_cast<size_t>(place)]})));
   }
   return output;
