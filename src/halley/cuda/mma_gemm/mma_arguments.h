@@ -57,10 +57,9 @@ constexpr bool has_bytes(MmaKind kind) {
 /// the tokens' inputs.
 struct MmaTile {
   int tokens = 0;
-  /// Warps share the outputs, then the tokens.
-  int output_warps = 0, token_warps = 0;
+  int num_warps = 0;  // which share the outputs
 
-  constexpr int num_threads() const { return output_warps * token_warps * 32; }
+  constexpr int num_threads() const { return num_warps * 32; }
 };
 
 /// Bytes of a token's inputs in a stage.
