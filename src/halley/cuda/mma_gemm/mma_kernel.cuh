@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "halley/cuda/gemm/hopper_instructions.cuh"
 #include "halley/cuda/mma_gemm/mma_decode.cuh"
 #include "halley/cuda/mma_gemm/mma_epilogue.cuh"
 #include "halley/cuda/mma_gemm/mma_instructions.cuh"
@@ -187,8 +188,8 @@ class MmaProduct {
   /// A unit of the eight tokens of token tile `j`.
   __device__ void load_tokens(uint32_t stage, int j, int unit, uint32_t (&b)[4]) const {
     const int token = 8 * j + lane_ % 8;
-    load_four_matrices(
-        b, stage + static_cast<uint32_t>(piece_offset(kKind, token, unit * 4 + lane_ / 8)));
+    load_matrices(stage + static_cast<uint32_t>(piece_offset(kKind, token, unit * 4 + lane_ / 8)),
+                  b);
   }
 
   __device__ void multiply_stage(uint32_t stage, int chunk, Sums& sums) const {

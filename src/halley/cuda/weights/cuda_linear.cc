@@ -306,9 +306,8 @@ size_t CudaLinear::workspace_bytes(int64_t M) const {
     if (section.is_mixed()) {
       // Rounded, and in the weight's order.
       if (section.activation.input_order != nullptr) of_inputs *= 2;
-      const size_t of_product = section.w4_kernels == W4Kernels::kMma
-                                    ? mma_workspace_bytes_max(section.mixed_device)
-                                    : 0;
+      const size_t of_product =
+          section.w4_kernels == W4Kernels::kMma ? mma_workspace_bytes_max(section.mixed_device) : 0;
       most = std::max(most, of_inputs + round_up(of_product, DeviceArena::kAlignment));
       continue;
     }
