@@ -147,6 +147,10 @@ TEST(MixedPlan, TakesSmallTilesForFewRows) {
 TEST(MixedPlan, IsNarrowForFewRows) {
   EXPECT_TRUE(plan_mixed_gemm({.M = 4, .N = 100, .K = 190}, {}).is_narrow);
   EXPECT_FALSE(plan_mixed_gemm({.M = 5, .N = 100, .K = 190}, {}).is_narrow);
+  // A layer with measured plans, the first of which is of sixteen rows.
+  EXPECT_TRUE(plan_mixed_gemm({.M = 1, .N = 4096, .K = 4096}, {}).is_narrow);
+  EXPECT_TRUE(plan_mixed_gemm({.M = 4, .N = 4096, .K = 4096}, {}).is_narrow);
+  EXPECT_FALSE(plan_mixed_gemm({.M = 5, .N = 4096, .K = 4096}, {}).is_narrow);
   EXPECT_TRUE(can_be_narrow({.M = 8, .N = 100, .K = 190}));
   EXPECT_FALSE(can_be_narrow({.M = 9, .N = 100, .K = 190}));
 }
