@@ -49,6 +49,11 @@ __global__ void norm_codes_kernel(NormParams params, RowShape shape, const X* x,
                                 shape.is_in_fours};
   uint32_t largest = 0;
   norm_row<kIsLayerNorm>(params, shape, source, scratch, KeepRounded{y.dtype, row, &largest});
+  if (y.has_blocks) {
+    __syncthreads();
+    return write_blocks(y, m, shape.num_columns, 0, blocks_of(shape.num_columns),
+                        [](int k) { return row[k]; });
+  }
   largest = largest_of_block(largest, largest_of_warps);
   const CodeWriter writer = {y, y.codes + m * y.stride, step_of(y.rounding, 0, largest)};
   int sum = 0;
@@ -66,10 +71,25 @@ __global__ void norm_codes_kernel(NormParams params, RowShape shape, const X* x,
   if (y.sums != nullptr) y.sums[m] = sum;
 }
 
+/// The same in blocks, whose inputs need not be neighbours: through `row` in shared memory.
+template <typename Norm>
+__device__ void write_blocks_of(Norm& norm, int num_columns, const CodeRows& y, float* row) {
+  norm.for_fours([&](int column, const float4& values) {
+    *reinterpret_cast<float4*>(row + column) = rounded_to(y.dtype, values);
+  });
+  __syncthreads();
+  write_blocks(y, blockIdx.x, num_columns, 0, blocks_of(num_columns),
+               [&](int k) { return row[k]; });
+}
+
 /// By all threads of the block: the row's norm, which for_fours() gives each thread its part of, as
 /// codes.
-template <typename Norm>
+template <bool kHasBlocks, typename Norm>
 __device__ void write_codes(Norm& norm, int num_columns, const CodeRows& y) {
+  if constexpr (kHasBlocks) {
+    extern __shared__ float row[];  // [num_columns]
+    return write_blocks_of(norm, num_columns, y, row);
+  }
   __shared__ uint32_t largest_of_warps[kWarpThreads];
   __shared__ int sums_of_warps[kWarpThreads];
   const int64_t m = blockIdx.x;
@@ -93,7 +113,7 @@ __device__ void write_codes(Norm& norm, int num_columns, const CodeRows& y) {
 }
 
 /// The same of few rows that are short.
-template <typename X>
+template <typename X, bool kHasBlocks>
 __global__ void __launch_bounds__(kRegisterNormThreadsMax)
     few_norms_codes_kernel(const __grid_constant__ NormParams params, RowShape shape, const X* x,
                            float* hidden, const __grid_constant__ CodeRows y) {
@@ -104,11 +124,11 @@ __global__ void __launch_bounds__(kRegisterNormThreadsMax)
   RegisterNorm<X> norm(params, shape.num_columns, hidden_row);
   wait_for_earlier_kernels();
   norm.run(x + m * shape.block_stride, hidden_row, scratch);
-  write_codes(norm, shape.num_columns, y);
+  write_codes<kHasBlocks>(norm, shape.num_columns, y);
 }
 
 /// The same of many rows that are short.
-template <typename X, int kPasses>
+template <typename X, int kPasses, bool kHasBlocks>
 __global__ void __launch_bounds__(kTeamThreads)
     team_norm_codes_kernel(const __grid_constant__ NormParams params, RowShape shape, const X* x,
                            float* hidden, const __grid_constant__ CodeRows y) {
@@ -119,7 +139,7 @@ __global__ void __launch_bounds__(kTeamThreads)
   TeamNorm<X, kPasses> norm(params, shape.num_columns);
   norm.run(x + m * shape.block_stride, hidden == nullptr ? nullptr : hidden + m * shape.x_stride,
            scratch);
-  write_codes(norm, shape.num_columns, y);
+  write_codes<kHasBlocks>(norm, shape.num_columns, y);
 }
 
 bool is_in_fours(ConstMatrix x) {
@@ -131,6 +151,35 @@ struct NormOperands {
   ConstMatrix x;
   Matrix hidden;  // or nothing
 };
+
+/// Of short rows in registers: false where no such kernel takes them.
+template <typename X, bool kHasBlocks>
+bool launch_short(const CudaContext& context, const NormParams& params, const RowShape& shape,
+                  const X* x, float* hidden, const CodeRows& y) {
+  const auto num_rows = static_cast<unsigned>(shape.num_rows);
+  const size_t shared_bytes =
+      kHasBlocks ? static_cast<size_t>(shape.num_columns) * sizeof(float) : 0;
+  if (takes_register_norm(context, params, shape)) {
+    const auto threads = static_cast<unsigned>(norm_threads(shape.num_columns));
+    launch_early(context, "norm of few rows to codes",
+                 {.grid = dim3(num_rows), .block = dim3(threads), .shared_bytes = shared_bytes},
+                 few_norms_codes_kernel<X, kHasBlocks>, params, shape, x, hidden, y);
+    return true;
+  }
+  if constexpr (!std::is_same_v<X, float>) {
+    if (takes_team_norm<X>(params, shape)) {
+      with_team_passes<X>(shape.num_columns, [&](auto passes) {
+        launch_early(
+            context, "norm of many rows to codes",
+            {.grid = dim3(num_rows), .block = dim3(kTeamThreads), .shared_bytes = shared_bytes},
+            team_norm_codes_kernel<X, decltype(passes)::value, kHasBlocks>, params, shape, x,
+            hidden, y);
+      });
+      return true;
+    }
+  }
+  return false;
+}
 
 template <typename X, bool kIsLayerNorm>
 void launch(const CudaContext& context, const NormParams& params, const NormOperands& operands,
@@ -146,25 +195,10 @@ void launch(const CudaContext& context, const NormParams& params, const NormOper
       .y_stride = y.stride};
   const auto* x_data = reinterpret_cast<const X*>(x.data);
   float* hidden = has_hidden ? operands.hidden.row<float>(0) : nullptr;
-  const auto num_rows = static_cast<unsigned>(shape.num_rows);
-  const auto num_threads = static_cast<unsigned>(norm_threads(shape.num_columns));
   if constexpr (!kIsLayerNorm) {
-    if (takes_register_norm(context, params, shape)) {
-      return launch_early(context, "norm of few rows to codes",
-                          {.grid = dim3(num_rows), .block = dim3(num_threads)},
-                          few_norms_codes_kernel<X>, params, shape, x_data, hidden, y);
-    }
-  }
-  if constexpr (!kIsLayerNorm && !std::is_same_v<X, float>) {
-    if (takes_team_norm<X>(params, shape)) {
-      return with_team_passes<X>(shape.num_columns, [&](auto passes) {
-        launch_early(
-            context, "norm of many rows to codes",
-            {.grid = dim3(static_cast<unsigned>(shape.num_rows)), .block = dim3(kTeamThreads)},
-            team_norm_codes_kernel<X, decltype(passes)::value>, params, shape,
-            reinterpret_cast<const X*>(x.data),
-            has_hidden ? operands.hidden.row<float>(0) : nullptr, y);
-      });
+    if (y.has_blocks ? launch_short<X, true>(context, params, shape, x_data, hidden, y)
+                     : launch_short<X, false>(context, params, shape, x_data, hidden, y)) {
+      return;
     }
   }
   const size_t row_bytes = static_cast<size_t>(x.num_cols) * sizeof(float);
@@ -176,7 +210,9 @@ void launch(const CudaContext& context, const NormParams& params, const NormOper
                "shared memory of norm");
   }
   launch_early(context, "norm to codes",
-               {.grid = dim3(num_rows), .block = dim3(num_threads), .shared_bytes = row_bytes},
+               {.grid = dim3(static_cast<unsigned>(shape.num_rows)),
+                .block = dim3(static_cast<unsigned>(norm_threads(shape.num_columns))),
+                .shared_bytes = row_bytes},
                kernel, params, shape, x_data, hidden, y);
 }
 

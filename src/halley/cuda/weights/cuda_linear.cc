@@ -44,8 +44,10 @@ void prepare_codes(const CudaContext& context, const Section& section, ConstMatr
                    CudaGemmOperands* operands) {
   const CudaActivationQuant& activation =
       section.is_nested() ? section.low_activation : section.activation;
-  const QuantizedRows rows =
-      take_quantized_rows(context, activation.kind, x.num_rows, section.K, section.has_code_sums());
+  const QuantizedRows rows = section.is_w4ax()
+                                 ? take_w4ax_rows(context, x.num_rows, section.K)
+                                 : take_quantized_rows(context, activation.kind, x.num_rows,
+                                                       section.K, section.has_code_sums());
   quantize_rows(context, activation, x, rows);
   set_codes(section, rows, operands);
 }
@@ -121,7 +123,8 @@ std::string describe_mixed(const Section& section, bool is_batch_invariant) {
 }  // namespace
 
 bool CudaLinear::Section::has_coded_inputs() const {
-  if (is_nested() || is_w4ax()) return false;  // codes of other kernels
+  if (is_w4ax()) return true;
+  if (is_nested()) return false;  // codes of other kernels
   if (is_mixed()) return is_s8(mixed.kind);
   return w.dtype == DType::kI8 || w.dtype == DType::kF8E4M3;
 }
@@ -186,13 +189,15 @@ void CudaLinear::run_sections(const CudaContext& context, int64_t M, Matrix y,
                                  .rounded_bias = section.rounded_bias};
     prepare(section, &operands);
     const TileLinearInputs inputs = {.x = operands.x,
+                                     .x_scales = operands.scales.x_scales,
+                                     .num_s8_inputs = section.activation.num_s8_inputs,
                                      .bias = section.bias,
                                      .is_batch_invariant = lt_->choice().is_batch_invariant,
                                      .w4_kernels = section.w4_kernels};
     if (section.is_mixed()) {
       run_mixed(context, section, operands, part);
     } else if (section.is_w4ax()) {
-      run_w4ax_linear(context, section.w4ax, section.activation, inputs, part);
+      run_w4ax_linear(context, section.w4ax, inputs, part);
     } else if (section.is_nested() && operands.x.dtype != DType::kF8E4M3) {
       run_nested_linear(context, section.nested, inputs, part);
     } else {
@@ -211,7 +216,7 @@ void CudaLinear::run(const CudaContext& context, ConstMatrix x, Matrix y,
   HALLEY_CHECK(x.num_cols == in_features(), x.num_cols, in_features());
   run_sections(context, x.num_rows, y, [&](const Section& section, CudaGemmOperands* operands) {
     const bool is_low = section.is_nested() && precision == Precision::kLow;
-    if (section.is_w4ax() || (section.is_nested() && !is_low)) {
+    if (section.is_nested() && !is_low) {
       operands->x = x;
     } else if (section.has_coded_inputs() || is_low) {
       prepare_codes(context, section, x, operands);
@@ -228,6 +233,9 @@ void CudaLinear::run_quantized(const CudaContext& context, const QuantizedRows& 
                name_of(x.codes.dtype));
   HALLEY_CHECK(x.codes.num_cols == in_features(), x.codes.num_cols, in_features());
   HALLEY_CHECK(x.scales != nullptr && (x.sums != nullptr || !has_code_sums()), name_);
+  HALLEY_CHECK(form->kind != ActivationQuant::kS4S8Block128 ||
+                   x.scales_pitch == round_up(x.codes.num_rows, kW4axTokenPadding),
+               name_, x.scales_pitch);
   run_sections(
       context, x.codes.num_rows, y,
       [&](const Section& section, CudaGemmOperands* operands) { set_codes(section, x, operands); });
@@ -261,10 +269,11 @@ void CudaLinear::run_gated(const CudaContext& context, Activation activation, Co
 const CudaActivationQuant* CudaLinear::code_form() const {
   if (sections_.empty()) return nullptr;
   const CudaActivationQuant& first = sections_[0].activation;
-  // Kinds of codes have one scale a row or one for all, and no order (weight_form.h).
   const bool is_same = std::all_of(sections_.begin(), sections_.end(), [&](const Section& section) {
-    return section.has_coded_inputs() && section.activation.kind == first.kind &&
-           section.activation.scale == first.scale;
+    const CudaActivationQuant& its = section.activation;
+    return section.has_coded_inputs() && its.kind == first.kind && its.scale == first.scale &&
+           its.num_s8_inputs == first.num_s8_inputs && its.s4_clip == first.s4_clip &&
+           its.input_order == first.input_order;
   });
   return is_same ? &first : nullptr;
 }
@@ -292,8 +301,8 @@ size_t CudaLinear::workspace_bytes(int64_t M) const {
   size_t most = 0;
   for (const Section& section : sections_) {
     if (section.is_w4ax()) {
-      most = std::max(most, w4ax_linear_bytes(section.num_multiprocessors, section.w4ax,
-                                              section.w4_kernels, M));
+      most = std::max(most, w4ax_rows_bytes(M, section.K) +
+                                w4ax_linear_bytes(section.num_multiprocessors, section.w4_kernels));
       continue;
     }
     if (section.is_nested()) {
