@@ -42,8 +42,8 @@ class Form:
     args: tuple = ()
 
 
-def form(name, config):
-    return Form(name, ("--quant-config", os.path.join(CONFIGS, config)))
+def form(name, config, *more):
+    return Form(name, ("--quant-config", os.path.join(CONFIGS, config), *more))
 
 
 FORMS = {
@@ -53,6 +53,8 @@ FORMS = {
     "w4a8": form("W4A8 (QoQ, a scale for each output)", "qoq_w4a8.json"),
     "w4a8_group": form("W4A8 (QoQ, groups of 128)", "qoq_w4a8_g128.json"),
     "w4ax": form("W4Ax (FMPQ)", "fmpq_w4ax.json"),
+    "nested_full": form("NestedFP, in f16", "nestedfp.json"),
+    "nested_low": form("NestedFP, in FP8", "nestedfp.json", "--precision", "low"),
 }
 BATCHES = (1, 16, 64, 128)
 # As many sequences as the memory of an H200 holds.

@@ -94,7 +94,9 @@ class BenchGpu(unittest.TestCase):
         keys = [line.partition(":")[0] for line in lines]
         self.assertEqual(keys, ["latency_f16_batch16", "latency_fp8_batch16",
                                 "latency_w4a16_batch16", "latency_w4a8_batch16",
-                                "latency_w4a8_group_batch16", "latency_w4ax_batch16", "gemm"])
+                                "latency_w4a8_group_batch16", "latency_w4ax_batch16",
+                                "latency_nested_full_batch16", "latency_nested_low_batch16",
+                                "gemm"])
         self.assertEqual(self.run_tool("--parts", "gemm,nothing*").returncode, 2)
 
     def test_its_configurations_of_weights_are_there(self):
@@ -104,7 +106,8 @@ class BenchGpu(unittest.TestCase):
         for path in sorted(paths):
             with open(path, encoding="utf-8") as file:
                 methods.append(json.load(file)["quant_method"])
-        self.assertEqual(methods, ["fmpq", "compressed-tensors", "gptq", "qoq", "qoq"])
+        self.assertEqual(methods, ["fmpq", "compressed-tensors", "gptq", "nestedfp", "qoq",
+                                   "qoq"])
 
 
 if __name__ == "__main__":

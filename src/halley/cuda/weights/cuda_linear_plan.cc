@@ -61,6 +61,7 @@ std::vector<CudaLinearPlan> plan_cuda_linear(const QuantScheme& scheme, const Te
       const bool is_nested = tile == TileForm::kNested;
       plan.form = describe_tile(tile, stored);
       plan.kernel = is_nested ? kNestedKernelName : kW4axKernelName;
+      plan.has_low_precision = is_nested;
       plan.device_bytes = is_nested ? 2 * static_cast<size_t>(stored.N * stored.K)
                                     : static_cast<size_t>(stored.N * stored.K) / 2;
     } else if (!forms.kinds.empty()) {

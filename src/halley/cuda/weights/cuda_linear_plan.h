@@ -21,6 +21,7 @@ struct CudaLinearPlan {
   size_t device_bytes = 0;            // of the weight's rows
   std::string kernel;                 // for outputs of the activations' type; by the rules alone
   std::vector<std::string> refusals;  // of better-placed kernels
+  bool has_low_precision = false;     // beside full (core/precision.h)
 };
 
 /// One plan for each section, for a GPU of compute capability 9.0. A weight in e4m3 is planned as

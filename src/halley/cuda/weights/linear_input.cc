@@ -79,9 +79,9 @@ void gated_activation(const CudaContext& context, Activation activation, ConstMa
 }
 
 void run_linear(const CudaContext& context, const CudaLinear& linear, const LinearInput& x,
-                Matrix y) {
+                Matrix y, Precision precision) {
   if (x.is_codes) return linear.run_quantized(context, x.codes.rows, y);
-  linear.run(context, x.numbers, y);
+  linear.run(context, x.numbers, y, precision);
 }
 
 }  // namespace halley::cuda
