@@ -65,7 +65,7 @@ synccheck cuda_mixed_gemm_gpu_test MixedGemm.RunsInGraphs
 synccheck cuda_mma_gemm_gpu_test MmaGemm.RunsInGraphs:MmaW4ax.SumsOf*
 racecheck cuda_ops_gpu_test NormGpuTest.ARow*:RopeKvGpuTest.QuantizedRows*
 racecheck cuda_fused_gpu_test FusedGpuTest.NormsAdd*
-racecheck cuda_sampling_gpu_test CudaSamplerTest.Replays*
+racecheck cuda_sampling_gpu_test CudaSamplerTest.LeavesRows*
 racecheck cuda_moe_gpu_test MoeGpuTest.TheLower*:MoeGpuTest.AllRows*:GroupedGemmGpuTest.ActivationsAre*
 racecheck cuda_attention_gpu_test CudaAttention.AGraph*
 racecheck cuda_attention_gpu_test CudaAttention.NotANumber*:CudaAttention.ScalesOf*
@@ -73,17 +73,17 @@ racecheck cuda_attention_gpu_test CudaAttention.ManyPieces*
 racecheck cuda_gemm_gpu_test StreamedGemmGpuTest.TakesOdd*
 racecheck cuda_mma_gemm_gpu_test MmaGemm.ARow*:MmaW4ax.RowsThat*
 racecheck cuda_nested_gemm_gpu_test NestedGemm.JoinsAll*
-racecheck cuda_weights_gpu_test CudaLinearGpuTest.Keeps*:TileLinear.*
+racecheck cuda_weights_gpu_test CudaLinearGpuTest.Keeps*:TileLinear.Blocks*
 racecheck cuda_experts_gpu_test ExpertsGpuTest.AGraph*
 "
 
 # Kernels that racecheck leaves out, by a part of their names. It does not follow a lane that arrives
 # at an mbarrier for its warp behind a barrier of that warp: where lanes of one warp read (or write)
 # what the copy engine or another warp writes (or reads) next, and one lane says so, it reports races
-# that are none. With an arrival of each lane the same rings have no findings, and are slower.
+# that are none. With an arrival of each lane the same rings have no findings, and are slower. It
+# says the same of cuBLASLt's kernels, and fails in products behind them where they are left out: its
+# cases are without them.
 rings="prefill_kernel nested_kernel w4ax_kernel mixed_kernel narrow_kernel"
-# cuBLASLt's kernels with rings, of which it says the same, are not ours to change.
-rings+=" nvjet"
 exclusions=()
 for ring in $rings; do exclusions+=(--kernel-name-exclude "kns=$ring"); done
 

@@ -476,6 +476,16 @@ class Quantized(unittest.TestCase):
         self.assertEqual({weight["kernel"].split("_")[1] for weight in weights}, {"f16", "w4a16"})
         self.assertIn("u4_quad, kept in 4 bits (u4_f16): a scale for each output",
                       {weight["form"] for weight in weights})
+        self.assertEqual({(weight["kernel"], weight.get("mma_kernel")) for weight in weights
+                          if weight["kernel"].startswith("gemm_w4")},
+                         {("gemm_w4a16_mixed", "gemm_w4a16_mma")})
+        self.assertFalse([weight for weight in weights if weight["form"].endswith("kept in f16") and
+                          "mma_kernel" in weight])
+        self.assertRegex(run("inspect", model, "--device", "cuda").stdout,
+                         "gemm_w4a16_mma +[0-9]+ weights on compute capability 8.0 to 8.9")
+        self.assertIn("not gemm_fp8_streamed: needs rows of a multiple of 128 bytes",
+                      run("inspect", os.path.join(QUANTIZED, "fp8_tensor_static"),
+                          "--device", "cuda").stdout)
         env = dict(os.environ, HALLEY_KERNEL="gemm_w4a32_hwy")
         for args, extra, text in [
                 (["--require-kernel", "gemm_s8_sums_cublaslt"], None, "got gemm_"),
