@@ -18,6 +18,7 @@ GpuLinearPlan plan_of(cuda::CudaLinearPlan planned) {
           .in_features = planned.in_features,
           .form = std::move(planned.form),
           .kernel = std::move(planned.kernel),
+          .mma_kernel = std::move(planned.mma_kernel),
           .device_bytes = planned.device_bytes,
           .refusals = std::move(planned.refusals),
           .has_low_precision = planned.has_low_precision};
@@ -55,6 +56,7 @@ std::vector<GpuLinearPlan> loaded_plans(const cuda::CudaDecoderWeights::PlacedLi
     planned[i].has_low_precision = section.is_nested();
     if (!placed.is_grouped) continue;
     planned[i].kernel = "grouped_gemm";
+    planned[i].mma_kernel.clear();
     planned[i].refusals.clear();
   }
   return planned;
