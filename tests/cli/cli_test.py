@@ -816,13 +816,14 @@ class BenchGpu(unittest.TestCase):
         if "gemm" not in run("bench", "--help").stdout:
             self.skipTest("built without CUDA")
         for args, text in [(["gemm", "--shape", "12"], "--shape: expected two sizes"),
+                           (["ablation", "--shape", "0x5"], "--shape: expected two sizes"),
                            (["attention", "--decode", "0x5"], "--decode: expected two sizes"),
                            (["attention", "--kv-dtype", "f3"], "--kv-dtype: expected a type")]:
             refused = run("bench", *args)
             self.assertEqual(refused.returncode, 2, refused.stderr)
             self.assertIn(text, refused.stderr)
         env = dict(os.environ, CUDA_VISIBLE_DEVICES="")
-        for name in "gemm", "attention":
+        for name in "ablation", "attention", "gemm":
             refused = run("bench", name, env=env)
             self.assertEqual(refused.returncode, 1, refused.stderr)
             self.assertIn("CUDA: expected", refused.stderr)

@@ -40,10 +40,16 @@ DType activation_dtype(MixedKind kind) {
   return kind == MixedKind::kU4F16 ? DType::kF16 : DType::kBf16;
 }
 
-MixedMaps maps_of(const MixedTile& tile, ConstMatrix x, Matrix y, bool has_y) {
+/// Vectors of eight tokens, of a box of y: all that a sharer writes, where all write as many.
+int y_box_vectors(const MixedTile& tile, int num_ranks) {
+  const int vectors = tile.tokens / 8, sharers = num_sharers(tile, num_ranks);
+  return vectors % sharers == 0 ? vectors / sharers : 1;
+}
+
+MixedMaps maps_of(const MixedTile& tile, int box_vectors, ConstMatrix x, Matrix y, bool has_y) {
   MixedMaps maps;
   maps.x = box_map({.matrix = x, .box_cols = 128 * 8 / bits_of(x.dtype), .box_rows = tile.tokens});
-  maps.y = has_y ? box_map({.matrix = y, .box_cols = 64, .box_rows = 8}) : maps.x;
+  maps.y = has_y ? box_map({.matrix = y, .box_cols = 64, .box_rows = 8 * box_vectors}) : maps.x;
   return maps;
 }
 
@@ -165,7 +171,8 @@ void mixed_gemm_planned(const CudaContext& context, const MixedWeight& weight,
   }
   args.shared = mixed_shared(weight.kind, plan.tile, args.chunk_bytes, plan.num_stages,
                              plan.schedule.num_ranks);
-  const MixedMaps maps = maps_of(plan.tile, operands.x, y, args.has_y_map);
+  args.y_box_vectors = y_box_vectors(plan.tile, plan.schedule.num_ranks);
+  const MixedMaps maps = maps_of(plan.tile, args.y_box_vectors, operands.x, y, args.has_y_map);
   kLaunches[kind][static_cast<size_t>(plan.tiling.tile_index)](maps, args, context.stream.get());
 }
 
