@@ -56,6 +56,9 @@ std::string on_cuda([[maybe_unused]] const GemmProblem& problem) {
   const cuda::MixedForms mixed =
       cuda::mixed_forms(problem, DType::kF16, cuda::LinearUse::kAlone, true);
   if (!mixed.kinds.empty()) return kernel(cuda::mixed_kernel_name(mixed.kinds.front()));
+  if (cuda::gemv_form(problem, DType::kF16, cuda::LinearUse::kAlone, false).is_kept) {
+    return kernel(cuda::gemv_kernel_name(cuda::gemv_shape(problem).bits));
+  }
   const cuda::WeightForm form = cuda::weight_form(problem, DType::kF16);
   if (form.is_codes()) return str(form.dtype, " codes");
   return form.why_numbers.empty() ? "as it is" : "decoded to 16 bits";
