@@ -8,7 +8,7 @@ namespace halley::cuda {
 
 int64_t gemv_linear_rows_max(int bits) {
   // A pass of kGemvRowsMax rows reads the codes; decoding reads them, and writes and reads numbers.
-  return bits == 8 ? 64 : 128;
+  return bits == 8 ? 32 : 16;
 }
 
 int64_t decoded_outputs(int64_t N, int64_t K) {

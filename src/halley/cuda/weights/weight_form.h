@@ -70,7 +70,7 @@ GemvForm gemv_form(const GemmProblem& problem, DType activation_dtype, LinearUse
                    bool is_batch_invariant);
 /// For cuda/gemv; of a weight in a quad layout of 8, 3 or 2 bits.
 GemvShape gemv_shape(const GemmProblem& problem);
-/// "u8_quad, kept in 8 bits: groups of 128 inputs; of more than 64 rows decoded to f16".
+/// "u8_quad, kept in 8 bits: groups of 128 inputs; of more than 32 rows decoded to f16".
 std::string describe_gemv(const GemmProblem& problem, DType activation_dtype);
 /// "gemm_w8a16_gemv", ...
 const char* gemv_kernel_name(int bits);

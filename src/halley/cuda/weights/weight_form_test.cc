@@ -155,7 +155,7 @@ TEST(GemvForm, KeepsCodesThatNumbersMultiply) {
   EXPECT_TRUE(form(rounded, DType::kBf16).is_kept);
   EXPECT_EQ(describe_gemv(rounded, DType::kBf16),
             "u8_quad, kept in 8 bits: groups of 128 inputs, activations rounded (s8_token) and "
-            "multiplied as numbers; of more than 64 rows decoded to bf16");
+            "multiplied as numbers; of more than 32 rows decoded to bf16");
   // Codes that the tensor cores multiply, and other layouts: nothing is said.
   for (const GemmProblem& other :
        {problem(PackedLayout::kU8Quad, 256, ActivationQuant::kS8Token),
