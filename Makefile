@@ -3,6 +3,8 @@
 #   make demo     install what is needed, build, quantize the shipped model, say what that costs,
 #                 generate text with it
 #   make test     install what is needed, build, run the unit tests
+#   make simulate the scheduler and the engine under random load: STEPS=10000000 steps over SEEDS=1000
+#                 seeds, two minutes of a core; FIRST_SEED=n for another part
 #   make accuracy measure what each method of quantization costs (hours on a laptop); ARGS='--rows
 #                 w4a16-gptq-g128 --models demo' for a part: tools/accuracy.py
 #
@@ -13,13 +15,16 @@ SETUP ?= tools/setup.sh
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 SECONDS ?= 10
+STEPS ?= 10000000
+SEEDS ?= 1000
+FIRST_SEED ?= 1
 ARGS ?=
 PYTHON ?= /usr/bin/python3
 PROMPT ?= The Python programming language
 BUILD := build/release
 DEMO := build/demo-w4ax
 
-.PHONY: help setup setup-dev configure demo test test-gpu sanitize-gpu accuracy lint format asan fuzz install clean
+.PHONY: help setup setup-dev configure demo test simulate test-gpu sanitize-gpu accuracy lint format asan fuzz install clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile
@@ -50,6 +55,12 @@ demo: configure
 test: configure
 	cmake --build $(BUILD) -j $(JOBS)
 	ctest --test-dir $(BUILD) -L unit --output-on-failure --progress -j $(JOBS)
+
+# Also the test simulation_long_test, label slow. A failure prints the arguments that repeat it.
+simulate: configure
+	cmake --build $(BUILD) --target simulation_test -j $(JOBS)
+	$(BUILD)/src/halley/engine/simulation_test --steps=$(STEPS) --seeds=$(SEEDS) \
+	  --first-seed=$(FIRST_SEED)
 
 # Goes on where an earlier run was stopped.
 accuracy:

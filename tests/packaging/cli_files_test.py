@@ -64,6 +64,21 @@ class CliFiles(unittest.TestCase):
             for name in names:
                 self.assertIn(name.replace("-", "\\-"), section, (path, name))
 
+    def test_what_the_services_give_to_serve_are_its_options(self):
+        text = help_of("serve")
+        options = set(re.findall(r"--[a-z][a-z-]+", text))
+        for path in "systemd/halley.service", "docker/Dockerfile", "nginx/halley.conf":
+            with open(os.path.join(SOURCE, "packaging", path), encoding="utf-8") as file:
+                commands = re.findall(r"halley[ #]+serve (.*)", file.read().replace("\\\n", " "))
+            given = set(re.findall(r"--[a-z][a-z-]+", " ".join(commands)))
+            self.assertTrue(given, path)
+            self.assertLessEqual(given, options, path)
+        # nginx takes bodies as large as the server does.
+        with open(os.path.join(SOURCE, "packaging", "nginx", "halley.conf"),
+                  encoding="utf-8") as file:
+            megabytes = int(re.search(r"client_max_body_size (\d+)m;", file.read())[1])
+        self.assertIn(f"={megabytes << 20}\n", text.split("--max-body-bytes", 1)[1][:200])
+
     def test_the_page_is_correct_roff(self):
         mandoc = shutil.which("mandoc")
         if not mandoc:

@@ -5,8 +5,9 @@
     load_check.py HALLEY_BINARY SOURCE_DIR --mode overrun  three times as many as the queue takes
 
 Serves the demo model by itself (or --model; --dummy makes its weights up). Each of the streams is a
-client that sends one request after the other; --processes share them. Prints JSON of what
-was seen; exits with 1 where a promise is broken:
+client that sends one request after the other; --processes share them. --server-cores and
+--client-cores keep both apart. Prints JSON of what was seen; exits with 1 where a promise is
+broken:
 
 - each admitted request ends with "length" and as many tokens as it asked for;
 - no stream is silent for longer than --silence seconds;
@@ -14,7 +15,11 @@ was seen; exits with 1 where a promise is broken:
 - clients get their turns evenly: Jain's index of their requests is at least 0.95;
 - afterwards the server has no request, no page in use, and ends with code 0;
 - a refused request is answered with 503 and Retry-After; --refusal-ms is the limit of the time that
-  takes, from the first byte sent to the last received.
+  takes, from the first byte sent to the last received. Whoever was refused comes again after
+  --retry seconds.
+
+An answer's time is the one at which the kernel received it. What the clients themselves take until
+they read it is client_lag_ms: where it is large, they are the bottleneck, and need more cores.
 """
 import argparse
 import asyncio
@@ -23,7 +28,9 @@ import multiprocessing
 import os
 import random
 import re
+import socket
 import statistics
+import struct
 import sys
 import time
 
@@ -31,6 +38,50 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from served import Server  # noqa: E402
 
 RUNNING, QUEUED = 64, 64  # of the server in mode overrun
+SO_TIMESTAMPNS = 35  # Linux; Python has no name for it
+
+
+class Link:
+    """A connection whose bytes come with the time at which the kernel received them."""
+
+    def __init__(self):
+        self.socket = socket.socket()
+        self.socket.setblocking(False)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        self.loop = asyncio.get_running_loop()
+        self.readable = asyncio.Event()
+        self.longest_lag = 0.0
+
+    async def connect(self, port):
+        await self.loop.sock_connect(self.socket, ("127.0.0.1", port))
+        self.loop.add_reader(self.socket.fileno(), self.readable.set)
+
+    async def send(self, data):
+        await self.loop.sock_sendall(self.socket, data)
+
+    async def receive(self):
+        """(bytes, time of the last of them); no bytes: the end."""
+        while True:
+            await self.readable.wait()
+            self.readable.clear()
+            try:
+                data, ancillary, _, _ = self.socket.recvmsg(65536, 64)
+            except BlockingIOError:
+                continue
+            now = arrival = time.time()
+            for level, kind, value in ancillary:
+                if (level, kind) == (socket.SOL_SOCKET, SO_TIMESTAMPNS):
+                    seconds, nanoseconds = struct.unpack("qq", value)
+                    arrival = seconds + 1e-9 * nanoseconds
+            self.longest_lag = max(self.longest_lag, now - arrival)
+            return data, arrival
+
+    def close(self, must_reset):
+        self.loop.remove_reader(self.socket.fileno())
+        if must_reset:  # instead of an orderly end
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.socket.close()
 
 
 class Client:
@@ -41,13 +92,13 @@ class Client:
         self.server_name, self.port, self.options = server_name, port, options
         self.num_done = self.num_vanished = self.num_tokens = 0
         self.first_token, self.refusals, self.problems = [], [], []
-        self.longest_silence = 0.0
+        self.longest_silence = self.longest_lag = 0.0
 
     async def run(self, end):
         while time.monotonic() < end and not self.problems:
             try:
                 await self.request()
-            except (OSError, asyncio.IncompleteReadError) as error:
+            except OSError as error:
                 self.problems.append(f"connection: {error!r}")
 
     async def request(self):
@@ -60,32 +111,32 @@ class Client:
         message = (b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
                    b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body)) + body
         leaves = self.options.mode == "vanish" and self.random.random() < 0.2
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        link = Link()
         try:
+            await link.connect(self.port)
             if leaves and self.random.random() < 0.3:  # in the middle of the request
-                writer.write(message[:self.random.randrange(len(message))])
-                await writer.drain()
+                await link.send(message[:self.random.randrange(len(message))])
                 self.num_vanished += 1
                 return
-            sent = time.monotonic()
-            writer.write(message)
-            await writer.drain()
+            sent = time.time()
+            await link.send(message)
             num_bytes_max = self.random.randrange(1, 8000) if leaves else None
-            await self.read(reader, sent, num_tokens, num_bytes_max)
+            is_refused = await self.read(link, sent, num_tokens, num_bytes_max)
         finally:
-            if leaves:
-                writer.transport.abort()  # a reset instead of an orderly end
-            writer.close()
+            self.longest_lag = max(self.longest_lag, link.longest_lag)
+            link.close(must_reset=leaves)
+        if is_refused:
+            await asyncio.sleep(self.options.retry)
 
-    async def read(self, reader, sent, num_tokens, num_bytes_max):
+    async def read(self, link, sent, num_tokens, num_bytes_max):
+        """Whether the answer was a refusal."""
         data, last, first = b"", sent, None
         while True:
             try:
-                chunk = await asyncio.wait_for(reader.read(65536), self.options.silence)
+                chunk, now = await asyncio.wait_for(link.receive(), self.options.silence)
             except asyncio.TimeoutError:
                 self.problems.append(f"silent for {self.options.silence} s after {len(data)} bytes")
-                return
-            now = time.monotonic()
+                return False
             self.longest_silence = max(self.longest_silence, now - last)
             last = now
             if not chunk:
@@ -95,15 +146,15 @@ class Client:
             data += chunk
             if num_bytes_max is not None and len(data) >= num_bytes_max:
                 self.num_vanished += 1
-                return
+                return False
             if data.startswith(b"HTTP/1.1 503") and b"\r\n\r\n" in data:
                 self.refusals.append(now - sent)
                 if b"retry-after:" not in data.lower():
                     self.problems.append("503 without Retry-After")
-                await asyncio.sleep(0.05)  # a client that is impatient
-                return
+                return True
         self.check(data, num_tokens)
         self.first_token.append(first)
+        return False
 
     def check(self, data, num_tokens):
         if not data.startswith(b"HTTP/1.1 200") or b"data: [DONE]" not in data:
@@ -128,12 +179,17 @@ def run_clients(clients, end):
     return clients
 
 
-def watch_memory(pid, end, period):
+def watch_memory(pid, seconds):
+    """Samples through all the time, and a line on stderr now and then, for whoever waits."""
     samples = []
-    while time.monotonic() < end:
+    begin = time.monotonic()
+    while time.monotonic() < begin + seconds:
         with open(f"/proc/{pid}/status", encoding="ascii") as file:
             samples.append(int(re.search(r"VmRSS:\s+(\d+)", file.read())[1]))
-        time.sleep(period)
+        if len(samples) % 6 == 1:
+            print(f"{time.monotonic() - begin:.0f} s: {samples[-1] / 1024:.1f} MiB",
+                  file=sys.stderr, flush=True)
+        time.sleep(min(5.0, seconds / 60))
     return samples
 
 
@@ -144,7 +200,7 @@ def load(server, options):
         end = time.monotonic() + options.seconds
         parts = [pool.apply_async(run_clients, (clients[i::options.processes], end))
                  for i in range(options.processes)]
-        samples = watch_memory(server.process.pid, end, min(1.0, options.seconds / 60))
+        samples = watch_memory(server.process.pid, options.seconds)
         clients = [client for part in parts for client in part.get()]
     return clients, samples
 
@@ -169,6 +225,7 @@ def report_of(clients, samples, options):
         "refusal_ms_max": 1000 * max(refused, default=0),
         "ttft_s_median": percentile(first, 0.5), "ttft_s_p99": percentile(first, 0.99),
         "longest_silence_s": max(client.longest_silence for client in clients),
+        "client_lag_ms_max": 1000 * max(client.longest_lag for client in clients),
         "requests_of_a_client": [min(done), statistics.median(done), max(done)],
         "jain_index": sum(done) ** 2 / max(1, len(done) * sum(n * n for n in done)),
         "rss_mib_second_quarter": early / 1024, "rss_mib_last_quarter": late / 1024,
@@ -196,6 +253,10 @@ def broken_promises(report, metrics, options):
     return broken
 
 
+def cores(text):
+    return [int(core) for core in text.split(",")]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("halley")
@@ -209,16 +270,22 @@ def main():
     parser.add_argument("--threads", default="1", help="of the model")
     parser.add_argument("--silence", type=float, default=120)
     parser.add_argument("--refusal-ms", type=float, default=50)
+    parser.add_argument("--retry", type=float, default=0.25, help="seconds behind a refusal")
+    parser.add_argument("--server-cores", type=cores, help="as 0,1; default: all")
+    parser.add_argument("--client-cores", type=cores, help="as 2,3; default: all")
     options = parser.parse_args()
     overrun = options.mode == "overrun"
     options.streams = options.streams or (3 * (RUNNING + QUEUED) if overrun else 500)
     model = options.model or os.path.join(options.source, "models", "demo-21m")
     weights = ("--load-format", "dummy") if options.dummy else ()
+    all_cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, options.server_cores or all_cores)  # a process inherits them
     server = Server(options.halley, model, *weights, "--device", "cpu",
                     "--log-level", "warning", "--max-model-len", "512",
                     "--threads", options.threads,
                     "--max-num-seqs", str(RUNNING),
                     "--max-num-queued-reqs", str(QUEUED if overrun else 1024))
+    os.sched_setaffinity(0, options.client_cores or all_cores)
     clients, samples = load(server, options)
     deadline = time.monotonic() + 30  # clients that went away, and their requests
     while time.monotonic() < deadline:

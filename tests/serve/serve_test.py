@@ -188,6 +188,18 @@ class LifeTest(unittest.TestCase):
         status, _, _ = server.ask("POST", "/v1/completions", {"prompt": "a", "n": 3})
         self.assertEqual(status, 400)
 
+    def test_says_that_connections_need_more_files_than_it_may_open(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        limited = os.path.join(folder.name, "limited")
+        with open(limited, "w", encoding="utf-8") as file:
+            file.write(f'#!/bin/sh\nulimit -n 300 && exec "{os.path.abspath(HALLEY)}" "$@"\n')
+        os.chmod(limited, 0o700)
+        for num_connections, is_enough in ("40", True), ("45", False):
+            server = Server(limited, MODEL, "--threads", "1", "--max-connections", num_connections)
+            self.assertEqual(server.end(), 0)
+            self.assertEqual('"event":"file_limit"' not in server.log, is_enough, server.log)
+
     def stream_in_background(self, server, body):
         """A client that has its first piece, and the thread that reads the rest."""
         connection = server.connect()

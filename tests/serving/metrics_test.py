@@ -23,7 +23,8 @@ HISTOGRAMS = ["time_to_first_token_seconds", "inter_token_latency_seconds",
               "request_prompt_tokens", "request_generation_tokens"]
 COUNTERS = ["num_preemptions", "prefix_cache_queries", "prefix_cache_hits", "prompt_tokens",
             "generation_tokens", "request_success"]
-GAUGES = ["num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"]
+GAUGES = ["num_requests_running", "num_requests_waiting", "kv_cache_usage_perc",
+          "cache_config_info"]
 
 
 def samples(name):
@@ -95,6 +96,8 @@ class Metrics(unittest.TestCase):
         self.assertEqual(info.value, 1)
         self.assertEqual(info.labels["kv_dtype"], "int8")
         self.assertEqual(info.labels["kernels"], "gemm_w4a21_avx512 88")
+        cache = samples("cache_config_info")[0]
+        self.assertEqual((cache.value, cache.labels["num_gpu_blocks"]), (1, "64"))
 
 
 if __name__ == "__main__":

@@ -11,13 +11,12 @@
 #include <utility>
 #include <vector>
 
-#include <sys/resource.h>
-
 #include "halley/base/env.h"
 #include "halley/base/error.h"
 #include "halley/base/str.h"
 #include "halley/cli/bench.h"
 #include "halley/cli/bench_serve_load.h"
+#include "halley/cli/file_limit.h"
 #include "halley/cli/svg_plot.h"
 #include "halley/client/http/http_client.h"
 #include "halley/client/load/load_report.h"
@@ -43,14 +42,6 @@ void write_file(const std::string& path, const std::string& text) {
   std::ofstream file(path);
   file << text;
   if (!file.flush()) throw InputError(str(path, ": cannot write."));
-}
-
-// Every running request has a socket.
-void raise_file_limit() {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 // The share of requests whose value is at most x.
@@ -145,7 +136,7 @@ int run_serve(const ServeOptions& options) {
   check_endpoint(options.load.endpoint);
   const ServeLoad load(options.load);
   const LoadReportOptions report_options = report_options_of(options, load);
-  raise_file_limit();
+  raise_file_limit();  // every running request has a socket
   HttpClientLimits limits;
   limits.idle_timeout = std::chrono::seconds(options.timeout);
   HttpClient client(parse_http_url(options.base_url), limits);

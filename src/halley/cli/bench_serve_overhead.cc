@@ -15,7 +15,6 @@
 
 #include <sched.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,6 +22,7 @@
 #include "halley/base/str.h"
 #include "halley/cli/bench.h"
 #include "halley/cli/costless_model.h"
+#include "halley/cli/file_limit.h"
 #include "halley/cli/overhead_server.h"
 #include "halley/client/http/http_client.h"
 #include "halley/client/load/summary.h"
@@ -317,11 +317,7 @@ OrderedJson report_phase(const char* name, const PhaseResult& phase) {
 }
 
 int run_overhead(const OverheadOptions& options) {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-    limit.rlim_cur = limit.rlim_max;
-    ::setrlimit(RLIMIT_NOFILE, &limit);
-  }
+  raise_file_limit();
   const SharedTimes times = make_shared_times();
   const Cores cores = divide_cores(options.num_server_cores);
   const ServerProcess server(options.server, *times, cores.server);  // before any thread

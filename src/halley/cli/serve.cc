@@ -1,4 +1,5 @@
 // `halley serve`: the OpenAI API over HTTP until a signal ends it.
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -24,6 +25,7 @@
 #include "halley/cli/chat_prompt.h"
 #include "halley/cli/command.h"
 #include "halley/cli/engine_options.h"
+#include "halley/cli/file_limit.h"
 #include "halley/cli/model_options.h"
 #include "halley/cli/sampling_options.h"
 #include "halley/cli/serve_watch.h"
@@ -41,6 +43,8 @@ namespace {
 
 constexpr size_t kKeyFileBytesMax = 1 << 20;
 constexpr std::chrono::milliseconds kGoodbyeLimit{2000};  // for answers that are being sent
+constexpr int64_t kOtherFiles = 256;  // beside connections: weights, devices, the program's own
+constexpr int kPreparersMin = 2, kPreparersMax = 8;
 
 struct ServeOptions {
   ModelOptions model;
@@ -134,6 +138,8 @@ AppConfig app_config_of(const ServeOptions& options, const LoadedModel& loaded) 
   config.eos_token_ids = loaded.generation.eos_token_ids;
   config.ignores_unknown_fields = options.ignores_unknown_fields;
   config.request_timeout_s = options.request_timeout_s;
+  // Prompts that come together are tokenized side by side; most cores are the model's.
+  config.num_prepare_threads = std::clamp(num_usable_cores() / 4, kPreparersMin, kPreparersMax);
   config.created_s = std::chrono::duration_cast<std::chrono::seconds>(
                          std::chrono::system_clock::now().time_since_epoch())
                          .count();
@@ -153,7 +159,7 @@ HttpServerConfig server_config_of(const ServeOptions& options) {
 }
 
 ServerMetricsConfig metrics_config_of(const LoadedModel& loaded, const EngineConfig& engine,
-                                      const std::string& name) {
+                                      const std::string& name, const std::string& device) {
   return {.model_name = name,
           .max_model_len = engine.max_model_len,
           .model_info = {{"format", loaded.plan.format},
@@ -161,7 +167,22 @@ ServerMetricsConfig metrics_config_of(const LoadedModel& loaded, const EngineCon
                          {"dtype", name_of(loaded.plan.config.dtype)},
                          {"kv_dtype", name_of(*engine.kv_dtype)},
                          {"precision", name_of(loaded.context->precision)},
-                         {"version", HALLEY_VERSION}}};
+                         {"device", device},
+                         {"version", HALLEY_VERSION}},
+          .cache_info = {{"block_size", std::to_string(engine.page_tokens)},
+                         {"cache_dtype", name_of(*engine.kv_dtype)},
+                         {"enable_prefix_caching", engine.has_prefix_caching ? "True" : "False"}}};
+}
+
+// Without descriptors accepting would pause, and nobody would be told why.
+void check_file_limit(size_t num_connections_max, JsonLog& log) {
+  const int64_t num_files = raise_file_limit();
+  const auto num_needed = static_cast<int64_t>(num_connections_max) + kOtherFiles;
+  if (num_files >= num_needed) return;
+  log.write(LogLevel::kWarning, "file_limit",
+            {{"limit", num_files},
+             {"needed", num_needed},
+             {"advice", "raise it (ulimit -Hn, LimitNOFILE) or lower --max-connections"}});
 }
 
 bool is_loopback(const std::string& host) {
@@ -207,11 +228,12 @@ int run_serve(const ServeOptions& options) {
   LoadedModel loaded = load_model_files(options.model);
   AppConfig app_config = app_config_of(options, loaded);
   const std::string name = app_config.model_names.front();
+  const std::string device = loaded.model->device_name();
   auto engine =
       std::make_unique<Engine>(std::move(loaded.model), tokenizer, loaded.generation.eos_token_ids,
                                engine_config_of(options));
   ServeWatch watch(
-      metrics_config_of(loaded, engine->config(), name),
+      metrics_config_of(loaded, engine->config(), name, device),
       {.log_level = parse_log_level(options.log_level), .has_access_log = options.has_access_log});
   watch.observe(app_config, *engine);
   OpenAiApp app(std::move(engine), tokenizer, std::move(format), std::move(app_config));
@@ -223,6 +245,7 @@ int run_serve(const ServeOptions& options) {
         LogLevel::kWarning, "no_api_key",
         {{"host", options.host}, {"advice", "whoever reaches it may use the server"}});
   }
+  check_file_limit(options.num_connections_max, watch.log());
   HttpServer server(std::move(server_config), std::move(routes));
   watch_for_signals();
   server.start();

@@ -72,6 +72,7 @@ __global__ void __launch_bounds__(kDecodeThreads, (DecodeShape<kType, kHeadDim, 
   queue.work = units.work(params, queue.index);
   queue.num_work = params.header->num_items * units.num_units;
   const bool takes_more = queue.num_work > 2 * gridDim.x;  // else each has two, and none counts
+  const bool has_few = queue.num_work <= gridDim.x;        // each block has one, or none
   DecodeRing<Shape> ring(params, warp);
   if (ring.lane() == 0) {
     ring.init_barriers();
@@ -85,6 +86,9 @@ __global__ void __launch_bounds__(kDecodeThreads, (DecodeShape<kType, kHeadDim, 
     fill_ring(ring, queue, warp, is_ahead, true);
   }
   wait_for_earlier_kernels();
+  // Then multiprocessors are about equally full, and what the next kernel reads ahead comes in
+  // while splits are joined here.
+  if (has_few) let_next_kernel_start();
   using Sums = DecodeWarp<Shape>;
   typename Sums::Queries queries;
   if (queue.index < queue.num_work) queries.load(params, queue.work);
@@ -107,7 +111,7 @@ __global__ void __launch_bounds__(kDecodeThreads, (DecodeShape<kType, kHeadDim, 
     }
     if (queue.has_next()) {
       queries.load(params, queue.next_work);
-    } else {
+    } else if (!has_few) {
       let_next_kernel_start();  // not before: its blocks would crowd where ours end first
     }
     sums.softmax.finish();
@@ -127,15 +131,14 @@ __global__ void __launch_bounds__(kDecodeThreads, (DecodeShape<kType, kHeadDim, 
     const bool is_split = queue.work.item.num_splits > 1;
     left_last = threadIdx.x == 0 && is_split && count_split(params, queue.work, units.num_units);
     if (joins_before) join_splits<Shape>(params, units.work(params, index_before));
+    if (!queue.has_next()) break;  // with its work at hand for the join
     index_before = queue.index;
     queue.index = queue.next;
     queue.next = after_next;
     queue.work = queue.next_work;
     is_ahead = false;
   }
-  if (__syncthreads_or(left_last ? 1 : 0)) {
-    join_splits<Shape>(params, units.work(params, index_before));
-  }
+  if (__syncthreads_or(left_last ? 1 : 0)) join_splits<Shape>(params, queue.work);
   if (takes_more && threadIdx.x == 0) {
     __threadfence();
     if (atomicAdd(&params.header->num_blocks_done, 1u) == gridDim.x - 1) {

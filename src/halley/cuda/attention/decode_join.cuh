@@ -124,8 +124,10 @@ __device__ inline bool count_split(const DecodeParams& params, const DecodeWork&
       params.num_arrived + static_cast<int64_t>(work.item.sequence) * num_units + work.unit;
   __threadfence();  // what the block has written is there for who sees the count
   const bool is_last = atomicAdd(count, 1u) == static_cast<uint32_t>(work.item.num_splits) - 1;
-  if (is_last) *count = 0;  // for the next launch
-  return is_last;
+  if (!is_last) return false;
+  *count = 0;       // for the next launch
+  __threadfence();  // what others have written is there for this block, behind a barrier of it
+  return true;
 }
 
 /// Factors of all splits, [splits, rows], and the rows' sums of weights, both in shared memory; by
@@ -169,7 +171,7 @@ __device__ inline void split_factors(const DecodeParams& params, const DecodeWor
 /// Joins all splits of the work's sequence, in ascending order.
 template <typename Shape>
 __device__ inline void join_splits(const DecodeParams& params, const DecodeWork& work) {
-  constexpr int kHeadDim = Shape::kPaddedHeadDim, kAtOnce = 8;
+  constexpr int kHeadDim = Shape::kPaddedHeadDim, kAtOnce = 16;
   auto* factors = reinterpret_cast<float*>(shared_memory() + Shape::kFactorBegin);
   auto* sums = reinterpret_cast<float*>(shared_memory() + Shape::kSumBegin);
   const int64_t num_heads = static_cast<int64_t>(params.rows.num_kv_heads) * params.rows.group_size;
@@ -184,12 +186,11 @@ __device__ inline void join_splits(const DecodeParams& params, const DecodeWork&
       quads[k] = __ldcg(reinterpret_cast<const float4*>(partial + split * split_stride + i));
     }
   };
-  __threadfence();
-  split_factors<Shape>(params, work, factors, sums);
   const int count = work.num_rows * kHeadDim;
   float4 quads[kAtOnce];
-  if (4 * thread < count) load(0, 4 * thread, quads);
-  __syncthreads();  // the factors are there
+  if (4 * thread < count) load(0, 4 * thread, quads);  // come in while factors are computed
+  split_factors<Shape>(params, work, factors, sums);
+  __syncthreads();
   for (int i = 4 * thread; i < count; i += 4 * kDecodeThreads) {
     const int row = i / kHeadDim, dim = i % kHeadDim;
     JoinedQuad values;

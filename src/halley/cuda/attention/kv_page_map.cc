@@ -2,32 +2,15 @@
 
 #include <algorithm>
 
-#include <cudaTypedefs.h>
-#include <cuda_runtime_api.h>
-
 #include "halley/base/check.h"
-#include "halley/base/error.h"
 #include "halley/cuda/attention/wgmma_layout.h"
-#include "halley/cuda/runtime/cuda_check.h"
+#include "halley/cuda/runtime/tensor_map.h"
 
 namespace halley::attention {
 namespace {
 
 constexpr int64_t kGroupRows = 8;
 constexpr int64_t kTileTokens = 128;
-
-PFN_cuTensorMapEncodeTiled_v12000 find_encode() {
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
-  check_cuda(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
-                                              cudaEnableDefault, &result),
-             "address of cuTensorMapEncodeTiled");
-  if (result != cudaDriverEntryPointSuccess || function == nullptr) {
-    throw DeviceError(
-        "CUDA: expected a driver with cuTensorMapEncodeTiled, got one without. Update the driver.");
-  }
-  return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function);
-}
 
 }  // namespace
 
@@ -43,7 +26,6 @@ int value_groups(const KvPageLayout& layout) {
 }
 
 CUtensorMap page_map(const KvLayerView& cache) {
-  static const PFN_cuTensorMapEncodeTiled_v12000 encode = find_encode();
   const KvPageLayout& layout = cache.layout;
   const auto row_bytes = static_cast<cuuint64_t>(layout.row_bytes());
   const auto num_panels = static_cast<cuuint32_t>(layout.head_dim / kPanelColumns);
@@ -57,9 +39,9 @@ CUtensorMap page_map(const KvLayerView& cache) {
   const cuuint32_t steps[5] = {1, 1, 1, 1, 1};
   CUtensorMap map;
   const CUresult result =
-      encode(&map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 5, cache.pages, sizes, strides, box, steps,
-             CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+      tensor_map_encoder()(&map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 5, cache.pages, sizes, strides,
+                           box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                           CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   HALLEY_CHECK(result == CUDA_SUCCESS, static_cast<int>(result), cache.num_pages,
                layout.page_tokens, layout.num_kv_heads, layout.head_dim);
   return map;

@@ -1,40 +1,17 @@
 #include "halley/cuda/gemm/streamed_gemm.h"
 
-#include <cudaTypedefs.h>
-#include <cuda_runtime_api.h>
-
 #include "halley/base/check.h"
 #include "halley/base/error.h"
 #include "halley/base/str.h"
 #include "halley/cuda/gemm/lt_problem.h"
 #include "halley/cuda/gemm/streamed_arguments.h"
-#include "halley/cuda/runtime/cuda_check.h"
+#include "halley/cuda/runtime/tensor_map.h"
 
 namespace halley::cuda {
 namespace {
 
-PFN_cuTensorMapEncodeTiled_v12000 find_encode() {
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
-  check_cuda(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
-                                              cudaEnableDefault, &result),
-             "address of cuTensorMapEncodeTiled");
-  if (result != cudaDriverEntryPointSuccess || function == nullptr) {
-    throw DeviceError(
-        "CUDA: expected a driver with cuTensorMapEncodeTiled, got one without. Update the driver.");
-  }
-  return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function);
-}
-
-CUtensorMapDataType map_dtype(DType dtype) {
-  if (dtype == DType::kF16) return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
-  if (dtype == DType::kBf16) return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
-  return CU_TENSOR_MAP_DATA_TYPE_UINT8;
-}
-
 /// Boxes of `box_rows` rows and `box_chunks` chunks of 128 bytes, chunk after chunk, swizzled.
 CUtensorMap map_of(ConstMatrix matrix, int box_rows, int box_chunks) {
-  static const PFN_cuTensorMapEncodeTiled_v12000 encode = find_encode();
   const auto element_bytes = static_cast<cuuint64_t>(bits_of(matrix.dtype) / 8);
   const cuuint64_t chunk_inputs = kStreamedChunkBytes / element_bytes;
   const cuuint64_t sizes[3] = {chunk_inputs, static_cast<cuuint64_t>(matrix.num_rows),
@@ -46,10 +23,10 @@ CUtensorMap map_of(ConstMatrix matrix, int box_rows, int box_chunks) {
                              static_cast<cuuint32_t>(box_chunks)};
   const cuuint32_t steps[3] = {1, 1, 1};
   CUtensorMap map;
-  const CUresult result =
-      encode(&map, map_dtype(matrix.dtype), 3, const_cast<std::byte*>(matrix.data), sizes, strides,
-             box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult result = tensor_map_encoder()(
+      &map, tensor_map_dtype(matrix.dtype), 3, const_cast<std::byte*>(matrix.data), sizes, strides,
+      box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   HALLEY_CHECK(result == CUDA_SUCCESS, static_cast<int>(result), matrix.num_rows, matrix.num_cols,
                matrix.row_stride, box_rows, box_chunks);
   return map;

@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include "halley/core/dtype.h"
+#include "halley/cuda/hopper_tile/tile_schedule.h"
 #include "halley/cuda/hopper_tile/tile_shape.h"
-#include "halley/cuda/mixed_gemm/mixed_schedule.h"
 
 namespace halley::cuda {
 
@@ -15,7 +15,7 @@ struct TileArguments {
   int token_tiles = 0;
   TileShared shared;
   /// Of clusters: its blocks are clusters, its tiles those of all blocks of one.
-  MixedSchedule schedule;
+  TileSchedule schedule;
   /// Above 1, of tiles without a cluster: so many blocks, of one cluster, share the inputs of one
   /// tile each, and the schedule has all tiles whole, one a cluster.
   int split = 1;

@@ -54,7 +54,7 @@ struct TileEpilogue {
                                                    const TilePlace& place, Sums& sums) {
     const TileRing& ring = block.ring;
     const int rank = block.rank;
-    const MixedSharers sharers = sharers_of(args.schedule, place.tile);
+    const TileSharers sharers = sharers_of(args.schedule, place.tile);
     if (sharers.count == 1) return true;
     float4* mine =
         slot_of(args, self, rank, partial_slot(args.schedule, place.tile, block.cluster));
@@ -84,7 +84,7 @@ struct TileEpilogue {
   static __device__ __forceinline__ void sum_parts(const TileArguments& args,
                                                    const TileThread& self, int rank,
                                                    const TilePlace& place,
-                                                   const MixedSharers& sharers, Sums& sums) {
+                                                   const TileSharers& sharers, Sums& sums) {
 #pragma unroll
     for (int i = 0; i < kTokens / 2; ++i) sums[i] = 0;
 #pragma unroll 1

@@ -14,7 +14,7 @@ constexpr double kSharerMicroseconds = 0.1;           // of a part that is added
 constexpr double kMemoryBytesPerMicrosecond = 34000;  // of one multiprocessor's share
 
 double estimate(const TimedTile& costs, const TilePlan& plan) {
-  const MixedSchedule& schedule = plan.schedule;
+  const TileSchedule& schedule = plan.schedule;
   const double rounds = ceil_div(schedule.whole_tiles, schedule.num_blocks);
   double time = rounds * (schedule.num_chunks * costs.stage + costs.end);
   if (const int chunks = num_shared_chunks(schedule); chunks > 0) {
@@ -30,14 +30,15 @@ double estimate(const TimedTile& costs, const TilePlan& plan) {
   return time;
 }
 
-TilePlan plan_of(const TileFamily& family, const ProductShape& shape, const MixedDevice& device,
+TilePlan plan_of(const TileFamily& family, const ProductShape& shape, const CudaDeviceInfo& device,
                  int tile_index) {
   HALLEY_CHECK(shape.M >= 1 && shape.N >= 1 && shape.K >= 1, shape.M, shape.N, shape.K);
   TilePlan plan;
   plan.tile_index = tile_index;
   plan.tile = family.tiles[static_cast<size_t>(tile_index)].tile;
   plan.stage = family.stage(plan.tile);
-  plan.num_stages = num_tile_stages(plan.tile, plan.stage, device.shared_bytes_max);
+  plan.num_stages =
+      num_tile_stages(plan.tile, plan.stage, static_cast<int>(device.shared_bytes_max));
   HALLEY_CHECK(plan.num_stages >= 2, plan.tile.tokens, device.shared_bytes_max);
   const int64_t token_tiles = ceil_div<int64_t>(shape.M, plan.tile.tokens);
   const int64_t output_tiles = ceil_div<int64_t>(shape.N, plan.tile.cluster * kTileOutputs);
@@ -83,7 +84,7 @@ size_t TilePlan::workspace_bytes() const {
 }
 
 std::ostream& operator<<(std::ostream& out, const TilePlan& plan) {
-  const MixedSchedule& schedule = plan.schedule;
+  const TileSchedule& schedule = plan.schedule;
   return out << "tile " << plan.tile.tokens << " tokens x " << plan.tile.cluster << " x "
              << kTileOutputs << " outputs, " << plan.num_stages << " stages, " << schedule.num_tiles
              << " tiles of " << schedule.num_chunks << " chunks on " << schedule.num_blocks
@@ -92,7 +93,7 @@ std::ostream& operator<<(std::ostream& out, const TilePlan& plan) {
 }
 
 TilePlan plan_one_tile(const TileFamily& family, const ProductShape& shape,
-                       const MixedDevice& device, int tile_index) {
+                       const CudaDeviceInfo& device, int tile_index) {
   TilePlan plan = plan_of(family, shape, device, tile_index);
   const TimedTile& costs = family.tiles[static_cast<size_t>(tile_index)];
   const int tiles = plan.schedule.num_tiles;
@@ -117,7 +118,7 @@ TilePlan plan_one_tile(const TileFamily& family, const ProductShape& shape,
 }
 
 TilePlan plan_shared_tile(const TileFamily& family, const ProductShape& shape,
-                          const MixedDevice& device, int tile_index, int num_clusters) {
+                          const CudaDeviceInfo& device, int tile_index, int num_clusters) {
   TilePlan plan = plan_of(family, shape, device, tile_index);
   HALLEY_CHECK(int64_t{plan.schedule.num_tiles} * plan.schedule.num_chunks >= num_clusters,
                num_clusters);
@@ -128,7 +129,7 @@ TilePlan plan_shared_tile(const TileFamily& family, const ProductShape& shape,
 }
 
 TilePlan plan_split_tile(const TileFamily& family, const ProductShape& shape,
-                         const MixedDevice& device, int tile_index, int split) {
+                         const CudaDeviceInfo& device, int tile_index, int split) {
   TilePlan plan = plan_of(family, shape, device, tile_index);
   HALLEY_CHECK(plan.tile.cluster == 1 && split >= 2 && split <= kTileSplitMax &&
                    split <= plan.schedule.num_chunks,
@@ -138,7 +139,7 @@ TilePlan plan_split_tile(const TileFamily& family, const ProductShape& shape,
 }
 
 TilePlan plan_invariant_tiles(const TileFamily& family, const ProductShape& shape,
-                              const MixedDevice& device) {
+                              const CudaDeviceInfo& device) {
   constexpr int kTile = 1;  // few tokens lose little, and many not all
   TilePlan plan = plan_of(family, shape, device, kTile);
   plan.schedule.whole_tiles = plan.schedule.num_tiles;
@@ -148,7 +149,7 @@ TilePlan plan_invariant_tiles(const TileFamily& family, const ProductShape& shap
 }
 
 TilePlan plan_tiles(const TileFamily& family, const ProductShape& shape,
-                    const MixedDevice& device) {
+                    const CudaDeviceInfo& device) {
   TilePlan best;
   for (size_t i = 0; i < family.tiles.size(); ++i) {
     const TilePlan plan = plan_one_tile(family, shape, device, static_cast<int>(i));
@@ -157,10 +158,10 @@ TilePlan plan_tiles(const TileFamily& family, const ProductShape& shape,
   return best;
 }
 
-size_t tile_workspace_bytes_max(const TileFamily& family, const MixedDevice& device) {
+size_t tile_workspace_bytes_max(const TileFamily& family, int num_multiprocessors) {
   size_t most = 0;
   for (const TimedTile& timed : family.tiles) {
-    const int clusters = device.num_multiprocessors / timed.tile.cluster;
+    const int clusters = num_multiprocessors / timed.tile.cluster;
     most = std::max(most, static_cast<size_t>(2 * clusters * timed.tile.cluster *
                                               tile_partial_bytes(timed.tile.tokens)));
   }

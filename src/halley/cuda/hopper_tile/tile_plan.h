@@ -8,7 +8,6 @@
 
 #include "halley/core/matrix.h"
 #include "halley/cuda/hopper_tile/tile_arguments.h"
-#include "halley/cuda/mixed_gemm/mixed_plan.h"
 #include "halley/cuda/runtime/cuda_context.h"
 
 namespace halley::cuda {
@@ -41,7 +40,7 @@ struct TilePlan {
   int num_stages = 0;
   StageNeeds stage;
   /// Of clusters; chunks are the inputs of a stage.
-  MixedSchedule schedule;
+  TileSchedule schedule;
   int split = 1;  // TileArguments
   /// The estimate that won.
   double microseconds = 0;
@@ -56,28 +55,29 @@ inline constexpr int kSharedTileTilesMax = 1024;
 inline constexpr int kTileCounters = kSharedTileTilesMax * 2 * 2;
 
 /// The plan with the lowest estimate. M, N and K at least 1.
-TilePlan plan_tiles(const TileFamily& family, const ProductShape& shape, const MixedDevice& device);
+TilePlan plan_tiles(const TileFamily& family, const ProductShape& shape,
+                    const CudaDeviceInfo& device);
 
 /// A plan of the same tile for every M, whose tiles have a block each: sums are then added in the
 /// same order in every batch.
 TilePlan plan_invariant_tiles(const TileFamily& family, const ProductShape& shape,
-                              const MixedDevice& device);
+                              const CudaDeviceInfo& device);
 
 /// The best plan of one tile, for tests and for tuning.
 TilePlan plan_one_tile(const TileFamily& family, const ProductShape& shape,
-                       const MixedDevice& device, int tile_index);
+                       const CudaDeviceInfo& device, int tile_index);
 
 /// A plan with this tile in which all tiles are shared by `num_clusters` clusters, at most as many
 /// as there are chunks: for tests.
 TilePlan plan_shared_tile(const TileFamily& family, const ProductShape& shape,
-                          const MixedDevice& device, int tile_index, int num_clusters);
+                          const CudaDeviceInfo& device, int tile_index, int num_clusters);
 
 /// A plan with this tile, of no cluster, whose inputs `split` blocks share: for tests.
 TilePlan plan_split_tile(const TileFamily& family, const ProductShape& shape,
-                         const MixedDevice& device, int tile_index, int split);
+                         const CudaDeviceInfo& device, int tile_index, int split);
 
-/// The most that any plan of the family takes from the workspace.
-size_t tile_workspace_bytes_max(const TileFamily& family, const MixedDevice& device);
+/// The most that any plan of the family takes from the workspace of such a GPU.
+size_t tile_workspace_bytes_max(const TileFamily& family, int num_multiprocessors);
 
 /// What all products pass to the GPU. `partials`: plan.workspace_bytes(), `counters`:
 /// kTileCounters.

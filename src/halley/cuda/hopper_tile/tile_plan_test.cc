@@ -7,7 +7,7 @@
 namespace halley::cuda {
 namespace {
 
-constexpr MixedDevice kDevice = {};
+const CudaDeviceInfo kDevice = {.num_multiprocessors = 132, .shared_bytes_max = 232448};
 constexpr TimedTile kTiles[] = {{{16, 1}, 0.3, 0.3, 2.6},
                                 {{64, 1}, 0.4, 0.8, 3.7},
                                 {{128, 2}, 0.5, 1.0, 4.0},
@@ -22,11 +22,11 @@ TEST(TilePlan, CoversEveryChunkOnceForAllTilesAndSizes) {
        {ProductShape{1, 1, 1}, ProductShape{33, 4096, 4096}, ProductShape{300, 6144, 4096}}) {
     for (int tile = 0; tile < 4; ++tile) {
       const TilePlan plan = plan_one_tile(kFamily, shape, kDevice, tile);
-      const MixedSchedule& schedule = plan.schedule;
+      const TileSchedule& schedule = plan.schedule;
       EXPECT_LE(schedule.num_blocks * plan.tile.cluster, kDevice.num_multiprocessors);
       std::vector<int> counts(static_cast<size_t>(schedule.num_tiles * schedule.num_chunks));
       for (int block = 0; block < schedule.num_blocks; ++block) {
-        for (MixedSegment s = first_segment(schedule, block); s.num_chunks > 0;
+        for (TileSegment s = first_segment(schedule, block); s.num_chunks > 0;
              s = next_segment(schedule, block, s)) {
           for (int i = 0; i < s.num_chunks; ++i) {
             ++counts[static_cast<size_t>(s.tile * schedule.num_chunks + s.begin + i)];
@@ -48,14 +48,14 @@ TEST(TilePlan, FillsSharedMemoryWithStages) {
     const TilePlan plan = plan_one_tile(kFamily, {64, 4096, 4096}, kDevice, tile);
     EXPECT_GE(plan.num_stages, 4);
     const TileShared shared = tile_shared(plan.tile, plan.num_stages, plan.stage);
-    EXPECT_LE(shared.num_bytes, kDevice.shared_bytes_max);
+    EXPECT_LE(static_cast<size_t>(shared.num_bytes), kDevice.shared_bytes_max);
     EXPECT_EQ(shared.staging % 16, 0);
     EXPECT_EQ(shared.barriers % 8, 0);
   }
 }
 
 TEST(TilePlan, NeedsNoMoreWorkspaceThanItsMost) {
-  const size_t most = tile_workspace_bytes_max(kFamily, kDevice);
+  const size_t most = tile_workspace_bytes_max(kFamily, kDevice.num_multiprocessors);
   for (int tile = 0; tile < 4; ++tile) {
     for (const int64_t M : {1, 64, 200, 2048}) {
       EXPECT_LE(plan_one_tile(kFamily, {M, 4096, 14336}, kDevice, tile).workspace_bytes(), most);

@@ -82,14 +82,14 @@ struct TileBlock {
   int cluster = 0;  // index
   int part = 0;     // of the tile's inputs, where they are split
 
-  __device__ __forceinline__ MixedSegment first(const TileArguments& args) const {
+  __device__ __forceinline__ TileSegment first(const TileArguments& args) const {
     if (args.split == 1) return first_segment(args.schedule, cluster);
-    const int begin = part_begin(args.schedule.num_chunks, args.split, part);
-    const int end = part_begin(args.schedule.num_chunks, args.split, part + 1);
+    const int begin = tile_part_begin(args.schedule.num_chunks, args.split, part);
+    const int end = tile_part_begin(args.schedule.num_chunks, args.split, part + 1);
     return {cluster, begin, end - begin};
   }
-  __device__ __forceinline__ MixedSegment next(const TileArguments& args,
-                                               const MixedSegment& segment) const {
+  __device__ __forceinline__ TileSegment next(const TileArguments& args,
+                                              const TileSegment& segment) const {
     if (args.split == 1) return next_segment(args.schedule, cluster, segment);
     return {};
   }

@@ -4,7 +4,6 @@
 #include <bit>
 #include <limits>
 
-#include <cudaTypedefs.h>
 #include <cuda_runtime_api.h>
 
 #include "halley/base/check.h"
@@ -13,6 +12,7 @@
 #include "halley/base/str.h"
 #include "halley/cuda/mixed_gemm/mixed_instances.h"
 #include "halley/cuda/runtime/cuda_check.h"
+#include "halley/cuda/runtime/tensor_map.h"
 
 namespace halley::cuda {
 namespace {
@@ -37,45 +37,6 @@ constexpr std::array<NarrowLaunch, 4> kNarrowLaunches = {
 DType activation_dtype(MixedKind kind) {
   if (is_s8(kind)) return DType::kI8;
   return kind == MixedKind::kU4F16 ? DType::kF16 : DType::kBf16;
-}
-
-CUtensorMapDataType map_dtype(MixedKind kind) {
-  if (is_s8(kind)) return CU_TENSOR_MAP_DATA_TYPE_UINT8;
-  return kind == MixedKind::kU4F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
-                                   : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
-}
-
-PFN_cuTensorMapEncodeTiled_v12000 find_encode() {
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
-  check_cuda(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
-                                              cudaEnableDefault, &result),
-             "address of cuTensorMapEncodeTiled");
-  if (result != cudaDriverEntryPointSuccess || function == nullptr) {
-    throw DeviceError(
-        "CUDA: expected a driver with cuTensorMapEncodeTiled, got one without. Update the driver.");
-  }
-  return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function);
-}
-
-/// Boxes of 128 bytes of a row and of a tile's tokens.
-CUtensorMap map_of(MixedKind kind, ConstMatrix x, const MixedTile& tile) {
-  static const PFN_cuTensorMapEncodeTiled_v12000 encode = find_encode();
-  const auto element_bytes = static_cast<cuuint64_t>(bits_of(x.dtype) / 8);
-  const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(x.num_cols),
-                               static_cast<cuuint64_t>(x.num_rows)};
-  const cuuint64_t strides[1] = {static_cast<cuuint64_t>(x.row_stride) * element_bytes};
-  const cuuint32_t box[2] = {static_cast<cuuint32_t>(128 / element_bytes),
-                             static_cast<cuuint32_t>(tile.tokens)};
-  const cuuint32_t steps[2] = {1, 1};
-  CUtensorMap map;
-  const CUresult result =
-      encode(&map, map_dtype(kind), 2, const_cast<std::byte*>(x.data), sizes, strides, box, steps,
-             CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  HALLEY_CHECK(result == CUDA_SUCCESS, static_cast<int>(result), x.num_rows, x.num_cols,
-               x.row_stride);
-  return map;
 }
 
 bool is_wide(const void* data, int64_t row_stride, DType dtype) {
@@ -208,7 +169,9 @@ void mixed_gemm_planned(const CudaContext& context, const MixedWeight& weight,
   const size_t mark = context.workspace.mark();
   args.shared = mixed_shared(weight.kind, plan.tile, args.chunk_bytes, plan.num_stages);
   args.partials = context.workspace.take(plan.workspace_bytes());
-  const CUtensorMap x_map = map_of(weight.kind, operands.x, plan.tile);
+  const CUtensorMap x_map = box_map({.matrix = operands.x,
+                                     .box_cols = 128 * 8 / bits_of(operands.x.dtype),
+                                     .box_rows = plan.tile.tokens});
   kLaunches[kind][static_cast<size_t>(plan.tile_index)](x_map, args, context.stream.get());
   context.workspace.release(mark);
 }

@@ -8,11 +8,10 @@
 #include "halley/base/checked_math.h"
 #include "halley/base/error.h"
 #include "halley/base/str.h"
-#include "halley/cuda/hopper_tile/box_map.h"
-#include "halley/cuda/mixed_gemm/mixed_gemm.h"
 #include "halley/cuda/nested_gemm/nested_arguments.h"
 #include "halley/cuda/nested_gemm/nested_layout.h"
 #include "halley/cuda/runtime/cuda_check.h"
+#include "halley/cuda/runtime/tensor_map.h"
 
 namespace halley::cuda {
 namespace {
@@ -59,10 +58,7 @@ NestedWeight::NestedWeight(const CudaContext& context, ConstMatrix upper_plane)
   HALLEY_CHECK(upper.dtype == DType::kF8E4M3 && upper.num_rows >= 1 && upper.num_cols >= 1,
                upper.dtype, upper.num_rows, upper.num_cols);
   HALLEY_CHECK(has_wide_rows(upper), upper.row_stride);
-  upper_map = box_map({.matrix = upper,
-                       .box_cols = kNestedInputs,
-                       .box_rows = kTileOutputs,
-                       .swizzle = CU_TENSOR_MAP_SWIZZLE_128B});
+  upper_map = box_map({.matrix = upper, .box_cols = kNestedInputs, .box_rows = kTileOutputs});
   check_cuda(cudaMemsetAsync(lower.data(), 0, lower.num_bytes(), context.stream.get()),
              "the lower plane of a weight");
   check_cuda(cudaMemsetAsync(counters.data(), 0, counters.num_bytes(), context.stream.get()),
@@ -75,8 +71,8 @@ void nested_gemm(const CudaContext& context, const NestedWeight& weight,
                  const NestedOperands& operands, Matrix y) {
   if (y.num_rows == 0) return;
   const ProductShape shape = {.M = y.num_rows, .N = weight.N(), .K = weight.K()};
-  nested_gemm_planned(context, weight, operands,
-                      plan_tiles(nested_family(), shape, mixed_device(context)), y);
+  nested_gemm_planned(context, weight, operands, plan_tiles(nested_family(), shape, context.device),
+                      y);
 }
 
 void nested_gemm_planned(const CudaContext& context, const NestedWeight& weight,
@@ -94,8 +90,7 @@ void nested_gemm_planned(const CudaContext& context, const NestedWeight& weight,
   args.num_panels = static_cast<int>(ceil_div<int64_t>(weight.N(), kTileOutputs));
   const NestedMaps maps = {.x = box_map({.matrix = operands.x,
                                          .box_cols = kNestedInputs / 2,
-                                         .box_rows = plan.tile.tokens / plan.tile.cluster,
-                                         .swizzle = CU_TENSOR_MAP_SWIZZLE_128B}),
+                                         .box_rows = plan.tile.tokens / plan.tile.cluster}),
                            .upper = weight.upper_map};
   kLaunches[static_cast<size_t>(plan.tile_index)](maps, args, context.stream.get());
   context.workspace.release(mark);

@@ -8,7 +8,6 @@
 
 #include "halley/base/str.h"
 #include "halley/core/float16.h"
-#include "halley/cuda/mixed_gemm/mixed_gemm.h"
 #include "halley/cuda/nested_gemm/nested_test_weight.h"
 #include "halley/cuda/runtime/cuda_graph.h"
 #include "halley/cuda/testing/device_matrix.h"
@@ -126,8 +125,6 @@ class NestedGemm : public GpuTest {
                    << device_.compute_minor;
     }
   }
-
-  MixedDevice mixed() const { return mixed_device(context_); }
 };
 
 /// One input is 1, all others 0: outputs are the weights.
@@ -149,7 +146,7 @@ TEST_F(NestedGemm, JoinsAllNumbersBitForBit) {
     const DeviceMatrix y(DType::kF32, kInputs, kOutputs);
     nested_gemm_planned(
         context_, weight.weight(), {.x = x.matrix()},
-        plan_one_tile(nested_family(), {.M = kInputs, .N = kOutputs, .K = kInputs}, mixed(), tile),
+        plan_one_tile(nested_family(), {.M = kInputs, .N = kOutputs, .K = kInputs}, device_, tile),
         y.matrix());
     const std::vector<float> got = y.get(stream_);
     for (int64_t n = 0; n < kOutputs; ++n) {
@@ -167,7 +164,7 @@ TEST_F(NestedGemm, IsRightForAllTilesAndSizes) {
                              Sizes{64, 128, 1024}, Sizes{130, 390, 328}, Sizes{300, 520, 517}}) {
     const Product product(context_, sizes);
     for (int tile = 0; tile < kNumTiles; ++tile) {
-      const TilePlan plan = plan_one_tile(nested_family(), product.shape(), mixed(), tile);
+      const TilePlan plan = plan_one_tile(nested_family(), product.shape(), device_, tile);
       product.check(context_, plan, DType::kF16);
       product.check(context_, plan, DType::kBf16, 3);
       product.check(context_, plan, DType::kF32);
@@ -181,7 +178,7 @@ TEST_F(NestedGemm, IsRightWhereTilesAreShared) {
     for (int tile = 0; tile < kNumTiles; ++tile) {
       for (const int clusters : {2, 3, 7, 12, 16}) {
         const TilePlan plan =
-            plan_shared_tile(nested_family(), product.shape(), mixed(), tile, clusters);
+            plan_shared_tile(nested_family(), product.shape(), device_, tile, clusters);
         product.check(context_, plan, DType::kF16);
         product.check(context_, plan, DType::kF32);
       }
@@ -192,7 +189,7 @@ TEST_F(NestedGemm, IsRightWhereTilesAreShared) {
 TEST_F(NestedGemm, IsRightWithWholeAndSharedTiles) {
   const Product product(context_, {280, 700, 512});
   for (int tile = 0; tile < kNumTiles; ++tile) {
-    TilePlan plan = plan_shared_tile(nested_family(), product.shape(), mixed(), tile, 3);
+    TilePlan plan = plan_shared_tile(nested_family(), product.shape(), device_, tile, 3);
     plan.schedule.whole_tiles = 3;
     if (plan.schedule.num_tiles > 3) product.check(context_, plan, DType::kF16);
   }
@@ -207,7 +204,7 @@ TEST_F(NestedGemm, IsRightWhereInputsAreSplit) {
       if (nested_family().tiles[static_cast<size_t>(tile)].tile.cluster > 1) continue;
       for (int split = 2; split <= kTileSplitMax; ++split) {
         const TilePlan plan =
-            plan_split_tile(nested_family(), product.shape(), mixed(), tile, split);
+            plan_split_tile(nested_family(), product.shape(), device_, tile, split);
         product.check(context_, plan, DType::kF16);
         product.check(context_, plan, DType::kBf16, 3);
         product.check(context_, plan, DType::kF32);
@@ -220,8 +217,8 @@ TEST_F(NestedGemm, IsRightWhereInputsAreSplit) {
 /// nothing is read before it is written.
 TEST_F(NestedGemm, RunsInGraphsAndStartsEarly) {
   const Product product(context_, {40, 384, 4096});
-  const TilePlan shared = plan_shared_tile(nested_family(), product.shape(), mixed(), 1, 30);
-  const TilePlan whole = plan_one_tile(nested_family(), product.shape(), mixed(), 2);
+  const TilePlan shared = plan_shared_tile(nested_family(), product.shape(), device_, 1, 30);
+  const TilePlan whole = plan_one_tile(nested_family(), product.shape(), device_, 2);
   const DeviceMatrix first(DType::kF16, product.M, product.N);
   const DeviceMatrix second(DType::kF16, product.M, product.N);
   const CudaGraph graph = CudaGraph::capture(stream_, [&] {

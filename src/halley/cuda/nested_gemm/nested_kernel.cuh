@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(kTileThreads, 1)
     wait_for_previous_kernel();
     const TileThread self = tile_thread();
     TileStage stage;
-    MixedSegment segment = block.first(tile);
+    TileSegment segment = block.first(tile);
     while (segment.num_chunks > 0) {
       TileSums<kTokens> sums;
       NestedConsumer<kTokens, kCluster>::run(tile, block.ring, self, segment.num_chunks, &stage,

@@ -20,7 +20,7 @@ __device__ __forceinline__ void produce_planes(const CUtensorMap& upper_map,
   const TileArguments& tile = args.tile;
   TileStage stage = {0, 1};  // every stage is empty at first
   int num_early = kNestedEarlyStages + 1;
-  MixedSegment segment = block.first(tile);
+  TileSegment segment = block.first(tile);
   while (segment.num_chunks > 0) {
     const int panel = segment.tile / tile.token_tiles * kCluster + block.rank;
     // A cluster's last block may have no outputs: it reads some, and writes nothing.
@@ -55,7 +55,7 @@ __device__ __forceinline__ void produce_tokens(const CUtensorMap& x_map, const T
   constexpr int kPart = kTokens / kCluster;
   wait_for_previous_kernel();
   TileStage stage = {0, 1};
-  MixedSegment segment = block.first(args);
+  TileSegment segment = block.first(args);
   while (segment.num_chunks > 0) {
     const int row = segment.tile % args.token_tiles * kTokens + block.rank * kPart;
     for (int i = 0; i < segment.num_chunks; ++i) {

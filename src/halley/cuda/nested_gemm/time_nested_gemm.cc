@@ -10,7 +10,6 @@
 #include "halley/core/float16.h"
 #include "halley/core/nested_float.h"
 #include "halley/cuda/gemm/time_gemm.h"
-#include "halley/cuda/mixed_gemm/mixed_gemm.h"
 #include "halley/cuda/nested_gemm/nested_gemm.h"
 #include "halley/cuda/runtime/cuda_check.h"
 
@@ -62,7 +61,7 @@ bool is_near(const HopperTile& tile, int64_t M) {
 }
 
 std::vector<TilePlan> plans_of(const TimedShape& timed, const ProductShape& shape) {
-  const MixedDevice device = mixed_device(timed.context);
+  const CudaDeviceInfo& device = timed.context.device;
   if (!timed.options.has_all_tiles) return {plan_tiles(nested_family(), shape, device)};
   std::vector<TilePlan> plans;
   for (size_t i = 0; i < nested_family().tiles.size(); ++i) {
@@ -93,7 +92,7 @@ void add_nested_times(const TimedShape& timed) {
   }
   for (const int64_t M : timed.options.rows) {
     const ProductShape shape = {.M = M, .N = timed.N, .K = timed.K};
-    const std::string chosen = str(plan_tiles(nested_family(), shape, mixed_device(timed.context)));
+    const std::string chosen = str(plan_tiles(nested_family(), shape, timed.context.device));
     for (const TilePlan& plan : plans_of(timed, shape)) {
       const double microseconds = time_products(timed.context, timed.num_copies, [&](size_t copy) {
         nested_gemm_planned(timed.context, weights[copy], {.x = timed.x.rows(0, M)}, plan,

@@ -8,7 +8,6 @@
 #include "halley/base/checked_math.h"
 #include "halley/base/str.h"
 #include "halley/cuda/gemm/time_gemm.h"
-#include "halley/cuda/mixed_gemm/mixed_gemm.h"
 #include "halley/cuda/testing/device_matrix.h"
 #include "halley/cuda/testing/gpu_test.h"
 #include "halley/cuda/w4ax_gemm/w4ax_gemm.h"
@@ -61,7 +60,7 @@ TEST_F(TimeW4axGemm, ListsAllTilesOfLayers) {
         if (tokens > std::max<int64_t>(2 * M, 16) || M > 16 * tokens) continue;
         const ProductShape shape = {.M = M, .N = N, .K = K};
         const TilePlan plan =
-            plan_one_tile(w4ax_family(), shape, mixed_device(context_), static_cast<int>(tile));
+            plan_one_tile(w4ax_family(), shape, context_.device, static_cast<int>(tile));
         const double microseconds = time_products(context_, num_copies, [&](size_t copy) {
           w4ax_gemm_planned(context_, weights[copy],
                             {.x = {x.data(), DType::kI8, M, K, K},
@@ -71,7 +70,7 @@ TEST_F(TimeW4axGemm, ListsAllTilesOfLayers) {
         });
         EXPECT_GT(microseconds, 0);
         const bool is_chosen =
-            plan_tiles(w4ax_family(), shape, mixed_device(context_)).tile_index == plan.tile_index;
+            plan_tiles(w4ax_family(), shape, context_.device).tile_index == plan.tile_index;
         std::cout << (is_chosen ? "time * " : "time   ") << N << "x" << K << " M " << M << ": "
                   << microseconds << " us, " << plan << "\n";
       }

@@ -7,18 +7,14 @@
 #include <cuda_runtime_api.h>
 
 #include "halley/cuda/hopper_tile/tile_arguments.h"
-#include "halley/cuda/mixed_gemm/mixed_layout.h"
+#include "halley/cuda/w4ax_gemm/w4ax_layout.h"
 
 namespace halley::cuda {
-
-/// Inputs that share a scale, of a token and of an output; a stage.
-inline constexpr int kW4axInputs = 128;
-static_assert(kW4axInputs == kChunkInputs && kTileOutputs == kChunkOutputs);
 
 /// A stage: tokens, 128 bytes each, then codes of weights, then both scales: 128 of outputs, and
 /// one for each token.
 constexpr int w4ax_codes_offset(int tokens) { return tokens * kW4axInputs; }
-constexpr int w4ax_scales_offset(int tokens) { return w4ax_codes_offset(tokens) + kChunkCodeBytes; }
+constexpr int w4ax_scales_offset(int tokens) { return w4ax_codes_offset(tokens) + kW4axChunkBytes; }
 constexpr int kW4axScaleBytes = kTileOutputs * 4;
 /// Bytes that are copied into a stage.
 constexpr int w4ax_copied_bytes(int tokens) {
@@ -31,7 +27,7 @@ constexpr StageNeeds w4ax_stage(const HopperTile& tile) {
 
 struct W4axArguments {
   TileArguments tile;
-  const uint8_t* codes = nullptr;   // chunks of MixedKind::kU4S8 (mixed_layout.h)
+  const uint8_t* codes = nullptr;   // chunks, as w4ax_layout.h says
   const float* w_scales = nullptr;  // [blocks][num_panels * kTileOutputs]
   int num_panels = 0;               // ceil(N / kTileOutputs)
   const float* x_scales = nullptr;  // [blocks][x_scales_pitch]

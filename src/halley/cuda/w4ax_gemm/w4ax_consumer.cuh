@@ -70,8 +70,8 @@ struct W4axConsumer {
                                                         Fragments& fragments) {
     const uint32_t codes =
         stage + static_cast<uint32_t>(w4ax_codes_offset(kTokens) +
-                                      self.warpgroup * kStripCodeBytes + self.in_warpgroup * 16);
-    const uint4 first = load_shared_16(codes), second = load_shared_16(codes + kHalfCodeBytes);
+                                      self.warpgroup * kW4axStripBytes + self.in_warpgroup * 16);
+    const uint4 first = load_shared_16(codes), second = load_shared_16(codes + kW4axHalfBytes);
     decode(fragments[0], first.x, first.y);
     decode(fragments[1], first.z, first.w);
     decode(fragments[2], second.x, second.y);

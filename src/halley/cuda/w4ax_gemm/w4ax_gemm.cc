@@ -8,9 +8,8 @@
 #include "halley/base/checked_math.h"
 #include "halley/base/error.h"
 #include "halley/base/str.h"
-#include "halley/cuda/hopper_tile/box_map.h"
-#include "halley/cuda/mixed_gemm/mixed_gemm.h"
 #include "halley/cuda/runtime/cuda_check.h"
+#include "halley/cuda/runtime/tensor_map.h"
 #include "halley/cuda/w4ax_gemm/w4ax_arguments.h"
 
 namespace halley::cuda {
@@ -49,7 +48,7 @@ void check_operands(const CudaContext& context, const W4axWeight& weight,
 W4axWeight::W4axWeight(const CudaContext& context, int64_t num_outputs, int64_t num_inputs)
     : N(num_outputs),
       K(num_inputs),
-      codes(static_cast<size_t>(scales_pitch() / kTileOutputs * num_blocks()) * kChunkCodeBytes,
+      codes(static_cast<size_t>(scales_pitch() / kTileOutputs * num_blocks()) * kW4axChunkBytes,
             "a 4-bit weight"),
       scales(static_cast<size_t>(num_blocks() * scales_pitch()) * sizeof(float),
              "scales of a 4-bit weight"),
@@ -70,8 +69,7 @@ void w4ax_gemm(const CudaContext& context, const W4axWeight& weight, const W4axO
                Matrix y) {
   if (y.num_rows == 0) return;
   const ProductShape shape = {.M = y.num_rows, .N = weight.N, .K = weight.K};
-  w4ax_gemm_planned(context, weight, operands,
-                    plan_tiles(w4ax_family(), shape, mixed_device(context)), y);
+  w4ax_gemm_planned(context, weight, operands, plan_tiles(w4ax_family(), shape, context.device), y);
 }
 
 void w4ax_gemm_planned(const CudaContext& context, const W4axWeight& weight,
@@ -92,8 +90,7 @@ void w4ax_gemm_planned(const CudaContext& context, const W4axWeight& weight,
   args.x_scales_pitch = operands.x_scales_pitch;
   const CUtensorMap x_map = box_map({.matrix = operands.x,
                                      .box_cols = kW4axInputs,
-                                     .box_rows = plan.tile.tokens / plan.tile.cluster,
-                                     .swizzle = CU_TENSOR_MAP_SWIZZLE_128B});
+                                     .box_rows = plan.tile.tokens / plan.tile.cluster});
   kLaunches[static_cast<size_t>(plan.tile_index)](x_map, args, context.stream.get());
   context.workspace.release(mark);
 }

@@ -16,7 +16,7 @@ namespace halley::cuda {
 /// one stream: they share counters.
 struct W4axWeight {
   int64_t N = 0, K = 0;
-  DeviceBuffer codes = {};     // chunks of MixedKind::kU4S8 (cuda/mixed_gemm/mixed_layout.h)
+  DeviceBuffer codes = {};     // chunks, as w4ax_layout.h says
   DeviceBuffer scales = {};    // f32 [num_blocks()][scales_pitch()], of at most 22 significant bits
   DeviceBuffer counters = {};  // kTileCounters uint32_t, zero between products
 

@@ -10,12 +10,11 @@
 #include "halley/base/checked_math.h"
 #include "halley/base/str.h"
 #include "halley/core/float16.h"
-#include "halley/cuda/mixed_gemm/mixed_gemm.h"
-#include "halley/cuda/mixed_gemm/mixed_pack.h"
 #include "halley/cuda/runtime/cuda_graph.h"
 #include "halley/cuda/testing/device_matrix.h"
 #include "halley/cuda/testing/gpu_test.h"
 #include "halley/cuda/w4ax_gemm/w4ax_gemm.h"
+#include "halley/cuda/w4ax_gemm/w4ax_layout.h"
 
 namespace halley::cuda {
 namespace {
@@ -125,14 +124,29 @@ class Product {
     double y = 0, magnitude = 0;
   };
 
+  /// A code less 8; 0 where the weight has none.
+  uint8_t nibble(int64_t n, int64_t k) const {
+    if (n >= N || k >= K) return 0;
+    return (codes_[static_cast<size_t>(n * K + k)] ^ 8u) & 15u;
+  }
+
+  std::vector<uint8_t> packed() const {
+    std::vector<uint8_t> chunks;
+    for (int64_t n = 0; n < N; n += kTileOutputs) {
+      for (int64_t k = 0; k < K; k += kW4axInputs) {
+        for (int byte = 0; byte < kW4axChunkBytes; ++byte) {
+          const W4axBytePlace place = w4ax_byte_place(byte);
+          const uint8_t low = nibble(n + place.output, k + place.input);
+          const uint8_t high = nibble(n + place.output + 8, k + place.input);
+          chunks.push_back(static_cast<uint8_t>(low | high << 4));
+        }
+      }
+    }
+    return chunks;
+  }
+
   void put_weight(const CudaContext& context) {
-    const std::vector<float> ones(static_cast<size_t>(N), 1.0f);
-    const MixedPacked packed = pack_mixed({.kind = MixedKind::kU4S8,
-                                           .N = N,
-                                           .K = K,
-                                           .group_size = K,
-                                           .codes = codes_,
-                                           .scales = ones});
+    const std::vector<uint8_t> chunks = packed();
     std::vector<float> scales(weight_.scales.num_bytes() / sizeof(float));
     for (int64_t n = 0; n < N; ++n) {
       for (int64_t b = 0; b < weight_.num_blocks(); ++b) {
@@ -141,8 +155,8 @@ class Product {
       }
     }
     context.stream.synchronize();
-    ASSERT_EQ(packed.chunks.size(), weight_.codes.num_bytes());
-    copy_to_device(weight_.codes.data(), packed.chunks.data(), packed.chunks.size());
+    ASSERT_EQ(chunks.size(), weight_.codes.num_bytes());
+    copy_to_device(weight_.codes.data(), chunks.data(), chunks.size());
     copy_to_device(weight_.scales.data(), scales.data(), scales.size() * sizeof(float));
   }
 
@@ -179,7 +193,6 @@ class W4axGemm : public GpuTest {
     }
   }
 
-  MixedDevice mixed() const { return mixed_device(context_); }
   int num_tiles() const { return static_cast<int>(w4ax_family().tiles.size()); }
 };
 
@@ -188,7 +201,7 @@ TEST_F(W4axGemm, IsRightForAllTilesAndSizes) {
                              Sizes{64, 128, 1024}, Sizes{130, 390, 328}, Sizes{300, 520, 517}}) {
     const Product product(context_, sizes);
     for (int tile = 0; tile < num_tiles(); ++tile) {
-      const TilePlan plan = plan_one_tile(w4ax_family(), product.shape(), mixed(), tile);
+      const TilePlan plan = plan_one_tile(w4ax_family(), product.shape(), device_, tile);
       product.check(context_, plan, DType::kF16);
       product.check(context_, plan, DType::kBf16, 3);
       product.check(context_, plan, DType::kF32);
@@ -202,7 +215,7 @@ TEST_F(W4axGemm, IsRightWhereTilesAreShared) {
     for (int tile = 0; tile < num_tiles(); ++tile) {
       for (const int clusters : {2, 3, 7, 12, 16}) {
         const TilePlan plan =
-            plan_shared_tile(w4ax_family(), product.shape(), mixed(), tile, clusters);
+            plan_shared_tile(w4ax_family(), product.shape(), device_, tile, clusters);
         product.check(context_, plan, DType::kF16);
         product.check(context_, plan, DType::kF32);
       }
@@ -215,7 +228,7 @@ TEST_F(W4axGemm, SumsOfBlocksAreExact) {
   const Product product(context_, {20, 140, 384}, {.is_extreme = true});
   for (int tile = 0; tile < num_tiles(); ++tile) {
     const DeviceMatrix y(DType::kF32, product.M, product.N);
-    product.queue(context_, plan_one_tile(w4ax_family(), product.shape(), mixed(), tile),
+    product.queue(context_, plan_one_tile(w4ax_family(), product.shape(), device_, tile),
                   y.matrix());
     for (const float value : y.get(stream_)) ASSERT_EQ(value, 384.0f * 128 * 8);
   }
@@ -228,7 +241,7 @@ TEST_F(W4axGemm, RowsThatAreNotFiniteAreNan) {
   product.put_x_scales();
   for (int tile = 0; tile < num_tiles(); ++tile) {
     const DeviceMatrix y(DType::kF16, product.M, product.N);
-    product.queue(context_, plan_one_tile(w4ax_family(), product.shape(), mixed(), tile),
+    product.queue(context_, plan_one_tile(w4ax_family(), product.shape(), device_, tile),
                   y.matrix());
     const std::vector<float> got = y.get(stream_);
     for (int64_t m = 0; m < product.M; ++m) {
@@ -247,7 +260,7 @@ TEST_F(W4axGemm, IsRightWhereInputsAreSplit) {
     for (int tile = 0; tile < num_tiles(); ++tile) {
       if (w4ax_family().tiles[static_cast<size_t>(tile)].tile.cluster > 1) continue;
       for (int split = 2; split <= kTileSplitMax; ++split) {
-        const TilePlan plan = plan_split_tile(w4ax_family(), product.shape(), mixed(), tile, split);
+        const TilePlan plan = plan_split_tile(w4ax_family(), product.shape(), device_, tile, split);
         product.check(context_, plan, DType::kF16);
         product.check(context_, plan, DType::kBf16, 3);
         product.check(context_, plan, DType::kF32);
@@ -258,8 +271,8 @@ TEST_F(W4axGemm, IsRightWhereInputsAreSplit) {
 
 TEST_F(W4axGemm, RunsInGraphsAndStartsEarly) {
   const Product product(context_, {40, 384, 4096});
-  const TilePlan shared = plan_shared_tile(w4ax_family(), product.shape(), mixed(), 1, 30);
-  const TilePlan whole = plan_one_tile(w4ax_family(), product.shape(), mixed(), 2);
+  const TilePlan shared = plan_shared_tile(w4ax_family(), product.shape(), device_, 1, 30);
+  const TilePlan whole = plan_one_tile(w4ax_family(), product.shape(), device_, 2);
   const DeviceMatrix first(DType::kF16, product.M, product.N);
   const DeviceMatrix second(DType::kF16, product.M, product.N);
   const CudaGraph graph = CudaGraph::capture(stream_, [&] {

@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(kTileThreads, 1)
     const TileThread self = tile_thread();
     TileStage stage;
     if constexpr (W4axConsumer<kTokens, kCluster>::kTakesTurns) begin_turns(self.warpgroup);
-    MixedSegment segment = block.first(tile);
+    TileSegment segment = block.first(tile);
     while (segment.num_chunks > 0) {
       TileSums<kTokens> sums;
       W4axConsumer<kTokens, kCluster>::run(tile, block.ring, self, segment.num_chunks, &stage,

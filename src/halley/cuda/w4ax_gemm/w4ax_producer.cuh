@@ -18,13 +18,13 @@ __device__ __forceinline__ void produce_w4ax_weights(const W4axArguments& args,
   const TileArguments& tile = args.tile;
   TileStage stage = {0, 1};  // every stage is empty at first
   int num_early = kW4axEarlyStages + 1;
-  MixedSegment segment = block.first(tile);
+  TileSegment segment = block.first(tile);
   while (segment.num_chunks > 0) {
     // A cluster's last block may have no outputs: it reads some, and writes nothing.
     const int panel =
         min(segment.tile / tile.token_tiles * kCluster + block.rank, args.num_panels - 1);
     const int64_t chunk = int64_t{panel} * tile.schedule.num_chunks + segment.begin;
-    const uint8_t* codes = args.codes + chunk * kChunkCodeBytes;
+    const uint8_t* codes = args.codes + chunk * kW4axChunkBytes;
     const int64_t scales_pitch = int64_t{args.num_panels} * kTileOutputs;
     const float* scales = args.w_scales + segment.begin * scales_pitch + panel * kTileOutputs;
     for (int i = 0; i < segment.num_chunks; ++i) {
@@ -34,9 +34,9 @@ __device__ __forceinline__ void produce_w4ax_weights(const W4axArguments& args,
       // Weights are constant; but many stages of them would stand in the way of the first inputs.
       if (num_early > 0 && --num_early == 0) wait_for_previous_kernel();
       arrive_expecting(full, w4ax_copied_bytes(kTokens));
-      start_bulk_copy(to + w4ax_codes_offset(kTokens), codes, kChunkCodeBytes, full);
+      start_bulk_copy(to + w4ax_codes_offset(kTokens), codes, kW4axChunkBytes, full);
       start_bulk_copy(to + w4ax_scales_offset(kTokens), scales, kW4axScaleBytes, full);
-      codes += kChunkCodeBytes;
+      codes += kW4axChunkBytes;
       scales += scales_pitch;
       stage.advance(tile.num_stages);
     }
@@ -56,7 +56,7 @@ __device__ __forceinline__ void produce_w4ax_tokens(const CUtensorMap& x_map,
   const TileArguments& tile = args.tile;
   wait_for_previous_kernel();
   TileStage stage = {0, 1};
-  MixedSegment segment = block.first(tile);
+  TileSegment segment = block.first(tile);
   while (segment.num_chunks > 0) {
     const int token = segment.tile % tile.token_tiles * kTokens;
     const int row = token + block.rank * kPart;

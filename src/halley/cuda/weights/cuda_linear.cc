@@ -261,11 +261,11 @@ size_t CudaLinear::workspace_bytes(int64_t M) const {
   size_t most = 0;
   for (const Section& section : sections_) {
     if (section.is_w4ax()) {
-      most = std::max(most, w4ax_linear_bytes(section.mixed_device, section.w4ax, M));
+      most = std::max(most, w4ax_linear_bytes(section.num_multiprocessors, section.w4ax, M));
       continue;
     }
     if (section.is_nested()) {
-      most = std::max(most, nested_linear_bytes(section.mixed_device, section.nested, M));
+      most = std::max(most, nested_linear_bytes(section.num_multiprocessors, section.nested, M));
     }
     const DType dtype = number_dtype(section, dtype_);
     size_t of_inputs = section.has_coded_inputs() || section.is_nested()

@@ -39,10 +39,11 @@ class CudaLinear {
     DeviceBuffer array_memory = {};  // scales, offsets, bias, order
     /// Codes of 4 bits; otherwise of no outputs. Then w and scales are empty, and nothing is bound.
     MixedWeight mixed = {};
-    MixedDevice mixed_device = {};  // of the two below too
+    MixedDevice mixed_device = {};
     /// Codes of 8, 3 or 2 bits; otherwise of no outputs. Then w and scales are empty, and what is
     /// bound is for decoded_outputs() in the activations' type.
     GemvWeight gemv = {};
+    int num_multiprocessors = 0;  // of the two below
     /// Numbers of f16 in two planes; otherwise of no outputs. `w` is the upper one, scales and what
     /// is bound are of low precision, which multiplies it by codes of `low_activation`.
     NestedWeight nested = {};

@@ -17,6 +17,7 @@
 #include "halley/cuda/weights/device_arrays.h"
 #include "halley/cuda/weights/gemv_linear.h"
 #include "halley/cuda/weights/pack_mixed_weight.h"
+#include "halley/cuda/weights/pack_w4ax_weight.h"
 #include "halley/cuda/weights/weight_form.h"
 #include "halley/quant/base/open_section.h"
 
@@ -373,7 +374,7 @@ void CudaWeightLoader::keep_nested(const PackedWeight& weight, std::span<const f
   add_bias(bias, &arrays, section);
   section->array_memory = arrays.copy(device_.stream);
   section->low_activation = {.kind = ActivationQuant::kE4m3Token};
-  section->mixed_device = mixed_device(device_);
+  section->num_multiprocessors = device_.device.num_multiprocessors;
   section->form = describe_tile(TileForm::kNested, halley::problem_of(weight));
   bind(section,
        {.dtype = DType::kF8E4M3,
@@ -389,18 +390,16 @@ void CudaWeightLoader::keep_nested(const PackedWeight& weight, std::span<const f
 void CudaWeightLoader::keep_w4ax(const PackedWeight& weight, std::span<const float> bias,
                                  CudaLinear::Section* section) {
   section->w4ax = W4axWeight(device_, weight.N, weight.K);
-  const size_t panel_bytes = section->w4ax.codes.num_bytes() /
-                             static_cast<size_t>(ceil_div<int64_t>(weight.N, kChunkOutputs));
-  visit_panels(
-      weight, kChunkOutputs / kPanelRows, [&](const QuadPanels& quads, int64_t begin, int64_t end) {
-        std::byte* chunks =
-            section->w4ax.codes.data() + static_cast<size_t>(begin / kChunkOutputs) * panel_bytes;
-        pack_mixed_panels(
-            device_,
-            {.quads = quads, .num_outputs = end - begin, .K = weight.K, .kind = MixedKind::kU4S8},
-            reinterpret_cast<uint8_t*>(chunks), reinterpret_cast<uint32_t*>(lost_.data()));
-      });
   const int64_t pitch = section->w4ax.scales_pitch();
+  const size_t panel_bytes =
+      section->w4ax.codes.num_bytes() / static_cast<size_t>(pitch / kTileOutputs);
+  visit_panels(
+      weight, kTileOutputs / kPanelRows, [&](const QuadPanels& quads, int64_t begin, int64_t end) {
+        std::byte* chunks =
+            section->w4ax.codes.data() + static_cast<size_t>(begin / kTileOutputs) * panel_bytes;
+        pack_w4ax_panels(device_, {.quads = quads, .num_outputs = end - begin, .K = weight.K},
+                         reinterpret_cast<uint8_t*>(chunks));
+      });
   std::vector<float> scales(section->w4ax.scales.num_bytes() / sizeof(float));
   for (int64_t group = 0; group < weight.num_groups(); ++group) {
     for (int64_t n = 0; n < weight.N; ++n) {
@@ -420,7 +419,7 @@ void CudaWeightLoader::keep_w4ax(const PackedWeight& weight, std::span<const flo
   if (!bias.empty()) arrays.add(bias, &section->bias);
   section->array_memory = arrays.copy(device_.stream);
   device_.stream.synchronize();
-  section->mixed_device = mixed_device(device_);
+  section->num_multiprocessors = device_.device.num_multiprocessors;
   section->form = describe_tile(TileForm::kW4ax, halley::problem_of(weight));
 }
 

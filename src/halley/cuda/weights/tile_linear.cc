@@ -5,7 +5,6 @@
 #include "halley/base/checked_math.h"
 #include "halley/cuda/gemm/cuda_gemm.h"
 #include "halley/cuda/hopper_tile/tile_plan.h"
-#include "halley/cuda/mixed_gemm/mixed_gemm.h"
 
 namespace halley::cuda {
 namespace {
@@ -16,13 +15,13 @@ size_t of_arena(int64_t num_bytes) {
 
 TilePlan plan_of(const CudaContext& context, const TileFamily& family, const ProductShape& shape,
                  bool is_batch_invariant) {
-  const MixedDevice device = mixed_device(context);
+  const CudaDeviceInfo& device = context.device;
   return is_batch_invariant ? plan_invariant_tiles(family, shape, device)
                             : plan_tiles(family, shape, device);
 }
 
-size_t product_bytes(const MixedDevice& device, const TileFamily& family) {
-  return round_up(tile_workspace_bytes_max(family, device), DeviceArena::kAlignment);
+size_t product_bytes(int num_multiprocessors, const TileFamily& family) {
+  return round_up(tile_workspace_bytes_max(family, num_multiprocessors), DeviceArena::kAlignment);
 }
 
 }  // namespace
@@ -46,9 +45,9 @@ void run_nested_linear(const CudaContext& context, const NestedWeight& weight,
   context.workspace.release(mark);
 }
 
-size_t nested_linear_bytes(const MixedDevice& device, const NestedWeight& weight, int64_t M) {
+size_t nested_linear_bytes(int num_multiprocessors, const NestedWeight& weight, int64_t M) {
   return of_arena(M * round_up<int64_t>(weight.K(), 8) * 2) +
-         product_bytes(device, nested_family());
+         product_bytes(num_multiprocessors, nested_family());
 }
 
 void run_w4ax_linear(const CudaContext& context, const W4axWeight& weight,
@@ -76,10 +75,10 @@ void run_w4ax_linear(const CudaContext& context, const W4axWeight& weight,
   context.workspace.release(mark);
 }
 
-size_t w4ax_linear_bytes(const MixedDevice& device, const W4axWeight& weight, int64_t M) {
+size_t w4ax_linear_bytes(int num_multiprocessors, const W4axWeight& weight, int64_t M) {
   return of_arena(M * round_up(weight.K, kGemmPadding)) +
          of_arena(weight.num_blocks() * round_up(M, kW4axTokenPadding) * 4) +
-         product_bytes(device, w4ax_family());
+         product_bytes(num_multiprocessors, w4ax_family());
 }
 
 }  // namespace halley::cuda

@@ -23,12 +23,12 @@ struct TileLinearInputs {
 /// x rounded to f16 where it is not.
 void run_nested_linear(const CudaContext& context, const NestedWeight& weight,
                        const TileLinearInputs& inputs, Matrix y);
-size_t nested_linear_bytes(const MixedDevice& device, const NestedWeight& weight, int64_t M);
+size_t nested_linear_bytes(int num_multiprocessors, const NestedWeight& weight, int64_t M);
 
 /// x rounded as `activation` says, kS4S8Block128, in the weight's order.
 void run_w4ax_linear(const CudaContext& context, const W4axWeight& weight,
                      const CudaActivationQuant& activation, const TileLinearInputs& inputs,
                      Matrix y);
-size_t w4ax_linear_bytes(const MixedDevice& device, const W4axWeight& weight, int64_t M);
+size_t w4ax_linear_bytes(int num_multiprocessors, const W4axWeight& weight, int64_t M);
 
 }  // namespace halley::cuda

@@ -89,6 +89,10 @@ std::string ServerMetrics::render(const EngineStats& stats) const {
   };
   text.family("halley:model_info", "gauge", "What is served, and how; always 1.");
   text.sample(1, config_.model_info);
+  auto cache_info = config_.cache_info;
+  cache_info.emplace_back("num_gpu_blocks", std::to_string(stats.num_pages));  // vLLM's word
+  text.family("halley:cache_config_info", "gauge", "How the KV cache is made; always 1.");
+  text.sample(1, cache_info);
   gauge("halley:num_requests_running", "Requests in the engine's batch.",
         as_double(stats.num_running));
   gauge("halley:num_requests_waiting", "Requests that wait for it.", as_double(stats.num_waiting));
@@ -132,6 +136,11 @@ std::string ServerMetrics::render(const EngineStats& stats) const {
   histogram("halley:request_prompt_tokens", "Prompt tokens of a request.", prompt_tokens_);
   histogram("halley:request_generation_tokens", "Tokens generated for a request.",
             generation_tokens_);
+  render_http(text);
+  return text.text();
+}
+
+void ServerMetrics::render_http(MetricsText& text) const {
   const std::lock_guard lock(mutex_);
   text.family("halley:http_requests_total", "counter", "Answers by route and status.");
   for (const auto& [key, count] : http_requests_) {
@@ -142,7 +151,6 @@ std::string ServerMetrics::render(const EngineStats& stats) const {
   text.family("halley:http_request_duration_seconds", "histogram",
               "From a request's first byte to the end of its answer.");
   for (const auto& [route, values] : http_seconds_) text.histogram(*values, {{"handler", route}});
-  return text.text();
 }
 
 }  // namespace halley

@@ -24,11 +24,15 @@
 
 namespace halley {
 
+class MetricsText;
+
 struct ServerMetricsConfig {
   std::string model_name;  // as clients name it
   int64_t max_model_len = 0;
   /// Labels of halley:model_info: format, kernels, dtype, kv_dtype, precision, version, ...
   std::vector<std::pair<std::string, std::string>> model_info = {};
+  /// Labels of halley:cache_config_info beside the number of pages.
+  std::vector<std::pair<std::string, std::string>> cache_info = {};
   /// Paths that are counted by name; all others count as "other".
   std::vector<std::string> routes = {};
 };
@@ -57,6 +61,8 @@ class ServerMetrics {
   std::string render(const EngineStats& stats) const;
 
  private:
+  void render_http(MetricsText& text) const;
+
   static constexpr std::array<const char*, 5> kFinishReasons = {"stop", "length", "abort",
                                                                 "deadline", "error"};
   using HttpKey = std::tuple<std::string, std::string, int>;  // method, route, status

@@ -70,6 +70,7 @@ ServerMetricsConfig config() {
   return {.model_name = "demo",
           .max_model_len = 100,
           .model_info = {{"format", "gptq"}},
+          .cache_info = {{"block_size", "16"}},
           .routes = {"/v1/completions", "/health"}};
 }
 
@@ -97,6 +98,8 @@ TEST(ServerMetrics, ShowsWhatTheEngineCounts) {
   EXPECT_THAT(text, HasSubstr(sizes + "_sum" + labels + "20019\n"));
   EXPECT_THAT(text, HasSubstr("halley:generation_tokens_total" + labels + "12345678901\n"));
   EXPECT_THAT(text, HasSubstr("halley:model_info{model_name=\"demo\",format=\"gptq\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("halley:cache_config_info{model_name=\"demo\",block_size=\"16\","
+                              "num_gpu_blocks=\"80\"} 1\n"));
 }
 
 TEST(ServerMetrics, AnEngineWithoutPagesUsesNone) {

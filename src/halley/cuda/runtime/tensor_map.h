@@ -2,10 +2,18 @@
 #pragma once
 
 #include <cuda.h>
+#include <cudaTypedefs.h>
 
 #include "halley/core/matrix.h"
 
-namespace halley::cuda {
+namespace halley {
+
+/// The driver's cuTensorMapEncodeTiled(), looked up once: programs are not linked with the driver.
+/// Throws DeviceError where the driver has none.
+PFN_cuTensorMapEncodeTiled_v12000 tensor_map_encoder();
+
+/// Of f16, bf16, and of elements of one byte, which are copied as they are.
+CUtensorMapDataType tensor_map_dtype(DType dtype);
 
 struct BoxMapOptions {
   /// f16, bf16, or elements of one byte; at multiples of 16 bytes, and rows too.
@@ -18,4 +26,4 @@ struct BoxMapOptions {
 /// What lies outside of the matrix is copied as zero.
 CUtensorMap box_map(const BoxMapOptions& options);
 
-}  // namespace halley::cuda
+}  // namespace halley

@@ -1,13 +1,12 @@
-#include "halley/cuda/hopper_tile/box_map.h"
+#include "halley/cuda/runtime/tensor_map.h"
 
-#include <cudaTypedefs.h>
 #include <cuda_runtime_api.h>
 
 #include "halley/base/check.h"
 #include "halley/base/error.h"
 #include "halley/cuda/runtime/cuda_check.h"
 
-namespace halley::cuda {
+namespace halley {
 namespace {
 
 PFN_cuTensorMapEncodeTiled_v12000 find_encode() {
@@ -23,17 +22,21 @@ PFN_cuTensorMapEncodeTiled_v12000 find_encode() {
   return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function);
 }
 
-CUtensorMapDataType map_dtype(DType dtype) {
+}  // namespace
+
+PFN_cuTensorMapEncodeTiled_v12000 tensor_map_encoder() {
+  static const PFN_cuTensorMapEncodeTiled_v12000 encode = find_encode();
+  return encode;
+}
+
+CUtensorMapDataType tensor_map_dtype(DType dtype) {
   if (dtype == DType::kF16) return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
   if (dtype == DType::kBf16) return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
   HALLEY_CHECK(bits_of(dtype) == 8, dtype);
   return CU_TENSOR_MAP_DATA_TYPE_UINT8;
 }
 
-}  // namespace
-
 CUtensorMap box_map(const BoxMapOptions& options) {
-  static const PFN_cuTensorMapEncodeTiled_v12000 encode = find_encode();
   const ConstMatrix& matrix = options.matrix;
   const auto element_bytes = static_cast<cuuint64_t>(bits_of(matrix.dtype) / 8);
   const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(matrix.num_cols),
@@ -43,13 +46,13 @@ CUtensorMap box_map(const BoxMapOptions& options) {
                              static_cast<cuuint32_t>(options.box_rows)};
   const cuuint32_t steps[2] = {1, 1};
   CUtensorMap map;
-  const CUresult result =
-      encode(&map, map_dtype(matrix.dtype), 2, const_cast<std::byte*>(matrix.data), sizes, strides,
-             box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, options.swizzle,
-             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult result = tensor_map_encoder()(
+      &map, tensor_map_dtype(matrix.dtype), 2, const_cast<std::byte*>(matrix.data), sizes, strides,
+      box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, options.swizzle,
+      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   HALLEY_CHECK(result == CUDA_SUCCESS, static_cast<int>(result), matrix.num_rows, matrix.num_cols,
                matrix.row_stride);
   return map;
 }
 
-}  // namespace halley::cuda
+}  // namespace halley

@@ -1,0 +1,256 @@
+// Codes of 4 bits to operands of mma.sync, in registers: one decoder for each kind.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "halley/cuda/gemm/hopper_instructions.cuh"
+#include "halley/cuda/mixed_gemm/narrow_mma.cuh"
+#include "halley/cuda/mma_gemm/mma_arguments.h"
+#include "halley/cuda/mma_gemm/mma_instructions.cuh"
+
+namespace halley::cuda {
+
+/// A unit is the inputs of 64 bytes of a token: 64 of s8, 32 of 16 bits. A decoder has:
+///   Sum          of the products
+///   kKind
+///   kUnits       of a chunk
+///   Groups       a lane's parameters of the groups of a unit
+///   load_groups()  of a unit, from the entry of the lane's outputs in a chunk's first group
+///   decode()     eight registers: two operands a of the unit, from the 16 bytes of its 64 inputs
+///   multiply()   both of them with a unit of eight tokens
+template <typename T>
+__device__ __forceinline__ T bits_as(uint32_t bits) {
+  T value;
+  memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+template <typename T>
+__device__ __forceinline__ uint32_t word_of(T value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof(bits));
+  return bits;
+}
+
+/// Both operands of 64 inputs of s8.
+struct S8Multiply {
+  static __device__ __forceinline__ void multiply(int32_t (&sums)[4], const uint32_t (&a)[8],
+                                                  const uint32_t (&b)[4]) {
+    multiply_narrow_s8(sums, a, b[0], b[1]);
+    multiply_narrow_s8(sums, a + 4, b[2], b[3]);
+  }
+};
+
+struct MmaU4S8 : S8Multiply {
+  using Sum = int32_t;
+  static constexpr MmaKind kKind = MmaKind::kU4S8;
+  static constexpr int kUnits = 2;
+  struct Groups {};
+
+  static __device__ __forceinline__ Groups load_groups(uint32_t, int, int) { return {}; }
+
+  /// Codes are stored less 8. A nibble becomes the high half of a byte, the low half zero: 16 times
+  /// the number without sign extension; 1/16 is in the output's scale. The two outputs of a lane
+  /// lie in the halves of a byte, so that both are one mask away from their places (Liu et al.
+  /// 2024, section 4.3: "location switch" and "zero extension").
+  static __device__ __forceinline__ void decode(uint32_t (&a)[8], int /*unit*/, const uint4& codes,
+                                                const Groups&) {
+    constexpr uint32_t kHigh = 0xF0F0F0F0u;
+    const uint32_t words[4] = {codes.x, codes.y, codes.z, codes.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      a[2 * i] = words[i] << 4 & kHigh;
+      a[2 * i + 1] = words[i] & kHigh;
+    }
+  }
+};
+
+struct MmaU4GroupS8 : S8Multiply {
+  using Sum = int32_t;
+  static constexpr MmaKind kKind = MmaKind::kU4GroupS8;
+  static constexpr int kUnits = 2;
+  struct Groups {
+    uint32_t of_step[2];  // scale and offset of both outputs, of 32 inputs each
+  };
+
+  static __device__ __forceinline__ Groups load_groups(uint32_t entry, int unit, int group_shift) {
+    constexpr auto kBytes = static_cast<uint32_t>(group_bytes(MixedKind::kU4GroupS8));
+    Groups groups;
+#pragma unroll
+    for (int s = 0; s < 2; ++s) {
+      groups.of_step[s] =
+          load_shared_4(entry + (static_cast<uint32_t>(2 * unit + s) >> group_shift) * kBytes);
+    }
+    return groups;
+  }
+
+  /// Four numbers at a time: code * scale + offset lies in [0, 255] in every byte, so that nothing
+  /// is carried from byte to byte; the offset is 128 too large, which the last step takes back.
+  static __device__ __forceinline__ void decode(uint32_t (&a)[8], int /*unit*/, const uint4& codes,
+                                                const Groups& groups) {
+    constexpr uint32_t kCodes = 0x0F0F0F0Fu, kSigns = 0x80808080u;
+    const uint32_t words[4] = {codes.x, codes.y, codes.z, codes.w};
+#pragma unroll
+    for (int s = 0; s < 2; ++s) {
+      const uint32_t group = groups.of_step[s];
+      const uint32_t scale = group & 255u, upper_scale = group >> 16 & 255u;
+      const uint32_t offset = __byte_perm(group, 0, 0x1111);
+      const uint32_t upper_offset = __byte_perm(group, 0, 0x3333);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const uint32_t word = words[2 * s + i];
+        a[4 * s + 2 * i] = ((word & kCodes) * scale + offset) ^ kSigns;
+        a[4 * s + 2 * i + 1] = ((word >> 4 & kCodes) * upper_scale + upper_offset) ^ kSigns;
+      }
+    }
+  }
+};
+
+/// Parameters of 16 bits of a lane's two outputs, each twice in a register.
+struct MmaGroupPairs {
+  uint32_t scale, zero, upper_scale, upper_zero;
+};
+
+/// The entry of the group of step `unit`.
+template <MixedKind kKind>
+__device__ __forceinline__ MmaGroupPairs load_group_pairs(uint32_t entry, int unit,
+                                                          int group_shift) {
+  constexpr auto kBytes = static_cast<uint32_t>(group_bytes(kKind));
+  const uint2 group = load_shared_8(entry + (static_cast<uint32_t>(unit) >> group_shift) * kBytes);
+  return {.scale = __byte_perm(group.x, 0, 0x1010),
+          .zero = __byte_perm(group.x, 0, 0x3232),
+          .upper_scale = __byte_perm(group.y, 0, 0x1010),
+          .upper_zero = __byte_perm(group.y, 0, 0x3232)};
+}
+
+struct MmaU4F16 {
+  using Sum = float;
+  static constexpr MmaKind kKind = MmaKind::kU4F16;
+  static constexpr int kUnits = 4;
+  using Groups = MmaGroupPairs;
+
+  static __device__ __forceinline__ Groups load_groups(uint32_t entry, int unit, int group_shift) {
+    return load_group_pairs<MixedKind::kU4F16>(entry, unit, group_shift);
+  }
+
+  /// A code below the exponent of 1024 is 1024 + code, four bits higher 1024 + 16 * code: less
+  /// 1024 + zero, or times 1/16 less 64 + zero, it is exactly code - zero. The product with the
+  /// scale is rounded once.
+  static __device__ __forceinline__ void decode(uint32_t (&a)[8], int unit, const uint4& codes,
+                                                const Groups& group) {
+    const uint32_t words[2] = {unit % 2 == 0 ? codes.x : codes.z,
+                               unit % 2 == 0 ? codes.y : codes.w};
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const uint32_t pairs = words[i] >> (8 * half);
+        a[4 * i + 2 * half] = lower(pairs, group);
+        a[4 * i + 2 * half + 1] = upper(pairs, group);
+      }
+    }
+  }
+
+  static __device__ __forceinline__ void multiply(Sum (&sums)[4], const uint32_t (&a)[8],
+                                                  const uint32_t (&b)[4]) {
+    multiply_narrow_f16(sums, a, b[0], b[1]);
+    multiply_narrow_f16(sums, a + 4, b[2], b[3]);
+  }
+
+ private:
+  static __device__ __forceinline__ uint32_t lower(uint32_t pairs, const Groups& group) {
+    const auto number = bits_as<__half2>((pairs & 0x000F000Fu) | 0x64006400u);
+    return word_of(
+        __hmul2(__hsub2(number, bits_as<__half2>(group.zero)), bits_as<__half2>(group.scale)));
+  }
+  static __device__ __forceinline__ uint32_t upper(uint32_t pairs, const Groups& group) {
+    const auto number = bits_as<__half2>((pairs & 0x00F000F0u) | 0x64006400u);
+    const auto sixteenth = bits_as<__half2>(0x2C002C00u);
+    return word_of(__hmul2(__hfma2(number, sixteenth, bits_as<__half2>(group.upper_zero)),
+                           bits_as<__half2>(group.upper_scale)));
+  }
+};
+
+struct MmaU4Bf16 {
+  using Sum = float;
+  static constexpr MmaKind kKind = MmaKind::kU4Bf16;
+  static constexpr int kUnits = 4;
+  using Groups = MmaGroupPairs;
+
+  static __device__ __forceinline__ Groups load_groups(uint32_t entry, int unit, int group_shift) {
+    return load_group_pairs<MixedKind::kU4Bf16>(entry, unit, group_shift);
+  }
+
+  /// As MmaU4F16 with the exponent of 128, whose mantissa has room for one code alone.
+  static __device__ __forceinline__ void decode(uint32_t (&a)[8], int unit, const uint4& codes,
+                                                const Groups& group) {
+    const uint32_t words[2] = {unit % 2 == 0 ? codes.x : codes.z,
+                               unit % 2 == 0 ? codes.y : codes.w};
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        a[4 * i + 2 * half] = number(words[i] >> (8 * half), group.scale, group.zero);
+        a[4 * i + 2 * half + 1] =
+            number(words[i] >> (8 * half + 4), group.upper_scale, group.upper_zero);
+      }
+    }
+  }
+
+  static __device__ __forceinline__ void multiply(Sum (&sums)[4], const uint32_t (&a)[8],
+                                                  const uint32_t (&b)[4]) {
+    multiply_narrow_bf16(sums, a, b[0], b[1]);
+    multiply_narrow_bf16(sums, a + 4, b[2], b[3]);
+  }
+
+ private:
+  static __device__ __forceinline__ uint32_t number(uint32_t pairs, uint32_t scale, uint32_t zero) {
+    const auto code = bits_as<__nv_bfloat162>((pairs & 0x000F000Fu) | 0x43004300u);
+    return word_of(
+        __hmul2(__hsub2(code, bits_as<__nv_bfloat162>(zero)), bits_as<__nv_bfloat162>(scale)));
+  }
+};
+
+/// Blocks of 128 inputs, whose sums in s32 are scaled: kUnits and the rest are those of S8 where
+/// activations have 8 bits, of S4 where they have 4.
+struct MmaS4Blocks {
+  using Sum = float;
+  static constexpr MmaKind kKind = MmaKind::kS4Blocks;
+  using S8 = MmaU4S8;
+
+  /// 64 inputs are one operand of s4. Inputs may come in any order that weights and activations
+  /// share: nibble 2i of a register is input 4c + i of lane 4g + c, nibble 2i + 1 that 16 further.
+  /// So both words of a weight, and both registers of s8 activations, which hold 4-bit numbers, are
+  /// joined by a shift and a choice of bits.
+  struct S4 {
+    using Sum = int32_t;
+    static constexpr int kUnits = 2;
+    struct Groups {};
+
+    static __device__ __forceinline__ Groups load_groups(uint32_t, int, int) { return {}; }
+
+    /// Four registers alone. Codes are stored less 8, in two's complement.
+    static __device__ __forceinline__ void decode(uint32_t (&a)[8], int /*unit*/,
+                                                  const uint4& codes, const Groups&) {
+      a[0] = low_then_high(codes.x, codes.y << 4);
+      a[1] = low_then_high(codes.x >> 4, codes.y);
+      a[2] = low_then_high(codes.z, codes.w << 4);
+      a[3] = low_then_high(codes.z >> 4, codes.w);
+    }
+
+    static __device__ __forceinline__ void multiply(Sum (&sums)[4], const uint32_t (&a)[8],
+                                                    const uint32_t (&b)[4]) {
+      multiply_s4(sums, a, low_then_high(b[0], b[1] << 4), low_then_high(b[2], b[3] << 4));
+    }
+
+   private:
+    static __device__ __forceinline__ uint32_t low_then_high(uint32_t low, uint32_t high) {
+      return (low & 0x0F0F0F0Fu) | (high & 0xF0F0F0F0u);
+    }
+  };
+};
+
+}  // namespace halley::cuda

@@ -1,0 +1,10 @@
+#include "halley/cuda/mma_gemm/mma_instances.h"
+#include "halley/cuda/mma_gemm/mma_kernel.cuh"
+
+namespace halley::cuda {
+
+void launch_mma_s4_blocks_128(const MmaArguments& args, int shared_bytes, cudaStream_t stream) {
+  launch_mma<MmaS4Blocks, 2>(args, shared_bytes, stream);
+}
+
+}  // namespace halley::cuda
