@@ -102,6 +102,11 @@ class Library:
         if status != 0:
             raise Error(status, self._c.halley_kernels_last_error().decode())
 
+    def choose(self, kernels=None):
+        """"hopper", "mma", or None for the first that the GPU runs."""
+        self._check(self._c.halley_kernels_choose(
+            self._context, None if kernels is None else kernels.encode()))
+
     def pack(self, kind, N, K, group_size, codes, scales, zeros=None, group_scales=None):
         """A weight from arrays of the host: codes u8 [N, K], scales and zeros f32, group_scales
         u8, as halley_kernels.h says."""

@@ -73,22 +73,26 @@ class CtypesTest(unittest.TestCase):
                                    zeros)
         x_device = DeviceArray("<f2", (rows, inputs), struct.pack("<%de" % len(x), *x))
         y_device = DeviceArray("<f4", (rows, outputs))
-        self.library.product(weight, x_device, y_device,
-                             bias=DeviceArray("<f4", (outputs,), bias.tobytes()))
-        y = struct.unpack("<%df" % (rows * outputs), y_device.read())
-        for m in range(rows):
-            for n in range(outputs):
-                expected = bias[n]
-                for k in range(inputs):
-                    entry = n * (inputs // group) + k // group
-                    number = scales[entry] * (codes[n * inputs + k] - zeros[entry])
-                    expected += x[m * inputs + k] * number
-                self.assertAlmostEqual(y[m * outputs + n], expected, delta=2e-3)
+        for kernels in (None, "mma"):
+            self.library.choose(kernels)
+            self.library.product(weight, x_device, y_device,
+                                 bias=DeviceArray("<f4", (outputs,), bias.tobytes()))
+            y = struct.unpack("<%df" % (rows * outputs), y_device.read())
+            for m in range(rows):
+                for n in range(outputs):
+                    expected = bias[n]
+                    for k in range(inputs):
+                        entry = n * (inputs // group) + k // group
+                        number = scales[entry] * (codes[n * inputs + k] - zeros[entry])
+                        expected += x[m * inputs + k] * number
+                    self.assertAlmostEqual(y[m * outputs + n], expected, delta=2e-3)
 
     def test_refusals_are_exceptions(self):
         with self.assertRaisesRegex(halley_kernels.Error, "groups of 48 inputs"):
             self.library.pack(halley_kernels.W4A16_F16, 2, 96, 48, bytes(192),
                               array.array("f", [1] * 4))
+        with self.assertRaisesRegex(halley_kernels.Error, "expected hopper or mma"):
+            self.library.choose("volta")
         with self.assertRaisesRegex(ValueError, "expected 192 elements of 1 bytes, got 5"):
             self.library.pack(halley_kernels.W4A8, 2, 96, 96, bytes(5), array.array("f", [1] * 2))
 

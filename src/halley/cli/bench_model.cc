@@ -131,12 +131,14 @@ OrderedJson facts_of(const BenchModel& model, const ModelOptions& options) {
 }
 
 void write_json(const OrderedJson& json, const std::string& path, bool is_json) {
-  if (!path.empty()) {
-    std::ofstream file(path);
-    file << json.dump(1) << '\n';
-    if (!file.flush()) throw InputError(str(path, ": cannot write."));
-  }
+  if (!path.empty()) write_file(path, json.dump(1) + '\n');
   if (is_json) std::cout << json.dump() << '\n';
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  std::ofstream file(path);
+  file << text;
+  if (!file.flush()) throw InputError(str(path, ": cannot write."));
 }
 
 }  // namespace halley::cli

@@ -61,4 +61,7 @@ OrderedJson facts_of(const BenchModel& model, const ModelOptions& options);
 /// As it is, into a file where `path` is not empty, and to stdout where `is_json`.
 void write_json(const OrderedJson& json, const std::string& path, bool is_json);
 
+/// Throws InputError that names the file.
+void write_file(const std::string& path, const std::string& text);
+
 }  // namespace halley::cli

@@ -3,7 +3,6 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -15,6 +14,7 @@
 #include "halley/base/error.h"
 #include "halley/base/str.h"
 #include "halley/cli/bench.h"
+#include "halley/cli/bench_model.h"
 #include "halley/cli/bench_serve_load.h"
 #include "halley/cli/file_limit.h"
 #include "halley/cli/svg_plot.h"
@@ -37,12 +37,6 @@ struct ServeOptions {
   std::vector<double> percents = {99};
   std::string json_file, svg_file;
 };
-
-void write_file(const std::string& path, const std::string& text) {
-  std::ofstream file(path);
-  file << text;
-  if (!file.flush()) throw InputError(str(path, ": cannot write."));
-}
 
 // The share of requests whose value is at most x.
 PlotLine distribution(const char* label, std::vector<double> values) {

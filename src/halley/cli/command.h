@@ -36,5 +36,6 @@ Run add_serve(CLI::App& parent);
 Run add_tokenize(CLI::App& parent);
 Run add_template(CLI::App& parent);
 Run add_bench(CLI::App& parent);
+Run add_tune(CLI::App& parent);
 
 }  // namespace halley::cli

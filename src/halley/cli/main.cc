@@ -16,7 +16,7 @@
 namespace halley::cli {
 namespace {
 
-constexpr std::array<Command, 11> kCommands = {{
+constexpr std::array<Command, 12> kCommands = {{
     {"generate", add_generate},
     {"chat", add_chat},
     {"compare", add_compare},
@@ -28,6 +28,7 @@ constexpr std::array<Command, 11> kCommands = {{
     {"tokenize", add_tokenize},
     {"template", add_template},
     {"bench", add_bench},
+    {"tune", add_tune},
 }};
 
 constexpr const char* kFooter = R"(Examples:

@@ -12,6 +12,7 @@
 #include "halley/base/str.h"
 #include "halley/checkpoint/safetensors/safetensors.h"
 #include "halley/cli/progress.h"
+#include "halley/cli/tune.h"
 #include "halley/models/all/load_model.h"
 
 namespace halley::cli {
@@ -108,6 +109,7 @@ void add_gpu_options(CLI::App& app, ModelOptions& options) {
       "--batch-invariant", options.is_batch_invariant,
       "On a GPU: the same request and seed give the same tokens whatever else runs; slower "
       "(on the CPU always so)");
+  add_tuned_plans_option(app, options.tuned_plans);
   app.add_option("--gpu-memory-utilization", options.gpu_memory_utilization,
                  "Part of a GPU's memory that weights, workspace and KV cache may take")
       ->check([](const std::string& text) {
@@ -302,6 +304,7 @@ LoadedModel load_model_files(const ModelOptions& options) {
   const DeviceChoice device = choose_device(options.device);
   const ModelFiles files = open_model_files(options);
   const LoadOptions load = load_options_of(options, files, device);
+  use_tuned_plans(options.tuned_plans, device.device != "cpu", device.gpu_ordinal);
   LoadedModel loaded;
   loaded.pool = std::make_unique<ThreadPool>(num_threads_of(options.threads));
   loaded.context = std::make_unique<ExecContext>(ExecContext{.pool = *loaded.pool});

@@ -28,6 +28,7 @@ struct ModelOptions {
   std::string device = "auto";  // auto, cpu, cuda, cuda:N
   double gpu_memory_utilization = 0.9;
   bool is_batch_invariant = false;  // on a GPU
+  std::string tuned_plans;          // the same: a file
   int threads = 0;                  // 0: all usable cores
   std::string kv_dtype = "auto";
   int64_t max_model_len = 0;

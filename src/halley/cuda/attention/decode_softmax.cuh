@@ -15,7 +15,6 @@
 
 namespace halley::attention {
 
-constexpr float kWeightRoom = 8.0f;  // log2 of the greatest weight
 constexpr float kScaleRoom = 16.0f;  // the greatest scale of values, in units
 
 /// Over the lanes of equal c: all tokens of a tile.

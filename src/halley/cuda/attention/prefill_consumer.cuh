@@ -31,7 +31,8 @@ struct PrefillConsumer {
   RingPlace<Shape::kStages> place_of_keys = {}, place_of_values = {};
   WorkFacts work = {};
   int tile = 0;  // whose scores are computed next
-  float factor[2], largest[2], sum[2];
+  float factor[2], sum[2];
+  float bases[2];         // log2 of what weights of 1 stand for; -infinity: nothing seen yet
   int first[2], last[2];  // positions that are seen
   float scores[kTokens / 2], values[kParts][kPartColumns / 2];
   uint32_t weights[Shape::kTokenSteps][4];
@@ -66,7 +67,7 @@ struct PrefillConsumer {
       last[h] = work.first_position + quotient(work.first_head + row, per_group);
       const bool is_cut = params.rule.window > 0 && last[h] >= params.rule.window;
       first[h] = is_cut ? last[h] - params.rule.window + 1 : 0;
-      largest[h] = -infinity();
+      bases[h] = -infinity();
       sum[h] = 0;
     }
   }
@@ -123,8 +124,9 @@ struct PrefillConsumer {
     return begin + kTokens - 1 > work.first_position || begin < work.seen_by_all;
   }
 
-  /// From sums of products to weights in f32, in place; `rescale` is for the sums of values.
-  __device__ void to_weights(float (&rescale)[2]) {
+  /// From sums of products to weights in f32, in place. Where a base rises, `rescale` is for the
+  /// sums of values, and the result is true in all lanes.
+  __device__ bool to_weights(float (&rescale)[2]) {
     float unit[2] = {factor[0], factor[1]};
     if (params.rule.soft_cap > 0) {
 #pragma unroll
@@ -141,19 +143,11 @@ struct PrefillConsumer {
         if (at < first[i / 2 % 2] || at > last[i / 2 % 2]) scores[i] = -infinity();
       }
     }
+    const bool rises = raise_bases(unit, rescale);
     float base[2];
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      float greatest = scores[2 * h];
-#pragma unroll
-      for (int j = 0; j < kTokens / 8; ++j) {
-        greatest = fmaxf(greatest, fmaxf(scores[4 * j + 2 * h], scores[4 * j + 2 * h + 1]));
-      }
-      greatest = fmaxf(largest[h], __fmul_rn(quad_max(greatest), unit[h]));
-      base[h] = greatest == -infinity() ? 0.0f : greatest;  // nothing seen: weights are 0
-      rescale[h] = exp2_approx(__fsub_rn(largest[h], base[h]));
-      largest[h] = greatest;
-      sum[h] = __fmul_rn(sum[h], rescale[h]);
+      base[h] = bases[h] == -infinity() ? 0.0f : bases[h];  // nothing seen: weights are 0
     }
 #pragma unroll
     for (int j = 0; j < kTokens / 8; ++j) {
@@ -164,6 +158,37 @@ struct PrefillConsumer {
         sum[h] = __fadd_rn(sum[h], scores[i]);
       }
     }
+    return rises;
+  }
+
+  /// Bases of the rows whose scores exceed them by more than weights have room for: in nearly all
+  /// tiles the lanes agree by one vote. A row's base depends on no other row.
+  __device__ bool raise_bases(const float (&unit)[2], float (&rescale)[2]) {
+    float greatest[2];
+    bool exceeds = false;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float even = scores[2 * h], odd = scores[2 * h + 1];
+#pragma unroll
+      for (int j = 1; j < kTokens / 8; ++j) {
+        even = fmaxf(even, scores[4 * j + 2 * h]);
+        odd = fmaxf(odd, scores[4 * j + 2 * h + 1]);
+      }
+      greatest[h] = __fmul_rn(fmaxf(even, odd), unit[h]);
+      exceeds = exceeds || greatest[h] > __fadd_rn(bases[h], kWeightRoom);
+      rescale[h] = 1.0f;
+    }
+    if (!__any_sync(0xFFFFFFFFu, exceeds)) return false;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float of_row = quad_max(greatest[h]);
+      if (of_row > __fadd_rn(bases[h], kWeightRoom)) {
+        rescale[h] = exp2_approx(__fsub_rn(bases[h], of_row));
+        bases[h] = of_row;
+        sum[h] = __fmul_rn(sum[h], rescale[h]);
+      }
+    }
+    return true;
   }
 
   __device__ void pack_weights() {
@@ -176,9 +201,7 @@ struct PrefillConsumer {
     }
   }
 
-  /// Multiplying by 1 is left out where a warp has nothing else to do.
   __device__ void rescale_values(const float (&rescale)[2]) {
-    if (!__any_sync(0xFFFFFFFFu, rescale[0] != 1.0f || rescale[1] != 1.0f)) return;
 #pragma unroll
     for (auto& part : values) {
 #pragma unroll
@@ -249,7 +272,7 @@ struct PrefillConsumer {
         done_sum[1] = sum[1];
         start_rows();
       }
-      to_weights(rescale);
+      const bool rises = to_weights(rescale);
       hold(scores);
       // A wait for keys stands between weights and the wait for products, which the assembler else
       // moves up: the weights would not run beside the products.
@@ -261,7 +284,7 @@ struct PrefillConsumer {
         leave_outputs(done_stage, done_sum);
         done_stage = place_of_queries.stage;
         clear_values();
-      } else {
+      } else if (rises) {
         rescale_values(rescale);
       }
       pack_weights();

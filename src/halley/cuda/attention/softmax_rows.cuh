@@ -14,6 +14,10 @@ namespace halley::attention {
 
 __device__ inline float infinity() { return __uint_as_float(0x7F800000u); }
 
+/// log2 of the greatest weight. What weights are relative to rises only when a tile exceeds it by
+/// more; f16 has room for them.
+constexpr float kWeightRoom = 8.0f;
+
 /// Greatest of the four lanes that share rows; and their sum.
 __device__ inline float quad_max(float x) {
   x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, 1));

@@ -66,20 +66,13 @@ __global__ void norm_codes_kernel(NormParams params, RowShape shape, const X* x,
   if (y.sums != nullptr) y.sums[m] = sum;
 }
 
-/// The same of few rows that are short.
-template <typename X>
-__global__ void __launch_bounds__(kRegisterNormThreadsMax)
-    few_norms_codes_kernel(const __grid_constant__ NormParams params, RowShape shape, const X* x,
-                           float* hidden, const __grid_constant__ CodeRows y) {
-  __shared__ float scratch[kWarpThreads];
+/// By all threads of the block: the row's norm, which for_fours() gives each thread its part of, as
+/// codes.
+template <typename Norm>
+__device__ void write_codes(Norm& norm, int num_columns, const CodeRows& y) {
   __shared__ uint32_t largest_of_warps[kWarpThreads];
   __shared__ int sums_of_warps[kWarpThreads];
-  let_next_kernel_start();
   const int64_t m = blockIdx.x;
-  float* hidden_row = hidden == nullptr ? nullptr : hidden + m * shape.x_stride;
-  RegisterNorm<X> norm(params, shape.num_columns, hidden_row);
-  wait_for_earlier_kernels();
-  norm.run(x + m * shape.block_stride, hidden_row, scratch);
   uint32_t largest = 0;
   norm.for_fours([&](int, float4& values) {
     values = rounded_to(y.dtype, values);
@@ -89,7 +82,7 @@ __global__ void __launch_bounds__(kRegisterNormThreadsMax)
   const CodeWriter writer = {y, y.codes + m * y.stride, step_of(y.rounding, 0, largest)};
   int sum = 0;
   norm.for_fours([&](int column, const float4& values) { sum += writer.put_four(column, values); });
-  for (int column = shape.num_columns + static_cast<int>(threadIdx.x); column < y.padded_cols;
+  for (int column = num_columns + static_cast<int>(threadIdx.x); column < y.padded_cols;
        column += static_cast<int>(blockDim.x)) {
     writer.row[column] = 0;
   }
@@ -99,37 +92,34 @@ __global__ void __launch_bounds__(kRegisterNormThreadsMax)
   if (y.sums != nullptr) y.sums[m] = sum;
 }
 
+/// The same of few rows that are short.
+template <typename X>
+__global__ void __launch_bounds__(kRegisterNormThreadsMax)
+    few_norms_codes_kernel(const __grid_constant__ NormParams params, RowShape shape, const X* x,
+                           float* hidden, const __grid_constant__ CodeRows y) {
+  __shared__ float scratch[kWarpThreads];
+  let_next_kernel_start();
+  const int64_t m = blockIdx.x;
+  float* hidden_row = hidden == nullptr ? nullptr : hidden + m * shape.x_stride;
+  RegisterNorm<X> norm(params, shape.num_columns, hidden_row);
+  wait_for_earlier_kernels();
+  norm.run(x + m * shape.block_stride, hidden_row, scratch);
+  write_codes(norm, shape.num_columns, y);
+}
+
 /// The same of many rows that are short.
 template <typename X, int kPasses>
 __global__ void __launch_bounds__(kTeamThreads)
     team_norm_codes_kernel(const __grid_constant__ NormParams params, RowShape shape, const X* x,
                            float* hidden, const __grid_constant__ CodeRows y) {
   __shared__ float scratch[kWarpThreads];
-  __shared__ uint32_t largest_of_warps[kWarpThreads];
-  __shared__ int sums_of_warps[kWarpThreads];
   wait_for_earlier_kernels();
   let_next_kernel_start();
   const int64_t m = blockIdx.x;
   TeamNorm<X, kPasses> norm(params, shape.num_columns);
   norm.run(x + m * shape.block_stride, hidden == nullptr ? nullptr : hidden + m * shape.x_stride,
            scratch);
-  uint32_t largest = 0;
-  norm.for_fours([&](int, float4& values) {
-    values = rounded_to(y.dtype, values);
-    largest = max(largest, magnitude_bits(values));
-  });
-  largest = largest_of_block(largest, largest_of_warps);
-  const CodeWriter writer = {y, y.codes + m * y.stride, step_of(y.rounding, 0, largest)};
-  int sum = 0;
-  norm.for_fours([&](int column, const float4& values) { sum += writer.put_four(column, values); });
-  for (int column = shape.num_columns + static_cast<int>(threadIdx.x); column < y.padded_cols;
-       column += kTeamThreads) {
-    writer.row[column] = 0;
-  }
-  if (y.sums != nullptr) sum = sum_of_block(sum, sums_of_warps);
-  if (threadIdx.x != 0) return;
-  y.scales[m] = writer.step.scale;
-  if (y.sums != nullptr) y.sums[m] = sum;
+  write_codes(norm, shape.num_columns, y);
 }
 
 bool is_in_fours(ConstMatrix x) {

@@ -202,15 +202,13 @@ TEST(CudaGemmChoice, RowsAndTheirAlignmentDecideBetweenBoth) {
   const CudaGemmChoice choice = choose_cuda_gemm_kernel({.N = 64, .K = 64}, nullptr);
   ASSERT_EQ(choice.for_few_rows.size(), 2U);
   const CudaGemmKernel* more = choice.for_few_rows[0];
-  const CudaGemmKernel* few = choice.for_few_rows[1];
   const auto kernel_for = [&](uintptr_t address, int64_t M, int64_t stride) {
     // Never read.
     return &choice.kernel_for(
         {reinterpret_cast<const std::byte*>(address), DType::kF16, M, 64, stride});
   };
-  EXPECT_EQ(kernel_for(256, 1, 64), few);
-  EXPECT_EQ(kernel_for(256, few->rows_max, 72), few);
-  EXPECT_EQ(kernel_for(256, few->rows_max + 1, 64), more);
+  EXPECT_EQ(kernel_for(256, 1, 64), more);
+  EXPECT_EQ(kernel_for(256, 9, 72), more);
   EXPECT_EQ(kernel_for(256, 32, 64), more);
   EXPECT_EQ(kernel_for(256, more->rows_max + 1, 64), choice.kernel);
   EXPECT_EQ(kernel_for(264, 1, 64), choice.kernel);
@@ -227,15 +225,15 @@ TEST(CudaGemmChoice, TakesTheFastestKernelForTheShapeAndTheRows) {
     return std::string(
         choice.kernel_for({reinterpret_cast<const std::byte*>(256), dtype, M, K, K}).name);
   };
-  EXPECT_EQ(name(DType::kF16, 4096, 4096, 1), "gemm_f16_few_rows");
+  EXPECT_EQ(name(DType::kF16, 4096, 4096, 1), "gemm_f16_streamed");
   EXPECT_EQ(name(DType::kF16, 4096, 4096, 9), "gemm_f16_streamed");
   EXPECT_EQ(name(DType::kF16, 4096, 4096, 33), "gemm_f16_cublaslt");
   EXPECT_EQ(name(DType::kF16, 4096, 14336, 64), "gemm_f16_streamed");
-  EXPECT_EQ(name(DType::kF16, 28672, 4096, 1), "gemm_f16_few_rows");
+  EXPECT_EQ(name(DType::kF16, 28672, 4096, 1), "gemm_f16_streamed");
   EXPECT_EQ(name(DType::kF16, 28672, 4096, 64), "gemm_f16_streamed");
   EXPECT_EQ(name(DType::kF16, 28672, 4096, 65), "gemm_f16_cublaslt");
   EXPECT_EQ(name(DType::kF16, 28672, 4104, 1), "gemm_f16_few_rows");
-  EXPECT_EQ(name(DType::kF8E4M3, 6144, 4096, 8), "gemm_fp8_few_rows");
+  EXPECT_EQ(name(DType::kF8E4M3, 6144, 4096, 8), "gemm_fp8_streamed");
   EXPECT_EQ(name(DType::kF8E4M3, 6144, 4096, 64), "gemm_fp8_streamed");
   EXPECT_EQ(name(DType::kF8E4M3, 4096, 4096, 64), "gemm_fp8_row_sums_cublaslt");
   EXPECT_EQ(name(DType::kF8E4M3, 6144, 4096, 128), "gemm_fp8_row_sums_cublaslt");

@@ -155,11 +155,96 @@ __device__ __forceinline__ void store_shared_4(uint32_t address, uint32_t x) {
   asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(x) : "memory");
 }
 
-/// Four 8 x 8 matrices of 16-bit numbers, transposed; lane i names row i % 8 of matrix i / 8.
+/// Two 8 x 8 matrices of 16-bit numbers, transposed; lane i below 16 names row i % 8 of
+/// matrix i / 8.
+__device__ __forceinline__ void store_matrices_transposed(uint32_t row, uint32_t r0, uint32_t r1) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1,%2};" ::"r"(row), "r"(r0),
+               "r"(r1)
+               : "memory");
+}
+
+/// The same of four; lanes below 32.
 __device__ __forceinline__ void store_matrices_transposed(uint32_t row, const uint32_t (&r)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(row),
                "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
                : "memory");
+}
+
+/// Makes the thread's stores to shared memory visible to copies; before a barrier.
+__device__ __forceinline__ void publish_to_copies() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+/// The reverse of start_box_copy(): what lies outside is not written.
+__device__ __forceinline__ void start_box_store(const void* map, int column, int row,
+                                                uint32_t from) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(map),
+      "r"(column), "r"(row), "r"(from)
+      : "memory");
+}
+__device__ __forceinline__ void close_stores() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+/// Waits until what the thread's stores read may be written again, or left.
+__device__ __forceinline__ void wait_for_store_reads() {
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+/// The first copy with a map waits long for the map itself.
+__device__ __forceinline__ void prefetch_map(const void* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+/// Stores four numbers in another block; its barrier counts the bytes. Sums of the tensor cores
+/// stay in the type that they have: as bits they would be moved, and the products serialised.
+__device__ __forceinline__ void send_four(uint32_t to, const int32_t* from, uint32_t barrier) {
+  asm volatile(
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.s32 [%0], {%1,%2,%3,%4}, [%5];" ::
+          "r"(to),
+      "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3]), "r"(barrier)
+      : "memory");
+}
+__device__ __forceinline__ void send_four(uint32_t to, const float* from, uint32_t barrier) {
+  asm volatile(
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1,%2,%3,%4}, [%5];" ::
+          "r"(to),
+      "f"(from[0]), "f"(from[1]), "f"(from[2]), "f"(from[3]), "r"(barrier)
+      : "memory");
+}
+/// The same in this block's memory, at once.
+__device__ __forceinline__ void store_four(uint32_t to, const int32_t* from) {
+  asm volatile("st.shared.v4.s32 [%0], {%1,%2,%3,%4};" ::"r"(to), "r"(from[0]), "r"(from[1]),
+               "r"(from[2]), "r"(from[3])
+               : "memory");
+}
+__device__ __forceinline__ void store_four(uint32_t to, const float* from) {
+  asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};" ::"r"(to), "f"(from[0]), "f"(from[1]),
+               "f"(from[2]), "f"(from[3])
+               : "memory");
+}
+__device__ __forceinline__ void load_four(uint32_t address, int32_t (&to)[4]) {
+  asm volatile("ld.shared.v4.s32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(address));
+}
+__device__ __forceinline__ void load_four(uint32_t address, float (&to)[4]) {
+  asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];"
+               : "=f"(to[0]), "=f"(to[1]), "=f"(to[2]), "=f"(to[3])
+               : "r"(address));
+}
+__device__ __forceinline__ void arrive_in_cluster(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier)
+               : "memory");
+}
+/// wait_barrier() for what other blocks of the cluster did.
+__device__ __forceinline__ void wait_barrier_in_cluster(uint32_t barrier, uint32_t parity) {
+  asm volatile(
+      "{.reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;\n"
+      "}" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
 }
 
 /// Blocks until all kernels ahead have ended, and what they wrote is there; at once where the
@@ -172,15 +257,6 @@ __device__ __forceinline__ void start_next_kernel() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
-/// Device memory that is read once and constant.
-__device__ __forceinline__ uint4 load_streamed_16(const uint8_t* address) {
-  uint4 value;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
-               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
-               : "l"(address));
-  return value;
-}
-
 /// Adds one and gives the old value: releases what was written before, and acquires what those who
 /// added before have released.
 __device__ __forceinline__ uint32_t count_in_order(uint32_t* counter) {
@@ -190,6 +266,40 @@ __device__ __forceinline__ uint32_t count_in_order(uint32_t* counter) {
                : "l"(counter)
                : "memory");
   return old;
+}
+
+/// Copies 16 bytes to shared memory past the registers, of which the first `num_bytes` are read
+/// and the others zero.
+__device__ __forceinline__ void start_copy_16(uint32_t to, const void* from, int num_bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(num_bytes)
+               : "memory");
+}
+/// Ends a group of the thread's copies.
+__device__ __forceinline__ void close_copies() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+/// Waits until at most kNumLeft of the thread's newest groups of copies are under way.
+template <int kNumLeft>
+__device__ __forceinline__ void wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kNumLeft) : "memory");
+}
+
+/// Four 8 x 8 matrices of 16-bit numbers; lane i names row i % 8 of matrix i / 8.
+__device__ __forceinline__ void load_matrices(uint32_t row, uint32_t (&r)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(row)
+               : "memory");
+}
+
+/// Barriers of kThreads threads, by number; those who only arrive do not wait for it.
+template <int kThreads>
+__device__ __forceinline__ void arrive_at_named(int barrier) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "n"(kThreads) : "memory");
+}
+template <int kThreads>
+__device__ __forceinline__ void sync_named(int barrier) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(kThreads) : "memory");
 }
 
 /// A barrier of one warpgroup; number 0 is the block's.

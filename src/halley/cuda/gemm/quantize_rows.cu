@@ -3,6 +3,7 @@
 #include "halley/base/check.h"
 #include "halley/base/checked_math.h"
 #include "halley/cuda/gemm/cuda_gemm.h"
+#include "halley/cuda/gemm/lane_order.h"
 #include "halley/cuda/gemm/numbers.cuh"
 #include "halley/cuda/gemm/quantize_rows.h"
 #include "halley/cuda/gemm/row_coder.cuh"
@@ -31,9 +32,13 @@ struct CodeSink {
   float* scales;
   int64_t scale_row_step, scale_group_step;
   int32_t* sums;
+  bool has_lane_order;
 
   __device__ int put(const Coder& coder, const Input& input) const {
-    uint8_t* to = codes + input.m * stride + input.packed;
+    const int64_t begin = input.packed / kLaneInputs * kLaneInputs;
+    const int64_t place =
+        has_lane_order ? begin + lane_place(static_cast<int>(input.packed - begin)) : input.packed;
+    uint8_t* to = codes + input.m * stride + place;
     if (coder.rounding.is_e4m3) {
       *to = e4m3_code(input.x, coder.step);
       return 0;
@@ -248,6 +253,9 @@ void quantize_rows(const CudaContext& context, const CudaActivationQuant& quant,
                out.codes.num_rows, out.codes.num_cols, x.num_rows, x.num_cols);
   HALLEY_CHECK(out.padded_cols <= out.codes.row_stride, out.padded_cols, out.codes.row_stride);
   HALLEY_CHECK(out.sums == nullptr || !has_groups(quant.kind), quant.kind);
+  HALLEY_CHECK(!quant.has_lane_order ||
+                   (quant.kind == ActivationQuant::kE4m3Token && x.num_cols % kLaneInputs == 0),
+               quant.kind, x.num_cols);
   HALLEY_CHECK(out.scales_pitch == 0 || out.scales_pitch >= x.num_rows, out.scales_pitch,
                x.num_rows);
   const int64_t group = activation_group_inputs(quant.kind, x.num_cols);
@@ -259,7 +267,8 @@ void quantize_rows(const CudaContext& context, const CudaActivationQuant& quant,
                            .scales = out.scales,
                            .scale_row_step = out.scales_pitch > 0 ? 1 : num_groups,
                            .scale_group_step = std::max<int64_t>(1, out.scales_pitch),
-                           .sums = out.sums});
+                           .sums = out.sums,
+                           .has_lane_order = quant.has_lane_order});
 }
 
 void round_rows(const CudaContext& context, const CudaActivationQuant& quant, ConstMatrix x,

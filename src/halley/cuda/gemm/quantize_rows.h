@@ -19,6 +19,9 @@ struct CudaActivationQuant {
   float s4_clip = 1;
   /// Of kS4S8Block128, in device memory: K numbers, or null (QuantParams::input_order).
   const int32_t* input_order = nullptr;
+  /// Of kE4m3Token: codes of each kLaneInputs inputs, of which K is a multiple, are in the order of
+  /// cuda/gemm/lane_order.h.
+  bool has_lane_order = false;
 };
 
 /// Inputs that share a scale: all K, or 128 of kE4m3Group128 and kS4S8Block128.

@@ -12,6 +12,7 @@
 
 #include "halley/core/float16.h"
 #include "halley/core/float8.h"
+#include "halley/cuda/gemm/lane_order.h"
 #include "halley/cuda/gemm/quantize_rows.h"
 #include "halley/cuda/testing/device_matrix.h"
 #include "halley/kernels/gemm/activation_quant.h"
@@ -204,6 +205,33 @@ class QuantizeRowsGpuTest : public testing::Test {
     }
   }
 };
+
+TEST_F(QuantizeRowsGpuTest, LaneOrderOnlyMovesCodes) {
+  // Few inputs stay in registers; many do not.
+  for (const int64_t K : {128, 384, 4224}) {
+    constexpr int64_t kRows = 5;
+    DeviceMatrix x(DType::kF32, kRows, K);
+    x.set(make_inputs(kRows, K, DType::kF32));
+    const DeviceMatrix plain(DType::kF8E4M3, kRows, K, 16), ordered(DType::kF8E4M3, kRows, K, 16);
+    const DeviceMatrix scales(DType::kF32, kRows, 1, 0);
+    for (const bool has_order : {false, true}) {
+      quantize_rows(context_, {.kind = ActivationQuant::kE4m3Token, .has_lane_order = has_order},
+                    x.matrix(),
+                    {.codes = (has_order ? ordered : plain).matrix(),
+                     .padded_cols = K,
+                     .scales = scales.matrix().row<float>(0)});
+    }
+    const std::vector<float> expected = plain.get(stream_), got = ordered.get(stream_);
+    EXPECT_TRUE(ordered.guards_are_intact(stream_));
+    for (int64_t i = 0; i < kRows * K; ++i) {
+      const int64_t begin = i / kLaneInputs * kLaneInputs;
+      const int place = lane_place(static_cast<int>(i - begin));
+      ASSERT_TRUE(
+          is_same(got[static_cast<size_t>(begin + place)], expected[static_cast<size_t>(i)]))
+          << "row " << i / K << ", input " << i % K;
+    }
+  }
+}
 
 TEST_F(QuantizeRowsGpuTest, ValuesAreThoseOfTheCpu) {
   for (const RoundingCase& of : rounding_cases()) {

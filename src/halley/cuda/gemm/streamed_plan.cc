@@ -18,6 +18,9 @@ constexpr int64_t kSmallBlockBytes = 200 << 10;
 constexpr int kHalfOfSharedBytes = 100 << 10;
 constexpr int64_t kMediumBlockBytes = 500 << 10;
 constexpr int kMediumSharedBytes = 150 << 10;
+/// Inputs of so few rows do not wait behind weights: a ring takes all of a small block's, and that
+/// of a large block is filled before earlier kernels are done.
+constexpr int64_t kFewRows = 8;
 /// With no more outputs a block, two blocks share the inputs of twice as many.
 constexpr int64_t kSplitOutputsMax = 40;
 /// Of weights that are copied at a time, and how often, where smaller copies can be made.
@@ -132,9 +135,15 @@ StreamedChoice choose_streamed(const StreamedShape& shape, const StreamedDevice&
   StreamedChoice choice;
   const int64_t row_bytes = shape.K * bits_of(shape.dtype) / 8;
   const int64_t block_bytes = ceil_div<int64_t>(shape.N, device.num_multiprocessors) * row_bytes;
-  choice.shared_bytes = block_bytes <= kSmallBlockBytes    ? kHalfOfSharedBytes
-                        : block_bytes <= kMediumBlockBytes ? kMediumSharedBytes
-                                                           : device.shared_bytes_max;
+  const bool has_few_rows = shape.M <= kFewRows;
+  choice.shared_bytes = device.shared_bytes_max;
+  if (block_bytes <= kSmallBlockBytes) {
+    if (!has_few_rows) choice.shared_bytes = kHalfOfSharedBytes;
+  } else if (block_bytes <= kMediumBlockBytes) {
+    choice.shared_bytes = kMediumSharedBytes;
+  } else if (has_few_rows) {
+    choice.early_bytes = choice.shared_bytes;
+  }
   // The bits of a row depend on the split: neither M nor a gate has a say in it.
   const int64_t outputs = ceil_div<int64_t>(shape.N, device.num_multiprocessors);
   if (outputs <= kSplitOutputsMax && block_bytes > kSmallBlockBytes) choice.split = 2;

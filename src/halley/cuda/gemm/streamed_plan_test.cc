@@ -117,6 +117,18 @@ TEST(StreamedPlan, OfAllChoicesThatCanBeMadeIsSound) {
   EXPECT_GT(num_choices, 1000);
 }
 
+TEST(StreamedPlan, OfFewRowsHasItsFirstWeightsEarly) {
+  const StreamedDevice device;
+  // All that its ring takes, of much.
+  const StreamedPlan large = plan_streamed({DType::kF16, 1, 28672, 4096}, device);
+  EXPECT_EQ(large.early_stages, large.num_stages);
+  const StreamedPlan many_rows = plan_streamed({DType::kF16, 64, 28672, 4096}, device);
+  EXPECT_LT(many_rows.early_stages, many_rows.num_stages);
+  // A ring for all of a block's weights.
+  const StreamedPlan small = plan_streamed({DType::kF8E4M3, 1, 6144, 4096}, device);
+  EXPECT_EQ(small.num_stages, small.num_steps);
+}
+
 TEST(StreamedPlan, SplitsInputsAlikeForAllRows) {
   // A row's sums are added in the same order in every batch.
   const StreamedDevice device;

@@ -14,10 +14,9 @@ struct TileArguments {
   int stage_bytes = 0;  // a multiple of kTileAlignment
   int token_tiles = 0;
   TileShared shared;
-  /// Of clusters: its blocks are clusters, its tiles those of all blocks of one.
   TileSchedule schedule;
-  /// Above 1, of tiles without a cluster: so many blocks, of one cluster, share the inputs of one
-  /// tile each, and the schedule has all tiles whole, one a cluster.
+  /// Above 1: so many blocks, of one cluster, share the inputs of one tile each; the schedule has
+  /// clusters for blocks, and all tiles whole, one a cluster.
   int split = 1;
   int M = 0, N = 0;
   bool starts_early = false;
@@ -26,8 +25,8 @@ struct TileArguments {
   DType y_dtype = DType::kF16;
   int64_t y_stride = 0;        // elements
   bool has_wide_rows = false;  // rows of y begin at multiples of 16 bytes
-  /// Of shared tiles: slots of sums, and for each tile, block of the cluster and warpgroup the
-  /// number of clusters that are done, zero between launches.
+  /// Of shared tiles: slots of sums, and for each tile and warpgroup the number of blocks that are
+  /// done, zero between launches.
   void* partials = nullptr;
   uint32_t* counters = nullptr;
 };

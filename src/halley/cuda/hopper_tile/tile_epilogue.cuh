@@ -1,4 +1,4 @@
-// From the sums of a tile to rows of Y: parts of several clusters added, bias, rounding.
+// From the sums of a tile to rows of Y: parts of several blocks added, bias, rounding.
 #pragma once
 
 #include <cstdint>
@@ -21,19 +21,18 @@ struct TilePlace {
 };
 
 /// Of one segment's tile.
-template <int kTokens, int kCluster>
+template <int kTokens>
 __device__ __forceinline__ TilePlace tile_place(const TileArguments& args, const TileThread& self,
-                                                int rank, int tile) {
+                                                int tile) {
   TilePlace place;
   place.tile = tile;
   place.token = tile % args.token_tiles * kTokens;
-  place.output = (tile / args.token_tiles * kCluster + rank) * kTileOutputs +
-                 self.warpgroup * (kTileOutputs / 2);
+  place.output = tile / args.token_tiles * kTileOutputs + self.warpgroup * (kTileOutputs / 2);
   place.tokens_left = args.M - place.token;
   return place;
 }
 
-template <int kTokens, int kCluster>
+template <int kTokens>
 struct TileEpilogue {
   using Sums = TileSums<kTokens>;
   static constexpr int kVectors = kTokens / 8;
@@ -42,22 +41,20 @@ struct TileEpilogue {
   static constexpr int kParts = 16 / kPieces;
 
   static __device__ __forceinline__ float4* slot_of(const TileArguments& args,
-                                                    const TileThread& self, int rank, int slot) {
+                                                    const TileThread& self, int slot) {
     return static_cast<float4*>(args.partials) +
-           static_cast<int64_t>(slot * kCluster + rank) * (kVectors * kTileConsumers) + self.thread;
+           static_cast<int64_t>(slot) * (kVectors * kTileConsumers) + self.thread;
   }
 
-  /// Adds what other clusters have of this tile, in their order. False: they have not all come, and
+  /// Adds what other blocks have of this tile, in their order. False: they have not all come, and
   /// the last one of them writes Y.
   static __device__ __forceinline__ bool add_parts(const TileArguments& args,
                                                    const TileBlock& block, const TileThread& self,
                                                    const TilePlace& place, Sums& sums) {
     const TileRing& ring = block.ring;
-    const int rank = block.rank;
     const TileSharers sharers = sharers_of(args.schedule, place.tile);
     if (sharers.count == 1) return true;
-    float4* mine =
-        slot_of(args, self, rank, partial_slot(args.schedule, place.tile, block.cluster));
+    float4* mine = slot_of(args, self, partial_slot(args.schedule, place.tile, block.index));
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
       if (8 * v < place.tokens_left) {
@@ -70,20 +67,19 @@ struct TileEpilogue {
     const uint32_t flag = ring.base + static_cast<uint32_t>(args.shared.flags + self.warpgroup * 4);
     if (self.in_warpgroup == 0) {
       const int shared_tile = place.tile - args.schedule.whole_tiles;
-      uint32_t* counter = args.counters + 2 * (shared_tile * kCluster + rank) + self.warpgroup;
+      uint32_t* counter = args.counters + 2 * shared_tile + self.warpgroup;
       const bool is_last = count_in_order(counter) + 1 == static_cast<uint32_t>(sharers.count);
       if (is_last) *counter = 0;  // for the next launch
       store_shared_4(flag, is_last ? 1 : 0);
     }
     sync_warpgroup(1 + self.warpgroup);
     if (load_shared_4(flag) == 0) return false;
-    sum_parts(args, self, rank, place, sharers, sums);
+    sum_parts(args, self, place, sharers, sums);
     return true;
   }
 
   static __device__ __forceinline__ void sum_parts(const TileArguments& args,
-                                                   const TileThread& self, int rank,
-                                                   const TilePlace& place,
+                                                   const TileThread& self, const TilePlace& place,
                                                    const TileSharers& sharers, Sums& sums) {
 #pragma unroll
     for (int i = 0; i < kTokens / 2; ++i) sums[i] = 0;
@@ -93,7 +89,7 @@ struct TileEpilogue {
 #pragma unroll
       for (int p = 0; p < kParts; ++p) {
         const int sharer = sharers.first + min(part + p, sharers.count - 1);
-        from[p] = slot_of(args, self, rank, partial_slot(args.schedule, place.tile, sharer));
+        from[p] = slot_of(args, self, partial_slot(args.schedule, place.tile, sharer));
       }
 #pragma unroll
       for (int begin = 0; begin < kVectors; begin += kPieces) {
@@ -313,9 +309,7 @@ struct TileEpilogue {
   static __device__ __forceinline__ void finish(const TileArguments& args, const TileBlock& block,
                                                 const TileThread& self, const TilePlace& place,
                                                 bool is_whole, Sums& sums) {
-    if constexpr (kCluster == 1) {
-      if (args.split > 1) return finish_split(args, block, self, place, sums);
-    }
+    if (args.split > 1) return finish_split(args, block, self, place, sums);
     if (!is_whole && !add_parts(args, block, self, place, sums)) {
       return;
     }

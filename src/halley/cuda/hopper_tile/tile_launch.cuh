@@ -1,4 +1,4 @@
-// Queues a kernel whose blocks are those of start_tile_block().
+// Queues a kernel whose blocks are those of run_tile_block().
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -9,19 +9,18 @@
 namespace halley::cuda {
 
 template <typename... Params, typename... Args>
-void launch_tile_kernel(void (*kernel)(Params...), int cluster, const TileArguments& tile,
-                        cudaStream_t stream, const Args&... args) {
+void launch_tile_kernel(void (*kernel)(Params...), const TileArguments& tile, cudaStream_t stream,
+                        const Args&... args) {
   check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                   tile.shared.num_bytes),
              "shared memory of a product");
   cudaLaunchAttribute attributes[2] = {};
   attributes[0].id = cudaLaunchAttributeClusterDimension;
-  const int num_blocks = cluster * tile.split;  // one of them is 1
-  attributes[0].val.clusterDim = {static_cast<unsigned>(num_blocks), 1, 1};
+  attributes[0].val.clusterDim = {static_cast<unsigned>(tile.split), 1, 1};
   attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attributes[1].val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>(tile.schedule.num_blocks * num_blocks));
+  config.gridDim = dim3(static_cast<unsigned>(tile.schedule.num_blocks * tile.split));
   config.blockDim = dim3(kTileThreads);
   config.dynamicSmemBytes = static_cast<size_t>(tile.shared.num_bytes);
   config.stream = stream;

@@ -22,7 +22,7 @@ double estimate(const TimedTile& costs, const TilePlan& plan) {
     const int each =
         parts > 0 ? ceil_div(schedule.num_chunks, parts) : ceil_div(chunks, schedule.num_blocks);
     time += each * costs.stage + costs.end;
-    // A cluster whose part is not of one tile has two ends.
+    // A block whose part is not of one tile has two ends.
     if (parts != 1) {
       time += (parts > 0 ? 1 : 2) * costs.part + kSharerMicroseconds * schedule.num_chunks / each;
     }
@@ -41,7 +41,7 @@ TilePlan plan_of(const TileFamily& family, const ProductShape& shape, const Cuda
       num_tile_stages(plan.tile, plan.stage, static_cast<int>(device.shared_bytes_max));
   HALLEY_CHECK(plan.num_stages >= 2, plan.tile.tokens, device.shared_bytes_max);
   const int64_t token_tiles = ceil_div<int64_t>(shape.M, plan.tile.tokens);
-  const int64_t output_tiles = ceil_div<int64_t>(shape.N, plan.tile.cluster * kTileOutputs);
+  const int64_t output_tiles = ceil_div<int64_t>(shape.N, kTileOutputs);
   const int64_t num_chunks = ceil_div<int64_t>(shape.K, family.stage_inputs);
   HALLEY_CHECK(token_tiles <= std::numeric_limits<int>::max() / 2 / output_tiles, shape.M, shape.N);
   HALLEY_CHECK(num_chunks <= 1 << 20, shape.K);
@@ -52,14 +52,14 @@ TilePlan plan_of(const TileFamily& family, const ProductShape& shape, const Cuda
 }
 
 /// Takes the schedule where it can be and is better than what the plan has.
-void consider(const TimedTile& costs, int num_clusters, int whole_tiles, TilePlan* best) {
+void consider(const TimedTile& costs, int num_blocks, int whole_tiles, TilePlan* best) {
   TilePlan plan = *best;
-  plan.schedule.num_blocks = num_clusters;
+  plan.schedule.num_blocks = num_blocks;
   plan.schedule.whole_tiles = whole_tiles;
   const int64_t shared_tiles = plan.schedule.num_tiles - whole_tiles;
   const int64_t shared_chunks = shared_tiles * plan.schedule.num_chunks;
   if (shared_tiles > kSharedTileTilesMax || shared_chunks > std::numeric_limits<int>::max()) return;
-  if (shared_chunks > 0 && shared_chunks < num_clusters) return;
+  if (shared_chunks > 0 && shared_chunks < num_blocks) return;
   plan.microseconds = estimate(costs, plan);
   if (best->schedule.num_blocks == 0 || plan.microseconds < best->microseconds) *best = plan;
 }
@@ -79,17 +79,15 @@ void consider_split(const TimedTile& costs, int split, TilePlan* best) {
 
 size_t TilePlan::workspace_bytes() const {
   if (num_shared_chunks(schedule) == 0) return 0;
-  return static_cast<size_t>(num_partial_slots(schedule) * tile.cluster *
-                             tile_partial_bytes(tile.tokens));
+  return static_cast<size_t>(num_partial_slots(schedule) * tile_partial_bytes(tile.tokens));
 }
 
 std::ostream& operator<<(std::ostream& out, const TilePlan& plan) {
   const TileSchedule& schedule = plan.schedule;
-  return out << "tile " << plan.tile.tokens << " tokens x " << plan.tile.cluster << " x "
-             << kTileOutputs << " outputs, " << plan.num_stages << " stages, " << schedule.num_tiles
-             << " tiles of " << schedule.num_chunks << " chunks on " << schedule.num_blocks
-             << " clusters, " << schedule.num_tiles - schedule.whole_tiles << " shared, split by "
-             << plan.split;
+  return out << "tile " << plan.tile.tokens << " tokens x " << kTileOutputs << " outputs, "
+             << plan.num_stages << " stages, " << schedule.num_tiles << " tiles of "
+             << schedule.num_chunks << " chunks on " << schedule.num_blocks << " blocks, "
+             << schedule.num_tiles - schedule.whole_tiles << " shared, split by " << plan.split;
 }
 
 TilePlan plan_one_tile(const TileFamily& family, const ProductShape& shape,
@@ -97,7 +95,7 @@ TilePlan plan_one_tile(const TileFamily& family, const ProductShape& shape,
   TilePlan plan = plan_of(family, shape, device, tile_index);
   const TimedTile& costs = family.tiles[static_cast<size_t>(tile_index)];
   const int tiles = plan.schedule.num_tiles;
-  const int all = device.num_multiprocessors / plan.tile.cluster;
+  const int all = device.num_multiprocessors;
   consider(costs, std::min(tiles, all), tiles, &plan);
   const int rounds = tiles / all;
   if (tiles % all != 0) {
@@ -106,7 +104,7 @@ TilePlan plan_one_tile(const TileFamily& family, const ProductShape& shape,
   }
   for (int parts = 2; tiles <= all / parts; ++parts) consider(costs, tiles * parts, 0, &plan);
   // Not all multiprocessors can be had in clusters of three and four.
-  for (int split = 2; split <= kTileSplitMax && plan.tile.cluster == 1; ++split) {
+  for (int split = 2; split <= kTileSplitMax; ++split) {
     if (tiles * split <= (split == 2 ? all : all * 9 / 10)) consider_split(costs, split, &plan);
   }
   // What memory allows is the least for all; it decides between tiles that both wait for it.
@@ -118,12 +116,12 @@ TilePlan plan_one_tile(const TileFamily& family, const ProductShape& shape,
 }
 
 TilePlan plan_shared_tile(const TileFamily& family, const ProductShape& shape,
-                          const CudaDeviceInfo& device, int tile_index, int num_clusters) {
+                          const CudaDeviceInfo& device, int tile_index, int num_blocks) {
   TilePlan plan = plan_of(family, shape, device, tile_index);
-  HALLEY_CHECK(int64_t{plan.schedule.num_tiles} * plan.schedule.num_chunks >= num_clusters,
-               num_clusters);
+  HALLEY_CHECK(int64_t{plan.schedule.num_tiles} * plan.schedule.num_chunks >= num_blocks,
+               num_blocks);
   HALLEY_CHECK(plan.schedule.num_tiles <= kSharedTileTilesMax, plan.schedule.num_tiles);
-  plan.schedule.num_blocks = num_clusters;
+  plan.schedule.num_blocks = num_blocks;
   plan.schedule.whole_tiles = 0;
   return plan;
 }
@@ -131,9 +129,8 @@ TilePlan plan_shared_tile(const TileFamily& family, const ProductShape& shape,
 TilePlan plan_split_tile(const TileFamily& family, const ProductShape& shape,
                          const CudaDeviceInfo& device, int tile_index, int split) {
   TilePlan plan = plan_of(family, shape, device, tile_index);
-  HALLEY_CHECK(plan.tile.cluster == 1 && split >= 2 && split <= kTileSplitMax &&
-                   split <= plan.schedule.num_chunks,
-               plan.tile.cluster, split);
+  HALLEY_CHECK(split >= 2 && split <= kTileSplitMax && split <= plan.schedule.num_chunks, split,
+               plan.schedule.num_chunks);
   consider_split(family.tiles[static_cast<size_t>(tile_index)], split, &plan);
   return plan;
 }
@@ -143,8 +140,7 @@ TilePlan plan_invariant_tiles(const TileFamily& family, const ProductShape& shap
   constexpr int kTile = 1;  // few tokens lose little, and many not all
   TilePlan plan = plan_of(family, shape, device, kTile);
   plan.schedule.whole_tiles = plan.schedule.num_tiles;
-  plan.schedule.num_blocks =
-      std::min(plan.schedule.num_tiles, device.num_multiprocessors / plan.tile.cluster);
+  plan.schedule.num_blocks = std::min(plan.schedule.num_tiles, device.num_multiprocessors);
   return plan;
 }
 
@@ -161,9 +157,8 @@ TilePlan plan_tiles(const TileFamily& family, const ProductShape& shape,
 size_t tile_workspace_bytes_max(const TileFamily& family, int num_multiprocessors) {
   size_t most = 0;
   for (const TimedTile& timed : family.tiles) {
-    const int clusters = num_multiprocessors / timed.tile.cluster;
-    most = std::max(most, static_cast<size_t>(2 * clusters * timed.tile.cluster *
-                                              tile_partial_bytes(timed.tile.tokens)));
+    most = std::max(
+        most, static_cast<size_t>(2 * num_multiprocessors * tile_partial_bytes(timed.tile.tokens)));
   }
   return most;
 }

@@ -21,7 +21,7 @@ struct TimedTile {
   HopperTile tile;
   double stage = 0;
   double end = 0;    // of a tile
-  double part = 0;   // a cluster's part of a shared tile, beside its stages
+  double part = 0;   // a block's part of a shared tile, beside its stages
   double split = 0;  // adding the parts of a tile whose inputs a cluster's blocks split
 };
 
@@ -39,7 +39,7 @@ struct TilePlan {
   int token_tiles = 0;
   int num_stages = 0;
   StageNeeds stage;
-  /// Of clusters; chunks are the inputs of a stage.
+  /// Chunks are the inputs of a stage.
   TileSchedule schedule;
   int split = 1;  // TileArguments
   /// The estimate that won.
@@ -50,9 +50,9 @@ struct TilePlan {
 
 std::ostream& operator<<(std::ostream& out, const TilePlan& plan);
 
-/// Tiles of clusters that have several of them, at most; and the counters of a weight for them.
+/// Tiles that have several blocks, at most; and the counters of a weight for them.
 inline constexpr int kSharedTileTilesMax = 1024;
-inline constexpr int kTileCounters = kSharedTileTilesMax * 2 * 2;
+inline constexpr int kTileCounters = kSharedTileTilesMax * 2;
 
 /// The plan with the lowest estimate. M, N and K at least 1.
 TilePlan plan_tiles(const TileFamily& family, const ProductShape& shape,
@@ -67,12 +67,12 @@ TilePlan plan_invariant_tiles(const TileFamily& family, const ProductShape& shap
 TilePlan plan_one_tile(const TileFamily& family, const ProductShape& shape,
                        const CudaDeviceInfo& device, int tile_index);
 
-/// A plan with this tile in which all tiles are shared by `num_clusters` clusters, at most as many
-/// as there are chunks: for tests.
+/// A plan with this tile in which all tiles are shared by `num_blocks` blocks, at most as many as
+/// there are chunks: for tests.
 TilePlan plan_shared_tile(const TileFamily& family, const ProductShape& shape,
-                          const CudaDeviceInfo& device, int tile_index, int num_clusters);
+                          const CudaDeviceInfo& device, int tile_index, int num_blocks);
 
-/// A plan with this tile, of no cluster, whose inputs `split` blocks share: for tests.
+/// A plan with this tile, whose inputs `split` blocks share: for tests.
 TilePlan plan_split_tile(const TileFamily& family, const ProductShape& shape,
                          const CudaDeviceInfo& device, int tile_index, int split);
 

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include <cuda.h>
+
 #include "halley/cuda/hopper_tile/cluster.cuh"
 #include "halley/cuda/hopper_tile/tile_arguments.h"
 
@@ -52,78 +54,56 @@ struct TileStage {
   }
 };
 
-/// A part of a stage is empty when the consumers of all blocks of the cluster have read it: each
-/// block writes into all of them.
-template <int kCluster>
 __device__ __forceinline__ void init_tile_ring(const TileArguments& args, const TileRing& ring) {
   for (int part = 0; part < args.shared.num_barriers; ++part) {
     init_barrier(ring.full(args, part), 1);
-    init_barrier(ring.empty(args, part), kTileConsumers / 32 * kCluster);
+    init_barrier(ring.empty(args, part), kTileConsumers / 32);
   }
   publish_barriers();
 }
 
-/// One warp: has read a part of a stage, what this block copied of it and what the others did.
-template <int kCluster>
+/// One warp: has read a part of a stage.
 __device__ __forceinline__ void release_part(const TileArguments& args, const TileRing& ring,
                                              int lane, int index) {
   __syncwarp();
-  if constexpr (kCluster == 1) {
-    if (lane == 0) arrive(ring.empty(args, index));
-  } else {
-    if (lane < kCluster) arrive_at(ring.empty(args, index), static_cast<uint32_t>(lane));
-  }
+  if (lane == 0) arrive(ring.empty(args, index));
 }
 
-/// Where the block is, and its ring.
+/// Where the block is, and its ring. Where inputs are split, blocks of a cluster share a tile.
 struct TileBlock {
   TileRing ring;
-  int rank = 0;     // of the cluster, whose blocks have other outputs
-  int cluster = 0;  // index
-  int part = 0;     // of the tile's inputs, where they are split
+  int index = 0;  // of the blocks, or of the clusters
+  int part = 0;   // of the tile's inputs, where they are split
 
   __device__ __forceinline__ TileSegment first(const TileArguments& args) const {
-    if (args.split == 1) return first_segment(args.schedule, cluster);
+    if (args.split == 1) return first_segment(args.schedule, index);
     const int begin = tile_part_begin(args.schedule.num_chunks, args.split, part);
     const int end = tile_part_begin(args.schedule.num_chunks, args.split, part + 1);
-    return {cluster, begin, end - begin};
+    return {index, begin, end - begin};
   }
   __device__ __forceinline__ TileSegment next(const TileArguments& args,
                                               const TileSegment& segment) const {
-    if (args.split == 1) return next_segment(args.schedule, cluster, segment);
+    if (args.split == 1) return next_segment(args.schedule, index, segment);
     return {};
   }
 };
 
+/// The copy engine reads a map before its first box: sooner, where the launch's start hides it.
+__device__ __forceinline__ void fetch_map(const CUtensorMap& map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+
 /// Start of a kernel, all threads.
-template <int kCluster>
 __device__ __forceinline__ TileBlock start_tile_block(const TileArguments& args,
                                                       const void* shared_memory) {
   TileBlock block;
   block.ring.base = (shared_address_of(shared_memory) + kTileAlignment - 1) &
                     ~static_cast<uint32_t>(kTileAlignment - 1);
-  if (threadIdx.x == 0) init_tile_ring<kCluster>(args, block.ring);
-  if constexpr (kCluster == 1) {
-    block.cluster = static_cast<int>(blockIdx.x) / args.split;
-    block.part = static_cast<int>(blockIdx.x) % args.split;
-    __syncthreads();
-  } else {
-    block.rank = static_cast<int>(rank_in_cluster());
-    block.cluster = static_cast<int>(cluster_index());
-    sync_threads_of_cluster();
-  }
+  if (threadIdx.x == 0) init_tile_ring(args, block.ring);
+  block.index = static_cast<int>(blockIdx.x) / args.split;
+  block.part = static_cast<int>(blockIdx.x) % args.split;
+  __syncthreads();
   return block;
-}
-/// Its end, all threads: other blocks of the cluster write into this one's memory, and arrive at
-/// its barriers. Where inputs are split, consumers have been through finish_split().
-template <int kCluster>
-__device__ __forceinline__ void end_tile_block(const TileArguments& args) {
-  if constexpr (kCluster > 1) {
-    sync_threads_of_cluster();
-  } else if (args.split > 1 && threadIdx.x >= kTileConsumers) {
-    sync_threads_of_cluster();
-    sync_threads_of_cluster();
-  }
 }
 
 }  // namespace halley::cuda

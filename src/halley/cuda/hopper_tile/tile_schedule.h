@@ -5,8 +5,8 @@
 
 namespace halley::cuda {
 
-/// Blocks (or clusters) first take whole tiles in turn; the chunks (inputs of a stage) of the tiles
-/// that are left form one row, of which every block takes an equal part, or a part of one tile
+/// Blocks first take whole tiles in turn; the chunks (inputs of a stage) of the tiles that are left
+/// form one row, of which every block takes an equal part, or a part of one tile
 /// where the number of blocks is a multiple of that of tiles. So a tile can have several blocks;
 /// their sums are added in the order of the blocks, whichever comes last.
 struct TileSchedule {

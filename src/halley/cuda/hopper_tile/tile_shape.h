@@ -6,11 +6,9 @@
 
 namespace halley::cuda {
 
-/// What a block computes at a time: kTileOutputs features of `tokens` rows of Y. Blocks of a
-/// cluster have the same tokens, of which each copies its part for all.
+/// What a block computes at a time: kTileOutputs features of `tokens` rows of Y.
 struct HopperTile {
-  int tokens = 0;   // a multiple of 16, at most 256; of 64 above that
-  int cluster = 0;  // blocks
+  int tokens = 0;  // a multiple of 16, at most 256; of 64 above that
 };
 
 /// Blocks of a cluster that split the inputs of one tile, at most.

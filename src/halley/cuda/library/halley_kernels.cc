@@ -2,27 +2,39 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <exception>
 #include <limits>
 #include <memory>
 #include <new>
 #include <string>
+#include <vector>
 
 #include "halley/base/error.h"
 #include "halley/base/str.h"
 #include "halley/core/matrix.h"
 #include "halley/cuda/gemm/quantize_rows.h"
 #include "halley/cuda/mixed_gemm/mixed_gemm.h"
+#include "halley/cuda/mma_gemm/mma_gemm.h"
+#include "halley/cuda/mma_gemm/w4_kernels.h"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/runtime/cuda_context.h"
+#include "halley/cuda/w4ax_gemm/w4ax_gemm.h"
+#include "halley/cuda/w4ax_gemm/w4ax_pack.h"
 
 struct halley_kernels_context {
   halley::CudaDeviceInfo device;
+  const halley::cuda::W4KernelRow* kernels;
   halley::DeviceArena workspace;
 };
 
 struct halley_kernels_weight {
   halley::cuda::MixedWeight weight;
+  int device = 0;
+};
+
+struct halley_kernels_block_weight {
+  halley::cuda::W4axWeight weight;
   int device = 0;
 };
 
@@ -36,6 +48,9 @@ using halley::InputError;
 using halley::Matrix;
 using halley::str;
 using halley::cuda::MixedKind;
+using halley::cuda::W4axOperands;
+using halley::cuda::W4axWeight;
+using halley::cuda::W4Kernels;
 
 constexpr size_t kWorkspaceBytes = size_t{64} << 20;
 // Of N, K and M: their products stay far from the end of 64 bits, and tiles of 32.
@@ -170,6 +185,61 @@ halley::cuda::MixedSource source_of(const halley_kernels_source& source) {
   return plain;
 }
 
+/// Those that the GPU runs best. Throws DeviceError where it runs none.
+const halley::cuda::W4KernelRow* kernels_of(const halley::CudaDeviceInfo& device) {
+  const std::string why_not = halley::cuda::why_no_w4_kernels(device);
+  if (why_not.empty()) return halley::cuda::find_w4_kernels(device);
+  throw halley::DeviceError(str(device.name, ": ", why_not, ". Choose another GPU."));
+}
+
+/// One for which the engine has no kernels too. Throws DeviceError where there is none of that
+/// number.
+halley::CudaDeviceInfo find_device(int ordinal) {
+  const std::vector<halley::CudaDeviceInfo> devices = halley::list_cuda_devices();
+  const bool is_there = ordinal >= 0 && ordinal < static_cast<int>(devices.size());
+  return is_there ? devices[static_cast<size_t>(ordinal)] : halley::use_cuda_device(ordinal);
+}
+
+void require_own_weight(const halley_kernels_context& context, int weight_device) {
+  require(weight_device == context.device.ordinal,
+          str("weight: expected one of device ", context.device.ordinal, ", got one of device ",
+              weight_device, "."));
+}
+
+/// [blocks][pitch], zero behind N.
+std::vector<float> block_scales_of(const W4axWeight& weight, const float* scales) {
+  constexpr uint32_t kLostBits = 3;  // of the 24 of f32, the first included: 22 stay
+  std::vector<float> placed(static_cast<size_t>(weight.num_blocks() * weight.scales_pitch()));
+  for (int64_t n = 0; n < weight.N; ++n) {
+    for (int64_t b = 0; b < weight.num_blocks(); ++b) {
+      const float scale = scales[n * weight.num_blocks() + b];
+      require(std::isfinite(scale) && (std::bit_cast<uint32_t>(scale) & kLostBits) == 0,
+              str("scales: expected finite numbers of 22 significant bits, got ", scale,
+                  " of output ", n, ", block ", b, ". Round them to f16 or bf16."));
+      placed[static_cast<size_t>(b * weight.scales_pitch() + n)] = scale;
+    }
+  }
+  return placed;
+}
+
+/// x and its scales, checked.
+W4axOperands block_operands(const halley_kernels_block_input& input) {
+  const Matrix x = matrix_of(input.x, "x");
+  require(x.dtype == DType::kI8, str("x: expected s8, got ", x.dtype, "."));
+  require_wide_rows(x, "x");
+  require(input.scales_pitch >= x.num_rows && input.scales_pitch <= kSizeMax &&
+              input.scales_pitch % halley::cuda::kW4axTokenPadding == 0,
+          str("scales_pitch: expected a multiple of ", halley::cuda::kW4axTokenPadding, " from ",
+              x.num_rows, " on, got ", input.scales_pitch, "."));
+  require_pointer(input.scales, "scales");
+  require(std::bit_cast<uintptr_t>(input.scales) % 16 == 0,
+          "scales: expected memory at a multiple of 16 bytes.");
+  require(input.num_s8_inputs >= 0 && input.num_s8_inputs <= x.num_cols,
+          str("num_s8_inputs: expected 0 to ", x.num_cols, ", got ", input.num_s8_inputs, "."));
+  return {
+      .x = x, .x_scales = input.scales, .x_scales_pitch = input.scales_pitch, .bias = input.bias};
+}
+
 /// Makes the context's GPU the thread's, and a context of a stream that stays the caller's.
 template <typename Launch>
 void launch_on(halley_kernels_context& context, void* cuda_stream, const Launch& launch) {
@@ -189,19 +259,25 @@ halley_kernels_status halley_kernels_open(int device, size_t workspace_bytes,
   return guarded([&] {
     require_pointer(context, "context");
     *context = nullptr;
-    const halley::CudaDeviceInfo info = halley::use_cuda_device(device);
-    if (info.compute_major != 9 || info.compute_minor != 0) {
-      throw halley::DeviceError(str(info.name, ": expected compute capability 9.0 (Hopper), got ",
-                                    info.compute_major, ".", info.compute_minor,
-                                    ". Choose another GPU."));
-    }
+    const halley::CudaDeviceInfo info = find_device(device);
+    const halley::cuda::W4KernelRow* kernels = kernels_of(info);
+    halley::check_cuda(cudaSetDevice(device), "choice of the device");
     const size_t num_bytes = workspace_bytes == 0 ? kWorkspaceBytes : workspace_bytes;
     *context = new halley_kernels_context{
-        info, halley::DeviceArena(num_bytes, "workspace of halley_kernels")};
+        info, kernels, halley::DeviceArena(num_bytes, "workspace of halley_kernels")};
   });
 }
 
 void halley_kernels_close(halley_kernels_context* context) { delete context; }
+
+halley_kernels_status halley_kernels_choose(halley_kernels_context* context, const char* kernels) {
+  return guarded([&] {
+    require_pointer(context, "context");
+    context->kernels = kernels == nullptr
+                           ? kernels_of(context->device)
+                           : &halley::cuda::w4_kernels_named(context->device, kernels);
+  });
+}
 
 halley_kernels_status halley_kernels_pack(halley_kernels_context* context,
                                           const halley_kernels_source* source,
@@ -258,9 +334,7 @@ halley_kernels_status halley_kernels_product(halley_kernels_context* context,
     require_pointer(weight, "weight");
     require_pointer(input, "input");
     const halley::cuda::MixedWeight& packed = weight->weight;
-    require(weight->device == context->device.ordinal,
-            str("weight: expected one of device ", context->device.ordinal, ", got one of device ",
-                weight->device, "."));
+    require_own_weight(*context, weight->device);
     const Matrix x = matrix_of(input->x, "x");
     const Matrix to = matrix_of(y, "y");
     require(x.dtype == input_dtype(packed.kind),
@@ -280,8 +354,10 @@ halley_kernels_status halley_kernels_product(halley_kernels_context* context,
         .x = x,
         .x_scales = {.x_scales = input->scales, .x_sums = input->sums},
         .bias = input->bias};
-    launch_on(*context, cuda_stream,
-              [&](const CudaContext& on) { halley::cuda::mixed_gemm(on, packed, operands, to); });
+    const bool is_mma = context->kernels->kernels == W4Kernels::kMma;
+    launch_on(*context, cuda_stream, [&](const CudaContext& on) {
+      (is_mma ? halley::cuda::mma_gemm : halley::cuda::mixed_gemm)(on, packed, operands, to);
+    });
   });
 }
 
@@ -297,10 +373,105 @@ halley_kernels_status halley_kernels_describe(halley_kernels_context* context,
     const halley::cuda::MixedDevice device = {
         .num_multiprocessors = context->device.num_multiprocessors,
         .shared_bytes_max = static_cast<int>(context->device.shared_bytes_max)};
+    const halley::cuda::MixedWeight& packed = weight->weight;
     const std::string plan =
-        str(halley::cuda::plan_mixed_gemm(halley::cuda::mixed_shape(weight->weight, M), device));
+        context->kernels->kernels == W4Kernels::kMma
+            ? str("mma: ", halley::cuda::plan_mma_gemm(halley::cuda::mma_shape(packed, M), device))
+            : str("hopper: ",
+                  halley::cuda::plan_mixed_gemm(halley::cuda::mixed_shape(packed, M), device));
     const size_t count = std::min(plan.size(), size - 1);
     plan.copy(text, count);
     text[count] = '\0';
+  });
+}
+
+halley_kernels_status halley_kernels_pack_blocks(halley_kernels_context* context, int64_t N,
+                                                 int64_t K, const uint8_t* codes,
+                                                 const float* scales,
+                                                 halley_kernels_block_weight** weight) {
+  return guarded([&] {
+    require_pointer(context, "context");
+    require_pointer(codes, "codes");
+    require_pointer(scales, "scales");
+    require_pointer(weight, "weight");
+    *weight = nullptr;
+    require(N >= 1 && N <= kSizeMax && K >= 1 && K <= kSizeMax,
+            str("weight: expected N and K from 1 to ", kSizeMax, ", got ", N, ", ", K, "."));
+    const auto num_codes = static_cast<size_t>(N) * static_cast<size_t>(K);
+    for (size_t i = 0; i < num_codes; ++i) {
+      require(codes[i] <= 15, str("codes: expected 0 to 15, got ", int{codes[i]}, " of output ",
+                                  i / static_cast<size_t>(K), "."));
+    }
+    const std::vector<uint8_t> chunks = halley::cuda::pack_w4ax({codes, num_codes}, N, K);
+    launch_on(*context, nullptr, [&](const CudaContext& on) {
+      W4axWeight placed(on, N, K);
+      const std::vector<float> placed_scales = block_scales_of(placed, scales);
+      const auto copy = [&](const halley::DeviceBuffer& to, const void* from) {
+        halley::check_cuda(cudaMemcpyAsync(to.data(), from, to.num_bytes(), cudaMemcpyHostToDevice,
+                                           on.stream.get()),
+                           "copy of a 4-bit weight");
+      };
+      copy(placed.codes, chunks.data());
+      copy(placed.scales, placed_scales.data());
+      on.stream.synchronize();
+      *weight = new halley_kernels_block_weight{std::move(placed), context->device.ordinal};
+    });
+  });
+}
+
+void halley_kernels_free_blocks(halley_kernels_block_weight* weight) { delete weight; }
+
+halley_kernels_status halley_kernels_quantize_blocks(halley_kernels_context* context,
+                                                     halley_kernels_matrix numbers, float s4_clip,
+                                                     const halley_kernels_block_input* input,
+                                                     void* cuda_stream) {
+  return guarded([&] {
+    require_pointer(context, "context");
+    require_pointer(input, "input");
+    const Matrix from = matrix_of(numbers, "numbers");
+    const Matrix to = matrix_of(input->x, "x");
+    const W4axOperands operands = block_operands(*input);
+    require(from.dtype != DType::kI8, "numbers: expected f32, f16 or bf16, got s8.");
+    require_shape(to, from.num_rows, from.num_cols, "x");
+    require(s4_clip > 0 && s4_clip <= 1,
+            str("s4_clip: expected above 0, at most 1, got ", s4_clip, "."));
+    if (from.num_rows == 0) return;
+    launch_on(*context, cuda_stream, [&](const CudaContext& on) {
+      halley::cuda::quantize_rows(on,
+                                  {.kind = halley::ActivationQuant::kS4S8Block128,
+                                   .num_s8_inputs = input->num_s8_inputs,
+                                   .s4_clip = s4_clip},
+                                  from,
+                                  {.codes = to,
+                                   .padded_cols = to.num_cols,
+                                   .scales = input->scales,
+                                   .scales_pitch = operands.x_scales_pitch});
+    });
+  });
+}
+
+halley_kernels_status halley_kernels_block_product(halley_kernels_context* context,
+                                                   const halley_kernels_block_weight* weight,
+                                                   const halley_kernels_block_input* input,
+                                                   halley_kernels_matrix y, void* cuda_stream) {
+  return guarded([&] {
+    require_pointer(context, "context");
+    require_pointer(weight, "weight");
+    require_pointer(input, "input");
+    require_own_weight(*context, weight->device);
+    const W4axOperands operands = block_operands(*input);
+    const Matrix to = matrix_of(y, "y");
+    require_shape(matrix_of(input->x, "x"), operands.x.num_rows, weight->weight.K, "x");
+    require_shape(to, operands.x.num_rows, weight->weight.N, "y");
+    require(to.dtype != DType::kI8, "y: expected f32, f16 or bf16, got s8.");
+    if (to.num_rows == 0) return;
+    launch_on(*context, cuda_stream, [&](const CudaContext& on) {
+      if (context->kernels->kernels == W4Kernels::kMma) {
+        halley::cuda::mma_w4ax_gemm(
+            on, weight->weight, {.operands = operands, .num_s8_inputs = input->num_s8_inputs}, to);
+      } else {
+        halley::cuda::w4ax_gemm(on, weight->weight, operands, to);
+      }
+    });
   });
 }

@@ -1,5 +1,8 @@
 // The C ABI of libhalley_kernels.so.
-/* libhalley_kernels: products of 4-bit weights on NVIDIA Hopper, for any language that calls C.
+/* libhalley_kernels: products of 4-bit weights on NVIDIA GPUs, for any language that calls C.
+ *
+ * On Hopper (compute capability 9.0) by kernels of its own, on 8.0, 8.6, 8.7 and 8.9 by others
+ * (halley_kernels_choose()): the same weights, the same calls.
  *
  * All memory of products (x, y, scales) is the caller's, on the GPU; weights are packed once from
  * arrays of the host. Calls queue work on the caller's stream and return; they can be captured in
@@ -22,7 +25,7 @@ typedef enum halley_kernels_status {
   HALLEY_KERNELS_OK = 0,
   HALLEY_KERNELS_WRONG_ARGUMENT = 1, /* shapes, types, alignment, codes or scales out of range */
   HALLEY_KERNELS_UNSUPPORTED = 2,    /* a form of weight that these kernels do not take */
-  HALLEY_KERNELS_DEVICE = 3,         /* no GPU, not a Hopper, no memory, an error of CUDA */
+  HALLEY_KERNELS_DEVICE = 3,         /* no GPU, none of 8.0 to 9.0, no memory, an error of CUDA */
   HALLEY_KERNELS_OTHER = 4           /* no memory of the host */
 } halley_kernels_status;
 
@@ -50,6 +53,11 @@ typedef struct halley_kernels_context halley_kernels_context;
 halley_kernels_status halley_kernels_open(int device, size_t workspace_bytes,
                                           halley_kernels_context** context);
 void halley_kernels_close(halley_kernels_context* context);
+
+/* Which kernels later products of the context use: "hopper" on 9.0; "mma", of mma.sync, on 8.0 to
+ * 9.0; null for the first of these that the GPU runs, as after halley_kernels_open(). Results may
+ * differ in the last bits of products of f16 and bf16. */
+halley_kernels_status halley_kernels_choose(halley_kernels_context* context, const char* kernels);
 
 /* What codes mean. y[m,n] = sum over k of x[m,k] * w[n,k]. */
 typedef enum halley_kernels_kind {
@@ -107,10 +115,44 @@ halley_kernels_status halley_kernels_product(halley_kernels_context* context,
                                              const halley_kernels_input* input,
                                              halley_kernels_matrix y, void* cuda_stream);
 
-/* The tile and the schedule of a product of M rows, as text. At most size bytes, the last is 0. */
+/* The kernels, the tile and the schedule of a product of M rows, as text. At most size bytes, the
+ * last is 0. */
 halley_kernels_status halley_kernels_describe(halley_kernels_context* context,
                                               const halley_kernels_weight* weight, int64_t M,
                                               char* text, size_t size);
+
+/* Weights of 4 bits with activations of 4 and 8 bits, both in blocks of 128 inputs (W4Ax), B =
+ * ceil(K / 128) of them: y[m,n] = sum over blocks b of x_scale[b,m] * scale[n,b] * (sum over k in b
+ * of x[m,k] * (code[n,k] - 8)). On 8.0 to 8.9 blocks of 4 bits are multiplied as s4. */
+typedef struct halley_kernels_block_weight halley_kernels_block_weight;
+/* From arrays of the host: codes [N, K], one a byte, 0 to 15; scales [N, B], finite, of at most 22
+ * significant bits: any number of f16 or bf16 is. Waits for the copy. */
+halley_kernels_status halley_kernels_pack_blocks(halley_kernels_context* context, int64_t N,
+                                                 int64_t K, const uint8_t* codes,
+                                                 const float* scales,
+                                                 halley_kernels_block_weight** weight);
+void halley_kernels_free_blocks(halley_kernels_block_weight* weight);
+
+/* Inputs of a product. On the GPU: */
+typedef struct halley_kernels_block_input {
+  halley_kernels_matrix x; /* s8 [M, K]; data and rows at multiples of 16 bytes */
+  float* scales;           /* [B, scales_pitch], at a multiple of 16 bytes */
+  int64_t scales_pitch;    /* a multiple of 128, M or more */
+  int64_t num_s8_inputs;   /* codes of blocks that begin below it have 8 bits; of others -8 to 7 */
+  const float* bias;       /* [N], or null; of products alone */
+} halley_kernels_block_input;
+
+/* numbers, [M, K] of f32, f16 or bf16, to the codes and scales of `input`: of blocks of 8 bits the
+ * scale is max|x| / 127, of those of 4 bits s4_clip * max|x| / 7, s4_clip above 0 and at most 1. */
+halley_kernels_status halley_kernels_quantize_blocks(halley_kernels_context* context,
+                                                     halley_kernels_matrix numbers, float s4_clip,
+                                                     const halley_kernels_block_input* input,
+                                                     void* cuda_stream);
+/* y [M, N] of f16, bf16 or f32. */
+halley_kernels_status halley_kernels_block_product(halley_kernels_context* context,
+                                                   const halley_kernels_block_weight* weight,
+                                                   const halley_kernels_block_input* input,
+                                                   halley_kernels_matrix y, void* cuda_stream);
 
 #ifdef __cplusplus
 }

@@ -54,6 +54,9 @@ class Context {
     context_.reset(context);
   }
 
+  /// "hopper", "mma", or null for the first that the GPU runs.
+  void choose(const char* kernels) const { check(halley_kernels_choose(get(), kernels)); }
+
   void quantize_rows(const halley_kernels_matrix& x, const halley_kernels_matrix& codes,
                      float* scales, int32_t* sums, void* cuda_stream) const {
     check(halley_kernels_quantize_rows(get(), x, codes, scales, sums, cuda_stream));

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstring>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -97,13 +98,15 @@ struct Inputs {
   DeviceArray<int32_t> sums;
 };
 
-class HalleyKernelsGpu : public ::testing::TestWithParam<MixedKind> {};
+class HalleyKernelsGpu
+    : public ::testing::TestWithParam<std::tuple<MixedKind, const char* /*kernels*/>> {};
 
 TEST_P(HalleyKernelsGpu, ProductIsThatOfTheNumbers) {
   constexpr int64_t kN = 200, kK = 384;
-  const MixedKind kind = GetParam();
+  const auto& [kind, kernels] = GetParam();
   const RandomWeight weight(kind, kN, kK, kind == MixedKind::kU4S8 ? kK : 128);
   const halley_kernels::Context context(0);
+  context.choose(kernels);
   const halley_kernels::Weight packed(context, source_of(weight));
   EXPECT_GE(packed.num_bytes(), static_cast<size_t>(kN * kK / 2));
   const halley::CudaStream stream;
@@ -131,13 +134,80 @@ TEST_P(HalleyKernelsGpu, ProductIsThatOfTheNumbers) {
       }
     }
     EXPECT_TRUE(y.guards_are_intact(stream));
-    EXPECT_FALSE(context.describe(packed, M).empty());
+    EXPECT_THAT(context.describe(packed, M), ::testing::StartsWith(kernels));
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, HalleyKernelsGpu,
-                         ::testing::Values(MixedKind::kU4S8, MixedKind::kU4GroupS8,
-                                           MixedKind::kU4F16, MixedKind::kU4Bf16));
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, HalleyKernelsGpu,
+    ::testing::Combine(::testing::Values(MixedKind::kU4S8, MixedKind::kU4GroupS8, MixedKind::kU4F16,
+                                         MixedKind::kU4Bf16),
+                       ::testing::Values("hopper", "mma")));
+
+class HalleyKernelsBlocks : public ::testing::TestWithParam<const char* /*kernels*/> {};
+
+/// Rounded and multiplied by the library, beside f64 sums of what codes and scales stand for.
+TEST_P(HalleyKernelsBlocks, ProductIsThatOfTheCodes) {
+  constexpr int64_t kN = 150, kK = 500, kBlocks = 4, kPitch = 128, kS8Inputs = 128;
+  const halley_kernels::Context context(0);
+  context.choose(GetParam());
+  const RandomWeight random(MixedKind::kU4S8, kN, kK, kK);
+  std::vector<float> w_scales;
+  for (int64_t i = 0; i < kN * kBlocks; ++i) {
+    w_scales.push_back(static_cast<float>(i % 31 + 1) / 256);
+  }
+  halley_kernels_block_weight* weight = nullptr;
+  ASSERT_EQ(halley_kernels_pack_blocks(context.get(), kN, kK, random.codes.data(), w_scales.data(),
+                                       &weight),
+            HALLEY_KERNELS_OK)
+      << halley_kernels_last_error();
+  const halley::CudaStream stream;
+  for (const int64_t M : {1, 20, 100}) {
+    DeviceMatrix numbers(DType::kF16, M, kK), x(DType::kI8, M, kK, 12), y(DType::kF32, M, kN);
+    numbers.fill_normal(3);
+    const DeviceArray<float> scales(std::vector<float>(kBlocks * kPitch, NAN));
+    const halley_kernels_block_input input = {.x = view_of(x),
+                                              .scales = scales.data(),
+                                              .scales_pitch = kPitch,
+                                              .num_s8_inputs = kS8Inputs,
+                                              .bias = nullptr};
+    ASSERT_EQ(
+        halley_kernels_quantize_blocks(context.get(), view_of(numbers), 0.9f, &input, nullptr),
+        HALLEY_KERNELS_OK)
+        << halley_kernels_last_error();
+    ASSERT_EQ(halley_kernels_block_product(context.get(), weight, &input, view_of(y), nullptr),
+              HALLEY_KERNELS_OK)
+        << halley_kernels_last_error();
+    halley::check_cuda(cudaDeviceSynchronize(), "the product");
+    std::vector<float> x_scales(kBlocks * kPitch);
+    halley::check_cuda(cudaMemcpy(x_scales.data(), scales.data(), x_scales.size() * sizeof(float),
+                                  cudaMemcpyDeviceToHost),
+                       "copy of scales");
+    const std::vector<float> codes = x.get(stream), from = numbers.get(stream), got = y.get(stream);
+    EXPECT_TRUE(y.guards_are_intact(stream));
+    EXPECT_TRUE(x.guards_are_intact(stream));
+    for (int64_t m = 0; m < M; ++m) {
+      for (int64_t n = 0; n < kN; ++n) {
+        double sum = 0, magnitude = 0;
+        for (int64_t k = 0; k < kK; ++k) {
+          const double x_scale = x_scales[static_cast<size_t>(k / 128 * kPitch + m)];
+          const double code = codes[static_cast<size_t>(m * kK + k)];
+          const double number = from[static_cast<size_t>(m * kK + k)];
+          // Half a step, and what the clip of 4-bit codes takes off.
+          ASSERT_NEAR(code * x_scale, number, 0.51 * x_scale + (k < kS8Inputs ? 0 : 0.12 * 4.5));
+          const double w = w_scales[static_cast<size_t>(n * kBlocks + k / 128)] *
+                           (random.codes[static_cast<size_t>(n * kK + k)] - 8);
+          sum += code * x_scale * w;
+          magnitude += std::abs(code * x_scale * w);
+        }
+        ASSERT_NEAR(got[static_cast<size_t>(m * kN + n)], sum, 1e-6 * magnitude) << m << " " << n;
+      }
+    }
+  }
+  halley_kernels_free_blocks(weight);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, HalleyKernelsBlocks, ::testing::Values("hopper", "mma"));
 
 std::string message_of(halley_kernels_status status, halley_kernels_status expected) {
   EXPECT_EQ(status, expected);
@@ -146,6 +216,9 @@ std::string message_of(halley_kernels_status status, halley_kernels_status expec
 
 TEST(HalleyKernelsRefusals, NameWhatIsWrong) {
   const halley_kernels::Context context(0);
+  EXPECT_THAT(
+      message_of(halley_kernels_choose(context.get(), "volta"), HALLEY_KERNELS_WRONG_ARGUMENT),
+      HasSubstr("expected hopper or mma, got \"volta\""));
   RandomWeight random(MixedKind::kU4F16, 64, 256, 128);
   halley_kernels_weight* none = nullptr;
   halley_kernels_source source = source_of(random);
@@ -160,6 +233,13 @@ TEST(HalleyKernelsRefusals, NameWhatIsWrong) {
       HasSubstr("expected codes from 0 to 15, got 16"));
   EXPECT_EQ(none, nullptr);
   random.codes[5] = 15;
+  const float third = 1.0f / 3;
+  const std::vector<float> thirds(128, third);
+  halley_kernels_block_weight* no_blocks = nullptr;
+  EXPECT_THAT(message_of(halley_kernels_pack_blocks(context.get(), 64, 256, random.codes.data(),
+                                                    thirds.data(), &no_blocks),
+                         HALLEY_KERNELS_WRONG_ARGUMENT),
+              HasSubstr("expected finite numbers of 22 significant bits, got 0.33"));
   const halley_kernels::Weight weight(context, source_of(random));
 
   const DeviceMatrix x(DType::kF16, 3, 256), wrong_type(DType::kBf16, 3, 256),

@@ -20,6 +20,7 @@ TEST(HalleyKernels, SaysWhichPointerIsMissing) {
   EXPECT_EQ(halley_kernels_open(0, 0, nullptr), HALLEY_KERNELS_WRONG_ARGUMENT);
   EXPECT_THAT(halley_kernels_last_error(), HasSubstr("context: expected a pointer, got null"));
   EXPECT_EQ(halley_kernels_pack(nullptr, nullptr, nullptr), HALLEY_KERNELS_WRONG_ARGUMENT);
+  EXPECT_EQ(halley_kernels_choose(nullptr, "mma"), HALLEY_KERNELS_WRONG_ARGUMENT);
   EXPECT_EQ(halley_kernels_product(nullptr, nullptr, nullptr, {}, nullptr),
             HALLEY_KERNELS_WRONG_ARGUMENT);
   EXPECT_EQ(halley_kernels_quantize_rows(nullptr, {}, {}, nullptr, nullptr, nullptr),

@@ -8,6 +8,7 @@
 
 #include "halley/core/dtype.h"
 #include "halley/cuda/gemm/gemm_scales.h"
+#include "halley/cuda/mixed_gemm/mixed_narrow.h"
 #include "halley/cuda/mixed_gemm/mixed_schedule.h"
 #include "halley/cuda/mixed_gemm/mixed_tile.h"
 
@@ -27,24 +28,28 @@ struct MixedArguments {
   /// Of at most eight tokens: x itself.
   const void* x = nullptr;
   int64_t x_stride_bytes = 0;
-  int num_halves = 0;           // K / 64
+  int x_row_bytes = 0;          // K inputs
   RowScales scales;             // of s8
   const float* bias = nullptr;  // [N]
   void* y = nullptr;
   DType y_dtype = DType::kF16;
-  int64_t y_stride = 0;        // elements
-  bool has_wide_rows = false;  // rows of y begin at multiples of 16 bytes
-  /// Of shared tiles: slots of sums, and for each tile and warpgroup the number of blocks that are
-  /// done, zero between launches.
-  void* partials = nullptr;
-  uint32_t* counters = nullptr;
+  int64_t y_stride = 0;  // elements
+  /// y is of 16 bits and its rows begin at multiples of 16 bytes: the copy engine writes it.
+  bool has_y_map = false;
+  MixedNarrow narrow;  // of at most eight tokens
+};
+
+/// Of x: boxes of 128 bytes by a tile's tokens; of y: 64 outputs by 8 tokens.
+struct MixedMaps {
+  CUtensorMap x;
+  CUtensorMap y;
 };
 
 /// Queues the kernel for at most eight tokens.
 using NarrowLaunch = void (*)(const MixedArguments& args, cudaStream_t stream);
 
 /// Queues one instance of the kernel.
-using MixedLaunch = void (*)(const CUtensorMap& x_map, const MixedArguments& args,
+using MixedLaunch = void (*)(const MixedMaps& maps, const MixedArguments& args,
                              cudaStream_t stream);
 
 }  // namespace halley::cuda

@@ -26,9 +26,12 @@ template <class Decoder, int kTokens, int kStrips>
 struct MixedConsumer {
   using Sum = typename Decoder::Sum;
   using Sums = Sum[kStrips][kTokens / 2];
-  using Fragment = uint32_t[kStrips][Decoder::kRegisters];
+  /// Steps that are decoded and multiplied at a time: of s8 two, whose fragments are small.
+  static constexpr int kSteps = is_s8(Decoder::kKind) ? 2 : 1;
+  static constexpr int kParts = kChunkSteps / kSteps;
+  using Fragment = uint32_t[kSteps][kStrips][Decoder::kRegisters];
   using Codes = uint4[kStrips];
-  using Groups = typename Decoder::Group[kStrips];
+  using Groups = typename Decoder::Group[kSteps][kStrips];
 
   /// Rows of 128 bytes, eight of them 1024 bytes from the next, swizzled by 128 bytes (PTX ISA,
   /// "Matrix Descriptor Format").
@@ -40,7 +43,7 @@ struct MixedConsumer {
                                                            uint32_t w_stage, int warpgroup, int i,
                                                            uint32_t* chunk) {
     *chunk = w_stage + static_cast<uint32_t>(kStrips == 2 ? warpgroup * args.chunk_bytes : 0);
-    return *chunk + static_cast<uint32_t>((kStrips == 2 ? i : warpgroup) * kStripCodeBytes);
+    return *chunk + static_cast<uint32_t>((kStrips == 2 ? i : warpgroup) * 4 * kRowCodeBytes);
   }
 
   static __device__ __forceinline__ void load_codes(const MixedArguments& args,
@@ -50,47 +53,63 @@ struct MixedConsumer {
     for (int i = 0; i < kStrips; ++i) {
       uint32_t chunk = 0;
       const uint32_t strip = strip_address(args, w_stage, self.warpgroup, i, &chunk);
-      codes[i] = load_shared_16(
-          strip + static_cast<uint32_t>(half * kHalfCodeBytes + self.in_warpgroup * 16));
+      codes[i] =
+          load_shared_16(strip + static_cast<uint32_t>(self.warp * kRowCodeBytes +
+                                                       half * kHalfCodeBytes + self.lane * 16));
     }
   }
 
   static __device__ __forceinline__ void load_groups(const MixedArguments& args,
                                                      const MixedThread& self, uint32_t w_stage,
-                                                     int step, Groups& groups) {
+                                                     int part, Groups& groups) {
 #pragma unroll
     for (int i = 0; i < kStrips; ++i) {
       uint32_t chunk = 0;
       strip_address(args, w_stage, self.warpgroup, i, &chunk);
       const int strip = kStrips == 2 ? i : self.warpgroup;
       const int entry = (strip * 4 + self.warp) * 8 + self.row();
-      groups[i] = Decoder::load_group(
-          chunk + static_cast<uint32_t>(kChunkCodeBytes +
-                                        (step >> args.group_shift) * group_bytes(Decoder::kKind) +
-                                        entry * group_entry_bytes(Decoder::kKind)));
-    }
-  }
-
-  /// The first or the second half of the 16 bytes: one step.
-  template <bool kIsSecond>
-  static __device__ __forceinline__ void decode(const Codes& codes, const Groups& groups,
-                                                Fragment& fragment) {
 #pragma unroll
-    for (int i = 0; i < kStrips; ++i) {
-      Decoder::decode(fragment[i], kIsSecond ? codes[i].z : codes[i].x,
-                      kIsSecond ? codes[i].w : codes[i].y, groups[i]);
+      for (int s = 0; s < kSteps; ++s) {
+        const int group = (part * kSteps + s) >> args.group_shift;
+        groups[s][i] = Decoder::load_group(
+            chunk + static_cast<uint32_t>(kChunkCodeBytes + group * group_bytes(Decoder::kKind) +
+                                          entry * group_entry_bytes(Decoder::kKind)));
+      }
     }
   }
 
+  /// The steps of one part. 16 bytes of codes have two steps.
+  template <int kPart>
+  static __device__ __forceinline__ void decode(const Codes& first, const Codes& second,
+                                                const Groups& groups, Fragment& fragment) {
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s) {
+      const int step = kPart * kSteps + s;
+#pragma unroll
+      for (int i = 0; i < kStrips; ++i) {
+        const uint4& codes = step < 2 ? first[i] : second[i];
+        Decoder::decode(fragment[s][i], step % 2 == 0 ? codes.x : codes.z,
+                        step % 2 == 0 ? codes.y : codes.w, groups[s][i]);
+      }
+    }
+  }
+
+  template <int kPart>
   static __device__ __forceinline__ void start_products(const Fragment& fragment, uint32_t x_stage,
-                                                        int step, int keeps, Sums& sums) {
-    const int offset = is_s8(Decoder::kKind) ? step * 32 : step / 2 * kTokens * 128 + step % 2 * 64;
-    const uint32_t tokens = x_stage + static_cast<uint32_t>(offset);
-    const uint64_t descriptor = kDescriptor | (tokens & 0x3FFFFu) >> 4;
+                                                        int keeps, Sums& sums) {
     fence_products();
 #pragma unroll
-    for (int i = 0; i < kStrips; ++i) {
-      Decoder::template multiply<kTokens>(sums[i], fragment[i], descriptor, keeps);
+    for (int s = 0; s < kSteps; ++s) {
+      const int step = kPart * kSteps + s;
+      const int offset =
+          is_s8(Decoder::kKind) ? step * 32 : step / 2 * kTokens * 128 + step % 2 * 64;
+      const uint32_t tokens = x_stage + static_cast<uint32_t>(offset);
+      const uint64_t descriptor = kDescriptor | (tokens & 0x3FFFFu) >> 4;
+#pragma unroll
+      for (int i = 0; i < kStrips; ++i) {
+        Decoder::template multiply<kTokens>(sums[i], fragment[s][i], descriptor,
+                                            s == 0 ? keeps : 1);
+      }
     }
     close_products();
   }
@@ -101,56 +120,82 @@ struct MixedConsumer {
     if (self.lane == 0) arrive(ring.empty(args, stage));
   }
 
-  /// Sums over num_chunks >= 1 stages, from *stage on. While products of one step run, the next
-  /// step is decoded: two fragments, one of which the tensor cores may be reading.
-  static __device__ __forceinline__ void run(const MixedArguments& args, const MixedRing& ring,
-                                             const MixedThread& self, int num_chunks,
-                                             MixedStage* stage_place, Sums& sums) {
-    MixedStage stage = *stage_place;
-    Fragment even, odd;
+  /// What run() has in registers from part to part.
+  struct State {
+    MixedStage stage;
+    bool is_first = true, is_last = false;  // of the segment's stages
+    int previous = 0;                       // the stage before
+    uint32_t x_stage = 0;
+    uint32_t w_stage = 0;  // of the codes that are decoded next
+    Fragment fragments[2];
     Codes first, second;
     Groups groups;
-    int previous = 0;
-    wait_barrier(ring.full(args, stage.index), stage.parity);
-    uint32_t w_stage = ring.w_stage(args, stage.index);
-    load_codes(args, self, w_stage, 0, first);
-    load_codes(args, self, w_stage, 1, second);
-    load_groups(args, self, w_stage, 0, groups);
-    decode<false>(first, groups, even);
+  };
+
+  static __device__ __forceinline__ void load_stage(const MixedArguments& args,
+                                                    const MixedRing& ring, const MixedThread& self,
+                                                    State& state) {
+    state.w_stage = ring.w_stage(args, state.stage.index);
+    load_codes(args, self, state.w_stage, 0, state.first);
+    load_codes(args, self, state.w_stage, 1, state.second);
+    load_groups(args, self, state.w_stage, 0, state.groups);
+  }
+
+  /// Behind the last stage this reads what is there, for nothing: a branch around loads would make
+  /// ptxas wait for products.
+  static __device__ __forceinline__ void load_next_stage(const MixedArguments& args,
+                                                         const MixedRing& ring,
+                                                         const MixedThread& self, State& state) {
+    state.previous = state.stage.index;
+    state.stage.advance(args.num_stages);
+    if (!state.is_last) wait_barrier(ring.full(args, state.stage.index), state.stage.parity);
+    load_stage(args, ring, self, state);
+  }
+
+  /// Starts the products of a part; while they run, the next part is decoded: two fragments, one of
+  /// which the tensor cores may be reading.
+  template <int kPart>
+  static __device__ __forceinline__ void run_part(const MixedArguments& args, const MixedRing& ring,
+                                                  const MixedThread& self, State& state,
+                                                  Sums& sums) {
+    // Before the stage's last products are started, so that those of two parts hide what loads
+    // take.
+    if constexpr (kPart + 1 == kParts) {
+      load_next_stage(args, ring, self, state);
+    } else {
+      load_groups(args, self, state.w_stage, kPart + 1, state.groups);
+    }
+    start_products<kPart>(state.fragments[kPart % 2], state.x_stage,
+                          kPart > 0 || !state.is_first ? 1 : 0, sums);
+    wait_for_products<1>();
+    if (kPart == 0 && !state.is_first) release(args, ring, self, state.previous);
+    decode<(kPart + 1) % kParts>(state.first, state.second, state.groups,
+                                 state.fragments[(kPart + 1) % 2]);
+  }
+
+  /// Sums over num_chunks >= 1 stages, from *stage on.
+  static __device__ __forceinline__ void run(const MixedArguments& args, const MixedRing& ring,
+                                             const MixedThread& self, int num_chunks,
+                                             MixedStage* stage, Sums& sums) {
+    State state;
+    state.stage = *stage;
+    wait_barrier(ring.full(args, stage->index), stage->parity);
+    load_stage(args, ring, self, state);
+    decode<0>(state.first, state.second, state.groups, state.fragments[0]);
     for (int i = 0; i < num_chunks; ++i) {
-      const uint32_t x_stage = ring.x_stage(args, stage.index);
-      load_groups(args, self, w_stage, 1, groups);
-      start_products(even, x_stage, 0, i > 0 ? 1 : 0, sums);
-      wait_for_products<1>();
-      if (i > 0) release(args, ring, self, previous);
-      decode<true>(first, groups, odd);
-
-      load_groups(args, self, w_stage, 2, groups);
-      start_products(odd, x_stage, 1, 1, sums);
-      wait_for_products<1>();
-      decode<false>(second, groups, even);
-
-      load_groups(args, self, w_stage, 3, groups);
-      start_products(even, x_stage, 2, 1, sums);
-      wait_for_products<1>();
-      decode<true>(second, groups, odd);
-
-      start_products(odd, x_stage, 3, 1, sums);
-      previous = stage.index;
-      stage.advance(args.num_stages);
-      if (i + 1 < num_chunks) wait_barrier(ring.full(args, stage.index), stage.parity);
-      // Behind the last stage this reads what is there, for nothing: a branch around loads would
-      // make ptxas wait for the products.
-      w_stage = ring.w_stage(args, stage.index);
-      load_codes(args, self, w_stage, 0, first);
-      load_codes(args, self, w_stage, 1, second);
-      load_groups(args, self, w_stage, 0, groups);
-      wait_for_products<1>();
-      decode<false>(first, groups, even);
+      state.x_stage = ring.x_stage(args, state.stage.index);
+      state.is_first = i == 0;
+      state.is_last = i + 1 == num_chunks;
+      run_part<0>(args, ring, self, state, sums);
+      run_part<1>(args, ring, self, state, sums);
+      if constexpr (kParts == 4) {
+        run_part<2>(args, ring, self, state, sums);
+        run_part<3>(args, ring, self, state, sums);
+      }
     }
     wait_for_products<0>();
-    release(args, ring, self, previous);
-    *stage_place = stage;
+    release(args, ring, self, state.previous);
+    *stage = state.stage;
   }
 };
 

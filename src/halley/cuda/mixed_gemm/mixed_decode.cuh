@@ -5,6 +5,10 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 
 #include "halley/cuda/gemm/hopper_instructions.cuh"
 #include "halley/cuda/mixed_gemm/mixed_layout.h"
@@ -20,10 +24,14 @@ namespace halley::cuda {
 ///   kKind, kRegisters of a fragment: 64 outputs and 32 inputs
 ///   Group          a thread's parameters of one group, as they lie in memory
 ///   load_group()   of the entry at this address
-///   read_group()   the same in device memory
 ///   decode()       two words of codes, 16 inputs each
 ///   multiply()     the fragment with 32 inputs of all tokens
-///   multiply_narrow()  four registers with eight tokens, by mma.sync: fragments are the same
+/// and for at most eight tokens, by mma.sync, whose fragments are the same:
+///   decode_plain() s8: as decode(), which the compiler may move. 16 bits: a word of codes, neither
+///                  less their zero nor scaled
+///   multiply_narrow()  of 16 bits
+///   multiply_ones()  the same of codes that are all one, for the rows g
+///   add_group()    products of plain codes to sums, with the group's parameters
 struct U4S8Decoder {
   using Sum = int32_t;
   static constexpr MixedKind kKind = MixedKind::kU4S8;
@@ -31,7 +39,6 @@ struct U4S8Decoder {
   struct Group {};
 
   static __device__ __forceinline__ Group load_group(uint32_t) { return {}; }
-  static __device__ __forceinline__ Group read_group(const uint8_t*) { return {}; }
 
   /// Codes are stored less 8, and become s8 in the high half of the byte: 16 times the number,
   /// without sign extension. The factor 1/16 is in the output's scale.
@@ -45,15 +52,18 @@ struct U4S8Decoder {
         : "r"(u), "r"(v));
   }
 
+  static __device__ __forceinline__ void decode_plain(uint32_t (&a)[4], uint32_t u, uint32_t v,
+                                                      const Group&) {
+    a[0] = u << 4 & 0xF0F0F0F0u;
+    a[1] = u & 0xF0F0F0F0u;
+    a[2] = v << 4 & 0xF0F0F0F0u;
+    a[3] = v & 0xF0F0F0F0u;
+  }
+
   template <int kTokens>
   static __device__ __forceinline__ void multiply(Sum (&sums)[kTokens / 2], const uint32_t (&a)[4],
                                                   uint64_t tokens, int keeps) {
     S8Product<kTokens>::run(sums, a, tokens, keeps);
-  }
-
-  static __device__ __forceinline__ void multiply_narrow(Sum (&sums)[4], const uint32_t* a,
-                                                         uint32_t b0, uint32_t b1) {
-    multiply_narrow_s8(sums, a, b0, b1);
   }
 };
 
@@ -65,9 +75,6 @@ struct U4GroupS8Decoder {
 
   static __device__ __forceinline__ Group load_group(uint32_t address) {
     return load_shared_4(address);
-  }
-  static __device__ __forceinline__ Group read_group(const uint8_t* entry) {
-    return __ldg(reinterpret_cast<const Group*>(entry));
   }
 
   /// Four numbers at a time: code * scale + offset lies in [0, 255] in every byte, so that nothing
@@ -88,15 +95,22 @@ struct U4GroupS8Decoder {
         : "r"(u), "r"(v), "r"(group));
   }
 
+  static __device__ __forceinline__ void decode_plain(uint32_t (&a)[4], uint32_t u, uint32_t v,
+                                                      const Group& group) {
+    constexpr uint32_t kCodes = 0x0F0F0F0Fu, kSigns = 0x80808080u;
+    const uint32_t scale = group & 255u, offset = __byte_perm(group, 0, 0x1111);
+    const uint32_t upper_scale = __byte_perm(group, 0, 0x4442);
+    const uint32_t upper_offset = __byte_perm(group, 0, 0x3333);
+    a[0] = ((u & kCodes) * scale + offset) ^ kSigns;
+    a[1] = ((u >> 4 & kCodes) * upper_scale + upper_offset) ^ kSigns;
+    a[2] = ((v & kCodes) * scale + offset) ^ kSigns;
+    a[3] = ((v >> 4 & kCodes) * upper_scale + upper_offset) ^ kSigns;
+  }
+
   template <int kTokens>
   static __device__ __forceinline__ void multiply(Sum (&sums)[kTokens / 2], const uint32_t (&a)[4],
                                                   uint64_t tokens, int keeps) {
     S8Product<kTokens>::run(sums, a, tokens, keeps);
-  }
-
-  static __device__ __forceinline__ void multiply_narrow(Sum (&sums)[4], const uint32_t* a,
-                                                         uint32_t b0, uint32_t b1) {
-    multiply_narrow_s8(sums, a, b0, b1);
   }
 };
 
@@ -115,6 +129,20 @@ __device__ __forceinline__ GroupPairs pairs_of(const uint2& group) {
   return pairs;
 }
 
+/// sums += scale * (group_sums + less * input_sums), of two tokens.
+__device__ __forceinline__ void add_scaled(float scale, float less, const float (&input_sums)[2],
+                                           const float* group_sums, float* sums) {
+  sums[0] = fmaf(scale, fmaf(less, input_sums[0], group_sums[0]), sums[0]);
+  sums[1] = fmaf(scale, fmaf(less, input_sums[1], group_sums[1]), sums[1]);
+}
+
+template <class T>
+__device__ __forceinline__ T bits_as(uint32_t bits) {
+  T value;
+  memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
 struct U4F16Decoder {
   using Sum = float;
   static constexpr MixedKind kKind = MixedKind::kU4F16;
@@ -123,9 +151,6 @@ struct U4F16Decoder {
 
   static __device__ __forceinline__ Group load_group(uint32_t address) {
     return load_shared_8(address);
-  }
-  static __device__ __forceinline__ Group read_group(const uint8_t* entry) {
-    return __ldg(reinterpret_cast<const Group*>(entry));
   }
 
   /// A code below the exponent of 1024 is 1024 + code, four bits higher 1024 + 16 * code: less
@@ -163,9 +188,28 @@ struct U4F16Decoder {
     F16Product<kTokens>::run(sums, a + 4, tokens + 2, 1);  // 32 bytes further
   }
 
-  static __device__ __forceinline__ void multiply_narrow(Sum (&sums)[4], const uint32_t* a,
+  /// Codes as the mantissas of numbers without exponent: 2^-24 times the code, those of the rows
+  /// g + 8 16 times more.
+  static __device__ __forceinline__ void decode_plain(uint32_t (&a)[4], uint32_t codes) {
+    a[0] = codes & 0x000F000Fu;
+    a[1] = codes & 0x00F000F0u;
+    a[2] = codes >> 8 & 0x000F000Fu;
+    a[3] = codes >> 8 & 0x00F000F0u;
+  }
+  static __device__ __forceinline__ void multiply_narrow(Sum (&sums)[4], const uint32_t (&a)[4],
                                                          uint32_t b0, uint32_t b1) {
     multiply_narrow_f16(sums, a, b0, b1);
+  }
+  static __device__ __forceinline__ void multiply_ones(Sum (&sums)[4], uint32_t b0, uint32_t b1) {
+    multiply_narrow(sums, {0x00010001u, 0, 0x00010001u, 0}, b0, b1);
+  }
+  /// Entries have 1024 + zero of the row g, and -(64 + zero) of g + 8.
+  static __device__ __forceinline__ void add_group(const Group& group, const float (&input_sums)[2],
+                                                   const Sum (&group_sums)[4], Sum (&sums)[4]) {
+    const float2 lower = __half22float2(bits_as<__half2>(group.x));
+    const float2 upper = __half22float2(bits_as<__half2>(group.y));
+    add_scaled(lower.x * 0x1p24f, 1024 - lower.y, input_sums, group_sums, sums);
+    add_scaled(upper.x * 0x1p20f, fmaf(16, upper.y, 1024), input_sums, group_sums + 2, sums + 2);
   }
 };
 
@@ -177,9 +221,6 @@ struct U4Bf16Decoder {
 
   static __device__ __forceinline__ Group load_group(uint32_t address) {
     return load_shared_8(address);
-  }
-  static __device__ __forceinline__ Group read_group(const uint8_t* entry) {
-    return __ldg(reinterpret_cast<const Group*>(entry));
   }
 
   /// As U4F16Decoder with the exponent of 128: the mantissa has room for one code alone, so that
@@ -215,9 +256,25 @@ struct U4Bf16Decoder {
     Bf16Product<kTokens>::run(sums, a + 4, tokens + 2, 1);  // 32 bytes further
   }
 
-  static __device__ __forceinline__ void multiply_narrow(Sum (&sums)[4], const uint32_t* a,
+  /// 128 + code.
+  static __device__ __forceinline__ void decode_plain(uint32_t (&a)[4], uint32_t codes) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) a[i] = (codes >> (4 * i) & 0x000F000Fu) | 0x43004300u;
+  }
+  static __device__ __forceinline__ void multiply_narrow(Sum (&sums)[4], const uint32_t (&a)[4],
                                                          uint32_t b0, uint32_t b1) {
     multiply_narrow_bf16(sums, a, b0, b1);
+  }
+  static __device__ __forceinline__ void multiply_ones(Sum (&sums)[4], uint32_t b0, uint32_t b1) {
+    multiply_narrow(sums, {0x3F803F80u, 0, 0x3F803F80u, 0}, b0, b1);
+  }
+  /// Entries have 128 + zero.
+  static __device__ __forceinline__ void add_group(const Group& group, const float (&input_sums)[2],
+                                                   const Sum (&group_sums)[4], Sum (&sums)[4]) {
+    const float2 lower = __bfloat1622float2(bits_as<__nv_bfloat162>(group.x));
+    const float2 upper = __bfloat1622float2(bits_as<__nv_bfloat162>(group.y));
+    add_scaled(lower.x, -lower.y, input_sums, group_sums, sums);
+    add_scaled(upper.x, -upper.y, input_sums, group_sums + 2, sums + 2);
   }
 };
 

@@ -1,36 +1,19 @@
-// From the sums of a tile to rows of Y: parts of several blocks added, scales, bias, rounding.
+// From the sums of a tile to rows of Y: scales, bias, rounding.
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
-#include "halley/cuda/mixed_gemm/mixed_consumer.cuh"
+#include "halley/cuda/gemm/numbers.cuh"
+#include "halley/cuda/mixed_gemm/mixed_exchange.cuh"
 
 namespace halley::cuda {
 
-/// Where a tile lies in Y.
-struct MixedPlace {
-  int tile = 0;
-  int token = 0;        // the tile's first
-  int output = 0;       // the warpgroup's first
-  int tokens_left = 0;  // tokens of Y from the tile's first on
-};
-
-/// Four sums of one strip and eight tokens, as they lie in the workspace.
-template <class Sum>
-using SumVector = std::conditional_t<std::is_same_v<Sum, float>, float4, int4>;
-
 template <class Decoder, int kTokens, int kStrips>
 struct MixedEpilogue {
-  using Consumer = MixedConsumer<Decoder, kTokens, kStrips>;
   using Sum = typename Decoder::Sum;
-  using Sums = typename Consumer::Sums;
-  using Vector = SumVector<Sum>;
-  static constexpr int kColumns = kTokens / 8;  // groups of eight tokens
-  static constexpr int kVectors = kColumns * kStrips;
-  /// Parts that are read at a time: as many as 64 registers hold.
-  static constexpr int kParts = kVectors >= 16 ? 1 : 16 / kVectors;
-  static constexpr int kOutputs = kStrips * 64;  // of the warpgroup
+  using Sums = typename MixedConsumer<Decoder, kTokens, kStrips>::Sums;
+  using Exchange = MixedExchange<Decoder, kTokens, kStrips>;
+  static constexpr int kVectors = kTokens / 8 * kStrips;
 
   /// Of the thread's outputs.
   struct OutputScales {
@@ -39,79 +22,12 @@ struct MixedEpilogue {
     float bias[kStrips][2];
   };
 
-  static __device__ __forceinline__ Vector* slot_of(const MixedArguments& args,
-                                                    const MixedThread& self, int slot) {
-    return static_cast<Vector*>(args.partials) +
-           static_cast<int64_t>(slot) * (kVectors * kConsumerThreads) + self.thread;
-  }
-
-  /// Adds what other blocks have of this tile. False: they have not all come, and the last one of
-  /// them writes Y. Integers are exact; in f32 the order is that of the blocks.
-  static __device__ __forceinline__ bool add_parts(const MixedArguments& args,
-                                                   const MixedRing& ring, const MixedThread& self,
-                                                   const MixedPlace& place, Sums& sums) {
-    const MixedSharers sharers = sharers_of(args.schedule, place.tile);
-    if (sharers.count == 1) return true;
-    Vector* mine =
-        slot_of(args, self, partial_slot(args.schedule, place.tile, static_cast<int>(blockIdx.x)));
-#pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-      const int j = v / kStrips, i = v % kStrips;
-      if (8 * j < place.tokens_left) {
-        __stcg(mine + v * kConsumerThreads,
-               Vector{sums[i][4 * j], sums[i][4 * j + 1], sums[i][4 * j + 2], sums[i][4 * j + 3]});
-      }
-    }
-    // The barriers order the warpgroup's stores and loads before and behind one thread's.
-    sync_warpgroup(1 + self.warpgroup);
-    const uint32_t flag = ring.base + static_cast<uint32_t>(args.shared.flags + self.warpgroup * 4);
-    if (self.in_warpgroup == 0) {
-      uint32_t* counter =
-          args.counters + 2 * (place.tile - args.schedule.whole_tiles) + self.warpgroup;
-      const bool is_last = count_in_order(counter) + 1 == static_cast<uint32_t>(sharers.count);
-      if (is_last) *counter = 0;  // for the next launch
-      store_shared_4(flag, is_last ? 1 : 0);
-    }
-    sync_warpgroup(1 + self.warpgroup);
-    if (load_shared_4(flag) == 0) return false;
-    sum_parts(args, self, place, sharers, sums);
-    return true;
-  }
-
-  static __device__ __forceinline__ void sum_parts(const MixedArguments& args,
-                                                   const MixedThread& self, const MixedPlace& place,
-                                                   const MixedSharers& sharers, Sums& sums) {
-#pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) sums[v % kStrips][v / kStrips * 4 + e] = 0;
-    }
-#pragma unroll 1
-    for (int part = 0; part < sharers.count; part += kParts) {
-      Vector parts[kParts][kVectors];
-#pragma unroll
-      for (int p = 0; p < kParts; ++p) {
-        const int block = sharers.first + min(part + p, sharers.count - 1);
-        const Vector* from = slot_of(args, self, partial_slot(args.schedule, place.tile, block));
-#pragma unroll
-        for (int v = 0; v < kVectors; ++v) {
-          const bool is_there = part + p < sharers.count && 8 * (v / kStrips) < place.tokens_left;
-          parts[p][v] = is_there ? __ldcg(from + v * kConsumerThreads) : Vector{0, 0, 0, 0};
-        }
-      }
-#pragma unroll
-      for (int p = 0; p < kParts; ++p) {
-#pragma unroll
-        for (int v = 0; v < kVectors; ++v) {
-          Sum* to = &sums[v % kStrips][v / kStrips * 4];
-          to[0] += parts[p][v].x;
-          to[1] += parts[p][v].y;
-          to[2] += parts[p][v].z;
-          to[3] += parts[p][v].w;
-        }
-      }
-    }
-  }
+  /// Of those of one strip.
+  struct StripScales {
+    float scale[2];
+    float offset[2];
+    float bias[2];
+  };
 
   static __device__ __forceinline__ int output_of(const MixedThread& self, const MixedPlace& place,
                                                   int strip, int upper) {
@@ -169,120 +85,179 @@ struct MixedEpilogue {
     }
   }
 
-  /// The values of strip i and of two tokens, whose scales are at this address: first of output
-  /// row(), then of that 8 further.
-  static __device__ __forceinline__ void values_of(uint32_t token_scales,
-                                                   const OutputScales& scales, const Sum* sums,
-                                                   int i, float (&values)[4]) {
+  /// Of strip i, which need not be known to the compiler.
+  static __device__ __forceinline__ StripScales strip_scales(const OutputScales& all, int i) {
+    StripScales one;
+#pragma unroll
+    for (int u = 0; u < 2; ++u) {
+      one.scale[u] = i == 0 ? all.scale[0][u] : all.scale[kStrips - 1][u];
+      one.offset[u] = i == 0 ? all.offset[0][u] : all.offset[kStrips - 1][u];
+      one.bias[u] = i == 0 ? all.bias[0][u] : all.bias[kStrips - 1][u];
+    }
+    return one;
+  }
+
+  /// Scale and sum of codes of a thread's two tokens.
+  static __device__ __forceinline__ uint4 load_token_scales(uint32_t address) {
+    if constexpr (is_s8(Decoder::kKind)) return load_shared_16(address);
+    return {};
+  }
+
+  /// The values of a strip and of two tokens: first of output row(), then of that 8 further.
+  static __device__ __forceinline__ void values_of(const uint4& tokens, const StripScales& scales,
+                                                   const Sum* sums, float (&values)[4]) {
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       const int u = e / 2;
       float value = static_cast<float>(sums[e]);
       if constexpr (is_s8(Decoder::kKind)) {
-        const uint2 token = load_shared_8(token_scales + e % 2 * 8);
-        value *= scales.scale[i][u];
-        value = fmaf(-scales.offset[i][u], __uint_as_float(token.y), value);
-        value *= __uint_as_float(token.x);
+        value *= scales.scale[u];
+        value = fmaf(-scales.offset[u], __uint_as_float(e % 2 == 0 ? tokens.y : tokens.w), value);
+        value *= __uint_as_float(e % 2 == 0 ? tokens.x : tokens.z);
       }
-      values[e] = value + scales.bias[i][u];
+      values[e] = value + scales.bias[u];
     }
   }
 
-  /// f32: eight lanes write 32 consecutive bytes of a row.
-  static __device__ __forceinline__ void write_f32(const MixedArguments& args,
-                                                   const MixedRing& ring, const MixedThread& self,
-                                                   const MixedPlace& place,
-                                                   const OutputScales& scales, const Sums& sums) {
-    sync_warpgroup(1 + self.warpgroup);  // token scales are there
+  /// The thread's four numbers of vector v.
+  static __device__ __forceinline__ void write_four(const MixedArguments& args,
+                                                    const MixedThread& self,
+                                                    const MixedPlace& place, int v,
+                                                    const float (&values)[4]) {
 #pragma unroll
-    for (int j = 0; j < kColumns; ++j) {
-#pragma unroll
-      for (int i = 0; i < kStrips; ++i) {
-        float values[4];
-        values_of(token_scale_address(args, ring, self, 8 * j + 2 * self.column_pair()), scales,
-                  &sums[i][4 * j], i, values);
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          const int token = 8 * j + 2 * self.column_pair() + e % 2;
-          const int n = output_of(self, place, i, e / 2);
-          if (token < place.tokens_left && n < args.N) {
-            static_cast<float*>(args.y)[(place.token + token) * args.y_stride + n] = values[e];
-          }
-        }
+    for (int e = 0; e < 4; ++e) {
+      const int token = 8 * (v / kStrips) + 2 * self.column_pair() + e % 2;
+      const int n = output_of(self, place, v % kStrips, e / 2);
+      if (token < place.tokens_left && n < args.N) {
+        store_number(args.y, args.y_dtype, (place.token + token) * args.y_stride + n, values[e]);
       }
+    }
+  }
+
+  /// From registers: f32, and rows of y that the copy engine cannot write.
+  static __device__ __forceinline__ void write_numbers(
+      const MixedArguments& args, const MixedRing& ring, const MixedThread& self,
+      const MixedPlace& place, const OutputScales& scales, const Sums& sums) {
+    const uint32_t token_scales = token_scale_address(args, ring, self, 2 * self.column_pair());
+    sync_warpgroup(1 + self.warpgroup);  // token scales are there
+    uint4 tokens = {};
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      if (v % kStrips == 0) tokens = load_token_scales(token_scales + v / kStrips * 64);
+      float values[4];
+      values_of(tokens, strip_scales(scales, v % kStrips), &sums[v % kStrips][v / kStrips * 4],
+                values);
+      write_four(args, self, place, v, values);
     }
     sync_warpgroup(1 + self.warpgroup);  // token scales have been read
   }
 
-  /// f16 and bf16: turned to rows in shared memory, then 16 bytes at a time.
-  static __device__ __forceinline__ void write_16_bits(
-      const MixedArguments& args, const MixedRing& ring, const MixedThread& self,
-      const MixedPlace& place, const OutputScales& scales, const Sums& sums) {
-    constexpr int kStaged = kTokens < 64 ? kTokens : 64;
-    constexpr int kPitch = kOutputs * 2 + 16;  // MixedShared::staging_pitch
-    const uint32_t staging =
-        ring.base + static_cast<uint32_t>(args.shared.staging + self.warpgroup * kStaged * kPitch);
-    const bool is_bf16 = args.y_dtype == DType::kBf16;
-#pragma unroll
-    for (int begin = 0; begin < kTokens; begin += kStaged) {
-      if (begin >= place.tokens_left) break;
-      sync_warpgroup(1 + self.warpgroup);  // token scales are there, rows before have been read
-#pragma unroll
-      for (int jj = 0; jj < kStaged / 8; jj += 2) {
-#pragma unroll
-        for (int i = 0; i < kStrips; ++i) {
-          uint32_t pairs[4];
-#pragma unroll
-          for (int u = 0; u < 2; ++u) {
-            const int j = begin / 8 + jj + u;
-            float values[4];
-            values_of(token_scale_address(args, ring, self, 8 * j + 2 * self.column_pair()), scales,
-                      &sums[i][4 * j], i, values);
-#pragma unroll
-            for (int h = 0; h < 2; ++h) {
-              const uint32_t f16 = round_to_f16(values[2 * h], values[2 * h + 1]);
-              const uint32_t bf16 = round_to_bf16(values[2 * h], values[2 * h + 1]);
-              pairs[2 * u + h] = is_bf16 ? bf16 : f16;
-            }
-          }
-          // Lane l names token l % 8 of the matrix l / 8: matrices are both halves of 16 outputs,
-          // of eight tokens, then of the next eight.
-          const int token = (jj + self.lane / 16) * 8 + self.lane % 8;
-          const int output = i * 64 + self.warp * 16 + self.lane / 8 % 2 * 8;
-          store_matrices_transposed(staging + static_cast<uint32_t>(token * kPitch + output * 2),
-                                    pairs);
-        }
-      }
-      sync_warpgroup(1 + self.warpgroup);
-      const int num_tokens = min(kStaged, place.tokens_left - begin);
-      write_rows(args, self, place, staging, begin, num_tokens);
+  /// The same of the block's part of a tile that a cluster shares.
+  static __device__ __forceinline__ void write_shared_numbers(const MixedArguments& args,
+                                                              const MixedRing& ring,
+                                                              const MixedThread& self,
+                                                              const MixedPlace& place,
+                                                              const OutputScales& scales) {
+    const uint32_t token_scales = token_scale_address(args, ring, self, 2 * self.column_pair());
+    sync_warpgroup(1 + self.warpgroup);
+#pragma unroll 1
+    for (int v = place.part.begin; v < place.part.end; ++v) {
+      Sum sums[4];
+      Exchange::total_of(args, ring, self, v - place.part.begin, sums);
+      float values[4];
+      const uint4 tokens = load_token_scales(token_scales + v / kStrips * 64);
+      values_of(tokens, strip_scales(scales, v % kStrips), sums, values);
+      write_four(args, self, place, v, values);
     }
-    sync_warpgroup(1 + self.warpgroup);  // before the next tile's token scales
+    sync_warpgroup(1 + self.warpgroup);
   }
 
-  static __device__ __forceinline__ void write_rows(const MixedArguments& args,
-                                                    const MixedThread& self,
-                                                    const MixedPlace& place, uint32_t staging,
-                                                    int begin, int num_tokens) {
-    constexpr int kPitch = kOutputs * 2 + 16;
-    constexpr int kRowVectors = kOutputs / 8;
-    for (int index = self.in_warpgroup; index < num_tokens * kRowVectors; index += 128) {
-      const int token = index / kRowVectors, column = index % kRowVectors * 8;
-      const uint4 values =
-          load_shared_16(staging + static_cast<uint32_t>(token * kPitch + column * 2));
-      const int n = place.output + column;
-      uint16_t* to =
-          static_cast<uint16_t*>(args.y) + (place.token + begin + token) * args.y_stride + n;
-      if (args.has_wide_rows && n + 8 <= args.N) {
-        *reinterpret_cast<uint4*>(to) = values;
-      } else {
-        const uint32_t words[4] = {values.x, values.y, values.z, values.w};
-#pragma unroll
-        for (int i = 0; i < 8; ++i) {
-          if (n + i < args.N) to[i] = static_cast<uint16_t>(words[i / 2] >> (i % 2 * 16));
-        }
-      }
+  static __device__ __forceinline__ uint32_t staging(const MixedArguments& args,
+                                                     const MixedRing& ring,
+                                                     const MixedThread& self) {
+    return ring.base +
+           static_cast<uint32_t>(args.shared.staging +
+                                 self.warpgroup * args.shared.staged_vectors * kStagedVectorBytes);
+  }
+
+  /// Where a lane's row of a vector is staged. Lanes 0 to 15 name tokens of both halves of the
+  /// warp's 16 outputs; 16 bytes are swizzled.
+  static __device__ __forceinline__ uint32_t staged_row(const MixedThread& self, uint32_t staging) {
+    const int token = self.lane % 8, piece = self.warp * 2 + self.lane / 8 % 2;
+    return staging + static_cast<uint32_t>(token * 128 + ((piece ^ token) << 4));
+  }
+
+  static __device__ __forceinline__ void stage(const MixedArguments& args, uint32_t row,
+                                               const float (&values)[4]) {
+    if (args.y_dtype == DType::kBf16) {
+      store_matrices_transposed(row, round_to_bf16(values[0], values[1]),
+                                round_to_bf16(values[2], values[3]));
+    } else {
+      store_matrices_transposed(row, round_to_f16(values[0], values[1]),
+                                round_to_f16(values[2], values[3]));
     }
+  }
+
+  /// The staging memory may be written, and token scales are there.
+  static __device__ __forceinline__ void begin_boxes(const MixedThread& self) {
+    if (self.in_warpgroup == 0) wait_for_store_reads();  // of the tile before
+    sync_warpgroup(1 + self.warpgroup);
+  }
+
+  static __device__ __forceinline__ void end_boxes(const MixedThread& self, const MixedPlace& place,
+                                                   uint32_t staging) {
+    publish_to_copies();
+    sync_warpgroup(1 + self.warpgroup);
+    if (self.in_warpgroup != 0) return;
+    const MixedPart& part = place.part;
+    for (int v = part.begin; v < part.end; ++v) {
+      start_box_store(place.y_map, place.output + v % kStrips * 64, place.token + v / kStrips * 8,
+                      staging + static_cast<uint32_t>((v - part.begin) * kStagedVectorBytes));
+    }
+    close_stores();
+  }
+
+  /// f16 and bf16: turned to rows of 128 bytes in shared memory, which the copy engine writes while
+  /// the next tile is computed. What lies outside of y it leaves out.
+  static __device__ __forceinline__ void write_boxes(const MixedArguments& args,
+                                                     const MixedRing& ring, const MixedThread& self,
+                                                     const MixedPlace& place,
+                                                     const OutputScales& scales, const Sums& sums) {
+    const uint32_t staged = staging(args, ring, self), row = staged_row(self, staged);
+    const uint32_t token_scales = token_scale_address(args, ring, self, 2 * self.column_pair());
+    begin_boxes(self);
+    uint4 tokens = {};
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      if (v % kStrips == 0) tokens = load_token_scales(token_scales + v / kStrips * 64);
+      float values[4];
+      values_of(tokens, strip_scales(scales, v % kStrips), &sums[v % kStrips][v / kStrips * 4],
+                values);
+      stage(args, row + static_cast<uint32_t>(v * kStagedVectorBytes), values);
+    }
+    end_boxes(self, place, staged);
+  }
+
+  /// The same of the block's part of a tile that a cluster shares.
+  static __device__ __forceinline__ void write_shared_boxes(const MixedArguments& args,
+                                                            const MixedRing& ring,
+                                                            const MixedThread& self,
+                                                            const MixedPlace& place,
+                                                            const OutputScales& scales) {
+    const uint32_t staged = staging(args, ring, self), row = staged_row(self, staged);
+    const uint32_t token_scales = token_scale_address(args, ring, self, 2 * self.column_pair());
+    begin_boxes(self);
+#pragma unroll 2
+    for (int v = place.part.begin; v < place.part.end; ++v) {
+      const int index = v - place.part.begin;
+      Sum sums[4];
+      Exchange::total_of(args, ring, self, index, sums);
+      float values[4];
+      const uint4 tokens = load_token_scales(token_scales + v / kStrips * 64);
+      values_of(tokens, strip_scales(scales, v % kStrips), sums, values);
+      stage(args, row + static_cast<uint32_t>(index * kStagedVectorBytes), values);
+    }
+    end_boxes(self, place, staged);
   }
 };
 

@@ -22,13 +22,13 @@ using TileLaunches = std::array<MixedLaunch, kMixedTiles.size()>;
 /// Rows in the order of MixedKind, columns in that of kMixedTiles.
 constexpr std::array<TileLaunches, 4> kLaunches = {{
     {launch_u4_s8_16x128, launch_u4_s8_16x256, launch_u4_s8_64x128, launch_u4_s8_64x256,
-     launch_u4_s8_128x256},
+     launch_u4_s8_128x128, launch_u4_s8_128x256},
     {launch_u4_group_s8_16x128, launch_u4_group_s8_16x256, launch_u4_group_s8_64x128,
-     launch_u4_group_s8_64x256, launch_u4_group_s8_128x256},
+     launch_u4_group_s8_64x256, launch_u4_group_s8_128x128, launch_u4_group_s8_128x256},
     {launch_u4_f16_16x128, launch_u4_f16_16x256, launch_u4_f16_64x128, launch_u4_f16_64x256,
-     launch_u4_f16_128x256},
+     launch_u4_f16_128x128, launch_u4_f16_128x256},
     {launch_u4_bf16_16x128, launch_u4_bf16_16x256, launch_u4_bf16_64x128, launch_u4_bf16_64x256,
-     launch_u4_bf16_128x256},
+     launch_u4_bf16_128x128, launch_u4_bf16_128x256},
 }};
 
 constexpr std::array<NarrowLaunch, 4> kNarrowLaunches = {
@@ -37,6 +37,13 @@ constexpr std::array<NarrowLaunch, 4> kNarrowLaunches = {
 DType activation_dtype(MixedKind kind) {
   if (is_s8(kind)) return DType::kI8;
   return kind == MixedKind::kU4F16 ? DType::kF16 : DType::kBf16;
+}
+
+MixedMaps maps_of(const MixedTile& tile, ConstMatrix x, Matrix y, bool has_y) {
+  MixedMaps maps;
+  maps.x = box_map({.matrix = x, .box_cols = 128 * 8 / bits_of(x.dtype), .box_rows = tile.tokens});
+  maps.y = has_y ? box_map({.matrix = y, .box_cols = 64, .box_rows = 8}) : maps.x;
+  return maps;
 }
 
 bool is_wide(const void* data, int64_t row_stride, DType dtype) {
@@ -74,7 +81,7 @@ RowScales scales_of(const MixedWeight& weight, const RowScales& x_scales) {
           .x_sums = x_scales.x_sums};
 }
 
-/// All but what depends on the tile and the workspace.
+/// All but what depends on the tile.
 MixedArguments arguments_of(const MixedWeight& weight, const MixedOperands& operands,
                             const MixedPlan& plan, Matrix y) {
   MixedArguments args;
@@ -90,14 +97,14 @@ MixedArguments arguments_of(const MixedWeight& weight, const MixedOperands& oper
   args.starts_early = operands.starts_early;
   args.x = operands.x.data;
   args.x_stride_bytes = operands.x.row_stride * (bits_of(operands.x.dtype) / 8);
-  args.num_halves = static_cast<int>(weight.K / 64);
+  args.x_row_bytes = static_cast<int>(weight.K * (bits_of(operands.x.dtype) / 8));
+  args.narrow = plan.narrow;
   args.scales = scales_of(weight, operands.x_scales);
   args.bias = operands.bias;
   args.y = y.data;
   args.y_dtype = y.dtype;
   args.y_stride = y.row_stride;
-  args.has_wide_rows = is_wide(y.data, y.row_stride, y.dtype);
-  args.counters = reinterpret_cast<uint32_t*>(weight.counters.data());
+  args.has_y_map = y.dtype != DType::kF32 && is_wide(y.data, y.row_stride, y.dtype);
   return args;
 }
 
@@ -109,15 +116,11 @@ MixedWeight::MixedWeight(const MixedShape& shape, bool with_offsets)
       K(shape.K),
       group_size(shape.group_size),
       chunks(static_cast<size_t>(mixed_bytes(kind, N, K, group_size)), "a 4-bit weight"),
-      counters(size_t{2} * kSharedTilesMax * sizeof(uint32_t), "counters of a weight"),
       has_offsets(with_offsets) {
   if (is_s8(kind)) {
     const size_t numbers = static_cast<size_t>(N) * (with_offsets ? 2 : 1);
     scales = DeviceBuffer(numbers * sizeof(float), "scales of a 4-bit weight");
   }
-  check_cuda(cudaMemset(counters.data(), 0, counters.num_bytes()), "counters of a weight");
-  // Other streams do not wait for it.
-  check_cuda(cudaDeviceSynchronize(), "counters of a weight");
 }
 
 MixedWeight::MixedWeight(const MixedPacked& packed)
@@ -166,14 +169,10 @@ void mixed_gemm_planned(const CudaContext& context, const MixedWeight& weight,
     kNarrowLaunches[kind](args, context.stream.get());
     return;
   }
-  const size_t mark = context.workspace.mark();
-  args.shared = mixed_shared(weight.kind, plan.tile, args.chunk_bytes, plan.num_stages);
-  args.partials = context.workspace.take(plan.workspace_bytes());
-  const CUtensorMap x_map = box_map({.matrix = operands.x,
-                                     .box_cols = 128 * 8 / bits_of(operands.x.dtype),
-                                     .box_rows = plan.tile.tokens});
-  kLaunches[kind][static_cast<size_t>(plan.tile_index)](x_map, args, context.stream.get());
-  context.workspace.release(mark);
+  args.shared = mixed_shared(weight.kind, plan.tile, args.chunk_bytes, plan.num_stages,
+                             plan.schedule.num_ranks);
+  const MixedMaps maps = maps_of(plan.tile, operands.x, y, args.has_y_map);
+  kLaunches[kind][static_cast<size_t>(plan.tiling.tile_index)](maps, args, context.stream.get());
 }
 
 }  // namespace halley::cuda

@@ -15,15 +15,13 @@
 
 namespace halley::cuda {
 
-/// A packed weight in device memory. Move-only. Its products must be of one stream: they share
-/// counters.
+/// A packed weight in device memory. Move-only.
 struct MixedWeight {
   MixedKind kind = MixedKind::kU4S8;
   int64_t N = 0, K = 0;
   int group_size = 128;  // as stored
   DeviceBuffer chunks = {};
-  DeviceBuffer scales = {};    // w_scales [N], then w_offsets [N] where it has some
-  DeviceBuffer counters = {};  // 2 * kSharedTilesMax uint32_t, zero between products
+  DeviceBuffer scales = {};  // w_scales [N], then w_offsets [N] where it has some
   bool has_offsets = false;
 
   MixedWeight() = default;
@@ -55,9 +53,11 @@ MixedDevice mixed_device(const CudaContext& context);
 /// sum + bias[n] of others; sum over k of x[m,k] and the weight's numbers (mixed_layout.h).
 /// Shapes: x [M, K], y [M, N]; M may be 0. y is f16, bf16 or f32, its rows fastest at multiples of
 /// 16 bytes.
-/// Requires: compute capability 9.0; plan.workspace_bytes() of the context's workspace.
+/// Requires: compute capability 9.0. Takes nothing from the workspace.
 /// Numerics: s8 exact in s32, so that a row of y depends on its row of x alone. Others: f32 sums
-/// whose order the plan sets, and with it M; the same plan gives the same bits always.
+/// whose order the plan sets, and with it M; the same plan gives the same bits always. Their
+/// weights are rounded to the activations' type in tiles, and not with few tokens
+/// (MixedPlan::is_narrow).
 void mixed_gemm(const CudaContext& context, const MixedWeight& weight,
                 const MixedOperands& operands, Matrix y);
 

@@ -5,42 +5,36 @@
 
 namespace halley::cuda {
 
-void launch_u4_s8_16x128(const CUtensorMap& x_map, const MixedArguments& args, cudaStream_t stream);
-void launch_u4_s8_16x256(const CUtensorMap& x_map, const MixedArguments& args, cudaStream_t stream);
-void launch_u4_s8_64x128(const CUtensorMap& x_map, const MixedArguments& args, cudaStream_t stream);
-void launch_u4_s8_64x256(const CUtensorMap& x_map, const MixedArguments& args, cudaStream_t stream);
-void launch_u4_s8_128x256(const CUtensorMap& x_map, const MixedArguments& args,
-                          cudaStream_t stream);
-void launch_u4_group_s8_16x128(const CUtensorMap& x_map, const MixedArguments& args,
+void launch_u4_s8_16x128(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
+void launch_u4_s8_16x256(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
+void launch_u4_s8_64x128(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
+void launch_u4_s8_64x256(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
+void launch_u4_s8_128x128(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
+void launch_u4_s8_128x256(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
+void launch_u4_group_s8_16x128(const MixedMaps& maps, const MixedArguments& args,
                                cudaStream_t stream);
-void launch_u4_group_s8_16x256(const CUtensorMap& x_map, const MixedArguments& args,
+void launch_u4_group_s8_16x256(const MixedMaps& maps, const MixedArguments& args,
                                cudaStream_t stream);
-void launch_u4_group_s8_64x128(const CUtensorMap& x_map, const MixedArguments& args,
+void launch_u4_group_s8_64x128(const MixedMaps& maps, const MixedArguments& args,
                                cudaStream_t stream);
-void launch_u4_group_s8_64x256(const CUtensorMap& x_map, const MixedArguments& args,
+void launch_u4_group_s8_64x256(const MixedMaps& maps, const MixedArguments& args,
                                cudaStream_t stream);
-void launch_u4_group_s8_128x256(const CUtensorMap& x_map, const MixedArguments& args,
+void launch_u4_group_s8_128x128(const MixedMaps& maps, const MixedArguments& args,
                                 cudaStream_t stream);
-void launch_u4_f16_16x128(const CUtensorMap& x_map, const MixedArguments& args,
-                          cudaStream_t stream);
-void launch_u4_f16_16x256(const CUtensorMap& x_map, const MixedArguments& args,
-                          cudaStream_t stream);
-void launch_u4_f16_64x128(const CUtensorMap& x_map, const MixedArguments& args,
-                          cudaStream_t stream);
-void launch_u4_f16_64x256(const CUtensorMap& x_map, const MixedArguments& args,
-                          cudaStream_t stream);
-void launch_u4_f16_128x256(const CUtensorMap& x_map, const MixedArguments& args,
-                           cudaStream_t stream);
-void launch_u4_bf16_16x128(const CUtensorMap& x_map, const MixedArguments& args,
-                           cudaStream_t stream);
-void launch_u4_bf16_16x256(const CUtensorMap& x_map, const MixedArguments& args,
-                           cudaStream_t stream);
-void launch_u4_bf16_64x128(const CUtensorMap& x_map, const MixedArguments& args,
-                           cudaStream_t stream);
-void launch_u4_bf16_64x256(const CUtensorMap& x_map, const MixedArguments& args,
-                           cudaStream_t stream);
-void launch_u4_bf16_128x256(const CUtensorMap& x_map, const MixedArguments& args,
-                            cudaStream_t stream);
+void launch_u4_group_s8_128x256(const MixedMaps& maps, const MixedArguments& args,
+                                cudaStream_t stream);
+void launch_u4_f16_16x128(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
+void launch_u4_f16_16x256(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
+void launch_u4_f16_64x128(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
+void launch_u4_f16_64x256(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
+void launch_u4_f16_128x128(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
+void launch_u4_f16_128x256(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
+void launch_u4_bf16_16x128(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
+void launch_u4_bf16_16x256(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
+void launch_u4_bf16_64x128(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
+void launch_u4_bf16_64x256(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
+void launch_u4_bf16_128x128(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
+void launch_u4_bf16_128x256(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
 
 void launch_narrow_u4_s8(const MixedArguments& args, cudaStream_t stream);
 void launch_narrow_u4_group_s8(const MixedArguments& args, cudaStream_t stream);

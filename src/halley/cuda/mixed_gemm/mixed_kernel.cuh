@@ -9,76 +9,140 @@
 
 namespace halley::cuda {
 
-/// Two warpgroups multiply, two warps of the third copy.
-template <class Decoder, int kTokens, int kOutputs>
-__global__ void __launch_bounds__(kMixedThreads, 1)
-    mixed_kernel(const __grid_constant__ CUtensorMap x_map,
-                 const __grid_constant__ MixedArguments args) {
-  constexpr int kStrips = kOutputs / 128;
-  // Small tiles do not wait for them at the end, large ones have no registers to spare.
-  constexpr bool kLoadsScalesEarly = kTokens < 128;
+/// Two warpgroups: products, sums of the cluster, rows of Y.
+template <class Decoder, int kTokens, int kStrips>
+__device__ __forceinline__ void consume(const MixedMaps& maps, const MixedArguments& args,
+                                        const MixedRing& ring) {
   using Consumer = MixedConsumer<Decoder, kTokens, kStrips>;
+  using Exchange = MixedExchange<Decoder, kTokens, kStrips>;
   using Epilogue = MixedEpilogue<Decoder, kTokens, kStrips>;
+  // Small tiles do not wait for them at the end, large ones have no registers to spare.
+  constexpr bool kLoadsScalesEarly = kTokens * kStrips < 128;
+  const int thread = static_cast<int>(threadIdx.x), block = static_cast<int>(blockIdx.x);
+  const MixedThread self = {thread, thread / 128, thread % 128, thread % 128 / 32, thread % 32};
+  const int num_ranks = args.schedule.num_ranks, rank = block % num_ranks;
+  // Few tokens are written sooner from registers.
+  constexpr bool kWritesBoxes = kTokens > 16;
+  uint32_t drained_parity = 0, received_parity = 0;
+  bool is_first = true;
+  MixedStage stage;
+  wait_for_previous_kernel();
+  for (MixedSegment segment = first_segment(args.schedule, block); segment.num_chunks > 0;
+       segment = next_segment(args.schedule, segment)) {
+    MixedPlace place;
+    place.token = segment.tile % args.token_tiles * kTokens;
+    place.output = (segment.tile / args.token_tiles * 2 + self.warpgroup) * kStrips * 64;
+    place.tokens_left = args.M - place.token;
+    place.y_map = &maps.y;
+    place.part = Exchange::part_of(args, rank);
+    if (num_ranks > 1 && thread == 0) Exchange::expect(args, ring, rank);
+    Epilogue::stage_token_scales(args, ring, self, place);
+    typename Epilogue::OutputScales scales;
+    if constexpr (kLoadsScalesEarly) scales = Epilogue::load_scales(args, self, place);
+    typename Consumer::Sums sums;
+    Consumer::run(args, ring, self, segment.num_chunks, &stage, sums);
+    if constexpr (!kLoadsScalesEarly) scales = Epilogue::load_scales(args, self, place);
+    if (num_ranks > 1) {
+      if (is_first) {
+        wait_for_cluster();  // the others' barriers are there
+      } else {
+        wait_barrier_in_cluster(ring.drained(args), drained_parity);
+        drained_parity ^= 1;
+      }
+      is_first = false;
+      Exchange::send(args, ring, self, rank, sums);
+      wait_barrier_in_cluster(ring.received(args), received_parity);
+      received_parity ^= 1;
+      if (kWritesBoxes && args.has_y_map) {
+        Epilogue::write_shared_boxes(args, ring, self, place, scales);
+      } else {
+        Epilogue::write_shared_numbers(args, ring, self, place, scales);
+      }
+      // Not after the last tile: nobody may write to a block that has left.
+      if (next_segment(args.schedule, segment).num_chunks > 0) {
+        Exchange::release(args, ring, self, rank);
+      }
+    } else if (kWritesBoxes && args.has_y_map) {
+      Epilogue::write_boxes(args, ring, self, place, scales, sums);
+    } else {
+      Epilogue::write_numbers(args, ring, self, place, scales, sums);
+    }
+  }
+  if (num_ranks > 1 && is_first) wait_for_cluster();
+  if (kWritesBoxes && thread % 128 == 0) wait_for_store_reads();
+}
+
+/// What the compiler needs to know of a tile, as numbers.
+template <int kTokens, int kOutputs>
+struct MixedTileTraits {
+  static constexpr MixedTile kTile = {kTokens, kOutputs};
+  static constexpr int kThreads = num_threads(kTile);
+  static constexpr int kBlocks = is_small(kTile) ? 2 : 1;  // of a multiprocessor
+};
+
+/// Barriers beside those of the warpgroups: the ring is there.
+inline constexpr int kRingForAll = 3;
+inline constexpr int kRingForInputs = 4;
+
+/// Two warpgroups multiply, two warps copy.
+template <class Decoder, int kTokens, int kOutputs>
+__global__ void __launch_bounds__(MixedTileTraits<kTokens, kOutputs>::kThreads,
+                                  MixedTileTraits<kTokens, kOutputs>::kBlocks)
+    mixed_kernel(const __grid_constant__ MixedMaps maps,
+                 const __grid_constant__ MixedArguments args) {
+  constexpr bool kMovesRegisters = MixedTileTraits<kTokens, kOutputs>::kBlocks == 1;
   extern __shared__ uint4 shared_memory[];
   MixedRing ring;
   ring.base = (shared_address_of(shared_memory) + kStageAlignment - 1) &
               ~static_cast<uint32_t>(kStageAlignment - 1);
   const int thread = static_cast<int>(threadIdx.x);
-  if (thread == 0) init_ring(args, ring);
-  __syncthreads();
-
+  const bool has_others = args.schedule.num_ranks > 1;
+  // Copies start as soon as the ring is there, and nobody else's wait holds them up.
   if (thread >= kConsumerThreads) {
-    give_registers<40>();
-    if (thread / 32 == kConsumerThreads / 32) {
+    const int warp = thread / 32 - kConsumerThreads / 32;
+    if (warp == 0) {
+      init_ring(args, ring);
+      arrive_at_named<64>(kRingForInputs);
+    } else if (warp == 1) {
+      if (thread % 32 == 0) {
+        prefetch_map(&maps.x);
+        if (args.has_y_map) prefetch_map(&maps.y);
+      }
+      sync_named<64>(kRingForInputs);
+    }
+    arrive_at_named<MixedTileTraits<kTokens, kOutputs>::kThreads>(kRingForAll);
+    // Waited for where the first sums are sent.
+    if (has_others) arrive_at_cluster();
+    if constexpr (kMovesRegisters) give_registers<40>();
+    if (warp == 0) {
       produce_weights<kOutputs>(args, ring);
     } else if (thread == kConsumerThreads + 32) {
-      produce_activations<Decoder::kKind, kTokens>(x_map, args, ring);
+      produce_activations<Decoder::kKind, kTokens>(maps.x, args, ring);
     }
+    __syncwarp();
+    if (has_others) wait_for_cluster();
   } else {
-    take_registers<232>();
-    wait_for_previous_kernel();
-    const MixedThread self = {thread, thread / 128, thread % 128, thread % 128 / 32, thread % 32};
-    const int block = static_cast<int>(blockIdx.x);
-    MixedStage stage;
-    MixedSegment segment = first_segment(args.schedule, block);
-    while (segment.num_chunks > 0) {
-      MixedPlace place;
-      place.tile = segment.tile;
-      place.token = segment.tile % args.token_tiles * kTokens;
-      place.output = segment.tile / args.token_tiles * kOutputs + self.warpgroup * kStrips * 64;
-      place.tokens_left = args.M - place.token;
-      Epilogue::stage_token_scales(args, ring, self, place);
-      typename Epilogue::OutputScales scales;
-      if constexpr (kLoadsScalesEarly) scales = Epilogue::load_scales(args, self, place);
-      typename Consumer::Sums sums;
-      Consumer::run(args, ring, self, segment.num_chunks, &stage, sums);
-      if constexpr (!kLoadsScalesEarly) scales = Epilogue::load_scales(args, self, place);
-      if (segment.num_chunks == args.schedule.num_chunks ||
-          Epilogue::add_parts(args, ring, self, place, sums)) {
-        if (args.y_dtype == DType::kF32) {
-          Epilogue::write_f32(args, ring, self, place, scales, sums);
-        } else {
-          Epilogue::write_16_bits(args, ring, self, place, scales, sums);
-        }
-      }
-      segment = next_segment(args.schedule, block, segment);
-    }
+    sync_named<MixedTileTraits<kTokens, kOutputs>::kThreads>(kRingForAll);
+    if (has_others) arrive_at_cluster();
+    if constexpr (kMovesRegisters) take_registers<232>();
+    consume<Decoder, kTokens, kOutputs / 128>(maps, args, ring);
   }
 }
 
 template <class Decoder, int kTokens, int kOutputs>
-void launch_mixed(const CUtensorMap& x_map, const MixedArguments& args, cudaStream_t stream) {
+void launch_mixed(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream) {
   const auto kernel = mixed_kernel<Decoder, kTokens, kOutputs>;
   check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                   args.shared.num_bytes),
              "shared memory of mixed_gemm");
   launch_hopper_kernel(kernel,
                        {.num_blocks = args.schedule.num_blocks,
-                        .num_threads = kMixedThreads,
+                        .num_threads = MixedTileTraits<kTokens, kOutputs>::kThreads,
+                        .num_ranks = args.schedule.num_ranks,
                         .shared_bytes = args.shared.num_bytes,
                         .starts_early = args.starts_early,
                         .stream = stream},
-                       x_map, args);
+                       maps, args);
 }
 
 }  // namespace halley::cuda

@@ -28,10 +28,10 @@ constexpr bool is_s8(MixedKind kind) {
 inline constexpr int kChunkOutputs = 128;
 inline constexpr int kChunkInputs = 128;
 inline constexpr int kChunkCodeBytes = 8192;
-/// Codes of a chunk: [strip 2][half 2][thread 128][16 bytes]. A strip is the 64 outputs of one
-/// wgmma, a half 64 inputs; one 16-byte load gives a thread of a warpgroup what it feeds of them.
-inline constexpr int kStripCodeBytes = 4096;
-inline constexpr int kHalfCodeBytes = 2048;
+/// Codes of a chunk: [row 8][half 2][lane 32][16 bytes]. A row is 16 outputs, those of a warp in a
+/// tensor-core operation, a half 64 inputs; one 16-byte load gives a thread what it feeds of them.
+inline constexpr int kRowCodeBytes = 1024;
+inline constexpr int kHalfCodeBytes = 512;
 /// Inputs of one step of the pipeline: a wgmma of s8, two of 16 bits.
 inline constexpr int kStepInputs = 32;
 inline constexpr int kChunkSteps = kChunkInputs / kStepInputs;
@@ -42,26 +42,27 @@ struct NibblePlace {
 };
 
 /// Where the code of output n and input k of a chunk lies. Fragments of A in registers (PTX ISA,
-/// wgmma, "Register Fragments"): thread 32w + 4g + c holds rows 16w + g and 16w + g + 8 of a strip.
+/// wgmma, "Register Fragments"): lane 4g + c of warp w holds outputs 16w + g and 16w + g + 8 of a
+/// strip of 64.
 ///
-/// s8, k32: registers a0 and a1 are the two rows' inputs 4c .. 4c + 3, a2 and a3 those 16 further.
-/// Two words a step; a byte holds one input of both rows: word 0 (a0 | a1 << 4), word 1 (a2 | a3).
+/// s8, k32: registers a0 and a1 are the two outputs' inputs 4c .. 4c + 3, a2 and a3 those 16
+/// further. Two words a step; a byte holds one input of both rows: word 0 (a0 | a1 << 4), word 1
+/// (a2 | a3).
 ///
 /// 16 bits, k16: a0 and a1 are the two rows' inputs 2c and 2c + 1, a2 and a3 those 8 further. One
 /// word for 16 inputs: nibble i + 4 e is element e of a_i, so that a mask picks both elements.
 constexpr NibblePlace nibble_place(MixedKind kind, int n, int k) {
-  const int strip = n / 64, warp = n % 64 / 16, row = n % 8, is_upper = n % 16 / 8;
-  const int half = k / 64;
-  const int strip_begin = strip * kStripCodeBytes + half * kHalfCodeBytes;
+  const int is_upper = n % 16 / 8;
+  const int begin = n / 16 * kRowCodeBytes + k / 64 * kHalfCodeBytes;
   if (is_s8(kind)) {
-    const int thread = 32 * warp + 4 * row + k % 16 / 4;
+    const int lane = n % 8 * 4 + k % 16 / 4;
     const int word = k % 64 / 16;
-    return {strip_begin + thread * 16 + word * 4 + k % 4, is_upper * 4};
+    return {begin + lane * 16 + word * 4 + k % 4, is_upper * 4};
   }
-  const int thread = 32 * warp + 4 * row + k % 8 / 2;
+  const int lane = n % 8 * 4 + k % 8 / 2;
   const int word = k % 64 / 16;
   const int nibble = is_upper + k % 16 / 8 * 2 + k % 2 * 4;
-  return {strip_begin + thread * 16 + word * 4 + nibble / 2, nibble % 2 * 4};
+  return {begin + lane * 16 + word * 4 + nibble / 2, nibble % 2 * 4};
 }
 
 /// Bytes of one group's parameters of a chunk: [strip 2][warp 4][row 8], each entry for the rows g

@@ -95,8 +95,8 @@ Registers decode_bf16(uint32_t codes, const uint8_t* entry) {
 
 /// One of a thread's words with the parameters that belong to it.
 struct Word {
-  int64_t n = 0, k = 0;  // of the strip and of the 16 inputs
-  int warp = 0, lane = 0;
+  int64_t n = 0, k = 0;  // of the warp's 16 outputs and of the 16 inputs
+  int lane = 0;
   uint32_t codes = 0;
   const uint8_t* entry = nullptr;
 };
@@ -112,7 +112,7 @@ void expect_word(const RandomWeight& weight, const Word& word) {
   for (int i = 0; i < (is_s8(kind) ? 2 : 4); ++i) {
     for (int e = 0; e < (is_s8(kind) ? 4 : 2); ++e) {
       // PTX ISA, wgmma, "Register Fragments": .s8 k32 (of its two halves) and .f16 k16.
-      const int64_t n = word.n + 16 * word.warp + g + 8 * (i % 2);
+      const int64_t n = word.n + g + 8 * (i % 2);
       const int64_t k = word.k + (is_s8(kind) ? 4 * c + e : 2 * c + e + 8 * (i / 2));
       if (n >= weight.source.N || k >= weight.source.K) {
         // Outputs behind N are not written; behind K inputs are zero, and any number will do.
@@ -136,15 +136,13 @@ void expect_fragments(const RandomWeight& weight) {
     const int64_t n = static_cast<int64_t>(chunk) / columns * 128;
     const int64_t k = static_cast<int64_t>(chunk) % columns * 128;
     for (int index = 0; index < 2048; ++index) {
-      const int strip = index / 1024, half = index / 512 % 2, thread = index / 4 % 128;
+      const int row = index / 256, half = index / 128 % 2, lane = index / 4 % 32;
       const int place = index % 4;
       const int group = (half * 64 + place * 16) / packed.group_size;
-      const int warp = thread / 32, lane = thread % 32;
       const uint8_t* entry = data + 8192 + group * group_bytes(packed.kind) +
-                             ((strip * 4 + warp) * 8 + lane / 4) * group_entry_bytes(packed.kind);
-      expect_word(weight, {.n = n + strip * 64,
+                             (row * 8 + lane / 4) * group_entry_bytes(packed.kind);
+      expect_word(weight, {.n = n + row * 16,
                            .k = k + half * 64 + place * 16,
-                           .warp = warp,
                            .lane = lane,
                            .codes = word_at(data + index * 4),
                            .entry = entry});

@@ -2,96 +2,107 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 
 #include "halley/base/check.h"
 #include "halley/base/checked_math.h"
+#include "halley/cuda/mixed_gemm/tuned_plans.h"
 
 namespace halley::cuda {
 namespace {
 
-/// Microseconds on an H200, fitted to time_mixed_gemm() of all tiles and of the layers of Llama-3:
-/// times are, within a tenth, a constant and these.
+/// Microseconds on an H200, fitted to times of all tilings of the layers of Llama-3 with 8
+/// to 256 rows: the choice is within a few percent of the best one, in the mean.
 struct TileCosts {
-  double stage = 0;  // 128 inputs
-  double tile = 0;   // the end of a tile
-  double part = 0;   // a block's part of a shared tile, beside its stages
+  double latency = 0;  // of a stage, 128 inputs, of a block alone
+  double stage = 0;    // of a block's stage where blocks share a multiprocessor
+  double tile = 0;     // the end of a tile
 };
-
-/// Of kU4S8, kU4GroupS8 and 16 bits; columns are kMixedTiles.
-constexpr std::array<std::array<TileCosts, kMixedTiles.size()>, 3> kCosts = {{
-    {{{0.261, 0.3, 2.8},
-      {0.362, 0.4, 2.9},
-      {0.321, 0.8, 4.0},
-      {0.514, 1.2, 4.8},
-      {0.726, 2.2, 6.5}}},
-    {{{0.358, 0.3, 2.6},
-      {0.518, 0.4, 3.0},
-      {0.423, 0.8, 3.5},
-      {0.672, 1.2, 4.4},
-      {0.895, 2.2, 6.3}}},
-    {{{0.456, 0.3, 2.6},
-      {0.761, 0.4, 3.2},
-      {0.590, 0.8, 3.7},
-      {1.043, 1.2, 3.9},
-      {1.395, 2.2, 5.5}}},
+struct KindCosts {
+  std::array<TileCosts, kMixedTiles.size()> tiles;
+  double exchange = 0;  // of a cluster's sums, at least
+  double vector = 0;    // of one that is sent and added
+  double bytes = 0;     // a microsecond, of one multiprocessor's share of memory or decoding
+};
+/// Of kU4S8, kU4GroupS8 and 16 bits.
+constexpr std::array<KindCosts, 3> kCosts = {{
+    {{{{0.220, 0.100, 0.01},
+       {0.278, 0.281, 0.01},
+       {0.256, 0.249, 0.70},
+       {0.329, 0.330, 0.66},
+       {0.275, 0.283, 2.48},
+       {0.620, 0.670, 2.77}}},
+     1.50,
+     0.128,
+     31800},
+    {{{{0.282, 0.100, 0.23},
+       {0.532, 0.180, 0.93},
+       {0.448, 0.150, 1.49},
+       {0.650, 0.300, 2.56},
+       {0.419, 0.344, 1.91},
+       {0.620, 1.053, 0.90}}},
+     2.17,
+     0.070,
+     24100},
+    {{{{0.367, 0.100, 0.01},
+       {0.505, 0.180, 0.01},
+       {0.458, 0.150, 2.39},
+       {0.790, 0.300, 2.14},
+       {0.418, 0.675, 0.90},
+       {0.620, 1.026, 5.45}}},
+     1.40,
+     0.095,
+     18800},
 }};
-constexpr double kSharerMicroseconds = 0.1;           // of a part that is added
-constexpr double kMemoryBytesPerMicrosecond = 32000;  // of one multiprocessor's share
+constexpr std::array<int, 5> kRanks = {1, 2, 3, 4, 8};
+/// With more rows tiles are faster: a narrow block reads all of X.
+constexpr int64_t kNarrowRowsMax = 4;
 
-const TileCosts& costs_of(MixedKind kind, int tile_index) {
-  const size_t row = kind == MixedKind::kU4S8 ? 0 : kind == MixedKind::kU4GroupS8 ? 1 : 2;
-  return kCosts[row][static_cast<size_t>(tile_index)];
+const KindCosts& costs_of(MixedKind kind) {
+  return kCosts[kind == MixedKind::kU4S8 ? 0 : kind == MixedKind::kU4GroupS8 ? 1 : 2];
 }
 
-double estimate(const MixedShape& shape, const MixedPlan& plan) {
+const MixedTile& tile_of(const MixedTiling& tiling) {
+  return kMixedTiles[static_cast<size_t>(tiling.tile_index)];
+}
+
+/// Clusters that run at the same time: those of several blocks leave a part of every group of
+/// multiprocessors idle.
+int num_clusters_of(const MixedDevice& device, const MixedTiling& tiling) {
+  const int blocks = device.num_multiprocessors * tiling.blocks_per_multiprocessor;
+  if (tiling.num_ranks <= 2) return blocks / tiling.num_ranks;
+  return std::max(1, blocks * 10 / 11 / tiling.num_ranks);
+}
+
+/// Of one block.
+int shared_bytes_of(const MixedDevice& device, const MixedTiling& tiling) {
+  // The system keeps a kilobyte of every block.
+  return tiling.blocks_per_multiprocessor == 1 ? device.shared_bytes_max
+                                               : (device.shared_bytes_max - 1024) / 2;
+}
+
+int num_stages_of(const MixedShape& shape, const MixedDevice& device, const MixedTiling& tiling) {
+  return num_stages_of(shape.kind, tile_of(tiling), chunk_bytes(shape.kind, shape.group_size),
+                       tiling.num_ranks, shared_bytes_of(device, tiling));
+}
+
+double estimate(const MixedShape& shape, const MixedDevice& device, const MixedPlan& plan) {
   const MixedSchedule& schedule = plan.schedule;
-  const TileCosts& costs = costs_of(shape.kind, plan.tile_index);
-  const double rounds = ceil_div(schedule.whole_tiles, schedule.num_blocks);
-  double time = rounds * (schedule.num_chunks * costs.stage + costs.tile);
-  if (const int chunks = num_shared_chunks(schedule); chunks > 0) {
-    const int parts = tile_parts(schedule);
-    const int each =
-        parts > 0 ? ceil_div(schedule.num_chunks, parts) : ceil_div(chunks, schedule.num_blocks);
-    time += each * costs.stage + costs.tile;
-    // A block whose part is not of one tile has two ends.
-    if (parts != 1) {
-      time += (parts > 0 ? 1 : 2) * costs.part + kSharerMicroseconds * schedule.num_chunks / each;
-    }
+  const KindCosts& of_kind = costs_of(shape.kind);
+  const TileCosts& costs = of_kind.tiles[static_cast<size_t>(plan.tiling.tile_index)];
+  const int blocks = ceil_div(schedule.num_blocks, device.num_multiprocessors);
+  const double share = std::min(blocks, plan.tiling.blocks_per_multiprocessor);
+  const double chunks = plan.tile.outputs / kChunkOutputs;
+  const double memory = chunks * chunk_bytes(shape.kind, shape.group_size) * schedule.num_blocks /
+                        (of_kind.bytes * device.num_multiprocessors);
+  const double stage = std::max({costs.latency, share * costs.stage, memory});
+  const int ranks = schedule.num_ranks;
+  double tile = ceil_div(schedule.num_chunks, ranks) * stage + costs.tile / std::sqrt(ranks);
+  if (ranks > 1) {
+    tile += of_kind.exchange + of_kind.vector * num_vectors(plan.tile) * (ranks - 1) / ranks;
   }
-  return time;
-}
-
-MixedPlan plan_of(const MixedShape& shape, const MixedDevice& device, int tile_index) {
-  MixedPlan plan;
-  plan.tile_index = tile_index;
-  plan.tile = kMixedTiles[static_cast<size_t>(tile_index)];
-  plan.num_stages = num_stages_of(shape.kind, plan.tile, chunk_bytes(shape.kind, shape.group_size),
-                                  device.shared_bytes_max);
-  HALLEY_CHECK(plan.num_stages >= 2, plan.tile.tokens, device.shared_bytes_max);
-  const int64_t token_tiles = ceil_div<int64_t>(shape.M, plan.tile.tokens);
-  const int64_t output_tiles = ceil_div<int64_t>(shape.N, plan.tile.outputs);
-  const int64_t num_chunks = ceil_div<int64_t>(shape.K, kChunkInputs);
-  HALLEY_CHECK(token_tiles <= std::numeric_limits<int>::max() / 2 / output_tiles, shape.M, shape.N);
-  HALLEY_CHECK(num_chunks <= 1 << 20, shape.K);
-  plan.token_tiles = static_cast<int>(token_tiles);
-  plan.output_tiles = static_cast<int>(output_tiles);
-  plan.schedule.num_tiles = plan.token_tiles * plan.output_tiles;
-  plan.schedule.num_chunks = static_cast<int>(num_chunks);
-  return plan;
-}
-
-/// Takes the schedule where it can be and is better than what the plan has.
-void consider(const MixedShape& shape, int num_blocks, int whole_tiles, MixedPlan* best) {
-  MixedPlan plan = *best;
-  plan.schedule.num_blocks = num_blocks;
-  plan.schedule.whole_tiles = whole_tiles;
-  const int64_t shared_tiles = plan.schedule.num_tiles - whole_tiles;
-  const int64_t shared_chunks = shared_tiles * plan.schedule.num_chunks;
-  if (shared_tiles > kSharedTilesMax || shared_chunks > std::numeric_limits<int>::max()) return;
-  if (shared_chunks > 0 && shared_chunks < num_blocks) return;
-  plan.microseconds = estimate(shape, plan);
-  if (best->schedule.num_blocks == 0 || plan.microseconds < best->microseconds) *best = plan;
+  return ceil_div(schedule.num_tiles, schedule.num_blocks / ranks) * tile;
 }
 
 }  // namespace
@@ -110,80 +121,129 @@ const char* name_of(MixedKind kind) {
   return "?";
 }
 
-size_t MixedPlan::workspace_bytes() const {
-  if (is_narrow || num_shared_chunks(schedule) == 0) return 0;
-  return static_cast<size_t>(num_partial_slots(schedule) * partial_bytes(tile));
-}
-
 std::ostream& operator<<(std::ostream& out, const MixedPlan& plan) {
   const MixedSchedule& schedule = plan.schedule;
-  if (plan.is_narrow) return out << "narrow";
+  if (plan.is_narrow) {
+    return out << "narrow, " << plan.narrow.rows << " rows at a time, " << plan.num_stages
+               << " stages, " << schedule.num_tiles << " rows of " << schedule.num_chunks
+               << " chunks on " << schedule.num_blocks << " blocks";
+  }
   return out << "tile " << plan.tile.tokens << " tokens x " << plan.tile.outputs << " outputs, "
              << plan.num_stages << " stages, " << schedule.num_tiles << " tiles of "
              << schedule.num_chunks << " chunks on " << schedule.num_blocks << " blocks, "
-             << schedule.num_tiles - schedule.whole_tiles << " shared";
+             << schedule.num_ranks << " a tile, " << plan.tiling.blocks_per_multiprocessor
+             << " a multiprocessor";
 }
 
-MixedPlan plan_mixed_tile(const MixedShape& shape, const MixedDevice& device, int tile_index) {
-  MixedPlan plan = plan_of(shape, device, tile_index);
-  const int tiles = plan.schedule.num_tiles, all = device.num_multiprocessors;
-  consider(shape, std::min(tiles, all), tiles, &plan);
-  const int rounds = tiles / all;
-  if (tiles % all != 0) {
-    consider(shape, all, rounds * all, &plan);
-    if (rounds > 0) consider(shape, all, (rounds - 1) * all, &plan);
-  }
-  for (int parts = 2; tiles <= all / parts; ++parts) consider(shape, tiles * parts, 0, &plan);
-  // What memory allows is the least for all; it decides between tiles that both wait for it.
-  const double bytes = static_cast<double>(shape.N) * static_cast<double>(shape.K) / 2;
-  const double least = bytes / (kMemoryBytesPerMicrosecond * all);
-  plan.microseconds = std::max(plan.microseconds, least) + plan.microseconds * 1e-3;
-  return plan;
+bool can_tile(const MixedShape& shape, const MixedDevice& device, const MixedTiling& tiling) {
+  const MixedTile& tile = tile_of(tiling);
+  return ceil_div<int64_t>(shape.K, kChunkInputs) >= tiling.num_ranks &&
+         num_vectors(tile) >= tiling.num_ranks &&
+         (tiling.blocks_per_multiprocessor == 1 || is_small(tile)) &&
+         num_stages_of(shape, device, tiling) >= 2;
 }
 
-MixedPlan shared_mixed_plan(const MixedShape& shape, const MixedDevice& device, int tile_index,
-                            int num_blocks) {
-  MixedPlan plan = plan_of(shape, device, tile_index);
-  HALLEY_CHECK(int64_t{plan.schedule.num_tiles} * plan.schedule.num_chunks >= num_blocks,
-               num_blocks);
-  HALLEY_CHECK(plan.schedule.num_tiles <= kSharedTilesMax, plan.schedule.num_tiles);
-  plan.schedule.num_blocks = num_blocks;
-  plan.schedule.whole_tiles = 0;
+MixedPlan tiled_mixed_plan(const MixedShape& shape, const MixedDevice& device,
+                           const MixedTiling& tiling) {
+  HALLEY_CHECK(can_tile(shape, device, tiling), tiling.tile_index, tiling.num_ranks,
+               tiling.blocks_per_multiprocessor, device.shared_bytes_max);
+  MixedPlan plan;
+  plan.tile = tile_of(tiling);
+  plan.tiling = tiling;
+  plan.num_stages = num_stages_of(shape, device, tiling);
+  const int64_t token_tiles = ceil_div<int64_t>(shape.M, plan.tile.tokens);
+  const int64_t output_tiles = ceil_div<int64_t>(shape.N, plan.tile.outputs);
+  const int64_t num_chunks = ceil_div<int64_t>(shape.K, kChunkInputs);
+  HALLEY_CHECK(token_tiles <= std::numeric_limits<int>::max() / 2 / output_tiles, shape.M, shape.N);
+  HALLEY_CHECK(num_chunks <= 1 << 20, shape.K);
+  plan.token_tiles = static_cast<int>(token_tiles);
+  plan.output_tiles = static_cast<int>(output_tiles);
+  const int num_tiles = plan.token_tiles * plan.output_tiles;
+  plan.schedule = {
+      .num_blocks = std::min(num_clusters_of(device, tiling), num_tiles) * tiling.num_ranks,
+      .num_tiles = num_tiles,
+      .num_chunks = static_cast<int>(num_chunks),
+      .num_ranks = tiling.num_ranks};
+  plan.microseconds = estimate(shape, device, plan);
   return plan;
 }
 
 MixedPlan invariant_mixed_plan(const MixedShape& shape, const MixedDevice& device) {
-  constexpr int kTileIndex = 2;  // 64 tokens, 128 outputs: neither few nor many tokens suffer much
-  MixedPlan plan = plan_of(shape, device, kTileIndex);
-  const int tiles = plan.schedule.num_tiles;
-  consider(shape, std::min(tiles, device.num_multiprocessors), tiles, &plan);
+  // Neither few nor many tokens suffer much. As many blocks a tile as fill the device for few.
+  MixedTiling tiling = {.tile_index = 2};
+  const int64_t output_tiles = ceil_div<int64_t>(shape.N, tile_of(tiling).outputs);
+  for (const int num_ranks : kRanks) {
+    MixedTiling more = tiling;
+    more.num_ranks = num_ranks;
+    if (output_tiles <= num_clusters_of(device, more) && can_tile(shape, device, more)) {
+      tiling = more;
+    }
+  }
+  return tiled_mixed_plan(shape, device, tiling);
+}
+
+std::vector<MixedTiling> mixed_tilings(const MixedShape& shape, const MixedDevice& device) {
+  std::vector<MixedTiling> tilings;
+  for (int tile_index = 0; tile_index < static_cast<int>(kMixedTiles.size()); ++tile_index) {
+    for (const int num_ranks : kRanks) {
+      for (const int blocks : {1, 2}) {
+        const MixedTiling tiling = {tile_index, num_ranks, blocks};
+        if (can_tile(shape, device, tiling)) tilings.push_back(tiling);
+      }
+    }
+  }
+  return tilings;
+}
+
+bool can_be_narrow(const MixedShape& shape) { return shape.M <= kNarrowTokens; }
+
+MixedPlan narrow_mixed_plan(const MixedShape& shape, const MixedDevice& device, int rows,
+                            int shared_bytes) {
+  HALLEY_CHECK(can_be_narrow(shape), shape.M);
+  HALLEY_CHECK(rows >= 1 && rows <= kNarrowRows, rows);
+  const auto all_rows = static_cast<int>(ceil_div<int64_t>(shape.N, 16));
+  MixedPlan plan;
+  plan.is_narrow = true;
+  plan.schedule.num_tiles = all_rows;
+  plan.schedule.num_blocks = std::min(all_rows, device.num_multiprocessors);
+  plan.schedule.num_chunks = static_cast<int>(ceil_div<int64_t>(shape.K, kChunkInputs));
+  const int block_rows = ceil_div(all_rows, plan.schedule.num_blocks);
+  // Equal parts, which all pass the ring at the same time.
+  rows = ceil_div(block_rows, ceil_div(block_rows, rows));
+  // Not more than a warp ever copies.
+  const int items = ceil_div(block_rows, rows) * ceil_div(plan.schedule.num_chunks, kNarrowWarps);
+  for (int stages = 1; stages <= std::min(items, kNarrowStagesMax); ++stages) {
+    const MixedNarrow narrow = mixed_narrow(shape.kind, static_cast<int>(shape.M), shape.group_size,
+                                            block_rows, rows, stages);
+    if (stages == 1 || narrow.num_bytes <= shared_bytes) plan.narrow = narrow;
+  }
+  plan.num_stages = plan.narrow.num_stages;
   return plan;
 }
 
-size_t mixed_workspace_bytes_max(const MixedDevice& device) {
-  int64_t most = 0;
-  for (const MixedTile& tile : kMixedTiles) most = std::max(most, partial_bytes(tile));
-  const MixedSchedule all_share = {.num_blocks = device.num_multiprocessors};
-  return static_cast<size_t>(num_partial_slots(all_share) * most);
-}
-
-bool can_be_narrow(const MixedShape& shape) { return shape.M <= 8 && shape.K % 64 == 0; }
-
-MixedPlan narrow_mixed_plan(const MixedShape& shape) {
-  HALLEY_CHECK(can_be_narrow(shape), shape.M, shape.K);
+MixedPlan narrow_mixed_plan(const MixedShape& shape, const MixedDevice& device) {
+  // The most rows at a time with which the ring has two stages.
   MixedPlan plan;
-  plan.is_narrow = true;
-  plan.schedule.num_chunks = static_cast<int>(ceil_div<int64_t>(shape.K, kChunkInputs));
+  for (int rows = kNarrowRows; rows >= 1; --rows) {
+    plan = narrow_mixed_plan(shape, device, rows, device.shared_bytes_max);
+    if (plan.num_stages >= 2) break;
+  }
   return plan;
 }
 
 MixedPlan plan_mixed_gemm(const MixedShape& shape, const MixedDevice& device) {
   HALLEY_CHECK(shape.M >= 1 && shape.N >= 1 && shape.K >= 1, shape.M, shape.N, shape.K);
-  if (can_be_narrow(shape)) return narrow_mixed_plan(shape);
+  const TunedMixedPlans& table = tuned_mixed_plans();
+  const TunedMixedPlan* tuned = table.is_of(device) ? table.find(shape) : nullptr;
+  if (tuned != nullptr && tuned->is_narrow) return narrow_mixed_plan(shape, device);
+  if (tuned != nullptr && can_tile(shape, device, tuned->tiling)) {
+    return tiled_mixed_plan(shape, device, tuned->tiling);
+  }
+  if (shape.M <= kNarrowRowsMax) return narrow_mixed_plan(shape, device);
   MixedPlan best;
-  for (size_t i = 0; i < kMixedTiles.size(); ++i) {
-    const MixedPlan plan = plan_mixed_tile(shape, device, static_cast<int>(i));
-    if (i == 0 || plan.microseconds < best.microseconds) best = plan;
+  for (const MixedTiling& tiling : mixed_tilings(shape, device)) {
+    const MixedPlan plan = tiled_mixed_plan(shape, device, tiling);
+    if (best.schedule.num_blocks == 0 || plan.microseconds < best.microseconds) best = plan;
   }
   return best;
 }

@@ -1,11 +1,12 @@
 // The choice of a tile and a schedule for a product of a 4-bit weight. Pure functions.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <ostream>
+#include <vector>
 
 #include "halley/cuda/mixed_gemm/mixed_layout.h"
+#include "halley/cuda/mixed_gemm/mixed_narrow.h"
 #include "halley/cuda/mixed_gemm/mixed_schedule.h"
 #include "halley/cuda/mixed_gemm/mixed_tile.h"
 
@@ -22,47 +23,54 @@ struct MixedDevice {
   int shared_bytes_max = 232448;  // of a block
 };
 
-struct MixedPlan {
-  /// The kernel for at most eight tokens, which has no tiles: all that follows is of no meaning.
-  bool is_narrow = false;
-  MixedTile tile;
+/// How tiles are dealt out: what is tuned for a shape.
+struct MixedTiling {
   int tile_index = 0;  // in kMixedTiles
+  int num_ranks = 1;   // blocks of a cluster, which share each tile
+  /// Two for small tiles, with half of the shared memory each.
+  int blocks_per_multiprocessor = 1;
+};
+
+struct MixedPlan {
+  /// The kernel for at most eight tokens: its tiles are rows of 16 outputs, of which blocks have
+  /// consecutive ones.
+  bool is_narrow = false;
+  MixedNarrow narrow;
+  MixedTile tile;
+  MixedTiling tiling;
   int token_tiles = 0;
   int output_tiles = 0;
   int num_stages = 0;
   MixedSchedule schedule;
   /// The estimate that won, without what all plans have in common.
   double microseconds = 0;
-
-  size_t workspace_bytes() const;
 };
 
 std::ostream& operator<<(std::ostream& out, const MixedPlan& plan);
 
-/// Tiles that have blocks of several, at most: the counters of a weight.
-inline constexpr int kSharedTilesMax = 1024;
-
-/// The plan with the lowest estimate. M, N and K at least 1. The estimates are
-/// fitted to times of an H200; a plan depends on M by the tile's tokens and by how
-/// tiles are shared.
+/// The measured plan of tuned_mixed_plans() where it has one, else the one with the lowest
+/// estimate. M, N and K at least 1. The estimates are fitted to times of an H200.
 MixedPlan plan_mixed_gemm(const MixedShape& shape, const MixedDevice& device);
 
-/// The plan of one tile for every M, whose tiles have a block each: sums of 16-bit kinds are then
-/// added in the same order in every batch. (Those of s8 are exact in any.)
+/// A plan whose tile and clusters are the same for every M: sums of 16-bit kinds are then added in
+/// the same order in every batch. (Those of s8 are exact in any.)
 MixedPlan invariant_mixed_plan(const MixedShape& shape, const MixedDevice& device);
 
-/// The most that any plan of the device takes from the workspace.
-size_t mixed_workspace_bytes_max(const MixedDevice& device);
-
-/// Whether the kernel for few tokens takes the shape: M at most 8, K a multiple of 64.
+/// Whether the kernel for few tokens takes the shape: M at most 8.
 bool can_be_narrow(const MixedShape& shape);
-MixedPlan narrow_mixed_plan(const MixedShape& shape);
+MixedPlan narrow_mixed_plan(const MixedShape& shape, const MixedDevice& device);
+/// With as many rows of 16 outputs at a time, at most kNarrowRows, and as many stages as fit in
+/// `shared_bytes`, one at least: for tests and tuning.
+MixedPlan narrow_mixed_plan(const MixedShape& shape, const MixedDevice& device, int rows,
+                            int shared_bytes);
 
-/// Plans of one tile and all its schedules that are considered, for tests and for tuning.
-MixedPlan plan_mixed_tile(const MixedShape& shape, const MixedDevice& device, int tile_index);
-
-/// A plan with this tile in which all tiles are shared by `num_blocks` blocks: for tests.
-MixedPlan shared_mixed_plan(const MixedShape& shape, const MixedDevice& device, int tile_index,
-                            int num_blocks);
+/// Whether it can be: no more blocks of a cluster than chunks and than parts of a tile's sums, two
+/// blocks on a multiprocessor only of small tiles, two stages.
+bool can_tile(const MixedShape& shape, const MixedDevice& device, const MixedTiling& tiling);
+/// The plan with this tiling, which can be: for tests and tuning.
+MixedPlan tiled_mixed_plan(const MixedShape& shape, const MixedDevice& device,
+                           const MixedTiling& tiling);
+/// All that can be.
+std::vector<MixedTiling> mixed_tilings(const MixedShape& shape, const MixedDevice& device);
 
 }  // namespace halley::cuda

@@ -27,6 +27,14 @@ struct MixedRing {
   __device__ uint32_t empty(const MixedArguments& args, int stage) const {
     return full(args, stage + args.num_stages);
   }
+  /// Sums of other blocks of the cluster have come.
+  __device__ uint32_t received(const MixedArguments& args) const {
+    return full(args, 2 * args.num_stages);
+  }
+  /// Other blocks of the cluster have read what this one sent.
+  __device__ uint32_t drained(const MixedArguments& args) const {
+    return full(args, 2 * args.num_stages + 1);
+  }
 };
 
 /// A place in the ring: the stage and the parity of its current phase.
@@ -42,12 +50,19 @@ struct MixedStage {
   }
 };
 
+/// One warp, whose lanes may then copy.
 __device__ __forceinline__ void init_ring(const MixedArguments& args, const MixedRing& ring) {
-  for (int stage = 0; stage < args.num_stages; ++stage) {
-    init_barrier(ring.full(args, stage), 1);
-    init_barrier(ring.empty(args, stage), kConsumerThreads / 32);
+  static_assert(kStagesMax < 32);
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  if (lane < args.num_stages) {
+    init_barrier(ring.full(args, lane), 1);
+    init_barrier(ring.empty(args, lane), kConsumerThreads / 32);
+  } else if (lane == 31) {
+    init_barrier(ring.received(args), 1);
+    init_barrier(ring.drained(args), max(1, args.schedule.num_ranks - 1) * (kConsumerThreads / 32));
   }
   publish_barriers();
+  __syncwarp();
 }
 
 /// One warp: lane i copies chunk i of the tile's outputs. Also announces the bytes of both copies.
@@ -81,7 +96,7 @@ __device__ __forceinline__ void produce_weights(const MixedArguments& args, cons
       from += args.chunk_bytes;
       stage.advance(args.num_stages);
     }
-    segment = next_segment(args.schedule, block, segment);
+    segment = next_segment(args.schedule, segment);
   }
   // Not earlier: blocks of the next kernel would take multiprocessors from this one's copies.
   start_next_kernel();
@@ -108,7 +123,7 @@ __device__ __forceinline__ void produce_activations(const CUtensorMap& x_map,
       }
       stage.advance(args.num_stages);
     }
-    segment = next_segment(args.schedule, block, segment);
+    segment = next_segment(args.schedule, segment);
   }
 }
 

@@ -5,16 +5,20 @@
 
 namespace halley::cuda {
 
-/// Blocks first take whole tiles in turn; the chunks (128 inputs) of the tiles that are left form
-/// one row, of which every block takes an equal part, or a part of one tile where the number of
-/// blocks is a multiple of that of tiles. So a tile can have several blocks; their sums
-/// are added in the order of the blocks, whichever comes last.
+/// The blocks of a cluster share each of its tiles: every one has a part of the inputs. Clusters
+/// take tiles in turn.
 struct MixedSchedule {
-  int num_blocks = 0;
+  int num_blocks = 0;  // a multiple of num_ranks
   int num_tiles = 0;
-  int num_chunks = 0;   // of a tile, along K
-  int whole_tiles = 0;  // the first tiles: a multiple of num_blocks, or all
+  int num_chunks = 0;  // of 128 inputs, of a tile; num_ranks at least
+  int num_ranks = 1;   // blocks of a cluster
 };
+
+/// Where part `index` of `num_parts` equal ones begins; the first ones are longer by one.
+constexpr int part_begin(int total, int num_parts, int index) {
+  const int rest = total % num_parts;
+  return total / num_parts * index + (index < rest ? index : rest);
+}
 
 /// Consecutive chunks of one tile. None where num_chunks is zero: the block is done.
 struct MixedSegment {
@@ -23,86 +27,16 @@ struct MixedSegment {
   int num_chunks = 0;
 };
 
-/// Chunks of all shared tiles. Fits: plan_mixed_gemm() sees to it.
-constexpr int num_shared_chunks(const MixedSchedule& schedule) {
-  return (schedule.num_tiles - schedule.whole_tiles) * schedule.num_chunks;
-}
-
-/// Into how many parts a tile is cut: 0 where blocks take parts of all tiles in one row.
-constexpr int tile_parts(const MixedSchedule& schedule) {
-  const int tiles = schedule.num_tiles - schedule.whole_tiles;
-  return tiles > 0 && schedule.num_blocks % tiles == 0 ? schedule.num_blocks / tiles : 0;
-}
-
-/// Where part `index` of `num_parts` equal ones begins; the first ones are longer by one.
-constexpr int part_begin(int total, int num_parts, int index) {
-  const int rest = total % num_parts;
-  return total / num_parts * index + (index < rest ? index : rest);
-}
-/// The part that has place `place`.
-constexpr int part_of(int total, int num_parts, int place) {
-  const int each = total / num_parts, rest = total % num_parts;
-  const int long_parts = rest * (each + 1);
-  return place < long_parts ? place / (each + 1) : rest + (place - long_parts) / each;
-}
-
-/// The first shared chunk of a block; that of num_blocks is the end.
-constexpr int shared_begin(const MixedSchedule& schedule, int block) {
-  const int parts = tile_parts(schedule);
-  if (parts == 0) return part_begin(num_shared_chunks(schedule), schedule.num_blocks, block);
-  return block / parts * schedule.num_chunks +
-         part_begin(schedule.num_chunks, parts, block % parts);
-}
-
-/// The block that has a shared chunk.
-constexpr int block_of_shared(const MixedSchedule& schedule, int chunk) {
-  const int parts = tile_parts(schedule);
-  if (parts == 0) return part_of(num_shared_chunks(schedule), schedule.num_blocks, chunk);
-  return chunk / schedule.num_chunks * parts +
-         part_of(schedule.num_chunks, parts, chunk % schedule.num_chunks);
-}
-
-constexpr MixedSegment shared_segment(const MixedSchedule& schedule, int begin, int end) {
-  const int tile = begin / schedule.num_chunks;
-  const int first = begin - tile * schedule.num_chunks;
-  const int left = schedule.num_chunks - first;
-  return {schedule.whole_tiles + tile, first, left < end - begin ? left : end - begin};
-}
-
 constexpr MixedSegment first_segment(const MixedSchedule& schedule, int block) {
-  if (block < schedule.whole_tiles) return {block, 0, schedule.num_chunks};
-  return shared_segment(schedule, shared_begin(schedule, block), shared_begin(schedule, block + 1));
+  const int rank = block % schedule.num_ranks, tile = block / schedule.num_ranks;
+  const int begin = part_begin(schedule.num_chunks, schedule.num_ranks, rank);
+  const int end = part_begin(schedule.num_chunks, schedule.num_ranks, rank + 1);
+  return {tile, begin, tile < schedule.num_tiles ? end - begin : 0};
 }
 
-constexpr MixedSegment next_segment(const MixedSchedule& schedule, int block,
-                                    const MixedSegment& segment) {
-  if (segment.tile >= schedule.whole_tiles) {
-    const int done = (segment.tile - schedule.whole_tiles) * schedule.num_chunks + segment.begin +
-                     segment.num_chunks;
-    return shared_segment(schedule, done, shared_begin(schedule, block + 1));
-  }
-  const int tile = segment.tile + schedule.num_blocks;
-  if (tile < schedule.whole_tiles) return {tile, 0, schedule.num_chunks};
-  return shared_segment(schedule, shared_begin(schedule, block), shared_begin(schedule, block + 1));
+constexpr MixedSegment next_segment(const MixedSchedule& schedule, const MixedSegment& segment) {
+  const int tile = segment.tile + schedule.num_blocks / schedule.num_ranks;
+  return {tile, segment.begin, tile < schedule.num_tiles ? segment.num_chunks : 0};
 }
-
-/// The blocks of a shared tile.
-struct MixedSharers {
-  int first = 0;
-  int count = 0;
-};
-
-constexpr MixedSharers sharers_of(const MixedSchedule& schedule, int tile) {
-  const int begin = (tile - schedule.whole_tiles) * schedule.num_chunks;
-  const int first = block_of_shared(schedule, begin);
-  return {first, block_of_shared(schedule, begin + schedule.num_chunks - 1) - first + 1};
-}
-
-/// Where a block leaves its part of a shared tile: each has at most two such tiles.
-constexpr int partial_slot(const MixedSchedule& schedule, int tile, int block) {
-  const int begin = (tile - schedule.whole_tiles) * schedule.num_chunks;
-  return 2 * block + (shared_begin(schedule, block) < begin ? 1 : 0);
-}
-constexpr int num_partial_slots(const MixedSchedule& schedule) { return 2 * schedule.num_blocks; }
 
 }  // namespace halley::cuda

@@ -49,19 +49,27 @@ struct RandomWeight {
               .group_scales = group_scales};
   }
 
-  /// The number that the tensor cores must see. Of kU4S8 16 times the code less 8.
-  float operand(int64_t n, int64_t k) const {
+  /// The number that the weight has: of s8 without the outputs' scale, of kU4S8 less 8 and not
+  /// the zero. Of 16 bits exact.
+  float number(int64_t n, int64_t k) const {
     const int code = codes[static_cast<size_t>(n * source.K + k)];
-    if (source.kind == MixedKind::kU4S8) return static_cast<float>(16 * (code - 8));
+    if (source.kind == MixedKind::kU4S8) return static_cast<float>(code - 8);
     const auto entry = static_cast<size_t>(n * groups + k / source.group_size);
     const float difference = static_cast<float>(code) - zeros[entry];
     if (source.kind == MixedKind::kU4GroupS8) {
       return static_cast<float>(group_scales[entry]) * difference;
     }
-    if (source.kind == MixedKind::kU4F16) {
-      return f16_to_f32(f32_to_f16(f16_to_f32(f32_to_f16(scales[entry])) * difference));
-    }
-    return bf16_to_f32(f32_to_bf16(bf16_to_f32(f32_to_bf16(scales[entry])) * difference));
+    const float scale = source.kind == MixedKind::kU4F16 ? f16_to_f32(f32_to_f16(scales[entry]))
+                                                         : bf16_to_f32(f32_to_bf16(scales[entry]));
+    return scale * difference;
+  }
+
+  /// What the tensor cores must see: of kU4S8 16 times the number, of 16 bits rounded.
+  float operand(int64_t n, int64_t k) const {
+    const float exact = number(n, k);
+    if (source.kind == MixedKind::kU4S8) return 16 * exact;
+    if (source.kind == MixedKind::kU4F16) return f16_to_f32(f32_to_f16(exact));
+    return source.kind == MixedKind::kU4Bf16 ? bf16_to_f32(f32_to_bf16(exact)) : exact;
   }
 
   int64_t groups;

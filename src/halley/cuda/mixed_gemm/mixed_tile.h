@@ -17,67 +17,73 @@ struct MixedTile {
 };
 
 /// All that are compiled.
-inline constexpr std::array<MixedTile, 5> kMixedTiles = {{
+inline constexpr std::array<MixedTile, 6> kMixedTiles = {{
     {16, 128},
     {16, 256},
     {64, 128},
     {64, 256},
+    {128, 128},
     {128, 256},
 }};
 
 inline constexpr int kConsumerThreads = 256;
-/// A third warpgroup copies; it exists for its registers, two of its warps work.
-inline constexpr int kMixedThreads = 384;
 inline constexpr int kStagesMax = 16;
+/// Blocks of a cluster, at most: what every device of compute capability 9.0 has.
+inline constexpr int kRanksMax = 8;
 /// The swizzle of activations repeats every 1024 bytes.
 inline constexpr int kStageAlignment = 1024;
-/// Tokens of a tile's outputs that are turned to rows at a time.
-constexpr int staged_tokens(const MixedTile& tile) { return tile.tokens < 64 ? tile.tokens : 64; }
 
-/// 32-bit sums that a thread holds.
-constexpr int num_sums(const MixedTile& tile) {
-  return tile.tokens * tile.outputs / kConsumerThreads;
+/// Tiles whose sums leave room for two blocks on a multiprocessor.
+constexpr bool is_small(const MixedTile& tile) { return tile.tokens * tile.outputs <= 64 * 128; }
+/// Two warps copy; with large tiles they are a whole warpgroup, for its registers.
+constexpr int num_threads(const MixedTile& tile) {
+  return kConsumerThreads + (is_small(tile) ? 64 : 128);
 }
-/// Bytes of the sums of a tile: of one slot of the workspace.
-constexpr int64_t partial_bytes(const MixedTile& tile) {
-  return int64_t{4} * tile.tokens * tile.outputs;
+
+/// Sums of a tile in vectors of four a thread: of eight tokens and 64 outputs of each warpgroup.
+constexpr int num_vectors(const MixedTile& tile) {
+  return tile.tokens * tile.outputs / (4 * kConsumerThreads);
 }
+inline constexpr int kVectorBytes = 16 * kConsumerThreads;
+/// The same, rounded to 16 bits, of one warpgroup: rows of 128 bytes.
+inline constexpr int kStagedVectorBytes = 1024;
 
 /// Offsets in bytes from the first multiple of kStageAlignment on.
 struct MixedShared {
   int x_stage_bytes = 0;  // 128 inputs of all tokens, in blocks of 128-byte rows
   int w_stage_bytes = 0;
-  int weights = 0;  // of stage 0; activations begin at 0
-  int staging = 0;
-  int staging_pitch = 0;  // bytes from a token to the next
-  int token_scales = 0;   // [warpgroup 2][token][scale, sum of codes]
-  int barriers = 0;       // full ones, then empty ones
-  int flags = 0;          // one for each warpgroup
-  int num_bytes = 0;      // alignment of the start included
+  int staging = 0;  // [warpgroup 2][vector that the block writes]; activations begin at 0
+  int staged_vectors = 0;
+  int weights = 0;       // of stage 0
+  int received = 0;      // [block of the cluster][vector that this block writes][thread]
+  int token_scales = 0;  // [warpgroup 2][token][scale, sum of codes]
+  int barriers = 0;      // full ones, then empty ones, then two of the cluster
+  int num_bytes = 0;     // alignment of the start included
 };
 
 constexpr MixedShared mixed_shared(MixedKind kind, const MixedTile& tile, int chunk_bytes,
-                                   int num_stages) {
+                                   int num_stages, int num_ranks) {
   MixedShared shared;
   shared.x_stage_bytes = tile.tokens * kChunkInputs * (is_s8(kind) ? 1 : 2);
   shared.w_stage_bytes = tile.outputs / kChunkOutputs * chunk_bytes;
-  shared.weights = num_stages * shared.x_stage_bytes;
-  shared.staging = shared.weights + num_stages * shared.w_stage_bytes;
-  // 16 bytes more than the row: eight rows then lie in different banks.
-  shared.staging_pitch = tile.outputs / 2 * 2 + 16;
-  shared.token_scales = shared.staging + 2 * staged_tokens(tile) * shared.staging_pitch;
+  shared.staging = num_stages * shared.x_stage_bytes;
+  shared.staged_vectors = (num_vectors(tile) + num_ranks - 1) / num_ranks;
+  shared.weights = shared.staging + 2 * shared.staged_vectors * kStagedVectorBytes;
+  shared.received = shared.weights + num_stages * shared.w_stage_bytes;
+  const int num_parts = num_ranks > 1 ? num_ranks : 0;
+  shared.token_scales = shared.received + num_parts * shared.staged_vectors * kVectorBytes;
   shared.barriers = shared.token_scales + 2 * tile.tokens * 8;
-  shared.flags = shared.barriers + 2 * num_stages * 8;
-  shared.num_bytes = kStageAlignment + shared.flags + 8;
+  shared.num_bytes = kStageAlignment + shared.barriers + (2 * num_stages + 2) * 8;
   return shared;
 }
 
 /// As many stages as `shared_bytes_max` allows, at most kStagesMax.
-constexpr int num_stages_of(MixedKind kind, const MixedTile& tile, int chunk_bytes,
+constexpr int num_stages_of(MixedKind kind, const MixedTile& tile, int chunk_bytes, int num_ranks,
                             int shared_bytes_max) {
   int stages = 0;
   while (stages < kStagesMax &&
-         mixed_shared(kind, tile, chunk_bytes, stages + 1).num_bytes <= shared_bytes_max) {
+         mixed_shared(kind, tile, chunk_bytes, stages + 1, num_ranks).num_bytes <=
+             shared_bytes_max) {
     ++stages;
   }
   return stages;

@@ -18,6 +18,11 @@ size_t num_copies_of(const CudaContext& context, size_t weight_bytes) {
   return std::max<size_t>(2, ceil_div(3 * context.device.l2_bytes, weight_bytes));
 }
 
+double weight_bytes_of(const MixedShape& shape) {
+  return static_cast<double>(shape.N) * static_cast<double>(shape.K) *
+         chunk_bytes(shape.kind, shape.group_size) / (kChunkOutputs * kChunkInputs);
+}
+
 /// Random codes, and parameters of groups that give numbers of moderate size.
 MixedPacked random_packed(const MixedShape& shape) {
   const int bytes = chunk_bytes(shape.kind, shape.group_size);
@@ -70,14 +75,31 @@ DeviceBuffer random_bytes(size_t num_bytes, bool is_f16) {
   return buffer;
 }
 
+/// All but tilings whose estimates are far from the best one's.
+std::vector<MixedPlan> candidates_of(const MixedShape& shape, const MixedDevice& device) {
+  constexpr double kFactor = 2, kMicroseconds = 3;  // estimates are wrong by less
+  std::vector<MixedPlan> tiled, plans;
+  double best = 0;
+  for (const MixedTiling& tiling : mixed_tilings(shape, device)) {
+    tiled.push_back(tiled_mixed_plan(shape, device, tiling));
+    const double estimate = tiled.back().microseconds;
+    best = tiled.size() == 1 ? estimate : std::min(best, estimate);
+  }
+  if (can_be_narrow(shape)) plans.push_back(narrow_mixed_plan(shape, device));
+  for (const MixedPlan& plan : tiled) {
+    if (plan.microseconds <= kFactor * best + kMicroseconds) plans.push_back(plan);
+  }
+  return plans;
+}
+
 /// The chosen one, or all.
 std::vector<MixedPlan> plans_of(const TimeMixedOptions& options, const MixedShape& shape,
                                 const MixedDevice& device) {
   if (!options.has_all_tiles) return {plan_mixed_gemm(shape, device)};
   std::vector<MixedPlan> plans;
-  if (can_be_narrow(shape)) plans.push_back(narrow_mixed_plan(shape));
-  for (int tile = 0; tile < static_cast<int>(kMixedTiles.size()); ++tile) {
-    plans.push_back(plan_mixed_tile(shape, device, tile));
+  if (can_be_narrow(shape)) plans.push_back(narrow_mixed_plan(shape, device));
+  for (const MixedTiling& tiling : mixed_tilings(shape, device)) {
+    plans.push_back(tiled_mixed_plan(shape, device, tiling));
   }
   return plans;
 }
@@ -89,38 +111,63 @@ struct TimedKind {
   std::vector<MixedGemmTime>* times;
 };
 
-void add_kind_times(const TimedKind& timed) {
-  const MixedShape& largest = timed.shape;
-  const MixedPacked packed = random_packed(largest);
-  std::vector<MixedWeight> weights;
-  const size_t num_copies = num_copies_of(timed.context, packed.chunks.size());
-  for (size_t i = 0; i < num_copies; ++i) weights.emplace_back(packed);
-  const int64_t x_bytes = is_s8(largest.kind) ? 1 : 2;
-  const DType x_dtype = is_s8(largest.kind)                 ? DType::kI8
-                        : largest.kind == MixedKind::kU4F16 ? DType::kF16
-                                                            : DType::kBf16;
-  // Rows at multiples of 16 bytes.
-  const int64_t x_stride = round_up<int64_t>(largest.K, 16);
-  const DeviceBuffer x =
-      random_bytes(static_cast<size_t>(largest.M * x_stride * x_bytes), !is_s8(largest.kind));
-  const DeviceBuffer y(static_cast<size_t>(largest.M * largest.N) * 2, "outputs to time");
-  const DeviceBuffer scales = random_bytes(static_cast<size_t>(largest.M) * sizeof(float), true);
-  for (const int64_t M : timed.options.rows) {
-    MixedShape shape = largest;
+DType x_dtype_of(MixedKind kind) {
+  if (is_s8(kind)) return DType::kI8;
+  return kind == MixedKind::kU4F16 ? DType::kF16 : DType::kBf16;
+}
+
+/// Copies of one random weight, with inputs and outputs.
+class TimedWeight {
+ public:
+  /// M: the most rows.
+  TimedWeight(const CudaContext& context, const MixedShape& largest)
+      : context_(context),
+        shape_(largest),
+        x_stride_(round_up<int64_t>(largest.K, 16)),  // rows at multiples of 16 bytes
+        x_(random_bytes(static_cast<size_t>(largest.M * x_stride_ * (is_s8(largest.kind) ? 1 : 2)),
+                        !is_s8(largest.kind))),
+        y_(static_cast<size_t>(largest.M * largest.N) * 2, "outputs to time"),
+        scales_(random_bytes(static_cast<size_t>(largest.M) * sizeof(float), true)) {
+    const MixedPacked packed = random_packed(largest);
+    const size_t num_copies = num_copies_of(context, packed.chunks.size());
+    for (size_t i = 0; i < num_copies; ++i) weights_.emplace_back(packed);
+  }
+
+  MixedShape shape(int64_t M) const {
+    MixedShape shape = shape_;
     shape.M = M;
-    const MixedDevice device = mixed_device(timed.context);
+    return shape;
+  }
+
+  /// Microseconds.
+  double time(const MixedPlan& plan, int64_t M, bool starts_early) const {
+    const MixedOperands operands = {
+        .x = {x_.data(), x_dtype_of(shape_.kind), M, shape_.K, x_stride_},
+        .x_scales = {.x_scales = reinterpret_cast<const float*>(scales_.data())},
+        .starts_early = starts_early};
+    const Matrix outputs = {y_.data(), DType::kF16, M, shape_.N, shape_.N};
+    return time_products(context_, weights_.size(), [&](size_t copy) {
+      mixed_gemm_planned(context_, weights_[copy], operands, plan, outputs);
+    });
+  }
+
+ private:
+  const CudaContext& context_;
+  MixedShape shape_;
+  int64_t x_stride_;
+  DeviceBuffer x_, y_, scales_;
+  std::vector<MixedWeight> weights_;
+};
+
+void add_kind_times(const TimedKind& timed) {
+  const TimedWeight weight(timed.context, timed.shape);
+  const MixedDevice device = mixed_device(timed.context);
+  for (const int64_t M : timed.options.rows) {
+    const MixedShape shape = weight.shape(M);
     for (const MixedPlan& plan : plans_of(timed.options, shape, device)) {
       const bool is_chosen = str(plan) == str(plan_mixed_gemm(shape, device));
       for (const bool starts_early : {false, true}) {
         if (starts_early && !timed.options.has_early_starts) continue;
-        const MixedOperands operands = {
-            .x = {x.data(), x_dtype, M, shape.K, x_stride},
-            .x_scales = {.x_scales = reinterpret_cast<const float*>(scales.data())},
-            .starts_early = starts_early};
-        const Matrix outputs = {y.data(), DType::kF16, M, shape.N, shape.N};
-        const double microseconds = time_products(timed.context, num_copies, [&](size_t copy) {
-          mixed_gemm_planned(timed.context, weights[copy], operands, plan, outputs);
-        });
         timed.times->push_back(
             {.problem = name_of(shape.kind),
              .plan = str(plan),
@@ -129,8 +176,9 @@ void add_kind_times(const TimedKind& timed) {
              .N = shape.N,
              .K = shape.K,
              .M = M,
-             .microseconds = microseconds,
-             .floor_microseconds = mixed_floor_microseconds(timed.options.rates, shape)});
+             .microseconds = weight.time(plan, M, starts_early),
+             .floor_microseconds = mixed_floor_microseconds(timed.options.rates, shape),
+             .weight_bytes = weight_bytes_of(shape)});
       }
     }
   }
@@ -158,7 +206,8 @@ void add_f16_times(const TimedKind& timed, CublasLtGemm& lt) {
                             .M = M,
                             .microseconds = microseconds,
                             .floor_microseconds = gemm_floor_microseconds(
-                                timed.options.rates, {.N = largest.N, .K = largest.K}, M)});
+                                timed.options.rates, {.N = largest.N, .K = largest.K}, M),
+                            .weight_bytes = static_cast<double>(largest.N * largest.K) * 2});
   }
 }
 
@@ -167,10 +216,8 @@ void add_f16_times(const TimedKind& timed, CublasLtGemm& lt) {
 double mixed_floor_microseconds(const GpuRates& rates, const MixedShape& shape) {
   const auto rows = static_cast<double>(shape.M), outputs = static_cast<double>(shape.N);
   const auto inputs = static_cast<double>(shape.K);
-  const double weight_bytes =
-      outputs * inputs * chunk_bytes(shape.kind, shape.group_size) / (kChunkOutputs * kChunkInputs);
   const double num_bytes =
-      weight_bytes + rows * inputs * (is_s8(shape.kind) ? 1 : 2) + rows * outputs * 2;
+      weight_bytes_of(shape) + rows * inputs * (is_s8(shape.kind) ? 1 : 2) + rows * outputs * 2;
   const double per_second = is_s8(shape.kind) ? rates.s8_per_second : rates.f16_per_second;
   return 1e6 *
          std::max(num_bytes / rates.bytes_per_second, 2 * rows * outputs * inputs / per_second);
@@ -192,6 +239,33 @@ std::vector<MixedGemmTime> time_mixed_gemm(const CudaContext& context, CublasLtG
     }
   }
   return times;
+}
+
+std::vector<TunedMixedPlan> tune_mixed_gemm(
+    const CudaContext& context, const MixedShape& layer, const std::vector<int64_t>& rows,
+    const std::function<void(const TunedMixedPlan&)>& on_plan) {
+  std::vector<TunedMixedPlan> tuned;
+  if (rows.empty()) return tuned;
+  MixedShape largest = layer;
+  largest.M = *std::max_element(rows.begin(), rows.end());
+  const TimedWeight weight(context, largest);
+  const MixedDevice device = mixed_device(context);
+  for (const int64_t M : rows) {
+    const MixedShape shape = weight.shape(M);
+    TunedMixedPlan best = {
+        .kind = shape.kind, .N = shape.N, .K = shape.K, .group_size = shape.group_size, .rows = M};
+    for (const MixedPlan& plan : candidates_of(shape, device)) {
+      // As models run them.
+      const double microseconds = weight.time(plan, M, /*starts_early=*/true);
+      if (best.microseconds > 0 && microseconds >= best.microseconds) continue;
+      best.microseconds = microseconds;
+      best.is_narrow = plan.is_narrow;
+      best.tiling = plan.is_narrow ? MixedTiling{} : plan.tiling;
+    }
+    if (on_plan) on_plan(best);
+    tuned.push_back(best);
+  }
+  return tuned;
 }
 
 }  // namespace halley::cuda

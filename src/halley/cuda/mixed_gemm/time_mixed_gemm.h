@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "halley/cuda/gemm/time_gemm.h"
 #include "halley/cuda/mixed_gemm/mixed_layout.h"
 #include "halley/cuda/mixed_gemm/mixed_plan.h"
+#include "halley/cuda/mixed_gemm/tuned_plans.h"
 #include "halley/cuda/runtime/cuda_context.h"
 
 namespace halley::cuda {
@@ -40,6 +42,7 @@ struct MixedGemmTime {
   int64_t N = 0, K = 0, M = 0;
   double microseconds = 0;
   double floor_microseconds = 0;
+  double weight_bytes = 0;  // with the parameters of groups
 };
 
 /// The larger of both, of the bytes that must move (the packed weight, x, y in f16) and of the
@@ -48,8 +51,14 @@ double mixed_floor_microseconds(const GpuRates& rates, const MixedShape& shape);
 
 /// As time_gemm(): f16 outputs, codes of activations are there, weights rotated so that none is in
 /// the L2 cache, a captured graph of at least 20 products, best of three. Takes device memory of
-/// about three L2 caches and two of the largest weight, and the largest plan's workspace.
+/// about three L2 caches and two of the largest weight.
 std::vector<MixedGemmTime> time_mixed_gemm(const CudaContext& context, CublasLtGemm& lt,
                                            const TimeMixedOptions& options = {});
+
+/// The fastest plan of one layer for each number of rows, of launches that start early; measured as
+/// time_mixed_gemm() does. `on_plan` may be empty. M of the layer does not matter.
+std::vector<TunedMixedPlan> tune_mixed_gemm(
+    const CudaContext& context, const MixedShape& layer, const std::vector<int64_t>& rows,
+    const std::function<void(const TunedMixedPlan&)>& on_plan);
 
 }  // namespace halley::cuda

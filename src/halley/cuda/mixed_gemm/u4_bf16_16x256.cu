@@ -3,9 +3,8 @@
 
 namespace halley::cuda {
 
-void launch_u4_bf16_16x256(const CUtensorMap& x_map, const MixedArguments& args,
-                           cudaStream_t stream) {
-  launch_mixed<U4Bf16Decoder, 16, 256>(x_map, args, stream);
+void launch_u4_bf16_16x256(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream) {
+  launch_mixed<U4Bf16Decoder, 16, 256>(maps, args, stream);
 }
 
 }  // namespace halley::cuda

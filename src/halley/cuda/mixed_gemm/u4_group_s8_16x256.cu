@@ -3,9 +3,9 @@
 
 namespace halley::cuda {
 
-void launch_u4_group_s8_16x256(const CUtensorMap& x_map, const MixedArguments& args,
+void launch_u4_group_s8_16x256(const MixedMaps& maps, const MixedArguments& args,
                                cudaStream_t stream) {
-  launch_mixed<U4GroupS8Decoder, 16, 256>(x_map, args, stream);
+  launch_mixed<U4GroupS8Decoder, 16, 256>(maps, args, stream);
 }
 
 }  // namespace halley::cuda

@@ -3,9 +3,9 @@
 
 namespace halley::cuda {
 
-void launch_u4_group_s8_64x128(const CUtensorMap& x_map, const MixedArguments& args,
+void launch_u4_group_s8_64x128(const MixedMaps& maps, const MixedArguments& args,
                                cudaStream_t stream) {
-  launch_mixed<U4GroupS8Decoder, 64, 128>(x_map, args, stream);
+  launch_mixed<U4GroupS8Decoder, 64, 128>(maps, args, stream);
 }
 
 }  // namespace halley::cuda

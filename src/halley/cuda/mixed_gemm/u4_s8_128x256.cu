@@ -3,9 +3,8 @@
 
 namespace halley::cuda {
 
-void launch_u4_s8_128x256(const CUtensorMap& x_map, const MixedArguments& args,
-                          cudaStream_t stream) {
-  launch_mixed<U4S8Decoder, 128, 256>(x_map, args, stream);
+void launch_u4_s8_128x256(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream) {
+  launch_mixed<U4S8Decoder, 128, 256>(maps, args, stream);
 }
 
 }  // namespace halley::cuda

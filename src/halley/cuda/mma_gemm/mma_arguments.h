@@ -11,6 +11,7 @@
 #include "halley/core/dtype.h"
 #include "halley/cuda/gemm/gemm_scales.h"
 #include "halley/cuda/mixed_gemm/mixed_layout.h"
+#include "halley/cuda/w4ax_gemm/w4ax_layout.h"
 
 namespace halley::cuda {
 
@@ -31,10 +32,21 @@ inline std::ostream& operator<<(std::ostream& out, MmaKind kind) { return out <<
 constexpr MmaKind mma_kind(MixedKind kind) { return static_cast<MmaKind>(kind); }
 static_assert(mma_kind(MixedKind::kU4Bf16) == MmaKind::kU4Bf16);
 
-/// In which order codes lie, and what belongs to a chunk.
+/// What belongs to a chunk.
 constexpr MixedKind layout_of(MmaKind kind) {
   return kind == MmaKind::kS4Blocks ? MixedKind::kU4S8 : static_cast<MixedKind>(kind);
 }
+
+/// Where the 16 bytes of a warp's first lane lie in a chunk, for the outputs `tile` * 16 and the
+/// inputs `half` * 64; those of the others are behind them.
+constexpr int codes_offset(MmaKind kind, int tile, int half) {
+  if (kind == MmaKind::kS4Blocks) {
+    return tile / 4 * kW4axStripBytes + half * kW4axHalfBytes + tile % 4 * 512;
+  }
+  return nibble_place(layout_of(kind), tile * 16, half * 64).byte;
+}
+static_assert(kW4axInputs == kChunkInputs && kTileOutputs == kChunkOutputs);
+static_assert(kW4axChunkBytes == kChunkCodeBytes);
 
 /// Whether activations are bytes.
 constexpr bool has_bytes(MmaKind kind) {
@@ -45,10 +57,9 @@ constexpr bool has_bytes(MmaKind kind) {
 /// the tokens' inputs.
 struct MmaTile {
   int tokens = 0;
-  /// Warps share the outputs, then the tokens.
-  int output_warps = 0, token_warps = 0;
+  int num_warps = 0;  // which share the outputs
 
-  constexpr int num_threads() const { return output_warps * token_warps * 32; }
+  constexpr int num_threads() const { return num_warps * 32; }
 };
 
 /// Bytes of a token's inputs in a stage.

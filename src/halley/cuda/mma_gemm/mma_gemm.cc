@@ -17,11 +17,11 @@ using TileLaunches = std::array<MmaLaunch, kMmaTiles.size()>;
 
 /// Rows in the order of MmaKind, columns in that of kMmaTiles.
 constexpr std::array<TileLaunches, 5> kLaunches = {{
-    {launch_mma_u4_s8_16, launch_mma_u4_s8_64, launch_mma_u4_s8_128},
-    {launch_mma_u4_group_s8_16, launch_mma_u4_group_s8_64, launch_mma_u4_group_s8_128},
-    {launch_mma_u4_f16_16, launch_mma_u4_f16_64, launch_mma_u4_f16_128},
-    {launch_mma_u4_bf16_16, launch_mma_u4_bf16_64, launch_mma_u4_bf16_128},
-    {launch_mma_s4_blocks_16, launch_mma_s4_blocks_64, launch_mma_s4_blocks_128},
+    {launch_mma_u4_s8_16, launch_mma_u4_s8_64},
+    {launch_mma_u4_group_s8_16, launch_mma_u4_group_s8_64},
+    {launch_mma_u4_f16_16, launch_mma_u4_f16_64},
+    {launch_mma_u4_bf16_16, launch_mma_u4_bf16_64},
+    {launch_mma_s4_blocks_16, launch_mma_s4_blocks_64},
 }};
 
 DType activation_dtype(MmaKind kind) {

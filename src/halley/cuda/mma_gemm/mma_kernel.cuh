@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "halley/cuda/gemm/hopper_instructions.cuh"
 #include "halley/cuda/mma_gemm/mma_decode.cuh"
 #include "halley/cuda/mma_gemm/mma_epilogue.cuh"
 #include "halley/cuda/mma_gemm/mma_instructions.cuh"
@@ -44,16 +45,15 @@ class MmaProduct {
   static constexpr int kThreads = kTile.num_threads();
   static constexpr int kTokens = kTile.tokens;
   /// Of a warp: operands of 16 outputs, of 8 tokens.
-  static constexpr int kOutputTiles = kChunkOutputs / 16 / kTile.output_warps;
-  static constexpr int kTokenTiles = kTokens / 8 / kTile.token_warps;
+  static constexpr int kOutputTiles = kChunkOutputs / 16 / kTile.num_warps;
+  static constexpr int kTokenTiles = kTokens / 8;
   using Sums = Sum[kOutputTiles][kTokenTiles][4];
 
   __device__ MmaProduct(const MmaArguments& args, const MmaPlace& place, uint32_t base)
       : args_(args), place_(place), base_(base) {
     const int thread = static_cast<int>(threadIdx.x), warp = thread / 32;
     lane_ = thread % 32;
-    first_tile_ = warp % kTile.output_warps * kOutputTiles;
-    first_token_ = warp / kTile.output_warps * kTokenTiles * 8;
+    first_tile_ = warp * kOutputTiles;
     constexpr int kBytes = row_bytes(kKind);
     copy_token_ = thread / kPieces;
     const int piece = thread % kPieces;
@@ -98,7 +98,7 @@ class MmaProduct {
       for (int j = 0; j < kTokenTiles; ++j) {
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-          const int token = first_token_ + 8 * j + lane_ % 4 * 2 + e % 2;
+          const int token = 8 * j + lane_ % 4 * 2 + e % 2;
           const int output = (first_tile_ + i) * 16 + lane_ / 4 + e / 2 * 8;
           store_shared_4(base_ + static_cast<uint32_t>(token * kSumsPitch + output) * 4,
                          word_of(sums[i][j][e]));
@@ -181,15 +181,15 @@ class MmaProduct {
 
   /// A lane's 16 bytes of codes of output tile `i` and 64 inputs.
   __device__ uint4 load_codes(uint32_t weights, int i, int half) const {
-    const NibblePlace place = nibble_place(layout_of(kKind), (first_tile_ + i) * 16, half * 64);
-    return load_shared_16(weights + static_cast<uint32_t>(place.byte + lane_ * 16));
+    const int begin = codes_offset(kKind, first_tile_ + i, half);
+    return load_shared_16(weights + static_cast<uint32_t>(begin + lane_ * 16));
   }
 
   /// A unit of the eight tokens of token tile `j`.
   __device__ void load_tokens(uint32_t stage, int j, int unit, uint32_t (&b)[4]) const {
-    const int token = first_token_ + 8 * j + lane_ % 8;
-    load_four_matrices(
-        b, stage + static_cast<uint32_t>(piece_offset(kKind, token, unit * 4 + lane_ / 8)));
+    const int token = 8 * j + lane_ % 8;
+    load_matrices(stage + static_cast<uint32_t>(piece_offset(kKind, token, unit * 4 + lane_ / 8)),
+                  b);
   }
 
   __device__ void multiply_stage(uint32_t stage, int chunk, Sums& sums) const {
@@ -274,7 +274,7 @@ class MmaProduct {
     }
 #pragma unroll
     for (int j = 0; j < kTokenTiles; ++j) {
-      const int token = kChunkOutputs + first_token_ + 8 * j + lane_ % 4 * 2;
+      const int token = kChunkOutputs + 8 * j + lane_ % 4 * 2;
       const uint2 bits = load_shared_8(scales + static_cast<uint32_t>(token) * 4);
       const float x_scales[2] = {__uint_as_float(bits.x), __uint_as_float(bits.y)};
 #pragma unroll
@@ -295,16 +295,14 @@ class MmaProduct {
   uint32_t base_;
   uint32_t stage_bytes_ = 0;
   int lane_ = 0;
-  int first_tile_ = 0;   // of 16 outputs: the warp's
-  int first_token_ = 0;  // the warp's, in the tile
+  int first_tile_ = 0;  // of 16 outputs: the warp's
   int copy_token_ = 0, copy_offset_ = 0;
   int64_t copy_begin_ = 0;  // byte of a token's inputs, in the first chunk
   const uint8_t* copy_from_ = nullptr;
 };
 
 template <class Decoder, int kTileIndex>
-__global__ void __launch_bounds__(kMmaTiles[kTileIndex].num_threads(),
-                                  kMmaTiles[kTileIndex].tokens > 64 ? 1 : 2)
+__global__ void __launch_bounds__(kMmaTiles[kTileIndex].num_threads(), kMmaBlocks)
     mma_kernel(const __grid_constant__ MmaArguments args) {
   extern __shared__ uint4 memory[];
   using Product = MmaProduct<Decoder, kTileIndex>;

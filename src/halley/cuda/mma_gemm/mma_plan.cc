@@ -12,25 +12,15 @@ constexpr int kStagesMax = 4, kStagesWanted = 3, kStagesMin = 2;
 /// A block has at least this many chunks of K: fewer hide nothing behind each other.
 constexpr int64_t kSplitChunksMin = 4;
 constexpr int kSplitsMax = 16;
-constexpr int kBlocksWanted = 2;  // a multiprocessor
-
-/// Blocks that the tile wants on a multiprocessor at a time.
-int blocks_wanted(const MmaTile& tile) { return tile.tokens > 64 ? 1 : kBlocksWanted; }
 
 /// As many as leave room for the blocks wanted, but no fewer than hide the memory's latency.
-int stages_of(int bytes, const MmaTile& tile, const MixedDevice& device) {
-  const int wanted = device.shared_bytes_max / blocks_wanted(tile) / bytes;
+int stages_of(int bytes, const MixedDevice& device) {
+  const int wanted = device.shared_bytes_max / kMmaBlocks / bytes;
   const int fitting = device.shared_bytes_max / bytes;
   return std::min({std::max(wanted, kStagesWanted), fitting, kStagesMax});
 }
 
-int tile_for(const MmaShape& shape, const MixedDevice& device) {
-  if (shape.M <= kMmaTiles[0].tokens) return 0;
-  const int64_t panels = ceil_div<int64_t>(shape.N, kChunkOutputs);
-  const int64_t large_tiles = panels * ceil_div<int64_t>(shape.M, kMmaTiles[2].tokens);
-  const bool is_large = shape.M > kMmaTiles[1].tokens && large_tiles >= device.num_multiprocessors;
-  return is_large ? 2 : 1;
-}
+int tile_for(const MmaShape& shape) { return shape.M <= kMmaTiles[0].tokens ? 0 : 1; }
 
 }  // namespace
 
@@ -56,7 +46,7 @@ MmaPlan mma_plan_of(const MmaShape& shape, const MixedDevice& device, int tile_i
   plan.token_tiles = static_cast<int>(ceil_div<int64_t>(shape.M, tokens));
   plan.num_splits = static_cast<int>(std::clamp<int64_t>(num_splits, 1, num_chunks));
   const int bytes = stage_bytes(shape.kind, tokens, shape.group_size);
-  plan.num_stages = stages_of(bytes, plan.tile(), device);
+  plan.num_stages = stages_of(bytes, device);
   HALLEY_CHECK(plan.num_stages >= kStagesMin, plan.num_stages, device.shared_bytes_max);
   plan.shared_bytes = std::max(plan.num_stages * bytes, sums_bytes(tokens));
   HALLEY_CHECK(plan.shared_bytes <= device.shared_bytes_max, plan.shared_bytes,
@@ -69,11 +59,11 @@ MmaPlan mma_plan_of(const MmaShape& shape, const MixedDevice& device, int tile_i
 }
 
 MmaPlan plan_mma_gemm(const MmaShape& shape, const MixedDevice& device) {
-  const int tile_index = tile_for(shape, device);
+  const int tile_index = tile_for(shape);
   const MmaTile& tile = kMmaTiles[static_cast<size_t>(tile_index)];
   const int64_t tiles =
       ceil_div<int64_t>(shape.N, kChunkOutputs) * ceil_div<int64_t>(shape.M, tile.tokens);
-  const int64_t wanted = int64_t{blocks_wanted(tile)} * device.num_multiprocessors;
+  const int64_t wanted = int64_t{kMmaBlocks} * device.num_multiprocessors;
   const int64_t num_chunks = ceil_div<int64_t>(shape.K, kChunkInputs);
   const int64_t splits =
       std::min({wanted / tiles, num_chunks / kSplitChunksMin, int64_t{kSplitsMax}});
@@ -81,16 +71,12 @@ MmaPlan plan_mma_gemm(const MmaShape& shape, const MixedDevice& device) {
 }
 
 MmaPlan invariant_mma_plan(const MmaShape& shape, const MixedDevice& device) {
-  return mma_plan_of(shape, device, tile_for(shape, device), 1);
+  return mma_plan_of(shape, device, tile_for(shape), 1);
 }
 
 size_t mma_workspace_bytes_max(const MixedDevice& device) {
-  size_t most = 0;
-  for (const MmaTile& tile : kMmaTiles) {
-    const auto blocks = static_cast<size_t>(blocks_wanted(tile) * device.num_multiprocessors);
-    most = std::max(most, blocks * static_cast<size_t>(tile.tokens) * kChunkOutputs * 4);
-  }
-  return most;
+  const auto blocks = static_cast<size_t>(kMmaBlocks * device.num_multiprocessors);
+  return blocks * static_cast<size_t>(kMmaTiles.back().tokens) * kChunkOutputs * 4;
 }
 
 }  // namespace halley::cuda

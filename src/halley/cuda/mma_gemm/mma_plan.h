@@ -12,7 +12,9 @@
 namespace halley::cuda {
 
 /// All tiles that are compiled, by tokens.
-inline constexpr std::array<MmaTile, 3> kMmaTiles = {{{16, 8, 1}, {64, 4, 1}, {128, 4, 2}}};
+inline constexpr std::array<MmaTile, 2> kMmaTiles = {{{16, 8}, {64, 4}}};
+/// Blocks that a tile is meant to have on a multiprocessor at a time.
+inline constexpr int kMmaBlocks = 2;
 
 struct MmaShape {
   MmaKind kind = MmaKind::kU4S8;

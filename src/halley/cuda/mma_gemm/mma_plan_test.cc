@@ -93,17 +93,28 @@ TEST(MmaLayout, SumsOfAWarpMeetNoBankTwice) {
 
 /// A lane's codes of 64 inputs are 16 bytes that begin at its own multiple of 16.
 TEST(MmaLayout, LanesOfATileAreNextToEachOther) {
-  for (const MmaKind kind : kKinds) {
+  for (const MmaKind kind :
+       {MmaKind::kU4S8, MmaKind::kU4GroupS8, MmaKind::kU4F16, MmaKind::kU4Bf16}) {
     const MixedKind layout = layout_of(kind);
     for (int n = 0; n < kChunkOutputs; ++n) {
       for (int k = 0; k < kChunkInputs; ++k) {
-        const int begin = nibble_place(layout, n / 16 * 16, k / 64 * 64).byte;
+        const int begin = codes_offset(kind, n / 16, k / 64);
         const int lane = n % 8 * 4 + (has_bytes(kind) ? k % 16 / 4 : k % 8 / 2);
         const int word = k % 64 / 16;
         EXPECT_EQ(nibble_place(layout, n, k).byte / 4, begin / 4 + lane * 4 + word)
             << n << " " << k;
       }
     }
+  }
+}
+
+TEST(MmaLayout, LanesOfABlocksTileAreNextToEachOther) {
+  for (int byte = 0; byte < kW4axChunkBytes; ++byte) {
+    const auto& [output, input] = w4ax_byte_place(byte);
+    const int lane = output % 8 * 4 + input % 16 / 4, word = input % 64 / 16;
+    const int begin = codes_offset(MmaKind::kS4Blocks, output / 16, input / 64);
+    EXPECT_EQ(byte, begin + lane * 16 + word * 4 + input % 4);
+    EXPECT_LT(output % 16, 8);
   }
 }
 

@@ -11,10 +11,10 @@
 #include "halley/base/checked_math.h"
 #include "halley/base/str.h"
 #include "halley/core/float16.h"
-#include "halley/cuda/mixed_gemm/mixed_pack.h"
 #include "halley/cuda/mma_gemm/mma_gemm.h"
 #include "halley/cuda/testing/device_matrix.h"
 #include "halley/cuda/testing/gpu_test.h"
+#include "halley/cuda/w4ax_gemm/w4ax_pack.h"
 
 namespace halley::cuda {
 namespace {
@@ -122,13 +122,7 @@ class Product {
   };
 
   void put_weight(const CudaContext& context) {
-    const std::vector<float> ones(static_cast<size_t>(N), 1.0f);
-    const MixedPacked packed = pack_mixed({.kind = MixedKind::kU4S8,
-                                           .N = N,
-                                           .K = K,
-                                           .group_size = K,
-                                           .codes = codes_,
-                                           .scales = ones});
+    const std::vector<uint8_t> chunks = pack_w4ax(codes_, N, K);
     std::vector<float> scales(weight_.scales.num_bytes() / sizeof(float));
     for (int64_t n = 0; n < N; ++n) {
       for (int64_t b = 0; b < weight_.num_blocks(); ++b) {
@@ -136,8 +130,8 @@ class Product {
       }
     }
     context.stream.synchronize();
-    ASSERT_EQ(packed.chunks.size(), weight_.codes.num_bytes());
-    copy_to_device(weight_.codes.data(), packed.chunks.data(), packed.chunks.size());
+    ASSERT_EQ(chunks.size(), weight_.codes.num_bytes());
+    copy_to_device(weight_.codes.data(), chunks.data(), chunks.size());
     copy_to_device(weight_.scales.data(), scales.data(), scales.size() * sizeof(float));
   }
 

@@ -3,7 +3,7 @@
 namespace halley::cuda {
 
 void launch_nested_256(const NestedMaps& maps, const NestedArguments& args, cudaStream_t stream) {
-  launch_nested<256, 1>(maps, args, stream);
+  launch_nested<256>(maps, args, stream);
 }
 
 }  // namespace halley::cuda

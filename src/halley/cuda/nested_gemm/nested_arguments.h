@@ -13,12 +13,11 @@ namespace halley::cuda {
 struct NestedArguments {
   TileArguments tile;
   const uint8_t* lower = nullptr;  // chunks, as nested_layout.h says, along K and then along N
-  int num_panels = 0;              // ceil(N / kTileOutputs)
 };
 
 /// Tensor maps of the operands that are copied as boxes.
 struct NestedMaps {
-  CUtensorMap x;      // 64 inputs of a block's part of a tile's tokens, swizzled by 128 bytes
+  CUtensorMap x;      // 64 inputs of a tile's tokens, swizzled by 128 bytes
   CUtensorMap upper;  // 128 inputs of 128 outputs, swizzled by 128 bytes
 };
 
@@ -30,7 +29,5 @@ void launch_nested_16(const NestedMaps& maps, const NestedArguments& args, cudaS
 void launch_nested_64(const NestedMaps& maps, const NestedArguments& args, cudaStream_t stream);
 void launch_nested_128(const NestedMaps& maps, const NestedArguments& args, cudaStream_t stream);
 void launch_nested_256(const NestedMaps& maps, const NestedArguments& args, cudaStream_t stream);
-void launch_nested_pair_256(const NestedMaps& maps, const NestedArguments& args,
-                            cudaStream_t stream);
 
 }  // namespace halley::cuda

@@ -17,18 +17,16 @@ namespace halley::cuda {
 namespace {
 
 /// Times fitted to time_nested_gemm() of all tiles and of the layers of Llama-3.
-constexpr std::array<TimedTile, 5> kTiles = {{
-    {{16, 1}, 0.60, 0.3, 9, 1.5},
-    {{64, 1}, 0.80, 0.8, 9, 2},
-    {{128, 1}, 1.00, 1.0, 9, 3},
-    {{256, 1}, 1.50, 2.2, 14, 4},
-    {{256, 2}, 1.45, 5.0, 14, 0},
+constexpr std::array<TimedTile, 4> kTiles = {{
+    {{16}, 0.63, 0.7, 9, 4.5},
+    {{64}, 0.79, 0.1, 16.3, 4.1},
+    {{128}, 0.97, 1.9, 12.6, 3.2},
+    {{256}, 1.44, 3.1, 15.6, 4.7},
 }};
 constexpr TileFamily kFamily = {
     .tiles = kTiles, .stage_inputs = kNestedInputs, .weight_bits = 16, .stage = nested_stage};
-constexpr std::array<NestedLaunch, kTiles.size()> kLaunches = {launch_nested_16, launch_nested_64,
-                                                               launch_nested_128, launch_nested_256,
-                                                               launch_nested_pair_256};
+constexpr std::array<NestedLaunch, kTiles.size()> kLaunches = {
+    launch_nested_16, launch_nested_64, launch_nested_128, launch_nested_256};
 
 void check_operands(const CudaContext& context, const NestedWeight& weight,
                     const NestedOperands& operands, Matrix y) {
@@ -58,7 +56,10 @@ NestedWeight::NestedWeight(const CudaContext& context, ConstMatrix upper_plane)
   HALLEY_CHECK(upper.dtype == DType::kF8E4M3 && upper.num_rows >= 1 && upper.num_cols >= 1,
                upper.dtype, upper.num_rows, upper.num_cols);
   HALLEY_CHECK(has_wide_rows(upper), upper.row_stride);
-  upper_map = box_map({.matrix = upper, .box_cols = kNestedInputs, .box_rows = kTileOutputs});
+  ConstMatrix whole = upper;  // columns are in another order, the last ones too
+  whole.num_cols = round_up<int64_t>(upper.num_cols, kNestedInputs);
+  HALLEY_CHECK(whole.num_cols <= upper.row_stride, upper.num_cols, upper.row_stride);
+  upper_map = box_map({.matrix = whole, .box_cols = kNestedInputs, .box_rows = kTileOutputs});
   check_cuda(cudaMemsetAsync(lower.data(), 0, lower.num_bytes(), context.stream.get()),
              "the lower plane of a weight");
   check_cuda(cudaMemsetAsync(counters.data(), 0, counters.num_bytes(), context.stream.get()),
@@ -87,11 +88,10 @@ void nested_gemm_planned(const CudaContext& context, const NestedWeight& weight,
                                     .partials = context.workspace.take(plan.workspace_bytes()),
                                     .counters = weight.counters.data()});
   args.lower = reinterpret_cast<const uint8_t*>(weight.lower.data());
-  args.num_panels = static_cast<int>(ceil_div<int64_t>(weight.N(), kTileOutputs));
-  const NestedMaps maps = {.x = box_map({.matrix = operands.x,
-                                         .box_cols = kNestedInputs / 2,
-                                         .box_rows = plan.tile.tokens / plan.tile.cluster}),
-                           .upper = weight.upper_map};
+  const NestedMaps maps = {
+      .x = box_map(
+          {.matrix = operands.x, .box_cols = kNestedInputs / 2, .box_rows = plan.tile.tokens}),
+      .upper = weight.upper_map};
   kLaunches[static_cast<size_t>(plan.tile_index)](maps, args, context.stream.get());
   context.workspace.release(mark);
 }

@@ -18,7 +18,8 @@ namespace halley::cuda {
 /// The lower plane in device memory, and what a product needs beside it. Move-only. Its products
 /// must be of one stream: they share counters.
 struct NestedWeight {
-  /// [N, K] of f8_e4m3 in device memory, the caller's; rows at multiples of 16 bytes.
+  /// [N, K] of f8_e4m3 in device memory, the caller's; rows at multiples of 16 bytes. Each 128
+  /// columns are in the order of cuda/gemm/lane_order.h, the last ones too: they are stored.
   ConstMatrix upper = {};
   DeviceBuffer lower = {};     // chunks, as nested_layout.h says
   DeviceBuffer counters = {};  // kTileCounters uint32_t, zero between products
@@ -34,6 +35,10 @@ struct NestedWeight {
   /// Without the upper plane.
   size_t num_bytes() const { return lower.num_bytes() + counters.num_bytes(); }
 };
+
+/// Puts the columns of plain rows of an upper plane in order, in place. Shapes: rows [n, K], K a
+/// multiple of 128.
+void order_upper_rows(const CudaContext& context, Matrix rows);
 
 /// Queues the copy of rows [first_row, first_row + rows.num_rows) of the lower plane, u8 of K
 /// columns in device memory, to their places.

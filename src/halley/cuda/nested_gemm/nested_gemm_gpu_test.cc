@@ -176,9 +176,9 @@ TEST_F(NestedGemm, IsRightWhereTilesAreShared) {
   for (const Sizes& sizes : {Sizes{9, 300, 1000}, Sizes{150, 640, 2048}, Sizes{270, 300, 1536}}) {
     const Product product(context_, sizes);
     for (int tile = 0; tile < kNumTiles; ++tile) {
-      for (const int clusters : {2, 3, 7, 12, 16}) {
+      for (const int blocks : {2, 3, 7, 12, 16}) {
         const TilePlan plan =
-            plan_shared_tile(nested_family(), product.shape(), device_, tile, clusters);
+            plan_shared_tile(nested_family(), product.shape(), device_, tile, blocks);
         product.check(context_, plan, DType::kF16);
         product.check(context_, plan, DType::kF32);
       }
@@ -201,7 +201,6 @@ TEST_F(NestedGemm, IsRightWhereInputsAreSplit) {
                              Sizes{250, 140, 1024}, Sizes{270, 300, 1536}}) {
     const Product product(context_, sizes);
     for (int tile = 0; tile < kNumTiles; ++tile) {
-      if (nested_family().tiles[static_cast<size_t>(tile)].tile.cluster > 1) continue;
       for (int split = 2; split <= kTileSplitMax; ++split) {
         const TilePlan plan =
             plan_split_tile(nested_family(), product.shape(), device_, tile, split);

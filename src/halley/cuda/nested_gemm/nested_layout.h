@@ -2,6 +2,7 @@
 // and the device.
 #pragma once
 
+#include "halley/cuda/gemm/lane_order.h"
 #include "halley/cuda/hopper_tile/tile_shape.h"
 
 namespace halley::cuda {
@@ -13,16 +14,17 @@ inline constexpr int kNestedSteps = kNestedInputs / 16;
 /// One plane of 128 outputs and 128 inputs.
 inline constexpr int kNestedChunkBytes = kTileOutputs * kNestedInputs;
 
+static_assert(kNestedInputs == kLaneInputs);
+
 /// Where in its chunk the lower byte of an output and an input (of the chunk) lies. A thread reads
-/// 8 bytes a step of 16 inputs, its share of the fragment (PTX ISA, wgmma, "m64k16"): with lane = 4
-/// g + c of warp w of a warpgroup, outputs 16 w + g and 16 w + g + 8; of each, inputs 2 c, 2 c + 1,
-/// 2 c + 8 and 2 c + 9.
+/// 16 bytes at a time, of one output and of 64 inputs, which are in the order of lane_place():
+/// thread 32 w + 4 g + c of a warpgroup has outputs 16 w + g and 16 w + g + 8.
 constexpr int lower_offset(int output, int input) {
   const int warpgroup = output / 64, warp = output % 64 / 16, row = output % 16;
-  const int step = input / 16, k = input % 16;
-  const int thread = warp * 32 + row % 8 * 4 + k % 8 / 2;
-  const int byte = row / 8 * 4 + k / 8 * 2 + k % 2;
-  return ((warpgroup * kNestedSteps + step) * 128 + thread) * 8 + byte;
+  const int place = lane_place(input);
+  const int thread = warp * 32 + row % 8 * 4 + place / 32;
+  const int vector = (warpgroup * 2 + place % 32 / 16) * 2 + row / 8;
+  return (vector * 128 + thread) * 16 + place % 16;
 }
 
 /// A stage: the upper plane, the lower one, then 64 inputs of the tokens, 128 bytes each, and the

@@ -17,38 +17,40 @@ TEST(NestedLayout, GivesEveryByteAPlaceOfItsOwn) {
   EXPECT_EQ(*places.rbegin(), kNestedChunkBytes - 1);
 }
 
-/// Eight bytes of a thread: what the fragment tables of the PTX ISA say of "m64k16", A: registers 0
-/// and 2 have row g, 1 and 3 row g + 8; 0 and 1 inputs 2 c and 2 c + 1, 2 and 3 those 8 further.
+/// Four words of a thread: what the fragment tables of the PTX ISA say of "m64k16", A: registers 0
+/// and 2 have row g, 1 and 3 row g + 8; 0 and 1 inputs 2 c and 2 c + 1, 2 and 3 those 8 further. A
+/// word has registers 0 and 2, or 1 and 3, as join_four() takes them.
 TEST(NestedLayout, GivesThreadsTheirFragments) {
   for (int warpgroup = 0; warpgroup < 2; ++warpgroup) {
     for (int thread = 0; thread < 128; ++thread) {
       const int warp = thread / 32, g = thread % 32 / 4, c = thread % 4;
       for (int step = 0; step < kNestedSteps; ++step) {
-        const int begin = ((warpgroup * kNestedSteps + step) * 128 + thread) * 8;
         for (int element = 0; element < 8; ++element) {
           const int fragment = element / 2;
           const int output = warpgroup * 64 + warp * 16 + g + fragment % 2 * 8;
           const int input = step * 16 + 2 * c + element % 2 + fragment / 2 * 8;
-          // Bytes 0 to 3 are of row g: registers 0 and 2, as join_four() takes them.
-          const int byte = fragment % 2 * 4 + fragment / 2 * 2 + element % 2;
-          EXPECT_EQ(lower_offset(output, input), begin + byte);
+          const int byte = step % 4 * 4 + fragment / 2 * 2 + element % 2;
+          const int vector = (warpgroup * 2 + step / 4) * 2 + fragment % 2;
+          EXPECT_EQ(lower_offset(output, input), (vector * 128 + thread) * 16 + byte);
+          EXPECT_EQ(lane_place(input), (2 * c + step / 4) * 16 + byte);
         }
       }
     }
   }
 }
 
-/// Lanes that read the same step of rows g = 0 .. 7: two of them read two halves of a bank's word.
+/// Eight lanes read 16 bytes each at a time: in all banks, of both planes.
 TEST(NestedLayout, RowsOfTheUpperPlaneLieInAllBanks) {
-  for (int step = 0; step < kNestedSteps; ++step) {
-    std::set<int> banks;
-    for (int g = 0; g < 8; ++g) {
-      for (int c = 0; c < 4; ++c) {
-        const int unit = step ^ g;  // swizzle by 128 bytes: bits 7 to 9 of the address
-        banks.insert((g * 128 + unit * 16 + 2 * c) / 4 % 32);
+  for (int half = 0; half < 2; ++half) {
+    for (int first_row = 0; first_row < 8; first_row += 2) {
+      std::set<int> banks;
+      for (int lane = 0; lane < 8; ++lane) {
+        const int g = first_row + lane / 4, c = lane % 4;
+        const int unit = (2 * c + half) ^ g;  // swizzle by 128 bytes: bits 7 to 9 of the address
+        banks.insert((g * 128 + unit * 16) / 16 % 8);
       }
+      EXPECT_EQ(banks.size(), 8u);
     }
-    EXPECT_EQ(banks.size(), 16u);
   }
 }
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "halley/cuda/hopper_tile/tile_epilogue.cuh"
+#include "halley/cuda/hopper_tile/tile_ring.cuh"
 #include "halley/cuda/nested_gemm/nested_arguments.h"
 #include "halley/cuda/nested_gemm/nested_layout.h"
 
@@ -13,7 +13,6 @@ namespace halley::cuda {
 inline constexpr int kNestedEarlyStages = 2;
 
 /// Both planes.
-template <int kCluster>
 __device__ __forceinline__ void produce_planes(const CUtensorMap& upper_map,
                                                const NestedArguments& args,
                                                const TileBlock& block) {
@@ -22,10 +21,8 @@ __device__ __forceinline__ void produce_planes(const CUtensorMap& upper_map,
   int num_early = kNestedEarlyStages + 1;
   TileSegment segment = block.first(tile);
   while (segment.num_chunks > 0) {
-    const int panel = segment.tile / tile.token_tiles * kCluster + block.rank;
-    // A cluster's last block may have no outputs: it reads some, and writes nothing.
-    const int64_t chunk =
-        int64_t{min(panel, args.num_panels - 1)} * tile.schedule.num_chunks + segment.begin;
+    const int panel = segment.tile / tile.token_tiles;
+    const int64_t chunk = int64_t{panel} * tile.schedule.num_chunks + segment.begin;
     const uint8_t* from = args.lower + chunk * kNestedChunkBytes;
     for (int i = 0; i < segment.num_chunks; ++i) {
       const int part = stage.index * kNestedParts;
@@ -47,33 +44,26 @@ __device__ __forceinline__ void produce_planes(const CUtensorMap& upper_map,
   start_next_kernel();
 }
 
-/// The block's part of the tile's tokens, for all blocks of the cluster, which announces what all
-/// of them copy here.
-template <int kTokens, int kCluster>
+/// The tile's tokens.
+template <int kTokens>
 __device__ __forceinline__ void produce_tokens(const CUtensorMap& x_map, const TileArguments& args,
                                                const TileBlock& block) {
-  constexpr int kPart = kTokens / kCluster;
   wait_for_previous_kernel();
   TileStage stage = {0, 1};
   TileSegment segment = block.first(args);
   while (segment.num_chunks > 0) {
-    const int row = segment.tile % args.token_tiles * kTokens + block.rank * kPart;
+    const int row = segment.tile % args.token_tiles * kTokens;
     for (int i = 0; i < segment.num_chunks; ++i) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int part = stage.index * kNestedParts + 1 + half;
         const uint32_t full = block.ring.full(args, part);
         const uint32_t to = block.ring.stage(args, stage.index) +
-                            static_cast<uint32_t>(kNestedTokensOffset + half * kTokens * 128 +
-                                                  block.rank * kPart * 128);
+                            static_cast<uint32_t>(kNestedTokensOffset + half * kTokens * 128);
         const int column = (segment.begin + i) * kNestedInputs + half * (kNestedInputs / 2);
         wait_barrier(block.ring.empty(args, part), stage.parity);
         arrive_expecting(full, kTokens * 128);
-        if constexpr (kCluster == 1) {
-          start_box_copy(to, &x_map, column, row, full);
-        } else {
-          start_shared_box_copy(to, &x_map, column, row, full, (1 << kCluster) - 1);
-        }
+        start_box_copy(to, &x_map, column, row, full);
       }
       stage.advance(args.num_stages);
     }

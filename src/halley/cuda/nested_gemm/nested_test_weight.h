@@ -10,6 +10,7 @@
 #include "halley/base/checked_math.h"
 #include "halley/core/nested_float.h"
 #include "halley/cuda/nested_gemm/nested_gemm.h"
+#include "halley/cuda/nested_gemm/nested_layout.h"
 #include "halley/cuda/runtime/cuda_check.h"
 
 namespace halley::cuda {
@@ -19,7 +20,7 @@ class NestedTestWeight {
  public:
   NestedTestWeight(const CudaContext& context, const std::vector<uint16_t>& bits, int64_t N,
                    int64_t K)
-      : stride_(round_up<int64_t>(K, 16)),
+      : stride_(round_up<int64_t>(K, kNestedInputs)),
         upper_(static_cast<size_t>(round_up<int64_t>(N, 16) * stride_), "an upper plane") {
     const DeviceBuffer lower(static_cast<size_t>(N * K), "a lower plane");
     // Whatever stands behind a row must not matter: 0x7F is NaN.
@@ -29,7 +30,8 @@ class NestedTestWeight {
         const uint16_t number = bits[static_cast<size_t>(n * K + k)];
         HALLEY_CHECK(can_split_f16(number), n, k);
         const NestedFloat nested = split_f16(number);
-        uppers[static_cast<size_t>(n * stride_ + k)] = nested.upper;
+        uppers[static_cast<size_t>(n * stride_ + k / kNestedInputs * kNestedInputs +
+                                   lane_place(static_cast<int>(k % kNestedInputs)))] = nested.upper;
         lowers.push_back(nested.lower);
       }
     }

@@ -69,7 +69,7 @@ std::vector<TilePlan> plans_of(const TimedShape& timed, const ProductShape& shap
     if (!is_near(tile, shape.M)) continue;
     const int index = static_cast<int>(i);
     plans.push_back(plan_one_tile(nested_family(), shape, device, index));
-    for (int split = 2; split <= kTileSplitMax && tile.cluster == 1; ++split) {
+    for (int split = 2; split <= kTileSplitMax; ++split) {
       const TilePlan plan = plan_split_tile(nested_family(), shape, device, index, split);
       const int blocks = plan.schedule.num_tiles * split;
       if (blocks <= device.num_multiprocessors && plans.back().split != split)

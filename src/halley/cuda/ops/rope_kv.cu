@@ -111,6 +111,7 @@ struct EightsShape {
   int head_dim, num_heads, num_kv_heads;
   int log2_threads;    // of a head: head_dim / 16, rounded up to a power of two
   bool is_whole_warp;  // the heads of a warp are all queries, all keys or all values
+  bool starts_next;    // the next kernel may start before this one is done
   int64_t row_stride;
 };
 
@@ -190,7 +191,7 @@ template <typename T>
 __global__ void __launch_bounds__(kEightsThreads, 7)
     rope_kv_eights_kernel(const __grid_constant__ RopeKvParams params,
                           const __grid_constant__ KvPlace place, EightsShape shape, T* qkv) {
-  let_next_kernel_start();
+  if (shape.starts_next) let_next_kernel_start();
   const int64_t m = blockIdx.x;
   const int heads_of_row = shape.num_heads + 2 * shape.num_kv_heads;
   const int heads_of_block = kEightsThreads >> shape.log2_threads;
@@ -250,6 +251,7 @@ void launch_eights(const CudaContext& context, const RopeKvParams& params, const
                         .num_kv_heads = shape.num_kv_heads,
                         .log2_threads = 0,
                         .is_whole_warp = false,
+                        .starts_next = false,
                         .row_stride = shape.row_stride};
   while ((16 << eights.log2_threads) < shape.head_dim) ++eights.log2_threads;
   const int heads_of_warp = kWarpThreads >> eights.log2_threads;
@@ -260,6 +262,9 @@ void launch_eights(const CudaContext& context, const RopeKvParams& params, const
   const int64_t blocks_max = ceil_div(shape.num_heads + 2 * shape.num_kv_heads, heads_of_block);
   const bool is_few = shape.num_rows * blocks_max <=
                       context.device.num_multiprocessors * int64_t{kBlocksOfMultiprocessor};
+  // Where ours are in many multiprocessors, attention's blocks that start beside them are badly
+  // placed: without, a decode step of 64 rows was 2.4 % faster on an H200.
+  eights.starts_next = shape.num_rows * blocks_max * 4 <= context.device.num_multiprocessors;
   launch_early(context, "rope and KV write",
                {.grid = dim3(static_cast<unsigned>(shape.num_rows),
                              static_cast<unsigned>(is_few ? blocks_max : 1)),

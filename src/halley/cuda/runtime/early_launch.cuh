@@ -16,15 +16,19 @@ namespace halley {
 /// The next kernel in the stream may start when all blocks have come here or ended. Late, when a
 /// block's reads are under way: blocks that start earlier wait in some multiprocessors and not in
 /// others, and what they read is then badly shared. Does nothing for a kernel behind it that was
-/// not launched by launch_early().
+/// not launched by launch_early(), and on GPUs before Hopper, which have none of this.
 __device__ inline void let_next_kernel_start() {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;\n");
+#endif
 }
 
 /// In a kernel launched by launch_early(), by every thread, before it reads what earlier kernels
 /// write and before it writes anything: they are done behind it, and what they wrote is there.
 __device__ inline void wait_for_earlier_kernels() {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;\n" ::: "memory");
+#endif
 }
 
 struct LaunchShape {
@@ -51,7 +55,8 @@ void launch_early(const CudaContext& context, const char* what, const LaunchShap
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = context.stream.get();
   config.attrs = attributes;
-  config.numAttrs = shape.cluster_blocks > 1 ? 2 : 1;
+  // GPUs before Hopper know neither; their kernels follow each other in the stream.
+  config.numAttrs = context.device.compute_major < 9 ? 0 : shape.cluster_blocks > 1 ? 2 : 1;
   check_cuda(cudaLaunchKernelEx(&config, kernel, arguments...), what);
 }
 

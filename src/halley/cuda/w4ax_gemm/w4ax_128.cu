@@ -3,7 +3,7 @@
 namespace halley::cuda {
 
 void launch_w4ax_128(const CUtensorMap& x_map, const W4axArguments& args, cudaStream_t stream) {
-  launch_w4ax<128, 1>(x_map, args, stream);
+  launch_w4ax<128>(x_map, args, stream);
 }
 
 }  // namespace halley::cuda

@@ -3,7 +3,7 @@
 namespace halley::cuda {
 
 void launch_w4ax_16(const CUtensorMap& x_map, const W4axArguments& args, cudaStream_t stream) {
-  launch_w4ax<16, 1>(x_map, args, stream);
+  launch_w4ax<16>(x_map, args, stream);
 }
 
 }  // namespace halley::cuda

@@ -34,7 +34,7 @@ struct W4axArguments {
   int64_t x_scales_pitch = 0;
 };
 
-/// Queues one instance of the kernel; `x_map`: 128 inputs of a block's part of a tile's tokens,
+/// Queues one instance of the kernel; `x_map`: 128 inputs of a tile's tokens,
 /// swizzled by 128 bytes.
 using W4axLaunch = void (*)(const CUtensorMap& x_map, const W4axArguments& args,
                             cudaStream_t stream);

@@ -31,7 +31,7 @@ __device__ __forceinline__ void pass_turn(int warpgroup) {
   asm volatile("bar.arrive %0, 256;" ::"r"(kTurnBarrier + 1 - warpgroup) : "memory");
 }
 
-template <int kTokens, int kCluster>
+template <int kTokens>
 struct W4axConsumer {
   using Sums = TileSums<kTokens>;
   using BlockSums = int32_t[kTokens / 2];
@@ -129,6 +129,10 @@ struct W4axConsumer {
     close_products();
   }
 
+  static __device__ __forceinline__ void begin(const TileThread& self) {
+    if constexpr (kTakesTurns) begin_turns(self.warpgroup);
+  }
+
   /// What goes on from block to block.
   struct State {
     TileStage stage;
@@ -173,7 +177,7 @@ struct W4axConsumer {
       }
       add_scaled(outputs, tokens[batch % 2], column, state.of_block, sums);
     }
-    release_part<kCluster>(args, ring, self.lane, index);
+    release_part(args, ring, self.lane, index);
     --state.num_left;
   }
 

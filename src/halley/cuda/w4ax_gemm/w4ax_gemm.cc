@@ -17,9 +17,9 @@ namespace {
 
 /// Times fitted to those of all tiles and of the layers of Llama-3.
 constexpr std::array<TimedTile, 3> kTiles = {{
-    {{16, 1}, 0.23, 0.3, 5, 1.5},
-    {{64, 1}, 0.42, 0.8, 6, 2},
-    {{128, 1}, 0.64, 1.0, 8, 3},
+    {{16}, 0.23, 0.3, 5, 1.5},
+    {{64}, 0.42, 0.8, 6, 2},
+    {{128}, 0.64, 1.0, 8, 3},
 }};
 constexpr TileFamily kFamily = {
     .tiles = kTiles, .stage_inputs = kW4axInputs, .weight_bits = 4.25, .stage = w4ax_stage};
@@ -88,9 +88,8 @@ void w4ax_gemm_planned(const CudaContext& context, const W4axWeight& weight,
   args.num_panels = static_cast<int>(weight.scales_pitch() / kTileOutputs);
   args.x_scales = operands.x_scales;
   args.x_scales_pitch = operands.x_scales_pitch;
-  const CUtensorMap x_map = box_map({.matrix = operands.x,
-                                     .box_cols = kW4axInputs,
-                                     .box_rows = plan.tile.tokens / plan.tile.cluster});
+  const CUtensorMap x_map =
+      box_map({.matrix = operands.x, .box_cols = kW4axInputs, .box_rows = plan.tile.tokens});
   kLaunches[static_cast<size_t>(plan.tile_index)](x_map, args, context.stream.get());
   context.workspace.release(mark);
 }

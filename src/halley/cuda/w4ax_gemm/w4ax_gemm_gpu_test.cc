@@ -213,9 +213,9 @@ TEST_F(W4axGemm, IsRightWhereTilesAreShared) {
   for (const Sizes& sizes : {Sizes{9, 300, 1000}, Sizes{150, 640, 2048}, Sizes{270, 300, 1536}}) {
     const Product product(context_, sizes);
     for (int tile = 0; tile < num_tiles(); ++tile) {
-      for (const int clusters : {2, 3, 7, 12, 16}) {
+      for (const int blocks : {2, 3, 7, 12, 16}) {
         const TilePlan plan =
-            plan_shared_tile(w4ax_family(), product.shape(), device_, tile, clusters);
+            plan_shared_tile(w4ax_family(), product.shape(), device_, tile, blocks);
         product.check(context_, plan, DType::kF16);
         product.check(context_, plan, DType::kF32);
       }
@@ -258,7 +258,6 @@ TEST_F(W4axGemm, IsRightWhereInputsAreSplit) {
                              Sizes{250, 140, 1024}, Sizes{270, 300, 1536}}) {
     const Product product(context_, sizes);
     for (int tile = 0; tile < num_tiles(); ++tile) {
-      if (w4ax_family().tiles[static_cast<size_t>(tile)].tile.cluster > 1) continue;
       for (int split = 2; split <= kTileSplitMax; ++split) {
         const TilePlan plan = plan_split_tile(w4ax_family(), product.shape(), device_, tile, split);
         product.check(context_, plan, DType::kF16);

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "halley/cuda/hopper_tile/tile_epilogue.cuh"
+#include "halley/cuda/hopper_tile/tile_ring.cuh"
 #include "halley/cuda/w4ax_gemm/w4ax_arguments.h"
 
 namespace halley::cuda {
@@ -12,7 +12,7 @@ namespace halley::cuda {
 inline constexpr int kW4axEarlyStages = 4;
 
 /// Codes of weights and their scales. Also announces the bytes of all copies of a stage.
-template <int kTokens, int kCluster>
+template <int kTokens>
 __device__ __forceinline__ void produce_w4ax_weights(const W4axArguments& args,
                                                      const TileBlock& block) {
   const TileArguments& tile = args.tile;
@@ -20,9 +20,7 @@ __device__ __forceinline__ void produce_w4ax_weights(const W4axArguments& args,
   int num_early = kW4axEarlyStages + 1;
   TileSegment segment = block.first(tile);
   while (segment.num_chunks > 0) {
-    // A cluster's last block may have no outputs: it reads some, and writes nothing.
-    const int panel =
-        min(segment.tile / tile.token_tiles * kCluster + block.rank, args.num_panels - 1);
+    const int panel = segment.tile / tile.token_tiles;
     const int64_t chunk = int64_t{panel} * tile.schedule.num_chunks + segment.begin;
     const uint8_t* codes = args.codes + chunk * kW4axChunkBytes;
     const int64_t scales_pitch = int64_t{args.num_panels} * kTileOutputs;
@@ -46,34 +44,26 @@ __device__ __forceinline__ void produce_w4ax_weights(const W4axArguments& args,
   start_next_kernel();
 }
 
-/// The block's part of the tile's tokens, for all blocks of the cluster, and for this one the
-/// scales of all of them.
-template <int kTokens, int kCluster>
+/// The tile's tokens and their scales.
+template <int kTokens>
 __device__ __forceinline__ void produce_w4ax_tokens(const CUtensorMap& x_map,
                                                     const W4axArguments& args,
                                                     const TileBlock& block) {
-  constexpr int kPart = kTokens / kCluster;
   const TileArguments& tile = args.tile;
   wait_for_previous_kernel();
   TileStage stage = {0, 1};
   TileSegment segment = block.first(tile);
   while (segment.num_chunks > 0) {
     const int token = segment.tile % tile.token_tiles * kTokens;
-    const int row = token + block.rank * kPart;
     const float* scales = args.x_scales + segment.begin * args.x_scales_pitch + token;
     for (int i = 0; i < segment.num_chunks; ++i) {
       const uint32_t full = block.ring.full(tile, stage.index);
-      const uint32_t stage_begin = block.ring.stage(tile, stage.index);
-      const uint32_t to = stage_begin + static_cast<uint32_t>(block.rank * kPart * kW4axInputs);
+      const uint32_t to = block.ring.stage(tile, stage.index);
       const int column = (segment.begin + i) * kW4axInputs;
       wait_barrier(block.ring.empty(tile, stage.index), stage.parity);
-      if constexpr (kCluster == 1) {
-        start_box_copy(to, &x_map, column, row, full);
-      } else {
-        start_shared_box_copy(to, &x_map, column, row, full, (1 << kCluster) - 1);
-      }
-      start_bulk_copy(stage_begin + w4ax_scales_offset(kTokens) + kW4axScaleBytes, scales,
-                      kTokens * 4, full);
+      start_box_copy(to, &x_map, column, token, full);
+      start_bulk_copy(to + w4ax_scales_offset(kTokens) + kW4axScaleBytes, scales, kTokens * 4,
+                      full);
       scales += args.x_scales_pitch;
       stage.advance(tile.num_stages);
     }

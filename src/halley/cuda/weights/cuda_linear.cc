@@ -6,6 +6,7 @@
 #include "halley/base/checked_math.h"
 #include "halley/base/str.h"
 #include "halley/cuda/gemm/lt_problem.h"
+#include "halley/cuda/mma_gemm/mma_gemm.h"
 #include "halley/cuda/weights/gemv_linear.h"
 #include "halley/cuda/weights/order_columns.h"
 #include "halley/cuda/weights/tile_linear.h"
@@ -106,11 +107,20 @@ MixedPlan mixed_plan(const Section& section, bool is_batch_invariant, int64_t M)
                       : plan_mixed_gemm(shape, section.mixed_device);
 }
 
+MmaPlan mma_plan(const Section& section, bool is_batch_invariant, int64_t M) {
+  const MmaShape shape = mma_shape(section.mixed, M);
+  const bool has_one_plan = is_batch_invariant && !is_s8(section.mixed.kind);
+  return has_one_plan ? invariant_mma_plan(shape, section.mixed_device)
+                      : plan_mma_gemm(shape, section.mixed_device);
+}
+
 std::string describe_mixed(const Section& section, bool is_batch_invariant) {
   std::string text = str("outputs by ", section.kernel_name());
   for (const int64_t M : {1, 16, 128}) {
     text += str(M == 1 ? ": " : "; ", M, M == 1 ? " row " : " rows ",
-                mixed_plan(section, is_batch_invariant, M));
+                section.w4_kernels == W4Kernels::kMma
+                    ? str(mma_plan(section, is_batch_invariant, M))
+                    : str(mixed_plan(section, is_batch_invariant, M)));
   }
   return text;
 }
@@ -129,9 +139,11 @@ bool CudaLinear::Section::has_code_sums() const {
 
 const char* CudaLinear::Section::kernel_name() const {
   if (is_nested()) return kNestedKernelName;
-  if (is_w4ax()) return kW4axKernelName;
+  const bool is_mma = w4_kernels == W4Kernels::kMma;
+  if (is_w4ax()) return is_mma ? kW4axMmaKernelName : kW4axKernelName;
   if (is_gemv()) return gemv_kernel_name(gemv.shape.bits);
-  return is_mixed() ? mixed_kernel_name(mixed.kind) : for_activations.choice.kernel->name;
+  if (is_mixed()) return is_mma ? mma_kernel_name(mixed.kind) : mixed_kernel_name(mixed.kind);
+  return for_activations.choice.kernel->name;
 }
 
 std::vector<const DeviceBuffer*> CudaLinear::Section::buffers() const {
@@ -153,7 +165,12 @@ void CudaLinear::run_mixed(const CudaContext& context, const Section& section,
                                   // Weights were in place before the layer was; what is ahead on
                                   // the stream of a step is a kernel.
                                   .starts_early = true};
-  const MixedPlan plan = mixed_plan(section, lt_->choice().is_batch_invariant, y.num_rows);
+  const bool is_batch_invariant = lt_->choice().is_batch_invariant;
+  if (section.w4_kernels == W4Kernels::kMma) {
+    const MmaPlan plan = mma_plan(section, is_batch_invariant, y.num_rows);
+    return mma_gemm_planned(context, section.mixed, operands, plan, y);
+  }
+  const MixedPlan plan = mixed_plan(section, is_batch_invariant, y.num_rows);
   mixed_gemm_planned(context, section.mixed, operands, plan, y);
 }
 
@@ -178,7 +195,8 @@ void CudaLinear::run_sections(const CudaContext& context, int64_t M, Matrix y,
     prepare(section, &operands);
     const TileLinearInputs inputs = {.x = operands.x,
                                      .bias = section.bias,
-                                     .is_batch_invariant = lt_->choice().is_batch_invariant};
+                                     .is_batch_invariant = lt_->choice().is_batch_invariant,
+                                     .w4_kernels = section.w4_kernels};
     if (section.is_mixed()) {
       run_mixed(context, section, operands, part);
     } else if (section.is_gemv()) {
@@ -227,6 +245,31 @@ void CudaLinear::run_quantized(const CudaContext& context, const QuantizedRows& 
       [&](const Section& section, CudaGemmOperands* operands) { set_codes(section, x, operands); });
 }
 
+const CudaGemmKernel* CudaLinear::gated_kernel(ConstMatrix x) const {
+  if (sections_.size() != 1 || x.dtype != dtype_) return nullptr;
+  const Section& section = sections_[0];
+  if (section.w.data == nullptr || section.w.dtype != dtype_ || section.N % 2 != 0 ||
+      section.activation.kind != ActivationQuant::kNone) {
+    return nullptr;
+  }
+  const CudaGemmKernel& kernel = section.for_activations.choice.kernel_for(x);
+  return kernel.launch_gated == nullptr ? nullptr : &kernel;
+}
+
+void CudaLinear::run_gated(const CudaContext& context, Activation activation, ConstMatrix x,
+                           Matrix y) const {
+  const CudaGemmKernel* kernel = gated_kernel(x);
+  HALLEY_CHECK(kernel != nullptr, name_);
+  HALLEY_CHECK(x.num_cols == in_features() && 2 * y.num_cols == out_features() &&
+                   x.num_rows == y.num_rows && y.dtype == dtype_,
+               name_, x.num_rows, x.num_cols, y.num_rows, y.num_cols);
+  if (x.num_rows == 0) return;
+  const Section& section = sections_[0];
+  kernel->launch_gated(context,
+                       {.x = x, .w = section.w, .scales = section.scales, .bias = section.bias},
+                       activation, y);
+}
+
 const CudaActivationQuant* CudaLinear::code_form() const {
   if (sections_.empty()) return nullptr;
   const CudaActivationQuant& first = sections_[0].activation;
@@ -261,7 +304,8 @@ size_t CudaLinear::workspace_bytes(int64_t M) const {
   size_t most = 0;
   for (const Section& section : sections_) {
     if (section.is_w4ax()) {
-      most = std::max(most, w4ax_linear_bytes(section.num_multiprocessors, section.w4ax, M));
+      most = std::max(most, w4ax_linear_bytes(section.num_multiprocessors, section.w4ax,
+                                              section.w4_kernels, M));
       continue;
     }
     if (section.is_nested()) {
@@ -278,7 +322,8 @@ size_t CudaLinear::workspace_bytes(int64_t M) const {
       of_inputs += round_up(decoded_bytes(section.N, section.K), DeviceArena::kAlignment);
     }
     if (section.is_mixed()) {
-      const size_t of_product = mixed_workspace_bytes_max(section.mixed_device);
+      const size_t of_product =
+          section.w4_kernels == W4Kernels::kMma ? mma_workspace_bytes_max(section.mixed_device) : 0;
       most = std::max(most, of_inputs + round_up(of_product, DeviceArena::kAlignment));
       continue;
     }

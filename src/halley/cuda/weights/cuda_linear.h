@@ -14,10 +14,12 @@
 #include "halley/cuda/gemm/quantize_rows.h"
 #include "halley/cuda/gemv/gemv_weight.h"
 #include "halley/cuda/mixed_gemm/mixed_gemm.h"
+#include "halley/cuda/mma_gemm/w4_kernels.h"
 #include "halley/cuda/nested_gemm/nested_gemm.h"
 #include "halley/cuda/runtime/cuda_context.h"
 #include "halley/cuda/runtime/device_arena.h"
 #include "halley/cuda/w4ax_gemm/w4ax_gemm.h"
+#include "halley/kernels/activation/activation.h"
 
 namespace halley::cuda {
 
@@ -43,7 +45,8 @@ class CudaLinear {
     /// Codes of 8, 3 or 2 bits; otherwise of no outputs. Then w and scales are empty, and what is
     /// bound is for decoded_outputs() in the activations' type.
     GemvWeight gemv = {};
-    int num_multiprocessors = 0;  // of the two below
+    int num_multiprocessors = 0;                // of the two below
+    W4Kernels w4_kernels = W4Kernels::kHopper;  // of `mixed` and `w4ax`
     /// Numbers of f16 in two planes; otherwise of no outputs. `w` is the upper one, scales and what
     /// is bound are of low precision, which multiplies it by codes of `low_activation`.
     NestedWeight nested = {};
@@ -101,6 +104,13 @@ class CudaLinear {
   /// are zero. Only where code_form() is not null.
   void run_quantized(const CudaContext& context, const QuantizedRows& x, Matrix y) const;
 
+  /// Whether run_gated() takes these inputs: numbers of the activations' type, which the layer's
+  /// one section multiplies as they are, by a kernel with a gate.
+  bool can_run_gated(ConstMatrix x) const { return gated_kernel(x) != nullptr; }
+  /// run() and gated_activation() (cuda/ops) in one: y [M, out_features / 2] of the activations'
+  /// type, the same bits as both one after the other. Only where can_run_gated().
+  void run_gated(const CudaContext& context, Activation activation, ConstMatrix x, Matrix y) const;
+
   /// The activations' type.
   DType dtype() const { return dtype_; }
   int64_t in_features() const { return sections_.empty() ? 0 : sections_[0].K; }
@@ -117,6 +127,7 @@ class CudaLinear {
   const std::vector<Section>& sections() const { return sections_; }
 
  private:
+  const CudaGemmKernel* gated_kernel(ConstMatrix x) const;
   template <typename Prepare>
   void run_sections(const CudaContext& context, int64_t M, Matrix y, const Prepare& prepare) const;
   void run_mixed(const CudaContext& context, const Section& section, const CudaGemmOperands& inputs,

@@ -194,7 +194,7 @@ TEST_F(CudaLinearGpuTest, NumbersInTwoPlanesAreRight) {
   PackedWeight weight;
   weight.layout = PackedLayout::kNestedF16Quad;
   weight.N = 37;
-  weight.K = 70;
+  weight.K = 128;
   allocate_quantized(&weight);
   auto* bytes = reinterpret_cast<uint8_t*>(weight.data.data());
   const size_t panel_bytes = weight.data.num_bytes() / 2;  // two panels

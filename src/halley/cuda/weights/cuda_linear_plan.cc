@@ -55,8 +55,8 @@ std::vector<CudaLinearPlan> plan_cuda_linear(const QuantScheme& scheme, const Te
     plan.name = section.display_name();
     plan.out_features = stored.N;
     plan.in_features = stored.K;
-    const MixedForms forms = mixed_forms(stored, activation_dtype, use, /*is_hopper=*/true);
-    const TileForm tile = tile_form(stored, activation_dtype, use, /*is_hopper=*/true);
+    const MixedForms forms = mixed_forms(stored, activation_dtype, use, /*has_kernels=*/true);
+    const TileForm tile = tile_form(stored, activation_dtype, use, /*has_kernels=*/true);
     const GemvForm gemv = gemv_form(stored, activation_dtype, use, /*is_batch_invariant=*/false);
     if (tile != TileForm::kNone) {
       const bool is_nested = tile == TileForm::kNested;

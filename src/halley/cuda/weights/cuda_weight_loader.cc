@@ -41,6 +41,13 @@ uint16_t round_to(DType dtype, float value) {
   return dtype == DType::kF16 ? f32_to_f16(value) : f32_to_bf16(value);
 }
 
+void add_input_order(const PackedWeight& weight, DeviceArrays* arrays,
+                     CudaLinear::Section* section) {
+  const std::vector<int32_t>& order = weight.quant.input_order;
+  if (order.empty()) return;
+  arrays->add(std::span<const int32_t>(order), &section->activation.input_order);
+}
+
 /// A static scale that rounds everything to NaN must not be loaded.
 void check_activation(const std::string& name, const QuantParams& quant) {
   const bool is_static = quant.activation == ActivationQuant::kS8Static ||
@@ -62,6 +69,7 @@ CudaWeightLoader::CudaWeightLoader(ExecContext& host, const CudaContext& device,
       device_(device),
       lt_(lt),
       dtype_(activation_dtype),
+      w4_(find_w4_kernels(device.device)),
       staged_(host.pool, device.stream),
       lost_(sizeof(uint32_t), "a counter") {
   HALLEY_CHECK(activation_dtype == DType::kF16 || activation_dtype == DType::kBf16 ||
@@ -234,10 +242,7 @@ void CudaWeightLoader::load_rows(const PackedWeight& weight, WeightForm form,
                                 quant.activation == ActivationQuant::kE4m3Static &&
                                 codes.has_one_scale;
   DeviceArrays arrays;
-  const int32_t* input_order = nullptr;
-  if (!quant.input_order.empty()) {
-    arrays.add(std::span<const int32_t>(quant.input_order), &input_order);
-  }
+  add_input_order(weight, &arrays, section);
   if (form.is_codes()) {
     arrays.add(std::span<const float>(codes.scales), &section->scales.w_scales);
     section->scales.is_w_tensor = has_static_scale;
@@ -250,10 +255,9 @@ void CudaWeightLoader::load_rows(const PackedWeight& weight, WeightForm form,
   }
   add_bias(bias, &arrays, section);
   section->array_memory = arrays.copy(device_.stream);
-  section->activation.input_order = input_order;
   const Matrix rows = allocate_rows(form.dtype, weight.N, weight.K, &section->weight_memory);
   section->w = rows;
-  decode_panels(weight, input_order, rows);
+  decode_panels(weight, section->activation.input_order, rows);
   const ScaleSpan span = !form.is_codes()   ? ScaleSpan::kNone
                          : has_static_scale ? ScaleSpan::kTensor
                                             : ScaleSpan::kRow;
@@ -305,10 +309,7 @@ std::string CudaWeightLoader::keep_mixed(const PackedWeight& weight, MixedKind k
                "copy of scales");
   }
   DeviceArrays arrays;
-  if (!weight.quant.input_order.empty()) {
-    arrays.add(std::span<const int32_t>(weight.quant.input_order),
-               &section->activation.input_order);
-  }
+  add_input_order(weight, &arrays, section);
   if (!bias.empty()) arrays.add(bias, &section->bias);
   section->array_memory = arrays.copy(device_.stream);
   device_.stream.synchronize();
@@ -338,10 +339,7 @@ std::string CudaWeightLoader::keep_gemv(const PackedWeight& weight, std::span<co
     device_.stream.synchronize();
   });
   DeviceArrays arrays;
-  if (!weight.quant.input_order.empty()) {
-    arrays.add(std::span<const int32_t>(weight.quant.input_order),
-               &section->activation.input_order);
-  }
+  add_input_order(weight, &arrays, section);
   add_bias(bias, &arrays, section);
   section->array_memory = arrays.copy(device_.stream);
   section->form = describe_gemv(stored, dtype_);
@@ -366,6 +364,7 @@ void CudaWeightLoader::keep_nested(const PackedWeight& weight, std::span<const f
     const Matrix lower = {memory.data(), DType::kU8, end - begin, weight.K, weight.K};
     decode_codes(device_, panels, lower);
     pack_lower_rows(device_, lower, begin, section->nested);
+    order_upper_rows(device_, upper.rows(begin, end));
     device_.stream.synchronize();
   });
   const std::vector<float> scales(static_cast<size_t>(weight.N), kNestedUpperScale);
@@ -373,7 +372,7 @@ void CudaWeightLoader::keep_nested(const PackedWeight& weight, std::span<const f
   arrays.add(std::span<const float>(scales), &section->scales.w_scales);
   add_bias(bias, &arrays, section);
   section->array_memory = arrays.copy(device_.stream);
-  section->low_activation = {.kind = ActivationQuant::kE4m3Token};
+  section->low_activation = {.kind = ActivationQuant::kE4m3Token, .has_lane_order = true};
   section->num_multiprocessors = device_.device.num_multiprocessors;
   section->form = describe_tile(TileForm::kNested, halley::problem_of(weight));
   bind(section,
@@ -412,10 +411,7 @@ void CudaWeightLoader::keep_w4ax(const PackedWeight& weight, std::span<const flo
                       cudaMemcpyHostToDevice, device_.stream.get()),
       "copy of scales");
   DeviceArrays arrays;
-  if (!weight.quant.input_order.empty()) {
-    arrays.add(std::span<const int32_t>(weight.quant.input_order),
-               &section->activation.input_order);
-  }
+  add_input_order(weight, &arrays, section);
   if (!bias.empty()) arrays.add(bias, &section->bias);
   section->array_memory = arrays.copy(device_.stream);
   device_.stream.synchronize();
@@ -439,8 +435,10 @@ CudaLinear::Section CudaWeightLoader::load_packed(const std::string& name,
                         .s4_clip = quant.s4_clip};
   const GemmProblem stored = halley::problem_of(weight);
   const bool is_hopper = device_.device.compute_major == 9 && device_.device.compute_minor == 0;
-  const TileForm tile = tile_form(stored, dtype_, use, is_hopper);
-  if (tile == TileForm::kNested) {
+  const bool has_w4 = w4_ != nullptr;
+  if (has_w4) section.w4_kernels = w4_->kernels;
+  const TileForm tile = tile_form(stored, dtype_, use, has_w4);
+  if (tile == TileForm::kNested && is_hopper) {
     keep_nested(weight, bias, first_output, &section);
     return section;
   }
@@ -448,7 +446,7 @@ CudaLinear::Section CudaWeightLoader::load_packed(const std::string& name,
     keep_w4ax(weight, bias, &section);
     return section;
   }
-  MixedForms forms = mixed_forms(stored, dtype_, use, is_hopper);
+  MixedForms forms = mixed_forms(stored, dtype_, use, has_w4);
   for (const MixedKind kind : forms.kinds) {
     const std::string refusal = keep_mixed(weight, kind, bias, &section);
     if (refusal.empty()) return section;

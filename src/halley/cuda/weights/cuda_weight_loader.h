@@ -3,11 +3,13 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "halley/core/exec_context.h"
 #include "halley/core/packed_weight.h"
 #include "halley/core/tensor.h"
+#include "halley/cuda/mma_gemm/w4_kernels.h"
 #include "halley/cuda/runtime/cuda_context.h"
 #include "halley/cuda/runtime/staged_copy.h"
 #include "halley/cuda/weights/cuda_linear.h"
@@ -25,6 +27,11 @@ class CudaWeightLoader {
   /// decoded to. All must outlive the loader; `lt` also the layers.
   CudaWeightLoader(ExecContext& host, const CudaContext& device, CublasLtGemm& lt,
                    DType activation_dtype);
+
+  /// Of layers that are loaded from now on: their 4-bit weights are multiplied by the kernels of
+  /// this name (cuda/mma_gemm/w4_kernels.h) and not by the first that the GPU runs. Throws as
+  /// w4_kernels_named().
+  void use_w4_kernels(std::string_view name) { w4_ = &w4_kernels_named(device_.device, name); }
 
   /// Joins the layer's parts as the loader of the CPU does, and waits until they are in place.
   /// Throws as QuantScheme::open(); CheckpointError where the data are wrong or hold numbers that
@@ -66,6 +73,7 @@ class CudaWeightLoader {
   const CudaContext& device_;
   CublasLtGemm& lt_;
   DType dtype_;
+  const W4KernelRow* w4_;  // null where the GPU runs none
   StagedCopy staged_;
   DeviceBuffer staging_;
   DeviceBuffer lost_;  // one uint32_t: numbers that the type has not, or reasons of a refusal

@@ -1,7 +1,9 @@
 // Layers fed by the operation before them, in the form that they take, against numbers that the
 // layer rounds itself: bit for bit.
+#include <algorithm>
 #include <bit>
 #include <cmath>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -158,6 +160,43 @@ TEST_F(LinearInputGpuTest, NumbersMayLieInTheCallersMemory) {
   const CudaLinear takes_codes = load({&codes}, DType::kF16);
   EXPECT_TRUE(take_linear_input(context_, takes_codes, numbers.matrix()).is_codes);
   workspace_.release(mark);
+}
+
+/// A product and its gated activation in one launch.
+TEST_F(LinearInputGpuTest, GatedLayersApplyTheActivation) {
+  constexpr int64_t F = 200, K = 192;
+  std::vector<float> values(static_cast<size_t>(2 * F * K));
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal(0, 0.1f);
+  for (float& value : values) value = normal(random);
+  const TensorView weight = {
+      reinterpret_cast<const std::byte*>(values.data()), DType::kF32, {2 * F, K}};
+  for (const DType dtype : {DType::kF16, DType::kBf16}) {
+    CudaWeightLoader loader(host_, context_, lt_, dtype);
+    std::vector<CudaLinear::Section> sections;
+    sections.push_back(loader.load_dense("a", {&weight, 1}, {}, 0));
+    const CudaLinear linear("a", dtype, std::move(sections), lt_);
+    for (const int64_t M : {1, 8, 9, 32}) {
+      SCOPED_TRACE(str(dtype, ", M = ", M));
+      DeviceMatrix x(dtype, M, K);
+      x.fill_normal(4);
+      const DeviceMatrix wide(dtype, M, 2 * F), expected(dtype, M, F), y(dtype, M, F);
+      ASSERT_TRUE(linear.can_run_gated(x.matrix())) << linear.describe();
+      linear.run_gated(context_, Activation::kSilu, x.matrix(), y.matrix());
+      linear.run(context_, x.matrix(), wide.matrix());
+      gated_activation(context_, Activation::kSilu, wide.matrix(), expected.matrix());
+      const std::vector<float> right = expected.get(stream_);
+      EXPECT_TRUE(
+          std::all_of(right.begin(), right.end(), [](float e) { return std::isfinite(e); }));
+      EXPECT_EQ(y.get(stream_), right);
+      EXPECT_TRUE(y.guards_are_intact(stream_));
+    }
+    // More rows than kernels with gates take, other inputs, and codes.
+    EXPECT_FALSE(linear.can_run_gated(DeviceMatrix(dtype, 65, K).matrix()));
+    EXPECT_FALSE(linear.can_run_gated(DeviceMatrix(DType::kF32, 9, K).matrix()));
+    const PackedWeight codes = made_up(kCases[0], 2 * F, 256, 5);
+    EXPECT_FALSE(load({&codes}, dtype).can_run_gated(DeviceMatrix(dtype, 9, 256).matrix()));
+  }
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <numeric>
 #include <random>
@@ -112,8 +113,10 @@ class MixedLinearGpuTest : public testing::Test {
   ThreadPool pool_{2};
   ExecContext host_{pool_};
 
-  CudaLinear load(const PackedWeight& weight, const std::vector<float>& bias, DType dtype) {
+  CudaLinear load(const PackedWeight& weight, const std::vector<float>& bias, DType dtype,
+                  const char* w4_kernels = "hopper") {
     CudaWeightLoader loader(host_, context_, lt_, dtype);
+    loader.use_w4_kernels(w4_kernels);
     std::vector<CudaLinear::Section> sections;
     sections.push_back(loader.load_packed("a", weight, bias, 0));
     return CudaLinear("a", dtype, std::move(sections), lt_);
@@ -239,6 +242,24 @@ TEST_F(MixedLinearGpuTest, ProductsOfEveryFormAreRight) {
   }
 }
 
+/// By the kernels that GPUs before Hopper have, asked for by name.
+TEST_F(MixedLinearGpuTest, ProductsByMmaAreRight) {
+  for (const FormCase& form : kForms) {
+    for (const auto& [N, K] : {std::pair<int64_t, int64_t>{37, 133}, {257, 640}}) {
+      SCOPED_TRACE(str(name_of_form(form), " N ", N, " K ", K));
+      const PackedWeight weight = make_form(form, N, K, static_cast<uint32_t>(K));
+      const std::vector<float> bias(static_cast<size_t>(N), -0.375f);
+      const CudaLinear linear = load(weight, bias, form.dtype, "mma");
+      EXPECT_STREQ(linear.sections()[0].kernel_name(), mma_kernel_name(form.kind));
+      EXPECT_THAT(linear.describe(), HasSubstr("128 outputs x 16 tokens"));
+      for (const int64_t M : {1, 17, 150}) {
+        check_rows(linear, weight, bias, M, M % 2 == 1 ? form.dtype : DType::kF32);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
 TEST_F(MixedLinearGpuTest, JoinsAStagedWeightOfManyPanels) {
   // More than passes through the staging memory at once.
   const FormCase& form = kForms[12];
@@ -294,10 +315,14 @@ TEST_F(MixedLinearGpuTest, RowsDoNotDependOnTheBatchWhereAsked) {
   CublasLtOptions options;
   options.choice.is_batch_invariant = true;
   CublasLtGemm lt(context_, options);
-  for (const FormCase& form : {kForms[0], kForms[7], kForms[9], kForms[12]}) {
-    SCOPED_TRACE(name_of_form(form));
+  const FormCase forms[] = {kForms[0], kForms[7], kForms[9], kForms[12]};
+  for (size_t i = 0; i < 2 * std::size(forms); ++i) {
+    const FormCase& form = forms[i / 2];
+    const char* kernels = i % 2 == 0 ? "hopper" : "mma";
+    SCOPED_TRACE(str(name_of_form(form), " ", kernels));
     const PackedWeight weight = make_form(form, 264, 1024, 8);
     CudaWeightLoader loader(host_, context_, lt, form.dtype);
+    loader.use_w4_kernels(kernels);
     std::vector<CudaLinear::Section> sections;
     sections.push_back(loader.load_packed("a", weight, {}, 0));
     const CudaLinear linear("a", form.dtype, std::move(sections), lt);

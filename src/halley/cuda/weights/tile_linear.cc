@@ -5,6 +5,8 @@
 #include "halley/base/checked_math.h"
 #include "halley/cuda/gemm/cuda_gemm.h"
 #include "halley/cuda/hopper_tile/tile_plan.h"
+#include "halley/cuda/mixed_gemm/mixed_gemm.h"
+#include "halley/cuda/mma_gemm/mma_gemm.h"
 
 namespace halley::cuda {
 namespace {
@@ -63,22 +65,35 @@ void run_w4ax_linear(const CudaContext& context, const W4axWeight& weight,
       .scales = context.workspace.take<float>(static_cast<size_t>(weight.num_blocks() * pitch)),
       .scales_pitch = pitch};
   quantize_rows(context, activation, inputs.x, rows);
-  const TilePlan plan =
-      plan_of(context, w4ax_family(), {M, weight.N, weight.K}, inputs.is_batch_invariant);
-  w4ax_gemm_planned(context, weight,
-                    {.x = rows.codes,
-                     .x_scales = rows.scales,
-                     .x_scales_pitch = pitch,
-                     .bias = inputs.bias,
-                     .starts_early = true},
-                    plan, y);
+  const W4axOperands operands = {.x = rows.codes,
+                                 .x_scales = rows.scales,
+                                 .x_scales_pitch = pitch,
+                                 .bias = inputs.bias,
+                                 .starts_early = true};
+  if (inputs.w4_kernels == W4Kernels::kMma) {
+    const MmaShape shape = mma_shape(weight, M);
+    const MixedDevice device = mixed_device(context);
+    mma_w4ax_gemm_planned(context, weight,
+                          {.operands = operands, .num_s8_inputs = activation.num_s8_inputs},
+                          inputs.is_batch_invariant ? invariant_mma_plan(shape, device)
+                                                    : plan_mma_gemm(shape, device),
+                          y);
+  } else {
+    const TilePlan plan =
+        plan_of(context, w4ax_family(), {M, weight.N, weight.K}, inputs.is_batch_invariant);
+    w4ax_gemm_planned(context, weight, operands, plan, y);
+  }
   context.workspace.release(mark);
 }
 
-size_t w4ax_linear_bytes(int num_multiprocessors, const W4axWeight& weight, int64_t M) {
+size_t w4ax_linear_bytes(int num_multiprocessors, const W4axWeight& weight, W4Kernels kernels,
+                         int64_t M) {
+  const MixedDevice device = {.num_multiprocessors = num_multiprocessors};
   return of_arena(M * round_up(weight.K, kGemmPadding)) +
          of_arena(weight.num_blocks() * round_up(M, kW4axTokenPadding) * 4) +
-         product_bytes(num_multiprocessors, w4ax_family());
+         (kernels == W4Kernels::kMma
+              ? of_arena(static_cast<int64_t>(mma_workspace_bytes_max(device)))
+              : product_bytes(num_multiprocessors, w4ax_family()));
 }
 
 }  // namespace halley::cuda

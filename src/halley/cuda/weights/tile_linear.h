@@ -6,6 +6,7 @@
 
 #include "halley/core/matrix.h"
 #include "halley/cuda/gemm/quantize_rows.h"
+#include "halley/cuda/mma_gemm/w4_kernels.h"
 #include "halley/cuda/nested_gemm/nested_gemm.h"
 #include "halley/cuda/runtime/cuda_context.h"
 #include "halley/cuda/w4ax_gemm/w4ax_gemm.h"
@@ -18,6 +19,7 @@ struct TileLinearInputs {
   const float* bias = nullptr;  // [N]
   /// The plan, and with it the order of sums, does not depend on M.
   bool is_batch_invariant = false;
+  W4Kernels w4_kernels = W4Kernels::kHopper;  // of run_w4ax_linear()
 };
 
 /// x rounded to f16 where it is not.
@@ -29,6 +31,7 @@ size_t nested_linear_bytes(int num_multiprocessors, const NestedWeight& weight, 
 void run_w4ax_linear(const CudaContext& context, const W4axWeight& weight,
                      const CudaActivationQuant& activation, const TileLinearInputs& inputs,
                      Matrix y);
-size_t w4ax_linear_bytes(int num_multiprocessors, const W4axWeight& weight, int64_t M);
+size_t w4ax_linear_bytes(int num_multiprocessors, const W4axWeight& weight, W4Kernels kernels,
+                         int64_t M);
 
 }  // namespace halley::cuda

@@ -39,8 +39,9 @@ class TileLinear : public GpuTest {
     }
   }
 
-  CudaLinear load(const PackedWeight& weight, DType dtype) {
+  CudaLinear load(const PackedWeight& weight, DType dtype, const char* w4_kernels = "hopper") {
     CudaWeightLoader loader(host_, context_, lt_, dtype);
+    loader.use_w4_kernels(w4_kernels);
     std::vector<CudaLinear::Section> sections;
     sections.push_back(loader.load_packed("a", weight, bias_of(weight.N), 0));
     return {"a", dtype, std::move(sections), lt_};
@@ -107,7 +108,7 @@ PackedWeight nested_weight(int64_t N, int64_t K) {
 }
 
 TEST_F(TileLinear, BothPrecisionsOfTwoPlanesAreRight) {
-  for (const auto& [N, K] : std::vector<std::pair<int64_t, int64_t>>{{37, 70}, {320, 1024}}) {
+  for (const auto& [N, K] : std::vector<std::pair<int64_t, int64_t>>{{37, 128}, {320, 1024}}) {
     const PackedWeight weight = nested_weight(N, K);
     const CudaLinear linear = load(weight, DType::kF16);
     ASSERT_TRUE(linear.sections()[0].is_nested());
@@ -152,9 +153,11 @@ TEST_F(TileLinear, BlocksOfFourAndEightBitsAreRight) {
     Reference reference = {std::vector<float>(static_cast<size_t>(N * K)), weight.quant, 1e-6};
     for (int64_t n = 0; n < N; ++n) unpack_row(weight, n, reference.w.data() + n * K);
     for (const DType dtype : {DType::kF16, DType::kBf16}) {
-      const CudaLinear linear = load(weight, dtype);
-      ASSERT_TRUE(linear.sections()[0].is_w4ax());
-      for (const int64_t M : {1, 17, 150}) check(linear, reference, M);
+      for (const char* kernels : {"hopper", "mma"}) {
+        const CudaLinear linear = load(weight, dtype, kernels);
+        ASSERT_TRUE(linear.sections()[0].is_w4ax());
+        for (const int64_t M : {1, 17, 150}) check(linear, reference, M);
+      }
     }
   }
 }

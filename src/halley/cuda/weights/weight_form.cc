@@ -101,7 +101,7 @@ int64_t row_stride_of(DType dtype, int64_t K) {
 }
 
 MixedForms mixed_forms(const GemmProblem& problem, DType activation_dtype, LinearUse use,
-                       bool is_hopper) {
+                       bool has_kernels) {
   MixedForms forms;
   if (problem.w_layout != PackedLayout::kU4Quad || problem.N == 0 || problem.K == 0) return forms;
   const auto consider = [&](MixedKind kind) {
@@ -113,8 +113,8 @@ MixedForms mixed_forms(const GemmProblem& problem, DType activation_dtype, Linea
     forms.why_not = "no product of 4-bit codes takes f32 activations";
   } else if (use == LinearUse::kGrouped) {
     forms.why_not = "experts are multiplied together, as numbers";
-  } else if (!is_hopper) {
-    forms.why_not = "products of 4-bit codes need compute capability 9.0";
+  } else if (!has_kernels) {
+    forms.why_not = "products of 4-bit codes need compute capability 8.0 to 9.0";
   }
   if (!forms.why_not.empty()) return forms;
   if (is_s8(problem.activation) && !problem.has_input_order) {
@@ -205,13 +205,14 @@ GemvScales gemv_scales(const PackedWeight& weight) {
 }
 
 TileForm tile_form(const GemmProblem& problem, DType activation_dtype, LinearUse use,
-                   bool is_hopper) {
+                   bool has_kernels) {
   constexpr int64_t kBlock = 128;
-  if (!is_hopper || use != LinearUse::kAlone || problem.N == 0 || problem.K == 0) {
+  if (!has_kernels || use != LinearUse::kAlone || problem.N == 0 || problem.K == 0) {
     return TileForm::kNone;
   }
   if (problem.w_layout == PackedLayout::kNestedF16Quad) {
-    return activation_dtype == DType::kF16 ? TileForm::kNested : TileForm::kNone;
+    const bool is_nested = activation_dtype == DType::kF16 && problem.K % kBlock == 0;
+    return is_nested ? TileForm::kNested : TileForm::kNone;
   }
   const bool is_w4ax = problem.w_layout == PackedLayout::kU4Quad &&
                        problem.activation == ActivationQuant::kS4S8Block128 &&
@@ -249,6 +250,19 @@ const char* mixed_kernel_name(MixedKind kind) {
     case MixedKind::kU4F16:
     case MixedKind::kU4Bf16:
       return "gemm_w4a16_mixed";
+  }
+  return "?";
+}
+
+const char* mma_kernel_name(MixedKind kind) {
+  switch (kind) {
+    case MixedKind::kU4S8:
+      return "gemm_w4a8_mma";
+    case MixedKind::kU4GroupS8:
+      return "gemm_w4a8_group_mma";
+    case MixedKind::kU4F16:
+    case MixedKind::kU4Bf16:
+      return "gemm_w4a16_mma";
   }
   return "?";
 }

@@ -51,9 +51,9 @@ struct MixedForms {
 /// By the rules alone: data may refuse a kind still (pack_mixed_weight.h). Where x is rounded to s8
 /// and each output has one scale, or scales of groups that are multiples of one, codes of x are
 /// multiplied; all else has x in the activations' type, rounded as the checkpoint says first.
-/// `is_hopper`: compute capability 9.0.
+/// `has_kernels`: the GPU runs a row of cuda/mma_gemm/w4_kernels.h.
 MixedForms mixed_forms(const GemmProblem& problem, DType activation_dtype, LinearUse use,
-                       bool is_hopper);
+                       bool has_kernels);
 
 /// "u4_quad, kept in 4 bits (u4_f16): groups of 128 inputs".
 std::string describe_mixed(MixedKind kind, const GemmProblem& problem);
@@ -86,22 +86,25 @@ GemvScales gemv_scales(const PackedWeight& weight);
 /// How a weight stays for one of the products in tiles (cuda/nested_gemm, cuda/w4ax_gemm).
 enum class TileForm : uint8_t { kNone, kNested, kW4ax };
 
-/// By the rules alone: two planes where activations are f16; codes of 4 bits in groups of 128 where
-/// x is rounded in blocks of 128. Data may refuse the latter still: zeros other than 8, scales of
-/// more than 22 significant bits.
+/// By the rules alone: two planes where activations are f16 and K is a multiple of 128; codes of 4
+/// bits in groups of 128 where x is rounded in blocks of 128. Data may refuse the latter still:
+/// zeros other than 8, scales of more than 22 significant bits. `has_kernels`: compute capability
+/// 9.0, and of kW4ax that the GPU runs a row of cuda/mma_gemm/w4_kernels.h.
 TileForm tile_form(const GemmProblem& problem, DType activation_dtype, LinearUse use,
-                   bool is_hopper);
+                   bool has_kernels);
 /// "nested_f16_quad, kept in two planes: ...".
 std::string describe_tile(TileForm form, const GemmProblem& problem);
 
 inline constexpr const char* kNestedKernelName = "gemm_nestedf16_tile";
 inline constexpr const char* kW4axKernelName = "gemm_w4ax_tile";
+inline constexpr const char* kW4axMmaKernelName = "gemm_w4ax_mma";
 
 /// Whether a weight's groups are as kW4ax takes them.
 bool fits_w4ax(const PackedWeight& weight);
 
-/// "gemm_w4a16_mixed", ...
+/// "gemm_w4a16_mixed", ..., and those of cuda/mma_gemm: "gemm_w4a16_mma", ...
 const char* mixed_kernel_name(MixedKind kind);
+const char* mma_kernel_name(MixedKind kind);
 
 /// Scales and offsets of a weight whose codes lie on the GPU: a weight is scale * (code - shift) -
 /// offset, where s8 codes are the stored ones, those of 8 bits less 128.

@@ -123,8 +123,8 @@ TEST(MixedForms, HaveNoCodesOfXWhereInputsHaveAnOrderOrSumsLeaveS32) {
 
 TEST(MixedForms, SayWhyAWeightIsNotKeptInFourBits) {
   const GemmProblem usual = problem(PackedLayout::kU4Quad, 128, ActivationQuant::kNone);
-  const auto why = [](const GemmProblem& asked, DType dtype, LinearUse use, bool is_hopper) {
-    const MixedForms forms = mixed_forms(asked, dtype, use, is_hopper);
+  const auto why = [](const GemmProblem& asked, DType dtype, LinearUse use, bool has_kernels) {
+    const MixedForms forms = mixed_forms(asked, dtype, use, has_kernels);
     EXPECT_TRUE(forms.kinds.empty());
     return forms.why_not;
   };
@@ -133,7 +133,8 @@ TEST(MixedForms, SayWhyAWeightIsNotKeptInFourBits) {
               HasSubstr("gemm_w4a16_mixed: groups of 16 inputs, neither 32, 64 nor"));
   EXPECT_THAT(why(usual, DType::kF32, LinearUse::kAlone, true), HasSubstr("f32 activations"));
   EXPECT_THAT(why(usual, DType::kF16, LinearUse::kGrouped, true), HasSubstr("experts"));
-  EXPECT_THAT(why(usual, DType::kF16, LinearUse::kAlone, false), HasSubstr("capability 9.0"));
+  EXPECT_THAT(why(usual, DType::kF16, LinearUse::kAlone, false),
+              HasSubstr("capability 8.0 to 9.0"));
   // Of other layouts nothing is said.
   EXPECT_EQ(why(problem(PackedLayout::kU8Quad, 128, ActivationQuant::kNone), DType::kF16,
                 LinearUse::kAlone, true),
@@ -223,6 +224,9 @@ TEST(TileForm, KeepsPlanesForF16AndBlocksOfCodes) {
   const GemmProblem nested = problem(PackedLayout::kNestedF16Quad, 1, ActivationQuant::kNone);
   EXPECT_EQ(form(nested, DType::kF16), TileForm::kNested);
   EXPECT_EQ(form(nested, DType::kBf16), TileForm::kNone);
+  GemmProblem odd = nested;
+  odd.K = 200;
+  EXPECT_EQ(form(odd, DType::kF16), TileForm::kNone);
   EXPECT_EQ(tile_form(nested, DType::kF16, LinearUse::kGrouped, true), TileForm::kNone);
   EXPECT_EQ(tile_form(nested, DType::kF16, LinearUse::kAlone, false), TileForm::kNone);
   GemmProblem blocks = problem(PackedLayout::kU4Quad, 128, ActivationQuant::kS4S8Block128);

@@ -17,10 +17,12 @@
 #include "halley/core/float16.h"
 #include "halley/core/float8.h"
 #include "halley/core/nested_float.h"
+#include "halley/cuda/gemm/lane_order.h"
 #include "halley/cuda/gemv/gemv_weight.h"
 #include "halley/cuda/mixed_gemm/mixed_pack.h"
 #include "halley/cuda/nested_gemm/nested_layout.h"
 #include "halley/cuda/runtime/cuda_check.h"
+#include "halley/cuda/w4ax_gemm/w4ax_layout.h"
 #include "halley/kernels/gemm/activation_quant.h"
 
 namespace halley::cuda {
@@ -173,13 +175,22 @@ std::vector<float> in_order(const std::vector<float>& packed,
 OutputWeights fetch_w4ax(const CudaStream& stream, const Section& section,
                          const std::vector<int32_t>& input_order, int64_t n) {
   const W4axWeight& weight = section.w4ax;
-  std::vector<float> packed = fetch_numbers(
-      stream, {.kind = MixedKind::kU4S8, .N = weight.N, .K = weight.K}, weight.codes, n);
+  const auto row_bytes = static_cast<size_t>(weight.num_blocks() * kW4axChunkBytes);
+  const std::vector<uint8_t> codes = fetch_chunks(stream, weight.codes, row_bytes, n);
   const auto* scales = reinterpret_cast<const float*>(weight.scales.data());
-  for (size_t k = 0; k < packed.size(); k += kChunkInputs) {
-    const auto block = static_cast<int64_t>(k / kChunkInputs);
+  const int in_chunk = static_cast<int>(n % kTileOutputs);
+  std::vector<float> packed(static_cast<size_t>(weight.K));
+  for (int64_t block = 0; block < weight.num_blocks(); ++block) {
     const float scale = fetch_one(stream, scales + block * weight.scales_pitch() + n);
-    for (size_t i = k; i < std::min(packed.size(), k + kChunkInputs); ++i) packed[i] *= scale;
+    for (int byte = 0; byte < kW4axChunkBytes; ++byte) {
+      const W4axBytePlace place = w4ax_byte_place(byte);
+      const int64_t k = block * kW4axInputs + place.input;
+      if (place.output != (in_chunk & ~8) || k >= weight.K) continue;
+      const uint32_t two = codes[static_cast<size_t>(block * kW4axChunkBytes + byte)];
+      const uint32_t nibble = in_chunk % 16 < 8 ? two & 15u : two >> 4;
+      packed[static_cast<size_t>(k)] =
+          scale * static_cast<float>(static_cast<int>(nibble ^ 8u) - 8);
+    }
   }
   OutputWeights output;
   output.w = in_order(packed, input_order);
@@ -196,10 +207,12 @@ OutputWeights fetch_nested(const CudaStream& stream, const Section& section, int
             static_cast<size_t>(K));
   OutputWeights output;
   for (int64_t k = 0; k < K; ++k) {
-    const auto code = static_cast<uint8_t>(static_cast<int8_t>(upper[static_cast<size_t>(k)]));
+    const int64_t chunk = k / kNestedInputs;
+    const int in_chunk = static_cast<int>(k % kNestedInputs);
+    const float number = upper[static_cast<size_t>(chunk * kNestedInputs + lane_place(in_chunk))];
+    const auto code = static_cast<uint8_t>(static_cast<int8_t>(number));
     const int64_t place =
-        k / kNestedInputs * kNestedChunkBytes +
-        lower_offset(static_cast<int>(n % kTileOutputs), static_cast<int>(k % kNestedInputs));
+        chunk * kNestedChunkBytes + lower_offset(static_cast<int>(n % kTileOutputs), in_chunk);
     output.w.push_back(f16_to_f32(join_f16({code, lower[static_cast<size_t>(place)]})));
   }
   return output;

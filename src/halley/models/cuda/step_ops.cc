@@ -140,6 +140,12 @@ void StepOps::queue_mlp(size_t index) {
     const ScratchMark mark(context_.workspace);
     const LinearInput x = take_linear_input(context_, layer.gate_up, normed_);
     op("mlp_norm", [&] { add_norm_rows(context_, layer.mlp_norm, block_, hidden_, x); });
+    if (config_.is_gated && !x.is_codes && layer.gate_up.can_run_gated(x.numbers)) {
+      const Matrix y = activation(activations_.activated, dtype_, M, layer.down.in_features());
+      op("gate_up", [&] { layer.gate_up.run_gated(context_, config_.activation, x.numbers, y); });
+      op("down", [&] { layer.down.run(context_, y, block_); });
+      return;
+    }
     op("gate_up", [&] { run_linear(context_, layer.gate_up, x, wide); });
   }
   if (!config_.is_gated) {

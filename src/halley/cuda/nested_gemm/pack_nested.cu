@@ -26,14 +26,43 @@ __global__ void __launch_bounds__(kPackThreads)
                                                   k % kNestedInputs)] = rows[row * row_stride + k];
 }
 
+/// A warp puts 128 bytes of a row in order, in place: a lane has four of them.
+__global__ void __launch_bounds__(kPackThreads)
+    order_upper_kernel(uint8_t* rows, int64_t row_stride, int num_chunks) {
+  const int chunk = static_cast<int>(blockIdx.x * (kPackThreads / 32) + threadIdx.x / 32);
+  if (chunk >= num_chunks) return;  // the whole warp
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  uint8_t* bytes = rows + int64_t{blockIdx.y} * row_stride + chunk * kLaneInputs;
+  uint32_t word = 0;
+  for (int i = 0; i < 4; ++i) word |= uint32_t{bytes[lane_input(4 * lane + i)]} << (8 * i);
+  __syncwarp();
+  reinterpret_cast<uint32_t*>(bytes)[lane] = word;
+}
+
+constexpr int64_t kRowsMax = 65535;  // of a grid
+
 }  // namespace
+
+void order_upper_rows(const CudaContext& context, Matrix rows) {
+  HALLEY_CHECK(rows.dtype == DType::kF8E4M3 && rows.num_cols % kLaneInputs == 0, rows.dtype,
+               rows.num_cols);
+  HALLEY_CHECK(has_wide_rows(rows), rows.row_stride);
+  const auto num_chunks = static_cast<int>(rows.num_cols / kLaneInputs);
+  for (int64_t begin = 0; begin < rows.num_rows; begin += kRowsMax) {
+    const Matrix some = rows.rows(begin, std::min(begin + kRowsMax, rows.num_rows));
+    const dim3 grid(static_cast<unsigned>(ceil_div(num_chunks, kPackThreads / 32)),
+                    static_cast<unsigned>(some.num_rows));
+    order_upper_kernel<<<grid, kPackThreads, 0, context.stream.get()>>>(
+        reinterpret_cast<uint8_t*>(some.data), some.row_stride, num_chunks);
+    check_cuda(cudaGetLastError(), "launch of order_upper_rows");
+  }
+}
 
 void pack_lower_rows(const CudaContext& context, ConstMatrix rows, int64_t first_row,
                      const NestedWeight& weight) {
   HALLEY_CHECK(bits_of(rows.dtype) == 8 && rows.num_cols == weight.K(), rows.dtype, rows.num_cols);
   HALLEY_CHECK(first_row >= 0 && first_row + rows.num_rows <= weight.N(), first_row, rows.num_rows,
                weight.N());
-  constexpr int64_t kRowsMax = 65535;  // of a grid
   for (int64_t begin = 0; begin < rows.num_rows; begin += kRowsMax) {
     const ConstMatrix some = rows.rows(begin, std::min(begin + kRowsMax, rows.num_rows));
     const dim3 grid(static_cast<unsigned>(ceil_div<int64_t>(rows.num_cols, kPackThreads)),

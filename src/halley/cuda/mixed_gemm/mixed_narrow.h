@@ -1,0 +1,51 @@
+// What a block of the kernel for few tokens keeps in shared memory. Pure functions of the host and
+// the device.
+#pragma once
+
+#include "halley/cuda/mixed_gemm/mixed_layout.h"
+
+namespace halley::cuda {
+
+inline constexpr int kNarrowTokens = 8;
+/// They take turns along K: each has whole chunks.
+inline constexpr int kNarrowWarps = 16;
+/// Rows of 16 outputs that a block has at a time, at most.
+inline constexpr int kNarrowRows = 4;
+/// Outputs of all tokens whose sums the warps keep until they add them, at most; those of the rows
+/// at a time where these are more. One for each thread, at most.
+inline constexpr int kNarrowSums = 256;
+/// Stages of a warp's ring, at most.
+inline constexpr int kNarrowStagesMax = 4;
+
+/// Bytes. Warps' rings first; a stage has codes [row][half][lane], groups and inputs.
+struct MixedNarrow {
+  int rows = 0;  // of 16 outputs, that a block has at a time
+  int span = 0;  // rows whose sums are kept: a multiple of `rows`, or all
+  int num_stages = 0;
+  int groups = 0;  // in a stage
+  int inputs = 0;
+  int stage_bytes = 0;
+  int sums = 0;       // [warp][token][sum_pitch]
+  int sum_pitch = 0;  // numbers; stores of a warp meet no bank twice
+  int barriers = 0;   // [warp][stage]
+  int num_bytes = 0;
+};
+
+/// `block_rows`: that a block has in all.
+constexpr MixedNarrow mixed_narrow(MixedKind kind, int M, int group_size, int block_rows, int rows,
+                                   int num_stages) {
+  MixedNarrow narrow = {.rows = rows, .num_stages = num_stages};
+  const int passes = kNarrowSums / (16 * M * rows);
+  narrow.span = passes > 1 ? passes * rows : rows;
+  if (narrow.span > block_rows) narrow.span = block_rows;
+  narrow.groups = rows * 16 * kChunkInputs / 2;
+  narrow.inputs = narrow.groups + rows * chunk_groups(group_size) * 8 * group_entry_bytes(kind);
+  narrow.stage_bytes = narrow.inputs + M * kChunkInputs * (is_s8(kind) ? 1 : 2);
+  narrow.sums = kNarrowWarps * num_stages * narrow.stage_bytes;
+  narrow.sum_pitch = narrow.span * 16 + 4;
+  narrow.barriers = narrow.sums + kNarrowWarps * M * narrow.sum_pitch * 4;
+  narrow.num_bytes = narrow.barriers + kNarrowWarps * num_stages * 8;
+  return narrow;
+}
+
+}  // namespace halley::cuda
