@@ -27,6 +27,37 @@ constexpr GemvType kTypes[] = {
     {DType::kBf16, 1, launch_gemv_1_bf16}, {DType::kI8, 1, launch_gemv_1_s8},
 };
 
+void check_operands(const GemvWeight& weight, const GemvOperands& operands, const Matrix& y) {
+  const ConstMatrix& x = operands.x;
+  const GemvShape& shape = weight.shape;
+  HALLEY_CHECK(x.num_rows == y.num_rows && x.num_cols == shape.K && y.num_cols == shape.N,
+               x.num_rows, x.num_cols, shape.K, shape.N, y.num_rows, y.num_cols);
+  const bool is_s8 = x.dtype == DType::kI8;
+  HALLEY_CHECK(
+      is_s8 == (shape.inputs == GemvInputs::kS8) && is_s8 == (operands.x_scales != nullptr),
+      name_of(x.dtype));
+  HALLEY_CHECK(x.num_rows == 0 || row_alignment(x) == 16, x.row_stride);
+}
+
+/// Of the rows from `begin` on.
+GemvArguments arguments_of(const GemvWeight& weight, const GemvOperands& operands, const Matrix& y,
+                           int64_t begin, int64_t end) {
+  const ConstMatrix& x = operands.x;
+  const int64_t element_bytes = bits_of(x.dtype) / 8;
+  const Matrix to = y.rows(begin, end);
+  return {.weight = gemv_weight_arguments(weight),
+          .x = reinterpret_cast<const uint8_t*>(x.rows(begin, end).data),
+          .y = to.data,
+          .M = static_cast<int>(end - begin),
+          .x_row_used_bytes = static_cast<int>(weight.shape.K * element_bytes),
+          .N = weight.shape.N,
+          .x_row_bytes = x.row_stride * element_bytes,
+          .y_stride = to.row_stride,
+          .y_dtype = to.dtype,
+          .x_scales = operands.x_scales == nullptr ? nullptr : operands.x_scales + begin,
+          .bias = operands.bias};
+}
+
 }  // namespace
 
 GemvWeightArguments gemv_weight_arguments(const GemvWeight& weight) {
@@ -51,42 +82,42 @@ void gemv_planned(const CudaContext& context, const GemvWeight& weight,
                   const GemvOperands& operands, const GemvPlan& plan, Matrix y) {
   const ConstMatrix& x = operands.x;
   const GemvShape& shape = weight.shape;
-  HALLEY_CHECK(x.num_rows == y.num_rows && x.num_cols == shape.K && y.num_cols == shape.N,
-               x.num_rows, x.num_cols, shape.K, shape.N, y.num_rows, y.num_cols);
-  const bool is_s8 = x.dtype == DType::kI8;
-  HALLEY_CHECK(
-      is_s8 == (shape.inputs == GemvInputs::kS8) && is_s8 == (operands.x_scales != nullptr),
-      name_of(x.dtype));
+  check_operands(weight, operands, y);
   HALLEY_CHECK(has_gemv_kernel(shape, plan), shape.bits, plan.tiles);
   if (y.num_rows == 0 || y.num_cols == 0) return;
-  HALLEY_CHECK(row_alignment(x) == 16, x.row_stride);
   const auto* type = std::find_if(std::begin(kTypes), std::end(kTypes), [&](const GemvType& each) {
     return each.x_dtype == x.dtype && each.bits == shape.bits;
   });
   HALLEY_CHECK(type != std::end(kTypes), name_of(x.dtype), shape.bits);
-  const int64_t element_bytes = bits_of(x.dtype) / 8;
   for (int64_t begin = 0; begin < x.num_rows; begin += kGemvRowsMax) {
     const int64_t end = std::min(begin + kGemvRowsMax, x.num_rows);
-    const Matrix to = y.rows(begin, end);
-    type->launch(context, plan,
-                 {.weight = gemv_weight_arguments(weight),
-                  .x = reinterpret_cast<const uint8_t*>(x.rows(begin, end).data),
-                  .y = to.data,
-                  .M = static_cast<int>(end - begin),
-                  .x_row_used_bytes = static_cast<int>(shape.K * element_bytes),
-                  .N = shape.N,
-                  .x_row_bytes = x.row_stride * element_bytes,
-                  .y_stride = to.row_stride,
-                  .y_dtype = to.dtype,
-                  .x_scales = is_s8 ? operands.x_scales + begin : nullptr,
-                  .bias = operands.bias});
+    type->launch(context, plan, arguments_of(weight, operands, y, begin, end));
+  }
+}
+
+void gemv_by_digits(const CudaContext& context, const GemvWeight& weight,
+                    const GemvOperands& operands, const GemvDigitPlan& plan, Matrix y) {
+  check_operands(weight, operands, y);
+  HALLEY_CHECK(plan.blocks > 0, weight.shape.bits, weight.shape.K, y.num_rows);
+  const GemvArguments args = arguments_of(weight, operands, y, 0, y.num_rows);
+  if (operands.x.dtype == DType::kF16) {
+    launch_gemv_digits_f16(context, weight.shape.bits, plan, args);
+  } else {
+    launch_gemv_digits_bf16(context, weight.shape.bits, plan, args);
   }
 }
 
 void gemv(const CudaContext& context, const GemvWeight& weight, const GemvOperands& operands,
           Matrix y) {
-  gemv_planned(context, weight, operands,
-               plan_gemv(weight.shape, context.device.num_multiprocessors), y);
+  const CudaDeviceInfo& device = context.device;
+  const GemvDigitPlan digits =
+      plan_gemv_digits(weight.shape, y.num_rows,
+                       {.num_multiprocessors = device.num_multiprocessors,
+                        .shared_bytes_max = static_cast<int>(device.shared_bytes_max)});
+  if (digits.blocks > 0 && y.num_cols > 0) {
+    return gemv_by_digits(context, weight, operands, digits, y);
+  }
+  gemv_planned(context, weight, operands, plan_gemv(weight.shape, device.num_multiprocessors), y);
 }
 
 }  // namespace halley::cuda

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "halley/core/dtype.h"
+#include "halley/cuda/gemv/gemv_digits.h"
 #include "halley/cuda/gemv/gemv_plan.h"
 #include "halley/cuda/runtime/cuda_context.h"
 
@@ -52,5 +53,11 @@ void launch_gemv_1_f16(const CudaContext& context, const GemvPlan& plan, const G
 void launch_gemv_1_bf16(const CudaContext& context, const GemvPlan& plan,
                         const GemvArguments& args);
 void launch_gemv_1_s8(const CudaContext& context, const GemvPlan& plan, const GemvArguments& args);
+
+/// Of one or two rows.
+void launch_gemv_digits_f16(const CudaContext& context, int bits, const GemvDigitPlan& plan,
+                            const GemvArguments& args);
+void launch_gemv_digits_bf16(const CudaContext& context, int bits, const GemvDigitPlan& plan,
+                             const GemvArguments& args);
 
 }  // namespace halley::cuda

@@ -159,27 +159,43 @@ class GemvGpuTest : public GpuTest {
     for (int64_t n = 0; n < N; ++n) bias.push_back(static_cast<float>(n % 5) - 2);
     for (int64_t m = 0; m < kRowsOfAll; ++m) x_scales.push_back(m % 2 == 0 ? 0.5f : 2.0f);
     const DeviceArray<float> device_bias(bias), device_scales(x_scales);
+    const auto expect = [&](int64_t M, const std::string& plan, const auto& queue) {
+      const DeviceMatrix y(DType::kF32, M, N, 3);
+      queue({.x = ConstMatrix(x.matrix()).rows(0, M),
+             .x_scales = is_s8 ? device_scales.data() : nullptr,
+             .bias = device_bias.data()},
+            y.matrix());
+      const std::vector<float> got = y.get(stream_);
+      ASSERT_TRUE(y.guards_are_intact(stream_));
+      for (int64_t m = 0; m < M; ++m) {
+        const double scale = is_s8 ? double{x_scales[static_cast<size_t>(m)]} : 1.0;
+        for (int64_t n = 0; n < N; ++n) {
+          ASSERT_EQ(got[index_of(m, N, n)],
+                    sums[index_of(m, N, n)] * scale + bias[static_cast<size_t>(n)])
+              << describe(test) << " of " << x_dtype << ", M " << M << ", " << plan << ", m " << m
+              << ", n " << n;
+        }
+      }
+    };
     for (const int tiles : {1, 2, 4}) {
       if (!has_gemv_kernel(test.shape, {tiles})) continue;
       for (const int64_t M :
            {int64_t{1}, int64_t{3}, int64_t{8}, int64_t{9}, int64_t{16}, kRowsOfAll}) {
-        const DeviceMatrix y(DType::kF32, M, N, 3);
-        gemv_planned(context_, weight.weight,
-                     {.x = ConstMatrix(x.matrix()).rows(0, M),
-                      .x_scales = is_s8 ? device_scales.data() : nullptr,
-                      .bias = device_bias.data()},
-                     {tiles}, y.matrix());
-        const std::vector<float> got = y.get(stream_);
-        ASSERT_TRUE(y.guards_are_intact(stream_));
-        for (int64_t m = 0; m < M; ++m) {
-          const double scale = is_s8 ? double{x_scales[static_cast<size_t>(m)]} : 1.0;
-          for (int64_t n = 0; n < N; ++n) {
-            ASSERT_EQ(got[index_of(m, N, n)],
-                      sums[index_of(m, N, n)] * scale + bias[static_cast<size_t>(n)])
-                << describe(test) << " of " << x_dtype << ", M " << M << ", tiles " << tiles
-                << ", m " << m << ", n " << n;
-          }
-        }
+        expect(M, str(tiles, " tiles"), [&](const GemvOperands& operands, Matrix y) {
+          gemv_planned(context_, weight.weight, operands, {tiles}, y);
+        });
+        if (HasFatalFailure()) return;
+      }
+    }
+    // By one block, which goes through its tiles some at a time, and by several.
+    for (const int blocks : {1, 4, 132}) {
+      for (const int64_t M : {1, 2}) {
+        const GemvDigitPlan plan = plan_gemv_digits(test.shape, M, {.num_multiprocessors = blocks});
+        if (plan.blocks == 0) continue;
+        expect(M, str("digits, ", blocks, " blocks"), [&](const GemvOperands& operands, Matrix y) {
+          gemv_by_digits(context_, weight.weight, operands, plan, y);
+        });
+        if (HasFatalFailure()) return;
       }
     }
   }
@@ -237,7 +253,8 @@ TEST_F(GemvGpuTest, DecodesToTheNumbers) {
   }
 }
 
-/// Layers of usual size and numbers: against f64, and the same bits in every batch and again.
+/// Layers of usual size and numbers: against f64, the same bits again, and in every batch of one
+/// kernel.
 TEST_F(GemvGpuTest, IsNearAndTheSameInEveryBatch) {
   constexpr int64_t N = 528, K = 4096, M = 16;
   // Of a code's range: base and codes are sums of f32 before they are subtracted.
@@ -250,14 +267,18 @@ TEST_F(GemvGpuTest, IsNearAndTheSameInEveryBatch) {
         DeviceMatrix x(dtype, M, K);
         x.fill_normal(5);
         const std::vector<float> values = x.get(stream_);
-        const DeviceMatrix y(dtype, M, N), alone(dtype, 1, N), again(dtype, M, N);
+        const DeviceMatrix y(dtype, M, N), again(dtype, M, N), few(dtype, 3, N);
+        const DeviceMatrix alone(dtype, 1, N), two(dtype, 2, N);
         gemv(context_, weight.weight, {.x = x.matrix()}, y.matrix());
         gemv(context_, weight.weight, {.x = x.matrix()}, again.matrix());
+        gemv(context_, weight.weight, {.x = ConstMatrix(x.matrix()).rows(4, 7)}, few.matrix());
         gemv(context_, weight.weight, {.x = ConstMatrix(x.matrix()).rows(5, 6)}, alone.matrix());
-        const std::vector<float> got = y.get(stream_), of_one = alone.get(stream_);
+        gemv(context_, weight.weight, {.x = ConstMatrix(x.matrix()).rows(4, 6)}, two.matrix());
+        const std::vector<float> got = y.get(stream_), of_few = few.get(stream_);
+        const std::vector<float> of_one = alone.get(stream_), of_two = two.get(stream_);
         EXPECT_EQ(got, again.get(stream_));
         const double step = dtype == DType::kF16 ? 0x1p-11 : 0x1p-8;
-        for (const int64_t m : {int64_t{0}, M - 1}) {
+        for (const int64_t m : {int64_t{0}, int64_t{5}, M - 1}) {
           for (int64_t n = 0; n < N; ++n) {
             double sum = 0, size = 0;
             for (int64_t k = 0; k < K; ++k) {
@@ -265,12 +286,17 @@ TEST_F(GemvGpuTest, IsNearAndTheSameInEveryBatch) {
               sum += of_code * (weight.code(n, k) - weight.zero(n, k));
               size += std::fabs(of_code) * (1 << bits);
             }
-            ASSERT_NEAR(got[index_of(m, N, n)], sum, step * std::fabs(sum) + kSumError * size)
+            const double error = step * std::fabs(sum) + kSumError * size;
+            ASSERT_NEAR(got[index_of(m, N, n)], sum, error)
                 << describe(test) << " " << dtype << " m " << m << " n " << n;
+            if (m != 5) continue;
+            ASSERT_NEAR(of_one[static_cast<size_t>(n)], sum, error)
+                << describe(test) << " " << dtype << " alone, n " << n;
           }
         }
         for (int64_t n = 0; n < N; ++n) {
-          ASSERT_EQ(of_one[static_cast<size_t>(n)], got[index_of(5, N, n)]) << n;
+          ASSERT_EQ(of_few[index_of(1, N, n)], got[index_of(5, N, n)]) << n;
+          ASSERT_EQ(of_two[index_of(1, N, n)], of_one[static_cast<size_t>(n)]) << n;
         }
       }
     }
@@ -292,27 +318,31 @@ TEST_F(GemvGpuTest, WaitsForTheKernelBefore) {
   codes.set(permutation);
   pack_gemv_rows(context_, codes.matrix(), 0, weight);
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 61) - 30;
-  first.set(values);
-  const auto run = [&] {
-    for (int i = 0; i < kLength; ++i) {
-      const DeviceMatrix& x = i % 2 == 0 ? first : second;
-      const DeviceMatrix& y = i % 2 == 0 ? second : first;
-      gemv(context_, weight, {.x = x.matrix()}, y.matrix());
-    }
-  };
-  const auto expect_turned = [&](int64_t count) {
-    const std::vector<float> got = first.get(stream_);
-    for (int64_t i = 0; i < 8 * K; ++i) {
-      const int64_t from = i / K * K + (i % K + count) % K;
-      ASSERT_EQ(got[static_cast<size_t>(i)], values[static_cast<size_t>(from)]) << i;
-    }
-  };
-  run();
-  expect_turned(kLength);
-  const CudaGraph graph = CudaGraph::capture(stream_, run);
-  graph.launch(stream_);
-  graph.launch(stream_);
-  expect_turned(3 * kLength);
+  for (const int64_t rows : {8, 2}) {
+    first.set(values);
+    const auto run = [&] {
+      for (int i = 0; i < kLength; ++i) {
+        const DeviceMatrix& x = i % 2 == 0 ? first : second;
+        const DeviceMatrix& y = i % 2 == 0 ? second : first;
+        gemv(context_, weight, {.x = ConstMatrix(x.matrix()).rows(0, rows)},
+             y.matrix().rows(0, rows));
+      }
+    };
+    const auto expect_turned = [&](int64_t count) {
+      const std::vector<float> got = first.get(stream_);
+      for (int64_t i = 0; i < rows * K; ++i) {
+        const int64_t from = i / K * K + (i % K + count) % K;
+        ASSERT_EQ(got[static_cast<size_t>(i)], values[static_cast<size_t>(from)]) << i;
+      }
+    };
+    run();
+    expect_turned(kLength);
+    const CudaGraph graph = CudaGraph::capture(stream_, run);
+    graph.launch(stream_);
+    graph.launch(stream_);
+    expect_turned(3 * kLength);
+    if (HasFatalFailure()) return;
+  }
 }
 
 }  // namespace
