@@ -15,15 +15,8 @@
 namespace halley::cuda {
 namespace {
 
-class TimeW4axGemm : public GpuTest {
+class TimeW4axGemm : public HopperTest {
  protected:
-  void SetUp() override {
-    if (device_.compute_major != 9 || device_.compute_minor != 0) {
-      GTEST_SKIP() << "needs compute capability 9.0, the GPU has " << device_.compute_major << "."
-                   << device_.compute_minor;
-    }
-  }
-
   /// Random bytes, every one within the mask.
   static void fill(std::byte* to, size_t num_bytes, uint8_t mask) {
     std::vector<uint8_t> pattern(std::min<size_t>(num_bytes, (size_t{4} << 20) + 4096));
