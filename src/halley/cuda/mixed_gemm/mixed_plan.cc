@@ -235,11 +235,14 @@ MixedPlan plan_mixed_gemm(const MixedShape& shape, const MixedDevice& device) {
   HALLEY_CHECK(shape.M >= 1 && shape.N >= 1 && shape.K >= 1, shape.M, shape.N, shape.K);
   const TunedMixedPlans& table = tuned_mixed_plans();
   const TunedMixedPlan* tuned = table.is_of(device) ? table.find(shape) : nullptr;
+  // What was measured with more rows says nothing of so few.
+  if (shape.M <= kNarrowRowsMax && (tuned == nullptr || tuned->rows > kNarrowRowsMax)) {
+    return narrow_mixed_plan(shape, device);
+  }
   if (tuned != nullptr && tuned->is_narrow) return narrow_mixed_plan(shape, device);
   if (tuned != nullptr && can_tile(shape, device, tuned->tiling)) {
     return tiled_mixed_plan(shape, device, tuned->tiling);
   }
-  if (shape.M <= kNarrowRowsMax) return narrow_mixed_plan(shape, device);
   MixedPlan best;
   for (const MixedTiling& tiling : mixed_tilings(shape, device)) {
     const MixedPlan plan = tiled_mixed_plan(shape, device, tiling);
