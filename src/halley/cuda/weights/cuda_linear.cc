@@ -7,6 +7,7 @@
 #include "halley/base/str.h"
 #include "halley/cuda/gemm/lt_problem.h"
 #include "halley/cuda/mma_gemm/mma_gemm.h"
+#include "halley/cuda/weights/gemv_linear.h"
 #include "halley/cuda/weights/order_columns.h"
 #include "halley/cuda/weights/tile_linear.h"
 #include "halley/cuda/weights/weight_form.h"
@@ -61,8 +62,9 @@ Matrix take_numbers(const CudaContext& context, DType dtype, int64_t M, int64_t 
 ConstMatrix prepare_numbers(const CudaContext& context, const Section& section, ConstMatrix x,
                             DType dtype) {
   const bool is_rounded = section.activation.kind != ActivationQuant::kNone;
-  const bool is_aligned = !section.is_mixed() || row_alignment(x) == 16;
-  const int32_t* order = section.is_mixed() ? section.activation.input_order : nullptr;
+  const bool is_packed = section.is_mixed() || section.is_gemv();
+  const bool is_aligned = !is_packed || row_alignment(x) == 16;
+  const int32_t* order = is_packed ? section.activation.input_order : nullptr;
   if (is_rounded || (order == nullptr && (x.dtype != dtype || !is_aligned))) {
     const Matrix rounded = take_numbers(context, dtype, x.num_rows, section.K);
     round_rows(context, section.activation, x, rounded);
@@ -72,6 +74,11 @@ ConstMatrix prepare_numbers(const CudaContext& context, const Section& section, 
   const Matrix ordered = take_numbers(context, dtype, x.num_rows, section.K);
   order_columns(context, order, x, ordered);
   return ordered;
+}
+
+/// Of the inputs that a section multiplies as numbers.
+DType number_dtype(const Section& section, DType activation_dtype) {
+  return section.is_mixed() || section.is_gemv() ? activation_dtype : section.w.dtype;
 }
 
 size_t kernel_bytes(const BoundGemm& gemm, int64_t M) {
@@ -124,7 +131,7 @@ std::string describe_mixed(const Section& section, bool is_batch_invariant) {
 
 bool CudaLinear::Section::has_coded_inputs() const {
   if (is_w4ax()) return true;
-  if (is_nested()) return false;  // codes of other kernels
+  if (is_nested() || is_gemv()) return false;  // or codes of other kernels
   if (is_mixed()) return is_s8(mixed.kind);
   return w.dtype == DType::kI8 || w.dtype == DType::kF8E4M3;
 }
@@ -137,13 +144,14 @@ const char* CudaLinear::Section::kernel_name() const {
   if (is_nested()) return kNestedKernelName;
   const bool is_mma = w4_kernels == W4Kernels::kMma;
   if (is_w4ax()) return is_mma ? kW4axMmaKernelName : kW4axKernelName;
+  if (is_gemv()) return gemv_kernel_name(gemv.shape.bits);
   if (is_mixed()) return is_mma ? mma_kernel_name(mixed.kind) : mixed_kernel_name(mixed.kind);
   return for_activations.choice.kernel->name;
 }
 
 std::vector<const DeviceBuffer*> CudaLinear::Section::buffers() const {
-  return {&weight_memory, &array_memory, &mixed.chunks, &mixed.scales,
-          &nested.lower,  &w4ax.codes,   &w4ax.scales};
+  return {&weight_memory, &array_memory, &mixed.chunks, &mixed.scales, &gemv.codes,
+          &gemv.scales,   &gemv.zeros,   &nested.lower, &w4ax.codes,   &w4ax.scales};
 }
 
 size_t CudaLinear::Section::device_bytes() const {
@@ -196,6 +204,11 @@ void CudaLinear::run_sections(const CudaContext& context, int64_t M, Matrix y,
                                      .w4_kernels = section.w4_kernels};
     if (section.is_mixed()) {
       run_mixed(context, section, operands, part);
+    } else if (section.is_gemv()) {
+      const BoundGemm& gemm = y.dtype == dtype_ ? section.for_activations : section.for_f32;
+      run_gemv_linear(context, *lt_, section.gemv, gemm.choice,
+                      {.x = operands.x, .bias = section.bias, .rounded_bias = section.rounded_bias},
+                      part);
     } else if (section.is_w4ax()) {
       run_w4ax_linear(context, section.w4ax, inputs, part);
     } else if (section.is_nested() && operands.x.dtype != DType::kF8E4M3) {
@@ -221,8 +234,7 @@ void CudaLinear::run(const CudaContext& context, ConstMatrix x, Matrix y,
     } else if (section.has_coded_inputs() || is_low) {
       prepare_codes(context, section, x, operands);
     } else {
-      operands->x =
-          prepare_numbers(context, section, x, section.is_mixed() ? dtype_ : section.w.dtype);
+      operands->x = prepare_numbers(context, section, x, number_dtype(section, dtype_));
     }
   });
 }
@@ -308,13 +320,17 @@ size_t CudaLinear::workspace_bytes(int64_t M) const {
     if (section.is_nested()) {
       most = std::max(most, nested_linear_bytes(section.num_multiprocessors, section.nested, M));
     }
-    const DType dtype = section.is_mixed() ? dtype_ : section.w.dtype;
+    const DType dtype = number_dtype(section, dtype_);
     size_t of_inputs = section.has_coded_inputs() || section.is_nested()
                            ? quantized_rows_bytes(M, section.K)
                            : piece_bytes(M, number_stride(dtype, section.K) * element_bytes(dtype));
+    const bool is_packed = section.is_mixed() || section.is_gemv();
+    // Rounded, and in the weight's order.
+    if (is_packed && section.activation.input_order != nullptr) of_inputs *= 2;
+    if (section.is_gemv()) {
+      of_inputs += round_up(decoded_bytes(section.N, section.K), DeviceArena::kAlignment);
+    }
     if (section.is_mixed()) {
-      // Rounded, and in the weight's order.
-      if (section.activation.input_order != nullptr) of_inputs *= 2;
       const size_t of_product =
           section.w4_kernels == W4Kernels::kMma ? mma_workspace_bytes_max(section.mixed_device) : 0;
       most = std::max(most, of_inputs + round_up(of_product, DeviceArena::kAlignment));
@@ -333,8 +349,10 @@ std::string CudaLinear::describe() const {
     text +=
         str(text.empty() ? "" : "\n", name_, " [", section.N, ", ", section.K, "]: ", section.form,
             "; ",
-            section.is_mixed()    ? describe_mixed(section, lt_->choice().is_batch_invariant)
-            : section.is_w4ax()   ? str("outputs by ", section.kernel_name())
+            section.is_mixed()  ? describe_mixed(section, lt_->choice().is_batch_invariant)
+            : section.is_gemv() ? str("outputs by ", section.kernel_name(), "; of decoded numbers ",
+                                      describe_gemm(section.for_activations))
+            : section.is_w4ax() ? str("outputs by ", section.kernel_name())
             : section.is_nested() ? str("outputs by ", section.kernel_name(), ", in low precision ",
                                         describe_gemm(section.for_activations))
                                   : describe_gemm(section.for_activations));
