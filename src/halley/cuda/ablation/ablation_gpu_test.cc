@@ -92,15 +92,8 @@ class Product {
   DeviceArray<float> x_scales_;
 };
 
-class AblationGpu : public GpuTest {
+class AblationGpu : public HopperTest {
  protected:
-  void SetUp() override {
-    if (device_.compute_major != 9 || device_.compute_minor != 0) {
-      GTEST_SKIP() << "needs compute capability 9.0, the GPU has " << device_.compute_major << "."
-                   << device_.compute_minor;
-    }
-  }
-
   /// Each plan's bits by the product's own kernel, then by all variants.
   void check(const ProductShape& shape, const Product& product, const TilePlan& plan,
              bool is_whole) {
