@@ -7,7 +7,7 @@
 namespace halley::cuda {
 namespace {
 
-using TimeAblation = HopperTest;
+class TimeAblation : public HopperTest {};
 
 TEST_F(TimeAblation, TimesEveryVariant) {
   const std::vector<AblationTime> times =

@@ -26,7 +26,7 @@ CUtensorMap map_of(ConstMatrix matrix, int box_rows, int box_chunks) {
   const CUresult result = tensor_map_encoder()(
       &map, tensor_map_dtype(matrix.dtype), 3, const_cast<std::byte*>(matrix.data), sizes, strides,
       box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+      CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   HALLEY_CHECK(result == CUDA_SUCCESS, static_cast<int>(result), matrix.num_rows, matrix.num_cols,
                matrix.row_stride, box_rows, box_chunks);
   return map;

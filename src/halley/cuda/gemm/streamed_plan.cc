@@ -24,8 +24,8 @@ constexpr int64_t kFewRows = 8;
 /// With no more outputs a block, two blocks share the inputs of twice as many.
 constexpr int64_t kSplitOutputsMax = 40;
 /// Of weights that are copied at a time, and how often, where smaller copies can be made.
-constexpr int64_t kStageBytesMax = 16 << 10;
-constexpr int kStagesMin = 4;
+constexpr int64_t kStageBytesMax = 64 << 10;
+constexpr int kStagesMin = 3;
 
 int tokens_of(int64_t M) {
   int tokens = 8;
