@@ -56,7 +56,7 @@ struct MixedShared {
   int staged_vectors = 0;
   int weights = 0;        // of stage 0
   int received = 0;       // [block of the cluster][vector that this block writes][thread]
-  int token_scales = 0;   // [warpgroup 2][token][scale, sum of codes]
+  int token_scales = 0;   // of s8: [warpgroup 2][token][scale, sum of codes]
   int output_scales = 0;  // [warpgroup 2][scale, offset, bias][output]
   int barriers = 0;       // full ones, then empty ones, then two of the cluster
   int num_bytes = 0;      // alignment of the start included
@@ -73,7 +73,7 @@ constexpr MixedShared mixed_shared(MixedKind kind, const MixedTile& tile, int ch
   shared.received = shared.weights + num_stages * shared.w_stage_bytes;
   const int num_parts = num_ranks > 1 ? num_ranks : 0;
   shared.token_scales = shared.received + num_parts * shared.staged_vectors * kVectorBytes;
-  shared.output_scales = shared.token_scales + 2 * tile.tokens * 8;
+  shared.output_scales = shared.token_scales + (is_s8(kind) ? 2 * tile.tokens * 8 : 0);
   shared.barriers = shared.output_scales + 3 * tile.outputs * 4;
   shared.num_bytes = kStageAlignment + shared.barriers + (2 * num_stages + 2) * 8;
   return shared;
