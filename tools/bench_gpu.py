@@ -76,6 +76,7 @@ PARTS = [
     latency("profile_f16_prefill8192", 1, 8191, 1, "--profile", iters=1),
     latency("profile_fp8_batch1", 1, 1024, 128, *FP8, "--profile", iters=1),
     Part("gemm", ("bench", "gemm", "--rows", "1,16,64,256,2048"), 90, has_model=False),
+    Part("ablation", ("bench", "ablation"), 90, has_model=False),
     throughput("throughput_f16_many", 1200, *MANY, "600"),
     throughput("throughput_fp8_many", 1200, *FP8, *MANY, "1200", "--kv-dtype", "fp8"),
 ]
@@ -160,6 +161,9 @@ def summary_line(key, result):
                      f"(floor {1e3 * result['decode_step_floor_s']:.2f})")
             share = result["decode_roofline_share"]
         return f"| {key} | {text} | {100 * share:.1f} % |"
+    if "over_full" in result:
+        ratios = ", ".join(f"{name} {ratio:.2f}" for name, ratio in result["over_full"].items())
+        return f"| {key} | geometric means of times: {ratios} | - |"
     rows = result.get("attention") or result.get("products") or []
     # Of products those that layers run.
     shares = sorted(row["roofline_share"] for row in rows if row.get("is_chosen", True))

@@ -29,6 +29,7 @@ result = {{
                    "largest_batch": 7, "roofline_share": 0.25}},
     "attention": {{"attention": [{{"roofline_share": 0.2}}, {{"roofline_share": 0.9}}]}},
     "gemm": {{"products": []}},
+    "ablation": {{"over_full": {{"full": 1.0, "no_pipeline": 2.345}}, "ablation": []}},
 }}[kind]
 with open(args[args.index("--output-json") + 1], "w") as file:
     json.dump(result, file)
@@ -72,6 +73,8 @@ class BenchGpu(unittest.TestCase):
         self.assertIn("| throughput_f16 | 100 output tokens/s, 300 in all, largest batch 7 | "
                       "25.0 % |", summary)
         self.assertIn("2 shapes, 20 to 90 %", summary)
+        self.assertIn("| ablation | geometric means of times: full 1.00, no_pipeline 2.35 | - |",
+                      summary)
 
     def test_parts_and_time(self):
         result = self.run_tool("--parts", "gemm,attention")

@@ -476,6 +476,16 @@ class Quantized(unittest.TestCase):
         self.assertEqual({weight["kernel"].split("_")[1] for weight in weights}, {"f16", "w4a16"})
         self.assertIn("u4_quad, kept in 4 bits (u4_f16): a scale for each output",
                       {weight["form"] for weight in weights})
+        self.assertEqual({(weight["kernel"], weight.get("mma_kernel")) for weight in weights
+                          if weight["kernel"].startswith("gemm_w4")},
+                         {("gemm_w4a16_mixed", "gemm_w4a16_mma")})
+        self.assertFalse([weight for weight in weights if weight["form"].endswith("kept in f16") and
+                          "mma_kernel" in weight])
+        self.assertRegex(run("inspect", model, "--device", "cuda").stdout,
+                         "gemm_w4a16_mma +[0-9]+ weights on compute capability 8.0 to 8.9")
+        self.assertIn("not gemm_fp8_streamed: needs rows of a multiple of 128 bytes",
+                      run("inspect", os.path.join(QUANTIZED, "fp8_tensor_static"),
+                          "--device", "cuda").stdout)
         env = dict(os.environ, HALLEY_KERNEL="gemm_w4a32_hwy")
         for args, extra, text in [
                 (["--require-kernel", "gemm_s8_sums_cublaslt"], None, "got gemm_"),
@@ -806,13 +816,14 @@ class BenchGpu(unittest.TestCase):
         if "gemm" not in run("bench", "--help").stdout:
             self.skipTest("built without CUDA")
         for args, text in [(["gemm", "--shape", "12"], "--shape: expected two sizes"),
+                           (["ablation", "--shape", "0x5"], "--shape: expected two sizes"),
                            (["attention", "--decode", "0x5"], "--decode: expected two sizes"),
                            (["attention", "--kv-dtype", "f3"], "--kv-dtype: expected a type")]:
             refused = run("bench", *args)
             self.assertEqual(refused.returncode, 2, refused.stderr)
             self.assertIn(text, refused.stderr)
         env = dict(os.environ, CUDA_VISIBLE_DEVICES="")
-        for name in "gemm", "attention":
+        for name in "ablation", "attention", "gemm":
             refused = run("bench", name, env=env)
             self.assertEqual(refused.returncode, 1, refused.stderr)
             self.assertIn("CUDA: expected", refused.stderr)

@@ -16,6 +16,7 @@ Run add_bench(CLI::App& parent) {
       {"serve-overhead", add_bench_serve_overhead},
   };
 #ifdef HALLEY_HAS_CUDA
+  commands.push_back({"ablation", add_bench_ablation});
   commands.push_back({"attention", add_bench_attention});
   commands.push_back({"gemm", add_bench_gemm});
 #endif

@@ -10,6 +10,7 @@ Run add_bench_throughput(CLI::App& bench);
 Run add_bench_serve(CLI::App& bench);
 Run add_bench_serve_overhead(CLI::App& bench);
 /// Kernels alone; in builds with CUDA.
+Run add_bench_ablation(CLI::App& bench);
 Run add_bench_attention(CLI::App& bench);
 Run add_bench_gemm(CLI::App& bench);
 

@@ -39,23 +39,28 @@ std::string joined(const std::vector<std::string>& names) {
 }
 
 /// What a Hopper does with such a weight, by the same rules that load it, beside f16 activations
-/// (f32 ones where the weight is f32); "" for nothing, and in builds without CUDA.
+/// (f32 ones where the weight is f32), and the kernel of GPUs before it where there is one; "" for
+/// nothing, and in builds without CUDA.
 std::string on_cuda([[maybe_unused]] const GemmProblem& problem) {
 #ifdef HALLEY_HAS_CUDA
   const auto kernel = [](const char* name) { return str("`", name, "`"); };
+  const auto before_hopper = [](const char* name) { return str(", `", name, "` (8.0 to 8.9)"); };
   const bool is_nested = problem.w_layout == PackedLayout::kNestedF16Quad;
   if (is_nested && problem.activation != ActivationQuant::kNone) return {};
   switch (cuda::tile_form(problem, DType::kF16, cuda::LinearUse::kAlone, true)) {
     case cuda::TileForm::kNested:
       return kernel(cuda::kNestedKernelName);
     case cuda::TileForm::kW4ax:
-      return kernel(cuda::kW4axKernelName);
+      return kernel(cuda::kW4axKernelName) + before_hopper(cuda::kW4axMmaKernelName);
     case cuda::TileForm::kNone:
       break;
   }
   const cuda::MixedForms mixed =
       cuda::mixed_forms(problem, DType::kF16, cuda::LinearUse::kAlone, true);
-  if (!mixed.kinds.empty()) return kernel(cuda::mixed_kernel_name(mixed.kinds.front()));
+  if (!mixed.kinds.empty()) {
+    const cuda::MixedKind kind = mixed.kinds.front();
+    return kernel(cuda::mixed_kernel_name(kind)) + before_hopper(cuda::mma_kernel_name(kind));
+  }
   const cuda::WeightForm form = cuda::weight_form(problem, DType::kF16);
   if (form.is_codes()) return str(form.dtype, " codes");
   return form.why_numbers.empty() ? "as it is" : "decoded to 16 bits";

@@ -75,13 +75,15 @@ OrderedJson json_of(const LinearPlan& plan) {
 }
 
 OrderedJson json_of(const GpuLinearPlan& plan) {
-  return {{"name", plan.name},
-          {"out_features", plan.out_features},
-          {"in_features", plan.in_features},
-          {"form", plan.form},
-          {"bytes", plan.device_bytes},
-          {"kernel", plan.kernel},
-          {"refused", plan.refusals}};
+  OrderedJson json = {{"name", plan.name},
+                      {"out_features", plan.out_features},
+                      {"in_features", plan.in_features},
+                      {"form", plan.form},
+                      {"bytes", plan.device_bytes},
+                      {"kernel", plan.kernel},
+                      {"refused", plan.refusals}};
+  if (!plan.mma_kernel.empty()) json["mma_kernel"] = plan.mma_kernel;
+  return json;
 }
 
 OrderedJson json_of(const ModelPart& part) {
@@ -182,6 +184,7 @@ void print_totals(const ModelPlan& plan) {
     double num_bytes = 0;
   };
   std::map<std::string, Use> kernels;
+  std::map<std::string, int> mma_kernels;
   std::map<std::string, int> refusals;
   for (const ModelPart& part : plan.parts) {
     for (const LinearPlan& linear : part.plans) {
@@ -199,6 +202,7 @@ void print_totals(const ModelPlan& plan) {
       Use& use = kernels[linear.kernel];
       ++use.num_weights;
       use.num_bytes += static_cast<double>(linear.device_bytes);
+      if (!linear.mma_kernel.empty()) ++mma_kernels[linear.mma_kernel];
       for (const std::string& refusal : linear.refusals) ++refusals[refusal];
     }
   }
@@ -206,6 +210,10 @@ void print_totals(const ModelPlan& plan) {
   for (const auto& [name, use] : kernels) {
     std::printf("%-20s %5d weights %10s\n", name.c_str(), use.num_weights,
                 format_bytes(use.num_bytes).c_str());
+  }
+  for (const auto& [name, count] : mma_kernels) {
+    std::printf("%-20s %5d weights on compute capability 8.0 to 8.9, by libhalley_kernels.so\n",
+                name.c_str(), count);
   }
   for (const auto& [refusal, count] : refusals) {
     std::printf("not %s (%d weights)\n", refusal.c_str(), count);

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "halley/core/dtype.h"
+#include "halley/core/element.h"
 #include "halley/core/float16.h"
 #include "halley/core/float8.h"
 #include "halley/core/host_buffer.h"
@@ -25,6 +26,20 @@ TEST(DType, NamesAndSizesAgree) {
   EXPECT_EQ(bits_of(DType::kF4), 4);
   EXPECT_EQ(bits_of(DType::kU64), 64);
   EXPECT_FALSE(dtype_from_safetensors("f16"));
+}
+
+TEST(Element, IsReadAtAnyAddress) {
+  const auto read = [](DType dtype, auto bits) {
+    std::byte bytes[sizeof(bits) + 1];
+    std::memcpy(bytes + 1, &bits, sizeof(bits));
+    return element_to_f32(dtype, bytes + 1);
+  };
+  EXPECT_EQ(read(DType::kF32, -1.5f), -1.5f);
+  EXPECT_EQ(read(DType::kF16, uint16_t{0x3C01}), 1 + 0x1p-10f);
+  EXPECT_EQ(read(DType::kBf16, uint16_t{0x3F81}), 1 + 0x1p-7f);
+  EXPECT_EQ(read(DType::kF8E4M3, uint8_t{0xFE}), -448.0f);
+  EXPECT_EQ(read(DType::kI8, int8_t{-128}), -128.0f);
+  EXPECT_EQ(read(DType::kI32, int32_t{-16777217}), -16777216.0f);
 }
 
 TEST(Float16, RoundTripsEveryBitPattern) {

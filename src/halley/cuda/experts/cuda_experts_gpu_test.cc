@@ -10,12 +10,12 @@
 
 #include "halley/base/error.h"
 #include "halley/base/str.h"
-#include "halley/core/float16.h"
 #include "halley/cuda/experts/cuda_experts.h"
 #include "halley/cuda/ops/activation.h"
 #include "halley/cuda/runtime/cuda_graph.h"
 #include "halley/cuda/testing/device_matrix.h"
 #include "halley/cuda/testing/gpu_test.h"
+#include "halley/cuda/testing/rounding.h"
 #include "halley/cuda/weights/cuda_weight_loader.h"
 #include "halley/kernels/activation/activation_reference.h"
 #include "halley/kernels/gemm/activation_quant.h"
@@ -30,17 +30,6 @@ namespace {
 constexpr double kSumError = 5e-5;
 // |f'| of the activations is at most this.
 constexpr double kSlopeMax = 1.15;
-
-float rounded_to(DType dtype, float value) {
-  if (dtype == DType::kF16) return f16_to_f32(f32_to_f16(value));
-  return dtype == DType::kBf16 ? bf16_to_f32(f32_to_bf16(value)) : value;
-}
-
-/// Of one rounding to the type: half its step.
-double half_step_of(DType dtype) {
-  if (dtype == DType::kF16) return 0x1p-11;
-  return dtype == DType::kBf16 ? 0x1p-8 : 0x1p-24;
-}
 
 struct ExpertsCase {
   int64_t E = 0, per_token = 0, M = 0;

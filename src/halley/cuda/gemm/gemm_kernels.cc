@@ -7,7 +7,6 @@
 #include "halley/base/str.h"
 #include "halley/cuda/gemm/cublaslt_gemm.h"
 #include "halley/cuda/gemm/cuda_gemm.h"
-#include "halley/cuda/gemm/few_rows.h"
 #include "halley/cuda/gemm/gemm_epilogue.h"
 #include "halley/cuda/gemm/gemm_plain.h"
 #include "halley/cuda/gemm/lt_problem.h"
@@ -74,16 +73,6 @@ std::string accumulator_refusal(const CudaGemmProblem& problem) {
 
 std::string plain_refusal(const CudaGemmProblem& problem) {
   return is_number(problem.y_dtype) ? "" : str("writes no ", problem.y_dtype);
-}
-
-std::string few_rows_refusal(const CudaGemmProblem& problem) {
-  if (!is_number(problem.y_dtype)) return str("writes no ", problem.y_dtype);
-  const bool is_codes = problem.dtype == DType::kI8 || problem.dtype == DType::kF8E4M3;
-  const int64_t row_bits = problem.K * bits_of(problem.dtype);
-  if (!is_codes && row_bits % 128 != 0) {
-    return str("needs rows of a multiple of 16 bytes, those of the weight have ", row_bits / 8);
-  }
-  return empty_refusal(problem);
 }
 
 std::string streamed_refusal(const CudaGemmProblem& problem) {
@@ -166,18 +155,6 @@ void launch_accumulators(CublasLtGemm& lt, const CudaContext& context,
   context.workspace.release(mark);
 }
 
-void launch_few_rows(CublasLtGemm&, const CudaContext& context, const CudaGemmProblem& problem,
-                     const CudaGemmOperands& operands, Matrix y) {
-  const bool is_codes = problem.dtype == DType::kI8 || problem.dtype == DType::kF8E4M3;
-  const int64_t inputs = is_codes ? round_up(problem.K, kGemmPadding) : problem.K;
-  gemm_few_rows(context,
-                {.x = padded(operands.x, y.num_rows, inputs),
-                 .w = padded(operands.w, problem.N, inputs),
-                 .scales = operands.scales,
-                 .bias = operands.bias},
-                y);
-}
-
 void launch_streamed(CublasLtGemm&, const CudaContext& context, const CudaGemmProblem&,
                      const CudaGemmOperands& operands, Matrix y) {
   streamed_gemm(
@@ -210,18 +187,6 @@ constexpr CudaGemmKernel lt_numbers(const char* name, DType dtype, const char* t
           .why_not = number_refusal,
           .workspace_bytes = no_workspace,
           .launch = launch_numbers};
-}
-
-constexpr CudaGemmKernel few_rows(const char* name, DType dtype, const char* takes) {
-  return {.name = name,
-          .dtype = dtype,
-          .takes = takes,
-          .is_padded = dtype == DType::kI8 || dtype == DType::kF8E4M3,
-          .needs_algorithm = false,
-          .why_not = few_rows_refusal,
-          .workspace_bytes = no_workspace,
-          .launch = launch_few_rows,
-          .rows_max = kFewRowsMax};
 }
 
 /// Where it was the fastest one on an H200, in whole decode steps of Llama-3 8B.
@@ -257,17 +222,13 @@ constexpr CudaGemmKernel plain(const char* name, DType dtype, const char* takes)
           .launch = launch_plain};
 }
 
-constexpr std::array<CudaGemmKernel, 21> kCudaGemmKernels = {{
+constexpr std::array<CudaGemmKernel, 17> kCudaGemmKernels = {{
     streamed("gemm_f16_streamed", DType::kF16, "f16, up to 64 rows, K a multiple of 64"),
     streamed("gemm_bf16_streamed", DType::kBf16, "bf16, up to 64 rows, K a multiple of 64"),
     streamed("gemm_fp8_streamed", DType::kF8E4M3,
              "e4m3, up to 64 rows, K a multiple of 128, any scales"),
     streamed("gemm_s8_streamed", DType::kI8,
              "s8, up to 64 rows, K a multiple of 128, any scales and offsets"),
-    few_rows("gemm_f16_few_rows", DType::kF16, "f16, up to 8 rows, K a multiple of 8"),
-    few_rows("gemm_bf16_few_rows", DType::kBf16, "bf16, up to 8 rows, K a multiple of 8"),
-    few_rows("gemm_fp8_few_rows", DType::kF8E4M3, "e4m3, up to 8 rows, any scales"),
-    few_rows("gemm_s8_few_rows", DType::kI8, "s8, up to 8 rows, any scales and offsets"),
     // On an H200 the product with scales for rows takes about 14 us or more for all that is small,
     // twice the time of one with scales for tensors; a pass behind that one costs less.
     {.name = "gemm_fp8_row_sums_cublaslt",

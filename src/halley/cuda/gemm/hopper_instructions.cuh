@@ -87,8 +87,12 @@ __device__ __forceinline__ void start_streamed_box_copy(uint32_t to, const void*
       : "memory");
 }
 
-/// The barrier of a cluster, whole warps at a time. Arriving releases and waiting acquires what was
-/// stored, to shared memory of other blocks too.
+/// The barrier of a cluster, whole warps at a time. Arriving with nothing to release but what
+/// publish_barriers() has published: no wait for the thread's other accesses.
+__device__ __forceinline__ void arrive_at_cluster_relaxed() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+/// Arriving releases and waiting acquires what was stored, to shared memory of other blocks too.
 __device__ __forceinline__ void arrive_at_cluster() {
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 }
@@ -98,6 +102,18 @@ __device__ __forceinline__ void wait_for_cluster() {
 __device__ __forceinline__ void sync_cluster() {
   arrive_at_cluster();
   wait_for_cluster();
+}
+/// The block's place in its cluster, and the cluster's in the grid; without clusters 0 and the
+/// block's.
+__device__ __forceinline__ int rank_in_cluster() {
+  uint32_t rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return static_cast<int>(rank);
+}
+__device__ __forceinline__ int cluster_of_block() {
+  uint32_t cluster;
+  asm("mov.u32 %0, %%clusterid.x;" : "=r"(cluster));
+  return static_cast<int>(cluster);
 }
 /// An address of shared memory of this block as that of the same place in another one's.
 __device__ __forceinline__ uint32_t address_in_block(uint32_t address, int rank) {
@@ -272,6 +288,11 @@ __device__ __forceinline__ uint32_t count_in_order(uint32_t* counter) {
 /// and the others zero.
 __device__ __forceinline__ void start_copy_16(uint32_t to, const void* from, int num_bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(num_bytes)
+               : "memory");
+}
+/// The same of a number of four bytes: read, or zero where `num_bytes` is 0.
+__device__ __forceinline__ void start_copy_4(uint32_t to, const void* from, int num_bytes) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(num_bytes)
                : "memory");
 }
 /// Ends a group of the thread's copies.

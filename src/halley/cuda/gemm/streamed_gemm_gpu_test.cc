@@ -16,6 +16,7 @@
 #include "halley/cuda/runtime/cuda_graph.h"
 #include "halley/cuda/testing/device_matrix.h"
 #include "halley/cuda/testing/gpu_test.h"
+#include "halley/cuda/testing/rounding.h"
 
 namespace halley::cuda {
 namespace {
@@ -35,11 +36,6 @@ double error_max_of(DType dtype) {
   if (dtype == DType::kF8E4M3) return 5e-4;
   return dtype == DType::kI8 ? 1e-6 : 5e-5;
 }
-double output_error_of(DType y_dtype) {
-  if (y_dtype == DType::kF16) return 0x1p-11;
-  return y_dtype == DType::kBf16 ? 0x1p-8 : 0x1p-23;
-}
-
 struct Case {
   DType dtype = DType::kF16, y_dtype = DType::kF16;
   int64_t M = 1, N = 64, K = 64;
@@ -102,7 +98,7 @@ class Problem {
         const double value = got[i];
         const double sum_error = error_max_of(case_.dtype) * magnitude;
         const double error_max =
-            sum_error + 1.01 * output_error_of(case_.y_dtype) * (std::fabs(expected) + sum_error) +
+            sum_error + 1.01 * half_step_of(case_.y_dtype) * (std::fabs(expected) + sum_error) +
             1e-7;
         ASSERT_LE(std::fabs(value - expected), error_max)
             << "[" << m << ", " << n << "]: expected " << expected << ", got " << value;

@@ -8,12 +8,13 @@
 
 namespace halley::cuda {
 
-template <class Decoder, int kTokens, int kStrips>
+template <class Decoder, int kTokens, int kStrips, int kWarpgroups, int kSplits>
 struct MixedEpilogue {
   using Sum = typename Decoder::Sum;
-  using Sums = typename MixedConsumer<Decoder, kTokens, kStrips>::Sums;
-  using Exchange = MixedExchange<Decoder, kTokens, kStrips>;
+  using Sums = typename MixedConsumer<Decoder, kTokens, kStrips, kSplits>::Sums;
+  using Exchange = MixedExchange<Decoder, kTokens, kStrips, kWarpgroups, kSplits>;
   static constexpr int kVectors = kTokens / 8 * kStrips;
+  static constexpr int kOutputs = kStrips * 64;  // of a warpgroup
 
   /// Of the thread's outputs.
   struct OutputScales {
@@ -34,29 +35,6 @@ struct MixedEpilogue {
     return place.output + strip * 64 + self.warp * 16 + self.row() + upper * 8;
   }
 
-  static __device__ __forceinline__ OutputScales load_scales(const MixedArguments& args,
-                                                             const MixedThread& self,
-                                                             const MixedPlace& place) {
-    OutputScales out;
-#pragma unroll
-    for (int i = 0; i < kStrips; ++i) {
-#pragma unroll
-      for (int u = 0; u < 2; ++u) {
-        const int n = output_of(self, place, i, u);
-        const bool is_in = n < args.N;
-        const RowScales& scales = args.scales;
-        out.bias[i][u] = is_in && args.bias != nullptr ? args.bias[n] : 0.0f;
-        if constexpr (is_s8(Decoder::kKind)) {
-          // U4S8Decoder's numbers are 16 times too large.
-          const float unit = Decoder::kKind == MixedKind::kU4S8 ? 0.0625f : 1.0f;
-          out.scale[i][u] = is_in ? unit * scales.w_scales[n] : 0.0f;
-          out.offset[i][u] = is_in && scales.w_offsets != nullptr ? scales.w_offsets[n] : 0.0f;
-        }
-      }
-    }
-    return out;
-  }
-
   static __device__ __forceinline__ uint32_t token_scale_address(const MixedArguments& args,
                                                                  const MixedRing& ring,
                                                                  const MixedThread& self,
@@ -64,25 +42,76 @@ struct MixedEpilogue {
     return ring.base +
            static_cast<uint32_t>(args.shared.token_scales + (self.warpgroup * kTokens + token) * 8);
   }
+  static __device__ __forceinline__ uint32_t output_scale_address(const MixedArguments& args,
+                                                                  const MixedRing& ring,
+                                                                  const MixedThread& self,
+                                                                  int output) {
+    return ring.base + static_cast<uint32_t>(args.shared.output_scales +
+                                             (self.warpgroup * 3 * kOutputs + output) * 4);
+  }
 
-  /// Scales of the tile's tokens, and sums of their codes, into the warpgroup's own memory. They
-  /// are read behind the next barrier of the warpgroup.
-  static __device__ __forceinline__ void stage_token_scales(const MixedArguments& args,
-                                                            const MixedRing& ring,
-                                                            const MixedThread& self,
-                                                            const MixedPlace& place) {
-    if constexpr (is_s8(Decoder::kKind)) {
-      const int token = self.in_warpgroup;
-      if (token >= kTokens) return;
-      float scale = 0, sum = 0;
-      if (token < place.tokens_left) {
-        const int m = place.token + token;
-        scale = args.scales.x_scales[args.scales.is_x_tensor ? 0 : m];
-        if (args.scales.w_offsets != nullptr) sum = static_cast<float>(args.scales.x_sums[m]);
+  /// Starts copies of what the tile's tokens and outputs are scaled with into the warpgroup's own
+  /// memory: nobody waits for them before the products are done.
+  static __device__ __forceinline__ void stage_scales(const MixedArguments& args,
+                                                      const MixedRing& ring,
+                                                      const MixedThread& self,
+                                                      const MixedPlace& place) {
+    const RowScales& scales = args.scales;
+    const int i = self.in_warpgroup;
+    if (i < kOutputs) {
+      const int n = place.output + i;
+      const uint32_t to = output_scale_address(args, ring, self, i);
+      copy_number(args, to + 8 * kOutputs, args.bias, n, n < args.N);
+      if constexpr (is_s8(Decoder::kKind)) {
+        copy_number(args, to, scales.w_scales, n, n < args.N);
+        copy_number(args, to + 4 * kOutputs, scales.w_offsets, n, n < args.N);
       }
-      store_shared_8(token_scale_address(args, ring, self, token), __float_as_uint(scale),
-                     __float_as_uint(sum));
     }
+    if constexpr (is_s8(Decoder::kKind)) {
+      if (i < kTokens) {
+        const int m = place.token + i;
+        const bool is_in = i < place.tokens_left;
+        const uint32_t to = token_scale_address(args, ring, self, i);
+        copy_number(args, to, scales.x_scales, scales.is_x_tensor ? 0 : m, is_in);
+        copy_number(args, to + 4, scales.w_offsets != nullptr ? scales.x_sums : nullptr, m, is_in);
+      }
+    }
+    close_copies();
+  }
+
+  /// Zero where there is none.
+  template <class T>
+  static __device__ __forceinline__ void copy_number(const MixedArguments& args, uint32_t to,
+                                                     const T* from, int index, bool is_there) {
+    static_assert(sizeof(T) == 4);
+    if (is_there && from != nullptr) {
+      start_copy_4(to, from + index, 4);
+    } else {
+      start_copy_4(to, args.weights, 0);
+    }
+  }
+
+  /// Behind a barrier of the warpgroup.
+  static __device__ __forceinline__ OutputScales load_scales(const MixedArguments& args,
+                                                             const MixedRing& ring,
+                                                             const MixedThread& self) {
+    OutputScales out;
+#pragma unroll
+    for (int i = 0; i < kStrips; ++i) {
+#pragma unroll
+      for (int u = 0; u < 2; ++u) {
+        const uint32_t from = output_scale_address(args, ring, self,
+                                                   i * 64 + self.warp * 16 + self.row() + u * 8);
+        out.bias[i][u] = __uint_as_float(load_shared_4(from + 8 * kOutputs));
+        if constexpr (is_s8(Decoder::kKind)) {
+          // U4S8Decoder's numbers are 16 times too large.
+          const float unit = Decoder::kKind == MixedKind::kU4S8 ? 0.0625f : 1.0f;
+          out.scale[i][u] = unit * __uint_as_float(load_shared_4(from));
+          out.offset[i][u] = __uint_as_float(load_shared_4(from + 4 * kOutputs));
+        }
+      }
+    }
+    return out;
   }
 
   /// Of strip i, which need not be known to the compiler.
@@ -97,7 +126,7 @@ struct MixedEpilogue {
     return one;
   }
 
-  /// Scale and sum of codes of a thread's two tokens.
+  /// Scale and sum of codes (s32) of a thread's two tokens.
   static __device__ __forceinline__ uint4 load_token_scales(uint32_t address) {
     if constexpr (is_s8(Decoder::kKind)) return load_shared_16(address);
     return {};
@@ -112,7 +141,8 @@ struct MixedEpilogue {
       float value = static_cast<float>(sums[e]);
       if constexpr (is_s8(Decoder::kKind)) {
         value *= scales.scale[u];
-        value = fmaf(-scales.offset[u], __uint_as_float(e % 2 == 0 ? tokens.y : tokens.w), value);
+        const auto sum = static_cast<float>(static_cast<int>(e % 2 == 0 ? tokens.y : tokens.w));
+        value = fmaf(-scales.offset[u], sum, value);
         value *= __uint_as_float(e % 2 == 0 ? tokens.x : tokens.z);
       }
       values[e] = value + scales.bias[u];
@@ -134,12 +164,21 @@ struct MixedEpilogue {
     }
   }
 
+  /// Those of this tile.
+  static __device__ __forceinline__ OutputScales wait_for_scales(const MixedArguments& args,
+                                                                 const MixedRing& ring,
+                                                                 const MixedThread& self) {
+    wait_for_copies<0>();
+    sync_warpgroup(1 + self.warpgroup);
+    return load_scales(args, ring, self);
+  }
+
   /// From registers: f32, and rows of y that the copy engine cannot write.
   static __device__ __forceinline__ void write_numbers(
       const MixedArguments& args, const MixedRing& ring, const MixedThread& self,
-      const MixedPlace& place, const OutputScales& scales, const Sums& sums) {
+      const MixedPlace& place, const Sums& sums) {
     const uint32_t token_scales = token_scale_address(args, ring, self, 2 * self.column_pair());
-    sync_warpgroup(1 + self.warpgroup);  // token scales are there
+    const OutputScales scales = wait_for_scales(args, ring, self);
     uint4 tokens = {};
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
@@ -149,17 +188,16 @@ struct MixedEpilogue {
                 values);
       write_four(args, self, place, v, values);
     }
-    sync_warpgroup(1 + self.warpgroup);  // token scales have been read
+    sync_warpgroup(1 + self.warpgroup);  // scales have been read
   }
 
   /// The same of the block's part of a tile that a cluster shares.
   static __device__ __forceinline__ void write_shared_numbers(const MixedArguments& args,
                                                               const MixedRing& ring,
                                                               const MixedThread& self,
-                                                              const MixedPlace& place,
-                                                              const OutputScales& scales) {
+                                                              const MixedPlace& place) {
     const uint32_t token_scales = token_scale_address(args, ring, self, 2 * self.column_pair());
-    sync_warpgroup(1 + self.warpgroup);
+    const OutputScales scales = wait_for_scales(args, ring, self);
 #pragma unroll 1
     for (int v = place.part.begin; v < place.part.end; ++v) {
       Sum sums[4];
@@ -198,21 +236,34 @@ struct MixedEpilogue {
     }
   }
 
-  /// The staging memory may be written, and token scales are there.
-  static __device__ __forceinline__ void begin_boxes(const MixedThread& self) {
+  /// The staging memory may be written, and scales are there.
+  static __device__ __forceinline__ OutputScales begin_boxes(const MixedArguments& args,
+                                                             const MixedRing& ring,
+                                                             const MixedThread& self) {
     if (self.in_warpgroup == 0) wait_for_store_reads();  // of the tile before
-    sync_warpgroup(1 + self.warpgroup);
+    return wait_for_scales(args, ring, self);
   }
 
-  static __device__ __forceinline__ void end_boxes(const MixedThread& self, const MixedPlace& place,
+  /// Which of the staged vectors is v: those of a box lie one behind the other, tokens in order.
+  static __device__ __forceinline__ int staged_index(const MixedArguments& args,
+                                                     const MixedPlace& place, int v) {
+    if (args.y_box_vectors == 1) return v - place.part.begin;
+    return v % kStrips * args.y_box_vectors + (v - place.part.begin) / kStrips;
+  }
+
+  static __device__ __forceinline__ void end_boxes(const MixedArguments& args,
+                                                   const MixedThread& self, const MixedPlace& place,
                                                    uint32_t staging) {
     publish_to_copies();
     sync_warpgroup(1 + self.warpgroup);
     if (self.in_warpgroup != 0) return;
-    const MixedPart& part = place.part;
-    for (int v = part.begin; v < part.end; ++v) {
-      start_box_store(place.y_map, place.output + v % kStrips * 64, place.token + v / kStrips * 8,
-                      staging + static_cast<uint32_t>((v - part.begin) * kStagedVectorBytes));
+    // Boxes of one vector, or one of all tokens for each strip.
+    const int begin = place.part.begin;
+    const int end = args.y_box_vectors == 1 ? place.part.end : begin + kStrips;
+    for (int v = begin; v < end; ++v) {
+      start_box_store(
+          place.y_map, place.output + v % kStrips * 64, place.token + v / kStrips * 8,
+          staging + static_cast<uint32_t>(staged_index(args, place, v) * kStagedVectorBytes));
     }
     close_stores();
   }
@@ -221,11 +272,10 @@ struct MixedEpilogue {
   /// the next tile is computed. What lies outside of y it leaves out.
   static __device__ __forceinline__ void write_boxes(const MixedArguments& args,
                                                      const MixedRing& ring, const MixedThread& self,
-                                                     const MixedPlace& place,
-                                                     const OutputScales& scales, const Sums& sums) {
+                                                     const MixedPlace& place, const Sums& sums) {
     const uint32_t staged = staging(args, ring, self), row = staged_row(self, staged);
     const uint32_t token_scales = token_scale_address(args, ring, self, 2 * self.column_pair());
-    begin_boxes(self);
+    const OutputScales scales = begin_boxes(args, ring, self);
     uint4 tokens = {};
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
@@ -233,31 +283,32 @@ struct MixedEpilogue {
       float values[4];
       values_of(tokens, strip_scales(scales, v % kStrips), &sums[v % kStrips][v / kStrips * 4],
                 values);
-      stage(args, row + static_cast<uint32_t>(v * kStagedVectorBytes), values);
+      // Boxes have all tokens.
+      const int index = v % kStrips * (kVectors / kStrips) + v / kStrips;
+      stage(args, row + static_cast<uint32_t>(index * kStagedVectorBytes), values);
     }
-    end_boxes(self, place, staged);
+    end_boxes(args, self, place, staged);
   }
 
-  /// The same of the block's part of a tile that a cluster shares.
+  /// The same of the warpgroup's part of a tile that is shared.
   static __device__ __forceinline__ void write_shared_boxes(const MixedArguments& args,
                                                             const MixedRing& ring,
                                                             const MixedThread& self,
-                                                            const MixedPlace& place,
-                                                            const OutputScales& scales) {
+                                                            const MixedPlace& place) {
     const uint32_t staged = staging(args, ring, self), row = staged_row(self, staged);
     const uint32_t token_scales = token_scale_address(args, ring, self, 2 * self.column_pair());
-    begin_boxes(self);
+    const OutputScales scales = begin_boxes(args, ring, self);
 #pragma unroll 2
     for (int v = place.part.begin; v < place.part.end; ++v) {
-      const int index = v - place.part.begin;
       Sum sums[4];
-      Exchange::total_of(args, ring, self, index, sums);
+      Exchange::total_of(args, ring, self, v - place.part.begin, sums);
       float values[4];
       const uint4 tokens = load_token_scales(token_scales + v / kStrips * 64);
       values_of(tokens, strip_scales(scales, v % kStrips), sums, values);
+      const int index = staged_index(args, place, v);
       stage(args, row + static_cast<uint32_t>(index * kStagedVectorBytes), values);
     }
-    end_boxes(self, place, staged);
+    end_boxes(args, self, place, staged);
   }
 };
 

@@ -10,6 +10,7 @@
 #include "halley/base/checked_math.h"
 #include "halley/base/error.h"
 #include "halley/base/str.h"
+#include "halley/cuda/gemm/lt_problem.h"
 #include "halley/cuda/mixed_gemm/mixed_instances.h"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/runtime/tensor_map.h"
@@ -39,16 +40,17 @@ DType activation_dtype(MixedKind kind) {
   return kind == MixedKind::kU4F16 ? DType::kF16 : DType::kBf16;
 }
 
-MixedMaps maps_of(const MixedTile& tile, ConstMatrix x, Matrix y, bool has_y) {
-  MixedMaps maps;
-  maps.x = box_map({.matrix = x, .box_cols = 128 * 8 / bits_of(x.dtype), .box_rows = tile.tokens});
-  maps.y = has_y ? box_map({.matrix = y, .box_cols = 64, .box_rows = 8}) : maps.x;
-  return maps;
+/// Vectors of eight tokens, of a box of y: all that a sharer writes, where all write as many.
+int y_box_vectors(const MixedTile& tile, int num_ranks) {
+  const int vectors = tile.tokens / 8, sharers = num_sharers(tile, num_ranks);
+  return vectors % sharers == 0 ? vectors / sharers : 1;
 }
 
-bool is_wide(const void* data, int64_t row_stride, DType dtype) {
-  const auto stride_bytes = static_cast<uint64_t>(row_stride * (bits_of(dtype) / 8));
-  return (std::bit_cast<uintptr_t>(data) | stride_bytes) % 16 == 0;
+MixedMaps maps_of(const MixedTile& tile, int box_vectors, ConstMatrix x, Matrix y, bool has_y) {
+  MixedMaps maps;
+  maps.x = box_map({.matrix = x, .box_cols = 128 * 8 / bits_of(x.dtype), .box_rows = tile.tokens});
+  maps.y = has_y ? box_map({.matrix = y, .box_cols = 64, .box_rows = 8 * box_vectors}) : maps.x;
+  return maps;
 }
 
 void check_operands(const CudaContext& context, const MixedWeight& weight,
@@ -62,23 +64,9 @@ void check_operands(const CudaContext& context, const MixedWeight& weight,
   HALLEY_CHECK(x.dtype == activation_dtype(weight.kind), x.dtype, weight.kind);
   HALLEY_CHECK(x.num_cols == weight.K && y.num_cols == weight.N && x.num_rows == y.num_rows,
                x.num_rows, x.num_cols, y.num_rows, y.num_cols, weight.N, weight.K);
-  HALLEY_CHECK(is_wide(x.data, x.row_stride, x.dtype), x.row_stride);
+  HALLEY_CHECK(row_alignment(x) == 16, x.row_stride);
   HALLEY_CHECK(y.dtype == DType::kF16 || y.dtype == DType::kBf16 || y.dtype == DType::kF32,
                y.dtype);
-  if (is_s8(weight.kind)) {
-    HALLEY_CHECK(operands.x_scales.x_scales != nullptr);
-    HALLEY_CHECK(!weight.has_offsets || operands.x_scales.x_sums != nullptr);
-  }
-}
-
-RowScales scales_of(const MixedWeight& weight, const RowScales& x_scales) {
-  if (!is_s8(weight.kind)) return {};
-  const auto* scales = reinterpret_cast<const float*>(weight.scales.data());
-  return {.x_scales = x_scales.x_scales,
-          .w_scales = scales,
-          .is_x_tensor = x_scales.is_x_tensor,
-          .w_offsets = weight.has_offsets ? scales + weight.N : nullptr,
-          .x_sums = x_scales.x_sums};
 }
 
 /// All but what depends on the tile.
@@ -99,12 +87,12 @@ MixedArguments arguments_of(const MixedWeight& weight, const MixedOperands& oper
   args.x_stride_bytes = operands.x.row_stride * (bits_of(operands.x.dtype) / 8);
   args.x_row_bytes = static_cast<int>(weight.K * (bits_of(operands.x.dtype) / 8));
   args.narrow = plan.narrow;
-  args.scales = scales_of(weight, operands.x_scales);
+  args.scales = mixed_scales(weight, operands.x_scales);
   args.bias = operands.bias;
   args.y = y.data;
   args.y_dtype = y.dtype;
   args.y_stride = y.row_stride;
-  args.has_y_map = y.dtype != DType::kF32 && is_wide(y.data, y.row_stride, y.dtype);
+  args.has_y_map = y.dtype != DType::kF32 && row_alignment(y) == 16;
   return args;
 }
 
@@ -150,6 +138,18 @@ MixedDevice mixed_device(const CudaContext& context) {
           .shared_bytes_max = static_cast<int>(context.device.shared_bytes_max)};
 }
 
+RowScales mixed_scales(const MixedWeight& weight, const RowScales& x_scales) {
+  if (!is_s8(weight.kind)) return {};
+  HALLEY_CHECK(x_scales.x_scales != nullptr);
+  HALLEY_CHECK(!weight.has_offsets || x_scales.x_sums != nullptr);
+  const auto* scales = reinterpret_cast<const float*>(weight.scales.data());
+  return {.x_scales = x_scales.x_scales,
+          .w_scales = scales,
+          .is_x_tensor = x_scales.is_x_tensor,
+          .w_offsets = weight.has_offsets ? scales + weight.N : nullptr,
+          .x_sums = x_scales.x_sums};
+}
+
 void mixed_gemm(const CudaContext& context, const MixedWeight& weight,
                 const MixedOperands& operands, Matrix y) {
   if (y.num_rows == 0) return;
@@ -171,7 +171,8 @@ void mixed_gemm_planned(const CudaContext& context, const MixedWeight& weight,
   }
   args.shared = mixed_shared(weight.kind, plan.tile, args.chunk_bytes, plan.num_stages,
                              plan.schedule.num_ranks);
-  const MixedMaps maps = maps_of(plan.tile, operands.x, y, args.has_y_map);
+  args.y_box_vectors = y_box_vectors(plan.tile, plan.schedule.num_ranks);
+  const MixedMaps maps = maps_of(plan.tile, args.y_box_vectors, operands.x, y, args.has_y_map);
   kLaunches[kind][static_cast<size_t>(plan.tiling.tile_index)](maps, args, context.stream.get());
 }
 

@@ -49,6 +49,9 @@ struct MixedOperands {
 MixedShape mixed_shape(const MixedWeight& weight, int64_t M);
 MixedDevice mixed_device(const CudaContext& context);
 
+/// What sums are scaled by: the weight's scales and offsets beside x's; nothing where x is not s8.
+RowScales mixed_scales(const MixedWeight& weight, const RowScales& x_scales);
+
 /// y[m,n] = x_scale[m] * (w_scale[n] * sum - w_offset[n] * x_sum[m]) + bias[n] of s8 activations,
 /// sum + bias[n] of others; sum over k of x[m,k] and the weight's numbers (mixed_layout.h).
 /// Shapes: x [M, K], y [M, N]; M may be 0. y is f16, bf16 or f32, its rows fastest at multiples of

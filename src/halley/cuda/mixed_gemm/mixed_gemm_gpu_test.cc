@@ -1,42 +1,19 @@
 // Products of all kinds, tiles and schedules against f64 on the host.
-#include <algorithm>
 #include <cmath>
-#include <functional>
-#include <memory>
-#include <random>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include "halley/base/checked_math.h"
 #include "halley/base/str.h"
 #include "halley/cuda/mixed_gemm/mixed_gemm.h"
 #include "halley/cuda/mixed_gemm/mixed_test_weight.h"
 #include "halley/cuda/runtime/cuda_graph.h"
 #include "halley/cuda/testing/device_matrix.h"
 #include "halley/cuda/testing/gpu_test.h"
+#include "halley/cuda/testing/product_inputs.h"
 
 namespace halley::cuda {
 namespace {
-
-constexpr MixedKind kKinds[] = {MixedKind::kU4S8, MixedKind::kU4GroupS8, MixedKind::kU4F16,
-                                MixedKind::kU4Bf16};
-
-/// Largest error relative to the sum of |x w|, before the output is rounded: tensor cores add
-/// groups of products of 16 bits with a few bits less than f32; sums of s8 are exact, their scales
-/// a few operations in f32.
-double error_max_of(MixedKind kind) { return is_s8(kind) ? 1e-6 : 5e-5; }
-
-/// Half a step of the output's type.
-double output_error_of(DType dtype) {
-  if (dtype == DType::kF16) return 0x1p-11;
-  return dtype == DType::kBf16 ? 0x1p-8 : 0x1p-23;
-}
-
-DType x_dtype_of(MixedKind kind) {
-  if (is_s8(kind)) return DType::kI8;
-  return kind == MixedKind::kU4F16 ? DType::kF16 : DType::kBf16;
-}
 
 struct ProductOptions {
   DType y_dtype = DType::kF32;
@@ -44,53 +21,30 @@ struct ProductOptions {
   bool has_bias = true;
 };
 
-/// One weight and inputs on the host and the device.
-class Product {
+/// With outputs of its own.
+class Product : public ProductInputs {
  public:
-  Product(RandomWeight& weight, int64_t M, const ProductOptions& options = {})
-      : weight_(weight),
+  Product(const RandomWeight& weight, int64_t M, const ProductOptions& options = {})
+      : ProductInputs(test_input_dtype(weight.source.kind), M, weight.source.N, weight.source.K,
+                      options.has_bias),
         options_(options),
-        M_(M),
-        N_(weight.source.N),
-        K_(weight.source.K),
-        packed_(pack_mixed(weight.source)),
-        device_weight_(packed_),
-        x_(x_dtype_of(weight.source.kind), M, K_, round_up<int64_t>(K_, 16) - K_ + 16),
+        source_(weight),
+        weight_(pack_mixed(weight.source)),
         y_(options.y_dtype, M, N_, options.y_gap) {
-    std::mt19937 random(static_cast<uint32_t>(M * 7 + K_));
-    std::uniform_int_distribution<int> codes(-128, 127);
-    for (int64_t i = 0; i < M * K_; ++i) {
-      // Multiples of 1/16 below 8: exact in all types.
-      x_values_.push_back(static_cast<float>(codes(random)) / (is_s8(kind()) ? 1 : 16));
-    }
-    std::uniform_real_distribution<float> scales(0x1p-14f, 0x1p-13f);
-    for (int64_t m = 0; m < M; ++m) x_scales_.push_back(scales(random));
-    for (int64_t n = 0; n < N_; ++n) bias_.push_back(static_cast<float>(codes(random)) / 32);
-    upload();
+    use_numbers(/*are_rounded=*/true);
   }
 
-  void set_x(const std::function<float(int64_t, int64_t)>& value) {
-    for (int64_t m = 0; m < M_; ++m) {
-      for (int64_t k = 0; k < K_; ++k) x_values_[static_cast<size_t>(m * K_ + k)] = value(m, k);
-    }
-    upload();
-  }
-  void set_scales_to_one() {
-    std::fill(x_scales_.begin(), x_scales_.end(), 1.0f);
-    upload();
-  }
-
-  MixedShape shape() const { return mixed_shape(device_weight_, M_); }
+  MixedShape shape() const { return mixed_shape(weight_, M_); }
 
   void queue(const CudaContext& context, const MixedPlan& plan, bool starts_early = false) {
-    if (plan.is_narrow != has_exact_weights_) expected_.clear();
-    has_exact_weights_ = plan.is_narrow;
-    MixedOperands operands = {.x = x_.matrix(), .starts_early = starts_early};
-    if (is_s8(kind())) {
-      operands.x_scales = {.x_scales = device_scales_->data(), .x_sums = device_sums_->data()};
-    }
-    if (options_.has_bias) operands.bias = device_bias_->data();
-    mixed_gemm_planned(context, device_weight_, operands, plan, y_.matrix());
+    // With few rows, groups are scaled behind the tensor cores.
+    if (plan.is_narrow == are_rounded_) use_numbers(!plan.is_narrow);
+    mixed_gemm_planned(context, weight_,
+                       {.x = x(),
+                        .x_scales = {.x_scales = scales(), .x_sums = sums()},
+                        .bias = bias(),
+                        .starts_early = starts_early},
+                       plan, y_.matrix());
   }
 
   std::vector<float> get(const CudaContext& context) const { return y_.get(context.stream); }
@@ -98,108 +52,30 @@ class Product {
   void poison() { y_.set(std::vector<float>(static_cast<size_t>(M_ * N_), std::nanf(""))); }
 
   void expect_right(const CudaContext& context) {
-    const std::vector<float> got = y_.get(context.stream);
-    ASSERT_TRUE(y_.guards_are_intact(context.stream));
-    make_expected();
-    for (int64_t m = 0; m < M_; ++m) {
-      for (int64_t n = 0; n < N_; ++n) {
-        const Expected expected = expected_[static_cast<size_t>(m * N_ + n)];
-        const double value = got[static_cast<size_t>(m * N_ + n)];
-        const double error_max = error_max_of(kind()) * expected.magnitude +
-                                 output_error_of(options_.y_dtype) * std::fabs(expected.y) + 1e-7;
-        ASSERT_LE(std::fabs(value - expected.y), error_max)
-            << "[" << m << ", " << n << "]: expected " << expected.y << ", got " << value;
-      }
-    }
+    ProductInputs::expect_right(context.stream, y_, options_.y_dtype);
   }
 
  private:
-  struct Expected {
-    double y = 0, magnitude = 0;
-  };
-
-  MixedKind kind() const { return weight_.source.kind; }
-
-  void upload() {
-    x_.set(x_values_);
-    std::vector<int32_t> sums;
-    for (int64_t m = 0; m < M_; ++m) {
-      float sum = 0;
-      for (int64_t k = 0; k < K_; ++k) sum += x_values_[static_cast<size_t>(m * K_ + k)];
-      sums.push_back(static_cast<int32_t>(sum));
-    }
-    device_scales_ = std::make_unique<DeviceArray<float>>(x_scales_);
-    device_sums_ = std::make_unique<DeviceArray<int32_t>>(sums);
-    device_bias_ = std::make_unique<DeviceArray<float>>(bias_);
+  void use_numbers(bool are_rounded) {
+    are_rounded_ = are_rounded;
+    set_weights({.numbers = source_.numbers(are_rounded),
+                 .scales = source_.scales,
+                 .zeros = source_.offsets()});
   }
 
-  /// The weight's numbers without the scales of outputs, and codes less their zeros of kU4S8.
-  void make_operands() {
-    operands_.clear();
-    for (int64_t n = 0; n < N_; ++n) {
-      for (int64_t k = 0; k < K_; ++k) {
-        float operand = has_exact_weights_ ? weight_.number(n, k) : weight_.operand(n, k);
-        if (kind() == MixedKind::kU4S8) {
-          operand = weight_.number(n, k) + 8 - weight_.zeros[static_cast<size_t>(n)];
-        }
-        operands_.push_back(operand);
-      }
-    }
-  }
-
-  void make_expected() {
-    if (!expected_.empty()) return;
-    make_operands();
-    for (int64_t m = 0; m < M_; ++m) {
-      for (int64_t n = 0; n < N_; ++n) expected_.push_back(expect(m, n));
-    }
-  }
-
-  Expected expect(int64_t m, int64_t n) const {
-    const float* x = x_values_.data() + m * K_;
-    const float* w = operands_.data() + n * K_;
-    double sum = 0, magnitude = 0;
-    for (int64_t k = 0; k < K_; ++k) {
-      const double product = double{x[k]} * w[k];
-      sum += product;
-      magnitude += std::fabs(product);
-    }
-    double scale = 1;
-    if (is_s8(kind())) {
-      scale = double{weight_.scales[static_cast<size_t>(n)]} * x_scales_[static_cast<size_t>(m)];
-      // Offsets are taken from larger sums.
-      magnitude += 16.0 * 128 * static_cast<double>(K_);
-    }
-    const double bias = options_.has_bias ? bias_[static_cast<size_t>(n)] : 0;
-    return {scale * sum + bias, std::fabs(scale) * magnitude + std::fabs(bias)};
-  }
-
-  RandomWeight& weight_;
   ProductOptions options_;
-  int64_t M_, N_, K_;
-  MixedPacked packed_;
-  MixedWeight device_weight_;
-  DeviceMatrix x_, y_;
-  std::vector<float> x_values_, x_scales_, bias_, operands_;
-  std::vector<Expected> expected_;  // made at the first comparison
-  bool has_exact_weights_ = false;  // with few rows, groups are scaled behind the tensor cores
-  std::unique_ptr<DeviceArray<float>> device_scales_, device_bias_;
-  std::unique_ptr<DeviceArray<int32_t>> device_sums_;
+  const RandomWeight& source_;
+  MixedWeight weight_;
+  DeviceMatrix y_;
+  bool are_rounded_ = true;
 };
 
 struct Sizes {
   int64_t N, K, group_size;
 };
 
-class MixedGemm : public GpuTest {
+class MixedGemm : public HopperTest {
  protected:
-  void SetUp() override {
-    if (device_.compute_major != 9 || device_.compute_minor != 0) {
-      GTEST_SKIP() << "needs compute capability 9.0, the GPU has " << device_.compute_major << "."
-                   << device_.compute_minor;
-    }
-  }
-
   MixedPlan plan_for(const Product& product) const {
     return plan_mixed_gemm(product.shape(), mixed_device(context_));
   }
@@ -215,8 +91,8 @@ class MixedGemm : public GpuTest {
 };
 
 TEST_F(MixedGemm, IsRightForEveryNumberOfRows) {
-  for (const MixedKind kind : kKinds) {
-    RandomWeight weight(kind, 264, 400, kind == MixedKind::kU4S8 ? 400 : 128);
+  for (const MixedKind kind : kMixedKinds) {
+    RandomWeight weight(kind, 264, 400, test_group_size(kind, 400, 128));
     for (const int64_t M :
          {1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 100, 127, 128, 129, 191, 257, 300}) {
       expect_right(weight, M);
@@ -226,7 +102,7 @@ TEST_F(MixedGemm, IsRightForEveryNumberOfRows) {
 }
 
 TEST_F(MixedGemm, IsRightForEverySize) {
-  for (const MixedKind kind : kKinds) {
+  for (const MixedKind kind : kMixedKinds) {
     for (const int64_t N : {1, 8, 127, 129, 513}) {
       for (const int64_t K : {1, 16, 127, 128, 130, 896}) {
         RandomWeight weight(kind, N, K, K);
@@ -239,8 +115,8 @@ TEST_F(MixedGemm, IsRightForEverySize) {
 }
 
 TEST_F(MixedGemm, IsRightInEveryTileAndSchedule) {
-  for (const MixedKind kind : kKinds) {
-    RandomWeight weight(kind, 400, 1000, kind == MixedKind::kU4S8 ? 1000 : 64);
+  for (const MixedKind kind : kMixedKinds) {
+    RandomWeight weight(kind, 400, 1000, test_group_size(kind, 1000, 64));
     for (size_t tile = 0; tile < kMixedTiles.size(); ++tile) {
       const int index = static_cast<int>(tile);
       const int tokens = kMixedTiles[tile].tokens;
@@ -261,11 +137,11 @@ TEST_F(MixedGemm, IsRightInEveryTileAndSchedule) {
 }
 
 TEST_F(MixedGemm, IsRightForFewRows) {
-  for (const MixedKind kind : kKinds) {
+  for (const MixedKind kind : kMixedKinds) {
     for (const auto& [N, K, group_size] :
          {Sizes{1, 64, 64}, Sizes{33, 190, 64}, Sizes{130, 1088, 32}, Sizes{64, 2048, 128},
           Sizes{96, 8256, 256}, Sizes{6000, 640, 128}}) {
-      RandomWeight weight(kind, N, K, kind == MixedKind::kU4S8 ? K : group_size);
+      RandomWeight weight(kind, N, K, test_group_size(kind, K, group_size));
       for (const int64_t M : {1, 2, 5, 8}) {
         Product product(weight, M);
         SCOPED_TRACE(str(kind, " ", N, " x ", K, ", M ", M));
@@ -278,8 +154,8 @@ TEST_F(MixedGemm, IsRightForFewRows) {
 }
 
 TEST_F(MixedGemm, IsRightForFewRowsInEveryRing) {
-  for (const MixedKind kind : kKinds) {
-    RandomWeight weight(kind, 8500, 2200, kind == MixedKind::kU4S8 ? 2200 : 64);
+  for (const MixedKind kind : kMixedKinds) {
+    RandomWeight weight(kind, 8500, 2200, test_group_size(kind, 2200, 64));
     for (const int64_t M : {1, 7}) {
       Product product(weight, M);
       for (int rows = 1; rows <= kNarrowRows; ++rows) {
@@ -310,7 +186,7 @@ TEST_F(MixedGemm, IsRightForGroupsOfEverySize) {
 }
 
 TEST_F(MixedGemm, WritesAllTypesAndNarrowRows) {
-  for (const MixedKind kind : kKinds) {
+  for (const MixedKind kind : kMixedKinds) {
     RandomWeight weight(kind, 136, 256, 256);
     for (const DType dtype : {DType::kF16, DType::kBf16, DType::kF32}) {
       for (const int64_t gap : {8, 3}) {
@@ -326,11 +202,11 @@ TEST_F(MixedGemm, WritesAllTypesAndNarrowRows) {
 
 /// Blocks of clusters that have several tiles each.
 TEST_F(MixedGemm, ClustersGoFromTileToTile) {
-  for (const MixedKind kind : kKinds) {
-    RandomWeight weight(kind, 1100, 700, kind == MixedKind::kU4S8 ? 700 : 128);
+  for (const MixedKind kind : kMixedKinds) {
+    RandomWeight weight(kind, 1100, 700, test_group_size(kind, 700, 128));
     for (const MixedTiling& tiling :
-         {MixedTiling{0, 2, 2}, MixedTiling{1, 4, 1}, MixedTiling{2, 3, 2}, MixedTiling{4, 2, 1},
-          MixedTiling{3, 5, 1}}) {
+         {MixedTiling{0, 1}, MixedTiling{0, 2}, MixedTiling{1, 4}, MixedTiling{2, 1},
+          MixedTiling{2, 3}, MixedTiling{3, 1}, MixedTiling{3, 5}, MixedTiling{4, 2}}) {
       Product product(weight, 150);
       MixedPlan plan = tiled_mixed_plan(product.shape(), mixed_device(context_), tiling);
       plan.schedule.num_blocks = 2 * tiling.num_ranks;
@@ -344,8 +220,8 @@ TEST_F(MixedGemm, ClustersGoFromTileToTile) {
 }
 
 TEST_F(MixedGemm, RingsGoRoundManyTimes) {
-  for (const MixedKind kind : kKinds) {
-    RandomWeight weight(kind, 256, 8192, kind == MixedKind::kU4S8 ? 8192 : 128);
+  for (const MixedKind kind : kMixedKinds) {
+    RandomWeight weight(kind, 256, 8192, test_group_size(kind, 8192, 128));
     for (size_t tile = 0; tile < kMixedTiles.size(); ++tile) {
       Product product(weight, 40);
       for (const int num_ranks : {1, 5, 8}) {
@@ -364,9 +240,7 @@ TEST_F(MixedGemm, RingsGoRoundManyTimes) {
 TEST_F(MixedGemm, SumsOfS8AreExact) {
   for (const int code : {0, 8, 15}) {
     RandomWeight weight(MixedKind::kU4S8, 256, 4096, 4096);
-    std::fill(weight.codes.begin(), weight.codes.end(), static_cast<uint8_t>(code));
-    std::fill(weight.zeros.begin(), weight.zeros.end(), 8.0f);
-    std::fill(weight.scales.begin(), weight.scales.end(), 1.0f);
+    weight.set_all({.code = code, .zero = 8});
     for (const int x : {-128, 127}) {
       Product product(weight, 20, {.has_bias = false});
       product.set_x([&](int64_t, int64_t) { return static_cast<float>(x); });
@@ -380,24 +254,15 @@ TEST_F(MixedGemm, SumsOfS8AreExact) {
 }
 
 TEST_F(MixedGemm, GroupsReachTheEndsOfS8) {
-  // The ends of s8 with the largest scale that fits: nothing is carried between bytes.
-  struct Case {
-    int scale, zero, code, number;
-  };
-  for (const Case& c : {Case{16, 8, 0, -128}, Case{17, 7, 14, 119}, Case{8, 0, 15, 120},
-                        Case{127, 1, 2, 127}, Case{255, 0, 0, 0}, Case{0, 16, 15, 0}}) {
+  for (const EndOfS8& end : kEndsOfS8) {
     RandomWeight weight(MixedKind::kU4GroupS8, 128, 512, 128);
-    std::fill(weight.codes.begin(), weight.codes.end(), static_cast<uint8_t>(c.code));
-    std::fill(weight.zeros.begin(), weight.zeros.end(), static_cast<float>(c.zero));
-    std::fill(weight.group_scales.begin(), weight.group_scales.end(),
-              static_cast<uint8_t>(c.scale));
-    std::fill(weight.scales.begin(), weight.scales.end(), 1.0f);
+    weight.set_all(end.codes);
     Product product(weight, 3, {.has_bias = false});
     product.set_x([](int64_t, int64_t) { return -128.0f; });
     product.set_scales_to_one();
     product.queue(context_, plan_for(product));
     for (const float y : product.get(context_)) {
-      ASSERT_EQ(y, static_cast<float>(512 * -128 * c.number)) << c.scale << " " << c.code;
+      ASSERT_EQ(y, static_cast<float>(512 * -128 * end.number)) << end.number;
     }
   }
 }
@@ -416,8 +281,8 @@ TEST_F(MixedGemm, ARowThatIsNotFiniteSpoilsNoOther) {
 }
 
 TEST_F(MixedGemm, GivesTheSameBitsEveryTime) {
-  for (const MixedKind kind : kKinds) {
-    RandomWeight weight(kind, 512, 4096, kind == MixedKind::kU4S8 ? 4096 : 128);
+  for (const MixedKind kind : kMixedKinds) {
+    RandomWeight weight(kind, 512, 4096, test_group_size(kind, 4096, 128));
     for (const int64_t M : {9, 50}) {
       Product product(weight, M);
       const MixedPlan plan =

@@ -27,11 +27,12 @@ struct MixedSegment {
   int num_chunks = 0;
 };
 
-constexpr MixedSegment first_segment(const MixedSchedule& schedule, int block) {
-  const int rank = block % schedule.num_ranks, tile = block / schedule.num_ranks;
+/// Of block `rank` of cluster `cluster`.
+constexpr MixedSegment first_segment(const MixedSchedule& schedule, int cluster, int rank) {
+  if (cluster >= schedule.num_tiles) return {};
   const int begin = part_begin(schedule.num_chunks, schedule.num_ranks, rank);
   const int end = part_begin(schedule.num_chunks, schedule.num_ranks, rank + 1);
-  return {tile, begin, tile < schedule.num_tiles ? end - begin : 0};
+  return {cluster, begin, end - begin};
 }
 
 constexpr MixedSegment next_segment(const MixedSchedule& schedule, const MixedSegment& segment) {

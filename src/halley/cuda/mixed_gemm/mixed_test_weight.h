@@ -6,13 +6,33 @@
 #include <random>
 #include <vector>
 
+#include "halley/core/dtype.h"
 #include "halley/core/float16.h"
 #include "halley/cuda/mixed_gemm/mixed_pack.h"
 
 namespace halley::cuda {
 
+inline constexpr MixedKind kMixedKinds[] = {MixedKind::kU4S8, MixedKind::kU4GroupS8,
+                                            MixedKind::kU4F16, MixedKind::kU4Bf16};
+
+/// Of kU4S8 all inputs are one group.
+inline int64_t test_group_size(MixedKind kind, int64_t K, int64_t group_size) {
+  return kind == MixedKind::kU4S8 ? K : group_size;
+}
+
+/// Of what a weight of this kind is multiplied with.
+inline DType test_input_dtype(MixedKind kind) {
+  if (is_s8(kind)) return DType::kI8;
+  return kind == MixedKind::kU4F16 ? DType::kF16 : DType::kBf16;
+}
+
 /// A random weight and the arrays behind it.
 struct RandomWeight {
+  /// The same everywhere.
+  struct Codes {
+    int code = 0, zero = 0, group_scale = 0;
+  };
+
   RandomWeight(MixedKind kind, int64_t N, int64_t K, int64_t group_size)
       : groups((K + group_size - 1) / group_size) {
     std::mt19937 random(static_cast<uint32_t>(N * 131 + K));
@@ -49,6 +69,14 @@ struct RandomWeight {
               .group_scales = group_scales};
   }
 
+  /// With scales of 1.
+  void set_all(const Codes& all) {
+    std::fill(codes.begin(), codes.end(), static_cast<uint8_t>(all.code));
+    std::fill(zeros.begin(), zeros.end(), static_cast<float>(all.zero));
+    std::fill(group_scales.begin(), group_scales.end(), static_cast<uint8_t>(all.group_scale));
+    std::fill(scales.begin(), scales.end(), 1.0f);
+  }
+
   /// The number that the weight has: of s8 without the outputs' scale, of kU4S8 less 8 and not
   /// the zero. Of 16 bits exact.
   float number(int64_t n, int64_t k) const {
@@ -72,10 +100,41 @@ struct RandomWeight {
     return source.kind == MixedKind::kU4Bf16 ? bf16_to_f32(f32_to_bf16(exact)) : exact;
   }
 
+  /// All of them [N, K], and what is taken from those of kU4S8 [N] (of others nothing): with 16
+  /// bits `are_rounded` as the tensor cores have them.
+  std::vector<float> numbers(bool are_rounded) const {
+    const bool are_operands = are_rounded && !is_s8(source.kind);
+    std::vector<float> values;
+    for (int64_t n = 0; n < source.N; ++n) {
+      for (int64_t k = 0; k < source.K; ++k) {
+        values.push_back(are_operands ? operand(n, k) : number(n, k));
+      }
+    }
+    return values;
+  }
+  std::vector<float> offsets() const {
+    std::vector<float> values;
+    if (source.kind != MixedKind::kU4S8 || source.zeros.empty()) return values;
+    for (const float zero : zeros) values.push_back(zero - 8);
+    return values;
+  }
+
   int64_t groups;
   std::vector<uint8_t> codes, group_scales;
   std::vector<float> scales, zeros;
   MixedSource source;
 };
+
+/// Weights of kU4GroupS8 whose numbers reach the ends of s8: nothing is carried between bytes.
+struct EndOfS8 {
+  RandomWeight::Codes codes;
+  int number;
+};
+inline constexpr EndOfS8 kEndsOfS8[] = {{{.code = 0, .zero = 8, .group_scale = 16}, -128},
+                                        {{.code = 14, .zero = 7, .group_scale = 17}, 119},
+                                        {{.code = 15, .zero = 0, .group_scale = 8}, 120},
+                                        {{.code = 2, .zero = 1, .group_scale = 127}, 127},
+                                        {{.code = 0, .zero = 0, .group_scale = 255}, 0},
+                                        {{.code = 15, .zero = 16, .group_scale = 0}, 0}};
 
 }  // namespace halley::cuda

@@ -114,96 +114,45 @@ struct MmaGroupPairs {
   uint32_t scale, zero, upper_scale, upper_zero;
 };
 
-/// The entry of the group of step `unit`.
-template <MixedKind kKind>
-__device__ __forceinline__ MmaGroupPairs load_group_pairs(uint32_t entry, int unit,
-                                                          int group_shift) {
-  constexpr auto kBytes = static_cast<uint32_t>(group_bytes(kKind));
-  const uint2 group = load_shared_8(entry + (static_cast<uint32_t>(unit) >> group_shift) * kBytes);
-  return {.scale = __byte_perm(group.x, 0, 0x1010),
-          .zero = __byte_perm(group.x, 0, 0x3232),
-          .upper_scale = __byte_perm(group.y, 0, 0x1010),
-          .upper_zero = __byte_perm(group.y, 0, 0x3232)};
-}
-
-struct MmaU4F16 {
-  using Sum = float;
+/// Codes below an exponent whose lowest bit stands for 1: of 1024 + code less 1024 + zero it is
+/// exactly code - zero, and four bits higher 1024 + 16 * code times 1/16 less 64 + zero. The
+/// product with the scale is rounded once.
+struct MmaF16Pairs {
   static constexpr MmaKind kKind = MmaKind::kU4F16;
-  static constexpr int kUnits = 4;
-  using Groups = MmaGroupPairs;
+  static constexpr MixedKind kLayout = MixedKind::kU4F16;
 
-  static __device__ __forceinline__ Groups load_groups(uint32_t entry, int unit, int group_shift) {
-    return load_group_pairs<MixedKind::kU4F16>(entry, unit, group_shift);
-  }
-
-  /// A code below the exponent of 1024 is 1024 + code, four bits higher 1024 + 16 * code: less
-  /// 1024 + zero, or times 1/16 less 64 + zero, it is exactly code - zero. The product with the
-  /// scale is rounded once.
-  static __device__ __forceinline__ void decode(uint32_t (&a)[8], int unit, const uint4& codes,
-                                                const Groups& group) {
-    const uint32_t words[2] = {unit % 2 == 0 ? codes.x : codes.z,
-                               unit % 2 == 0 ? codes.y : codes.w};
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const uint32_t pairs = words[i] >> (8 * half);
-        a[4 * i + 2 * half] = lower(pairs, group);
-        a[4 * i + 2 * half + 1] = upper(pairs, group);
-      }
-    }
-  }
-
-  static __device__ __forceinline__ void multiply(Sum (&sums)[4], const uint32_t (&a)[8],
-                                                  const uint32_t (&b)[4]) {
-    multiply_narrow_f16(sums, a, b[0], b[1]);
-    multiply_narrow_f16(sums, a + 4, b[2], b[3]);
-  }
-
- private:
-  static __device__ __forceinline__ uint32_t lower(uint32_t pairs, const Groups& group) {
+  /// Of the codes in the lowest bits of both halves, and of those above them.
+  static __device__ __forceinline__ uint32_t lower(uint32_t pairs, const MmaGroupPairs& group) {
     const auto number = bits_as<__half2>((pairs & 0x000F000Fu) | 0x64006400u);
     return word_of(
         __hmul2(__hsub2(number, bits_as<__half2>(group.zero)), bits_as<__half2>(group.scale)));
   }
-  static __device__ __forceinline__ uint32_t upper(uint32_t pairs, const Groups& group) {
+  static __device__ __forceinline__ uint32_t upper(uint32_t pairs, const MmaGroupPairs& group) {
     const auto number = bits_as<__half2>((pairs & 0x00F000F0u) | 0x64006400u);
     const auto sixteenth = bits_as<__half2>(0x2C002C00u);
     return word_of(__hmul2(__hfma2(number, sixteenth, bits_as<__half2>(group.upper_zero)),
                            bits_as<__half2>(group.upper_scale)));
   }
+  static __device__ __forceinline__ void multiply(float (&sums)[4], const uint32_t* a, uint32_t b0,
+                                                  uint32_t b1) {
+    multiply_narrow_f16(sums, a, b0, b1);
+  }
 };
 
-struct MmaU4Bf16 {
-  using Sum = float;
+/// The same with the exponent of 128, whose mantissa has room for one code alone.
+struct MmaBf16Pairs {
   static constexpr MmaKind kKind = MmaKind::kU4Bf16;
-  static constexpr int kUnits = 4;
-  using Groups = MmaGroupPairs;
+  static constexpr MixedKind kLayout = MixedKind::kU4Bf16;
 
-  static __device__ __forceinline__ Groups load_groups(uint32_t entry, int unit, int group_shift) {
-    return load_group_pairs<MixedKind::kU4Bf16>(entry, unit, group_shift);
+  static __device__ __forceinline__ uint32_t lower(uint32_t pairs, const MmaGroupPairs& group) {
+    return number(pairs, group.scale, group.zero);
   }
-
-  /// As MmaU4F16 with the exponent of 128, whose mantissa has room for one code alone.
-  static __device__ __forceinline__ void decode(uint32_t (&a)[8], int unit, const uint4& codes,
-                                                const Groups& group) {
-    const uint32_t words[2] = {unit % 2 == 0 ? codes.x : codes.z,
-                               unit % 2 == 0 ? codes.y : codes.w};
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        a[4 * i + 2 * half] = number(words[i] >> (8 * half), group.scale, group.zero);
-        a[4 * i + 2 * half + 1] =
-            number(words[i] >> (8 * half + 4), group.upper_scale, group.upper_zero);
-      }
-    }
+  static __device__ __forceinline__ uint32_t upper(uint32_t pairs, const MmaGroupPairs& group) {
+    return number(pairs >> 4, group.upper_scale, group.upper_zero);
   }
-
-  static __device__ __forceinline__ void multiply(Sum (&sums)[4], const uint32_t (&a)[8],
-                                                  const uint32_t (&b)[4]) {
-    multiply_narrow_bf16(sums, a, b[0], b[1]);
-    multiply_narrow_bf16(sums, a + 4, b[2], b[3]);
+  static __device__ __forceinline__ void multiply(float (&sums)[4], const uint32_t* a, uint32_t b0,
+                                                  uint32_t b1) {
+    multiply_narrow_bf16(sums, a, b0, b1);
   }
 
  private:
@@ -213,6 +162,49 @@ struct MmaU4Bf16 {
         __hmul2(__hsub2(code, bits_as<__nv_bfloat162>(zero)), bits_as<__nv_bfloat162>(scale)));
   }
 };
+
+/// Codes as numbers of 16 bits.
+template <typename Pairs>
+struct MmaU4Numbers {
+  using Sum = float;
+  static constexpr MmaKind kKind = Pairs::kKind;
+  static constexpr int kUnits = 4;
+  using Groups = MmaGroupPairs;
+
+  /// The entry of the group of step `unit`.
+  static __device__ __forceinline__ Groups load_groups(uint32_t entry, int unit, int group_shift) {
+    constexpr auto kBytes = static_cast<uint32_t>(group_bytes(Pairs::kLayout));
+    const uint2 group =
+        load_shared_8(entry + (static_cast<uint32_t>(unit) >> group_shift) * kBytes);
+    return {.scale = __byte_perm(group.x, 0, 0x1010),
+            .zero = __byte_perm(group.x, 0, 0x3232),
+            .upper_scale = __byte_perm(group.y, 0, 0x1010),
+            .upper_zero = __byte_perm(group.y, 0, 0x3232)};
+  }
+
+  static __device__ __forceinline__ void decode(uint32_t (&a)[8], int unit, const uint4& codes,
+                                                const Groups& group) {
+    const uint32_t words[2] = {unit % 2 == 0 ? codes.x : codes.z,
+                               unit % 2 == 0 ? codes.y : codes.w};
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const uint32_t pairs = words[i] >> (8 * half);
+        a[4 * i + 2 * half] = Pairs::lower(pairs, group);
+        a[4 * i + 2 * half + 1] = Pairs::upper(pairs, group);
+      }
+    }
+  }
+
+  static __device__ __forceinline__ void multiply(Sum (&sums)[4], const uint32_t (&a)[8],
+                                                  const uint32_t (&b)[4]) {
+    Pairs::multiply(sums, a, b[0], b[1]);
+    Pairs::multiply(sums, a + 4, b[2], b[3]);
+  }
+};
+using MmaU4F16 = MmaU4Numbers<MmaF16Pairs>;
+using MmaU4Bf16 = MmaU4Numbers<MmaBf16Pairs>;
 
 /// Blocks of 128 inputs, whose sums in s32 are scaled: kUnits and the rest are those of S8 where
 /// activations have 8 bits, of S4 where they have 4.

@@ -7,6 +7,7 @@
 
 #include "halley/base/check.h"
 #include "halley/base/checked_math.h"
+#include "halley/cuda/gemm/lt_problem.h"
 #include "halley/cuda/mma_gemm/mma_instances.h"
 #include "halley/cuda/mma_gemm/w4_kernels.h"
 
@@ -29,18 +30,13 @@ DType activation_dtype(MmaKind kind) {
   return kind == MmaKind::kU4F16 ? DType::kF16 : DType::kBf16;
 }
 
-bool is_wide(const void* data, int64_t row_stride, DType dtype) {
-  const auto stride_bytes = static_cast<uint64_t>(row_stride * (bits_of(dtype) / 8));
-  return (std::bit_cast<uintptr_t>(data) | stride_bytes) % 16 == 0;
-}
-
 void check_operands(const CudaContext& context, const MmaShape& shape, const ConstMatrix& x,
                     const Matrix& y) {
   w4_kernels_named(context.device, "mma");  // throws where they do not run
   HALLEY_CHECK(x.dtype == activation_dtype(shape.kind), x.dtype, shape.kind);
   HALLEY_CHECK(x.num_cols == shape.K && y.num_cols == shape.N && x.num_rows == y.num_rows,
                x.num_rows, x.num_cols, y.num_rows, y.num_cols, shape.N, shape.K);
-  HALLEY_CHECK(is_wide(x.data, x.row_stride, x.dtype), x.row_stride);
+  HALLEY_CHECK(row_alignment(x) == 16, x.row_stride);
   HALLEY_CHECK(y.dtype == DType::kF16 || y.dtype == DType::kBf16 || y.dtype == DType::kF32,
                y.dtype);
   HALLEY_CHECK(y.num_rows <= std::numeric_limits<int>::max() / 2, y.num_rows);
@@ -68,19 +64,14 @@ MmaArguments arguments_of(const MmaShape& shape, const MmaPlan& plan, const Cons
   args.y = y.data;
   args.y_dtype = y.dtype;
   args.y_stride = y.row_stride;
-  args.has_wide_rows = is_wide(y.data, y.row_stride, y.dtype);
+  args.has_wide_rows = row_alignment(y) == 16;
   return args;
 }
 
-RowScales scales_of(const MixedWeight& weight, const RowScales& x_scales) {
-  HALLEY_CHECK(x_scales.x_scales != nullptr);
-  HALLEY_CHECK(!weight.has_offsets || x_scales.x_sums != nullptr);
-  const auto* scales = reinterpret_cast<const float*>(weight.scales.data());
-  return {.x_scales = x_scales.x_scales,
-          .w_scales = scales,
-          .is_x_tensor = x_scales.is_x_tensor,
-          .w_offsets = weight.has_offsets ? scales + weight.N : nullptr,
-          .x_sums = x_scales.x_sums};
+/// By the rules, for this number of rows.
+template <typename Weight>
+MmaPlan plan_of(const CudaContext& context, const Weight& weight, int64_t M) {
+  return plan_mma_gemm(mma_shape(weight, M), mixed_device(context));
 }
 
 /// The kernel, and the one that adds its partial sums.
@@ -111,8 +102,7 @@ MmaShape mma_shape(const MixedWeight& weight, int64_t M) {
 void mma_gemm(const CudaContext& context, const MixedWeight& weight, const MixedOperands& operands,
               Matrix y) {
   if (y.num_rows == 0) return;
-  const MmaPlan plan = plan_mma_gemm(mma_shape(weight, y.num_rows), mixed_device(context));
-  mma_gemm_planned(context, weight, operands, plan, y);
+  mma_gemm_planned(context, weight, operands, plan_of(context, weight, y.num_rows), y);
 }
 
 void mma_gemm_planned(const CudaContext& context, const MixedWeight& weight,
@@ -123,7 +113,7 @@ void mma_gemm_planned(const CudaContext& context, const MixedWeight& weight,
   MmaArguments args = arguments_of(shape, plan, operands.x, y);
   args.weights = reinterpret_cast<const uint8_t*>(weight.chunks.data());
   args.bias = operands.bias;
-  if (is_s8(weight.kind)) args.scales = scales_of(weight, operands.x_scales);
+  args.scales = mixed_scales(weight, operands.x_scales);
   // Its codes are multiplied as 16 times the number.
   if (weight.kind == MixedKind::kU4S8) args.sum_factor = 0.0625f;
   launch(context, shape.kind, plan, args);
@@ -136,8 +126,7 @@ MmaShape mma_shape(const W4axWeight& weight, int64_t M) {
 void mma_w4ax_gemm(const CudaContext& context, const W4axWeight& weight,
                    const MmaW4axOperands& operands, Matrix y) {
   if (y.num_rows == 0) return;
-  const MmaPlan plan = plan_mma_gemm(mma_shape(weight, y.num_rows), mixed_device(context));
-  mma_w4ax_gemm_planned(context, weight, operands, plan, y);
+  mma_w4ax_gemm_planned(context, weight, operands, plan_of(context, weight, y.num_rows), y);
 }
 
 void mma_w4ax_gemm_planned(const CudaContext& context, const W4axWeight& weight,

@@ -12,6 +12,7 @@
 #include "halley/cuda/moe/grouped_tiles.h"
 #include "halley/cuda/testing/device_matrix.h"
 #include "halley/cuda/testing/gpu_test.h"
+#include "halley/cuda/testing/rounding.h"
 #include "halley/kernels/activation/activation_reference.h"
 
 namespace halley::cuda {
@@ -21,9 +22,6 @@ namespace {
 constexpr double kSumError = 5e-5;
 // |f'| of the activations is at most this.
 constexpr double kSlopeMax = 1.15;
-
-/// Of one rounding to the type: half its step.
-double half_step_of(DType dtype) { return dtype == DType::kF16 ? 0x1p-11 : 0x1p-8; }
 
 struct GroupedCase {
   std::vector<int32_t> group_sizes;

@@ -8,13 +8,13 @@
 #include <gtest/gtest.h>
 
 #include "halley/base/str.h"
-#include "halley/core/float16.h"
 #include "halley/cuda/moe/moe_routing.h"
 #include "halley/cuda/moe/moe_rows.h"
 #include "halley/cuda/moe/read_routing.h"
 #include "halley/cuda/runtime/cuda_graph.h"
 #include "halley/cuda/testing/device_matrix.h"
 #include "halley/cuda/testing/gpu_test.h"
+#include "halley/cuda/testing/rounding.h"
 #include "halley/kernels/moe/moe.h"
 
 namespace halley::cuda {
@@ -140,11 +140,6 @@ TEST_F(MoeGpuTest, GathersRowsOfEveryTypeAndAlignment) {
       }
     }
   }
-}
-
-float rounded_to(DType dtype, float value) {
-  if (dtype == DType::kF16) return f16_to_f32(f32_to_f16(value));
-  return dtype == DType::kBf16 ? bf16_to_f32(f32_to_bf16(value)) : value;
 }
 
 TEST_F(MoeGpuTest, CombinesToTheBitsOfTheCpu) {

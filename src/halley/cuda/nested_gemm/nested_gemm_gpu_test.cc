@@ -12,6 +12,7 @@
 #include "halley/cuda/runtime/cuda_graph.h"
 #include "halley/cuda/testing/device_matrix.h"
 #include "halley/cuda/testing/gpu_test.h"
+#include "halley/cuda/testing/rounding.h"
 
 namespace halley::cuda {
 namespace {
@@ -26,12 +27,6 @@ std::vector<uint16_t> random_weight(int64_t N, int64_t K) {
     bits.push_back(f32_to_f16(std::fmax(-1.75f, std::fmin(1.75f, normal(random)))));
   }
   return bits;
-}
-
-/// Half a step of the output's type.
-double output_error_of(DType dtype) {
-  if (dtype == DType::kF16) return 0x1p-11;
-  return dtype == DType::kBf16 ? 0x1p-8 : 0x1p-23;
 }
 
 struct Sizes {
@@ -75,7 +70,7 @@ class Product {
     for (size_t i = 0; i < got.size(); ++i) {
       // Tensor cores add groups of products with a few bits less than f32.
       const double error_max =
-          5e-5 * expected_[i].magnitude + output_error_of(dtype) * std::fabs(expected_[i].y) + 1e-7;
+          5e-5 * expected_[i].magnitude + half_step_of(dtype) * std::fabs(expected_[i].y) + 1e-7;
       ASSERT_LE(std::fabs(got[i] - expected_[i].y), error_max)
           << "[" << static_cast<int64_t>(i) / N << ", " << static_cast<int64_t>(i) % N
           << "]: expected " << expected_[i].y << ", got " << got[i];
@@ -117,15 +112,7 @@ class Product {
   std::vector<Expected> expected_;
 };
 
-class NestedGemm : public GpuTest {
- protected:
-  void SetUp() override {
-    if (device_.compute_major != 9 || device_.compute_minor != 0) {
-      GTEST_SKIP() << "needs compute capability 9.0, the GPU has " << device_.compute_major << "."
-                   << device_.compute_minor;
-    }
-  }
-};
+using NestedGemm = HopperTest;
 
 /// One input is 1, all others 0: outputs are the weights.
 TEST_F(NestedGemm, JoinsAllNumbersBitForBit) {

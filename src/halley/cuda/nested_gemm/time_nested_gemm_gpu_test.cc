@@ -8,15 +8,8 @@
 namespace halley::cuda {
 namespace {
 
-class TimeNestedGemm : public GpuTest {
+class TimeNestedGemm : public HopperTest {
  protected:
-  void SetUp() override {
-    if (device_.compute_major != 9 || device_.compute_minor != 0) {
-      GTEST_SKIP() << "needs compute capability 9.0, the GPU has " << device_.compute_major << "."
-                   << device_.compute_minor;
-    }
-  }
-
   CublasLtGemm lt_{context_, {}};
 };
 

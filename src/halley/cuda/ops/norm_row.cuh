@@ -43,7 +43,7 @@ __device__ void store_four_if(bool is_in_fours, float4 x, T* to) {
 struct RowShape {
   int num_rows, num_columns;
   bool is_in_fours;
-  int64_t x_stride, block_stride, y_stride;
+  int64_t x_stride, block_stride;
 };
 
 /// A row that is added to the stream and loaded.

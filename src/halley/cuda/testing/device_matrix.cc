@@ -8,6 +8,7 @@
 
 #include "halley/base/check.h"
 #include "halley/base/str.h"
+#include "halley/core/element.h"
 #include "halley/core/float16.h"
 #include "halley/core/float8.h"
 #include "halley/cuda/runtime/cuda_check.h"
@@ -37,30 +38,6 @@ void store(DType dtype, float value, std::byte* to) {
     default:
       HALLEY_CHECK(false, name_of(dtype));
   }
-}
-
-float load(DType dtype, const std::byte* from) {
-  const auto get = [&](auto bits) {
-    std::memcpy(&bits, from, sizeof(bits));
-    return bits;
-  };
-  switch (dtype) {
-    case DType::kF32:
-      return get(float{});
-    case DType::kF16:
-      return f16_to_f32(get(uint16_t{}));
-    case DType::kBf16:
-      return bf16_to_f32(get(uint16_t{}));
-    case DType::kF8E4M3:
-      return e4m3_to_f32(get(uint8_t{}));
-    case DType::kI8:
-      return static_cast<float>(get(int8_t{}));
-    case DType::kI32:
-      return static_cast<float>(get(int32_t{}));
-    default:
-      HALLEY_CHECK(false, name_of(dtype));
-  }
-  return 0;
 }
 
 }  // namespace
@@ -133,7 +110,7 @@ std::vector<float> DeviceMatrix::get(const CudaStream& stream) const {
   values.reserve(static_cast<size_t>(num_rows_ * num_cols_));
   for (int64_t m = 0; m < num_rows_; ++m) {
     for (int64_t i = 0; i < num_cols_; ++i) {
-      values.push_back(load(dtype_, bytes.data() + offset_of(m, i)));
+      values.push_back(element_to_f32(dtype_, bytes.data() + offset_of(m, i)));
     }
   }
   return values;

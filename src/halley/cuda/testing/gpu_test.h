@@ -19,4 +19,15 @@ class GpuTest : public testing::Test {
   ExecContext host_{pool_};
 };
 
+/// Of kernels for compute capability 9.0 alone: skipped elsewhere.
+class HopperTest : public GpuTest {
+ protected:
+  void SetUp() override {
+    if (device_.compute_major != 9 || device_.compute_minor != 0) {
+      GTEST_SKIP() << "needs compute capability 9.0, the GPU has " << device_.compute_major << "."
+                   << device_.compute_minor;
+    }
+  }
+};
+
 }  // namespace halley::cuda

@@ -18,15 +18,8 @@
 namespace halley::cuda {
 namespace {
 
-class TimeW4axGemm : public GpuTest {
+class TimeW4axGemm : public HopperTest {
  protected:
-  void SetUp() override {
-    if (device_.compute_major != 9 || device_.compute_minor != 0) {
-      GTEST_SKIP() << "needs compute capability 9.0, the GPU has " << device_.compute_major << "."
-                   << device_.compute_minor;
-    }
-  }
-
   /// Copies of a pattern.
   static void fill(std::byte* to, size_t num_bytes, const std::vector<uint8_t>& pattern) {
     for (size_t begin = 0; begin < num_bytes; begin += pattern.size()) {

@@ -4,13 +4,58 @@
 
 #include <cstdint>
 
+#include "halley/cuda/hopper_tile/tile_epilogue.cuh"
 #include "halley/cuda/mixed_gemm/wgmma_s8.cuh"
 #include "halley/cuda/w4ax_gemm/w4ax_producer.cuh"
 
 namespace halley::cuda {
 
-/// Codes of weights stand in the high half of a byte.
-inline constexpr float kW4axCodeUnit = 0.0625f;
+/// A thread's codes of a stage as operand A: [step of 32 inputs][register].
+inline constexpr int kW4axSteps = kW4axInputs / 32;
+using W4axFragments = uint32_t[kW4axSteps][4];
+
+/// A code becomes the high half of a byte: without sign extension, 16 times the number.
+struct W4axHighHalves {
+  static constexpr float kUnit = 0.0625f;  // of a number in the fragments
+
+  /// Two words of codes, a step's.
+  static __device__ __forceinline__ void decode(uint32_t (&a)[4], uint32_t u, uint32_t v) {
+    asm volatile(
+        "{.reg .b32 t;\n"
+        "shl.b32 t, %4, 4; and.b32 %0, t, 0xF0F0F0F0; and.b32 %1, %4, 0xF0F0F0F0;\n"
+        "shl.b32 t, %5, 4; and.b32 %2, t, 0xF0F0F0F0; and.b32 %3, %5, 0xF0F0F0F0;}"
+        : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3])
+        : "r"(u), "r"(v));
+  }
+};
+
+/// Codes in the order of w4ax_layout.h.
+template <class Conversion>
+struct W4axCodes {
+  static constexpr float kUnit = Conversion::kUnit;
+
+  /// A thread's, as they lie in memory.
+  struct Loaded {
+    uint4 first;
+    uint4 second;
+  };
+
+  /// Of a stage, whose codes begin at `codes`.
+  static __device__ __forceinline__ void load(uint32_t codes, const TileThread& self,
+                                              Loaded& loaded) {
+    const uint32_t mine =
+        codes + static_cast<uint32_t>(self.warpgroup * kW4axStripBytes + self.in_warpgroup * 16);
+    loaded.first = load_shared_16(mine);
+    loaded.second = load_shared_16(mine + kW4axHalfBytes);
+  }
+
+  static __device__ __forceinline__ void decode(const Loaded& loaded, W4axFragments& fragments) {
+    Conversion::decode(fragments[0], loaded.first.x, loaded.first.y);
+    Conversion::decode(fragments[1], loaded.first.z, loaded.first.w);
+    Conversion::decode(fragments[2], loaded.second.x, loaded.second.y);
+    Conversion::decode(fragments[3], loaded.second.z, loaded.second.w);
+  }
+};
 
 /// Barriers for a warpgroup's turn to multiply; lower ones are those of warpgroups alone.
 inline constexpr int kTurnBarrier = 3;
@@ -26,15 +71,15 @@ __device__ __forceinline__ void pass_turn(int warpgroup) {
   asm volatile("bar.arrive %0, 256;" ::"r"(kTurnBarrier + 1 - warpgroup) : "memory");
 }
 
-template <int kTokens>
+/// Codes: as W4axCodes.
+template <int kTokens, class Codes = W4axCodes<W4axHighHalves>>
 struct W4axConsumer {
   using Sums = TileSums<kTokens>;
   using BlockSums = int32_t[kTokens / 2];
-  static constexpr int kSteps = kW4axInputs / 32;
+  using Fragments = W4axFragments;
   /// One warpgroup scales its sums while the tensor cores multiply for the other. Left alone, both
   /// would do the same at the same time. Fewer tokens lose more by waiting than they gain.
   static constexpr bool kTakesTurns = kTokens >= 128;
-  using Fragments = uint32_t[kSteps][4];
   /// Groups of eight tokens whose scales are read at a time.
   static constexpr int kColumns = kTokens / 8;
   static constexpr int kBatch = kTokens < 128 ? 2 : 4;
@@ -49,33 +94,9 @@ struct W4axConsumer {
     float of[2];
   };
 
-  static __device__ __forceinline__ void decode(uint32_t (&a)[4], uint32_t u, uint32_t v) {
-    asm volatile(
-        "{.reg .b32 t;\n"
-        "shl.b32 t, %4, 4; and.b32 %0, t, 0xF0F0F0F0; and.b32 %1, %4, 0xF0F0F0F0;\n"
-        "shl.b32 t, %5, 4; and.b32 %2, t, 0xF0F0F0F0; and.b32 %3, %5, 0xF0F0F0F0;}"
-        : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3])
-        : "r"(u), "r"(v));
-  }
-
-  /// A thread's codes of a stage.
-  struct Codes {
-    uint4 first;
-    uint4 second;
-  };
   static __device__ __forceinline__ void load_codes(uint32_t stage, const TileThread& self,
-                                                    Codes& codes) {
-    const uint32_t at =
-        stage + static_cast<uint32_t>(w4ax_codes_offset(kTokens) +
-                                      self.warpgroup * kW4axStripBytes + self.in_warpgroup * 16);
-    codes.first = load_shared_16(at);
-    codes.second = load_shared_16(at + kW4axHalfBytes);
-  }
-  static __device__ __forceinline__ void decode_all(const Codes& codes, Fragments& fragments) {
-    decode(fragments[0], codes.first.x, codes.first.y);
-    decode(fragments[1], codes.first.z, codes.first.w);
-    decode(fragments[2], codes.second.x, codes.second.y);
-    decode(fragments[3], codes.second.z, codes.second.w);
+                                                    typename Codes::Loaded& codes) {
+    Codes::load(stage + static_cast<uint32_t>(w4ax_codes_offset(kTokens)), self, codes);
   }
 
   static __device__ __forceinline__ OutputScales load_output_scales(uint32_t stage,
@@ -86,9 +107,16 @@ struct W4axConsumer {
 #pragma unroll
     for (int u = 0; u < 2; ++u) {
       scales.of[u] =
-          __uint_as_float(load_shared_4(at + static_cast<uint32_t>(u * 32))) * kW4axCodeUnit;
+          __uint_as_float(load_shared_4(at + static_cast<uint32_t>(u * 32))) * Codes::kUnit;
     }
     return scales;
+  }
+
+  /// Where those of the thread's tokens of the first column begin.
+  static __device__ __forceinline__ uint32_t token_scales_of(uint32_t stage,
+                                                             const TileThread& self) {
+    return stage + static_cast<uint32_t>(w4ax_scales_offset(kTokens) + kW4axScaleBytes +
+                                         self.column_pair() * 8);
   }
 
   static __device__ __forceinline__ void load_token_scales(uint32_t at, int column,
@@ -118,9 +146,9 @@ struct W4axConsumer {
                                                         BlockSums& of_block) {
     fence_products();
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
+    for (int step = 0; step < kW4axSteps; ++step) {
       // The last one is a group of its own.
-      if (step + 1 == kSteps) close_products();
+      if (step + 1 == kW4axSteps) close_products();
       S8Product<kTokens>::run(of_block, fragments[step],
                               (kDescriptor >> 32 << 32) | (low + static_cast<uint32_t>(2 * step)),
                               step > 0 ? 1 : 0);
@@ -156,21 +184,19 @@ struct W4axConsumer {
                                              TileStage* stage_place, Sums& sums) {
     TileStage place = *stage_place;
     Fragments fragments;
-    Codes codes;
+    typename Codes::Loaded codes;
     BlockSums of_block;
 #pragma unroll
     for (int i = 0; i < kTokens / 2; ++i) sums[i] = 0;
     uint32_t stage = ring.stage(args, place.index);
     wait_barrier(ring.full(args, place.index), place.parity);
     load_codes(stage, self, codes);
-    decode_all(codes, fragments);
+    Codes::decode(codes, fragments);
     for (int left = num_blocks; left > 0; --left) {
       const int index = place.index;
       const uint32_t low = low_descriptor(stage);
       const OutputScales outputs = load_output_scales(stage, self);
-      const uint32_t token_scales =
-          stage + static_cast<uint32_t>(w4ax_scales_offset(kTokens) + kW4axScaleBytes +
-                                        self.column_pair() * 8);
+      const uint32_t token_scales = token_scales_of(stage, self);
       uint2 tokens[2][kBatch];
       load_token_scales(token_scales, 0, tokens[0]);
       if constexpr (kTakesTurns) wait_for_turn(self.warpgroup);
@@ -191,7 +217,7 @@ struct W4axConsumer {
       }
       add_all(outputs, token_scales, tokens, of_block, sums);
       release_part(args, ring, self.lane, index);
-      decode_all(codes, fragments);
+      Codes::decode(codes, fragments);
     }
     *stage_place = place;
   }

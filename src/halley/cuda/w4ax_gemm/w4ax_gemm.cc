@@ -11,6 +11,7 @@
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/runtime/tensor_map.h"
 #include "halley/cuda/w4ax_gemm/w4ax_arguments.h"
+#include "halley/cuda/w4ax_gemm/w4ax_launch.h"
 
 namespace halley::cuda {
 namespace {
@@ -74,6 +75,13 @@ void w4ax_gemm(const CudaContext& context, const W4axWeight& weight, const W4axO
 
 void w4ax_gemm_planned(const CudaContext& context, const W4axWeight& weight,
                        const W4axOperands& operands, const TilePlan& plan, Matrix y) {
+  const W4axLaunch launch = kLaunches[static_cast<size_t>(plan.tile_index)];
+  w4ax_gemm_launched(context, weight, operands, {.plan = plan, .launch = launch}, y);
+}
+
+void w4ax_gemm_launched(const CudaContext& context, const W4axWeight& weight,
+                        const W4axOperands& operands, const W4axPlannedLaunch& planned, Matrix y) {
+  const TilePlan& plan = planned.plan;
   if (y.num_rows == 0) return;
   check_operands(context, weight, operands, y);
   const size_t mark = context.workspace.mark();
@@ -90,7 +98,7 @@ void w4ax_gemm_planned(const CudaContext& context, const W4axWeight& weight,
   args.x_scales_pitch = operands.x_scales_pitch;
   const CUtensorMap x_map =
       box_map({.matrix = operands.x, .box_cols = kW4axInputs, .box_rows = plan.tile.tokens});
-  kLaunches[static_cast<size_t>(plan.tile_index)](x_map, args, context.stream.get());
+  planned.launch(x_map, args, context.stream.get());
   context.workspace.release(mark);
 }
 

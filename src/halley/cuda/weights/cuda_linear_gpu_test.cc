@@ -20,6 +20,8 @@
 #include "halley/core/nested_float.h"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/testing/device_matrix.h"
+#include "halley/cuda/testing/gpu_test.h"
+#include "halley/cuda/testing/rounding.h"
 #include "halley/cuda/weights/cuda_weight_loader.h"
 #include "halley/cuda/weights/decode_quads.h"
 #include "halley/kernels/gemm/activation_quant.h"
@@ -30,26 +32,9 @@
 namespace halley::cuda {
 namespace {
 
-float rounded_to(DType dtype, float value) {
-  if (dtype == DType::kF16) return f16_to_f32(f32_to_f16(value));
-  return dtype == DType::kBf16 ? bf16_to_f32(f32_to_bf16(value)) : value;
-}
-
-/// Of one rounding to the type: half its step.
-double half_step_of(DType dtype) {
-  if (dtype == DType::kF16) return 0x1p-11;
-  return dtype == DType::kBf16 ? 0x1p-8 : 0x1p-24;
-}
-
-class CudaLinearGpuTest : public testing::Test {
+class CudaLinearGpuTest : public GpuTest {
  protected:
-  CudaDeviceInfo device_ = use_cuda_device(0);
-  CudaStream stream_;
-  DeviceArena workspace_{size_t{256} << 20, "a test's workspace"};
-  CudaContext context_{device_, stream_, workspace_};
   CublasLtGemm lt_{context_, {}};
-  ThreadPool pool_{2};
-  ExecContext host_{pool_};
 
   std::vector<float> unpack(const PackedWeight& weight) const {
     std::vector<float> numbers(static_cast<size_t>(weight.N * weight.K));

@@ -38,6 +38,8 @@ void plan_rows(const OpenSection& section, const GemmProblem& stored, CudaGemmPr
   CudaGemmChoice choice = choose_cuda_gemm_kernel(problem, nullptr);
   plan->kernel = choice.kernel->name;
   plan->refusals = std::move(choice.refusals);
+  for (std::string& refusal : choice.few_rows_refusals)
+    plan->refusals.push_back(std::move(refusal));
 }
 
 }  // namespace
@@ -61,12 +63,14 @@ std::vector<CudaLinearPlan> plan_cuda_linear(const QuantScheme& scheme, const Te
       const bool is_nested = tile == TileForm::kNested;
       plan.form = describe_tile(tile, stored);
       plan.kernel = is_nested ? kNestedKernelName : kW4axKernelName;
+      if (!is_nested) plan.mma_kernel = kW4axMmaKernelName;
       plan.device_bytes = is_nested ? 2 * static_cast<size_t>(stored.N * stored.K)
                                     : static_cast<size_t>(stored.N * stored.K) / 2;
     } else if (!forms.kinds.empty()) {
       const MixedKind kind = forms.kinds.front();
       plan.form = describe_mixed(kind, stored);
       plan.kernel = mixed_kernel_name(kind);
+      plan.mma_kernel = mma_kernel_name(kind);
       plan.device_bytes = static_cast<size_t>(
           mixed_bytes(kind, stored.N, stored.K, stored_group_size(stored.K, stored.group_size)));
     } else {

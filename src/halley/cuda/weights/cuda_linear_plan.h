@@ -20,6 +20,7 @@ struct CudaLinearPlan {
   std::string form;                   // as CudaLinear::Section
   size_t device_bytes = 0;            // of the weight's rows
   std::string kernel;                 // for outputs of the activations' type; by the rules alone
+  std::string mma_kernel;             // of compute capability 8.0 to 8.9, or ""
   std::vector<std::string> refusals;  // of better-placed kernels
 };
 

@@ -16,10 +16,11 @@
 
 #include "halley/base/checked_math.h"
 #include "halley/base/str.h"
-#include "halley/core/float16.h"
 #include "halley/cuda/mixed_gemm/mixed_pack.h"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/testing/device_matrix.h"
+#include "halley/cuda/testing/gpu_test.h"
+#include "halley/cuda/testing/rounding.h"
 #include "halley/cuda/weights/cuda_weight_loader.h"
 #include "halley/cuda/weights/order_columns.h"
 #include "halley/kernels/gemm/activation_quant.h"
@@ -67,10 +68,6 @@ std::string name_of_form(const FormCase& form) {
              form.zero_kind == kPoint ? " point" : " offset", form.has_order ? ", ordered" : "");
 }
 
-float rounded_to(DType dtype, float value) {
-  return dtype == DType::kF16 ? f16_to_f32(f32_to_f16(value)) : bf16_to_f32(f32_to_bf16(value));
-}
-
 /// Codes of every value; scales that f16 and bf16 have; zeros that the kind takes.
 PackedWeight make_form(const FormCase& form, int64_t N, int64_t K, uint32_t seed) {
   const QuadCase quad = {
@@ -103,15 +100,9 @@ PackedWeight make_form(const FormCase& form, int64_t N, int64_t K, uint32_t seed
   return weight;
 }
 
-class MixedLinearGpuTest : public testing::Test {
+class MixedLinearGpuTest : public GpuTest {
  protected:
-  CudaDeviceInfo device_ = use_cuda_device(0);
-  CudaStream stream_;
-  DeviceArena workspace_{size_t{256} << 20, "a test's workspace"};
-  CudaContext context_{device_, stream_, workspace_};
   CublasLtGemm lt_{context_, {}};
-  ThreadPool pool_{2};
-  ExecContext host_{pool_};
 
   CudaLinear load(const PackedWeight& weight, const std::vector<float>& bias, DType dtype,
                   const char* w4_kernels = "hopper") {

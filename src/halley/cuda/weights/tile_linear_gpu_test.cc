@@ -30,15 +30,8 @@ struct Reference {
   double error = 5e-5;  // of the magnitudes added
 };
 
-class TileLinear : public GpuTest {
+class TileLinear : public HopperTest {
  protected:
-  void SetUp() override {
-    if (device_.compute_major != 9 || device_.compute_minor != 0) {
-      GTEST_SKIP() << "needs compute capability 9.0, the GPU has " << device_.compute_major << "."
-                   << device_.compute_minor;
-    }
-  }
-
   CudaLinear load(const PackedWeight& weight, DType dtype, const char* w4_kernels = "hopper") {
     CudaWeightLoader loader(host_, context_, lt_, dtype);
     loader.use_w4_kernels(w4_kernels);

@@ -18,6 +18,7 @@ GpuLinearPlan plan_of(cuda::CudaLinearPlan planned) {
           .in_features = planned.in_features,
           .form = std::move(planned.form),
           .kernel = std::move(planned.kernel),
+          .mma_kernel = std::move(planned.mma_kernel),
           .device_bytes = planned.device_bytes,
           .refusals = std::move(planned.refusals)};
 }
@@ -53,6 +54,7 @@ std::vector<GpuLinearPlan> loaded_plans(const cuda::CudaDecoderWeights::PlacedLi
     planned[i].device_bytes = section.device_bytes();
     if (!placed.is_grouped) continue;
     planned[i].kernel = "grouped_gemm";
+    planned[i].mma_kernel.clear();
     planned[i].refusals.clear();
   }
   return planned;

@@ -50,6 +50,8 @@ struct GpuLinearPlan {
   int64_t out_features = 0, in_features = 0;
   std::string form;    // what is stored and what it becomes
   std::string kernel;  // of outputs in the activations' type
+  /// Of the library of kernels on GPUs of compute capability 8.0 to 8.9, or "": models run on 9.0.
+  std::string mma_kernel = {};
   size_t device_bytes = 0;
   /// Better-placed kernels and why each was refused.
   std::vector<std::string> refusals;

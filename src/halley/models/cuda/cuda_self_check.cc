@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <random>
 #include <set>
 #include <vector>
@@ -14,8 +13,8 @@
 #include "halley/base/checked_math.h"
 #include "halley/base/error.h"
 #include "halley/base/str.h"
+#include "halley/core/element.h"
 #include "halley/core/float16.h"
-#include "halley/core/float8.h"
 #include "halley/core/nested_float.h"
 #include "halley/cuda/gemm/lane_order.h"
 #include "halley/cuda/mixed_gemm/mixed_pack.h"
@@ -36,28 +35,6 @@ constexpr double kFp8SumError = 1e-2;
 // Where a sum is nearly zero.
 constexpr double kAbsoluteError = 1e-5;
 
-float load(DType dtype, const std::byte* from) {
-  const auto get = [&](auto bits) {
-    std::memcpy(&bits, from, sizeof(bits));
-    return bits;
-  };
-  switch (dtype) {
-    case DType::kF32:
-      return get(float{});
-    case DType::kF16:
-      return f16_to_f32(get(uint16_t{}));
-    case DType::kBf16:
-      return bf16_to_f32(get(uint16_t{}));
-    case DType::kF8E4M3:
-      return e4m3_to_f32(get(uint8_t{}));
-    case DType::kI8:
-      return static_cast<float>(get(int8_t{}));
-    default:
-      HALLEY_CHECK(false, name_of(dtype));
-  }
-  return 0;
-}
-
 size_t bytes_of(DType dtype) { return static_cast<size_t>(bits_of(dtype)) / 8; }
 
 /// `count` elements at `from`, as f32.
@@ -69,7 +46,9 @@ std::vector<float> fetch(const CudaStream& stream, DType dtype, const std::byte*
       "copy of what a self-check compares");
   stream.synchronize();
   std::vector<float> values(count);
-  for (size_t i = 0; i < count; ++i) values[i] = load(dtype, bytes.data() + i * bytes_of(dtype));
+  for (size_t i = 0; i < count; ++i) {
+    values[i] = element_to_f32(dtype, bytes.data() + i * bytes_of(dtype));
+  }
   return values;
 }
 

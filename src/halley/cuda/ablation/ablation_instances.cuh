@@ -1,0 +1,23 @@
+// The tiles that a kernel of the ablation is compiled for: all of the product's.
+#pragma once
+
+#include "halley/cuda/ablation/ablation_kernels.h"
+#include "halley/cuda/w4ax_gemm/w4ax_kernel.cuh"
+
+namespace halley::cuda {
+
+template <template <int> class Consumer>
+W4axLaunch launch_of_tile(int tokens) {
+  switch (tokens) {
+    case 16:
+      return launch_w4ax<16, Consumer<16>>;
+    case 64:
+      return launch_w4ax<64, Consumer<64>>;
+    case 128:
+      return launch_w4ax<128, Consumer<128>>;
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace halley::cuda

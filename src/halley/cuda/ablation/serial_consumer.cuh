@@ -1,0 +1,49 @@
+// The W4Ax products without a pipeline in the block: nothing is decoded while products run.
+#pragma once
+
+#include "halley/cuda/w4ax_gemm/w4ax_consumer.cuh"
+
+namespace halley::cuda {
+
+/// Works with a ring of one stage too: a stage is given back before the next one is waited for.
+template <int kTokens, class Codes>
+struct SerialConsumer : W4axConsumer<kTokens, Codes> {
+  using Consumer = W4axConsumer<kTokens, Codes>;
+  using Sums = typename Consumer::Sums;
+
+  static __device__ __forceinline__ void begin(const TileThread&) {}
+
+  /// As W4axConsumer::run().
+  static __device__ __forceinline__ void run(const TileArguments& args, const TileRing& ring,
+                                             const TileThread& self, int num_blocks,
+                                             TileStage* stage_place, Sums& sums) {
+    typename Consumer::Fragments fragments;
+    typename Consumer::BlockSums of_block;
+#pragma unroll
+    for (int i = 0; i < kTokens / 2; ++i) sums[i] = 0;
+    TileStage place = *stage_place;
+#pragma unroll 1
+    for (int left = num_blocks; left > 0; --left) {
+      const uint32_t stage = ring.stage(args, place.index);
+      wait_barrier(ring.full(args, place.index), place.parity);
+      typename Codes::Loaded codes;
+      Consumer::load_codes(stage, self, codes);
+      Codes::decode(codes, fragments);
+      Consumer::start_products(fragments, Consumer::low_descriptor(stage), of_block);
+      wait_for_products<0>();
+      const typename Consumer::OutputScales outputs = Consumer::load_output_scales(stage, self);
+      const uint32_t token_scales = Consumer::token_scales_of(stage, self);
+#pragma unroll
+      for (int column = 0; column < Consumer::kColumns; column += Consumer::kBatch) {
+        uint2 tokens[Consumer::kBatch];
+        Consumer::load_token_scales(token_scales, column, tokens);
+        Consumer::add_scaled(outputs, tokens, column, of_block, sums);
+      }
+      release_part(args, ring, self.lane, place.index);
+      place.advance(args.num_stages);
+    }
+    *stage_place = place;
+  }
+};
+
+}  // namespace halley::cuda

@@ -1,0 +1,14 @@
+#include "halley/cuda/ablation/ablation_codes.cuh"
+#include "halley/cuda/ablation/ablation_instances.cuh"
+
+namespace halley::cuda {
+namespace {
+
+template <int kTokens>
+using Signed = W4axConsumer<kTokens, W4axCodes<ExtendedSigns>>;
+
+}  // namespace
+
+W4axLaunch signed_launch(int tokens) { return launch_of_tile<Signed>(tokens); }
+
+}  // namespace halley::cuda
