@@ -20,17 +20,16 @@ struct SerialConsumer : W4axConsumer<kTokens, Codes> {
     typename Consumer::Fragments fragments;
     typename Consumer::BlockSums of_block;
 #pragma unroll
-    for (int i = 0; i < kTokens / 2; ++i) {
-      sums[i] = 0;
-      of_block[i] = kSumBaseBits;
-    }
+    for (int i = 0; i < kTokens / 2; ++i) sums[i] = 0;
     TileStage place = *stage_place;
 #pragma unroll 1
     for (int left = num_blocks; left > 0; --left) {
       const uint32_t stage = ring.stage(args, place.index);
       wait_barrier(ring.full(args, place.index), place.parity);
-      Consumer::load_fragments(stage, self, fragments);
-      Consumer::start_products(fragments, stage, of_block);
+      typename Codes::Loaded codes;
+      Consumer::load_codes(stage, self, codes);
+      Codes::decode(codes, fragments);
+      Consumer::start_products(fragments, Consumer::low_descriptor(stage), of_block);
       wait_for_products<0>();
       const typename Consumer::OutputScales outputs = Consumer::load_output_scales(stage, self);
       const uint32_t token_scales = Consumer::token_scales_of(stage, self);

@@ -7,6 +7,13 @@
 
 namespace halley::cuda {
 
+/// The number, and acquires what those who added to it by count_in_order() have released.
+__device__ __forceinline__ uint32_t load_in_order(const uint32_t* counter) {
+  uint32_t number;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(number) : "l"(counter) : "memory");
+  return number;
+}
+
 /// One thread's sums of its warpgroup's 64 outputs. Element 4 j + e is output row() + 8 * (e / 2)
 /// of the warp's 16, token 8 j + 2 * column_pair() + e % 2.
 template <int kTokens>
@@ -36,9 +43,9 @@ template <int kTokens>
 struct TileEpilogue {
   using Sums = TileSums<kTokens>;
   static constexpr int kVectors = kTokens / 8;
-  /// Parts are read as many vectors at a time as 64 registers hold.
-  static constexpr int kPieces = kVectors < 16 ? kVectors : 16;
-  static constexpr int kParts = 16 / kPieces;
+  /// Parts are read as many vectors at a time as registers hold: of small tiles fewer.
+  static constexpr int kHeld = kTokens > 64 ? 16 : 8;
+  static constexpr int kPieces = kVectors < kHeld ? kVectors : kHeld;
 
   static __device__ __forceinline__ float4* slot_of(const TileArguments& args,
                                                     const TileThread& self, int slot) {
@@ -46,73 +53,64 @@ struct TileEpilogue {
            static_cast<int64_t>(slot) * (kVectors * kTileConsumers) + self.thread;
   }
 
-  /// Adds what other blocks have of this tile, in their order. False: they have not all come, and
-  /// the last one of them writes Y.
+  /// Adds what other blocks have of this tile, in their order: the first one has its part in
+  /// registers, and it comes to this tile last of all that it does, when most others have long left
+  /// theirs. False: the block is another one, and has left its part.
   static __device__ __forceinline__ bool add_parts(const TileArguments& args,
                                                    const TileBlock& block, const TileThread& self,
                                                    const TilePlace& place, Sums& sums) {
-    const TileRing& ring = block.ring;
     const TileSharers sharers = sharers_of(args.schedule, place.tile);
-    if (sharers.count == 1) return true;
-    float4* mine = slot_of(args, self, partial_slot(args.schedule, place.tile, block.index));
+    uint32_t* counter =
+        args.counters + 2 * (place.tile - args.schedule.whole_tiles) + self.warpgroup;
+    if (block.index != sharers.first) {
+      float4* mine = slot_of(args, self, partial_slot(args.schedule, place.tile, block.index));
 #pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-      if (8 * v < place.tokens_left) {
-        __stcg(mine + v * kTileConsumers,
-               float4{sums[4 * v], sums[4 * v + 1], sums[4 * v + 2], sums[4 * v + 3]});
+      for (int v = 0; v < kVectors; ++v) {
+        if (8 * v < place.tokens_left) {
+          __stcg(mine + v * kTileConsumers,
+                 float4{sums[4 * v], sums[4 * v + 1], sums[4 * v + 2], sums[4 * v + 3]});
+        }
       }
+      // The barriers order the warpgroup's stores and loads before and behind one thread's.
+      sync_warpgroup(1 + self.warpgroup);
+      if (self.in_warpgroup == 0) count_in_order(counter);
+      return false;
     }
-    // The barriers order the warpgroup's stores and loads before and behind one thread's.
-    sync_warpgroup(1 + self.warpgroup);
-    const uint32_t flag = ring.base + static_cast<uint32_t>(args.shared.flags + self.warpgroup * 4);
-    if (self.in_warpgroup == 0) {
-      const int shared_tile = place.tile - args.schedule.whole_tiles;
-      uint32_t* counter = args.counters + 2 * shared_tile + self.warpgroup;
-      const bool is_last = count_in_order(counter) + 1 == static_cast<uint32_t>(sharers.count);
-      if (is_last) *counter = 0;  // for the next launch
-      store_shared_4(flag, is_last ? 1 : 0);
+    if (sharers.count > 1) {
+      if (self.in_warpgroup == 0) {
+        // They never wait for this block before they leave their parts.
+        while (load_in_order(counter) + 1 != static_cast<uint32_t>(sharers.count)) {
+        }
+        *counter = 0;  // for the next launch
+      }
+      sync_warpgroup(1 + self.warpgroup);
+      sum_parts(args, self, place, sharers, sums);
     }
-    sync_warpgroup(1 + self.warpgroup);
-    if (load_shared_4(flag) == 0) return false;
-    sum_parts(args, self, place, sharers, sums);
     return true;
   }
 
   static __device__ __forceinline__ void sum_parts(const TileArguments& args,
                                                    const TileThread& self, const TilePlace& place,
                                                    const TileSharers& sharers, Sums& sums) {
-#pragma unroll
-    for (int i = 0; i < kTokens / 2; ++i) sums[i] = 0;
 #pragma unroll 1
-    for (int part = 0; part < sharers.count; part += kParts) {
-      const float4* from[kParts];
-#pragma unroll
-      for (int p = 0; p < kParts; ++p) {
-        const int sharer = sharers.first + min(part + p, sharers.count - 1);
-        from[p] = slot_of(args, self, partial_slot(args.schedule, place.tile, sharer));
-      }
+    for (int part = 1; part < sharers.count; ++part) {
+      const float4* from =
+          slot_of(args, self, partial_slot(args.schedule, place.tile, sharers.first + part));
 #pragma unroll
       for (int begin = 0; begin < kVectors; begin += kPieces) {
-        float4 parts[kParts][kPieces];
+        float4 parts[kPieces];
 #pragma unroll
-        for (int p = 0; p < kParts; ++p) {
-#pragma unroll
-          for (int v = 0; v < kPieces; ++v) {
-            const bool is_there = part + p < sharers.count && 8 * (begin + v) < place.tokens_left;
-            parts[p][v] =
-                is_there ? __ldcg(from[p] + (begin + v) * kTileConsumers) : float4{0, 0, 0, 0};
-          }
+        for (int v = 0; v < kPieces; ++v) {
+          const bool is_there = 8 * (begin + v) < place.tokens_left;
+          parts[v] = is_there ? __ldcg(from + (begin + v) * kTileConsumers) : float4{0, 0, 0, 0};
         }
 #pragma unroll
-        for (int p = 0; p < kParts; ++p) {
-#pragma unroll
-          for (int v = 0; v < kPieces; ++v) {
-            float* to = &sums[4 * (begin + v)];
-            to[0] += parts[p][v].x;
-            to[1] += parts[p][v].y;
-            to[2] += parts[p][v].z;
-            to[3] += parts[p][v].w;
-          }
+        for (int v = 0; v < kPieces; ++v) {
+          float* to = &sums[4 * (begin + v)];
+          to[0] += parts[v].x;
+          to[1] += parts[v].y;
+          to[2] += parts[v].z;
+          to[3] += parts[v].w;
         }
       }
     }

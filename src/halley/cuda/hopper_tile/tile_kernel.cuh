@@ -5,19 +5,45 @@
 
 namespace halley::cuda {
 
-/// All of a kernel of kTileThreads threads. Two warpgroups multiply: Consumer::begin(thread) once,
-/// then Consumer::run() for each segment. Of two warps of the third, one thread each copies weights
-/// and tokens into the ring: fill_weights(block), fill_tokens(block).
-template <int kTokens, typename Consumer, typename FillWeights, typename FillTokens>
+/// Barriers beside those of warpgroups and of their turns: the ring is there.
+inline constexpr int kTileRingForAll = 5;
+inline constexpr int kTileRingForTokens = 6;
+
+/// Registers of a thread that multiplies and of one that copies.
+template <int kBlocks>
+struct TileRegisters {
+  static constexpr int kConsumer = kBlocks == 1 ? 232 : 104;
+  static constexpr int kProducer = kBlocks == 1 ? 40 : 32;
+  /// What a launch gives every thread. Whoever takes more than others give waits forever.
+  static constexpr int kLaunched = 65536 / (kTileThreads * kBlocks) / 8 * 8;
+  static_assert(kConsumer * kTileConsumers + kProducer * (kTileThreads - kTileConsumers) <=
+                kLaunched * kTileThreads);
+};
+
+/// All of a kernel of kTileThreads threads, kBlocks on a multiprocessor. Two warpgroups multiply:
+/// Consumer::begin(thread) once, then Consumer::run() for each segment. Of two warps of the third,
+/// one thread each copies weights and tokens into the ring: fill_weights(block),
+/// fill_tokens(block). The first one makes the ring, and copies before all others have come.
+template <int kTokens, int kBlocks, typename Consumer, typename FillWeights, typename FillTokens>
 __device__ __forceinline__ void run_tile_block(const TileArguments& args, const void* shared_memory,
                                                const FillWeights& fill_weights,
                                                const FillTokens& fill_tokens) {
-  const TileBlock block = start_tile_block(args, shared_memory);
-  if (threadIdx.x >= kTileConsumers) {
-    give_registers<40>();
-    if (threadIdx.x == kTileConsumers) {
+  using Registers = TileRegisters<kBlocks>;
+  const TileBlock block = tile_block(args, shared_memory);
+  const int thread = static_cast<int>(threadIdx.x);
+  if (thread >= kTileConsumers) {
+    const int warp = (thread - kTileConsumers) / 32;
+    if (warp == 0) {
+      init_tile_ring(args, block.ring);
+      arrive_at_named<64>(kTileRingForTokens);
+    } else if (warp == 1) {
+      sync_named<64>(kTileRingForTokens);
+    }
+    arrive_at_named<kTileThreads>(kTileRingForAll);
+    give_registers<Registers::kProducer>();
+    if (thread == kTileConsumers) {
       fill_weights(block);
-    } else if (threadIdx.x == kTileConsumers + 32) {
+    } else if (thread == kTileConsumers + 32) {
       fill_tokens(block);
     }
     if (args.split > 1) {  // as consumers in finish_split()
@@ -25,7 +51,8 @@ __device__ __forceinline__ void run_tile_block(const TileArguments& args, const 
       sync_threads_of_cluster();
     }
   } else {
-    take_registers<232>();
+    sync_named<kTileThreads>(kTileRingForAll);
+    take_registers<Registers::kConsumer>();
     wait_for_previous_kernel();
     const TileThread self = tile_thread();
     Consumer::begin(self);

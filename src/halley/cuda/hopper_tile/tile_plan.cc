@@ -11,35 +11,67 @@ namespace halley::cuda {
 namespace {
 
 constexpr double kSharerMicroseconds = 0.1;           // of a part that is added
+constexpr double kTogetherMicroseconds = 4;           // where all parts of a tile end at once
 constexpr double kMemoryBytesPerMicrosecond = 34000;  // of one multiprocessor's share
+/// Blocks that share tiles are at different inputs at a time: what several of them read comes from
+/// memory each time, unless so many bytes, all that is read, stay in the L2 cache.
+constexpr double kKeptBytes = 40e6;
+constexpr double kUnkeptFactor = 1.7;
 
-double estimate(const TimedTile& costs, const TilePlan& plan) {
+/// All bytes that the schedule's shared tiles read.
+double shared_bytes(const TileFamily& family, const TilePlan& plan) {
   const TileSchedule& schedule = plan.schedule;
+  const double weights = kTileOutputs * family.stage_inputs * family.weight_bits / 8;
+  const int panels = ceil_div(schedule.num_tiles - schedule.whole_tiles, plan.token_tiles);
+  return schedule.num_chunks *
+         (panels * weights + plan.token_tiles * (plan.stage.num_bytes - weights));
+}
+
+/// Blocks beside each other only where there are more of them than multiprocessors: clusters else
+/// come to lie on few.
+int blocks_together(const TilePlan& plan, const CudaDeviceInfo& device) {
+  return plan.schedule.num_blocks * plan.split > device.num_multiprocessors ? plan.tile.blocks : 1;
+}
+
+double estimate(const TileFamily& family, const CudaDeviceInfo& device, const TilePlan& plan) {
+  const TimedTile& costs = family.tiles[static_cast<size_t>(plan.tile_index)];
+  const TileSchedule& schedule = plan.schedule;
+  const double stage = costs.stage * blocks_together(plan, device);
+  if (plan.split > 1) {
+    return ceil_div(schedule.num_chunks, plan.split) * stage + costs.end + costs.split * plan.split;
+  }
   const double rounds = ceil_div(schedule.whole_tiles, schedule.num_blocks);
-  double time = rounds * (schedule.num_chunks * costs.stage + costs.end);
+  double time = rounds * (schedule.num_chunks * stage + costs.end);
   if (const int chunks = num_shared_chunks(schedule); chunks > 0) {
     const int parts = tile_parts(schedule);
     const int each =
         parts > 0 ? ceil_div(schedule.num_chunks, parts) : ceil_div(chunks, schedule.num_blocks);
-    time += each * costs.stage + costs.end;
+    const bool is_kept = plan.token_tiles == 1 || shared_bytes(family, plan) <= kKeptBytes;
+    time += each * stage * (is_kept ? 1 : kUnkeptFactor) + costs.end;
     // A block whose part is not of one tile has two ends.
     if (parts != 1) {
-      time += (parts > 0 ? 1 : 2) * costs.part + kSharerMicroseconds * schedule.num_chunks / each;
+      time += parts > 0 ? costs.part + kTogetherMicroseconds : 2 * costs.part;
+      time += kSharerMicroseconds * schedule.num_chunks / each;
     }
   }
   return time;
 }
 
-TilePlan plan_of(const TileFamily& family, const ProductShape& shape, const CudaDeviceInfo& device,
-                 int tile_index) {
+/// What follows from the schedule.
+void finish_plan(const TileFamily& family, const CudaDeviceInfo& device, TilePlan* plan) {
+  plan->num_stages =
+      num_tile_stages(plan->tile, plan->stage, static_cast<int>(device.shared_bytes_max),
+                      blocks_together(*plan, device));
+  HALLEY_CHECK(plan->num_stages >= 2, plan->tile.tokens, device.shared_bytes_max);
+  plan->microseconds = estimate(family, device, *plan);
+}
+
+TilePlan plan_of(const TileFamily& family, const ProductShape& shape, int tile_index) {
   HALLEY_CHECK(shape.M >= 1 && shape.N >= 1 && shape.K >= 1, shape.M, shape.N, shape.K);
   TilePlan plan;
   plan.tile_index = tile_index;
   plan.tile = family.tiles[static_cast<size_t>(tile_index)].tile;
   plan.stage = family.stage(plan.tile);
-  plan.num_stages =
-      num_tile_stages(plan.tile, plan.stage, static_cast<int>(device.shared_bytes_max));
-  HALLEY_CHECK(plan.num_stages >= 2, plan.tile.tokens, device.shared_bytes_max);
   const int64_t token_tiles = ceil_div<int64_t>(shape.M, plan.tile.tokens);
   const int64_t output_tiles = ceil_div<int64_t>(shape.N, kTileOutputs);
   const int64_t num_chunks = ceil_div<int64_t>(shape.K, family.stage_inputs);
@@ -52,27 +84,26 @@ TilePlan plan_of(const TileFamily& family, const ProductShape& shape, const Cuda
 }
 
 /// Takes the schedule where it can be and is better than what the plan has.
-void consider(const TimedTile& costs, int num_blocks, int whole_tiles, TilePlan* best) {
-  TilePlan plan = *best;
-  plan.schedule.num_blocks = num_blocks;
-  plan.schedule.whole_tiles = whole_tiles;
-  const int64_t shared_tiles = plan.schedule.num_tiles - whole_tiles;
-  const int64_t shared_chunks = shared_tiles * plan.schedule.num_chunks;
+void consider(const TileFamily& family, const CudaDeviceInfo& device, const TileSchedule& schedule,
+              int split, TilePlan* best) {
+  const int64_t shared_tiles = schedule.num_tiles - schedule.whole_tiles;
+  const int64_t shared_chunks = shared_tiles * schedule.num_chunks;
   if (shared_tiles > kSharedTileTilesMax || shared_chunks > std::numeric_limits<int>::max()) return;
-  if (shared_chunks > 0 && shared_chunks < num_blocks) return;
-  plan.microseconds = estimate(costs, plan);
+  if (shared_chunks > 0 && shared_chunks < schedule.num_blocks) return;
+  if (schedule.num_chunks < split) return;
+  TilePlan plan = *best;
+  plan.schedule = schedule;
+  plan.split = split;
+  finish_plan(family, device, &plan);
   if (best->schedule.num_blocks == 0 || plan.microseconds < best->microseconds) *best = plan;
 }
 
-/// A cluster of `split` blocks for each tile.
-void consider_split(const TimedTile& costs, int split, TilePlan* best) {
-  TilePlan plan = *best;
-  if (plan.schedule.num_chunks < split) return;
-  plan.split = split;
-  plan.schedule.num_blocks = plan.schedule.whole_tiles = plan.schedule.num_tiles;
-  plan.microseconds =
-      ceil_div(plan.schedule.num_chunks, split) * costs.stage + costs.end + costs.split;
-  if (best->schedule.num_blocks == 0 || plan.microseconds < best->microseconds) *best = plan;
+/// The same tiles for `num_blocks`, the first `whole_tiles` of them not shared.
+TileSchedule dealt(const TilePlan& plan, int num_blocks, int whole_tiles) {
+  TileSchedule schedule = plan.schedule;
+  schedule.num_blocks = num_blocks;
+  schedule.whole_tiles = whole_tiles;
+  return schedule;
 }
 
 }  // namespace
@@ -92,55 +123,65 @@ std::ostream& operator<<(std::ostream& out, const TilePlan& plan) {
 
 TilePlan plan_one_tile(const TileFamily& family, const ProductShape& shape,
                        const CudaDeviceInfo& device, int tile_index) {
-  TilePlan plan = plan_of(family, shape, device, tile_index);
-  const TimedTile& costs = family.tiles[static_cast<size_t>(tile_index)];
+  const TilePlan plan = plan_of(family, shape, tile_index);
   const int tiles = plan.schedule.num_tiles;
-  const int all = device.num_multiprocessors;
-  consider(costs, std::min(tiles, all), tiles, &plan);
-  const int rounds = tiles / all;
-  if (tiles % all != 0) {
-    consider(costs, all, rounds * all, &plan);
-    if (rounds > 0) consider(costs, all, (rounds - 1) * all, &plan);
+  const int all = device.num_multiprocessors * plan.tile.blocks;
+  TilePlan best = plan;
+  const auto try_dealt = [&](int num_blocks, int whole_tiles, int split) {
+    consider(family, device, dealt(plan, num_blocks, whole_tiles), split, &best);
+  };
+  try_dealt(std::min(tiles, all), tiles, 1);
+  for (int blocks = 1; blocks <= plan.tile.blocks; ++blocks) {
+    const int some = device.num_multiprocessors * blocks;
+    const int rounds = tiles / some;
+    if (tiles % some == 0) continue;
+    try_dealt(some, rounds * some, 1);
+    if (rounds > 0) try_dealt(some, (rounds - 1) * some, 1);
   }
-  for (int parts = 2; tiles <= all / parts; ++parts) consider(costs, tiles * parts, 0, &plan);
-  // Not all multiprocessors can be had in clusters of three and four.
+  for (int parts = 2; tiles <= all / parts; ++parts) try_dealt(tiles * parts, 0, 1);
   for (int split = 2; split <= kTileSplitMax; ++split) {
-    if (tiles * split <= (split == 2 ? all : all * 9 / 10)) consider_split(costs, split, &plan);
+    // Not all multiprocessors can be had in clusters of three and four.
+    const int most = tiles * split > device.num_multiprocessors ? all : device.num_multiprocessors;
+    if (tiles * split <= (split == 2 ? most : most * 9 / 10)) try_dealt(tiles, tiles, split);
   }
   // What memory allows is the least for all; it decides between tiles that both wait for it.
   const double bytes =
       static_cast<double>(shape.N) * static_cast<double>(shape.K) * family.weight_bits / 8;
   const double least = bytes / (kMemoryBytesPerMicrosecond * device.num_multiprocessors);
-  plan.microseconds = std::max(plan.microseconds, least) + plan.microseconds * 1e-3;
-  return plan;
+  best.microseconds = std::max(best.microseconds, least) + best.microseconds * 1e-3;
+  return best;
 }
 
 TilePlan plan_shared_tile(const TileFamily& family, const ProductShape& shape,
                           const CudaDeviceInfo& device, int tile_index, int num_blocks) {
-  TilePlan plan = plan_of(family, shape, device, tile_index);
+  TilePlan plan = plan_of(family, shape, tile_index);
   HALLEY_CHECK(int64_t{plan.schedule.num_tiles} * plan.schedule.num_chunks >= num_blocks,
                num_blocks);
   HALLEY_CHECK(plan.schedule.num_tiles <= kSharedTileTilesMax, plan.schedule.num_tiles);
-  plan.schedule.num_blocks = num_blocks;
-  plan.schedule.whole_tiles = 0;
+  plan.schedule = dealt(plan, num_blocks, 0);
+  finish_plan(family, device, &plan);
   return plan;
 }
 
 TilePlan plan_split_tile(const TileFamily& family, const ProductShape& shape,
                          const CudaDeviceInfo& device, int tile_index, int split) {
-  TilePlan plan = plan_of(family, shape, device, tile_index);
+  TilePlan plan = plan_of(family, shape, tile_index);
   HALLEY_CHECK(split >= 2 && split <= kTileSplitMax && split <= plan.schedule.num_chunks, split,
                plan.schedule.num_chunks);
-  consider_split(family.tiles[static_cast<size_t>(tile_index)], split, &plan);
+  plan.schedule = dealt(plan, plan.schedule.num_tiles, plan.schedule.num_tiles);
+  plan.split = split;
+  finish_plan(family, device, &plan);
   return plan;
 }
 
 TilePlan plan_invariant_tiles(const TileFamily& family, const ProductShape& shape,
                               const CudaDeviceInfo& device) {
   constexpr int kTile = 1;  // few tokens lose little, and many not all
-  TilePlan plan = plan_of(family, shape, device, kTile);
-  plan.schedule.whole_tiles = plan.schedule.num_tiles;
-  plan.schedule.num_blocks = std::min(plan.schedule.num_tiles, device.num_multiprocessors);
+  TilePlan plan = plan_of(family, shape, kTile);
+  const int tiles = plan.schedule.num_tiles;
+  plan.schedule =
+      dealt(plan, std::min(tiles, device.num_multiprocessors * plan.tile.blocks), tiles);
+  finish_plan(family, device, &plan);
   return plan;
 }
 
@@ -157,8 +198,8 @@ TilePlan plan_tiles(const TileFamily& family, const ProductShape& shape,
 size_t tile_workspace_bytes_max(const TileFamily& family, int num_multiprocessors) {
   size_t most = 0;
   for (const TimedTile& timed : family.tiles) {
-    most = std::max(
-        most, static_cast<size_t>(2 * num_multiprocessors * tile_partial_bytes(timed.tile.tokens)));
+    most = std::max(most, static_cast<size_t>(2 * num_multiprocessors * timed.tile.blocks *
+                                              tile_partial_bytes(timed.tile.tokens)));
   }
   return most;
 }

@@ -19,10 +19,10 @@ struct ProductShape {
 /// A compiled tile, and its times in microseconds on an H200.
 struct TimedTile {
   HopperTile tile;
-  double stage = 0;
+  double stage = 0;  // of a block alone on its multiprocessor
   double end = 0;    // of a tile
   double part = 0;   // a block's part of a shared tile, beside its stages
-  double split = 0;  // adding the parts of a tile whose inputs a cluster's blocks split
+  double split = 0;  // for each block of a cluster that shares a tile's inputs
 };
 
 /// All tiles of a kernel.

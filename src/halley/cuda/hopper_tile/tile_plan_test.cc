@@ -52,6 +52,29 @@ TEST(TilePlan, FillsSharedMemoryWithStages) {
   }
 }
 
+/// Two blocks of a tile share a multiprocessor only where there are more than multiprocessors.
+TEST(TilePlan, FewBlocksHaveAllOfTheSharedMemory) {
+  constexpr TimedTile kSmall[] = {{{16, 2}, 0.3, 0.3, 2.6, 1}};
+  TileFamily family = kFamily;
+  family.tiles = kSmall;
+  const TilePlan few = plan_split_tile(family, {16, 4096, 4096}, kDevice, 0, 2);
+  const TilePlan many = plan_one_tile(family, {16, 57344, 8192}, kDevice, 0);
+  EXPECT_GT(many.schedule.num_blocks, kDevice.num_multiprocessors);
+  EXPECT_GE(few.num_stages, 2 * many.num_stages);
+  const TileShared shared = tile_shared(many.tile, many.num_stages, many.stage);
+  EXPECT_LE(2 * (static_cast<size_t>(shared.num_bytes) + kSystemSharedBytes),
+            kDevice.shared_bytes_max + kSystemSharedBytes);
+}
+
+/// Weights would no longer be in the L2 cache where the next tile of tokens wants them.
+TEST(TilePlan, SharesManyTilesOnlyWhereTheCacheKeepsThem) {
+  const TilePlan one_row = plan_one_tile(kFamily, {256, 10240, 8192}, kDevice, 3);
+  EXPECT_EQ(one_row.token_tiles, 1);
+  EXPECT_LT(one_row.schedule.whole_tiles, one_row.schedule.num_tiles);
+  const TilePlan many_rows = plan_one_tile(kFamily, {1024, 8192, 28672}, kDevice, 3);
+  EXPECT_EQ(many_rows.schedule.whole_tiles, many_rows.schedule.num_tiles) << many_rows;
+}
+
 TEST(TilePlan, NeedsNoMoreWorkspaceThanItsMost) {
   const size_t most = tile_workspace_bytes_max(kFamily, kDevice.num_multiprocessors);
   for (int tile = 0; tile < 4; ++tile) {

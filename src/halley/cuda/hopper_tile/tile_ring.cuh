@@ -54,12 +54,14 @@ struct TileStage {
   }
 };
 
+/// One warp, whose lanes may then copy.
 __device__ __forceinline__ void init_tile_ring(const TileArguments& args, const TileRing& ring) {
-  for (int part = 0; part < args.shared.num_barriers; ++part) {
+  for (int part = static_cast<int>(threadIdx.x % 32); part < args.shared.num_barriers; part += 32) {
     init_barrier(ring.full(args, part), 1);
     init_barrier(ring.empty(args, part), kTileConsumers / 32);
   }
   publish_barriers();
+  __syncwarp();
 }
 
 /// One warp: has read a part of a stage.
@@ -93,16 +95,14 @@ __device__ __forceinline__ void fetch_map(const CUtensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
-/// Start of a kernel, all threads.
-__device__ __forceinline__ TileBlock start_tile_block(const TileArguments& args,
-                                                      const void* shared_memory) {
+/// Whose ring is not made yet.
+__device__ __forceinline__ TileBlock tile_block(const TileArguments& args,
+                                                const void* shared_memory) {
   TileBlock block;
   block.ring.base = (shared_address_of(shared_memory) + kTileAlignment - 1) &
                     ~static_cast<uint32_t>(kTileAlignment - 1);
-  if (threadIdx.x == 0) init_tile_ring(args, block.ring);
   block.index = static_cast<int>(blockIdx.x) / args.split;
   block.part = static_cast<int>(blockIdx.x) % args.split;
-  __syncthreads();
   return block;
 }
 

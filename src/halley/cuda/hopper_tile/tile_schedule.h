@@ -8,7 +8,7 @@ namespace halley::cuda {
 /// Blocks first take whole tiles in turn; the chunks (inputs of a stage) of the tiles that are left
 /// form one row, of which every block takes an equal part, or a part of one tile
 /// where the number of blocks is a multiple of that of tiles. So a tile can have several blocks;
-/// their sums are added in the order of the blocks, whichever comes last.
+/// their sums are added in the order of the blocks, by the first of them.
 struct TileSchedule {
   int num_blocks = 0;
   int num_tiles = 0;

@@ -9,6 +9,8 @@ namespace halley::cuda {
 /// What a block computes at a time: kTileOutputs features of `tokens` rows of Y.
 struct HopperTile {
   int tokens = 0;  // a multiple of 16, at most 256; of 64 above that
+  /// On a multiprocessor, at most: with two one works while the other waits.
+  int blocks = 1;
 };
 
 /// Blocks of a cluster that split the inputs of one tile, at most.
@@ -36,7 +38,6 @@ struct TileShared {
   int staging = 0;
   int barriers = 0;      // full ones, then empty ones
   int num_barriers = 0;  // of each
-  int flags = 0;         // one for each warpgroup
   int num_bytes = 0;     // alignment of the start included
 };
 
@@ -52,17 +53,20 @@ constexpr TileShared tile_shared(const HopperTile& tile, int num_stages, const S
   shared.num_barriers = num_stages * stage.num_parts;
   shared.staging = num_stages * stage.num_bytes;
   shared.barriers = shared.staging + 2 * staged_tile_tokens(tile.tokens) * kTilePitch;
-  shared.flags = shared.barriers + 2 * shared.num_barriers * 8;
-  shared.num_bytes = kTileAlignment + shared.flags + 8;
+  shared.num_bytes = kTileAlignment + shared.barriers + 2 * shared.num_barriers * 8;
   return shared;
 }
 
-/// As many stages as `shared_bytes_max` allows, at most kTileStagesMax.
-constexpr int num_tile_stages(const HopperTile& tile, const StageNeeds& stage,
-                              int shared_bytes_max) {
+/// What the system takes of a multiprocessor's shared memory for each block.
+inline constexpr int kSystemSharedBytes = 1024;
+
+/// As many stages as `shared_bytes_max` of a block allows where `blocks` of them are on a
+/// multiprocessor, at most kTileStagesMax.
+constexpr int num_tile_stages(const HopperTile& tile, const StageNeeds& stage, int shared_bytes_max,
+                              int blocks) {
+  const int each = (shared_bytes_max + kSystemSharedBytes) / blocks - kSystemSharedBytes;
   int stages = 0;
-  while (stages < kTileStagesMax &&
-         tile_shared(tile, stages + 1, stage).num_bytes <= shared_bytes_max) {
+  while (stages < kTileStagesMax && tile_shared(tile, stages + 1, stage).num_bytes <= each) {
     ++stages;
   }
   return stages;

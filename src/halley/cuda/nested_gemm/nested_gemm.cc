@@ -18,10 +18,10 @@ namespace {
 
 /// Times fitted to time_nested_gemm() of all tiles and of the layers of Llama-3.
 constexpr std::array<TimedTile, 4> kTiles = {{
-    {{16}, 0.63, 0.7, 9, 4.5},
-    {{64}, 0.79, 0.1, 16.3, 4.1},
-    {{128}, 0.97, 1.9, 12.6, 3.2},
-    {{256}, 1.44, 3.1, 15.6, 4.7},
+    {{16}, 0.63, 0.7, 6, 2},
+    {{64}, 0.79, 0.1, 6, 1.9},
+    {{128}, 0.97, 1.9, 7, 1.5},
+    {{256}, 1.44, 3.1, 8, 2},
 }};
 constexpr TileFamily kFamily = {
     .tiles = kTiles, .stage_inputs = kNestedInputs, .weight_bits = 16, .stage = nested_stage};

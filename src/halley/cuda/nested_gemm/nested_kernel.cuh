@@ -14,11 +14,11 @@ __global__ void __launch_bounds__(kTileThreads, 1)
     nested_kernel(const __grid_constant__ NestedMaps maps,
                   const __grid_constant__ NestedArguments args) {
   extern __shared__ uint4 shared_memory[];
-  if (threadIdx.x == kTileConsumers) {
+  if (threadIdx.x == kTileConsumers + 32) {
     fetch_map(maps.upper);
     fetch_map(maps.x);
   }
-  run_tile_block<kTokens, NestedConsumer<kTokens>>(
+  run_tile_block<kTokens, 1, NestedConsumer<kTokens>>(
       args.tile, shared_memory,
       [&](const TileBlock& block) { produce_planes(maps.upper, args, block); },
       [&](const TileBlock& block) { produce_tokens<kTokens>(maps.x, args.tile, block); });

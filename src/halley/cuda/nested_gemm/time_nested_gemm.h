@@ -29,7 +29,8 @@ struct NestedGemmTime {
 };
 
 /// As time_gemm(): f16 outputs, normal weights and inputs, weights rotated so that none is in the
-/// L2 cache, a captured graph of at least 20 products, best of three. Takes device memory of about
+/// L2 cache, a captured graph of at least 20 products, best of three. Nested products start early,
+/// as those of models. Takes device memory of about
 /// three L2 caches and two of the largest weight, twice, and the largest plan's workspace.
 std::vector<NestedGemmTime> time_nested_gemm(const CudaContext& context, CublasLtGemm& lt,
                                              const TimeNestedOptions& options = {});

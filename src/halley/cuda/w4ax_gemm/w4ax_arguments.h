@@ -11,6 +11,9 @@
 
 namespace halley::cuda {
 
+/// Blocks of a multiprocessor, with tiles whose sums leave room for two.
+constexpr int w4ax_blocks(int tokens) { return tokens <= 64 ? 2 : 1; }
+
 /// A stage: tokens, 128 bytes each, then codes of weights, then both scales: 128 of outputs, and
 /// one for each token.
 constexpr int w4ax_codes_offset(int tokens) { return tokens * kW4axInputs; }

@@ -10,12 +10,6 @@
 
 namespace halley::cuda {
 
-/// Sums of a block begin with the bits of this number instead of zero: as f32 they are then this
-/// number plus the sum, exactly, where sums have fewer than 22 bits. No conversion is needed, which
-/// costs more than a multiplication. Codes are 16 times too large: |sum| <= 128 * 128 * 128 = 2^21.
-inline constexpr float kSumBase = 0x1.8p23f;
-inline constexpr int32_t kSumBaseBits = 0x4B400000;
-
 /// A thread's codes of a stage as operand A: [step of 32 inputs][register].
 inline constexpr int kW4axSteps = kW4axInputs / 32;
 using W4axFragments = uint32_t[kW4axSteps][4];
@@ -88,26 +82,21 @@ struct W4axConsumer {
   static constexpr bool kTakesTurns = kTokens >= 128;
   /// Groups of eight tokens whose scales are read at a time.
   static constexpr int kColumns = kTokens / 8;
-  static constexpr int kBatch = kColumns < 4 ? kColumns : 4;
+  static constexpr int kBatch = kTokens < 128 ? 2 : 4;
 
   /// Rows of 128 bytes, eight of them 1024 bytes from the next, swizzled by 128 bytes (PTX ISA,
   /// "Matrix Descriptor Format").
   static constexpr uint64_t kDescriptor =
       uint64_t{1} << 62 | uint64_t{64} << 32 | uint64_t{1} << 16;
 
-  /// Of the thread's two outputs: the scale, and what takes kSumBase off the scaled sum. Exact: the
-  /// base has two bits, the scale is one of f16.
+  /// Of the thread's two outputs.
   struct OutputScales {
-    float scale[2];
-    float base[2];
+    float of[2];
   };
 
-  /// All codes of a stage.
-  static __device__ __forceinline__ void load_fragments(uint32_t stage, const TileThread& self,
-                                                        Fragments& fragments) {
-    typename Codes::Loaded loaded;
-    Codes::load(stage + static_cast<uint32_t>(w4ax_codes_offset(kTokens)), self, loaded);
-    Codes::decode(loaded, fragments);
+  static __device__ __forceinline__ void load_codes(uint32_t stage, const TileThread& self,
+                                                    typename Codes::Loaded& codes) {
+    Codes::load(stage + static_cast<uint32_t>(w4ax_codes_offset(kTokens)), self, codes);
   }
 
   static __device__ __forceinline__ OutputScales load_output_scales(uint32_t stage,
@@ -117,9 +106,8 @@ struct W4axConsumer {
     OutputScales scales;
 #pragma unroll
     for (int u = 0; u < 2; ++u) {
-      scales.scale[u] =
+      scales.of[u] =
           __uint_as_float(load_shared_4(at + static_cast<uint32_t>(u * 32))) * Codes::kUnit;
-      scales.base[u] = -kSumBase * scales.scale[u];
     }
     return scales;
   }
@@ -139,106 +127,99 @@ struct W4axConsumer {
     }
   }
 
-  /// sums += block sums * scales; the block's sums begin anew.
+  /// sums += block sums * scales.
   static __device__ __forceinline__ void add_scaled(const OutputScales& outputs,
                                                     const uint2 (&tokens)[kBatch], int column,
-                                                    BlockSums& of_block, Sums& sums) {
+                                                    const BlockSums& of_block, Sums& sums) {
 #pragma unroll
     for (int j = 0; j < kBatch; ++j) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const int i = (column + j) * 4 + e, u = e / 2;
-        const float scaled = fmaf(__int_as_float(of_block[i]), outputs.scale[u], outputs.base[u]);
+        const float scaled = static_cast<float>(of_block[i]) * outputs.of[u];
         sums[i] = fmaf(scaled, __uint_as_float(e % 2 == 0 ? tokens[j].x : tokens[j].y), sums[i]);
-        of_block[i] = kSumBaseBits;
       }
     }
   }
 
-  static __device__ __forceinline__ void start_products(const Fragments& fragments, uint32_t stage,
+  static __device__ __forceinline__ void start_products(const Fragments& fragments, uint32_t low,
                                                         BlockSums& of_block) {
-    const uint64_t descriptor = kDescriptor | (stage & 0x3FFFFu) >> 4;
     fence_products();
 #pragma unroll
     for (int step = 0; step < kW4axSteps; ++step) {
       // The last one is a group of its own.
       if (step + 1 == kW4axSteps) close_products();
-      S8Product<kTokens>::run(of_block, fragments[step], descriptor + 2 * step, 1);
+      S8Product<kTokens>::run(of_block, fragments[step],
+                              (kDescriptor >> 32 << 32) | (low + static_cast<uint32_t>(2 * step)),
+                              step > 0 ? 1 : 0);
     }
     close_products();
+  }
+  /// Of a stage's tokens: the low half of a descriptor.
+  static __device__ __forceinline__ uint32_t low_descriptor(uint32_t stage) {
+    return static_cast<uint32_t>(kDescriptor) | (stage & 0x3FFFFu) >> 4;
   }
 
   static __device__ __forceinline__ void begin(const TileThread& self) {
     if constexpr (kTakesTurns) begin_turns(self.warpgroup);
   }
 
-  /// What goes on from block to block.
-  struct State {
-    TileStage stage;
-    int num_left = 0;  // blocks, this one included
-    Fragments fragments[2];
-    BlockSums of_block;
-  };
-
-  /// One block, whose codes are in fragments[kParity]; those of the next are read meanwhile.
-  template <int kParity>
-  static __device__ __forceinline__ void run_block(const TileArguments& args, const TileRing& ring,
-                                                   const TileThread& self, State& state,
-                                                   Sums& sums) {
-    const int index = state.stage.index;
-    const uint32_t stage = ring.stage(args, index);
-    if constexpr (kTakesTurns) wait_for_turn(self.warpgroup);
-    start_products(state.fragments[kParity], stage, state.of_block);
-    const OutputScales outputs = load_output_scales(stage, self);
-    const uint32_t token_scales = token_scales_of(stage, self);
-    uint2 tokens[2][kBatch];
-    load_token_scales(token_scales, 0, tokens[0]);
-    state.stage.advance(args.num_stages);
-    if (state.num_left > 1) {
-      wait_barrier(ring.full(args, state.stage.index), state.stage.parity);
-    }
-    // Behind the last stage this reads what is there, for nothing: a branch around loads would make
-    // ptxas wait for the products.
-    load_fragments(ring.stage(args, state.stage.index), self, state.fragments[1 - kParity]);
-    if constexpr (kTakesTurns) {
-      // The other warpgroup's products follow the last of these without a gap.
-      wait_for_products<1>();
-      pass_turn(self.warpgroup);
-    }
-    wait_for_products<0>();
+  static __device__ __forceinline__ void add_all(const OutputScales& outputs, uint32_t token_scales,
+                                                 uint2 (&tokens)[2][kBatch],
+                                                 const BlockSums& of_block, Sums& sums) {
 #pragma unroll
     for (int column = 0; column < kColumns; column += kBatch) {
       const int batch = column / kBatch;
       if (column + kBatch < kColumns) {
         load_token_scales(token_scales, column + kBatch, tokens[(batch + 1) % 2]);
       }
-      add_scaled(outputs, tokens[batch % 2], column, state.of_block, sums);
+      add_scaled(outputs, tokens[batch % 2], column, of_block, sums);
     }
-    release_part(args, ring, self.lane, index);
-    --state.num_left;
   }
 
-  /// Sums over num_blocks >= 1 blocks, from *stage_place on.
+  /// Sums over num_blocks >= 1 blocks, from *stage_place on. Codes are decoded before the turn to
+  /// multiply.
   static __device__ __forceinline__ void run(const TileArguments& args, const TileRing& ring,
                                              const TileThread& self, int num_blocks,
                                              TileStage* stage_place, Sums& sums) {
-    State state;
-    state.stage = *stage_place;
-    state.num_left = num_blocks;
+    TileStage place = *stage_place;
+    Fragments fragments;
+    typename Codes::Loaded codes;
+    BlockSums of_block;
 #pragma unroll
-    for (int i = 0; i < kTokens / 2; ++i) {
-      sums[i] = 0;
-      state.of_block[i] = kSumBaseBits;
+    for (int i = 0; i < kTokens / 2; ++i) sums[i] = 0;
+    uint32_t stage = ring.stage(args, place.index);
+    wait_barrier(ring.full(args, place.index), place.parity);
+    load_codes(stage, self, codes);
+    Codes::decode(codes, fragments);
+    for (int left = num_blocks; left > 0; --left) {
+      const int index = place.index;
+      const uint32_t low = low_descriptor(stage);
+      const OutputScales outputs = load_output_scales(stage, self);
+      const uint32_t token_scales = token_scales_of(stage, self);
+      uint2 tokens[2][kBatch];
+      load_token_scales(token_scales, 0, tokens[0]);
+      if constexpr (kTakesTurns) wait_for_turn(self.warpgroup);
+      start_products(fragments, low, of_block);
+      place.advance(args.num_stages);
+      stage = ring.stage(args, place.index);
+      // Without turns other warps have work meanwhile, and registers are few.
+      if constexpr (!kTakesTurns) wait_for_products<0>();
+      if (left > 1) wait_barrier(ring.full(args, place.index), place.parity);
+      // Behind the last stage this reads what is there, for nothing: a branch around loads would
+      // make ptxas wait for the products.
+      load_codes(stage, self, codes);
+      if constexpr (kTakesTurns) {
+        // The other warpgroup's products follow the last of these without a gap.
+        wait_for_products<1>();
+        pass_turn(self.warpgroup);
+        wait_for_products<0>();
+      }
+      add_all(outputs, token_scales, tokens, of_block, sums);
+      release_part(args, ring, self.lane, index);
+      Codes::decode(codes, fragments);
     }
-    wait_barrier(ring.full(args, state.stage.index), state.stage.parity);
-    load_fragments(ring.stage(args, state.stage.index), self, state.fragments[0]);
-    run_block<0>(args, ring, self, state, sums);
-    while (state.num_left > 0) {
-      run_block<1>(args, ring, self, state, sums);
-      if (state.num_left == 0) break;
-      run_block<0>(args, ring, self, state, sums);
-    }
-    *stage_place = state.stage;
+    *stage_place = place;
   }
 };
 

@@ -18,9 +18,9 @@ namespace {
 
 /// Times fitted to those of all tiles and of the layers of Llama-3.
 constexpr std::array<TimedTile, 3> kTiles = {{
-    {{16}, 0.23, 0.3, 5, 1.5},
-    {{64}, 0.42, 0.8, 6, 2},
-    {{128}, 0.64, 1.0, 8, 3},
+    {{16, w4ax_blocks(16)}, 0.24, 0.5, 3, 1.4},
+    {{64, w4ax_blocks(64)}, 0.37, 1.2, 3, 1.5},
+    {{128, w4ax_blocks(128)}, 0.63, 1.0, 4, 1.5},
 }};
 constexpr TileFamily kFamily = {
     .tiles = kTiles, .stage_inputs = kW4axInputs, .weight_bits = 4.25, .stage = w4ax_stage};

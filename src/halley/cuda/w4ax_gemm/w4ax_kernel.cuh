@@ -11,12 +11,12 @@
 namespace halley::cuda {
 
 template <int kTokens, class Consumer>
-__global__ void __launch_bounds__(kTileThreads, 1)
+__global__ void __launch_bounds__(kTileThreads, w4ax_blocks(kTokens))
     w4ax_kernel(const __grid_constant__ CUtensorMap x_map,
                 const __grid_constant__ W4axArguments args) {
   extern __shared__ uint4 shared_memory[];
-  if (threadIdx.x == kTileConsumers) fetch_map(x_map);
-  run_tile_block<kTokens, Consumer>(
+  if (threadIdx.x == kTileConsumers + 32) fetch_map(x_map);
+  run_tile_block<kTokens, w4ax_blocks(kTokens), Consumer>(
       args.tile, shared_memory,
       [&](const TileBlock& block) { produce_w4ax_weights<kTokens>(args, block); },
       [&](const TileBlock& block) { produce_w4ax_tokens<kTokens>(x_map, args, block); });
