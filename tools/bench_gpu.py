@@ -1,22 +1,29 @@
 #!/usr/bin/env python3
 """Measures what docs/benchmarks.md has of GPUs.
 
-    tools/bench_gpu.py --halley build/release/bin/halley [--results bench/results] [--seconds 480]
-                       [--parts KEY,KEY...] [--list] [--device cuda:0] [--commit ID]
+    tools/bench_gpu.py --halley build/release/bin/halley [--results bench/results] [--seconds 900]
+                       [--parts PATTERN,PATTERN...] [--list] [--rows] [--device cuda:0]
+                       [--commit ID]
 
 Runs each part as a process of its own and writes
 
     bench/results/gpu_<part>.json    every number, with GPU, driver, date, commit and command
     bench/results/gpu_summary.md     one line a part
 
+and prints the rows of the tables in docs/benchmarks.md for the parts that have a file (--rows: this
+alone). All forms of weights beside each other:
+
+    tools/bench_gpu.py --parts 'latency_*_batch*,throughput_*'
+
 Weights are made up, with the sizes of Llama-3 8B. A part that fails, or for which no time is left,
-is named at the end and the others run; the exit code is then 1. All parts take about eight minutes
+is named at the end and the others run; the exit code is then 1. All parts take about ten minutes
 on an H200. Needs Python alone.
 """
 
 import argparse
 import dataclasses
 import datetime
+import fnmatch
 import json
 import os
 import shlex
@@ -26,10 +33,30 @@ import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 CONFIGS = os.path.join(ROOT, "bench", "configs")
-FP8 = ("--quant-config", os.path.join(CONFIGS, "fp8_dynamic.json"))
-W4A16 = ("--quant-config", os.path.join(CONFIGS, "gptq_w4a16_g128.json"))
-W4A8 = ("--quant-config", os.path.join(CONFIGS, "qoq_w4a8.json"))
-W4A8_GROUP = ("--quant-config", os.path.join(CONFIGS, "qoq_w4a8_g128.json"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Form:
+    """Weights as a checkpoint stores them: what tables call them, and their configuration."""
+    name: str
+    args: tuple = ()
+
+
+def form(name, config, *more):
+    return Form(name, ("--quant-config", os.path.join(CONFIGS, config), *more))
+
+
+FORMS = {
+    "f16": Form("f16"),
+    "fp8": form("FP8", "fp8_dynamic.json"),
+    "w4a16": form("W4A16 (GPTQ, groups of 128)", "gptq_w4a16_g128.json"),
+    "w4a8": form("W4A8 (QoQ, a scale for each output)", "qoq_w4a8.json"),
+    "w4a8_group": form("W4A8 (QoQ, groups of 128)", "qoq_w4a8_g128.json"),
+    "w4ax": form("W4Ax (FMPQ)", "fmpq_w4ax.json"),
+    "nested_full": form("NestedFP, in f16", "nestedfp.json"),
+    "nested_low": form("NestedFP, in FP8", "nestedfp.json", "--precision", "low"),
+}
+BATCHES = (1, 16, 64, 128)
 # As many sequences as the memory of an H200 holds.
 MANY = ("--gpu-memory-utilization", "0.94", "--max-num-seqs")
 SHAPE = ["--load-format", "dummy", "--config", "llama-3-8b", "--dtype", "float16"]
@@ -44,7 +71,7 @@ class Part:
     has_model: bool = True
 
 
-def latency(key, batch_size, input_len, output_len, *more, iters=3, seconds=90):
+def latency(key, batch_size, input_len, output_len, *more, iters=1, seconds=90):
     return Part(key, ("bench", "latency", *SHAPE, "--batch-size", str(batch_size), "--input-len",
                       str(input_len), "--output-len", str(output_len), "--num-iters", str(iters),
                       *more), seconds)
@@ -55,30 +82,32 @@ def throughput(key, num_prompts, *more, seconds=150):
                       "--input-len", "1024", "--output-len", "512", *more), seconds)
 
 
+def decodes(key, batch_size):
+    """Of one form behind 1024 tokens. The prompts of large batches take most of the time and all
+    of it alike, so that nothing runs before them."""
+    more = () if batch_size <= 16 else ("--num-iters-warmup", "0")
+    return latency(f"latency_{key}_batch{batch_size}", batch_size, 1024, 64, *FORMS[key].args,
+                   *more)
+
+
 # In the order in which they run: what counts most comes first. A prompt of 8191 tokens and one
 # more fill the 8192 positions of the shape.
 PARTS = [
-    latency("latency_f16_batch1", 1, 1024, 128),
-    latency("latency_f16_batch64", 64, 1024, 128),
+    *(decodes(key, batch_size) for batch_size in BATCHES for key in FORMS),
+    *(throughput(f"throughput_{key}", 512, *FORMS[key].args) for key in FORMS),
     latency("latency_f16_prefill8192", 1, 8191, 1, iters=5),
-    throughput("throughput_f16", 512),
-    latency("latency_fp8_batch1", 1, 1024, 128, *FP8),
-    latency("latency_fp8_batch64", 64, 1024, 128, *FP8),
-    throughput("throughput_fp8", 512, *FP8),
-    *(latency(f"latency_{name}_batch{batch}", batch, 1024, 64, *config, iters=1)
-      for name, config in (("w4a16", W4A16), ("w4a8", W4A8)) for batch in (1, 16, 64, 128)),
-    latency("latency_w4a8_group_batch1", 1, 1024, 64, *W4A8_GROUP, iters=1),
-    throughput("throughput_w4a16", 512, *W4A16),
-    throughput("throughput_w4a8", 512, *W4A8),
     Part("attention", ("bench", "attention"), 60, has_model=False),
-    latency("profile_f16_batch1", 1, 1024, 128, "--profile", iters=1),
-    latency("profile_f16_batch64", 64, 1024, 128, "--profile", iters=1),
-    latency("profile_f16_prefill8192", 1, 8191, 1, "--profile", iters=1),
-    latency("profile_fp8_batch1", 1, 1024, 128, *FP8, "--profile", iters=1),
+    latency("profile_f16_batch1", 1, 1024, 128, "--profile"),
+    latency("profile_f16_batch64", 64, 1024, 128, "--profile"),
+    latency("profile_f16_prefill8192", 1, 8191, 1, "--profile"),
+    *(latency(f"profile_{key}_batch1", 1, 1024, 64, *FORMS[key].args, "--profile")
+      for key in FORMS if key != "f16"),
     Part("gemm", ("bench", "gemm", "--rows", "1,16,64,256,2048"), 90, has_model=False),
     Part("ablation", ("bench", "ablation"), 90, has_model=False),
     throughput("throughput_f16_many", 1200, *MANY, "600"),
-    throughput("throughput_fp8_many", 1200, *FP8, *MANY, "1200", "--kv-dtype", "fp8"),
+    throughput("throughput_fp8_many", 1200, *FORMS["fp8"].args, *MANY, "1200", "--kv-dtype", "fp8"),
+    *(throughput(f"throughput_{key}_many", 1200, *FORMS[key].args, *MANY, "1200", "--kv-dtype",
+                 "int4") for key in ("w4a8", "w4ax")),
 ]
 
 
@@ -173,34 +202,84 @@ def summary_line(key, result):
             f"{100 * shares[len(shares) // 2]:.1f} % (median) |")
 
 
-def write_summary(options):
-    lines = ["| part | measured | of the roofline |", "|---|---|---|"]
+def measured_parts(options):
+    """(part, result) of all that have a file, of this run or an earlier one."""
     for part in PARTS:
         path = os.path.join(options.results, f"gpu_{part.key}.json")
         if os.path.exists(path):
             with open(path, encoding="utf-8") as file:
-                lines.append(summary_line(part.key, json.load(file)["result"]))
+                yield part, json.load(file)["result"]
+
+
+def write_summary(options):
+    lines = ["| part | measured | of the roofline |", "|---|---|---|"]
+    lines += [summary_line(part.key, result) for part, result in measured_parts(options)]
     with open(os.path.join(options.results, "gpu_summary.md"), "w", encoding="utf-8") as file:
         file.write("\n".join(lines) + "\n")
     print("\n".join(lines))
+
+
+def latency_row(name, batch_size, result):
+    step = result["median_time_per_output_token_s"]
+    floor = result["decode_step_floor_s"]
+    return (f"| {name}, {batch_size} | {1e3 * result['time_to_first_token_s']:.1f} | "
+            f"{1e3 * step:.2f} | {1e3 * floor:.2f} | {step / floor:.2f} | "
+            f"{batch_size / step:.0f} |")
+
+
+def print_rows(options):
+    """The tables of docs/benchmarks.md that compare forms of weights."""
+    results = {part.key: result for part, result in measured_parts(options)}
+    rows = []
+    for key, weights in FORMS.items():
+        for batch_size in BATCHES:
+            result = results.get(f"latency_{key}_batch{batch_size}")
+            if result:
+                rows.append(latency_row(weights.name, batch_size, result))
+    print("\n| weights, batch | first token, ms | decode step, ms | floor, ms | step / floor | "
+          "tokens/s |\n|---|---:|---:|---:|---:|---:|", *rows, sep="\n")
+    rows = []
+    for key, weights in FORMS.items():
+        for suffix in ("", "_many"):
+            result = results.get(f"throughput_{key}{suffix}")
+            if result:
+                rows.append(f"| {weights.name}, {result['kv_dtype']} | {result['largest_batch']} | "
+                            f"{result['output_tokens_per_s']:.0f} | "
+                            f"{result['total_tokens_per_s']:.0f} | "
+                            f"{100 * result['roofline_share']:.0f} % |")
+    print("\n| weights, KV cache | sequences at a time | output tokens/s | all tokens/s | of the "
+          "run's roofline |\n|---|---:|---:|---:|---:|", *rows, sep="\n")
+
+
+def parts_of(patterns):
+    """Parts that match one of the patterns, and the patterns that no part matches."""
+    named = [part for part in PARTS
+             if any(fnmatch.fnmatchcase(part.key, pattern) for pattern in patterns)]
+    unknown = [pattern for pattern in patterns
+               if not any(fnmatch.fnmatchcase(part.key, pattern) for part in PARTS)]
+    return named, unknown
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--halley", default=os.path.join(ROOT, "build", "release", "bin", "halley"))
     parser.add_argument("--results", default=os.path.join(ROOT, "bench", "results"))
-    parser.add_argument("--parts", help="only these, separated by commas")
-    parser.add_argument("--seconds", type=float, default=600, help="for all parts together")
+    parser.add_argument("--parts", default="*",
+                        help="only these, separated by commas; * and ? stand for any characters")
+    parser.add_argument("--seconds", type=float, default=900, help="for all parts together")
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--commit", help="what the program was built from, where not here")
     parser.add_argument("--list", action="store_true", help="print the commands and end")
+    parser.add_argument("--rows", action="store_true",
+                        help="print the rows of the results that are there and end")
     options = parser.parse_args()
-    keys = options.parts.split(",") if options.parts else [part.key for part in PARTS]
-    unknown = set(keys) - {part.key for part in PARTS}
+    parts, unknown = parts_of(options.parts.split(","))
     if unknown:
         parser.error(f"--parts: expected some of {', '.join(part.key for part in PARTS)}, got "
-                     f"{', '.join(sorted(unknown))}")
-    parts = [part for part in PARTS if part.key in keys]
+                     f"{', '.join(unknown)}")
+    if options.rows:
+        print_rows(options)
+        return 0
     if options.list:
         for part in parts:
             print(f"{part.key}: {shlex.join(command_of(part, options))}")
@@ -218,6 +297,7 @@ def main():
             failures.append(f"{part.key}: {failure}")
             print(f"failed: {failure}", flush=True)
     write_summary(options)
+    print_rows(options)
     for failure in failures:
         print(f"failed: {failure}", file=sys.stderr)
     return 1 if failures else 0

@@ -46,6 +46,7 @@ memcheck cuda_gemm_gpu_test StreamedGemmGpuTest.TakesOdd*
 memcheck cuda_mixed_gemm_gpu_test MixedGemm.RunsInGraphs:MixedGemm.IsRightForFewRows
 memcheck cuda_nested_gemm_gpu_test NestedGemm.*
 memcheck cuda_w4ax_gemm_gpu_test W4axGemm.SumsOf*:W4axGemm.RowsThat*:W4axGemm.RunsInGraphs*
+memcheck cuda_ablation_gpu_test AblationGpu.*
 memcheck cuda_mma_gemm_gpu_test MmaGemm.ARow*:MmaGemm.RunsInGraphs:MmaW4ax.RowsThat*
 memcheck cuda_library_gpu_test *HalleyKernels*
 memcheck cuda_weights_gpu_test CudaLinearGpuTest.Keeps*:CudaLinearGpuTest.Numbers*:LinearInputGpuTest.*

@@ -26,7 +26,7 @@ result = {{
                 "decode_step_floor_s": 0.003, "output_len": 128, "decode_roofline_share": 0.75,
                 "first_token_roofline_share": 0.5}},
     "throughput": {{"requests_per_s": 1, "output_tokens_per_s": 100, "total_tokens_per_s": 300,
-                   "largest_batch": 7, "roofline_share": 0.25}},
+                   "largest_batch": 7, "roofline_share": 0.25, "kv_dtype": "f16"}},
     "attention": {{"attention": [{{"roofline_share": 0.2}}, {{"roofline_share": 0.9}}]}},
     "gemm": {{"products": []}},
     "ablation": {{"over_full": {{"full": 1.0, "no_pipeline": 2.345}}, "ablation": []}},
@@ -75,6 +75,13 @@ class BenchGpu(unittest.TestCase):
         self.assertIn("2 shapes, 20 to 90 %", summary)
         self.assertIn("| ablation | geometric means of times: full 1.00, no_pipeline 2.35 | - |",
                       summary)
+        row = "| f16, 64 | 500.0 | 4.00 | 3.00 | 1.33 | 16000 |\n"
+        self.assertIn(row, result.stdout)
+        self.assertIn("| f16, f16 | 7 | 100 | 300 | 25 % |\n", result.stdout)
+        again = self.run_tool("--rows")
+        self.assertEqual(again.returncode, 0, again.stderr)
+        self.assertIn(row, again.stdout)
+        self.assertNotIn("FP8", again.stdout)
 
     def test_parts_and_time(self):
         result = self.run_tool("--parts", "gemm,attention")
@@ -85,12 +92,25 @@ class BenchGpu(unittest.TestCase):
         self.assertIn("failed: gemm: no time left", result.stderr)
         self.assertEqual(self.run_tool("--parts", "gem").returncode, 2)
 
-    def test_its_configuration_of_weights_is_there(self):
-        result = self.run_tool("--list")
-        words = result.stdout.split()
-        path = words[words.index("--quant-config") + 1]
-        with open(path, encoding="utf-8") as file:
-            self.assertEqual(json.load(file)["format"], "float-quantized")
+    def test_parts_by_pattern(self):
+        lines = self.run_tool("--parts", "latency_*_batch16,gemm", "--list").stdout.splitlines()
+        keys = [line.partition(":")[0] for line in lines]
+        self.assertEqual(keys, ["latency_f16_batch16", "latency_fp8_batch16",
+                                "latency_w4a16_batch16", "latency_w4a8_batch16",
+                                "latency_w4a8_group_batch16", "latency_w4ax_batch16",
+                                "latency_nested_full_batch16", "latency_nested_low_batch16",
+                                "gemm"])
+        self.assertEqual(self.run_tool("--parts", "gemm,nothing*").returncode, 2)
+
+    def test_its_configurations_of_weights_are_there(self):
+        words = self.run_tool("--list").stdout.split()
+        paths = {words[i + 1] for i, word in enumerate(words) if word == "--quant-config"}
+        methods = []
+        for path in sorted(paths):
+            with open(path, encoding="utf-8") as file:
+                methods.append(json.load(file)["quant_method"])
+        self.assertEqual(methods, ["fmpq", "compressed-tensors", "gptq", "nestedfp", "qoq",
+                                   "qoq"])
 
 
 if __name__ == "__main__":

@@ -21,8 +21,7 @@ namespace {
 
 struct AblationOptions {
   GpuBenchOptions gpu;
-  std::vector<std::string> shapes;
-  std::vector<int64_t> rows = {16, 64, 256, 2048};
+  ProductOptions products = {.shapes = {}, .rows = {16, 64, 256, 2048}};
 };
 
 OrderedJson json_of(const cuda::AblationTime& time) {
@@ -81,9 +80,9 @@ int run_ablation(const AblationOptions& options) {
   const DeviceRates rates = gpu_rates(options.gpu);
   cuda::TimeAblationOptions timing = {
       .shapes = {},
-      .rows = options.rows,
+      .rows = options.products.rows,
       .rates = {.bytes_per_second = rates.bytes, .s8_per_second = rates.s8}};
-  for (const std::string& shape : options.shapes) {
+  for (const std::string& shape : options.products.shapes) {
     timing.shapes.push_back(parse_shape(shape, "--shape"));
   }
   const CudaDeviceInfo device = use_cuda_device(options.gpu.device);
@@ -111,13 +110,7 @@ int run_ablation(const AblationOptions& options) {
 Run add_bench_ablation(CLI::App& bench) {
   CLI::App& app = *bench.add_subcommand("ablation", "Parts of the W4Ax product on a GPU");
   auto options = std::make_shared<AblationOptions>();
-  app.add_option("--shape", options->shapes,
-                 "NxK, outputs and inputs; repeat. Default: the layers of Llama-3 8B and 70B")
-      ->allow_extra_args(false);
-  app.add_option("--rows", options->rows, "Rows of X, separated by commas")
-      ->delimiter(',')
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
-      ->capture_default_str();
+  add_product_options(app, options->products);
   add_gpu_options(app, options->gpu);
   app.footer(
       R"(The product of 4-bit weights with activations of 4 and 8 bits, without one part of its

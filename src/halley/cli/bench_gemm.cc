@@ -22,8 +22,7 @@ namespace {
 
 struct GemmOptions {
   GpuBenchOptions gpu;
-  std::vector<std::string> shapes;
-  std::vector<int64_t> rows = {1, 8, 16, 32, 64, 128, 256, 2048};
+  ProductOptions products = {.shapes = {}, .rows = {1, 8, 16, 32, 64, 128, 256, 2048}};
   std::string svg_file;
 };
 
@@ -119,8 +118,8 @@ size_t workspace_bytes(const cuda::TimeGemmOptions& timing) {
 }
 
 int run_gemm(const GemmOptions& options) {
-  cuda::TimeGemmOptions timing = {.shapes = {}, .rows = options.rows};
-  for (const std::string& shape : options.shapes) {
+  cuda::TimeGemmOptions timing = {.shapes = {}, .rows = options.products.rows};
+  for (const std::string& shape : options.products.shapes) {
     timing.shapes.push_back(parse_shape(shape, "--shape"));
   }
   const DeviceRates rates = gpu_rates(options.gpu);
@@ -157,13 +156,7 @@ int run_gemm(const GemmOptions& options) {
 Run add_bench_gemm(CLI::App& bench) {
   CLI::App& app = *bench.add_subcommand("gemm", "Products of linear layers on a GPU");
   auto options = std::make_shared<GemmOptions>();
-  app.add_option("--shape", options->shapes,
-                 "NxK, outputs and inputs; repeat. Default: the layers of Llama-3 8B and 70B")
-      ->allow_extra_args(false);
-  app.add_option("--rows", options->rows, "Rows of X, separated by commas")
-      ->delimiter(',')
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
-      ->capture_default_str();
+  add_product_options(app, options->products);
   app.add_option("--svg", options->svg_file,
                  "Plot the shares of the roofline of 4-bit and FP8 weights to a file");
   add_gpu_options(app, options->gpu);

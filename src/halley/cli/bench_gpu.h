@@ -1,8 +1,11 @@
 // What measurements of single kernels on a GPU share.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -19,6 +22,13 @@ struct GpuBenchOptions {
   std::string output_json;
 };
 
+/// Products of linear layers.
+struct ProductOptions {
+  std::vector<std::string> shapes;  // for parse_shape(); none are all of Llama-3 8B and 70B
+  std::vector<int64_t> rows;        // the defaults, then what is asked for
+};
+
+void add_product_options(CLI::App& app, ProductOptions& options);
 void add_gpu_options(CLI::App& app, GpuBenchOptions& options);
 
 /// The stated rates, an H200's where nothing is stated.

@@ -74,7 +74,9 @@ BenchModel load_bench_model(const ModelOptions& options) {
   bench.is_on_host = model->device_name() == "cpu";
   const ModelPlan& plan = bench.loaded.plan;
   bench.steps = std::make_shared<StepAccount>(
-      decoder_cost(plan.config, model->weight_memory(), bench.kv_dtype, linear_type_of(plan)));
+      decoder_cost(plan.config, model->weight_memory(), bench.kv_dtype,
+                   bench.loaded.context->precision == Precision::kLow ? ProductType::kE4m3
+                                                                      : linear_type_of(plan)));
   bench.counted = std::make_unique<CountedModel>(std::move(model), bench.steps);
   bench.model = bench.counted.get();
   return bench;

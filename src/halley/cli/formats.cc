@@ -61,6 +61,9 @@ std::string on_cuda([[maybe_unused]] const GemmProblem& problem) {
     const cuda::MixedKind kind = mixed.kinds.front();
     return kernel(cuda::mixed_kernel_name(kind)) + before_hopper(cuda::mma_kernel_name(kind));
   }
+  if (cuda::gemv_form(problem, DType::kF16, cuda::LinearUse::kAlone, false).is_kept) {
+    return kernel(cuda::gemv_kernel_name(cuda::gemv_shape(problem).bits));
+  }
   const cuda::WeightForm form = cuda::weight_form(problem, DType::kF16);
   if (form.is_codes()) return str(form.dtype, " codes");
   return form.why_numbers.empty() ? "as it is" : "decoded to 16 bits";

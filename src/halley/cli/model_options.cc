@@ -283,18 +283,18 @@ void print_report(const LoadedModel& loaded, const DeviceChoice& device) {
 /// Low precision, where a layer of the plan has it.
 Precision precision_of(const ModelOptions& options, const ModelPlan& plan) {
   if (options.precision == "full") return Precision::kFull;
-  if (plan.device != "cpu") {
-    throw UnsupportedError(
-        "--precision low: expected the CPU, got a GPU, where weights in two precisions run in "
-        "full precision. Use --device cpu, or leave the option out.");
-  }
+  const bool is_on_gpu = plan.device != "cpu";
   for (const ModelPart& part : plan.parts) {
+    for (const GpuLinearPlan& linear : part.gpu_plans) {
+      if (linear.has_low_precision) return Precision::kLow;
+    }
     for (const LinearPlan& linear : part.plans) {
-      if (linear.low_kernel != nullptr) return Precision::kLow;
+      if (!is_on_gpu && linear.low_kernel != nullptr) return Precision::kLow;
     }
   }
   throw InputError(str("--precision low: expected a model with weights in two precisions, got ",
-                       plan.format, ". Leave the option out, or convert the model."));
+                       plan.format, is_on_gpu ? " on a GPU, which keeps two with f16 alone" : "",
+                       ". Leave the option out, or convert the model."));
 }
 
 }  // namespace

@@ -7,13 +7,9 @@
 namespace halley::cuda {
 namespace {
 
-class TimeAblation : public GpuTest {};
+class TimeAblation : public HopperTest {};
 
 TEST_F(TimeAblation, TimesEveryVariant) {
-  if (device_.compute_major != 9 || device_.compute_minor != 0) {
-    GTEST_SKIP() << "needs compute capability 9.0, the GPU has " << device_.compute_major << "."
-                 << device_.compute_minor;
-  }
   const std::vector<AblationTime> times =
       time_ablation(context_, {.shapes = {{520, 1000}}, .rows = {16, 200}});
   ASSERT_EQ(times.size(), 2 * ablation_variants().size());

@@ -32,7 +32,7 @@ struct ActivationShape {
 
 /// A cluster of blocks a row: what a row's codes depend on, its largest magnitude, is exchanged
 /// through shared memory.
-template <typename T>
+template <typename T, bool kHasBlocks>
 __global__ void __launch_bounds__(kThreads)
     activation_codes_kernel(Activation activation, ActivationShape shape, const T* gate_up,
                             const __grid_constant__ CodeRows y) {
@@ -68,6 +68,24 @@ __global__ void __launch_bounds__(kThreads)
       values[column - begin] = rounded_to(y.dtype, __fmul_rn(x, to_f32(up[column])));
       largest = max(largest, magnitude_bits(values[column - begin]));
     }
+  }
+  if constexpr (kHasBlocks) {
+    // Blocks are whole in a block of threads, but where inputs have an order.
+    cluster.barrier_wait();
+    const bool has_order = y.rounding.input_order != nullptr;
+    if (has_order) {
+      cluster.sync();
+    } else {
+      __syncthreads();
+    }
+    write_blocks(y, m, shape.num_columns, begin / kBlockInputs, blocks_of(max(begin, end)),
+                 [&](int k) {
+                   if (!has_order) return values[k - begin];
+                   return *cluster.map_shared_rank(values + k % shape.columns_of_block,
+                                                   k / shape.columns_of_block);
+                 });
+    if (has_order) cluster.sync();  // others may still read what is here
+    return;
   }
   largest = largest_of_block(largest, largest_of_warps);
   // Each block tells all: one barrier, and reads that do not leave the multiprocessor.
@@ -110,8 +128,32 @@ constexpr int kEightsOfThread = 4;
 constexpr int64_t kManyRowsColumnsMax = int64_t{8} * kEightsOfThread * kThreads;
 constexpr int64_t kManyRowsMin = 256;
 
-/// The same for many rows, whose time is that of memory: a block a row, which stays in registers.
+/// Eight neighbours from `column` on, half a warp those of a block of 128 inputs without an order:
+/// by all lanes.
 template <typename T>
+__device__ void write_eight(const CodeRows& y, int64_t m, int num_columns, int column,
+                            const Eight<T>& eight) {
+  const bool is_inside = column < num_columns;
+  float x[8] = {};
+  if (is_inside) eight.unpack(x);
+  uint32_t largest = 0;
+#pragma unroll
+  for (const float value : x) largest = max(largest, magnitude_bits(value));
+#pragma unroll
+  for (int step = 8; step > 0; step /= 2) {
+    largest = max(largest, __shfl_xor_sync(~0U, largest, step));
+  }
+  if (!is_inside) return;
+  const CodeWriter writer = {y, y.codes + m * y.stride, step_of(y.rounding, column, largest),
+                             limits_of_block(y.rounding, column)};
+  writer.put_four(column, {x[0], x[1], x[2], x[3]});
+  writer.put_four(column + 4, {x[4], x[5], x[6], x[7]});
+  if (column % kBlockInputs != 0) return;
+  *scale_of_block(y, m, column / kBlockInputs, blocks_of(num_columns)) = writer.step.scale;
+}
+
+/// The same for many rows, whose time is that of memory: a block a row, which stays in registers.
+template <typename T, bool kHasBlocks>
 __global__ void __launch_bounds__(kThreads, 2)
     many_activations_codes_kernel(Activation activation, ActivationShape shape, const T* gate_up,
                                   const __grid_constant__ CodeRows y) {
@@ -146,6 +188,17 @@ __global__ void __launch_bounds__(kThreads, 2)
     gate[i].unpack(values);
 #pragma unroll
     for (const float value : values) largest = max(largest, magnitude_bits(value));
+  }
+  if constexpr (kHasBlocks) {
+#pragma unroll
+    for (int i = 0; i < kEightsOfThread; ++i) {
+      write_eight(y, m, shape.num_columns, column_of(i), gate[i]);
+    }
+    for (int column = shape.num_columns + static_cast<int>(threadIdx.x); column < y.padded_cols;
+         column += kThreads) {
+      y.codes[m * y.stride + column] = 0;
+    }
+    return;
   }
   largest = largest_of_block(largest, largest_of_warps);
   const CodeWriter writer = {y, y.codes + m * y.stride, step_of(y.rounding, 0, largest)};
@@ -184,13 +237,13 @@ int cluster_blocks_for(const CudaContext& context, int64_t M, int64_t F) {
   return blocks;
 }
 
-template <typename T>
+template <typename T, bool kHasBlocks>
 void launch(const CudaContext& context, Activation activation, ConstMatrix gate_up,
             const CodeRows& y) {
   const int64_t M = gate_up.num_rows, F = gate_up.num_cols / 2;
   const auto* data = reinterpret_cast<const T*>(gate_up.data);
   if constexpr (!std::is_same_v<T, float>) {
-    if (is_many<T>(gate_up)) {
+    if (is_many<T>(gate_up) && y.rounding.input_order == nullptr) {
       const ActivationShape shape = {.num_columns = static_cast<int>(F),
                                      .columns_of_block = static_cast<int>(F),
                                      .cluster_blocks = 1,
@@ -198,11 +251,12 @@ void launch(const CudaContext& context, Activation activation, ConstMatrix gate_
                                      .is_in_fours = true};
       return launch_early(context, "activation of many rows to codes",
                           {.grid = dim3(static_cast<unsigned>(M)), .block = dim3(kThreads)},
-                          many_activations_codes_kernel<T>, activation, shape, data, y);
+                          many_activations_codes_kernel<T, kHasBlocks>, activation, shape, data, y);
     }
   }
   const int cluster_blocks = cluster_blocks_for(context, M, F);
-  const int64_t columns = round_up(ceil_div<int64_t>(F, cluster_blocks), int64_t{4});
+  const int64_t columns =
+      round_up(ceil_div<int64_t>(F, cluster_blocks), int64_t{kHasBlocks ? kBlockInputs : 4});
   const auto four_bytes = static_cast<uintptr_t>(4 * sizeof(T));
   const ActivationShape shape = {
       .num_columns = static_cast<int>(F),
@@ -216,7 +270,7 @@ void launch(const CudaContext& context, Activation activation, ConstMatrix gate_
                 .block = dim3(kThreads),
                 .shared_bytes = static_cast<size_t>(columns) * sizeof(float),
                 .cluster_blocks = static_cast<unsigned>(cluster_blocks)},
-               activation_codes_kernel<T>, activation, shape, data, y);
+               activation_codes_kernel<T, kHasBlocks>, activation, shape, data, y);
 }
 
 }  // namespace
@@ -231,7 +285,9 @@ void gated_activation(const CudaContext& context, Activation activation, ConstMa
   if (gate_up.num_rows == 0) return;
   const CodeRows rows = code_rows_of(y);
   with_float_type(gate_up.dtype, [&](auto type) {
-    launch<typename decltype(type)::type>(context, activation, gate_up, rows);
+    using T = typename decltype(type)::type;
+    if (rows.has_blocks) return launch<T, true>(context, activation, gate_up, rows);
+    launch<T, false>(context, activation, gate_up, rows);
   });
 }
 

@@ -1,4 +1,4 @@
-// Codes of one row with one scale, written by many threads.
+// Codes of one row, with one scale or in blocks, written by many threads.
 #pragma once
 
 #include "halley/base/check.h"
@@ -33,16 +33,19 @@ struct CodeRows {
   int padded_cols;
   bool is_in_fours;  // whether rows of codes begin at multiples of four
   float* scales;
-  int32_t* sums;  // or null
+  int32_t* sums;         // or null
+  int64_t scales_pitch;  // of blocks, as QuantizedRows has it
+  bool has_blocks;       // kS4S8Block128
 };
 
 inline CodeRows code_rows_of(const CodedRows& y) {
   const QuantizedRows& rows = y.rows;
   const ActivationQuant kind = y.quant.kind;
+  const bool has_blocks = kind == ActivationQuant::kS4S8Block128;
   HALLEY_CHECK(kind != ActivationQuant::kNone && kind != ActivationQuant::kE4m3Group128 &&
-                   kind != ActivationQuant::kS4S8Block128 &&
                    rows.codes.dtype == activation_code_dtype(kind),
                kind, name_of(rows.codes.dtype));
+  HALLEY_CHECK(!has_blocks || rows.sums == nullptr, kind);
   HALLEY_CHECK(y.dtype == DType::kF16 || y.dtype == DType::kBf16 || y.dtype == DType::kF32,
                name_of(y.dtype));
   HALLEY_CHECK(rows.padded_cols <= rows.codes.row_stride && rows.scales != nullptr,
@@ -55,7 +58,19 @@ inline CodeRows code_rows_of(const CodedRows& y) {
           .is_in_fours = rows.codes.row_stride % 4 == 0 &&
                          reinterpret_cast<uintptr_t>(rows.codes.data) % 4 == 0,
           .scales = rows.scales,
-          .sums = rows.sums};
+          .sums = rows.sums,
+          .scales_pitch = rows.scales_pitch,
+          .has_blocks = has_blocks};
+}
+
+inline constexpr int kBlockInputs = 128;  // of kS4S8Block128
+
+__device__ inline Limits limits_of_block(const Rounding& rounding, int begin) {
+  return is_s8_block(rounding, begin) ? Limits{-128.0f, 127.0f} : Limits{-8.0f, 7.0f};
+}
+
+__host__ __device__ constexpr int blocks_of(int num_columns) {
+  return (num_columns + kBlockInputs - 1) / kBlockInputs;
 }
 
 /// Writes into one row; put() gives back the sum of the codes of integers.
@@ -63,13 +78,14 @@ struct CodeWriter {
   const CodeRows& rows;
   uint8_t* row;
   Step step;
+  Limits limits = {-128.0f, 127.0f};
 
   __device__ int code_of(float x, uint8_t* code) const {
     if (rows.rounding.is_e4m3) {
       *code = e4m3_code(x, step);
       return 0;
     }
-    const int value = integer_code(x, step, Limits{-128.0f, 127.0f});
+    const int value = integer_code(x, step, limits);
     *code = static_cast<uint8_t>(static_cast<int8_t>(value));
     return value;
   }
@@ -89,5 +105,43 @@ struct CodeWriter {
     return sum;
   }
 };
+
+__device__ inline float* scale_of_block(const CodeRows& y, int64_t m, int block, int num_blocks) {
+  return y.scales + (y.scales_pitch > 0 ? block * y.scales_pitch + m : m * num_blocks + block);
+}
+
+/// Blocks [begin, end) of row m, of num_columns inputs: by all threads of the block of threads,
+/// which has whole warps. value_of(k) is the rounded value of the layer's input k.
+template <typename ValueOf>
+__device__ void write_blocks(const CodeRows& y, int64_t m, int num_columns, int begin, int end,
+                             const ValueOf& value_of) {
+  constexpr int kLaneInputs = kBlockInputs / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int num_warps = static_cast<int>(blockDim.x) / 32;
+  const int num_blocks = blocks_of(num_columns);
+  const int32_t* order = y.rounding.input_order;
+  uint8_t* row = y.codes + m * y.stride;
+  for (int block = begin + static_cast<int>(threadIdx.x) / 32; block < end; block += num_warps) {
+    float values[kLaneInputs];
+    uint32_t largest = 0;
+#pragma unroll
+    for (int i = 0; i < kLaneInputs; ++i) {
+      const int k = block * kBlockInputs + lane + 32 * i;
+      values[i] = k < num_columns ? value_of(order == nullptr ? k : order[k]) : 0.0f;
+      largest = max(largest, magnitude_bits(values[i]));
+    }
+    largest = __reduce_max_sync(~0U, largest);
+    const Step step = step_of(y.rounding, block * kBlockInputs, largest);
+    const Limits limits = limits_of_block(y.rounding, block * kBlockInputs);
+#pragma unroll
+    for (int i = 0; i < kLaneInputs; ++i) {
+      const int k = block * kBlockInputs + lane + 32 * i;
+      if (k >= num_columns && k >= y.padded_cols) continue;
+      const int code = k < num_columns ? integer_code(values[i], step, limits) : 0;
+      row[k] = static_cast<uint8_t>(static_cast<int8_t>(code));
+    }
+    if (lane == 0) *scale_of_block(y, m, block, num_blocks) = step.scale;
+  }
+}
 
 }  // namespace halley::cuda

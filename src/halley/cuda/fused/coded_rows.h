@@ -11,7 +11,8 @@ namespace halley::cuda {
 /// for bit.
 struct CodedRows {
   DType dtype = DType::kF16;
-  /// Of a kind with one scale a row or for all: not kNone, kE4m3Group128 or kS4S8Block128.
+  /// Of a kind with one scale a row or for all, or in blocks (kS4S8Block128): not kNone or
+  /// kE4m3Group128.
   CudaActivationQuant quant = {};
   QuantizedRows rows = {};
 };

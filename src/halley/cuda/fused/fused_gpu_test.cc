@@ -1,12 +1,16 @@
 // Operations that leave codes against those that leave numbers and a pass that rounds them: byte
 // for byte.
+#include <algorithm>
 #include <bit>
 #include <cmath>
+#include <numeric>
+#include <random>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "halley/base/checked_math.h"
 #include "halley/base/str.h"
 #include "halley/cuda/fused/activation_codes.h"
 #include "halley/cuda/fused/norm_codes.h"
@@ -20,27 +24,44 @@ struct CodeCase {
   ActivationQuant kind;
   float scale = 0.02f;
   bool has_sums = false;
+  bool has_order = false;  // of blocks
 };
 constexpr CodeCase kCases[] = {
     {ActivationQuant::kS8Token, 0, false},     {ActivationQuant::kS8Token, 0, true},
     {ActivationQuant::kS8Static, 0.02f, true}, {ActivationQuant::kE4m3Token},
-    {ActivationQuant::kE4m3Static, 0.01f},     {ActivationQuant::kE4m3Static, NAN}};
+    {ActivationQuant::kE4m3Static, 0.01f},     {ActivationQuant::kE4m3Static, NAN},
+    {ActivationQuant::kS4S8Block128},          {ActivationQuant::kS4S8Block128, 0, false, true}};
 constexpr DType kTypes[] = {DType::kF16, DType::kBf16, DType::kF32};
 
-/// Rows of codes with guards, their scales and sums. `gap` 16 keeps rows at multiples of 16.
+std::vector<int32_t> shuffled(int64_t K) {
+  std::vector<int32_t> order(static_cast<size_t>(K));
+  std::iota(order.begin(), order.end(), 0);
+  std::shuffle(order.begin(), order.end(), std::mt19937(static_cast<uint32_t>(K)));
+  return order;
+}
+
+/// Rows of codes with guards, their scales and sums. `padding` 16 keeps rows at multiples of 16.
 class Coded {
  public:
   Coded(const CodeCase& of, DType dtype, int64_t M, int64_t K, int64_t padding)
       : codes_(activation_code_dtype(of.kind), M, K + padding),
-        scales_(DType::kF32, 1, M),
+        scales_(DType::kF32, ceil_div(K, activation_group_inputs(of.kind, K)), M),
         sums_(DType::kI32, 1, M),
+        order_(shuffled(of.has_order ? K : 1)),
         to_{.dtype = dtype,
-            .quant = {.kind = of.kind, .scale = of.scale},
+            .quant = {.kind = of.kind,
+                      .scale = of.scale,
+                      .num_s8_inputs = 256,
+                      .s4_clip = 0.875f,
+                      .input_order = of.has_order ? order_.data() : nullptr},
             .rows = {.codes = codes_.matrix(),
                      .padded_cols = K + padding,
                      .scales = scales_.matrix().row<float>(0),
+                     .scales_pitch = is_block(of) ? scales_.matrix().row_stride : 0,
                      .sums = of.has_sums ? sums_.matrix().row<int32_t>(0) : nullptr}} {
     to_.rows.codes.num_cols = K;
+    // Within the last block.
+    if (is_block(of)) to_.rows.padded_cols = std::min(K + padding, round_up<int64_t>(K, 128));
   }
 
   const CodedRows& to() const { return to_; }
@@ -55,6 +76,7 @@ class Coded {
   }
 
  private:
+  static bool is_block(const CodeCase& of) { return of.kind == ActivationQuant::kS4S8Block128; }
   static void expect_equal(const std::vector<float>& got, const std::vector<float>& right,
                            const std::string& what) {
     ASSERT_EQ(got.size(), right.size());
@@ -66,6 +88,7 @@ class Coded {
   }
 
   DeviceMatrix codes_, scales_, sums_;
+  DeviceArray<int32_t> order_;
   CodedRows to_;
 };
 

@@ -89,6 +89,43 @@ struct NormCodes {
   }
 };
 
+/// The same in blocks, whose inputs need not be neighbours: through shared memory.
+struct NormBlocks {
+  static constexpr const char* kName = "norm to blocks of codes";
+  template <typename X>
+  static constexpr bool kTakesTeams = !std::is_same_v<X, float>;
+
+  CodeRows y;
+
+  template <bool kIsLayerNorm, typename X>
+  __device__ void write_row(const NormParams& params, const RowShape& shape,
+                            const NormSource<X>& source, float* scratch) const {
+    uint32_t largest = 0;
+    norm_row<kIsLayerNorm>(params, shape, source, scratch,
+                           KeepRounded{y.dtype, source.row, &largest});
+    write_all(shape.num_columns, source.row);
+  }
+  template <typename Norm>
+  __device__ void write_fours(Norm& norm, int num_columns) const {
+    __shared__ float4 fours[kShortRowColumnsMax / 4];
+    auto* row = reinterpret_cast<float*>(fours);
+    norm.for_fours([&](int column, const float4& values) {
+      *reinterpret_cast<float4*>(row + column) = rounded_to(y.dtype, values);
+    });
+    write_all(num_columns, row);
+  }
+
+ private:
+  /// Of kernels with write_fours().
+  static constexpr int kShortRowColumnsMax = RegisterNorm<float>::kColumnsMax;
+
+  __device__ void write_all(int num_columns, const float* row) const {
+    __syncthreads();
+    write_blocks(y, blockIdx.x, num_columns, 0, blocks_of(num_columns),
+                 [&](int k) { return row[k]; });
+  }
+};
+
 struct NormOperands {
   ConstMatrix x;
   Matrix hidden;  // or nothing
@@ -102,7 +139,7 @@ void run(const CudaContext& context, const NormParams& params, const NormOperand
                codes.num_rows, x.num_cols, codes.num_cols);
   HALLEY_CHECK(x.num_cols >= 1 && x.num_cols <= kNormColumnsMax, x.num_cols);
   if (x.num_rows == 0) return;
-  const NormCodes out = {code_rows_of(y)};
+  const CodeRows rows = code_rows_of(y);
   const bool has_hidden = operands.hidden.data != nullptr;
   const RowShape shape = {
       .num_rows = static_cast<int>(x.num_rows),
@@ -113,11 +150,15 @@ void run(const CudaContext& context, const NormParams& params, const NormOperand
   float* hidden = has_hidden ? operands.hidden.row<float>(0) : nullptr;
   with_float_type(x.dtype, [&](auto type) {
     const auto* x_data = reinterpret_cast<const typename decltype(type)::type*>(x.data);
-    if (params.is_layer_norm) {
-      launch_norm<true>(context, params, shape, x_data, hidden, out);
-    } else {
-      launch_norm<false>(context, params, shape, x_data, hidden, out);
-    }
+    const auto launch = [&](const auto& out) {
+      if (params.is_layer_norm) {
+        launch_norm<true>(context, params, shape, x_data, hidden, out);
+      } else {
+        launch_norm<false>(context, params, shape, x_data, hidden, out);
+      }
+    };
+    if (rows.has_blocks) return launch(NormBlocks{rows});
+    launch(NormCodes{rows});
   });
 }
 

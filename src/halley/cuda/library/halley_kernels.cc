@@ -8,12 +8,16 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "halley/base/error.h"
 #include "halley/base/str.h"
 #include "halley/core/matrix.h"
 #include "halley/cuda/gemm/quantize_rows.h"
+#include "halley/cuda/gemv/gemv.h"
+#include "halley/cuda/library/checked_arguments.h"
+#include "halley/cuda/library/weight_source.h"
 #include "halley/cuda/mixed_gemm/mixed_gemm.h"
 #include "halley/cuda/mma_gemm/mma_gemm.h"
 #include "halley/cuda/mma_gemm/w4_kernels.h"
@@ -29,8 +33,15 @@ struct halley_kernels_context {
 };
 
 struct halley_kernels_weight {
-  halley::cuda::MixedWeight weight;
+  std::variant<halley::cuda::MixedWeight, halley::cuda::GemvWeight> weight;
   int device = 0;
+
+  const halley::cuda::MixedWeight* mixed() const {
+    return std::get_if<halley::cuda::MixedWeight>(&weight);
+  }
+  const halley::cuda::GemvWeight& gemv() const {
+    return std::get<halley::cuda::GemvWeight>(weight);
+  }
 };
 
 struct halley_kernels_block_weight {
@@ -47,14 +58,18 @@ using halley::DType;
 using halley::InputError;
 using halley::Matrix;
 using halley::str;
-using halley::cuda::MixedKind;
+using halley::cuda::input_dtype;
+using halley::cuda::kSizeMax;
+using halley::cuda::matrix_of;
+using halley::cuda::require;
+using halley::cuda::require_pointer;
+using halley::cuda::require_shape;
+using halley::cuda::require_wide_rows;
 using halley::cuda::W4axOperands;
 using halley::cuda::W4axWeight;
 using halley::cuda::W4Kernels;
 
 constexpr size_t kWorkspaceBytes = size_t{64} << 20;
-// Of N, K and M: their products stay far from the end of 64 bits, and tiles of 32.
-constexpr int64_t kSizeMax = int64_t{1} << 30;
 
 thread_local std::string last_error;
 
@@ -82,107 +97,6 @@ halley_kernels_status guarded(const Call& call) {
   } catch (const std::exception& error) {
     return fail(HALLEY_KERNELS_OTHER, error.what());
   }
-}
-
-void require(bool is_met, const std::string& message) {
-  if (!is_met) throw InputError(message);
-}
-
-template <typename T>
-void require_pointer(const T* pointer, const char* what) {
-  require(pointer != nullptr, str(what, ": expected a pointer, got null."));
-}
-
-DType dtype_of(halley_kernels_dtype dtype, const char* what) {
-  switch (dtype) {
-    case HALLEY_KERNELS_F32:
-      return DType::kF32;
-    case HALLEY_KERNELS_F16:
-      return DType::kF16;
-    case HALLEY_KERNELS_BF16:
-      return DType::kBf16;
-    case HALLEY_KERNELS_S8:
-      return DType::kI8;
-  }
-  throw InputError(str(what, ": expected a halley_kernels_dtype, got ", static_cast<int>(dtype),
-                       ". Use a value of the header."));
-}
-
-MixedKind kind_of(halley_kernels_kind kind) {
-  switch (kind) {
-    case HALLEY_KERNELS_W4A8:
-      return MixedKind::kU4S8;
-    case HALLEY_KERNELS_W4A8_GROUP:
-      return MixedKind::kU4GroupS8;
-    case HALLEY_KERNELS_W4A16_F16:
-      return MixedKind::kU4F16;
-    case HALLEY_KERNELS_W4A16_BF16:
-      return MixedKind::kU4Bf16;
-  }
-  throw InputError(str("kind: expected a halley_kernels_kind, got ", static_cast<int>(kind),
-                       ". Use a value of the header."));
-}
-
-DType input_dtype(MixedKind kind) {
-  if (halley::cuda::is_s8(kind)) return DType::kI8;
-  return kind == MixedKind::kU4F16 ? DType::kF16 : DType::kBf16;
-}
-
-Matrix matrix_of(const halley_kernels_matrix& matrix, const char* what) {
-  const Matrix view = {static_cast<std::byte*>(matrix.data), dtype_of(matrix.dtype, what),
-                       matrix.num_rows, matrix.num_cols, matrix.row_stride};
-  require(view.num_rows >= 0 && view.num_rows <= kSizeMax && view.num_cols >= 1 &&
-              view.num_cols <= kSizeMax && view.row_stride >= view.num_cols &&
-              view.row_stride <= kSizeMax,
-          str(what, ": expected 0 to ", kSizeMax, " rows, 1 to ", kSizeMax,
-              " columns and a stride not below them, got ", view.num_rows, " x ", view.num_cols,
-              ", stride ", view.row_stride, "."));
-  require(view.data != nullptr || view.num_rows == 0, str(what, ": expected memory, got null."));
-  const auto element_bytes = static_cast<uintptr_t>(halley::bits_of(view.dtype) / 8);
-  require(std::bit_cast<uintptr_t>(view.data) % element_bytes == 0,
-          str(what, ": expected memory at a multiple of ", element_bytes, " bytes."));
-  return view;
-}
-
-void require_shape(const Matrix& matrix, int64_t num_rows, int64_t num_cols, const char* what) {
-  require(matrix.num_rows == num_rows && matrix.num_cols == num_cols,
-          str(what, ": expected ", num_rows, " x ", num_cols, ", got ", matrix.num_rows, " x ",
-              matrix.num_cols, "."));
-}
-
-void require_wide_rows(const Matrix& matrix, const char* what) {
-  const auto stride_bytes =
-      static_cast<uint64_t>(matrix.row_stride * (halley::bits_of(matrix.dtype) / 8));
-  require((std::bit_cast<uintptr_t>(matrix.data) | stride_bytes) % 16 == 0,
-          str(what, ": expected memory and rows at multiples of 16 bytes, got a stride of ",
-              stride_bytes, " bytes. Pad the rows."));
-}
-
-/// What the arrays of a source have.
-halley::cuda::MixedSource source_of(const halley_kernels_source& source) {
-  const MixedKind kind = kind_of(source.kind);
-  require(source.N >= 1 && source.N <= kSizeMax && source.K >= 1 && source.K <= kSizeMax &&
-              source.group_size >= 1 && source.group_size <= kSizeMax,
-          str("weight: expected N, K and group_size from 1 to ", kSizeMax, ", got ", source.N, ", ",
-              source.K, ", ", source.group_size, "."));
-  require_pointer(source.codes, "codes");
-  require_pointer(source.scales, "scales");
-  const bool has_group_scales = kind == MixedKind::kU4GroupS8;
-  require((source.group_scales != nullptr) == has_group_scales,
-          str("group_scales: expected ", has_group_scales ? "a pointer" : "null",
-              " for this kind of weight."));
-  const auto outputs = static_cast<size_t>(source.N);
-  const size_t groups = outputs * static_cast<size_t>((source.K - 1) / source.group_size + 1);
-  halley::cuda::MixedSource plain = {
-      .kind = kind,
-      .N = source.N,
-      .K = source.K,
-      .group_size = source.group_size,
-      .codes = {source.codes, outputs * static_cast<size_t>(source.K)},
-      .scales = {source.scales, halley::cuda::is_s8(kind) ? outputs : groups}};
-  if (source.zeros != nullptr) plain.zeros = {source.zeros, groups};
-  if (has_group_scales) plain.group_scales = {source.group_scales, groups};
-  return plain;
 }
 
 /// Those that the GPU runs best. Throws DeviceError where it runs none.
@@ -240,6 +154,27 @@ W4axOperands block_operands(const halley_kernels_block_input& input) {
       .x = x, .x_scales = input.scales, .x_scales_pitch = input.scales_pitch, .bias = input.bias};
 }
 
+/// What x must be.
+void require_input(const halley_kernels_weight& weight, const halley_kernels_input& input,
+                   const Matrix& x) {
+  bool is_s8 = false;
+  if (const auto* mixed = weight.mixed()) {
+    is_s8 = halley::cuda::is_s8(mixed->kind);
+    require(x.dtype == input_dtype(mixed->kind),
+            str("x: expected ", input_dtype(mixed->kind), " for this weight, got ", x.dtype, "."));
+    require(!mixed->has_offsets || input.sums != nullptr || x.num_rows == 0,
+            "sums: expected the sums of codes, which this weight's zeros need, got null. Let "
+            "halley_kernels_quantize_rows() write them.");
+  } else {
+    is_s8 = weight.gemv().shape.inputs == halley::cuda::GemvInputs::kS8;
+    const bool is_right =
+        is_s8 ? x.dtype == DType::kI8 : x.dtype == DType::kF16 || x.dtype == DType::kBf16;
+    require(is_right, str("x: expected ", is_s8 ? "s8" : "f16 or bf16", " for this weight, got ",
+                          x.dtype, "."));
+  }
+  if (is_s8 && x.num_rows > 0) require_pointer(input.scales, "scales");
+}
+
 /// Makes the context's GPU the thread's, and a context of a stream that stays the caller's.
 template <typename Launch>
 void launch_on(halley_kernels_context& context, void* cuda_stream, const Launch& launch) {
@@ -288,7 +223,16 @@ halley_kernels_status halley_kernels_pack(halley_kernels_context* context,
     require_pointer(weight, "weight");
     *weight = nullptr;
     halley::check_cuda(cudaSetDevice(context->device.ordinal), "choice of the device");
-    const halley::cuda::MixedPacked packed = halley::cuda::pack_mixed(source_of(*source));
+    const halley::cuda::GemvShape shape = halley::cuda::gemv_shape_of(*source);
+    if (shape.bits != 0) {
+      const CudaStream stream;
+      *weight = new halley_kernels_weight{
+          halley::cuda::pack_gemv({context->device, stream, context->workspace}, *source, shape),
+          context->device.ordinal};
+      return;
+    }
+    const halley::cuda::MixedPacked packed =
+        halley::cuda::pack_mixed(halley::cuda::mixed_source_of(*source));
     *weight = new halley_kernels_weight{halley::cuda::MixedWeight(packed), context->device.ordinal};
   });
 }
@@ -296,11 +240,13 @@ halley_kernels_status halley_kernels_pack(halley_kernels_context* context,
 void halley_kernels_free(halley_kernels_weight* weight) { delete weight; }
 
 size_t halley_kernels_weight_bytes(const halley_kernels_weight* weight) {
-  return weight == nullptr ? 0 : weight->weight.num_bytes();
+  if (weight == nullptr) return 0;
+  return weight->mixed() != nullptr ? weight->mixed()->num_bytes() : weight->gemv().num_bytes();
 }
 
 int halley_kernels_needs_sums(const halley_kernels_weight* weight) {
-  return weight != nullptr && weight->weight.has_offsets ? 1 : 0;
+  const bool is_mixed = weight != nullptr && weight->mixed() != nullptr;
+  return is_mixed && weight->mixed()->has_offsets ? 1 : 0;
 }
 
 halley_kernels_status halley_kernels_quantize_rows(halley_kernels_context* context,
@@ -333,22 +279,24 @@ halley_kernels_status halley_kernels_product(halley_kernels_context* context,
     require_pointer(context, "context");
     require_pointer(weight, "weight");
     require_pointer(input, "input");
-    const halley::cuda::MixedWeight& packed = weight->weight;
     require_own_weight(*context, weight->device);
     const Matrix x = matrix_of(input->x, "x");
     const Matrix to = matrix_of(y, "y");
-    require(x.dtype == input_dtype(packed.kind),
-            str("x: expected ", input_dtype(packed.kind), " for this weight, got ", x.dtype, "."));
-    require_shape(x, x.num_rows, packed.K, "x");
+    require_input(*weight, *input, x);
+    const auto* mixed = weight->mixed();
+    require_shape(x, x.num_rows, mixed != nullptr ? mixed->K : weight->gemv().shape.K, "x");
     require_wide_rows(x, "x");
-    require_shape(to, x.num_rows, packed.N, "y");
+    require_shape(to, x.num_rows, mixed != nullptr ? mixed->N : weight->gemv().shape.N, "y");
     require(to.dtype != DType::kI8, "y: expected f32, f16 or bf16, got s8.");
     if (x.num_rows == 0) return;
-    if (halley::cuda::is_s8(packed.kind)) {
-      require_pointer(input->scales, "scales");
-      require(!packed.has_offsets || input->sums != nullptr,
-              "sums: expected the sums of codes, which this weight's zeros need, got null. Let "
-              "halley_kernels_quantize_rows() write them.");
+    if (mixed == nullptr) {
+      const bool is_s8 = x.dtype == DType::kI8;
+      launch_on(*context, cuda_stream, [&](const CudaContext& on) {
+        halley::cuda::gemv(
+            on, weight->gemv(),
+            {.x = x, .x_scales = is_s8 ? input->scales : nullptr, .bias = input->bias}, to);
+      });
+      return;
     }
     const halley::cuda::MixedOperands operands = {
         .x = x,
@@ -356,7 +304,7 @@ halley_kernels_status halley_kernels_product(halley_kernels_context* context,
         .bias = input->bias};
     const bool is_mma = context->kernels->kernels == W4Kernels::kMma;
     launch_on(*context, cuda_stream, [&](const CudaContext& on) {
-      (is_mma ? halley::cuda::mma_gemm : halley::cuda::mixed_gemm)(on, packed, operands, to);
+      (is_mma ? halley::cuda::mma_gemm : halley::cuda::mixed_gemm)(on, *mixed, operands, to);
     });
   });
 }
@@ -373,12 +321,14 @@ halley_kernels_status halley_kernels_describe(halley_kernels_context* context,
     const halley::cuda::MixedDevice device = {
         .num_multiprocessors = context->device.num_multiprocessors,
         .shared_bytes_max = static_cast<int>(context->device.shared_bytes_max)};
-    const halley::cuda::MixedWeight& packed = weight->weight;
     const std::string plan =
-        context->kernels->kernels == W4Kernels::kMma
-            ? str("mma: ", halley::cuda::plan_mma_gemm(halley::cuda::mma_shape(packed, M), device))
-            : str("hopper: ",
-                  halley::cuda::plan_mixed_gemm(halley::cuda::mixed_shape(packed, M), device));
+        weight->mixed() == nullptr
+            ? str(halley::cuda::plan_gemv(weight->gemv().shape, device.num_multiprocessors))
+        : context->kernels->kernels == W4Kernels::kMma
+            ? str("mma: ",
+                  halley::cuda::plan_mma_gemm(halley::cuda::mma_shape(*weight->mixed(), M), device))
+            : str("hopper: ", halley::cuda::plan_mixed_gemm(
+                                  halley::cuda::mixed_shape(*weight->mixed(), M), device));
     const size_t count = std::min(plan.size(), size - 1);
     plan.copy(text, count);
     text[count] = '\0';

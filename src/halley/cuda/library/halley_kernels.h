@@ -1,8 +1,10 @@
 // The C ABI of libhalley_kernels.so.
-/* libhalley_kernels: products of 4-bit weights on NVIDIA GPUs, for any language that calls C.
+/* libhalley_kernels: products of weights of 8 to 1 bits on NVIDIA GPUs, for any language that calls
+ * C.
  *
- * On Hopper (compute capability 9.0) by kernels of its own, on 8.0, 8.6, 8.7 and 8.9 by others
- * (halley_kernels_choose()): the same weights, the same calls.
+ * Weights of 4 bits on Hopper (compute capability 9.0) by kernels of its own, on 8.0, 8.6, 8.7 and
+ * 8.9 by others (halley_kernels_choose()): the same weights, the same calls. Of other bits on
+ * Hopper alone.
  *
  * All memory of products (x, y, scales) is the caller's, on the GPU; weights are packed once from
  * arrays of the host. Calls queue work on the caller's stream and return; they can be captured in
@@ -68,17 +70,29 @@ typedef enum halley_kernels_kind {
   /* w = scale[n,g] * (code - zero[n,g]); x is f16. */
   HALLEY_KERNELS_W4A16_F16 = 2,
   /* The same; x is bf16. */
-  HALLEY_KERNELS_W4A16_BF16 = 3
+  HALLEY_KERNELS_W4A16_BF16 = 3,
+  /* w = scale[n,g] * (code - zero[n,g]) of 8, 3, 2 or 1 bits; x is f16 or bf16, or s8 with a scale
+   * a row. For few rows: the codes are read once for every eight of them. */
+  HALLEY_KERNELS_W8A16 = 4,
+  HALLEY_KERNELS_W3A16 = 5,
+  HALLEY_KERNELS_W2A16 = 6,
+  HALLEY_KERNELS_W1A16 = 7,
+  HALLEY_KERNELS_W2A8 = 8,
+  HALLEY_KERNELS_W1A8 = 9
 } halley_kernels_kind;
 
 /* A weight in memory of the host. G = ceil(K / group_size) groups of each output. */
 typedef struct halley_kernels_source {
   halley_kernels_kind kind;
-  int64_t N, K;         /* outputs, inputs */
-  int64_t group_size;   /* 32, 64, a multiple of 128, or K; HALLEY_KERNELS_W4A8: K */
-  const uint8_t* codes; /* [N, K], one a byte, 0 to 15 */
+  int64_t N, K; /* outputs, inputs */
+  /* Of 4 bits 32, 64, a multiple of 128, or K; HALLEY_KERNELS_W4A8: K. Of other bits a power of two
+   * from 32 on (64 beside s8), or K. */
+  int64_t group_size;
+  const uint8_t* codes; /* [N, K], one a byte, all of its bits: of 4 bits 0 to 15 */
   const float* scales;  /* [N] of the W4A8 kinds, [N, G] of others */
-  const float* zeros;   /* [N, G], 0 to 16, integers but for HALLEY_KERNELS_W4A8; null: all 8 */
+  /* [N, G]; of 4 bits 0 to 16, integers but for HALLEY_KERNELS_W4A8; of other bits multiples of 1/2
+   * from 0 to 256. Null: all are half the number of codes (8 of 4 bits). */
+  const float* zeros;
   const uint8_t* group_scales; /* [N, G], of HALLEY_KERNELS_W4A8_GROUP; else null */
 } halley_kernels_source;
 

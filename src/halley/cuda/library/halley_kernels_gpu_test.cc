@@ -218,6 +218,67 @@ TEST_P(HalleyKernelsBlocks, ProductIsThatOfTheCodes) {
 
 INSTANTIATE_TEST_SUITE_P(Kernels, HalleyKernelsBlocks, ::testing::Values("hopper", "mma"));
 
+struct FewBits {
+  halley_kernels_kind kind;
+  int bits;
+  DType x_dtype;
+};
+
+TEST(HalleyKernelsFewBits, ProductsAreExact) {
+  constexpr int64_t kN = 72, kK = 384, kM = 11, kGroup = 128, kGroups = kK / kGroup;
+  const halley_kernels::Context context(0);
+  const halley::CudaStream stream;
+  for (const FewBits& test :
+       {FewBits{HALLEY_KERNELS_W8A16, 8, DType::kF16},
+        FewBits{HALLEY_KERNELS_W8A16, 8, DType::kBf16},
+        FewBits{HALLEY_KERNELS_W3A16, 3, DType::kF16},
+        FewBits{HALLEY_KERNELS_W2A16, 2, DType::kBf16},
+        FewBits{HALLEY_KERNELS_W1A16, 1, DType::kF16}, FewBits{HALLEY_KERNELS_W2A8, 2, DType::kI8},
+        FewBits{HALLEY_KERNELS_W1A8, 1, DType::kI8}}) {
+    std::vector<uint8_t> codes(static_cast<size_t>(kN * kK));
+    for (size_t i = 0; i < codes.size(); ++i) {
+      codes[i] = static_cast<uint8_t>((i * 37 + i / 100) % (size_t{1} << test.bits));
+    }
+    std::vector<float> scales(static_cast<size_t>(kN * kGroups));
+    for (size_t i = 0; i < scales.size(); ++i) scales[i] = i % 2 == 0 ? 0.5f : 2.0f;
+    const halley_kernels::Weight weight(context, {.kind = test.kind,
+                                                  .N = kN,
+                                                  .K = kK,
+                                                  .group_size = kGroup,
+                                                  .codes = codes.data(),
+                                                  .scales = scales.data(),
+                                                  .zeros = nullptr,
+                                                  .group_scales = nullptr});
+    std::vector<float> values(static_cast<size_t>(kM * kK));
+    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 13) - 6;
+    DeviceMatrix x(test.x_dtype, kM, kK);
+    const DeviceMatrix y(DType::kF32, kM, kN);
+    x.set(values);
+    const DeviceArray<float> x_scales(std::vector<float>(static_cast<size_t>(kM), 0.25f));
+    const bool is_s8 = test.x_dtype == DType::kI8;
+    context.product(weight,
+                    {.x = view_of(x), .scales = x_scales.data(), .sums = nullptr, .bias = nullptr},
+                    view_of(y), nullptr);
+    halley::check_cuda(cudaDeviceSynchronize(), "the product");
+    const std::vector<float> got = y.get(stream);
+    for (int64_t m = 0; m < kM; ++m) {
+      for (int64_t n = 0; n < kN; ++n) {
+        double sum = 0;
+        for (int64_t k = 0; k < kK; ++k) {
+          const double code = codes[static_cast<size_t>(n * kK + k)];
+          sum += double{values[static_cast<size_t>(m * kK + k)]} *
+                 scales[static_cast<size_t>(n * kGroups + k / kGroup)] *
+                 (code - (1 << test.bits) / 2.0);
+        }
+        ASSERT_EQ(got[static_cast<size_t>(m * kN + n)], is_s8 ? sum / 4 : sum)
+            << test.kind << " row " << m << " output " << n;
+      }
+    }
+    EXPECT_TRUE(y.guards_are_intact(stream));
+    EXPECT_THAT(context.describe(weight, 1), HasSubstr("outputs a block"));
+  }
+}
+
 std::string message_of(halley_kernels_status status, halley_kernels_status expected) {
   EXPECT_EQ(status, expected);
   return halley_kernels_last_error();

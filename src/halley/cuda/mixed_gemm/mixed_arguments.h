@@ -36,8 +36,8 @@ struct MixedArguments {
   int64_t y_stride = 0;  // elements
   /// y is of 16 bits and its rows begin at multiples of 16 bytes: the copy engine writes it.
   bool has_y_map = false;
-  int y_box_vectors = 1;  // of eight tokens, of a box of y: 1, or all that a sharer writes
-  MixedNarrow narrow;  // of at most eight tokens
+  int y_box_vectors = 1;  // of eight tokens, of a box of y: 1, or all that a block writes
+  MixedNarrow narrow;     // of at most eight tokens
 };
 
 /// Of x: boxes of 128 bytes by a tile's tokens; of y: 64 outputs by 8 tokens or more.

@@ -10,10 +10,8 @@ namespace halley::cuda {
 
 /// A thread's place among the consumers.
 struct MixedThread {
-  int thread = 0;  // of those that multiply
-  int warpgroup = 0;
-  int part = 0;   // of the tile's outputs
-  int split = 0;  // of its inputs
+  int thread = 0;     // of kConsumerThreads
+  int warpgroup = 0;  // 0 or 1
   int in_warpgroup = 0;
   int warp = 0;  // of the warpgroup
   int lane = 0;
@@ -21,11 +19,10 @@ struct MixedThread {
   __device__ int column_pair() const { return lane % 4; }  // c of fragments
 };
 
-/// One warpgroup's part of a tile: kStrips times 64 outputs of kTokens tokens, of every kSplits-th
-/// stage. Element 4 j + e of a
+/// One warpgroup's part of a tile: kStrips times 64 outputs of kTokens tokens. Element 4 j + e of a
 /// strip's sums is output row() + 8 * (e / 2) of the warp's 16, token 8 j + 2 * column_pair() + e %
 /// 2.
-template <class Decoder, int kTokens, int kStrips, int kSplits>
+template <class Decoder, int kTokens, int kStrips>
 struct MixedConsumer {
   using Sum = typename Decoder::Sum;
   using Sums = Sum[kStrips][kTokens / 2];
@@ -41,16 +38,12 @@ struct MixedConsumer {
   static constexpr uint64_t kDescriptor =
       uint64_t{1} << 62 | uint64_t{64} << 32 | uint64_t{1} << 16;
 
-  /// The chunk of the warpgroup's strips, of two strips each.
-  static __device__ __forceinline__ uint32_t chunk_address(const MixedArguments& args,
-                                                           const MixedThread& self,
-                                                           uint32_t w_stage) {
-    const int chunk = kStrips == 2 ? self.part : self.part / 2;
-    return w_stage + static_cast<uint32_t>(chunk * args.chunk_bytes);
-  }
-  /// The chunk's strip that is the warpgroup's strip i.
-  static __device__ __forceinline__ int strip_of(const MixedThread& self, int i) {
-    return kStrips == 2 ? i : self.part % 2;
+  /// Chunk and strip of the warpgroup's strip i: with two chunks each warpgroup has one.
+  static __device__ __forceinline__ uint32_t strip_address(const MixedArguments& args,
+                                                           uint32_t w_stage, int warpgroup, int i,
+                                                           uint32_t* chunk) {
+    *chunk = w_stage + static_cast<uint32_t>(kStrips == 2 ? warpgroup * args.chunk_bytes : 0);
+    return *chunk + static_cast<uint32_t>((kStrips == 2 ? i : warpgroup) * 4 * kRowCodeBytes);
   }
 
   static __device__ __forceinline__ void load_codes(const MixedArguments& args,
@@ -58,10 +51,11 @@ struct MixedConsumer {
                                                     int half, Codes& codes) {
 #pragma unroll
     for (int i = 0; i < kStrips; ++i) {
-      const int row = strip_of(self, i) * 4 + self.warp;
-      codes[i] = load_shared_16(chunk_address(args, self, w_stage) +
-                                static_cast<uint32_t>(row * kRowCodeBytes + half * kHalfCodeBytes +
-                                                      self.lane * 16));
+      uint32_t chunk = 0;
+      const uint32_t strip = strip_address(args, w_stage, self.warpgroup, i, &chunk);
+      codes[i] =
+          load_shared_16(strip + static_cast<uint32_t>(self.warp * kRowCodeBytes +
+                                                       half * kHalfCodeBytes + self.lane * 16));
     }
   }
 
@@ -70,8 +64,10 @@ struct MixedConsumer {
                                                      int part, Groups& groups) {
 #pragma unroll
     for (int i = 0; i < kStrips; ++i) {
-      const uint32_t chunk = chunk_address(args, self, w_stage);
-      const int entry = (strip_of(self, i) * 4 + self.warp) * 8 + self.row();
+      uint32_t chunk = 0;
+      strip_address(args, w_stage, self.warpgroup, i, &chunk);
+      const int strip = kStrips == 2 ? i : self.warpgroup;
+      const int entry = (strip * 4 + self.warp) * 8 + self.row();
 #pragma unroll
       for (int s = 0; s < kSteps; ++s) {
         const int group = (part * kSteps + s) >> args.group_shift;
@@ -151,7 +147,7 @@ struct MixedConsumer {
                                                          const MixedRing& ring,
                                                          const MixedThread& self, State& state) {
     state.previous = state.stage.index;
-    state.stage.advance(args.num_stages, kSplits);
+    state.stage.advance(args.num_stages);
     if (!state.is_last) wait_barrier(ring.full(args, state.stage.index), state.stage.parity);
     load_stage(args, ring, self, state);
   }
@@ -177,21 +173,19 @@ struct MixedConsumer {
                                  state.fragments[(kPart + 1) % 2]);
   }
 
-  /// Sums over every kSplits-th of num_chunks stages, from *stage on: at least one.
+  /// Sums over num_chunks >= 1 stages, from *stage on.
   static __device__ __forceinline__ void run(const MixedArguments& args, const MixedRing& ring,
                                              const MixedThread& self, int num_chunks,
                                              MixedStage* stage, Sums& sums) {
-    const int split = kSplits > 1 ? self.split : 0;
     State state;
     state.stage = *stage;
-    state.stage.advance(args.num_stages, split);
-    wait_barrier(ring.full(args, state.stage.index), state.stage.parity);
+    wait_barrier(ring.full(args, stage->index), stage->parity);
     load_stage(args, ring, self, state);
     decode<0>(state.first, state.second, state.groups, state.fragments[0]);
-    for (int i = split; i < num_chunks; i += kSplits) {
+    for (int i = 0; i < num_chunks; ++i) {
       state.x_stage = ring.x_stage(args, state.stage.index);
-      state.is_first = i == split;
-      state.is_last = i + kSplits >= num_chunks;
+      state.is_first = i == 0;
+      state.is_last = i + 1 == num_chunks;
       run_part<0>(args, ring, self, state, sums);
       run_part<1>(args, ring, self, state, sums);
       if constexpr (kParts == 4) {
@@ -201,9 +195,7 @@ struct MixedConsumer {
     }
     wait_for_products<0>();
     release(args, ring, self, state.previous);
-    // Where the next segment begins: state.stage is the split's next one.
     *stage = state.stage;
-    stage->retreat(args.num_stages, (split + kSplits - num_chunks % kSplits) % kSplits);
   }
 };
 

@@ -8,11 +8,11 @@
 
 namespace halley::cuda {
 
-template <class Decoder, int kTokens, int kStrips, int kWarpgroups, int kSplits>
+template <class Decoder, int kTokens, int kStrips>
 struct MixedEpilogue {
   using Sum = typename Decoder::Sum;
-  using Sums = typename MixedConsumer<Decoder, kTokens, kStrips, kSplits>::Sums;
-  using Exchange = MixedExchange<Decoder, kTokens, kStrips, kWarpgroups, kSplits>;
+  using Sums = typename MixedConsumer<Decoder, kTokens, kStrips>::Sums;
+  using Exchange = MixedExchange<Decoder, kTokens, kStrips>;
   static constexpr int kVectors = kTokens / 8 * kStrips;
   static constexpr int kOutputs = kStrips * 64;  // of a warpgroup
 
@@ -100,8 +100,8 @@ struct MixedEpilogue {
     for (int i = 0; i < kStrips; ++i) {
 #pragma unroll
       for (int u = 0; u < 2; ++u) {
-        const uint32_t from = output_scale_address(args, ring, self,
-                                                   i * 64 + self.warp * 16 + self.row() + u * 8);
+        const uint32_t from =
+            output_scale_address(args, ring, self, i * 64 + self.warp * 16 + self.row() + u * 8);
         out.bias[i][u] = __uint_as_float(load_shared_4(from + 8 * kOutputs));
         if constexpr (is_s8(Decoder::kKind)) {
           // U4S8Decoder's numbers are 16 times too large.
@@ -164,7 +164,7 @@ struct MixedEpilogue {
     }
   }
 
-  /// Those of this tile.
+  /// Of this tile.
   static __device__ __forceinline__ OutputScales wait_for_scales(const MixedArguments& args,
                                                                  const MixedRing& ring,
                                                                  const MixedThread& self) {
@@ -174,9 +174,10 @@ struct MixedEpilogue {
   }
 
   /// From registers: f32, and rows of y that the copy engine cannot write.
-  static __device__ __forceinline__ void write_numbers(
-      const MixedArguments& args, const MixedRing& ring, const MixedThread& self,
-      const MixedPlace& place, const Sums& sums) {
+  static __device__ __forceinline__ void write_numbers(const MixedArguments& args,
+                                                       const MixedRing& ring,
+                                                       const MixedThread& self,
+                                                       const MixedPlace& place, const Sums& sums) {
     const uint32_t token_scales = token_scale_address(args, ring, self, 2 * self.column_pair());
     const OutputScales scales = wait_for_scales(args, ring, self);
     uint4 tokens = {};
@@ -290,7 +291,7 @@ struct MixedEpilogue {
     end_boxes(args, self, place, staged);
   }
 
-  /// The same of the warpgroup's part of a tile that is shared.
+  /// The same of the block's part of a tile that a cluster shares.
   static __device__ __forceinline__ void write_shared_boxes(const MixedArguments& args,
                                                             const MixedRing& ring,
                                                             const MixedThread& self,

@@ -23,73 +23,53 @@ struct MixedPlace {
   MixedPart part;       // of this block
 };
 
-/// Vector j * kStrips + i is strip i of tokens 8 j to 8 j + 7. Warpgroups that share sums are
-/// sharers: those of the first block, then those of the second.
-template <class Decoder, int kTokens, int kStrips, int kWarpgroups, int kSplits>
+/// Vector j * kStrips + i is strip i of tokens 8 j to 8 j + 7.
+template <class Decoder, int kTokens, int kStrips>
 struct MixedExchange {
   using Sum = typename Decoder::Sum;
-  using Sums = typename MixedConsumer<Decoder, kTokens, kStrips, kSplits>::Sums;
+  using Sums = typename MixedConsumer<Decoder, kTokens, kStrips>::Sums;
   static constexpr int kVectors = kTokens / 8 * kStrips;
-  static constexpr int kParts = kWarpgroups / kSplits;
 
-  static __device__ __forceinline__ int num_sharers(const MixedArguments& args) {
-    return args.schedule.num_ranks * kSplits;
-  }
-  static __device__ __forceinline__ int sharer_of(const MixedThread& self, int rank) {
-    return rank * kSplits + (kSplits > 1 ? self.split : 0);
-  }
-
-  /// Every sharer has a part of every tile, also of tokens that do not exist: a block that only
-  /// sends would be whole tiles ahead of the others, and barriers have but one bit for that.
-  static __device__ __forceinline__ MixedPart part_of(const MixedArguments& args, int sharer) {
-    const int sharers = num_sharers(args);
-    return {part_begin(kVectors, sharers, sharer), part_begin(kVectors, sharers, sharer + 1)};
+  /// Every block has a part of every tile, also of tokens that do not exist: one that only sends
+  /// would be whole tiles ahead of the others, and barriers have but one bit for that.
+  static __device__ __forceinline__ MixedPart part_of(const MixedArguments& args, int rank) {
+    const int ranks = args.schedule.num_ranks;
+    return {part_begin(kVectors, ranks, rank), part_begin(kVectors, ranks, rank + 1)};
   }
 
-  /// This thread's place in what the first sharer has sent to a warpgroup.
+  /// This thread's place in what the first block has sent.
   static __device__ __forceinline__ uint32_t received(const MixedArguments& args,
                                                       const MixedRing& ring,
-                                                      const MixedThread& self, int warpgroup) {
-    const int each = num_sharers(args) * args.shared.staged_vectors * kVectorBytes;
-    return ring.base + static_cast<uint32_t>(args.shared.received + warpgroup * each +
-                                             self.in_warpgroup * 16);
+                                                      const MixedThread& self) {
+    return ring.base + static_cast<uint32_t>(args.shared.received + self.thread * 16);
   }
 
-  /// One thread, before the tile: the bytes that will come from other blocks.
+  /// One thread, before the tile: the bytes that will come.
   static __device__ __forceinline__ void expect(const MixedArguments& args, const MixedRing& ring,
                                                 int rank) {
-    // The parts of a block's sharers are consecutive.
-    const int vectors = (part_of(args, rank * kSplits + kSplits - 1).end -
-                         part_of(args, rank * kSplits).begin);
+    const MixedPart part = part_of(args, rank);
     arrive_expecting(ring.received(args),
-                     (args.schedule.num_ranks - 1) * kWarpgroups * vectors * kVectorBytes);
+                     (args.schedule.num_ranks - 1) * (part.end - part.begin) * kVectorBytes);
   }
 
-  /// Sends what others finish, and keeps what this warpgroup does beside what they will send.
+  /// Sends what others finish, and keeps what this block does beside what they will send.
   static __device__ __forceinline__ void send(const MixedArguments& args, const MixedRing& ring,
                                               const MixedThread& self, int rank, const Sums& sums) {
-    const int sharers = num_sharers(args);
-    const int each = kVectors / sharers, rest = kVectors % sharers;
-    const auto slot = static_cast<uint32_t>(sharer_of(self, rank) * args.shared.staged_vectors *
-                                            kVectorBytes);
+    const int ranks = args.schedule.num_ranks;
+    const int each = kVectors / ranks, rest = kVectors % ranks;
+    const uint32_t mine = received(args, ring, self) +
+                          static_cast<uint32_t>(rank * args.shared.staged_vectors * kVectorBytes);
     int owner = -1, next = 0;
-    bool is_here = true;
     uint32_t to = 0, barrier = 0;
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
       if (v == next) {
         ++owner;
         next += each + (owner < rest ? 1 : 0);
-        const int owner_rank = owner / kSplits;
-        const int warpgroup = owner % kSplits * kParts + self.part;
-        is_here = owner_rank == rank;
-        to = received(args, ring, self, warpgroup) + slot;
-        if (!is_here) {
-          to = address_in_block(to, owner_rank);
-          barrier = address_in_block(ring.received(args), owner_rank);
-        }
+        to = owner == rank ? mine : address_in_block(mine, owner);
+        barrier = address_in_block(ring.received(args), owner);
       }
-      if (is_here) {
+      if (owner == rank) {
         store_four(to, &sums[v % kStrips][v / kStrips * 4]);
       } else {
         send_four(to, &sums[v % kStrips][v / kStrips * 4], barrier);
@@ -98,16 +78,15 @@ struct MixedExchange {
     }
   }
 
-  /// The thread's sums of vector `index` of the warpgroup's part, over all sharers in their order:
-  /// in f32 too bits do not depend on who finishes.
+  /// The thread's sums of vector `index` of the block's part, over all blocks in their order: in
+  /// f32 too bits do not depend on who finishes.
   static __device__ __forceinline__ void total_of(const MixedArguments& args, const MixedRing& ring,
                                                   const MixedThread& self, int index,
                                                   Sum (&total)[4]) {
-    uint32_t from = received(args, ring, self, self.warpgroup) +
-                    static_cast<uint32_t>(index * kVectorBytes);
+    uint32_t from = received(args, ring, self) + static_cast<uint32_t>(index * kVectorBytes);
     load_four(from, total);
 #pragma unroll 1
-    for (int r = 1; r < num_sharers(args); ++r) {
+    for (int r = 1; r < args.schedule.num_ranks; ++r) {
       from += static_cast<uint32_t>(args.shared.staged_vectors * kVectorBytes);
       Sum other[4];
       load_four(from, other);

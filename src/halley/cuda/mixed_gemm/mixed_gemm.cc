@@ -40,10 +40,11 @@ DType activation_dtype(MixedKind kind) {
   return kind == MixedKind::kU4F16 ? DType::kF16 : DType::kBf16;
 }
 
-/// Vectors of eight tokens, of a box of y: all that a sharer writes, where all write as many.
+/// Vectors of eight tokens, of a box of y: all that a block writes of a tile where every block
+/// of a cluster writes as many, else one.
 int y_box_vectors(const MixedTile& tile, int num_ranks) {
-  const int vectors = tile.tokens / 8, sharers = num_sharers(tile, num_ranks);
-  return vectors % sharers == 0 ? vectors / sharers : 1;
+  const int vectors = tile.tokens / 8;
+  return vectors % num_ranks == 0 ? vectors / num_ranks : 1;
 }
 
 MixedMaps maps_of(const MixedTile& tile, int box_vectors, ConstMatrix x, Matrix y, bool has_y) {

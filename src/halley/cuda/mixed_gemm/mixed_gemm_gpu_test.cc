@@ -205,8 +205,8 @@ TEST_F(MixedGemm, ClustersGoFromTileToTile) {
   for (const MixedKind kind : kMixedKinds) {
     RandomWeight weight(kind, 1100, 700, test_group_size(kind, 700, 128));
     for (const MixedTiling& tiling :
-         {MixedTiling{0, 1}, MixedTiling{0, 2}, MixedTiling{1, 4}, MixedTiling{2, 1},
-          MixedTiling{2, 3}, MixedTiling{3, 1}, MixedTiling{3, 5}, MixedTiling{4, 2}}) {
+         {MixedTiling{0, 2, 2}, MixedTiling{1, 4, 1}, MixedTiling{2, 3, 2}, MixedTiling{4, 2, 1},
+          MixedTiling{3, 5, 1}}) {
       Product product(weight, 150);
       MixedPlan plan = tiled_mixed_plan(product.shape(), mixed_device(context_), tiling);
       plan.schedule.num_blocks = 2 * tiling.num_ranks;

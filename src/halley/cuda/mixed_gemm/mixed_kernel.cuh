@@ -9,28 +9,15 @@
 
 namespace halley::cuda {
 
-/// Barriers beside those of the warpgroups.
-inline constexpr int kRingForAll = 6;     // the ring is there
-inline constexpr int kRingForCopies = 7;  // the same, for the warps that copy
-inline constexpr int kSharedSums = 8;     // sums may be kept for others of the block, or are there
-
-/// Warpgroups that multiply: products, sums that are shared, rows of Y.
-template <class Decoder, int kTokens, int kStrips, int kWarpgroups, int kSplits>
+/// Two warpgroups: products, sums of the cluster, rows of Y.
+template <class Decoder, int kTokens, int kStrips>
 __device__ __forceinline__ void consume(const MixedMaps& maps, const MixedArguments& args,
                                         const MixedRing& ring) {
-  using Consumer = MixedConsumer<Decoder, kTokens, kStrips, kSplits>;
-  using Exchange = MixedExchange<Decoder, kTokens, kStrips, kWarpgroups, kSplits>;
-  using Epilogue = MixedEpilogue<Decoder, kTokens, kStrips, kWarpgroups, kSplits>;
+  using Consumer = MixedConsumer<Decoder, kTokens, kStrips>;
+  using Exchange = MixedExchange<Decoder, kTokens, kStrips>;
+  using Epilogue = MixedEpilogue<Decoder, kTokens, kStrips>;
   const int thread = static_cast<int>(threadIdx.x);
-  constexpr int kParts = kWarpgroups / kSplits;
-  const int warpgroup = thread / 128;
-  const MixedThread self = {.thread = thread,
-                            .warpgroup = warpgroup,
-                            .part = warpgroup % kParts,
-                            .split = warpgroup / kParts,
-                            .in_warpgroup = thread % 128,
-                            .warp = thread % 128 / 32,
-                            .lane = thread % 32};
+  const MixedThread self = {thread, thread / 128, thread % 128, thread % 128 / 32, thread % 32};
   const int num_ranks = args.schedule.num_ranks, rank = rank_in_cluster();
   // Few tokens are written sooner from registers.
   constexpr bool kWritesBoxes = kTokens > 16;
@@ -38,43 +25,36 @@ __device__ __forceinline__ void consume(const MixedMaps& maps, const MixedArgume
   bool is_first = true;
   MixedStage stage;
   wait_for_previous_kernel();
-  for (MixedSegment segment = first_segment(args.schedule, cluster_of_block(), rank); segment.num_chunks > 0;
-       segment = next_segment(args.schedule, segment)) {
+  for (MixedSegment segment = first_segment(args.schedule, cluster_of_block(), rank);
+       segment.num_chunks > 0; segment = next_segment(args.schedule, segment)) {
     MixedPlace place;
     place.token = segment.tile % args.token_tiles * kTokens;
-    const int output_tile = segment.tile / args.token_tiles;
-    place.output = (output_tile * kParts + self.part) * kStrips * 64;
+    place.output = (segment.tile / args.token_tiles * 2 + self.warpgroup) * kStrips * 64;
     place.tokens_left = args.M - place.token;
     place.y_map = &maps.y;
-    place.part = Exchange::part_of(args, Exchange::sharer_of(self, rank));
+    place.part = Exchange::part_of(args, rank);
     if (num_ranks > 1 && thread == 0) Exchange::expect(args, ring, rank);
     Epilogue::stage_scales(args, ring, self, place);
     typename Consumer::Sums sums;
     Consumer::run(args, ring, self, segment.num_chunks, &stage, sums);
-    if (kSplits > 1 || num_ranks > 1) {
-      if (num_ranks > 1) {
-        if (is_first) {
-          wait_for_cluster();  // the others' barriers are there
-        } else {
-          wait_barrier_in_cluster(ring.drained(args), drained_parity);
-          drained_parity ^= 1;
-        }
+    if (num_ranks > 1) {
+      if (is_first) {
+        wait_for_cluster();  // the others' barriers are there
+      } else {
+        wait_barrier_in_cluster(ring.drained(args), drained_parity);
+        drained_parity ^= 1;
       }
-      if (kSplits > 1 && !is_first) sync_named<kWarpgroups * 128>(kSharedSums);
       is_first = false;
       Exchange::send(args, ring, self, rank, sums);
-      if constexpr (kSplits > 1) sync_named<kWarpgroups * 128>(kSharedSums);
-      if (num_ranks > 1) {
-        wait_barrier_in_cluster(ring.received(args), received_parity);
-        received_parity ^= 1;
-      }
+      wait_barrier_in_cluster(ring.received(args), received_parity);
+      received_parity ^= 1;
       if (kWritesBoxes && args.has_y_map) {
         Epilogue::write_shared_boxes(args, ring, self, place);
       } else {
         Epilogue::write_shared_numbers(args, ring, self, place);
       }
       // Not after the last tile: nobody may write to a block that has left.
-      if (num_ranks > 1 && next_segment(args.schedule, segment).num_chunks > 0) {
+      if (next_segment(args.schedule, segment).num_chunks > 0) {
         Exchange::release(args, ring, self, rank);
       }
     } else if (kWritesBoxes && args.has_y_map) {
@@ -90,23 +70,22 @@ __device__ __forceinline__ void consume(const MixedMaps& maps, const MixedArgume
 /// What the compiler needs to know of a tile, as numbers.
 template <int kTokens, int kOutputs>
 struct MixedTileTraits {
-  static constexpr MixedTile kTile = tile_of(kTokens, kOutputs);
-  static constexpr int kWarpgroups = kTile.warpgroups;
-  static constexpr int kSplits = kTile.splits;
+  static constexpr MixedTile kTile = {kTokens, kOutputs};
   static constexpr int kThreads = num_threads(kTile);
-  static constexpr int kConsumers = num_consumers(kTile);
-  static constexpr int kStrips = num_strips(kTile);
-  static constexpr bool kMovesRegisters = is_large(kTile);
-  /// Warps that empty a stage.
-  static constexpr int kReaders = kConsumers / kSplits / 32;
+  static constexpr int kBlocks = is_small(kTile) ? 2 : 1;  // of a multiprocessor
 };
 
-/// Two warps copy, the others multiply.
+/// Barriers beside those of the warpgroups: the ring is there, for all and for warps that copy.
+inline constexpr int kRingForAll = 3;
+inline constexpr int kRingForCopies = 4;
+
+/// Two warpgroups multiply, two warps copy.
 template <class Decoder, int kTokens, int kOutputs>
-__global__ void __launch_bounds__(MixedTileTraits<kTokens, kOutputs>::kThreads, 1)
+__global__ void __launch_bounds__(MixedTileTraits<kTokens, kOutputs>::kThreads,
+                                  MixedTileTraits<kTokens, kOutputs>::kBlocks)
     mixed_kernel(const __grid_constant__ MixedMaps maps,
                  const __grid_constant__ MixedArguments args) {
-  using Traits = MixedTileTraits<kTokens, kOutputs>;
+  constexpr bool kMovesRegisters = MixedTileTraits<kTokens, kOutputs>::kBlocks == 1;
   extern __shared__ uint4 shared_memory[];
   MixedRing ring;
   ring.base = (shared_address_of(shared_memory) + kStageAlignment - 1) &
@@ -114,47 +93,47 @@ __global__ void __launch_bounds__(MixedTileTraits<kTokens, kOutputs>::kThreads, 
   const int thread = static_cast<int>(threadIdx.x);
   const bool has_others = args.schedule.num_ranks > 1;
   // Copies start as soon as the ring is there, and nobody else's wait holds them up.
-  if (thread >= Traits::kConsumers) {
-    const int warp = thread / 32 - Traits::kConsumers / 32;
+  if (thread >= kConsumerThreads) {
+    const int warp = thread / 32 - kConsumerThreads / 32;
     if (warp == 0) {
       init_full_stages(args, ring);
+      sync_named<64>(kRingForCopies);
     } else if (warp == 1) {
       if (thread % 32 == 0) {
         prefetch_map(&maps.x);
         if (args.has_y_map) prefetch_map(&maps.y);
       }
-      init_empty_stages(args, ring, Traits::kReaders, Traits::kConsumers / 32);
+      init_empty_stages(args, ring);
+      sync_named<64>(kRingForCopies);
     }
-    if (warp < 2) sync_named<64>(kRingForCopies);
-    arrive_at_named<Traits::kThreads>(kRingForAll);
+    arrive_at_named<MixedTileTraits<kTokens, kOutputs>::kThreads>(kRingForAll);
     // Waited for where the first sums are sent.
     if (has_others) arrive_at_cluster_relaxed();
-    if constexpr (Traits::kMovesRegisters) give_registers<40>();
+    if constexpr (kMovesRegisters) give_registers<40>();
     if (warp == 0) {
-      produce_weights<kOutputs, Traits::kSplits>(args, ring);
-    } else if (warp == 1) {
-      produce_activations<Decoder::kKind, kTokens, Traits::kSplits>(maps.x, args, ring);
+      produce_weights<kOutputs>(args, ring);
+    } else if (thread == kConsumerThreads + 32) {
+      produce_activations<Decoder::kKind, kTokens>(maps.x, args, ring);
     }
     __syncwarp();
     if (has_others) wait_for_cluster();
   } else {
-    sync_named<Traits::kThreads>(kRingForAll);
+    sync_named<MixedTileTraits<kTokens, kOutputs>::kThreads>(kRingForAll);
     if (has_others) arrive_at_cluster_relaxed();
-    if constexpr (Traits::kMovesRegisters) take_registers<232>();
-    consume<Decoder, kTokens, Traits::kStrips, Traits::kWarpgroups, Traits::kSplits>(maps, args, ring);
+    if constexpr (kMovesRegisters) take_registers<232>();
+    consume<Decoder, kTokens, kOutputs / 128>(maps, args, ring);
   }
 }
 
 template <class Decoder, int kTokens, int kOutputs>
 void launch_mixed(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream) {
-  using Traits = MixedTileTraits<kTokens, kOutputs>;
   const auto kernel = mixed_kernel<Decoder, kTokens, kOutputs>;
   check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                   args.shared.num_bytes),
              "shared memory of mixed_gemm");
   launch_hopper_kernel(kernel,
                        {.num_blocks = args.schedule.num_blocks,
-                        .num_threads = Traits::kThreads,
+                        .num_threads = MixedTileTraits<kTokens, kOutputs>::kThreads,
                         .num_ranks = args.schedule.num_ranks,
                         .shared_bytes = args.shared.num_bytes,
                         .starts_early = args.starts_early,

@@ -27,6 +27,8 @@ struct MixedDevice {
 struct MixedTiling {
   int tile_index = 0;  // in kMixedTiles
   int num_ranks = 1;   // blocks of a cluster, which share each tile
+  /// Two for small tiles, with half of the shared memory each.
+  int blocks_per_multiprocessor = 1;
 };
 
 struct MixedPlan {
@@ -62,8 +64,8 @@ MixedPlan narrow_mixed_plan(const MixedShape& shape, const MixedDevice& device);
 MixedPlan narrow_mixed_plan(const MixedShape& shape, const MixedDevice& device, int rows,
                             int shared_bytes);
 
-/// Whether it can be: no more warpgroups that share sums than chunks and than parts of the sums, two
-/// stages.
+/// Whether it can be: no more blocks of a cluster than chunks and than parts of a tile's sums, two
+/// blocks on a multiprocessor only of small tiles, two stages.
 bool can_tile(const MixedShape& shape, const MixedDevice& device, const MixedTiling& tiling);
 /// The plan with this tiling, which can be: for tests and tuning.
 MixedPlan tiled_mixed_plan(const MixedShape& shape, const MixedDevice& device,

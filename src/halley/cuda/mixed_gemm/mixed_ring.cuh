@@ -42,19 +42,9 @@ struct MixedStage {
   int index = 0;
   uint32_t parity = 0;
 
-  /// At most by num_stages.
-  __device__ __forceinline__ void advance(int num_stages, int by = 1) {
-    index += by;
-    if (index >= num_stages) {
-      index -= num_stages;
-      parity ^= 1;
-    }
-  }
-  /// Back, by less than num_stages.
-  __device__ __forceinline__ void retreat(int num_stages, int by) {
-    index -= by;
-    if (index < 0) {
-      index += num_stages;
+  __device__ __forceinline__ void advance(int num_stages) {
+    if (++index == num_stages) {
+      index = 0;
       parity ^= 1;
     }
   }
@@ -72,84 +62,67 @@ __device__ __forceinline__ void init_full_stages(const MixedArguments& args,
   __syncwarp();
 }
 
-/// Another warp: the other barriers. `num_readers`: warps that empty a stage; `num_warps`: those
-/// that multiply.
-__device__ __forceinline__ void init_empty_stages(const MixedArguments& args, const MixedRing& ring,
-                                                  int num_readers, int num_warps) {
+/// Another warp: the other barriers.
+__device__ __forceinline__ void init_empty_stages(const MixedArguments& args,
+                                                  const MixedRing& ring) {
+  constexpr int kWarps = kConsumerThreads / 32;
   if (threadIdx.x % 32 == 0) {
 #pragma unroll 4
-    for (int i = 0; i < args.num_stages; ++i) init_barrier(ring.empty(args, i), num_readers);
+    for (int i = 0; i < args.num_stages; ++i) init_barrier(ring.empty(args, i), kWarps);
     init_barrier(ring.received(args), 1);
-    init_barrier(ring.drained(args), max(1, args.schedule.num_ranks - 1) * num_warps);
+    init_barrier(ring.drained(args), max(1, args.schedule.num_ranks - 1) * kWarps);
   }
   publish_barriers();
   __syncwarp();
 }
 
-/// By how many a tile's chunks are less than a multiple of the splits.
-template <int kSplits>
-__device__ __forceinline__ int missing_stages(int num_chunks) {
-  return (kSplits - num_chunks % kSplits) % kSplits;
-}
-
-/// One warp: lane (split, i) copies chunk i of the tile's outputs, of as many stages at a time as
-/// there are splits. Also announces the bytes of both copies.
-template <int kOutputs, int kSplits>
+/// One warp: lane i copies chunk i of the tile's outputs. Also announces the bytes of both copies.
+template <int kOutputs>
 __device__ __forceinline__ void produce_weights(const MixedArguments& args, const MixedRing& ring) {
   constexpr int kChunks = kOutputs / kChunkOutputs;
   const int lane = static_cast<int>(threadIdx.x % 32);
-  const int split = lane / kChunks % kSplits, index = lane % kChunks;
   const int stage_bytes = args.shared.x_stage_bytes + args.shared.w_stage_bytes;
-  MixedStage begin = {0, 1};  // every stage is empty at first
-  int num_early = kEarlyStages / kSplits + 1;
+  MixedStage stage = {0, 1};  // every stage is empty at first
+  int num_early = kEarlyStages + 1;
   MixedSegment segment = first_segment(args.schedule, cluster_of_block(), rank_in_cluster());
   while (segment.num_chunks > 0) {
-    MixedStage stage = begin;
-    stage.advance(args.num_stages, split);
     // A last tile may be half behind N: its outputs are read from where there are some, and unused.
-    const int panel =
-        min(segment.tile / args.token_tiles * kChunks + index, args.num_panels - 1);
-    const int64_t chunk = int64_t{panel} * args.schedule.num_chunks + segment.begin + split;
+    const int panel = min(segment.tile / args.token_tiles * kChunks + min(lane, kChunks - 1),
+                          args.num_panels - 1);
+    const int64_t chunk = int64_t{panel} * args.schedule.num_chunks + segment.begin;
     const uint8_t* from = args.weights + chunk * args.chunk_bytes;
-    for (int i = 0; i < segment.num_chunks; i += kSplits) {
+    for (int i = 0; i < segment.num_chunks; ++i) {
+      const uint32_t full = ring.full(args, stage.index);
+      wait_barrier(ring.empty(args, stage.index), stage.parity);
       // Weights are constant; but many stages of them would stand in the way of the first inputs.
       if (num_early > 0 && --num_early == 0) wait_for_previous_kernel();
-      const bool is_there = lane < kChunks * kSplits && i + split < segment.num_chunks;
-      const uint32_t full = ring.full(args, stage.index);
-      if (is_there) wait_barrier(ring.empty(args, stage.index), stage.parity);
-      if (is_there && index == 0) arrive_expecting(full, stage_bytes);
+      if (lane == 0) arrive_expecting(full, stage_bytes);
       __syncwarp();
-      if (is_there) {
+      if (lane < kChunks) {
         start_bulk_copy(
-            ring.w_stage(args, stage.index) + static_cast<uint32_t>(index * args.chunk_bytes), from,
+            ring.w_stage(args, stage.index) + static_cast<uint32_t>(lane * args.chunk_bytes), from,
             args.chunk_bytes, full);
       }
-      from += kSplits * args.chunk_bytes;
-      stage.advance(args.num_stages, kSplits);
-      begin.advance(args.num_stages, kSplits);
+      from += args.chunk_bytes;
+      stage.advance(args.num_stages);
     }
-    begin.retreat(args.num_stages, missing_stages<kSplits>(segment.num_chunks));
     segment = next_segment(args.schedule, segment);
   }
   // Not earlier: blocks of the next kernel would take multiprocessors from this one's copies.
   start_next_kernel();
 }
 
-/// One warp: activations as boxes of 128 bytes a token; lane i those of split i.
-template <MixedKind kKind, int kTokens, int kSplits>
+/// One thread: activations as boxes of 128 bytes a token.
+template <MixedKind kKind, int kTokens>
 __device__ __forceinline__ void produce_activations(const CUtensorMap& x_map,
                                                     const MixedArguments& args,
                                                     const MixedRing& ring) {
-  const int split = static_cast<int>(threadIdx.x % 32);
-  if (split >= kSplits) return;
   wait_for_previous_kernel();
-  MixedStage begin = {0, 1};
+  MixedStage stage = {0, 1};
   MixedSegment segment = first_segment(args.schedule, cluster_of_block(), rank_in_cluster());
   while (segment.num_chunks > 0) {
     const int row = segment.tile % args.token_tiles * kTokens;
-    MixedStage stage = begin;
-    stage.advance(args.num_stages, split);
-    for (int i = split; i < segment.num_chunks; i += kSplits) {
+    for (int i = 0; i < segment.num_chunks; ++i) {
       const uint32_t full = ring.full(args, stage.index), to = ring.x_stage(args, stage.index);
       const int column = (segment.begin + i) * kChunkInputs;
       wait_barrier(ring.empty(args, stage.index), stage.parity);
@@ -157,14 +130,8 @@ __device__ __forceinline__ void produce_activations(const CUtensorMap& x_map,
       if constexpr (!is_s8(kKind)) {
         start_box_copy(to + kTokens * 128, &x_map, column + 64, row, full);
       }
-      stage.advance(args.num_stages, kSplits);
-      begin.advance(args.num_stages, kSplits);
+      stage.advance(args.num_stages);
     }
-    // A split may have one stage less than the first one.
-    if (missing_stages<kSplits>(segment.num_chunks) + split >= kSplits) {
-      begin.advance(args.num_stages, kSplits);
-    }
-    begin.retreat(args.num_stages, missing_stages<kSplits>(segment.num_chunks));
     segment = next_segment(args.schedule, segment);
   }
 }

@@ -27,12 +27,11 @@ struct MixedSegment {
   int num_chunks = 0;
 };
 
-/// Of block `rank` of cluster `cluster`.
+/// Of block `rank` of a cluster.
 constexpr MixedSegment first_segment(const MixedSchedule& schedule, int cluster, int rank) {
-  if (cluster >= schedule.num_tiles) return {};
   const int begin = part_begin(schedule.num_chunks, schedule.num_ranks, rank);
   const int end = part_begin(schedule.num_chunks, schedule.num_ranks, rank + 1);
-  return {cluster, begin, end - begin};
+  return {cluster, begin, cluster < schedule.num_tiles ? end - begin : 0};
 }
 
 constexpr MixedSegment next_segment(const MixedSchedule& schedule, const MixedSegment& segment) {

@@ -100,8 +100,7 @@ struct RandomWeight {
     return source.kind == MixedKind::kU4Bf16 ? bf16_to_f32(f32_to_bf16(exact)) : exact;
   }
 
-  /// All of them [N, K], and what is taken from those of kU4S8 [N] (of others nothing): with 16
-  /// bits `are_rounded` as the tensor cores have them.
+  /// number() of all, [N, K]; of 16 bits operand() where they `are_rounded`.
   std::vector<float> numbers(bool are_rounded) const {
     const bool are_operands = are_rounded && !is_s8(source.kind);
     std::vector<float> values;
@@ -112,6 +111,7 @@ struct RandomWeight {
     }
     return values;
   }
+  /// What is taken from each number of an output, [N]; empty where that is nothing.
   std::vector<float> offsets() const {
     std::vector<float> values;
     if (source.kind != MixedKind::kU4S8 || source.zeros.empty()) return values;

@@ -16,7 +16,7 @@ namespace halley::cuda {
 namespace {
 
 constexpr const char* kFormat = "halley-tuned-plans";
-constexpr int kVersion = 2;  // of 1: kernels that are gone
+constexpr int kVersion = 1;
 constexpr JsonLimits kLimits = {.depth_max = 8, .num_values_max = 1'000'000};
 constexpr int64_t kSizeMax = int64_t{1} << 24;  // of N, K and rows
 constexpr int64_t kMultiprocessorsMax = 4096;
@@ -95,7 +95,9 @@ MixedTiling tiling_of(const Members& members) {
   const int64_t tokens = members.number("tokens", 1, kSizeMax);
   const int64_t outputs = members.number("outputs", 1, kSizeMax);
   MixedTiling tiling = {
-      .num_ranks = static_cast<int>(members.number("blocks_a_tile", 1, kRanksMax))};
+      .num_ranks = static_cast<int>(members.number("blocks_a_tile", 1, kRanksMax)),
+      .blocks_per_multiprocessor =
+          static_cast<int>(members.number("blocks_a_multiprocessor", 1, 2))};
   for (size_t i = 0; i < kMixedTiles.size(); ++i) {
     if (kMixedTiles[i].tokens == tokens && kMixedTiles[i].outputs == outputs) {
       tiling.tile_index = static_cast<int>(i);
@@ -128,7 +130,7 @@ TunedMixedPlan plan_of(const Members& members, const MixedDevice& device) {
     return plan;
   }
   members.allow_only({"kind", "N", "K", "group_size", "rows", "is_narrow", "tokens", "outputs",
-                      "blocks_a_tile", "us"});
+                      "blocks_a_tile", "blocks_a_multiprocessor", "us"});
   plan.tiling = tiling_of(members);
   if (!can_tile(shape, device, plan.tiling)) {
     members.fail(
@@ -202,6 +204,7 @@ std::string TunedMixedPlans::to_json() const {
       row["tokens"] = tile.tokens;
       row["outputs"] = tile.outputs;
       row["blocks_a_tile"] = plan.tiling.num_ranks;
+      row["blocks_a_multiprocessor"] = plan.tiling.blocks_per_multiprocessor;
     }
     row["us"] = std::round(plan.microseconds * 1000) / 1000;
     return row.dump();

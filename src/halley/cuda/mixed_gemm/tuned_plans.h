@@ -23,10 +23,11 @@ struct TunedMixedPlan {
 
 /// A table of one device. Its JSON:
 ///
-///     {"format": "halley-tuned-plans", "version": 2, "device": "NVIDIA H200",
+///     {"format": "halley-tuned-plans", "version": 1, "device": "NVIDIA H200",
 ///      "multiprocessors": 132,
 ///      "plans": [{"kind": "u4_s8", "N": 6144, "K": 4096, "group_size": 128, "rows": 16,
-///                 "tokens": 16, "outputs": 128, "blocks_a_tile": 2, "us": 7.25},
+///                 "tokens": 16, "outputs": 128, "blocks_a_tile": 2,
+///                 "blocks_a_multiprocessor": 1, "us": 7.25},
 ///                {"kind": "u4_s8", "N": 6144, "K": 4096, "group_size": 128, "rows": 4,
 ///                 "is_narrow": true, "us": 5.5}]}
 class TunedMixedPlans {

@@ -15,7 +15,7 @@ namespace {
 using testing::HasSubstr;
 
 constexpr const char* kHead =
-    R"({"format": "halley-tuned-plans", "version": 2, "device": "a GPU", "multiprocessors": 132,)";
+    R"({"format": "halley-tuned-plans", "version": 1, "device": "a GPU", "multiprocessors": 132,)";
 
 std::string file_with(const std::string& plans) { return str(kHead, R"("plans": [)", plans, "]}"); }
 
@@ -24,7 +24,7 @@ std::string plan_with(const std::string& name, const std::string& value) {
   const std::vector<std::pair<std::string, std::string>> usual = {
       {"kind", R"("u4_s8")"}, {"N", "6144"},          {"K", "4096"},
       {"group_size", "128"},  {"rows", "16"},         {"tokens", "16"},
-      {"outputs", "128"},     {"blocks_a_tile", "2"},
+      {"outputs", "128"},     {"blocks_a_tile", "2"}, {"blocks_a_multiprocessor", "1"},
       {"us", "7.25"}};
   std::string text;
   bool is_there = false;
@@ -54,7 +54,7 @@ std::vector<TunedMixedPlan> some_plans() {
   std::vector<TunedMixedPlan> plans = {plan};
   plan.is_narrow = false;
   plan.rows = 64;
-  plan.tiling = {.tile_index = 2, .num_ranks = 2};
+  plan.tiling = {.tile_index = 2, .num_ranks = 2, .blocks_per_multiprocessor = 2};
   plans.push_back(plan);
   plan.kind = MixedKind::kU4F16;
   plan.tiling = {.tile_index = 4, .num_ranks = 3};
@@ -70,7 +70,7 @@ TEST(TunedMixedPlans, AreReadAsTheyWereWritten) {
   ASSERT_EQ(read.plans().size(), 3U);
   EXPECT_TRUE(read.plans()[0].is_narrow);
   EXPECT_EQ(read.plans()[1].tiling.tile_index, 2);
-  EXPECT_EQ(read.plans()[1].tiling.num_ranks, 2);
+  EXPECT_EQ(read.plans()[1].tiling.blocks_per_multiprocessor, 2);
   EXPECT_EQ(read.plans()[2].kind, MixedKind::kU4F16);
   EXPECT_EQ(read.plans()[2].tiling.num_ranks, 3);
   EXPECT_EQ(read.to_json(), plans.to_json());
@@ -133,6 +133,7 @@ TEST(TunedMixedPlans, RefusesWrongMembersByName) {
         Case{"rows", "[]", "rows: expected a whole number"},
         Case{"tokens", "32", "no tile of 32 x 128"},
         Case{"blocks_a_tile", "9", "blocks_a_tile: expected"},
+        Case{"blocks_a_multiprocessor", "3", "blocks_a_multiprocessor: expected"},
         Case{"us", "0", "us: expected a time above 0"}, Case{"us", "\"7\"", "us: expected a time"},
         Case{"is_narrow", "1", "is_narrow: expected true or false"},
         Case{"is_narrow", "true", "unknown member"},
@@ -179,7 +180,7 @@ TEST(TunedMixedPlans, ThoseThatAreSetAreTaken) {
   const MixedDevice device, other = {.num_multiprocessors = 114};
   const std::string elsewhere = str(plan_mixed_gemm(shape, other));
   TunedMixedPlan plan = some_plans().at(1);
-  plan.tiling = {.tile_index = 0, .num_ranks = 2};
+  plan.tiling = {.tile_index = 0, .num_ranks = 2, .blocks_per_multiprocessor = 2};
   set_tuned_mixed_plans({"a GPU", 132, {plan}});
   EXPECT_EQ(plan_mixed_gemm(shape, device).tiling.tile_index, 0);
   EXPECT_EQ(str(plan_mixed_gemm(shape, other)), elsewhere);

@@ -7,6 +7,7 @@
 #include "halley/base/str.h"
 #include "halley/cuda/gemm/lt_problem.h"
 #include "halley/cuda/mma_gemm/mma_gemm.h"
+#include "halley/cuda/weights/gemv_linear.h"
 #include "halley/cuda/weights/order_columns.h"
 #include "halley/cuda/weights/tile_linear.h"
 #include "halley/cuda/weights/weight_form.h"
@@ -44,8 +45,10 @@ void prepare_codes(const CudaContext& context, const Section& section, ConstMatr
                    CudaGemmOperands* operands) {
   const CudaActivationQuant& activation =
       section.is_nested() ? section.low_activation : section.activation;
-  const QuantizedRows rows =
-      take_quantized_rows(context, activation.kind, x.num_rows, section.K, section.has_code_sums());
+  const QuantizedRows rows = section.is_w4ax()
+                                 ? take_w4ax_rows(context, x.num_rows, section.K)
+                                 : take_quantized_rows(context, activation.kind, x.num_rows,
+                                                       section.K, section.has_code_sums());
   quantize_rows(context, activation, x, rows);
   set_codes(section, rows, operands);
 }
@@ -59,8 +62,9 @@ Matrix take_numbers(const CudaContext& context, DType dtype, int64_t M, int64_t 
 ConstMatrix prepare_numbers(const CudaContext& context, const Section& section, ConstMatrix x,
                             DType dtype) {
   const bool is_rounded = section.activation.kind != ActivationQuant::kNone;
-  const bool is_aligned = !section.is_mixed() || row_alignment(x) == 16;
-  const int32_t* order = section.is_mixed() ? section.activation.input_order : nullptr;
+  const bool is_packed = section.is_mixed() || section.is_gemv();
+  const bool is_aligned = !is_packed || row_alignment(x) == 16;
+  const int32_t* order = is_packed ? section.activation.input_order : nullptr;
   if (is_rounded || (order == nullptr && (x.dtype != dtype || !is_aligned))) {
     const Matrix rounded = take_numbers(context, dtype, x.num_rows, section.K);
     round_rows(context, section.activation, x, rounded);
@@ -70,6 +74,11 @@ ConstMatrix prepare_numbers(const CudaContext& context, const Section& section, 
   const Matrix ordered = take_numbers(context, dtype, x.num_rows, section.K);
   order_columns(context, order, x, ordered);
   return ordered;
+}
+
+/// Of the inputs that a section multiplies as numbers.
+DType number_dtype(const Section& section, DType activation_dtype) {
+  return section.is_mixed() || section.is_gemv() ? activation_dtype : section.w.dtype;
 }
 
 size_t kernel_bytes(const BoundGemm& gemm, int64_t M) {
@@ -121,7 +130,8 @@ std::string describe_mixed(const Section& section, bool is_batch_invariant) {
 }  // namespace
 
 bool CudaLinear::Section::has_coded_inputs() const {
-  if (is_nested() || is_w4ax()) return false;  // codes of other kernels
+  if (is_w4ax()) return true;
+  if (is_nested() || is_gemv()) return false;  // or codes of other kernels
   if (is_mixed()) return is_s8(mixed.kind);
   return w.dtype == DType::kI8 || w.dtype == DType::kF8E4M3;
 }
@@ -134,13 +144,14 @@ const char* CudaLinear::Section::kernel_name() const {
   if (is_nested()) return kNestedKernelName;
   const bool is_mma = w4_kernels == W4Kernels::kMma;
   if (is_w4ax()) return is_mma ? kW4axMmaKernelName : kW4axKernelName;
+  if (is_gemv()) return gemv_kernel_name(gemv.shape.bits);
   if (is_mixed()) return is_mma ? mma_kernel_name(mixed.kind) : mixed_kernel_name(mixed.kind);
   return for_activations.choice.kernel->name;
 }
 
 std::vector<const DeviceBuffer*> CudaLinear::Section::buffers() const {
-  return {&weight_memory, &array_memory, &mixed.chunks, &mixed.scales,
-          &nested.lower,  &w4ax.codes,   &w4ax.scales};
+  return {&weight_memory, &array_memory, &mixed.chunks, &mixed.scales, &gemv.codes,
+          &gemv.scales,   &gemv.zeros,   &nested.lower, &w4ax.codes,   &w4ax.scales};
 }
 
 size_t CudaLinear::Section::device_bytes() const {
@@ -186,13 +197,20 @@ void CudaLinear::run_sections(const CudaContext& context, int64_t M, Matrix y,
                                  .rounded_bias = section.rounded_bias};
     prepare(section, &operands);
     const TileLinearInputs inputs = {.x = operands.x,
+                                     .x_scales = operands.scales.x_scales,
+                                     .num_s8_inputs = section.activation.num_s8_inputs,
                                      .bias = section.bias,
                                      .is_batch_invariant = lt_->choice().is_batch_invariant,
                                      .w4_kernels = section.w4_kernels};
     if (section.is_mixed()) {
       run_mixed(context, section, operands, part);
+    } else if (section.is_gemv()) {
+      const BoundGemm& gemm = y.dtype == dtype_ ? section.for_activations : section.for_f32;
+      run_gemv_linear(context, *lt_, section.gemv, gemm.choice,
+                      {.x = operands.x, .bias = section.bias, .rounded_bias = section.rounded_bias},
+                      part);
     } else if (section.is_w4ax()) {
-      run_w4ax_linear(context, section.w4ax, section.activation, inputs, part);
+      run_w4ax_linear(context, section.w4ax, inputs, part);
     } else if (section.is_nested() && operands.x.dtype != DType::kF8E4M3) {
       run_nested_linear(context, section.nested, inputs, part);
     } else {
@@ -211,13 +229,12 @@ void CudaLinear::run(const CudaContext& context, ConstMatrix x, Matrix y,
   HALLEY_CHECK(x.num_cols == in_features(), x.num_cols, in_features());
   run_sections(context, x.num_rows, y, [&](const Section& section, CudaGemmOperands* operands) {
     const bool is_low = section.is_nested() && precision == Precision::kLow;
-    if (section.is_w4ax() || (section.is_nested() && !is_low)) {
+    if (section.is_nested() && !is_low) {
       operands->x = x;
     } else if (section.has_coded_inputs() || is_low) {
       prepare_codes(context, section, x, operands);
     } else {
-      operands->x =
-          prepare_numbers(context, section, x, section.is_mixed() ? dtype_ : section.w.dtype);
+      operands->x = prepare_numbers(context, section, x, number_dtype(section, dtype_));
     }
   });
 }
@@ -228,6 +245,9 @@ void CudaLinear::run_quantized(const CudaContext& context, const QuantizedRows& 
                name_of(x.codes.dtype));
   HALLEY_CHECK(x.codes.num_cols == in_features(), x.codes.num_cols, in_features());
   HALLEY_CHECK(x.scales != nullptr && (x.sums != nullptr || !has_code_sums()), name_);
+  HALLEY_CHECK(form->kind != ActivationQuant::kS4S8Block128 ||
+                   x.scales_pitch == round_up(x.codes.num_rows, kW4axTokenPadding),
+               name_, x.scales_pitch);
   run_sections(
       context, x.codes.num_rows, y,
       [&](const Section& section, CudaGemmOperands* operands) { set_codes(section, x, operands); });
@@ -265,10 +285,11 @@ void CudaLinear::run_gated(const CudaContext& context, Activation activation, Co
 const CudaActivationQuant* CudaLinear::code_form() const {
   if (sections_.empty()) return nullptr;
   const CudaActivationQuant& first = sections_[0].activation;
-  // Kinds of codes have one scale a row or one for all, and no order (weight_form.h).
   const bool is_same = std::all_of(sections_.begin(), sections_.end(), [&](const Section& section) {
-    return section.has_coded_inputs() && section.activation.kind == first.kind &&
-           section.activation.scale == first.scale;
+    const CudaActivationQuant& its = section.activation;
+    return section.has_coded_inputs() && its.kind == first.kind && its.scale == first.scale &&
+           its.num_s8_inputs == first.num_s8_inputs && its.s4_clip == first.s4_clip &&
+           its.input_order == first.input_order;
   });
   return is_same ? &first : nullptr;
 }
@@ -296,20 +317,24 @@ size_t CudaLinear::workspace_bytes(int64_t M) const {
   size_t most = 0;
   for (const Section& section : sections_) {
     if (section.is_w4ax()) {
-      most = std::max(most, w4ax_linear_bytes(section.num_multiprocessors, section.w4ax,
-                                              section.w4_kernels, M));
+      most = std::max(most, w4ax_rows_bytes(M, section.K) +
+                                w4ax_linear_bytes(section.num_multiprocessors, section.w4_kernels));
       continue;
     }
     if (section.is_nested()) {
       most = std::max(most, nested_linear_bytes(section.num_multiprocessors, section.nested, M));
     }
-    const DType dtype = section.is_mixed() ? dtype_ : section.w.dtype;
+    const DType dtype = number_dtype(section, dtype_);
     size_t of_inputs = section.has_coded_inputs() || section.is_nested()
                            ? quantized_rows_bytes(M, section.K)
                            : piece_bytes(M, number_stride(dtype, section.K) * element_bytes(dtype));
+    const bool is_packed = section.is_mixed() || section.is_gemv();
+    // Rounded, and in the weight's order.
+    if (is_packed && section.activation.input_order != nullptr) of_inputs *= 2;
+    if (section.is_gemv()) {
+      of_inputs += round_up(decoded_bytes(section.N, section.K), DeviceArena::kAlignment);
+    }
     if (section.is_mixed()) {
-      // Rounded, and in the weight's order.
-      if (section.activation.input_order != nullptr) of_inputs *= 2;
       const size_t of_product =
           section.w4_kernels == W4Kernels::kMma ? mma_workspace_bytes_max(section.mixed_device) : 0;
       most = std::max(most, of_inputs + round_up(of_product, DeviceArena::kAlignment));
@@ -328,8 +353,10 @@ std::string CudaLinear::describe() const {
     text +=
         str(text.empty() ? "" : "\n", name_, " [", section.N, ", ", section.K, "]: ", section.form,
             "; ",
-            section.is_mixed()    ? describe_mixed(section, lt_->choice().is_batch_invariant)
-            : section.is_w4ax()   ? str("outputs by ", section.kernel_name())
+            section.is_mixed()  ? describe_mixed(section, lt_->choice().is_batch_invariant)
+            : section.is_gemv() ? str("outputs by ", section.kernel_name(), "; of decoded numbers ",
+                                      describe_gemm(section.for_activations))
+            : section.is_w4ax() ? str("outputs by ", section.kernel_name())
             : section.is_nested() ? str("outputs by ", section.kernel_name(), ", in low precision ",
                                         describe_gemm(section.for_activations))
                                   : describe_gemm(section.for_activations));

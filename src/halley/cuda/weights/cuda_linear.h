@@ -12,6 +12,7 @@
 #include "halley/cuda/gemm/cublaslt_gemm.h"
 #include "halley/cuda/gemm/cuda_gemm.h"
 #include "halley/cuda/gemm/quantize_rows.h"
+#include "halley/cuda/gemv/gemv_weight.h"
 #include "halley/cuda/mixed_gemm/mixed_gemm.h"
 #include "halley/cuda/mma_gemm/w4_kernels.h"
 #include "halley/cuda/nested_gemm/nested_gemm.h"
@@ -41,6 +42,9 @@ class CudaLinear {
     /// Codes of 4 bits; otherwise of no outputs. Then w and scales are empty, and nothing is bound.
     MixedWeight mixed = {};
     MixedDevice mixed_device = {};
+    /// Codes of 8, 3 or 2 bits; otherwise of no outputs. Then w and scales are empty, and what is
+    /// bound is for decoded_outputs() in the activations' type.
+    GemvWeight gemv = {};
     int num_multiprocessors = 0;                // of the two below
     W4Kernels w4_kernels = W4Kernels::kHopper;  // of `mixed` and `w4ax`
     /// Numbers of f16 in two planes; otherwise of no outputs. `w` is the upper one, scales and what
@@ -55,12 +59,14 @@ class CudaLinear {
     const float* static_x_scale = nullptr;    // of x for products with one scale for all of it
     const float* bias = nullptr;              // [N]
     const std::byte* rounded_bias = nullptr;  // [N] of the activations' type
-    /// input_order: inputs of 4-bit codes, and of blocks of activations, are packed in this order.
+    /// input_order: inputs of codes that multiply numbers, and of blocks of activations, are packed
+    /// in this order.
     CudaActivationQuant activation = {};
     BoundGemm for_activations = {};  // outputs of the activations' type
     BoundGemm for_f32 = {};          // f32 outputs
 
     bool is_mixed() const { return mixed.N > 0; }
+    bool is_gemv() const { return gemv.shape.N > 0; }
     bool is_nested() const { return nested.N() > 0; }
     bool is_w4ax() const { return w4ax.N > 0; }
     /// Whether codes of x are multiplied, not numbers.

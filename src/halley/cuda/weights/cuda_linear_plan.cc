@@ -21,9 +21,9 @@ GemmProblem problem_of(const OpenSection& section) {
 
 /// Of a section that becomes rows of codes or of numbers.
 void plan_rows(const OpenSection& section, const GemmProblem& stored, CudaGemmProblem problem,
-               const std::string& why_not_mixed, CudaLinearPlan* plan) {
+               const std::string& why_not_kept, CudaLinearPlan* plan) {
   WeightForm form = weight_form(stored, problem.y_dtype);
-  if (!why_not_mixed.empty() && !form.is_codes()) form.why_numbers = why_not_mixed;
+  if (!why_not_kept.empty() && !form.is_codes()) form.why_numbers = why_not_kept;
   const ScaleSpan span = form.is_codes() ? ScaleSpan::kRow : ScaleSpan::kNone;
   problem.dtype = form.dtype;
   problem.x_scale = span;
@@ -59,10 +59,12 @@ std::vector<CudaLinearPlan> plan_cuda_linear(const QuantScheme& scheme, const Te
     plan.in_features = stored.K;
     const MixedForms forms = mixed_forms(stored, activation_dtype, use, /*has_kernels=*/true);
     const TileForm tile = tile_form(stored, activation_dtype, use, /*has_kernels=*/true);
+    const GemvForm gemv = gemv_form(stored, activation_dtype, use, /*is_batch_invariant=*/false);
     if (tile != TileForm::kNone) {
       const bool is_nested = tile == TileForm::kNested;
       plan.form = describe_tile(tile, stored);
       plan.kernel = is_nested ? kNestedKernelName : kW4axKernelName;
+      plan.has_low_precision = is_nested;
       if (!is_nested) plan.mma_kernel = kW4axMmaKernelName;
       plan.device_bytes = is_nested ? 2 * static_cast<size_t>(stored.N * stored.K)
                                     : static_cast<size_t>(stored.N * stored.K) / 2;
@@ -73,6 +75,11 @@ std::vector<CudaLinearPlan> plan_cuda_linear(const QuantScheme& scheme, const Te
       plan.mma_kernel = mma_kernel_name(kind);
       plan.device_bytes = static_cast<size_t>(
           mixed_bytes(kind, stored.N, stored.K, stored_group_size(stored.K, stored.group_size)));
+    } else if (gemv.is_kept) {
+      const GemvShape shape = gemv_shape(stored);
+      plan.form = describe_gemv(stored, activation_dtype);
+      plan.kernel = gemv_kernel_name(shape.bits);
+      plan.device_bytes = shape.code_bytes() + (shape.is_grouped() ? shape.group_bytes() : 0);
     } else {
       plan_rows(section, stored,
                 {.y_dtype = activation_dtype,
@@ -80,7 +87,7 @@ std::vector<CudaLinearPlan> plan_cuda_linear(const QuantScheme& scheme, const Te
                  .K = stored.K,
                  .has_bias = has_bias,
                  .is_y_aligned = begin * bits_of(activation_dtype) % 128 == 0},
-                forms.why_not, &plan);
+                forms.why_not + gemv.why_not, &plan);
     }
     plans.push_back(std::move(plan));
     begin += stored.N;

@@ -22,6 +22,7 @@ struct CudaLinearPlan {
   std::string kernel;                 // for outputs of the activations' type; by the rules alone
   std::string mma_kernel;             // of compute capability 8.0 to 8.9, or ""
   std::vector<std::string> refusals;  // of better-placed kernels
+  bool has_low_precision = false;     // beside full (core/precision.h)
 };
 
 /// One plan for each section, for a GPU of compute capability 9.0. A weight in e4m3 is planned as

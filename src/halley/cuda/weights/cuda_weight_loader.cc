@@ -14,6 +14,8 @@
 #include "halley/core/nested_float.h"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/weights/decode_quads.h"
+#include "halley/cuda/weights/device_arrays.h"
+#include "halley/cuda/weights/gemv_linear.h"
 #include "halley/cuda/weights/pack_mixed_weight.h"
 #include "halley/cuda/weights/pack_w4ax_weight.h"
 #include "halley/cuda/weights/weight_form.h"
@@ -39,6 +41,13 @@ uint16_t round_to(DType dtype, float value) {
   return dtype == DType::kF16 ? f32_to_f16(value) : f32_to_bf16(value);
 }
 
+void add_input_order(const PackedWeight& weight, DeviceArrays* arrays,
+                     CudaLinear::Section* section) {
+  const std::vector<int32_t>& order = weight.quant.input_order;
+  if (order.empty()) return;
+  arrays->add(std::span<const int32_t>(order), &section->activation.input_order);
+}
+
 /// A static scale that rounds everything to NaN must not be loaded.
 void check_activation(const std::string& name, const QuantParams& quant) {
   const bool is_static = quant.activation == ActivationQuant::kS8Static ||
@@ -53,38 +62,6 @@ void check_activation(const std::string& name, const QuantParams& quant) {
 }
 
 }  // namespace
-
-/// Small arrays that are put together on the host and copied at once; 256 bytes apart.
-class CudaWeightLoader::Arrays {
- public:
-  /// The place of an array; `pointer` is set when all have been copied.
-  template <typename T>
-  void add(std::span<const T> values, const T** pointer) {
-    const size_t begin = round_up(bytes_.size(), DeviceArena::kAlignment);
-    bytes_.resize(begin + values.size_bytes());
-    std::memcpy(bytes_.data() + begin, values.data(), values.size_bytes());
-    places_.push_back({begin, reinterpret_cast<const void**>(pointer)});
-  }
-  DeviceBuffer copy(const CudaStream& stream) {
-    if (places_.empty()) return {};
-    DeviceBuffer memory(std::max<size_t>(bytes_.size(), 1), "scales and biases");
-    // In the stream: a copy beside it may still be under way when kernels of the stream read.
-    check_cuda(cudaMemcpyAsync(memory.data(), bytes_.data(), bytes_.size(), cudaMemcpyHostToDevice,
-                               stream.get()),
-               "copy of scales and biases");
-    stream.synchronize();
-    for (const Place& place : places_) *place.pointer = memory.data() + place.begin;
-    return memory;
-  }
-
- private:
-  struct Place {
-    size_t begin;
-    const void** pointer;
-  };
-  std::vector<std::byte> bytes_;
-  std::vector<Place> places_;
-};
 
 CudaWeightLoader::CudaWeightLoader(ExecContext& host, const CudaContext& device, CublasLtGemm& lt,
                                    DType activation_dtype)
@@ -202,11 +179,23 @@ void CudaWeightLoader::decode_panels(const PackedWeight& weight, const int32_t* 
   });
 }
 
+/// In f32, and rounded to the activations' type.
+void CudaWeightLoader::add_bias(std::span<const float> bias, DeviceArrays* arrays,
+                                CudaLinear::Section* section) {
+  if (bias.empty()) return;
+  std::vector<uint16_t> rounded;
+  for (const float value : bias) rounded.push_back(round_to(dtype_, value));
+  arrays->add(bias, &section->bias);
+  arrays->add(std::as_bytes(std::span<const uint16_t>(rounded)), &section->rounded_bias);
+}
+
 void CudaWeightLoader::bind(CudaLinear::Section* section, CudaGemmProblem problem,
                             int64_t first_output) {
   const auto choose = [&](DType y_dtype) {
     problem.y_dtype = y_dtype;
-    problem.is_y_aligned = first_output * bits_of(y_dtype) % 128 == 0;
+    problem.is_y_aligned = section->is_gemv() ? are_decoded_parts_aligned(section->N, section->K,
+                                                                          first_output, y_dtype)
+                                              : first_output * bits_of(y_dtype) % 128 == 0;
     return BoundGemm{.problem = problem, .choice = choose_cuda_gemm_kernel(problem, &lt_)};
   };
   section->for_activations = choose(dtype_);
@@ -229,13 +218,8 @@ CudaLinear::Section CudaWeightLoader::load_dense(const std::string& name,
     copy_dense_part(part, rows.rows(begin, begin + part.shape[0]));
     begin += part.shape[0];
   }
-  std::vector<uint16_t> rounded;
-  Arrays arrays;
-  if (!bias.empty()) {
-    for (const float value : bias) rounded.push_back(round_to(dtype_, value));
-    arrays.add(bias, &section.bias);
-    arrays.add(std::as_bytes(std::span<const uint16_t>(rounded)), &section.rounded_bias);
-  }
+  DeviceArrays arrays;
+  add_bias(bias, &arrays, &section);
   section.array_memory = arrays.copy(device_.stream);
   check_lost(name);
   bind(&section, {.dtype = dtype_, .N = section.N, .K = section.K, .has_bias = !bias.empty()},
@@ -257,12 +241,8 @@ void CudaWeightLoader::load_rows(const PackedWeight& weight, WeightForm form,
   const bool has_static_scale = form.dtype == DType::kF8E4M3 &&
                                 quant.activation == ActivationQuant::kE4m3Static &&
                                 codes.has_one_scale;
-  std::vector<uint16_t> rounded;
-  Arrays arrays;
-  const int32_t* input_order = nullptr;
-  if (!quant.input_order.empty()) {
-    arrays.add(std::span<const int32_t>(quant.input_order), &input_order);
-  }
+  DeviceArrays arrays;
+  add_input_order(weight, &arrays, section);
   if (form.is_codes()) {
     arrays.add(std::span<const float>(codes.scales), &section->scales.w_scales);
     section->scales.is_w_tensor = has_static_scale;
@@ -273,16 +253,11 @@ void CudaWeightLoader::load_rows(const PackedWeight& weight, WeightForm form,
   if (has_static_scale) {
     arrays.add(std::span<const float>(&quant.activation_scale, 1), &section->static_x_scale);
   }
-  if (!bias.empty()) {
-    for (const float value : bias) rounded.push_back(round_to(dtype_, value));
-    arrays.add(bias, &section->bias);
-    arrays.add(std::as_bytes(std::span<const uint16_t>(rounded)), &section->rounded_bias);
-  }
+  add_bias(bias, &arrays, section);
   section->array_memory = arrays.copy(device_.stream);
-  section->activation.input_order = input_order;
   const Matrix rows = allocate_rows(form.dtype, weight.N, weight.K, &section->weight_memory);
   section->w = rows;
-  decode_panels(weight, input_order, rows);
+  decode_panels(weight, section->activation.input_order, rows);
   const ScaleSpan span = !form.is_codes()   ? ScaleSpan::kNone
                          : has_static_scale ? ScaleSpan::kTensor
                                             : ScaleSpan::kRow;
@@ -333,17 +308,47 @@ std::string CudaWeightLoader::keep_mixed(const PackedWeight& weight, MixedKind k
                                cudaMemcpyHostToDevice, device_.stream.get()),
                "copy of scales");
   }
-  Arrays arrays;
-  if (!weight.quant.input_order.empty()) {
-    arrays.add(std::span<const int32_t>(weight.quant.input_order),
-               &section->activation.input_order);
-  }
+  DeviceArrays arrays;
+  add_input_order(weight, &arrays, section);
   if (!bias.empty()) arrays.add(bias, &section->bias);
   section->array_memory = arrays.copy(device_.stream);
   device_.stream.synchronize();
   section->form = describe_mixed(kind, halley::problem_of(weight));
   section->mixed = std::move(mixed);
   section->mixed_device = mixed_device(device_);
+  return {};
+}
+
+/// As keep_mixed(), of codes of 8, 3 or 2 bits.
+std::string CudaWeightLoader::keep_gemv(const PackedWeight& weight, std::span<const float> bias,
+                                        int64_t first_output, CudaLinear::Section* section) {
+  const GemmProblem stored = halley::problem_of(weight);
+  const GemvShape shape = gemv_shape(stored);
+  const GemvScales params = gemv_scales(weight);
+  if (params.zeros.empty()) {
+    return str(gemv_kernel_name(shape.bits),
+               ": zeros are no multiples of 1/2 from 0 to 256, or scales are not finite");
+  }
+  section->gemv = GemvWeight(device_, shape, {.scales = params.scales, .zeros = params.zeros});
+  visit_panels(weight, 1, [&](const QuadPanels& panels, int64_t begin, int64_t end) {
+    const int64_t stride = row_stride_of(DType::kI8, weight.K);
+    const DeviceBuffer memory(static_cast<size_t>((end - begin) * stride), "codes in rows");
+    const Matrix codes = {memory.data(), DType::kI8, end - begin, weight.K, stride};
+    decode_codes(device_, panels, codes);
+    pack_gemv_rows(device_, codes, begin, section->gemv);
+    device_.stream.synchronize();
+  });
+  DeviceArrays arrays;
+  add_input_order(weight, &arrays, section);
+  add_bias(bias, &arrays, section);
+  section->array_memory = arrays.copy(device_.stream);
+  section->form = describe_gemv(stored, dtype_);
+  bind(section,
+       {.dtype = dtype_,
+        .N = decoded_outputs(weight.N, weight.K),
+        .K = weight.K,
+        .has_bias = !bias.empty()},
+       first_output);
   return {};
 }
 
@@ -363,14 +368,9 @@ void CudaWeightLoader::keep_nested(const PackedWeight& weight, std::span<const f
     device_.stream.synchronize();
   });
   const std::vector<float> scales(static_cast<size_t>(weight.N), kNestedUpperScale);
-  std::vector<uint16_t> rounded;
-  Arrays arrays;
+  DeviceArrays arrays;
   arrays.add(std::span<const float>(scales), &section->scales.w_scales);
-  if (!bias.empty()) {
-    for (const float value : bias) rounded.push_back(round_to(dtype_, value));
-    arrays.add(bias, &section->bias);
-    arrays.add(std::as_bytes(std::span<const uint16_t>(rounded)), &section->rounded_bias);
-  }
+  add_bias(bias, &arrays, section);
   section->array_memory = arrays.copy(device_.stream);
   section->low_activation = {.kind = ActivationQuant::kE4m3Token, .has_lane_order = true};
   section->num_multiprocessors = device_.device.num_multiprocessors;
@@ -410,11 +410,8 @@ void CudaWeightLoader::keep_w4ax(const PackedWeight& weight, std::span<const flo
       cudaMemcpyAsync(section->w4ax.scales.data(), scales.data(), section->w4ax.scales.num_bytes(),
                       cudaMemcpyHostToDevice, device_.stream.get()),
       "copy of scales");
-  Arrays arrays;
-  if (!weight.quant.input_order.empty()) {
-    arrays.add(std::span<const int32_t>(weight.quant.input_order),
-               &section->activation.input_order);
-  }
+  DeviceArrays arrays;
+  add_input_order(weight, &arrays, section);
   if (!bias.empty()) arrays.add(bias, &section->bias);
   section->array_memory = arrays.copy(device_.stream);
   device_.stream.synchronize();
@@ -455,7 +452,13 @@ CudaLinear::Section CudaWeightLoader::load_packed(const std::string& name,
     if (refusal.empty()) return section;
     forms.why_not += str(forms.why_not.empty() ? "" : "; ", refusal);
   }
+  GemvForm gemv = gemv_form(stored, dtype_, use, lt_.choice().is_batch_invariant);
+  if (gemv.is_kept) {
+    gemv.why_not = keep_gemv(weight, bias, first_output, &section);
+    if (gemv.why_not.empty()) return section;
+  }
   WeightForm form = weight_form(stored, dtype_);
+  if (!gemv.why_not.empty()) form.why_numbers = gemv.why_not;
   if (!forms.why_not.empty() && !form.is_codes()) form.why_numbers = forms.why_not;
   load_rows(weight, std::move(form), bias, first_output, &section);
   check_lost(name);

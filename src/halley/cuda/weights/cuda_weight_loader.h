@@ -13,6 +13,7 @@
 #include "halley/cuda/runtime/cuda_context.h"
 #include "halley/cuda/runtime/staged_copy.h"
 #include "halley/cuda/weights/cuda_linear.h"
+#include "halley/cuda/weights/device_arrays.h"
 #include "halley/cuda/weights/weight_form.h"
 #include "halley/quant/base/format.h"
 #include "halley/quant/base/linear_spec.h"
@@ -48,8 +49,6 @@ class CudaWeightLoader {
                                   LinearUse use = LinearUse::kAlone);
 
  private:
-  class Arrays;
-
   void ensure_staging(size_t num_bytes);
   uint32_t take_lost();
   void check_lost(const std::string& name);
@@ -61,10 +60,13 @@ class CudaWeightLoader {
                  int64_t first_output, CudaLinear::Section* section);
   std::string keep_mixed(const PackedWeight& weight, MixedKind kind, std::span<const float> bias,
                          CudaLinear::Section* section);
+  std::string keep_gemv(const PackedWeight& weight, std::span<const float> bias,
+                        int64_t first_output, CudaLinear::Section* section);
   void keep_nested(const PackedWeight& weight, std::span<const float> bias, int64_t first_output,
                    CudaLinear::Section* section);
   void keep_w4ax(const PackedWeight& weight, std::span<const float> bias,
                  CudaLinear::Section* section);
+  void add_bias(std::span<const float> bias, DeviceArrays* arrays, CudaLinear::Section* section);
   void bind(CudaLinear::Section* section, CudaGemmProblem problem, int64_t first_output);
 
   ExecContext& host_;

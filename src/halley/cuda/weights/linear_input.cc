@@ -6,6 +6,7 @@
 #include "halley/base/checked_math.h"
 #include "halley/cuda/fused/activation_codes.h"
 #include "halley/cuda/fused/norm_codes.h"
+#include "halley/cuda/weights/tile_linear.h"
 
 namespace halley::cuda {
 namespace {
@@ -31,8 +32,10 @@ LinearInput take_codes(const CudaContext& context, const CudaLinear& linear, int
           .numbers = {},
           .codes = {.dtype = linear.dtype(),
                     .quant = form,
-                    .rows = take_quantized_rows(context, form.kind, M, linear.in_features(),
-                                                linear.has_code_sums())}};
+                    .rows = form.kind == ActivationQuant::kS4S8Block128
+                                ? take_w4ax_rows(context, M, linear.in_features())
+                                : take_quantized_rows(context, form.kind, M, linear.in_features(),
+                                                      linear.has_code_sums())}};
 }
 
 }  // namespace
@@ -52,8 +55,9 @@ LinearInput take_linear_input(const CudaContext& context, const CudaLinear& line
 }
 
 size_t linear_input_bytes(const CudaLinear& linear, int64_t M) {
-  return std::max(quantized_rows_bytes(M, linear.in_features()),
-                  round_up(number_bytes(linear, M), DeviceArena::kAlignment));
+  return std::max({quantized_rows_bytes(M, linear.in_features()),
+                   w4ax_rows_bytes(M, linear.in_features()),
+                   round_up(number_bytes(linear, M), DeviceArena::kAlignment)});
 }
 
 void norm_rows(const CudaContext& context, const NormParams& params, ConstMatrix x,
@@ -75,9 +79,9 @@ void gated_activation(const CudaContext& context, Activation activation, ConstMa
 }
 
 void run_linear(const CudaContext& context, const CudaLinear& linear, const LinearInput& x,
-                Matrix y) {
+                Matrix y, Precision precision) {
   if (x.is_codes) return linear.run_quantized(context, x.codes.rows, y);
-  linear.run(context, x.numbers, y);
+  linear.run(context, x.numbers, y, precision);
 }
 
 }  // namespace halley::cuda

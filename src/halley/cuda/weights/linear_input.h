@@ -43,6 +43,6 @@ void gated_activation(const CudaContext& context, Activation activation, ConstMa
 /// y = layer(x), the same bits as CudaLinear::run() of the numbers. x was taken for this layer, or
 /// for one of the same form.
 void run_linear(const CudaContext& context, const CudaLinear& linear, const LinearInput& x,
-                Matrix y);
+                Matrix y, Precision precision = Precision::kFull);
 
 }  // namespace halley::cuda

@@ -23,26 +23,38 @@ namespace {
 struct LayerCase {
   PackedLayout layout;
   ActivationQuant activation;
-  bool is_codes;  // as which its inputs are taken
+  bool is_codes;           // as which its inputs are taken
+  int64_t group_size = 0;  // 0: all inputs
+  bool has_order = false;
 };
-constexpr LayerCase kCases[] = {{PackedLayout::kU8Quad, ActivationQuant::kS8Token, true},
-                                {PackedLayout::kU8Quad, ActivationQuant::kS8Static, true},
-                                {PackedLayout::kU4Quad, ActivationQuant::kS8Token, true},
-                                {PackedLayout::kF8E4M3Quad, ActivationQuant::kE4m3Token, true},
-                                {PackedLayout::kF8E4M3Quad, ActivationQuant::kE4m3Static, true},
-                                {PackedLayout::kU4Quad, ActivationQuant::kNone, false},
-                                {PackedLayout::kU4Quad, ActivationQuant::kS4S8Block128, false}};
+constexpr LayerCase kCases[] = {
+    {PackedLayout::kU8Quad, ActivationQuant::kS8Token, true},
+    {PackedLayout::kU8Quad, ActivationQuant::kS8Static, true},
+    {PackedLayout::kU4Quad, ActivationQuant::kS8Token, true},
+    {PackedLayout::kF8E4M3Quad, ActivationQuant::kE4m3Token, true},
+    {PackedLayout::kF8E4M3Quad, ActivationQuant::kE4m3Static, true},
+    {PackedLayout::kU4Quad, ActivationQuant::kNone, false},
+    {PackedLayout::kU4Quad, ActivationQuant::kS4S8Block128, false},
+    {PackedLayout::kU4Quad, ActivationQuant::kS4S8Block128, true, 128},
+    {PackedLayout::kU4Quad, ActivationQuant::kS4S8Block128, true, 128, true}};
 
 class LinearInputGpuTest : public GpuTest {
  protected:
   CublasLtGemm lt_{context_, {}};
 
   PackedWeight made_up(const LayerCase& of, int64_t N, int64_t K, uint32_t seed) const {
-    PackedWeight weight =
-        make_weight({{1, N, K, true}, of.layout, K, ZeroKind::kPoint, false, of.activation}, seed);
-    if (of.layout == PackedLayout::kF8E4M3Quad) {  // no zeros
+    PackedWeight weight = make_weight({{1, N, K, true},
+                                       of.layout,
+                                       of.group_size > 0 ? of.group_size : K,
+                                       ZeroKind::kPoint,
+                                       of.has_order,
+                                       of.activation},
+                                      seed);
+    // e4m3 has no zeros; weights for blocks have those of 4 bits alone.
+    const float zero = of.layout == PackedLayout::kF8E4M3Quad ? 0.0f : 8.0f;
+    if (zero == 0 || of.group_size > 0) {
       auto groups = weight.quant.groups.as<float>();
-      for (size_t i = 0; i < groups.size(); ++i) groups[i] = i / 32 % 2 == 1 ? 0.0f : 0.125f;
+      for (size_t i = 0; i < groups.size(); ++i) groups[i] = i / 32 % 2 == 1 ? zero : 0.125f;
     }
     return weight;
   }
@@ -87,7 +99,7 @@ TEST_F(LinearInputGpuTest, IsWhatTheLayerWouldHaveRoundedItself) {
   constexpr int64_t N = 96;
   for (const LayerCase& of : kCases) {
     for (const int64_t K : {256, 200}) {
-      const PackedWeight weight = made_up(of, N, K, 3);
+      const PackedWeight weight = made_up(of, N, K, 4);
       const std::vector<float> ones(static_cast<size_t>(K), 1.0f);
       const DeviceArray<float> norm_weight(ones);
       const NormParams norm = {.weight = norm_weight.data(), .epsilon = 1e-5f};

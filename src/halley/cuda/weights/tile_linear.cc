@@ -52,29 +52,37 @@ size_t nested_linear_bytes(int num_multiprocessors, const NestedWeight& weight, 
          product_bytes(num_multiprocessors, nested_family());
 }
 
+QuantizedRows take_w4ax_rows(const CudaContext& context, int64_t M, int64_t K) {
+  const int64_t stride = round_up(K, kGemmPadding), pitch = round_up(M, kW4axTokenPadding);
+  const int64_t blocks = ceil_div(K, activation_group_inputs(ActivationQuant::kS4S8Block128, K));
+  auto* codes = context.workspace.take(static_cast<size_t>(M * stride));
+  auto* scales = context.workspace.take<float>(static_cast<size_t>(blocks * pitch));
+  return {.codes = {codes, DType::kI8, M, K, stride},
+          .padded_cols = K,
+          .scales = scales,
+          .scales_pitch = pitch};
+}
+
+size_t w4ax_rows_bytes(int64_t M, int64_t K) {
+  const int64_t blocks = ceil_div(K, activation_group_inputs(ActivationQuant::kS4S8Block128, K));
+  return of_arena(M * round_up(K, kGemmPadding)) +
+         of_arena(blocks * round_up(M, kW4axTokenPadding) * 4);
+}
+
 void run_w4ax_linear(const CudaContext& context, const W4axWeight& weight,
-                     const CudaActivationQuant& activation, const TileLinearInputs& inputs,
-                     Matrix y) {
+                     const TileLinearInputs& inputs, Matrix y) {
   const size_t mark = context.workspace.mark();
-  const int64_t M = inputs.x.num_rows, stride = round_up(weight.K, kGemmPadding);
-  const int64_t pitch = round_up(M, kW4axTokenPadding);
-  const QuantizedRows rows = {
-      .codes = {context.workspace.take(static_cast<size_t>(M * stride)), DType::kI8, M, weight.K,
-                stride},
-      .padded_cols = weight.K,
-      .scales = context.workspace.take<float>(static_cast<size_t>(weight.num_blocks() * pitch)),
-      .scales_pitch = pitch};
-  quantize_rows(context, activation, inputs.x, rows);
-  const W4axOperands operands = {.x = rows.codes,
-                                 .x_scales = rows.scales,
-                                 .x_scales_pitch = pitch,
+  const int64_t M = inputs.x.num_rows;
+  const W4axOperands operands = {.x = inputs.x,
+                                 .x_scales = inputs.x_scales,
+                                 .x_scales_pitch = round_up(M, kW4axTokenPadding),
                                  .bias = inputs.bias,
                                  .starts_early = true};
   if (inputs.w4_kernels == W4Kernels::kMma) {
     const MmaShape shape = mma_shape(weight, M);
     const MixedDevice device = mixed_device(context);
     mma_w4ax_gemm_planned(context, weight,
-                          {.operands = operands, .num_s8_inputs = activation.num_s8_inputs},
+                          {.operands = operands, .num_s8_inputs = inputs.num_s8_inputs},
                           inputs.is_batch_invariant ? invariant_mma_plan(shape, device)
                                                     : plan_mma_gemm(shape, device),
                           y);
@@ -86,14 +94,11 @@ void run_w4ax_linear(const CudaContext& context, const W4axWeight& weight,
   context.workspace.release(mark);
 }
 
-size_t w4ax_linear_bytes(int num_multiprocessors, const W4axWeight& weight, W4Kernels kernels,
-                         int64_t M) {
+size_t w4ax_linear_bytes(int num_multiprocessors, W4Kernels kernels) {
   const MixedDevice device = {.num_multiprocessors = num_multiprocessors};
-  return of_arena(M * round_up(weight.K, kGemmPadding)) +
-         of_arena(weight.num_blocks() * round_up(M, kW4axTokenPadding) * 4) +
-         (kernels == W4Kernels::kMma
-              ? of_arena(static_cast<int64_t>(mma_workspace_bytes_max(device)))
-              : product_bytes(num_multiprocessors, w4ax_family()));
+  return kernels == W4Kernels::kMma
+             ? of_arena(static_cast<int64_t>(mma_workspace_bytes_max(device)))
+             : product_bytes(num_multiprocessors, w4ax_family());
 }
 
 }  // namespace halley::cuda

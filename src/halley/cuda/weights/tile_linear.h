@@ -13,9 +13,12 @@
 
 namespace halley::cuda {
 
-/// Of one product. x is f16, bf16 or f32.
+/// Of one product. x is f16, bf16 or f32; of W4Ax products i8.
 struct TileLinearInputs {
   ConstMatrix x;
+  /// Of W4Ax products: [blocks][round_up(M, kW4axTokenPadding)].
+  const float* x_scales = nullptr;
+  int64_t num_s8_inputs = 0;
   const float* bias = nullptr;  // [N]
   /// The plan, and with it the order of sums, does not depend on M.
   bool is_batch_invariant = false;
@@ -27,11 +30,15 @@ void run_nested_linear(const CudaContext& context, const NestedWeight& weight,
                        const TileLinearInputs& inputs, Matrix y);
 size_t nested_linear_bytes(int num_multiprocessors, const NestedWeight& weight, int64_t M);
 
-/// x rounded as `activation` says, kS4S8Block128, in the weight's order.
+/// Codes of M inputs of a W4Ax product, kS4S8Block128: from the workspace.
+QuantizedRows take_w4ax_rows(const CudaContext& context, int64_t M, int64_t K);
+/// The most that it takes.
+size_t w4ax_rows_bytes(int64_t M, int64_t K);
+
+/// x as quantize_rows() leaves it in take_w4ax_rows().
 void run_w4ax_linear(const CudaContext& context, const W4axWeight& weight,
-                     const CudaActivationQuant& activation, const TileLinearInputs& inputs,
-                     Matrix y);
-size_t w4ax_linear_bytes(int num_multiprocessors, const W4axWeight& weight, W4Kernels kernels,
-                         int64_t M);
+                     const TileLinearInputs& inputs, Matrix y);
+/// Of the product alone.
+size_t w4ax_linear_bytes(int num_multiprocessors, W4Kernels kernels);
 
 }  // namespace halley::cuda

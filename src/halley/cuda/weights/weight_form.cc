@@ -8,6 +8,7 @@
 #include "halley/base/checked_math.h"
 #include "halley/base/str.h"
 #include "halley/cuda/mixed_gemm/mixed_pack.h"
+#include "halley/cuda/weights/gemv_linear.h"
 
 namespace halley::cuda {
 namespace {
@@ -44,6 +45,34 @@ std::string why_numbers(const GemmProblem& problem) {
   return {};
 }
 
+int quad_bits(PackedLayout layout) {
+  switch (layout) {
+    case PackedLayout::kU8Quad:
+      return 8;
+    case PackedLayout::kU3Quad:
+      return 3;
+    case PackedLayout::kU2Quad:
+      return 2;
+    default:
+      return 0;
+  }
+}
+
+std::string describe_groups(const GemmProblem& problem) {
+  if (problem.group_size >= problem.K) return "a scale for each output";
+  return str("groups of ", problem.group_size, " inputs");
+}
+
+/// What is done with inputs first.
+std::string describe_inputs(const GemmProblem& problem, bool are_codes) {
+  std::string text;
+  if (problem.has_input_order) text += ", inputs put in their order before";
+  if (!are_codes && problem.activation != ActivationQuant::kNone) {
+    text += str(", activations rounded (", problem.activation, ") and multiplied as numbers");
+  }
+  return text;
+}
+
 }  // namespace
 
 WeightForm weight_form(const GemmProblem& problem, DType activation_dtype) {
@@ -63,14 +92,8 @@ std::string describe_form(const char* stored, const WeightForm& form) {
 }
 
 std::string describe_mixed(MixedKind kind, const GemmProblem& problem) {
-  std::string text = str(problem.w_layout, ", kept in 4 bits (", kind, "): ");
-  text += problem.group_size >= problem.K ? std::string("a scale for each output")
-                                          : str("groups of ", problem.group_size, " inputs");
-  if (problem.has_input_order) text += ", inputs put in their order before";
-  if (!is_s8(kind) && problem.activation != ActivationQuant::kNone) {
-    text += str(", activations rounded (", problem.activation, ") and multiplied as numbers");
-  }
-  return text;
+  return str(problem.w_layout, ", kept in 4 bits (", kind, "): ", describe_groups(problem),
+             describe_inputs(problem, is_s8(kind)));
 }
 
 int64_t row_stride_of(DType dtype, int64_t K) {
@@ -104,6 +127,81 @@ MixedForms mixed_forms(const GemmProblem& problem, DType activation_dtype, Linea
   }
   consider(activation_dtype == DType::kF16 ? MixedKind::kU4F16 : MixedKind::kU4Bf16);
   return forms;
+}
+
+GemvShape gemv_shape(const GemmProblem& problem) {
+  return {.inputs = GemvInputs::kNumbers,
+          .bits = quad_bits(problem.w_layout),
+          .N = problem.N,
+          .K = problem.K,
+          .group_size = problem.group_size};
+}
+
+GemvForm gemv_form(const GemmProblem& problem, DType activation_dtype, LinearUse use,
+                   bool is_batch_invariant) {
+  GemvForm form;
+  const int bits = quad_bits(problem.w_layout);
+  if (bits == 0 || problem.N == 0 || problem.K == 0) return form;
+  if (weight_form(problem, activation_dtype).is_codes()) return form;
+  if (activation_dtype == DType::kF32) {
+    form.why_not = str("no product of ", bits, "-bit codes takes f32 activations");
+  } else if (use == LinearUse::kGrouped) {
+    form.why_not = "experts are multiplied together, as numbers";
+  } else if (is_batch_invariant) {
+    form.why_not = str(gemv_kernel_name(bits), " is for few rows, and results must not depend on",
+                       " how many there are");
+  } else if (problem.N % 8 != 0) {
+    // Parts of decoded numbers would leave rows of y where cuBLASLt writes none.
+    form.why_not = str(gemv_kernel_name(bits), ": ", problem.N, " outputs are no multiple of 8");
+  } else {
+    const std::string why_not = why_not_gemv(gemv_shape(problem));
+    if (!why_not.empty()) form.why_not = str(gemv_kernel_name(bits), ": ", why_not);
+  }
+  form.is_kept = form.why_not.empty();
+  return form;
+}
+
+std::string describe_gemv(const GemmProblem& problem, DType activation_dtype) {
+  const int bits = quad_bits(problem.w_layout);
+  return str(problem.w_layout, ", kept in ", bits, " bits: ", describe_groups(problem),
+             describe_inputs(problem, /*are_codes=*/false), "; of more than ",
+             gemv_linear_rows_max(bits), " rows decoded to ", activation_dtype);
+}
+
+const char* gemv_kernel_name(int bits) {
+  switch (bits) {
+    case 8:
+      return "gemm_w8a16_gemv";
+    case 3:
+      return "gemm_w3a16_gemv";
+    default:
+      return "gemm_w2a16_gemv";
+  }
+}
+
+GemvScales gemv_scales(const PackedWeight& weight) {
+  GemvScales result;
+  const int64_t groups = weight.num_groups();
+  result.scales.reserve(static_cast<size_t>(weight.N * groups));
+  result.zeros.reserve(static_cast<size_t>(weight.N * groups));
+  bool is_fine = true;
+  for (int64_t n = 0; n < weight.N; ++n) {
+    for (int64_t group = 0; group < groups; ++group) {
+      const float* params = weight.group(n / kPanelRows, group) + n % kPanelRows;
+      const float scale = params[0];
+      float zero = params[kPanelRows];
+      if (weight.quant.zero_kind == ZeroKind::kOffset) {
+        const float in_codes = scale == 0 ? 0 : zero / scale;
+        is_fine = is_fine && in_codes * scale == zero;
+        zero = in_codes;
+      }
+      is_fine = is_fine && std::isfinite(scale);
+      result.scales.push_back(scale);
+      result.zeros.push_back(zero);
+    }
+  }
+  if (!is_fine || !has_gemv_zeros(result.zeros)) result.zeros.clear();
+  return result;
 }
 
 TileForm tile_form(const GemmProblem& problem, DType activation_dtype, LinearUse use,

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "halley/core/packed_weight.h"
+#include "halley/cuda/gemv/gemv_weight.h"
 #include "halley/cuda/mixed_gemm/mixed_layout.h"
 #include "halley/kernels/gemm/gemm.h"
 
@@ -56,6 +57,31 @@ MixedForms mixed_forms(const GemmProblem& problem, DType activation_dtype, Linea
 
 /// "u4_quad, kept in 4 bits (u4_f16): groups of 128 inputs".
 std::string describe_mixed(MixedKind kind, const GemmProblem& problem);
+
+/// How a weight of 8, 3 or 2 bits can stay as it is (cuda/gemv).
+struct GemvForm {
+  bool is_kept = false;
+  std::string why_not = {};  // of weights of these bits that are decoded instead
+};
+
+/// By the rules alone: data may refuse it still (zeros). `is_batch_invariant`: a row must not
+/// depend on how many there are, which decides between codes and decoded numbers.
+GemvForm gemv_form(const GemmProblem& problem, DType activation_dtype, LinearUse use,
+                   bool is_batch_invariant);
+/// For cuda/gemv; of a weight in a quad layout of 8, 3 or 2 bits.
+GemvShape gemv_shape(const GemmProblem& problem);
+/// "u8_quad, kept in 8 bits: groups of 128 inputs; of more than 32 rows decoded to f16".
+std::string describe_gemv(const GemmProblem& problem, DType activation_dtype);
+/// "gemm_w8a16_gemv", ...
+const char* gemv_kernel_name(int bits);
+
+/// Scales and zeros of all outputs and groups, [N, groups]; zeros in codes.
+struct GemvScales {
+  std::vector<float> scales;
+  std::vector<float> zeros;  // empty where they are not as cuda/gemv takes them
+};
+/// `weight` holds its groups; its codes are not read.
+GemvScales gemv_scales(const PackedWeight& weight);
 
 /// How a weight stays for one of the products in tiles (cuda/nested_gemm, cuda/w4ax_gemm).
 enum class TileForm : uint8_t { kNone, kNested, kW4ax };

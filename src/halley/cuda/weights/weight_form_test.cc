@@ -9,6 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "halley/cuda/weights/gemv_linear.h"
 #include "halley/cuda/weights/quad_code.h"
 #include "halley/kernels/gemm/gemm_cases.h"
 #include "halley/kernels/gemm/made_up_weights.h"
@@ -138,6 +139,82 @@ TEST(MixedForms, SayWhyAWeightIsNotKeptInFourBits) {
   EXPECT_EQ(why(problem(PackedLayout::kU8Quad, 128, ActivationQuant::kNone), DType::kF16,
                 LinearUse::kAlone, true),
             "");
+}
+
+TEST(GemvForm, KeepsCodesThatNumbersMultiply) {
+  const auto form = [](const GemmProblem& asked, DType dtype) {
+    return gemv_form(asked, dtype, LinearUse::kAlone, /*is_batch_invariant=*/false);
+  };
+  for (const PackedLayout layout :
+       {PackedLayout::kU8Quad, PackedLayout::kU3Quad, PackedLayout::kU2Quad}) {
+    for (const int64_t group_size : {32, 64, 128, 256}) {
+      EXPECT_TRUE(form(problem(layout, group_size, ActivationQuant::kNone), DType::kF16).is_kept);
+    }
+  }
+  // With scales of groups, x that is rounded is multiplied as numbers.
+  const GemmProblem rounded = problem(PackedLayout::kU8Quad, 128, ActivationQuant::kS8Token);
+  EXPECT_TRUE(form(rounded, DType::kBf16).is_kept);
+  EXPECT_EQ(describe_gemv(rounded, DType::kBf16),
+            "u8_quad, kept in 8 bits: groups of 128 inputs, activations rounded (s8_token) and "
+            "multiplied as numbers; of more than 32 rows decoded to bf16");
+  // Codes that the tensor cores multiply, and other layouts: nothing is said.
+  for (const GemmProblem& other :
+       {problem(PackedLayout::kU8Quad, 256, ActivationQuant::kS8Token),
+        problem(PackedLayout::kU4Quad, 128, ActivationQuant::kNone),
+        problem(PackedLayout::kF8E4M3Quad, 128, ActivationQuant::kNone)}) {
+    EXPECT_FALSE(form(other, DType::kF16).is_kept) << other.w_layout;
+    EXPECT_EQ(form(other, DType::kF16).why_not, "") << other.w_layout;
+  }
+}
+
+TEST(GemvForm, SaysWhyAWeightIsDecoded) {
+  const GemmProblem usual = problem(PackedLayout::kU2Quad, 128, ActivationQuant::kNone);
+  EXPECT_THAT(gemv_form(usual, DType::kF32, LinearUse::kAlone, false).why_not,
+              HasSubstr("no product of 2-bit codes takes f32 activations"));
+  EXPECT_THAT(gemv_form(usual, DType::kF16, LinearUse::kGrouped, false).why_not,
+              HasSubstr("experts"));
+  EXPECT_THAT(gemv_form(usual, DType::kF16, LinearUse::kAlone, true).why_not,
+              HasSubstr("must not depend on how many there are"));
+  EXPECT_THAT(gemv_form(problem(PackedLayout::kU3Quad, 16, ActivationQuant::kNone), DType::kF16,
+                        LinearUse::kAlone, false)
+                  .why_not,
+              HasSubstr("gemm_w3a16_gemv: groups of 16 inputs"));
+  GemmProblem odd = usual;
+  odd.N = 63;
+  EXPECT_THAT(gemv_form(odd, DType::kF16, LinearUse::kAlone, false).why_not,
+              HasSubstr("gemm_w2a16_gemv: 63 outputs are no multiple of 8"));
+}
+
+TEST(GemvScales, AreInCodes) {
+  PackedWeight weight = empty_weight(PackedLayout::kU8Quad, 40, 300, 128);
+  auto groups = weight.quant.groups.as<float>();
+  const auto at = [](int64_t n, int64_t group) { return (n / 32 * 3 + group) * 64 + n % 32; };
+  groups[static_cast<size_t>(at(35, 2))] = 0.5f;
+  groups[static_cast<size_t>(at(35, 2) + 32)] = 20;
+  EXPECT_EQ(gemv_scales(weight).scales.at(35 * 3 + 2), 0.5f);
+  EXPECT_EQ(gemv_scales(weight).zeros.at(35 * 3 + 2), 20);
+  weight.quant.zero_kind = ZeroKind::kOffset;
+  EXPECT_EQ(gemv_scales(weight).zeros.at(35 * 3 + 2), 40);
+  groups[static_cast<size_t>(at(35, 2))] = 0.3f;
+  EXPECT_TRUE(gemv_scales(weight).zeros.empty());
+}
+
+TEST(GemvLinear, DecodesInPartsThatFit) {
+  EXPECT_EQ(decoded_outputs(4096, 4096), 4096);
+  EXPECT_EQ(decoded_outputs(14336, 4096), 3584);
+  EXPECT_EQ(decoded_outputs(40, 264), 40);
+  for (const int64_t N : {1, 1000, 57344, 128256}) {
+    for (const int64_t K : {8, 4096, 28672, 1 << 20}) {
+      const int64_t part = decoded_outputs(N, K);
+      EXPECT_GT(part, 0);
+      EXPECT_LE(part, N);
+      EXPECT_LE(part * K * 2, kDecodedBytesMax + 64 * K * 2) << N << " " << K;
+    }
+  }
+  EXPECT_TRUE(are_decoded_parts_aligned(14336, 4096, 0, DType::kF16));
+  EXPECT_FALSE(are_decoded_parts_aligned(14336, 4096, 4, DType::kF16));
+  EXPECT_TRUE(are_decoded_parts_aligned(14336, 4096, 4, DType::kF32));
+  EXPECT_FALSE(are_decoded_parts_aligned(14337, 4096, 0, DType::kF16));
 }
 
 TEST(TileForm, KeepsPlanesForF16AndBlocksOfCodes) {

@@ -20,7 +20,8 @@ GpuLinearPlan plan_of(cuda::CudaLinearPlan planned) {
           .kernel = std::move(planned.kernel),
           .mma_kernel = std::move(planned.mma_kernel),
           .device_bytes = planned.device_bytes,
-          .refusals = std::move(planned.refusals)};
+          .refusals = std::move(planned.refusals),
+          .has_low_precision = planned.has_low_precision};
 }
 
 /// The embedding's table as the output layer.
@@ -52,6 +53,7 @@ std::vector<GpuLinearPlan> loaded_plans(const cuda::CudaDecoderWeights::PlacedLi
     planned[i].kernel = section.kernel_name();
     planned[i].refusals = section.for_activations.choice.refusals;
     planned[i].device_bytes = section.device_bytes();
+    planned[i].has_low_precision = section.is_nested();
     if (!placed.is_grouped) continue;
     planned[i].kernel = "grouped_gemm";
     planned[i].mma_kernel.clear();

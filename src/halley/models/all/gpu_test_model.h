@@ -42,6 +42,8 @@ class GpuTestModel {
   }
 
   CausalLm& model() const { return *loaded_.model; }
+  /// Of the steps from now on.
+  void set_precision(Precision precision) { context_.precision = precision; }
   const ModelPlan& plan() const { return loaded_.plan; }
   TestCache make_cache(int64_t num_sequences, int64_t num_tokens_max) const {
     return make_cache(model().shape().kv_dtype_default, num_sequences, num_tokens_max);

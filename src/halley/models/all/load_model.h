@@ -55,6 +55,7 @@ struct GpuLinearPlan {
   size_t device_bytes = 0;
   /// Better-placed kernels and why each was refused.
   std::vector<std::string> refusals;
+  bool has_low_precision = false;  // beside full (core/precision.h)
 };
 
 /// One part of the model, of one or more packed weights.

@@ -1,7 +1,6 @@
 // Tiny checkpoints of every family, their f16 weights split into two planes: full precision is the
 // model as it was, bit for bit, and the precision may change between two steps.
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <filesystem>
 
@@ -11,15 +10,10 @@
 #include "halley/core/thread_pool.h"
 #include "halley/models/all/golden_model.h"
 #include "halley/models/all/load_model.h"
-#include "halley/models/base/decoder_parts.h"
-#include "halley/quant/nestedfp/encode.h"
+#include "halley/models/all/two_planes.h"
 
 namespace halley {
 namespace {
-
-// Of the logits' size: two roundings to 4 significant bits in each product of 2 layers, and experts
-// that a rounded router ranks otherwise.
-constexpr double kLowDifferenceMax = 0.25;
 
 std::vector<std::string> family_names() {
   std::vector<std::string> names;
@@ -30,45 +24,6 @@ std::vector<std::string> family_names() {
   return names;
 }
 
-/// The layers that have a tensor of their own, which fused experts have not.
-std::vector<std::string> linear_names(const DecoderConfig& config, const TensorSource& source) {
-  std::vector<std::string> names;
-  for (const DecoderPart& part : list_decoder_parts(config)) {
-    if (part.kind != PartKind::kLinear) continue;
-    for (const LinearSpec::Part& linear : part.linear->parts) {
-      if (linear.expert >= 0 || source.find(linear.name + ".weight") == nullptr) continue;
-      if (std::find(names.begin(), names.end(), linear.name) == names.end()) {
-        names.push_back(linear.name);
-      }
-    }
-  }
-  return names;
-}
-
-/// The checkpoint as a quantizer writes it.
-struct NestedCheckpoint {
-  EditableSource source;
-  WrittenFormat format;
-
-  NestedCheckpoint(const DecoderConfig& config, const TensorSource& from) : source(from) {
-    for (const std::string& name : linear_names(config, from)) {
-      const TensorView view = from.view(*from.find(name + ".weight"));
-      NestedFpLayer layer = encode_nestedfp(name, view);
-      source.remove(name + ".weight");
-      for (CheckpointTensor& tensor : layer.tensors) {
-        source.set(std::move(tensor.info), std::move(tensor.data));
-      }
-      format.layers.push_back({.name = name, .is_quantized = layer.exception.empty()});
-    }
-  }
-  LoadOptions options() const {
-    LoadOptions options;
-    options.quant =
-        quant_config_of(HfConfig::parse(nestedfp_statement(format).dump(), "quant_config.json"));
-    return options;
-  }
-};
-
 std::vector<float> logits_of(CausalLm& model, const std::vector<int32_t>& ids) {
   const TestCache cache(model.shape(), KvDType::kF32, 1, 128);
   return forward_all_rows(model, cache, {{.sequence = 0, .num_past_tokens = 0, .ids = ids}});
@@ -76,27 +31,6 @@ std::vector<float> logits_of(CausalLm& model, const std::vector<int32_t>& ids) {
 
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
-
-/// The root mean square of the differences, in units of that of `expected`.
-double difference(const std::vector<float>& logits, const std::vector<float>& expected) {
-  double squares = 0, errors = 0;
-  for (size_t i = 0; i < expected.size(); ++i) {
-    const double error = double{logits[i]} - double{expected[i]};
-    squares += double{expected[i]} * double{expected[i]};
-    errors += error * error;
-  }
-  return std::sqrt(errors / squares);
-}
-
-/// Bytes of the weights that a step reads.
-size_t bytes_read(const CausalLm& model) {
-  const WeightMemory memory = model.weight_memory();
-  size_t num_bytes = 0;
-  for (const auto& parts : {memory.always_read, memory.experts}) {
-    for (const WeightMemory::Bytes& bytes : parts) num_bytes += bytes.size();
-  }
-  return num_bytes;
 }
 
 class NestedModel : public testing::TestWithParam<std::string> {};
@@ -113,7 +47,7 @@ TEST_P(NestedModel, FullPrecisionHasTheBitsOfTheF16Model) {
   data[1] = std::byte{0x40};
   source.set(*source.find(changed), data);
 
-  const NestedCheckpoint nested(decoder, source);
+  const TwoPlaneCheckpoint nested(decoder, source);
   EXPECT_FALSE(nested.format.layers.at(1).is_quantized);
   EXPECT_TRUE(nested.format.layers.at(0).is_quantized);
   ThreadPool pool(2);

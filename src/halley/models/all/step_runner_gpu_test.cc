@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "halley/models/all/gpu_test_model.h"
+#include "halley/models/all/two_planes.h"
 #include "halley/models/base/step_runner.h"
 #include "halley/models/cuda/cuda_decoder.h"
 
@@ -34,17 +35,13 @@ bool is_same_bits(std::span<const float> a, std::span<const float> b) {
 /// A prepared model with a cache and its runner. Sequence i has slot i.
 class Running {
  public:
-  explicit Running(const std::string& family)
-      : gpu_(testdata("models/" + family)), kv_dtype_(gpu_.model().shape().kv_dtype_default) {
-    const auto kv_bytes = gpu_.model().prepare({.num_sequences = kNumSequences,
-                                                .num_rows = 64,
-                                                .num_logit_rows = 16,
-                                                .max_length = kLengthMax,
-                                                .kv_dtype = kv_dtype_});
-    EXPECT_GT(kv_bytes.value_or(0), int64_t{1} << 30);
-    cache_.emplace(gpu_.make_cache(kv_dtype_, kNumSequences, kLengthMax));
+  explicit Running(const std::string& family) : gpu_(testdata("models/" + family)) { prepare(); }
+  Running(HfConfig config, std::unique_ptr<TensorSource> source, LoadOptions options)
+      : gpu_(std::move(config), std::move(source), std::move(options)) {
+    prepare();
   }
 
+  void set_precision(Precision precision) { gpu_.set_precision(precision); }
   cuda::CudaStepRunner& runner() {
     return *dynamic_cast<cuda::CudaDecoder&>(gpu_.model()).cuda_step_runner();
   }
@@ -90,8 +87,19 @@ class Running {
   }
 
  private:
+  void prepare() {
+    kv_dtype_ = gpu_.model().shape().kv_dtype_default;
+    const auto kv_bytes = gpu_.model().prepare({.num_sequences = kNumSequences,
+                                                .num_rows = 64,
+                                                .num_logit_rows = 16,
+                                                .max_length = kLengthMax,
+                                                .kv_dtype = kv_dtype_});
+    EXPECT_GT(kv_bytes.value_or(0), int64_t{1} << 30);
+    cache_.emplace(gpu_.make_cache(kv_dtype_, kNumSequences, kLengthMax));
+  }
+
   GpuTestModel gpu_;
-  KvDType kv_dtype_;
+  KvDType kv_dtype_ = KvDType::kF16;
   std::optional<TestCache> cache_;
 };
 
@@ -170,6 +178,15 @@ std::vector<int32_t> first_rows(size_t count) {
   return rows;
 }
 
+/// Logits of the runner's next step.
+std::vector<float> next_logits(Running& running, const std::vector<TestChunk>& chunks) {
+  running.launch(chunks, {}, first_rows(chunks.size()));
+  const ConstMatrix rows = running.runner().wait().logits;
+  EXPECT_EQ(rows.num_rows, static_cast<int64_t>(chunks.size()));
+  const float* begin = rows.row<float>(0);
+  return {begin, begin + chunks.size() * running.vocab_size()};
+}
+
 TEST(GpuGraphs, HaveTheBitsOfSingleLaunches) {
   Running running("llama");
   const std::vector<int32_t> next = fill_all(running);
@@ -178,10 +195,7 @@ TEST(GpuGraphs, HaveTheBitsOfSingleLaunches) {
     std::vector<std::vector<float>> logits;
     for (const bool has_graphs : {false, true, true, true}) {
       running.runner().set_graphs(has_graphs);
-      running.launch(chunks, {}, first_rows(count));
-      const ConstMatrix rows = running.runner().wait().logits;
-      ASSERT_EQ(rows.num_rows, static_cast<int64_t>(count));
-      logits.emplace_back(rows.row<float>(0), rows.row<float>(0) + count * running.vocab_size());
+      logits.push_back(next_logits(running, chunks));
     }
     for (size_t i = 1; i < logits.size(); ++i) {
       EXPECT_TRUE(is_same_bits(logits[i], logits[0])) << count << " rows, run " << i;
@@ -190,6 +204,36 @@ TEST(GpuGraphs, HaveTheBitsOfSingleLaunches) {
     EXPECT_LE(row_difference(logits[0], by_forward, running.vocab_size()), 2e-2) << count;
   }
   EXPECT_EQ(running.runner().graph_stats().num_graphs, 5);  // 1, 2, 4, 8 and 9 rows
+}
+
+/// A model whose weights hold two precisions: each step runs in the one that is set when it is
+/// launched, with a graph of its own.
+TEST(GpuPrecision, MayChangeBetweenSteps) {
+  const auto folder = testdata("models/llama");
+  const HfConfig config = HfConfig::load(folder);
+  const auto source = open_checkpoint_weights(folder);
+  const TwoPlaneCheckpoint nested(read_decoder_config(config, *source, 0), *source);
+  Running dense("llama");
+  Running running(config, std::make_unique<EditableSource>(nested.source), nested.options());
+  const std::vector<int32_t> next = fill_all(running);
+  fill_all(dense);
+  const auto chunks = decodes(next, 3);
+  const size_t full_bytes = bytes_read(running.model());
+  const std::vector<float> full = next_logits(running, chunks);
+  EXPECT_LE(row_difference(full, next_logits(dense, chunks), running.vocab_size()), 2e-2);
+  running.set_precision(Precision::kLow);
+  EXPECT_LT(bytes_read(running.model()), full_bytes);
+  EXPECT_GT(bytes_read(running.model()), full_bytes / 2);
+  const std::vector<float> low = next_logits(running, chunks);
+  EXPECT_FALSE(is_same_bits(low, full));
+  EXPECT_LE(difference(low, full), kLowDifferenceMax);
+  for (int i = 0; i < 3; ++i) {
+    running.set_precision(Precision::kFull);
+    EXPECT_TRUE(is_same_bits(next_logits(running, chunks), full)) << i;
+    running.set_precision(Precision::kLow);
+    EXPECT_TRUE(is_same_bits(next_logits(running, chunks), low)) << i;
+  }
+  EXPECT_EQ(running.runner().graph_stats().num_graphs, 2);
 }
 
 TEST(GpuGraphs, ServeOneCacheAndAreMadeAnewForAnother) {

@@ -61,7 +61,8 @@ CublasLtGemm make_lt(const CudaContext& context, const CudaDecoderOptions& optio
 
 CudaDecoder::CudaDecoder(ExecContext& host, DecoderConfig config, const LinearLoading& loading,
                          const CudaDecoderOptions& options, const PartLoaded& on_part)
-    : config_(std::move(config)),
+    : host_(host),
+      config_(std::move(config)),
       options_(options),
       shape_(shape_on_gpu(config_, options.activation_dtype)),
       device_(use_device_for(config_, options)),
@@ -140,7 +141,7 @@ std::optional<int64_t> CudaDecoder::prepare(const StepLimits& limits) {
   check_prepared(asked);
   set_aside(asked);
   runner_ = std::make_unique<CudaStepRunner>(
-      ReadyModel{device_, stream_, config_, weights_, options_.activation_dtype, *memory_});
+      ReadyModel{device_, stream_, config_, weights_, options_.activation_dtype, *memory_, host_});
   const size_t workspace_bytes =
       memory_->device_bytes() + CudaStepRunner::device_bytes(config_, asked);
   const size_t weight_bytes = weights_.device_bytes() + lt_memory_.num_bytes();
@@ -208,6 +209,7 @@ DeviceStep CudaDecoder::upload(const ForwardBatch& batch, const KvCacheView& cac
       .arrays = memory_->arrays(),
       .activations = memory_->activations(),
       .num_logit_rows_at_once = std::min(size.num_logit_rows, memory_->num_logit_rows()),
+      .precision = host_.precision,
       .cache = cache.layers,
       .attention = &memory_->attention(),
       .other_hidden = memory_->other_hidden()};
@@ -309,9 +311,10 @@ std::vector<OpTime> CudaDecoder::op_costs(const ForwardBatch& batch, const KvCac
 
 WeightMemory CudaDecoder::weight_memory() const {
   WeightMemory memory;
-  const auto add = [](const CudaLinear& linear, std::vector<WeightMemory::Bytes>& bytes) {
+  const auto add = [&](const CudaLinear& linear, std::vector<WeightMemory::Bytes>& bytes) {
     for (const CudaLinear::Section& section : linear.sections()) {
       for (const DeviceBuffer* buffer : section.buffers()) {
+        if (host_.precision == Precision::kLow && buffer == &section.nested.lower) continue;
         bytes.emplace_back(buffer->data(), buffer->num_bytes());
       }
     }

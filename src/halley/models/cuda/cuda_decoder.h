@@ -40,8 +40,9 @@ struct CudaDecoderOptions {
 /// f32. Any thread may call, one at a time.
 class CudaDecoder final : public CausalLm {
  public:
-  /// Loads the weights. Throws DeviceError where the GPU cannot be used, UnsupportedError where it
-  /// cannot run the model, and as load_cuda_weights().
+  /// Loads the weights. `host` must outlive the model: its precision is what steps run in, each
+  /// that begins after a change. Throws DeviceError where the GPU cannot be used, UnsupportedError
+  /// where it cannot run the model, and as load_cuda_weights().
   CudaDecoder(ExecContext& host, DecoderConfig config, const LinearLoading& loading,
               const CudaDecoderOptions& options, const PartLoaded& on_part);
   ~CudaDecoder() override;
@@ -81,6 +82,7 @@ class CudaDecoder final : public CausalLm {
   DeviceStep upload(const ForwardBatch& batch, const KvCacheView& cache);
   void queue(const DeviceStep& step, Matrix logits, OpTimer* timer);
 
+  const ExecContext& host_;
   DecoderConfig config_;
   CudaDecoderOptions options_;
   ModelShape shape_;

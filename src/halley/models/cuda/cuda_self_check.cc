@@ -17,6 +17,7 @@
 #include "halley/core/float16.h"
 #include "halley/core/nested_float.h"
 #include "halley/cuda/gemm/lane_order.h"
+#include "halley/cuda/gemv/gemv_weight.h"
 #include "halley/cuda/mixed_gemm/mixed_pack.h"
 #include "halley/cuda/nested_gemm/nested_layout.h"
 #include "halley/cuda/runtime/cuda_check.h"
@@ -209,6 +210,13 @@ OutputWeights fetch_mixed(const CudaStream& stream, const Section& section,
   return output;
 }
 
+OutputWeights fetch_gemv(const CudaStream& stream, const Section& section,
+                         const std::vector<int32_t>& input_order, int64_t n) {
+  OutputWeights output;
+  output.w = in_order(fetch_gemv_numbers(stream, section.gemv, n), input_order);
+  return output;
+}
+
 OutputWeights fetch_rows(const CudaStream& stream, const Section& section, int64_t n) {
   OutputWeights output;
   output.w = fetch(
@@ -228,6 +236,7 @@ OutputWeights fetch_rows(const CudaStream& stream, const Section& section, int64
 OutputWeights fetch_weights(const CudaStream& stream, const Section& section,
                             const std::vector<int32_t>& input_order, int64_t n) {
   OutputWeights output = section.is_mixed()    ? fetch_mixed(stream, section, input_order, n)
+                         : section.is_gemv()   ? fetch_gemv(stream, section, input_order, n)
                          : section.is_w4ax()   ? fetch_w4ax(stream, section, input_order, n)
                          : section.is_nested() ? fetch_nested(stream, section, n)
                                                : fetch_rows(stream, section, n);

@@ -139,7 +139,7 @@ void CudaStepRunner::queue(const DeviceStep& step) {
 }
 
 void CudaStepRunner::queue_decode(const DeviceStep& step) {
-  const auto [found, is_new] = graphs_.try_emplace(step.num_rows);
+  const auto [found, is_new] = graphs_.try_emplace({step.num_rows, step.precision});
   std::optional<CudaGraph>& graph = found->second;
   if (!graph) {
     const bool has_room = stats_.num_graphs < static_cast<int64_t>(kNumGraphsMax);
@@ -224,6 +224,7 @@ void CudaStepRunner::launch(const RunnerStep& step, const KvCacheView& cache) {
                               .activations = model_.memory.activations(),
                               .num_logit_rows_at_once = layout.size.num_logit_rows,
                               .wants_all_rows = layout.is_decode,
+                              .precision = model_.host.precision,
                               .last_tokens = sampler_.last_tokens(),
                               .span = reinterpret_cast<DeviceSpan*>(results_.data()),
                               .cache = cache.layers,

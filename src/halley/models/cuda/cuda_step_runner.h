@@ -32,6 +32,7 @@ struct ReadyModel {
   const CudaDecoderWeights& weights;
   DType activation_dtype = DType::kF16;
   StepMemory& memory;
+  const ExecContext& host;  // whose precision a step has
 
   CudaContext context() const { return {device, stream, memory.scratch()}; }
 };
@@ -104,8 +105,9 @@ class CudaStepRunner final : public StepRunner {
   StepResult result_;
 
   bool has_graphs_ = true;
-  std::vector<KvLayerView> cache_;                      // that the graphs use
-  std::map<int64_t, std::optional<CudaGraph>> graphs_;  // by rows; empty: seen once
+  std::vector<KvLayerView> cache_;  // that the graphs use
+  /// By rows; empty: seen once.
+  std::map<std::pair<int64_t, Precision>, std::optional<CudaGraph>> graphs_;
   GraphStats stats_;
 };
 

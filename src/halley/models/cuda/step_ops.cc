@@ -125,7 +125,7 @@ void StepOps::queue_qkv(size_t index) {
       add_norm_rows(context_, layer.input_norm, block_, hidden_, x);
     }
   });
-  op("qkv", [&] { run_linear(context_, layer.qkv, x, qkv_); });
+  op("qkv", [&] { run_linear(context_, layer.qkv, x, qkv_, step_.precision); });
 }
 
 void StepOps::queue_attention(size_t index) {
@@ -154,7 +154,7 @@ void StepOps::queue_attention(size_t index) {
     if (step_.has_decodes) cuda_decode_attention(context_, problem, cache, batch, q, attended);
     if (step_.has_prefills) cuda_prefill_attention(context_, problem, cache, batch, q, attended);
   });
-  op("o", [&] { layer.o.run(context_, attended, block_); });
+  op("o", [&] { layer.o.run(context_, attended, block_, step_.precision); });
   if (layer.attention_out_norm) {
     op("attention_out_norm",
        [&] { norm_rows(context_, *layer.attention_out_norm, block_, block_); });
@@ -179,14 +179,14 @@ void StepOps::queue_mlp(size_t index) {
     if (config_.is_gated && !x.is_codes && layer.gate_up.can_run_gated(x.numbers)) {
       const Matrix y = activation(activations_.activated, dtype_, M, layer.down.in_features());
       op("gate_up", [&] { layer.gate_up.run_gated(context_, config_.activation, x.numbers, y); });
-      op("down", [&] { layer.down.run(context_, y, block_); });
+      op("down", [&] { layer.down.run(context_, y, block_, step_.precision); });
       return;
     }
-    op("gate_up", [&] { run_linear(context_, layer.gate_up, x, wide); });
+    op("gate_up", [&] { run_linear(context_, layer.gate_up, x, wide, step_.precision); });
   }
   if (!config_.is_gated) {
     op("activation", [&] { apply_activation(context_, config_.activation, wide); });
-    op("down", [&] { layer.down.run(context_, wide, block_); });
+    op("down", [&] { layer.down.run(context_, wide, block_, step_.precision); });
     return;
   }
   const ScratchMark mark(context_.workspace);
@@ -194,7 +194,7 @@ void StepOps::queue_mlp(size_t index) {
       take_linear_input(context_, layer.down,
                         activation(activations_.activated, dtype_, M, layer.down.in_features()));
   op("activation", [&] { gated_activation(context_, config_.activation, wide, x); });
-  op("down", [&] { run_linear(context_, layer.down, x, block_); });
+  op("down", [&] { run_linear(context_, layer.down, x, block_, step_.precision); });
 }
 
 void StepOps::queue_experts(size_t index) {
@@ -202,7 +202,7 @@ void StepOps::queue_experts(size_t index) {
   const Matrix logits = activation(activations_.router_logits, DType::kF32, step_.num_rows,
                                    layer.experts->num_experts());
   op("mlp_norm", [&] { add_norm_rows(context_, layer.mlp_norm, block_, hidden_, normed_); });
-  op("router", [&] { layer.router->run(context_, normed_, logits); });
+  op("router", [&] { layer.router->run(context_, normed_, logits, step_.precision); });
   op("experts", [&] { layer.experts->run(context_, normed_, logits, block_); });
 }
 
@@ -246,7 +246,7 @@ Matrix StepOps::queue_logits(int64_t begin, int64_t end) {
     });
   }
   const Matrix logits = activation(activations_.logits, DType::kF32, count, config_.vocab_size);
-  op("output", [&] { run_linear(context_, weights_.output, x, logits); });
+  op("output", [&] { run_linear(context_, weights_.output, x, logits, step_.precision); });
   if (config_.logits_soft_cap > 0) {
     op("soft_cap", [&] { apply_soft_cap(context_, config_.logits_soft_cap, logits); });
   }

@@ -9,6 +9,7 @@
 
 #include "halley/core/dtype.h"
 #include "halley/core/matrix.h"
+#include "halley/core/precision.h"
 #include "halley/cuda/runtime/cuda_context.h"
 #include "halley/cuda/runtime/device_span.h"
 #include "halley/models/base/causal_lm.h"
@@ -30,6 +31,8 @@ struct DeviceStep {
   /// Rows whose logits are wanted are all rows.
   bool wants_all_rows = false;
   bool has_decodes = false, has_prefills = false;
+  /// Of layers whose weights hold two.
+  Precision precision = Precision::kFull;
   /// Of slots that ids below 0 stand for; null where there are none.
   const int32_t* last_tokens = nullptr;
   DeviceSpan* span = nullptr;  // begins with the step; may be null

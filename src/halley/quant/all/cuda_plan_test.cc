@@ -63,9 +63,22 @@ TEST(CudaPlan, KeepsFourBits) {
   }
 }
 
+TEST(CudaPlan, KeepsOtherBitsForFewRows) {
+  const std::pair<const char*, const char*> kernels[] = {
+      {"gptq_8bit_g128_asym", "gemm_w8a16_gemv"},    {"ct_8bit_g128_sym", "gemm_w8a16_gemv"},
+      {"gptq_3bit_g64_desc_act", "gemm_w3a16_gemv"}, {"ct_3bit_g128_asym_dense", "gemm_w3a16_gemv"},
+      {"gptq_2bit_g128_asym", "gemm_w2a16_gemv"},    {"ct_2bit_g64_sym", "gemm_w2a16_gemv"}};
+  for (const auto& [name, kernel] : kernels) {
+    const CudaLinearPlan plan = plan_of(name);
+    EXPECT_THAT(plan.form, HasSubstr(" bits: ")) << name;
+    EXPECT_THAT(plan.form, HasSubstr(" rows decoded to bf16")) << name;
+    EXPECT_EQ(plan.kernel, kernel) << name;
+    EXPECT_LT(plan.device_bytes, static_cast<size_t>(2 * plan.out_features * plan.in_features));
+  }
+}
+
 TEST(CudaPlan, DecodesWhatNoProductTakes) {
-  for (const char* name :
-       {"gptq_4bit_g16_sym", "gptq_3bit_g64_desc_act", "ct_2bit_g64_sym", "fp8_block"}) {
+  for (const char* name : {"gptq_4bit_g16_sym", "fp8_block"}) {
     const CudaLinearPlan plan = plan_of(name);
     EXPECT_THAT(plan.form, HasSubstr("decoded to bf16: ")) << name;
     EXPECT_EQ(plan.kernel, "gemm_bf16_cublaslt") << name;

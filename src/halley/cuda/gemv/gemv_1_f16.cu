@@ -1,0 +1,10 @@
+#include "halley/cuda/gemv/gemv_kernel.cuh"
+
+namespace halley::cuda {
+
+void launch_gemv_1_f16(const CudaContext& context, const GemvPlan& plan,
+                       const GemvArguments& args) {
+  launch_gemv<GemvF16, 1>(context, plan, args);
+}
+
+}  // namespace halley::cuda
