@@ -168,7 +168,7 @@ void StepOps::queue_mlp(size_t index) {
   if (config_.is_gated) {
     const Matrix y = activation(activations_.activated, dtype_, M, layer.down.in_features());
     if (run_normed("gate_up", layer.mlp_norm, layer.gate_up, config_.activation, y)) {
-      op("down", [&] { layer.down.run(context_, y, block_); });
+      op("down", [&] { layer.down.run(context_, y, block_, step_.precision); });
       return;
     }
   }
