@@ -5,13 +5,12 @@
 #include "halley/base/str.h"
 #include "halley/cuda/gemm/lt_problem.h"
 #include "halley/cuda/gemm/streamed_arguments.h"
+#include "halley/cuda/gemm/streamed_map.h"
 #include "halley/cuda/runtime/tensor_map.h"
 
 namespace halley::cuda {
-namespace {
 
-/// Boxes of `box_rows` rows and `box_chunks` chunks of 128 bytes, chunk after chunk, swizzled.
-CUtensorMap map_of(ConstMatrix matrix, int box_rows, int box_chunks) {
+CUtensorMap streamed_map(ConstMatrix matrix, int box_rows, int box_chunks) {
   const auto element_bytes = static_cast<cuuint64_t>(bits_of(matrix.dtype) / 8);
   const cuuint64_t chunk_inputs = kStreamedChunkBytes / element_bytes;
   const cuuint64_t sizes[3] = {chunk_inputs, static_cast<cuuint64_t>(matrix.num_rows),
@@ -31,6 +30,8 @@ CUtensorMap map_of(ConstMatrix matrix, int box_rows, int box_chunks) {
                matrix.row_stride, box_rows, box_chunks);
   return map;
 }
+
+namespace {
 
 StreamedLaunch launch_of(DType dtype) {
   switch (dtype) {
@@ -108,8 +109,8 @@ void streamed_gemm_planned(const CudaContext& context, const StreamedOperands& o
   args.y = y.data;
   args.y_dtype = y.dtype;
   args.y_stride = y.row_stride;
-  launch_of(operands.x.dtype)(context, map_of(operands.w, plan.box_rows, plan.stage_chunks),
-                              map_of(operands.x, plan.tokens, plan.stage_chunks), args);
+  launch_of(operands.x.dtype)(context, streamed_map(operands.w, plan.box_rows, plan.stage_chunks),
+                              streamed_map(operands.x, plan.tokens, plan.stage_chunks), args);
 }
 
 }  // namespace halley::cuda

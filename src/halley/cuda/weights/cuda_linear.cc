@@ -256,12 +256,16 @@ void CudaLinear::run_quantized(const CudaContext& context, const QuantizedRows& 
 const CudaGemmKernel* CudaLinear::gated_kernel(ConstMatrix x) const {
   if (sections_.size() != 1 || x.dtype != dtype_) return nullptr;
   const Section& section = sections_[0];
-  if (section.w.data == nullptr || section.w.dtype != dtype_ || section.N % 2 != 0 ||
+  if (section.w.data == nullptr || section.w.dtype != dtype_ ||
       section.activation.kind != ActivationQuant::kNone) {
     return nullptr;
   }
   const CudaGemmKernel& kernel = section.for_activations.choice.kernel_for(x);
   return kernel.launch_gated == nullptr ? nullptr : &kernel;
+}
+
+const CudaLinear::Section* CudaLinear::streamed_section(ConstMatrix x) const {
+  return gated_kernel(x) == nullptr ? nullptr : &sections_[0];
 }
 
 void CudaLinear::run_gated(const CudaContext& context, Activation activation, ConstMatrix x,

@@ -106,10 +106,16 @@ class CudaLinear {
 
   /// Whether run_gated() takes these inputs: numbers of the activations' type, which the layer's
   /// one section multiplies as they are, by a kernel with a gate.
-  bool can_run_gated(ConstMatrix x) const { return gated_kernel(x) != nullptr; }
+  bool can_run_gated(ConstMatrix x) const {
+    return out_features() % 2 == 0 && gated_kernel(x) != nullptr;
+  }
   /// run() and gated_activation() (cuda/ops) in one: y [M, out_features / 2] of the activations'
   /// type, the same bits as both one after the other. Only where can_run_gated().
   void run_gated(const CudaContext& context, Activation activation, ConstMatrix x, Matrix y) const;
+
+  /// The layer's one section, of numbers of the activations' type that a kernel of streamed weights
+  /// multiplies these inputs with (cuda/gemm/streamed_gemm.h), or null.
+  const Section* streamed_section(ConstMatrix x) const;
 
   /// The activations' type.
   DType dtype() const { return dtype_; }

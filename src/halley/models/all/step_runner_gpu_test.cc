@@ -362,9 +362,10 @@ TEST(GpuForward, OpCostsAreOfTheStepAndOfEveryKindOfOperation) {
   EXPECT_TRUE(is_same_bits(before, after));
   std::vector<std::string> names;
   for (const OpTime& cost : costs) names.push_back(cost.name);
-  EXPECT_EQ(names, (std::vector<std::string>{"step", "embedding", "input_norm", "qkv", "rope_kv",
-                                             "attention", "o", "mlp_norm", "gate_up", "down",
-                                             "final_add", "final_norm", "output"}));
+  // Of one row, qkv and gate_up make their norms themselves.
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"step", "embedding", "qkv", "rope_kv", "attention", "o",
+                                      "gate_up", "down", "final_add", "final_norm", "output"}));
   EXPECT_GT(costs[0].duration_us, 0);
 }
 

@@ -211,7 +211,8 @@ DeviceStep CudaDecoder::upload(const ForwardBatch& batch, const KvCacheView& cac
       .num_logit_rows_at_once = std::min(size.num_logit_rows, memory_->num_logit_rows()),
       .precision = host_.precision,
       .cache = cache.layers,
-      .attention = &memory_->attention()};
+      .attention = &memory_->attention(),
+      .other_hidden = memory_->other_hidden()};
   for (const BatchSequence& sequence : batch.sequences) {
     (sequence.num_new_tokens == 1 ? step.has_decodes : step.has_prefills) = true;
   }

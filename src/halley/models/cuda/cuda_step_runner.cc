@@ -228,7 +228,8 @@ void CudaStepRunner::launch(const RunnerStep& step, const KvCacheView& cache) {
                               .last_tokens = sampler_.last_tokens(),
                               .span = reinterpret_cast<DeviceSpan*>(results_.data()),
                               .cache = cache.layers,
-                              .attention = &model_.memory.attention()};
+                              .attention = &model_.memory.attention(),
+                              .other_hidden = model_.memory.other_hidden()};
     for (const BatchSequence& sequence : step.batch.sequences) {
       (sequence.num_new_tokens == 1 ? device_step.has_decodes : device_step.has_prefills) = true;
     }

@@ -42,12 +42,14 @@ StepMemory::StepMemory(const DecoderConfig& config, const CudaDecoderWeights& we
       activations_(plan_activations(config, {limits.num_rows, logit_rows_of(limits)}).num_bytes,
                    "the activations of a step"),
       arrays_(plan_arrays({limits.num_rows, limits.num_rows}).num_bytes, "the arrays of a step"),
+      other_hidden_(static_cast<size_t>(config.hidden_size) * sizeof(float), "the residual stream"),
       attention_(config, limits, num_multiprocessors) {}
 
 int64_t StepMemory::num_logit_rows() const { return logit_rows_of(limits_); }
 
 size_t StepMemory::device_bytes() const {
-  return scratch_.num_bytes() + activations_.num_bytes() + arrays_.num_bytes() + attention_bytes_;
+  return scratch_.num_bytes() + activations_.num_bytes() + arrays_.num_bytes() +
+         other_hidden_.num_bytes() + attention_bytes_;
 }
 
 }  // namespace halley::cuda

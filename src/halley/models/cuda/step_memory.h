@@ -29,6 +29,8 @@ class StepMemory {
   std::byte* arrays() const { return arrays_.data(); }
   size_t array_bytes() const { return arrays_.num_bytes(); }
   AttentionBatches& attention() { return attention_; }
+  /// Another residual stream of one row, [hidden_size] f32.
+  std::byte* other_hidden() const { return other_hidden_.data(); }
   /// The most rows whose logits are there at a time.
   int64_t num_logit_rows() const;
   size_t device_bytes() const;
@@ -39,6 +41,7 @@ class StepMemory {
   DeviceArena scratch_;
   DeviceBuffer activations_;
   DeviceBuffer arrays_;
+  DeviceBuffer other_hidden_;
   AttentionBatches attention_;
 };
 

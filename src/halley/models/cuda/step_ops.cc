@@ -1,7 +1,11 @@
 #include "halley/models/cuda/step_ops.h"
 
+#include <utility>
+
 #include "halley/base/check.h"
 #include "halley/base/str.h"
+#include "halley/cuda/gemm/normed_gemm.h"
+#include "halley/cuda/gemm/streamed_gemm.h"
 #include "halley/cuda/ops/activation.h"
 #include "halley/cuda/ops/first_rows.h"
 #include "halley/cuda/ops/gather_rows.h"
@@ -42,7 +46,9 @@ StepOps::StepOps(const CudaContext& context, const DecoderConfig& config,
       normed_(activation(activations_.normed, dtype_, step.num_rows, config.hidden_size)),
       block_(activation(activations_.block, dtype_, step.num_rows, config.hidden_size)),
       qkv_(activation(activations_.qkv, dtype_, step.num_rows,
-                      (config.num_heads + 2 * config.num_kv_heads) * config.head_dim)) {}
+                      (config.num_heads + 2 * config.num_kv_heads) * config.head_dim)),
+      other_hidden_{step.other_hidden, DType::kF32, 1, config.hidden_size,
+                    row_stride(DType::kF32, config.hidden_size)} {}
 
 template <typename Launch>
 void StepOps::op(const char* name, const Launch& launch) {
@@ -84,8 +90,31 @@ void StepOps::queue_embedding() {
   op("embedding", [&] { first_rows(context_, rows, hidden_); });
 }
 
+/// One row: the block before is added to the residual stream, and norm and product are one launch.
+/// False where that cannot be.
+bool StepOps::run_normed(const char* name, const NormParams& norm, const CudaLinear& linear,
+                         std::optional<Activation> gate, Matrix y) {
+  const CudaLinear::Section* section = linear.streamed_section(normed_);
+  if (step_.num_rows != 1 || norm.is_layer_norm || section == nullptr) return false;
+  const StreamedShape shape = {
+      .dtype = dtype_, .M = 1, .N = section->N, .K = section->K, .is_gated = gate.has_value()};
+  if (!plan_normed(shape, streamed_device(context_))) return false;
+  NormedOperands operands = {
+      .norm = norm, .hidden = hidden_, .w = section->w, .bias = section->bias, .gate = gate};
+  // The first norm of all has no block before it.
+  const bool has_block = layer_ > 0 || gate.has_value();
+  if (has_block) {
+    operands.block = block_;
+    operands.sum = other_hidden_;
+  }
+  op(name, [&] { normed_gemm(context_, operands, y); });
+  if (has_block) std::swap(hidden_, other_hidden_);
+  return true;
+}
+
 void StepOps::queue_qkv(size_t index) {
   const CudaLayerWeights& layer = weights_.layers[index];
+  if (run_normed("qkv", layer.input_norm, layer.qkv, std::nullopt, qkv_)) return;
   const ScratchMark mark(context_.workspace);
   const LinearInput x = take_linear_input(context_, layer.qkv, normed_);
   op("input_norm", [&] {
@@ -136,6 +165,13 @@ void StepOps::queue_mlp(size_t index) {
   const CudaLayerWeights& layer = weights_.layers[index];
   const int64_t M = step_.num_rows;
   const Matrix wide = activation(activations_.gate_up, dtype_, M, layer.gate_up.out_features());
+  if (config_.is_gated) {
+    const Matrix y = activation(activations_.activated, dtype_, M, layer.down.in_features());
+    if (run_normed("gate_up", layer.mlp_norm, layer.gate_up, config_.activation, y)) {
+      op("down", [&] { layer.down.run(context_, y, block_, step_.precision); });
+      return;
+    }
+  }
   {
     const ScratchMark mark(context_.workspace);
     const LinearInput x = take_linear_input(context_, layer.gate_up, normed_);

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -37,6 +38,7 @@ struct DeviceStep {
   DeviceSpan* span = nullptr;  // begins with the step; may be null
   std::span<const KvLayerView> cache;
   const AttentionBatches* attention = nullptr;
+  std::byte* other_hidden = nullptr;  // as StepMemory has it
   /// Operations of this name are left out, for measurements.
   std::string_view left_out = {};
 };
@@ -68,6 +70,8 @@ class StepOps {
   void queue_qkv(size_t layer);
   void queue_attention(size_t layer);
   void queue_mlp(size_t layer);
+  bool run_normed(const char* name, const NormParams& norm, const CudaLinear& linear,
+                  std::optional<Activation> gate, Matrix y);
   void queue_experts(size_t layer);
 
   const CudaContext& context_;
@@ -79,6 +83,7 @@ class StepOps {
   const ActivationPlan activations_;
   const ArrayPlan arrays_;
   Matrix hidden_, normed_, block_, qkv_;
+  Matrix other_hidden_;
   int64_t layer_ = -1;  // for names
 };
 
