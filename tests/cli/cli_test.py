@@ -473,7 +473,8 @@ class Quantized(unittest.TestCase):
         plan = json.loads(result.stdout)
         self.assertEqual((plan["device"], plan["activation_dtype"]), ("cuda", "f16"))
         weights = [weight for part in plan["parts"] for weight in part.get("gpu_weights", [])]
-        self.assertEqual({weight["kernel"].split("_")[1] for weight in weights}, {"f16", "w4a16"})
+        self.assertEqual({weight["kernel"].split("_")[1] for weight in weights},
+                         {"f16", "w4a16", "w8a16"})
         self.assertIn("u4_quad, kept in 4 bits (u4_f16): a scale for each output",
                       {weight["form"] for weight in weights})
         self.assertEqual({(weight["kernel"], weight.get("mma_kernel")) for weight in weights
