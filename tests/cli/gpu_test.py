@@ -6,7 +6,9 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import unittest
+import xml.etree.ElementTree
 
 HALLEY, SOURCE = sys.argv[1], sys.argv[2]
 MODEL = os.path.join(SOURCE, "models", "demo-21m")
@@ -58,6 +60,41 @@ class Gpu(unittest.TestCase):
                                 text=True, timeout=300, check=False)
         self.assertEqual(result.returncode, 1, result.stderr)
         self.assertIn("GPU memory: expected room for weights", result.stderr)
+
+    def test_times_of_products(self):
+        with tempfile.TemporaryDirectory() as folder:
+            svg = os.path.join(folder, "shares.svg")
+            args = ("bench", "gemm", "--shape", "256x512", "--problems", "f16,u4_s8,u8_f16")
+            result = json.loads(run(*args, "--rows", "1,16", "--svg", svg, "--json").stdout)
+            lines = xml.etree.ElementTree.parse(svg).getroot().findall(
+                "{http://www.w3.org/2000/svg}polyline")
+            self.assertEqual(len(lines), 2)  # u4_s8 and its line of the legend
+        for product in result["products"]:
+            with self.subTest(product=product):
+                self.assertGreater(product["us"], 0)
+                self.assertGreater(product["floor_us"], 0)
+                if "cublaslt" not in product["kernel"]:
+                    self.assertGreater(product["us_early"], 0)
+                    self.assertAlmostEqual(product["roofline_share"],
+                                           product["floor_us"] / product["us_early"])
+        means = {(mean["problem"], mean["M"]): mean for mean in result["summary"]["problems"]}
+        # u8_f16 has few rows alone.
+        self.assertEqual(set(means), {("f16", 1), ("f16", 16), ("u4_s8", 1), ("u4_s8", 16),
+                                      ("u8_f16", 1)})
+        chosen = next(product for product in result["products"]
+                      if product["problem"] == "u4_s8" and product["M"] == 16)
+        mean = means["u4_s8", 16]
+        self.assertAlmostEqual(mean["over_floor"], chosen["us"] / chosen["floor_us"])
+        self.assertAlmostEqual(mean["early_over_floor"], chosen["us_early"] / chosen["floor_us"])
+        self.assertGreater(mean["cublaslt_over_floor"], 1)
+        # Ratios of problems that were not timed are left out.
+        self.assertEqual(result["summary"]["ratios"], [])
+        table = run(*args, "--rows", "16").stdout
+        self.assertIn("Time by floor, geometric mean of the shapes", table)
+        refused = subprocess.run([HALLEY, *args[:-1], "u8_f16", "--rows", "64"],
+                                 capture_output=True, text=True, timeout=300, check=False)
+        self.assertEqual(refused.returncode, 1, refused.stderr)
+        self.assertIn("--rows: expected a number up to 8", refused.stderr)
 
 
 if __name__ == "__main__":
