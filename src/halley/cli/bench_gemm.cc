@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "halley/base/error.h"
+#include "halley/base/file.h"
 #include "halley/base/str.h"
 #include "halley/cli/bench.h"
 #include "halley/cli/bench_gpu.h"
@@ -16,15 +17,18 @@
 #include "halley/cuda/gemm/cublaslt_gemm.h"
 #include "halley/cuda/gemm/time_products.h"
 #include "halley/cuda/gemv/time_gemv.h"
+#include "halley/json/json.h"
 
 namespace halley::cli {
 namespace {
+
+constexpr size_t kResultBytesMax = size_t{64} << 20;
 
 struct GemmOptions {
   GpuBenchOptions gpu;
   ProductOptions products = {.shapes = {}, .rows = cuda::TimeGemmOptions().rows};
   std::vector<std::string> problems;  // none: all that the GPU has kernels for
-  std::string svg_file;
+  std::string from_file, svg_file;
 };
 
 // cuBLASLt's, and sums of four bytes that are scaled behind the product, or parts of shared tiles.
@@ -57,18 +61,17 @@ std::vector<const GemmBenchProblem*> problems_of(const GemmOptions& options,
   return problems;
 }
 
-int run_gemm(const GemmOptions& options) {
-  cuda::TimeGemmOptions timing = {.shapes = {}, .rows = options.products.rows};
+std::vector<cuda::GemmTime> measure(const GemmOptions& options, const CudaDeviceInfo& device,
+                                    const DeviceRates& rates) {
+  cuda::TimeGemmOptions timing = {.shapes = {},
+                                  .rows = options.products.rows,
+                                  .rates = {.bytes_per_second = rates.bytes,
+                                            .f16_per_second = rates.f16,
+                                            .e4m3_per_second = rates.e4m3,
+                                            .s8_per_second = rates.s8}};
   for (const std::string& shape : options.products.shapes) {
     timing.shapes.push_back(parse_shape(shape, "--shape"));
   }
-  const DeviceRates rates = gpu_rates(options.gpu);
-  timing.rates = {.bytes_per_second = rates.bytes,
-                  .f16_per_second = rates.f16,
-                  .e4m3_per_second = rates.e4m3,
-                  .s8_per_second = rates.s8};
-  const auto start = std::chrono::steady_clock::now();
-  const CudaDeviceInfo device = use_cuda_device(options.gpu.device);
   const CudaStream stream;
   DeviceArena workspace(workspace_bytes(timing), "the workspace of products");
   const CudaContext context{device, stream, workspace};
@@ -84,14 +87,36 @@ int run_gemm(const GemmOptions& options) {
                          ", which is the most of the problems that are asked for, got ",
                          timing.rows, ". Ask for fewer rows or other problems."));
   }
+  return times;
+}
+
+/// The JSON without its summary.
+OrderedJson measured_json(const GemmOptions& options) {
+  const DeviceRates rates = gpu_rates(options.gpu);
+  const auto start = std::chrono::steady_clock::now();
+  const CudaDeviceInfo device = use_cuda_device(options.gpu.device);
+  const std::vector<cuda::GemmTime> times = measure(options, device, rates);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  const GemmSummary summary = summarize(times);
-  if (!options.svg_file.empty()) write_file(options.svg_file, render_shares(summary));
   OrderedJson json = gpu_facts(device, rates);
   json["seconds"] = seconds.count();
-  json["summary"] = json_of(summary);
   json["products"] = OrderedJson::array();
   for (const cuda::GemmTime& time : times) json["products"].push_back(json_of(time));
+  return json;
+}
+
+/// tools/bench_gpu.py keeps it as "result" of another object.
+OrderedJson saved_json(const std::string& file) {
+  OrderedJson json = parse_ordered_json(read_text_file(file, kResultBytesMax), file);
+  return json.is_object() && json.contains("result") ? json.at("result") : json;
+}
+
+int run_gemm(const GemmOptions& options) {
+  const std::string& from = options.from_file;
+  OrderedJson json = from.empty() ? measured_json(options) : saved_json(from);
+  const std::vector<cuda::GemmTime> times = products_of(json, from);
+  const GemmSummary summary = summarize(times);
+  if (!options.svg_file.empty()) write_file(options.svg_file, render_shares(summary));
+  json["summary"] = json_of(summary);
   write_json(json, options.gpu.output_json, options.gpu.is_json);
   if (!options.gpu.is_json) {
     print_products(times);
@@ -117,6 +142,7 @@ activations lose no more. All but the first four problems need compute capabilit
 Examples:
   halley bench gemm --svg shares.svg
   halley bench gemm --shape 28672x4096 --rows 1,64,8192 --output-json result.json
+  halley bench gemm --from result.json --svg shares.svg
   halley bench gemm --problems u4_s8,u4_group_s8,fp8_tensor --rows 1,16)";
 }
 
@@ -132,6 +158,9 @@ Run add_bench_gemm(CLI::App& bench) {
                  "Problems to time, separated by commas. Default: all that the GPU has kernels for")
       ->delimiter(',')
       ->check(CLI::IsMember(names));
+  app.add_option("--from", options->from_file,
+                 "Show what an earlier --json or --output-json has, from a file, instead of timing")
+      ->excludes("--shape", "--rows", "--problems");
   app.add_option("--svg", options->svg_file, "Plot the shares of the roofline to a file");
   add_gpu_options(app, options->gpu);
   app.footer(footer());

@@ -8,6 +8,8 @@
 #include <set>
 #include <utility>
 
+#include "halley/base/error.h"
+#include "halley/base/str.h"
 #include "halley/cli/gemm_problems.h"
 #include "halley/cli/svg_plot.h"
 
@@ -41,11 +43,11 @@ void print_lines(const char* title, const std::vector<Line>& lines) {
   for (const Line& line : lines) {
     for (const auto& [M, number] : line.numbers) rows.insert(M);
   }
-  std::printf("\n%s\n%-41s", title, "rows of X");
+  std::printf("\n%s\n%-46s", title, "rows of X");
   for (const int64_t M : rows) std::printf(" %7lld", static_cast<long long>(M));
   for (const Line& line : lines) {
     if (line.numbers.empty()) continue;
-    std::printf("\n%-41s", line.name.c_str());
+    std::printf("\n%-46s", line.name.c_str());
     for (const int64_t M : rows) {
       const auto found = line.numbers.find(M);
       std::printf(" %7s", found == line.numbers.end() ? "-" : fixed(found->second, 3).c_str());
@@ -135,6 +137,36 @@ OrderedJson json_of(const cuda::GemmTime& time) {
           {"roofline_share", time.floor_microseconds / best},
           {"tera_operations_per_s", operations / best * 1e-6},
           {"weight_tera_bytes_per_s", time.weight_bytes / best * 1e-6}};
+}
+
+std::vector<cuda::GemmTime> products_of(const OrderedJson& json, const std::string& file) {
+  const auto is_time = [](double number) { return number > 0 && number < 1e12; };
+  try {
+    std::vector<cuda::GemmTime> times;
+    for (const OrderedJson& row : json.at("products")) {
+      cuda::GemmTime time = {.problem = row.at("problem").get<std::string>(),
+                             .kernel = row.at("kernel").get<std::string>(),
+                             .refusals = row.at("refused").get<std::string>(),
+                             .is_chosen = row.at("is_chosen").get<bool>(),
+                             .N = row.at("N").get<int64_t>(),
+                             .K = row.at("K").get<int64_t>(),
+                             .M = row.at("M").get<int64_t>(),
+                             .time = {.microseconds = row.at("us").get<double>()},
+                             .floor_microseconds = row.at("floor_us").get<double>()};
+      const OrderedJson& early = row.at("us_early");
+      if (!early.is_null()) time.time.early_microseconds = early.get<double>();
+      const double best = time.time.early_microseconds.value_or(time.time.microseconds);
+      if (!is_time(time.time.microseconds) || !is_time(best) || !is_time(time.floor_microseconds)) {
+        throw InputError(str(file, ": expected times above 0, got ", row.dump(), "."));
+      }
+      time.weight_bytes = row.at("weight_tera_bytes_per_s").get<double>() * best * 1e6;
+      times.push_back(std::move(time));
+    }
+    return times;
+  } catch (const OrderedJson::exception& error) {
+    throw InputError(str(file, ": expected what `halley bench gemm --json` printed, got ",
+                         quote(error.what()), "."));
+  }
 }
 
 OrderedJson json_of(const GemmSummary& summary) {

@@ -22,6 +22,9 @@ GemmSummary summarize(const std::vector<cuda::GemmTime>& times);
 OrderedJson json_of(const cuda::GemmTime& time);
 OrderedJson json_of(const GemmSummary& summary);
 
+/// The products of what the command writes. Throws InputError that names the file.
+std::vector<cuda::GemmTime> products_of(const OrderedJson& json, const std::string& file);
+
 void print_products(const std::vector<cuda::GemmTime>& times);
 void print_summary(const GemmSummary& summary);
 
