@@ -90,10 +90,12 @@ class TimedWeight {
         x_(static_cast<size_t>(largest.M * x_stride_ * input_bytes(largest.kind)),
            "inputs to time"),
         y_(static_cast<size_t>(largest.M * largest.N) * 2, "outputs to time"),
-        scales_(static_cast<size_t>(largest.M) * sizeof(float), "scales to time") {
+        scales_(static_cast<size_t>(largest.M) * sizeof(float), "scales to time"),
+        sums_(static_cast<size_t>(largest.M) * sizeof(int32_t), "sums to time") {
     fill_pattern(x_,
                  is_s8(largest.kind) ? random_codes(x_.num_bytes()) : random_f16(x_.num_bytes()));
     fill_numbers(scales_, 0x1p-6f);
+    fill_pattern(sums_, random_codes(sums_.num_bytes()));
     const std::vector<uint8_t> chunks = random_chunks(largest);
     const auto weight_bytes = static_cast<size_t>(weight_bytes_of(largest));
     for (size_t i = num_timed_copies(context, weight_bytes); i > 0; --i) {
@@ -121,7 +123,8 @@ class TimedWeight {
   std::function<void(size_t)> product(const MixedPlan& plan, int64_t M) const {
     const MixedOperands operands = {
         .x = {x_.data(), x_dtype_of(shape_.kind), M, shape_.K, x_stride_},
-        .x_scales = {.x_scales = reinterpret_cast<const float*>(scales_.data())},
+        .x_scales = {.x_scales = reinterpret_cast<const float*>(scales_.data()),
+                     .x_sums = reinterpret_cast<const int32_t*>(sums_.data())},
         .starts_early = true};
     const Matrix outputs = {y_.data(), DType::kF16, M, shape_.N, shape_.N};
     return [this, plan, operands, outputs](size_t copy) {
@@ -132,7 +135,7 @@ class TimedWeight {
   const CudaContext& context_;
   MixedShape shape_;
   int64_t x_stride_;
-  DeviceBuffer x_, y_, scales_;
+  DeviceBuffer x_, y_, scales_, sums_;
   std::vector<MixedWeight> weights_;
 };
 
