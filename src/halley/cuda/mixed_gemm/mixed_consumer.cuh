@@ -66,21 +66,27 @@ struct MixedConsumer {
     }
   }
 
+  /// The entry of the thread's rows of strip i.
+  static __device__ __forceinline__ uint32_t group_address(const MixedArguments& args,
+                                                           const MixedThread& self,
+                                                           uint32_t w_stage, int i, int group) {
+    uint32_t chunk = 0;
+    strip_address(args, w_stage, self.warpgroup, i, &chunk);
+    const int strip = kStrips == 2 ? i : self.warpgroup;
+    const int entry = (strip * 4 + self.warp) * 8 + self.row();
+    return chunk + static_cast<uint32_t>(kChunkCodeBytes + group * group_bytes(Decoder::kKind) +
+                                         entry * group_entry_bytes(Decoder::kKind));
+  }
+
   static __device__ __forceinline__ void load_groups(const MixedArguments& args,
                                                      const MixedThread& self, uint32_t w_stage,
                                                      int part, Groups& groups) {
 #pragma unroll
     for (int i = 0; i < kStrips; ++i) {
-      uint32_t chunk = 0;
-      strip_address(args, w_stage, self.warpgroup, i, &chunk);
-      const int strip = kStrips == 2 ? i : self.warpgroup;
-      const int entry = (strip * 4 + self.warp) * 8 + self.row();
 #pragma unroll
       for (int s = 0; s < kGroups; ++s) {
         const int group = kIsOneGroup ? 0 : (part * kSteps + s) >> args.group_shift;
-        groups[s][i] = Decoder::load_group(
-            chunk + static_cast<uint32_t>(kChunkCodeBytes + group * group_bytes(Decoder::kKind) +
-                                          entry * group_entry_bytes(Decoder::kKind)));
+        groups[s][i] = Decoder::load_group(group_address(args, self, w_stage, i, group));
       }
     }
   }

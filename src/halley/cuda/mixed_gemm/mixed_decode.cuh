@@ -28,12 +28,15 @@ namespace halley::cuda {
 ///   Numbers        the same as decode() takes them: numbers_of(), plain_numbers_of()
 ///   decode()       two words of codes, 16 inputs each
 ///   multiply()     the fragment with 32 inputs of all tokens
-/// and for at most eight tokens, by mma.sync, whose fragments are the same:
+/// and for at most sixteen tokens, by mma.sync, whose fragments are the same:
 ///   decode_plain() s8: as decode(), which the compiler may move. 16 bits: a word of codes, neither
 ///                  less their zero nor scaled
 ///   multiply_narrow()  of 16 bits
 ///   multiply_ones()  the same of codes that are all one, for the rows g
 ///   add_group()    products of plain codes to sums, with the group's parameters
+///   zeros_of(), scales_of()  of 16 bits: what plain codes are less by, and what they are then
+///                  multiplied with
+///   decode_less_zero()  of 16 bits: as decode_plain(), less the zeros, exactly
 struct U4S8Decoder {
   using Sum = int32_t;
   static constexpr MixedKind kKind = MixedKind::kU4S8;
@@ -168,6 +171,12 @@ __device__ __forceinline__ GroupPairs pairs_of(const uint2& group) {
   return pairs;
 }
 
+/// Of codes as decode_plain() makes them, each twice in a register: of a thread's row g and of
+/// g + 8.
+struct PlainZeros {
+  uint32_t lower, upper;
+};
+
 /// sums += scale * (group_sums + less * input_sums), of two tokens.
 __device__ __forceinline__ void add_scaled(float scale, float less, const float (&input_sums)[2],
                                            const float* group_sums, float* sums) {
@@ -229,6 +238,33 @@ struct U4F16Decoder {
     F16Product<kTokens>::run(sums, a + 4, tokens + 2, 1);  // 32 bytes further
   }
 
+  /// Without the exponents of 1024 and -64, as codes.
+  static __device__ __forceinline__ PlainZeros zeros_of(const Group& group) {
+    PlainZeros zeros;
+    asm volatile(
+        "prmt.b32 %0, %2, 0, 0x3232; and.b32 %0, %0, 0x03FF03FF;\n"
+        "prmt.b32 %1, %3, 0, 0x3232; and.b32 %1, %1, 0x03FF03FF;"
+        : "=&r"(zeros.lower), "=&r"(zeros.upper)
+        : "r"(group.x), "r"(group.y));
+    return zeros;
+  }
+  static __device__ __forceinline__ float2 scales_of(const Group& group) {
+    return {__low2float(bits_as<__half2>(group.x)) * 0x1p24f,
+            __low2float(bits_as<__half2>(group.y)) * 0x1p20f};
+  }
+  static __device__ __forceinline__ void decode_less_zero(uint32_t (&a)[4], uint32_t codes,
+                                                          const PlainZeros& zeros) {
+    asm volatile(
+        "{.reg .b32 t; shr.u32 t, %4, 8;\n"
+        "and.b32 %0, %4, 0x000F000F; and.b32 %1, %4, 0x00F000F0;\n"
+        "and.b32 %2, t, 0x000F000F; and.b32 %3, t, 0x00F000F0;\n"
+        "sub.rn.f16x2 %0, %0, %5; sub.rn.f16x2 %1, %1, %6;\n"
+        "sub.rn.f16x2 %2, %2, %5; sub.rn.f16x2 %3, %3, %6;"
+        "}"
+        : "=&r"(a[0]), "=&r"(a[1]), "=&r"(a[2]), "=&r"(a[3])
+        : "r"(codes), "r"(zeros.lower), "r"(zeros.upper));
+  }
+
   /// Codes as the mantissas of numbers without exponent: 2^-24 times the code, those of the rows
   /// g + 8 16 times more.
   static __device__ __forceinline__ void decode_plain(uint32_t (&a)[4], uint32_t codes) {
@@ -237,7 +273,7 @@ struct U4F16Decoder {
     a[2] = codes >> 8 & 0x000F000Fu;
     a[3] = codes >> 8 & 0x00F000F0u;
   }
-  static __device__ __forceinline__ void multiply_narrow(Sum (&sums)[4], const uint32_t (&a)[4],
+  static __device__ __forceinline__ void multiply_narrow(Sum* sums, const uint32_t (&a)[4],
                                                          uint32_t b0, uint32_t b1) {
     multiply_narrow_f16(sums, a, b0, b1);
   }
@@ -299,12 +335,37 @@ struct U4Bf16Decoder {
     Bf16Product<kTokens>::run(sums, a + 4, tokens + 2, 1);  // 32 bytes further
   }
 
+  static __device__ __forceinline__ PlainZeros zeros_of(const Group& group) {
+    PlainZeros zeros;
+    asm volatile("prmt.b32 %0, %2, 0, 0x3232; prmt.b32 %1, %3, 0, 0x3232;"
+                 : "=&r"(zeros.lower), "=&r"(zeros.upper)
+                 : "r"(group.x), "r"(group.y));
+    return zeros;
+  }
+  static __device__ __forceinline__ float2 scales_of(const Group& group) {
+    return {__uint_as_float(group.x << 16), __uint_as_float(group.y << 16)};
+  }
+  static __device__ __forceinline__ void decode_less_zero(uint32_t (&a)[4], uint32_t codes,
+                                                          const PlainZeros& zeros) {
+    asm volatile(
+        "{.reg .b32 t;\n"
+        "lop3.b32 %0, %4, 0x000F000F, 0x43004300, 0xEA;\n"
+        "shr.u32 t, %4, 4; lop3.b32 %1, t, 0x000F000F, 0x43004300, 0xEA;\n"
+        "shr.u32 t, %4, 8; lop3.b32 %2, t, 0x000F000F, 0x43004300, 0xEA;\n"
+        "shr.u32 t, %4, 12; lop3.b32 %3, t, 0x000F000F, 0x43004300, 0xEA;\n"
+        "sub.rn.bf16x2 %0, %0, %5; sub.rn.bf16x2 %1, %1, %6;\n"
+        "sub.rn.bf16x2 %2, %2, %5; sub.rn.bf16x2 %3, %3, %6;"
+        "}"
+        : "=&r"(a[0]), "=&r"(a[1]), "=&r"(a[2]), "=&r"(a[3])
+        : "r"(codes), "r"(zeros.lower), "r"(zeros.upper));
+  }
+
   /// 128 + code.
   static __device__ __forceinline__ void decode_plain(uint32_t (&a)[4], uint32_t codes) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) a[i] = (codes >> (4 * i) & 0x000F000Fu) | 0x43004300u;
   }
-  static __device__ __forceinline__ void multiply_narrow(Sum (&sums)[4], const uint32_t (&a)[4],
+  static __device__ __forceinline__ void multiply_narrow(Sum* sums, const uint32_t (&a)[4],
                                                          uint32_t b0, uint32_t b1) {
     multiply_narrow_bf16(sums, a, b0, b1);
   }

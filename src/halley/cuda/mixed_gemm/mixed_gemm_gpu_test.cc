@@ -38,7 +38,8 @@ class Product : public ProductInputs {
 
   void queue(const CudaContext& context, const MixedPlan& plan, bool starts_early = false) {
     // With few rows, groups are scaled behind the tensor cores.
-    if (plan.is_narrow == are_rounded_) use_numbers(!plan.is_narrow);
+    const bool are_rounded = !plan.is_narrow && plan.tile.tokens > 16;
+    if (are_rounded != are_rounded_) use_numbers(are_rounded);
     mixed_gemm_planned(context, weight_,
                        {.x = x(),
                         .x_scales = {.x_scales = scales(), .x_sums = sums()},
