@@ -132,15 +132,22 @@ struct MixedConsumer {
 
   static __device__ __forceinline__ void release(const MixedArguments& args, const MixedRing& ring,
                                                  const MixedThread& self, int stage) {
+    release(self, ring.empty(args, stage));
+  }
+  /// The stage with this barrier.
+  static __device__ __forceinline__ void release(const MixedThread& self, uint32_t empty) {
     __syncwarp();
-    if (self.lane == 0) arrive(ring.empty(args, stage));
+    if (self.lane == 0) arrive(empty);
   }
 
   /// What run() has in registers from part to part.
   struct State {
     MixedStage stage;
     bool is_first = true, is_last = false;  // of the segment's stages
-    int previous = 0;                       // the stage before
+    uint32_t is_there = 0;                  // the next stage
+    uint32_t empties = 0;                   // barrier of stage 0
+    uint32_t empty = 0;                     // of the stage that is multiplied
+    uint32_t previous_empty = 0;            // of the one before
     uint32_t x_descriptor = 0;
     uint32_t w_stage = 0;  // of the codes that are decoded next
     Fragment fragments[2];
@@ -163,9 +170,9 @@ struct MixedConsumer {
   static __device__ __forceinline__ void load_next_stage(const MixedArguments& args,
                                                          const MixedRing& ring,
                                                          const MixedThread& self, State& state) {
-    state.previous = state.stage.index;
-    state.stage.advance(args.num_stages);
-    if (!state.is_last) wait_barrier(ring.full(args, state.stage.index), state.stage.parity);
+    if ((state.is_there | static_cast<uint32_t>(state.is_last)) == 0) {
+      wait_barrier(ring.full(args, state.stage.index), state.stage.parity);
+    }
     load_stage(args, ring, self, state);
   }
 
@@ -184,8 +191,13 @@ struct MixedConsumer {
     }
     start_products<kPart>(state.fragments[kPart % 2], state.x_descriptor,
                           kPart > 0 || !state.is_first ? 1 : 0, sums);
+    if constexpr (kPart == 0) {
+      // Asked for here, the answer is there when the stage is wanted.
+      state.stage.advance(args.num_stages);
+      state.is_there = has_come(ring.full(args, state.stage.index), state.stage.parity);
+    }
     wait_for_products<1>();
-    if (kPart == 0 && !state.is_first) release(args, ring, self, state.previous);
+    if (kPart == 0 && !state.is_first) release(self, state.previous_empty);
     decode<(kPart + 1) % kParts>(state.first, state.second, state.groups, state.numbers,
                                  state.fragments[(kPart + 1) % 2]);
   }
@@ -203,6 +215,8 @@ struct MixedConsumer {
     }
     State state;
     state.stage = *stage;
+    // Opaque: ptxas would read what it is made of anew, each time, which takes long.
+    asm volatile("mov.b32 %0, %1;" : "=r"(state.empties) : "r"(ring.empty(args, 0)));
     wait_barrier(ring.full(args, stage->index), stage->parity);
     load_stage(args, ring, self, state);
     decode<0>(state.first, state.second, state.groups, state.numbers, state.fragments[0]);
@@ -210,6 +224,8 @@ struct MixedConsumer {
       state.x_descriptor = descriptor_of(ring.x_stage(args, state.stage.index));
       state.is_first = i == 0;
       state.is_last = i + 1 == num_chunks;
+      state.previous_empty = state.empty;
+      state.empty = state.empties + static_cast<uint32_t>(state.stage.index * 8);
       run_part<0>(args, ring, self, state, sums);
       run_part<1>(args, ring, self, state, sums);
       if constexpr (kParts == 4) {
@@ -218,7 +234,7 @@ struct MixedConsumer {
       }
     }
     wait_for_products<0>();
-    release(args, ring, self, state.previous);
+    release(self, state.empty);
     *stage = state.stage;
   }
 };
