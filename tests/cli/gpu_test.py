@@ -96,6 +96,17 @@ class Gpu(unittest.TestCase):
         self.assertEqual(refused.returncode, 2, refused.stderr)
         self.assertIn("--rows: expected a number up to 8", refused.stderr)
 
+    def test_products_of_odd_shapes(self):
+        args = ("bench", "gemm", "--shape", "250x1000", "--rows", "1,3,100", "--json")
+        result = run(*args)
+        self.assertRegex(result.stderr, r"(?m)^left out: u2_s8: .* 1000 inputs are no multiple")
+        problems = {mean["problem"] for mean in json.loads(result.stdout)["summary"]["problems"]}
+        self.assertIn("u4_group_s8", problems)
+        self.assertNotIn("u2_s8", problems)
+        refused = subprocess.run([HALLEY, *args, "--problems", "u2_s8"], capture_output=True,
+                                 text=True, timeout=300, check=False)
+        self.assertEqual(refused.returncode, 4, refused.stderr)
+
 
 class SavedProducts(unittest.TestCase):
     """`halley bench gemm --from` needs no GPU."""

@@ -16,6 +16,7 @@
 #include "halley/cuda/mixed_gemm/wgmma_bf16.cuh"
 #include "halley/cuda/mixed_gemm/wgmma_f16.cuh"
 #include "halley/cuda/mixed_gemm/wgmma_s8.cuh"
+#include "halley/cuda/mixed_gemm/wgmma_u8.cuh"
 
 namespace halley::cuda {
 
@@ -24,6 +25,7 @@ namespace halley::cuda {
 ///   kKind, kRegisters of a fragment: 64 outputs and 32 inputs
 ///   Group          a thread's parameters of one group, as they lie in memory
 ///   load_group()   of the entry at this address
+///   Numbers        the same as decode() takes them: numbers_of(), plain_numbers_of()
 ///   decode()       two words of codes, 16 inputs each
 ///   multiply()     the fragment with 32 inputs of all tokens
 /// and for at most sixteen tokens, by mma.sync, whose fragments are the same:
@@ -40,8 +42,11 @@ struct U4S8Decoder {
   static constexpr MixedKind kKind = MixedKind::kU4S8;
   static constexpr int kRegisters = 4;
   struct Group {};
+  using Numbers = Group;
 
   static __device__ __forceinline__ Group load_group(uint32_t) { return {}; }
+  static __device__ __forceinline__ Numbers numbers_of(const Group&) { return {}; }
+  static __device__ __forceinline__ Numbers plain_numbers_of(const Group&) { return {}; }
 
   /// Codes are stored less 8, and become s8 in the high half of the byte: 16 times the number,
   /// without sign extension. The factor 1/16 is in the output's scale.
@@ -68,6 +73,10 @@ struct U4S8Decoder {
                                                   uint64_t tokens, int keeps) {
     S8Product<kTokens>::run(sums, a, tokens, keeps);
   }
+  static __device__ __forceinline__ void multiply_narrow(Sum (&sums)[4], const uint32_t (&a)[4],
+                                                         uint32_t b0, uint32_t b1) {
+    multiply_narrow_s8(sums, a, b0, b1);
+  }
 };
 
 struct U4GroupS8Decoder {
@@ -75,47 +84,77 @@ struct U4GroupS8Decoder {
   static constexpr MixedKind kKind = MixedKind::kU4GroupS8;
   static constexpr int kRegisters = 4;
   using Group = uint32_t;
+  /// Of the rows g and g + 8: the scale, and the offset in every byte.
+  struct Numbers {
+    uint32_t scale, offset, upper_scale, upper_offset;
+  };
 
   static __device__ __forceinline__ Group load_group(uint32_t address) {
     return load_shared_4(address);
   }
 
-  /// Four numbers at a time: code * scale + offset lies in [0, 255] in every byte, so that nothing
-  /// is carried from byte to byte; the offset is 128 too large, which the last step takes back.
-  static __device__ __forceinline__ void decode(uint32_t (&a)[4], uint32_t u, uint32_t v,
-                                                const Group& group) {
+  static __device__ __forceinline__ Numbers numbers_of(const Group& group) {
+    Numbers numbers;
     asm volatile(
-        "{.reg .b32 t, s, o;\n"
-        "prmt.b32 s, %6, 0, 0x4440; prmt.b32 o, %6, 0, 0x1111;\n"
-        "and.b32 t, %4, 0x0F0F0F0F; mad.lo.u32 t, t, s, o; xor.b32 %0, t, 0x80808080;\n"
-        "and.b32 t, %5, 0x0F0F0F0F; mad.lo.u32 t, t, s, o; xor.b32 %2, t, 0x80808080;\n"
-        "prmt.b32 s, %6, 0, 0x4442; prmt.b32 o, %6, 0, 0x3333;\n"
-        "shr.u32 t, %4, 4; and.b32 t, t, 0x0F0F0F0F;\n"
-        "mad.lo.u32 t, t, s, o; xor.b32 %1, t, 0x80808080;\n"
-        "shr.u32 t, %5, 4; and.b32 t, t, 0x0F0F0F0F;\n"
-        "mad.lo.u32 t, t, s, o; xor.b32 %3, t, 0x80808080;}"
+        "prmt.b32 %0, %4, 0, 0x4440; prmt.b32 %1, %4, 0, 0x1111;\n"
+        "prmt.b32 %2, %4, 0, 0x4442; prmt.b32 %3, %4, 0, 0x3333;"
+        : "=&r"(numbers.scale), "=&r"(numbers.offset), "=&r"(numbers.upper_scale),
+          "=&r"(numbers.upper_offset)
+        : "r"(group));
+    return numbers;
+  }
+
+  /// Four numbers at a time: code * scale + offset lies in [0, 255] in every byte, so that nothing
+  /// is carried from byte to byte. They are 128 too large, and multiplied as u8: the epilogue takes
+  /// off 128 times the sum of the token's codes.
+  static __device__ __forceinline__ void decode(uint32_t (&a)[4], uint32_t u, uint32_t v,
+                                                const Numbers& group) {
+    asm volatile(
+        "{.reg .b32 t;\n"
+        "and.b32 t, %4, 0x0F0F0F0F; mad.lo.u32 %0, t, %6, %7;\n"
+        "and.b32 t, %5, 0x0F0F0F0F; mad.lo.u32 %2, t, %6, %7;\n"
+        "shr.u32 t, %4, 4; and.b32 t, t, 0x0F0F0F0F; mad.lo.u32 %1, t, %8, %9;\n"
+        "shr.u32 t, %5, 4; and.b32 t, t, 0x0F0F0F0F; mad.lo.u32 %3, t, %8, %9;}"
         : "=&r"(a[0]), "=&r"(a[1]), "=&r"(a[2]), "=&r"(a[3])
-        : "r"(u), "r"(v), "r"(group));
+        : "r"(u), "r"(v), "r"(group.scale), "r"(group.offset), "r"(group.upper_scale),
+          "r"(group.upper_offset));
+  }
+
+  static __device__ __forceinline__ Numbers plain_numbers_of(const Group& group) {
+    return {group & 255u, __byte_perm(group, 0, 0x1111), __byte_perm(group, 0, 0x4442),
+            __byte_perm(group, 0, 0x3333)};
   }
 
   static __device__ __forceinline__ void decode_plain(uint32_t (&a)[4], uint32_t u, uint32_t v,
-                                                      const Group& group) {
-    constexpr uint32_t kCodes = 0x0F0F0F0Fu, kSigns = 0x80808080u;
-    const uint32_t scale = group & 255u, offset = __byte_perm(group, 0, 0x1111);
-    const uint32_t upper_scale = __byte_perm(group, 0, 0x4442);
-    const uint32_t upper_offset = __byte_perm(group, 0, 0x3333);
-    a[0] = ((u & kCodes) * scale + offset) ^ kSigns;
-    a[1] = ((u >> 4 & kCodes) * upper_scale + upper_offset) ^ kSigns;
-    a[2] = ((v & kCodes) * scale + offset) ^ kSigns;
-    a[3] = ((v >> 4 & kCodes) * upper_scale + upper_offset) ^ kSigns;
+                                                      const Numbers& group) {
+    constexpr uint32_t kCodes = 0x0F0F0F0Fu;
+    a[0] = (u & kCodes) * group.scale + group.offset;
+    a[1] = (u >> 4 & kCodes) * group.upper_scale + group.upper_offset;
+    a[2] = (v & kCodes) * group.scale + group.offset;
+    a[3] = (v >> 4 & kCodes) * group.upper_scale + group.upper_offset;
   }
 
   template <int kTokens>
   static __device__ __forceinline__ void multiply(Sum (&sums)[kTokens / 2], const uint32_t (&a)[4],
                                                   uint64_t tokens, int keeps) {
-    S8Product<kTokens>::run(sums, a, tokens, keeps);
+    U8Product<kTokens>::run(sums, a, tokens, keeps);
+  }
+  static __device__ __forceinline__ void multiply_narrow(Sum (&sums)[4], const uint32_t (&a)[4],
+                                                         uint32_t b0, uint32_t b1) {
+    multiply_narrow_u8(sums, a, b0, b1);
   }
 };
+
+/// The sum of products with the weight's own numbers. What leaves 32 bits on the way comes back.
+template <class Decoder>
+__device__ __forceinline__ typename Decoder::Sum exact_sum(typename Decoder::Sum sum,
+                                                           int input_sum) {
+  if constexpr (Decoder::kKind == MixedKind::kU4GroupS8) {
+    return static_cast<int32_t>(static_cast<uint32_t>(sum) -
+                                128u * static_cast<uint32_t>(input_sum));
+  }
+  return sum;
+}
 
 /// A group's parameters of 16 bits, each twice in a register, of a thread's row g and of g + 8.
 struct GroupPairs {
@@ -157,10 +196,12 @@ struct U4F16Decoder {
   static constexpr MixedKind kKind = MixedKind::kU4F16;
   static constexpr int kRegisters = 8;
   using Group = uint2;
+  using Numbers = Group;
 
   static __device__ __forceinline__ Group load_group(uint32_t address) {
     return load_shared_8(address);
   }
+  static __device__ __forceinline__ Numbers numbers_of(const Group& group) { return group; }
 
   /// A code below the exponent of 1024 is 1024 + code, four bits higher 1024 + 16 * code: less
   /// 1024 + zero, or times 1/16 less 64 + zero, it is exactly code - zero. The product with the
@@ -254,10 +295,12 @@ struct U4Bf16Decoder {
   static constexpr MixedKind kKind = MixedKind::kU4Bf16;
   static constexpr int kRegisters = 8;
   using Group = uint2;
+  using Numbers = Group;
 
   static __device__ __forceinline__ Group load_group(uint32_t address) {
     return load_shared_8(address);
   }
+  static __device__ __forceinline__ Numbers numbers_of(const Group& group) { return group; }
 
   /// As U4F16Decoder with the exponent of 128: the mantissa has room for one code alone, so that
   /// all four pairs are shifted down.

@@ -31,13 +31,16 @@ struct MixedWeight {
   /// not matter.
   MixedWeight(const MixedShape& shape, bool with_offsets);
 
+  /// Whether products need the sums of activations' codes: for offsets, or because groups of s8 are
+  /// decoded to numbers that are 128 too large.
+  bool needs_sums() const { return has_offsets || kind == MixedKind::kU4GroupS8; }
   size_t num_bytes() const { return chunks.num_bytes() + scales.num_bytes(); }
 };
 
 struct MixedOperands {
   /// [M, K] of i8, f16 or bf16 as the weight's kind says, at multiples of 16 bytes, and rows too.
   ConstMatrix x;
-  /// Of s8: x_scales [M] (or one, is_x_tensor), and x_sums [M] where the weight has offsets. The
+  /// Of s8: x_scales [M] (or one, is_x_tensor), and x_sums [M] where the weight needs_sums(). The
   /// weight's own members are not read.
   RowScales x_scales = {};
   const float* bias = nullptr;  // [N]

@@ -268,6 +268,22 @@ TEST_F(MixedGemm, GroupsReachTheEndsOfS8) {
   }
 }
 
+/// Those of numbers that are 128 too large do, and come back.
+TEST_F(MixedGemm, SumsOfGroupsMayLeave32BitsOnTheWay) {
+  constexpr int kInputs = 70016;
+  RandomWeight weight(MixedKind::kU4GroupS8, 128, kInputs, 128);
+  weight.set_all({.code = 15, .zero = 0, .group_scale = 8});
+  for (const int64_t M : {3, 20}) {
+    Product product(weight, M, {.has_bias = false});
+    product.set_x([](int64_t, int64_t) { return 127.0f; });
+    product.set_scales_to_one();
+    product.queue(context_, plan_for(product));
+    for (const float y : product.get(context_)) {
+      ASSERT_EQ(y, static_cast<float>(kInputs * 127 * 120));
+    }
+  }
+}
+
 TEST_F(MixedGemm, ARowThatIsNotFiniteSpoilsNoOther) {
   RandomWeight weight(MixedKind::kU4F16, 128, 256, 128);
   Product product(weight, 20);

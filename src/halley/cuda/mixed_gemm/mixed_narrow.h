@@ -14,6 +14,8 @@ inline constexpr int kNarrowRows = 4;
 /// Outputs of all tokens whose sums the warps keep until they add them, at most; those of the rows
 /// at a time where these are more. One for each thread, at most.
 inline constexpr int kNarrowSums = 256;
+/// Stages begin at multiples of this: bulk copies that keep their places in lines are faster.
+inline constexpr int kCopyLine = 128;
 /// Stages of a warp's ring, at most.
 inline constexpr int kNarrowStagesMax = 4;
 
@@ -40,7 +42,8 @@ constexpr MixedNarrow mixed_narrow(MixedKind kind, int M, int group_size, int bl
   if (narrow.span > block_rows) narrow.span = block_rows;
   narrow.groups = rows * 16 * kChunkInputs / 2;
   narrow.inputs = narrow.groups + rows * chunk_groups(group_size) * 8 * group_entry_bytes(kind);
-  narrow.stage_bytes = narrow.inputs + M * kChunkInputs * (is_s8(kind) ? 1 : 2);
+  const int stage_bytes = narrow.inputs + M * kChunkInputs * (is_s8(kind) ? 1 : 2);
+  narrow.stage_bytes = (stage_bytes + kCopyLine - 1) / kCopyLine * kCopyLine;
   narrow.sums = kNarrowWarps * num_stages * narrow.stage_bytes;
   narrow.sum_pitch = narrow.span * 16 + 4;
   narrow.barriers = narrow.sums + kNarrowWarps * M * narrow.sum_pitch * 4;

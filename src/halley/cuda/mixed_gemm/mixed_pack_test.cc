@@ -51,10 +51,8 @@ Registers decode_group_s8(uint32_t codes, const uint8_t* entry) {
   for (int i = 0; i < 2; ++i) {
     const uint32_t nibbles = (codes >> (4 * i)) & 0x0F0F0F0Fu;
     const uint32_t scale = entry[2 * i], offset = entry[2 * i + 1] * 0x01010101u;
-    const uint32_t a = (nibbles * scale + offset) ^ 0x80808080u;
-    for (int b = 0; b < 4; ++b) {
-      out.values[i][b] = static_cast<int8_t>(static_cast<uint8_t>(a >> (8 * b)));
-    }
+    const uint32_t a = nibbles * scale + offset;
+    for (int b = 0; b < 4; ++b) out.values[i][b] = static_cast<uint8_t>(a >> (8 * b));
   }
   return out;
 }

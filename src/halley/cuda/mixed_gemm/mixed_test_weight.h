@@ -92,10 +92,12 @@ struct RandomWeight {
     return scale * difference;
   }
 
-  /// What the tensor cores must see: of kU4S8 16 times the number, of 16 bits rounded.
+  /// What the tensor cores must see: of kU4S8 16 times the number, of kU4GroupS8 128 more, of 16
+  /// bits rounded.
   float operand(int64_t n, int64_t k) const {
     const float exact = number(n, k);
     if (source.kind == MixedKind::kU4S8) return 16 * exact;
+    if (source.kind == MixedKind::kU4GroupS8) return exact + 128;
     if (source.kind == MixedKind::kU4F16) return f16_to_f32(f32_to_f16(exact));
     return source.kind == MixedKind::kU4Bf16 ? bf16_to_f32(f32_to_bf16(exact)) : exact;
   }

@@ -26,7 +26,7 @@ constexpr int narrow_early_stages(MixedKind kind) { return kind == MixedKind::kU
 
 /// A warp's ring in shared memory, and what it copies there: chunks `warp`, `warp` + kNarrowWarps
 /// and so on of all rows of the block.
-template <class Decoder>
+template <class Decoder, bool kIsOneGroup>
 struct NarrowRing {
   static constexpr MixedKind kKind = Decoder::kKind;
   static constexpr int kPieces = is_s8(kKind) ? 8 : 16;  // of 16 bytes, of a token's chunk
@@ -81,7 +81,9 @@ struct NarrowRing {
     constexpr int kPanelRows = kChunkOutputs / 16;
     const int rows = rows_ahead();
     if (rows <= 0) return;
-    const int num_groups = kGroupRowBytes > 0 ? kChunkSteps >> args.group_shift : 0;
+    const int num_groups = kGroupRowBytes == 0 ? 0
+                           : kIsOneGroup       ? 1
+                                               : kChunkSteps >> args.group_shift;
     const uint32_t full = barrier(stage_ahead);
     if (lane == 0) {
       arrive_expecting(full, rows * (kRowCodeBytes + num_groups * kGroupRowBytes));
@@ -178,7 +180,7 @@ template <class Decoder>
 struct NarrowStage {
   using Sum = typename Decoder::Sum;
   static constexpr MixedKind kKind = Decoder::kKind;
-  static constexpr int kGroupRowBytes = NarrowRing<Decoder>::kGroupRowBytes;
+  static constexpr int kGroupRowBytes = NarrowRing<Decoder, false>::kGroupRowBytes;
   static constexpr int kVectors = is_s8(kKind) ? 2 : 4;
 
   const MixedArguments& args;
@@ -211,15 +213,20 @@ struct NarrowStage {
         lane / 4 * group_entry_bytes(kKind));
   }
 
+  template <bool kIsOneGroup>
   __device__ __forceinline__ void multiply_s8(int i, Sum (&sums)[4]) const {
+    constexpr int kGroups = kIsOneGroup ? 1 : kChunkSteps;
+    typename Decoder::Numbers numbers[kGroups];
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) numbers[g] = Decoder::plain_numbers_of(load_group(i, g));
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const uint4 codes = load_codes(i, half);
       uint32_t a[4];
-      Decoder::decode_plain(a, codes.x, codes.y, load_group(i, 2 * half));
-      multiply_narrow_s8(sums, a, x[half][0], x[half][1]);
-      Decoder::decode_plain(a, codes.z, codes.w, load_group(i, 2 * half + 1));
-      multiply_narrow_s8(sums, a, x[half][2], x[half][3]);
+      Decoder::decode_plain(a, codes.x, codes.y, numbers[2 * half % kGroups]);
+      Decoder::multiply_narrow(sums, a, x[half][0], x[half][1]);
+      Decoder::decode_plain(a, codes.z, codes.w, numbers[(2 * half + 1) % kGroups]);
+      Decoder::multiply_narrow(sums, a, x[half][2], x[half][3]);
     }
   }
 
@@ -262,7 +269,7 @@ struct NarrowStage {
   template <bool kIsOneGroup>
   __device__ __forceinline__ void multiply_row(int i, Sum (&sums)[4]) const {
     if constexpr (is_s8(kKind)) {
-      multiply_s8(i, sums);
+      multiply_s8<kIsOneGroup>(i, sums);
     } else {
       multiply_16_bits<kIsOneGroup>(i, sums);
     }
@@ -288,7 +295,8 @@ struct NarrowStage {
 /// What one output of one token is multiplied with: read while weights are under way.
 template <class Decoder>
 struct NarrowOutput {
-  float scale = 0, offset = 0, token_scale = 0, token_sum = 0, bias = 0;
+  float scale = 0, offset = 0, token_scale = 0, bias = 0;
+  int token_sum = 0;
 
   __device__ __forceinline__ void load(const MixedArguments& args, int n, int m) {
     const RowScales& scales = args.scales;
@@ -298,10 +306,8 @@ struct NarrowOutput {
       // U4S8Decoder's numbers are 16 times too large.
       scale = (Decoder::kKind == MixedKind::kU4S8 ? 0.0625f : 1.0f) * scales.w_scales[n];
       token_scale = scales.x_scales[scales.is_x_tensor ? 0 : m];
-      if (scales.w_offsets != nullptr) {
-        offset = scales.w_offsets[n];
-        token_sum = static_cast<float>(scales.x_sums[m]);
-      }
+      if (scales.w_offsets != nullptr) offset = scales.w_offsets[n];
+      if (needs_input_sums(Decoder::kKind, scales)) token_sum = scales.x_sums[m];
     }
   }
 
@@ -312,10 +318,10 @@ struct NarrowOutput {
     typename Decoder::Sum sum = 0;
 #pragma unroll
     for (int w = 0; w < kNarrowWarps; ++w) sum += warp_sums[w * args.M * args.narrow.sum_pitch];
-    auto value = static_cast<float>(sum);
+    auto value = static_cast<float>(exact_sum<Decoder>(sum, token_sum));
     if constexpr (is_s8(Decoder::kKind)) {
       value *= scale;
-      value = fmaf(-offset, token_sum, value);
+      value = fmaf(-offset, static_cast<float>(token_sum), value);
       value *= token_scale;
     }
     store_number(args.y, args.y_dtype, m * args.y_stride + n, value + bias);
@@ -331,7 +337,7 @@ __device__ __forceinline__ void run_narrow(const MixedArguments& args, uint8_t* 
   const int row_begin = part_begin(args.schedule.num_tiles, num_blocks, block);
   const int row_end = part_begin(args.schedule.num_tiles, num_blocks, block + 1);
   const int num_chunks = args.schedule.num_chunks, pitch = args.narrow.sum_pitch;
-  NarrowRing<Decoder> ring = {.args = args};
+  NarrowRing<Decoder, kIsOneGroup> ring = {.args = args};
   ring.base = shared + warp * args.narrow.num_stages * args.narrow.stage_bytes;
   ring.warp = warp;
   ring.lane = lane;
@@ -389,7 +395,7 @@ __global__ void __launch_bounds__(kNarrowWarps * 32, 1)
     narrow_kernel(const __grid_constant__ MixedArguments args) {
   extern __shared__ uint4 shared_memory[];
   auto* const shared = reinterpret_cast<uint8_t*>(shared_memory);
-  if (is_s8(Decoder::kKind) || 1 << args.group_shift == kChunkSteps) {
+  if (Decoder::kKind == MixedKind::kU4S8 || 1 << args.group_shift == kChunkSteps) {
     run_narrow<Decoder, true>(args, shared);
   } else {
     run_narrow<Decoder, false>(args, shared);
