@@ -1,7 +1,9 @@
 #include "halley/cuda/nested_gemm/time_nested_gemm.h"
 
 #include <algorithm>
+#include <functional>
 #include <random>
+#include <thread>
 
 #include <cuda_runtime_api.h>
 
@@ -10,6 +12,7 @@
 #include "halley/core/float16.h"
 #include "halley/core/nested_float.h"
 #include "halley/cuda/gemm/time_gemm.h"
+#include "halley/cuda/hopper_tile/tuned_tiles.h"
 #include "halley/cuda/nested_gemm/nested_gemm.h"
 #include "halley/cuda/runtime/cuda_check.h"
 
@@ -56,6 +59,9 @@ struct TimedShape {
   std::vector<NestedGemmTime>* times;
 };
 
+/// Plans that are timed: estimates up to so many times the least.
+constexpr double kSlowestEstimate = 1.5;
+
 bool is_near(const HopperTile& tile, int64_t M) {
   return tile.tokens <= std::max<int64_t>(2 * M, 16) && M <= int64_t{tile.tokens} * 16;
 }
@@ -68,62 +74,84 @@ std::vector<TilePlan> plans_of(const TimedShape& timed, const ProductShape& shap
     const HopperTile& tile = nested_family().tiles[i].tile;
     if (!is_near(tile, shape.M)) continue;
     const int index = static_cast<int>(i);
-    plans.push_back(plan_one_tile(nested_family(), shape, device, index));
-    for (int split = 2; split <= kTileSplitMax; ++split) {
-      const TilePlan plan = plan_split_tile(nested_family(), shape, device, index, split);
-      const int blocks = plan.schedule.num_tiles * split;
-      if (blocks <= device.num_multiprocessors && plans.back().split != split)
-        plans.push_back(plan);
+    for (TilePlan& plan : plans_of_tile(nested_family(), shape, device, index)) {
+      plans.push_back(std::move(plan));
     }
   }
+  // Estimates are not that wrong.
+  double least = plans.front().microseconds;
+  for (const TilePlan& plan : plans) least = std::min(least, plan.microseconds);
+  std::erase_if(plans,
+                [&](const TilePlan& plan) { return plan.microseconds > kSlowestEstimate * least; });
   return plans;
 }
 
-void add_nested_times(const TimedShape& timed) {
-  const auto plane_bytes = static_cast<size_t>(timed.N * timed.stride);
-  const DeviceBuffer upper(timed.num_copies * plane_bytes, "upper planes");
-  fill(upper.data(), upper.num_bytes(), timed.patterns.upper);
-  std::vector<NestedWeight> weights;
-  for (size_t i = 0; i < timed.num_copies; ++i) {
-    weights.emplace_back(timed.context, ConstMatrix{upper.data() + i * plane_bytes, DType::kF8E4M3,
-                                                    timed.N, timed.K, timed.stride});
-    timed.context.stream.synchronize();
-    fill(weights.back().lower.data(), weights.back().lower.num_bytes(), timed.patterns.lower);
-  }
-  for (const int64_t M : timed.options.rows) {
-    const ProductShape shape = {.M = M, .N = timed.N, .K = timed.K};
-    const std::string chosen = str(plan_tiles(nested_family(), shape, timed.context.device));
-    for (const TilePlan& plan : plans_of(timed, shape)) {
-      const double microseconds = time_products(timed.context, timed.num_copies, [&](size_t copy) {
-        nested_gemm_planned(timed.context, weights[copy],
-                            {.x = timed.x.rows(0, M), .starts_early = true}, plan,
-                            {timed.y, DType::kF16, M, timed.N, timed.N});
-      });
-      timed.times->push_back({.plan = str(plan),
-                              .is_chosen = str(plan) == chosen,
-                              .N = timed.N,
-                              .K = timed.K,
-                              .M = M,
-                              .microseconds = microseconds});
+/// Under load clocks fall for a while: everything that is timed begins behind the same pause.
+double time_rested(const TimedShape& timed, const std::function<void(size_t copy)>& queue) {
+  std::this_thread::sleep_for(timed.options.pause);
+  return time_products(timed.context, timed.num_copies, queue);
+}
+
+/// Weights of both kinds, as many as num_copies.
+struct TimedWeights {
+  DeviceBuffer f16, upper;
+  std::vector<NestedWeight> nested;
+
+  explicit TimedWeights(const TimedShape& timed) {
+    const auto plane_bytes = static_cast<size_t>(timed.N * timed.stride);
+    if (timed.options.has_f16) {
+      f16 = DeviceBuffer(timed.num_copies * plane_bytes * 2, "f16 weights");
+      fill(f16.data(), f16.num_bytes(), timed.patterns.f16);
     }
+    upper = DeviceBuffer(timed.num_copies * plane_bytes, "upper planes");
+    fill(upper.data(), upper.num_bytes(), timed.patterns.upper);
+    for (size_t i = 0; i < timed.num_copies; ++i) {
+      nested.emplace_back(timed.context, ConstMatrix{upper.data() + i * plane_bytes, DType::kF8E4M3,
+                                                     timed.N, timed.K, timed.stride});
+      timed.context.stream.synchronize();
+      fill(nested.back().lower.data(), nested.back().lower.num_bytes(), timed.patterns.lower);
+    }
+  }
+};
+
+void add_nested_times(const TimedShape& timed, const TimedWeights& weights, int64_t M) {
+  const ProductShape shape = {.M = M, .N = timed.N, .K = timed.K};
+  const std::string chosen = str(plan_tiles(nested_family(), shape, timed.context.device));
+  for (const TilePlan& plan : plans_of(timed, shape)) {
+    const double microseconds = time_rested(timed, [&](size_t copy) {
+      nested_gemm_planned(timed.context, weights.nested[copy],
+                          {.x = timed.x.rows(0, M), .starts_early = true}, plan,
+                          {timed.y, DType::kF16, M, timed.N, timed.N});
+    });
+    const TunedTile tuned = {.family = "nested",
+                             .N = timed.N,
+                             .K = timed.K,
+                             .rows = M,
+                             .tokens = plan.tile.tokens,
+                             .deal = plan.deal,
+                             .microseconds = microseconds};
+    timed.times->push_back({.plan = str(plan),
+                            .is_chosen = str(plan) == chosen,
+                            .N = timed.N,
+                            .K = timed.K,
+                            .M = M,
+                            .microseconds = microseconds,
+                            .tuned = to_json(tuned)});
   }
 }
 
-void add_f16_times(const TimedShape& timed, CublasLtGemm& lt) {
+void add_f16_time(const TimedShape& timed, CublasLtGemm& lt, const TimedWeights& weights,
+                  int64_t M) {
   const auto weight_bytes = static_cast<size_t>(timed.N * timed.stride) * 2;
-  const DeviceBuffer w(timed.num_copies * weight_bytes, "f16 weights");
-  fill(w.data(), w.num_bytes(), timed.patterns.f16);
-  for (const int64_t M : timed.options.rows) {
-    const double microseconds = time_products(timed.context, timed.num_copies, [&](size_t copy) {
-      lt.multiply(
-          timed.context,
-          {.x = timed.x.rows(0, M),
-           .w = {w.data() + copy * weight_bytes, DType::kF16, timed.N, timed.K, timed.stride}},
-          {timed.y, DType::kF16, M, timed.N, timed.N});
-    });
-    timed.times->push_back(
-        {.plan = "f16", .N = timed.N, .K = timed.K, .M = M, .microseconds = microseconds});
-  }
+  const double microseconds = time_rested(timed, [&](size_t copy) {
+    lt.multiply(timed.context,
+                {.x = timed.x.rows(0, M),
+                 .w = {weights.f16.data() + copy * weight_bytes, DType::kF16, timed.N, timed.K,
+                       timed.stride}},
+                {timed.y, DType::kF16, M, timed.N, timed.N});
+  });
+  timed.times->push_back(
+      {.plan = "f16", .N = timed.N, .K = timed.K, .M = M, .microseconds = microseconds});
 }
 
 }  // namespace
@@ -152,8 +180,11 @@ std::vector<NestedGemmTime> time_nested_gemm(const CudaContext& context, CublasL
         .x = {x.data(), DType::kF16, rows_max, K, stride},
         .y = y.data(),
         .times = &times};
-    if (options.has_f16) add_f16_times(timed, lt);
-    add_nested_times(timed);
+    const TimedWeights timed_weights(timed);
+    for (const int64_t M : options.rows) {
+      if (options.has_f16) add_f16_time(timed, lt, timed_weights, M);
+      add_nested_times(timed, timed_weights, M);
+    }
   }
   return times;
 }

@@ -1,6 +1,7 @@
 // Times of nested products beside cuBLASLt's in f16.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -19,6 +20,8 @@ struct TimeNestedOptions {
   bool has_all_tiles = false;
   /// cuBLASLt's product in f16 too.
   bool has_f16 = true;
+  /// Before all that is timed.
+  std::chrono::milliseconds pause{10};
 };
 
 struct NestedGemmTime {
@@ -26,6 +29,7 @@ struct NestedGemmTime {
   bool is_chosen = true;
   int64_t N = 0, K = 0, M = 0;
   double microseconds = 0;
+  std::string tuned = {};  // of a nested product: the plan's line of a table (tuned_tiles.h)
 };
 
 /// As time_gemm(): f16 outputs, normal weights and inputs, weights rotated so that none is in the

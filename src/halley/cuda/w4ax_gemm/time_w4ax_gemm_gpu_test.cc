@@ -2,6 +2,7 @@
 #include <cmath>
 #include <iostream>
 #include <random>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -10,6 +11,7 @@
 #include "halley/base/str.h"
 #include "halley/cuda/gemm/cublaslt_gemm.h"
 #include "halley/cuda/gemm/time_gemm.h"
+#include "halley/cuda/hopper_tile/tuned_tiles.h"
 #include "halley/cuda/mixed_gemm/time_mixed_gemm.h"
 #include "halley/cuda/testing/device_matrix.h"
 #include "halley/cuda/testing/gpu_test.h"
@@ -45,6 +47,18 @@ class TimeW4axGemm : public HopperTest {
     return inputs;
   }
 
+  /// A line of cuda/hopper_tile/tuned_h200.json.
+  static std::string tuned_line(const ProductShape& shape, const TilePlan& plan,
+                                double microseconds) {
+    return to_json({.family = "w4ax",
+                    .N = shape.N,
+                    .K = shape.K,
+                    .rows = shape.M,
+                    .tokens = plan.tile.tokens,
+                    .deal = plan.deal,
+                    .microseconds = microseconds});
+  }
+
   /// All plans of tiles that are near.
   std::vector<TilePlan> plans_of(const ProductShape& shape) const {
     std::vector<TilePlan> plans;
@@ -54,19 +68,20 @@ class TimeW4axGemm : public HopperTest {
         if (tile.tokens < 128 || shape.M < 128) continue;
       }
       const int index = static_cast<int>(i);
-      plans.push_back(plan_one_tile(w4ax_family(), shape, device_, index));
-      for (int split = 2; split <= kTileSplitMax; ++split) {
-        const TilePlan plan = plan_split_tile(w4ax_family(), shape, device_, index, split);
-        if (plan.schedule.num_tiles * split > device_.num_multiprocessors * tile.blocks) break;
-        if (plans.back().split != split) plans.push_back(plan);
+      for (const TilePlan& plan : plans_of_tile(w4ax_family(), shape, device_, index)) {
+        plans.push_back(plan);
       }
     }
+    // Estimates are not that wrong.
+    double least = plans.front().microseconds;
+    for (const TilePlan& plan : plans) least = std::min(least, plan.microseconds);
+    std::erase_if(plans, [&](const TilePlan& plan) { return plan.microseconds > 1.6 * least; });
     return plans;
   }
 };
 
-/// All plans of the layers of Llama-3 beside products with one scale a token: what the constants of
-/// w4ax_gemm.cc are judged by.
+/// All plans of the layers of Llama-3 beside products with one scale a token, and the lines of the
+/// fastest for cuda/hopper_tile/tuned_h200.json.
 TEST_F(TimeW4axGemm, ListsAllTilesOfLayers) {
   constexpr int64_t kRowsMax = 2048;
   const std::vector<int64_t> rows = {1, 16, 64, 128, 256, kRowsMax};
@@ -99,6 +114,7 @@ TEST_F(TimeW4axGemm, ListsAllTilesOfLayers) {
       const ProductShape shape = {.M = M, .N = N, .K = K};
       const std::string chosen = str(plan_tiles(w4ax_family(), shape, device_));
       double other = 0, best = 0;
+      std::string tuned;
       for (const MixedGemmTime& time : others) {
         if (time.M == M && time.starts_early) other = time.microseconds;
       }
@@ -114,12 +130,16 @@ TEST_F(TimeW4axGemm, ListsAllTilesOfLayers) {
         EXPECT_GT(microseconds, 0);
         const bool is_chosen = chosen == str(plan);
         if (is_chosen) chosen_logs[m] += std::log(microseconds / other);
-        best = best == 0 ? microseconds : std::min(best, microseconds);
+        if (best == 0 || microseconds < best) {
+          best = microseconds;
+          tuned = tuned_line(shape, plan, best);
+        }
         std::cout << (is_chosen ? "time * " : "time   ") << N << "x" << K << " M " << M << ": "
                   << microseconds << " us, of W4A8 " << microseconds / other << ", estimate "
                   << plan.microseconds << ", " << plan << "\n";
       }
       best_logs[m] += std::log(best / other);
+      std::cout << "  " << tuned << ",\n";
     }
   }
   for (size_t m = 0; m < rows.size(); ++m) {
