@@ -59,6 +59,8 @@ struct GemmTime {
   ProductTime time = {};
   /// The larger of both, of the bytes that must move (weight, x, y in f16) and of the operations.
   double floor_microseconds = 0;
+  /// Of products in tiles: the line of the plan in a table of measured plans.
+  std::string tuned = {};
 };
 
 struct ProductWork {

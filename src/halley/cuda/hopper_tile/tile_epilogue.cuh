@@ -271,30 +271,42 @@ struct TileEpilogue {
     }
   }
 
-  static __device__ __forceinline__ void write_split(const TileArguments& args,
-                                                     const TileBlock& block, const TileThread& self,
-                                                     const TilePlace& place, int pairs_each) {
+  /// Tokens of the tile: multiples of 16 but for the tile's end.
+  struct TokenRange {
+    int begin = 0;
+    int end = 0;
+  };
+
+  /// Rows of Y of some tokens.
+  /// sum_of(pair, values) gives sums of kPieces pairs of groups of eight tokens.
+  template <int kPieces, typename SumOf>
+  static __device__ __forceinline__ void write_sums(const TileArguments& args, const TileRing& ring,
+                                                    const TileThread& self, const TilePlace& place,
+                                                    const TokenRange& tokens, const SumOf& sum_of) {
     constexpr int kStaged = staged_tile_tokens(kTokens);
     const uint32_t staging =
-        block.ring.base +
+        ring.base +
         static_cast<uint32_t>(args.shared.staging + self.warpgroup * kStaged * kTilePitch);
     const Bias bias = load_bias(args, self, place);
-    const int end = min(min((block.part + 1) * pairs_each * 16, kTokens), place.tokens_left);
-    for (int begin = block.part * pairs_each * 16; begin < end; begin += kStaged) {
-      const int num_tokens = min(kStaged, end - begin);
+    for (int begin = tokens.begin; begin < tokens.end; begin += kStaged) {
+      const int num_tokens = min(kStaged, tokens.end - begin);
       sync_warpgroup(1 + self.warpgroup);  // rows before have been read
-      for (int token = 0; token < num_tokens; token += 16) {
-        float values[8];
-        add_split(args, block, self, pairs_each, (begin + token) / 16 - block.part * pairs_each,
-                  values);
-        if (args.y_dtype == DType::kF32) {
+      for (int first = 0; first < num_tokens; first += 16 * kPieces) {
+        float values[kPieces][8];
+        sum_of((begin + first) / 16, values);
+#pragma unroll
+        for (int piece = 0; piece < kPieces; ++piece) {
+          const int token = first + 16 * piece;
+          if (token >= num_tokens) break;
+          if (args.y_dtype != DType::kF32) {
+            stage_pair(args, self, staging, token, bias, values[piece]);
+            continue;
+          }
 #pragma unroll
           for (int i = 0; i < 8; ++i) {
             write_one(args, self, place, begin + token + i / 4 * 8 + 2 * self.column_pair() + i % 2,
-                      i % 4 / 2, values[i] + bias.of[i % 4 / 2]);
+                      i % 4 / 2, values[piece][i] + bias.of[i % 4 / 2]);
           }
-        } else {
-          stage_pair(args, self, staging, token, bias, values);
         }
       }
       if (args.y_dtype == DType::kF32) continue;
@@ -303,11 +315,103 @@ struct TileEpilogue {
     }
   }
 
+  static __device__ __forceinline__ void write_split(const TileArguments& args,
+                                                     const TileBlock& block, const TileThread& self,
+                                                     const TilePlace& place, int pairs_each) {
+    const int first = block.part * pairs_each;
+    const int end = min(min((first + pairs_each) * 16, kTokens), place.tokens_left);
+    write_sums<1>(args, block.ring, self, place, {first * 16, end},
+                  [&](int pair, float(&values)[1][8]) {
+                    add_split(args, block, self, pairs_each, pair - first, values[0]);
+                  });
+  }
+
+  /// Pairs whose parts are read at a time, and parts.
+  static constexpr int kPairPieces = kTokens == 128 ? 2 : 1;
+  static constexpr int kPartPieces = 4;
+
+  /// The end of a tile that is cut into parts: all of its blocks come to it at about the same time,
+  /// leave their sums in the L2 cache, and add and write some tokens each.
+  static __device__ __forceinline__ void finish_parts(const TileArguments& args,
+                                                      const TileBlock& block,
+                                                      const TileThread& self,
+                                                      const TilePlace& place, const Sums& sums) {
+    const int parts = args.schedule.parts, part = block.index % parts;
+    const int pairs = min(kPairs, (place.tokens_left + 15) / 16);
+    const int pairs_each = (pairs + parts - 1) / parts;
+    const int writers = (pairs + pairs_each - 1) / pairs_each;
+    uint32_t* counter =
+        args.counters + 2 * (place.tile - args.schedule.whole_tiles) + self.warpgroup;
+    float4* mine = slot_of(args, self, block.index);
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      if (8 * v < place.tokens_left) {
+        __stcg(mine + v * kTileConsumers,
+               float4{sums[4 * v], sums[4 * v + 1], sums[4 * v + 2], sums[4 * v + 3]});
+      }
+    }
+    // The barriers order the warpgroup's stores and loads before and behind one thread's.
+    sync_warpgroup(1 + self.warpgroup);
+    if (self.in_warpgroup == 0) count_in_order(counter);
+    if (part >= writers) return;
+    if (self.in_warpgroup == 0) {
+      while (load_in_order(counter) < static_cast<uint32_t>(parts)) {
+      }
+      // The last one that has seen it leaves zero for the next launch.
+      if (count_in_order(counter) + 1 == static_cast<uint32_t>(parts + writers)) *counter = 0;
+    }
+    sync_warpgroup(1 + self.warpgroup);
+    const int begin = part * pairs_each * 16;
+    const int end = min(min(begin + pairs_each * 16, kTokens), place.tokens_left);
+    write_sums<kPairPieces>(args, block.ring, self, place, {begin, end},
+                            [&](int pair, float(&values)[kPairPieces][8]) {
+                              add_left(args, self, place, block.index - part, pair, values);
+                            });
+  }
+
+  /// The sums over all parts, of which block `first` has left the first one.
+  static __device__ __forceinline__ void add_left(const TileArguments& args, const TileThread& self,
+                                                  const TilePlace& place, int first, int pair,
+                                                  float (&values)[kPairPieces][8]) {
+#pragma unroll
+    for (int piece = 0; piece < kPairPieces; ++piece) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) values[piece][i] = 0;
+    }
+#pragma unroll 1
+    for (int begin = 0; begin < args.schedule.parts; begin += kPartPieces) {
+      float4 left[kPartPieces][2 * kPairPieces];
+#pragma unroll
+      for (int part = 0; part < kPartPieces; ++part) {
+        const float4* from = slot_of(args, self, first + begin + part);
+#pragma unroll
+        for (int i = 0; i < 2 * kPairPieces; ++i) {
+          const int vector = 2 * pair + i;
+          const bool is_there =
+              begin + part < args.schedule.parts && 8 * vector < min(place.tokens_left, kTokens);
+          left[part][i] = is_there ? __ldcg(from + vector * kTileConsumers) : float4{0, 0, 0, 0};
+        }
+      }
+#pragma unroll
+      for (int part = 0; part < kPartPieces; ++part) {
+#pragma unroll
+        for (int i = 0; i < 2 * kPairPieces; ++i) {
+          float* to = &values[i / 2][i % 2 * 4];
+          to[0] += left[part][i].x;
+          to[1] += left[part][i].y;
+          to[2] += left[part][i].z;
+          to[3] += left[part][i].w;
+        }
+      }
+    }
+  }
+
   /// The end of a segment: rows of Y, or a part of them for whoever comes last.
   static __device__ __forceinline__ void finish(const TileArguments& args, const TileBlock& block,
                                                 const TileThread& self, const TilePlace& place,
                                                 bool is_whole, Sums& sums) {
     if (args.split > 1) return finish_split(args, block, self, place, sums);
+    if (!is_whole && args.schedule.parts > 0) return finish_parts(args, block, self, place, sums);
     if (!is_whole && !add_parts(args, block, self, place, sums)) {
       return;
     }

@@ -21,8 +21,9 @@ struct TileRegisters {
 };
 
 /// All of a kernel of kTileThreads threads, kBlocks on a multiprocessor. Two warpgroups multiply:
-/// Consumer::begin(thread) once, then Consumer::run() for each segment. Of two warps of the third,
-/// one thread each copies weights and tokens into the ring: fill_weights(block),
+/// Consumer::begin(thread) once, then
+/// Consumer::run() for each segment, from a Consumer::Place in the ring on. Of two warps of the
+/// third, one thread each copies weights and tokens into the ring: fill_weights(block),
 /// fill_tokens(block). The first one makes the ring, and copies before all others have come.
 template <int kTokens, int kBlocks, typename Consumer, typename FillWeights, typename FillTokens>
 __device__ __forceinline__ void run_tile_block(const TileArguments& args, const void* shared_memory,
@@ -56,11 +57,11 @@ __device__ __forceinline__ void run_tile_block(const TileArguments& args, const 
     wait_for_previous_kernel();
     const TileThread self = tile_thread();
     Consumer::begin(self);
-    TileStage stage;
+    typename Consumer::Place place_in_ring;
     TileSegment segment = block.first(args);
     while (segment.num_chunks > 0) {
       TileSums<kTokens> sums;
-      Consumer::run(args, block.ring, self, segment.num_chunks, &stage, sums);
+      Consumer::run(args, block.ring, self, segment.num_chunks, &place_in_ring, sums);
       const TilePlace place = tile_place<kTokens>(args, self, segment.tile);
       TileEpilogue<kTokens>::finish(args, block, self, place,
                                     segment.num_chunks == args.schedule.num_chunks, sums);

@@ -6,12 +6,13 @@
 
 #include "halley/base/check.h"
 #include "halley/base/checked_math.h"
+#include "halley/cuda/hopper_tile/tuned_tiles.h"
 
 namespace halley::cuda {
 namespace {
 
 constexpr double kSharerMicroseconds = 0.1;           // of a part that is added
-constexpr double kTogetherMicroseconds = 4;           // where all parts of a tile end at once
+constexpr double kPartsMicroseconds = 4;              // all parts of a tile end at once
 constexpr double kMemoryBytesPerMicrosecond = 34000;  // of one multiprocessor's share
 /// Blocks that share tiles are at different inputs at a time: what several of them read comes from
 /// memory each time, unless so many bytes, all that is read, stay in the L2 cache.
@@ -43,16 +44,13 @@ double estimate(const TileFamily& family, const CudaDeviceInfo& device, const Ti
   const double rounds = ceil_div(schedule.whole_tiles, schedule.num_blocks);
   double time = rounds * (schedule.num_chunks * stage + costs.end);
   if (const int chunks = num_shared_chunks(schedule); chunks > 0) {
-    const int parts = tile_parts(schedule);
-    const int each =
-        parts > 0 ? ceil_div(schedule.num_chunks, parts) : ceil_div(chunks, schedule.num_blocks);
+    const int each = schedule.parts > 0 ? ceil_div(schedule.num_chunks, schedule.parts)
+                                        : ceil_div(chunks, schedule.num_blocks);
     const bool is_kept = plan.token_tiles == 1 || shared_bytes(family, plan) <= kKeptBytes;
     time += each * stage * (is_kept ? 1 : kUnkeptFactor) + costs.end;
-    // A block whose part is not of one tile has two ends.
-    if (parts != 1) {
-      time += parts > 0 ? costs.part + kTogetherMicroseconds : 2 * costs.part;
-      time += kSharerMicroseconds * schedule.num_chunks / each;
-    }
+    // In one row a block has parts of two tiles.
+    time += schedule.parts > 0 ? kPartsMicroseconds + costs.part / 2
+                               : 2 * costs.part + kSharerMicroseconds * schedule.num_chunks / each;
   }
   return time;
 }
@@ -83,30 +81,99 @@ TilePlan plan_of(const TileFamily& family, const ProductShape& shape, int tile_i
   return plan;
 }
 
-/// Takes the schedule where it can be and is better than what the plan has.
-void consider(const TileFamily& family, const CudaDeviceInfo& device, const TileSchedule& schedule,
-              int split, TilePlan* best) {
-  const int64_t shared_tiles = schedule.num_tiles - schedule.whole_tiles;
-  const int64_t shared_chunks = shared_tiles * schedule.num_chunks;
-  if (shared_tiles > kSharedTileTilesMax || shared_chunks > std::numeric_limits<int>::max()) return;
-  if (shared_chunks > 0 && shared_chunks < schedule.num_blocks) return;
-  if (schedule.num_chunks < split) return;
-  TilePlan plan = *best;
-  plan.schedule = schedule;
-  plan.split = split;
-  finish_plan(family, device, &plan);
-  if (best->schedule.num_blocks == 0 || plan.microseconds < best->microseconds) *best = plan;
-}
-
 /// The same tiles for `num_blocks`, the first `whole_tiles` of them not shared.
-TileSchedule dealt(const TilePlan& plan, int num_blocks, int whole_tiles) {
+TileSchedule dealt(const TilePlan& plan, int num_blocks, int whole_tiles, int parts = 0) {
   TileSchedule schedule = plan.schedule;
   schedule.num_blocks = num_blocks;
   schedule.whole_tiles = whole_tiles;
+  schedule.parts = parts;
   return schedule;
 }
 
+/// What memory allows is the least for all plans; it decides between those that wait for it.
+void bound_by_memory(const TileFamily& family, const ProductShape& shape,
+                     const CudaDeviceInfo& device, TilePlan* plan) {
+  const double bytes =
+      static_cast<double>(shape.N) * static_cast<double>(shape.K) * family.weight_bits / 8;
+  const double least = bytes / (kMemoryBytesPerMicrosecond * device.num_multiprocessors);
+  plan->microseconds = std::max(plan->microseconds, least) + plan->microseconds * 1e-3;
+}
+
+/// Whether the schedule keeps within the limits.
+bool can_be(const TilePlan& plan) {
+  const TileSchedule& schedule = plan.schedule;
+  const int64_t shared_tiles = schedule.num_tiles - schedule.whole_tiles;
+  const int64_t shared_chunks = shared_tiles * schedule.num_chunks;
+  return shared_tiles <= kSharedTileTilesMax && shared_chunks <= std::numeric_limits<int>::max() &&
+         (shared_chunks == 0 || shared_chunks >= schedule.num_blocks) &&
+         schedule.num_chunks >= std::max(plan.split, schedule.parts);
+}
+
+/// The schedule of a deal; without blocks where there is none.
+TileSchedule schedule_of(const TilePlan& plan, const CudaDeviceInfo& device) {
+  const TileDeal& deal = plan.deal;
+  const int tiles = plan.schedule.num_tiles;
+  const int some = device.num_multiprocessors * deal.blocks;
+  // With fewer blocks a deal of fewer on a multiprocessor is the same.
+  const auto can_have = [&](int64_t num_blocks) {
+    return num_blocks <= some && num_blocks > some - device.num_multiprocessors;
+  };
+  if (deal.split > 1) {
+    // Not all multiprocessors can be had in clusters of three and four.
+    const int64_t all = int64_t{tiles} * deal.split;
+    const bool fits = deal.split == 2 || all * 100 <= int64_t{some} * 90;
+    return can_have(all) && fits ? dealt(plan, tiles, tiles) : TileSchedule{};
+  }
+  if (deal.shared_rounds == 0) {
+    const int num_blocks = std::min(tiles, some);
+    return can_have(num_blocks) ? dealt(plan, num_blocks, tiles) : TileSchedule{};
+  }
+  const int rounds = tiles / some, rest = tiles % some;
+  if (rest == 0 || deal.shared_rounds > rounds + 1) return {};
+  if (deal.parts == 0) return dealt(plan, some, (rounds + 1 - deal.shared_rounds) * some);
+  const int64_t parts = int64_t{rest} * deal.parts;
+  if (deal.shared_rounds > 1 || parts > some) return {};
+  if (rounds > 0) return dealt(plan, some, rounds * some, deal.parts);
+  return can_have(parts) ? dealt(plan, static_cast<int>(parts), 0, deal.parts) : TileSchedule{};
+}
+
+/// All deals of a tile, for any number of tiles.
+std::vector<TileDeal> deals_of(const TileFamily& family, int tile_index) {
+  std::vector<TileDeal> deals;
+  const int most = family.tiles[static_cast<size_t>(tile_index)].tile.blocks;
+  for (int blocks = 1; blocks <= most; ++blocks) {
+    const TileDeal whole = {.tile_index = tile_index, .blocks = blocks};
+    deals.push_back(whole);
+    for (TileDeal deal = whole; deal.shared_rounds < 2;) {
+      ++deal.shared_rounds;
+      deals.push_back(deal);
+    }
+    for (TileDeal deal = whole; deal.parts < kTilePartsMax;) {
+      deal.shared_rounds = 1;
+      deal.parts = std::max(2, deal.parts + 1);
+      deals.push_back(deal);
+    }
+    for (TileDeal deal = whole; deal.split < kTileSplitMax;) {
+      ++deal.split;
+      deals.push_back(deal);
+    }
+  }
+  return deals;
+}
+
 }  // namespace
+
+std::optional<TilePlan> plan_dealt(const TileFamily& family, const ProductShape& shape,
+                                   const CudaDeviceInfo& device, const TileDeal& deal) {
+  TilePlan plan = plan_of(family, shape, deal.tile_index);
+  plan.deal = deal;
+  plan.split = deal.split;
+  plan.schedule = schedule_of(plan, device);
+  if (plan.schedule.num_blocks == 0 || !can_be(plan)) return {};
+  finish_plan(family, device, &plan);
+  bound_by_memory(family, shape, device, &plan);
+  return plan;
+}
 
 size_t TilePlan::workspace_bytes() const {
   if (num_shared_chunks(schedule) == 0) return 0;
@@ -118,38 +185,25 @@ std::ostream& operator<<(std::ostream& out, const TilePlan& plan) {
   return out << "tile " << plan.tile.tokens << " tokens x " << kTileOutputs << " outputs, "
              << plan.num_stages << " stages, " << schedule.num_tiles << " tiles of "
              << schedule.num_chunks << " chunks on " << schedule.num_blocks << " blocks, "
-             << schedule.num_tiles - schedule.whole_tiles << " shared, split by " << plan.split;
+             << schedule.num_tiles - schedule.whole_tiles << " shared in " << schedule.parts
+             << " parts, split by " << plan.split;
+}
+
+std::vector<TilePlan> plans_of_tile(const TileFamily& family, const ProductShape& shape,
+                                    const CudaDeviceInfo& device, int tile_index) {
+  std::vector<TilePlan> plans;
+  for (const TileDeal& deal : deals_of(family, tile_index)) {
+    if (auto plan = plan_dealt(family, shape, device, deal)) plans.push_back(*plan);
+  }
+  return plans;
 }
 
 TilePlan plan_one_tile(const TileFamily& family, const ProductShape& shape,
                        const CudaDeviceInfo& device, int tile_index) {
-  const TilePlan plan = plan_of(family, shape, tile_index);
-  const int tiles = plan.schedule.num_tiles;
-  const int all = device.num_multiprocessors * plan.tile.blocks;
-  TilePlan best = plan;
-  const auto try_dealt = [&](int num_blocks, int whole_tiles, int split) {
-    consider(family, device, dealt(plan, num_blocks, whole_tiles), split, &best);
-  };
-  try_dealt(std::min(tiles, all), tiles, 1);
-  for (int blocks = 1; blocks <= plan.tile.blocks; ++blocks) {
-    const int some = device.num_multiprocessors * blocks;
-    const int rounds = tiles / some;
-    if (tiles % some == 0) continue;
-    try_dealt(some, rounds * some, 1);
-    if (rounds > 0) try_dealt(some, (rounds - 1) * some, 1);
-  }
-  for (int parts = 2; tiles <= all / parts; ++parts) try_dealt(tiles * parts, 0, 1);
-  for (int split = 2; split <= kTileSplitMax; ++split) {
-    // Not all multiprocessors can be had in clusters of three and four.
-    const int most = tiles * split > device.num_multiprocessors ? all : device.num_multiprocessors;
-    if (tiles * split <= (split == 2 ? most : most * 9 / 10)) try_dealt(tiles, tiles, split);
-  }
-  // What memory allows is the least for all; it decides between tiles that both wait for it.
-  const double bytes =
-      static_cast<double>(shape.N) * static_cast<double>(shape.K) * family.weight_bits / 8;
-  const double least = bytes / (kMemoryBytesPerMicrosecond * device.num_multiprocessors);
-  best.microseconds = std::max(best.microseconds, least) + best.microseconds * 1e-3;
-  return best;
+  const std::vector<TilePlan> plans = plans_of_tile(family, shape, device, tile_index);
+  return *std::min_element(plans.begin(), plans.end(), [](const TilePlan& a, const TilePlan& b) {
+    return a.microseconds < b.microseconds;
+  });
 }
 
 TilePlan plan_shared_tile(const TileFamily& family, const ProductShape& shape,
@@ -158,7 +212,9 @@ TilePlan plan_shared_tile(const TileFamily& family, const ProductShape& shape,
   HALLEY_CHECK(int64_t{plan.schedule.num_tiles} * plan.schedule.num_chunks >= num_blocks,
                num_blocks);
   HALLEY_CHECK(plan.schedule.num_tiles <= kSharedTileTilesMax, plan.schedule.num_tiles);
-  plan.schedule = dealt(plan, num_blocks, 0);
+  const int tiles = plan.schedule.num_tiles;
+  plan.schedule = dealt(plan, num_blocks, 0, num_blocks % tiles == 0 ? num_blocks / tiles : 0);
+  if (plan.schedule.parts == 1) plan.schedule = dealt(plan, num_blocks, tiles);
   finish_plan(family, device, &plan);
   return plan;
 }
@@ -187,6 +243,12 @@ TilePlan plan_invariant_tiles(const TileFamily& family, const ProductShape& shap
 
 TilePlan plan_tiles(const TileFamily& family, const ProductShape& shape,
                     const CudaDeviceInfo& device) {
+  const TunedTiles& tuned = built_in_tuned_tiles();
+  if (tuned.num_multiprocessors() == device.num_multiprocessors) {
+    if (const auto deal = tuned.find(family, shape)) {
+      if (const auto plan = plan_dealt(family, shape, device, *deal)) return *plan;
+    }
+  }
   TilePlan best;
   for (size_t i = 0; i < family.tiles.size(); ++i) {
     const TilePlan plan = plan_one_tile(family, shape, device, static_cast<int>(i));

@@ -3,8 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <ostream>
 #include <span>
+#include <string_view>
+#include <vector>
 
 #include "halley/core/matrix.h"
 #include "halley/cuda/hopper_tile/tile_arguments.h"
@@ -27,15 +30,26 @@ struct TimedTile {
 
 /// All tiles of a kernel.
 struct TileFamily {
+  std::string_view name = {};  // of its measured plans (tuned_tiles.h)
   std::span<const TimedTile> tiles;
   int stage_inputs = 0;
   double weight_bits = 0;  // in memory, of one number
   StageNeeds (*stage)(const HopperTile& tile) = nullptr;
 };
 
+/// How any number of tiles is dealt to blocks.
+struct TileDeal {
+  int tile_index = 0;     // in the family
+  int blocks = 1;         // on a multiprocessor
+  int shared_rounds = 0;  // 0: no tile is shared. 1: those of the last round, which is not full
+  int parts = 0;          // of a shared tile; 0: one row (TileSchedule)
+  int split = 1;          // TileArguments
+};
+
 struct TilePlan {
   HopperTile tile;
   int tile_index = 0;  // in the family
+  TileDeal deal = {};  // that it was made by
   int token_tiles = 0;
   int num_stages = 0;
   StageNeeds stage;
@@ -54,7 +68,12 @@ std::ostream& operator<<(std::ostream& out, const TilePlan& plan);
 inline constexpr int kSharedTileTilesMax = 1024;
 inline constexpr int kTileCounters = kSharedTileTilesMax * 2;
 
-/// The plan with the lowest estimate. M, N and K at least 1.
+/// The plan of a deal, if there is one for this shape.
+std::optional<TilePlan> plan_dealt(const TileFamily& family, const ProductShape& shape,
+                                   const CudaDeviceInfo& device, const TileDeal& deal);
+
+/// The measured plan where there is one for this shape, else that with the lowest estimate. M, N
+/// and K at least 1.
 TilePlan plan_tiles(const TileFamily& family, const ProductShape& shape,
                     const CudaDeviceInfo& device);
 
@@ -63,7 +82,11 @@ TilePlan plan_tiles(const TileFamily& family, const ProductShape& shape,
 TilePlan plan_invariant_tiles(const TileFamily& family, const ProductShape& shape,
                               const CudaDeviceInfo& device);
 
-/// The best plan of one tile, for tests and for tuning.
+/// All plans of one tile that can be, at least one: for tuning.
+std::vector<TilePlan> plans_of_tile(const TileFamily& family, const ProductShape& shape,
+                                    const CudaDeviceInfo& device, int tile_index);
+
+/// That with the lowest estimate, for tests.
 TilePlan plan_one_tile(const TileFamily& family, const ProductShape& shape,
                        const CudaDeviceInfo& device, int tile_index);
 

@@ -11,9 +11,11 @@ const CudaDeviceInfo kDevice = {.num_multiprocessors = 132, .shared_bytes_max = 
 constexpr TimedTile kTiles[] = {
     {{16}, 0.3, 0.3, 2.6}, {{64}, 0.4, 0.8, 3.7}, {{128}, 0.5, 1.0, 4.0}, {{256}, 0.8, 2.2, 5.5}};
 constexpr TileFamily kFamily = {
-    .tiles = kTiles, .stage_inputs = 64, .weight_bits = 16, .stage = [](const HopperTile& t) {
-      return StageNeeds{t.tokens * 128 + 16384};
-    }};
+    .name = "a test",
+    .tiles = kTiles,
+    .stage_inputs = 64,
+    .weight_bits = 16,
+    .stage = [](const HopperTile& t) { return StageNeeds{t.tokens * 128 + 16384}; }};
 
 TEST(TilePlan, CoversEveryChunkOnceForAllTilesAndSizes) {
   for (const ProductShape& shape :

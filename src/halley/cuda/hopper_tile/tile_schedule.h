@@ -5,15 +5,15 @@
 
 namespace halley::cuda {
 
-/// Blocks first take whole tiles in turn; the chunks (inputs of a stage) of the tiles that are left
-/// form one row, of which every block takes an equal part, or a part of one tile
-/// where the number of blocks is a multiple of that of tiles. So a tile can have several blocks;
-/// their sums are added in the order of the blocks, by the first of them.
+/// Blocks first take whole tiles in turn; the tiles that are left are shared. Either each of them
+/// is cut into equal parts, one a block; or their chunks (inputs of a stage) form one row, of which
+/// every block takes an equal part. Sums of a tile are added in the order of its blocks.
 struct TileSchedule {
   int num_blocks = 0;
   int num_tiles = 0;
   int num_chunks = 0;   // of a tile, along K
   int whole_tiles = 0;  // the first tiles: a multiple of num_blocks, or all
+  int parts = 0;        // of a shared tile, at least 2; 0: one row
 };
 
 /// Consecutive chunks of one tile. None where num_chunks is zero: the block is done.
@@ -28,12 +28,6 @@ constexpr int num_shared_chunks(const TileSchedule& schedule) {
   return (schedule.num_tiles - schedule.whole_tiles) * schedule.num_chunks;
 }
 
-/// Into how many parts a tile is cut: 0 where blocks take parts of all tiles in one row.
-constexpr int tile_parts(const TileSchedule& schedule) {
-  const int tiles = schedule.num_tiles - schedule.whole_tiles;
-  return tiles > 0 && schedule.num_blocks % tiles == 0 ? schedule.num_blocks / tiles : 0;
-}
-
 /// Where part `index` of `num_parts` equal ones begins; the first ones are longer by one.
 constexpr int tile_part_begin(int total, int num_parts, int index) {
   const int rest = total % num_parts;
@@ -46,17 +40,19 @@ constexpr int tile_part_of(int total, int num_parts, int place) {
   return place < long_parts ? place / (each + 1) : rest + (place - long_parts) / each;
 }
 
-/// The first shared chunk of a block; that of num_blocks is the end.
+/// The first shared chunk of a block; that of num_blocks is the end, as that of blocks that have no
+/// part.
 constexpr int shared_begin(const TileSchedule& schedule, int block) {
-  const int parts = tile_parts(schedule);
-  if (parts == 0) return tile_part_begin(num_shared_chunks(schedule), schedule.num_blocks, block);
+  const int parts = schedule.parts, all = num_shared_chunks(schedule);
+  if (parts == 0) return tile_part_begin(all, schedule.num_blocks, block);
+  if (block / parts >= schedule.num_tiles - schedule.whole_tiles) return all;
   return block / parts * schedule.num_chunks +
          tile_part_begin(schedule.num_chunks, parts, block % parts);
 }
 
 /// The block that has a shared chunk.
 constexpr int block_of_shared(const TileSchedule& schedule, int chunk) {
-  const int parts = tile_parts(schedule);
+  const int parts = schedule.parts;
   if (parts == 0) return tile_part_of(num_shared_chunks(schedule), schedule.num_blocks, chunk);
   return chunk / schedule.num_chunks * parts +
          tile_part_of(schedule.num_chunks, parts, chunk % schedule.num_chunks);
@@ -98,7 +94,7 @@ constexpr TileSharers sharers_of(const TileSchedule& schedule, int tile) {
   return {first, block_of_shared(schedule, begin + schedule.num_chunks - 1) - first + 1};
 }
 
-/// Where a block leaves its part of a shared tile: each has at most two such tiles.
+/// Where a block leaves its part of a shared tile: in one row each has at most two such tiles.
 constexpr int partial_slot(const TileSchedule& schedule, int tile, int block) {
   const int begin = (tile - schedule.whole_tiles) * schedule.num_chunks;
   return 2 * block + (shared_begin(schedule, block) < begin ? 1 : 0);

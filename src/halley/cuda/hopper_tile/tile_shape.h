@@ -16,6 +16,9 @@ struct HopperTile {
 /// Blocks of a cluster that split the inputs of one tile, at most.
 inline constexpr int kTileSplitMax = 4;
 
+/// Parts of a tile that blocks have without being a cluster, at most.
+inline constexpr int kTilePartsMax = 8;
+
 /// A block's outputs: two warpgroups with 64 each.
 inline constexpr int kTileOutputs = 128;
 inline constexpr int kTileConsumers = 256;

@@ -14,6 +14,10 @@ template <int kTokens>
 struct NestedConsumer {
   using Sums = TileSums<kTokens>;
   using Fragment = uint32_t[4];
+  struct Place {
+    TileStage planes;
+    TileStage half;  // of tokens
+  };
   /// A thread's bytes of half a stage, four steps: of outputs row() and row() + 8, a word a step.
   struct Codes {
     uint4 upper[2];
@@ -65,75 +69,76 @@ struct NestedConsumer {
               &fragment[3]);
   }
 
-  /// Of the tokens of a stage: the low half of a descriptor, in units of 16 bytes.
-  static __device__ __forceinline__ uint32_t low_descriptor(uint32_t stage) {
-    return static_cast<uint32_t>(kDescriptor) |
-           ((stage + static_cast<uint32_t>(kNestedTokensOffset)) & 0x3FFFFu) >> 4;
+  /// Of half a stage's tokens: the low half of a descriptor, in units of 16 bytes.
+  static __device__ __forceinline__ uint32_t low_descriptor(uint32_t half) {
+    return static_cast<uint32_t>(kDescriptor) | (half & 0x3FFFFu) >> 4;
   }
   static __device__ __forceinline__ void begin(const TileThread& /*self*/) {}
 
-  /// `step` of the stage.
+  /// `step` of half a stage.
   static __device__ __forceinline__ void start_product(const Fragment& fragment, uint32_t low,
                                                        int step, int keeps, Sums& sums) {
-    const uint32_t at =
-        low + static_cast<uint32_t>(step / kHalfSteps * kTokens * 8 + step % kHalfSteps * 2);
+    const uint32_t at = low + static_cast<uint32_t>(step * 2);
     fence_products();
     F16Product<kTokens>::run(sums, fragment, (kDescriptor >> 32 << 32) | at, keeps);
     close_products();
   }
 
-  /// Sums over num_chunks >= 1 stages, from *stage_place on. While the product of a step runs, the
-  /// next step is decoded; codes are read half a stage ahead. Two fragments: one of them the tensor
+  /// Sums over num_chunks >= 1 stages, from *place on. While the product of a step runs, the next
+  /// step is decoded; codes are read half a stage ahead. Two fragments: one of them the tensor
   /// cores may be reading.
   static __device__ __forceinline__ void run(const TileArguments& args, const TileRing& ring,
-                                             const TileThread& self, int num_chunks,
-                                             TileStage* stage_place, Sums& sums) {
-    TileStage place = *stage_place;
+                                             const TileThread& self, int num_chunks, Place* place,
+                                             Sums& sums) {
+    TileStage planes = place->planes, half = place->half;
+    const NestedPlaces<kTokens> in_ring(args);
     const Places places = places_of(self);
     Fragment fragments[2];
     Codes codes[2];
-    int previous = 0;
-    uint32_t stage = ring.stage(args, place.index);
-    wait_barrier(ring.full(args, place.index * kNestedParts), place.parity);
+    int previous = 0;  // half of tokens
+    uint32_t low = 0;
+    uint32_t stage = in_ring.planes(ring, planes.index);
+    wait_barrier(ring.full(args, planes.index), planes.parity);
     load_upper(stage, places, 0, codes[0]);
     load_lower(stage, places, 0, codes[0]);
     decode(codes[0], 0, fragments[0]);
     for (int i = 0; i < num_chunks; ++i) {
-      const int parts = place.index * kNestedParts;
-      const uint32_t parity = place.parity;
-      const uint32_t tokens = low_descriptor(stage);
+      const int part = planes.index;
       uint32_t next = stage;
 #pragma unroll
       for (int step = 0; step < kNestedSteps; ++step) {
-        const int half = step / kHalfSteps;
-        if (step == 0) wait_barrier(ring.full(args, parts + 1), parity);
-        if (step == kHalfSteps) wait_barrier(ring.full(args, parts + 2), parity);
-        start_product(fragments[step % 2], tokens, step, step > 0 || i > 0 ? 1 : 0, sums);
+        const int in_half = step % kHalfSteps;
+        if (in_half == 0) {
+          wait_barrier(ring.full(args, in_ring.half_part(half.index)), half.parity);
+          low = low_descriptor(in_ring.half(ring, half.index));
+        }
+        start_product(fragments[step % 2], low, in_half, step > 0 || i > 0 ? 1 : 0, sums);
         // Behind the last stage this reads what is there, for nothing: a branch around loads would
         // make ptxas wait for the products.
         if (step == kHalfSteps + 1) {
-          place.advance(args.num_stages);
-          if (i + 1 < num_chunks) {
-            wait_barrier(ring.full(args, place.index * kNestedParts), place.parity);
-          }
-          next = ring.stage(args, place.index);
+          planes.advance(in_ring.rings.planes);
+          if (i + 1 < num_chunks) wait_barrier(ring.full(args, planes.index), planes.parity);
+          next = in_ring.planes(ring, planes.index);
         }
-        if (step % kHalfSteps == 1) load_upper(next, places, 1 - half, codes[1 - half]);
-        if (step % kHalfSteps == 2) load_lower(next, places, 1 - half, codes[1 - half]);
+        const int other = 1 - step / kHalfSteps;
+        if (in_half == 1) load_upper(next, places, other, codes[other]);
+        if (in_half == 2) load_lower(next, places, other, codes[other]);
         wait_for_products<1>();
-        if (step == 0 && i > 0) release_part(args, ring, self.lane, previous);
-        if (step == 4) release_part(args, ring, self.lane, parts + 1);
+        if (in_half == 0) {
+          if (step > 0 || i > 0) release_part(args, ring, self.lane, previous);
+          previous = in_ring.half_part(half.index);
+          half.advance(in_ring.rings.halves);
+        }
         decode(codes[(step + 1) / kHalfSteps % 2], (step + 1) % kHalfSteps,
                fragments[(step + 1) % 2]);
         // All codes of the stage are in registers.
-        if (step == kHalfSteps - 1) release_part(args, ring, self.lane, parts);
+        if (step == kHalfSteps - 1) release_part(args, ring, self.lane, part);
       }
       stage = next;
-      previous = parts + 2;
     }
     wait_for_products<0>();
     release_part(args, ring, self.lane, previous);
-    *stage_place = place;
+    *place = {planes, half};
   }
 };
 

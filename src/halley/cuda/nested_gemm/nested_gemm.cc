@@ -23,8 +23,11 @@ constexpr std::array<TimedTile, 4> kTiles = {{
     {{128}, 0.97, 1.9, 7, 1.5},
     {{256}, 1.44, 3.1, 8, 2},
 }};
-constexpr TileFamily kFamily = {
-    .tiles = kTiles, .stage_inputs = kNestedInputs, .weight_bits = 16, .stage = nested_stage};
+constexpr TileFamily kFamily = {.name = "nested",
+                                .tiles = kTiles,
+                                .stage_inputs = kNestedInputs,
+                                .weight_bits = 16,
+                                .stage = nested_stage};
 constexpr std::array<NestedLaunch, kTiles.size()> kLaunches = {
     launch_nested_16, launch_nested_64, launch_nested_128, launch_nested_256};
 

@@ -173,12 +173,18 @@ TEST_F(NestedGemm, IsRightWhereTilesAreShared) {
   }
 }
 
-TEST_F(NestedGemm, IsRightWithWholeAndSharedTiles) {
-  const Product product(context_, {280, 700, 512});
-  for (int tile = 0; tile < kNumTiles; ++tile) {
-    TilePlan plan = plan_shared_tile(nested_family(), product.shape(), device_, tile, 3);
-    plan.schedule.whole_tiles = 3;
-    if (plan.schedule.num_tiles > 3) product.check(context_, plan, DType::kF16);
+/// Of a device so small that tiles are dealt in rounds, and what is left shared in every way.
+TEST_F(NestedGemm, IsRightForAllPlans) {
+  CudaDeviceInfo device = device_;
+  device.num_multiprocessors = 7;
+  for (const Sizes& sizes : {Sizes{9, 1000, 1500}, Sizes{280, 530, 1152}, Sizes{150, 140, 2048}}) {
+    const Product product(context_, sizes);
+    for (int tile = 0; tile < kNumTiles; ++tile) {
+      for (const TilePlan& plan : plans_of_tile(nested_family(), product.shape(), device, tile)) {
+        product.check(context_, plan, DType::kF16);
+        product.check(context_, plan, DType::kF32);
+      }
+    }
   }
 }
 

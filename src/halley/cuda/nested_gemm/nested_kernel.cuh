@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(kTileThreads, 1)
   }
   run_tile_block<kTokens, 1, NestedConsumer<kTokens>>(
       args.tile, shared_memory,
-      [&](const TileBlock& block) { produce_planes(maps.upper, args, block); },
+      [&](const TileBlock& block) { produce_planes<kTokens>(maps.upper, args, block); },
       [&](const TileBlock& block) { produce_tokens<kTokens>(maps.x, args.tile, block); });
 }
 

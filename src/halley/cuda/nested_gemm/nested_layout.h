@@ -28,11 +28,26 @@ constexpr int lower_offset(int output, int input) {
 }
 
 /// A stage: the upper plane, the lower one, then 64 inputs of the tokens, 128 bytes each, and the
-/// other 64. Planes and both halves are filled and emptied for themselves: parts 0, 1 and 2.
+/// other 64. Planes and halves of tokens are filled and emptied for themselves.
 inline constexpr int kNestedParts = 3;
-inline constexpr int kNestedTokensOffset = 2 * kNestedChunkBytes;
+inline constexpr int kNestedPlanesBytes = 2 * kNestedChunkBytes;
+constexpr int nested_half_bytes(int tokens) { return tokens * 128; }
 constexpr StageNeeds nested_stage(const HopperTile& tile) {
-  return {kNestedTokensOffset + tile.tokens * kNestedInputs * 2, kNestedParts};
+  return {kNestedPlanesBytes + 2 * nested_half_bytes(tile.tokens), kNestedParts};
 }
+
+/// The memory of the stages as a ring of planes and, behind it, one of halves of tokens. Planes
+/// come from memory, tokens from the L2 cache: with 256 tokens two stages are three planes and
+/// three halves.
+struct NestedRings {
+  int planes = 0;
+  int halves = 0;
+};
+constexpr NestedRings nested_rings(int tokens, int num_stages) {
+  if (tokens == 256 && num_stages == 2) return {3, 3};
+  return {num_stages, 2 * num_stages};
+}
+static_assert(3 * (kNestedPlanesBytes + nested_half_bytes(256)) ==
+              2 * nested_stage({256}).num_bytes);
 
 }  // namespace halley::cuda

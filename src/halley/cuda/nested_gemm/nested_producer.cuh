@@ -12,11 +12,30 @@ namespace halley::cuda {
 /// Stages of weights that are copied before the kernel ahead has ended.
 inline constexpr int kNestedEarlyStages = 2;
 
+/// Places in both rings. A part of the ring's barriers: planes first, then halves of tokens.
+template <int kTokens>
+struct NestedPlaces {
+  NestedRings rings;
+
+  explicit __device__ __forceinline__ NestedPlaces(const TileArguments& args)
+      : rings(nested_rings(kTokens, args.num_stages)) {}
+  __device__ __forceinline__ uint32_t planes(const TileRing& ring, int index) const {
+    return ring.base + static_cast<uint32_t>(index * kNestedPlanesBytes);
+  }
+  __device__ __forceinline__ uint32_t half(const TileRing& ring, int index) const {
+    return ring.base + static_cast<uint32_t>(rings.planes * kNestedPlanesBytes +
+                                             index * nested_half_bytes(kTokens));
+  }
+  __device__ __forceinline__ int half_part(int index) const { return rings.planes + index; }
+};
+
 /// Both planes.
+template <int kTokens>
 __device__ __forceinline__ void produce_planes(const CUtensorMap& upper_map,
                                                const NestedArguments& args,
                                                const TileBlock& block) {
   const TileArguments& tile = args.tile;
+  const NestedPlaces<kTokens> places(tile);
   TileStage stage = {0, 1};  // every stage is empty at first
   int num_early = kNestedEarlyStages + 1;
   TileSegment segment = block.first(tile);
@@ -25,10 +44,9 @@ __device__ __forceinline__ void produce_planes(const CUtensorMap& upper_map,
     const int64_t chunk = int64_t{panel} * tile.schedule.num_chunks + segment.begin;
     const uint8_t* from = args.lower + chunk * kNestedChunkBytes;
     for (int i = 0; i < segment.num_chunks; ++i) {
-      const int part = stage.index * kNestedParts;
-      const uint32_t full = block.ring.full(tile, part);
-      const uint32_t planes = block.ring.stage(tile, stage.index);
-      wait_barrier(block.ring.empty(tile, part), stage.parity);
+      const uint32_t full = block.ring.full(tile, stage.index);
+      const uint32_t planes = places.planes(block.ring, stage.index);
+      wait_barrier(block.ring.empty(tile, stage.index), stage.parity);
       // Weights are constant; but many stages of them would stand in the way of the first inputs.
       if (num_early > 0 && --num_early == 0) wait_for_previous_kernel();
       arrive_expecting(full, 2 * kNestedChunkBytes);
@@ -36,7 +54,7 @@ __device__ __forceinline__ void produce_planes(const CUtensorMap& upper_map,
                      full);
       start_bulk_copy(planes + kNestedChunkBytes, from, kNestedChunkBytes, full);
       from += kNestedChunkBytes;
-      stage.advance(tile.num_stages);
+      stage.advance(places.rings.planes);
     }
     segment = block.next(tile, segment);
   }
@@ -49,6 +67,7 @@ template <int kTokens>
 __device__ __forceinline__ void produce_tokens(const CUtensorMap& x_map, const TileArguments& args,
                                                const TileBlock& block) {
   wait_for_previous_kernel();
+  const NestedPlaces<kTokens> places(args);
   TileStage stage = {0, 1};
   TileSegment segment = block.first(args);
   while (segment.num_chunks > 0) {
@@ -56,16 +75,15 @@ __device__ __forceinline__ void produce_tokens(const CUtensorMap& x_map, const T
     for (int i = 0; i < segment.num_chunks; ++i) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int part = stage.index * kNestedParts + 1 + half;
+        const int part = places.half_part(stage.index);
         const uint32_t full = block.ring.full(args, part);
-        const uint32_t to = block.ring.stage(args, stage.index) +
-                            static_cast<uint32_t>(kNestedTokensOffset + half * kTokens * 128);
+        const uint32_t to = places.half(block.ring, stage.index);
         const int column = (segment.begin + i) * kNestedInputs + half * (kNestedInputs / 2);
         wait_barrier(block.ring.empty(args, part), stage.parity);
-        arrive_expecting(full, kTokens * 128);
+        arrive_expecting(full, nested_half_bytes(kTokens));
         start_box_copy(to, &x_map, column, row, full);
+        stage.advance(places.rings.halves);
       }
-      stage.advance(args.num_stages);
     }
     segment = block.next(args, segment);
   }

@@ -1,6 +1,5 @@
 #include "halley/cuda/nested_gemm/time_nested_gemm.h"
 
-#include <algorithm>
 #include <random>
 #include <string>
 #include <utility>
@@ -10,6 +9,7 @@
 #include "halley/core/float16.h"
 #include "halley/core/nested_float.h"
 #include "halley/cuda/gemm/time_gemm.h"
+#include "halley/cuda/hopper_tile/tuned_tiles.h"
 #include "halley/cuda/nested_gemm/nested_gemm.h"
 #include "halley/cuda/nested_gemm/nested_layout.h"
 #include "halley/cuda/runtime/device_arena.h"
@@ -38,27 +38,10 @@ struct Patterns {
 
 constexpr float kWeightDeviation = 0.02f;
 
-bool is_near(const HopperTile& tile, int64_t M) {
-  return tile.tokens <= std::max<int64_t>(2 * M, 16) && M <= int64_t{tile.tokens} * 16;
-}
-
 std::vector<TilePlan> plans_of(bool has_all_tiles, const CudaDeviceInfo& device,
                                const ProductShape& shape) {
-  if (!has_all_tiles) return {plan_tiles(nested_family(), shape, device)};
-  std::vector<TilePlan> plans;
-  for (size_t i = 0; i < nested_family().tiles.size(); ++i) {
-    const HopperTile& tile = nested_family().tiles[i].tile;
-    if (!is_near(tile, shape.M)) continue;
-    const int index = static_cast<int>(i);
-    plans.push_back(plan_one_tile(nested_family(), shape, device, index));
-    for (int split = 2; split <= kTileSplitMax; ++split) {
-      const TilePlan plan = plan_split_tile(nested_family(), shape, device, index, split);
-      const int blocks = plan.schedule.num_tiles * split;
-      if (blocks <= device.num_multiprocessors && plans.back().split != split)
-        plans.push_back(plan);
-    }
-  }
-  return plans;
+  if (has_all_tiles) return tile_candidates(nested_family(), shape, device);
+  return {plan_tiles(nested_family(), shape, device)};
 }
 
 /// Copies of one weight of normal numbers, with inputs and outputs.
@@ -121,6 +104,8 @@ std::vector<GemmTime> time_nested_gemm(const CudaContext& context,
                                .weight_bytes = weight_bytes,
                                .operations_per_second = options.gemm.rates.f16_per_second});
       for (const TilePlan& plan : plans_of(options.has_all_tiles, device, shape)) {
+        const ProductTime time = weight.time(plan, M);
+        const double best = time.early_microseconds.value_or(time.microseconds);
         times.push_back({.problem = "nested_f16",
                          .kernel = str(plan),
                          .is_chosen = str(plan) == chosen,
@@ -128,8 +113,9 @@ std::vector<GemmTime> time_nested_gemm(const CudaContext& context,
                          .K = K,
                          .M = M,
                          .weight_bytes = weight_bytes,
-                         .time = weight.time(plan, M),
-                         .floor_microseconds = floor});
+                         .time = time,
+                         .floor_microseconds = floor,
+                         .tuned = to_json(tuned_tile(nested_family(), shape, plan, best))});
       }
     }
   }

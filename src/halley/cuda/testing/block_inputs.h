@@ -81,6 +81,9 @@ class BlockInputs {
   void set_x_scale(int64_t m, int64_t b, float scale) {
     x_scales_[static_cast<size_t>(b * x_scales_pitch + m)] = scale;
   }
+  float x_scale(int64_t m, int64_t b) const {
+    return x_scales_[static_cast<size_t>(b * x_scales_pitch + m)];
+  }
   /// Behind set_x_scale().
   void upload_x_scales() { device_x_scales_ = std::make_unique<DeviceArray<float>>(x_scales_); }
 

@@ -1,11 +1,11 @@
 #include "halley/cuda/w4ax_gemm/time_w4ax_gemm.h"
 
-#include <algorithm>
 #include <random>
 #include <string>
 
 #include "halley/base/checked_math.h"
 #include "halley/base/str.h"
+#include "halley/cuda/hopper_tile/tuned_tiles.h"
 #include "halley/cuda/w4ax_gemm/w4ax_layout.h"
 
 namespace halley::cuda {
@@ -13,28 +13,11 @@ namespace {
 
 constexpr float kScale = 0x1p-6f;
 
-bool is_near(const HopperTile& tile, int64_t M) {
-  return (tile.tokens <= std::max<int64_t>(2 * M, 16) && M <= int64_t{tile.tokens} * 8) ||
-         (tile.tokens >= 128 && M >= 128);
-}
-
-/// The chosen one, or all of tiles that are near.
+/// The chosen one, or all that may be the fastest.
 std::vector<TilePlan> plans_of(bool has_all_tiles, const CudaDeviceInfo& device,
                                const ProductShape& shape) {
-  if (!has_all_tiles) return {plan_tiles(w4ax_family(), shape, device)};
-  std::vector<TilePlan> plans;
-  for (size_t i = 0; i < w4ax_family().tiles.size(); ++i) {
-    const HopperTile& tile = w4ax_family().tiles[i].tile;
-    if (!is_near(tile, shape.M)) continue;
-    const int index = static_cast<int>(i);
-    plans.push_back(plan_one_tile(w4ax_family(), shape, device, index));
-    for (int split = 2; split <= kTileSplitMax; ++split) {
-      const TilePlan plan = plan_split_tile(w4ax_family(), shape, device, index, split);
-      if (plan.schedule.num_tiles * split > device.num_multiprocessors * tile.blocks) break;
-      if (plans.back().split != split) plans.push_back(plan);
-    }
-  }
-  return plans;
+  if (has_all_tiles) return tile_candidates(w4ax_family(), shape, device);
+  return {plan_tiles(w4ax_family(), shape, device)};
 }
 
 }  // namespace
@@ -100,22 +83,33 @@ std::vector<GemmTime> time_w4ax_gemm(const CudaContext& context, const TimeW4axO
     const TimedW4axWeight weight(context, {.M = timed_rows_max(options.gemm), .N = N, .K = K});
     for (const int64_t M : options.gemm.rows) {
       const ProductShape shape = weight.shape(M);
-      const std::string chosen = str(plan_tiles(w4ax_family(), shape, context.device));
       W4axOperands operands = weight.operands(M);
       operands.starts_early = true;
+      GemmTime timed = {.problem = "w4ax",
+                        .N = N,
+                        .K = K,
+                        .M = M,
+                        .weight_bytes = weight.weight_bytes(),
+                        .floor_microseconds = weight.floor_microseconds(options.gemm.rates, M)};
+      const bool is_narrow = is_w4ax_narrow(context, weight.copy(0), M);
+      if (is_narrow) {
+        timed.kernel = "narrow";
+        timed.time = time_starts(context, weight.num_copies(), [&](size_t copy) {
+          w4ax_gemm_narrow(context, weight.copy(copy), operands, weight.outputs(M));
+        });
+        times.push_back(timed);
+        if (!options.has_all_tiles) continue;
+      }
+      const std::string chosen = str(plan_tiles(w4ax_family(), shape, context.device));
       for (const TilePlan& plan : plans_of(options.has_all_tiles, context.device, shape)) {
-        const ProductTime time = time_starts(context, weight.num_copies(), [&](size_t copy) {
+        timed.kernel = str(plan);
+        timed.is_chosen = !is_narrow && timed.kernel == chosen;
+        timed.time = time_starts(context, weight.num_copies(), [&](size_t copy) {
           w4ax_gemm_planned(context, weight.copy(copy), operands, plan, weight.outputs(M));
         });
-        times.push_back({.problem = "w4ax",
-                         .kernel = str(plan),
-                         .is_chosen = str(plan) == chosen,
-                         .N = N,
-                         .K = K,
-                         .M = M,
-                         .weight_bytes = weight.weight_bytes(),
-                         .time = time,
-                         .floor_microseconds = weight.floor_microseconds(options.gemm.rates, M)});
+        const double best = timed.time.early_microseconds.value_or(timed.time.microseconds);
+        timed.tuned = to_json(tuned_tile(w4ax_family(), shape, plan, best));
+        times.push_back(timed);
       }
     }
   }

@@ -1,5 +1,6 @@
 #include "halley/cuda/w4ax_gemm/w4ax_gemm.h"
 
+#include <algorithm>
 #include <array>
 
 #include <cuda_runtime_api.h>
@@ -12,6 +13,7 @@
 #include "halley/cuda/runtime/tensor_map.h"
 #include "halley/cuda/w4ax_gemm/w4ax_arguments.h"
 #include "halley/cuda/w4ax_gemm/w4ax_launch.h"
+#include "halley/cuda/w4ax_gemm/w4ax_narrow.h"
 
 namespace halley::cuda {
 namespace {
@@ -22,8 +24,11 @@ constexpr std::array<TimedTile, 3> kTiles = {{
     {{64, w4ax_blocks(64)}, 0.37, 1.2, 3, 1.5},
     {{128, w4ax_blocks(128)}, 0.63, 1.0, 4, 1.5},
 }};
-constexpr TileFamily kFamily = {
-    .tiles = kTiles, .stage_inputs = kW4axInputs, .weight_bits = 4.25, .stage = w4ax_stage};
+constexpr TileFamily kFamily = {.name = "w4ax",
+                                .tiles = kTiles,
+                                .stage_inputs = kW4axInputs,
+                                .weight_bits = 4.25,
+                                .stage = w4ax_stage};
 constexpr std::array<W4axLaunch, kTiles.size()> kLaunches = {launch_w4ax_16, launch_w4ax_64,
                                                              launch_w4ax_128};
 
@@ -69,8 +74,43 @@ const TileFamily& w4ax_family() { return kFamily; }
 void w4ax_gemm(const CudaContext& context, const W4axWeight& weight, const W4axOperands& operands,
                Matrix y) {
   if (y.num_rows == 0) return;
+  if (is_w4ax_narrow(context, weight, y.num_rows)) {
+    return w4ax_gemm_narrow(context, weight, operands, y);
+  }
   const ProductShape shape = {.M = y.num_rows, .N = weight.N, .K = weight.K};
   w4ax_gemm_planned(context, weight, operands, plan_tiles(w4ax_family(), shape, context.device), y);
+}
+
+bool is_w4ax_narrow(const CudaContext& context, const W4axWeight& weight, int64_t M) {
+  return M <= 4 && weight.N <= int64_t{64} * context.device.num_multiprocessors;
+}
+
+void w4ax_gemm_narrow(const CudaContext& context, const W4axWeight& weight,
+                      const W4axOperands& operands, Matrix y) {
+  if (y.num_rows == 0) return;
+  check_operands(context, weight, operands, y);
+  HALLEY_CHECK(y.num_rows <= kW4axNarrowTokens, y.num_rows);
+  W4axNarrowArguments args;
+  args.codes = reinterpret_cast<const uint8_t*>(weight.codes.data());
+  args.w_scales = reinterpret_cast<const float*>(weight.scales.data());
+  args.w_scales_pitch = weight.scales_pitch();
+  args.x = reinterpret_cast<const uint8_t*>(operands.x.data);
+  args.x_stride = operands.x.row_stride;
+  args.x_scales = operands.x_scales;
+  args.x_scales_pitch = operands.x_scales_pitch;
+  args.M = static_cast<int>(y.num_rows);
+  args.N = static_cast<int>(weight.N);
+  args.K = static_cast<int>(weight.K);
+  args.num_rows = static_cast<int>(ceil_div<int64_t>(weight.N, 16));
+  args.num_chunks = static_cast<int>(weight.num_blocks());
+  args.bias = operands.bias;
+  args.y = y.data;
+  args.y_dtype = y.dtype;
+  args.y_stride = y.row_stride;
+  launch_w4ax_narrow(args,
+                     {.num_blocks = std::min(args.num_rows, context.device.num_multiprocessors),
+                      .starts_early = operands.starts_early,
+                      .stream = context.stream.get()});
 }
 
 void w4ax_gemm_planned(const CudaContext& context, const W4axWeight& weight,

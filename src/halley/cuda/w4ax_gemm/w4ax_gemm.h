@@ -57,6 +57,18 @@ struct W4axOperands {
 void w4ax_gemm(const CudaContext& context, const W4axWeight& weight, const W4axOperands& operands,
                Matrix y);
 
+/// Tokens of w4ax_gemm_narrow(), at most.
+inline constexpr int64_t kW4axNarrowTokens = 8;
+
+/// Whether w4ax_gemm() takes w4ax_gemm_narrow(): at most four tokens, and layers so small that
+/// starting a product is much of its time.
+bool is_w4ax_narrow(const CudaContext& context, const W4axWeight& weight, int64_t M);
+
+/// The same for at most kW4axNarrowTokens, by mma.sync. Needs no workspace.
+/// Numerics: the same bits for every M.
+void w4ax_gemm_narrow(const CudaContext& context, const W4axWeight& weight,
+                      const W4axOperands& operands, Matrix y);
+
 /// The same with a plan of the caller's for this shape: for tests and tuning.
 void w4ax_gemm_planned(const CudaContext& context, const W4axWeight& weight,
                        const W4axOperands& operands, const TilePlan& plan, Matrix y);

@@ -1,5 +1,7 @@
 // W4Ax products of all tiles and schedules against f64 on the host.
+#include <cmath>
 #include <limits>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -42,6 +44,32 @@ class Product : public BlockInputs {
                                    .bias = bias(),
                                    .starts_early = starts_early};
     w4ax_gemm_planned(context, weight_, operands, plan, y);
+  }
+
+  void queue_narrow(const CudaContext& context, Matrix y, bool starts_early = false) const {
+    w4ax_gemm_narrow(context, weight_,
+                     {.x = x(),
+                      .x_scales = x_scales(),
+                      .x_scales_pitch = x_scales_pitch,
+                      .bias = bias(),
+                      .starts_early = starts_early},
+                     y);
+  }
+  /// Row m alone; its scale is read two at a time, and the one behind must not matter.
+  void queue_row(const CudaContext& context, int64_t m, Matrix y) const {
+    std::vector<float> scales;
+    for (int64_t b = 0; b < num_blocks; ++b) {
+      scales.push_back(x_scale(m, b));
+      scales.resize(static_cast<size_t>((b + 1) * kW4axTokenPadding), std::nanf(""));
+    }
+    const DeviceArray<float> device_scales(scales);
+    w4ax_gemm_narrow(context, weight_,
+                     {.x = x().rows(m, m + 1),
+                      .x_scales = device_scales.data(),
+                      .x_scales_pitch = kW4axTokenPadding,
+                      .bias = bias()},
+                     y);
+    context.stream.synchronize();
   }
 
   /// Runs the plan with outputs of a type, `y_gap` elements between rows, and compares.
@@ -89,6 +117,21 @@ TEST_F(W4axGemm, IsRightWhereTilesAreShared) {
   }
 }
 
+/// Of a device so small that tiles are dealt in rounds, and what is left shared in every way.
+TEST_F(W4axGemm, IsRightForAllPlans) {
+  CudaDeviceInfo device = device_;
+  device.num_multiprocessors = 5;
+  for (const Sizes& sizes : {Sizes{9, 1500, 1500}, Sizes{280, 530, 1152}, Sizes{150, 140, 2048}}) {
+    const Product product(context_, sizes);
+    for (int tile = 0; tile < num_tiles(); ++tile) {
+      for (const TilePlan& plan : plans_of_tile(w4ax_family(), product.shape(), device, tile)) {
+        product.check(context_, plan, DType::kF16);
+        product.check(context_, plan, DType::kF32);
+      }
+    }
+  }
+}
+
 /// The largest sums that a block can have: 128 * 128 * 8.
 TEST_F(W4axGemm, SumsOfBlocksAreExact) {
   const Product product(context_, {20, 140, 384}, {.num_s8_inputs = 384, .is_extreme = true});
@@ -110,6 +153,47 @@ TEST_F(W4axGemm, RowsThatAreNotFiniteAreNan) {
     product.queue(context_, plan_one_tile(w4ax_family(), product.shape(), device_, tile),
                   y.matrix());
     product.expect_nan_in_row(stream_, y, 17);
+  }
+}
+
+/// Fewer blocks of inputs than warps, as many, more; one row of 16 outputs a multiprocessor and
+/// several; sums that are kept for one pass and for more.
+TEST_F(W4axGemm, IsRightForFewTokens) {
+  for (const Sizes& sizes :
+       {Sizes{1, 1, 1}, Sizes{3, 130, 200}, Sizes{8, 264, 4096}, Sizes{2, 2200, 4300},
+        Sizes{5, 4250, 1030}, Sizes{8, 30000, 256}, Sizes{1, 30000, 257}}) {
+    const Product product(context_, sizes);
+    for (const DType dtype : {DType::kF16, DType::kBf16, DType::kF32}) {
+      SCOPED_TRACE(str(product.M, " x ", product.N, " x ", product.K, ", ", dtype));
+      const DeviceMatrix y(dtype, product.M, product.N, 3);
+      product.queue_narrow(context_, y.matrix());
+      product.expect_right(stream_, y, dtype);
+    }
+  }
+}
+
+/// Launches that may begin early, each of what the one before has written.
+TEST_F(W4axGemm, FewTokensHaveTheSameBitsInGraphsAndInAllBatches) {
+  const Product product(context_, {4, 500, 4096});
+  const DeviceMatrix first(DType::kF32, product.M, product.N);
+  const DeviceMatrix second(DType::kF32, product.M, product.N);
+  const CudaGraph graph = CudaGraph::capture(stream_, [&] {
+    for (int i = 0; i < 10; ++i) {
+      product.queue_narrow(context_, first.matrix(), i > 0);
+      product.queue_narrow(context_, second.matrix(), true);
+    }
+  });
+  for (int i = 0; i < 3; ++i) graph.launch(stream_);
+  product.expect_right(stream_, first, DType::kF32);
+  const std::vector<float> bits = first.get(stream_);
+  EXPECT_EQ(bits, second.get(stream_));
+  const DeviceMatrix row(DType::kF32, 1, product.N);
+  for (int64_t m = 0; m < product.M; ++m) {
+    product.queue_row(context_, m, row.matrix());
+    const std::vector<float> got = row.get(stream_);
+    for (int64_t n = 0; n < product.N; ++n) {
+      ASSERT_EQ(got[static_cast<size_t>(n)], bits[static_cast<size_t>(m * product.N + n)]) << n;
+    }
   }
 }
 

@@ -86,6 +86,8 @@ void run_w4ax_linear(const CudaContext& context, const W4axWeight& weight,
                           inputs.is_batch_invariant ? invariant_mma_plan(shape, device)
                                                     : plan_mma_gemm(shape, device),
                           y);
+  } else if (is_w4ax_narrow(context, weight, M) && !inputs.is_batch_invariant) {
+    w4ax_gemm_narrow(context, weight, operands, y);
   } else {
     const TilePlan plan =
         plan_of(context, w4ax_family(), {M, weight.N, weight.K}, inputs.is_batch_invariant);
