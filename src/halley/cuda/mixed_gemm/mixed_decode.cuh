@@ -5,10 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>
-
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
 
 #include "halley/cuda/gemm/hopper_instructions.cuh"
 #include "halley/cuda/mixed_gemm/mixed_layout.h"
@@ -26,12 +22,8 @@ namespace halley::cuda {
 ///   load_group()   of the entry at this address
 ///   decode()       two words of codes, 16 inputs each
 ///   multiply()     the fragment with 32 inputs of all tokens
-/// and for at most eight tokens, by mma.sync, whose fragments are the same:
-///   decode_plain() s8: as decode(), which the compiler may move. 16 bits: a word of codes, neither
-///                  less their zero nor scaled
-///   multiply_narrow()  of 16 bits
-///   multiply_ones()  the same of codes that are all one, for the rows g
-///   add_group()    products of plain codes to sums, with the group's parameters
+/// and of s8, for at most eight tokens by mma.sync, whose fragments are the same:
+///   decode_plain() as decode(), which the compiler may move
 struct U4S8Decoder {
   using Sum = int32_t;
   static constexpr MixedKind kKind = MixedKind::kU4S8;
@@ -129,20 +121,6 @@ __device__ __forceinline__ GroupPairs pairs_of(const uint2& group) {
   return pairs;
 }
 
-/// sums += scale * (group_sums + less * input_sums), of two tokens.
-__device__ __forceinline__ void add_scaled(float scale, float less, const float (&input_sums)[2],
-                                           const float* group_sums, float* sums) {
-  sums[0] = fmaf(scale, fmaf(less, input_sums[0], group_sums[0]), sums[0]);
-  sums[1] = fmaf(scale, fmaf(less, input_sums[1], group_sums[1]), sums[1]);
-}
-
-template <class T>
-__device__ __forceinline__ T bits_as(uint32_t bits) {
-  T value;
-  memcpy(&value, &bits, sizeof(value));
-  return value;
-}
-
 struct U4F16Decoder {
   using Sum = float;
   static constexpr MixedKind kKind = MixedKind::kU4F16;
@@ -187,30 +165,6 @@ struct U4F16Decoder {
     F16Product<kTokens>::run(sums, a, tokens, keeps);
     F16Product<kTokens>::run(sums, a + 4, tokens + 2, 1);  // 32 bytes further
   }
-
-  /// Codes as the mantissas of numbers without exponent: 2^-24 times the code, those of the rows
-  /// g + 8 16 times more.
-  static __device__ __forceinline__ void decode_plain(uint32_t (&a)[4], uint32_t codes) {
-    a[0] = codes & 0x000F000Fu;
-    a[1] = codes & 0x00F000F0u;
-    a[2] = codes >> 8 & 0x000F000Fu;
-    a[3] = codes >> 8 & 0x00F000F0u;
-  }
-  static __device__ __forceinline__ void multiply_narrow(Sum (&sums)[4], const uint32_t (&a)[4],
-                                                         uint32_t b0, uint32_t b1) {
-    multiply_narrow_f16(sums, a, b0, b1);
-  }
-  static __device__ __forceinline__ void multiply_ones(Sum (&sums)[4], uint32_t b0, uint32_t b1) {
-    multiply_narrow(sums, {0x00010001u, 0, 0x00010001u, 0}, b0, b1);
-  }
-  /// Entries have 1024 + zero of the row g, and -(64 + zero) of g + 8.
-  static __device__ __forceinline__ void add_group(const Group& group, const float (&input_sums)[2],
-                                                   const Sum (&group_sums)[4], Sum (&sums)[4]) {
-    const float2 lower = __half22float2(bits_as<__half2>(group.x));
-    const float2 upper = __half22float2(bits_as<__half2>(group.y));
-    add_scaled(lower.x * 0x1p24f, 1024 - lower.y, input_sums, group_sums, sums);
-    add_scaled(upper.x * 0x1p20f, fmaf(16, upper.y, 1024), input_sums, group_sums + 2, sums + 2);
-  }
 };
 
 struct U4Bf16Decoder {
@@ -254,27 +208,6 @@ struct U4Bf16Decoder {
                                                   uint64_t tokens, int keeps) {
     Bf16Product<kTokens>::run(sums, a, tokens, keeps);
     Bf16Product<kTokens>::run(sums, a + 4, tokens + 2, 1);  // 32 bytes further
-  }
-
-  /// 128 + code.
-  static __device__ __forceinline__ void decode_plain(uint32_t (&a)[4], uint32_t codes) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) a[i] = (codes >> (4 * i) & 0x000F000Fu) | 0x43004300u;
-  }
-  static __device__ __forceinline__ void multiply_narrow(Sum (&sums)[4], const uint32_t (&a)[4],
-                                                         uint32_t b0, uint32_t b1) {
-    multiply_narrow_bf16(sums, a, b0, b1);
-  }
-  static __device__ __forceinline__ void multiply_ones(Sum (&sums)[4], uint32_t b0, uint32_t b1) {
-    multiply_narrow(sums, {0x3F803F80u, 0, 0x3F803F80u, 0}, b0, b1);
-  }
-  /// Entries have 128 + zero.
-  static __device__ __forceinline__ void add_group(const Group& group, const float (&input_sums)[2],
-                                                   const Sum (&group_sums)[4], Sum (&sums)[4]) {
-    const float2 lower = __bfloat1622float2(bits_as<__nv_bfloat162>(group.x));
-    const float2 upper = __bfloat1622float2(bits_as<__nv_bfloat162>(group.y));
-    add_scaled(lower.x, -lower.y, input_sums, group_sums, sums);
-    add_scaled(upper.x, -upper.y, input_sums, group_sums + 2, sums + 2);
   }
 };
 

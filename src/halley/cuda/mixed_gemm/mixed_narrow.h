@@ -2,6 +2,7 @@
 // the device.
 #pragma once
 
+#include "halley/cuda/gemm/input_digits.h"
 #include "halley/cuda/mixed_gemm/mixed_layout.h"
 
 namespace halley::cuda {
@@ -25,23 +26,34 @@ struct MixedNarrow {
   int groups = 0;  // in a stage
   int inputs = 0;
   int stage_bytes = 0;
+  int digits = 0;     // of inputs of 16 bits (input_digits.cuh): all of K
   int sums = 0;       // [warp][token][sum_pitch]
   int sum_pitch = 0;  // numbers; stores of a warp meet no bank twice
   int barriers = 0;   // [warp][stage]
   int num_bytes = 0;
 };
 
+struct MixedNarrowShape {
+  MixedKind kind = MixedKind::kU4S8;
+  int M = 0;
+  int num_chunks = 0;  // of 128 inputs
+  int group_size = 128;
+};
+
 /// `block_rows`: that a block has in all.
-constexpr MixedNarrow mixed_narrow(MixedKind kind, int M, int group_size, int block_rows, int rows,
+constexpr MixedNarrow mixed_narrow(const MixedNarrowShape& shape, int block_rows, int rows,
                                    int num_stages) {
+  const int M = shape.M;
   MixedNarrow narrow = {.rows = rows, .num_stages = num_stages};
   const int passes = kNarrowSums / (16 * M * rows);
   narrow.span = passes > 1 ? passes * rows : rows;
   if (narrow.span > block_rows) narrow.span = block_rows;
   narrow.groups = rows * 16 * kChunkInputs / 2;
-  narrow.inputs = narrow.groups + rows * chunk_groups(group_size) * 8 * group_entry_bytes(kind);
-  narrow.stage_bytes = narrow.inputs + M * kChunkInputs * (is_s8(kind) ? 1 : 2);
-  narrow.sums = kNarrowWarps * num_stages * narrow.stage_bytes;
+  narrow.inputs =
+      narrow.groups + rows * chunk_groups(shape.group_size) * 8 * group_entry_bytes(shape.kind);
+  narrow.stage_bytes = narrow.inputs + (is_s8(shape.kind) ? M * kChunkInputs : 0);
+  narrow.digits = kNarrowWarps * num_stages * narrow.stage_bytes;
+  narrow.sums = narrow.digits + (is_s8(shape.kind) ? 0 : shape.num_chunks * digit_bytes(M));
   narrow.sum_pitch = narrow.span * 16 + 4;
   narrow.barriers = narrow.sums + kNarrowWarps * M * narrow.sum_pitch * 4;
   narrow.num_bytes = narrow.barriers + kNarrowWarps * num_stages * 8;

@@ -7,6 +7,7 @@
 
 #include "halley/base/check.h"
 #include "halley/base/checked_math.h"
+#include "halley/cuda/gemm/input_digits.h"
 #include "halley/cuda/mixed_gemm/tuned_plans.h"
 
 namespace halley::cuda {
@@ -195,7 +196,14 @@ std::vector<MixedTiling> mixed_tilings(const MixedShape& shape, const MixedDevic
   return tilings;
 }
 
-bool can_be_narrow(const MixedShape& shape) { return shape.M <= kNarrowTokens; }
+bool can_be_narrow(const MixedShape& shape) {
+  if (is_s8(shape.kind)) return shape.M <= kNarrowTokens;
+  // Half of the shared memory stays for weights on their way.
+  constexpr int64_t kDigitBytesMax = 112 << 10;
+  return shape.M <= kDigitTokens &&
+         ceil_div<int64_t>(shape.K, kChunkInputs) * digit_bytes(static_cast<int>(shape.M)) <=
+             kDigitBytesMax;
+}
 
 MixedPlan narrow_mixed_plan(const MixedShape& shape, const MixedDevice& device, int rows,
                             int shared_bytes) {
@@ -213,7 +221,10 @@ MixedPlan narrow_mixed_plan(const MixedShape& shape, const MixedDevice& device, 
   // Not more than a warp ever copies.
   const int items = ceil_div(block_rows, rows) * ceil_div(plan.schedule.num_chunks, kNarrowWarps);
   for (int stages = 1; stages <= std::min(items, kNarrowStagesMax); ++stages) {
-    const MixedNarrow narrow = mixed_narrow(shape.kind, static_cast<int>(shape.M), shape.group_size,
+    const MixedNarrow narrow = mixed_narrow({.kind = shape.kind,
+                                             .M = static_cast<int>(shape.M),
+                                             .num_chunks = plan.schedule.num_chunks,
+                                             .group_size = shape.group_size},
                                             block_rows, rows, stages);
     if (stages == 1 || narrow.num_bytes <= shared_bytes) plan.narrow = narrow;
   }
@@ -236,10 +247,12 @@ MixedPlan plan_mixed_gemm(const MixedShape& shape, const MixedDevice& device) {
   const TunedMixedPlans& table = tuned_mixed_plans();
   const TunedMixedPlan* tuned = table.is_of(device) ? table.find(shape) : nullptr;
   // What was measured with more rows says nothing of so few.
-  if (shape.M <= kNarrowRowsMax && (tuned == nullptr || tuned->rows > kNarrowRowsMax)) {
+  if (shape.M <= kNarrowRowsMax && can_be_narrow(shape) &&
+      (tuned == nullptr || tuned->rows > kNarrowRowsMax)) {
     return narrow_mixed_plan(shape, device);
   }
-  if (tuned != nullptr && tuned->is_narrow) return narrow_mixed_plan(shape, device);
+  if (tuned != nullptr && tuned->is_narrow && can_be_narrow(shape))
+    return narrow_mixed_plan(shape, device);
   if (tuned != nullptr && can_tile(shape, device, tuned->tiling)) {
     return tiled_mixed_plan(shape, device, tuned->tiling);
   }

@@ -1,0 +1,182 @@
+// What the warps of the kernel for at most eight tokens copy to their own parts of shared memory,
+// far ahead.
+#pragma once
+
+#include <cstdint>
+
+#include "halley/cuda/gemm/hopper_instructions.cuh"
+#include "halley/cuda/mixed_gemm/mixed_arguments.h"
+#include "halley/cuda/mixed_gemm/mixed_schedule.h"
+
+namespace halley::cuda {
+
+/// What a warp copies at a time: 128 inputs of all tokens, codes of the strip's rows of 16 outputs
+/// and the parameters of their groups.
+struct NarrowItem {
+  int row = 0;    // of 16 outputs: the first
+  int chunk = 0;  // of 128 inputs
+};
+
+/// Stages of weights that are copied before the kernel ahead has ended. More of them slow that one
+/// down: a decode step of Llama-3 8B took 2.22 ms with two of kU4F16, 2.15 with one, 2.16 with
+/// none, of kU4GroupS8 2.25 and 2.16, but of kU4S8 2.05 with two and 2.06 with one (an H200).
+constexpr int narrow_early_stages(MixedKind kind) { return kind == MixedKind::kU4S8 ? 2 : 1; }
+
+/// A warp's ring in shared memory, and what it copies there: chunks `warp`, `warp` + kNarrowWarps
+/// and so on of all rows of the block.
+template <MixedKind kKind>
+struct NarrowRing {
+  static constexpr int kPieces = 8;  // of 16 bytes, of a token's chunk of s8
+  /// Of one row of 16 outputs and one group.
+  static constexpr int kGroupRowBytes = 8 * group_entry_bytes(kKind);
+
+  const MixedArguments& args;
+  uint8_t* base = nullptr;  // this warp's
+  int warp = 0;
+  int lane = 0;
+  uint32_t barriers = 0;  // of this warp's stages: weights are there
+  int row_end = 0;
+  NarrowItem ahead;     // what is copied next
+  int stage_ahead = 0;  // to where
+  /// Rows ahead that lie one behind the other in a chunk: lane 0 copies those of the first chunk,
+  /// lane 1 those of the next one.
+  int piece_row = 0, piece_rows = 0;
+  const uint8_t* piece = nullptr;  // the chunk's start, of chunk 0 of the inputs
+  const uint8_t* x = nullptr;
+
+  __device__ __forceinline__ uint8_t* stage(int index) const {
+    return base + index * args.narrow.stage_bytes;
+  }
+  __device__ __forceinline__ uint32_t stage_address(int index) const {
+    return shared_address_of(base) + static_cast<uint32_t>(index * args.narrow.stage_bytes);
+  }
+  __device__ __forceinline__ uint32_t barrier(int index) const {
+    return barriers + static_cast<uint32_t>(index * 8);
+  }
+  __device__ __forceinline__ int rows_ahead() const {
+    return min(args.narrow.rows, row_end - ahead.row);
+  }
+
+  /// At the first chunk of these rows.
+  __device__ __forceinline__ void aim(int row) {
+    constexpr int kPanelRows = kChunkOutputs / 16;
+    ahead = {row, warp};
+    const int rows = rows_ahead(), first_rows = min(rows, kPanelRows - row % kPanelRows);
+    piece_row = lane == 0 ? row : row + first_rows;
+    piece_rows = lane == 0 ? first_rows : lane == 1 ? rows - first_rows : 0;
+    const int64_t panel = piece_row / kPanelRows;
+    piece = args.weights + panel * args.schedule.num_chunks * args.chunk_bytes;
+  }
+
+  __device__ __forceinline__ void advance() {
+    ahead.chunk += kNarrowWarps;
+    if (ahead.chunk >= args.schedule.num_chunks) aim(ahead.row + args.narrow.rows);
+    if (++stage_ahead == args.narrow.num_stages) stage_ahead = 0;
+  }
+
+  __device__ __forceinline__ void copy_weights() const {
+    constexpr int kPanelRows = kChunkOutputs / 16;
+    const int rows = rows_ahead();
+    if (rows <= 0) return;
+    const int num_groups = kGroupRowBytes > 0 ? kChunkSteps >> args.group_shift : 0;
+    const uint32_t full = barrier(stage_ahead);
+    if (lane == 0) {
+      arrive_expecting(full, rows * (kRowCodeBytes + num_groups * kGroupRowBytes));
+    }
+    __syncwarp();
+    if (piece_rows <= 0) return;
+    const uint8_t* chunk = piece + int64_t{ahead.chunk} * args.chunk_bytes;
+    const int in_chunk = piece_row % kPanelRows, in_stage = piece_row - ahead.row;
+    const uint32_t to = stage_address(stage_ahead);
+    start_bulk_copy(to + static_cast<uint32_t>(in_stage * kRowCodeBytes),
+                    chunk + in_chunk * kRowCodeBytes, piece_rows * kRowCodeBytes, full);
+    for (int group = 0; group < num_groups; ++group) {
+      const int row = group * args.narrow.rows + in_stage;
+      start_bulk_copy(
+          to + static_cast<uint32_t>(args.narrow.groups + row * kGroupRowBytes),
+          chunk + kChunkCodeBytes + group * group_bytes(kKind) + in_chunk * kGroupRowBytes,
+          piece_rows * kGroupRowBytes, full);
+    }
+  }
+
+  /// Inputs as [piece of 16 bytes][token]: what lies behind K is zero.
+  __device__ __forceinline__ void copy_inputs() const {
+    if (!is_s8(kKind) || rows_ahead() <= 0) return;  // others are converted beforehand
+    constexpr int kTokens = 32 / kPieces;            // that a warp copies at a time
+    const int piece = lane % kPieces;
+    const int begin = ahead.chunk * (kPieces * 16) + piece * 16;
+    const int num_bytes = max(0, min(16, args.x_row_bytes - begin));
+    const uint8_t* from = x + (num_bytes > 0 ? begin : 0);
+    uint32_t to =
+        stage_address(stage_ahead) +
+        static_cast<uint32_t>(args.narrow.inputs + (piece * args.M + lane / kPieces) * 16);
+    for (int token = lane / kPieces; token < args.M; token += kTokens) {
+      start_copy_16(to, from, num_bytes);
+      to += kTokens * 16;
+      from += kTokens * args.x_stride_bytes;
+    }
+  }
+
+  /// Fills the ring. Weights are constant: those of the first stages do not wait for the kernel
+  /// ahead.
+  template <class Fetch>
+  __device__ __forceinline__ void start(int row, const Fetch& fetch_inputs) {
+    if (lane < args.narrow.num_stages) init_barrier(barrier(lane), 1);
+    publish_barriers();
+    __syncwarp();
+    x = static_cast<const uint8_t*>(args.x) + lane / kPieces * args.x_stride_bytes;
+    // Inputs that do not come stage by stage are waited for first.
+    const bool begins_early = is_s8(kKind) || args.starts_early;
+    const int num_early =
+        begins_early ? min(narrow_early_stages(kKind), args.narrow.num_stages) : 0;
+    aim(row);
+    for (int i = 0; i < num_early; ++i) {
+      copy_weights();
+      advance();
+    }
+    wait_for_previous_kernel();
+    fetch_inputs();
+    aim(row);
+    stage_ahead = 0;
+    for (int i = 0; i < args.narrow.num_stages; ++i) {
+      if (i >= num_early) copy_weights();
+      copy_inputs();
+      close_copies();
+      advance();
+    }
+  }
+
+  /// Waits for the inputs of the oldest stage. Then all lanes may read them.
+  __device__ __forceinline__ void wait_for_inputs() const {
+    switch (args.narrow.num_stages) {
+      case 1:
+        wait_for_copies<0>();
+        break;
+      case 2:
+        wait_for_copies<1>();
+        break;
+      case 3:
+        wait_for_copies<2>();
+        break;
+      default:
+        wait_for_copies<3>();
+    }
+    __syncwarp();
+  }
+
+  /// And for its weights.
+  __device__ __forceinline__ void wait_for_weights(int oldest, uint32_t parity) const {
+    wait_barrier(barrier(oldest), parity);
+  }
+
+  /// After the last read of the stage at `stage_ahead`.
+  __device__ __forceinline__ void refill() {
+    __syncwarp();
+    copy_weights();
+    copy_inputs();
+    close_copies();
+    advance();
+  }
+};
+
+}  // namespace halley::cuda
