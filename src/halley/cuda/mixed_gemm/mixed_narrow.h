@@ -31,6 +31,7 @@ struct MixedNarrow {
   int sum_pitch = 0;  // numbers; stores of a warp meet no bank twice
   int barriers = 0;   // [warp][stage]
   int num_bytes = 0;
+  bool has_digits = false;
 };
 
 struct MixedNarrowShape {
@@ -39,6 +40,14 @@ struct MixedNarrowShape {
   int num_chunks = 0;  // of 128 inputs
   int group_size = 128;
 };
+
+/// Whether inputs of 16 bits become digits: of as many tokens as fill a product's columns, and
+/// where half of the shared memory stays for weights on their way.
+constexpr bool has_narrow_digits(const MixedNarrowShape& shape) {
+  constexpr int kDigitBytesMax = 112 << 10;
+  return !is_s8(shape.kind) && shape.M <= kDigitTokens &&
+         int64_t{shape.num_chunks} * digit_bytes(shape.M) <= kDigitBytesMax;
+}
 
 /// `block_rows`: that a block has in all.
 constexpr MixedNarrow mixed_narrow(const MixedNarrowShape& shape, int block_rows, int rows,
@@ -51,9 +60,11 @@ constexpr MixedNarrow mixed_narrow(const MixedNarrowShape& shape, int block_rows
   narrow.groups = rows * 16 * kChunkInputs / 2;
   narrow.inputs =
       narrow.groups + rows * chunk_groups(shape.group_size) * 8 * group_entry_bytes(shape.kind);
-  narrow.stage_bytes = narrow.inputs + (is_s8(shape.kind) ? M * kChunkInputs : 0);
+  narrow.has_digits = has_narrow_digits(shape);
+  const int input_bytes = narrow.has_digits ? 0 : is_s8(shape.kind) ? 1 : 2;
+  narrow.stage_bytes = narrow.inputs + M * kChunkInputs * input_bytes;
   narrow.digits = kNarrowWarps * num_stages * narrow.stage_bytes;
-  narrow.sums = narrow.digits + (is_s8(shape.kind) ? 0 : shape.num_chunks * digit_bytes(M));
+  narrow.sums = narrow.digits + (narrow.has_digits ? shape.num_chunks * digit_bytes(M) : 0);
   narrow.sum_pitch = narrow.span * 16 + 4;
   narrow.barriers = narrow.sums + kNarrowWarps * M * narrow.sum_pitch * 4;
   narrow.num_bytes = narrow.barriers + kNarrowWarps * num_stages * 8;

@@ -7,7 +7,6 @@
 
 #include "halley/base/check.h"
 #include "halley/base/checked_math.h"
-#include "halley/cuda/gemm/input_digits.h"
 #include "halley/cuda/mixed_gemm/tuned_plans.h"
 
 namespace halley::cuda {
@@ -196,14 +195,7 @@ std::vector<MixedTiling> mixed_tilings(const MixedShape& shape, const MixedDevic
   return tilings;
 }
 
-bool can_be_narrow(const MixedShape& shape) {
-  if (is_s8(shape.kind)) return shape.M <= kNarrowTokens;
-  // Half of the shared memory stays for weights on their way.
-  constexpr int64_t kDigitBytesMax = 112 << 10;
-  return shape.M <= kDigitTokens &&
-         ceil_div<int64_t>(shape.K, kChunkInputs) * digit_bytes(static_cast<int>(shape.M)) <=
-             kDigitBytesMax;
-}
+bool can_be_narrow(const MixedShape& shape) { return shape.M <= kNarrowTokens; }
 
 MixedPlan narrow_mixed_plan(const MixedShape& shape, const MixedDevice& device, int rows,
                             int shared_bytes) {

@@ -56,8 +56,7 @@ MixedPlan plan_mixed_gemm(const MixedShape& shape, const MixedDevice& device);
 /// the same order in every batch. (Those of s8 are exact in any.)
 MixedPlan invariant_mixed_plan(const MixedShape& shape, const MixedDevice& device);
 
-/// Whether the kernel for few tokens takes the shape: M at most 8 of s8; of 16 bits 2, as far as
-/// their inputs find room (K up to 32000 with one, 16000 with two).
+/// Whether the kernel for few tokens takes the shape: M at most 8.
 bool can_be_narrow(const MixedShape& shape);
 MixedPlan narrow_mixed_plan(const MixedShape& shape, const MixedDevice& device);
 /// With as many rows of 16 outputs at a time, at most kNarrowRows, and as many stages as fit in

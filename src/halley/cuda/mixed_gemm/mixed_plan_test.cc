@@ -125,10 +125,8 @@ TEST(MixedPlan, NarrowRingsFitInSharedMemory) {
   const MixedDevice device;
   for (const auto& [N, K] : kShapes) {
     for (const MixedKind kind : {MixedKind::kU4S8, MixedKind::kU4F16}) {
-      for (const int64_t M : {1, 2, 8}) {
-        const MixedShape shape = {.kind = kind, .M = M, .N = N, .K = K};
-        if (!can_be_narrow(shape)) continue;
-        const MixedPlan plan = narrow_mixed_plan(shape, device);
+      for (const int64_t M : {1, 3, 8}) {
+        const MixedPlan plan = narrow_mixed_plan({.kind = kind, .M = M, .N = N, .K = K}, device);
         SCOPED_TRACE(str(kind, ", M ", M, ", ", plan));
         EXPECT_LE(plan.narrow.num_bytes, device.shared_bytes_max);
         EXPECT_GE(plan.num_stages, 2);
@@ -155,11 +153,6 @@ TEST(MixedPlan, IsNarrowForFewRows) {
   EXPECT_FALSE(plan_mixed_gemm({.M = 5, .N = 100, .K = 190}, {}).is_narrow);
   EXPECT_TRUE(can_be_narrow({.M = 8, .N = 100, .K = 190}));
   EXPECT_FALSE(can_be_narrow({.M = 9, .N = 100, .K = 190}));
-  // Inputs of 16 bits must find room as digits.
-  EXPECT_TRUE(can_be_narrow({.kind = MixedKind::kU4F16, .M = 1, .N = 100, .K = 28672}));
-  EXPECT_TRUE(can_be_narrow({.kind = MixedKind::kU4Bf16, .M = 2, .N = 100, .K = 14336}));
-  EXPECT_FALSE(can_be_narrow({.kind = MixedKind::kU4F16, .M = 2, .N = 100, .K = 28672}));
-  EXPECT_FALSE(can_be_narrow({.kind = MixedKind::kU4F16, .M = 3, .N = 100, .K = 190}));
 }
 
 TEST(MixedPlan, TakesLargeTilesForManyRows) {

@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include "halley/cuda/gemm/input_digits.cuh"
-#include "halley/cuda/mixed_gemm/mixed_arguments.h"
 #include "halley/cuda/mixed_gemm/mixed_layout.h"
+#include "halley/cuda/mixed_gemm/narrow_arguments.h"
 
 namespace halley::cuda {
 
@@ -30,9 +30,9 @@ template <MixedKind kKind>
 struct NarrowInputs {
   InputDigits<NarrowType<kKind>> digits;
 
-  __device__ __forceinline__ NarrowInputs(const MixedArguments& args, uint8_t* shared, int lane)
+  __device__ __forceinline__ NarrowInputs(const NarrowArguments& args, uint8_t* shared, int lane)
       : digits{.source = {static_cast<const uint8_t*>(args.x), args.x_stride_bytes,
-                          args.x_row_bytes, args.M, args.schedule.num_chunks},
+                          args.x_row_bytes, args.M, args.num_chunks},
                .bytes = shared + args.narrow.digits,
                .places = {lane / 4 * 32 + lane % 4 * 4, lane / 4 * 32 + lane % 4 * 4 + 16,
                           lane % 4 * 8 + lane / 4},
@@ -49,13 +49,14 @@ template <class Decoder>
 struct NarrowDigitStage {
   static constexpr MixedKind kKind = Decoder::kKind;
   using Type = NarrowType<kKind>;
+  static constexpr int kInputBytes = 0;       // none come with the weights
   static constexpr int kSteps = kChunkSteps;  // products of 32 inputs
   /// Of a row of 16 outputs: the outputs g and g + 8, of a lane's columns.
   struct Totals {
     float of[2] = {};
   };
 
-  const MixedArguments& args;
+  const NarrowArguments& args;
   const uint8_t* bytes = nullptr;
   int lane = 0;
   DigitColumns columns = {};

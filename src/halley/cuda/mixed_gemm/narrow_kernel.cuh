@@ -7,32 +7,29 @@
 
 #include "halley/cuda/gemm/numbers.cuh"
 #include "halley/cuda/mixed_gemm/hopper_launch.cuh"
-#include "halley/cuda/mixed_gemm/mixed_arguments.h"
 #include "halley/cuda/mixed_gemm/mixed_decode.cuh"
+#include "halley/cuda/mixed_gemm/narrow_arguments.h"
 #include "halley/cuda/mixed_gemm/narrow_digits.cuh"
+#include "halley/cuda/mixed_gemm/narrow_mma.cuh"
+#include "halley/cuda/mixed_gemm/narrow_plain.cuh"
 #include "halley/cuda/mixed_gemm/narrow_ring.cuh"
+#include "halley/cuda/mixed_gemm/narrow_stage.cuh"
 #include "halley/cuda/runtime/cuda_check.h"
 
 namespace halley::cuda {
-
-/// Inputs of s8 come with the weights.
-struct NarrowStagedInputs {
-  __device__ __forceinline__ NarrowStagedInputs(const MixedArguments&, uint8_t*, int) {}
-  __device__ __forceinline__ void fetch(int) const {}
-  __device__ __forceinline__ void convert(int) const {}
-};
 
 /// One stage of a warp's ring, of s8. Loads are plain C++: those of one row may pass products of
 /// another.
 template <class Decoder>
 struct NarrowStage {
   static constexpr MixedKind kKind = Decoder::kKind;
+  static constexpr int kInputBytes = 1;
   /// Of a row of 16 outputs: as mma.sync has them.
   struct Totals {
     int32_t of[4] = {};
   };
 
-  const MixedArguments& args;
+  const NarrowArguments& args;
   const uint8_t* bytes = nullptr;
   int lane = 0;
   /// Operand B of two steps.
@@ -72,15 +69,8 @@ struct NarrowStage {
     }
   }
 
-  /// [token][sum_pitch] of this warp.
   __device__ __forceinline__ void store(const Totals& totals, int place, int32_t* sums) const {
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const int token = lane % 4 * 2 + e % 2;
-      if (token < args.M) {
-        sums[token * args.narrow.sum_pitch + place + lane / 4 + e / 2 * 8] = totals.of[e];
-      }
-    }
+    store_narrow_sums(args, lane, totals.of, place, sums);
   }
 };
 
@@ -104,7 +94,7 @@ template <class Decoder>
 struct NarrowOutput {
   float scale = 0, offset = 0, token_scale = 0, token_sum = 0, bias = 0;
 
-  __device__ __forceinline__ void load(const MixedArguments& args, int n, int m) {
+  __device__ __forceinline__ void load(const NarrowArguments& args, int n, int m) {
     const RowScales& scales = args.scales;
     if (n >= args.N || m >= args.M) return;
     if (args.bias != nullptr) bias = args.bias[n];
@@ -120,7 +110,7 @@ struct NarrowOutput {
   }
 
   /// The warps' sums in their order, scaled as MixedEpilogue does.
-  __device__ __forceinline__ void write(const MixedArguments& args,
+  __device__ __forceinline__ void write(const NarrowArguments& args,
                                         const typename Decoder::Sum* warp_sums, int n,
                                         int m) const {
     typename Decoder::Sum sum = 0;
@@ -138,22 +128,23 @@ struct NarrowOutput {
 
 /// Blocks have consecutive rows of 16 outputs, and go through them some at a time.
 template <class Decoder, class Stage, bool kIsOneGroup>
-__device__ __forceinline__ void run_narrow(const MixedArguments& args, uint8_t* shared) {
+__device__ __forceinline__ void run_narrow(const NarrowArguments& args, uint8_t* shared) {
   using Sum = typename Decoder::Sum;
   using Inputs =
-      std::conditional_t<is_s8(Decoder::kKind), NarrowStagedInputs, NarrowInputs<Decoder::kKind>>;
+      std::conditional_t<Stage::kInputBytes != 0, NarrowStagedInputs, NarrowInputs<Decoder::kKind>>;
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
-  const int block = static_cast<int>(blockIdx.x), num_blocks = static_cast<int>(gridDim.x);
-  const int row_begin = part_begin(args.schedule.num_tiles, num_blocks, block);
-  const int row_end = part_begin(args.schedule.num_tiles, num_blocks, block + 1);
-  const int num_chunks = args.schedule.num_chunks, pitch = args.narrow.sum_pitch;
-  NarrowRing<Decoder::kKind> ring = {.args = args};
+  const int block = static_cast<int>(blockIdx.x);
+  const int row_begin = block * args.block_rows + min(block, args.longer_blocks);
+  const int row_end = row_begin + args.block_rows + (block < args.longer_blocks ? 1 : 0);
+  const int num_chunks = args.num_chunks, pitch = args.narrow.sum_pitch;
+  NarrowRing<Decoder::kKind, Stage::kInputBytes> ring = {.args = args};
   ring.base = shared + warp * args.narrow.num_stages * args.narrow.stage_bytes;
   ring.warp = warp;
   ring.lane = lane;
   ring.barriers = shared_address_of(shared) +
                   static_cast<uint32_t>(args.narrow.barriers + warp * args.narrow.num_stages * 8);
   ring.row_end = warp < num_chunks ? row_end : row_begin;
+  start_next_kernel();  // whose blocks come as soon as these here end
   const Inputs inputs(args, shared, lane);
   ring.start(row_begin, [&] { inputs.fetch(warp); });
   inputs.convert(warp);
@@ -164,7 +155,10 @@ __device__ __forceinline__ void run_narrow(const MixedArguments& args, uint8_t* 
     const int span_end = min(span + args.narrow.span, row_end);
     // The thread's output: there are at most as many as threads.
     const int outputs = (span_end - span) * 16;
-    const int m = thread / outputs, output = thread % outputs, n = span * 16 + output;
+    int m = 0, output = thread;
+#pragma unroll 1
+    for (; m < args.M && output >= outputs; ++m) output -= outputs;
+    const int n = span * 16 + output;
     NarrowOutput<Decoder> mine;
     mine.load(args, n, m);
     for (int row = span; row < span_end; row += args.narrow.rows) {
@@ -185,7 +179,6 @@ __device__ __forceinline__ void run_narrow(const MixedArguments& args, uint8_t* 
           parity ^= 1;
         }
       }
-      if (row + args.narrow.rows >= row_end) start_next_kernel();
       if (row == span && span > row_begin) __syncthreads();  // the sums before have been read
       Stage last = {.args = args};
       last.lane = lane;
@@ -202,7 +195,7 @@ __device__ __forceinline__ void run_narrow(const MixedArguments& args, uint8_t* 
 
 template <class Decoder, class Stage>
 __global__ void __launch_bounds__(kNarrowWarps * 32, 1)
-    narrow_kernel(const __grid_constant__ MixedArguments args) {
+    narrow_kernel(const __grid_constant__ NarrowArguments args) {
   extern __shared__ uint4 shared_memory[];
   auto* const shared = reinterpret_cast<uint8_t*>(shared_memory);
   if (is_s8(Decoder::kKind) || 1 << args.group_shift == kChunkSteps) {
@@ -213,13 +206,13 @@ __global__ void __launch_bounds__(kNarrowWarps * 32, 1)
 }
 
 template <class Decoder, class Stage>
-void launch_narrow_stage(const MixedArguments& args, cudaStream_t stream) {
+void launch_narrow_stage(const NarrowArguments& args, cudaStream_t stream) {
   const auto kernel = narrow_kernel<Decoder, Stage>;
   check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                   args.narrow.num_bytes),
              "shared memory of mixed_gemm");
   launch_hopper_kernel(kernel,
-                       {.num_blocks = args.schedule.num_blocks,
+                       {.num_blocks = args.num_blocks,
                         .num_threads = kNarrowWarps * 32,
                         .shared_bytes = args.narrow.num_bytes,
                         .starts_early = args.starts_early,
@@ -228,11 +221,13 @@ void launch_narrow_stage(const MixedArguments& args, cudaStream_t stream) {
 }
 
 template <class Decoder>
-void launch_narrow(const MixedArguments& args, cudaStream_t stream) {
+void launch_narrow(const NarrowArguments& args, cudaStream_t stream) {
   if constexpr (is_s8(Decoder::kKind)) {
     launch_narrow_stage<Decoder, NarrowStage<Decoder>>(args, stream);
-  } else {
+  } else if (args.narrow.has_digits) {
     launch_narrow_stage<Decoder, NarrowDigitStage<Decoder>>(args, stream);
+  } else {
+    launch_narrow_stage<Decoder, NarrowPlainStage<Decoder>>(args, stream);
   }
 }
 

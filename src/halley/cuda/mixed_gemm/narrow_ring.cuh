@@ -5,8 +5,7 @@
 #include <cstdint>
 
 #include "halley/cuda/gemm/hopper_instructions.cuh"
-#include "halley/cuda/mixed_gemm/mixed_arguments.h"
-#include "halley/cuda/mixed_gemm/mixed_schedule.h"
+#include "halley/cuda/mixed_gemm/narrow_arguments.h"
 
 namespace halley::cuda {
 
@@ -21,16 +20,20 @@ struct NarrowItem {
 /// down: a decode step of Llama-3 8B took 2.22 ms with two of kU4F16, 2.15 with one, 2.16 with
 /// none, of kU4GroupS8 2.25 and 2.16, but of kU4S8 2.05 with two and 2.06 with one (an H200).
 constexpr int narrow_early_stages(MixedKind kind) { return kind == MixedKind::kU4S8 ? 2 : 1; }
+/// And before the inputs where no kernel is waited for.
+constexpr int narrow_first_stages(MixedKind kind) {
+  return kind == MixedKind::kU4S8 ? kNarrowStagesMax : 1;
+}
 
 /// A warp's ring in shared memory, and what it copies there: chunks `warp`, `warp` + kNarrowWarps
-/// and so on of all rows of the block.
-template <MixedKind kKind>
+/// and so on of all rows of the block. kInputBytes: of an input that comes with the weights, or 0.
+template <MixedKind kKind, int kInputBytes>
 struct NarrowRing {
-  static constexpr int kPieces = 8;  // of 16 bytes, of a token's chunk of s8
+  static constexpr int kPieces = kInputBytes == 2 ? 16 : 8;  // of 16 bytes, of a token's chunk
   /// Of one row of 16 outputs and one group.
   static constexpr int kGroupRowBytes = 8 * group_entry_bytes(kKind);
 
-  const MixedArguments& args;
+  const NarrowArguments& args;
   uint8_t* base = nullptr;  // this warp's
   int warp = 0;
   int lane = 0;
@@ -65,12 +68,12 @@ struct NarrowRing {
     piece_row = lane == 0 ? row : row + first_rows;
     piece_rows = lane == 0 ? first_rows : lane == 1 ? rows - first_rows : 0;
     const int64_t panel = piece_row / kPanelRows;
-    piece = args.weights + panel * args.schedule.num_chunks * args.chunk_bytes;
+    piece = args.weights + panel * args.num_chunks * args.chunk_bytes;
   }
 
   __device__ __forceinline__ void advance() {
     ahead.chunk += kNarrowWarps;
-    if (ahead.chunk >= args.schedule.num_chunks) aim(ahead.row + args.narrow.rows);
+    if (ahead.chunk >= args.num_chunks) aim(ahead.row + args.narrow.rows);
     if (++stage_ahead == args.narrow.num_stages) stage_ahead = 0;
   }
 
@@ -101,8 +104,8 @@ struct NarrowRing {
 
   /// Inputs as [piece of 16 bytes][token]: what lies behind K is zero.
   __device__ __forceinline__ void copy_inputs() const {
-    if (!is_s8(kKind) || rows_ahead() <= 0) return;  // others are converted beforehand
-    constexpr int kTokens = 32 / kPieces;            // that a warp copies at a time
+    if (kInputBytes == 0 || rows_ahead() <= 0) return;
+    constexpr int kTokens = 32 / kPieces;  // that a warp copies at a time
     const int piece = lane % kPieces;
     const int begin = ahead.chunk * (kPieces * 16) + piece * 16;
     const int num_bytes = max(0, min(16, args.x_row_bytes - begin));
@@ -110,6 +113,7 @@ struct NarrowRing {
     uint32_t to =
         stage_address(stage_ahead) +
         static_cast<uint32_t>(args.narrow.inputs + (piece * args.M + lane / kPieces) * 16);
+#pragma unroll 1
     for (int token = lane / kPieces; token < args.M; token += kTokens) {
       start_copy_16(to, from, num_bytes);
       to += kTokens * 16;
@@ -126,9 +130,10 @@ struct NarrowRing {
     __syncwarp();
     x = static_cast<const uint8_t*>(args.x) + lane / kPieces * args.x_stride_bytes;
     // Inputs that do not come stage by stage are waited for first.
-    const bool begins_early = is_s8(kKind) || args.starts_early;
-    const int num_early =
-        begins_early ? min(narrow_early_stages(kKind), args.narrow.num_stages) : 0;
+    const int most = args.starts_early  ? narrow_early_stages(kKind)
+                     : kInputBytes == 0 ? 0
+                                        : narrow_first_stages(kKind);
+    const int num_early = min(most, args.narrow.num_stages);
     aim(row);
     for (int i = 0; i < num_early; ++i) {
       copy_weights();
@@ -172,10 +177,12 @@ struct NarrowRing {
   /// After the last read of the stage at `stage_ahead`.
   __device__ __forceinline__ void refill() {
     __syncwarp();
-    copy_weights();
-    copy_inputs();
+    if (rows_ahead() > 0) {
+      copy_weights();
+      copy_inputs();
+      advance();
+    }
     close_copies();
-    advance();
   }
 };
 
