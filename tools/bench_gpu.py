@@ -8,6 +8,7 @@
 Runs each part as a process of its own and writes
 
     bench/results/gpu_<part>.json    every number, with GPU, driver, date, commit and command
+    bench/results/gpu_gemm.svg       what share of the floor products reach
     bench/results/gpu_summary.md     one line a part
 
 and prints the rows of the tables in docs/benchmarks.md for the parts that have a file (--rows: this
@@ -69,6 +70,7 @@ class Part:
     args: tuple
     seconds: int  # at most
     has_model: bool = True
+    has_picture: bool = False
 
 
 def latency(key, batch_size, input_len, output_len, *more, iters=1, seconds=90):
@@ -102,7 +104,7 @@ PARTS = [
     latency("profile_f16_prefill8192", 1, 8191, 1, "--profile"),
     *(latency(f"profile_{key}_batch1", 1, 1024, 64, *FORMS[key].args, "--profile")
       for key in FORMS if key != "f16"),
-    Part("gemm", ("bench", "gemm", "--rows", "1,16,64,256,2048"), 90, has_model=False),
+    Part("gemm", ("bench", "gemm"), 120, has_model=False, has_picture=True),
     Part("ablation", ("bench", "ablation"), 90, has_model=False),
     throughput("throughput_f16_many", 1200, *MANY, "600"),
     throughput("throughput_fp8_many", 1200, *FORMS["fp8"].args, *MANY, "1200", "--kv-dtype", "fp8"),
@@ -140,7 +142,9 @@ def nvidia_smi():
 def command_of(part, options):
     device = ["--device", options.device] if part.has_model else \
         ["--device", options.device.partition(":")[2] or "0"]
-    return [options.halley, *part.args, *device]
+    picture = ["--svg", os.path.join(options.results, f"gpu_{part.key}.svg")] \
+        if part.has_picture else []
+    return [options.halley, *part.args, *device, *picture]
 
 
 def run_part(part, options, facts, seconds_left):
@@ -227,9 +231,93 @@ def latency_row(name, batch_size, result):
             f"{batch_size / step:.0f} |")
 
 
+# Problems of `halley bench gemm`: what tables call them.
+PRODUCTS = {
+    "f16": "f16",
+    "fp8_tensor": "FP8, one scale each",
+    "fp8_row": "FP8, a scale for each row and output",
+    "s8": "INT8",
+    "u4_s8": "W4A8, a scale for each output",
+    "u4_group_s8": "W4A8, groups of 128",
+    "w4ax": "W4Ax",
+    "u4_f16": "W4A16, groups of 128",
+    "u4_bf16": "W4A16 in bf16",
+    "nested_f16": "NestedFP, in f16",
+    "nested_fp8": "NestedFP, in FP8",
+    "u8_f16": "W8A16, groups of 128",
+    "u3_f16": "W3A16, groups of 128",
+    "u2_f16": "W2A16, groups of 128",
+    "u1_f16": "W1A16, groups of 128",
+    "u2_s8": "W2A8, a scale for each output",
+    "u1_s8": "W1A8, a scale for each output",
+}
+
+
+def first_of(*numbers):
+    """The first that is there."""
+    return next((number for number in numbers if number is not None), None)
+
+
+def print_product_means(result):
+    """Times by floors; in brackets without early starts, where the kernels have them."""
+    means = {(mean["problem"], mean["M"]): mean for mean in result["summary"]["problems"]}
+    ratios = {(mean["name"], mean["M"]): mean for mean in result["summary"]["ratios"]}
+    rows = sorted({M for _, M in means})
+
+    def line(name, by_rows, key, early_key):
+        cells = []
+        for M in rows:
+            mean = by_rows(M)
+            cell = "" if mean is None or mean[key] is None else f"{mean[key]:.2f}"
+            if cell and early_key and mean[early_key] is not None:
+                cell = f"{mean[early_key]:.2f} ({cell})"
+            cells.append(cell)
+        if any(cells):
+            print(f"| {name} | {' | '.join(cells)} |")
+
+    def head(first):
+        print(f"\n| {first} | {' | '.join(map(str, rows))} |\n|---|{'---:|' * len(rows)}")
+
+    head("time / floor, rows of X")
+    for key, name in PRODUCTS.items():
+        line(name, lambda M, key=key: means.get((key, M)), "over_floor", "early_over_floor")
+    head("cuBLASLt's best / floor, rows of X")
+    for key in ("f16", "u4_s8", "u4_f16"):
+        line(f"floor of {PRODUCTS[key]}", lambda M, key=key: means.get((key, M)),
+             "cublaslt_over_floor", None)
+    head("times, rows of X")
+    for name in dict.fromkeys(name for name, _ in ratios):
+        line(name, lambda M, name=name: ratios.get((name, M)), "ratio", "early_ratio")
+
+
+def print_product_times(result):
+    """Microseconds, with early starts where the kernels have them."""
+    columns = {"floor": {}, "W4A8": {}, "W4A16": {}, "W4Ax": {}, "cuBLASLt f16": {},
+               "cuBLASLt FP8": {}}
+    for row in result["products"]:
+        shape = (f"{row['N']} x {row['K']}", row["M"])
+        microseconds = first_of(row.get("us_early"), row["us"])
+        column = {"u4_s8": "W4A8", "u4_f16": "W4A16", "w4ax": "W4Ax"}.get(row["problem"])
+        if column and row["is_chosen"]:
+            columns[column][shape] = microseconds
+            if column == "W4A8":
+                columns["floor"][shape] = row["floor_us"]
+        column = {"f16": "cuBLASLt f16", "fp8_tensor": "cuBLASLt FP8"}.get(row["problem"])
+        if column and "cublaslt" in row["kernel"]:
+            best = columns[column].get(shape, row["us"])
+            columns[column][shape] = min(best, row["us"], microseconds)
+    print(f"\n| layer | rows | {' | '.join(columns)} |\n|---|---:|{'---:|' * len(columns)}")
+    for shape in dict.fromkeys(shape for column in columns.values() for shape in column):
+        cells = [f"{column[shape]:.1f}" if shape in column else "" for column in columns.values()]
+        print(f"| {shape[0]} | {shape[1]} | {' | '.join(cells)} |")
+
+
 def print_rows(options):
     """The tables of docs/benchmarks.md that compare forms of weights."""
     results = {part.key: result for part, result in measured_parts(options)}
+    if results.get("gemm", {}).get("summary"):
+        print_product_means(results["gemm"])
+        print_product_times(results["gemm"])
     rows = []
     for key, weights in FORMS.items():
         for batch_size in BATCHES:

@@ -28,7 +28,22 @@ result = {{
     "throughput": {{"requests_per_s": 1, "output_tokens_per_s": 100, "total_tokens_per_s": 300,
                    "largest_batch": 7, "roofline_share": 0.25, "kv_dtype": "f16"}},
     "attention": {{"attention": [{{"roofline_share": 0.2}}, {{"roofline_share": 0.9}}]}},
-    "gemm": {{"products": []}},
+    "gemm": {{"products": [
+                {{"problem": "u4_s8", "kernel": "tile", "is_chosen": True, "N": 64, "K": 32, "M": 1,
+                 "us": 3.0, "us_early": 2.5, "floor_us": 1.25, "roofline_share": 0.5}},
+                {{"problem": "f16", "kernel": "gemm_f16_streamed", "is_chosen": True, "N": 64,
+                 "K": 32, "M": 1, "us": 7.0, "us_early": 6.0, "floor_us": 4.5,
+                 "roofline_share": 0.75}},
+                {{"problem": "f16", "kernel": "gemm_f16_cublaslt", "is_chosen": False, "N": 64,
+                 "K": 32, "M": 1, "us": 8.0, "us_early": None, "floor_us": 4.5,
+                 "roofline_share": 0.5625}}],
+             "summary": {{
+                "problems": [{{"problem": "u4_s8", "M": 1, "over_floor": 2.4,
+                              "early_over_floor": 2.0, "cublaslt_over_floor": 6.4}},
+                             {{"problem": "nested_fp8", "M": 16, "over_floor": 1.5,
+                              "early_over_floor": None, "cublaslt_over_floor": None}}],
+                "ratios": [{{"name": "u4_s8 / f16", "M": 1, "ratio": 0.43,
+                            "early_ratio": 0.42}}]}}}},
     "ablation": {{"over_full": {{"full": 1.0, "no_pipeline": 2.345}}, "ablation": []}},
 }}[kind]
 with open(args[args.index("--output-json") + 1], "w") as file:
@@ -78,10 +93,18 @@ class BenchGpu(unittest.TestCase):
         row = "| f16, 64 | 500.0 | 4.00 | 3.00 | 1.33 | 16000 |\n"
         self.assertIn(row, result.stdout)
         self.assertIn("| f16, f16 | 7 | 100 | 300 | 25 % |\n", result.stdout)
+        for line in ("| W4A8, a scale for each output | 2.00 (2.40) |  |",
+                     "| NestedFP, in FP8 |  | 1.50 |",
+                     "| floor of W4A8, a scale for each output | 6.40 |  |",
+                     "| u4_s8 / f16 | 0.42 (0.43) |  |",
+                     "| 64 x 32 | 1 | 1.2 | 2.5 |  |  | 8.0 |  |"):
+            self.assertIn(line + "\n", result.stdout)
+        document = json.loads(self.read("gpu_gemm.json"))
+        self.assertRegex(document["command"], r"bench gemm --device 0 --svg \S*gpu_gemm\.svg$")
         again = self.run_tool("--rows")
         self.assertEqual(again.returncode, 0, again.stderr)
         self.assertIn(row, again.stdout)
-        self.assertNotIn("FP8", again.stdout)
+        self.assertNotIn("| FP8, 1 |", again.stdout)
 
     def test_parts_and_time(self):
         result = self.run_tool("--parts", "gemm,attention")

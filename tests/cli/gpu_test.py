@@ -6,7 +6,9 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import unittest
+import xml.etree.ElementTree
 
 HALLEY, SOURCE = sys.argv[1], sys.argv[2]
 MODEL = os.path.join(SOURCE, "models", "demo-21m")
@@ -58,6 +60,110 @@ class Gpu(unittest.TestCase):
                                 text=True, timeout=300, check=False)
         self.assertEqual(result.returncode, 1, result.stderr)
         self.assertIn("GPU memory: expected room for weights", result.stderr)
+
+    def test_times_of_products(self):
+        with tempfile.TemporaryDirectory() as folder:
+            svg = os.path.join(folder, "shares.svg")
+            args = ("bench", "gemm", "--shape", "256x512", "--problems", "f16,u4_s8,u8_f16")
+            result = json.loads(run(*args, "--rows", "1,16", "--svg", svg, "--json").stdout)
+            lines = xml.etree.ElementTree.parse(svg).getroot().findall(
+                "{http://www.w3.org/2000/svg}polyline")
+            self.assertEqual(len(lines), 2)  # u4_s8 and its line of the legend
+        for product in result["products"]:
+            with self.subTest(product=product):
+                self.assertGreater(product["us"], 0)
+                self.assertGreater(product["floor_us"], 0)
+                if "cublaslt" not in product["kernel"]:
+                    self.assertGreater(product["us_early"], 0)
+                    self.assertAlmostEqual(product["roofline_share"],
+                                           product["floor_us"] / product["us_early"])
+        means = {(mean["problem"], mean["M"]): mean for mean in result["summary"]["problems"]}
+        # u8_f16 has few rows alone.
+        self.assertEqual(set(means), {("f16", 1), ("f16", 16), ("u4_s8", 1), ("u4_s8", 16),
+                                      ("u8_f16", 1)})
+        chosen = next(product for product in result["products"]
+                      if product["problem"] == "u4_s8" and product["M"] == 16)
+        mean = means["u4_s8", 16]
+        self.assertAlmostEqual(mean["over_floor"], chosen["us"] / chosen["floor_us"])
+        self.assertAlmostEqual(mean["early_over_floor"], chosen["us_early"] / chosen["floor_us"])
+        self.assertGreater(mean["cublaslt_over_floor"], 1)
+        # Ratios of problems that were not timed are left out.
+        self.assertEqual(result["summary"]["ratios"], [])
+        table = run(*args, "--rows", "16").stdout
+        self.assertIn("Time by floor, geometric mean of the shapes", table)
+        refused = subprocess.run([HALLEY, *args[:-1], "u8_f16", "--rows", "64"],
+                                 capture_output=True, text=True, timeout=300, check=False)
+        self.assertEqual(refused.returncode, 2, refused.stderr)
+        self.assertIn("--rows: expected a number up to 8", refused.stderr)
+
+    def test_products_of_odd_shapes(self):
+        args = ("bench", "gemm", "--shape", "250x1000", "--rows", "1,3,100", "--json")
+        result = run(*args)
+        self.assertRegex(result.stderr, r"(?m)^left out: u2_s8: .* 1000 inputs are no multiple")
+        problems = {mean["problem"] for mean in json.loads(result.stdout)["summary"]["problems"]}
+        self.assertIn("u4_group_s8", problems)
+        self.assertNotIn("u2_s8", problems)
+        refused = subprocess.run([HALLEY, *args, "--problems", "u2_s8"], capture_output=True,
+                                 text=True, timeout=300, check=False)
+        self.assertEqual(refused.returncode, 4, refused.stderr)
+
+
+class SavedProducts(unittest.TestCase):
+    """`halley bench gemm --from` needs no GPU."""
+
+    def product(self, problem, kernel, N, us, us_early, floor_us):
+        return {"problem": problem, "kernel": kernel, "is_chosen": "cublaslt" not in kernel,
+                "refused": "[]", "N": N, "K": 64, "M": 1, "us": us, "us_early": us_early,
+                "floor_us": floor_us, "weight_tera_bytes_per_s": 2.5}
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = os.path.join(folder.name, "result.json")
+        self.svg = os.path.join(folder.name, "shares.svg")
+        self.products = [self.product("u4_s8", "tile", 64, 4, 2, 1),
+                         self.product("u4_s8", "tile", 128, 9, 8, 1),
+                         self.product("u4_group_s8", "tile", 64, 8, 3, 1),
+                         self.product("f16", "gemm_f16_cublaslt", 64, 6, None, 5),
+                         self.product("f16", "gemm_f16_cublaslt", 128, 6, None, 5)]
+
+    def show(self, document, *args):
+        with open(self.path, "w", encoding="utf-8") as file:
+            json.dump(document, file)
+        return subprocess.run([HALLEY, "bench", "gemm", "--from", self.path, *args],
+                              capture_output=True, text=True, timeout=60, check=False)
+
+    def test_are_summed_up_again(self):
+        # As tools/bench_gpu.py keeps it.
+        result = self.show({"result": {"products": self.products}}, "--json", "--svg", self.svg)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        shown = json.loads(result.stdout)
+        self.assertEqual([row["us_early"] for row in shown["products"]], [2, 8, 3, None, None])
+        mean = shown["summary"]["problems"][0]
+        self.assertEqual((mean["problem"], mean["M"], mean["num_shapes"]), ("u4_s8", 1, 2))
+        for key, expected in (("over_floor", 6), ("early_over_floor", 4),
+                              ("cublaslt_over_floor", 6), ("above_floor_us", 5.5),
+                              ("early_above_floor_us", 4)):
+            self.assertAlmostEqual(mean[key], expected, msg=key)
+        ratio, = (ratio for ratio in shown["summary"]["ratios"]
+                  if ratio["name"] == "u4_group_s8 / u4_s8")
+        self.assertEqual((ratio["num_shapes"], ratio["ratio"], ratio["early_ratio"]), (1, 2, 1.5))
+        self.assertEqual(xml.etree.ElementTree.parse(self.svg).getroot().tag,
+                         "{http://www.w3.org/2000/svg}svg")
+        table = self.show({"products": self.products}).stdout
+        self.assertRegex(table, r"\nu4_s8, cuBLASLt's best +6\.000\n")
+        self.assertRegex(table, r"\nu4_group_s8 / u4_s8, early starts +1\.500\n")
+
+    def test_that_are_wrong_are_refused(self):
+        for change, message in (({"us": 0}, "expected times above 0"),
+                                ({"us": None}, "expected what `halley bench gemm --json` printed"),
+                                ({"floor_us": -1}, "expected times above 0")):
+            result = self.show({"products": [{**self.products[0], **change}]})
+            self.assertEqual(result.returncode, 2, result.stderr)
+            self.assertIn(message, result.stderr)
+        self.assertIn("expected what", self.show([]).stderr)
+        result = self.show({"products": []}, "--rows", "1")
+        self.assertIn("excludes", result.stderr)
 
 
 if __name__ == "__main__":

@@ -1,154 +1,156 @@
 // `halley bench gemm`: the products of linear layers on a GPU beside their floors.
 #include <algorithm>
-#include <cmath>
+#include <chrono>
 #include <cstdio>
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "halley/base/error.h"
+#include "halley/base/file.h"
 #include "halley/base/str.h"
 #include "halley/cli/bench.h"
 #include "halley/cli/bench_gpu.h"
 #include "halley/cli/bench_model.h"
-#include "halley/cli/svg_plot.h"
+#include "halley/cli/gemm_problems.h"
+#include "halley/cli/gemm_report.h"
 #include "halley/cuda/gemm/cublaslt_gemm.h"
-#include "halley/cuda/gemm/time_gemm.h"
-#include "halley/cuda/mixed_gemm/time_mixed_gemm.h"
+#include "halley/cuda/gemm/time_products.h"
+#include "halley/cuda/gemv/time_gemv.h"
+#include "halley/json/json.h"
 
 namespace halley::cli {
 namespace {
 
+constexpr size_t kResultBytesMax = size_t{64} << 20;
+
 struct GemmOptions {
   GpuBenchOptions gpu;
-  ProductOptions products = {.shapes = {}, .rows = {1, 8, 16, 32, 64, 128, 256, 2048}};
-  std::string svg_file;
+  ProductOptions products = {.shapes = {}, .rows = cuda::TimeGemmOptions().rows};
+  std::vector<std::string> problems;  // none: all that the GPU has kernels for
+  std::string from_file, svg_file;
 };
 
-double weights_of(const cuda::GemmTime& time) {
-  return static_cast<double>(time.N) * static_cast<double>(time.K);
-}
-
-OrderedJson json_of(const cuda::GemmTime& time, double weight_bytes) {
-  const double operations = 2 * static_cast<double>(time.M) * weights_of(time);
-  return {{"problem", time.problem},
-          {"kernel", time.kernel},
-          {"is_chosen", time.is_chosen},
-          {"refused", time.refusals},
-          {"N", time.N},
-          {"K", time.K},
-          {"M", time.M},
-          {"us", time.microseconds},
-          {"floor_us", time.floor_microseconds},
-          {"roofline_share", time.floor_microseconds / time.microseconds},
-          {"tera_operations_per_s", operations / time.microseconds * 1e-6},
-          {"weight_tera_bytes_per_s", weight_bytes / time.microseconds * 1e-6}};
-}
-
-/// Products of 4-bit weights in the form of the others.
-OrderedJson json_of(const cuda::MixedGemmTime& time) {
-  cuda::GemmTime same;
-  same.problem = time.problem;
-  same.kernel = time.plan;
-  same.is_chosen = time.is_chosen;
-  same.N = time.N;
-  same.K = time.K;
-  same.M = time.M;
-  same.microseconds = time.microseconds;
-  same.floor_microseconds = time.floor_microseconds;
-  return json_of(same, time.weight_bytes);
-}
-
-cuda::TimeMixedOptions mixed_options(const cuda::TimeGemmOptions& timing) {
-  return {.shapes = timing.shapes, .rows = timing.rows, .has_f16 = false, .rates = timing.rates};
-}
-
-/// Shares of the roofline of 4-bit weights and of FP8, the geometric mean of all shapes.
-std::string render_shares(const OrderedJson& rows) {
-  Plot plot;
-  plot.title = "Products of linear layers on a GPU";
-  plot.x_label = "rows of X";
-  plot.y_label = "share of the roofline in percent, geometric mean of all layers";
-  for (const char* problem : {"u4_s8", "fp8_tensor"}) {
-    std::map<int64_t, std::pair<double, int>> logs;  // of M: their sum and number
-    for (const OrderedJson& row : rows) {
-      if (row.at("problem").get<std::string>() != problem || !row.at("is_chosen").get<bool>()) {
-        continue;
-      }
-      auto& [sum, count] = logs[row.at("M").get<int64_t>()];
-      sum += std::log(row.at("roofline_share").get<double>());
-      ++count;
-    }
-    PlotLine line = {problem, {}};
-    for (const auto& [M, log] : logs) {
-      line.points.emplace_back(static_cast<double>(M), 100 * std::exp(log.first / log.second));
-    }
-    if (!line.points.empty()) plot.lines.push_back(std::move(line));
-  }
-  return render_svg(plot);
-}
-
-void print_table(const OrderedJson& rows) {
-  std::printf("%-12s %-23s %7s %7s %6s %10s %10s %9s %8s\n", "problem", "kernel", "N", "K", "M",
-              "us", "floor us", "roofline", "TOP/s");
-  for (const OrderedJson& row : rows) {
-    const auto number = [&](const char* name) { return row.at(name).get<double>(); };
-    const auto count = [&](const char* name) {
-      return static_cast<long long>(row.at(name).get<int64_t>());
-    };
-    std::printf("%-12s %-23s %7lld %7lld %6lld %10.2f %10.2f %7.1f %% %8.1f\n",
-                row.at("problem").get<std::string>().c_str(),
-                str(row.at("is_chosen").get<bool>() ? "" : "-", row.at("kernel").get<std::string>())
-                    .c_str(),
-                count("N"), count("K"), count("M"), number("us"), number("floor_us"),
-                100 * number("roofline_share"), number("tera_operations_per_s"));
-  }
-}
-
-// cuBLASLt's, and sums of four bytes that are scaled behind the product.
+// cuBLASLt's, and sums of four bytes that are scaled behind the product, or parts of shared tiles.
 size_t workspace_bytes(const cuda::TimeGemmOptions& timing) {
   constexpr int64_t kFixedBytes = int64_t{128} << 20, kPadding = 64;
   int64_t outputs_max = 0;
-  for (const auto& shape : timing.shapes.empty() ? cuda::llama_gemm_shapes() : timing.shapes) {
+  for (const auto& shape : cuda::timed_shapes(timing)) {
     outputs_max = std::max(outputs_max, shape.first);
   }
-  const int64_t rows_max = *std::max_element(timing.rows.begin(), timing.rows.end());
-  return static_cast<size_t>(kFixedBytes + 4 * (rows_max + kPadding) * (outputs_max + kPadding));
+  return static_cast<size_t>(kFixedBytes + 4 * (cuda::timed_rows_max(timing) + kPadding) *
+                                               (outputs_max + kPadding));
 }
 
-int run_gemm(const GemmOptions& options) {
-  cuda::TimeGemmOptions timing = {.shapes = {}, .rows = options.products.rows};
+std::vector<const GemmBenchProblem*> problems_of(const GemmOptions& options,
+                                                 const CudaDeviceInfo& device) {
+  const bool is_hopper = device.compute_major == 9 && device.compute_minor == 0;
+  std::vector<const GemmBenchProblem*> problems;
+  for (const GemmBenchProblem& problem : gemm_bench_problems()) {
+    const bool is_named = std::find(options.problems.begin(), options.problems.end(),
+                                    problem.name) != options.problems.end();
+    const bool has_kernels = is_hopper || !problem.needs_hopper;
+    if (is_named && !has_kernels) {
+      throw UnsupportedError(str("--problems: ", problem.name, " expects a GPU of compute ",
+                                 "capability 9.0, got ", device.name, " with ",
+                                 device.compute_major, ".", device.compute_minor,
+                                 ". Leave it out."));
+    }
+    if (is_named || (options.problems.empty() && has_kernels)) problems.push_back(&problem);
+  }
+  return problems;
+}
+
+std::vector<cuda::GemmTime> measure(const GemmOptions& options, const CudaDeviceInfo& device,
+                                    const DeviceRates& rates) {
+  cuda::TimeGemmOptions timing = {.shapes = {},
+                                  .rows = options.products.rows,
+                                  .rates = {.bytes_per_second = rates.bytes,
+                                            .f16_per_second = rates.f16,
+                                            .e4m3_per_second = rates.e4m3,
+                                            .s8_per_second = rates.s8}};
   for (const std::string& shape : options.products.shapes) {
     timing.shapes.push_back(parse_shape(shape, "--shape"));
   }
-  const DeviceRates rates = gpu_rates(options.gpu);
-  timing.rates = {.bytes_per_second = rates.bytes,
-                  .f16_per_second = rates.f16,
-                  .e4m3_per_second = rates.e4m3,
-                  .s8_per_second = rates.s8};
-  const CudaDeviceInfo device = use_cuda_device(options.gpu.device);
   const CudaStream stream;
   DeviceArena workspace(workspace_bytes(timing), "the workspace of products");
   const CudaContext context{device, stream, workspace};
   cuda::CublasLtGemm lt(context, {});
-  OrderedJson rows = OrderedJson::array();
-  for (const cuda::GemmTime& time : cuda::time_gemm(context, lt, timing)) {
-    const double bytes = time.problem == "f16" ? 2 : 1;  // of a weight; the others have 8 bits
-    rows.push_back(json_of(time, bytes * weights_of(time)));
-  }
-  if (device.compute_major == 9 && device.compute_minor == 0) {
-    for (const cuda::MixedGemmTime& time :
-         cuda::time_mixed_gemm(context, lt, mixed_options(timing))) {
-      rows.push_back(json_of(time));
+  std::vector<cuda::GemmTime> times;
+  for (const GemmBenchProblem* problem : problems_of(options, device)) {
+    try {
+      for (cuda::GemmTime& time : problem->time(context, lt, problem->name, timing)) {
+        times.push_back(std::move(time));
+      }
+    } catch (const UnsupportedError& error) {
+      // A shape that its kernels do not take: nobody asked for this problem by name.
+      if (!options.problems.empty()) throw;
+      std::fprintf(stderr, "left out: %s\n", error.what());
     }
   }
-  if (!options.svg_file.empty()) write_file(options.svg_file, render_shares(rows));
+  if (times.empty()) {
+    throw InputError(str("--rows: expected a number up to ", cuda::kTimedGemvRowsMax,
+                         ", which is the most of the problems that are asked for, got ",
+                         timing.rows, ". Ask for fewer rows or other problems."));
+  }
+  return times;
+}
+
+/// The JSON without its summary.
+OrderedJson measured_json(const GemmOptions& options) {
+  const DeviceRates rates = gpu_rates(options.gpu);
+  const auto start = std::chrono::steady_clock::now();
+  const CudaDeviceInfo device = use_cuda_device(options.gpu.device);
+  const std::vector<cuda::GemmTime> times = measure(options, device, rates);
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   OrderedJson json = gpu_facts(device, rates);
-  json["products"] = std::move(rows);
+  json["seconds"] = seconds.count();
+  json["products"] = OrderedJson::array();
+  for (const cuda::GemmTime& time : times) json["products"].push_back(json_of(time));
+  return json;
+}
+
+/// tools/bench_gpu.py keeps it as "result" of another object.
+OrderedJson saved_json(const std::string& file) {
+  OrderedJson json = parse_ordered_json(read_text_file(file, kResultBytesMax), file);
+  return json.is_object() && json.contains("result") ? json.at("result") : json;
+}
+
+int run_gemm(const GemmOptions& options) {
+  const std::string& from = options.from_file;
+  OrderedJson json = from.empty() ? measured_json(options) : saved_json(from);
+  const std::vector<cuda::GemmTime> times = products_of(json, from);
+  const GemmSummary summary = summarize(times);
+  if (!options.svg_file.empty()) write_file(options.svg_file, render_shares(summary));
+  json["summary"] = json_of(summary);
   write_json(json, options.gpu.output_json, options.gpu.is_json);
-  if (!options.gpu.is_json) print_table(json.at("products"));
+  if (!options.gpu.is_json) {
+    print_products(times);
+    print_summary(summary);
+  }
   return kExitOk;
+}
+
+std::string footer() {
+  std::string text = R"(Problems (--problems u4_s8,w4ax times some):
+)";
+  for (const GemmBenchProblem& problem : gemm_bench_problems()) {
+    text += str("  ", problem.name, std::string(13 - problem.name.size(), ' '), problem.what, "\n");
+  }
+  return text +
+         R"(Weights come from memory, not from the L2 cache. A graph runs at least 20 products;
+the best of three graphs. "us" is of kernels that wait for the end of the one ahead; "early us" of
+the same kernels where they may start before it (programmatic dependent launch), as models run them.
+A kernel behind a minus sign is not the one that a layer runs for these rows. "Few rows" are at most
+8. The summary has geometric means over the shapes, and the best of cuBLASLt's products whose
+activations lose no more. All but the first four problems need compute capability 9.0.
+
+Examples:
+  halley bench gemm --svg shares.svg
+  halley bench gemm --shape 28672x4096 --rows 1,64,8192 --output-json result.json
+  halley bench gemm --from result.json --svg shares.svg
+  halley bench gemm --problems u4_s8,u4_group_s8,fp8_tensor --rows 1,16)";
 }
 
 }  // namespace
@@ -157,17 +159,18 @@ Run add_bench_gemm(CLI::App& bench) {
   CLI::App& app = *bench.add_subcommand("gemm", "Products of linear layers on a GPU");
   auto options = std::make_shared<GemmOptions>();
   add_product_options(app, options->products);
-  app.add_option("--svg", options->svg_file,
-                 "Plot the shares of the roofline of 4-bit and FP8 weights to a file");
+  std::vector<std::string> names;
+  for (const GemmBenchProblem& problem : gemm_bench_problems()) names.emplace_back(problem.name);
+  app.add_option("--problems", options->problems,
+                 "Problems to time, separated by commas. Default: all that the GPU has kernels for")
+      ->delimiter(',')
+      ->check(CLI::IsMember(names));
+  app.add_option("--from", options->from_file,
+                 "Show what an earlier --json or --output-json has, from a file, instead of timing")
+      ->excludes("--shape", "--rows", "--problems");
+  app.add_option("--svg", options->svg_file, "Plot the shares of the roofline to a file");
   add_gpu_options(app, options->gpu);
-  app.footer(
-      R"(Weights come from memory, not from the L2 cache. A graph runs at least 20 products;
-the best of three graphs. A kernel behind a minus sign is not the one that a layer runs for these
-rows. Weights of 4 bits (u4_) are timed on GPUs of compute capability 9.0.
-
-Examples:
-  halley bench gemm
-  halley bench gemm --shape 28672x4096 --rows 1,64,8192 --output-json result.json)");
+  app.footer(footer());
   return [options] { return run_gemm(*options); };
 }
 

@@ -21,10 +21,15 @@ constexpr const char* kStyle = R"(<style>
   .point { fill: #0969da } text { font: 11px sans-serif }
   .line { fill: none; stroke-width: 2 } .line0 { stroke: #0969da }
   .line1 { stroke: #bc4c00; stroke-dasharray: 6 3 }
+  .line2 { stroke: #1a7f37; stroke-dasharray: 2 3 }
+  .line3 { stroke: #8250df; stroke-dasharray: 10 3 }
+  .line4 { stroke: #bf3989; stroke-dasharray: 8 3 2 3 }
+  .line5 { stroke: #57606a; stroke-dasharray: 4 2 }
   @media (prefers-color-scheme: dark) {
     .paper { fill: #0d1117 } .ink { fill: #e6edf3 } .grid { stroke: #30363d }
     .axis { stroke: #8b949e } .bar { stroke: #58a6ff } .point { fill: #58a6ff }
-    .line0 { stroke: #58a6ff } .line1 { stroke: #f0883e }
+    .line0 { stroke: #58a6ff } .line1 { stroke: #f0883e } .line2 { stroke: #3fb950 }
+    .line3 { stroke: #bc8cff } .line4 { stroke: #f778ba } .line5 { stroke: #8b949e }
   }
 </style>
 )";
@@ -60,7 +65,7 @@ std::string number(double value) {
 
 std::string tick_text(double value) {
   std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.4g", std::abs(value) < 1e-12 ? 0.0 : value);
+  std::snprintf(text.data(), text.size(), "%.5g", std::abs(value) < 1e-12 ? 0.0 : value);
   return text.data();
 }
 
@@ -235,14 +240,18 @@ std::string polyline(size_t index, const std::string& points) {
 // The lines, and what each is, in a corner that the rising lines of distributions leave free.
 std::string render_lines(const Plot& plot, const Axis& x, const Axis& y) {
   std::string svg;
+  size_t longest = 0;
+  for (const PlotLine& each : plot.lines) longest = std::max(longest, each.label.size());
+  const double left = kRight - 46 - kCharWidth * static_cast<double>(longest);
   for (size_t i = 0; i < plot.lines.size(); ++i) {
     std::string points;
     for (const auto& [value_x, value_y] : plot.lines[i].points) {
       points += str(number(x.pixel(value_x)), ",", number(y.pixel(value_y)), " ");
     }
     svg += polyline(i, points);
-    const double height = kBottom - 20 - kLineHeight * static_cast<double>(i) * 1.5;
-    const double left = kRight - 90;
+    // The first one at the top.
+    const auto below = static_cast<double>(plot.lines.size() - 1 - i);
+    const double height = kBottom - 20 - kLineHeight * below * 1.5;
     svg += polyline(i, str(left, ",", height, " ", left + 30, ",", height));
     svg += text_at(left + 36, height + 4, "start", plot.lines[i].label);
   }

@@ -22,7 +22,7 @@ struct PlotLine {
 struct Plot {
   std::string title, x_label, y_label;
   std::vector<PlotPoint> points;
-  std::vector<PlotLine> lines = {};  // at most two: each has a colour and a pattern of its own
+  std::vector<PlotLine> lines = {};  // at most six: each has a colour and a pattern of its own
 };
 
 /// One `circle` a point, one `polyline` a line. The y axis of points is logarithmic where all y are

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "halley/cuda/gemm/time_gemm.h"
+#include "halley/cuda/gemm/time_products.h"
 #include "halley/cuda/runtime/cuda_context.h"
 
 namespace halley::cuda {

@@ -12,61 +12,38 @@
 #include "halley/cuda/moe/moe_routing.h"
 #include "halley/cuda/moe/moe_rows.h"
 #include "halley/cuda/runtime/cuda_check.h"
-#include "halley/cuda/runtime/cuda_graph.h"
 
 namespace halley::cuda {
 namespace {
 
-constexpr int kNumRepeats = 3;
 /// Launches of a graph, each with a routing of its own, so that the L2 cache does not hold what
 /// the next one reads.
 constexpr int64_t kNumLaunches = 20;
 
-/// f16 with exponents of 2^-3 to 1, so that the tensor cores draw the power that they draw with
-/// real numbers: a pattern that is repeated through the memory.
-class RandomNumbers {
- public:
-  RandomNumbers() : pattern_(size_t{8} << 20) {
-    std::mt19937 random(7);
-    for (size_t i = 0; i < pattern_.size(); ++i) {
-      const auto bits = static_cast<uint8_t>(random());
-      pattern_[i] = i % 2 == 0 ? bits : static_cast<uint8_t>(0x30 | (bits & 0x8B));
-    }
-  }
+DeviceBuffer random_numbers(int64_t count) {
+  DeviceBuffer memory(static_cast<size_t>(count) * 2, "numbers to time");
+  fill_pattern(memory, random_f16(memory.num_bytes()));
+  return memory;
+}
 
-  DeviceBuffer make(int64_t count) const {
-    const auto num_bytes = static_cast<size_t>(count) * 2;
-    DeviceBuffer memory(num_bytes, "numbers to time");
-    for (size_t begin = 0; begin < num_bytes; begin += pattern_.size()) {
-      check_cuda(cudaMemcpy(memory.data() + begin, pattern_.data(),
-                            std::min(pattern_.size(), num_bytes - begin), cudaMemcpyHostToDevice),
-                 "copy of random numbers");
-    }
-    return memory;
-  }
-
- private:
-  std::vector<uint8_t> pattern_;
-};
-
-CudaLinear random_layer(const RandomNumbers& numbers, CublasLtGemm& lt, int64_t N, int64_t K) {
+CudaLinear random_layer(CublasLtGemm& lt, int64_t N, int64_t K) {
   std::vector<CudaLinear::Section> sections(1);
   CudaLinear::Section& section = sections[0];
   section.N = N;
   section.K = K;
   section.form = "random numbers";
-  section.weight_memory = numbers.make(N * K);
+  section.weight_memory = random_numbers(N * K);
   section.w = {section.weight_memory.data(), DType::kF16, N, K, K};
   // No kernel of its own: the grouped product is all that runs.
   return {"experts", DType::kF16, std::move(sections), lt};
 }
 
 CudaExperts random_experts(const CudaContext& context, CublasLtGemm& lt,
-                           const RandomNumbers& numbers, const ExpertsShape& shape) {
+                           const ExpertsShape& shape) {
   std::vector<CudaLinear> gate_up, down;
   for (int64_t e = 0; e < shape.num_experts; ++e) {
-    gate_up.push_back(random_layer(numbers, lt, 2 * shape.width, shape.hidden_size));
-    down.push_back(random_layer(numbers, lt, shape.hidden_size, shape.width));
+    gate_up.push_back(random_layer(lt, 2 * shape.width, shape.hidden_size));
+    down.push_back(random_layer(lt, shape.hidden_size, shape.width));
   }
   return {context,
           {.num_experts_per_token = shape.num_experts_per_token, .activation_dtype = DType::kF16},
@@ -77,12 +54,12 @@ CudaExperts random_experts(const CudaContext& context, CublasLtGemm& lt,
 /// What one shape is run with: rows, and router logits for each launch of a graph.
 class TimedExperts {
  public:
-  TimedExperts(const CudaContext& context, CublasLtGemm& lt, const RandomNumbers& numbers,
-               const ExpertsShape& shape, int64_t rows_max)
+  TimedExperts(const CudaContext& context, CublasLtGemm& lt, const ExpertsShape& shape,
+               int64_t rows_max)
       : context_(context),
         shape_(shape),
-        experts_(random_experts(context, lt, numbers, shape)),
-        x_(numbers.make(rows_max * shape.hidden_size)),
+        experts_(random_experts(context, lt, shape)),
+        x_(random_numbers(rows_max * shape.hidden_size)),
         y_(static_cast<size_t>(rows_max * shape.hidden_size) * 2, "outputs to time"),
         logits_(static_cast<size_t>(kNumLaunches * rows_max * shape.num_experts) * sizeof(float),
                 "router logits to time") {
@@ -155,23 +132,8 @@ class TimedExperts {
 
   /// Of one launch.
   double graph_microseconds(const std::function<void(int64_t)>& launch_one) const {
-    launch_one(0);  // what CUDA loads at the first call
-    const CudaGraph graph = CudaGraph::capture(context_.stream, [&] {
-      for (int64_t launch = 0; launch < kNumLaunches; ++launch) launch_one(launch);
-    });
-    graph.launch(context_.stream);
-    const CudaEvent start(CudaEvent::Time::kYes), end(CudaEvent::Time::kYes);
-    double best = 0;
-    for (int repeat = 0; repeat < kNumRepeats; ++repeat) {
-      context_.stream.record(start);
-      graph.launch(context_.stream);
-      context_.stream.record(end);
-      end.synchronize();
-      const double microseconds =
-          1e3 * end.milliseconds_since(start) / static_cast<double>(kNumLaunches);
-      if (repeat == 0 || microseconds < best) best = microseconds;
-    }
-    return best;
+    return time_products(context_, static_cast<size_t>(kNumLaunches),
+                         [&](size_t launch) { launch_one(static_cast<int64_t>(launch)); });
   }
 
   const CudaContext& context_;
@@ -200,12 +162,11 @@ std::vector<ExpertsTime> time_experts(const CudaContext& context, CublasLtGemm& 
   std::vector<ExpertsTime> times;
   if (options.rows.empty()) return times;
   const int64_t rows_max = *std::max_element(options.rows.begin(), options.rows.end());
-  const RandomNumbers numbers;
   const auto shapes = options.shapes.empty() ? published_experts_shapes() : options.shapes;
   for (const ExpertsShape& shape : shapes) {
     HALLEY_CHECK(shape.hidden_size % 8 == 0 && shape.width % 8 == 0, shape.hidden_size,
                  shape.width);
-    TimedExperts timed(context, lt, numbers, shape, rows_max);
+    TimedExperts timed(context, lt, shape, rows_max);
     for (const int64_t M : options.rows) times.push_back(timed.time(options.rates, M));
   }
   return times;

@@ -1,73 +1,40 @@
 // Times of products of a few rows, by all plans, beside cuBLASLt's of f16 weights.
-#include <algorithm>
 #include <iostream>
-#include <memory>
-#include <random>
+#include <utility>
 #include <vector>
 
-#include <cuda_runtime_api.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "halley/base/checked_math.h"
+#include "halley/base/error.h"
 #include "halley/cuda/gemm/cublaslt_gemm.h"
-#include "halley/cuda/gemm/cuda_gemm.h"
 #include "halley/cuda/gemm/time_gemm.h"
 #include "halley/cuda/gemv/gemv.h"
-#include "halley/cuda/runtime/cuda_check.h"
+#include "halley/cuda/gemv/time_gemv.h"
 #include "halley/cuda/testing/gpu_test.h"
 
 namespace halley::cuda {
 namespace {
 
-constexpr int64_t kRowsMax = 64;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
 
-void fill_random(std::byte* device, size_t num_bytes) {
-  std::vector<uint32_t> pattern(size_t{1} << 20);
-  std::mt19937 random(3);
-  // As f16: from 2^-3 to 1.
-  for (uint32_t& word : pattern)
-    word = (static_cast<uint32_t>(random()) & 0x8BFF8BFFu) | 0x30003000u;
-  const size_t pattern_bytes = pattern.size() * 4;
-  for (size_t begin = 0; begin < num_bytes; begin += pattern_bytes) {
-    check_cuda(cudaMemcpy(device + begin, pattern.data(),
-                          std::min(pattern_bytes, num_bytes - begin), cudaMemcpyHostToDevice),
-               "copy of random numbers");
-  }
-}
+constexpr int64_t kRowsMax = 16;
 
 class TimeGemv : public GpuTest {
  protected:
-  void time_lt(int64_t N, int64_t K) {
-    const CudaGemmProblem problem = {.dtype = DType::kF16, .y_dtype = DType::kF16, .N = N, .K = K};
-    const CudaGemmChoice choice = choose_cuda_gemm_kernel(problem, &lt_);
-    const auto weight_bytes = static_cast<size_t>(N * K * 2);
-    const size_t copies = copies_of(weight_bytes);
-    const DeviceBuffer w(copies * weight_bytes, "weights");
-    fill_random(w.data(), w.num_bytes());
-    for (const int64_t M : {1, 8, 16, 32, 64}) {
-      const double time = time_products(context_, copies, [&](size_t copy) {
-        choice.kernel->launch(lt_, context_, problem,
-                              {.x = {x_.data(), DType::kF16, M, K, K},
-                               .w = {w.data() + copy * weight_bytes, DType::kF16, N, K, K}},
-                              {y_.data(), DType::kF16, M, N, N});
-      });
-      std::cout << "time " << N << "x" << K << " f16 " << choice.kernel->name << " M " << M << ": "
-                << time << " us\n";
-    }
-  }
-
-  void time_gemv(const GemvShape& shape, DType x_dtype, bool has_zeros) {
+  void time_plans(const GemvShape& shape, DType x_dtype, bool has_zeros) {
     const auto count = static_cast<size_t>(shape.N * shape.num_groups());
     const std::vector<float> scales(count, 0.01f);
     std::vector<float> zeros(count, static_cast<float>(1 << shape.bits) / 2);
     if (has_zeros) zeros[0] = 0;
     std::vector<GemvWeight> weights;
-    const size_t copies = copies_of(shape.code_bytes());
+    const size_t copies = num_timed_copies(context_, shape.code_bytes());
+    const std::vector<uint8_t> codes = random_codes(shape.code_bytes());
     for (size_t i = 0; i < copies; ++i) {
       weights.emplace_back(context_, shape, GemvParams{.scales = scales, .zeros = zeros});
-      fill_random(weights.back().codes.data(), weights.back().codes.num_bytes());
+      fill_pattern(weights.back().codes, codes);
     }
-    check_cuda(cudaDeviceSynchronize(), "copies of random numbers");
     const double floor = static_cast<double>(weights[0].num_bytes()) / 4.66e6;
     const GemvPlan chosen = plan_gemv(shape, device_.num_multiprocessors);
     for (const int64_t M : {1, 2}) {
@@ -104,9 +71,6 @@ class TimeGemv : public GpuTest {
     }
   }
 
-  size_t copies_of(size_t num_bytes) const {
-    return std::clamp<size_t>(ceil_div(3 * device_.l2_bytes, num_bytes), 2, 80);
-  }
   float* scales_() const { return reinterpret_cast<float*>(x_scales_.data()); }
 
   CublasLtGemm lt_{context_, {}};
@@ -115,12 +79,36 @@ class TimeGemv : public GpuTest {
   DeviceBuffer x_scales_{static_cast<size_t>(kRowsMax) * 4, "scales"};
 };
 
+TEST_F(TimeGemv, TimesFewRowsWithAndWithoutEarlyStarts) {
+  for (const TimedGemvProblem& problem : timed_gemv_problems()) {
+    const auto times = time_gemv(context_, problem, {.shapes = {{256, 512}}, .rows = {1, 8, 64}});
+    ASSERT_EQ(times.size(), 2U) << problem.name;  // not of 64 rows
+    for (const GemmTime& time : times) {
+      EXPECT_EQ(time.problem, problem.name);
+      EXPECT_GT(time.time.microseconds, 0) << time.kernel;
+      EXPECT_GT(time.time.early_microseconds.value_or(0), 0) << time.kernel;
+      EXPECT_GT(time.floor_microseconds, 0) << time.kernel;
+    }
+  }
+  EXPECT_THAT(
+      [&] {
+        time_gemv(context_, timed_gemv_problems()[0], {.shapes = {{16, 4}}, .rows = {1}});
+      },
+      ThrowsMessage<UnsupportedError>(
+          HasSubstr("u8_f16: expected a weight that products of a few rows take, got 16 x 4: 4 "
+                    "inputs are no multiple of 8")));
+}
+
 TEST_F(TimeGemv, ListsAllPlans) {
-  fill_random(x_.data(), x_.num_bytes());
-  fill_random(x_scales_.data(), x_scales_.num_bytes());
+  fill_pattern(x_, random_f16(x_.num_bytes()));
+  fill_pattern(x_scales_, random_f16(x_scales_.num_bytes()));
   const std::vector<std::pair<int64_t, int64_t>> shapes = {
       {4096, 4096}, {14336, 4096}, {28672, 4096}, {8192, 8192}, {57344, 8192}, {8192, 28672}};
-  for (const auto& [N, K] : shapes) time_lt(N, K);
+  for (const GemmTime& time :
+       time_gemm(context_, lt_, "f16", {.shapes = shapes, .rows = {1, 8, 16, 32, 64}})) {
+    std::cout << "time " << time.N << "x" << time.K << " f16 " << time.kernel << " M " << time.M
+              << ": " << time.time.early_microseconds.value_or(time.time.microseconds) << " us\n";
+  }
   for (const int bits : {2, 8, 1, 3}) {
     for (const auto& [N, K] : shapes) {
       for (const DType dtype : {DType::kF16, DType::kBf16, DType::kI8}) {
@@ -132,8 +120,9 @@ TEST_F(TimeGemv, ListsAllPlans) {
               .K = K,
               .group_size = group_size};
           if (!why_not_gemv(shape).empty()) continue;
-          time_gemv(shape, dtype, false);
-          if (bits == 2 && dtype == DType::kF16 && group_size == 128) time_gemv(shape, dtype, true);
+          time_plans(shape, dtype, false);
+          if (bits == 2 && dtype == DType::kF16 && group_size == 128)
+            time_plans(shape, dtype, true);
         }
       }
     }

@@ -162,8 +162,8 @@ void require_input(const halley_kernels_weight& weight, const halley_kernels_inp
     is_s8 = halley::cuda::is_s8(mixed->kind);
     require(x.dtype == input_dtype(mixed->kind),
             str("x: expected ", input_dtype(mixed->kind), " for this weight, got ", x.dtype, "."));
-    require(!mixed->has_offsets || input.sums != nullptr || x.num_rows == 0,
-            "sums: expected the sums of codes, which this weight's zeros need, got null. Let "
+    require(!mixed->needs_sums() || input.sums != nullptr || x.num_rows == 0,
+            "sums: expected the sums of codes, which this weight needs, got null. Let "
             "halley_kernels_quantize_rows() write them.");
   } else {
     is_s8 = weight.gemv().shape.inputs == halley::cuda::GemvInputs::kS8;
@@ -246,7 +246,7 @@ size_t halley_kernels_weight_bytes(const halley_kernels_weight* weight) {
 
 int halley_kernels_needs_sums(const halley_kernels_weight* weight) {
   const bool is_mixed = weight != nullptr && weight->mixed() != nullptr;
-  return is_mixed && weight->mixed()->has_offsets ? 1 : 0;
+  return is_mixed && weight->mixed()->needs_sums() ? 1 : 0;
 }
 
 halley_kernels_status halley_kernels_quantize_rows(halley_kernels_context* context,

@@ -105,7 +105,7 @@ halley_kernels_status halley_kernels_pack(halley_kernels_context* context,
 void halley_kernels_free(halley_kernels_weight* weight);
 /* Bytes on the GPU. */
 size_t halley_kernels_weight_bytes(const halley_kernels_weight* weight);
-/* Whether products need x_sums. */
+/* Whether products need x_sums: of W4A8 weights, those with zeros and those in groups. */
 int halley_kernels_needs_sums(const halley_kernels_weight* weight);
 
 /* x, [M, K] of f32, f16 or bf16, to s8 codes with a scale a row (max|x| / 127) and, where sums is

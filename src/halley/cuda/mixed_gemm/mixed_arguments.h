@@ -34,6 +34,12 @@ struct MixedArguments {
   int y_box_vectors = 1;  // of eight tokens, of a box of y: 1, or all that a block writes
 };
 
+/// Whether sums are corrected by those of the inputs' codes: U4GroupS8Decoder's numbers are 128 too
+/// large, and weights may have offsets.
+constexpr bool needs_input_sums(MixedKind kind, const RowScales& scales) {
+  return kind == MixedKind::kU4GroupS8 || scales.w_offsets != nullptr;
+}
+
 /// Of x: boxes of 128 bytes by a tile's tokens; of y: 64 outputs by 8 tokens or more.
 struct MixedMaps {
   CUtensorMap x;

@@ -21,8 +21,8 @@ struct MixedThread {
 
 /// One warpgroup's part of a tile: kStrips times 64 outputs of kTokens tokens. Element 4 j + e of a
 /// strip's sums is output row() + 8 * (e / 2) of the warp's 16, token 8 j + 2 * column_pair() + e %
-/// 2.
-template <class Decoder, int kTokens, int kStrips>
+/// 2. kIsOneGroup: chunks have one group, whose parameters are prepared once.
+template <class Decoder, int kTokens, int kStrips, bool kIsOneGroup = false>
 struct MixedConsumer {
   using Sum = typename Decoder::Sum;
   using Sums = Sum[kStrips][kTokens / 2];
@@ -31,12 +31,19 @@ struct MixedConsumer {
   static constexpr int kParts = kChunkSteps / kSteps;
   using Fragment = uint32_t[kSteps][kStrips][Decoder::kRegisters];
   using Codes = uint4[kStrips];
-  using Groups = typename Decoder::Group[kSteps][kStrips];
+  /// Groups of a part that may differ.
+  static constexpr int kGroups = kIsOneGroup ? 1 : kSteps;
+  using Groups = typename Decoder::Group[kGroups][kStrips];
+  using Numbers = typename Decoder::Numbers[kGroups][kStrips];
 
   /// Rows of 128 bytes, eight of them 1024 bytes from the next, swizzled by 128 bytes (PTX ISA,
   /// "Matrix Descriptor Format").
   static constexpr uint64_t kDescriptor =
       uint64_t{1} << 62 | uint64_t{64} << 32 | uint64_t{1} << 16;
+  /// Its lower half, of the stage at this address.
+  static __device__ __forceinline__ uint32_t descriptor_of(uint32_t x_stage) {
+    return static_cast<uint32_t>(kDescriptor) | (x_stage & 0x3FFFFu) >> 4;
+  }
 
   /// Chunk and strip of the warpgroup's strip i: with two chunks each warpgroup has one.
   static __device__ __forceinline__ uint32_t strip_address(const MixedArguments& args,
@@ -59,21 +66,27 @@ struct MixedConsumer {
     }
   }
 
+  /// The entry of the thread's rows of strip i.
+  static __device__ __forceinline__ uint32_t group_address(const MixedArguments& args,
+                                                           const MixedThread& self,
+                                                           uint32_t w_stage, int i, int group) {
+    uint32_t chunk = 0;
+    strip_address(args, w_stage, self.warpgroup, i, &chunk);
+    const int strip = kStrips == 2 ? i : self.warpgroup;
+    const int entry = (strip * 4 + self.warp) * 8 + self.row();
+    return chunk + static_cast<uint32_t>(kChunkCodeBytes + group * group_bytes(Decoder::kKind) +
+                                         entry * group_entry_bytes(Decoder::kKind));
+  }
+
   static __device__ __forceinline__ void load_groups(const MixedArguments& args,
                                                      const MixedThread& self, uint32_t w_stage,
                                                      int part, Groups& groups) {
 #pragma unroll
     for (int i = 0; i < kStrips; ++i) {
-      uint32_t chunk = 0;
-      strip_address(args, w_stage, self.warpgroup, i, &chunk);
-      const int strip = kStrips == 2 ? i : self.warpgroup;
-      const int entry = (strip * 4 + self.warp) * 8 + self.row();
 #pragma unroll
-      for (int s = 0; s < kSteps; ++s) {
-        const int group = (part * kSteps + s) >> args.group_shift;
-        groups[s][i] = Decoder::load_group(
-            chunk + static_cast<uint32_t>(kChunkCodeBytes + group * group_bytes(Decoder::kKind) +
-                                          entry * group_entry_bytes(Decoder::kKind)));
+      for (int s = 0; s < kGroups; ++s) {
+        const int group = kIsOneGroup ? 0 : (part * kSteps + s) >> args.group_shift;
+        groups[s][i] = Decoder::load_group(group_address(args, self, w_stage, i, group));
       }
     }
   }
@@ -81,30 +94,33 @@ struct MixedConsumer {
   /// The steps of one part. 16 bytes of codes have two steps.
   template <int kPart>
   static __device__ __forceinline__ void decode(const Codes& first, const Codes& second,
-                                                const Groups& groups, Fragment& fragment) {
+                                                const Groups& groups, Numbers& numbers,
+                                                Fragment& fragment) {
 #pragma unroll
     for (int s = 0; s < kSteps; ++s) {
       const int step = kPart * kSteps + s;
 #pragma unroll
       for (int i = 0; i < kStrips; ++i) {
+        if (!kIsOneGroup || step == 0) numbers[s][i] = Decoder::numbers_of(groups[s][i]);
         const uint4& codes = step < 2 ? first[i] : second[i];
         Decoder::decode(fragment[s][i], step % 2 == 0 ? codes.x : codes.z,
-                        step % 2 == 0 ? codes.y : codes.w, groups[s][i]);
+                        step % 2 == 0 ? codes.y : codes.w, numbers[kIsOneGroup ? 0 : s][i]);
       }
     }
   }
 
   template <int kPart>
-  static __device__ __forceinline__ void start_products(const Fragment& fragment, uint32_t x_stage,
-                                                        int keeps, Sums& sums) {
+  static __device__ __forceinline__ void start_products(const Fragment& fragment,
+                                                        uint32_t x_descriptor, int keeps,
+                                                        Sums& sums) {
     fence_products();
 #pragma unroll
     for (int s = 0; s < kSteps; ++s) {
       const int step = kPart * kSteps + s;
       const int offset =
           is_s8(Decoder::kKind) ? step * 32 : step / 2 * kTokens * 128 + step % 2 * 64;
-      const uint32_t tokens = x_stage + static_cast<uint32_t>(offset);
-      const uint64_t descriptor = kDescriptor | (tokens & 0x3FFFFu) >> 4;
+      const uint32_t lower = x_descriptor + static_cast<uint32_t>(offset / 16);
+      const uint64_t descriptor = kDescriptor >> 32 << 32 | lower;
 #pragma unroll
       for (int i = 0; i < kStrips; ++i) {
         Decoder::template multiply<kTokens>(sums[i], fragment[s][i], descriptor,
@@ -116,20 +132,28 @@ struct MixedConsumer {
 
   static __device__ __forceinline__ void release(const MixedArguments& args, const MixedRing& ring,
                                                  const MixedThread& self, int stage) {
+    release(self, ring.empty(args, stage));
+  }
+  /// The stage with this barrier.
+  static __device__ __forceinline__ void release(const MixedThread& self, uint32_t empty) {
     __syncwarp();
-    if (self.lane == 0) arrive(ring.empty(args, stage));
+    if (self.lane == 0) arrive(empty);
   }
 
   /// What run() has in registers from part to part.
   struct State {
     MixedStage stage;
     bool is_first = true, is_last = false;  // of the segment's stages
-    int previous = 0;                       // the stage before
-    uint32_t x_stage = 0;
+    uint32_t is_there = 0;                  // the next stage
+    uint32_t empties = 0;                   // barrier of stage 0
+    uint32_t empty = 0;                     // of the stage that is multiplied
+    uint32_t previous_empty = 0;            // of the one before
+    uint32_t x_descriptor = 0;
     uint32_t w_stage = 0;  // of the codes that are decoded next
     Fragment fragments[2];
     Codes first, second;
     Groups groups;
+    Numbers numbers;
   };
 
   static __device__ __forceinline__ void load_stage(const MixedArguments& args,
@@ -146,9 +170,9 @@ struct MixedConsumer {
   static __device__ __forceinline__ void load_next_stage(const MixedArguments& args,
                                                          const MixedRing& ring,
                                                          const MixedThread& self, State& state) {
-    state.previous = state.stage.index;
-    state.stage.advance(args.num_stages);
-    if (!state.is_last) wait_barrier(ring.full(args, state.stage.index), state.stage.parity);
+    if ((state.is_there | static_cast<uint32_t>(state.is_last)) == 0) {
+      wait_barrier(ring.full(args, state.stage.index), state.stage.parity);
+    }
     load_stage(args, ring, self, state);
   }
 
@@ -162,14 +186,19 @@ struct MixedConsumer {
     // take.
     if constexpr (kPart + 1 == kParts) {
       load_next_stage(args, ring, self, state);
-    } else {
+    } else if constexpr (!kIsOneGroup) {
       load_groups(args, self, state.w_stage, kPart + 1, state.groups);
     }
-    start_products<kPart>(state.fragments[kPart % 2], state.x_stage,
+    start_products<kPart>(state.fragments[kPart % 2], state.x_descriptor,
                           kPart > 0 || !state.is_first ? 1 : 0, sums);
+    if constexpr (kPart == 0) {
+      // Asked for here, the answer is there when the stage is wanted.
+      state.stage.advance(args.num_stages);
+      state.is_there = has_come(ring.full(args, state.stage.index), state.stage.parity);
+    }
     wait_for_products<1>();
-    if (kPart == 0 && !state.is_first) release(args, ring, self, state.previous);
-    decode<(kPart + 1) % kParts>(state.first, state.second, state.groups,
+    if (kPart == 0 && !state.is_first) release(self, state.previous_empty);
+    decode<(kPart + 1) % kParts>(state.first, state.second, state.groups, state.numbers,
                                  state.fragments[(kPart + 1) % 2]);
   }
 
@@ -177,15 +206,26 @@ struct MixedConsumer {
   static __device__ __forceinline__ void run(const MixedArguments& args, const MixedRing& ring,
                                              const MixedThread& self, int num_chunks,
                                              MixedStage* stage, Sums& sums) {
+    if constexpr (Decoder::kKind == MixedKind::kU4GroupS8 && !kIsOneGroup) {
+      if (1 << args.group_shift >= kChunkSteps) {
+        MixedConsumer<Decoder, kTokens, kStrips, true>::run(args, ring, self, num_chunks, stage,
+                                                            sums);
+        return;
+      }
+    }
     State state;
     state.stage = *stage;
+    // Opaque: ptxas would read what it is made of anew, each time, which takes long.
+    asm volatile("mov.b32 %0, %1;" : "=r"(state.empties) : "r"(ring.empty(args, 0)));
     wait_barrier(ring.full(args, stage->index), stage->parity);
     load_stage(args, ring, self, state);
-    decode<0>(state.first, state.second, state.groups, state.fragments[0]);
+    decode<0>(state.first, state.second, state.groups, state.numbers, state.fragments[0]);
     for (int i = 0; i < num_chunks; ++i) {
-      state.x_stage = ring.x_stage(args, state.stage.index);
+      state.x_descriptor = descriptor_of(ring.x_stage(args, state.stage.index));
       state.is_first = i == 0;
       state.is_last = i + 1 == num_chunks;
+      state.previous_empty = state.empty;
+      state.empty = state.empties + static_cast<uint32_t>(state.stage.index * 8);
       run_part<0>(args, ring, self, state, sums);
       run_part<1>(args, ring, self, state, sums);
       if constexpr (kParts == 4) {
@@ -194,7 +234,7 @@ struct MixedConsumer {
       }
     }
     wait_for_products<0>();
-    release(args, ring, self, state.previous);
+    release(self, state.empty);
     *stage = state.stage;
   }
 };

@@ -73,7 +73,8 @@ struct MixedEpilogue {
         const bool is_in = i < place.tokens_left;
         const uint32_t to = token_scale_address(args, ring, self, i);
         copy_number(args, to, scales.x_scales, scales.is_x_tensor ? 0 : m, is_in);
-        copy_number(args, to + 4, scales.w_offsets != nullptr ? scales.x_sums : nullptr, m, is_in);
+        copy_number(args, to + 4,
+                    needs_input_sums(Decoder::kKind, scales) ? scales.x_sums : nullptr, m, is_in);
       }
     }
     close_copies();
@@ -138,11 +139,13 @@ struct MixedEpilogue {
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       const int u = e / 2;
-      float value = static_cast<float>(sums[e]);
+      const auto input_sum = static_cast<int>(e % 2 == 0 ? tokens.y : tokens.w);
+      auto value = static_cast<float>(exact_sum<Decoder>(sums[e], input_sum));
       if constexpr (is_s8(Decoder::kKind)) {
         value *= scales.scale[u];
-        const auto sum = static_cast<float>(static_cast<int>(e % 2 == 0 ? tokens.y : tokens.w));
-        value = fmaf(-scales.offset[u], sum, value);
+        if constexpr (Decoder::kKind == MixedKind::kU4S8) {
+          value = fmaf(-scales.offset[u], static_cast<float>(input_sum), value);
+        }
         value *= __uint_as_float(e % 2 == 0 ? tokens.x : tokens.z);
       }
       values[e] = value + scales.bias[u];

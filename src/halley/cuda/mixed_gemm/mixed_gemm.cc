@@ -69,6 +69,7 @@ void check_operands(const CudaContext& context, const MixedWeight& weight,
   HALLEY_CHECK(row_alignment(x) == 16, x.row_stride);
   HALLEY_CHECK(y.dtype == DType::kF16 || y.dtype == DType::kBf16 || y.dtype == DType::kF32,
                y.dtype);
+  HALLEY_CHECK(!weight.needs_sums() || operands.x_scales.x_sums != nullptr, weight.kind);
 }
 
 /// All but what depends on the tile.

@@ -31,13 +31,16 @@ struct MixedWeight {
   /// not matter.
   MixedWeight(const MixedShape& shape, bool with_offsets);
 
+  /// Whether products need the sums of activations' codes: for offsets, or because groups of s8 are
+  /// decoded to numbers that are 128 too large.
+  bool needs_sums() const { return has_offsets || kind == MixedKind::kU4GroupS8; }
   size_t num_bytes() const { return chunks.num_bytes() + scales.num_bytes(); }
 };
 
 struct MixedOperands {
   /// [M, K] of i8, f16 or bf16 as the weight's kind says, at multiples of 16 bytes, and rows too.
   ConstMatrix x;
-  /// Of s8: x_scales [M] (or one, is_x_tensor), and x_sums [M] where the weight has offsets. The
+  /// Of s8: x_scales [M] (or one, is_x_tensor), and x_sums [M] where the weight needs_sums(). The
   /// weight's own members are not read.
   RowScales x_scales = {};
   const float* bias = nullptr;  // [N]
@@ -59,8 +62,8 @@ RowScales mixed_scales(const MixedWeight& weight, const RowScales& x_scales);
 /// Requires: compute capability 9.0. Takes nothing from the workspace.
 /// Numerics: s8 exact in s32, so that a row of y depends on its row of x alone. Others: f32 sums
 /// whose order the plan sets, and with it M; the same plan gives the same bits always. Their
-/// weights are rounded to the activations' type in tiles, and not with few tokens
-/// (MixedPlan::is_narrow).
+/// weights are rounded to the activations' type in tiles of more than 16 tokens, and not in others
+/// (MixedPlan::is_narrow, MixedTile).
 void mixed_gemm(const CudaContext& context, const MixedWeight& weight,
                 const MixedOperands& operands, Matrix y);
 

@@ -39,7 +39,8 @@ class Product : public ProductInputs {
 
   void queue(const CudaContext& context, const MixedPlan& plan, bool starts_early = false) {
     // With few rows, groups are scaled behind the tensor cores.
-    if (plan.is_narrow == are_rounded_) use_numbers(!plan.is_narrow);
+    const bool are_rounded = !plan.is_narrow && plan.tile.tokens > 16;
+    if (are_rounded != are_rounded_) use_numbers(are_rounded);
     mixed_gemm_planned(context, weight_,
                        {.x = x(),
                         .x_scales = {.x_scales = scales(), .x_sums = sums()},
@@ -315,6 +316,22 @@ TEST_F(MixedGemm, GroupsReachTheEndsOfS8) {
     product.queue(context_, plan_for(product));
     for (const float y : product.get(context_)) {
       ASSERT_EQ(y, static_cast<float>(512 * -128 * end.number)) << end.number;
+    }
+  }
+}
+
+/// Those of numbers that are 128 too large do, and come back.
+TEST_F(MixedGemm, SumsOfGroupsMayLeave32BitsOnTheWay) {
+  constexpr int kInputs = 70016;
+  RandomWeight weight(MixedKind::kU4GroupS8, 128, kInputs, 128);
+  weight.set_all({.code = 15, .zero = 0, .group_scale = 8});
+  for (const int64_t M : {3, 20}) {
+    Product product(weight, M, {.has_bias = false});
+    product.set_x([](int64_t, int64_t) { return 127.0f; });
+    product.set_scales_to_one();
+    product.queue(context_, plan_for(product));
+    for (const float y : product.get(context_)) {
+      ASSERT_EQ(y, static_cast<float>(kInputs * 127 * 120));
     }
   }
 }

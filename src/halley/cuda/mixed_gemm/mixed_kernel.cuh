@@ -2,18 +2,30 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "halley/cuda/mixed_gemm/hopper_launch.cuh"
 #include "halley/cuda/mixed_gemm/mixed_epilogue.cuh"
+#include "halley/cuda/mixed_gemm/mixed_few_consumer.cuh"
+#include "halley/cuda/mixed_gemm/mixed_group_consumer.cuh"
 #include "halley/cuda/runtime/cuda_check.h"
 
 namespace halley::cuda {
 
+/// What multiplies a segment: of 16-bit kinds it depends on whether every chunk is one group.
+template <class Decoder, int kTokens, int kStrips, bool kIsOneGroup>
+using SegmentConsumer = std::conditional_t<
+    is_s8(Decoder::kKind), MixedConsumer<Decoder, kTokens, kStrips>,
+    std::conditional_t<
+        kTokens == 16, MixedFewConsumer<Decoder, kStrips, kIsOneGroup>,
+        std::conditional_t<kIsOneGroup, MixedGroupConsumer<Decoder, kTokens, kStrips>,
+                           MixedConsumer<Decoder, kTokens, kStrips>>>>;
+
 /// Two warpgroups: products, sums of the cluster, rows of Y.
-template <class Decoder, int kTokens, int kStrips>
+template <class Decoder, int kTokens, int kStrips, bool kIsOneGroup>
 __device__ __forceinline__ void consume(const MixedMaps& maps, const MixedArguments& args,
                                         const MixedRing& ring) {
-  using Consumer = MixedConsumer<Decoder, kTokens, kStrips>;
+  using Consumer = SegmentConsumer<Decoder, kTokens, kStrips, kIsOneGroup>;
   using Exchange = MixedExchange<Decoder, kTokens, kStrips>;
   using Epilogue = MixedEpilogue<Decoder, kTokens, kStrips>;
   const int thread = static_cast<int>(threadIdx.x);
@@ -35,7 +47,7 @@ __device__ __forceinline__ void consume(const MixedMaps& maps, const MixedArgume
     place.part = Exchange::part_of(args, rank);
     if (num_ranks > 1 && thread == 0) Exchange::expect(args, ring, rank);
     Epilogue::stage_scales(args, ring, self, place);
-    typename Consumer::Sums sums;
+    typename Exchange::Sums sums;
     Consumer::run(args, ring, self, segment.num_chunks, &stage, sums);
     if (num_ranks > 1) {
       if (is_first) {
@@ -90,6 +102,7 @@ __global__ void __launch_bounds__(MixedTileTraits<kTokens, kOutputs>::kThreads,
   MixedRing ring;
   ring.base = (shared_address_of(shared_memory) + kStageAlignment - 1) &
               ~static_cast<uint32_t>(kStageAlignment - 1);
+  asm volatile("" : "+r"(ring.base));  // else it is computed again and again
   const int thread = static_cast<int>(threadIdx.x);
   const bool has_others = args.schedule.num_ranks > 1;
   // Copies start as soon as the ring is there, and nobody else's wait holds them up.
@@ -121,7 +134,15 @@ __global__ void __launch_bounds__(MixedTileTraits<kTokens, kOutputs>::kThreads,
     sync_named<MixedTileTraits<kTokens, kOutputs>::kThreads>(kRingForAll);
     if (has_others) arrive_at_cluster_relaxed();
     if constexpr (kMovesRegisters) take_registers<232>();
-    consume<Decoder, kTokens, kOutputs / 128>(maps, args, ring);
+    // Not for each segment: with both around the same sums ptxas serialises the tensor cores.
+    constexpr int kStrips = kOutputs / 128;
+    if constexpr (is_s8(Decoder::kKind)) {
+      consume<Decoder, kTokens, kStrips, false>(maps, args, ring);
+    } else if (1 << args.group_shift == kChunkSteps) {
+      consume<Decoder, kTokens, kStrips, true>(maps, args, ring);
+    } else {
+      consume<Decoder, kTokens, kStrips, false>(maps, args, ring);
+    }
   }
 }
 

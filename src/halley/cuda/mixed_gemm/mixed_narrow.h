@@ -15,6 +15,8 @@ inline constexpr int kNarrowRows = 4;
 /// Outputs of all tokens whose sums the warps keep until they add them, at most; those of the rows
 /// at a time where these are more. One for each thread, at most.
 inline constexpr int kNarrowSums = 256;
+/// Stages begin at multiples of this: bulk copies that keep their places in lines are faster.
+inline constexpr int kCopyLine = 128;
 /// Stages of a warp's ring, at most.
 inline constexpr int kNarrowStagesMax = 4;
 
@@ -62,7 +64,8 @@ constexpr MixedNarrow mixed_narrow(const MixedNarrowShape& shape, int block_rows
       narrow.groups + rows * chunk_groups(shape.group_size) * 8 * group_entry_bytes(shape.kind);
   narrow.has_digits = has_narrow_digits(shape);
   const int input_bytes = narrow.has_digits ? 0 : is_s8(shape.kind) ? 1 : 2;
-  narrow.stage_bytes = narrow.inputs + M * kChunkInputs * input_bytes;
+  const int stage_bytes = narrow.inputs + M * kChunkInputs * input_bytes;
+  narrow.stage_bytes = (stage_bytes + kCopyLine - 1) / kCopyLine * kCopyLine;
   narrow.digits = kNarrowWarps * num_stages * narrow.stage_bytes;
   narrow.sums = narrow.digits + (narrow.has_digits ? shape.num_chunks * digit_bytes(M) : 0);
   narrow.sum_pitch = narrow.span * 16 + 4;

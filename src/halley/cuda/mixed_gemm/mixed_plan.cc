@@ -25,8 +25,8 @@ struct KindCosts {
   double vector = 0;    // of one that is sent and added
   double bytes = 0;     // a microsecond, of one multiprocessor's share of memory or decoding
 };
-/// Of kU4S8, kU4GroupS8 and 16 bits.
-constexpr std::array<KindCosts, 3> kCosts = {{
+/// Of s8 and of 16 bits.
+constexpr std::array<KindCosts, 2> kCosts = {{
     {{{{0.220, 0.100, 0.01},
        {0.278, 0.281, 0.01},
        {0.256, 0.249, 0.70},
@@ -36,15 +36,6 @@ constexpr std::array<KindCosts, 3> kCosts = {{
      1.50,
      0.128,
      31800},
-    {{{{0.282, 0.100, 0.23},
-       {0.532, 0.180, 0.93},
-       {0.448, 0.150, 1.49},
-       {0.650, 0.300, 2.56},
-       {0.419, 0.344, 1.91},
-       {0.620, 1.053, 0.90}}},
-     2.17,
-     0.070,
-     24100},
     {{{{0.367, 0.100, 0.01},
        {0.505, 0.180, 0.01},
        {0.458, 0.150, 2.39},
@@ -59,9 +50,7 @@ constexpr std::array<int, 5> kRanks = {1, 2, 3, 4, 8};
 /// With more rows tiles are faster: a narrow block reads all of X.
 constexpr int64_t kNarrowRowsMax = 4;
 
-const KindCosts& costs_of(MixedKind kind) {
-  return kCosts[kind == MixedKind::kU4S8 ? 0 : kind == MixedKind::kU4GroupS8 ? 1 : 2];
-}
+const KindCosts& costs_of(MixedKind kind) { return kCosts[is_s8(kind) ? 0 : 1]; }
 
 const MixedTile& tile_of(const MixedTiling& tiling) {
   return kMixedTiles[static_cast<size_t>(tiling.tile_index)];

@@ -37,6 +37,19 @@ struct MixedRing {
   }
 };
 
+/// 1 where a wait for this phase would end at once, else 0.
+__device__ __forceinline__ uint32_t has_come(uint32_t barrier, uint32_t parity) {
+  uint32_t has_ended;
+  asm volatile(
+      "{.reg .pred done;\n"
+      "mbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n"
+      "selp.b32 %0, 1, 0, done;}"
+      : "=r"(has_ended)
+      : "r"(barrier), "r"(parity)
+      : "memory");
+  return has_ended;
+}
+
 /// A place in the ring: the stage and the parity of its current phase.
 struct MixedStage {
   int index = 0;

@@ -7,6 +7,7 @@
 
 #include "halley/cuda/gemm/numbers.cuh"
 #include "halley/cuda/mixed_gemm/hopper_launch.cuh"
+#include "halley/cuda/mixed_gemm/mixed_arguments.h"
 #include "halley/cuda/mixed_gemm/mixed_decode.cuh"
 #include "halley/cuda/mixed_gemm/narrow_arguments.h"
 #include "halley/cuda/mixed_gemm/narrow_digits.cuh"
@@ -55,17 +56,21 @@ struct NarrowStage {
         ((group * args.narrow.rows + i) * 8 + lane / 4) * group_entry_bytes(kKind));
   }
 
-  template <bool>
+  template <bool kIsOneGroup>
   __device__ __forceinline__ void multiply_row(int i, Totals& totals) const {
+    constexpr int kGroups = kIsOneGroup ? 1 : kChunkSteps;
+    typename Decoder::Numbers numbers[kGroups];
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) numbers[g] = Decoder::plain_numbers_of(load_group(i, g));
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const auto codes =
           *reinterpret_cast<const uint4*>(bytes + i * kRowCodeBytes + half * 512 + lane * 16);
       uint32_t a[4];
-      Decoder::decode_plain(a, codes.x, codes.y, load_group(i, 2 * half));
-      multiply_narrow_s8(totals.of, a, x[half][0], x[half][1]);
-      Decoder::decode_plain(a, codes.z, codes.w, load_group(i, 2 * half + 1));
-      multiply_narrow_s8(totals.of, a, x[half][2], x[half][3]);
+      Decoder::decode_plain(a, codes.x, codes.y, numbers[2 * half % kGroups]);
+      Decoder::multiply_narrow(totals.of, a, x[half][0], x[half][1]);
+      Decoder::decode_plain(a, codes.z, codes.w, numbers[(2 * half + 1) % kGroups]);
+      Decoder::multiply_narrow(totals.of, a, x[half][2], x[half][3]);
     }
   }
 
@@ -92,7 +97,8 @@ __device__ __forceinline__ void multiply_rows(const Stage& stage, int rows,
 /// What one output of one token is multiplied with: read while weights are under way.
 template <class Decoder>
 struct NarrowOutput {
-  float scale = 0, offset = 0, token_scale = 0, token_sum = 0, bias = 0;
+  float scale = 0, offset = 0, token_scale = 0, bias = 0;
+  int token_sum = 0;
 
   __device__ __forceinline__ void load(const NarrowArguments& args, int n, int m) {
     const RowScales& scales = args.scales;
@@ -102,10 +108,8 @@ struct NarrowOutput {
       // U4S8Decoder's numbers are 16 times too large.
       scale = (Decoder::kKind == MixedKind::kU4S8 ? 0.0625f : 1.0f) * scales.w_scales[n];
       token_scale = scales.x_scales[scales.is_x_tensor ? 0 : m];
-      if (scales.w_offsets != nullptr) {
-        offset = scales.w_offsets[n];
-        token_sum = static_cast<float>(scales.x_sums[m]);
-      }
+      if (scales.w_offsets != nullptr) offset = scales.w_offsets[n];
+      if (needs_input_sums(Decoder::kKind, scales)) token_sum = scales.x_sums[m];
     }
   }
 
@@ -116,10 +120,10 @@ struct NarrowOutput {
     typename Decoder::Sum sum = 0;
 #pragma unroll
     for (int w = 0; w < kNarrowWarps; ++w) sum += warp_sums[w * args.M * args.narrow.sum_pitch];
-    auto value = static_cast<float>(sum);
+    auto value = static_cast<float>(exact_sum<Decoder>(sum, token_sum));
     if constexpr (is_s8(Decoder::kKind)) {
       value *= scale;
-      value = fmaf(-offset, token_sum, value);
+      value = fmaf(-offset, static_cast<float>(token_sum), value);
       value *= token_scale;
     }
     store_number(args.y, args.y_dtype, m * args.y_stride + n, value + bias);
@@ -137,7 +141,7 @@ __device__ __forceinline__ void run_narrow(const NarrowArguments& args, uint8_t*
   const int row_begin = block * args.block_rows + min(block, args.longer_blocks);
   const int row_end = row_begin + args.block_rows + (block < args.longer_blocks ? 1 : 0);
   const int num_chunks = args.num_chunks, pitch = args.narrow.sum_pitch;
-  NarrowRing<Decoder::kKind, Stage::kInputBytes> ring = {.args = args};
+  NarrowRing<Decoder::kKind, Stage::kInputBytes, kIsOneGroup> ring = {.args = args};
   ring.base = shared + warp * args.narrow.num_stages * args.narrow.stage_bytes;
   ring.warp = warp;
   ring.lane = lane;
@@ -198,7 +202,7 @@ __global__ void __launch_bounds__(kNarrowWarps * 32, 1)
     narrow_kernel(const __grid_constant__ NarrowArguments args) {
   extern __shared__ uint4 shared_memory[];
   auto* const shared = reinterpret_cast<uint8_t*>(shared_memory);
-  if (is_s8(Decoder::kKind) || 1 << args.group_shift == kChunkSteps) {
+  if (Decoder::kKind == MixedKind::kU4S8 || 1 << args.group_shift == kChunkSteps) {
     run_narrow<Decoder, Stage, true>(args, shared);
   } else {
     run_narrow<Decoder, Stage, false>(args, shared);

@@ -27,7 +27,7 @@ constexpr int narrow_first_stages(MixedKind kind) {
 
 /// A warp's ring in shared memory, and what it copies there: chunks `warp`, `warp` + kNarrowWarps
 /// and so on of all rows of the block. kInputBytes: of an input that comes with the weights, or 0.
-template <MixedKind kKind, int kInputBytes>
+template <MixedKind kKind, int kInputBytes, bool kIsOneGroup>
 struct NarrowRing {
   static constexpr int kPieces = kInputBytes == 2 ? 16 : 8;  // of 16 bytes, of a token's chunk
   /// Of one row of 16 outputs and one group.
@@ -46,6 +46,10 @@ struct NarrowRing {
   int piece_row = 0, piece_rows = 0;
   const uint8_t* piece = nullptr;  // the chunk's start, of chunk 0 of the inputs
   const uint8_t* x = nullptr;
+  /// Of s8: 16 bytes of parameters that this lane copies beside the inputs: [group][row][half]. The
+  /// copy engine takes longer for pieces this short.
+  static constexpr bool kGroupsBesideInputs = kKind == MixedKind::kU4GroupS8;
+  const uint8_t* group_piece = nullptr;  // of chunk 0; none: null
 
   __device__ __forceinline__ uint8_t* stage(int index) const {
     return base + index * args.narrow.stage_bytes;
@@ -69,6 +73,20 @@ struct NarrowRing {
     piece_rows = lane == 0 ? first_rows : lane == 1 ? rows - first_rows : 0;
     const int64_t panel = piece_row / kPanelRows;
     piece = args.weights + panel * args.num_chunks * args.chunk_bytes;
+    if constexpr (kGroupsBesideInputs) {
+      const int group = lane / 8, group_row = row + lane % 8 / 2;
+      const int64_t chunk = int64_t{group_row / kPanelRows} * args.num_chunks;
+      const bool is_there = group < num_groups() && lane % 8 / 2 < rows;
+      group_piece = args.weights + chunk * args.chunk_bytes + kChunkCodeBytes +
+                    group * group_bytes(kKind) + group_row % kPanelRows * kGroupRowBytes +
+                    lane % 2 * 16;
+      if (!is_there) group_piece = nullptr;
+    }
+  }
+
+  /// Of a chunk.
+  __device__ __forceinline__ int num_groups() const {
+    return kGroupRowBytes == 0 ? 0 : kIsOneGroup ? 1 : kChunkSteps >> args.group_shift;
   }
 
   __device__ __forceinline__ void advance() {
@@ -81,10 +99,10 @@ struct NarrowRing {
     constexpr int kPanelRows = kChunkOutputs / 16;
     const int rows = rows_ahead();
     if (rows <= 0) return;
-    const int num_groups = kGroupRowBytes > 0 ? kChunkSteps >> args.group_shift : 0;
+    const int groups = kGroupsBesideInputs ? 0 : num_groups();
     const uint32_t full = barrier(stage_ahead);
     if (lane == 0) {
-      arrive_expecting(full, rows * (kRowCodeBytes + num_groups * kGroupRowBytes));
+      arrive_expecting(full, rows * (kRowCodeBytes + groups * kGroupRowBytes));
     }
     __syncwarp();
     if (piece_rows <= 0) return;
@@ -93,7 +111,7 @@ struct NarrowRing {
     const uint32_t to = stage_address(stage_ahead);
     start_bulk_copy(to + static_cast<uint32_t>(in_stage * kRowCodeBytes),
                     chunk + in_chunk * kRowCodeBytes, piece_rows * kRowCodeBytes, full);
-    for (int group = 0; group < num_groups; ++group) {
+    for (int group = 0; group < groups; ++group) {
       const int row = group * args.narrow.rows + in_stage;
       start_bulk_copy(
           to + static_cast<uint32_t>(args.narrow.groups + row * kGroupRowBytes),
@@ -118,6 +136,13 @@ struct NarrowRing {
       start_copy_16(to, from, num_bytes);
       to += kTokens * 16;
       from += kTokens * args.x_stride_bytes;
+    }
+    if (kGroupsBesideInputs && group_piece != nullptr) {
+      const int row = lane / 8 * args.narrow.rows + lane % 8 / 2;
+      start_copy_16(
+          stage_address(stage_ahead) +
+              static_cast<uint32_t>(args.narrow.groups + row * kGroupRowBytes + lane % 2 * 16),
+          group_piece + int64_t{ahead.chunk} * args.chunk_bytes, 16);
     }
   }
 

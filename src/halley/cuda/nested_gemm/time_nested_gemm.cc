@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <random>
-
-#include <cuda_runtime_api.h>
+#include <string>
+#include <utility>
 
 #include "halley/base/checked_math.h"
 #include "halley/base/str.h"
@@ -11,12 +11,13 @@
 #include "halley/core/nested_float.h"
 #include "halley/cuda/gemm/time_gemm.h"
 #include "halley/cuda/nested_gemm/nested_gemm.h"
-#include "halley/cuda/runtime/cuda_check.h"
+#include "halley/cuda/nested_gemm/nested_layout.h"
+#include "halley/cuda/runtime/device_arena.h"
 
 namespace halley::cuda {
 namespace {
 
-/// Bytes of normal numbers, copied again and again to device memory.
+/// Bytes of normal numbers.
 struct Patterns {
   std::vector<uint8_t> f16, upper, lower;
 
@@ -35,34 +36,15 @@ struct Patterns {
   }
 };
 
-void fill(std::byte* to, size_t num_bytes, const std::vector<uint8_t>& pattern) {
-  for (size_t begin = 0; begin < num_bytes; begin += pattern.size()) {
-    check_cuda(cudaMemcpy(to + begin, pattern.data(), std::min(pattern.size(), num_bytes - begin),
-                          cudaMemcpyHostToDevice),
-               "copy of random numbers");
-  }
-  // Streams do not wait for copies beside them.
-  check_cuda(cudaDeviceSynchronize(), "copy of random numbers");
-}
-
-struct TimedShape {
-  const CudaContext& context;
-  const TimeNestedOptions& options;
-  const Patterns& patterns;
-  int64_t N = 0, K = 0, stride = 0;
-  size_t num_copies = 0;
-  ConstMatrix x;  // the most rows
-  std::byte* y = nullptr;
-  std::vector<NestedGemmTime>* times;
-};
+constexpr float kWeightDeviation = 0.02f;
 
 bool is_near(const HopperTile& tile, int64_t M) {
   return tile.tokens <= std::max<int64_t>(2 * M, 16) && M <= int64_t{tile.tokens} * 16;
 }
 
-std::vector<TilePlan> plans_of(const TimedShape& timed, const ProductShape& shape) {
-  const CudaDeviceInfo& device = timed.context.device;
-  if (!timed.options.has_all_tiles) return {plan_tiles(nested_family(), shape, device)};
+std::vector<TilePlan> plans_of(bool has_all_tiles, const CudaDeviceInfo& device,
+                               const ProductShape& shape) {
+  if (!has_all_tiles) return {plan_tiles(nested_family(), shape, device)};
   std::vector<TilePlan> plans;
   for (size_t i = 0; i < nested_family().tiles.size(); ++i) {
     const HopperTile& tile = nested_family().tiles[i].tile;
@@ -79,81 +61,92 @@ std::vector<TilePlan> plans_of(const TimedShape& timed, const ProductShape& shap
   return plans;
 }
 
-void add_nested_times(const TimedShape& timed) {
-  const auto plane_bytes = static_cast<size_t>(timed.N * timed.stride);
-  const DeviceBuffer upper(timed.num_copies * plane_bytes, "upper planes");
-  fill(upper.data(), upper.num_bytes(), timed.patterns.upper);
-  std::vector<NestedWeight> weights;
-  for (size_t i = 0; i < timed.num_copies; ++i) {
-    weights.emplace_back(timed.context, ConstMatrix{upper.data() + i * plane_bytes, DType::kF8E4M3,
-                                                    timed.N, timed.K, timed.stride});
-    timed.context.stream.synchronize();
-    fill(weights.back().lower.data(), weights.back().lower.num_bytes(), timed.patterns.lower);
-  }
-  for (const int64_t M : timed.options.rows) {
-    const ProductShape shape = {.M = M, .N = timed.N, .K = timed.K};
-    const std::string chosen = str(plan_tiles(nested_family(), shape, timed.context.device));
-    for (const TilePlan& plan : plans_of(timed, shape)) {
-      const double microseconds = time_products(timed.context, timed.num_copies, [&](size_t copy) {
-        nested_gemm_planned(timed.context, weights[copy],
-                            {.x = timed.x.rows(0, M), .starts_early = true}, plan,
-                            {timed.y, DType::kF16, M, timed.N, timed.N});
-      });
-      timed.times->push_back({.plan = str(plan),
-                              .is_chosen = str(plan) == chosen,
-                              .N = timed.N,
-                              .K = timed.K,
-                              .M = M,
-                              .microseconds = microseconds});
+/// Copies of one weight of normal numbers, with inputs and outputs.
+class TimedWeight {
+ public:
+  /// M: the most rows.
+  TimedWeight(const CudaContext& context, const ProductShape& largest)
+      : context_(context),
+        shape_(largest),
+        stride_(round_up<int64_t>(largest.K, kNestedInputs)),
+        x_(static_cast<size_t>(largest.M * stride_) * 2, "inputs to time"),
+        y_(static_cast<size_t>(largest.M * largest.N) * 2, "outputs to time") {
+    const Patterns weights(kWeightDeviation), inputs(1);
+    const auto plane_bytes = static_cast<size_t>(largest.N * stride_);
+    const size_t num_copies = num_timed_copies(context, 2 * plane_bytes);
+    upper_ = DeviceBuffer(num_copies * plane_bytes, "upper planes");
+    fill_pattern(upper_, weights.upper);
+    fill_pattern(x_, inputs.f16);
+    for (size_t i = 0; i < num_copies; ++i) {
+      weights_.emplace_back(context, ConstMatrix{upper_.data() + i * plane_bytes, DType::kF8E4M3,
+                                                 largest.N, largest.K, stride_});
+      context.stream.synchronize();  // the lower plane is zero
+      fill_pattern(weights_.back().lower, weights.lower);
     }
   }
-}
 
-void add_f16_times(const TimedShape& timed, CublasLtGemm& lt) {
-  const auto weight_bytes = static_cast<size_t>(timed.N * timed.stride) * 2;
-  const DeviceBuffer w(timed.num_copies * weight_bytes, "f16 weights");
-  fill(w.data(), w.num_bytes(), timed.patterns.f16);
-  for (const int64_t M : timed.options.rows) {
-    const double microseconds = time_products(timed.context, timed.num_copies, [&](size_t copy) {
-      lt.multiply(
-          timed.context,
-          {.x = timed.x.rows(0, M),
-           .w = {w.data() + copy * weight_bytes, DType::kF16, timed.N, timed.K, timed.stride}},
-          {timed.y, DType::kF16, M, timed.N, timed.N});
+  ProductTime time(const TilePlan& plan, int64_t M) const {
+    const NestedOperands operands = {.x = {x_.data(), DType::kF16, M, shape_.K, stride_},
+                                     .starts_early = true};
+    const Matrix outputs = {y_.data(), DType::kF16, M, shape_.N, shape_.N};
+    return time_starts(context_, weights_.size(), [&](size_t copy) {
+      nested_gemm_planned(context_, weights_[copy], operands, plan, outputs);
     });
-    timed.times->push_back(
-        {.plan = "f16", .N = timed.N, .K = timed.K, .M = M, .microseconds = microseconds});
   }
-}
+
+ private:
+  const CudaContext& context_;
+  ProductShape shape_;
+  int64_t stride_;
+  DeviceBuffer x_, y_, upper_;
+  std::vector<NestedWeight> weights_;
+};
 
 }  // namespace
 
-std::vector<NestedGemmTime> time_nested_gemm(const CudaContext& context, CublasLtGemm& lt,
-                                             const TimeNestedOptions& options) {
-  std::vector<NestedGemmTime> times;
-  if (options.rows.empty()) return times;
-  const int64_t rows_max = *std::max_element(options.rows.begin(), options.rows.end());
-  const Patterns weights(0.02f), inputs(1.0f);
-  const auto shapes = options.shapes.empty() ? llama_gemm_shapes() : options.shapes;
-  for (const auto& [N, K] : shapes) {
-    const int64_t stride = round_up<int64_t>(K, kGemmPadding);
-    const DeviceBuffer x(static_cast<size_t>(rows_max * stride) * 2, "inputs to time");
-    const DeviceBuffer y(static_cast<size_t>(rows_max * N) * 2, "outputs to time");
-    fill(x.data(), x.num_bytes(), inputs.f16);
-    const auto weight_bytes = static_cast<size_t>(N * stride) * 2;
-    const TimedShape timed = {
-        .context = context,
-        .options = options,
-        .patterns = weights,
-        .N = N,
-        .K = K,
-        .stride = stride,
-        .num_copies = std::max<size_t>(2, ceil_div(3 * context.device.l2_bytes, weight_bytes)),
-        .x = {x.data(), DType::kF16, rows_max, K, stride},
-        .y = y.data(),
-        .times = &times};
-    if (options.has_f16) add_f16_times(timed, lt);
-    add_nested_times(timed);
+std::vector<GemmTime> time_nested_gemm(const CudaContext& context,
+                                       const TimeNestedOptions& options) {
+  std::vector<GemmTime> times;
+  const CudaDeviceInfo& device = context.device;
+  for (const auto& [N, K] : timed_shapes(options.gemm)) {
+    const TimedWeight weight(context, {.M = timed_rows_max(options.gemm), .N = N, .K = K});
+    const double weight_bytes = 2 * static_cast<double>(N) * static_cast<double>(K);
+    for (const int64_t M : options.gemm.rows) {
+      const ProductShape shape = {.M = M, .N = N, .K = K};
+      const std::string chosen = str(plan_tiles(nested_family(), shape, device));
+      const double floor = floor_microseconds(
+          options.gemm.rates, {.N = N,
+                               .K = K,
+                               .M = M,
+                               .weight_bytes = weight_bytes,
+                               .operations_per_second = options.gemm.rates.f16_per_second});
+      for (const TilePlan& plan : plans_of(options.has_all_tiles, device, shape)) {
+        times.push_back({.problem = "nested_f16",
+                         .kernel = str(plan),
+                         .is_chosen = str(plan) == chosen,
+                         .N = N,
+                         .K = K,
+                         .M = M,
+                         .weight_bytes = weight_bytes,
+                         .time = weight.time(plan, M),
+                         .floor_microseconds = floor});
+      }
+    }
+  }
+  return times;
+}
+
+std::vector<GemmTime> time_nested_fp8(const CudaContext& context, CublasLtGemm& lt,
+                                      const TimeGemmOptions& options) {
+  const Patterns weights(kWeightDeviation);
+  const auto time = [&](ScaleSpan scale) {
+    return time_gemm(context, lt, {"nested_fp8", DType::kF8E4M3, scale}, weights.upper, options);
+  };
+  std::vector<GemmTime> times = time(ScaleSpan::kRow);
+  for (GemmTime& other : time(ScaleSpan::kTensor)) {
+    if (other.kernel != "gemm_fp8_tensor_cublaslt") continue;
+    other.is_chosen = false;
+    times.push_back(std::move(other));
   }
   return times;
 }

@@ -1,38 +1,29 @@
-// Times of nested products beside cuBLASLt's in f16.
+// Times of products of weights in two planes, in both of their precisions.
 #pragma once
 
-#include <cstdint>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "halley/cuda/gemm/cublaslt_gemm.h"
+#include "halley/cuda/gemm/time_products.h"
 #include "halley/cuda/runtime/cuda_context.h"
 
 namespace halley::cuda {
 
 struct TimeNestedOptions {
-  /// [N, K] of weights. Empty: the linear layers of Llama-3 8B and 70B.
-  std::vector<std::pair<int64_t, int64_t>> shapes = {};
-  std::vector<int64_t> rows = {1, 16, 32, 64, 128, 256, 512, 1024, 2048};
+  TimeGemmOptions gemm = {};
   /// Times all tiles, each with its best schedule, whose tokens are not far from the rows.
   bool has_all_tiles = false;
-  /// cuBLASLt's product in f16 too.
-  bool has_f16 = true;
 };
 
-struct NestedGemmTime {
-  std::string plan = {};  // "f16" of cuBLASLt
-  bool is_chosen = true;
-  int64_t N = 0, K = 0, M = 0;
-  double microseconds = 0;
-};
+/// "nested_f16", of normal weights and inputs; a kernel is a plan. As time_gemm(). Takes the
+/// largest plan's workspace.
+std::vector<GemmTime> time_nested_gemm(const CudaContext& context,
+                                       const TimeNestedOptions& options);
 
-/// As time_gemm(): f16 outputs, normal weights and inputs, weights rotated so that none is in the
-/// L2 cache, a captured graph of at least 20 products, best of three. Nested products start early,
-/// as those of models. Takes device memory of about
-/// three L2 caches and two of the largest weight, twice, and the largest plan's workspace.
-std::vector<NestedGemmTime> time_nested_gemm(const CudaContext& context, CublasLtGemm& lt,
-                                             const TimeNestedOptions& options = {});
+/// "nested_fp8": products of the upper planes of normal weights by the kernels that a layer has for
+/// them, with a scale for each row of x, and beside them cuBLASLt's with one scale for all, which
+/// no layer takes. As time_gemm().
+std::vector<GemmTime> time_nested_fp8(const CudaContext& context, CublasLtGemm& lt,
+                                      const TimeGemmOptions& options);
 
 }  // namespace halley::cuda

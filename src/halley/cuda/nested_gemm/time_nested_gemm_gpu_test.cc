@@ -1,7 +1,9 @@
 #include <iostream>
+#include <vector>
 
 #include <gtest/gtest.h>
 
+#include "halley/cuda/gemm/time_gemm.h"
 #include "halley/cuda/nested_gemm/time_nested_gemm.h"
 #include "halley/cuda/testing/gpu_test.h"
 
@@ -13,12 +15,34 @@ class TimeNestedGemm : public HopperTest {
   CublasLtGemm lt_{context_, {}};
 };
 
-/// All tiles of the layers of Llama-3: what the constants of nested_plan.cc are judged by.
+TEST_F(TimeNestedGemm, TimesBothPrecisions) {
+  const TimeGemmOptions options = {.shapes = {{256, 512}}, .rows = {1, 128}};
+  std::vector<GemmTime> times = time_nested_gemm(context_, {.gemm = options});
+  ASSERT_EQ(times.size(), 2U);
+  for (const GemmTime& time : times) EXPECT_GT(time.time.early_microseconds.value_or(0), 0);
+  const auto low = time_nested_fp8(context_, lt_, options);
+  times.insert(times.end(), low.begin(), low.end());
+  int num_chosen = 0, num_peers = 0;
+  for (const GemmTime& time : times) {
+    EXPECT_GT(time.time.microseconds, 0) << time.kernel;
+    EXPECT_GT(time.floor_microseconds, 0) << time.kernel;
+    num_chosen += time.is_chosen ? 1 : 0;
+    num_peers += time.kernel == "gemm_fp8_tensor_cublaslt" ? 1 : 0;
+  }
+  EXPECT_EQ(num_chosen, 4);
+  EXPECT_EQ(num_peers, 2);
+}
+
+/// All tiles of the layers of Llama-3: what the constants of nested_gemm.cc are judged by.
 TEST_F(TimeNestedGemm, ListsAllTilesOfAllLayers) {
-  for (const NestedGemmTime& time : time_nested_gemm(context_, lt_, {.has_all_tiles = true})) {
-    EXPECT_GT(time.microseconds, 0) << time.plan;
+  std::vector<GemmTime> times = time_gemm(context_, lt_, "f16", {});
+  const auto nested = time_nested_gemm(context_, {.has_all_tiles = true});
+  times.insert(times.end(), nested.begin(), nested.end());
+  for (const GemmTime& time : times) {
+    EXPECT_GT(time.time.microseconds, 0) << time.kernel;
     std::cout << (time.is_chosen ? "time * " : "time   ") << time.N << "x" << time.K << " M "
-              << time.M << ": " << time.microseconds << " us, " << time.plan << "\n";
+              << time.M << ": " << time.time.early_microseconds.value_or(time.time.microseconds)
+              << " us, " << time.kernel << "\n";
   }
 }
 

@@ -1,5 +1,7 @@
 #include "halley/cuda/runtime/cuda_graph.h"
 
+#include <vector>
+
 #include "halley/cuda/runtime/cuda_check.h"
 
 namespace halley {
@@ -9,9 +11,48 @@ struct DestroyGraph {
   void operator()(cudaGraph_t graph) const { cudaGraphDestroy(graph); }
 };
 
+/// Edges that a kernel need not wait for the end of.
+struct EarlyEdges {
+  std::vector<cudaGraphNode_t> from, to;
+  std::vector<cudaGraphEdgeData> data;
+};
+
+EarlyEdges early_edges(cudaGraph_t graph) {
+  size_t count = 0;
+  check_cuda(cudaGraphGetEdges(graph, nullptr, nullptr, nullptr, &count), "edges of a graph");
+  std::vector<cudaGraphNode_t> from(count), to(count);
+  std::vector<cudaGraphEdgeData> data(count);
+  if (count > 0) {
+    check_cuda(cudaGraphGetEdges(graph, from.data(), to.data(), data.data(), &count),
+               "edges of a graph");
+  }
+  EarlyEdges early;
+  for (size_t i = 0; i < count; ++i) {
+    if (data[i].type != cudaGraphDependencyTypeProgrammatic) continue;
+    early.from.push_back(from[i]);
+    early.to.push_back(to[i]);
+    early.data.push_back(data[i]);
+  }
+  return early;
+}
+
+/// Makes them ordinary ones; how many there were.
+size_t remove_early_starts(cudaGraph_t graph) {
+  const EarlyEdges edges = early_edges(graph);
+  const size_t count = edges.data.size();
+  if (count == 0) return 0;
+  check_cuda(cudaGraphRemoveDependencies(graph, edges.from.data(), edges.to.data(),
+                                         edges.data.data(), count),
+             "edges of a graph");
+  check_cuda(cudaGraphAddDependencies(graph, edges.from.data(), edges.to.data(), nullptr, count),
+             "edges of a graph");
+  return count;
+}
+
 }  // namespace
 
-CudaGraph CudaGraph::capture(const CudaStream& stream, const std::function<void()>& launch_all) {
+CudaGraph CudaGraph::capture(const CudaStream& stream, const std::function<void()>& launch_all,
+                             EarlyStarts early_starts) {
   check_cuda(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal),
              "begin of a capture");
   cudaGraph_t captured = nullptr;
@@ -27,6 +68,9 @@ CudaGraph CudaGraph::capture(const CudaStream& stream, const std::function<void(
   const std::unique_ptr<CUgraph_st, DestroyGraph> owner(captured);
   CudaGraph graph;
   check_cuda(cudaGraphGetNodes(captured, nullptr, &graph.num_nodes_), "nodes of a graph");
+  if (early_starts == EarlyStarts::kRemoved) {
+    graph.num_removed_starts_ = remove_early_starts(captured);
+  }
   cudaGraphExec_t executable = nullptr;
   check_cuda(cudaGraphInstantiate(&executable, captured, 0), "instantiation of a graph");
   graph.graph_.reset(executable);

@@ -100,6 +100,22 @@ TEST_F(CudaRuntimeTest, GraphRunsWhatWasCaptured) {
   EXPECT_EQ(read(device.data(), 64), expected);
 }
 
+TEST_F(CudaRuntimeTest, GraphWithoutEarlyStartsKeepsOtherOrder) {
+  const DeviceBuffer device(64, "a test");
+  const CudaGraph graph = CudaGraph::capture(
+      stream_,
+      [&] {
+        for (const int value : {1, 2, 3}) {
+          check_cuda(cudaMemsetAsync(device.data(), value, 64, stream_.get()), "memset");
+        }
+      },
+      CudaGraph::EarlyStarts::kRemoved);
+  EXPECT_EQ(graph.num_nodes(), 3U);
+  EXPECT_EQ(graph.num_removed_starts(), 0U);
+  graph.launch(stream_);
+  EXPECT_EQ(read(device.data(), 64), std::vector<uint8_t>(64, 3));
+}
+
 TEST_F(CudaRuntimeTest, StreamIsUsableAfterAFailedCapture) {
   EXPECT_THROW(CudaGraph::capture(stream_, [] { throw std::runtime_error("stop"); }),
                std::runtime_error);

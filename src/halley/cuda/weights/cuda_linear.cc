@@ -137,7 +137,7 @@ bool CudaLinear::Section::has_coded_inputs() const {
 }
 
 bool CudaLinear::Section::has_code_sums() const {
-  return is_mixed() ? mixed.has_offsets : scales.w_offsets != nullptr;
+  return is_mixed() ? mixed.needs_sums() : scales.w_offsets != nullptr;
 }
 
 const char* CudaLinear::Section::kernel_name() const {

@@ -1,0 +1,125 @@
+#include "halley/cuda/w4ax_gemm/time_w4ax_gemm.h"
+
+#include <algorithm>
+#include <random>
+#include <string>
+
+#include "halley/base/checked_math.h"
+#include "halley/base/str.h"
+#include "halley/cuda/w4ax_gemm/w4ax_layout.h"
+
+namespace halley::cuda {
+namespace {
+
+constexpr float kScale = 0x1p-6f;
+
+bool is_near(const HopperTile& tile, int64_t M) {
+  return (tile.tokens <= std::max<int64_t>(2 * M, 16) && M <= int64_t{tile.tokens} * 8) ||
+         (tile.tokens >= 128 && M >= 128);
+}
+
+/// The chosen one, or all of tiles that are near.
+std::vector<TilePlan> plans_of(bool has_all_tiles, const CudaDeviceInfo& device,
+                               const ProductShape& shape) {
+  if (!has_all_tiles) return {plan_tiles(w4ax_family(), shape, device)};
+  std::vector<TilePlan> plans;
+  for (size_t i = 0; i < w4ax_family().tiles.size(); ++i) {
+    const HopperTile& tile = w4ax_family().tiles[i].tile;
+    if (!is_near(tile, shape.M)) continue;
+    const int index = static_cast<int>(i);
+    plans.push_back(plan_one_tile(w4ax_family(), shape, device, index));
+    for (int split = 2; split <= kTileSplitMax; ++split) {
+      const TilePlan plan = plan_split_tile(w4ax_family(), shape, device, index, split);
+      if (plan.schedule.num_tiles * split > device.num_multiprocessors * tile.blocks) break;
+      if (plans.back().split != split) plans.push_back(plan);
+    }
+  }
+  return plans;
+}
+
+}  // namespace
+
+TimedW4axWeight::TimedW4axWeight(const CudaContext& context, const ProductShape& largest)
+    : shape_(largest),
+      x_stride_(round_up<int64_t>(largest.K, 16)),  // rows at multiples of 16 bytes
+      x_scales_pitch_(round_up(largest.M, kW4axTokenPadding)),
+      x_(static_cast<size_t>(largest.M * x_stride_), "inputs to time"),
+      x_scales_(static_cast<size_t>(ceil_div<int64_t>(largest.K, kW4axInputs) * x_scales_pitch_) *
+                    sizeof(float),
+                "scales to time"),
+      y_(static_cast<size_t>(largest.M * largest.N) * 2, "outputs to time") {
+  fill_inputs();
+  fill_numbers(x_scales_, kScale);
+  const std::vector<uint8_t> codes = random_codes((size_t{4} << 20) + 4096);
+  size_t num_copies = 2;
+  for (size_t i = 0; i < num_copies; ++i) {
+    weights_.emplace_back(context, largest.N, largest.K);
+    context.stream.synchronize();  // it is zero
+    const W4axWeight& weight = weights_.back();
+    fill_pattern(weight.codes, codes);
+    fill_numbers(weight.scales, kScale);
+    num_copies = num_timed_copies(context, weight.codes.num_bytes());
+  }
+}
+
+/// What the tensor cores multiply sets their power.
+void TimedW4axWeight::fill_inputs() {
+  constexpr int64_t kPatternRows = 61, kBlocks = 5;  // of which one has 8 bits
+  std::mt19937 random(8);
+  std::vector<uint8_t> pattern(static_cast<size_t>(kPatternRows * x_stride_));
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    const int64_t block = static_cast<int64_t>(i) % x_stride_ / kW4axInputs;
+    const auto number = static_cast<int8_t>(random());
+    pattern[i] = static_cast<uint8_t>(block % kBlocks == 0 ? number : number >> 4);
+  }
+  fill_pattern(x_, pattern);
+}
+
+W4axOperands TimedW4axWeight::operands(int64_t M) const {
+  return {.x = {x_.data(), DType::kI8, M, shape_.K, x_stride_},
+          .x_scales = reinterpret_cast<const float*>(x_scales_.data()),
+          .x_scales_pitch = x_scales_pitch_};
+}
+
+Matrix TimedW4axWeight::outputs(int64_t M) const {
+  return {y_.data(), DType::kF16, M, shape_.N, shape_.N};
+}
+
+double TimedW4axWeight::floor_microseconds(const GpuRates& rates, int64_t M) const {
+  return cuda::floor_microseconds(rates, {.N = shape_.N,
+                                          .K = shape_.K,
+                                          .M = M,
+                                          .weight_bytes = weight_bytes(),
+                                          .input_bytes = 1,
+                                          .operations_per_second = rates.s8_per_second});
+}
+
+std::vector<GemmTime> time_w4ax_gemm(const CudaContext& context, const TimeW4axOptions& options) {
+  std::vector<GemmTime> times;
+  for (const auto& [N, K] : timed_shapes(options.gemm)) {
+    const TimedW4axWeight weight(context, {.M = timed_rows_max(options.gemm), .N = N, .K = K});
+    for (const int64_t M : options.gemm.rows) {
+      const ProductShape shape = weight.shape(M);
+      const std::string chosen = str(plan_tiles(w4ax_family(), shape, context.device));
+      W4axOperands operands = weight.operands(M);
+      operands.starts_early = true;
+      for (const TilePlan& plan : plans_of(options.has_all_tiles, context.device, shape)) {
+        const ProductTime time = time_starts(context, weight.num_copies(), [&](size_t copy) {
+          w4ax_gemm_planned(context, weight.copy(copy), operands, plan, weight.outputs(M));
+        });
+        times.push_back({.problem = "w4ax",
+                         .kernel = str(plan),
+                         .is_chosen = str(plan) == chosen,
+                         .N = N,
+                         .K = K,
+                         .M = M,
+                         .weight_bytes = weight.weight_bytes(),
+                         .time = time,
+                         .floor_microseconds = weight.floor_microseconds(options.gemm.rates, M)});
+      }
+    }
+  }
+  return times;
+}
+
+}  // namespace halley::cuda
