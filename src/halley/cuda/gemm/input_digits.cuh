@@ -12,6 +12,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "halley/cuda/gemm/hopper_instructions.cuh"
 #include "halley/cuda/gemm/input_digits.h"
 
 namespace halley::cuda {
@@ -161,6 +162,53 @@ struct InputDigits {
       }
     }
     __syncwarp();
+  }
+
+  /// Starts copies of chunks `warp`, `warp` + num_warps and so on to where their digits will be.
+  __device__ __forceinline__ void fetch(int warp, int num_warps) const {
+    for (int m = 0; m < source.M; ++m) {
+      const uint8_t* x = source.x + m * source.stride_bytes;
+#pragma unroll 1
+      for (int index = warp; index < source.num_chunks; index += num_warps) {
+        const int at = index * kChunkBytes + lane * 8;
+        const int there = max(0, min(8, source.row_bytes - at));
+        start_copy_8(chunk(index) + m * kChunkBytes + lane * 8, x + (there > 0 ? at : 0), there);
+      }
+    }
+    close_copies();
+  }
+
+  /// Waits for them, and for copies that were started before.
+  __device__ __forceinline__ void convert_fetched(int warp, int num_warps) const {
+    wait_for_copies<0>();
+    __syncwarp();
+#pragma unroll 1
+    for (int index = warp; index < source.num_chunks; index += num_warps) {
+      uint32_t pairs[kDigitTokens][2] = {};
+#pragma unroll
+      for (int m = 0; m < kDigitTokens; ++m) {
+        if (m >= source.M) continue;
+        const uint8_t* from = chunk(index) + m * kChunkBytes;
+        pairs[m][0] = *reinterpret_cast<const uint32_t*>(from + places.first_byte);
+        pairs[m][1] = *reinterpret_cast<const uint32_t*>(from + places.second_byte);
+      }
+      __syncwarp();
+#pragma unroll
+      for (int m = 0; m < kDigitTokens; ++m) {
+        if (m < source.M) convert(index, m, pairs[m]);
+      }
+    }
+    __syncwarp();
+  }
+
+ private:
+  static constexpr int kChunkBytes = 2 * kDigitChunk;
+
+  /// The first `num_bytes` of eight, and zeros.
+  static __device__ __forceinline__ void start_copy_8(void* to, const void* from, int num_bytes) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(shared_address_of(to)),
+                 "l"(from), "r"(num_bytes)
+                 : "memory");
   }
 };
 

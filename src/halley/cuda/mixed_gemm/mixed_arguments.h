@@ -8,7 +8,6 @@
 
 #include "halley/core/dtype.h"
 #include "halley/cuda/gemm/gemm_scales.h"
-#include "halley/cuda/mixed_gemm/mixed_narrow.h"
 #include "halley/cuda/mixed_gemm/mixed_schedule.h"
 #include "halley/cuda/mixed_gemm/mixed_tile.h"
 
@@ -25,10 +24,6 @@ struct MixedArguments {
   MixedSchedule schedule;
   int M = 0, N = 0;
   bool starts_early = false;
-  /// Of at most eight tokens: x itself.
-  const void* x = nullptr;
-  int64_t x_stride_bytes = 0;
-  int x_row_bytes = 0;          // K inputs
   RowScales scales;             // of s8
   const float* bias = nullptr;  // [N]
   void* y = nullptr;
@@ -37,7 +32,6 @@ struct MixedArguments {
   /// y is of 16 bits and its rows begin at multiples of 16 bytes: the copy engine writes it.
   bool has_y_map = false;
   int y_box_vectors = 1;  // of eight tokens, of a box of y: 1, or all that a block writes
-  MixedNarrow narrow;     // of at most eight tokens
 };
 
 /// Whether sums are corrected by those of the inputs' codes: U4GroupS8Decoder's numbers are 128 too
@@ -51,9 +45,6 @@ struct MixedMaps {
   CUtensorMap x;
   CUtensorMap y;
 };
-
-/// Queues the kernel for at most eight tokens.
-using NarrowLaunch = void (*)(const MixedArguments& args, cudaStream_t stream);
 
 /// Queues one instance of the kernel.
 using MixedLaunch = void (*)(const MixedMaps& maps, const MixedArguments& args,

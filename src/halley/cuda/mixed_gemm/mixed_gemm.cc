@@ -12,6 +12,7 @@
 #include "halley/base/str.h"
 #include "halley/cuda/gemm/lt_problem.h"
 #include "halley/cuda/mixed_gemm/mixed_instances.h"
+#include "halley/cuda/mixed_gemm/narrow_arguments.h"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/runtime/tensor_map.h"
 
@@ -85,10 +86,6 @@ MixedArguments arguments_of(const MixedWeight& weight, const MixedOperands& oper
   args.M = static_cast<int>(y.num_rows);
   args.N = static_cast<int>(weight.N);
   args.starts_early = operands.starts_early;
-  args.x = operands.x.data;
-  args.x_stride_bytes = operands.x.row_stride * (bits_of(operands.x.dtype) / 8);
-  args.x_row_bytes = static_cast<int>(weight.K * (bits_of(operands.x.dtype) / 8));
-  args.narrow = plan.narrow;
   args.scales = mixed_scales(weight, operands.x_scales);
   args.bias = operands.bias;
   args.y = y.data;
@@ -96,6 +93,31 @@ MixedArguments arguments_of(const MixedWeight& weight, const MixedOperands& oper
   args.y_stride = y.row_stride;
   args.has_y_map = y.dtype != DType::kF32 && row_alignment(y) == 16;
   return args;
+}
+
+/// Of a product that arguments_of() has described.
+NarrowArguments narrow_arguments_of(const MixedArguments& args, const MixedPlan& plan,
+                                    const ConstMatrix& x) {
+  const int64_t number_bytes = bits_of(x.dtype) / 8;
+  return {.weights = args.weights,
+          .chunk_bytes = args.chunk_bytes,
+          .group_shift = args.group_shift,
+          .num_chunks = args.schedule.num_chunks,
+          .num_blocks = args.schedule.num_blocks,
+          .block_rows = args.schedule.num_tiles / args.schedule.num_blocks,
+          .longer_blocks = args.schedule.num_tiles % args.schedule.num_blocks,
+          .narrow = plan.narrow,
+          .M = args.M,
+          .N = args.N,
+          .x = x.data,
+          .x_stride_bytes = x.row_stride * number_bytes,
+          .x_row_bytes = static_cast<int>(x.num_cols * number_bytes),
+          .scales = args.scales,
+          .bias = args.bias,
+          .y = args.y,
+          .y_dtype = args.y_dtype,
+          .y_stride = args.y_stride,
+          .starts_early = args.starts_early};
 }
 
 }  // namespace
@@ -168,7 +190,7 @@ void mixed_gemm_planned(const CudaContext& context, const MixedWeight& weight,
   const auto kind = static_cast<size_t>(weight.kind);
   if (plan.is_narrow) {
     HALLEY_CHECK(can_be_narrow(mixed_shape(weight, y.num_rows)), y.num_rows, weight.K);
-    kNarrowLaunches[kind](args, context.stream.get());
+    kNarrowLaunches[kind](narrow_arguments_of(args, plan, operands.x), context.stream.get());
     return;
   }
   args.shared = mixed_shared(weight.kind, plan.tile, args.chunk_bytes, plan.num_stages,

@@ -1,4 +1,5 @@
 // Products of all kinds, tiles and schedules against f64 on the host.
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -143,7 +144,7 @@ TEST_F(MixedGemm, IsRightForFewRows) {
          {Sizes{1, 64, 64}, Sizes{33, 190, 64}, Sizes{130, 1088, 32}, Sizes{64, 2048, 128},
           Sizes{96, 8256, 256}, Sizes{6000, 640, 128}}) {
       RandomWeight weight(kind, N, K, test_group_size(kind, K, group_size));
-      for (const int64_t M : {1, 2, 5, 8}) {
+      for (const int64_t M : {1, 2, 3, 5, 8}) {
         Product product(weight, M);
         SCOPED_TRACE(str(kind, " ", N, " x ", K, ", M ", M));
         product.queue(context_, narrow_mixed_plan(product.shape(), mixed_device(context_)));
@@ -171,6 +172,57 @@ TEST_F(MixedGemm, IsRightForFewRowsInEveryRing) {
           if (HasFatalFailure()) return;
         }
       }
+    }
+  }
+}
+
+TEST_F(MixedGemm, FewRowsHaveTheSameBitsInEveryBatch) {
+  for (const MixedKind kind : kMixedKinds) {
+    RandomWeight weight(kind, 200, 2000, test_group_size(kind, 2000, 128));
+    // Of 16 bits, one and two rows are multiplied as digits, more of them not.
+    for (const auto& batches : {std::vector<int64_t>{2, 1}, std::vector<int64_t>{8, 3, 4, 5}}) {
+      std::vector<float> expected;
+      for (const int64_t M : batches) {
+        Product product(weight, M, {.has_bias = false});  // a bias is another one for every M
+        product.set_x(
+            [](int64_t m, int64_t k) { return static_cast<float>((m * 31 + k * 7) % 61); });
+        product.set_scales_to_one();
+        product.queue(context_, narrow_mixed_plan(product.shape(), mixed_device(context_)));
+        const std::vector<float> got = product.get(context_);
+        if (expected.empty()) expected = got;
+        ASSERT_TRUE(std::equal(got.begin(), got.end(), expected.begin())) << kind << ", M " << M;
+      }
+    }
+  }
+}
+
+/// Each product reads what the one before it has written, while weights of the next are fetched.
+TEST_F(MixedGemm, FewRowsWaitForTheirInputsWhereTheyStartEarly) {
+  RandomWeight source(MixedKind::kU4F16, 2560, 2560, 128);
+  const MixedWeight weight(pack_mixed(source.source));
+  for (const int64_t M : {1, 3}) {
+    DeviceMatrix x(DType::kF16, M, 2560), even(DType::kF16, M, 2560), odd(DType::kF16, M, 2560);
+    x.fill_normal(5, 0.005f);
+    const MixedPlan plan = narrow_mixed_plan(mixed_shape(weight, M), mixed_device(context_));
+    const auto queue_all = [&](bool starts_early) {
+      const auto queue = [&](ConstMatrix from, Matrix to) {
+        mixed_gemm_planned(context_, weight, {.x = from, .starts_early = starts_early}, plan, to);
+      };
+      queue(x.matrix(), even.matrix());
+      queue(even.matrix(), odd.matrix());
+      queue(odd.matrix(), even.matrix());
+    };
+    queue_all(false);
+    const std::vector<float> expected = even.get(stream_);
+    const CudaGraph graph = CudaGraph::capture(stream_, [&] {
+      for (int i = 0; i < 10; ++i) queue_all(true);
+    });
+    for (int replay = 0; replay < 3; ++replay) {
+      for (DeviceMatrix* y : {&even, &odd}) {
+        y->set(std::vector<float>(static_cast<size_t>(M * 2560), std::nanf("")));
+      }
+      graph.launch(stream_);
+      ASSERT_EQ(even.get(stream_), expected) << "M " << M;
     }
   }
 }

@@ -36,9 +36,10 @@ void launch_u4_bf16_64x256(const MixedMaps& maps, const MixedArguments& args, cu
 void launch_u4_bf16_128x128(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
 void launch_u4_bf16_128x256(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
 
-void launch_narrow_u4_s8(const MixedArguments& args, cudaStream_t stream);
-void launch_narrow_u4_group_s8(const MixedArguments& args, cudaStream_t stream);
-void launch_narrow_u4_f16(const MixedArguments& args, cudaStream_t stream);
-void launch_narrow_u4_bf16(const MixedArguments& args, cudaStream_t stream);
+struct NarrowArguments;
+void launch_narrow_u4_s8(const NarrowArguments& args, cudaStream_t stream);
+void launch_narrow_u4_group_s8(const NarrowArguments& args, cudaStream_t stream);
+void launch_narrow_u4_f16(const NarrowArguments& args, cudaStream_t stream);
+void launch_narrow_u4_bf16(const NarrowArguments& args, cudaStream_t stream);
 
 }  // namespace halley::cuda

@@ -202,7 +202,10 @@ MixedPlan narrow_mixed_plan(const MixedShape& shape, const MixedDevice& device, 
   // Not more than a warp ever copies.
   const int items = ceil_div(block_rows, rows) * ceil_div(plan.schedule.num_chunks, kNarrowWarps);
   for (int stages = 1; stages <= std::min(items, kNarrowStagesMax); ++stages) {
-    const MixedNarrow narrow = mixed_narrow(shape.kind, static_cast<int>(shape.M), shape.group_size,
+    const MixedNarrow narrow = mixed_narrow({.kind = shape.kind,
+                                             .M = static_cast<int>(shape.M),
+                                             .num_chunks = plan.schedule.num_chunks,
+                                             .group_size = shape.group_size},
                                             block_rows, rows, stages);
     if (stages == 1 || narrow.num_bytes <= shared_bytes) plan.narrow = narrow;
   }
@@ -225,10 +228,12 @@ MixedPlan plan_mixed_gemm(const MixedShape& shape, const MixedDevice& device) {
   const TunedMixedPlans& table = tuned_mixed_plans();
   const TunedMixedPlan* tuned = table.is_of(device) ? table.find(shape) : nullptr;
   // What was measured with more rows says nothing of so few.
-  if (shape.M <= kNarrowRowsMax && (tuned == nullptr || tuned->rows > kNarrowRowsMax)) {
+  if (shape.M <= kNarrowRowsMax && can_be_narrow(shape) &&
+      (tuned == nullptr || tuned->rows > kNarrowRowsMax)) {
     return narrow_mixed_plan(shape, device);
   }
-  if (tuned != nullptr && tuned->is_narrow) return narrow_mixed_plan(shape, device);
+  if (tuned != nullptr && tuned->is_narrow && can_be_narrow(shape))
+    return narrow_mixed_plan(shape, device);
   if (tuned != nullptr && can_tile(shape, device, tuned->tiling)) {
     return tiled_mixed_plan(shape, device, tuned->tiling);
   }

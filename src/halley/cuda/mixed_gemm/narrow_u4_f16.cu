@@ -3,7 +3,7 @@
 
 namespace halley::cuda {
 
-void launch_narrow_u4_f16(const MixedArguments& args, cudaStream_t stream) {
+void launch_narrow_u4_f16(const NarrowArguments& args, cudaStream_t stream) {
   launch_narrow<U4F16Decoder>(args, stream);
 }
 

@@ -3,7 +3,7 @@
 
 namespace halley::cuda {
 
-void launch_narrow_u4_group_s8(const MixedArguments& args, cudaStream_t stream) {
+void launch_narrow_u4_group_s8(const NarrowArguments& args, cudaStream_t stream) {
   launch_narrow<U4GroupS8Decoder>(args, stream);
 }
 

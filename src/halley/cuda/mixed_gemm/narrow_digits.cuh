@@ -1,0 +1,135 @@
+// A stage of the kernel for few tokens of 16 bits, whose inputs are digits of s8.
+#pragma once
+
+#include <cstdint>
+
+#include "halley/cuda/gemm/input_digits.cuh"
+#include "halley/cuda/mixed_gemm/mixed_layout.h"
+#include "halley/cuda/mixed_gemm/narrow_arguments.h"
+
+namespace halley::cuda {
+
+/// Numbers of the inputs and of the groups' parameters. zero() undoes zero_bits().
+template <MixedKind kKind>
+struct NarrowType;
+
+template <>
+struct NarrowType<MixedKind::kU4F16> : F16Digits {
+  static __device__ __forceinline__ float zero(float stored, bool is_upper) {
+    return is_upper ? -64 - stored : stored - 1024;
+  }
+};
+template <>
+struct NarrowType<MixedKind::kU4Bf16> : Bf16Digits {
+  static __device__ __forceinline__ float zero(float stored, bool) { return stored - 128; }
+};
+
+/// All inputs, each warp those of its own chunks. Of 16 inputs a word of codes has 2c, 2c + 8,
+/// 2c + 1 and 2c + 9 in its bytes (nibble_place()).
+template <MixedKind kKind>
+struct NarrowInputs {
+  InputDigits<NarrowType<kKind>> digits;
+
+  __device__ __forceinline__ NarrowInputs(const NarrowArguments& args, uint8_t* shared, int lane)
+      : digits{.source = {static_cast<const uint8_t*>(args.x), args.x_stride_bytes,
+                          args.x_row_bytes, args.M, args.num_chunks},
+               .bytes = shared + args.narrow.digits,
+               .places = {lane / 4 * 32 + lane % 4 * 4, lane / 4 * 32 + lane % 4 * 4 + 16,
+                          lane % 4 * 8 + lane / 4},
+               .lane = lane} {}
+
+  __device__ __forceinline__ void fetch(int warp) const { digits.fetch(warp, kNarrowWarps); }
+  __device__ __forceinline__ void convert(int warp) const {
+    digits.convert_fetched(warp, kNarrowWarps);
+  }
+};
+
+/// One stage of a warp's ring.
+template <class Decoder>
+struct NarrowDigitStage {
+  static constexpr MixedKind kKind = Decoder::kKind;
+  using Type = NarrowType<kKind>;
+  static constexpr int kInputBytes = 0;       // none come with the weights
+  static constexpr int kSteps = kChunkSteps;  // products of 32 inputs
+  /// Of a row of 16 outputs: the outputs g and g + 8, of a lane's columns.
+  struct Totals {
+    float of[2] = {};
+  };
+
+  const NarrowArguments& args;
+  const uint8_t* bytes = nullptr;
+  int lane = 0;
+  DigitColumns columns = {};
+  /// Sums of the inputs of a group up to a step.
+  float input_sums[kSteps] = {};
+
+  /// A step's products, to a group's sums.
+  template <bool kIsOneGroup>
+  __device__ __forceinline__ void multiply(int step, const uint32_t (&a)[4],
+                                           int32_t (&sums)[4]) const {
+    const bool is_first =
+        step == 0 || (!kIsOneGroup && (step & ((1 << args.group_shift) - 1)) == 0);
+    add_product(is_first, sums, a, columns.x[2 * step], columns.x[2 * step + 1]);
+  }
+
+  template <bool kIsOneGroup>
+  __device__ __forceinline__ void prepare(const NarrowInputs<kKind>& inputs, int chunk) {
+    columns.load(inputs.digits, chunk);
+    constexpr uint32_t kOnes[4] = {0x01010101u, 0, 0x01010101u, 0};
+    int32_t sums[4];
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      multiply<kIsOneGroup>(step, kOnes, sums);
+      if (!kIsOneGroup || step + 1 == kSteps) input_sums[step] = columns.total(sums);
+    }
+  }
+
+  /// A group's sums of codes, those of the rows g + 8 16 times too large, to totals.
+  __device__ __forceinline__ void add_group(int i, int step, const int32_t (&sums)[4],
+                                            Totals& totals) const {
+    const int group = step >> args.group_shift;
+    const auto entry = *reinterpret_cast<const uint2*>(
+        bytes + args.narrow.groups +
+        ((group * args.narrow.rows + i) * 8 + lane / 4) * group_entry_bytes(kKind));
+    const float2 lower = Type::numbers(entry.x), upper = Type::numbers(entry.y);
+    const float ones = input_sums[step];
+    const float first = fmaf(-Type::zero(lower.y, false), ones, columns.total(sums));
+    const float second = fmaf(-16 * Type::zero(upper.y, true), ones, columns.total(sums + 2));
+    totals.of[0] = fmaf(lower.x, first, totals.of[0]);
+    totals.of[1] = fmaf(upper.x * 0.0625f, second, totals.of[1]);
+  }
+
+  template <bool kIsOneGroup>
+  __device__ __forceinline__ void multiply_row(int i, Totals& totals) const {
+    int32_t sums[4];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const auto codes =
+          *reinterpret_cast<const uint4*>(bytes + i * kRowCodeBytes + half * 512 + lane * 16);
+#pragma unroll
+      for (int s = 0; s < 2; ++s) {
+        const int step = 2 * half + s;
+        const uint32_t u = s == 0 ? codes.x : codes.z, v = s == 0 ? codes.y : codes.w;
+        const uint32_t a[4] = {u & 0x0F0F0F0Fu, u & 0xF0F0F0F0u, v & 0x0F0F0F0Fu, v & 0xF0F0F0F0u};
+        multiply<kIsOneGroup>(step, a, sums);
+        const bool ends =
+            kIsOneGroup ? step + 1 == kSteps : ((step + 1) & ((1 << args.group_shift) - 1)) == 0;
+        if (ends) add_group(i, step, sums, totals);
+      }
+    }
+  }
+
+  /// [token][sum_pitch] of this warp.
+  __device__ __forceinline__ void store(const Totals& totals, int place, float* sums) const {
+    const int token = lane % 4 / 2;
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const float sum = totals.of[e] + __shfl_xor_sync(~0u, totals.of[e], 1);
+      if (lane % 2 == 0 && token < args.M) {
+        sums[token * args.narrow.sum_pitch + place + lane / 4 + e * 8] = sum;
+      }
+    }
+  }
+};
+
+}  // namespace halley::cuda
