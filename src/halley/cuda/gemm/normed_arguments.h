@@ -1,20 +1,19 @@
-// What a launch of a product behind a norm passes to the GPU.
+// What a launch of a product that makes its row passes to the GPU.
 #pragma once
 
 #include <cuda.h>
 
 #include "halley/cuda/gemm/normed_gemm.h"
+#include "halley/cuda/gemm/row_source.h"
 
 namespace halley::cuda {
 
 struct NormedArguments {
   NormedPlan plan = {};
-  NormParams norm = {};
-  int places = 0;      // outputs, or pairs of them
-  int num_inputs = 0;  // K
-  const float* hidden = nullptr;
-  const void* block = nullptr;
-  float* sum = nullptr;
+  int places = 0;  // outputs, or pairs of them
+  RowSource row = {};
+  CudaActivationQuant quant = {};  // of codes
+  RowScales scales = {};           // of codes; those of the row are made with it
   const float* bias = nullptr;
   Activation activation = Activation::kSilu;
   void* y = nullptr;
@@ -22,6 +21,8 @@ struct NormedArguments {
 
 void launch_normed_f16(const CudaContext& context, const CUtensorMap& map,
                        const NormedArguments& args);
+void launch_normed_e4m3(const CudaContext& context, const CUtensorMap& map,
+                        const NormedArguments& args);
 void launch_normed_bf16(const CudaContext& context, const CUtensorMap& map,
                         const NormedArguments& args);
 

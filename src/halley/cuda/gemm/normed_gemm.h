@@ -1,11 +1,14 @@
-// A product of one row that begins with the addition to the residual stream and its norm: each
-// block makes the norm itself while its first weights are on their way.
+// A product of one row that begins with what makes the row, the addition to the residual stream and
+// its norm or the rounding to codes: each block makes the row itself while its first weights are on
+// their way.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 
 #include "halley/core/matrix.h"
+#include "halley/cuda/gemm/gemm_scales.h"
+#include "halley/cuda/gemm/quantize_rows.h"
 #include "halley/cuda/gemm/streamed_plan.h"
 #include "halley/cuda/ops/norm.h"
 #include "halley/cuda/runtime/cuda_context.h"
@@ -15,11 +18,15 @@ namespace halley::cuda {
 
 /// All in device memory; rows begin at multiples of 16 bytes.
 struct NormedOperands {
-  NormParams norm = {};     // root mean square
-  ConstMatrix hidden = {};  // [1, K] f32
-  ConstMatrix block = {};   // [1, K] of the weight's type, added to hidden; no data: nothing is
-  Matrix sum = {};          // [1, K] f32, what was added; not the memory of hidden. With a block
-  ConstMatrix w = {};       // [N, K] f16 or bf16
+  /// [1, K] f16 or bf16, of numbers the weight's type: the row, or with a norm what is added to
+  /// hidden before; then no data: nothing is.
+  ConstMatrix x = {};
+  std::optional<NormParams> norm = std::nullopt;  // root mean square; of numbers there must be one
+  ConstMatrix hidden = {};                        // [1, K] f32, with a norm
+  Matrix sum = {};     // [1, K] f32, hidden + x; not the memory of hidden. With a norm and x
+  ConstMatrix w = {};  // [N, K] f16, bf16 or f8_e4m3
+  CudaActivationQuant quant = {};                 // of e4m3: one scale for the row
+  RowScales scales = {};                          // of e4m3: the weight's, without offsets
   const float* bias = nullptr;                    // [N]
   std::optional<Activation> gate = std::nullopt;  // as in StreamedOperands
 };
@@ -46,15 +53,16 @@ struct NormedPlan {
   constexpr int tile_places() const { return (is_gated ? strips / 2 : strips) * strip_rows; }
 };
 
-inline constexpr int64_t kNormedColumnsMax = 8192;
+/// Nothing where the kernel does not take the shape: more columns (row_source.h), other rows, or
+/// numbers of 16 bits that two blocks share in streamed_gemm().
+std::optional<NormedPlan> plan_normed(const StreamedShape& shape, bool has_norm,
+                                      const StreamedDevice& device);
 
-/// Nothing where the kernel does not take the shape: more columns, other rows, or inputs that two
-/// blocks share in streamed_gemm().
-std::optional<NormedPlan> plan_normed(const StreamedShape& shape, const StreamedDevice& device);
-
-/// sum = hidden + block; y = product of norm(sum), with the bits of add_norm_rows() and
-/// streamed_gemm(). y [1, N] ([1, N / 2] with a gate) of w's type.
-/// Requires  compute capability 9.0, a plan, K a multiple of 64
+/// sum = hidden + x; y = product of norm(sum), or of x. y [1, N] ([1, N / 2] with a gate) of w's
+/// type, of e4m3 f16 or bf16 as x.
+/// Requires  compute capability 9.0, a plan, K a multiple of 128 bytes, of e4m3 of 256
+/// Numerics  the bits of add_norm_rows() and streamed_gemm(); of e4m3 with the codes of
+///           quantize_rows() between, and sums that may have another order
 void normed_gemm(const CudaContext& context, const NormedOperands& operands, Matrix y);
 
 }  // namespace halley::cuda

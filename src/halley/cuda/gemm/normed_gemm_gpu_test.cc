@@ -61,7 +61,7 @@ TEST_F(NormedGemmGpuTest, HasTheBitsOfOneOperationAfterTheOther) {
                                  .bias = c.has_bias ? bias.data() : nullptr,
                                  .gate = gate};
       if (c.has_block) {
-        operands.block = block.matrix();
+        operands.x = block.matrix();
         operands.sum = sum.matrix();
       }
       normed_gemm(context_, operands, got.matrix());
@@ -85,6 +85,85 @@ TEST_F(NormedGemmGpuTest, HasTheBitsOfOneOperationAfterTheOther) {
 }
 
 /// Each reads what the one before wrote, and starts before that is done.
+struct CodedCase {
+  int64_t N = 64, K = 256;
+  bool has_norm = false, has_block = true, is_gated = false, is_tensor = false;
+};
+
+/// By quantize_rows() and streamed_gemm().
+std::vector<float> coded_product(const CudaContext& context, const CudaActivationQuant& quant,
+                                 ConstMatrix x, StreamedOperands operands, const DeviceMatrix& y) {
+  const size_t mark = context.workspace.mark();
+  const QuantizedRows codes = take_quantized_rows(context, quant.kind, 1, x.num_cols, false);
+  quantize_rows(context, quant, x, codes);
+  operands.x = codes.codes;
+  operands.scales.x_scales = codes.scales;
+  streamed_gemm(context, operands, y.matrix());
+  const std::vector<float> values = y.get(context.stream);
+  context.workspace.release(mark);
+  return values;
+}
+
+TEST_F(NormedGemmGpuTest, RoundsRowsToE4m3) {
+  const CodedCase cases[] = {{},
+                             {200, 512, true, false},
+                             {2 * 328, 1280, true, true, true},
+                             {1001, 768, false, true, false, true},
+                             {6144, 4096, true},
+                             {4096, 14336},
+                             {2 * 3000, 8192, true, true, true},
+                             {2 * 17472, 256, true, true, true}};
+  for (const DType dtype : {DType::kF16, DType::kBf16}) {
+    for (const CodedCase& c : cases) {
+      SCOPED_TRACE(str(dtype, ", N = ", c.N, ", K = ", c.K, ", gated ", c.is_gated));
+      const int64_t num_outputs = c.is_gated ? c.N / 2 : c.N;
+      DeviceMatrix w(DType::kF8E4M3, c.N, c.K), block(dtype, 1, c.K), hidden(DType::kF32, 1, c.K);
+      w.fill_normal(1, 1.0f / std::sqrt(static_cast<float>(c.K)) * 16);
+      block.fill_normal(2);
+      hidden.fill_normal(3, 2.0f);
+      const DeviceArray<float> norm_weight = numbers(c.K, 7), bias = numbers(c.N, 3);
+      const DeviceArray<float> w_scales = numbers(c.N, 5);
+      const NormParams norm = {
+          .weight = norm_weight.data(), .weight_offset = 0.5f, .epsilon = 1e-5f};
+      const CudaActivationQuant quant = {
+          .kind = c.is_tensor ? ActivationQuant::kE4m3Static : ActivationQuant::kE4m3Token,
+          .scale = 0.01f};
+      const RowScales scales = {.w_scales = w_scales.data(), .is_w_tensor = c.is_tensor};
+      const auto gate = c.is_gated ? std::optional(Activation::kSilu) : std::nullopt;
+      const DeviceMatrix sum(DType::kF32, 1, c.K), got(dtype, 1, num_outputs);
+      NormedOperands operands = {
+          .w = w.matrix(), .quant = quant, .scales = scales, .bias = bias.data(), .gate = gate};
+      if (c.has_block) operands.x = block.matrix();
+      if (c.has_norm) {
+        operands.norm = norm;
+        operands.hidden = hidden.matrix();
+        operands.sum = sum.matrix();
+      }
+      normed_gemm(context_, operands, got.matrix());
+      const std::vector<float> got_values = got.get(stream_);
+      EXPECT_TRUE(got.guards_are_intact(stream_) && sum.guards_are_intact(stream_));
+
+      const DeviceMatrix x(dtype, 1, c.K), expected(dtype, 1, num_outputs);
+      if (c.has_norm && c.has_block) {
+        add_norm_rows(context_, norm, block.matrix(), hidden.matrix(), x.matrix());
+        EXPECT_EQ(sum.get(stream_), hidden.get(stream_));
+      } else if (c.has_norm) {
+        norm_rows(context_, norm, hidden.matrix(), x.matrix());
+      }
+      const std::vector<float> wanted = coded_product(
+          context_, quant, c.has_norm ? x.matrix() : block.matrix(),
+          {.x = {}, .w = w.matrix(), .scales = scales, .bias = bias.data(), .gate = gate},
+          expected);
+      float largest = 0;
+      for (const float value : wanted) largest = std::max(largest, std::abs(value));
+      for (size_t i = 0; i < wanted.size(); ++i) {
+        // Sums in another order, and outputs of 8 bits of mantissa.
+        ASSERT_LE(std::abs(got_values[i] - wanted[i]), 0.005f * largest) << i;
+      }
+    }
+  }
+}
+
 TEST_F(NormedGemmGpuTest, WaitsForTheKernelBefore) {
   constexpr int64_t K = 1024;
   constexpr int kLength = 30;
@@ -114,9 +193,9 @@ TEST_F(NormedGemmGpuTest, WaitsForTheKernelBefore) {
       const DeviceMatrix& from = i % 2 == 0 ? block : y;
       const DeviceMatrix& to = i % 2 == 0 ? y : block;
       normed_gemm(context_,
-                  {.norm = norm,
+                  {.x = from.matrix(),
+                   .norm = norm,
                    .hidden = hidden.matrix(),
-                   .block = from.matrix(),
                    .sum = sum.matrix(),
                    .w = w.matrix()},
                   to.matrix());

@@ -1,10 +1,11 @@
 // The kernel of a product of one row behind a norm (normed_gemm.h).
 //
 // One warp copies weights into a ring of stages, from before earlier kernels are done. All others
-// make the norm of the whole row in shared memory, and then one warpgroup multiplies.
+// make the whole row in shared memory, and then one warpgroup multiplies.
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -12,14 +13,13 @@
 #include "halley/cuda/gemm/hopper_instructions.cuh"
 #include "halley/cuda/gemm/normed_arguments.h"
 #include "halley/cuda/gemm/numbers.cuh"
+#include "halley/cuda/gemm/row_inputs.cuh"
 #include "halley/cuda/gemm/streamed_ring.cuh"
 #include "halley/cuda/gemm/streamed_wgmma.cuh"
 #include "halley/cuda/ops/activate.cuh"
 #include "halley/cuda/ops/elements.cuh"
-#include "halley/cuda/ops/reduce.cuh"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/runtime/early_launch.cuh"
-#include "halley/cuda/runtime/read_ahead.cuh"
 
 namespace halley::cuda {
 
@@ -27,6 +27,12 @@ inline constexpr int kNormedWarps = 8;
 inline constexpr int kNormedProductWarps = 4;
 inline constexpr int kNormedConsumers = kNormedWarps * 32;
 inline constexpr int kNormedThreads = kNormedConsumers + 32;
+
+template <class Type, typename T>
+constexpr RowNumbers normed_numbers() {
+  if (std::is_same_v<Type, E4m3Stream>) return RowNumbers::kE4m3;
+  return std::is_same_v<T, __half> ? RowNumbers::kF16 : RowNumbers::kBf16;
+}
 
 struct NormedRing {
   uint32_t base, barriers;
@@ -73,114 +79,28 @@ __device__ __forceinline__ void copy_normed_weights(const CUtensorMap& map,
   }
 }
 
-/// The norm of the row in shared memory, by all consumers: norm_row()'s sums in their order
-/// (cuda/ops/norm_row.cuh), a warp takes the parts of several of its warps.
-template <typename T>
-class NormedInputs {
- public:
-  /// Before earlier kernels are done: reads the weights.
-  __device__ __forceinline__ explicit NormedInputs(const NormedArguments& args)
-      : args_(args), num_warps_(min((args.num_inputs + 127) / 128, 32)) {
-    for_all([&](int share, int pass, int column) {
-      weight_[share][pass] = read_ahead(args_.norm.weight + column);
-      // The L2 cache has lost it since the last layer.
-      if (lane() % 2 == 0) fetch_ahead(args_.hidden + column);
-    });
-  }
-
-  /// Behind them. A barrier of all consumers follows.
-  __device__ __forceinline__ void stage(uint32_t inputs, uint32_t scratch, uint32_t row_read) {
-    float4 row[kShares][kPasses];
-    if (args_.block == nullptr) {
-      for_all([&](int share, int pass, int column) {
-        row[share][pass] = load_four(args_.hidden + column);
-      });
-    } else {
-      float4 block[kShares][kPasses];
-      for_all([&](int share, int pass, int column) {
-        block[share][pass] = load_four(static_cast<const T*>(args_.block) + column);
-        row[share][pass] = load_four(args_.hidden + column);
-      });
-      for_all([&](int share, int pass, int column) {
-        float4& x = row[share][pass];
-        const float4 added = block[share][pass];
-        x = {x.x + added.x, x.y + added.y, x.z + added.z, x.w + added.w};
-        if (blockIdx.x == 0) store_four(x, args_.sum + column);
-      });
-    }
-#pragma unroll
-    for (int share = 0; share < kShares; ++share) {
-      float sum = 0;
-#pragma unroll
-      for (int pass = 0; pass < kPasses; ++pass) {
-        if (!has(share, pass)) continue;
-        const float4 x = row[share][pass];
-        sum += __fmaf_rn(x.w, x.w, __fmaf_rn(x.z, x.z, __fmaf_rn(x.y, x.y, __fmul_rn(x.x, x.x))));
-      }
-      sum = warp_sum(sum);
-      if (lane() == 0) {
-        store_shared_4(scratch + static_cast<uint32_t>(warp_of(share) * 4), __float_as_uint(sum));
-      }
-    }
-    sync_named<kNormedConsumers>(1);
-    if (threadIdx.x == 0) arrive(row_read);
-    const float part = __uint_as_float(load_shared_4(scratch + static_cast<uint32_t>(lane() * 4)));
-    const float sum = warp_sum(lane() < num_warps_ ? part : 0.0f);
-    const float variance = __fdiv_rn(sum, static_cast<float>(args_.num_inputs));
-    const float inverse = rsqrtf(__fadd_rn(variance, args_.norm.epsilon));
-    const auto normed = [&](float x, float w) {
-      return __fmul_rn(__fmul_rn(x, inverse), __fadd_rn(w, args_.norm.weight_offset));
-    };
-    for_all([&](int share, int pass, int column) {
-      const float4 x = row[share][pass], w = weight_[share][pass];
-      store_shared_8(inputs + static_cast<uint32_t>(column * 2),
-                     pair_from_f32<T>(normed(x.x, w.x), normed(x.y, w.y)),
-                     pair_from_f32<T>(normed(x.z, w.z), normed(x.w, w.w)));
-    });
-  }
-
- private:
-  static constexpr int kShares = 32 / kNormedWarps;
-  static constexpr int kPasses = kNormedColumnsMax / (4 * 1024);
-
-  static __device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
-  static __device__ __forceinline__ int warp_of(int share) {
-    return static_cast<int>(threadIdx.x) / 32 + share * kNormedWarps;
-  }
-  __device__ __forceinline__ int column_of(int share, int pass) const {
-    return 4 * (warp_of(share) * 32 + lane() + pass * num_warps_ * 32);
-  }
-  __device__ __forceinline__ bool has(int share, int pass) const {
-    return warp_of(share) < num_warps_ && column_of(share, pass) < args_.num_inputs;
-  }
-  template <typename Body>
-  __device__ __forceinline__ void for_all(const Body& body) const {
-#pragma unroll
-    for (int share = 0; share < kShares; ++share) {
-#pragma unroll
-      for (int pass = 0; pass < kPasses; ++pass) {
-        if (has(share, pass)) body(share, pass, column_of(share, pass));
-      }
-    }
-  }
-
-  const NormedArguments& args_;
-  const int num_warps_;  // of norm_threads()
-  float4 weight_[kShares][kPasses];
-};
-
 /// The products of the first warpgroup.
 template <class Type, typename T, int kStrips>
 class NormedConsumer {
  public:
-  __device__ __forceinline__ NormedConsumer(const NormedArguments& args, const NormedRing& ring)
-      : args_(args), ring_(ring), inputs_(ring.base + static_cast<uint32_t>(args.plan.inputs)) {}
+  static constexpr bool kIsCodes = std::is_same_v<Type, E4m3Stream>;
+
+  __device__ __forceinline__ NormedConsumer(const NormedArguments& args, const NormedRing& ring,
+                                            float x_scale)
+      : args_(args),
+        ring_(ring),
+        inputs_(ring.base + static_cast<uint32_t>(args.plan.inputs)),
+        x_scale_(x_scale) {}
 
   __device__ __forceinline__ void run() {
     for (int tile = static_cast<int>(blockIdx.x); tile < args_.plan.num_tiles;
          tile += static_cast<int>(gridDim.x)) {
       float sums[kStrips][4];
-      multiply(sums);
+      if constexpr (kIsCodes) {
+        multiply_codes(sums);
+      } else {
+        multiply(sums);
+      }
       write(tile, sums);
     }
   }
@@ -246,7 +166,58 @@ class NormedConsumer {
     stage_ = stage;
   }
 
+  /// Sums of e4m3 in the tensor cores keep few bits: those of 256 inputs are added to others in
+  /// f32, as streamed_gemm() does.
+  __device__ __forceinline__ void multiply_codes(float (&sums)[kStrips][4]) {
+    const NormedPlan& plan = args_.plan;
+    const uint64_t w_chunk = static_cast<uint64_t>(plan.strip_rows * kStreamedChunkBytes) >> 4;
+#pragma unroll
+    for (int i = 0; i < kStrips; ++i) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) sums[i][e] = 0;
+    }
+    uint64_t x = kInputs | descriptor_of(inputs_);
+#pragma unroll 1
+    for (int chunk = 0; chunk < plan.num_chunks; chunk += plan.stage_chunks) {
+      const int count = min(plan.stage_chunks, plan.num_chunks - chunk);
+#pragma unroll
+      for (int i = 0; i < kStrips; ++i) {
+        wait_barrier(ring_.full(stage_.index), stage_.parity);
+        const uint64_t w = kWeights | descriptor_of(ring_.weights(stage_.index));
+#pragma unroll 1
+        for (int c = 0; c < count; c += 2) {
+          float some[4];
+          fence_products();
+          multiply_chunk(some, w + c * w_chunk, x + c * (kStreamedChunkBytes >> 4), 0);
+          multiply_chunk(some, w + (c + 1) * w_chunk, x + (c + 1) * (kStreamedChunkBytes >> 4), 1);
+          close_products();
+          wait_for_products<0>();
+#pragma unroll
+          for (int e = 0; e < 4; ++e) sums[i][e] += some[e];
+        }
+        release(stage_.index);
+        stage_.advance(ring_.num_stages);
+      }
+      x += static_cast<uint64_t>(count * (kStreamedChunkBytes >> 4));
+    }
+  }
+
+  static __device__ __forceinline__ void multiply_chunk(float (&sums)[4], uint64_t w, uint64_t x,
+                                                        int keeps) {
+#pragma unroll
+    for (int step = 0; step < kStreamedChunkBytes / 32; ++step) {
+      Type::template multiply<8>(sums, w + step * 2, x + step * 2, step > 0 ? 1 : keeps);
+    }
+  }
+
   __device__ __forceinline__ T rounded(float sum, int output) const {
+    if constexpr (kIsCodes) {
+      const RowScales& scales = args_.scales;
+      if (scales.w_scales != nullptr) {
+        sum *= __ldg(scales.w_scales + (scales.is_w_tensor ? 0 : output));
+      }
+      sum *= x_scale_;
+    }
     return from_f32<T>(args_.bias == nullptr ? sum : sum + __ldg(args_.bias + output));
   }
 
@@ -280,13 +251,15 @@ class NormedConsumer {
   const NormedArguments& args_;
   const NormedRing& ring_;
   const uint32_t inputs_;
+  const float x_scale_;  // of codes
   StreamedStage stage_;
 };
 
 template <class Type, typename T>
 __global__ void __launch_bounds__(kNormedThreads, 1)
     normed_kernel(const __grid_constant__ CUtensorMap map,
-                  const __grid_constant__ NormedArguments args) {
+                  const __grid_constant__ NormedArguments args,
+                  const __grid_constant__ Rounding rounding) {
   extern __shared__ uint4 shared_memory[];
   NormedRing ring;
   ring.base = (shared_address_of(shared_memory) + 1023) & ~1023u;
@@ -310,19 +283,23 @@ __global__ void __launch_bounds__(kNormedThreads, 1)
     }
     return;
   }
-  NormedInputs<T> inputs(args);
+  RowInputs<normed_numbers<Type, T>(), kNormedWarps> inputs(
+      args.row, rounding, ring.base + static_cast<uint32_t>(args.plan.inputs),
+      reinterpret_cast<uint32_t*>(reinterpret_cast<uint8_t*>(shared_memory) + ring.base -
+                                  shared_address_of(shared_memory) + args.plan.scratch));
   wait_for_earlier_kernels();
-  inputs.stage(ring.base + static_cast<uint32_t>(args.plan.inputs),
-               ring.base + static_cast<uint32_t>(args.plan.scratch), ring.row_read());
+  inputs.load();
+  if (threadIdx.x == 0) arrive(ring.row_read());
+  inputs.write();
   publish_to_copies();
   sync_named<kNormedConsumers>(1);
   if (threadIdx.x >= kNormedProductWarps * 32) return;
   if (args.plan.strips == 1) {
-    NormedConsumer<Type, T, 1>(args, ring).run();
+    NormedConsumer<Type, T, 1>(args, ring, inputs.scale).run();
   } else if (args.plan.strips == 2) {
-    NormedConsumer<Type, T, 2>(args, ring).run();
+    NormedConsumer<Type, T, 2>(args, ring, inputs.scale).run();
   } else {
-    NormedConsumer<Type, T, 4>(args, ring).run();
+    NormedConsumer<Type, T, 4>(args, ring, inputs.scale).run();
   }
 }
 
@@ -341,7 +318,7 @@ void launch_normed_of(const CudaContext& context, const CUtensorMap& map,
                {.grid = dim3(static_cast<unsigned>(args.plan.num_blocks)),
                 .block = dim3(kNormedThreads),
                 .shared_bytes = static_cast<size_t>(args.plan.num_bytes)},
-               kernel, map, args);
+               kernel, map, args, rounding_of(args.quant));
 }
 
 }  // namespace halley::cuda

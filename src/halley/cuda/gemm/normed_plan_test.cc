@@ -19,7 +19,7 @@ TEST(NormedPlan, HasEveryOutputAndEveryInput) {
          {shape_of(64, 64, false), shape_of(6144, 4096, false), shape_of(28672, 4096, true),
           shape_of(1001, 704, false), shape_of(34944, 64, true), shape_of(33856, 128, false)}) {
       SCOPED_TRACE(str(device.num_multiprocessors, " multiprocessors, ", shape.N, " ", shape.K));
-      const std::optional<NormedPlan> plan = plan_normed(shape, device);
+      const std::optional<NormedPlan> plan = plan_normed(shape, true, device);
       ASSERT_TRUE(plan);
       const int64_t places = shape.is_gated ? shape.N / 2 : shape.N;
       EXPECT_EQ(plan->is_gated, shape.is_gated);
@@ -39,8 +39,8 @@ TEST(NormedPlan, HasEveryOutputAndEveryInput) {
 }
 
 TEST(NormedPlan, HasFullBlocksForLlama3With8B) {
-  const std::optional<NormedPlan> gate_up = plan_normed(shape_of(28672, 4096, true), kH200);
-  const std::optional<NormedPlan> qkv = plan_normed(shape_of(6144, 4096, false), kH200);
+  const std::optional<NormedPlan> gate_up = plan_normed(shape_of(28672, 4096, true), true, kH200);
+  const std::optional<NormedPlan> qkv = plan_normed(shape_of(6144, 4096, false), true, kH200);
   ASSERT_TRUE(gate_up && qkv);
   EXPECT_EQ(gate_up->num_blocks, 128);
   EXPECT_EQ(gate_up->num_stages, 7);
@@ -53,10 +53,10 @@ TEST(NormedPlan, HasFullBlocksForLlama3With8B) {
 TEST(NormedPlan, RefusesOtherShapes) {
   StreamedShape two_rows = shape_of(64, 64, false);
   two_rows.M = 2;
-  EXPECT_FALSE(plan_normed(two_rows, kH200));
-  EXPECT_FALSE(plan_normed(shape_of(64, 96, false), kH200));      // rows of 192 bytes
-  EXPECT_FALSE(plan_normed(shape_of(64, 8256, false), kH200));    // columns
-  EXPECT_FALSE(plan_normed(shape_of(4096, 4096, false), kH200));  // two blocks share inputs
+  EXPECT_FALSE(plan_normed(two_rows, true, kH200));
+  EXPECT_FALSE(plan_normed(shape_of(64, 96, false), true, kH200));      // rows of 192 bytes
+  EXPECT_FALSE(plan_normed(shape_of(64, 8256, false), true, kH200));    // columns
+  EXPECT_FALSE(plan_normed(shape_of(4096, 4096, false), true, kH200));  // two blocks share inputs
 }
 
 }  // namespace

@@ -264,8 +264,27 @@ const CudaGemmKernel* CudaLinear::gated_kernel(ConstMatrix x) const {
   return kernel.launch_gated == nullptr ? nullptr : &kernel;
 }
 
-const CudaLinear::Section* CudaLinear::streamed_section(ConstMatrix x) const {
-  return gated_kernel(x) == nullptr ? nullptr : &sections_[0];
+const CudaLinear::Section* CudaLinear::row_section(ConstMatrix x) const {
+  if (gated_kernel(x) != nullptr) return &sections_[0];
+  if (sections_.size() != 1 || x.dtype != dtype_ || x.num_rows != 1) return nullptr;
+  const Section& section = sections_[0];
+  const ActivationQuant kind = section.activation.kind;
+  if (section.is_mixed()) {
+    if (section.w4_kernels != W4Kernels::kHopper || section.activation.input_order != nullptr) {
+      return nullptr;
+    }
+    // Sums of s8 are exact.
+    const bool is_numbers = kind == ActivationQuant::kNone && !lt_->choice().is_batch_invariant;
+    return is_s8(section.mixed.kind) || is_numbers ? &section : nullptr;
+  }
+  if (section.is_nested() || section.w.dtype != DType::kF8E4M3 ||
+      section.scales.w_offsets != nullptr ||
+      (kind != ActivationQuant::kE4m3Token && kind != ActivationQuant::kE4m3Static)) {
+    return nullptr;
+  }
+  const ConstMatrix codes = {x.data, section.w.dtype, 1, section.K, section.w.row_stride};
+  const bool is_streamed = section.for_activations.choice.kernel_for(codes).launch_gated != nullptr;
+  return is_streamed ? &section : nullptr;
 }
 
 void CudaLinear::run_gated(const CudaContext& context, Activation activation, ConstMatrix x,

@@ -113,9 +113,9 @@ class CudaLinear {
   /// type, the same bits as both one after the other. Only where can_run_gated().
   void run_gated(const CudaContext& context, Activation activation, ConstMatrix x, Matrix y) const;
 
-  /// The layer's one section, of numbers of the activations' type that a kernel of streamed weights
-  /// multiplies these inputs with (cuda/gemm/streamed_gemm.h), or null.
-  const Section* streamed_section(ConstMatrix x) const;
+  /// The layer's one section, of which row_gemm() (codes of 4 bits) or normed_gemm() (e4m3,
+  /// numbers) may make a product of one row, here as numbers, and the row itself; or null.
+  const Section* row_section(ConstMatrix x) const;
 
   /// The activations' type.
   DType dtype() const { return dtype_; }

@@ -90,24 +90,50 @@ void StepOps::queue_embedding() {
   op("embedding", [&] { first_rows(context_, rows, hidden_); });
 }
 
-/// One row: the block before is added to the residual stream, and norm and product are one launch.
-/// False where that cannot be.
+/// One row: what makes it, and the product, are one launch. False where that cannot be. Of `row`
+/// what the layer has is not set.
+bool StepOps::run_row(const char* name, const CudaLinear& linear, RowOperands row, Matrix y) {
+  const bool is_gated = row.gate.has_value(), has_norm = row.norm.has_value();
+  const ConstMatrix inputs = row.x.data == nullptr ? ConstMatrix(normed_) : row.x;
+  if (step_.num_rows != 1 || (has_norm && row.norm->is_layer_norm)) return false;
+  const CudaLinear::Section* section = linear.row_section(inputs);
+  if (section == nullptr) return false;
+  if (section->is_mixed()) {
+    if (!plan_row(row_shape(section->mixed, has_norm, is_gated), section->mixed_device)) {
+      return false;
+    }
+    row.quant = section->activation;
+    row.bias = section->bias;
+    op(name, [&] { row_gemm(context_, section->mixed, row, y); });
+    return true;
+  }
+  const StreamedShape shape = {
+      .dtype = section->w.dtype, .M = 1, .N = section->N, .K = section->K, .is_gated = is_gated};
+  if (!plan_normed(shape, has_norm, streamed_device(context_))) return false;
+  const NormedOperands operands = {.x = row.x,
+                                   .norm = row.norm,
+                                   .hidden = row.hidden,
+                                   .sum = row.sum,
+                                   .w = section->w,
+                                   .quant = section->activation,
+                                   .scales = section->scales,
+                                   .bias = section->bias,
+                                   .gate = row.gate};
+  op(name, [&] { normed_gemm(context_, operands, y); });
+  return true;
+}
+
+/// The same behind the addition to the residual stream and a norm.
 bool StepOps::run_normed(const char* name, const NormParams& norm, const CudaLinear& linear,
                          std::optional<Activation> gate, Matrix y) {
-  const CudaLinear::Section* section = linear.streamed_section(normed_);
-  if (step_.num_rows != 1 || norm.is_layer_norm || section == nullptr) return false;
-  const StreamedShape shape = {
-      .dtype = dtype_, .M = 1, .N = section->N, .K = section->K, .is_gated = gate.has_value()};
-  if (!plan_normed(shape, streamed_device(context_))) return false;
-  NormedOperands operands = {
-      .norm = norm, .hidden = hidden_, .w = section->w, .bias = section->bias, .gate = gate};
+  RowOperands row = {.norm = norm, .hidden = hidden_, .gate = gate};
   // The first norm of all has no block before it.
   const bool has_block = layer_ > 0 || gate.has_value();
   if (has_block) {
-    operands.block = block_;
-    operands.sum = other_hidden_;
+    row.x = block_;
+    row.sum = other_hidden_;
   }
-  op(name, [&] { normed_gemm(context_, operands, y); });
+  if (!run_row(name, linear, row, y)) return false;
   if (has_block) std::swap(hidden_, other_hidden_);
   return true;
 }
@@ -154,7 +180,9 @@ void StepOps::queue_attention(size_t index) {
     if (step_.has_decodes) cuda_decode_attention(context_, problem, cache, batch, q, attended);
     if (step_.has_prefills) cuda_prefill_attention(context_, problem, cache, batch, q, attended);
   });
-  op("o", [&] { layer.o.run(context_, attended, block_, step_.precision); });
+  if (!run_row("o", layer.o, {.x = attended}, block_)) {
+    op("o", [&] { layer.o.run(context_, attended, block_, step_.precision); });
+  }
   if (layer.attention_out_norm) {
     op("attention_out_norm",
        [&] { norm_rows(context_, *layer.attention_out_norm, block_, block_); });
@@ -168,6 +196,7 @@ void StepOps::queue_mlp(size_t index) {
   if (config_.is_gated) {
     const Matrix y = activation(activations_.activated, dtype_, M, layer.down.in_features());
     if (run_normed("gate_up", layer.mlp_norm, layer.gate_up, config_.activation, y)) {
+      if (run_row("down", layer.down, {.x = y}, block_)) return;
       op("down", [&] { layer.down.run(context_, y, block_, step_.precision); });
       return;
     }

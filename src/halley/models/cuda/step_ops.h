@@ -10,6 +10,7 @@
 #include "halley/core/dtype.h"
 #include "halley/core/matrix.h"
 #include "halley/core/precision.h"
+#include "halley/cuda/row_gemm/row_gemm.h"
 #include "halley/cuda/runtime/cuda_context.h"
 #include "halley/cuda/runtime/device_span.h"
 #include "halley/models/base/causal_lm.h"
@@ -72,6 +73,7 @@ class StepOps {
   void queue_mlp(size_t layer);
   bool run_normed(const char* name, const NormParams& norm, const CudaLinear& linear,
                   std::optional<Activation> gate, Matrix y);
+  bool run_row(const char* name, const CudaLinear& linear, RowOperands row, Matrix y);
   void queue_experts(size_t layer);
 
   const CudaContext& context_;

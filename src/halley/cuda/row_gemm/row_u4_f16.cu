@@ -1,0 +1,9 @@
+#include "halley/cuda/row_gemm/row_kernel.cuh"
+
+namespace halley::cuda {
+
+void launch_row_u4_f16(const CudaContext& context, const RowArguments& args) {
+  launch_row<U4F16Decoder>(context, args);
+}
+
+}  // namespace halley::cuda
