@@ -16,7 +16,6 @@
 #include "halley/core/float16.h"
 #include "halley/cuda/gemm/cublaslt_gemm.h"
 #include "halley/cuda/gemm/cuda_gemm.h"
-#include "halley/cuda/gemm/time_gemm.h"
 #include "halley/cuda/runtime/cuda_graph.h"
 #include "halley/cuda/testing/device_matrix.h"
 #include "halley/cuda/testing/rounding.h"
@@ -452,20 +451,6 @@ TEST_F(GemmGpuTest, RefusesRowsThatNoAlgorithmTakes) {
   EXPECT_THAT([&] { lt_.multiply(context_, {.x = x.matrix(), .w = w.matrix()}, y.matrix()); },
               testing::ThrowsMessage<DeviceError>(
                   testing::HasSubstr("cuBLASLt: expected an algorithm for f8_e4m3 to f16")));
-}
-
-TEST_F(GemmGpuTest, CanBeCapturedAndTimed) {
-  const auto times = time_gemm(context_, lt_, {.shapes = {{256, 512}}, .rows = {1, 64}});
-  EXPECT_EQ(
-      std::count_if(times.begin(), times.end(), [](const auto& time) { return time.is_chosen; }),
-      8);  // f16, both of e4m3 and s8, with 1 and 64 rows
-  EXPECT_EQ(std::count_if(times.begin(), times.end(),
-                          [](const auto& time) { return time.kernel.ends_with("streamed"); }),
-            8);  // with 1 and 64 rows
-  for (const GemmTime& time : times) {
-    EXPECT_GT(time.microseconds, 0) << time.problem << " " << time.kernel;
-    EXPECT_GT(time.floor_microseconds, 0);
-  }
 }
 
 }  // namespace
