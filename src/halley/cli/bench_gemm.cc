@@ -62,8 +62,7 @@ std::vector<const GemmBenchProblem*> problems_of(const GemmOptions& options,
   return problems;
 }
 
-std::vector<cuda::GemmTime> measure(const GemmOptions& options, const CudaDeviceInfo& device,
-                                    const DeviceRates& rates) {
+cuda::TimeGemmOptions timing_of(const GemmOptions& options, const DeviceRates& rates) {
   cuda::TimeGemmOptions timing = {.shapes = {},
                                   .rows = options.products.rows,
                                   .rates = {.bytes_per_second = rates.bytes,
@@ -73,6 +72,11 @@ std::vector<cuda::GemmTime> measure(const GemmOptions& options, const CudaDevice
   for (const std::string& shape : options.products.shapes) {
     timing.shapes.push_back(parse_shape(shape, "--shape"));
   }
+  return timing;
+}
+
+std::vector<cuda::GemmTime> measure(const GemmOptions& options, const CudaDeviceInfo& device,
+                                    const cuda::TimeGemmOptions& timing) {
   const CudaStream stream;
   DeviceArena workspace(workspace_bytes(timing), "the workspace of products");
   const CudaContext context{device, stream, workspace};
@@ -100,9 +104,10 @@ std::vector<cuda::GemmTime> measure(const GemmOptions& options, const CudaDevice
 /// The JSON without its summary.
 OrderedJson measured_json(const GemmOptions& options) {
   const DeviceRates rates = gpu_rates(options.gpu);
+  const cuda::TimeGemmOptions timing = timing_of(options, rates);  // before a GPU is asked for
   const auto start = std::chrono::steady_clock::now();
   const CudaDeviceInfo device = use_cuda_device(options.gpu.device);
-  const std::vector<cuda::GemmTime> times = measure(options, device, rates);
+  const std::vector<cuda::GemmTime> times = measure(options, device, timing);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   OrderedJson json = gpu_facts(device, rates);
   json["seconds"] = seconds.count();
