@@ -6,6 +6,7 @@
 #include "halley/base/check.h"
 #include "halley/cuda/gemm/lt_problem.h"
 #include "halley/cuda/gemv/gemv_arguments.h"
+#include "halley/cuda/gemv/gemv_planes_launch.h"
 
 namespace halley::cuda {
 namespace {
@@ -107,13 +108,32 @@ void gemv_by_digits(const CudaContext& context, const GemvWeight& weight,
   }
 }
 
+void gemv_by_planes(const CudaContext& context, const GemvWeight& weight,
+                    const GemvOperands& operands, const GemvPlanePlan& plan, Matrix y) {
+  check_operands(weight, operands, y);
+  HALLEY_CHECK(plan.blocks > 0, weight.shape.bits, weight.shape.K, y.num_rows);
+  const GemvArguments args = arguments_of(weight, operands, y, 0, y.num_rows);
+  const int bits = weight.shape.bits;
+  switch (operands.x.dtype) {
+    case DType::kF16:
+      return launch_gemv_planes_f16(context, bits, plan, args);
+    case DType::kBf16:
+      return launch_gemv_planes_bf16(context, bits, plan, args);
+    default:
+      return launch_gemv_planes_s8(context, bits, plan, args);
+  }
+}
+
 void gemv(const CudaContext& context, const GemvWeight& weight, const GemvOperands& operands,
           Matrix y) {
   const CudaDeviceInfo& device = context.device;
-  const GemvDigitPlan digits =
-      plan_gemv_digits(weight.shape, y.num_rows,
-                       {.num_multiprocessors = device.num_multiprocessors,
-                        .shared_bytes_max = static_cast<int>(device.shared_bytes_max)});
+  const GemvDevice limits = {.num_multiprocessors = device.num_multiprocessors,
+                             .shared_bytes_max = static_cast<int>(device.shared_bytes_max)};
+  const GemvPlanePlan planes = plan_gemv_planes(weight.shape, y.num_rows, limits);
+  if (planes.blocks > 0 && y.num_cols > 0) {
+    return gemv_by_planes(context, weight, operands, planes, y);
+  }
+  const GemvDigitPlan digits = plan_gemv_digits(weight.shape, y.num_rows, limits);
   if (digits.blocks > 0 && y.num_cols > 0) {
     return gemv_by_digits(context, weight, operands, digits, y);
   }

@@ -18,7 +18,8 @@ static_assert(kGemvPieceInputs == kDigitChunk);
 }  // namespace
 
 GemvDigitPlan plan_gemv_digits(const GemvShape& shape, int64_t M, const GemvDevice& device) {
-  const bool has_kernel = shape.inputs == GemvInputs::kNumbers && M >= 1 && M <= kDigitTokens &&
+  const bool has_kernel = shape.inputs == GemvInputs::kNumbers && shape.bits >= 3 && M >= 1 &&
+                          M <= kDigitTokens &&
                           (!shape.is_grouped() || shape.group_size >= kGemvPieceInputs);
   if (!has_kernel || (shape.bits == 8 && shape.K < kInputsMin8Bits)) return {};
   const int64_t all_digits = shape.num_pieces() * digit_bytes(static_cast<int>(M));

@@ -29,8 +29,8 @@ struct GemvDevice {
   int shared_bytes_max = 232448;  // of a block
 };
 
-/// Of no blocks where the kernel does not take it: inputs of s8, more than two rows, groups below
-/// 128 inputs, or a K whose digits leave no room for two stages.
+/// Of no blocks where the kernel does not take it: inputs of s8, 2 bits or 1, more than two rows,
+/// groups below 128 inputs, or a K whose digits leave no room for two stages.
 GemvDigitPlan plan_gemv_digits(const GemvShape& shape, int64_t M, const GemvDevice& device);
 
 }  // namespace halley::cuda

@@ -9,10 +9,6 @@ void launch_gemv_digits_bf16(const CudaContext& context, int bits, const GemvDig
       return launch_gemv_digits<Bf16Digits, 8>(context, plan, args);
     case 3:
       return launch_gemv_digits<Bf16Digits, 3>(context, plan, args);
-    case 2:
-      return launch_gemv_digits<Bf16Digits, 2>(context, plan, args);
-    case 1:
-      return launch_gemv_digits<Bf16Digits, 1>(context, plan, args);
     default:
       HALLEY_CHECK(false, bits);
   }

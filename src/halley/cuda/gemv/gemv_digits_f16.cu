@@ -9,10 +9,6 @@ void launch_gemv_digits_f16(const CudaContext& context, int bits, const GemvDigi
       return launch_gemv_digits<F16Digits, 8>(context, plan, args);
     case 3:
       return launch_gemv_digits<F16Digits, 3>(context, plan, args);
-    case 2:
-      return launch_gemv_digits<F16Digits, 2>(context, plan, args);
-    case 1:
-      return launch_gemv_digits<F16Digits, 1>(context, plan, args);
     default:
       HALLEY_CHECK(false, bits);
   }

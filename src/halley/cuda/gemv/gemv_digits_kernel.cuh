@@ -96,18 +96,6 @@ struct DigitBitPlane {
 };
 
 template <>
-struct DigitDecoder<1> {
-  static constexpr int kProducts = 4;
-  static constexpr float kUpper = 2;
-  DigitBitPlane<0, 1> plane;
-
-  __device__ __forceinline__ explicit DigitDecoder(const uint32_t (&inputs)[8]) : plane(inputs) {}
-  __device__ __forceinline__ void multiply(int i, const uint32_t* words, int32_t (&sums)[4]) const {
-    plane.multiply(i, i == 0, words, sums);
-  }
-};
-
-template <>
 struct DigitDecoder<3> {
   static constexpr int kProducts = 8;
   static constexpr float kUpper = 4;

@@ -118,6 +118,24 @@ std::vector<Case> all_cases() {
   return cases;
 }
 
+/// Inputs of which a warp of the kernel for one or two rows has more than it converts at once: with
+/// all tiles at a time, and some at a time with room for the planes of all and without.
+std::vector<Case> long_cases() {
+  std::vector<Case> cases;
+  for (const GemvInputs inputs : {GemvInputs::kNumbers, GemvInputs::kS8}) {
+    for (const int bits : {2, 1}) {
+      for (const auto& [N, K] :
+           {std::pair<int64_t, int64_t>{72, 8336}, {160, 8336}, {150, 18576}}) {
+        cases.push_back(
+            {{.inputs = inputs, .bits = bits, .N = N, .K = K, .group_size = 128}, true, 0});
+        cases.push_back(
+            {{.inputs = inputs, .bits = bits, .N = N, .K = K, .group_size = K}, false, 1});
+      }
+    }
+  }
+  return cases;
+}
+
 std::string describe(const Case& test) {
   const GemvShape& shape = test.shape;
   return str(shape.bits, shape.inputs == GemvInputs::kS8 ? " bits, s8, " : " bits, ", shape.N, "x",
@@ -190,6 +208,15 @@ class GemvGpuTest : public GpuTest {
     // By one block, which goes through its tiles some at a time, and by several.
     for (const int blocks : {1, 4, 132}) {
       for (const int64_t M : {1, 2}) {
+        const GemvPlanePlan planes =
+            plan_gemv_planes(test.shape, M, {.num_multiprocessors = blocks});
+        if (planes.blocks > 0) {
+          expect(M, str("planes, ", blocks, " blocks"),
+                 [&](const GemvOperands& operands, Matrix y) {
+                   gemv_by_planes(context_, weight.weight, operands, planes, y);
+                 });
+          if (HasFatalFailure()) return;
+        }
         const GemvDigitPlan plan = plan_gemv_digits(test.shape, M, {.num_multiprocessors = blocks});
         if (plan.blocks == 0) continue;
         expect(M, str("digits, ", blocks, " blocks"), [&](const GemvOperands& operands, Matrix y) {
@@ -202,14 +229,16 @@ class GemvGpuTest : public GpuTest {
 };
 
 TEST_F(GemvGpuTest, SumsWholeNumbersExactly) {
-  for (const Case& test : all_cases()) {
-    const TestWeight weight(context_, test, true);
-    const std::vector<float> values =
-        whole_numbers(kRowsOfAll * test.shape.K, static_cast<uint32_t>(test.shape.K));
-    const std::vector<double> sums = multiply(test, weight, values);
-    for (const DType x_dtype : input_types(test.shape)) {
-      expect_exact(test, weight, values, sums, x_dtype);
-      if (HasFatalFailure()) return;
+  for (const std::vector<Case>& cases : {all_cases(), long_cases()}) {
+    for (const Case& test : cases) {
+      const TestWeight weight(context_, test, true);
+      const std::vector<float> values =
+          whole_numbers(kRowsOfAll * test.shape.K, static_cast<uint32_t>(test.shape.K));
+      const std::vector<double> sums = multiply(test, weight, values);
+      for (const DType x_dtype : input_types(test.shape)) {
+        expect_exact(test, weight, values, sums, x_dtype);
+        if (HasFatalFailure()) return;
+      }
     }
   }
 }

@@ -30,6 +30,64 @@ TEST(GemvPlan, GivesBlocksMoreOutputsWhereThereAreMany) {
   EXPECT_EQ(plan_gemv(shape_of(2, 57344, 8192), 132).tiles, 4);
 }
 
+GemvShape few_bits(GemvInputs inputs, int bits, int64_t N, int64_t K) {
+  return {.inputs = inputs, .bits = bits, .N = N, .K = K, .group_size = 128};
+}
+
+TEST(GemvPlanePlan, FitsInSharedMemory) {
+  const GemvDevice device;
+  for (const GemvInputs inputs : {GemvInputs::kNumbers, GemvInputs::kS8}) {
+    for (const int bits : {2, 1}) {
+      for (const int64_t rows : {1, 2}) {
+        for (const auto& [N, K] : {std::pair<int64_t, int64_t>{1, 16},
+                                   {4096, 4096},
+                                   {8192, 28672},
+                                   {57344, 8192},
+                                   {128256, 16384}}) {
+          const GemvShape shape = few_bits(inputs, bits, N, K);
+          const GemvPlanePlan plan = plan_gemv_planes(shape, rows, device);
+          if (rows == 2 && K > 16384) continue;  // see SaysWhatItDoesNotTake
+          const bool is_small = N * K <= 4096 * 4096;
+          if (inputs == GemvInputs::kS8 && is_small) {
+            EXPECT_EQ(plan.blocks, 0);
+            continue;
+          }
+          ASSERT_GT(plan.blocks, 0) << bits << " bits, " << N << " x " << K;
+          EXPECT_LE(plan.num_bytes, device.shared_bytes_max);
+          EXPECT_LE(plan.tiles, gemv_plane_tiles(static_cast<int>(rows)));
+          // Sums that are kept are those of whole parts of a block's tiles.
+          const int64_t block_tiles = (shape.num_tiles() + plan.blocks - 1) / plan.blocks;
+          EXPECT_TRUE(plan.span % plan.tiles == 0 || plan.span == block_tiles) << plan.span;
+        }
+      }
+    }
+  }
+}
+
+TEST(GemvPlanePlan, KeepsThePlanesThatAreNeededAgain) {
+  const GemvDevice device;
+  const auto kept = [&](int64_t N, int64_t K) {
+    return plan_gemv_planes(few_bits(GemvInputs::kNumbers, 1, N, K), 1, device).kept;
+  };
+  EXPECT_EQ(kept(57344, 8192), 4);
+  EXPECT_EQ(kept(57344, 16384), 8);
+  EXPECT_EQ(kept(8192, 28672), kGemvPlaneBatch);  // all tiles of a block at a time
+}
+
+TEST(GemvPlanePlan, SaysWhatItDoesNotTake) {
+  const GemvDevice device;
+  const auto blocks = [&](const GemvShape& shape, int64_t rows) {
+    return plan_gemv_planes(shape, rows, device).blocks;
+  };
+  const GemvShape shape = few_bits(GemvInputs::kNumbers, 1, 64, 1024);
+  EXPECT_EQ(blocks(shape, 1), 4);
+  EXPECT_EQ(blocks(shape, 3), 0);
+  EXPECT_EQ(blocks(few_bits(GemvInputs::kNumbers, 3, 64, 1024), 1), 0);
+  EXPECT_EQ(blocks(shape_of(1, 64, 1024, 64), 1), 0);
+  EXPECT_EQ(blocks(few_bits(GemvInputs::kNumbers, 1, 64, 1 << 20), 1), 0);
+  EXPECT_EQ(blocks(few_bits(GemvInputs::kNumbers, 2, 8192, 28672), 2), 0);
+}
+
 TEST(GemvShape, CountsBytes) {
   const GemvShape shape = shape_of(2, 17, 300, 64);
   EXPECT_EQ(shape.num_tiles(), 2);

@@ -38,19 +38,21 @@ class TimeGemv : public GpuTest {
     const double floor = static_cast<double>(weights[0].num_bytes()) / 4.66e6;
     const GemvPlan chosen = plan_gemv(shape, device_.num_multiprocessors);
     for (const int64_t M : {1, 2}) {
-      const GemvDigitPlan digits =
-          plan_gemv_digits(shape, M,
-                           {.num_multiprocessors = device_.num_multiprocessors,
-                            .shared_bytes_max = static_cast<int>(device_.shared_bytes_max)});
-      if (digits.blocks == 0) continue;
+      const GemvDevice limits = {.num_multiprocessors = device_.num_multiprocessors,
+                                 .shared_bytes_max = static_cast<int>(device_.shared_bytes_max)};
+      const bool has_planes = plan_gemv_planes(shape, M, limits).blocks > 0;
+      if (!has_planes && plan_gemv_digits(shape, M, limits).blocks == 0) continue;
       const double time = time_products(context_, copies, [&](size_t copy) {
-        gemv_by_digits(context_, weights[copy], {.x = {x_.data(), x_dtype, M, shape.K, shape.K}},
-                       digits, {y_.data(), DType::kF16, M, shape.N, shape.N});
+        gemv(context_, weights[copy],
+             {.x = {x_.data(), x_dtype, M, shape.K, shape.K},
+              .x_scales = x_dtype == DType::kI8 ? scales_() : nullptr},
+             {y_.data(), DType::kF16, M, shape.N, shape.N});
       });
       std::cout << "time " << shape.N << "x" << shape.K << " w" << shape.bits << " "
                 << name_of(x_dtype) << (shape.is_grouped() ? " g128" : "")
-                << (has_zeros ? " zeros" : "") << " M " << M << " digits *: " << time
-                << " us, floor " << floor << std::endl;
+                << (has_zeros ? " zeros" : "") << " M " << M
+                << (has_planes ? " planes *: " : " digits *: ") << time << " us, floor " << floor
+                << std::endl;
     }
     for (const int64_t M : {1, 2, 8, 16}) {
       for (const int tiles : {1, 2, 4}) {
