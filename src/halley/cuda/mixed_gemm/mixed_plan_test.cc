@@ -72,7 +72,8 @@ TEST(MixedPlan, CoversAllShapes) {
 
 TEST(MixedPlan, FitsInSharedMemory) {
   const MixedDevice device;
-  for (const MixedKind kind : {MixedKind::kU4S8, MixedKind::kU4GroupS8, MixedKind::kU4F16}) {
+  for (const MixedKind kind :
+       {MixedKind::kU4S8, MixedKind::kU4GroupS8, MixedKind::kU4F16, MixedKind::kU8Bf16}) {
     for (const int group_size : {32, 64, 128}) {
       const MixedShape shape = {kind, 64, 4096, 4096, group_size};
       for (const MixedTiling& tiling : mixed_tilings(shape, device)) {
@@ -106,6 +107,25 @@ TEST(MixedPlan, HasAllTilesForALayer) {
   EXPECT_THAT(ranks, testing::ElementsAre(1, 2, 3, 4, 8));
   EXPECT_FALSE(can_tile({.M = 64, .N = 4096, .K = 256}, {}, {.tile_index = 2, .num_ranks = 3}));
   EXPECT_FALSE(can_tile(shape, {}, {.tile_index = 5, .blocks_per_multiprocessor = 2}));
+}
+
+TEST(MixedPlan, TakesCompiledTilesOf8Bits) {
+  for (const MixedKind kind : {MixedKind::kU8F16, MixedKind::kU8Bf16}) {
+    for (const int group_size : {32, 64, 128}) {
+      for (const int64_t M : {1, 8, 17, 64, 100, 2048}) {
+        const MixedShape shape = {kind, M, 4096, 4096, group_size};
+        EXPECT_FALSE(can_be_narrow(shape));
+        const MixedPlan plan = plan_mixed_gemm(shape, {});
+        EXPECT_TRUE(has_tile(kind, plan.tile)) << plan;
+        EXPECT_GE(plan.num_stages, 2) << plan;
+        expect_covered(plan.schedule);
+        EXPECT_GT(plan.tile.tokens, 16);
+        EXPECT_TRUE(has_tile(kind, invariant_mixed_plan(shape, {}).tile));
+      }
+    }
+  }
+  EXPECT_FALSE(
+      can_tile({.kind = MixedKind::kU8F16, .M = 16, .N = 512, .K = 512}, {}, {.tile_index = 0}));
 }
 
 TEST(MixedPlan, HasOneOrderOfSumsForEveryNumberOfRows) {

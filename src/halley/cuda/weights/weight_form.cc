@@ -250,6 +250,9 @@ const char* mixed_kernel_name(MixedKind kind) {
     case MixedKind::kU4F16:
     case MixedKind::kU4Bf16:
       return "gemm_w4a16_mixed";
+    case MixedKind::kU8F16:
+    case MixedKind::kU8Bf16:
+      return "gemm_w8a16_mixed";
   }
   return "?";
 }
@@ -263,6 +266,9 @@ const char* mma_kernel_name(MixedKind kind) {
     case MixedKind::kU4F16:
     case MixedKind::kU4Bf16:
       return "gemm_w4a16_mma";
+    case MixedKind::kU8F16:
+    case MixedKind::kU8Bf16:
+      break;  // not a kernel of mma_gemm
   }
   return "?";
 }
