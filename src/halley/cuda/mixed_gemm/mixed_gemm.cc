@@ -31,14 +31,16 @@ constexpr std::array<TileLaunches, 6> kLaunches = {{
      launch_u4_f16_128x128, launch_u4_f16_128x256},
     {launch_u4_bf16_16x128, launch_u4_bf16_16x256, launch_u4_bf16_64x128, launch_u4_bf16_64x256,
      launch_u4_bf16_128x128, launch_u4_bf16_128x256},
-    {nullptr, nullptr, launch_u8_f16_64x128, launch_u8_f16_64x256, launch_u8_f16_128x128, nullptr},
-    {nullptr, nullptr, launch_u8_bf16_64x128, launch_u8_bf16_64x256, launch_u8_bf16_128x128,
-     nullptr},
+    {launch_u8_f16_16x128, launch_u8_f16_16x256, launch_u8_f16_64x128, launch_u8_f16_64x256,
+     launch_u8_f16_128x128, nullptr},
+    {launch_u8_bf16_16x128, launch_u8_bf16_16x256, launch_u8_bf16_64x128, launch_u8_bf16_64x256,
+     launch_u8_bf16_128x128, nullptr},
 }};
 
-/// Of kinds of 4 bits.
-constexpr std::array<NarrowLaunch, 4> kNarrowLaunches = {
-    launch_narrow_u4_s8, launch_narrow_u4_group_s8, launch_narrow_u4_f16, launch_narrow_u4_bf16};
+/// In the order of MixedKind.
+constexpr std::array<NarrowLaunch, 6> kNarrowLaunches = {
+    launch_narrow_u4_s8,   launch_narrow_u4_group_s8, launch_narrow_u4_f16,
+    launch_narrow_u4_bf16, launch_narrow_u8_f16,      launch_narrow_u8_bf16};
 
 DType activation_dtype(MixedKind kind) {
   if (is_s8(kind)) return DType::kI8;

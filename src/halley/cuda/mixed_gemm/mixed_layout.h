@@ -70,12 +70,13 @@ struct NibblePlace {
 ///
 /// 16 bits, k16: a0 and a1 are the two rows' inputs 2c and 2c + 1, a2 and a3 those 8 further. One
 /// word for 16 inputs: nibble i + 4 e is element e of a_i, so that a mask picks both elements.
-/// Codes of 8 bits: two words, of which byte 2 i + e is element e of a_i.
+/// Codes of 8 bits: a word of either row for 16 inputs, of which byte i + 2 e is element e of a_(2
+/// i) or a_(2 i + 1). So four words are operand A of a product of 32 inputs of bytes, too.
 constexpr NibblePlace nibble_place(MixedKind kind, int n, int k) {
   const int is_upper = n % 16 / 8;
   if (is_u8(kind)) {
     const int lane = n % 8 * 4 + k % 8 / 2;
-    const int in_lane = k % 32 / 16 * 8 + k % 16 / 8 * 4 + is_upper * 2 + k % 2;
+    const int in_lane = k % 32 / 16 * 8 + is_upper * 4 + k % 2 * 2 + k % 16 / 8;
     return {n / 16 * row_code_bytes(kind) + k / 32 * 512 + lane * 16 + in_lane, 0};
   }
   const int begin = n / 16 * kRowCodeBytes + k / 64 * kHalfCodeBytes;

@@ -108,15 +108,15 @@ float f32_of(uint32_t bits) {
   return value;
 }
 
-/// `codes`: two words.
+/// `codes`: two words, each of one row.
 Registers decode_u8_f16(const uint8_t* codes, const uint8_t* entry) {
   Registers out;
   for (int i = 0; i < 4; ++i) {
     const uint32_t parameters = word_at(entry + i % 2 * 4);
     const float scale = f16_to_f32(half_of(parameters, 0));
     const float zero = f16_to_f32(half_of(parameters, 1));
-    const uint32_t word = word_at(codes + i / 2 * 4);
-    const uint32_t pair = permute(word, 0x64646464u, i % 2 == 0 ? 0x4140u : 0x4342u);
+    const uint32_t word = word_at(codes + i % 2 * 4);
+    const uint32_t pair = permute(word, 0x64646464u, i / 2 == 0 ? 0x4240u : 0x4341u);
     for (int e = 0; e < 2; ++e) {
       const float difference = f16_to_f32(f32_to_f16(f16_to_f32(half_of(pair, e)) - zero));
       out.values[i][e] = f16_to_f32(f32_to_f16(difference * scale));
@@ -131,9 +131,9 @@ Registers decode_u8_bf16(const uint8_t* codes, const uint8_t* entry) {
     const uint32_t parameters = word_at(entry + i % 2 * 4);
     const float scale = f32_of(permute(parameters, 0, 0x1044));
     const float offset = f32_of(permute(parameters, 0x47000000u, 0x7324)) * -scale;
-    const uint32_t word = word_at(codes + i / 2 * 4);
+    const uint32_t word = word_at(codes + i % 2 * 4);
     for (int e = 0; e < 2; ++e) {
-      const auto byte = static_cast<uint32_t>(i % 2 * 2 + e);
+      const auto byte = static_cast<uint32_t>(i / 2 + 2 * e);
       const float number = f32_of(permute(word, 0x47000000u, 0x7404u + byte * 16));
       out.values[i][e] = bf16_to_f32(f32_to_bf16(std::fma(number, scale, offset)));
     }

@@ -56,7 +56,7 @@ MixedPlan plan_mixed_gemm(const MixedShape& shape, const MixedDevice& device);
 /// the same order in every batch. (Those of s8 are exact in any.)
 MixedPlan invariant_mixed_plan(const MixedShape& shape, const MixedDevice& device);
 
-/// Whether the kernel for few tokens takes the shape: M at most 8, codes of 4 bits.
+/// Whether the kernel for few tokens takes the shape: M at most 8.
 bool can_be_narrow(const MixedShape& shape);
 MixedPlan narrow_mixed_plan(const MixedShape& shape, const MixedDevice& device);
 /// With as many rows of 16 outputs at a time, at most kNarrowRows, and as many stages as fit in
@@ -65,7 +65,8 @@ MixedPlan narrow_mixed_plan(const MixedShape& shape, const MixedDevice& device, 
                             int shared_bytes);
 
 /// Whether it can be: the tile is compiled for the kind, no more blocks of a cluster than chunks
-/// and than parts of a tile's sums, two blocks on a multiprocessor only of small tiles, two stages.
+/// and than parts of a tile's sums, two blocks on a multiprocessor only of small tiles, two stages,
+/// of 8 bits three.
 bool can_tile(const MixedShape& shape, const MixedDevice& device, const MixedTiling& tiling);
 /// The plan with this tiling, which can be: for tests and tuning.
 MixedPlan tiled_mixed_plan(const MixedShape& shape, const MixedDevice& device,

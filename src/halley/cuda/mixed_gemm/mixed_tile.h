@@ -35,10 +35,9 @@ inline constexpr int kStageAlignment = 1024;
 
 /// Tiles whose sums leave room for two blocks on a multiprocessor.
 constexpr bool is_small(const MixedTile& tile) { return tile.tokens * tile.outputs <= 64 * 128; }
-/// Whether it is compiled. Of 8 bits not with 16 tokens, which ../gemv/ multiplies, nor the
-/// largest: its ring would have two stages.
+/// Whether it is compiled. Of 8 bits not the largest: its ring would have two stages.
 constexpr bool has_tile(MixedKind kind, const MixedTile& tile) {
-  return !is_u8(kind) || (tile.tokens > 16 && tile.tokens * tile.outputs < 128 * 256);
+  return !is_u8(kind) || tile.tokens * tile.outputs < 128 * 256;
 }
 /// Two warps copy; with large tiles they are a whole warpgroup, for its registers.
 constexpr int num_threads(const MixedTile& tile) {
