@@ -137,7 +137,7 @@ MixedWeight::MixedWeight(const MixedShape& shape, bool with_offsets)
       has_offsets(with_offsets) {
   if (is_s8(kind)) {
     const size_t numbers = static_cast<size_t>(N) * (with_offsets ? 2 : 1);
-    scales = DeviceBuffer(numbers * sizeof(float), "scales of a 4-bit weight");
+    scales = DeviceBuffer(numbers * sizeof(float), "scales of a packed weight");
   }
 }
 
@@ -147,7 +147,7 @@ MixedWeight::MixedWeight(const MixedPacked& packed)
           !packed.w_offsets.empty()) {
   check_cuda(
       cudaMemcpy(chunks.data(), packed.chunks.data(), packed.chunks.size(), cudaMemcpyHostToDevice),
-      "copy of a 4-bit weight");
+      "copy of a packed weight");
   std::vector<float> both = packed.w_scales;
   both.insert(both.end(), packed.w_offsets.begin(), packed.w_offsets.end());
   if (!both.empty()) {
@@ -155,7 +155,7 @@ MixedWeight::MixedWeight(const MixedPacked& packed)
                "copy of scales");
   }
   // Other streams do not wait for copies beside them.
-  check_cuda(cudaDeviceSynchronize(), "copy of a 4-bit weight");
+  check_cuda(cudaDeviceSynchronize(), "copy of a packed weight");
 }
 
 MixedShape mixed_shape(const MixedWeight& weight, int64_t M) {
