@@ -1,4 +1,4 @@
-// The Hopper product of a 4-bit weight: y[m,n] = sum over k of x[m,k] w[n,k], scaled.
+// The Hopper product of a packed weight: y[m,n] = sum over k of x[m,k] w[n,k], scaled.
 #pragma once
 
 #include <cstdint>
