@@ -19,8 +19,9 @@ namespace halley::cuda {
 namespace {
 
 /// Times fitted to those of all tiles and of the layers of Llama-3.
-constexpr std::array<TimedTile, 3> kTiles = {{
+constexpr std::array<TimedTile, 4> kTiles = {{
     {{16, w4ax_blocks(16)}, 0.24, 0.5, 3, 1.4},
+    {{32, w4ax_blocks(32)}, 0.28, 0.7, 3, 1.4},
     {{64, w4ax_blocks(64)}, 0.37, 1.2, 3, 1.5},
     {{128, w4ax_blocks(128)}, 0.63, 1.0, 4, 1.5},
 }};
@@ -29,8 +30,8 @@ constexpr TileFamily kFamily = {.name = "w4ax",
                                 .stage_inputs = kW4axInputs,
                                 .weight_bits = 4.25,
                                 .stage = w4ax_stage};
-constexpr std::array<W4axLaunch, kTiles.size()> kLaunches = {launch_w4ax_16, launch_w4ax_64,
-                                                             launch_w4ax_128};
+constexpr std::array<W4axLaunch, kTiles.size()> kLaunches = {launch_w4ax_16, launch_w4ax_32,
+                                                             launch_w4ax_64, launch_w4ax_128};
 /// Of fewer tokens all products are narrow, of so many those of small layers.
 constexpr int64_t kNarrowBelow = 4;
 static_assert(kW4axNarrowTokens == kNarrowTokens);
