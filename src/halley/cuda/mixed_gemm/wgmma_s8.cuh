@@ -14,17 +14,17 @@ struct S8Product;
 template <int kTokens>
 struct U8Product;
 
-// One for each type of A; D, A, B and P are the names of operands, which the sums come before.
-#define HALLEY_S8_PRODUCT(Product, a_type, tokens, D, A, B, P, ...)                         \
+// Names of operands as they are numbered: sums, A, descriptor and flag. `__VA_ARGS__` are the sums.
+#define HALLEY_S8_PRODUCT(Product, a_type, tokens, sums, four, b_name, p_name, ...)         \
   template <>                                                                               \
   struct Product<tokens> {                                                                  \
     static __device__ __forceinline__ void run(int32_t (&d)[tokens / 2], const uint32_t* a, \
                                                uint64_t b, int keeps) {                     \
-      asm volatile("{.reg .pred p; setp.ne.b32 p, " P                                       \
+      asm volatile("{.reg .pred p; setp.ne.b32 p, " p_name                                  \
                    ", 0;\n"                                                                 \
                    "wgmma.mma_async.sync.aligned.m64n" #tokens "k32.s32." a_type            \
                    ".s8 "                                                                   \
-                   "{" D "}, {" A "}, " B ", p;}"                                           \
+                   "{" sums "}, {" four "}, " b_name ", p;}"                                \
                    : __VA_ARGS__                                                            \
                    : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(keeps));       \
     }                                                                                       \
