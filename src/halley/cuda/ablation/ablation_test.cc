@@ -16,7 +16,7 @@ TEST(Ablation, HasEveryTileOfTheProduct) {
       EXPECT_TRUE(launches.insert(variant.launch_of(timed.tile.tokens)).second) << variant.name;
     }
     EXPECT_FALSE(launches.contains(nullptr)) << variant.name;
-    EXPECT_EQ(variant.launch_of(32), nullptr) << variant.name;
+    EXPECT_EQ(variant.launch_of(48), nullptr) << variant.name;
   }
 }
 

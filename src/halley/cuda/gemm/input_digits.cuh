@@ -138,22 +138,11 @@ struct InputDigits {
   __device__ __forceinline__ void convert_all(int warp, int num_warps) const {
     constexpr int kAhead = 4;  // read before the first is converted
     for (int m = 0; m < source.M; ++m) {
-      const uint8_t* x = source.x + m * source.stride_bytes;
 #pragma unroll 1
       for (int first = warp; first < source.num_chunks; first += kAhead * num_warps) {
-        uint32_t pairs[kAhead][2] = {};
+        uint32_t pairs[kAhead][2];
 #pragma unroll
-        for (int i = 0; i < kAhead; ++i) {
-#pragma unroll
-          for (int half = 0; half < 2; ++half) {
-            // K may be odd: what is behind it need not be memory.
-            const int at = (first + i * num_warps) * kDigitChunk * 2 +
-                           (half == 0 ? places.first_byte : places.second_byte);
-            const int there = source.row_bytes - at;
-            if (there >= 4) pairs[i][half] = *reinterpret_cast<const uint32_t*>(x + at);
-            if (there == 2) pairs[i][half] = *reinterpret_cast<const uint16_t*>(x + at);
-          }
-        }
+        for (int i = 0; i < kAhead; ++i) load(first + i * num_warps, m, pairs[i]);
 #pragma unroll
         for (int i = 0; i < kAhead; ++i) {
           const int index = first + i * num_warps;
@@ -164,46 +153,38 @@ struct InputDigits {
     __syncwarp();
   }
 
-  /// Starts copies of chunks `warp`, `warp` + num_warps and so on to where their digits will be.
-  __device__ __forceinline__ void fetch(int warp, int num_warps) const {
+  /// Reads what convert() takes of chunk `index` of x; beyond the last, nothing.
+  __device__ __forceinline__ void load(int index, int m, uint32_t (&pairs)[2]) const {
+    const uint8_t* x = source.x + m * source.stride_bytes;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      // K may be odd: what is behind it need not be memory.
+      const int at = index * kDigitChunk * 2 + (half == 0 ? places.first_byte : places.second_byte);
+      const int there = source.row_bytes - at;
+      pairs[half] = 0;
+      if (there >= 4) pairs[half] = *reinterpret_cast<const uint32_t*>(x + at);
+      if (there == 2) pairs[half] = *reinterpret_cast<const uint16_t*>(x + at);
+    }
+  }
+
+  /// Starts a copy of chunk `index` of x to [token][kChunkBytes] of shared memory.
+  __device__ __forceinline__ void fetch(int index, uint8_t* to) const {
     for (int m = 0; m < source.M; ++m) {
-      const uint8_t* x = source.x + m * source.stride_bytes;
-#pragma unroll 1
-      for (int index = warp; index < source.num_chunks; index += num_warps) {
-        const int at = index * kChunkBytes + lane * 8;
-        const int there = max(0, min(8, source.row_bytes - at));
-        start_copy_8(chunk(index) + m * kChunkBytes + lane * 8, x + (there > 0 ? at : 0), there);
-      }
+      const int at = index * kChunkBytes + lane * 8;
+      const int there = max(0, min(8, source.row_bytes - at));
+      start_copy_8(to + m * kChunkBytes + lane * 8,
+                   source.x + m * source.stride_bytes + (there > 0 ? at : 0), there);
     }
-    close_copies();
+  }
+  /// What convert() takes of a token of such a copy.
+  __device__ __forceinline__ void load_fetched(const uint8_t* from, uint32_t (&pairs)[2]) const {
+    pairs[0] = *reinterpret_cast<const uint32_t*>(from + places.first_byte);
+    pairs[1] = *reinterpret_cast<const uint32_t*>(from + places.second_byte);
   }
 
-  /// Waits for them, and for copies that were started before.
-  __device__ __forceinline__ void convert_fetched(int warp, int num_warps) const {
-    wait_for_copies<0>();
-    __syncwarp();
-#pragma unroll 1
-    for (int index = warp; index < source.num_chunks; index += num_warps) {
-      uint32_t pairs[kDigitTokens][2] = {};
-#pragma unroll
-      for (int m = 0; m < kDigitTokens; ++m) {
-        if (m >= source.M) continue;
-        const uint8_t* from = chunk(index) + m * kChunkBytes;
-        pairs[m][0] = *reinterpret_cast<const uint32_t*>(from + places.first_byte);
-        pairs[m][1] = *reinterpret_cast<const uint32_t*>(from + places.second_byte);
-      }
-      __syncwarp();
-#pragma unroll
-      for (int m = 0; m < kDigitTokens; ++m) {
-        if (m < source.M) convert(index, m, pairs[m]);
-      }
-    }
-    __syncwarp();
-  }
-
- private:
   static constexpr int kChunkBytes = 2 * kDigitChunk;
 
+ private:
   /// The first `num_bytes` of eight, and zeros.
   static __device__ __forceinline__ void start_copy_8(void* to, const void* from, int num_bytes) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(shared_address_of(to)),

@@ -232,8 +232,10 @@ TilePlan plan_split_tile(const TileFamily& family, const ProductShape& shape,
 
 TilePlan plan_invariant_tiles(const TileFamily& family, const ProductShape& shape,
                               const CudaDeviceInfo& device) {
-  constexpr int kTile = 1;  // few tokens lose little, and many not all
-  TilePlan plan = plan_of(family, shape, kTile);
+  constexpr int kTokens = 64;  // few tokens lose little, and many not all
+  size_t tile = 0;
+  while (tile + 1 < family.tiles.size() && family.tiles[tile].tile.tokens < kTokens) ++tile;
+  TilePlan plan = plan_of(family, shape, static_cast<int>(tile));
   const int tiles = plan.schedule.num_tiles;
   plan.schedule =
       dealt(plan, std::min(tiles, device.num_multiprocessors * plan.tile.blocks), tiles);

@@ -17,7 +17,6 @@
 #include "halley/cuda/mixed_gemm/wgmma_bf16.cuh"
 #include "halley/cuda/mixed_gemm/wgmma_f16.cuh"
 #include "halley/cuda/mixed_gemm/wgmma_s8.cuh"
-#include "halley/cuda/mixed_gemm/wgmma_u8.cuh"
 
 namespace halley::cuda {
 

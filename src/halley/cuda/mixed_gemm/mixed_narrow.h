@@ -17,6 +17,8 @@ inline constexpr int kNarrowRows = 4;
 inline constexpr int kNarrowSums = 256;
 /// Stages begin at multiples of this: bulk copies that keep their places in lines are faster.
 inline constexpr int kCopyLine = 128;
+/// Chunks whose inputs of 16 bits a warp converts at a time.
+inline constexpr int kNarrowBatch = 2;
 /// Stages of a warp's ring, at most.
 inline constexpr int kNarrowStagesMax = 4;
 
@@ -28,7 +30,10 @@ struct MixedNarrow {
   int groups = 0;  // in a stage
   int inputs = 0;
   int stage_bytes = 0;
-  int digits = 0;     // of inputs of 16 bits (input_digits.cuh): all of K
+  int digits = 0;  // of inputs of 16 bits (input_digits.cuh): [warp][kept]
+  int kept = 0;    // chunks of a warp: all, or kNarrowBatch where each is needed once
+  int copies = 0;  // of inputs, of chunks that are not kept
+  int warp_copies = 0;
   int sums = 0;       // [warp][token][sum_pitch]
   int sum_pitch = 0;  // numbers; stores of a warp meet no bank twice
   int barriers = 0;   // [warp][stage]
@@ -67,7 +72,13 @@ constexpr MixedNarrow mixed_narrow(const MixedNarrowShape& shape, int block_rows
   const int stage_bytes = narrow.inputs + M * kChunkInputs * input_bytes;
   narrow.stage_bytes = (stage_bytes + kCopyLine - 1) / kCopyLine * kCopyLine;
   narrow.digits = kNarrowWarps * num_stages * narrow.stage_bytes;
-  narrow.sums = narrow.digits + (narrow.has_digits ? shape.num_chunks * digit_bytes(M) : 0);
+  const int own_chunks = (shape.num_chunks + kNarrowWarps - 1) / kNarrowWarps;
+  const bool keeps_all = rows < block_rows || own_chunks <= kNarrowBatch;
+  narrow.kept = keeps_all ? own_chunks : kNarrowBatch;
+  narrow.warp_copies = keeps_all ? 0 : own_chunks * M * kChunkInputs * 2;
+  narrow.copies = narrow.digits + kNarrowWarps * narrow.kept * digit_bytes(M);
+  narrow.sums =
+      narrow.has_digits ? narrow.copies + kNarrowWarps * narrow.warp_copies : narrow.digits;
   narrow.sum_pitch = narrow.span * 16 + 4;
   narrow.barriers = narrow.sums + kNarrowWarps * M * narrow.sum_pitch * 4;
   narrow.num_bytes = narrow.barriers + kNarrowWarps * num_stages * 8;

@@ -39,23 +39,67 @@ struct NarrowType<MixedKind::kU8Bf16> : Bf16Digits {
   }
 };
 
-/// All inputs, each warp those of its own chunks. Of 16 inputs a word of codes has 2c, 2c + 8,
-/// 2c + 1 and 2c + 9 in its bytes (nibble_place()), of 4 bits of both rows.
+/// A warp's inputs: those of chunks `warp`, `warp` + kNarrowWarps and so on. All are copied to
+/// shared memory ahead of the weights, behind which they would come late, and converted some at a
+/// time when the first of them is multiplied. Of 16 inputs a word of codes has 2c, 2c + 8, 2c + 1
+/// and 2c + 9 in its bytes (nibble_place()), of 4 bits of both rows.
 template <MixedKind kKind>
 struct NarrowInputs {
-  InputDigits<NarrowType<kKind>> digits;
+  using Digits = InputDigits<NarrowType<kKind>>;
+  Digits digits;
+  uint8_t* copies;  // [own] of inputs that are not where their digits will be
+  int warp, kept, num_own;
 
-  __device__ __forceinline__ NarrowInputs(const NarrowArguments& args, uint8_t* shared, int lane)
+  __device__ __forceinline__ NarrowInputs(const NarrowArguments& args, uint8_t* shared, int of_warp,
+                                          int lane)
       : digits{.source = {static_cast<const uint8_t*>(args.x), args.x_stride_bytes,
                           args.x_row_bytes, args.M, args.num_chunks},
-               .bytes = shared + args.narrow.digits,
+               .bytes =
+                   shared + args.narrow.digits + of_warp * args.narrow.kept * digit_bytes(args.M),
                .places = {lane / 4 * 32 + lane % 4 * 4, lane / 4 * 32 + lane % 4 * 4 + 16,
                           lane % 4 * 8 + lane / 4},
-               .lane = lane} {}
+               .lane = lane},
+        copies(shared + args.narrow.copies + of_warp * args.narrow.warp_copies),
+        warp(of_warp),
+        kept(args.narrow.kept),
+        num_own((args.num_chunks - of_warp + kNarrowWarps - 1) / kNarrowWarps) {}
 
-  __device__ __forceinline__ void fetch(int warp) const { digits.fetch(warp, kNarrowWarps); }
-  __device__ __forceinline__ void convert(int warp) const {
-    digits.convert_fetched(warp, kNarrowWarps);
+  /// Where the digits of the warp's chunk `own` are.
+  __device__ __forceinline__ int slot(int own) const {
+    return own < kept ? own : own % kNarrowBatch;
+  }
+  __device__ __forceinline__ uint8_t* copy(int own) const {
+    return kept >= num_own ? digits.chunk(own)
+                           : copies + own * digits.source.M * Digits::kChunkBytes;
+  }
+  __device__ __forceinline__ void fetch() const {
+#pragma unroll 1
+    for (int own = 0; own < num_own; ++own) digits.fetch(warp + own * kNarrowWarps, copy(own));
+    close_copies();
+  }
+  /// Before the warp's chunk `own` is multiplied. The copies are there.
+  __device__ __forceinline__ void provide(int own, bool is_first_pass) const {
+    if (own % kNarrowBatch != 0 || (!is_first_pass && kept >= num_own)) return;
+    uint32_t pairs[kDigitTokens][kNarrowBatch][2];
+#pragma unroll
+    for (int m = 0; m < kDigitTokens; ++m) {
+#pragma unroll
+      for (int i = 0; i < kNarrowBatch; ++i) {
+        if (m >= digits.source.M || own + i >= num_own) continue;
+        digits.load_fetched(copy(own + i) + m * Digits::kChunkBytes, pairs[m][i]);
+      }
+    }
+    __syncwarp();
+#pragma unroll
+    for (int m = 0; m < kDigitTokens; ++m) {
+#pragma unroll
+      for (int i = 0; i < kNarrowBatch; ++i) {
+        if (m < digits.source.M && own + i < num_own) {
+          digits.convert(slot(own + i), m, pairs[m][i]);
+        }
+      }
+    }
+    __syncwarp();
   }
 };
 
@@ -88,8 +132,8 @@ struct NarrowDigitStage {
   }
 
   template <bool kIsOneGroup>
-  __device__ __forceinline__ void prepare(const NarrowInputs<kKind>& inputs, int chunk) {
-    columns.load(inputs.digits, chunk);
+  __device__ __forceinline__ void prepare(const NarrowInputs<kKind>& inputs, int own) {
+    columns.load(inputs.digits, inputs.slot(own));
     constexpr uint32_t kOnes[4] = {0x01010101u, 0, 0x01010101u, 0};
     int32_t sums[4];
 #pragma unroll

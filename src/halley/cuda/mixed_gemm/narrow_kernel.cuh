@@ -149,9 +149,8 @@ __device__ __forceinline__ void run_narrow(const NarrowArguments& args, uint8_t*
                   static_cast<uint32_t>(args.narrow.barriers + warp * args.narrow.num_stages * 8);
   ring.row_end = warp < num_chunks ? row_end : row_begin;
   start_next_kernel();  // whose blocks come as soon as these here end
-  const Inputs inputs(args, shared, lane);
-  ring.start(row_begin, [&] { inputs.fetch(warp); });
-  inputs.convert(warp);
+  const Inputs inputs(args, shared, warp, lane);
+  ring.start(row_begin, [&] { inputs.fetch(); });
   auto* const all_sums = reinterpret_cast<Sum*>(shared + args.narrow.sums);
   int stage = 0;
   uint32_t parity = 0;
@@ -169,12 +168,13 @@ __device__ __forceinline__ void run_narrow(const NarrowArguments& args, uint8_t*
       const int rows = min(args.narrow.rows, span_end - row);
       typename Stage::Totals totals[kNarrowRows] = {};
 #pragma unroll 1
-      for (int chunk = warp; chunk < num_chunks; chunk += kNarrowWarps) {
+      for (int own = 0; warp + own * kNarrowWarps < num_chunks; ++own) {
         Stage oldest = {.args = args};
         oldest.bytes = ring.stage(stage);
         oldest.lane = lane;
         ring.wait_for_inputs();
-        oldest.template prepare<kIsOneGroup>(inputs, chunk);
+        inputs.provide(own, row == row_begin);
+        oldest.template prepare<kIsOneGroup>(inputs, own);
         ring.wait_for_weights(stage, parity);
         multiply_rows<kIsOneGroup>(oldest, rows, totals);
         ring.refill();

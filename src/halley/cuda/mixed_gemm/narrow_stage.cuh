@@ -7,9 +7,9 @@ namespace halley::cuda {
 
 /// Inputs that come with the weights, in a stage.
 struct NarrowStagedInputs {
-  __device__ __forceinline__ NarrowStagedInputs(const NarrowArguments&, uint8_t*, int) {}
-  __device__ __forceinline__ void fetch(int) const {}
-  __device__ __forceinline__ void convert(int) const {}
+  __device__ __forceinline__ NarrowStagedInputs(const NarrowArguments&, uint8_t*, int, int) {}
+  __device__ __forceinline__ void fetch() const {}
+  __device__ __forceinline__ void provide(int, bool) const {}
 };
 
 /// What mma.sync has summed of a row of 16 outputs, to [token][sum_pitch] of a warp.

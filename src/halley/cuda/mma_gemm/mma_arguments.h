@@ -40,9 +40,6 @@ constexpr MixedKind layout_of(MmaKind kind) {
 /// Where the 16 bytes of a warp's first lane lie in a chunk, for the outputs `tile` * 16 and the
 /// inputs `half` * 64; those of the others are behind them.
 constexpr int codes_offset(MmaKind kind, int tile, int half) {
-  if (kind == MmaKind::kS4Blocks) {
-    return tile / 4 * kW4axStripBytes + half * kW4axHalfBytes + tile % 4 * 512;
-  }
   return nibble_place(layout_of(kind), tile * 16, half * 64).byte;
 }
 static_assert(kW4axInputs == kChunkInputs && kTileOutputs == kChunkOutputs);

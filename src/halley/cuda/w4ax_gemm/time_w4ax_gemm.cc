@@ -102,7 +102,7 @@ std::vector<GemmTime> time_w4ax_gemm(const CudaContext& context, const TimeW4axO
           w4ax_gemm_planned(context, weight.copy(copy), operands, plan, weight.outputs(M));
         });
         const double best = timed.time.early_microseconds.value_or(timed.time.microseconds);
-        timed.tuned = to_json(tuned_tile(w4ax_family(), shape, plan, best));
+        if (!is_narrow) timed.tuned = to_json(tuned_tile(w4ax_family(), shape, plan, best));
         times.push_back(timed);
       }
     }

@@ -34,7 +34,7 @@ TEST_F(TimeW4axGemm, TimesWithAndWithoutEarlyStarts) {
 /// All plans of the layers of Llama-3 beside products with one scale a token, then the lines of the
 /// fastest for cuda/hopper_tile/tuned_h200.json.
 TEST_F(TimeW4axGemm, ListsAllPlansOfLayers) {
-  const TimeGemmOptions options = {.shapes = {}, .rows = {1, 16, 64, 128, 256, 2048}};
+  const TimeGemmOptions options = {.shapes = {}, .rows = {1, 16, 32, 64, 128, 256, 2048}};
   std::map<std::tuple<int64_t, int64_t, int64_t>, double> others, bests;
   std::map<std::tuple<int64_t, int64_t, int64_t>, GemmTime> tuned;
   for (const GemmTime& time :

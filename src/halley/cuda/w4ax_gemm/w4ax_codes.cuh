@@ -41,8 +41,8 @@ struct W4axCodes {
   /// Of a stage, whose codes begin at `codes`.
   static __device__ __forceinline__ void load(uint32_t codes, const TileThread& self,
                                               Loaded& loaded) {
-    const uint32_t mine =
-        codes + static_cast<uint32_t>(self.warpgroup * kW4axStripBytes + self.in_warpgroup * 16);
+    const int row = self.thread / 32;
+    const uint32_t mine = codes + static_cast<uint32_t>(row * kW4axRowBytes + self.lane * 16);
     loaded.first = load_shared_16(mine);
     loaded.second = load_shared_16(mine + kW4axHalfBytes);
   }

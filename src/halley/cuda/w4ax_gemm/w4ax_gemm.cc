@@ -19,8 +19,9 @@ namespace halley::cuda {
 namespace {
 
 /// Times fitted to those of all tiles and of the layers of Llama-3.
-constexpr std::array<TimedTile, 3> kTiles = {{
+constexpr std::array<TimedTile, 4> kTiles = {{
     {{16, w4ax_blocks(16)}, 0.24, 0.5, 3, 1.4},
+    {{32, w4ax_blocks(32)}, 0.28, 0.7, 3, 1.4},
     {{64, w4ax_blocks(64)}, 0.37, 1.2, 3, 1.5},
     {{128, w4ax_blocks(128)}, 0.63, 1.0, 4, 1.5},
 }};
@@ -29,8 +30,11 @@ constexpr TileFamily kFamily = {.name = "w4ax",
                                 .stage_inputs = kW4axInputs,
                                 .weight_bits = 4.25,
                                 .stage = w4ax_stage};
-constexpr std::array<W4axLaunch, kTiles.size()> kLaunches = {launch_w4ax_16, launch_w4ax_64,
-                                                             launch_w4ax_128};
+constexpr std::array<W4axLaunch, kTiles.size()> kLaunches = {launch_w4ax_16, launch_w4ax_32,
+                                                             launch_w4ax_64, launch_w4ax_128};
+/// Of fewer tokens all products are narrow, of so many those of small layers.
+constexpr int64_t kNarrowBelow = 4;
+static_assert(kW4axNarrowTokens == kNarrowTokens);
 
 void check_operands(const CudaContext& context, const W4axWeight& weight,
                     const W4axOperands& operands, Matrix y) {
@@ -82,7 +86,10 @@ void w4ax_gemm(const CudaContext& context, const W4axWeight& weight, const W4axO
 }
 
 bool is_w4ax_narrow(const CudaContext& context, const W4axWeight& weight, int64_t M) {
-  return M <= 4 && weight.N <= int64_t{64} * context.device.num_multiprocessors;
+  // All tokens are read by every multiprocessor, once for each of its passes.
+  const bool is_one_pass =
+      weight.N <= int64_t{16 * kNarrowRows} * context.device.num_multiprocessors;
+  return M < kNarrowBelow || (M == kNarrowBelow && is_one_pass);
 }
 
 void w4ax_gemm_narrow(const CudaContext& context, const W4axWeight& weight,
@@ -90,27 +97,38 @@ void w4ax_gemm_narrow(const CudaContext& context, const W4axWeight& weight,
   if (y.num_rows == 0) return;
   check_operands(context, weight, operands, y);
   HALLEY_CHECK(y.num_rows <= kW4axNarrowTokens, y.num_rows);
+  const auto M = static_cast<int>(y.num_rows);
+  const auto rows = static_cast<int>(ceil_div<int64_t>(weight.N, 16));
+  const auto num_chunks = static_cast<int>(weight.num_blocks());
+  const int num_blocks = std::min(rows, context.device.num_multiprocessors);
+  const W4axNarrow narrow = w4ax_narrow_that_fits(
+      M, ceil_div(rows, num_blocks), num_chunks, static_cast<int>(context.device.shared_bytes_max));
   W4axNarrowArguments args;
-  args.codes = reinterpret_cast<const uint8_t*>(weight.codes.data());
   args.w_scales = reinterpret_cast<const float*>(weight.scales.data());
   args.w_scales_pitch = weight.scales_pitch();
-  args.x = reinterpret_cast<const uint8_t*>(operands.x.data);
-  args.x_stride = operands.x.row_stride;
   args.x_scales = operands.x_scales;
   args.x_scales_pitch = operands.x_scales_pitch;
-  args.M = static_cast<int>(y.num_rows);
-  args.N = static_cast<int>(weight.N);
-  args.K = static_cast<int>(weight.K);
-  args.num_rows = static_cast<int>(ceil_div<int64_t>(weight.N, 16));
-  args.num_chunks = static_cast<int>(weight.num_blocks());
-  args.bias = operands.bias;
-  args.y = y.data;
-  args.y_dtype = y.dtype;
-  args.y_stride = y.row_stride;
-  launch_w4ax_narrow(args,
-                     {.num_blocks = std::min(args.num_rows, context.device.num_multiprocessors),
-                      .starts_early = operands.starts_early,
-                      .stream = context.stream.get()});
+  args.scales = narrow.scales;
+  args.token_scales = narrow.token_scales;
+  args.product = {.weights = reinterpret_cast<const uint8_t*>(weight.codes.data()),
+                  .chunk_bytes = kW4axChunkBytes,
+                  .num_chunks = num_chunks,
+                  .num_blocks = num_blocks,
+                  .block_rows = rows / num_blocks,
+                  .longer_blocks = rows % num_blocks,
+                  .narrow = narrow.shared,
+                  .M = M,
+                  .N = static_cast<int>(weight.N),
+                  .x = operands.x.data,
+                  .x_stride_bytes = operands.x.row_stride,
+                  .x_row_bytes = static_cast<int>(weight.K),
+                  .scales = {},
+                  .bias = operands.bias,
+                  .y = y.data,
+                  .y_dtype = y.dtype,
+                  .y_stride = y.row_stride,
+                  .starts_early = operands.starts_early};
+  launch_w4ax_narrow(args, context.stream.get());
 }
 
 void w4ax_gemm_planned(const CudaContext& context, const W4axWeight& weight,

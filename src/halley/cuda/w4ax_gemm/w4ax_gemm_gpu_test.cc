@@ -157,11 +157,11 @@ TEST_F(W4axGemm, RowsThatAreNotFiniteAreNan) {
 }
 
 /// Fewer blocks of inputs than warps, as many, more; one row of 16 outputs a multiprocessor and
-/// several; sums that are kept for one pass and for more.
+/// several, all at a time and some.
 TEST_F(W4axGemm, IsRightForFewTokens) {
   for (const Sizes& sizes :
        {Sizes{1, 1, 1}, Sizes{3, 130, 200}, Sizes{8, 264, 4096}, Sizes{2, 2200, 4300},
-        Sizes{5, 4250, 1030}, Sizes{8, 30000, 256}, Sizes{1, 30000, 257}}) {
+        Sizes{5, 4250, 1030}, Sizes{8, 30000, 256}, Sizes{1, 30000, 257}, Sizes{7, 7000, 2200}}) {
     const Product product(context_, sizes);
     for (const DType dtype : {DType::kF16, DType::kBf16, DType::kF32}) {
       SCOPED_TRACE(str(product.M, " x ", product.N, " x ", product.K, ", ", dtype));
@@ -174,7 +174,7 @@ TEST_F(W4axGemm, IsRightForFewTokens) {
 
 /// Launches that may begin early, each of what the one before has written.
 TEST_F(W4axGemm, FewTokensHaveTheSameBitsInGraphsAndInAllBatches) {
-  const Product product(context_, {4, 500, 4096});
+  const Product product(context_, {8, 500, 4096});
   const DeviceMatrix first(DType::kF32, product.M, product.N);
   const DeviceMatrix second(DType::kF32, product.M, product.N);
   const CudaGraph graph = CudaGraph::capture(stream_, [&] {

@@ -12,11 +12,12 @@ namespace halley::cuda {
 inline constexpr int kW4axInputs = 128;
 
 /// Codes are chunks of kTileOutputs outputs and kW4axInputs inputs, along K and then along N, each
-/// contiguous: [strip 2][half 2][thread 128][16 bytes]. A strip is the 64 outputs of one wgmma, a
-/// half 64 inputs; one 16-byte load gives a thread of a warpgroup what it feeds of them.
+/// contiguous: [row 8][half 2][lane 32][16 bytes], as MixedKind::kU4S8 has them. A row is the 16
+/// outputs of a warp in a product, a half 64 inputs; one 16-byte load gives a thread what it feeds
+/// of them.
 inline constexpr int kW4axChunkBytes = kTileOutputs * kW4axInputs / 2;
-inline constexpr int kW4axStripBytes = kW4axChunkBytes / 2;
-inline constexpr int kW4axHalfBytes = kW4axStripBytes / 2;
+inline constexpr int kW4axRowBytes = 16 * kW4axInputs / 2;
+inline constexpr int kW4axHalfBytes = kW4axRowBytes / 2;
 
 /// The codes of a byte of a chunk: of one input, and of two outputs, in the low and the high half.
 struct W4axBytePlace {
@@ -25,14 +26,13 @@ struct W4axBytePlace {
 };
 
 /// A code less 8, in two's complement. Fragments of A in registers (PTX ISA, wgmma, "Register
-/// Fragments", s8, "m64k32"): thread 32 w + 4 g + c holds rows 16 w + g and 16 w + g + 8 of a
-/// strip; registers a0 and a1 are the two rows' inputs 4 c .. 4 c + 3, a2 and a3 those 16 further.
+/// Fragments", s8, "m64k32"): thread 32 w + 4 g + c holds outputs 16 w + g and 16 w + g + 8 of
+/// 64; registers a0 and a1 are the two rows' inputs 4 c .. 4 c + 3, a2 and a3 those 16 further.
 /// Two words a step of 32 inputs, word 0 (a0 | a1 << 4) and word 1 (a2 | a3 << 4).
 constexpr W4axBytePlace w4ax_byte_place(int byte) {
-  const int strip = byte / kW4axStripBytes, half = byte % kW4axStripBytes / kW4axHalfBytes;
-  const int thread = byte % kW4axHalfBytes / 16, word = byte % 16 / 4;
-  return {strip * 64 + thread / 32 * 16 + thread % 32 / 4,
-          half * 64 + word * 16 + thread % 4 * 4 + byte % 4};
+  const int row = byte / kW4axRowBytes, half = byte % kW4axRowBytes / kW4axHalfBytes;
+  const int lane = byte % kW4axHalfBytes / 16, word = byte % 16 / 4;
+  return {row * 16 + lane / 4, half * 64 + word * 16 + lane % 4 * 4 + byte % 4};
 }
 
 }  // namespace halley::cuda

@@ -25,16 +25,16 @@ TEST(W4axLayout, HasEveryCodeOnce) {
 /// even and g + 8 where it is odd, and inputs 4 c .. 4 c + 3, those of registers 2 and 3 16
 /// further.
 TEST(W4axLayout, GivesThreadsTheirFragments) {
-  for (int strip = 0; strip < 2; ++strip) {
-    for (int thread = 0; thread < 128; ++thread) {
-      const int warp = thread / 32, g = thread % 32 / 4, c = thread % 4;
+  for (int row = 0; row < kTileOutputs / 16; ++row) {
+    for (int lane = 0; lane < 32; ++lane) {
+      const int g = lane / 4, c = lane % 4;
       for (int step = 0; step < 4; ++step) {
         for (int i = 0; i < 8; ++i) {
           // Word i / 4 of the step: a mask takes the even register from it, a shift the odd one.
           const int byte =
-              strip * kW4axStripBytes + step / 2 * kW4axHalfBytes + thread * 16 + step % 2 * 8 + i;
+              row * kW4axRowBytes + step / 2 * kW4axHalfBytes + lane * 16 + step % 2 * 8 + i;
           const W4axBytePlace place = w4ax_byte_place(byte);
-          EXPECT_EQ(place.output, strip * 64 + 16 * warp + g);
+          EXPECT_EQ(place.output, 16 * row + g);
           EXPECT_EQ(place.input, 32 * step + i / 4 * 16 + 4 * c + i % 4);
         }
       }

@@ -1,5 +1,6 @@
-// The W4Ax product of at most eight tokens: warps read codes straight from memory, multiply them by
-// mma.sync and share the inputs of every output.
+// The W4Ax product of at most eight tokens: every warp copies what it needs to its own part of
+// shared memory, far ahead, and multiplies it by mma.sync; as cuda/mixed_gemm/narrow_kernel.cuh,
+// but that every block of inputs is scaled.
 #pragma once
 
 #include <cstdint>
@@ -7,203 +8,203 @@
 #include "halley/cuda/gemm/hopper_instructions.cuh"
 #include "halley/cuda/gemm/numbers.cuh"
 #include "halley/cuda/mixed_gemm/narrow_mma.cuh"
-#include "halley/cuda/w4ax_gemm/w4ax_codes.cuh"
+#include "halley/cuda/mixed_gemm/narrow_ring.cuh"
+#include "halley/cuda/mixed_gemm/narrow_stage.cuh"
 #include "halley/cuda/w4ax_gemm/w4ax_narrow.h"
 
 namespace halley::cuda {
 
-/// What a warp multiplies at a time: a block of inputs and some rows of 16 outputs.
-struct W4axNarrowItem {
-  int row = 0;
-  int chunk = 0;
+/// A warp's ring of codes and inputs, and the scales that come with the inputs of a stage.
+struct W4axNarrowRing {
+  const W4axNarrowArguments& args;
+  NarrowRing<MixedKind::kU4S8, 1, true> ring;
 
-  __device__ __forceinline__ void advance(int warp, int num_chunks) {
-    chunk += kW4axNarrowWarps;
-    if (chunk >= num_chunks) {
-      chunk = warp;
-      row += kW4axNarrowRows;
+  /// Of `rows` rows of 16 outputs, four numbers a lane.
+  __device__ __forceinline__ void copy_output_scales(const NarrowItem& item, int rows,
+                                                     int stage) const {
+    if (ring.lane >= rows * 4) return;
+    const float* from = args.w_scales + item.chunk * args.w_scales_pitch + item.row * 16;
+    copy_four(stage, args.scales, from, ring.lane);
+  }
+  /// What stands behind M is not used.
+  __device__ __forceinline__ void copy_token_scales(const NarrowItem& item, int rows,
+                                                    int stage) const {
+    if (rows <= 0 || ring.lane >= (args.product.M + 3) / 4) return;
+    copy_four(stage, args.token_scales, args.x_scales + item.chunk * args.x_scales_pitch,
+              ring.lane);
+  }
+  __device__ __forceinline__ void copy_four(int stage, int place, const float* from,
+                                            int index) const {
+    start_copy_16(ring.stage_address(stage) + static_cast<uint32_t>(place + index * 16),
+                  from + index * 4, 16);
+  }
+
+  /// Calls copy(item, rows, stage) for the first stages.
+  template <class Copy>
+  __device__ __forceinline__ void for_first_stages(int row, const Copy& copy) const {
+    NarrowItem item = {row, ring.warp};
+    for (int stage = 0; stage < args.product.narrow.num_stages; ++stage) {
+      copy(item, min(args.product.narrow.rows, ring.row_end - item.row), stage);
+      item.chunk += kNarrowWarps;
+      if (item.chunk >= args.product.num_chunks) {
+        item = {item.row + args.product.narrow.rows, ring.warp};
+      }
     }
   }
+
+  /// Scales of outputs are constant: they do not wait for the kernel ahead.
+  __device__ __forceinline__ void start(int row) {
+    for_first_stages(row, [&](const NarrowItem& item, int rows, int stage) {
+      copy_output_scales(item, rows, stage);
+    });
+    ring.start(row, [&] {
+      for_first_stages(row, [&](const NarrowItem& item, int rows, int stage) {
+        copy_token_scales(item, rows, stage);
+      });
+    });
+  }
+
+  /// After the last read of the stage at `stage_ahead`.
+  __device__ __forceinline__ void refill() {
+    __syncwarp();
+    copy_output_scales(ring.ahead, ring.rows_ahead(), ring.stage_ahead);
+    copy_token_scales(ring.ahead, ring.rows_ahead(), ring.stage_ahead);
+    ring.refill();
+  }
 };
 
-struct W4axNarrowThread {
-  int warp = 0, lane = 0;
-  __device__ int row() const { return lane / 4; }          // g of fragments
-  __device__ int column_pair() const { return lane % 4; }  // c of fragments
-};
+/// One stage of a warp's ring.
+struct W4axNarrowStage {
+  /// A code becomes the high half of a byte: 16 times the number.
+  static constexpr float kUnit = 0.0625f;
+  /// Of a row of 16 outputs: as mma.sync has them.
+  struct Totals {
+    float of[4] = {};
+  };
 
-/// Where the codes of 16 outputs and a block of inputs begin: 512 bytes, and as many
-/// kW4axHalfBytes further.
-__device__ __forceinline__ const uint8_t* narrow_codes(const W4axNarrowArguments& args, int row,
-                                                       int chunk) {
-  constexpr int kPanelRows = kTileOutputs / 16;
-  const int64_t index = int64_t{row / kPanelRows} * args.num_chunks + chunk;
-  const int in_panel = row % kPanelRows;
-  return args.codes + index * kW4axChunkBytes + in_panel / 4 * kW4axStripBytes + in_panel % 4 * 512;
-}
+  const W4axNarrowArguments& args;
+  const uint8_t* bytes = nullptr;
+  int lane = 0;
+  uint32_t x[2][4] = {};  // operand B of two steps
+  float x_scales[2] = {};
 
-/// To the L2 cache, a line a lane: the item that is `distance` ahead, for which the warp then waits
-/// less.
-__device__ __forceinline__ void prefetch_item(const W4axNarrowArguments& args,
-                                              const W4axNarrowThread& self, W4axNarrowItem item,
-                                              int distance, int row_end) {
-  for (int i = 0; i < distance; ++i) item.advance(self.warp, args.num_chunks);
-  const int lane = self.lane, row = item.row + lane / 8;
-  if (lane >= 8 * kW4axNarrowRows || row >= row_end) return;
-  const uint8_t* line =
-      narrow_codes(args, row, item.chunk) + lane % 8 / 4 * kW4axHalfBytes + lane % 4 * 128;
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(line));
-}
-
-/// Of the weight, for all rows.
-struct W4axNarrowWeight {
-  uint4 codes[kW4axNarrowRows][2];
-  float scales[kW4axNarrowRows][2];
-
-  __device__ __forceinline__ void load(const W4axNarrowArguments& args,
-                                       const W4axNarrowThread& self, const W4axNarrowItem& item,
-                                       int row_end) {
+  /// Rows of tokens that do not exist give sums that nobody reads.
+  __device__ __forceinline__ void prepare() {
+    const int M = args.product.M;
+    const uint32_t row = shared_address_of(bytes) +
+                         static_cast<uint32_t>(args.product.narrow.inputs +
+                                               (lane / 8 * M + min(lane % 8, M - 1)) * 16);
 #pragma unroll
-    for (int i = 0; i < kW4axNarrowRows; ++i) {
-      const int row = min(item.row + i, row_end - 1);  // nobody reads the sums of another
-      const auto* from =
-          reinterpret_cast<const uint4*>(narrow_codes(args, row, item.chunk)) + self.lane;
-      codes[i][0] = __ldcs(from);
-      codes[i][1] = __ldcs(from + kW4axHalfBytes / 16);
-      const float* scale = args.w_scales + item.chunk * args.w_scales_pitch + row * 16 + self.row();
-      scales[i][0] = scale[0];
-      scales[i][1] = scale[8];
+    for (int half = 0; half < 2; ++half) {
+      load_matrices(row + static_cast<uint32_t>(half * 64 * M), x[half]);
     }
-  }
-};
-
-/// Of the tokens: operand B of a block's steps.
-struct W4axNarrowInputs {
-  uint32_t x[kW4axSteps][2];
-  float scales[2];
-
-  /// Inputs behind K are zero.
-  static __device__ __forceinline__ uint32_t load_four(const uint8_t* row, int k, int K) {
-    if (k + 4 <= K) return *reinterpret_cast<const uint32_t*>(row + k);
-    uint32_t four = 0;
-#pragma unroll 1
-    for (int i = 0; k + i < K; ++i) four |= uint32_t{row[k + i]} << (8 * i);
-    return four;
-  }
-
-  __device__ __forceinline__ void load(const W4axNarrowArguments& args,
-                                       const W4axNarrowThread& self, int chunk) {
-    // Tokens that do not exist give sums that nobody reads.
-    const uint8_t* row = args.x + min(self.row(), args.M - 1) * args.x_stride;
-    const int begin = chunk * kW4axInputs + 4 * self.column_pair();
+    const auto* scales = reinterpret_cast<const float*>(bytes + args.token_scales);
 #pragma unroll
-    for (int step = 0; step < kW4axSteps; ++step) {
-      x[step][0] = load_four(row, begin + step * 32, args.K);
-      x[step][1] = load_four(row, begin + step * 32 + 16, args.K);
-    }
-    const auto* scale = reinterpret_cast<const float2*>(
-        args.x_scales + chunk * args.x_scales_pitch + 2 * self.column_pair());
-    scales[0] = scale->x;
-    scales[1] = scale->y;
+    for (int e = 0; e < 2; ++e) x_scales[e] = scales[min(lane % 4 * 2 + e, M - 1)];
   }
-};
 
-/// sums += the block's sums, scaled: as W4axConsumer.
-__device__ __forceinline__ void add_narrow(const W4axNarrowWeight& weight,
-                                           const W4axNarrowInputs& inputs,
-                                           float (&sums)[kW4axNarrowRows][4]) {
-#pragma unroll
-  for (int i = 0; i < kW4axNarrowRows; ++i) {
+  __device__ __forceinline__ void multiply_row(int i, Totals& totals) const {
     int32_t of_block[4] = {};
 #pragma unroll
-    for (int step = 0; step < kW4axSteps; ++step) {
-      const uint4& codes = weight.codes[i][step / 2];
-      uint32_t a[4];
-      W4axHighHalves::decode(a, step % 2 == 0 ? codes.x : codes.z,
-                             step % 2 == 0 ? codes.y : codes.w);
-      multiply_narrow_s8(of_block, a, inputs.x[step][0], inputs.x[step][1]);
-    }
+    for (int half = 0; half < 2; ++half) {
+      const auto codes = *reinterpret_cast<const uint4*>(bytes + i * kW4axRowBytes +
+                                                         half * kW4axHalfBytes + lane * 16);
 #pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const float scaled =
-          static_cast<float>(of_block[e]) * (weight.scales[i][e / 2] * W4axHighHalves::kUnit);
-      sums[i][e] = fmaf(scaled, inputs.scales[e % 2], sums[i][e]);
-    }
-  }
-}
-
-/// A warp's sums of an item's rows, to [warp][row of the pass][token][output].
-__device__ __forceinline__ void keep_sums(const W4axNarrowArguments& args,
-                                          const W4axNarrowThread& self, float* kept, int row,
-                                          int num_rows, float (&sums)[kW4axNarrowRows][4]) {
-#pragma unroll
-  for (int i = 0; i < kW4axNarrowRows; ++i) {
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const int token = 2 * self.column_pair() + e % 2;
-      if (row + i < num_rows && token < args.M) {
-        kept[((self.warp * num_rows + row + i) * args.M + token) * 16 + self.row() + e / 2 * 8] =
-            sums[i][e];
+      for (int step = 0; step < 2; ++step) {
+        const uint32_t u = step == 0 ? codes.x : codes.z, v = step == 0 ? codes.y : codes.w;
+        const uint32_t a[4] = {u << 4 & 0xF0F0F0F0u, u & 0xF0F0F0F0u, v << 4 & 0xF0F0F0F0u,
+                               v & 0xF0F0F0F0u};
+        multiply_narrow_s8(of_block, a, x[half][2 * step], x[half][2 * step + 1]);
       }
-      sums[i][e] = 0;
     }
-  }
-}
-
-/// Rows [begin, begin + num_rows) of 16 outputs: the warps' sums in their order.
-__device__ __forceinline__ void write_narrow(const W4axNarrowArguments& args, const float* kept,
-                                             int begin, int num_rows) {
-  const int num_sums = num_rows * args.M * 16;
-  const int num_warps = min(kW4axNarrowWarps, args.num_chunks);
-  for (int i = static_cast<int>(threadIdx.x); i < num_sums; i += kW4axNarrowWarps * 32) {
-    const int token = i / 16 % args.M, n = (begin + i / 16 / args.M) * 16 + i % 16;
-    if (n >= args.N) continue;
-    float sum = 0;
-#pragma unroll 8
-    for (int warp = 0; warp < num_warps; ++warp) sum += kept[warp * num_sums + i];
-    if (args.bias != nullptr) sum += args.bias[n];
-    store_number(args.y, args.y_dtype, token * args.y_stride + n, sum);
-  }
-}
-
-/// Blocks have consecutive rows of 16 outputs; warps take blocks of inputs in turn.
-__global__ void __launch_bounds__(kW4axNarrowWarps * 32, 1)
-    w4ax_narrow_kernel(const __grid_constant__ W4axNarrowArguments args) {
-  extern __shared__ float kept[];
-  const int thread = static_cast<int>(threadIdx.x);
-  const W4axNarrowThread self = {thread / 32, thread % 32};
-  const int block = static_cast<int>(blockIdx.x), num_blocks = static_cast<int>(gridDim.x);
-  const int end = tile_part_begin(args.num_rows, num_blocks, block + 1);
-  int begin = tile_part_begin(args.num_rows, num_blocks, block);
-  const bool has_chunks = self.warp < args.num_chunks;
-  W4axNarrowItem item = {begin, self.warp};
-  W4axNarrowWeight weight;
-  if (has_chunks) {
-    // Weights are constant: these do not wait for the kernel ahead.
-    weight.load(args, self, item, end);
+    const auto* scales = reinterpret_cast<const float*>(bytes + args.scales) + i * 16 + lane / 4;
+    const float w_scales[2] = {scales[0] * kUnit, scales[8] * kUnit};
 #pragma unroll
-    for (int i = 1; i < kW4axNarrowAhead; ++i) prefetch_item(args, self, item, i, end);
-  }
-  wait_for_previous_kernel();
-  bool is_loaded = true;
-  for (; begin < end; begin += args.pass_rows) {
-    const int num_rows = min(args.pass_rows, end - begin);
-    float sums[kW4axNarrowRows][4] = {};
-    while (has_chunks && item.row < begin + num_rows) {
-      if (!is_loaded) weight.load(args, self, item, end);
-      is_loaded = false;
-      W4axNarrowInputs inputs;
-      inputs.load(args, self, item.chunk);
-      prefetch_item(args, self, item, kW4axNarrowAhead, end);
-      add_narrow(weight, inputs, sums);
-      const int row = item.row;
-      item.advance(self.warp, args.num_chunks);
-      if (item.row != row) keep_sums(args, self, kept, row - begin, num_rows, sums);
+    for (int e = 0; e < 4; ++e) {
+      const float scaled = static_cast<float>(of_block[e]) * w_scales[e / 2];
+      totals.of[e] = fmaf(scaled, x_scales[e % 2], totals.of[e]);
     }
-    if (begin + num_rows >= end) start_next_kernel();
+  }
+};
+
+/// Rows [begin, end) of 16 outputs: the warps' sums, [warp][token][sum_pitch], in their order.
+__device__ __forceinline__ void write_totals(const W4axNarrowArguments& args, const float* sums,
+                                             int begin, int end) {
+  const NarrowArguments& product = args.product;
+  const int outputs = (end - begin) * 16, pitch = args.product.narrow.sum_pitch;
+  for (int i = static_cast<int>(threadIdx.x); i < outputs * product.M; i += kNarrowWarps * 32) {
+    const int m = i / outputs, output = i % outputs, n = begin * 16 + output;
+    if (n >= product.N) continue;
+    const float bias = product.bias != nullptr ? product.bias[n] : 0;
+    float sum = 0;
+#pragma unroll
+    for (int warp = 0; warp < kNarrowWarps; ++warp) {
+      sum += sums[(warp * product.M + m) * pitch + output];
+    }
+    store_number(product.y, product.y_dtype, m * product.y_stride + n, sum + bias);
+  }
+}
+
+/// Blocks have consecutive rows of 16 outputs, and go through them some at a time.
+__global__ void __launch_bounds__(kNarrowWarps * 32, 1)
+    w4ax_narrow_kernel(const __grid_constant__ W4axNarrowArguments args) {
+  extern __shared__ uint4 shared_memory[];
+  auto* const shared = reinterpret_cast<uint8_t*>(shared_memory);
+  const NarrowArguments& product = args.product;
+  const MixedNarrow& narrow = product.narrow;
+  const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
+  const int block = static_cast<int>(blockIdx.x);
+  const int row_begin = block * product.block_rows + min(block, product.longer_blocks);
+  const int row_end = row_begin + product.block_rows + (block < product.longer_blocks ? 1 : 0);
+  W4axNarrowRing copies = {.args = args, .ring = {.args = product}};
+  auto& ring = copies.ring;
+  ring.base = shared + warp * narrow.num_stages * narrow.stage_bytes;
+  ring.warp = warp;
+  ring.lane = lane;
+  ring.barriers = shared_address_of(shared) +
+                  static_cast<uint32_t>(narrow.barriers + warp * narrow.num_stages * 8);
+  ring.row_end = warp < product.num_chunks ? row_end : row_begin;
+  start_next_kernel();  // whose blocks come as soon as these here end
+  copies.start(row_begin);
+  auto* const sums = reinterpret_cast<float*>(shared + narrow.sums);
+  int index = 0;
+  uint32_t parity = 0;
+  for (int span = row_begin; span < row_end; span += narrow.span) {
+    const int span_end = min(span + narrow.span, row_end);
+    for (int row = span; row < span_end; row += narrow.rows) {
+      const int rows = min(narrow.rows, span_end - row);
+      W4axNarrowStage::Totals totals[kNarrowRows] = {};
+#pragma unroll 1
+      for (int chunk = warp; chunk < product.num_chunks; chunk += kNarrowWarps) {
+        W4axNarrowStage stage = {.args = args, .bytes = ring.stage(index), .lane = lane};
+        ring.wait_for_inputs();
+        stage.prepare();
+        ring.wait_for_weights(index, parity);
+        // Two at a time without a branch between.
+#pragma unroll
+        for (int i = 0; i < kNarrowRows; i += 2) {
+          if (i + 1 < rows) {
+            stage.multiply_row(i, totals[i]);
+            stage.multiply_row(i + 1, totals[i + 1]);
+          } else if (i < rows) {
+            stage.multiply_row(i, totals[i]);
+          }
+        }
+        copies.refill();
+        if (++index == narrow.num_stages) {
+          index = 0;
+          parity ^= 1;
+        }
+      }
+      if (row == span && span > row_begin) __syncthreads();  // the sums before have been read
+      float* mine = sums + warp * product.M * narrow.sum_pitch;
+#pragma unroll
+      for (int i = 0; i < kNarrowRows; ++i) {
+        if (i < rows) store_narrow_sums(product, lane, totals[i].of, (row - span + i) * 16, mine);
+      }
+    }
     __syncthreads();
-    write_narrow(args, kept, begin, num_rows);
-    if (begin + num_rows < end) __syncthreads();  // they have been read
+    write_totals(args, sums, span, span_end);
   }
 }
 

@@ -1,45 +1,76 @@
-// What a launch of the W4Ax product of few tokens passes to the GPU.
+// What a launch of the W4Ax product of few tokens passes to the GPU, and what its blocks keep in
+// shared memory. Pure functions of the host and the device.
 #pragma once
 
 #include <cstdint>
 
 #include <cuda_runtime_api.h>
 
-#include "halley/core/dtype.h"
+#include "halley/cuda/mixed_gemm/narrow_arguments.h"
+#include "halley/cuda/w4ax_gemm/w4ax_layout.h"
 
 namespace halley::cuda {
 
-inline constexpr int kW4axNarrowWarps = 32;
-/// Rows of 16 outputs that a warp multiplies at a time.
-inline constexpr int kW4axNarrowRows = 2;
-/// Items of a warp that are on their way to the L2 cache before it comes to them.
-inline constexpr int kW4axNarrowAhead = 3;
-/// Bytes of sums that a block keeps before its warps add them: the inputs need the L1 cache.
-inline constexpr int kW4axNarrowKeptBytes = 64 * 1024;
+/// A stage of a warp's ring has codes [row][half][lane], inputs, scales of outputs and then those
+/// of tokens; a block's shared memory as mixed_narrow.h says.
+struct W4axNarrow {
+  MixedNarrow shared;
+  int scales = 0;        // in a stage
+  int token_scales = 0;  // in a stage
+};
 
+/// `rows` at a time of `block_rows` that a block has in all, each of 16 outputs.
+constexpr W4axNarrow w4ax_narrow(int M, int block_rows, int rows, int num_stages) {
+  W4axNarrow narrow;
+  MixedNarrow& shared = narrow.shared;
+  shared.rows = rows;
+  shared.num_stages = num_stages;
+  const int passes = kNarrowSums / (16 * M * rows);
+  shared.span = passes > 1 ? passes * rows : rows;
+  if (shared.span > block_rows) shared.span = block_rows;
+  shared.groups = shared.inputs = rows * kW4axRowBytes;
+  narrow.scales = shared.inputs + M * kW4axInputs;
+  narrow.token_scales = narrow.scales + rows * 64;
+  const int stage_bytes = narrow.token_scales + (M + 3) / 4 * 16;
+  shared.stage_bytes = (stage_bytes + kCopyLine - 1) / kCopyLine * kCopyLine;
+  shared.sums = kNarrowWarps * num_stages * shared.stage_bytes;
+  shared.sum_pitch = shared.span * 16 + 4;
+  shared.barriers = shared.sums + kNarrowWarps * M * shared.sum_pitch * 4;
+  shared.num_bytes = shared.barriers + kNarrowWarps * num_stages * 8;
+  return narrow;
+}
+
+/// With as many rows at a time as leave room for two stages of a warp, and as many stages as
+/// `shared_bytes` of a block allow and a warp ever copies.
+constexpr W4axNarrow w4ax_narrow_that_fits(int M, int block_rows, int num_chunks,
+                                           int shared_bytes) {
+  W4axNarrow best;
+  for (int rows = kNarrowRows; rows >= 1 && best.shared.num_stages < 2; --rows) {
+    // Equal parts, which all pass the ring at the same time.
+    const int passes = (block_rows + rows - 1) / rows, each = (block_rows + passes - 1) / passes;
+    const int items = passes * ((num_chunks + kNarrowWarps - 1) / kNarrowWarps);
+    const int most = items < kNarrowStagesMax ? items : kNarrowStagesMax;
+    for (int stages = 1; stages <= most; ++stages) {
+      const W4axNarrow narrow = w4ax_narrow(M, block_rows, each, stages);
+      if (stages == 1 || narrow.shared.num_bytes <= shared_bytes) best = narrow;
+    }
+    if (items == 1) break;
+  }
+  return best;
+}
+
+/// What the first copies need is in front: blocks wait for each line of it that they read.
 struct W4axNarrowArguments {
-  const uint8_t* codes = nullptr;   // chunks, as w4ax_layout.h says
   const float* w_scales = nullptr;  // [blocks][w_scales_pitch]
   int64_t w_scales_pitch = 0;
-  const uint8_t* x = nullptr;
-  int64_t x_stride = 0;             // bytes
   const float* x_scales = nullptr;  // [blocks][x_scales_pitch]
   int64_t x_scales_pitch = 0;
-  int M = 0, N = 0, K = 0;
-  int num_rows = 0;             // of 16 outputs
-  int num_chunks = 0;           // blocks of inputs
-  int pass_rows = 0;            // whose sums are kept: the kernel's
-  const float* bias = nullptr;  // [N]
-  void* y = nullptr;
-  DType y_dtype = DType::kF16;
-  int64_t y_stride = 0;  // elements
+  int scales = 0;  // as W4axNarrow
+  int token_scales = 0;
+  /// Of weights whose chunks are those of MixedKind::kU4S8; without its scales.
+  NarrowArguments product;
 };
 
-struct W4axNarrowLaunch {
-  int num_blocks = 1;
-  bool starts_early = false;
-  cudaStream_t stream = nullptr;
-};
-void launch_w4ax_narrow(W4axNarrowArguments args, const W4axNarrowLaunch& launch);
+void launch_w4ax_narrow(const W4axNarrowArguments& args, cudaStream_t stream);
 
 }  // namespace halley::cuda
