@@ -113,7 +113,7 @@ TEST(MixedPlan, TakesCompiledTilesOf8Bits) {
   for (const MixedKind kind : {MixedKind::kU8F16, MixedKind::kU8Bf16}) {
     for (const int group_size : {32, 64, 128}) {
       for (const int64_t M : {1, 2, 3, 16, 17, 64, 100, 2048}) {
-        const MixedShape shape = {kind, M, 4096, 4096, group_size};
+        const MixedShape shape = {kind, M, 4000, 4096, group_size};  // not measured
         const MixedPlan plan = plan_mixed_gemm(shape, {});
         EXPECT_EQ(plan.is_narrow, M <= 2) << plan;
         EXPECT_GE(plan.num_stages, plan.is_narrow ? 2 : 3) << plan;
