@@ -17,11 +17,27 @@ constexpr int kGatedEarlyBytes = 128 << 10;
 constexpr int kNormedSharedBytes = 160 << 10;
 constexpr int kSharedBytes = 150 << 10;
 
+constexpr bool has_codes(RowKind kind) {
+  return kind != RowKind::kU4F16 && kind != RowKind::kU4Bf16;
+}
+
+/// Of a strip in a stage, behind its codes.
+int strip_group_bytes(const RowShape& shape) {
+  if (shape.kind == RowKind::kW4ax) return 16 * 4;
+  return chunk_groups(shape.group_size) * 8 * group_entry_bytes(static_cast<MixedKind>(shape.kind));
+}
+
+/// Behind the warps' sums, of a chunk.
+int chunk_sum_bytes(RowKind kind) {
+  if (kind == RowKind::kW4ax) return 4;
+  return has_codes(kind) ? 0 : kChunkSteps * 4;
+}
+
 }  // namespace
 
 std::optional<RowPlan> plan_row(const RowShape& shape, const MixedDevice& device) {
   const int64_t inputs_max = shape.has_norm ? kNormedRowInputsMax : kRowInputsMax;
-  if (shape.kind == MixedKind::kU4GroupS8 || shape.N < 1 || shape.K < 8 || shape.K % 8 != 0 ||
+  if (shape.kind == RowKind::kU4GroupS8 || shape.N < 1 || shape.K < 8 || shape.K % 8 != 0 ||
       shape.K > inputs_max || (shape.is_gated && shape.N % 32 != 0)) {
     return std::nullopt;
   }
@@ -38,9 +54,8 @@ std::optional<RowPlan> plan_row(const RowShape& shape, const MixedDevice& device
   plan.span = std::min(block_places, span_max);
   const int strips = plan.places * plan.num_segments;
   plan.groups = strips * kRowCodeBytes;
-  plan.stage_bytes =
-      plan.groups + strips * chunk_groups(shape.group_size) * 8 * group_entry_bytes(shape.kind);
-  const int row_bytes = plan.num_chunks * kChunkInputs * (is_s8(shape.kind) ? 1 : 2);
+  plan.stage_bytes = plan.groups + strips * strip_group_bytes(shape);
+  const int row_bytes = plan.num_chunks * kChunkInputs * (has_codes(shape.kind) ? 1 : 2);
   const int sum_bytes = kRowWarps * plan.num_segments * plan.span * 16 * 4;
   // Not more than a warp ever copies.
   const int items = ceil_div(block_places, plan.places) * ceil_div(plan.num_chunks, kRowWarps);
@@ -50,7 +65,8 @@ std::optional<RowPlan> plan_row(const RowShape& shape, const MixedDevice& device
     plan.inputs = kRowWarps * plan.num_stages * plan.stage_bytes;
     plan.sums = plan.inputs + row_bytes;
     plan.input_sums = plan.sums + sum_bytes;
-    plan.scratch = plan.input_sums + (is_s8(shape.kind) ? 0 : plan.num_chunks * kChunkSteps * 4);
+    plan.numbers = plan.input_sums + round_up(plan.num_chunks * chunk_sum_bytes(shape.kind), 16);
+    plan.scratch = plan.numbers + (shape.has_input_order ? plan.num_chunks * kChunkInputs * 2 : 0);
     plan.barriers = plan.scratch + kRowScratchWords * 4;
     plan.num_bytes = plan.barriers + kRowWarps * kRowStagesMax * 8;
     if (plan.num_bytes <= shared_bytes_max) break;
