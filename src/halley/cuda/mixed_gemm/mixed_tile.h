@@ -16,7 +16,7 @@ struct MixedTile {
   int outputs = 0;  // 128 or 256
 };
 
-/// All that are compiled.
+/// All; has_tile() has which are compiled of a kind.
 inline constexpr std::array<MixedTile, 6> kMixedTiles = {{
     {16, 128},
     {16, 256},
@@ -35,6 +35,10 @@ inline constexpr int kStageAlignment = 1024;
 
 /// Tiles whose sums leave room for two blocks on a multiprocessor.
 constexpr bool is_small(const MixedTile& tile) { return tile.tokens * tile.outputs <= 64 * 128; }
+/// Whether it is compiled. Of 8 bits not the largest: its ring would have two stages.
+constexpr bool has_tile(MixedKind kind, const MixedTile& tile) {
+  return !is_u8(kind) || tile.tokens * tile.outputs < 128 * 256;
+}
 /// Two warps copy; with large tiles they are a whole warpgroup, for its registers.
 constexpr int num_threads(const MixedTile& tile) {
   return kConsumerThreads + (is_small(tile) ? 64 : 128);

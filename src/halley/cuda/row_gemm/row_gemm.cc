@@ -10,9 +10,9 @@ namespace {
 
 using RowLaunch = void (*)(const CudaContext& context, const RowArguments& args);
 
-/// In the order of MixedKind, of the kinds that plan_row() takes.
-constexpr RowLaunch kLaunches[] = {launch_row_u4_s8, nullptr, launch_row_u4_f16,
-                                   launch_row_u4_bf16};
+/// In the order of RowKind.
+constexpr RowLaunch kLaunches[] = {nullptr, launch_row_u4_s8, launch_row_u4_f16, launch_row_u4_bf16,
+                                   launch_row_w4ax};
 
 /// All but the weight, and how it is multiplied.
 RowArguments row_arguments(const CudaContext& context, const RowShape& shape,
@@ -85,7 +85,7 @@ void row_gemm(const CudaContext& context, const MixedWeight& weight, const RowOp
     args.w_scales = scales;
     args.w_offsets = weight.has_offsets ? scales + weight.N : nullptr;
   }
-  kLaunches[static_cast<size_t>(weight.kind)](context, args);
+  kLaunches[static_cast<size_t>(row_kind(weight.kind))](context, args);
 }
 
 void row_gemm(const CudaContext& context, const W4axWeight& weight, const RowOperands& operands,
@@ -100,7 +100,7 @@ void row_gemm(const CudaContext& context, const W4axWeight& weight, const RowOpe
   args.quant = operands.quant;
   args.w_scales = reinterpret_cast<const float*>(weight.scales.data());
   args.w_scales_pitch = weight.scales_pitch();
-  launch_row_w4ax(context, args);
+  kLaunches[static_cast<size_t>(RowKind::kW4ax)](context, args);
 }
 
 }  // namespace halley::cuda

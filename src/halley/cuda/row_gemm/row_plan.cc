@@ -17,14 +17,13 @@ constexpr int kGatedEarlyBytes = 128 << 10;
 constexpr int kNormedSharedBytes = 160 << 10;
 constexpr int kSharedBytes = 150 << 10;
 
-constexpr bool has_codes(RowKind kind) {
-  return kind != RowKind::kU4F16 && kind != RowKind::kU4Bf16;
-}
+constexpr bool has_codes(RowKind kind) { return kind == RowKind::kU4S8 || kind == RowKind::kW4ax; }
 
 /// Of a strip in a stage, behind its codes.
 int strip_group_bytes(const RowShape& shape) {
   if (shape.kind == RowKind::kW4ax) return 16 * 4;
-  return chunk_groups(shape.group_size) * 8 * group_entry_bytes(static_cast<MixedKind>(shape.kind));
+  const bool has_groups = !has_codes(shape.kind);
+  return has_groups ? chunk_groups(shape.group_size) * 8 * group_entry_bytes(MixedKind::kU4F16) : 0;
 }
 
 /// Behind the warps' sums, of a chunk.
@@ -35,9 +34,38 @@ int chunk_sum_bytes(RowKind kind) {
 
 }  // namespace
 
+const char* name_of(RowKind kind) {
+  switch (kind) {
+    case RowKind::kNone:
+      break;
+    case RowKind::kU4S8:
+      return "u4_s8";
+    case RowKind::kU4F16:
+      return "u4_f16";
+    case RowKind::kU4Bf16:
+      return "u4_bf16";
+    case RowKind::kW4ax:
+      return "w4ax";
+  }
+  return "none";
+}
+
+RowKind row_kind(MixedKind kind) {
+  switch (kind) {
+    case MixedKind::kU4S8:
+      return RowKind::kU4S8;
+    case MixedKind::kU4F16:
+      return RowKind::kU4F16;
+    case MixedKind::kU4Bf16:
+      return RowKind::kU4Bf16;
+    default:
+      return RowKind::kNone;
+  }
+}
+
 std::optional<RowPlan> plan_row(const RowShape& shape, const MixedDevice& device) {
   const int64_t inputs_max = shape.has_norm ? kNormedRowInputsMax : kRowInputsMax;
-  if (shape.kind == RowKind::kU4GroupS8 || shape.N < 1 || shape.K < 8 || shape.K % 8 != 0 ||
+  if (shape.kind == RowKind::kNone || shape.N < 1 || shape.K < 8 || shape.K % 8 != 0 ||
       shape.K > inputs_max || (shape.is_gated && shape.N % 32 != 0)) {
     return std::nullopt;
   }

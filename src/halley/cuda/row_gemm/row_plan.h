@@ -20,23 +20,19 @@ inline constexpr int kRowStagesMax = 8;
 /// Outputs whose sums the warps keep until they add them, at most.
 inline constexpr int kRowSums = 256;
 
-/// What codes of 4 bits mean and what they are multiplied with.
+/// What codes of 4 bits mean and what they are multiplied with, of what the kernel takes.
 enum class RowKind : uint8_t {
-  kU4S8,       // as MixedKind
-  kU4GroupS8,  // as MixedKind
-  kU4F16,      // as MixedKind
-  kU4Bf16,     // as MixedKind
-  kW4ax,       // cuda/w4ax_gemm: s8 activations, both with scales of blocks of 128 inputs
+  kNone,    // others
+  kU4S8,    // as MixedKind
+  kU4F16,   // as MixedKind
+  kU4Bf16,  // as MixedKind
+  kW4ax,    // cuda/w4ax_gemm: s8 activations, both with scales of blocks of 128 inputs
 };
 
-constexpr RowKind row_kind(MixedKind kind) { return static_cast<RowKind>(kind); }
-static_assert(row_kind(MixedKind::kU4S8) == RowKind::kU4S8 &&
-              row_kind(MixedKind::kU4Bf16) == RowKind::kU4Bf16);
+const char* name_of(RowKind kind);
+inline std::ostream& operator<<(std::ostream& out, RowKind kind) { return out << name_of(kind); }
 
-inline std::ostream& operator<<(std::ostream& out, RowKind kind) {
-  if (kind == RowKind::kW4ax) return out << "w4ax";
-  return out << static_cast<MixedKind>(kind);
-}
+RowKind row_kind(MixedKind kind);
 
 struct RowShape {
   RowKind kind = RowKind::kU4S8;

@@ -50,7 +50,8 @@ TEST(RowPlan, RefusesOtherShapes) {
   const RowKind kind = RowKind::kU4S8;
   EXPECT_FALSE(plan_row({kind, 64, 8200, 128, false, true}, {}));
   EXPECT_FALSE(plan_row({kind, 64, 16392}, {}));
-  EXPECT_FALSE(plan_row({RowKind::kU4GroupS8, 64, 128}, {}));
+  EXPECT_FALSE(plan_row({row_kind(MixedKind::kU4GroupS8), 64, 128}, {}));
+  EXPECT_FALSE(plan_row({row_kind(MixedKind::kU8F16), 64, 128}, {}));
   EXPECT_FALSE(plan_row({kind, 64, 100}, {}));
   EXPECT_FALSE(plan_row({kind, 48, 128, 128, true}, {}));
 }
