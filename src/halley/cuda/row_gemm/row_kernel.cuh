@@ -11,6 +11,7 @@
 #include "halley/cuda/gemm/hopper_instructions.cuh"
 #include "halley/cuda/gemm/numbers.cuh"
 #include "halley/cuda/gemm/row_inputs.cuh"
+#include "halley/cuda/gemm/weight_copy.cuh"
 #include "halley/cuda/mixed_gemm/mixed_decode.cuh"
 #include "halley/cuda/mixed_gemm/mixed_schedule.h"
 #include "halley/cuda/ops/activate.cuh"
@@ -106,14 +107,14 @@ struct RowRing {
     } else if (piece_strips > 0) {
       const uint8_t* from = piece + int64_t{chunk} * args.chunk_bytes;
       const int in_panel = piece_strip % kPanelStrips;
-      start_bulk_copy(to + static_cast<uint32_t>(piece_place * kRowCodeBytes),
-                      from + in_panel * kRowCodeBytes, piece_strips * kRowCodeBytes, full);
+      start_weight_copy(to + static_cast<uint32_t>(piece_place * kRowCodeBytes),
+                        from + in_panel * kRowCodeBytes, piece_strips * kRowCodeBytes, full);
       for (int group = 0; group < num_groups; ++group) {
         const int strip = group * args.plan.places * args.plan.num_segments + piece_place;
-        start_bulk_copy(to + static_cast<uint32_t>(args.plan.groups + strip * kGroupStripBytes),
-                        from + kChunkCodeBytes + group * group_bytes(RowDecoder<kKind>::kKind) +
-                            in_panel * kGroupStripBytes,
-                        piece_strips * kGroupStripBytes, full);
+        start_weight_copy(to + static_cast<uint32_t>(args.plan.groups + strip * kGroupStripBytes),
+                          from + kChunkCodeBytes + group * group_bytes(RowDecoder<kKind>::kKind) +
+                              in_panel * kGroupStripBytes,
+                          piece_strips * kGroupStripBytes, full);
       }
     }
     chunk += kRowWarps;
@@ -130,12 +131,12 @@ struct RowRing {
 #pragma unroll 1
     for (int half = 0; half < 2; ++half) {
       const int strip = half * args.plan.places * args.plan.num_segments + piece_place;
-      start_bulk_copy(to + static_cast<uint32_t>(strip * kHalfCodeBytes),
-                      from + half * kW4axHalfBytes, piece_strips * kHalfCodeBytes, full);
+      start_weight_copy(to + static_cast<uint32_t>(strip * kHalfCodeBytes),
+                        from + half * kW4axHalfBytes, piece_strips * kHalfCodeBytes, full);
     }
-    start_bulk_copy(to + static_cast<uint32_t>(args.plan.groups + piece_place * kGroupStripBytes),
-                    args.w_scales + chunk * args.w_scales_pitch + piece_strip * 16,
-                    piece_strips * kGroupStripBytes, full);
+    start_weight_copy(to + static_cast<uint32_t>(args.plan.groups + piece_place * kGroupStripBytes),
+                      args.w_scales + chunk * args.w_scales_pitch + piece_strip * 16,
+                      piece_strips * kGroupStripBytes, full);
   }
 };
 
@@ -294,7 +295,7 @@ __device__ __forceinline__ void run_row(const RowArguments& args, const Rounding
   const int place_begin = part_begin(plan.num_places, num_blocks, block);
   const int place_end = part_begin(plan.num_places, num_blocks, block + 1);
   const uint32_t inputs_begin = shared_address_of(shared) + static_cast<uint32_t>(plan.inputs);
-  if (plan.starts_next_early) let_next_kernel_start();
+  let_next_kernel_start();
   RowRing<kKind> ring = {.args = args};
   uint8_t* const stages = shared + warp * plan.num_stages * plan.stage_bytes;
   ring.base = shared_address_of(stages);
@@ -376,7 +377,6 @@ __device__ __forceinline__ void run_row(const RowArguments& args, const Rounding
           parity ^= 1;
         }
       }
-      if (!plan.starts_next_early && place + plan.places >= place_end) let_next_kernel_start();
       int segment = 0, in_segment = 0;
 #pragma unroll
       for (int i = 0; i < kRowStrips; ++i) {

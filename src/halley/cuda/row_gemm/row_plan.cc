@@ -102,7 +102,6 @@ std::optional<RowPlan> plan_row(const RowShape& shape, const MixedDevice& device
   if (plan.num_stages == 0) return std::nullopt;
   const int early_bytes = shape.is_gated ? kGatedEarlyBytes : kEarlyBytes;
   plan.early_stages = std::clamp(early_bytes / (kRowWarps * plan.stage_bytes), 0, plan.num_stages);
-  plan.starts_next_early = !shape.has_norm;
   return plan;
 }
 

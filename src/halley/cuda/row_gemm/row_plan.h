@@ -65,9 +65,6 @@ struct RowPlan {
   int scratch = 0;     // kRowScratchWords
   int barriers = 0;
   int num_bytes = 0;
-  /// The next kernel's blocks may begin beside these from their start on, otherwise when they have
-  /// no more to multiply.
-  bool starts_next_early = false;
 };
 
 /// Nothing where the kernel does not take the shape: kU4GroupS8 (a step of one row was 5 % slower
