@@ -14,7 +14,14 @@
 namespace halley::cuda {
 
 /// What products multiply.
-enum class RowNumbers { kF16, kBf16, kS8, kE4m3 };
+enum class RowNumbers { kF16, kBf16, kS8, kE4m3, kS8Blocks };
+
+/// Of kS8Blocks: where scales go, one of each 128 inputs, and, for codes in an order, the row's
+/// numbers of 16 bits; shared memory.
+struct RowBlocks {
+  float* scales = nullptr;
+  uint32_t numbers = 0;
+};
 
 /// The row as the tensor cores take it, made by all threads of the block. A thread has every
 /// kThreads-th four of neighbours.
@@ -30,6 +37,12 @@ class RowInputs {
   __device__ __forceinline__ RowInputs(const RowSource& row, const Rounding& rounding,
                                        uint32_t inputs, uint32_t* scratch)
       : row_(row), rounding_(rounding), inputs_(inputs), scratch_(scratch) {
+    if constexpr (kNumbers == RowNumbers::kS8Blocks) {
+      if (rounding_.input_order != nullptr) {
+#pragma unroll 1
+        for (int i = 0; has(i); ++i) fetch_ahead(rounding_.input_order + column(i));
+      }
+    }
     if (!row_.has_norm) return;
 #pragma unroll
     for (int i = 0; i < kNormFours; ++i) {
@@ -51,7 +64,7 @@ class RowInputs {
   }
 
   /// To shared memory. A barrier follows.
-  __device__ __forceinline__ void write() {
+  __device__ __forceinline__ void write(const RowBlocks& blocks = {}) {
     constexpr int kInputBytes = kIsCodes ? 1 : 2;
 #pragma unroll 1
     for (int behind = row_.K + static_cast<int>(threadIdx.x) * 4; behind < row_.padded_inputs;
@@ -60,7 +73,10 @@ class RowInputs {
       store_shared_4(to, 0);
       if constexpr (kInputBytes == 2) store_shared_4(to + 4, 0);
     }
-    if constexpr (kIsCodes) {
+    if constexpr (kNumbers == RowNumbers::kS8Blocks) {
+      if (rounding_.input_order != nullptr) put_in_order(blocks.numbers);
+      write_blocks(blocks.scales);
+    } else if constexpr (kIsCodes) {
       write_codes();
     } else {
 #pragma unroll
@@ -78,7 +94,7 @@ class RowInputs {
 
  private:
   static constexpr int kThreads = kWarps * 32;
-  static constexpr bool kIsCodes = kNumbers == RowNumbers::kS8 || kNumbers == RowNumbers::kE4m3;
+  static constexpr bool kIsCodes = kNumbers != RowNumbers::kF16 && kNumbers != RowNumbers::kBf16;
   static constexpr int kFours = static_cast<int>(kRowInputsMax) / (4 * kThreads);
   static constexpr int kNormFours = static_cast<int>(kNormedRowInputsMax) / (4 * kThreads);
   static constexpr int kNormShares = 32 / kWarps;
@@ -160,18 +176,75 @@ class RowInputs {
     }
   }
 
-  static __device__ __forceinline__ uint32_t codes_of(float4 x, const Step& step, int* sum) {
+  static __device__ __forceinline__ uint32_t codes_of(float4 x, const Step& step, int* sum,
+                                                      const Limits& limits = {-128.0f, 127.0f}) {
     if constexpr (kNumbers == RowNumbers::kE4m3) {
       return uint32_t{e4m3_code(x.x, step)} | uint32_t{e4m3_code(x.y, step)} << 8 |
              uint32_t{e4m3_code(x.z, step)} << 16 | uint32_t{e4m3_code(x.w, step)} << 24;
     }
-    const Limits limits = {-128.0f, 127.0f};
     const int a = integer_code(x.x, step, limits), b = integer_code(x.y, step, limits);
     const int c = integer_code(x.z, step, limits), d = integer_code(x.w, step, limits);
     *sum += (a + b) + (c + d);
     const auto low = __byte_perm(static_cast<uint32_t>(a), static_cast<uint32_t>(b), 0x0040);
     const auto high = __byte_perm(static_cast<uint32_t>(c), static_cast<uint32_t>(d), 0x0040);
     return __byte_perm(low, high, 0x5410);
+  }
+
+  /// Inputs as the weight has them, through shared memory.
+  __device__ __forceinline__ void put_in_order(uint32_t numbers) {
+#pragma unroll
+    for (int i = 0; i < kFours; ++i) {
+      if (!has(i)) break;
+      store_shared_8(numbers + static_cast<uint32_t>(column(i) * 2), fours_[i].x, fours_[i].y);
+    }
+    sync_named<kThreads>(1);
+    const auto number_of = [&](int k) {
+      uint16_t x;
+      asm volatile("ld.shared.u16 %0, [%1];"
+                   : "=h"(x)
+                   : "r"(numbers + static_cast<uint32_t>(k * 2)));
+      return uint32_t{x};
+    };
+#pragma unroll
+    for (int i = 0; i < kFours; ++i) {
+      if (!has(i)) break;
+      const int4 from = *reinterpret_cast<const int4*>(rounding_.input_order + column(i));
+      fours_[i] = {number_of(from.x) | number_of(from.y) << 16,
+                   number_of(from.z) | number_of(from.w) << 16};
+    }
+  }
+
+  /// A warp's fours with the same number are a block of 128 inputs, with its own scale. Lane i
+  /// computes that of four i.
+  __device__ __forceinline__ void write_blocks(float* scales) {
+    static_assert(kFours <= 32);
+    const auto begin_of = [&](int i) { return 4 * (warp() * 32 + i * kThreads); };
+    uint32_t own_largest = 0;
+#pragma unroll
+    for (int i = 0; i < kFours; ++i) {
+      if (begin_of(i) >= row_.K) break;
+      const float4 x = has(i) ? unpack(fours_[i]) : float4{};
+      const uint32_t largest =
+          __reduce_max_sync(~0U, max(max(magnitude_bits(x.x), magnitude_bits(x.y)),
+                                     max(magnitude_bits(x.z), magnitude_bits(x.w))));
+      if (lane() == i) own_largest = largest;
+    }
+    const int own_begin = begin_of(lane());
+    const Step own_step = step_of(rounding_, own_begin, own_largest);
+    if (lane() < kFours && own_begin < row_.K) scales[own_begin / 128] = own_step.scale;
+#pragma unroll
+    for (int i = 0; i < kFours; ++i) {
+      const int begin = begin_of(i);
+      if (begin >= row_.K) break;
+      const Step step = {__shfl_sync(~0U, own_step.scale, i),
+                         __shfl_sync(~0U, own_step.inverse, i)};
+      if (!has(i)) continue;
+      const Limits limits =
+          is_s8_block(rounding_, begin) ? Limits{-128.0f, 127.0f} : Limits{-8.0f, 7.0f};
+      int sum = 0;
+      store_shared_4(inputs_ + static_cast<uint32_t>(column(i)),
+                     codes_of(unpack(fours_[i]), step, &sum, limits));
+    }
   }
 
   __device__ __forceinline__ void write_codes() {

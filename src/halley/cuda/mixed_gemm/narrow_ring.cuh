@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "halley/cuda/gemm/hopper_instructions.cuh"
+#include "halley/cuda/gemm/weight_copy.cuh"
 #include "halley/cuda/mixed_gemm/narrow_arguments.h"
 
 namespace halley::cuda {
@@ -110,11 +111,11 @@ struct NarrowRing {
     const uint8_t* chunk = piece + int64_t{ahead.chunk} * args.chunk_bytes;
     const int in_chunk = piece_row % kPanelRows, in_stage = piece_row - ahead.row;
     const uint32_t to = stage_address(stage_ahead);
-    start_bulk_copy(to + static_cast<uint32_t>(in_stage * kCodeBytes),
-                    chunk + in_chunk * kCodeBytes, piece_rows * kCodeBytes, full);
+    start_weight_copy(to + static_cast<uint32_t>(in_stage * kCodeBytes),
+                      chunk + in_chunk * kCodeBytes, piece_rows * kCodeBytes, full);
     for (int group = 0; group < groups; ++group) {
       const int row = group * args.narrow.rows + in_stage;
-      start_bulk_copy(
+      start_weight_copy(
           to + static_cast<uint32_t>(args.narrow.groups + row * kGroupRowBytes),
           chunk + chunk_code_bytes(kKind) + group * group_bytes(kKind) + in_chunk * kGroupRowBytes,
           piece_rows * kGroupRowBytes, full);

@@ -13,13 +13,14 @@ namespace halley::cuda {
 
 struct RowArguments {
   RowPlan plan = {};
-  const uint8_t* weights = nullptr;  // chunks, as mixed_layout.h says
+  const uint8_t* weights = nullptr;  // chunks, as mixed_layout.h or w4ax_layout.h says
   int chunk_bytes = 0;
   int group_shift = 0;  // log2 of a group's steps
   int N = 0;
   RowSource row = {};
-  CudaActivationQuant quant = {};    // of s8
-  const float* w_scales = nullptr;   // [N], of s8
+  CudaActivationQuant quant = {};   // of s8
+  const float* w_scales = nullptr;  // [N], of s8; of kW4ax [chunk][w_scales_pitch]
+  int64_t w_scales_pitch = 0;
   const float* w_offsets = nullptr;  // [N] or null
   const float* bias = nullptr;       // [N] or null
   Activation activation = Activation::kSilu;
@@ -30,5 +31,6 @@ struct RowArguments {
 void launch_row_u4_s8(const CudaContext& context, const RowArguments& args);
 void launch_row_u4_f16(const CudaContext& context, const RowArguments& args);
 void launch_row_u4_bf16(const CudaContext& context, const RowArguments& args);
+void launch_row_w4ax(const CudaContext& context, const RowArguments& args);
 
 }  // namespace halley::cuda

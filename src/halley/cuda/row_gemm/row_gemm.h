@@ -12,6 +12,7 @@
 #include "halley/cuda/ops/norm.h"
 #include "halley/cuda/row_gemm/row_plan.h"
 #include "halley/cuda/runtime/cuda_context.h"
+#include "halley/cuda/w4ax_gemm/w4ax_gemm.h"
 #include "halley/kernels/activation/activation.h"
 
 namespace halley::cuda {
@@ -24,7 +25,8 @@ struct RowOperands {
   std::optional<NormParams> norm = std::nullopt;  // root mean square
   ConstMatrix hidden = {};                        // [1, K] f32, with a norm
   Matrix sum = {};  // [1, K] f32, hidden + x; not the memory of hidden. With a norm and x
-  CudaActivationQuant quant = {};                 // of s8: one scale for the row
+  /// Of s8: one scale for the row; of W4Ax kS4S8Block128, its order at a multiple of 16 bytes.
+  CudaActivationQuant quant = {};
   const float* bias = nullptr;                    // [N]
   std::optional<Activation> gate = std::nullopt;  // of outputs [0, N / 2), then times the others
 };
@@ -37,6 +39,11 @@ struct RowOperands {
 void row_gemm(const CudaContext& context, const MixedWeight& weight, const RowOperands& operands,
               Matrix y);
 
-RowShape row_shape(const MixedWeight& weight, bool has_norm, bool is_gated);
+/// The same of W4Ax; sums of blocks may have another order than w4ax_gemm()'s.
+void row_gemm(const CudaContext& context, const W4axWeight& weight, const RowOperands& operands,
+              Matrix y);
+
+RowShape row_shape(const MixedWeight& weight, const RowOperands& operands);
+RowShape row_shape(const W4axWeight& weight, const RowOperands& operands);
 
 }  // namespace halley::cuda

@@ -47,7 +47,7 @@ class RowGemm : public HopperTest {
     MixedOperands operands = {.x = row, .bias = bias};
     if (is_s8(weight.kind)) {
       const QuantizedRows codes =
-          take_quantized_rows(context_, quant.kind, 1, c.K, weight.has_offsets);
+          take_quantized_rows(context_, quant.kind, 1, c.K, weight.needs_sums());
       quantize_rows(context_, quant, row, codes);
       operands.x = codes.codes;
       operands.x_scales = {.x_scales = codes.scales, .x_sums = codes.sums};

@@ -6,10 +6,12 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "halley/cuda/gemm/hopper_instructions.cuh"
 #include "halley/cuda/gemm/numbers.cuh"
 #include "halley/cuda/gemm/row_inputs.cuh"
+#include "halley/cuda/gemm/weight_copy.cuh"
 #include "halley/cuda/mixed_gemm/mixed_decode.cuh"
 #include "halley/cuda/mixed_gemm/mixed_schedule.h"
 #include "halley/cuda/ops/activate.cuh"
@@ -19,24 +21,41 @@
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/runtime/early_launch.cuh"
 #include "halley/cuda/runtime/read_ahead.cuh"
+#include "halley/cuda/w4ax_gemm/w4ax_layout.h"
 
 namespace halley::cuda {
 
-constexpr RowNumbers row_numbers(MixedKind kind) {
-  if (is_s8(kind)) return RowNumbers::kS8;
-  return kind == MixedKind::kU4F16 ? RowNumbers::kF16 : RowNumbers::kBf16;
+/// Codes of kW4ax are as those of kU4S8.
+template <RowKind kKind>
+using RowDecoder =
+    std::conditional_t<kKind == RowKind::kU4F16, U4F16Decoder,
+                       std::conditional_t<kKind == RowKind::kU4Bf16, U4Bf16Decoder, U4S8Decoder>>;
+template <RowKind kKind>
+inline constexpr bool kHasCodes = is_s8(RowDecoder<kKind>::kKind);
+/// What warps add up.
+template <RowKind kKind>
+using RowSum = std::conditional_t<kKind == RowKind::kW4ax, float, typename RowDecoder<kKind>::Sum>;
+
+constexpr RowNumbers row_numbers(RowKind kind) {
+  if (kind == RowKind::kW4ax) return RowNumbers::kS8Blocks;
+  if (kind == RowKind::kU4F16) return RowNumbers::kF16;
+  return kind == RowKind::kU4Bf16 ? RowNumbers::kBf16 : RowNumbers::kS8;
 }
-template <class Decoder>
-using RowInputsOf = RowInputs<row_numbers(Decoder::kKind), kRowWarps>;
+template <RowKind kKind>
+using RowInputsOf = RowInputs<row_numbers(kKind), kRowWarps>;
 
 inline constexpr int kRowThreads = kRowWarps * 32;
 inline constexpr int kPanelStrips = kChunkOutputs / 16;
+static_assert(kChunkInputs == kW4axInputs && kChunkCodeBytes == kW4axChunkBytes &&
+              kChunkOutputs == kTileOutputs);
 
 /// A warp's ring, and what it copies there: chunks `warp`, `warp` + kRowWarps and so on of all
 /// places of the block.
-template <MixedKind kKind>
+template <RowKind kKind>
 struct RowRing {
-  static constexpr int kGroupStripBytes = 8 * group_entry_bytes(kKind);
+  static constexpr bool kIsW4ax = kKind == RowKind::kW4ax;
+  static constexpr int kGroupStripBytes =
+      kIsW4ax ? 16 * 4 : 8 * group_entry_bytes(RowDecoder<kKind>::kKind);
 
   const RowArguments& args;
   uint32_t base = 0, barriers = 0;  // of this warp
@@ -71,6 +90,18 @@ struct RowRing {
             int64_t{piece_strip / kPanelStrips} * args.plan.num_chunks * args.chunk_bytes;
   }
 
+  /// Parameters of the piece's strips: behind the codes of the chunk at `from`, but for kW4ax,
+  /// whose scales lie by themselves.
+  __device__ __forceinline__ const uint8_t* piece_groups(const uint8_t* from, int group) const {
+    if constexpr (kIsW4ax) {
+      return reinterpret_cast<const uint8_t*>(args.w_scales + chunk * args.w_scales_pitch +
+                                              piece_strip * 16);
+    } else {
+      return from + kChunkCodeBytes + group * group_bytes(RowDecoder<kKind>::kKind) +
+             piece_strip % kPanelStrips * kGroupStripBytes;
+    }
+  }
+
   __device__ __forceinline__ void copy() {
     const int count = places_ahead();
     if (count <= 0) return;
@@ -84,14 +115,12 @@ struct RowRing {
     if (piece_strips > 0) {
       const uint8_t* from = piece + int64_t{chunk} * args.chunk_bytes;
       const int in_panel = piece_strip % kPanelStrips;
-      start_bulk_copy(to + static_cast<uint32_t>(piece_place * kRowCodeBytes),
-                      from + in_panel * kRowCodeBytes, piece_strips * kRowCodeBytes, full);
+      start_weight_copy(to + static_cast<uint32_t>(piece_place * kRowCodeBytes),
+                        from + in_panel * kRowCodeBytes, piece_strips * kRowCodeBytes, full);
       for (int group = 0; group < num_groups; ++group) {
         const int strip = group * args.plan.places * args.plan.num_segments + piece_place;
-        start_bulk_copy(
-            to + static_cast<uint32_t>(args.plan.groups + strip * kGroupStripBytes),
-            from + kChunkCodeBytes + group * group_bytes(kKind) + in_panel * kGroupStripBytes,
-            piece_strips * kGroupStripBytes, full);
+        start_weight_copy(to + static_cast<uint32_t>(args.plan.groups + strip * kGroupStripBytes),
+                          piece_groups(from, group), piece_strips * kGroupStripBytes, full);
       }
     }
     chunk += kRowWarps;
@@ -100,20 +129,24 @@ struct RowRing {
   }
 };
 
+/// U4S8Decoder's numbers are 16 times too large.
+inline constexpr float kCodeUnit = 0.0625f;
+
 /// One stage of a warp's ring. Loads are plain C++: those of one strip may pass products of
 /// another.
-template <class Decoder>
+template <RowKind kKind>
 struct RowStage {
-  using Sum = typename Decoder::Sum;
-  static constexpr MixedKind kKind = Decoder::kKind;
-  static constexpr int kVectors = is_s8(kKind) ? 2 : 4;
+  using Decoder = RowDecoder<kKind>;
+  using Sum = RowSum<kKind>;
+  static constexpr int kVectors = kHasCodes<kKind> ? 2 : 4;
 
   const RowArguments& args;
   const uint8_t* bytes = nullptr;
   int lane = 0;
   /// Operand B: of step s of 16 bits x[s], of two steps of s8 x[s / 2].
   uint32_t x[kVectors][4] = {};
-  const float* input_sums = nullptr;  // of 16 bits: of a group's inputs up to a step
+  /// Of 16 bits: of a group's inputs up to a step. Of kW4ax: the scale of the chunk's inputs.
+  const float* input_sums = nullptr;
 
   /// `row`: that of the chunk's inputs. All tokens are the same one.
   __device__ __forceinline__ void load_inputs(uint32_t row) {
@@ -131,7 +164,7 @@ struct RowStage {
     const int group = step >> args.group_shift;
     const int strip = group * args.plan.places * args.plan.num_segments + i;
     return *reinterpret_cast<const typename Decoder::Group*>(
-        bytes + args.plan.groups + (strip * 8 + lane / 4) * group_entry_bytes(kKind));
+        bytes + args.plan.groups + (strip * 8 + lane / 4) * group_entry_bytes(Decoder::kKind));
   }
 
   /// By the tensor cores, as the sums of the codes, with a weight whose codes are all one: to
@@ -148,18 +181,35 @@ struct RowStage {
     }
   }
 
+  /// Products of codes, exact.
+  __device__ __forceinline__ void multiply_codes(int i, int32_t (&sums)[4]) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const uint4 codes = load_codes(i, half);
+      uint32_t a[4];
+      Decoder::decode_plain(a, codes.x, codes.y, {});
+      multiply_narrow_s8(sums, a, x[half][0], x[half][1]);
+      Decoder::decode_plain(a, codes.z, codes.w, {});
+      multiply_narrow_s8(sums, a, x[half][2], x[half][3]);
+    }
+  }
+
   template <bool kIsOneGroup>
   __device__ __forceinline__ void multiply_strip(int i, Sum (&sums)[4]) const {
-    if constexpr (is_s8(kKind)) {
+    if constexpr (kKind == RowKind::kW4ax) {
+      int32_t block_sums[4] = {};
+      multiply_codes(i, block_sums);
+      const auto* scales =
+          reinterpret_cast<const float*>(bytes + args.plan.groups) + i * 16 + lane / 4;
+      const float input_scale = input_sums[0];
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const uint4 codes = load_codes(i, half);
-        uint32_t a[4];
-        Decoder::decode_plain(a, codes.x, codes.y, load_group(i, 2 * half));
-        multiply_narrow_s8(sums, a, x[half][0], x[half][1]);
-        Decoder::decode_plain(a, codes.z, codes.w, load_group(i, 2 * half + 1));
-        multiply_narrow_s8(sums, a, x[half][2], x[half][3]);
+      for (int e = 0; e < 4; e += 2) {  // the others are of tokens that are the same one
+        const float scaled =
+            __fmul_rn(static_cast<float>(block_sums[e]), scales[e * 4] * kCodeUnit);
+        sums[e] = __fmaf_rn(scaled, input_scale, sums[e]);
       }
+    } else if constexpr (kHasCodes<kKind>) {
+      multiply_codes(i, sums);
     } else {
       float group_sums[2][4] = {};  // of the two words of a step: one need not wait for the other
 #pragma unroll
@@ -186,30 +236,30 @@ struct RowStage {
 };
 
 /// What an output is multiplied with: read while weights are under way.
-template <class Decoder>
+template <RowKind kKind>
 struct RowOutput {
+  static constexpr bool kHasTokenScale = kHasCodes<kKind> && kKind != RowKind::kW4ax;
   float scale = 1, offset = 0, bias = 0;
 
   __device__ __forceinline__ void load(const RowArguments& args, int n) {
     if (args.bias != nullptr) bias = args.bias[n];
-    if constexpr (is_s8(Decoder::kKind)) {
-      // U4S8Decoder's numbers are 16 times too large.
-      scale = (Decoder::kKind == MixedKind::kU4S8 ? 0.0625f : 1.0f) * args.w_scales[n];
+    if constexpr (kHasTokenScale) {
+      scale = kCodeUnit * args.w_scales[n];
       if (args.w_offsets != nullptr) offset = args.w_offsets[n];
     }
   }
 
   /// The warps' sums in their order, `pitch` apart, scaled as mixed_gemm() does.
-  __device__ __forceinline__ float value(const RowInputsOf<Decoder>& inputs,
-                                         const typename Decoder::Sum* warp_sums, int pitch,
+  __device__ __forceinline__ float value(const RowInputsOf<kKind>& inputs,
+                                         const RowSum<kKind>* warp_sums, int pitch,
                                          int num_warps) const {
-    typename Decoder::Sum sum = 0;
+    RowSum<kKind> sum = 0;
 #pragma unroll
     for (int w = 0; w < kRowWarps; ++w) {
       if (w < num_warps) sum += warp_sums[w * pitch];
     }
     auto value = static_cast<float>(sum);
-    if constexpr (is_s8(Decoder::kKind)) {
+    if constexpr (kHasTokenScale) {
       value *= scale;
       value = fmaf(-offset, inputs.sum_of_codes, value);
       value *= inputs.scale;
@@ -222,19 +272,19 @@ __device__ __forceinline__ float rounded_number(DType dtype, float x) {
   return dtype == DType::kF16 ? to_f32(from_f32<__half>(x)) : to_f32(from_f32<__nv_bfloat16>(x));
 }
 
-template <class Decoder, bool kIsOneGroup>
+template <RowKind kKind, bool kIsOneGroup>
 __device__ __forceinline__ void run_row(const RowArguments& args, const Rounding& rounding,
                                         uint8_t* shared) {
-  using Sum = typename Decoder::Sum;
-  constexpr int kInputBytes = is_s8(Decoder::kKind) ? 1 : 2;
+  using Sum = RowSum<kKind>;
+  constexpr int kInputBytes = kHasCodes<kKind> ? 1 : 2;
   const RowPlan& plan = args.plan;
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
   const int block = static_cast<int>(blockIdx.x), num_blocks = static_cast<int>(gridDim.x);
   const int place_begin = part_begin(plan.num_places, num_blocks, block);
   const int place_end = part_begin(plan.num_places, num_blocks, block + 1);
   const uint32_t inputs_begin = shared_address_of(shared) + static_cast<uint32_t>(plan.inputs);
-  if (plan.starts_next_early) let_next_kernel_start();
-  RowRing<Decoder::kKind> ring = {.args = args};
+  let_next_kernel_start();
+  RowRing<kKind> ring = {.args = args};
   uint8_t* const stages = shared + warp * plan.num_stages * plan.stage_bytes;
   ring.base = shared_address_of(stages);
   ring.barriers =
@@ -246,8 +296,8 @@ __device__ __forceinline__ void run_row(const RowArguments& args, const Rounding
   publish_barriers();
   __syncwarp();
   ring.aim(place_begin);
-  RowInputsOf<Decoder> inputs(args.row, rounding, inputs_begin,
-                              reinterpret_cast<uint32_t*>(shared + plan.scratch));
+  RowInputsOf<kKind> inputs(args.row, rounding, inputs_begin,
+                            reinterpret_cast<uint32_t*>(shared + plan.scratch));
   // In a loop, so that the code is there once.
 #pragma unroll 1
   for (int phase = 0, i = 0; phase < 2; ++phase) {
@@ -257,17 +307,17 @@ __device__ __forceinline__ void run_row(const RowArguments& args, const Rounding
     wait_for_earlier_kernels();
     inputs.load();
   }
-  inputs.write();
+  auto* const input_sums = reinterpret_cast<float*>(shared + plan.input_sums);
+  inputs.write({input_sums, inputs_begin + static_cast<uint32_t>(plan.numbers - plan.inputs)});
   auto* const all_sums = reinterpret_cast<Sum*>(shared + plan.sums);
   const int segment_pitch = plan.span * 16, warp_pitch = plan.num_segments * segment_pitch;
   const int num_warps = min(kRowWarps, plan.num_chunks);
   int stage = 0;
   uint32_t parity = 0;
-  auto* const input_sums = reinterpret_cast<float*>(shared + plan.input_sums);
-  if constexpr (!is_s8(Decoder::kKind)) {
+  if constexpr (!kHasCodes<kKind>) {
 #pragma unroll 1
     for (int chunk = warp; chunk < plan.num_chunks; chunk += kRowWarps) {
-      RowStage<Decoder> inputs_of_chunk = {.args = args};
+      RowStage<kKind> inputs_of_chunk = {.args = args};
       inputs_of_chunk.lane = lane;
       inputs_of_chunk.load_inputs(inputs_begin + static_cast<uint32_t>(chunk * kChunkInputs * 2));
       inputs_of_chunk.template sum_inputs<kIsOneGroup>(input_sums + chunk * kChunkSteps);
@@ -278,7 +328,7 @@ __device__ __forceinline__ void run_row(const RowArguments& args, const Rounding
     const int span_end = min(span + plan.span, place_end);
     const int n = span * 16 + thread;
     const bool is_mine = n < min(span_end * 16, args.N / plan.num_segments);
-    RowOutput<Decoder> mine, factor;
+    RowOutput<kKind> mine, factor;
     if (is_mine) mine.load(args, n);
     if (is_mine && plan.num_segments == 2) factor.load(args, args.N / 2 + n);
     if (span > place_begin) __syncthreads();  // the sums before have been read
@@ -289,12 +339,12 @@ __device__ __forceinline__ void run_row(const RowArguments& args, const Rounding
       Sum sums[kRowStrips][4] = {};
 #pragma unroll 1
       for (int chunk = warp; chunk < plan.num_chunks; chunk += kRowWarps) {
-        RowStage<Decoder> oldest = {.args = args};
+        RowStage<kKind> oldest = {.args = args};
         oldest.bytes = stages + stage * plan.stage_bytes;
         oldest.lane = lane;
         oldest.load_inputs(inputs_begin +
                            static_cast<uint32_t>(chunk * kChunkInputs * kInputBytes));
-        oldest.input_sums = input_sums + chunk * kChunkSteps;
+        oldest.input_sums = input_sums + chunk * (kKind == RowKind::kW4ax ? 1 : kChunkSteps);
         wait_barrier(ring.barrier(stage), parity);
         __syncwarp();
         // Two at a time without a branch between.
@@ -315,7 +365,6 @@ __device__ __forceinline__ void run_row(const RowArguments& args, const Rounding
           parity ^= 1;
         }
       }
-      if (!plan.starts_next_early && place + plan.places >= place_end) let_next_kernel_start();
       int segment = 0, in_segment = 0;
 #pragma unroll
       for (int i = 0; i < kRowStrips; ++i) {
@@ -340,19 +389,18 @@ __device__ __forceinline__ void run_row(const RowArguments& args, const Rounding
   }
 }
 
-template <class Decoder, bool kIsOneGroup>
+template <RowKind kKind, bool kIsOneGroup>
 __global__ void __launch_bounds__(kRowThreads, 1)
     row_kernel(const __grid_constant__ RowArguments args,
                const __grid_constant__ Rounding rounding) {
   extern __shared__ uint4 shared_memory[];
-  run_row<Decoder, kIsOneGroup>(args, rounding, reinterpret_cast<uint8_t*>(shared_memory));
+  run_row<kKind, kIsOneGroup>(args, rounding, reinterpret_cast<uint8_t*>(shared_memory));
 }
 
-template <class Decoder>
+template <RowKind kKind>
 void launch_row(const CudaContext& context, const RowArguments& args) {
-  constexpr bool kIsS8 = is_s8(Decoder::kKind);
-  const bool is_one_group = kIsS8 || 1 << args.group_shift == kChunkSteps;
-  const auto kernel = is_one_group ? row_kernel<Decoder, true> : row_kernel<Decoder, kIsS8>;
+  const bool is_one_group = kHasCodes<kKind> || 1 << args.group_shift == kChunkSteps;
+  const auto kernel = is_one_group ? row_kernel<kKind, true> : row_kernel<kKind, kHasCodes<kKind>>;
   check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                   args.plan.num_bytes),
              "shared memory of row_gemm");

@@ -17,12 +17,56 @@ constexpr int kGatedEarlyBytes = 128 << 10;
 constexpr int kNormedSharedBytes = 160 << 10;
 constexpr int kSharedBytes = 150 << 10;
 
+constexpr bool has_codes(RowKind kind) { return kind == RowKind::kU4S8 || kind == RowKind::kW4ax; }
+
+/// Of a strip in a stage, behind its codes.
+int strip_group_bytes(const RowShape& shape) {
+  if (shape.kind == RowKind::kW4ax) return 16 * 4;
+  const bool has_groups = !has_codes(shape.kind);
+  return has_groups ? chunk_groups(shape.group_size) * 8 * group_entry_bytes(MixedKind::kU4F16) : 0;
+}
+
+/// Behind the warps' sums, of a chunk.
+int chunk_sum_bytes(RowKind kind) {
+  if (kind == RowKind::kW4ax) return 4;
+  return has_codes(kind) ? 0 : kChunkSteps * 4;
+}
+
 }  // namespace
+
+const char* name_of(RowKind kind) {
+  switch (kind) {
+    case RowKind::kNone:
+      break;
+    case RowKind::kU4S8:
+      return "u4_s8";
+    case RowKind::kU4F16:
+      return "u4_f16";
+    case RowKind::kU4Bf16:
+      return "u4_bf16";
+    case RowKind::kW4ax:
+      return "w4ax";
+  }
+  return "none";
+}
+
+RowKind row_kind(MixedKind kind) {
+  switch (kind) {
+    case MixedKind::kU4S8:
+      return RowKind::kU4S8;
+    case MixedKind::kU4F16:
+      return RowKind::kU4F16;
+    case MixedKind::kU4Bf16:
+      return RowKind::kU4Bf16;
+    default:
+      return RowKind::kNone;
+  }
+}
 
 std::optional<RowPlan> plan_row(const RowShape& shape, const MixedDevice& device) {
   const int64_t inputs_max = shape.has_norm ? kNormedRowInputsMax : kRowInputsMax;
-  if (shape.kind == MixedKind::kU4GroupS8 || is_u8(shape.kind) || shape.N < 1 || shape.K < 8 ||
-      shape.K % 8 != 0 || shape.K > inputs_max || (shape.is_gated && shape.N % 32 != 0)) {
+  if (shape.kind == RowKind::kNone || shape.N < 1 || shape.K < 8 || shape.K % 8 != 0 ||
+      shape.K > inputs_max || (shape.is_gated && shape.N % 32 != 0)) {
     return std::nullopt;
   }
   RowPlan plan;
@@ -38,9 +82,8 @@ std::optional<RowPlan> plan_row(const RowShape& shape, const MixedDevice& device
   plan.span = std::min(block_places, span_max);
   const int strips = plan.places * plan.num_segments;
   plan.groups = strips * kRowCodeBytes;
-  plan.stage_bytes =
-      plan.groups + strips * chunk_groups(shape.group_size) * 8 * group_entry_bytes(shape.kind);
-  const int row_bytes = plan.num_chunks * kChunkInputs * (is_s8(shape.kind) ? 1 : 2);
+  plan.stage_bytes = plan.groups + strips * strip_group_bytes(shape);
+  const int row_bytes = plan.num_chunks * kChunkInputs * (has_codes(shape.kind) ? 1 : 2);
   const int sum_bytes = kRowWarps * plan.num_segments * plan.span * 16 * 4;
   // Not more than a warp ever copies.
   const int items = ceil_div(block_places, plan.places) * ceil_div(plan.num_chunks, kRowWarps);
@@ -50,7 +93,8 @@ std::optional<RowPlan> plan_row(const RowShape& shape, const MixedDevice& device
     plan.inputs = kRowWarps * plan.num_stages * plan.stage_bytes;
     plan.sums = plan.inputs + row_bytes;
     plan.input_sums = plan.sums + sum_bytes;
-    plan.scratch = plan.input_sums + (is_s8(shape.kind) ? 0 : plan.num_chunks * kChunkSteps * 4);
+    plan.numbers = plan.input_sums + round_up(plan.num_chunks * chunk_sum_bytes(shape.kind), 16);
+    plan.scratch = plan.numbers + (shape.has_input_order ? plan.num_chunks * kChunkInputs * 2 : 0);
     plan.barriers = plan.scratch + kRowScratchWords * 4;
     plan.num_bytes = plan.barriers + kRowWarps * kRowStagesMax * 8;
     if (plan.num_bytes <= shared_bytes_max) break;
@@ -58,7 +102,6 @@ std::optional<RowPlan> plan_row(const RowShape& shape, const MixedDevice& device
   if (plan.num_stages == 0) return std::nullopt;
   const int early_bytes = shape.is_gated ? kGatedEarlyBytes : kEarlyBytes;
   plan.early_stages = std::clamp(early_bytes / (kRowWarps * plan.stage_bytes), 0, plan.num_stages);
-  plan.starts_next_early = !shape.has_norm;
   return plan;
 }
 

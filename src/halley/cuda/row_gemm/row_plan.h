@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <ostream>
 
 #include "halley/cuda/mixed_gemm/mixed_layout.h"
 #include "halley/cuda/mixed_gemm/mixed_plan.h"
@@ -19,13 +20,29 @@ inline constexpr int kRowStagesMax = 8;
 /// Outputs whose sums the warps keep until they add them, at most.
 inline constexpr int kRowSums = 256;
 
+/// What codes of 4 bits mean and what they are multiplied with, of what the kernel takes.
+enum class RowKind : uint8_t {
+  kNone,    // others
+  kU4S8,    // as MixedKind
+  kU4F16,   // as MixedKind
+  kU4Bf16,  // as MixedKind
+  kW4ax,    // cuda/w4ax_gemm: s8 activations, both with scales of blocks of 128 inputs
+};
+
+const char* name_of(RowKind kind);
+inline std::ostream& operator<<(std::ostream& out, RowKind kind) { return out << name_of(kind); }
+
+RowKind row_kind(MixedKind kind);
+
 struct RowShape {
-  MixedKind kind = MixedKind::kU4S8;
+  RowKind kind = RowKind::kU4S8;
   int64_t N = 0, K = 0;
   int group_size = 128;  // as stored: 32, 64 or 128
   /// Outputs are gates and, in the second half, what they are multiplied with.
   bool is_gated = false;
   bool has_norm = false;
+  /// Inputs of codes are packed in an order: the whole row is numbers before it is codes.
+  bool has_input_order = false;
 };
 
 /// A place is a strip of 16 outputs, or two: one of gates and one of factors. Blocks have
@@ -43,13 +60,11 @@ struct RowPlan {
   int stage_bytes = 0;
   int inputs = 0;      // the row as the tensor cores take it
   int sums = 0;        // [warp][segment][span * 16]
-  int input_sums = 0;  // of 16 bits: [chunk][step], f32
+  int input_sums = 0;  // f32; of 16 bits: [chunk][step], of kW4ax scales of inputs: [chunk]
+  int numbers = 0;     // the row of 16 bits, where inputs have an order
   int scratch = 0;     // kRowScratchWords
   int barriers = 0;
   int num_bytes = 0;
-  /// The next kernel's blocks may begin beside these from their start on, otherwise when they have
-  /// no more to multiply.
-  bool starts_next_early = false;
 };
 
 /// Nothing where the kernel does not take the shape: kU4GroupS8 (a step of one row was 5 % slower

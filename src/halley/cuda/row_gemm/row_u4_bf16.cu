@@ -3,7 +3,7 @@
 namespace halley::cuda {
 
 void launch_row_u4_bf16(const CudaContext& context, const RowArguments& args) {
-  launch_row<U4Bf16Decoder>(context, args);
+  launch_row<RowKind::kU4Bf16>(context, args);
 }
 
 }  // namespace halley::cuda

@@ -3,7 +3,7 @@
 namespace halley::cuda {
 
 void launch_row_u4_f16(const CudaContext& context, const RowArguments& args) {
-  launch_row<U4F16Decoder>(context, args);
+  launch_row<RowKind::kU4F16>(context, args);
 }
 
 }  // namespace halley::cuda

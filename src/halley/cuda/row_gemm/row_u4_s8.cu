@@ -3,7 +3,7 @@
 namespace halley::cuda {
 
 void launch_row_u4_s8(const CudaContext& context, const RowArguments& args) {
-  launch_row<U4S8Decoder>(context, args);
+  launch_row<RowKind::kU4S8>(context, args);
 }
 
 }  // namespace halley::cuda

@@ -277,6 +277,11 @@ const CudaLinear::Section* CudaLinear::row_section(ConstMatrix x) const {
     const bool is_numbers = kind == ActivationQuant::kNone && !lt_->choice().is_batch_invariant;
     return is_s8(section.mixed.kind) || is_numbers ? &section : nullptr;
   }
+  if (section.is_w4ax()) {
+    // Sums of blocks are not.
+    const bool is_free = !lt_->choice().is_batch_invariant;
+    return section.w4_kernels == W4Kernels::kHopper && is_free ? &section : nullptr;
+  }
   if (section.is_nested() || section.w.dtype != DType::kF8E4M3 ||
       section.scales.w_offsets != nullptr ||
       (kind != ActivationQuant::kE4m3Token && kind != ActivationQuant::kE4m3Static)) {

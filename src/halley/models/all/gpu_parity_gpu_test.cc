@@ -132,31 +132,48 @@ INSTANTIATE_TEST_SUITE_P(Options, GpuOption, testing::ValuesIn(option_names()),
 
 class GpuQuantized : public testing::TestWithParam<std::string> {};
 
-TEST_P(GpuQuantized, HasTheLogitsOfItsWeights) {
-  const auto folder = testdata("quantized/" + GetParam());
-  const Json expected = read_test_json(folder / "expected.json");
-  const GpuTestModel gpu(folder);
-  const TestCache cache = gpu.make_cache(1, 64);
-  const auto logits =
-      forward_all_rows(gpu.model(), cache,
-                       {{.sequence = 0, .ids = expected.at("tokens").get<std::vector<int32_t>>()}});
+/// The largest difference, in units of the largest logit; NaN stays.
+double relative_error(const Json& expected, const std::vector<float>& logits) {
   double largest = 0, error = 0;
   size_t i = 0;
-  for (const Json& row : expected.at("logits")) {
+  for (const Json& row : expected) {
     for (const Json& value : row) {
       const auto reference = value.get<double>();
       largest = std::max(largest, std::fabs(reference));
       const double difference = std::fabs(double{logits.at(i++)} - reference);
-      error = difference <= error ? error : difference;  // NaN stays
+      error = difference <= error ? error : difference;
     }
   }
-  ASSERT_EQ(i, logits.size());
+  EXPECT_EQ(i, logits.size());
+  return error / largest;
+}
+
+// All tokens in one step, and one by one: products of one row have kernels of their own.
+TEST_P(GpuQuantized, HasTheLogitsOfItsWeights) {
+  const auto folder = testdata("quantized/" + GetParam());
+  const Json expected = read_test_json(folder / "expected.json");
+  const auto tokens = expected.at("tokens").get<std::vector<int32_t>>();
+  const GpuTestModel gpu(folder);
   const bool is_f16 = gpu.plan().activation_dtype == DType::kF16;
   const bool is_rounded =
       expected.at("activation") != "none" || bits_of(gpu.model().shape().kv_dtype_default) <= 8;
   const double tolerance = is_rounded ? kRoundedTwice : is_f16 ? kQuantizedF16 : kQuantizedBf16;
-  std::printf("%s: %.2g\n", GetParam().c_str(), error / largest);
-  EXPECT_LE(error / largest, tolerance);
+  for (const size_t step : {tokens.size(), size_t{1}}) {
+    const TestCache cache = gpu.make_cache(1, 64);
+    std::vector<float> logits;
+    for (size_t past = 0; past < tokens.size(); past += step) {
+      const auto begin = tokens.begin() + static_cast<std::ptrdiff_t>(past);
+      const auto of_step =
+          forward_all_rows(gpu.model(), cache,
+                           {{.sequence = 0,
+                             .num_past_tokens = static_cast<int64_t>(past),
+                             .ids = {begin, begin + static_cast<std::ptrdiff_t>(step)}}});
+      logits.insert(logits.end(), of_step.begin(), of_step.end());
+    }
+    const double error = relative_error(expected.at("logits"), logits);
+    std::printf("%s, %zu tokens a step: %.2g\n", GetParam().c_str(), step, error);
+    EXPECT_LE(error, tolerance) << step;
+  }
 }
 
 std::vector<std::string> quantized_names() {

@@ -98,13 +98,16 @@ bool StepOps::run_row(const char* name, const CudaLinear& linear, RowOperands ro
   if (step_.num_rows != 1 || (has_norm && row.norm->is_layer_norm)) return false;
   const CudaLinear::Section* section = linear.row_section(inputs);
   if (section == nullptr) return false;
-  if (section->is_mixed()) {
-    if (!plan_row(row_shape(section->mixed, has_norm, is_gated), section->mixed_device)) {
-      return false;
-    }
+  if (section->is_mixed() || section->is_w4ax()) {
     row.quant = section->activation;
     row.bias = section->bias;
-    op(name, [&] { row_gemm(context_, section->mixed, row, y); });
+    const RowShape shape =
+        section->is_w4ax() ? row_shape(section->w4ax, row) : row_shape(section->mixed, row);
+    if (!plan_row(shape, mixed_device(context_))) return false;
+    op(name, [&] {
+      if (section->is_w4ax()) return row_gemm(context_, section->w4ax, row, y);
+      row_gemm(context_, section->mixed, row, y);
+    });
     return true;
   }
   const StreamedShape shape = {
