@@ -8,6 +8,7 @@
 #include "halley/cuda/mixed_gemm/mixed_epilogue.cuh"
 #include "halley/cuda/mixed_gemm/mixed_few_consumer.cuh"
 #include "halley/cuda/mixed_gemm/mixed_group_consumer.cuh"
+#include "halley/cuda/mixed_gemm/mixed_sharing.cuh"
 #include "halley/cuda/runtime/cuda_check.h"
 
 namespace halley::cuda {
@@ -28,27 +29,38 @@ __device__ __forceinline__ void consume(const MixedMaps& maps, const MixedArgume
   using Consumer = SegmentConsumer<Decoder, kTokens, kStrips, kIsOneGroup>;
   using Exchange = MixedExchange<Decoder, kTokens, kStrips>;
   using Epilogue = MixedEpilogue<Decoder, kTokens, kStrips>;
+  using Sharing = MixedSharing<Decoder, kTokens, kStrips>;
   const int thread = static_cast<int>(threadIdx.x);
   const MixedThread self = {thread, thread / 128, thread % 128, thread % 128 / 32, thread % 32};
-  const int num_ranks = args.schedule.num_ranks, rank = rank_in_cluster();
+  const MixedBlock block = this_block(args);
+  const int num_ranks = args.schedule.num_ranks, rank = block.rank;
   // Few tokens are written sooner from registers.
   constexpr bool kWritesBoxes = kTokens > 16;
   uint32_t drained_parity = 0, received_parity = 0;
   bool is_first = true;
   MixedStage stage;
   wait_for_previous_kernel();
-  for (MixedSegment segment = first_segment(args.schedule, cluster_of_block(), rank);
-       segment.num_chunks > 0; segment = next_segment(args.schedule, segment)) {
+  for (MixedSegment segment = first_segment(args.schedule, block); segment.num_chunks > 0;
+       segment = next_segment(args.schedule, block, segment)) {
     MixedPlace place;
-    place.token = segment.tile % args.token_tiles * kTokens;
-    place.output = (segment.tile / args.token_tiles * 2 + self.warpgroup) * kStrips * 64;
+    place.token = args.token_tile(segment.tile) * kTokens;
+    place.output = (args.output_tile(segment.tile) * 2 + self.warpgroup) * kStrips * 64;
     place.tokens_left = args.M - place.token;
     place.y_map = &maps.y;
     place.part = Exchange::part_of(args, rank);
     if (num_ranks > 1 && thread == 0) Exchange::expect(args, ring, rank);
-    Epilogue::stage_scales(args, ring, self, place);
+    const bool is_left = is_givers(args.schedule, segment);
+    if (!is_left) Epilogue::stage_scales(args, ring, self, place);
+    // Known before it is needed.
+    const int num_left =
+        is_owners(args.schedule, segment) ? slots_of(args.schedule, segment.tile).count : 0;
     typename Exchange::Sums sums;
     Consumer::run(args, ring, self, segment.num_chunks, &stage, sums);
+    if (is_left) {
+      Sharing::leave(args, self, segment.tile, sums);
+      continue;
+    }
+    Sharing::add(args, ring, self, num_left, &stage, sums);
     if (num_ranks > 1) {
       if (is_first) {
         wait_for_cluster();  // the others' barriers are there
@@ -66,7 +78,7 @@ __device__ __forceinline__ void consume(const MixedMaps& maps, const MixedArgume
         Epilogue::write_shared_numbers(args, ring, self, place);
       }
       // Not after the last tile: nobody may write to a block that has left.
-      if (next_segment(args.schedule, segment).num_chunks > 0) {
+      if (next_segment(args.schedule, block, segment).num_chunks > 0) {
         Exchange::release(args, ring, self, rank);
       }
     } else if (kWritesBoxes && args.has_y_map) {
@@ -124,7 +136,14 @@ __global__ void __launch_bounds__(MixedTileTraits<kTokens, kOutputs>::kThreads,
     if (has_others) arrive_at_cluster_relaxed();
     if constexpr (kMovesRegisters) give_registers<40>();
     if (warp == 0) {
-      produce_weights<kOutputs>(args, ring);
+      const MixedStage stage = produce_weights<kOutputs>(args, ring);
+      const int tile = owned_tile(args.schedule, this_block(args));
+      if (tile >= 0) {
+        MixedSharing<Decoder, kTokens, kOutputs / 128>::produce(args, ring, tile, stage);
+      }
+      __syncwarp();
+      // Not earlier: blocks of the next kernel would take multiprocessors from this one's copies.
+      start_next_kernel();
     } else if (thread == kConsumerThreads + 32) {
       produce_activations<Decoder::kKind, kTokens>(maps.x, args, ring);
     }
@@ -155,7 +174,7 @@ void launch_mixed(const MixedMaps& maps, const MixedArguments& args, cudaStream_
   launch_hopper_kernel(kernel,
                        {.num_blocks = args.schedule.num_blocks,
                         .num_threads = MixedTileTraits<kTokens, kOutputs>::kThreads,
-                        .num_ranks = args.schedule.num_ranks,
+                        .num_ranks = args.schedule.has_pairs ? 2 : args.schedule.num_ranks,
                         .shared_bytes = args.shared.num_bytes,
                         .starts_early = args.starts_early,
                         .stream = stream},
