@@ -95,9 +95,8 @@ int num_parts_of(const MixedSchedule& schedule) {
 /// of all tokens at the same time, and neighbours read them once. A giver adds to not more than
 /// four tiles, and an owner reads what not more than three have left.
 bool are_aligned(int shared, int givers) {
-  if (shared < 1 || givers < 1) return false;
-  return shared >= givers ? shared % givers == 0 && shared / givers <= 4
-                          : givers % shared == 0 && givers / shared <= 3;
+  if (shared < 1 || givers < 1 || shared > 4 * givers || givers > 3 * shared) return false;
+  return shared >= givers ? shared % givers == 0 : givers % shared == 0;
 }
 
 /// Blocks that would have a tile less than others become givers. None (num_givers is 0) where
@@ -118,7 +117,7 @@ MixedSchedule sharing_schedule(const MixedShape& shape, const MixedDevice& devic
     const int shared = static_cast<int>(std::max<int64_t>(num_tiles - whole * blocks, 0));
     const int givers = blocks - shared;
     const bool are_even = shared % 2 == 0 && givers % 2 == 0;
-    if (!are_aligned(shared, givers) || (schedule.num_givers > 0 && !are_even)) continue;
+    if ((schedule.num_givers > 0 && !are_even) || !are_aligned(shared, givers)) continue;
     // Givers' last sums are on their way while owners still multiply; with whole tiles behind
     // them they are early anyway.
     const double lead = whole > 0 ? 0 : kLeadChunks * std::max(1, shared / givers);
@@ -225,9 +224,9 @@ bool can_tile(const MixedShape& shape, const MixedDevice& device, const MixedTil
   return ceil_div<int64_t>(shape.K, kChunkInputs) >= tiling.num_ranks &&
          num_units(tile) >= tiling.num_ranks &&
          (tiling.blocks_per_multiprocessor == 1 || is_small(tile)) &&
-         num_stages_of(shape, device, tiling) >= 2 &&
          (!tiling.shares_last_tiles ||
-          (tiling.num_ranks == 1 && sharing_schedule(shape, device, tiling).num_givers > 0));
+          (tiling.num_ranks == 1 && sharing_schedule(shape, device, tiling).num_givers > 0)) &&
+         num_stages_of(shape, device, tiling) >= 2;
 }
 
 MixedPlan tiled_mixed_plan(const MixedShape& shape, const MixedDevice& device,

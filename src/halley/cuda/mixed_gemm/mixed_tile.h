@@ -102,13 +102,12 @@ constexpr int stage_vectors(MixedKind kind, const MixedTile& tile) {
 /// As many stages as `shared_bytes_max` allows, at most kStagesMax.
 constexpr int num_stages_of(MixedKind kind, const MixedTile& tile, int chunk_bytes, int num_ranks,
                             int shared_bytes_max) {
-  int stages = 0;
-  while (stages < kStagesMax &&
-         mixed_shared(kind, tile, chunk_bytes, stages + 1, num_ranks).num_bytes <=
-             shared_bytes_max) {
-    ++stages;
-  }
-  return stages;
+  // Every stage takes as much.
+  const int none = mixed_shared(kind, tile, chunk_bytes, 0, num_ranks).num_bytes;
+  const int one = mixed_shared(kind, tile, chunk_bytes, 1, num_ranks).num_bytes;
+  if (one > shared_bytes_max) return 0;
+  const int stages = (shared_bytes_max - none) / (one - none);
+  return stages < kStagesMax ? stages : kStagesMax;
 }
 
 }  // namespace halley::cuda
