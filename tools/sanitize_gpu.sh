@@ -43,9 +43,11 @@ memcheck cuda_attention_gpu_test CudaAttention.DecodesOfAll*
 memcheck cuda_attention_gpu_test CudaAttention.ChunksBehind*
 memcheck cuda_gemm_gpu_test QuantizeRowsGpuTest.TakesMany*:GemmGpuTest.NanStays*
 memcheck cuda_gemm_gpu_test StreamedGemmGpuTest.TakesOdd*
-memcheck cuda_mixed_gemm_gpu_test MixedGemm.RunsInGraphs:MixedGemm.IsRightForFewRows
+memcheck cuda_gemm_gpu_test NormedGemmGpuTest.RoundsRows*
+memcheck cuda_mixed_gemm_gpu_test MixedGemm.RunsInGraphs:MixedGemm.IsRightForFewRows:MixedGemm.FewRows*
+memcheck cuda_row_gemm_gpu_test RowGemm.*
 memcheck cuda_nested_gemm_gpu_test NestedGemm.*
-memcheck cuda_w4ax_gemm_gpu_test W4axGemm.SumsOf*:W4axGemm.RowsThat*:W4axGemm.RunsInGraphs*
+memcheck cuda_w4ax_gemm_gpu_test W4axGemm.SumsOf*:W4axGemm.RowsThat*:W4axGemm.RunsInGraphs*:W4axGemm.FewTokens*
 memcheck cuda_ablation_gpu_test AblationGpu.*
 memcheck cuda_mma_gemm_gpu_test MmaGemm.ARow*:MmaGemm.RunsInGraphs:MmaW4ax.RowsThat*
 memcheck cuda_gemv_gpu_test GemvGpuTest.GivesThe*:GemvGpuTest.WaitsFor*
@@ -63,7 +65,8 @@ synccheck cuda_attention_gpu_test CudaAttention.NotANumber*:CudaAttention.Scales
 synccheck cuda_gemm_gpu_test StreamedGemmGpuTest.TakesOdd*
 synccheck cuda_nested_gemm_gpu_test NestedGemm.RunsInGraphs*
 synccheck cuda_w4ax_gemm_gpu_test W4axGemm.RunsInGraphs*
-synccheck cuda_mixed_gemm_gpu_test MixedGemm.RunsInGraphs
+synccheck cuda_mixed_gemm_gpu_test MixedGemm.RunsInGraphs:MixedGemm.FewRowsHave*
+synccheck cuda_row_gemm_gpu_test RowGemm.WaitsFor*
 synccheck cuda_mma_gemm_gpu_test MmaGemm.RunsInGraphs:MmaW4ax.SumsOf*
 racecheck cuda_ops_gpu_test NormGpuTest.ARow*:RopeKvGpuTest.QuantizedRows*
 racecheck cuda_fused_gpu_test FusedGpuTest.NormsAdd*

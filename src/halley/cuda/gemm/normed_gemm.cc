@@ -19,7 +19,6 @@ constexpr int kStripRowsMax = 64;
 /// The last strip, and the last inputs, are read so far behind their end, for sums without use.
 constexpr int kReadBehind = kStripRowsMax * kStreamedChunkBytes;
 constexpr int kStageBytesMax = 28 << 10;
-constexpr int kRowScratchWords = 96;  // as row_inputs.cuh
 
 // Measured on an H200, in decode steps of Llama-3 8B.
 /// Where blocks have no more weights, the next kernel's blocks begin beside them.

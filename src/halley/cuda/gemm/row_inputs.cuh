@@ -16,8 +16,6 @@ namespace halley::cuda {
 /// What products multiply.
 enum class RowNumbers { kF16, kBf16, kS8, kE4m3 };
 
-inline constexpr int kRowScratchWords = 96;
-
 /// The row as the tensor cores take it, made by all threads of the block. A thread has every
 /// kThreads-th four of neighbours.
 ///

@@ -9,6 +9,8 @@ namespace halley::cuda {
 
 inline constexpr int64_t kRowInputsMax = 16384;
 inline constexpr int64_t kNormedRowInputsMax = 8192;
+/// Shared memory that a block makes the row with, in words of 4 bytes (RowInputs).
+inline constexpr int kRowScratchWords = 96;
 
 /// Of K inputs, a multiple of 4; device memory, all rows at multiples of 16 bytes.
 struct RowSource {

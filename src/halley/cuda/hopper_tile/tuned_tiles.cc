@@ -91,10 +91,10 @@ TunedTile tuned_tile(const TileFamily& family, const ProductShape& shape, const 
           .microseconds = microseconds};
 }
 
-std::vector<TilePlan> tile_candidates(const TileFamily& family, const ProductShape& shape,
-                                      const CudaDeviceInfo& device) {
+std::vector<TilePlan> timed_plans(const TileFamily& family, const ProductShape& shape,
+                                  const CudaDeviceInfo& device, bool has_all_tiles) {
   std::vector<TilePlan> plans;
-  for (size_t i = 0; i < family.tiles.size(); ++i) {
+  for (size_t i = 0; has_all_tiles && i < family.tiles.size(); ++i) {
     if (!is_near(family.tiles[i].tile, shape.M)) continue;
     for (TilePlan& plan : plans_of_tile(family, shape, device, static_cast<int>(i))) {
       plans.push_back(std::move(plan));

@@ -28,10 +28,10 @@ std::string to_json(const TunedTile& tile);
 TunedTile tuned_tile(const TileFamily& family, const ProductShape& shape, const TilePlan& plan,
                      double microseconds);
 
-/// The plans among which the fastest is: of tiles whose tokens are not far from M, those whose
-/// estimates are not far from the least.
-std::vector<TilePlan> tile_candidates(const TileFamily& family, const ProductShape& shape,
-                                      const CudaDeviceInfo& device);
+/// What is timed: the plan that products take, or all among which the fastest is (of tiles whose
+/// tokens are not far from M, those whose estimates are not far from the least).
+std::vector<TilePlan> timed_plans(const TileFamily& family, const ProductShape& shape,
+                                  const CudaDeviceInfo& device, bool has_all_tiles);
 
 /// A table of one device. Its JSON:
 ///

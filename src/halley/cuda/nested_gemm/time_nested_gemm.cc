@@ -38,12 +38,6 @@ struct Patterns {
 
 constexpr float kWeightDeviation = 0.02f;
 
-std::vector<TilePlan> plans_of(bool has_all_tiles, const CudaDeviceInfo& device,
-                               const ProductShape& shape) {
-  if (has_all_tiles) return tile_candidates(nested_family(), shape, device);
-  return {plan_tiles(nested_family(), shape, device)};
-}
-
 /// Copies of one weight of normal numbers, with inputs and outputs.
 class TimedWeight {
  public:
@@ -103,7 +97,8 @@ std::vector<GemmTime> time_nested_gemm(const CudaContext& context,
                                .M = M,
                                .weight_bytes = weight_bytes,
                                .operations_per_second = options.gemm.rates.f16_per_second});
-      for (const TilePlan& plan : plans_of(options.has_all_tiles, device, shape)) {
+      for (const TilePlan& plan :
+           timed_plans(nested_family(), shape, device, options.has_all_tiles)) {
         const ProductTime time = weight.time(plan, M);
         const double best = time.early_microseconds.value_or(time.microseconds);
         times.push_back({.problem = "nested_f16",

@@ -51,7 +51,7 @@ std::optional<RowPlan> plan_row(const RowShape& shape, const MixedDevice& device
     plan.sums = plan.inputs + row_bytes;
     plan.input_sums = plan.sums + sum_bytes;
     plan.scratch = plan.input_sums + (is_s8(shape.kind) ? 0 : plan.num_chunks * kChunkSteps * 4);
-    plan.barriers = plan.scratch + 96 * 4;
+    plan.barriers = plan.scratch + kRowScratchWords * 4;
     plan.num_bytes = plan.barriers + kRowWarps * kRowStagesMax * 8;
     if (plan.num_bytes <= shared_bytes_max) break;
   }

@@ -44,7 +44,7 @@ struct RowPlan {
   int inputs = 0;      // the row as the tensor cores take it
   int sums = 0;        // [warp][segment][span * 16]
   int input_sums = 0;  // of 16 bits: [chunk][step], f32
-  int scratch = 0;     // 96 words
+  int scratch = 0;     // kRowScratchWords
   int barriers = 0;
   int num_bytes = 0;
   /// The next kernel's blocks may begin beside these from their start on, otherwise when they have

@@ -13,13 +13,6 @@ namespace {
 
 constexpr float kScale = 0x1p-6f;
 
-/// The chosen one, or all that may be the fastest.
-std::vector<TilePlan> plans_of(bool has_all_tiles, const CudaDeviceInfo& device,
-                               const ProductShape& shape) {
-  if (has_all_tiles) return tile_candidates(w4ax_family(), shape, device);
-  return {plan_tiles(w4ax_family(), shape, device)};
-}
-
 }  // namespace
 
 TimedW4axWeight::TimedW4axWeight(const CudaContext& context, const ProductShape& largest)
@@ -101,7 +94,8 @@ std::vector<GemmTime> time_w4ax_gemm(const CudaContext& context, const TimeW4axO
         if (!options.has_all_tiles) continue;
       }
       const std::string chosen = str(plan_tiles(w4ax_family(), shape, context.device));
-      for (const TilePlan& plan : plans_of(options.has_all_tiles, context.device, shape)) {
+      for (const TilePlan& plan :
+           timed_plans(w4ax_family(), shape, context.device, options.has_all_tiles)) {
         timed.kernel = str(plan);
         timed.is_chosen = !is_narrow && timed.kernel == chosen;
         timed.time = time_starts(context, weight.num_copies(), [&](size_t copy) {
