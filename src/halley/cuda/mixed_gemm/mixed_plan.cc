@@ -25,6 +25,8 @@ struct KindCosts {
   double exchange = 0;  // of a cluster's sums, at least
   double vector = 0;    // of one that is sent and added
   double bytes = 0;     // a microsecond, of one multiprocessor's share of memory or decoding
+  /// What an owner does more of a shared tile than each of its givers, in chunks.
+  double lead_chunks = 0;
 };
 /// Of s8 and of 16 bits.
 constexpr std::array<KindCosts, 2> kCosts = {{
@@ -36,7 +38,8 @@ constexpr std::array<KindCosts, 2> kCosts = {{
        {0.620, 0.670, 2.77}}},
      1.50,
      0.128,
-     31800},
+     31800,
+     9},
     {{{{0.367, 0.100, 0.01},
        {0.505, 0.180, 0.01},
        {0.458, 0.150, 2.39},
@@ -45,13 +48,12 @@ constexpr std::array<KindCosts, 2> kCosts = {{
        {0.620, 1.026, 5.45}}},
      1.40,
      0.095,
-     18800},
+     18800,
+     3},
 }};
 constexpr std::array<int, 8> kRanks = {1, 2, 3, 4, 5, 6, 7, 8};
 /// From a giver's last product to its owner's having the sums, and for each of their vectors.
 constexpr double kLeaveMicroseconds = 2.0, kLeftVectorMicroseconds = 0.06;
-/// What an owner does more of a shared tile than each of its givers, in chunks.
-constexpr double kLeadChunks = 9;
 /// With more rows tiles are faster: a narrow block reads all of X.
 constexpr int64_t kNarrowRowsMax = 4;
 
@@ -99,6 +101,11 @@ bool are_aligned(int shared, int givers) {
   return shared >= givers ? shared % givers == 0 : givers % shared == 0;
 }
 
+/// Not compiled: few tokens, and several groups of a chunk with activations of 16 bits.
+bool can_share(const MixedShape& shape, const MixedTile& tile) {
+  return can_have_givers(tile) && (is_s8(shape.kind) || shape.group_size == kChunkInputs);
+}
+
 /// Blocks that would have a tile less than others become givers. None (num_givers is 0) where
 /// there are no such blocks, or too few chunks.
 MixedSchedule sharing_schedule(const MixedShape& shape, const MixedDevice& device,
@@ -120,7 +127,8 @@ MixedSchedule sharing_schedule(const MixedShape& shape, const MixedDevice& devic
     if ((schedule.num_givers > 0 && !are_even) || !are_aligned(shared, givers)) continue;
     // Givers' last sums are on their way while owners still multiply; with whole tiles behind
     // them they are early anyway.
-    const double lead = whole > 0 ? 0 : kLeadChunks * std::max(1, shared / givers);
+    const double lead =
+        whole > 0 ? 0 : costs_of(shape.kind).lead_chunks * std::max(1, shared / givers);
     const double own = (double(shared) * num_chunks + givers * lead) / blocks;
     const int own_chunks = std::clamp(static_cast<int>(std::lround(own)), 1, num_chunks);
     if (shared * (num_chunks - own_chunks) < givers) continue;
@@ -224,8 +232,8 @@ bool can_tile(const MixedShape& shape, const MixedDevice& device, const MixedTil
   return ceil_div<int64_t>(shape.K, kChunkInputs) >= tiling.num_ranks &&
          num_units(tile) >= tiling.num_ranks &&
          (tiling.blocks_per_multiprocessor == 1 || is_small(tile)) &&
-         (!tiling.shares_last_tiles ||
-          (tiling.num_ranks == 1 && sharing_schedule(shape, device, tiling).num_givers > 0)) &&
+         (!tiling.shares_last_tiles || (tiling.num_ranks == 1 && can_share(shape, tile) &&
+                                        sharing_schedule(shape, device, tiling).num_givers > 0)) &&
          num_stages_of(shape, device, tiling) >= 2;
 }
 

@@ -18,16 +18,24 @@ const std::vector<std::pair<int64_t, int64_t>> kShapes = {
     {6144, 4096},  {4096, 4096}, {28672, 4096}, {4096, 14336},
     {10240, 8192}, {8192, 8192}, {57344, 8192}, {8192, 28672}};
 
+template <bool kHasGivers>
+std::vector<MixedSegment> segments_of(const DealtSchedule& schedule, const MixedBlock& block) {
+  std::vector<MixedSegment> segments;
+  for (MixedSegment segment = first_segment<kHasGivers>(schedule, block); segment.num_chunks > 0;
+       segment = next_segment<kHasGivers>(schedule, block, segment)) {
+    segments.push_back(segment);
+  }
+  return segments;
+}
+
 /// Of all blocks, each one's in their order.
 std::vector<std::vector<MixedSegment>> segments_of(const MixedSchedule& plain) {
   const DealtSchedule schedule(plain);
-  std::vector<std::vector<MixedSegment>> segments(static_cast<size_t>(schedule.num_blocks));
+  std::vector<std::vector<MixedSegment>> segments;
   for (int index = 0; index < schedule.num_blocks; ++index) {
     const MixedBlock block = {index / schedule.num_ranks, index % schedule.num_ranks};
-    for (MixedSegment segment = first_segment(schedule, block); segment.num_chunks > 0;
-         segment = next_segment(schedule, block, segment)) {
-      segments[static_cast<size_t>(index)].push_back(segment);
-    }
+    segments.push_back(schedule.num_givers > 0 ? segments_of<true>(schedule, block)
+                                               : segments_of<false>(schedule, block));
   }
   return segments;
 }
@@ -209,6 +217,12 @@ TEST(MixedPlan, SharesTheLastTiles) {
   // Every multiprocessor has one, or too few chunks.
   EXPECT_FALSE(can_tile({.M = 128, .N = 132 * 128, .K = 8192}, {}, tiling));
   EXPECT_FALSE(can_tile({.M = 128, .N = 10240, .K = 128}, {}, tiling));
+  // Not compiled: few tokens, several groups of a chunk.
+  EXPECT_FALSE(can_tile({.M = 16, .N = 10240, .K = 8192}, {}, {.shares_last_tiles = true}));
+  for (const MixedKind kind : {MixedKind::kU4GroupS8, MixedKind::kU4F16}) {
+    EXPECT_TRUE(can_tile({kind, 128, 10240, 8192, 128}, {}, tiling));
+    EXPECT_EQ(can_tile({kind, 128, 10240, 8192, 64}, {}, tiling), is_s8(kind));
+  }
   for (const auto& [N, K] : kShapes) {
     for (const int64_t M : {16, 128, 300}) {
       const MixedShape layer = {.M = M, .N = N, .K = K};

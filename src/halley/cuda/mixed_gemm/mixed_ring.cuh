@@ -63,8 +63,10 @@ struct MixedStage {
   }
 };
 
-__device__ __forceinline__ MixedBlock this_block(const MixedArguments& args) {
-  if (args.schedule.num_ranks == 1) return {static_cast<int>(blockIdx.x), 0};
+/// With givers clusters, if there are any, are pairs that share no tile.
+template <bool kHasGivers>
+__device__ __forceinline__ MixedBlock this_block() {
+  if constexpr (kHasGivers) return {static_cast<int>(blockIdx.x), 0};
   return {cluster_of_block(), rank_in_cluster()};
 }
 
@@ -96,7 +98,7 @@ __device__ __forceinline__ void init_empty_stages(const MixedArguments& args,
 
 /// One warp: lane i copies chunk i of the tile's outputs. Also announces the bytes of both copies.
 /// Gives the stage behind the last one.
-template <int kOutputs>
+template <int kOutputs, bool kHasGivers>
 __device__ __forceinline__ MixedStage produce_weights(const MixedArguments& args,
                                                       const MixedRing& ring) {
   constexpr int kChunks = kOutputs / kChunkOutputs;
@@ -104,8 +106,8 @@ __device__ __forceinline__ MixedStage produce_weights(const MixedArguments& args
   const int stage_bytes = args.shared.x_stage_bytes + args.shared.w_stage_bytes;
   MixedStage stage = {0, 1};  // every stage is empty at first
   int num_early = kEarlyStages + 1;
-  const MixedBlock block = this_block(args);
-  MixedSegment segment = first_segment(args.schedule, block);
+  const MixedBlock block = this_block<kHasGivers>();
+  MixedSegment segment = first_segment<kHasGivers>(args.schedule, block);
   while (segment.num_chunks > 0) {
     // A last tile may be half behind N: its outputs are read from where there are some, and unused.
     const int panel =
@@ -127,20 +129,20 @@ __device__ __forceinline__ MixedStage produce_weights(const MixedArguments& args
       from += args.chunk_bytes;
       stage.advance(args.num_stages);
     }
-    segment = next_segment(args.schedule, block, segment);
+    segment = next_segment<kHasGivers>(args.schedule, block, segment);
   }
   return stage;
 }
 
 /// One thread: activations as boxes of 128 bytes a token.
-template <MixedKind kKind, int kTokens>
+template <MixedKind kKind, int kTokens, bool kHasGivers>
 __device__ __forceinline__ void produce_activations(const CUtensorMap& x_map,
                                                     const MixedArguments& args,
                                                     const MixedRing& ring) {
   wait_for_previous_kernel();
   MixedStage stage = {0, 1};
-  const MixedBlock block = this_block(args);
-  MixedSegment segment = first_segment(args.schedule, block);
+  const MixedBlock block = this_block<kHasGivers>();
+  MixedSegment segment = first_segment<kHasGivers>(args.schedule, block);
   while (segment.num_chunks > 0) {
     const int row = args.token_tile(segment.tile) * kTokens;
     for (int i = 0; i < segment.num_chunks; ++i) {
@@ -153,7 +155,7 @@ __device__ __forceinline__ void produce_activations(const CUtensorMap& x_map,
       }
       stage.advance(args.num_stages);
     }
-    segment = next_segment(args.schedule, block, segment);
+    segment = next_segment<kHasGivers>(args.schedule, block, segment);
   }
 }
 

@@ -113,8 +113,10 @@ constexpr int giver_part(const DealtSchedule& schedule, int block) {
   return block % shared * schedule.tile_givers + block / shared;
 }
 
+/// kHasGivers: of the schedule.
+template <bool kHasGivers>
 constexpr MixedSegment first_segment(const DealtSchedule& schedule, const MixedBlock& block) {
-  if (schedule.num_givers == 0) {
+  if constexpr (!kHasGivers) {
     const int begin = part_begin(schedule.of_ranks, block.rank);
     const int end = part_begin(schedule.of_ranks, block.rank + 1);
     return {block.cluster, begin, block.cluster < schedule.num_tiles ? end - begin : 0};
@@ -130,9 +132,9 @@ constexpr MixedSegment first_segment(const DealtSchedule& schedule, const MixedB
           end - begin < each - place ? end - begin : each - place};
 }
 
-/// The shared tile that a block finishes, last of all; -1 where there is none.
+/// With givers: the shared tile that a block finishes, last of all; -1 where there is none.
 constexpr int owned_tile(const DealtSchedule& schedule, const MixedBlock& block) {
-  if (schedule.num_givers == 0 || block.cluster < schedule.num_givers) return -1;
+  if (block.cluster < schedule.num_givers) return -1;
   return num_whole_tiles(schedule) + block.cluster - schedule.num_givers;
 }
 
@@ -145,9 +147,10 @@ constexpr bool is_owners(const MixedSchedule& schedule, const MixedSegment& segm
   return schedule.num_givers > 0 && segment.begin == 0 && segment.num_chunks < schedule.num_chunks;
 }
 
+template <bool kHasGivers>
 constexpr MixedSegment next_segment(const DealtSchedule& schedule, const MixedBlock& block,
                                     const MixedSegment& segment) {
-  if (schedule.num_givers == 0) {
+  if constexpr (!kHasGivers) {
     const int tile = segment.tile + schedule.num_clusters;
     return {tile, segment.begin, tile < schedule.num_tiles ? segment.num_chunks : 0};
   }

@@ -81,8 +81,7 @@ struct MixedSharing {
         const uint32_t full = ring.full(args, stage.index);
         wait_barrier(ring.empty(args, stage.index), stage.parity);
         arrive_expecting(full, kStageVectors * kVectorBytes);
-        start_bulk_copy(vectors_of(args, ring, stage.index), from, kStageVectors * kVectorBytes,
-                        full);
+        start_bulk_copy(ring.x_stage(args, stage.index), from, kStageVectors * kVectorBytes, full);
         from += kStageVectors * kVectorBytes;
         stage.advance(args.num_stages);
       }
@@ -98,7 +97,7 @@ struct MixedSharing {
       for (int v = 0; v < kVectors; ++v) {
         if (v % kStageVectors == 0) wait_barrier(ring.full(args, stage->index), stage->parity);
         Sum part[4];
-        load_four(vectors_of(args, ring, stage->index) +
+        load_four(ring.x_stage(args, stage->index) +
                       static_cast<uint32_t>(v % kStageVectors * kVectorBytes + self.thread * 16),
                   part);
 #pragma unroll
@@ -109,12 +108,6 @@ struct MixedSharing {
         }
       }
     }
-  }
-
-  static __device__ __forceinline__ uint32_t vectors_of(const MixedArguments& args,
-                                                        const MixedRing& ring, int stage) {
-    return has_few_tokens({kTokens, kStrips * 128}) ? ring.w_stage(args, stage)
-                                                    : ring.x_stage(args, stage);
   }
 };
 

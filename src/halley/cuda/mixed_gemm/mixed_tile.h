@@ -92,10 +92,11 @@ constexpr MixedShared mixed_shared(MixedKind kind, const MixedTile& tile, int ch
   return shared;
 }
 
+/// Whether tiles may have givers: not with few tokens, where clusters are as fast.
+constexpr bool can_have_givers(const MixedTile& tile) { return !has_few_tokens(tile); }
 /// Vectors of a stage that brings sums which givers have left: they pass the ring too, in the place
-/// of activations, or of codes where activations take less than a few vectors.
+/// of activations.
 constexpr int stage_vectors(MixedKind kind, const MixedTile& tile) {
-  if (has_few_tokens(tile)) return tile.outputs / kChunkOutputs * kChunkCodeBytes / kVectorBytes;
   return tile.tokens * kChunkInputs * (is_s8(kind) ? 1 : 2) / kVectorBytes;
 }
 
