@@ -113,7 +113,7 @@ bool are_aligned(int shared, int givers) {
   return shared >= givers ? shared % givers == 0 : givers % shared == 0;
 }
 
-/// Not compiled too: several groups of a chunk with activations of 16 bits.
+/// Whether the kernel is compiled for givers: with activations of 16 bits chunks have one group.
 bool can_share(const MixedShape& shape, const MixedTile& tile) {
   return can_have_givers(shape.kind, tile) &&
          (is_s8(shape.kind) || shape.group_size == kChunkInputs);
