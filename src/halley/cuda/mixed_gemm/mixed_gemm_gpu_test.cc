@@ -383,10 +383,10 @@ TEST_F(MixedGemm, GivesTheSameBitsEveryTime) {
     for (const int64_t M : {9, 50}) {
       Product product(weight, M);
       for (const bool shares_last_tiles : {false, true}) {
-        if (shares_last_tiles && M == 9) continue;
         const MixedTiling tiling = {.tile_index = M == 9 ? 1 : 2,
                                     .num_ranks = shares_last_tiles ? 1 : 4,
                                     .shares_last_tiles = shares_last_tiles};
+        if (!can_tile(product.shape(), mixed_device(context_), tiling)) continue;
         const MixedPlan plan = tiled_mixed_plan(product.shape(), mixed_device(context_), tiling);
         product.queue(context_, plan);
         const std::vector<float> first = product.get(context_);
