@@ -119,7 +119,7 @@ int run_tune(const TuneOptions& options) {
   }
   const Layers layers = layers_of(options);
   const CudaStream stream;
-  DeviceArena workspace(size_t{1} << 20, "the workspace of products");
+  DeviceArena workspace(size_t{64} << 20, "the workspace of products");
   const CudaContext context{device, stream, workspace};
   std::vector<cuda::TunedMixedPlan> plans;
   for (const cuda::MixedShape& layer : layers.shapes()) {

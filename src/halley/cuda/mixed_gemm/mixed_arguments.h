@@ -21,7 +21,11 @@ struct MixedArguments {
   int num_stages = 0;
   int token_tiles = 0;
   MixedShared shared;
-  MixedSchedule schedule;
+  DealtSchedule schedule;
+  MixedParts of_units;  // of a tile's sums, for the blocks of a cluster
+  /// With givers: slots of a tile's sums, and a counter for each, zero between launches.
+  void* left_sums = nullptr;
+  uint32_t* counters = nullptr;
   int M = 0, N = 0;
   bool starts_early = false;
   RowScales scales;             // of s8
@@ -32,6 +36,12 @@ struct MixedArguments {
   /// y is of 16 bits and its rows begin at multiples of 16 bytes: the copy engine writes it.
   bool has_y_map = false;
   int y_box_vectors = 1;  // of eight tokens, of a box of y: 1, or all that a block writes
+
+  /// Of a tile: divisions take long, and few tokens have but one.
+  __device__ int token_tile(int tile) const { return token_tiles == 1 ? 0 : tile % token_tiles; }
+  __device__ int output_tile(int tile) const {
+    return token_tiles == 1 ? tile : tile / token_tiles;
+  }
 };
 
 /// Whether sums are corrected by those of the inputs' codes: U4GroupS8Decoder's numbers are 128 too

@@ -203,9 +203,11 @@ struct MixedEpilogue {
     const uint32_t token_scales = token_scale_address(args, ring, self, 2 * self.column_pair());
     const OutputScales scales = wait_for_scales(args, ring, self);
 #pragma unroll 1
-    for (int v = place.part.begin; v < place.part.end; ++v) {
+    for (int unit = place.part.begin; unit < place.part.end; ++unit) {
+      if (Exchange::kUnits == 2 && unit % 2 != self.warpgroup) continue;
+      const int v = unit / Exchange::kUnits;
       Sum sums[4];
-      Exchange::total_of(args, ring, self, v - place.part.begin, sums);
+      Exchange::total_of(args, ring, self, unit - place.part.begin, sums);
       float values[4];
       const uint4 tokens = load_token_scales(token_scales + v / kStrips * 64);
       values_of(tokens, strip_scales(scales, v % kStrips), sums, values);

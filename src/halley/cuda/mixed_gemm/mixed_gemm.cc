@@ -88,7 +88,7 @@ MixedArguments arguments_of(const MixedWeight& weight, const MixedOperands& oper
   args.num_panels = static_cast<int>(ceil_div<int64_t>(weight.N, kChunkOutputs));
   args.num_stages = plan.num_stages;
   args.token_tiles = plan.token_tiles;
-  args.schedule = plan.schedule;
+  args.schedule = DealtSchedule(plan.schedule);
   args.M = static_cast<int>(y.num_rows);
   args.N = static_cast<int>(weight.N);
   args.starts_early = operands.starts_early;
@@ -134,7 +134,11 @@ MixedWeight::MixedWeight(const MixedShape& shape, bool with_offsets)
       K(shape.K),
       group_size(shape.group_size),
       chunks(static_cast<size_t>(mixed_bytes(kind, N, K, group_size)), "a packed weight"),
-      has_offsets(with_offsets) {
+      has_offsets(with_offsets),
+      counters(size_t{kSlotsMax} * sizeof(uint32_t), "counters of a weight") {
+  check_cuda(cudaMemset(counters.data(), 0, counters.num_bytes()), "counters of a weight");
+  // Other streams do not wait for it.
+  check_cuda(cudaStreamSynchronize(nullptr), "counters of a weight");
   if (is_s8(kind)) {
     const size_t numbers = static_cast<size_t>(N) * (with_offsets ? 2 : 1);
     scales = DeviceBuffer(numbers * sizeof(float), "scales of a packed weight");
@@ -202,9 +206,15 @@ void mixed_gemm_planned(const CudaContext& context, const MixedWeight& weight,
   HALLEY_CHECK(has_tile(weight.kind, plan.tile), weight.kind, plan.tile.tokens, plan.tile.outputs);
   args.shared = mixed_shared(weight.kind, plan.tile, args.chunk_bytes, plan.num_stages,
                              plan.schedule.num_ranks);
+  args.of_units = equal_parts(num_units(plan.tile), plan.schedule.num_ranks);
   args.y_box_vectors = y_box_vectors(plan.tile, plan.schedule.num_ranks);
+  HALLEY_CHECK(num_slots(plan.schedule) <= kSlotsMax, plan);
+  const size_t mark = context.workspace.mark();
+  args.left_sums = context.workspace.take(plan.workspace_bytes());
+  args.counters = reinterpret_cast<uint32_t*>(weight.counters.data());
   const MixedMaps maps = maps_of(plan.tile, args.y_box_vectors, operands.x, y, args.has_y_map);
   kLaunches[kind][static_cast<size_t>(plan.tiling.tile_index)](maps, args, context.stream.get());
+  context.workspace.release(mark);
 }
 
 }  // namespace halley::cuda

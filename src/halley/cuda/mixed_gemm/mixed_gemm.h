@@ -15,7 +15,8 @@
 
 namespace halley::cuda {
 
-/// A packed weight in device memory. Move-only.
+/// A packed weight in device memory. Move-only. Products that run at the same time must be of one
+/// stream: they share counters.
 struct MixedWeight {
   MixedKind kind = MixedKind::kU4S8;
   int64_t N = 0, K = 0;
@@ -23,6 +24,7 @@ struct MixedWeight {
   DeviceBuffer chunks = {};
   DeviceBuffer scales = {};  // w_scales [N], then w_offsets [N] where it has some
   bool has_offsets = false;
+  DeviceBuffer counters = {};  // kSlotsMax uint32_t, zero between products
 
   MixedWeight() = default;
   /// Copies, and waits for it. Throws DeviceError where the memory does not suffice.
@@ -34,7 +36,9 @@ struct MixedWeight {
   /// Whether products need the sums of activations' codes: for offsets, or because groups of s8 are
   /// decoded to numbers that are 128 too large.
   bool needs_sums() const { return has_offsets || kind == MixedKind::kU4GroupS8; }
-  size_t num_bytes() const { return chunks.num_bytes() + scales.num_bytes(); }
+  size_t num_bytes() const {
+    return chunks.num_bytes() + scales.num_bytes() + counters.num_bytes();
+  }
 };
 
 struct MixedOperands {
@@ -59,7 +63,7 @@ RowScales mixed_scales(const MixedWeight& weight, const RowScales& x_scales);
 /// sum + bias[n] of others; sum over k of x[m,k] and the weight's numbers (mixed_layout.h).
 /// Shapes: x [M, K], y [M, N]; M may be 0. y is f16, bf16 or f32, its rows fastest at multiples of
 /// 16 bytes.
-/// Requires: compute capability 9.0. Takes nothing from the workspace.
+/// Requires: compute capability 9.0; the plan's workspace_bytes() of the context's workspace.
 /// Numerics: s8 exact in s32, so that a row of y depends on its row of x alone. Others: f32 sums
 /// whose order the plan sets, and with it M; the same plan gives the same bits always. Their
 /// weights are rounded to the activations' type in tiles of more than 16 tokens, and not in others

@@ -274,6 +274,32 @@ TEST_F(MixedGemm, ClustersGoFromTileToTile) {
   }
 }
 
+/// On few multiprocessors givers and owners have whole tiles too. Launches follow each other: the
+/// counters are zero again.
+TEST_F(MixedGemm, BlocksShareTheLastTiles) {
+  for (const MixedKind kind : kMixedKinds) {
+    RandomWeight weight(kind, 1100, 1500, test_group_size(kind, 1500, 128));
+    for (const int64_t M : {10, 150}) {
+      Product product(weight, M);
+      MixedDevice device = mixed_device(context_);
+      for (const int multiprocessors : {5, 7, 132}) {
+        device.num_multiprocessors = multiprocessors;
+        for (const MixedTiling& tiling : mixed_tilings(product.shape(), device)) {
+          if (!tiling.shares_last_tiles) continue;
+          const MixedPlan plan = tiled_mixed_plan(product.shape(), device, tiling);
+          SCOPED_TRACE(str(kind, ", M ", M, ", ", plan));
+          product.poison();
+          for (const bool starts_early : {false, true, true}) {
+            product.queue(context_, plan, starts_early);
+          }
+          product.expect_right(context_);
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
 TEST_F(MixedGemm, RingsGoRoundManyTimes) {
   for (const MixedKind kind : kMixedKinds) {
     RandomWeight weight(kind, 256, 8192, test_group_size(kind, 8192, 128));
@@ -356,14 +382,19 @@ TEST_F(MixedGemm, GivesTheSameBitsEveryTime) {
     RandomWeight weight(kind, 512, 4096, test_group_size(kind, 4096, 128));
     for (const int64_t M : {9, 50}) {
       Product product(weight, M);
-      const MixedPlan plan =
-          tiled_mixed_plan(product.shape(), mixed_device(context_), {M == 9 ? 1 : 2, 4});
-      product.queue(context_, plan);
-      const std::vector<float> first = product.get(context_);
-      for (int repeat = 0; repeat < 20; ++repeat) {
-        product.poison();
+      for (const bool shares_last_tiles : {false, true}) {
+        const MixedTiling tiling = {.tile_index = M == 9 ? 1 : 2,
+                                    .num_ranks = shares_last_tiles ? 1 : 4,
+                                    .shares_last_tiles = shares_last_tiles};
+        if (!can_tile(product.shape(), mixed_device(context_), tiling)) continue;
+        const MixedPlan plan = tiled_mixed_plan(product.shape(), mixed_device(context_), tiling);
         product.queue(context_, plan);
-        ASSERT_EQ(product.get(context_), first) << kind << ", repeat " << repeat;
+        const std::vector<float> first = product.get(context_);
+        for (int repeat = 0; repeat < 20; ++repeat) {
+          product.poison();
+          product.queue(context_, plan);
+          ASSERT_EQ(product.get(context_), first) << kind << ", " << plan << ", repeat " << repeat;
+        }
       }
     }
   }
@@ -405,30 +436,52 @@ TEST_F(MixedGemm, RunsInGraphs) {
 }
 
 /// x2 = f16(x w), y = x2 w, with launches that start early; the weights are the same.
+void expect_chains(const CudaContext& context, const MixedWeight& weight, const MixedPlan& plan,
+                   int64_t M) {
+  const int64_t size = weight.K;
+  DeviceMatrix x(DType::kF16, M, size), between(DType::kF16, M, size), y(DType::kF32, M, size);
+  x.fill_normal(5, 0.05f);
+  const auto queue_both = [&](bool starts_early) {
+    mixed_gemm_planned(context, weight, {.x = x.matrix(), .starts_early = starts_early}, plan,
+                       between.matrix());
+    mixed_gemm_planned(context, weight, {.x = between.matrix(), .starts_early = starts_early}, plan,
+                       y.matrix());
+  };
+  queue_both(false);
+  const std::vector<float> expected = y.get(context.stream);
+  const CudaGraph graph = CudaGraph::capture(context.stream, [&] {
+    for (int i = 0; i < 10; ++i) queue_both(true);
+  });
+  for (int replay = 0; replay < 3; ++replay) {
+    between.set(std::vector<float>(static_cast<size_t>(M * size), std::nanf("")));
+    y.set(std::vector<float>(static_cast<size_t>(M * size), std::nanf("")));
+    graph.launch(context.stream);
+    ASSERT_EQ(y.get(context.stream), expected) << "M " << M << ", " << plan;
+  }
+}
+
 TEST_F(MixedGemm, WaitsForItsInputsWhereItStartsEarly) {
   RandomWeight source(MixedKind::kU4F16, 1024, 1024, 128);
   const MixedWeight weight(pack_mixed(source.source));
   for (const int64_t M : {1, 30, 130}) {
-    DeviceMatrix x(DType::kF16, M, 1024), between(DType::kF16, M, 1024);
-    DeviceMatrix y(DType::kF32, M, 1024);
-    x.fill_normal(5, 0.05f);
-    const auto queue_both = [&](bool starts_early) {
-      mixed_gemm(context_, weight, {.x = x.matrix(), .starts_early = starts_early},
-                 between.matrix());
-      mixed_gemm(context_, weight, {.x = between.matrix(), .starts_early = starts_early},
-                 y.matrix());
-    };
-    queue_both(false);
-    const std::vector<float> expected = y.get(stream_);
-    const CudaGraph graph = CudaGraph::capture(stream_, [&] {
-      for (int i = 0; i < 10; ++i) queue_both(true);
-    });
-    for (int replay = 0; replay < 3; ++replay) {
-      between.set(std::vector<float>(static_cast<size_t>(M * 1024), std::nanf("")));
-      y.set(std::vector<float>(static_cast<size_t>(M * 1024), std::nanf("")));
-      graph.launch(stream_);
-      ASSERT_EQ(y.get(stream_), expected) << "M " << M;
+    const MixedPlan plan = plan_mixed_gemm(mixed_shape(weight, M), mixed_device(context_));
+    expect_chains(context_, weight, plan, M);
+  }
+}
+
+/// The launches have slots and counters in common.
+TEST_F(MixedGemm, GiversWaitForTheLaunchAheadWhereTheyStartEarly) {
+  RandomWeight source(MixedKind::kU4F16, 2048, 2048, 128);
+  const MixedWeight weight(pack_mixed(source.source));
+  for (const int64_t M : {16, 130}) {
+    const MixedShape shape = mixed_shape(weight, M);
+    int num_plans = 0;
+    for (const MixedTiling& tiling : mixed_tilings(shape, mixed_device(context_))) {
+      if (!tiling.shares_last_tiles) continue;
+      expect_chains(context_, weight, tiled_mixed_plan(shape, mixed_device(context_), tiling), M);
+      ++num_plans;
     }
+    EXPECT_GT(num_plans, 0) << "M " << M;
   }
 }
 

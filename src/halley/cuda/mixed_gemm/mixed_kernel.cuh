@@ -7,7 +7,9 @@
 #include "halley/cuda/mixed_gemm/hopper_launch.cuh"
 #include "halley/cuda/mixed_gemm/mixed_epilogue.cuh"
 #include "halley/cuda/mixed_gemm/mixed_few_consumer.cuh"
+#include "halley/cuda/mixed_gemm/mixed_few_s8_consumer.cuh"
 #include "halley/cuda/mixed_gemm/mixed_group_consumer.cuh"
+#include "halley/cuda/mixed_gemm/mixed_sharing.cuh"
 #include "halley/cuda/runtime/cuda_check.h"
 
 namespace halley::cuda {
@@ -15,40 +17,56 @@ namespace halley::cuda {
 /// What multiplies a segment: of 16-bit kinds it depends on whether every chunk is one group.
 template <class Decoder, int kTokens, int kStrips, bool kIsOneGroup>
 using SegmentConsumer = std::conditional_t<
-    is_s8(Decoder::kKind), MixedConsumer<Decoder, kTokens, kStrips>,
+    is_s8(Decoder::kKind),
+    std::conditional_t<kTokens == 16, MixedFewS8Consumer<Decoder, kStrips>,
+                       MixedConsumer<Decoder, kTokens, kStrips>>,
     std::conditional_t<
         kTokens == 16, MixedFewConsumer<Decoder, kStrips, kIsOneGroup>,
         std::conditional_t<kIsOneGroup, MixedGroupConsumer<Decoder, kTokens, kStrips>,
                            MixedConsumer<Decoder, kTokens, kStrips>>>>;
 
 /// Two warpgroups: products, sums of the cluster, rows of Y.
-template <class Decoder, int kTokens, int kStrips, bool kIsOneGroup>
+template <class Decoder, int kTokens, int kStrips, bool kIsOneGroup, bool kHasGivers>
 __device__ __forceinline__ void consume(const MixedMaps& maps, const MixedArguments& args,
                                         const MixedRing& ring) {
   using Consumer = SegmentConsumer<Decoder, kTokens, kStrips, kIsOneGroup>;
   using Exchange = MixedExchange<Decoder, kTokens, kStrips>;
   using Epilogue = MixedEpilogue<Decoder, kTokens, kStrips>;
+  using Sharing = MixedSharing<Decoder, kTokens, kStrips>;
   const int thread = static_cast<int>(threadIdx.x);
   const MixedThread self = {thread, thread / 128, thread % 128, thread % 128 / 32, thread % 32};
-  const int num_ranks = args.schedule.num_ranks, rank = rank_in_cluster();
+  const MixedBlock block = this_block<kHasGivers>();
+  const int num_ranks = kHasGivers ? 1 : args.schedule.num_ranks, rank = block.rank;
   // Few tokens are written sooner from registers.
   constexpr bool kWritesBoxes = kTokens > 16;
   uint32_t drained_parity = 0, received_parity = 0;
   bool is_first = true;
   MixedStage stage;
   wait_for_previous_kernel();
-  for (MixedSegment segment = first_segment(args.schedule, cluster_of_block(), rank);
-       segment.num_chunks > 0; segment = next_segment(args.schedule, segment)) {
+  for (MixedSegment segment = first_segment<kHasGivers>(args.schedule, block);
+       segment.num_chunks > 0; segment = next_segment<kHasGivers>(args.schedule, block, segment)) {
     MixedPlace place;
-    place.token = segment.tile % args.token_tiles * kTokens;
-    place.output = (segment.tile / args.token_tiles * 2 + self.warpgroup) * kStrips * 64;
+    place.token = args.token_tile(segment.tile) * kTokens;
+    place.output = (args.output_tile(segment.tile) * 2 + self.warpgroup) * kStrips * 64;
     place.tokens_left = args.M - place.token;
     place.y_map = &maps.y;
     place.part = Exchange::part_of(args, rank);
     if (num_ranks > 1 && thread == 0) Exchange::expect(args, ring, rank);
-    Epilogue::stage_scales(args, ring, self, place);
+    const bool is_left = kHasGivers && is_givers(args.schedule, segment);
+    if (!is_left) Epilogue::stage_scales(args, ring, self, place);
+    // Known before it is needed.
+    const int num_left = kHasGivers && is_owners(args.schedule, segment)
+                             ? slots_of(args.schedule, segment.tile).count
+                             : 0;
     typename Exchange::Sums sums;
     Consumer::run(args, ring, self, segment.num_chunks, &stage, sums);
+    if constexpr (kHasGivers) {
+      if (is_left) {
+        Sharing::leave(args, self, segment.tile, sums);
+        continue;
+      }
+      Sharing::add(args, ring, self, num_left, &stage, sums);
+    }
     if (num_ranks > 1) {
       if (is_first) {
         wait_for_cluster();  // the others' barriers are there
@@ -66,7 +84,7 @@ __device__ __forceinline__ void consume(const MixedMaps& maps, const MixedArgume
         Epilogue::write_shared_numbers(args, ring, self, place);
       }
       // Not after the last tile: nobody may write to a block that has left.
-      if (next_segment(args.schedule, segment).num_chunks > 0) {
+      if (next_segment<kHasGivers>(args.schedule, block, segment).num_chunks > 0) {
         Exchange::release(args, ring, self, rank);
       }
     } else if (kWritesBoxes && args.has_y_map) {
@@ -87,6 +105,19 @@ struct MixedTileTraits {
   static constexpr int kBlocks = is_small(kTile) ? 2 : 1;  // of a multiprocessor
 };
 
+/// The warps that copy: weights, then what givers have left.
+template <class Decoder, int kTokens, int kOutputs, bool kHasGivers>
+__device__ __forceinline__ void copy_weights(const MixedArguments& args, const MixedRing& ring) {
+  const MixedStage stage = produce_weights<kOutputs, kHasGivers>(args, ring);
+  if constexpr (kHasGivers) {
+    const int tile = owned_tile(args.schedule, this_block<kHasGivers>());
+    if (tile >= 0) {
+      MixedSharing<Decoder, kTokens, kOutputs / 128>::produce(args, ring, tile, stage);
+    }
+    __syncwarp();
+  }
+}
+
 /// Barriers beside those of the warpgroups: the ring is there, for all and for warps that copy.
 inline constexpr int kRingForAll = 3;
 inline constexpr int kRingForCopies = 4;
@@ -105,6 +136,9 @@ __global__ void __launch_bounds__(MixedTileTraits<kTokens, kOutputs>::kThreads,
   asm volatile("" : "+r"(ring.base));  // else it is computed again and again
   const int thread = static_cast<int>(threadIdx.x);
   const bool has_others = args.schedule.num_ranks > 1;
+  // What blocks without givers run has nothing of what others need: it would be slower.
+  constexpr bool kMayHaveGivers = can_have_givers(Decoder::kKind, {kTokens, kOutputs});
+  const bool has_givers = kMayHaveGivers && args.schedule.num_givers > 0;
   // Copies start as soon as the ring is there, and nobody else's wait holds them up.
   if (thread >= kConsumerThreads) {
     const int warp = thread / 32 - kConsumerThreads / 32;
@@ -125,9 +159,19 @@ __global__ void __launch_bounds__(MixedTileTraits<kTokens, kOutputs>::kThreads,
     if (has_others) arrive_at_cluster_relaxed();
     if constexpr (kMovesRegisters) give_registers<40>();
     if (warp == 0) {
-      produce_weights<kOutputs>(args, ring);
+      if (has_givers) {
+        copy_weights<Decoder, kTokens, kOutputs, kMayHaveGivers>(args, ring);
+      } else {
+        copy_weights<Decoder, kTokens, kOutputs, false>(args, ring);
+      }
+      // Not earlier: blocks of the next kernel would take multiprocessors from this one's copies.
+      start_next_kernel();
     } else if (thread == kConsumerThreads + 32) {
-      produce_activations<Decoder::kKind, kTokens>(maps.x, args, ring);
+      if (has_givers) {
+        produce_activations<Decoder::kKind, kTokens, kMayHaveGivers>(maps.x, args, ring);
+      } else {
+        produce_activations<Decoder::kKind, kTokens, false>(maps.x, args, ring);
+      }
     }
     __syncwarp();
     if (has_others) wait_for_cluster();
@@ -137,12 +181,13 @@ __global__ void __launch_bounds__(MixedTileTraits<kTokens, kOutputs>::kThreads,
     if constexpr (kMovesRegisters) take_registers<232>();
     // Not for each segment: with both around the same sums ptxas serialises the tensor cores.
     constexpr int kStrips = kOutputs / 128;
-    if constexpr (is_s8(Decoder::kKind)) {
-      consume<Decoder, kTokens, kStrips, false>(maps, args, ring);
-    } else if (1 << args.group_shift == kChunkSteps) {
-      consume<Decoder, kTokens, kStrips, true>(maps, args, ring);
+    constexpr bool kIsS8 = is_s8(Decoder::kKind);
+    if (has_givers) {
+      consume<Decoder, kTokens, kStrips, !kIsS8, kMayHaveGivers>(maps, args, ring);
+    } else if (!kIsS8 && 1 << args.group_shift == kChunkSteps) {
+      consume<Decoder, kTokens, kStrips, !kIsS8, false>(maps, args, ring);
     } else {
-      consume<Decoder, kTokens, kStrips, false>(maps, args, ring);
+      consume<Decoder, kTokens, kStrips, false, false>(maps, args, ring);
     }
   }
 }
@@ -156,7 +201,7 @@ void launch_mixed(const MixedMaps& maps, const MixedArguments& args, cudaStream_
   launch_hopper_kernel(kernel,
                        {.num_blocks = args.schedule.num_blocks,
                         .num_threads = MixedTileTraits<kTokens, kOutputs>::kThreads,
-                        .num_ranks = args.schedule.num_ranks,
+                        .num_ranks = args.schedule.has_pairs ? 2 : args.schedule.num_ranks,
                         .shared_bytes = args.shared.num_bytes,
                         .starts_early = args.starts_early,
                         .stream = stream},

@@ -7,6 +7,7 @@
 
 #include "halley/base/check.h"
 #include "halley/base/checked_math.h"
+#include "halley/base/str.h"
 #include "halley/cuda/mixed_gemm/tuned_plans.h"
 
 namespace halley::cuda {
@@ -24,6 +25,8 @@ struct KindCosts {
   double exchange = 0;  // of a cluster's sums, at least
   double vector = 0;    // of one that is sent and added
   double bytes = 0;     // a microsecond, of one multiprocessor's share of memory or decoding
+  /// What an owner does more of a shared tile than each of its givers, in chunks.
+  double lead_chunks = 0;
 };
 /// Of s8, of 16 bits, and of 16 bits with codes of 8 bits, which have not the last tile.
 constexpr std::array<KindCosts, 3> kCosts = {{
@@ -35,7 +38,8 @@ constexpr std::array<KindCosts, 3> kCosts = {{
        {0.620, 0.670, 2.77}}},
      1.50,
      0.128,
-     31800},
+     31800,
+     9},
     {{{{0.367, 0.100, 0.01},
        {0.505, 0.180, 0.01},
        {0.458, 0.150, 2.39},
@@ -44,7 +48,8 @@ constexpr std::array<KindCosts, 3> kCosts = {{
        {0.620, 1.026, 5.45}}},
      1.40,
      0.095,
-     18800},
+     18800,
+     3},
     {{{{0.300, 0.150, 0.01},
        {0.500, 0.512, 0.02},
        {0.587, 0.250, 0.05},
@@ -52,9 +57,12 @@ constexpr std::array<KindCosts, 3> kCosts = {{
        {0.700, 0.856, 0.01}}},
      0.58,
      0.216,
-     36600},
+     36600,
+     0},
 }};
-constexpr std::array<int, 5> kRanks = {1, 2, 3, 4, 8};
+constexpr std::array<int, 8> kRanks = {1, 2, 3, 4, 5, 6, 7, 8};
+/// From a giver's last product to its owner's having the sums, and for each of their vectors.
+constexpr double kLeaveMicroseconds = 2.0, kLeftVectorMicroseconds = 0.06;
 /// Of a ring: with fewer, blocks wait for each one.
 constexpr int stages_min(MixedKind kind) { return is_u8(kind) ? 3 : 2; }
 /// With more rows tiles are faster: a narrow block reads all of X. Of 8 bits only rows that become
@@ -87,16 +95,97 @@ int num_stages_of(const MixedShape& shape, const MixedDevice& device, const Mixe
                        tiling.num_ranks, shared_bytes_of(device, tiling));
 }
 
+/// What an owner has to read, at most: of so many givers.
+int num_parts_of(const MixedSchedule& schedule) {
+  const DealtSchedule dealt(schedule);
+  int most = 0;
+  for (int i = 0; i < num_shared_tiles(schedule); ++i) {
+    most = std::max(most, slots_of(dealt, num_whole_tiles(schedule) + i).count);
+  }
+  return most;
+}
+
+/// As many givers of each tile, or as many tiles for each giver: blocks then read the same inputs
+/// of all tokens at the same time, and neighbours read them once. A giver adds to not more than
+/// four tiles, and an owner reads what not more than three have left.
+bool are_aligned(int shared, int givers) {
+  if (shared < 1 || givers < 1 || shared > 4 * givers || givers > 3 * shared) return false;
+  return shared >= givers ? shared % givers == 0 : givers % shared == 0;
+}
+
+/// Whether the kernel is compiled for givers: with activations of 16 bits chunks have one group.
+bool can_share(const MixedShape& shape, const MixedTile& tile) {
+  return can_have_givers(shape.kind, tile) &&
+         (is_s8(shape.kind) || shape.group_size == kChunkInputs);
+}
+
+/// Blocks that would have a tile less than others become givers. None (num_givers is 0) where
+/// there are no such blocks, or too few chunks.
+MixedSchedule sharing_schedule(const MixedShape& shape, const MixedDevice& device,
+                               const MixedTiling& tiling) {
+  const MixedTile& tile = tile_of(tiling);
+  const int num_chunks = static_cast<int>(ceil_div<int64_t>(shape.K, kChunkInputs));
+  const int64_t num_tiles =
+      ceil_div<int64_t>(shape.M, tile.tokens) * ceil_div<int64_t>(shape.N, tile.outputs);
+  const int blocks_max =
+      std::min(device.num_multiprocessors * tiling.blocks_per_multiprocessor, kSlotsMax);
+  const int64_t whole = num_tiles / blocks_max;  // of every block
+  MixedSchedule schedule = {.num_tiles = static_cast<int>(num_tiles), .num_chunks = num_chunks};
+  // As long as that is less for every block than whole tiles in turn.
+  const int64_t waves = ceil_div<int64_t>(num_tiles, blocks_max);
+  for (int blocks = blocks_max; waves * blocks > num_tiles; --blocks) {
+    const int shared = static_cast<int>(std::max<int64_t>(num_tiles - whole * blocks, 0));
+    const int givers = blocks - shared;
+    const bool are_even = shared % 2 == 0 && givers % 2 == 0;
+    if ((schedule.num_givers > 0 && !are_even) || !are_aligned(shared, givers)) continue;
+    // Givers' last sums are on their way while owners still multiply; with whole tiles behind
+    // them they are early anyway.
+    const double lead =
+        whole > 0 ? 0 : costs_of(shape.kind).lead_chunks * std::max(1, shared / givers);
+    const double own = (double(shared) * num_chunks + givers * lead) / blocks;
+    const int own_chunks = std::clamp(static_cast<int>(std::lround(own)), 1, num_chunks);
+    if (shared * (num_chunks - own_chunks) < givers) continue;
+    schedule.num_blocks = blocks;
+    schedule.num_givers = givers;
+    schedule.own_chunks = own_chunks;
+    schedule.has_pairs = are_even;
+    if (are_even) break;
+  }
+  return schedule;
+}
+
+/// Of a block's stage in the plan.
+double stage_microseconds(const MixedShape& shape, const MixedDevice& device,
+                          const MixedPlan& plan) {
+  const KindCosts& of_kind = costs_of(shape.kind);
+  const TileCosts& costs = of_kind.tiles[static_cast<size_t>(plan.tiling.tile_index)];
+  const int num_blocks = plan.schedule.num_blocks;
+  const int blocks = ceil_div(num_blocks, device.num_multiprocessors);
+  const double share = std::min(blocks, plan.tiling.blocks_per_multiprocessor);
+  const double chunks = plan.tile.outputs / kChunkOutputs;
+  const double memory = chunks * chunk_bytes(shape.kind, shape.group_size) * num_blocks /
+                        (of_kind.bytes * device.num_multiprocessors);
+  return std::max({costs.latency, share * costs.stage, memory});
+}
+
+double estimate_of_sharing(const MixedPlan& plan, double stage, double tile) {
+  const MixedSchedule& schedule = plan.schedule;
+  const int whole = num_whole_tiles(schedule) / schedule.num_blocks;
+  const double helped =
+      ceil_div(num_left_chunks(schedule), schedule.num_givers) * stage + kLeaveMicroseconds;
+  const double whole_tiles = whole * (schedule.num_chunks * stage + tile);
+  const double own = schedule.own_chunks * stage;
+  // Owners wait for givers whose sums are the last thing they do.
+  const double longest = whole > 0 ? whole_tiles + std::max(own, helped) : std::max(own, helped);
+  return longest + tile + num_parts_of(schedule) * num_vectors(plan.tile) * kLeftVectorMicroseconds;
+}
+
 double estimate(const MixedShape& shape, const MixedDevice& device, const MixedPlan& plan) {
   const MixedSchedule& schedule = plan.schedule;
   const KindCosts& of_kind = costs_of(shape.kind);
   const TileCosts& costs = of_kind.tiles[static_cast<size_t>(plan.tiling.tile_index)];
-  const int blocks = ceil_div(schedule.num_blocks, device.num_multiprocessors);
-  const double share = std::min(blocks, plan.tiling.blocks_per_multiprocessor);
-  const double chunks = plan.tile.outputs / kChunkOutputs;
-  const double memory = chunks * chunk_bytes(shape.kind, shape.group_size) * schedule.num_blocks /
-                        (of_kind.bytes * device.num_multiprocessors);
-  const double stage = std::max({costs.latency, share * costs.stage, memory});
+  const double stage = stage_microseconds(shape, device, plan);
+  if (schedule.num_givers > 0) return estimate_of_sharing(plan, stage, costs.tile);
   const int ranks = schedule.num_ranks;
   double tile = ceil_div(schedule.num_chunks, ranks) * stage + costs.tile / std::sqrt(ranks);
   if (ranks > 1) {
@@ -145,16 +234,34 @@ std::ostream& operator<<(std::ostream& out, const MixedPlan& plan) {
   return out << "tile " << plan.tile.tokens << " tokens x " << plan.tile.outputs << " outputs, "
              << plan.num_stages << " stages, " << schedule.num_tiles << " tiles of "
              << schedule.num_chunks << " chunks on " << schedule.num_blocks << " blocks, "
-             << schedule.num_ranks << " a tile, " << plan.tiling.blocks_per_multiprocessor
-             << " a multiprocessor";
+             << (schedule.num_givers > 0 ? str(schedule.num_givers, " of them givers from chunk ",
+                                               schedule.own_chunks, " on")
+                                         : str(schedule.num_ranks, " a tile"))
+             << ", " << plan.tiling.blocks_per_multiprocessor << " a multiprocessor";
+}
+
+size_t MixedPlan::workspace_bytes() const {
+  return static_cast<size_t>(num_slots(schedule)) * static_cast<size_t>(num_vectors(tile)) *
+         kVectorBytes;
+}
+
+size_t mixed_workspace_bytes_max(const MixedDevice& device) {
+  int vectors_max = 0;  // of the slots of a multiprocessor's blocks
+  for (const MixedTile& tile : kMixedTiles) {
+    vectors_max = std::max(vectors_max, num_vectors(tile) * (is_small(tile) ? 2 : 1));
+  }
+  return static_cast<size_t>(device.num_multiprocessors) * static_cast<size_t>(vectors_max) *
+         kVectorBytes;
 }
 
 bool can_tile(const MixedShape& shape, const MixedDevice& device, const MixedTiling& tiling) {
   const MixedTile& tile = tile_of(tiling);
   return has_tile(shape.kind, tile) &&
          ceil_div<int64_t>(shape.K, kChunkInputs) >= tiling.num_ranks &&
-         num_vectors(tile) >= tiling.num_ranks &&
+         num_units(tile) >= tiling.num_ranks &&
          (tiling.blocks_per_multiprocessor == 1 || is_small(tile)) &&
+         (!tiling.shares_last_tiles || (tiling.num_ranks == 1 && can_share(shape, tile) &&
+                                        sharing_schedule(shape, device, tiling).num_givers > 0)) &&
          num_stages_of(shape, device, tiling) >= stages_min(shape.kind);
 }
 
@@ -179,6 +286,7 @@ MixedPlan tiled_mixed_plan(const MixedShape& shape, const MixedDevice& device,
       .num_tiles = num_tiles,
       .num_chunks = static_cast<int>(num_chunks),
       .num_ranks = tiling.num_ranks};
+  if (tiling.shares_last_tiles) plan.schedule = sharing_schedule(shape, device, tiling);
   plan.microseconds = estimate(shape, device, plan);
   return plan;
 }
@@ -187,7 +295,7 @@ MixedPlan invariant_mixed_plan(const MixedShape& shape, const MixedDevice& devic
   // Neither few nor many tokens suffer much. As many blocks a tile as fill the device for few.
   MixedTiling tiling = {.tile_index = 2};
   const int64_t output_tiles = ceil_div<int64_t>(shape.N, tile_of(tiling).outputs);
-  for (const int num_ranks : kRanks) {
+  for (const int num_ranks : {2, 3, 4, 8}) {
     MixedTiling more = tiling;
     more.num_ranks = num_ranks;
     if (output_tiles <= num_clusters_of(device, more) && can_tile(shape, device, more)) {
@@ -202,8 +310,10 @@ std::vector<MixedTiling> mixed_tilings(const MixedShape& shape, const MixedDevic
   for (int tile_index = 0; tile_index < static_cast<int>(kMixedTiles.size()); ++tile_index) {
     for (const int num_ranks : kRanks) {
       for (const int blocks : {1, 2}) {
-        const MixedTiling tiling = {tile_index, num_ranks, blocks};
-        if (can_tile(shape, device, tiling)) tilings.push_back(tiling);
+        for (const bool shares_last_tiles : {false, true}) {
+          const MixedTiling tiling = {tile_index, num_ranks, blocks, shares_last_tiles};
+          if (can_tile(shape, device, tiling)) tilings.push_back(tiling);
+        }
       }
     }
   }

@@ -1,6 +1,7 @@
 // The choice of a tile and a schedule for a product of a packed weight. Pure functions.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <ostream>
 #include <vector>
@@ -29,6 +30,8 @@ struct MixedTiling {
   int num_ranks = 1;   // blocks of a cluster, which share each tile
   /// Two for small tiles, with half of the shared memory each.
   int blocks_per_multiprocessor = 1;
+  /// Without clusters: blocks that would have a tile less help with those that are left.
+  bool shares_last_tiles = false;
 };
 
 struct MixedPlan {
@@ -44,9 +47,15 @@ struct MixedPlan {
   MixedSchedule schedule;
   /// The estimate that won, without what all plans have in common.
   double microseconds = 0;
+
+  /// What a launch takes from the workspace: sums that givers leave.
+  size_t workspace_bytes() const;
 };
 
 std::ostream& operator<<(std::ostream& out, const MixedPlan& plan);
+
+/// The most that any plan takes from the workspace.
+size_t mixed_workspace_bytes_max(const MixedDevice& device);
 
 /// The measured plan of tuned_mixed_plans() where it has one, else the one with the lowest
 /// estimate. M, N and K at least 1. The estimates are fitted to times of an H200.
@@ -66,7 +75,7 @@ MixedPlan narrow_mixed_plan(const MixedShape& shape, const MixedDevice& device, 
 
 /// Whether it can be: the tile is compiled for the kind, no more blocks of a cluster than chunks
 /// and than parts of a tile's sums, two blocks on a multiprocessor only of small tiles, two stages,
-/// of 8 bits three.
+/// of 8 bits three; givers only where tiles leave blocks without work, and some for each of them.
 bool can_tile(const MixedShape& shape, const MixedDevice& device, const MixedTiling& tiling);
 /// The plan with this tiling, which can be: for tests and tuning.
 MixedPlan tiled_mixed_plan(const MixedShape& shape, const MixedDevice& device,

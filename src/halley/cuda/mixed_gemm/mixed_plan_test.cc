@@ -1,5 +1,6 @@
 #include "halley/cuda/mixed_gemm/mixed_plan.h"
 
+#include <numeric>
 #include <set>
 #include <utility>
 #include <vector>
@@ -17,29 +18,105 @@ const std::vector<std::pair<int64_t, int64_t>> kShapes = {
     {6144, 4096},  {4096, 4096}, {28672, 4096}, {4096, 14336},
     {10240, 8192}, {8192, 8192}, {57344, 8192}, {8192, 28672}};
 
-/// Every chunk of every tile once, and the parts of a tile in one cluster.
-void expect_covered(const MixedSchedule& schedule) {
+template <bool kHasGivers>
+std::vector<MixedSegment> segments_of(const DealtSchedule& schedule, const MixedBlock& block) {
+  std::vector<MixedSegment> segments;
+  for (MixedSegment segment = first_segment<kHasGivers>(schedule, block); segment.num_chunks > 0;
+       segment = next_segment<kHasGivers>(schedule, block, segment)) {
+    segments.push_back(segment);
+  }
+  return segments;
+}
+
+/// Of all blocks, each one's in their order.
+std::vector<std::vector<MixedSegment>> segments_of(const MixedSchedule& plain) {
+  const DealtSchedule schedule(plain);
+  std::vector<std::vector<MixedSegment>> segments;
+  for (int index = 0; index < schedule.num_blocks; ++index) {
+    const MixedBlock block = {index / schedule.num_ranks, index % schedule.num_ranks};
+    segments.push_back(schedule.num_givers > 0 ? segments_of<true>(schedule, block)
+                                               : segments_of<false>(schedule, block));
+  }
+  return segments;
+}
+
+/// Every chunk of every tile once.
+void expect_all_once(const MixedSchedule& schedule) {
   const auto chunks = static_cast<size_t>(schedule.num_chunks);
   std::vector<int> times(static_cast<size_t>(schedule.num_tiles) * chunks);
-  std::vector<std::vector<int>> blocks(static_cast<size_t>(schedule.num_tiles));
-  for (int block = 0; block < schedule.num_blocks; ++block) {
-    const int cluster = block / schedule.num_ranks, rank = block % schedule.num_ranks;
-    for (MixedSegment segment = first_segment(schedule, cluster, rank); segment.num_chunks > 0;
-         segment = next_segment(schedule, segment)) {
+  for (const auto& of_block : segments_of(schedule)) {
+    for (const MixedSegment& segment : of_block) {
       ASSERT_GE(segment.begin, 0);
       ASSERT_LE(segment.begin + segment.num_chunks, schedule.num_chunks);
       for (int i = 0; i < segment.num_chunks; ++i) {
         ++times.at(static_cast<size_t>(segment.tile) * chunks +
                    static_cast<size_t>(segment.begin + i));
       }
-      blocks[static_cast<size_t>(segment.tile)].push_back(block);
     }
   }
   EXPECT_THAT(times, testing::Each(1));
+}
+
+/// The parts of a tile in one cluster.
+void expect_clusters(const MixedSchedule& schedule) {
+  std::vector<std::vector<int>> blocks(static_cast<size_t>(schedule.num_tiles));
+  const auto segments = segments_of(schedule);
+  for (int block = 0; block < schedule.num_blocks; ++block) {
+    for (const MixedSegment& segment : segments[static_cast<size_t>(block)]) {
+      blocks[static_cast<size_t>(segment.tile)].push_back(block);
+    }
+  }
   for (const std::vector<int>& who : blocks) {
     ASSERT_EQ(static_cast<int>(who.size()), schedule.num_ranks);
     EXPECT_EQ(who.front() % schedule.num_ranks, 0);
     EXPECT_EQ(who.back(), who.front() + schedule.num_ranks - 1);
+  }
+}
+
+/// Givers leave what they have in slots of their own before they own anything, in the order in
+/// which the tile's owner, one block, reads them.
+void expect_givers(const MixedSchedule& schedule) {
+  std::vector<int> owners(static_cast<size_t>(schedule.num_tiles));
+  std::set<int> slots;
+  std::vector<std::vector<int>> of_tile(static_cast<size_t>(schedule.num_tiles));
+  const auto segments = segments_of(schedule);
+  const DealtSchedule dealt(schedule);
+  for (int block = 0; block < schedule.num_blocks; ++block) {
+    bool has_finished = false;
+    for (const MixedSegment& segment : segments[static_cast<size_t>(block)]) {
+      const auto tile = static_cast<size_t>(segment.tile);
+      if (is_givers(schedule, segment)) {
+        EXPECT_LT(block, schedule.num_givers);
+        EXPECT_FALSE(has_finished);
+        EXPECT_GE(segment.tile, num_whole_tiles(schedule));
+        const int slot = slot_of(schedule, giver_part(dealt, block), segment.tile);
+        EXPECT_TRUE(slots.insert(slot).second) << slot;
+        of_tile[tile].push_back(slot);
+        continue;
+      }
+      has_finished = true;
+      ++owners[tile];
+      EXPECT_EQ(is_owners(schedule, segment), segment.tile >= num_whole_tiles(schedule));
+      EXPECT_EQ(is_owners(schedule, segment), segment.num_chunks < schedule.num_chunks);
+    }
+  }
+  EXPECT_THAT(owners, testing::Each(1));
+  EXPECT_LT(*slots.rbegin(), num_slots(schedule));
+  for (int tile = num_whole_tiles(schedule); tile < schedule.num_tiles; ++tile) {
+    const MixedSlots expected = slots_of(dealt, tile);
+    std::vector<int> all(static_cast<size_t>(expected.count));
+    std::iota(all.begin(), all.end(), expected.first);
+    EXPECT_THAT(of_tile[static_cast<size_t>(tile)], testing::UnorderedElementsAreArray(all))
+        << tile;
+  }
+}
+
+void expect_covered(const MixedSchedule& schedule) {
+  expect_all_once(schedule);
+  if (schedule.num_givers > 0) {
+    expect_givers(schedule);
+  } else {
+    expect_clusters(schedule);
   }
 }
 
@@ -49,6 +126,29 @@ TEST(MixedSchedule, CoversEveryChunkOnce) {
       for (const int tiles : {1, 3, 66, 133}) {
         for (const int chunks : {8, 9, 32}) {
           expect_covered({std::min(clusters, tiles) * ranks, tiles, chunks, ranks});
+        }
+      }
+    }
+  }
+}
+
+TEST(MixedSchedule, CoversEveryChunkOnceWithGivers) {
+  for (const int owners : {1, 2, 13, 80}) {
+    for (const int givers : {1, 2, 7, 26, 52}) {
+      for (const int waves : {0, 2}) {
+        for (const int chunks : {3, 64}) {
+          for (const int own : {1, chunks / 2, chunks - 1}) {
+            const int blocks = owners + givers;
+            const MixedSchedule schedule = {.num_blocks = blocks,
+                                            .num_tiles = waves * blocks + owners,
+                                            .num_chunks = chunks,
+                                            .num_givers = givers,
+                                            .own_chunks = own};
+            if (num_left_chunks(schedule) < givers) continue;
+            SCOPED_TRACE(str(owners, " owners, ", givers, " givers, ", waves, " waves, ", own,
+                             " of ", chunks, " chunks"));
+            expect_covered(schedule);
+          }
         }
       }
     }
@@ -104,7 +204,7 @@ TEST(MixedPlan, HasAllTilesForALayer) {
     ranks.insert(tiling.num_ranks);
   }
   EXPECT_EQ(tiles.size(), kMixedTiles.size());
-  EXPECT_THAT(ranks, testing::ElementsAre(1, 2, 3, 4, 8));
+  EXPECT_THAT(ranks, testing::ElementsAre(1, 2, 3, 4, 5, 6, 7, 8));
   EXPECT_FALSE(can_tile({.M = 64, .N = 4096, .K = 256}, {}, {.tile_index = 2, .num_ranks = 3}));
   EXPECT_FALSE(can_tile(shape, {}, {.tile_index = 5, .blocks_per_multiprocessor = 2}));
 }
@@ -127,6 +227,36 @@ TEST(MixedPlan, TakesCompiledTilesOf8Bits) {
   }
   EXPECT_FALSE(
       can_tile({.kind = MixedKind::kU8F16, .M = 200, .N = 512, .K = 512}, {}, {.tile_index = 5}));
+}
+
+TEST(MixedPlan, SharesTheLastTiles) {
+  const MixedShape shape = {.M = 128, .N = 10240, .K = 8192};
+  const MixedTiling tiling = {.tile_index = 4, .shares_last_tiles = true};
+  EXPECT_EQ(str(tiled_mixed_plan(shape, {}, tiling)),
+            "tile 128 tokens x 128 outputs, 7 stages, 80 tiles of 64 chunks on 120 blocks, 40 of "
+            "them givers from chunk 49 on, 1 a multiprocessor");
+  // Every multiprocessor has one, or too few chunks.
+  EXPECT_FALSE(can_tile({.M = 128, .N = 132 * 128, .K = 8192}, {}, tiling));
+  EXPECT_FALSE(can_tile({.M = 128, .N = 10240, .K = 128}, {}, tiling));
+  // Not compiled: few tokens, several groups of a chunk.
+  EXPECT_FALSE(can_tile({.M = 16, .N = 10240, .K = 8192}, {}, {.shares_last_tiles = true}));
+  for (const MixedKind kind : {MixedKind::kU4GroupS8, MixedKind::kU4F16}) {
+    EXPECT_TRUE(can_tile({kind, 128, 10240, 8192, 128}, {}, tiling));
+    EXPECT_EQ(can_tile({kind, 128, 10240, 8192, 64}, {}, tiling), is_s8(kind));
+  }
+  for (const auto& [N, K] : kShapes) {
+    for (const int64_t M : {64, 300}) {
+      const MixedShape layer = {.M = M, .N = N, .K = K};
+      for (const MixedTiling& each : mixed_tilings(layer, {})) {
+        if (!each.shares_last_tiles) continue;
+        const MixedPlan plan = tiled_mixed_plan(layer, {}, each);
+        SCOPED_TRACE(str(N, " x ", K, ", M ", M, ": ", plan));
+        expect_covered(plan.schedule);
+        EXPECT_LE(plan.schedule.num_blocks, 132 * each.blocks_per_multiprocessor);
+        EXPECT_LE(plan.workspace_bytes(), mixed_workspace_bytes_max({}));
+      }
+    }
+  }
 }
 
 TEST(MixedPlan, HasOneOrderOfSumsForEveryNumberOfRows) {

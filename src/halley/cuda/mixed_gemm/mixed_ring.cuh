@@ -63,6 +63,13 @@ struct MixedStage {
   }
 };
 
+/// With givers clusters, if there are any, are pairs that share no tile.
+template <bool kHasGivers>
+__device__ __forceinline__ MixedBlock this_block() {
+  if constexpr (kHasGivers) return {static_cast<int>(blockIdx.x), 0};
+  return {cluster_of_block(), rank_in_cluster()};
+}
+
 /// One warp, of which one thread does it: addresses that differ between lanes would be taken one
 /// by one, which takes longer.
 __device__ __forceinline__ void init_full_stages(const MixedArguments& args,
@@ -90,18 +97,21 @@ __device__ __forceinline__ void init_empty_stages(const MixedArguments& args,
 }
 
 /// One warp: lane i copies chunk i of the tile's outputs. Also announces the bytes of both copies.
-template <int kOutputs>
-__device__ __forceinline__ void produce_weights(const MixedArguments& args, const MixedRing& ring) {
+/// Gives the stage behind the last one.
+template <int kOutputs, bool kHasGivers>
+__device__ __forceinline__ MixedStage produce_weights(const MixedArguments& args,
+                                                      const MixedRing& ring) {
   constexpr int kChunks = kOutputs / kChunkOutputs;
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int stage_bytes = args.shared.x_stage_bytes + args.shared.w_stage_bytes;
   MixedStage stage = {0, 1};  // every stage is empty at first
   int num_early = kEarlyStages + 1;
-  MixedSegment segment = first_segment(args.schedule, cluster_of_block(), rank_in_cluster());
+  const MixedBlock block = this_block<kHasGivers>();
+  MixedSegment segment = first_segment<kHasGivers>(args.schedule, block);
   while (segment.num_chunks > 0) {
     // A last tile may be half behind N: its outputs are read from where there are some, and unused.
-    const int panel = min(segment.tile / args.token_tiles * kChunks + min(lane, kChunks - 1),
-                          args.num_panels - 1);
+    const int panel =
+        min(args.output_tile(segment.tile) * kChunks + min(lane, kChunks - 1), args.num_panels - 1);
     const int64_t chunk = int64_t{panel} * args.schedule.num_chunks + segment.begin;
     const uint8_t* from = args.weights + chunk * args.chunk_bytes;
     for (int i = 0; i < segment.num_chunks; ++i) {
@@ -119,22 +129,22 @@ __device__ __forceinline__ void produce_weights(const MixedArguments& args, cons
       from += args.chunk_bytes;
       stage.advance(args.num_stages);
     }
-    segment = next_segment(args.schedule, segment);
+    segment = next_segment<kHasGivers>(args.schedule, block, segment);
   }
-  // Not earlier: blocks of the next kernel would take multiprocessors from this one's copies.
-  start_next_kernel();
+  return stage;
 }
 
 /// One thread: activations as boxes of 128 bytes a token.
-template <MixedKind kKind, int kTokens>
+template <MixedKind kKind, int kTokens, bool kHasGivers>
 __device__ __forceinline__ void produce_activations(const CUtensorMap& x_map,
                                                     const MixedArguments& args,
                                                     const MixedRing& ring) {
   wait_for_previous_kernel();
   MixedStage stage = {0, 1};
-  MixedSegment segment = first_segment(args.schedule, cluster_of_block(), rank_in_cluster());
+  const MixedBlock block = this_block<kHasGivers>();
+  MixedSegment segment = first_segment<kHasGivers>(args.schedule, block);
   while (segment.num_chunks > 0) {
-    const int row = segment.tile % args.token_tiles * kTokens;
+    const int row = args.token_tile(segment.tile) * kTokens;
     for (int i = 0; i < segment.num_chunks; ++i) {
       const uint32_t full = ring.full(args, stage.index), to = ring.x_stage(args, stage.index);
       const int column = (segment.begin + i) * kChunkInputs;
@@ -145,7 +155,7 @@ __device__ __forceinline__ void produce_activations(const CUtensorMap& x_map,
       }
       stage.advance(args.num_stages);
     }
-    segment = next_segment(args.schedule, segment);
+    segment = next_segment<kHasGivers>(args.schedule, block, segment);
   }
 }
 

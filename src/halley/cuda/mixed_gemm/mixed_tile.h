@@ -30,6 +30,8 @@ inline constexpr int kConsumerThreads = 256;
 inline constexpr int kStagesMax = 16;
 /// Blocks of a cluster, at most: what every device of compute capability 9.0 has.
 inline constexpr int kRanksMax = 8;
+/// Slots of sums that givers leave, at most: each has a counter.
+inline constexpr int kSlotsMax = 1024;
 /// The swizzle of activations repeats every 1024 bytes.
 inline constexpr int kStageAlignment = 1024;
 
@@ -49,6 +51,15 @@ constexpr int num_vectors(const MixedTile& tile) {
   return tile.tokens * tile.outputs / (4 * kConsumerThreads);
 }
 inline constexpr int kVectorBytes = 16 * kConsumerThreads;
+/// What the blocks of a cluster finish is dealt in vectors, and with few tokens in those of one
+/// warpgroup.
+constexpr bool has_few_tokens(const MixedTile& tile) { return tile.tokens <= 16; }
+constexpr int num_units(const MixedTile& tile) {
+  return num_vectors(tile) * (has_few_tokens(tile) ? 2 : 1);
+}
+constexpr int unit_bytes(const MixedTile& tile) {
+  return kVectorBytes * num_vectors(tile) / num_units(tile);
+}
 /// The same, rounded to 16 bits, of one warpgroup: rows of 128 bytes.
 inline constexpr int kStagedVectorBytes = 1024;
 
@@ -58,8 +69,9 @@ struct MixedShared {
   int w_stage_bytes = 0;
   int staging = 0;  // [warpgroup 2][vector that the block writes]; activations begin at 0
   int staged_vectors = 0;
+  int part_bytes = 0;     // of what another block sends
   int weights = 0;        // of stage 0
-  int received = 0;       // [block of the cluster][vector that this block writes][thread]
+  int received = 0;       // [block of the cluster][unit that this block writes][thread]
   int token_scales = 0;   // of s8: [warpgroup 2][token][scale, sum of codes]
   int output_scales = 0;  // [warpgroup 2][scale, offset, bias][output]
   int barriers = 0;       // full ones, then empty ones, then two of the cluster
@@ -76,23 +88,34 @@ constexpr MixedShared mixed_shared(MixedKind kind, const MixedTile& tile, int ch
   shared.weights = shared.staging + 2 * shared.staged_vectors * kStagedVectorBytes;
   shared.received = shared.weights + num_stages * shared.w_stage_bytes;
   const int num_parts = num_ranks > 1 ? num_ranks : 0;
-  shared.token_scales = shared.received + num_parts * shared.staged_vectors * kVectorBytes;
+  shared.part_bytes = (num_units(tile) + num_ranks - 1) / num_ranks * unit_bytes(tile);
+  shared.token_scales = shared.received + num_parts * shared.part_bytes;
   shared.output_scales = shared.token_scales + (is_s8(kind) ? 2 * tile.tokens * 8 : 0);
   shared.barriers = shared.output_scales + 3 * tile.outputs * 4;
   shared.num_bytes = kStageAlignment + shared.barriers + (2 * num_stages + 2) * 8;
   return shared;
 }
 
+/// Whether that is compiled for givers: not with few tokens, where clusters are as fast, nor for
+/// codes of 8 bits.
+constexpr bool can_have_givers(MixedKind kind, const MixedTile& tile) {
+  return !has_few_tokens(tile) && !is_u8(kind);
+}
+/// Vectors of a stage that brings sums which givers have left: they pass the ring too, in the place
+/// of activations.
+constexpr int stage_vectors(MixedKind kind, const MixedTile& tile) {
+  return tile.tokens * kChunkInputs * (is_s8(kind) ? 1 : 2) / kVectorBytes;
+}
+
 /// As many stages as `shared_bytes_max` allows, at most kStagesMax.
 constexpr int num_stages_of(MixedKind kind, const MixedTile& tile, int chunk_bytes, int num_ranks,
                             int shared_bytes_max) {
-  int stages = 0;
-  while (stages < kStagesMax &&
-         mixed_shared(kind, tile, chunk_bytes, stages + 1, num_ranks).num_bytes <=
-             shared_bytes_max) {
-    ++stages;
-  }
-  return stages;
+  // Every stage takes as much.
+  const int none = mixed_shared(kind, tile, chunk_bytes, 0, num_ranks).num_bytes;
+  const int one = mixed_shared(kind, tile, chunk_bytes, 1, num_ranks).num_bytes;
+  if (one > shared_bytes_max) return 0;
+  const int stages = (shared_bytes_max - none) / (one - none);
+  return stages < kStagesMax ? stages : kStagesMax;
 }
 
 }  // namespace halley::cuda

@@ -98,7 +98,8 @@ MixedTiling tiling_of(const Members& members) {
   MixedTiling tiling = {
       .num_ranks = static_cast<int>(members.number("blocks_a_tile", 1, kRanksMax)),
       .blocks_per_multiprocessor =
-          static_cast<int>(members.number("blocks_a_multiprocessor", 1, 2))};
+          static_cast<int>(members.number("blocks_a_multiprocessor", 1, 2)),
+      .shares_last_tiles = members.has("shares_last_tiles") && members.flag("shares_last_tiles")};
   for (size_t i = 0; i < kMixedTiles.size(); ++i) {
     if (kMixedTiles[i].tokens == tokens && kMixedTiles[i].outputs == outputs) {
       tiling.tile_index = static_cast<int>(i);
@@ -131,7 +132,7 @@ TunedMixedPlan plan_of(const Members& members, const MixedDevice& device) {
     return plan;
   }
   members.allow_only({"kind", "N", "K", "group_size", "rows", "is_narrow", "tokens", "outputs",
-                      "blocks_a_tile", "blocks_a_multiprocessor", "us"});
+                      "blocks_a_tile", "blocks_a_multiprocessor", "shares_last_tiles", "us"});
   plan.tiling = tiling_of(members);
   if (!can_tile(shape, device, plan.tiling)) {
     members.fail(
@@ -206,6 +207,7 @@ std::string TunedMixedPlans::to_json() const {
       row["outputs"] = tile.outputs;
       row["blocks_a_tile"] = plan.tiling.num_ranks;
       row["blocks_a_multiprocessor"] = plan.tiling.blocks_per_multiprocessor;
+      if (plan.tiling.shares_last_tiles) row["shares_last_tiles"] = true;
     }
     row["us"] = std::round(plan.microseconds * 1000) / 1000;
     return row.dump();

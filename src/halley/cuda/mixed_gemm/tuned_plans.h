@@ -30,6 +30,8 @@ struct TunedMixedPlan {
 ///                 "blocks_a_multiprocessor": 1, "us": 7.25},
 ///                {"kind": "u4_s8", "N": 6144, "K": 4096, "group_size": 128, "rows": 4,
 ///                 "is_narrow": true, "us": 5.5}]}
+///
+/// Beside "blocks_a_multiprocessor", "shares_last_tiles" (a bool) may stand; it is false without.
 class TunedMixedPlans {
  public:
   TunedMixedPlans() = default;

@@ -59,6 +59,9 @@ std::vector<TunedMixedPlan> some_plans() {
   plan.kind = MixedKind::kU4F16;
   plan.tiling = {.tile_index = 4, .num_ranks = 3};
   plans.push_back(plan);
+  plan.rows = 128;
+  plan.tiling = {.tile_index = 4, .shares_last_tiles = true};
+  plans.push_back(plan);
   return plans;
 }
 
@@ -67,12 +70,15 @@ TEST(TunedMixedPlans, AreReadAsTheyWereWritten) {
   const TunedMixedPlans read = TunedMixedPlans::parse(plans.to_json(), "tuned.json");
   EXPECT_EQ(read.device(), "a GPU");
   EXPECT_EQ(read.num_multiprocessors(), 132);
-  ASSERT_EQ(read.plans().size(), 3U);
+  ASSERT_EQ(read.plans().size(), 4U);
   EXPECT_TRUE(read.plans()[0].is_narrow);
   EXPECT_EQ(read.plans()[1].tiling.tile_index, 2);
   EXPECT_EQ(read.plans()[1].tiling.blocks_per_multiprocessor, 2);
   EXPECT_EQ(read.plans()[2].kind, MixedKind::kU4F16);
   EXPECT_EQ(read.plans()[2].tiling.num_ranks, 3);
+  EXPECT_FALSE(read.plans()[2].tiling.shares_last_tiles);
+  EXPECT_EQ(read.plans()[3].tiling.num_ranks, 1);
+  EXPECT_TRUE(read.plans()[3].tiling.shares_last_tiles);
   EXPECT_EQ(read.to_json(), plans.to_json());
 }
 
@@ -120,24 +126,26 @@ TEST(TunedMixedPlans, RefusesWrongMembersByName) {
     const char* value;  // "": missing
     const char* error;
   };
-  for (const Case& c :
-       {Case{"kind", R"("u3_s8")", "kind: expected u4_s8"},
-        Case{"kind", "3", "kind: expected a string"},
-        Case{"kind", "", R"(expected a member "kind")"},
-        Case{"N", "0", "N: expected a whole number from 1"}, Case{"N", "1e400", "not valid JSON"},
-        Case{"N", "6144.5", "N: expected a whole number"},
-        Case{"K", "-1", "K: expected a whole number"},
-        Case{"K", "18446744073709551615", "K: expected a whole number"},
-        Case{"K", "", R"(expected a member "K")"},
-        Case{"group_size", "100", "group_size: expected 32, 64 or 128"},
-        Case{"rows", "[]", "rows: expected a whole number"},
-        Case{"tokens", "32", "no tile of 32 x 128"},
-        Case{"blocks_a_tile", "9", "blocks_a_tile: expected"},
-        Case{"blocks_a_multiprocessor", "3", "blocks_a_multiprocessor: expected"},
-        Case{"us", "0", "us: expected a time above 0"}, Case{"us", "\"7\"", "us: expected a time"},
-        Case{"is_narrow", "1", "is_narrow: expected true or false"},
-        Case{"is_narrow", "true", "unknown member"},
-        Case{"colour", "1", R"(unknown member "colour")"}}) {
+  for (const Case& c : {Case{"kind", R"("u3_s8")", "kind: expected u4_s8"},
+                        Case{"kind", "3", "kind: expected a string"},
+                        Case{"kind", "", R"(expected a member "kind")"},
+                        Case{"N", "0", "N: expected a whole number from 1"},
+                        Case{"N", "1e400", "not valid JSON"},
+                        Case{"N", "6144.5", "N: expected a whole number"},
+                        Case{"K", "-1", "K: expected a whole number"},
+                        Case{"K", "18446744073709551615", "K: expected a whole number"},
+                        Case{"K", "", R"(expected a member "K")"},
+                        Case{"group_size", "100", "group_size: expected 32, 64 or 128"},
+                        Case{"rows", "[]", "rows: expected a whole number"},
+                        Case{"tokens", "32", "no tile of 32 x 128"},
+                        Case{"blocks_a_tile", "9", "blocks_a_tile: expected"},
+                        Case{"blocks_a_multiprocessor", "3", "blocks_a_multiprocessor: expected"},
+                        Case{"shares_last_tiles", "1", "shares_last_tiles: expected true or false"},
+                        Case{"us", "0", "us: expected a time above 0"},
+                        Case{"us", "\"7\"", "us: expected a time"},
+                        Case{"is_narrow", "1", "is_narrow: expected true or false"},
+                        Case{"is_narrow", "true", "unknown member"},
+                        Case{"colour", "1", R"(unknown member "colour")"}}) {
     const std::string error = error_of(file_with(plan_with(c.member, c.value)));
     EXPECT_THAT(error, HasSubstr(c.error)) << c.member << " " << c.value;
     EXPECT_THAT(error, HasSubstr("tuned.json")) << c.member << " " << c.value;
@@ -147,6 +155,9 @@ TEST(TunedMixedPlans, RefusesWrongMembersByName) {
 TEST(TunedMixedPlans, RefusesTilingsThatCannotBe) {
   // More blocks than the layer has chunks of inputs.
   EXPECT_THAT(error_of(file_with(plan_with("K", "128"))), HasSubstr("plans[0]: expected a tiling"));
+  // Clusters and givers.
+  EXPECT_THAT(error_of(file_with(plan_with("shares_last_tiles", "true"))),
+              HasSubstr("plans[0]: expected a tiling"));
 }
 
 TEST(TunedMixedPlans, RefusesOtherFiles) {

@@ -359,8 +359,9 @@ size_t CudaLinear::workspace_bytes(int64_t M) const {
       of_inputs += round_up(decoded_bytes(section.N, section.K), DeviceArena::kAlignment);
     }
     if (section.is_mixed()) {
-      const size_t of_product =
-          section.w4_kernels == W4Kernels::kMma ? mma_workspace_bytes_max(section.mixed_device) : 0;
+      const size_t of_product = section.w4_kernels == W4Kernels::kMma
+                                    ? mma_workspace_bytes_max(section.mixed_device)
+                                    : mixed_workspace_bytes_max(section.mixed_device);
       most = std::max(most, of_inputs + round_up(of_product, DeviceArena::kAlignment));
       continue;
     }
