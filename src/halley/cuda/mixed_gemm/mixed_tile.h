@@ -12,18 +12,19 @@ namespace halley::cuda {
 /// What a block computes at a time: `outputs` features (the rows of the tensor cores' tile: weights
 /// are operand A) of `tokens` rows of Y. Two warpgroups have half of the outputs each.
 struct MixedTile {
-  int tokens = 0;   // 16, 64 or 128
-  int outputs = 0;  // 128 or 256
+  int tokens = 0;   // 16, 32, 64 or 128
+  int outputs = 0;  // 128 or 256; of 32 tokens 128
 };
 
 /// All that are compiled.
-inline constexpr std::array<MixedTile, 6> kMixedTiles = {{
+inline constexpr std::array<MixedTile, 7> kMixedTiles = {{
     {16, 128},
     {16, 256},
     {64, 128},
     {64, 256},
     {128, 128},
     {128, 256},
+    {32, 128},
 }};
 
 inline constexpr int kConsumerThreads = 256;
@@ -35,6 +36,11 @@ inline constexpr int kStageAlignment = 1024;
 
 /// Tiles whose sums leave room for two blocks on a multiprocessor.
 constexpr bool is_small(const MixedTile& tile) { return tile.tokens * tile.outputs <= 64 * 128; }
+/// Whether weights of 16-bit kinds are rounded to the activations' type: they are not where their
+/// groups are scaled behind the tensor cores. `group_size` as stored.
+constexpr bool are_weights_rounded(const MixedTile& tile, int group_size) {
+  return tile.tokens > (group_size == kChunkInputs ? 32 : 16);
+}
 /// Two warps copy; with large tiles they are a whole warpgroup, for its registers.
 constexpr int num_threads(const MixedTile& tile) {
   return kConsumerThreads + (is_small(tile) ? 64 : 128);
