@@ -24,14 +24,14 @@ using TileLaunches = std::array<MixedLaunch, kMixedTiles.size()>;
 /// Rows in the order of MixedKind, columns in that of kMixedTiles.
 constexpr std::array<TileLaunches, 4> kLaunches = {{
     {launch_u4_s8_16x128, launch_u4_s8_16x256, launch_u4_s8_64x128, launch_u4_s8_64x256,
-     launch_u4_s8_128x128, launch_u4_s8_128x256, launch_u4_s8_32x128},
+     launch_u4_s8_128x128, launch_u4_s8_128x256, launch_u4_s8_32x128, launch_u4_s8_48x128},
     {launch_u4_group_s8_16x128, launch_u4_group_s8_16x256, launch_u4_group_s8_64x128,
      launch_u4_group_s8_64x256, launch_u4_group_s8_128x128, launch_u4_group_s8_128x256,
-     launch_u4_group_s8_32x128},
+     launch_u4_group_s8_32x128, launch_u4_group_s8_48x128},
     {launch_u4_f16_16x128, launch_u4_f16_16x256, launch_u4_f16_64x128, launch_u4_f16_64x256,
-     launch_u4_f16_128x128, launch_u4_f16_128x256, launch_u4_f16_32x128},
+     launch_u4_f16_128x128, launch_u4_f16_128x256, launch_u4_f16_32x128, launch_u4_f16_48x128},
     {launch_u4_bf16_16x128, launch_u4_bf16_16x256, launch_u4_bf16_64x128, launch_u4_bf16_64x256,
-     launch_u4_bf16_128x128, launch_u4_bf16_128x256, launch_u4_bf16_32x128},
+     launch_u4_bf16_128x128, launch_u4_bf16_128x256, launch_u4_bf16_32x128, launch_u4_bf16_48x128},
 }};
 
 constexpr std::array<NarrowLaunch, 4> kNarrowLaunches = {

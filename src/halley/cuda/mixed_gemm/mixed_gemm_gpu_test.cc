@@ -260,7 +260,7 @@ TEST_F(MixedGemm, ClustersGoFromTileToTile) {
     RandomWeight weight(kind, 1100, 700, test_group_size(kind, 700, 128));
     for (const MixedTiling& tiling :
          {MixedTiling{0, 2, 2}, MixedTiling{1, 4, 1}, MixedTiling{2, 3, 2}, MixedTiling{4, 2, 1},
-          MixedTiling{3, 5, 1}, MixedTiling{6, 4, 2}}) {
+          MixedTiling{3, 5, 1}, MixedTiling{6, 4, 2}, MixedTiling{7, 3, 2}}) {
       Product product(weight, 150);
       MixedPlan plan = tiled_mixed_plan(product.shape(), mixed_device(context_), tiling);
       plan.schedule.num_blocks = 2 * tiling.num_ranks;

@@ -8,6 +8,7 @@ namespace halley::cuda {
 void launch_u4_s8_16x128(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
 void launch_u4_s8_16x256(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
 void launch_u4_s8_32x128(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
+void launch_u4_s8_48x128(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
 void launch_u4_s8_64x128(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
 void launch_u4_s8_64x256(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
 void launch_u4_s8_128x128(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
@@ -17,6 +18,8 @@ void launch_u4_group_s8_16x128(const MixedMaps& maps, const MixedArguments& args
 void launch_u4_group_s8_16x256(const MixedMaps& maps, const MixedArguments& args,
                                cudaStream_t stream);
 void launch_u4_group_s8_32x128(const MixedMaps& maps, const MixedArguments& args,
+                               cudaStream_t stream);
+void launch_u4_group_s8_48x128(const MixedMaps& maps, const MixedArguments& args,
                                cudaStream_t stream);
 void launch_u4_group_s8_64x128(const MixedMaps& maps, const MixedArguments& args,
                                cudaStream_t stream);
@@ -29,6 +32,7 @@ void launch_u4_group_s8_128x256(const MixedMaps& maps, const MixedArguments& arg
 void launch_u4_f16_16x128(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
 void launch_u4_f16_16x256(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
 void launch_u4_f16_32x128(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
+void launch_u4_f16_48x128(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
 void launch_u4_f16_64x128(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
 void launch_u4_f16_64x256(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
 void launch_u4_f16_128x128(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
@@ -36,6 +40,7 @@ void launch_u4_f16_128x256(const MixedMaps& maps, const MixedArguments& args, cu
 void launch_u4_bf16_16x128(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
 void launch_u4_bf16_16x256(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
 void launch_u4_bf16_32x128(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
+void launch_u4_bf16_48x128(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
 void launch_u4_bf16_64x128(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
 void launch_u4_bf16_64x256(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
 void launch_u4_bf16_128x128(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);

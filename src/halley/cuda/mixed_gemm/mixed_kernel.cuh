@@ -21,7 +21,7 @@ using SegmentConsumer = std::conditional_t<
         kTokens == 16, MixedFewConsumer<Decoder, kStrips, kIsOneGroup>,
         std::conditional_t<
             !kIsOneGroup, MixedConsumer<Decoder, kTokens, kStrips>,
-            std::conditional_t<kTokens == 32, MixedBehindConsumer<Decoder, kTokens, kStrips>,
+            std::conditional_t<(kTokens < 64), MixedBehindConsumer<Decoder, kTokens, kStrips>,
                                MixedGroupConsumer<Decoder, kTokens, kStrips>>>>>;
 
 /// Two warpgroups: products, sums of the cluster, rows of Y.

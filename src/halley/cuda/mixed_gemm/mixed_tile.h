@@ -12,12 +12,12 @@ namespace halley::cuda {
 /// What a block computes at a time: `outputs` features (the rows of the tensor cores' tile: weights
 /// are operand A) of `tokens` rows of Y. Two warpgroups have half of the outputs each.
 struct MixedTile {
-  int tokens = 0;   // 16, 32, 64 or 128
-  int outputs = 0;  // 128 or 256; of 32 tokens 128
+  int tokens = 0;   // 16, 32, 48, 64 or 128
+  int outputs = 0;  // 128 or 256; of 32 and 48 tokens 128
 };
 
 /// All that are compiled.
-inline constexpr std::array<MixedTile, 7> kMixedTiles = {{
+inline constexpr std::array<MixedTile, 8> kMixedTiles = {{
     {16, 128},
     {16, 256},
     {64, 128},
@@ -25,6 +25,7 @@ inline constexpr std::array<MixedTile, 7> kMixedTiles = {{
     {128, 128},
     {128, 256},
     {32, 128},
+    {48, 128},
 }};
 
 inline constexpr int kConsumerThreads = 256;
@@ -39,7 +40,7 @@ constexpr bool is_small(const MixedTile& tile) { return tile.tokens * tile.outpu
 /// Whether weights of 16-bit kinds are rounded to the activations' type: they are not where their
 /// groups are scaled behind the tensor cores. `group_size` as stored.
 constexpr bool are_weights_rounded(const MixedTile& tile, int group_size) {
-  return tile.tokens > (group_size == kChunkInputs ? 32 : 16);
+  return tile.tokens > (group_size == kChunkInputs ? 48 : 16);
 }
 /// Two warps copy; with large tiles they are a whole warpgroup, for its registers.
 constexpr int num_threads(const MixedTile& tile) {

@@ -43,6 +43,24 @@ struct U8Product<32> {
 };
 
 template <>
+struct U8Product<48> {
+  static __device__ __forceinline__ void run(int32_t (&d)[24], const uint32_t* a, uint64_t b,
+                                             int keeps) {
+    asm volatile(
+        "{.reg .pred p; setp.ne.b32 p, %29, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n48k32.s32.u8.s8 "
+        "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,"
+        "%20,%21,%22,%23}, "
+        "{%24,%25,%26,%27}, %28, p;}"
+        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]),
+          "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]),
+          "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]),
+          "+r"(d[21]), "+r"(d[22]), "+r"(d[23])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(keeps));
+  }
+};
+
+template <>
 struct U8Product<64> {
   static __device__ __forceinline__ void run(int32_t (&d)[32], const uint32_t* a, uint64_t b,
                                              int keeps) {
