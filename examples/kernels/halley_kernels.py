@@ -10,6 +10,7 @@ import ctypes
 F32, F16, BF16, S8 = 0, 1, 2, 3
 W4A8, W4A8_GROUP, W4A16_F16, W4A16_BF16 = 0, 1, 2, 3
 W8A16, W3A16, W2A16, W1A16, W2A8, W1A8 = 4, 5, 6, 7, 8, 9
+W8A16_F16, W8A16_BF16 = 10, 11
 VERSION = 1
 _DTYPES = {"<f4": F32, "<f2": F16, "|i1": S8, "<i1": S8}
 

@@ -64,7 +64,7 @@ class Gpu(unittest.TestCase):
     def test_times_of_products(self):
         with tempfile.TemporaryDirectory() as folder:
             svg = os.path.join(folder, "shares.svg")
-            args = ("bench", "gemm", "--shape", "256x512", "--problems", "f16,u4_s8,u8_f16")
+            args = ("bench", "gemm", "--shape", "256x512", "--problems", "f16,u4_s8,u3_f16")
             result = json.loads(run(*args, "--rows", "1,16", "--svg", svg, "--json").stdout)
             lines = xml.etree.ElementTree.parse(svg).getroot().findall(
                 "{http://www.w3.org/2000/svg}polyline")
@@ -78,9 +78,9 @@ class Gpu(unittest.TestCase):
                     self.assertAlmostEqual(product["roofline_share"],
                                            product["floor_us"] / product["us_early"])
         means = {(mean["problem"], mean["M"]): mean for mean in result["summary"]["problems"]}
-        # u8_f16 has few rows alone.
+        # u3_f16 has few rows alone.
         self.assertEqual(set(means), {("f16", 1), ("f16", 16), ("u4_s8", 1), ("u4_s8", 16),
-                                      ("u8_f16", 1)})
+                                      ("u3_f16", 1)})
         chosen = next(product for product in result["products"]
                       if product["problem"] == "u4_s8" and product["M"] == 16)
         mean = means["u4_s8", 16]
@@ -91,7 +91,7 @@ class Gpu(unittest.TestCase):
         self.assertEqual(result["summary"]["ratios"], [])
         table = run(*args, "--rows", "16").stdout
         self.assertIn("Time by floor, geometric mean of the shapes", table)
-        refused = subprocess.run([HALLEY, *args[:-1], "u8_f16", "--rows", "64"],
+        refused = subprocess.run([HALLEY, *args[:-1], "u3_f16", "--rows", "64"],
                                  capture_output=True, text=True, timeout=300, check=False)
         self.assertEqual(refused.returncode, 2, refused.stderr)
         self.assertIn("--rows: expected a number up to 8", refused.stderr)

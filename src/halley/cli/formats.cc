@@ -44,7 +44,9 @@ std::string joined(const std::vector<std::string>& names) {
 std::string on_cuda([[maybe_unused]] const GemmProblem& problem) {
 #ifdef HALLEY_HAS_CUDA
   const auto kernel = [](const char* name) { return str("`", name, "`"); };
-  const auto before_hopper = [](const char* name) { return str(", `", name, "` (8.0 to 8.9)"); };
+  const auto before_hopper = [](const std::string& name) {
+    return name.empty() ? name : str(", `", name, "` (8.0 to 8.9)");
+  };
   const bool is_nested = problem.w_layout == PackedLayout::kNestedF16Quad;
   if (is_nested && problem.activation != ActivationQuant::kNone) return {};
   switch (cuda::tile_form(problem, DType::kF16, cuda::LinearUse::kAlone, true)) {

@@ -65,10 +65,11 @@ constexpr GemmBenchProblem kProblems[] = {
     {"w4ax", "W4Ax, four of five blocks of activations in 4 bits", time_w4ax, kOfCodes},
     {"u4_f16", "W4A16 in groups of 128", time_mixed<cuda::MixedKind::kU4F16>, kOfNumbers},
     {"u4_bf16", "the same in bf16", time_mixed<cuda::MixedKind::kU4Bf16>, kOfNumbers},
+    {"u8_f16", "W8A16 in groups of 128", time_mixed<cuda::MixedKind::kU8F16>, kOfNumbers},
+    {"u8_bf16", "the same in bf16", time_mixed<cuda::MixedKind::kU8Bf16>, kOfNumbers},
     {"nested_f16", "f16 in two planes", time_nested, kOfNumbers},
     {"nested_fp8", "the upper one of two planes in e4m3", time_nested_low, kOfCodes},
-    {"u8_f16", "W8A16 in groups of 128, few rows", time_few_rows, kOfNumbers},
-    {"u3_f16", "W3A16, the same", time_few_rows, kOfNumbers},
+    {"u3_f16", "W3A16 in groups of 128, few rows", time_few_rows, kOfNumbers},
     {"u2_f16", "W2A16, the same", time_few_rows, kOfNumbers},
     {"u1_f16", "W1A16, the same", time_few_rows, kOfNumbers},
     {"u2_s8", "W2A8, a scale for each output, few rows", time_few_rows, kOfCodes},
@@ -79,6 +80,7 @@ constexpr ProblemRatio kRatios[] = {
     {"u4_group_s8", "u4_s8"},      {"w4ax", "u4_s8"},
     {"u4_f16", "u4_s8"},           {"u4_bf16", "u4_f16"},
     {"u4_s8", "fp8_tensor", true}, {"u4_f16", "f16", true},
+    {"u8_bf16", "u8_f16"},         {"u8_f16", "f16", true},
     {"nested_f16", "f16", true},   {"nested_fp8", "fp8_tensor", true},
 };
 

@@ -1,4 +1,5 @@
-// `halley tune`: measures how products of 4-bit weights are best cut into tiles on this GPU.
+// `halley tune`: measures how products of weights of 4 and 8 bits are best cut into tiles on this
+// GPU.
 #include "halley/cli/tune.h"
 
 #include <cstdio>
@@ -30,7 +31,8 @@ namespace halley::cli {
 struct TuneOptions {
   ModelOptions model;
   std::vector<std::string> shapes;
-  std::vector<std::string> kinds = {"u4_s8", "u4_group_s8", "u4_f16", "u4_bf16"};
+  std::vector<std::string> kinds = {"u4_s8",   "u4_group_s8", "u4_f16",
+                                    "u4_bf16", "u8_f16",      "u8_bf16"};
   int64_t group_size = 128;
   std::vector<int64_t> rows = {1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024, 2048};
   int device = 0;
@@ -41,8 +43,9 @@ struct TuneOptions {
 namespace {
 
 constexpr size_t kFileBytesMax = size_t{64} << 20;
-constexpr cuda::MixedKind kKinds[] = {cuda::MixedKind::kU4S8, cuda::MixedKind::kU4GroupS8,
-                                      cuda::MixedKind::kU4F16, cuda::MixedKind::kU4Bf16};
+constexpr cuda::MixedKind kKinds[] = {cuda::MixedKind::kU4S8,  cuda::MixedKind::kU4GroupS8,
+                                      cuda::MixedKind::kU4F16, cuda::MixedKind::kU4Bf16,
+                                      cuda::MixedKind::kU8F16, cuda::MixedKind::kU8Bf16};
 
 /// Layers without rows, each once.
 class Layers {
@@ -65,7 +68,7 @@ cuda::MixedShape layer_of(cuda::MixedKind kind, int64_t N, int64_t K, int64_t gr
   return {.kind = kind, .N = N, .K = K, .group_size = cuda::stored_group_size(K, group_size)};
 }
 
-/// What the model's layers of 4 bits are multiplied as.
+/// What the model's layers of 4 and 8 bits are multiplied as.
 void add_model_layers(const TuneOptions& options, Layers* layers) {
   const ModelFiles files = open_model_files(options.model);
   const ModelPlan plan = plan_model(files.config, *files.source,
@@ -82,8 +85,8 @@ void add_model_layers(const TuneOptions& options, Layers* layers) {
   }
   if (layers->shapes().empty()) {
     throw InputError(str(options.model.model,
-                         ": expected a model with weights of 4 bits that tiles multiply, it has "
-                         "none. See halley inspect MODEL --device cuda."));
+                         ": expected a model with weights of 4 or 8 bits that tiles multiply, it "
+                         "has none. See halley inspect MODEL --device cuda."));
   }
 }
 
@@ -189,7 +192,8 @@ void add_tuned_plans_option(CLI::App& app, std::string& file) {
 
 Run add_tune(CLI::App& parent) {
   CLI::App& app = *parent.add_subcommand(
-      "tune", "Measure how products of 4-bit weights are best cut into tiles on this GPU");
+      "tune",
+      "Measure how products of weights of 4 and 8 bits are best cut into tiles on this GPU");
   auto options = std::make_shared<TuneOptions>();
   add_source_options(app, options->model);
   app.add_option("--shape", options->shapes,
@@ -198,7 +202,7 @@ Run add_tune(CLI::App& parent) {
       ->allow_extra_args(false);
   app.add_option("--kind", options->kinds, "Of layers without a model, separated by commas")
       ->delimiter(',')
-      ->check(CLI::IsMember({"u4_s8", "u4_group_s8", "u4_f16", "u4_bf16"}))
+      ->check(CLI::IsMember(options->kinds))
       ->capture_default_str();
   app.add_option("--group-size", options->group_size, "The same: inputs of a group of weights")
       ->check(CLI::IsMember({32, 64, 128}))

@@ -53,6 +53,29 @@ struct TileEpilogue {
            static_cast<int64_t>(slot) * (kVectors * kTileConsumers) + self.thread;
   }
 
+  /// Of a shared tile and a warpgroup: how many blocks have left their parts.
+  static __device__ __forceinline__ uint32_t* counter_of(const TileArguments& args,
+                                                         const TileThread& self,
+                                                         const TilePlace& place) {
+    return args.counters + 2 * (place.tile - args.schedule.whole_tiles) + self.warpgroup;
+  }
+
+  /// Leaves the sums in a slot, and counts the warpgroup's part.
+  static __device__ __forceinline__ void leave_part(const TileThread& self, const TilePlace& place,
+                                                    const Sums& sums, float4* mine,
+                                                    uint32_t* counter) {
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      if (8 * v < place.tokens_left) {
+        __stcg(mine + v * kTileConsumers,
+               float4{sums[4 * v], sums[4 * v + 1], sums[4 * v + 2], sums[4 * v + 3]});
+      }
+    }
+    // The barriers order the warpgroup's stores and loads before and behind one thread's.
+    sync_warpgroup(1 + self.warpgroup);
+    if (self.in_warpgroup == 0) count_in_order(counter);
+  }
+
   /// Adds what other blocks have of this tile, in their order: the first one has its part in
   /// registers, and it comes to this tile last of all that it does, when most others have long left
   /// theirs. False: the block is another one, and has left its part.
@@ -60,20 +83,10 @@ struct TileEpilogue {
                                                    const TileBlock& block, const TileThread& self,
                                                    const TilePlace& place, Sums& sums) {
     const TileSharers sharers = sharers_of(args.schedule, place.tile);
-    uint32_t* counter =
-        args.counters + 2 * (place.tile - args.schedule.whole_tiles) + self.warpgroup;
+    uint32_t* counter = counter_of(args, self, place);
     if (block.index != sharers.first) {
-      float4* mine = slot_of(args, self, partial_slot(args.schedule, place.tile, block.index));
-#pragma unroll
-      for (int v = 0; v < kVectors; ++v) {
-        if (8 * v < place.tokens_left) {
-          __stcg(mine + v * kTileConsumers,
-                 float4{sums[4 * v], sums[4 * v + 1], sums[4 * v + 2], sums[4 * v + 3]});
-        }
-      }
-      // The barriers order the warpgroup's stores and loads before and behind one thread's.
-      sync_warpgroup(1 + self.warpgroup);
-      if (self.in_warpgroup == 0) count_in_order(counter);
+      const int slot = partial_slot(args.schedule, place.tile, block.index);
+      leave_part(self, place, sums, slot_of(args, self, slot), counter);
       return false;
     }
     if (sharers.count > 1) {
@@ -340,19 +353,8 @@ struct TileEpilogue {
     const int pairs = min(kPairs, (place.tokens_left + 15) / 16);
     const int pairs_each = (pairs + parts - 1) / parts;
     const int writers = (pairs + pairs_each - 1) / pairs_each;
-    uint32_t* counter =
-        args.counters + 2 * (place.tile - args.schedule.whole_tiles) + self.warpgroup;
-    float4* mine = slot_of(args, self, block.index);
-#pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-      if (8 * v < place.tokens_left) {
-        __stcg(mine + v * kTileConsumers,
-               float4{sums[4 * v], sums[4 * v + 1], sums[4 * v + 2], sums[4 * v + 3]});
-      }
-    }
-    // The barriers order the warpgroup's stores and loads before and behind one thread's.
-    sync_warpgroup(1 + self.warpgroup);
-    if (self.in_warpgroup == 0) count_in_order(counter);
+    uint32_t* counter = counter_of(args, self, place);
+    leave_part(self, place, sums, slot_of(args, self, block.index), counter);
     if (part >= writers) return;
     if (self.in_warpgroup == 0) {
       while (load_in_order(counter) < static_cast<uint32_t>(parts)) {

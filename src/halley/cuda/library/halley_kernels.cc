@@ -154,6 +154,15 @@ W4axOperands block_operands(const halley_kernels_block_input& input) {
       .x = x, .x_scales = input.scales, .x_scales_pitch = input.scales_pitch, .bias = input.bias};
 }
 
+/// That the context's kernels take the weight.
+void require_kernels(const halley_kernels_context& context,
+                     const halley::cuda::MixedWeight& weight) {
+  if (!halley::cuda::is_u8(weight.kind) || context.kernels->kernels == W4Kernels::kHopper) return;
+  throw halley::UnsupportedError(str("weight: of 8 bits, expected the kernels \"hopper\", got ",
+                                     halley::quote(context.kernels->name),
+                                     ". Choose these, or another GPU."));
+}
+
 /// What x must be.
 void require_input(const halley_kernels_weight& weight, const halley_kernels_input& input,
                    const Matrix& x) {
@@ -298,6 +307,7 @@ halley_kernels_status halley_kernels_product(halley_kernels_context* context,
       });
       return;
     }
+    require_kernels(*context, *mixed);
     const halley::cuda::MixedOperands operands = {
         .x = x,
         .x_scales = {.x_scales = input->scales, .x_sums = input->sums},
@@ -321,6 +331,7 @@ halley_kernels_status halley_kernels_describe(halley_kernels_context* context,
     const halley::cuda::MixedDevice device = {
         .num_multiprocessors = context->device.num_multiprocessors,
         .shared_bytes_max = static_cast<int>(context->device.shared_bytes_max)};
+    if (weight->mixed() != nullptr) require_kernels(*context, *weight->mixed());
     const std::string plan =
         weight->mixed() == nullptr
             ? str(halley::cuda::plan_gemv(weight->gemv().shape, device.num_multiprocessors))

@@ -78,20 +78,25 @@ typedef enum halley_kernels_kind {
   HALLEY_KERNELS_W2A16 = 6,
   HALLEY_KERNELS_W1A16 = 7,
   HALLEY_KERNELS_W2A8 = 8,
-  HALLEY_KERNELS_W1A8 = 9
+  HALLEY_KERNELS_W1A8 = 9,
+  /* As HALLEY_KERNELS_W4A16_F16 and _BF16 with codes of 8 bits, for any number of rows; by the
+   * kernels "hopper" alone. */
+  HALLEY_KERNELS_W8A16_F16 = 10,
+  HALLEY_KERNELS_W8A16_BF16 = 11
 } halley_kernels_kind;
 
 /* A weight in memory of the host. G = ceil(K / group_size) groups of each output. */
 typedef struct halley_kernels_source {
   halley_kernels_kind kind;
   int64_t N, K; /* outputs, inputs */
-  /* Of 4 bits 32, 64, a multiple of 128, or K; HALLEY_KERNELS_W4A8: K. Of other bits a power of two
-   * from 32 on (64 beside s8), or K. */
+  /* Of 4 bits and HALLEY_KERNELS_W8A16_F16, _BF16 32, 64, a multiple of 128, or K;
+   * HALLEY_KERNELS_W4A8: K. Of others a power of two from 32 on (64 beside s8), or K. */
   int64_t group_size;
   const uint8_t* codes; /* [N, K], one a byte, all of its bits: of 4 bits 0 to 15 */
   const float* scales;  /* [N] of the W4A8 kinds, [N, G] of others */
-  /* [N, G]; of 4 bits 0 to 16, integers but for HALLEY_KERNELS_W4A8; of other bits multiples of 1/2
-   * from 0 to 256. Null: all are half the number of codes (8 of 4 bits). */
+  /* [N, G]; of 4 bits 0 to 16, integers but for HALLEY_KERNELS_W4A8; of HALLEY_KERNELS_W8A16_F16,
+   * _BF16 integers from 0 to 256; of others multiples of 1/2 from 0 to 256. Null: all are half the
+   * number of codes (8 of 4 bits). */
   const float* zeros;
   const uint8_t* group_scales; /* [N, G], of HALLEY_KERNELS_W4A8_GROUP; else null */
 } halley_kernels_source;

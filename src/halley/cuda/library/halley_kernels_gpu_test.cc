@@ -26,7 +26,11 @@ using halley::DeviceArray;
 using halley::DeviceMatrix;
 using halley::DType;
 
-halley_kernels_kind kind_of(MixedKind kind) { return static_cast<halley_kernels_kind>(kind); }
+halley_kernels_kind kind_of(MixedKind kind) {
+  if (kind == MixedKind::kU8F16) return HALLEY_KERNELS_W8A16_F16;
+  if (kind == MixedKind::kU8Bf16) return HALLEY_KERNELS_W8A16_BF16;
+  return static_cast<halley_kernels_kind>(kind);
+}
 
 halley_kernels_dtype dtype_of(DType dtype) {
   if (dtype == DType::kF16) return HALLEY_KERNELS_F16;
@@ -65,17 +69,14 @@ double number_of(const RandomWeight& weight, int64_t n, int64_t k) {
 /// many rows do and those of few do not.
 double tolerance_of(MixedKind kind) {
   constexpr double kOfSum = 1e-4;
-  if (kind == MixedKind::kU4F16) return kOfSum + 0x1p-12;
-  return kind == MixedKind::kU4Bf16 ? kOfSum + 0x1p-9 : kOfSum;
+  if (halley::cuda::is_s8(kind)) return kOfSum;
+  return kOfSum + (halley::cuda::is_f16(kind) ? 0x1p-12 : 0x1p-9);
 }
 
 /// Inputs on the GPU in the form that a weight's products take.
 struct Inputs {
   Inputs(const halley_kernels::Context& context, MixedKind kind, int64_t M, int64_t K)
-      : x(kind == MixedKind::kU4F16    ? DType::kF16
-          : kind == MixedKind::kU4Bf16 ? DType::kBf16
-                                       : DType::kI8,
-          M, K),
+      : x(halley::cuda::test_input_dtype(kind), M, K),
         scales(std::vector<float>(static_cast<size_t>(M), NAN)),
         sums(std::vector<int32_t>(static_cast<size_t>(M), -1)) {
     if (!halley::cuda::is_s8(kind)) {
@@ -152,6 +153,22 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Combine(::testing::Values(MixedKind::kU4S8, MixedKind::kU4GroupS8, MixedKind::kU4F16,
                                          MixedKind::kU4Bf16),
                        ::testing::Values("hopper", "mma")));
+
+INSTANTIATE_TEST_SUITE_P(KindsOfHopper, HalleyKernelsGpu,
+                         ::testing::Combine(::testing::Values(MixedKind::kU8F16,
+                                                              MixedKind::kU8Bf16),
+                                            ::testing::Values("hopper")));
+
+TEST(HalleyKernelsEightBits, AreRefusedByOtherKernels) {
+  const RandomWeight weight(MixedKind::kU8F16, 16, 64, 64);
+  const halley_kernels::Context context(0);
+  const halley_kernels::Weight packed(context, source_of(weight));
+  context.choose("mma");
+  char text[64] = "";
+  EXPECT_EQ(halley_kernels_describe(context.get(), packed.get(), 1, text, sizeof(text)),
+            HALLEY_KERNELS_UNSUPPORTED);
+  EXPECT_THAT(halley_kernels_last_error(), ::testing::HasSubstr("expected the kernels \"hopper\""));
+}
 
 class HalleyKernelsBlocks : public ::testing::TestWithParam<const char* /*kernels*/> {};
 

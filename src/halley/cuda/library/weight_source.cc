@@ -25,6 +25,10 @@ MixedKind kind_of(halley_kernels_kind kind) {
       return MixedKind::kU4F16;
     case HALLEY_KERNELS_W4A16_BF16:
       return MixedKind::kU4Bf16;
+    case HALLEY_KERNELS_W8A16_F16:
+      return MixedKind::kU8F16;
+    case HALLEY_KERNELS_W8A16_BF16:
+      return MixedKind::kU8Bf16;
     default:
       break;
   }
@@ -45,7 +49,7 @@ void require_sizes(const halley_kernels_source& source) {
 
 DType input_dtype(MixedKind kind) {
   if (is_s8(kind)) return DType::kI8;
-  return kind == MixedKind::kU4F16 ? DType::kF16 : DType::kBf16;
+  return is_f16(kind) ? DType::kF16 : DType::kBf16;
 }
 
 MixedSource mixed_source_of(const halley_kernels_source& source) {

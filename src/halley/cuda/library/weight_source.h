@@ -10,13 +10,14 @@
 
 namespace halley::cuda {
 
-/// Of x beside a weight of 4 bits.
+/// Of x beside a weight in chunks.
 DType input_dtype(MixedKind kind);
 
-/// The arrays of a source of 4 bits. Throws InputError where they are wrong, or of another kind.
+/// The arrays of a source of a kind in chunks. Throws InputError where they are wrong, or of
+/// another kind.
 MixedSource mixed_source_of(const halley_kernels_source& source);
 
-/// Of a kind of other bits; 0 bits: of none of these.
+/// Of a kind of cuda/gemv; 0 bits: of none of these.
 GemvShape gemv_shape_of(const halley_kernels_source& source);
 
 /// Checks the arrays of a source of this shape, and waits until they are packed. Throws InputError

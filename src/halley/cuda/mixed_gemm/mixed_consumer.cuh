@@ -31,6 +31,8 @@ struct MixedConsumer {
   static constexpr int kParts = kChunkSteps / kSteps;
   using Fragment = uint32_t[kSteps][kStrips][Decoder::kRegisters];
   using Codes = uint4[kStrips];
+  /// 16 bytes have the codes of two steps, of 8 bits those of one.
+  static constexpr bool kIsU8 = is_u8(Decoder::kKind);
   /// Groups of a part that may differ.
   static constexpr int kGroups = kIsOneGroup ? 1 : kSteps;
   using Groups = typename Decoder::Group[kGroups][kStrips];
@@ -50,19 +52,21 @@ struct MixedConsumer {
                                                            uint32_t w_stage, int warpgroup, int i,
                                                            uint32_t* chunk) {
     *chunk = w_stage + static_cast<uint32_t>(kStrips == 2 ? warpgroup * args.chunk_bytes : 0);
-    return *chunk + static_cast<uint32_t>((kStrips == 2 ? i : warpgroup) * 4 * kRowCodeBytes);
+    return *chunk + static_cast<uint32_t>((kStrips == 2 ? i : warpgroup) * 4 *
+                                          row_code_bytes(Decoder::kKind));
   }
 
+  /// `part`: half of a row's codes, of 8 bits a quarter.
   static __device__ __forceinline__ void load_codes(const MixedArguments& args,
                                                     const MixedThread& self, uint32_t w_stage,
-                                                    int half, Codes& codes) {
+                                                    int part, Codes& codes) {
 #pragma unroll
     for (int i = 0; i < kStrips; ++i) {
       uint32_t chunk = 0;
       const uint32_t strip = strip_address(args, w_stage, self.warpgroup, i, &chunk);
       codes[i] =
-          load_shared_16(strip + static_cast<uint32_t>(self.warp * kRowCodeBytes +
-                                                       half * kHalfCodeBytes + self.lane * 16));
+          load_shared_16(strip + static_cast<uint32_t>(self.warp * row_code_bytes(Decoder::kKind) +
+                                                       part * kHalfCodeBytes + self.lane * 16));
     }
   }
 
@@ -74,7 +78,8 @@ struct MixedConsumer {
     strip_address(args, w_stage, self.warpgroup, i, &chunk);
     const int strip = kStrips == 2 ? i : self.warpgroup;
     const int entry = (strip * 4 + self.warp) * 8 + self.row();
-    return chunk + static_cast<uint32_t>(kChunkCodeBytes + group * group_bytes(Decoder::kKind) +
+    return chunk + static_cast<uint32_t>(chunk_code_bytes(Decoder::kKind) +
+                                         group * group_bytes(Decoder::kKind) +
                                          entry * group_entry_bytes(Decoder::kKind));
   }
 
@@ -91,7 +96,7 @@ struct MixedConsumer {
     }
   }
 
-  /// The steps of one part. 16 bytes of codes have two steps.
+  /// The steps of one part. Of 8 bits `first` has the codes of any step.
   template <int kPart>
   static __device__ __forceinline__ void decode(const Codes& first, const Codes& second,
                                                 const Groups& groups, Numbers& numbers,
@@ -102,9 +107,13 @@ struct MixedConsumer {
 #pragma unroll
       for (int i = 0; i < kStrips; ++i) {
         if (!kIsOneGroup || step == 0) numbers[s][i] = Decoder::numbers_of(groups[s][i]);
-        const uint4& codes = step < 2 ? first[i] : second[i];
-        Decoder::decode(fragment[s][i], step % 2 == 0 ? codes.x : codes.z,
-                        step % 2 == 0 ? codes.y : codes.w, numbers[kIsOneGroup ? 0 : s][i]);
+        if constexpr (kIsU8) {
+          Decoder::decode(fragment[s][i], first[i], numbers[kIsOneGroup ? 0 : s][i]);
+        } else {
+          const uint4& codes = step < 2 ? first[i] : second[i];
+          Decoder::decode(fragment[s][i], step % 2 == 0 ? codes.x : codes.z,
+                          step % 2 == 0 ? codes.y : codes.w, numbers[kIsOneGroup ? 0 : s][i]);
+        }
       }
     }
   }
@@ -161,7 +170,7 @@ struct MixedConsumer {
                                                     State& state) {
     state.w_stage = ring.w_stage(args, state.stage.index);
     load_codes(args, self, state.w_stage, 0, state.first);
-    load_codes(args, self, state.w_stage, 1, state.second);
+    if constexpr (!kIsU8) load_codes(args, self, state.w_stage, 1, state.second);
     load_groups(args, self, state.w_stage, 0, state.groups);
   }
 
@@ -186,8 +195,9 @@ struct MixedConsumer {
     // take.
     if constexpr (kPart + 1 == kParts) {
       load_next_stage(args, ring, self, state);
-    } else if constexpr (!kIsOneGroup) {
-      load_groups(args, self, state.w_stage, kPart + 1, state.groups);
+    } else {
+      if constexpr (kIsU8) load_codes(args, self, state.w_stage, kPart + 1, state.first);
+      if constexpr (!kIsOneGroup) load_groups(args, self, state.w_stage, kPart + 1, state.groups);
     }
     start_products<kPart>(state.fragments[kPart % 2], state.x_descriptor,
                           kPart > 0 || !state.is_first ? 1 : 0, sums);

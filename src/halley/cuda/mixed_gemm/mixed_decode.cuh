@@ -1,4 +1,5 @@
-// Codes of 4 bits to fragments of operand A, in registers: one decoder for each MixedKind.
+// Codes of 4 bits to fragments of operand A, in registers: one decoder for each MixedKind (those of
+// 8 bits are in mixed_u8_decode.cuh).
 //
 // Everything is volatile assembly: ptxas then keeps decoding between the products that are in
 // flight. As plain C++ it moved the instructions, found hazards and serialised the tensor cores.
@@ -16,7 +17,6 @@
 #include "halley/cuda/mixed_gemm/wgmma_bf16.cuh"
 #include "halley/cuda/mixed_gemm/wgmma_f16.cuh"
 #include "halley/cuda/mixed_gemm/wgmma_s8.cuh"
-#include "halley/cuda/mixed_gemm/wgmma_u8.cuh"
 
 namespace halley::cuda {
 
@@ -26,7 +26,9 @@ namespace halley::cuda {
 ///   Group          a thread's parameters of one group, as they lie in memory
 ///   load_group()   of the entry at this address
 ///   Numbers        the same as decode() takes them: numbers_of(), plain_numbers_of()
-///   decode()       two words of codes, 16 inputs each
+///   decode()       two words of codes, 16 inputs each; of 8 bits four of 8 each
+///   pairs_of()     of 16 bits: the numbers as a thread keeps them
+///   decode_word(), of 8 bits decode_step()  as decode(), with these
 ///   multiply()     the fragment with 32 inputs of all tokens
 /// and for at most sixteen tokens, by mma.sync, whose fragments are the same:
 ///   decode_plain() s8: as decode(), which the compiler may move. 16 bits: a word of codes, neither
@@ -156,12 +158,13 @@ __device__ __forceinline__ typename Decoder::Sum exact_sum(typename Decoder::Sum
   return sum;
 }
 
-/// A group's parameters of 16 bits, each twice in a register, of a thread's row g and of g + 8.
+/// A group's parameters of 16 bits, each twice in a register, of a thread's row g and of g + 8. Of
+/// kU8Bf16 in f32: the scale, and -(32768 + zero) times it.
 struct GroupPairs {
   uint32_t scale, zero, upper_scale, upper_zero;
 };
 
-__device__ __forceinline__ GroupPairs pairs_of(const uint2& group) {
+__device__ __forceinline__ GroupPairs pairs_of_halves(const uint2& group) {
   GroupPairs pairs;
   asm volatile(
       "prmt.b32 %0, %4, 0, 0x1010; prmt.b32 %1, %4, 0, 0x3232;\n"
@@ -202,6 +205,9 @@ struct U4F16Decoder {
     return load_shared_8(address);
   }
   static __device__ __forceinline__ Numbers numbers_of(const Group& group) { return group; }
+  static __device__ __forceinline__ GroupPairs pairs_of(const Group& group) {
+    return pairs_of_halves(group);
+  }
 
   /// A code below the exponent of 1024 is 1024 + code, four bits higher 1024 + 16 * code: less
   /// 1024 + zero, or times 1/16 less 64 + zero, it is exactly code - zero. The product with the
@@ -301,6 +307,9 @@ struct U4Bf16Decoder {
     return load_shared_8(address);
   }
   static __device__ __forceinline__ Numbers numbers_of(const Group& group) { return group; }
+  static __device__ __forceinline__ GroupPairs pairs_of(const Group& group) {
+    return pairs_of_halves(group);
+  }
 
   /// As U4F16Decoder with the exponent of 128: the mantissa has room for one code alone, so that
   /// all four pairs are shifted down.

@@ -27,7 +27,7 @@ struct MixedFewConsumer {
     uint32_t tokens = 0;       // of the stage that is multiplied: the lane's row
     uint32_t next_tokens = 0;  // of the stage behind it
     uint32_t w_stage = 0, next_w_stage = 0;
-    uint4 first[kStrips];             // codes of words 0 to 3
+    uint4 first[kStrips];             // codes of words 0 to 3; of 8 bits of two words in turn
     uint4 second[kStrips];            // of 4 to 7
     uint32_t x[kInputsAhead + 1][4];  // operands B of words
     uint32_t fragments[2][kStrips][4];
@@ -62,9 +62,33 @@ struct MixedFewConsumer {
     constexpr int kIn = kWord % 4;
 #pragma unroll
     for (int i = 0; i < kStrips; ++i) {
-      const uint4& codes = kWord % kWords < 4 ? state.first[i] : state.second[i];
-      const uint32_t word = kIn == 0 ? codes.x : kIn == 1 ? codes.y : kIn == 2 ? codes.z : codes.w;
-      Decoder::decode_less_zero(state.fragments[kWord % 2][i], word, state.zeros[i]);
+      uint32_t(&fragment)[4] = state.fragments[kWord % 2][i];
+      if constexpr (Base::kIsU8) {
+        const uint4& codes = kIn < 2 ? state.first[i] : state.second[i];
+        Decoder::decode_less_zero(fragment, kIn % 2 == 0 ? codes.x : codes.z,
+                                  kIn % 2 == 0 ? codes.y : codes.w, state.zeros[i]);
+      } else {
+        const uint4& codes = kWord % kWords < 4 ? state.first[i] : state.second[i];
+        const uint32_t word = kIn == 0   ? codes.x
+                              : kIn == 1 ? codes.y
+                              : kIn == 2 ? codes.z
+                                         : codes.w;
+        Decoder::decode_less_zero(fragment, word, state.zeros[i]);
+      }
+    }
+  }
+
+  /// Those behind what is in registers, in place of what has been decoded.
+  template <int kWord>
+  static __device__ __forceinline__ void load_codes(const MixedArguments& args,
+                                                    const MixedThread& self, State& state) {
+    if constexpr (!Base::kIsU8) {
+      if constexpr (kWord == 0) Base::load_codes(args, self, state.w_stage, 1, state.second);
+      if constexpr (kWord == 4) Base::load_codes(args, self, state.next_w_stage, 0, state.first);
+    } else if constexpr (kWord % 2 == 1) {
+      constexpr int kPart = (kWord + 3) / 2;  // of two words
+      Base::load_codes(args, self, kPart < 4 ? state.w_stage : state.next_w_stage, kPart % 4,
+                       kPart % 2 == 0 ? state.first : state.second);
     }
   }
 
@@ -96,7 +120,7 @@ struct MixedFewConsumer {
   static __device__ __forceinline__ void run_word(const MixedArguments& args,
                                                   const MixedThread& self, State& state,
                                                   Sums& sums) {
-    if constexpr (kWord == 0) Base::load_codes(args, self, state.w_stage, 1, state.second);
+    load_codes<kWord>(args, self, state);
     if constexpr (kGroups > 1 ? kWord % 2 == 0 : kWord == kWords / 2) {
       load_groups<kWord + (kGroups > 1 ? 2 : kWords / 2)>(args, self, state);
     }
@@ -131,6 +155,7 @@ struct MixedFewConsumer {
     state.w_stage = state.next_w_stage = ring.w_stage(args, next.index);
     state.tokens = state.next_tokens = ring.x_stage(args, next.index) + row;
     Base::load_codes(args, self, state.w_stage, 0, state.first);
+    if constexpr (Base::kIsU8) Base::load_codes(args, self, state.w_stage, 1, state.second);
     load_groups<0>(args, self, state);
     load_inputs<0>(state);
     load_inputs<1>(state);
@@ -153,7 +178,6 @@ struct MixedFewConsumer {
       if (c + 1 < num_chunks) wait_barrier(ring.full(args, next.index), next.parity);
       state.next_w_stage = ring.w_stage(args, next.index);
       state.next_tokens = ring.x_stage(args, next.index) + row;
-      Base::load_codes(args, self, state.next_w_stage, 0, state.first);
       run_word<4>(args, self, state, sums);
       run_word<5>(args, self, state, sums);
       run_word<6>(args, self, state, sums);

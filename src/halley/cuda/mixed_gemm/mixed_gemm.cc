@@ -21,8 +21,8 @@ namespace {
 
 using TileLaunches = std::array<MixedLaunch, kMixedTiles.size()>;
 
-/// Rows in the order of MixedKind, columns in that of kMixedTiles.
-constexpr std::array<TileLaunches, 4> kLaunches = {{
+/// Rows in the order of MixedKind, columns in that of kMixedTiles; null where it has no has_tile().
+constexpr std::array<TileLaunches, 6> kLaunches = {{
     {launch_u4_s8_16x128, launch_u4_s8_16x256, launch_u4_s8_64x128, launch_u4_s8_64x256,
      launch_u4_s8_128x128, launch_u4_s8_128x256, launch_u4_s8_32x128, launch_u4_s8_48x128},
     {launch_u4_group_s8_16x128, launch_u4_group_s8_16x256, launch_u4_group_s8_64x128,
@@ -32,14 +32,20 @@ constexpr std::array<TileLaunches, 4> kLaunches = {{
      launch_u4_f16_128x128, launch_u4_f16_128x256, launch_u4_f16_32x128, launch_u4_f16_48x128},
     {launch_u4_bf16_16x128, launch_u4_bf16_16x256, launch_u4_bf16_64x128, launch_u4_bf16_64x256,
      launch_u4_bf16_128x128, launch_u4_bf16_128x256, launch_u4_bf16_32x128, launch_u4_bf16_48x128},
+    {launch_u8_f16_16x128, launch_u8_f16_16x256, launch_u8_f16_64x128, launch_u8_f16_64x256,
+     launch_u8_f16_128x128, nullptr, nullptr, nullptr},
+    {launch_u8_bf16_16x128, launch_u8_bf16_16x256, launch_u8_bf16_64x128, launch_u8_bf16_64x256,
+     launch_u8_bf16_128x128, nullptr, nullptr, nullptr},
 }};
 
-constexpr std::array<NarrowLaunch, 4> kNarrowLaunches = {
-    launch_narrow_u4_s8, launch_narrow_u4_group_s8, launch_narrow_u4_f16, launch_narrow_u4_bf16};
+/// In the order of MixedKind.
+constexpr std::array<NarrowLaunch, 6> kNarrowLaunches = {
+    launch_narrow_u4_s8,   launch_narrow_u4_group_s8, launch_narrow_u4_f16,
+    launch_narrow_u4_bf16, launch_narrow_u8_f16,      launch_narrow_u8_bf16};
 
 DType activation_dtype(MixedKind kind) {
   if (is_s8(kind)) return DType::kI8;
-  return kind == MixedKind::kU4F16 ? DType::kF16 : DType::kBf16;
+  return is_f16(kind) ? DType::kF16 : DType::kBf16;
 }
 
 /// Vectors of eight tokens, of a box of y: all that a block writes of a tile where every block
@@ -59,7 +65,7 @@ MixedMaps maps_of(const MixedTile& tile, int box_vectors, ConstMatrix x, Matrix 
 void check_operands(const CudaContext& context, const MixedWeight& weight,
                     const MixedOperands& operands, Matrix y) {
   if (context.device.compute_major != 9 || context.device.compute_minor != 0) {
-    throw UnsupportedError(str("products of 4-bit weights: expected compute capability 9.0, got ",
+    throw UnsupportedError(str("products of packed weights: expected compute capability 9.0, got ",
                                context.device.compute_major, ".", context.device.compute_minor,
                                ". Use a kernel that decodes at load."));
   }
@@ -128,11 +134,11 @@ MixedWeight::MixedWeight(const MixedShape& shape, bool with_offsets)
       N(shape.N),
       K(shape.K),
       group_size(shape.group_size),
-      chunks(static_cast<size_t>(mixed_bytes(kind, N, K, group_size)), "a 4-bit weight"),
+      chunks(static_cast<size_t>(mixed_bytes(kind, N, K, group_size)), "a packed weight"),
       has_offsets(with_offsets) {
   if (is_s8(kind)) {
     const size_t numbers = static_cast<size_t>(N) * (with_offsets ? 2 : 1);
-    scales = DeviceBuffer(numbers * sizeof(float), "scales of a 4-bit weight");
+    scales = DeviceBuffer(numbers * sizeof(float), "scales of a packed weight");
   }
 }
 
@@ -142,7 +148,7 @@ MixedWeight::MixedWeight(const MixedPacked& packed)
           !packed.w_offsets.empty()) {
   check_cuda(
       cudaMemcpy(chunks.data(), packed.chunks.data(), packed.chunks.size(), cudaMemcpyHostToDevice),
-      "copy of a 4-bit weight");
+      "copy of a packed weight");
   std::vector<float> both = packed.w_scales;
   both.insert(both.end(), packed.w_offsets.begin(), packed.w_offsets.end());
   if (!both.empty()) {
@@ -150,7 +156,7 @@ MixedWeight::MixedWeight(const MixedPacked& packed)
                "copy of scales");
   }
   // Other streams do not wait for copies beside them.
-  check_cuda(cudaDeviceSynchronize(), "copy of a 4-bit weight");
+  check_cuda(cudaDeviceSynchronize(), "copy of a packed weight");
 }
 
 MixedShape mixed_shape(const MixedWeight& weight, int64_t M) {
@@ -194,6 +200,7 @@ void mixed_gemm_planned(const CudaContext& context, const MixedWeight& weight,
     kNarrowLaunches[kind](narrow_arguments_of(args, plan, operands.x), context.stream.get());
     return;
   }
+  HALLEY_CHECK(has_tile(weight.kind, plan.tile), weight.kind, plan.tile.tokens, plan.tile.outputs);
   args.shared = mixed_shared(weight.kind, plan.tile, args.chunk_bytes, plan.num_stages,
                              plan.schedule.num_ranks);
   args.y_box_vectors = y_box_vectors(plan.tile, plan.schedule.num_ranks);

@@ -1,5 +1,5 @@
-// Products of 4-bit weights on Hopper: codes are decoded in registers and multiplied by the tensor
-// cores at once. See README.md in this folder for layouts, pipeline and limits.
+// Products of weights of 4 and 8 bits on Hopper: codes are decoded in registers and multiplied by
+// the tensor cores at once. See README.md in this folder for layouts, pipeline and limits.
 #pragma once
 
 #include <cstddef>

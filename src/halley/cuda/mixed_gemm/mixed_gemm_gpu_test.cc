@@ -228,7 +228,8 @@ TEST_F(MixedGemm, FewRowsWaitForTheirInputsWhereTheyStartEarly) {
 }
 
 TEST_F(MixedGemm, IsRightForGroupsOfEverySize) {
-  for (const MixedKind kind : {MixedKind::kU4GroupS8, MixedKind::kU4F16, MixedKind::kU4Bf16}) {
+  for (const MixedKind kind : kMixedKinds) {
+    if (kind == MixedKind::kU4S8) continue;
     for (const int64_t group_size : {32, 64, 128, 256, 600}) {
       RandomWeight weight(kind, 130, 600, group_size);
       expect_right(weight, 3);
@@ -262,6 +263,7 @@ TEST_F(MixedGemm, ClustersGoFromTileToTile) {
          {MixedTiling{0, 2, 2}, MixedTiling{1, 4, 1}, MixedTiling{2, 3, 2}, MixedTiling{4, 2, 1},
           MixedTiling{3, 5, 1}, MixedTiling{6, 4, 2}, MixedTiling{7, 3, 2}}) {
       Product product(weight, 150);
+      if (!can_tile(product.shape(), mixed_device(context_), tiling)) continue;
       MixedPlan plan = tiled_mixed_plan(product.shape(), mixed_device(context_), tiling);
       plan.schedule.num_blocks = 2 * tiling.num_ranks;
       SCOPED_TRACE(str(kind, ", ", plan));
@@ -369,16 +371,18 @@ TEST_F(MixedGemm, GivesTheSameBitsEveryTime) {
 }
 
 TEST_F(MixedGemm, ARowHasTheSameBitsInEveryBatchWithThePlanForThat) {
-  RandomWeight weight(MixedKind::kU4F16, 400, 2000, 128);
-  std::vector<float> expected;
-  for (const int64_t M : {1, 9, 64, 200}) {
-    Product product(weight, M, {.has_bias = false});  // a bias is another one for every M
-    product.set_x([](int64_t m, int64_t k) { return static_cast<float>((m * 31 + k * 7) % 61); });
-    product.queue(context_, invariant_mixed_plan(product.shape(), mixed_device(context_)));
-    std::vector<float> got = product.get(context_);
-    got.resize(400);
-    if (expected.empty()) expected = got;
-    ASSERT_EQ(got, expected) << "M " << M;
+  for (const MixedKind kind : {MixedKind::kU4F16, MixedKind::kU8F16}) {
+    RandomWeight weight(kind, 400, 2000, 128);
+    std::vector<float> expected;
+    for (const int64_t M : {1, 9, 64, 200}) {
+      Product product(weight, M, {.has_bias = false});  // a bias is another one for every M
+      product.set_x([](int64_t m, int64_t k) { return static_cast<float>((m * 31 + k * 7) % 61); });
+      product.queue(context_, invariant_mixed_plan(product.shape(), mixed_device(context_)));
+      std::vector<float> got = product.get(context_);
+      got.resize(400);
+      if (expected.empty()) expected = got;
+      ASSERT_EQ(got, expected) << kind << ", M " << M;
+    }
   }
 }
 

@@ -24,7 +24,7 @@ struct MixedGroupConsumer {
     uint64_t descriptor = 0;                // of the stage's tokens
     uint32_t w_stage = 0;                   // of the codes that are loaded next
     uint32_t fragments[2][kStrips][8];
-    uint4 first[kStrips], second[kStrips];  // codes of two steps each
+    uint4 first[kStrips], second[kStrips];  // codes of two steps each, of 8 bits of one in turn
     typename Decoder::Group groups[kStrips];
     GroupPairs pairs[kStrips];
   };
@@ -44,7 +44,7 @@ struct MixedGroupConsumer {
 
   static __device__ __forceinline__ void begin_group(State& state) {
 #pragma unroll
-    for (int i = 0; i < kStrips; ++i) state.pairs[i] = pairs_of(state.groups[i]);
+    for (int i = 0; i < kStrips; ++i) state.pairs[i] = Decoder::pairs_of(state.groups[i]);
   }
 
   /// Step 4 is the next stage's first one.
@@ -52,10 +52,15 @@ struct MixedGroupConsumer {
   static __device__ __forceinline__ void decode(State& state) {
 #pragma unroll
     for (int i = 0; i < kStrips; ++i) {
-      const uint4& codes = kStep % kChunkSteps < 2 ? state.first[i] : state.second[i];
       uint32_t(&fragment)[8] = state.fragments[kStep % 2][i];
-      Decoder::decode_word(fragment, kStep % 2 == 0 ? codes.x : codes.z, state.pairs[i]);
-      Decoder::decode_word(fragment + 4, kStep % 2 == 0 ? codes.y : codes.w, state.pairs[i]);
+      if constexpr (Base::kIsU8) {
+        Decoder::decode_step(fragment, kStep % 2 == 0 ? state.first[i] : state.second[i],
+                             state.pairs[i]);
+      } else {
+        const uint4& codes = kStep % kChunkSteps < 2 ? state.first[i] : state.second[i];
+        Decoder::decode_word(fragment, kStep % 2 == 0 ? codes.x : codes.z, state.pairs[i]);
+        Decoder::decode_word(fragment + 4, kStep % 2 == 0 ? codes.y : codes.w, state.pairs[i]);
+      }
     }
   }
 
@@ -77,7 +82,11 @@ struct MixedGroupConsumer {
   static __device__ __forceinline__ void run_step(const MixedArguments& args, const MixedRing& ring,
                                                   const MixedThread& self, State& state,
                                                   Sums& sums) {
-    if constexpr (kStep == 0) Base::load_codes(args, self, state.w_stage, 1, state.second);
+    // Of 8 bits those of the next step, in place of those before this one's.
+    if constexpr (kStep == 0 || (Base::kIsU8 && kStep < 3)) {
+      Base::load_codes(args, self, state.w_stage, kStep + 1,
+                       kStep % 2 == 0 ? state.second : state.first);
+    }
     if constexpr (kStep == 2) {
       state.previous = state.stage.index;
       state.stage.advance(args.num_stages);

@@ -1,4 +1,4 @@
-// The Hopper product of a 4-bit weight: y[m,n] = sum over k of x[m,k] w[n,k], scaled.
+// The Hopper product of a packed weight: y[m,n] = sum over k of x[m,k] w[n,k], scaled.
 #pragma once
 
 #include <cstdint>
@@ -111,15 +111,16 @@ __global__ void __launch_bounds__(MixedTileTraits<kTokens, kOutputs>::kThreads,
   // Copies start as soon as the ring is there, and nobody else's wait holds them up.
   if (thread >= kConsumerThreads) {
     const int warp = thread / 32 - kConsumerThreads / 32;
-    if (warp == 0) {
-      init_full_stages(args, ring);
-      sync_named<64>(kRingForCopies);
-    } else if (warp == 1) {
-      if (thread % 32 == 0) {
-        prefetch_map(&maps.x);
-        if (args.has_y_map) prefetch_map(&maps.y);
+    if (warp < 2) {
+      if (warp == 0) {
+        init_full_stages(args, ring);
+      } else {
+        if (thread % 32 == 0) {
+          prefetch_map(&maps.x);
+          if (args.has_y_map) prefetch_map(&maps.y);
+        }
+        init_empty_stages(args, ring);
       }
-      init_empty_stages(args, ring);
       sync_named<64>(kRingForCopies);
     }
     arrive_at_named<MixedTileTraits<kTokens, kOutputs>::kThreads>(kRingForAll);

@@ -59,7 +59,7 @@ constexpr MixedNarrow mixed_narrow(const MixedNarrowShape& shape, int block_rows
   const int passes = kNarrowSums / (16 * M * rows);
   narrow.span = passes > 1 ? passes * rows : rows;
   if (narrow.span > block_rows) narrow.span = block_rows;
-  narrow.groups = rows * 16 * kChunkInputs / 2;
+  narrow.groups = rows * row_code_bytes(shape.kind);
   narrow.inputs =
       narrow.groups + rows * chunk_groups(shape.group_size) * 8 * group_entry_bytes(shape.kind);
   narrow.has_digits = has_narrow_digits(shape);

@@ -13,7 +13,7 @@
 namespace halley::cuda {
 namespace {
 
-constexpr int kMiddle = 8;                 // codes of s8 are stored less this
+constexpr int kMiddle = 8;                 // codes of kU4S8 are stored less this
 constexpr int64_t kSumInputsMax = 131071;  // 128 * 128 * K stays below 2^31
 
 /// Chunks of 128 outputs.
@@ -35,21 +35,23 @@ class Chunks {
 int64_t num_groups_of(const MixedSource& source) { return ceil_div(source.K, source.group_size); }
 
 float zero_of(const MixedSource& source, int64_t n, int64_t group) {
-  if (source.zeros.empty()) return kMiddle;
+  if (source.zeros.empty()) return static_cast<float>(zero_max(source.kind) / 2);
   return source.zeros[static_cast<size_t>(n * num_groups_of(source) + group)];
 }
 
 std::string place_of(const MixedSource& source, int64_t n, int64_t group) {
-  return str("weight of 4 bits (", source.kind, "), output ", n, ", group ", group);
+  return str("weight of ", is_u8(source.kind) ? 8 : 4, " bits (", source.kind, "), output ", n,
+             ", group ", group);
 }
 
 /// The zero as an integer.
 int integer_zero(const MixedSource& source, int64_t n, int64_t group) {
   const float zero = zero_of(source, n, group);
-  if (!(zero >= 0 && zero <= kMixedZeroMax) || zero != std::floor(zero)) {
+  const int max = zero_max(source.kind);
+  if (!(zero >= 0 && zero <= static_cast<float>(max)) || zero != std::floor(zero)) {
     throw CheckpointError(str(place_of(source, n, group),
-                              ": expected a zero point that is an integer from 0 to ",
-                              kMixedZeroMax, ", got ", zero, ". Check the checkpoint."));
+                              ": expected a zero point that is an integer from 0 to ", max,
+                              ", got ", zero, ". Check the checkpoint."));
   }
   return static_cast<int>(zero);
 }
@@ -62,15 +64,22 @@ struct GroupPlace {
 
 /// The entry of an output and a stored group, [scale, zero] as mixed_decode.cuh reads them.
 void put_16_bits(const MixedSource& source, const GroupPlace& place, uint8_t* entry) {
-  const bool is_f16 = source.kind == MixedKind::kU4F16;
+  const bool has_f16 = is_f16(source.kind);
   const int zero = integer_zero(source, place.n, place.group);
   const float scale =
       source.scales[static_cast<size_t>(place.n * num_groups_of(source) + place.group)];
-  const uint16_t rounded = is_f16 ? f32_to_f16(scale) : f32_to_bf16(scale);
-  if (std::isfinite(scale) && !std::isfinite(is_f16 ? f16_to_f32(rounded) : bf16_to_f32(rounded))) {
+  const uint16_t rounded = has_f16 ? f32_to_f16(scale) : f32_to_bf16(scale);
+  if (std::isfinite(scale) &&
+      !std::isfinite(has_f16 ? f16_to_f32(rounded) : bf16_to_f32(rounded))) {
     throw CheckpointError(str(place_of(source, place.n, place.group), ": expected a scale that ",
-                              is_f16 ? "f16" : "bf16", " has, got ", scale,
+                              has_f16 ? "f16" : "bf16", " has, got ", scale,
                               ". Load the model in another type."));
+  }
+  if (source.kind == MixedKind::kU8Bf16 && std::isfinite(scale) &&
+      std::fabs(scale) > kU8Bf16ScaleMax) {
+    throw CheckpointError(str(place_of(source, place.n, place.group),
+                              ": expected a scale of at most 2^111, got ", scale,
+                              ". Check the checkpoint."));
   }
   const bool is_upper = place.n % 16 >= 8;
   const uint16_t both[2] = {rounded, zero_bits(source.kind, is_upper, zero)};
@@ -105,7 +114,7 @@ void put_groups(const MixedSource& source, const Chunks& chunks, MixedPacked* pa
       if (n >= source.N || k >= source.K) continue;
       const int64_t in_chunk = k % kChunkInputs / packed->group_size;
       uint8_t* entry =
-          packed->chunks.data() + chunks.offset_of(n, k) + kChunkCodeBytes +
+          packed->chunks.data() + chunks.offset_of(n, k) + chunk_code_bytes(source.kind) +
           in_chunk * group_bytes(source.kind) +
           group_entry(static_cast<int>(n % kChunkOutputs)) * group_entry_bytes(source.kind);
       const GroupPlace place = {n, k, k / source.group_size};
@@ -122,10 +131,10 @@ void put_codes(const MixedSource& source, const Chunks& chunks, MixedPacked* pac
   for (int64_t n = 0; n < source.N; ++n) {
     for (int64_t k = 0; k < source.K; ++k) {
       const uint8_t code = source.codes[static_cast<size_t>(n * source.K + k)];
-      if (code > 15) {
+      if (code > code_max(source.kind)) {
         throw CheckpointError(str(place_of(source, n, k / source.group_size),
-                                  ": expected codes from 0 to 15, got ", int{code},
-                                  ". Check the checkpoint."));
+                                  ": expected codes from 0 to ", code_max(source.kind), ", got ",
+                                  int{code}, ". Check the checkpoint."));
       }
       const NibblePlace place = nibble_place(source.kind, static_cast<int>(n % kChunkOutputs),
                                              static_cast<int>(k % kChunkInputs));
@@ -174,8 +183,8 @@ MixedPacked pack_mixed(const MixedSource& source) {
                source.group_scales.size());
   if (const std::string why = why_not_mixed(source.kind, source.K, source.group_size);
       !why.empty()) {
-    throw UnsupportedError(
-        str("weight of 4 bits (", source.kind, "): ", why, ". Use a kernel that decodes at load."));
+    throw UnsupportedError(str("weight of ", is_u8(source.kind) ? 8 : 4, " bits (", source.kind,
+                               "): ", why, ". Use a kernel that decodes at load."));
   }
   MixedPacked packed = {.kind = source.kind, .N = source.N, .K = source.K};
   packed.group_size = stored_group_size(source.K, source.group_size);
@@ -197,7 +206,8 @@ std::vector<uint8_t> unpack_mixed(const MixedPacked& packed) {
       const NibblePlace place = nibble_place(packed.kind, static_cast<int>(n % kChunkOutputs),
                                              static_cast<int>(k % kChunkInputs));
       const int byte = packed.chunks[chunks.offset_of(n, k) + static_cast<size_t>(place.byte)];
-      codes.push_back(static_cast<uint8_t>((byte >> place.shift & 15) ^ nibble_flip(packed.kind)));
+      codes.push_back(static_cast<uint8_t>((byte >> place.shift & code_max(packed.kind)) ^
+                                           nibble_flip(packed.kind)));
     }
   }
   return codes;
@@ -213,9 +223,10 @@ std::vector<float> unpack_mixed_row(const MixedPacked& packed, int64_t n) {
     const auto in_chunk = static_cast<int>(k % kChunkInputs);
     const uint8_t* chunk = packed.chunks.data() + chunks.offset_of(n, k);
     const NibblePlace place = nibble_place(packed.kind, column, in_chunk);
-    const int code = (chunk[place.byte] >> place.shift & 15) ^ nibble_flip(packed.kind);
+    const int code =
+        (chunk[place.byte] >> place.shift & code_max(packed.kind)) ^ nibble_flip(packed.kind);
     const int entry_bytes = group_entry_bytes(packed.kind);
-    const uint8_t* entry = chunk + kChunkCodeBytes +
+    const uint8_t* entry = chunk + chunk_code_bytes(packed.kind) +
                            in_chunk / packed.group_size * group_bytes(packed.kind) +
                            group_entry(column) * entry_bytes + (is_upper ? entry_bytes / 2 : 0);
     if (packed.kind == MixedKind::kU4S8) {
@@ -225,12 +236,12 @@ std::vector<float> unpack_mixed_row(const MixedPacked& packed, int64_t n) {
     } else {
       uint16_t both[2];
       std::memcpy(both, entry, sizeof(both));
-      const bool is_f16 = packed.kind == MixedKind::kU4F16;
+      const bool has_f16 = is_f16(packed.kind);
       const int steps = static_cast<int16_t>(both[1] - zero_bits(packed.kind, is_upper, 0));
-      const int zero = is_f16 && is_upper ? steps / 16 : steps;
-      const float scale = is_f16 ? f16_to_f32(both[0]) : bf16_to_f32(both[0]);
+      const int zero = packed.kind == MixedKind::kU4F16 && is_upper ? steps / 16 : steps;
+      const float scale = has_f16 ? f16_to_f32(both[0]) : bf16_to_f32(both[0]);
       const float number = scale * static_cast<float>(code - zero);
-      row.push_back(is_f16 ? f16_to_f32(f32_to_f16(number)) : bf16_to_f32(f32_to_bf16(number)));
+      row.push_back(has_f16 ? f16_to_f32(f32_to_f16(number)) : bf16_to_f32(f32_to_bf16(number)));
     }
   }
   return row;

@@ -18,8 +18,9 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr std::array<MixedKind, 4> kKinds = {MixedKind::kU4S8, MixedKind::kU4GroupS8,
-                                             MixedKind::kU4F16, MixedKind::kU4Bf16};
+constexpr std::array<MixedKind, 6> kKinds = {MixedKind::kU4S8,  MixedKind::kU4GroupS8,
+                                             MixedKind::kU4F16, MixedKind::kU4Bf16,
+                                             MixedKind::kU8F16, MixedKind::kU8Bf16};
 
 uint32_t word_at(const uint8_t* bytes) {
   uint32_t word = 0;
@@ -91,21 +92,84 @@ Registers decode_bf16(uint32_t codes, const uint8_t* entry) {
   return out;
 }
 
-/// One of a thread's words with the parameters that belong to it.
+/// prmt of the PTX ISA, without sign replication.
+uint32_t permute(uint32_t low, uint32_t high, uint32_t selector) {
+  const uint64_t bytes = uint64_t{high} << 32 | low;
+  uint32_t out = 0;
+  for (int i = 0; i < 4; ++i) {
+    out |= static_cast<uint32_t>(bytes >> (selector >> (4 * i) & 7) * 8 & 255) << (8 * i);
+  }
+  return out;
+}
+
+float f32_of(uint32_t bits) {
+  float value = 0;
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+/// `codes`: two words, each of one row.
+Registers decode_u8_f16(const uint8_t* codes, const uint8_t* entry) {
+  Registers out;
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t parameters = word_at(entry + i % 2 * 4);
+    const float scale = f16_to_f32(half_of(parameters, 0));
+    const float zero = f16_to_f32(half_of(parameters, 1));
+    const uint32_t word = word_at(codes + i % 2 * 4);
+    const uint32_t pair = permute(word, 0x64646464u, i / 2 == 0 ? 0x4240u : 0x4341u);
+    for (int e = 0; e < 2; ++e) {
+      const float difference = f16_to_f32(f32_to_f16(f16_to_f32(half_of(pair, e)) - zero));
+      out.values[i][e] = f16_to_f32(f32_to_f16(difference * scale));
+    }
+  }
+  return out;
+}
+
+Registers decode_u8_bf16(const uint8_t* codes, const uint8_t* entry) {
+  Registers out;
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t parameters = word_at(entry + i % 2 * 4);
+    const float scale = f32_of(permute(parameters, 0, 0x1044));
+    const float offset = f32_of(permute(parameters, 0x47000000u, 0x7324)) * -scale;
+    const uint32_t word = word_at(codes + i % 2 * 4);
+    for (int e = 0; e < 2; ++e) {
+      const auto byte = static_cast<uint32_t>(i / 2 + 2 * e);
+      const float number = f32_of(permute(word, 0x47000000u, 0x7404u + byte * 16));
+      out.values[i][e] = bf16_to_f32(f32_to_bf16(std::fma(number, scale, offset)));
+    }
+  }
+  return out;
+}
+
+/// One of a thread's words (of 8 bits two) with the parameters that belong to it.
 struct Word {
   int64_t n = 0, k = 0;  // of the warp's 16 outputs and of the 16 inputs
   int lane = 0;
-  uint32_t codes = 0;
+  const uint8_t* codes = nullptr;
   const uint8_t* entry = nullptr;
 };
 
+Registers decode(MixedKind kind, const uint8_t* codes, const uint8_t* entry) {
+  switch (kind) {
+    case MixedKind::kU4S8:
+      return decode_s8(word_at(codes));
+    case MixedKind::kU4GroupS8:
+      return decode_group_s8(word_at(codes), entry);
+    case MixedKind::kU4F16:
+      return decode_f16(word_at(codes), entry);
+    case MixedKind::kU4Bf16:
+      return decode_bf16(word_at(codes), entry);
+    case MixedKind::kU8F16:
+      return decode_u8_f16(codes, entry);
+    case MixedKind::kU8Bf16:
+      return decode_u8_bf16(codes, entry);
+  }
+  return {};
+}
+
 void expect_word(const RandomWeight& weight, const Word& word) {
   const MixedKind kind = weight.source.kind;
-  const Registers registers = kind == MixedKind::kU4S8 ? decode_s8(word.codes)
-                              : kind == MixedKind::kU4GroupS8
-                                  ? decode_group_s8(word.codes, word.entry)
-                              : kind == MixedKind::kU4F16 ? decode_f16(word.codes, word.entry)
-                                                          : decode_bf16(word.codes, word.entry);
+  const Registers registers = decode(kind, word.codes, word.entry);
   const int g = word.lane / 4, c = word.lane % 4;
   for (int i = 0; i < (is_s8(kind) ? 2 : 4); ++i) {
     for (int e = 0; e < (is_s8(kind) ? 4 : 2); ++e) {
@@ -135,16 +199,19 @@ void expect_fragments(const RandomWeight& weight) {
     const uint8_t* data = packed.chunks.data() + chunk * bytes;
     const int64_t n = static_cast<int64_t>(chunk) / columns * 128;
     const int64_t k = static_cast<int64_t>(chunk) % columns * 128;
+    // Each thread's 16 bytes have the words of 64 inputs, of 8 bits those of 32.
+    const int words = is_u8(packed.kind) ? 2 : 4;
     for (int index = 0; index < 2048; ++index) {
-      const int row = index / 256, half = index / 128 % 2, lane = index / 4 % 32;
-      const int place = index % 4;
-      const int group = (half * 64 + place * 16) / packed.group_size;
-      const uint8_t* entry = data + 8192 + group * group_bytes(packed.kind) +
+      const int row = index / 256, lane = index / words % 32;
+      const int input = (index % 256 / (32 * words) * words + index % words) * 16;
+      const int bytes_a_word = 16 / words;
+      const uint8_t* entry = data + 2048 * bytes_a_word +
+                             input / packed.group_size * group_bytes(packed.kind) +
                              (row * 8 + lane / 4) * group_entry_bytes(packed.kind);
       expect_word(weight, {.n = n + row * 16,
-                           .k = k + half * 64 + place * 16,
+                           .k = k + input,
                            .lane = lane,
-                           .codes = word_at(data + index * 4),
+                           .codes = data + index * bytes_a_word,
                            .entry = entry});
     }
   }
@@ -176,7 +243,8 @@ TEST(MixedPack, DecodesToTheFragmentsOfWgmma) {
 }
 
 TEST(MixedPack, KeepsGroupsOfAllSizes) {
-  for (const MixedKind kind : {MixedKind::kU4GroupS8, MixedKind::kU4F16, MixedKind::kU4Bf16}) {
+  for (const MixedKind kind : kKinds) {
+    if (kind == MixedKind::kU4S8) continue;
     for (const int64_t group_size : {32, 64, 128, 256}) {
       expect_fragments(RandomWeight(kind, 33, 400, group_size));
     }
@@ -207,6 +275,46 @@ TEST(MixedPack, RefusesCodesAbove15) {
   weight.codes[64 + 40] = 16;
   EXPECT_THAT(text_of_throw(weight.source),
               HasSubstr("output 1, group 1: expected codes from 0 to 15, got 16"));
+}
+
+TEST(MixedPack, DecodesEveryCodeOf8BitsWithZerosAtTheEnds) {
+  for (const MixedKind kind : kMixedU8Kinds) {
+    for (const int zero : {0, 1, 127, 128, 255, 256}) {
+      RandomWeight weight(kind, 16, 256, 128);
+      weight.set_all({.zero = zero});
+      for (size_t i = 0; i < weight.codes.size(); ++i) weight.codes[i] = static_cast<uint8_t>(i);
+      for (size_t i = 0; i < weight.scales.size(); ++i) {
+        weight.scales[i] = (i % 2 == 0 ? 0x1.FEp-9f : -0x1.02p4f);
+      }
+      expect_fragments(weight);
+    }
+  }
+}
+
+TEST(MixedPack, ZerosOf8BitsAre128WhereThereAreNone) {
+  for (const MixedKind kind : kMixedU8Kinds) {
+    const std::vector<uint8_t> codes = {0, 128, 255};
+    const std::vector<float> scales = {0.5f};
+    const MixedPacked packed = pack_mixed(
+        {.kind = kind, .N = 1, .K = 3, .group_size = 3, .codes = codes, .scales = scales});
+    EXPECT_EQ(unpack_mixed_row(packed, 0), (std::vector<float>{-64, 0, 63.5f})) << kind;
+  }
+}
+
+TEST(MixedPack, RefusesScalesThatLeaveF32) {
+  RandomWeight weight(MixedKind::kU8Bf16, 2, 64, 32);
+  weight.scales[2] = -0x1p112f;
+  EXPECT_THAT(
+      text_of_throw(weight.source),
+      HasSubstr("weight of 8 bits (u8_bf16), output 1, group 0: expected a scale of at most "
+                "2^111"));
+}
+
+TEST(MixedPack, RefusesZerosAbove256) {
+  RandomWeight weight(MixedKind::kU8F16, 2, 64, 32);
+  weight.zeros[3] = 257;
+  EXPECT_THAT(text_of_throw(weight.source),
+              HasSubstr("expected a zero point that is an integer from 0 to 256, got 257"));
 }
 
 TEST(MixedPack, RefusesZerosThatAreNoIntegers) {
@@ -248,8 +356,7 @@ TEST(MixedPack, RefusesSumsThatLeave32Bits) {
 }
 
 TEST(MixedPack, RowsAreTheNumbersThatAreMultiplied) {
-  for (const MixedKind kind :
-       {MixedKind::kU4S8, MixedKind::kU4GroupS8, MixedKind::kU4F16, MixedKind::kU4Bf16}) {
+  for (const MixedKind kind : kKinds) {
     const RandomWeight weight(kind, 139, 261, kind == MixedKind::kU4S8 ? 261 : 64);
     const MixedPacked packed = pack_mixed(weight.source);
     for (int64_t n = 0; n < 139; ++n) {

@@ -25,8 +25,8 @@ struct KindCosts {
   double vector = 0;    // of one that is sent and added
   double bytes = 0;     // a microsecond, of one multiprocessor's share of memory or decoding
 };
-/// Of s8 and of 16 bits.
-constexpr std::array<KindCosts, 2> kCosts = {{
+/// Of s8, of 16 bits, and of 16 bits with codes of 8 bits, which have not the last tiles.
+constexpr std::array<KindCosts, 3> kCosts = {{
     {{{{0.220, 0.100, 0.01},
        {0.278, 0.281, 0.01},
        {0.217, 0.210, 0.67},
@@ -49,12 +49,23 @@ constexpr std::array<KindCosts, 2> kCosts = {{
      1.40,
      0.095,
      18800},
+    {{{{0.300, 0.150, 0.01},
+       {0.500, 0.512, 0.02},
+       {0.587, 0.250, 0.05},
+       {1.025, 0.500, 0.27},
+       {0.700, 0.856, 0.01}}},
+     0.58,
+     0.216,
+     36600},
 }};
 constexpr std::array<int, 5> kRanks = {1, 2, 3, 4, 8};
-/// With more rows tiles are faster: a narrow block reads all of X.
-constexpr int64_t kNarrowRowsMax = 4;
+/// Of a ring: with fewer, blocks wait for each one.
+constexpr int stages_min(MixedKind kind) { return is_u8(kind) ? 3 : 2; }
+/// With more rows tiles are faster: a narrow block reads all of X. Of 8 bits only rows that become
+/// digits: others took 1.1 to 1.5 times as long as tiles.
+constexpr int64_t narrow_rows_max(MixedKind kind) { return is_u8(kind) ? kDigitTokens : 4; }
 
-const KindCosts& costs_of(MixedKind kind) { return kCosts[is_s8(kind) ? 0 : 1]; }
+const KindCosts& costs_of(MixedKind kind) { return kCosts[is_s8(kind) ? 0 : is_u8(kind) ? 2 : 1]; }
 
 const MixedTile& tile_of(const MixedTiling& tiling) {
   return kMixedTiles[static_cast<size_t>(tiling.tile_index)];
@@ -101,6 +112,16 @@ double estimate(const MixedShape& shape, const MixedDevice& device, const MixedP
   return ceil_div(schedule.num_tiles, schedule.num_blocks / ranks) * tile;
 }
 
+bool prefers_narrow(const MixedShape& shape) {
+  if (shape.M > narrow_rows_max(shape.kind)) return false;
+  const MixedNarrowShape narrow = {
+      .kind = shape.kind,
+      .M = static_cast<int>(shape.M),
+      .num_chunks = static_cast<int>(ceil_div<int64_t>(shape.K, kChunkInputs)),
+      .group_size = shape.group_size};
+  return !is_u8(shape.kind) || has_narrow_digits(narrow);
+}
+
 }  // namespace
 
 const char* name_of(MixedKind kind) {
@@ -113,6 +134,10 @@ const char* name_of(MixedKind kind) {
       return "u4_f16";
     case MixedKind::kU4Bf16:
       return "u4_bf16";
+    case MixedKind::kU8F16:
+      return "u8_f16";
+    case MixedKind::kU8Bf16:
+      return "u8_bf16";
   }
   return "?";
 }
@@ -133,10 +158,11 @@ std::ostream& operator<<(std::ostream& out, const MixedPlan& plan) {
 
 bool can_tile(const MixedShape& shape, const MixedDevice& device, const MixedTiling& tiling) {
   const MixedTile& tile = tile_of(tiling);
-  return ceil_div<int64_t>(shape.K, kChunkInputs) >= tiling.num_ranks &&
+  return has_tile(shape.kind, tile) &&
+         ceil_div<int64_t>(shape.K, kChunkInputs) >= tiling.num_ranks &&
          num_vectors(tile) >= tiling.num_ranks &&
          (tiling.blocks_per_multiprocessor == 1 || is_small(tile)) &&
-         num_stages_of(shape, device, tiling) >= 2;
+         num_stages_of(shape, device, tiling) >= stages_min(shape.kind);
 }
 
 MixedPlan tiled_mixed_plan(const MixedShape& shape, const MixedDevice& device,
@@ -235,8 +261,8 @@ MixedPlan plan_mixed_gemm(const MixedShape& shape, const MixedDevice& device) {
   const TunedMixedPlans& table = tuned_mixed_plans();
   const TunedMixedPlan* tuned = table.is_of(device) ? table.find(shape) : nullptr;
   // What was measured with more rows says nothing of so few.
-  if (shape.M <= kNarrowRowsMax && can_be_narrow(shape) &&
-      (tuned == nullptr || tuned->rows > kNarrowRowsMax)) {
+  const int64_t rows_max = narrow_rows_max(shape.kind);
+  if (prefers_narrow(shape) && (tuned == nullptr || tuned->rows > rows_max)) {
     return narrow_mixed_plan(shape, device);
   }
   if (tuned != nullptr && tuned->is_narrow && can_be_narrow(shape))

@@ -1,4 +1,4 @@
-// The choice of a tile and a schedule for a product of a 4-bit weight. Pure functions.
+// The choice of a tile and a schedule for a product of a packed weight. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -64,8 +64,9 @@ MixedPlan narrow_mixed_plan(const MixedShape& shape, const MixedDevice& device);
 MixedPlan narrow_mixed_plan(const MixedShape& shape, const MixedDevice& device, int rows,
                             int shared_bytes);
 
-/// Whether it can be: no more blocks of a cluster than chunks and than parts of a tile's sums, two
-/// blocks on a multiprocessor only of small tiles, two stages.
+/// Whether it can be: the tile is compiled for the kind, no more blocks of a cluster than chunks
+/// and than parts of a tile's sums, two blocks on a multiprocessor only of small tiles, two stages,
+/// of 8 bits three.
 bool can_tile(const MixedShape& shape, const MixedDevice& device, const MixedTiling& tiling);
 /// The plan with this tiling, which can be: for tests and tuning.
 MixedPlan tiled_mixed_plan(const MixedShape& shape, const MixedDevice& device,

@@ -72,7 +72,8 @@ TEST(MixedPlan, CoversAllShapes) {
 
 TEST(MixedPlan, FitsInSharedMemory) {
   const MixedDevice device;
-  for (const MixedKind kind : {MixedKind::kU4S8, MixedKind::kU4GroupS8, MixedKind::kU4F16}) {
+  for (const MixedKind kind :
+       {MixedKind::kU4S8, MixedKind::kU4GroupS8, MixedKind::kU4F16, MixedKind::kU8Bf16}) {
     for (const int group_size : {32, 64, 128}) {
       const MixedShape shape = {kind, 64, 4096, 4096, group_size};
       for (const MixedTiling& tiling : mixed_tilings(shape, device)) {
@@ -106,6 +107,26 @@ TEST(MixedPlan, HasAllTilesForALayer) {
   EXPECT_THAT(ranks, testing::ElementsAre(1, 2, 3, 4, 8));
   EXPECT_FALSE(can_tile({.M = 64, .N = 4096, .K = 256}, {}, {.tile_index = 2, .num_ranks = 3}));
   EXPECT_FALSE(can_tile(shape, {}, {.tile_index = 5, .blocks_per_multiprocessor = 2}));
+}
+
+TEST(MixedPlan, TakesCompiledTilesOf8Bits) {
+  for (const MixedKind kind : {MixedKind::kU8F16, MixedKind::kU8Bf16}) {
+    for (const int group_size : {32, 64, 128}) {
+      for (const int64_t M : {1, 2, 3, 16, 17, 64, 100, 2048}) {
+        const MixedShape shape = {kind, M, 4096, 4096, group_size};
+        const MixedPlan plan = plan_mixed_gemm(shape, {});
+        EXPECT_EQ(plan.is_narrow, M <= 2) << plan;
+        EXPECT_GE(plan.num_stages, plan.is_narrow ? 2 : 3) << plan;
+        if (!plan.is_narrow) {
+          EXPECT_TRUE(has_tile(kind, plan.tile)) << plan;
+          expect_covered(plan.schedule);
+        }
+        EXPECT_TRUE(has_tile(kind, invariant_mixed_plan(shape, {}).tile));
+      }
+    }
+  }
+  EXPECT_FALSE(
+      can_tile({.kind = MixedKind::kU8F16, .M = 200, .N = 512, .K = 512}, {}, {.tile_index = 5}));
 }
 
 TEST(MixedPlan, HasOneOrderOfSumsForEveryNumberOfRows) {

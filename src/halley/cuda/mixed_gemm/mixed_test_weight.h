@@ -1,4 +1,4 @@
-// For tests: random 4-bit weights of all kinds, and the numbers that they stand for.
+// For tests: random weights of all kinds, and the numbers that they stand for.
 #pragma once
 
 #include <algorithm>
@@ -12,8 +12,11 @@
 
 namespace halley::cuda {
 
-inline constexpr MixedKind kMixedKinds[] = {MixedKind::kU4S8, MixedKind::kU4GroupS8,
-                                            MixedKind::kU4F16, MixedKind::kU4Bf16};
+inline constexpr MixedKind kMixedKinds[] = {MixedKind::kU4S8,  MixedKind::kU4GroupS8,
+                                            MixedKind::kU4F16, MixedKind::kU4Bf16,
+                                            MixedKind::kU8F16, MixedKind::kU8Bf16};
+/// Of 8 bits.
+inline constexpr MixedKind kMixedU8Kinds[] = {MixedKind::kU8F16, MixedKind::kU8Bf16};
 
 /// Of kU4S8 all inputs are one group.
 inline int64_t test_group_size(MixedKind kind, int64_t K, int64_t group_size) {
@@ -23,7 +26,7 @@ inline int64_t test_group_size(MixedKind kind, int64_t K, int64_t group_size) {
 /// Of what a weight of this kind is multiplied with.
 inline DType test_input_dtype(MixedKind kind) {
   if (is_s8(kind)) return DType::kI8;
-  return kind == MixedKind::kU4F16 ? DType::kF16 : DType::kBf16;
+  return is_f16(kind) ? DType::kF16 : DType::kBf16;
 }
 
 /// A random weight and the arrays behind it.
@@ -42,7 +45,7 @@ struct RandomWeight {
     const auto outputs = static_cast<size_t>(N);
     const size_t entries = outputs * static_cast<size_t>(groups);
     for (size_t i = 0; i < outputs * static_cast<size_t>(K); ++i) {
-      codes.push_back(static_cast<uint8_t>(pick(0, 15)));
+      codes.push_back(static_cast<uint8_t>(pick(0, code_max(kind))));
     }
     for (size_t i = 0; i < (is_s8(kind) ? outputs : entries); ++i) {
       scales.push_back(static_cast<float>(pick(-300, 300)) / 1024);
@@ -56,7 +59,7 @@ struct RandomWeight {
         zeros.push_back(
             static_cast<float>(pick(least, scale == 0 ? 15 : std::min(15, 128 / scale))));
       } else {
-        zeros.push_back(static_cast<float>(pick(0, 16)));
+        zeros.push_back(static_cast<float>(pick(0, zero_max(kind))));
       }
     }
     source = {.kind = kind,
@@ -87,8 +90,8 @@ struct RandomWeight {
     if (source.kind == MixedKind::kU4GroupS8) {
       return static_cast<float>(group_scales[entry]) * difference;
     }
-    const float scale = source.kind == MixedKind::kU4F16 ? f16_to_f32(f32_to_f16(scales[entry]))
-                                                         : bf16_to_f32(f32_to_bf16(scales[entry]));
+    const float scale = is_f16(source.kind) ? f16_to_f32(f32_to_f16(scales[entry]))
+                                            : bf16_to_f32(f32_to_bf16(scales[entry]));
     return scale * difference;
   }
 
@@ -96,8 +99,8 @@ struct RandomWeight {
   float operand(int64_t n, int64_t k) const {
     const float exact = number(n, k);
     if (source.kind == MixedKind::kU4S8) return 16 * exact;
-    if (source.kind == MixedKind::kU4F16) return f16_to_f32(f32_to_f16(exact));
-    return source.kind == MixedKind::kU4Bf16 ? bf16_to_f32(f32_to_bf16(exact)) : exact;
+    if (is_s8(source.kind)) return exact;
+    return is_f16(source.kind) ? f16_to_f32(f32_to_f16(exact)) : bf16_to_f32(f32_to_bf16(exact));
   }
 
   /// number() of all, [N, K]; of 16 bits operand() where they `are_rounded`.

@@ -16,7 +16,7 @@ struct MixedTile {
   int outputs = 0;  // 128 or 256; of 32 and 48 tokens 128
 };
 
-/// All that are compiled.
+/// All; has_tile() has which are compiled of a kind.
 inline constexpr std::array<MixedTile, 8> kMixedTiles = {{
     {16, 128},
     {16, 256},
@@ -41,6 +41,12 @@ constexpr bool is_small(const MixedTile& tile) { return tile.tokens * tile.outpu
 /// groups are scaled behind the tensor cores. `group_size` as stored.
 constexpr bool are_weights_rounded(const MixedTile& tile, int group_size) {
   return tile.tokens > (group_size == kChunkInputs ? 48 : 16);
+}
+/// Whether it is compiled. Of 8 bits not the largest, whose ring would have two stages, nor those
+/// of 32 and 48 tokens.
+constexpr bool has_tile(MixedKind kind, const MixedTile& tile) {
+  return !is_u8(kind) ||
+         (tile.tokens * tile.outputs < 128 * 256 && (tile.tokens == 16 || tile.tokens >= 64));
 }
 /// Two warps copy; with large tiles they are a whole warpgroup, for its registers.
 constexpr int num_threads(const MixedTile& tile) {

@@ -9,23 +9,38 @@
 
 namespace halley::cuda {
 
-/// Numbers of the inputs and of the groups' parameters. zero() undoes zero_bits().
+/// Numbers of the inputs and of the groups' parameters. zero() undoes zero_bits() of an entry.
 template <MixedKind kKind>
 struct NarrowType;
 
 template <>
 struct NarrowType<MixedKind::kU4F16> : F16Digits {
-  static __device__ __forceinline__ float zero(float stored, bool is_upper) {
+  static __device__ __forceinline__ float zero(uint32_t entry, bool is_upper) {
+    const float stored = numbers(entry).y;
     return is_upper ? -64 - stored : stored - 1024;
   }
 };
 template <>
 struct NarrowType<MixedKind::kU4Bf16> : Bf16Digits {
-  static __device__ __forceinline__ float zero(float stored, bool) { return stored - 128; }
+  static __device__ __forceinline__ float zero(uint32_t entry, bool) {
+    return numbers(entry).y - 128;
+  }
+};
+template <>
+struct NarrowType<MixedKind::kU8F16> : F16Digits {
+  static __device__ __forceinline__ float zero(uint32_t entry, bool) {
+    return numbers(entry).y - 1024;
+  }
+};
+template <>
+struct NarrowType<MixedKind::kU8Bf16> : Bf16Digits {
+  static __device__ __forceinline__ float zero(uint32_t entry, bool) {
+    return static_cast<float>(entry >> 16);
+  }
 };
 
 /// All inputs, each warp those of its own chunks. Of 16 inputs a word of codes has 2c, 2c + 8,
-/// 2c + 1 and 2c + 9 in its bytes (nibble_place()).
+/// 2c + 1 and 2c + 9 in its bytes (nibble_place()), of 4 bits of both rows.
 template <MixedKind kKind>
 struct NarrowInputs {
   InputDigits<NarrowType<kKind>> digits;
@@ -84,38 +99,42 @@ struct NarrowDigitStage {
     }
   }
 
-  /// A group's sums of codes, those of the rows g + 8 16 times too large, to totals.
+  /// A group's sums of codes, of 4 bits those of the rows g + 8 16 times too large, to totals.
   __device__ __forceinline__ void add_group(int i, int step, const int32_t (&sums)[4],
                                             Totals& totals) const {
     const int group = step >> args.group_shift;
     const auto entry = *reinterpret_cast<const uint2*>(
         bytes + args.narrow.groups +
         ((group * args.narrow.rows + i) * 8 + lane / 4) * group_entry_bytes(kKind));
-    const float2 lower = Type::numbers(entry.x), upper = Type::numbers(entry.y);
+    constexpr float kUpper = is_u8(kKind) ? 1 : 16;
+    const float scale = Type::numbers(entry.x).x, upper_scale = Type::numbers(entry.y).x / kUpper;
     const float ones = input_sums[step];
-    const float first = fmaf(-Type::zero(lower.y, false), ones, columns.total(sums));
-    const float second = fmaf(-16 * Type::zero(upper.y, true), ones, columns.total(sums + 2));
-    totals.of[0] = fmaf(lower.x, first, totals.of[0]);
-    totals.of[1] = fmaf(upper.x * 0.0625f, second, totals.of[1]);
+    const float first = fmaf(-Type::zero(entry.x, false), ones, columns.total(sums));
+    const float second = fmaf(-kUpper * Type::zero(entry.y, true), ones, columns.total(sums + 2));
+    totals.of[0] = fmaf(scale, first, totals.of[0]);
+    totals.of[1] = fmaf(upper_scale, second, totals.of[1]);
   }
 
   template <bool kIsOneGroup>
   __device__ __forceinline__ void multiply_row(int i, Totals& totals) const {
     int32_t sums[4];
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const auto codes =
-          *reinterpret_cast<const uint4*>(bytes + i * kRowCodeBytes + half * 512 + lane * 16);
-#pragma unroll
-      for (int s = 0; s < 2; ++s) {
-        const int step = 2 * half + s;
-        const uint32_t u = s == 0 ? codes.x : codes.z, v = s == 0 ? codes.y : codes.w;
+    for (int step = 0; step < kSteps; ++step) {
+      // 16 bytes have the codes of two steps, of 8 bits those of one as operand A.
+      const int part = is_u8(kKind) ? step : step / 2;
+      const auto codes = *reinterpret_cast<const uint4*>(bytes + i * row_code_bytes(kKind) +
+                                                         part * kHalfCodeBytes + lane * 16);
+      if constexpr (is_u8(kKind)) {
+        const uint32_t a[4] = {codes.x, codes.y, codes.z, codes.w};
+        multiply<kIsOneGroup>(step, a, sums);
+      } else {
+        const uint32_t u = step % 2 == 0 ? codes.x : codes.z, v = step % 2 == 0 ? codes.y : codes.w;
         const uint32_t a[4] = {u & 0x0F0F0F0Fu, u & 0xF0F0F0F0u, v & 0x0F0F0F0Fu, v & 0xF0F0F0F0u};
         multiply<kIsOneGroup>(step, a, sums);
-        const bool ends =
-            kIsOneGroup ? step + 1 == kSteps : ((step + 1) & ((1 << args.group_shift) - 1)) == 0;
-        if (ends) add_group(i, step, sums, totals);
       }
+      const bool ends =
+          kIsOneGroup ? step + 1 == kSteps : ((step + 1) & ((1 << args.group_shift) - 1)) == 0;
+      if (ends) add_group(i, step, sums, totals);
     }
   }
 

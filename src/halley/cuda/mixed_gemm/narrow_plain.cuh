@@ -65,12 +65,22 @@ struct NarrowPlainStage {
     float group_sums[4] = {};
 #pragma unroll
     for (int step = 0; step < kChunkSteps; ++step) {
-      const auto codes = *reinterpret_cast<const uint4*>(bytes + i * kRowCodeBytes +
-                                                         step / 2 * kHalfCodeBytes + lane * 16);
+      // 16 bytes have the codes of two steps, of 8 bits those of one.
+      const int part = is_u8(kKind) ? step : step / 2;
+      const auto codes = *reinterpret_cast<const uint4*>(bytes + i * row_code_bytes(kKind) +
+                                                         part * kHalfCodeBytes + lane * 16);
       uint32_t a[4];
-      Decoder::decode_plain(a, step % 2 == 0 ? codes.x : codes.z);
+      if constexpr (is_u8(kKind)) {
+        Decoder::decode_plain(a, codes.x, codes.y);
+      } else {
+        Decoder::decode_plain(a, step % 2 == 0 ? codes.x : codes.z);
+      }
       Decoder::multiply_narrow(group_sums, a, x[step][0], x[step][1]);
-      Decoder::decode_plain(a, step % 2 == 0 ? codes.y : codes.w);
+      if constexpr (is_u8(kKind)) {
+        Decoder::decode_plain(a, codes.z, codes.w);
+      } else {
+        Decoder::decode_plain(a, step % 2 == 0 ? codes.y : codes.w);
+      }
       Decoder::multiply_narrow(group_sums, a, x[step][2], x[step][3]);
       const bool ends =
           kIsOneGroup ? step + 1 == kChunkSteps : ((step + 1) & ((1 << args.group_shift) - 1)) == 0;

@@ -30,6 +30,7 @@ constexpr int narrow_first_stages(MixedKind kind) {
 template <MixedKind kKind, int kInputBytes, bool kIsOneGroup>
 struct NarrowRing {
   static constexpr int kPieces = kInputBytes == 2 ? 16 : 8;  // of 16 bytes, of a token's chunk
+  static constexpr int kCodeBytes = row_code_bytes(kKind);
   /// Of one row of 16 outputs and one group.
   static constexpr int kGroupRowBytes = 8 * group_entry_bytes(kKind);
 
@@ -77,7 +78,7 @@ struct NarrowRing {
       const int group = lane / 8, group_row = row + lane % 8 / 2;
       const int64_t chunk = int64_t{group_row / kPanelRows} * args.num_chunks;
       const bool is_there = group < num_groups() && lane % 8 / 2 < rows;
-      group_piece = args.weights + chunk * args.chunk_bytes + kChunkCodeBytes +
+      group_piece = args.weights + chunk * args.chunk_bytes + chunk_code_bytes(kKind) +
                     group * group_bytes(kKind) + group_row % kPanelRows * kGroupRowBytes +
                     lane % 2 * 16;
       if (!is_there) group_piece = nullptr;
@@ -102,20 +103,20 @@ struct NarrowRing {
     const int groups = kGroupsBesideInputs ? 0 : num_groups();
     const uint32_t full = barrier(stage_ahead);
     if (lane == 0) {
-      arrive_expecting(full, rows * (kRowCodeBytes + groups * kGroupRowBytes));
+      arrive_expecting(full, rows * (kCodeBytes + groups * kGroupRowBytes));
     }
     __syncwarp();
     if (piece_rows <= 0) return;
     const uint8_t* chunk = piece + int64_t{ahead.chunk} * args.chunk_bytes;
     const int in_chunk = piece_row % kPanelRows, in_stage = piece_row - ahead.row;
     const uint32_t to = stage_address(stage_ahead);
-    start_bulk_copy(to + static_cast<uint32_t>(in_stage * kRowCodeBytes),
-                    chunk + in_chunk * kRowCodeBytes, piece_rows * kRowCodeBytes, full);
+    start_bulk_copy(to + static_cast<uint32_t>(in_stage * kCodeBytes),
+                    chunk + in_chunk * kCodeBytes, piece_rows * kCodeBytes, full);
     for (int group = 0; group < groups; ++group) {
       const int row = group * args.narrow.rows + in_stage;
       start_bulk_copy(
           to + static_cast<uint32_t>(args.narrow.groups + row * kGroupRowBytes),
-          chunk + kChunkCodeBytes + group * group_bytes(kKind) + in_chunk * kGroupRowBytes,
+          chunk + chunk_code_bytes(kKind) + group * group_bytes(kKind) + in_chunk * kGroupRowBytes,
           piece_rows * kGroupRowBytes, full);
     }
   }

@@ -25,13 +25,10 @@ std::vector<uint8_t> random_chunks(const MixedShape& shape) {
   const auto bytes = static_cast<size_t>(chunk_bytes(shape.kind, shape.group_size));
   std::vector<uint8_t> chunks = random_codes(kNumChunks * bytes);
   for (size_t begin = 0; begin < chunks.size(); begin += bytes) {
-    for (size_t i = kChunkCodeBytes; i < bytes; i += 4) {
+    for (auto i = static_cast<size_t>(chunk_code_bytes(shape.kind)); i < bytes; i += 4) {
       const bool is_upper = i % 8 == 4;
-      const uint16_t scale =
-          shape.kind == MixedKind::kU4F16 ? f32_to_f16(0.125f) : f32_to_bf16(0.125f);
-      const uint16_t zero = shape.kind == MixedKind::kU4Bf16 ? f32_to_bf16(136)
-                            : is_upper                       ? f32_to_f16(-72)
-                                                             : f32_to_f16(1032);
+      const uint16_t scale = is_f16(shape.kind) ? f32_to_f16(0.125f) : f32_to_bf16(0.125f);
+      const uint16_t zero = zero_bits(shape.kind, is_upper, zero_max(shape.kind) / 2);
       const uint32_t both = uint32_t{scale} | uint32_t{zero} << 16;
       // 7 and 128 - 56.
       const uint32_t word = shape.kind == MixedKind::kU4GroupS8 ? 0x48074807u : both;
@@ -76,7 +73,7 @@ std::vector<MixedPlan> plans_of(const TimeMixedOptions& options, const MixedShap
 
 DType x_dtype_of(MixedKind kind) {
   if (is_s8(kind)) return DType::kI8;
-  return kind == MixedKind::kU4F16 ? DType::kF16 : DType::kBf16;
+  return is_f16(kind) ? DType::kF16 : DType::kBf16;
 }
 
 /// Copies of one random weight, with inputs and outputs.

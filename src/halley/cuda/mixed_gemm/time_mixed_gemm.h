@@ -1,4 +1,4 @@
-// Times of the products of 4-bit weights beside the least that memory and tensor cores allow.
+// Times of the products of packed weights beside the least that memory and tensor cores allow.
 #pragma once
 
 #include <cstdint>

@@ -25,7 +25,8 @@ TEST_F(TimeMixedGemm, TimesEachKindWithAndWithoutEarlyStarts) {
 TEST_F(TimeMixedGemm, ListsAllTilings) {
   const auto times = time_mixed_gemm(
       context_, {.gemm = {.shapes = {{4096, 4096}, {8192, 28672}}, .rows = {1, 16, 64, 256}},
-                 .kinds = {MixedKind::kU4S8, MixedKind::kU4GroupS8, MixedKind::kU4F16},
+                 .kinds = {MixedKind::kU4S8, MixedKind::kU4GroupS8, MixedKind::kU4F16,
+                           MixedKind::kU8F16, MixedKind::kU8Bf16},
                  .has_all_tiles = true});
   for (const GemmTime& time : times) {
     EXPECT_GT(time.time.microseconds, 0) << time.problem << " " << time.kernel;

@@ -22,8 +22,8 @@ constexpr int64_t kSizeMax = int64_t{1} << 24;  // of N, K and rows
 constexpr int64_t kMultiprocessorsMax = 4096;
 /// Tokens: what is best for them is for fewer.
 constexpr int64_t kSmallestTile = kMixedTiles.front().tokens;
-constexpr MixedKind kKinds[] = {MixedKind::kU4S8, MixedKind::kU4GroupS8, MixedKind::kU4F16,
-                                MixedKind::kU4Bf16};
+constexpr MixedKind kKinds[] = {MixedKind::kU4S8,   MixedKind::kU4GroupS8, MixedKind::kU4F16,
+                                MixedKind::kU4Bf16, MixedKind::kU8F16,     MixedKind::kU8Bf16};
 
 /// One object of the file, whose members are taken by name.
 class Members {
@@ -88,7 +88,8 @@ MixedKind kind_of(const Members& members) {
   for (const MixedKind kind : kKinds) {
     if (name == name_of(kind)) return kind;
   }
-  members.fail(str("kind: expected u4_s8, u4_group_s8, u4_f16 or u4_bf16, got ", quote(name)));
+  members.fail(str("kind: expected u4_s8, u4_group_s8, u4_f16, u4_bf16, u8_f16 or u8_bf16, got ",
+                   quote(name)));
 }
 
 MixedTiling tiling_of(const Members& members) {

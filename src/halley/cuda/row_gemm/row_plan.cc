@@ -21,8 +21,8 @@ constexpr int kSharedBytes = 150 << 10;
 
 std::optional<RowPlan> plan_row(const RowShape& shape, const MixedDevice& device) {
   const int64_t inputs_max = shape.has_norm ? kNormedRowInputsMax : kRowInputsMax;
-  if (shape.kind == MixedKind::kU4GroupS8 || shape.N < 1 || shape.K < 8 || shape.K % 8 != 0 ||
-      shape.K > inputs_max || (shape.is_gated && shape.N % 32 != 0)) {
+  if (shape.kind == MixedKind::kU4GroupS8 || is_u8(shape.kind) || shape.N < 1 || shape.K < 8 ||
+      shape.K % 8 != 0 || shape.K > inputs_max || (shape.is_gated && shape.N % 32 != 0)) {
     return std::nullopt;
   }
   RowPlan plan;

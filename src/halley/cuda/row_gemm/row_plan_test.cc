@@ -38,6 +38,7 @@ TEST(RowPlan, RefusesOtherShapes) {
   EXPECT_FALSE(plan_row({kind, 64, 8200, 128, false, true}, {}));
   EXPECT_FALSE(plan_row({kind, 64, 16392}, {}));
   EXPECT_FALSE(plan_row({MixedKind::kU4GroupS8, 64, 128}, {}));
+  EXPECT_FALSE(plan_row({MixedKind::kU8F16, 64, 128}, {}));
   EXPECT_FALSE(plan_row({kind, 64, 100}, {}));
   EXPECT_FALSE(plan_row({kind, 48, 128, 128, true}, {}));
 }

@@ -87,7 +87,7 @@ std::vector<CudaLinearPlan> plan_cuda_linear(const QuantScheme& scheme, const Te
                  .K = stored.K,
                  .has_bias = has_bias,
                  .is_y_aligned = begin * bits_of(activation_dtype) % 128 == 0},
-                forms.why_not + gemv.why_not, &plan);
+                join_reasons(forms.why_not, gemv.why_not), &plan);
     }
     plans.push_back(std::move(plan));
     begin += stored.N;

@@ -301,7 +301,7 @@ std::string CudaWeightLoader::keep_mixed(const PackedWeight& weight, MixedKind k
                  pack_mixed_panels(device_, panels, reinterpret_cast<uint8_t*>(chunks), refusals);
                });
   const uint32_t refused = take_lost();
-  if (refused != 0) return str(mixed_kernel_name(kind), ": ", why_refused(refused));
+  if (refused != 0) return str(mixed_kernel_name(kind), ": ", why_refused(kind, refused));
   codes.scales.insert(codes.scales.end(), codes.offsets.begin(), codes.offsets.end());
   if (!codes.scales.empty()) {
     check_cuda(cudaMemcpyAsync(scales, codes.scales.data(), mixed.scales.num_bytes(),
@@ -446,20 +446,23 @@ CudaLinear::Section CudaWeightLoader::load_packed(const std::string& name,
     keep_w4ax(weight, bias, &section);
     return section;
   }
-  MixedForms forms = mixed_forms(stored, dtype_, use, has_w4);
+  const bool is_u8 = weight.layout == PackedLayout::kU8Quad;  // which Hopper's take alone
+  const bool has_mixed = has_w4 && (!is_u8 || w4_->kernels == W4Kernels::kHopper);
+  MixedForms forms = mixed_forms(stored, dtype_, use, has_mixed);
   for (const MixedKind kind : forms.kinds) {
     const std::string refusal = keep_mixed(weight, kind, bias, &section);
     if (refusal.empty()) return section;
-    forms.why_not += str(forms.why_not.empty() ? "" : "; ", refusal);
+    forms.why_not = join_reasons(forms.why_not, refusal);
   }
   GemvForm gemv = gemv_form(stored, dtype_, use, lt_.choice().is_batch_invariant);
   if (gemv.is_kept) {
     gemv.why_not = keep_gemv(weight, bias, first_output, &section);
+    if (gemv.why_not.empty() && !forms.why_not.empty()) section.form += "; " + forms.why_not;
     if (gemv.why_not.empty()) return section;
   }
   WeightForm form = weight_form(stored, dtype_);
-  if (!gemv.why_not.empty()) form.why_numbers = gemv.why_not;
-  if (!forms.why_not.empty() && !form.is_codes()) form.why_numbers = forms.why_not;
+  const std::string why_not = join_reasons(forms.why_not, gemv.why_not);
+  if (!why_not.empty() && !form.is_codes()) form.why_numbers = why_not;
   load_rows(weight, std::move(form), bias, first_output, &section);
   check_lost(name);
   return section;

@@ -19,6 +19,7 @@
 namespace halley::cuda {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::StartsWith;
 
@@ -52,6 +53,7 @@ class GemvLinearGpuTest : public GpuTest {
 
   CudaLinear make_linear(const PackedWeight& weight, DType dtype) {
     CudaWeightLoader loader(host_, context_, lt_, dtype);
+    loader.use_w4_kernels("mma");  // of 8 bits Hopper's own would be taken
     std::vector<CudaLinear::Section> sections;
     const std::vector<float> bias(static_cast<size_t>(weight.N), 0.75f);
     sections.push_back(loader.load_packed("a", weight, bias, 0));
@@ -117,9 +119,14 @@ TEST_F(GemvLinearGpuTest, WhatDoesNotFitIsDecodedAndSaysWhy) {
   weight.quant.groups.as<float>()[32] = 0.3f;
   CudaWeightLoader loader(host_, context_, lt_, DType::kF16);
   EXPECT_THAT(loader.load_packed("a", weight, {}, 0).form,
-              StartsWith("u8_quad, decoded to f16: gemm_w8a16_gemv: zeros are no multiples of"));
+              AllOf(StartsWith("u8_quad, decoded to f16: gemm_w8a16_mixed: zeros of groups are no"),
+                    HasSubstr("; gemm_w8a16_gemv: zeros are no multiples of")));
   EXPECT_THAT(loader.load_packed("a", weight, {}, 0, LinearUse::kGrouped).form,
               HasSubstr("experts are multiplied together"));
+  weight.quant.groups.as<float>()[32] = 3.5f;
+  EXPECT_THAT(loader.load_packed("a", weight, {}, 0).form,
+              AllOf(HasSubstr("kept in 8 bits: a scale for each output; of more than 32 rows"),
+                    HasSubstr("; gemm_w8a16_mixed: zeros of groups are no integers")));
   CublasLtOptions options;
   options.choice.is_batch_invariant = true;
   CublasLtGemm one_algorithm(context_, options);

@@ -1,4 +1,5 @@
-// Linear layers whose 4-bit codes stay as they are: what lies in memory, products, refusals.
+// Linear layers whose codes of 4 and 8 bits stay as they are: what lies in memory, products,
+// refusals.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -61,6 +62,13 @@ constexpr FormCase kForms[] = {
     {DType::kF16, kToken, 128, kOffset, false, MixedKind::kU4GroupS8},
     {DType::kBf16, kToken, 32, kOffset, false, MixedKind::kU4GroupS8},
     {DType::kF16, ActivationQuant::kS8Static, 64, kOffset, false, MixedKind::kU4GroupS8},
+    {DType::kF16, kNone, 128, kPoint, false, MixedKind::kU8F16},
+    {DType::kF16, kNone, 0, kPoint, false, MixedKind::kU8F16},
+    {DType::kF16, kNone, 64, kOffset, false, MixedKind::kU8F16},
+    {DType::kF16, kToken, 32, kPoint, true, MixedKind::kU8F16},
+    {DType::kBf16, kNone, 128, kPoint, false, MixedKind::kU8Bf16},
+    {DType::kBf16, kNone, 256, kPoint, true, MixedKind::kU8Bf16},
+    {DType::kBf16, kToken, 32, kOffset, false, MixedKind::kU8Bf16},
 };
 
 std::string name_of_form(const FormCase& form) {
@@ -70,9 +78,12 @@ std::string name_of_form(const FormCase& form) {
 
 /// Codes of every value; scales that f16 and bf16 have; zeros that the kind takes.
 PackedWeight make_form(const FormCase& form, int64_t N, int64_t K, uint32_t seed) {
-  const QuadCase quad = {
-      {1, N, K},      PackedLayout::kU4Quad, form.group_size == 0 ? K : form.group_size,
-      form.zero_kind, form.has_order,        form.activation};
+  const QuadCase quad = {{1, N, K},
+                         is_u8(form.kind) ? PackedLayout::kU8Quad : PackedLayout::kU4Quad,
+                         form.group_size == 0 ? K : form.group_size,
+                         form.zero_kind,
+                         form.has_order,
+                         form.activation};
   PackedWeight weight = make_weight(quad, seed);
   std::mt19937 random(seed);
   const auto num_groups = static_cast<size_t>(weight.num_groups());
@@ -83,8 +94,8 @@ PackedWeight make_form(const FormCase& form, int64_t N, int64_t K, uint32_t seed
       float* params = groups.data() +
                       (static_cast<size_t>(n / kPanelRows) * num_groups + g) * 2 * kPanelRows +
                       n % kPanelRows;
-      float scale = static_cast<float>(1 + random() % 200) / 4096;
-      auto zero = static_cast<float>(random() % 17);
+      float scale = static_cast<float>(1 + random() % 200) / (is_u8(form.kind) ? 65536 : 4096);
+      auto zero = static_cast<float>(random() % static_cast<unsigned>(zero_max(form.kind) + 1));
       if (form.kind == MixedKind::kU4GroupS8) {
         // Codes 0 to 15 all fit in s8.
         const auto factor = static_cast<float>(random() % 9);
@@ -208,7 +219,7 @@ TEST_F(MixedLinearGpuTest, ChunksHoldTheWeightsNumbers) {
                 << n << ", " << k;
           } else {
             // The stored product of scale and zero was rounded.
-            ASSERT_NEAR(row[k], expected, 2e-3) << n << ", " << k;
+            ASSERT_NEAR(row[k], expected, 2e-3 + 0x1p-8 * std::fabs(expected)) << n << ", " << k;
           }
         }
       }
@@ -236,6 +247,7 @@ TEST_F(MixedLinearGpuTest, ProductsOfEveryFormAreRight) {
 /// By the kernels that GPUs before Hopper have, asked for by name.
 TEST_F(MixedLinearGpuTest, ProductsByMmaAreRight) {
   for (const FormCase& form : kForms) {
+    if (is_u8(form.kind)) continue;  // they have none
     for (const auto& [N, K] : {std::pair<int64_t, int64_t>{37, 133}, {257, 640}}) {
       SCOPED_TRACE(str(name_of_form(form), " N ", N, " K ", K));
       const PackedWeight weight = make_form(form, N, K, static_cast<uint32_t>(K));
@@ -306,7 +318,7 @@ TEST_F(MixedLinearGpuTest, RowsDoNotDependOnTheBatchWhereAsked) {
   CublasLtOptions options;
   options.choice.is_batch_invariant = true;
   CublasLtGemm lt(context_, options);
-  const FormCase forms[] = {kForms[0], kForms[7], kForms[9], kForms[12]};
+  const FormCase forms[] = {kForms[0], kForms[7], kForms[9], kForms[12], kForms[15]};
   for (size_t i = 0; i < 2 * std::size(forms); ++i) {
     const FormCase& form = forms[i / 2];
     const char* kernels = i % 2 == 0 ? "hopper" : "mma";

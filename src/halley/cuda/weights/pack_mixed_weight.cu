@@ -2,7 +2,9 @@
 
 #include "halley/base/check.h"
 #include "halley/base/checked_math.h"
+#include "halley/base/str.h"
 #include "halley/cuda/gemm/numbers.cuh"
+#include "halley/cuda/mixed_gemm/mixed_pack.h"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/weights/pack_mixed_weight.h"
 #include "halley/cuda/weights/quad_code.h"
@@ -13,11 +15,11 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kChunkPanels = kChunkOutputs / static_cast<int>(kPanelRows);
 constexpr int kChunkUnits = kChunkInputs / static_cast<int>(kQuadUnitInputs);
-constexpr int kUnitWords = 128;  // of 4 bits: word (pair of quads, feature) has 8 codes
 /// Bytes of a chunk at most: four groups of 16 bits.
-constexpr int kChunkBytesMax = chunk_bytes(MixedKind::kU4F16, 32);
+constexpr int kChunkBytesMax = chunk_bytes(MixedKind::kU8F16, 32);
 /// A scale loses no more than this, relatively, in the activations' type: one of f16 and bf16 has
-/// 11 and 8 bits, and fewer where it is so small that its weights hardly count.
+/// 11 and 8 bits, and fewer where it is so small that its weights hardly count. That of 8 bits is
+/// smaller, and may have 8 bits in both.
 constexpr float kScaleErrorF16 = 0x1p-11f, kScaleErrorBf16 = 0x1p-8f;
 constexpr int kFactorMax = 255;
 
@@ -40,12 +42,12 @@ __device__ GroupParams group_params(const QuadPanels& quads, int64_t num_groups,
   return {params[0], params[kPanelRows]};
 }
 
-/// The zero that was rounded with its scale, in codes.
-__device__ bool find_zero(ZeroKind kind, const GroupParams& params, int* zero) {
+/// The zero that was rounded with its scale, in codes; at most `max`.
+__device__ bool find_zero(ZeroKind kind, int max, const GroupParams& params, int* zero) {
   const float in_codes = kind == ZeroKind::kPoint ? params.zero
                          : params.scale == 0      ? params.zero == 0 ? 0.0f : -1.0f
                                                   : rintf(params.zero / params.scale);
-  if (!(in_codes >= 0 && in_codes <= kMixedZeroMax) || in_codes != rintf(in_codes)) return false;
+  if (!(in_codes >= 0 && in_codes <= max) || in_codes != rintf(in_codes)) return false;
   *zero = static_cast<int>(in_codes);
   if (kind == ZeroKind::kPoint) return true;
   const float product = params.scale * in_codes;  // exact where the scale has 19 bits
@@ -56,17 +58,19 @@ __device__ bool find_zero(ZeroKind kind, const GroupParams& params, int* zero) {
 /// [scale, zero] of 16 bits; returns refusals.
 __device__ uint32_t put_entry_16_bits(MixedKind kind, ZeroKind zero_kind, const GroupParams& params,
                                       bool is_upper, uint16_t* entry) {
-  const bool is_f16 = kind == MixedKind::kU4F16;
+  const bool has_f16 = is_f16(kind);
+  const int max = zero_max(kind);
   int zero = 0;
-  if (!find_zero(zero_kind, params, &zero)) return kMixedZero;
+  if (!find_zero(zero_kind, max, params, &zero)) return kMixedZero;
   const __half f16 = __float2half_rn(params.scale);
   const __nv_bfloat16 bf16 = __float2bfloat16_rn(params.scale);
-  const float kept = is_f16 ? __half2float(f16) : __bfloat162float(bf16);
-  const float number_max = is_f16 ? 65504.0f : 0x1.FEp127f;
-  const float lost = fabsf(kept - params.scale);
-  const bool is_kept = lost <= (is_f16 ? kScaleErrorF16 : kScaleErrorBf16) * fabsf(params.scale) &&
-                       fabsf(kept) <= number_max / kMixedZeroMax;
-  entry[0] = is_f16 ? __half_as_ushort(f16) : __bfloat16_as_ushort(bf16);
+  const float kept = has_f16 ? __half2float(f16) : __bfloat162float(bf16);
+  const float number_max = has_f16 ? 65504.0f : 0x1.FEp127f;
+  const float scale_max = kind == MixedKind::kU8Bf16 ? kU8Bf16ScaleMax : number_max / max;
+  const float error_max = has_f16 && !is_u8(kind) ? kScaleErrorF16 : kScaleErrorBf16;
+  const bool is_kept =
+      fabsf(kept - params.scale) <= error_max * fabsf(params.scale) && fabsf(kept) <= scale_max;
+  entry[0] = has_f16 ? __half_as_ushort(f16) : __bfloat16_as_ushort(bf16);
   entry[1] = zero_bits(kind, is_upper, zero);
   return is_kept ? 0 : kMixedScale;
 }
@@ -95,6 +99,8 @@ __global__ void __launch_bounds__(kThreads)
   const MixedKind kind = panels.kind;
   const int thread = static_cast<int>(threadIdx.x);
   const int num_words = chunk_bytes(kind, args.group_size) / 4;
+  const int bits = is_u8(kind) ? 8 : 4;
+  const int unit_words = static_cast<int>(quad_unit_bytes(panels.quads.layout)) / 4;
   const int64_t num_units = (panels.K + kQuadUnitInputs - 1) / kQuadUnitInputs;
   const int64_t num_rows = (panels.num_outputs + kChunkOutputs - 1) / kChunkOutputs;
   const int64_t k_begin = int64_t{blockIdx.x} * kChunkInputs;
@@ -112,7 +118,7 @@ __global__ void __launch_bounds__(kThreads)
           group_params(panels.quads, args.num_groups, n, k / panels.quads.group_size);
       const bool is_upper = column % 16 >= 8;
       const int entry_bytes = group_entry_bytes(kind);
-      uint8_t* entry = bytes + kChunkCodeBytes + group * group_bytes(kind) +
+      uint8_t* entry = bytes + chunk_code_bytes(kind) + group * group_bytes(kind) +
                        group_entry(column) * entry_bytes + (is_upper ? entry_bytes / 2 : 0);
       refusals |= kind == MixedKind::kU4GroupS8
                       ? put_entry_group_s8(params, panels.units[n], entry)
@@ -120,27 +126,29 @@ __global__ void __launch_bounds__(kThreads)
                                           reinterpret_cast<uint16_t*>(entry));
     }
     __syncthreads();
-    for (int i = thread; i < kChunkPanels * kChunkUnits * kUnitWords; i += kThreads) {
-      const int panel = i / (kChunkUnits * kUnitWords), unit = i / kUnitWords % kChunkUnits;
-      const int pair = i % kUnitWords / static_cast<int>(kPanelRows);
+    for (int i = thread; i < kChunkPanels * kChunkUnits * unit_words; i += kThreads) {
+      const int panel = i / (kChunkUnits * unit_words), unit = i / unit_words % kChunkUnits;
+      const int line = i % unit_words / static_cast<int>(kPanelRows);
       const int column = panel * static_cast<int>(kPanelRows) + i % static_cast<int>(kPanelRows);
       const int64_t n = row * kChunkOutputs + column;
       const int64_t first_unit = k_begin / kQuadUnitInputs;
       if (n >= panels.num_outputs || first_unit + unit >= num_units) continue;
       const int64_t at =
-          (n / kPanelRows * num_units + first_unit + unit) * kUnitWords + i % kUnitWords;
+          (n / kPanelRows * num_units + first_unit + unit) * unit_words + i % unit_words;
       const uint32_t codes = reinterpret_cast<const uint32_t*>(panels.quads.data)[at];
-      for (int nibble = 0; nibble < 8; ++nibble) {
-        const int quad = 2 * pair + nibble % 2;
-        const int in_chunk = unit * static_cast<int>(kQuadUnitInputs) + quad * 4 + nibble / 2;
+      for (int c = 0; c < 32 / bits; ++c) {
+        // A line is a pair of quads, of which a byte has a code each; of 8 bits a quad.
+        const int quad = bits == 8 ? line : 2 * line + c % 2;
+        const int in_quad = bits == 8 ? c : c / 2;
+        const int in_chunk = unit * static_cast<int>(kQuadUnitInputs) + quad * 4 + in_quad;
         if (k_begin + in_chunk >= panels.K) continue;
-        const uint32_t code = (codes >> (4 * nibble)) & 15u;
+        const uint32_t code = (codes >> (bits * c)) & static_cast<uint32_t>(code_max(kind));
         const NibblePlace place = nibble_place(kind, column, in_chunk);
         atomicOr(words + place.byte / 4, (code ^ nibble_flip(kind))
                                              << (place.byte % 4 * 8 + place.shift));
         if (kind != MixedKind::kU4GroupS8) continue;
         const uint8_t* entry =
-            bytes + kChunkCodeBytes + in_chunk / args.group_size * group_bytes(kind) +
+            bytes + chunk_code_bytes(kind) + in_chunk / args.group_size * group_bytes(kind) +
             group_entry(column) * group_entry_bytes(kind) + (column % 16 >= 8 ? 2 : 0);
         if (code * entry[0] + entry[1] > 255u) refusals |= kMixedFactor;
       }
@@ -190,14 +198,14 @@ PackArguments arguments_of(const MixedPanels& panels, uint8_t* chunks, uint32_t*
 
 }  // namespace
 
-std::string why_refused(uint32_t refusals) {
+std::string why_refused(MixedKind kind, uint32_t refusals) {
   std::string text;
-  const auto add = [&](MixedRefusal bit, const char* why) {
+  const auto add = [&](MixedRefusal bit, const std::string& why) {
     if ((refusals & bit) == 0) return;
     text += text.empty() ? "" : ", ";
     text += why;
   };
-  add(kMixedZero, "zeros of groups are no integers from 0 to 16");
+  add(kMixedZero, str("zeros of groups are no integers from 0 to ", zero_max(kind)));
   add(kMixedScale, "scales leave the activations' type");
   add(kMixedFactor, "scales of groups are no multiples, of 8 bits, of one for the output");
   return text;
@@ -205,7 +213,9 @@ std::string why_refused(uint32_t refusals) {
 
 void pack_mixed_panels(const CudaContext& context, const MixedPanels& panels, uint8_t* chunks,
                        uint32_t* refusals) {
-  HALLEY_CHECK(panels.quads.layout == PackedLayout::kU4Quad, panels.quads.layout);
+  HALLEY_CHECK(
+      panels.quads.layout == (is_u8(panels.kind) ? PackedLayout::kU8Quad : PackedLayout::kU4Quad),
+      panels.quads.layout, panels.kind);
   if (panels.num_outputs == 0 || panels.K == 0) return;
   const dim3 grid(static_cast<unsigned>(ceil_div<int64_t>(panels.K, kChunkInputs)),
                   static_cast<unsigned>(ceil_div<int64_t>(panels.num_outputs, kChunkOutputs)));

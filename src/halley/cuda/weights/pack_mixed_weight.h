@@ -1,4 +1,5 @@
-// 4-bit weights in quad layouts, turned on the GPU to the chunks that the mixed products read.
+// Weights of 4 and 8 bits in quad layouts, turned on the GPU to the chunks that the mixed products
+// read.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +13,15 @@ namespace halley::cuda {
 
 /// Why a weight's numbers do not fit the kind: bits of *refusals below.
 enum MixedRefusal : uint32_t {
-  kMixedZero = 1,    // a zero that is no integer of 0 to kMixedZeroMax
+  kMixedZero = 1,    // a zero that is no integer of 0 to zero_max()
   kMixedScale = 2,   // a scale that the activations' type has not, or that makes numbers beyond it
   kMixedFactor = 4,  // groups of an output are no small multiples of one number
 };
 
 /// "zeros of groups are no integers from 0 to 16"; of all bits.
-std::string why_refused(uint32_t refusals);
+std::string why_refused(MixedKind kind, uint32_t refusals);
 
-/// Some whole panels of a kU4Quad weight, on the device.
+/// Some whole panels of a weight in kU4Quad, or in kU8Quad as the kind says, on the device.
 struct MixedPanels {
   QuadPanels quads = {};    // input_order is not read: chunks keep the packed order
   int64_t num_outputs = 0;  // in these panels, of which chunks are filled up

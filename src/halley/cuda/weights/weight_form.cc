@@ -92,8 +92,8 @@ std::string describe_form(const char* stored, const WeightForm& form) {
 }
 
 std::string describe_mixed(MixedKind kind, const GemmProblem& problem) {
-  return str(problem.w_layout, ", kept in 4 bits (", kind, "): ", describe_groups(problem),
-             describe_inputs(problem, is_s8(kind)));
+  return str(problem.w_layout, ", kept in ", is_u8(kind) ? 8 : 4, " bits (", kind,
+             "): ", describe_groups(problem), describe_inputs(problem, is_s8(kind)));
 }
 
 int64_t row_stride_of(DType dtype, int64_t K) {
@@ -103,20 +103,27 @@ int64_t row_stride_of(DType dtype, int64_t K) {
 MixedForms mixed_forms(const GemmProblem& problem, DType activation_dtype, LinearUse use,
                        bool has_kernels) {
   MixedForms forms;
-  if (problem.w_layout != PackedLayout::kU4Quad || problem.N == 0 || problem.K == 0) return forms;
+  const int bits = problem.w_layout == PackedLayout::kU4Quad ? 4 : quad_bits(problem.w_layout);
+  if ((bits != 4 && bits != 8) || problem.N == 0 || problem.K == 0) return forms;
+  if (bits == 8 && weight_form(problem, activation_dtype).is_codes()) return forms;
   const auto consider = [&](MixedKind kind) {
     const std::string why_not = why_not_mixed(kind, problem.K, problem.group_size);
     if (why_not.empty()) return forms.kinds.push_back(kind);
-    forms.why_not += str(forms.why_not.empty() ? "" : "; ", mixed_kernel_name(kind), ": ", why_not);
+    forms.why_not = join_reasons(forms.why_not, str(mixed_kernel_name(kind), ": ", why_not));
   };
   if (activation_dtype == DType::kF32) {
-    forms.why_not = "no product of 4-bit codes takes f32 activations";
+    forms.why_not = str("no product of ", bits, "-bit codes takes f32 activations");
   } else if (use == LinearUse::kGrouped) {
     forms.why_not = "experts are multiplied together, as numbers";
   } else if (!has_kernels) {
-    forms.why_not = "products of 4-bit codes need compute capability 8.0 to 9.0";
+    forms.why_not = str("products of ", bits, "-bit codes need compute capability ",
+                        bits == 8 ? "9.0" : "8.0 to 9.0");
   }
   if (!forms.why_not.empty()) return forms;
+  if (bits == 8) {
+    consider(activation_dtype == DType::kF16 ? MixedKind::kU8F16 : MixedKind::kU8Bf16);
+    return forms;
+  }
   if (is_s8(problem.activation) && !problem.has_input_order) {
     if (problem.group_size >= problem.K) {
       consider(MixedKind::kU4S8);
@@ -127,6 +134,11 @@ MixedForms mixed_forms(const GemmProblem& problem, DType activation_dtype, Linea
   }
   consider(activation_dtype == DType::kF16 ? MixedKind::kU4F16 : MixedKind::kU4Bf16);
   return forms;
+}
+
+std::string join_reasons(const std::string& one, const std::string& another) {
+  if (one.empty() || one == another) return another;
+  return another.empty() ? one : str(one, "; ", another);
 }
 
 GemvShape gemv_shape(const GemmProblem& problem) {
@@ -250,6 +262,9 @@ const char* mixed_kernel_name(MixedKind kind) {
     case MixedKind::kU4F16:
     case MixedKind::kU4Bf16:
       return "gemm_w4a16_mixed";
+    case MixedKind::kU8F16:
+    case MixedKind::kU8Bf16:
+      return "gemm_w8a16_mixed";
   }
   return "?";
 }
@@ -263,6 +278,9 @@ const char* mma_kernel_name(MixedKind kind) {
     case MixedKind::kU4F16:
     case MixedKind::kU4Bf16:
       return "gemm_w4a16_mma";
+    case MixedKind::kU8F16:
+    case MixedKind::kU8Bf16:
+      return "";
   }
   return "?";
 }

@@ -1,5 +1,5 @@
-// In what form a weight lies on the GPU: 4-bit codes, codes of 8 bits that the tensor cores
-// multiply, or numbers.
+// In what form a weight lies on the GPU: codes as they are stored, codes of 8 bits that the tensor
+// cores multiply, or numbers.
 #pragma once
 
 #include <cstdint>
@@ -37,21 +37,22 @@ int64_t row_stride_of(DType dtype, int64_t K);
 /// How a layer will be multiplied.
 enum class LinearUse : uint8_t {
   kAlone,
-  /// Together with other experts, by a kernel that takes numbers: weights of 4 bits are decoded.
+  /// Together with other experts, by a kernel that takes numbers: codes are decoded.
   kGrouped,
 };
 
-/// How a weight's 4-bit codes can stay as they are (cuda/mixed_gemm), best first.
+/// How a weight's codes of 4 or 8 bits can stay as they are (cuda/mixed_gemm), best first.
 struct MixedForms {
   std::vector<MixedKind> kinds;
-  /// Why not more of them; where there are none, why the weight is not kept in 4 bits.
+  /// Why not more of them; where there are none, why the weight is not kept.
   std::string why_not = {};
 };
 
 /// By the rules alone: data may refuse a kind still (pack_mixed_weight.h). Where x is rounded to s8
 /// and each output has one scale, or scales of groups that are multiples of one, codes of x are
 /// multiplied; all else has x in the activations' type, rounded as the checkpoint says first.
-/// `has_kernels`: the GPU runs a row of cuda/mma_gemm/w4_kernels.h.
+/// `has_kernels`: the GPU runs a row of cuda/mma_gemm/w4_kernels.h, for codes of 8 bits Hopper's.
+/// Of codes of 8 bits that are multiplied by codes of x nothing is said.
 MixedForms mixed_forms(const GemmProblem& problem, DType activation_dtype, LinearUse use,
                        bool has_kernels);
 
@@ -68,6 +69,9 @@ struct GemvForm {
 /// depend on how many there are, which decides between codes and decoded numbers.
 GemvForm gemv_form(const GemmProblem& problem, DType activation_dtype, LinearUse use,
                    bool is_batch_invariant);
+/// "one; another"; where they are the same, or one is empty, once.
+std::string join_reasons(const std::string& one, const std::string& another);
+
 /// For cuda/gemv; of a weight in a quad layout of 8, 3 or 2 bits.
 GemvShape gemv_shape(const GemmProblem& problem);
 /// "u8_quad, kept in 8 bits: groups of 128 inputs; of more than 32 rows decoded to f16".
@@ -102,7 +106,7 @@ inline constexpr const char* kW4axMmaKernelName = "gemm_w4ax_mma";
 /// Whether a weight's groups are as kW4ax takes them.
 bool fits_w4ax(const PackedWeight& weight);
 
-/// "gemm_w4a16_mixed", ..., and those of cuda/mma_gemm: "gemm_w4a16_mma", ...
+/// "gemm_w4a16_mixed", ..., and those of cuda/mma_gemm: "gemm_w4a16_mma", ..., "" of 8 bits.
 const char* mixed_kernel_name(MixedKind kind);
 const char* mma_kernel_name(MixedKind kind);
 

@@ -136,9 +136,35 @@ TEST(MixedForms, SayWhyAWeightIsNotKeptInFourBits) {
   EXPECT_THAT(why(usual, DType::kF16, LinearUse::kAlone, false),
               HasSubstr("capability 8.0 to 9.0"));
   // Of other layouts nothing is said.
-  EXPECT_EQ(why(problem(PackedLayout::kU8Quad, 128, ActivationQuant::kNone), DType::kF16,
+  EXPECT_EQ(why(problem(PackedLayout::kU2Quad, 128, ActivationQuant::kNone), DType::kF16,
                 LinearUse::kAlone, true),
             "");
+}
+
+TEST(MixedForms, KeepEightBitsThatNumbersMultiply) {
+  const auto forms = [](int64_t group_size, ActivationQuant activation, DType dtype,
+                        bool has_kernels = true) {
+    return mixed_forms(problem(PackedLayout::kU8Quad, group_size, activation), dtype,
+                       LinearUse::kAlone, has_kernels);
+  };
+  using Kinds = std::vector<MixedKind>;
+  const auto kNone = ActivationQuant::kNone, kToken = ActivationQuant::kS8Token;
+  EXPECT_EQ(forms(128, kNone, DType::kF16).kinds, Kinds{MixedKind::kU8F16});
+  EXPECT_EQ(forms(256, kNone, DType::kBf16).kinds, Kinds{MixedKind::kU8Bf16});
+  // With scales of groups, x that is rounded is multiplied as numbers.
+  EXPECT_EQ(forms(128, kToken, DType::kBf16).kinds, Kinds{MixedKind::kU8Bf16});
+  EXPECT_EQ(describe_mixed(MixedKind::kU8Bf16, problem(PackedLayout::kU8Quad, 128, kToken)),
+            "u8_quad, kept in 8 bits (u8_bf16): groups of 128 inputs, activations rounded "
+            "(s8_token) and multiplied as numbers");
+  // Codes that the tensor cores multiply by codes of x.
+  EXPECT_TRUE(forms(256, kToken, DType::kF16).kinds.empty());
+  EXPECT_EQ(forms(256, kToken, DType::kF16).why_not, "");
+  EXPECT_THAT(forms(16, kNone, DType::kF16).why_not,
+              HasSubstr("gemm_w8a16_mixed: groups of 16 inputs"));
+  EXPECT_EQ(forms(128, kNone, DType::kF32).why_not,
+            "no product of 8-bit codes takes f32 activations");
+  EXPECT_EQ(forms(128, kNone, DType::kF16, /*has_kernels=*/false).why_not,
+            "products of 8-bit codes need compute capability 9.0");
 }
 
 TEST(GemvForm, KeepsCodesThatNumbersMultiply) {

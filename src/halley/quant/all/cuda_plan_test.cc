@@ -63,11 +63,22 @@ TEST(CudaPlan, KeepsFourBits) {
   }
 }
 
+TEST(CudaPlan, KeepsEightBits) {
+  for (const char* name : {"gptq_8bit_g128_asym", "ct_8bit_g128_sym"}) {
+    const CudaLinearPlan plan = plan_of(name);
+    EXPECT_THAT(plan.form, HasSubstr("u8_quad, kept in 8 bits (u8_bf16)")) << name;
+    EXPECT_EQ(plan.kernel, "gemm_w8a16_mixed") << name;
+    EXPECT_EQ(plan.mma_kernel, "") << name;
+    EXPECT_GE(plan.device_bytes, static_cast<size_t>(plan.out_features * plan.in_features));
+  }
+}
+
 TEST(CudaPlan, KeepsOtherBitsForFewRows) {
   const std::pair<const char*, const char*> kernels[] = {
-      {"gptq_8bit_g128_asym", "gemm_w8a16_gemv"},    {"ct_8bit_g128_sym", "gemm_w8a16_gemv"},
-      {"gptq_3bit_g64_desc_act", "gemm_w3a16_gemv"}, {"ct_3bit_g128_asym_dense", "gemm_w3a16_gemv"},
-      {"gptq_2bit_g128_asym", "gemm_w2a16_gemv"},    {"ct_2bit_g64_sym", "gemm_w2a16_gemv"}};
+      {"gptq_3bit_g64_desc_act", "gemm_w3a16_gemv"},
+      {"ct_3bit_g128_asym_dense", "gemm_w3a16_gemv"},
+      {"gptq_2bit_g128_asym", "gemm_w2a16_gemv"},
+      {"ct_2bit_g64_sym", "gemm_w2a16_gemv"}};
   for (const auto& [name, kernel] : kernels) {
     const CudaLinearPlan plan = plan_of(name);
     EXPECT_THAT(plan.form, HasSubstr(" bits: ")) << name;

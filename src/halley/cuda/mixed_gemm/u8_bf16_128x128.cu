@@ -1,0 +1,12 @@
+#include "halley/cuda/mixed_gemm/mixed_instances.h"
+#include "halley/cuda/mixed_gemm/mixed_kernel.cuh"
+#include "halley/cuda/mixed_gemm/mixed_u8_decode.cuh"
+
+namespace halley::cuda {
+
+void launch_u8_bf16_128x128(const MixedMaps& maps, const MixedArguments& args,
+                            cudaStream_t stream) {
+  launch_mixed<U8Bf16Decoder, 128, 128>(maps, args, stream);
+}
+
+}  // namespace halley::cuda

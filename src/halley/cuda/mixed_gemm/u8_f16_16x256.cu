@@ -1,0 +1,11 @@
+#include "halley/cuda/mixed_gemm/mixed_instances.h"
+#include "halley/cuda/mixed_gemm/mixed_kernel.cuh"
+#include "halley/cuda/mixed_gemm/mixed_u8_decode.cuh"
+
+namespace halley::cuda {
+
+void launch_u8_f16_16x256(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream) {
+  launch_mixed<U8F16Decoder, 16, 256>(maps, args, stream);
+}
+
+}  // namespace halley::cuda
