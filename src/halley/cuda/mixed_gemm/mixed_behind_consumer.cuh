@@ -1,5 +1,5 @@
-// The products of one segment of 16-bit kinds with 32 tokens where every chunk is one group: by
-// wgmma, scaled behind it.
+// The products of one segment of 16-bit kinds with 32 and 48 tokens where every chunk is one group:
+// by wgmma, scaled behind it.
 #pragma once
 
 #include <cstdint>

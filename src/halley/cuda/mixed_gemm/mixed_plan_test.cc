@@ -167,14 +167,15 @@ TEST(MixedPlan, TakesSmallTilesForFewRows) {
   }
 }
 
-TEST(MixedPlan, TakesTilesOf32TokensForAsManyRows) {
+TEST(MixedPlan, TakesTilesOf32And48TokensForAsManyRows) {
   std::vector<std::pair<int64_t, int64_t>> shapes = kShapes;
   shapes.emplace_back(5120, 5120);  // not measured
   for (const auto& [N, K] : shapes) {
-    for (const int64_t M : {17, 32}) {
+    for (const int64_t M : {17, 32, 33, 48}) {
       const MixedPlan plan =
           plan_mixed_gemm({.kind = MixedKind::kU4F16, .M = M, .N = N, .K = K}, {});
-      EXPECT_EQ(plan.tile.tokens, 32) << N << " " << K << ", M " << M << ": " << plan;
+      EXPECT_EQ(plan.tile.tokens, M <= 32 ? 32 : 48)
+          << N << " " << K << ", M " << M << ": " << plan;
     }
   }
 }
