@@ -24,17 +24,18 @@ using TileLaunches = std::array<MixedLaunch, kMixedTiles.size()>;
 /// Rows in the order of MixedKind, columns in that of kMixedTiles; null where it has no has_tile().
 constexpr std::array<TileLaunches, 6> kLaunches = {{
     {launch_u4_s8_16x128, launch_u4_s8_16x256, launch_u4_s8_64x128, launch_u4_s8_64x256,
-     launch_u4_s8_128x128, launch_u4_s8_128x256},
+     launch_u4_s8_128x128, launch_u4_s8_128x256, launch_u4_s8_32x128, launch_u4_s8_48x128},
     {launch_u4_group_s8_16x128, launch_u4_group_s8_16x256, launch_u4_group_s8_64x128,
-     launch_u4_group_s8_64x256, launch_u4_group_s8_128x128, launch_u4_group_s8_128x256},
+     launch_u4_group_s8_64x256, launch_u4_group_s8_128x128, launch_u4_group_s8_128x256,
+     launch_u4_group_s8_32x128, launch_u4_group_s8_48x128},
     {launch_u4_f16_16x128, launch_u4_f16_16x256, launch_u4_f16_64x128, launch_u4_f16_64x256,
-     launch_u4_f16_128x128, launch_u4_f16_128x256},
+     launch_u4_f16_128x128, launch_u4_f16_128x256, launch_u4_f16_32x128, launch_u4_f16_48x128},
     {launch_u4_bf16_16x128, launch_u4_bf16_16x256, launch_u4_bf16_64x128, launch_u4_bf16_64x256,
-     launch_u4_bf16_128x128, launch_u4_bf16_128x256},
+     launch_u4_bf16_128x128, launch_u4_bf16_128x256, launch_u4_bf16_32x128, launch_u4_bf16_48x128},
     {launch_u8_f16_16x128, launch_u8_f16_16x256, launch_u8_f16_64x128, launch_u8_f16_64x256,
-     launch_u8_f16_128x128, nullptr},
+     launch_u8_f16_128x128, nullptr, nullptr, nullptr},
     {launch_u8_bf16_16x128, launch_u8_bf16_16x256, launch_u8_bf16_64x128, launch_u8_bf16_64x256,
-     launch_u8_bf16_128x128, nullptr},
+     launch_u8_bf16_128x128, nullptr, nullptr, nullptr},
 }};
 
 /// In the order of MixedKind.

@@ -39,7 +39,7 @@ class Product : public ProductInputs {
 
   void queue(const CudaContext& context, const MixedPlan& plan, bool starts_early = false) {
     // With few rows, groups are scaled behind the tensor cores.
-    const bool are_rounded = !plan.is_narrow && plan.tile.tokens > 16;
+    const bool are_rounded = !plan.is_narrow && are_weights_rounded(plan.tile, weight_.group_size);
     if (are_rounded != are_rounded_) use_numbers(are_rounded);
     mixed_gemm_planned(context, weight_,
                        {.x = x(),
@@ -233,6 +233,7 @@ TEST_F(MixedGemm, IsRightForGroupsOfEverySize) {
     for (const int64_t group_size : {32, 64, 128, 256, 600}) {
       RandomWeight weight(kind, 130, 600, group_size);
       expect_right(weight, 3);
+      expect_right(weight, 30);
       expect_right(weight, 150);
       if (HasFatalFailure()) return;
     }
@@ -244,7 +245,7 @@ TEST_F(MixedGemm, WritesAllTypesAndNarrowRows) {
     RandomWeight weight(kind, 136, 256, 256);
     for (const DType dtype : {DType::kF16, DType::kBf16, DType::kF32}) {
       for (const int64_t gap : {8, 3}) {
-        for (const int64_t M : {4, 90, 260}) {
+        for (const int64_t M : {4, 27, 90, 260}) {
           SCOPED_TRACE(str(dtype, ", gap ", gap));
           expect_right(weight, M, {.y_dtype = dtype, .y_gap = gap, .has_bias = gap == 8});
           if (HasFatalFailure()) return;
@@ -260,7 +261,7 @@ TEST_F(MixedGemm, ClustersGoFromTileToTile) {
     RandomWeight weight(kind, 1100, 700, test_group_size(kind, 700, 128));
     for (const MixedTiling& tiling :
          {MixedTiling{0, 2, 2}, MixedTiling{1, 4, 1}, MixedTiling{2, 3, 2}, MixedTiling{4, 2, 1},
-          MixedTiling{3, 5, 1}}) {
+          MixedTiling{3, 5, 1}, MixedTiling{6, 4, 2}, MixedTiling{7, 3, 2}}) {
       Product product(weight, 150);
       if (!can_tile(product.shape(), mixed_device(context_), tiling)) continue;
       MixedPlan plan = tiled_mixed_plan(product.shape(), mixed_device(context_), tiling);

@@ -7,6 +7,8 @@ namespace halley::cuda {
 
 void launch_u4_s8_16x128(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
 void launch_u4_s8_16x256(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
+void launch_u4_s8_32x128(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
+void launch_u4_s8_48x128(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
 void launch_u4_s8_64x128(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
 void launch_u4_s8_64x256(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
 void launch_u4_s8_128x128(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
@@ -14,6 +16,10 @@ void launch_u4_s8_128x256(const MixedMaps& maps, const MixedArguments& args, cud
 void launch_u4_group_s8_16x128(const MixedMaps& maps, const MixedArguments& args,
                                cudaStream_t stream);
 void launch_u4_group_s8_16x256(const MixedMaps& maps, const MixedArguments& args,
+                               cudaStream_t stream);
+void launch_u4_group_s8_32x128(const MixedMaps& maps, const MixedArguments& args,
+                               cudaStream_t stream);
+void launch_u4_group_s8_48x128(const MixedMaps& maps, const MixedArguments& args,
                                cudaStream_t stream);
 void launch_u4_group_s8_64x128(const MixedMaps& maps, const MixedArguments& args,
                                cudaStream_t stream);
@@ -25,12 +31,16 @@ void launch_u4_group_s8_128x256(const MixedMaps& maps, const MixedArguments& arg
                                 cudaStream_t stream);
 void launch_u4_f16_16x128(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
 void launch_u4_f16_16x256(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
+void launch_u4_f16_32x128(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
+void launch_u4_f16_48x128(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
 void launch_u4_f16_64x128(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
 void launch_u4_f16_64x256(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
 void launch_u4_f16_128x128(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
 void launch_u4_f16_128x256(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
 void launch_u4_bf16_16x128(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
 void launch_u4_bf16_16x256(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
+void launch_u4_bf16_32x128(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
+void launch_u4_bf16_48x128(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
 void launch_u4_bf16_64x128(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
 void launch_u4_bf16_64x256(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
 void launch_u4_bf16_128x128(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "halley/cuda/mixed_gemm/hopper_launch.cuh"
+#include "halley/cuda/mixed_gemm/mixed_behind_consumer.cuh"
 #include "halley/cuda/mixed_gemm/mixed_epilogue.cuh"
 #include "halley/cuda/mixed_gemm/mixed_few_consumer.cuh"
 #include "halley/cuda/mixed_gemm/mixed_few_s8_consumer.cuh"
@@ -22,8 +23,10 @@ using SegmentConsumer = std::conditional_t<
                        MixedConsumer<Decoder, kTokens, kStrips>>,
     std::conditional_t<
         kTokens == 16, MixedFewConsumer<Decoder, kStrips, kIsOneGroup>,
-        std::conditional_t<kIsOneGroup, MixedGroupConsumer<Decoder, kTokens, kStrips>,
-                           MixedConsumer<Decoder, kTokens, kStrips>>>>;
+        std::conditional_t<
+            !kIsOneGroup, MixedConsumer<Decoder, kTokens, kStrips>,
+            std::conditional_t<(kTokens < 64), MixedBehindConsumer<Decoder, kTokens, kStrips>,
+                               MixedGroupConsumer<Decoder, kTokens, kStrips>>>>>;
 
 /// Two warpgroups: products, sums of the cluster, rows of Y.
 template <class Decoder, int kTokens, int kStrips, bool kIsOneGroup, bool kHasGivers>

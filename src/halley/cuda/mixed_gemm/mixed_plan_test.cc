@@ -297,6 +297,19 @@ TEST(MixedPlan, TakesSmallTilesForFewRows) {
   }
 }
 
+TEST(MixedPlan, TakesTilesOf32And48TokensForAsManyRows) {
+  std::vector<std::pair<int64_t, int64_t>> shapes = kShapes;
+  shapes.emplace_back(5120, 5120);  // not measured
+  for (const auto& [N, K] : shapes) {
+    for (const int64_t M : {17, 32, 33, 48}) {
+      const MixedPlan plan =
+          plan_mixed_gemm({.kind = MixedKind::kU4F16, .M = M, .N = N, .K = K}, {});
+      EXPECT_EQ(plan.tile.tokens, M <= 32 ? 32 : 48)
+          << N << " " << K << ", M " << M << ": " << plan;
+    }
+  }
+}
+
 TEST(MixedPlan, IsNarrowForFewRows) {
   EXPECT_TRUE(plan_mixed_gemm({.M = 4, .N = 100, .K = 190}, {}).is_narrow);
   EXPECT_TRUE(plan_mixed_gemm({.M = 1, .N = 6144, .K = 4096}, {}).is_narrow);  // measured

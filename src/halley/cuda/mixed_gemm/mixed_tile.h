@@ -12,18 +12,20 @@ namespace halley::cuda {
 /// What a block computes at a time: `outputs` features (the rows of the tensor cores' tile: weights
 /// are operand A) of `tokens` rows of Y. Two warpgroups have half of the outputs each.
 struct MixedTile {
-  int tokens = 0;   // 16, 64 or 128
-  int outputs = 0;  // 128 or 256
+  int tokens = 0;   // 16, 32, 48, 64 or 128
+  int outputs = 0;  // 128 or 256; of 32 and 48 tokens 128
 };
 
 /// All; has_tile() has which are compiled of a kind.
-inline constexpr std::array<MixedTile, 6> kMixedTiles = {{
+inline constexpr std::array<MixedTile, 8> kMixedTiles = {{
     {16, 128},
     {16, 256},
     {64, 128},
     {64, 256},
     {128, 128},
     {128, 256},
+    {32, 128},
+    {48, 128},
 }};
 
 inline constexpr int kConsumerThreads = 256;
@@ -37,9 +39,16 @@ inline constexpr int kStageAlignment = 1024;
 
 /// Tiles whose sums leave room for two blocks on a multiprocessor.
 constexpr bool is_small(const MixedTile& tile) { return tile.tokens * tile.outputs <= 64 * 128; }
-/// Whether it is compiled. Of 8 bits not the largest: its ring would have two stages.
+/// Whether weights of 16-bit kinds are rounded to the activations' type: they are not where their
+/// groups are scaled behind the tensor cores. `group_size` as stored.
+constexpr bool are_weights_rounded(const MixedTile& tile, int group_size) {
+  return tile.tokens > (group_size == kChunkInputs ? 48 : 16);
+}
+/// Whether it is compiled. Of 8 bits not the largest, whose ring would have two stages, nor those
+/// of 32 and 48 tokens.
 constexpr bool has_tile(MixedKind kind, const MixedTile& tile) {
-  return !is_u8(kind) || tile.tokens * tile.outputs < 128 * 256;
+  return !is_u8(kind) ||
+         (tile.tokens * tile.outputs < 128 * 256 && (tile.tokens == 16 || tile.tokens >= 64));
 }
 /// Two warps copy; with large tiles they are a whole warpgroup, for its registers.
 constexpr int num_threads(const MixedTile& tile) {
@@ -99,7 +108,7 @@ constexpr MixedShared mixed_shared(MixedKind kind, const MixedTile& tile, int ch
 /// Whether that is compiled for givers: not with few tokens, where clusters are as fast, nor for
 /// codes of 8 bits.
 constexpr bool can_have_givers(MixedKind kind, const MixedTile& tile) {
-  return !has_few_tokens(tile) && !is_u8(kind);
+  return tile.tokens >= 64 && !is_u8(kind);
 }
 /// Vectors of a stage that brings sums which givers have left: they pass the ring too, in the place
 /// of activations.

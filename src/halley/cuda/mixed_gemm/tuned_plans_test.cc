@@ -137,7 +137,7 @@ TEST(TunedMixedPlans, RefusesWrongMembersByName) {
                         Case{"K", "", R"(expected a member "K")"},
                         Case{"group_size", "100", "group_size: expected 32, 64 or 128"},
                         Case{"rows", "[]", "rows: expected a whole number"},
-                        Case{"tokens", "32", "no tile of 32 x 128"},
+                        Case{"tokens", "40", "no tile of 40 x 128"},
                         Case{"blocks_a_tile", "9", "blocks_a_tile: expected"},
                         Case{"blocks_a_multiprocessor", "3", "blocks_a_multiprocessor: expected"},
                         Case{"shares_last_tiles", "1", "shares_last_tiles: expected true or false"},
