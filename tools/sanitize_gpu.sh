@@ -117,7 +117,7 @@ while read -r tool program filter; do
   name=$tool-$program-$index
   options=(--tool "$tool" --error-exitcode 9 --print-limit 20)
   [ "$tool" != racecheck ] || options+=("${exclusions[@]}")
-  [ "$tool" != synccheck ] || options+=(--num-cuda-barriers 65536)
+  [ "$tool" != synccheck ] || options+=(--num-cuda-barriers 16384)
   while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do wait -n; done
   # 9: what the sanitizer found; any other status is the program's own.
   (

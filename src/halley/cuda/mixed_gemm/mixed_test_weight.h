@@ -15,7 +15,9 @@ namespace halley::cuda {
 inline constexpr MixedKind kMixedKinds[] = {MixedKind::kU4S8,  MixedKind::kU4GroupS8,
                                             MixedKind::kU4F16, MixedKind::kU4Bf16,
                                             MixedKind::kU8F16, MixedKind::kU8Bf16};
-/// Of 8 bits.
+/// Of 4 bits, and of 8.
+inline constexpr MixedKind kMixedU4Kinds[] = {MixedKind::kU4S8, MixedKind::kU4GroupS8,
+                                              MixedKind::kU4F16, MixedKind::kU4Bf16};
 inline constexpr MixedKind kMixedU8Kinds[] = {MixedKind::kU8F16, MixedKind::kU8Bf16};
 
 /// Of kU4S8 all inputs are one group.

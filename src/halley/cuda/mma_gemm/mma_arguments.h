@@ -29,6 +29,7 @@ enum class MmaKind : uint8_t {
 const char* name_of(MmaKind kind);
 inline std::ostream& operator<<(std::ostream& out, MmaKind kind) { return out << name_of(kind); }
 
+/// Of codes of 4 bits: those of 8 bits have no kernel here.
 constexpr MmaKind mma_kind(MixedKind kind) { return static_cast<MmaKind>(kind); }
 static_assert(mma_kind(MixedKind::kU4Bf16) == MmaKind::kU4Bf16);
 

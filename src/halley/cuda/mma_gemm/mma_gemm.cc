@@ -92,6 +92,7 @@ void launch(const CudaContext& context, MmaKind kind, const MmaPlan& plan, MmaAr
 }  // namespace
 
 MmaShape mma_shape(const MixedWeight& weight, int64_t M) {
+  HALLEY_CHECK(!is_u8(weight.kind), weight.kind);
   return {.kind = mma_kind(weight.kind),
           .M = M,
           .N = weight.N,

@@ -58,7 +58,7 @@ class MmaGemm : public GpuTest {
 };
 
 TEST_F(MmaGemm, IsRightForEveryNumberOfRows) {
-  for (const MixedKind kind : kMixedKinds) {
+  for (const MixedKind kind : kMixedU4Kinds) {
     RandomWeight weight(kind, 264, 400, test_group_size(kind, 400, 128));
     for (const int64_t M : {1, 7, 8, 9, 16, 17, 63, 64, 65, 128, 129}) {
       Product product(weight, M);
@@ -69,7 +69,7 @@ TEST_F(MmaGemm, IsRightForEveryNumberOfRows) {
 }
 
 TEST_F(MmaGemm, IsRightForEverySize) {
-  for (const MixedKind kind : kMixedKinds) {
+  for (const MixedKind kind : kMixedU4Kinds) {
     for (const int64_t N : {1, 8, 127, 129, 513}) {
       for (const int64_t K : {1, 16, 127, 128, 130, 896}) {
         RandomWeight weight(kind, N, K, K);
@@ -84,7 +84,7 @@ TEST_F(MmaGemm, IsRightForEverySize) {
 }
 
 TEST_F(MmaGemm, IsRightInEveryTileAndPart) {
-  for (const MixedKind kind : kMixedKinds) {
+  for (const MixedKind kind : kMixedU4Kinds) {
     RandomWeight weight(kind, 400, 1000, test_group_size(kind, 1000, 64));
     for (int tile = 0; tile < kNumTiles; ++tile) {
       const int tokens = kMmaTiles[static_cast<size_t>(tile)].tokens;
@@ -101,7 +101,7 @@ TEST_F(MmaGemm, IsRightInEveryTileAndPart) {
 
 /// With less shared memory than this GPU has, that of an L4 and of an A100 among them.
 TEST_F(MmaGemm, RingsOfAllLengthsGoRoundManyTimes) {
-  for (const MixedKind kind : kMixedKinds) {
+  for (const MixedKind kind : kMixedU4Kinds) {
     RandomWeight weight(kind, 130, 4096, test_group_size(kind, 4096, 32));
     for (int tile = 0; tile < kNumTiles; ++tile) {
       Product product(weight, 40);
@@ -128,7 +128,7 @@ TEST_F(MmaGemm, IsRightForGroupsOfEverySize) {
 }
 
 TEST_F(MmaGemm, WritesAllTypesAndNarrowRows) {
-  for (const MixedKind kind : kMixedKinds) {
+  for (const MixedKind kind : kMixedU4Kinds) {
     RandomWeight weight(kind, 134, 640, test_group_size(kind, 640, 128));
     for (const DType dtype : {DType::kF16, DType::kBf16, DType::kF32}) {
       for (const int64_t gap : {10, 3}) {
@@ -236,7 +236,7 @@ TEST_F(MmaGemm, ARowThatIsNotFiniteSpoilsNoOther) {
 
 /// The same plan, and every tile with the same parts of K.
 TEST_F(MmaGemm, GivesTheSameBitsEveryTimeAndInEveryTile) {
-  for (const MixedKind kind : kMixedKinds) {
+  for (const MixedKind kind : kMixedU4Kinds) {
     RandomWeight weight(kind, 512, 4096, test_group_size(kind, 4096, 128));
     for (const int splits : {1, 5}) {
       std::vector<float> first;
@@ -272,7 +272,7 @@ TEST_F(MmaGemm, RunsInGraphs) {
 }
 
 TEST_F(MmaGemm, IsRightForALayerOfAModel) {
-  for (const MixedKind kind : kMixedKinds) {
+  for (const MixedKind kind : kMixedU4Kinds) {
     RandomWeight weight(kind, 2048, 4096, test_group_size(kind, 4096, 128));
     for (const int64_t M : {1, 20}) {
       Product product(weight, M);
