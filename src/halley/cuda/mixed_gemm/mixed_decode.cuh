@@ -14,9 +14,7 @@
 #include "halley/cuda/gemm/hopper_instructions.cuh"
 #include "halley/cuda/mixed_gemm/mixed_layout.h"
 #include "halley/cuda/mixed_gemm/narrow_mma.cuh"
-#include "halley/cuda/mixed_gemm/wgmma_bf16.cuh"
-#include "halley/cuda/mixed_gemm/wgmma_f16.cuh"
-#include "halley/cuda/mixed_gemm/wgmma_s8.cuh"
+#include "halley/cuda/mixed_gemm/wgmma.cuh"
 
 namespace halley::cuda {
 

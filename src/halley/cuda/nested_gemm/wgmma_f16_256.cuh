@@ -1,7 +1,7 @@
 // wgmma of f16 with 256 tokens: A from registers, B (tokens) from shared memory.
 #pragma once
 
-#include "halley/cuda/mixed_gemm/wgmma_f16.cuh"
+#include "halley/cuda/mixed_gemm/wgmma.cuh"
 
 namespace halley::cuda {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "halley/cuda/hopper_tile/tile_epilogue.cuh"
-#include "halley/cuda/mixed_gemm/wgmma_s8.cuh"
+#include "halley/cuda/mixed_gemm/wgmma.cuh"
 #include "halley/cuda/w4ax_gemm/w4ax_codes.cuh"
 #include "halley/cuda/w4ax_gemm/w4ax_producer.cuh"
 
