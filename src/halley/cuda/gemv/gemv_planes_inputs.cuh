@@ -30,33 +30,22 @@ __device__ __forceinline__ uint32_t select_bits(uint32_t mask, uint32_t a, uint3
   return (a & mask) | (b & ~mask);
 }
 
-/// Words whose bytes have four fields of two bits: words[q] becomes the fields q of all four.
-__device__ __forceinline__ void transpose_pairs(uint32_t (&words)[4]) {
+/// Words of four fields of kBits bits, one group of fields behind the other: words[q] becomes the
+/// fields q of all four.
+template <int kBits>
+__device__ __forceinline__ void transpose_fields(uint32_t (&words)[4]) {
+  constexpr uint32_t kPairs = ~0u / ((1u << 2 * kBits) + 1);  // every other pair of fields
+  constexpr uint32_t kFields = ~0u / ((1u << kBits) + 1);
   uint32_t halves[4];
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    halves[i] = select_bits(0x0F0F0F0Fu, words[i], words[i + 2] << 4);
-    halves[i + 2] = select_bits(0x0F0F0F0Fu, words[i] >> 4, words[i + 2]);
+    halves[i] = select_bits(kPairs, words[i], words[i + 2] << 2 * kBits);
+    halves[i + 2] = select_bits(kPairs, words[i] >> 2 * kBits, words[i + 2]);
   }
 #pragma unroll
   for (int i = 0; i < 4; i += 2) {
-    words[i] = select_bits(0x33333333u, halves[i], halves[i + 1] << 2);
-    words[i + 1] = select_bits(0x33333333u, halves[i] >> 2, halves[i + 1]);
-  }
-}
-
-/// Words of nibbles: words[q] becomes the bits q of all four.
-__device__ __forceinline__ void transpose_bits(uint32_t (&words)[4]) {
-  uint32_t pairs[4];
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    pairs[i] = select_bits(0x33333333u, words[i], words[i + 2] << 2);
-    pairs[i + 2] = select_bits(0x33333333u, words[i] >> 2, words[i + 2]);
-  }
-#pragma unroll
-  for (int i = 0; i < 4; i += 2) {
-    words[i] = select_bits(0x55555555u, pairs[i], pairs[i + 1] << 1);
-    words[i + 1] = select_bits(0x55555555u, pairs[i] >> 1, pairs[i + 1]);
+    words[i] = select_bits(kFields, halves[i], halves[i + 1] << kBits);
+    words[i + 1] = select_bits(kFields, halves[i] >> kBits, halves[i + 1]);
   }
 }
 
@@ -176,14 +165,14 @@ struct InputPlanes {
     for (int i = 0; i < 4; ++i) sum = __dp4a(static_cast<int>(words[i]), 0x01010101, sum);
     sum = sum_of_8(sum);
     if constexpr (kBits == 1) {
-      transpose_bits(words);
+      transpose_fields<1>(words);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         store_plane(to, i, words[i] & 0x0F0F0F0Fu, is_there);
         store_plane(to, i + 4, words[i] >> 4 & 0x0F0F0F0Fu, is_there);
       }
     } else {
-      transpose_pairs(words);
+      transpose_fields<2>(words);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         store_plane(to, 2 * i, words[i] & 0x55555555u, is_there);
@@ -217,7 +206,7 @@ struct InputPlanes {
     uint32_t before = 0;
 #pragma unroll
     for (int d = 0; d < 3; ++d) {
-      transpose_pairs(digits[d]);
+      transpose_fields<2>(digits[d]);
 #pragma unroll
       for (int b = 0; b < 8; ++b) {
         const uint32_t plane = digits[d][b / 2] >> (b % 2) & 0x55555555u;
