@@ -5,7 +5,7 @@
 
 The files are the same on every run. They seed the fuzzer, and safetensors_test.cc says of each what
 message it must give. --check reads them with the Python package `safetensors` as well and fails
-where it does not accept or refuse as CASES says: those marked STRICTER it accepts, we refuse.
+where it does not accept or reject as CASES says: those marked STRICTER it accepts, we reject.
 """
 
 import argparse
@@ -163,7 +163,7 @@ CASES = {
     "trailing_bytes": (BAD, pack('{"a":' + A + "}", b"xPK")),
     "trailing_bytes_no_tensor": (BAD, pack("{}", b"x")),
     "data_cut": (BAD, two("[0,2]", "[2,4]", b"xyz")),
-    # Indices of shards, which the fuzz target reads too. As weights they are refused.
+    # Indices of shards, which the fuzz target reads too. As weights they are rejected.
     "index_two_shards": (BAD, index(a="model-00001-of-00002.safetensors",
                                     b="model-00002-of-00002.safetensors")),
     "index_path": (BAD, index(a="../model.safetensors")),
@@ -182,7 +182,7 @@ def check_reference():
         except safetensors.SafetensorError:
             accepts = False
         if accepts != (kind != BAD):
-            print(f"{name}: reference {'accepts' if accepts else 'refuses'}, table says {kind}")
+            print(f"{name}: reference {'accepts' if accepts else 'rejects'}, table says {kind}")
             num_differences += 1
     stricter = [name for name, (kind, _) in CASES.items() if kind == STRICTER]
     print(f"safetensors {safetensors.__version__}: {len(CASES)} files, {num_differences} "

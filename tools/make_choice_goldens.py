@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes testdata/multiple_choice: made-up items, and what transformers says of them.
+"""Makes testdata/multiple_choice: synthetic items, and what transformers says of them.
 
     tools/make_choice_goldens.py [OUT]
 

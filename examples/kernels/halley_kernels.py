@@ -16,7 +16,7 @@ _DTYPES = {"<f4": F32, "<f2": F16, "|i1": S8, "<i1": S8}
 
 
 class Error(RuntimeError):
-    """What the library refused, with its message."""
+    """What the library rejected, with its message."""
 
     def __init__(self, status, message):
         super().__init__(message)

@@ -136,7 +136,7 @@ class Chat(unittest.TestCase):
         self.assertEqual(small.returncode, 2)
         self.assertIn("kv_bytes", small.stderr)
 
-    def test_a_model_without_a_template_is_refused(self):
+    def test_a_model_without_a_template_is_rejected(self):
         with tempfile.TemporaryDirectory() as folder:
             for name in "config.json", "model.safetensors", "tokenizer.json":
                 os.symlink(os.path.abspath(os.path.join(MODEL, name)), os.path.join(folder, name))

@@ -269,7 +269,7 @@ class Eval(unittest.TestCase):
             self.assertIn("nats a token; 99th percentile",
                           run(*args[:-3], "--reference", MODEL, "--windows", "2").stdout)
 
-    def test_a_reference_that_does_not_fit_is_refused(self):
+    def test_a_reference_that_does_not_fit_is_rejected(self):
         with tempfile.TemporaryDirectory() as folder:
             text, logits = os.path.join(folder, "t.txt"), os.path.join(folder, "l.safetensors")
             write_excerpt(text, 900)
@@ -371,7 +371,7 @@ class Compare(unittest.TestCase):
             self.check_saved(together, saved, svg)
 
     def check_saved(self, result, saved, svg):
-        """A saved result is shown again; names in it are hostile."""
+        """A saved result is shown again; names in it are untrusted."""
         result["models"][0]["name"] = '<a> & "b"'
         with open(saved, "w", encoding="utf-8") as file:
             json.dump(result, file)
@@ -452,7 +452,7 @@ class Quantized(unittest.TestCase):
                 (["--require-kernel", "gemm_w8a8_hwy"], {}, "expected one of [gemm_w8a8_hwy]"),
                 (["--require-kernel", "x"], {}, 'got "x"'),
                 ([], {"HALLEY_KERNEL": "gemm_w8a8_hwy"}, "expected a layer that it can run"),
-                ([], {"HALLEY_KERNEL": "gemm_w4a8_hwy"}, "got a refusal: ")]:
+                ([], {"HALLEY_KERNEL": "gemm_w4a8_hwy"}, "got a rejection: ")]:
             result = run("inspect", model, *args, env=dict(os.environ, **extra))
             self.assertEqual(result.returncode, 2, result.stderr)
             self.assertIn(text, result.stderr)
@@ -570,25 +570,25 @@ class Quantize(unittest.TestCase):
                 contents[name] = file.read()
         return contents
 
-    def assert_refuses(self, text, *args):
+    def assert_rejects(self, text, *args):
         result = run(*args)
         self.assertEqual(result.returncode, 2, result.stderr)
         self.assertIn(text, result.stderr)
         self.assertEqual(len(result.stderr.splitlines()), 1, "one line: " + result.stderr)
         self.assertEqual(result.stdout, "")
 
-    def test_refuses_wrong_options(self):
-        self.assert_refuses("--method: expected one of [rtn, gptq, ", *self.args("gguf", "out"))
-        self.assert_refuses("--without clip: expected a technique that method rtn has",
+    def test_rejects_wrong_options(self):
+        self.assert_rejects("--method: expected one of [rtn, gptq, ", *self.args("gguf", "out"))
+        self.assert_rejects("--without clip: expected a technique that method rtn has",
                             *self.args("rtn", "out", "--without", "clip"))
-        self.assert_refuses("--without: expected one of [clip, compensation], got \"x\"",
+        self.assert_rejects("--without: expected one of [clip, compensation], got \"x\"",
                             *self.args("gptq", "out", "--without", "x"))
-        self.assert_refuses("--bits: expected one of [4] for method awq, got 3",
+        self.assert_rejects("--bits: expected one of [4] for method awq, got 3",
                             *self.args("awq", "out", "--bits", "3"))
-        self.assert_refuses("--override: expected none, bits=N, group=N, sym or asym",
+        self.assert_rejects("--override: expected none, bits=N, group=N, sym or asym",
                             *self.args("rtn", "out", "--override", "*.q_proj=f16"))
         write_excerpt(self.text, 50)
-        self.assert_refuses("expected at least one sequence of 64 tokens",
+        self.assert_rejects("expected at least one sequence of 64 tokens",
                             *self.args("rtn", "out"))
         self.assertEqual(os.listdir(self.folder.name), ["text.txt"])
 
@@ -620,8 +620,8 @@ class Quantize(unittest.TestCase):
                         "--temperature", "0", "--ignore-eos", "--json")
         self.assertEqual(len(text["token_ids"]), 8)
         before = self.files("out")
-        self.assert_refuses("expected a folder that does not exist", *self.args("rtn", "out"))
-        self.assert_refuses("expected a model in full precision, got one that states a "
+        self.assert_rejects("expected a folder that does not exist", *self.args("rtn", "out"))
+        self.assert_rejects("expected a model in full precision, got one that states a "
                             "quantization", *self.args("rtn", "again", model=self.path("out")))
         self.assertEqual(self.files("out"), before)
 
@@ -649,7 +649,7 @@ class Quantize(unittest.TestCase):
             process.communicate()
         self.assertNotEqual(process.returncode, 0)
         self.assertFalse(os.path.exists(self.path("out")))
-        self.assert_refuses("expected the unfinished work of the same command",
+        self.assert_rejects("expected the unfinished work of the same command",
                             *args("out", "--damp", "0.02"))
         result = run_json(*args("out"))
         self.assertGreaterEqual(result["layers_resumed"], 1)
@@ -802,14 +802,14 @@ class BenchThroughput(unittest.TestCase):
                     ("", "expected lines with a prompt, got none")]:
                 with open(path, "w", encoding="utf-8") as file:
                     file.write(line + "\n")
-                refused = run("bench", "throughput", MODEL, "--dataset", path)
-                self.assertEqual(refused.returncode, 2)
-                self.assertIn(text, refused.stderr)
-            refused = run("bench", "throughput", "--load-format", "dummy", "--config", "demo-21m",
+                rejected = run("bench", "throughput", MODEL, "--dataset", path)
+                self.assertEqual(rejected.returncode, 2)
+                self.assertIn(text, rejected.stderr)
+            rejected = run("bench", "throughput", "--load-format", "dummy", "--config", "demo-21m",
                           "--dataset", path)
-            self.assertIn("whose tokenizer reads the prompts", refused.stderr)
-            refused = run("bench", "throughput", MODEL, "--dataset", path + ".no")
-            self.assertIn("cannot read", refused.stderr)
+            self.assertIn("whose tokenizer reads the prompts", rejected.stderr)
+            rejected = run("bench", "throughput", MODEL, "--dataset", path + ".no")
+            self.assertIn("cannot read", rejected.stderr)
 
 
 class BenchGpu(unittest.TestCase):
@@ -820,14 +820,14 @@ class BenchGpu(unittest.TestCase):
                            (["ablation", "--shape", "0x5"], "--shape: expected two sizes"),
                            (["attention", "--decode", "0x5"], "--decode: expected two sizes"),
                            (["attention", "--kv-dtype", "f3"], "--kv-dtype: expected a type")]:
-            refused = run("bench", *args)
-            self.assertEqual(refused.returncode, 2, refused.stderr)
-            self.assertIn(text, refused.stderr)
+            rejected = run("bench", *args)
+            self.assertEqual(rejected.returncode, 2, rejected.stderr)
+            self.assertIn(text, rejected.stderr)
         env = dict(os.environ, CUDA_VISIBLE_DEVICES="")
         for name in "ablation", "attention", "gemm":
-            refused = run("bench", name, env=env)
-            self.assertEqual(refused.returncode, 1, refused.stderr)
-            self.assertIn("CUDA: expected", refused.stderr)
+            rejected = run("bench", name, env=env)
+            self.assertEqual(rejected.returncode, 1, rejected.stderr)
+            self.assertIn("CUDA: expected", rejected.stderr)
 
 
 if __name__ == "__main__":

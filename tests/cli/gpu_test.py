@@ -91,10 +91,10 @@ class Gpu(unittest.TestCase):
         self.assertEqual(result["summary"]["ratios"], [])
         table = run(*args, "--rows", "16").stdout
         self.assertIn("Time by floor, geometric mean of the shapes", table)
-        refused = subprocess.run([HALLEY, *args[:-1], "u3_f16", "--rows", "64"],
+        rejected = subprocess.run([HALLEY, *args[:-1], "u3_f16", "--rows", "64"],
                                  capture_output=True, text=True, timeout=300, check=False)
-        self.assertEqual(refused.returncode, 2, refused.stderr)
-        self.assertIn("--rows: expected a number up to 8", refused.stderr)
+        self.assertEqual(rejected.returncode, 2, rejected.stderr)
+        self.assertIn("--rows: expected a number up to 8", rejected.stderr)
 
     def test_products_of_odd_shapes(self):
         args = ("bench", "gemm", "--shape", "250x1000", "--rows", "1,3,100", "--json")
@@ -103,9 +103,9 @@ class Gpu(unittest.TestCase):
         problems = {mean["problem"] for mean in json.loads(result.stdout)["summary"]["problems"]}
         self.assertIn("u4_group_s8", problems)
         self.assertNotIn("u2_s8", problems)
-        refused = subprocess.run([HALLEY, *args, "--problems", "u2_s8"], capture_output=True,
+        rejected = subprocess.run([HALLEY, *args, "--problems", "u2_s8"], capture_output=True,
                                  text=True, timeout=300, check=False)
-        self.assertEqual(refused.returncode, 4, refused.stderr)
+        self.assertEqual(rejected.returncode, 4, rejected.stderr)
 
 
 class SavedProducts(unittest.TestCase):
@@ -154,7 +154,7 @@ class SavedProducts(unittest.TestCase):
         self.assertRegex(table, r"\nu4_s8, cuBLASLt's best +6\.000\n")
         self.assertRegex(table, r"\nu4_group_s8 / u4_s8, early starts +1\.500\n")
 
-    def test_that_are_wrong_are_refused(self):
+    def test_that_are_wrong_are_rejected(self):
         for change, message in (({"us": 0}, "expected times above 0"),
                                 ({"us": None}, "expected what `halley bench gemm --json` printed"),
                                 ({"floor_us": -1}, "expected times above 0")):

@@ -3,7 +3,7 @@
     constraint_test.py CONSTRAINT_WALK SOURCE_DIR [unittest arguments]
 
 Random walks through the allowed tokens must end in texts that fulfil their schema; values that
-fulfil it must be accepted; what is not done must be refused with its place.
+fulfil it must be accepted; what is not done must be rejected with its place.
 """
 import json
 import os
@@ -49,7 +49,7 @@ def request_for(schema, texts=(), num_walks=NUM_WALKS):
     return {"schema": schema, "seed": SEED, "num_walks": num_walks, "texts": list(texts)}
 
 
-def refuse_repeated(pairs):
+def reject_repeated(pairs):
     members = dict(pairs)
     if len(members) != len(pairs):
         raise ValueError("a name stands twice")
@@ -163,7 +163,7 @@ class ConstraintTest(unittest.TestCase):
         # Only declared names are kept from standing twice.
         is_declared = isinstance(schema, dict) and "properties" in schema
         is_open = is_declared and "additionalProperties" in schema
-        return refuse_repeated if is_declared and not is_open else dict
+        return reject_repeated if is_declared and not is_open else dict
 
     def test_walks_end_in_values_of_the_schema(self):
         for tokenizer in TOKENIZERS:
@@ -225,7 +225,7 @@ class ConstraintTest(unittest.TestCase):
                 else:
                     self.assertEqual(answer.get("accepted", answer), [-1] if text else [])
 
-    def test_what_is_not_done_is_refused_with_its_place(self):
+    def test_what_is_not_done_is_rejected_with_its_place(self):
         answers = ask(TOKENIZERS[0], [request_for(schema) for schema, _ in REFUSED])
         for (schema, expected), answer in zip(REFUSED, answers, strict=True):
             with self.subTest(schema=str(schema)[:100]):

@@ -101,7 +101,7 @@ halley::OrderedJson answer(const std::string& line, const Walker& walker,
   const halley::OrderedJson request = halley::parse_ordered_json(line, "stdin");
   halley::OrderedJson result;
   const halley::Grammar grammar = grammar_of(request.at("schema"));
-  const auto compiled = halley::compile_constraint(trie, grammar);  // refuses what cannot begin
+  const auto compiled = halley::compile_constraint(trie, grammar);  // rejects what cannot begin
   halley::Matcher matcher(grammar);
   result["accepted"] = halley::OrderedJson::array();
   for (const auto& text : request.at("texts")) {

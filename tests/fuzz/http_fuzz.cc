@@ -144,7 +144,7 @@ void check_request(std::string_view bytes, const HttpRequest& request, const Htt
 
 struct Outcome {
   std::vector<std::string> bodies;  // of what reached routes, with the path
-  std::string refusal;              // the body of the answer behind which the connection is closed
+  std::string rejection;            // the body of the answer behind which the connection is closed
 };
 
 // Gives all bytes at once where `seed` is 0, else in pieces of pseudo-random sizes.
@@ -183,7 +183,7 @@ Outcome run(std::string_view bytes, bool has_keys, unsigned seed) {
         const halley::HttpResponse answer = intake.take_answer();
         HALLEY_CHECK(answer.status >= 400 || (answer.status == 204 && method == "OPTIONS"));
         if (intake.must_close()) {
-          outcome.refusal = answer.body;
+          outcome.rejection = answer.body;
           return outcome;
         }
       }
@@ -207,10 +207,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const size_t num = std::min(whole.bodies.size(), pieces.bodies.size());
   for (size_t i = 0; i < num; ++i) HALLEY_CHECK(whole.bodies[i] == pieces.bodies[i], i);
   // A chunk's line or trailers that arrive in pieces have to be kept, and may then be too long.
-  const bool is_limit = pieces.refusal.find("bad_chunk") != std::string::npos;
+  const bool is_limit = pieces.rejection.find("bad_chunk") != std::string::npos;
   HALLEY_CHECK(pieces.bodies.size() == num && (whole.bodies.size() == num || is_limit),
-               whole.bodies.size(), pieces.bodies.size(), whole.refusal, pieces.refusal);
+               whole.bodies.size(), pieces.bodies.size(), whole.rejection, pieces.rejection);
   // The other way round, pieces may still wait for the end of a line that is wrong already.
-  HALLEY_CHECK(pieces.refusal.empty() || is_limit || !whole.refusal.empty(), pieces.refusal);
+  HALLEY_CHECK(pieces.rejection.empty() || is_limit || !whole.rejection.empty(), pieces.rejection);
   return 0;
 }

@@ -18,7 +18,7 @@ struct Outcome {
   std::vector<std::string> events;
   std::string account_error;
   int64_t num_tokens = 0;
-  bool is_refused = false;
+  bool is_rejected = false;
 };
 
 // In pieces of `piece_size`; the first byte of the input decides it.
@@ -38,7 +38,7 @@ Outcome read(std::string_view stream, size_t piece_size) {
       stream.remove_prefix(std::min(piece_size, stream.size()));
     }
   } catch (const halley::InputError&) {
-    outcome.is_refused = true;
+    outcome.is_rejected = true;
   }
   outcome.account_error = account.error();
   outcome.num_tokens = account.num_output_tokens();
@@ -53,7 +53,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view stream(reinterpret_cast<const char*>(data) + 1, size - 1);
   const Outcome whole = read(stream, stream.size() + 1);
   const Outcome pieces = read(stream, size_t{data[0]} + 1);
-  HALLEY_CHECK(whole.is_refused == pieces.is_refused, data[0]);
+  HALLEY_CHECK(whole.is_rejected == pieces.is_rejected, data[0]);
   HALLEY_CHECK(whole.events == pieces.events, data[0]);
   HALLEY_CHECK(whole.account_error == pieces.account_error, whole.account_error);
   HALLEY_CHECK(whole.num_tokens == pieces.num_tokens, whole.num_tokens, pieces.num_tokens);

@@ -87,7 +87,7 @@ class CtypesTest(unittest.TestCase):
                         expected += x[m * inputs + k] * number
                     self.assertAlmostEqual(y[m * outputs + n], expected, delta=2e-3)
 
-    def test_refusals_are_exceptions(self):
+    def test_rejections_are_exceptions(self):
         with self.assertRaisesRegex(halley_kernels.Error, "groups of 48 inputs"):
             self.library.pack(halley_kernels.W4A16_F16, 2, 96, 48, bytes(192),
                               array.array("f", [1] * 4))

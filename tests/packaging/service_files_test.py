@@ -139,7 +139,7 @@ class Nginx(unittest.TestCase):
         headers = self.server.requests[0]["headers"]
         self.assertRegex(headers["X-Request-Id"], "^[0-9a-f]{32}$")
 
-    def test_large_bodies_are_refused(self):
+    def test_large_bodies_are_rejected(self):
         connection = self.connect()
         connection.putrequest("POST", "/v1/completions")
         connection.putheader("Content-Length", str(17 << 20))

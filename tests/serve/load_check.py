@@ -14,8 +14,8 @@ broken:
 - the server's memory grows by less than 2 % from the second quarter of the time to the last;
 - clients get their turns evenly: Jain's index of their requests is at least 0.95;
 - afterwards the server has no request, no page in use, and ends with code 0;
-- a refused request is answered with 503 and Retry-After; --refusal-ms is the limit of the time that
-  takes, from the first byte sent to the last received. Whoever was refused comes again after
+- a rejected request is answered with 503 and Retry-After; --rejection-ms limits the time that it
+  takes, from the first byte sent to the last received. Whoever was rejected comes again after
   --retry seconds.
 
 An answer's time is the one at which the kernel received it. What the clients themselves take until
@@ -91,7 +91,7 @@ class Client:
         self.random = random.Random(index)
         self.server_name, self.port, self.options = server_name, port, options
         self.num_done = self.num_vanished = self.num_tokens = 0
-        self.first_token, self.refusals, self.problems = [], [], []
+        self.first_token, self.rejections, self.problems = [], [], []
         self.longest_silence = self.longest_lag = 0.0
 
     async def run(self, end):
@@ -121,15 +121,15 @@ class Client:
             sent = time.time()
             await link.send(message)
             num_bytes_max = self.random.randrange(1, 8000) if leaves else None
-            is_refused = await self.read(link, sent, num_tokens, num_bytes_max)
+            is_rejected = await self.read(link, sent, num_tokens, num_bytes_max)
         finally:
             self.longest_lag = max(self.longest_lag, link.longest_lag)
             link.close(must_reset=leaves)
-        if is_refused:
+        if is_rejected:
             await asyncio.sleep(self.options.retry)
 
     async def read(self, link, sent, num_tokens, num_bytes_max):
-        """Whether the answer was a refusal."""
+        """Whether the answer was a rejection."""
         data, last, first = b"", sent, None
         while True:
             try:
@@ -148,7 +148,7 @@ class Client:
                 self.num_vanished += 1
                 return False
             if data.startswith(b"HTTP/1.1 503") and b"\r\n\r\n" in data:
-                self.refusals.append(now - sent)
+                self.rejections.append(now - sent)
                 if b"retry-after:" not in data.lower():
                     self.problems.append("503 without Retry-After")
                 return True
@@ -212,7 +212,7 @@ def percentile(values, share):
 def report_of(clients, samples, options):
     done = [client.num_done for client in clients]
     first = [time for client in clients for time in client.first_token]
-    refused = [time for client in clients for time in client.refusals]
+    rejected = [time for client in clients for time in client.rejections]
     quarter = len(samples) // 4
     early = statistics.median(samples[quarter:2 * quarter])
     late = statistics.median(samples[3 * quarter:])
@@ -245,11 +245,11 @@ def broken_promises(report, metrics, options):
         broken.append(f"Jain's index is {report['jain_index']:.3f}")
     if options.mode == "overrun":
         if not report["refused"]:
-            broken.append("nothing was refused")
-        if report["refusal_ms_max"] > options.refusal_ms:
+            broken.append("nothing was rejected")
+        if report["refusal_ms_max"] > options.rejection_ms:
             broken.append(f"a refusal took {report['refusal_ms_max']:.0f} ms")
     elif report["refused"]:
-        broken.append(f"{report['refused']} requests were refused")
+        broken.append(f"{report['rejected']} requests were rejected")
     return broken
 
 
@@ -266,11 +266,11 @@ def main():
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--processes", type=int, default=1, help="that share the clients")
     parser.add_argument("--model", help="default: the demo model")
-    parser.add_argument("--dummy", action="store_true", help="made-up weights")
+    parser.add_argument("--dummy", action="store_true", help="synthetic weights")
     parser.add_argument("--threads", default="1", help="of the model")
     parser.add_argument("--silence", type=float, default=120)
-    parser.add_argument("--refusal-ms", type=float, default=50)
-    parser.add_argument("--retry", type=float, default=0.25, help="seconds behind a refusal")
+    parser.add_argument("--rejection-ms", type=float, default=50)
+    parser.add_argument("--retry", type=float, default=0.25, help="seconds behind a rejection")
     parser.add_argument("--server-cores", type=cores, help="as 0,1; default: all")
     parser.add_argument("--client-cores", type=cores, help="as 2,3; default: all")
     options = parser.parse_args()

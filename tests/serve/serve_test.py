@@ -131,7 +131,7 @@ class ServeTest(unittest.TestCase):
         self.assertEqual(self.server.ask("GET", "/nothing")[0], 404)
         self.assertEqual(self.server.ask("GET", "/v1/completions")[0], 405)
 
-    def test_hostile_bodies_are_refused_and_the_server_lives(self):
+    def test_untrusted_bodies_are_rejected_and_the_server_lives(self):
         bodies = ["", "[", "null", "[" * 100000, '{"prompt": "\\ud800"}', '{"prompt": 1e400}',
                   '{"prompt": "a", "n": 1e18}', '{"a": 1, "a": 2}', "\0" * 100,
                   json.dumps({"prompt": "a", "logit_bias": {str(i): 1 for i in range(5000)}}),
@@ -172,7 +172,7 @@ class LifeTest(unittest.TestCase):
         self.addCleanup(server.end)
         return server
 
-    def test_refuses_what_the_queue_has_no_place_for(self):
+    def test_rejects_what_the_queue_has_no_place_for(self):
         server = self.serve("--max-num-seqs", "1", "--max-num-queued-reqs", "2")
         body = {"prompt": "a", "max_tokens": 300, "ignore_eos": True}
         threads = [Background(lambda: server.ask("POST", "/v1/completions", body))

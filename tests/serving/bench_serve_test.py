@@ -125,7 +125,7 @@ class BenchServe(unittest.TestCase):
     def test_every_kind_of_failure_is_counted(self):
         for model, text in (("drop", "the answer broke off"), ("no-done", "finish_reason"),
                             ("server-error", "out of memory"), ("no-stream", "text/event-stream"),
-                            ("refuse", "HTTP status 503: \"the queue is full\"")):
+                            ("reject", "HTTP status 503: \"the queue is full\"")):
             with self.subTest(model), FakeOpenAI() as server:
                 result = bench(server, "--num-prompts", "3", "--random-input-len", "3",
                                "--random-output-len", "4", model=model)

@@ -131,7 +131,7 @@ class Page:
                       modifiers=modifiers)
 
     def problems(self):
-        """What the page logged: exceptions, refused loads, errors."""
+        """What the page logged: exceptions, rejected loads, errors."""
         kinds = ("Runtime.exceptionThrown", "Log.entryAdded")
         return [event["params"] for event in self.browser.events
                 if event.get("sessionId") == self.session and event["method"] in kinds]

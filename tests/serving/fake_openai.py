@@ -7,7 +7,7 @@ The model's name in a request chooses what happens:
     drop          closes in the middle of the stream
     no-done       ends the stream properly, without finish_reason and [DONE]
     server-error  an error object in the middle of the stream
-    refuse        503 with an error body
+    reject        503 with an error body
     no-stream     200 with JSON that is no stream
     odd           drop for every second request, demo for the others
     endless       words until the client goes
@@ -86,7 +86,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def stream(self, body, kind, index):
         if kind == "odd":
             kind = "drop" if index % 2 else "demo"
-        if kind == "refuse":
+        if kind == "reject":
             self.answer(503, json.dumps({"error": {"message": "the queue is full"}}))
             return
         if kind == "no-stream":

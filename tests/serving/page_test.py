@@ -165,7 +165,7 @@ class ThePage(unittest.TestCase):
                              [{"role": "user", "content": "New"}])
 
     def test_failures_are_said(self):
-        for model, text in (("refuse", "503: the queue is full"), ("server-error", "out of memory"),
+        for model, text in (("reject", "503: the queue is full"), ("server-error", "out of memory"),
                             ("no-done", "the answer broke off"), ("drop", "No complete answer")):
             with self.subTest(model), FakeOpenAI(FILES) as server:
                 server.http.model_override = model
@@ -174,7 +174,7 @@ class ThePage(unittest.TestCase):
                 page.wait_for("document.getElementById('notice').textContent !== ''")
                 self.assertIn(text, page.run("document.getElementById('notice').textContent"))
                 page.wait_for(IS_IDLE)
-                if model == "refuse":  # no answer: the question is there to be sent again
+                if model == "reject":  # no answer: the question is there to be sent again
                     self.assertEqual(page.run("document.getElementById('message').value"), "Hello")
 
     def test_the_state_of_the_server_is_shown(self):

@@ -34,7 +34,7 @@ def bad_field(name, base, edits, *contains):
     bad(name, base, edits, "InputError", *contains)
 
 
-def refused(name, base, edits, *contains, **more):
+def rejected(name, base, edits, *contains, **more):
     bad(name, base, edits, "UnsupportedError", *contains, **more)
 
 
@@ -110,8 +110,8 @@ def gptq_data():
 
 def gptq_config():
     base = "gptq_4bit_g128_sym"
-    refused("gptq_bits_5", base, config(bits=5), "bits", "5")
-    refused("gptq_bits_1", base, config(bits=1), "bits", "1")
+    rejected("gptq_bits_5", base, config(bits=5), "bits", "5")
+    rejected("gptq_bits_1", base, config(bits=1), "bits", "1")
     bad_field("gptq_bits_0", base, config(bits=0), "bits", "0")
     bad_field("gptq_bits_negative", base, config(bits=-4), "bits", "-4")
     bad_field("gptq_bits_text", base, config(bits="4"), "bits")
@@ -124,9 +124,9 @@ def gptq_config():
     bad_field("gptq_desc_act_text", base, config(desc_act="yes"), "desc_act")
     bad_field("gptq_sym_number", base, config(sym=1), "sym")
     for form in ("gptq_p", "bitblas", "qqq", "exl3", "some_format"):
-        refused(f"gptq_format_{form}", base, config(checkpoint_format=form), form)
+        rejected(f"gptq_format_{form}", base, config(checkpoint_format=form), form)
     bad_field("gptq_format_number", base, config(checkpoint_format=2), "checkpoint_format")
-    refused("gptq_marlin_bits_8", "gptq_marlin_g128", config(bits=8), "bits", "8")
+    rejected("gptq_marlin_bits_8", "gptq_marlin_g128", config(bits=8), "bits", "8")
     bad("gptq_nested_text_config", base, [
         {"config": {"quantization_config": None}},
         {"config": {"text_config": {"quantization_config": {
@@ -154,7 +154,7 @@ def gptq_dynamic():
     bad("dynamic_matches_nothing", base, dynamic(**{"-:.*\\.experts\\..*": {}}), "none")
     bad("dynamic_matches_from_the_start", base, dynamic(**{"-:q_proj": {}}), "none")
     bad("dynamic_10000_rules", base, {"dynamic_rules": 10000}, "none")
-    refused("dynamic_bits_7", base, dynamic(**{".*down_proj": {"bits": 7}}), "bits", "7")
+    rejected("dynamic_bits_7", base, dynamic(**{".*down_proj": {"bits": 7}}), "bits", "7")
     bad_field("dynamic_bits_text", base, dynamic(**{".*down_proj": {"bits": "8"}}), "bits")
     bad_field("dynamic_group_0", base, dynamic(**{".*down_proj": {"group_size": 0}}),
               "group_size", "0")
@@ -197,8 +197,8 @@ def awq():
     contradiction("awq_not_skipped_is_dense", "awq_skip_o_proj",
                   config(modules_to_not_convert=["visual"]), OUT)
     bad("awq_skips_nothing", base, config(modules_to_not_convert=["visual"]), "none")
-    refused("awq_bits_8", base, config(bits=8), "bits", "8")
-    refused("awq_version", base, config(version="some_version"), "version", "some_version")
+    rejected("awq_bits_8", base, config(bits=8), "bits", "8")
+    rejected("awq_version", base, config(version="some_version"), "version", "some_version")
     bad_field("awq_version_number", base, config(version=2), "version")
     bad_field("awq_group_0", base, config(group_size=0), "group_size", "0")
     bad_field("awq_skip_is_text", base, config(modules_to_not_convert="o_proj"),
@@ -210,20 +210,20 @@ def awq():
 def fp8():
     base, static, block = "fp8_tensor_dynamic", "fp8_tensor_static", "fp8_block"
     bad_field("fp8_scheme_missing", base, config(activation_scheme=None), "activation_scheme")
-    refused("fp8_scheme", base, config(activation_scheme="some_scheme"), "activation_scheme",
+    rejected("fp8_scheme", base, config(activation_scheme="some_scheme"), "activation_scheme",
             "some_scheme")
     bad_field("fp8_scheme_number", base, config(activation_scheme=1), "activation_scheme")
     contradiction("fp8_static_without_scale", base, config(activation_scheme="static"),
                   Q + ".input_scale")
     contradiction("fp8_input_scale_missing", static, delete(V + ".input_scale"),
                   V + ".input_scale")
-    refused("fp8_block_static", block, config(activation_scheme="static"), "static")
+    rejected("fp8_block_static", block, config(activation_scheme="static"), "static")
     contradiction("fp8_block_64", block, config(weight_block_size=[64, 64]),
                   Q + ".weight_scale_inv", "[2, 2]", "[1, 1]")
     bad_field("fp8_block_one_number", block, config(weight_block_size=[128]), "weight_block_size")
     bad_field("fp8_block_0", block, config(weight_block_size=[0, 128]), "weight_block_size")
     bad_field("fp8_block_text", block, config(weight_block_size="128"), "weight_block_size")
-    refused("fp8_e5m2", base, config(fmt="e5m2"), "fmt", "e5m2")
+    rejected("fp8_e5m2", base, config(fmt="e5m2"), "fmt", "e5m2")
     bad_scales("fp8_weight_scale", base, Q + ".weight_scale", 0, 4)
     bad_scales("fp8_block_scale", block, DOWN + ".weight_scale_inv", 1, 4)
     bad_scales("fp8_input_scale", static, K + ".input_scale", 0, 4)
@@ -256,9 +256,9 @@ def fp8():
 def modelopt():
     base, name = "fp8_modelopt", "hf_quant_config.json"
     for algorithm in ("NVFP4", "W4A16_AWQ", "W4A8_AWQ", "MXFP8", "MIXED_PRECISION", "SOME_ALGO"):
-        refused(f"modelopt_{algorithm.lower()}", base,
+        rejected(f"modelopt_{algorithm.lower()}", base,
                 file(name, quantization={"quant_algo": algorithm}), algorithm)
-    refused("modelopt_nvfp4_in_config", base, {"config": {"quantization_config": {
+    rejected("modelopt_nvfp4_in_config", base, {"config": {"quantization_config": {
         "quant_method": "modelopt", "quant_algo": "NVFP4"}}}, "NVFP4")
     bad_field("modelopt_no_algorithm", base, file(name, quantization={"quant_algo": None}),
               "quant_algo")
@@ -286,7 +286,7 @@ def methods():
               "squeezellm": {"wbits": 4}, "qqq": {"wbits": 4, "group_size": 128}, "exl3": {},
               "mxfp4": {}, "nvfp4": {}, "hqq": {"nbits": 4}, "aqlm": {}, "some_method": {"bits": 4}}
     for name, more in fields.items():
-        refused(f"method_{name}", base, statement({"quant_method": name, **more}), name)
+        rejected(f"method_{name}", base, statement({"quant_method": name, **more}), name)
     bad_field("method_number", base, config(quant_method=7), "quant_method")
     bad_field("method_list", base, config(quant_method=["gptq"]), "quant_method")
     bad_field("method_untold", base, statement({"sym": True}), "quant_method")

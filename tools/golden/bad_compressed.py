@@ -1,7 +1,7 @@
 """Bad compressed-tensors and QoQ checkpoints; bad_cases.py has the others."""
 
 from .bad_cases import (CATASTROPHE, DOWN, F16_NAN, K, OUT, Q, V, bad, bad_field, bad_scales,
-                        bad_scales_of_kv, contradiction, refused)
+                        bad_scales_of_kv, contradiction, rejected)
 from .edits import add, config, delete, file, put, reshape, retype
 
 PACKED = "ct_4bit_g32_asym"
@@ -20,13 +20,13 @@ def compressed_config():
     base = PACKED
     for form in ("marlin-24", "sparse-bitmask", "sparse-24-bitmask", "nvfp4-pack-quantized",
                  "mxfp4-pack-quantized", "some-format"):
-        refused(f"ct_format_{form}", base, config(format=form), "format", form)
-    refused("ct_sparsity", base, config(sparsity_config={
+        rejected(f"ct_format_{form}", base, config(format=form), "format", form)
+    rejected("ct_sparsity", base, config(sparsity_config={
         "format": "sparse-24-bitmask", "sparsity_structure": "2:4"}), "sparsity_config",
             "sparse-24-bitmask")
-    refused("ct_transform", base, config(transform_config={"config_groups": {"u": {
+    rejected("ct_transform", base, config(transform_config={"config_groups": {"u": {
         "type": "hadamard", "apply": []}}}), "transform_config")
-    refused("ct_mixed_group_format", "ct_mixed", config(config_groups={"group_1": {
+    rejected("ct_mixed_group_format", "ct_mixed", config(config_groups={"group_1": {
         "format": "some-format"}}), "format", "some-format")
     bad_field("ct_format_number", base, config(format=4), "format")
     bad_field("ct_no_groups", base, config(config_groups=None), "config_groups")
@@ -39,23 +39,23 @@ def compressed_config():
     bad_field("ct_ignore_open_class", base, config(ignore=["re:["]), "ignore")
     bad_field("ct_ignore_catastrophe", base, config(ignore=["re:" + CATASTROPHE]), "ignore")
     bad_field("ct_weights_missing", base, group(weights=None), "weights")
-    refused("ct_strategy", base, weights(strategy="diagonal"), "strategy", "diagonal")
-    refused("ct_type", base, weights(type="complex"), "type", "complex")
-    refused("ct_actorder", base, weights(actorder="banana"), "actorder", "banana")
-    refused("ct_bits_5", base, weights(num_bits=5), "num_bits", "5")
+    rejected("ct_strategy", base, weights(strategy="diagonal"), "strategy", "diagonal")
+    rejected("ct_type", base, weights(type="complex"), "type", "complex")
+    rejected("ct_actorder", base, weights(actorder="banana"), "actorder", "banana")
+    rejected("ct_bits_5", base, weights(num_bits=5), "num_bits", "5")
     bad_field("ct_bits_text", base, weights(num_bits="4"), "num_bits")
     bad_field("ct_bits_0", base, weights(num_bits=0), "num_bits", "0")
     bad_field("ct_group_0", base, weights(group_size=0), "group_size", "0")
     bad_field("ct_group_minus_2", base, weights(group_size=-2), "group_size", "-2")
     bad_field("ct_group_missing", base, weights(group_size=None), "group_size")
-    refused("ct_weights_dynamic", base, weights(dynamic=True), "dynamic")
-    refused("ct_output_activations", base, group(output_activations={
+    rejected("ct_weights_dynamic", base, weights(dynamic=True), "dynamic")
+    rejected("ct_output_activations", base, group(output_activations={
         "num_bits": 8, "type": "int", "strategy": "tensor"}), "output_activations")
-    refused("ct_inputs_4_bits", "ct_int8_token", group(input_activations={"num_bits": 4}),
+    rejected("ct_inputs_4_bits", "ct_int8_token", group(input_activations={"num_bits": 4}),
             "input_activations", "4")
-    refused("ct_inputs_asymmetric", "ct_int8_token", group(
+    rejected("ct_inputs_asymmetric", "ct_int8_token", group(
         input_activations={"symmetric": False}), "input_activations", "symmetric")
-    refused("ct_inputs_strategy", "ct_int8_token", group(
+    rejected("ct_inputs_strategy", "ct_int8_token", group(
         input_activations={"strategy": "diagonal"}), "input_activations", "diagonal")
 
 
@@ -125,7 +125,7 @@ def compressed_agreement():
     contradiction("ct_int8_scale_shape", "ct_int8_token",
                   reshape(Q + ".weight_scale", [127, 1], "BF16"), Q + ".weight_scale", "128",
                   "127")
-    refused("ct_kv_int4", "ct_kv_cache", config(kv_cache_scheme={"type": "int", "num_bits": 4}),
+    rejected("ct_kv_int4", "ct_kv_cache", config(kv_cache_scheme={"type": "int", "num_bits": 4}),
             "kv_cache_scheme", stage="kv")
     contradiction("ct_kv_scale_missing", "ct_kv_cache",
                   delete("model.layers.0.self_attn.v_scale"), "v_scale", stage="kv")
@@ -134,9 +134,9 @@ def compressed_agreement():
 
 def qoq():
     channel, groups, name = "qoq_channel", "qoq_g128", "quant_config.json"
-    refused("qoq_group_64", groups, file(name, group_size=64), "group_size", "64")
+    rejected("qoq_group_64", groups, file(name, group_size=64), "group_size", "64")
     bad_field("qoq_group_0", groups, file(name, group_size=0), "group_size", "0")
-    refused("qoq_bits_8", groups, file(name, wbits=8), "wbits", "8")
+    rejected("qoq_bits_8", groups, file(name, wbits=8), "wbits", "8")
     bad_field("qoq_bits_text", groups, file(name, wbits="4"), "wbits")
     contradiction("qoq_groups_called_channel", groups, file(name, group_size=-1), Q)
     contradiction("qoq_channel_called_groups", channel, file(name, group_size=128), Q)

@@ -53,7 +53,7 @@ TEST(Str, FormatBytesUsesPowersOfAThousand) {
   EXPECT_EQ(format_bytes(42225088), "42.2 MB");
 }
 
-TEST(CheckedMath, RefusesOverflow) {
+TEST(CheckedMath, RejectsOverflow) {
   EXPECT_EQ(checked_mul<int64_t>(3, 4), 12);
   EXPECT_FALSE(checked_mul<int64_t>(int64_t{1} << 62, 4));
   EXPECT_FALSE(checked_add<size_t>(SIZE_MAX, 1));
@@ -92,7 +92,7 @@ TEST(MappedFile, NamesTheMissingFile) {
               ThrowsMessage<InputError>(HasSubstr("/nonexistent/x: cannot open")));
 }
 
-TEST(ReadTextFile, RefusesAFifoAtOnce) {
+TEST(ReadTextFile, RejectsAFifoAtOnce) {
   const TemporaryPath temporary("read_text_file_fifo");
   const std::filesystem::path& path = temporary.path();
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
@@ -100,7 +100,7 @@ TEST(ReadTextFile, RefusesAFifoAtOnce) {
               ThrowsMessage<InputError>(HasSubstr("expected a regular file, got something else")));
 }
 
-TEST(ReadTextFile, RefusesDirectoriesAndTooLargeFiles) {
+TEST(ReadTextFile, RejectsDirectoriesAndTooLargeFiles) {
   EXPECT_THAT([] { read_text_file(testing::TempDir(), 10); },
               ThrowsMessage<InputError>(HasSubstr("expected a regular file, got a directory")));
   const TemporaryPath temporary("read_text_file_test");

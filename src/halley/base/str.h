@@ -1,5 +1,5 @@
 // Text for messages: str(a, b, ...) joins anything that a stream prints; sequences print as
-// [1, 2, 3]; quote() makes hostile text safe to show.
+// [1, 2, 3]; quote() makes untrusted text safe to show.
 #pragma once
 
 #include <cstddef>

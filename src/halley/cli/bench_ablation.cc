@@ -87,9 +87,8 @@ int run_ablation(const AblationOptions& options) {
   }
   const CudaDeviceInfo device = use_cuda_device(options.gpu.device);
   const CudaStream stream;
-  DeviceArena workspace(
-      cuda::tile_workspace_bytes_max(cuda::w4ax_family(), device.num_multiprocessors),
-      "the workspace of products");
+  DeviceArena workspace(cuda::tile_workspace_bytes_max(cuda::w4ax_family(), device.num_sms),
+                        "the workspace of products");
   const CudaContext context{device, stream, workspace};
   const std::vector<cuda::AblationTime> times = cuda::time_ablation(context, timing);
   OrderedJson json = gpu_facts(device, rates);

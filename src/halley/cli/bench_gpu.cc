@@ -49,7 +49,7 @@ DeviceRates gpu_rates(const GpuBenchOptions& options) {
 OrderedJson gpu_facts(const CudaDeviceInfo& device, const DeviceRates& rates) {
   const CudaVersions versions = cuda_versions();
   return {{"device", device.name},
-          {"num_multiprocessors", device.num_multiprocessors},
+          {"num_multiprocessors", device.num_sms},
           {"device_bytes", device.total_bytes},
           {"l2_bytes", device.l2_bytes},
           {"cuda_driver", versions.driver},

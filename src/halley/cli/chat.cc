@@ -101,7 +101,7 @@ class Chat {
     std::vector<int32_t> ids;
     try {
       ids = prompt_.ids(messages_);
-    } catch (const InputError& error) {  // the template refuses the roles, or text is no UTF-8
+    } catch (const InputError& error) {  // the template rejects the roles, or text is no UTF-8
       std::fprintf(stderr, "%s\n", error.what());
       messages_.erase(messages_.size() - 1);
       return;

@@ -153,8 +153,8 @@ void print_parts(const ModelPlan& plan, bool is_verbose) {
                   format_bytes(static_cast<double>(linear.packed_bytes)).c_str(),
                   compression(linear), kernel_names(linear).c_str());
       if (!is_verbose) continue;
-      for (const std::string& refusal : linear.refusals) {
-        std::printf("    not %s\n", refusal.c_str());
+      for (const std::string& rejection : linear.rejections) {
+        std::printf("    not %s\n", rejection.c_str());
       }
     }
   }
@@ -170,8 +170,8 @@ void print_gpu_parts(const ModelPlan& plan, bool is_verbose) {
                   format_bytes(static_cast<double>(linear.device_bytes)).c_str(),
                   linear.kernel.c_str(), linear.form.c_str());
       if (!is_verbose) continue;
-      for (const std::string& refusal : linear.refusals) {
-        std::printf("    not %s\n", refusal.c_str());
+      for (const std::string& rejection : linear.rejections) {
+        std::printf("    not %s\n", rejection.c_str());
       }
     }
   }
@@ -185,7 +185,7 @@ void print_totals(const ModelPlan& plan) {
   };
   std::map<std::string, Use> kernels;
   std::map<std::string, int> mma_kernels;
-  std::map<std::string, int> refusals;
+  std::map<std::string, int> rejections;
   for (const ModelPart& part : plan.parts) {
     for (const LinearPlan& linear : part.plans) {
       for (const GemmKernel* kernel : {linear.kernel, linear.low_kernel}) {
@@ -196,14 +196,14 @@ void print_totals(const ModelPlan& plan) {
             static_cast<double>(linear.packed_bytes) / (kernel == linear.low_kernel ? 2 : 1);
       }
       if (plan.device != "cpu") continue;
-      for (const std::string& refusal : linear.refusals) ++refusals[refusal];
+      for (const std::string& rejection : linear.rejections) ++rejections[rejection];
     }
     for (const GpuLinearPlan& linear : part.gpu_plans) {
       Use& use = kernels[linear.kernel];
       ++use.num_weights;
       use.num_bytes += static_cast<double>(linear.device_bytes);
       if (!linear.mma_kernel.empty()) ++mma_kernels[linear.mma_kernel];
-      for (const std::string& refusal : linear.refusals) ++refusals[refusal];
+      for (const std::string& rejection : linear.rejections) ++rejections[rejection];
     }
   }
   std::printf("\n");
@@ -215,8 +215,8 @@ void print_totals(const ModelPlan& plan) {
     std::printf("%-20s %5d weights on compute capability 8.0 to 8.9, by libhalley_kernels.so\n",
                 name.c_str(), count);
   }
-  for (const auto& [refusal, count] : refusals) {
-    std::printf("not %s (%d weights)\n", refusal.c_str(), count);
+  for (const auto& [rejection, count] : rejections) {
+    std::printf("not %s (%d weights)\n", rejection.c_str(), count);
   }
   const auto packed_bytes = static_cast<double>(plan.packed_bytes);
   std::printf("stored %s, in memory %s, %.2fx smaller than f16; KV cache %s a token\n",
@@ -241,7 +241,7 @@ Run add_inspect(CLI::App& parent) {
   add_source_options(app, options->model);
   add_device_option(app, options->model, "cpu");
   app.add_flag("--json", options->is_json, "One JSON object");
-  app.add_flag("--verbose", options->is_verbose, "Also each layer's refused kernels");
+  app.add_flag("--verbose", options->is_verbose, "Also each layer's rejected kernels");
   app.footer(R"(Examples:
   halley inspect models/demo-21m
   halley inspect --load-format dummy --config llama-3-8b --json

@@ -20,7 +20,7 @@ namespace halley::cli {
 void add_source_options(CLI::App& app, ModelOptions& options) {
   app.add_option("MODEL", options.model, "Model directory (a Hugging Face checkpoint)");
   app.add_option("--load-format", options.load_format,
-                 "auto: the checkpoint's files; dummy: made-up weights, for speed alone")
+                 "auto: the checkpoint's files; dummy: synthetic weights, for speed alone")
       ->check(CLI::IsMember({"auto", "dummy"}))
       ->capture_default_str();
   app.add_option(

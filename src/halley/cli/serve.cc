@@ -203,7 +203,7 @@ void print_ready(const ServeOptions& options, OpenAiApp& app, const std::string&
   std::fflush(stdout);
 }
 
-// Requests that run go on, new ones are refused; /health and /ready are answered all the while.
+// Requests that run go on, new ones are rejected; /health and /ready are answered all the while.
 void drain(OpenAiApp& app, HttpServer& server, double limit_s, JsonLog& log) {
   log.write(LogLevel::kInfo, "draining",
             {{"limit_s", limit_s}, {"advice", "another signal ends at once"}});
@@ -220,7 +220,7 @@ int run_serve(const ServeOptions& options) {
     throw InputError("serve: expected MODEL, a directory with a Hugging Face checkpoint.");
   }
   const auto model_dir = check_model_dir(options.model.model);
-  // What is cheap to refuse comes before the weights.
+  // What is cheap to reject comes before the weights.
   HttpServerConfig server_config = server_config_of(options);
   ChatFormat format =
       load_chat_format(model_dir, options.chat_template, dialect_of(options.tool_call_parser));
@@ -305,7 +305,7 @@ void add_http_options(CLI::App& app, ServeOptions& options) {
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
   app.add_flag("--ignore-unknown-fields", options.ignores_unknown_fields,
-               "Ignore fields of requests that do not exist, as vLLM does; default: refuse them")
+               "Ignore fields of requests that do not exist, as vLLM does; default: reject them")
       ->group(kGroup);
   app.add_option("--log-level", options.log_level,
                  "Lines of JSON on stderr: debug, info, warning, error or off")

@@ -141,7 +141,7 @@ int run_tune(const TuneOptions& options) {
       plans.push_back(plan);
     }
   }
-  const cuda::TunedMixedPlans tuned(device.name, device.num_multiprocessors, std::move(plans));
+  const cuda::TunedMixedPlans tuned(device.name, device.num_sms, std::move(plans));
   if (options.output.empty()) {
     std::fputs(tuned.to_json().c_str(), stdout);
   } else {
@@ -161,10 +161,10 @@ void use_tuned_plans(const std::string& file, bool is_on_gpu, int gpu_ordinal) {
   cuda::TunedMixedPlans plans =
       cuda::TunedMixedPlans::parse(read_text_file(file, kFileBytesMax), file);
   const CudaDeviceInfo device = use_cuda_device(gpu_ordinal);
-  if (!plans.is_of({.num_multiprocessors = device.num_multiprocessors})) {
-    throw InputError(str(file, ": expected plans of a GPU with ", device.num_multiprocessors,
-                         " multiprocessors, got those of ", quote(plans.device()), " with ",
-                         plans.num_multiprocessors(), ". Run halley tune on this one."));
+  if (!plans.is_of({.num_sms = device.num_sms})) {
+    throw InputError(str(file, ": expected plans of a GPU with ", device.num_sms,
+                         " SMs, got those of ", quote(plans.device()), " with ", plans.num_sms(),
+                         ". Run halley tune on this one."));
   }
   set_tuned_mixed_plans(std::move(plans));
 }
@@ -216,7 +216,7 @@ Run add_tune(CLI::App& parent) {
       ->check(CLI::Range(0, 1023))
       ->capture_default_str();
   app.add_option("--output", options->output, "The file; default: standard output");
-  app.footer(R"(Candidates are tiles, blocks that share a tile and blocks of a multiprocessor; the
+  app.footer(R"(Candidates are tiles, blocks that share a tile and blocks of an SM; the
 fastest plan of each layer and number of rows is written. A model that is loaded with --tuned-plans
 takes them; layers and rows that the file does not have are planned by a rule. Nothing is measured
 while a model runs. Weights come from memory, not from the L2 cache.

@@ -180,7 +180,7 @@ TEST(Grammar, CountsExactlyInNestedRepetitions) {
   EXPECT_FALSE(accepts("abb") || accepts("ababb") || accepts("abbbbabb") || accepts("abbabbabb"));
 }
 
-TEST(CompiledConstraint, RefusesASchemaDeeperThanItsLimits) {
+TEST(CompiledConstraint, RejectsASchemaDeeperThanItsLimits) {
   std::string schema = R"({"type": "string"})";
   for (int i = 0; i < 20; ++i) {
     schema = str(R"({"type": "array", "minItems": 2, "items": )", schema, "}");

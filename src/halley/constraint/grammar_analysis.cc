@@ -18,7 +18,7 @@ bool has_parts(ExprKind kind) { return kind != ExprKind::kBytes && kind != ExprK
 void GrammarAnalysis::run() {
   find_users();
   find_nullable();
-  refuse_left_recursion();
+  reject_left_recursion();
   find_frames();
   fill_frames_from_part();
   if (grammar_.frames_[static_cast<size_t>(grammar_.root_)] == kNoEnd) {
@@ -144,7 +144,7 @@ int32_t GrammarAnalysis::num_first_parts(const Expr& expr) const {
 }
 
 // Depth-first search without recursion: a rule's chain may be as long as the grammar.
-void GrammarAnalysis::refuse_left_recursion() const {
+void GrammarAnalysis::reject_left_recursion() const {
   enum class Visit : uint8_t { kNone, kOpen, kDone };
   std::vector<Visit> visits(grammar_.exprs_.size(), Visit::kNone);
   std::vector<std::pair<ExprId, int32_t>> path;  // expression, next part to look at

@@ -24,7 +24,7 @@ class GrammarAnalysis {
   int32_t frames_of(ExprId id) const;
   int32_t frames_of_part(const Expr& expr, int32_t index) const;
   void fill_frames_from_part();
-  void refuse_left_recursion() const;
+  void reject_left_recursion() const;
   int32_t num_first_parts(const Expr& expr) const;
   void find_byte_classes();
 

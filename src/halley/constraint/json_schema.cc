@@ -78,7 +78,7 @@ class SchemaCompiler {
       const std::optional<std::string> beside =
           may_have_type ? node.keyword_beside({name, "type"}) : node.keyword_beside({name});
       if (beside) {
-        node.refuse_unsupported(str(quote(name), " together with ", quote(*beside),
+        node.reject_unsupported(str(quote(name), " together with ", quote(*beside),
                                     " is not supported in constrained output. Write the "
                                     "restrictions into one schema."));
       }
@@ -96,9 +96,9 @@ class SchemaCompiler {
     if (name == "enum") return enum_values(node, node.array(form));
     if (name == "const") return enum_values(node, OrderedJson::array({node.json().at(form)}));
     const OrderedJson& schemas = node.array(form);
-    if (schemas.empty()) node.refuse(form, "expected at least one schema, got none.");
+    if (schemas.empty()) node.reject(form, "expected at least one schema, got none.");
     if (name == "allOf" && schemas.size() != 1) {
-      node.refuse_unsupported(
+      node.reject_unsupported(
           str("\"allOf\" of ", schemas.size(),
               " schemas is not supported in constrained output, only of one. Write them as one."));
     }
@@ -121,7 +121,7 @@ class SchemaCompiler {
       if (has_some_type) choices.push_back(json_.literal(value));
     }
     if (choices.empty()) {
-      node.refuse(node.has("enum") ? "enum" : "const",
+      node.reject(node.has("enum") ? "enum" : "const",
                   "expected at least one value of the type beside it, got none.");
     }
     return builder_.choice(choices);
@@ -164,7 +164,7 @@ class SchemaCompiler {
   ExprId string_values(const SchemaNode& node) {
     const bool has_length = node.has("minLength") || node.has("maxLength");
     if (has_length + node.has("pattern") + node.has("format") > 1) {
-      node.refuse_unsupported(
+      node.reject_unsupported(
           "more than one of \"pattern\", \"format\" and \"minLength\" or \"maxLength\" is not "
           "supported in constrained output. Put the length into the pattern: ^.{2,8}$.");
     }
@@ -176,7 +176,7 @@ class SchemaCompiler {
       const std::string format = node.text("format");
       const std::string pattern = pattern_of_format(format);
       if (pattern.empty()) {
-        node.refuse_unsupported(str("the format ", quote(format),
+        node.reject_unsupported(str("the format ", quote(format),
                                     " is not supported in constrained output. Supported are ",
                                     names_of_formats(), "."));
       }
@@ -190,7 +190,7 @@ class SchemaCompiler {
 
   ExprId array_values(const SchemaNode& node, int depth) {
     if (node.boolean_or("uniqueItems", false)) {
-      node.refuse_unsupported("\"uniqueItems\" is not supported in constrained output.");
+      node.reject_unsupported("\"uniqueItems\" is not supported in constrained output.");
     }
     JsonArrayShape shape;
     shape.num_min = node.count_min("minItems");
@@ -204,7 +204,7 @@ class SchemaCompiler {
     if (!node.has("items")) {
       shape.items = json_.any_value();
     } else if (node.json().at("items").is_array()) {
-      node.refuse_unsupported("\"items\" as an array is not supported. Use \"prefixItems\".");
+      node.reject_unsupported("\"items\" as an array is not supported. Use \"prefixItems\".");
     } else {
       shape.items = values_of(node.child("items"), depth + 1);
     }
@@ -224,7 +224,7 @@ class SchemaCompiler {
     const std::optional<ExprId> additional = additional_values(node, depth);
     if (node.has("required")) {
       for (const OrderedJson& name : node.array("required")) {
-        if (!name.is_string()) node.refuse("required", "expected an array of strings.");
+        if (!name.is_string()) node.reject("required", "expected an array of strings.");
         const auto [found, is_new] = index_of.try_emplace(name.get<std::string>(), members.size());
         // A member that is not declared is an additional one.
         if (is_new) members.push_back({found->first, required_values(node, additional), true});
@@ -259,7 +259,7 @@ class SchemaCompiler {
   static void check_names(const SchemaNode& node, const std::vector<JsonMember>& members) {
     for (const JsonMember& member : members) {
       if (member.name.size() > JsonGrammar::kNameBytesMax) {
-        node.refuse("properties", str("expected names of at most ", JsonGrammar::kNameBytesMax,
+        node.reject("properties", str("expected names of at most ", JsonGrammar::kNameBytesMax,
                                       " bytes, got ", member.name.size(), "."));
       }
     }

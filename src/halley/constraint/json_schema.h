@@ -1,6 +1,6 @@
 // JSON Schema (draft 2020-12, the part that structured output uses) to a grammar of the values that
 // fulfil it. docs/structured_output.md says what is done; what would change the meaning of a schema
-// and is not done is refused with its place, never left out.
+// and is not done is rejected with its place, never left out.
 #pragma once
 
 #include <string>

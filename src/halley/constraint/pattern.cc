@@ -45,7 +45,7 @@ class PatternParser {
       if (!alternative.is_anchored_right) parts.push_back(anything);
       choices.push_back(builder_.sequence(parts));
     }
-    if (!reader_.is_at_end()) reader_.refuse("a ')' that closes a group, got one that closes none");
+    if (!reader_.is_at_end()) reader_.reject("a ')' that closes a group, got one that closes none");
     return builder_.choice(choices);
   }
 
@@ -91,7 +91,7 @@ class PatternParser {
     while (!reader_.is_at_end() && reader_.peek() != '|' && reader_.peek() != ')') {
       if (may_be_anchored && reader_.peek() == '$') {
         reader_.take('$');
-        if (!reader_.is_at_end() && reader_.peek() != '|') reader_.refuse_anchor();
+        if (!reader_.is_at_end() && reader_.peek() != '|') reader_.reject_anchor();
         alternative.is_anchored_right = true;
         break;
       }
@@ -117,7 +117,7 @@ class PatternParser {
 
   Part parse_group(int depth) {
     if (depth >= kLimits.depth_max) {
-      reader_.refuse(str("at most ", kLimits.depth_max, " nested groups, got more"));
+      reader_.reject(str("at most ", kLimits.depth_max, " nested groups, got more"));
     }
     reader_.take_group_head();
     std::vector<ExprId> choices;
@@ -127,7 +127,7 @@ class PatternParser {
       choices.push_back(part.nonempty);
       is_nullable = is_nullable || part.is_nullable;
     }
-    if (!reader_.take(')')) reader_.refuse("a ')' behind each '(', got the end");
+    if (!reader_.take(')')) reader_.reject("a ')' behind each '(', got the end");
     return {builder_.choice(choices), is_nullable};
   }
 

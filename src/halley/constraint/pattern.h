@@ -4,7 +4,8 @@
 // Done: characters, . | ( ) (?: ) (?<name> ), classes with ranges and ^, * + ? {n} {n,} {n,m} and
 // their lazy forms (the same language), \d \D \w \W \s \S, \t \n \v \f \r \0, \cX \xHH \uHHHH
 // \u{H...}, escaped signs; ^ at the beginning and $ at the end of the whole expression or of its
-// alternatives. Refused by name: look-around, back-references, \b \B, \p, flags, anchors elsewhere.
+// alternatives. Rejected by name: look-around, back-references, \b \B, \p, flags, anchors
+// elsewhere.
 #pragma once
 
 #include <string>

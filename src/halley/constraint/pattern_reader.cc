@@ -58,18 +58,18 @@ std::optional<uint32_t> hex_value(char c) {
 
 }  // namespace
 
-void PatternReader::refuse(const std::string& expectation) const {
+void PatternReader::reject(const std::string& expectation) const {
   throw InputError(
       str(where_, ": expected ", expectation, " at byte ", at_, " of ", quote(pattern_), "."));
 }
 
-void PatternReader::refuse_unsupported(const std::string& what) const {
+void PatternReader::reject_unsupported(const std::string& what) const {
   throw UnsupportedError(str(where_, ": ", what, " at byte ", at_, " of ", quote(pattern_),
                              " is not supported. Write the pattern without it."));
 }
 
-void PatternReader::refuse_anchor() const {
-  refuse_unsupported("an anchor that is not at the beginning or the end of the pattern");
+void PatternReader::reject_anchor() const {
+  reject_unsupported("an anchor that is not at the beginning or the end of the pattern");
 }
 
 bool PatternReader::take(char sign) {
@@ -89,7 +89,7 @@ std::optional<int32_t> PatternReader::take_number() {
   int64_t number = 0;
   while (!is_at_end() && hex_value(peek()).value_or(10) <= 9) {
     number = number * 10 + (pattern_[at_] - '0');
-    if (number > kRepeatMax) refuse(str("counts of at most ", kRepeatMax, ", got a larger one"));
+    if (number > kRepeatMax) reject(str("counts of at most ", kRepeatMax, ", got a larger one"));
     ++at_;
   }
   return static_cast<int32_t>(number);
@@ -105,17 +105,17 @@ std::optional<PatternCount> PatternReader::take_count() {
     count = {0, 1};
   } else if (take('{')) {
     const std::optional<int32_t> min = take_number();
-    if (!min) refuse("a number behind '{' (\\{ is the sign itself)");
+    if (!min) reject("a number behind '{' (\\{ is the sign itself)");
     const bool has_comma = take(',');
     count = {*min, has_comma ? take_number().value_or(kUnbounded) : *min};
-    if (!take('}')) refuse("a '}' behind a count");
-    if (count.max < count.min) refuse("counts in ascending order");
+    if (!take('}')) reject("a '}' behind a count");
+    if (count.max < count.min) reject("counts in ascending order");
   } else {
     return std::nullopt;
   }
   take('?');
   if (peek() == '*' || peek() == '+' || peek() == '?' || peek() == '{') {
-    refuse("one count at a time");
+    reject("one count at a time");
   }
   return count;
 }
@@ -123,9 +123,9 @@ std::optional<PatternCount> PatternReader::take_count() {
 void PatternReader::take_group_head() {
   if (!take('?')) return;
   if (take(':')) return;
-  if (!take('<') || peek() == '=' || peek() == '!') refuse_unsupported("a group with (?");
+  if (!take('<') || peek() == '=' || peek() == '!') reject_unsupported("a group with (?");
   const size_t end = pattern_.find('>', at_);
-  if (end == std::string_view::npos) refuse("a '>' behind the name of a group");
+  if (end == std::string_view::npos) reject("a '>' behind the name of a group");
   at_ = end + 1;
 }
 
@@ -134,12 +134,12 @@ CharSet PatternReader::take_char_set() {
   switch (sign) {
     case '^':
     case '$':
-      refuse_anchor();
+      reject_anchor();
     case '*':
     case '+':
     case '?':
     case '{':
-      refuse("something to repeat before a count");
+      reject("something to repeat before a count");
     case '.':
       take('.');
       return line_ends().complement();
@@ -163,7 +163,7 @@ CharSet PatternReader::take_class() {
   const bool is_negated = take('^');
   std::vector<CharSet::Range> ranges;
   while (peek() != ']' || is_at_end()) {
-    if (is_at_end()) refuse("a ']' behind a '['");
+    if (is_at_end()) reject("a ']' behind a '['");
     const CharSet item = take_class_item();
     const bool is_one_char =
         item.ranges().size() == 1 && item.ranges()[0].first == item.ranges()[0].last;
@@ -177,7 +177,7 @@ CharSet PatternReader::take_class() {
     if (!is_one_char || last.ranges().size() != 1 ||
         last.ranges()[0].first != last.ranges()[0].last ||
         item.ranges()[0].first > last.ranges()[0].first) {
-      refuse("a range of two characters in ascending order before here");
+      reject("a range of two characters in ascending order before here");
     }
     ranges.push_back({item.ranges()[0].first, last.ranges()[0].first});
   }
@@ -190,7 +190,7 @@ uint32_t PatternReader::take_hex(size_t num_digits) {
   uint32_t value = 0;
   for (size_t i = 0; i < num_digits; ++i) {
     const std::optional<uint32_t> digit = hex_value(peek());
-    if (!digit) refuse(str(num_digits, " hexadecimal digits"));
+    if (!digit) reject(str(num_digits, " hexadecimal digits"));
     value = value * 16 + *digit;
     ++at_;
   }
@@ -201,15 +201,15 @@ uint32_t PatternReader::take_unicode_escape() {
   if (!take('{')) {
     const uint32_t high = take_hex(4);
     if (high < 0xD800 || high > 0xDBFF) return high;
-    if (!take('\\') || !take('u')) refuse("\\u and the second half of a surrogate pair");
+    if (!take('\\') || !take('u')) reject("\\u and the second half of a surrogate pair");
     const uint32_t low = take_hex(4);
-    if (low < 0xDC00 || low > 0xDFFF) refuse("the second half of a surrogate pair before here");
+    if (low < 0xDC00 || low > 0xDFFF) reject("the second half of a surrogate pair before here");
     return 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00);
   }
   uint32_t value = take_hex(1);
   while (!take('}')) {
     value = value * 16 + take_hex(1);
-    if (value > kCodePointMax) refuse("a character of at most 10FFFF before here");
+    if (value > kCodePointMax) reject("a character of at most 10FFFF before here");
   }
   return value;
 }
@@ -233,13 +233,13 @@ std::optional<uint32_t> PatternReader::take_control_escape(char letter) {
     case 'c': {
       const char control = peek();
       if (is_at_end() || !is_letter_or_digit(control) || control <= '9') {
-        refuse("a letter behind \\c");
+        reject("a letter behind \\c");
       }
       ++at_;
       return static_cast<uint32_t>(control % 32);
     }
     case '0':
-      if (hex_value(peek()).value_or(10) <= 9) refuse_unsupported("an octal escape");
+      if (hex_value(peek()).value_or(10) <= 9) reject_unsupported("an octal escape");
       return 0;
     default:
       return std::nullopt;
@@ -247,13 +247,13 @@ std::optional<uint32_t> PatternReader::take_control_escape(char letter) {
 }
 
 CharSet PatternReader::take_escape() {
-  if (is_at_end()) refuse("a character behind '\\'");
+  if (is_at_end()) reject("a character behind '\\'");
   const char letter = peek();
   if (!is_letter_or_digit(letter)) return CharSet::of(take_char());
   ++at_;
   if (std::optional<CharSet> chars = class_of_letter(letter)) return *chars;
   if (const std::optional<uint32_t> code = take_control_escape(letter)) return CharSet::of(*code);
-  refuse_unsupported(str("the escape \\", letter));
+  reject_unsupported(str("the escape \\", letter));
 }
 
 }  // namespace halley

@@ -35,11 +35,11 @@ class PatternReader {
   void take_group_head();
 
   /// Throws InputError "<where>: expected <expectation> at byte 7 of ...".
-  [[noreturn]] void refuse(const std::string& expectation) const;
-  [[noreturn]] void refuse_anchor() const;
+  [[noreturn]] void reject(const std::string& expectation) const;
+  [[noreturn]] void reject_anchor() const;
 
  private:
-  [[noreturn]] void refuse_unsupported(const std::string& what) const;
+  [[noreturn]] void reject_unsupported(const std::string& what) const;
   uint32_t take_char();
   std::optional<int32_t> take_number();
   CharSet take_class();

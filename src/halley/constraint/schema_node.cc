@@ -96,11 +96,11 @@ std::string pointer_part(std::string_view name) {
 
 std::string SchemaNode::place(const char* keyword) const { return path_ + pointer_part(keyword); }
 
-void SchemaNode::refuse(const char* keyword, const std::string& message) const {
+void SchemaNode::reject(const char* keyword, const std::string& message) const {
   throw InputError(str(place(keyword), ": ", message));
 }
 
-void SchemaNode::refuse_unsupported(const std::string& message) const {
+void SchemaNode::reject_unsupported(const std::string& message) const {
   throw UnsupportedError(str(path_, ": ", message));
 }
 
@@ -112,7 +112,7 @@ void SchemaNode::check_keywords() const {
   for (const auto& [keyword, value] : schema_->items()) {
     if (is_annotation(keyword) || is_in(kOtherKeywords, keyword)) continue;
     if (find_type_keyword(keyword) != nullptr) continue;
-    refuse_unsupported(str("the keyword ", quote(keyword),
+    reject_unsupported(str("the keyword ", quote(keyword),
                            " is not supported in constrained output. Take it out of the schema, "
                            "or give its name the prefix \"x-\" where it restricts nothing."));
   }
@@ -137,7 +137,7 @@ SchemaNode SchemaNode::child(const char* keyword, size_t index) const {
 const OrderedJson& SchemaNode::array(const char* keyword) const {
   const OrderedJson& value = schema_->at(keyword);
   if (!value.is_array()) {
-    refuse(keyword, str("expected an array, got ", json_type_of(value), "."));
+    reject(keyword, str("expected an array, got ", json_type_of(value), "."));
   }
   return value;
 }
@@ -145,7 +145,7 @@ const OrderedJson& SchemaNode::array(const char* keyword) const {
 const OrderedJson& SchemaNode::object(const char* keyword) const {
   const OrderedJson& value = schema_->at(keyword);
   if (!value.is_object()) {
-    refuse(keyword, str("expected an object, got ", json_type_of(value), "."));
+    reject(keyword, str("expected an object, got ", json_type_of(value), "."));
   }
   return value;
 }
@@ -153,7 +153,7 @@ const OrderedJson& SchemaNode::object(const char* keyword) const {
 std::string SchemaNode::text(const char* keyword) const {
   const OrderedJson& value = schema_->at(keyword);
   if (!value.is_string()) {
-    refuse(keyword, str("expected a string, got ", json_type_of(value), "."));
+    reject(keyword, str("expected a string, got ", json_type_of(value), "."));
   }
   return value.get<std::string>();
 }
@@ -162,7 +162,7 @@ bool SchemaNode::boolean_or(const char* keyword, bool otherwise) const {
   if (!has(keyword)) return otherwise;
   const OrderedJson& value = schema_->at(keyword);
   if (!value.is_boolean()) {
-    refuse(keyword, str("expected true or false, got ", json_type_of(value), "."));
+    reject(keyword, str("expected true or false, got ", json_type_of(value), "."));
   }
   return value.get<bool>();
 }
@@ -172,14 +172,14 @@ std::optional<int64_t> SchemaNode::count(const char* keyword) const {
   const OrderedJson& value = schema_->at(keyword);
   const double number = value.is_number() ? value.get<double>() : -1;
   if (number < 0 || std::trunc(number) != number) {
-    refuse(keyword, str("expected an integer of 0 or more, got ", quote(value.dump()), "."));
+    reject(keyword, str("expected an integer of 0 or more, got ", quote(value.dump()), "."));
   }
   return number > kRepeatMax ? int64_t{kRepeatMax} + 1 : static_cast<int64_t>(number);
 }
 
 int32_t SchemaNode::count_min(const char* keyword) const {
   const int64_t value = count(keyword).value_or(0);
-  if (value > kRepeatMax) refuse(keyword, str("expected at most ", kRepeatMax, ", got more."));
+  if (value > kRepeatMax) reject(keyword, str("expected at most ", kRepeatMax, ", got more."));
   return static_cast<int32_t>(value);
 }
 
@@ -192,7 +192,7 @@ JsonBound SchemaNode::one_bound(const char* keyword, bool is_exclusive, bool is_
                                 bool is_integer) const {
   const OrderedJson& value = schema_->at(keyword);
   if (!value.is_number()) {
-    refuse(keyword, str("expected a number, got ", json_type_of(value), "."));
+    reject(keyword, str("expected a number, got ", json_type_of(value), "."));
   }
   if (value.is_number_integer()) {
     // Unsigned numbers above the range of int64 are far above the largest that is written.
@@ -242,12 +242,12 @@ std::vector<std::string> SchemaNode::types() const {
   const OrderedJson list = value.is_array() ? value : OrderedJson::array({value});
   for (const OrderedJson& type : list) {
     if (!type.is_string() || !is_in(kTypes, type.get<std::string>())) {
-      refuse("type", str("expected object, array, string, number, integer, boolean or null, got ",
+      reject("type", str("expected object, array, string, number, integer, boolean or null, got ",
                          quote(type.dump()), "."));
     }
     add(type.get<std::string>());
   }
-  if (types.empty()) refuse("type", "expected at least one type, got none.");
+  if (types.empty()) reject("type", "expected at least one type, got none.");
   return types;
 }
 

@@ -47,8 +47,8 @@ class SchemaNode {
   /// The names in "type", or those that the keywords imply; empty for any.
   std::vector<std::string> types() const;
 
-  [[noreturn]] void refuse(const char* keyword, const std::string& message) const;
-  [[noreturn]] void refuse_unsupported(const std::string& message) const;
+  [[noreturn]] void reject(const char* keyword, const std::string& message) const;
+  [[noreturn]] void reject_unsupported(const std::string& message) const;
   std::string place(const char* keyword) const;
 
  private:

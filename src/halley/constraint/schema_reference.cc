@@ -64,7 +64,7 @@ const OrderedJson* member_of(const OrderedJson& value, const std::string& name) 
 SchemaReference resolve_reference(const OrderedJson& root, const SchemaNode& node) {
   const std::string reference = node.text("$ref");
   if (!reference.starts_with('#') || (reference.size() > 1 && reference[1] != '/')) {
-    node.refuse_unsupported(str("$ref to ", quote(reference),
+    node.reject_unsupported(str("$ref to ", quote(reference),
                                 " is not supported. Refer to a place in the same schema, as "
                                 "\"#/$defs/name\"."));
   }
@@ -76,7 +76,7 @@ SchemaReference resolve_reference(const OrderedJson& root, const SchemaNode& nod
     const std::string name = unescaped(rest.substr(1, end - 1));
     found.schema = member_of(*found.schema, name);
     if (found.schema == nullptr) {
-      node.refuse("$ref", str("expected a place in the schema, got ", quote(reference),
+      node.reject("$ref", str("expected a place in the schema, got ", quote(reference),
                               ", which is not there."));
     }
     found.pointer += pointer_part(name);

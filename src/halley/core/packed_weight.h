@@ -102,7 +102,7 @@ struct QuantParams {
   std::vector<int32_t> input_order;
   ActivationQuant activation = ActivationQuant::kNone;
   /// Of the static kinds: finite and at least 2^-100. Any other rounds everything to NaN, so that
-  /// whoever loads a weight must refuse it.
+  /// whoever loads a weight must reject it.
   float activation_scale = 0;
   /// Of kS4S8Block128: a multiple of 128, or K. s4_clip lies in (0, 1]; any other rounds the blocks
   /// of 4 bits to NaN.

@@ -194,8 +194,8 @@ SubmitResult Engine::Impl::why_invalid(const GenerateRequest& request,
 }
 
 SubmitResult Engine::Impl::submit(GenerateRequest request, RequestId id, TokenCallback on_token) {
-  SubmitResult refusal = why_invalid(request, on_token);
-  if (refusal.status != Submit::kQueued) return refusal;
+  SubmitResult rejection = why_invalid(request, on_token);
+  if (rejection.status != Submit::kQueued) return rejection;
   const auto num_prompt_tokens = static_cast<int64_t>(request.prompt_ids.size());
   const SequenceId sequence_id = num_submits_++;
   const RequestContext context = {.tokenizer = parts_.tokenizer.get(),
@@ -211,8 +211,8 @@ SubmitResult Engine::Impl::submit(GenerateRequest request, RequestId id, TokenCa
     if (!ledger_.is_stopped() && ledger_.is_live(id)) {
       return {Submit::kInvalid, str("id: expected one that is not in use, got ", id)};
     }
-    refusal = ledger_.why_refused(num_prompt_tokens);
-    if (refusal.status != Submit::kQueued) return refusal;
+    rejection = ledger_.why_rejected(num_prompt_tokens);
+    if (rejection.status != Submit::kQueued) return rejection;
     ledger_.add(id, num_prompt_tokens);
     commands_.push_back({id, std::move(live)});
     count_waiting();
@@ -232,7 +232,7 @@ void Engine::Impl::cancel(RequestId id) {
 
 SubmitResult Engine::Impl::would_admit(int64_t num_prompt_tokens) const {
   const std::lock_guard lock(mutex_);
-  return ledger_.why_refused(std::max(num_prompt_tokens, int64_t{1}));
+  return ledger_.why_rejected(std::max(num_prompt_tokens, int64_t{1}));
 }
 
 void Engine::Impl::drain(TimePoint limit) {

@@ -107,7 +107,7 @@ struct EngineStats {
 /// Owns one thread that runs the model and all scheduling state.
 class Engine {
  public:
-  /// `tokenizer` may be null: then events carry no text, and stop strings are refused.
+  /// `tokenizer` may be null: then events carry no text, and stop strings are rejected.
   /// `eos_token_ids` end a request unless it ignores them.
   /// Throws InputError or DeviceError where the configuration does not fit.
   /// `clock` is read by any thread, by default std::chrono::steady_clock.
@@ -135,7 +135,7 @@ class Engine {
   void cancel(RequestId id) noexcept;
 
   /// What submit() would answer now to a valid request with a prompt of this many tokens, in the
-  /// time of a short lock: to refuse before the prompt is tokenized. 0 tokens: where the length is
+  /// time of a short lock: to reject before the prompt is tokenized. 0 tokens: where the length is
   /// not known yet; then only that the queue has no place for any. Thread-safe.
   [[nodiscard]] SubmitResult would_admit(int64_t num_prompt_tokens) const noexcept;
 

@@ -91,7 +91,7 @@ TEST(EnginePlan, TakesAllThatADeviceHasLeftAndIsOfUse) {
   EXPECT_EQ(plan_on_device(config, small_shape(), kGigabyte).num_pages, 80);
 }
 
-TEST(EnginePlan, RefusesMoreThanADeviceHasLeft) {
+TEST(EnginePlan, RejectsMoreThanADeviceHasLeft) {
   EngineConfig config;
   config.kv_bytes = kGigabyte + 1;
   EXPECT_THAT([&] { plan_on_device(config, small_shape(), kGigabyte); },
@@ -226,7 +226,7 @@ TEST(KvCache, HandsEachLayerItsScales) {
   EXPECT_EQ(cache.view().layers[1].scales.v, 3.0f);
 }
 
-TEST(KvCacheDeathTest, RefusesScalesForOtherLayersThanTheModels) {
+TEST(KvCacheDeathTest, RejectsScalesForOtherLayersThanTheModels) {
   ModelShape shape = small_shape();
   shape.kv_scales = {{0.5f, 0.25f}};
   EXPECT_DEATH(KvCache(kv_page_layout(shape, KvDType::kFp8E4M3, 4), ShapedLm(shape), 1),

@@ -1,4 +1,4 @@
-// The engine as a whole: refusals, threads, cancels, failures, independence from the batch.
+// The engine as a whole: rejections, threads, cancels, failures, independence from the batch.
 #include "halley/engine/engine.h"
 
 #include <atomic>
@@ -66,7 +66,7 @@ TEST_P(EngineOn, SaysWhyARequestIsInvalid) {
             "on_token: expected a callback, got none");
 }
 
-TEST_P(EngineOn, RefusesStopStringsWithoutATokenizer) {
+TEST_P(EngineOn, RejectsStopStringsWithoutATokenizer) {
   Engine engine(fake_model(), nullptr, {}, {});
   GenerateRequest request = greedy_request({1});
   request.sampling.stop = {"a"};
@@ -77,7 +77,7 @@ TEST_P(EngineOn, RefusesStopStringsWithoutATokenizer) {
             "stop_token_ids.");
 }
 
-TEST_P(EngineOn, RefusesPromptsThatFillTheModel) {
+TEST_P(EngineOn, RejectsPromptsThatFillTheModel) {
   EngineConfig config;
   config.max_model_len = 8;
   const auto engine = fake_engine(fake_model(), config);
@@ -88,7 +88,7 @@ TEST_P(EngineOn, RefusesPromptsThatFillTheModel) {
             "prompt_ids: expected fewer than max_model_len=8 tokens, got 8. Shorten the prompt.");
 }
 
-TEST_P(EngineOn, RefusesIdsInUseAndAFullQueue) {
+TEST_P(EngineOn, RejectsIdsInUseAndAFullQueue) {
   Signal is_in_forward, may_go_on;
   auto model = fake_model();
   model->on_forward = [&](const ForwardBatch&) {
@@ -115,7 +115,7 @@ TEST_P(EngineOn, RefusesIdsInUseAndAFullQueue) {
   may_go_on.set();
 }
 
-TEST_P(EngineOn, RefusesEosIdsOutsideTheVocabulary) {
+TEST_P(EngineOn, RejectsEosIdsOutsideTheVocabulary) {
   EXPECT_THAT([] { Engine(fake_model(), nullptr, {44}, {}); },
               testing::ThrowsMessage<InputError>(
                   HasSubstr("eos_token_ids: expected token ids of 0 to 43, got 44")));

@@ -11,7 +11,7 @@ RequestLedger::RequestLedger(const EngineConfig& config)
       max_num_queued_(config.max_num_queued),
       max_num_queued_tokens_(config.max_num_queued_tokens) {}
 
-SubmitResult RequestLedger::why_refused(int64_t num_prompt_tokens) const {
+SubmitResult RequestLedger::why_rejected(int64_t num_prompt_tokens) const {
   if (is_stopped()) return {Submit::kStopped, stop_message_};
   if (num_prompt_tokens >= max_model_len_) {
     return {Submit::kTooLong, str("prompt_ids: expected fewer than max_model_len=", max_model_len_,
@@ -21,7 +21,7 @@ SubmitResult RequestLedger::why_refused(int64_t num_prompt_tokens) const {
     return {Submit::kQueueFull, str("queue: expected fewer than max_num_queued=", max_num_queued_,
                                     " waiting requests, got ", num_queued_, ". Try again later.")};
   }
-  // Whoever waits alone is not refused for ever.
+  // Whoever waits alone is not rejected for ever.
   if (num_queued_ > 0 && num_queued_tokens_ + num_prompt_tokens > max_num_queued_tokens_) {
     return {Submit::kQueueFull,
             str("queue: expected at most max_num_queued_tokens=", max_num_queued_tokens_,

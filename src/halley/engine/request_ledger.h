@@ -17,9 +17,9 @@ class RequestLedger {
   /// `config` has no defaults left.
   explicit RequestLedger(const EngineConfig& config);
 
-  /// kQueued, or why a request with this many prompt tokens is refused now: kStopped, kTooLong,
+  /// kQueued, or why a request with this many prompt tokens is rejected now: kStopped, kTooLong,
   /// kQueueFull. 0 tokens fit wherever there is a place.
-  SubmitResult why_refused(int64_t num_prompt_tokens) const;
+  SubmitResult why_rejected(int64_t num_prompt_tokens) const;
 
   /// A request whose id does not live was accepted.
   void add(RequestId id, int64_t num_prompt_tokens);
@@ -28,7 +28,7 @@ class RequestLedger {
   /// It is no more.
   void end(RequestId id);
 
-  /// Refuses everything from now on, for the reason that was stated last.
+  /// Rejects everything from now on, for the reason that was stated last.
   void stop(const std::string& message) { stop_message_ = message; }
   bool is_stopped() const { return !stop_message_.empty(); }
 

@@ -178,7 +178,7 @@ TEST_P(Serving, BoundsWaitingTokensAndSaysSoBefore) {
   EXPECT_EQ(engine_->would_admit(0).status, Submit::kQueueFull);
 }
 
-TEST_P(Serving, RefusesSaltsAndPromptLogprobsOutOfRange) {
+TEST_P(Serving, RejectsSaltsAndPromptLogprobsOutOfRange) {
   make_engine({});
   start();
   GenerateRequest request = greedy_request({1});
@@ -336,9 +336,9 @@ TEST_P(Serving, DrainsUntilAllHaveEnded) {
   submit(greedy_request({1}, 5), 1, keep_last(running));
   submit(greedy_request({2}, 5), 2, keep_last(waiting));
   engine_->drain(at(1000));
-  const SubmitResult refused = engine_->submit(greedy_request({1}), 3, ignore_event);
-  EXPECT_EQ(refused.status, Submit::kStopped);
-  EXPECT_EQ(refused.message, "engine: it is draining and takes no requests any more");
+  const SubmitResult rejected = engine_->submit(greedy_request({1}), 3, ignore_event);
+  EXPECT_EQ(rejected.status, Submit::kStopped);
+  EXPECT_EQ(rejected.message, "engine: it is draining and takes no requests any more");
   EXPECT_EQ(engine_->would_admit(1).status, Submit::kStopped);
   start();
   engine_->wait_until_idle();

@@ -1,5 +1,5 @@
-// JSON from files and requests, which are hostile: parsed strictly with limits. The type is
-// nlohmann::json; every text goes through parse_json, which refuses what the library lets pass.
+// JSON from files and requests, which are untrusted: parsed strictly with limits. The type is
+// nlohmann::json; every text goes through parse_json, which rejects what the library lets pass.
 #pragma once
 
 #include <cstddef>

@@ -20,19 +20,19 @@ TEST(ParseJson, ReadsADocument) {
             R"({"b":1,"a":{"d":1,"c":2}})");
 }
 
-TEST(ParseJson, RefusesDuplicateKeys) {
+TEST(ParseJson, RejectsDuplicateKeys) {
   EXPECT_THAT([] { parse_json(R"({"a": 1, "a": 2})", "config.json"); },
               ThrowsMessage<InputError>(HasSubstr("config.json: duplicate key \"a\"")));
   EXPECT_NO_THROW(parse_json(R"({"a": {"a": 1}})", "test"));
 }
 
-TEST(ParseJson, RefusesDuplicateKeysInOrderedDocuments) {
+TEST(ParseJson, RejectsDuplicateKeysInOrderedDocuments) {
   EXPECT_THROW(parse_ordered_json(R"({"a": {"x": [1]}, "a": 2})", "test"), InputError);
   EXPECT_EQ(parse_ordered_json(R"({"b": {"x": [1, {}]}, "a": [[]]})", "test").dump(),
             R"({"b":{"x":[1,{}]},"a":[[]]})");
 }
 
-TEST(ParseJson, RefusesANulByte) {
+TEST(ParseJson, RejectsANulByte) {
   EXPECT_THAT([] { parse_json(std::string("{}\0x", 4), "test"); },
               ThrowsMessage<InputError>(HasSubstr("test: not valid JSON at byte 3: a NUL byte")));
 }
@@ -42,13 +42,13 @@ TEST(ParseJson, EscapesControlCharactersInMessages) {
               ThrowsMessage<InputError>(HasSubstr("duplicate key \"\\x1b\"")));
 }
 
-TEST(ParseJson, RefusesDepthBombs) {
+TEST(ParseJson, RejectsDepthBombs) {
   const std::string bomb(1'000'000, '[');
   EXPECT_THAT([&] { parse_json(bomb, "test"); },
               ThrowsMessage<InputError>(HasSubstr("nested deeper than 128 levels")));
 }
 
-TEST(ParseJson, RefusesTooManyValues) {
+TEST(ParseJson, RejectsTooManyValues) {
   EXPECT_THAT([] { parse_json("[1,2,3]", "test", {.num_values_max = 3}); },
               ThrowsMessage<InputError>(HasSubstr("at most 3 JSON values")));
 }

@@ -110,13 +110,13 @@ TEST(ChatTemplateGoldens, SnippetsRenderAsInJinja) {
   }
 }
 
-struct Refusal {
+struct Rejection {
   const char* source;
   const char* message;
 };
 
-TEST(ChatTemplateSyntax, RefusesByNameWithTheLine) {
-  const std::vector<Refusal> refusals = {
+TEST(ChatTemplateSyntax, RejectsByNameWithTheLine) {
+  const std::vector<Rejection> rejections = {
       {"{% extends 'x' %}", "test:1: the tag \"extends\" is not supported"},
       {"a\nb{% include 'x' %}", "test:2: the tag \"include\" is not supported"},
       {"{% import 'x' as y %}", "test:1: the tag \"import\" is not supported"},
@@ -137,15 +137,15 @@ TEST(ChatTemplateSyntax, RefusesByNameWithTheLine) {
       {"{{ '\\ud800' }}", "test:1: the escape \\u gives no Unicode character"},
       {"{{ '\\N{DASH}' }}", "test:1: the escape \\N{...} is not supported"},
   };
-  for (const Refusal& refusal : refusals) {
-    EXPECT_THAT([&] { render(refusal.source); },
-                ThrowsMessage<InputError>(HasSubstr(refusal.message)))
-        << refusal.source;
+  for (const Rejection& rejection : rejections) {
+    EXPECT_THAT([&] { render(rejection.source); },
+                ThrowsMessage<InputError>(HasSubstr(rejection.message)))
+        << rejection.source;
   }
 }
 
 TEST(ChatTemplateErrors, NameTheLineAndTheReason) {
-  const std::vector<Refusal> errors = {
+  const std::vector<Rejection> errors = {
       {"a\n{{ raise_exception('no way') }}", "test:2: no way"},
       {"{{ x.y }}", "test:1: 'x' is undefined"},
       {"{{ {}.a.b }}", "test:1: 'dict object' has no attribute 'a'"},
@@ -157,7 +157,7 @@ TEST(ChatTemplateErrors, NameTheLineAndTheReason) {
       {"{{ 'a' + 1 }}", "can only concatenate str (not \"int\") to str"},
       {"{{ 1 < 'a' }}", "'<' not supported between instances of 'int' and 'str'"},
       {"{{ range(10 ** 12) }}", "Range too big"},
-      {"{{ namespace(_x=1) }}", "names that start with an underscore are refused"},
+      {"{{ namespace(_x=1) }}", "names that start with an underscore are rejected"},
       {"{% for a, b in [1] %}{% endfor %}", "'int' object is not iterable"},
       {"{% for a, b in [[1]] %}{% endfor %}", "not enough values to unpack (expected 2, got 1)"},
       {"{{ strftime_now('%Q') }}", "strftime_now() does not support the conversion \"%Q\""},
@@ -165,10 +165,10 @@ TEST(ChatTemplateErrors, NameTheLineAndTheReason) {
       {"{{ {} | tojson(1, 2, 3, 4, 5) }}", "tojson() takes at most 4 argument(s), got 5"},
       {"{{ dict() | tojson(indent='a', frob=1) }}", "takes no keyword argument \"frob\""},
   };
-  for (const Refusal& refusal : errors) {
-    EXPECT_THAT([&] { render(refusal.source); },
-                ThrowsMessage<InputError>(HasSubstr(refusal.message)))
-        << refusal.source;
+  for (const Rejection& rejection : errors) {
+    EXPECT_THAT([&] { render(rejection.source); },
+                ThrowsMessage<InputError>(HasSubstr(rejection.message)))
+        << rejection.source;
   }
   EXPECT_THAT([] { render("", OrderedJson::array()); },
               ThrowsMessage<InputError>(HasSubstr("test: expected an object as the context")));
@@ -307,7 +307,7 @@ TEST(LoadChatTemplateSource, TakesTheFileThenTheConfig) {
   EXPECT_EQ(load_chat_template_source(model.path(), true), "file");
 }
 
-TEST(LoadChatTemplateSource, RefusesOtherTypes) {
+TEST(LoadChatTemplateSource, RejectsOtherTypes) {
   const ModelFolder model;
   const auto load = [&] { load_chat_template_source(model.path(), false); };
   model.write("tokenizer_config.json", R"({"chat_template": 7})");

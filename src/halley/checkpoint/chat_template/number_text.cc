@@ -85,7 +85,7 @@ ParsedInteger parse_integer(std::string_view text, int base) {
     is_too_large = is_too_large || !sum;
     value = sum.value_or(0);
   }
-  // int("010", 0) is refused as the literal is.
+  // int("010", 0) is rejected as the literal is.
   if (follows_literals && text.size() == size_before && text[0] == '0' && value != 0) return {};
   if (is_too_large) return {std::nullopt, true};
   return {is_negative ? -value : value, false};

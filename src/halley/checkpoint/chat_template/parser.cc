@@ -136,14 +136,14 @@ Statement Parser::parse_statement() {
       {"break", &Parser::parse_loop_control},
       {"continue", &Parser::parse_loop_control},
   }};
-  static constexpr std::array<std::string_view, 6> kRefused = {"extends", "include", "import",
-                                                               "from",    "block",   "autoescape"};
+  static constexpr std::array<std::string_view, 6> kRejected = {"extends", "include", "import",
+                                                                "from",    "block",   "autoescape"};
   const Token& token = current();
   if (token.type != TokenType::kName) fail_unexpected("the name of a tag");
   for (const auto& [name, parse_tag] : kStatements) {
     if (token.text == name) return (this->*parse_tag)();
   }
-  if (std::find(kRefused.begin(), kRefused.end(), token.text) != kRefused.end()) {
+  if (std::find(kRejected.begin(), kRejected.end(), token.text) != kRejected.end()) {
     fail_at(token.line, str("the tag ", quote(token.text), " is not supported"));
   }
   fail_at(token.line, str("Encountered unknown tag ", quote(token.text)));

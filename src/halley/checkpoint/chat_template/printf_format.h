@@ -12,7 +12,7 @@ namespace halley::jinja {
 Value printf_format(Runtime& runtime, std::string_view format, const Value& values);
 
 /// format.format(...): fields {}, {0}, {name}, each with ![rs] and a format specification;
-/// attributes and items of fields are refused.
+/// attributes and items of fields are rejected.
 Value brace_format(Runtime& runtime, std::string_view format, const Arguments& arguments);
 
 /// format(value, specification).

@@ -152,7 +152,7 @@ Value Runtime::make_namespace() {
 void Runtime::set_attribute(NamespacePayload& target, const std::string& name, Value value) {
   if (!name.empty() && name[0] == '_') {
     fail("a namespace cannot have the attribute ", quote(name),
-         ": names that start with an underscore are refused");
+         ": names that start with an underscore are rejected");
   }
   for (auto& [key, old] : target.members) {
     if (key == name) {

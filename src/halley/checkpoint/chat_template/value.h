@@ -214,7 +214,7 @@ struct JoinerPayload : Payload {
   bool is_used = false;
 };
 
-/// The variable `loop` of one for statement. Items that the statement's condition refuses are
+/// The variable `loop` of one for statement. Items that the statement's condition rejects are
 /// skipped when the loop comes to them, for the condition may depend on what the body did.
 struct LoopPayload : Payload {
   using Condition = std::function<bool(const Value& item)>;

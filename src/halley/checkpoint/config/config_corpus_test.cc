@@ -86,7 +86,7 @@ std::string error_of(const std::string& file) {
   return "";
 }
 
-TEST(ConfigCorpus, IsAcceptedOrRefusedWithItsMessage) {
+TEST(ConfigCorpus, IsAcceptedOrRejectedWithItsMessage) {
   for (const CorpusCase& test_case : kCases) {
     const std::string file = str(test_case.name, ".json");
     if (test_case.message == kAccepted) {

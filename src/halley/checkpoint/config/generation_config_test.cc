@@ -46,7 +46,7 @@ TEST(GenerationConfig, FallsBackToTheConfigurationForTokens) {
   EXPECT_THAT(read("{}").eos_token_ids, IsEmpty());
 }
 
-TEST(GenerationConfig, RefusesWrongValuesByName) {
+TEST(GenerationConfig, RejectsWrongValuesByName) {
   const auto error_of = [](const std::string& text) -> std::string {
     try {
       read(text);

@@ -27,7 +27,7 @@ std::string describe_range(int64_t min, int64_t max) {
   return str("an integer in [", min, ", ", max, "]");
 }
 
-// JSON integers that fit int64_t. 4096.0 is not one: Python would refuse it as a size too.
+// JSON integers that fit int64_t. 4096.0 is not one: Python would reject it as a size too.
 std::optional<int64_t> as_integer(const Json& value) {
   if (!value.is_number_integer()) return std::nullopt;
   if (value.is_number_unsigned() &&

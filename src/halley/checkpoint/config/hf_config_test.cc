@@ -97,7 +97,7 @@ TEST(HfConfig, NamesFieldExpectedAndFound) {
             "config.json: field 'x.y': expected an integer in [1, 2], got nothing.");
 }
 
-TEST(HfConfig, RefusesTextThatIsNoObject) {
+TEST(HfConfig, RejectsTextThatIsNoObject) {
   EXPECT_THAT([] { parse("[]"); },
               ThrowsMessage<InputError>("config.json: expected a JSON object, got an array of 0."));
   EXPECT_THROW(parse(""), InputError);

@@ -106,7 +106,7 @@ TEST(RopeConfig, KeepsTypesThatItDoesNotKnow) {
             "mrope");
 }
 
-TEST(RopeConfig, RefusesWrongValuesByName) {
+TEST(RopeConfig, RejectsWrongValuesByName) {
   const auto error_of = [](const std::string& parameters) -> std::string {
     try {
       read(str(R"({"rope_scaling": {"rope_type": "yarn", )", parameters, "}}"));

@@ -120,7 +120,7 @@ TEST_F(OpenWeights, TakesTheOnlyFileOfAnotherName) {
               HasSubstr("got 2 other .safetensors files (\"gptq_model-4bi"));
 }
 
-TEST_F(OpenWeights, RefusesOneShardWithoutItsIndex) {
+TEST_F(OpenWeights, RejectsOneShardWithoutItsIndex) {
   write("model-00001-of-00003.safetensors", make_file({"a"}, 'x'));
   EXPECT_THAT(error<CheckpointError>(), HasSubstr("Download model.safetensors.index.json"));
   fs::remove(dir_ / "model-00001-of-00003.safetensors");
@@ -139,20 +139,20 @@ TEST_F(OpenWeights, SaysWhatOtherWeightsToConvert) {
   EXPECT_THAT(error<UnsupportedError>(), HasSubstr("Merge it into its base model"));
 }
 
-TEST_F(OpenWeights, RefusesADirectoryWithoutWeights) {
+TEST_F(OpenWeights, RejectsADirectoryWithoutWeights) {
   EXPECT_THAT(error<CheckpointError>(), HasSubstr("got no weight file"));
   EXPECT_THAT([&] { open_checkpoint_weights(dir_ / "none"); },
               ThrowsMessage<CheckpointError>(HasSubstr("expected a model's directory")));
 }
 
-TEST_F(OpenWeights, RefusesAMissingShard) {
+TEST_F(OpenWeights, RejectsAMissingShard) {
   write_index(R"({"a": "one.safetensors", "b": "two.safetensors"})");
   write("one.safetensors", make_file({"a"}, 'x'));
   EXPECT_THAT(error<CheckpointError>(),
               AllOf(HasSubstr("index.json: field 'weight_map'"), HasSubstr("\"two.safetensors\"")));
 }
 
-TEST_F(OpenWeights, RefusesShardsThatDisagreeWithTheIndex) {
+TEST_F(OpenWeights, RejectsShardsThatDisagreeWithTheIndex) {
   write_index(R"({"a": "one.safetensors", "b": "two.safetensors"})");
   write("one.safetensors", make_file({"a"}, 'x'));
   write("two.safetensors", make_file({"c"}, 'x'));
@@ -178,7 +178,7 @@ TEST_F(OpenWeights, ReadsEveryTestModel) {
   EXPECT_GE(num_models, 1);
 }
 
-TEST(WeightIndex, RefusesNamesThatLeaveTheDirectory) {
+TEST(WeightIndex, RejectsNamesThatLeaveTheDirectory) {
   for (const char* name :
        {"../x.safetensors", "/etc/x.safetensors", "a/b.safetensors", "a\\\\b.safetensors", "..", "",
         ".safetensors", "x.bin", "x\\u0000.safetensors", "x.safetensors\\n"}) {
@@ -195,7 +195,7 @@ TEST(WeightIndex, RefusesNamesThatLeaveTheDirectory) {
       CheckpointError);
 }
 
-TEST(WeightIndex, RefusesMalformedText) {
+TEST(WeightIndex, RejectsMalformedText) {
   for (const char* text : {"", "[]", "{}", R"({"weight_map": []})", R"({"weight_map": {}})",
                            R"({"weight_map": {"a": 1}})", R"({"weight_map": {"a": null}})",
                            R"({"weight_map": {"a": "x.safetensors", "a": "y.safetensors"}})"}) {
@@ -248,7 +248,7 @@ TEST(DummyWeights, HaveSmallValues) {
   for (int i = 0; i < 4096; ++i) ASSERT_NE(fnuz.data[i], std::byte{0x80});
 }
 
-TEST(DummyWeights, RefuseSizesThatDoNotFit) {
+TEST(DummyWeights, RejectSizesThatDoNotFit) {
   EXPECT_THAT(
       [] {
         make_dummy_weights({{"w", DType::kF32, {1LL << 40, 1LL << 40}, 0}});

@@ -45,14 +45,14 @@ TEST(SafetensorsLimits, Take200000Tensors) {
   EXPECT_EQ(header.entries.size(), 200'000u);
 }
 
-TEST(SafetensorsLimits, RefuseAMillionTensors) {
+TEST(SafetensorsLimits, RejectAMillionTensors) {
   const std::string bytes = make_tiny_tensors(1'000'000);
   EXPECT_THAT([&] { parse(bytes); },
               ThrowsMessage<CheckpointError>(HasSubstr(
                   "x.safetensors: header: expected at most 4000000 JSON values, got more")));
 }
 
-TEST(SafetensorsLimits, RefuseAHeaderOfTinyValues) {
+TEST(SafetensorsLimits, RejectAHeaderOfTinyValues) {
   std::string header = R"({"a":[)";
   for (int i = 0; i < 25'000'000; ++i) header += "[],";
   header += "1]}";
@@ -60,7 +60,7 @@ TEST(SafetensorsLimits, RefuseAHeaderOfTinyValues) {
               ThrowsMessage<CheckpointError>(HasSubstr("at most 4000000 JSON values")));
 }
 
-TEST(SafetensorsLimits, RefuseADeepHeaderOfFullLength) {
+TEST(SafetensorsLimits, RejectADeepHeaderOfFullLength) {
   const std::string bytes = make_file(str("{\"a\":", std::string(99'000'000, '['), "}"), 0);
   EXPECT_THAT([&] { parse(bytes); },
               ThrowsMessage<CheckpointError>(HasSubstr("nested deeper than 128 levels")));

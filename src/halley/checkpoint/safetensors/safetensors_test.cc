@@ -194,7 +194,7 @@ const CorpusCase kCases[] = {
     {"index_other_kind", "header length: expected at most 100000000 bytes, got "},
 };
 
-TEST(SafetensorsCorpus, IsAcceptedOrRefusedWithItsMessage) {
+TEST(SafetensorsCorpus, IsAcceptedOrRejectedWithItsMessage) {
   for (const CorpusCase& test_case : kCases) {
     const std::string file = str(test_case.name, ".safetensors");
     const std::string bytes = read_text_file(kFolder / file, kFileBytesMax);
@@ -219,7 +219,7 @@ TEST(SafetensorsCorpus, HasARowForEveryFile) {
 }
 
 // A cut file must not pass for a shorter one.
-TEST(SafetensorsCorpus, IsRefusedWhereverItIsCut) {
+TEST(SafetensorsCorpus, IsRejectedWhereverItIsCut) {
   for (const char* name : {"good_two", "good_every_dtype", "good_metadata"}) {
     const std::string bytes = read_text_file(kFolder / str(name, ".safetensors"), kFileBytesMax);
     for (size_t size = 0; size < bytes.size(); ++size) {

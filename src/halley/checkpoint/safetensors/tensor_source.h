@@ -1,4 +1,4 @@
-// Where a model's tensors come from: a checkpoint's files, or made-up data of the right shapes.
+// Where a model's tensors come from: a checkpoint's files, or synthetic data of the right shapes.
 #pragma once
 
 #include <cstddef>

@@ -9,7 +9,7 @@
 
 namespace halley {
 
-/// Longer contents are refused: finding them takes time that grows with this.
+/// Longer contents are rejected: finding them takes time that grows with this.
 constexpr size_t kAddedTokenBytesMax = 1024;
 
 struct AddedToken {

@@ -11,7 +11,7 @@
 namespace halley {
 namespace {
 
-// Longer words are refused: positions in a word are 32-bit.
+// Longer words are rejected: positions in a word are 32-bit.
 constexpr size_t kWordBytesMax = size_t{1} << 31;
 
 void check_type(const Component& config) {

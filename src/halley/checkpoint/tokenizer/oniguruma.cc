@@ -63,7 +63,7 @@ class Translator {
         str(where_, ": ", text, " at byte ", pos_, " of the pattern ", quote(pattern_), "."));
   }
 
-  [[noreturn]] void refuse(std::string_view construct) const {
+  [[noreturn]] void reject(std::string_view construct) const {
     throw UnsupportedError(str(where_, ": the construct ", quote(construct), " at byte ", pos_,
                                " of the pattern ", quote(pattern_),
                                " is not supported. Write the pattern without it."));
@@ -178,7 +178,7 @@ class Translator {
 
   void open_group() {
     ++pos_;
-    if (peek() == '*') refuse("(*");
+    if (peek() == '*') reject("(*");
     if (peek() != '?') return push_group("(");
     ++pos_;
     if (consume("#")) {
@@ -194,7 +194,7 @@ class Translator {
       while (is_ascii_letter(peek()) || is_ascii_digit(peek()) || peek() == '_') {
         name += pattern_[pos_++];
       }
-      if (name.empty() || !consume(">")) refuse("(?<");
+      if (name.empty() || !consume(">")) reject("(?<");
       return push_group(str("(?<", name, ">"));
     }
     options();
@@ -209,7 +209,7 @@ class Translator {
       ++pos_;
     }
     if (consume(":")) return push_group(text + ":");
-    if (!consume(")")) refuse(str("(?", std::string(1, peek())));
+    if (!consume(")")) reject(str("(?", std::string(1, peek())));
     out_ += text + ":";
     ++num_open_options_;
     atom_begin_.reset();
@@ -283,7 +283,7 @@ class Translator {
 
   PropertySet property() {
     const bool is_capital = peek(1) == 'P';
-    if (peek(2) != '{') refuse(pattern_.substr(pos_, 3));
+    if (peek(2) != '{') reject(pattern_.substr(pos_, 3));
     const size_t begin = pos_ + 3;
     const size_t end = pattern_.find('}', begin);
     if (end == std::string_view::npos) fail("expected } after \\p{");
@@ -310,7 +310,7 @@ class Translator {
       ++pos_;
       return static_cast<uint32_t>(kCodes[index]);
     }
-    if (is_ascii_letter(c) || is_ascii_digit(c)) refuse(pattern_.substr(pos_ - 1, 2));
+    if (is_ascii_letter(c) || is_ascii_digit(c)) reject(pattern_.substr(pos_ - 1, 2));
     pos_ += next.num_bytes;
     return next.code;
   }
@@ -334,7 +334,7 @@ class Translator {
     if (num_digits == 0 || (is_braced && !consume("}"))) fail("expected hexadecimal digits");
     if (code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) fail("expected a character's code");
     // Two digits are a byte, not a character.
-    if (num_digits_max == 2 && code >= 0x80) refuse("\\x80 to \\xFF");
+    if (num_digits_max == 2 && code >= 0x80) reject("\\x80 to \\xFF");
     return static_cast<uint32_t>(code);
   }
 
@@ -418,7 +418,7 @@ class Translator {
     const size_t end = pattern_.find(":]", pos_ + 2);
     if (end == std::string_view::npos) fail("expected :] after [:");
     const std::string_view name = pattern_.substr(pos_ + 2, end - pos_ - 2);
-    if (name == "graph" || name == "print") refuse(str("[:", name, ":]"));
+    if (name == "graph" || name == "print") reject(str("[:", name, ":]"));
     const PropertySet added = onig_property_set(name, where_);
     pos_ = end + 2;
     add_set(set, added);

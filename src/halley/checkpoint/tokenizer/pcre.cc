@@ -15,7 +15,7 @@ namespace halley {
 namespace {
 
 // Backtracking steps of one match. Patterns of published tokenizers need a few steps a byte of the
-// longest run of spaces; a hostile one reaches this in well under a second.
+// longest run of spaces; a untrusted one reaches this in well under a second.
 constexpr uint32_t kMatchLimit = 5'000'000;
 constexpr uint32_t kHeapLimitKib = 256 * 1024;
 constexpr size_t kJitStackBytesMax = 16 * 1024 * 1024;
@@ -100,7 +100,7 @@ PcrePattern::PcrePattern(const std::string& pattern, const std::string& where) :
   size_t error_offset = 0;
   pcre2_code* code = compile(pattern, error_code, error_offset);
   if (code == nullptr) {
-    throw InputError(str(where, ": expected a regular expression, got one that PCRE2 refuses: ",
+    throw InputError(str(where, ": expected a regular expression, got one that PCRE2 rejects: ",
                          error_text(error_code), " at byte ", error_offset, " of ",
                          quote(pattern, 200), "."));
   }

@@ -1,4 +1,4 @@
-// Regular expressions run by PCRE2, with limits that a hostile pattern cannot pass.
+// Regular expressions run by PCRE2, with limits that a untrusted pattern cannot pass.
 #pragma once
 
 #include <cstddef>

@@ -143,7 +143,7 @@ void parse_normalizer_spec(std::string_view message, SpmModel& model, const std:
   }
 }
 
-void refuse_denormalizer(std::string_view message, const std::string& where) {
+void reject_denormalizer(std::string_view message, const std::string& where) {
   ProtobufReader reader(message, where);
   ProtobufField field;
   while (reader.next(field)) {
@@ -195,7 +195,7 @@ SpmModel parse_spm_model(std::string_view bytes, const std::string& where) {
     }
     if (field.number == 2) parse_trainer_spec(field.bytes, model, where);
     if (field.number == 3) parse_normalizer_spec(field.bytes, model, where);
-    if (field.number == 5) refuse_denormalizer(field.bytes, where);
+    if (field.number == 5) reject_denormalizer(field.bytes, where);
   }
   check_pieces(model, where);
   return model;

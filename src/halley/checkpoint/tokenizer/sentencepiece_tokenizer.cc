@@ -30,7 +30,7 @@ std::unique_ptr<sentencepiece::SentencePieceProcessor> load_processor(std::strin
   } catch (const std::exception& error) {
     reason = error.what();
   }
-  throw InputError(str(where, ": expected a SentencePiece model, but the library refuses it: ",
+  throw InputError(str(where, ": expected a SentencePiece model, but the library rejects it: ",
                        quote(reason, 200), "."));
 }
 

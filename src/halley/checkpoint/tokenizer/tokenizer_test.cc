@@ -39,7 +39,7 @@ std::unique_ptr<Tokenizer> load(const Json& file) {
 }
 
 template <typename Expected>
-void expect_refused(const Json& file, const std::string& text) {
+void expect_rejected(const Json& file, const std::string& text) {
   try {
     load(file);
     FAIL() << "loaded: " << file.dump();
@@ -58,29 +58,29 @@ std::string message_of(const std::function<void()>& action) {
   return "no error";
 }
 
-TEST(TokenizerJson, RefusesOtherModelsByName) {
+TEST(TokenizerJson, RejectsOtherModelsByName) {
   for (const char* type : {"Unigram", "WordPiece", "WordLevel"}) {
     Json file = tiny_file();
     file["model"]["type"] = type;
-    expect_refused<UnsupportedError>(file, str("model type \"", type, "\" is not supported"));
+    expect_rejected<UnsupportedError>(file, str("model type \"", type, "\" is not supported"));
   }
 }
 
-TEST(TokenizerJson, RefusesUnknownComponentsByName) {
+TEST(TokenizerJson, RejectsUnknownComponentsByName) {
   for (const char* member : {"normalizer", "pre_tokenizer", "post_processor", "decoder"}) {
     Json file = tiny_file();
     file[member] = {{"type", "Wondrous"}};
-    expect_refused<UnsupportedError>(file, str(member, ": the "));
-    expect_refused<UnsupportedError>(file, "\"Wondrous\" is not supported");
+    expect_rejected<UnsupportedError>(file, str(member, ": the "));
+    expect_rejected<UnsupportedError>(file, "\"Wondrous\" is not supported");
   }
-  expect_refused<UnsupportedError>(tiny_file(R"({"normalizer": {"type": "Precompiled"}})"),
-                                   "Use the model's tokenizer.model");
+  expect_rejected<UnsupportedError>(tiny_file(R"({"normalizer": {"type": "Precompiled"}})"),
+                                    "Use the model's tokenizer.model");
 }
 
-TEST(TokenizerJson, RefusesDropout) {
+TEST(TokenizerJson, RejectsDropout) {
   Json file = tiny_file();
   file["model"]["dropout"] = 0.1;
-  expect_refused<UnsupportedError>(file, "model.dropout: BPE dropout is not supported");
+  expect_rejected<UnsupportedError>(file, "model.dropout: BPE dropout is not supported");
 }
 
 TEST(TokenizerJson, NamesTheFieldThatIsWrong) {
@@ -89,32 +89,33 @@ TEST(TokenizerJson, NamesTheFieldThatIsWrong) {
     file["model"].update(parse_json(members, "members"));
     return file;
   };
-  expect_refused<InputError>(with_model(R"({"vocab": [1]})"), "model.vocab: expected an object");
-  expect_refused<InputError>(with_model(R"({"vocab": {"a": -1}})"), "for token \"a\"");
-  expect_refused<InputError>(with_model(R"({"vocab": {"a": 99999999}})"), "got 99999999");
-  expect_refused<InputError>(with_model(R"({"vocab": {"a": 1, "b": 1}})"), "the same id 1");
-  expect_refused<InputError>(with_model(R"({"merges": [["a", "zz"]]})"), "got \"zz\"");
-  expect_refused<InputError>(with_model(R"({"merges": ["a b c"]})"), "model.merges[0]: expected");
+  expect_rejected<InputError>(with_model(R"({"vocab": [1]})"), "model.vocab: expected an object");
+  expect_rejected<InputError>(with_model(R"({"vocab": {"a": -1}})"), "for token \"a\"");
+  expect_rejected<InputError>(with_model(R"({"vocab": {"a": 99999999}})"), "got 99999999");
+  expect_rejected<InputError>(with_model(R"({"vocab": {"a": 1, "b": 1}})"), "the same id 1");
+  expect_rejected<InputError>(with_model(R"({"merges": [["a", "zz"]]})"), "got \"zz\"");
+  expect_rejected<InputError>(with_model(R"({"merges": ["a b c"]})"), "model.merges[0]: expected");
   Json without = tiny_file();
   without["model"].erase("vocab");
-  expect_refused<InputError>(without, "model.vocab: expected a value, got nothing");
-  expect_refused<InputError>(tiny_file(R"({"model": 3})"), "model: expected an object, got number");
-  expect_refused<UnsupportedError>(tiny_file(R"({"version": "2.0"})"), "expected \"1.0\"");
+  expect_rejected<InputError>(without, "model.vocab: expected a value, got nothing");
+  expect_rejected<InputError>(tiny_file(R"({"model": 3})"),
+                              "model: expected an object, got number");
+  expect_rejected<UnsupportedError>(tiny_file(R"({"version": "2.0"})"), "expected \"1.0\"");
 }
 
-TEST(TokenizerJson, RefusesAddedTokensThatContradict) {
-  expect_refused<InputError>(tiny_file(R"({"added_tokens": [{"id": 9, "content": "ab"}]})"),
-                             "expected token \"ab\" to have one id, got 9 here and 3");
-  expect_refused<InputError>(tiny_file(R"({"added_tokens": [{"id": 1, "content": "<s>"}]})"),
-                             "expected an id that no other token has, got 1");
+TEST(TokenizerJson, RejectsAddedTokensThatContradict) {
+  expect_rejected<InputError>(tiny_file(R"({"added_tokens": [{"id": 9, "content": "ab"}]})"),
+                              "expected token \"ab\" to have one id, got 9 here and 3");
+  expect_rejected<InputError>(tiny_file(R"({"added_tokens": [{"id": 1, "content": "<s>"}]})"),
+                              "expected an id that no other token has, got 1");
 }
 
-TEST(TokenizerJson, RefusesPostProcessorsWithWrongIds) {
-  expect_refused<InputError>(
+TEST(TokenizerJson, RejectsPostProcessorsWithWrongIds) {
+  expect_rejected<InputError>(
       tiny_file(R"({"post_processor": {"type": "BertProcessing", "sep": ["x", 77],
                     "cls": ["y", 1]}})"),
       "expected an id of the vocabulary (0 to 4)");
-  expect_refused<InputError>(
+  expect_rejected<InputError>(
       tiny_file(R"({"post_processor": {"type": "TemplateProcessing", "special_tokens": {},
                     "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}], "pair": []}})"),
       "expected a token of special_tokens, got \"<s>\"");
@@ -132,7 +133,7 @@ TEST(TokenizerJson, ReadsEscapedTextsInBothFormsOfMerges) {
   EXPECT_EQ(tokenizer->encode("\xC3\xA4\"\xF0\x9F\x98\x80", false), (std::vector<int32_t>{2, 3}));
 }
 
-TEST(TokenizerJson, RefusesTextThatIsNotUtf8AndIdsOutsideTheVocabulary) {
+TEST(TokenizerJson, RejectsTextThatIsNotUtf8AndIdsOutsideTheVocabulary) {
   const auto tokenizer = load(tiny_file());
   EXPECT_THAT(message_of([&] { tokenizer->encode("a\xFF", false); }), HasSubstr("valid UTF-8"));
   for (const int32_t id : {-1, 5}) {
@@ -152,7 +153,7 @@ TEST(TokenizerJson, StopsAPatternThatBacktracksForever) {
               HasSubstr("too much time or memory"));
 }
 
-TEST(TokenizerJson, RefusesPatternsByTheirConstruct) {
+TEST(TokenizerJson, RejectsPatternsByTheirConstruct) {
   const auto with_pattern = [](const char* pattern) {
     Json file = tiny_file();
     file["pre_tokenizer"] = {{"type", "Split"},
@@ -161,13 +162,13 @@ TEST(TokenizerJson, RefusesPatternsByTheirConstruct) {
                              {"invert", false}};
     return file;
   };
-  expect_refused<UnsupportedError>(with_pattern("(?~a)"), "the construct \"(?~\"");
-  expect_refused<UnsupportedError>(with_pattern("(*LIMIT_MATCH=1)"), "the construct \"(*\"");
-  expect_refused<UnsupportedError>(with_pattern("\\N"), "the construct \"\\\\N\"");
-  expect_refused<InputError>(with_pattern("\\p{Martian}"), "got \"Martian\"");
-  expect_refused<InputError>(with_pattern("(a"), "expected ) for every (");
-  expect_refused<InputError>(with_pattern("[a"), "expected ] at the end of a set");
-  expect_refused<InputError>(with_pattern("+a"), "something to repeat");
+  expect_rejected<UnsupportedError>(with_pattern("(?~a)"), "the construct \"(?~\"");
+  expect_rejected<UnsupportedError>(with_pattern("(*LIMIT_MATCH=1)"), "the construct \"(*\"");
+  expect_rejected<UnsupportedError>(with_pattern("\\N"), "the construct \"\\\\N\"");
+  expect_rejected<InputError>(with_pattern("\\p{Martian}"), "got \"Martian\"");
+  expect_rejected<InputError>(with_pattern("(a"), "expected ) for every (");
+  expect_rejected<InputError>(with_pattern("[a"), "expected ] at the end of a set");
+  expect_rejected<InputError>(with_pattern("+a"), "something to repeat");
 }
 
 TEST(TokenizerJson, EncodesAMegabyteWithoutSpaces) {
@@ -225,16 +226,16 @@ class SentencePieceFile : public testing::Test {
 };
 
 TEST_F(SentencePieceFile, CutOffOrChangedGivesAnErrorAndNoCrash) {
-  int num_refused = 0;
+  int num_rejected = 0;
   for (size_t size = 0; size < bytes_.size(); size += 97) {
     const auto message = message_of(
         [&] { SentencePieceTokenizer(std::string_view(bytes_).substr(0, size), {}, "cut.model"); });
     if (message != "no error") {
       EXPECT_THAT(message, HasSubstr("cut.model"));
-      ++num_refused;
+      ++num_rejected;
     }
   }
-  EXPECT_GT(num_refused, 30);
+  EXPECT_GT(num_rejected, 30);
 }
 
 TEST_F(SentencePieceFile, SettingsPutBosAndEosAround) {

@@ -194,7 +194,7 @@ TEST(HttpClient, LeavesWhatStandsBehindTheLength) {
   EXPECT_EQ(outcome.result.body, "he");
 }
 
-TEST(HttpClient, RefusesWrongLengthsAndAnswersThatAreNoHttp) {
+TEST(HttpClient, RejectsWrongLengthsAndAnswersThatAreNoHttp) {
   for (const char* text :
        {"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
         "HTTP/1.1 200 OK\r\nContent-Length: 1x\r\n\r\n",

@@ -40,7 +40,7 @@ TEST(HttpUrl, KeepsTheBracketsOfIpv6OutOfTheHost) {
   EXPECT_EQ(url.authority(), "[::1]:8000");
 }
 
-TEST(HttpUrl, RefusesWhatIsNoUrlOfAServer) {
+TEST(HttpUrl, RejectsWhatIsNoUrlOfAServer) {
   EXPECT_THAT(error_of("localhost:8000"), HasSubstr("expected http://"));
   EXPECT_THAT(error_of("http://"), HasSubstr("expected a host, got none"));
   EXPECT_THAT(error_of("http://:80"), HasSubstr("expected a host, got none"));

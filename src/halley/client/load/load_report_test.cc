@@ -165,7 +165,7 @@ TEST(Slo, ReadsUnits) {
   EXPECT_THAT(*slo.e2el, DoubleEq(1.5));
 }
 
-TEST(Slo, RefusesWhatIsNone) {
+TEST(Slo, RejectsWhatIsNone) {
   EXPECT_THAT(error_of(""), HasSubstr("--slo: expected ttft, tpot and e2el"));
   EXPECT_THAT(error_of("ttft"), HasSubstr("got \"ttft\""));
   EXPECT_THAT(error_of("itl=1ms"), HasSubstr("got \"itl=1ms\""));

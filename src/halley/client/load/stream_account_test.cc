@@ -75,7 +75,7 @@ std::string error_behind(const std::string& data) {
   return account.error();
 }
 
-TEST(StreamAccount, RefusesWhatIsNoChunk) {
+TEST(StreamAccount, RejectsWhatIsNoChunk) {
   EXPECT_THAT(error_behind("{"), HasSubstr("stream: not valid JSON"));
   EXPECT_THAT(error_behind("[]"), HasSubstr("stream: expected objects, got \"[]\""));
   EXPECT_THAT(error_behind(R"({"choices": [1]})"), HasSubstr("choices that are objects"));

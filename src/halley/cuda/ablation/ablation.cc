@@ -38,8 +38,7 @@ TilePlan plan_whole_tiles(const ProductShape& shape, const CudaDeviceInfo& devic
   TilePlan plan = plan_one_tile(w4ax_family(), shape, device, tile_index);
   plan.split = 1;
   plan.schedule.whole_tiles = plan.schedule.num_tiles;
-  plan.schedule.num_blocks =
-      std::min(plan.schedule.num_tiles, device.num_multiprocessors * plan.tile.blocks);
+  plan.schedule.num_blocks = std::min(plan.schedule.num_tiles, device.num_sms * plan.tile.blocks);
   return plan;
 }
 

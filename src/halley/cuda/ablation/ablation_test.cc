@@ -30,8 +30,7 @@ TEST(Ablation, BeginsWithTheProductAndNamesEachVariantOnce) {
 }
 
 TEST(Ablation, PlansOfWholeTilesShareNone) {
-  const CudaDeviceInfo device = {
-      .compute_major = 9, .num_multiprocessors = 132, .shared_bytes_max = 232448};
+  const CudaDeviceInfo device = {.compute_major = 9, .num_sms = 132, .shared_bytes_max = 232448};
   for (const ProductShape& shape : {ProductShape{16, 4096, 4096}, ProductShape{256, 6144, 4096},
                                     ProductShape{2048, 28672, 4096}}) {
     for (size_t tile = 0; tile < w4ax_family().tiles.size(); ++tile) {

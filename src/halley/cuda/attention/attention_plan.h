@@ -30,7 +30,7 @@ struct AttentionPlan {
 };
 
 /// Positions of a split for a row that sees `num_visible` positions: a power of two. Short rows are
-/// cut finer, so that a single sequence feeds many multiprocessors; what else is in the batch is no
+/// cut finer, so that a single sequence feeds many SMs; what else is in the batch is no
 /// part of it.
 int64_t split_tokens(int64_t num_visible);
 

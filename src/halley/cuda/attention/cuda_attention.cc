@@ -129,14 +129,14 @@ void CudaAttentionBatch::update(const CudaStream& stream, const AttentionProblem
   // last one.
   constexpr int64_t kPagesOfTile = 64;
   const int64_t stride = std::min(most + kPagesOfTile, limits_.pages_per_sequence);
-  // The fewest blocks that a kernel has on a multiprocessor are two.
+  // The fewest blocks that a kernel has on an SM are two.
   const int64_t chosen_split =
-      limits_.num_multiprocessors == 0
+      limits_.num_sms == 0
           ? 0
           : choose_split_tokens(
                 problem, num_decode_units(problem.num_heads, layout.num_kv_heads, layout.head_dim),
                 static_cast<int64_t>(layout.token_bytes()) / layout.num_kv_heads,
-                2 * limits_.num_multiprocessors, sequences);
+                2 * limits_.num_sms, sequences);
   const AttentionPlan plan =
       plan_attention(problem, layout.num_kv_heads, stride, kPrefillRows, sequences, chosen_split);
   const size_t decode_bytes = plan.decode_items.size() * sizeof(DecodeItem);
@@ -199,7 +199,7 @@ void cuda_decode_attention(const CudaContext& context, const AttentionProblem& p
     case KvDType::kInt4:
       return launch(attention::launch_decode_int4);
     case KvDType::kF32:
-      break;  // refused above
+      break;  // rejected above
   }
 }
 
@@ -209,7 +209,7 @@ void cuda_prefill_attention(const CudaContext& context, const AttentionProblem& 
   check_call(problem, cache, batch, q, out);
   if (batch.num_prefill_items() == 0) return;
   attention::PrefillLaunch launch;
-  launch.num_multiprocessors = context.device.num_multiprocessors;
+  launch.num_sms = context.device.num_sms;
   launch.stream = context.stream.get();
   PrefillParams& params = launch.params;
   params.rows = attention::paged_rows(problem, cache);
@@ -235,7 +235,7 @@ void cuda_prefill_attention(const CudaContext& context, const AttentionProblem& 
     case KvDType::kInt4:
       return attention::launch_prefill_int4(launch);
     case KvDType::kF32:
-      break;  // refused above
+      break;  // rejected above
   }
 }
 

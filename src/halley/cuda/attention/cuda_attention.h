@@ -27,7 +27,7 @@ struct CudaAttentionLimits {
   int64_t head_dim = 0;
   /// Splits of decodes are made for that many, batch by batch. 0: by each row's position alone, so
   /// that a row's result is the same bits in any batch.
-  int num_multiprocessors = 0;
+  int num_sms = 0;
 };
 
 /// A batch's page tables and pieces of work in device memory, at addresses that do not change, so
@@ -78,7 +78,7 @@ class CudaAttentionBatch {
 ///           may still run when others are read: of a sequence's positions it writes the last alone
 /// Numerics  scores, weights and sums in f32; products of f16 (bf16 for a cache of bf16) operands:
 ///           queries, and weights up to 2^8. A row's splits are joined in ascending order; with
-///           CudaAttentionLimits::num_multiprocessors of 0 its result is the same bits in any batch
+///           CudaAttentionLimits::num_sms of 0 its result is the same bits in any batch
 /// Writes    the rows of these sequences
 /// Stream    asynchronous; can be captured: the grid is fixed and work is read from the batch's
 ///           memory, so that the next update() serves the graph too

@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(kDecodeThreads, (DecodeShape<kType, kHeadDim, 
     fill_ring(ring, queue, warp, is_ahead, true);
   }
   wait_for_earlier_kernels();
-  // Then multiprocessors are about equally full, and what the next kernel reads ahead comes in
+  // Then SMs are about equally full, and what the next kernel reads ahead comes in
   // while splits are joined here.
   if (has_few) let_next_kernel_start();
   using Sums = DecodeWarp<Shape>;

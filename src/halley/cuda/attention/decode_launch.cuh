@@ -18,12 +18,11 @@ void launch_decode_instance(const CudaContext& context, const DecodeParams& para
   check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                   Shape::kSharedBytes),
              "shared memory of decode_attention");
-  launch_early(
-      context, "decode_attention",
-      {.grid = dim3(static_cast<unsigned>(Shape::kBlocks * context.device.num_multiprocessors)),
-       .block = dim3(kDecodeThreads),
-       .shared_bytes = Shape::kSharedBytes},
-      kernel, params);
+  launch_early(context, "decode_attention",
+               {.grid = dim3(static_cast<unsigned>(Shape::kBlocks * context.device.num_sms)),
+                .block = dim3(kDecodeThreads),
+                .shared_bytes = Shape::kSharedBytes},
+               kernel, params);
 }
 
 template <KvDType kType>

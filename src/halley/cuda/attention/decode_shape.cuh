@@ -56,7 +56,7 @@ struct DecodeShape {
   static constexpr int kNoteBegin = kSumBegin + kRows * 4;
   static constexpr int kBarrierBegin = kNoteBegin + 32;  // [warps, stages]
   static constexpr int kSharedBytes = kBarrierBegin + kDecodeWarps * kStages * 8;
-  static constexpr int kBlocks = kSharedBytes > 112 * 1024 ? 1 : 2;  // on a multiprocessor
+  static constexpr int kBlocks = kSharedBytes > 112 * 1024 ? 1 : 2;  // on an SM
 
   static constexpr int kTokenStep = Rows::kRowBytes <= 64 ? 2 : 1;
   static constexpr __host__ __device__ int first_token(int row) {

@@ -11,7 +11,7 @@ namespace halley::attention {
 struct PrefillLaunch {
   PrefillParams params;  // num_items >= 1
   CUtensorMap map = {};  // of the cache's pages, where params.box_tokens > 0
-  int num_multiprocessors = 1;
+  int num_sms = 1;
   cudaStream_t stream = nullptr;
 };
 

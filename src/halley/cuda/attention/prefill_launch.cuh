@@ -20,7 +20,7 @@ void launch_prefill_instance(const PrefillLaunch& launch) {
                                   Shape::kSharedBytes),
              "shared memory of prefill_attention");
   const int num_works = launch.params.num_items * launch.params.rows.num_kv_heads;
-  const int num_blocks = std::min(num_works, launch.num_multiprocessors);
+  const int num_blocks = std::min(num_works, launch.num_sms);
   kernel<<<static_cast<unsigned>(num_blocks), kPrefillThreads, Shape::kSharedBytes,
            launch.stream>>>(launch.params, launch.map);
   check_launch("prefill_attention");

@@ -37,7 +37,7 @@ void fill(std::byte* device, size_t num_bytes, const CudaStream& stream) {
   stream.synchronize();
 }
 
-CudaAttentionLimits limits_of(const AttentionTimingCase& shape, int num_multiprocessors) {
+CudaAttentionLimits limits_of(const AttentionTimingCase& shape, int num_sms) {
   CudaAttentionLimits limits;
   limits.num_sequences = shape.num_sequences;
   limits.num_tokens = shape.num_sequences * shape.num_tokens;
@@ -46,7 +46,7 @@ CudaAttentionLimits limits_of(const AttentionTimingCase& shape, int num_multipro
   limits.num_heads = shape.num_heads;
   limits.num_kv_heads = shape.num_kv_heads;
   limits.head_dim = shape.head_dim;
-  limits.num_multiprocessors = num_multiprocessors;
+  limits.num_sms = num_sms;
   return limits;
 }
 
@@ -89,7 +89,7 @@ AttentionTiming time_case(const CudaDeviceInfo& device, const AttentionTimingCas
   const CudaContext context{device, stream, arena};
   const AttentionProblem problem = problem_of(shape);
   const KvPageLayout layout{shape.dtype, shape.num_kv_heads, shape.head_dim, shape.page_tokens};
-  CudaAttentionBatch batch(limits_of(shape, device.num_multiprocessors));
+  CudaAttentionBatch batch(limits_of(shape, device.num_sms));
   const int64_t sequence_pages = batch.limits().pages_per_sequence;
   const int64_t num_pages = sequence_pages * shape.num_sequences;
   const std::vector<int32_t> pages = shuffled_pages(num_pages);

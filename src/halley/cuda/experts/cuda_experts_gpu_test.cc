@@ -450,7 +450,7 @@ TEST_F(ExpertsGpuTest, NoRowsAreNothingToDo) {
   EXPECT_EQ(experts.on_device.workspace_bytes(0), 0u);
 }
 
-TEST_F(ExpertsGpuTest, RefusesMoreExpertsThanItHasBitsFor) {
+TEST_F(ExpertsGpuTest, RejectsMoreExpertsThanItHasBitsFor) {
   EXPECT_THAT(
       [&] {
         CudaExperts(context_, {}, std::vector<CudaLinear>(1025), std::vector<CudaLinear>(1025));

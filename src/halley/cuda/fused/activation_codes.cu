@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kThreads)
     return;
   }
   largest = largest_of_block(largest, largest_of_warps);
-  // Each block tells all: one barrier, and reads that do not leave the multiprocessor.
+  // Each block tells all: one barrier, and reads that do not leave the SM.
   cluster.barrier_wait();
   const auto thread = static_cast<int>(threadIdx.x);
   if (thread < shape.cluster_blocks) {
@@ -233,7 +233,7 @@ bool is_many(ConstMatrix gate_up) {
 int cluster_blocks_for(const CudaContext& context, int64_t M, int64_t F) {
   int blocks = 1;
   while (F > int64_t{blocks} * kColumnsOfBlockMax) blocks *= 2;
-  while (blocks < kClusterBlocksMax && M * blocks < context.device.num_multiprocessors) blocks *= 2;
+  while (blocks < kClusterBlocksMax && M * blocks < context.device.num_sms) blocks *= 2;
   return blocks;
 }
 

@@ -199,7 +199,7 @@ CublasLtGemm::Algorithm CublasLtGemm::ask_algorithm(const LtProblem& problem, in
       handle_.get(), description.get(), layouts.w.get(), layouts.x.get(), layouts.y.get(),
       layouts.y.get(), preference.get(), kNumAsked, results.data(), &num_results);
   if (status != CUBLAS_STATUS_SUCCESS) {
-    return {.refusal =
+    return {.rejection =
                 str("cuBLASLt answers ", cublaslt().status_name(status), " for ", bucket, " rows")};
   }
   const std::vector<int64_t> rows_to_check = checked_rows(choice, M);
@@ -215,11 +215,11 @@ CublasLtGemm::Algorithm CublasLtGemm::ask_algorithm(const LtProblem& problem, in
           return answer == CUBLAS_STATUS_SUCCESS &&
                  checked.workspaceSize <= options_.workspace_bytes;
         });
-    if (runs_all) return {.is_found = true, .algo = result.algo, .refusal = {}};
+    if (runs_all) return {.is_found = true, .algo = result.algo, .rejection = {}};
   }
-  return {.refusal = str("cuBLASLt has ", num_results, " algorithms for ", bucket,
-                         " rows, of which none runs all of ", rows_to_check, " rows in ",
-                         format_bytes(static_cast<double>(options_.workspace_bytes)))};
+  return {.rejection = str("cuBLASLt has ", num_results, " algorithms for ", bucket,
+                           " rows, of which none runs all of ", rows_to_check, " rows in ",
+                           format_bytes(static_cast<double>(options_.workspace_bytes)))};
 }
 
 const CublasLtGemm::Algorithm& CublasLtGemm::find_algorithm(const LtProblem& problem, int64_t M) {
@@ -232,9 +232,9 @@ const CublasLtGemm::Algorithm& CublasLtGemm::find_algorithm(const LtProblem& pro
 std::string CublasLtGemm::why_no_algorithm(const LtProblem& problem) {
   for (int64_t M = 1; M <= options_.choice.num_rows_max; M *= 2) {
     const Algorithm& algorithm = find_algorithm(problem, M);
-    if (!algorithm.is_found) return algorithm.refusal;
+    if (!algorithm.is_found) return algorithm.rejection;
   }
-  return find_algorithm(problem, options_.choice.num_rows_max).refusal;
+  return find_algorithm(problem, options_.choice.num_rows_max).rejection;
 }
 
 void CublasLtGemm::multiply(const CudaContext& context, const LtOperands& operands, Matrix y) {
@@ -247,7 +247,7 @@ void CublasLtGemm::multiply(const CudaContext& context, const LtOperands& operan
   const Algorithm& algorithm = find_algorithm(problem, y.num_rows);
   if (!algorithm.is_found) {
     throw DeviceError(str("cuBLASLt: expected an algorithm for ", problem, ", ", y.num_rows,
-                          " rows, got none (", algorithm.refusal,
+                          " rows, got none (", algorithm.rejection,
                           "). Align the rows, or use the plain kernel."));
   }
   LtDescription description(problem, options_.choice.has_short_fp8_sums);
@@ -272,7 +272,7 @@ void CublasLtGemm::multiply(const CudaContext& context, const LtOperands& operan
 
 std::string CublasLtGemm::describe(const LtProblem& problem, int64_t M) {
   const Algorithm& algorithm = find_algorithm(problem, M);
-  if (!algorithm.is_found) return algorithm.refusal;
+  if (!algorithm.is_found) return algorithm.rejection;
   const cublasLtMatmulAlgo_t& algo = algorithm.algo;
   return str("algorithm ", config_of<int32_t>(algo, CUBLASLT_ALGO_CONFIG_ID), ", tile ",
              config_of<uint32_t>(algo, CUBLASLT_ALGO_CONFIG_TILE_ID), ", stages ",

@@ -73,7 +73,7 @@ class CublasLtGemm {
   struct Algorithm {
     bool is_found = false;
     cublasLtMatmulAlgo_t algo = {};
-    std::string refusal;
+    std::string rejection;
   };
 
   const Algorithm& find_algorithm(const LtProblem& problem, int64_t M);

@@ -18,10 +18,10 @@ class Library {
     for (const char* folder : {"", "/usr/local/cuda/lib64/", "/usr/local/cuda/lib/"}) {
       handle_ = dlopen((folder + name).c_str(), RTLD_NOW | RTLD_LOCAL);
       if (handle_ != nullptr) break;
-      if (refusal_.empty()) refusal_ = dlerror();
+      if (rejection_.empty()) rejection_ = dlerror();
     }
     if (handle_ == nullptr) return;
-    refusal_.clear();
+    rejection_.clear();
     take("cublasLtCreate", api_.create);
     take("cublasLtDestroy", api_.destroy);
     take("cublasLtGetStatusName", api_.status_name);
@@ -38,8 +38,8 @@ class Library {
   }
 
   const CublasLtApi& api() const {
-    if (refusal_.empty()) return api_;
-    throw DeviceError(str("cuBLASLt: expected libcublasLt.so.", CUBLAS_VER_MAJOR, ": ", refusal_,
+    if (rejection_.empty()) return api_;
+    throw DeviceError(str("cuBLASLt: expected libcublasLt.so.", CUBLAS_VER_MAJOR, ": ", rejection_,
                           ". Install cuBLAS ", CUBLAS_VER_MAJOR,
                           " (a part of the CUDA toolkit), set LD_LIBRARY_PATH to its folder, or "
                           "run on the CPU."));
@@ -49,12 +49,12 @@ class Library {
   template <typename Function>
   void take(const char* name, Function*& function) {
     function = reinterpret_cast<Function*>(dlsym(handle_, name));
-    if (function == nullptr) refusal_ = str("it has no ", name);
+    if (function == nullptr) rejection_ = str("it has no ", name);
   }
 
   void* handle_ = nullptr;
   CublasLtApi api_;
-  std::string refusal_;  // empty: all is there
+  std::string rejection_;  // empty: all is there
 };
 
 }  // namespace

@@ -90,13 +90,13 @@ std::span<const CudaGemmKernel> cuda_gemm_kernels();
 struct CudaGemmChoice {
   CudaGemmProblem problem = {};
   const CudaGemmKernel* kernel = nullptr;
-  /// Better-placed kernels of this type and why each was refused.
-  std::vector<std::string> refusals;
+  /// Better-placed kernels of this type and why each was rejected.
+  std::vector<std::string> rejections;
   /// Faster ones for at most rows_max rows each, and for what `is_for` says; inputs begin at
   /// multiples of 16 bytes.
   std::vector<const CudaGemmKernel*> for_few_rows;
   /// Why not, of other kernels for few rows.
-  std::vector<std::string> few_rows_refusals;
+  std::vector<std::string> few_rows_rejections;
 
   /// What runs for these inputs.
   const CudaGemmKernel& kernel_for(ConstMatrix x) const;

@@ -309,7 +309,7 @@ TEST_F(GemmGpuTest, HopperRunsTheKernelsThatAreMeantForIt) {
   // silently lose speed.
   const auto chosen = [&](CudaGemmProblem problem) {
     const CudaGemmChoice choice = choose_cuda_gemm_kernel(problem, &lt_);
-    return str(choice.kernel->name, " ", choice.refusals);
+    return str(choice.kernel->name, " ", choice.rejections);
   };
   EXPECT_THAT(chosen(problem_of(DType::kF16, DType::kF16, 4096, 4096)),
               testing::StartsWith("gemm_f16_cublaslt"));
@@ -445,7 +445,7 @@ TEST_F(GemmGpuTest, DescribesWhatRuns) {
   EXPECT_THAT(invariant.describe(problem, 1), testing::ContainsRegex("split-K (0|1|-1),"));
 }
 
-TEST_F(GemmGpuTest, RefusesRowsThatNoAlgorithmTakes) {
+TEST_F(GemmGpuTest, RejectsRowsThatNoAlgorithmTakes) {
   // FP8 with 17 inputs and without padding.
   DeviceMatrix x(DType::kF8E4M3, 4, 17, 0), w(DType::kF8E4M3, 32, 17, 0), y(DType::kF16, 4, 32);
   EXPECT_THAT([&] { lt_.multiply(context_, {.x = x.matrix(), .w = w.matrix()}, y.matrix()); },

@@ -20,24 +20,24 @@ bool is_number(DType dtype) {
 }
 
 /// What all kernels of cuBLASLt ask.
-std::string empty_refusal(const CudaGemmProblem& problem) {
+std::string empty_rejection(const CudaGemmProblem& problem) {
   if (problem.N > 0 && problem.K > 0) return {};
   return str("needs outputs and inputs, the weight is [", problem.N, ", ", problem.K, "]");
 }
 
-std::string number_refusal(const CudaGemmProblem& problem) {
+std::string number_rejection(const CudaGemmProblem& problem) {
   if (!is_number(problem.y_dtype)) return str("writes no ", problem.y_dtype);
   if (problem.y_dtype == problem.dtype || problem.y_dtype == DType::kF32) {
-    return empty_refusal(problem);
+    return empty_rejection(problem);
   }
   return str("writes ", problem.dtype, problem.dtype == DType::kF32 ? "" : " or f32", ", not ",
              problem.y_dtype);
 }
 
 /// Of products that write y themselves from codes.
-std::string direct_refusal(const CudaGemmProblem& problem) {
-  std::string refusal = empty_refusal(problem);
-  if (!refusal.empty()) return refusal;
+std::string direct_rejection(const CudaGemmProblem& problem) {
+  std::string rejection = empty_rejection(problem);
+  if (!rejection.empty()) return rejection;
   if (!is_number(problem.y_dtype)) return str("writes no ", problem.y_dtype);
   if (problem.N % kGemmPadding != 0) {
     return str("needs a multiple of ", kGemmPadding, " outputs, the weight has ", problem.N);
@@ -48,9 +48,9 @@ std::string direct_refusal(const CudaGemmProblem& problem) {
   return {};
 }
 
-std::string tensor_scale_refusal(const CudaGemmProblem& problem) {
-  std::string refusal = direct_refusal(problem);
-  if (!refusal.empty()) return refusal;
+std::string tensor_scale_rejection(const CudaGemmProblem& problem) {
+  std::string rejection = direct_rejection(problem);
+  if (!rejection.empty()) return rejection;
   if (problem.x_scale == ScaleSpan::kRow) return "needs one scale for all of x, it has one a row";
   if (problem.w_scale == ScaleSpan::kRow) {
     return "needs one scale for all of the weight, it has one an output";
@@ -58,31 +58,31 @@ std::string tensor_scale_refusal(const CudaGemmProblem& problem) {
   return {};
 }
 
-std::string row_scale_refusal(const CudaGemmProblem& problem) {
-  std::string refusal = direct_refusal(problem);
-  if (!refusal.empty()) return refusal;
+std::string row_scale_rejection(const CudaGemmProblem& problem) {
+  std::string rejection = direct_rejection(problem);
+  if (!rejection.empty()) return rejection;
   if (problem.x_scale != ScaleSpan::kRow) return "needs a scale for each row of x";
   if (problem.w_scale != ScaleSpan::kRow) return "needs a scale for each output";
   return {};
 }
 
-std::string accumulator_refusal(const CudaGemmProblem& problem) {
+std::string accumulator_rejection(const CudaGemmProblem& problem) {
   if (!is_number(problem.y_dtype)) return str("writes no ", problem.y_dtype);
-  return empty_refusal(problem);
+  return empty_rejection(problem);
 }
 
-std::string plain_refusal(const CudaGemmProblem& problem) {
+std::string plain_rejection(const CudaGemmProblem& problem) {
   return is_number(problem.y_dtype) ? "" : str("writes no ", problem.y_dtype);
 }
 
-std::string streamed_refusal(const CudaGemmProblem& problem) {
+std::string streamed_rejection(const CudaGemmProblem& problem) {
   if (!is_number(problem.y_dtype)) return str("writes no ", problem.y_dtype);
   const int64_t row_bytes = problem.K * bits_of(problem.dtype) / 8;
   if (row_bytes % kStreamedChunkBytes != 0) {
     return str("needs rows of a multiple of ", kStreamedChunkBytes,
                " bytes, those of the weight have ", row_bytes);
   }
-  return empty_refusal(problem);
+  return empty_rejection(problem);
 }
 
 size_t no_workspace(const CudaGemmProblem&, int64_t) { return 0; }
@@ -184,7 +184,7 @@ constexpr CudaGemmKernel lt_numbers(const char* name, DType dtype, const char* t
           .takes = takes,
           .is_padded = false,
           .needs_algorithm = true,
-          .why_not = number_refusal,
+          .why_not = number_rejection,
           .workspace_bytes = no_workspace,
           .launch = launch_numbers};
 }
@@ -203,7 +203,7 @@ constexpr CudaGemmKernel streamed(const char* name, DType dtype, const char* tak
           .takes = takes,
           .is_padded = false,
           .needs_algorithm = false,
-          .why_not = streamed_refusal,
+          .why_not = streamed_rejection,
           .workspace_bytes = no_workspace,
           .launch = launch_streamed,
           .rows_max = kStreamedRowsMax,
@@ -217,7 +217,7 @@ constexpr CudaGemmKernel plain(const char* name, DType dtype, const char* takes)
           .takes = takes,
           .is_padded = false,
           .needs_algorithm = false,
-          .why_not = plain_refusal,
+          .why_not = plain_rejection,
           .workspace_bytes = no_workspace,
           .launch = launch_plain};
 }
@@ -236,7 +236,7 @@ constexpr std::array<CudaGemmKernel, 17> kCudaGemmKernels = {{
      .takes = "as gemm_fp8_row_cublaslt, up to 128 rows, by f32 sums in memory",
      .is_padded = true,
      .needs_algorithm = true,
-     .why_not = row_scale_refusal,
+     .why_not = row_scale_rejection,
      .workspace_bytes = accumulator_workspace,
      .launch = launch_accumulators<DType::kF32>,
      .rows_max = 128,
@@ -249,7 +249,7 @@ constexpr std::array<CudaGemmKernel, 17> kCudaGemmKernels = {{
      .takes = "e4m3, a scale for x and one for the weight; outputs a multiple of 16",
      .is_padded = true,
      .needs_algorithm = true,
-     .why_not = tensor_scale_refusal,
+     .why_not = tensor_scale_rejection,
      .workspace_bytes = no_workspace,
      .launch = launch_direct<LtScaling::kTensor>,
      .scaling = LtScaling::kTensor},
@@ -258,7 +258,7 @@ constexpr std::array<CudaGemmKernel, 17> kCudaGemmKernels = {{
      .takes = "e4m3, a scale for each row of x and each output; outputs a multiple of 16",
      .is_padded = true,
      .needs_algorithm = true,
-     .why_not = row_scale_refusal,
+     .why_not = row_scale_rejection,
      .workspace_bytes = no_workspace,
      .launch = launch_direct<LtScaling::kVector>,
      .scaling = LtScaling::kVector},
@@ -267,7 +267,7 @@ constexpr std::array<CudaGemmKernel, 17> kCudaGemmKernels = {{
      .takes = "e4m3, any scales, by f32 sums in memory",
      .is_padded = true,
      .needs_algorithm = true,
-     .why_not = accumulator_refusal,
+     .why_not = accumulator_rejection,
      .workspace_bytes = accumulator_workspace,
      .launch = launch_accumulators<DType::kF32>,
      .writes_accumulators = true},
@@ -276,7 +276,7 @@ constexpr std::array<CudaGemmKernel, 17> kCudaGemmKernels = {{
      .takes = "s8, any scales and offsets, by s32 sums in memory",
      .is_padded = true,
      .needs_algorithm = true,
-     .why_not = accumulator_refusal,
+     .why_not = accumulator_rejection,
      .workspace_bytes = accumulator_workspace,
      .launch = launch_accumulators<DType::kI32>,
      .writes_accumulators = true},
@@ -372,7 +372,7 @@ CudaGemmChoice choose_cuda_gemm_kernel(const CudaGemmProblem& problem, CublasLtG
       reason = lt->why_no_algorithm(lt_problem_of(kernel, problem));
     }
     if (!reason.empty()) {
-      (is_for_few ? choice.few_rows_refusals : choice.refusals)
+      (is_for_few ? choice.few_rows_rejections : choice.rejections)
           .push_back(str(kernel.name, ": ", reason));
     } else if (is_for_few) {
       choice.for_few_rows.push_back(&kernel);
@@ -382,7 +382,7 @@ CudaGemmChoice choose_cuda_gemm_kernel(const CudaGemmProblem& problem, CublasLtG
     }
   }
   throw UnsupportedError(str("gemm on the GPU: expected a kernel for a ", problem, ", got none (",
-                             choice.refusals, "). Use f16, bf16 or f32 outputs."));
+                             choice.rejections, "). Use f16, bf16 or f32 outputs."));
 }
 
 }  // namespace halley::cuda

@@ -1,4 +1,4 @@
-// What is decided without a GPU: buckets, keys, refusals, pieces, floors.
+// What is decided without a GPU: buckets, keys, rejections, pieces, floors.
 #include <cstdint>
 #include <string>
 
@@ -117,7 +117,7 @@ TEST(CudaGemmChoice, TakesCublasltWhereItFits) {
 TEST(CudaGemmChoice, TakesThePlainKernelForWhatIsEmpty) {
   const auto choice = choose_cuda_gemm_kernel({.N = 64, .K = 0}, nullptr);
   EXPECT_STREQ(choice.kernel->name, "gemm_f16_plain");
-  EXPECT_THAT(choice.refusals,
+  EXPECT_THAT(choice.rejections,
               ElementsAre("gemm_f16_cublaslt: needs outputs and inputs, the weight is [64, 0]"));
   EXPECT_EQ(chosen({.dtype = DType::kI8, .N = 0, .K = 64}), "gemm_s8_plain");
 }
@@ -144,34 +144,35 @@ TEST(CudaGemmChoice, SaysWhyBetterKernelsDoNotFit) {
                              .K = 64,
                              .x_scale = ScaleSpan::kRow,
                              .w_scale = ScaleSpan::kRow};
-  const auto refusals = [&] { return choose_cuda_gemm_kernel(problem, nullptr).refusals; };
-  EXPECT_THAT(refusals(),
+  const auto rejections = [&] { return choose_cuda_gemm_kernel(problem, nullptr).rejections; };
+  EXPECT_THAT(rejections(),
               ElementsAre(HasSubstr("needs a multiple of 16 outputs, the weight has 40"),
                           HasSubstr("needs a multiple of 16 outputs")));
   problem.N = 64;
-  EXPECT_THAT(refusals(), ElementsAre("gemm_fp8_tensor_cublaslt: needs one scale for all of x, it "
-                                      "has one a row"));
+  EXPECT_THAT(rejections(),
+              ElementsAre("gemm_fp8_tensor_cublaslt: needs one scale for all of x, it "
+                          "has one a row"));
   problem.is_y_aligned = false;
-  EXPECT_THAT(refusals(), ElementsAre(HasSubstr("begin at multiples of 16 bytes"),
-                                      HasSubstr("begin at multiples of 16 bytes")));
+  EXPECT_THAT(rejections(), ElementsAre(HasSubstr("begin at multiples of 16 bytes"),
+                                        HasSubstr("begin at multiples of 16 bytes")));
   problem.is_y_aligned = true;
   problem.has_bias = true;
   problem.y_dtype = DType::kF32;
-  EXPECT_THAT(refusals(), ElementsAre(HasSubstr("adds no bias to f32 outputs"),
-                                      HasSubstr("adds no bias to f32 outputs")));
+  EXPECT_THAT(rejections(), ElementsAre(HasSubstr("adds no bias to f32 outputs"),
+                                        HasSubstr("adds no bias to f32 outputs")));
   problem.has_bias = false;
   problem.has_offsets = true;
-  EXPECT_THAT(refusals(),
+  EXPECT_THAT(rejections(),
               ElementsAre(HasSubstr("takes no offsets"), HasSubstr("takes no offsets")));
 }
 
-TEST(CudaGemmChoice, RefusesOutputsOfOtherTypes) {
+TEST(CudaGemmChoice, RejectsOutputsOfOtherTypes) {
   EXPECT_THAT([] { choose_cuda_gemm_kernel({.y_dtype = DType::kI8, .N = 1, .K = 1}, nullptr); },
               ThrowsMessage<UnsupportedError>(HasSubstr(
                   "gemm on the GPU: expected a kernel for a f16 weight [1, 1], outputs i8, got "
                   "none (")));
   const auto choice = choose_cuda_gemm_kernel({.y_dtype = DType::kBf16, .N = 1, .K = 1}, nullptr);
-  EXPECT_THAT(choice.refusals, ElementsAre("gemm_f16_cublaslt: writes f16 or f32, not bf16"));
+  EXPECT_THAT(choice.rejections, ElementsAre("gemm_f16_cublaslt: writes f16 or f32, not bf16"));
 }
 
 TEST(CudaGemmChoice, HasAKernelForFewRowsBesideTheOther) {
@@ -181,7 +182,7 @@ TEST(CudaGemmChoice, HasAKernelForFewRowsBesideTheOther) {
     for (const CudaGemmKernel* kernel : choice.for_few_rows) {
       names += str(names.empty() ? "" : " ", kernel->name);
     }
-    return names.empty() ? str(choice.few_rows_refusals) : names;
+    return names.empty() ? str(choice.few_rows_rejections) : names;
   };
   EXPECT_EQ(few({.dtype = DType::kBf16, .y_dtype = DType::kBf16, .N = 1, .K = 64}),
             "gemm_bf16_streamed");

@@ -48,21 +48,21 @@ std::optional<NormedPlan> plan_normed(const StreamedShape& shape, bool has_norm,
   const int64_t places = shape.is_gated ? shape.N / 2 : shape.N;
   const int strips_max = shape.is_gated ? kStripsMax / 2 : kStripsMax;
   const int64_t rounds =
-      ceil_div<int64_t>(places, int64_t{device.num_multiprocessors} * strips_max * kStripRowsMax);
-  const int64_t rows = ceil_div<int64_t>(places, device.num_multiprocessors * rounds);
+      ceil_div<int64_t>(places, int64_t{device.num_sms} * strips_max * kStripRowsMax);
+  const int64_t rows = ceil_div<int64_t>(places, device.num_sms * rounds);
   int strips = 1;
   while (strips * kStripRowsMax < rows) strips *= 2;
   plan.strips = shape.is_gated ? 2 * strips : strips;
   plan.strip_rows = static_cast<int>(round_up<int64_t>(ceil_div<int64_t>(rows, strips), kRowUnit));
   plan.num_tiles = static_cast<int>(ceil_div<int64_t>(places, plan.tile_places()));
-  plan.num_blocks = std::min(device.num_multiprocessors, plan.num_tiles);
+  plan.num_blocks = std::min(device.num_sms, plan.num_tiles);
   plan.num_chunks = static_cast<int>(row_bytes / kStreamedChunkBytes);
   const int chunk_bytes = plan.strip_rows * kStreamedChunkBytes;
   plan.stage_chunks = std::min(plan.num_chunks, kStageBytesMax / chunk_bytes);
   if (is_coded) plan.stage_chunks &= ~1;  // two of them are summed
   plan.stage_bytes = plan.stage_chunks * chunk_bytes;
   const bool is_medium =
-      ceil_div<int64_t>(shape.N, device.num_multiprocessors) * row_bytes <= kMediumBlockBytes;
+      ceil_div<int64_t>(shape.N, device.num_sms) * row_bytes <= kMediumBlockBytes;
   const int shared_bytes_max =
       std::min(device.shared_bytes_max, is_medium ? kMediumSharedBytes : device.shared_bytes_max);
   for (plan.num_stages = kStreamedStagesMax; plan.num_stages >= 2; --plan.num_stages) {

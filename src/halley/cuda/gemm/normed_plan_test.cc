@@ -18,7 +18,7 @@ TEST(NormedPlan, HasEveryOutputAndEveryInput) {
     for (const StreamedShape& shape :
          {shape_of(64, 64, false), shape_of(6144, 4096, false), shape_of(28672, 4096, true),
           shape_of(1001, 704, false), shape_of(34944, 64, true), shape_of(33856, 128, false)}) {
-      SCOPED_TRACE(str(device.num_multiprocessors, " multiprocessors, ", shape.N, " ", shape.K));
+      SCOPED_TRACE(str(device.num_sms, " SMs, ", shape.N, " ", shape.K));
       const std::optional<NormedPlan> plan = plan_normed(shape, true, device);
       ASSERT_TRUE(plan);
       const int64_t places = shape.is_gated ? shape.N / 2 : shape.N;
@@ -27,7 +27,7 @@ TEST(NormedPlan, HasEveryOutputAndEveryInput) {
       EXPECT_TRUE(plan->strip_rows % 8 == 0 && plan->strip_rows <= 64) << plan->strip_rows;
       EXPECT_GE(int64_t{plan->num_tiles} * plan->tile_places(), places);
       EXPECT_LT(int64_t{plan->num_tiles - 1} * plan->tile_places(), places);
-      EXPECT_LE(plan->num_blocks, device.num_multiprocessors);
+      EXPECT_LE(plan->num_blocks, device.num_sms);
       EXPECT_EQ(plan->num_chunks * 64, shape.K);
       EXPECT_EQ(plan->stage_chunks * plan->strip_rows * kStreamedChunkBytes, plan->stage_bytes);
       EXPECT_GE(plan->num_stages, 2);
@@ -50,7 +50,7 @@ TEST(NormedPlan, HasFullBlocksForLlama3With8B) {
   EXPECT_EQ(qkv->early_stages, 3);
 }
 
-TEST(NormedPlan, RefusesOtherShapes) {
+TEST(NormedPlan, RejectsOtherShapes) {
   StreamedShape two_rows = shape_of(64, 64, false);
   two_rows.M = 2;
   EXPECT_FALSE(plan_normed(two_rows, true, kH200));

@@ -79,7 +79,7 @@ StreamedShape streamed_shape(const StreamedOperands& operands) {
 }
 
 StreamedDevice streamed_device(const CudaContext& context) {
-  return {.num_multiprocessors = context.device.num_multiprocessors,
+  return {.num_sms = context.device.num_sms,
           .shared_bytes_max = static_cast<int>(context.device.shared_bytes_max)};
 }
 

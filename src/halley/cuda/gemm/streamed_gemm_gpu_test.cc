@@ -172,11 +172,11 @@ class Problem {
 std::vector<StreamedPlan> plans_of(const CudaContext& context, const StreamedOperands& operands,
                                    const std::vector<int>& chunks) {
   const StreamedShape shape = streamed_shape(operands);
-  // Few multiprocessors, so that small weights have tiles of all heights and several rounds.
+  // Few SMs, so that small weights have tiles of all heights and several rounds.
   std::vector<StreamedPlan> plans = {plan_streamed(shape, streamed_device(context))};
-  for (const int num_multiprocessors : {132, 12, 8, 5}) {
+  for (const int num_sms : {132, 12, 8, 5}) {
     StreamedDevice device = streamed_device(context);
-    device.num_multiprocessors = num_multiprocessors;
+    device.num_sms = num_sms;
     for (int tile = 0; tile < static_cast<int>(kStreamedTiles.size()); ++tile) {
       for (const int split : {1, 2, 4}) {
         for (const int rounds : {1, 2, 3}) {

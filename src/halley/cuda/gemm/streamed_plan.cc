@@ -42,10 +42,10 @@ int places_of_row(const StreamedShape& shape, const StreamedTile& tile) {
 }
 
 int num_clusters_max(const StreamedDevice& device, int split) {
-  // Clusters lie within a part of the GPU, where not all numbers of multiprocessors are multiples
+  // Clusters lie within a part of the GPU, where not all numbers of SMs are multiples
   // of four: 30 fit on an H200.
-  if (split == 4) return device.num_multiprocessors / 4 * 10 / 11;
-  return device.num_multiprocessors / split;
+  if (split == 4) return device.num_sms / 4 * 10 / 11;
+  return device.num_sms / split;
 }
 
 /// Rows of the boxes, so that all clusters have `rounds` tiles.
@@ -134,7 +134,7 @@ StreamedChoice choose_streamed(const StreamedShape& shape, const StreamedDevice&
                shape.N, shape.K);
   StreamedChoice choice;
   const int64_t row_bytes = shape.K * bits_of(shape.dtype) / 8;
-  const int64_t block_bytes = ceil_div<int64_t>(shape.N, device.num_multiprocessors) * row_bytes;
+  const int64_t block_bytes = ceil_div<int64_t>(shape.N, device.num_sms) * row_bytes;
   const bool has_few_rows = shape.M <= kFewRows;
   choice.shared_bytes = device.shared_bytes_max;
   if (block_bytes <= kSmallBlockBytes) {
@@ -145,7 +145,7 @@ StreamedChoice choose_streamed(const StreamedShape& shape, const StreamedDevice&
     choice.early_bytes = choice.shared_bytes;
   }
   // The bits of a row depend on the split: neither M nor a gate has a say in it.
-  const int64_t outputs = ceil_div<int64_t>(shape.N, device.num_multiprocessors);
+  const int64_t outputs = ceil_div<int64_t>(shape.N, device.num_sms);
   if (outputs <= kSplitOutputsMax && block_bytes > kSmallBlockBytes) choice.split = 2;
   for (choice.rounds = 1;; ++choice.rounds) {
     for (choice.tile_index = 0; choice.tile_index < static_cast<int>(kStreamedTiles.size());

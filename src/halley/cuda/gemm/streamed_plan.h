@@ -22,7 +22,7 @@ struct StreamedShape {
 };
 
 struct StreamedDevice {
-  int num_multiprocessors = 132;
+  int num_sms = 132;
   int shared_bytes_max = 232448;
 };
 
@@ -91,7 +91,7 @@ struct StreamedChoice {
   /// Tiles that each cluster takes, one after the other.
   int rounds = 1;
   int stage_chunks = 1;
-  /// The most shared memory: half of a multiprocessor's lets the next kernel's blocks begin.
+  /// The most shared memory: half of an SM's lets the next kernel's blocks begin.
   int shared_bytes = 0;
   /// About so many bytes of weights are copied before earlier kernels are done.
   int early_bytes = 64 << 10;

@@ -50,7 +50,7 @@ void expect_sound(const StreamedShape& shape, const StreamedDevice& device,
   EXPECT_TRUE(shape.dtype != DType::kF8E4M3 || plan.stage_chunks % 2 == 0);
   EXPECT_LE(plan.stage_chunks * tile.boxes, 16);  // lanes that copy weights
   EXPECT_LE(plan.stage_chunks, 16);               // lanes that copy inputs
-  EXPECT_LE(plan.num_clusters * plan.split, device.num_multiprocessors);
+  EXPECT_LE(plan.num_clusters * plan.split, device.num_sms);
   EXPECT_TRUE(plan.split == 1 || plan.num_tiles == plan.num_clusters);
 
   EXPECT_GE(plan.num_stages, 2);
@@ -82,8 +82,8 @@ TEST(StreamedPlan, IsSoundForAllShapes) {
         for (const bool is_gated : {false, true}) {
           if (is_gated && N % 2 != 0) continue;
           const StreamedShape shape = {dtype, M, N, K, is_gated};
-          for (const int num_multiprocessors : {132, 114, 78, 1}) {
-            const StreamedDevice device = {.num_multiprocessors = num_multiprocessors};
+          for (const int num_sms : {132, 114, 78, 1}) {
+            const StreamedDevice device = {.num_sms = num_sms};
             expect_sound(shape, device, plan_streamed(shape, device));
           }
         }

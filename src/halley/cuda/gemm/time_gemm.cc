@@ -134,17 +134,17 @@ std::vector<GemmTime> time_gemm(const CudaContext& context, CublasLtGemm& lt,
     const TimedProduct product(context, problem, weight_pattern, timed_rows_max(options));
     for (const int64_t M : options.rows) {
       for (const CudaGemmKernel* kernel : timed_kernels(choice, M)) {
-        times.push_back(
-            {.problem = timed.name,
-             .kernel = kernel->name,
-             .refusals = str(kernel->rows_max > 0 ? choice.few_rows_refusals : choice.refusals),
-             .is_chosen = kernel == &choice.kernel_for(product.inputs(M)),
-             .N = N,
-             .K = K,
-             .M = M,
-             .weight_bytes = weight_bytes_of(problem),
-             .time = product.time(lt, context, *kernel, M),
-             .floor_microseconds = gemm_floor_microseconds(options.rates, problem, M)});
+        times.push_back({.problem = timed.name,
+                         .kernel = kernel->name,
+                         .rejections = str(kernel->rows_max > 0 ? choice.few_rows_rejections
+                                                                : choice.rejections),
+                         .is_chosen = kernel == &choice.kernel_for(product.inputs(M)),
+                         .N = N,
+                         .K = K,
+                         .M = M,
+                         .weight_bytes = weight_bytes_of(problem),
+                         .time = product.time(lt, context, *kernel, M),
+                         .floor_microseconds = gemm_floor_microseconds(options.rates, problem, M)});
       }
     }
   }

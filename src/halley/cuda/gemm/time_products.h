@@ -51,9 +51,9 @@ struct ProductTime {
 /// One row of the result of time_gemm() and its like.
 struct GemmTime {
   std::string problem = {};
-  std::string kernel = {};    // of a table, or a plan
-  std::string refusals = {};  // why better-placed kernels do not run
-  bool is_chosen = true;      // whether a layer runs it for M rows
+  std::string kernel = {};      // of a table, or a plan
+  std::string rejections = {};  // why better-placed kernels do not run
+  bool is_chosen = true;        // whether a layer runs it for M rows
   int64_t N = 0, K = 0, M = 0;
   double weight_bytes = 0;  // with scales of groups
   ProductTime time = {};

@@ -127,7 +127,7 @@ void gemv_by_planes(const CudaContext& context, const GemvWeight& weight,
 void gemv(const CudaContext& context, const GemvWeight& weight, const GemvOperands& operands,
           Matrix y) {
   const CudaDeviceInfo& device = context.device;
-  const GemvDevice limits = {.num_multiprocessors = device.num_multiprocessors,
+  const GemvDevice limits = {.num_sms = device.num_sms,
                              .shared_bytes_max = static_cast<int>(device.shared_bytes_max)};
   const GemvPlanePlan planes = plan_gemv_planes(weight.shape, y.num_rows, limits);
   if (planes.blocks > 0 && y.num_cols > 0) {
@@ -137,7 +137,7 @@ void gemv(const CudaContext& context, const GemvWeight& weight, const GemvOperan
   if (digits.blocks > 0 && y.num_cols > 0) {
     return gemv_by_digits(context, weight, operands, digits, y);
   }
-  gemv_planned(context, weight, operands, plan_gemv(weight.shape, device.num_multiprocessors), y);
+  gemv_planned(context, weight, operands, plan_gemv(weight.shape, device.num_sms), y);
 }
 
 }  // namespace halley::cuda

@@ -25,7 +25,7 @@ GemvDigitPlan plan_gemv_digits(const GemvShape& shape, int64_t M, const GemvDevi
   const int64_t all_digits = shape.num_pieces() * digit_bytes(static_cast<int>(M));
   if (all_digits >= device.shared_bytes_max) return {};
   GemvDigitPlan plan;
-  plan.blocks = static_cast<int>(std::min<int64_t>(shape.num_tiles(), device.num_multiprocessors));
+  plan.blocks = static_cast<int>(std::min<int64_t>(shape.num_tiles(), device.num_sms));
   const auto block_tiles = static_cast<int>(ceil_div<int64_t>(shape.num_tiles(), plan.blocks));
   // Equal parts, which all pass the ring at the same time.
   plan.tiles = ceil_div(block_tiles, ceil_div(block_tiles, gemv_digit_tiles(shape.bits)));

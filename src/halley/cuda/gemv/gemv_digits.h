@@ -25,7 +25,7 @@ struct GemvDigitPlan {
 };
 
 struct GemvDevice {
-  int num_multiprocessors = 132;
+  int num_sms = 132;
   int shared_bytes_max = 232448;  // of a block
 };
 

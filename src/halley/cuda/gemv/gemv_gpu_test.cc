@@ -208,8 +208,7 @@ class GemvGpuTest : public GpuTest {
     // By one block, which goes through its tiles some at a time, and by several.
     for (const int blocks : {1, 4, 132}) {
       for (const int64_t M : {1, 2}) {
-        const GemvPlanePlan planes =
-            plan_gemv_planes(test.shape, M, {.num_multiprocessors = blocks});
+        const GemvPlanePlan planes = plan_gemv_planes(test.shape, M, {.num_sms = blocks});
         if (planes.blocks > 0) {
           expect(M, str("planes, ", blocks, " blocks"),
                  [&](const GemvOperands& operands, Matrix y) {
@@ -217,7 +216,7 @@ class GemvGpuTest : public GpuTest {
                  });
           if (HasFatalFailure()) return;
         }
-        const GemvDigitPlan plan = plan_gemv_digits(test.shape, M, {.num_multiprocessors = blocks});
+        const GemvDigitPlan plan = plan_gemv_digits(test.shape, M, {.num_sms = blocks});
         if (plan.blocks == 0) continue;
         expect(M, str("digits, ", blocks, " blocks"), [&](const GemvOperands& operands, Matrix y) {
           gemv_by_digits(context_, weight.weight, operands, plan, y);

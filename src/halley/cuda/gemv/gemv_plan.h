@@ -16,7 +16,7 @@ struct GemvPlan {
 std::ostream& operator<<(std::ostream& out, const GemvPlan& plan);
 
 /// The number of rows plays no part: it changes no sum.
-GemvPlan plan_gemv(const GemvShape& shape, int num_multiprocessors);
+GemvPlan plan_gemv(const GemvShape& shape, int num_sms);
 
 /// Whether a kernel is compiled for it.
 bool has_gemv_kernel(const GemvShape& shape, const GemvPlan& plan);

@@ -22,7 +22,7 @@ GemvPlanePlan plan_gemv_planes(const GemvShape& shape, int64_t M, const GemvDevi
   if (!has_kernel) return {};
   const auto rows = static_cast<int>(M);
   GemvPlanePlan plan;
-  plan.blocks = static_cast<int>(std::min<int64_t>(shape.num_tiles(), device.num_multiprocessors));
+  plan.blocks = static_cast<int>(std::min<int64_t>(shape.num_tiles(), device.num_sms));
   const auto block_tiles = static_cast<int>(ceil_div<int64_t>(shape.num_tiles(), plan.blocks));
   const auto own_pieces = static_cast<int>(ceil_div<int64_t>(shape.num_pieces(), kGemvPlaneWarps));
   const int piece_bytes = kGemvPlaneWarps * rows * gemv_plane_bytes(shape.inputs);

@@ -85,7 +85,7 @@ class TimedWeight {
 
 /// As gemv() chooses.
 std::string describe_kernel(const CudaDeviceInfo& device, const GemvShape& shape, int64_t M) {
-  const GemvDevice limits = {.num_multiprocessors = device.num_multiprocessors,
+  const GemvDevice limits = {.num_sms = device.num_sms,
                              .shared_bytes_max = static_cast<int>(device.shared_bytes_max)};
   const GemvPlanePlan planes = plan_gemv_planes(shape, M, limits);
   if (planes.blocks > 0) {
@@ -95,7 +95,7 @@ std::string describe_kernel(const CudaDeviceInfo& device, const GemvShape& shape
   const GemvDigitPlan digits = plan_gemv_digits(shape, M, limits);
   if (digits.blocks > 0)
     return str("digits, ", digits.blocks, " blocks, ", digits.stages, " stages");
-  return str(plan_gemv(shape, device.num_multiprocessors));
+  return str(plan_gemv(shape, device.num_sms));
 }
 
 }  // namespace

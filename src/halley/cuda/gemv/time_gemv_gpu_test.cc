@@ -36,9 +36,9 @@ class TimeGemv : public GpuTest {
       fill_pattern(weights.back().codes, codes);
     }
     const double floor = static_cast<double>(weights[0].num_bytes()) / 4.66e6;
-    const GemvPlan chosen = plan_gemv(shape, device_.num_multiprocessors);
+    const GemvPlan chosen = plan_gemv(shape, device_.num_sms);
     for (const int64_t M : {1, 2}) {
-      const GemvDevice limits = {.num_multiprocessors = device_.num_multiprocessors,
+      const GemvDevice limits = {.num_sms = device_.num_sms,
                                  .shared_bytes_max = static_cast<int>(device_.shared_bytes_max)};
       const bool has_planes = plan_gemv_planes(shape, M, limits).blocks > 0;
       if (!has_planes && plan_gemv_digits(shape, M, limits).blocks == 0) continue;

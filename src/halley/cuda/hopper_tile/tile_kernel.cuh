@@ -20,7 +20,7 @@ struct TileRegisters {
                 kLaunched * kTileThreads);
 };
 
-/// All of a kernel of kTileThreads threads, kBlocks on a multiprocessor. Two warpgroups multiply:
+/// All of a kernel of kTileThreads threads, kBlocks on an SM. Two warpgroups multiply:
 /// Consumer::begin(thread) once, then
 /// Consumer::run() for each segment, from a Consumer::Place in the ring on. Of two warps of the
 /// third, one thread each copies weights and tokens into the ring: fill_weights(block),

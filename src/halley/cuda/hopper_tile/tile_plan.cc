@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kSharerMicroseconds = 0.1;           // of a part that is added
 constexpr double kPartsMicroseconds = 4;              // all parts of a tile end at once
-constexpr double kMemoryBytesPerMicrosecond = 34000;  // of one multiprocessor's share
+constexpr double kMemoryBytesPerMicrosecond = 34000;  // of one SM's share
 /// Blocks that share tiles are at different inputs at a time: what several of them read comes from
 /// memory each time, unless so many bytes, all that is read, stay in the L2 cache.
 constexpr double kKeptBytes = 40e6;
@@ -28,10 +28,10 @@ double shared_bytes(const TileFamily& family, const TilePlan& plan) {
          (panels * weights + plan.token_tiles * (plan.stage.num_bytes - weights));
 }
 
-/// Blocks beside each other only where there are more of them than multiprocessors: clusters else
+/// Blocks beside each other only where there are more of them than SMs: clusters else
 /// come to lie on few.
 int blocks_together(const TilePlan& plan, const CudaDeviceInfo& device) {
-  return plan.schedule.num_blocks * plan.split > device.num_multiprocessors ? plan.tile.blocks : 1;
+  return plan.schedule.num_blocks * plan.split > device.num_sms ? plan.tile.blocks : 1;
 }
 
 double estimate(const TileFamily& family, const CudaDeviceInfo& device, const TilePlan& plan) {
@@ -95,7 +95,7 @@ void bound_by_memory(const TileFamily& family, const ProductShape& shape,
                      const CudaDeviceInfo& device, TilePlan* plan) {
   const double bytes =
       static_cast<double>(shape.N) * static_cast<double>(shape.K) * family.weight_bits / 8;
-  const double least = bytes / (kMemoryBytesPerMicrosecond * device.num_multiprocessors);
+  const double least = bytes / (kMemoryBytesPerMicrosecond * device.num_sms);
   plan->microseconds = std::max(plan->microseconds, least) + plan->microseconds * 1e-3;
 }
 
@@ -113,13 +113,13 @@ bool can_be(const TilePlan& plan) {
 TileSchedule schedule_of(const TilePlan& plan, const CudaDeviceInfo& device) {
   const TileDeal& deal = plan.deal;
   const int tiles = plan.schedule.num_tiles;
-  const int some = device.num_multiprocessors * deal.blocks;
-  // With fewer blocks a deal of fewer on a multiprocessor is the same.
+  const int some = device.num_sms * deal.blocks;
+  // With fewer blocks a deal of fewer on an SM is the same.
   const auto can_have = [&](int64_t num_blocks) {
-    return num_blocks <= some && num_blocks > some - device.num_multiprocessors;
+    return num_blocks <= some && num_blocks > some - device.num_sms;
   };
   if (deal.split > 1) {
-    // Not all multiprocessors can be had in clusters of three and four.
+    // Not all SMs can be had in clusters of three and four.
     const int64_t all = int64_t{tiles} * deal.split;
     const bool fits = deal.split == 2 || all * 100 <= int64_t{some} * 90;
     return can_have(all) && fits ? dealt(plan, tiles, tiles) : TileSchedule{};
@@ -237,8 +237,7 @@ TilePlan plan_invariant_tiles(const TileFamily& family, const ProductShape& shap
   while (tile + 1 < family.tiles.size() && family.tiles[tile].tile.tokens < kTokens) ++tile;
   TilePlan plan = plan_of(family, shape, static_cast<int>(tile));
   const int tiles = plan.schedule.num_tiles;
-  plan.schedule =
-      dealt(plan, std::min(tiles, device.num_multiprocessors * plan.tile.blocks), tiles);
+  plan.schedule = dealt(plan, std::min(tiles, device.num_sms * plan.tile.blocks), tiles);
   finish_plan(family, device, &plan);
   return plan;
 }
@@ -246,7 +245,7 @@ TilePlan plan_invariant_tiles(const TileFamily& family, const ProductShape& shap
 TilePlan plan_tiles(const TileFamily& family, const ProductShape& shape,
                     const CudaDeviceInfo& device) {
   const TunedTiles& tuned = built_in_tuned_tiles();
-  if (tuned.num_multiprocessors() == device.num_multiprocessors) {
+  if (tuned.num_sms() == device.num_sms) {
     if (const auto deal = tuned.find(family, shape)) {
       if (const auto plan = plan_dealt(family, shape, device, *deal)) return *plan;
     }
@@ -259,10 +258,10 @@ TilePlan plan_tiles(const TileFamily& family, const ProductShape& shape,
   return best;
 }
 
-size_t tile_workspace_bytes_max(const TileFamily& family, int num_multiprocessors) {
+size_t tile_workspace_bytes_max(const TileFamily& family, int num_sms) {
   size_t most = 0;
   for (const TimedTile& timed : family.tiles) {
-    most = std::max(most, static_cast<size_t>(2 * num_multiprocessors * timed.tile.blocks *
+    most = std::max(most, static_cast<size_t>(2 * num_sms * timed.tile.blocks *
                                               tile_partial_bytes(timed.tile.tokens)));
   }
   return most;

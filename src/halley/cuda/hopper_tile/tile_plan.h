@@ -22,7 +22,7 @@ struct ProductShape {
 /// A compiled tile, and its times in microseconds on an H200.
 struct TimedTile {
   HopperTile tile;
-  double stage = 0;  // of a block alone on its multiprocessor
+  double stage = 0;  // of a block alone on its SM
   double end = 0;    // of a tile
   double part = 0;   // a block's part of a shared tile, beside its stages
   double split = 0;  // for each block of a cluster that shares a tile's inputs
@@ -40,7 +40,7 @@ struct TileFamily {
 /// How any number of tiles is dealt to blocks.
 struct TileDeal {
   int tile_index = 0;     // in the family
-  int blocks = 1;         // on a multiprocessor
+  int blocks = 1;         // on an SM
   int shared_rounds = 0;  // 0: no tile is shared. 1: those of the last round, which is not full
   int parts = 0;          // of a shared tile; 0: one row (TileSchedule)
   int split = 1;          // TileArguments
@@ -100,7 +100,7 @@ TilePlan plan_split_tile(const TileFamily& family, const ProductShape& shape,
                          const CudaDeviceInfo& device, int tile_index, int split);
 
 /// The most that any plan of the family takes from the workspace of such a GPU.
-size_t tile_workspace_bytes_max(const TileFamily& family, int num_multiprocessors);
+size_t tile_workspace_bytes_max(const TileFamily& family, int num_sms);
 
 /// What all products pass to the GPU. `partials`: plan.workspace_bytes(), `counters`:
 /// kTileCounters.

@@ -7,7 +7,7 @@
 namespace halley::cuda {
 namespace {
 
-const CudaDeviceInfo kDevice = {.num_multiprocessors = 132, .shared_bytes_max = 232448};
+const CudaDeviceInfo kDevice = {.num_sms = 132, .shared_bytes_max = 232448};
 constexpr TimedTile kTiles[] = {
     {{16}, 0.3, 0.3, 2.6}, {{64}, 0.4, 0.8, 3.7}, {{128}, 0.5, 1.0, 4.0}, {{256}, 0.8, 2.2, 5.5}};
 constexpr TileFamily kFamily = {
@@ -23,7 +23,7 @@ TEST(TilePlan, CoversEveryChunkOnceForAllTilesAndSizes) {
     for (int tile = 0; tile < 4; ++tile) {
       const TilePlan plan = plan_one_tile(kFamily, shape, kDevice, tile);
       const TileSchedule& schedule = plan.schedule;
-      EXPECT_LE(schedule.num_blocks, kDevice.num_multiprocessors);
+      EXPECT_LE(schedule.num_blocks, kDevice.num_sms);
       std::vector<int> counts(static_cast<size_t>(schedule.num_tiles * schedule.num_chunks));
       for (int block = 0; block < schedule.num_blocks; ++block) {
         for (TileSegment s = first_segment(schedule, block); s.num_chunks > 0;
@@ -54,14 +54,14 @@ TEST(TilePlan, FillsSharedMemoryWithStages) {
   }
 }
 
-/// Two blocks of a tile share a multiprocessor only where there are more than multiprocessors.
+/// Two blocks of a tile share an SM only where there are more than SMs.
 TEST(TilePlan, FewBlocksHaveAllOfTheSharedMemory) {
   constexpr TimedTile kSmall[] = {{{16, 2}, 0.3, 0.3, 2.6, 1}};
   TileFamily family = kFamily;
   family.tiles = kSmall;
   const TilePlan few = plan_split_tile(family, {16, 4096, 4096}, kDevice, 0, 2);
   const TilePlan many = plan_one_tile(family, {16, 57344, 8192}, kDevice, 0);
-  EXPECT_GT(many.schedule.num_blocks, kDevice.num_multiprocessors);
+  EXPECT_GT(many.schedule.num_blocks, kDevice.num_sms);
   EXPECT_GE(few.num_stages, 2 * many.num_stages);
   const TileShared shared = tile_shared(many.tile, many.num_stages, many.stage);
   EXPECT_LE(2 * (static_cast<size_t>(shared.num_bytes) + kSystemSharedBytes),
@@ -78,7 +78,7 @@ TEST(TilePlan, SharesManyTilesOnlyWhereTheCacheKeepsThem) {
 }
 
 TEST(TilePlan, NeedsNoMoreWorkspaceThanItsMost) {
-  const size_t most = tile_workspace_bytes_max(kFamily, kDevice.num_multiprocessors);
+  const size_t most = tile_workspace_bytes_max(kFamily, kDevice.num_sms);
   for (int tile = 0; tile < 4; ++tile) {
     for (const int64_t M : {1, 64, 200, 2048}) {
       EXPECT_LE(plan_one_tile(kFamily, {M, 4096, 14336}, kDevice, tile).workspace_bytes(), most);

@@ -9,7 +9,7 @@ namespace halley::cuda {
 /// What a block computes at a time: kTileOutputs features of `tokens` rows of Y.
 struct HopperTile {
   int tokens = 0;  // a multiple of 16, at most 256; of 64 above that
-  /// On a multiprocessor, at most: with two one works while the other waits.
+  /// On an SM, at most: with two one works while the other waits.
   int blocks = 1;
 };
 
@@ -60,11 +60,11 @@ constexpr TileShared tile_shared(const HopperTile& tile, int num_stages, const S
   return shared;
 }
 
-/// What the system takes of a multiprocessor's shared memory for each block.
+/// What the system takes of an SM's shared memory for each block.
 inline constexpr int kSystemSharedBytes = 1024;
 
 /// As many stages as `shared_bytes_max` of a block allows where `blocks` of them are on a
-/// multiprocessor, at most kTileStagesMax.
+/// SM, at most kTileStagesMax.
 constexpr int num_tile_stages(const HopperTile& tile, const StageNeeds& stage, int shared_bytes_max,
                               int blocks) {
   const int each = (shared_bytes_max + kSystemSharedBytes) / blocks - kSystemSharedBytes;

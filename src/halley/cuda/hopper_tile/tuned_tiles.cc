@@ -115,7 +115,7 @@ TunedTiles TunedTiles::parse(std::string_view text, const std::string& where) {
   }
   number_of(file, "version", 1, 1, where);
   TunedTiles tiles;
-  tiles.num_multiprocessors_ = static_cast<int>(number_of(file, "multiprocessors", 1, 4096, where));
+  tiles.num_sms_ = static_cast<int>(number_of(file, "multiprocessors", 1, 4096, where));
   const Json& rows = member_of(file, "plans", where);
   if (!rows.is_array()) throw InputError(str(where, ": plans: expected an array"));
   for (const Json& row : rows) {

@@ -45,7 +45,7 @@ class TunedTiles {
   /// Throws InputError, as "<where>: plans[3]: ...", where members are missing or out of range.
   static TunedTiles parse(std::string_view text, const std::string& where);
 
-  int num_multiprocessors() const { return num_multiprocessors_; }
+  int num_sms() const { return num_sms_; }
   const std::vector<TunedTile>& plans() const { return plans_; }
 
   /// The deal of the fewest rows that are not below M, and with more than 16 not twice as many.
@@ -53,7 +53,7 @@ class TunedTiles {
   std::optional<TileDeal> find(const TileFamily& family, const ProductShape& shape) const;
 
  private:
-  int num_multiprocessors_ = 0;
+  int num_sms_ = 0;
   std::vector<TunedTile> plans_;
 };
 

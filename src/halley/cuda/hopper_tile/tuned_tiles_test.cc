@@ -40,7 +40,7 @@ std::string error_of(const std::string& text) {
 TEST(TunedTiles, FindsTheFewestRowsThatAreNotFewer) {
   const TunedTiles tiles =
       TunedTiles::parse(file_with(plan_with("64", "128") + "," + plan_with("64", "64")), "a file");
-  EXPECT_EQ(tiles.num_multiprocessors(), 132);
+  EXPECT_EQ(tiles.num_sms(), 132);
   ASSERT_EQ(tiles.plans().size(), 2U);
   const auto found = tiles.find(kFamily, {.M = 50, .N = 6144, .K = 4096});
   ASSERT_TRUE(found);
@@ -87,9 +87,7 @@ TEST(TunedTiles, SaysWhatIsWrong) {
   EXPECT_THAT(error_of(file_with(plan_with("\"64\"", "8"))), HasSubstr("plans[0]: tokens"));
 }
 
-TEST(TunedTiles, BuiltInOnesAreThoseOfTheH200) {
-  EXPECT_EQ(built_in_tuned_tiles().num_multiprocessors(), 132);
-}
+TEST(TunedTiles, BuiltInOnesAreThoseOfTheH200) { EXPECT_EQ(built_in_tuned_tiles().num_sms(), 132); }
 
 }  // namespace
 }  // namespace halley::cuda

@@ -329,12 +329,12 @@ halley_kernels_status halley_kernels_describe(halley_kernels_context* context,
     require(size >= 1, "size: expected at least 1, got 0.");
     require(M >= 1 && M <= kSizeMax, str("M: expected 1 to ", kSizeMax, ", got ", M, "."));
     const halley::cuda::MixedDevice device = {
-        .num_multiprocessors = context->device.num_multiprocessors,
+        .num_sms = context->device.num_sms,
         .shared_bytes_max = static_cast<int>(context->device.shared_bytes_max)};
     if (weight->mixed() != nullptr) require_kernels(*context, *weight->mixed());
     const std::string plan =
         weight->mixed() == nullptr
-            ? str(halley::cuda::plan_gemv(weight->gemv().shape, device.num_multiprocessors))
+            ? str(halley::cuda::plan_gemv(weight->gemv().shape, device.num_sms))
         : context->kernels->kernels == W4Kernels::kMma
             ? str("mma: ",
                   halley::cuda::plan_mma_gemm(halley::cuda::mma_shape(*weight->mixed(), M), device))

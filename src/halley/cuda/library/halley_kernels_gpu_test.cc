@@ -1,4 +1,4 @@
-// Products through the C ABI beside sums in f64, and what it refuses on a GPU.
+// Products through the C ABI beside sums in f64, and what it rejects on a GPU.
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -159,7 +159,7 @@ INSTANTIATE_TEST_SUITE_P(KindsOfHopper, HalleyKernelsGpu,
                                                               MixedKind::kU8Bf16),
                                             ::testing::Values("hopper")));
 
-TEST(HalleyKernelsEightBits, AreRefusedByOtherKernels) {
+TEST(HalleyKernelsEightBits, AreRejectedByOtherKernels) {
   const RandomWeight weight(MixedKind::kU8F16, 16, 64, 64);
   const halley_kernels::Context context(0);
   const halley_kernels::Weight packed(context, source_of(weight));
@@ -301,7 +301,7 @@ std::string message_of(halley_kernels_status status, halley_kernels_status expec
   return halley_kernels_last_error();
 }
 
-TEST(HalleyKernelsRefusals, NameWhatIsWrong) {
+TEST(HalleyKernelsRejections, NameWhatIsWrong) {
   const halley_kernels::Context context(0);
   EXPECT_THAT(
       message_of(halley_kernels_choose(context.get(), "volta"), HALLEY_KERNELS_WRONG_ARGUMENT),

@@ -1,4 +1,4 @@
-// The library without a GPU: what it refuses, and how.
+// The library without a GPU: what it rejects, and how.
 #include "halley/cuda/library/halley_kernels.h"
 
 #include <string>

@@ -1,5 +1,5 @@
 // The products of one segment of s8 kinds with 16 tokens, by mma.sync: a block that is alone on its
-// multiprocessor waits less for its own products than with wgmma.
+// SM waits less for its own products than with wgmma.
 #pragma once
 
 #include <cstdint>

@@ -169,7 +169,7 @@ MixedShape mixed_shape(const MixedWeight& weight, int64_t M) {
 }
 
 MixedDevice mixed_device(const CudaContext& context) {
-  return {.num_multiprocessors = context.device.num_multiprocessors,
+  return {.num_sms = context.device.num_sms,
           .shared_bytes_max = static_cast<int>(context.device.shared_bytes_max)};
 }
 

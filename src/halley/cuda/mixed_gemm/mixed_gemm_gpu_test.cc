@@ -275,7 +275,7 @@ TEST_F(MixedGemm, ClustersGoFromTileToTile) {
   }
 }
 
-/// On few multiprocessors givers and owners have whole tiles too. Launches follow each other: the
+/// On few SMs givers and owners have whole tiles too. Launches follow each other: the
 /// counters are zero again.
 TEST_F(MixedGemm, BlocksShareTheLastTiles) {
   for (const MixedKind kind : kMixedKinds) {
@@ -283,8 +283,8 @@ TEST_F(MixedGemm, BlocksShareTheLastTiles) {
     for (const int64_t M : {10, 150}) {
       Product product(weight, M);
       MixedDevice device = mixed_device(context_);
-      for (const int multiprocessors : {5, 7, 132}) {
-        device.num_multiprocessors = multiprocessors;
+      for (const int SMs : {5, 7, 132}) {
+        device.num_sms = SMs;
         for (const MixedTiling& tiling : mixed_tilings(product.shape(), device)) {
           if (!tiling.shares_last_tiles) continue;
           const MixedPlan plan = tiled_mixed_plan(product.shape(), device, tiling);

@@ -105,7 +105,7 @@ template <int kTokens, int kOutputs>
 struct MixedTileTraits {
   static constexpr MixedTile kTile = {kTokens, kOutputs};
   static constexpr int kThreads = num_threads(kTile);
-  static constexpr int kBlocks = is_small(kTile) ? 2 : 1;  // of a multiprocessor
+  static constexpr int kBlocks = is_small(kTile) ? 2 : 1;  // of an SM
 };
 
 /// The warps that copy: weights, then what givers have left.
@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(MixedTileTraits<kTokens, kOutputs>::kThreads,
       } else {
         copy_weights<Decoder, kTokens, kOutputs, false>(args, ring);
       }
-      // Not earlier: blocks of the next kernel would take multiprocessors from this one's copies.
+      // Not earlier: blocks of the next kernel would take SMs from this one's copies.
       start_next_kernel();
     } else if (thread == kConsumerThreads + 32) {
       if (has_givers) {

@@ -270,7 +270,7 @@ TEST(MixedPack, HasNoOffsetsWhereAllZerosAreEight) {
       testing::IsEmpty());
 }
 
-TEST(MixedPack, RefusesCodesAbove15) {
+TEST(MixedPack, RejectsCodesAbove15) {
   RandomWeight weight(MixedKind::kU4F16, 2, 64, 32);
   weight.codes[64 + 40] = 16;
   EXPECT_THAT(text_of_throw(weight.source),
@@ -301,7 +301,7 @@ TEST(MixedPack, ZerosOf8BitsAre128WhereThereAreNone) {
   }
 }
 
-TEST(MixedPack, RefusesScalesThatLeaveF32) {
+TEST(MixedPack, RejectsScalesThatLeaveF32) {
   RandomWeight weight(MixedKind::kU8Bf16, 2, 64, 32);
   weight.scales[2] = -0x1p112f;
   EXPECT_THAT(
@@ -310,14 +310,14 @@ TEST(MixedPack, RefusesScalesThatLeaveF32) {
                 "2^111"));
 }
 
-TEST(MixedPack, RefusesZerosAbove256) {
+TEST(MixedPack, RejectsZerosAbove256) {
   RandomWeight weight(MixedKind::kU8F16, 2, 64, 32);
   weight.zeros[3] = 257;
   EXPECT_THAT(text_of_throw(weight.source),
               HasSubstr("expected a zero point that is an integer from 0 to 256, got 257"));
 }
 
-TEST(MixedPack, RefusesZerosThatAreNoIntegers) {
+TEST(MixedPack, RejectsZerosThatAreNoIntegers) {
   RandomWeight weight(MixedKind::kU4F16, 2, 64, 32);
   weight.zeros[3] = 7.5f;
   EXPECT_THAT(text_of_throw(weight.source),
@@ -325,14 +325,14 @@ TEST(MixedPack, RefusesZerosThatAreNoIntegers) {
                         "got 7.5"));
 }
 
-TEST(MixedPack, RefusesScalesThatF16HasNot) {
+TEST(MixedPack, RejectsScalesThatF16HasNot) {
   RandomWeight weight(MixedKind::kU4F16, 2, 64, 32);
   weight.scales[2] = 1e6f;
   EXPECT_THAT(text_of_throw(weight.source),
               HasSubstr("output 1, group 0: expected a scale that f16 has, got 1e+06"));
 }
 
-TEST(MixedPack, RefusesGroupsThatLeaveS8) {
+TEST(MixedPack, RejectsGroupsThatLeaveS8) {
   RandomWeight weight(MixedKind::kU4GroupS8, 1, 128, 128);
   weight.group_scales[0] = 17;
   weight.zeros[0] = 7;
@@ -340,17 +340,17 @@ TEST(MixedPack, RefusesGroupsThatLeaveS8) {
   EXPECT_THAT(text_of_throw(weight.source), HasSubstr("expected 17 * (code - 7) in [-128, 127]"));
 }
 
-TEST(MixedPack, RefusesOddGroups) {
+TEST(MixedPack, RejectsOddGroups) {
   const RandomWeight weight(MixedKind::kU4F16, 1, 128, 48);
   EXPECT_THAT(text_of_throw(weight.source),
               HasSubstr("groups of 48 inputs, neither 32, 64 nor a multiple of 128"));
 }
 
-TEST(MixedPack, RefusesGroupsWhereARowHasOneScale) {
+TEST(MixedPack, RejectsGroupsWhereARowHasOneScale) {
   EXPECT_EQ(why_not_mixed(MixedKind::kU4S8, 256, 128), "groups of 128 inputs, not one a row");
 }
 
-TEST(MixedPack, RefusesSumsThatLeave32Bits) {
+TEST(MixedPack, RejectsSumsThatLeave32Bits) {
   EXPECT_EQ(why_not_mixed(MixedKind::kU4S8, 131071, 131071), "");
   EXPECT_THAT(why_not_mixed(MixedKind::kU4GroupS8, 131072, 128), HasSubstr("K 131072 is above"));
 }

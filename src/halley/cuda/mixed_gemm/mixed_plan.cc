@@ -17,14 +17,14 @@ namespace {
 /// to 256 rows: the choice is within a few percent of the best one, in the mean.
 struct TileCosts {
   double latency = 0;  // of a stage, 128 inputs, of a block alone
-  double stage = 0;    // of a block's stage where blocks share a multiprocessor
+  double stage = 0;    // of a block's stage where blocks share an SM
   double tile = 0;     // the end of a tile
 };
 struct KindCosts {
   std::array<TileCosts, kMixedTiles.size()> tiles;
   double exchange = 0;  // of a cluster's sums, at least
   double vector = 0;    // of one that is sent and added
-  double bytes = 0;     // a microsecond, of one multiprocessor's share of memory or decoding
+  double bytes = 0;     // a microsecond, of one SM's share of memory or decoding
   /// What an owner does more of a shared tile than each of its givers, in chunks.
   double lead_chunks = 0;
 };
@@ -80,9 +80,9 @@ const MixedTile& tile_of(const MixedTiling& tiling) {
 }
 
 /// Clusters that run at the same time: those of several blocks leave a part of every group of
-/// multiprocessors idle, those of three one in nine (40 of them take two rounds).
+/// SMs idle, those of three one in nine (40 of them take two rounds).
 int num_clusters_of(const MixedDevice& device, const MixedTiling& tiling) {
-  const int blocks = device.num_multiprocessors * tiling.blocks_per_multiprocessor;
+  const int blocks = device.num_sms * tiling.blocks_per_multiprocessor;
   if (tiling.num_ranks <= 2) return blocks / tiling.num_ranks;
   const int parts = tiling.num_ranks == 3 ? 9 : 11;
   return std::max(1, blocks * (parts - 1) / parts / tiling.num_ranks);
@@ -132,8 +132,7 @@ MixedSchedule sharing_schedule(const MixedShape& shape, const MixedDevice& devic
   const int num_chunks = static_cast<int>(ceil_div<int64_t>(shape.K, kChunkInputs));
   const int64_t num_tiles =
       ceil_div<int64_t>(shape.M, tile.tokens) * ceil_div<int64_t>(shape.N, tile.outputs);
-  const int blocks_max =
-      std::min(device.num_multiprocessors * tiling.blocks_per_multiprocessor, kSlotsMax);
+  const int blocks_max = std::min(device.num_sms * tiling.blocks_per_multiprocessor, kSlotsMax);
   const int64_t whole = num_tiles / blocks_max;  // of every block
   MixedSchedule schedule = {.num_tiles = static_cast<int>(num_tiles), .num_chunks = num_chunks};
   // As long as that is less for every block than whole tiles in turn.
@@ -165,13 +164,13 @@ double stage_microseconds(const MixedShape& shape, const MixedDevice& device,
   const KindCosts& of_kind = costs_of(shape.kind);
   const TileCosts& costs = of_kind.tiles[static_cast<size_t>(plan.tiling.tile_index)];
   const int num_blocks = plan.schedule.num_blocks;
-  const int blocks = ceil_div(num_blocks, device.num_multiprocessors);
+  const int blocks = ceil_div(num_blocks, device.num_sms);
   const int most = plan.tiling.blocks_per_multiprocessor;
-  // Blocks of large clusters come to lie two on one multiprocessor while others are idle.
+  // Blocks of large clusters come to lie two on one SM while others are idle.
   const double share = plan.schedule.num_ranks > 2 ? most : std::min(blocks, most);
   const double chunks = plan.tile.outputs / kChunkOutputs;
   const double memory = chunks * chunk_bytes(shape.kind, shape.group_size) * num_blocks /
-                        (of_kind.bytes * device.num_multiprocessors);
+                        (of_kind.bytes * device.num_sms);
   return std::max({costs.latency, share * costs.stage, memory});
 }
 
@@ -244,7 +243,7 @@ std::ostream& operator<<(std::ostream& out, const MixedPlan& plan) {
              << (schedule.num_givers > 0 ? str(schedule.num_givers, " of them givers from chunk ",
                                                schedule.own_chunks, " on")
                                          : str(schedule.num_ranks, " a tile"))
-             << ", " << plan.tiling.blocks_per_multiprocessor << " a multiprocessor";
+             << ", " << plan.tiling.blocks_per_multiprocessor << " an SM";
 }
 
 size_t MixedPlan::workspace_bytes() const {
@@ -253,12 +252,11 @@ size_t MixedPlan::workspace_bytes() const {
 }
 
 size_t mixed_workspace_bytes_max(const MixedDevice& device) {
-  int vectors_max = 0;  // of the slots of a multiprocessor's blocks
+  int vectors_max = 0;  // of the slots of an SM's blocks
   for (const MixedTile& tile : kMixedTiles) {
     vectors_max = std::max(vectors_max, num_vectors(tile) * (is_small(tile) ? 2 : 1));
   }
-  return static_cast<size_t>(device.num_multiprocessors) * static_cast<size_t>(vectors_max) *
-         kVectorBytes;
+  return static_cast<size_t>(device.num_sms) * static_cast<size_t>(vectors_max) * kVectorBytes;
 }
 
 bool can_tile(const MixedShape& shape, const MixedDevice& device, const MixedTiling& tiling) {
@@ -337,7 +335,7 @@ MixedPlan narrow_mixed_plan(const MixedShape& shape, const MixedDevice& device, 
   MixedPlan plan;
   plan.is_narrow = true;
   plan.schedule.num_tiles = all_rows;
-  plan.schedule.num_blocks = std::min(all_rows, device.num_multiprocessors);
+  plan.schedule.num_blocks = std::min(all_rows, device.num_sms);
   plan.schedule.num_chunks = static_cast<int>(ceil_div<int64_t>(shape.K, kChunkInputs));
   const int block_rows = ceil_div(all_rows, plan.schedule.num_blocks);
   // Equal parts, which all pass the ring at the same time.

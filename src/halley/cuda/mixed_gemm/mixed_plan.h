@@ -20,7 +20,7 @@ struct MixedShape {
 };
 
 struct MixedDevice {
-  int num_multiprocessors = 132;
+  int num_sms = 132;
   int shared_bytes_max = 232448;  // of a block
 };
 
@@ -74,7 +74,7 @@ MixedPlan narrow_mixed_plan(const MixedShape& shape, const MixedDevice& device, 
                             int shared_bytes);
 
 /// Whether it can be: the tile is compiled for the kind, no more blocks of a cluster than chunks
-/// and than parts of a tile's sums, two blocks on a multiprocessor only of small tiles, two stages,
+/// and than parts of a tile's sums, two blocks on an SM only of small tiles, two stages,
 /// of 8 bits three; givers only where tiles leave blocks without work, and some for each of them.
 bool can_tile(const MixedShape& shape, const MixedDevice& device, const MixedTiling& tiling);
 /// The plan with this tiling, which can be: for tests and tuning.

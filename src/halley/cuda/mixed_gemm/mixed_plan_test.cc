@@ -234,8 +234,8 @@ TEST(MixedPlan, SharesTheLastTiles) {
   const MixedTiling tiling = {.tile_index = 4, .shares_last_tiles = true};
   EXPECT_EQ(str(tiled_mixed_plan(shape, {}, tiling)),
             "tile 128 tokens x 128 outputs, 7 stages, 80 tiles of 64 chunks on 120 blocks, 40 of "
-            "them givers from chunk 49 on, 1 a multiprocessor");
-  // Every multiprocessor has one, or too few chunks.
+            "them givers from chunk 49 on, 1 an SM");
+  // Every SM has one, or too few chunks.
   EXPECT_FALSE(can_tile({.M = 128, .N = 132 * 128, .K = 8192}, {}, tiling));
   EXPECT_FALSE(can_tile({.M = 128, .N = 10240, .K = 128}, {}, tiling));
   // Not compiled: few tokens, several groups of a chunk.
@@ -338,7 +338,7 @@ TEST(MixedPlan, PrintsItself) {
             "narrow, 1 rows at a time, 1 stages, 19 rows of 2 chunks on 19 blocks");
   EXPECT_EQ(str(tiled_mixed_plan({.M = 20, .N = 300, .K = 256}, {}, {1, 2, 1})),
             "tile 16 tokens x 256 outputs, 11 stages, 4 tiles of 2 chunks on 8 blocks, 2 a tile, "
-            "1 a multiprocessor");
+            "1 an SM");
 }
 
 }  // namespace

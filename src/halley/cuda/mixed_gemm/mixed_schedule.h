@@ -19,7 +19,7 @@ struct MixedSchedule {
   int num_ranks = 1;   // blocks of a cluster
   int num_givers = 0;
   int own_chunks = 0;  // above 0 and below num_chunks where there are givers
-  /// Of blocks 2 i and 2 i + 1, which then are on neighbouring multiprocessors: what both read at
+  /// Of blocks 2 i and 2 i + 1, which then are on neighbouring SMs: what both read at
   /// the same time comes to them once. They share nothing else.
   bool has_pairs = false;
 };

@@ -8,7 +8,7 @@
 
 namespace halley::cuda {
 
-/// Memory that blocks of several multiprocessors use stays in the L2 cache.
+/// Memory that blocks of several SMs use stays in the L2 cache.
 __device__ __forceinline__ void store_global_four(int32_t* to, const int32_t* from) {
   asm volatile("st.global.cg.v4.s32 [%0], {%1,%2,%3,%4};" ::"l"(to), "r"(from[0]), "r"(from[1]),
                "r"(from[2]), "r"(from[3])

@@ -37,7 +37,7 @@ inline constexpr int kSlotsMax = 1024;
 /// The swizzle of activations repeats every 1024 bytes.
 inline constexpr int kStageAlignment = 1024;
 
-/// Tiles whose sums leave room for two blocks on a multiprocessor.
+/// Tiles whose sums leave room for two blocks on an SM.
 constexpr bool is_small(const MixedTile& tile) { return tile.tokens * tile.outputs <= 64 * 128; }
 /// Whether weights of 16-bit kinds are rounded to the activations' type: they are not where their
 /// groups are scaled behind the tensor cores. `group_size` as stored.

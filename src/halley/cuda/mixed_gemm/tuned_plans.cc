@@ -160,11 +160,8 @@ std::optional<TunedMixedPlans>& plans_that_were_set() {
 
 }  // namespace
 
-TunedMixedPlans::TunedMixedPlans(std::string device, int num_multiprocessors,
-                                 std::vector<TunedMixedPlan> plans)
-    : device_(std::move(device)),
-      num_multiprocessors_(num_multiprocessors),
-      plans_(std::move(plans)) {
+TunedMixedPlans::TunedMixedPlans(std::string device, int num_sms, std::vector<TunedMixedPlan> plans)
+    : device_(std::move(device)), num_sms_(num_sms), plans_(std::move(plans)) {
   std::sort(plans_.begin(), plans_.end(), is_before);
   for (size_t i = 1; i < plans_.size(); ++i) {
     if (place_of(plans_[i - 1]) != place_of(plans_[i])) continue;
@@ -180,16 +177,15 @@ TunedMixedPlans TunedMixedPlans::parse(std::string_view text, const std::string&
   file.allow_only({"format", "version", "device", "multiprocessors", "plans"});
   if (file.text("format") != kFormat) file.fail(str("format: expected ", quote(kFormat)));
   file.number("version", kVersion, kVersion);
-  const auto num_multiprocessors =
-      static_cast<int>(file.number("multiprocessors", 1, kMultiprocessorsMax));
+  const auto num_sms = static_cast<int>(file.number("multiprocessors", 1, kMultiprocessorsMax));
   const Json& rows = file.at("plans");
   if (!rows.is_array()) file.fail("plans: expected an array");
   std::vector<TunedMixedPlan> plans;
   for (const Json& row : rows) {
-    plans.push_back(plan_of(Members(row, str(where, ": plans[", plans.size(), "]")),
-                            {.num_multiprocessors = num_multiprocessors}));
+    plans.push_back(
+        plan_of(Members(row, str(where, ": plans[", plans.size(), "]")), {.num_sms = num_sms}));
   }
-  return {file.text("device"), num_multiprocessors, std::move(plans)};
+  return {file.text("device"), num_sms, std::move(plans)};
 }
 
 std::string TunedMixedPlans::to_json() const {
@@ -217,8 +213,8 @@ std::string TunedMixedPlans::to_json() const {
     lines += str(lines.empty() ? "" : ",", "\n  ", line_of(plan));
   }
   return str("{\"format\": ", OrderedJson(kFormat).dump(), ", \"version\": ", kVersion,
-             ",\n \"device\": ", OrderedJson(device_).dump(),
-             ", \"multiprocessors\": ", num_multiprocessors_, ",\n \"plans\": [", lines, "]}\n");
+             ",\n \"device\": ", OrderedJson(device_).dump(), ", \"multiprocessors\": ", num_sms_,
+             ",\n \"plans\": [", lines, "]}\n");
 }
 
 const TunedMixedPlan* TunedMixedPlans::find(const MixedShape& shape) const {

@@ -36,7 +36,7 @@ class TunedMixedPlans {
  public:
   TunedMixedPlans() = default;
   /// Sorts them. Two of the same layer and rows are an InputError.
-  TunedMixedPlans(std::string device, int num_multiprocessors, std::vector<TunedMixedPlan> plans);
+  TunedMixedPlans(std::string device, int num_sms, std::vector<TunedMixedPlan> plans);
 
   /// Throws InputError, as "<where>: plans[3]: ...", where the text is not what to_json() writes:
   /// unknown or missing members, numbers out of range, tiles that are not compiled or cannot be.
@@ -44,12 +44,10 @@ class TunedMixedPlans {
   std::string to_json() const;
 
   const std::string& device() const { return device_; }
-  int num_multiprocessors() const { return num_multiprocessors_; }
+  int num_sms() const { return num_sms_; }
   const std::vector<TunedMixedPlan>& plans() const { return plans_; }
-  /// Whether its plans hold for such a device: the plans depend on its multiprocessors.
-  bool is_of(const MixedDevice& device) const {
-    return num_multiprocessors_ == device.num_multiprocessors;
-  }
+  /// Whether its plans hold for such a device: the plans depend on its SMs.
+  bool is_of(const MixedDevice& device) const { return num_sms_ == device.num_sms; }
 
   /// That of the fewest rows that are not below M, and with more than 16 not twice as many. None:
   /// null, and a rule chooses.
@@ -57,7 +55,7 @@ class TunedMixedPlans {
 
  private:
   std::string device_;
-  int num_multiprocessors_ = 0;
+  int num_sms_ = 0;
   std::vector<TunedMixedPlan> plans_;
 };
 

@@ -69,7 +69,7 @@ TEST(TunedMixedPlans, AreReadAsTheyWereWritten) {
   const TunedMixedPlans plans("a GPU", 132, some_plans());
   const TunedMixedPlans read = TunedMixedPlans::parse(plans.to_json(), "tuned.json");
   EXPECT_EQ(read.device(), "a GPU");
-  EXPECT_EQ(read.num_multiprocessors(), 132);
+  EXPECT_EQ(read.num_sms(), 132);
   ASSERT_EQ(read.plans().size(), 4U);
   EXPECT_TRUE(read.plans()[0].is_narrow);
   EXPECT_EQ(read.plans()[1].tiling.tile_index, 2);
@@ -111,7 +111,7 @@ TEST(TunedMixedPlans, FindsNothingForOtherLayers) {
   EXPECT_EQ(TunedMixedPlans().find(shape), nullptr);
 }
 
-TEST(TunedMixedPlans, RefusesTwoOfTheSameLayerAndRows) {
+TEST(TunedMixedPlans, RejectsTwoOfTheSameLayerAndRows) {
   const std::string text = file_with(plan_with("", "") + "," + plan_with("us", "8"));
   EXPECT_THAT(error_of(text), HasSubstr("two of u4_s8 6144 x 4096, 16 rows"));
 }
@@ -120,7 +120,7 @@ TEST(TunedMixedPlans, TakesThePlanOfTheTests) {
   EXPECT_EQ(error_of(file_with(plan_with("", ""))), "");
 }
 
-TEST(TunedMixedPlans, RefusesWrongMembersByName) {
+TEST(TunedMixedPlans, RejectsWrongMembersByName) {
   struct Case {
     const char* member;
     const char* value;  // "": missing
@@ -152,7 +152,7 @@ TEST(TunedMixedPlans, RefusesWrongMembersByName) {
   }
 }
 
-TEST(TunedMixedPlans, RefusesTilingsThatCannotBe) {
+TEST(TunedMixedPlans, RejectsTilingsThatCannotBe) {
   // More blocks than the layer has chunks of inputs.
   EXPECT_THAT(error_of(file_with(plan_with("K", "128"))), HasSubstr("plans[0]: expected a tiling"));
   // Clusters and givers.
@@ -160,7 +160,7 @@ TEST(TunedMixedPlans, RefusesTilingsThatCannotBe) {
               HasSubstr("plans[0]: expected a tiling"));
 }
 
-TEST(TunedMixedPlans, RefusesOtherFiles) {
+TEST(TunedMixedPlans, RejectsOtherFiles) {
   EXPECT_THAT(error_of(""), HasSubstr("not valid JSON"));
   EXPECT_THAT(error_of("[]"), HasSubstr("expected an object"));
   EXPECT_THAT(error_of("{}"), HasSubstr(R"(expected a member "format")"));
@@ -174,7 +174,7 @@ TEST(TunedMixedPlans, RefusesOtherFiles) {
 TEST(TunedMixedPlans, BuiltInOnesAreOfAnH200) {
   const TunedMixedPlans& plans = built_in_tuned_plans();
   EXPECT_TRUE(plans.is_of({}));
-  EXPECT_FALSE(plans.is_of({.num_multiprocessors = 114}));
+  EXPECT_FALSE(plans.is_of({.num_sms = 114}));
   for (const TunedMixedPlan& plan : plans.plans()) {
     const MixedShape shape = {
         .kind = plan.kind, .M = plan.rows, .N = plan.N, .K = plan.K, .group_size = plan.group_size};
@@ -188,7 +188,7 @@ TEST(TunedMixedPlans, BuiltInOnesAreOfAnH200) {
 
 TEST(TunedMixedPlans, ThoseThatAreSetAreTaken) {
   const MixedShape shape = {.kind = MixedKind::kU4S8, .M = 64, .N = 6144, .K = 4096};
-  const MixedDevice device, other = {.num_multiprocessors = 114};
+  const MixedDevice device, other = {.num_sms = 114};
   const std::string elsewhere = str(plan_mixed_gemm(shape, other));
   TunedMixedPlan plan = some_plans().at(1);
   plan.tiling = {.tile_index = 0, .num_ranks = 2, .blocks_per_multiprocessor = 2};

@@ -106,7 +106,7 @@ TEST_F(MmaGemm, RingsOfAllLengthsGoRoundManyTimes) {
     for (int tile = 0; tile < kNumTiles; ++tile) {
       Product product(weight, 40);
       for (const int shared_bytes : {60000, 101376, 166912}) {
-        const MixedDevice device = {.num_multiprocessors = 72, .shared_bytes_max = shared_bytes};
+        const MixedDevice device = {.num_sms = 72, .shared_bytes_max = shared_bytes};
         product.check(context_, mma_plan_of(product.shape(), device, tile, 1));
         if (HasFatalFailure()) return;
       }

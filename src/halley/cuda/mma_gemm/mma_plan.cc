@@ -63,7 +63,7 @@ MmaPlan plan_mma_gemm(const MmaShape& shape, const MixedDevice& device) {
   const MmaTile& tile = kMmaTiles[static_cast<size_t>(tile_index)];
   const int64_t tiles =
       ceil_div<int64_t>(shape.N, kChunkOutputs) * ceil_div<int64_t>(shape.M, tile.tokens);
-  const int64_t wanted = int64_t{kMmaBlocks} * device.num_multiprocessors;
+  const int64_t wanted = int64_t{kMmaBlocks} * device.num_sms;
   const int64_t num_chunks = ceil_div<int64_t>(shape.K, kChunkInputs);
   const int64_t splits =
       std::min({wanted / tiles, num_chunks / kSplitChunksMin, int64_t{kSplitsMax}});
@@ -75,7 +75,7 @@ MmaPlan invariant_mma_plan(const MmaShape& shape, const MixedDevice& device) {
 }
 
 size_t mma_workspace_bytes_max(const MixedDevice& device) {
-  const auto blocks = static_cast<size_t>(kMmaBlocks * device.num_multiprocessors);
+  const auto blocks = static_cast<size_t>(kMmaBlocks * device.num_sms);
   return blocks * static_cast<size_t>(kMmaTiles.back().tokens) * kChunkOutputs * 4;
 }
 

@@ -13,7 +13,7 @@ namespace halley::cuda {
 
 /// All tiles that are compiled, by tokens.
 inline constexpr std::array<MmaTile, 2> kMmaTiles = {{{16, 8}, {64, 4}}};
-/// Blocks that a tile is meant to have on a multiprocessor at a time.
+/// Blocks that a tile is meant to have on an SM at a time.
 inline constexpr int kMmaBlocks = 2;
 
 struct MmaShape {

@@ -40,7 +40,7 @@ TEST(W4Kernels, AreFoundByNameWhereTheyRun) {
   EXPECT_EQ(w4_kernels_named(gpu(8, 9), "mma").kernels, W4Kernels::kMma);
 }
 
-TEST(W4Kernels, AreRefusedByNameWhereTheyDoNotRun) {
+TEST(W4Kernels, AreRejectedByNameWhereTheyDoNotRun) {
   try {
     w4_kernels_named(gpu(8, 0), "hopper");
     FAIL() << "expected an UnsupportedError";

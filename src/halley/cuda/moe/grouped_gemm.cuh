@@ -330,7 +330,7 @@ void launch_grouped(const CudaContext& context, const GroupedParams& params) {
       params.num_slots / Shape::kRows + std::min<int64_t>(params.num_slots, params.num_experts);
   const int64_t tiles_max =
       row_tiles_max * num_output_tiles(params.num_outputs, is_gated, Shape::kWeightRows);
-  const int64_t blocks = int64_t{context.device.num_multiprocessors} * Shape::kBlocks;
+  const int64_t blocks = int64_t{context.device.num_sms} * Shape::kBlocks;
   launch_early(context, "grouped_gemm",
                {.grid = dim3(static_cast<unsigned>(std::min(tiles_max, blocks))),
                 .block = dim3(Shape::kThreads),

@@ -30,7 +30,7 @@ struct GroupedShape {
   static constexpr int kWeightCopies = kWeightRows / kCopyRows;
   static constexpr int kXBytes = kRows * kStageRowBytes;
   static constexpr int kStageBytes = kXBytes + kWeightRows * kStageRowBytes;
-  /// Blocks that share a multiprocessor.
+  /// Blocks that share an SM.
   static constexpr int kBlocks = 2;
   static_assert(kRows % kCopyRows == 0 && kWeightRows % kCopyRows == 0 && kCopyRows % 16 == 0);
 };

@@ -10,7 +10,7 @@ namespace halley::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-/// Of a grid: enough for all multiprocessors several times over.
+/// Of a grid: enough for all SMs several times over.
 constexpr int64_t kBlocksMax = 132 * 16;
 
 LaunchShape shape_for(int64_t num_items) {

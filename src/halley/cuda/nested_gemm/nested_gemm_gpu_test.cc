@@ -176,7 +176,7 @@ TEST_F(NestedGemm, IsRightWhereTilesAreShared) {
 /// Of a device so small that tiles are dealt in rounds, and what is left shared in every way.
 TEST_F(NestedGemm, IsRightForAllPlans) {
   CudaDeviceInfo device = device_;
-  device.num_multiprocessors = 7;
+  device.num_sms = 7;
   for (const Sizes& sizes : {Sizes{9, 1000, 1500}, Sizes{280, 530, 1152}, Sizes{150, 140, 2048}}) {
     const Product product(context_, sizes);
     for (int tile = 0; tile < kNumTiles; ++tile) {

@@ -58,7 +58,7 @@ __device__ __forceinline__ void produce_planes(const CUtensorMap& upper_map,
     }
     segment = block.next(tile, segment);
   }
-  // Not earlier: blocks of the next kernel would take multiprocessors from this one's copies.
+  // Not earlier: blocks of the next kernel would take SMs from this one's copies.
   start_next_kernel();
 }
 

@@ -14,7 +14,7 @@ namespace halley::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-/// Of a grid: enough for all multiprocessors several times over.
+/// Of a grid: enough for all SMs several times over.
 constexpr int64_t kBlocksMax = 132 * 16;
 
 struct Sizes {
@@ -92,7 +92,7 @@ bool is_in_eights(ConstMatrix x) {
 }
 
 LaunchShape shape_of_eights(int64_t num_rows, int64_t num_columns) {
-  constexpr int64_t kFewRows = 32;     // smaller blocks: more multiprocessors
+  constexpr int64_t kFewRows = 32;     // smaller blocks: more SMs
   constexpr int64_t kGridMax = 65535;  // of y
   const int64_t eights = num_columns / 8;
   const int64_t threads_max = num_rows <= kFewRows ? kThreads / 4 : kThreads;

@@ -128,7 +128,7 @@ TEST_F(NormGpuTest, ARowIsTheSameInAnyBatch) {
     for (size_t i = 0; i < weight.size(); ++i) weight[i] = 0.5f + static_cast<float>(i % 7) / 4;
     const DeviceArray<float> device_weight(weight);
     const NormParams params = {.weight = device_weight.data(), .epsilon = kEpsilon};
-    const int64_t many = 2 * device_.num_multiprocessors + 1;  // by another kernel than few
+    const int64_t many = 2 * device_.num_sms + 1;  // by another kernel than few
     for (const int64_t M : {int64_t{70}, many}) {
       DeviceMatrix x(DType::kBf16, M, K), hidden(DType::kF32, M, K), other(DType::kF32, M, K);
       const DeviceMatrix all(DType::kBf16, M, K), one(DType::kBf16, 1, K);

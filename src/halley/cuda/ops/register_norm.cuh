@@ -97,7 +97,7 @@ inline bool takes_register_norm(const CudaContext& context, const NormParams& pa
                                 const RowShape& shape) {
   return !params.is_layer_norm && shape.is_in_fours && shape.num_columns % 4 == 0 &&
          shape.num_columns <= RegisterNorm<float>::kColumnsMax &&
-         shape.num_rows <= 2 * context.device.num_multiprocessors &&
+         shape.num_rows <= 2 * context.device.num_sms &&
          reinterpret_cast<uintptr_t>(params.weight) % 16 == 0;
 }
 

@@ -1,5 +1,5 @@
 // RMSNorm of many rows, each by a team of 256 threads that keeps the row in registers: several rows
-// are in flight on a multiprocessor, and each is read from memory once. The same bits as
+// are in flight on an SM, and each is read from memory once. The same bits as
 // norm_row.cuh: a warp takes the parts of several of its warps.
 #pragma once
 
@@ -15,7 +15,7 @@ namespace halley::cuda {
 
 inline constexpr int kTeamThreads = 256;
 inline constexpr int kTeamWarps = kTeamThreads / kWarpThreads;
-/// Where fewer rows would leave multiprocessors idle.
+/// Where fewer rows would leave SMs idle.
 inline constexpr int64_t kTeamNormRowsMin = 256;
 
 /// One thread's part of a row: kPasses fours of neighbours for each of the kShares threads of

@@ -72,7 +72,7 @@ std::optional<RowPlan> plan_row(const RowShape& shape, const MixedDevice& device
   RowPlan plan;
   plan.num_segments = shape.is_gated ? 2 : 1;
   plan.num_places = static_cast<int>(ceil_div<int64_t>(shape.N, 16 * plan.num_segments));
-  plan.num_blocks = std::min(plan.num_places, device.num_multiprocessors);
+  plan.num_blocks = std::min(plan.num_places, device.num_sms);
   plan.num_chunks = static_cast<int>(ceil_div<int64_t>(shape.K, kChunkInputs));
   const int block_places = ceil_div(plan.num_places, plan.num_blocks);
   // Equal parts, which all pass the ring at the same time.

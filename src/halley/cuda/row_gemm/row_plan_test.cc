@@ -46,7 +46,7 @@ TEST(RowPlan, HasRoomForNumbersWhereInputsHaveAnOrder) {
   EXPECT_LE(ordered->num_bytes, MixedDevice{}.shared_bytes_max);
 }
 
-TEST(RowPlan, RefusesOtherShapes) {
+TEST(RowPlan, RejectsOtherShapes) {
   const RowKind kind = RowKind::kU4S8;
   EXPECT_FALSE(plan_row({kind, 64, 8200, 128, false, true}, {}));
   EXPECT_FALSE(plan_row({kind, 64, 16392}, {}));

@@ -25,7 +25,7 @@ CudaDeviceInfo describe(int ordinal) {
           .name = properties.name,
           .compute_major = properties.major,
           .compute_minor = properties.minor,
-          .num_multiprocessors = properties.multiProcessorCount,
+          .num_sms = properties.multiProcessorCount,
           .total_bytes = properties.totalGlobalMem,
           .l2_bytes = static_cast<size_t>(properties.l2CacheSize),
           .shared_bytes_max =
@@ -58,8 +58,8 @@ std::string why_no_cuda() {
 }
 
 std::vector<CudaDeviceInfo> list_cuda_devices() {
-  const std::string refusal = why_no_cuda();
-  if (!refusal.empty()) throw DeviceError(refusal);
+  const std::string rejection = why_no_cuda();
+  if (!rejection.empty()) throw DeviceError(rejection);
   int num_devices = 0;
   check_cuda(cudaGetDeviceCount(&num_devices), "number of devices");
   std::vector<CudaDeviceInfo> devices;
@@ -82,8 +82,8 @@ CudaDeviceInfo use_cuda_device(int ordinal) {
                           ordinal, ". Check nvidia-smi and CUDA_VISIBLE_DEVICES."));
   }
   const CudaDeviceInfo& device = devices[static_cast<size_t>(ordinal)];
-  const std::string refusal = why_not_this_gpu(device);
-  if (!refusal.empty()) throw DeviceError(refusal);
+  const std::string rejection = why_not_this_gpu(device);
+  if (!rejection.empty()) throw DeviceError(rejection);
   check_cuda(cudaSetDevice(ordinal), "choice of the device");
   return device;
 }

@@ -12,7 +12,7 @@ struct CudaDeviceInfo {
   int ordinal = 0;  // as CUDA counts, after CUDA_VISIBLE_DEVICES
   std::string name = {};
   int compute_major = 0, compute_minor = 0;
-  int num_multiprocessors = 0;
+  int num_sms = 0;
   size_t total_bytes = 0;
   size_t l2_bytes = 0;
   size_t shared_bytes_max = 0;  // of a block that asks for it

@@ -38,7 +38,7 @@ class CudaRuntimeTest : public testing::Test {
 
 TEST_F(CudaRuntimeTest, KnowsTheDevice) {
   EXPECT_EQ(device_.compute_major, 9);
-  EXPECT_GT(device_.num_multiprocessors, 0);
+  EXPECT_GT(device_.num_sms, 0);
   EXPECT_GT(device_.l2_bytes, size_t{1} << 20);
   EXPECT_GE(device_.shared_bytes_max, size_t{200} << 10);
   EXPECT_LE(free_device_bytes(), device_.total_bytes);
@@ -46,7 +46,7 @@ TEST_F(CudaRuntimeTest, KnowsTheDevice) {
               ThrowsMessage<DeviceError>(HasSubstr("GPU: expected a number from 0 to ")));
 }
 
-TEST_F(CudaRuntimeTest, RefusesMoreMemoryThanThereIsAndGoesOn) {
+TEST_F(CudaRuntimeTest, RejectsMoreMemoryThanThereIsAndGoesOn) {
   EXPECT_THAT([&] { DeviceBuffer(2 * device_.total_bytes, "weights"); },
               ThrowsMessage<DeviceError>(HasSubstr("GPU memory for weights: expected ")));
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);

@@ -14,7 +14,7 @@
 namespace halley {
 
 /// The next kernel in the stream may start when all blocks have come here or ended. Late, when a
-/// block's reads are under way: blocks that start earlier wait in some multiprocessors and not in
+/// block's reads are under way: blocks that start earlier wait in some SMs and not in
 /// others, and what they read is then badly shared. Does nothing for a kernel behind it that was
 /// not launched by launch_early(), and on GPUs before Hopper, which have none of this.
 __device__ inline void let_next_kernel_start() {

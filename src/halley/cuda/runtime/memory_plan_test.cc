@@ -38,7 +38,7 @@ TEST(MemoryPlanTest, NoMorePagesThanCanBeUsed) {
   EXPECT_EQ(plan_gpu_memory(small).num_pages, 600);
 }
 
-TEST(MemoryPlanTest, RefusesWhatDoesNotFitAndShowsTheSum) {
+TEST(MemoryPlanTest, RejectsWhatDoesNotFitAndShowsTheSum) {
   GpuMemoryDemand large = demand();
   large.weight_bytes = 71 * kGib;
   EXPECT_THAT([&] { plan_gpu_memory(large); },
@@ -52,7 +52,7 @@ TEST(MemoryPlanTest, RefusesWhatDoesNotFitAndShowsTheSum) {
               ThrowsMessage<DeviceError>(HasSubstr("expected room for weights")));
 }
 
-TEST(MemoryPlanTest, RefusesMemoryThatOthersUse) {
+TEST(MemoryPlanTest, RejectsMemoryThatOthersUse) {
   GpuMemoryDemand shared = demand();
   shared.free_bytes = 40 * kGib;
   EXPECT_THAT([&] { plan_gpu_memory(shared); },
@@ -61,7 +61,7 @@ TEST(MemoryPlanTest, RefusesMemoryThatOthersUse) {
                   "--gpu-memory-utilization, or stop other programs")));
 }
 
-TEST(MemoryPlanTest, RefusesAShareThatIsNone) {
+TEST(MemoryPlanTest, RejectsAShareThatIsNone) {
   for (const double utilization : {0.0, -1.0, 1.01, std::numeric_limits<double>::quiet_NaN()}) {
     GpuMemoryDemand wrong = demand();
     wrong.utilization = utilization;

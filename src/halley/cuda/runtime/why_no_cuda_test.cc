@@ -17,16 +17,16 @@ using testing::HasSubstr;
 using testing::StartsWith;
 
 TEST(WhyNoCudaTest, SaysWhatIsMissingAndStopsThere) {
-  const std::string refusal = why_no_cuda();
-  if (refusal.empty()) GTEST_SKIP() << "this machine has a GPU";
-  EXPECT_THAT(refusal, AllOf(StartsWith("CUDA: expected "), HasSubstr(", got "),
-                             EndsWith("run on the CPU.")));
+  const std::string rejection = why_no_cuda();
+  if (rejection.empty()) GTEST_SKIP() << "this machine has a GPU";
+  EXPECT_THAT(rejection, AllOf(StartsWith("CUDA: expected "), HasSubstr(", got "),
+                               EndsWith("run on the CPU.")));
   for (const auto& call : {+[] { list_cuda_devices(); }, +[] { use_cuda_device(0); }}) {
     try {
       call();
       ADD_FAILURE() << "expected an error";
     } catch (const DeviceError& error) {
-      EXPECT_EQ(error.what(), refusal);
+      EXPECT_EQ(error.what(), rejection);
     }
   }
 }

@@ -32,7 +32,7 @@ TEST(SlotImage, SortsStopIdsAndKnowsTheLastToken) {
   EXPECT_EQ(image->state.num_output_tokens, 2);
 }
 
-TEST(SlotImage, RefusesListsThatAreTooLong) {
+TEST(SlotImage, RejectsListsThatAreTooLong) {
   const auto image = std::make_unique<SlotImage>();
   TokenChoice choice;
   for (int32_t id = 0; id < kSlotListMax + 1; ++id) choice.stop_ids.push_back(id);

@@ -11,7 +11,7 @@
 
 namespace halley::cuda {
 
-/// Blocks of a multiprocessor, with tiles whose sums leave room for two.
+/// Blocks of an SM, with tiles whose sums leave room for two.
 constexpr int w4ax_blocks(int tokens) { return tokens <= 64 ? 2 : 1; }
 
 /// A stage: tokens, 128 bytes each, then codes of weights, then both scales: 128 of outputs, and

@@ -86,9 +86,8 @@ void w4ax_gemm(const CudaContext& context, const W4axWeight& weight, const W4axO
 }
 
 bool is_w4ax_narrow(const CudaContext& context, const W4axWeight& weight, int64_t M) {
-  // All tokens are read by every multiprocessor, once for each of its passes.
-  const bool is_one_pass =
-      weight.N <= int64_t{16 * kNarrowRows} * context.device.num_multiprocessors;
+  // All tokens are read by every SM, once for each of its passes.
+  const bool is_one_pass = weight.N <= int64_t{16 * kNarrowRows} * context.device.num_sms;
   return M < kNarrowBelow || (M == kNarrowBelow && is_one_pass);
 }
 
@@ -100,7 +99,7 @@ void w4ax_gemm_narrow(const CudaContext& context, const W4axWeight& weight,
   const auto M = static_cast<int>(y.num_rows);
   const auto rows = static_cast<int>(ceil_div<int64_t>(weight.N, 16));
   const auto num_chunks = static_cast<int>(weight.num_blocks());
-  const int num_blocks = std::min(rows, context.device.num_multiprocessors);
+  const int num_blocks = std::min(rows, context.device.num_sms);
   const W4axNarrow narrow = w4ax_narrow_that_fits(
       M, ceil_div(rows, num_blocks), num_chunks, static_cast<int>(context.device.shared_bytes_max));
   W4axNarrowArguments args;

@@ -61,7 +61,7 @@ void w4ax_gemm(const CudaContext& context, const W4axWeight& weight, const W4axO
 inline constexpr int64_t kW4axNarrowTokens = 8;
 
 /// Whether w4ax_gemm() takes w4ax_gemm_narrow(): up to three tokens, and four where a
-/// multiprocessor has all of its outputs at a time.
+/// SM has all of its outputs at a time.
 bool is_w4ax_narrow(const CudaContext& context, const W4axWeight& weight, int64_t M);
 
 /// The same for at most kW4axNarrowTokens, by mma.sync. Needs no workspace.

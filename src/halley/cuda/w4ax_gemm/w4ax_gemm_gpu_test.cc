@@ -120,7 +120,7 @@ TEST_F(W4axGemm, IsRightWhereTilesAreShared) {
 /// Of a device so small that tiles are dealt in rounds, and what is left shared in every way.
 TEST_F(W4axGemm, IsRightForAllPlans) {
   CudaDeviceInfo device = device_;
-  device.num_multiprocessors = 5;
+  device.num_sms = 5;
   for (const Sizes& sizes : {Sizes{9, 1500, 1500}, Sizes{280, 530, 1152}, Sizes{150, 140, 2048}}) {
     const Product product(context_, sizes);
     for (int tile = 0; tile < num_tiles(); ++tile) {
@@ -156,7 +156,7 @@ TEST_F(W4axGemm, RowsThatAreNotFiniteAreNan) {
   }
 }
 
-/// Fewer blocks of inputs than warps, as many, more; one row of 16 outputs a multiprocessor and
+/// Fewer blocks of inputs than warps, as many, more; one row of 16 outputs an SM and
 /// several, all at a time and some.
 TEST_F(W4axGemm, IsRightForFewTokens) {
   for (const Sizes& sizes :

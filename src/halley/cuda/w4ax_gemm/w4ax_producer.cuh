@@ -40,7 +40,7 @@ __device__ __forceinline__ void produce_w4ax_weights(const W4axArguments& args,
     }
     segment = block.next(tile, segment);
   }
-  // Not earlier: blocks of the next kernel would take multiprocessors from this one's copies.
+  // Not earlier: blocks of the next kernel would take SMs from this one's copies.
   start_next_kernel();
 }
 

@@ -96,8 +96,8 @@ std::string describe_gemm(const BoundGemm& gemm) {
     text += str(few->name, " up to ", few->rows_max, " rows, ");
   }
   text += choice.kernel->name;
-  for (const std::string& refusal : choice.few_rows_refusals) text += str(", not ", refusal);
-  for (const std::string& refusal : choice.refusals) text += str(", not ", refusal);
+  for (const std::string& rejection : choice.few_rows_rejections) text += str(", not ", rejection);
+  for (const std::string& rejection : choice.rejections) text += str(", not ", rejection);
   return text;
 }
 
@@ -342,11 +342,11 @@ size_t CudaLinear::workspace_bytes(int64_t M) const {
   for (const Section& section : sections_) {
     if (section.is_w4ax()) {
       most = std::max(most, w4ax_rows_bytes(M, section.K) +
-                                w4ax_linear_bytes(section.num_multiprocessors, section.w4_kernels));
+                                w4ax_linear_bytes(section.num_sms, section.w4_kernels));
       continue;
     }
     if (section.is_nested()) {
-      most = std::max(most, nested_linear_bytes(section.num_multiprocessors, section.nested, M));
+      most = std::max(most, nested_linear_bytes(section.num_sms, section.nested, M));
     }
     const DType dtype = number_dtype(section, dtype_);
     size_t of_inputs = section.has_coded_inputs() || section.is_nested()

@@ -45,7 +45,7 @@ class CudaLinear {
     /// Codes of 8, 3 or 2 bits; otherwise of no outputs. Then w and scales are empty, and what is
     /// bound is for decoded_outputs() in the activations' type.
     GemvWeight gemv = {};
-    int num_multiprocessors = 0;                // of the two below
+    int num_sms = 0;                            // of the two below
     W4Kernels w4_kernels = W4Kernels::kHopper;  // of `mixed` and `w4ax`
     /// Numbers of f16 in two planes; otherwise of no outputs. `w` is the upper one, scales and what
     /// is bound are of low precision, which multiplies it by codes of `low_activation`.

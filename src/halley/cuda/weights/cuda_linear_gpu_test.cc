@@ -289,7 +289,7 @@ TEST_F(CudaLinearGpuTest, KeepsDenseWeightsBitForBit) {
   }
 }
 
-TEST_F(CudaLinearGpuTest, RefusesNumbersThatTheTypeHasNot) {
+TEST_F(CudaLinearGpuTest, RejectsNumbersThatTheTypeHasNot) {
   const std::vector<float> values = {1.0f, 70000.0f, 2.0f, std::numeric_limits<float>::infinity()};
   const TensorView view = {reinterpret_cast<const std::byte*>(values.data()), DType::kF32, {2, 2}};
   CudaWeightLoader loader(host_, context_, lt_, DType::kF16);
@@ -301,7 +301,7 @@ TEST_F(CudaLinearGpuTest, RefusesNumbersThatTheTypeHasNot) {
   EXPECT_EQ(loader.load_dense("model.a", std::span(&good, 1), {}, 0).N, 2);
 }
 
-TEST_F(CudaLinearGpuTest, RefusesAStaticScaleThatCannotBeUsed) {
+TEST_F(CudaLinearGpuTest, RejectsAStaticScaleThatCannotBeUsed) {
   PackedWeight weight = empty_weight(PackedLayout::kU8Quad, 32, 32, 32);
   weight.quant.activation = ActivationQuant::kS8Static;
   CudaWeightLoader loader(host_, context_, lt_, DType::kF16);

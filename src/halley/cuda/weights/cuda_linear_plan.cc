@@ -37,9 +37,9 @@ void plan_rows(const OpenSection& section, const GemmProblem& stored, CudaGemmPr
       static_cast<size_t>(stored.N * row_stride_of(form.dtype, stored.K) * bits_of(form.dtype) / 8);
   CudaGemmChoice choice = choose_cuda_gemm_kernel(problem, nullptr);
   plan->kernel = choice.kernel->name;
-  plan->refusals = std::move(choice.refusals);
-  for (std::string& refusal : choice.few_rows_refusals)
-    plan->refusals.push_back(std::move(refusal));
+  plan->rejections = std::move(choice.rejections);
+  for (std::string& rejection : choice.few_rows_rejections)
+    plan->rejections.push_back(std::move(rejection));
 }
 
 }  // namespace

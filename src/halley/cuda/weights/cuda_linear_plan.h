@@ -17,12 +17,12 @@ namespace halley::cuda {
 struct CudaLinearPlan {
   std::string name;
   int64_t out_features = 0, in_features = 0;
-  std::string form;                   // as CudaLinear::Section
-  size_t device_bytes = 0;            // of the weight's rows
-  std::string kernel;                 // for outputs of the activations' type; by the rules alone
-  std::string mma_kernel;             // of compute capability 8.0 to 8.9, or ""
-  std::vector<std::string> refusals;  // of better-placed kernels
-  bool has_low_precision = false;     // beside full (core/precision.h)
+  std::string form;                     // as CudaLinear::Section
+  size_t device_bytes = 0;              // of the weight's rows
+  std::string kernel;                   // for outputs of the activations' type; by the rules alone
+  std::string mma_kernel;               // of compute capability 8.0 to 8.9, or ""
+  std::vector<std::string> rejections;  // of better-placed kernels
+  bool has_low_precision = false;       // beside full (core/precision.h)
 };
 
 /// One plan for each section, for a GPU of compute capability 9.0. A weight in e4m3 is planned as

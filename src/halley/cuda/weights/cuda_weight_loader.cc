@@ -284,7 +284,7 @@ std::string CudaWeightLoader::keep_mixed(const PackedWeight& weight, MixedKind k
                      .K = weight.K,
                      .group_size = stored_group_size(weight.K, weight.quant.group_size)},
                     !codes.offsets.empty());
-  auto* refusals = reinterpret_cast<uint32_t*>(lost_.data());
+  auto* rejections = reinterpret_cast<uint32_t*>(lost_.data());
   auto* scales = reinterpret_cast<float*>(mixed.scales.data());
   const size_t panel_bytes =
       mixed.chunks.num_bytes() / static_cast<size_t>(ceil_div<int64_t>(weight.N, kChunkOutputs));
@@ -293,15 +293,15 @@ std::string CudaWeightLoader::keep_mixed(const PackedWeight& weight, MixedKind k
                  MixedPanels panels = {
                      .quads = quads, .num_outputs = end - begin, .K = weight.K, .kind = kind};
                  if (kind == MixedKind::kU4GroupS8) {
-                   find_units(device_, panels, scales + begin, refusals);
+                   find_units(device_, panels, scales + begin, rejections);
                    panels.units = scales + begin;
                  }
                  std::byte* chunks =
                      mixed.chunks.data() + static_cast<size_t>(begin / kChunkOutputs) * panel_bytes;
-                 pack_mixed_panels(device_, panels, reinterpret_cast<uint8_t*>(chunks), refusals);
+                 pack_mixed_panels(device_, panels, reinterpret_cast<uint8_t*>(chunks), rejections);
                });
-  const uint32_t refused = take_lost();
-  if (refused != 0) return str(mixed_kernel_name(kind), ": ", why_refused(kind, refused));
+  const uint32_t rejected = take_lost();
+  if (rejected != 0) return str(mixed_kernel_name(kind), ": ", why_rejected(kind, rejected));
   codes.scales.insert(codes.scales.end(), codes.offsets.begin(), codes.offsets.end());
   if (!codes.scales.empty()) {
     check_cuda(cudaMemcpyAsync(scales, codes.scales.data(), mixed.scales.num_bytes(),
@@ -373,7 +373,7 @@ void CudaWeightLoader::keep_nested(const PackedWeight& weight, std::span<const f
   add_bias(bias, &arrays, section);
   section->array_memory = arrays.copy(device_.stream);
   section->low_activation = {.kind = ActivationQuant::kE4m3Token, .has_lane_order = true};
-  section->num_multiprocessors = device_.device.num_multiprocessors;
+  section->num_sms = device_.device.num_sms;
   section->form = describe_tile(TileForm::kNested, halley::problem_of(weight));
   bind(section,
        {.dtype = DType::kF8E4M3,
@@ -415,7 +415,7 @@ void CudaWeightLoader::keep_w4ax(const PackedWeight& weight, std::span<const flo
   if (!bias.empty()) arrays.add(bias, &section->bias);
   section->array_memory = arrays.copy(device_.stream);
   device_.stream.synchronize();
-  section->num_multiprocessors = device_.device.num_multiprocessors;
+  section->num_sms = device_.device.num_sms;
   section->form = describe_tile(TileForm::kW4ax, halley::problem_of(weight));
 }
 
@@ -450,9 +450,9 @@ CudaLinear::Section CudaWeightLoader::load_packed(const std::string& name,
   const bool has_mixed = has_w4 && (!is_u8 || w4_->kernels == W4Kernels::kHopper);
   MixedForms forms = mixed_forms(stored, dtype_, use, has_mixed);
   for (const MixedKind kind : forms.kinds) {
-    const std::string refusal = keep_mixed(weight, kind, bias, &section);
-    if (refusal.empty()) return section;
-    forms.why_not = join_reasons(forms.why_not, refusal);
+    const std::string rejection = keep_mixed(weight, kind, bias, &section);
+    if (rejection.empty()) return section;
+    forms.why_not = join_reasons(forms.why_not, rejection);
   }
   GemvForm gemv = gemv_form(stored, dtype_, use, lt_.choice().is_batch_invariant);
   if (gemv.is_kept) {

@@ -76,7 +76,7 @@ class CudaWeightLoader {
   const W4KernelRow* w4_;  // null where the GPU runs none
   StagedCopy staged_;
   DeviceBuffer staging_;
-  DeviceBuffer lost_;  // one uint32_t: numbers that the type has not, or reasons of a refusal
+  DeviceBuffer lost_;  // one uint32_t: numbers that the type has not, or reasons of a rejection
 };
 
 }  // namespace halley::cuda

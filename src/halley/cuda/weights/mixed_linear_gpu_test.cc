@@ -1,5 +1,5 @@
 // Linear layers whose codes of 4 and 8 bits stay as they are: what lies in memory, products,
-// refusals.
+// rejections.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -280,10 +280,10 @@ TEST_F(MixedLinearGpuTest, JoinsAStagedWeightOfManyPanels) {
   }
 }
 
-TEST_F(MixedLinearGpuTest, DecodesWhatTheKindsRefuseAndSaysWhy) {
+TEST_F(MixedLinearGpuTest, DecodesWhatTheKindsRejectAndSaysWhy) {
   const FormCase usual = kForms[0], token = kForms[12];
   constexpr size_t kZero = 32 + 7, kScale = 7;
-  const auto refuse = [&](const FormCase& form, size_t place, float value) {
+  const auto reject = [&](const FormCase& form, size_t place, float value) {
     PackedWeight weight = make_form(form, 40, 256, 5);
     weight.quant.groups.as<float>()[kZero] = 8;
     weight.quant.groups.as<float>()[place] = value;
@@ -291,15 +291,15 @@ TEST_F(MixedLinearGpuTest, DecodesWhatTheKindsRefuseAndSaysWhy) {
     if (!linear.sections()[0].is_mixed()) check_rows(linear, weight, {}, 3, DType::kF32);
     return linear.sections()[0].form;
   };
-  EXPECT_THAT(refuse(usual, kZero, 3.5f),
+  EXPECT_THAT(reject(usual, kZero, 3.5f),
               HasSubstr("decoded to f16: gemm_w4a16_mixed: zeros of groups are no integers"));
-  EXPECT_THAT(refuse(usual, kZero, 17.0f), HasSubstr("zeros of groups are no integers"));
-  EXPECT_THAT(refuse(usual, kZero, -1.0f), HasSubstr("zeros of groups are no integers"));
-  EXPECT_THAT(refuse(usual, kScale, 5000.0f), HasSubstr("scales leave the activations' type"));
+  EXPECT_THAT(reject(usual, kZero, 17.0f), HasSubstr("zeros of groups are no integers"));
+  EXPECT_THAT(reject(usual, kZero, -1.0f), HasSubstr("zeros of groups are no integers"));
+  EXPECT_THAT(reject(usual, kScale, 5000.0f), HasSubstr("scales leave the activations' type"));
   // f16 has it as a number of two bits.
-  EXPECT_THAT(refuse(usual, kScale, 2.6f * 0x1p-24f), HasSubstr("scales leave"));
+  EXPECT_THAT(reject(usual, kScale, 2.6f * 0x1p-24f), HasSubstr("scales leave"));
   // Groups whose numbers are no multiples fall back to numbers of 16 bits, where zeros allow it.
-  const std::string form = refuse(token, kScale, 0.0123f);
+  const std::string form = reject(token, kScale, 0.0123f);
   EXPECT_THAT(form, HasSubstr("decoded to f16: gemm_w4a8_group_mixed: scales of groups are no"));
   EXPECT_THAT(form, HasSubstr("; gemm_w4a16_mixed: zeros of groups"));
 }

@@ -28,7 +28,7 @@ struct PackArguments {
   int group_size;  // as stored
   int64_t num_groups;
   uint8_t* chunks;
-  uint32_t* refusals;
+  uint32_t* rejections;
 };
 
 struct GroupParams {
@@ -55,7 +55,7 @@ __device__ bool find_zero(ZeroKind kind, int max, const GroupParams& params, int
          params.zero == __bfloat162float(__float2bfloat16_rn(product));
 }
 
-/// [scale, zero] of 16 bits; returns refusals.
+/// [scale, zero] of 16 bits; returns rejections.
 __device__ uint32_t put_entry_16_bits(MixedKind kind, ZeroKind zero_kind, const GroupParams& params,
                                       bool is_upper, uint16_t* entry) {
   const bool has_f16 = is_f16(kind);
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t num_units = (panels.K + kQuadUnitInputs - 1) / kQuadUnitInputs;
   const int64_t num_rows = (panels.num_outputs + kChunkOutputs - 1) / kChunkOutputs;
   const int64_t k_begin = int64_t{blockIdx.x} * kChunkInputs;
-  uint32_t refusals = 0;
+  uint32_t rejections = 0;
   for (int64_t row = blockIdx.y; row < num_rows; row += gridDim.y) {
     for (int i = thread; i < num_words; i += kThreads) words[i] = 0;
     __syncthreads();
@@ -120,10 +120,10 @@ __global__ void __launch_bounds__(kThreads)
       const int entry_bytes = group_entry_bytes(kind);
       uint8_t* entry = bytes + chunk_code_bytes(kind) + group * group_bytes(kind) +
                        group_entry(column) * entry_bytes + (is_upper ? entry_bytes / 2 : 0);
-      refusals |= kind == MixedKind::kU4GroupS8
-                      ? put_entry_group_s8(params, panels.units[n], entry)
-                      : put_entry_16_bits(kind, panels.quads.zero_kind, params, is_upper,
-                                          reinterpret_cast<uint16_t*>(entry));
+      rejections |= kind == MixedKind::kU4GroupS8
+                        ? put_entry_group_s8(params, panels.units[n], entry)
+                        : put_entry_16_bits(kind, panels.quads.zero_kind, params, is_upper,
+                                            reinterpret_cast<uint16_t*>(entry));
     }
     __syncthreads();
     for (int i = thread; i < kChunkPanels * kChunkUnits * unit_words; i += kThreads) {
@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(kThreads)
         const uint8_t* entry =
             bytes + chunk_code_bytes(kind) + in_chunk / args.group_size * group_bytes(kind) +
             group_entry(column) * group_entry_bytes(kind) + (column % 16 >= 8 ? 2 : 0);
-        if (code * entry[0] + entry[1] > 255u) refusals |= kMixedFactor;
+        if (code * entry[0] + entry[1] > 255u) rejections |= kMixedFactor;
       }
     }
     __syncthreads();
@@ -159,7 +159,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int i = thread; i < num_words; i += kThreads) to[i] = words[i];
     __syncthreads();
   }
-  if (refusals != 0) atomicOr(args.refusals, refusals);
+  if (rejections != 0) atomicOr(args.rejections, rejections);
 }
 
 /// A thread has an output. Remainders of f32 are exact, and so is Euclid's algorithm.
@@ -185,23 +185,23 @@ __global__ void __launch_bounds__(kThreads)
     is_fine = unit * kFactorMax >= largest && largest < 0x1p120f;
   }
   units[n] = first < 0 ? -unit : unit;
-  if (!is_fine || !(unit > 0)) atomicOr(args.refusals, static_cast<uint32_t>(kMixedFactor));
+  if (!is_fine || !(unit > 0)) atomicOr(args.rejections, static_cast<uint32_t>(kMixedFactor));
 }
 
-PackArguments arguments_of(const MixedPanels& panels, uint8_t* chunks, uint32_t* refusals) {
+PackArguments arguments_of(const MixedPanels& panels, uint8_t* chunks, uint32_t* rejections) {
   return {.panels = panels,
           .group_size = stored_group_size(panels.K, panels.quads.group_size),
           .num_groups = ceil_div(panels.K, panels.quads.group_size),
           .chunks = chunks,
-          .refusals = refusals};
+          .rejections = rejections};
 }
 
 }  // namespace
 
-std::string why_refused(MixedKind kind, uint32_t refusals) {
+std::string why_rejected(MixedKind kind, uint32_t rejections) {
   std::string text;
-  const auto add = [&](MixedRefusal bit, const std::string& why) {
-    if ((refusals & bit) == 0) return;
+  const auto add = [&](MixedRejection bit, const std::string& why) {
+    if ((rejections & bit) == 0) return;
     text += text.empty() ? "" : ", ";
     text += why;
   };
@@ -212,7 +212,7 @@ std::string why_refused(MixedKind kind, uint32_t refusals) {
 }
 
 void pack_mixed_panels(const CudaContext& context, const MixedPanels& panels, uint8_t* chunks,
-                       uint32_t* refusals) {
+                       uint32_t* rejections) {
   HALLEY_CHECK(
       panels.quads.layout == (is_u8(panels.kind) ? PackedLayout::kU8Quad : PackedLayout::kU4Quad),
       panels.quads.layout, panels.kind);
@@ -220,17 +220,17 @@ void pack_mixed_panels(const CudaContext& context, const MixedPanels& panels, ui
   const dim3 grid(static_cast<unsigned>(ceil_div<int64_t>(panels.K, kChunkInputs)),
                   static_cast<unsigned>(ceil_div<int64_t>(panels.num_outputs, kChunkOutputs)));
   pack_mixed_kernel<<<grid, kThreads, 0, context.stream.get()>>>(
-      arguments_of(panels, chunks, refusals));
+      arguments_of(panels, chunks, rejections));
   check_launch("pack_mixed_panels");
 }
 
 void find_units(const CudaContext& context, const MixedPanels& panels, float* units,
-                uint32_t* refusals) {
+                uint32_t* rejections) {
   HALLEY_CHECK(panels.quads.zero_kind == ZeroKind::kOffset, panels.num_outputs);
   if (panels.num_outputs == 0 || panels.K == 0) return;
   const auto blocks = static_cast<unsigned>(ceil_div<int64_t>(panels.num_outputs, kThreads));
   find_units_kernel<<<blocks, kThreads, 0, context.stream.get()>>>(
-      arguments_of(panels, nullptr, refusals), units);
+      arguments_of(panels, nullptr, rejections), units);
   check_launch("find_units");
 }
 

@@ -22,8 +22,8 @@ TilePlan plan_of(const CudaContext& context, const TileFamily& family, const Pro
                             : plan_tiles(family, shape, device);
 }
 
-size_t product_bytes(int num_multiprocessors, const TileFamily& family) {
-  return round_up(tile_workspace_bytes_max(family, num_multiprocessors), DeviceArena::kAlignment);
+size_t product_bytes(int num_sms, const TileFamily& family) {
+  return round_up(tile_workspace_bytes_max(family, num_sms), DeviceArena::kAlignment);
 }
 
 }  // namespace
@@ -47,9 +47,9 @@ void run_nested_linear(const CudaContext& context, const NestedWeight& weight,
   context.workspace.release(mark);
 }
 
-size_t nested_linear_bytes(int num_multiprocessors, const NestedWeight& weight, int64_t M) {
+size_t nested_linear_bytes(int num_sms, const NestedWeight& weight, int64_t M) {
   return of_arena(M * round_up<int64_t>(weight.K(), 8) * 2) +
-         product_bytes(num_multiprocessors, nested_family());
+         product_bytes(num_sms, nested_family());
 }
 
 QuantizedRows take_w4ax_rows(const CudaContext& context, int64_t M, int64_t K) {
@@ -96,11 +96,11 @@ void run_w4ax_linear(const CudaContext& context, const W4axWeight& weight,
   context.workspace.release(mark);
 }
 
-size_t w4ax_linear_bytes(int num_multiprocessors, W4Kernels kernels) {
-  const MixedDevice device = {.num_multiprocessors = num_multiprocessors};
+size_t w4ax_linear_bytes(int num_sms, W4Kernels kernels) {
+  const MixedDevice device = {.num_sms = num_sms};
   return kernels == W4Kernels::kMma
              ? of_arena(static_cast<int64_t>(mma_workspace_bytes_max(device)))
-             : product_bytes(num_multiprocessors, w4ax_family());
+             : product_bytes(num_sms, w4ax_family());
 }
 
 }  // namespace halley::cuda

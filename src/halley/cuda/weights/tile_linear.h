@@ -28,7 +28,7 @@ struct TileLinearInputs {
 /// x rounded to f16 where it is not.
 void run_nested_linear(const CudaContext& context, const NestedWeight& weight,
                        const TileLinearInputs& inputs, Matrix y);
-size_t nested_linear_bytes(int num_multiprocessors, const NestedWeight& weight, int64_t M);
+size_t nested_linear_bytes(int num_sms, const NestedWeight& weight, int64_t M);
 
 /// Codes of M inputs of a W4Ax product, kS4S8Block128: from the workspace.
 QuantizedRows take_w4ax_rows(const CudaContext& context, int64_t M, int64_t K);
@@ -39,6 +39,6 @@ size_t w4ax_rows_bytes(int64_t M, int64_t K);
 void run_w4ax_linear(const CudaContext& context, const W4axWeight& weight,
                      const TileLinearInputs& inputs, Matrix y);
 /// Of the product alone.
-size_t w4ax_linear_bytes(int num_multiprocessors, W4Kernels kernels);
+size_t w4ax_linear_bytes(int num_sms, W4Kernels kernels);
 
 }  // namespace halley::cuda

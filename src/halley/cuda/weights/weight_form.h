@@ -48,7 +48,7 @@ struct MixedForms {
   std::string why_not = {};
 };
 
-/// By the rules alone: data may refuse a kind still (pack_mixed_weight.h). Where x is rounded to s8
+/// By the rules alone: data may reject a kind still (pack_mixed_weight.h). Where x is rounded to s8
 /// and each output has one scale, or scales of groups that are multiples of one, codes of x are
 /// multiplied; all else has x in the activations' type, rounded as the checkpoint says first.
 /// `has_kernels`: the GPU runs a row of cuda/mma_gemm/w4_kernels.h, for codes of 8 bits Hopper's.
@@ -65,7 +65,7 @@ struct GemvForm {
   std::string why_not = {};  // of weights of these bits that are decoded instead
 };
 
-/// By the rules alone: data may refuse it still (zeros). `is_batch_invariant`: a row must not
+/// By the rules alone: data may reject it still (zeros). `is_batch_invariant`: a row must not
 /// depend on how many there are, which decides between codes and decoded numbers.
 GemvForm gemv_form(const GemmProblem& problem, DType activation_dtype, LinearUse use,
                    bool is_batch_invariant);
@@ -91,7 +91,7 @@ GemvScales gemv_scales(const PackedWeight& weight);
 enum class TileForm : uint8_t { kNone, kNested, kW4ax };
 
 /// By the rules alone: two planes where activations are f16 and K is a multiple of 128; codes of 4
-/// bits in groups of 128 where x is rounded in blocks of 128. Data may refuse the latter still:
+/// bits in groups of 128 where x is rounded in blocks of 128. Data may reject the latter still:
 /// zeros other than 8, scales of more than 22 significant bits. `has_kernels`: compute capability
 /// 9.0, and of kW4ax that the GPU runs a row of cuda/mma_gemm/w4_kernels.h.
 TileForm tile_form(const GemmProblem& problem, DType activation_dtype, LinearUse use,

@@ -312,7 +312,7 @@ TEST(Attention, DecodesEveryCodeExactly) {
   }
 }
 
-TEST(AttentionDeathTest, RefusesHeadsThatAreNotAMultipleOfTheKvHeads) {
+TEST(AttentionDeathTest, RejectsHeadsThatAreNotAMultipleOfTheKvHeads) {
   Batch batch({"bad", 4, 2, 16, 16, KvDType::kF16, 0, 0, {{0, 2}}}, 1);
   ThreadPool pool(1);
   ExecContext context{pool};

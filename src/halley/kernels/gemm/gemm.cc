@@ -16,19 +16,19 @@ namespace halley {
 namespace {
 
 template <PackedLayout kLayout>
-std::string layout_refusal(const GemmProblem& problem) {
+std::string layout_rejection(const GemmProblem& problem) {
   if (problem.w_layout == kLayout) return {};
   return str("reads ", name_of(kLayout), ", the weight is ", name_of(problem.w_layout));
 }
 
-std::string bf16_amx_refusal(const GemmProblem& problem) {
-  std::string refusal = panel_gemm::amx_bf16_refusal();
-  return refusal.empty() ? layout_refusal<PackedLayout::kBf16PairPanel>(problem) : refusal;
+std::string bf16_amx_rejection(const GemmProblem& problem) {
+  std::string rejection = panel_gemm::amx_bf16_rejection();
+  return rejection.empty() ? layout_rejection<PackedLayout::kBf16PairPanel>(problem) : rejection;
 }
 
-std::string bf16_avx512_refusal(const GemmProblem& problem) {
+std::string bf16_avx512_rejection(const GemmProblem& problem) {
   if (!panel_gemm::has_avx512_bf16()) return "this CPU has no AVX512-BF16";
-  return layout_refusal<PackedLayout::kBf16PairPanel>(problem);
+  return layout_rejection<PackedLayout::kBf16PairPanel>(problem);
 }
 
 template <const panel_gemm::PanelKernel& (*kKernel)()>
@@ -54,16 +54,16 @@ bool is_among(std::span<const ActivationQuant> kinds, ActivationQuant kind) {
 }
 
 template <PackedLayout kLayout, const auto& kActivations>
-std::string quad_refusal(const GemmProblem& problem) {
-  if (problem.w_layout != kLayout) return layout_refusal<kLayout>(problem);
+std::string quad_rejection(const GemmProblem& problem) {
+  if (problem.w_layout != kLayout) return layout_rejection<kLayout>(problem);
   if (is_among(kActivations, problem.activation)) return {};
   return str("does not round x to ", name_of(problem.activation));
 }
 
 template <Precision kPrecision>
-std::string nested_refusal(const GemmProblem& problem) {
-  std::string refusal = layout_refusal<PackedLayout::kNestedF16Quad>(problem);
-  if (!refusal.empty() || problem.precision == kPrecision) return refusal;
+std::string nested_rejection(const GemmProblem& problem) {
+  std::string rejection = layout_rejection<PackedLayout::kNestedF16Quad>(problem);
+  if (!rejection.empty() || problem.precision == kPrecision) return rejection;
   return str("multiplies in ", kPrecision, " precision");
 }
 
@@ -87,9 +87,9 @@ void launch_quads(ExecContext& context, const PackedWeight& weight, const float*
 
 // The dot-product kernels: x in integers.
 template <PackedLayout kLayout, const auto& kActivations>
-std::string dot_refusal(const GemmProblem& problem) {
-  std::string refusal = layout_refusal<kLayout>(problem);
-  if (!refusal.empty()) return refusal;
+std::string dot_rejection(const GemmProblem& problem) {
+  std::string rejection = layout_rejection<kLayout>(problem);
+  if (!rejection.empty()) return rejection;
   if (!is_among(kActivations, problem.activation)) {
     std::string kinds;
     for (const ActivationQuant kind : kActivations) kinds += str(kinds.empty() ? "" : " or ", kind);
@@ -120,117 +120,117 @@ constexpr double kFixed16ErrorMax = 2e-3;
 constexpr std::array<GemmKernel, 19> kCpuGemmKernels = {{
     {.name = "gemm_bf16_amx",
      .w_layout = PackedLayout::kBf16PairPanel,
-     .why_not = bf16_amx_refusal,
+     .why_not = bf16_amx_rejection,
      .launch = launch_panels<panel_gemm::bf16_amx_panel_kernel>,
      .x_dtype = DType::kBf16,
      .error_max = kF32ErrorMax,
      .needs = "AMX-BF16"},
     {.name = "gemm_bf16_avx512",
      .w_layout = PackedLayout::kBf16PairPanel,
-     .why_not = bf16_avx512_refusal,
+     .why_not = bf16_avx512_rejection,
      .launch = launch_panels<panel_gemm::bf16_avx512_panel_kernel>,
      .x_dtype = DType::kBf16,
      .error_max = kF32ErrorMax,
      .needs = "AVX512-BF16"},
     {.name = "gemm_bf16_hwy",
      .w_layout = PackedLayout::kBf16PairPanel,
-     .why_not = layout_refusal<PackedLayout::kBf16PairPanel>,
+     .why_not = layout_rejection<PackedLayout::kBf16PairPanel>,
      .launch = launch_panels<panel_gemm::bf16_panel_kernel>,
      .x_dtype = DType::kF32,
      .error_max = kF32ErrorMax},
     {.name = "gemm_f16_hwy",
      .w_layout = PackedLayout::kF16Panel,
-     .why_not = layout_refusal<PackedLayout::kF16Panel>,
+     .why_not = layout_rejection<PackedLayout::kF16Panel>,
      .launch = launch_panels<panel_gemm::f16_panel_kernel>,
      .x_dtype = DType::kF32,
      .error_max = kF32ErrorMax},
     {.name = "gemm_f32_hwy",
      .w_layout = PackedLayout::kF32Panel,
-     .why_not = layout_refusal<PackedLayout::kF32Panel>,
+     .why_not = layout_rejection<PackedLayout::kF32Panel>,
      .launch = launch_panels<panel_gemm::f32_panel_kernel>,
      .x_dtype = DType::kF32,
      .error_max = kF32ErrorMax},
     {.name = "gemm_w4a21_hwy",
      .w_layout = PackedLayout::kU4Quad,
-     .why_not = dot_refusal<PackedLayout::kU4Quad, kNoActivations>,
+     .why_not = dot_rejection<PackedLayout::kU4Quad, kNoActivations>,
      .launch = launch_dot<dot_gemm::w4a21_kernel>,
      .x_dtype = DType::kF32,
      .error_max = kFixedPointErrorMax},
     {.name = "gemm_w4a16_hwy",
      .w_layout = PackedLayout::kU4Quad,
-     .why_not = dot_refusal<PackedLayout::kU4Quad, kNoActivations>,
+     .why_not = dot_rejection<PackedLayout::kU4Quad, kNoActivations>,
      .launch = launch_dot<dot_gemm::w4a16_kernel>,
      .x_dtype = DType::kF32,
      .error_max = kFixed16ErrorMax},
     {.name = "gemm_w4a8_hwy",
      .w_layout = PackedLayout::kU4Quad,
-     .why_not = dot_refusal<PackedLayout::kU4Quad, kS8Activations>,
+     .why_not = dot_rejection<PackedLayout::kU4Quad, kS8Activations>,
      .launch = launch_dot<dot_gemm::w4a8_kernel>,
      .x_dtype = DType::kF32,
      .error_max = kF32ErrorMax},
     {.name = "gemm_w4ax_hwy",
      .w_layout = PackedLayout::kU4Quad,
-     .why_not = dot_refusal<PackedLayout::kU4Quad, kBlockActivations>,
+     .why_not = dot_rejection<PackedLayout::kU4Quad, kBlockActivations>,
      .launch = launch_dot<dot_gemm::w4ax_kernel>,
      .x_dtype = DType::kF32,
      .error_max = kF32ErrorMax},
     {.name = "gemm_w8a8_hwy",
      .w_layout = PackedLayout::kU8Quad,
-     .why_not = dot_refusal<PackedLayout::kU8Quad, kS8Activations>,
+     .why_not = dot_rejection<PackedLayout::kU8Quad, kS8Activations>,
      .launch = launch_dot<dot_gemm::w8a8_kernel>,
      .x_dtype = DType::kF32,
      .error_max = kF32ErrorMax},
     {.name = "gemm_w2a21_hwy",
      .w_layout = PackedLayout::kU2Quad,
-     .why_not = dot_refusal<PackedLayout::kU2Quad, kNoActivations>,
+     .why_not = dot_rejection<PackedLayout::kU2Quad, kNoActivations>,
      .launch = launch_dot<dot_gemm::w2a21_kernel>,
      .x_dtype = DType::kF32,
      .error_max = kFixedPointErrorMax},
     {.name = "gemm_w3a21_hwy",
      .w_layout = PackedLayout::kU3Quad,
-     .why_not = dot_refusal<PackedLayout::kU3Quad, kNoActivations>,
+     .why_not = dot_rejection<PackedLayout::kU3Quad, kNoActivations>,
      .launch = launch_dot<dot_gemm::w3a21_kernel>,
      .x_dtype = DType::kF32,
      .error_max = kFixedPointErrorMax},
     {.name = "gemm_w4a32_hwy",
      .w_layout = PackedLayout::kU4Quad,
-     .why_not = quad_refusal<PackedLayout::kU4Quad, kU4Activations>,
+     .why_not = quad_rejection<PackedLayout::kU4Quad, kU4Activations>,
      .launch = launch_quads<Precision::kFull>,
      .x_dtype = DType::kF32,
      .error_max = kF32ErrorMax},
     {.name = "gemm_w8a32_hwy",
      .w_layout = PackedLayout::kU8Quad,
-     .why_not = quad_refusal<PackedLayout::kU8Quad, kU8Activations>,
+     .why_not = quad_rejection<PackedLayout::kU8Quad, kU8Activations>,
      .launch = launch_quads<Precision::kFull>,
      .x_dtype = DType::kF32,
      .error_max = kF32ErrorMax},
     {.name = "gemm_w2a32_hwy",
      .w_layout = PackedLayout::kU2Quad,
-     .why_not = quad_refusal<PackedLayout::kU2Quad, kNoActivations>,
+     .why_not = quad_rejection<PackedLayout::kU2Quad, kNoActivations>,
      .launch = launch_quads<Precision::kFull>,
      .x_dtype = DType::kF32,
      .error_max = kF32ErrorMax},
     {.name = "gemm_w3a32_hwy",
      .w_layout = PackedLayout::kU3Quad,
-     .why_not = quad_refusal<PackedLayout::kU3Quad, kNoActivations>,
+     .why_not = quad_rejection<PackedLayout::kU3Quad, kNoActivations>,
      .launch = launch_quads<Precision::kFull>,
      .x_dtype = DType::kF32,
      .error_max = kF32ErrorMax},
     {.name = "gemm_fp8a32_hwy",
      .w_layout = PackedLayout::kF8E4M3Quad,
-     .why_not = quad_refusal<PackedLayout::kF8E4M3Quad, kE4m3Activations>,
+     .why_not = quad_rejection<PackedLayout::kF8E4M3Quad, kE4m3Activations>,
      .launch = launch_quads<Precision::kFull>,
      .x_dtype = DType::kF32,
      .error_max = kF32ErrorMax},
     {.name = "gemm_nestedf16_hwy",
      .w_layout = PackedLayout::kNestedF16Quad,
-     .why_not = nested_refusal<Precision::kFull>,
+     .why_not = nested_rejection<Precision::kFull>,
      .launch = launch_quads<Precision::kFull>,
      .x_dtype = DType::kF32,
      .error_max = kF32ErrorMax},
     {.name = "gemm_nestedf8_hwy",
      .w_layout = PackedLayout::kNestedF16Quad,
-     .why_not = nested_refusal<Precision::kLow>,
+     .why_not = nested_rejection<Precision::kLow>,
      .launch = launch_quads<Precision::kLow>,
      .x_dtype = DType::kF32,
      .error_max = kF32ErrorMax,

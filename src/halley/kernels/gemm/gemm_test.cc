@@ -261,7 +261,7 @@ TEST(GemmTable, PrefersTilesThenTheDotProductWhereTheProcessorHasThem) {
   const GemmKernel& kernel = find_gemm_kernel({PackedLayout::kBf16PairPanel, 32, 32});
   const char* expected = "gemm_bf16_hwy";
   if (panel_gemm::has_avx512_bf16()) expected = "gemm_bf16_avx512";
-  if (panel_gemm::amx_bf16_refusal().empty()) expected = "gemm_bf16_amx";
+  if (panel_gemm::amx_bf16_rejection().empty()) expected = "gemm_bf16_amx";
   EXPECT_STREQ(kernel.name, expected);
 }
 
@@ -331,7 +331,7 @@ TEST(PackDense, PadsWithZeros) {
   EXPECT_EQ(std::count(words.begin(), words.end(), 0), 64 * 4 - 99);
 }
 
-TEST(PackDense, RefusesOtherTypes) {
+TEST(PackDense, RejectsOtherTypes) {
   try {
     dense_layout_for(DType::kF8E4M3);
     FAIL() << "expected UnsupportedError";

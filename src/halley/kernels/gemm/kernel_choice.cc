@@ -59,7 +59,7 @@ KernelChoice choose_gemm_kernel(const GemmProblem& problem, const KernelDemands&
     const std::string reason = forced->why_not(problem);
     if (!reason.empty()) {
       throw InputError(str("kernel ", forced->name, ": expected it to run ", describe(problem),
-                           ", got a refusal: ", reason, ". Force another, or none."));
+                           ", got a rejection: ", reason, ". Force another, or none."));
     }
   }
   for (const GemmKernel& kernel : cpu_gemm_kernels()) {
@@ -70,17 +70,17 @@ KernelChoice choose_gemm_kernel(const GemmProblem& problem, const KernelDemands&
       choice.kernel = &kernel;
       break;
     }
-    choice.refusals.push_back(str(kernel.name, ": ", reason));
+    choice.rejections.push_back(str(kernel.name, ": ", reason));
   }
   if (choice.kernel == nullptr) {
     throw UnsupportedError(str("gemm: expected a kernel for ", describe(problem), ", got none (",
-                               choice.refusals, "). Use another quantization of this model."));
+                               choice.rejections, "). Use another quantization of this model."));
   }
   const auto& required = demands.required;
   if (!required.empty() &&
       std::find(required.begin(), required.end(), choice.kernel->name) == required.end()) {
     throw InputError(str("kernel: expected one of ", required, " to run ", describe(problem),
-                         ", got ", choice.kernel->name, " (refused: ", choice.refusals,
+                         ", got ", choice.kernel->name, " (rejected: ", choice.rejections,
                          "). Require others, or none."));
   }
   return choice;

@@ -22,8 +22,8 @@ void check_kernel_names(const KernelDemands& demands);
 
 struct KernelChoice {
   const GemmKernel* kernel = nullptr;
-  /// Better-placed kernels for this layout and why each was refused.
-  std::vector<std::string> refusals;
+  /// Better-placed kernels for this layout and why each was rejected.
+  std::vector<std::string> rejections;
 };
 
 /// The first kernel of the table that runs the problem, or the forced one. Throws UnsupportedError

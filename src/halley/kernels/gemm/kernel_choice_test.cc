@@ -31,9 +31,9 @@ TEST(KernelChoice, TakesTheFirstThatRunsAndSaysWhyNotOthers) {
     if (kernel.w_layout != problem.w_layout) continue;
     const std::string reason = kernel.why_not(problem);
     EXPECT_NE(reason, "") << kernel.name;
-    EXPECT_EQ(choice.refusals.at(num_before++), std::string(kernel.name) + ": " + reason);
+    EXPECT_EQ(choice.rejections.at(num_before++), std::string(kernel.name) + ": " + reason);
   }
-  EXPECT_EQ(choice.refusals.size(), num_before);
+  EXPECT_EQ(choice.rejections.size(), num_before);
 }
 
 TEST(KernelChoice, EveryQuadLayoutHasAKernelForItsActivations) {
@@ -64,18 +64,18 @@ TEST(KernelChoice, ForcesAKernelForItsLayoutAlone) {
   EXPECT_STREQ(choose_gemm_kernel(kF16Problem, demands).kernel->name, "gemm_f16_hwy");
 }
 
-TEST(KernelChoice, RefusesAForcedKernelThatCannotRun) {
+TEST(KernelChoice, RejectsAForcedKernelThatCannotRun) {
   KernelDemands demands;
   demands.forced = "gemm_w4a32_hwy";
   const GemmProblem problem = quantized_problem(PackedLayout::kU4Quad, ActivationQuant::kE4m3Token);
   EXPECT_THAT([&] { choose_gemm_kernel(problem, demands); },
               ThrowsMessage<InputError>(AllOf(
                   StartsWith("kernel gemm_w4a32_hwy: expected it to run a u4_quad weight [64, "
-                             "256] in groups of 128, activations e4m3_token, got a refusal: "),
+                             "256] in groups of 128, activations e4m3_token, got a rejection: "),
                   HasSubstr(". Force another, or none."))));
 }
 
-TEST(KernelChoice, RefusesAChoiceThatIsNotAmongTheRequired) {
+TEST(KernelChoice, RejectsAChoiceThatIsNotAmongTheRequired) {
   KernelDemands demands;
   demands.required = {"gemm_w4a32_hwy", "gemm_f32_hwy"};
   EXPECT_THAT(
@@ -85,7 +85,7 @@ TEST(KernelChoice, RefusesAChoiceThatIsNotAmongTheRequired) {
           "[64, 32], got gemm_f16_hwy")));
 }
 
-TEST(KernelChoice, RefusesNamesThatAreNotInTheTable) {
+TEST(KernelChoice, RejectsNamesThatAreNotInTheTable) {
   KernelDemands demands;
   demands.forced = "gemm\n";
   EXPECT_THAT([&] { check_kernel_names(demands); },

@@ -274,7 +274,7 @@ TEST(NestedChoice, HasAKernelForEachPrecision) {
   const GemmProblem full = {.w_layout = PackedLayout::kNestedF16Quad, .N = 64, .K = 32};
   EXPECT_STREQ(choose_gemm_kernel(full).kernel->name, "gemm_nestedf16_hwy");
   EXPECT_STREQ(choose_gemm_kernel(low_problem(full)).kernel->name, "gemm_nestedf8_hwy");
-  EXPECT_THAT(choose_gemm_kernel(low_problem(full)).refusals, testing::IsEmpty());
+  EXPECT_THAT(choose_gemm_kernel(low_problem(full)).rejections, testing::IsEmpty());
 }
 
 TEST(NestedChoice, AForcedKernelLeavesTheOtherPrecisionAlone) {

@@ -111,11 +111,11 @@ const PanelKernel& quad_panel_kernel(PackedLayout layout, Precision precision = 
 const PanelKernel& bf16_avx512_panel_kernel();
 bool has_avx512_bf16();
 
-/// bf16 times bf16 in AMX tiles; call only where amx_bf16_refusal() is empty. The chain of a sum is
-/// then one of steps of 32 k.
+/// bf16 times bf16 in AMX tiles; call only where amx_bf16_rejection() is empty. The chain of a sum
+/// is then one of steps of 32 k.
 const PanelKernel& bf16_amx_panel_kernel();
 /// Why AMX cannot be used, or empty. The first call asks the operating system for permission, which
 /// then holds for the whole process.
-std::string amx_bf16_refusal();
+std::string amx_bf16_rejection();
 
 }  // namespace halley::panel_gemm

@@ -279,10 +279,10 @@ bool kernel_grants_tiles() {
   return syscall(SYS_arch_prctl, kRequestPermission, kTileDataFeature) == 0;
 }
 
-const char* find_refusal() {
+const char* find_rejection() {
   // Every processor with AMX has the conversion to bf16, which is AVX512-BF16.
   if (!cpu_has_amx_bf16() || !has_avx512_bf16()) return "this CPU has no AMX-BF16";
-  if (!kernel_grants_tiles()) return "the kernel refused AMX";
+  if (!kernel_grants_tiles()) return "the kernel rejected AMX";
   return "";
 }
 
@@ -290,9 +290,9 @@ const char* find_refusal() {
 
 const PanelKernel& bf16_amx_panel_kernel() { return kKernel; }
 
-std::string amx_bf16_refusal() {
-  static const char* const refusal = find_refusal();
-  return refusal;
+std::string amx_bf16_rejection() {
+  static const char* const rejection = find_rejection();
+  return rejection;
 }
 
 }  // namespace halley::panel_gemm
@@ -306,7 +306,7 @@ const PanelKernel& bf16_amx_panel_kernel() {
   return f32_panel_kernel();
 }
 
-std::string amx_bf16_refusal() { return "this CPU has no AMX-BF16"; }
+std::string amx_bf16_rejection() { return "this CPU has no AMX-BF16"; }
 
 }  // namespace halley::panel_gemm
 

@@ -454,7 +454,7 @@ TEST(StoreKvRow, RoundsEveryKindOfValueAsTheScalarConversionDoes) {
   });
 }
 
-TEST(WriteKvDeathTest, RefusesAPageTableThatIsTooShort) {
+TEST(WriteKvDeathTest, RejectsAPageTableThatIsTooShort) {
   const KvPageLayout layout{KvDType::kF16, 1, 4, 2};
   std::vector<std::byte> pages(layout.page_bytes());
   const std::vector<int32_t> table = {0};
@@ -462,7 +462,7 @@ TEST(WriteKvDeathTest, RefusesAPageTableThatIsTooShort) {
   EXPECT_DEATH(check_sequences({layout, pages.data(), 1}, sequences, 1), "page_table");
 }
 
-TEST(WriteKvDeathTest, RefusesAPageOutsideTheCache) {
+TEST(WriteKvDeathTest, RejectsAPageOutsideTheCache) {
   const KvPageLayout layout{KvDType::kF16, 1, 4, 2};
   std::vector<std::byte> pages(layout.page_bytes());
   const std::vector<int32_t> table = {1};
@@ -470,7 +470,7 @@ TEST(WriteKvDeathTest, RefusesAPageOutsideTheCache) {
   EXPECT_DEATH(check_sequences({layout, pages.data(), 1}, sequences, 1), "num_pages");
 }
 
-TEST(WriteKvDeathTest, RefusesScalesThatAreNoScales) {
+TEST(WriteKvDeathTest, RejectsScalesThatAreNoScales) {
   const KvPageLayout layout{KvDType::kFp8E4M3, 1, 4, 2};
   std::vector<std::byte> pages(layout.page_bytes());
   for (const float scale : {-1.0f, std::nanf(""), std::numeric_limits<float>::infinity()}) {

@@ -156,7 +156,7 @@ TEST(MoeSlots, GatherThenCombineIsTheWeightedSumInAscendingOrder) {
   }
 }
 
-TEST(RouteTokensDeathTest, RefusesMoreExpertsThanThereAre) {
+TEST(RouteTokensDeathTest, RejectsMoreExpertsThanThereAre) {
   const std::vector<float> logits = {1, 2};
   EXPECT_DEATH(route_tokens(f32_matrix(logits.data(), 1, 2), 3, true), "num_experts_per_token");
 }

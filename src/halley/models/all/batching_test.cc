@@ -273,7 +273,7 @@ TEST(Forward, GivesOnlyTheRowsThatAreAskedFor) {
                          all.end() - static_cast<std::ptrdiff_t>(V)));
 }
 
-TEST(Forward, RefusesTokensAndPositionsThatTheModelDoesNotHave) {
+TEST(Forward, RejectsTokensAndPositionsThatTheModelDoesNotHave) {
   const Loaded loaded("llama", 1);
   const TestCache cache(loaded.model->shape(), KvDType::kF16, 1, 640);
   const auto forward = [&](int32_t id, int64_t num_past) {

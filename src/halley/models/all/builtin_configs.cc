@@ -1,4 +1,4 @@
-// Built-in shapes: config.json of known models, for runs with made-up weights.
+// Built-in shapes: config.json of known models, for runs with synthetic weights.
 #include <array>
 
 #include "halley/base/error.h"

@@ -20,7 +20,7 @@ GpuLinearPlan plan_of(cuda::CudaLinearPlan planned) {
           .kernel = std::move(planned.kernel),
           .mma_kernel = std::move(planned.mma_kernel),
           .device_bytes = planned.device_bytes,
-          .refusals = std::move(planned.refusals),
+          .rejections = std::move(planned.rejections),
           .has_low_precision = planned.has_low_precision};
 }
 
@@ -39,7 +39,7 @@ GpuLinearPlan plan_tied_output(const DecoderConfig& config, const DecoderPart& p
           .form = str(info.dtype, ", kept in ", activation_dtype),
           .kernel = choice.kernel->name,
           .device_bytes = static_cast<size_t>(problem.N * problem.K * bits_of(problem.dtype) / 8),
-          .refusals = std::move(choice.refusals)};
+          .rejections = std::move(choice.rejections)};
 }
 
 /// What was bound, section by section.
@@ -51,13 +51,13 @@ std::vector<GpuLinearPlan> loaded_plans(const cuda::CudaDecoderWeights::PlacedLi
     const cuda::CudaLinear::Section& section = linear.sections()[i];
     planned[i].form = section.form;
     planned[i].kernel = section.kernel_name();
-    planned[i].refusals = section.for_activations.choice.refusals;
+    planned[i].rejections = section.for_activations.choice.rejections;
     planned[i].device_bytes = section.device_bytes();
     planned[i].has_low_precision = section.is_nested();
     if (!placed.is_grouped) continue;
     planned[i].kernel = "grouped_gemm";
     planned[i].mma_kernel.clear();
-    planned[i].refusals.clear();
+    planned[i].rejections.clear();
   }
   return planned;
 }

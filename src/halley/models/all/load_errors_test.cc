@@ -1,4 +1,4 @@
-// What is refused at load, and the texts that say so.
+// What is rejected at load, and the texts that say so.
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -44,7 +44,7 @@ EditableSource weights_of(const std::string& family) {
   return EditableSource(*open_checkpoint_weights(testdata("models/" + family)));
 }
 
-TEST(LoadErrors, UnknownFamilyIsRefusedByNameWithThoseThatAreKnown) {
+TEST(LoadErrors, UnknownFamilyIsRejectedByNameWithThoseThatAreKnown) {
   EXPECT_THAT([] { read_with("llama", "model_type", "gemma3"); },
               ThrowsMessage<UnsupportedError>(
                   StartsWith("config.json: field 'model_type': expected one of llama, mistral, "
@@ -52,14 +52,14 @@ TEST(LoadErrors, UnknownFamilyIsRefusedByNameWithThoseThatAreKnown) {
                              "got \"gemma3\".")));
 }
 
-struct RefusedOption {
+struct RejectedOption {
   std::string family, field;
   Json value;
   std::string text;
 };
 
-TEST(LoadErrors, UnsupportedOptionsAreRefusedByName) {
-  const std::vector<RefusedOption> options = {
+TEST(LoadErrors, UnsupportedOptionsAreRejectedByName) {
+  const std::vector<RejectedOption> options = {
       {"llama", "hidden_act", "laplace", "'hidden_act': expected one of silu, swish"},
       {"llama",
        "rope_parameters",
@@ -85,7 +85,7 @@ TEST(LoadErrors, UnsupportedOptionsAreRefusedByName) {
        {"full_attention", "sliding_attention"},
        "expected the same type for all layers, got sliding_attention without sliding_window"},
   };
-  for (const RefusedOption& option : options) {
+  for (const RejectedOption& option : options) {
     EXPECT_THAT(
         [&] { read_with(option.family, option.field, option.value); },
         ThrowsMessage<UnsupportedError>(AllOf(StartsWith("config.json: "), HasSubstr(option.text))))
@@ -93,8 +93,8 @@ TEST(LoadErrors, UnsupportedOptionsAreRefusedByName) {
   }
 }
 
-TEST(LoadErrors, WrongFieldsAreRefusedByName) {
-  const std::vector<RefusedOption> options = {
+TEST(LoadErrors, WrongFieldsAreRejectedByName) {
+  const std::vector<RejectedOption> options = {
       {"llama", "hidden_size", 0, "field 'hidden_size'"},
       {"llama", "hidden_size", nullptr, "field 'hidden_size'"},
       {"llama", "num_hidden_layers", 100000, "field 'num_hidden_layers'"},
@@ -121,7 +121,7 @@ TEST(LoadErrors, WrongFieldsAreRefusedByName) {
        {{"rope_type", "longrope"}, {"short_factor", {1.0}}, {"long_factor", {1.0}}},
        "rotary field 'short_factor': expected 16 numbers (half the rotary columns), got 1"},
   };
-  for (const RefusedOption& option : options) {
+  for (const RejectedOption& option : options) {
     EXPECT_THAT(
         [&] { read_with(option.family, option.field, option.value); },
         ThrowsMessage<InputError>(AllOf(StartsWith("config.json: "), HasSubstr(option.text))))
@@ -129,7 +129,7 @@ TEST(LoadErrors, WrongFieldsAreRefusedByName) {
   }
 }
 
-TEST(LoadErrors, ManyExpertsInManyLayersAreRefused) {
+TEST(LoadErrors, ManyExpertsInManyLayersAreRejected) {
   Json json = config_json("qwen3_moe");
   json["num_hidden_layers"] = 1000;
   json["num_local_experts"] = 1000;

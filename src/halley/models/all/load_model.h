@@ -53,8 +53,8 @@ struct GpuLinearPlan {
   /// Of the library of kernels on GPUs of compute capability 8.0 to 8.9, or "": models run on 9.0.
   std::string mma_kernel = {};
   size_t device_bytes = 0;
-  /// Better-placed kernels and why each was refused.
-  std::vector<std::string> refusals;
+  /// Better-placed kernels and why each was rejected.
+  std::vector<std::string> rejections;
   bool has_low_precision = false;  // beside full (core/precision.h)
 };
 

@@ -295,7 +295,7 @@ QuantConfig EditedCheckpoint::quant() const {
 }
 
 /// "CheckpointError: text", or nothing where it loads.
-std::string refusal_of(const std::function<void()>& load) {
+std::string rejection_of(const std::function<void()>& load) {
   try {
     load();
   } catch (const InputError& error) {
@@ -308,9 +308,9 @@ std::string refusal_of(const std::function<void()>& load) {
   return {};
 }
 
-/// What became of a case: a refusal, or the warnings and whether the logits are the base's.
+/// What became of a case: a rejection, or the warnings and whether the logits are the base's.
 struct Outcome {
-  std::string refusal;
+  std::string rejection;
   std::vector<std::string> warnings;
   bool has_base_logits = false;
 };
@@ -320,7 +320,7 @@ Outcome try_case(ExecContext& context, const OrderedJson& bad) {
   EditedCheckpoint edited(base);
   for (const OrderedJson& edit : bad.at("edits")) edited.apply(edit);
   Outcome outcome;
-  outcome.refusal = refusal_of([&] {
+  outcome.rejection = rejection_of([&] {
     const HfConfig config = HfConfig::parse(edited.config.dump(), "config.json");
     LoadOptions options;
     options.quant = edited.quant();
@@ -333,7 +333,7 @@ Outcome try_case(ExecContext& context, const OrderedJson& bad) {
   return outcome;
 }
 
-TEST(BadQuantizedModels, AreRefusedByNameWithWhatWasFound) {
+TEST(BadQuantizedModels, AreRejectedByNameWithWhatWasFound) {
   const OrderedJson cases = read_ordered(testdata("quantized/bad_cases.json")).at("cases");
   EXPECT_GE(cases.size(), size_t{250});
   ThreadPool pool(1);
@@ -342,9 +342,9 @@ TEST(BadQuantizedModels, AreRefusedByNameWithWhatWasFound) {
     SCOPED_TRACE(bad.at("name").get<std::string>());
     const Outcome outcome = try_case(context, bad);
     const std::string expected = bad.at("error");
-    std::string text = outcome.refusal;
+    std::string text = outcome.rejection;
     if (expected == "none" || expected == "loads" || expected == "warning") {
-      EXPECT_EQ(outcome.refusal, "");
+      EXPECT_EQ(outcome.rejection, "");
       EXPECT_EQ(outcome.warnings.empty(), expected != "warning")
           << testing::PrintToString(outcome.warnings);
       EXPECT_TRUE(expected != "none" || outcome.has_base_logits);

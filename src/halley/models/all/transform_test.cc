@@ -405,7 +405,7 @@ TEST(ScalePoints, SayWhyKeysCannotBeSmoothed) {
   EXPECT_FALSE(must_share_key_factors(TestedModel("models/qwen2").config, 0));
 }
 
-TEST(ScalePoints, RefuseTensorsOfSeveralExperts) {
+TEST(ScalePoints, RejectTensorsOfSeveralExperts) {
   TestedModel model("models/mixtral");
   for (LinearSpec& down : model.config.layers[0].mlp.down) {
     down.parts[0].expert = 0;

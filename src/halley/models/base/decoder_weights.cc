@@ -45,7 +45,7 @@ LinearPlan plan_table(const DecoderConfig& config, const DecoderPart& part,
         {.w_layout = plan.weight.layout, .N = part.num_rows, .K = config.hidden_size},
         loading.demands);
     plan.kernel = choice.kernel;
-    plan.refusals = std::move(choice.refusals);
+    plan.rejections = std::move(choice.rejections);
   }
   return plan;
 }

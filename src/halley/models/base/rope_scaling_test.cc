@@ -1,5 +1,5 @@
 // Frequencies against values that transformers 5.17 prints for the same parameters (head_dim 8),
-// and what is refused. Whole models with each type are in models/all/option_parity_test.cc.
+// and what is rejected. Whole models with each type are in models/all/option_parity_test.cc.
 #include "halley/models/base/rope_scaling.h"
 
 #include <gmock/gmock.h>
@@ -114,7 +114,7 @@ TEST(RopeScaling, LongropeTakesLongFactorsBeyondTheTrainedLength) {
   EXPECT_FLOAT_EQ(make_rope(rope, context_of(65)).inv_freq[0], 0.5f);
 }
 
-TEST(RopeScaling, RefusesWhatItDoesNotKnow) {
+TEST(RopeScaling, RejectsWhatItDoesNotKnow) {
   RopeConfig rope;
   rope.type = "mrope";
   EXPECT_THAT([&] { make_rope(rope, context_of()); },
@@ -123,7 +123,7 @@ TEST(RopeScaling, RefusesWhatItDoesNotKnow) {
                   "longrope, llama3, got \"mrope\".")));
 }
 
-TEST(RopeScaling, RefusesValuesThatGiveNoFrequencies) {
+TEST(RopeScaling, RejectsValuesThatGiveNoFrequencies) {
   RopeConfig rope;
   rope.theta = 1e-300;
   EXPECT_THAT([&] { make_rope(rope, context_of()); },

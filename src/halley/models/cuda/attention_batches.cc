@@ -38,9 +38,9 @@ AttentionProblem attention_problem(const DecoderConfig& config, const LayerSpec&
 }
 
 AttentionBatches::AttentionBatches(const DecoderConfig& config, const StepLimits& limits,
-                                   int num_multiprocessors) {
+                                   int num_sms) {
   CudaAttentionLimits largest = attention_limits(config, limits);
-  largest.num_multiprocessors = num_multiprocessors;
+  largest.num_sms = num_sms;
   const std::vector<int64_t> windows = windows_of(config);
   for (const LayerSpec& layer : config.layers) {
     const auto found = std::find(windows.begin(), windows.end(), layer.window);

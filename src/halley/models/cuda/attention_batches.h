@@ -18,8 +18,8 @@ AttentionProblem attention_problem(const DecoderConfig& config, const LayerSpec&
 /// One CudaAttentionBatch for each window that the layers have.
 class AttentionBatches {
  public:
-  /// `num_multiprocessors` as in CudaAttentionLimits.
-  AttentionBatches(const DecoderConfig& config, const StepLimits& limits, int num_multiprocessors);
+  /// `num_sms` as in CudaAttentionLimits.
+  AttentionBatches(const DecoderConfig& config, const StepLimits& limits, int num_sms);
 
   /// Plans the step and queues its copies.
   void update(const CudaStream& stream, const KvLayerView& cache,

@@ -129,8 +129,8 @@ void CudaDecoder::set_aside(const StepLimits& limits) {
   stream_.synchronize();
   runner_.reset();
   memory_.reset();
-  memory_ = std::make_unique<StepMemory>(
-      config_, weights_, limits, options_.is_batch_invariant ? 0 : device_.num_multiprocessors);
+  memory_ = std::make_unique<StepMemory>(config_, weights_, limits,
+                                         options_.is_batch_invariant ? 0 : device_.num_sms);
   staging_ = PinnedBuffer(memory_->array_bytes());
 }
 

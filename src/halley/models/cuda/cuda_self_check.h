@@ -9,9 +9,9 @@
 
 namespace halley::cuda {
 
-/// Runs the layer on two rows of made-up inputs, to outputs of `y_dtype` (the activations' type or
-/// f32), and compares some of each section with f64 sums over its rows in device memory. Waits for
-/// the GPU. Throws DeviceError that names layer, kernels, output, expected and got.
+/// Runs the layer on two rows of synthetic inputs, to outputs of `y_dtype` (the activations' type
+/// or f32), and compares some of each section with f64 sums over its rows in device memory. Waits
+/// for the GPU. Throws DeviceError that names layer, kernels, output, expected and got.
 void self_check(const CudaContext& context, const CudaLinear& linear, DType y_dtype);
 
 /// What it takes from the workspace.

@@ -35,7 +35,7 @@ size_t scratch_bytes(const CudaDecoderWeights& weights, const StepLimits& limits
 }  // namespace
 
 StepMemory::StepMemory(const DecoderConfig& config, const CudaDecoderWeights& weights,
-                       const StepLimits& limits, int num_multiprocessors)
+                       const StepLimits& limits, int num_sms)
     : limits_(limits),
       attention_bytes_(AttentionBatches::num_bytes(config, limits)),
       scratch_(scratch_bytes(weights, limits), "the workspace of a step"),
@@ -43,7 +43,7 @@ StepMemory::StepMemory(const DecoderConfig& config, const CudaDecoderWeights& we
                    "the activations of a step"),
       arrays_(plan_arrays({limits.num_rows, limits.num_rows}).num_bytes, "the arrays of a step"),
       other_hidden_(static_cast<size_t>(config.hidden_size) * sizeof(float), "the residual stream"),
-      attention_(config, limits, num_multiprocessors) {}
+      attention_(config, limits, num_sms) {}
 
 int64_t StepMemory::num_logit_rows() const { return logit_rows_of(limits_); }
 

@@ -15,10 +15,10 @@ namespace halley::cuda {
 /// Move-only. All addresses stay as long as it lives.
 class StepMemory {
  public:
-  /// `num_multiprocessors` as in CudaAttentionLimits. Throws DeviceError where the GPU has not
+  /// `num_sms` as in CudaAttentionLimits. Throws DeviceError where the GPU has not
   /// enough.
   StepMemory(const DecoderConfig& config, const CudaDecoderWeights& weights,
-             const StepLimits& limits, int num_multiprocessors);
+             const StepLimits& limits, int num_sms);
 
   const StepLimits& limits() const { return limits_; }
   /// What operations take for themselves.

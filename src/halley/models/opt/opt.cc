@@ -8,7 +8,7 @@ namespace {
 
 constexpr int64_t kPositionOffset = 2;  // the first two rows of the position table are unused
 
-void refuse_other_variants(const HfConfig& config) {
+void reject_other_variants(const HfConfig& config) {
   require_boolean(config, "do_layer_norm_before", true);
   require_boolean(config, "_remove_final_layer_norm", false);
   require_boolean(config, "layer_norm_elementwise_affine", true);
@@ -42,7 +42,7 @@ LayerSpec opt_layer(const DecoderConfig& decoder, int64_t index, bool has_bias) 
 
 DecoderConfig read_opt(const FamilyInput& input) {
   const HfConfig& config = input.config;
-  refuse_other_variants(config);
+  reject_other_variants(config);
   DecoderConfig decoder = read_shape(input, {.norm_epsilon = "layer_norm_eps",
                                              .norm_epsilon_default = 1e-5,
                                              .activation = "activation_function",

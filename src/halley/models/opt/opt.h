@@ -5,7 +5,7 @@
 
 namespace halley {
 
-/// Refused: do_layer_norm_before false and word_embed_proj_dim != hidden_size (both: OPT-350m),
+/// Rejected: do_layer_norm_before false and word_embed_proj_dim != hidden_size (both: OPT-350m),
 /// norms without parameters, no final norm.
 extern const ModelFamily kOpt;
 

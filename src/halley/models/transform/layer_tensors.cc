@@ -18,14 +18,14 @@ void copy_tensor(const TensorSource& source, const std::string& name, const Shap
 }
 
 void copy_linear(const TensorSource& source, const LinearSpec& spec, TensorStore& store) {
-  refuse_stacked_experts(source.description(), spec);
+  reject_stacked_experts(source.description(), spec);
   for (const LinearSpec::Part& part : spec.parts) {
     copy_tensor(source, part.name + ".weight", {part.stored_rows, spec.in_features}, store);
     if (spec.has_bias) copy_tensor(source, part.name + ".bias", {part.stored_rows}, store);
   }
 }
 
-void refuse_stacked_experts(const std::string& where, const LinearSpec& spec) {
+void reject_stacked_experts(const std::string& where, const LinearSpec& spec) {
   for (const LinearSpec::Part& part : spec.parts) {
     if (part.expert < 0) continue;
     throw UnsupportedError(str(

@@ -16,11 +16,11 @@ void copy_tensor(const TensorSource& source, const std::string& name, const Shap
                  TensorStore& store);
 
 /// Copies the weights of a linear layer, whole stored tensors, and its biases. Throws as
-/// find_dense_tensor(), and as refuse_stacked_experts().
+/// find_dense_tensor(), and as reject_stacked_experts().
 void copy_linear(const TensorSource& source, const LinearSpec& spec, TensorStore& store);
 
 /// Throws UnsupportedError where a part's tensor holds several experts.
-void refuse_stacked_experts(const std::string& where, const LinearSpec& spec);
+void reject_stacked_experts(const std::string& where, const LinearSpec& spec);
 
 /// One output feature.
 struct LinearRow {

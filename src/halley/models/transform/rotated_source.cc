@@ -98,7 +98,7 @@ class RotatedSource : public TensorSource {
   }
 
   void add_reader(const LinearSpec& spec, const TensorInfo& gain) {
-    refuse_stacked_experts(source_.description(), spec);
+    reject_stacked_experts(source_.description(), spec);
     for (const LinearSpec::Part& part : spec.parts) {
       changes_[part.name + ".weight"] = {
           .kind = Change::Kind::kRows, .from = &find_weight(spec, part), .gain = &gain};
@@ -106,7 +106,7 @@ class RotatedSource : public TensorSource {
   }
 
   void add_writer(const LinearSpec& spec) {
-    refuse_stacked_experts(source_.description(), spec);
+    reject_stacked_experts(source_.description(), spec);
     for (const LinearSpec::Part& part : spec.parts) {
       changes_[part.name + ".weight"] = {.kind = Change::Kind::kColumns,
                                          .from = &find_weight(spec, part)};

@@ -14,15 +14,15 @@
 #include "halley/quant/nestedfp/nestedfp.h"
 #include "halley/quant/none/none.h"
 #include "halley/quant/qoq/qoq.h"
-#include "halley/quant/refused/refused.h"
+#include "halley/quant/unsupported/unsupported.h"
 
 namespace halley {
 namespace {
 
 /// All rooms.
 const QuantFormat* const kFormats[] = {
-    &kQuantNone, &kQuantGptq, &kQuantAwq,      &kQuantFp8,    &kQuantCompressedTensors,
-    &kQuantQoq,  &kQuantFmpq, &kQuantNestedFp, &kQuantRefused};
+    &kQuantNone, &kQuantGptq, &kQuantAwq,      &kQuantFp8,        &kQuantCompressedTensors,
+    &kQuantQoq,  &kQuantFmpq, &kQuantNestedFp, &kQuantUnsupported};
 
 constexpr const char* kMixedMethod = "mixed";
 constexpr size_t kNumOverridesMax = 1000;
@@ -31,7 +31,7 @@ constexpr size_t kOverrideBytesMax = 1 << 20;
 std::string known_names() {
   std::string names;
   for (const QuantFormat* format : kFormats) {
-    if (format->options.empty()) continue;  // known, and refused
+    if (format->options.empty()) continue;  // known, and rejected
     names += str(names.empty() ? "" : ", ", format->name);
   }
   return str(names, ", ", kMixedMethod);

@@ -22,7 +22,7 @@ TEST(QuantFormats, PlainCheckpointIsOfFormatNone) {
   EXPECT_STREQ(detect(R"({"quantization_config": null})")->format_name(), "none");
 }
 
-TEST(QuantFormats, UnknownQuantizationIsRefusedByName) {
+TEST(QuantFormats, UnknownQuantizationIsRejectedByName) {
   EXPECT_THAT([] { detect(R"({"quantization_config": {"quant_method": "hq\nq"}})"); },
               testing::ThrowsMessage<UnsupportedError>(testing::AllOf(
                   testing::StartsWith("config.json: field 'quantization_config.quant_method': "
@@ -54,7 +54,7 @@ TEST(QuantFormats, OverridesAreTriedInOrder) {
   EXPECT_EQ(scheme->open(*source, part, 32)->desc().stored_dtype, DType::kF16);
 }
 
-TEST(QuantFormats, RefusesOverridesThatSayNothing) {
+TEST(QuantFormats, RejectsOverridesThatSayNothing) {
   for (const char* text : {"", "a", "=none", "a=", "a{"}) {
     EXPECT_THAT([&] { parse_quant_override(text); },
                 testing::ThrowsMessage<InputError>(testing::HasSubstr(

@@ -45,9 +45,9 @@ bool AwqScheme::is_stored_quantized(const TensorSource& source, const LinearSpec
     // Where there is neither, the tensor that the configuration asks for is the missing one.
     return !has_dense && part.expert < 0 && says != ConfigSays::kDense && !part.is_usually_dense;
   }
-  if (part.expert >= 0) refuse_fused_experts(source.description(), part);
+  if (part.expert >= 0) reject_fused_experts(source.description(), part);
   if (!has_dense) return true;
-  refuse_second_weight(source, part, codes);
+  reject_second_weight(source, part, codes);
 }
 
 std::unique_ptr<StoredWeight> AwqScheme::open(const TensorSource& source,
@@ -69,7 +69,7 @@ std::vector<TensorInfo> AwqScheme::expected_tensors(const LinearSpec::Part& part
   if (settings_.layer(part).says == ConfigSays::kDense || part.is_usually_dense) {
     return {expected_dense_tensor(part, in_features, DType::kF16)};
   }
-  if (part.expert >= 0) refuse_fused_experts("configuration", part);
+  if (part.expert >= 0) reject_fused_experts("configuration", part);
   return awq_tensors(part, in_features, settings_,
                      settings_.storage().value_or(AwqStorage::kByInput));
 }

@@ -6,7 +6,7 @@
 namespace halley {
 
 /// Claims checkpoints whose quant_method is awq. README.md has the tensors, the bits and what is
-/// refused.
+/// rejected.
 extern const QuantFormat kQuantAwq;
 
 }  // namespace halley

@@ -48,7 +48,7 @@ AwqSettings::AwqSettings(const QuantConfig& config) : prefix_(config.fields->pre
   const char* bits_field = stated_name(fields, "bits", "w_bit");
   const int64_t bits = fields.integer(bits_field, 1, 64);
   if (bits != kBits) {
-    refuse_as(fields, bits_field,
+    reject_as(fields, bits_field,
               str("expected 4, got ", bits, ". AWQ files hold 4 bits; use such a checkpoint."));
   }
   const char* group_field = stated_name(fields, "group_size", "q_group_size");
@@ -73,7 +73,7 @@ void AwqSettings::read_storage(const HfConfig& fields) {
   }
   if (storage_) return;
   const bool is_tiles = name == "marlin";
-  refuse_as(
+  reject_as(
       fields, field,
       str("expected gemm, gemv, gemv_fast, llm-awq, exllama or ipex, got ", quote(name), ". ",
           is_tiles ? "Marlin tiles with zero points are not read; use a checkpoint of version "

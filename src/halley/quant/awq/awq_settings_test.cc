@@ -1,4 +1,4 @@
-// What configurations of AWQ checkpoints say, and what is refused.
+// What configurations of AWQ checkpoints say, and what is rejected.
 #include "halley/quant/awq/awq_settings.h"
 
 #include <gmock/gmock.h>
@@ -71,7 +71,7 @@ TEST(AwqSettings, KnowsItsCheckpoints) {
             "4 bits, a scale per output, symmetric");
 }
 
-TEST(AwqSettings, RefusesWhatCannotBeRead) {
+TEST(AwqSettings, RejectsWhatCannotBeRead) {
   expect_error<UnsupportedError>(R"("bits": 8, "group_size": 128)",
                                  "bits': expected 4, got 8. AWQ files hold 4 bits");
   expect_error<UnsupportedError>(R"("w_bit": 3, "group_size": 128)", "w_bit': expected 4, got 3.");

@@ -185,7 +185,7 @@ TEST(AwqWeight, DecidesTheLayoutByTheTensorsWhereNothingSaysIt) {
                   "'version' says, gemm, got i32 [16, 9], which is gemv. Correct the field."));
 }
 
-TEST(AwqWeight, RefusesTensorsOfOtherShapesAndTypes) {
+TEST(AwqWeight, RejectsTensorsOfOtherShapesAndTypes) {
   const auto expect_error = [](const std::function<void(SmallLayer&)>& change,
                                const std::string& text) {
     SmallLayer layer;
@@ -210,7 +210,7 @@ TEST(AwqWeight, RefusesTensorsOfOtherShapesAndTypes) {
                "tensor \"a.qweight\": expected a tensor of shape [72, 2], got none.");
 }
 
-TEST(AwqWeight, RefusesSizesThatTheLayoutCannotHold) {
+TEST(AwqWeight, RejectsSizesThatTheLayoutCannotHold) {
   SmallLayer layer;
   layer.fields = R"(48, "version": "gemm")";
   EXPECT_THAT([&] { layer.open(); },
@@ -226,7 +226,7 @@ TEST(AwqWeight, RefusesSizesThatTheLayoutCannotHold) {
                   "these weights."));
 }
 
-TEST(AwqWeight, RefusesScalesThatNobodyMeans) {
+TEST(AwqWeight, RejectsScalesThatNobodyMeans) {
   for (const float scale : {0.0f, -0.0f, INFINITY, NAN}) {
     SmallLayer layer;
     std::vector<float> scales(kGroups * N, 1.0f);
@@ -248,7 +248,7 @@ TEST(AwqWeight, RefusesScalesThatNobodyMeans) {
   }
 }
 
-TEST(AwqWeight, ReadsInterleavedWordsAndRefusesScaledZerosThatAreNaN) {
+TEST(AwqWeight, ReadsInterleavedWordsAndRejectsScaledZerosThatAreNaN) {
   constexpr int64_t kRows = 4, kInputs = 64;
   SmallLayer layer;
   layer.part = {.name = "a", .out_features = kRows, .stored_rows = kRows};
@@ -278,7 +278,7 @@ TEST(AwqWeight, ReadsInterleavedWordsAndRefusesScaledZerosThatAreNaN) {
   open()->check_data();
 }
 
-TEST(AwqWeight, RefusesLayersThatTheConfigurationDescribesOtherwise) {
+TEST(AwqWeight, RejectsLayersThatTheConfigurationDescribesOtherwise) {
   SmallLayer layer;
   layer.tensors.set("a.weight", DType::kF16, {N, K}, std::vector<uint16_t>(N * K));
   EXPECT_THAT([&] { layer.open(); },
@@ -308,14 +308,14 @@ TEST(AwqWeight, RefusesLayersThatTheConfigurationDescribesOtherwise) {
                             "'modules_to_not_convert' holds \"a\", got quantized ones.")));
 }
 
-TEST(AwqWeight, RefusesQuantizedFusedExperts) {
+TEST(AwqWeight, RejectsQuantizedFusedExperts) {
   SmallLayer layer;
   layer.part.expert = 0, layer.part.num_stored_experts = 2;
-  const auto is_refused =
+  const auto is_rejected =
       ThrowsMessage<UnsupportedError>(HasSubstr("layer \"a\": expected experts in tensors of their "
                                                 "own, got quantized ones fused in one tensor."));
-  EXPECT_THAT([&] { layer.open(); }, is_refused);
-  EXPECT_THAT([&] { layer.scheme()->expected_tensors(layer.part, K); }, is_refused);
+  EXPECT_THAT([&] { layer.open(); }, is_rejected);
+  EXPECT_THAT([&] { layer.scheme()->expected_tensors(layer.part, K); }, is_rejected);
   layer.tensors.remove("a.qweight");
   layer.tensors.set("a", DType::kF16, {2, N, K}, std::vector<uint16_t>(2 * N * K));
   EXPECT_EQ(layer.open()->desc().bits, 16);

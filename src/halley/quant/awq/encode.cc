@@ -47,7 +47,7 @@ std::vector<CheckpointTensor> encode_awq(const std::string& name, const CodedWei
 }
 
 OrderedJson awq_statement(const WrittenFormat& format) {
-  refuse_own_settings(format, "awq");
+  reject_own_settings(format, "awq");
   const std::vector<std::string> dense = dense_layers(format);
   for (const WrittenLayer& layer : format.layers) {
     if (!layer.is_quantized) continue;

@@ -34,7 +34,7 @@ TEST(AwqEncode, GivesTheBytesOfTheIndependentWriter) {
   }
 }
 
-TEST(AwqEncode, RefusesWhatTheLayoutCannotHold) {
+TEST(AwqEncode, RejectsWhatTheLayoutCannotHold) {
   const auto encode = [](const CodedCase& of) {
     return [of] { encode_awq("model.a", random_coded_weight(of, 1)); };
   };
@@ -65,7 +65,7 @@ TEST(AwqStatement, ListsLayersLeftOut) {
             "model.layers.0.o_proj.weight");
 }
 
-TEST(AwqStatement, RefusesWhatItCannotSay) {
+TEST(AwqStatement, RejectsWhatItCannotSay) {
   WrittenFormat format;
   format.layers = {{.name = "model.a", .bits = 4, .group_size = 64}};
   EXPECT_THAT([&] { awq_statement(format); },

@@ -29,7 +29,7 @@ std::string shown_value(const HfConfig& config, std::string_view field) {
   return str("an ", type_name_of(*it), " of ", it->size());
 }
 
-void refuse_field(const HfConfig& config, std::string_view field, const std::string& expected,
+void reject_field(const HfConfig& config, std::string_view field, const std::string& expected,
                   const std::string& advice) {
   throw UnsupportedError(message(config, field, expected, advice));
 }
@@ -39,7 +39,7 @@ void fail_field(const HfConfig& config, std::string_view field, const std::strin
   throw InputError(message(config, field, expected, advice));
 }
 
-void refuse_as(const HfConfig& config, std::string_view field, const std::string& text) {
+void reject_as(const HfConfig& config, std::string_view field, const std::string& text) {
   throw UnsupportedError(str(config.where(), ": field '", field_path(config, field), "': ", text));
 }
 

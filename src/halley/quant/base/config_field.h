@@ -15,7 +15,7 @@ std::string field_path(const HfConfig& config, std::string_view field);
 std::string shown_value(const HfConfig& config, std::string_view field);
 
 /// Throws UnsupportedError "<file>: field '<path>': expected <expected>, got <value>. <advice>".
-[[noreturn]] void refuse_field(const HfConfig& config, std::string_view field,
+[[noreturn]] void reject_field(const HfConfig& config, std::string_view field,
                                const std::string& expected, const std::string& advice);
 
 /// Throws InputError of the same form.
@@ -23,7 +23,7 @@ std::string shown_value(const HfConfig& config, std::string_view field);
                              const std::string& expected, const std::string& advice);
 
 /// Throws UnsupportedError "<file>: field '<path>': <text>".
-[[noreturn]] void refuse_as(const HfConfig& config, std::string_view field,
+[[noreturn]] void reject_as(const HfConfig& config, std::string_view field,
                             const std::string& text);
 
 /// The one of two names of a field that is there, or the first. Throws InputError where both are

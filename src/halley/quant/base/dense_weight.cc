@@ -63,13 +63,13 @@ void check_agreement(const TensorSource& source, const LinearSpec::Part& part, C
                             ", got ", words(is_quantized), " ones. Correct the configuration."));
 }
 
-void refuse_fused_experts(const std::string& where, const LinearSpec::Part& part) {
+void reject_fused_experts(const std::string& where, const LinearSpec::Part& part) {
   throw UnsupportedError(str(where, ": layer ", quote(part.name),
                              ": expected experts in tensors of their own, got quantized ones fused "
                              "in one tensor. Use a checkpoint with one tensor for each expert."));
 }
 
-void refuse_second_weight(const TensorSource& source, const LinearSpec::Part& part,
+void reject_second_weight(const TensorSource& source, const LinearSpec::Part& part,
                           const std::string& codes_name) {
   throw CheckpointError(str(source.description(), ": layer ", quote(part.name),
                             ": expected its weight once, got tensors ", quote(codes_name), " and ",

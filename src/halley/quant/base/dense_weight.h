@@ -30,10 +30,10 @@ void check_agreement(const TensorSource& source, const LinearSpec::Part& part, C
                      bool is_quantized, const std::string& because);
 
 /// Throws UnsupportedError: the part is a matrix of fused experts, and they are quantized.
-[[noreturn]] void refuse_fused_experts(const std::string& where, const LinearSpec::Part& part);
+[[noreturn]] void reject_fused_experts(const std::string& where, const LinearSpec::Part& part);
 
 /// Throws CheckpointError: there is the weight in full precision beside the tensor of its codes.
-[[noreturn]] void refuse_second_weight(const TensorSource& source, const LinearSpec::Part& part,
+[[noreturn]] void reject_second_weight(const TensorSource& source, const LinearSpec::Part& part,
                                        const std::string& codes_name);
 
 }  // namespace halley

@@ -74,7 +74,7 @@ struct QuantFormat {
   /// Null when the checkpoint is not of this format. Throws InputError or UnsupportedError when it
   /// is and cannot be used.
   std::unique_ptr<QuantScheme> (*detect)(const QuantConfig& config, const TensorSource& source);
-  /// In the order of the table of what loads; empty for a format that is only refused.
+  /// In the order of the table of what loads; empty for a format that is only rejected.
   std::span<const FormatOption> options = {};
 };
 

@@ -56,11 +56,11 @@ LinearPlan plan_section(const LinearLoading& loading, const OpenSection& section
   const GemmProblem problem = problem_of(section);
   KernelChoice choice = choose_kernel(loading, problem, plan.name);
   plan.kernel = choice.kernel;
-  plan.refusals = std::move(choice.refusals);
+  plan.rejections = std::move(choice.rejections);
   if (has_low_precision(desc.layout)) {
     KernelChoice low = choose_kernel(loading, low_problem(problem), plan.name);
     plan.low_kernel = low.kernel;
-    plan.refusals.insert(plan.refusals.end(), low.refusals.begin(), low.refusals.end());
+    plan.rejections.insert(plan.rejections.end(), low.rejections.begin(), low.rejections.end());
   }
   return plan;
 }

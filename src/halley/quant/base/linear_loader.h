@@ -25,8 +25,8 @@ struct LinearPlan {
   const GemmKernel* kernel = nullptr;
   /// In low precision; null: the same.
   const GemmKernel* low_kernel = nullptr;
-  /// Better-placed kernels of both and why each was refused.
-  std::vector<std::string> refusals;
+  /// Better-placed kernels of both and why each was rejected.
+  std::vector<std::string> rejections;
   std::vector<std::string> warnings;
 };
 

@@ -48,7 +48,7 @@ TEST(NamePattern, KeepsTheTextAsWritten) {
   EXPECT_EQ(NamePattern::regex("a.*", "here").text(), "a.*");
 }
 
-TEST(NamePattern, RefusesExpressionsThatDoNotCompile) {
+TEST(NamePattern, RejectsExpressionsThatDoNotCompile) {
   EXPECT_THAT([] { NamePattern::parse("re:(a", "config.json: field 'ignore'"); },
               ThrowsMessage<InputError>(
                   "config.json: field 'ignore': expected a regular expression, got \"re:(a\": "
@@ -59,7 +59,7 @@ TEST(NamePattern, RefusesExpressionsThatDoNotCompile) {
           "here: expected a pattern of at most 4096 bytes, got 5000. Write a shorter one."));
 }
 
-TEST(NamePattern, RefusesExpressionsThatDoNotEnd) {
+TEST(NamePattern, RejectsExpressionsThatDoNotEnd) {
   const NamePattern pattern = NamePattern::regex("(?:a+)+[xyz]", "here");
   EXPECT_THAT([&] { pattern.matches(std::string(64, 'a') + "c"); },
               ThrowsMessage<InputError>(HasSubstr("expected a pattern that is decided in 100000 "

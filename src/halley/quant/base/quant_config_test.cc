@@ -73,13 +73,13 @@ TEST_F(QuantConfigFiles, ReadsTheFilesOfToolsInOrder) {
   EXPECT_EQ(read_quant_config(stated, dir_).method, "fp8");
 }
 
-TEST_F(QuantConfigFiles, RefusesFilesThatAreNotJson) {
+TEST_F(QuantConfigFiles, RejectsFilesThatAreNotJson) {
   write("quantize_config.json", "{");
   EXPECT_THAT([&] { read_quant_config(parse("{}"), dir_); },
               ThrowsMessage<InputError>(HasSubstr("quantize_config.json: not valid JSON")));
 }
 
-TEST(QuantConfig, RefusesStatementsOfAnotherShape) {
+TEST(QuantConfig, RejectsStatementsOfAnotherShape) {
   EXPECT_THAT([] { method_of("[]"); },
               ThrowsMessage<InputError>(HasSubstr(
                   "config.json: field 'quantization_config': expected an object, got an array")));

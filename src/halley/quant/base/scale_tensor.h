@@ -1,4 +1,4 @@
-// Scales and scaled zeros of quantized weights: reading pieces of their tensors, and refusing the
+// Scales and scaled zeros of quantized weights: reading pieces of their tensors, and rejecting the
 // numbers that no quantizer means.
 #pragma once
 
@@ -25,7 +25,7 @@ struct MatrixRange {
 void check_scales(const TensorSource& source, const std::string& layer, const TensorInfo& info,
                   const MatrixRange& range);
 
-/// The same for zeros that are stored in floating point: only NaN and infinity are refused.
+/// The same for zeros that are stored in floating point: only NaN and infinity are rejected.
 void check_scaled_zeros(const TensorSource& source, const std::string& layer,
                         const TensorInfo& info, const MatrixRange& range);
 

@@ -10,9 +10,9 @@
 
 namespace halley {
 
-/// Runs the kernel on a few rows of made-up inputs and compares some outputs with the f64 reference
-/// on the same packed weight. Throws DeviceError that names the layer, the kernel, the output,
-/// expected and got.
+/// Runs the kernel on a few rows of synthetic inputs and compares some outputs with the f64
+/// reference on the same packed weight. Throws DeviceError that names the layer, the kernel, the
+/// output, expected and got.
 void self_check(ExecContext& context, const std::string& layer, const PackedWeight& weight,
                 const GemmKernel& kernel);
 

@@ -27,7 +27,7 @@ bool has_own_settings(const WrittenFormat& format, const WrittenLayer& layer) {
           layer.is_symmetric != format.is_symmetric);
 }
 
-void refuse_own_settings(const WrittenFormat& format, const char* format_name) {
+void reject_own_settings(const WrittenFormat& format, const char* format_name) {
   for (const WrittenLayer& layer : format.layers) {
     if (!has_own_settings(format, layer)) continue;
     throw UnsupportedError(

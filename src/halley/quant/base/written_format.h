@@ -41,6 +41,6 @@ bool has_own_settings(const WrittenFormat& format, const WrittenLayer& layer);
 
 /// For formats that have one setting for all layers. Throws UnsupportedError that names the first
 /// layer with its own.
-void refuse_own_settings(const WrittenFormat& format, const char* format_name);
+void reject_own_settings(const WrittenFormat& format, const char* format_name);
 
 }  // namespace halley

@@ -30,7 +30,7 @@ std::vector<float> transposed(std::span<const float> values, int64_t num_rows,
   return out;
 }
 
-void refuse_to_write(const std::string& layer, const std::string& expected,
+void reject_to_write(const std::string& layer, const std::string& expected,
                      const std::string& got) {
   throw UnsupportedError(str("layer ", quote(layer), ": expected ", expected, ", got ", got,
                              ". Leave the layer out by an override, or choose another format or "
@@ -40,24 +40,24 @@ void refuse_to_write(const std::string& layer, const std::string& expected,
 void require_multiple(const std::string& layer, const char* dimension, int64_t size,
                       int64_t multiple) {
   if (size % multiple == 0) return;
-  refuse_to_write(layer, str(dimension, " in multiples of ", multiple), str(size));
+  reject_to_write(layer, str(dimension, " in multiples of ", multiple), str(size));
 }
 
 void require_bits(const std::string& layer, const CodedWeight& weight,
                   std::initializer_list<int> allowed) {
   if (std::find(allowed.begin(), allowed.end(), weight.bits) != allowed.end()) return;
-  refuse_to_write(layer, str("bits among ", std::vector<int>(allowed)), str(weight.bits));
+  reject_to_write(layer, str("bits among ", std::vector<int>(allowed)), str(weight.bits));
 }
 
 void require_whole_groups(const std::string& layer, const CodedWeight& weight) {
   if (weight.K % weight.group_size == 0) return;
-  refuse_to_write(layer, str("a group size that divides its ", weight.K, " inputs (K)"),
+  reject_to_write(layer, str("a group size that divides its ", weight.K, " inputs (K)"),
                   str(weight.group_size));
 }
 
 void require_groups_of_neighbours(const std::string& layer, const CodedWeight& weight) {
   if (weight.group_of_input.empty()) return;
-  refuse_to_write(layer, "groups of neighbouring inputs", "an order of inputs");
+  reject_to_write(layer, "groups of neighbouring inputs", "an order of inputs");
 }
 
 void check_sizes(const CodedWeight& weight) {

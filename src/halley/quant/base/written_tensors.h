@@ -1,5 +1,5 @@
 // What the encoders of all formats need: tensors made of numbers, codes packed into words, and
-// refusals of weights that a layout cannot hold.
+// rejections of weights that a layout cannot hold.
 #pragma once
 
 #include <cstdint>
@@ -53,21 +53,21 @@ struct CodeWriter {
 
 /// Throws UnsupportedError 'layer "<name>": expected <expected>, got <got>.' with the advice to
 /// leave the layer out by an override or to choose another format.
-[[noreturn]] void refuse_to_write(const std::string& layer, const std::string& expected,
+[[noreturn]] void reject_to_write(const std::string& layer, const std::string& expected,
                                   const std::string& got);
 
-/// Refuses a size that is no multiple: of outputs (N), of inputs (K).
+/// Rejects a size that is no multiple: of outputs (N), of inputs (K).
 void require_multiple(const std::string& layer, const char* dimension, int64_t size,
                       int64_t multiple);
 
-/// Refuses other widths than these.
+/// Rejects other widths than these.
 void require_bits(const std::string& layer, const CodedWeight& weight,
                   std::initializer_list<int> allowed);
 
-/// Refuses a last group that is shorter than the others.
+/// Rejects a last group that is shorter than the others.
 void require_whole_groups(const std::string& layer, const CodedWeight& weight);
 
-/// Refuses groups of inputs that are not neighbours.
+/// Rejects groups of inputs that are not neighbours.
 void require_groups_of_neighbours(const std::string& layer, const CodedWeight& weight);
 
 /// Stops where the vectors of a weight do not have the sizes that it states: a quantizer's bug.

@@ -86,7 +86,7 @@ class CompressedScheme : public QuantScheme {
   std::unique_ptr<StoredWeight> open(const TensorSource& source, const Part& part,
                                      int64_t in_features) const override {
     if (part.expert >= 0) {
-      refuse_quantized_experts(source, part);
+      reject_quantized_experts(source, part);
       return open_dense_weight(source, part, in_features);
     }
     const bool is_packed = source.find(part.name + ".weight_packed") != nullptr;
@@ -94,7 +94,7 @@ class CompressedScheme : public QuantScheme {
     const SchemeConfig::Verdict verdict = config_.verdict(part.name, part.is_usually_dense);
     check_agreement(source, part, verdict.says, is_quantized, verdict.because);
     if (!is_quantized) {
-      refuse_stray_tensor(source, part, ".weight_scale");
+      reject_stray_tensor(source, part, ".weight_scale");
       return open_dense_weight(source, part, in_features);
     }
     const GroupScheme& scheme = *verdict.group;

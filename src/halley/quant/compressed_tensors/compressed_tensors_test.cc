@@ -149,7 +149,7 @@ TEST(CompressedOpen, NeverMakesUpAScale) {
                     "tensor \"m.a.weight_scale\": expected a tensor of shape [4, 1], got none");
 }
 
-TEST(CompressedOpen, RefusesTensorsOfAnotherStorage) {
+TEST(CompressedOpen, RejectsTensorsOfAnotherStorage) {
   const MemoryTensors tensors = int8_layer();
   expect_open_fails(*scheme_of("float-quantized", kFloat8), tensors,
                     "tensor \"m.a.weight\": expected type f8_e4m3, got i8");
@@ -157,7 +157,7 @@ TEST(CompressedOpen, RefusesTensorsOfAnotherStorage) {
                     "tensor \"m.a.weight_packed\": expected a tensor of shape [4, 1], got none");
 }
 
-TEST(CompressedOpen, RefusesFullPrecisionBesideCodes) {
+TEST(CompressedOpen, RejectsFullPrecisionBesideCodes) {
   MemoryTensors tensors;
   tensors.add_bytes("m.a.weight_packed", DType::kI32, {4, 1}).fill("m.a.weight_scale", {1}, 1);
   const auto scheme = scheme_of("pack-quantized", R"("num_bits": 4)");
@@ -168,7 +168,7 @@ TEST(CompressedOpen, RefusesFullPrecisionBesideCodes) {
                     "got f16 [4, 8]. Correct the configuration or the file.");
 }
 
-TEST(CompressedOpen, RefusesGroupsThatDoNotDivideTheInputs) {
+TEST(CompressedOpen, RejectsGroupsThatDoNotDivideTheInputs) {
   for (const char* format : {"pack-quantized", "int-quantized"}) {
     expect_open_fails(*scheme_of(format, R"("num_bits": 8, "group_size": 3)"), int8_layer(),
                       "model: layer \"m.a\": expected 'quantization_config.config_groups.group_0."
@@ -177,7 +177,7 @@ TEST(CompressedOpen, RefusesGroupsThatDoNotDivideTheInputs) {
   }
 }
 
-TEST(CompressedOpen, RefusesWeightsThatAreNan) {
+TEST(CompressedOpen, RejectsWeightsThatAreNan) {
   MemoryTensors tensors;
   std::vector<uint8_t> codes(32, 0x40);
   codes[17] = 0xFF;
@@ -216,7 +216,7 @@ TEST(CompressedAgreement, TargetsAndTensorsMustSayTheSame) {
               ThrowsMessage<CheckpointError>(HasSubstr("tensor \"m.a.weight\": expected codes")));
 }
 
-TEST(CompressedOpen, RefusesQuantizedFusedExpertsAndTakesDenseOnes) {
+TEST(CompressedOpen, RejectsQuantizedFusedExpertsAndTakesDenseOnes) {
   const LinearSpec::Part part = {
       .name = "e.w", .out_features = 4, .stored_rows = 4, .expert = 1, .num_stored_experts = 2};
   const auto scheme = scheme_of("int-quantized", kInt8);

@@ -116,9 +116,9 @@ std::vector<CheckpointTensor> encode_int_quantized(const std::string& name,
                                                    const CodedWeight& weight) {
   check_sizes(weight);
   require_bits(name, weight, {8});
-  if (!weight.is_symmetric) refuse_to_write(name, "a symmetric weight", "an asymmetric one");
+  if (!weight.is_symmetric) reject_to_write(name, "a symmetric weight", "an asymmetric one");
   if (weight.num_groups() != 1) {
-    refuse_to_write(name, "a scale for each output", str("groups of ", weight.group_size));
+    reject_to_write(name, "a scale for each output", str("groups of ", weight.group_size));
   }
   std::vector<int8_t> codes(weight.codes.size());
   for (size_t i = 0; i < codes.size(); ++i) {

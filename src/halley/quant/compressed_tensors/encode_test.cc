@@ -91,7 +91,7 @@ TEST(FloatQuantizedEncode, IsReadBack) {
   }
 }
 
-TEST(CompressedTensorsEncode, RefusesWhatTheFormatsCannotHold) {
+TEST(CompressedTensorsEncode, RejectsWhatTheFormatsCannotHold) {
   const auto pack = [](const CodedCase& of) {
     return [of] { encode_pack_quantized("model.a", random_coded_weight(of, 1)); };
   };

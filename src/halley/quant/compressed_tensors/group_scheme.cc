@@ -14,11 +14,11 @@ constexpr const char* kRequantize =
     "Quantize the model again with llm-compressor as W4A16, W8A8 or FP8.";
 
 /// Formats that exist and are not read, and what to do.
-struct RefusedStorage {
+struct RejectedStorage {
   std::string_view format;
   const char* advice;
 };
-constexpr std::array<RefusedStorage, 11> kRefusedStorages = {{
+constexpr std::array<RejectedStorage, 11> kRejectedStorages = {{
     {"dense",
      "The weights were not compressed: save the model with save_compressed=True, or "
      "remove quantization_config to run it in full precision."},
@@ -51,11 +51,11 @@ CodeStorage storage_of(const HfConfig& group, const std::string& whole_format) {
   if (format.empty() || format == "mixed-precision") {
     fail_field(group, "format", expected, "State it for each group.");
   }
-  const auto* refused =
-      std::find_if(kRefusedStorages.begin(), kRefusedStorages.end(),
-                   [&](const RefusedStorage& storage) { return storage.format == format; });
-  const std::string advice = refused == kRefusedStorages.end() ? kRequantize : refused->advice;
-  refuse_field(
+  const auto* rejected =
+      std::find_if(kRejectedStorages.begin(), kRejectedStorages.end(),
+                   [&](const RejectedStorage& storage) { return storage.format == format; });
+  const std::string advice = rejected == kRejectedStorages.end() ? kRequantize : rejected->advice;
+  reject_field(
       group, "format", expected,
       group.has("format") ? advice : str("(For the whole: ", quote(format), ".) ", advice));
 }
@@ -64,7 +64,7 @@ void read_type(const HfConfig& weights, GroupScheme& scheme) {
   const bool is_float = scheme.storage == CodeStorage::kFloat8;
   const std::string type = weights.string_or("type", "int");
   if (type != "int" && type != "float") {
-    refuse_field(weights, "type", "\"int\" or \"float\"", kRequantize);
+    reject_field(weights, "type", "\"int\" or \"float\"", kRequantize);
   }
   if (type != (is_float ? "float" : "int")) {
     fail_field(weights, "type", is_float ? "\"float\" in float-quantized" : "\"int\"",
@@ -73,21 +73,21 @@ void read_type(const HfConfig& weights, GroupScheme& scheme) {
   scheme.bits = static_cast<int>(weights.integer("num_bits", 1, 64));
   const int bits = scheme.bits;
   if (scheme.storage == CodeStorage::kPacked && bits != 2 && bits != 3 && bits != 4 && bits != 8) {
-    refuse_field(weights, "num_bits", "2, 3, 4 or 8 in pack-quantized", kRequantize);
+    reject_field(weights, "num_bits", "2, 3, 4 or 8 in pack-quantized", kRequantize);
   }
   // int-quantized of fewer bits has an i8 for each code all the same.
   if (scheme.storage == CodeStorage::kInt8 && bits > 8) {
-    refuse_field(weights, "num_bits", "at most 8 in int-quantized", kRequantize);
+    reject_field(weights, "num_bits", "at most 8 in int-quantized", kRequantize);
   }
   if (is_float && bits != 8) {
-    refuse_field(weights, "num_bits", "8 in float-quantized", kRequantize);
+    reject_field(weights, "num_bits", "8 in float-quantized", kRequantize);
   }
   scheme.is_symmetric = weights.boolean_or("symmetric", true);
   if (is_float && !scheme.is_symmetric) {
-    refuse_field(weights, "symmetric", "true in float-quantized", kRequantize);
+    reject_field(weights, "symmetric", "true in float-quantized", kRequantize);
   }
   if (weights.boolean_or("dynamic", false)) {
-    refuse_field(weights, "dynamic", "false for weights", kRequantize);
+    reject_field(weights, "dynamic", "false for weights", kRequantize);
   }
 }
 
@@ -129,12 +129,12 @@ void read_strategy(const HfConfig& weights, GroupScheme& scheme) {
     }
   } else if (strategy == "block") {
     if (scheme.storage == CodeStorage::kPacked) {
-      refuse_field(weights, "strategy", "\"tensor\", \"channel\" or \"group\" in pack-quantized",
+      reject_field(weights, "strategy", "\"tensor\", \"channel\" or \"group\" in pack-quantized",
                    kRequantize);
     }
     read_block(weights, scheme);
   } else if (strategy != "channel") {
-    refuse_field(weights, "strategy", "\"tensor\", \"channel\", \"group\" or \"block\"",
+    reject_field(weights, "strategy", "\"tensor\", \"channel\", \"group\" or \"block\"",
                  kRequantize);
   }
 }
@@ -149,7 +149,7 @@ void read_order(const HfConfig& weights, GroupScheme& scheme) {
     const std::string order = weights.string("actorder");
     scheme.has_input_order = order == "group" || order == "dynamic";
     if (!scheme.has_input_order && order != "weight" && order != "static") {
-      refuse_field(weights, "actorder", "\"group\" or \"weight\"", kRequantize);
+      reject_field(weights, "actorder", "\"group\" or \"weight\"", kRequantize);
     }
   }
   if (!scheme.has_input_order) return;
@@ -168,9 +168,9 @@ ActivationQuant dynamic_activation(const HfConfig& inputs, bool is_float) {
     if (inputs.integer("group_size", -1, kSizeMax) == kActivationGroup && strategy == "group") {
       return ActivationQuant::kE4m3Group128;
     }
-    refuse_field(inputs, "group_size", "128 for activations in groups", kRequantize);
+    reject_field(inputs, "group_size", "128 for activations in groups", kRequantize);
   }
-  refuse_field(inputs, "strategy",
+  reject_field(inputs, "strategy",
                is_float ? "\"token\" or \"group\" for dynamic activations"
                         : "\"token\" for dynamic activations",
                kRequantize);
@@ -184,19 +184,19 @@ ActivationQuant activation_of(const HfConfig& group) {
     fail_field(*inputs, "type", "\"int\" or \"float\"", "Correct the configuration.");
   }
   if (inputs->integer("num_bits", 1, 64) != 8) {
-    refuse_field(*inputs, "num_bits", "8 for activations", kRequantize);
+    reject_field(*inputs, "num_bits", "8 for activations", kRequantize);
   }
   if (!inputs->boolean_or("symmetric", true)) {
-    refuse_field(*inputs, "symmetric", "true for activations", kRequantize);
+    reject_field(*inputs, "symmetric", "true for activations", kRequantize);
   }
   const auto it = inputs->json().find("dynamic");
   if (it != inputs->json().end() && it->is_string()) {
-    refuse_field(*inputs, "dynamic", "true or false", kRequantize);
+    reject_field(*inputs, "dynamic", "true or false", kRequantize);
   }
   const bool is_float = type == "float";
   if (inputs->boolean_or("dynamic", false)) return dynamic_activation(*inputs, is_float);
   if (inputs->string_or("strategy", "tensor") != "tensor") {
-    refuse_field(*inputs, "strategy", "\"tensor\" for static activations", kRequantize);
+    reject_field(*inputs, "strategy", "\"tensor\" for static activations", kRequantize);
   }
   return is_float ? ActivationQuant::kE4m3Static : ActivationQuant::kS8Static;
 }
@@ -216,11 +216,11 @@ GroupScheme read_group_scheme(const HfConfig& group, const std::string& format) 
   read_strategy(*weights, scheme);
   read_order(*weights, scheme);
   if (scheme.storage == CodeStorage::kPacked && !scheme.is_symmetric && scheme.block_rows == 0) {
-    refuse_field(*weights, "strategy", "\"channel\" or \"group\" where symmetric is false",
+    reject_field(*weights, "strategy", "\"channel\" or \"group\" where symmetric is false",
                  kRequantize);
   }
   if (group.object("output_activations")) {
-    refuse_field(group, "output_activations", "nothing", kRequantize);
+    reject_field(group, "output_activations", "nothing", kRequantize);
   }
   scheme.activation = activation_of(group);
   return scheme;

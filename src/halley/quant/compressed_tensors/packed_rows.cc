@@ -277,14 +277,14 @@ void check_shape_tensor(const TensorSource& source, const Part& part, int64_t in
 }
 
 /// Tensors that change what the codes mean must be there exactly where the configuration says so.
-void refuse_unstated(const TensorSource& source, const Part& part, const GroupScheme& scheme) {
-  refuse_unstated_tensor(source, part.name + ".weight", "weight_packed is there");
+void reject_unstated(const TensorSource& source, const Part& part, const GroupScheme& scheme) {
+  reject_unstated_tensor(source, part.name + ".weight", "weight_packed is there");
   if (scheme.is_symmetric) {
-    refuse_unstated_tensor(source, part.name + ".weight_zero_point",
+    reject_unstated_tensor(source, part.name + ".weight_zero_point",
                            str("'", scheme.path, "' is symmetric"));
   }
   if (!scheme.has_input_order) {
-    refuse_unstated_tensor(source, part.name + ".weight_g_idx",
+    reject_unstated_tensor(source, part.name + ".weight_g_idx",
                            str("'", scheme.path, "' has no actorder \"group\""));
   }
 }
@@ -329,7 +329,7 @@ std::unique_ptr<StoredWeight> open_packed_rows(const TensorSource& source, const
   const std::string shape_name = part.name + kShapeSuffix;
   if (source.find(shape_name) != nullptr) desc.tensor_names.push_back(shape_name);
   desc.stored_bytes = share_of(words, part) + data.scales.bytes_of(part.out_features);
-  refuse_unstated(source, part, scheme);
+  reject_unstated(source, part, scheme);
   if (!scheme.is_symmetric) {
     const TensorInfo& zero =
         find_tensor(source, part.name + ".weight_zero_point", {DType::kI32},

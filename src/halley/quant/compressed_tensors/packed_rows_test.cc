@@ -128,7 +128,7 @@ TEST(PackedRows, ZerosTellWhereTheWeightDoesNot) {
   }
 }
 
-TEST(PackedRows, RefusesToGuessThePacking) {
+TEST(PackedRows, RejectsToGuessThePacking) {
   const Layer layer = make_layer(64, 60, scheme_of(3, 32, true));
   EXPECT_THAT([&] { layer.open(); },
               ThrowsMessage<UnsupportedError>(
@@ -160,7 +160,7 @@ TEST(PackedRows, BringsTheInputsOfAGroupTogether) {
   EXPECT_EQ(numbers_of(*weight, 9, 12), layer.numbers);
 }
 
-TEST(PackedRows, RefusesOrdersThatAreNotOne) {
+TEST(PackedRows, RejectsOrdersThatAreNotOne) {
   GroupScheme scheme = scheme_of(4, 4, true);
   scheme.has_input_order = true;
   Layer layer = make_layer(9, 12, scheme);
@@ -193,7 +193,7 @@ TEST(PackedRows, TheLastGroupOfAnOrderMayBeSmaller) {
   EXPECT_THAT(weight->input_order(), ElementsAre(1, 3, 5, 7, 2, 4, 6, 8, 0, 9));
 }
 
-TEST(PackedRows, RefusesTensorsThatTheSchemeDenies) {
+TEST(PackedRows, RejectsTensorsThatTheSchemeDenies) {
   Layer layer = make_layer(8, 32, scheme_of(4, 16, false));
   layer.scheme.is_symmetric = true;
   EXPECT_THAT(
@@ -209,7 +209,7 @@ TEST(PackedRows, RefusesTensorsThatTheSchemeDenies) {
                             "no actorder \"group\", got i32 [32].")));
 }
 
-TEST(PackedRows, RefusesShapesThatDisagree) {
+TEST(PackedRows, RejectsShapesThatDisagree) {
   Layer layer = make_layer(8, 32, scheme_of(4, 16, false));
   const auto expect_failure = [](const Layer& bad, const std::string& text) {
     EXPECT_THAT([&] { bad.open(); }, ThrowsMessage<CheckpointError>(HasSubstr(text)));
@@ -235,7 +235,7 @@ TEST(PackedRows, RefusesShapesThatDisagree) {
   expect_failure(bad, "tensor \"a.weight_scale\": expected type f32, f16 or bf16, got i8");
 }
 
-TEST(PackedRows, RefusesBadScalesByTheirPlace) {
+TEST(PackedRows, RejectsBadScalesByTheirPlace) {
   for (const float value : {0.0f, NAN, std::numeric_limits<float>::infinity()}) {
     Layer layer = make_layer(4, 32, scheme_of(4, 16, true));
     std::vector<float> scales(8, 1.0f);

@@ -12,21 +12,21 @@ constexpr size_t kGroupsMax = 1024;
 constexpr const char* kClassName = "Linear";
 constexpr std::string_view kRegexMark = "re:";
 
-void refuse_sparsity(const HfConfig& fields) {
+void reject_sparsity(const HfConfig& fields) {
   const auto sparsity = fields.object("sparsity_config");
   if (!sparsity || sparsity->json().empty()) return;
   if (sparsity->string_or("format", "dense") == "dense") return;
-  refuse_field(*sparsity, "format", "\"dense\"",
+  reject_field(*sparsity, "format", "\"dense\"",
                "Decompress the model, or quantize it without sparsity.");
 }
 
 /// Transforms change the inputs of layers: without them the weights mean nothing.
-void refuse_transforms(const HfConfig& fields) {
+void reject_transforms(const HfConfig& fields) {
   const auto transform = fields.object("transform_config");
   if (!transform) return;
   for (const auto& [name, value] : transform->json().items()) {
     if (value.is_null() || value.empty()) continue;
-    refuse_field(fields, "transform_config", "nothing",
+    reject_field(fields, "transform_config", "nothing",
                  "Quantize the model without transforms (SpinQuant, QuIP).");
   }
 }
@@ -88,8 +88,8 @@ void SchemeConfig::read_groups(const HfConfig& fields) {
 }
 
 SchemeConfig::SchemeConfig(const HfConfig& fields) {
-  refuse_sparsity(fields);
-  refuse_transforms(fields);
+  reject_sparsity(fields);
+  reject_transforms(fields);
   read_groups(fields);
   ignored_ = read_targets(fields, "ignore", 0);
   no_target_ = str("no target in field '", field_path(fields, "config_groups"), "' names it");

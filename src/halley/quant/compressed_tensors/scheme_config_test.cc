@@ -1,4 +1,4 @@
-// The configuration of compressed-tensors: schemes, targets, and every refusal.
+// The configuration of compressed-tensors: schemes, targets, and every rejection.
 #include "halley/quant/compressed_tensors/scheme_config.h"
 
 #include <gmock/gmock.h>
@@ -119,7 +119,7 @@ TEST(SchemeConfig, ReadsActivations) {
       ActivationQuant::kNone);
 }
 
-TEST(SchemeConfig, RefusesOtherActivations) {
+TEST(SchemeConfig, RejectsOtherActivations) {
   const std::string at = "config.json: field 'config_groups.g.input_activations.";
   expect_fails<UnsupportedError>([] { with_inputs(R"("num_bits": 4)"); },
                                  at + "num_bits': expected 8 for activations, got 4.");
@@ -150,7 +150,7 @@ TEST(SchemeConfig, RefusesOtherActivations) {
       "'config_groups.g.output_activations': expected nothing, got an object of 1.");
 }
 
-TEST(SchemeConfig, RefusesOtherWeightsByField) {
+TEST(SchemeConfig, RejectsOtherWeightsByField) {
   const std::string at = "config.json: field 'config_groups.g.weights.";
   const auto packed = [](const std::string& weights) {
     return [=] { parse_group("pack-quantized", weights); };
@@ -197,7 +197,7 @@ TEST(SchemeConfig, RefusesOtherWeightsByField) {
       "nothing.");
 }
 
-TEST(SchemeConfig, RefusesOtherFormatsByNameWithWhatToDo) {
+TEST(SchemeConfig, RejectsOtherFormatsByNameWithWhatToDo) {
   for (const char* format :
        {"dense", "naive-quantized", "marlin-24", "sparse-bitmask", "sparse-24-bitmask",
         "nvfp4-pack-quantized", "mxfp4-pack-quantized", "mxfp8-quantized", "own"}) {
@@ -218,7 +218,7 @@ TEST(SchemeConfig, RefusesOtherFormatsByNameWithWhatToDo) {
                            "got nothing. State it for each group.");
 }
 
-TEST(SchemeConfig, RefusesSparsityAndTransforms) {
+TEST(SchemeConfig, RejectsSparsityAndTransforms) {
   EXPECT_NO_THROW(parse_bare(R"("sparsity_config": {})"));
   EXPECT_NO_THROW(parse_bare(R"("sparsity_config": {"format": "dense"})"));
   expect_fails<UnsupportedError>(
@@ -299,7 +299,7 @@ TEST(SchemeTargets, OnlyTheClassLeavesUsuallyDenseLayersOpen) {
   EXPECT_EQ(two_groups().verdict("lm_head", true).says, ConfigSays::kDense);
 }
 
-TEST(SchemeTargets, BadExpressionsAreRefusedByField) {
+TEST(SchemeTargets, BadExpressionsAreRejectedByField) {
   expect_fails<InputError>([] { parse_bare(R"("ignore": ["re:*"])"); },
                            "config.json: field 'ignore': expected a regular expression, got ");
 }

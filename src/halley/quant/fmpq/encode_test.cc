@@ -123,30 +123,30 @@ TEST(FmpqEncode, TakesOneGroupOfFewInputs) {
   EXPECT_EQ(encode_fmpq("a", weight, {}).size(), 4u);
 }
 
-TEST(FmpqEncode, RefusesWhatTheFormatDoesNotHave) {
-  const auto expect_refusal = [](const CodedWeight& weight, const char* text) {
+TEST(FmpqEncode, RejectsWhatTheFormatDoesNotHave) {
+  const auto expect_rejection = [](const CodedWeight& weight, const char* text) {
     EXPECT_THAT([&] { encode_fmpq("m.a", weight, {}); },
                 ThrowsMessage<UnsupportedError>(StartsWith(text)));
   };
   CodedWeight weight = random_weight(4, 256, 8);
   weight.bits = 8;
-  expect_refusal(weight,
-                 "layer \"m.a\": expected 4 bits, symmetric, in groups of 128, got 8 bits, "
-                 "symmetric, in groups of 128. Quantize so, or choose another format.");
+  expect_rejection(weight,
+                   "layer \"m.a\": expected 4 bits, symmetric, in groups of 128, got 8 bits, "
+                   "symmetric, in groups of 128. Quantize so, or choose another format.");
   weight.bits = 4;
   weight.group_size = 64;
-  expect_refusal(weight,
-                 "layer \"m.a\": expected 4 bits, symmetric, in groups of 128, got 4 bits, "
-                 "symmetric, in groups of 64.");
+  expect_rejection(weight,
+                   "layer \"m.a\": expected 4 bits, symmetric, in groups of 128, got 4 bits, "
+                   "symmetric, in groups of 64.");
   weight.group_size = 128;
   weight.is_symmetric = false;
-  expect_refusal(weight,
-                 "layer \"m.a\": expected 4 bits, symmetric, in groups of 128, got 4 bits, "
-                 "asymmetric, in groups of 128.");
+  expect_rejection(weight,
+                   "layer \"m.a\": expected 4 bits, symmetric, in groups of 128, got 4 bits, "
+                   "asymmetric, in groups of 128.");
   weight.is_symmetric = true;
   weight.group_of_input.assign(256, 0);
-  expect_refusal(weight,
-                 "layer \"m.a\": expected groups of neighbours, got inputs spread over groups. ");
+  expect_rejection(weight,
+                   "layer \"m.a\": expected groups of neighbours, got inputs spread over groups. ");
 }
 
 TEST(FmpqStatement, SaysWhatIsDense) {
@@ -164,7 +164,7 @@ TEST(FmpqStatement, SaysWhatIsDense) {
       "lm_head.weight");
 }
 
-TEST(FmpqStatement, RefusesOtherSettings) {
+TEST(FmpqStatement, RejectsOtherSettings) {
   WrittenFormat format = written_format();
   format.layers = {{.name = "m.b", .group_size = 64, .is_symmetric = true}};
   EXPECT_THAT([&] { fmpq_statement(format); },

@@ -48,7 +48,7 @@ class FmpqScheme : public QuantScheme {
     if (dense_list_.is_quantized(source, part)) return open_block_weight(source, part, in_features);
     if (part.expert < 0) {
       for (const char* suffix : {".scales", ".block_bits", ".activation_clip", ".input_order"}) {
-        refuse_stray_tensor(source, part, suffix);
+        reject_stray_tensor(source, part, suffix);
       }
     }
     return open_dense_weight(source, part, in_features);
@@ -69,7 +69,7 @@ class FmpqScheme : public QuantScheme {
 
 void require(const HfConfig& fields, const char* field, int64_t expected, const char* advice) {
   if (fields.integer(field, 0, int64_t{1} << 31) == expected) return;
-  refuse_field(fields, field, str(expected), advice);
+  reject_field(fields, field, str(expected), advice);
 }
 
 std::unique_ptr<QuantScheme> detect(const QuantConfig& config, const TensorSource&) {

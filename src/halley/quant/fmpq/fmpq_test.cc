@@ -1,4 +1,4 @@
-// Checkpoints of the format: what their tensors mean, what they run on, and every refusal.
+// Checkpoints of the format: what their tensors mean, what they run on, and every rejection.
 #include "halley/quant/fmpq/fmpq.h"
 
 #include <cmath>
@@ -114,7 +114,7 @@ TEST(FmpqDetect, StatesTheCache) {
                   HasSubstr("field 'quantization_config.kv_bits': expected 16, 8 or 4, got 3.")));
 }
 
-TEST(FmpqDetect, RefusesOtherSettings) {
+TEST(FmpqDetect, RejectsOtherSettings) {
   EXPECT_THAT([] { detect(R"("version": 2, "bits": 4, "group_size": 128)"); },
               ThrowsMessage<UnsupportedError>(
                   "config.json: field 'quantization_config.version': expected 1, got 2. Update "
@@ -181,7 +181,7 @@ TEST(FmpqOpen, TakesAnyShareOfBlocks) {
   EXPECT_EQ(num_s8_inputs({8, 8, 8}), K);
 }
 
-TEST(FmpqOpen, RefusesOtherBlocks) {
+TEST(FmpqOpen, RejectsOtherBlocks) {
   MemoryTensors tensors = one_layer();
   tensors.add("a.block_bits", DType::kU8, {3}, std::vector<uint8_t>{8, 5, 4});
   EXPECT_THAT(
@@ -196,7 +196,7 @@ TEST(FmpqOpen, RefusesOtherBlocks) {
                   "got 8 at [2] and 4 at [1].")));
 }
 
-TEST(FmpqOpen, RefusesClipsThatAreNoRatio) {
+TEST(FmpqOpen, RejectsClipsThatAreNoRatio) {
   MemoryTensors tensors = one_layer();
   for (const float clip : {0.0f, -0.5f, 1.01f, NAN, INFINITY}) {
     tensors.fill("a.activation_clip", {1}, clip);
@@ -208,7 +208,7 @@ TEST(FmpqOpen, RefusesClipsThatAreNoRatio) {
   }
 }
 
-TEST(FmpqOpen, RefusesOrdersThatAreNoPermutation) {
+TEST(FmpqOpen, RejectsOrdersThatAreNoPermutation) {
   MemoryTensors tensors = one_layer();
   std::vector<int32_t> order = test_order();
   for (const int32_t bad : {-1, 300, std::numeric_limits<int32_t>::min()}) {
@@ -226,7 +226,7 @@ TEST(FmpqOpen, RefusesOrdersThatAreNoPermutation) {
               ThrowsMessage<CheckpointError>(HasSubstr("got 17 at [17] a second time. ")));
 }
 
-TEST(FmpqOpen, RefusesBadScalesByTheirPlace) {
+TEST(FmpqOpen, RejectsBadScalesByTheirPlace) {
   for (const uint16_t bad : {uint16_t{0}, uint16_t{0x7C00}, uint16_t{0xFE00}, uint16_t{0xB800}}) {
     MemoryTensors tensors = one_layer();
     std::vector<uint16_t> scales(N * 3, f32_to_f16(0.5f));
@@ -240,7 +240,7 @@ TEST(FmpqOpen, RefusesBadScalesByTheirPlace) {
   }
 }
 
-TEST(FmpqOpen, RefusesCodesBehindTheLastInput) {
+TEST(FmpqOpen, RejectsCodesBehindTheLastInput) {
   MemoryTensors tensors;
   add_layer(tensors, "a");
   std::vector<uint8_t> codes(N * 150, 0x05);
@@ -254,7 +254,7 @@ TEST(FmpqOpen, RefusesCodesBehindTheLastInput) {
                   "each output, got 12 at [3, 149].")));
 }
 
-TEST(FmpqOpen, RefusesMissingAndWrongTensors) {
+TEST(FmpqOpen, RejectsMissingAndWrongTensors) {
   for (const char* name : {"a.scales", "a.block_bits", "a.activation_clip"}) {
     MemoryTensors tensors = one_layer();
     tensors.remove(name);
@@ -297,7 +297,7 @@ TEST(FmpqOpen, AgreesWithTheListOfDenseLayers) {
   }
 }
 
-TEST(FmpqOpen, RefusesQuantizedFusedExperts) {
+TEST(FmpqOpen, RejectsQuantizedFusedExperts) {
   MemoryTensors tensors;
   tensors.add_bytes("e.w", DType::kU8, {2, N, K});
   const LinearSpec::Part part = {

@@ -1,4 +1,4 @@
-// For tests: statistics of made-up inputs with outlier channels.
+// For tests: statistics of synthetic inputs with outlier channels.
 #pragma once
 
 #include <algorithm>

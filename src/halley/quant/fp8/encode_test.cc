@@ -46,7 +46,7 @@ TEST(Fp8Encode, IsReadBack) {
   }
 }
 
-TEST(Fp8Encode, RefusesWhatIsNoNumber) {
+TEST(Fp8Encode, RejectsWhatIsNoNumber) {
   EXPECT_THAT(
       [] {
         encode_fp8("m.a", std::vector<float>{1, 2, NAN, 4}, 2, std::nullopt);

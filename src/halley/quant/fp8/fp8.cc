@@ -29,7 +29,7 @@ class Fp8Scheme : public QuantScheme {
   std::unique_ptr<StoredWeight> open(const TensorSource& source, const Part& part,
                                      int64_t in_features) const override {
     if (part.expert >= 0) {
-      refuse_quantized_experts(source, part);
+      reject_quantized_experts(source, part);
       return open_dense_weight(source, part, in_features);
     }
     const bool is_quantized = has_coded_weight(source, part);
@@ -41,7 +41,7 @@ class Fp8Scheme : public QuantScheme {
       check_no_scales(source, part);
       return open_dense_weight(source, part, in_features);
     }
-    refuse_other_floats(source, part);
+    reject_other_floats(source, part);
     return open_byte_weight(source, part, in_features, spec_of(&source, part, in_features));
   }
 
@@ -84,7 +84,7 @@ class Fp8Scheme : public QuantScheme {
   }
 
   /// The other 8-bit floats have names of their own and would be read as wrong numbers.
-  static void refuse_other_floats(const TensorSource& source, const Part& part) {
+  static void reject_other_floats(const TensorSource& source, const Part& part) {
     const TensorInfo* weight = source.find(part.name + ".weight");
     if (weight->dtype != DType::kF8E5M2 && weight->dtype != DType::kF8E4M3Fnuz &&
         weight->dtype != DType::kF8E5M2Fnuz) {
@@ -97,7 +97,7 @@ class Fp8Scheme : public QuantScheme {
 
   static void check_no_scales(const TensorSource& source, const Part& part) {
     for (const char* suffix : {".weight_scale", ".weight_scale_inv"}) {
-      refuse_stray_tensor(source, part, suffix);
+      reject_stray_tensor(source, part, suffix);
     }
   }
 

@@ -6,7 +6,7 @@
 
 namespace halley {
 
-/// Claims quant_method "fp8", and "modelopt" (refusing its other algorithms by name). README.md
+/// Claims quant_method "fp8", and "modelopt" (rejecting its other algorithms by name). README.md
 /// describes fields and tensors.
 extern const QuantFormat kQuantFp8;
 

@@ -19,7 +19,7 @@ StatedKv read_kv(const HfConfig& fields) {
   const auto it = fields.json().find("kv_cache_scheme");
   if (it == fields.json().end() || !it->is_string()) return read_kv_cache_scheme(fields);
   if (*it == "static") return StatedKv::kFp8Static;
-  refuse_field(fields, "kv_cache_scheme", "\"static\"",
+  reject_field(fields, "kv_cache_scheme", "\"static\"",
                "Remove the field and choose the cache's precision with --kv-dtype.");
 }
 
@@ -38,7 +38,7 @@ void read_block(const HfConfig& fields, Fp8Config& config) {
 /// Sets the activations of blocks: a scale for each token and block of inputs.
 void set_block_activation(const HfConfig& fields, Fp8Config& config) {
   if (config.activation == ActivationQuant::kE4m3Static) {
-    refuse_field(fields, "activation_scheme", "\"dynamic\" beside weight_block_size",
+    reject_field(fields, "activation_scheme", "\"dynamic\" beside weight_block_size",
                  "Quantize again with dynamic activations, or without blocks.");
   }
   config.activation = ActivationQuant::kE4m3Group128;
@@ -71,7 +71,7 @@ StatedKv read_modelopt_kv(const HfConfig& fields) {
   const std::string algorithm = fields.string_or("kv_cache_quant_algo", "");
   if (algorithm.empty() || algorithm == "none") return read_kv_cache_scheme(fields);
   if (algorithm == "FP8") return StatedKv::kFp8Static;
-  refuse_field(fields, "kv_cache_quant_algo", "\"FP8\"",
+  reject_field(fields, "kv_cache_quant_algo", "\"FP8\"",
                "Remove the field and choose the cache's precision with --kv-dtype.");
 }
 
@@ -86,11 +86,11 @@ Fp8Config read_fp8_config(const HfConfig& fields) {
     fail_field(fields, "activation_scheme", "\"dynamic\" or \"static\"",
                "State the one that the model was quantized with.");
   } else if (scheme != "dynamic") {
-    refuse_field(fields, "activation_scheme", "\"dynamic\" or \"static\"",
+    reject_field(fields, "activation_scheme", "\"dynamic\" or \"static\"",
                  "Quantize the model again with one of them.");
   }
   if (fields.string_or("fmt", "e4m3") != "e4m3") {
-    refuse_field(fields, "fmt", "\"e4m3\"", "Quantize the model again to e4m3.");
+    reject_field(fields, "fmt", "\"e4m3\"", "Quantize the model again to e4m3.");
   }
   read_block(fields, config);
   if (config.block_rows > 0) set_block_activation(fields, config);
@@ -111,7 +111,7 @@ Fp8Config read_modelopt_config(const HfConfig& fields) {
   if (algorithm == "FP8") {
     config.activation = ActivationQuant::kE4m3Static;
   } else if (algorithm != "FP8_PER_CHANNEL_PER_TOKEN") {
-    refuse_field(inner, "quant_algo", "\"FP8\" or \"FP8_PER_CHANNEL_PER_TOKEN\"", kModelOptAdvice);
+    reject_field(inner, "quant_algo", "\"FP8\" or \"FP8_PER_CHANNEL_PER_TOKEN\"", kModelOptAdvice);
   }
   config.skips = SkipList(inner, first_present(inner, "exclude_modules", "ignore"));
   config.stated_kv = read_modelopt_kv(inner);

@@ -1,4 +1,4 @@
-// FP8 checkpoints: fields, tensors, and every refusal.
+// FP8 checkpoints: fields, tensors, and every rejection.
 #include "halley/quant/fp8/fp8.h"
 
 #include <gmock/gmock.h>
@@ -101,18 +101,18 @@ TEST(Fp8Detect, WarnsWhereActivationsStayUnrounded) {
                   "rounded, which is slower and more exact."));
 }
 
-TEST(Fp8Detect, RefusesConfigurationsByFieldAndValue) {
+TEST(Fp8Detect, RejectsConfigurationsByFieldAndValue) {
   const auto expect_input_error = [](const std::string& fields, const std::string& text) {
     EXPECT_THAT([&] { detect_fp8(fields); }, ThrowsMessage<InputError>(HasSubstr(text)));
   };
-  const auto expect_refusal = [](const std::string& fields, const std::string& text) {
+  const auto expect_rejection = [](const std::string& fields, const std::string& text) {
     EXPECT_THAT([&] { detect_fp8(fields); }, ThrowsMessage<UnsupportedError>(HasSubstr(text)));
   };
   expect_input_error(R"("bits": 8)",
                      "config.json: field 'quantization_config.activation_scheme': expected "
                      "\"dynamic\" or \"static\", got nothing. State the one");
-  expect_refusal(R"("activation_scheme": "none")",
-                 "expected \"dynamic\" or \"static\", got \"none\". Quantize the model again");
+  expect_rejection(R"("activation_scheme": "none")",
+                   "expected \"dynamic\" or \"static\", got \"none\". Quantize the model again");
   for (const char* block : {"[128]", "[0, 128]", "[128, -1]", "[1, 9223372036854775807]", "[]"}) {
     expect_input_error(str(kDynamic, R"(, "weight_block_size": )", block),
                        "field 'quantization_config.weight_block_size': expected two positive "
@@ -120,14 +120,14 @@ TEST(Fp8Detect, RefusesConfigurationsByFieldAndValue) {
   }
   expect_input_error(str(kDynamic, R"(, "ignored_layers": ["re:("])"),
                      "field 'quantization_config.ignored_layers': expected a regular expression");
-  expect_refusal(str(kStatic, R"(, "weight_block_size": [128, 128])"),
-                 "field 'quantization_config.activation_scheme': expected \"dynamic\" beside "
-                 "weight_block_size, got \"static\". Quantize again with dynamic activations");
-  expect_refusal(str(kDynamic, R"(, "fmt": "e5m2")"),
-                 "field 'quantization_config.fmt': expected \"e4m3\", got \"e5m2\"");
-  expect_refusal(str(kDynamic, R"(, "kv_cache_scheme": "dynamic")"),
-                 "field 'quantization_config.kv_cache_scheme': expected \"static\", got "
-                 "\"dynamic\"");
+  expect_rejection(str(kStatic, R"(, "weight_block_size": [128, 128])"),
+                   "field 'quantization_config.activation_scheme': expected \"dynamic\" beside "
+                   "weight_block_size, got \"static\". Quantize again with dynamic activations");
+  expect_rejection(str(kDynamic, R"(, "fmt": "e5m2")"),
+                   "field 'quantization_config.fmt': expected \"e4m3\", got \"e5m2\"");
+  expect_rejection(str(kDynamic, R"(, "kv_cache_scheme": "dynamic")"),
+                   "field 'quantization_config.kv_cache_scheme': expected \"static\", got "
+                   "\"dynamic\"");
 }
 
 TEST(Fp8Detect, ReadsWhatIsStatedOfTheCache) {
@@ -151,7 +151,7 @@ TEST(ModelOptDetect, ReadsBothFormsAndTwoAlgorithms) {
   EXPECT_EQ(flat->stated_kv(), StatedKv::kFp8Static);
 }
 
-TEST(ModelOptDetect, RefusesOtherAlgorithmsByName) {
+TEST(ModelOptDetect, RejectsOtherAlgorithmsByName) {
   for (const char* algorithm :
        {"NVFP4", "W4A16_AWQ", "W4A8_AWQ", "MXFP8", "FP8_PB_WO", "MIXED_PRECISION", "fp8"}) {
     EXPECT_THAT(
@@ -173,7 +173,7 @@ TEST(ModelOptDetect, RefusesOtherAlgorithmsByName) {
 }
 
 /// What the list says of the layer: opens full-precision or quantized tensors of it.
-std::string refusal_of(const std::string& fields, const std::string& layer, bool is_quantized) {
+std::string rejection_of(const std::string& fields, const std::string& layer, bool is_quantized) {
   MemoryTensors tensors;
   tensors.add_bytes(layer + ".weight", is_quantized ? DType::kF8E4M3 : DType::kF16, {4, 8});
   if (is_quantized) tensors.fill(layer + ".weight_scale", {}, 1);
@@ -191,16 +191,16 @@ std::string ignoring(const std::string& entries) {
 }
 
 TEST(Fp8Agreement, ListsAndTensorsMustSayTheSame) {
-  EXPECT_EQ(refusal_of(ignoring(R"("lm_head")"), "m.0.mlp.up_proj", true), "");
-  EXPECT_EQ(refusal_of(ignoring(R"("lm_head")"), "m.0.mlp.up_proj", false),
+  EXPECT_EQ(rejection_of(ignoring(R"("lm_head")"), "m.0.mlp.up_proj", true), "");
+  EXPECT_EQ(rejection_of(ignoring(R"("lm_head")"), "m.0.mlp.up_proj", false),
             "model: layer \"m.0.mlp.up_proj\": expected quantized tensors, since field "
             "'quantization_config.ignored_layers' does not name it, got full-precision ones. "
             "Correct the configuration.");
   for (const char* entry : {"m.0.mlp.up_proj", "m.0", "up_proj", "0.mlp", "re:.*up_proj$",
                             "*.mlp.*", "m.0*", "re:m\\\\.0$"}) {
     const std::string fields = ignoring(str('"', entry, '"'));
-    EXPECT_EQ(refusal_of(fields, "m.0.mlp.up_proj", false), "") << entry;
-    EXPECT_THAT(refusal_of(fields, "m.0.mlp.up_proj", true),
+    EXPECT_EQ(rejection_of(fields, "m.0.mlp.up_proj", false), "") << entry;
+    EXPECT_THAT(rejection_of(fields, "m.0.mlp.up_proj", true),
                 AllOf(HasSubstr("expected full-precision tensors, since field "
                                 "'quantization_config.ignored_layers' holds \""),
                       HasSubstr("got quantized ones")))
@@ -210,16 +210,16 @@ TEST(Fp8Agreement, ListsAndTensorsMustSayTheSame) {
 
 TEST(Fp8Agreement, PartsOfNamesLeaveItToTheTensors) {
   for (const bool is_quantized : {false, true}) {
-    EXPECT_EQ(refusal_of(ignoring(R"("mlp.gate")"), "m.1.mlp.gate_proj", is_quantized), "");
-    EXPECT_EQ(refusal_of(ignoring(R"("m.1")"), "m.10.mlp.up_proj", is_quantized), "");
+    EXPECT_EQ(rejection_of(ignoring(R"("mlp.gate")"), "m.1.mlp.gate_proj", is_quantized), "");
+    EXPECT_EQ(rejection_of(ignoring(R"("m.1")"), "m.10.mlp.up_proj", is_quantized), "");
   }
 }
 
 TEST(Fp8Agreement, ModelOptListsAreReadToo) {
   const std::string fields = R"({"quant_method": "modelopt",
       "quant_algo": "FP8_PER_CHANNEL_PER_TOKEN", "ignore": ["*router*", "lm_head"]})";
-  EXPECT_EQ(refusal_of(fields, "m.0.router.w", false), "");
-  EXPECT_THAT(refusal_of(fields, "lm_head", true),
+  EXPECT_EQ(rejection_of(fields, "m.0.router.w", false), "");
+  EXPECT_THAT(rejection_of(fields, "lm_head", true),
               HasSubstr("since field 'quantization_config.ignore' holds \"lm_head\""));
 }
 
@@ -299,7 +299,7 @@ TEST(Fp8Open, NeverMakesUpAScale) {
       "tensor \"m.a.weight_scale_inv\": expected a tensor of shape [2, 2], got none");
 }
 
-TEST(Fp8Open, RefusesOtherTypesAndShapesByName) {
+TEST(Fp8Open, RejectsOtherTypesAndShapesByName) {
   const auto scheme = detect_fp8(kDynamic);
   for (const DType dtype : {DType::kF8E5M2, DType::kF8E4M3Fnuz, DType::kF8E5M2Fnuz}) {
     MemoryTensors tensors = one_layer();
@@ -326,7 +326,7 @@ TEST(Fp8Open, RefusesOtherTypesAndShapesByName) {
                   "tensor \"m.a.weight\": expected codes, since \"m.a.weight_scale\" is there")));
 }
 
-TEST(Fp8Open, RefusesQuantizedFusedExpertsAndTakesDenseOnes) {
+TEST(Fp8Open, RejectsQuantizedFusedExpertsAndTakesDenseOnes) {
   const LinearSpec::Part part = {
       .name = "e.w", .out_features = 4, .stored_rows = 4, .expert = 1, .num_stored_experts = 2};
   const auto scheme = detect_fp8(kDynamic);

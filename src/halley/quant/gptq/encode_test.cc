@@ -47,7 +47,7 @@ TEST(GptqEncode, GivesTheBytesOfTheIndependentWriter) {
   }
 }
 
-TEST(GptqEncode, RefusesWhatOtherServersDoNotLoad) {
+TEST(GptqEncode, RejectsWhatOtherServersDoNotLoad) {
   const auto encode = [](const CodedCase& of) {
     return [of] { encode_gptq("model.a", random_coded_weight(of, 1)); };
   };

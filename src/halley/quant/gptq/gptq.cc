@@ -51,9 +51,9 @@ bool GptqScheme::is_stored_quantized(const TensorSource& source, const LinearSpe
   for (const char* ending : {".qweight", ".B"}) {
     const std::string name = part.name + ending;
     if (source.find(name) == nullptr) continue;
-    if (part.expert >= 0) refuse_fused_experts(source.description(), part);
+    if (part.expert >= 0) reject_fused_experts(source.description(), part);
     if (!has_dense) return true;
-    refuse_second_weight(source, part, name);
+    reject_second_weight(source, part, name);
   }
   // Where there is neither, the tensor that the configuration asks for is the missing one.
   return !has_dense && says == ConfigSays::kQuantized && part.expert < 0;
@@ -90,7 +90,7 @@ std::vector<TensorInfo> GptqScheme::expected_tensors(const LinearSpec::Part& par
   if (layer.says != ConfigSays::kQuantized) {
     return {expected_dense_tensor(part, in_features, DType::kF16)};
   }
-  if (part.expert >= 0) refuse_fused_experts("configuration", part);
+  if (part.expert >= 0) reject_fused_experts("configuration", part);
   if (settings_.storage() != GptqStorage::kTiles) {
     return gptq_tensors(part, in_features, layer.settings);
   }

@@ -6,7 +6,7 @@
 namespace halley {
 
 /// Claims checkpoints whose quant_method is gptq or marlin. README.md has the tensors, the bits and
-/// what is refused.
+/// what is rejected.
 extern const QuantFormat kQuantGptq;
 
 }  // namespace halley

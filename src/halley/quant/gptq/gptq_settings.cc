@@ -48,7 +48,7 @@ std::optional<bool> boolean_if_any(const HfConfig& fields, std::string_view fiel
 int read_bits(const HfConfig& fields, const char* field) {
   const auto bits = static_cast<int>(fields.integer(field, 1, 64));
   if (bits != 2 && bits != 3 && bits != 4 && bits != 8) {
-    refuse_as(fields, field,
+    reject_as(fields, field,
               str("expected 2, 3, 4 or 8, got ", bits,
                   ". Use a checkpoint with one of these numbers of bits."));
   }
@@ -96,7 +96,7 @@ GptqSettings::GptqSettings(const QuantConfig& config) : prefix_(config.fields->p
   defaults_.has_act_order = boolean_if_any(fields, "desc_act");
   has_quantized_head_ = boolean_if_any(fields, "lm_head");
   if (fields.has("pack_dtype") && lower_case(fields.string("pack_dtype")) != "int32") {
-    refuse_as(fields, "pack_dtype",
+    reject_as(fields, "pack_dtype",
               str("expected \"int32\", got ", quote(fields.string("pack_dtype")),
                   ". Export the checkpoint with int32 words."));
   }
@@ -121,7 +121,7 @@ void GptqSettings::read_storage(const HfConfig& fields, const std::string& metho
     for (const OtherFormat& other : kOtherFormats) {
       if (name == other.name) advice = other.advice;
     }
-    refuse_as(fields, field,
+    reject_as(fields, field,
               str("expected \"gptq\", \"gptq_v2\" or \"marlin\", got ", quote(name), ". ", advice));
   }
   if (is_marked && storage_ != GptqStorage::kTiles) {
@@ -135,12 +135,12 @@ void GptqSettings::check_tiles(const HfConfig& fields, const GptqLayerSettings& 
   const char* advice =
       "Marlin tiles hold nothing else; use a checkpoint of checkpoint_format gptq.";
   if (settings.bits != 4)
-    refuse_as(fields, "bits", str("expected 4, got ", settings.bits, ". ", advice));
+    reject_as(fields, "bits", str("expected 4, got ", settings.bits, ". ", advice));
   if (settings.is_symmetric == false) {
-    refuse_as(fields, "sym", str("expected true, got false. ", advice));
+    reject_as(fields, "sym", str("expected true, got false. ", advice));
   }
   if (settings.has_act_order == true && settings.group_size != -1) {
-    refuse_as(fields, "desc_act", str("expected false, got true. ", advice));
+    reject_as(fields, "desc_act", str("expected false, got true. ", advice));
   }
 }
 

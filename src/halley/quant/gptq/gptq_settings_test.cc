@@ -1,4 +1,4 @@
-// What configurations of GPTQ checkpoints say, and what is refused.
+// What configurations of GPTQ checkpoints say, and what is rejected.
 #include "halley/quant/gptq/gptq_settings.h"
 
 #include <gmock/gmock.h>
@@ -82,7 +82,7 @@ TEST(GptqSettings, KnowsItsCheckpoints) {
             "4 bits, group 128, symmetric, marlin");
 }
 
-TEST(GptqSettings, RefusesWhatCannotBeRead) {
+TEST(GptqSettings, RejectsWhatCannotBeRead) {
   expect_error<UnsupportedError>(R"("bits": 5, "group_size": 128)",
                                  "bits': expected 2, 3, 4 or 8, got 5.");
   expect_error<InputError>(R"("bits": 0, "group_size": 128)", "bits': expected an integer in");
@@ -98,7 +98,7 @@ TEST(GptqSettings, RefusesWhatCannotBeRead) {
                                  "pack_dtype': expected \"int32\", got \"int16\".");
 }
 
-TEST(GptqSettings, RefusesOtherFormatsByName) {
+TEST(GptqSettings, RejectsOtherFormatsByName) {
   for (const char* format : {"gptq_p", "bitblas", "qqq", "exl3", "gguf", "fp8", "bitsandbytes",
                              "paroquant", "gemm", "gemv", "gemv_fast", "llm-awq", "some_format"}) {
     expect_error<UnsupportedError>(
@@ -114,7 +114,7 @@ TEST(GptqSettings, RefusesOtherFormatsByName) {
       "checkpoint_format': expected \"marlin\", since");
 }
 
-TEST(GptqSettings, RefusesWhatTilesCannotHold) {
+TEST(GptqSettings, RejectsWhatTilesCannotHold) {
   const std::string tiles = R"("checkpoint_format": "marlin", "group_size": 128, )";
   expect_error<UnsupportedError>(tiles + R"("bits": 8)", "bits': expected 4, got 8. Marlin");
   expect_error<UnsupportedError>(tiles + R"("bits": 4, "sym": false)",
@@ -143,7 +143,7 @@ TEST(GptqSettings, TakesTheFirstRuleThatMatchesFromTheStart) {
   EXPECT_EQ(layer_of(rules, "m.up").settings.bits, 4);
 }
 
-TEST(GptqSettings, RefusesBadRules) {
+TEST(GptqSettings, RejectsBadRules) {
   const std::string start = R"("bits": 4, "group_size": 128, "dynamic": )";
   expect_error<InputError>(start + "[]", "dynamic': expected an object");
   expect_error<InputError>(start + R"({".*": 4})", "dynamic..*': expected an object, got 4.");

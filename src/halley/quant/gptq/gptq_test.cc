@@ -234,7 +234,7 @@ TEST(GptqWeight, TakesAnAscendingOrderAsNone) {
           "tensor of shape [40], got none.")));
 }
 
-TEST(GptqWeight, RefusesOrdersThatAreNone) {
+TEST(GptqWeight, RejectsOrdersThatAreNone) {
   const auto expect_error = [](const std::function<void(std::vector<int32_t>&)>& change,
                                const std::string& act_order, const std::string& text) {
     SmallLayer layer;
@@ -284,7 +284,7 @@ TEST(GptqWeight, DecidesBetweenZeroConventionsByTheData) {
   EXPECT_THAT(layer.open()->warnings(), IsEmpty());
 }
 
-TEST(GptqWeight, RefusesZerosThatAreNotSymmetric) {
+TEST(GptqWeight, RejectsZerosThatAreNotSymmetric) {
   SmallLayer layer;
   std::vector<uint32_t> zeros(9, 0x77777777u);
   zeros[4] = 0x77677777u;
@@ -331,7 +331,7 @@ TEST(GptqWeight, ReportsWordsThatTheWriterSpoilt) {
   EXPECT_THAT(warnings(0xFFFFFF27u, 0), IsEmpty());
 }
 
-TEST(GptqWeight, RefusesScalesThatNobodyMeans) {
+TEST(GptqWeight, RejectsScalesThatNobodyMeans) {
   for (const float scale : {0.0f, -0.0f, std::numeric_limits<float>::infinity(), NAN}) {
     SmallLayer layer;
     std::vector<float> scales(3 * N, 1.0f);
@@ -348,7 +348,7 @@ TEST(GptqWeight, RefusesScalesThatNobodyMeans) {
   }
 }
 
-TEST(GptqWeight, RefusesTensorsOfOtherShapesAndTypes) {
+TEST(GptqWeight, RejectsTensorsOfOtherShapesAndTypes) {
   const auto expect_error = [](const std::function<void(SmallLayer&)>& change,
                                const std::string& text) {
     SmallLayer layer;
@@ -383,7 +383,7 @@ TEST(GptqWeight, RefusesTensorsOfOtherShapesAndTypes) {
                "tensor \"a.qweight\": expected a tensor of shape [5, 24], got none.");
 }
 
-TEST(GptqWeight, RefusesLayersThatTheConfigurationDescribesOtherwise) {
+TEST(GptqWeight, RejectsLayersThatTheConfigurationDescribesOtherwise) {
   SmallLayer layer;
   const std::vector<uint16_t> dense(N * 40);
   layer.tensors.set("a.weight", DType::kF16, {N, 40}, dense);
@@ -414,21 +414,21 @@ TEST(GptqWeight, RefusesLayersThatTheConfigurationDescribesOtherwise) {
                             "holds \"-:a\", got quantized ones.")));
 }
 
-TEST(GptqWeight, RefusesQuantizedFusedExperts) {
+TEST(GptqWeight, RejectsQuantizedFusedExperts) {
   SmallLayer layer;
   layer.part.expert = 0, layer.part.num_stored_experts = 2;
-  const auto is_refused =
+  const auto is_rejected =
       ThrowsMessage<UnsupportedError>(HasSubstr("layer \"a\": expected experts in tensors of their "
                                                 "own, got quantized ones fused in one tensor."));
-  EXPECT_THAT([&] { layer.open(); }, is_refused);
-  EXPECT_THAT([&] { layer.scheme()->expected_tensors(layer.part, 40); }, is_refused);
+  EXPECT_THAT([&] { layer.open(); }, is_rejected);
+  EXPECT_THAT([&] { layer.scheme()->expected_tensors(layer.part, 40); }, is_rejected);
   layer.tensors.remove("a.qweight");
   layer.tensors.set("a", DType::kF16, {2, N, 40}, std::vector<uint16_t>(2 * N * 40));
   layer.fields = R"(, "dynamic": {"-:a": {}})";
   EXPECT_EQ(layer.open()->desc().bits, 16);
 }
 
-TEST(GptqWeight, RefusesTilesUnderAnotherLabelAndOddSizes) {
+TEST(GptqWeight, RejectsTilesUnderAnotherLabelAndOddSizes) {
   SmallLayer layer;
   layer.tensors.remove("a.qweight");
   layer.tensors.set("a.B", DType::kI32, {1}, std::vector<int32_t>(1));
@@ -443,7 +443,7 @@ TEST(GptqWeight, RefusesTilesUnderAnotherLabelAndOddSizes) {
                   "of 16 inputs, got 24 and 40. Use a checkpoint of checkpoint_format gptq."));
 }
 
-TEST(GptqWeight, RefusesScalesOfTilesThatNobodyMeans) {
+TEST(GptqWeight, RejectsScalesOfTilesThatNobodyMeans) {
   SmallLayer layer;
   layer.part = {.name = "a", .out_features = 64, .stored_rows = 64};
   layer.fields = R"(, "checkpoint_format": "marlin")";

@@ -78,7 +78,7 @@ std::string mislabelled_zeros(const GptqLayerSource& layer, GptqStorage storage)
              name_of(storage), ". Read as ", name_of(storage), "; correct the configuration.");
 }
 
-[[noreturn]] void refuse_unsymmetric(const GptqLayerSource& layer, const ZeroCounts& counts) {
+[[noreturn]] void reject_unsymmetric(const GptqLayerSource& layer, const ZeroCounts& counts) {
   const int64_t num_middle = std::max(counts.num_middle, counts.num_below_middle);
   throw CheckpointError(
       str(tensor_message(layer, ".qzeros"), "expected one zero point in the middle, since field '",
@@ -110,7 +110,7 @@ ZeroMeaning read_zero_meaning(const GptqLayerSource& layer, const TensorView& qz
   }
   meaning.added = storage == GptqStorage::kZeroMinusOne ? 1 : 0;
   if (layer.settings.is_symmetric == true && !meaning.is_symmetric && counts.num_fields > 0) {
-    refuse_unsymmetric(layer, counts);
+    reject_unsymmetric(layer, counts);
   }
   // Other parts of one stored tensor would say the same again.
   if (layer.part.row_begin != 0) return meaning;

@@ -140,11 +140,11 @@ LayerResult quantize_layer(const Recipe& recipe, std::span<const LayerOverride> 
   }
   std::optional<BlockClip> block_clip;
   if (recipe.has_block_clip) {
-    const std::string refusal = why_not_clip_by_block(layer.spec());
-    if (refusal.empty()) {
+    const std::string rejection = why_not_clip_by_block(layer.spec());
+    if (rejection.empty()) {
       block_clip.emplace(layer, runs.attention);
     } else {
-      layer.notes.push_back(str("layers.", layer.index, ": no block clip: ", refusal));
+      layer.notes.push_back(str("layers.", layer.index, ": no block clip: ", rejection));
     }
   }
   LayerResult result;

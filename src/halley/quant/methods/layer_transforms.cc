@@ -83,9 +83,9 @@ void smooth_point(const Recipe& recipe, LayerInWork& layer, const ScalePoint& po
 }
 
 void smooth_layer_keys(const Recipe& recipe, LayerInWork& layer) {
-  const std::string refusal = why_not_smooth_keys(layer.config, layer.index);
-  if (!refusal.empty()) {
-    layer.notes.push_back(str("layers.", layer.index, ": keys not smoothed: ", refusal));
+  const std::string rejection = why_not_smooth_keys(layer.config, layer.index);
+  if (!rejection.empty()) {
+    layer.notes.push_back(str("layers.", layer.index, ": keys not smoothed: ", rejection));
     return;
   }
   const int64_t J = layer.config.num_kv_heads, D = layer.config.head_dim;

@@ -170,12 +170,12 @@ class ModelQuantizer {
   const TensorSource& source() const { return rotated_ ? *rotated_ : original_; }
 
   void rotate() {
-    const std::string refusal = why_not_rotate(config_);
-    if (refusal.empty()) {
+    const std::string rejection = why_not_rotate(config_);
+    if (rejection.empty()) {
       rotated_ = make_rotated_source(context_, config_, original_);
     } else {
       throw UnsupportedError(str("--method ", job_.recipe.method, ": the residual stream of ",
-                                 quote(config_.family), " cannot be rotated: ", refusal,
+                                 quote(config_.family), " cannot be rotated: ", rejection,
                                  ". Add --without rotation."));
     }
   }

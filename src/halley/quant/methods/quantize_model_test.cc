@@ -218,7 +218,7 @@ TEST(QuantizeModelTest, OverridesAreWrittenAndRead) {
   }
 }
 
-TEST(QuantizeModelTest, RefusesWhatItMustNotTouch) {
+TEST(QuantizeModelTest, RejectsWhatItMustNotTouch) {
   const TestFolder folder;
   QuantizeJob job = job_for("llama", folder / "out", "rtn");
   fs::create_directories(job.out_dir);

@@ -43,7 +43,7 @@ TEST(RecipeTest, BlockClipNeedsClip) {
   EXPECT_FALSE(make_recipe("qoq", {.without = {"clip", "block-clip"}}).has_block_clip);
 }
 
-TEST(RecipeTest, RefusesWhatFilesCannotHold) {
+TEST(RecipeTest, RejectsWhatFilesCannotHold) {
   EXPECT_EQ(message_of("frob", {}).substr(0, 29), "--method: expected one of [rt");
   EXPECT_NE(message_of("rtn", {.without = {"frob"}}).find("--without: expected one of"),
             std::string::npos);

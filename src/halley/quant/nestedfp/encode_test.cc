@@ -89,7 +89,7 @@ TEST(NestedFpEncode, TakesWiderTypesWhereF16HoldsTheirNumbers) {
             "3 of 3 weights are beyond 1.75 or not finite, the first is 2 at [0, 0]");
 }
 
-TEST(NestedFpEncode, RefusesNumbersThatF16DoesNotHold) {
+TEST(NestedFpEncode, RejectsNumbersThatF16DoesNotHold) {
   EXPECT_THAT(
       [] {
         encode(DType::kF32, {2, 2}, std::vector<float>{1, 1, 1, 1e-9f});
@@ -110,7 +110,7 @@ TEST(NestedFpEncode, RefusesNumbersThatF16DoesNotHold) {
       ThrowsMessage<UnsupportedError>(testing::HasSubstr("got f32 65536 at [0, 0]")));
 }
 
-TEST(NestedFpEncode, RefusesCodes) {
+TEST(NestedFpEncode, RejectsCodes) {
   EXPECT_THAT(
       [] {
         encode(DType::kI8, {1, 1}, std::vector<int8_t>{1});

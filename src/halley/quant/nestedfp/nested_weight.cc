@@ -80,7 +80,7 @@ std::unique_ptr<StoredWeight> open_nested_weight(const TensorSource& source,
       find_tensor(source, nested_upper_name(part.name), {DType::kF8E4M3}, shape);
   const TensorInfo& lower = find_tensor(source, nested_lower_name(part.name), {DType::kU8}, shape);
   if (source.find(dense_weight_name(part)) != nullptr) {
-    refuse_second_weight(source, part, upper.name);
+    reject_second_weight(source, part, upper.name);
   }
   const int64_t end = part.row_begin + part.out_features;
   WeightDesc desc;

@@ -31,8 +31,8 @@ class NestedFpScheme : public QuantScheme {
                                      int64_t in_features) const override {
     const bool has_planes = has_nested_planes(source, part);
     if (part.expert >= 0) {
-      if (has_planes) refuse_fused_experts(source.description(), part);
-      refuse_quantized_experts(source, part);
+      if (has_planes) reject_fused_experts(source.description(), part);
+      reject_quantized_experts(source, part);
       return open_dense_weight(source, part, in_features);
     }
     const bool is_exception = exceptions_.contains(part.name);
@@ -60,7 +60,7 @@ std::unique_ptr<QuantScheme> detect(const QuantConfig& config, const TensorSourc
   if (!config.fields || config.method != kQuantNestedFp.name) return nullptr;
   const HfConfig& fields = *config.fields;
   if (fields.integer("version", 1, std::numeric_limits<int32_t>::max()) != kNestedVersion) {
-    refuse_field(fields, "version", str(kNestedVersion),
+    reject_field(fields, "version", str(kNestedVersion),
                  "Use a newer version of this program, or convert the model again.");
   }
   std::vector<std::string> names = fields.strings("exceptions");

@@ -1,5 +1,5 @@
 // NestedFP checkpoints: from f16 weights through the files and back in both precisions, and every
-// refusal.
+// rejection.
 #include "halley/quant/nestedfp/nestedfp.h"
 
 #include <cmath>
@@ -256,7 +256,7 @@ void open_a(const std::string& exceptions, const MemoryTensors& tensors) {
   scheme_with(exceptions)->open(tensors, whole_part("a", N), K);
 }
 
-TEST(NestedFpRoom, RefusesAListThatContradictsTheTensors) {
+TEST(NestedFpRoom, RejectsAListThatContradictsTheTensors) {
   EXPECT_THAT([] { open_a(R"(["a"])", one_layer()); },
               ThrowsMessage<CheckpointError>(
                   "model: layer \"a\": expected full-precision tensors, since field "
@@ -275,7 +275,7 @@ TEST(NestedFpRoom, RefusesAListThatContradictsTheTensors) {
                   StartsWith("model: tensor \"a.weight\": expected a tensor of shape [70, 100]")));
 }
 
-TEST(NestedFpRoom, RefusesTensorsThatAreNoPlanes) {
+TEST(NestedFpRoom, RejectsTensorsThatAreNoPlanes) {
   MemoryTensors tensors = one_layer();
   tensors.add("a.weight", DType::kF16, {N, K}, random_weights(N * K, 1));
   EXPECT_THAT([&] { open_a("[]", tensors); },
@@ -298,7 +298,7 @@ TEST(NestedFpRoom, RefusesTensorsThatAreNoPlanes) {
   }
 }
 
-TEST(NestedFpRoom, RefusesAnExceptionThatIsNotF16) {
+TEST(NestedFpRoom, RejectsAnExceptionThatIsNotF16) {
   MemoryTensors tensors;
   tensors.add("a.weight", DType::kBf16, {N, K}, random_weights(N * K, 1));
   EXPECT_THAT([&] { open_a(R"(["a"])", tensors); },
@@ -306,7 +306,7 @@ TEST(NestedFpRoom, RefusesAnExceptionThatIsNotF16) {
                   StartsWith("model: tensor \"a.weight\": expected type f16, got bf16.")));
 }
 
-TEST(NestedFpRoom, RefusesBytesThatAreNoNumberWithTheirIndex) {
+TEST(NestedFpRoom, RejectsBytesThatAreNoNumberWithTheirIndex) {
   struct Case {
     NestedFloat bytes;
     const char* got;

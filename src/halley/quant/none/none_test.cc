@@ -115,7 +115,7 @@ TEST(DenseFormat, NamesTheTensorsThatItReads) {
               ElementsAre("a.weight", "a.bias", "b.weight", "b.bias"));
 }
 
-TEST(DenseFormat, RefusesMissingBiases) {
+TEST(DenseFormat, RejectsMissingBiases) {
   const auto source =
       make_dummy_weights({info("a.weight", {4, K}), info("a.bias", {4}), info("b.weight", {4, K})});
   const auto scheme = scheme_of(*source);
@@ -151,7 +151,7 @@ TEST(DenseFormat, LeavesQuantizedCheckpointsToOthers) {
   EXPECT_EQ(kQuantNone.detect(read_quant_config(config, {}), *source), nullptr);
 }
 
-TEST(DenseFormat, RefusesCodesThatNothingExplains) {
+TEST(DenseFormat, RejectsCodesThatNothingExplains) {
   const auto source = make_dummy_weights({info("a.qweight", {4, K}, DType::kI32)});
   EXPECT_THAT([&] { scheme_of(*source); },
               ThrowsMessage<CheckpointError>(

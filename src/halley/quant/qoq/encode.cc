@@ -31,7 +31,7 @@ CheckpointTensor scaled_zeros(const std::string& name, const CodedWeight& weight
   for (size_t n = 0; n < bits.size(); ++n) {
     const float product = weight.scales[n] * static_cast<float>(weight.zeros[n]);
     if (product > kF16Max) {
-      refuse_to_write(name, str("scale times zero of at most ", kF16Max),
+      reject_to_write(name, str("scale times zero of at most ", kF16Max),
                       str(product, " of output ", n));
     }
     bits[n] = f32_to_f16(product);
@@ -66,7 +66,7 @@ std::vector<CheckpointTensor> encode_qoq(const std::string& name, const CodedWei
   const bool is_grouped = !weight.factors.empty();
   require_bits(name, weight, {4});
   if (weight.group_size != (is_grouped ? kTiledGroup : K)) {
-    refuse_to_write(
+    reject_to_write(
         name, "one group of all inputs, or groups of 128 with two levels of scales",
         str("groups of ", weight.group_size, " with ", is_grouped ? "two levels" : "one level"));
   }
@@ -87,7 +87,7 @@ std::vector<CheckpointTensor> encode_qoq(const std::string& name, const CodedWei
 }
 
 OrderedJson qoq_statement(const WrittenFormat& format) {
-  refuse_own_settings(format, "qoq");
+  reject_own_settings(format, "qoq");
   if (format.group_size != 0 && format.group_size != kTiledGroup) {
     throw UnsupportedError(str("qoq: expected a scale per output or groups of ", kTiledGroup,
                                ", got groups of ", format.group_size, ". Choose one of them."));

@@ -107,7 +107,7 @@ TEST(QoqEncode, GivesTheBytesOfTheIndependentWriter) {
   }
 }
 
-TEST(QoqEncode, RefusesWhatTilesCannotHold) {
+TEST(QoqEncode, RejectsWhatTilesCannotHold) {
   const auto encode = [](const CodedWeight& weight) {
     return [weight] { encode_qoq("model.a", weight); };
   };
@@ -155,7 +155,7 @@ TEST(QoqStatement, HasTheCacheAndTheLayersLeftOut) {
   EXPECT_EQ(scheme_of(kQuantQoq, qoq_statement(format))->stated_kv(), StatedKv::kNothing);
 }
 
-TEST(QoqStatement, RefusesWhatItCannotSay) {
+TEST(QoqStatement, RejectsWhatItCannotSay) {
   WrittenFormat format;
   format.layers = {{.name = "model.a", .bits = 8}};
   EXPECT_THAT([&] { qoq_statement(format); },

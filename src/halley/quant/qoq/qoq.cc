@@ -45,7 +45,7 @@ class QoqScheme : public QuantScheme {
     if (settings_.dense_list.is_quantized(source, part)) {
       return open_tiled_weight(source, part, in_features, settings_.is_grouped);
     }
-    if (part.expert < 0) refuse_stray_tensor(source, part, ".s1_scales");
+    if (part.expert < 0) reject_stray_tensor(source, part, ".s1_scales");
     return open_dense_weight(source, part, in_features);
   }
 
@@ -63,14 +63,14 @@ class QoqScheme : public QuantScheme {
 std::unique_ptr<QuantScheme> detect(const QuantConfig& config, const TensorSource&) {
   if (!config.fields || config.method != kQuantQoq.name) return nullptr;
   const HfConfig& fields = *config.fields;
-  if (fields.integer("wbits", 1, 64) != 4) refuse_field(fields, "wbits", "4", kRequantize);
+  if (fields.integer("wbits", 1, 64) != 4) reject_field(fields, "wbits", "4", kRequantize);
   const int64_t group_size = fields.integer("group_size", -1, 1 << 20);
   if (group_size == 0) {
     fail_field(fields, "group_size", str("-1 or ", kTiledGroup),
                "Correct it: the shape of s2_scales tells the size.");
   }
   if (group_size != -1 && group_size != kTiledGroup) {
-    refuse_field(fields, "group_size", str("-1 or ", kTiledGroup), kRequantize);
+    reject_field(fields, "group_size", str("-1 or ", kTiledGroup), kRequantize);
   }
   // QServe's own files have no list.
   QoqScheme::Settings settings = {

@@ -1,4 +1,4 @@
-// QoQ checkpoints: the two layouts, and every refusal.
+// QoQ checkpoints: the two layouts, and every rejection.
 #include "halley/quant/qoq/qoq.h"
 
 #include <cmath>
@@ -54,7 +54,7 @@ TEST(QoqGolden, WeightsAreThoseOfTheIndependentReader) {
   expect_golden_weights(kQuantQoq, "qoq_g128");
 }
 
-TEST(QoqDetect, ClaimsItsMethodAndRefusesOtherSizes) {
+TEST(QoqDetect, ClaimsItsMethodAndRejectsOtherSizes) {
   EXPECT_EQ(detect(R"({"quant_method": "gptq"})"), nullptr);
   const MemoryTensors tensors;
   EXPECT_EQ(kQuantQoq.detect({}, tensors), nullptr);
@@ -112,7 +112,7 @@ TEST(QoqOpen, TakesRowsOfAStoredTensor) {
   }
 }
 
-TEST(QoqOpen, RefusesWeightsBeyond8Bits) {
+TEST(QoqOpen, RejectsWeightsBeyond8Bits) {
   MemoryTensors tensors = one_layer(f32_to_f16(0.5f), 9, -8);
   // The largest code is 15: 15 * 9 - 8 = 127.
   tensors.add("a.qweight", DType::kI8, {N, K / 2}, std::vector<int8_t>(N * K / 2, -1));
@@ -127,7 +127,7 @@ TEST(QoqOpen, RefusesWeightsBeyond8Bits) {
           "output 9 (code 15, scale 9, zero -7)")));
 }
 
-TEST(QoqOpen, RefusesBadScalesByTheirPlace) {
+TEST(QoqOpen, RejectsBadScalesByTheirPlace) {
   const auto check = [](const QuantScheme& scheme, const MemoryTensors& tensors) {
     open_layer(scheme, tensors)->check_data();
   };
@@ -162,7 +162,7 @@ TEST(QoqOpen, RefusesBadScalesByTheirPlace) {
   }
 }
 
-TEST(QoqOpen, RefusesSizesThatAreNotWholeTiles) {
+TEST(QoqOpen, RejectsSizesThatAreNotWholeTiles) {
   const MemoryTensors tensors = one_layer(f32_to_f16(0.5f), 3, -20);
   EXPECT_THAT([&] { per_feature()->open(tensors, whole_part("a", 48), K); },
               ThrowsMessage<UnsupportedError>(
@@ -173,7 +173,7 @@ TEST(QoqOpen, RefusesSizesThatAreNotWholeTiles) {
       ThrowsMessage<UnsupportedError>(HasSubstr("inputs in multiples of 128, got 64 and 192.")));
 }
 
-TEST(QoqOpen, RefusesMissingAndWrongTensors) {
+TEST(QoqOpen, RejectsMissingAndWrongTensors) {
   MemoryTensors tensors = one_layer(f32_to_f16(0.5f), 3, -20);
   tensors.remove("a.s2_zeros");
   EXPECT_THAT([&] { open_layer(*grouped(), tensors); },
@@ -213,7 +213,7 @@ TEST(QoqOpen, ListedLayersAreInFullPrecision) {
   EXPECT_EQ(scheme->expected_tensors(whole_part("b.c", N), K)[0].name, "b.c.weight");
 }
 
-TEST(QoqOpen, RefusesFullPrecisionBesideCodes) {
+TEST(QoqOpen, RejectsFullPrecisionBesideCodes) {
   MemoryTensors tensors = one_layer(f32_to_f16(0.5f), 3, -20);
   tensors.add_bytes("a.weight", DType::kF16, {N, K});
   EXPECT_THAT([&] { open_layer(*grouped(), tensors); },
@@ -222,7 +222,7 @@ TEST(QoqOpen, RefusesFullPrecisionBesideCodes) {
                   "256]. Correct the configuration or the file."));
 }
 
-TEST(QoqOpen, RefusesQuantizedFusedExperts) {
+TEST(QoqOpen, RejectsQuantizedFusedExperts) {
   MemoryTensors tensors;
   tensors.add_bytes("e.w", DType::kI8, {2, N, K});
   const LinearSpec::Part part = {

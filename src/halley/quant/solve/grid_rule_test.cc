@@ -127,7 +127,7 @@ TEST(MinmaxRule, ShrinksEachGroupByItsRatio) {
   EXPECT_EQ(rule->fit(1, 1, weights).scale, f16_to_f32(f32_to_f16(scale * 0.75f)));
 }
 
-TEST(MinmaxRuleDeathTest, RefusesRatiosOfAnotherShape) {
+TEST(MinmaxRuleDeathTest, RejectsRatiosOfAnotherShape) {
   const auto rule = make_minmax_rule({4, 2, true}, {1.0f, 0.5f, 0.25f, 0.75f}, 2);
   EXPECT_EQ(rule->start(2, 3).num_groups(), 2);
   EXPECT_DEATH(rule->start(2, 6), "num_groups");

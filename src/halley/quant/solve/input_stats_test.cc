@@ -137,7 +137,7 @@ TEST(InputStats, AreZeroWithoutTokens) {
   EXPECT_THAT(stats.gram.as<float>(), testing::Each(0.0f));
 }
 
-TEST(InputStats, RefuseInputsThatAreNotFinite) {
+TEST(InputStats, RejectInputsThatAreNotFinite) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const float infinity = std::numeric_limits<float>::infinity();
   for (const float bad : {nan, -nan, infinity, -infinity}) {
@@ -149,7 +149,7 @@ TEST(InputStats, RefuseInputsThatAreNotFinite) {
   }
 }
 
-TEST(InputStats, RefuseInputsWhoseSquaresOverflow) {
+TEST(InputStats, RejectInputsWhoseSquaresOverflow) {
   EXPECT_EQ(message_of({1, 2, 3, -4e20f}, true),
             "calibration: expected inputs whose squares f32 can add up, got channel 1 of 2 with "
             "values up to 4e+20. Check the model's weights and the calibration text.");

@@ -31,7 +31,7 @@ const NamePattern* DenseList::find(const std::string& name) const {
 
 bool DenseList::is_quantized(const TensorSource& source, const LinearSpec::Part& part) const {
   if (part.expert >= 0) {
-    refuse_quantized_experts(source, part);
+    reject_quantized_experts(source, part);
     return false;
   }
   const bool has_codes = source.find(part.name + ".qweight") != nullptr;
@@ -41,7 +41,7 @@ bool DenseList::is_quantized(const TensorSource& source, const LinearSpec::Part&
   } else if (!part.is_usually_dense) {
     check_agreement(source, part, ConfigSays::kQuantized, has_codes, if_unlisted_);
   }
-  if (has_codes) refuse_unstated_tensor(source, part.name + ".weight", "qweight is there");
+  if (has_codes) reject_unstated_tensor(source, part.name + ".weight", "qweight is there");
   return has_codes;
 }
 

@@ -66,7 +66,7 @@ TEST(Float8Tensors, LargestNumbersFillTheRangeAndZerosStayZero) {
   for (size_t i = 2; i < 6; ++i) EXPECT_EQ(tensors[0].data[i], std::byte{0});
 }
 
-TEST(Float8Tensors, RefusesWhatIsNoNumber) {
+TEST(Float8Tensors, RejectsWhatIsNoNumber) {
   const std::vector<float> weight = {1, 2, 3, -INFINITY};
   EXPECT_THAT([&] { encode_float8("a", weight, 2, Float8Scales::kOutput, std::nullopt); },
               ThrowsMessage<CheckpointError>("layer \"a\": expected finite weights, got -inf at "

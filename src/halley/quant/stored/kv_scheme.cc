@@ -21,7 +21,7 @@ StatedKv read_kv_bits(const HfConfig& config) {
     case 4:
       return StatedKv::kInt4;
     default:
-      refuse_field(config, "kv_bits", "16, 8 or 4", kAdvice);
+      reject_field(config, "kv_bits", "16, 8 or 4", kAdvice);
   }
 }
 
@@ -29,16 +29,16 @@ StatedKv read_kv_cache_scheme(const HfConfig& config) {
   const auto scheme = config.object("kv_cache_scheme");
   if (!scheme) return StatedKv::kNothing;
   if (scheme->string_or("type", "float") != "float") {
-    refuse_field(*scheme, "type", "\"float\"", kAdvice);
+    reject_field(*scheme, "type", "\"float\"", kAdvice);
   }
   if (scheme->integer_or("num_bits", 8, 1, 64) != 8) {
-    refuse_field(*scheme, "num_bits", "8", kAdvice);
+    reject_field(*scheme, "num_bits", "8", kAdvice);
   }
-  if (!scheme->boolean_or("symmetric", true)) refuse_field(*scheme, "symmetric", "true", kAdvice);
+  if (!scheme->boolean_or("symmetric", true)) reject_field(*scheme, "symmetric", "true", kAdvice);
   if (scheme->string_or("strategy", "tensor") != "tensor") {
-    refuse_field(*scheme, "strategy", "\"tensor\"", kAdvice);
+    reject_field(*scheme, "strategy", "\"tensor\"", kAdvice);
   }
-  if (scheme->boolean_or("dynamic", false)) refuse_field(*scheme, "dynamic", "false", kAdvice);
+  if (scheme->boolean_or("dynamic", false)) reject_field(*scheme, "dynamic", "false", kAdvice);
   return StatedKv::kFp8Static;
 }
 

@@ -19,7 +19,7 @@ bool has_coded_weight(const TensorSource& source, const LinearSpec::Part& part) 
   return weight != nullptr && !is_full_precision(weight->dtype);
 }
 
-void refuse_quantized_experts(const TensorSource& source, const LinearSpec::Part& part) {
+void reject_quantized_experts(const TensorSource& source, const LinearSpec::Part& part) {
   const TensorInfo* found = source.find(part.name);
   if (found != nullptr && is_full_precision(found->dtype)) found = nullptr;
   for (const char* suffix : {"_packed", "_scale", "_scale_inv", "_blocks", ".weight_packed"}) {
@@ -33,7 +33,7 @@ void refuse_quantized_experts(const TensorSource& source, const LinearSpec::Part
                              "tensors of their own."));
 }
 
-void refuse_stray_tensor(const TensorSource& source, const LinearSpec::Part& part,
+void reject_stray_tensor(const TensorSource& source, const LinearSpec::Part& part,
                          const char* suffix) {
   const TensorInfo* stray = source.find(part.name + suffix);
   if (stray == nullptr) return;
@@ -44,7 +44,7 @@ void refuse_stray_tensor(const TensorSource& source, const LinearSpec::Part& par
                             ". The file is incomplete or was changed: fetch it again."));
 }
 
-void refuse_unstated_tensor(const TensorSource& source, const std::string& name,
+void reject_unstated_tensor(const TensorSource& source, const std::string& name,
                             const std::string& because) {
   const TensorInfo* info = source.find(name);
   if (info == nullptr) return;

@@ -1,5 +1,5 @@
-// Whether a part of a layer is quantized, from its tensors alone, and the refusals of tensors that
-// do not belong together.
+// Whether a part of a layer is quantized, from its tensors alone, and the rejections of tensors
+// that do not belong together.
 #pragma once
 
 #include <string>
@@ -14,16 +14,16 @@ bool has_coded_weight(const TensorSource& source, const LinearSpec::Part& part);
 
 /// For parts that are a matrix of fused experts. Throws UnsupportedError where the tensor holds
 /// codes or has packed codes or scales beside it.
-void refuse_quantized_experts(const TensorSource& source, const LinearSpec::Part& part);
+void reject_quantized_experts(const TensorSource& source, const LinearSpec::Part& part);
 
 /// Throws CheckpointError where there is a tensor <part><suffix>, ".weight_scale", although the
 /// weight is in full precision.
-void refuse_stray_tensor(const TensorSource& source, const LinearSpec::Part& part,
+void reject_stray_tensor(const TensorSource& source, const LinearSpec::Part& part,
                          const char* suffix);
 
 /// Throws CheckpointError where there is a tensor `name`, which `because` denies: "'x' is
 /// symmetric".
-void refuse_unstated_tensor(const TensorSource& source, const std::string& name,
+void reject_unstated_tensor(const TensorSource& source, const std::string& name,
                             const std::string& because);
 
 }  // namespace halley

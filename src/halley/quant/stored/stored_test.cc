@@ -74,7 +74,7 @@ TEST(ScaleGrid, NamesTheShapeThatItWants) {
               ThrowsMessage<CheckpointError>(HasSubstr("expected type f32, f16")));
 }
 
-TEST(ScaleGrid, RefusesWhatIsNotFiniteOrZeroOfTheRowsAsked) {
+TEST(ScaleGrid, RejectsWhatIsNotFiniteOrZeroOfTheRowsAsked) {
   const ScaleBlocks blocks = {.stored_rows = 4, .in_features = 8, .block_rows = 1, .group_size = 4};
   for (const float bad : {0.0f, -0.0f, NAN, std::numeric_limits<float>::infinity()}) {
     MemoryTensors tensors;
@@ -154,7 +154,7 @@ TEST(ByteWeight, TakesRowsOfAStoredTensorWithTheirBlocks) {
   EXPECT_DOUBLE_EQ(some->desc().stored_bytes, (50 * K + 24) * 9 / 50.0);
 }
 
-TEST(ByteWeight, RefusesNanByItsPlaceInThePart) {
+TEST(ByteWeight, RejectsNanByItsPlaceInThePart) {
   for (const int64_t K : {8, 13, 64}) {
     for (const int64_t k : {int64_t{0}, K / 2, K - 1}) {
       for (const uint8_t nan : {uint8_t{0x7F}, uint8_t{0xFF}}) {
@@ -210,7 +210,7 @@ TEST(ConfigField, ShowsFileFieldValueAndAdvice) {
   const HfConfig config = parse(R"({"q": {"bits": 5, "list": [1, 2], "name": "a\nb"}})");
   const HfConfig nested = *config.object("q");
   EXPECT_THAT(
-      [&] { refuse_field(nested, "bits", "4", "Use 4."); },
+      [&] { reject_field(nested, "bits", "4", "Use 4."); },
       ThrowsMessage<UnsupportedError>("config.json: field 'q.bits': expected 4, got 5. Use 4."));
   EXPECT_THAT(
       [&] { fail_field(nested, "none", "4", "State it."); },
@@ -253,31 +253,31 @@ TEST(KvScheme, AcceptsOneScalePerLayerInFp8Alone) {
   }
 }
 
-TEST(PartTensors, RefusesQuantizedFusedExperts) {
+TEST(PartTensors, RejectsQuantizedFusedExperts) {
   const LinearSpec::Part part = {.name = "experts.w", .expert = 0, .num_stored_experts = 2};
   MemoryTensors tensors;
   tensors.add_bytes("experts.w", DType::kBf16, {2, 4, 4});
-  EXPECT_NO_THROW(refuse_quantized_experts(tensors, part));
+  EXPECT_NO_THROW(reject_quantized_experts(tensors, part));
   tensors.fill("experts.w_scale", {2}, 1);
-  EXPECT_THAT([&] { refuse_quantized_experts(tensors, part); },
+  EXPECT_THAT([&] { reject_quantized_experts(tensors, part); },
               ThrowsMessage<UnsupportedError>(
                   "model: tensor \"experts.w_scale\": expected fused experts in full precision, "
                   "got f32 [2], quantized. Use a checkpoint that stores each expert's weights as "
                   "tensors of their own."));
   tensors.remove("experts.w_scale");
   tensors.add_bytes("experts.w", DType::kF8E4M3, {2, 4, 4});
-  EXPECT_THAT([&] { refuse_quantized_experts(tensors, part); },
+  EXPECT_THAT([&] { reject_quantized_experts(tensors, part); },
               ThrowsMessage<UnsupportedError>(HasSubstr(
                   "tensor \"experts.w\": expected fused experts in full precision, got f8_e4m3")));
 }
 
-TEST(PartTensors, RefusesScalesBesideFullPrecision) {
+TEST(PartTensors, RejectsScalesBesideFullPrecision) {
   MemoryTensors tensors;
   tensors.add_bytes("a.weight", DType::kF16, {2, 4});
   EXPECT_FALSE(has_coded_weight(tensors, whole_part("a", 2)));
-  EXPECT_NO_THROW(refuse_stray_tensor(tensors, whole_part("a", 2), ".weight_scale"));
+  EXPECT_NO_THROW(reject_stray_tensor(tensors, whole_part("a", 2), ".weight_scale"));
   tensors.fill("a.weight_scale", {}, 1);
-  EXPECT_THAT([&] { refuse_stray_tensor(tensors, whole_part("a", 2), ".weight_scale"); },
+  EXPECT_THAT([&] { reject_stray_tensor(tensors, whole_part("a", 2), ".weight_scale"); },
               ThrowsMessage<CheckpointError>(
                   "model: tensor \"a.weight\": expected codes, since \"a.weight_scale\" is there, "
                   "got f16. The file is incomplete or was changed: fetch it again."));

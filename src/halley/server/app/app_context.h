@@ -16,8 +16,8 @@
 
 namespace halley {
 
-/// Sequences between their admission and the engine's queue. Counted where they are refused, so
-/// that nothing is parsed, rendered or tokenized for a request that the engine would refuse.
+/// Sequences between their admission and the engine's queue. Counted where they are rejected, so
+/// that nothing is parsed, rendered or tokenized for a request that the engine would reject.
 struct AppContext {
   AppConfig config;
   std::shared_ptr<const Tokenizer> tokenizer;
@@ -47,7 +47,7 @@ class Ticket {
 
   /// False: there is no place for so many, and nothing has changed.
   [[nodiscard]] bool grow(int64_t num_sequences);
-  /// One of them stands in the engine's queue, or was refused.
+  /// One of them stands in the engine's queue, or was rejected.
   void release_one();
 
  private:

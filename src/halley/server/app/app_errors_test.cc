@@ -59,7 +59,7 @@ TEST(OpenAiApp, AnswersErrorsOfRequests) {
   }
 }
 
-TEST(OpenAiApp, RefusesChatsWithoutATemplate) {
+TEST(OpenAiApp, RejectsChatsWithoutATemplate) {
   AppSetup setup;
   setup.has_template = false;
   App app(std::move(setup));
@@ -122,7 +122,7 @@ std::shared_ptr<FakeExchange> start_admitted(App& app) {
   }
 }
 
-TEST(OpenAiApp, RefusesBeforeItReadsWhenTheTokensOfTheQueueAreTooMany) {
+TEST(OpenAiApp, RejectsBeforeItReadsWhenTheTokensOfTheQueueAreTooMany) {
   Gate gate;
   AppSetup setup = gate.setup(1, 100);
   setup.engine.max_num_queued_tokens = 3;
@@ -133,27 +133,27 @@ TEST(OpenAiApp, RefusesBeforeItReadsWhenTheTokensOfTheQueueAreTooMany) {
   auto waiting = app.start("POST", "/v1/completions",
                            R"({"prompt": "abc", "max_tokens": 4, "ignore_eos": true})");
   while ((*app).engine().stats().num_queued_tokens < 3) std::this_thread::yield();
-  const auto refused =
+  const auto rejected =
       app.start("POST", "/v1/completions", "{");  // it would be 400 if it were read
-  EXPECT_TRUE(refused->has_answer());
-  const HttpResponse response = refused->wait();
+  EXPECT_TRUE(rejected->has_answer());
+  const HttpResponse response = rejected->wait();
   EXPECT_EQ(response.status, 503);
   gate.may_go_on.set();
   EXPECT_EQ(running->wait().status, 200);
   EXPECT_EQ(waiting->wait().status, 200);
 }
 
-TEST(OpenAiApp, RefusesBeforeItReadsWhenTheQueueIsFull) {
+TEST(OpenAiApp, RejectsBeforeItReadsWhenTheQueueIsFull) {
   Gate gate;
   App app(gate.setup(1, 2));
   std::vector<std::shared_ptr<FakeExchange>> taken;
   taken.push_back(start_admitted(app));
   gate.is_running.wait();
   for (int i = 0; i < 2; ++i) taken.push_back(start_admitted(app));
-  // Not even JSON: what is refused is not looked at.
-  const auto refused = app.start("POST", "/v1/completions", "{");
-  ASSERT_TRUE(refused->has_answer());
-  const HttpResponse response = refused->wait();
+  // Not even JSON: what is rejected is not looked at.
+  const auto rejected = app.start("POST", "/v1/completions", "{");
+  ASSERT_TRUE(rejected->has_answer());
+  const HttpResponse response = rejected->wait();
   EXPECT_EQ(response.status, 503);
   EXPECT_THAT(response.body, HasSubstr("\"code\":\"overloaded\""));
   ASSERT_EQ(response.headers.size(), 1u);

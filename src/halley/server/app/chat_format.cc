@@ -80,7 +80,7 @@ std::string ChatFormat::render(const ApiRequest& request) const {
     throw;
   } catch (const InputError& error) {
     throw invalid_field("messages",
-                        str("messages: the chat template refused them: ", error.what()));
+                        str("messages: the chat template rejected them: ", error.what()));
   }
 }
 

@@ -15,7 +15,7 @@ namespace halley {
 /// The templates of one model. Immutable; any thread.
 class ChatFormat {
  public:
-  /// A model without a template: chats are refused.
+  /// A model without a template: chats are rejected.
   ChatFormat() = default;
   /// `special_tokens` as load_special_token_context() gives them. `dialect`: how the model writes
   /// tool calls; absent: what the template for tools shows. Throws InputError as ChatTemplate does.

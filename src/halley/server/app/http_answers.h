@@ -19,7 +19,7 @@ HttpResponse json_response(const OrderedJson& json, int status = 200);
 void check_model_name(const AppConfig& config, const std::string& name);
 
 /// Throws ApiError 400 where the text is too long for the context, before it is tokenized, or the
-/// tokenizer refuses it.
+/// tokenizer rejects it.
 std::vector<int32_t> encode_prompt(const AppContext& context, const std::string& text,
                                    bool adds_special_tokens);
 

@@ -13,7 +13,7 @@ Ticket::~Ticket() { context_.num_preparing -= num_sequences_; }
 
 bool Ticket::grow(int64_t num_sequences) {
   if (num_sequences == 0) return true;
-  // Added before it is compared: of two that race for the last place, one is refused.
+  // Added before it is compared: of two that race for the last place, one is rejected.
   const int64_t num_preparing = context_.num_preparing += num_sequences;
   const Engine& engine = *context_.engine;
   if (num_queued(engine) + num_preparing > engine.config().max_num_queued) {

@@ -10,7 +10,7 @@
 namespace halley {
 namespace {
 
-TEST(WorkQueue, RefusesJobsBeyondItsBound) {
+TEST(WorkQueue, RejectsJobsBeyondItsBound) {
   Signal is_running, may_end;
   WorkQueue queue(1, 2);
   ASSERT_TRUE(queue.push([&] {

@@ -121,12 +121,12 @@ void Connection::set_options() {
   set(TCP_USER_TIMEOUT, limits_.write_timeout.count());
 }
 
-void Connection::start(bool is_refused) {
+void Connection::start(bool is_rejected) {
   worker_.connections.emplace(this, shared_from_this());
   guarded([&] {
     set_options();
     request_start_ = Clock::now();
-    if (is_refused) {
+    if (is_rejected) {
       HttpResponse busy =
           http_error(503, "The server has as many connections as it can. Try again.", "overloaded");
       busy.headers.emplace_back("retry-after", "1");

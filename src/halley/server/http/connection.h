@@ -73,8 +73,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  /// Adds itself to the worker's connections. `is_refused`: there are too many; answers 503.
-  void start(bool is_refused);
+  /// Adds itself to the worker's connections. `is_rejected`: there are too many; answers 503.
+  void start(bool is_rejected);
   /// The outbox of its answer has something.
   void on_mail();
   /// While the server is drained: closes unless a request has begun or an answer is on its way.

@@ -41,7 +41,7 @@ TEST(ApiKeys, AcceptsWholeKeysAlone) {
   EXPECT_FALSE(ApiKeys({}).accepts(""));
 }
 
-TEST(ApiKeys, RefusesKeysThatNoHeaderCanCarry) {
+TEST(ApiKeys, RejectsKeysThatNoHeaderCanCarry) {
   for (const std::string& bad : {std::string(), std::string("a b"), std::string("a\n"),
                                  std::string("\xc3\xa9"), std::string(513, 'k')}) {
     try {
@@ -57,10 +57,10 @@ TEST(ApiKeys, RefusesKeysThatNoHeaderCanCarry) {
 TEST(HttpKeys, RoutesNeedOneUnlessTheyAreOpen) {
   TestServer test(config_with_keys());
   EXPECT_EQ(ask(test.port(), get("/health", "")).status, 200);
-  const RawAnswer refused = ask(test.port(), get("/sized?1", ""));
-  EXPECT_EQ(refused.status, 401);
-  EXPECT_EQ(refused.headers.at("www-authenticate"), "Bearer realm=\"halley\"");
-  EXPECT_THAT(refused.body, HasSubstr("\"code\":\"invalid_api_key\""));
+  const RawAnswer rejected = ask(test.port(), get("/sized?1", ""));
+  EXPECT_EQ(rejected.status, 401);
+  EXPECT_EQ(rejected.headers.at("www-authenticate"), "Bearer realm=\"halley\"");
+  EXPECT_THAT(rejected.body, HasSubstr("\"code\":\"invalid_api_key\""));
   for (const char* header :
        {"Authorization: Bearer secret-1\r\n", "authorization: bearer secret-2\r\n",
         "Authorization:   Bearer   secret-1  \r\n"}) {
@@ -168,14 +168,14 @@ TEST(HttpOrigins, AreAllowedWhereTheyAreNamed) {
   EXPECT_EQ(preflight.headers.at("vary"), "origin");
   EXPECT_EQ(preflight.headers.count("access-control-allow-credentials"), 0u);
   // Errors too, so that a page can show them.
-  const RawAnswer refused = ask(test.port(), get("/sized?1", "Origin: http://b.example:81\r\n"));
-  EXPECT_EQ(refused.status, 401);
-  EXPECT_EQ(refused.headers.at("access-control-allow-origin"), "http://b.example:81");
+  const RawAnswer rejected = ask(test.port(), get("/sized?1", "Origin: http://b.example:81\r\n"));
+  EXPECT_EQ(rejected.status, 401);
+  EXPECT_EQ(rejected.headers.at("access-control-allow-origin"), "http://b.example:81");
   const RawAnswer other = ask(test.port(), get("/health", "Origin: https://a.example.evil\r\n"));
   EXPECT_EQ(other.headers.count("access-control-allow-origin"), 0u);
 }
 
-TEST(HttpOrigins, RefusesWhatIsNoOrigin) {
+TEST(HttpOrigins, RejectsWhatIsNoOrigin) {
   for (const char* origin : {"", "a.example", "https://", "://a", "https://a/", "https://a b"}) {
     HttpServerConfig config;
     config.cors_origins = {origin};

@@ -33,7 +33,7 @@ constexpr int kBacklog = 1024;
 // Without file descriptors or memory, accepting again at once would only spin.
 constexpr std::chrono::milliseconds kAcceptPause{100};
 // Above num_connections_max: these are told so with 503. What comes beyond is closed.
-constexpr size_t kNumRefusedMax = 64;
+constexpr size_t kNumRejectedMax = 64;
 
 void check_config(const HttpServerConfig& config) {
   const HttpLimits& limits = config.limits;
@@ -225,7 +225,7 @@ void HttpServer::Impl::on_accept(const SocketError& error, Worker& worker, tcp::
 void HttpServer::Impl::adopt(Worker& worker, tcp::socket socket) {
   const size_t num_connections = state_.num_connections();
   const size_t num_max = state_.config.limits.num_connections_max;
-  if (worker.is_stopping || state_.is_draining || num_connections >= num_max + kNumRefusedMax) {
+  if (worker.is_stopping || state_.is_draining || num_connections >= num_max + kNumRejectedMax) {
     return;  // closed here
   }
   const auto connection = std::make_shared<Connection>(std::move(socket), worker.state);

@@ -66,7 +66,7 @@ class HttpServer {
   uint16_t port() const;
   size_t num_connections() const;
 
-  /// New connections are refused by the system from now on. Thread-safe; more than once too.
+  /// New connections are rejected by the system from now on. Thread-safe; more than once too.
   void stop_accepting();
 
   /// stop_accepting(); closes idle connections and each other one behind its answer; waits until

@@ -247,13 +247,13 @@ std::vector<BadRequest> bad_requests() {
   };
 }
 
-TEST(HttpServer, RefusesWhatIsNoRequestAndCloses) {
+TEST(HttpServer, RejectsWhatIsNoRequestAndCloses) {
   HttpServerConfig config;
   config.limits.body_bytes_max = 1000;
   TestServer test(config);
   for (const BadRequest& bad : bad_requests()) {
     RawClient client(test.port());
-    // The last part would be answered with 200 if the server read on behind what it refuses.
+    // The last part would be answered with 200 if the server read on behind what it rejects.
     client.send(bad.bytes + "GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
     const RawAnswer answer = client.receive();
     EXPECT_EQ(answer.status, bad.status) << bad.name << ": " << answer.body;
@@ -272,9 +272,9 @@ TEST(HttpServer, HoldsBodiesOfAllRequestsWithinOneLimit) {
   first.send(half);
   const std::string other = post("Content-Length: 1000\r\n", std::string(1000, 'b'));
   // The first body arrives when it likes: ask until it is there.
-  const RawAnswer refused = ask_until(test.port(), other, 503);
-  ASSERT_EQ(refused.status, 503);
-  EXPECT_EQ(refused.headers.at("retry-after"), "1");
+  const RawAnswer rejected = ask_until(test.port(), other, 503);
+  ASSERT_EQ(rejected.status, 503);
+  EXPECT_EQ(rejected.headers.at("retry-after"), "1");
   first.send("a");
   EXPECT_EQ(first.receive().status, 200);
   EXPECT_EQ(ask_until(test.port(), other, 200).status, 200);

@@ -289,26 +289,26 @@ TEST(HttpLifecycle, SaysWhyItCannotListen) {
   }
 }
 
-std::string refusal_of(const HttpServerConfig& config) {
+std::string rejection_of(const HttpServerConfig& config) {
   try {
     HttpServer server(config, {});
   } catch (const InputError& error) {
     return error.what();
   }
-  return "not refused";
+  return "not rejected";
 }
 
-TEST(HttpLifecycle, RefusesAConfigurationThatIsNone) {
+TEST(HttpLifecycle, RejectsAConfigurationThatIsNone) {
   HttpServerConfig config;
   config.limits.num_headers_max = 0;
-  EXPECT_EQ(refusal_of(config), "HTTP server: num_headers_max: expected at least 1, got 0.");
+  EXPECT_EQ(rejection_of(config), "HTTP server: num_headers_max: expected at least 1, got 0.");
   config = {};
   config.host = "";
-  EXPECT_EQ(refusal_of(config),
+  EXPECT_EQ(rejection_of(config),
             "HTTP server: host: expected an address or a name, got \"\". Use 127.0.0.1.");
   config = {};
   config.num_threads = 257;
-  EXPECT_EQ(refusal_of(config), "HTTP server: num_threads: expected at most 256, got 257.");
+  EXPECT_EQ(rejection_of(config), "HTTP server: num_threads: expected at most 256, got 257.");
 }
 
 TEST(HttpLifecycle, DrainsBehindAnswersAndClosesIdleConnections) {

@@ -46,7 +46,7 @@ class Outbox : public std::enable_shared_from_this<Outbox> {
   enum class Kind {
     kWhole,   // the only piece
     kFirst,   // of a stream
-    kNext,    // of a stream; refused while too much waits
+    kNext,    // of a stream; rejected while too much waits
     kLast,    // of a stream
     kBroken,  // the stream cannot be completed: the connection must be cut
   };

@@ -93,12 +93,12 @@ HttpResponse RequestGate::answer_without_route(const HttpRequest& head) const {
     return http_error(404, str("No such path: ", quote(head.path), "."), "unknown_path");
   }
   if (head.method != "OPTIONS") {
-    HttpResponse refusal = http_error(405,
-                                      str("Method of ", quote(head.path), ": expected ", methods,
-                                          ", got ", quote(head.method), "."),
-                                      "method_not_allowed");
-    refusal.headers.emplace_back("allow", methods);
-    return refusal;
+    HttpResponse rejection = http_error(405,
+                                        str("Method of ", quote(head.path), ": expected ", methods,
+                                            ", got ", quote(head.method), "."),
+                                        "method_not_allowed");
+    rejection.headers.emplace_back("allow", methods);
+    return rejection;
   }
   // Says which methods there are and runs none of them: a browser asks this without a key.
   HttpResponse response;

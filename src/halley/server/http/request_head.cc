@@ -124,9 +124,9 @@ std::optional<HttpResponse> read_target(std::string_view target, HttpRequest& re
 
 std::optional<HttpResponse> read_head(const HttpRequest& request, bool is_http_1_0,
                                       RequestHead& head) {
-  if (auto refusal = check_single_headers(request)) return refusal;
-  if (auto refusal = check_host(request, is_http_1_0)) return refusal;
-  if (auto refusal = read_framing(request, is_http_1_0, head)) return refusal;
+  if (auto rejection = check_single_headers(request)) return rejection;
+  if (auto rejection = check_host(request, is_http_1_0)) return rejection;
+  if (auto rejection = read_framing(request, is_http_1_0, head)) return rejection;
   return read_expectations(request, head);
 }
 

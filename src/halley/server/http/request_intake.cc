@@ -24,7 +24,7 @@ RequestIntake::Step RequestIntake::step(std::string_view bytes, size_t& num_used
     parser_ = std::make_unique<RequestParser>(limits_, budget_);
   }
   num_used = parser_->parse(bytes);
-  if (parser_->state() == RequestParser::State::kRefused) return refuse();
+  if (parser_->state() == RequestParser::State::kRejected) return reject();
   if (parser_->state() == RequestParser::State::kHead) return Step::kNeedMore;
   if (!is_judged_) {
     const Step judged = judge();
@@ -33,7 +33,7 @@ RequestIntake::Step RequestIntake::step(std::string_view bytes, size_t& num_used
       return parser_->framing().expects_continue ? Step::kContinue : Step::kNeedMore;
     }
     num_used += parser_->parse(bytes.substr(num_used));
-    if (parser_->state() == RequestParser::State::kRefused) return refuse();
+    if (parser_->state() == RequestParser::State::kRejected) return reject();
   }
   return parser_->state() == RequestParser::State::kDone ? Step::kRequest : Step::kNeedMore;
 }
@@ -48,12 +48,12 @@ RequestIntake::Step RequestIntake::judge() {
     return Step::kAnswer;
   }
   route_ = verdict.route;
-  if (!parser_->accept_body_length()) return refuse();
+  if (!parser_->accept_body_length()) return reject();
   return parser_->state() == RequestParser::State::kDone ? Step::kRequest : Step::kNeedMore;
 }
 
-RequestIntake::Step RequestIntake::refuse() {
-  answer_ = parser_->take_refusal();
+RequestIntake::Step RequestIntake::reject() {
+  answer_ = parser_->take_rejection();
   must_close_ = true;
   return Step::kAnswer;
 }

@@ -45,7 +45,7 @@ class RequestIntake {
 
  private:
   Step judge();
-  Step refuse();
+  Step reject();
 
   const HttpLimits& limits_;
   const RequestGate& gate_;

@@ -59,7 +59,7 @@ class RequestParser::Impl final : public beast::http::basic_parser<true> {
       if (is_too_long(num_waiting)) break;
       if (error == beast::http::error::need_more) break;
       if (error) {
-        refuse_syntax(error, rest);
+        reject_syntax(error, rest);
         break;
       }
       if (was_head && is_header_done()) {
@@ -72,14 +72,14 @@ class RequestParser::Impl final : public beast::http::basic_parser<true> {
   }
 
   bool accept_body_length() {
-    if (head_.content_length > limits_.body_bytes_max) refuse_large_body();
-    return state_ != State::kRefused;
+    if (head_.content_length > limits_.body_bytes_max) reject_large_body();
+    return state_ != State::kRejected;
   }
 
   State state_ = State::kHead;
   HttpRequest request_;
   RequestFraming framing_;
-  std::optional<HttpResponse> refusal_;
+  std::optional<HttpResponse> rejection_;
   const HttpLimits& limits_;
   BodyReservation reservation_;
 
@@ -93,57 +93,57 @@ class RequestParser::Impl final : public beast::http::basic_parser<true> {
       ++num_blank_bytes_;
     }
     if (num_blank_bytes_ == 1 && num < bytes.size()) {
-      refuse(http_error(400, "Request line: expected a method.", "bad_request"));
+      reject(http_error(400, "Request line: expected a method.", "bad_request"));
     }
     return num;
   }
 
-  void refuse(HttpResponse response) {
-    state_ = State::kRefused;
-    if (!refusal_.has_value()) refusal_ = std::move(response);
+  void reject(HttpResponse response) {
+    state_ = State::kRejected;
+    if (!rejection_.has_value()) rejection_ = std::move(response);
   }
 
   // For the callbacks, whose error stops Beast.
-  void refuse(HttpResponse response, BeastError& error) {
-    refuse(std::move(response));
+  void reject(HttpResponse response, BeastError& error) {
+    reject(std::move(response));
     error = beast::http::error::bad_value;
   }
 
-  void refuse_chunk(BeastError& error) {
-    refuse(http_error(400, "Body: chunk extensions or trailers are too long.", "bad_chunk"), error);
+  void reject_chunk(BeastError& error) {
+    reject(http_error(400, "Body: chunk extensions or trailers are too long.", "bad_chunk"), error);
   }
 
-  void refuse_large_body() {
-    refuse(http_error(413, str("Body: expected at most ", limits_.body_bytes_max, " bytes."),
+  void reject_large_body() {
+    reject(http_error(413, str("Body: expected at most ", limits_.body_bytes_max, " bytes."),
                       "body_too_large"));
   }
 
   // `bytes` begin with the line that is wrong or before it.
-  void refuse_syntax(const BeastError& error, std::string_view bytes) {
+  void reject_syntax(const BeastError& error, std::string_view bytes) {
     if (error == beast::http::error::header_limit) {
-      refuse_long_head();
+      reject_long_head();
     } else if (error == beast::http::error::bad_version && names_other_version(bytes)) {
-      refuse(http_error(505, "Request line: expected HTTP/1.1.", "bad_version"));
+      reject(http_error(505, "Request line: expected HTTP/1.1.", "bad_version"));
     } else if (error == beast::http::error::bad_transfer_encoding ||
                error == beast::http::error::bad_content_length ||
                error == beast::http::error::multiple_content_length) {
-      refuse(http_error(400,
+      reject(http_error(400,
                         "Length of the body: expected one content-length or one "
                         "transfer-encoding.",
                         "conflicting_lengths"));
     } else {
-      refuse(
+      reject(
           http_error(400, str("Not a well-formed request: ", error.message(), "."), "bad_request"));
     }
   }
 
-  void refuse_long_head() {
+  void reject_long_head() {
     if (request_.method.empty()) {
-      refuse(http_error(
+      reject(http_error(
           414, str("Request target: expected at most ", limits_.target_bytes_max, " bytes."),
           "target_too_long"));
     } else {
-      refuse(http_error(431, str("Headers: expected at most ", limits_.header_bytes_max, " bytes."),
+      reject(http_error(431, str("Headers: expected at most ", limits_.header_bytes_max, " bytes."),
                         "headers_too_large"));
     }
   }
@@ -151,16 +151,16 @@ class RequestParser::Impl final : public beast::http::basic_parser<true> {
   // `num_waiting` bytes are not used up, since more must follow before they say anything.
   bool is_too_long(size_t num_waiting) {
     if (state_ == State::kHead && num_head_bytes_ + num_waiting > limits_.header_bytes_max) {
-      refuse_long_head();
+      reject_long_head();
     } else if (state_ == State::kBody && num_waiting > limits_.header_bytes_max) {
-      refuse(http_error(400, "Body: a chunk's line or the trailers are too long.", "bad_chunk"));
+      reject(http_error(400, "Body: a chunk's line or the trailers are too long.", "bad_chunk"));
     }
-    return state_ == State::kRefused;
+    return state_ == State::kRejected;
   }
 
   void finish_head() {
-    if (auto refusal = read_head(request_, framing_.is_http_1_0, head_)) {
-      refuse(std::move(*refusal));
+    if (auto rejection = read_head(request_, framing_.is_http_1_0, head_)) {
+      reject(std::move(*rejection));
       return;
     }
     framing_.has_body = head_.is_chunked || head_.content_length > 0;
@@ -169,7 +169,7 @@ class RequestParser::Impl final : public beast::http::basic_parser<true> {
     state_ = framing_.has_body ? State::kBody : State::kDone;
     // Both have read the same headers: if they disagreed, the next request would begin elsewhere.
     if (framing_.has_body == is_done()) {
-      refuse(http_error(400, "Length of the body is not clear.", "bad_framing"));
+      reject(http_error(400, "Length of the body is not clear.", "bad_framing"));
     }
   }
 
@@ -178,15 +178,15 @@ class RequestParser::Impl final : public beast::http::basic_parser<true> {
     request_.method = std::string_view(method.data(), method.size());
     framing_.is_http_1_0 = version == 10;
     if (target.size() > limits_.target_bytes_max) {
-      refuse(http_error(414,
+      reject(http_error(414,
                         str("Request target: expected at most ", limits_.target_bytes_max,
                             " bytes, got ", target.size(), "."),
                         "target_too_long"),
              error);
       return;
     }
-    if (auto refusal = read_target({target.data(), target.size()}, request_)) {
-      refuse(std::move(*refusal), error);
+    if (auto rejection = read_target({target.data(), target.size()}, request_)) {
+      reject(std::move(*rejection), error);
     }
   }
 
@@ -195,11 +195,11 @@ class RequestParser::Impl final : public beast::http::basic_parser<true> {
     if (state_ != State::kHead) {
       // Trailers are read over: nothing that decides may come behind the head.
       num_trailer_bytes_ += name.size() + value.size();
-      if (num_trailer_bytes_ > limits_.header_bytes_max) refuse_chunk(error);
+      if (num_trailer_bytes_ > limits_.header_bytes_max) reject_chunk(error);
       return;
     }
     if (request_.headers.size() >= limits_.num_headers_max) {
-      refuse(http_error(431, str("Headers: expected at most ", limits_.num_headers_max, "."),
+      reject(http_error(431, str("Headers: expected at most ", limits_.num_headers_max, "."),
                         "too_many_headers"),
              error);
       return;
@@ -213,7 +213,7 @@ class RequestParser::Impl final : public beast::http::basic_parser<true> {
 
   size_t append(BeastText piece, BeastError& error) {
     if (piece.size() > limits_.body_bytes_max - request_.body.size()) {
-      refuse_large_body();
+      reject_large_body();
       error = beast::http::error::body_limit;
       return 0;
     }
@@ -221,7 +221,7 @@ class RequestParser::Impl final : public beast::http::basic_parser<true> {
       HttpResponse busy =
           http_error(503, "The server holds as many requests as it can. Try again.", "overloaded");
       busy.headers.emplace_back("retry-after", "1");
-      refuse(std::move(busy), error);
+      reject(std::move(busy), error);
       return 0;
     }
     request_.body.append(piece.data(), piece.size());
@@ -231,10 +231,10 @@ class RequestParser::Impl final : public beast::http::basic_parser<true> {
   void on_chunk_header_impl(uint64_t size, BeastText extension, BeastError& error) override {
     num_extension_bytes_ += extension.size();
     if (size > limits_.body_bytes_max - request_.body.size()) {
-      refuse_large_body();
+      reject_large_body();
       error = beast::http::error::body_limit;
     } else if (num_extension_bytes_ > limits_.header_bytes_max) {
-      refuse_chunk(error);
+      reject_chunk(error);
     }
   }
 
@@ -263,7 +263,7 @@ RequestParser::State RequestParser::state() const { return impl_->state_; }
 bool RequestParser::accept_body_length() { return impl_->accept_body_length(); }
 HttpRequest& RequestParser::request() { return impl_->request_; }
 const RequestFraming& RequestParser::framing() const { return impl_->framing_; }
-HttpResponse RequestParser::take_refusal() { return std::move(impl_->refusal_).value(); }
+HttpResponse RequestParser::take_rejection() { return std::move(impl_->rejection_).value(); }
 BodyReservation RequestParser::take_reservation() { return std::move(impl_->reservation_); }
 
 }  // namespace halley

@@ -21,10 +21,10 @@ struct RequestFraming {
 };
 
 /// One request. Stricter than the RFC demands: what two programs may read differently (two lengths,
-/// a length beside a transfer coding, a second Host, a target that is no path) is refused.
+/// a length beside a transfer coding, a second Host, a target that is no path) is rejected.
 class RequestParser {
  public:
-  enum class State { kHead, kBody, kDone, kRefused };
+  enum class State { kHead, kBody, kDone, kRejected };
 
   RequestParser(const HttpLimits& limits, std::shared_ptr<BodyBudget> budget);
   ~RequestParser();
@@ -37,14 +37,14 @@ class RequestParser {
   State state() const;
 
   /// In state kBody, before the body is parsed: whether its stated length is within the limit. If
-  /// not, the state is kRefused.
+  /// not, the state is kRejected.
   bool accept_body_length();
 
-  /// Content from the end of the head on; body in state kDone. In state kRefused what was read.
+  /// Content from the end of the head on; body in state kDone. In state kRejected what was read.
   HttpRequest& request();
   const RequestFraming& framing() const;
-  /// In state kRefused: the answer, after which the connection must be closed.
-  HttpResponse take_refusal();
+  /// In state kRejected: the answer, after which the connection must be closed.
+  HttpResponse take_rejection();
   BodyReservation take_reservation();
 
  private:

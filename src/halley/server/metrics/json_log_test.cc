@@ -69,9 +69,9 @@ TEST(JsonLog, PollsAreForDebuggingAndFailuresAreErrors) {
 
 TEST(JsonLog, AHostilePathStaysOneLineOfUtf8) {
   Lines lines;
-  AccessEntry hostile = entry();
-  hostile.path = "/\n{\"level\":\"forged\"}\x01\xFF";
-  lines.log(LogLevel::kDebug).write_access(hostile);
+  AccessEntry untrusted = entry();
+  untrusted.path = "/\n{\"level\":\"forged\"}\x01\xFF";
+  lines.log(LogLevel::kDebug).write_access(untrusted);
   ASSERT_THAT(lines.lines, SizeIs(1));
   EXPECT_EQ(lines.lines[0].find('\n'), lines.lines[0].size() - 1);
   EXPECT_EQ(Json::parse(lines.lines[0]).at("path"), "/\n{\"level\":\"forged\"}\x01\xEF\xBF\xBD");

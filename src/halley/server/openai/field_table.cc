@@ -17,7 +17,7 @@ constexpr uint8_t kTemplate = kChat | kTokenize;
 constexpr uint8_t kAll = kGenerate | kTokenize | kDetokenize;
 
 constexpr double kInt31Max = 2147483647;
-// JSON numbers are compared as doubles; the parser refuses what is no int64 itself.
+// JSON numbers are compared as doubles; the parser rejects what is no int64 itself.
 constexpr double kInt63Max = 9223372036854775807.0;
 
 constexpr const char* kTokenIdsSchema =
@@ -95,7 +95,7 @@ constexpr auto kFields = std::to_array<ApiField>({
      .schema = kMessagesSchema,
      .text = "The conversation. Roles system, developer (rendered as system), user, assistant, "
              "tool; content is a string or text parts, which are joined by line ends. Images, "
-             "audio and files are refused.",
+             "audio and files are rejected.",
      .store = store_messages},
     {.name = "tokens",
      .endpoints = kDetokenize,

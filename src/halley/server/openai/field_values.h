@@ -20,7 +20,7 @@ void store_tokens(const FieldValue& value, ApiRequest& request);
 /// "a string", "an integer", "null": how a message names what it got instead.
 std::string kind_in_words(const OrderedJson& value);
 
-/// Throws ApiError where `value`, at `path`, is not of this kind. The second refuses members that
+/// Throws ApiError where `value`, at `path`, is not of this kind. The second rejects members that
 /// are not in `names`.
 void expect_object(const OrderedJson& value, const std::string& path);
 void expect_members(const OrderedJson& object, const std::string& path,

@@ -16,7 +16,7 @@ constexpr size_t kArgumentsBytesMax = size_t{1} << 20;
 constexpr int kArgumentsDepthMax = 32;
 
 // Not an object of the standard's "text" kind: says what to do, by kind.
-[[noreturn]] void refuse_part(const OrderedJson& part, const std::string& path) {
+[[noreturn]] void reject_part(const OrderedJson& part, const std::string& path) {
   const auto type = part.find("type");
   const std::string got = type != part.end() && type->is_string()
                               ? quote(type->get_ref<const std::string&>(), 40)
@@ -42,7 +42,7 @@ std::string content_of(const OrderedJson& content, const std::string& path) {
     const OrderedJson& part = content[i];
     expect_object(part, where);
     const auto type = part.find("type");
-    if (type == part.end() || *type != "text") refuse_part(part, where);
+    if (type == part.end() || *type != "text") reject_part(part, where);
     expect_members(part, where, {"type", "text"});
     if (i > 0) text += '\n';
     text += string_member(part, "text", where, SIZE_MAX);
@@ -131,7 +131,7 @@ OrderedJson message_of(const OrderedJson& message, const std::string& path) {
   OrderedJson out = OrderedJson::object();
   const std::string role = role_of(message, path);
   out["role"] = role;
-  // What OpenAI's own client sends back of an answer is not refused where it says nothing.
+  // What OpenAI's own client sends back of an answer is not rejected where it says nothing.
   for (const char* name : {"annotations", "tool_calls"}) {
     const auto member = message.find(name);
     if (member == message.end() || member->is_null()) continue;

@@ -16,8 +16,8 @@ struct RequestRules {
   bool ignores_unknown_fields = false;  // else 400
 };
 
-/// `body` is hostile. A field that is null is as if it were not there. Throws ApiError 400 with the
-/// field's name in `param`.
+/// `body` is untrusted. A field that is null is as if it were not there. Throws ApiError 400 with
+/// the field's name in `param`.
 ApiRequest parse_request(std::string_view body, ApiEndpoint endpoint, const RequestRules& rules);
 
 }  // namespace halley

@@ -41,7 +41,7 @@ struct BadCase {
   std::string message;  // a part of it
 };
 
-// What a request with these members beside the required ones is refused with.
+// What a request with these members beside the required ones is rejected with.
 BadCase bad_completion(const std::string& members, const std::string& param,
                        const std::string& message) {
   return {kCompletions, R"({"prompt": "hi", )" + members + "}", param, message};
@@ -54,7 +54,7 @@ BadCase bad_message(const std::string& message, const std::string& param, const 
   return {kChat, R"({"messages": [)" + message + "]}", param, text};
 }
 
-void expect_refused(const std::vector<BadCase>& cases) {
+void expect_rejected(const std::vector<BadCase>& cases) {
   for (const BadCase& bad : cases) {
     try {
       parse(bad.endpoint, bad.body);
@@ -67,8 +67,8 @@ void expect_refused(const std::vector<BadCase>& cases) {
   }
 }
 
-TEST(RequestParser, RefusesWhatIsNoJsonObject) {
-  expect_refused({
+TEST(RequestParser, RejectsWhatIsNoJsonObject) {
+  expect_rejected({
       {kCompletions, "", "", "body: not valid JSON"},
       {kCompletions, "{", "", "body: not valid JSON"},
       {kCompletions, "[]", "", "body: expected a JSON object, got an array."},
@@ -85,7 +85,7 @@ TEST(RequestParser, RefusesWhatIsNoJsonObject) {
 }
 
 TEST(RequestParser, NamesUnknownAndMissingFields) {
-  expect_refused({
+  expect_rejected({
       {kCompletions, "{}", "prompt", "prompt: expected a value, got nothing. The field is req"},
       {kCompletions, R"({"prompt": null})", "prompt", "required"},
       {kChat, "{}", "messages", "messages: expected a value"},
@@ -98,8 +98,8 @@ TEST(RequestParser, NamesUnknownAndMissingFields) {
   });
 }
 
-TEST(RequestParser, RefusesFieldsOfOtherServersUnlessTheyAskForNothing) {
-  expect_refused({
+TEST(RequestParser, RejectsFieldsOfOtherServersUnlessTheyAskForNothing) {
+  expect_rejected({
       bad_completion(R"("suffix": "x")", "suffix", "suffix: expected nothing or \"\""),
       bad_completion(R"("best_of": 2)", "best_of", "best_of: expected nothing or 1"),
       bad_completion(R"("use_beam_search": true)", "use_beam_search", "no beam search"),
@@ -117,8 +117,8 @@ TEST(RequestParser, IgnoresUnknownFieldsWhereTheServerSaysSo) {
   EXPECT_NO_THROW(parse_request(R"({"prompt": "a", "x": 1})", kCompletions, lenient));
 }
 
-TEST(RequestParser, RefusesNumbersOutOfRange) {
-  expect_refused({
+TEST(RequestParser, RejectsNumbersOutOfRange) {
+  expect_rejected({
       bad_completion(R"("temperature": 2.1)", "temperature",
                      "temperature: expected 0 to 2, got 2.1."),
       bad_completion(R"("temperature": -0.1)", "temperature", "expected 0 to 2"),
@@ -152,12 +152,12 @@ TEST(RequestParser, RefusesNumbersOutOfRange) {
   });
 }
 
-TEST(RequestParser, RefusesListsThatAreTooLongOrWrong) {
+TEST(RequestParser, RejectsListsThatAreTooLongOrWrong) {
   std::string biases;
   for (int i = 0; i < 1025; ++i) biases += (i ? ",\"" : "\"") + std::to_string(i) + "\":1";
   std::string prompts = "\"a\"";
   for (int i = 0; i < 1024; ++i) prompts += ",\"a\"";
-  expect_refused({
+  expect_rejected({
       {kCompletions, R"({"prompt": 5})", "prompt", "expected a string or a list of token ids"},
       {kCompletions, R"({"prompt": []})", "prompt", "expected at least one token id, got none."},
       {kCompletions, R"({"prompt": [[]]})", "prompt[0]", "expected at least one token id"},
@@ -190,8 +190,8 @@ TEST(RequestParser, RefusesListsThatAreTooLongOrWrong) {
   });
 }
 
-TEST(RequestParser, RefusesMessagesThatAreWrong) {
-  expect_refused({
+TEST(RequestParser, RejectsMessagesThatAreWrong) {
+  expect_rejected({
       {kChat, R"({"messages": []})", "messages", "expected a list of 1 to 4096 messages, got 0"},
       {kChat, R"({"messages": {}})", "messages", "got an object."},
       bad_message("5", "messages[0]", "messages[0]: expected an object, got an integer."),
@@ -221,9 +221,9 @@ TEST(RequestParser, RefusesMessagesThatAreWrong) {
   });
 }
 
-TEST(RequestParser, RefusesToolsAndFormatsThatAreWrong) {
+TEST(RequestParser, RejectsToolsAndFormatsThatAreWrong) {
   const std::string f = R"({"type": "function", "function": {"name": "f"}})";
-  expect_refused({
+  expect_rejected({
       bad_chat(R"("tools": {})", "tools", "expected a list of at most 128 tools, got an object."),
       bad_chat(R"("tools": [{"type": "web"}])", "tools[0].type", "expected \"function\""),
       bad_chat(R"("tools": [{"type": "function", "function": {"name": "a b"}}])",

@@ -1,4 +1,4 @@
-#include "halley/quant/refused/refused.h"
+#include "halley/quant/unsupported/unsupported.h"
 
 #include <algorithm>
 #include <array>
@@ -27,7 +27,7 @@ constexpr const char* kDequantize =
 constexpr const char* kExportAgain =
     "Export the model again with the tool's format \"auto_gptq\" or \"auto_awq\".";
 
-constexpr auto kMethods = std::to_array<RefusedMethod>({
+constexpr auto kMethods = std::to_array<UnsupportedMethod>({
     {"aqlm", "codes of additive codebooks", kUse4Bits},
     {"auto-round", "AutoRound's own layouts", kExportAgain},
     {"auto_round", "AutoRound's own layouts", kExportAgain},
@@ -77,7 +77,7 @@ std::unique_ptr<QuantScheme> detect(const QuantConfig& config, const TensorSourc
   if (!config.fields) return nullptr;
   const auto* method =
       std::find_if(kMethods.begin(), kMethods.end(),
-                   [&](const RefusedMethod& row) { return row.name == config.method; });
+                   [&](const UnsupportedMethod& row) { return row.name == config.method; });
   if (method == kMethods.end()) return nullptr;
   throw UnsupportedError(str(config.where(),
                              ": expected fp8, compressed-tensors, gptq, awq, qoq or ModelOpt's "
@@ -87,7 +87,7 @@ std::unique_ptr<QuantScheme> detect(const QuantConfig& config, const TensorSourc
 
 }  // namespace
 
-std::span<const RefusedMethod> refused_methods() { return kMethods; }
+std::span<const UnsupportedMethod> unsupported_methods() { return kMethods; }
 
 const QuantFormat kQuantRefused = {.name = "refused", .detect = detect};
 

@@ -1,4 +1,4 @@
-// Quantization methods that exist and are not read: each is refused by name, with what to do
+// Quantization methods that exist and are not read: each is rejected by name, with what to do
 // instead.
 #pragma once
 
@@ -10,17 +10,17 @@
 namespace halley {
 
 /// One method as configurations name it, in lower case.
-struct RefusedMethod {
+struct UnsupportedMethod {
   std::string_view name;
   /// What it is, for the message: "2:4 sparse weights".
   const char* what;
   const char* advice;
 };
 
-std::span<const RefusedMethod> refused_methods();
+std::span<const UnsupportedMethod> unsupported_methods();
 
 /// Claims nothing: throws UnsupportedError that names file, field and method where it is one of
-/// refused_methods().
-extern const QuantFormat kQuantRefused;
+/// unsupported_methods().
+extern const QuantFormat kQuantUnsupported;
 
 }  // namespace halley

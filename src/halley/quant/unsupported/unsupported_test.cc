@@ -1,5 +1,5 @@
-// The refusal of every method that is known and not read.
-#include "halley/quant/refused/refused.h"
+// The rejection of every method that is known and not read.
+#include "halley/quant/unsupported/unsupported.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,10 +20,10 @@ std::unique_ptr<QuantScheme> detect(const std::string& method) {
   const HfConfig config = HfConfig::parse(
       str(R"({"quantization_config": {"quant_method": ")", method, "\"}}"), "dir/config.json");
   const MemoryTensors tensors;
-  return kQuantRefused.detect(read_quant_config(config, {}), tensors);
+  return kQuantUnsupported.detect(read_quant_config(config, {}), tensors);
 }
 
-TEST(RefusedMethods, NamesFileFieldMethodAndWhatToDo) {
+TEST(UnsupportedMethods, NamesFileFieldMethodAndWhatToDo) {
   EXPECT_THAT(
       [] { detect("SqueezeLLM"); },
       ThrowsMessage<UnsupportedError>(
@@ -34,8 +34,8 @@ TEST(RefusedMethods, NamesFileFieldMethodAndWhatToDo) {
           "llm-compressor."));
 }
 
-TEST(RefusedMethods, RefusesEachByItsName) {
-  for (const RefusedMethod& method : refused_methods()) {
+TEST(UnsupportedMethods, RejectsEachByItsName) {
+  for (const UnsupportedMethod& method : unsupported_methods()) {
     const std::string name(method.name);
     EXPECT_THAT([&] { detect(name); },
                 ThrowsMessage<UnsupportedError>(
@@ -43,16 +43,16 @@ TEST(RefusedMethods, RefusesEachByItsName) {
                           HasSubstr("got \"" + name + "\", "), HasSubstr(method.advice))));
     EXPECT_TRUE(std::string_view(method.advice).ends_with('.')) << name;
   }
-  EXPECT_GE(refused_methods().size(), 30u);
+  EXPECT_GE(unsupported_methods().size(), 30u);
 }
 
-TEST(RefusedMethods, LeavesOthersAlone) {
+TEST(UnsupportedMethods, LeavesOthersAlone) {
   for (const char* method :
        {"fp8", "gptq", "awq", "qoq", "compressed-tensors", "modelopt", "own"}) {
     EXPECT_EQ(detect(method), nullptr) << method;
   }
   const MemoryTensors tensors;
-  EXPECT_EQ(kQuantRefused.detect({}, tensors), nullptr);
+  EXPECT_EQ(kQuantUnsupported.detect({}, tensors), nullptr);
 }
 
 }  // namespace
