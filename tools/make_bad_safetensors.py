@@ -19,7 +19,7 @@ GOOD, BAD, STRICTER = "good", "bad", "stricter"
 
 
 def pack(header, data=b"", length=None):
-    """A file of this header; `length` where the stated length is to differ from the real one."""
+    """A file of this header; `length` where the declared length is to differ from the real one."""
     text = header if isinstance(header, bytes) else header.encode()
     return struct.pack("<Q", len(text) if length is None else length) + text + data
 

@@ -108,7 +108,7 @@ void open_layers(const halley::QuantScheme& scheme, const halley::MemoryTensors&
   }
 }
 
-/// As the loader does: a room that claims the statement, or several of them.
+/// As the loader does: a room that claims the declaration, or several of them.
 void detect(const halley::QuantConfig& config, const halley::MemoryTensors& tensors) {
   try {
     open_layers(*halley::detect_quant_scheme(config, tensors), tensors);

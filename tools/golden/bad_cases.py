@@ -4,7 +4,7 @@ ones. Written to testdata/quantized/bad_cases.json, whose schema the README ther
 import json
 
 from .edits import (Checkpoint, add, config, delete, file, put, rename, reshape, retype,
-                    statement)
+                    declaration)
 
 ATTENTION = "model.layers.0.self_attn."
 Q, K, V, OUT = (ATTENTION + part + "_proj" for part in "qkvo")
@@ -286,13 +286,13 @@ def methods():
               "squeezellm": {"wbits": 4}, "qqq": {"wbits": 4, "group_size": 128}, "exl3": {},
               "mxfp4": {}, "nvfp4": {}, "hqq": {"nbits": 4}, "aqlm": {}, "some_method": {"bits": 4}}
     for name, more in fields.items():
-        rejected(f"method_{name}", base, statement({"quant_method": name, **more}), name)
+        rejected(f"method_{name}", base, declaration({"quant_method": name, **more}), name)
     bad_field("method_number", base, config(quant_method=7), "quant_method")
     bad_field("method_list", base, config(quant_method=["gptq"]), "quant_method")
-    bad_field("method_untold", base, statement({"sym": True}), "quant_method")
-    bad_field("statement_text", base, {"config": {"quantization_config": "gptq"}},
+    bad_field("method_untold", base, declaration({"sym": True}), "quant_method")
+    bad_field("declaration_text", base, {"config": {"quantization_config": "gptq"}},
               "quantization_config")
-    contradiction("statement_missing", base, {"config": {"quantization_config": None}},
+    contradiction("declaration_missing", base, {"config": {"quantization_config": None}},
                   "quantization_config", "qweight")
 
 

@@ -13,7 +13,7 @@ def config(**patch):
     return {"config": {"quantization_config": patch}}
 
 
-def statement(fields):
+def declaration(fields):
     """Two edits that replace config.json's quantization_config."""
     return [{"config": {"quantization_config": None}},
             {"config": {"quantization_config": fields}}]

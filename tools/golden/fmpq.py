@@ -9,7 +9,7 @@ BLOCK = 128
 
 
 class Fmpq(Layer):
-    """qweight u8 [N, ceil(K/2)], scales [N, blocks], block_bits u8, activation_clip; input_order
+    """qweight u8 [N, ceil(K/2)], scales [N, blocks], block_bits u8, activation_clip; input_perm
     where the inputs are `ordered`. The first `num_s8` blocks have 8 bits."""
 
     kind = "fmpq"

@@ -31,7 +31,7 @@ struct ProductOptions {
 void add_product_options(CLI::App& app, ProductOptions& options);
 void add_gpu_options(CLI::App& app, GpuBenchOptions& options);
 
-/// The stated rates, an H200's where nothing is stated.
+/// The declared rates, an H200's where nothing is declared.
 DeviceRates gpu_rates(const GpuBenchOptions& options);
 
 /// Device, versions of driver, runtime and program, the date, and the rates that floors count with.

@@ -95,20 +95,20 @@ void WeightReads::read() {
 
 double WeightReads::bytes_per_second() const { return rates_.empty() ? 0 : median(rates_); }
 
-DeviceRates with_rates(const DeviceRates& stated, const DeviceRates& others) {
+DeviceRates with_rates(const DeviceRates& declared, const DeviceRates& others) {
   const auto pick = [](double a, double b) { return a > 0 ? a : b; };
-  return {.bytes = pick(stated.bytes, others.bytes),
-          .f16 = pick(stated.f16, others.f16),
-          .e4m3 = pick(stated.e4m3, others.e4m3),
-          .s8 = pick(stated.s8, others.s8)};
+  return {.bytes = pick(declared.bytes, others.bytes),
+          .f16 = pick(declared.f16, others.f16),
+          .e4m3 = pick(declared.e4m3, others.e4m3),
+          .s8 = pick(declared.s8, others.s8)};
 }
 
-DeviceRates rates_of(const BenchModel& model, const DeviceRates& stated, double host_bytes) {
-  return with_rates(stated, model.is_on_host ? DeviceRates{.bytes = host_bytes} : kH200Rates);
+DeviceRates rates_of(const BenchModel& model, const DeviceRates& declared, double host_bytes) {
+  return with_rates(declared, model.is_on_host ? DeviceRates{.bytes = host_bytes} : kH200Rates);
 }
 
-OrderedJson rates_json(const DeviceRates& rates, const char* unless_stated) {
-  return {{"unless_stated", unless_stated},
+OrderedJson rates_json(const DeviceRates& rates, const char* unless_declared) {
+  return {{"unless_stated", unless_declared},
           {"bytes_per_s", rates.bytes},
           {"f16_per_s", rates.f16},
           {"e4m3_per_s", rates.e4m3},

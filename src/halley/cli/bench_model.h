@@ -45,15 +45,15 @@ class WeightReads {
   std::vector<double> rates_;
 };
 
-/// Those of `stated` that are not 0, else the others.
-DeviceRates with_rates(const DeviceRates& stated, const DeviceRates& others);
-/// The stated rates; for those that are not: what was read on the host, an H200's on a device.
-DeviceRates rates_of(const BenchModel& model, const DeviceRates& stated, double host_bytes);
+/// Those of `declared` that are not 0, else the others.
+DeviceRates with_rates(const DeviceRates& declared, const DeviceRates& others);
+/// The declared rates; for those that are not: what was read on the host, an H200's on a device.
+DeviceRates rates_of(const BenchModel& model, const DeviceRates& declared, double host_bytes);
 
 /// Where rates are from that the user does not state.
 inline constexpr const char* kRatesOfHost = "plain reads of the weights, measured here";
 inline constexpr const char* kRatesOfDevice = "measured on an NVIDIA H200";
-OrderedJson rates_json(const DeviceRates& rates, const char* unless_stated);
+OrderedJson rates_json(const DeviceRates& rates, const char* unless_declared);
 
 /// Device, model, types, kernels and times of loading.
 OrderedJson facts_of(const BenchModel& model, const ModelOptions& options);

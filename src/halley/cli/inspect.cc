@@ -45,7 +45,7 @@ std::string stored_as(const LinearPlan& plan) {
   std::string text = is_float ? name_of(DType::kF8E4M3) : str(weight.bits, " bits");
   text += weight.group_size >= plan.in_features ? " channel" : str(" g", weight.group_size);
   if (!is_float) text += weight.is_symmetric ? " sym" : " asym";
-  if (weight.has_input_order) text += " order";
+  if (weight.has_input_perm) text += " order";
   if (weight.activation != ActivationQuant::kNone) text += str(" x:", weight.activation);
   return text;
 }
@@ -59,7 +59,7 @@ OrderedJson json_of(const LinearPlan& plan) {
   if (is_quantized(weight.layout)) {
     json["group_size"] = weight.group_size;
     json["symmetric"] = weight.is_symmetric;
-    json["input_order"] = weight.has_input_order;
+    json["input_order"] = weight.has_input_perm;
     json["activation"] = name_of(weight.activation);
   }
   json["out_features"] = plan.out_features;

@@ -70,7 +70,7 @@ T read_at(std::span<const std::byte> bytes, size_t index) {
 }
 
 // The window that the metadata states; 0 where it states none.
-int64_t stated_window(const SafetensorsHeader& header) {
+int64_t declared_window(const SafetensorsHeader& header) {
   const auto it = header.metadata.find("window");
   if (it == header.metadata.end()) return 0;
   int64_t window = 0;
@@ -85,7 +85,7 @@ LogitsReader::LogitsReader(const std::filesystem::path& path)
     : where_(path.string()), file_(MappedFile::open(path)) {
   const SafetensorsHeader header = parse_safetensors(file_.bytes(), where_);
   const auto format = header.metadata.find("format");
-  window_ = stated_window(header);
+  window_ = declared_window(header);
   if (format == header.metadata.end() || format->second != kFormat || window_ == 0) {
     throw InputError(str(where_,
                          ": expected a file that `halley eval --logits` wrote (metadata "

@@ -98,8 +98,8 @@ struct QuantParams {
   /// [ceil(N/32), ceil(K / group_size), 2, 32] f32: a panel's scales, then its zeros, for each
   /// group. Zero for features beyond N.
   HostBuffer groups;
-  /// Empty: packed input k is x[k]. Otherwise K numbers: packed input k is x[input_order[k]].
-  std::vector<int32_t> input_order;
+  /// Empty: packed input k is x[k]. Otherwise K numbers: packed input k is x[input_perm[k]].
+  std::vector<int32_t> input_perm;
   ActivationQuant activation = ActivationQuant::kNone;
   /// Of the static kinds: finite and at least 2^-100. Any other rounds everything to NaN, so that
   /// whoever loads a weight must reject it.

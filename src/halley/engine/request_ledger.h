@@ -28,7 +28,7 @@ class RequestLedger {
   /// It is no more.
   void end(RequestId id);
 
-  /// Rejects everything from now on, for the reason that was stated last.
+  /// Rejects everything from now on, for the reason that was declared last.
   void stop(const std::string& message) { stop_message_ = message; }
   bool is_stopped() const { return !stop_message_.empty(); }
 

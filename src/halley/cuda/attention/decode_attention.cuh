@@ -16,7 +16,7 @@
 #include "halley/cuda/attention/decode_ring.cuh"
 #include "halley/cuda/attention/decode_shape.cuh"
 #include "halley/cuda/attention/decode_warp.cuh"
-#include "halley/cuda/runtime/early_launch.cuh"
+#include "halley/cuda/runtime/pdl_launch.cuh"
 
 namespace halley::attention {
 
@@ -85,10 +85,10 @@ __global__ void __launch_bounds__(kDecodeThreads, (DecodeShape<kType, kHeadDim, 
     ring.enter(queue.work, warp);
     fill_ring(ring, queue, warp, is_ahead, true);
   }
-  wait_for_earlier_kernels();
+  griddepcontrol_wait();
   // Then SMs are about equally full, and what the next kernel reads ahead comes in
   // while splits are joined here.
-  if (has_few) let_next_kernel_start();
+  if (has_few) griddepcontrol_launch_dependents();
   using Sums = DecodeWarp<Shape>;
   typename Sums::Queries queries;
   if (queue.index < queue.num_work) queries.load(params, queue.work);
@@ -112,7 +112,8 @@ __global__ void __launch_bounds__(kDecodeThreads, (DecodeShape<kType, kHeadDim, 
     if (queue.has_next()) {
       queries.load(params, queue.next_work);
     } else if (!has_few) {
-      let_next_kernel_start();  // not before: its blocks would crowd where ours end first
+      griddepcontrol_launch_dependents();  // not before: its blocks would crowd where ours end
+                                           // first
     }
     sums.softmax.finish();
     if (threadIdx.x == 0) {

@@ -7,7 +7,7 @@
 #include "halley/cuda/attention/decode_attention.cuh"
 #include "halley/cuda/attention/decode_kernels.h"
 #include "halley/cuda/runtime/cuda_check.h"
-#include "halley/cuda/runtime/early_launch.cuh"
+#include "halley/cuda/runtime/pdl_launch.cuh"
 
 namespace halley::attention {
 
@@ -18,11 +18,11 @@ void launch_decode_instance(const CudaContext& context, const DecodeParams& para
   check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                   Shape::kSharedBytes),
              "shared memory of decode_attention");
-  launch_early(context, "decode_attention",
-               {.grid = dim3(static_cast<unsigned>(Shape::kBlocks * context.device.num_sms)),
-                .block = dim3(kDecodeThreads),
-                .shared_bytes = Shape::kSharedBytes},
-               kernel, params);
+  launch_with_pdl(context, "decode_attention",
+                  {.grid = dim3(static_cast<unsigned>(Shape::kBlocks * context.device.num_sms)),
+                   .block = dim3(kDecodeThreads),
+                   .shared_bytes = Shape::kSharedBytes},
+                  kernel, params);
 }
 
 template <KvDType kType>

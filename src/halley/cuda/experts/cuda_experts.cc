@@ -48,7 +48,7 @@ bool round_alike(const CudaActivationQuant& a, const CudaActivationQuant& b) {
       return a.scale == b.scale;
     case ActivationQuant::kS4S8Block128:
       return a.num_s8_inputs == b.num_s8_inputs && a.s4_clip == b.s4_clip &&
-             a.input_order == b.input_order;
+             a.input_perm == b.input_perm;
     default:
       return true;
   }

@@ -11,7 +11,7 @@
 #include "halley/cuda/ops/activate.cuh"
 #include "halley/cuda/ops/dispatch.h"
 #include "halley/cuda/runtime/cuda_check.h"
-#include "halley/cuda/runtime/early_launch.cuh"
+#include "halley/cuda/runtime/pdl_launch.cuh"
 
 namespace halley::cuda {
 namespace {
@@ -41,10 +41,10 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ int sums_of_warps[kWarps];
   __shared__ uint32_t largest_of_blocks[kClusterBlocksMax];
   __shared__ int sums_of_blocks[kClusterBlocksMax];
-  let_next_kernel_start();
+  griddepcontrol_launch_dependents();
   const auto cluster = cooperative_groups::this_cluster();
   cluster.barrier_arrive();  // this block runs: others may write into its shared memory
-  wait_for_earlier_kernels();
+  griddepcontrol_wait();
   const int rank = static_cast<int>(cluster.block_rank());
   const int64_t m = static_cast<int64_t>(blockIdx.x) / shape.cluster_blocks;
   const int begin = rank * shape.columns_of_block;
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kThreads)
   if constexpr (kHasBlocks) {
     // Blocks are whole in a block of threads, but where inputs have an order.
     cluster.barrier_wait();
-    const bool has_order = y.rounding.input_order != nullptr;
+    const bool has_order = y.rounding.input_perm != nullptr;
     if (has_order) {
       cluster.sync();
     } else {
@@ -159,8 +159,8 @@ __global__ void __launch_bounds__(kThreads, 2)
                                   const __grid_constant__ CodeRows y) {
   __shared__ uint32_t largest_of_warps[kWarps];
   __shared__ int sums_of_warps[kWarps];
-  wait_for_earlier_kernels();
-  let_next_kernel_start();
+  griddepcontrol_wait();
+  griddepcontrol_launch_dependents();
   const int64_t m = blockIdx.x;
   const T* gate_row = gate_up + m * shape.x_stride;
   const auto column_of = [](int i) { return 8 * (static_cast<int>(threadIdx.x) + i * kThreads); };
@@ -243,15 +243,16 @@ void launch(const CudaContext& context, Activation activation, ConstMatrix gate_
   const int64_t M = gate_up.num_rows, F = gate_up.num_cols / 2;
   const auto* data = reinterpret_cast<const T*>(gate_up.data);
   if constexpr (!std::is_same_v<T, float>) {
-    if (is_many<T>(gate_up) && y.rounding.input_order == nullptr) {
+    if (is_many<T>(gate_up) && y.rounding.input_perm == nullptr) {
       const ActivationShape shape = {.num_columns = static_cast<int>(F),
                                      .columns_of_block = static_cast<int>(F),
                                      .cluster_blocks = 1,
                                      .x_stride = gate_up.row_stride,
                                      .is_in_fours = true};
-      return launch_early(context, "activation of many rows to codes",
-                          {.grid = dim3(static_cast<unsigned>(M)), .block = dim3(kThreads)},
-                          many_activations_codes_kernel<T, kHasBlocks>, activation, shape, data, y);
+      return launch_with_pdl(context, "activation of many rows to codes",
+                             {.grid = dim3(static_cast<unsigned>(M)), .block = dim3(kThreads)},
+                             many_activations_codes_kernel<T, kHasBlocks>, activation, shape, data,
+                             y);
     }
   }
   const int cluster_blocks = cluster_blocks_for(context, M, F);
@@ -265,12 +266,12 @@ void launch(const CudaContext& context, Activation activation, ConstMatrix gate_
       .x_stride = gate_up.row_stride,
       .is_in_fours = F % 4 == 0 && gate_up.row_stride % 4 == 0 &&
                      reinterpret_cast<uintptr_t>(gate_up.data) % four_bytes == 0};
-  launch_early(context, "activation to codes",
-               {.grid = dim3(static_cast<unsigned>(M * cluster_blocks)),
-                .block = dim3(kThreads),
-                .shared_bytes = static_cast<size_t>(columns) * sizeof(float),
-                .cluster_blocks = static_cast<unsigned>(cluster_blocks)},
-               activation_codes_kernel<T, kHasBlocks>, activation, shape, data, y);
+  launch_with_pdl(context, "activation to codes",
+                  {.grid = dim3(static_cast<unsigned>(M * cluster_blocks)),
+                   .block = dim3(kThreads),
+                   .shared_bytes = static_cast<size_t>(columns) * sizeof(float),
+                   .cluster_blocks = static_cast<unsigned>(cluster_blocks)},
+                  activation_codes_kernel<T, kHasBlocks>, activation, shape, data, y);
 }
 
 }  // namespace

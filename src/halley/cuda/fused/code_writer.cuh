@@ -119,7 +119,7 @@ __device__ void write_blocks(const CodeRows& y, int64_t m, int num_columns, int 
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int num_warps = static_cast<int>(blockDim.x) / 32;
   const int num_blocks = blocks_of(num_columns);
-  const int32_t* order = y.rounding.input_order;
+  const int32_t* order = y.rounding.input_perm;
   uint8_t* row = y.codes + m * y.stride;
   for (int block = begin + static_cast<int>(threadIdx.x) / 32; block < end; block += num_warps) {
     float values[kLaneInputs];

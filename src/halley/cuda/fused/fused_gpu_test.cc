@@ -53,7 +53,7 @@ class Coded {
                       .scale = of.scale,
                       .num_s8_inputs = 256,
                       .s4_clip = 0.875f,
-                      .input_order = of.has_order ? order_.data() : nullptr},
+                      .input_perm = of.has_order ? order_.data() : nullptr},
             .rows = {.codes = codes_.matrix(),
                      .padded_cols = K + padding,
                      .scales = scales_.matrix().row<float>(0),

@@ -6,7 +6,7 @@
 #include "halley/cuda/gemm/numbers.cuh"
 #include "halley/cuda/gemm/row_scales.cuh"
 #include "halley/cuda/runtime/cuda_check.h"
-#include "halley/cuda/runtime/early_launch.cuh"
+#include "halley/cuda/runtime/pdl_launch.cuh"
 
 namespace halley::cuda {
 namespace {
@@ -27,8 +27,8 @@ struct EpilogueArguments {
 template <typename Sum>
 __global__ void __launch_bounds__(kThreads)
     scale_sums_kernel(const __grid_constant__ EpilogueArguments args) {
-  wait_for_earlier_kernels();
-  let_next_kernel_start();
+  griddepcontrol_wait();
+  griddepcontrol_launch_dependents();
   const int64_t n = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (n >= args.N) return;
   for (int64_t m = blockIdx.y; m < args.M; m += gridDim.y) {
@@ -61,7 +61,7 @@ void scale_sums(const CudaContext& context, ConstMatrix sums, const RowScales& s
                   static_cast<unsigned>(std::min(args.M, kGridRowsMax)));
   const auto kernel =
       sums.dtype == DType::kI32 ? scale_sums_kernel<int32_t> : scale_sums_kernel<float>;
-  launch_early(context, "scale_sums", {.grid = grid, .block = dim3(kThreads)}, kernel, args);
+  launch_with_pdl(context, "scale_sums", {.grid = grid, .block = dim3(kThreads)}, kernel, args);
 }
 
 }  // namespace halley::cuda

@@ -6,7 +6,7 @@
 #include "halley/cuda/gemm/numbers.cuh"
 #include "halley/cuda/gemm/row_scales.cuh"
 #include "halley/cuda/runtime/cuda_check.h"
-#include "halley/cuda/runtime/early_launch.cuh"
+#include "halley/cuda/runtime/pdl_launch.cuh"
 
 namespace halley::cuda {
 namespace {
@@ -42,8 +42,8 @@ __global__ void __launch_bounds__(kTile* kThreadRows)
   // One more than a tile, so that a column of `ws` lies in all banks.
   __shared__ Sum xs[kTile][kTile + 1];
   __shared__ Sum ws[kTile][kTile + 1];
-  wait_for_earlier_kernels();
-  let_next_kernel_start();
+  griddepcontrol_wait();
+  griddepcontrol_launch_dependents();
   const auto* x = static_cast<const T*>(args.x);
   const auto* w = static_cast<const T*>(args.w);
   const int i = static_cast<int>(threadIdx.x), j = static_cast<int>(threadIdx.y);
@@ -105,7 +105,7 @@ void gemm_plain(const CudaContext& context, ConstMatrix x, ConstMatrix w, const 
                   static_cast<unsigned>(std::min(ceil_div<int64_t>(args.M, kTile), kGridRowsMax)));
   const dim3 block(kTile, kThreadRows);
   const auto launch = [&](auto kernel) {
-    launch_early(context, "gemm_plain", {.grid = grid, .block = block}, kernel, args);
+    launch_with_pdl(context, "gemm_plain", {.grid = grid, .block = block}, kernel, args);
   };
   switch (x.dtype) {
     case DType::kF16:

@@ -33,8 +33,8 @@ __device__ __forceinline__ void arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-/// Waits until the phase of this parity has ended. One statement, so that ptxas sees no loop around
-/// tensor-core instructions that are in flight.
+/// Waits until the phase of this parity has ended. One declaration, so that ptxas sees no loop
+/// around tensor-core instructions that are in flight.
 __device__ __forceinline__ void wait_barrier(uint32_t barrier, uint32_t parity) {
   asm volatile(
       "{.reg .pred done;\n"
@@ -265,7 +265,7 @@ __device__ __forceinline__ void wait_barrier_in_cluster(uint32_t barrier, uint32
 
 /// Blocks until all kernels ahead have ended, and what they wrote is there; at once where the
 /// launch does not start early.
-__device__ __forceinline__ void wait_for_previous_kernel() {
+__device__ __forceinline__ void griddepcontrol_wait() {
   asm volatile("griddepcontrol.wait;" ::: "memory");
 }
 /// The next kernel, if it starts early, may come once every block has said so or ended.

@@ -19,7 +19,7 @@
 #include "halley/cuda/ops/activate.cuh"
 #include "halley/cuda/ops/elements.cuh"
 #include "halley/cuda/runtime/cuda_check.h"
-#include "halley/cuda/runtime/early_launch.cuh"
+#include "halley/cuda/runtime/pdl_launch.cuh"
 
 namespace halley::cuda {
 
@@ -279,7 +279,7 @@ __global__ void __launch_bounds__(kNormedThreads, 1)
     if (threadIdx.x == kNormedConsumers) {
       copy_normed_weights(map, args, ring);
       // Not earlier: blocks of the next kernel would take this one's share of the bandwidth.
-      let_next_kernel_start();
+      griddepcontrol_launch_dependents();
     }
     return;
   }
@@ -287,7 +287,7 @@ __global__ void __launch_bounds__(kNormedThreads, 1)
       args.row, rounding, ring.base + static_cast<uint32_t>(args.plan.inputs),
       reinterpret_cast<uint32_t*>(reinterpret_cast<uint8_t*>(shared_memory) + ring.base -
                                   shared_address_of(shared_memory) + args.plan.scratch));
-  wait_for_earlier_kernels();
+  griddepcontrol_wait();
   inputs.load();
   if (threadIdx.x == 0) arrive(ring.row_read());
   inputs.write();
@@ -314,11 +314,11 @@ void launch_normed_of(const CudaContext& context, const CUtensorMap& map,
   check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                                   cudaSharedmemCarveoutMaxShared),
              "shared memory of normed_gemm");
-  launch_early(context, "normed_gemm",
-               {.grid = dim3(static_cast<unsigned>(args.plan.num_blocks)),
-                .block = dim3(kNormedThreads),
-                .shared_bytes = static_cast<size_t>(args.plan.num_bytes)},
-               kernel, map, args, rounding_of(args.quant));
+  launch_with_pdl(context, "normed_gemm",
+                  {.grid = dim3(static_cast<unsigned>(args.plan.num_blocks)),
+                   .block = dim3(kNormedThreads),
+                   .shared_bytes = static_cast<size_t>(args.plan.num_bytes)},
+                  kernel, map, args, rounding_of(args.quant));
 }
 
 }  // namespace halley::cuda

@@ -8,7 +8,7 @@
 #include "halley/cuda/gemm/quantize_rows.h"
 #include "halley/cuda/gemm/row_coder.cuh"
 #include "halley/cuda/runtime/cuda_check.h"
-#include "halley/cuda/runtime/early_launch.cuh"
+#include "halley/cuda/runtime/pdl_launch.cuh"
 
 namespace halley::cuda {
 namespace {
@@ -88,8 +88,8 @@ __global__ void __launch_bounds__(kRowThreadsMax)
                         const __grid_constant__ Sink sink) {
   __shared__ uint32_t of_warps[kRowThreadsMax / 32];
   __shared__ int sums_of_warps[kRowThreadsMax / 32];
-  let_next_kernel_start();  // first of all: see cuda/runtime/read_ahead.cuh
-  wait_for_earlier_kernels();
+  griddepcontrol_launch_dependents();  // first of all: see cuda/runtime/read_ahead.cuh
+  griddepcontrol_wait();
   const int64_t m = blockIdx.x;
   const T* row = x + m * x_stride;
   // Short rows are read once, and all of a thread's inputs are on their way together.
@@ -138,8 +138,8 @@ __global__ void __launch_bounds__(kThreads)
     quantize_group_kernel(const T* x, int64_t x_stride, int64_t num_inputs,
                           const __grid_constant__ Rounding rounding,
                           const __grid_constant__ Sink sink) {
-  wait_for_earlier_kernels();
-  let_next_kernel_start();
+  griddepcontrol_wait();
+  griddepcontrol_launch_dependents();
   const int64_t m = blockIdx.x;
   const int64_t group = int64_t{blockIdx.y} * kWarps + threadIdx.x / 32;
   const int64_t begin = group * kGroupInputs;
@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int i = 0; i < kGroupInputs / 32; ++i) {
     const int64_t k = begin + lane + 32 * i;
     const bool is_inside = k < end;
-    natural[i] = is_inside && rounding.input_order != nullptr ? rounding.input_order[k] : k;
+    natural[i] = is_inside && rounding.input_perm != nullptr ? rounding.input_perm[k] : k;
     values[i] = is_inside ? to_float(x[m * x_stride + natural[i]]) : 0.0f;
     largest = max(largest, magnitude_bits(values[i]));
   }
@@ -186,16 +186,16 @@ void launch_rounding(const CudaContext& context, const CudaActivationQuant& quan
     if (has_groups(quant.kind)) {
       const auto blocks = static_cast<unsigned>(ceil_div(x.num_cols, kGroupInputs * kWarps));
       if (blocks == 0) return;
-      launch_early(context, "rounding of activations",
-                   {.grid = dim3(rows, blocks), .block = dim3(kThreads)},
-                   quantize_group_kernel<T, Sink>, data, x.row_stride, x.num_cols, rounding, sink);
+      launch_with_pdl(
+          context, "rounding of activations", {.grid = dim3(rows, blocks), .block = dim3(kThreads)},
+          quantize_group_kernel<T, Sink>, data, x.row_stride, x.num_cols, rounding, sink);
     } else {
       // A few inputs a thread: what counts for few rows is the time of one.
       const int64_t threads = std::clamp<int64_t>(
           round_up<int64_t>(ceil_div<int64_t>(x.num_cols, kHeldInputs), 32), 32, kRowThreadsMax);
-      launch_early(context, "rounding of activations",
-                   {.grid = dim3(rows), .block = dim3(static_cast<unsigned>(threads))},
-                   quantize_row_kernel<T, Sink>, data, x.row_stride, x.num_cols, rounding, sink);
+      launch_with_pdl(context, "rounding of activations",
+                      {.grid = dim3(rows), .block = dim3(static_cast<unsigned>(threads))},
+                      quantize_row_kernel<T, Sink>, data, x.row_stride, x.num_cols, rounding, sink);
     }
   };
   switch (x.dtype) {

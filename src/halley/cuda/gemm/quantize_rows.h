@@ -17,8 +17,8 @@ struct CudaActivationQuant {
   float scale = 0;            // of the static kinds
   int64_t num_s8_inputs = 0;  // of kS4S8Block128
   float s4_clip = 1;
-  /// Of kS4S8Block128, in device memory: K numbers, or null (QuantParams::input_order).
-  const int32_t* input_order = nullptr;
+  /// Of kS4S8Block128, in device memory: K numbers, or null (QuantParams::input_perm).
+  const int32_t* input_perm = nullptr;
   /// Of kE4m3Token: codes of each kLaneInputs inputs, of which K is a multiple, are in the order of
   /// cuda/gemm/lane_order.h.
   bool has_lane_order = false;

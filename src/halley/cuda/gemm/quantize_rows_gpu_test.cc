@@ -93,9 +93,9 @@ QuantParams params_of(const RoundingCase& of, int64_t K) {
   quant.num_s8_inputs = of.num_s8_inputs;
   quant.s4_clip = of.s4_clip;
   if (of.has_order) {
-    quant.input_order.resize(static_cast<size_t>(K));
-    std::iota(quant.input_order.begin(), quant.input_order.end(), 0);
-    std::shuffle(quant.input_order.begin(), quant.input_order.end(), std::mt19937(5));
+    quant.input_perm.resize(static_cast<size_t>(K));
+    std::iota(quant.input_perm.begin(), quant.input_perm.end(), 0);
+    std::shuffle(quant.input_perm.begin(), quant.input_perm.end(), std::mt19937(5));
   }
   return quant;
 }
@@ -133,8 +133,8 @@ class QuantizeRowsGpuTest : public testing::Test {
     const std::vector<float> values = make_inputs(M, K, x_dtype);
     DeviceMatrix x(x_dtype, M, K), rounded(dtype, M, K);
     x.set(values);
-    const DeviceArray<int32_t> order(quant.input_order.empty() ? std::vector<int32_t>{0}
-                                                               : quant.input_order);
+    const DeviceArray<int32_t> order(quant.input_perm.empty() ? std::vector<int32_t>{0}
+                                                              : quant.input_perm);
     round_rows(context_, device_quant(of, quant, order), x.matrix(), rounded.matrix());
     const std::vector<float> got = rounded.get(stream_);
     const std::vector<float> expected = expected_values(quant, values, M, K, dtype);
@@ -152,7 +152,7 @@ class QuantizeRowsGpuTest : public testing::Test {
             .scale = of.scale,
             .num_s8_inputs = of.num_s8_inputs,
             .s4_clip = of.s4_clip,
-            .input_order = quant.input_order.empty() ? nullptr : order.data()};
+            .input_perm = quant.input_perm.empty() ? nullptr : order.data()};
   }
 
   /// Codes times scales are the CPU's values; padding is zero; sums are those of the codes.
@@ -161,8 +161,8 @@ class QuantizeRowsGpuTest : public testing::Test {
     const std::vector<float> values = make_inputs(M, K, DType::kF32);
     DeviceMatrix x(DType::kF32, M, K);
     x.set(values);
-    const DeviceArray<int32_t> order(quant.input_order.empty() ? std::vector<int32_t>{0}
-                                                               : quant.input_order);
+    const DeviceArray<int32_t> order(quant.input_perm.empty() ? std::vector<int32_t>{0}
+                                                              : quant.input_perm);
     const int64_t stride = (K + 15) / 16 * 16;
     const DType code_dtype = activation_code_dtype(of.kind);
     const int64_t group = activation_group_inputs(of.kind, K);
@@ -193,7 +193,7 @@ class QuantizeRowsGpuTest : public testing::Test {
           continue;
         }
         const int64_t natural =
-            quant.input_order.empty() ? k : quant.input_order[static_cast<size_t>(k)];
+            quant.input_perm.empty() ? k : quant.input_perm[static_cast<size_t>(k)];
         const float scale = got_scales[static_cast<size_t>(m * num_groups + k / group)];
         ASSERT_TRUE(is_same(scale * code, expected[static_cast<size_t>(m * K + natural)]))
             << "[" << m << ", " << k << "]: scale " << scale << ", code " << code << ", expected "

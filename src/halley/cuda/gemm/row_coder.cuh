@@ -21,7 +21,7 @@ struct Rounding {
   float static_scale, static_inverse;  // NaN where the scale cannot be used
   int64_t num_s8_inputs;
   float s4_clip;
-  const int32_t* input_order;
+  const int32_t* input_perm;
   bool is_e4m3;
 };
 
@@ -115,7 +115,7 @@ inline Rounding rounding_of(const CudaActivationQuant& quant) {
           .static_inverse = is_usable ? 1.0f / quant.scale : kNan,
           .num_s8_inputs = quant.num_s8_inputs,
           .s4_clip = quant.s4_clip,
-          .input_order = is_block ? quant.input_order : nullptr,
+          .input_perm = is_block ? quant.input_perm : nullptr,
           .is_e4m3 = activation_code_dtype(quant.kind) == DType::kF8E4M3};
 }
 

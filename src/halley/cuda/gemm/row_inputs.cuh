@@ -38,9 +38,9 @@ class RowInputs {
                                        uint32_t inputs, uint32_t* scratch)
       : row_(row), rounding_(rounding), inputs_(inputs), scratch_(scratch) {
     if constexpr (kNumbers == RowNumbers::kS8Blocks) {
-      if (rounding_.input_order != nullptr) {
+      if (rounding_.input_perm != nullptr) {
 #pragma unroll 1
-        for (int i = 0; has(i); ++i) fetch_ahead(rounding_.input_order + column(i));
+        for (int i = 0; has(i); ++i) fetch_ahead(rounding_.input_perm + column(i));
       }
     }
     if (!row_.has_norm) return;
@@ -74,7 +74,7 @@ class RowInputs {
       if constexpr (kInputBytes == 2) store_shared_4(to + 4, 0);
     }
     if constexpr (kNumbers == RowNumbers::kS8Blocks) {
-      if (rounding_.input_order != nullptr) put_in_order(blocks.numbers);
+      if (rounding_.input_perm != nullptr) put_in_order(blocks.numbers);
       write_blocks(blocks.scales);
     } else if constexpr (kIsCodes) {
       write_codes();
@@ -208,7 +208,7 @@ class RowInputs {
 #pragma unroll
     for (int i = 0; i < kFours; ++i) {
       if (!has(i)) break;
-      const int4 from = *reinterpret_cast<const int4*>(rounding_.input_order + column(i));
+      const int4 from = *reinterpret_cast<const int4*>(rounding_.input_perm + column(i));
       fours_[i] = {number_of(from.x) | number_of(from.y) << 16,
                    number_of(from.z) | number_of(from.w) << 16};
     }

@@ -11,7 +11,7 @@
 #include "halley/cuda/gemm/streamed_ring.cuh"
 #include "halley/cuda/gemm/streamed_wgmma.cuh"
 #include "halley/cuda/runtime/cuda_check.h"
-#include "halley/cuda/runtime/early_launch.cuh"
+#include "halley/cuda/runtime/pdl_launch.cuh"
 
 namespace halley::cuda {
 
@@ -150,9 +150,9 @@ __global__ void __launch_bounds__(streamed_threads(kStreamedTiles[kTileIndex]),
     if (threadIdx.x == kConsumers) {
       copy_streamed_weights<kTile.boxes>(w_map, args, ring, cluster, first_step, num_steps);
       // Not earlier: blocks of the next kernel would take this one's share of the bandwidth.
-      let_next_kernel_start();
+      griddepcontrol_launch_dependents();
     } else if (threadIdx.x == kConsumers + 32) {
-      wait_for_earlier_kernels();
+      griddepcontrol_wait();
       copy_streamed_inputs(x_map, args, ring, cluster, first_step, num_steps);
     }
     if (args.plan.split > 1) {
@@ -164,7 +164,7 @@ __global__ void __launch_bounds__(streamed_threads(kStreamedTiles[kTileIndex]),
   }
   Epilogue epilogue(args, ring.base, rank);
   epilogue.stage_output_scales(cluster);
-  wait_for_earlier_kernels();
+  griddepcontrol_wait();
   epilogue.stage_token_scales();
   StreamedStage stage;
   for (int tile = cluster; tile < args.plan.num_tiles; tile += args.plan.num_clusters) {
@@ -186,12 +186,12 @@ void launch_streamed_tokens(const CudaContext& context, const CUtensorMap& w_map
     check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                                     cudaSharedmemCarveoutMaxShared),
                "shared memory of streamed_gemm");
-    launch_early(context, "streamed_gemm",
-                 {.grid = dim3(static_cast<unsigned>(args.plan.num_clusters * args.plan.split)),
-                  .block = dim3(static_cast<unsigned>(streamed_threads(args.plan.tile()))),
-                  .shared_bytes = static_cast<size_t>(args.shared.num_bytes),
-                  .cluster_blocks = static_cast<unsigned>(args.plan.split)},
-                 kernel, w_map, x_map, args);
+    launch_with_pdl(context, "streamed_gemm",
+                    {.grid = dim3(static_cast<unsigned>(args.plan.num_clusters * args.plan.split)),
+                     .block = dim3(static_cast<unsigned>(streamed_threads(args.plan.tile()))),
+                     .shared_bytes = static_cast<size_t>(args.shared.num_bytes),
+                     .cluster_blocks = static_cast<unsigned>(args.plan.split)},
+                    kernel, w_map, x_map, args);
   };
   if (args.plan.tile_index == 0) return launch(streamed_kernel<Type, kTokens, 0>);
   if (args.plan.tile_index == 1) return launch(streamed_kernel<Type, kTokens, 1>);

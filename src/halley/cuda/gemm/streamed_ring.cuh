@@ -5,7 +5,7 @@
 
 #include "halley/cuda/gemm/hopper_instructions.cuh"
 #include "halley/cuda/gemm/streamed_arguments.h"
-#include "halley/cuda/runtime/early_launch.cuh"
+#include "halley/cuda/runtime/pdl_launch.cuh"
 
 namespace halley::cuda {
 
@@ -82,7 +82,7 @@ __device__ __forceinline__ void copy_streamed_weights(const CUtensorMap& map,
   cursor.stage.parity = 1;  // every stage is empty at first
   const int stage_bytes = ring.w_stage_bytes + ring.x_stage_bytes;
   for (int i = 0; cursor.tile < args.plan.num_tiles; ++i) {
-    if (i == args.plan.early_stages) wait_for_earlier_kernels();
+    if (i == args.plan.early_stages) griddepcontrol_wait();
     const uint32_t full = ring.full(cursor.stage.index);
     const uint32_t to = ring.weights(cursor.stage.index);
     const int chunk = (first_step + cursor.step) * args.plan.stage_chunks;

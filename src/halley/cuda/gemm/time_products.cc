@@ -21,7 +21,8 @@ constexpr size_t kPatternBytes = size_t{8} << 20;
 class ProductGraph {
  public:
   ProductGraph(const CudaContext& context, size_t num_copies,
-               const std::function<void(size_t copy)>& queue, CudaGraph::EarlyStarts early_starts)
+               const std::function<void(size_t copy)>& queue,
+               CudaGraph::ProgrammaticEdges programmatic_edges)
       : context_(context),
         num_products_(round_up(kNumProductsMin, static_cast<int64_t>(num_copies))) {
     const auto copies = static_cast<int64_t>(num_copies);
@@ -30,7 +31,7 @@ class ProductGraph {
         [&] {
           for (int64_t i = 0; i < num_products_; ++i) queue(static_cast<size_t>(i % copies));
         },
-        early_starts);
+        programmatic_edges);
   }
 
   const CudaGraph& graph() const { return graph_; }
@@ -96,17 +97,17 @@ size_t num_timed_copies(const CudaContext& context, size_t weight_bytes) {
 double time_products(const CudaContext& context, size_t num_copies,
                      const std::function<void(size_t copy)>& queue, double limit) {
   queue(0);  // what CUDA loads at the first call
-  return ProductGraph(context, num_copies, queue, CudaGraph::EarlyStarts::kKept).time(limit);
+  return ProductGraph(context, num_copies, queue, CudaGraph::ProgrammaticEdges::kKept).time(limit);
 }
 
 ProductTime time_starts(const CudaContext& context, size_t num_copies,
                         const std::function<void(size_t copy)>& queue) {
   queue(0);
   constexpr double kNoLimit = std::numeric_limits<double>::infinity();
-  const ProductGraph apart(context, num_copies, queue, CudaGraph::EarlyStarts::kRemoved);
+  const ProductGraph apart(context, num_copies, queue, CudaGraph::ProgrammaticEdges::kRemoved);
   ProductTime time = {.microseconds = apart.time(kNoLimit)};
-  if (apart.graph().num_removed_starts() > 0) {
-    const ProductGraph early(context, num_copies, queue, CudaGraph::EarlyStarts::kKept);
+  if (apart.graph().num_removed_edges() > 0) {
+    const ProductGraph early(context, num_copies, queue, CudaGraph::ProgrammaticEdges::kKept);
     time.early_microseconds = early.time(kNoLimit);
   }
   return time;

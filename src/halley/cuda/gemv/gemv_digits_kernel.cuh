@@ -15,7 +15,7 @@
 #include "halley/cuda/gemv/gemv_group.cuh"
 #include "halley/cuda/gemv/gemv_layout.h"
 #include "halley/cuda/runtime/cuda_check.h"
-#include "halley/cuda/runtime/early_launch.cuh"
+#include "halley/cuda/runtime/pdl_launch.cuh"
 
 namespace halley::cuda {
 
@@ -243,7 +243,7 @@ __global__ void __launch_bounds__(kGemvDigitWarps * 32, 1)
   constexpr int kBeforeInputs = 2;
 #pragma unroll 1
   for (int i = 0; i < kBeforeInputs; ++i) ring.copy_next();
-  wait_for_earlier_kernels();
+  griddepcontrol_wait();
   const int s = lane / 8, c = lane / 2 % 4, j = lane % 2;
   const InputDigits<Type> digits = {
       .source = {args.x, args.x_row_bytes, args.x_row_used_bytes, args.M, weight.num_pieces},
@@ -322,7 +322,7 @@ __global__ void __launch_bounds__(kGemvDigitWarps * 32, 1)
       ring.copy_next();
       stage = stage + 1 == plan.stages ? 0 : stage + 1;
     }
-    if (tile + plan.tiles >= tile_end) let_next_kernel_start();
+    if (tile + plan.tiles >= tile_end) griddepcontrol_launch_dependents();
     float* const sums_of_turn = all_sums + turn * kGemvDigitWarps * args.M * plan.sum_pitch;
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) {
@@ -369,11 +369,11 @@ void launch_gemv_digits(const CudaContext& context, const GemvDigitPlan& plan,
   check_cuda(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, plan.num_bytes),
       "shared memory of a product");
-  launch_early(context, "product of one or two rows and codes",
-               {.grid = dim3(static_cast<unsigned>(plan.blocks)),
-                .block = dim3(kGemvDigitWarps * 32),
-                .shared_bytes = static_cast<size_t>(plan.num_bytes)},
-               kernel, args, plan);
+  launch_with_pdl(context, "product of one or two rows and codes",
+                  {.grid = dim3(static_cast<unsigned>(plan.blocks)),
+                   .block = dim3(kGemvDigitWarps * 32),
+                   .shared_bytes = static_cast<size_t>(plan.num_bytes)},
+                  kernel, args, plan);
 }
 
 }  // namespace halley::cuda

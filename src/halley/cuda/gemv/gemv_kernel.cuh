@@ -11,7 +11,7 @@
 #include "halley/cuda/gemv/gemv_arguments.h"
 #include "halley/cuda/gemv/gemv_decode.cuh"
 #include "halley/cuda/gemv/gemv_group.cuh"
-#include "halley/cuda/runtime/early_launch.cuh"
+#include "halley/cuda/runtime/pdl_launch.cuh"
 
 namespace halley::cuda {
 
@@ -192,7 +192,7 @@ __global__ void __launch_bounds__(kGemvThreads, 2)
       group_words[warp].start(weight, first_tile, warp + d * kGemvWarps, d, lane);
     }
   }
-  wait_for_earlier_kernels();
+  griddepcontrol_wait();
   uint4 x[kSteps][kRowTiles] = {};
   const uint8_t* x_rows[kRowTiles];
 #pragma unroll
@@ -281,7 +281,7 @@ __global__ void __launch_bounds__(kGemvThreads, 2)
       }
     }
   }
-  let_next_kernel_start();
+  griddepcontrol_launch_dependents();
   if (!is_grouped) {
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) {
@@ -320,8 +320,8 @@ template <class Numbers, int kBits, int kTiles>
 void launch_gemv_tiles(const CudaContext& context, const GemvArguments& args) {
   const auto launch = [&](auto kernel) {
     const auto blocks = static_cast<unsigned>(ceil_div<int64_t>(args.weight.num_tiles, kTiles));
-    launch_early(context, "product of a few rows and codes",
-                 {.grid = dim3(blocks), .block = dim3(kGemvThreads)}, kernel, args);
+    launch_with_pdl(context, "product of a few rows and codes",
+                    {.grid = dim3(blocks), .block = dim3(kGemvThreads)}, kernel, args);
   };
   if constexpr (kTiles <= 2) {
     if (args.M > 8) return launch(gemv_kernel<Numbers, kBits, kTiles, 2>);

@@ -12,7 +12,7 @@
 #include "halley/cuda/gemv/gemv_planes.h"
 #include "halley/cuda/gemv/gemv_planes_inputs.cuh"
 #include "halley/cuda/runtime/cuda_check.h"
-#include "halley/cuda/runtime/early_launch.cuh"
+#include "halley/cuda/runtime/pdl_launch.cuh"
 
 namespace halley::cuda {
 
@@ -378,10 +378,10 @@ __device__ __forceinline__ void multiply_planes(const GemvArguments& args,
       .tile_end = warp < weight.num_pieces ? tile_end : tile_begin,
       .tile = tile_begin};
   ring.aim(tile_begin);
-  let_next_kernel_start();  // whose blocks come as soon as these here end
+  griddepcontrol_launch_dependents();  // whose blocks come as soon as these here end
 #pragma unroll 1
   for (int i = 0; i < kBeforeInputs; ++i) ring.copy_next();
-  wait_for_earlier_kernels();
+  griddepcontrol_wait();
   const int own_pieces = (weight.num_pieces - warp + kGemvPlaneWarps - 1) / kGemvPlaneWarps;
   const typename Planes::Inputs inputs = {
       .source = {args.x, args.x_row_bytes, args.x_row_used_bytes, weight.num_pieces},
@@ -453,11 +453,11 @@ void launch_gemv_planes_rows(const CudaContext& context, const GemvPlanePlan& pl
   check_cuda(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, plan.num_bytes),
       "shared memory of a product");
-  launch_early(context, "product of one or two rows and bits",
-               {.grid = dim3(static_cast<unsigned>(plan.blocks)),
-                .block = dim3(kGemvPlaneWarps * 32),
-                .shared_bytes = static_cast<size_t>(plan.num_bytes)},
-               kernel, args, plan);
+  launch_with_pdl(context, "product of one or two rows and bits",
+                  {.grid = dim3(static_cast<unsigned>(plan.blocks)),
+                   .block = dim3(kGemvPlaneWarps * 32),
+                   .shared_bytes = static_cast<size_t>(plan.num_bytes)},
+                  kernel, args, plan);
 }
 
 /// See gemv_arguments.h.

@@ -54,7 +54,7 @@ __device__ __forceinline__ void run_tile_block(const TileArguments& args, const 
   } else {
     sync_named<kTileThreads>(kTileRingForAll);
     take_registers<Registers::kConsumer>();
-    wait_for_previous_kernel();
+    griddepcontrol_wait();
     const TileThread self = tile_thread();
     Consumer::begin(self);
     typename Consumer::Place place_in_ring;

@@ -45,7 +45,7 @@ __device__ __forceinline__ void consume(const MixedMaps& maps, const MixedArgume
   uint32_t drained_parity = 0, received_parity = 0;
   bool is_first = true;
   MixedStage stage;
-  wait_for_previous_kernel();
+  griddepcontrol_wait();
   for (MixedSegment segment = first_segment<kHasGivers>(args.schedule, block);
        segment.num_chunks > 0; segment = next_segment<kHasGivers>(args.schedule, block, segment)) {
     MixedPlace place;

@@ -118,7 +118,7 @@ __device__ __forceinline__ MixedStage produce_weights(const MixedArguments& args
       const uint32_t full = ring.full(args, stage.index);
       wait_barrier(ring.empty(args, stage.index), stage.parity);
       // Weights are constant; but many stages of them would stand in the way of the first inputs.
-      if (num_early > 0 && --num_early == 0) wait_for_previous_kernel();
+      if (num_early > 0 && --num_early == 0) griddepcontrol_wait();
       if (lane == 0) arrive_expecting(full, stage_bytes);
       __syncwarp();
       if (lane < kChunks) {
@@ -139,7 +139,7 @@ template <MixedKind kKind, int kTokens, bool kHasGivers>
 __device__ __forceinline__ void produce_activations(const CUtensorMap& x_map,
                                                     const MixedArguments& args,
                                                     const MixedRing& ring) {
-  wait_for_previous_kernel();
+  griddepcontrol_wait();
   MixedStage stage = {0, 1};
   const MixedBlock block = this_block<kHasGivers>();
   MixedSegment segment = first_segment<kHasGivers>(args.schedule, block);

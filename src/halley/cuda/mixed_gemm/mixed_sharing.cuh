@@ -42,7 +42,7 @@ struct MixedSharing {
   static constexpr int kStageVectors = stage_vectors(Decoder::kKind, {kTokens, kStrips * 128});
   static_assert(kVectors % kStageVectors == 0);
 
-  /// Behind wait_for_previous_kernel(): an earlier launch has read its slots and counters.
+  /// Behind griddepcontrol_wait(): an earlier launch has read its slots and counters.
   static __device__ __forceinline__ void leave(const MixedArguments& args, const MixedThread& self,
                                                int tile, const Sums& sums) {
     const int slot =
@@ -65,7 +65,7 @@ struct MixedSharing {
                                                  int tile, MixedStage stage) {
     if (threadIdx.x % 32 != 0) return;
     // Which may have used the counters; with few stages nobody in this warp has waited yet.
-    wait_for_previous_kernel();
+    griddepcontrol_wait();
     const MixedSlots slots = slots_of(args.schedule, tile);
     const auto* from = static_cast<const uint8_t*>(args.left_sums) +
                        int64_t{slots.first} * (kVectors * kVectorBytes);

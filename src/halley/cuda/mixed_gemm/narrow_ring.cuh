@@ -166,7 +166,7 @@ struct NarrowRing {
       copy_weights();
       advance();
     }
-    wait_for_previous_kernel();
+    griddepcontrol_wait();
     fetch_inputs();
     aim(row);
     stage_ahead = 0;

@@ -11,7 +11,7 @@
 #include "halley/cuda/moe/grouped_tiles.h"
 #include "halley/cuda/ops/activate.cuh"
 #include "halley/cuda/runtime/cuda_check.h"
-#include "halley/cuda/runtime/early_launch.cuh"
+#include "halley/cuda/runtime/pdl_launch.cuh"
 
 namespace halley::cuda {
 
@@ -284,8 +284,8 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   for (int i = static_cast<int>(threadIdx.x); i < num_weights; i += Shape::kThreads) {
     tables.weights[i] = params.weights[i];
   }
-  wait_for_earlier_kernels();
-  let_next_kernel_start();
+  griddepcontrol_wait();
+  griddepcontrol_launch_dependents();
   fill_tables(params, tables, Shape::kRows);
   __syncthreads();
   const GroupedGrid grid = {
@@ -331,11 +331,11 @@ void launch_grouped(const CudaContext& context, const GroupedParams& params) {
   const int64_t tiles_max =
       row_tiles_max * num_output_tiles(params.num_outputs, is_gated, Shape::kWeightRows);
   const int64_t blocks = int64_t{context.device.num_sms} * Shape::kBlocks;
-  launch_early(context, "grouped_gemm",
-               {.grid = dim3(static_cast<unsigned>(std::min(tiles_max, blocks))),
-                .block = dim3(Shape::kThreads),
-                .shared_bytes = static_cast<size_t>(num_bytes)},
-               kernel, params);
+  launch_with_pdl(context, "grouped_gemm",
+                  {.grid = dim3(static_cast<unsigned>(std::min(tiles_max, blocks))),
+                   .block = dim3(Shape::kThreads),
+                   .shared_bytes = static_cast<size_t>(num_bytes)},
+                  kernel, params);
 }
 
 }  // namespace halley::cuda

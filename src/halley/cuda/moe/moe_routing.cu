@@ -1,7 +1,7 @@
 #include "halley/base/check.h"
 #include "halley/base/checked_math.h"
 #include "halley/cuda/moe/moe_routing.h"
-#include "halley/cuda/runtime/early_launch.cuh"
+#include "halley/cuda/runtime/pdl_launch.cuh"
 
 namespace halley::cuda {
 namespace {
@@ -175,8 +175,8 @@ __device__ float* scratch_of_warp(const RouteParams& params) {
 
 __global__ void __launch_bounds__(kBlockWarps* kLanes)
     route_kernel(const __grid_constant__ RouteParams params) {
-  wait_for_earlier_kernels();
-  let_next_kernel_start();
+  griddepcontrol_wait();
+  griddepcontrol_launch_dependents();
   const int m = static_cast<int>(blockIdx.x) * kBlockWarps + warp_index();
   if (m < params.num_rows) route_row(params, m, scratch_of_warp(params));
 }
@@ -184,8 +184,8 @@ __global__ void __launch_bounds__(kBlockWarps* kLanes)
 /// A block for each expert; its warps have equal parts of the entries.
 __global__ void __launch_bounds__(kAssignWarps* kLanes)
     assign_kernel(const __grid_constant__ RouteParams params) {
-  wait_for_earlier_kernels();
-  let_next_kernel_start();
+  griddepcontrol_wait();
+  griddepcontrol_launch_dependents();
   __shared__ int before_of[kAssignWarps];
   __shared__ int own_of[kAssignWarps];
   const int expert = static_cast<int>(blockIdx.x);
@@ -210,8 +210,8 @@ __global__ void __launch_bounds__(kAssignWarps* kLanes)
 
 __global__ void __launch_bounds__(kOneBlockWarps* kLanes)
     route_and_assign_kernel(const __grid_constant__ RouteParams params) {
-  wait_for_earlier_kernels();
-  let_next_kernel_start();
+  griddepcontrol_wait();
+  griddepcontrol_launch_dependents();
   for (int m = warp_index(); m < params.num_rows; m += kOneBlockWarps) {
     route_row(params, m, scratch_of_warp(params));
   }
@@ -269,23 +269,23 @@ void route_rows(const CudaContext& context, ConstMatrix router_logits, bool is_n
                               .expert_begin = routing.expert_begin};
   const int64_t warp_bytes = (E + per_token) * static_cast<int64_t>(sizeof(float));
   if (routing.num_rows <= kOneBlockRowsMax && kOneBlockWarps * warp_bytes <= kSharedBytesMax) {
-    return launch_early(context, "routing of rows to experts",
-                        {.grid = dim3(1),
-                         .block = dim3(kOneBlockWarps * kLanes),
-                         .shared_bytes = static_cast<size_t>(kOneBlockWarps * warp_bytes)},
-                        route_and_assign_kernel, params);
+    return launch_with_pdl(context, "routing of rows to experts",
+                           {.grid = dim3(1),
+                            .block = dim3(kOneBlockWarps * kLanes),
+                            .shared_bytes = static_cast<size_t>(kOneBlockWarps * warp_bytes)},
+                           route_and_assign_kernel, params);
   }
   if (routing.num_rows > 0) {
     const int64_t blocks = ceil_div<int64_t>(routing.num_rows, kBlockWarps);
-    launch_early(context, "routing of rows to experts",
-                 {.grid = dim3(static_cast<unsigned>(blocks)),
-                  .block = dim3(kBlockWarps * kLanes),
-                  .shared_bytes = static_cast<size_t>(kBlockWarps * warp_bytes)},
-                 route_kernel, params);
+    launch_with_pdl(context, "routing of rows to experts",
+                    {.grid = dim3(static_cast<unsigned>(blocks)),
+                     .block = dim3(kBlockWarps * kLanes),
+                     .shared_bytes = static_cast<size_t>(kBlockWarps * warp_bytes)},
+                    route_kernel, params);
   }
-  launch_early(context, "slots of experts",
-               {.grid = dim3(static_cast<unsigned>(E)), .block = dim3(kAssignWarps * kLanes)},
-               assign_kernel, params);
+  launch_with_pdl(context, "slots of experts",
+                  {.grid = dim3(static_cast<unsigned>(E)), .block = dim3(kAssignWarps * kLanes)},
+                  assign_kernel, params);
 }
 
 }  // namespace halley::cuda

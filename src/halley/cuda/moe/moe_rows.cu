@@ -4,7 +4,7 @@
 #include "halley/cuda/moe/moe_rows.h"
 #include "halley/cuda/ops/dispatch.h"
 #include "halley/cuda/ops/elements.cuh"
-#include "halley/cuda/runtime/early_launch.cuh"
+#include "halley/cuda/runtime/pdl_launch.cuh"
 
 namespace halley::cuda {
 namespace {
@@ -27,8 +27,8 @@ __device__ int64_t item_step() { return static_cast<int64_t>(gridDim.x) * blockD
 template <typename Unit>
 __global__ void gather_kernel(const Unit* x, Unit* slots, const int32_t* slot_row,
                               int64_t num_slots, int64_t row_units, longlong2 strides) {
-  wait_for_earlier_kernels();
-  let_next_kernel_start();
+  griddepcontrol_wait();
+  griddepcontrol_launch_dependents();
   for (int64_t i = first_item(); i < num_slots * row_units; i += item_step()) {
     const int64_t slot = i / row_units, unit = i % row_units;
     slots[slot * strides.y + unit] = x[slot_row[slot] * strides.x + unit];
@@ -51,10 +51,10 @@ bool gather_in(const CudaContext& context, const DeviceRouting& routing, ConstMa
   const int64_t row_units = x.num_cols * element_bytes / kBytes;
   const longlong2 strides = {x.row_stride * element_bytes / kBytes,
                              slots.row_stride * element_bytes / kBytes};
-  launch_early(context, "gathering of rows", shape_for(slots.num_rows * row_units),
-               gather_kernel<Unit>, reinterpret_cast<const Unit*>(x.data),
-               reinterpret_cast<Unit*>(slots.data), routing.slot_row, slots.num_rows, row_units,
-               strides);
+  launch_with_pdl(context, "gathering of rows", shape_for(slots.num_rows * row_units),
+                  gather_kernel<Unit>, reinterpret_cast<const Unit*>(x.data),
+                  reinterpret_cast<Unit*>(slots.data), routing.slot_row, slots.num_rows, row_units,
+                  strides);
   return true;
 }
 
@@ -78,8 +78,8 @@ __device__ float4 sum_of(float4 a, float4 b) {
 template <typename From, typename To, int kStep>
 __global__ void combine_kernel(const __grid_constant__ CombineParams params, const From* slots,
                                To* y) {
-  wait_for_earlier_kernels();
-  let_next_kernel_start();
+  griddepcontrol_wait();
+  griddepcontrol_launch_dependents();
   const int64_t steps = params.num_columns / kStep;
   for (int64_t item = first_item(); item < params.num_rows * steps; item += item_step()) {
     const int64_t m = item / steps, column = item % steps * kStep;
@@ -142,10 +142,10 @@ void combine_rows(const CudaContext& context, const DeviceRouting& routing, Cons
       const auto* from = reinterpret_cast<const From*>(slots.data);
       auto* to = reinterpret_cast<To*>(y.data);
       const bool is_four = is_in_fours(slots) && is_in_fours(y);
-      launch_early(context, "weighted sum of experts",
-                   shape_for(y.num_rows * y.num_cols / (is_four ? 4 : 1)),
-                   is_four ? combine_kernel<From, To, 4> : combine_kernel<From, To, 1>, params,
-                   from, to);
+      launch_with_pdl(context, "weighted sum of experts",
+                      shape_for(y.num_rows * y.num_cols / (is_four ? 4 : 1)),
+                      is_four ? combine_kernel<From, To, 4> : combine_kernel<From, To, 1>, params,
+                      from, to);
     });
   });
 }

@@ -48,7 +48,7 @@ __device__ __forceinline__ void produce_planes(const CUtensorMap& upper_map,
       const uint32_t planes = places.planes(block.ring, stage.index);
       wait_barrier(block.ring.empty(tile, stage.index), stage.parity);
       // Weights are constant; but many stages of them would stand in the way of the first inputs.
-      if (num_early > 0 && --num_early == 0) wait_for_previous_kernel();
+      if (num_early > 0 && --num_early == 0) griddepcontrol_wait();
       arrive_expecting(full, 2 * kNestedChunkBytes);
       start_box_copy(planes, &upper_map, (segment.begin + i) * kNestedInputs, panel * kTileOutputs,
                      full);
@@ -66,7 +66,7 @@ __device__ __forceinline__ void produce_planes(const CUtensorMap& upper_map,
 template <int kTokens>
 __device__ __forceinline__ void produce_tokens(const CUtensorMap& x_map, const TileArguments& args,
                                                const TileBlock& block) {
-  wait_for_previous_kernel();
+  griddepcontrol_wait();
   const NestedPlaces<kTokens> places(args);
   TileStage stage = {0, 1};
   TileSegment segment = block.first(args);

@@ -8,7 +8,7 @@
 #include "halley/cuda/ops/dispatch.h"
 #include "halley/cuda/ops/elements.cuh"
 #include "halley/cuda/runtime/cuda_check.h"
-#include "halley/cuda/runtime/early_launch.cuh"
+#include "halley/cuda/runtime/pdl_launch.cuh"
 
 namespace halley::cuda {
 namespace {
@@ -33,8 +33,8 @@ __device__ void for_elements(const Sizes& sizes, const Body& body) {
 
 template <typename T, bool kIsGated>
 __global__ void activation_kernel(Activation activation, Sizes sizes, const T* x, T* y) {
-  wait_for_earlier_kernels();
-  let_next_kernel_start();
+  griddepcontrol_wait();
+  griddepcontrol_launch_dependents();
   for_elements(sizes, [&](int64_t m, int64_t column) {
     const T* from = x + m * sizes.x_stride + column;
     float value = activate(activation, to_f32(*from));
@@ -47,8 +47,8 @@ __global__ void activation_kernel(Activation activation, Sizes sizes, const T* x
 template <typename T, bool kIsGated>
 __global__ void __launch_bounds__(kThreads)
     activation_eights_kernel(Activation activation, Sizes sizes, const T* x, T* y) {
-  let_next_kernel_start();
-  wait_for_earlier_kernels();
+  griddepcontrol_launch_dependents();
+  griddepcontrol_wait();
   const int64_t column = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * 8;
   if (column >= sizes.num_columns) return;
   for (int64_t m = blockIdx.y; m < sizes.num_rows; m += gridDim.y) {
@@ -73,8 +73,8 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 __global__ void soft_cap_kernel(float cap, Sizes sizes, float* x) {
-  wait_for_earlier_kernels();
-  let_next_kernel_start();
+  griddepcontrol_wait();
+  griddepcontrol_launch_dependents();
   for_elements(sizes, [&](int64_t m, int64_t column) {
     float& value = x[m * sizes.x_stride + column];
     value = cap * tanhf(value / cap);
@@ -111,12 +111,13 @@ void run(const CudaContext& context, Activation activation, ConstMatrix x, Matri
     const auto* from = reinterpret_cast<const T*>(x.data);
     auto* to = reinterpret_cast<T*>(y.data);
     if (is_in_eights(x) && is_in_eights(y)) {
-      launch_early(context, "activation", shape_of_eights(y.num_rows, y.num_cols),
-                   activation_eights_kernel<T, kIsGated>, activation, sizes, from, to);
+      launch_with_pdl(context, "activation", shape_of_eights(y.num_rows, y.num_cols),
+                      activation_eights_kernel<T, kIsGated>, activation, sizes, from, to);
     } else {
-      launch_early(context, "activation",
-                   {.grid = dim3(num_blocks_for(y.num_rows * y.num_cols)), .block = dim3(kThreads)},
-                   activation_kernel<T, kIsGated>, activation, sizes, from, to);
+      launch_with_pdl(
+          context, "activation",
+          {.grid = dim3(num_blocks_for(y.num_rows * y.num_cols)), .block = dim3(kThreads)},
+          activation_kernel<T, kIsGated>, activation, sizes, from, to);
     }
   });
 }
@@ -139,9 +140,9 @@ void apply_soft_cap(const CudaContext& context, float cap, Matrix x) {
   HALLEY_CHECK(x.dtype == DType::kF32 && cap > 0, name_of(x.dtype), cap);
   if (x.num_rows == 0) return;
   const Sizes sizes = {x.num_rows, x.num_cols, x.row_stride, x.row_stride};
-  launch_early(context, "soft cap",
-               {.grid = dim3(num_blocks_for(x.num_rows * x.num_cols)), .block = dim3(kThreads)},
-               soft_cap_kernel, cap, sizes, x.row<float>(0));
+  launch_with_pdl(context, "soft cap",
+                  {.grid = dim3(num_blocks_for(x.num_rows * x.num_cols)), .block = dim3(kThreads)},
+                  soft_cap_kernel, cap, sizes, x.row<float>(0));
 }
 
 }  // namespace halley::cuda

@@ -4,7 +4,7 @@
 #include "halley/cuda/ops/dispatch.h"
 #include "halley/cuda/ops/elements.cuh"
 #include "halley/cuda/ops/first_rows.h"
-#include "halley/cuda/runtime/early_launch.cuh"
+#include "halley/cuda/runtime/pdl_launch.cuh"
 
 namespace halley::cuda {
 namespace {
@@ -32,8 +32,8 @@ struct Target {
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     first_rows_kernel(const __grid_constant__ FirstRows rows, Target target) {
-  let_next_kernel_start();
-  wait_for_earlier_kernels();
+  griddepcontrol_launch_dependents();
+  griddepcontrol_wait();
   const int64_t m = blockIdx.x;
   const auto thread = static_cast<int>(threadIdx.x);
   if (rows.span != nullptr && m == 0 && thread == 0) begin_span(*rows.span);
@@ -96,9 +96,9 @@ void first_rows(const CudaContext& context, const FirstRows& rows, Matrix hidden
                                         is_in_fours(hidden) &&
                                         (!has_positions || is_in_fours(rows.position_table))};
   with_float_type(rows.table.dtype, [&](auto type) {
-    launch_early(context, "first rows",
-                 {.grid = dim3(static_cast<unsigned>(hidden.num_rows)), .block = dim3(kThreads)},
-                 first_rows_kernel<typename decltype(type)::type>, rows, target);
+    launch_with_pdl(context, "first rows",
+                    {.grid = dim3(static_cast<unsigned>(hidden.num_rows)), .block = dim3(kThreads)},
+                    first_rows_kernel<typename decltype(type)::type>, rows, target);
   });
 }
 

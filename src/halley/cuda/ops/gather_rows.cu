@@ -1,6 +1,6 @@
 #include "halley/base/check.h"
 #include "halley/cuda/ops/gather_rows.h"
-#include "halley/cuda/runtime/early_launch.cuh"
+#include "halley/cuda/runtime/pdl_launch.cuh"
 
 namespace halley::cuda {
 namespace {
@@ -11,8 +11,8 @@ constexpr int kThreads = 256;
 template <typename Word>
 __global__ void gather_kernel(const Word* x, int64_t x_stride, const int32_t* rows, int num_words,
                               int64_t y_stride, Word* y) {
-  wait_for_earlier_kernels();
-  let_next_kernel_start();
+  griddepcontrol_wait();
+  griddepcontrol_launch_dependents();
   const int64_t i = blockIdx.x;
   const Word* from = x + rows[i] * x_stride;
   Word* to = y + i * y_stride;
@@ -23,10 +23,10 @@ __global__ void gather_kernel(const Word* x, int64_t x_stride, const int32_t* ro
 
 template <typename Word>
 void gather_words(const CudaContext& context, ConstMatrix x, const int32_t* rows, Matrix y) {
-  launch_early(context, "gather rows",
-               {.grid = dim3(static_cast<unsigned>(y.num_rows)), .block = dim3(kThreads)},
-               gather_kernel<Word>, reinterpret_cast<const Word*>(x.data), x.row_stride, rows,
-               static_cast<int>(y.num_cols), y.row_stride, reinterpret_cast<Word*>(y.data));
+  launch_with_pdl(context, "gather rows",
+                  {.grid = dim3(static_cast<unsigned>(y.num_rows)), .block = dim3(kThreads)},
+                  gather_kernel<Word>, reinterpret_cast<const Word*>(x.data), x.row_stride, rows,
+                  static_cast<int>(y.num_cols), y.row_stride, reinterpret_cast<Word*>(y.data));
 }
 
 }  // namespace

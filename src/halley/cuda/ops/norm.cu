@@ -5,7 +5,7 @@
 #include "halley/cuda/ops/elements.cuh"
 #include "halley/cuda/ops/norm.h"
 #include "halley/cuda/ops/norm_kernels.cuh"
-#include "halley/cuda/runtime/early_launch.cuh"
+#include "halley/cuda/runtime/pdl_launch.cuh"
 
 namespace halley::cuda {
 namespace {
@@ -46,8 +46,8 @@ struct NumberRows {
 
 template <typename X>
 __global__ void add_kernel(RowShape shape, const X* x, float* hidden) {
-  wait_for_earlier_kernels();
-  let_next_kernel_start();
+  griddepcontrol_wait();
+  griddepcontrol_launch_dependents();
   const int64_t m = blockIdx.x;
   for_columns(shape.num_columns, [&](int column, bool is_four) {
     const X* from = x + m * shape.block_stride + column;
@@ -117,11 +117,11 @@ void add_rows(const CudaContext& context, ConstMatrix block, Matrix hidden) {
                           .block_stride = block.row_stride};
   with_float_type(block.dtype, [&](auto type) {
     using X = typename decltype(type)::type;
-    launch_early(context, "add",
-                 {.grid = dim3(static_cast<unsigned>(block.num_rows)),
-                  .block = dim3(static_cast<unsigned>(norm_threads(block.num_cols)))},
-                 add_kernel<X>, shape, reinterpret_cast<const X*>(block.data),
-                 hidden.row<float>(0));
+    launch_with_pdl(context, "add",
+                    {.grid = dim3(static_cast<unsigned>(block.num_rows)),
+                     .block = dim3(static_cast<unsigned>(norm_threads(block.num_cols)))},
+                    add_kernel<X>, shape, reinterpret_cast<const X*>(block.data),
+                    hidden.row<float>(0));
   });
 }
 

@@ -8,7 +8,7 @@
 #include "halley/cuda/ops/register_norm.cuh"
 #include "halley/cuda/ops/team_norm.cuh"
 #include "halley/cuda/runtime/cuda_check.h"
-#include "halley/cuda/runtime/early_launch.cuh"
+#include "halley/cuda/runtime/pdl_launch.cuh"
 
 namespace halley::cuda {
 
@@ -29,8 +29,8 @@ __global__ void norm_kernel(NormParams params, RowShape shape, const X* x, float
                             const __grid_constant__ Out out) {
   extern __shared__ float row[];  // [num_columns]
   __shared__ float scratch[kWarpThreads];
-  wait_for_earlier_kernels();
-  let_next_kernel_start();
+  griddepcontrol_wait();
+  griddepcontrol_launch_dependents();
   const int64_t m = blockIdx.x;
   const NormSource<X> source = {x + m * shape.block_stride,
                                 hidden == nullptr ? nullptr : hidden + m * shape.x_stride, row,
@@ -44,11 +44,11 @@ __global__ void __launch_bounds__(kRegisterNormThreadsMax)
     few_norms_kernel(const __grid_constant__ NormParams params, RowShape shape, const X* x,
                      float* hidden, const __grid_constant__ Out out) {
   __shared__ float scratch[kWarpThreads];
-  let_next_kernel_start();
+  griddepcontrol_launch_dependents();
   const int64_t m = blockIdx.x;
   float* hidden_row = hidden == nullptr ? nullptr : hidden + m * shape.x_stride;
   RegisterNorm<X> norm(params, shape.num_columns, hidden_row);
-  wait_for_earlier_kernels();
+  griddepcontrol_wait();
   norm.run(x + m * shape.block_stride, hidden_row, scratch);
   out.write_fours(norm, shape.num_columns);
 }
@@ -59,8 +59,8 @@ __global__ void __launch_bounds__(kTeamThreads)
     team_norm_kernel(const __grid_constant__ NormParams params, RowShape shape, const X* x,
                      float* hidden, const __grid_constant__ Out out) {
   __shared__ float scratch[kWarpThreads];
-  wait_for_earlier_kernels();
-  let_next_kernel_start();
+  griddepcontrol_wait();
+  griddepcontrol_launch_dependents();
   const int64_t m = blockIdx.x;
   TeamNorm<X, kPasses> norm(params, shape.num_columns);
   norm.run(x + m * shape.block_stride, hidden == nullptr ? nullptr : hidden + m * shape.x_stride,
@@ -76,16 +76,17 @@ void launch_norm(const CudaContext& context, const NormParams& params, const Row
   const auto num_threads = static_cast<unsigned>(norm_threads(shape.num_columns));
   if constexpr (!kIsLayerNorm) {
     if (takes_register_norm(context, params, shape)) {
-      return launch_early(context, Out::kName, {.grid = dim3(num_rows), .block = dim3(num_threads)},
-                          few_norms_kernel<X, Out>, params, shape, x, hidden, out);
+      return launch_with_pdl(context, Out::kName,
+                             {.grid = dim3(num_rows), .block = dim3(num_threads)},
+                             few_norms_kernel<X, Out>, params, shape, x, hidden, out);
     }
   }
   if constexpr (!kIsLayerNorm && Out::template kTakesTeams<X>) {
     if (takes_team_norm<X>(params, shape)) {
       return with_team_passes<X>(shape.num_columns, [&](auto passes) {
-        launch_early(context, Out::kName, {.grid = dim3(num_rows), .block = dim3(kTeamThreads)},
-                     team_norm_kernel<X, decltype(passes)::value, Out>, params, shape, x, hidden,
-                     out);
+        launch_with_pdl(context, Out::kName, {.grid = dim3(num_rows), .block = dim3(kTeamThreads)},
+                        team_norm_kernel<X, decltype(passes)::value, Out>, params, shape, x, hidden,
+                        out);
       });
     }
   }
@@ -97,9 +98,9 @@ void launch_norm(const CudaContext& context, const NormParams& params, const Row
                                     static_cast<int>(row_bytes)),
                "shared memory of norm");
   }
-  launch_early(context, Out::kName,
-               {.grid = dim3(num_rows), .block = dim3(num_threads), .shared_bytes = row_bytes},
-               kernel, params, shape, x, hidden, out);
+  launch_with_pdl(context, Out::kName,
+                  {.grid = dim3(num_rows), .block = dim3(num_threads), .shared_bytes = row_bytes},
+                  kernel, params, shape, x, hidden, out);
 }
 
 /// Whether all rows begin at multiples of four elements.

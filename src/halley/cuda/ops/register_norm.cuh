@@ -21,7 +21,7 @@ class RegisterNorm {
   static constexpr int kFours = 2;
   static constexpr int64_t kColumnsMax = int64_t{4} * kFours * kRegisterNormThreadsMax;
 
-  /// Before wait_for_earlier_kernels(): reads the weights, and brings the row of the stream (null:
+  /// Before griddepcontrol_wait(): reads the weights, and brings the row of the stream (null:
   /// none) to the L2 cache.
   __device__ RegisterNorm(const NormParams& params, int num_columns, const float* hidden)
       : params_(params), num_columns_(num_columns) {

@@ -8,7 +8,7 @@
 #include "halley/cuda/ops/reduce.cuh"
 #include "halley/cuda/ops/rope_kv.h"
 #include "halley/cuda/runtime/cuda_check.h"
-#include "halley/cuda/runtime/early_launch.cuh"
+#include "halley/cuda/runtime/pdl_launch.cuh"
 #include "halley/cuda/runtime/read_ahead.cuh"
 
 namespace halley::cuda {
@@ -71,8 +71,8 @@ __device__ void transform_head(const RopeKvParams& params, const float* weight,
 template <typename T>
 __global__ void rope_kv_kernel(RopeKvParams params, KvPlace place, HeadShape shape, T* qkv) {
   __shared__ float rows[kWarpsOfBlock][kRopeHeadDimMax];
-  wait_for_earlier_kernels();
-  let_next_kernel_start();
+  griddepcontrol_wait();
+  griddepcontrol_launch_dependents();
   const int warp = static_cast<int>(threadIdx.x) / kWarpThreads;
   const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
   const int heads_of_row = shape.num_heads + 2 * shape.num_kv_heads;
@@ -191,7 +191,7 @@ template <typename T>
 __global__ void __launch_bounds__(kEightsThreads, 7)
     rope_kv_eights_kernel(const __grid_constant__ RopeKvParams params,
                           const __grid_constant__ KvPlace place, EightsShape shape, T* qkv) {
-  if (shape.starts_next) let_next_kernel_start();
+  if (shape.starts_next) griddepcontrol_launch_dependents();
   const int64_t m = blockIdx.x;
   const int heads_of_row = shape.num_heads + 2 * shape.num_kv_heads;
   const int heads_of_block = kEightsThreads >> shape.log2_threads;
@@ -200,7 +200,7 @@ __global__ void __launch_bounds__(kEightsThreads, 7)
              static_cast<int>(threadIdx.x >> shape.log2_threads);
   if (head >= heads_of_row) return;
   fetch_of_row(params, m);
-  wait_for_earlier_kernels();
+  griddepcontrol_wait();
   float x[16] = {};
   const EightsOfRow eights = eights_of_row(params, shape, m, x);
   const int64_t slot = params.kv_slots[m];
@@ -265,11 +265,11 @@ void launch_eights(const CudaContext& context, const RopeKvParams& params, const
   // Where ours are in many SMs, attention's blocks that start beside them are badly
   // placed: without, a decode step of 64 rows was 2.4 % faster on an H200.
   eights.starts_next = shape.num_rows * blocks_max * 4 <= context.device.num_sms;
-  launch_early(context, "rope and KV write",
-               {.grid = dim3(static_cast<unsigned>(shape.num_rows),
-                             static_cast<unsigned>(is_few ? blocks_max : 1)),
-                .block = dim3(kEightsThreads)},
-               rope_kv_eights_kernel<T>, params, place, eights, qkv);
+  launch_with_pdl(context, "rope and KV write",
+                  {.grid = dim3(static_cast<unsigned>(shape.num_rows),
+                                static_cast<unsigned>(is_few ? blocks_max : 1)),
+                   .block = dim3(kEightsThreads)},
+                  rope_kv_eights_kernel<T>, params, place, eights, qkv);
 }
 
 }  // namespace
@@ -299,9 +299,9 @@ void rope_and_write_kv(const CudaContext& context, const RopeKvParams& params,
         return;
       }
     }
-    launch_early(context, "rope and KV write",
-                 {.grid = dim3(num_blocks), .block = dim3(kWarpsOfBlock * kWarpThreads)},
-                 rope_kv_kernel<T>, params, place, shape, reinterpret_cast<T*>(qkv.data));
+    launch_with_pdl(context, "rope and KV write",
+                    {.grid = dim3(num_blocks), .block = dim3(kWarpsOfBlock * kWarpThreads)},
+                    rope_kv_kernel<T>, params, place, shape, reinterpret_cast<T*>(qkv.data));
   });
 }
 

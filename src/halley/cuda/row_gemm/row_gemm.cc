@@ -70,7 +70,7 @@ RowShape row_shape(const W4axWeight& weight, const RowOperands& operands) {
           .K = weight.K,
           .is_gated = operands.gate.has_value(),
           .has_norm = operands.norm.has_value(),
-          .has_input_order = operands.quant.input_order != nullptr};
+          .has_input_perm = operands.quant.input_perm != nullptr};
 }
 
 void row_gemm(const CudaContext& context, const MixedWeight& weight, const RowOperands& operands,
@@ -91,7 +91,7 @@ void row_gemm(const CudaContext& context, const MixedWeight& weight, const RowOp
 void row_gemm(const CudaContext& context, const W4axWeight& weight, const RowOperands& operands,
               Matrix y) {
   HALLEY_CHECK(operands.quant.kind == ActivationQuant::kS4S8Block128 &&
-                   reinterpret_cast<uintptr_t>(operands.quant.input_order) % 16 == 0,
+                   reinterpret_cast<uintptr_t>(operands.quant.input_perm) % 16 == 0,
                operands.quant.kind);
   RowArguments args = row_arguments(context, row_shape(weight, operands), operands, y);
   args.weights = reinterpret_cast<const uint8_t*>(weight.codes.data());

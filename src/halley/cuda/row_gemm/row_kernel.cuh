@@ -19,7 +19,7 @@
 #include "halley/cuda/ops/reduce.cuh"
 #include "halley/cuda/row_gemm/row_arguments.h"
 #include "halley/cuda/runtime/cuda_check.h"
-#include "halley/cuda/runtime/early_launch.cuh"
+#include "halley/cuda/runtime/pdl_launch.cuh"
 #include "halley/cuda/runtime/read_ahead.cuh"
 #include "halley/cuda/w4ax_gemm/w4ax_layout.h"
 
@@ -283,7 +283,7 @@ __device__ __forceinline__ void run_row(const RowArguments& args, const Rounding
   const int place_begin = part_begin(plan.num_places, num_blocks, block);
   const int place_end = part_begin(plan.num_places, num_blocks, block + 1);
   const uint32_t inputs_begin = shared_address_of(shared) + static_cast<uint32_t>(plan.inputs);
-  let_next_kernel_start();
+  griddepcontrol_launch_dependents();
   RowRing<kKind> ring = {.args = args};
   uint8_t* const stages = shared + warp * plan.num_stages * plan.stage_bytes;
   ring.base = shared_address_of(stages);
@@ -304,7 +304,7 @@ __device__ __forceinline__ void run_row(const RowArguments& args, const Rounding
 #pragma unroll 1
     for (; i < (phase == 0 ? plan.early_stages : plan.num_stages); ++i) ring.copy();
     if (phase > 0) break;
-    wait_for_earlier_kernels();
+    griddepcontrol_wait();
     inputs.load();
   }
   auto* const input_sums = reinterpret_cast<float*>(shared + plan.input_sums);
@@ -404,11 +404,11 @@ void launch_row(const CudaContext& context, const RowArguments& args) {
   check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                   args.plan.num_bytes),
              "shared memory of row_gemm");
-  launch_early(context, "row_gemm",
-               {.grid = dim3(static_cast<unsigned>(args.plan.num_blocks)),
-                .block = dim3(kRowThreads),
-                .shared_bytes = static_cast<size_t>(args.plan.num_bytes)},
-               kernel, args, rounding_of(args.quant));
+  launch_with_pdl(context, "row_gemm",
+                  {.grid = dim3(static_cast<unsigned>(args.plan.num_blocks)),
+                   .block = dim3(kRowThreads),
+                   .shared_bytes = static_cast<size_t>(args.plan.num_bytes)},
+                  kernel, args, rounding_of(args.quant));
 }
 
 }  // namespace halley::cuda

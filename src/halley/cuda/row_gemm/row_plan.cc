@@ -94,7 +94,7 @@ std::optional<RowPlan> plan_row(const RowShape& shape, const MixedDevice& device
     plan.sums = plan.inputs + row_bytes;
     plan.input_sums = plan.sums + sum_bytes;
     plan.numbers = plan.input_sums + round_up(plan.num_chunks * chunk_sum_bytes(shape.kind), 16);
-    plan.scratch = plan.numbers + (shape.has_input_order ? plan.num_chunks * kChunkInputs * 2 : 0);
+    plan.scratch = plan.numbers + (shape.has_input_perm ? plan.num_chunks * kChunkInputs * 2 : 0);
     plan.barriers = plan.scratch + kRowScratchWords * 4;
     plan.num_bytes = plan.barriers + kRowWarps * kRowStagesMax * 8;
     if (plan.num_bytes <= shared_bytes_max) break;

@@ -42,7 +42,7 @@ struct RowShape {
   bool is_gated = false;
   bool has_norm = false;
   /// Inputs of codes are packed in an order: the whole row is numbers before it is codes.
-  bool has_input_order = false;
+  bool has_input_perm = false;
 };
 
 /// A place is a strip of 16 outputs, or two: one of gates and one of factors. Blocks have

@@ -38,7 +38,7 @@ TEST(RowPlan, FitsAndHasEveryPlace) {
 TEST(RowPlan, HasRoomForNumbersWhereInputsHaveAnOrder) {
   RowShape shape = {.kind = RowKind::kW4ax, .N = 4096, .K = 14336};
   const std::optional<RowPlan> plain = plan_row(shape, {});
-  shape.has_input_order = true;
+  shape.has_input_perm = true;
   const std::optional<RowPlan> ordered = plan_row(shape, {});
   ASSERT_TRUE(plain && ordered);
   EXPECT_EQ(plain->scratch, plain->numbers);

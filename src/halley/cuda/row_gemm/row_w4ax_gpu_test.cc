@@ -106,7 +106,7 @@ class RowW4ax : public HopperTest {
     RowOperands operands = {.quant = {.kind = ActivationQuant::kS4S8Block128,
                                       .num_s8_inputs = ceil_div(c.K, 5 * kBlock) * kBlock,
                                       .s4_clip = 0.875f,
-                                      .input_order = c.has_order ? order.data() : nullptr},
+                                      .input_perm = c.has_order ? order.data() : nullptr},
                             .bias = c.has_bias ? bias.data() : nullptr};
     if (c.has_block) operands.x = block.matrix();
     if (c.has_norm) {

@@ -37,7 +37,7 @@ EarlyEdges early_edges(cudaGraph_t graph) {
 }
 
 /// Makes them ordinary ones; how many there were.
-size_t remove_early_starts(cudaGraph_t graph) {
+size_t remove_programmatic_edges(cudaGraph_t graph) {
   const EarlyEdges edges = early_edges(graph);
   const size_t count = edges.data.size();
   if (count == 0) return 0;
@@ -52,7 +52,7 @@ size_t remove_early_starts(cudaGraph_t graph) {
 }  // namespace
 
 CudaGraph CudaGraph::capture(const CudaStream& stream, const std::function<void()>& launch_all,
-                             EarlyStarts early_starts) {
+                             ProgrammaticEdges programmatic_edges) {
   check_cuda(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal),
              "begin of a capture");
   cudaGraph_t captured = nullptr;
@@ -68,8 +68,8 @@ CudaGraph CudaGraph::capture(const CudaStream& stream, const std::function<void(
   const std::unique_ptr<CUgraph_st, DestroyGraph> owner(captured);
   CudaGraph graph;
   check_cuda(cudaGraphGetNodes(captured, nullptr, &graph.num_nodes_), "nodes of a graph");
-  if (early_starts == EarlyStarts::kRemoved) {
-    graph.num_removed_starts_ = remove_early_starts(captured);
+  if (programmatic_edges == ProgrammaticEdges::kRemoved) {
+    graph.num_removed_edges_ = remove_programmatic_edges(captured);
   }
   cudaGraphExec_t executable = nullptr;
   check_cuda(cudaGraphInstantiate(&executable, captured, 0), "instantiation of a graph");

@@ -109,9 +109,9 @@ TEST_F(CudaRuntimeTest, GraphWithoutEarlyStartsKeepsOtherOrder) {
           check_cuda(cudaMemsetAsync(device.data(), value, 64, stream_.get()), "memset");
         }
       },
-      CudaGraph::EarlyStarts::kRemoved);
+      CudaGraph::ProgrammaticEdges::kRemoved);
   EXPECT_EQ(graph.num_nodes(), 3U);
-  EXPECT_EQ(graph.num_removed_starts(), 0U);
+  EXPECT_EQ(graph.num_removed_edges(), 0U);
   graph.launch(stream_);
   EXPECT_EQ(read(device.data(), 64), std::vector<uint8_t>(64, 3));
 }

@@ -1,4 +1,4 @@
-// What a kernel may do with memory before wait_for_earlier_kernels() (early_launch.cuh).
+// What a kernel may do with memory before griddepcontrol_wait() (pdl_launch.cuh).
 //
 // Norms, MLP functions, rotations and the first operations of a step have few blocks, and little to
 // do but wait for loads. They let the next kernel start first of all: the next product's weights

@@ -2,7 +2,7 @@
 
 #include "halley/base/check.h"
 #include "halley/cuda/runtime/device_span.h"
-#include "halley/cuda/runtime/early_launch.cuh"
+#include "halley/cuda/runtime/pdl_launch.cuh"
 #include "halley/cuda/sampling/choose_row.h"
 #include "halley/cuda/sampling/row_team.h"
 #include "halley/cuda/sampling/sampling_kernels.h"
@@ -55,8 +55,8 @@ struct LogitRows {
 __global__ void __cluster_dims__(kNumBlocks, 1, 1) __launch_bounds__(kThreads, 2)
     choose_kernel(LogitRows logits, SlotMemory memory, ChoiceOutputs outputs) {
   __shared__ alignas(16) unsigned char shared[sizeof(Cluster::Shared)];
-  wait_for_earlier_kernels();
-  let_next_kernel_start();
+  griddepcontrol_wait();
+  griddepcontrol_launch_dependents();
   const auto row = static_cast<int64_t>(blockIdx.x / kNumBlocks);
   const int32_t slot = outputs.slots[row];
   if (slot < 0) return;
@@ -78,7 +78,7 @@ void launch_choose(const CudaContext& context, ConstMatrix logits, const SlotMem
   HALLEY_CHECK(logits.num_rows <= INT32_MAX / kNumBlocks, logits.num_rows);
   const LogitRows rows = {logits.row<float>(0), logits.row_stride,
                           static_cast<int>(logits.num_cols), is_in_fours};
-  launch_early(
+  launch_with_pdl(
       context, "choice of tokens",
       {.grid = dim3(static_cast<unsigned>(logits.num_rows * kNumBlocks)), .block = dim3(kThreads)},
       choose_kernel, rows, memory, outputs);

@@ -30,7 +30,7 @@ __device__ __forceinline__ void produce_w4ax_weights(const W4axArguments& args,
       const uint32_t to = block.ring.stage(tile, stage.index);
       wait_barrier(block.ring.empty(tile, stage.index), stage.parity);
       // Weights are constant; but many stages of them would stand in the way of the first inputs.
-      if (num_early > 0 && --num_early == 0) wait_for_previous_kernel();
+      if (num_early > 0 && --num_early == 0) griddepcontrol_wait();
       arrive_expecting(full, w4ax_copied_bytes(kTokens));
       start_bulk_copy(to + w4ax_codes_offset(kTokens), codes, kW4axChunkBytes, full);
       start_bulk_copy(to + w4ax_scales_offset(kTokens), scales, kW4axScaleBytes, full);
@@ -50,7 +50,7 @@ __device__ __forceinline__ void produce_w4ax_tokens(const CUtensorMap& x_map,
                                                     const W4axArguments& args,
                                                     const TileBlock& block) {
   const TileArguments& tile = args.tile;
-  wait_for_previous_kernel();
+  griddepcontrol_wait();
   TileStage stage = {0, 1};
   TileSegment segment = block.first(tile);
   while (segment.num_chunks > 0) {

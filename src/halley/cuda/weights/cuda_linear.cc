@@ -64,7 +64,7 @@ ConstMatrix prepare_numbers(const CudaContext& context, const Section& section, 
   const bool is_rounded = section.activation.kind != ActivationQuant::kNone;
   const bool is_packed = section.is_mixed() || section.is_gemv();
   const bool is_aligned = !is_packed || row_alignment(x) == 16;
-  const int32_t* order = is_packed ? section.activation.input_order : nullptr;
+  const int32_t* order = is_packed ? section.activation.input_perm : nullptr;
   if (is_rounded || (order == nullptr && (x.dtype != dtype || !is_aligned))) {
     const Matrix rounded = take_numbers(context, dtype, x.num_rows, section.K);
     round_rows(context, section.activation, x, rounded);
@@ -270,7 +270,7 @@ const CudaLinear::Section* CudaLinear::row_section(ConstMatrix x) const {
   const Section& section = sections_[0];
   const ActivationQuant kind = section.activation.kind;
   if (section.is_mixed()) {
-    if (section.w4_kernels != W4Kernels::kHopper || section.activation.input_order != nullptr) {
+    if (section.w4_kernels != W4Kernels::kHopper || section.activation.input_perm != nullptr) {
       return nullptr;
     }
     // Sums of s8 are exact.
@@ -313,7 +313,7 @@ const CudaActivationQuant* CudaLinear::code_form() const {
     const CudaActivationQuant& its = section.activation;
     return section.has_coded_inputs() && its.kind == first.kind && its.scale == first.scale &&
            its.num_s8_inputs == first.num_s8_inputs && its.s4_clip == first.s4_clip &&
-           its.input_order == first.input_order;
+           its.input_perm == first.input_perm;
   });
   return is_same ? &first : nullptr;
 }
@@ -354,7 +354,7 @@ size_t CudaLinear::workspace_bytes(int64_t M) const {
                            : piece_bytes(M, number_stride(dtype, section.K) * element_bytes(dtype));
     const bool is_packed = section.is_mixed() || section.is_gemv();
     // Rounded, and in the weight's order.
-    if (is_packed && section.activation.input_order != nullptr) of_inputs *= 2;
+    if (is_packed && section.activation.input_perm != nullptr) of_inputs *= 2;
     if (section.is_gemv()) {
       of_inputs += round_up(decoded_bytes(section.N, section.K), DeviceArena::kAlignment);
     }

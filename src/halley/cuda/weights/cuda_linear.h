@@ -59,7 +59,7 @@ class CudaLinear {
     const float* static_x_scale = nullptr;    // of x for products with one scale for all of it
     const float* bias = nullptr;              // [N]
     const std::byte* rounded_bias = nullptr;  // [N] of the activations' type
-    /// input_order: inputs of codes that multiply numbers, and of blocks of activations, are packed
+    /// input_perm: inputs of codes that multiply numbers, and of blocks of activations, are packed
     /// in this order.
     CudaActivationQuant activation = {};
     BoundGemm for_activations = {};  // outputs of the activations' type

@@ -150,8 +150,8 @@ TEST_F(CudaLinearGpuTest, DecodesEveryLayoutBitForBit) {
         reinterpret_cast<const uint8_t*>(weight.data.data()) + weight.data.num_bytes()));
     const auto group_span = weight.quant.groups.as<float>();
     const DeviceArray<float> groups(std::vector<float>(group_span.begin(), group_span.end()));
-    const DeviceArray<int32_t> order(weight.quant.input_order.empty() ? std::vector<int32_t>{0}
-                                                                      : weight.quant.input_order);
+    const DeviceArray<int32_t> order(weight.quant.input_perm.empty() ? std::vector<int32_t>{0}
+                                                                     : weight.quant.input_perm);
     const DeviceArray<uint32_t> num_lost(std::vector<uint32_t>{0});
     const QuadPanels panels = {
         .layout = weight.layout,
@@ -159,7 +159,7 @@ TEST_F(CudaLinearGpuTest, DecodesEveryLayoutBitForBit) {
         .groups = groups.data(),
         .group_size = weight.quant.group_size,
         .zero_kind = weight.quant.zero_kind,
-        .input_order = weight.quant.input_order.empty() ? nullptr : order.data()};
+        .input_perm = weight.quant.input_perm.empty() ? nullptr : order.data()};
     const std::vector<float> expected = unpack(weight);
     for (const DType dtype : {DType::kF32, DType::kF16, DType::kBf16}) {
       DeviceMatrix rows(dtype, weight.N, weight.K);

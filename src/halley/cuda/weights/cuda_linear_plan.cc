@@ -15,7 +15,7 @@ GemmProblem problem_of(const OpenSection& section) {
           .K = section.in_features,
           .group_size = desc.group_size,
           .zero_kind = desc.zero_kind,
-          .has_input_order = desc.has_input_order,
+          .has_input_perm = desc.has_input_perm,
           .activation = desc.activation};
 }
 

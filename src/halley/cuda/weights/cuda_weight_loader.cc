@@ -41,11 +41,11 @@ uint16_t round_to(DType dtype, float value) {
   return dtype == DType::kF16 ? f32_to_f16(value) : f32_to_bf16(value);
 }
 
-void add_input_order(const PackedWeight& weight, DeviceArrays* arrays,
-                     CudaLinear::Section* section) {
-  const std::vector<int32_t>& order = weight.quant.input_order;
+void add_input_perm(const PackedWeight& weight, DeviceArrays* arrays,
+                    CudaLinear::Section* section) {
+  const std::vector<int32_t>& order = weight.quant.input_perm;
   if (order.empty()) return;
-  arrays->add(std::span<const int32_t>(order), &section->activation.input_order);
+  arrays->add(std::span<const int32_t>(order), &section->activation.input_perm);
 }
 
 /// A static scale that rounds everything to NaN must not be loaded.
@@ -166,10 +166,10 @@ void CudaWeightLoader::visit_panels(const PackedWeight& weight, int64_t panels_m
   }
 }
 
-void CudaWeightLoader::decode_panels(const PackedWeight& weight, const int32_t* input_order,
+void CudaWeightLoader::decode_panels(const PackedWeight& weight, const int32_t* input_perm,
                                      Matrix rows) {
   visit_panels(weight, 1, [&](QuadPanels panels, int64_t begin, int64_t end) {
-    panels.input_order = input_order;
+    panels.input_perm = input_perm;
     if (rows.dtype == DType::kI8 || rows.dtype == DType::kF8E4M3) {
       decode_codes(device_, panels, rows.rows(begin, end));
     } else {
@@ -242,7 +242,7 @@ void CudaWeightLoader::load_rows(const PackedWeight& weight, WeightForm form,
                                 quant.activation == ActivationQuant::kE4m3Static &&
                                 codes.has_one_scale;
   DeviceArrays arrays;
-  add_input_order(weight, &arrays, section);
+  add_input_perm(weight, &arrays, section);
   if (form.is_codes()) {
     arrays.add(std::span<const float>(codes.scales), &section->scales.w_scales);
     section->scales.is_w_tensor = has_static_scale;
@@ -257,7 +257,7 @@ void CudaWeightLoader::load_rows(const PackedWeight& weight, WeightForm form,
   section->array_memory = arrays.copy(device_.stream);
   const Matrix rows = allocate_rows(form.dtype, weight.N, weight.K, &section->weight_memory);
   section->w = rows;
-  decode_panels(weight, section->activation.input_order, rows);
+  decode_panels(weight, section->activation.input_perm, rows);
   const ScaleSpan span = !form.is_codes()   ? ScaleSpan::kNone
                          : has_static_scale ? ScaleSpan::kTensor
                                             : ScaleSpan::kRow;
@@ -309,7 +309,7 @@ std::string CudaWeightLoader::keep_mixed(const PackedWeight& weight, MixedKind k
                "copy of scales");
   }
   DeviceArrays arrays;
-  add_input_order(weight, &arrays, section);
+  add_input_perm(weight, &arrays, section);
   if (!bias.empty()) arrays.add(bias, &section->bias);
   section->array_memory = arrays.copy(device_.stream);
   device_.stream.synchronize();
@@ -339,7 +339,7 @@ std::string CudaWeightLoader::keep_gemv(const PackedWeight& weight, std::span<co
     device_.stream.synchronize();
   });
   DeviceArrays arrays;
-  add_input_order(weight, &arrays, section);
+  add_input_perm(weight, &arrays, section);
   add_bias(bias, &arrays, section);
   section->array_memory = arrays.copy(device_.stream);
   section->form = describe_gemv(stored, dtype_);
@@ -411,7 +411,7 @@ void CudaWeightLoader::keep_w4ax(const PackedWeight& weight, std::span<const flo
                       cudaMemcpyHostToDevice, device_.stream.get()),
       "copy of scales");
   DeviceArrays arrays;
-  add_input_order(weight, &arrays, section);
+  add_input_perm(weight, &arrays, section);
   if (!bias.empty()) arrays.add(bias, &section->bias);
   section->array_memory = arrays.copy(device_.stream);
   device_.stream.synchronize();

@@ -55,7 +55,7 @@ class CudaWeightLoader {
   void copy_dense_part(const TensorView& part, Matrix rows);
   template <typename Visit>
   void visit_panels(const PackedWeight& weight, int64_t panels_multiple, const Visit& visit);
-  void decode_panels(const PackedWeight& weight, const int32_t* input_order, Matrix rows);
+  void decode_panels(const PackedWeight& weight, const int32_t* input_perm, Matrix rows);
   void load_rows(const PackedWeight& weight, WeightForm form, std::span<const float> bias,
                  int64_t first_output, CudaLinear::Section* section);
   std::string keep_mixed(const PackedWeight& weight, MixedKind kind, std::span<const float> bias,

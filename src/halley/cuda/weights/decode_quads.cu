@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(kThreads)
       if (k >= args.num_inputs) break;
       const uint32_t code = quad_code(panels.layout, data, column, quad, i);
       const int64_t to =
-          n * args.stride + (panels.input_order == nullptr ? k : panels.input_order[k]);
+          n * args.stride + (panels.input_perm == nullptr ? k : panels.input_perm[k]);
       if constexpr (kKeepsCodes) {
         const uint32_t shift = panels.layout == PackedLayout::kU8Quad ? 128 : 0;
         static_cast<uint8_t*>(args.rows)[to] = static_cast<uint8_t>(code - shift);

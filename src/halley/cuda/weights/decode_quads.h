@@ -18,8 +18,8 @@ struct QuadPanels {
   const float* groups = nullptr;
   int64_t group_size = 1;
   ZeroKind zero_kind = ZeroKind::kPoint;
-  /// QuantParams::input_order in device memory, or null.
-  const int32_t* input_order = nullptr;
+  /// QuantParams::input_perm in device memory, or null.
+  const int32_t* input_perm = nullptr;
 };
 
 /// rows[n, k] = the weight of feature n of the panels and input k of x (the order undone).

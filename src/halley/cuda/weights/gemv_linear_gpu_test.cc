@@ -26,7 +26,7 @@ using testing::StartsWith;
 struct LayerCase {
   PackedLayout layout;
   int64_t N, K, group_size;
-  bool has_input_order = false;
+  bool has_input_perm = false;
 };
 
 /// Of one and of several parts, of which the last overlaps.
@@ -41,7 +41,7 @@ class GemvLinearGpuTest : public GpuTest {
   static PackedWeight make_weight_of(const LayerCase& layer) {
     const QuadCase quad = {
         {1, layer.N, layer.K, true}, layer.layout,          layer.group_size, ZeroKind::kPoint,
-        layer.has_input_order,       ActivationQuant::kNone};
+        layer.has_input_perm,        ActivationQuant::kNone};
     PackedWeight weight = make_weight(quad, 3);
     auto groups = weight.quant.groups.as<float>();
     for (size_t i = 0; i < groups.size(); ++i) {

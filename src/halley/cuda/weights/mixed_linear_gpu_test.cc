@@ -199,7 +199,7 @@ TEST_F(MixedLinearGpuTest, ChunksHoldTheWeightsNumbers) {
       ASSERT_TRUE(section.is_mixed()) << linear.describe();
       ASSERT_EQ(section.mixed.kind, form.kind);
       const MixedPacked packed = fetch(section.mixed);
-      const auto& order = weight.quant.input_order;
+      const auto& order = weight.quant.input_perm;
       std::vector<float> w(static_cast<size_t>(K));
       for (int64_t n = 0; n < N; ++n) {
         unpack_row(weight, n, w.data());

@@ -3,7 +3,7 @@
 #include "halley/base/check.h"
 #include "halley/base/checked_math.h"
 #include "halley/cuda/gemm/numbers.cuh"
-#include "halley/cuda/runtime/early_launch.cuh"
+#include "halley/cuda/runtime/pdl_launch.cuh"
 #include "halley/cuda/weights/order_columns.h"
 
 namespace halley::cuda {
@@ -18,11 +18,11 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t k = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   const bool is_column = k < y.num_cols;
   const int64_t from = is_column ? order[k] : 0;
-  wait_for_earlier_kernels();
+  griddepcontrol_wait();
   for (int64_t m = blockIdx.y; is_column && m < y.num_rows; m += gridDim.y) {
     store_number(y.data, y.dtype, m * y.row_stride + k, to_float(x[m * x_stride + from]));
   }
-  let_next_kernel_start();
+  griddepcontrol_launch_dependents();
 }
 
 }  // namespace
@@ -37,8 +37,8 @@ void order_columns(const CudaContext& context, const int32_t* order, ConstMatrix
       .block = dim3(kThreads)};
   const auto launch = [&](auto* data) {
     using T = std::remove_const_t<std::remove_pointer_t<decltype(data)>>;
-    launch_early(context, "order_columns", shape, order_columns_kernel<T>, order, data,
-                 x.row_stride, y);
+    launch_with_pdl(context, "order_columns", shape, order_columns_kernel<T>, order, data,
+                    x.row_stride, y);
   };
   switch (x.dtype) {
     case DType::kF16:

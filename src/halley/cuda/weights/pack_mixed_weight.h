@@ -23,7 +23,7 @@ std::string why_rejected(MixedKind kind, uint32_t rejections);
 
 /// Some whole panels of a weight in kU4Quad, or in kU8Quad as the kind says, on the device.
 struct MixedPanels {
-  QuadPanels quads = {};    // input_order is not read: chunks keep the packed order
+  QuadPanels quads = {};    // input_perm is not read: chunks keep the packed order
   int64_t num_outputs = 0;  // in these panels, of which chunks are filled up
   int64_t K = 0;
   MixedKind kind = MixedKind::kU4F16;

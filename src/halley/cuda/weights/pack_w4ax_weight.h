@@ -10,7 +10,7 @@ namespace halley::cuda {
 
 /// Some whole panels of a kU4Quad weight, on the device.
 struct W4axPanels {
-  QuadPanels quads = {};    // groups and input_order are not read: chunks keep the packed order
+  QuadPanels quads = {};    // groups and input_perm are not read: chunks keep the packed order
   int64_t num_outputs = 0;  // in these panels, of which chunks are filled up with zeros
   int64_t K = 0;
 };

@@ -139,9 +139,9 @@ TEST_F(TileLinear, BlocksOfFourAndEightBitsAreRight) {
     weight.quant.num_s8_inputs = 256;
     weight.quant.s4_clip = 0.9f;
     if (has_order) {
-      weight.quant.input_order.resize(static_cast<size_t>(K));
-      std::iota(weight.quant.input_order.begin(), weight.quant.input_order.end(), 0);
-      std::shuffle(weight.quant.input_order.begin(), weight.quant.input_order.end(), random);
+      weight.quant.input_perm.resize(static_cast<size_t>(K));
+      std::iota(weight.quant.input_perm.begin(), weight.quant.input_perm.end(), 0);
+      std::shuffle(weight.quant.input_perm.begin(), weight.quant.input_perm.end(), random);
     }
     Reference reference = {std::vector<float>(static_cast<size_t>(N * K)), weight.quant, 1e-6};
     for (int64_t n = 0; n < N; ++n) unpack_row(weight, n, reference.w.data() + n * K);

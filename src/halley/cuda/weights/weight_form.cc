@@ -66,7 +66,7 @@ std::string describe_groups(const GemmProblem& problem) {
 /// What is done with inputs first.
 std::string describe_inputs(const GemmProblem& problem, bool are_codes) {
   std::string text;
-  if (problem.has_input_order) text += ", inputs put in their order before";
+  if (problem.has_input_perm) text += ", inputs put in their order before";
   if (!are_codes && problem.activation != ActivationQuant::kNone) {
     text += str(", activations rounded (", problem.activation, ") and multiplied as numbers");
   }
@@ -124,7 +124,7 @@ MixedForms mixed_forms(const GemmProblem& problem, DType activation_dtype, Linea
     consider(activation_dtype == DType::kF16 ? MixedKind::kU8F16 : MixedKind::kU8Bf16);
     return forms;
   }
-  if (is_s8(problem.activation) && !problem.has_input_order) {
+  if (is_s8(problem.activation) && !problem.has_input_perm) {
     if (problem.group_size >= problem.K) {
       consider(MixedKind::kU4S8);
     } else if (problem.zero_kind == ZeroKind::kOffset) {

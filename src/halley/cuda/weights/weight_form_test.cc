@@ -111,10 +111,10 @@ TEST(MixedForms, KeepFourBitsWithTheCodesOrNumbersOfX) {
 
 TEST(MixedForms, HaveNoCodesOfXWhereInputsHaveAnOrderOrSumsLeaveS32) {
   GemmProblem asked = problem(PackedLayout::kU4Quad, 256, ActivationQuant::kS8Token);
-  asked.has_input_order = true;
+  asked.has_input_perm = true;
   EXPECT_EQ(mixed_forms(asked, DType::kF16, LinearUse::kAlone, true).kinds,
             std::vector<MixedKind>{MixedKind::kU4F16});
-  asked.has_input_order = false;
+  asked.has_input_perm = false;
   asked.K = asked.group_size = 131072;
   const MixedForms forms = mixed_forms(asked, DType::kF16, LinearUse::kAlone, true);
   EXPECT_EQ(forms.kinds, std::vector<MixedKind>{MixedKind::kU4F16});

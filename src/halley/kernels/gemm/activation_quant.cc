@@ -39,10 +39,10 @@ void round_s8(const QuantParams& quant, std::span<const float> x, float* rounded
   for (size_t k = 0; k < x.size(); ++k) rounded[k] = scale * static_cast<float>(codes[k]);
 }
 
-/// packed[k] = natural[input_order[k]].
-void gather(std::span<const int32_t> input_order, const float* natural, float* packed) {
-  for (size_t k = 0; k < input_order.size(); ++k) {
-    packed[k] = natural[static_cast<size_t>(input_order[k])];
+/// packed[k] = natural[input_perm[k]].
+void gather(std::span<const int32_t> input_perm, const float* natural, float* packed) {
+  for (size_t k = 0; k < input_perm.size(); ++k) {
+    packed[k] = natural[static_cast<size_t>(input_perm[k])];
   }
 }
 
@@ -63,13 +63,13 @@ void round_blocks(const QuantParams& quant, std::span<const float> x, float* rou
 
 /// The same, from and to natural order.
 void round_ordered_blocks(const QuantParams& quant, std::span<const float> x, float* rounded) {
-  if (quant.input_order.empty()) return round_blocks(quant, x, rounded);
-  HALLEY_CHECK(quant.input_order.size() == x.size(), quant.input_order.size(), x.size());
+  if (quant.input_perm.empty()) return round_blocks(quant, x, rounded);
+  HALLEY_CHECK(quant.input_perm.size() == x.size(), quant.input_perm.size(), x.size());
   std::vector<float> packed(x.size()), packed_rounded(x.size());
-  gather(quant.input_order, x.data(), packed.data());
+  gather(quant.input_perm, x.data(), packed.data());
   round_blocks(quant, packed, packed_rounded.data());
   for (size_t k = 0; k < x.size(); ++k) {
-    rounded[static_cast<size_t>(quant.input_order[k])] = packed_rounded[k];
+    rounded[static_cast<size_t>(quant.input_perm[k])] = packed_rounded[k];
   }
 }
 
@@ -156,10 +156,10 @@ void prepare_activations(ExecContext& context, const QuantParams& quant, ConstMa
   HALLEY_CHECK(x.num_rows == prepared.num_rows && x.num_cols == prepared.num_cols, x.num_rows,
                x.num_cols, prepared.num_rows, prepared.num_cols);
   HALLEY_CHECK(
-      quant.input_order.empty() || static_cast<int64_t>(quant.input_order.size()) == x.num_cols,
-      quant.input_order.size(), x.num_cols);
+      quant.input_perm.empty() || static_cast<int64_t>(quant.input_perm.size()) == x.num_cols,
+      quant.input_perm.size(), x.num_cols);
   const bool is_rounded = quant.activation != ActivationQuant::kNone;
-  const bool is_gathered = !quant.input_order.empty();
+  const bool is_gathered = !quant.input_perm.empty();
   const bool is_gathered_first = quant.activation == ActivationQuant::kS4S8Block128;
   for_row_ranges(context, x.num_rows, 4 * x.num_cols, [&](int64_t begin, int64_t end) {
     const auto num_inputs = static_cast<size_t>(x.num_cols);
@@ -170,15 +170,15 @@ void prepare_activations(ExecContext& context, const QuantParams& quant, ConstMa
       if (!is_rounded && !is_gathered) {
         std::copy_n(from, num_inputs, to);
       } else if (!is_rounded) {
-        gather(quant.input_order, from, to);
+        gather(quant.input_perm, from, to);
       } else if (!is_gathered) {
         round_activations_simd(quant, from, x.num_cols, to);
       } else if (is_gathered_first) {
-        gather(quant.input_order, from, between.data());
+        gather(quant.input_perm, from, between.data());
         round_activations_simd(quant, between.data(), x.num_cols, to);
       } else {
         round_activations_simd(quant, from, x.num_cols, between.data());
-        gather(quant.input_order, between.data(), to);
+        gather(quant.input_perm, between.data(), to);
       }
     }
   });

@@ -23,7 +23,7 @@ void round_activations(const QuantParams& quant, std::span<const float> x, float
 float quantize_s8(const QuantParams& quant, std::span<const float> x, int8_t* codes);
 
 /// What a kernel in f32 multiplies with the codes of a weight: the rows of x rounded as above, bit
-/// for bit, and then in packed order (QuantParams::input_order). [M, K] f32 both; may not overlap.
+/// for bit, and then in packed order (QuantParams::input_perm). [M, K] f32 both; may not overlap.
 void prepare_activations(ExecContext& context, const QuantParams& quant, ConstMatrix x,
                          Matrix prepared);
 

@@ -152,7 +152,7 @@ TEST(RoundActivations, TakesBlocksOfPackedInputs) {
   QuantParams quant = blocks_of(128, 0.9f);
   std::vector<float> packed;
   for (size_t k = 0; k < x.size(); ++k) {
-    quant.input_order.push_back(static_cast<int32_t>((k * 7 + 5) % x.size()));
+    quant.input_perm.push_back(static_cast<int32_t>((k * 7 + 5) % x.size()));
     packed.push_back(x[(k * 7 + 5) % x.size()]);
   }
   const auto rounded = round_row(quant, x);
@@ -288,7 +288,7 @@ TEST(PrepareActivations, RoundsAndGathers) {
     for (const bool is_ordered : {false, true}) {
       QuantParams quant = params_of(activation);
       for (int64_t k = 0; is_ordered && k < kInputs; ++k) {
-        quant.input_order.push_back(static_cast<int32_t>((k * 7 + 5) % kInputs));
+        quant.input_perm.push_back(static_cast<int32_t>((k * 7 + 5) % kInputs));
       }
       for (const int num_threads : {1, 3}) {
         ThreadPool pool(num_threads);

@@ -33,7 +33,7 @@ struct DotCase {
   int64_t M = 0, N = 0, K = 0;
   int64_t group_size = 0;
   bool has_bias = false;
-  bool has_input_order = false;
+  bool has_input_perm = false;
   bool is_static = false;
   int64_t num_s8_inputs = 0;  // of blocks of s4 and s8 activations
 };
@@ -42,7 +42,7 @@ std::ostream& operator<<(std::ostream& out, const DotCase& shape) {
   return out << shape.kernel << (shape.zero_kind == ZeroKind::kPoint ? " point" : " offset")
              << " M=" << shape.M << " N=" << shape.N << " K=" << shape.K
              << " G=" << shape.group_size << (shape.has_bias ? " bias" : "")
-             << (shape.has_input_order ? " order" : "") << (shape.is_static ? " static" : "")
+             << (shape.has_input_perm ? " order" : "") << (shape.is_static ? " static" : "")
              << " s8=" << shape.num_s8_inputs;
 }
 
@@ -140,11 +140,10 @@ DotData make_data(const DotCase& shape, uint32_t seed) {
         const float zero = static_cast<float>(code(random));
         return shape.zero_kind == ZeroKind::kPoint ? zero : of_group * (zero + 0.3f);
       });
-  if (shape.has_input_order) {
-    data.weight.quant.input_order.resize(static_cast<size_t>(shape.K));
-    std::iota(data.weight.quant.input_order.begin(), data.weight.quant.input_order.end(), 0);
-    std::shuffle(data.weight.quant.input_order.begin(), data.weight.quant.input_order.end(),
-                 random);
+  if (shape.has_input_perm) {
+    data.weight.quant.input_perm.resize(static_cast<size_t>(shape.K));
+    std::iota(data.weight.quant.input_perm.begin(), data.weight.quant.input_perm.end(), 0);
+    std::shuffle(data.weight.quant.input_perm.begin(), data.weight.quant.input_perm.end(), random);
   }
   data.x.resize(static_cast<size_t>(shape.M * shape.K));
   for (float& value : data.x) value = normal(random);
@@ -198,8 +197,8 @@ Expected expect(const DotData& data) {
       const float* group = data.weight.group(n / kPanelRows, k / group_size) + n % kPanelRows;
       const double zero =
           double{group[kPanelRows]} * (zero_kind == ZeroKind::kPoint ? double{group[0]} : 1.0);
-      const auto i = static_cast<size_t>(
-          has_order ? data.weight.quant.input_order[static_cast<size_t>(k)] : k);
+      const auto i =
+          static_cast<size_t>(has_order ? data.weight.quant.input_perm[static_cast<size_t>(k)] : k);
       of_input[i] = std::fabs(double{w[i]}) + std::fabs(zero);
     }
     for (int64_t m = 0; m < M; ++m) {
@@ -263,7 +262,7 @@ TEST_P(DotGemm, MatchesTheReferenceAlongK) {
         if (K > 300 && G != -1 && G != 24 && G != 128) continue;
         DotCase drawn = shape(zero_kind, 1 + seed % 3, 33, K, G);
         drawn.has_bias = seed % 2 == 0;
-        drawn.has_input_order = seed % 3 == 0;
+        drawn.has_input_perm = seed % 3 == 0;
         drawn.is_static = seed % 5 == 0;
         drawn.num_s8_inputs = std::min<int64_t>(K, 128 * (seed % 4));
         expect_matches(make_data(drawn, seed++));
@@ -303,7 +302,7 @@ TEST_P(DotGemm, OfNothingIsTheBias) {
 TEST_P(DotGemm, RowsDoNotDependOnTheBatchOrTheThreads) {
   for (const int64_t G : {24, 128}) {
     DotCase drawn = shape(ZeroKind::kPoint, 150, 70, 300, G);
-    drawn.has_input_order = G == 24;
+    drawn.has_input_perm = G == 24;
     drawn.num_s8_inputs = 128;
     const DotData data = make_data(drawn, 6);
     for_each_simd_target([&](const char* target) {
@@ -397,11 +396,11 @@ TEST_P(DotGemm, RoundsInputsAsItSays) {
     DotCase drawn = shape(ZeroKind::kPoint, 5, kSize, kSize, 32);
     drawn.is_static = is_static;
     drawn.num_s8_inputs = 128;
-    drawn.has_input_order = has_blocks(GetParam());
+    drawn.has_input_perm = has_blocks(GetParam());
     DotData data = make_data(drawn, 11);
     std::vector<uint8_t> codes(kSize * kSize);
     // Codes are stored in packed order.
-    const auto& order = data.weight.quant.input_order;
+    const auto& order = data.weight.quant.input_perm;
     for (size_t k = 0; k < kSize; ++k) {
       codes[(order.empty() ? k : static_cast<size_t>(order[k])) * kSize + k] = 1;
     }
@@ -448,7 +447,7 @@ TEST(DotGemmBlocks, MatchTheReferenceForAnyNumberOf8Bits) {
   for (const int64_t K : {200, 512, 1408}) {
     for (int64_t num_s8 = 0; num_s8 < K + 128; num_s8 += 128) {
       DotCase drawn = {"gemm_w4ax_hwy", ZeroKind::kPoint, 1 + seed % 8, 33, K, 128};
-      drawn.has_input_order = seed % 2 == 0;
+      drawn.has_input_perm = seed % 2 == 0;
       drawn.num_s8_inputs = std::min(K, num_s8);
       expect_matches(make_data(drawn, seed++));
     }

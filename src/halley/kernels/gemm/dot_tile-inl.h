@@ -119,13 +119,13 @@ constexpr int64_t kXLanes = static_cast<int64_t>(hn::MaxLanes(F32x8()));
 HWY_INLINE const float* span_inputs(const RowDigits& row, int64_t span, float* buffer) {
   const int64_t begin = span * kSpanInputs;
   const int64_t count = std::min(kSpanInputs, row.K - begin);
-  const bool in_order = row.quant->input_order.empty();
+  const bool in_order = row.quant->input_perm.empty();
   if (in_order && count == kSpanInputs) return row.x + begin;
   std::fill_n(buffer, kSpanInputs, 0.0f);
   if (in_order) {
     std::copy_n(row.x + begin, count, buffer);
   } else {
-    const int32_t* order = row.quant->input_order.data() + begin;
+    const int32_t* order = row.quant->input_perm.data() + begin;
     for (int64_t i = 0; i < count; ++i) buffer[i] = row.x[order[i]];
   }
   return buffer;

@@ -73,7 +73,7 @@ void launch_quads(ExecContext& context, const PackedWeight& weight, const float*
                   ConstMatrix x, Matrix y) {
   const panel_gemm::PanelKernel& kernel = panel_gemm::quad_panel_kernel(weight.layout, kPrecision);
   const QuantParams& quant = params_of(weight, kPrecision);
-  if (quant.activation == ActivationQuant::kNone && quant.input_order.empty()) {
+  if (quant.activation == ActivationQuant::kNone && quant.input_perm.empty()) {
     return panel_gemm::run(kernel, context, weight, bias, x, y);
   }
   // Grows and stays, as the memory of packed rows does.
@@ -245,7 +245,7 @@ GemmProblem problem_of(const PackedWeight& weight) {
           .K = weight.K,
           .group_size = weight.quant.group_size,
           .zero_kind = weight.quant.zero_kind,
-          .has_input_order = !weight.quant.input_order.empty(),
+          .has_input_perm = !weight.quant.input_perm.empty(),
           .activation = weight.quant.activation};
 }
 

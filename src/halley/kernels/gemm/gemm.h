@@ -20,7 +20,7 @@ struct GemmProblem {
   // Of quad layouts, as in QuantParams.
   int64_t group_size = 0;
   ZeroKind zero_kind = ZeroKind::kPoint;
-  bool has_input_order = false;
+  bool has_input_perm = false;
   ActivationQuant activation = ActivationQuant::kNone;
   /// kLow only where has_low_precision(w_layout).
   Precision precision = Precision::kFull;

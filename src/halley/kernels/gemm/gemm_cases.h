@@ -50,14 +50,14 @@ struct QuadCase {
   PackedLayout layout = PackedLayout::kU4Quad;
   int64_t group_size = 1;
   ZeroKind zero_kind = ZeroKind::kPoint;
-  bool has_input_order = false;
+  bool has_input_perm = false;
   ActivationQuant activation = ActivationQuant::kNone;
 };
 
 inline std::ostream& operator<<(std::ostream& out, const QuadCase& quad) {
   return out << quad.layout << " " << quad.shape << " group " << quad.group_size
              << (quad.zero_kind == ZeroKind::kPoint ? " point" : " offset")
-             << (quad.has_input_order ? " ordered" : "") << " activation " << quad.activation;
+             << (quad.has_input_perm ? " ordered" : "") << " activation " << quad.activation;
 }
 
 inline constexpr PackedLayout kQuadLayouts[] = {PackedLayout::kU8Quad, PackedLayout::kF8E4M3Quad,
@@ -93,7 +93,7 @@ inline std::vector<QuadCase> quad_test_cases() {
           activations[static_cast<size_t>(index) % activations.size()];
       const ZeroKind zero_kind = index / 2 % 2 == 0 ? ZeroKind::kPoint : ZeroKind::kOffset;
       cases.push_back({shape, layout, group_size == kWholeRow ? shape.K : group_size, zero_kind,
-                       /*has_input_order=*/index % 3 == 0, activation});
+                       /*has_input_perm=*/index % 3 == 0, activation});
       ++index;
     };
     for (const int64_t group_size : {1, 3, 5, 16, 32, 64, 100, 128, -1}) {

@@ -88,9 +88,9 @@ Expected expected_of(const GemmKernel& kernel, QuadData& data) {
       double size = has_bias ? std::abs(double{data.bias[static_cast<size_t>(n)]}) : 0.0;
       for (int64_t k = 0; k < K; ++k) {
         const auto from =
-            weight.quant.input_order.empty()
+            weight.quant.input_perm.empty()
                 ? static_cast<size_t>(k)
-                : static_cast<size_t>(weight.quant.input_order[static_cast<size_t>(k)]);
+                : static_cast<size_t>(weight.quant.input_perm[static_cast<size_t>(k)]);
         const float* params =
             weight.group(n / kPanelRows, k / weight.quant.group_size) + n % kPanelRows;
         const double scale = data.quad.zero_kind == ZeroKind::kPoint ? double{params[0]} : 1.0;
@@ -230,9 +230,9 @@ TEST(QuadGemmTable, HasAKernelForEverythingThatCheckpointsAskFor) {
     for (const ActivationQuant activation : activations_of(layout)) {
       for (const int64_t group_size : {1, 3, 5, 16, 32, 64, 100, 128, 4096}) {
         for (const ZeroKind zero_kind : {ZeroKind::kPoint, ZeroKind::kOffset}) {
-          for (const bool has_input_order : {false, true}) {
+          for (const bool has_input_perm : {false, true}) {
             EXPECT_NO_THROW(find_gemm_kernel(
-                {layout, 100, 4096, group_size, zero_kind, has_input_order, activation}))
+                {layout, 100, 4096, group_size, zero_kind, has_input_perm, activation}))
                 << layout << " " << activation << " " << group_size;
           }
         }

@@ -80,10 +80,10 @@ inline PackedWeight make_weight(const QuadCase& quad, uint32_t seed) {
   weight.quant.activation_scale = 0.0175f;
   weight.quant.num_s8_inputs = std::min<int64_t>(K, 128 * (seed % 3));
   weight.quant.s4_clip = 0.85f;
-  if (quad.has_input_order) {
-    weight.quant.input_order.resize(static_cast<size_t>(K));
-    std::iota(weight.quant.input_order.begin(), weight.quant.input_order.end(), 0);
-    std::shuffle(weight.quant.input_order.begin(), weight.quant.input_order.end(), random);
+  if (quad.has_input_perm) {
+    weight.quant.input_perm.resize(static_cast<size_t>(K));
+    std::iota(weight.quant.input_perm.begin(), weight.quant.input_perm.end(), 0);
+    std::shuffle(weight.quant.input_perm.begin(), weight.quant.input_perm.end(), random);
   }
   fill_groups(quad, random, &weight);
   const auto mask = static_cast<uint8_t>((1 << code_bits(quad.layout)) - 1);

@@ -152,7 +152,7 @@ void unpack_quantized_row(const PackedWeight& weight, int64_t n, float* out) {
     const double zero = group[kPanelRows + column];
     const double w =
         quant.zero_kind == ZeroKind::kPoint ? scale * (value - zero) : scale * value - zero;
-    const int64_t to = quant.input_order.empty() ? k : quant.input_order[static_cast<size_t>(k)];
+    const int64_t to = quant.input_perm.empty() ? k : quant.input_perm[static_cast<size_t>(k)];
     out[to] = static_cast<float>(w);
   }
 }

@@ -135,7 +135,7 @@ TEST(UnpackQuantizedRow, IsTheDefinitionRoundedOnce) {
         const Pattern pattern{layout, 33, 77, group_size};
         PackedWeight weight = pattern.weight();
         weight.quant.zero_kind = zero_kind;
-        for (int32_t k = 0; k < 77; ++k) weight.quant.input_order.push_back((k * 10 + 3) % 77);
+        for (int32_t k = 0; k < 77; ++k) weight.quant.input_perm.push_back((k * 10 + 3) % 77);
         std::vector<float> row(77, std::numeric_limits<float>::quiet_NaN());
         for (int64_t n = 0; n < 33; ++n) {
           unpack_row(weight, n, row.data());

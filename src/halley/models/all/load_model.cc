@@ -83,15 +83,15 @@ void add_part(const DecoderPart& part, const LinearLoading& loading, ModelPlan& 
   plan.parts.push_back(std::move(planned));
 }
 
-std::optional<KvDType> kv_dtype_of(StatedKv stated) {
-  switch (stated) {
-    case StatedKv::kNothing:
+std::optional<KvDType> kv_dtype_of(DeclaredKv declared) {
+  switch (declared) {
+    case DeclaredKv::kNothing:
       return std::nullopt;
-    case StatedKv::kFp8Static:
+    case DeclaredKv::kFp8Static:
       return KvDType::kFp8E4M3;
-    case StatedKv::kInt8:
+    case DeclaredKv::kInt8:
       return KvDType::kInt8;
-    case StatedKv::kInt4:
+    case DeclaredKv::kInt4:
       return KvDType::kInt4;
   }
   return std::nullopt;
@@ -127,7 +127,7 @@ ModelPlan plan_decoder(DecoderConfig decoder, const LinearLoading& loading,
   plan.warnings = loading.scheme.warnings();
   StoredKvScales kv_scales = read_kv_scales(plan.config, loading);
   if (!kv_scales.scales.empty()) plan.config.kv_scales = std::move(kv_scales.scales);
-  plan.config.kv_dtype = kv_dtype_of(loading.scheme.stated_kv());
+  plan.config.kv_dtype = kv_dtype_of(loading.scheme.declared_kv());
   for (const DecoderPart& part : list_decoder_parts(plan.config)) add_part(part, loading, plan);
   check_all_tensors_used(plan.config, loading);
   check_forced_kernel(plan, loading.demands.forced);

@@ -40,7 +40,7 @@ std::vector<std::string> builtin_config_names();
 
 /// All tensors that a full-precision checkpoint of this decoder holds, for dummy weights.
 std::vector<TensorInfo> list_dense_tensors(const DecoderConfig& config);
-/// The same for a checkpoint in the stated format.
+/// The same for a checkpoint in the declared format.
 std::vector<TensorInfo> list_quantized_tensors(const DecoderConfig& config,
                                                const QuantConfig& quant);
 

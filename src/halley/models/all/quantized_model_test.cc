@@ -288,8 +288,8 @@ void EditedCheckpoint::apply(const OrderedJson& edit) {
 
 /// Edited files are read as read_quant_config() reads those of the directory.
 QuantConfig EditedCheckpoint::quant() const {
-  const HfConfig stated = HfConfig::parse(config.dump(), "config.json");
-  if (files.empty()) return read_quant_config(stated, dir);
+  const HfConfig declared = HfConfig::parse(config.dump(), "config.json");
+  if (files.empty()) return read_quant_config(declared, dir);
   const auto& [name, json] = *files.begin();
   return quant_config_of(HfConfig::parse(json.dump(), name));
 }

@@ -40,7 +40,7 @@ TwoPlaneCheckpoint::TwoPlaneCheckpoint(const DecoderConfig& config, const Tensor
 LoadOptions TwoPlaneCheckpoint::options() const {
   LoadOptions options;
   options.quant =
-      quant_config_of(HfConfig::parse(nestedfp_statement(format).dump(), "quant_config.json"));
+      quant_config_of(HfConfig::parse(nestedfp_declaration(format).dump(), "quant_config.json"));
   return options;
 }
 

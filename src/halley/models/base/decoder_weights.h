@@ -65,7 +65,7 @@ DecoderWeights load_decoder_weights(ExecContext& context, const DecoderConfig& c
 NormWeights load_norm_weights(const TensorSource& source, const NormSpec& spec, int64_t size);
 
 /// transformers ignores an output matrix beside tied embeddings. Where it differs, one of the two
-/// statements of the checkpoint is wrong, and nobody can tell which: throws CheckpointError.
+/// declarations of the checkpoint is wrong, and nobody can tell which: throws CheckpointError.
 void check_tied_output(const DecoderConfig& config, const TensorSource& source);
 
 /// One layer alone, as load_decoder_weights() loads it.

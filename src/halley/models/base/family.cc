@@ -67,8 +67,8 @@ DType read_dtype(const FamilyInput& input, const std::string& embedding_name) {
 /// The longest sequence: what is asked for, within what the model can do. A dynamic rotary
 /// embedding is made for longer ones; add_rope() checks that.
 int64_t read_max_positions(const FamilyInput& input) {
-  const int64_t stated = input.config.integer("max_position_embeddings", 1, kPositionsMax);
-  return input.max_length > 0 ? input.max_length : stated;
+  const int64_t declared = input.config.integer("max_position_embeddings", 1, kPositionsMax);
+  return input.max_length > 0 ? input.max_length : declared;
 }
 
 void read_heads(const HfConfig& config, const ShapeFields& fields, DecoderConfig& decoder) {
@@ -161,16 +161,16 @@ DecoderConfig read_shape(const FamilyInput& input, const ShapeFields& fields) {
 }
 
 int add_rope(const FamilyInput& input, const RopeConfig& rope, DecoderConfig& decoder) {
-  const int64_t stated = input.config.integer("max_position_embeddings", 1, kPositionsMax);
-  if (decoder.max_positions > stated && rope.type != "dynamic") {
-    throw InputError(str(input.config.where(), ": longest sequence: expected at most ", stated,
+  const int64_t declared = input.config.integer("max_position_embeddings", 1, kPositionsMax);
+  if (decoder.max_positions > declared && rope.type != "dynamic") {
+    throw InputError(str(input.config.where(), ": longest sequence: expected at most ", declared,
                          " (max_position_embeddings), got ", decoder.max_positions,
                          ". Ask for less."));
   }
   require_rope_factor(input.config, rope);
   decoder.ropes.push_back(make_rope(rope, {.where = input.config.where(),
                                            .head_dim = decoder.head_dim,
-                                           .max_position_embeddings = stated,
+                                           .max_position_embeddings = declared,
                                            .max_length = decoder.max_positions}));
   return static_cast<int>(decoder.ropes.size()) - 1;
 }

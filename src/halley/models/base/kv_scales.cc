@@ -41,7 +41,7 @@ float read_scale(const TensorSource& source, const TensorInfo& info) {
   throw CheckpointError(
       str(source.description(), ": tensor ", quote(prefix + name),
           ": expected the scale of an FP8 KV cache, since ", because,
-          ", got none. Remove the statement (then each token gets its own scale), "
+          ", got none. Remove the declaration (then each token gets its own scale), "
           "or calibrate the cache again."));
 }
 
@@ -61,14 +61,14 @@ const NamePair* find_pair(const TensorSource& source, const std::string& prefix)
 
 StoredKvScales read_kv_scales(const DecoderConfig& config, const LinearLoading& loading) {
   const TensorSource& source = loading.source;
-  const bool is_stated = loading.scheme.stated_kv() == StatedKv::kFp8Static;
+  const bool is_declared = loading.scheme.declared_kv() == DeclaredKv::kFp8Static;
   StoredKvScales stored;
   for (const LayerSpec& layer : config.layers) {
     const std::string prefix = attention_prefix(layer);
     const NamePair* pair = find_pair(source, prefix);
     const bool is_first = &layer == config.layers.data();
     if (pair == nullptr) {
-      if (is_stated) {
+      if (is_declared) {
         fail_missing(source, prefix, kNamePairs[0].k, "the configuration states the cache's type");
       }
       if (!stored.scales.empty()) {

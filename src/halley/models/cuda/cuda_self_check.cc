@@ -99,10 +99,10 @@ QuantParams quant_of(const CudaStream& stream, const Section& section) {
   quant.activation_scale = section.activation.scale;
   quant.num_s8_inputs = section.activation.num_s8_inputs;
   quant.s4_clip = section.activation.s4_clip;
-  if (section.activation.input_order != nullptr) {
-    quant.input_order.resize(static_cast<size_t>(section.K));
-    check_cuda(cudaMemcpyAsync(quant.input_order.data(), section.activation.input_order,
-                               quant.input_order.size() * sizeof(int32_t), cudaMemcpyDeviceToHost,
+  if (section.activation.input_perm != nullptr) {
+    quant.input_perm.resize(static_cast<size_t>(section.K));
+    check_cuda(cudaMemcpyAsync(quant.input_perm.data(), section.activation.input_perm,
+                               quant.input_perm.size() * sizeof(int32_t), cudaMemcpyDeviceToHost,
                                stream.get()),
                "copy of an order of inputs");
     stream.synchronize();
@@ -143,16 +143,16 @@ std::vector<float> fetch_numbers(const CudaStream& stream, const MixedShape& sha
 }
 
 std::vector<float> in_order(const std::vector<float>& packed,
-                            const std::vector<int32_t>& input_order) {
+                            const std::vector<int32_t>& input_perm) {
   std::vector<float> numbers(packed.size());
   for (size_t k = 0; k < packed.size(); ++k) {
-    numbers[input_order.empty() ? k : static_cast<size_t>(input_order[k])] = packed[k];
+    numbers[input_perm.empty() ? k : static_cast<size_t>(input_perm[k])] = packed[k];
   }
   return numbers;
 }
 
 OutputWeights fetch_w4ax(const CudaStream& stream, const Section& section,
-                         const std::vector<int32_t>& input_order, int64_t n) {
+                         const std::vector<int32_t>& input_perm, int64_t n) {
   const W4axWeight& weight = section.w4ax;
   const auto row_bytes = static_cast<size_t>(weight.num_blocks() * kW4axChunkBytes);
   const std::vector<uint8_t> codes = fetch_chunks(stream, weight.codes, row_bytes, n);
@@ -172,7 +172,7 @@ OutputWeights fetch_w4ax(const CudaStream& stream, const Section& section,
     }
   }
   OutputWeights output;
-  output.w = in_order(packed, input_order);
+  output.w = in_order(packed, input_perm);
   return output;
 }
 
@@ -198,10 +198,10 @@ OutputWeights fetch_nested(const CudaStream& stream, const Section& section, int
 }
 
 OutputWeights fetch_mixed(const CudaStream& stream, const Section& section,
-                          const std::vector<int32_t>& input_order, int64_t n) {
+                          const std::vector<int32_t>& input_perm, int64_t n) {
   const MixedWeight& weight = section.mixed;
   OutputWeights output;
-  output.w = in_order(fetch_numbers(stream, mixed_shape(weight, 0), weight.chunks, n), input_order);
+  output.w = in_order(fetch_numbers(stream, mixed_shape(weight, 0), weight.chunks, n), input_perm);
   if (!is_s8(weight.kind)) return output;
   const auto* scales = reinterpret_cast<const float*>(weight.scales.data());
   const float scale = fetch_one(stream, scales + n);
@@ -211,9 +211,9 @@ OutputWeights fetch_mixed(const CudaStream& stream, const Section& section,
 }
 
 OutputWeights fetch_gemv(const CudaStream& stream, const Section& section,
-                         const std::vector<int32_t>& input_order, int64_t n) {
+                         const std::vector<int32_t>& input_perm, int64_t n) {
   OutputWeights output;
-  output.w = in_order(fetch_gemv_numbers(stream, section.gemv, n), input_order);
+  output.w = in_order(fetch_gemv_numbers(stream, section.gemv, n), input_perm);
   return output;
 }
 
@@ -234,10 +234,10 @@ OutputWeights fetch_rows(const CudaStream& stream, const Section& section, int64
 }
 
 OutputWeights fetch_weights(const CudaStream& stream, const Section& section,
-                            const std::vector<int32_t>& input_order, int64_t n) {
-  OutputWeights output = section.is_mixed()    ? fetch_mixed(stream, section, input_order, n)
-                         : section.is_gemv()   ? fetch_gemv(stream, section, input_order, n)
-                         : section.is_w4ax()   ? fetch_w4ax(stream, section, input_order, n)
+                            const std::vector<int32_t>& input_perm, int64_t n) {
+  OutputWeights output = section.is_mixed()    ? fetch_mixed(stream, section, input_perm, n)
+                         : section.is_gemv()   ? fetch_gemv(stream, section, input_perm, n)
+                         : section.is_w4ax()   ? fetch_w4ax(stream, section, input_perm, n)
                          : section.is_nested() ? fetch_nested(stream, section, n)
                                                : fetch_rows(stream, section, n);
   output.bias = fetch_one(stream, section.bias == nullptr ? nullptr : section.bias + n);
@@ -275,7 +275,7 @@ void self_check(const CudaContext& context, const CudaLinear& linear, DType y_dt
     const QuantParams quant = quant_of(context.stream, section);
     for (const int64_t n : std::set<int64_t>{0, section.N / 2, section.N - 1}) {
       if (section.N == 0) break;
-      const OutputWeights output = fetch_weights(context.stream, section, quant.input_order, n);
+      const OutputWeights output = fetch_weights(context.stream, section, quant.input_perm, n);
       for (int64_t m = 0; m < kNumRows; ++m) {
         std::vector<float> rounded(static_cast<size_t>(K));
         round_activations(quant,

@@ -1,4 +1,4 @@
-// What steps within stated limits need on the GPU beside weights and cache.
+// What steps within declared limits need on the GPU beside weights and cache.
 #pragma once
 
 #include <cstddef>

@@ -89,11 +89,11 @@ class MixedScheme : public QuantScheme {
     return scheme_of(part).expected_tensors(part, in_features);
   }
 
-  StatedKv stated_kv() const override {
+  DeclaredKv declared_kv() const override {
     for (const Rule& rule : rules_) {
-      if (rule.scheme->stated_kv() != StatedKv::kNothing) return rule.scheme->stated_kv();
+      if (rule.scheme->declared_kv() != DeclaredKv::kNothing) return rule.scheme->declared_kv();
     }
-    return rest_->stated_kv();
+    return rest_->declared_kv();
   }
 
   std::vector<std::string> warnings() const override {
@@ -121,7 +121,7 @@ std::unique_ptr<QuantScheme> detect_override(const QuantConfig& config,
   return config.fields ? detect_one(config, source) : make_dense_scheme();
 }
 
-/// The rules of a "mixed" statement.
+/// The rules of a "mixed" declaration.
 std::vector<Rule> read_rules(const HfConfig& fields, const TensorSource& source) {
   const auto layers = fields.object("layers");
   if (!layers) {
@@ -146,7 +146,8 @@ std::vector<Rule> read_rules(const HfConfig& fields, const TensorSource& source)
   return rules;
 }
 
-std::unique_ptr<QuantScheme> detect_stated(const QuantConfig& config, const TensorSource& source) {
+std::unique_ptr<QuantScheme> detect_declared(const QuantConfig& config,
+                                             const TensorSource& source) {
   if (config.method != kMixedMethod) return detect_one(config, source);
   return std::make_unique<MixedScheme>(read_rules(*config.fields, source), make_dense_scheme());
 }
@@ -172,7 +173,7 @@ QuantOverride parse_quant_override(const std::string& text) {
 std::unique_ptr<QuantScheme> detect_quant_scheme(const QuantConfig& config,
                                                  const TensorSource& source,
                                                  const std::vector<QuantOverride>& overrides) {
-  if (overrides.empty()) return detect_stated(config, source);
+  if (overrides.empty()) return detect_declared(config, source);
   std::vector<Rule> rules;
   for (const QuantOverride& item : overrides) {
     rules.push_back({item.pattern, detect_override(item.config, source)});
@@ -180,7 +181,7 @@ std::unique_ptr<QuantScheme> detect_quant_scheme(const QuantConfig& config,
   // A checkpoint that states nothing is in full precision where no rule matches, although the
   // rules' layers hold codes.
   return std::make_unique<MixedScheme>(
-      std::move(rules), config.fields ? detect_stated(config, source) : make_dense_scheme());
+      std::move(rules), config.fields ? detect_declared(config, source) : make_dense_scheme());
 }
 
 }  // namespace halley

@@ -31,7 +31,7 @@ TEST(QuantFormats, UnknownQuantizationIsRejectedByName) {
                                     "the unquantized one."))));
 }
 
-TEST(QuantFormats, StatementWithoutMethodNamesTheField) {
+TEST(QuantFormats, DeclarationWithoutMethodNamesTheField) {
   EXPECT_THAT([] { detect(R"({"quantization_config": {"group_size": 4}})"); },
               testing::ThrowsMessage<InputError>(testing::StartsWith(
                   "config.json: field 'quantization_config.quant_method': expected the name of a "

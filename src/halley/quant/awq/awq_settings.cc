@@ -45,13 +45,13 @@ const char* name_of(AwqStorage storage) {
 
 AwqSettings::AwqSettings(const QuantConfig& config) : prefix_(config.fields->prefix()) {
   const HfConfig& fields = *config.fields;
-  const char* bits_field = stated_name(fields, "bits", "w_bit");
+  const char* bits_field = declared_name(fields, "bits", "w_bit");
   const int64_t bits = fields.integer(bits_field, 1, 64);
   if (bits != kBits) {
     reject_as(fields, bits_field,
               str("expected 4, got ", bits, ". AWQ files hold 4 bits; use such a checkpoint."));
   }
-  const char* group_field = stated_name(fields, "group_size", "q_group_size");
+  const char* group_field = declared_name(fields, "group_size", "q_group_size");
   group_size_ = fields.integer(group_field, -1, kGroupSizeMax);
   if (group_size_ == 0) {
     fields.fail(group_field, "expected -1 for all inputs, or a group's inputs, got 0.");
@@ -63,7 +63,7 @@ AwqSettings::AwqSettings(const QuantConfig& config) : prefix_(config.fields->pre
 
 void AwqSettings::read_storage(const HfConfig& fields) {
   const char* field = "version";
-  if (!fields.has(field)) field = stated_name(fields, "checkpoint_format", "format");
+  if (!fields.has(field)) field = declared_name(fields, "checkpoint_format", "format");
   // Files for the backend llm-awq come in two layouts under one version.
   if (!fields.has(field) || lower_case(fields.string_or("backend", "")) == "llm-awq") return;
   storage_field_ = prefix_ + field;

@@ -29,7 +29,7 @@ class AwqSettings {
   /// where it asks for what this room does not read.
   explicit AwqSettings(const QuantConfig& config);
 
-  int64_t group_size() const { return group_size_; }  // as stated: -1 means all inputs
+  int64_t group_size() const { return group_size_; }  // as declared: -1 means all inputs
   /// Inputs that share a scale in a layer of K inputs: at least 1.
   int64_t inputs_per_group(int64_t K) const;
   bool has_zero_points() const { return has_zero_points_; }

@@ -307,20 +307,20 @@ bool fits(const AwqLayerSource& layer, AwqStorage storage) {
 }
 
 AwqStorage decide_storage(const AwqLayerSource& layer) {
-  const std::optional<AwqStorage> stated = layer.checkpoint.storage();
-  if (stated && fits(layer, *stated)) return *stated;
+  const std::optional<AwqStorage> declared = layer.checkpoint.storage();
+  if (declared && fits(layer, *declared)) return *declared;
   for (const AwqStorage other :
        {AwqStorage::kByInput, AwqStorage::kByFeature, AwqStorage::kInterleaved}) {
     if (!fits(layer, other)) continue;
-    if (!stated) return other;
+    if (!declared) return other;
     const TensorInfo& codes = *layer.source.find(layer.part.name + ".qweight");
     throw CheckpointError(str(layer.source.description(), ": layer ", quote(layer.part.name),
                               ": tensor ", quote(codes.name), ": expected the layout that field '",
-                              layer.checkpoint.storage_field(), "' says, ", name_of(*stated),
+                              layer.checkpoint.storage_field(), "' says, ", name_of(*declared),
                               ", got ", codes.dtype, " ", codes.shape, ", which is ",
                               name_of(other), ". Correct the field."));
   }
-  return stated.value_or(AwqStorage::kByInput);  // whose tensors are then found missing or wrong
+  return declared.value_or(AwqStorage::kByInput);  // whose tensors are then found missing or wrong
 }
 
 const TensorInfo& find_stored(const AwqLayerSource& layer, const TensorInfo& expected) {

@@ -46,7 +46,7 @@ std::vector<CheckpointTensor> encode_awq(const std::string& name, const CodedWei
           written_f16(name + ".scales", {num_groups, N}, transposed(weight.scales, N, num_groups))};
 }
 
-OrderedJson awq_statement(const WrittenFormat& format) {
+OrderedJson awq_declaration(const WrittenFormat& format) {
   reject_own_settings(format, "awq");
   const std::vector<std::string> dense = dense_layers(format);
   for (const WrittenLayer& layer : format.layers) {

@@ -1,4 +1,4 @@
-// Writing AWQ files of version gemm: a layer's tensors and the statement in config.json.
+// Writing AWQ files of version gemm: a layer's tensors and the declaration in config.json.
 #pragma once
 
 #include <string>
@@ -18,6 +18,6 @@ std::vector<CheckpointTensor> encode_awq(const std::string& name, const CodedWei
 /// The quantization_config; layers left out are in modules_to_not_convert. Throws UnsupportedError
 /// where a layer has settings of its own, or where readers, which look for entries of the list
 /// anywhere in a name, would leave out a quantized layer.
-OrderedJson awq_statement(const WrittenFormat& format);
+OrderedJson awq_declaration(const WrittenFormat& format);
 
 }  // namespace halley

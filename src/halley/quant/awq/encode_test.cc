@@ -1,4 +1,4 @@
-// Written AWQ layers: read back, against files of an independent writer, and the statement.
+// Written AWQ layers: read back, against files of an independent writer, and the declaration.
 #include "halley/quant/awq/encode.h"
 
 #include <gmock/gmock.h>
@@ -23,7 +23,7 @@ TEST(AwqEncode, IsReadBackBitForBit) {
   for (const CodedCase& of : cases) {
     SCOPED_TRACE(str(of));
     const CodedWeight weight = random_coded_weight(of, seed++);
-    const auto scheme = scheme_of(kQuantAwq, awq_statement(written_format_of(of)));
+    const auto scheme = scheme_of(kQuantAwq, awq_declaration(written_format_of(of)));
     expect_reads_back(*scheme, "model.a", encode_awq("model.a", weight), weight);
   }
 }
@@ -52,29 +52,29 @@ TEST(AwqEncode, RejectsWhatTheLayoutCannotHold) {
                   HasSubstr("expected groups of neighbouring inputs, got an order of inputs.")));
 }
 
-TEST(AwqStatement, ListsLayersLeftOut) {
+TEST(AwqDeclaration, ListsLayersLeftOut) {
   WrittenFormat format;
   format.layers = {{.name = "model.layers.0.q_proj"},
                    {.name = "model.layers.0.o_proj", .is_quantized = false},
                    {.name = "lm_head", .is_quantized = false}};
-  EXPECT_EQ(awq_statement(format).dump(),
+  EXPECT_EQ(awq_declaration(format).dump(),
             R"({"quant_method":"awq","bits":4,"group_size":128,"zero_point":true,)"
             R"("version":"gemm","modules_to_not_convert":["lm_head","model.layers.0.o_proj"]})");
-  const auto scheme = scheme_of(kQuantAwq, awq_statement(format));
+  const auto scheme = scheme_of(kQuantAwq, awq_declaration(format));
   EXPECT_EQ(scheme->expected_tensors(part_of("model.layers.0.o_proj", 8), 128)[0].name,
             "model.layers.0.o_proj.weight");
 }
 
-TEST(AwqStatement, RejectsWhatItCannotSay) {
+TEST(AwqDeclaration, RejectsWhatItCannotSay) {
   WrittenFormat format;
   format.layers = {{.name = "model.a", .bits = 4, .group_size = 64}};
-  EXPECT_THAT([&] { awq_statement(format); },
+  EXPECT_THAT([&] { awq_declaration(format); },
               ThrowsMessage<UnsupportedError>(
                   "layer \"model.a\": expected the settings of the whole model in awq (4 bits, "
                   "group 128, asymmetric), got 4 bits, group 64, asymmetric. Leave the layer out, "
                   "or choose a format with settings for each layer."));
   format.layers = {{.name = "m.gate", .is_quantized = false}, {.name = "m.gate_proj"}};
-  EXPECT_THAT([&] { awq_statement(format); },
+  EXPECT_THAT([&] { awq_declaration(format); },
               ThrowsMessage<UnsupportedError>(
                   "layer \"m.gate_proj\": expected a name that contains no name of a layer left "
                   "out, got \"m.gate\" in it. Leave this layer out, too, or quantize the other."));

@@ -68,7 +68,7 @@ inline CodedWeight random_coded_weight(const CodedCase& of, uint32_t seed) {
   return weight;
 }
 
-/// The statement of a checkpoint with one layer, "model.a".
+/// The declaration of a checkpoint with one layer, "model.a".
 inline WrittenFormat written_format_of(const CodedCase& of) {
   WrittenFormat format;
   format.bits = of.bits;
@@ -82,11 +82,11 @@ inline WrittenFormat written_format_of(const CodedCase& of) {
   return format;
 }
 
-/// What the room makes of a statement.
+/// What the room makes of a declaration.
 inline std::unique_ptr<QuantScheme> scheme_of(const QuantFormat& format,
-                                              const OrderedJson& statement) {
+                                              const OrderedJson& declaration) {
   const HfConfig config =
-      HfConfig::parse(str(R"({"quantization_config": )", statement.dump(), "}"), "config.json");
+      HfConfig::parse(str(R"({"quantization_config": )", declaration.dump(), "}"), "config.json");
   return format.detect(read_quant_config(config, {}), TensorStore());
 }
 
@@ -130,7 +130,7 @@ inline CodedWeight coded_weight_of(const StoredWeight& stored, int64_t N, int64_
   weight.bits = desc.bits;
   weight.group_size = desc.group_size;
   weight.is_symmetric = desc.is_symmetric;
-  const std::vector<int32_t> order = stored.input_order();
+  const std::vector<int32_t> order = stored.input_perm();
   if (!order.empty()) {
     weight.group_of_input.resize(order.size());
     for (size_t k = 0; k < order.size(); ++k) {

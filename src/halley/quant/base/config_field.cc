@@ -43,7 +43,7 @@ void reject_as(const HfConfig& config, std::string_view field, const std::string
   throw UnsupportedError(str(config.where(), ": field '", field_path(config, field), "': ", text));
 }
 
-const char* stated_name(const HfConfig& config, const char* name, const char* synonym) {
+const char* declared_name(const HfConfig& config, const char* name, const char* synonym) {
   if (!config.has(synonym)) return name;
   if (!config.has(name)) return synonym;
   const Json &value = config.json().at(name), &other = config.json().at(synonym);

@@ -28,7 +28,7 @@ std::string shown_value(const HfConfig& config, std::string_view field);
 
 /// The one of two names of a field that is there, or the first. Throws InputError where both are
 /// and differ.
-const char* stated_name(const HfConfig& config, const char* name, const char* synonym);
+const char* declared_name(const HfConfig& config, const char* name, const char* synonym);
 
 /// ASCII letters in lower case.
 std::string lower_case(std::string text);

@@ -15,7 +15,7 @@
 namespace halley {
 
 /// What a checkpoint says of its KV cache.
-enum class StatedKv : uint8_t {
+enum class DeclaredKv : uint8_t {
   kNothing,
   kFp8Static,  // e4m3 with scales of the checkpoint, one for keys and one for values of a layer
   kInt8,       // 8 bits, each token and head with a scale of its own: nothing is stored
@@ -41,7 +41,7 @@ class QuantScheme {
   /// weights. Optional tensors are left out; the bias is not among them.
   virtual std::vector<TensorInfo> expected_tensors(const LinearSpec::Part& part,
                                                    int64_t in_features) const = 0;
-  virtual StatedKv stated_kv() const { return StatedKv::kNothing; }
+  virtual DeclaredKv declared_kv() const { return DeclaredKv::kNothing; }
   /// Oddities of the configuration that the user should know.
   virtual std::vector<std::string> warnings() const { return {}; }
 };

@@ -20,8 +20,8 @@ constexpr int64_t kUnitCodes = kQuadUnitInputs * kPanelRows;
 
 /// An order that is found later, with the data, is its layer's own.
 bool has_same_order(const WeightDesc& a, const WeightDesc& b) {
-  if (!a.has_input_order && !b.has_input_order) return true;
-  return a.stated_order && b.stated_order && *a.stated_order == *b.stated_order;
+  if (!a.has_input_perm && !b.has_input_perm) return true;
+  return a.declared_order && b.declared_order && *a.declared_order == *b.declared_order;
 }
 
 bool can_join(const WeightDesc& a, const WeightDesc& b) {
@@ -98,7 +98,7 @@ class PanelPacker {
   void pack_codes(std::span<const PanelRows> pieces, Read read, std::byte* out) {
     const int64_t num_units = ceil_div(weight_.K, kQuadUnitInputs);
     const int64_t unit_bytes = kUnitCodes / 8 * code_bits(weight_.layout);
-    const bool is_ordered = !weight_.quant.input_order.empty();
+    const bool is_ordered = !weight_.quant.input_perm.empty();
     const int64_t step = is_ordered ? num_units : kUnitsAtOnce;
     for (int64_t unit = 0; unit < num_units; unit += step) {
       const int64_t count = std::min(step, num_units - unit);
@@ -133,8 +133,7 @@ class PanelPacker {
     sorted_.assign(codes_.size(), 0);
     const auto place = [](int64_t k) { return k / 4 * kQuadCodes + k % 4; };
     for (int64_t k = 0; k < weight_.K; ++k) {
-      const uint8_t* from =
-          codes_.data() + place(weight_.quant.input_order[static_cast<size_t>(k)]);
+      const uint8_t* from = codes_.data() + place(weight_.quant.input_perm[static_cast<size_t>(k)]);
       uint8_t* to = sorted_.data() + place(k);
       for (int64_t n = 0; n < kPanelRows; ++n) to[4 * n] = from[4 * n];
     }
@@ -159,7 +158,7 @@ PackedWeight pack_quad_section(ExecContext& context, const OpenSection& section)
   weight.quant.activation_scale = desc.activation_scale;
   weight.quant.num_s8_inputs = desc.num_s8_inputs;
   weight.quant.s4_clip = desc.s4_clip;
-  if (desc.has_input_order) weight.quant.input_order = section.parts[0].weight->input_order();
+  if (desc.has_input_perm) weight.quant.input_perm = section.parts[0].weight->input_perm();
   allocate_quantized(&weight);
   std::vector<PanelPacker> packers;
   for (int i = 0; i < context.pool.num_threads(); ++i) packers.emplace_back(section, weight);

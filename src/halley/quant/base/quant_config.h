@@ -10,7 +10,7 @@
 namespace halley {
 
 struct QuantConfig {
-  /// The statement, or nothing where there is none: an unquantized checkpoint.
+  /// The declaration, or nothing where there is none: an unquantized checkpoint.
   std::optional<HfConfig> fields;
   /// `quant_method` in lower case, or what the fields tell where it is missing. Empty without
   /// fields.
@@ -22,12 +22,12 @@ struct QuantConfig {
 
 /// Looks in this order: `quantization_config` of config.json, the same in its `text_config`, then
 /// quantize_config.json, quant_config.json and hf_quant_config.json in `model_dir` (empty: no
-/// files). A statement without `quant_method` is told by its fields: `config_groups`
+/// files). A declaration without `quant_method` is told by its fields: `config_groups`
 /// compressed-tensors, `quant_algo` modelopt, `wbits` qoq, `zero_point` or an AWQ `version` awq,
 /// other `bits` gptq. Throws InputError where a file is not valid or nothing tells the method.
 QuantConfig read_quant_config(const HfConfig& config, const std::filesystem::path& model_dir);
 
-/// From one statement: `fields` as it stands in a file.
+/// From one declaration: `fields` as it stands in a file.
 QuantConfig quant_config_of(HfConfig fields);
 
 }  // namespace halley

@@ -17,11 +17,11 @@ using testing::ThrowsMessage;
 
 HfConfig parse(const std::string& text) { return HfConfig::parse(text, "config.json"); }
 
-std::string method_of(const std::string& statement) {
-  return read_quant_config(parse(R"({"quantization_config": )" + statement + "}"), {}).method;
+std::string method_of(const std::string& declaration) {
+  return read_quant_config(parse(R"({"quantization_config": )" + declaration + "}"), {}).method;
 }
 
-TEST(QuantConfig, NoStatementMeansFullPrecision) {
+TEST(QuantConfig, NoDeclarationMeansFullPrecision) {
   EXPECT_FALSE(read_quant_config(parse("{}"), {}).fields);
   EXPECT_FALSE(read_quant_config(parse(R"({"quantization_config": null})"), {}).fields);
 }
@@ -69,8 +69,8 @@ TEST_F(QuantConfigFiles, ReadsTheFilesOfToolsInOrder) {
   EXPECT_EQ(read_quant_config(parse("{}"), dir_).method, "qoq");
   write("quantize_config.json", R"({"bits": 4})");
   EXPECT_EQ(read_quant_config(parse("{}"), dir_).method, "gptq");
-  const HfConfig stated = parse(R"({"quantization_config": {"quant_method": "fp8"}})");
-  EXPECT_EQ(read_quant_config(stated, dir_).method, "fp8");
+  const HfConfig declared = parse(R"({"quantization_config": {"quant_method": "fp8"}})");
+  EXPECT_EQ(read_quant_config(declared, dir_).method, "fp8");
 }
 
 TEST_F(QuantConfigFiles, RejectsFilesThatAreNotJson) {
@@ -79,7 +79,7 @@ TEST_F(QuantConfigFiles, RejectsFilesThatAreNotJson) {
               ThrowsMessage<InputError>(HasSubstr("quantize_config.json: not valid JSON")));
 }
 
-TEST(QuantConfig, RejectsStatementsOfAnotherShape) {
+TEST(QuantConfig, RejectsDeclarationsOfAnotherShape) {
   EXPECT_THAT([] { method_of("[]"); },
               ThrowsMessage<InputError>(HasSubstr(
                   "config.json: field 'quantization_config': expected an object, got an array")));

@@ -25,10 +25,10 @@ struct WeightDesc {
   int64_t group_size = 0;
   ZeroKind zero_kind = ZeroKind::kPoint;
   bool is_symmetric = true;
-  bool has_input_order = false;
-  /// input_order() where it is known when the weight is opened: weights with equal ones can be
+  bool has_input_perm = false;
+  /// input_perm() where it is known when the weight is opened: weights with equal ones can be
   /// joined. Null where it is found later, with the data.
-  std::shared_ptr<const std::vector<int32_t>> stated_order;
+  std::shared_ptr<const std::vector<int32_t>> declared_order;
   ActivationQuant activation = ActivationQuant::kNone;
   float activation_scale = 0;  // of the static kinds: finite, above zero
   int64_t num_s8_inputs = 0;   // of kS4S8Block128, with s4_clip
@@ -79,8 +79,8 @@ class StoredWeight {
   /// expected and got. The others then cannot fail.
   virtual void check_data() const {}
   /// Empty, or a permutation of 0, ..., K-1 that brings the inputs of a group together: packed
-  /// input k is stored input order[k]. Only where desc().has_input_order.
-  virtual std::vector<int32_t> input_order() const { return {}; }
+  /// input k is stored input order[k]. Only where desc().has_input_perm.
+  virtual std::vector<int32_t> input_perm() const { return {}; }
   /// Writes one byte for each code of the block to code_at(quads, ...), and nothing else. 8-bit
   /// signed codes are stored plus 128 (and so are their zeros). Of kNestedF16Quad the upper bytes.
   virtual void read_codes(const CodeBlock& block, uint8_t* quads) const {

@@ -90,8 +90,8 @@ inline std::vector<float> weight_numbers(const StoredWeight& weight, int64_t num
   weight.check_data();
   const WeightDesc& desc = weight.desc();
   const int64_t num_groups = (K + desc.group_size - 1) / desc.group_size;
-  std::vector<int32_t> order = weight.input_order();
-  EXPECT_EQ(order.empty(), !desc.has_input_order);
+  std::vector<int32_t> order = weight.input_perm();
+  EXPECT_EQ(order.empty(), !desc.has_input_perm);
   std::vector<int64_t> group_of(static_cast<size_t>(K));
   for (int64_t k = 0; k < K; ++k) {
     const int64_t stored = order.empty() ? k : order[static_cast<size_t>(k)];

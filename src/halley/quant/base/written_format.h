@@ -1,4 +1,4 @@
-// What a quantizer tells a format's room of the checkpoint that it wrote, for the statement in
+// What a quantizer tells a format's room of the checkpoint that it wrote, for the declaration in
 // config.json.
 #pragma once
 

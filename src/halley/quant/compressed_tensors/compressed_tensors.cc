@@ -50,7 +50,7 @@ std::string describe(const GroupScheme& scheme) {
     text += scheme.block_rows == 0 ? ", per tensor" : ", per output feature";
   }
   text += scheme.is_symmetric ? ", symmetric" : ", asymmetric";
-  if (scheme.has_input_order) text += ", input order";
+  if (scheme.has_input_perm) text += ", input order";
   if (scheme.activation != ActivationQuant::kNone) {
     text += str(", activations ", scheme.activation);
   }
@@ -72,7 +72,7 @@ class CompressedScheme : public QuantScheme {
   explicit CompressedScheme(SchemeConfig config) : config_(std::move(config)) {}
 
   const char* format_name() const override { return kName; }
-  StatedKv stated_kv() const override { return config_.stated_kv(); }
+  DeclaredKv declared_kv() const override { return config_.declared_kv(); }
   std::vector<std::string> warnings() const override { return config_.warnings(); }
 
   std::string summary() const override {

@@ -66,7 +66,7 @@ TEST(CompressedGolden, WeightsAreThoseOfTheIndependentReader) {
 TEST(CompressedGolden, CheckpointsStateTheirCacheAndSchemes) {
   const GoldenCheckpoint golden("ct_kv_cache");
   const auto scheme = kQuantCompressedTensors.detect(golden.quant, *golden.source);
-  EXPECT_EQ(scheme->stated_kv(), StatedKv::kFp8Static);
+  EXPECT_EQ(scheme->declared_kv(), DeclaredKv::kFp8Static);
   EXPECT_EQ(scheme->summary(), "4 bits, group 128, symmetric");
   const GoldenCheckpoint mixed("ct_mixed");
   EXPECT_EQ(kQuantCompressedTensors.detect(mixed.quant, *mixed.source)->summary(),
@@ -84,7 +84,7 @@ TEST(CompressedDetect, WithoutGroupsOnlyTheCacheIsQuantized) {
   const auto scheme = detect(R"({"quant_method": "compressed-tensors", "format": "dense",
       "kv_cache_scheme": {"num_bits": 8, "type": "float"}})");
   EXPECT_EQ(scheme->summary(), "full-precision weights");
-  EXPECT_EQ(scheme->stated_kv(), StatedKv::kFp8Static);
+  EXPECT_EQ(scheme->declared_kv(), DeclaredKv::kFp8Static);
   MemoryTensors tensors;
   tensors.add_bytes("m.a.weight", DType::kBf16, {4, 8});
   EXPECT_EQ(open_layer(*scheme, tensors)->desc().layout, PackedLayout::kBf16PairPanel);

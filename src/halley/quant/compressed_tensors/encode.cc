@@ -134,7 +134,7 @@ std::vector<CheckpointTensor> encode_float_quantized(const std::string& name,
   return encode_float8(name, weight, K, Float8Scales::kOutput, input_scale);
 }
 
-OrderedJson compressed_tensors_statement(const WrittenFormat& format, CodeStorage storage) {
+OrderedJson compressed_tensors_declaration(const WrittenFormat& format, CodeStorage storage) {
   OrderedJson groups = OrderedJson::object();
   for (const Group& group : groups_of(format)) {
     groups[str("group_", groups.size())] = {

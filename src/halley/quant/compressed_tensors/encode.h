@@ -1,5 +1,5 @@
 // Writing compressed-tensors files: packed integers, 8-bit integers and 8-bit floats, and the
-// statement in config.json.
+// declaration in config.json.
 #pragma once
 
 #include <cstdint>
@@ -37,6 +37,6 @@ std::vector<CheckpointTensor> encode_float_quantized(const std::string& name,
 
 /// The quantization_config of a checkpoint whose quantized layers all have this storage. Layers
 /// with settings of their own are in a group of their setting, layers left out in `ignore`.
-OrderedJson compressed_tensors_statement(const WrittenFormat& format, CodeStorage storage);
+OrderedJson compressed_tensors_declaration(const WrittenFormat& format, CodeStorage storage);
 
 }  // namespace halley

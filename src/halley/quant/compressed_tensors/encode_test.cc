@@ -1,5 +1,5 @@
 // Written layers of compressed-tensors: read back, against files of an independent writer, and the
-// statement.
+// declaration.
 #include "halley/quant/compressed_tensors/encode.h"
 
 #include <gmock/gmock.h>
@@ -19,7 +19,7 @@ using testing::ThrowsMessage;
 
 std::unique_ptr<QuantScheme> scheme_for(const CodedCase& of, CodeStorage storage) {
   return scheme_of(kQuantCompressedTensors,
-                   compressed_tensors_statement(written_format_of(of), storage));
+                   compressed_tensors_declaration(written_format_of(of), storage));
 }
 
 TEST(PackQuantizedEncode, IsReadBackBitForBit) {
@@ -77,7 +77,7 @@ TEST(FloatQuantizedEncode, IsReadBack) {
     format.is_symmetric = true;
     format.is_activation_static = is_static;
     const auto scheme = scheme_of(kQuantCompressedTensors,
-                                  compressed_tensors_statement(format, CodeStorage::kFloat8));
+                                  compressed_tensors_declaration(format, CodeStorage::kFloat8));
     const auto tensors = encode_float_quantized(
         "a", weight, K, is_static ? std::optional<float>(0.5f) : std::nullopt);
     const TensorStore store = store_of(tensors);
@@ -118,15 +118,15 @@ TEST(CompressedTensorsEncode, RejectsWhatTheFormatsCannotHold) {
                   HasSubstr("expected a scale for each output, got groups of 32.")));
 }
 
-TEST(CompressedTensorsStatement, HasAGroupForEachSetting) {
+TEST(CompressedTensorsDeclaration, HasAGroupForEachSetting) {
   WrittenFormat format;
   format.layers = {{.name = "m.a"},
                    {.name = "m.b", .bits = 8, .group_size = 0, .is_symmetric = true},
                    {.name = "m.c", .is_quantized = false},
                    {.name = "m.d", .bits = 8, .group_size = 0, .is_symmetric = true},
                    {.name = "m.e", .group_size = 32}};
-  const OrderedJson statement = compressed_tensors_statement(format, CodeStorage::kPacked);
-  EXPECT_EQ(statement.dump(),
+  const OrderedJson declaration = compressed_tensors_declaration(format, CodeStorage::kPacked);
+  EXPECT_EQ(declaration.dump(),
             R"({"quant_method":"compressed-tensors","format":"pack-quantized",)"
             R"("quantization_status":"compressed","config_groups":{)"
             R"("group_0":{"targets":["Linear"],"weights":{"num_bits":4,"type":"int",)"
@@ -139,21 +139,21 @@ TEST(CompressedTensorsStatement, HasAGroupForEachSetting) {
             R"("symmetric":false,"strategy":"group","dynamic":false,"group_size":32},)"
             R"("input_activations":null,"output_activations":null}},)"
             R"("ignore":["lm_head","m.c"],"kv_cache_scheme":null})");
-  const auto scheme = scheme_of(kQuantCompressedTensors, statement);
+  const auto scheme = scheme_of(kQuantCompressedTensors, declaration);
   const CodedWeight weight =
       random_coded_weight({.N = 8, .K = 64, .bits = 8, .is_symmetric = true}, 3);
   expect_reads_back(*scheme, "m.d", encode_pack_quantized("m.d", weight), weight);
   EXPECT_EQ(scheme->expected_tensors(part_of("m.c", 8), 64)[0].name, "m.c.weight");
 }
 
-TEST(CompressedTensorsStatement, StatesActivationsAndOrders) {
+TEST(CompressedTensorsDeclaration, StatesActivationsAndOrders) {
   WrittenFormat format;
   format.bits = 8;
   format.group_size = 0;
   format.is_symmetric = true;
   const auto inputs = [&](CodeStorage storage) {
-    return compressed_tensors_statement(format,
-                                        storage)["config_groups"]["group_0"]["input_activations"]
+    return compressed_tensors_declaration(format,
+                                          storage)["config_groups"]["group_0"]["input_activations"]
         .dump();
   };
   EXPECT_EQ(inputs(CodeStorage::kInt8),
@@ -166,7 +166,7 @@ TEST(CompressedTensorsStatement, StatesActivationsAndOrders) {
       R"({"num_bits":8,"type":"float","symmetric":true,"strategy":"tensor","dynamic":false})");
   format.group_size = 32;
   format.has_act_order = true;
-  EXPECT_EQ(compressed_tensors_statement(
+  EXPECT_EQ(compressed_tensors_declaration(
                 format, CodeStorage::kPacked)["config_groups"]["group_0"]["weights"]["actorder"],
             "weight");
 }

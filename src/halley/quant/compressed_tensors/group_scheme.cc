@@ -144,15 +144,15 @@ void read_order(const HfConfig& weights, GroupScheme& scheme) {
   const auto it = weights.json().find("actorder");
   if (it == weights.json().end() || it->is_null()) return;
   if (it->is_boolean()) {
-    scheme.has_input_order = it->get<bool>();
+    scheme.has_input_perm = it->get<bool>();
   } else {
     const std::string order = weights.string("actorder");
-    scheme.has_input_order = order == "group" || order == "dynamic";
-    if (!scheme.has_input_order && order != "weight" && order != "static") {
+    scheme.has_input_perm = order == "group" || order == "dynamic";
+    if (!scheme.has_input_perm && order != "weight" && order != "static") {
       reject_field(weights, "actorder", "\"group\" or \"weight\"", kRequantize);
     }
   }
-  if (!scheme.has_input_order) return;
+  if (!scheme.has_input_perm) return;
   if (scheme.storage != CodeStorage::kPacked || scheme.group_size == 0) {
     fail_field(weights, "actorder", "none, or pack-quantized weights with a group_size",
                "Correct the configuration.");

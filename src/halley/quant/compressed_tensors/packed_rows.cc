@@ -97,7 +97,7 @@ class PackedRows : public StoredWeight {
     if (data_.group_index) check_group_index();
   }
 
-  std::vector<int32_t> input_order() const override {
+  std::vector<int32_t> input_perm() const override {
     if (!data_.group_index) return {};
     std::vector<int32_t> order(static_cast<size_t>(data_.K));
     for (size_t k = 0; k < order.size(); ++k) order[k] = static_cast<int32_t>(k);
@@ -278,14 +278,14 @@ void check_shape_tensor(const TensorSource& source, const Part& part, int64_t in
 
 /// Tensors that change what the codes mean must be there exactly where the configuration says so.
 void reject_unstated(const TensorSource& source, const Part& part, const GroupScheme& scheme) {
-  reject_unstated_tensor(source, part.name + ".weight", "weight_packed is there");
+  reject_undeclared_tensor(source, part.name + ".weight", "weight_packed is there");
   if (scheme.is_symmetric) {
-    reject_unstated_tensor(source, part.name + ".weight_zero_point",
-                           str("'", scheme.path, "' is symmetric"));
+    reject_undeclared_tensor(source, part.name + ".weight_zero_point",
+                             str("'", scheme.path, "' is symmetric"));
   }
-  if (!scheme.has_input_order) {
-    reject_unstated_tensor(source, part.name + ".weight_g_idx",
-                           str("'", scheme.path, "' has no actorder \"group\""));
+  if (!scheme.has_input_perm) {
+    reject_undeclared_tensor(source, part.name + ".weight_g_idx",
+                             str("'", scheme.path, "' has no actorder \"group\""));
   }
 }
 
@@ -323,7 +323,7 @@ std::unique_ptr<StoredWeight> open_packed_rows(const TensorSource& source, const
   desc.bits = scheme.bits;
   desc.group_size = blocks.group_size;
   desc.is_symmetric = scheme.is_symmetric;
-  desc.has_input_order = scheme.has_input_order;
+  desc.has_input_perm = scheme.has_input_perm;
   desc.activation = scheme.activation;
   desc.tensor_names = {words.name, scale.name};
   const std::string shape_name = part.name + kShapeSuffix;
@@ -338,7 +338,7 @@ std::unique_ptr<StoredWeight> open_packed_rows(const TensorSource& source, const
     desc.tensor_names.push_back(zero.name);
     desc.stored_bytes += share_of(zero, part);
   }
-  if (scheme.has_input_order) {
+  if (scheme.has_input_perm) {
     const TensorInfo& index =
         find_tensor(source, part.name + ".weight_g_idx", {DType::kI32}, {in_features});
     data.group_index = source.view(index);
@@ -367,7 +367,7 @@ std::vector<TensorInfo> expected_packed_tensors(const Part& part, int64_t in_fea
     infos.push_back(info_of(part.name + ".weight_zero_point", DType::kI32,
                             {words(part.stored_rows), blocks.num_groups()}));
   }
-  if (scheme.has_input_order) {
+  if (scheme.has_input_perm) {
     infos.push_back(info_of(part.name + ".weight_g_idx", DType::kI32, {in_features}));
   }
   return infos;

@@ -69,7 +69,7 @@ Layer make_layer(int64_t num_rows, int64_t K, const GroupScheme& scheme,
       const uint32_t code = next() % (1u << bits);
       set_code(words, n * row_words, 1, k, {bits, packing}, code);
       // Scattered groups: input k is of group k mod num_groups (K a multiple of the group size).
-      const int64_t g = scheme.has_input_order ? k % num_groups : k / G;
+      const int64_t g = scheme.has_input_perm ? k % num_groups : k / G;
       const auto place = static_cast<size_t>(n * num_groups + g);
       layer.numbers.push_back(scales[place] *
                               (static_cast<float>(code) - static_cast<float>(zeros[place])));
@@ -81,7 +81,7 @@ Layer make_layer(int64_t num_rows, int64_t K, const GroupScheme& scheme,
   if (!scheme.is_symmetric) {
     layer.tensors.add("a.weight_zero_point", DType::kI32, {column_words, num_groups}, zero_words);
   }
-  if (scheme.has_input_order) {
+  if (scheme.has_input_perm) {
     std::vector<int32_t> index;
     for (int64_t k = 0; k < K; ++k) index.push_back(static_cast<int32_t>(k % num_groups));
     layer.tensors.add("a.weight_g_idx", DType::kI32, {K}, index);
@@ -153,16 +153,16 @@ TEST(PackedRows, TakesRowsOfAStoredTensor) {
 
 TEST(PackedRows, BringsTheInputsOfAGroupTogether) {
   GroupScheme scheme = scheme_of(4, 4, false);
-  scheme.has_input_order = true;
+  scheme.has_input_perm = true;
   const Layer layer = make_layer(9, 12, scheme);
   const auto weight = layer.open();
-  EXPECT_THAT(weight->input_order(), ElementsAre(0, 3, 6, 9, 1, 4, 7, 10, 2, 5, 8, 11));
+  EXPECT_THAT(weight->input_perm(), ElementsAre(0, 3, 6, 9, 1, 4, 7, 10, 2, 5, 8, 11));
   EXPECT_EQ(numbers_of(*weight, 9, 12), layer.numbers);
 }
 
 TEST(PackedRows, RejectsOrdersThatAreNotOne) {
   GroupScheme scheme = scheme_of(4, 4, true);
-  scheme.has_input_order = true;
+  scheme.has_input_perm = true;
   Layer layer = make_layer(9, 12, scheme);
   const auto expect_failure = [&](const std::vector<int32_t>& index, const std::string& text) {
     layer.tensors.add("a.weight_g_idx", DType::kI32, {12}, index);
@@ -182,7 +182,7 @@ TEST(PackedRows, RejectsOrdersThatAreNotOne) {
 
 TEST(PackedRows, TheLastGroupOfAnOrderMayBeSmaller) {
   GroupScheme scheme = scheme_of(4, 4, true);
-  scheme.has_input_order = true;
+  scheme.has_input_perm = true;
   Layer layer = make_layer(2, 12, scheme);
   const std::vector<int32_t> index = {2, 0, 1, 0, 1, 0, 1, 0, 1, 2};
   layer.tensors.add_bytes("a.weight_packed", DType::kI32, {2, 2});
@@ -190,7 +190,7 @@ TEST(PackedRows, TheLastGroupOfAnOrderMayBeSmaller) {
   layer.tensors.add("a.weight_g_idx", DType::kI32, {10}, index);
   const auto weight = open_packed_rows(layer.tensors, whole_part("a", 2), 10, scheme);
   EXPECT_NO_THROW(weight->check_data());
-  EXPECT_THAT(weight->input_order(), ElementsAre(1, 3, 5, 7, 2, 4, 6, 8, 0, 9));
+  EXPECT_THAT(weight->input_perm(), ElementsAre(1, 3, 5, 7, 2, 4, 6, 8, 0, 9));
 }
 
 TEST(PackedRows, RejectsTensorsThatTheSchemeDenies) {
@@ -268,7 +268,7 @@ TEST(PackedRows, DescribesWhatItReads) {
 TEST(PackedRows, ExpectedTensorsCanBeOpened) {
   for (const int bits : {2, 3, 4, 8}) {
     GroupScheme scheme = scheme_of(bits, 32, false);
-    scheme.has_input_order = true;
+    scheme.has_input_perm = true;
     MemoryTensors tensors;
     for (const TensorInfo& info : expected_packed_tensors(whole_part("a", 10), 96, scheme)) {
       tensors.add_bytes(info.name, info.dtype, info.shape);

@@ -93,7 +93,7 @@ SchemeConfig::SchemeConfig(const HfConfig& fields) {
   read_groups(fields);
   ignored_ = read_targets(fields, "ignore", 0);
   no_target_ = str("no target in field '", field_path(fields, "config_groups"), "' names it");
-  stated_kv_ = read_kv_cache_scheme(fields);
+  declared_kv_ = read_kv_cache_scheme(fields);
   warn_of_status(fields, warnings_);
 }
 

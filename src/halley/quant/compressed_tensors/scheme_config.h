@@ -28,7 +28,7 @@ struct GroupScheme {
   CodeStorage storage = CodeStorage::kPacked;
   int bits = 4;
   bool is_symmetric = true;
-  bool has_input_order = false;  // actorder "group"
+  bool has_input_perm = false;  // actorder "group"
   /// Weights that share a scale; 0: all rows, all inputs.
   int64_t block_rows = 1;
   int64_t group_size = 0;
@@ -57,7 +57,7 @@ class SchemeConfig {
   Verdict verdict(std::string_view layer, bool is_usually_dense) const;
 
   const std::vector<GroupScheme>& groups() const { return groups_; }
-  StatedKv stated_kv() const { return stated_kv_; }
+  DeclaredKv declared_kv() const { return declared_kv_; }
   const std::vector<std::string>& warnings() const { return warnings_; }
 
  private:
@@ -76,7 +76,7 @@ class SchemeConfig {
   std::vector<GroupScheme> groups_;
   std::vector<Target> targets_, ignored_;
   std::string no_target_;
-  StatedKv stated_kv_ = StatedKv::kNothing;
+  DeclaredKv declared_kv_ = DeclaredKv::kNothing;
   std::vector<std::string> warnings_;
 };
 

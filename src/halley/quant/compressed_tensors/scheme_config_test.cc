@@ -82,7 +82,7 @@ TEST(SchemeConfig, ReadsInputOrders) {
     return parse_group("pack-quantized", str(R"("num_bits": 4, "strategy": "group", "group_size": 8,
                        "actorder": )",
                                              actorder))
-        .has_input_order;
+        .has_input_perm;
   };
   for (const char* yes : {"\"group\"", "\"dynamic\"", "true"}) EXPECT_TRUE(order(yes)) << yes;
   for (const char* no : {"\"weight\"", "\"static\"", "false", "null"})
@@ -252,10 +252,10 @@ TEST(SchemeConfig, SaysWhatIsOddOfTheStatus) {
                           "\"frozen\", got \"calibration\": the scales may not be final."));
 }
 
-TEST(SchemeConfig, ReadsWhatIsStatedOfTheCache) {
-  EXPECT_EQ(parse_bare("").stated_kv(), StatedKv::kNothing);
-  EXPECT_EQ(parse_bare(R"("kv_cache_scheme": {"type": "float", "num_bits": 8})").stated_kv(),
-            StatedKv::kFp8Static);
+TEST(SchemeConfig, ReadsWhatIsDeclaredOfTheCache) {
+  EXPECT_EQ(parse_bare("").declared_kv(), DeclaredKv::kNothing);
+  EXPECT_EQ(parse_bare(R"("kv_cache_scheme": {"type": "float", "num_bits": 8})").declared_kv(),
+            DeclaredKv::kFp8Static);
   expect_fails<UnsupportedError>([] { parse_bare(R"("kv_cache_scheme": {"type": "int"})"); },
                                  "field 'kv_cache_scheme.type': expected \"float\", got \"int\"");
 }

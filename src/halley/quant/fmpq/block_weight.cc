@@ -61,8 +61,8 @@ class BlockWeight : public StoredWeight {
     }
   }
 
-  std::vector<int32_t> input_order() const override {
-    return desc().stated_order ? *desc().stated_order : std::vector<int32_t>();
+  std::vector<int32_t> input_perm() const override {
+    return desc().declared_order ? *desc().declared_order : std::vector<int32_t>();
   }
 
   /// Stored inputs are the layer's: the caller brings them into the packed order again.
@@ -185,8 +185,8 @@ std::unique_ptr<StoredWeight> open_block_weight(const TensorSource& source, cons
   desc.layout = PackedLayout::kU4Quad;
   desc.bits = 4;
   desc.group_size = std::min(kFmpqBlock, in_features);
-  desc.has_input_order = order != nullptr;
-  desc.stated_order = std::move(order);
+  desc.has_input_perm = order != nullptr;
+  desc.declared_order = std::move(order);
   desc.activation = ActivationQuant::kS4S8Block128;
   desc.num_s8_inputs = read_s8_inputs(source, *infos[2], in_features);
   desc.s4_clip = read_clip(source, *infos[3]);

@@ -15,7 +15,7 @@ inline constexpr int64_t kFmpqBlock = 128;
 /// The zero of every code.
 inline constexpr int kFmpqZero = 8;
 
-/// <part>.qweight, scales, block_bits, activation_clip and, where it is there, input_order. Throws
+/// <part>.qweight, scales, block_bits, activation_clip and, where it is there, input_perm. Throws
 /// CheckpointError where one is missing or of another type or shape, where blocks are not of 8 and
 /// then of 4 bits, the clip is no ratio or the order no permutation; check_data() where a scale is
 /// not finite and above zero or the half of a byte behind the last input is not zero.

@@ -40,10 +40,10 @@ void check_input(const FmpqInput& input, int64_t K) {
   HALLEY_CHECK(input.num_s8_blocks >= 0 && input.num_s8_blocks <= ceil_div(K, kFmpqBlock),
                input.num_s8_blocks, K);
   HALLEY_CHECK(input.s4_clip > 0 && input.s4_clip <= 1, input.s4_clip);
-  if (input.input_order.empty()) return;
-  HALLEY_CHECK(static_cast<int64_t>(input.input_order.size()) == K, input.input_order.size(), K);
+  if (input.input_perm.empty()) return;
+  HALLEY_CHECK(static_cast<int64_t>(input.input_perm.size()) == K, input.input_perm.size(), K);
   std::vector<bool> is_taken(static_cast<size_t>(K));
-  for (const int32_t k : input.input_order) {
+  for (const int32_t k : input.input_perm) {
     HALLEY_CHECK(k >= 0 && k < K && !is_taken[static_cast<size_t>(k)], k, K);
     is_taken[static_cast<size_t>(k)] = true;
   }
@@ -78,13 +78,13 @@ std::vector<CheckpointTensor> encode_fmpq(const std::string& name, const CodedWe
       written_tensor(name + ".block_bits", DType::kU8, {num_blocks}, block_bits),
       written_tensor(name + ".activation_clip", DType::kF32, {1},
                      std::vector<float>{input.s4_clip})};
-  if (!input.input_order.empty()) {
-    tensors.push_back(written_tensor(name + ".input_order", DType::kI32, {K}, input.input_order));
+  if (!input.input_perm.empty()) {
+    tensors.push_back(written_tensor(name + ".input_order", DType::kI32, {K}, input.input_perm));
   }
   return tensors;
 }
 
-OrderedJson fmpq_statement(const WrittenFormat& format, std::optional<double> s4_share) {
+OrderedJson fmpq_declaration(const WrittenFormat& format, std::optional<double> s4_share) {
   check_settings(kQuantFmpq.name, format.bits, format.group_size, format.is_symmetric);
   std::vector<std::string> dense_layers;
   for (const WrittenLayer& layer : format.layers) {
@@ -95,14 +95,14 @@ OrderedJson fmpq_statement(const WrittenFormat& format, std::optional<double> s4
       dense_layers.push_back(layer.name);
     }
   }
-  OrderedJson statement = {{"quant_method", kQuantFmpq.name},
-                           {"version", 1},
-                           {"bits", 4},
-                           {"group_size", kFmpqBlock},
-                           {"kv_bits", format.kv_bits},
-                           {"modules_to_not_convert", dense_layers}};
-  if (s4_share) statement["s4_share"] = *s4_share;
-  return statement;
+  OrderedJson declaration = {{"quant_method", kQuantFmpq.name},
+                             {"version", 1},
+                             {"bits", 4},
+                             {"group_size", kFmpqBlock},
+                             {"kv_bits", format.kv_bits},
+                             {"modules_to_not_convert", dense_layers}};
+  if (s4_share) declaration["s4_share"] = *s4_share;
+  return declaration;
 }
 
 }  // namespace halley

@@ -1,4 +1,4 @@
-// Writing a layer's tensors and the statement in config.json, as docs/formats/fmpq.md has them.
+// Writing a layer's tensors and the declaration in config.json, as docs/formats/fmpq.md has them.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@ namespace halley {
 
 /// How the inputs of a layer are rounded.
 struct FmpqInput {
-  /// [K], a permutation: packed input k is the layer's input input_order[k]. Empty: as they come.
-  std::vector<int32_t> input_order;
+  /// [K], a permutation: packed input k is the layer's input input_perm[k]. Empty: as they come.
+  std::vector<int32_t> input_perm;
   int64_t num_s8_blocks = 0;  // the first ones, at most all
   float s4_clip = 1;          // in (0, 1]
 };
 
-/// <name>.qweight, scales, block_bits, activation_clip and, where there is an order, input_order.
+/// <name>.qweight, scales, block_bits, activation_clip and, where there is an order, input_perm.
 /// The weight's inputs are in packed order. Throws UnsupportedError unless it has 4 bits, is
 /// symmetric and in groups of 128 neighbours.
 std::vector<CheckpointTensor> encode_fmpq(const std::string& name, const CodedWeight& weight,
@@ -29,6 +29,6 @@ std::vector<CheckpointTensor> encode_fmpq(const std::string& name, const CodedWe
 /// The quantization_config. `s4_share`: the part of the model's multiplications with activations of
 /// 4 bits, for people. Throws UnsupportedError for other bits, groups or zeros than the format has,
 /// of the whole or of a layer.
-OrderedJson fmpq_statement(const WrittenFormat& format, std::optional<double> s4_share = {});
+OrderedJson fmpq_declaration(const WrittenFormat& format, std::optional<double> s4_share = {});
 
 }  // namespace halley

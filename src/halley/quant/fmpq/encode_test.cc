@@ -54,9 +54,9 @@ MemoryTensors tensors_of(const std::vector<CheckpointTensor>& written) {
   return tensors;
 }
 
-std::unique_ptr<QuantScheme> scheme_of(const OrderedJson& statement) {
+std::unique_ptr<QuantScheme> scheme_of(const OrderedJson& declaration) {
   const HfConfig config =
-      HfConfig::parse(OrderedJson{{"quantization_config", statement}}.dump(), "config.json");
+      HfConfig::parse(OrderedJson{{"quantization_config", declaration}}.dump(), "config.json");
   const MemoryTensors tensors;
   return kQuantFmpq.detect(read_quant_config(config, {}), tensors);
 }
@@ -71,7 +71,7 @@ TEST(FmpqEncode, WritesTheDocumentedBytes) {
   weight.scales = {0.5f, 2.0f};
   weight.zeros = {8, 8};
   const auto tensors =
-      encode_fmpq("m.a", weight, {.input_order = {2, 0, 1}, .num_s8_blocks = 1, .s4_clip = 0.75f});
+      encode_fmpq("m.a", weight, {.input_perm = {2, 0, 1}, .num_s8_blocks = 1, .s4_clip = 0.75f});
   const auto expect_bytes = [&](size_t i, const char* name, DType dtype, const Shape& shape,
                                 const std::vector<uint8_t>& bytes) {
     EXPECT_EQ(tensors[i].info.name, name);
@@ -95,20 +95,20 @@ TEST(FmpqEncode, WhatIsWrittenReadsBack) {
       const int64_t N = 33;
       const CodedWeight weight = random_weight(N, K, seed++);
       FmpqInput input;
-      if (has_order) input.input_order = random_order(K, seed);
+      if (has_order) input.input_perm = random_order(K, seed);
       input.num_s8_blocks = seed % (weight.num_groups() + 1);
       input.s4_clip = 0.8f;
       const MemoryTensors tensors = tensors_of(encode_fmpq("a", weight, input));
-      const auto scheme = scheme_of(fmpq_statement(written_format()));
+      const auto scheme = scheme_of(fmpq_declaration(written_format()));
       const auto stored = scheme->open(tensors, whole_part("a", N), K);
       EXPECT_EQ(stored->desc().num_s8_inputs, std::min(K, 128 * input.num_s8_blocks));
       EXPECT_EQ(stored->desc().s4_clip, 0.8f);
-      EXPECT_EQ(stored->input_order(), input.input_order);
+      EXPECT_EQ(stored->input_perm(), input.input_perm);
       std::vector<float> expected(static_cast<size_t>(N * K)), row(static_cast<size_t>(K));
       for (int64_t n = 0; n < N; ++n) {
         decode_row(weight, n, row);
         for (int64_t k = 0; k < K; ++k) {
-          const int64_t channel = has_order ? input.input_order[static_cast<size_t>(k)] : k;
+          const int64_t channel = has_order ? input.input_perm[static_cast<size_t>(k)] : k;
           expected[static_cast<size_t>(n * K + channel)] = row[static_cast<size_t>(k)];
         }
       }
@@ -149,30 +149,30 @@ TEST(FmpqEncode, RejectsWhatTheFormatDoesNotHave) {
                    "layer \"m.a\": expected groups of neighbours, got inputs spread over groups. ");
 }
 
-TEST(FmpqStatement, SaysWhatIsDense) {
+TEST(FmpqDeclaration, SaysWhatIsDense) {
   WrittenFormat format = written_format();
   format.layers = {{.name = "m.a", .is_symmetric = true},
                    {.name = "lm_head", .is_quantized = false, .bits = 16},
                    {.name = "m.b", .is_symmetric = true}};
-  EXPECT_EQ(fmpq_statement(format).dump(),
+  EXPECT_EQ(fmpq_declaration(format).dump(),
             R"({"quant_method":"fmpq","version":1,"bits":4,"group_size":128,"kv_bits":4,)"
             R"("modules_to_not_convert":["lm_head"]})");
-  EXPECT_EQ(fmpq_statement(format, 0.5)["s4_share"], 0.5);
-  EXPECT_EQ(scheme_of(fmpq_statement(format))->stated_kv(), StatedKv::kInt4);
+  EXPECT_EQ(fmpq_declaration(format, 0.5)["s4_share"], 0.5);
+  EXPECT_EQ(scheme_of(fmpq_declaration(format))->declared_kv(), DeclaredKv::kInt4);
   EXPECT_EQ(
-      scheme_of(fmpq_statement(format))->expected_tensors(whole_part("lm_head", 8), 8)[0].name,
+      scheme_of(fmpq_declaration(format))->expected_tensors(whole_part("lm_head", 8), 8)[0].name,
       "lm_head.weight");
 }
 
-TEST(FmpqStatement, RejectsOtherSettings) {
+TEST(FmpqDeclaration, RejectsOtherSettings) {
   WrittenFormat format = written_format();
   format.layers = {{.name = "m.b", .group_size = 64, .is_symmetric = true}};
-  EXPECT_THAT([&] { fmpq_statement(format); },
+  EXPECT_THAT([&] { fmpq_declaration(format); },
               ThrowsMessage<UnsupportedError>(StartsWith(
                   "layer \"m.b\": expected 4 bits, symmetric, in groups of 128, got 4 bits, "
                   "symmetric, in groups of 64.")));
   format.bits = 3;
-  EXPECT_THAT([&] { fmpq_statement(format); },
+  EXPECT_THAT([&] { fmpq_declaration(format); },
               ThrowsMessage<UnsupportedError>(StartsWith("fmpq: expected 4 bits, symmetric, in "
                                                          "groups of 128, got 3 bits")));
 }

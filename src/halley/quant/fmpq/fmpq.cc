@@ -25,7 +25,7 @@ constexpr const char* kS4Share = "s4_share";
 class FmpqScheme : public QuantScheme {
  public:
   explicit FmpqScheme(const HfConfig& fields)
-      : stated_kv_(read_kv_bits(fields)),
+      : declared_kv_(read_kv_bits(fields)),
         dense_list_(fields, str("field '", field_path(fields, "modules_to_not_convert"),
                                 "' does not name it")) {
     if (!fields.has(kS4Share)) return;
@@ -41,7 +41,7 @@ class FmpqScheme : public QuantScheme {
     return str("4 bits, group ", kFmpqBlock, ", symmetric, activations ",
                ActivationQuant::kS4S8Block128, s4_share_);
   }
-  StatedKv stated_kv() const override { return stated_kv_; }
+  DeclaredKv declared_kv() const override { return declared_kv_; }
 
   std::unique_ptr<StoredWeight> open(const TensorSource& source, const Part& part,
                                      int64_t in_features) const override {
@@ -55,14 +55,14 @@ class FmpqScheme : public QuantScheme {
   }
 
   std::vector<TensorInfo> expected_tensors(const Part& part, int64_t in_features) const override {
-    if (!dense_list_.is_stated_quantized(part)) {
+    if (!dense_list_.is_declared_quantized(part)) {
       return {expected_dense_tensor(part, in_features, DType::kF16)};
     }
     return expected_block_tensors(part, in_features);
   }
 
  private:
-  StatedKv stated_kv_;
+  DeclaredKv declared_kv_;
   DenseList dense_list_;
   std::string s4_share_;
 };

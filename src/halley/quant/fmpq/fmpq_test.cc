@@ -105,10 +105,10 @@ TEST(FmpqDetect, ClaimsItsMethod) {
 }
 
 TEST(FmpqDetect, StatesTheCache) {
-  EXPECT_EQ(good()->stated_kv(), StatedKv::kNothing);
-  EXPECT_EQ(detect(str(kGood, R"(, "kv_bits": 16)"))->stated_kv(), StatedKv::kNothing);
-  EXPECT_EQ(detect(str(kGood, R"(, "kv_bits": 8)"))->stated_kv(), StatedKv::kInt8);
-  EXPECT_EQ(detect(str(kGood, R"(, "kv_bits": 4)"))->stated_kv(), StatedKv::kInt4);
+  EXPECT_EQ(good()->declared_kv(), DeclaredKv::kNothing);
+  EXPECT_EQ(detect(str(kGood, R"(, "kv_bits": 16)"))->declared_kv(), DeclaredKv::kNothing);
+  EXPECT_EQ(detect(str(kGood, R"(, "kv_bits": 8)"))->declared_kv(), DeclaredKv::kInt8);
+  EXPECT_EQ(detect(str(kGood, R"(, "kv_bits": 4)"))->declared_kv(), DeclaredKv::kInt4);
   EXPECT_THAT([] { detect(str(kGood, R"(, "kv_bits": 3)")); },
               ThrowsMessage<UnsupportedError>(
                   HasSubstr("field 'quantization_config.kv_bits': expected 16, 8 or 4, got 3.")));
@@ -148,13 +148,13 @@ TEST(FmpqOpen, DescribesWeightAndInput) {
   EXPECT_EQ(weight->desc().activation, ActivationQuant::kS4S8Block128);
   EXPECT_EQ(weight->desc().num_s8_inputs, 128);
   EXPECT_EQ(weight->desc().s4_clip, 0.875f);
-  EXPECT_FALSE(weight->desc().has_input_order);
+  EXPECT_FALSE(weight->desc().has_input_perm);
   EXPECT_DOUBLE_EQ(weight->desc().stored_bytes, N * K / 2 + N * 3 * 2 + 3 + 4);
   EXPECT_THAT(weight->desc().tensor_names,
               ElementsAre("a.qweight", "a.scales", "a.block_bits", "a.activation_clip"));
   const MemoryTensors ordered = one_layer(/*has_order=*/true);
-  EXPECT_TRUE(open_layer(ordered)->desc().has_input_order);
-  EXPECT_EQ(open_layer(ordered)->input_order(), test_order());
+  EXPECT_TRUE(open_layer(ordered)->desc().has_input_perm);
+  EXPECT_EQ(open_layer(ordered)->input_perm(), test_order());
 }
 
 TEST(FmpqOpen, ReadsTheWeightsOfTheDocument) {
@@ -216,7 +216,7 @@ TEST(FmpqOpen, RejectsOrdersThatAreNoPermutation) {
     tensors.add("a.input_order", DType::kI32, {K}, order);
     EXPECT_THAT([&] { open_layer(tensors); },
                 ThrowsMessage<CheckpointError>(
-                    StartsWith(str("model: tensor \"a.input_order\": expected each of 0 to 299 "
+                    StartsWith(str("model: tensor \"a.input_perm\": expected each of 0 to 299 "
                                    "once, got ",
                                    bad, " at [17]. "))));
   }
@@ -269,7 +269,7 @@ TEST(FmpqOpen, RejectsMissingAndWrongTensors) {
   tensors.add_bytes("a.input_order", DType::kI32, {K - 1});
   EXPECT_THAT([&] { open_layer(tensors); },
               ThrowsMessage<CheckpointError>(
-                  HasSubstr("tensor \"a.input_order\": expected shape [300], got [299]")));
+                  HasSubstr("tensor \"a.input_perm\": expected shape [300], got [299]")));
 }
 
 TEST(FmpqOpen, AgreesWithTheListOfDenseLayers) {

@@ -64,7 +64,7 @@ double rounding_error(const InputStats& stats, std::span<const float> importance
                       const BlockPlan& plan) {
   QuantParams quant;
   quant.activation = ActivationQuant::kS4S8Block128;
-  quant.input_order = plan.input_order;
+  quant.input_perm = plan.input_perm;
   quant.num_s8_inputs = plan.num_s8_inputs;
   const auto num_inputs = static_cast<size_t>(stats.K);
   std::vector<float> rounded(num_inputs);
@@ -90,7 +90,7 @@ double BlockPlan::s8_block_share() const {
 
 double BlockPlan::s4_work_share() const {
   S4Work work;
-  work.add(1, static_cast<int64_t>(input_order.size()), num_s8_inputs);
+  work.add(1, static_cast<int64_t>(input_perm.size()), num_s8_inputs);
   return work.share();
 }
 
@@ -125,7 +125,7 @@ BlockPlan plan_blocks(const InputStats& stats, std::span<const float> importance
     plan.num_s8_blocks = num_s8_blocks;
     plan.num_s8_inputs = std::min(stats.K, num_s8_blocks * kFmpqBlock);
     plan.num_outliers = channels.num_outliers;
-    plan.input_order = order_channels(channels, plan.num_s8_inputs);
+    plan.input_perm = order_channels(channels, plan.num_s8_inputs);
     plan.error = rounding_error(stats, importance, plan);
     return plan;
   };

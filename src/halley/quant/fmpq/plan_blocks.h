@@ -22,7 +22,7 @@ struct BlockOptions {
 };
 
 struct BlockPlan {
-  std::vector<int32_t> input_order;  // [K]: packed input k is channel input_order[k]
+  std::vector<int32_t> input_perm;  // [K]: packed input k is channel input_perm[k]
   int64_t num_blocks = 0;
   int64_t num_s8_blocks = 0;  // the first ones
   int64_t num_s8_inputs = 0;

@@ -33,13 +33,13 @@ TEST(PlanBlocks, GathersAllOutliersInTheFirstBlocks) {
     const auto outliers = spread_outliers(K);
     const InputStats stats = made_up_stats(K, 16, outliers, 50.0f, static_cast<uint32_t>(K));
     const BlockPlan plan = plan_blocks(stats, equal_importance(K));
-    expect_permutation(plan.input_order, K);
+    expect_permutation(plan.input_perm, K);
     EXPECT_EQ(plan.num_outliers, static_cast<int64_t>(outliers.size())) << K;
     EXPECT_EQ(plan.num_s8_blocks, 1) << K;
     EXPECT_EQ(plan.num_s8_inputs, std::min<int64_t>(K, 128)) << K;
     for (const int32_t outlier : outliers) {
-      const auto place = std::find(plan.input_order.begin(), plan.input_order.end(), outlier);
-      EXPECT_LT(place - plan.input_order.begin(), plan.num_s8_inputs) << K << " " << outlier;
+      const auto place = std::find(plan.input_perm.begin(), plan.input_perm.end(), outlier);
+      EXPECT_LT(place - plan.input_perm.begin(), plan.num_s8_inputs) << K << " " << outlier;
     }
   }
 }
@@ -48,7 +48,7 @@ TEST(PlanBlocks, SortsBlocksOf4BitsByMagnitude) {
   const InputStats stats = made_up_stats(700, 16, spread_outliers(700), 30.0f, 2);
   const BlockPlan plan = plan_blocks(stats, equal_importance(700));
   const auto magnitude = [&](int32_t k) { return stats.abs_max[static_cast<size_t>(k)]; };
-  EXPECT_TRUE(std::is_sorted(plan.input_order.begin() + plan.num_s8_inputs, plan.input_order.end(),
+  EXPECT_TRUE(std::is_sorted(plan.input_perm.begin() + plan.num_s8_inputs, plan.input_perm.end(),
                              [&](int32_t a, int32_t b) { return magnitude(a) > magnitude(b); }));
 }
 
@@ -87,7 +87,7 @@ TEST(PlanBlocks, PrefersTheOutliersThatWeightsListenTo) {
   for (size_t k = 0; k < 256; k += 2) importance[k] = 100;  // of half of the outliers
   const BlockPlan plan = plan_blocks(stats, importance);
   ASSERT_EQ(plan.num_s8_blocks, 1);
-  for (int64_t k = 0; k < 128; ++k) EXPECT_LT(plan.input_order[static_cast<size_t>(k)], 256) << k;
+  for (int64_t k = 0; k < 128; ++k) EXPECT_LT(plan.input_perm[static_cast<size_t>(k)], 256) << k;
 }
 
 TEST(PlanBlocks, LosesFarLessThanTheNaturalOrder) {
@@ -123,9 +123,9 @@ TEST(PlanBlocks, IsTheSameEveryTime) {
   InputStats stats = made_up_stats(640, 4, spread_outliers(640), 10.0f, 9);
   std::fill_n(stats.abs_max.begin() + 100, 300, 2.0f);  // equals keep their order
   const BlockPlan plan = plan_blocks(stats, equal_importance(640));
-  EXPECT_EQ(plan_blocks(stats, equal_importance(640)).input_order, plan.input_order);
+  EXPECT_EQ(plan_blocks(stats, equal_importance(640)).input_perm, plan.input_perm);
   std::vector<int32_t> equals;
-  for (const int32_t k : plan.input_order) {
+  for (const int32_t k : plan.input_perm) {
     if (k >= 100 && k < 400) equals.push_back(k);
   }
   EXPECT_TRUE(std::is_sorted(equals.begin(), equals.end()));

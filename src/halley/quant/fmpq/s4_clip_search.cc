@@ -20,7 +20,7 @@ class OutputError {
         stats_(stats),
         change_(static_cast<size_t>(stats.num_rows * stats.K)) {
     quant_.activation = ActivationQuant::kS4S8Block128;
-    quant_.input_order = plan.input_order;
+    quant_.input_perm = plan.input_perm;
     quant_.num_s8_inputs = plan.num_s8_inputs;
   }
 

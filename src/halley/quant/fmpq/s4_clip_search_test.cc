@@ -25,7 +25,7 @@ std::vector<float> random_weights(int64_t num_rows, uint32_t seed) {
 
 BlockPlan reversed_plan(int64_t num_s8_inputs) {
   BlockPlan plan;
-  for (int64_t k = K; k > 0; --k) plan.input_order.push_back(static_cast<int32_t>(k - 1));
+  for (int64_t k = K; k > 0; --k) plan.input_perm.push_back(static_cast<int32_t>(k - 1));
   plan.num_s8_inputs = num_s8_inputs;
   return plan;
 }
@@ -45,7 +45,7 @@ double error_of(const InputStats& stats, const std::vector<float>& w, const Bloc
                 float clip) {
   QuantParams quant;
   quant.activation = ActivationQuant::kS4S8Block128;
-  quant.input_order = plan.input_order;
+  quant.input_perm = plan.input_perm;
   quant.num_s8_inputs = plan.num_s8_inputs;
   quant.s4_clip = clip;
   double sum = 0;

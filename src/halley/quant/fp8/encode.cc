@@ -9,7 +9,7 @@ std::vector<CheckpointTensor> encode_fp8(const std::string& name, std::span<cons
   return encode_float8(name, weight, K, Float8Scales::kTensor, input_scale);
 }
 
-OrderedJson fp8_statement(const WrittenFormat& format) {
+OrderedJson fp8_declaration(const WrittenFormat& format) {
   return {{"quant_method", "fp8"},
           {"activation_scheme", format.is_activation_static ? "static" : "dynamic"},
           {"ignored_layers", dense_layers(format)}};

@@ -1,4 +1,4 @@
-// Writing FP8 files with a scale per tensor: a layer's tensors and the statement in config.json.
+// Writing FP8 files with a scale per tensor: a layer's tensors and the declaration in config.json.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +21,6 @@ std::vector<CheckpointTensor> encode_fp8(const std::string& name, std::span<cons
                                          int64_t K, std::optional<float> input_scale);
 
 /// The quantization_config; layers left out are in ignored_layers.
-OrderedJson fp8_statement(const WrittenFormat& format);
+OrderedJson fp8_declaration(const WrittenFormat& format);
 
 }  // namespace halley

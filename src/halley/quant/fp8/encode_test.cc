@@ -1,4 +1,4 @@
-// Written FP8 layers: read back, and the statement.
+// Written FP8 layers: read back, and the declaration.
 #include "halley/quant/fp8/encode.h"
 
 #include <gmock/gmock.h>
@@ -29,7 +29,7 @@ TEST(Fp8Encode, IsReadBack) {
   for (const bool is_static : {false, true}) {
     WrittenFormat format;
     format.is_activation_static = is_static;
-    const auto scheme = scheme_of(kQuantFp8, fp8_statement(format));
+    const auto scheme = scheme_of(kQuantFp8, fp8_declaration(format));
     const TensorStore store = store_of(
         encode_fp8("m.a", weight, K, is_static ? std::optional<float>(0.125f) : std::nullopt));
     const auto stored = scheme->open(store, part_of("m.a", N), K);
@@ -55,13 +55,14 @@ TEST(Fp8Encode, RejectsWhatIsNoNumber) {
                                      "The file is damaged: fetch it again."));
 }
 
-TEST(Fp8Statement, ListsLayersLeftOut) {
+TEST(Fp8Declaration, ListsLayersLeftOut) {
   WrittenFormat format;
   format.layers = {{.name = "m.a"}, {.name = "m.b", .is_quantized = false}};
-  EXPECT_EQ(fp8_statement(format).dump(), R"({"quant_method":"fp8","activation_scheme":"dynamic",)"
-                                          R"("ignored_layers":["lm_head","m.b"]})");
+  EXPECT_EQ(fp8_declaration(format).dump(),
+            R"({"quant_method":"fp8","activation_scheme":"dynamic",)"
+            R"("ignored_layers":["lm_head","m.b"]})");
   format.is_activation_static = true;
-  const auto scheme = scheme_of(kQuantFp8, fp8_statement(format));
+  const auto scheme = scheme_of(kQuantFp8, fp8_declaration(format));
   EXPECT_EQ(scheme->expected_tensors(part_of("m.a", 8), 8).size(), 3u);
   EXPECT_EQ(scheme->expected_tensors(part_of("m.b", 8), 8).size(), 1u);
 }

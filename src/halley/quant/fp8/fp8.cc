@@ -23,7 +23,7 @@ class Fp8Scheme : public QuantScheme {
 
   const char* format_name() const override { return kName; }
   std::string summary() const override { return config_.summary; }
-  StatedKv stated_kv() const override { return config_.stated_kv; }
+  DeclaredKv declared_kv() const override { return config_.declared_kv; }
   std::vector<std::string> warnings() const override { return config_.warnings; }
 
   std::unique_ptr<StoredWeight> open(const TensorSource& source, const Part& part,

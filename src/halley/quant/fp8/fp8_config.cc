@@ -15,10 +15,10 @@ const char* first_present(const HfConfig& fields, const char* name, const char* 
 }
 
 /// A name as AutoFP8 wrote it, or the object of compressed-tensors.
-StatedKv read_kv(const HfConfig& fields) {
+DeclaredKv read_kv(const HfConfig& fields) {
   const auto it = fields.json().find("kv_cache_scheme");
   if (it == fields.json().end() || !it->is_string()) return read_kv_cache_scheme(fields);
-  if (*it == "static") return StatedKv::kFp8Static;
+  if (*it == "static") return DeclaredKv::kFp8Static;
   reject_field(fields, "kv_cache_scheme", "\"static\"",
                "Remove the field and choose the cache's precision with --kv-dtype.");
 }
@@ -67,10 +67,10 @@ HfConfig algorithm_of(const HfConfig& fields) {
   return fields;
 }
 
-StatedKv read_modelopt_kv(const HfConfig& fields) {
+DeclaredKv read_modelopt_kv(const HfConfig& fields) {
   const std::string algorithm = fields.string_or("kv_cache_quant_algo", "");
   if (algorithm.empty() || algorithm == "none") return read_kv_cache_scheme(fields);
-  if (algorithm == "FP8") return StatedKv::kFp8Static;
+  if (algorithm == "FP8") return DeclaredKv::kFp8Static;
   reject_field(fields, "kv_cache_quant_algo", "\"FP8\"",
                "Remove the field and choose the cache's precision with --kv-dtype.");
 }
@@ -96,7 +96,7 @@ Fp8Config read_fp8_config(const HfConfig& fields) {
   if (config.block_rows > 0) set_block_activation(fields, config);
   config.skips =
       SkipList(fields, first_present(fields, "ignored_layers", "modules_to_not_convert"));
-  config.stated_kv = read_kv(fields);
+  config.declared_kv = read_kv(fields);
   config.summary = describe(config);
   return config;
 }
@@ -114,7 +114,7 @@ Fp8Config read_modelopt_config(const HfConfig& fields) {
     reject_field(inner, "quant_algo", "\"FP8\" or \"FP8_PER_CHANNEL_PER_TOKEN\"", kModelOptAdvice);
   }
   config.skips = SkipList(inner, first_present(inner, "exclude_modules", "ignore"));
-  config.stated_kv = read_modelopt_kv(inner);
+  config.declared_kv = read_modelopt_kv(inner);
   config.summary = str("ModelOpt, ", describe(config));
   return config;
 }

@@ -18,7 +18,7 @@ struct Fp8Config {
   int64_t block_rows = 0;
   int64_t block_inputs = 0;
   SkipList skips;
-  StatedKv stated_kv = StatedKv::kNothing;
+  DeclaredKv declared_kv = DeclaredKv::kNothing;
   std::string summary;
   std::vector<std::string> warnings;
 };

@@ -63,7 +63,7 @@ TEST(Fp8Golden, WeightsAreThoseOfTheIndependentReader) {
 TEST(Fp8Golden, CheckpointsStateTheirCacheAndActivations) {
   const GoldenCheckpoint golden("fp8_modelopt");
   const auto scheme = kQuantFp8.detect(golden.quant, *golden.source);
-  EXPECT_EQ(scheme->stated_kv(), StatedKv::kFp8Static);
+  EXPECT_EQ(scheme->declared_kv(), DeclaredKv::kFp8Static);
   EXPECT_EQ(scheme->summary(),
             "ModelOpt, 8-bit floats (e4m3), a scale per tensor or output feature, activations "
             "e4m3_static");
@@ -130,10 +130,10 @@ TEST(Fp8Detect, RejectsConfigurationsByFieldAndValue) {
                    "\"dynamic\"");
 }
 
-TEST(Fp8Detect, ReadsWhatIsStatedOfTheCache) {
-  EXPECT_EQ(detect_fp8(kDynamic)->stated_kv(), StatedKv::kNothing);
-  EXPECT_EQ(detect_fp8(str(kDynamic, R"(, "kv_cache_scheme": "static")"))->stated_kv(),
-            StatedKv::kFp8Static);
+TEST(Fp8Detect, ReadsWhatIsDeclaredOfTheCache) {
+  EXPECT_EQ(detect_fp8(kDynamic)->declared_kv(), DeclaredKv::kNothing);
+  EXPECT_EQ(detect_fp8(str(kDynamic, R"(, "kv_cache_scheme": "static")"))->declared_kv(),
+            DeclaredKv::kFp8Static);
 }
 
 TEST(ModelOptDetect, ReadsBothFormsAndTwoAlgorithms) {
@@ -143,12 +143,12 @@ TEST(ModelOptDetect, ReadsBothFormsAndTwoAlgorithms) {
       "quant_algo": "FP8", "kv_cache_quant_algo": null, "exclude_modules": ["lm_head"]}})");
   EXPECT_EQ(open_desc(*nested, tensors).activation, ActivationQuant::kE4m3Static);
   EXPECT_EQ(open_desc(*nested, tensors).activation_scale, 0.25f);
-  EXPECT_EQ(nested->stated_kv(), StatedKv::kNothing);
+  EXPECT_EQ(nested->declared_kv(), DeclaredKv::kNothing);
   const auto flat = detect_modelopt(R"("quant_algo": "FP8_PER_CHANNEL_PER_TOKEN",
       "ignore": ["lm_head"], "kv_cache_scheme": {"num_bits": 8, "type": "float"})");
   tensors.fill("m.a.weight_scale", {4}, 1);
   EXPECT_EQ(open_desc(*flat, tensors).activation, ActivationQuant::kE4m3Token);
-  EXPECT_EQ(flat->stated_kv(), StatedKv::kFp8Static);
+  EXPECT_EQ(flat->declared_kv(), DeclaredKv::kFp8Static);
 }
 
 TEST(ModelOptDetect, RejectsOtherAlgorithmsByName) {

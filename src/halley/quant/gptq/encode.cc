@@ -13,7 +13,7 @@ constexpr int64_t kSizeMultiple = 32;
 
 int64_t num_words(int64_t num_codes, int bits) { return ceil_div(num_codes * bits, int64_t{32}); }
 
-int64_t stated_group(int64_t group_size) { return group_size == 0 ? -1 : group_size; }
+int64_t declared_group(int64_t group_size) { return group_size == 0 ? -1 : group_size; }
 
 /// A regular expression that matches this name alone.
 std::string pattern_of(const std::string& name) {
@@ -63,17 +63,17 @@ std::vector<CheckpointTensor> encode_gptq(const std::string& name, const CodedWe
           written_tensor(name + ".g_idx", DType::kI32, {K}, groups)};
 }
 
-OrderedJson gptq_statement(const WrittenFormat& format) {
-  OrderedJson statement = {{"quant_method", "gptq"},
-                           {"bits", format.bits},
-                           {"group_size", stated_group(format.group_size)},
-                           {"damp_percent", format.damp},
-                           {"desc_act", format.has_act_order},
-                           {"static_groups", format.has_static_groups},
-                           {"sym", format.is_symmetric},
-                           {"lm_head", false},
-                           {"checkpoint_format", "gptq"},
-                           {"pack_dtype", "int32"}};
+OrderedJson gptq_declaration(const WrittenFormat& format) {
+  OrderedJson declaration = {{"quant_method", "gptq"},
+                             {"bits", format.bits},
+                             {"group_size", declared_group(format.group_size)},
+                             {"damp_percent", format.damp},
+                             {"desc_act", format.has_act_order},
+                             {"static_groups", format.has_static_groups},
+                             {"sym", format.is_symmetric},
+                             {"lm_head", false},
+                             {"checkpoint_format", "gptq"},
+                             {"pack_dtype", "int32"}};
   OrderedJson rules = OrderedJson::object();
   for (const WrittenLayer& layer : format.layers) {
     if (layer.name == kOutputLayer) continue;
@@ -81,12 +81,12 @@ OrderedJson gptq_statement(const WrittenFormat& format) {
       rules["-:" + pattern_of(layer.name)] = OrderedJson::object();
     } else if (has_own_settings(format, layer)) {
       rules["+:" + pattern_of(layer.name)] = {{"bits", layer.bits},
-                                              {"group_size", stated_group(layer.group_size)},
+                                              {"group_size", declared_group(layer.group_size)},
                                               {"sym", layer.is_symmetric}};
     }
   }
-  if (!rules.empty()) statement["dynamic"] = std::move(rules);
-  return statement;
+  if (!rules.empty()) declaration["dynamic"] = std::move(rules);
+  return declaration;
 }
 
 }  // namespace halley

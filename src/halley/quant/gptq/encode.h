@@ -1,4 +1,4 @@
-// Writing GPTQ files: a layer's tensors and the statement in config.json, as AutoGPTQ has them.
+// Writing GPTQ files: a layer's tensors and the declaration in config.json, as AutoGPTQ has them.
 #pragma once
 
 #include <string>
@@ -18,6 +18,6 @@ std::vector<CheckpointTensor> encode_gptq(const std::string& name, const CodedWe
 
 /// The quantization_config. Layers left out and layers with settings of their own become rules of
 /// `dynamic`.
-OrderedJson gptq_statement(const WrittenFormat& format);
+OrderedJson gptq_declaration(const WrittenFormat& format);
 
 }  // namespace halley

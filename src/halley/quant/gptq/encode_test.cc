@@ -1,4 +1,4 @@
-// Written GPTQ layers: read back, against files of an independent writer, and the statement.
+// Written GPTQ layers: read back, against files of an independent writer, and the declaration.
 #include "halley/quant/gptq/encode.h"
 
 #include <gmock/gmock.h>
@@ -30,7 +30,7 @@ TEST(GptqEncode, IsReadBackBitForBit) {
           const CodedWeight weight = random_coded_weight(of, seed++);
           const auto tensors = encode_gptq("model.a", weight);
           EXPECT_EQ(tensors.back().info.name, "model.a.g_idx");
-          const auto scheme = scheme_of(kQuantGptq, gptq_statement(written_format_of(of)));
+          const auto scheme = scheme_of(kQuantGptq, gptq_declaration(written_format_of(of)));
           expect_reads_back(*scheme, "model.a", tensors, weight);
         }
       }
@@ -65,7 +65,7 @@ TEST(GptqEncode, RejectsWhatOtherServersDoNotLoad) {
       ThrowsMessage<UnsupportedError>(HasSubstr("expected bits among [2, 3, 4, 8], got 6.")));
 }
 
-TEST(GptqStatement, HasTheFieldsAndRulesOfGptqModel) {
+TEST(GptqDeclaration, HasTheFieldsAndRulesOfGptqModel) {
   WrittenFormat format;
   format.has_act_order = true;
   format.damp = 0.05;
@@ -73,7 +73,7 @@ TEST(GptqStatement, HasTheFieldsAndRulesOfGptqModel) {
                    {.name = "model.layers.0.o_proj", .is_quantized = false},
                    {.name = "model.layers.0.down_proj", .bits = 8, .group_size = 0},
                    {.name = "lm_head", .is_quantized = false}};
-  EXPECT_EQ(gptq_statement(format).dump(),
+  EXPECT_EQ(gptq_declaration(format).dump(),
             R"({"quant_method":"gptq","bits":4,"group_size":128,"damp_percent":0.05,)"
             R"("desc_act":true,"static_groups":false,"sym":false,"lm_head":false,)"
             R"("checkpoint_format":"gptq","pack_dtype":"int32","dynamic":{)"
@@ -81,13 +81,13 @@ TEST(GptqStatement, HasTheFieldsAndRulesOfGptqModel) {
             R"("+:^model\\.layers\\.0\\.down_proj$":{"bits":8,"group_size":-1,"sym":false}}})");
 }
 
-TEST(GptqStatement, IsReadAsItIsMeant) {
+TEST(GptqDeclaration, IsReadAsItIsMeant) {
   WrittenFormat format;
   format.group_size = 32;
   format.layers = {{.name = "m.a", .group_size = 32},
                    {.name = "m.a2", .is_quantized = false},
                    {.name = "m.b", .bits = 8, .group_size = 0, .is_symmetric = true}};
-  const auto scheme = scheme_of(kQuantGptq, gptq_statement(format));
+  const auto scheme = scheme_of(kQuantGptq, gptq_declaration(format));
   const CodedWeight four = random_coded_weight({.N = 32, .K = 64, .group_size = 32}, 1);
   expect_reads_back(*scheme, "m.a", encode_gptq("m.a", four), four);
   const CodedWeight eight =

@@ -90,8 +90,9 @@ int64_t GptqLayerSettings::inputs_per_group(int64_t K) const {
 
 GptqSettings::GptqSettings(const QuantConfig& config) : prefix_(config.fields->prefix()) {
   const HfConfig& fields = *config.fields;
-  defaults_.bits = read_bits(fields, stated_name(fields, "bits", "w_bit"));
-  defaults_.group_size = read_group_size(fields, stated_name(fields, "group_size", "q_group_size"));
+  defaults_.bits = read_bits(fields, declared_name(fields, "bits", "w_bit"));
+  defaults_.group_size =
+      read_group_size(fields, declared_name(fields, "group_size", "q_group_size"));
   defaults_.is_symmetric = boolean_if_any(fields, "sym");
   defaults_.has_act_order = boolean_if_any(fields, "desc_act");
   has_quantized_head_ = boolean_if_any(fields, "lm_head");
@@ -106,7 +107,7 @@ GptqSettings::GptqSettings(const QuantConfig& config) : prefix_(config.fields->p
 }
 
 void GptqSettings::read_storage(const HfConfig& fields, const std::string& method) {
-  const char* field = stated_name(fields, "checkpoint_format", "format");
+  const char* field = declared_name(fields, "checkpoint_format", "format");
   const bool is_marked = fields.boolean_or("is_marlin_format", false) || method == "marlin";
   const std::string name = lower_case(fields.string_or(field, is_marked ? "marlin" : "gptq"));
   if (name == "gptq") {

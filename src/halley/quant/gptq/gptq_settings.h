@@ -27,7 +27,7 @@ const char* name_of(GptqStorage storage);
 /// Of one layer, or of all that no rule names.
 struct GptqLayerSettings {
   int bits = 0;
-  int64_t group_size = 0;             // as stated: -1 means all inputs
+  int64_t group_size = 0;             // as declared: -1 means all inputs
   std::optional<bool> is_symmetric;   // `sym`
   std::optional<bool> has_act_order;  // `desc_act`
 

@@ -16,7 +16,7 @@ using testing::HasSubstr;
 using testing::StartsWith;
 using testing::ThrowsMessage;
 
-std::string statement(const std::string& fields) {
+std::string declaration(const std::string& fields) {
   return R"({"quantization_config": {"quant_method": "gptq", )" + fields + "}}";
 }
 
@@ -25,7 +25,7 @@ QuantConfig config_of(const std::string& text) {
 }
 
 GptqSettings settings_of(const std::string& fields) {
-  return GptqSettings(config_of(statement(fields)));
+  return GptqSettings(config_of(declaration(fields)));
 }
 
 GptqSettings::Layer layer_of(const std::string& fields, const std::string& name,
@@ -71,7 +71,7 @@ TEST(GptqSettings, KnowsItsCheckpoints) {
   };
   EXPECT_EQ(name("{}"), "none");
   EXPECT_EQ(name(R"({"quantization_config": {"quant_method": "awq", "bits": 4}})"), "none");
-  EXPECT_EQ(name(statement(R"("bits": 4, "group_size": 128, "sym": true)")),
+  EXPECT_EQ(name(declaration(R"("bits": 4, "group_size": 128, "sym": true)")),
             "4 bits, group 128, symmetric");
   EXPECT_EQ(name(R"({"quantization_config": {"bits": 2, "group_size": -1, "sym": false,
                   "desc_act": true, "checkpoint_format": "gptq_v2", "dynamic": {"a": {}}}})"),

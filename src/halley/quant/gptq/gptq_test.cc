@@ -175,7 +175,7 @@ TEST(GptqWeight, TellsWhatItIs) {
   EXPECT_EQ(desc.group_size, 16);
   EXPECT_EQ(desc.stored_dtype, DType::kI32);
   EXPECT_TRUE(desc.is_symmetric);
-  EXPECT_FALSE(desc.has_input_order);
+  EXPECT_FALSE(desc.has_input_perm);
   EXPECT_EQ(desc.stored_bytes, 5 * N * 4 + 3 * 3 * 4 + 3 * N * 2);
   EXPECT_THAT(desc.tensor_names, ElementsAre("a.qweight", "a.qzeros", "a.scales"));
   EXPECT_THAT(weight->warnings(), IsEmpty());
@@ -200,12 +200,12 @@ TEST(GptqWeight, SortsInputsByGroup) {
   const auto group_of = shuffled_groups();
   layer.set_order(group_of);
   const auto weight = layer.open();
-  EXPECT_TRUE(weight->desc().has_input_order);
+  EXPECT_TRUE(weight->desc().has_input_perm);
   EXPECT_THAT(weight->desc().tensor_names, SizeIs(4));
-  const auto order = weight->input_order();
+  const auto order = weight->input_perm();
   ASSERT_EQ(order.size(), group_of.size());
-  ASSERT_NE(weight->desc().stated_order, nullptr);  // which decides what is joined
-  EXPECT_EQ(*weight->desc().stated_order, order);
+  ASSERT_NE(weight->desc().declared_order, nullptr);  // which decides what is joined
+  EXPECT_EQ(*weight->desc().declared_order, order);
   for (size_t i = 0; i < order.size(); ++i) {
     const auto group = group_of[static_cast<size_t>(order[i])];
     EXPECT_EQ(group, static_cast<int32_t>(i / 16));
@@ -213,7 +213,7 @@ TEST(GptqWeight, SortsInputsByGroup) {
     EXPECT_TRUE(is_first || order[i] > order[i - 1]) << i;
   }
   layer.fields = R"(, "sym": true)";  // desc_act is missing: the data tell
-  EXPECT_EQ(layer.open()->input_order(), order);
+  EXPECT_EQ(layer.open()->input_perm(), order);
 }
 
 TEST(GptqWeight, TakesAnAscendingOrderAsNone) {
@@ -223,7 +223,7 @@ TEST(GptqWeight, TakesAnAscendingOrderAsNone) {
   layer.set_order(group_of);
   for (const char* act_order : {"false", "true", "null"}) {
     layer.fields = std::string(R"(, "sym": true, "desc_act": )") + act_order;
-    EXPECT_FALSE(layer.open()->desc().has_input_order);
+    EXPECT_FALSE(layer.open()->desc().has_input_perm);
   }
   layer.tensors.remove("a.g_idx");
   layer.fields = R"(, "desc_act": true)";

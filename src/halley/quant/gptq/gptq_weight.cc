@@ -188,7 +188,7 @@ struct GptqParts {
   TensorView code_words, zero_words, scale_view;
   int bits = 0;
   uint32_t zero_added = 0;
-  std::vector<int32_t> input_order;
+  std::vector<int32_t> input_perm;
 };
 
 class GptqWeight : public StoredWeight {
@@ -209,7 +209,7 @@ class GptqWeight : public StoredWeight {
                   .column_begin = part_.row_begin,
                   .column_end = part_.row_begin + part_.out_features});
   }
-  std::vector<int32_t> input_order() const override { return parts_.input_order; }
+  std::vector<int32_t> input_perm() const override { return parts_.input_perm; }
   void read_codes(const CodeBlock& block, uint8_t* quads) const override;
   void read_groups(int64_t row_begin, int64_t num_rows, float* groups) const override;
 
@@ -351,12 +351,12 @@ std::unique_ptr<StoredWeight> open_gptq_weight(const GptqLayerSource& layer) {
   table.resize(4);
   table[3].name = layer.part.name + ".g_idx";
   WeightDesc desc = describe_part(layer, table);
-  parts.input_order = read_order(layer, desc.group_size);
+  parts.input_perm = read_order(layer, desc.group_size);
   desc.is_symmetric = zeros.is_symmetric;
-  desc.has_input_order = !parts.input_order.empty();
+  desc.has_input_perm = !parts.input_perm.empty();
   // Layers with the same inputs have the same order as a rule: they are joined.
-  if (desc.has_input_order) {
-    desc.stated_order = std::make_shared<const std::vector<int32_t>>(parts.input_order);
+  if (desc.has_input_perm) {
+    desc.declared_order = std::make_shared<const std::vector<int32_t>>(parts.input_perm);
   }
   return std::make_unique<GptqWeight>(layer, std::move(desc), std::move(parts),
                                       std::move(zeros.warnings));

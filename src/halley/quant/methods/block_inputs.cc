@@ -28,7 +28,7 @@ QuantParams params_of(const InputPlan& plan) {
   params.activation = ActivationQuant::kS4S8Block128;
   params.num_s8_inputs = plan.num_s8_inputs;
   params.s4_clip = plan.s4_clip;
-  params.input_order = plan.order;
+  params.input_perm = plan.order;
   return params;
 }
 
@@ -61,7 +61,7 @@ BlockPlan plan_channels(const Recipe& recipe, const InputStats& stats,
       recipe.s8_share_max > 0 ? 0 : std::numeric_limits<double>::infinity();
   BlockPlan plan = plan_blocks(
       stats, importance, {.s8_share_max = recipe.s8_share_max, .outlier_ratio = outlier_ratio});
-  if (!recipe.is_reordered) std::iota(plan.input_order.begin(), plan.input_order.end(), 0);
+  if (!recipe.is_reordered) std::iota(plan.input_perm.begin(), plan.input_perm.end(), 0);
   return plan;
 }
 
@@ -90,7 +90,7 @@ std::vector<float> rounded_outputs(const Recipe& recipe, ExecContext& context,
   const int64_t K = stats.K, R = stats.num_rows;
   const ConstMatrix weights[] = {f32_matrix(std::as_const(w).data(), N, K)};
   const BlockPlan blocks = plan_channels(recipe, stats, weights);
-  const QuantParams params = params_of({.order = blocks.input_order,
+  const QuantParams params = params_of({.order = blocks.input_perm,
                                         .num_s8_blocks = blocks.num_s8_blocks,
                                         .num_blocks = blocks.num_blocks,
                                         .num_s8_inputs = blocks.num_s8_inputs,
@@ -101,7 +101,7 @@ std::vector<float> rounded_outputs(const Recipe& recipe, ExecContext& context,
   for (int64_t n = 0; n < N; ++n) {
     for (int64_t k = 0; k < K; ++k) {
       packed[static_cast<size_t>(n * K + k)] =
-          w[static_cast<size_t>(n * K + blocks.input_order[static_cast<size_t>(k)])];
+          w[static_cast<size_t>(n * K + blocks.input_perm[static_cast<size_t>(k)])];
     }
   }
   const Matrix in_order = f32_matrix(packed.data(), N, K);
@@ -165,7 +165,7 @@ InputPlan plan_input(const Recipe& recipe, LayerInWork& layer, const ScalePoint&
     plan.s4_clip = search_s4_clip(layer.context, weights, stats, blocks).ratio;
   }
   if (!recipe.is_reordered) return plan;
-  plan.order = std::move(blocks.input_order);
+  plan.order = std::move(blocks.input_perm);
   // Free: gate and up rows are reordered instead, and the kernel has nothing to gather.
   if (point.can_permute && point.kind == InputKind::kMlpOut) {
     permute_point(layer, point, plan.order);

@@ -169,8 +169,9 @@ void measure_errors(LayerInWork& layer, const LayerWeights& weights,
   }
 }
 
-std::optional<OrderedJson> statement_of(const Recipe& recipe, std::span<const WrittenLayer> written,
-                                        std::optional<double> s4_share) {
+std::optional<OrderedJson> declaration_of(const Recipe& recipe,
+                                          std::span<const WrittenLayer> written,
+                                          std::optional<double> s4_share) {
   const WrittenFormat format = {.bits = recipe.bits,
                                 .group_size = recipe.group_size,
                                 .is_symmetric = recipe.is_symmetric,
@@ -184,25 +185,25 @@ std::optional<OrderedJson> statement_of(const Recipe& recipe, std::span<const Wr
     case WeightFormat::kDense:
       return std::nullopt;
     case WeightFormat::kGptq:
-      return gptq_statement(format);
+      return gptq_declaration(format);
     case WeightFormat::kAwq:
-      return awq_statement(format);
+      return awq_declaration(format);
     case WeightFormat::kPackedInt:
-      return compressed_tensors_statement(format, CodeStorage::kPacked);
+      return compressed_tensors_declaration(format, CodeStorage::kPacked);
     case WeightFormat::kInt8:
-      return compressed_tensors_statement(format, CodeStorage::kInt8);
+      return compressed_tensors_declaration(format, CodeStorage::kInt8);
     case WeightFormat::kFp8Channel:
-      return compressed_tensors_statement(format, CodeStorage::kFloat8);
+      return compressed_tensors_declaration(format, CodeStorage::kFloat8);
     case WeightFormat::kFp8Tensor:
-      return fp8_statement(format);
+      return fp8_declaration(format);
     case WeightFormat::kQoq:
-      return qoq_statement(format);
+      return qoq_declaration(format);
     case WeightFormat::kFmpq:
-      return fmpq_statement(format, s4_share);
+      return fmpq_declaration(format, s4_share);
     case WeightFormat::kNestedFp:
       break;
   }
-  return nestedfp_statement(format);
+  return nestedfp_declaration(format);
 }
 
 }  // namespace halley

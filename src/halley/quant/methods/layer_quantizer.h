@@ -48,10 +48,11 @@ LayerResult quantize_layer(const Recipe& recipe, std::span<const LayerOverride> 
                            LayerInWork& layer, const TensorSource& original, DType dense_dtype,
                            const LayerRuns& runs);
 
-/// The statement of a checkpoint with these layers, as config.json's quantization_config; nothing
+/// The declaration of a checkpoint with these layers, as config.json's quantization_config; nothing
 /// where weights stay as they are. `s4_share`: of the whole model's products, where it is known.
-std::optional<OrderedJson> statement_of(const Recipe& recipe, std::span<const WrittenLayer> written,
-                                        std::optional<double> s4_share = {});
+std::optional<OrderedJson> declaration_of(const Recipe& recipe,
+                                          std::span<const WrittenLayer> written,
+                                          std::optional<double> s4_share = {});
 
 /// Fills in relative_error by running `weights`, loaded from what was written, on the rows that the
 /// statistics kept.

@@ -28,7 +28,7 @@ struct Target {
   std::string name;
   bool is_dense = false;
   GridOptions grid;
-  int64_t stated_group = 0;  // as the statement has it; 0: one grid for each output
+  int64_t declared_group = 0;  // as the declaration has it; 0: one grid for each output
 };
 
 Target target_of(const LinearJob& job, const LinearSpec::Part& part) {
@@ -46,8 +46,8 @@ Target target_of(const LinearJob& job, const LinearSpec::Part& part) {
     break;
   }
   const int64_t K = job.spec.in_features;
-  target.stated_group = target.grid.group_size > K ? 0 : target.grid.group_size;
-  if (target.stated_group == 0) target.grid.group_size = K;
+  target.declared_group = target.grid.group_size > K ? 0 : target.grid.group_size;
+  if (target.declared_group == 0) target.grid.group_size = K;
   return target;
 }
 
@@ -121,7 +121,7 @@ CodedWeight slice_rows(const CodedWeight& weight, int64_t begin, int64_t count) 
 /// How w [N, K] is rounded, given the ratios of its groups' ranges.
 ClippedRule rule_of(const Recipe& recipe, const Target& target, ConstMatrix w) {
   const GridOptions grid = target.grid;
-  const bool is_progressive = recipe.format == WeightFormat::kQoq && target.stated_group != 0;
+  const bool is_progressive = recipe.format == WeightFormat::kQoq && target.declared_group != 0;
   const int64_t num_groups = ceil_div(w.num_cols, grid.group_size);
   return [=](std::vector<float> clip) {
     return is_progressive ? make_progressive_rule(w, grid.group_size, std::move(clip))
@@ -193,7 +193,7 @@ std::vector<CheckpointTensor> encode(const LinearJob& job, const std::string& na
       return encode_qoq(name, weight);
     case WeightFormat::kFmpq:
       return encode_fmpq(name, weight,
-                         {.input_order = job.plan->order,
+                         {.input_perm = job.plan->order,
                           .num_s8_blocks = job.plan->num_s8_blocks,
                           .s4_clip = job.plan->s4_clip});
     case WeightFormat::kFp8Channel:
@@ -295,7 +295,7 @@ QuantizedLinear quantize_linear(LayerInWork& layer, const LinearJob& job) {
     result.written.push_back({.name = target.name,
                               .is_quantized = !target.is_dense,
                               .bits = target.grid.bits,
-                              .group_size = target.stated_group,
+                              .group_size = target.declared_group,
                               .is_symmetric = target.grid.is_symmetric});
   }
   return result;

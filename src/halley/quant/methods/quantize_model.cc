@@ -75,11 +75,11 @@ KvDType kv_dtype_for(int bits) {
   return bits == 8 ? KvDType::kInt8 : KvDType::kF32;
 }
 
-QuantConfig config_of(const std::optional<OrderedJson>& statement) {
-  if (!statement) return {};
-  const OrderedJson text = {{"quantization_config", *statement}};
+QuantConfig config_of(const std::optional<OrderedJson>& declaration) {
+  if (!declaration) return {};
+  const OrderedJson text = {{"quantization_config", *declaration}};
   return quant_config_of(
-      *HfConfig::parse(text.dump(), "the quantizer's statement").object("quantization_config"));
+      *HfConfig::parse(text.dump(), "the quantizer's declaration").object("quantization_config"));
 }
 
 /// Names of the tensors outside of the layers: embedding, final norm, output layer.
@@ -155,8 +155,8 @@ class ModelQuantizer {
       written_.push_back({.name = config_.lm_head->parts[0].name, .is_quantized = false});
     }
     summarize();
-    if (auto statement = statement_of(job_.recipe, written_, summary_.s4_share)) {
-      config["quantization_config"] = std::move(*statement);
+    if (auto declaration = declaration_of(job_.recipe, written_, summary_.s4_share)) {
+      config["quantization_config"] = std::move(*declaration);
     }
     summary_.written_bytes = folder.finish(shards, config, job_.model_dir);
     for (const TensorInfo& info : original_.tensors()) {
@@ -236,8 +236,8 @@ class ModelQuantizer {
       report(index, 0, "resuming");
       result = result_of(*note);
       const auto stored = open_checkpoint_weights(folder.shard_path(shard));
-      run_written(index, load(*stored, config_of(statement_of(job_.recipe, result.written)), index),
-                  run);
+      run_written(
+          index, load(*stored, config_of(declaration_of(job_.recipe, result.written)), index), run);
       ++summary_.num_layers_resumed;
     } else {
       result = quantize(index, run);
@@ -286,7 +286,7 @@ class ModelQuantizer {
       written.set(tensor.info.name, tensor.info.dtype, tensor.info.shape, tensor.data);
     }
     const LayerWeights weights =
-        load(written, config_of(statement_of(recipe, result.written)), index);
+        load(written, config_of(declaration_of(recipe, result.written)), index);
     measure_errors(layer, weights, result.reports);
     run_written(index, weights, run);
     return result;

@@ -89,7 +89,7 @@ NestedFpLayer encode_nestedfp(const std::string& name, const TensorView& weight)
   return layer;
 }
 
-OrderedJson nestedfp_statement(const WrittenFormat& format) {
+OrderedJson nestedfp_declaration(const WrittenFormat& format) {
   OrderedJson exceptions = OrderedJson::array();
   for (const WrittenLayer& layer : format.layers) {
     if (!layer.is_quantized) exceptions.push_back(layer.name);

@@ -1,4 +1,4 @@
-// Writing NestedFP files: a layer's tensors, and the statement in config.json.
+// Writing NestedFP files: a layer's tensors, and the declaration in config.json.
 #pragma once
 
 #include <string>
@@ -25,6 +25,6 @@ struct NestedFpLayer {
 NestedFpLayer encode_nestedfp(const std::string& name, const TensorView& weight);
 
 /// The quantization_config; layers that are not quantized are its exceptions.
-OrderedJson nestedfp_statement(const WrittenFormat& format);
+OrderedJson nestedfp_declaration(const WrittenFormat& format);
 
 }  // namespace halley

@@ -1,4 +1,4 @@
-// What is written for a layer, and the statement.
+// What is written for a layer, and the declaration.
 #include "halley/quant/nestedfp/encode.h"
 
 #include <cstring>
@@ -120,12 +120,12 @@ TEST(NestedFpEncode, RejectsCodes) {
           "unquantized checkpoint."));
 }
 
-TEST(NestedFpEncode, TheStatementListsTheExceptions) {
+TEST(NestedFpEncode, TheDeclarationListsTheExceptions) {
   WrittenFormat format;
-  EXPECT_EQ(nestedfp_statement(format).dump(),
+  EXPECT_EQ(nestedfp_declaration(format).dump(),
             R"({"quant_method":"nestedfp","version":1,"exceptions":[]})");
   format.layers = {{.name = "m.a"}, {.name = "m.b", .is_quantized = false}, {.name = "m.c"}};
-  EXPECT_EQ(nestedfp_statement(format).dump(),
+  EXPECT_EQ(nestedfp_declaration(format).dump(),
             R"({"quant_method":"nestedfp","version":1,"exceptions":["m.b"]})");
 }
 

@@ -26,7 +26,7 @@ class DenseScheme : public QuantScheme {
   }
 };
 
-/// Codes of tools that state their settings somewhere: without the statement nobody can tell what
+/// Codes of tools that state their settings somewhere: without the declaration nobody can tell what
 /// they mean.
 bool holds_codes(const TensorInfo& info) {
   constexpr std::array<std::string_view, 6> kEndings = {".qweight",          ".qzeros",

@@ -15,7 +15,7 @@ namespace halley {
 /// Biases become f32.
 extern const QuantFormat kQuantNone;
 
-/// The scheme itself, for layers that another statement leaves in full precision.
+/// The scheme itself, for layers that another declaration leaves in full precision.
 std::unique_ptr<QuantScheme> make_dense_scheme();
 
 }  // namespace halley

@@ -86,7 +86,7 @@ std::vector<CheckpointTensor> encode_qoq(const std::string& name, const CodedWei
   return tensors;
 }
 
-OrderedJson qoq_statement(const WrittenFormat& format) {
+OrderedJson qoq_declaration(const WrittenFormat& format) {
   reject_own_settings(format, "qoq");
   if (format.group_size != 0 && format.group_size != kTiledGroup) {
     throw UnsupportedError(str("qoq: expected a scale per output or groups of ", kTiledGroup,

@@ -1,4 +1,4 @@
-// Writing QoQ files: a layer's tensors in QServe's tiles, and the statement in config.json.
+// Writing QoQ files: a layer's tensors in QServe's tiles, and the declaration in config.json.
 #pragma once
 
 #include <string>
@@ -20,6 +20,6 @@ std::vector<CheckpointTensor> encode_qoq(const std::string& name, const CodedWei
 /// The quantization_config. Beside QServe's fields it has kv_bits and modules_to_not_convert
 /// (README.md). Throws UnsupportedError where a layer has settings of its own or the group is not
 /// one of the format.
-OrderedJson qoq_statement(const WrittenFormat& format);
+OrderedJson qoq_declaration(const WrittenFormat& format);
 
 }  // namespace halley

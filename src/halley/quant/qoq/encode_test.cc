@@ -1,4 +1,4 @@
-// Written QoQ layers: read back, against files of an independent writer, and the statement.
+// Written QoQ layers: read back, against files of an independent writer, and the declaration.
 #include "halley/quant/qoq/encode.h"
 
 #include <cmath>
@@ -38,7 +38,7 @@ CodedWeight random_grouped_weight(int64_t N, int64_t K, uint32_t seed) {
 TEST(QoqEncode, GroupsAreReadBackBitForBit) {
   WrittenFormat format;
   format.layers = {{.name = "model.a"}};
-  const auto scheme = scheme_of(kQuantQoq, qoq_statement(format));
+  const auto scheme = scheme_of(kQuantQoq, qoq_declaration(format));
   uint32_t seed = 1;
   for (const auto& [N, K] : {std::pair<int64_t, int64_t>{32, 128}, {96, 384}}) {
     const CodedWeight weight = random_grouped_weight(N, K, seed++);
@@ -50,7 +50,7 @@ TEST(QoqEncode, ScaledZerosAreRoundedToF16) {
   const CodedCase of = {.N = 96, .K = 160};
   const CodedWeight weight = random_coded_weight(of, 3);
   const TensorStore store = store_of(encode_qoq("model.a", weight));
-  const auto scheme = scheme_of(kQuantQoq, qoq_statement(written_format_of(of)));
+  const auto scheme = scheme_of(kQuantQoq, qoq_declaration(written_format_of(of)));
   const auto stored = scheme->open(store, part_of("model.a", of.N), of.K);
   const std::vector<float> numbers = weight_numbers(*stored, of.N, of.K);
   for (int64_t n = 0; n < of.N; ++n) {
@@ -138,33 +138,33 @@ TEST(QoqEncode, RejectsWhatTilesCannotHold) {
               ThrowsMessage<UnsupportedError>(HasSubstr("expected groups of neighbouring inputs")));
 }
 
-TEST(QoqStatement, HasTheCacheAndTheLayersLeftOut) {
+TEST(QoqDeclaration, HasTheCacheAndTheLayersLeftOut) {
   WrittenFormat format;
   format.kv_bits = 4;
   format.layers = {{.name = "model.a"}, {.name = "model.b", .is_quantized = false}};
-  EXPECT_EQ(qoq_statement(format).dump(),
+  EXPECT_EQ(qoq_declaration(format).dump(),
             R"({"quant_method":"qoq","wbits":4,"group_size":128,"kv_bits":4,)"
             R"("modules_to_not_convert":["lm_head","model.b"]})");
-  const auto scheme = scheme_of(kQuantQoq, qoq_statement(format));
-  EXPECT_EQ(scheme->stated_kv(), StatedKv::kInt4);
+  const auto scheme = scheme_of(kQuantQoq, qoq_declaration(format));
+  EXPECT_EQ(scheme->declared_kv(), DeclaredKv::kInt4);
   EXPECT_EQ(scheme->expected_tensors(part_of("model.b", 32), 128)[0].name, "model.b.weight");
   EXPECT_EQ(scheme->expected_tensors(part_of("model.a", 32), 128)[0].name, "model.a.qweight");
   format.group_size = 0;
   format.layers = {};
   format.kv_bits = 16;
-  EXPECT_EQ(scheme_of(kQuantQoq, qoq_statement(format))->stated_kv(), StatedKv::kNothing);
+  EXPECT_EQ(scheme_of(kQuantQoq, qoq_declaration(format))->declared_kv(), DeclaredKv::kNothing);
 }
 
-TEST(QoqStatement, RejectsWhatItCannotSay) {
+TEST(QoqDeclaration, RejectsWhatItCannotSay) {
   WrittenFormat format;
   format.layers = {{.name = "model.a", .bits = 8}};
-  EXPECT_THAT([&] { qoq_statement(format); },
+  EXPECT_THAT([&] { qoq_declaration(format); },
               ThrowsMessage<UnsupportedError>(HasSubstr(
                   "layer \"model.a\": expected the settings of the whole model in qoq (4 bits, "
                   "group 128, asymmetric), got 8 bits, group 128, asymmetric.")));
   format.layers = {};
   format.group_size = 64;
-  EXPECT_THAT([&] { qoq_statement(format); },
+  EXPECT_THAT([&] { qoq_declaration(format); },
               ThrowsMessage<UnsupportedError>("qoq: expected a scale per output or groups of 128, "
                                               "got groups of 64. Choose one of them."));
 }

@@ -26,7 +26,7 @@ class QoqScheme : public QuantScheme {
  public:
   struct Settings {
     bool is_grouped = false;
-    StatedKv stated_kv = StatedKv::kNothing;
+    DeclaredKv declared_kv = DeclaredKv::kNothing;
     DenseList dense_list;
   };
   explicit QoqScheme(Settings settings) : settings_(std::move(settings)) {}
@@ -38,7 +38,7 @@ class QoqScheme : public QuantScheme {
                ", asymmetric, activations ", ActivationQuant::kS8Token);
   }
 
-  StatedKv stated_kv() const override { return settings_.stated_kv; }
+  DeclaredKv declared_kv() const override { return settings_.declared_kv; }
 
   std::unique_ptr<StoredWeight> open(const TensorSource& source, const Part& part,
                                      int64_t in_features) const override {
@@ -50,7 +50,7 @@ class QoqScheme : public QuantScheme {
   }
 
   std::vector<TensorInfo> expected_tensors(const Part& part, int64_t in_features) const override {
-    if (!settings_.dense_list.is_stated_quantized(part)) {
+    if (!settings_.dense_list.is_declared_quantized(part)) {
       return {expected_dense_tensor(part, in_features, DType::kF16)};
     }
     return expected_tiled_tensors(part, in_features, settings_.is_grouped);
@@ -75,7 +75,7 @@ std::unique_ptr<QuantScheme> detect(const QuantConfig& config, const TensorSourc
   // QServe's own files have no list.
   QoqScheme::Settings settings = {
       .is_grouped = group_size != -1,
-      .stated_kv = read_kv_bits(fields),
+      .declared_kv = read_kv_bits(fields),
       .dense_list = DenseList(fields, str("field '", field_path(fields, "wbits"), "' is 4"))};
   return std::make_unique<QoqScheme>(std::move(settings));
 }

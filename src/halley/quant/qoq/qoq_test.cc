@@ -202,7 +202,7 @@ TEST(QoqOpen, RejectsMissingAndWrongTensors) {
 TEST(QoqOpen, ListedLayersAreInFullPrecision) {
   const auto scheme = detect(
       R"({"wbits": 4, "group_size": 128, "kv_bits": 8, "modules_to_not_convert": ["a", "b.*"]})");
-  EXPECT_EQ(scheme->stated_kv(), StatedKv::kInt8);
+  EXPECT_EQ(scheme->declared_kv(), DeclaredKv::kInt8);
   EXPECT_THAT([&] { open_layer(*scheme, one_layer(f32_to_f16(0.5f), 3, -20)); },
               ThrowsMessage<CheckpointError>(HasSubstr(
                   "layer \"a\": expected full-precision tensors, since field "

@@ -41,11 +41,11 @@ bool DenseList::is_quantized(const TensorSource& source, const LinearSpec::Part&
   } else if (!part.is_usually_dense) {
     check_agreement(source, part, ConfigSays::kQuantized, has_codes, if_unlisted_);
   }
-  if (has_codes) reject_unstated_tensor(source, part.name + ".weight", "qweight is there");
+  if (has_codes) reject_undeclared_tensor(source, part.name + ".weight", "qweight is there");
   return has_codes;
 }
 
-bool DenseList::is_stated_quantized(const LinearSpec::Part& part) const {
+bool DenseList::is_declared_quantized(const LinearSpec::Part& part) const {
   return part.expert < 0 && !part.is_usually_dense && find(part.name) == nullptr;
 }
 

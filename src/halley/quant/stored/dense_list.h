@@ -23,7 +23,7 @@ class DenseList {
   bool is_quantized(const TensorSource& source, const LinearSpec::Part& part) const;
 
   /// The same as the list alone has it.
-  bool is_stated_quantized(const LinearSpec::Part& part) const;
+  bool is_declared_quantized(const LinearSpec::Part& part) const;
 
  private:
   const NamePattern* find(const std::string& name) const;

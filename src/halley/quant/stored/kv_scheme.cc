@@ -12,22 +12,22 @@ constexpr const char* kAdvice =
 
 }  // namespace
 
-StatedKv read_kv_bits(const HfConfig& config) {
+DeclaredKv read_kv_bits(const HfConfig& config) {
   switch (config.integer_or("kv_bits", 16, 0, 64)) {
     case 16:
-      return StatedKv::kNothing;
+      return DeclaredKv::kNothing;
     case 8:
-      return StatedKv::kInt8;
+      return DeclaredKv::kInt8;
     case 4:
-      return StatedKv::kInt4;
+      return DeclaredKv::kInt4;
     default:
       reject_field(config, "kv_bits", "16, 8 or 4", kAdvice);
   }
 }
 
-StatedKv read_kv_cache_scheme(const HfConfig& config) {
+DeclaredKv read_kv_cache_scheme(const HfConfig& config) {
   const auto scheme = config.object("kv_cache_scheme");
-  if (!scheme) return StatedKv::kNothing;
+  if (!scheme) return DeclaredKv::kNothing;
   if (scheme->string_or("type", "float") != "float") {
     reject_field(*scheme, "type", "\"float\"", kAdvice);
   }
@@ -39,7 +39,7 @@ StatedKv read_kv_cache_scheme(const HfConfig& config) {
     reject_field(*scheme, "strategy", "\"tensor\"", kAdvice);
   }
   if (scheme->boolean_or("dynamic", false)) reject_field(*scheme, "dynamic", "false", kAdvice);
-  return StatedKv::kFp8Static;
+  return DeclaredKv::kFp8Static;
 }
 
 }  // namespace halley

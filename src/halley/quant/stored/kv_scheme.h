@@ -9,10 +9,10 @@ namespace halley {
 /// The object {type, num_bits, symmetric, strategy, dynamic} of compressed-tensors: 8-bit floats
 /// with one scale for keys and one for values of a layer, or nothing where the field is absent.
 /// Throws UnsupportedError for other schemes.
-StatedKv read_kv_cache_scheme(const HfConfig& config);
+DeclaredKv read_kv_cache_scheme(const HfConfig& config);
 
 /// The bits of the cache that the checkpoint is meant for: 16 or absent (nothing), 8 or 4. Throws
 /// UnsupportedError for other numbers.
-StatedKv read_kv_bits(const HfConfig& config);
+DeclaredKv read_kv_bits(const HfConfig& config);
 
 }  // namespace halley

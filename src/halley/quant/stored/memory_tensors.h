@@ -80,7 +80,7 @@ inline std::vector<float> numbers_of(const StoredWeight& weight, int64_t num_row
   const WeightDesc& desc = weight.desc();
   const int64_t num_groups = (K + desc.group_size - 1) / desc.group_size;
   const auto num_quads = static_cast<size_t>((K + 3) / 4);
-  std::vector<int32_t> order = weight.input_order();
+  std::vector<int32_t> order = weight.input_perm();
   std::vector<float> out(static_cast<size_t>(num_rows * K));
   for (int64_t begin = 0; begin < num_rows; begin += 7) {
     const int64_t count = std::min<int64_t>(7, num_rows - begin);

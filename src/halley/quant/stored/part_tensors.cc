@@ -44,8 +44,8 @@ void reject_stray_tensor(const TensorSource& source, const LinearSpec::Part& par
                             ". The file is incomplete or was changed: fetch it again."));
 }
 
-void reject_unstated_tensor(const TensorSource& source, const std::string& name,
-                            const std::string& because) {
+void reject_undeclared_tensor(const TensorSource& source, const std::string& name,
+                              const std::string& because) {
   const TensorInfo* info = source.find(name);
   if (info == nullptr) return;
   throw CheckpointError(str(source.description(), ": tensor ", quote(name),

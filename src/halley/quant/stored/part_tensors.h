@@ -23,7 +23,7 @@ void reject_stray_tensor(const TensorSource& source, const LinearSpec::Part& par
 
 /// Throws CheckpointError where there is a tensor `name`, which `because` denies: "'x' is
 /// symmetric".
-void reject_unstated_tensor(const TensorSource& source, const std::string& name,
-                            const std::string& because);
+void reject_undeclared_tensor(const TensorSource& source, const std::string& name,
+                              const std::string& because);
 
 }  // namespace halley

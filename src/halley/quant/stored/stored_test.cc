@@ -220,10 +220,10 @@ TEST(ConfigField, ShowsFileFieldValueAndAdvice) {
 }
 
 TEST(KvScheme, ReadsTheBitsOfTheCache) {
-  EXPECT_EQ(read_kv_bits(parse("{}")), StatedKv::kNothing);
-  EXPECT_EQ(read_kv_bits(parse(R"({"kv_bits": 16})")), StatedKv::kNothing);
-  EXPECT_EQ(read_kv_bits(parse(R"({"kv_bits": 8})")), StatedKv::kInt8);
-  EXPECT_EQ(read_kv_bits(parse(R"({"kv_bits": 4})")), StatedKv::kInt4);
+  EXPECT_EQ(read_kv_bits(parse("{}")), DeclaredKv::kNothing);
+  EXPECT_EQ(read_kv_bits(parse(R"({"kv_bits": 16})")), DeclaredKv::kNothing);
+  EXPECT_EQ(read_kv_bits(parse(R"({"kv_bits": 8})")), DeclaredKv::kInt8);
+  EXPECT_EQ(read_kv_bits(parse(R"({"kv_bits": 4})")), DeclaredKv::kInt4);
   EXPECT_THAT([] { read_kv_bits(parse(R"({"kv_bits": 2})")); },
               ThrowsMessage<UnsupportedError>(
                   "config.json: field 'kv_bits': expected 16, 8 or 4, got 2. Remove the field and "
@@ -233,11 +233,11 @@ TEST(KvScheme, ReadsTheBitsOfTheCache) {
 }
 
 TEST(KvScheme, AcceptsOneScalePerLayerInFp8Alone) {
-  EXPECT_EQ(read_kv_cache_scheme(parse("{}")), StatedKv::kNothing);
-  EXPECT_EQ(read_kv_cache_scheme(parse(R"({"kv_cache_scheme": null})")), StatedKv::kNothing);
+  EXPECT_EQ(read_kv_cache_scheme(parse("{}")), DeclaredKv::kNothing);
+  EXPECT_EQ(read_kv_cache_scheme(parse(R"({"kv_cache_scheme": null})")), DeclaredKv::kNothing);
   EXPECT_EQ(read_kv_cache_scheme(parse(R"({"kv_cache_scheme": {"type": "float", "num_bits": 8,
       "symmetric": true, "strategy": "tensor", "dynamic": false}})")),
-            StatedKv::kFp8Static);
+            DeclaredKv::kFp8Static);
   const std::pair<const char*, const char*> kBad[] = {
       {R"("type": "int")", "'kv_cache_scheme.type': expected \"float\", got \"int\""},
       {R"("num_bits": 4)", "'kv_cache_scheme.num_bits': expected 8, got 4"},

@@ -36,7 +36,7 @@ class RequestParser {
   size_t parse(std::string_view bytes);
   State state() const;
 
-  /// In state kBody, before the body is parsed: whether its stated length is within the limit. If
+  /// In state kBody, before the body is parsed: whether its declared length is within the limit. If
   /// not, the state is kRejected.
   bool accept_body_length();
 

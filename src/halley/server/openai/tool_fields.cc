@@ -122,11 +122,11 @@ void store_response_format(const FieldValue& value, ApiRequest& request) {
   const std::string type = string_member(json, "type", value.name, kNameBytesMax);
   if (type == "json_schema") {
     const std::string path = "response_format.json_schema";
-    const OrderedJson& stated = object_member(json, "json_schema", value.name);
-    expect_members(stated, path, {"name", "description", "schema", "strict"});
-    check_name(string_member(stated, "name", path, kNameBytesMax), path + ".name");
-    flag_member(stated, "strict", path);
-    request.response_format.schema = object_member(stated, "schema", path);
+    const OrderedJson& declared = object_member(json, "json_schema", value.name);
+    expect_members(declared, path, {"name", "description", "schema", "strict"});
+    check_name(string_member(declared, "name", path, kNameBytesMax), path + ".name");
+    flag_member(declared, "strict", path);
+    request.response_format.schema = object_member(declared, "schema", path);
     request.response_format.kind = ResponseFormat::Kind::kJsonSchema;
     return;
   }

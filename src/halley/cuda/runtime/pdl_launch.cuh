@@ -16,16 +16,16 @@ namespace halley {
 /// The next kernel in the stream may start when all blocks have come here or ended. Late, when a
 /// block's reads are under way: blocks that start earlier wait in some SMs and not in
 /// others, and what they read is then badly shared. Does nothing for a kernel behind it that was
-/// not launched by launch_early(), and on GPUs before Hopper, which have none of this.
-__device__ inline void let_next_kernel_start() {
+/// not launched by launch_with_pdl(), and on GPUs before Hopper, which have none of this.
+__device__ inline void griddepcontrol_launch_dependents() {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;\n");
 #endif
 }
 
-/// In a kernel launched by launch_early(), by every thread, before it reads what earlier kernels
+/// In a kernel launched by launch_with_pdl(), by every thread, before it reads what earlier kernels
 /// write and before it writes anything: they are done behind it, and what they wrote is there.
-__device__ inline void wait_for_earlier_kernels() {
+__device__ inline void griddepcontrol_wait() {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;\n" ::: "memory");
 #endif
@@ -38,10 +38,10 @@ struct LaunchShape {
   unsigned cluster_blocks = 1;
 };
 
-/// Queues a kernel that calls wait_for_earlier_kernels() in every thread. `what` is for messages.
+/// Queues a kernel that calls griddepcontrol_wait() in every thread. `what` is for messages.
 template <typename... Parameters>
-void launch_early(const CudaContext& context, const char* what, const LaunchShape& shape,
-                  void (*kernel)(Parameters...), std::type_identity_t<Parameters>... arguments) {
+void launch_with_pdl(const CudaContext& context, const char* what, const LaunchShape& shape,
+                     void (*kernel)(Parameters...), std::type_identity_t<Parameters>... arguments) {
   cudaLaunchAttribute attributes[2] = {};
   attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attributes[0].val.programmaticStreamSerializationAllowed = 1;
