@@ -2,23 +2,23 @@
 """Measures what docs/benchmarks.md has of GPUs.
 
     tools/bench_gpu.py --halley build/release/bin/halley [--results bench/results] [--seconds 900]
-                       [--parts PATTERN,PATTERN...] [--list] [--rows] [--device cuda:0]
-                       [--commit ID]
+                       [--parts PATTERN,PATTERN...] [--list] [--rows] [--write] [--check]
+                       [--device cuda:0] [--commit ID]
 
 Runs each part as a process of its own and writes
 
-    bench/results/gpu_<part>.json    every number, with GPU, driver, date, commit and command
-    bench/results/gpu_gemm.svg       what share of the floor products reach
+    bench/results/gpu_<part>.json    every figure, with GPU, driver, date, commit and command
+    bench/results/gpu_gemm.svg       the share of the floor that GEMMs reach
     bench/results/gpu_summary.md     one line a part
 
-and prints the rows of the tables in docs/benchmarks.md for the parts that have a file (--rows: this
-alone). All forms of weights beside each other:
+and prints the tables of docs/benchmarks.md for the parts that have a file (--rows: this alone;
+--write: into the page). All kinds of weights in one run:
 
     tools/bench_gpu.py --parts 'latency_*_batch*,throughput_*'
 
-Weights are made up, with the sizes of Llama-3 8B. A part that fails, or for which no time is left,
-is named at the end and the others run; the exit code is then 1. All parts take about ten minutes
-on an H200. Needs Python alone.
+Weights are synthetic, with the sizes of Llama-3 8B. A part that fails, or for which no time is
+left, is named at the end and the others run; the exit code is then 1. All parts take about ten
+minutes on an H200. Needs Python alone.
 """
 
 import argparse
@@ -32,32 +32,30 @@ import subprocess
 import sys
 import time
 
+from bench_tables import BATCHES, KV_DTYPES, TABLES, summary_line, with_tables
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 CONFIGS = os.path.join(ROOT, "bench", "configs")
+PAGE = os.path.join(ROOT, "docs", "benchmarks.md")
+MODEL = os.path.join(ROOT, "models", "demo-21m")
+TEXT = os.path.join(ROOT, "testdata", "text", "docs_heldout.txt")
 
 
-@dataclasses.dataclass(frozen=True)
-class Form:
-    """Weights as a checkpoint stores them: what tables call them, and their configuration."""
-    name: str
-    args: tuple = ()
+def config(name, *more):
+    """Options of the program for weights in this configuration."""
+    return ("--quant-config", os.path.join(CONFIGS, name), *more)
 
 
-def form(name, config, *more):
-    return Form(name, ("--quant-config", os.path.join(CONFIGS, config), *more))
-
-
-FORMS = {
-    "f16": Form("f16"),
-    "fp8": form("FP8", "fp8_dynamic.json"),
-    "w4a16": form("W4A16 (GPTQ, groups of 128)", "gptq_w4a16_g128.json"),
-    "w4a8": form("W4A8 (QoQ, a scale for each output)", "qoq_w4a8.json"),
-    "w4a8_group": form("W4A8 (QoQ, groups of 128)", "qoq_w4a8_g128.json"),
-    "w4ax": form("W4Ax (FMPQ)", "fmpq_w4ax.json"),
-    "nested_full": form("NestedFP, in f16", "nestedfp.json"),
-    "nested_low": form("NestedFP, in FP8", "nestedfp.json", "--precision", "low"),
+OPTIONS = {
+    "f16": (),
+    "fp8": config("fp8_dynamic.json"),
+    "w4a16": config("gptq_w4a16_g128.json"),
+    "w4a8": config("qoq_w4a8.json"),
+    "w4a8_group": config("qoq_w4a8_g128.json"),
+    "w4ax": config("fmpq_w4ax.json"),
+    "nested_full": config("nestedfp.json"),
+    "nested_low": config("nestedfp.json", "--precision", "low"),
 }
-BATCHES = (1, 16, 64, 128)
 # As many sequences as the memory of an H200 holds.
 MANY = ("--gpu-memory-utilization", "0.94", "--max-num-seqs")
 SHAPE = ["--load-format", "dummy", "--config", "llama-3-8b", "--dtype", "float16"]
@@ -71,6 +69,7 @@ class Part:
     seconds: int  # at most
     has_model: bool = True
     has_picture: bool = False
+    prints_json: bool = False  # to standard output with --json, for want of --output-json
 
 
 def latency(key, batch_size, input_len, output_len, *more, iters=1, seconds=90):
@@ -84,31 +83,41 @@ def throughput(key, num_prompts, *more, seconds=150):
                       "--input-len", "1024", "--output-len", "512", *more), seconds)
 
 
+def perplexity(kv_dtype):
+    return Part(f"perplexity_kv_{kv_dtype}",
+                ("eval", os.path.relpath(MODEL), "--perplexity", os.path.relpath(TEXT),
+                 "--kv-dtype", kv_dtype, "--json"), 60, prints_json=True)
+
+
 def decodes(key, batch_size):
-    """Of one form behind 1024 tokens. The prompts of large batches take most of the time and all
-    of it alike, so that nothing runs before them."""
+    """One kind of weights after 1024 tokens. The prompts of large batches take most of the time
+    and take it alike, so that nothing runs before them."""
     more = () if batch_size <= 16 else ("--num-iters-warmup", "0")
-    return latency(f"latency_{key}_batch{batch_size}", batch_size, 1024, 64, *FORMS[key].args,
+    return latency(f"latency_{key}_batch{batch_size}", batch_size, 1024, 64, *OPTIONS[key],
                    *more)
 
 
 # In the order in which they run: what counts most comes first. A prompt of 8191 tokens and one
 # more fill the 8192 positions of the shape.
 PARTS = [
-    *(decodes(key, batch_size) for batch_size in BATCHES for key in FORMS),
-    *(throughput(f"throughput_{key}", 512, *FORMS[key].args) for key in FORMS),
+    *(decodes(key, batch_size) for batch_size in BATCHES for key in OPTIONS),
+    *(throughput(f"throughput_{key}", 512, *OPTIONS[key]) for key in OPTIONS),
     latency("latency_f16_prefill8192", 1, 8191, 1, iters=5),
+    latency("latency_f16_prefill8192_invariant", 1, 8191, 1, "--batch-invariant", iters=3),
+    latency("latency_f16_batch1_invariant", 1, 1024, 64, "--batch-invariant"),
     Part("attention", ("bench", "attention"), 60, has_model=False),
+    Part("sampling", ("bench", "sampling"), 60, has_model=False),
+    *(perplexity(kv_dtype) for kv_dtype in KV_DTYPES),
     latency("profile_f16_batch1", 1, 1024, 128, "--profile"),
     latency("profile_f16_batch64", 64, 1024, 128, "--profile"),
     latency("profile_f16_prefill8192", 1, 8191, 1, "--profile"),
-    *(latency(f"profile_{key}_batch1", 1, 1024, 64, *FORMS[key].args, "--profile")
-      for key in FORMS if key != "f16"),
+    *(latency(f"profile_{key}_batch1", 1, 1024, 64, *OPTIONS[key], "--profile")
+      for key in OPTIONS if key != "f16"),
     Part("gemm", ("bench", "gemm"), 120, has_model=False, has_picture=True),
     Part("ablation", ("bench", "ablation"), 90, has_model=False),
     throughput("throughput_f16_many", 1200, *MANY, "600"),
-    throughput("throughput_fp8_many", 1200, *FORMS["fp8"].args, *MANY, "1200", "--kv-dtype", "fp8"),
-    *(throughput(f"throughput_{key}_many", 1200, *FORMS[key].args, *MANY, "1200", "--kv-dtype",
+    throughput("throughput_fp8_many", 1200, *OPTIONS["fp8"], *MANY, "1200", "--kv-dtype", "fp8"),
+    *(throughput(f"throughput_{key}_many", 1200, *OPTIONS[key], *MANY, "1200", "--kv-dtype",
                  "int4") for key in ("w4a8", "w4ax")),
 ]
 
@@ -152,9 +161,10 @@ def run_part(part, options, facts, seconds_left):
     path = os.path.join(options.results, f"gpu_{part.key}.json")
     command = command_of(part, options)
     raw = path + ".partial"
+    output = [] if part.prints_json else ["--output-json", raw]
     start = time.monotonic()
     try:
-        result = subprocess.run([*command, "--output-json", raw], capture_output=True, text=True,
+        result = subprocess.run([*command, *output], capture_output=True, text=True,
                                 timeout=min(part.seconds, seconds_left), check=False)
     except subprocess.TimeoutExpired:
         return f"took more than {min(part.seconds, seconds_left):.0f} s"
@@ -162,6 +172,9 @@ def run_part(part, options, facts, seconds_left):
         return str(error)
     sys.stderr.write(result.stderr)
     print(result.stdout, end="", flush=True)
+    if part.prints_json:
+        with open(raw, "w", encoding="utf-8") as file:
+            file.write(result.stdout)
     try:
         if result.returncode != 0:
             lines = result.stderr.strip().splitlines() or ["no message"]
@@ -180,164 +193,47 @@ def run_part(part, options, facts, seconds_left):
     return ""
 
 
-def summary_line(key, result):
-    """The numbers of a part that people ask for first."""
-    if "requests_per_s" in result:
-        return (f"| {key} | {result['output_tokens_per_s']:.0f} output tokens/s, "
-                f"{result['total_tokens_per_s']:.0f} in all, largest batch "
-                f"{result['largest_batch']} | {100 * result['roofline_share']:.1f} % |")
-    if "decode_step_floor_s" in result:
-        text = f"TTFT {1e3 * result['time_to_first_token_s']:.1f} ms"
-        share = result["first_token_roofline_share"]
-        if result["output_len"] > 1:
-            text += (f", decode step {1e3 * result['median_time_per_output_token_s']:.2f} ms "
-                     f"(floor {1e3 * result['decode_step_floor_s']:.2f})")
-            share = result["decode_roofline_share"]
-        return f"| {key} | {text} | {100 * share:.1f} % |"
-    if "over_full" in result:
-        ratios = ", ".join(f"{name} {ratio:.2f}" for name, ratio in result["over_full"].items())
-        return f"| {key} | geometric means of times: {ratios} | - |"
-    rows = result.get("attention") or result.get("products") or []
-    # Of products those that layers run.
-    shares = sorted(row["roofline_share"] for row in rows if row.get("is_chosen", True))
-    if not shares:
-        return f"| {key} | nothing measured | - |"
-    return (f"| {key} | {len(shares)} shapes, {100 * shares[0]:.0f} to {100 * shares[-1]:.0f} % | "
-            f"{100 * shares[len(shares) // 2]:.1f} % (median) |")
-
-
 def measured_parts(options):
-    """(part, result) of all that have a file, of this run or an earlier one."""
+    """The documents by part of all that have a file, of this run or an earlier one."""
+    documents = {}
     for part in PARTS:
         path = os.path.join(options.results, f"gpu_{part.key}.json")
         if os.path.exists(path):
             with open(path, encoding="utf-8") as file:
-                yield part, json.load(file)["result"]
+                documents[part.key] = json.load(file)
+    return documents
 
 
 def write_summary(options):
     lines = ["| part | measured | of the roofline |", "|---|---|---|"]
-    lines += [summary_line(part.key, result) for part, result in measured_parts(options)]
+    lines += [summary_line(key, document["result"])
+              for key, document in measured_parts(options).items()]
     with open(os.path.join(options.results, "gpu_summary.md"), "w", encoding="utf-8") as file:
         file.write("\n".join(lines) + "\n")
     print("\n".join(lines))
 
 
-def latency_row(name, batch_size, result):
-    step = result["median_time_per_output_token_s"]
-    floor = result["decode_step_floor_s"]
-    return (f"| {name}, {batch_size} | {1e3 * result['time_to_first_token_s']:.1f} | "
-            f"{1e3 * step:.2f} | {1e3 * floor:.2f} | {step / floor:.2f} | "
-            f"{batch_size / step:.0f} |")
+def print_tables(options):
+    """The tables of docs/benchmarks.md that have something measured."""
+    results = {key: document["result"] for key, document in measured_parts(options).items()}
+    for make in TABLES.values():
+        if lines := make(results):
+            print("", *lines, sep="\n")
 
 
-# Problems of `halley bench gemm`: what tables call them.
-PRODUCTS = {
-    "f16": "f16",
-    "fp8_tensor": "FP8, one scale each",
-    "fp8_row": "FP8, a scale for each row and output",
-    "s8": "INT8",
-    "u4_s8": "W4A8, a scale for each output",
-    "u4_group_s8": "W4A8, groups of 128",
-    "w4ax": "W4Ax",
-    "u4_f16": "W4A16, groups of 128",
-    "u4_bf16": "W4A16 in bf16",
-    "u8_f16": "W8A16, groups of 128",
-    "u8_bf16": "W8A16 in bf16",
-    "nested_f16": "NestedFP, in f16",
-    "nested_fp8": "NestedFP, in FP8",
-    "u3_f16": "W3A16, groups of 128",
-    "u2_f16": "W2A16, groups of 128",
-    "u1_f16": "W1A16, groups of 128",
-    "u2_s8": "W2A8, a scale for each output",
-    "u1_s8": "W1A8, a scale for each output",
-}
-
-
-def first_of(*numbers):
-    """The first that is there."""
-    return next((number for number in numbers if number is not None), None)
-
-
-def print_product_means(result):
-    """Times by floors; in brackets without early starts, where the kernels have them."""
-    means = {(mean["problem"], mean["M"]): mean for mean in result["summary"]["problems"]}
-    ratios = {(mean["name"], mean["M"]): mean for mean in result["summary"]["ratios"]}
-    rows = sorted({M for _, M in means})
-
-    def line(name, by_rows, key, early_key):
-        cells = []
-        for M in rows:
-            mean = by_rows(M)
-            cell = "" if mean is None or mean[key] is None else f"{mean[key]:.2f}"
-            if cell and early_key and mean[early_key] is not None:
-                cell = f"{mean[early_key]:.2f} ({cell})"
-            cells.append(cell)
-        if any(cells):
-            print(f"| {name} | {' | '.join(cells)} |")
-
-    def head(first):
-        print(f"\n| {first} | {' | '.join(map(str, rows))} |\n|---|{'---:|' * len(rows)}")
-
-    head("time / floor, rows of X")
-    for key, name in PRODUCTS.items():
-        line(name, lambda M, key=key: means.get((key, M)), "over_floor", "early_over_floor")
-    head("cuBLASLt's best / floor, rows of X")
-    for key in ("f16", "u4_s8", "u4_f16"):
-        line(f"floor of {PRODUCTS[key]}", lambda M, key=key: means.get((key, M)),
-             "cublaslt_over_floor", None)
-    head("times, rows of X")
-    for name in dict.fromkeys(name for name, _ in ratios):
-        line(name, lambda M, name=name: ratios.get((name, M)), "ratio", "early_ratio")
-
-
-def print_product_times(result):
-    """Microseconds, with early starts where the kernels have them."""
-    columns = {"floor": {}, "W4A8": {}, "W4A16": {}, "W4Ax": {}, "cuBLASLt f16": {},
-               "cuBLASLt FP8": {}}
-    for row in result["products"]:
-        shape = (f"{row['N']} x {row['K']}", row["M"])
-        microseconds = first_of(row.get("us_early"), row["us"])
-        column = {"u4_s8": "W4A8", "u4_f16": "W4A16", "w4ax": "W4Ax"}.get(row["problem"])
-        if column and row["is_chosen"]:
-            columns[column][shape] = microseconds
-            if column == "W4A8":
-                columns["floor"][shape] = row["floor_us"]
-        column = {"f16": "cuBLASLt f16", "fp8_tensor": "cuBLASLt FP8"}.get(row["problem"])
-        if column and "cublaslt" in row["kernel"]:
-            best = columns[column].get(shape, row["us"])
-            columns[column][shape] = min(best, row["us"], microseconds)
-    print(f"\n| layer | rows | {' | '.join(columns)} |\n|---|---:|{'---:|' * len(columns)}")
-    for shape in dict.fromkeys(shape for column in columns.values() for shape in column):
-        cells = [f"{column[shape]:.1f}" if shape in column else "" for column in columns.values()]
-        print(f"| {shape[0]} | {shape[1]} | {' | '.join(cells)} |")
-
-
-def print_rows(options):
-    """The tables of docs/benchmarks.md that compare forms of weights."""
-    results = {part.key: result for part, result in measured_parts(options)}
-    if results.get("gemm", {}).get("summary"):
-        print_product_means(results["gemm"])
-        print_product_times(results["gemm"])
-    rows = []
-    for key, weights in FORMS.items():
-        for batch_size in BATCHES:
-            result = results.get(f"latency_{key}_batch{batch_size}")
-            if result:
-                rows.append(latency_row(weights.name, batch_size, result))
-    print("\n| weights, batch | first token, ms | decode step, ms | floor, ms | step / floor | "
-          "tokens/s |\n|---|---:|---:|---:|---:|---:|", *rows, sep="\n")
-    rows = []
-    for key, weights in FORMS.items():
-        for suffix in ("", "_many"):
-            result = results.get(f"throughput_{key}{suffix}")
-            if result:
-                rows.append(f"| {weights.name}, {result['kv_dtype']} | {result['largest_batch']} | "
-                            f"{result['output_tokens_per_s']:.0f} | "
-                            f"{result['total_tokens_per_s']:.0f} | "
-                            f"{100 * result['roofline_share']:.0f} % |")
-    print("\n| weights, KV cache | sequences at a time | output tokens/s | all tokens/s | of the "
-          "run's roofline |\n|---|---:|---:|---:|---:|", *rows, sep="\n")
+def page_is_written(options):
+    """Writes the tables into docs/benchmarks.md, or with --check says whether they are there."""
+    with open(PAGE, encoding="utf-8") as file:
+        page = file.read()
+    wanted = with_tables(page, measured_parts(options))
+    if options.check:
+        if page != wanted:
+            print(f"{os.path.relpath(PAGE, ROOT)}: expected the tables of bench/results. Run "
+                  "tools/bench_gpu.py --write.", file=sys.stderr)
+        return page == wanted
+    with open(PAGE, "w", encoding="utf-8") as file:
+        file.write(wanted)
+    return True
 
 
 def parts_of(patterns):
@@ -360,14 +256,20 @@ def main():
     parser.add_argument("--commit", help="what the program was built from, where not here")
     parser.add_argument("--list", action="store_true", help="print the commands and end")
     parser.add_argument("--rows", action="store_true",
-                        help="print the rows of the results that are there and end")
+                        help="print the tables of the results that are there and end")
+    parser.add_argument("--write", action="store_true",
+                        help="write these tables into docs/benchmarks.md and end")
+    parser.add_argument("--check", action="store_true",
+                        help="say whether docs/benchmarks.md has these tables and end")
     options = parser.parse_args()
     parts, unknown = parts_of(options.parts.split(","))
     if unknown:
         parser.error(f"--parts: expected some of {', '.join(part.key for part in PARTS)}, got "
                      f"{', '.join(unknown)}")
+    if options.write or options.check:
+        return 0 if page_is_written(options) else 1
     if options.rows:
-        print_rows(options)
+        print_tables(options)
         return 0
     if options.list:
         for part in parts:
@@ -386,7 +288,7 @@ def main():
             failures.append(f"{part.key}: {failure}")
             print(f"failed: {failure}", flush=True)
     write_summary(options)
-    print_rows(options)
+    print_tables(options)
     for failure in failures:
         print(f"failed: {failure}", file=sys.stderr)
     return 1 if failures else 0

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The server beside the engine alone: the same requests by `bench throughput` and over HTTP.
+"""The server next to the engine alone: the same requests by `bench throughput` and over HTTP.
 
     tools/bench_online.py --halley build/release/bin/halley [--device cuda:0] [--output-json FILE]
                           [--num-prompts 512] [--input-len 256] [--output-len 256] ...

@@ -2,7 +2,7 @@
 """Writes testdata/quantized: small Llamas in every quantized layout that Halley loads, with the
 hash of the dequantized weights and the logits.
 
-The packages golden/ beside this file are a second implementation of the formats, made from their
+The packages golden/ next to this file are a second implementation of the formats, made from their
 descriptions and not from Halley's code: each case is written, read back by a reader that shares no
 packing code with the writer, and compared. Needs NumPy. Run from anywhere:
   tools/make_golden.py [--seed 3] [--out FOLDER] [--only NAME ...]

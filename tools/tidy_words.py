@@ -31,7 +31,8 @@ class Word(NamedTuple):
 
 WORDS = (
     Word(("product",),
-         r"(?<!dot )(?<!dot-)(?<!inner )(?<!outer )\bproducts?\b(?! (code|files?|sources?)\b)",
+         r"(?<!dot )(?<!dot-)(?<!inner )(?<!outer )(?<!\")\bproducts?\b(?!\")"
+         r"(?! (code|files?|sources?)\b)",
          "GEMM, GEMV, matmul"),
     Word(("product",), r"[a-z0-9]_products?(?=_|\b)|\bproducts?_[a-z]|"
          r"(?<!Dot)(?<![A-Z])Products?(?=[A-Z\d_]|\b)", "gemm, matmul"),

@@ -20,14 +20,24 @@ args = sys.argv[1:]
 if "--quant-config" in args:
     print("halley: no memory", file=sys.stderr)
     sys.exit(1)
-kind = args[1]
+kind = args[1] if args[0] == "bench" else args[0]
+if kind == "eval":
+    print(json.dumps({{"perplexity": 20.5}}))
+    print("a line for people", file=sys.stderr)
+    sys.exit(0)
 result = {{
     "latency": {{"time_to_first_token_s": 0.5, "median_time_per_output_token_s": 0.004,
                 "decode_step_floor_s": 0.003, "output_len": 128, "decode_roofline_share": 0.75,
-                "first_token_roofline_share": 0.5}},
+                "first_token_roofline_share": 0.5, "profile": [
+                    {{"step": "prefill", "operations": [{{"name": "o", "share": 1.0}}]}},
+                    {{"step": "decode", "operations": [{{"name": "o", "share": 0.75}}]}}]}},
     "throughput": {{"requests_per_s": 1, "output_tokens_per_s": 100, "total_tokens_per_s": 300,
                    "largest_batch": 7, "roofline_share": 0.25, "kv_dtype": "f16"}},
-    "attention": {{"attention": [{{"roofline_share": 0.2}}, {{"roofline_share": 0.9}}]}},
+    "attention": {{"attention": [
+        {{"name": "decode 1x8 f16", "median_us": 5.04, "roofline_share": 0.2}},
+        {{"name": "decode 1x8 int4", "median_us": 4.0, "roofline_share": 0.9}}]}},
+    "sampling": {{"sampling": [{{"name": "32 x greedy", "num_rows": 32, "median_us": 7.25,
+                               "roofline_share": 0.5}}]}},
     "gemm": {{"products": [
                 {{"problem": "u4_s8", "kernel": "tile", "is_chosen": True, "N": 64, "K": 32, "M": 1,
                  "us": 3.0, "us_early": 2.5, "floor_us": 1.25, "roofline_share": 0.5}},
@@ -44,7 +54,8 @@ result = {{
                               "early_over_floor": None, "cublaslt_over_floor": None}}],
                 "ratios": [{{"name": "u4_s8 / f16", "M": 1, "ratio": 0.43,
                             "early_ratio": 0.42}}]}}}},
-    "ablation": {{"over_full": {{"full": 1.0, "no_pipeline": 2.345}}, "ablation": []}},
+    "ablation": {{"over_full": {{"full": 1.0, "no_pipeline": 2.345}},
+                 "ablation": [{{"variant": "no_pipeline", "M": 16, "over_full": 2.345}}]}},
 }}[kind]
 with open(args[args.index("--output-json") + 1], "w") as file:
     json.dump(result, file)
@@ -76,7 +87,7 @@ class BenchGpu(unittest.TestCase):
         self.assertIn("failed: throughput_fp8: exit code 1: halley: no memory", result.stderr)
         files = os.listdir(self.results)
         self.assertIn("gpu_gemm.json", files)
-        self.assertFalse([name for name in files if "fp8" in name or "partial" in name])
+        self.assertFalse([name for name in files if "_fp8_batch" in name or "partial" in name])
         document = json.loads(self.read("gpu_latency_f16_batch64.json"))
         self.assertIn("--batch-size 64", document["command"])
         self.assertEqual(document["result"]["decode_roofline_share"], 0.75)
@@ -90,14 +101,17 @@ class BenchGpu(unittest.TestCase):
         self.assertIn("2 shapes, 20 to 90 %", summary)
         self.assertIn("| ablation | geometric means of times: full 1.00, no_pipeline 2.35 | - |",
                       summary)
-        row = "| f16, 64 | 500.0 | 4.00 | 3.00 | 1.33 | 16000 |\n"
+        row = "| f16, 64 | 500.0 | 4.00 | 3.00 | 1.33 | 16000 |  |\n"
         self.assertIn(row, result.stdout)
         self.assertIn("| f16, f16 | 7 | 100 | 300 | 25 % |\n", result.stdout)
-        for line in ("| W4A8, a scale for each output | 2.00 (2.40) |  |",
+        for line in ("| W4A8, per channel | 2.00 (2.40) |  |",
                      "| NestedFP, in FP8 |  | 1.50 |",
-                     "| floor of W4A8, a scale for each output | 6.40 |  |",
+                     "| floor of W4A8, per channel | 6.40 |  |",
                      "| u4_s8 / f16 | 0.42 (0.43) |  |",
-                     "| 64 x 32 | 1 | 1.2 | 2.5 |  |  | 8.0 |  |"):
+                     "| decode 1x8 | 5.0 (20 %) |  |  | 4.0 (90 %) |", "| greedy | 7.2 |",
+                     "| int4 | 20.5000 |", "| f16, batch1 | decode | 75 % |",
+                     "| f16, prefill8192 | prefill | 100 % |", "| 16 | 2.35 |  |  |  |  |  |",
+                     "| 64 x 32, 1 | 1.2 | 2.5 |  |  | 8.0 |  |"):
             self.assertIn(line + "\n", result.stdout)
         document = json.loads(self.read("gpu_gemm.json"))
         self.assertRegex(document["command"], r"bench gemm --device 0 --svg \S*gpu_gemm\.svg$")
@@ -105,6 +119,14 @@ class BenchGpu(unittest.TestCase):
         self.assertEqual(again.returncode, 0, again.stderr)
         self.assertIn(row, again.stdout)
         self.assertNotIn("| FP8, 1 |", again.stdout)
+
+    def test_the_page_has_the_tables_of_the_results(self):
+        result = subprocess.run([sys.executable, "-B", TOOL, "--check"], capture_output=True,
+                                text=True, timeout=60, check=False)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        result = self.run_tool("--check")  # there are no results
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("tools/bench_gpu.py --write", result.stderr)
 
     def test_parts_and_time(self):
         result = self.run_tool("--parts", "gemm,attention")

@@ -19,6 +19,7 @@ Run add_bench(CLI::App& parent) {
   commands.push_back({"ablation", add_bench_ablation});
   commands.push_back({"attention", add_bench_attention});
   commands.push_back({"gemm", add_bench_gemm});
+  commands.push_back({"sampling", add_bench_sampling});
 #endif
   std::vector<std::pair<CLI::App*, Run>> runs;
   for (const Command& command : commands) {

@@ -13,5 +13,6 @@ Run add_bench_serve_overhead(CLI::App& bench);
 Run add_bench_ablation(CLI::App& bench);
 Run add_bench_attention(CLI::App& bench);
 Run add_bench_gemm(CLI::App& bench);
+Run add_bench_sampling(CLI::App& bench);
 
 }  // namespace halley::cli

@@ -13,7 +13,6 @@
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/runtime/cuda_graph.h"
 #include "halley/cuda/sampling/cuda_sampler.h"
-#include "halley/cuda/sampling/time_sampling.h"
 #include "halley/cuda/testing/device_matrix.h"
 #include "halley/cuda/testing/gpu_test.h"
 #include "halley/engine/sampler.h"
@@ -257,20 +256,6 @@ TEST_F(CudaSamplerTest, StartsManySlotsWithLongPromptsAtOnce) {
   batch.set_logits(rows);
   batch.choose();
   batch.compare(rows, "long prompts");
-}
-
-TEST_F(CudaSamplerTest, TimesEveryCase) {
-  constexpr double kH200BytesPerSecond = 4.66e12;
-  const std::vector<SamplingTimingCase> cases = sampling_timing_cases();
-  const auto timings = time_sampling(device_, kH200BytesPerSecond, cases);
-  ASSERT_EQ(timings.size(), cases.size());
-  for (const SamplingTiming& timing : timings) {
-    EXPECT_GT(timing.least_us, 0) << timing.shape.name;
-    EXPECT_LE(timing.least_us, timing.median_us) << timing.shape.name;
-    EXPECT_LE(timing.median_us, timing.most_us) << timing.shape.name;
-    std::printf("%-28s %8.1f us, logits once %6.1f us\n", timing.shape.name.c_str(),
-                timing.median_us, timing.floor_us);
-  }
 }
 
 }  // namespace

@@ -1,0 +1,319 @@
+"""The tables of docs/benchmarks.md, made from bench/results/gpu_*.json: a function for each, from
+the results by part to lines of Markdown. tools/bench_gpu.py prints them and writes them into the
+page between their marks."""
+
+import re
+from statistics import geometric_mean
+
+# Weights as a checkpoint stores them: the key in the names of parts, and the name in tables.
+WEIGHTS = {
+    "f16": "f16",
+    "fp8": "FP8",
+    "w4a16": "W4A16 (GPTQ, g128)",
+    "w4a8": "W4A8 (QoQ, per channel)",
+    "w4a8_group": "W4A8 (QoQ, g128)",
+    "w4ax": "W4Ax (FMPQ)",
+    "nested_full": "NestedFP, in f16",
+    "nested_low": "NestedFP, in FP8",
+}
+BATCHES = (1, 16, 64, 128)
+# Problems of `halley bench gemm`.
+GEMMS = {
+    "f16": "f16",
+    "fp8_tensor": "FP8, per-tensor scales",
+    "fp8_row": "FP8, per-token and per-channel scales",
+    "s8": "INT8",
+    "u4_s8": "W4A8, per channel",
+    "u4_group_s8": "W4A8, g128",
+    "w4ax": "W4Ax",
+    "u4_f16": "W4A16, g128",
+    "u4_bf16": "W4A16 in bf16, g128",
+    "u8_f16": "W8A16, g128",
+    "u8_bf16": "W8A16 in bf16, g128",
+    "nested_f16": "NestedFP, in f16",
+    "nested_fp8": "NestedFP, in FP8",
+    "u3_f16": "W3A16, g128",
+    "u2_f16": "W2A16, g128",
+    "u1_f16": "W1A16, g128",
+    "u2_s8": "W2A8, per channel",
+    "u1_s8": "W1A8, per channel",
+}
+KV_DTYPES = ("f16", "fp8", "int8", "int4")
+VARIANTS = {
+    "no_pipeline": "no stages, nothing ahead",
+    "no_decode_ahead": "nothing decoded ahead",
+    "no_interleave": "values in rows",
+    "no_conversion": "plain conversion",
+    "no_sharing": "no Stream-K",
+    "with_none": "without all",
+}
+
+
+def first_of(*values):
+    """The first that is there."""
+    return next((value for value in values if value is not None), None)
+
+
+def table(head, rows):
+    """A Markdown table; the first column is text, the others are figures. Nothing without rows."""
+    if not rows:
+        return []
+    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
+    return ["| " + " | ".join(map(str, line)) + " |" for line in lines]
+
+
+def step_ms(result):
+    return 1e3 * result["median_time_per_output_token_s"]
+
+
+def summary(results):
+    """Decode of one and of 64 sequences: step, tokens a second, share of the roofline."""
+    rows = []
+    for key, name in WEIGHTS.items():
+        cells = []
+        for batch_size in (1, 64):
+            result = results.get(f"latency_{key}_batch{batch_size}")
+            if result:
+                cells += [f"{step_ms(result):.2f}", f"{1e3 * batch_size / step_ms(result):.0f}",
+                          f"{100 * result['decode_roofline_share']:.0f} %"]
+            else:
+                cells += ["", "", ""]
+        if any(cells):
+            rows.append([name, *cells])
+    return table(["weights", "step, ms, batch 1", "tokens/s", "of the roofline",
+                  "step, ms, batch 64", "tokens/s", "of the roofline"], rows)
+
+
+def latency(results):
+    """Each kind of weights and batch: first token, decode step, floor."""
+    rows = []
+    for key, name in WEIGHTS.items():
+        for batch_size in BATCHES:
+            result = results.get(f"latency_{key}_batch{batch_size}")
+            if not result:
+                continue
+            step, floor = step_ms(result), 1e3 * result["decode_step_floor_s"]
+            idle = result.get("idle_between_decode_steps_us")
+            rows.append([f"{name}, {batch_size}", f"{1e3 * result['time_to_first_token_s']:.1f}",
+                         f"{step:.2f}", f"{floor:.2f}", f"{step / floor:.2f}",
+                         f"{1e3 * batch_size / step:.0f}", f"{idle['median']:.0f}" if idle else ""])
+    return table(["weights, batch", "first token, ms", "decode step, ms", "floor, ms",
+                  "step / floor", "tokens/s", "idle between steps, us"], rows)
+
+
+def throughput(results):
+    """Requests of 1024 and 512 tokens, all queued at once."""
+    rows = []
+    for key, name in WEIGHTS.items():
+        for suffix in ("", "_many"):
+            result = results.get(f"throughput_{key}{suffix}")
+            if result:
+                rows.append([f"{name}, {result['kv_dtype']}", result["largest_batch"],
+                             f"{result['output_tokens_per_s']:.0f}",
+                             f"{result['total_tokens_per_s']:.0f}",
+                             f"{100 * result['roofline_share']:.0f} %"])
+    return table(["weights, KV cache", "largest batch", "output tokens/s", "all tokens/s",
+                  "of the run's roofline"], rows)
+
+
+def prefill(results):
+    """A prompt of 8191 tokens, and one sequence's decode, with --batch-invariant and without."""
+    rows = []
+    for key, name in (("latency_f16_prefill8192", "f16, 8191 tokens"),
+                      ("latency_f16_prefill8192_invariant",
+                       "f16, 8191 tokens, `--batch-invariant`")):
+        if key in results:
+            result = results[key]
+            rows.append([name, f"{1e3 * result['time_to_first_token_s']:.1f}",
+                         f"{100 * result['first_token_roofline_share']:.0f} %"])
+    key = "latency_f16_batch1_invariant"
+    if key in results:
+        rows.append(["f16, a decode step of one sequence, `--batch-invariant`",
+                     f"{step_ms(results[key]):.2f}",
+                     f"{100 * results[key]['decode_roofline_share']:.0f} %"])
+    return table(["run", "ms", "of the roofline"], rows)
+
+
+def profile(results):
+    """The share that each operation has of the sum of all, each timed alone."""
+    names, rows = [], []
+    found = [(key, step) for key, result in results.items() if key.startswith("profile_")
+             for step in result["profile"] if (step["step"] == "prefill") == ("prefill" in key)]
+    for _, step in found:
+        names += [op["name"] for op in step["operations"]
+                  if op["share"] >= 0.01 and op["name"] not in names]
+    for key, step in found:
+        shares = {op["name"]: op["share"] for op in step["operations"]}
+        weights, _, case = key.removeprefix("profile_").rpartition("_")
+        rows.append([f"{WEIGHTS[weights]}, {case}", step["step"], *(
+            f"{100 * shares[name]:.0f} %" if name in shares else "" for name in names)])
+    return table(["run", "step", *names], rows)
+
+
+def attention(results):
+    """One layer's attention by shape and type of the cache: us, and the share of the floor."""
+    times = {}
+    for row in results.get("attention", {}).get("attention", []):
+        name, _, dtype = row.get("name", "").rpartition(" ")
+        if name:
+            times.setdefault(name, {})[dtype] = (f"{row['median_us']:.1f} "
+                                                 f"({100 * row['roofline_share']:.0f} %)")
+    rows = [[name, *(by_dtype.get(dtype, "") for dtype in KV_DTYPES)]
+            for name, by_dtype in times.items()]
+    return table(["sequences x tokens", *KV_DTYPES], rows)
+
+
+def sampling(results):
+    """Choosing tokens, us by number of rows."""
+    times = {}
+    for row in results.get("sampling", {}).get("sampling", []):
+        name = row["name"].partition(" x ")[2]
+        times.setdefault(name, {})[row["num_rows"]] = f"{row['median_us']:.1f}"
+    counts = sorted({count for by_count in times.values() for count in by_count})
+    rows = [[name, *(by_count.get(count, "") for count in counts)]
+            for name, by_count in times.items()]
+    return table(["rows of 128256 logits, us", *counts], rows)
+
+
+def perplexity(results):
+    """models/demo-21m on the GPU by type of the KV cache."""
+    rows = [[dtype, f"{results[f'perplexity_kv_{dtype}']['perplexity']:.4f}"]
+            for dtype in KV_DTYPES if f"perplexity_kv_{dtype}" in results]
+    return table(["KV cache", "perplexity, docs_heldout"], rows)
+
+
+def ablation(results):
+    """Time without a part by the whole kernel's, geometric means over layers, by tokens."""
+    ratios = {}
+    for row in results.get("ablation", {}).get("ablation", []):
+        ratios.setdefault(row["M"], {}).setdefault(row["variant"], []).append(row["over_full"])
+    rows = [[M, *(f"{geometric_mean(by_variant[key]):.2f}" if key in by_variant else ""
+                  for key in VARIANTS)] for M, by_variant in sorted(ratios.items())]
+    return table(["tokens", *VARIANTS.values()], rows)
+
+
+def means_table(first, rows_of_x, named):
+    """`named`: (name, mean by M, key, key with PDL or nothing). The figure with PDL stands first,
+    that without it in brackets."""
+    lines = []
+    for name, mean_of, key, early_key in named:
+        cells = []
+        for M in rows_of_x:
+            mean = mean_of(M)
+            cell = "" if mean is None or mean[key] is None else f"{mean[key]:.2f}"
+            if cell and early_key and mean[early_key] is not None:
+                cell = f"{mean[early_key]:.2f} ({cell})"
+            cells.append(cell)
+        if any(cells):
+            lines.append([name, *cells])
+    return table([first, *rows_of_x], lines)
+
+
+def gemm_means(results, which):
+    found = results.get("gemm", {}).get("summary")
+    if not found:
+        return []
+    means = {(mean["problem"], mean["M"]): mean for mean in found["problems"]}
+    ratios = {(mean["name"], mean["M"]): mean for mean in found["ratios"]}
+    rows_of_x = sorted({M for _, M in means})
+    if which == "floor":
+        return means_table("time / floor, M", rows_of_x, (
+            (name, lambda M, key=key: means.get((key, M)), "over_floor", "early_over_floor")
+            for key, name in GEMMS.items()))
+    if which == "cublaslt":
+        return means_table("cuBLASLt's best / floor, M", rows_of_x, (
+            (f"floor of {GEMMS[key]}", lambda M, key=key: means.get((key, M)),
+             "cublaslt_over_floor", None) for key in ("f16", "u4_s8", "u4_f16")))
+    return means_table("times, M", rows_of_x, (
+        (name, lambda M, name=name: ratios.get((name, M)), "ratio", "early_ratio")
+        for name in dict.fromkeys(name for name, _ in ratios)))
+
+
+def gemm_times(results):
+    """Microseconds of every layer, with PDL where the kernels have it."""
+    columns = {"floor": {}, "W4A8": {}, "W4A16": {}, "W4Ax": {}, "cuBLASLt f16": {},
+               "cuBLASLt FP8": {}}
+    for row in results.get("gemm", {}).get("products", []):
+        shape = (f"{row['N']} x {row['K']}", row["M"])
+        microseconds = first_of(row.get("us_early"), row["us"])
+        column = {"u4_s8": "W4A8", "u4_f16": "W4A16", "w4ax": "W4Ax"}.get(row["problem"])
+        if column and row["is_chosen"]:
+            columns[column][shape] = microseconds
+            if column == "W4A8":
+                columns["floor"][shape] = row["floor_us"]
+        column = {"f16": "cuBLASLt f16", "fp8_tensor": "cuBLASLt FP8"}.get(row["problem"])
+        if column and "cublaslt" in row["kernel"]:
+            best = columns[column].get(shape, row["us"])
+            columns[column][shape] = min(best, row["us"], microseconds)
+    shapes = dict.fromkeys(shape for column in columns.values() for shape in column)
+    return table(["layer, M", *columns], [
+        [f"{shape[0]}, {shape[1]}", *(f"{column[shape]:.1f}" if shape in column else ""
+                                      for column in columns.values())] for shape in shapes])
+
+
+def run_line(documents):
+    """The device and the commits of the files."""
+    gpus = sorted({gpu["name"] + ", driver " + gpu["driver_version"]
+                   for document in documents.values() for gpu in document["gpus"]})
+    commits = sorted({document["commit"] for document in documents.values()})
+    return [f"Measured on {'; '.join(gpus) or 'no GPU'}; commit {', '.join(commits)}."]
+
+
+# The tables by the name of their marks in docs/benchmarks.md.
+TABLES = {
+    "summary": summary,
+    "latency": latency,
+    "throughput": throughput,
+    "prefill": prefill,
+    "profile": profile,
+    "attention": attention,
+    "sampling": sampling,
+    "perplexity": perplexity,
+    "ablation": ablation,
+    "gemm_floor": lambda results: gemm_means(results, "floor"),
+    "gemm_cublaslt": lambda results: gemm_means(results, "cublaslt"),
+    "gemm_ratios": lambda results: gemm_means(results, "ratios"),
+    "gemm_times": gemm_times,
+}
+MARKED = re.compile(r"(<!-- gpu:(\w+):begin[^>]*-->\n).*?(<!-- gpu:\2:end -->)", re.S)
+
+
+def with_tables(page, documents):
+    """`page` with every marked table made anew from the files' documents by part."""
+    results = {key: document["result"] for key, document in documents.items()}
+
+    def fill(match):
+        name = match.group(2)
+        lines = run_line(documents) if name == "run" else TABLES[name](results)
+        return match.group(1) + "\n" + "".join(line + "\n" for line in lines) + "\n" + \
+            match.group(3)
+
+    return MARKED.sub(fill, page)
+
+
+def summary_line(key, result):
+    """The figures of a part that people ask for first."""
+    if "requests_per_s" in result:
+        return (f"| {key} | {result['output_tokens_per_s']:.0f} output tokens/s, "
+                f"{result['total_tokens_per_s']:.0f} in all, largest batch "
+                f"{result['largest_batch']} | {100 * result['roofline_share']:.1f} % |")
+    if "decode_step_floor_s" in result:
+        text = f"TTFT {1e3 * result['time_to_first_token_s']:.1f} ms"
+        share = result["first_token_roofline_share"]
+        if result["output_len"] > 1:
+            text += (f", decode step {step_ms(result):.2f} ms "
+                     f"(floor {1e3 * result['decode_step_floor_s']:.2f})")
+            share = result["decode_roofline_share"]
+        return f"| {key} | {text} | {100 * share:.1f} % |"
+    if "over_full" in result:
+        ratios = ", ".join(f"{name} {ratio:.2f}" for name, ratio in result["over_full"].items())
+        return f"| {key} | geometric means of times: {ratios} | - |"
+    if "perplexity" in result:
+        return f"| {key} | perplexity {result['perplexity']:.4f} | - |"
+    rows = first_of(result.get("attention"), result.get("sampling"), result.get("products"), [])
+    # Only the GEMMs that layers run count.
+    shares = sorted(row["roofline_share"] for row in rows if row.get("is_chosen", True))
+    if not shares:
+        return f"| {key} | nothing measured | - |"
+    return (f"| {key} | {len(shares)} shapes, {100 * shares[0]:.0f} to {100 * shares[-1]:.0f} % | "
+            f"{100 * shares[len(shares) // 2]:.1f} % (median) |")
