@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Draws the two pictures of docs/ARCHITECTURE.md: the life of a weight and the life of a request.
 
-    tools/draw_architecture.py            write docs/life_of_a_weight.svg, docs/life_of_a_request.svg
+    tools/draw_architecture.py            write docs/life_of_a_{weight,request}.svg
     tools/draw_architecture.py --check    exit with 1 where a file is not what this script draws
     tools/draw_architecture.py --out DIR  another folder than docs
 """
