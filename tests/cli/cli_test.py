@@ -200,7 +200,7 @@ class Eval(unittest.TestCase):
 
     @slow
     def test_perplexity_with_every_type_of_the_cache(self):
-        """The first windows of a text; docs/ARCHITECTURE.md has the numbers of whole texts."""
+        """The first windows of a text; src/halley/kernels/kv/README.md has those of whole ones."""
         with tempfile.TemporaryDirectory() as folder:
             text = os.path.join(folder, "t.txt")
             with open(os.path.join(SOURCE, "testdata", "text", "docs_heldout.txt"),

@@ -29,7 +29,7 @@ class Gpu(unittest.TestCase):
         return json.loads(result.stdout)["perplexity"]
 
     def test_perplexity_is_the_cpus(self):
-        # docs/ARCHITECTURE.md, "KV cache".
+        # src/halley/kernels/kv/README.md.
         for kv_dtype, expected in ("f16", 31.5836), ("int8", 31.5835), ("fp8", 31.6125), \
                 ("int4", 32.0240):
             with self.subTest(kv_dtype=kv_dtype):
