@@ -91,7 +91,7 @@ void open_layer(const halley::QuantScheme& scheme, const halley::MemoryTensors& 
   try {
     static_cast<void>(scheme.expected_tensors(part, K));
     const auto weight = scheme.open(tensors, part, K);
-    if (halley::is_quantized(weight->desc().layout)) halley::numbers_of(*weight, 9, K);
+    if (halley::is_quantized(weight->desc().layout)) halley::dequantized(*weight, 9, K);
     if (halley::has_low_precision(weight->desc().layout)) read_planes(*weight);
   } catch (const halley::Error&) {
   }

@@ -14,20 +14,20 @@
 namespace halley::cli {
 namespace {
 
-ProductType product_type_of(ActivationQuant activation) {
+GemmType gemm_type_of(ActivationQuant activation) {
   switch (activation) {
     case ActivationQuant::kE4m3Token:
     case ActivationQuant::kE4m3Group128:
     case ActivationQuant::kE4m3Static:
-      return ProductType::kE4m3;
+      return GemmType::kE4m3;
     case ActivationQuant::kS8Token:
     case ActivationQuant::kS8Static:
     case ActivationQuant::kS4S8Block128:
-      return ProductType::kS8;
+      return GemmType::kS8;
     case ActivationQuant::kNone:
       break;
   }
-  return ProductType::kF16;
+  return GemmType::kF16;
 }
 
 }  // namespace
@@ -48,17 +48,17 @@ void add_rate_options(CLI::App& app, DeviceRates& rates) {
   add("--peak-s8", rates.s8, "The same in INT8");
 }
 
-ProductType linear_type_of(const ModelPlan& plan) {
+GemmType linear_type_of(const ModelPlan& plan) {
   std::array<double, 3> num_bytes{};
   for (const ModelPart& part : plan.parts) {
     if (part.kind != "linear" || part.name == "lm_head") continue;
     for (const LinearPlan& linear : part.plans) {
-      num_bytes.at(static_cast<size_t>(product_type_of(linear.weight.activation))) +=
+      num_bytes.at(static_cast<size_t>(gemm_type_of(linear.weight.activation))) +=
           static_cast<double>(linear.packed_bytes);
     }
   }
-  ProductType best = ProductType::kF16;
-  for (const ProductType type : {ProductType::kE4m3, ProductType::kS8}) {
+  GemmType best = GemmType::kF16;
+  for (const GemmType type : {GemmType::kE4m3, GemmType::kS8}) {
     if (num_bytes.at(static_cast<size_t>(type)) > num_bytes.at(static_cast<size_t>(best))) {
       best = type;
     }
@@ -73,10 +73,9 @@ BenchModel load_bench_model(const ModelOptions& options) {
   bench.kv_dtype = parse_kv_dtype(options.kv_dtype).value_or(model->shape().kv_dtype_default);
   bench.is_on_host = model->device_name() == "cpu";
   const ModelPlan& plan = bench.loaded.plan;
-  bench.steps = std::make_shared<StepAccount>(
-      decoder_cost(plan.config, model->weight_memory(), bench.kv_dtype,
-                   bench.loaded.context->precision == Precision::kLow ? ProductType::kE4m3
-                                                                      : linear_type_of(plan)));
+  bench.steps = std::make_shared<StepAccount>(decoder_cost(
+      plan.config, model->weight_memory(), bench.kv_dtype,
+      bench.loaded.context->precision == Precision::kLow ? GemmType::kE4m3 : linear_type_of(plan)));
   bench.counted = std::make_unique<CountedModel>(std::move(model), bench.steps);
   bench.model = bench.counted.get();
   return bench;

@@ -27,7 +27,7 @@ struct BenchModel {
 BenchModel load_bench_model(const ModelOptions& options);
 
 /// What most of the bytes of the model's linear layers are multiplied in.
-ProductType linear_type_of(const ModelPlan& plan);
+GemmType linear_type_of(const ModelPlan& plan);
 
 /// How fast the host reads the model's own weights. The machine's bandwidth changes with its other
 /// load, so that reads alternate with what they are the yardstick of. Does nothing where the

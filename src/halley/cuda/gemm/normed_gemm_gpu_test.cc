@@ -85,7 +85,7 @@ TEST_F(NormedGemmGpuTest, HasTheBitsOfOneOperationAfterTheOther) {
 }
 
 /// Each reads what the one before wrote, and starts before that is done.
-struct CodedCase {
+struct QuantizedCase {
   int64_t N = 64, K = 256;
   bool has_norm = false, has_block = true, is_gated = false, is_tensor = false;
 };
@@ -105,16 +105,16 @@ std::vector<float> coded_product(const CudaContext& context, const CudaActivatio
 }
 
 TEST_F(NormedGemmGpuTest, RoundsRowsToE4m3) {
-  const CodedCase cases[] = {{},
-                             {200, 512, true, false},
-                             {2 * 328, 1280, true, true, true},
-                             {1001, 768, false, true, false, true},
-                             {6144, 4096, true},
-                             {4096, 14336},
-                             {2 * 3000, 8192, true, true, true},
-                             {2 * 17472, 256, true, true, true}};
+  const QuantizedCase cases[] = {{},
+                                 {200, 512, true, false},
+                                 {2 * 328, 1280, true, true, true},
+                                 {1001, 768, false, true, false, true},
+                                 {6144, 4096, true},
+                                 {4096, 14336},
+                                 {2 * 3000, 8192, true, true, true},
+                                 {2 * 17472, 256, true, true, true}};
   for (const DType dtype : {DType::kF16, DType::kBf16}) {
-    for (const CodedCase& c : cases) {
+    for (const QuantizedCase& c : cases) {
       SCOPED_TRACE(str(dtype, ", N = ", c.N, ", K = ", c.K, ", gated ", c.is_gated));
       const int64_t num_outputs = c.is_gated ? c.N / 2 : c.N;
       DeviceMatrix w(DType::kF8E4M3, c.N, c.K), block(dtype, 1, c.K), hidden(DType::kF32, 1, c.K);

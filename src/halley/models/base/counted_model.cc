@@ -54,7 +54,7 @@ std::vector<double> idle_between_decodes(const std::vector<CountedStep>& steps) 
   return idle;
 }
 
-FloorSum sum_floors(const std::vector<CountedStep>& steps, ProductType linear_type,
+FloorSum sum_floors(const std::vector<CountedStep>& steps, GemmType linear_type,
                     const DeviceRates& rates) {
   FloorSum sum;
   for (const CountedStep& step : steps) {

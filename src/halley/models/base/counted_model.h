@@ -50,7 +50,7 @@ struct FloorSum {
   int64_t num_decode_steps = 0, num_prefill_steps = 0;
   int64_t num_sequences_max = 0;  // of a step
 };
-FloorSum sum_floors(const std::vector<CountedStep>& steps, ProductType linear_type,
+FloorSum sum_floors(const std::vector<CountedStep>& steps, GemmType linear_type,
                     const DeviceRates& rates);
 
 /// Microseconds from the end of a step that decodes alone to the begin of the next one, where that

@@ -161,7 +161,7 @@ TEST(CountedModel, SumsTimesOfTheDeviceAndItsCaller) {
 TEST(CountedModel, SumsFloorsOfPrefillsAndDecodes) {
   const std::vector<CountedStep> steps = {
       {{100, 0, 0}, 2, 2, true}, {{10, 500, 0}, 3, 40, false}, {{300, 1, 0}, 1, 1, true}};
-  const FloorSum sum = sum_floors(steps, ProductType::kF16, {.bytes = 10, .f16 = 5});
+  const FloorSum sum = sum_floors(steps, GemmType::kF16, {.bytes = 10, .f16 = 5});
   EXPECT_EQ(sum.decode_seconds, 40);
   EXPECT_EQ(sum.prefill_seconds, 100);
   EXPECT_EQ(sum.num_decode_steps, 2);

@@ -43,13 +43,13 @@ double time_of(double amount, double per_second) {
 
 }  // namespace
 
-double DeviceRates::operations(ProductType type) const {
+double DeviceRates::operations(GemmType type) const {
   switch (type) {
-    case ProductType::kF16:
+    case GemmType::kF16:
       return f16;
-    case ProductType::kE4m3:
+    case GemmType::kE4m3:
       return e4m3;
-    case ProductType::kS8:
+    case GemmType::kS8:
       return s8;
   }
   HALLEY_CHECK(false, static_cast<int>(type));
@@ -57,7 +57,7 @@ double DeviceRates::operations(ProductType type) const {
 }
 
 DecoderCost decoder_cost(const DecoderConfig& config, const WeightMemory& memory, KvDType kv_dtype,
-                         ProductType linear_type) {
+                         GemmType linear_type) {
   DecoderCost cost = {.linear_type = linear_type,
                       .logit_operations = 2 * static_cast<double>(config.vocab_size) *
                                           static_cast<double>(config.hidden_size),
@@ -108,7 +108,7 @@ StepCost step_cost(const DecoderCost& cost, std::span<const SequenceStep> sequen
                           num_seen * cost.position_operations};
 }
 
-double floor_seconds(const StepCost& step, ProductType linear_type, const DeviceRates& rates) {
+double floor_seconds(const StepCost& step, GemmType linear_type, const DeviceRates& rates) {
   return std::max(time_of(step.bytes, rates.bytes),
                   time_of(step.linear_operations, rates.operations(linear_type)) +
                       time_of(step.dense_operations, rates.f16));

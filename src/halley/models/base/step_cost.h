@@ -12,14 +12,14 @@
 namespace halley {
 
 /// The units that a product runs on.
-enum class ProductType : uint8_t { kF16, kE4m3, kS8 };
+enum class GemmType : uint8_t { kF16, kE4m3, kS8 };
 
 /// What a machine can do in a second. 0: not known, and no part of a floor.
 struct DeviceRates {
   double bytes = 0;                  // reads of large arrays
   double f16 = 0, e4m3 = 0, s8 = 0;  // operations: two for each product
 
-  double operations(ProductType type) const;
+  double operations(GemmType type) const;
 };
 
 /// Measured on an NVIDIA H200: reads of large arrays; tensor cores, dense.
@@ -39,7 +39,7 @@ struct StepCost {
 
 /// The facts of a model that the cost of its steps follows from.
 struct DecoderCost {
-  ProductType linear_type = ProductType::kF16;
+  GemmType linear_type = GemmType::kF16;
   double row_linear_operations = 0;   // of one row: of experts those that it is routed to
   double row_dense_operations = 0;    // of one row: routers
   double logit_operations = 0;        // of one row with logits
@@ -53,7 +53,7 @@ struct DecoderCost {
 /// `linear_type`: what the linear layers are multiplied in; routers and the output layer are always
 /// counted in 16 bits. Sizes alone are taken from `memory`, so that it may lie on a device.
 DecoderCost decoder_cost(const DecoderConfig& config, const WeightMemory& memory, KvDType kv_dtype,
-                         ProductType linear_type = ProductType::kF16);
+                         GemmType linear_type = GemmType::kF16);
 
 /// Weights once, keys and values of each sequence once, `num_logit_rows` rows of logits. Experts:
 /// the share that is read on average where each row picks its own, independent of the others.
@@ -62,6 +62,6 @@ StepCost step_cost(const DecoderCost& cost, std::span<const SequenceStep> sequen
                    int64_t num_logit_rows);
 
 /// The longer of reading and computing, in seconds.
-double floor_seconds(const StepCost& step, ProductType linear_type, const DeviceRates& rates);
+double floor_seconds(const StepCost& step, GemmType linear_type, const DeviceRates& rates);
 
 }  // namespace halley

@@ -98,13 +98,13 @@ TEST(StepCost, ExpertsCountAsOftenAsRowsPickThem) {
 TEST(StepCost, TheFloorIsTheLongerOfReadingAndComputing) {
   const DeviceRates rates = {.bytes = 100, .f16 = 10, .e4m3 = 20, .s8 = 40};
   const StepCost step = {.bytes = 1000, .linear_operations = 80, .dense_operations = 50};
-  EXPECT_EQ(floor_seconds(step, ProductType::kF16, rates), 13);
-  EXPECT_EQ(floor_seconds(step, ProductType::kE4m3, rates), 10);
-  EXPECT_EQ(floor_seconds({0, 80, 50}, ProductType::kE4m3, rates), 9);
-  EXPECT_EQ(floor_seconds({0, 80, 50}, ProductType::kS8, rates), 7);
+  EXPECT_EQ(floor_seconds(step, GemmType::kF16, rates), 13);
+  EXPECT_EQ(floor_seconds(step, GemmType::kE4m3, rates), 10);
+  EXPECT_EQ(floor_seconds({0, 80, 50}, GemmType::kE4m3, rates), 9);
+  EXPECT_EQ(floor_seconds({0, 80, 50}, GemmType::kS8, rates), 7);
   // What is not known is no part of it.
-  EXPECT_EQ(floor_seconds(step, ProductType::kF16, {.bytes = 50}), 20);
-  EXPECT_EQ(floor_seconds(step, ProductType::kF16, {}), 0);
+  EXPECT_EQ(floor_seconds(step, GemmType::kF16, {.bytes = 50}), 20);
+  EXPECT_EQ(floor_seconds(step, GemmType::kF16, {}), 0);
 }
 
 }  // namespace

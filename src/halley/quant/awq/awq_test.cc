@@ -40,7 +40,7 @@ TEST(AwqGoldens, SlicesOfStoredTensorsHaveTheirRows) {
     LinearSpec::Part& part = spec.parts[0];
     const int64_t K = spec.in_features, num_rows = part.stored_rows;
     const auto whole = scheme->open(*golden.source, part, K);
-    const std::vector<float> all = weight_numbers(*whole, num_rows, K);
+    const std::vector<float> all = dequantized_weight(*whole, num_rows, K);
     WeightHash hash;
     for (const float number : all) hash.add(number);
     EXPECT_EQ(hash.text(), golden.expected.at("linears")[0].at("hash").get<std::string>());
@@ -49,7 +49,7 @@ TEST(AwqGoldens, SlicesOfStoredTensorsHaveTheirRows) {
       part.out_features = num_rows - begin - 1;
       const auto slice = scheme->open(*golden.source, part, K);
       const std::vector<float> rows(all.begin() + begin * K, all.begin() + (num_rows - 1) * K);
-      EXPECT_EQ(weight_numbers(*slice, part.out_features, K), rows) << begin;
+      EXPECT_EQ(dequantized_weight(*slice, part.out_features, K), rows) << begin;
       EXPECT_DOUBLE_EQ(slice->desc().stored_bytes, whole->desc().stored_bytes *
                                                        static_cast<double>(part.out_features) /
                                                        static_cast<double>(num_rows));
@@ -92,7 +92,7 @@ struct SmallLayer {
 
 TEST(AwqWeight, MeansScaleTimesCodeMinusZero) {
   const SmallLayer layer;
-  const auto numbers = weight_numbers(*layer.open(), N, K);
+  const auto numbers = dequantized_weight(*layer.open(), N, K);
   const auto scales = SmallLayer::scales(kGroups * N);
   for (int64_t n = 0; n < N; ++n) {
     const int nibble = std::vector<int>{0, 4, 1, 5, 2, 6, 3, 7}[static_cast<size_t>(n % 8)];
@@ -159,7 +159,7 @@ SmallLayer layer_by_features() {
 
 TEST(AwqWeight, ReadsWordsByFeatureWithPaddedGroups) {
   const SmallLayer layer = layer_by_features();
-  const auto numbers = weight_numbers(*layer.open(), N, K);
+  const auto numbers = dequantized_weight(*layer.open(), N, K);
   for (int64_t n = 0; n < N; ++n) {
     for (int64_t k = 0; k < K; ++k) {
       const auto word = static_cast<uint32_t>(n * K / 8 + k / 8) * 0x9E3779B9u;
@@ -267,7 +267,7 @@ TEST(AwqWeight, ReadsInterleavedWordsAndRejectsScaledZerosThatAreNaN) {
   for (size_t i = 0; i < 4; ++i) {
     expected[2 * kInputs + 37 + 8 * i] = 2.0f * static_cast<float>(i + 1) - 0.5f;
   }
-  EXPECT_EQ(weight_numbers(*weight, kRows, kInputs), expected);
+  EXPECT_EQ(dequantized_weight(*weight, kRows, kInputs), expected);
   zeros[kRows + 1] = NAN;  // padding
   zeros[3] = NAN;
   layer.tensors.set("a.qzeros", DType::kF32, {16, kRows}, zeros);

@@ -31,7 +31,7 @@ std::vector<uint32_t> interleaved(const std::vector<uint8_t>& values, int64_t N,
 
 }  // namespace
 
-std::vector<CheckpointTensor> encode_awq(const std::string& name, const CodedWeight& weight) {
+std::vector<CheckpointTensor> encode_awq(const std::string& name, const QuantizedWeight& weight) {
   check_sizes(weight);
   require_bits(name, weight, {kBits});
   require_multiple(name, "outputs (N)", weight.N, kCodesPerWord);

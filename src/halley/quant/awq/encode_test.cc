@@ -15,14 +15,14 @@ using testing::HasSubstr;
 using testing::ThrowsMessage;
 
 TEST(AwqEncode, IsReadBackBitForBit) {
-  const CodedCase cases[] = {{.N = 8, .K = 3},
-                             {.N = 40, .K = 36, .group_size = 12},
-                             {.N = 72, .K = 128, .group_size = 64},
-                             {.N = 24, .K = 64, .group_size = 32, .is_symmetric = true}};
+  const QuantizedCase cases[] = {{.N = 8, .K = 3},
+                                 {.N = 40, .K = 36, .group_size = 12},
+                                 {.N = 72, .K = 128, .group_size = 64},
+                                 {.N = 24, .K = 64, .group_size = 32, .is_symmetric = true}};
   uint32_t seed = 1;
-  for (const CodedCase& of : cases) {
+  for (const QuantizedCase& of : cases) {
     SCOPED_TRACE(str(of));
-    const CodedWeight weight = random_coded_weight(of, seed++);
+    const QuantizedWeight weight = random_quantized_weight(of, seed++);
     const auto scheme = scheme_of(kQuantAwq, awq_declaration(written_format_of(of)));
     expect_reads_back(*scheme, "model.a", encode_awq("model.a", weight), weight);
   }
@@ -35,8 +35,8 @@ TEST(AwqEncode, GivesTheBytesOfTheIndependentWriter) {
 }
 
 TEST(AwqEncode, RejectsWhatTheLayoutCannotHold) {
-  const auto encode = [](const CodedCase& of) {
-    return [of] { encode_awq("model.a", random_coded_weight(of, 1)); };
+  const auto encode = [](const QuantizedCase& of) {
+    return [of] { encode_awq("model.a", random_quantized_weight(of, 1)); };
   };
   EXPECT_THAT(encode({.N = 12, .K = 64}),
               ThrowsMessage<UnsupportedError>(
@@ -47,7 +47,7 @@ TEST(AwqEncode, RejectsWhatTheLayoutCannotHold) {
   EXPECT_THAT(encode({.N = 8, .K = 40, .group_size = 32}),
               ThrowsMessage<UnsupportedError>(
                   HasSubstr("expected a group size that divides its 40 inputs (K), got 32.")));
-  EXPECT_THAT(encode({.N = 8, .K = 64, .group_size = 32, .has_order = true}),
+  EXPECT_THAT(encode({.N = 8, .K = 64, .group_size = 32, .has_perm = true}),
               ThrowsMessage<UnsupportedError>(
                   HasSubstr("expected groups of neighbouring inputs, got an order of inputs.")));
 }

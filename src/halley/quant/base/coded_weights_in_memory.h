@@ -1,5 +1,5 @@
-// For tests of encoders: random coded weights, what a room reads of the tensors made of them, and
-// the golden checkpoints written again.
+// For tests of encoders: random quantized weights, what a room reads of the tensors made of them,
+// and the golden checkpoints written again.
 #pragma once
 
 #include <cstdint>
@@ -14,33 +14,33 @@
 #include "halley/checkpoint/safetensors/tensor_store.h"
 #include "halley/core/float16.h"
 #include "halley/json/json.h"
-#include "halley/quant/base/coded_weight.h"
 #include "halley/quant/base/format.h"
 #include "halley/quant/base/golden_checkpoint.h"
+#include "halley/quant/base/quantized_weight.h"
 #include "halley/quant/base/tensors_in_memory.h"
 #include "halley/quant/base/written_format.h"
 
 namespace halley {
 
-struct CodedCase {
+struct QuantizedCase {
   int64_t N = 0;
   int64_t K = 0;
   int bits = 4;
   int64_t group_size = 0;  // 0: a scale for each output
   bool is_symmetric = false;
-  bool has_order = false;
+  bool has_perm = false;
 };
 
-inline std::ostream& operator<<(std::ostream& out, const CodedCase& of) {
+inline std::ostream& operator<<(std::ostream& out, const QuantizedCase& of) {
   return out << of.N << "x" << of.K << ", " << of.bits << " bits, group " << of.group_size
              << (of.is_symmetric ? ", symmetric" : ", asymmetric")
-             << (of.has_order ? ", order" : "");
+             << (of.has_perm ? ", order" : "");
 }
 
 /// Any codes, scales and zeros; groups of scattered inputs where the case has an order.
-inline CodedWeight random_coded_weight(const CodedCase& of, uint32_t seed) {
+inline QuantizedWeight random_quantized_weight(const QuantizedCase& of, uint32_t seed) {
   std::mt19937 random(seed);
-  CodedWeight weight;
+  QuantizedWeight weight;
   weight.N = of.N;
   weight.K = of.K;
   weight.bits = of.bits;
@@ -57,7 +57,7 @@ inline CodedWeight random_coded_weight(const CodedCase& of, uint32_t seed) {
     const auto zero = of.is_symmetric ? 1u << (of.bits - 1) : random() & mask;
     weight.zeros.push_back(static_cast<uint8_t>(zero));
   }
-  if (of.has_order) {
+  if (of.has_perm) {
     for (int64_t k = 0; k < of.K; ++k) {
       weight.group_of_input.push_back(static_cast<int32_t>(k / weight.group_size));
     }
@@ -69,12 +69,12 @@ inline CodedWeight random_coded_weight(const CodedCase& of, uint32_t seed) {
 }
 
 /// The declaration of a checkpoint with one layer, "model.a".
-inline WrittenFormat written_format_of(const CodedCase& of) {
+inline WrittenFormat written_format_of(const QuantizedCase& of) {
   WrittenFormat format;
   format.bits = of.bits;
   format.group_size = of.group_size;
   format.is_symmetric = of.is_symmetric;
-  format.has_act_order = of.has_order;
+  format.has_act_order = of.has_perm;
   format.layers = {{.name = "model.a",
                     .bits = of.bits,
                     .group_size = of.group_size,
@@ -103,17 +103,17 @@ inline LinearSpec::Part part_of(const std::string& name, int64_t N) {
   return {.name = name, .out_features = N, .stored_rows = N};
 }
 
-/// The room reads the numbers of decode_row() bit for bit, from all of the tensors.
+/// The room reads the numbers of dequantize_row() bit for bit, from all of the tensors.
 inline void expect_reads_back(const QuantScheme& scheme, const std::string& name,
                               const std::vector<CheckpointTensor>& tensors,
-                              const CodedWeight& weight) {
+                              const QuantizedWeight& weight) {
   const TensorStore store = store_of(tensors);
   const auto stored = scheme.open(store, part_of(name, weight.N), weight.K);
   EXPECT_EQ(stored->desc().tensor_names.size(), tensors.size());
-  const std::vector<float> numbers = weight_numbers(*stored, weight.N, weight.K);
+  const std::vector<float> numbers = dequantized_weight(*stored, weight.N, weight.K);
   std::vector<float> row(static_cast<size_t>(weight.K));
   for (int64_t n = 0; n < weight.N; ++n) {
-    decode_row(weight, n, row);
+    dequantize_row(weight, n, row);
     for (int64_t k = 0; k < weight.K; ++k) {
       ASSERT_EQ(numbers[static_cast<size_t>(n * weight.K + k)], row[static_cast<size_t>(k)])
           << "[" << n << ", " << k << "]";
@@ -122,9 +122,9 @@ inline void expect_reads_back(const QuantScheme& scheme, const std::string& name
 }
 
 /// Codes, scales and zero points [num_rows, K] as a room reads them.
-inline CodedWeight coded_weight_of(const StoredWeight& stored, int64_t N, int64_t K) {
+inline QuantizedWeight quantized_weight_of(const StoredWeight& stored, int64_t N, int64_t K) {
   const WeightDesc& desc = stored.desc();
-  CodedWeight weight;
+  QuantizedWeight weight;
   weight.N = N;
   weight.K = K;
   weight.bits = desc.bits;
@@ -179,8 +179,8 @@ void expect_golden_tensors(const QuantFormat& format, const std::string& name,
     const LinearSpec spec = linear_spec_of(linear);
     const auto stored = scheme->open(*golden.source, spec.parts[0], spec.in_features);
     if (stored->desc().layout == PackedLayout::kF16Panel) continue;
-    const CodedWeight weight =
-        coded_weight_of(*stored, spec.parts[0].out_features, spec.in_features);
+    const QuantizedWeight weight =
+        quantized_weight_of(*stored, spec.parts[0].out_features, spec.in_features);
     expect_same_tensors(*golden.source, encode(spec.parts[0].name, weight));
     ++num_layers;
   }

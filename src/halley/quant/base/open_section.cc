@@ -19,15 +19,15 @@ constexpr int64_t kUnitsAtOnce = 8;
 constexpr int64_t kUnitCodes = kQuadUnitInputs * kPanelRows;
 
 /// An order that is found later, with the data, is its layer's own.
-bool has_same_order(const WeightDesc& a, const WeightDesc& b) {
+bool has_same_perm(const WeightDesc& a, const WeightDesc& b) {
   if (!a.has_input_perm && !b.has_input_perm) return true;
-  return a.declared_order && b.declared_order && *a.declared_order == *b.declared_order;
+  return a.declared_perm && b.declared_perm && *a.declared_perm == *b.declared_perm;
 }
 
 bool can_join(const WeightDesc& a, const WeightDesc& b) {
   return a.layout == b.layout && a.group_size == b.group_size && a.zero_kind == b.zero_kind &&
          a.activation == b.activation && a.activation_scale == b.activation_scale &&
-         a.num_s8_inputs == b.num_s8_inputs && a.s4_clip == b.s4_clip && has_same_order(a, b) &&
+         a.num_s8_inputs == b.num_s8_inputs && a.s4_clip == b.s4_clip && has_same_perm(a, b) &&
          std::strcmp(a.format, b.format) == 0;
 }
 

@@ -28,7 +28,7 @@ struct WeightDesc {
   bool has_input_perm = false;
   /// input_perm() where it is known when the weight is opened: weights with equal ones can be
   /// joined. Null where it is found later, with the data.
-  std::shared_ptr<const std::vector<int32_t>> declared_order;
+  std::shared_ptr<const std::vector<int32_t>> declared_perm;
   ActivationQuant activation = ActivationQuant::kNone;
   float activation_scale = 0;  // of the static kinds: finite, above zero
   int64_t num_s8_inputs = 0;   // of kS4S8Block128, with s4_clip

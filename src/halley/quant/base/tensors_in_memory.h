@@ -86,7 +86,8 @@ inline std::vector<uint8_t> read_block(const StoredWeight& weight, const CodeBlo
 }
 
 /// The weight [num_rows, K], its inputs in stored order. The data are checked first.
-inline std::vector<float> weight_numbers(const StoredWeight& weight, int64_t num_rows, int64_t K) {
+inline std::vector<float> dequantized_weight(const StoredWeight& weight, int64_t num_rows,
+                                             int64_t K) {
   weight.check_data();
   const WeightDesc& desc = weight.desc();
   const int64_t num_groups = (K + desc.group_size - 1) / desc.group_size;

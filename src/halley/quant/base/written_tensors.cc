@@ -43,24 +43,24 @@ void require_multiple(const std::string& layer, const char* dimension, int64_t s
   reject_to_write(layer, str(dimension, " in multiples of ", multiple), str(size));
 }
 
-void require_bits(const std::string& layer, const CodedWeight& weight,
+void require_bits(const std::string& layer, const QuantizedWeight& weight,
                   std::initializer_list<int> allowed) {
   if (std::find(allowed.begin(), allowed.end(), weight.bits) != allowed.end()) return;
   reject_to_write(layer, str("bits among ", std::vector<int>(allowed)), str(weight.bits));
 }
 
-void require_whole_groups(const std::string& layer, const CodedWeight& weight) {
+void require_whole_groups(const std::string& layer, const QuantizedWeight& weight) {
   if (weight.K % weight.group_size == 0) return;
   reject_to_write(layer, str("a group size that divides its ", weight.K, " inputs (K)"),
                   str(weight.group_size));
 }
 
-void require_groups_of_neighbours(const std::string& layer, const CodedWeight& weight) {
+void require_groups_of_neighbours(const std::string& layer, const QuantizedWeight& weight) {
   if (weight.group_of_input.empty()) return;
   reject_to_write(layer, "groups of neighbouring inputs", "an order of inputs");
 }
 
-void check_sizes(const CodedWeight& weight) {
+void check_sizes(const QuantizedWeight& weight) {
   HALLEY_CHECK(weight.group_size > 0 && weight.N >= 0 && weight.K >= 0, weight.group_size);
   const auto num_codes = static_cast<size_t>(weight.N * weight.K);
   const auto num_grids = static_cast<size_t>(weight.N * weight.num_groups());

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "halley/core/tensor.h"
-#include "halley/quant/base/coded_weight.h"
+#include "halley/quant/base/quantized_weight.h"
 
 namespace halley {
 
@@ -61,16 +61,16 @@ void require_multiple(const std::string& layer, const char* dimension, int64_t s
                       int64_t multiple);
 
 /// Rejects other widths than these.
-void require_bits(const std::string& layer, const CodedWeight& weight,
+void require_bits(const std::string& layer, const QuantizedWeight& weight,
                   std::initializer_list<int> allowed);
 
 /// Rejects a last group that is shorter than the others.
-void require_whole_groups(const std::string& layer, const CodedWeight& weight);
+void require_whole_groups(const std::string& layer, const QuantizedWeight& weight);
 
 /// Rejects groups of inputs that are not neighbours.
-void require_groups_of_neighbours(const std::string& layer, const CodedWeight& weight);
+void require_groups_of_neighbours(const std::string& layer, const QuantizedWeight& weight);
 
 /// Stops where the vectors of a weight do not have the sizes that it states: a quantizer's bug.
-void check_sizes(const CodedWeight& weight);
+void check_sizes(const QuantizedWeight& weight);
 
 }  // namespace halley

@@ -90,7 +90,7 @@ class CompressedScheme : public QuantScheme {
       return open_dense_weight(source, part, in_features);
     }
     const bool is_packed = source.find(part.name + ".weight_packed") != nullptr;
-    const bool is_quantized = is_packed || has_coded_weight(source, part);
+    const bool is_quantized = is_packed || has_quantized_weight(source, part);
     const SchemeConfig::Verdict verdict = config_.verdict(part.name, part.is_usually_dense);
     check_agreement(source, part, verdict.says, is_quantized, verdict.because);
     if (!is_quantized) {

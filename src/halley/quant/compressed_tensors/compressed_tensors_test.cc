@@ -98,7 +98,7 @@ TEST(CompressedOpen, ReadsSignedBytesWithAndWithoutZeroPoints) {
   EXPECT_EQ(symmetric->desc().activation, ActivationQuant::kNone);
   const float scales[] = {0.5f, 1, -2, 4};
   const int zeros[] = {3, -7, 0, 127};
-  auto numbers = numbers_of(*symmetric, 4, 8);
+  auto numbers = dequantized(*symmetric, 4, 8);
   for (size_t i = 0; i < 32; ++i) {
     EXPECT_EQ(numbers[i], scales[i / 8] * static_cast<float>(codes[i]));
   }
@@ -106,7 +106,7 @@ TEST(CompressedOpen, ReadsSignedBytesWithAndWithoutZeroPoints) {
   const auto asymmetric =
       open_layer(*scheme_of("int-quantized", str(kInt8, R"(, "symmetric": false)")), tensors);
   EXPECT_FALSE(asymmetric->desc().is_symmetric);
-  numbers = numbers_of(*asymmetric, 4, 8);
+  numbers = dequantized(*asymmetric, 4, 8);
   for (size_t i = 0; i < 32; ++i) {
     EXPECT_EQ(numbers[i], scales[i / 8] * static_cast<float>(codes[i] - zeros[i / 8]));
   }
@@ -114,8 +114,8 @@ TEST(CompressedOpen, ReadsSignedBytesWithAndWithoutZeroPoints) {
                     "tensor \"m.a.weight_zero_point\": expected zeros, since the configuration "
                     "says symmetric");
   tensors.add<int8_t>("m.a.weight_zero_point", DType::kI8, {4, 1}, {0, 0, 0, 0});
-  EXPECT_EQ(numbers_of(*open_layer(*scheme_of("int-quantized", kInt8), tensors), 4, 8),
-            numbers_of(*symmetric, 4, 8));
+  EXPECT_EQ(dequantized(*open_layer(*scheme_of("int-quantized", kInt8), tensors), 4, 8),
+            dequantized(*symmetric, 4, 8));
 }
 
 TEST(CompressedOpen, ReadsBlocksOfFloats) {

@@ -79,7 +79,7 @@ std::vector<Group> groups_of(const WrittenFormat& format) {
 }  // namespace
 
 std::vector<CheckpointTensor> encode_pack_quantized(const std::string& name,
-                                                    const CodedWeight& weight) {
+                                                    const QuantizedWeight& weight) {
   check_sizes(weight);
   require_bits(name, weight, {4, 8});
   require_whole_groups(name, weight);
@@ -113,7 +113,7 @@ std::vector<CheckpointTensor> encode_pack_quantized(const std::string& name,
 }
 
 std::vector<CheckpointTensor> encode_int_quantized(const std::string& name,
-                                                   const CodedWeight& weight) {
+                                                   const QuantizedWeight& weight) {
   check_sizes(weight);
   require_bits(name, weight, {8});
   if (!weight.is_symmetric) reject_to_write(name, "a symmetric weight", "an asymmetric one");

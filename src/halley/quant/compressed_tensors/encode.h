@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "halley/json/json.h"
-#include "halley/quant/base/coded_weight.h"
+#include "halley/quant/base/quantized_weight.h"
 #include "halley/quant/base/written_format.h"
 #include "halley/quant/compressed_tensors/scheme_config.h"
 
@@ -20,13 +20,13 @@ namespace halley {
 /// not divide the inputs and for groups whose inputs are not neighbours, which compressed-tensors
 /// had (actorder group) and has no more.
 std::vector<CheckpointTensor> encode_pack_quantized(const std::string& name,
-                                                    const CodedWeight& weight);
+                                                    const QuantizedWeight& weight);
 
 /// int-quantized: <name>.weight i8 and .weight_scale f32 [N, 1]; activations are rounded to 8 bits
 /// with a scale for each token. Throws UnsupportedError unless the weight has 8 bits, is symmetric
 /// and has one group.
 std::vector<CheckpointTensor> encode_int_quantized(const std::string& name,
-                                                   const CodedWeight& weight);
+                                                   const QuantizedWeight& weight);
 
 /// float-quantized: a weight [N, K] rounded to e4m3 with a scale max|w| / 448 for each output;
 /// <name>.input_scale where one is given (static activations). Throws CheckpointError where a

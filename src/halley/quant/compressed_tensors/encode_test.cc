@@ -17,7 +17,7 @@ namespace {
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-std::unique_ptr<QuantScheme> scheme_for(const CodedCase& of, CodeStorage storage) {
+std::unique_ptr<QuantScheme> scheme_for(const QuantizedCase& of, CodeStorage storage) {
   return scheme_of(kQuantCompressedTensors,
                    compressed_tensors_declaration(written_format_of(of), storage));
 }
@@ -27,10 +27,10 @@ TEST(PackQuantizedEncode, IsReadBackBitForBit) {
   for (const int bits : {4, 8}) {
     for (const int64_t group_size : {0, 12}) {
       for (const bool is_symmetric : {true, false}) {
-        const CodedCase of = {
+        const QuantizedCase of = {
             .N = 37, .K = 60, .bits = bits, .group_size = group_size, .is_symmetric = is_symmetric};
         SCOPED_TRACE(str(of));
-        const CodedWeight weight = random_coded_weight(of, seed++);
+        const QuantizedWeight weight = random_quantized_weight(of, seed++);
         const auto scheme = scheme_for(of, CodeStorage::kPacked);
         const auto tensors = encode_pack_quantized("model.a", weight);
         const TensorStore store = store_of(tensors);
@@ -48,8 +48,8 @@ TEST(PackQuantizedEncode, GivesTheBytesOfTheIndependentWriter) {
 }
 
 TEST(IntQuantizedEncode, IsReadBackBitForBit) {
-  const CodedCase of = {.N = 37, .K = 61, .bits = 8, .is_symmetric = true};
-  const CodedWeight weight = random_coded_weight(of, 5);
+  const QuantizedCase of = {.N = 37, .K = 61, .bits = 8, .is_symmetric = true};
+  const QuantizedWeight weight = random_quantized_weight(of, 5);
   const auto scheme = scheme_for(of, CodeStorage::kInt8);
   expect_reads_back(*scheme, "model.a", encode_int_quantized("model.a", weight), weight);
   const auto stored = scheme->open(store_of(encode_int_quantized("model.a", weight)),
@@ -59,7 +59,7 @@ TEST(IntQuantizedEncode, IsReadBackBitForBit) {
 
 TEST(IntQuantizedEncode, GivesTheCodesOfTheIndependentWriter) {
   expect_golden_tensors(kQuantCompressedTensors, "ct_int8_token",
-                        [](const std::string& name, const CodedWeight& weight) {
+                        [](const std::string& name, const QuantizedWeight& weight) {
                           auto tensors = encode_int_quantized(name, weight);
                           tensors.pop_back();  // its scales are bf16
                           return tensors;
@@ -84,7 +84,7 @@ TEST(FloatQuantizedEncode, IsReadBack) {
     const auto stored = scheme->open(store, part_of("a", N), K);
     EXPECT_EQ(stored->desc().activation,
               is_static ? ActivationQuant::kE4m3Static : ActivationQuant::kE4m3Token);
-    const std::vector<float> numbers = numbers_of(*stored, N, K);
+    const std::vector<float> numbers = dequantized(*stored, N, K);
     for (size_t i = 0; i < weight.size(); ++i) {
       EXPECT_NEAR(numbers[i], weight[i], std::abs(weight[i]) * 0x1p-4) << i;
     }
@@ -92,8 +92,8 @@ TEST(FloatQuantizedEncode, IsReadBack) {
 }
 
 TEST(CompressedTensorsEncode, RejectsWhatTheFormatsCannotHold) {
-  const auto pack = [](const CodedCase& of) {
-    return [of] { encode_pack_quantized("model.a", random_coded_weight(of, 1)); };
+  const auto pack = [](const QuantizedCase& of) {
+    return [of] { encode_pack_quantized("model.a", random_quantized_weight(of, 1)); };
   };
   EXPECT_THAT(pack({.N = 8, .K = 64, .bits = 3}),
               ThrowsMessage<UnsupportedError>(
@@ -102,11 +102,11 @@ TEST(CompressedTensorsEncode, RejectsWhatTheFormatsCannotHold) {
   EXPECT_THAT(pack({.N = 8, .K = 40, .group_size = 32}),
               ThrowsMessage<UnsupportedError>(
                   HasSubstr("expected a group size that divides its 40 inputs (K), got 32.")));
-  EXPECT_THAT(pack({.N = 8, .K = 64, .group_size = 32, .has_order = true}),
+  EXPECT_THAT(pack({.N = 8, .K = 64, .group_size = 32, .has_perm = true}),
               ThrowsMessage<UnsupportedError>(
                   HasSubstr("expected groups of neighbouring inputs, got an order of inputs.")));
-  const auto encode = [](const CodedCase& of) {
-    return [of] { encode_int_quantized("model.a", random_coded_weight(of, 1)); };
+  const auto encode = [](const QuantizedCase& of) {
+    return [of] { encode_int_quantized("model.a", random_quantized_weight(of, 1)); };
   };
   EXPECT_THAT(encode({.N = 8, .K = 64, .is_symmetric = true}),
               ThrowsMessage<UnsupportedError>(HasSubstr("expected bits among [8], got 4.")));
@@ -140,8 +140,8 @@ TEST(CompressedTensorsDeclaration, HasAGroupForEachSetting) {
             R"("input_activations":null,"output_activations":null}},)"
             R"("ignore":["lm_head","m.c"],"kv_cache_scheme":null})");
   const auto scheme = scheme_of(kQuantCompressedTensors, declaration);
-  const CodedWeight weight =
-      random_coded_weight({.N = 8, .K = 64, .bits = 8, .is_symmetric = true}, 3);
+  const QuantizedWeight weight =
+      random_quantized_weight({.N = 8, .K = 64, .bits = 8, .is_symmetric = true}, 3);
   expect_reads_back(*scheme, "m.d", encode_pack_quantized("m.d", weight), weight);
   EXPECT_EQ(scheme->expected_tensors(part_of("m.c", 8), 64)[0].name, "m.c.weight");
 }

@@ -140,7 +140,7 @@ void read_strategy(const HfConfig& weights, GroupScheme& scheme) {
 }
 
 /// "group" stores the group of each input; "weight" has put the inputs back and stores nothing.
-void read_order(const HfConfig& weights, GroupScheme& scheme) {
+void read_perm(const HfConfig& weights, GroupScheme& scheme) {
   const auto it = weights.json().find("actorder");
   if (it == weights.json().end() || it->is_null()) return;
   if (it->is_boolean()) {
@@ -214,7 +214,7 @@ GroupScheme read_group_scheme(const HfConfig& group, const std::string& format) 
   }
   read_type(*weights, scheme);
   read_strategy(*weights, scheme);
-  read_order(*weights, scheme);
+  read_perm(*weights, scheme);
   if (scheme.storage == CodeStorage::kPacked && !scheme.is_symmetric && scheme.block_rows == 0) {
     reject_field(*weights, "strategy", "\"channel\" or \"group\" where symmetric is false",
                  kRequantize);

@@ -277,7 +277,8 @@ void check_shape_tensor(const TensorSource& source, const Part& part, int64_t in
 }
 
 /// Tensors that change what the codes mean must be there exactly where the configuration says so.
-void reject_unstated(const TensorSource& source, const Part& part, const GroupScheme& scheme) {
+void reject_undeclared_tensors(const TensorSource& source, const Part& part,
+                               const GroupScheme& scheme) {
   reject_undeclared_tensor(source, part.name + ".weight", "weight_packed is there");
   if (scheme.is_symmetric) {
     reject_undeclared_tensor(source, part.name + ".weight_zero_point",
@@ -329,7 +330,7 @@ std::unique_ptr<StoredWeight> open_packed_rows(const TensorSource& source, const
   const std::string shape_name = part.name + kShapeSuffix;
   if (source.find(shape_name) != nullptr) desc.tensor_names.push_back(shape_name);
   desc.stored_bytes = share_of(words, part) + data.scales.bytes_of(part.out_features);
-  reject_unstated(source, part, scheme);
+  reject_undeclared_tensors(source, part, scheme);
   if (!scheme.is_symmetric) {
     const TensorInfo& zero =
         find_tensor(source, part.name + ".weight_zero_point", {DType::kI32},

@@ -104,7 +104,7 @@ TEST(PackedRows, ReadsEveryWidthAtOddSizes) {
       for (const int64_t group_size : {0, 1, 24, 200}) {
         for (const bool is_symmetric : {true, false}) {
           const Layer layer = make_layer(31, K, scheme_of(bits, group_size, is_symmetric));
-          EXPECT_EQ(numbers_of(*layer.open(), 31, K), layer.numbers)
+          EXPECT_EQ(dequantized(*layer.open(), 31, K), layer.numbers)
               << bits << " bits, K " << K << ", group " << group_size;
         }
       }
@@ -116,7 +116,7 @@ TEST(PackedRows, TellsPaddedWordsByTheirNumber) {
   for (const int64_t K : {32, 64, 160, 331}) {
     for (const WordPacking packing : {WordPacking::kDense, WordPacking::kPadded}) {
       const Layer layer = make_layer(33, K, scheme_of(3, 32, false), packing);
-      EXPECT_EQ(numbers_of(*layer.open(), 33, K), layer.numbers) << K;
+      EXPECT_EQ(dequantized(*layer.open(), 33, K), layer.numbers) << K;
     }
   }
 }
@@ -124,7 +124,7 @@ TEST(PackedRows, TellsPaddedWordsByTheirNumber) {
 TEST(PackedRows, ZerosTellWhereTheWeightDoesNot) {
   for (const WordPacking packing : {WordPacking::kDense, WordPacking::kPadded}) {
     const Layer layer = make_layer(64, 60, scheme_of(3, 32, false), packing);
-    EXPECT_EQ(numbers_of(*layer.open(), 64, 60), layer.numbers);
+    EXPECT_EQ(dequantized(*layer.open(), 64, 60), layer.numbers);
   }
 }
 
@@ -144,7 +144,7 @@ TEST(PackedRows, TakesRowsOfAStoredTensor) {
     part.row_begin = 19;
     part.out_features = 44;
     const auto weight = open_packed_rows(layer.tensors, part, 96, layer.scheme);
-    EXPECT_EQ(numbers_of(*weight, 44, 96),
+    EXPECT_EQ(dequantized(*weight, 44, 96),
               std::vector<float>(layer.numbers.begin() + 19 * 96, layer.numbers.begin() + 63 * 96));
     const double whole_bytes = layer.open()->desc().stored_bytes;
     EXPECT_NEAR(weight->desc().stored_bytes, whole_bytes * 44 / 70, 1e-6);
@@ -157,7 +157,7 @@ TEST(PackedRows, BringsTheInputsOfAGroupTogether) {
   const Layer layer = make_layer(9, 12, scheme);
   const auto weight = layer.open();
   EXPECT_THAT(weight->input_perm(), ElementsAre(0, 3, 6, 9, 1, 4, 7, 10, 2, 5, 8, 11));
-  EXPECT_EQ(numbers_of(*weight, 9, 12), layer.numbers);
+  EXPECT_EQ(dequantized(*weight, 9, 12), layer.numbers);
 }
 
 TEST(PackedRows, RejectsOrdersThatAreNotOne) {

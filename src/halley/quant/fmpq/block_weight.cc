@@ -62,7 +62,7 @@ class BlockWeight : public StoredWeight {
   }
 
   std::vector<int32_t> input_perm() const override {
-    return desc().declared_order ? *desc().declared_order : std::vector<int32_t>();
+    return desc().declared_perm ? *desc().declared_perm : std::vector<int32_t>();
   }
 
   /// Stored inputs are the layer's: the caller brings them into the packed order again.
@@ -135,8 +135,8 @@ float read_clip(const TensorSource& source, const TensorInfo& info) {
 }
 
 /// The order, and its inverse in `places`.
-std::vector<int32_t> read_order(const TensorSource& source, const TensorInfo& info,
-                                std::vector<int32_t>* places) {
+std::vector<int32_t> read_perm(const TensorSource& source, const TensorInfo& info,
+                               std::vector<int32_t>* places) {
   const TensorView view = source.view(info);
   const int64_t K = info.shape[0];
   std::vector<int32_t> order;
@@ -177,7 +177,7 @@ std::unique_ptr<StoredWeight> open_block_weight(const TensorSource& source, cons
   if (source.find(order_name) != nullptr) {
     infos.push_back(&find_tensor(source, order_name, {DType::kI32}, {in_features}));
     order = std::make_shared<const std::vector<int32_t>>(
-        read_order(source, *infos.back(), &data.places));
+        read_perm(source, *infos.back(), &data.places));
   }
   WeightDesc desc;
   desc.format = kQuantFmpq.name;
@@ -186,7 +186,7 @@ std::unique_ptr<StoredWeight> open_block_weight(const TensorSource& source, cons
   desc.bits = 4;
   desc.group_size = std::min(kFmpqBlock, in_features);
   desc.has_input_perm = order != nullptr;
-  desc.declared_order = std::move(order);
+  desc.declared_perm = std::move(order);
   desc.activation = ActivationQuant::kS4S8Block128;
   desc.num_s8_inputs = read_s8_inputs(source, *infos[2], in_features);
   desc.s4_clip = read_clip(source, *infos[3]);

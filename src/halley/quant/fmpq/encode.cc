@@ -22,7 +22,7 @@ void check_settings(const std::string& where, int bits, int64_t group_size, bool
                              ". Quantize so, or choose another format."));
 }
 
-std::vector<uint8_t> packed_codes(const CodedWeight& weight) {
+std::vector<uint8_t> packed_codes(const QuantizedWeight& weight) {
   const int64_t row_bytes = ceil_div(weight.K, int64_t{2});
   std::vector<uint8_t> bytes(static_cast<size_t>(weight.N * row_bytes));
   for (int64_t n = 0; n < weight.N; ++n) {
@@ -51,7 +51,7 @@ void check_input(const FmpqInput& input, int64_t K) {
 
 }  // namespace
 
-std::vector<CheckpointTensor> encode_fmpq(const std::string& name, const CodedWeight& weight,
+std::vector<CheckpointTensor> encode_fmpq(const std::string& name, const QuantizedWeight& weight,
                                           const FmpqInput& input) {
   const int64_t N = weight.N, K = weight.K;
   // One group of fewer inputs is what groups of 128 make of them.

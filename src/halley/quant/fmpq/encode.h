@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "halley/json/json.h"
-#include "halley/quant/base/coded_weight.h"
+#include "halley/quant/base/quantized_weight.h"
 #include "halley/quant/base/written_format.h"
 
 namespace halley {
@@ -23,7 +23,7 @@ struct FmpqInput {
 /// <name>.qweight, scales, block_bits, activation_clip and, where there is an order, input_perm.
 /// The weight's inputs are in packed order. Throws UnsupportedError unless it has 4 bits, is
 /// symmetric and in groups of 128 neighbours.
-std::vector<CheckpointTensor> encode_fmpq(const std::string& name, const CodedWeight& weight,
+std::vector<CheckpointTensor> encode_fmpq(const std::string& name, const QuantizedWeight& weight,
                                           const FmpqInput& input);
 
 /// The quantization_config. `s4_share`: the part of the model's multiplications with activations of

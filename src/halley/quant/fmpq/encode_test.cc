@@ -17,8 +17,8 @@ namespace {
 using testing::StartsWith;
 using testing::ThrowsMessage;
 
-CodedWeight empty_weight(int64_t N, int64_t K) {
-  CodedWeight weight;
+QuantizedWeight empty_weight(int64_t N, int64_t K) {
+  QuantizedWeight weight;
   weight.N = N;
   weight.K = K;
   weight.group_size = 128;
@@ -26,10 +26,10 @@ CodedWeight empty_weight(int64_t N, int64_t K) {
   return weight;
 }
 
-CodedWeight random_weight(int64_t N, int64_t K, uint32_t seed) {
+QuantizedWeight random_weight(int64_t N, int64_t K, uint32_t seed) {
   std::mt19937 random(seed);
   std::uniform_real_distribution<float> scale(0.001f, 0.1f);
-  CodedWeight weight = empty_weight(N, K);
+  QuantizedWeight weight = empty_weight(N, K);
   for (int64_t i = 0; i < N * K; ++i) weight.codes.push_back(static_cast<uint8_t>(random() % 16));
   for (int64_t i = 0; i < N * weight.num_groups(); ++i) {
     weight.scales.push_back(f16_to_f32(f32_to_f16(scale(random))));
@@ -38,7 +38,7 @@ CodedWeight random_weight(int64_t N, int64_t K, uint32_t seed) {
   return weight;
 }
 
-std::vector<int32_t> random_order(int64_t K, uint32_t seed) {
+std::vector<int32_t> random_perm(int64_t K, uint32_t seed) {
   std::vector<int32_t> order;
   for (int64_t k = 0; k < K; ++k) order.push_back(static_cast<int32_t>(k));
   std::shuffle(order.begin(), order.end(), std::mt19937(seed));
@@ -66,7 +66,7 @@ WrittenFormat written_format() {
 }
 
 TEST(FmpqEncode, WritesTheDocumentedBytes) {
-  CodedWeight weight = empty_weight(2, 3);
+  QuantizedWeight weight = empty_weight(2, 3);
   weight.codes = {1, 2, 3, 15, 0, 9};
   weight.scales = {0.5f, 2.0f};
   weight.zeros = {8, 8};
@@ -91,11 +91,11 @@ TEST(FmpqEncode, WritesTheDocumentedBytes) {
 TEST(FmpqEncode, WhatIsWrittenReadsBack) {
   uint32_t seed = 1;
   for (const int64_t K : {1, 127, 128, 200, 301, 1408}) {
-    for (const bool has_order : {false, true}) {
+    for (const bool has_perm : {false, true}) {
       const int64_t N = 33;
-      const CodedWeight weight = random_weight(N, K, seed++);
+      const QuantizedWeight weight = random_weight(N, K, seed++);
       FmpqInput input;
-      if (has_order) input.input_perm = random_order(K, seed);
+      if (has_perm) input.input_perm = random_perm(K, seed);
       input.num_s8_blocks = seed % (weight.num_groups() + 1);
       input.s4_clip = 0.8f;
       const MemoryTensors tensors = tensors_of(encode_fmpq("a", weight, input));
@@ -106,29 +106,29 @@ TEST(FmpqEncode, WhatIsWrittenReadsBack) {
       EXPECT_EQ(stored->input_perm(), input.input_perm);
       std::vector<float> expected(static_cast<size_t>(N * K)), row(static_cast<size_t>(K));
       for (int64_t n = 0; n < N; ++n) {
-        decode_row(weight, n, row);
+        dequantize_row(weight, n, row);
         for (int64_t k = 0; k < K; ++k) {
-          const int64_t channel = has_order ? input.input_perm[static_cast<size_t>(k)] : k;
+          const int64_t channel = has_perm ? input.input_perm[static_cast<size_t>(k)] : k;
           expected[static_cast<size_t>(n * K + channel)] = row[static_cast<size_t>(k)];
         }
       }
-      EXPECT_EQ(numbers_of(*stored, N, K), expected) << K << " " << has_order;
+      EXPECT_EQ(dequantized(*stored, N, K), expected) << K << " " << has_perm;
     }
   }
 }
 
 TEST(FmpqEncode, TakesOneGroupOfFewInputs) {
-  CodedWeight weight = random_weight(3, 50, 7);
+  QuantizedWeight weight = random_weight(3, 50, 7);
   weight.group_size = 50;
   EXPECT_EQ(encode_fmpq("a", weight, {}).size(), 4u);
 }
 
 TEST(FmpqEncode, RejectsWhatTheFormatDoesNotHave) {
-  const auto expect_rejection = [](const CodedWeight& weight, const char* text) {
+  const auto expect_rejection = [](const QuantizedWeight& weight, const char* text) {
     EXPECT_THAT([&] { encode_fmpq("m.a", weight, {}); },
                 ThrowsMessage<UnsupportedError>(StartsWith(text)));
   };
-  CodedWeight weight = random_weight(4, 256, 8);
+  QuantizedWeight weight = random_weight(4, 256, 8);
   weight.bits = 8;
   expect_rejection(weight,
                    "layer \"m.a\": expected 4 bits, symmetric, in groups of 128, got 8 bits, "

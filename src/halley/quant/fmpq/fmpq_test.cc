@@ -38,7 +38,7 @@ constexpr int64_t N = 40;
 constexpr int64_t K = 300;  // blocks of 128, 128 and 44
 
 /// The order of the tests: a permutation of K inputs.
-std::vector<int32_t> test_order(int64_t num_inputs = K) {
+std::vector<int32_t> test_perm(int64_t num_inputs = K) {
   std::vector<int32_t> order;
   for (int64_t k = 0; k < num_inputs; ++k) {
     order.push_back(static_cast<int32_t>((k * 7 + 3) % num_inputs));
@@ -47,7 +47,7 @@ std::vector<int32_t> test_order(int64_t num_inputs = K) {
 }
 
 /// A layer of any codes.
-void add_layer(MemoryTensors& tensors, const std::string& name, bool has_order = false,
+void add_layer(MemoryTensors& tensors, const std::string& name, bool has_perm = false,
                float clip = 0.875f) {
   std::vector<uint16_t> scales;
   for (int64_t i = 0; i < N * 3; ++i) {
@@ -57,12 +57,12 @@ void add_layer(MemoryTensors& tensors, const std::string& name, bool has_order =
   tensors.add(name + ".scales", DType::kF16, {N, 3}, scales);
   tensors.add(name + ".block_bits", DType::kU8, {3}, std::vector<uint8_t>{8, 4, 4});
   tensors.add(name + ".activation_clip", DType::kF32, {1}, std::vector<float>{clip});
-  if (has_order) tensors.add(name + ".input_order", DType::kI32, {K}, test_order());
+  if (has_perm) tensors.add(name + ".input_order", DType::kI32, {K}, test_perm());
 }
 
-MemoryTensors one_layer(bool has_order = false) {
+MemoryTensors one_layer(bool has_perm = false) {
   MemoryTensors tensors;
-  add_layer(tensors, "a", has_order);
+  add_layer(tensors, "a", has_perm);
   return tensors;
 }
 
@@ -71,7 +71,7 @@ std::unique_ptr<StoredWeight> open_layer(const MemoryTensors& tensors) {
 }
 
 /// The weight by docs/formats/fmpq.md: inputs in the layer's order.
-std::vector<float> documented_weight(const MemoryTensors& tensors, bool has_order) {
+std::vector<float> documented_weight(const MemoryTensors& tensors, bool has_perm) {
   const auto bytes = [&](const char* name) { return tensors.view(*tensors.find(name)).data; };
   std::vector<float> w(N * K);
   for (int64_t n = 0; n < N; ++n) {
@@ -80,7 +80,7 @@ std::vector<float> documented_weight(const MemoryTensors& tensors, bool has_orde
       const int code = k % 2 == 0 ? pair % 16 : pair / 16;
       uint16_t scale;
       std::memcpy(&scale, bytes("a.scales") + 2 * (n * 3 + k / 128), 2);
-      const int64_t channel = has_order ? (k * 7 + 3) % K : k;
+      const int64_t channel = has_perm ? (k * 7 + 3) % K : k;
       w[static_cast<size_t>(n * K + channel)] = f16_to_f32(scale) * static_cast<float>(code - 8);
     }
   }
@@ -152,20 +152,20 @@ TEST(FmpqOpen, DescribesWeightAndInput) {
   EXPECT_DOUBLE_EQ(weight->desc().stored_bytes, N * K / 2 + N * 3 * 2 + 3 + 4);
   EXPECT_THAT(weight->desc().tensor_names,
               ElementsAre("a.qweight", "a.scales", "a.block_bits", "a.activation_clip"));
-  const MemoryTensors ordered = one_layer(/*has_order=*/true);
+  const MemoryTensors ordered = one_layer(/*has_perm=*/true);
   EXPECT_TRUE(open_layer(ordered)->desc().has_input_perm);
-  EXPECT_EQ(open_layer(ordered)->input_perm(), test_order());
+  EXPECT_EQ(open_layer(ordered)->input_perm(), test_perm());
 }
 
 TEST(FmpqOpen, ReadsTheWeightsOfTheDocument) {
-  for (const bool has_order : {false, true}) {
-    const MemoryTensors tensors = one_layer(has_order);
-    const std::vector<float> expected = documented_weight(tensors, has_order);
-    EXPECT_EQ(numbers_of(*open_layer(tensors), N, K), expected) << has_order;
+  for (const bool has_perm : {false, true}) {
+    const MemoryTensors tensors = one_layer(has_perm);
+    const std::vector<float> expected = documented_weight(tensors, has_perm);
+    EXPECT_EQ(dequantized(*open_layer(tensors), N, K), expected) << has_perm;
     LinearSpec::Part part = whole_part("a", N);
     part.row_begin = 13;
     part.out_features = 20;
-    EXPECT_EQ(numbers_of(*good()->open(tensors, part, K), 20, K),
+    EXPECT_EQ(dequantized(*good()->open(tensors, part, K), 20, K),
               std::vector<float>(expected.begin() + 13 * K, expected.begin() + 33 * K));
   }
 }
@@ -210,7 +210,7 @@ TEST(FmpqOpen, RejectsClipsThatAreNoRatio) {
 
 TEST(FmpqOpen, RejectsOrdersThatAreNoPermutation) {
   MemoryTensors tensors = one_layer();
-  std::vector<int32_t> order = test_order();
+  std::vector<int32_t> order = test_perm();
   for (const int32_t bad : {-1, 300, std::numeric_limits<int32_t>::min()}) {
     order[17] = bad;
     tensors.add("a.input_order", DType::kI32, {K}, order);
@@ -338,26 +338,26 @@ TEST(FmpqLoad, JoinsPartsThatRoundAlike) {
   for (const char* name : {"a", "b", "c", "d", "e"}) add_layer(tensors, name);
   tensors.fill("c.activation_clip", {1}, 0.5f);
   tensors.add("d.block_bits", DType::kU8, {3}, std::vector<uint8_t>{8, 8, 4});
-  tensors.add("e.input_order", DType::kI32, {K}, test_order());
+  tensors.add("e.input_order", DType::kI32, {K}, test_perm());
   EXPECT_EQ(load(context, tensors, {"a", "b"}).sections().size(), 1u);
   EXPECT_EQ(load(context, tensors, {"a", "c"}).sections().size(), 2u);
   EXPECT_EQ(load(context, tensors, {"a", "d"}).sections().size(), 2u);
   EXPECT_EQ(load(context, tensors, {"a", "e"}).sections().size(), 2u);
-  add_layer(tensors, "f", /*has_order=*/true);
+  add_layer(tensors, "f", /*has_perm=*/true);
   EXPECT_EQ(load(context, tensors, {"e", "f"}).sections().size(), 1u);
-  std::vector<int32_t> other = test_order();
+  std::vector<int32_t> other = test_perm();
   std::swap(other[3], other[200]);
   tensors.add("f.input_order", DType::kI32, {K}, other);
   EXPECT_EQ(load(context, tensors, {"e", "f"}).sections().size(), 2u);
 }
 
 /// y = W round(x) by docs/formats/fmpq.md, in f64.
-double documented_output(const std::vector<float>& x, const float* w, bool has_order, float clip) {
+double documented_output(const std::vector<float>& x, const float* w, bool has_perm, float clip) {
   std::vector<double> rounded(K);
   for (int64_t begin = 0; begin < K; begin += 128) {
     const int64_t end = std::min(K, begin + 128);
     const auto channel = [&](int64_t k) {
-      return static_cast<size_t>(has_order ? (k * 7 + 3) % K : k);
+      return static_cast<size_t>(has_perm ? (k * 7 + 3) % K : k);
     };
     float largest = 0;
     for (int64_t k = begin; k < end; ++k) largest = std::max(largest, std::fabs(x[channel(k)]));
@@ -380,15 +380,15 @@ TEST(FmpqLoad, ComputesWhatTheDocumentSays) {
   for (size_t k = 0; k < x.size(); ++k) {
     x[k] = std::sin(static_cast<float>(k * k)) * (k % 50 == 3 ? 20.0f : 1.0f);
   }
-  for (const bool has_order : {false, true}) {
-    const MemoryTensors tensors = one_layer(has_order);
-    const std::vector<float> w = documented_weight(tensors, has_order);
+  for (const bool has_perm : {false, true}) {
+    const MemoryTensors tensors = one_layer(has_perm);
+    const std::vector<float> w = documented_weight(tensors, has_perm);
     const LinearOp layer = load(context, tensors, {"a"});
     EXPECT_STREQ(layer.sections()[0].kernel->name, "gemm_w4ax_hwy");
     std::vector<float> y(N);
     layer.run(context, f32_matrix(std::as_const(x).data(), 1, K), f32_matrix(y.data(), 1, N));
     for (size_t n = 0; n < y.size(); ++n) {
-      EXPECT_NEAR(y[n], documented_output(x, w.data() + n * K, has_order, 0.875f), 1e-3) << n;
+      EXPECT_NEAR(y[n], documented_output(x, w.data() + n * K, has_perm, 0.875f), 1e-3) << n;
     }
   }
 }

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "halley/json/json.h"
-#include "halley/quant/base/coded_weight.h"
+#include "halley/quant/base/quantized_weight.h"
 #include "halley/quant/base/written_format.h"
 
 namespace halley {

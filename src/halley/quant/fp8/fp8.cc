@@ -32,7 +32,7 @@ class Fp8Scheme : public QuantScheme {
       reject_quantized_experts(source, part);
       return open_dense_weight(source, part, in_features);
     }
-    const bool is_quantized = has_coded_weight(source, part);
+    const bool is_quantized = has_quantized_weight(source, part);
     const SkipList::Verdict verdict = config_.skips.verdict(part.name);
     const bool may_be_dense = verdict.says == ConfigSays::kQuantized && part.is_usually_dense;
     check_agreement(source, part, may_be_dense ? ConfigSays::kEither : verdict.says, is_quantized,

@@ -239,7 +239,7 @@ TEST(Fp8Open, ReadsScalesPerTensorFeatureAndBlock) {
   MemoryTensors tensors = one_layer();
   const auto scheme = detect_fp8(kDynamic);
   const auto first_of = [&] {
-    return numbers_of(*scheme->open(tensors, whole_part("m.a", 4), 8), 4, 8);
+    return dequantized(*scheme->open(tensors, whole_part("m.a", 4), 8), 4, 8);
   };
   const auto per_tensor = first_of();
   for (const Shape& shape : {Shape{4}, Shape{4, 1}}) {

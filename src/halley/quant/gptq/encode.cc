@@ -28,7 +28,7 @@ std::string pattern_of(const std::string& name) {
 
 }  // namespace
 
-std::vector<CheckpointTensor> encode_gptq(const std::string& name, const CodedWeight& weight) {
+std::vector<CheckpointTensor> encode_gptq(const std::string& name, const QuantizedWeight& weight) {
   check_sizes(weight);
   require_bits(name, weight, {2, 3, 4, 8});
   require_multiple(name, "outputs (N)", weight.N, kSizeMultiple);

@@ -19,15 +19,15 @@ TEST(GptqEncode, IsReadBackBitForBit) {
   for (const int bits : {2, 3, 4, 8}) {
     for (const int64_t group_size : {0, 32, 48}) {
       for (const bool is_symmetric : {true, false}) {
-        for (const bool has_order : {false, true}) {
-          const CodedCase of = {.N = 64,
-                                .K = 96,
-                                .bits = bits,
-                                .group_size = group_size,
-                                .is_symmetric = is_symmetric,
-                                .has_order = has_order && group_size != 0};
+        for (const bool has_perm : {false, true}) {
+          const QuantizedCase of = {.N = 64,
+                                    .K = 96,
+                                    .bits = bits,
+                                    .group_size = group_size,
+                                    .is_symmetric = is_symmetric,
+                                    .has_perm = has_perm && group_size != 0};
           SCOPED_TRACE(str(of));
-          const CodedWeight weight = random_coded_weight(of, seed++);
+          const QuantizedWeight weight = random_quantized_weight(of, seed++);
           const auto tensors = encode_gptq("model.a", weight);
           EXPECT_EQ(tensors.back().info.name, "model.a.g_idx");
           const auto scheme = scheme_of(kQuantGptq, gptq_declaration(written_format_of(of)));
@@ -48,8 +48,8 @@ TEST(GptqEncode, GivesTheBytesOfTheIndependentWriter) {
 }
 
 TEST(GptqEncode, RejectsWhatOtherServersDoNotLoad) {
-  const auto encode = [](const CodedCase& of) {
-    return [of] { encode_gptq("model.a", random_coded_weight(of, 1)); };
+  const auto encode = [](const QuantizedCase& of) {
+    return [of] { encode_gptq("model.a", random_quantized_weight(of, 1)); };
   };
   EXPECT_THAT(encode({.N = 48, .K = 64}),
               ThrowsMessage<UnsupportedError>(
@@ -88,10 +88,10 @@ TEST(GptqDeclaration, IsReadAsItIsMeant) {
                    {.name = "m.a2", .is_quantized = false},
                    {.name = "m.b", .bits = 8, .group_size = 0, .is_symmetric = true}};
   const auto scheme = scheme_of(kQuantGptq, gptq_declaration(format));
-  const CodedWeight four = random_coded_weight({.N = 32, .K = 64, .group_size = 32}, 1);
+  const QuantizedWeight four = random_quantized_weight({.N = 32, .K = 64, .group_size = 32}, 1);
   expect_reads_back(*scheme, "m.a", encode_gptq("m.a", four), four);
-  const CodedWeight eight =
-      random_coded_weight({.N = 32, .K = 64, .bits = 8, .is_symmetric = true}, 2);
+  const QuantizedWeight eight =
+      random_quantized_weight({.N = 32, .K = 64, .bits = 8, .is_symmetric = true}, 2);
   expect_reads_back(*scheme, "m.b", encode_gptq("m.b", eight), eight);
   EXPECT_EQ(scheme->expected_tensors(part_of("m.a2", 32), 64)[0].name, "m.a2.weight");
   LinearSpec::Part head = part_of("lm_head", 32);

@@ -80,7 +80,7 @@ TEST(GptqGoldens, SlicesOfStoredTensorsHaveTheirRows) {
     LinearSpec::Part& part = spec.parts[0];
     const int64_t K = spec.in_features, N = part.stored_rows;
     const auto whole = scheme->open(*golden.source, part, K);
-    const std::vector<float> all = weight_numbers(*whole, N, K);
+    const std::vector<float> all = dequantized_weight(*whole, N, K);
     WeightHash hash;
     for (const float number : all) hash.add(number);
     EXPECT_EQ(hash.text(), golden.expected.at("linears")[0].at("hash").get<std::string>());
@@ -89,7 +89,7 @@ TEST(GptqGoldens, SlicesOfStoredTensorsHaveTheirRows) {
       part.out_features = N - begin - 1;
       const auto slice = scheme->open(*golden.source, part, K);
       const std::vector<float> rows(all.begin() + begin * K, all.begin() + (N - 1) * K);
-      EXPECT_EQ(weight_numbers(*slice, part.out_features, K), rows) << begin;
+      EXPECT_EQ(dequantized_weight(*slice, part.out_features, K), rows) << begin;
       EXPECT_DOUBLE_EQ(slice->desc().stored_bytes, whole->desc().stored_bytes *
                                                        static_cast<double>(part.out_features) /
                                                        static_cast<double>(N));
@@ -131,8 +131,8 @@ struct SmallLayer {
     return kQuantGptq.detect(quant_config_of(HfConfig::parse(text + "}", "config.json")), tensors);
   }
   std::unique_ptr<StoredWeight> open() const { return scheme()->open(tensors, part, K); }
-  std::vector<float> numbers() const { return weight_numbers(*open(), part.out_features, K); }
-  void set_order(const std::vector<int32_t>& group_of) {
+  std::vector<float> numbers() const { return dequantized_weight(*open(), part.out_features, K); }
+  void set_g_idx(const std::vector<int32_t>& group_of) {
     tensors.set("a.g_idx", DType::kI32, {static_cast<int64_t>(group_of.size())}, group_of);
   }
 
@@ -198,14 +198,14 @@ TEST(GptqWeight, SortsInputsByGroup) {
   SmallLayer layer;
   layer.fields = R"(, "sym": true, "desc_act": true)";
   const auto group_of = shuffled_groups();
-  layer.set_order(group_of);
+  layer.set_g_idx(group_of);
   const auto weight = layer.open();
   EXPECT_TRUE(weight->desc().has_input_perm);
   EXPECT_THAT(weight->desc().tensor_names, SizeIs(4));
   const auto order = weight->input_perm();
   ASSERT_EQ(order.size(), group_of.size());
-  ASSERT_NE(weight->desc().declared_order, nullptr);  // which decides what is joined
-  EXPECT_EQ(*weight->desc().declared_order, order);
+  ASSERT_NE(weight->desc().declared_perm, nullptr);  // which decides what is joined
+  EXPECT_EQ(*weight->desc().declared_perm, order);
   for (size_t i = 0; i < order.size(); ++i) {
     const auto group = group_of[static_cast<size_t>(order[i])];
     EXPECT_EQ(group, static_cast<int32_t>(i / 16));
@@ -220,7 +220,7 @@ TEST(GptqWeight, TakesAnAscendingOrderAsNone) {
   SmallLayer layer;
   std::vector<int32_t> group_of;
   for (int32_t k = 0; k < 40; ++k) group_of.push_back(k / 16);
-  layer.set_order(group_of);
+  layer.set_g_idx(group_of);
   for (const char* act_order : {"false", "true", "null"}) {
     layer.fields = std::string(R"(, "sym": true, "desc_act": )") + act_order;
     EXPECT_FALSE(layer.open()->desc().has_input_perm);
@@ -241,7 +241,7 @@ TEST(GptqWeight, RejectsOrdersThatAreNone) {
     layer.fields = R"(, "desc_act": )" + act_order;
     std::vector<int32_t> group_of = shuffled_groups();
     change(group_of);
-    layer.set_order(group_of);
+    layer.set_g_idx(group_of);
     EXPECT_THAT([&] { layer.open(); }, ThrowsMessage<CheckpointError>(HasSubstr(
                                            "tensors: layer \"a\": tensor \"a.g_idx\": " + text)));
   };
@@ -263,14 +263,14 @@ TEST(GptqWeight, DecidesBetweenZeroConventionsByTheData) {
   const auto expected = layer.numbers();
   layer.fields = R"(, "sym": true, "checkpoint_format": "gptq_v2")";
   auto weight = layer.open();
-  EXPECT_EQ(weight_numbers(*weight, N, SmallLayer::K), expected);
+  EXPECT_EQ(dequantized_weight(*weight, N, SmallLayer::K), expected);
   EXPECT_THAT(weight->warnings(),
               ElementsAre("tensors: layer \"a\": tensor \"a.qzeros\": expected 8 in all fields, as "
                           "field 'checkpoint_format' (gptq_v2) stores symmetric weights, got 7, "
                           "which is gptq. Read as gptq; correct the configuration."));
   layer.tensors.set("a.qzeros", DType::kI32, {3, 3}, std::vector<uint32_t>(9, 0x88888888u));
   weight = layer.open();
-  EXPECT_EQ(weight_numbers(*weight, N, SmallLayer::K), expected);
+  EXPECT_EQ(dequantized_weight(*weight, N, SmallLayer::K), expected);
   EXPECT_THAT(weight->warnings(), IsEmpty());
   layer.fields = R"(, "sym": true, "checkpoint_format": "gptq")";
   EXPECT_EQ(layer.numbers(), expected);
@@ -376,7 +376,7 @@ TEST(GptqWeight, RejectsTensorsOfOtherShapesAndTypes) {
       "tensor \"a.scales\": expected type f16, bf16 or f32, got i16.");
   expect_error(
       [](auto& layer) {
-        layer.set_order({0, 1});
+        layer.set_g_idx({0, 1});
       },
       "tensor \"a.g_idx\": expected shape [40], got [2].");
   expect_error([](auto& layer) { layer.tensors.remove("a.qweight"); },

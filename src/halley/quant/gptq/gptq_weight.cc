@@ -164,7 +164,7 @@ std::vector<int32_t> read_group_indices(const GptqLayerSource& layer, int64_t gr
 }
 
 /// Empty where groups follow each other.
-std::vector<int32_t> read_order(const GptqLayerSource& layer, int64_t group_size) {
+std::vector<int32_t> read_perm(const GptqLayerSource& layer, int64_t group_size) {
   const auto& has_act_order = layer.settings.has_act_order;
   const bool needs_order = has_act_order == true && layer.settings.group_size != -1;
   if (!needs_order && layer.source.find(layer.part.name + ".g_idx") == nullptr) return {};
@@ -351,12 +351,12 @@ std::unique_ptr<StoredWeight> open_gptq_weight(const GptqLayerSource& layer) {
   table.resize(4);
   table[3].name = layer.part.name + ".g_idx";
   WeightDesc desc = describe_part(layer, table);
-  parts.input_perm = read_order(layer, desc.group_size);
+  parts.input_perm = read_perm(layer, desc.group_size);
   desc.is_symmetric = zeros.is_symmetric;
   desc.has_input_perm = !parts.input_perm.empty();
   // Layers with the same inputs have the same order as a rule: they are joined.
   if (desc.has_input_perm) {
-    desc.declared_order = std::make_shared<const std::vector<int32_t>>(parts.input_perm);
+    desc.declared_perm = std::make_shared<const std::vector<int32_t>>(parts.input_perm);
   }
   return std::make_unique<GptqWeight>(layer, std::move(desc), std::move(parts),
                                       std::move(zeros.warnings));

@@ -108,7 +108,7 @@ BlockClip::BlockClip(LayerInWork& layer, ObservedRun run) : layer_(layer), run_(
   expected_ = std::move(outputs.out);
 }
 
-void BlockClip::choose(const std::string& stored_name, const Coding& coding,
+void BlockClip::choose(const std::string& stored_name, const Quantize& quantize,
                        std::span<float> clip) {
   const std::vector<LinearSpec::Part>& parts = layer_.spec().qkv.parts;
   const bool is_query = stored_name == parts[0].name;
@@ -124,7 +124,7 @@ void BlockClip::choose(const std::string& stored_name, const Coding& coding,
   Errors errors;
   for (const std::vector<float>& variant : variants_of(clip)) {
     Outputs outputs(layer_.spec().o);
-    run_with(stored_name, coding(variant), outputs);
+    run_with(stored_name, quantize(variant), outputs);
     const std::vector<double> of_heads = head_errors.measure(attended_, outputs.attended);
     if (least.empty()) {
       errors.before = squared_distance(expected_, outputs.out);
@@ -137,7 +137,7 @@ void BlockClip::choose(const std::string& stored_name, const Coding& coding,
     }
   }
   Outputs outputs(layer_.spec().o);
-  run_with(stored_name, coding(mixed), outputs);
+  run_with(stored_name, quantize(mixed), outputs);
   errors.after = squared_distance(expected_, outputs.out);
   if (errors.after < errors.before) {
     std::copy(mixed.begin(), mixed.end(), clip.begin());
@@ -147,13 +147,13 @@ void BlockClip::choose(const std::string& stored_name, const Coding& coding,
   errors_[stored_name] = errors;
 }
 
-void BlockClip::run_with(const std::string& stored_name, const CodedWeight& coded,
+void BlockClip::run_with(const std::string& stored_name, const QuantizedWeight& quantized,
                          Outputs& outputs) {
   const std::span<float> values = layer_.tensors.f32(stored_name + ".weight");
   const std::vector<float> exact(values.begin(), values.end());
-  const auto K = static_cast<size_t>(coded.K);
-  for (int64_t n = 0; n < coded.N; ++n) {
-    decode_row(coded, n, values.subspan(static_cast<size_t>(n) * K, K));
+  const auto K = static_cast<size_t>(quantized.K);
+  for (int64_t n = 0; n < quantized.N; ++n) {
+    dequantize_row(quantized, n, values.subspan(static_cast<size_t>(n) * K, K));
   }
   run_(layer_.tensors, outputs);
   std::copy(exact.begin(), exact.end(), values.begin());

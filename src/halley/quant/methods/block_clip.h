@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "halley/models/base/decoder_config.h"
-#include "halley/quant/base/coded_weight.h"
+#include "halley/quant/base/quantized_weight.h"
 #include "halley/quant/methods/calibration_run.h"
 #include "halley/quant/methods/layer_transforms.h"
 
@@ -21,7 +21,7 @@ std::string why_not_clip_by_block(const LayerSpec& spec);
 class BlockClip {
  public:
   /// Makes the codes of a weight from the ratios of its groups' ranges, [N, num_groups].
-  using Coding = std::function<CodedWeight(std::vector<float> clip)>;
+  using Quantize = std::function<QuantizedWeight(std::vector<float> clip)>;
   /// Squared errors at the block's output, with the ratios as they came and as they were left.
   struct Errors {
     double before = 0, after = 0;
@@ -36,7 +36,7 @@ class BlockClip {
   /// the least error in the head's share of the block's output. `clip` stays where the heads'
   /// choices together are no better. Each variant's codes take the weight's place in the block,
   /// which runs with all else in full precision.
-  void choose(const std::string& stored_name, const Coding& coding, std::span<float> clip);
+  void choose(const std::string& stored_name, const Quantize& quantize, std::span<float> clip);
 
   /// Of the weights that choose() had, by name.
   const std::map<std::string, Errors>& errors() const { return errors_; }
@@ -44,7 +44,7 @@ class BlockClip {
  private:
   class Outputs;
 
-  void run_with(const std::string& stored_name, const CodedWeight& coded, Outputs& outputs);
+  void run_with(const std::string& stored_name, const QuantizedWeight& quantized, Outputs& outputs);
 
   LayerInWork& layer_;
   ObservedRun run_;

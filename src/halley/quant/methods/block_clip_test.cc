@@ -80,21 +80,22 @@ class Fixture {
               run(tensors, observer, true, kNumCompared);
             }};
   }
-  static BlockClip::Coding coding_of(ExecContext& context, ConstMatrix w) {
+  static BlockClip::Quantize quantize_function_of(ExecContext& context, ConstMatrix w) {
     return [&context, w](std::vector<float> clip) {
       const GridOptions grid = {.bits = 3, .group_size = kGroupSize};
       return round_to_nearest(context, w,
                               *make_minmax_rule(grid, std::move(clip), w.num_cols / kGroupSize));
     };
   }
-  /// The block's squared error with one weight as `coded` has it.
-  double error_of(const std::string& name, const CodedWeight& coded) {
+  /// The block's squared error with one weight as `quantized` has it.
+  double error_of(const std::string& name, const QuantizedWeight& quantized) {
     const std::vector<float> expected = outputs(false, kNumCompared);
     const std::span<float> values = layer.tensors.f32(name + ".weight");
     const std::vector<float> exact(values.begin(), values.end());
-    for (int64_t n = 0; n < coded.N; ++n) {
-      decode_row(coded, n,
-                 values.subspan(static_cast<size_t>(n * coded.K), static_cast<size_t>(coded.K)));
+    for (int64_t n = 0; n < quantized.N; ++n) {
+      dequantize_row(
+          quantized, n,
+          values.subspan(static_cast<size_t>(n * quantized.K), static_cast<size_t>(quantized.K)));
     }
     const std::vector<float> got = outputs(false, kNumCompared);
     std::copy(exact.begin(), exact.end(), values.begin());
@@ -157,15 +158,15 @@ TEST_P(BlockClipFamilyTest, ChosenRangesLoseNoMoreAtTheBlock) {
     const std::vector<float> exact = fixture.weight_of(name);
     const Matrix w = weight_matrix(fixture.layer.tensors, name);
     const ConstMatrix copy = f32_matrix(exact.data(), w.num_rows, w.num_cols);
-    const BlockClip::Coding coding = Fixture::coding_of(fixture.context, copy);
+    const BlockClip::Quantize quantize = Fixture::quantize_function_of(fixture.context, copy);
     const std::vector<float> given(static_cast<size_t>(w.num_rows * (w.num_cols / kGroupSize)),
                                    0.75f);
     std::vector<float> clip = given;
-    block_clip.choose(name, coding, clip);
+    block_clip.choose(name, quantize, clip);
     EXPECT_EQ(fixture.weight_of(name), exact) << name;
     const BlockClip::Errors errors = block_clip.errors().at(name);
-    const double before = fixture.error_of(name, coding(given));
-    const double after = fixture.error_of(name, coding(clip));
+    const double before = fixture.error_of(name, quantize(given));
+    const double after = fixture.error_of(name, quantize(clip));
     EXPECT_LT(after, before) << name;
     EXPECT_NEAR(errors.before, before, kErrorTolerance * before) << name;
     EXPECT_NEAR(errors.after, after, kErrorTolerance * after) << name;

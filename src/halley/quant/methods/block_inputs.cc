@@ -107,9 +107,9 @@ std::vector<float> rounded_outputs(const Recipe& recipe, ExecContext& context,
   const Matrix in_order = f32_matrix(packed.data(), N, K);
   const GridOptions grid = {.bits = 4, .group_size = kActivationGroup, .is_symmetric = true};
   const auto rule = make_minmax_rule(grid, {}, ceil_div(K, kActivationGroup));
-  const CodedWeight coded = round_to_nearest(context, in_order, *rule);
+  const QuantizedWeight quantized = round_to_nearest(context, in_order, *rule);
   for (int64_t n = 0; n < N; ++n) {
-    decode_row(coded, n, {in_order.row<float>(n), static_cast<size_t>(K)});
+    dequantize_row(quantized, n, {in_order.row<float>(n), static_cast<size_t>(K)});
   }
   multiply_transposed(context, f32_matrix(std::as_const(x).data(), R, K), in_order,
                       f32_matrix(y.data(), R, N));

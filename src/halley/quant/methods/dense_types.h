@@ -5,7 +5,7 @@
 
 #include "halley/checkpoint/safetensors/tensor_source.h"
 #include "halley/core/tensor.h"
-#include "halley/quant/base/coded_weight.h"
+#include "halley/quant/base/quantized_weight.h"
 
 namespace halley {
 

@@ -9,7 +9,7 @@
 
 #include "halley/json/json.h"
 #include "halley/models/base/decoder_weights.h"
-#include "halley/quant/base/coded_weight.h"
+#include "halley/quant/base/quantized_weight.h"
 #include "halley/quant/base/written_format.h"
 #include "halley/quant/methods/calibration_run.h"
 #include "halley/quant/methods/layer_transforms.h"

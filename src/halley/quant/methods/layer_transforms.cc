@@ -43,9 +43,9 @@ FakeQuantize fake_quantize_of(const Recipe& recipe, ExecContext& context, const 
       // Half as many ratios as the final search: they only have to rank the factors.
       clip = search_clip(context, w, scaled, options.group_size, make_rule, {.num_steps = 10});
     }
-    const CodedWeight coded = round_to_nearest(context, w, *make_rule(std::move(clip)));
+    const QuantizedWeight quantized = round_to_nearest(context, w, *make_rule(std::move(clip)));
     for (int64_t n = 0; n < w.num_rows; ++n) {
-      decode_row(coded, n, {w.row<float>(n), static_cast<size_t>(w.num_cols)});
+      dequantize_row(quantized, n, {w.row<float>(n), static_cast<size_t>(w.num_cols)});
     }
   };
 }

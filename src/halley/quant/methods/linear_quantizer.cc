@@ -103,8 +103,8 @@ bool is_fp8(WeightFormat format) {
 }
 
 /// Rows [begin, begin + count).
-CodedWeight slice_rows(const CodedWeight& weight, int64_t begin, int64_t count) {
-  CodedWeight slice = weight;
+QuantizedWeight slice_rows(const QuantizedWeight& weight, int64_t begin, int64_t count) {
+  QuantizedWeight slice = weight;
   slice.N = count;
   const auto cut = [&](auto& values, int64_t width) {
     if (values.empty()) return;
@@ -129,8 +129,8 @@ ClippedRule rule_of(const Recipe& recipe, const Target& target, ConstMatrix w) {
   };
 }
 
-CodedWeight solve_codes(const Recipe& recipe, LayerInWork& layer, const std::string& name, Matrix w,
-                        const GridRule& rule, InputStats stats) {
+QuantizedWeight solve_codes(const Recipe& recipe, LayerInWork& layer, const std::string& name,
+                            Matrix w, const GridRule& rule, InputStats stats) {
   const bool is_reached = stats.num_tokens > 0;
   if (!is_reached && (recipe.is_clipped || recipe.is_compensated)) {
     layer.notes.push_back(str(name, ": rounded to nearest: no calibration token reached it"));
@@ -143,8 +143,9 @@ CodedWeight solve_codes(const Recipe& recipe, LayerInWork& layer, const std::str
 }
 
 /// The codes that solve_codes() gives rows of the targets, whatever the other rows are.
-BlockClip::Coding coding_of(const LinearJob& job, LayerInWork& layer, const Target& target,
-                            ConstMatrix w, const InputStats& stats) {
+BlockClip::Quantize quantize_function_of(const LinearJob& job, LayerInWork& layer,
+                                         const Target& target, ConstMatrix w,
+                                         const InputStats& stats) {
   return [&job, &layer, &target, w, &stats](std::vector<float> clip) {
     std::vector<float> used(w.row<float>(0), w.row<float>(0) + w.num_rows * w.num_cols);
     const auto rule = rule_of(job.recipe, target, w)(std::move(clip));
@@ -171,7 +172,8 @@ std::vector<float> find_clip(const LinearJob& job, LayerInWork& layer,
     const int64_t end = begin + weight_matrix(layer.tensors, target->name).num_rows;
     const auto first = static_cast<size_t>(begin * num_groups);
     const auto count = static_cast<size_t>((end - begin) * num_groups);
-    job.block_clip->choose(target->name, coding_of(job, layer, *target, w.rows(begin, end), stats),
+    job.block_clip->choose(target->name,
+                           quantize_function_of(job, layer, *target, w.rows(begin, end), stats),
                            std::span(clip).subspan(first, count));
     begin = end;
   }
@@ -179,7 +181,7 @@ std::vector<float> find_clip(const LinearJob& job, LayerInWork& layer,
 }
 
 std::vector<CheckpointTensor> encode(const LinearJob& job, const std::string& name,
-                                     const CodedWeight& weight) {
+                                     const QuantizedWeight& weight) {
   switch (job.recipe.format) {
     case WeightFormat::kGptq:
       return encode_gptq(name, weight);
@@ -220,12 +222,12 @@ void quantize_integers(LayerInWork& layer, const LinearJob& job,
   if (!is_in_order && !job.plan->order.empty()) permute_stats(stats, job.plan->order);
   const auto rule =
       rule_of(job.recipe, *targets.front(), w)(find_clip(job, layer, targets, w, stats));
-  const CodedWeight coded =
+  const QuantizedWeight quantized =
       solve_codes(job.recipe, layer, targets.front()->name, w, *rule, std::move(stats));
   int64_t begin = 0;
   for (const Target* target : targets) {
     const int64_t N = weight_matrix(layer.tensors, target->name).num_rows;
-    append(result, encode(job, target->name, slice_rows(coded, begin, N)));
+    append(result, encode(job, target->name, slice_rows(quantized, begin, N)));
     begin += N;
   }
 }

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "halley/quant/base/coded_weight.h"
+#include "halley/quant/base/quantized_weight.h"
 #include "halley/quant/base/written_format.h"
 #include "halley/quant/methods/block_clip.h"
 #include "halley/quant/methods/block_inputs.h"

@@ -6,7 +6,7 @@
 
 #include "halley/core/tensor.h"
 #include "halley/json/json.h"
-#include "halley/quant/base/coded_weight.h"
+#include "halley/quant/base/quantized_weight.h"
 #include "halley/quant/base/written_format.h"
 
 namespace halley {

@@ -137,7 +137,7 @@ struct Layers {
   }
 };
 
-TEST(NestedFpRoom, FullPrecisionHasTheBitsOfTheUnquantizedLayer) {
+TEST(NestedFpFormat, FullPrecisionHasTheBitsOfTheUnquantizedLayer) {
   const Layers layers;
   const LinearOp op = load(*scheme_with(R"(["c"])"), layers.nested, layers.spec);
   const LinearOp dense = load(*make_dense_scheme(), layers.dense, layers.spec);
@@ -150,7 +150,7 @@ TEST(NestedFpRoom, FullPrecisionHasTheBitsOfTheUnquantizedLayer) {
   }
 }
 
-TEST(NestedFpRoom, LowPrecisionIsE4m3TimesE4m3AndLeavesExceptionsAlone) {
+TEST(NestedFpFormat, LowPrecisionIsE4m3TimesE4m3AndLeavesExceptionsAlone) {
   const Layers layers;
   const LinearOp op = load(*scheme_with(R"(["c"])"), layers.nested, layers.spec);
   const std::vector<float> x = random_inputs(1);
@@ -174,7 +174,7 @@ TEST(NestedFpRoom, LowPrecisionIsE4m3TimesE4m3AndLeavesExceptionsAlone) {
   EXPECT_EQ(std::memcmp(low.data() + 53, full.data() + 53, 5 * sizeof(float)), 0);
 }
 
-TEST(NestedFpRoom, PlansBothKernelsAndTheMemoryOfF16) {
+TEST(NestedFpFormat, PlansBothKernelsAndTheMemoryOfF16) {
   const Layers layers;
   const auto scheme = scheme_with(R"(["c"])");
   const auto plans = plan_linear({*scheme, layers.nested, kNoDemands}, layers.spec);
@@ -193,7 +193,7 @@ TEST(NestedFpRoom, PlansBothKernelsAndTheMemoryOfF16) {
             packed_bytes(PackedLayout::kF16Panel, 53, 4096));
 }
 
-TEST(NestedFpRoom, RequiredKernelsMustNameThatOfLowPrecisionToo) {
+TEST(NestedFpFormat, RequiredKernelsMustNameThatOfLowPrecisionToo) {
   const MemoryTensors tensors = one_layer();
   const auto scheme = scheme_with("[]");
   KernelDemands demands;
@@ -205,7 +205,7 @@ TEST(NestedFpRoom, RequiredKernelsMustNameThatOfLowPrecisionToo) {
                   StartsWith("layer \"a\": kernel: expected one of [gemm_nestedf16_hwy] to run ")));
 }
 
-TEST(NestedFpRoom, ClaimsItsMethodAndOneVersion) {
+TEST(NestedFpFormat, ClaimsItsMethodAndOneVersion) {
   EXPECT_EQ(detect(R"({"quant_method": "fp8"})"), nullptr);
   const MemoryTensors tensors;
   EXPECT_EQ(kQuantNestedFp.detect({}, tensors), nullptr);
@@ -227,7 +227,7 @@ TEST(NestedFpRoom, ClaimsItsMethodAndOneVersion) {
               ThrowsMessage<InputError>(HasSubstr("field 'quantization_config.exceptions'")));
 }
 
-TEST(NestedFpRoom, DescribesTheTwoPlanes) {
+TEST(NestedFpFormat, DescribesTheTwoPlanes) {
   const MemoryTensors tensors = one_layer();
   const auto scheme = scheme_with(R"(["b"])");
   LinearSpec::Part part = whole_part("a", N);
@@ -256,7 +256,7 @@ void open_a(const std::string& exceptions, const MemoryTensors& tensors) {
   scheme_with(exceptions)->open(tensors, whole_part("a", N), K);
 }
 
-TEST(NestedFpRoom, RejectsAListThatContradictsTheTensors) {
+TEST(NestedFpFormat, RejectsAListThatContradictsTheTensors) {
   EXPECT_THAT([] { open_a(R"(["a"])", one_layer()); },
               ThrowsMessage<CheckpointError>(
                   "model: layer \"a\": expected full-precision tensors, since field "
@@ -275,7 +275,7 @@ TEST(NestedFpRoom, RejectsAListThatContradictsTheTensors) {
                   StartsWith("model: tensor \"a.weight\": expected a tensor of shape [70, 100]")));
 }
 
-TEST(NestedFpRoom, RejectsTensorsThatAreNoPlanes) {
+TEST(NestedFpFormat, RejectsTensorsThatAreNoPlanes) {
   MemoryTensors tensors = one_layer();
   tensors.add("a.weight", DType::kF16, {N, K}, random_weights(N * K, 1));
   EXPECT_THAT([&] { open_a("[]", tensors); },
@@ -298,7 +298,7 @@ TEST(NestedFpRoom, RejectsTensorsThatAreNoPlanes) {
   }
 }
 
-TEST(NestedFpRoom, RejectsAnExceptionThatIsNotF16) {
+TEST(NestedFpFormat, RejectsAnExceptionThatIsNotF16) {
   MemoryTensors tensors;
   tensors.add("a.weight", DType::kBf16, {N, K}, random_weights(N * K, 1));
   EXPECT_THAT([&] { open_a(R"(["a"])", tensors); },
@@ -306,7 +306,7 @@ TEST(NestedFpRoom, RejectsAnExceptionThatIsNotF16) {
                   StartsWith("model: tensor \"a.weight\": expected type f16, got bf16.")));
 }
 
-TEST(NestedFpRoom, RejectsBytesThatAreNoNumberWithTheirIndex) {
+TEST(NestedFpFormat, RejectsBytesThatAreNoNumberWithTheirIndex) {
   struct Case {
     NestedFloat bytes;
     const char* got;
@@ -332,7 +332,7 @@ TEST(NestedFpRoom, RejectsBytesThatAreNoNumberWithTheirIndex) {
   }
 }
 
-TEST(NestedFpRoom, FusedExpertsStayInFullPrecision) {
+TEST(NestedFpFormat, FusedExpertsStayInFullPrecision) {
   LinearSpec::Part part = whole_part("experts.w", 8);
   part.expert = 1;
   part.num_stored_experts = 3;

@@ -12,7 +12,7 @@ namespace {
 
 constexpr float kF16Max = 65504.0f;
 
-std::vector<uint8_t> tiled_codes(const CodedWeight& weight) {
+std::vector<uint8_t> tiled_codes(const QuantizedWeight& weight) {
   std::vector<uint8_t> bytes(static_cast<size_t>(weight.N * weight.K / 2));
   for (int64_t n = 0; n < weight.N; ++n) {
     const uint8_t* row = weight.codes.data() + n * weight.K;
@@ -26,7 +26,7 @@ std::vector<uint8_t> tiled_codes(const CodedWeight& weight) {
 }
 
 /// f16(scale * zero) for each output.
-CheckpointTensor scaled_zeros(const std::string& name, const CodedWeight& weight) {
+CheckpointTensor scaled_zeros(const std::string& name, const QuantizedWeight& weight) {
   std::vector<uint16_t> bits(static_cast<size_t>(weight.N));
   for (size_t n = 0; n < bits.size(); ++n) {
     const float product = weight.scales[n] * static_cast<float>(weight.zeros[n]);
@@ -39,15 +39,15 @@ CheckpointTensor scaled_zeros(const std::string& name, const CodedWeight& weight
   return written_tensor(name + ".s1_szeros", DType::kF16, {weight.N}, bits);
 }
 
-/// s2_scales and s2_zeros, [K/128, N] in the order of place_of_output().
-void add_second_level(const std::string& name, const CodedWeight& weight,
+/// s2_scales and s2_zeros, [K/128, N] in the order of permuted_output().
+void add_second_level(const std::string& name, const QuantizedWeight& weight,
                       std::vector<CheckpointTensor>& tensors) {
   const int64_t N = weight.N, num_groups = weight.num_groups();
   std::vector<int8_t> scales(weight.factors.size()), zeros(weight.factors.size());
   for (int64_t n = 0; n < N; ++n) {
     for (int64_t g = 0; g < num_groups; ++g) {
       const auto from = static_cast<size_t>(n * num_groups + g);
-      const auto to = static_cast<size_t>(g * N + place_of_output(n));
+      const auto to = static_cast<size_t>(g * N + permuted_output(n));
       const int factor = weight.factors[from], zero = -(factor * weight.zeros[from]);
       HALLEY_CHECK(factor >= 1 && factor <= 127 && zero >= -128, name, n, g, factor, zero);
       scales[to] = static_cast<int8_t>(factor);
@@ -60,7 +60,7 @@ void add_second_level(const std::string& name, const CodedWeight& weight,
 
 }  // namespace
 
-std::vector<CheckpointTensor> encode_qoq(const std::string& name, const CodedWeight& weight) {
+std::vector<CheckpointTensor> encode_qoq(const std::string& name, const QuantizedWeight& weight) {
   check_sizes(weight);
   const int64_t N = weight.N, K = weight.K;
   const bool is_grouped = !weight.factors.empty();

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "halley/json/json.h"
-#include "halley/quant/base/coded_weight.h"
+#include "halley/quant/base/quantized_weight.h"
 #include "halley/quant/base/written_format.h"
 
 namespace halley {
@@ -15,7 +15,7 @@ namespace halley {
 /// the file means w = scale * code - f16(scale * zero). Throws UnsupportedError for other than 4
 /// bits, for sizes of no whole tiles, for other groups, for groups whose inputs are not neighbours
 /// and for scaled zeros beyond f16.
-std::vector<CheckpointTensor> encode_qoq(const std::string& name, const CodedWeight& weight);
+std::vector<CheckpointTensor> encode_qoq(const std::string& name, const QuantizedWeight& weight);
 
 /// The quantization_config. Beside QServe's fields it has kv_bits and modules_to_not_convert
 /// (README.md). Throws UnsupportedError where a layer has settings of its own or the group is not

@@ -18,8 +18,8 @@ using testing::HasSubstr;
 using testing::ThrowsMessage;
 
 /// Two levels of scales whose weights are numbers of 8 bits.
-CodedWeight random_grouped_weight(int64_t N, int64_t K, uint32_t seed) {
-  CodedWeight weight = random_coded_weight({.N = N, .K = K, .group_size = 128}, seed);
+QuantizedWeight random_grouped_weight(int64_t N, int64_t K, uint32_t seed) {
+  QuantizedWeight weight = random_quantized_weight({.N = N, .K = K, .group_size = 128}, seed);
   std::mt19937 random(seed);
   for (int64_t n = 0; n < N; ++n) {
     weight.channel_scales.push_back(f16_to_f32(static_cast<uint16_t>(0x1400 + random() % 0x1000)));
@@ -41,18 +41,18 @@ TEST(QoqEncode, GroupsAreReadBackBitForBit) {
   const auto scheme = scheme_of(kQuantQoq, qoq_declaration(format));
   uint32_t seed = 1;
   for (const auto& [N, K] : {std::pair<int64_t, int64_t>{32, 128}, {96, 384}}) {
-    const CodedWeight weight = random_grouped_weight(N, K, seed++);
+    const QuantizedWeight weight = random_grouped_weight(N, K, seed++);
     expect_reads_back(*scheme, "model.a", encode_qoq("model.a", weight), weight);
   }
 }
 
 TEST(QoqEncode, ScaledZerosAreRoundedToF16) {
-  const CodedCase of = {.N = 96, .K = 160};
-  const CodedWeight weight = random_coded_weight(of, 3);
+  const QuantizedCase of = {.N = 96, .K = 160};
+  const QuantizedWeight weight = random_quantized_weight(of, 3);
   const TensorStore store = store_of(encode_qoq("model.a", weight));
   const auto scheme = scheme_of(kQuantQoq, qoq_declaration(written_format_of(of)));
   const auto stored = scheme->open(store, part_of("model.a", of.N), of.K);
-  const std::vector<float> numbers = weight_numbers(*stored, of.N, of.K);
+  const std::vector<float> numbers = dequantized_weight(*stored, of.N, of.K);
   for (int64_t n = 0; n < of.N; ++n) {
     const auto row = static_cast<size_t>(n);
     const double scale = weight.scales[row];
@@ -68,11 +68,11 @@ TEST(QoqEncode, ScaledZerosAreRoundedToF16) {
 }
 
 /// What the room reads of a golden layer, as a quantizer would state it.
-CodedWeight golden_weight(const TensorSource& source, const StoredWeight& stored,
-                          const LinearSpec& spec) {
+QuantizedWeight golden_weight(const TensorSource& source, const StoredWeight& stored,
+                              const LinearSpec& spec) {
   const std::string& name = spec.parts[0].name;
   const int64_t N = spec.parts[0].out_features, K = spec.in_features;
-  CodedWeight weight = coded_weight_of(stored, N, K);
+  QuantizedWeight weight = quantized_weight_of(stored, N, K);
   const bool is_grouped = source.find(name + ".s2_scales") != nullptr;
   std::vector<float> channel_scales = to_f32(source.view(*source.find(name + ".s1_scales")));
   const auto num_groups = static_cast<size_t>(weight.num_groups());
@@ -99,7 +99,7 @@ TEST(QoqEncode, GivesTheBytesOfTheIndependentWriter) {
       const LinearSpec spec = linear_spec_of(linear);
       const auto stored = scheme->open(*golden.source, spec.parts[0], spec.in_features);
       if (stored->desc().layout == PackedLayout::kF16Panel) continue;
-      const CodedWeight weight = golden_weight(*golden.source, *stored, spec);
+      const QuantizedWeight weight = golden_weight(*golden.source, *stored, spec);
       const auto tensors = encode_qoq(spec.parts[0].name, weight);
       EXPECT_EQ(tensors.size(), weight.factors.empty() ? 3u : 4u);
       expect_same_tensors(*golden.source, tensors);
@@ -108,32 +108,32 @@ TEST(QoqEncode, GivesTheBytesOfTheIndependentWriter) {
 }
 
 TEST(QoqEncode, RejectsWhatTilesCannotHold) {
-  const auto encode = [](const CodedWeight& weight) {
+  const auto encode = [](const QuantizedWeight& weight) {
     return [weight] { encode_qoq("model.a", weight); };
   };
-  EXPECT_THAT(encode(random_coded_weight({.N = 48, .K = 64}, 1)),
+  EXPECT_THAT(encode(random_quantized_weight({.N = 48, .K = 64}, 1)),
               ThrowsMessage<UnsupportedError>(
                   "layer \"model.a\": expected outputs (N) in multiples of 32, got 48. Leave the "
                   "layer out by an override, or choose another format or other settings."));
-  EXPECT_THAT(encode(random_coded_weight({.N = 32, .K = 48}, 1)),
+  EXPECT_THAT(encode(random_quantized_weight({.N = 32, .K = 48}, 1)),
               ThrowsMessage<UnsupportedError>(
                   HasSubstr("expected inputs (K) in multiples of 32, got 48.")));
   EXPECT_THAT(encode(random_grouped_weight(32, 160, 1)),
               ThrowsMessage<UnsupportedError>(
                   HasSubstr("expected inputs (K) in multiples of 128, got 160.")));
-  EXPECT_THAT(encode(random_coded_weight({.N = 32, .K = 256, .group_size = 128}, 1)),
+  EXPECT_THAT(encode(random_quantized_weight({.N = 32, .K = 256, .group_size = 128}, 1)),
               ThrowsMessage<UnsupportedError>(HasSubstr(
                   "expected one group of all inputs, or groups of 128 with two levels of scales, "
                   "got groups of 128 with one level.")));
-  EXPECT_THAT(encode(random_coded_weight({.N = 32, .K = 32, .bits = 3}, 1)),
+  EXPECT_THAT(encode(random_quantized_weight({.N = 32, .K = 32, .bits = 3}, 1)),
               ThrowsMessage<UnsupportedError>(HasSubstr("expected bits among [4], got 3.")));
-  CodedWeight weight = random_coded_weight({.N = 32, .K = 32}, 1);
+  QuantizedWeight weight = random_quantized_weight({.N = 32, .K = 32}, 1);
   weight.scales[7] = 4368;
   weight.zeros[7] = 15;
   EXPECT_THAT(encode(weight), ThrowsMessage<UnsupportedError>(HasSubstr(
                                   "expected scale times zero of at most 65504, got 65520 of "
                                   "output 7.")));
-  weight = random_coded_weight({.N = 32, .K = 32, .has_order = true}, 1);
+  weight = random_quantized_weight({.N = 32, .K = 32, .has_perm = true}, 1);
   EXPECT_THAT(encode(weight),
               ThrowsMessage<UnsupportedError>(HasSubstr("expected groups of neighbouring inputs")));
 }

@@ -102,12 +102,12 @@ TEST(QoqOpen, TakesRowsOfAStoredTensor) {
   tensors.add("a.s2_zeros", DType::kI8, {2, N}, zeros);
   for (const bool is_grouped : {false, true}) {
     const auto scheme = is_grouped ? grouped() : per_feature();
-    const auto whole = numbers_of(*open_layer(*scheme, tensors), N, K);
+    const auto whole = dequantized(*open_layer(*scheme, tensors), N, K);
     LinearSpec::Part part = whole_part("a", N);
     part.row_begin = 13;
     part.out_features = 30;
     const auto some = scheme->open(tensors, part, K);
-    EXPECT_EQ(numbers_of(*some, 30, K),
+    EXPECT_EQ(dequantized(*some, 30, K),
               std::vector<float>(whole.begin() + 13 * K, whole.begin() + 43 * K));
   }
 }

@@ -99,7 +99,7 @@ class TiledWeight : public StoredWeight {
       }
       // Products of an f16 and an s8 are exact in f32.
       for (int64_t g = 0; g < data_.K / kTiledGroup; ++g) {
-        const int64_t place = g * data_.scales.shape[0] + place_of_output(n);
+        const int64_t place = g * data_.scales.shape[0] + permuted_output(n);
         float* group = groups + 2 * g * kPanelRows + r;
         group[0] = scale * static_cast<float>(s8_at(data_.group_scales, place));
         group[kPanelRows] = -scale * static_cast<float>(s8_at(data_.group_zeros, place));
@@ -121,7 +121,7 @@ class TiledWeight : public StoredWeight {
     const int64_t end = data_.row_begin + data_.num_rows;
     for (int64_t g = 0; g < data_.K / kTiledGroup; ++g) {
       for (int64_t n = data_.row_begin; n < end; ++n) {
-        visit(g, n, g * data_.scales.shape[0] + place_of_output(n));
+        visit(g, n, g * data_.scales.shape[0] + permuted_output(n));
       }
     }
   }
@@ -169,7 +169,7 @@ class TiledWeight : public StoredWeight {
   /// Most quantizers choose scales that all codes fit: then none need be read.
   bool fits_any_code(int64_t g, int64_t row_begin, int64_t num_rows) const {
     for (int64_t n = data_.row_begin + row_begin; n < data_.row_begin + row_begin + num_rows; ++n) {
-      const int64_t place = g * data_.scales.shape[0] + place_of_output(n);
+      const int64_t place = g * data_.scales.shape[0] + permuted_output(n);
       const int scale = s8_at(data_.group_scales, place), zero = s8_at(data_.group_zeros, place);
       if (kCodeMax * scale + zero > 127) return false;
     }
@@ -178,7 +178,7 @@ class TiledWeight : public StoredWeight {
 
   void check_code(int64_t g, int64_t row, int code) const {
     const int64_t n = data_.row_begin + row;
-    const int64_t place = g * data_.scales.shape[0] + place_of_output(n);
+    const int64_t place = g * data_.scales.shape[0] + permuted_output(n);
     const int scale = s8_at(data_.group_scales, place), zero = s8_at(data_.group_zeros, place);
     const int weight = code * scale + zero;
     if (weight >= -128 && weight <= 127) return;

@@ -26,7 +26,7 @@ constexpr int64_t tile_byte_of(int64_t n, int64_t k, int64_t K) {
 
 /// The column of output n in tensors of the second level: each 32 lie in the order 0, 8, 16, 24, 1,
 /// 9, ...
-constexpr int64_t place_of_output(int64_t n) {
+constexpr int64_t permuted_output(int64_t n) {
   return n / kCodeTile * kCodeTile + n % 8 * 4 + n % kCodeTile / 8;
 }
 

@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "halley/checkpoint/safetensors/safetensors.h"
-#include "halley/quant/base/coded_weight.h"
+#include "halley/quant/base/quantized_weight.h"
 #include "halley/quant/solve/clip_search.h"
 #include "halley/quant/solve/grid_rule.h"
 #include "halley/quant/solve/input_stats.h"
@@ -56,8 +56,9 @@ class AwqGolden : public testing::TestWithParam<std::pair<std::string, GridOptio
         });
   }
 
-  static void decode(const CodedWeight& coded, Matrix w) {
-    for (int64_t n = 0; n < w.num_rows; ++n) decode_row(coded, n, {w.row<float>(n), kInputs});
+  static void decode(const QuantizedWeight& quantized, Matrix w) {
+    for (int64_t n = 0; n < w.num_rows; ++n)
+      dequantize_row(quantized, n, {w.row<float>(n), kInputs});
   }
 
   static constexpr int64_t kOutputs = 48, kInputs = 192;
@@ -99,9 +100,9 @@ TEST_P(AwqGolden, MakesTheSameWeights) {
                     {});
     EXPECT_EQ(clip, of_case("clip")) << has_gram;
     const auto rule = make_minmax_rule(options, std::move(clip), num_groups);
-    const CodedWeight coded = round_to_nearest(context_, w, *rule);
+    const QuantizedWeight quantized = round_to_nearest(context_, w, *rule);
     std::vector<float> decoded(w_.size());
-    decode(coded, f32_matrix(decoded.data(), kOutputs, kInputs));
+    decode(quantized, f32_matrix(decoded.data(), kOutputs, kInputs));
     const std::vector<float> expected = of_case("weight");
     ASSERT_EQ(decoded.size(), expected.size());
     for (size_t i = 0; i < expected.size(); ++i) {

@@ -155,7 +155,7 @@ struct Work {
   const GridRule& rule;
   const Columns& order;
   bool has_static_groups = false;
-  CodedWeight weight;       // codes in the order of the file
+  QuantizedWeight weight;   // codes in the order of the file
   std::vector<Grid> grids;  // [N, num_groups]
 
   int64_t group_of(int64_t column) const {
@@ -173,7 +173,7 @@ struct Work {
 };
 
 // Blocks end where groups do, so that a group is fitted when all columns before it are done with.
-int64_t block_end(const CodedWeight& weight, int64_t begin) {
+int64_t block_end(const QuantizedWeight& weight, int64_t begin) {
   const int64_t group_size = weight.group_size;
   const int64_t end = group_size <= kBlockColumns
                           ? begin + kBlockColumns / group_size * group_size
@@ -218,8 +218,8 @@ void round_columns(ExecContext& context, Work& work) {
 
 }  // namespace
 
-CodedWeight solve_gptq(ExecContext& context, const std::string& name, Matrix w, Matrix gram,
-                       const GridRule& rule, const GptqOptions& options) {
+QuantizedWeight solve_gptq(ExecContext& context, const std::string& name, Matrix w, Matrix gram,
+                           const GridRule& rule, const GptqOptions& options) {
   const int64_t K = w.num_cols;
   HALLEY_CHECK(gram.num_rows == K && gram.num_cols == K, gram.num_rows, gram.num_cols, K);
   remove_dead_channels(context, w, gram);

@@ -7,7 +7,7 @@
 
 #include "halley/core/exec_context.h"
 #include "halley/core/matrix.h"
-#include "halley/quant/base/coded_weight.h"
+#include "halley/quant/base/quantized_weight.h"
 #include "halley/quant/solve/grid_rule.h"
 
 namespace halley {
@@ -22,7 +22,7 @@ struct GptqOptions {
 /// whose diagonal is zero gets weights of zero ("dead"). With act order and without static groups
 /// the result has group_of_input. Where damping does not make the matrix positive definite, it is
 /// raised tenfold up to 1; then throws InputError "<name>: ...".
-CodedWeight solve_gptq(ExecContext& context, const std::string& name, Matrix w, Matrix gram,
-                       const GridRule& rule, const GptqOptions& options);
+QuantizedWeight solve_gptq(ExecContext& context, const std::string& name, Matrix w, Matrix gram,
+                           const GridRule& rule, const GptqOptions& options);
 
 }  // namespace halley

@@ -63,27 +63,27 @@ Layer correlated_layer(int64_t N, int64_t K, uint32_t seed) {
 }
 
 /// The layer is used up only in the copy.
-CodedWeight solved(Layer layer, const GridRule& rule, const GptqOptions& options,
-                   int num_threads = 2) {
+QuantizedWeight solved(Layer layer, const GridRule& rule, const GptqOptions& options,
+                       int num_threads = 2) {
   ThreadPool pool(num_threads);
   ExecContext context{pool};
   return solve_gptq(context, "a.b", f32_matrix(layer.w.data(), layer.N, layer.K),
                     f32_matrix(layer.gram.data(), layer.K, layer.K), rule, options);
 }
 
-CodedWeight rounded(const Layer& layer, const GridRule& rule) {
+QuantizedWeight rounded(const Layer& layer, const GridRule& rule) {
   ThreadPool pool(1);
   ExecContext context{pool};
   return round_to_nearest(context, f32_matrix(layer.w.data(), layer.N, layer.K), rule);
 }
 
 /// tr(dW G dW^T): the squared error of the layer's outputs on its inputs.
-double output_error(Layer& layer, const CodedWeight& weight) {
+double output_error(Layer& layer, const QuantizedWeight& weight) {
   double sum = 0;
   std::vector<float> row(static_cast<size_t>(layer.K));
   std::vector<double> difference(row.size());
   for (int64_t n = 0; n < layer.N; ++n) {
-    decode_row(weight, n, row);
+    dequantize_row(weight, n, row);
     for (size_t k = 0; k < row.size(); ++k) {
       difference[k] = double{row[k]} - double{layer.w[static_cast<size_t>(n * layer.K) + k]};
     }
@@ -134,10 +134,10 @@ TEST(SolveGptq, GivesTheWeightsOfThePublishedAlgorithm) {
     const int64_t group_size = settings[1] < 0 ? K : settings[1];
     const bool is_symmetric = settings[2] != 0;
     const auto rule = make_minmax_rule({settings[0], group_size, is_symmetric}, {});
-    const CodedWeight weight =
+    const QuantizedWeight weight =
         solved({N, K, golden.f16_values(str(index, ".w")), golden.values<float>("gram")}, *rule,
                {.has_act_order = settings[3] != 0, .has_static_groups = settings[4] != 0});
-    CodedWeight expected = rule->start(N, K);
+    QuantizedWeight expected = rule->start(N, K);
     expected.codes = golden.values<uint8_t>(str(index, ".codes"));
     expected.scales = golden.f16_values(str(index, ".scales"));
     expected.zeros = golden.values<uint8_t>(str(index, ".zeros"));
@@ -146,8 +146,8 @@ TEST(SolveGptq, GivesTheWeightsOfThePublishedAlgorithm) {
     double error = 0;
     std::vector<float> row(static_cast<size_t>(K)), expected_row(row.size());
     for (int64_t n = 0; n < N; ++n) {
-      decode_row(weight, n, row);
-      decode_row(expected, n, expected_row);
+      dequantize_row(weight, n, row);
+      dequantize_row(expected, n, expected_row);
       for (size_t k = 0; k < row.size(); ++k) {
         error = std::max(error, std::abs(double{row[k]} - double{expected_row[k]}));
       }
@@ -168,7 +168,7 @@ TEST(SolveGptq, LosesLessThanRoundingToNearest) {
     const auto rule = make_minmax_rule({4, group_size, false}, {});
     const double nearest = output_error(layer, rounded(layer, *rule));
     for (const GptqOptions& options : kOrders) {
-      const CodedWeight weight = solved(layer, *rule, options);
+      const QuantizedWeight weight = solved(layer, *rule, options);
       // Half of it at most: these inputs share directions.
       EXPECT_LT(output_error(layer, weight), 0.5 * nearest)
           << group_size << " " << options.has_act_order << options.has_static_groups;
@@ -179,7 +179,7 @@ TEST(SolveGptq, LosesLessThanRoundingToNearest) {
 TEST(SolveGptq, LosesLessThanRoundingToNearestWithTwoLevels) {
   Layer layer = correlated_layer(9, 256, 2);
   const auto rule = make_progressive_rule(f32_matrix(layer.w.data(), 9, 256), 128, {});
-  const CodedWeight weight = solved(layer, *rule, {});
+  const QuantizedWeight weight = solved(layer, *rule, {});
   EXPECT_LT(output_error(layer, weight), 0.5 * output_error(layer, rounded(layer, *rule)));
   for (size_t i = 0; i < weight.codes.size(); ++i) {
     const size_t group = i / 128;
@@ -195,10 +195,10 @@ TEST(SolveGptq, IsRoundingToNearestWhereInputsAreNotCorrelated) {
       layer.gram_at(i, j) = i == j ? static_cast<float>(1 + i % 7) : 0.0f;
   }
   const auto rule = make_minmax_rule({4, 32, false}, {});
-  const CodedWeight nearest = rounded(layer, *rule);
+  const QuantizedWeight nearest = rounded(layer, *rule);
   for (const GptqOptions& options : kOrders) {
     if (options.has_act_order && !options.has_static_groups) continue;  // other groups
-    const CodedWeight weight = solved(layer, *rule, options);
+    const QuantizedWeight weight = solved(layer, *rule, options);
     EXPECT_EQ(weight.codes, nearest.codes);
     EXPECT_EQ(weight.scales, nearest.scales);
     EXPECT_EQ(weight.zeros, nearest.zeros);
@@ -209,9 +209,9 @@ TEST(SolveGptq, GivesTheSameBitsForAnyNumberOfThreads) {
   const Layer layer = correlated_layer(33, 280, 4);
   const auto rule = make_minmax_rule({4, 64, false}, {});
   for (const GptqOptions& options : kOrders) {
-    const CodedWeight one = solved(layer, *rule, options, 1);
+    const QuantizedWeight one = solved(layer, *rule, options, 1);
     for (const int num_threads : {2, 5}) {
-      const CodedWeight other = solved(layer, *rule, options, num_threads);
+      const QuantizedWeight other = solved(layer, *rule, options, num_threads);
       EXPECT_EQ(one.codes, other.codes);
       EXPECT_EQ(one.scales, other.scales);
       EXPECT_EQ(one.zeros, other.zeros);
@@ -228,17 +228,17 @@ TEST(SolveGptq, GivesDeadChannelsWeightsOfZero) {
   const auto rule = make_minmax_rule({4, 32, true}, {});
   std::vector<float> row(70);
   for (const GptqOptions& options : kOrders) {
-    const CodedWeight weight = solved(layer, *rule, options);
+    const QuantizedWeight weight = solved(layer, *rule, options);
     for (int64_t n = 0; n < 7; ++n) {
-      decode_row(weight, n, row);
+      dequantize_row(weight, n, row);
       for (const size_t dead : {0, 31, 69}) EXPECT_EQ(row[dead], 0.0f);
       EXPECT_LT(std::count(row.begin(), row.end(), 0.0f), 35);
     }
   }
   layer.gram.assign(layer.gram.size(), 0.0f);
-  const CodedWeight nothing = solved(layer, *rule, {});
+  const QuantizedWeight nothing = solved(layer, *rule, {});
   for (int64_t n = 0; n < 7; ++n) {
-    decode_row(nothing, n, row);
+    dequantize_row(nothing, n, row);
     EXPECT_EQ(row, std::vector<float>(70));
   }
 }
@@ -253,7 +253,7 @@ TEST(SolveGptq, RaisesTheDampingWhereTheMatrixNeedsIt) {
   }
   layer.gram_at(4, 9) = layer.gram_at(9, 4) = 1.05f * diagonal;
   const auto rule = make_minmax_rule({4, 32, false}, {});
-  const CodedWeight weight = solved(layer, *rule, {.damp = 0.01});
+  const QuantizedWeight weight = solved(layer, *rule, {.damp = 0.01});
   EXPECT_EQ(weight.codes, solved(layer, *rule, {.damp = 0.1}).codes);
 }
 

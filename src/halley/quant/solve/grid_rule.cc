@@ -69,7 +69,7 @@ class Clip {
     const float ratio = ratios_[static_cast<size_t>(n * num_groups_ + group)];
     return {span.min * ratio, span.max * ratio};
   }
-  void check(const CodedWeight& weight) const {
+  void check(const QuantizedWeight& weight) const {
     if (ratios_.empty()) return;
     HALLEY_CHECK(num_groups_ == weight.num_groups(), num_groups_, weight.num_groups());
     HALLEY_CHECK(static_cast<int64_t>(ratios_.size()) == weight.N * num_groups_, ratios_.size(),
@@ -81,9 +81,9 @@ class Clip {
   int64_t num_groups_;
 };
 
-CodedWeight empty_weight(int64_t N, int64_t K, const GridOptions& options) {
+QuantizedWeight empty_weight(int64_t N, int64_t K, const GridOptions& options) {
   HALLEY_CHECK(K > 0, K);
-  CodedWeight weight;
+  QuantizedWeight weight;
   weight.N = N;
   weight.K = K;
   weight.bits = options.bits;
@@ -127,8 +127,8 @@ class MinmaxRule final : public GridRule {
     return nearest_code(grid, {-zero, code_max_ - zero}, w);
   }
 
-  CodedWeight start(int64_t N, int64_t K) const override {
-    CodedWeight weight = empty_weight(N, K, options_);
+  QuantizedWeight start(int64_t N, int64_t K) const override {
+    QuantizedWeight weight = empty_weight(N, K, options_);
     clip_.check(weight);
     return weight;
   }
@@ -174,9 +174,9 @@ class ProgressiveRule final : public GridRule {
                         w);
   }
 
-  CodedWeight start(int64_t N, int64_t K) const override {
+  QuantizedWeight start(int64_t N, int64_t K) const override {
     HALLEY_CHECK(N == static_cast<int64_t>(channel_scales_.size()), N, channel_scales_.size());
-    CodedWeight weight = empty_weight(N, K, options_);
+    QuantizedWeight weight = empty_weight(N, K, options_);
     clip_.check(weight);
     weight.channel_scales = channel_scales_;
     weight.factors.resize(weight.scales.size());
@@ -207,7 +207,7 @@ class ProgressiveRule final : public GridRule {
 
 }  // namespace
 
-void set_grid(CodedWeight& weight, int64_t n, int64_t group, const Grid& grid) {
+void set_grid(QuantizedWeight& weight, int64_t n, int64_t group, const Grid& grid) {
   const auto index = static_cast<size_t>(n * weight.num_groups() + group);
   weight.scales[index] = grid.scale;
   weight.zeros[index] = grid.zero;
@@ -233,8 +233,8 @@ std::unique_ptr<GridRule> make_progressive_rule(ConstMatrix weight, int64_t grou
                                            Clip(std::move(clip), num_groups));
 }
 
-CodedWeight round_to_nearest(ExecContext& context, ConstMatrix w, const GridRule& rule) {
-  CodedWeight weight = rule.start(w.num_rows, w.num_cols);
+QuantizedWeight round_to_nearest(ExecContext& context, ConstMatrix w, const GridRule& rule) {
+  QuantizedWeight weight = rule.start(w.num_rows, w.num_cols);
   context.pool.run(weight.N, [&](int64_t n, int) {
     const std::span<const float> row(w.row<float>(n), static_cast<size_t>(weight.K));
     for (int64_t group = 0; group < weight.num_groups(); ++group) {

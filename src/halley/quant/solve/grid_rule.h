@@ -8,7 +8,7 @@
 
 #include "halley/core/exec_context.h"
 #include "halley/core/matrix.h"
-#include "halley/quant/base/coded_weight.h"
+#include "halley/quant/base/quantized_weight.h"
 
 namespace halley {
 
@@ -38,11 +38,11 @@ class GridRule {
   /// level allows).
   virtual uint8_t round(const Grid& grid, float w) const = 0;
   /// An empty weight [N, K] of this rule's kind, its arrays sized, for set_grid() and codes.
-  virtual CodedWeight start(int64_t N, int64_t K) const = 0;
+  virtual QuantizedWeight start(int64_t N, int64_t K) const = 0;
 };
 
 /// Stores the grid of (n, group) in a weight that start() made.
-void set_grid(CodedWeight& weight, int64_t n, int64_t group, const Grid& grid);
+void set_grid(QuantizedWeight& weight, int64_t n, int64_t group, const Grid& grid);
 
 /// Asymmetric: from min(w, 0) to max(w, 0) in 2^bits - 1 steps, the zero rounded to an integer, as
 /// GPTQ and AWQ do. Symmetric: scale = 2 max|w| / (2^bits - 1), zero 2^(bits-1). Scales are rounded
@@ -59,6 +59,6 @@ std::unique_ptr<GridRule> make_progressive_rule(ConstMatrix weight, int64_t grou
                                                 std::vector<float> clip);
 
 /// Every weight to the nearest code of its group's grid. w [N, K] f32.
-CodedWeight round_to_nearest(ExecContext& context, ConstMatrix w, const GridRule& rule);
+QuantizedWeight round_to_nearest(ExecContext& context, ConstMatrix w, const GridRule& rule);
 
 }  // namespace halley

@@ -22,20 +22,20 @@ std::vector<float> random_weights(int64_t count, uint32_t seed, float deviation 
   return weights;
 }
 
-CodedWeight rounded(const std::vector<float>& w, int64_t N, const GridRule& rule,
-                    int num_threads = 1) {
+QuantizedWeight rounded(const std::vector<float>& w, int64_t N, const GridRule& rule,
+                        int num_threads = 1) {
   ThreadPool pool(num_threads);
   ExecContext context{pool};
   const auto K = static_cast<int64_t>(w.size()) / N;
   return round_to_nearest(context, f32_matrix(w.data(), N, K), rule);
 }
 
-std::vector<float> decoded(const CodedWeight& weight) {
+std::vector<float> decoded(const QuantizedWeight& weight) {
   std::vector<float> values(static_cast<size_t>(weight.N * weight.K));
   for (int64_t n = 0; n < weight.N; ++n) {
-    decode_row(weight, n,
-               std::span(values).subspan(static_cast<size_t>(n * weight.K),
-                                         static_cast<size_t>(weight.K)));
+    dequantize_row(weight, n,
+                   std::span(values).subspan(static_cast<size_t>(n * weight.K),
+                                             static_cast<size_t>(weight.K)));
   }
   return values;
 }
@@ -105,7 +105,7 @@ TEST(MinmaxRule, BreaksTiesToEvenAndKeepsWithinTheCodes) {
 TEST(MinmaxRule, DecodesAGroupOfZerosToZeros) {
   for (const bool is_symmetric : {false, true}) {
     const auto rule = make_minmax_rule({4, 4, is_symmetric}, {});
-    const CodedWeight weight = rounded(std::vector<float>(12), 2, *rule);
+    const QuantizedWeight weight = rounded(std::vector<float>(12), 2, *rule);
     EXPECT_EQ(decoded(weight), std::vector<float>(12));
     for (const float scale : weight.scales) EXPECT_GT(scale, 0.0f);
   }
@@ -135,7 +135,7 @@ TEST(MinmaxRuleDeathTest, RejectsRatiosOfAnotherShape) {
 }
 
 /// What the reader of the files demands, and what two levels mean.
-void expect_two_levels(const CodedWeight& weight) {
+void expect_two_levels(const QuantizedWeight& weight) {
   for (int64_t n = 0; n < weight.N; ++n) {
     const float channel_scale = weight.channel_scales[static_cast<size_t>(n)];
     ASSERT_TRUE(is_f16(channel_scale) && channel_scale > 0.0f);
@@ -163,7 +163,7 @@ TEST(ProgressiveRule, StaysWithinS8AndNearTheWeights) {
     }
     for (int64_t k = 0; k < K; ++k) w[static_cast<size_t>(5 * K + k)] = 0.0f;
     const auto rule = make_progressive_rule(f32_matrix(w.data(), N, K), kGroup, {});
-    const CodedWeight weight = rounded(w, N, *rule);
+    const QuantizedWeight weight = rounded(w, N, *rule);
     expect_two_levels(weight);
     const std::vector<float> values = decoded(weight);
     for (int64_t n = 0; n < N; ++n) {
@@ -242,12 +242,12 @@ TEST(RoundToNearest, HandlesGroupsThatDoNotDivideTheRowAndAnyNumberOfThreads) {
   for (const int64_t group_size : {1, 16, 50, 128}) {
     SCOPED_TRACE(group_size);
     const auto rule = make_minmax_rule({4, group_size, false}, {});
-    const CodedWeight one = rounded(w, N, *rule);
+    const QuantizedWeight one = rounded(w, N, *rule);
     EXPECT_EQ(one.group_size, std::min(group_size, K));
     EXPECT_EQ(static_cast<int64_t>(one.scales.size()), N * one.num_groups());
     const std::vector<float> values = decoded(one);
     for (size_t i = 0; i < w.size(); ++i) EXPECT_NEAR(values[i], w[i], 0.03);
-    const CodedWeight three = rounded(w, N, *rule, 3);
+    const QuantizedWeight three = rounded(w, N, *rule, 3);
     EXPECT_EQ(one.codes, three.codes);
     EXPECT_EQ(one.scales, three.scales);
     EXPECT_EQ(one.zeros, three.zeros);

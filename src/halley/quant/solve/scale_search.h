@@ -9,7 +9,7 @@
 
 #include "halley/core/exec_context.h"
 #include "halley/core/matrix.h"
-#include "halley/quant/base/coded_weight.h"
+#include "halley/quant/base/quantized_weight.h"
 #include "halley/quant/solve/input_stats.h"
 
 namespace halley {

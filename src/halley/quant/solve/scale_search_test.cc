@@ -45,9 +45,9 @@ class ScaleSearch : public testing::Test {
 
   void quantize(Matrix w) {
     const auto rule = make_minmax_rule({.bits = 4, .group_size = 16}, {});
-    const CodedWeight coded = round_to_nearest(context_, w, *rule);
+    const QuantizedWeight quantized = round_to_nearest(context_, w, *rule);
     for (int64_t n = 0; n < w.num_rows; ++n) {
-      decode_row(coded, n, {w.row<float>(n), static_cast<size_t>(w.num_cols)});
+      dequantize_row(quantized, n, {w.row<float>(n), static_cast<size_t>(w.num_cols)});
     }
   }
 

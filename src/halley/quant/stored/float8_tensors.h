@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "halley/quant/base/coded_weight.h"
+#include "halley/quant/base/quantized_weight.h"
 
 namespace halley {
 

@@ -75,7 +75,7 @@ inline LinearSpec::Part whole_part(const std::string& name, int64_t num_rows) {
 
 /// A weight in a quad layout as numbers [num_rows, K], read as the loader reads it, in blocks that
 /// do not begin where panels do; checks that nothing but the codes asked for is written.
-inline std::vector<float> numbers_of(const StoredWeight& weight, int64_t num_rows, int64_t K) {
+inline std::vector<float> dequantized(const StoredWeight& weight, int64_t num_rows, int64_t K) {
   weight.check_data();
   const WeightDesc& desc = weight.desc();
   const int64_t num_groups = (K + desc.group_size - 1) / desc.group_size;

@@ -14,7 +14,7 @@ bool is_full_precision(DType dtype) {
 
 }  // namespace
 
-bool has_coded_weight(const TensorSource& source, const LinearSpec::Part& part) {
+bool has_quantized_weight(const TensorSource& source, const LinearSpec::Part& part) {
   const TensorInfo* weight = source.find(part.name + ".weight");
   return weight != nullptr && !is_full_precision(weight->dtype);
 }

@@ -10,7 +10,7 @@
 namespace halley {
 
 /// Whether <part>.weight is there and holds codes: its type is not f16, bf16 or f32.
-bool has_coded_weight(const TensorSource& source, const LinearSpec::Part& part);
+bool has_quantized_weight(const TensorSource& source, const LinearSpec::Part& part);
 
 /// For parts that are a matrix of fused experts. Throws UnsupportedError where the tensor holds
 /// codes or has packed codes or scales beside it.

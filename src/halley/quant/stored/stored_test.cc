@@ -135,7 +135,7 @@ TEST(ByteWeight, TakesRowsOfAStoredTensorWithTheirBlocks) {
   tensors.add<float>("a.s", DType::kF32, {3, 2}, {1, 2, 3, 4, 5, 6});
   const ByteWeightSpec spec = float_spec(20, 48);
   const auto whole = open_byte_weight(tensors, whole_part("a", 50), K, spec);
-  const auto numbers = numbers_of(*whole, 50, K);
+  const auto numbers = dequantized(*whole, 50, K);
   const auto* codes =
       reinterpret_cast<const uint8_t*>(tensors.view(*tensors.find("a.weight")).data);
   for (int64_t n = 0; n < 50; ++n) {
@@ -148,7 +148,7 @@ TEST(ByteWeight, TakesRowsOfAStoredTensorWithTheirBlocks) {
   part.row_begin = 17;
   part.out_features = 9;
   const auto some = open_byte_weight(tensors, part, K, spec);
-  EXPECT_EQ(numbers_of(*some, 9, K),
+  EXPECT_EQ(dequantized(*some, 9, K),
             std::vector<float>(numbers.begin() + 17 * K, numbers.begin() + 26 * K));
   EXPECT_DOUBLE_EQ(whole->desc().stored_bytes, 50 * K + 24);
   EXPECT_DOUBLE_EQ(some->desc().stored_bytes, (50 * K + 24) * 9 / 50.0);
@@ -194,7 +194,7 @@ TEST(ByteWeight, ExpectedTensorsCanBeOpened) {
   const auto bytes = [&](const char* name) {
     return reinterpret_cast<const int8_t*>(tensors.view(*tensors.find(name)).data);
   };
-  const auto numbers = numbers_of(*weight, 7, 10);
+  const auto numbers = dequantized(*weight, 7, 10);
   for (int64_t n = 0; n < 7; ++n) {
     for (int64_t k = 0; k < 10; ++k) {
       const int zero = bytes("a.z")[n / 3 * 3 + k / 4];
@@ -274,7 +274,7 @@ TEST(PartTensors, RejectsQuantizedFusedExperts) {
 TEST(PartTensors, RejectsScalesBesideFullPrecision) {
   MemoryTensors tensors;
   tensors.add_bytes("a.weight", DType::kF16, {2, 4});
-  EXPECT_FALSE(has_coded_weight(tensors, whole_part("a", 2)));
+  EXPECT_FALSE(has_quantized_weight(tensors, whole_part("a", 2)));
   EXPECT_NO_THROW(reject_stray_tensor(tensors, whole_part("a", 2), ".weight_scale"));
   tensors.fill("a.weight_scale", {}, 1);
   EXPECT_THAT([&] { reject_stray_tensor(tensors, whole_part("a", 2), ".weight_scale"); },

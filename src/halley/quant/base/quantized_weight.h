@@ -14,7 +14,7 @@ namespace halley {
 
 /// One stored weight [N, K] as integer codes on a grid for each group of inputs:
 ///   w[n, k] = scales[n, g] * (codes[n, k] - zeros[n, g]), g = group of input k.
-struct CodedWeight {
+struct QuantizedWeight {
   int64_t N = 0;
   int64_t K = 0;
   int bits = 4;                // codes lie in 0 ... 2^bits - 1
@@ -40,7 +40,7 @@ struct CodedWeight {
 };
 
 /// Row n of the weight that the codes mean, [K] f32.
-void decode_row(const CodedWeight& weight, int64_t n, std::span<float> row);
+void dequantize_row(const QuantizedWeight& weight, int64_t n, std::span<float> row);
 
 /// A tensor to be written into a checkpoint.
 struct CheckpointTensor {
