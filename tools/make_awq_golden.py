@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
-"""Makes testdata/quantizers/awq/model.safetensors: what AWQ makes of one linear layer.
+"""Makes testdata/quantizers/awq/model.safetensors: one linear layer quantized by AWQ.
 
     python tools/make_awq_golden.py [--seed 1] [--out testdata/quantizers/awq]
 
 The method is that of Lin et al. 2023 as AutoAWQ runs it, written plainly and slowly here:
 1. Scales. For a = 0, 1/20, ..., 19/20 each input channel k gets s_k = mean|x_k|^a (at least 1e-4),
-   divided by the root of the product of the largest and the smallest. The a with the least mean
-   squared error of the outputs x W^T wins, where W is quantize(w * s) / s.
+   divided by sqrt(largest * smallest). The a with the least mean squared error of the outputs x W^T
+   wins, where W is quantize(w * s) / s.
 2. Clipping. For w * s and the inputs x / s, each output's group of weights has its range shrunk by
    1, 0.95, ..., 0.5; the ratio whose share of the output has the least mean squared error wins.
 3. Rounding of w * s with these ranges.
 Asymmetric grids reach from min(w, 0) to max(w, 0) with both ends shrunk, symmetric ones from
--max|w| to max|w|, in 2^bits - 1 steps; the step is rounded to f16, and the zero to an integer.
+-max|w| to max|w|, in 2^bits - 1 steps; the scale is rounded to f16, the zero point to an integer.
 
 The file has `x` [tokens, K], `w` [N, K] and for each case `factors` [K], `errors` [2] (of the best
-exponent and of 0), `ratio` [1], `clip` [N, K / group] and `weight` [N, K], what the codes of w * s
-mean. Layers where rounding could decide between two candidates are drawn again. Needs numpy only.
+exponent and of 0), `ratio` [1], `clip` [N, K / group] and `weight` [N, K], the dequantized
+w * s. Layers where rounding could decide between two candidates are drawn again. Needs numpy only.
 """
 
 import argparse
@@ -42,7 +42,7 @@ class TooClose(Exception):
 
 
 def fit_grid(group, ratio, symmetric):
-    """Step and zero of one group [G]."""
+    """Scale and zero point of one group [G]."""
     if symmetric:
         high = F32(np.abs(group).max() * F32(ratio))
         low = -high
@@ -56,8 +56,8 @@ def fit_grid(group, ratio, symmetric):
 
 def quantize_group(group, ratio, symmetric):
     step, zero = fit_grid(group, ratio, symmetric)
-    codes = np.clip(np.rint(group / step) + zero, 0, LEVELS)
-    return step * (codes - zero).astype(F32)
+    qweight = np.clip(np.rint(group / step) + zero, 0, LEVELS)
+    return step * (qweight - zero).astype(F32)
 
 
 def quantize(w, size, symmetric, clip=None):
@@ -111,7 +111,7 @@ def search_clip(x, w, size, symmetric):
 
 
 def random_layer(rng):
-    """Inputs with loud channels, weights with heavy tails: both searches have something to find."""
+    """Inputs with outlier channels, weights with heavy tails: both searches find something."""
     loudness = np.exp(rng.normal(0, 1.2, INPUTS))
     x = (rng.normal(0, 1, (TOKENS, INPUTS)) * loudness).astype(F32)
     w = (rng.standard_t(4, (OUTPUTS, INPUTS)) * 0.02).astype(F32)

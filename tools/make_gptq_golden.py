@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Makes testdata/quantizers/gptq: what GPTQ makes of small layers, column by column.
+"""Makes testdata/quantizers/gptq: small layers quantized by GPTQ, column by column.
 
     python tools/make_gptq_golden.py [--seed 1] [--output DIRECTORY]
 
 The algorithm is that of Frantar et al. 2022 (arXiv 2210.17323) without its blocks: every column's
-error goes to all columns behind it at once, in f64. Scales are rounded to f16, as files hold them,
+error goes to all later columns at once, in f64. Scales are rounded to f16, as files hold them,
 before anything is rounded to the grid. A channel that was always zero gets a diagonal of 1 and
 weights of 0; the damping is 1 % of the mean diagonal.
 
-Tensors: `gram` F32 [K, K]; of each case `settings` I32 (bits, group size, symmetric, act order,
+Tensors: `gram` F32 [K, K]; of each case `settings` I32 (bits, group size, symmetric, act-order,
 static groups), `w` F16 [N, K], `codes` U8 [N, K], `scales` F16 and `zeros` U8 [N, groups], `groups`
 I32 [K], the group of each input. Weights are drawn again where rounding errors of f32 could decide
 a code. Needs numpy only.
@@ -23,7 +23,7 @@ from golden.tensor_file import tensor, write_tensors
 
 ROWS, CHANNELS, TOKENS = 48, 192, 500
 DEAD_CHANNEL = 77
-# bits, group size (-1: the whole row), symmetric, act order, static groups
+# bits, group size (-1: per-channel), symmetric, act-order, static groups
 CASES = [
     (4, 32, False, False, False),
     (4, 64, True, False, False),
@@ -56,7 +56,7 @@ class Margin:
 
 
 def fit_grids(weights, bits, is_symmetric, margin):
-    """The grid of each row of `weights`: scales that f16 has, and zeros."""
+    """The grid of each row of `weights`: scales representable in f16, and zero points."""
     top = 2 ** bits - 1
     low = np.minimum(weights.min(axis=1), 0)
     high = np.maximum(weights.max(axis=1), 0)
@@ -75,7 +75,7 @@ def fit_grids(weights, bits, is_symmetric, margin):
 
 
 def gptq(w, gram, settings, margin):
-    """Codes [N, K], scales and zeros [N, groups], and the group of each input."""
+    """qweight [N, K], scales and zero points [N, groups], and g_idx."""
     bits, group_size, is_symmetric, has_act_order, has_static_groups = settings
     num_rows, num_channels = w.shape
     group_size = num_channels if group_size < 0 else group_size
@@ -102,7 +102,7 @@ def gptq(w, gram, settings, margin):
     hessian += np.eye(num_channels) * 0.01 * np.mean(np.diag(hessian))
     upper = np.linalg.cholesky(np.linalg.inv(hessian)).T
 
-    codes = np.zeros((num_rows, num_channels), np.uint8)
+    qweight = np.zeros((num_rows, num_channels), np.uint8)
     groups = np.zeros(num_channels, np.int32)
     for i in range(num_channels):
         group = (order[i] if has_static_groups else i) // group_size
@@ -115,13 +115,13 @@ def gptq(w, gram, settings, margin):
         value = scales[:, group] * (code - zeros[:, group])
         error = (w[:, i] - value) / upper[i, i]
         w[:, i:] -= np.outer(error, upper[i, i:])
-        codes[:, order[i]] = code
+        qweight[:, order[i]] = code
         groups[order[i]] = group
-    return codes, scales, zeros, groups
+    return qweight, scales, zeros, groups
 
 
 def random_gram(rng):
-    """Of tokens whose channels are correlated and of different size."""
+    """The Gram matrix of tokens whose channels are correlated and of different size."""
     shared = rng.normal(size=(TOKENS, 8)) @ rng.normal(size=(8, CHANNELS))
     x = rng.normal(size=(TOKENS, CHANNELS)) + 0.5 * shared
     x *= np.exp(0.5 * rng.normal(size=CHANNELS))
@@ -143,14 +143,14 @@ def main():
             tries += 1
             w = (0.05 * rng.standard_t(5, size=(ROWS, CHANNELS))).astype(np.float16)
             margin = Margin()
-            codes, scales, zeros, groups = gptq(w, gram, settings, margin)
+            qweight, scales, zeros, groups = gptq(w, gram, settings, margin)
             if margin.least > 1:
                 break
         print(f"case {index}: {settings}, draw {tries}, margin {margin.least:.2f}", flush=True)
         tensors.update({
             f"{index}.settings": tensor("I32", settings),
             f"{index}.w": tensor("F16", w),
-            f"{index}.codes": tensor("U8", codes),
+            f"{index}.codes": tensor("U8", qweight),
             f"{index}.scales": tensor("F16", scales),
             f"{index}.zeros": tensor("U8", zeros),
             f"{index}.groups": tensor("I32", groups),

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What Hugging Face transformers computes for the tiny models of the tests, as small JSON files.
+"""Goldens of Hugging Face transformers for the tiny models of the tests, as small JSON files.
 
 testdata/models/<family>/golden_f32.json: the given checkpoint, loaded in f32 as transformers loads
 it; the fields and the prompt are those of golden.json.

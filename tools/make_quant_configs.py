@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes testdata/fuzz/quant_config: small good and bad configurations of quantized checkpoints,
-seeds of the fuzzer. The files are the same on every run; the rooms' unit tests hold the messages.
+seeds of the fuzzer. The files are the same on every run; the formats' unit tests hold the messages.
 """
 
 import json
@@ -93,7 +93,7 @@ CASES = {
     "nested_contradiction": inside(quant_method="nestedfp", version=1, exceptions=["m.nested"]),
     "nested_version": inside(quant_method="nestedfp", version=2),
     "nested_names": inside(quant_method="nestedfp", version=1, exceptions=[1]),
-    "refused": inside(quant_method="SqueezeLLM", wbits=4),
+    "unsupported": inside(quant_method="SqueezeLLM", wbits=4),
     "method_missing": inside(something=4),
     "method_number": inside(quant_method=4),
 }

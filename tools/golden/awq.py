@@ -114,9 +114,9 @@ class AwqGemvFast(Layer):
                 self.zeros_name: tensor("F16", np.pad(scaled.T, padding))}, exact.astype(np.float32)
 
     @staticmethod
-    def place(n, k):
-        """(row, column, nibble) of weight (n, k): the rows 4r..4r+3 take turns of 16 columns in
-        each run of 64, and a column holds four inputs of a row that are 8 apart."""
+    def position(n, k):
+        """(row, column, nibble) of weight (n, k): the rows 4r..4r+3 are interleaved in
+        runs of 16 of each 64 columns, and a column holds four inputs of a row that are 8 apart."""
         inside = k % 32
         position = 32 * (k // 32 % 2) + 8 * (inside % 8 // 2) + 4 * (inside % 2) + inside // 8
         return n // 4, 64 * (k // 64) + 16 * (n % 4) + position // 4, position % 4
@@ -130,7 +130,7 @@ class AwqGemvFast(Layer):
         out = np.empty(shape, np.float32)
         for n in range(N):
             for k in range(K):
-                row, column, nibble = self.place(n, k)
+                row, column, nibble = self.position(n, k)
                 q = (int(words[row, column]) >> (4 * nibble)) & 15
                 out[n, k] = q * scales[k // group, n] + scaled[k // group, n]
         return out

@@ -1,5 +1,5 @@
 """Makes one checkpoint: random weights, quantized, written, read back by the independent reader,
-and what the model must compute."""
+and the logits that the model must compute."""
 
 import json
 import zlib
@@ -20,7 +20,7 @@ FLOAT_NAMES = {"F16": "float16", "BF16": "bfloat16", "F32": "float32"}
 class Case:
     """`layer_of(name)` gives the format of a linear layer. `quantization` goes into config.json
     under quantization_config; `files`: name -> JSON of further files. `inner`: the inner features
-    of the MLP. `extra`: name -> Tensor that is stored besides."""
+    of the MLP. `extra`: name -> further Tensor that is stored."""
 
     def __init__(self, name, layer_of, quantization=None, **options):
         self.name, self.quantization = name, quantization

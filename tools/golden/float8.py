@@ -1,4 +1,4 @@
-"""FP8: E4M3 weights with a scale per tensor, per feature or per block of 128 x 128."""
+"""FP8: E4M3 weights with per-tensor, per-channel or per-block (128 x 128) scales."""
 
 import numpy as np
 

@@ -9,8 +9,8 @@ BLOCK = 128
 
 
 class Fmpq(Layer):
-    """qweight u8 [N, ceil(K/2)], scales [N, blocks], block_bits u8, activation_clip; input_perm
-    where the inputs are `ordered`. The first `num_s8` blocks have 8 bits."""
+    """qweight u8 [N, ceil(K/2)], scales [N, blocks], block_bits u8, activation_clip; `input_order`
+    where the inputs are permuted (`ordered`). The first `num_s8` blocks have 8 bits."""
 
     kind = "fmpq"
     bits = 4
@@ -42,8 +42,8 @@ class Fmpq(Layer):
         for n in range(shape[0]):
             for k in range(shape[1]):
                 code = int(tensors["qweight"].array[n, k // 2]) >> (4 if k % 2 else 0) & 15
-                place = int(tensors["input_order"].array[k]) if self.ordered else k
-                out[n, place] = scales[n, k // BLOCK] * np.float32(code - 8)
+                channel = int(tensors["input_order"].array[k]) if self.ordered else k
+                out[n, channel] = scales[n, k // BLOCK] * np.float32(code - 8)
         return out
 
 

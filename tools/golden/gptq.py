@@ -26,7 +26,7 @@ class Gptq(Layer):
     def index_of(self, K, rng):
         if self.order == "natural":
             return groups_of(K, self.group)
-        if self.order == "shared":  # layers with the same input have the same order
+        if self.order == "shared":  # layers with the same input have the same g_idx
             rng = np.random.default_rng(K)
         return shuffled_groups(K, self.group, rng)
 
@@ -75,8 +75,8 @@ class Gptq(Layer):
         return scales.T[:, index] * (q - zero[:, index]).astype(np.float32)
 
 
-def _marlin_place(lane, block, row):
-    """Where Marlin's lane finds, in a 16 x 16 tile, row `row` (0..3) of its column block."""
+def _marlin_position(lane, block, row):
+    """The (k, n) in a 16 x 16 tile of row `row` (0..3) of a lane's column block."""
     k = 2 * (lane % 4) + (row % 2) + 8 * (row // 2)
     n = lane // 4 + 8 * block
     return k, n
@@ -104,7 +104,7 @@ class Marlin(Layer):
             # Nibbles 0..7 of a word: rows 0 and 2 of both column blocks, then rows 1 and 3.
             for nibble, (block, row) in enumerate(
                     [(0, 0), (0, 2), (1, 0), (1, 2), (0, 1), (0, 3), (1, 1), (1, 3)]):
-                k, n = _marlin_place(lane, block, row)
+                k, n = _marlin_position(lane, block, row)
                 words[:, :, lane, :] |= tiles[:, k, :, :, n] << (4 * nibble)
         packed = words.reshape(K // 16, N * 2).astype(np.uint32).view(np.int32)
         rows = scale.T

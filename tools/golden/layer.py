@@ -45,12 +45,12 @@ class Dense(Layer):
 
 
 def groups_of(K, group):
-    """The group of each input in the natural order."""
+    """g_idx of consecutive groups: the group of each input."""
     return np.arange(K) // (K if group == -1 else group)
 
 
 def shuffled_groups(K, group, rng):
-    """The group of each input after an order by importance: groups of equal size, scattered."""
+    """g_idx of act-order: the group of each input, groups of equal size, scattered."""
     index = np.empty(K, np.int64)
     index[rng.permutation(K)] = np.arange(K) // group
     return index

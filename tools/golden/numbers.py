@@ -35,7 +35,7 @@ E4M3_VALUES = np.array([_e4m3_value(code) for code in range(256)], np.float32)
 
 
 def e4m3_step(values):
-    """The distance of neighbouring E4M3 numbers around each value."""
+    """The distance of adjacent E4M3 values around each value (ulp)."""
     magnitude = np.maximum(np.abs(np.asarray(values, np.float64)), 2.0 ** -6)
     exponent = np.frexp(magnitude)[1] - 1
     return 2.0 ** (np.minimum(exponent, 8) - 3.0)

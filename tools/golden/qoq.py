@@ -1,4 +1,4 @@
-"""QoQ: the W4A8 files of QServe (omniserve), per channel and in groups of 128."""
+"""QoQ: the W4A8 files of QServe (omniserve), per-channel and per-group (128)."""
 
 import numpy as np
 
@@ -77,7 +77,7 @@ class Qoq(Layer):
         scale = tensors["s1_scales"].values()
         out = np.empty(shape, np.float32)
         for n in range(N):
-            place = n // 32 * 32 + n % 8 * 4 + n % 32 // 8  # of feature n among s2_scales
+            index = n // 32 * 32 + n % 8 * 4 + n % 32 // 8  # of feature n among s2_scales
             for k in range(K):
                 q = nibble_of(words, n, k, K)
                 if self.group == -1:
@@ -85,7 +85,7 @@ class Qoq(Layer):
                     out[n, k] = np.float32(q * float(scale[n]) - szero)
                 else:
                     g = k // self.group
-                    eight = q * int(tensors["s2_scales"].array[g, place]) + \
-                        int(tensors["s2_zeros"].array[g, place])
+                    eight = q * int(tensors["s2_scales"].array[g, index]) + \
+                        int(tensors["s2_zeros"].array[g, index])
                     out[n, k] = scale[n] * np.float32(eight)
         return out

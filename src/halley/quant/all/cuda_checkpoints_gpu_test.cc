@@ -20,8 +20,8 @@
 namespace halley::cuda {
 namespace {
 
-/// Weights and rounded inputs lie in f16 where they are numbers (2^-11 each); FP8 sums keep 14
-/// bits between steps.
+/// Dequantized weights and inputs are rounded to f16 (2^-11 each); FP8 accumulators keep 14 bits
+/// between steps.
 constexpr double kErrorMax = 2 * 0x1p-11 + 2e-3;
 constexpr int64_t kNumRows = 5;
 
@@ -29,7 +29,7 @@ struct Expected {
   double y = 0, magnitude = 0;
 };
 
-/// y[m, n] by f64 from the packed weights of the CPU.
+/// y[m, n] in f64 from the packed weights of the CPU.
 std::vector<Expected> multiply(const LinearOp& op, const std::vector<float>& x) {
   const auto K = static_cast<size_t>(op.in_features());
   const auto N = static_cast<size_t>(op.out_features());

@@ -1,4 +1,4 @@
-// What would run on a GPU for the golden checkpoint of every format; needs none.
+// Plans for a GPU of the golden checkpoint of every format; needs no GPU.
 #include <string>
 #include <vector>
 
@@ -27,7 +27,7 @@ CudaLinearPlan plan_of(const std::string& name) {
   return plans.at(0);
 }
 
-TEST(CudaPlan, KeepsCodesThatProductsTake) {
+TEST(CudaPlan, KeepsCodesThatGemmsTake) {
   for (const char* name : {"ct_int8_token", "ct_int8_static"}) {
     const CudaLinearPlan plan = plan_of(name);
     EXPECT_THAT(plan.form, HasSubstr("kept as i8 codes")) << name;
@@ -58,7 +58,7 @@ TEST(CudaPlan, KeepsFourBits) {
     const CudaLinearPlan plan = plan_of(name);
     EXPECT_THAT(plan.form, HasSubstr("u4_quad, kept in 4 bits")) << name;
     EXPECT_EQ(plan.kernel, kernel) << name;
-    // Whole chunks of 128 outputs and inputs, and parameters of groups.
+    // Whole packed tiles of 128 outputs and inputs, and scales and zero points of groups.
     EXPECT_GE(plan.device_bytes, static_cast<size_t>(plan.out_features * plan.in_features / 2));
   }
 }
@@ -73,7 +73,7 @@ TEST(CudaPlan, KeepsEightBits) {
   }
 }
 
-TEST(CudaPlan, KeepsOtherBitsForFewRows) {
+TEST(CudaPlan, KeepsOtherBitsForSmallM) {
   const std::pair<const char*, const char*> kernels[] = {
       {"gptq_3bit_g64_desc_act", "gemm_w3a16_gemv"},
       {"ct_3bit_g128_asym_dense", "gemm_w3a16_gemv"},
@@ -88,7 +88,7 @@ TEST(CudaPlan, KeepsOtherBitsForFewRows) {
   }
 }
 
-TEST(CudaPlan, DecodesWhatNoProductTakes) {
+TEST(CudaPlan, DequantizesWhatNoGemmTakes) {
   for (const char* name : {"gptq_4bit_g16_sym", "fp8_block"}) {
     const CudaLinearPlan plan = plan_of(name);
     EXPECT_THAT(plan.form, HasSubstr("decoded to bf16: ")) << name;

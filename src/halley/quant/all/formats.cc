@@ -19,7 +19,7 @@
 namespace halley {
 namespace {
 
-/// All rooms.
+/// All formats.
 const QuantFormat* const kFormats[] = {
     &kQuantNone, &kQuantGptq, &kQuantAwq,      &kQuantFp8,        &kQuantCompressedTensors,
     &kQuantQoq,  &kQuantFmpq, &kQuantNestedFp, &kQuantUnsupported};
@@ -31,7 +31,7 @@ constexpr size_t kOverrideBytesMax = 1 << 20;
 std::string known_names() {
   std::string names;
   for (const QuantFormat* format : kFormats) {
-    if (format->options.empty()) continue;  // known, and rejected
+    if (format->options.empty()) continue;  // known to be unsupported
     names += str(names.empty() ? "" : ", ", format->name);
   }
   return str(names, ", ", kMixedMethod);
@@ -178,8 +178,8 @@ std::unique_ptr<QuantScheme> detect_quant_scheme(const QuantConfig& config,
   for (const QuantOverride& item : overrides) {
     rules.push_back({item.pattern, detect_override(item.config, source)});
   }
-  // A checkpoint that states nothing is in full precision where no rule matches, although the
-  // rules' layers hold codes.
+  // A checkpoint that declares nothing is in full precision where no rule matches, although layers
+  // of the rules are quantized.
   return std::make_unique<MixedScheme>(
       std::move(rules), config.fields ? detect_declared(config, source) : make_dense_scheme());
 }

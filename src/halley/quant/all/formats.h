@@ -1,4 +1,4 @@
-// Which format a checkpoint is in: the table of all rooms, and several formats in one model.
+// Detects a checkpoint's format: the table of all formats, and several formats in one model.
 #pragma once
 
 #include <memory>
@@ -11,10 +11,10 @@
 
 namespace halley {
 
-/// All rooms, in the order in which they are asked.
+/// All formats, in the order in which detect() is called.
 std::span<const QuantFormat* const> quant_formats();
 
-/// Layers whose format differs from what the checkpoint states as a whole.
+/// Layers whose format differs from the one that the checkpoint declares as a whole.
 struct QuantOverride {
   NamePattern pattern;  // of the layer's name, "model.layers.0.mlp.up_proj"
   QuantConfig config;   // without fields: full precision
@@ -25,10 +25,10 @@ struct QuantOverride {
 QuantOverride parse_quant_override(const std::string& text);
 
 /// The one scheme that claims the checkpoint, with the overrides in front of it (the first that
-/// matches a layer wins). `quant_method` "mixed" states overrides in the checkpoint itself:
+/// matches a layer wins). `quant_method` "mixed" declares overrides in the checkpoint itself:
 /// {"quant_method": "mixed", "layers": {PATTERN: {"quant_method": ...}, ...}}, in the order of the
-/// file; layers that nothing matches are in full precision. Throws UnsupportedError where the
-/// method is one that no room knows, CheckpointError where two claim it.
+/// file; layers that nothing matches are in full precision. Throws UnsupportedError where no
+/// format claims the method, CheckpointError where two do.
 std::unique_ptr<QuantScheme> detect_quant_scheme(const QuantConfig& config,
                                                  const TensorSource& source,
                                                  const std::vector<QuantOverride>& overrides = {});

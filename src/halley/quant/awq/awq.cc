@@ -31,7 +31,7 @@ class AwqScheme : public QuantScheme {
 std::string AwqScheme::summary() const {
   std::string text = "4 bits, ";
   const int64_t group_size = settings_.group_size();
-  text += group_size == -1 ? "a scale per output" : str("group ", group_size);
+  text += group_size == -1 ? "per-channel" : str("group ", group_size);
   if (!settings_.has_zero_points()) text += ", symmetric";
   if (settings_.storage()) text += str(", ", name_of(*settings_.storage()));
   return text;
@@ -42,7 +42,7 @@ bool AwqScheme::is_stored_quantized(const TensorSource& source, const LinearSpec
   const std::string dense = dense_weight_name(part), codes = part.name + ".qweight";
   const bool has_dense = source.find(dense) != nullptr;
   if (source.find(codes) == nullptr) {
-    // Where there is neither, the tensor that the configuration asks for is the missing one.
+    // With neither tensor present, the error names the one that the configuration asks for.
     return !has_dense && part.expert < 0 && says != ConfigSays::kDense && !part.is_usually_dense;
   }
   if (part.expert >= 0) reject_fused_experts(source.description(), part);

@@ -19,7 +19,7 @@ struct VersionName {
   std::string_view name;
   AwqStorage storage;
 };
-// exllama and ipex say how the codes are to be repacked after loading; the file is gemm.
+// exllama and ipex name the kernel that the codes are repacked for after loading; the file is gemm.
 constexpr std::array<VersionName, 8> kVersions = {{{"gemm", AwqStorage::kByInput},
                                                    {"exllama", AwqStorage::kByInput},
                                                    {"exllamav2", AwqStorage::kByInput},

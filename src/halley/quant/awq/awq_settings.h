@@ -1,4 +1,4 @@
-// What a configuration says of AWQ weights.
+// The quantization_config of AWQ checkpoints.
 #pragma once
 
 #include <cstdint>
@@ -13,29 +13,29 @@
 
 namespace halley {
 
-/// How codes, scales and zeros lie.
+/// Layouts of qweight, scales and zero points (README.md).
 enum class AwqStorage : uint8_t {
-  kByInput,      // version gemm, exllama, ipex: a word has 8 features of one input
-  kByFeature,    // gemv: a word has 8 inputs of one feature
-  kInterleaved,  // gemv_fast, llm-awq: four features take turns in 16-bit words
+  kByInput,      // version gemm, exllama, ipex: a word packs 8 outputs of one input
+  kByFeature,    // gemv: a word packs 8 inputs of one output
+  kInterleaved,  // gemv_fast, llm-awq: four outputs interleaved in 16-bit words
 };
 
-/// The value of `version` that means it.
+/// The value of `version` for a storage.
 const char* name_of(AwqStorage storage);
 
 class AwqSettings {
  public:
   /// Throws InputError where a field is wrong, missing or contradicts another, UnsupportedError
-  /// where it asks for what this room does not read.
+  /// where it asks for a layout or bits that are not supported.
   explicit AwqSettings(const QuantConfig& config);
 
   int64_t group_size() const { return group_size_; }  // as declared: -1 means all inputs
   /// Inputs that share a scale in a layer of K inputs: at least 1.
   int64_t inputs_per_group(int64_t K) const;
   bool has_zero_points() const { return has_zero_points_; }
-  /// Nothing where the configuration does not tell it and the tensors must.
+  /// The declared layout; nothing where only the tensors can tell it.
   std::optional<AwqStorage> storage() const { return storage_; }
-  /// "quantization_config.version", or the field that tells the storage instead of it.
+  /// "quantization_config.version", or the field that declares the storage in its stead.
   const std::string& storage_field() const { return storage_field_; }
   std::string field_path(const std::string& field) const { return prefix_ + field; }
 

@@ -1,4 +1,4 @@
-// What configurations of AWQ checkpoints say, and what is rejected.
+// Configurations of AWQ checkpoints: fields, lists and rejections.
 #include "halley/quant/awq/awq_settings.h"
 
 #include <gmock/gmock.h>
@@ -68,7 +68,7 @@ TEST(AwqSettings, KnowsItsCheckpoints) {
             "4 bits, group 128, gemm");
   EXPECT_EQ(name(R"({"quantization_config": {"quant_method": "AWQ", "bits": 4, "group_size": -1,
                   "zero_point": false}})"),
-            "4 bits, a scale per output, symmetric");
+            "4 bits, per-channel, symmetric");
 }
 
 TEST(AwqSettings, RejectsWhatCannotBeRead) {

@@ -30,7 +30,7 @@ TEST(AwqGoldens, LoadBitForBit) {
   for (const char* name : kGoldens) expect_golden_weights(kQuantAwq, name);
 }
 
-/// A part of some rows of a stored tensor has the numbers that these rows of the whole have.
+/// A part of some rows of a stored tensor has the values of these rows of the whole.
 TEST(AwqGoldens, SlicesOfStoredTensorsHaveTheirRows) {
   for (const char* name : {"awq_gemm_g32", "awq_gemv_g32", "awq_gemv_fast_g128"}) {
     SCOPED_TRACE(name);
@@ -92,7 +92,7 @@ struct SmallLayer {
 
 TEST(AwqWeight, MeansScaleTimesCodeMinusZero) {
   const SmallLayer layer;
-  const auto numbers = dequantized_weight(*layer.open(), N, K);
+  const auto values = dequantized_weight(*layer.open(), N, K);
   const auto scales = SmallLayer::scales(kGroups * N);
   for (int64_t n = 0; n < N; ++n) {
     const int nibble = std::vector<int>{0, 4, 1, 5, 2, 6, 3, 7}[static_cast<size_t>(n % 8)];
@@ -102,7 +102,7 @@ TEST(AwqWeight, MeansScaleTimesCodeMinusZero) {
       const auto zero =
           (static_cast<uint32_t>(group * 2 + n / 8) * 0x85EBCA6Bu >> (4 * nibble)) & 15u;
       const float scale = f16_to_f32(scales[static_cast<size_t>(group * N + n)]);
-      EXPECT_EQ(numbers[static_cast<size_t>(n * K + k)],
+      EXPECT_EQ(values[static_cast<size_t>(n * K + k)],
                 scale * (static_cast<float>(code) - static_cast<float>(zero)));
     }
   }
@@ -159,11 +159,11 @@ SmallLayer layer_by_features() {
 
 TEST(AwqWeight, ReadsWordsByFeatureWithPaddedGroups) {
   const SmallLayer layer = layer_by_features();
-  const auto numbers = dequantized_weight(*layer.open(), N, K);
+  const auto values = dequantized_weight(*layer.open(), N, K);
   for (int64_t n = 0; n < N; ++n) {
     for (int64_t k = 0; k < K; ++k) {
       const auto word = static_cast<uint32_t>(n * K / 8 + k / 8) * 0x9E3779B9u;
-      EXPECT_EQ(numbers[static_cast<size_t>(n * K + k)],
+      EXPECT_EQ(values[static_cast<size_t>(n * K + k)],
                 static_cast<float>((word >> (4 * (k % 8))) & 15u) - 5);
     }
   }

@@ -18,20 +18,20 @@ namespace {
 
 constexpr float kMiddle = 8;  // the zero point of symmetric weights
 constexpr int64_t kCodesPerWord = 8;
-constexpr int64_t kTurns = 4;        // features that take turns in interleaved words
-constexpr int64_t kTurnInputs = 64;  // inputs of a turn
+constexpr int64_t kTurns = 4;        // outputs interleaved in the words of a row
+constexpr int64_t kTurnInputs = 64;  // consecutive inputs of one output
 constexpr int kBits = 4;
-/// How far ahead words by inputs are asked for; more would drive each other out of a cache whose
-/// sets a stride of a power of two hits unevenly.
+/// Prefetch distance of ByInputWeight; more lines would evict each other from a cache whose sets a
+/// power-of-two stride uses unevenly.
 constexpr int64_t kPrefetchInputs = 16;
 
-/// Where feature 8c + i of a word by inputs lies: nibble kNibbleOf[i].
+/// Version gemm: output 8c + i of word c is nibble kNibbleOf[i].
 constexpr std::array<int, 8> kNibbleOf = {0, 4, 1, 5, 2, 6, 3, 7};
 
 /// Views of one layer's tensors, checked.
 struct AwqParts {
   const TensorInfo* scales = nullptr;
-  const TensorInfo* zeros = nullptr;  // nothing where the weights are symmetric
+  const TensorInfo* zeros = nullptr;  // null where the weights are symmetric
   TensorView code_words, scale_view, zero_view;
   int64_t num_groups = 0;
 };
@@ -54,7 +54,8 @@ class AwqWeight : public StoredWeight {
   AwqParts parts_;
 };
 
-// ---- by input: qweight [K, N/8], qzeros [G, N/8], scales [G, N] ---------------------------------
+// ---- version gemm: qweight [K, N/8], qzeros [G, N/8], scales [G, N]
+// ---------------------------------
 
 class ByInputWeight : public AwqWeight {
  public:
@@ -71,7 +72,8 @@ class ByInputWeight : public AwqWeight {
   void read_groups(int64_t row_begin, int64_t num_rows, float* groups) const override;
 };
 
-/// Eight features of four inputs, of two words of each input at once: the first in the low half.
+/// Unpacks eight outputs of four inputs, two words of each input at once, the first in the low
+/// half.
 void spread_features(const uint64_t* words, uint32_t* features) {
   constexpr uint64_t kNibbles = 0x0F0F0F0F0F0F0F0Fu;
   constexpr uint64_t kBytes = 0x00FF00FF00FF00FFu;
@@ -81,7 +83,7 @@ void spread_features(const uint64_t* words, uint32_t* features) {
     const int shift = kBits * half;
     const uint64_t a = (words[0] >> shift) & kNibbles, b = (words[1] >> shift) & kNibbles;
     const uint64_t c = (words[2] >> shift) & kNibbles, d = (words[3] >> shift) & kNibbles;
-    // A transposition of 4 x 4 bytes: first of bytes in pairs, then of pairs.
+    // Transposes 4 x 4 bytes: first bytes in pairs, then pairs.
     const uint64_t even_ab = (a & kBytes) | ((b & kBytes) << 8);
     const uint64_t even_cd = (c & kBytes) | ((d & kBytes) << 8);
     const uint64_t odd_ab = ((a >> 8) & kBytes) | (b & ~kBytes);
@@ -110,7 +112,7 @@ void ByInputWeight::read_codes(const CodeBlock& block, uint8_t* quads) const {
   for (int64_t k = block.k_begin; k < block.k_end; k += 4) {
     const int64_t num_inputs = std::min<int64_t>(4, block.k_end - k);
     const std::byte* inputs = words_of_rows + k * input_bytes;
-    // Each input is another page or nearly so, which no hardware foresees.
+    // Each input lies about a page further, which hardware prefetchers do not follow.
     for (int64_t i = k + kPrefetchInputs; i < std::min(k + kPrefetchInputs + 4, in_features_);
          ++i) {
       __builtin_prefetch(words_of_rows + i * input_bytes);
@@ -246,7 +248,7 @@ void InterleavedWeight::read_codes(const CodeBlock& block, uint8_t* quads) const
   }
 }
 
-/// What is stored is -(scale * zero), rounded: w = scale * code - (-stored).
+/// The file stores -(scale * zero), rounded: w = scale * code - (-stored).
 void InterleavedWeight::read_groups(int64_t row_begin, int64_t num_rows, float* groups) const {
   for (int64_t group = 0; group < parts_.num_groups; ++group, groups += 2 * kPanelRows) {
     const int64_t begin = group * part_.stored_rows + stored_row(row_begin);
@@ -263,7 +265,7 @@ void InterleavedWeight::read_groups(int64_t row_begin, int64_t num_rows, float* 
 
 // ---- which of them ------------------------------------------------------------------------------
 
-/// Words of zero points of a feature in the layouts that pad them.
+/// Words of zero points of an output in the layouts that pad them.
 int64_t padded_words(int64_t num_groups, int64_t group_size) {
   const int64_t unit = group_size >= 128 ? 1 : group_size >= 64 ? 2 : 4;
   return round_up(ceil_div(num_groups, kCodesPerWord), unit);
@@ -294,7 +296,7 @@ bool is_there(const TensorSource& source, const TensorInfo& entry) {
   return info != nullptr && info->dtype == entry.dtype && info->shape == entry.shape;
 }
 
-/// Whether qweight and zeros are as the layout has them.
+/// Whether qweight and zeros have the shapes and types of the layout.
 bool fits(const AwqLayerSource& layer, AwqStorage storage) {
   try {
     const auto table = awq_tensors(layer.part, layer.in_features, layer.checkpoint, storage);
@@ -302,7 +304,7 @@ bool fits(const AwqLayerSource& layer, AwqStorage storage) {
            (table.size() < 3 || storage == AwqStorage::kInterleaved ||
             is_there(layer.source, table[2]));
   } catch (const CheckpointError&) {
-    return false;  // the sizes are none of this layout
+    return false;  // the layout does not hold these sizes
   }
 }
 

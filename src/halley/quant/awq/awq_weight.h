@@ -1,4 +1,4 @@
-// Weights as AWQ tools store them, in three layouts.
+// Reads weights as AWQ tools store them, in three layouts.
 #pragma once
 
 #include <memory>
@@ -19,7 +19,8 @@ struct AwqLayerSource {
   const AwqSettings& checkpoint;
 };
 
-/// qweight, scales and, with zero points, qzeros (scaled_zeros of llm-awq), with types and shapes.
+/// The tensors of a layer with types and shapes: qweight, scales and, with zero points, qzeros
+/// (scaled_zeros of llm-awq).
 /// Throws CheckpointError where the sizes do not fit the layout.
 std::vector<TensorInfo> awq_tensors(const LinearSpec::Part& part, int64_t in_features,
                                     const AwqSettings& settings, AwqStorage storage);

@@ -12,7 +12,7 @@ namespace {
 constexpr int kBits = 4;
 constexpr int64_t kCodesPerWord = 8;
 
-/// Where output 8c + i lies in word c: nibble kNibbleOf[i].
+/// Output 8c + i of word c is nibble kNibbleOf[i].
 constexpr std::array<int, 8> kNibbleOf = {0, 4, 1, 5, 2, 6, 3, 7};
 
 /// [N, num_columns], a byte each, to words [num_columns, N/8].
@@ -36,7 +36,7 @@ std::vector<CheckpointTensor> encode_awq(const std::string& name, const Quantize
   require_bits(name, weight, {kBits});
   require_multiple(name, "outputs (N)", weight.N, kCodesPerWord);
   require_whole_groups(name, weight);
-  require_groups_of_neighbours(name, weight);
+  require_consecutive_groups(name, weight);
   const int64_t N = weight.N, K = weight.K, num_groups = weight.num_groups();
   const int64_t num_words = N / kCodesPerWord;
   return {written_tensor(name + ".qweight", DType::kI32, {K, num_words},

@@ -1,4 +1,4 @@
-// Writing AWQ files of version gemm: a layer's tensors and the declaration in config.json.
+// Writes AWQ files of version gemm: a layer's tensors and the declaration in config.json.
 #pragma once
 
 #include <string>
@@ -10,9 +10,9 @@
 
 namespace halley {
 
-/// <name>.qweight, .qzeros and .scales; README.md has the order of the nibbles. Throws
+/// Writes <name>.qweight, .qzeros and .scales; README.md has the order of the nibbles. Throws
 /// UnsupportedError for other than 4 bits, for outputs that are no multiple of 8, for groups that
-/// do not divide the inputs or whose inputs are not neighbours.
+/// do not divide the inputs or whose inputs are not consecutive.
 std::vector<CheckpointTensor> encode_awq(const std::string& name, const QuantizedWeight& weight);
 
 /// The quantization_config; layers left out are in modules_to_not_convert. Throws UnsupportedError

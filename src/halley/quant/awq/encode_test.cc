@@ -48,8 +48,8 @@ TEST(AwqEncode, RejectsWhatTheLayoutCannotHold) {
               ThrowsMessage<UnsupportedError>(
                   HasSubstr("expected a group size that divides its 40 inputs (K), got 32.")));
   EXPECT_THAT(encode({.N = 8, .K = 64, .group_size = 32, .has_perm = true}),
-              ThrowsMessage<UnsupportedError>(
-                  HasSubstr("expected groups of neighbouring inputs, got an order of inputs.")));
+              ThrowsMessage<UnsupportedError>(HasSubstr(
+                  "expected groups of consecutive inputs, got act-order groups (g_idx).")));
 }
 
 TEST(AwqDeclaration, ListsLayersLeftOut) {

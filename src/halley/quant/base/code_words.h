@@ -1,5 +1,5 @@
-// Codes of 2, 3, 4 and 8 bits from the little-endian words of checkpoints to the bytes that
-// StoredWeight::read_codes() writes.
+// Unpacks codes of 2, 3, 4 and 8 bits from the little-endian words of checkpoints (qweight) into
+// the bytes that StoredWeight::read_codes() writes.
 #pragma once
 
 #include <algorithm>
@@ -19,8 +19,8 @@ Word load_word(const std::byte* words, int64_t index) {
   return word;
 }
 
-/// Code `index` of a stream of codes, each in the next `bits` bits, across words where they do not
-/// divide 32. Reads only words that hold bits of the code.
+/// Code `index` of a stream of codes, each in the next `bits` bits; a code crosses words where
+/// `bits` does not divide 32. Reads only words that hold bits of the code.
 inline uint32_t code_of_stream(const std::byte* words, int64_t index, int bits) {
   const int64_t first_bit = index * bits;
   const int64_t word = first_bit / 32;
@@ -30,7 +30,7 @@ inline uint32_t code_of_stream(const std::byte* words, int64_t index, int bits) 
   return code & ((1u << bits) - 1);
 }
 
-/// The four codes in the low 4 * kBits bits, one in each byte, the lowest first.
+/// Spreads the four codes in the low 4 * kBits bits to one byte each, the lowest first.
 template <int kBits>
 constexpr uint32_t spread_quad(uint32_t codes) {
   static_assert(kBits >= 2 && kBits <= 8);
@@ -40,13 +40,13 @@ constexpr uint32_t spread_quad(uint32_t codes) {
   return (pairs | (pairs << (8 - kBits))) & kCodeMask;
 }
 
-/// The codes of 32 inputs and up to a panel's features as a room reads them: quads[q][row] has the
-/// inputs 4q to 4q + 3 of a row, the first in the lowest byte.
+/// The codes of 32 inputs and up to kPanelRows output features, as a format's module unpacks them:
+/// quads[q][row] has the inputs 4q to 4q + 3 of a row, the first in the lowest byte.
 struct UnitCodes {
   alignas(64) uint32_t quads[kQuadUnitInputs / 4][kPanelRows];
 
-  /// The first `num_inputs` inputs of the rows [row_begin, row_begin + num_rows) to where
-  /// code_at() has them for a block that begins with this unit.
+  /// Writes the first `num_inputs` inputs of the rows [row_begin, row_begin + num_rows) to the
+  /// bytes that code_at() gives for a block that begins with this unit.
   void write(int64_t row_begin, int64_t num_rows, int64_t num_inputs, uint8_t* out) const {
     const auto row_bytes = static_cast<size_t>(num_rows) * 4;
     for (int64_t quad = 0; quad < std::min(num_inputs, kQuadUnitInputs) / 4; ++quad) {

@@ -1,5 +1,5 @@
-// For tests of encoders: random quantized weights, what a room reads of the tensors made of them,
-// and the golden checkpoints written again.
+// For tests of encoders: random quantized weights, the weight that a format's module reads back
+// from the tensors made of them, and the golden checkpoints written again.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ struct QuantizedCase {
   int64_t N = 0;
   int64_t K = 0;
   int bits = 4;
-  int64_t group_size = 0;  // 0: a scale for each output
+  int64_t group_size = 0;  // 0: per-channel
   bool is_symmetric = false;
   bool has_perm = false;
 };
@@ -34,10 +34,10 @@ struct QuantizedCase {
 inline std::ostream& operator<<(std::ostream& out, const QuantizedCase& of) {
   return out << of.N << "x" << of.K << ", " << of.bits << " bits, group " << of.group_size
              << (of.is_symmetric ? ", symmetric" : ", asymmetric")
-             << (of.has_perm ? ", order" : "");
+             << (of.has_perm ? ", act-order" : "");
 }
 
-/// Any codes, scales and zeros; groups of scattered inputs where the case has an order.
+/// Random codes, scales and zero points; with `has_perm` the inputs of a group are scattered.
 inline QuantizedWeight random_quantized_weight(const QuantizedCase& of, uint32_t seed) {
   std::mt19937 random(seed);
   QuantizedWeight weight;
@@ -82,7 +82,7 @@ inline WrittenFormat written_format_of(const QuantizedCase& of) {
   return format;
 }
 
-/// What the room makes of a declaration.
+/// The scheme that the format's module reads from a declaration.
 inline std::unique_ptr<QuantScheme> scheme_of(const QuantFormat& format,
                                               const OrderedJson& declaration) {
   const HfConfig config =
@@ -103,25 +103,26 @@ inline LinearSpec::Part part_of(const std::string& name, int64_t N) {
   return {.name = name, .out_features = N, .stored_rows = N};
 }
 
-/// The room reads the numbers of dequantize_row() bit for bit, from all of the tensors.
+/// The format's module reads all of the tensors, and its weight is that of dequantize_row() bit for
+/// bit.
 inline void expect_reads_back(const QuantScheme& scheme, const std::string& name,
                               const std::vector<CheckpointTensor>& tensors,
                               const QuantizedWeight& weight) {
   const TensorStore store = store_of(tensors);
   const auto stored = scheme.open(store, part_of(name, weight.N), weight.K);
   EXPECT_EQ(stored->desc().tensor_names.size(), tensors.size());
-  const std::vector<float> numbers = dequantized_weight(*stored, weight.N, weight.K);
+  const std::vector<float> values = dequantized_weight(*stored, weight.N, weight.K);
   std::vector<float> row(static_cast<size_t>(weight.K));
   for (int64_t n = 0; n < weight.N; ++n) {
     dequantize_row(weight, n, row);
     for (int64_t k = 0; k < weight.K; ++k) {
-      ASSERT_EQ(numbers[static_cast<size_t>(n * weight.K + k)], row[static_cast<size_t>(k)])
+      ASSERT_EQ(values[static_cast<size_t>(n * weight.K + k)], row[static_cast<size_t>(k)])
           << "[" << n << ", " << k << "]";
     }
   }
 }
 
-/// Codes, scales and zero points [num_rows, K] as a room reads them.
+/// Codes, scales and zero points [num_rows, K] as the format's module reads them.
 inline QuantizedWeight quantized_weight_of(const StoredWeight& stored, int64_t N, int64_t K) {
   const WeightDesc& desc = stored.desc();
   QuantizedWeight weight;

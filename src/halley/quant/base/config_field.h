@@ -18,7 +18,7 @@ std::string shown_value(const HfConfig& config, std::string_view field);
 [[noreturn]] void reject_field(const HfConfig& config, std::string_view field,
                                const std::string& expected, const std::string& advice);
 
-/// Throws InputError of the same form.
+/// Throws InputError with the same text.
 [[noreturn]] void fail_field(const HfConfig& config, std::string_view field,
                              const std::string& expected, const std::string& advice);
 
@@ -26,8 +26,8 @@ std::string shown_value(const HfConfig& config, std::string_view field);
 [[noreturn]] void reject_as(const HfConfig& config, std::string_view field,
                             const std::string& text);
 
-/// The one of two names of a field that is there, or the first. Throws InputError where both are
-/// and differ.
+/// The name under which the field is present, of its two names; the first if neither is. Throws
+/// InputError where both are present and differ.
 const char* declared_name(const HfConfig& config, const char* name, const char* synonym);
 
 /// ASCII letters in lower case.

@@ -1,5 +1,5 @@
-// Weights in full precision, as the format "none" and the layers that other formats leave alone
-// have them.
+// Unquantized weights: those of the format "none", and layers that other formats leave in full
+// precision.
 #pragma once
 
 #include <memory>
@@ -21,18 +21,19 @@ std::unique_ptr<StoredWeight> open_dense_weight(const TensorSource& source,
 /// The tensor that open_dense_weight() reads, of one type, for dummy weights.
 TensorInfo expected_dense_tensor(const LinearSpec::Part& part, int64_t in_features, DType dtype);
 
-/// What the configuration says of a layer.
+/// The quantization that config.json declares for a layer; kEither: the tensors decide.
 enum class ConfigSays : uint8_t { kQuantized, kDense, kEither };
 
 /// Throws CheckpointError unless the tensors agree with the configuration. `because` names the
-/// field that says it: "field 'quantization_config.ignore' holds \"lm_head\"".
+/// field that declares it: "field 'quantization_config.ignore' holds \"lm_head\"".
 void check_agreement(const TensorSource& source, const LinearSpec::Part& part, ConfigSays says,
                      bool is_quantized, const std::string& because);
 
 /// Throws UnsupportedError: the part is a matrix of fused experts, and they are quantized.
 [[noreturn]] void reject_fused_experts(const std::string& where, const LinearSpec::Part& part);
 
-/// Throws CheckpointError: there is the weight in full precision beside the tensor of its codes.
+/// Throws CheckpointError: the checkpoint has the weight in full precision and also quantized, as
+/// tensor `codes_name`.
 [[noreturn]] void reject_second_weight(const TensorSource& source, const LinearSpec::Part& part,
                                        const std::string& codes_name);
 

@@ -1,4 +1,4 @@
-// The interface that a quantization format's room fills. `none` is a format too.
+// The interface that the module of a quantization format implements. `none` is a format too.
 #pragma once
 
 #include <memory>
@@ -14,11 +14,11 @@
 
 namespace halley {
 
-/// What a checkpoint says of its KV cache.
+/// The KV cache type that a checkpoint declares.
 enum class DeclaredKv : uint8_t {
   kNothing,
   kFp8Static,  // e4m3 with scales of the checkpoint, one for keys and one for values of a layer
-  kInt8,       // 8 bits, each token and head with a scale of its own: nothing is stored
+  kInt8,       // 8 bits, a scale per token and head: made at run time, nothing is stored
   kInt4,       // 4 bits, the same
 };
 
@@ -29,34 +29,34 @@ class QuantScheme {
   virtual const char* format_name() const = 0;
   /// For the summary line at load: "4 bits, group 128, symmetric".
   virtual std::string summary() const { return {}; }
-  /// The part's weight. Whether it is quantized is decided from the tensors present and checked
-  /// against the configuration (ignore lists, overrides). Reads headers, and of the data only
-  /// scalars and what decides how the rest is meant. Throws CheckpointError that names the layer,
+  /// The part's weight. The tensors present decide whether it is quantized; the configuration
+  /// (ignore lists, overrides) must agree. Reads headers, and of the data only scalars and tensors
+  /// that decide how others are read (g_idx, qzeros). Throws CheckpointError that names the layer,
   /// the tensor or field, what was expected and what was found; UnsupportedError where it is
   /// well-formed and cannot be loaded here.
   virtual std::unique_ptr<StoredWeight> open(const TensorSource& source,
                                              const LinearSpec::Part& part,
                                              int64_t in_features) const = 0;
-  /// The tensors, with types and shapes, that a checkpoint of this scheme has for a part: for dummy
-  /// weights. Optional tensors are left out; the bias is not among them.
+  /// The tensors, with types and shapes, that a checkpoint of this scheme has for a part: used to
+  /// make dummy weights. Optional tensors are left out; the bias is not among them.
   virtual std::vector<TensorInfo> expected_tensors(const LinearSpec::Part& part,
                                                    int64_t in_features) const = 0;
   virtual DeclaredKv declared_kv() const { return DeclaredKv::kNothing; }
-  /// Oddities of the configuration that the user should know.
+  /// Warnings about the configuration, for the user.
   virtual std::vector<std::string> warnings() const { return {}; }
 };
 
-/// One way in which a format stores weights, for the table of what loads.
+/// One way in which a format stores weights: a row of the table of `halley formats`.
 struct FormatOption {
-  const char* stored;   // "4 bits, act order"
-  GemmProblem problem;  // what its kernels are asked, at some size
+  const char* stored;   // "4 bits, act-order"
+  GemmProblem problem;  // asked of the tables of kernels, at kOptionSize
 };
 
 /// Outputs and inputs of the problems in FormatOption.
 inline constexpr int64_t kOptionSize = 4096;
 
-/// The problem of a weight of kOptionSize outputs and inputs; group_size kOptionSize: a scale for
-/// each output, 0: full precision.
+/// The problem of a weight of kOptionSize outputs and inputs; group_size kOptionSize: per-channel
+/// scales, 0: full precision.
 constexpr GemmProblem option_problem(PackedLayout layout, int64_t group_size = 0,
                                      ActivationQuant activation = ActivationQuant::kNone,
                                      ZeroKind zero_kind = ZeroKind::kPoint) {
@@ -68,13 +68,14 @@ constexpr GemmProblem option_problem(PackedLayout layout, int64_t group_size = 0
           .activation = activation};
 }
 
-/// One quantization format. A room defines exactly one constant of this type; quant/all lists them.
+/// One quantization format. Its module defines exactly one constant of this type; quant/all lists
+/// them.
 struct QuantFormat {
   const char* name;
   /// Null when the checkpoint is not of this format. Throws InputError or UnsupportedError when it
   /// is and cannot be used.
   std::unique_ptr<QuantScheme> (*detect)(const QuantConfig& config, const TensorSource& source);
-  /// In the order of the table of what loads; empty for a format that is only rejected.
+  /// In the order of the table of `halley formats`; empty for a format that is only rejected.
   std::span<const FormatOption> options = {};
 };
 

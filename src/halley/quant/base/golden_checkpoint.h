@@ -1,5 +1,5 @@
-// For tests of rooms: checkpoints that tools/make_golden.py wrote, and what its own reader made of
-// them.
+// For tests of formats: checkpoints that tools/make_golden.py wrote, and the weights that its own
+// reader found in them.
 #pragma once
 
 #include <cstdint>

@@ -23,7 +23,7 @@ GemmProblem problem_of(const OpenSection& section) {
           .activation = desc.activation};
 }
 
-/// What the user is told beside the error itself: which layer it is.
+/// Adds the layer's name to the error of a kernel choice.
 KernelChoice choose_kernel(const LinearLoading& loading, const GemmProblem& problem,
                            const std::string& name) {
   try {
@@ -81,8 +81,8 @@ class Stopwatch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-/// Touches every page of the section's tensors, on all threads: reading is a step of its own, whose
-/// time can be told, and the disk sees several readers.
+/// Touches every page of the section's tensors, on all threads: reading becomes a step of its own
+/// whose time can be measured, and the disk sees several readers.
 void read_tensors(ExecContext& context, const LinearLoading& loading, const OpenSection& section) {
   constexpr int64_t kTaskBytes = 1 << 20;
   constexpr int64_t kPageBytes = 4096;

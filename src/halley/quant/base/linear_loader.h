@@ -13,19 +13,19 @@
 
 namespace halley {
 
-/// What will run for some consecutive outputs of a layer, made from headers alone.
+/// The kernel and the layout of some consecutive outputs of a layer, planned from headers alone.
 struct LinearPlan {
-  std::string name;  // display_name() of the parts
-  /// Of the first part; the others agree in all but names and bytes.
+  std::string name;  // display_name() of the section's parts
+  /// The first part's; the others agree in all but names and bytes.
   WeightDesc weight;
   int64_t out_features = 0, in_features = 0;
   double stored_bytes = 0;
   double bits_per_weight = 16;  // stored, scales and zeros included
   size_t packed_bytes = 0;
   const GemmKernel* kernel = nullptr;
-  /// In low precision; null: the same.
+  /// The kernel in low precision; null: the same.
   const GemmKernel* low_kernel = nullptr;
-  /// Better-placed kernels of both and why each was rejected.
+  /// Preferred kernels of both precisions that were passed over, each with its reason.
   std::vector<std::string> rejections;
   std::vector<std::string> warnings;
 };

@@ -21,7 +21,7 @@ class LinearOp {
   struct Section {
     PackedWeight weight;
     const GemmKernel* kernel = nullptr;
-    /// In low precision; null: the same.
+    /// The kernel in low precision; null: the same.
     const GemmKernel* low_kernel = nullptr;
   };
 
@@ -38,9 +38,9 @@ class LinearOp {
 
   const std::vector<Section>& sections() const { return sections_; }
   const std::vector<float>& bias() const { return bias_; }
-  /// Of all sections, as kernels read them.
+  /// Bytes of all packed weights.
   size_t packed_bytes() const;
-  /// Of a layer with one section.
+  /// The weight of a layer with one section.
   const PackedWeight& weight() const {
     HALLEY_CHECK(sections_.size() == 1, sections_.size());
     return sections_[0].weight;

@@ -8,7 +8,7 @@
 namespace halley {
 namespace {
 
-/// How many bytes all names share from the front.
+/// The length of the prefix that all names share.
 size_t shared_prefix(const std::vector<LinearSpec::Part>& parts) {
   size_t length = parts[0].name.size();
   for (const LinearSpec::Part& part : parts) {
@@ -19,7 +19,7 @@ size_t shared_prefix(const std::vector<LinearSpec::Part>& parts) {
   return length;
 }
 
-/// How many bytes all names share from the back, behind the first `prefix`.
+/// The length of the suffix that all names share, not counting the first `prefix` bytes.
 size_t shared_suffix(const std::vector<LinearSpec::Part>& parts, size_t prefix) {
   size_t length = parts[0].name.size() - prefix;
   for (const LinearSpec::Part& part : parts) {

@@ -1,4 +1,4 @@
-// What a model asks of a linear layer: which rows of which checkpoint tensors it is made of.
+// The specification of a linear layer: which rows of which checkpoint tensors it is made of.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace halley {
 
-/// What a model asks for: y = x W^T + b, where W is one checkpoint tensor or several with the same
-/// inputs, one below the other (q, k and v; gate and up).
+/// y = x W^T + b, where W is one checkpoint tensor or several with the same inputs, stacked along
+/// their rows (q, k and v; gate and up).
 struct LinearSpec {
   /// One part of the rows. `name` is the checkpoint's without ".weight":
   /// "model.layers.0.self_attn.q_proj". Where a checkpoint stores a larger tensor (fused q/k/v, all

@@ -25,7 +25,7 @@ std::string error_text(int error_code) {
   return reinterpret_cast<const char*>(text);
 }
 
-/// `*` and `?` as expressions, everything else quoted.
+/// The regular expression of a glob: `*` and `?` translated, everything else quoted.
 std::string expression_of_glob(std::string_view text) {
   std::string expression;
   for (const char c : text) {

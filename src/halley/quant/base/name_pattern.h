@@ -1,4 +1,4 @@
-// Patterns that pick layers by name, in the three forms that configurations use.
+// Patterns that pick layers by name, in the three syntaxes that configurations use.
 #pragma once
 
 #include <memory>

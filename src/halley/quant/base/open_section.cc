@@ -13,12 +13,12 @@ namespace {
 
 using Part = LinearSpec::Part;
 
-/// Units of one panel that are unpacked and packed at a time: the codes stay in the first-level
-/// cache.
+/// Units of one panel that are unpacked and packed at a time: the codes stay in the L1 cache.
 constexpr int64_t kUnitsAtOnce = 8;
 constexpr int64_t kUnitCodes = kQuadUnitInputs * kPanelRows;
 
-/// An order that is found later, with the data, is its layer's own.
+/// Whether both have no permutation or equal ones; one that is found later, with the data, equals
+/// no other.
 bool has_same_perm(const WeightDesc& a, const WeightDesc& b) {
   if (!a.has_input_perm && !b.has_input_perm) return true;
   return a.declared_perm && b.declared_perm && *a.declared_perm == *b.declared_perm;
@@ -128,13 +128,14 @@ class PanelPacker {
     }
   }
 
-  /// Stored order to packed order, of all codes of the panel.
+  /// Permutes all codes of the panel from stored to packed order (act-order).
   void sort_inputs() {
     sorted_.assign(codes_.size(), 0);
-    const auto place = [](int64_t k) { return k / 4 * kQuadCodes + k % 4; };
+    const auto offset = [](int64_t k) { return k / 4 * kQuadCodes + k % 4; };
     for (int64_t k = 0; k < weight_.K; ++k) {
-      const uint8_t* from = codes_.data() + place(weight_.quant.input_perm[static_cast<size_t>(k)]);
-      uint8_t* to = sorted_.data() + place(k);
+      const uint8_t* from =
+          codes_.data() + offset(weight_.quant.input_perm[static_cast<size_t>(k)]);
+      uint8_t* to = sorted_.data() + offset(k);
       for (int64_t n = 0; n < kPanelRows; ++n) to[4 * n] = from[4 * n];
     }
     codes_.swap(sorted_);
@@ -220,7 +221,7 @@ PackedWeight pack_section(ExecContext& context, const OpenSection& section) {
 
 void release_tensors(const TensorSource& source, const OpenSection& section) {
   for (const OpenPart& part : section.parts) {
-    // A tensor of which this is one of several parts is read again.
+    // A tensor of several parts is read again for the next one.
     if (part.spec->out_features != part.spec->stored_rows || part.spec->expert >= 0) continue;
     for (const std::string& name : part.weight->desc().tensor_names) {
       if (const TensorInfo* info = source.find(name)) source.release(*info);

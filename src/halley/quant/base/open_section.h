@@ -1,5 +1,5 @@
-// A layer's parts as a checkpoint stores them, joined where they agree, and packed: what every
-// backend's loader begins with.
+// A layer's parts as a checkpoint stores them, joined where they agree, and packed: the first step
+// of every backend's loader.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct OpenPart {
   const TensorInfo* bias = nullptr;  // null: none
 };
 
-/// Consecutive parts that become one weight.
+/// Consecutive parts that become one packed weight (fused q/k/v, gate/up).
 struct OpenSection {
   std::vector<OpenPart> parts;
   int64_t in_features = 0;
@@ -51,7 +51,7 @@ std::vector<float> read_bias(const TensorSource& source, std::span<const OpenSec
 /// are wrong (StoredWeight::check_data()).
 PackedWeight pack_section(ExecContext& context, const OpenSection& section);
 
-/// Says that the section's tensors will not be read again.
+/// Tells the source that the section's tensors will not be read again.
 void release_tensors(const TensorSource& source, const OpenSection& section);
 
 }  // namespace halley

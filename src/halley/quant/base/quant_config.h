@@ -1,4 +1,4 @@
-// What a checkpoint states of its quantization, wherever its tool wrote it.
+// The quantization that a checkpoint declares, wherever its tool wrote it.
 #pragma once
 
 #include <filesystem>
@@ -12,8 +12,8 @@ namespace halley {
 struct QuantConfig {
   /// The declaration, or nothing where there is none: an unquantized checkpoint.
   std::optional<HfConfig> fields;
-  /// `quant_method` in lower case, or what the fields tell where it is missing. Empty without
-  /// fields.
+  /// `quant_method` in lower case; where it is missing, the method that the fields imply. Empty
+  /// without fields.
   std::string method;
 
   /// For messages: file and field of the method.
@@ -22,12 +22,12 @@ struct QuantConfig {
 
 /// Looks in this order: `quantization_config` of config.json, the same in its `text_config`, then
 /// quantize_config.json, quant_config.json and hf_quant_config.json in `model_dir` (empty: no
-/// files). A declaration without `quant_method` is told by its fields: `config_groups`
+/// files). Without `quant_method` the fields imply the method: `config_groups`
 /// compressed-tensors, `quant_algo` modelopt, `wbits` qoq, `zero_point` or an AWQ `version` awq,
-/// other `bits` gptq. Throws InputError where a file is not valid or nothing tells the method.
+/// other `bits` gptq. Throws InputError where a file is not valid or no field implies a method.
 QuantConfig read_quant_config(const HfConfig& config, const std::filesystem::path& model_dir);
 
-/// From one declaration: `fields` as it stands in a file.
+/// Reads one declaration: `fields` as it stands in a file.
 QuantConfig quant_config_of(HfConfig fields);
 
 }  // namespace halley

@@ -1,5 +1,5 @@
-// Scales and scaled zeros of quantized weights: reading pieces of their tensors, and rejecting the
-// numbers that no quantizer means.
+// Scales and scaled zeros of quantized weights: reads pieces of their tensors, and rejects values
+// that no quantizer writes.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +20,12 @@ struct MatrixRange {
   int64_t column_begin = 0, column_end = 0;
 };
 
-/// Throws CheckpointError that names the layer, the tensor [R, C] and the place of the first scale
+/// Throws CheckpointError that names the layer, the tensor [R, C] and the index of the first scale
 /// of the range that is NaN, infinite or zero. Negative scales are legal.
 void check_scales(const TensorSource& source, const std::string& layer, const TensorInfo& info,
                   const MatrixRange& range);
 
-/// The same for zeros that are stored in floating point: only NaN and infinity are rejected.
+/// The same for scaled zeros (scale * zero in floating point): rejects NaN and infinity alone.
 void check_scaled_zeros(const TensorSource& source, const std::string& layer,
                         const TensorInfo& info, const MatrixRange& range);
 

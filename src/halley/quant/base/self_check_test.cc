@@ -121,7 +121,7 @@ TEST_F(SelfCheck, StopsAWrongKernelByName) {
   }
 }
 
-/// As if the packing had put one code in a wrong place behind the reference's back.
+/// A packing error of one code, which reference and kernel do not share, looks like this.
 TEST_F(SelfCheck, NoticesASmallError) {
   static const GemmKernel* right = nullptr;
   const PackedWeight weight = dense_weight(context_, 40, 1024);

@@ -1,4 +1,4 @@
-// For tests of rooms: tensors in memory, and the numbers that a stored weight means.
+// For tests of formats: tensors in memory, and the dequantized values of a stored weight.
 #pragma once
 
 #include <algorithm>
@@ -61,7 +61,7 @@ class TensorsInMemory : public TensorSource {
   std::map<std::string, std::vector<std::byte>> data_;
 };
 
-/// The codes of a block as the loader asks for them; nothing but the block's codes is written.
+/// Reads a block's codes as the loader does, and checks that nothing else is written.
 inline std::vector<uint8_t> read_block(const StoredWeight& weight, const CodeBlock& block) {
   constexpr uint8_t kUntouched = 0xEE;
   const int64_t num_quads = (block.k_end - block.k_begin + 3) / 4;
@@ -85,7 +85,7 @@ inline std::vector<uint8_t> read_block(const StoredWeight& weight, const CodeBlo
   return quads;
 }
 
-/// The weight [num_rows, K], its inputs in stored order. The data are checked first.
+/// The dequantized weight [num_rows, K], its inputs in stored order. The data are checked first.
 inline std::vector<float> dequantized_weight(const StoredWeight& weight, int64_t num_rows,
                                              int64_t K) {
   weight.check_data();
@@ -98,7 +98,7 @@ inline std::vector<float> dequantized_weight(const StoredWeight& weight, int64_t
     const int64_t stored = order.empty() ? k : order[static_cast<size_t>(k)];
     group_of[static_cast<size_t>(stored)] = k / desc.group_size;
   }
-  std::vector<float> numbers(static_cast<size_t>(num_rows * K), NAN);
+  std::vector<float> values(static_cast<size_t>(num_rows * K), NAN);
   for (int64_t begin = 0; begin < num_rows; begin += kPanelRows) {
     const int64_t count = std::min(kPanelRows, num_rows - begin);
     std::vector<float> groups(static_cast<size_t>(num_groups * 64), NAN);
@@ -107,16 +107,16 @@ inline std::vector<float> dequantized_weight(const StoredWeight& weight, int64_t
     std::vector<uint8_t> quads = read_block(weight, block);
     for (int64_t row = 0; row < count; ++row) {
       for (int64_t k = 0; k < K; ++k) {
-        const auto place = static_cast<size_t>(group_of[static_cast<size_t>(k)] * 64 + row);
-        const double scale = groups[place], zero = groups[place + 32];
+        const auto at = static_cast<size_t>(group_of[static_cast<size_t>(k)] * 64 + row);
+        const double scale = groups[at], zero = groups[at + 32];
         const double code = *code_at(quads.data(), block, begin + row, k);
         const bool is_point = desc.zero_kind == ZeroKind::kPoint;
-        numbers[static_cast<size_t>((begin + row) * K + k)] =
+        values[static_cast<size_t>((begin + row) * K + k)] =
             static_cast<float>(is_point ? scale * (code - zero) : scale * code - zero);
       }
     }
   }
-  return numbers;
+  return values;
 }
 
 }  // namespace halley

@@ -7,7 +7,7 @@ namespace halley {
 namespace {
 
 std::string describe(int bits, int64_t group_size, bool is_symmetric) {
-  return str(bits, " bits, ", group_size == 0 ? "a scale per output" : str("group ", group_size),
+  return str(bits, " bits, ", group_size == 0 ? "per-channel" : str("group ", group_size),
              is_symmetric ? ", symmetric" : ", asymmetric");
 }
 

@@ -1,5 +1,5 @@
-// What a quantizer tells a format's room of the checkpoint that it wrote, for the declaration in
-// config.json.
+// The facts of a checkpoint that a quantizer wrote, from which a format's module makes the
+// declaration in config.json.
 #pragma once
 
 #include <cstdint>
@@ -13,27 +13,27 @@ struct WrittenLayer {
   std::string name;          // without ".weight"
   bool is_quantized = true;  // false: left as it was
   int bits = 4;
-  int64_t group_size = 128;  // 0: one scale for each output
+  int64_t group_size = 128;  // 0: per-channel
   bool is_symmetric = false;
 };
 
 /// The whole checkpoint.
 struct WrittenFormat {
   int bits = 4;
-  int64_t group_size = 128;  // 0: one scale for each output
+  int64_t group_size = 128;  // 0: per-channel
   bool is_symmetric = false;
   bool has_act_order = false;
   bool has_static_groups = false;
   double damp = 0.01;
   bool is_activation_static = false;  // FP8: input scales are in the file
-  int kv_bits = 16;                   // of the KV cache that the checkpoint is meant for
-  std::vector<WrittenLayer> layers;   // all linear layers, in the order of the model
+  int kv_bits = 16;                   // of the KV cache that the checkpoint declares
+  std::vector<WrittenLayer> layers;   // all linear layers, in model order
 };
 
 /// The name of the output layer, which no method quantizes.
 inline constexpr const char* kOutputLayer = "lm_head";
 
-/// The layers in full precision: the output layer, then those that were left out, by their names.
+/// Names of the layers in full precision: the output layer, then those that were left out.
 std::vector<std::string> dense_layers(const WrittenFormat& format);
 
 /// Whether a quantized layer has other settings than the whole.

@@ -55,9 +55,9 @@ void require_whole_groups(const std::string& layer, const QuantizedWeight& weigh
                   str(weight.group_size));
 }
 
-void require_groups_of_neighbours(const std::string& layer, const QuantizedWeight& weight) {
+void require_consecutive_groups(const std::string& layer, const QuantizedWeight& weight) {
   if (weight.group_of_input.empty()) return;
-  reject_to_write(layer, "groups of neighbouring inputs", "an order of inputs");
+  reject_to_write(layer, "groups of consecutive inputs", "act-order groups (g_idx)");
 }
 
 void check_sizes(const QuantizedWeight& weight) {

@@ -1,5 +1,5 @@
-// What the encoders of all formats need: tensors made of numbers, codes packed into words, and
-// rejections of weights that a layout cannot hold.
+// Shared by the encoders of all formats: makes tensors of values, packs codes into words, and
+// rejects weights that a layout cannot hold.
 #pragma once
 
 #include <cstdint>
@@ -29,14 +29,14 @@ CheckpointTensor written_tensor(std::string name, DType dtype, Shape shape,
   return tensor;
 }
 
-/// An f16 tensor of numbers that f16 has.
+/// An f16 tensor. Requires values that are representable in f16.
 CheckpointTensor written_f16(std::string name, Shape shape, std::span<const float> values);
 
 /// [num_rows, num_columns] to [num_columns, num_rows].
 std::vector<float> transposed(std::span<const float> values, int64_t num_rows, int64_t num_columns);
 
-/// A stream of codes, each in the next `bits` bits of words that lie `stride` apart and are zero at
-/// first. A code may lie across two words.
+/// Packs a stream of codes, each into the next `bits` bits of words that lie `stride` apart and are
+/// zero at first. A code may cross two words.
 struct CodeWriter {
   uint32_t* words = nullptr;
   int64_t stride = 1;
@@ -67,10 +67,11 @@ void require_bits(const std::string& layer, const QuantizedWeight& weight,
 /// Rejects a last group that is shorter than the others.
 void require_whole_groups(const std::string& layer, const QuantizedWeight& weight);
 
-/// Rejects groups of inputs that are not neighbours.
-void require_groups_of_neighbours(const std::string& layer, const QuantizedWeight& weight);
+/// Rejects a g_idx: groups whose inputs are not consecutive.
+void require_consecutive_groups(const std::string& layer, const QuantizedWeight& weight);
 
-/// Stops where the vectors of a weight do not have the sizes that it states: a quantizer's bug.
+/// Ends the process where the vectors of a weight do not have the sizes of its fields: a bug of the
+/// quantizer.
 void check_sizes(const QuantizedWeight& weight);
 
 }  // namespace halley

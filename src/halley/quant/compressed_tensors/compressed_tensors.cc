@@ -24,7 +24,7 @@ bool is_static(ActivationQuant activation) {
   return activation == ActivationQuant::kS8Static || activation == ActivationQuant::kE4m3Static;
 }
 
-/// Of the storages with a byte for each code.
+/// The spec of a storage with a byte per value.
 ByteWeightSpec byte_spec_of(const Part& part, int64_t in_features, const GroupScheme& scheme) {
   ByteWeightSpec spec;
   spec.format = kName;

@@ -63,7 +63,7 @@ TEST(CompressedGolden, WeightsAreThoseOfTheIndependentReader) {
   }
 }
 
-TEST(CompressedGolden, CheckpointsStateTheirCacheAndSchemes) {
+TEST(CompressedGolden, CheckpointsDeclareTheirCacheAndSchemes) {
   const GoldenCheckpoint golden("ct_kv_cache");
   const auto scheme = kQuantCompressedTensors.detect(golden.quant, *golden.source);
   EXPECT_EQ(scheme->declared_kv(), DeclaredKv::kFp8Static);
@@ -98,17 +98,17 @@ TEST(CompressedOpen, ReadsSignedBytesWithAndWithoutZeroPoints) {
   EXPECT_EQ(symmetric->desc().activation, ActivationQuant::kNone);
   const float scales[] = {0.5f, 1, -2, 4};
   const int zeros[] = {3, -7, 0, 127};
-  auto numbers = dequantized(*symmetric, 4, 8);
+  auto values = dequantized(*symmetric, 4, 8);
   for (size_t i = 0; i < 32; ++i) {
-    EXPECT_EQ(numbers[i], scales[i / 8] * static_cast<float>(codes[i]));
+    EXPECT_EQ(values[i], scales[i / 8] * static_cast<float>(codes[i]));
   }
   tensors.add<int8_t>("m.a.weight_zero_point", DType::kI8, {4, 1}, {3, -7, 0, 127});
   const auto asymmetric =
       open_layer(*scheme_of("int-quantized", str(kInt8, R"(, "symmetric": false)")), tensors);
   EXPECT_FALSE(asymmetric->desc().is_symmetric);
-  numbers = dequantized(*asymmetric, 4, 8);
+  values = dequantized(*asymmetric, 4, 8);
   for (size_t i = 0; i < 32; ++i) {
-    EXPECT_EQ(numbers[i], scales[i / 8] * static_cast<float>(codes[i] - zeros[i / 8]));
+    EXPECT_EQ(values[i], scales[i / 8] * static_cast<float>(codes[i] - zeros[i / 8]));
   }
   expect_open_fails(*scheme_of("int-quantized", kInt8), tensors,
                     "tensor \"m.a.weight_zero_point\": expected zeros, since the configuration "
@@ -157,7 +157,7 @@ TEST(CompressedOpen, RejectsTensorsOfAnotherStorage) {
                     "tensor \"m.a.weight_packed\": expected a tensor of shape [4, 1], got none");
 }
 
-TEST(CompressedOpen, RejectsFullPrecisionBesideCodes) {
+TEST(CompressedOpen, RejectsFullPrecisionNextToCodes) {
   MemoryTensors tensors;
   tensors.add_bytes("m.a.weight_packed", DType::kI32, {4, 1}).fill("m.a.weight_scale", {1}, 1);
   const auto scheme = scheme_of("pack-quantized", R"("num_bits": 4)");

@@ -11,7 +11,7 @@
 namespace halley {
 namespace {
 
-constexpr int kSignedOffset = 128;  // of a signed code of 8 bits
+constexpr int kSignedOffset = 128;  // added to signed 8-bit values
 
 const char* format_of(CodeStorage storage) {
   switch (storage) {
@@ -40,7 +40,7 @@ OrderedJson scheme_of_weights(const WrittenFormat& format, const WrittenLayer& l
   return weights;
 }
 
-/// Of activations: nothing where the weights alone are quantized.
+/// The scheme of activations; null where the weights alone are quantized.
 OrderedJson scheme_of_inputs(const WrittenFormat& format, CodeStorage storage) {
   if (storage == CodeStorage::kPacked) return nullptr;
   const bool is_static = storage == CodeStorage::kFloat8 && format.is_activation_static;
@@ -51,7 +51,7 @@ OrderedJson scheme_of_inputs(const WrittenFormat& format, CodeStorage storage) {
           {"dynamic", !is_static}};
 }
 
-/// The first of a group's settings, and the layers that it has by name.
+/// A member of config_groups: its first layer, which has the settings, and all layers by name.
 struct Group {
   WrittenLayer setting;
   std::vector<std::string> targets;
@@ -83,7 +83,7 @@ std::vector<CheckpointTensor> encode_pack_quantized(const std::string& name,
   check_sizes(weight);
   require_bits(name, weight, {4, 8});
   require_whole_groups(name, weight);
-  require_groups_of_neighbours(name, weight);
+  require_consecutive_groups(name, weight);
   const int64_t N = weight.N, K = weight.K, num_groups = weight.num_groups();
   const int64_t words_per_row = ceil_div(K * weight.bits, int64_t{32});
   std::vector<uint32_t> codes(static_cast<size_t>(N * words_per_row));
@@ -118,7 +118,7 @@ std::vector<CheckpointTensor> encode_int_quantized(const std::string& name,
   require_bits(name, weight, {8});
   if (!weight.is_symmetric) reject_to_write(name, "a symmetric weight", "an asymmetric one");
   if (weight.num_groups() != 1) {
-    reject_to_write(name, "a scale for each output", str("groups of ", weight.group_size));
+    reject_to_write(name, "per-channel scales", str("groups of ", weight.group_size));
   }
   std::vector<int8_t> codes(weight.codes.size());
   for (size_t i = 0; i < codes.size(); ++i) {

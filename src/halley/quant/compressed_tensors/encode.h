@@ -1,4 +1,4 @@
-// Writing compressed-tensors files: packed integers, 8-bit integers and 8-bit floats, and the
+// Writes compressed-tensors files: packed integers, 8-bit integers and 8-bit floats, and the
 // declaration in config.json.
 #pragma once
 
@@ -15,22 +15,22 @@
 
 namespace halley {
 
-/// pack-quantized, of 4 or 8 bits: <name>.weight_packed, .weight_scale f16 and .weight_shape;
-/// .weight_zero_point where asymmetric. Throws UnsupportedError for other bits, for groups that do
-/// not divide the inputs and for groups whose inputs are not neighbours, which compressed-tensors
-/// had (actorder group) and has no more.
+/// Writes pack-quantized, of 4 or 8 bits: <name>.weight_packed, .weight_scale f16 and
+/// .weight_shape; .weight_zero_point where asymmetric. Throws UnsupportedError for other bits, for
+/// groups that do not divide the inputs and for groups whose inputs are not consecutive (actorder
+/// group), which compressed-tensors no longer supports.
 std::vector<CheckpointTensor> encode_pack_quantized(const std::string& name,
                                                     const QuantizedWeight& weight);
 
-/// int-quantized: <name>.weight i8 and .weight_scale f32 [N, 1]; activations are rounded to 8 bits
-/// with a scale for each token. Throws UnsupportedError unless the weight has 8 bits, is symmetric
-/// and has one group.
+/// Writes int-quantized: <name>.weight i8 and per-channel .weight_scale f32 [N, 1]; activations are
+/// quantized to 8 bits with dynamic per-token scales. Throws UnsupportedError unless the weight has
+/// 8 bits, is symmetric and has one group.
 std::vector<CheckpointTensor> encode_int_quantized(const std::string& name,
                                                    const QuantizedWeight& weight);
 
-/// float-quantized: a weight [N, K] rounded to e4m3 with a scale max|w| / 448 for each output;
+/// Writes float-quantized: a weight [N, K] rounded to e4m3 with per-channel scales max|w| / 448;
 /// <name>.input_scale where one is given (static activations). Throws CheckpointError where a
-/// number is NaN or infinite.
+/// weight is NaN or infinite.
 std::vector<CheckpointTensor> encode_float_quantized(const std::string& name,
                                                      std::span<const float> weight, int64_t K,
                                                      std::optional<float> input_scale);

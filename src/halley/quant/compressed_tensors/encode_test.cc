@@ -84,9 +84,9 @@ TEST(FloatQuantizedEncode, IsReadBack) {
     const auto stored = scheme->open(store, part_of("a", N), K);
     EXPECT_EQ(stored->desc().activation,
               is_static ? ActivationQuant::kE4m3Static : ActivationQuant::kE4m3Token);
-    const std::vector<float> numbers = dequantized(*stored, N, K);
+    const std::vector<float> values = dequantized(*stored, N, K);
     for (size_t i = 0; i < weight.size(); ++i) {
-      EXPECT_NEAR(numbers[i], weight[i], std::abs(weight[i]) * 0x1p-4) << i;
+      EXPECT_NEAR(values[i], weight[i], std::abs(weight[i]) * 0x1p-4) << i;
     }
   }
 }
@@ -103,8 +103,8 @@ TEST(CompressedTensorsEncode, RejectsWhatTheFormatsCannotHold) {
               ThrowsMessage<UnsupportedError>(
                   HasSubstr("expected a group size that divides its 40 inputs (K), got 32.")));
   EXPECT_THAT(pack({.N = 8, .K = 64, .group_size = 32, .has_perm = true}),
-              ThrowsMessage<UnsupportedError>(
-                  HasSubstr("expected groups of neighbouring inputs, got an order of inputs.")));
+              ThrowsMessage<UnsupportedError>(HasSubstr(
+                  "expected groups of consecutive inputs, got act-order groups (g_idx).")));
   const auto encode = [](const QuantizedCase& of) {
     return [of] { encode_int_quantized("model.a", random_quantized_weight(of, 1)); };
   };
@@ -113,9 +113,9 @@ TEST(CompressedTensorsEncode, RejectsWhatTheFormatsCannotHold) {
   EXPECT_THAT(encode({.N = 8, .K = 64, .bits = 8}),
               ThrowsMessage<UnsupportedError>(
                   HasSubstr("expected a symmetric weight, got an asymmetric one.")));
-  EXPECT_THAT(encode({.N = 8, .K = 64, .bits = 8, .group_size = 32, .is_symmetric = true}),
-              ThrowsMessage<UnsupportedError>(
-                  HasSubstr("expected a scale for each output, got groups of 32.")));
+  EXPECT_THAT(
+      encode({.N = 8, .K = 64, .bits = 8, .group_size = 32, .is_symmetric = true}),
+      ThrowsMessage<UnsupportedError>(HasSubstr("expected per-channel scales, got groups of 32.")));
 }
 
 TEST(CompressedTensorsDeclaration, HasAGroupForEachSetting) {
@@ -146,7 +146,7 @@ TEST(CompressedTensorsDeclaration, HasAGroupForEachSetting) {
   EXPECT_EQ(scheme->expected_tensors(part_of("m.c", 8), 64)[0].name, "m.c.weight");
 }
 
-TEST(CompressedTensorsDeclaration, StatesActivationsAndOrders) {
+TEST(CompressedTensorsDeclaration, DeclaresActivationsAndActOrder) {
   WrittenFormat format;
   format.bits = 8;
   format.group_size = 0;

@@ -13,7 +13,7 @@ constexpr int64_t kActivationGroup = 128;  // of ActivationQuant::kE4m3Group128
 constexpr const char* kRequantize =
     "Quantize the model again with llm-compressor as W4A16, W8A8 or FP8.";
 
-/// Formats that exist and are not read, and what to do.
+/// Formats that exist and are unsupported, with advice.
 struct RejectedStorage {
   std::string_view format;
   const char* advice;
@@ -75,7 +75,7 @@ void read_type(const HfConfig& weights, GroupScheme& scheme) {
   if (scheme.storage == CodeStorage::kPacked && bits != 2 && bits != 3 && bits != 4 && bits != 8) {
     reject_field(weights, "num_bits", "2, 3, 4 or 8 in pack-quantized", kRequantize);
   }
-  // int-quantized of fewer bits has an i8 for each code all the same.
+  // int-quantized of fewer bits has an i8 per value all the same.
   if (scheme.storage == CodeStorage::kInt8 && bits > 8) {
     reject_field(weights, "num_bits", "at most 8 in int-quantized", kRequantize);
   }
@@ -139,7 +139,8 @@ void read_strategy(const HfConfig& weights, GroupScheme& scheme) {
   }
 }
 
-/// "group" stores the group of each input; "weight" has put the inputs back and stores nothing.
+/// Reads actorder: "group" stores a g_idx; "weight" was quantized in act-order with static groups
+/// and stores none.
 void read_perm(const HfConfig& weights, GroupScheme& scheme) {
   const auto it = weights.json().find("actorder");
   if (it == weights.json().end() || it->is_null()) return;

@@ -24,7 +24,7 @@ uint32_t load_word(const std::byte* data, int64_t index) {
   return word;
 }
 
-/// Four codes of a dense stream, the first of them in the low bits, to a byte each.
+/// Unpacks four codes of a dense stream, the first in the low bits, to a byte each.
 template <int kBits>
 uint32_t spread_quad(uint32_t codes) {
   if constexpr (kBits == 8) return codes;
@@ -163,7 +163,7 @@ class PackedRows : public StoredWeight {
     }
   }
 
-  /// The first code of a block lies anywhere in its word.
+  /// The first code of a block may begin anywhere in its word.
   void read_padded(const CodeBlock& block, uint8_t* quads) const {
     const int bits = desc().bits;
     const int per_word = 32 / bits;
@@ -223,7 +223,7 @@ ScaleBlocks blocks_of(const Part& part, int64_t in_features, const GroupScheme& 
           .group_size = is_grouped ? scheme.group_size : in_features};
 }
 
-/// The packing that a tensor's words tell, or nothing where they fit both.
+/// The packing that fits the number of a tensor's words, or nothing where both fit.
 std::optional<WordPacking> packing_of(int64_t words, int64_t count, int bits) {
   const bool is_dense = words == num_words(count, bits, WordPacking::kDense);
   const bool is_padded = words == num_words(count, bits, WordPacking::kPadded);
@@ -231,7 +231,7 @@ std::optional<WordPacking> packing_of(int64_t words, int64_t count, int bits) {
   return is_dense ? WordPacking::kDense : WordPacking::kPadded;
 }
 
-/// From the weight's words, else from the zeros' words.
+/// The packing by the weight's words, else by the zero points' words.
 WordPacking find_packing(const TensorSource& source, const Part& part, int64_t in_features,
                          const GroupScheme& scheme) {
   const int bits = scheme.bits;
@@ -276,7 +276,7 @@ void check_shape_tensor(const TensorSource& source, const Part& part, int64_t in
                             ", got ", got, ". Check that config.json belongs to these weights."));
 }
 
-/// Tensors that change what the codes mean must be there exactly where the configuration says so.
+/// Throws where a tensor that changes the meaning of others is present and not declared.
 void reject_undeclared_tensors(const TensorSource& source, const Part& part,
                                const GroupScheme& scheme) {
   reject_undeclared_tensor(source, part.name + ".weight", "weight_packed is there");

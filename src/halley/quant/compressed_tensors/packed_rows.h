@@ -1,4 +1,4 @@
-// Integers of 2, 3, 4 or 8 bits in i32 words along K: the storage "pack-quantized".
+// Reads integers of 2, 3, 4 or 8 bits in i32 words along K: the storage "pack-quantized".
 #pragma once
 
 #include <memory>
@@ -9,17 +9,17 @@
 
 namespace halley {
 
-/// How values lie in words. Older versions of the tool padded 3 bits, and no field says which it
-/// is.
+/// How values are packed into words. Older versions of the tool padded 3 bits, and no field says
+/// which packing a file has.
 enum class WordPacking : uint8_t {
-  kDense,   // one stream of bits, lowest first; a value may lie across two words
+  kDense,   // one stream of bits, lowest first; a value may cross two words
   kPadded,  // floor(32 / bits) values in a word, the rest of it zero
 };
 
-/// Words of `count` values.
+/// The number of words of `count` values.
 int64_t num_words(int64_t count, int bits, WordPacking packing);
 
-/// <part>.weight_packed i32 [stored_rows, words], weight_scale, and where the scheme has them
+/// Opens <part>.weight_packed i32 [stored_rows, words], weight_scale, and where the scheme has them
 /// weight_zero_point and weight_g_idx; weight_shape is checked where it is there. Throws
 /// CheckpointError where one is missing, of another type or shape, or against the scheme;
 /// check_data() where scales are not finite or zero, or weight_g_idx does not put group_size

@@ -1,4 +1,4 @@
-// Packed integers: every width and packing at odd sizes, slices, orders, and damaged data.
+// Packed integers: every width and packing at odd sizes, slices, act-order, and damaged data.
 #include "halley/quant/compressed_tensors/packed_rows.h"
 
 #include <cmath>
@@ -24,7 +24,7 @@ struct Layer {
   int64_t num_rows = 0, K = 0;
   GroupScheme scheme;
   MemoryTensors tensors;
-  std::vector<float> numbers;
+  std::vector<float> values;
 
   int64_t group_size() const { return scheme.group_size > 0 ? scheme.group_size : K; }
   std::unique_ptr<StoredWeight> open() const {
@@ -37,18 +37,18 @@ void set_code(std::vector<uint32_t>& words, int64_t first, int64_t stride, int64
               const std::pair<int, WordPacking>& bits_and_packing, uint32_t code) {
   const auto [bits, packing] = bits_and_packing;
   for (int bit = 0; bit < bits; ++bit) {
-    int64_t word = (index * bits + bit) / 32, place = (index * bits + bit) % 32;
+    int64_t word = (index * bits + bit) / 32, shift = (index * bits + bit) % 32;
     if (packing == WordPacking::kPadded) {
       word = index / (32 / bits);
-      place = index % (32 / bits) * bits + bit;
+      shift = index % (32 / bits) * bits + bit;
     }
-    words[static_cast<size_t>(first + word * stride)] |= ((code >> bit) & 1u) << place;
+    words[static_cast<size_t>(first + word * stride)] |= ((code >> bit) & 1u) << shift;
   }
 }
 
 Layer make_layer(int64_t num_rows, int64_t K, const GroupScheme& scheme,
                  WordPacking packing = WordPacking::kDense) {
-  Layer layer = {.num_rows = num_rows, .K = K, .scheme = scheme, .tensors = {}, .numbers = {}};
+  Layer layer = {.num_rows = num_rows, .K = K, .scheme = scheme, .tensors = {}, .values = {}};
   const int bits = scheme.bits;
   const int64_t G = layer.group_size(), num_groups = (K + G - 1) / G;
   const int64_t row_words = num_words(K, bits, packing);
@@ -70,9 +70,9 @@ Layer make_layer(int64_t num_rows, int64_t K, const GroupScheme& scheme,
       set_code(words, n * row_words, 1, k, {bits, packing}, code);
       // Scattered groups: input k is of group k mod num_groups (K a multiple of the group size).
       const int64_t g = scheme.has_input_perm ? k % num_groups : k / G;
-      const auto place = static_cast<size_t>(n * num_groups + g);
-      layer.numbers.push_back(scales[place] *
-                              (static_cast<float>(code) - static_cast<float>(zeros[place])));
+      const auto at = static_cast<size_t>(n * num_groups + g);
+      layer.values.push_back(scales[at] *
+                             (static_cast<float>(code) - static_cast<float>(zeros[at])));
     }
   }
   layer.tensors.add("a.weight_packed", DType::kI32, {num_rows, row_words}, words);
@@ -104,7 +104,7 @@ TEST(PackedRows, ReadsEveryWidthAtOddSizes) {
       for (const int64_t group_size : {0, 1, 24, 200}) {
         for (const bool is_symmetric : {true, false}) {
           const Layer layer = make_layer(31, K, scheme_of(bits, group_size, is_symmetric));
-          EXPECT_EQ(dequantized(*layer.open(), 31, K), layer.numbers)
+          EXPECT_EQ(dequantized(*layer.open(), 31, K), layer.values)
               << bits << " bits, K " << K << ", group " << group_size;
         }
       }
@@ -116,7 +116,7 @@ TEST(PackedRows, TellsPaddedWordsByTheirNumber) {
   for (const int64_t K : {32, 64, 160, 331}) {
     for (const WordPacking packing : {WordPacking::kDense, WordPacking::kPadded}) {
       const Layer layer = make_layer(33, K, scheme_of(3, 32, false), packing);
-      EXPECT_EQ(dequantized(*layer.open(), 33, K), layer.numbers) << K;
+      EXPECT_EQ(dequantized(*layer.open(), 33, K), layer.values) << K;
     }
   }
 }
@@ -124,7 +124,7 @@ TEST(PackedRows, TellsPaddedWordsByTheirNumber) {
 TEST(PackedRows, ZerosTellWhereTheWeightDoesNot) {
   for (const WordPacking packing : {WordPacking::kDense, WordPacking::kPadded}) {
     const Layer layer = make_layer(64, 60, scheme_of(3, 32, false), packing);
-    EXPECT_EQ(dequantized(*layer.open(), 64, 60), layer.numbers);
+    EXPECT_EQ(dequantized(*layer.open(), 64, 60), layer.values);
   }
 }
 
@@ -145,7 +145,7 @@ TEST(PackedRows, TakesRowsOfAStoredTensor) {
     part.out_features = 44;
     const auto weight = open_packed_rows(layer.tensors, part, 96, layer.scheme);
     EXPECT_EQ(dequantized(*weight, 44, 96),
-              std::vector<float>(layer.numbers.begin() + 19 * 96, layer.numbers.begin() + 63 * 96));
+              std::vector<float>(layer.values.begin() + 19 * 96, layer.values.begin() + 63 * 96));
     const double whole_bytes = layer.open()->desc().stored_bytes;
     EXPECT_NEAR(weight->desc().stored_bytes, whole_bytes * 44 / 70, 1e-6);
   }
@@ -157,10 +157,10 @@ TEST(PackedRows, BringsTheInputsOfAGroupTogether) {
   const Layer layer = make_layer(9, 12, scheme);
   const auto weight = layer.open();
   EXPECT_THAT(weight->input_perm(), ElementsAre(0, 3, 6, 9, 1, 4, 7, 10, 2, 5, 8, 11));
-  EXPECT_EQ(dequantized(*weight, 9, 12), layer.numbers);
+  EXPECT_EQ(dequantized(*weight, 9, 12), layer.values);
 }
 
-TEST(PackedRows, RejectsOrdersThatAreNotOne) {
+TEST(PackedRows, RejectsBadGIdx) {
   GroupScheme scheme = scheme_of(4, 4, true);
   scheme.has_input_perm = true;
   Layer layer = make_layer(9, 12, scheme);
@@ -180,7 +180,7 @@ TEST(PackedRows, RejectsOrdersThatAreNotOne) {
                   "tensor \"a.weight_g_idx\": expected a tensor of shape [12], got none")));
 }
 
-TEST(PackedRows, TheLastGroupOfAnOrderMayBeSmaller) {
+TEST(PackedRows, TheLastGroupOfAGIdxMayBeSmaller) {
   GroupScheme scheme = scheme_of(4, 4, true);
   scheme.has_input_perm = true;
   Layer layer = make_layer(2, 12, scheme);
@@ -193,7 +193,7 @@ TEST(PackedRows, TheLastGroupOfAnOrderMayBeSmaller) {
   EXPECT_THAT(weight->input_perm(), ElementsAre(1, 3, 5, 7, 2, 4, 6, 8, 0, 9));
 }
 
-TEST(PackedRows, RejectsTensorsThatTheSchemeDenies) {
+TEST(PackedRows, RejectsTensorsThatTheSchemeRulesOut) {
   Layer layer = make_layer(8, 32, scheme_of(4, 16, false));
   layer.scheme.is_symmetric = true;
   EXPECT_THAT(
@@ -235,7 +235,7 @@ TEST(PackedRows, RejectsShapesThatDisagree) {
   expect_failure(bad, "tensor \"a.weight_scale\": expected type f32, f16 or bf16, got i8");
 }
 
-TEST(PackedRows, RejectsBadScalesByTheirPlace) {
+TEST(PackedRows, RejectsBadScalesByTheirIndex) {
   for (const float value : {0.0f, NAN, std::numeric_limits<float>::infinity()}) {
     Layer layer = make_layer(4, 32, scheme_of(4, 16, true));
     std::vector<float> scales(8, 1.0f);

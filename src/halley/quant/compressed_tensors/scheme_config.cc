@@ -8,7 +8,7 @@ namespace halley {
 namespace {
 
 constexpr size_t kGroupsMax = 1024;
-/// What Python's modules of this kind are called; no other class has a weight that is multiplied.
+/// The class name of Python's linear modules; no other class has a quantized GEMM weight.
 constexpr const char* kClassName = "Linear";
 constexpr std::string_view kRegexMark = "re:";
 
@@ -20,7 +20,7 @@ void reject_sparsity(const HfConfig& fields) {
                "Decompress the model, or quantize it without sparsity.");
 }
 
-/// Transforms change the inputs of layers: without them the weights mean nothing.
+/// Transforms change the inputs of layers: without them the outputs would be wrong.
 void reject_transforms(const HfConfig& fields) {
   const auto transform = fields.object("transform_config");
   if (!transform) return;

@@ -18,8 +18,8 @@ namespace halley {
 /// How a group's weights are stored.
 enum class CodeStorage : uint8_t {
   kPacked,  // "pack-quantized": integers of 2, 3, 4 or 8 bits in i32 words
-  kInt8,    // "int-quantized": an i8 each
-  kFloat8,  // "float-quantized": an e4m3 each
+  kInt8,    // "int-quantized": i8
+  kFloat8,  // "float-quantized": e4m3
 };
 
 /// One member of config_groups.
@@ -39,16 +39,16 @@ struct GroupScheme {
 /// `format` the one of the whole configuration.
 GroupScheme read_group_scheme(const HfConfig& group, const std::string& format);
 
-/// Everything that the room uses of the configuration.
+/// The whole quantization_config.
 class SchemeConfig {
  public:
   /// Throws InputError or UnsupportedError that names file and field.
   explicit SchemeConfig(const HfConfig& fields);
 
-  /// What it says of a layer.
+  /// The scheme of a layer, and the field that decides it.
   struct Verdict {
     ConfigSays says = ConfigSays::kDense;
-    const GroupScheme* group = nullptr;  // where it says quantized
+    const GroupScheme* group = nullptr;  // where it is quantized
     std::string because;                 // for check_agreement()
   };
   /// `ignore` goes first; then, over all groups in the order of the file, targets that are the

@@ -77,7 +77,7 @@ TEST(SchemeConfig, GroupSizeTellsAMissingStrategy) {
   EXPECT_EQ(parse_group("pack-quantized", R"("num_bits": 4)").block_rows, 0);
 }
 
-TEST(SchemeConfig, ReadsInputOrders) {
+TEST(SchemeConfig, ReadsActOrder) {
   const auto order = [](const char* actorder) {
     return parse_group("pack-quantized", str(R"("num_bits": 4, "strategy": "group", "group_size": 8,
                        "actorder": )",
@@ -244,7 +244,7 @@ TEST(SchemeConfig, RequiresGroupsAndTargets) {
       "\"Linear\", got nothing. State which layers the group has.");
 }
 
-TEST(SchemeConfig, SaysWhatIsOddOfTheStatus) {
+TEST(SchemeConfig, WarnsOfAnOddStatus) {
   EXPECT_THAT(parse_bare(R"("quantization_status": "frozen")").warnings(), IsEmpty());
   EXPECT_THAT(parse_bare("").warnings(), IsEmpty());
   EXPECT_THAT(parse_bare(R"("quantization_status": "calibration")").warnings(),
@@ -252,7 +252,7 @@ TEST(SchemeConfig, SaysWhatIsOddOfTheStatus) {
                           "\"frozen\", got \"calibration\": the scales may not be final."));
 }
 
-TEST(SchemeConfig, ReadsWhatIsDeclaredOfTheCache) {
+TEST(SchemeConfig, ReadsTheDeclaredCache) {
   EXPECT_EQ(parse_bare("").declared_kv(), DeclaredKv::kNothing);
   EXPECT_EQ(parse_bare(R"("kv_cache_scheme": {"type": "float", "num_bits": 8})").declared_kv(),
             DeclaredKv::kFp8Static);

@@ -1,4 +1,5 @@
-// The tensors of one part: 4-bit codes in packed order, and what its activations are rounded to.
+// Reads the tensors of one part: 4-bit codes in packed order, and how its activations are
+// quantized.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +11,15 @@
 
 namespace halley {
 
-/// Inputs that share a scale: of the weight, and of an activation.
+/// Inputs that share a scale, in the weight (per-group) as in activations (per-token, per-block).
 inline constexpr int64_t kFmpqBlock = 128;
-/// The zero of every code.
+/// The zero point of all groups.
 inline constexpr int kFmpqZero = 8;
 
-/// <part>.qweight, scales, block_bits, activation_clip and, where it is there, input_perm. Throws
-/// CheckpointError where one is missing or of another type or shape, where blocks are not of 8 and
-/// then of 4 bits, the clip is no ratio or the order no permutation; check_data() where a scale is
-/// not finite and above zero or the half of a byte behind the last input is not zero.
+/// Reads <part>.qweight, .scales, .block_bits, .activation_clip and, where present, input_order.
+/// Throws CheckpointError where one is missing or of another type or shape, where 4-bit blocks
+/// precede 8-bit ones, the clip is no ratio or `input_order` no permutation; check_data() where a
+/// scale is not finite and above zero or the unused half of the last byte is not zero.
 std::unique_ptr<StoredWeight> open_block_weight(const TensorSource& source,
                                                 const LinearSpec::Part& part, int64_t in_features);
 

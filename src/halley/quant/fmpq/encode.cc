@@ -13,7 +13,7 @@
 namespace halley {
 namespace {
 
-/// Throws UnsupportedError unless the format has such weights.
+/// Throws UnsupportedError unless the format supports these settings.
 void check_settings(const std::string& where, int bits, int64_t group_size, bool is_symmetric) {
   if (bits == 4 && group_size == kFmpqBlock && is_symmetric) return;
   throw UnsupportedError(str(where, ": expected 4 bits, symmetric, in groups of ", kFmpqBlock,
@@ -54,13 +54,13 @@ void check_input(const FmpqInput& input, int64_t K) {
 std::vector<CheckpointTensor> encode_fmpq(const std::string& name, const QuantizedWeight& weight,
                                           const FmpqInput& input) {
   const int64_t N = weight.N, K = weight.K;
-  // One group of fewer inputs is what groups of 128 make of them.
+  // A layer of fewer than 128 inputs has one shorter group.
   const bool is_one_group = K < kFmpqBlock && weight.group_size >= K;
   check_settings(str("layer ", quote(name)), weight.bits,
                  is_one_group ? kFmpqBlock : weight.group_size, weight.is_symmetric);
   if (!weight.group_of_input.empty()) {
     throw UnsupportedError(str("layer ", quote(name),
-                               ": expected groups of neighbours, got inputs spread over groups. "
+                               ": expected groups of consecutive inputs, got a g_idx. "
                                "Quantize with static groups, or choose another format."));
   }
   check_input(input, K);

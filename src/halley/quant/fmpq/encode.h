@@ -1,4 +1,4 @@
-// Writing a layer's tensors and the declaration in config.json, as docs/formats/fmpq.md has them.
+// Writes a layer's tensors and the declaration in config.json, as docs/formats/fmpq.md has them.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace halley {
 
-/// How the inputs of a layer are rounded.
+/// How the inputs of a layer are quantized.
 struct FmpqInput {
   /// [K], a permutation: packed input k is the layer's input input_perm[k]. Empty: as they come.
   std::vector<int32_t> input_perm;
@@ -20,15 +20,15 @@ struct FmpqInput {
   float s4_clip = 1;          // in (0, 1]
 };
 
-/// <name>.qweight, scales, block_bits, activation_clip and, where there is an order, input_perm.
+/// Writes <name>.qweight, .scales, .block_bits, .activation_clip and, permuted, .input_order.
 /// The weight's inputs are in packed order. Throws UnsupportedError unless it has 4 bits, is
-/// symmetric and in groups of 128 neighbours.
+/// symmetric and has groups of 128 consecutive inputs.
 std::vector<CheckpointTensor> encode_fmpq(const std::string& name, const QuantizedWeight& weight,
                                           const FmpqInput& input);
 
-/// The quantization_config. `s4_share`: the part of the model's multiplications with activations of
-/// 4 bits, for people. Throws UnsupportedError for other bits, groups or zeros than the format has,
-/// of the whole or of a layer.
+/// The quantization_config. `s4_share`: the share of the model's multiply-accumulates with 4-bit
+/// activations, for information. Throws UnsupportedError where the model or a layer has bits,
+/// groups or zero points that the format does not have.
 OrderedJson fmpq_declaration(const WrittenFormat& format, std::optional<double> s4_share = {});
 
 }  // namespace halley

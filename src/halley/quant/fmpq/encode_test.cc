@@ -39,10 +39,10 @@ QuantizedWeight random_weight(int64_t N, int64_t K, uint32_t seed) {
 }
 
 std::vector<int32_t> random_perm(int64_t K, uint32_t seed) {
-  std::vector<int32_t> order;
-  for (int64_t k = 0; k < K; ++k) order.push_back(static_cast<int32_t>(k));
-  std::shuffle(order.begin(), order.end(), std::mt19937(seed));
-  return order;
+  std::vector<int32_t> perm;
+  for (int64_t k = 0; k < K; ++k) perm.push_back(static_cast<int32_t>(k));
+  std::shuffle(perm.begin(), perm.end(), std::mt19937(seed));
+  return perm;
 }
 
 MemoryTensors tensors_of(const std::vector<CheckpointTensor>& written) {
@@ -145,8 +145,7 @@ TEST(FmpqEncode, RejectsWhatTheFormatDoesNotHave) {
                    "asymmetric, in groups of 128.");
   weight.is_symmetric = true;
   weight.group_of_input.assign(256, 0);
-  expect_rejection(weight,
-                   "layer \"m.a\": expected groups of neighbours, got inputs spread over groups. ");
+  expect_rejection(weight, "layer \"m.a\": expected groups of consecutive inputs, got a g_idx. ");
 }
 
 TEST(FmpqDeclaration, SaysWhatIsDense) {

@@ -1,4 +1,4 @@
-// Checkpoints of the format: what their tensors mean, what they run on, and every rejection.
+// Checkpoints of the format: their weights, their outputs, and every rejection.
 #include "halley/quant/fmpq/fmpq.h"
 
 #include <cmath>
@@ -37,16 +37,16 @@ std::unique_ptr<QuantScheme> good() { return detect(kGood); }
 constexpr int64_t N = 40;
 constexpr int64_t K = 300;  // blocks of 128, 128 and 44
 
-/// The order of the tests: a permutation of K inputs.
+/// The permutation of K inputs that the tests use.
 std::vector<int32_t> test_perm(int64_t num_inputs = K) {
-  std::vector<int32_t> order;
+  std::vector<int32_t> perm;
   for (int64_t k = 0; k < num_inputs; ++k) {
-    order.push_back(static_cast<int32_t>((k * 7 + 3) % num_inputs));
+    perm.push_back(static_cast<int32_t>((k * 7 + 3) % num_inputs));
   }
-  return order;
+  return perm;
 }
 
-/// A layer of any codes.
+/// A layer of random codes.
 void add_layer(MemoryTensors& tensors, const std::string& name, bool has_perm = false,
                float clip = 0.875f) {
   std::vector<uint16_t> scales;
@@ -70,7 +70,7 @@ std::unique_ptr<StoredWeight> open_layer(const MemoryTensors& tensors) {
   return good()->open(tensors, whole_part("a", N), K);
 }
 
-/// The weight by docs/formats/fmpq.md: inputs in the layer's order.
+/// The weight by docs/formats/fmpq.md, its inputs unpermuted.
 std::vector<float> documented_weight(const MemoryTensors& tensors, bool has_perm) {
   const auto bytes = [&](const char* name) { return tensors.view(*tensors.find(name)).data; };
   std::vector<float> w(N * K);
@@ -104,7 +104,7 @@ TEST(FmpqDetect, ClaimsItsMethod) {
             "bits)");
 }
 
-TEST(FmpqDetect, StatesTheCache) {
+TEST(FmpqDetect, DeclaresTheCache) {
   EXPECT_EQ(good()->declared_kv(), DeclaredKv::kNothing);
   EXPECT_EQ(detect(str(kGood, R"(, "kv_bits": 16)"))->declared_kv(), DeclaredKv::kNothing);
   EXPECT_EQ(detect(str(kGood, R"(, "kv_bits": 8)"))->declared_kv(), DeclaredKv::kInt8);
@@ -208,25 +208,25 @@ TEST(FmpqOpen, RejectsClipsThatAreNoRatio) {
   }
 }
 
-TEST(FmpqOpen, RejectsOrdersThatAreNoPermutation) {
+TEST(FmpqOpen, RejectsInputOrdersThatAreNoPermutation) {
   MemoryTensors tensors = one_layer();
-  std::vector<int32_t> order = test_perm();
+  std::vector<int32_t> perm = test_perm();
   for (const int32_t bad : {-1, 300, std::numeric_limits<int32_t>::min()}) {
-    order[17] = bad;
-    tensors.add("a.input_order", DType::kI32, {K}, order);
+    perm[17] = bad;
+    tensors.add("a.input_order", DType::kI32, {K}, perm);
     EXPECT_THAT([&] { open_layer(tensors); },
                 ThrowsMessage<CheckpointError>(
-                    StartsWith(str("model: tensor \"a.input_perm\": expected each of 0 to 299 "
+                    StartsWith(str("model: tensor \"a.input_order\": expected each of 0 to 299 "
                                    "once, got ",
                                    bad, " at [17]. "))));
   }
-  order[17] = order[2];
-  tensors.add("a.input_order", DType::kI32, {K}, order);
+  perm[17] = perm[2];
+  tensors.add("a.input_order", DType::kI32, {K}, perm);
   EXPECT_THAT([&] { open_layer(tensors); },
               ThrowsMessage<CheckpointError>(HasSubstr("got 17 at [17] a second time. ")));
 }
 
-TEST(FmpqOpen, RejectsBadScalesByTheirPlace) {
+TEST(FmpqOpen, RejectsBadScalesByTheirIndex) {
   for (const uint16_t bad : {uint16_t{0}, uint16_t{0x7C00}, uint16_t{0xFE00}, uint16_t{0xB800}}) {
     MemoryTensors tensors = one_layer();
     std::vector<uint16_t> scales(N * 3, f32_to_f16(0.5f));
@@ -269,7 +269,7 @@ TEST(FmpqOpen, RejectsMissingAndWrongTensors) {
   tensors.add_bytes("a.input_order", DType::kI32, {K - 1});
   EXPECT_THAT([&] { open_layer(tensors); },
               ThrowsMessage<CheckpointError>(
-                  HasSubstr("tensor \"a.input_perm\": expected shape [300], got [299]")));
+                  HasSubstr("tensor \"a.input_order\": expected shape [300], got [299]")));
 }
 
 TEST(FmpqOpen, AgreesWithTheListOfDenseLayers) {
@@ -320,7 +320,7 @@ TEST(FmpqOpen, ExpectedTensorsAreThoseOfALayer) {
   EXPECT_EQ(good()->expected_tensors(part, K)[0].name, "lm_head.weight");
 }
 
-/// What loads, with its self-check.
+/// Loads the layer, with its self-check.
 LinearOp load(ExecContext& context, const MemoryTensors& tensors,
               const std::vector<std::string>& names) {
   LinearSpec spec;

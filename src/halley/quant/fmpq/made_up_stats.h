@@ -11,7 +11,7 @@
 
 namespace halley {
 
-/// Normal numbers, those of the channels of `outliers` so many times as large.
+/// Normally distributed inputs; the channels of `outliers` are scaled up.
 inline InputStats made_up_stats(int64_t K, int64_t num_rows, const std::vector<int32_t>& outliers,
                                 float factor, uint32_t seed) {
   std::mt19937 random(seed);

@@ -12,7 +12,7 @@
 namespace halley {
 namespace {
 
-/// What is known of the channels.
+/// The magnitudes and saliences of the channels.
 struct Channels {
   std::vector<double> magnitudes;  // largest
   std::vector<double> saliences;   // magnitude times importance
@@ -32,7 +32,7 @@ Channels rank_channels(const InputStats& stats, std::span<const float> importanc
                        double outlier_ratio) {
   Channels channels;
   for (size_t k = 0; k < importance.size(); ++k) {
-    // A NaN would break the order.
+    // A NaN would break the sort.
     const double weight = std::isfinite(importance[k]) ? importance[k] : 0;
     channels.magnitudes.push_back(stats.abs_max[k]);
     channels.saliences.push_back(channels.magnitudes.back() * weight);
@@ -46,18 +46,18 @@ Channels rank_channels(const InputStats& stats, std::span<const float> importanc
 }
 
 std::vector<int32_t> order_channels(const Channels& channels, int64_t num_s8_inputs) {
-  std::vector<int32_t> order(channels.magnitudes.size());
-  std::iota(order.begin(), order.end(), 0);
+  std::vector<int32_t> perm(channels.magnitudes.size());
+  std::iota(perm.begin(), perm.end(), 0);
   const auto at = [](const auto& values, int32_t k) { return values[static_cast<size_t>(k)]; };
-  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+  std::stable_sort(perm.begin(), perm.end(), [&](int32_t a, int32_t b) {
     const bool is_first = at(channels.are_outliers, a), is_second = at(channels.are_outliers, b);
     if (is_first != is_second) return is_first;
     return at(channels.saliences, a) > at(channels.saliences, b);
   });
-  std::stable_sort(order.begin() + num_s8_inputs, order.end(), [&](int32_t a, int32_t b) {
+  std::stable_sort(perm.begin() + num_s8_inputs, perm.end(), [&](int32_t a, int32_t b) {
     return at(channels.magnitudes, a) > at(channels.magnitudes, b);
   });
-  return order;
+  return perm;
 }
 
 double rounding_error(const InputStats& stats, std::span<const float> importance,

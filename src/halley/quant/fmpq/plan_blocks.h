@@ -1,5 +1,5 @@
-// Which input channels of a layer share blocks, and which blocks need 8 bits, so that the others
-// can do with 4 (the channel permutation of COMET's FMPQ).
+// Plans which input channels of a layer share a block and which blocks are quantized to 8 bits, so
+// that 4 bits suffice for the others (the channel permutation of COMET's FMPQ).
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@
 namespace halley {
 
 struct BlockOptions {
-  /// Of all blocks, those of 8 bits at most; one is allowed wherever there are outliers.
+  /// The largest share of 8-bit blocks; one is always allowed where there are outliers.
   double s8_share_max = 0.25;
   /// An outlier's largest magnitude is at least so many times the median one.
   double outlier_ratio = 6;
-  /// Above zero: as few blocks of 8 bits as bring BlockPlan::error to it, from none on (none
-  /// without stats.rows). Zero: as many as hold the outliers. Within the share both.
+  /// Above zero: the fewest 8-bit blocks that bring BlockPlan::error to it (none without
+  /// stats.rows). Zero: as many as hold the outliers. s8_share_max limits both.
   double error_target = 0;
 };
 
@@ -27,26 +27,27 @@ struct BlockPlan {
   int64_t num_s8_blocks = 0;  // the first ones
   int64_t num_s8_inputs = 0;
   int64_t num_outliers = 0;
-  /// Of stats.rows: sum of importance^2 (x - rounded x)^2 over that of importance^2 x^2, the share
-  /// of the output that rounding the input loses where channels are independent. 0 without rows.
+  /// Relative output error that quantizing the input causes where channels are independent: the sum
+  /// of importance^2 (x - quantized x)^2 over that of importance^2 x^2, on stats.rows. 0 without
+  /// rows.
   double error = 0;
 
   double s8_block_share() const;
-  /// Of the layer's multiplications, those with activations of 4 bits.
+  /// The share of the layer's multiply-accumulates with 4-bit activations.
   double s4_work_share() const;
 };
 
-/// Sum of squares of each input's weights, over all `weights` [N_i, K] f32, rooted: what an error
-/// of the input is multiplied by. [K]
+/// The 2-norm of each weight column over all `weights` [N_i, K] f32: the gain of an error of that
+/// input. [K]
 std::vector<float> column_norms(std::span<const ConstMatrix> weights);
 
-/// Blocks of 8 bits take the outliers, then other channels, the largest product of magnitude and
-/// `importance` [K] first. The rest is sorted by magnitude, so that a block holds channels of like
-/// size: its largest sets the step of all.
+/// 8-bit blocks take the outliers first, then the channels with the largest magnitude times
+/// `importance` [K]. The rest is sorted by magnitude, so that a block holds channels of similar
+/// size: the largest sets the step size of all.
 BlockPlan plan_blocks(const InputStats& stats, std::span<const float> importance,
                       const BlockOptions& options = {});
 
-/// What part of a model's multiplications has activations of 4 bits.
+/// Accumulates the share of a model's multiply-accumulates with 4-bit activations.
 class S4Work {
  public:
   void add(int64_t N, int64_t K, int64_t num_s8_inputs);

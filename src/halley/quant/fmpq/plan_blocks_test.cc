@@ -21,8 +21,8 @@ std::vector<int32_t> spread_outliers(int64_t K) {
   return outliers;
 }
 
-void expect_permutation(const std::vector<int32_t>& order, int64_t K) {
-  std::vector<int32_t> sorted = order;
+void expect_permutation(const std::vector<int32_t>& perm, int64_t K) {
+  std::vector<int32_t> sorted = perm;
   std::sort(sorted.begin(), sorted.end());
   ASSERT_EQ(static_cast<int64_t>(sorted.size()), K);
   for (size_t k = 0; k < sorted.size(); ++k) EXPECT_EQ(sorted[k], static_cast<int32_t>(k));
@@ -38,8 +38,8 @@ TEST(PlanBlocks, GathersAllOutliersInTheFirstBlocks) {
     EXPECT_EQ(plan.num_s8_blocks, 1) << K;
     EXPECT_EQ(plan.num_s8_inputs, std::min<int64_t>(K, 128)) << K;
     for (const int32_t outlier : outliers) {
-      const auto place = std::find(plan.input_perm.begin(), plan.input_perm.end(), outlier);
-      EXPECT_LT(place - plan.input_perm.begin(), plan.num_s8_inputs) << K << " " << outlier;
+      const auto found = std::find(plan.input_perm.begin(), plan.input_perm.end(), outlier);
+      EXPECT_LT(found - plan.input_perm.begin(), plan.num_s8_inputs) << K << " " << outlier;
     }
   }
 }

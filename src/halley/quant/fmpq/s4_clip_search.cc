@@ -10,7 +10,7 @@
 namespace halley {
 namespace {
 
-/// The layer's output for what rounding does to its input.
+/// The error at the layer's output that quantizing its input causes.
 class OutputError {
  public:
   OutputError(ExecContext& context, std::span<const ConstMatrix> weights, const InputStats& stats,

@@ -1,4 +1,4 @@
-// The search for how far the range of 4-bit activations is clipped.
+// Clip search for 4-bit activations.
 #pragma once
 
 #include <span>
@@ -17,14 +17,14 @@ struct S4ClipOptions {
 
 struct S4Clip {
   float ratio = 1;
-  double error = 0;            // its mean squared output error, of stats.rows
-  double error_unclipped = 0;  // of ratio 1
+  double error = 0;            // its mean squared output error on stats.rows
+  double error_unclipped = 0;  // that of ratio 1
 };
 
-/// The ratio with the least sum of squares of (round(x) - x) W^T over stats.rows and the outputs of
-/// all `weights` [N_i, K] f32, whose inputs are in the layer's order; x is rounded as `plan` says,
-/// by the definition that kernels follow. The largest of equal ratios, so that it is 1 without rows
-/// and without blocks of 4 bits.
+/// The clipping ratio with the least sum of squares of (quantized x - x) W^T over stats.rows and
+/// the outputs of all `weights` [N_i, K] f32, whose inputs are unpermuted; x is quantized as `plan`
+/// says and as kernels do. Of equal ratios the largest, so that it is 1 without rows and without
+/// 4-bit blocks.
 S4Clip search_s4_clip(ExecContext& context, std::span<const ConstMatrix> weights,
                       const InputStats& stats, const BlockPlan& plan,
                       const S4ClipOptions& options = {});

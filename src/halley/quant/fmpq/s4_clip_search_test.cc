@@ -70,7 +70,7 @@ TEST(S4ClipSearch, FindsTheLeastErrorOfTheGrid) {
   for (const int64_t num_s8 : {0, 128, 256}) {
     const BlockPlan plan = reversed_plan(num_s8);
     const S4Clip clip = search(stats, w, plan);
-    EXPECT_LT(clip.ratio, 1);  // seven steps for numbers that are rarely large
+    EXPECT_LT(clip.ratio, 1);  // seven steps for values that are rarely large
     EXPECT_NEAR(clip.error, error_of(stats, w, plan, clip.ratio), 1e-4 * clip.error);
     EXPECT_NEAR(clip.error_unclipped, error_of(stats, w, plan, 1), 1e-4 * clip.error_unclipped);
     for (int i = 0; i < 13; ++i) {
@@ -81,7 +81,7 @@ TEST(S4ClipSearch, FindsTheLeastErrorOfTheGrid) {
 }
 
 TEST(S4ClipSearch, KeepsTheWholeRangeWhereThatIsBest) {
-  // Each block's numbers are codes times a scale: without clipping nothing is lost.
+  // Each block's values are codes times a scale: without clipping there is no error.
   InputStats stats = made_up_stats(K, 8, {}, 1, 3);
   for (size_t i = 0; i < stats.rows.size(); ++i) {
     stats.rows[i] = static_cast<float>(static_cast<int>(i % 15) - 7);

@@ -1,4 +1,4 @@
-// Writing FP8 files with a scale per tensor: a layer's tensors and the declaration in config.json.
+// Writes FP8 files with per-tensor scales: a layer's tensors and the declaration in config.json.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@
 
 namespace halley {
 
-/// A weight [N, K] rounded to e4m3 with the scale max|w| / 448: <name>.weight, .weight_scale and,
-/// where an input_scale is given (static activations), .input_scale. A scale for each output is no
-/// part of this format elsewhere: compressed-tensors' float-quantized has it. Throws
-/// CheckpointError where a number is NaN or infinite.
+/// Rounds a weight [N, K] to e4m3 with the per-tensor scale max|w| / 448: <name>.weight,
+/// .weight_scale and, where an input_scale is given (static activations), .input_scale. Per-channel
+/// scales are written as compressed-tensors' float-quantized, since few other readers take them in
+/// this format. Throws CheckpointError where a weight is NaN or infinite.
 std::vector<CheckpointTensor> encode_fp8(const std::string& name, std::span<const float> weight,
                                          int64_t K, std::optional<float> input_scale);
 

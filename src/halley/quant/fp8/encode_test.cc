@@ -37,11 +37,11 @@ TEST(Fp8Encode, IsReadBack) {
               is_static ? ActivationQuant::kE4m3Static : ActivationQuant::kE4m3Token);
     EXPECT_EQ(stored->desc().activation_scale, is_static ? 0.125f : 0.0f);
     EXPECT_EQ(stored->desc().tensor_names.size(), is_static ? 3u : 2u);
-    const std::vector<float> numbers = dequantized(*stored, N, K);
+    const std::vector<float> values = dequantized(*stored, N, K);
     for (size_t i = 0; i < weight.size(); ++i) {
-      // Half a step of 3 mantissa bits, or of the smallest numbers: 2^-10 of the scale 10 / 448.
+      // Half an ulp of 3 mantissa bits, or of the subnormals: 2^-10 of the scale 10 / 448.
       const float bound = std::max(std::fabs(weight[i]) * 0x1p-4f, 0x1p-10f * 10 / 448);
-      EXPECT_NEAR(numbers[i], weight[i], bound * 1.0001f) << i;
+      EXPECT_NEAR(values[i], weight[i], bound * 1.0001f) << i;
     }
   }
 }

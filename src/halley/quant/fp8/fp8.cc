@@ -53,7 +53,7 @@ class Fp8Scheme : public QuantScheme {
   }
 
  private:
-  /// Without a source: as a checkpoint most often is.
+  /// Without a source: the tensors that most checkpoints have.
   ByteWeightSpec spec_of(const TensorSource* source, const Part& part, int64_t in_features) const {
     const auto has = [&](const std::string& name) {
       return source != nullptr && source->find(name) != nullptr;
@@ -69,7 +69,7 @@ class Fp8Scheme : public QuantScheme {
       spec.block_rows = config_.block_rows;
       spec.group_size = config_.block_inputs;
     } else {
-      // transformers names it so in every case.
+      // transformers uses this name for every kind of scale.
       if (!has(spec.scale_name) && has(inverse)) spec.scale_name = inverse;
       const TensorInfo* scale = source == nullptr ? nullptr : source->find(spec.scale_name);
       const bool is_per_tensor = scale == nullptr || num_elements_of(scale->shape) == 1;
@@ -83,7 +83,7 @@ class Fp8Scheme : public QuantScheme {
     return spec;
   }
 
-  /// The other 8-bit floats have names of their own and would be read as wrong numbers.
+  /// The other 8-bit floats are tensor types of their own and would dequantize to wrong values.
   static void reject_other_floats(const TensorSource& source, const Part& part) {
     const TensorInfo* weight = source.find(part.name + ".weight");
     if (weight->dtype != DType::kF8E5M2 && weight->dtype != DType::kF8E4M3Fnuz &&

@@ -1,5 +1,5 @@
-// The format "fp8": weights in e4m3 with a scale per tensor, per output feature or per block, from
-// the tools that write quant_method "fp8" and from ModelOpt.
+// The format "fp8": weights in e4m3 with per-tensor, per-channel or per-block scales, from the
+// tools that write quant_method "fp8" and from ModelOpt.
 #pragma once
 
 #include "halley/quant/base/format.h"

@@ -35,10 +35,10 @@ void read_block(const HfConfig& fields, Fp8Config& config) {
   config.block_inputs = block[1];
 }
 
-/// Sets the activations of blocks: a scale for each token and block of inputs.
+/// Sets the activations of block-quantized weights: per-token, per-block scales.
 void set_block_activation(const HfConfig& fields, Fp8Config& config) {
   if (config.activation == ActivationQuant::kE4m3Static) {
-    reject_field(fields, "activation_scheme", "\"dynamic\" beside weight_block_size",
+    reject_field(fields, "activation_scheme", "\"dynamic\" with weight_block_size",
                  "Quantize again with dynamic activations, or without blocks.");
   }
   config.activation = ActivationQuant::kE4m3Group128;
@@ -52,7 +52,7 @@ void set_block_activation(const HfConfig& fields, Fp8Config& config) {
 
 std::string describe(const Fp8Config& config) {
   const std::string scales = config.block_rows == 0
-                                 ? "a scale per tensor or output feature"
+                                 ? "per-tensor or per-channel scales"
                                  : str("blocks of ", config.block_rows, "x", config.block_inputs);
   return str("8-bit floats (e4m3), ", scales, ", activations ", config.activation);
 }
@@ -61,7 +61,7 @@ constexpr const char* kModelOptAdvice =
     "Export the model from ModelOpt as FP8, or use a 4-bit checkpoint of GPTQ, AWQ or "
     "compressed-tensors.";
 
-/// The object that states the algorithm: hf_quant_config.json has it inside, config.json is flat.
+/// The object that declares the algorithm: nested in hf_quant_config.json, flat in config.json.
 HfConfig algorithm_of(const HfConfig& fields) {
   if (auto nested = fields.object("quantization")) return *std::move(nested);
   return fields;

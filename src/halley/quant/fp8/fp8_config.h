@@ -1,4 +1,4 @@
-// What a configuration says of an FP8 checkpoint, in the fields of either kind of tool.
+// The quantization_config of an FP8 checkpoint, in the fields of either kind of tool.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace halley {
 
 struct Fp8Config {
   ActivationQuant activation = ActivationQuant::kE4m3Token;
-  /// Weights that share a scale; 0: the checkpoint has a scale per tensor or per output feature.
+  /// Weights that share a scale; 0: the checkpoint has per-tensor or per-channel scales.
   int64_t block_rows = 0;
   int64_t block_inputs = 0;
   SkipList skips;

@@ -36,7 +36,7 @@ std::unique_ptr<QuantScheme> detect_modelopt(const std::string& more) {
 constexpr const char* kDynamic = R"("activation_scheme": "dynamic")";
 constexpr const char* kStatic = R"("activation_scheme": "static")";
 
-/// A layer "m.a" of 4 outputs and 8 inputs with a scale per tensor.
+/// A layer "m.a" of 4 outputs and 8 inputs with a per-tensor scale.
 MemoryTensors one_layer() {
   MemoryTensors tensors;
   tensors.add_bytes("m.a.weight", DType::kF8E4M3, {4, 8}).fill("m.a.weight_scale", {}, 0.5f);
@@ -60,12 +60,12 @@ TEST(Fp8Golden, WeightsAreThoseOfTheIndependentReader) {
   }
 }
 
-TEST(Fp8Golden, CheckpointsStateTheirCacheAndActivations) {
+TEST(Fp8Golden, CheckpointsDeclareTheirCacheAndActivations) {
   const GoldenCheckpoint golden("fp8_modelopt");
   const auto scheme = kQuantFp8.detect(golden.quant, *golden.source);
   EXPECT_EQ(scheme->declared_kv(), DeclaredKv::kFp8Static);
   EXPECT_EQ(scheme->summary(),
-            "ModelOpt, 8-bit floats (e4m3), a scale per tensor or output feature, activations "
+            "ModelOpt, 8-bit floats (e4m3), per-tensor or per-channel scales, activations "
             "e4m3_static");
   EXPECT_THAT(scheme->warnings(), IsEmpty());
 }
@@ -121,7 +121,7 @@ TEST(Fp8Detect, RejectsConfigurationsByFieldAndValue) {
   expect_input_error(str(kDynamic, R"(, "ignored_layers": ["re:("])"),
                      "field 'quantization_config.ignored_layers': expected a regular expression");
   expect_rejection(str(kStatic, R"(, "weight_block_size": [128, 128])"),
-                   "field 'quantization_config.activation_scheme': expected \"dynamic\" beside "
+                   "field 'quantization_config.activation_scheme': expected \"dynamic\" with "
                    "weight_block_size, got \"static\". Quantize again with dynamic activations");
   expect_rejection(str(kDynamic, R"(, "fmt": "e5m2")"),
                    "field 'quantization_config.fmt': expected \"e4m3\", got \"e5m2\"");
@@ -130,7 +130,7 @@ TEST(Fp8Detect, RejectsConfigurationsByFieldAndValue) {
                    "\"dynamic\"");
 }
 
-TEST(Fp8Detect, ReadsWhatIsDeclaredOfTheCache) {
+TEST(Fp8Detect, ReadsTheDeclaredCache) {
   EXPECT_EQ(detect_fp8(kDynamic)->declared_kv(), DeclaredKv::kNothing);
   EXPECT_EQ(detect_fp8(str(kDynamic, R"(, "kv_cache_scheme": "static")"))->declared_kv(),
             DeclaredKv::kFp8Static);
@@ -172,7 +172,7 @@ TEST(ModelOptDetect, RejectsOtherAlgorithmsByName) {
           "field 'quantization_config.kv_cache_quant_algo': expected \"FP8\", got \"NVFP4\"")));
 }
 
-/// What the list says of the layer: opens full-precision or quantized tensors of it.
+/// The error of opening full-precision or quantized tensors of the layer, or nothing.
 std::string rejection_of(const std::string& fields, const std::string& layer, bool is_quantized) {
   MemoryTensors tensors;
   tensors.add_bytes(layer + ".weight", is_quantized ? DType::kF8E4M3 : DType::kF16, {4, 8});

@@ -1,4 +1,4 @@
-// The list of layers that a configuration says were left in full precision.
+// The list of layers that a configuration declares to be in full precision.
 #pragma once
 
 #include <optional>
@@ -13,7 +13,7 @@
 namespace halley {
 
 /// Tools match such lists in different ways: the whole name, its beginning, its end, any part of
-/// it. What all agree on is taken at its word; where only some would match, the tensors decide.
+/// it. An entry that all of them match is binding; where only some would match, the tensors decide.
 class SkipList {
  public:
   SkipList() = default;

@@ -1,4 +1,4 @@
-// Writing GPTQ files: a layer's tensors and the declaration in config.json, as AutoGPTQ has them.
+// Writes GPTQ files: a layer's tensors and the declaration in config.json, as AutoGPTQ does.
 #pragma once
 
 #include <string>
@@ -10,10 +10,10 @@
 
 namespace halley {
 
-/// <name>.qweight, .qzeros (zero - 1 in each field), .scales and .g_idx of checkpoint_format gptq;
-/// README.md has the bits. Throws UnsupportedError for other bits than 2, 3, 4 and 8, for outputs
-/// or inputs that are no multiple of 32 and for groups that do not divide the inputs: other servers
-/// do not load them.
+/// Writes <name>.qweight, .qzeros (zero - 1 in each field), .scales and .g_idx of checkpoint_format
+/// gptq; README.md has the bits. Throws UnsupportedError for other bits than 2, 3, 4 and 8, for
+/// outputs or inputs that are no multiple of 32 and for groups that do not divide the inputs: other
+/// servers do not load them.
 std::vector<CheckpointTensor> encode_gptq(const std::string& name, const QuantizedWeight& weight);
 
 /// The quantization_config. Layers left out and layers with settings of their own become rules of

@@ -33,7 +33,7 @@ class GptqScheme : public QuantScheme {
 std::string GptqScheme::summary() const {
   const GptqLayerSettings& all = settings_.defaults();
   std::string text = str(all.bits, " bits, ");
-  text += all.group_size == -1 ? "a scale per output" : str("group ", all.group_size);
+  text += all.group_size == -1 ? "per-channel" : str("group ", all.group_size);
   if (settings_.storage() == GptqStorage::kTiles || all.is_symmetric == true) text += ", symmetric";
   if (all.is_symmetric == false) text += ", asymmetric";
   if (all.has_act_order == true) text += ", activation order";
@@ -55,7 +55,7 @@ bool GptqScheme::is_stored_quantized(const TensorSource& source, const LinearSpe
     if (!has_dense) return true;
     reject_second_weight(source, part, name);
   }
-  // Where there is neither, the tensor that the configuration asks for is the missing one.
+  // With neither tensor present, the error names the one that the configuration asks for.
   return !has_dense && says == ConfigSays::kQuantized && part.expert < 0;
 }
 

@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kListedModulesMax = 65'536;
 constexpr int64_t kGroupSizeMax = int64_t{1} << 31;
 
-/// Formats of the same tools that are stored otherwise.
+/// Formats of the same tools with other layouts: unsupported, with advice.
 struct OtherFormat {
   std::string_view name;
   const char* advice;
@@ -173,7 +173,7 @@ GptqSettings::Rule GptqSettings::read_rule(const HfConfig& dynamic, const std::s
                .has_act_order = {}};
   const auto values = dynamic.object(key);
   if (rule.is_dense || !values) return rule;
-  // How the tool found the numbers; nothing that a reader needs.
+  // Options of the quantizer that do not change how the file is read.
   constexpr std::array<std::string_view, 6> kOfQuantizer = {
       "damp_percent", "damp_auto_increment", "static_groups",
       "mse",          "act_group_aware",     "true_sequential"};

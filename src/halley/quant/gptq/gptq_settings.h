@@ -1,4 +1,4 @@
-// What a configuration says of GPTQ weights, layer by layer.
+// The quantization_config of GPTQ checkpoints, resolved layer by layer.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +14,17 @@
 
 namespace halley {
 
-/// Where the zero points and the codes are.
+/// Layouts of zero points and codes (README.md).
 enum class GptqStorage : uint8_t {
   kZeroMinusOne,  // checkpoint_format gptq: qzeros hold the zero point minus 1
   kZero,          // gptq_v2: qzeros hold the zero point
-  kTiles,         // marlin: no zero points, codes in tiles of 16 inputs x 64 features
+  kTiles,         // marlin: no zero points, codes in tiles of 16 inputs x 64 outputs
 };
 
-/// The value of checkpoint_format that means it.
+/// The value of checkpoint_format for a storage.
 const char* name_of(GptqStorage storage);
 
-/// Of one layer, or of all that no rule names.
+/// Settings of one layer, or of all that no rule names.
 struct GptqLayerSettings {
   int bits = 0;
   int64_t group_size = 0;             // as declared: -1 means all inputs
@@ -38,7 +38,7 @@ struct GptqLayerSettings {
 class GptqSettings {
  public:
   /// Throws InputError where a field is wrong, missing or contradicts another, UnsupportedError
-  /// where it asks for what this room does not read.
+  /// where it asks for a layout or bits that are not supported.
   explicit GptqSettings(const QuantConfig& config);
 
   struct Layer {
@@ -47,7 +47,7 @@ class GptqSettings {
     std::string because;  // "field 'quantization_config.lm_head' is false"
   };
   Layer layer(const LinearSpec::Part& part) const;
-  /// Of layers that no rule names.
+  /// Settings of layers that no rule names.
   const GptqLayerSettings& defaults() const { return defaults_; }
   GptqStorage storage() const { return storage_; }
   /// "quantization_config.checkpoint_format"

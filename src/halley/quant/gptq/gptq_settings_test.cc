@@ -1,4 +1,4 @@
-// What configurations of GPTQ checkpoints say, and what is rejected.
+// Configurations of GPTQ checkpoints: fields, rules, lists and rejections.
 #include "halley/quant/gptq/gptq_settings.h"
 
 #include <gmock/gmock.h>
@@ -75,7 +75,7 @@ TEST(GptqSettings, KnowsItsCheckpoints) {
             "4 bits, group 128, symmetric");
   EXPECT_EQ(name(R"({"quantization_config": {"bits": 2, "group_size": -1, "sym": false,
                   "desc_act": true, "checkpoint_format": "gptq_v2", "dynamic": {"a": {}}}})"),
-            "2 bits, a scale per output, asymmetric, activation order, gptq_v2, 1 rules for "
+            "2 bits, per-channel, asymmetric, activation order, gptq_v2, 1 rules for "
             "layers");
   EXPECT_EQ(name(R"({"quantization_config": {"quant_method": "marlin", "bits": 4,
                   "group_size": 128}})"),

@@ -69,7 +69,7 @@ TEST(GptqGoldens, WarnExactlyAsExpected) {
   }
 }
 
-/// A part of some rows of a stored tensor has the numbers that these rows of the whole have.
+/// A part of some rows of a stored tensor has the values of these rows of the whole.
 TEST(GptqGoldens, SlicesOfStoredTensorsHaveTheirRows) {
   for (const char* name : {"gptq_3bit_g64_desc_act", "gptq_4bit_g128_asym", "gptq_2bit_g128_asym",
                            "gptq_8bit_g128_asym", "gptq_marlin_g128", "gptq_marlin_channel"}) {
@@ -97,7 +97,7 @@ TEST(GptqGoldens, SlicesOfStoredTensorsHaveTheirRows) {
   }
 }
 
-TEST(GptqGoldens, PartsOfOneOrderAreJoined) {
+TEST(GptqGoldens, PartsOfOneActOrderAreJoined) {
   const GoldenCheckpoint golden("gptq_4bit_g32_desc_act");
   const auto scheme = kQuantGptq.detect(golden.quant, *golden.source);
   LinearSpec spec = linear_spec_of(golden.expected.at("linears")[0]);
@@ -131,7 +131,7 @@ struct SmallLayer {
     return kQuantGptq.detect(quant_config_of(HfConfig::parse(text + "}", "config.json")), tensors);
   }
   std::unique_ptr<StoredWeight> open() const { return scheme()->open(tensors, part, K); }
-  std::vector<float> numbers() const { return dequantized_weight(*open(), part.out_features, K); }
+  std::vector<float> values() const { return dequantized_weight(*open(), part.out_features, K); }
   void set_g_idx(const std::vector<int32_t>& group_of) {
     tensors.set("a.g_idx", DType::kI32, {static_cast<int64_t>(group_of.size())}, group_of);
   }
@@ -142,7 +142,7 @@ struct SmallLayer {
   LinearSpec::Part part = {.name = "a", .out_features = N, .stored_rows = N};
 };
 
-/// Groups of inputs in a shuffled order: 16, 16 and 8 of them.
+/// A shuffled g_idx: 16, 16 and 8 inputs in the groups.
 std::vector<int32_t> shuffled_groups() {
   std::vector<int32_t> group_of;
   for (int32_t k = 0; k < 40; ++k) group_of.push_back(k % 5 == 0 ? 2 : k % 5 < 3 ? 1 : 0);
@@ -151,7 +151,7 @@ std::vector<int32_t> shuffled_groups() {
 
 TEST(GptqWeight, MeansScaleTimesCodeMinusZero) {
   const SmallLayer layer;
-  const auto numbers = layer.numbers();
+  const auto values = layer.values();
   const TensorView codes = layer.tensors.view(*layer.tensors.find("a.qweight"));
   for (int64_t n = 0; n < N; ++n) {
     for (int64_t k = 0; k < SmallLayer::K; ++k) {
@@ -160,7 +160,7 @@ TEST(GptqWeight, MeansScaleTimesCodeMinusZero) {
       const auto code = static_cast<float>((word >> (k % 8 * 4)) & 15u);
       const int64_t i = k / 16 * N + n;
       const float scale = (i % 2 == 0 ? 1.0f : -1.0f) * static_cast<float>(i + 1) / 64;
-      EXPECT_EQ(numbers[static_cast<size_t>(n * SmallLayer::K + k)], scale * (code - 8));
+      EXPECT_EQ(values[static_cast<size_t>(n * SmallLayer::K + k)], scale * (code - 8));
     }
   }
 }
@@ -187,11 +187,11 @@ TEST(GptqWeight, ReadsScalesOfThreeTypes) {
   SmallLayer layer;
   const std::vector<float> ones(3 * N, 1.0f);
   layer.tensors.set("a.scales", DType::kF32, {3, N}, ones);
-  const std::vector<float> expected = layer.numbers();
+  const std::vector<float> expected = layer.values();
   layer.tensors.set("a.scales", DType::kBf16, {3, N}, std::vector<uint16_t>(3 * N, 0x3F80));
-  EXPECT_EQ(layer.numbers(), expected);
+  EXPECT_EQ(layer.values(), expected);
   layer.tensors.set("a.scales", DType::kF16, {3, N}, std::vector<uint16_t>(3 * N, 0x3C00));
-  EXPECT_EQ(layer.numbers(), expected);
+  EXPECT_EQ(layer.values(), expected);
 }
 
 TEST(GptqWeight, SortsInputsByGroup) {
@@ -204,7 +204,7 @@ TEST(GptqWeight, SortsInputsByGroup) {
   EXPECT_THAT(weight->desc().tensor_names, SizeIs(4));
   const auto order = weight->input_perm();
   ASSERT_EQ(order.size(), group_of.size());
-  ASSERT_NE(weight->desc().declared_perm, nullptr);  // which decides what is joined
+  ASSERT_NE(weight->desc().declared_perm, nullptr);  // decides which parts are joined
   EXPECT_EQ(*weight->desc().declared_perm, order);
   for (size_t i = 0; i < order.size(); ++i) {
     const auto group = group_of[static_cast<size_t>(order[i])];
@@ -216,7 +216,7 @@ TEST(GptqWeight, SortsInputsByGroup) {
   EXPECT_EQ(layer.open()->input_perm(), order);
 }
 
-TEST(GptqWeight, TakesAnAscendingOrderAsNone) {
+TEST(GptqWeight, TakesAnAscendingGIdxAsNone) {
   SmallLayer layer;
   std::vector<int32_t> group_of;
   for (int32_t k = 0; k < 40; ++k) group_of.push_back(k / 16);
@@ -234,7 +234,7 @@ TEST(GptqWeight, TakesAnAscendingOrderAsNone) {
           "tensor of shape [40], got none.")));
 }
 
-TEST(GptqWeight, RejectsOrdersThatAreNone) {
+TEST(GptqWeight, RejectsBadGIdx) {
   const auto expect_error = [](const std::function<void(std::vector<int32_t>&)>& change,
                                const std::string& act_order, const std::string& text) {
     SmallLayer layer;
@@ -260,7 +260,7 @@ TEST(GptqWeight, RejectsOrdersThatAreNone) {
 
 TEST(GptqWeight, DecidesBetweenZeroConventionsByTheData) {
   SmallLayer layer;
-  const auto expected = layer.numbers();
+  const auto expected = layer.values();
   layer.fields = R"(, "sym": true, "checkpoint_format": "gptq_v2")";
   auto weight = layer.open();
   EXPECT_EQ(dequantized_weight(*weight, N, SmallLayer::K), expected);
@@ -273,14 +273,14 @@ TEST(GptqWeight, DecidesBetweenZeroConventionsByTheData) {
   EXPECT_EQ(dequantized_weight(*weight, N, SmallLayer::K), expected);
   EXPECT_THAT(weight->warnings(), IsEmpty());
   layer.fields = R"(, "sym": true, "checkpoint_format": "gptq")";
-  EXPECT_EQ(layer.numbers(), expected);
+  EXPECT_EQ(layer.values(), expected);
   EXPECT_THAT(layer.open()->warnings(), SizeIs(1));
   layer.part.row_begin = 5, layer.part.out_features = 2;  // the first part has said it
   EXPECT_THAT(layer.open()->warnings(), IsEmpty());
   // Without symmetry the data cannot tell, and the label counts.
   layer.part = {.name = "a", .out_features = N, .stored_rows = N};
   layer.fields = R"(, "sym": false)";
-  EXPECT_NE(layer.numbers(), expected);
+  EXPECT_NE(layer.values(), expected);
   EXPECT_THAT(layer.open()->warnings(), IsEmpty());
 }
 

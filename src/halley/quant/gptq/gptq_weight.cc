@@ -30,8 +30,8 @@ PackedLayout layout_of(int bits) {
   }
 }
 
-/// 32 inputs of each of `num_rows` features: kBits words of each, words[w][row], the bits along the
-/// inputs.
+/// Unpacks 32 inputs of each of `num_rows` outputs: kBits words each, words[w][row], packed along
+/// the inputs.
 template <int kBits>
 void spread_unit(const uint32_t (*words)[kPanelRows], UnitCodes* codes) {
   if constexpr (kBits == 3) {
@@ -60,9 +60,9 @@ void spread_unit(const uint32_t (*words)[kPanelRows], UnitCodes* codes) {
   }
 }
 
-/// How the words of zero points are meant.
+/// How qzeros are read.
 struct ZeroMeaning {
-  uint32_t added = 0;  // what a stored zero point lacks: 1 or nothing
+  uint32_t added = 0;  // to a stored zero point: 1 (gptq) or 0 (gptq_v2)
   bool is_symmetric = false;
   std::vector<std::string> warnings;
 };
@@ -112,7 +112,7 @@ ZeroMeaning read_zero_meaning(const GptqLayerSource& layer, const TensorView& qz
   if (layer.settings.is_symmetric == true && !meaning.is_symmetric && counts.num_fields > 0) {
     reject_unsymmetric(layer, counts);
   }
-  // Other parts of one stored tensor would say the same again.
+  // Other parts of one stored tensor would repeat the warning.
   if (layer.part.row_begin != 0) return meaning;
   if (storage != label) meaning.warnings.push_back(mislabelled_zeros(layer, storage));
   const int64_t num_spoilt = counts.num_spoilt_words();
@@ -122,7 +122,7 @@ ZeroMeaning read_zero_meaning(const GptqLayerSource& layer, const TensorView& qz
   return meaning;
 }
 
-/// Stable: inputs of a group keep their order.
+/// The permutation that sorts inputs by group, stably.
 std::vector<int32_t> sort_by_group(const std::vector<int32_t>& group_of) {
   std::vector<int32_t> order(group_of.size());
   std::iota(order.begin(), order.end(), 0);
@@ -163,7 +163,7 @@ std::vector<int32_t> read_group_indices(const GptqLayerSource& layer, int64_t gr
   return group_of;
 }
 
-/// Empty where groups follow each other.
+/// Reads g_idx as a permutation; empty where groups are consecutive.
 std::vector<int32_t> read_perm(const GptqLayerSource& layer, int64_t group_size) {
   const auto& has_act_order = layer.settings.has_act_order;
   const bool needs_order = has_act_order == true && layer.settings.group_size != -1;
@@ -172,12 +172,12 @@ std::vector<int32_t> read_perm(const GptqLayerSource& layer, int64_t group_size)
       read_group_indices(layer, group_size, ceil_div(layer.in_features, group_size));
   if (std::is_sorted(group_of.begin(), group_of.end())) return {};
   if (has_act_order == false) {
-    const auto place = std::is_sorted_until(group_of.begin(), group_of.end()) - group_of.begin();
+    const auto index = std::is_sorted_until(group_of.begin(), group_of.end()) - group_of.begin();
     throw CheckpointError(str(
         tensor_message(layer, ".g_idx"), "expected groups in ascending order, since field '",
         layer.checkpoint.field_path("desc_act"), "' is false, got ",
-        group_of[static_cast<size_t>(place)], " after ", group_of[static_cast<size_t>(place - 1)],
-        " at [", place, "]. State desc_act true if the model was quantized so."));
+        group_of[static_cast<size_t>(index)], " after ", group_of[static_cast<size_t>(index - 1)],
+        " at [", index, "]. State desc_act true if the model was quantized so."));
   }
   return sort_by_group(group_of);
 }
@@ -347,14 +347,14 @@ std::unique_ptr<StoredWeight> open_gptq_weight(const GptqLayerSource& layer) {
   parts.scale_view = layer.source.view(*parts.scales);
   ZeroMeaning zeros = read_zero_meaning(layer, parts.zero_words);
   parts.zero_added = zeros.added;
-  // Tools write a g_idx where it tells nothing, too.
+  // Tools write a g_idx even where it is trivial.
   table.resize(4);
   table[3].name = layer.part.name + ".g_idx";
   WeightDesc desc = describe_part(layer, table);
   parts.input_perm = read_perm(layer, desc.group_size);
   desc.is_symmetric = zeros.is_symmetric;
   desc.has_input_perm = !parts.input_perm.empty();
-  // Layers with the same inputs have the same order as a rule: they are joined.
+  // Layers that share their input usually have the same g_idx: they are joined.
   if (desc.has_input_perm) {
     desc.declared_perm = std::make_shared<const std::vector<int32_t>>(parts.input_perm);
   }

@@ -1,4 +1,5 @@
-// Weights as GPTQ tools store them: codes packed along the inputs, zero points along the features.
+// Reads weights as GPTQ tools store them: codes packed along the inputs, zero points along the
+// outputs.
 #pragma once
 
 #include <memory>
@@ -21,15 +22,16 @@ struct GptqLayerSource {
 };
 
 /// The tensors of checkpoint_format gptq and gptq_v2 with their types and shapes: qweight, qzeros,
-/// scales and, where it decides the order, g_idx.
+/// scales and, where it is needed, g_idx.
 std::vector<TensorInfo> gptq_tensors(const LinearSpec::Part& part, int64_t in_features,
                                      const GptqLayerSettings& settings);
 
 /// Throws CheckpointError where tensors are missing or have another type or shape, or where g_idx
-/// is not an order of groups. Reads qzeros and g_idx, which decide how the rest is meant.
+/// does not put group_size inputs into each group. Reads qzeros and g_idx, which decide how the
+/// rest is read.
 std::unique_ptr<StoredWeight> open_gptq_weight(const GptqLayerSource& layer);
 
-/// What both storages have in common: names and bytes of the table's tensors that are there.
+/// The facts that all storages share: names and bytes of the table's tensors that are there.
 WeightDesc describe_part(const GptqLayerSource& layer, const std::vector<TensorInfo>& table);
 
 /// "<source>: layer "<name>": tensor "<part.name><ending>": "

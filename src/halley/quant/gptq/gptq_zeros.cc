@@ -7,7 +7,7 @@
 namespace halley {
 namespace {
 
-/// What one word says of the writer that sets all higher bits after a field of ones.
+/// Evidence in one word for a writer that does not mask zero - 1.
 enum class WordSays : uint8_t { kNothing, kSaturated, kHalfSaturated, kMasked };
 
 /// `first_field_bit` is where the first field that begins in the word begins.

@@ -18,8 +18,8 @@ constexpr int64_t kTileFeatures = 64;
 constexpr int64_t kTileWords = kTileInputs * kTileFeatures / 8;
 constexpr float kZeroPoint = 8;
 
-/// Four words of a tile hold a feature's 16 inputs, word i the inputs 2i, 2i + 1, 2i + 8 and
-/// 2i + 9. Their address is 4 * kWordStride bytes apart: lanes lie between.
+/// Four words of a tile hold an output's 16 inputs, word i the inputs 2i, 2i + 1, 2i + 8 and 2i
+/// + 9. They lie kWordStride words apart, with words of other lanes between.
 constexpr int64_t kWordStride = 4;
 
 int64_t first_word_of(int64_t feature_in_tile) {
@@ -27,10 +27,10 @@ int64_t first_word_of(int64_t feature_in_tile) {
   return 16 * (feature_in_tile % 8) + part;
 }
 
-/// Two features share each word: the second, 8 features on, has nibbles 2, 3, 6 and 7.
+/// Two outputs share each word: the second, 8 outputs on, has nibbles 2, 3, 6 and 7.
 int shift_of(int64_t feature_in_tile) { return static_cast<int>(feature_in_tile / 8 % 2 * 8); }
 
-/// Nibbles 0 and 4 of `word` as the codes of two consecutive inputs, one a byte.
+/// Unpacks nibbles 0 and 4 of `word`, the codes of two consecutive inputs, to a byte each.
 uint32_t pair_of(uint32_t word) {
   const uint32_t apart = word & 0x000F000Fu;
   return (apart | (apart >> 8)) & 0xFFFFu;
@@ -49,7 +49,7 @@ void read_tile(const std::byte* tile, int64_t feature_in_tile, uint32_t quads[4]
   quads[3] = pair_of(words[2] >> 4) | (pair_of(words[3] >> 4) << 16);
 }
 
-/// Where the scale of feature n stands in its row.
+/// The column of output n's scale.
 int64_t scale_column(int64_t n, int64_t num_groups) {
   if (num_groups == 1) {  // runs of 32 features in the order 0 1 8 9 16 17 24 25, 2 3 10 11 ...
     const int64_t in_run = n % 32;
@@ -71,7 +71,7 @@ class TileWeight : public StoredWeight {
         code_words_(layer.source.view(codes)),
         scale_view_(layer.source.view(scales)) {}
 
-  /// All of the stored scales: those of a part are scattered.
+  /// Checks all stored scales: those of a part are scattered.
   void check_data() const override {
     check_scales(source_, part_.name, scales_,
                  {.row_begin = 0,

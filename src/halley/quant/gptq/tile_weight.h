@@ -1,5 +1,5 @@
-// Weights repacked for the Marlin kernel: 4 bits, symmetric, codes in the order in which the lanes
-// of a warp multiply them.
+// Reads weights repacked for the Marlin kernel: 4 bits, symmetric, codes in the order of the mma
+// fragments of a warp.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@
 
 namespace halley {
 
-/// What the two tensors are called: B and s by AutoGPTQ, qweight and scales by others.
+/// Names of the two tensors: B and s in AutoGPTQ's files, qweight and scales in others.
 enum class TileNames : uint8_t { kShort, kLong };
 
-/// Codes and scales. Throws UnsupportedError where the sizes are no whole tiles.
+/// The tensors of codes and scales. Throws UnsupportedError where the sizes are no whole tiles.
 std::vector<TensorInfo> tile_tensors(const LinearSpec::Part& part, int64_t in_features,
                                      const GptqLayerSettings& settings, TileNames names);
 

@@ -11,11 +11,11 @@
 namespace halley {
 namespace {
 
-// Ratios between those of the layer's own output and none, and a little beyond both.
+// Exponents of the given ratios: 0 would be no clipping, 1 the given ones; 1.2 clips a little more.
 constexpr std::array<float, 3> kPowers = {0.4f, 0.7f, 1.2f};
 constexpr std::array<float, 2> kUniformRatios = {1.0f, 0.95f};
 
-/// `clip` itself comes first: where nothing is better, it stays.
+/// The candidates. `clip` itself comes first: where nothing is better, it stays.
 std::vector<std::vector<float>> variants_of(std::span<const float> clip) {
   std::vector<std::vector<float>> variants = {{clip.begin(), clip.end()}};
   for (const float power : kPowers) {
@@ -26,7 +26,7 @@ std::vector<std::vector<float>> variants_of(std::span<const float> clip) {
   return variants;
 }
 
-/// What the heads' errors are worth at the output: w_o^T w_o of each head's inputs of o.
+/// Weighs the heads' errors by their effect at the output: w_o^T w_o of each head's inputs of o.
 class HeadErrors {
  public:
   HeadErrors(ExecContext& context, ConstMatrix w_o, int64_t num_heads)
@@ -38,25 +38,25 @@ class HeadErrors {
     }
   }
 
-  /// Squared errors at the output, of each head alone. Shapes expected, got [M, num_heads * width]
+  /// Squared errors at the output, for each head alone. Shapes expected, got [M, num_heads * width]
   std::vector<double> measure(std::span<const float> expected, std::span<const float> got) const {
     const auto num_cols = width_ * static_cast<int64_t>(grams_.size());
     const int64_t M = static_cast<int64_t>(expected.size()) / num_cols;
     std::vector<float> differences(expected.size());
     std::transform(got.begin(), got.end(), expected.begin(), differences.begin(), std::minus<>());
     const ConstMatrix all = f32_matrix(std::as_const(differences).data(), M, num_cols);
-    std::vector<float> products(static_cast<size_t>(M * width_));
+    std::vector<float> weighted(static_cast<size_t>(M * width_));
     std::vector<double> errors;
     for (size_t h = 0; h < grams_.size(); ++h) {
       const int64_t begin = static_cast<int64_t>(h) * width_;
       const ConstMatrix of_head = all.cols(begin, begin + width_);
       multiply_transposed(context_, of_head, f32_matrix(grams_[h].data(), width_, width_),
-                          f32_matrix(products.data(), M, width_));
+                          f32_matrix(weighted.data(), M, width_));
       double& error = errors.emplace_back(0.0);
       for (int64_t m = 0; m < M; ++m) {
         for (int64_t d = 0; d < width_; ++d) {
           error += double{of_head.row<float>(m)[d]} *
-                   double{products[static_cast<size_t>(m * width_ + d)]};
+                   double{weighted[static_cast<size_t>(m * width_ + d)]};
         }
       }
     }
@@ -71,7 +71,7 @@ class HeadErrors {
 
 }  // namespace
 
-/// Gathers what goes into and comes out of the block's last layer.
+/// Records the inputs and outputs of the block's last layer.
 class BlockClip::Outputs final : public LayerObserver {
  public:
   explicit Outputs(const LinearSpec& o) : o_(o) {}

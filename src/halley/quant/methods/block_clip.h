@@ -1,4 +1,4 @@
-// The ranges of queries' and keys' weights by what rounding costs at the attention block's output.
+// Clip search for the weights of queries and keys by the error at the attention block's output.
 #pragma once
 
 #include <functional>
@@ -14,31 +14,31 @@
 
 namespace halley {
 
-/// Why the ranges cannot be chosen by the block; empty: they can.
+/// Empty where this search can be used for the layer; otherwise the reason why it cannot.
 std::string why_not_clip_by_block(const LayerSpec& spec);
 
-/// Of one layer whose weights are transformed already.
+/// Searches one layer, whose weights are transformed already.
 class BlockClip {
  public:
-  /// Makes the codes of a weight from the ratios of its groups' ranges, [N, num_groups].
+  /// Quantizes a weight with these clipping ratios of its groups, [N, num_groups].
   using Quantize = std::function<QuantizedWeight(std::vector<float> clip)>;
-  /// Squared errors at the block's output, with the ratios as they came and as they were left.
+  /// Squared errors at the block's output, with the ratios as given and as chosen.
   struct Errors {
     double before = 0, after = 0;
   };
 
-  /// Runs the block once, for the outputs that the variants' are compared with. `layer` must
-  /// outlive this; `run` runs its attention block.
+  /// Runs the block once in full precision: the reference of all candidates. `layer` must outlive
+  /// this; `run` runs its attention block.
   BlockClip(LayerInWork& layer, ObservedRun run);
 
-  /// Where the weight [N, K] is that of the queries or keys, chooses for each head one of a few
-  /// variants of `clip` [N, num_groups], the ratios that suit the layer's own output: the one with
-  /// the least error in the head's share of the block's output. `clip` stays where the heads'
-  /// choices together are no better. Each variant's codes take the weight's place in the block,
-  /// which runs with all else in full precision.
+  /// For a weight [N, K] of queries or keys; leaves `clip` as it is for any other. `clip`
+  /// [N, num_groups] has the clipping ratios with the least error at the layer's own output. For
+  /// each head, chooses among a few candidates made from `clip` the one with the least error in the
+  /// head's share of the block's output, where the block runs with this weight quantized and all
+  /// else in full precision. `clip` stays where the heads' choices together are no better.
   void choose(const std::string& stored_name, const Quantize& quantize, std::span<float> clip);
 
-  /// Of the weights that choose() had, by name.
+  /// Errors of the weights that choose() searched, by name.
   const std::map<std::string, Errors>& errors() const { return errors_; }
 
  private:

@@ -23,7 +23,7 @@ constexpr int64_t kGroupSize = 64;
 constexpr int64_t kLength = 33;
 constexpr int64_t kNumSequences = 5;
 constexpr int64_t kNumCompared = 2;  // sequences on which blocks are compared
-// The same sums in another order.
+// The same accumulation in another order.
 constexpr double kErrorTolerance = 1e-3;
 
 CalibrationTokens random_tokens() {
@@ -69,7 +69,7 @@ class Fixture {
               .stats = stats_,
               .notes = {}} {}
 
-  /// Of the attention block alone, or as part of the layer.
+  /// Outputs of the attention block, run alone or as part of the layer.
   std::vector<float> outputs(bool is_attention_only, int64_t num_sequences) {
     AttentionOutputs result(layer.spec().o);
     run(layer.tensors, result, is_attention_only, num_sequences);

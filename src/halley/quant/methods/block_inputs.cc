@@ -17,7 +17,8 @@
 namespace halley {
 namespace {
 
-// Outputs and rows that the choice of a smoothing looks at: a sample ranks them as the whole does.
+// Outputs and rows that the search for smoothing factors looks at: a sample ranks candidates as the
+// whole does.
 constexpr int64_t kSampledOutputs = 2048;
 constexpr int64_t kSampledRows = 128;
 // The clip of 4-bit blocks that searches on most layers end near; for ranking smoothings only.
@@ -28,7 +29,7 @@ QuantParams params_of(const InputPlan& plan) {
   params.activation = ActivationQuant::kS4S8Block128;
   params.num_s8_inputs = plan.num_s8_inputs;
   params.s4_clip = plan.s4_clip;
-  params.input_perm = plan.order;
+  params.input_perm = plan.perm;
   return params;
 }
 
@@ -47,8 +48,8 @@ std::vector<float> channel_rms(const InputStats& stats) {
   return rms;
 }
 
-/// Every channel may count as an outlier, so that the share of 8-bit blocks is used up, and none
-/// where the share is zero; channels rank by root mean square times the norm of their weights.
+/// Plans with an outlier ratio of zero, so that the share of 8-bit blocks is used up, or with none
+/// where the share is zero. Channels rank by root mean square times the norm of their weights.
 BlockPlan plan_channels(const Recipe& recipe, const InputStats& stats,
                         std::span<const ConstMatrix> weights) {
   const std::vector<float> rms = channel_rms(stats);
@@ -84,13 +85,13 @@ std::vector<float> sample_rows(std::span<const ConstMatrix> from, int64_t count,
   return rows;
 }
 
-/// The outputs [R, N] of x [R, K] and w [N, K] after both were rounded.
+/// The outputs [R, N] of x [R, K] and w [N, K] after both were quantized.
 std::vector<float> rounded_outputs(const Recipe& recipe, ExecContext& context,
                                    const InputStats& stats, std::vector<float> w, int64_t N) {
   const int64_t K = stats.K, R = stats.num_rows;
   const ConstMatrix weights[] = {f32_matrix(std::as_const(w).data(), N, K)};
   const BlockPlan blocks = plan_channels(recipe, stats, weights);
-  const QuantParams params = params_of({.order = blocks.input_perm,
+  const QuantParams params = params_of({.perm = blocks.input_perm,
                                         .num_s8_blocks = blocks.num_s8_blocks,
                                         .num_blocks = blocks.num_blocks,
                                         .num_s8_inputs = blocks.num_s8_inputs,
@@ -157,7 +158,7 @@ InputPlan plan_input(const Recipe& recipe, LayerInWork& layer, const ScalePoint&
   const InputStats& stats = layer.stats.of(*point.consumers.front());
   const std::vector<ConstMatrix> weights = consumer_weights(layer, point);
   BlockPlan blocks = plan_channels(recipe, stats, weights);
-  InputPlan plan = {.order = {},
+  InputPlan plan = {.perm = {},
                     .num_s8_blocks = blocks.num_s8_blocks,
                     .num_blocks = blocks.num_blocks,
                     .num_s8_inputs = blocks.num_s8_inputs};
@@ -165,11 +166,11 @@ InputPlan plan_input(const Recipe& recipe, LayerInWork& layer, const ScalePoint&
     plan.s4_clip = search_s4_clip(layer.context, weights, stats, blocks).ratio;
   }
   if (!recipe.is_reordered) return plan;
-  plan.order = std::move(blocks.input_perm);
-  // Free: gate and up rows are reordered instead, and the kernel has nothing to gather.
+  plan.perm = std::move(blocks.input_perm);
+  // Free: gate and up rows are permuted instead, and the kernel has nothing to gather.
   if (point.can_permute && point.kind == InputKind::kMlpOut) {
-    permute_point(layer, point, plan.order);
-    plan.order.clear();
+    permute_point(layer, point, plan.perm);
+    plan.perm.clear();
   }
   return plan;
 }

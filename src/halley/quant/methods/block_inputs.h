@@ -1,5 +1,5 @@
-// Inputs of linear layers in blocks of 4 and 8 bits (FMPQ): which channels go where, how far the
-// 4-bit blocks are clipped, and which smoothing suits them.
+// Plans the inputs of linear layers in blocks of 4 and 8 bits (FMPQ): the channel permutation, the
+// clip search of the 4-bit blocks, and the smoothing factors.
 #pragma once
 
 #include <cstdint>
@@ -18,25 +18,25 @@ namespace halley {
 
 /// How a layer's input is rounded in blocks, one plan for all layers that share the input.
 struct InputPlan {
-  std::vector<int32_t> order;  // packed input k is channel order[k]; empty: as they are
+  std::vector<int32_t> perm;  // packed input k is channel perm[k]; empty: unpermuted
   int64_t num_s8_blocks = 0;
   int64_t num_blocks = 0;
   int64_t num_s8_inputs = 0;
   float s4_clip = 1;
 };
 
-/// Plans the blocks of a point's input; where the channels can be reordered in what comes before,
-/// that is done at once and the plan has no order.
+/// Plans the blocks of a point's input. Where the preceding weights can be permuted, that is done
+/// at once and the plan has no permutation.
 InputPlan plan_input(const Recipe& recipe, LayerInWork& layer, const ScalePoint& point);
 
-/// Factors max|x|^a / max|w|^(1 - a) of an input's channels, a of none, 0.3, ..., 0.7: those with
-/// the least squared error at the outputs of `weights`, with weights and inputs rounded as the
-/// recipe would round them. Empty: none is best.
+/// Searches smoothing factors max|x|^a / max|w|^(1 - a) of an input's channels, a = none, 0.3, ...,
+/// 0.7: those with the least squared error at the outputs of `weights`, with weights and inputs
+/// quantized as the recipe would. Empty: no smoothing is best.
 std::vector<float> search_block_factors(const Recipe& recipe, ExecContext& context,
                                         std::span<const ConstMatrix> weights,
                                         const InputStats& stats, std::span<const int32_t> groups);
 
-/// The statistics of inputs as the kernels will see them: rounded by the plans, in packed order.
+/// Statistics of the inputs as the kernels will see them: quantized by the plans, in packed order.
 class RoundedStats final : public LayerObserver {
  public:
   /// `plans` of the layers to be watched; must outlive the statistics.

@@ -1,4 +1,4 @@
-// Calibration tokens on their way through a model, one layer at a time.
+// Runs calibration tokens through a model, one layer at a time.
 #pragma once
 
 #include <cstdint>
@@ -52,7 +52,7 @@ class CalibrationRun {
   /// `is_kept` the layer's output becomes the hidden state; otherwise the state stays as it was.
   /// The keys and values go through a cache of `kv_dtype`. `on_rows(n)`, where it is there, is
   /// called after every n tokens. With `is_attention_only` the pass ends with the attention block,
-  /// and the weights need no MLP. Neither that nor `num_sequences_max` goes with `is_kept`.
+  /// and the weights need no MLP. Neither that nor `num_sequences_max` may be set with `is_kept`.
   struct Pass {
     LayerObserver* observer = nullptr;
     bool is_kept = false;

@@ -1,4 +1,4 @@
-// Tensors that stay in full precision, in the type that the checkpoint has them in.
+// Converts tensors that stay in full precision back to the type that the checkpoint stores.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace halley {
 
-/// A tensor of f32, f16 or bf16 numbers in `dtype` (f32, f16 or bf16), to nearest even. Throws
-/// UnsupportedError where a number does not fit.
+/// A tensor of f32, f16 or bf16 converted to `dtype` (f32, f16 or bf16), to nearest even. Throws
+/// UnsupportedError where a value is out of range.
 CheckpointTensor to_stored_type(const std::string& name, const TensorView& view, DType dtype);
 
 /// The type of the original's tensor of this name; of one that it lacks, `otherwise`.

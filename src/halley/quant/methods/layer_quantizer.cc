@@ -23,7 +23,7 @@
 namespace halley {
 namespace {
 
-/// What stays: norms, biases, layers that are not quantized.
+/// Adds the tensors that stay as they are: norms, biases, layers that are not quantized.
 void add_dense_tensors(const LayerInWork& layer, const TensorSource& original, DType dense_dtype,
                        LayerResult& result) {
   std::set<std::string> done;
@@ -131,7 +131,7 @@ LayerResult quantize_layer(const Recipe& recipe, std::span<const LayerOverride> 
       }
     }
   }
-  // Ranges and error feedback are searched for the inputs that the kernels will see.
+  // Clip search and error feedback use the inputs that the kernels will see.
   std::optional<RoundedStats> rounded;
   if (!plans.empty() && (recipe.is_clipped || recipe.is_compensated)) {
     rounded.emplace(layer.context, plans);

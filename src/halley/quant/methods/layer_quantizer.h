@@ -17,7 +17,7 @@
 
 namespace halley {
 
-/// What quantization did to one stored layer.
+/// The quantization error of one stored layer.
 struct LinearReport {
   std::string name;  // "model.layers.0.self_attn.q_proj"
   bool is_quantized = true;
@@ -26,7 +26,7 @@ struct LinearReport {
   /// ||y' - y|| / ||y|| over calibration tokens: y from the weights in f32, y' from the layer as it
   /// was written, rounded activations included.
   double relative_error = 0;
-  double s4_share = 0;  // of its products in 4 bits on both sides
+  double s4_share = 0;  // of its multiply-accumulates, those in W4A4
 };
 
 struct LayerResult {
@@ -36,7 +36,7 @@ struct LayerResult {
   std::vector<std::string> notes;
 };
 
-/// Of the layer that is being quantized.
+/// Runs the layer that is being quantized.
 struct LayerRuns {
   ObservedRun whole;      // on all calibration tokens
   ObservedRun attention;  // its attention block on some
@@ -49,7 +49,8 @@ LayerResult quantize_layer(const Recipe& recipe, std::span<const LayerOverride> 
                            const LayerRuns& runs);
 
 /// The declaration of a checkpoint with these layers, as config.json's quantization_config; nothing
-/// where weights stay as they are. `s4_share`: of the whole model's products, where it is known.
+/// where weights stay as they are. `s4_share`: the W4A4 share of the whole model's
+/// multiply-accumulates, where it is known.
 std::optional<OrderedJson> declaration_of(const Recipe& recipe,
                                           std::span<const WrittenLayer> written,
                                           std::optional<double> s4_share = {});

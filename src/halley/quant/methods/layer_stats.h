@@ -28,7 +28,8 @@ class LayerStats final : public LayerObserver {
 
   /// Ends the gathering; of() may be used from now on.
   void finish();
-  /// Of a linear layer of the LayerSpec. num_tokens is 0 for an expert that no token reached.
+  /// Statistics of a linear layer of the LayerSpec. num_tokens is 0 for an expert that no token
+  /// reached.
   InputStats& of(const LinearSpec& spec) { return stats_.at(&spec); }
   /// Largest magnitudes of the keys, [J * D], normed and rotated.
   const std::vector<float>& key_abs_max() const { return key_abs_max_; }

@@ -25,7 +25,7 @@ InputStats& stats_of(LayerInWork& layer, const ScalePoint& point) {
   return layer.stats.of(is_of_experts ? *spec.mlp.router : *point.consumers.front());
 }
 
-/// What rounding, after the search for the ranges where the recipe has it, makes of a weight.
+/// Quantizes and dequantizes a weight, after a clip search where the recipe has one.
 FakeQuantize fake_quantize_of(const Recipe& recipe, ExecContext& context, const InputStats& stats) {
   return [&recipe, &context, &stats](Matrix w, std::span<const float> factors) {
     const GridOptions options = {
@@ -117,18 +117,18 @@ void smooth_layer_keys(const Recipe& recipe, LayerInWork& layer) {
 
 /// Channels by descending salience; equal ones keep their order.
 std::vector<int32_t> descending(std::span<const float> salience) {
-  std::vector<int32_t> order(salience.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+  std::vector<int32_t> perm(salience.size());
+  std::iota(perm.begin(), perm.end(), 0);
+  std::stable_sort(perm.begin(), perm.end(), [&](int32_t a, int32_t b) {
     return salience[static_cast<size_t>(a)] > salience[static_cast<size_t>(b)];
   });
-  return order;
+  return perm;
 }
 
-/// One order of a head's channels for all query heads that share a value head.
+/// One permutation of a head's channels for all query heads that share a value head.
 std::vector<int32_t> order_in_heads(const DecoderConfig& config, std::span<const float> salience) {
   const int64_t H = config.num_heads, J = config.num_kv_heads, D = config.head_dim;
-  std::vector<int32_t> order(salience.size());
+  std::vector<int32_t> perm(salience.size());
   for (int64_t j = 0; j < J; ++j) {
     std::vector<float> of_head(static_cast<size_t>(D), 0.0f);
     for (int64_t h = j * (H / J); h < (j + 1) * (H / J); ++h) {
@@ -140,22 +140,22 @@ std::vector<int32_t> order_in_heads(const DecoderConfig& config, std::span<const
     const std::vector<int32_t> in_head = descending(of_head);
     for (int64_t h = j * (H / J); h < (j + 1) * (H / J); ++h) {
       for (int64_t d = 0; d < D; ++d) {
-        order[static_cast<size_t>(h * D + d)] =
+        perm[static_cast<size_t>(h * D + d)] =
             static_cast<int32_t>(h * D) + in_head[static_cast<size_t>(d)];
       }
     }
   }
-  return order;
+  return perm;
 }
 
 void reorder_point(LayerInWork& layer, const ScalePoint& point) {
   if (!point.can_permute) return;
   const InputStats& stats = stats_of(layer, point);
   if (stats.num_tokens == 0) return;
-  const std::vector<int32_t> order = point.kind == InputKind::kAttentionOut
-                                         ? order_in_heads(layer.config, stats.abs_max)
-                                         : descending(stats.abs_max);
-  permute_point(layer, point, order);
+  const std::vector<int32_t> perm = point.kind == InputKind::kAttentionOut
+                                        ? order_in_heads(layer.config, stats.abs_max)
+                                        : descending(stats.abs_max);
+  permute_point(layer, point, perm);
 }
 
 }  // namespace
@@ -186,10 +186,10 @@ std::vector<ConstMatrix> consumer_weights(LayerInWork& layer, const ScalePoint& 
   return weights;
 }
 
-void permute_point(LayerInWork& layer, const ScalePoint& point, const std::vector<int32_t>& order) {
-  permute_inputs(layer.tensors, layer.config, layer.index, point, order);
+void permute_point(LayerInWork& layer, const ScalePoint& point, const std::vector<int32_t>& perm) {
+  permute_inputs(layer.tensors, layer.config, layer.index, point, perm);
   for (const LinearSpec* consumer : point.consumers) {
-    permute_stats(layer.stats.of(*consumer), order);
+    permute_stats(layer.stats.of(*consumer), perm);
   }
 }
 

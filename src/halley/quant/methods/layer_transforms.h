@@ -1,5 +1,5 @@
 // The part of a recipe that changes a layer's weights without changing its function: smoothing of
-// keys and of inputs, and the order of channels.
+// keys and of inputs, and channel permutations.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct LayerInWork {
   int64_t index = 0;
   TensorStore tensors;             // f32; changed step by step
   LayerStats& stats;               // follows the changes
-  std::vector<std::string> notes;  // what the user should know
+  std::vector<std::string> notes;  // for the user
 
   const LayerSpec& spec() const { return config.layers[static_cast<size_t>(index)]; }
 };
@@ -36,11 +36,10 @@ Matrix weight_matrix(TensorStore& tensors, const std::string& stored_name);
 /// The f32 weights of all layers that read a point's input.
 std::vector<ConstMatrix> consumer_weights(LayerInWork& layer, const ScalePoint& point);
 
-/// Applies what the recipe asks for. A technique that this model does not allow is noted, not
-/// forced.
+/// Applies the recipe's transforms. One that this model does not allow is skipped and noted.
 void transform_layer(const Recipe& recipe, LayerInWork& layer);
 
-/// Brings all statistics of a point's consumers into the order that permute_inputs() was given.
-void permute_point(LayerInWork& layer, const ScalePoint& point, const std::vector<int32_t>& order);
+/// Permutes all statistics of a point's consumers as permute_inputs() permuted the weights.
+void permute_point(LayerInWork& layer, const ScalePoint& point, const std::vector<int32_t>& perm);
 
 }  // namespace halley

@@ -23,12 +23,12 @@
 namespace halley {
 namespace {
 
-/// One stored tensor and what shall become of it.
+/// One stored tensor and its quantization settings.
 struct Target {
   std::string name;
   bool is_dense = false;
   GridOptions grid;
-  int64_t declared_group = 0;  // as the declaration has it; 0: one grid for each output
+  int64_t declared_group = 0;  // as declared in config.json; 0: per-channel
 };
 
 Target target_of(const LinearJob& job, const LinearSpec::Part& part) {
@@ -65,7 +65,7 @@ bool have_same_grid(const GridOptions& a, const GridOptions& b) {
   return a.bits == b.bits && a.group_size == b.group_size && a.is_symmetric == b.is_symmetric;
 }
 
-/// The weights of some targets, one below the other, their inputs in the order of the plan.
+/// The weights of some targets stacked along their rows, their inputs permuted by the plan.
 class StackedWeight {
  public:
   StackedWeight(TensorStore& tensors, std::span<const Target* const> targets,
@@ -82,9 +82,8 @@ class StackedWeight {
       for (int64_t n = 0; n < w.num_rows; ++n, out += K_) {
         const float* row = w.row<float>(n);
         for (int64_t k = 0; k < K_; ++k) {
-          out[k] = plan == nullptr || plan->order.empty()
-                       ? row[k]
-                       : row[plan->order[static_cast<size_t>(k)]];
+          out[k] = plan == nullptr || plan->perm.empty() ? row[k]
+                                                         : row[plan->perm[static_cast<size_t>(k)]];
         }
       }
     }
@@ -118,7 +117,7 @@ QuantizedWeight slice_rows(const QuantizedWeight& weight, int64_t begin, int64_t
   return slice;
 }
 
-/// How w [N, K] is rounded, given the ratios of its groups' ranges.
+/// The rule that quantizes w [N, K], given the clipping ratios of its groups.
 ClippedRule rule_of(const Recipe& recipe, const Target& target, ConstMatrix w) {
   const GridOptions grid = target.grid;
   const bool is_progressive = recipe.format == WeightFormat::kQoq && target.declared_group != 0;
@@ -154,14 +153,15 @@ BlockClip::Quantize quantize_function_of(const LinearJob& job, LayerInWork& laye
   };
 }
 
-/// The ratios of all groups' ranges, [N, num_groups] of the targets' rows w; empty: no clipping.
+/// Clip search: the ratios of all groups, [N, num_groups] of the targets' rows w; empty: no
+/// clipping.
 std::vector<float> find_clip(const LinearJob& job, LayerInWork& layer,
                              std::span<const Target* const> targets, ConstMatrix w,
                              const InputStats& stats) {
   const Recipe& recipe = job.recipe;
-  // With act order and no static groups, neighbours do not share a grid: nothing to search.
-  const bool has_neighbours = !recipe.has_act_order || recipe.has_static_groups;
-  if (!recipe.is_clipped || stats.num_tokens == 0 || !has_neighbours) return {};
+  // With act-order and no static groups, a group's inputs are not consecutive: nothing to search.
+  const bool has_consecutive_groups = !recipe.has_act_order || recipe.has_static_groups;
+  if (!recipe.is_clipped || stats.num_tokens == 0 || !has_consecutive_groups) return {};
   const GridOptions& grid = targets.front()->grid;
   std::vector<float> clip = search_clip(layer.context, w, stats, grid.group_size,
                                         rule_of(recipe, *targets.front(), w), {});
@@ -195,7 +195,7 @@ std::vector<CheckpointTensor> encode(const LinearJob& job, const std::string& na
       return encode_qoq(name, weight);
     case WeightFormat::kFmpq:
       return encode_fmpq(name, weight,
-                         {.input_perm = job.plan->order,
+                         {.input_perm = job.plan->perm,
                           .num_s8_blocks = job.plan->num_s8_blocks,
                           .s4_clip = job.plan->s4_clip});
     case WeightFormat::kFp8Channel:
@@ -219,7 +219,7 @@ void quantize_integers(LayerInWork& layer, const LinearJob& job,
   InputStats stats =
       copy_of(job.packed_stats != nullptr ? *job.packed_stats : layer.stats.of(job.spec));
   const bool is_in_order = job.packed_stats != nullptr || job.plan == nullptr;
-  if (!is_in_order && !job.plan->order.empty()) permute_stats(stats, job.plan->order);
+  if (!is_in_order && !job.plan->perm.empty()) permute_stats(stats, job.plan->perm);
   const auto rule =
       rule_of(job.recipe, *targets.front(), w)(find_clip(job, layer, targets, w, stats));
   const QuantizedWeight quantized =

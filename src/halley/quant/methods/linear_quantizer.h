@@ -19,10 +19,10 @@ struct LinearJob {
   const Recipe& recipe;
   std::span<const LayerOverride> overrides;
   const LinearSpec& spec;
-  // FMPQ: how the input is rounded, and the statistics of the rounded input in packed order.
+  // FMPQ: how the input is quantized, and the statistics of the quantized input in packed order.
   const InputPlan* plan = nullptr;
   const InputStats* packed_stats = nullptr;
-  BlockClip* block_clip = nullptr;  // chooses the ranges of queries' and keys' weights
+  BlockClip* block_clip = nullptr;  // clip search of the queries' and keys' weights
 };
 
 struct QuantizedLinear {

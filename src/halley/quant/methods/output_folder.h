@@ -19,7 +19,7 @@ class OutputFolder {
   /// partial folder was made with another fingerprint; DeviceError where it cannot be written.
   OutputFolder(std::filesystem::path path, const std::string& fingerprint);
 
-  /// A shard and what its maker noted beside it, or nothing where it was not finished.
+  /// The note of a finished shard, or nothing where it was not finished.
   std::optional<Json> find_shard(const std::string& name) const;
   std::filesystem::path shard_path(const std::string& name) const;
   /// Writes the tensors as shard `name` and then the note, which makes it count as finished.

@@ -28,7 +28,7 @@ using Clock = std::chrono::steady_clock;
 /// Rows of each input that searches and reports look at.
 constexpr int64_t kSampleRows = 512;
 /// Tokens, in whole sequences, on which attention blocks are compared: a run of the block for each
-/// candidate must cost little beside the layer's calibration.
+/// candidate must cost little compared with the layer's calibration.
 constexpr int64_t kBlockTokens = 2048;
 constexpr size_t kConfigBytesMax = size_t{1} << 26;
 
@@ -102,7 +102,7 @@ std::vector<std::string> names_outside(const DecoderConfig& config) {
   return names;
 }
 
-/// Grids of numbers that are not finite mean nothing.
+/// A weight with NaN or infinity has no quantization grid.
 void check_finite(const TensorSource& layer) {
   for (const TensorInfo& info : layer.tensors()) {
     const TensorView view = layer.view(info);
@@ -130,7 +130,7 @@ class ModelQuantizer {
                            ": expected a model in full precision, got one "
                            "that states a quantization. Quantize the original."));
     }
-    // What the model is made of is checked before hours of work.
+    // The whole model is checked before hours of work.
     plan_model(config, source);
     if (job.recipe.is_rotated) rotate();
   }

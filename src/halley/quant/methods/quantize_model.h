@@ -34,12 +34,12 @@ struct QuantizeProgress {
   std::string doing;      // "layers.3: calibrating"
 };
 
-/// What it cost.
+/// Errors, sizes and times of a finished job.
 struct QuantizeSummary {
-  std::vector<LinearReport> reports;  // all linear layers, in the order of the model
+  std::vector<LinearReport> reports;  // all linear layers, in model order
   std::vector<std::string> notes;
   double source_bytes = 0, written_bytes = 0;
-  double s4_share = 0;  // of the products of quantized layers
+  double s4_share = 0;  // W4A4 multiply-accumulates of quantized layers
   double seconds = 0;
   int64_t num_layers_resumed = 0;
 };

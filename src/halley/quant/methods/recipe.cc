@@ -13,11 +13,11 @@ namespace {
 
 constexpr std::array<Recipe, 9> kRecipes = {{
     {.method = "rtn",
-     .description = "every weight to the nearest code; compressed-tensors (pack-quantized), or "
+     .description = "round to nearest; compressed-tensors (pack-quantized), or "
                     "GPTQ files for 2 and 3 bits",
      .format = WeightFormat::kPackedInt},
     {.method = "gptq",
-     .description = "rounds column by column, later columns make up for the error; GPTQ files",
+     .description = "error feedback: rounds column by column, later columns compensate; GPTQ files",
      .format = WeightFormat::kGptq,
      .is_clipped = true,
      .is_compensated = true,
@@ -40,7 +40,7 @@ constexpr std::array<Recipe, 9> kRecipes = {{
      .alpha_output = 0.5},
     {.method = "fp8",
      .description = "e4m3 weights and activations; compressed-tensors (float-quantized), or fp8 "
-                    "files with one scale a weight",
+                    "files with per-tensor scales",
      .format = WeightFormat::kFp8Channel,
      .bits = 8,
      .group_size = 0,
@@ -120,7 +120,7 @@ void switch_off(const std::string& name, Recipe& recipe) {
 
 struct Limits {
   std::vector<int> bits;
-  std::vector<int64_t> group_sizes;  // 0: one scale for each output; empty: any
+  std::vector<int64_t> group_sizes;  // 0: per-channel; empty: any
   bool can_be_symmetric = true, can_be_asymmetric = true;
 };
 
@@ -168,7 +168,7 @@ void check_weights(const Recipe& recipe) {
     }
   } else if (!has(limits.group_sizes, recipe.group_size)) {
     throw InputError(str("--group-size: expected one of ", limits.group_sizes,
-                         " (0: a scale for each output) for method ", recipe.method, ", got ",
+                         " (0: per-channel) for method ", recipe.method, ", got ",
                          recipe.group_size, "."));
   }
   if (recipe.is_symmetric ? limits.can_be_symmetric : limits.can_be_asymmetric) return;
@@ -249,14 +249,14 @@ Recipe make_recipe(const std::string& method, const RecipeChanges& changes) {
   }
   if (recipe.has_act_order && !recipe.has_static_groups && recipe.format != WeightFormat::kGptq) {
     throw InputError(str("--desc-act: expected static groups for method ", recipe.method,
-                         ", whose files have no order of inputs. Add --static-groups."));
+                         ", whose files have no g_idx. Add --static-groups."));
   }
   return recipe;
 }
 
 std::string describe(const Recipe& recipe) {
   std::string text = str(recipe.bits, " bits, ");
-  text += recipe.group_size == 0 ? "a scale for each output" : str("group ", recipe.group_size);
+  text += recipe.group_size == 0 ? "per-channel" : str("group ", recipe.group_size);
   text += recipe.is_symmetric ? ", symmetric" : ", asymmetric";
   const char* separator = "; ";
   for (const Technique& technique : kTechniques) {
@@ -296,7 +296,7 @@ LayerOverride parse_layer_override(const std::string& text) {
     rest.remove_prefix(comma + 1);
   }
   if (result.is_dense && (result.bits || result.group_size || result.is_symmetric)) {
-    throw InputError(str("--override: expected nothing beside none, got ", quote(text), "."));
+    throw InputError(str("--override: expected none alone, got ", quote(text), "."));
   }
   return result;
 }

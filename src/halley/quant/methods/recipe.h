@@ -1,4 +1,4 @@
-// What a quantization method does, as data: which techniques in which order, what is written.
+// A quantization method as data: which techniques in which order, and the format that is written.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace halley {
 
-/// The room that writes the checkpoint.
+/// The format that is written; its module encodes the checkpoint.
 enum class WeightFormat : uint8_t {
   kDense,  // weights stay as they are
   kGptq,
@@ -25,12 +25,12 @@ enum class WeightFormat : uint8_t {
   kNestedFp,
 };
 
-/// How factors of input channels are chosen.
+/// How smoothing factors of input channels are chosen.
 enum class Smoothing : uint8_t {
   kNone,
   kAlpha,   // max|x|^alpha / max|w|^(1 - alpha)
   kSearch,  // AWQ's search over mean|x|^a
-  kBlocks,  // kAlpha with the alpha, or none, that suits inputs in blocks of 4 and 8 bits
+  kBlocks,  // kAlpha; alpha, or none, is searched for inputs in blocks of 4 and 8 bits
 };
 
 struct Recipe {
@@ -38,27 +38,27 @@ struct Recipe {
   const char* description = "";
   WeightFormat format = WeightFormat::kGptq;
   int bits = 4;
-  int64_t group_size = 128;  // 0: one scale for each output
+  int64_t group_size = 128;  // 0: per-channel
   bool is_symmetric = false;
-  bool is_rotated = false;                    // residual stream, by Hadamard matrices
-  Smoothing block_input = Smoothing::kNone;   // inputs of q/k/v and gate/up
-  Smoothing block_output = Smoothing::kNone;  // inputs of o and down
+  bool is_rotated = false;                    // of the residual stream, by Hadamard matrices
+  Smoothing block_input = Smoothing::kNone;   // of the inputs of q/k/v and gate/up
+  Smoothing block_output = Smoothing::kNone;  // of the inputs of o and down
   double alpha_input = 0.5, alpha_output = 0.05;
   bool has_key_smoothing = false;  // SmoothAttention
   double alpha_key = 0.5;
-  bool is_reordered = false;  // channels by salience
-  bool is_clipped = false;    // search of each group's range
-  /// The ranges of q and k by the error of the attention block (block_clip.h); needs is_clipped. On
-  /// the demo model the KL divergence stays as it is.
+  bool is_reordered = false;  // channels sorted by salience
+  bool is_clipped = false;    // clip search per group
+  /// Clip search of q and k by the error of the attention block (block_clip.h); needs is_clipped.
+  /// On the demo model it leaves the KL divergence as it is.
   bool has_block_clip = false;
-  bool is_compensated = false;  // GPTQ's error feedback on the grids
+  bool is_compensated = false;  // GPTQ's error feedback
   bool has_act_order = false;
   bool has_static_groups = false;
   double damp = 0.01;
   int kv_bits = 16;
   double s8_share_max = 0.25;         // of activation blocks (FMPQ)
-  bool has_activation_clip = false;   // search of the s4 blocks' range (FMPQ)
-  bool is_activation_static = false;  // FP8: one scale of the calibration
+  bool has_activation_clip = false;   // clip search of the s4 blocks (FMPQ)
+  bool is_activation_static = false;  // FP8: a per-tensor scale from calibration
 };
 
 /// A technique that `--without NAME` switches off where the recipe has it.
@@ -72,15 +72,15 @@ struct Technique {
 std::span<const Recipe> recipes();
 std::span<const Technique> techniques();
 
-/// What the user changes of a recipe; absent: as the method has it.
+/// The user's changes to a recipe; absent: as the method has it.
 struct RecipeChanges {
   std::optional<int> bits = {};
-  std::optional<int64_t> group_size = {};  // -1 or 0: one scale for each output
+  std::optional<int64_t> group_size = {};  // -1 or 0: per-channel
   std::optional<bool> is_symmetric = {};
   std::optional<bool> has_act_order = {};
   std::optional<bool> has_static_groups = {};
   std::optional<bool> is_activation_static = {};
-  bool is_per_tensor = false;  // FP8: one scale for a whole weight
+  bool is_per_tensor = false;  // FP8: per-tensor weight scales
   std::optional<double> damp = {};
   std::optional<double> alpha = {};
   std::optional<double> s8_share_max = {};

@@ -49,7 +49,7 @@ TEST(RecipeTest, RejectsWhatFilesCannotHold) {
             std::string::npos);
   EXPECT_EQ(message_of("awq", {.bits = 3}), "--bits: expected one of [4] for method awq, got 3.");
   EXPECT_EQ(message_of("qoq", {.group_size = 64}),
-            "--group-size: expected one of [0, 128] (0: a scale for each output) for method qoq, "
+            "--group-size: expected one of [0, 128] (0: per-channel) for method qoq, "
             "got 64.");
   EXPECT_EQ(message_of("gptq", {.group_size = 7}),
             "--group-size: expected -1 or a multiple of 8 up to 65536, got 7.");

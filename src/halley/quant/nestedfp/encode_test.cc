@@ -1,4 +1,4 @@
-// What is written for a layer, and the declaration.
+// The tensors written for a layer, and the declaration.
 #include "halley/quant/nestedfp/encode.h"
 
 #include <cstring>
@@ -71,7 +71,7 @@ TEST(NestedFpEncode, ALayerWithALargerNumberStaysInF16) {
   }
 }
 
-TEST(NestedFpEncode, TakesWiderTypesWhereF16HoldsTheirNumbers) {
+TEST(NestedFpEncode, TakesWiderTypesWhereF16HoldsTheirValues) {
   const std::vector<float> values = {0.5f, -1.75f, 0x1p-24f, -0.0f, 0.0009765625f, 1.0f};
   std::vector<uint16_t> halves, bf16;
   for (const float value : values) halves.push_back(f32_to_f16(value));
@@ -89,7 +89,7 @@ TEST(NestedFpEncode, TakesWiderTypesWhereF16HoldsTheirNumbers) {
             "3 of 3 weights are beyond 1.75 or not finite, the first is 2 at [0, 0]");
 }
 
-TEST(NestedFpEncode, RejectsNumbersThatF16DoesNotHold) {
+TEST(NestedFpEncode, RejectsValuesThatF16DoesNotHold) {
   EXPECT_THAT(
       [] {
         encode(DType::kF32, {2, 2}, std::vector<float>{1, 1, 1, 1e-9f});

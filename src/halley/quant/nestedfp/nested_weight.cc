@@ -42,9 +42,9 @@ class NestedWeight : public StoredWeight {
 
  private:
   NestedFloat at(int64_t n, int64_t k) const {
-    const int64_t place = n * data_.upper.shape[1] + k;
-    return {static_cast<uint8_t>(data_.upper.data[place]),
-            static_cast<uint8_t>(data_.lower.data[place])};
+    const int64_t index = n * data_.upper.shape[1] + k;
+    return {static_cast<uint8_t>(data_.upper.data[index]),
+            static_cast<uint8_t>(data_.lower.data[index])};
   }
 
   [[noreturn]] void fail(int64_t n) const {
@@ -52,11 +52,11 @@ class NestedWeight : public StoredWeight {
     while (is_split_f16(at(n, k))) ++k;
     const NestedFloat got = at(n, k);
     const bool is_nan = (got.upper & 0x7Fu) == 0x7F;
-    throw CheckpointError(str(
-        data_.where, ": expected the two bytes of an f16 number of magnitude at most 1.75, got ",
-        is_nan ? "NaN, " : "", "upper byte ", int{got.upper}, " and lower byte ", int{got.lower},
-        " at [", data_.row_begin + n, ", ", k,
-        "]. The file is damaged: fetch it again, or convert the model again."));
+    throw CheckpointError(
+        str(data_.where, ": expected the two bytes of an f16 value of magnitude at most 1.75, got ",
+            is_nan ? "NaN, " : "", "upper byte ", int{got.upper}, " and lower byte ",
+            int{got.lower}, " at [", data_.row_begin + n, ", ", k,
+            "]. The file is damaged: fetch it again, or convert the model again."));
   }
 
   Data data_;

@@ -1,4 +1,4 @@
-// A layer's weight as two planes of bytes, and the tensors that hold it.
+// Reads a layer's weight from two planes of bytes.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,12 @@ inline constexpr int64_t kNestedVersion = 1;
 std::string nested_upper_name(const std::string& layer);
 std::string nested_lower_name(const std::string& layer);
 
-/// Whether one of the part's two planes is there.
+/// Whether at least one of the part's two planes is there.
 bool has_nested_planes(const TensorSource& source, const LinearSpec::Part& part);
 
 /// <part>.weight_upper f8_e4m3 and .weight_lower u8, both [stored_rows, K]. Throws CheckpointError
 /// where one is missing or of another type or shape, or the weight is there a second time;
-/// check_data() where two bytes are not an f16 number of magnitude at most 1.75.
+/// check_data() where two bytes are not an f16 value of magnitude at most 1.75.
 std::unique_ptr<StoredWeight> open_nested_weight(const TensorSource& source,
                                                  const LinearSpec::Part& part, int64_t in_features);
 

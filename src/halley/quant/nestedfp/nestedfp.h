@@ -1,4 +1,5 @@
-// The format "nestedfp": f16 weights in two planes of bytes, the first of them alone an FP8 weight.
+// The format "nestedfp": f16 weights in two planes of bytes; the upper plane alone is an FP8
+// weight.
 #pragma once
 
 #include "halley/quant/base/format.h"

@@ -113,7 +113,7 @@ std::vector<float> random_inputs(int64_t num_rows) {
   return x;
 }
 
-/// Three parts, of which one is some rows of a larger tensor and one is an exception.
+/// Three parts: one is some rows of a larger tensor, one is an exception.
 struct Layers {
   MemoryTensors nested, dense;
   LinearSpec spec = spec_of({whole_part("a", 33),
@@ -322,7 +322,7 @@ TEST(NestedFpFormat, RejectsBytesThatAreNoNumberWithTheirIndex) {
     part.row_begin = 10;
     part.out_features = 9;
     const std::string text =
-        str("model: tensor \"a.weight_upper\": expected the two bytes of an f16 number of "
+        str("model: tensor \"a.weight_upper\": expected the two bytes of an f16 value of "
             "magnitude at most 1.75, got ",
             bad.got,
             " at [12, 34]. The file is damaged: fetch it again, or convert the model "

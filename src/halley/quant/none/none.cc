@@ -26,8 +26,8 @@ class DenseScheme : public QuantScheme {
   }
 };
 
-/// Codes of tools that state their settings somewhere: without the declaration nobody can tell what
-/// they mean.
+/// Whether this is a tensor of a quantized layer, whose values cannot be interpreted without a
+/// declaration.
 bool holds_codes(const TensorInfo& info) {
   constexpr std::array<std::string_view, 6> kEndings = {".qweight",          ".qzeros",
                                                         ".weight_packed",    ".weight_scale",

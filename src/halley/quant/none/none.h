@@ -7,7 +7,7 @@
 
 namespace halley {
 
-/// Claims every checkpoint whose config.json states no quantization.
+/// Claims every checkpoint whose config.json declares no quantization.
 ///
 /// A part's tensors are `<name>.weight` [stored_rows, K] and, with a bias, `<name>.bias`
 /// [stored_rows]. A part with `expert` >= 0 is a matrix of the tensor `<name>` itself,
@@ -15,7 +15,7 @@ namespace halley {
 /// Biases become f32.
 extern const QuantFormat kQuantNone;
 
-/// The scheme itself, for layers that another declaration leaves in full precision.
+/// The scheme, for layers that another format's declaration leaves in full precision.
 std::unique_ptr<QuantScheme> make_dense_scheme();
 
 }  // namespace halley

@@ -35,7 +35,7 @@ std::unique_ptr<QuantScheme> scheme_of(const TensorSource& source) {
 
 const KernelDemands kNoDemands;
 
-/// Row n of the loaded weight and row `row` of a stored tensor are the same numbers.
+/// Row n of the loaded weight equals row `row` of a stored tensor.
 void expect_row(const LinearOp& op, int64_t n, const TensorSource& source, const std::string& name,
                 int64_t row) {
   TensorView view = source.view(*source.find(name));

@@ -25,21 +25,21 @@ std::vector<uint8_t> tiled_codes(const QuantizedWeight& weight) {
   return bytes;
 }
 
-/// f16(scale * zero) for each output.
+/// s1_szeros: f16(scale * zero), per-channel.
 CheckpointTensor scaled_zeros(const std::string& name, const QuantizedWeight& weight) {
   std::vector<uint16_t> bits(static_cast<size_t>(weight.N));
   for (size_t n = 0; n < bits.size(); ++n) {
-    const float product = weight.scales[n] * static_cast<float>(weight.zeros[n]);
-    if (product > kF16Max) {
+    const float scaled_zero = weight.scales[n] * static_cast<float>(weight.zeros[n]);
+    if (scaled_zero > kF16Max) {
       reject_to_write(name, str("scale times zero of at most ", kF16Max),
-                      str(product, " of output ", n));
+                      str(scaled_zero, " of output ", n));
     }
-    bits[n] = f32_to_f16(product);
+    bits[n] = f32_to_f16(scaled_zero);
   }
   return written_tensor(name + ".s1_szeros", DType::kF16, {weight.N}, bits);
 }
 
-/// s2_scales and s2_zeros, [K/128, N] in the order of permuted_output().
+/// s2_scales and s2_zeros, [K/128, N], their columns permuted by permuted_output().
 void add_second_level(const std::string& name, const QuantizedWeight& weight,
                       std::vector<CheckpointTensor>& tensors) {
   const int64_t N = weight.N, num_groups = weight.num_groups();
@@ -72,7 +72,7 @@ std::vector<CheckpointTensor> encode_qoq(const std::string& name, const Quantize
   }
   require_multiple(name, "outputs (N)", N, kCodeTile);
   require_multiple(name, "inputs (K)", K, is_grouped ? kTiledGroup : kCodeTile);
-  require_groups_of_neighbours(name, weight);
+  require_consecutive_groups(name, weight);
   std::vector<CheckpointTensor> tensors = {
       written_tensor(name + ".qweight", DType::kI8, {N, K / 2}, tiled_codes(weight)),
       written_f16(name + ".s1_scales", {N}, is_grouped ? weight.channel_scales : weight.scales)};
@@ -89,7 +89,7 @@ std::vector<CheckpointTensor> encode_qoq(const std::string& name, const Quantize
 OrderedJson qoq_declaration(const WrittenFormat& format) {
   reject_own_settings(format, "qoq");
   if (format.group_size != 0 && format.group_size != kTiledGroup) {
-    throw UnsupportedError(str("qoq: expected a scale per output or groups of ", kTiledGroup,
+    throw UnsupportedError(str("qoq: expected per-channel scales or groups of ", kTiledGroup,
                                ", got groups of ", format.group_size, ". Choose one of them."));
   }
   return {{"quant_method", "qoq"},

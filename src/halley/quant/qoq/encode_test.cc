@@ -17,7 +17,7 @@ namespace {
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-/// Two levels of scales whose weights are numbers of 8 bits.
+/// Two levels of scales whose first-level values fit in 8 bits.
 QuantizedWeight random_grouped_weight(int64_t N, int64_t K, uint32_t seed) {
   QuantizedWeight weight = random_quantized_weight({.N = N, .K = K, .group_size = 128}, seed);
   std::mt19937 random(seed);
@@ -52,22 +52,22 @@ TEST(QoqEncode, ScaledZerosAreRoundedToF16) {
   const TensorStore store = store_of(encode_qoq("model.a", weight));
   const auto scheme = scheme_of(kQuantQoq, qoq_declaration(written_format_of(of)));
   const auto stored = scheme->open(store, part_of("model.a", of.N), of.K);
-  const std::vector<float> numbers = dequantized_weight(*stored, of.N, of.K);
+  const std::vector<float> values = dequantized_weight(*stored, of.N, of.K);
   for (int64_t n = 0; n < of.N; ++n) {
     const auto row = static_cast<size_t>(n);
     const double scale = weight.scales[row];
-    const float product = weight.scales[row] * static_cast<float>(weight.zeros[row]);
-    const double zero = f16_to_f32(f32_to_f16(product));
-    // Half a step of f16, below 2^-14 of its subnormal numbers.
-    EXPECT_LE(std::fabs(zero - product), std::max(product * 0x1p-11, 0x1p-25));
+    const float scaled_zero = weight.scales[row] * static_cast<float>(weight.zeros[row]);
+    const double zero = f16_to_f32(f32_to_f16(scaled_zero));
+    // Half an ulp of f16; below 2^-14 that of its subnormals.
+    EXPECT_LE(std::fabs(zero - scaled_zero), std::max(scaled_zero * 0x1p-11, 0x1p-25));
     for (int64_t k = 0; k < of.K; ++k) {
       const auto at = static_cast<size_t>(n * of.K + k);
-      ASSERT_EQ(numbers[at], static_cast<float>(scale * weight.codes[at] - zero)) << n << " " << k;
+      ASSERT_EQ(values[at], static_cast<float>(scale * weight.codes[at] - zero)) << n << " " << k;
     }
   }
 }
 
-/// What the room reads of a golden layer, as a quantizer would state it.
+/// A golden layer as the format's module reads it, in the form that a quantizer gives it.
 QuantizedWeight golden_weight(const TensorSource& source, const StoredWeight& stored,
                               const LinearSpec& spec) {
   const std::string& name = spec.parts[0].name;
@@ -135,7 +135,7 @@ TEST(QoqEncode, RejectsWhatTilesCannotHold) {
                                   "output 7.")));
   weight = random_quantized_weight({.N = 32, .K = 32, .has_perm = true}, 1);
   EXPECT_THAT(encode(weight),
-              ThrowsMessage<UnsupportedError>(HasSubstr("expected groups of neighbouring inputs")));
+              ThrowsMessage<UnsupportedError>(HasSubstr("expected groups of consecutive inputs")));
 }
 
 TEST(QoqDeclaration, HasTheCacheAndTheLayersLeftOut) {
@@ -165,7 +165,7 @@ TEST(QoqDeclaration, RejectsWhatItCannotSay) {
   format.layers = {};
   format.group_size = 64;
   EXPECT_THAT([&] { qoq_declaration(format); },
-              ThrowsMessage<UnsupportedError>("qoq: expected a scale per output or groups of 128, "
+              ThrowsMessage<UnsupportedError>("qoq: expected per-channel scales or groups of 128, "
                                               "got groups of 64. Choose one of them."));
 }
 

@@ -1,4 +1,4 @@
-// The format "qoq": the W4A8 files of QServe (omniserve), per output feature and in groups of 128.
+// The format "qoq": the W4A8 files of QServe (omniserve), per-channel and per-group (128).
 #pragma once
 
 #include "halley/quant/base/format.h"

@@ -34,7 +34,7 @@ std::unique_ptr<QuantScheme> grouped() { return detect(R"({"wbits": 4, "group_si
 constexpr int64_t N = 64;
 constexpr int64_t K = 256;
 
-/// A layer "a" of any codes; scales as given.
+/// A layer "a" of random codes; scales as given.
 MemoryTensors one_layer(uint16_t scale, int8_t group_scale, int8_t group_zero) {
   MemoryTensors tensors;
   tensors.add_bytes("a.qweight", DType::kI8, {N, K / 2});
@@ -118,7 +118,7 @@ TEST(QoqOpen, RejectsWeightsBeyond8Bits) {
   tensors.add("a.qweight", DType::kI8, {N, K / 2}, std::vector<int8_t>(N * K / 2, -1));
   EXPECT_NO_THROW(open_layer(*grouped(), tensors)->check_data());
   std::vector<int8_t> zeros(2 * N, -8);
-  zeros[N + 5] = -7;  // place 5 is output 9 of its 32
+  zeros[N + 5] = -7;  // column 5 is output 9 of its 32
   tensors.add("a.s2_zeros", DType::kI8, {2, N}, zeros);
   EXPECT_THAT(
       [&] { open_layer(*grouped(), tensors)->check_data(); },
@@ -127,7 +127,7 @@ TEST(QoqOpen, RejectsWeightsBeyond8Bits) {
           "output 9 (code 15, scale 9, zero -7)")));
 }
 
-TEST(QoqOpen, RejectsBadScalesByTheirPlace) {
+TEST(QoqOpen, RejectsBadScalesByTheirIndex) {
   const auto check = [](const QuantScheme& scheme, const MemoryTensors& tensors) {
     open_layer(scheme, tensors)->check_data();
   };
@@ -213,7 +213,7 @@ TEST(QoqOpen, ListedLayersAreInFullPrecision) {
   EXPECT_EQ(scheme->expected_tensors(whole_part("b.c", N), K)[0].name, "b.c.weight");
 }
 
-TEST(QoqOpen, RejectsFullPrecisionBesideCodes) {
+TEST(QoqOpen, RejectsFullPrecisionNextToCodes) {
   MemoryTensors tensors = one_layer(f32_to_f16(0.5f), 3, -20);
   tensors.add_bytes("a.weight", DType::kF16, {N, K});
   EXPECT_THAT([&] { open_layer(*grouped(), tensors); },

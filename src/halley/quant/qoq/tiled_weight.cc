@@ -97,12 +97,12 @@ class TiledWeight : public StoredWeight {
         groups[kPanelRows + r] = f16_at(data_.scaled_zeros, n);
         continue;
       }
-      // Products of an f16 and an s8 are exact in f32.
+      // An f16 times an s8 is exact in f32.
       for (int64_t g = 0; g < data_.K / kTiledGroup; ++g) {
-        const int64_t place = g * data_.scales.shape[0] + permuted_output(n);
+        const int64_t index = g * data_.scales.shape[0] + permuted_output(n);
         float* group = groups + 2 * g * kPanelRows + r;
-        group[0] = scale * static_cast<float>(s8_at(data_.group_scales, place));
-        group[kPanelRows] = -scale * static_cast<float>(s8_at(data_.group_zeros, place));
+        group[0] = scale * static_cast<float>(s8_at(data_.group_scales, index));
+        group[kPanelRows] = -scale * static_cast<float>(s8_at(data_.group_zeros, index));
       }
     }
   }
@@ -115,7 +115,7 @@ class TiledWeight : public StoredWeight {
                               " at [", n, "]", kDamaged));
   }
 
-  /// visit(g, n, place) for the part's rows.
+  /// visit(g, n, index) for the part's rows; `index` is into s2_scales and s2_zeros.
   template <typename Visit>
   void visit_groups(const Visit& visit) const {
     const int64_t end = data_.row_begin + data_.num_rows;
@@ -127,17 +127,17 @@ class TiledWeight : public StoredWeight {
   }
 
   void check_group_scales() const {
-    visit_groups([&](int64_t g, int64_t n, int64_t place) {
-      const int scale = s8_at(data_.group_scales, place);
+    visit_groups([&](int64_t g, int64_t n, int64_t index) {
+      const int scale = s8_at(data_.group_scales, index);
       if (scale > 0) return;
       throw CheckpointError(str(data_.where, ".s2_scales\": expected numbers above zero, got ",
-                                scale, " at [", g, ", ", place % data_.scales.shape[0],
+                                scale, " at [", g, ", ", index % data_.scales.shape[0],
                                 "], of output ", n, kDamaged));
     });
   }
 
-  /// The weights of some rows, in units of s1_scales, must be numbers of 8 bits: kernels that
-  /// compute in 8 bits, as QServe's do, would wrap around, and what was meant is anybody's guess.
+  /// The first-level values code * s2_scale + s2_zero of some rows must fit in 8 bits: kernels that
+  /// compute in 8 bits, as QServe's do, would wrap around, and nobody can tell which was meant.
   void check_range(int64_t row_begin) const {
     const int64_t num_rows = std::min(kPanelRows, data_.num_rows - row_begin);
     std::array<uint8_t, kTiledGroup / 4 * kQuadCodes> quads{};
@@ -148,7 +148,7 @@ class TiledWeight : public StoredWeight {
                                .k_begin = g * kTiledGroup,
                                .k_end = (g + 1) * kTiledGroup};
       read_codes(block, quads.data());
-      // Of each feature and k % 4.
+      // Minimum and maximum for each output feature and k % 4.
       std::array<uint8_t, kQuadCodes> smallest, largest;
       smallest.fill(kCodeMax);
       largest.fill(0);
@@ -166,11 +166,11 @@ class TiledWeight : public StoredWeight {
     }
   }
 
-  /// Most quantizers choose scales that all codes fit: then none need be read.
+  /// Most quantizers choose scales with which every code fits: then no code need be read.
   bool fits_any_code(int64_t g, int64_t row_begin, int64_t num_rows) const {
     for (int64_t n = data_.row_begin + row_begin; n < data_.row_begin + row_begin + num_rows; ++n) {
-      const int64_t place = g * data_.scales.shape[0] + permuted_output(n);
-      const int scale = s8_at(data_.group_scales, place), zero = s8_at(data_.group_zeros, place);
+      const int64_t index = g * data_.scales.shape[0] + permuted_output(n);
+      const int scale = s8_at(data_.group_scales, index), zero = s8_at(data_.group_zeros, index);
       if (kCodeMax * scale + zero > 127) return false;
     }
     return true;
@@ -178,8 +178,8 @@ class TiledWeight : public StoredWeight {
 
   void check_code(int64_t g, int64_t row, int code) const {
     const int64_t n = data_.row_begin + row;
-    const int64_t place = g * data_.scales.shape[0] + permuted_output(n);
-    const int scale = s8_at(data_.group_scales, place), zero = s8_at(data_.group_zeros, place);
+    const int64_t index = g * data_.scales.shape[0] + permuted_output(n);
+    const int scale = s8_at(data_.group_scales, index), zero = s8_at(data_.group_zeros, index);
     const int weight = code * scale + zero;
     if (weight >= -128 && weight <= 127) return;
     throw CheckpointError(str(data_.where, ".s2_scales\": expected weights of 8 bits, got ", weight,
@@ -190,7 +190,7 @@ class TiledWeight : public StoredWeight {
   Data data_;
 };
 
-/// Codes go in whole tiles, groups in whole groups.
+/// N and K must be whole tiles, K whole groups too.
 void check_size(const TensorSource& source, const Part& part, int64_t in_features,
                 bool is_grouped) {
   const int64_t step = is_grouped ? kTiledGroup : kCodeTile;

@@ -1,5 +1,5 @@
-// The tensors of one part in QServe's layout: 4-bit codes in tiles of 32 x 32, with one or two
-// levels of scales.
+// Reads the tensors of one part in QServe's layout: 4-bit codes in tiles of 32 x 32, with one or
+// two levels of scales.
 #pragma once
 
 #include <cstdint>
@@ -24,16 +24,17 @@ constexpr int64_t tile_byte_of(int64_t n, int64_t k, int64_t K) {
          n / 8 % 2 * 4 + k % 4;
 }
 
-/// The column of output n in tensors of the second level: each 32 lie in the order 0, 8, 16, 24, 1,
+/// The column of output n in s2_scales and s2_zeros: each 32 outputs are stored as 0, 8, 16, 24, 1,
 /// 9, ...
 constexpr int64_t permuted_output(int64_t n) {
   return n / kCodeTile * kCodeTile + n % 8 * 4 + n % kCodeTile / 8;
 }
 
-/// <part>.qweight, s1_scales and s1_szeros; in groups s1_scales, s2_scales and s2_zeros. Throws
-/// CheckpointError where one is missing or of another type or shape; UnsupportedError where the
-/// size is not one of whole tiles; check_data() where a scale is not finite or zero, or not
-/// positive on the second level. Warns where codes of the second level leave 8 bits.
+/// Opens <part>.qweight, s1_scales and s1_szeros; per-group s1_scales, s2_scales and s2_zeros.
+/// Throws CheckpointError where one is missing or of another type or shape; UnsupportedError where
+/// the size is not one of whole tiles; check_data() where a scale is not finite or zero, or not
+/// positive on the second level. Throws there too where code * s2_scale
+/// + s2_zero leaves 8 bits.
 std::unique_ptr<StoredWeight> open_tiled_weight(const TensorSource& source,
                                                 const LinearSpec::Part& part, int64_t in_features,
                                                 bool is_grouped);

@@ -19,7 +19,7 @@
 namespace halley {
 namespace {
 
-constexpr double kErrorTolerance = 1e-4;   // relative, of sums of squares in f32
+constexpr double kErrorTolerance = 1e-4;   // relative: accumulation of squares in f32
 constexpr double kFactorTolerance = 3e-7;  // relative: the last bits of pow
 constexpr double kWeightTolerance = 1e-6;
 

@@ -15,9 +15,9 @@ namespace halley {
 namespace {
 
 // Outputs that are worked on at a time: few enough that the errors stay in a cache between rounding
-// and the product, enough that packing the Gram block costs nothing.
+// and the GEMM, enough that packing the Gram block costs nothing.
 constexpr int64_t kChunkOutputs = 512;
-// Rounding a weight through the rule's interface, in elements of a plain elementwise operation.
+// Cost of rounding a weight through the rule's interface, in elementwise operations.
 constexpr int64_t kRoundCost = 16;
 
 /// The Gram matrix of each group's inputs.
@@ -47,10 +47,10 @@ class GroupGrams {
   ConstMatrix whole_;
   int64_t K_;
   int64_t group_size_;
-  std::vector<float> blocks_;  // where there is no whole one
+  std::vector<float> blocks_;  // where whole_ is empty
 };
 
-/// What rounding costs at the output, group by group.
+/// The quantization error at the output, group by group.
 class RoundingErrors {
  public:
   RoundingErrors(ExecContext& context, ConstMatrix w, const InputStats& stats, int64_t group_size)
@@ -59,7 +59,7 @@ class RoundingErrors {
         grams_(context, stats, group_size),
         num_groups_(ceil_div(w.num_cols, group_size)),
         errors_(static_cast<size_t>(kChunkOutputs * group_size)),
-        products_(errors_.size()) {}
+        weighted_(errors_.size()) {}
 
   /// [N, num_groups]
   void measure(const GridRule& rule, std::vector<double>& costs) {
@@ -75,7 +75,7 @@ class RoundingErrors {
     const int64_t num_outputs = std::min(kChunkOutputs, w_.num_rows - first);
     const int64_t size = grams_.end(g) - grams_.begin(g);
     const Matrix errors = f32_matrix(errors_.data(), num_outputs, size);
-    const Matrix products = f32_matrix(products_.data(), num_outputs, size);
+    const Matrix weighted = f32_matrix(weighted_.data(), num_outputs, size);
     for_row_ranges(context_, num_outputs, size * kRoundCost, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const float* weights = w_.row<float>(first + i) + grams_.begin(g);
@@ -87,14 +87,14 @@ class RoundingErrors {
         }
       }
     });
-    multiply_transposed(context_, errors, grams_.at(g), products);
+    multiply_transposed(context_, errors, grams_.at(g), weighted);
     for_row_ranges(context_, num_outputs, size, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const float* error = errors.row<float>(i);
-        const float* product = products.row<float>(i);
+        const float* weighted_error = weighted.row<float>(i);
         double cost = 0;
         for (int64_t k = 0; k < size; ++k) {
-          cost += static_cast<double>(error[k]) * static_cast<double>(product[k]);
+          cost += static_cast<double>(error[k]) * static_cast<double>(weighted_error[k]);
         }
         costs[static_cast<size_t>((first + i) * num_groups_ + g)] = cost;
       }
@@ -106,7 +106,7 @@ class RoundingErrors {
   GroupGrams grams_;
   int64_t num_groups_;
   std::vector<float> errors_;    // [chunk, group_size]
-  std::vector<float> products_;  // errors times the Gram block
+  std::vector<float> weighted_;  // errors times the Gram block
 };
 
 void share_over_row(std::span<double> costs) {
@@ -131,7 +131,7 @@ std::vector<float> search_clip(ExecContext& context, ConstMatrix w, const InputS
   std::vector<double> least(size, std::numeric_limits<double>::infinity()), costs(size);
   for (int step = 0; step < options.num_steps; ++step) {
     const double ratio = 1.0 - static_cast<double>(step) / options.num_steps;
-    // 1 - 10/20 and the like are not always the nearest numbers.
+    // 1 - 10/20 and the like are not exact in binary.
     if (ratio < options.ratio_min - 1e-9) break;
     const auto clipped = static_cast<float>(ratio);
     rounding.measure(*rule(std::vector<float>(size, clipped)), costs);

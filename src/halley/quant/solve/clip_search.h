@@ -1,4 +1,4 @@
-// The search for the range of each group of weights that loses least at the layer's output.
+// Clip search: the range of each group of weights with the least error at the layer's output.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +16,16 @@ namespace halley {
 struct ClipOptions {
   int num_steps = 20;         // ratios 1, 1 - 1/num_steps, ..., at most num_steps of them
   double ratio_min = 0.5;     // the smallest
-  bool is_whole_row = false;  // one ratio for all groups of an output
+  bool is_whole_row = false;  // one ratio for all groups of an output channel
 };
 
 /// Makes the rule that rounds with these ratios [N, num_groups].
 using ClippedRule = std::function<std::unique_ptr<GridRule>(std::vector<float> clip)>;
 
-/// For each output and group the ratio whose rounding error e has the least e G e^T, G being the
-/// group's block of the inputs' Gram matrix (from stats.gram where it is there, else from
-/// stats.rows). The first of equal ratios, from 1 down. [N, num_groups]. w [N, K] f32; the last
-/// group may be smaller.
+/// For each output and group the ratio whose quantization error e has the least e G e^T, where G is
+/// the group's block of the inputs' Gram matrix X^T X (from stats.gram where it is there, else from
+/// stats.rows). Of equal ratios the largest. Returns [N, num_groups]. w [N, K] f32; the last group
+/// may be smaller.
 std::vector<float> search_clip(ExecContext& context, ConstMatrix w, const InputStats& stats,
                                int64_t group_size, const ClippedRule& rule,
                                const ClipOptions& options);

@@ -14,7 +14,7 @@
 namespace halley {
 namespace {
 
-// Costs are sums in f32: of two ratios that differ by less, either may win.
+// Costs are accumulated in f32: of two ratios that differ by less, either may win.
 constexpr double kCostTolerance = 1e-4;
 
 struct Case {

@@ -15,7 +15,7 @@
 namespace halley {
 namespace {
 
-// Columns whose errors are gathered before the columns behind them make up for all of them at once.
+// Columns whose errors are gathered before the later columns are updated for all of them at once.
 constexpr int64_t kBlockColumns = 128;
 
 // Rows that a thread takes at a time.
@@ -45,11 +45,11 @@ void remove_dead_channels(ExecContext& context, Matrix w, Matrix gram) {
   });
 }
 
-// The channels in the order in which they are rounded.
-Columns rounding_order(ConstMatrix gram, bool has_act_order) {
-  Columns order(static_cast<size_t>(gram.num_rows));
-  std::iota(order.begin(), order.end(), 0);
-  if (!has_act_order) return order;
+// The permutation in which the channels are rounded.
+Columns rounding_perm(ConstMatrix gram, bool has_act_order) {
+  Columns perm(static_cast<size_t>(gram.num_rows));
+  std::iota(perm.begin(), perm.end(), 0);
+  if (!has_act_order) return perm;
   std::vector<float> diagonal;
   for (int64_t k = 0; k < gram.num_rows; ++k) {
     // A NaN, which has no order, counts as zero: such a matrix has no factor, which is said later.
@@ -58,32 +58,32 @@ Columns rounding_order(ConstMatrix gram, bool has_act_order) {
   const auto is_before = [&](int32_t a, int32_t b) {
     return diagonal[static_cast<size_t>(a)] > diagonal[static_cast<size_t>(b)];
   };
-  std::stable_sort(order.begin(), order.end(), is_before);
-  return order;
+  std::stable_sort(perm.begin(), perm.end(), is_before);
+  return perm;
 }
 
-// Column i becomes what column order[i] was.
-void permute_columns(ExecContext& context, const Columns& order, Matrix matrix) {
+// Column i becomes the former column perm[i].
+void permute_columns(ExecContext& context, const Columns& perm, Matrix matrix) {
   for_rows(context, matrix.num_rows, [&](int64_t row) {
     float* values = matrix.row<float>(row);
     const std::vector<float> before(values, values + matrix.num_cols);
-    for (size_t i = 0; i < order.size(); ++i) values[i] = before[static_cast<size_t>(order[i])];
+    for (size_t i = 0; i < perm.size(); ++i) values[i] = before[static_cast<size_t>(perm[i])];
   });
 }
 
-// Row i becomes what row order[i] was, by walking the cycles: a copy would take as much as the
-// matrix.
-void permute_rows(const Columns& order, Matrix matrix) {
+// Row i becomes the former row perm[i], by walking the cycles: a copy would take as much memory as
+// the matrix.
+void permute_rows(const Columns& perm, Matrix matrix) {
   const auto num_cols = static_cast<size_t>(matrix.num_cols);
-  std::vector<bool> is_done(order.size());
+  std::vector<bool> is_done(perm.size());
   std::vector<float> first(num_cols);
-  for (size_t start = 0; start < order.size(); ++start) {
+  for (size_t start = 0; start < perm.size(); ++start) {
     if (is_done[start]) continue;
     std::copy_n(matrix.row<float>(static_cast<int64_t>(start)), num_cols, first.data());
     size_t i = start;
     for (;;) {
       is_done[i] = true;
-      const auto from = static_cast<size_t>(order[i]);
+      const auto from = static_cast<size_t>(perm[i]);
       float* to = matrix.row<float>(static_cast<int64_t>(i));
       if (from == start) {
         std::copy_n(first.data(), num_cols, to);
@@ -95,9 +95,9 @@ void permute_rows(const Columns& order, Matrix matrix) {
   }
 }
 
-void permute_both(ExecContext& context, const Columns& order, Matrix matrix) {
-  permute_columns(context, order, matrix);
-  permute_rows(order, matrix);
+void permute_both(ExecContext& context, const Columns& perm, Matrix matrix) {
+  permute_columns(context, perm, matrix);
+  permute_rows(perm, matrix);
 }
 
 double mean_of(const std::vector<float>& values) {
@@ -106,7 +106,7 @@ double mean_of(const std::vector<float>& values) {
   return sum / static_cast<double>(values.size());
 }
 
-// The lower Cholesky factor of a matrix, its diagonal raised as far as needed, in its place.
+// Replaces a matrix, its diagonal damped as far as needed, by its lower Cholesky factor.
 void factor_damped(ExecContext& context, const std::string& name, double damp, Matrix a) {
   constexpr double kDampMax = 1.0;
   HALLEY_CHECK(0 < damp && damp <= kDampMax, damp);
@@ -150,16 +150,16 @@ void factor_inverse(ExecContext& context, const std::string& name, double damp, 
 
 // Everything that the rounding of one weight shares. Columns are in the order of rounding.
 struct Work {
-  Matrix w;            // [N, K], what is still to be rounded made up for what was
+  Matrix w;            // [N, K]; columns not yet rounded compensate the errors so far
   ConstMatrix factor;  // U of factor_inverse()
   const GridRule& rule;
-  const Columns& order;
+  const Columns& perm;
   bool has_static_groups = false;
   QuantizedWeight weight;   // codes in the order of the file
   std::vector<Grid> grids;  // [N, num_groups]
 
   int64_t group_of(int64_t column) const {
-    return (has_static_groups ? order[static_cast<size_t>(column)] : column) / weight.group_size;
+    return (has_static_groups ? perm[static_cast<size_t>(column)] : column) / weight.group_size;
   }
   // Fits the grid of a group to the weights [begin, end) of row n as they are now.
   void fit(int64_t n, int64_t group) {
@@ -192,7 +192,7 @@ void round_row(Work& work, int64_t n, int64_t begin, ConstMatrix factor, float* 
     if (!work.has_static_groups && (begin + i) % work.weight.group_size == 0) work.fit(n, group);
     const Grid& grid = work.grids[static_cast<size_t>(n * work.weight.num_groups() + group)];
     const uint8_t code = work.rule.round(grid, w[i]);
-    codes[work.order[static_cast<size_t>(begin + i)]] = code;
+    codes[work.perm[static_cast<size_t>(begin + i)]] = code;
     const float* row = factor.row<float>(i);
     const float value = grid.scale * static_cast<float>(int{code} - int{grid.zero});
     const float error = (w[i] - value) / row[i];
@@ -223,8 +223,8 @@ QuantizedWeight solve_gptq(ExecContext& context, const std::string& name, Matrix
   const int64_t K = w.num_cols;
   HALLEY_CHECK(gram.num_rows == K && gram.num_cols == K, gram.num_rows, gram.num_cols, K);
   remove_dead_channels(context, w, gram);
-  const Columns order = rounding_order(gram, options.has_act_order);
-  Work work = {w, gram, rule, order, options.has_static_groups, rule.start(w.num_rows, K), {}};
+  const Columns perm = rounding_perm(gram, options.has_act_order);
+  Work work = {w, gram, rule, perm, options.has_static_groups, rule.start(w.num_rows, K), {}};
   work.grids.resize(work.weight.scales.size());
   if (options.has_static_groups) {
     for_rows(context, w.num_rows, [&](int64_t n) {
@@ -232,15 +232,15 @@ QuantizedWeight solve_gptq(ExecContext& context, const std::string& name, Matrix
     });
   }
   if (options.has_act_order) {
-    permute_columns(context, order, w);
-    permute_both(context, order, gram);
+    permute_columns(context, perm, w);
+    permute_both(context, perm, gram);
   }
   factor_inverse(context, name, options.damp, gram);
   round_columns(context, work);
   if (options.has_act_order && !options.has_static_groups) {
-    work.weight.group_of_input.resize(order.size());
+    work.weight.group_of_input.resize(perm.size());
     for (int64_t i = 0; i < K; ++i) {
-      work.weight.group_of_input[static_cast<size_t>(order[static_cast<size_t>(i)])] =
+      work.weight.group_of_input[static_cast<size_t>(perm[static_cast<size_t>(i)])] =
           static_cast<int32_t>(i / work.weight.group_size);
     }
   }

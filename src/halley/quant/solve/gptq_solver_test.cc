@@ -97,7 +97,7 @@ double output_error(Layer& layer, const QuantizedWeight& weight) {
   return sum;
 }
 
-/// What tools/make_gptq_golden.py wrote.
+/// The golden of tools/make_gptq_golden.py.
 class Golden {
  public:
   Golden()

@@ -11,11 +11,11 @@
 namespace halley {
 namespace {
 
-// f16's range of numbers above zero.
+// The range of f16 above zero.
 constexpr float kSmallestF16 = 0x1p-24f;
 constexpr float kLargestF16 = 65504.0f;
 
-// The nearest scale above zero that a file of f16 can hold.
+// The nearest scale above zero that f16 can represent.
 float f16_scale(float scale) {
   return f16_to_f32(f32_to_f16(std::clamp(scale, kSmallestF16, kLargestF16)));
 }
@@ -30,7 +30,7 @@ float round_small(float value) {
 // `value` within [low, high], NaN as low.
 float within(float value, float low, float high) { return std::min(high, std::max(low, value)); }
 
-// The integers that code - zero may be.
+// The range of code - zero.
 struct CodeRange {
   float low = 0, high = 0;
 };
@@ -55,7 +55,7 @@ Span span_of(std::span<const float> weights) {
   return span;
 }
 
-// Ratios [N, num_groups] that shrink ranges, or none.
+// Clipping ratios [N, num_groups], or none.
 class Clip {
  public:
   Clip(std::vector<float> ratios, int64_t num_groups)
@@ -164,7 +164,8 @@ class ProgressiveRule final : public GridRule {
     return error_of(small, weights) < error_of(large, weights) ? small : large;
   }
 
-  // The codes whose first-level numbers are s8: solvers may give weights beyond the range of fit().
+  // Limits the code so that the first-level value is s8: solvers may give weights beyond the range
+  // of fit().
   uint8_t round(const Grid& grid, float w) const override {
     const int low = -128 / grid.factor, high = 127 / grid.factor;
     const auto zero = static_cast<float>(grid.zero);

@@ -1,4 +1,4 @@
-// How the grid of a group of weights is chosen, and rounding to it.
+// Chooses the quantization grid (scale and zero point) of a group of weights, and rounds to it.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@
 
 namespace halley {
 
-/// The grids that a weight shall have.
+/// The grids of a weight.
 struct GridOptions {
   int bits = 4;
-  int64_t group_size = 128;  // K or more: one grid for each output
+  int64_t group_size = 128;  // K or more: per-channel
   bool is_symmetric = false;
 };
 
@@ -23,19 +23,18 @@ struct GridOptions {
 struct Grid {
   float scale = 1;
   uint8_t zero = 0;
-  uint8_t factor = 0;  // of a rule with two levels
+  uint8_t factor = 0;  // second-level scale of make_progressive_rule()
 };
 
-/// Chooses the grid of one output's group from its weights. Stateless but for what it was made
-/// with; any thread. Weights are finite; of others the codes mean nothing.
+/// Chooses the grid of a group from its weights. Immutable; any thread. Requires finite weights.
 class GridRule {
  public:
   virtual ~GridRule() = default;
-  /// `weights`: the group's inputs of output n, at least one. A group of zeros gets a grid that
-  /// decodes to zeros.
+  /// `weights`: those of group `group` of output n, at least one. A group of zeros gets a grid that
+  /// dequantizes to zeros.
   virtual Grid fit(int64_t n, int64_t group, std::span<const float> weights) const = 0;
-  /// The code of w on the grid: nearest, ties to even, within 0 ... 2^bits - 1 (and what a second
-  /// level allows).
+  /// Quantizes w: the nearest code, ties to even, within 0 ... 2^bits - 1 (and within the range
+  /// that a second level allows).
   virtual uint8_t round(const Grid& grid, float w) const = 0;
   /// An empty weight [N, K] of this rule's kind, its arrays sized, for set_grid() and codes.
   virtual QuantizedWeight start(int64_t N, int64_t K) const = 0;
@@ -44,21 +43,22 @@ class GridRule {
 /// Stores the grid of (n, group) in a weight that start() made.
 void set_grid(QuantizedWeight& weight, int64_t n, int64_t group, const Grid& grid);
 
-/// Asymmetric: from min(w, 0) to max(w, 0) in 2^bits - 1 steps, the zero rounded to an integer, as
-/// GPTQ and AWQ do. Symmetric: scale = 2 max|w| / (2^bits - 1), zero 2^(bits-1). Scales are rounded
-/// to f16 before anything is rounded to the grid. `clip` [N, num_groups] shrinks the range of each
-/// group by a ratio in (0, 1], `num_groups` being those of an output; empty: no clipping.
+/// Min-max rule. Asymmetric: from min(w, 0) to max(w, 0) in 2^bits - 1 steps, the zero point
+/// rounded to an integer, as GPTQ and AWQ do. Symmetric: scale = 2 max|w| / (2^bits - 1), zero
+/// point 2^(bits-1). Scales are rounded to f16 before weights are rounded. `clip` [N, num_groups]
+/// shrinks the range of each group by a ratio in (0, 1], `num_groups` per output; empty: no
+/// clipping.
 std::unique_ptr<GridRule> make_minmax_rule(const GridOptions& options, std::vector<float> clip,
                                            int64_t num_groups = 1);
 
-/// QoQ's two levels for groups of `group_size` (METHODS, "Progressive group quantization"):
-/// channel scale s1[n] = f16(max|w[n]| / 119) from `weight` [N, K], s8 values in [-119, 119], then
-/// u4 with an integer factor and zero: of the two factors next to the range's 15th part the one
-/// with the least squared error. `clip` as above.
+/// QoQ's progressive group quantization in groups of `group_size`: per-channel scale
+/// s1[n] = f16(max|w[n]| / 119) from `weight` [N, K], which gives s8 values in [-119, 119]; these
+/// to u4 with an integer second-level scale (factor) and zero point: of the two factors next to
+/// range / 15 the one with the least squared error. `clip` as above.
 std::unique_ptr<GridRule> make_progressive_rule(ConstMatrix weight, int64_t group_size,
                                                 std::vector<float> clip);
 
-/// Every weight to the nearest code of its group's grid. w [N, K] f32.
+/// Round to nearest (RTN): every weight to the nearest code of its group's grid. w [N, K] f32.
 QuantizedWeight round_to_nearest(ExecContext& context, ConstMatrix w, const GridRule& rule);
 
 }  // namespace halley

@@ -40,7 +40,7 @@ std::vector<float> decoded(const QuantizedWeight& weight) {
   return values;
 }
 
-/// The distance of w from the nearest of the numbers of a grid with `num_codes` codes.
+/// The distance of w from the nearest value of a grid with `num_codes` codes.
 double least_error(const Grid& grid, int num_codes, float w) {
   double least = INFINITY;
   for (int code = 0; code < num_codes; ++code) {
@@ -134,7 +134,7 @@ TEST(MinmaxRuleDeathTest, RejectsRatiosOfAnotherShape) {
   EXPECT_DEATH(rule->start(3, 4), "ratios");
 }
 
-/// What the reader of the files demands, and what two levels mean.
+/// Checks the limits that the reader of the files enforces, and w = s1 * s2 * (code - zero).
 void expect_two_levels(const QuantizedWeight& weight) {
   for (int64_t n = 0; n < weight.N; ++n) {
     const float channel_scale = weight.channel_scales[static_cast<size_t>(n)];

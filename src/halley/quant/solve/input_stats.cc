@@ -18,12 +18,12 @@ namespace {
 // Tokens enter the Gram matrix in blocks of this many, counted from the first one, so that the
 // order of its sums does not depend on the pieces.
 constexpr int64_t kBlockTokens = 512;
-// Channels of a task: whole cache lines, and sums that stay in the L1 cache.
+// Channels of a task: whole cache lines, and accumulators that stay in the L1 cache.
 constexpr int64_t kBlockChannels = 512;
 
 void check_finite(const InputStats& stats, const std::vector<double>& abs_sum) {
   for (int64_t k = 0; k < stats.K; ++k) {
-    // A sum of finite f32 numbers is finite in f64.
+    // A sum of finite f32 values is finite in f64.
     if (std::isfinite(abs_sum[static_cast<size_t>(k)])) continue;
     throw InputError(str("calibration: expected finite inputs of a linear layer, got infinity or ",
                          "NaN in channel ", k, " of ", stats.K,
@@ -39,9 +39,9 @@ void check_finite(const InputStats& stats, const std::vector<double>& abs_sum) {
   }
 }
 
-void permute(const std::vector<int32_t>& order, float* values, std::vector<float>& scratch) {
-  scratch.assign(values, values + order.size());
-  for (size_t i = 0; i < order.size(); ++i) values[i] = scratch[static_cast<size_t>(order[i])];
+void permute(const std::vector<int32_t>& perm, float* values, std::vector<float>& scratch) {
+  scratch.assign(values, values + perm.size());
+  for (size_t i = 0; i < perm.size(); ++i) values[i] = scratch[static_cast<size_t>(perm[i])];
 }
 
 }  // namespace
@@ -76,7 +76,7 @@ void InputStatsCollector::add(ExecContext& context, ConstMatrix x) {
                name_of(x.dtype));
   add_magnitudes(context, x);
   keep_rows(x);
-  if (request_.has_gram) add_products(context, x);
+  if (request_.has_gram) add_gram_blocks(context, x);
   stats_.num_tokens += x.num_rows;
 }
 
@@ -110,7 +110,7 @@ void InputStatsCollector::keep_rows(ConstMatrix x) {
   }
 }
 
-void InputStatsCollector::add_products(ExecContext& context, ConstMatrix x) {
+void InputStatsCollector::add_gram_blocks(ExecContext& context, ConstMatrix x) {
   const auto K = static_cast<size_t>(stats_.K);
   for (int64_t t = 0; t < x.num_rows;) {
     const auto num_waiting = static_cast<int64_t>(waiting_.size() / K);
@@ -176,23 +176,23 @@ void scale_stats(InputStats& stats, const std::vector<float>& factors) {
   for (int64_t i = 0; i < gram.num_rows; ++i) {
     float* row = gram.row<float>(i);
     const float of_row = factors[static_cast<size_t>(i)];
-    // The product of the factors first, so that the matrix stays symmetric to the bit.
+    // The factors are multiplied first, so that the matrix stays symmetric to the bit.
     for (size_t k = 0; k < factors.size(); ++k) row[k] *= of_row * factors[k];
   }
 }
 
-void permute_stats(InputStats& stats, const std::vector<int32_t>& order) {
-  HALLEY_CHECK(order.size() == static_cast<size_t>(stats.K), order.size(), stats.K);
-  std::vector<char> is_used(order.size(), 0);
-  for (const int32_t from : order) {
+void permute_stats(InputStats& stats, const std::vector<int32_t>& perm) {
+  HALLEY_CHECK(perm.size() == static_cast<size_t>(stats.K), perm.size(), stats.K);
+  std::vector<char> is_used(perm.size(), 0);
+  for (const int32_t from : perm) {
     HALLEY_CHECK(from >= 0 && from < stats.K && is_used[static_cast<size_t>(from)] == 0, from);
     is_used[static_cast<size_t>(from)] = 1;
   }
   std::vector<float> scratch;
-  permute(order, stats.abs_max.data(), scratch);
-  permute(order, stats.abs_mean.data(), scratch);
+  permute(perm, stats.abs_max.data(), scratch);
+  permute(perm, stats.abs_mean.data(), scratch);
   for (int64_t i = 0; i < stats.num_rows; ++i) {
-    permute(order, stats.rows.data() + i * stats.K, scratch);
+    permute(perm, stats.rows.data() + i * stats.K, scratch);
   }
   const Matrix gram = stats.gram_matrix();
   if (gram.num_rows == 0) return;
@@ -201,8 +201,8 @@ void permute_stats(InputStats& stats, const std::vector<int32_t>& order) {
   permuted.gram = HostBuffer(stats.gram.num_bytes());
   for (int64_t i = 0; i < stats.K; ++i) {
     float* row = permuted.gram_matrix().row<float>(i);
-    const float* from = gram.row<float>(order[static_cast<size_t>(i)]);
-    for (int64_t k = 0; k < stats.K; ++k) row[k] = from[order[static_cast<size_t>(k)]];
+    const float* from = gram.row<float>(perm[static_cast<size_t>(i)]);
+    for (int64_t k = 0; k < stats.K; ++k) row[k] = from[perm[static_cast<size_t>(k)]];
   }
   stats.gram = std::move(permuted.gram);
 }

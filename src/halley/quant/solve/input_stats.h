@@ -1,4 +1,4 @@
-// What calibration learns of a linear layer's input.
+// Calibration statistics of a linear layer's input.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,17 @@
 
 namespace halley {
 
-/// Of all calibration tokens that reached the layer.
+/// Statistics over all calibration tokens that reached the layer.
 struct InputStats {
   int64_t K = 0;
   int64_t num_tokens = 0;
   std::vector<float> abs_max;   // [K]
   std::vector<float> abs_mean;  // [K]
-  /// Sum of x^T x over the tokens, [K, K] f32; empty unless asked for.
+  /// The Gram matrix X^T X of the tokens (GPTQ's Hessian up to a factor), [K, K] f32; empty unless
+  /// asked for.
   HostBuffer gram;
-  /// Tokens at even distances, [num_rows, K]; as many as asked for, or all where fewer are
-  /// expected. Where not all expected tokens came, only those of them that did.
+  /// A sample of tokens at even distances, [num_rows, K]: as many as asked for, or all where fewer
+  /// are expected; fewer where not all expected tokens came.
   std::vector<float> rows;
   int64_t num_rows = 0;
 
@@ -42,14 +43,14 @@ class InputStatsCollector {
   InputStatsCollector(int64_t K, const StatsRequest& request);
   /// x [T, K] f32
   void add(ExecContext& context, ConstMatrix x);
-  /// What was added; the collector is used up. Throws InputError where an input was infinite or not
-  /// a number, or where the Gram matrix overflows.
+  /// Returns the statistics; the collector is used up. Throws InputError where an input was
+  /// infinite or NaN, or where the Gram matrix overflows.
   InputStats finish(ExecContext& context);
 
  private:
   void add_magnitudes(ExecContext& context, ConstMatrix x);
   void keep_rows(ConstMatrix x);
-  void add_products(ExecContext& context, ConstMatrix x);
+  void add_gram_blocks(ExecContext& context, ConstMatrix x);
 
   StatsRequest request_;
   InputStats stats_;
@@ -57,14 +58,14 @@ class InputStatsCollector {
   std::vector<float> waiting_;   // tokens that are not yet in the Gram matrix, [<= a block, K]
 };
 
-/// What scale_stats(), permute_stats() and searches may change without touching the original.
+/// A deep copy, for scale_stats(), permute_stats() and searches.
 InputStats copy_of(const InputStats& stats);
 /// The same without the Gram matrix and with these rows [num_rows, K].
 InputStats sample_of(const InputStats& stats, std::vector<float> rows, int64_t num_rows);
 /// The statistics of x[k] * factors[k], for factors [K] above zero: of an input that was smoothed.
 void scale_stats(InputStats& stats, const std::vector<float>& factors);
-/// The statistics of an input whose channel i is channel order[i] of this one; `order` [K] is a
+/// The statistics of an input whose channel i is channel perm[i] of this one; `perm` [K] is a
 /// permutation.
-void permute_stats(InputStats& stats, const std::vector<int32_t>& order);
+void permute_stats(InputStats& stats, const std::vector<int32_t>& perm);
 
 }  // namespace halley

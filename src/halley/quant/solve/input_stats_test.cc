@@ -16,7 +16,7 @@
 namespace halley {
 namespace {
 
-// A sum of a few hundred products in f32.
+// Accumulation of a few hundred terms in f32.
 constexpr double kGramTolerance = 1e-5;
 constexpr double kRounding = 1e-7;  // of one result in f32
 
@@ -39,7 +39,7 @@ InputStats collect(ConstMatrix x, const StatsRequest& request) {
   return collect(x, request, {}, 2);
 }
 
-// One column whose value is the token's number.
+// One column whose value is the token's index.
 std::vector<float> kept_tokens(int64_t num_tokens, int64_t num_rows, int64_t num_expected) {
   std::vector<float> x(static_cast<size_t>(num_tokens));
   for (size_t t = 0; t < x.size(); ++t) x[t] = static_cast<float>(t);
@@ -84,9 +84,9 @@ TEST(InputStats, AgreeWithTheirDefinition) {
       for (int64_t k = 0; k < K; ++k) {
         double sum = 0, size = 0;
         for (int64_t t = 0; t < T; ++t) {
-          const double product = static_cast<double>(x.row(t)[i]) * x.row(t)[k];
-          sum += product;
-          size += std::abs(product);
+          const double term = static_cast<double>(x.row(t)[i]) * x.row(t)[k];
+          sum += term;
+          size += std::abs(term);
         }
         ASSERT_NEAR(gram.row<float>(i)[k], sum, kGramTolerance * size) << K << " " << i << " " << k;
       }
@@ -181,13 +181,13 @@ TEST(InputStats, PermuteAsTheChannelsDo) {
   const int64_t T = 33, K = 10;
   GuardedMatrix x(T, K), moved(T, K);
   x.fill_normal(9);
-  const std::vector<int32_t> order{3, 1, 4, 0, 5, 9, 2, 6, 8, 7};
+  const std::vector<int32_t> perm{3, 1, 4, 0, 5, 9, 2, 6, 8, 7};
   for (int64_t t = 0; t < T; ++t) {
-    for (size_t i = 0; i < order.size(); ++i) moved.row(t)[i] = x.row(t)[order[i]];
+    for (size_t i = 0; i < perm.size(); ++i) moved.row(t)[i] = x.row(t)[perm[i]];
   }
   const StatsRequest request{.has_gram = true, .num_rows = 5, .num_tokens_expected = T};
   InputStats stats = collect(x.matrix(), request);
-  permute_stats(stats, order);
+  permute_stats(stats, perm);
   const InputStats expected = collect(moved.matrix(), request);
   EXPECT_EQ(stats.abs_max, expected.abs_max);
   EXPECT_EQ(stats.abs_mean, expected.abs_mean);

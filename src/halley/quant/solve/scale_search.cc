@@ -12,8 +12,8 @@ namespace halley {
 namespace {
 
 constexpr int kNumRatios = 20;
-// The floor of mean|x|^a, AutoAWQ's: a channel that hardly ever speaks does not set the scale of
-// all others.
+// AutoAWQ's floor of mean|x|^a: a channel that is almost always zero does not set the scale of all
+// others.
 constexpr double kPowerMin = 1e-4;
 // Factors of smoothing: SmoothQuant's floor, and its inverse.
 constexpr double kFactorMin = 1e-5;
@@ -57,7 +57,7 @@ std::vector<float> awq_factors(const std::vector<double>& means, double ratio) {
   return factors;
 }
 
-/// Sums what quantizing weights costs at their outputs.
+/// The error at the outputs of quantized weights.
 class OutputErrors {
  public:
   OutputErrors(ExecContext& context, std::span<const ConstMatrix> weights, const InputStats& stats,
@@ -134,7 +134,7 @@ class OutputErrors {
   std::vector<double> row_sums_;
 };
 
-/// A factor that a computation can use, whatever the weights hold: infinite ones give 1.
+/// The factor within its limits, whatever the weights hold: infinite ones give 1.
 float bounded_factor(double factor) {
   if (!(factor > 0)) return 1.0f;
   return static_cast<float>(std::clamp(factor, kFactorMin, kFactorMax));

@@ -1,5 +1,6 @@
-// Factors for the input channels of linear layers, which move difficulty between activations and
-// weights: AWQ's search, SmoothQuant, QoQ's output smoothing and SmoothAttention.
+// Per-channel smoothing factors of linear layers' inputs, which move quantization difficulty
+// between activations and weights: AWQ's search, SmoothQuant, QoQ's output smoothing and
+// SmoothAttention.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +15,14 @@
 
 namespace halley {
 
-/// Rounds a weight [N, K] f32, whose inputs were multiplied by `factors` [K], in place to what the
-/// quantizer would make of it.
+/// Quantizes and dequantizes in place a weight [N, K] f32 whose columns were multiplied by
+/// `factors` [K].
 using FakeQuantize = std::function<void(Matrix w, std::span<const float> factors)>;
 
 struct AwqScales {
   std::vector<float> factors;  // [K]: weights times, inputs divided by
   double ratio = 0;            // the exponent that won
-  double error = 0;            // its mean squared output error, of the rows
+  double error = 0;            // its mean squared output error on stats.rows
   double error_unscaled = 0;   // without factors
 };
 

@@ -15,8 +15,8 @@
 namespace halley {
 namespace {
 
-constexpr double kLossTolerance = 1e-4;    // relative, of sums of squares in f32
-constexpr double kOutputTolerance = 1e-5;  // of sums of products of numbers near 1
+constexpr double kLossTolerance = 1e-4;    // relative: accumulation of squares in f32
+constexpr double kOutputTolerance = 1e-5;  // accumulation in f32 of values near 1
 
 /// Inputs whose channels differ much in size.
 void fill_inputs(GuardedMatrix& x, uint32_t seed) {
@@ -139,7 +139,7 @@ TEST_F(ScaleSearch, LeavesChannelsWithoutInputsAlone) {
   EXPECT_NEAR(*low * *high, 1.0, 1e-6);  // the others are scaled as if it were not there
 }
 
-TEST_F(ScaleSearch, IsNotLedByAChannelThatHardlyEverSpeaks) {
+TEST_F(ScaleSearch, IsNotLedByAChannelThatIsAlmostAlwaysZero) {
   for (int64_t t = 0; t < kTokens; ++t) x_.row(t)[4] = 1e-30f;
   const AwqScales scales = search(stats());
   EXPECT_GT(scales.ratio, 0);
@@ -162,10 +162,10 @@ TEST_F(ScaleSearch, SmoothingKeepsTheOutput) {
     for (int64_t n = 0; n < w_.num_rows(); ++n) {
       double y = 0, smoothed = 0, size = 0;
       for (size_t k = 0; k < factors.size(); ++k) {
-        const double product = static_cast<double>(x_.row(t)[k]) * w_.row(n)[k];
-        y += product;
+        const double term = static_cast<double>(x_.row(t)[k]) * w_.row(n)[k];
+        y += term;
         smoothed += static_cast<double>(x_.row(t)[k] / factors[k]) * (w_.row(n)[k] * factors[k]);
-        size += std::abs(product);
+        size += std::abs(term);
       }
       ASSERT_NEAR(smoothed, y, kOutputTolerance * size);
     }
@@ -233,7 +233,7 @@ TEST(KeySmoothFactors, AreThoseOfTheLargerChannelOfAPair) {
 }
 
 // Rotation mixes the two channels of a pair: factors that they share pass through it.
-TEST(KeySmoothFactors, KeepProductsOfRotatedQueriesAndKeys) {
+TEST(KeySmoothFactors, KeepScoresOfRotatedQueriesAndKeys) {
   const int64_t D = 20, rotary_dim = 12;
   GuardedMatrix rows(2, D);
   rows.fill_normal(31);
@@ -250,7 +250,7 @@ TEST(KeySmoothFactors, KeepProductsOfRotatedQueriesAndKeys) {
     }
     return result;
   };
-  const auto product = [&](bool is_smoothed) {
+  const auto score = [&](bool is_smoothed) {
     std::vector<double> q(rows.row(0), rows.row(0) + D), k(rows.row(1), rows.row(1) + D);
     for (size_t i = 0; is_smoothed && i < q.size(); ++i) {
       q[i] *= static_cast<double>(factors[i]);
@@ -262,7 +262,7 @@ TEST(KeySmoothFactors, KeepProductsOfRotatedQueriesAndKeys) {
     for (size_t i = 0; i < q.size(); ++i) sum += q[i] * k[i];
     return sum;
   };
-  EXPECT_NEAR(product(true), product(false), 1e-9);
+  EXPECT_NEAR(score(true), score(false), 1e-9);
 }
 
 }  // namespace

@@ -10,7 +10,8 @@
 namespace halley {
 namespace {
 
-constexpr float kSignedOffset = 128;  // of signed codes and their zeros, stored_weight.h
+constexpr float kSignedOffset =
+    128;  // added to signed values and their zero points, stored_weight.h
 
 ScaleBlocks blocks_of(const LinearSpec::Part& part, int64_t in_features,
                       const ByteWeightSpec& spec) {
@@ -25,14 +26,14 @@ bool has_e4m3_nan(const std::byte* data, size_t num_bytes) {
   constexpr uint64_t kMagnitudes = 0x7F7F7F7F7F7F7F7Fu;
   // A magnitude of 0x7F becomes 0; adding 0x7F to any other sets the byte's top bit and never
   // carries into the next byte.
-  uint64_t all_numbers = ~kMagnitudes;
+  uint64_t no_nan = ~kMagnitudes;
   size_t i = 0;
   for (; i + 8 <= num_bytes; i += 8) {
     uint64_t word;
     std::memcpy(&word, data + i, sizeof(word));
-    all_numbers &= ((word & kMagnitudes) ^ kMagnitudes) + kMagnitudes;
+    no_nan &= ((word & kMagnitudes) ^ kMagnitudes) + kMagnitudes;
   }
-  bool has_nan = all_numbers != ~kMagnitudes;
+  bool has_nan = no_nan != ~kMagnitudes;
   for (; i < num_bytes; ++i) has_nan |= (data[i] & std::byte{0x7F}) == std::byte{0x7F};
   return has_nan;
 }

@@ -1,5 +1,5 @@
-// Weights that are stored as one byte a code, row by row, with a grid of scales: 8-bit floats and
-// 8-bit integers.
+// Reads weights that are stored as one byte a value, row by row, with scales per tensor, channel,
+// group or block: 8-bit floats and 8-bit integers.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace halley {
 
-/// What a room knows of such a weight.
+/// The facts of such a weight that the format's module gives.
 struct ByteWeightSpec {
   const char* format = "";
   /// f8_e4m3: w = scale * code. i8: w = scale * (code - zero).
@@ -20,14 +20,14 @@ struct ByteWeightSpec {
   std::string scale_name;
   int64_t block_rows = 1;  // stored rows that share a scale
   int64_t group_size = 1;  // inputs that share a scale
-  std::string zero_name;   // of i8 [as the scales]; empty: zeros are zero
+  std::string zero_name;   // zero points of i8, shaped as the scales; empty: all zero
   ActivationQuant activation = ActivationQuant::kNone;
   std::string input_scale_name;  // of the static kinds
 };
 
-/// <part>.weight [stored_rows, K] of the type, and the tensors of the spec. Throws CheckpointError
-/// where one is missing or of another type or shape, or the input scale is not a number above zero;
-/// check_data() where a scale is not finite or zero or a weight is NaN.
+/// Opens <part>.weight [stored_rows, K] of the type, and the tensors of the spec. Throws
+/// CheckpointError where one is missing or of another type or shape, or the input scale is not
+/// above zero; check_data() where a scale is not finite or zero or a weight is NaN.
 std::unique_ptr<StoredWeight> open_byte_weight(const TensorSource& source,
                                                const LinearSpec::Part& part, int64_t in_features,
                                                const ByteWeightSpec& spec);
@@ -36,11 +36,11 @@ std::unique_ptr<StoredWeight> open_byte_weight(const TensorSource& source,
 std::vector<TensorInfo> expected_byte_tensors(const LinearSpec::Part& part, int64_t in_features,
                                               const ByteWeightSpec& spec);
 
-/// The block's bytes of `rows` [out_features, K], each xor `flip`, as StoredWeight::read_codes()
-/// writes them.
+/// Writes the block's bytes of `rows` [out_features, K], each xor `flip`, as
+/// StoredWeight::read_codes() does.
 void read_byte_block(const TensorView& rows, const CodeBlock& block, uint8_t flip, uint8_t* quads);
 
-/// Part of the stored bytes of a tensor that has one or several elements for each stored row.
+/// The part's share of a tensor's bytes, where the tensor has as many elements for each stored row.
 double share_of(const TensorInfo& info, const LinearSpec::Part& part);
 
 }  // namespace halley

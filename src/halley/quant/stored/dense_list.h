@@ -22,7 +22,7 @@ class DenseList {
   /// either where the list does not name it; a matrix of fused experts is never quantized.
   bool is_quantized(const TensorSource& source, const LinearSpec::Part& part) const;
 
-  /// The same as the list alone has it.
+  /// Whether the list alone declares the part quantized.
   bool is_declared_quantized(const LinearSpec::Part& part) const;
 
  private:

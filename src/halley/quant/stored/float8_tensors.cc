@@ -18,14 +18,14 @@ void check_finite(const std::string& name, std::span<const float> weight, int64_
   const auto bad =
       std::find_if(weight.begin(), weight.end(), [](float w) { return !std::isfinite(w); });
   if (bad == weight.end()) return;
-  const int64_t place = bad - weight.begin();
+  const int64_t index = bad - weight.begin();
   throw CheckpointError(str("layer ", quote(name), ": expected finite weights, got ", *bad, " at [",
-                            place / K, ", ", place % K, "]. The file is damaged: fetch it again."));
+                            index / K, ", ", index % K, "]. The file is damaged: fetch it again."));
 }
 
-float largest_of(std::span<const float> numbers) {
+float largest_of(std::span<const float> values) {
   float largest = 0;
-  for (const float number : numbers) largest = std::max(largest, std::fabs(number));
+  for (const float number : values) largest = std::max(largest, std::fabs(number));
   return largest;
 }
 

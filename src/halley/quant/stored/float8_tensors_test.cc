@@ -18,9 +18,9 @@ using testing::ElementsAre;
 using testing::ThrowsMessage;
 
 std::vector<float> numbers_in(const CheckpointTensor& tensor) {
-  std::vector<float> numbers(tensor.data.size() / sizeof(float));
-  std::memcpy(numbers.data(), tensor.data.data(), tensor.data.size());
-  return numbers;
+  std::vector<float> values(tensor.data.size() / sizeof(float));
+  std::memcpy(values.data(), tensor.data.data(), tensor.data.size());
+  return values;
 }
 
 TEST(Float8Tensors, CodesAreTheNearestOfAll) {

@@ -1,4 +1,4 @@
-// What a configuration states of the KV cache, in the field kv_cache_scheme or kv_bits.
+// The KV cache type that a configuration declares, in the field kv_cache_scheme or kv_bits.
 #pragma once
 
 #include "halley/checkpoint/config/hf_config.h"
@@ -11,8 +11,8 @@ namespace halley {
 /// Throws UnsupportedError for other schemes.
 DeclaredKv read_kv_cache_scheme(const HfConfig& config);
 
-/// The bits of the cache that the checkpoint is meant for: 16 or absent (nothing), 8 or 4. Throws
-/// UnsupportedError for other numbers.
+/// Reads kv_bits, the bits of the KV cache: 16 or absent (kNothing), 8 or 4. Throws
+/// UnsupportedError for others.
 DeclaredKv read_kv_bits(const HfConfig& config);
 
 }  // namespace halley

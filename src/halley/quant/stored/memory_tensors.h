@@ -1,4 +1,5 @@
-// For tests of rooms: tensors that a test makes in memory, and the numbers that a weight means.
+// For tests of formats: tensors that a test makes in memory, and the dequantized values of a
+// weight.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +33,7 @@ class MemoryTensors : public TensorSource {
     infos_.insert(std::lower_bound(infos_.begin(), infos_.end(), name, before), std::move(info));
     return *this;
   }
-  /// Bytes that follow from a seed: any codes.
+  /// Random bytes from a seed: any codes.
   MemoryTensors& add_bytes(const std::string& name, DType dtype, const Shape& shape) {
     const auto num_bits = num_elements_of(shape).value() * bits_of(dtype);
     std::vector<uint8_t> bytes(static_cast<size_t>(num_bits / 8));
@@ -73,8 +74,8 @@ inline LinearSpec::Part whole_part(const std::string& name, int64_t num_rows) {
   return {.name = name, .out_features = num_rows, .stored_rows = num_rows};
 }
 
-/// A weight in a quad layout as numbers [num_rows, K], read as the loader reads it, in blocks that
-/// do not begin where panels do; checks that nothing but the codes asked for is written.
+/// Dequantizes a weight in a quad layout to [num_rows, K], read as the loader reads it, in blocks
+/// that do not begin where panels do; checks that nothing but the block's codes is written.
 inline std::vector<float> dequantized(const StoredWeight& weight, int64_t num_rows, int64_t K) {
   weight.check_data();
   const WeightDesc& desc = weight.desc();
@@ -97,8 +98,8 @@ inline std::vector<float> dequantized(const StoredWeight& weight, int64_t num_ro
     const CodeBlock all = {.row_begin = 0, .num_rows = count, .k_begin = 0, .k_end = K};
     for (int64_t r = 0; r < count; ++r) {
       for (int64_t packed = 0; packed < K; ++packed) {
-        const auto place = static_cast<size_t>(packed);
-        const int64_t k = order.empty() ? packed : order[place];
+        const auto at = static_cast<size_t>(packed);
+        const int64_t k = order.empty() ? packed : order[at];
         const uint8_t code = *code_at(codes.data(), all, r, k);
         const auto group = static_cast<size_t>(packed / desc.group_size * 64 + r);
         const bool is_f8 = desc.layout == PackedLayout::kF8E4M3Quad;

@@ -1,5 +1,5 @@
-// Whether a part of a layer is quantized, from its tensors alone, and the rejections of tensors
-// that do not belong together.
+// Tells from the tensors alone whether a part of a layer is quantized, and rejects tensors that do
+// not belong together.
 #pragma once
 
 #include <string>
@@ -12,8 +12,8 @@ namespace halley {
 /// Whether <part>.weight is there and holds codes: its type is not f16, bf16 or f32.
 bool has_quantized_weight(const TensorSource& source, const LinearSpec::Part& part);
 
-/// For parts that are a matrix of fused experts. Throws UnsupportedError where the tensor holds
-/// codes or has packed codes or scales beside it.
+/// For parts that are a matrix of fused experts. Throws UnsupportedError where the tensor is
+/// quantized, or a packed tensor or scales of it are there.
 void reject_quantized_experts(const TensorSource& source, const LinearSpec::Part& part);
 
 /// Throws CheckpointError where there is a tensor <part><suffix>, ".weight_scale", although the
@@ -21,7 +21,7 @@ void reject_quantized_experts(const TensorSource& source, const LinearSpec::Part
 void reject_stray_tensor(const TensorSource& source, const LinearSpec::Part& part,
                          const char* suffix);
 
-/// Throws CheckpointError where there is a tensor `name`, which `because` denies: "'x' is
+/// Throws CheckpointError where there is a tensor `name`, which `because` rules out: "'x' is
 /// symmetric".
 void reject_undeclared_tensor(const TensorSource& source, const std::string& name,
                               const std::string& because);

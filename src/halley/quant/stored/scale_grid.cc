@@ -27,7 +27,7 @@ Bits load(const std::byte* data, int64_t index) {
 
 float e8m0_to_f32(uint8_t code) { return code == 255 ? NAN : std::ldexp(1.0f, code - 127); }
 
-/// Calls `use` with a function that gives element i as f32: one branch on the type for all of them.
+/// Calls `use` with a function that gives element i as f32, so that the type is tested once.
 template <typename Use>
 void with_reader(const TensorView& view, const Use& use) {
   const std::byte* data = view.data;

@@ -1,4 +1,4 @@
-// The scales of a quantized weight, or its zeros, as a small tensor of one number for each block.
+// The scales of a quantized weight, or its zero points, as a small tensor of one value per block.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace halley {
 
-/// How a weight [stored_rows, K] is cut: block_rows x group_size weights share one number. The last
-/// block of either direction may be smaller.
+/// The blocks of a weight [stored_rows, K]: block_rows x group_size weights share one value. The
+/// last block of either direction may be smaller.
 struct ScaleBlocks {
   int64_t stored_rows = 0;
   int64_t in_features = 0;
@@ -23,9 +23,9 @@ struct ScaleBlocks {
   int64_t num_groups() const { return ceil_div(in_features, group_size); }
 };
 
-/// The tensor `name` of one of the types, [num_row_blocks, num_groups]. Where there is one group
-/// [num_row_blocks] is the same, and where there is one number a scalar is. Throws CheckpointError
-/// as find_tensor().
+/// The tensor `name` of one of the types, [num_row_blocks, num_groups]. [num_row_blocks] is taken
+/// too where there is one group, and a scalar where there is one value. Throws CheckpointError as
+/// find_tensor().
 const TensorInfo& find_scales(const TensorSource& source, std::string_view name,
                               std::initializer_list<DType> dtypes, const ScaleBlocks& blocks);
 
@@ -35,12 +35,12 @@ class ScaleGrid {
  public:
   ScaleGrid(const TensorSource& source, const TensorInfo& info, const ScaleBlocks& blocks);
 
-  /// Throws CheckpointError that names tensor and index unless the numbers that stored rows
+  /// Throws CheckpointError that names tensor and index unless the values that stored rows
   /// [row_begin, row_begin + num_rows) use are finite and not zero.
   void check(int64_t row_begin, int64_t num_rows) const;
-  /// The number of stored row row_begin + r and group g, plus `added`, to out[g * 64 + r].
+  /// Writes the value of stored row row_begin + r and group g, plus `added`, to out[g * 64 + r].
   void read(int64_t row_begin, int64_t num_rows, float added, float* out) const;
-  /// Stored bytes of what those rows use.
+  /// Stored bytes that those rows use.
   double bytes_of(int64_t num_rows) const;
 
  private:
@@ -52,13 +52,13 @@ class ScaleGrid {
   ScaleBlocks blocks_;
 };
 
-/// One number of type f32, f16 or bf16, as a scalar or [1]: a static scale of activations. Throws
+/// Reads a static per-tensor scale of activations: f32, f16 or bf16, a scalar or [1]. Throws
 /// CheckpointError that names the tensor where it is missing, of another shape or type, or not
 /// finite and above zero.
 float read_input_scale(const TensorSource& source, std::string_view name);
 
-/// Throws CheckpointError where there is a tensor `name` that is not all zero bits: zero points
-/// that the configuration denies.
+/// Throws CheckpointError where there is a tensor `name` that is not all zero bits: zero points of
+/// a weight that the configuration declares symmetric.
 void check_all_zero(const TensorSource& source, std::string_view name);
 
 }  // namespace halley

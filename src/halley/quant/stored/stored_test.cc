@@ -1,4 +1,4 @@
-// Grids of scales, bytes as codes, and the messages about both.
+// Scale tensors, byte weights, and the messages about both.
 #include <cmath>
 #include <limits>
 
@@ -52,7 +52,7 @@ TEST(ScaleGrid, ReadsEveryTypeExactly) {
   EXPECT_THAT(read_all(tensors, blocks), ElementsAre(-128.0f, 127.0f));
 }
 
-TEST(ScaleGrid, RepeatsTheNumberOfABlock) {
+TEST(ScaleGrid, RepeatsTheValueOfABlock) {
   const ScaleBlocks blocks = {.stored_rows = 5, .in_features = 7, .block_rows = 3, .group_size = 4};
   MemoryTensors tensors;
   tensors.add<float>("s", DType::kF32, {2, 2}, {1, 2, 3, 4});
@@ -89,7 +89,7 @@ TEST(ScaleGrid, RejectsWhatIsNotFiniteOrZeroOfTheRowsAsked) {
   }
 }
 
-TEST(InputScale, IsOneNumberAboveZero) {
+TEST(InputScale, IsOneValueAboveZero) {
   MemoryTensors tensors;
   tensors.fill("a", {}, 0.5f).fill("b", {1}, 0.25f).fill("two", {2}, 1);
   EXPECT_EQ(read_input_scale(tensors, "a"), 0.5f);
@@ -135,13 +135,13 @@ TEST(ByteWeight, TakesRowsOfAStoredTensorWithTheirBlocks) {
   tensors.add<float>("a.s", DType::kF32, {3, 2}, {1, 2, 3, 4, 5, 6});
   const ByteWeightSpec spec = float_spec(20, 48);
   const auto whole = open_byte_weight(tensors, whole_part("a", 50), K, spec);
-  const auto numbers = dequantized(*whole, 50, K);
+  const auto values = dequantized(*whole, 50, K);
   const auto* codes =
       reinterpret_cast<const uint8_t*>(tensors.view(*tensors.find("a.weight")).data);
   for (int64_t n = 0; n < 50; ++n) {
     for (int64_t k = 0; k < K; ++k) {
       const float scale = static_cast<float>(1 + n / 20 * 2 + k / 48);
-      EXPECT_EQ(numbers[static_cast<size_t>(n * K + k)], e4m3_to_f32(codes[n * K + k]) * scale);
+      EXPECT_EQ(values[static_cast<size_t>(n * K + k)], e4m3_to_f32(codes[n * K + k]) * scale);
     }
   }
   LinearSpec::Part part = whole_part("a", 50);
@@ -149,12 +149,12 @@ TEST(ByteWeight, TakesRowsOfAStoredTensorWithTheirBlocks) {
   part.out_features = 9;
   const auto some = open_byte_weight(tensors, part, K, spec);
   EXPECT_EQ(dequantized(*some, 9, K),
-            std::vector<float>(numbers.begin() + 17 * K, numbers.begin() + 26 * K));
+            std::vector<float>(values.begin() + 17 * K, values.begin() + 26 * K));
   EXPECT_DOUBLE_EQ(whole->desc().stored_bytes, 50 * K + 24);
   EXPECT_DOUBLE_EQ(some->desc().stored_bytes, (50 * K + 24) * 9 / 50.0);
 }
 
-TEST(ByteWeight, RejectsNanByItsPlaceInThePart) {
+TEST(ByteWeight, RejectsNanByItsIndexInThePart) {
   for (const int64_t K : {8, 13, 64}) {
     for (const int64_t k : {int64_t{0}, K / 2, K - 1}) {
       for (const uint8_t nan : {uint8_t{0x7F}, uint8_t{0xFF}}) {
@@ -194,11 +194,11 @@ TEST(ByteWeight, ExpectedTensorsCanBeOpened) {
   const auto bytes = [&](const char* name) {
     return reinterpret_cast<const int8_t*>(tensors.view(*tensors.find(name)).data);
   };
-  const auto numbers = dequantized(*weight, 7, 10);
+  const auto values = dequantized(*weight, 7, 10);
   for (int64_t n = 0; n < 7; ++n) {
     for (int64_t k = 0; k < 10; ++k) {
       const int zero = bytes("a.z")[n / 3 * 3 + k / 4];
-      EXPECT_EQ(numbers[static_cast<size_t>(n * 10 + k)],
+      EXPECT_EQ(values[static_cast<size_t>(n * 10 + k)],
                 0.5f * static_cast<float>(bytes("a.weight")[n * 10 + k] - zero));
     }
   }
@@ -271,7 +271,7 @@ TEST(PartTensors, RejectsQuantizedFusedExperts) {
                   "tensor \"experts.w\": expected fused experts in full precision, got f8_e4m3")));
 }
 
-TEST(PartTensors, RejectsScalesBesideFullPrecision) {
+TEST(PartTensors, RejectsScalesOfFullPrecision) {
   MemoryTensors tensors;
   tensors.add_bytes("a.weight", DType::kF16, {2, 4});
   EXPECT_FALSE(has_quantized_weight(tensors, whole_part("a", 2)));

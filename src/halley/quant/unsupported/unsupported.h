@@ -1,5 +1,4 @@
-// Quantization methods that exist and are not read: each is rejected by name, with what to do
-// instead.
+// Quantization methods that exist and are unsupported: each is rejected by name, with advice.
 #pragma once
 
 #include <span>
@@ -12,7 +11,7 @@ namespace halley {
 /// One method as configurations name it, in lower case.
 struct UnsupportedMethod {
   std::string_view name;
-  /// What it is, for the message: "2:4 sparse weights".
+  /// A description for the message: "2:4 sparse weights".
   const char* what;
   const char* advice;
 };

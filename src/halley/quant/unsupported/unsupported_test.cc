@@ -1,4 +1,4 @@
-// The rejection of every method that is known and not read.
+// The rejection of every method that is known and unsupported.
 #include "halley/quant/unsupported/unsupported.h"
 
 #include <gmock/gmock.h>
