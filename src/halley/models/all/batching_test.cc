@@ -86,7 +86,7 @@ TEST_P(Batching, DoesNotChangeARow) {
   }
 }
 
-TEST_P(Batching, DoesNotChangeADecodeBesideAPrefill) {
+TEST_P(Batching, DoesNotChangeADecodeNextToAPrefill) {
   const auto& [family, kv_dtype] = GetParam();
   const Loaded loaded(family, 2);
   const auto V = static_cast<size_t>(loaded.model->shape().vocab_size);

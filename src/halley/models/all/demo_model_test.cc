@@ -1,5 +1,4 @@
-// The shipped model: greedy continuations and negative log likelihoods as transformers computes
-// them.
+// The shipped model against transformers: greedy continuations and negative log likelihoods.
 #include <cmath>
 #include <span>
 

@@ -1,4 +1,4 @@
-// For tests: models from testdata with a cache to run them in, and what a reference computed.
+// For tests: models from testdata with a KV cache to run them in, and goldens of a reference.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace halley {
 
-/// Pages for a number of sequences of equal maximal length; neighbours' pages alternate.
+/// KV pages for a number of sequences of equal maximal length; the pages of sequences interleave.
 class TestCache {
  public:
   TestCache(const ModelShape& shape, KvDType dtype, int64_t num_sequences, int64_t num_tokens_max);
@@ -54,7 +54,7 @@ std::vector<float> forward_all_rows(CausalLm& model, const TestCache& cache,
 std::vector<int32_t> decode_greedily(CausalLm& model, const TestCache& cache,
                                      std::vector<int32_t> ids, size_t num_tokens);
 
-/// What a reference computed for `input_ids`.
+/// The outputs of a reference for `input_ids`.
 struct Golden {
   std::vector<int32_t> input_ids, argmax, greedy_ids;
   std::vector<double> logits_row_0, logits_row_last, logsumexp;
@@ -70,8 +70,8 @@ struct Deviation {
 };
 Deviation compare(const Golden& golden, std::span<const float> logits, int64_t vocab_size);
 
-/// What conversion to f16 and back does to a reference's model besides its weights: its frequencies
-/// are tensors too.
+/// Rounds the rotary frequencies as conversion to f16 and back rounds those of a reference's model,
+/// where they are tensors like its weights.
 void round_frequencies_to_f16(DecoderConfig& decoder);
 
 /// `testdata/<name>` of the repository.

@@ -14,16 +14,16 @@
 
 namespace halley {
 
-/// What will run for a linear layer, or a tied embedding, from headers alone; nothing for other
+/// Plans the kernels of a linear layer, or a tied embedding, from headers alone; empty for other
 /// parts. Throws UnsupportedError where the build has no CUDA.
 std::vector<GpuLinearPlan> plan_gpu_part(const DecoderConfig& config, const DecoderPart& part,
                                          const LinearLoading& loading, DType activation_dtype);
 
-/// Throws UnsupportedError where the GPU's operations cannot run the model, or the build has no
+/// Throws UnsupportedError where the GPU's kernels do not support the model, or the build has no
 /// CUDA.
 void check_gpu_model(const DecoderConfig& config, DType activation_dtype);
 
-/// Loads what `plan` says, and puts into it which kernels run.
+/// Loads the model as `plan` says, and adds to the plan which kernels run.
 std::unique_ptr<CausalLm> load_gpu_model(ExecContext& context, const LinearLoading& loading,
                                          const LoadOptions& options, const PartLoaded& on_part,
                                          ModelPlan& plan);

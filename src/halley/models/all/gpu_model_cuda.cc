@@ -42,7 +42,7 @@ GpuLinearPlan plan_tied_output(const DecoderConfig& config, const DecoderPart& p
           .rejections = std::move(choice.rejections)};
 }
 
-/// What was bound, section by section.
+/// The kernels that were bound, section by section.
 std::vector<GpuLinearPlan> loaded_plans(const cuda::CudaDecoderWeights::PlacedLinear& placed,
                                         std::vector<GpuLinearPlan> planned) {
   const cuda::CudaLinear& linear = *placed.linear;

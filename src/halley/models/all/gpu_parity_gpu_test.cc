@@ -1,5 +1,5 @@
-// Every family on the GPU against what transformers computes, configurations that checkpoints do
-// not cover, and every quantized layout against NumPy.
+// Every family on the GPU against transformers, configurations that checkpoints do not cover, and
+// every quantized layout against NumPy.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -25,12 +25,12 @@ constexpr double kToleranceF16 = 5e-3;
 constexpr double kToleranceBf16 = 5e-2;
 // The options' f32 weights are rounded to f16 too, and their models have up to four layers.
 constexpr double kOptionTolerance = 1.5e-2;
-// Of quantized models, by the largest logit.
+// Tolerance of quantized models, relative to the largest logit.
 constexpr double kQuantizedF16 = 3e-3;
 constexpr double kQuantizedBf16 = 3e-2;
-// Activations, or keys and values, rounded to 8 bits or less: those that f16 has rounded before
-// fall to the next code here and there, which is a sixteenth of a number in e4m3 and a seventh in
-// s4, in the sums of 128 inputs that these models have.
+// Activations, or keys and values, quantized to 8 bits or less: rounding to f16 first moves some of
+// them to the next code, a relative step of 1/16 in e4m3 and of 1/7 of the range in s4, in
+// accumulations over the 128 inputs that these models have.
 constexpr double kRoundedTwice = 1e-1;
 
 double tolerance_of(DType dtype) { return dtype == DType::kF16 ? kToleranceF16 : kToleranceBf16; }
@@ -148,7 +148,7 @@ double relative_error(const Json& expected, const std::vector<float>& logits) {
   return error / largest;
 }
 
-// All tokens in one step, and one by one: products of one row have kernels of their own.
+// All tokens in one step, and one by one: GEMV has kernels of its own.
 TEST_P(GpuQuantized, HasTheLogitsOfItsWeights) {
   const auto folder = testdata("quantized/" + GetParam());
   const Json expected = read_test_json(folder / "expected.json");

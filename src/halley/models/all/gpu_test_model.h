@@ -42,7 +42,7 @@ class GpuTestModel {
   }
 
   CausalLm& model() const { return *loaded_.model; }
-  /// Of the steps from now on.
+  /// Sets the precision of all later steps.
   void set_precision(Precision precision) { context_.precision = precision; }
   const ModelPlan& plan() const { return loaded_.plan; }
   TestCache make_cache(int64_t num_sequences, int64_t num_tokens_max) const {

@@ -1,4 +1,4 @@
-// What is rejected at load, and the texts that say so.
+// Models that are rejected at load, and the texts of the errors.
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -186,7 +186,7 @@ TEST(LoadErrors, WrongTypeIsNamed) {
                              "type f16, bf16 or f32, got i8.")));
 }
 
-TEST(LoadErrors, PartsOfOneProductMayDifferInType) {
+TEST(LoadErrors, PartsOfOneGemmMayDifferInType) {
   EditableSource source = weights_of("llama");
   source.set(
       {.name = "model.layers.0.mlp.up_proj.weight", .dtype = DType::kBf16, .shape = {256, 128}},

@@ -97,7 +97,7 @@ std::optional<KvDType> kv_dtype_of(DeclaredKv declared) {
   return std::nullopt;
 }
 
-/// What planning asks of kernels of the CPU: nothing where they will not run.
+/// The demands on kernels of the CPU; none where they will not run.
 KernelDemands cpu_demands(const LoadOptions& options) {
   if (options.device != kCuda) return options.kernels;
   if (options.kernels.forced.empty()) return {};

@@ -19,8 +19,8 @@ namespace halley {
 
 /// Maps config.json to a decoder by `model_type`. Throws UnsupportedError that names an unknown
 /// family or an option that is not supported, and lists the families that are.
-/// This form assumes the tensor names of published checkpoints and the type that config.json
-/// states.
+/// This overload assumes the tensor names of published checkpoints and the type that config.json
+/// declares.
 DecoderConfig read_decoder_config(const HfConfig& config);
 
 /// The same for the tensors at hand (experts fused or one by one; the type of the weights), with
@@ -48,14 +48,14 @@ std::vector<TensorInfo> list_quantized_tensors(const DecoderConfig& config,
 struct GpuLinearPlan {
   std::string name;
   int64_t out_features = 0, in_features = 0;
-  std::string form;    // what is stored and what it becomes
-  std::string kernel;  // of outputs in the activations' type
-  /// Of the library of kernels on GPUs of compute capability 8.0 to 8.9, or "": models run on 9.0.
+  std::string form;    // the stored format and the device layout
+  std::string kernel;  // for outputs in the activations' type
+  /// The kernel of the kernel library for compute capability 8.0 to 8.9, or "": models run on 9.0.
   std::string mma_kernel = {};
   size_t device_bytes = 0;
-  /// Better-placed kernels and why each was rejected.
+  /// Preferred kernels that were passed over, each with its reason.
   std::vector<std::string> rejections;
-  bool has_low_precision = false;  // beside full (core/precision.h)
+  bool has_low_precision = false;  // as well as full (core/precision.h)
 };
 
 /// One part of the model, of one or more packed weights.
@@ -63,12 +63,12 @@ struct ModelPart {
   std::string name;  // "embedding", "layers.0.qkv", ...
   std::string kind;  // "embedding", "norm", "linear"
   std::vector<LinearPlan> plans;
-  /// Where the device is a GPU, of parts that a kernel multiplies; `plans` then say how they are
-  /// stored. Of a model that is loaded: what it runs.
+  /// On a GPU, for parts that run a GEMM; `plans` then describe how they are stored. Once the model
+  /// is loaded, these are the kernels that it runs.
   std::vector<GpuLinearPlan> gpu_plans;
 };
 
-/// What would be loaded and run, from headers alone. Throws as load_model().
+/// The layouts and kernels of a model, planned from headers alone. Throws as load_model().
 struct ModelPlan {
   DecoderConfig config;
   std::string format;   // of the checkpoint
@@ -78,14 +78,14 @@ struct ModelPlan {
   std::vector<ModelPart> parts;
   std::vector<std::string> warnings;
   size_t stored_bytes = 0;        // all tensors of the source
-  size_t packed_bytes = 0;        // what the loaded weights will take
-  size_t f16_bytes = 0;           // what they would take in 16 bits
+  size_t packed_bytes = 0;        // of the weights as they will be loaded
+  size_t f16_bytes = 0;           // of the same weights in 16 bits
   size_t kv_bytes_per_token = 0;  // at the default cache type
 };
 
 /// How a model is loaded.
 struct LoadOptions {
-  /// Absent: what config.json alone states.
+  /// Absent: as config.json alone declares.
   std::optional<QuantConfig> quant;
   std::vector<QuantOverride> overrides;
   KernelDemands kernels;
@@ -96,14 +96,15 @@ struct LoadOptions {
   int gpu_ordinal = 0;
   /// Part of the GPU's memory that the process may use, (0, 1].
   double gpu_memory_utilization = 0.9;
-  /// On a GPU: a row's logits do not depend on the rows beside it. On the CPU they never do.
+  /// On a GPU: a row's logits do not depend on the other rows of the batch. On the CPU they never
+  /// do.
   bool is_batch_invariant = false;
   /// On a GPU, f16 or bf16; absent: the checkpoint's type, f16 where that is f32.
   std::optional<DType> activation_dtype = std::nullopt;
 };
 
-/// Empty: the device "cuda" can be used. Otherwise why not: the program was built without CUDA, no
-/// driver, no GPU; and what to do.
+/// Empty: the device "cuda" can be used. Otherwise the reason: the program was built without CUDA,
+/// no driver, no GPU; with advice.
 std::string why_no_gpu();
 /// Whether this program has code for GPUs.
 bool is_built_with_cuda();
@@ -114,7 +115,7 @@ ModelPlan plan_model(const HfConfig& config, const TensorSource& source,
 /// `progress(done, total)` in bytes of packed weights; may be empty.
 using LoadProgress = std::function<void(size_t done, size_t total)>;
 
-/// A model that can run, and how it came to be.
+/// A model that can run, with its plan.
 struct LoadedDecoder {
   std::unique_ptr<CausalLm> model;
   ModelPlan plan;

@@ -1,6 +1,6 @@
 // Configurations that the checkpoints of parity_test.cc do not cover, each against transformers:
 // rotary scalings, partial rotary embeddings, windows, biases, mixed expert layers, activations,
-// the older form of config.json. Weights come from a hash of the tensors' names on both sides, in
+// the older syntax of config.json. Weights come from a hash of the tensors' names on both sides, in
 // f32; see tools/make_model_goldens.py.
 #include <algorithm>
 #include <filesystem>
@@ -15,7 +15,7 @@
 namespace halley {
 namespace {
 
-// f32 sums in another order over at most 128 terms and 4 layers, and 6 digits in the files.
+// f32 accumulation in another order over at most 128 terms and 4 layers, and 6 digits in the files.
 constexpr double kLogitsTolerance = 2e-5;
 constexpr double kLogsumexpTolerance = 1e-4;
 

@@ -1,11 +1,10 @@
-// Tiny checkpoints of every family against what transformers computes for them in f32 arithmetic.
+// Tiny checkpoints of every family against transformers in f32 arithmetic.
 //
 // Two goldens exist for each checkpoint:
 // - golden.json came with the checkpoint. Its model had been converted to f16 and back to f32,
-// which
-//   rounded more than the weights: the rotary frequencies, and Gemma's factor on the embedding, are
-//   tensors of the module too. The test rounds the frequencies of DecoderConfig in the same way;
-//   the factor is rounded to the weights' type in any case.
+//   which rounded more than the weights: the rotary frequencies, and Gemma's factor on the
+//   embedding, are tensors of the model too. The test rounds the frequencies of DecoderConfig in
+//   the same way; the factor is rounded to the weights' type in any case.
 // - golden_f32.json is from a plain f32 load (tools/make_model_goldens.py): nothing but the weights
 //   is rounded. Here the test undoes the rounding of Gemma's factor.
 // Both are then compared with strict tolerances. A third run compares golden.json with our own
@@ -25,7 +24,7 @@
 namespace halley {
 namespace {
 
-// f32 sums in another order over at most 256 terms and 2 layers, and 6 digits in the files.
+// f32 accumulation in another order over at most 256 terms and 2 layers, and 6 digits in the files.
 constexpr double kLogitsToleranceF32 = 2e-5;
 constexpr double kLogsumexpToleranceF32 = 1e-4;
 // Keys and values rounded to f16: 2^-11 relative each.

@@ -1,4 +1,4 @@
-// Plans and built-in shapes: numbers that can be checked by hand.
+// Plans and built-in shapes against sizes that can be checked by hand.
 #include <algorithm>
 #include <cmath>
 
@@ -59,7 +59,7 @@ TEST(BuiltinConfigs, UnknownNameListsTheKnownOnes) {
   }
 }
 
-TEST(ModelPlan, CacheIsWhatTheCheckpointStates) {
+TEST(ModelPlan, CacheIsWhatTheCheckpointDeclares) {
   const auto dir = testdata("quantized/qoq_g128");
   const auto source = open_checkpoint_weights(dir);
   Json json = read_test_json(dir / "config.json");

@@ -28,11 +28,11 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 
-// f32 sums in another order, through one layer.
+// f32 accumulation in another order, through one layer.
 constexpr double kSameWeightsMax = 1e-5;
 // Against NumPy in f64, and the frequencies of the rotary embedding in f32.
 constexpr double kNumpyMax = 2e-5;
-// Kernels that round the inputs to 16 bits, of fixed point or (8 of them significant) bf16.
+// Kernels that round the inputs to 16 bits: fixed point, or bf16 with 8 significant bits.
 constexpr double kRoundedInputsMax = 1e-3;
 constexpr double kBf16InputsMax = 2e-2;
 
@@ -90,7 +90,7 @@ std::vector<std::byte> bytes_of(std::span<const float> values) {
   return {bytes.begin(), bytes.end()};
 }
 
-/// What the kernels of a plan may differ from NumPy.
+/// The largest difference from NumPy that the kernels of a plan may have.
 double tolerance_of(const ModelPlan& plan) {
   double tolerance = kNumpyMax;
   for (const ModelPart& part : plan.parts) {
@@ -219,7 +219,7 @@ DType dtype_of(const OrderedJson& edit) {
   return dtype_from_safetensors(edit.at("dtype").get<std::string>()).value();
 }
 
-/// A checkpoint that edits make wrong: config.json, the files beside it, tensors.
+/// A checkpoint that edits make wrong: config.json, other JSON files, tensors.
 struct EditedCheckpoint {
   explicit EditedCheckpoint(const QuantizedCase& base)
       : dir(base.dir), config(read_ordered(base.dir / "config.json")), source(*base.source) {}
@@ -308,7 +308,7 @@ std::string rejection_of(const std::function<void()>& load) {
   return {};
 }
 
-/// What became of a case: a rejection, or the warnings and whether the logits are the base's.
+/// The outcome of a case: a rejection, or the warnings and whether the logits are the base's.
 struct Outcome {
   std::string rejection;
   std::vector<std::string> warnings;

@@ -72,7 +72,7 @@ class Running {
                     cache().view());
   }
 
-  /// Of the oldest step.
+  /// Waits for the oldest step; returns its tokens.
   std::vector<int32_t> wait() {
     std::vector<int32_t> ids;
     for (const ChosenToken& chosen : runner().wait().chosen) {
@@ -260,7 +260,7 @@ TEST(GpuSteps, MixPromptsAndDecodes) {
   const std::vector<int32_t> next = fill_all(running);
   const std::vector<int32_t> prompt = tokens(40, 23);
   const std::vector<int32_t> expected = greedy_by_forward(running, prompt, 1);
-  // What each decode gives alone.
+  // The token of each decode that runs alone.
   std::vector<int32_t> alone;
   for (size_t i = 0; i < 4; ++i) {
     auto chunk = decodes(next, i + 1);
@@ -333,7 +333,7 @@ TEST(GpuForward, ProfileNamesEveryOperation) {
   const auto times = gpu.model().profile(
       {.token_ids = ids, .sequences = {&sequence, 1}, .logit_rows = {&row, 1}}, cache.view(),
       f32_matrix(logits.data(), 1, static_cast<int64_t>(logits.size())));
-  // Products of so few rows gate in themselves, so that a layer has no operation "activation".
+  // At this small M the GEMM's epilogue applies the gate: a layer has no operation "activation".
   ASSERT_EQ(times.size(), 1 + 2 * 8 + 3);
   EXPECT_EQ(times.front().name, "embedding");
   EXPECT_EQ(times[2].name, "layers.0.qkv");
@@ -362,7 +362,7 @@ TEST(GpuForward, OpCostsAreOfTheStepAndOfEveryKindOfOperation) {
   EXPECT_TRUE(is_same_bits(before, after));
   std::vector<std::string> names;
   for (const OpTime& cost : costs) names.push_back(cost.name);
-  // Of one row, qkv and gate_up make their norms themselves.
+  // At M = 1 the norms are fused into qkv and gate_up.
   EXPECT_EQ(names,
             (std::vector<std::string>{"step", "embedding", "qkv", "rope_kv", "attention", "o",
                                       "gate_up", "down", "final_add", "final_norm", "output"}));
@@ -395,7 +395,7 @@ std::vector<std::vector<float>> decode_logits(bool is_together) {
   LoadOptions options = GpuTestModel::options_of(folder);
   options.is_batch_invariant = true;
   const GpuTestModel gpu(HfConfig::load(folder), open_checkpoint_weights(folder), options);
-  constexpr size_t kNumDecodes = 40;  // another range of rows than one for products
+  constexpr size_t kNumDecodes = 40;  // M > 16, in another range of GEMM kernels than M = 1
   const TestCache cache = gpu.make_cache(kNumDecodes, kLengthMax);
   std::vector<TestChunk> decodes;
   for (size_t i = 0; i < kNumDecodes; ++i) {

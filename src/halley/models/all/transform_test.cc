@@ -23,7 +23,8 @@
 namespace halley {
 namespace {
 
-// Largest difference in standard deviations of a row of logits: f32 rounding of weights and sums.
+// Largest difference in standard deviations of a row of logits: f32 rounding of weights and
+// accumulators.
 constexpr double kTolerance = 1e-4;
 
 std::vector<std::string> model_names() {
@@ -96,7 +97,7 @@ double deviation_of(std::span<const float> logits, std::span<const float> refere
 
 class Transform : public testing::TestWithParam<std::string> {
  protected:
-  /// What change(layer, index) does to a layer's tensors.
+  /// change(layer, index) changes a layer's tensors.
   using Change = std::function<void(TensorStore&, int64_t)>;
 
   /// The logits after every layer's tensors, read as f32, were changed.

@@ -12,8 +12,8 @@
 
 namespace halley {
 
-/// Of differences of logits between both precisions: two roundings to 4 significant bits in each
-/// product of 2 layers, and experts that a rounded router ranks otherwise.
+/// Largest relative difference of logits between both precisions: two roundings to 4 significant
+/// bits in each GEMM of 2 layers, and experts that a rounded router ranks otherwise.
 inline constexpr double kLowDifferenceMax = 0.25;
 
 /// The layers that have a tensor of their own, which fused experts have not.

@@ -1,4 +1,4 @@
-// What tests of weights in two planes share.
+// Shared by tests of weights in two planes.
 #include "halley/models/all/two_planes.h"
 
 #include <algorithm>

@@ -15,7 +15,7 @@
 
 namespace halley {
 
-/// The KV cache of all layers; its storage belongs to whoever made it.
+/// The KV cache of all layers. Does not own its storage.
 struct KvCacheView {
   std::span<const KvLayerView> layers;
 };
@@ -27,14 +27,14 @@ struct ForwardBatch {
   std::span<const int32_t> logit_rows;       // rows whose next-token logits are wanted, ascending
 };
 
-/// Fixed facts that the engine plans with.
+/// Fixed sizes that the engine plans with.
 struct ModelShape {
   int64_t num_layers = 0, num_kv_heads = 0, head_dim = 0, vocab_size = 0;
   int64_t max_positions = 0;
-  /// What the checkpoint states, else the weights' 16-bit type; f32 for f32 weights.
+  /// The type that the checkpoint declares, else the weights' 16-bit type; f32 for f32 weights.
   KvDType kv_dtype_default = KvDType::kF16;
-  /// Of each layer, where the checkpoint has scales for an fp8 cache; else empty, and every token
-  /// and head gets its own.
+  /// Per-layer scales, where the checkpoint has them for an fp8 cache; else empty, and scales are
+  /// per token and head.
   std::vector<KvScales> kv_scales = {};
 };
 
@@ -53,7 +53,7 @@ struct WeightMemory {
 struct StepLimits {
   int64_t num_sequences = 0;   // of a step
   int64_t num_rows = 0;        // of a step
-  int64_t num_logit_rows = 0;  // of a step, whoever gets the logits
+  int64_t num_logit_rows = 0;  // of a step, for the host or for token choice
   int64_t max_length = 0;      // of a sequence
   KvDType kv_dtype = KvDType::kF16;
   int64_t page_tokens = 16;
@@ -84,29 +84,29 @@ class CausalLm {
   /// chunking. Throws InputError, before anything is written, where a token id is outside the
   /// vocabulary or a sequence is longer than max_positions.
   virtual void forward(const ForwardBatch& batch, const KvCacheView& cache, Matrix logits) = 0;
-  /// The same, one operation after the other with its time.
+  /// As forward(), one operation after the other, each with its time.
   virtual std::vector<OpTime> profile(const ForwardBatch& batch, const KvCacheView& cache,
                                       Matrix logits);
 
-  /// What operations cost a device that runs them as a whole, where one may start before the one
-  /// before it ends: for each name without its layer the time by which the step gets shorter when
-  /// those are left out, behind "step" for all of it. Empty where operations run one by one.
+  /// Costs of operations on a device that overlaps them (PDL): first "step" with the time of the
+  /// whole step, then for each name without its layer the time by which the step gets shorter when
+  /// those operations are left out. Empty where operations run one by one.
   virtual std::vector<OpTime> op_costs(const ForwardBatch&, const KvCacheView&, Matrix) {
     return {};
   }
 
-  /// Sets aside what steps within the limits need beside the cache. To be called before a cache is
-  /// made, by whoever makes it; again where there is no cache any more. Returns the bytes that a
-  /// cache may take where the model runs on a device with memory of its own;
-  /// nothing where that is the host's, for the caller to divide. Throws DeviceError where the
-  /// memory does not suffice, UnsupportedError where the device cannot do what is asked.
+  /// Allocates all memory that steps within the limits need, other than the KV cache. Call it
+  /// before the cache is made, and again only when no cache exists. Returns the bytes that a cache
+  /// may take where the model runs on a device with memory of its own; nothing where that is the
+  /// host's memory, which the caller divides. Throws DeviceError where the memory does not suffice,
+  /// UnsupportedError where the device does not support the request.
   virtual std::optional<int64_t> prepare(const StepLimits& limits);
-  /// Memory for KV pages. Throws DeviceError where it cannot be had.
+  /// Allocates memory for KV pages. Throws DeviceError where there is not enough.
   virtual std::unique_ptr<KvMemory> make_kv_memory(size_t num_bytes) const;
-  /// Null: tokens are chosen by the caller from logits. Valid as long as the model; to be used
-  /// after prepare().
+  /// Null: the caller samples tokens from logits. Valid as long as the model; to be used after
+  /// prepare().
   virtual StepRunner* step_runner() { return nullptr; }
-  /// "cpu", or what the device is called.
+  /// "cpu", or the name of the device.
   virtual std::string device_name() const { return "cpu"; }
 
   /// Valid as long as the model. Empty for a model without weights. In memory of the device; where

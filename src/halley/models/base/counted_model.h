@@ -1,4 +1,4 @@
-// A model that keeps the account of its steps: what each had to read and compute.
+// A wrapper of a model that records what each step had to read and compute.
 #pragma once
 
 #include <cstdint>
@@ -31,9 +31,9 @@ class StepAccount {
   void add(const ForwardBatch& batch, int64_t num_logit_rows);
   /// The step added last has been launched.
   void note_launch(double microseconds);
-  /// The oldest step that has not ended has, after a wait.
+  /// Records that the oldest running step ended, after a wait.
   void end(const std::optional<StepSpan>& span, double wait_us);
-  /// Steps that have not ended come with the next ones.
+  /// Returns the ended steps; others come with the next call.
   std::vector<CountedStep> take();
 
  private:
@@ -43,7 +43,7 @@ class StepAccount {
   size_t num_ended_ = 0;  // of steps_
 };
 
-/// What steps took at least, by floor_seconds().
+/// Lower bounds of the steps' times, by floor_seconds().
 struct FloorSum {
   double decode_seconds = 0;   // of steps that decode alone
   double prefill_seconds = 0;  // of all others
@@ -54,11 +54,10 @@ FloorSum sum_floors(const std::vector<CountedStep>& steps, GemmType linear_type,
                     const DeviceRates& rates);
 
 /// Microseconds from the end of a step that decodes alone to the begin of the next one, where that
-/// decodes alone too: what the device was idle.
+/// decodes alone too: the device's idle times.
 std::vector<double> idle_between_decodes(const std::vector<CountedStep>& steps);
 
-/// What steps in a row took on a device, and what their caller did meanwhile. All zero without
-/// spans.
+/// Times of consecutive steps on a device, and of their caller meanwhile. All zero without spans.
 struct StepTimes {
   double decode_seconds = 0;                                     // of steps that decode alone
   double prefill_seconds = 0;                                    // of all others
@@ -69,7 +68,7 @@ struct StepTimes {
 };
 StepTimes sum_times(const std::vector<CountedStep>& steps);
 
-/// Does all that `model` does, and writes each step down before it runs.
+/// Forwards every call to `model`, and records each step before it runs.
 class CountedModel final : public CausalLm {
  public:
   CountedModel(std::unique_ptr<CausalLm> model, std::shared_ptr<StepAccount> account);

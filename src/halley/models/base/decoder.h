@@ -25,8 +25,8 @@ class Decoder final : public CausalLm {
   /// Throws InputError where a token id is not in the vocabulary or a position is beyond
   /// max_positions; the cache is untouched then.
   void forward(const ForwardBatch& batch, const KvCacheView& cache, Matrix logits) override;
-  /// The input norm, the rotary embedding and so on of a layer have names of their own; what an
-  /// expert multiplies is "layers.0.gate_up" as an MLP's.
+  /// Each operation of a layer (input norm, rotary embedding, ...) has a name of its own; the GEMMs
+  /// of experts are named as an MLP's, "layers.0.gate_up".
   std::vector<OpTime> profile(const ForwardBatch& batch, const KvCacheView& cache,
                               Matrix logits) override;
   WeightMemory weight_memory() const override {

@@ -50,7 +50,7 @@ struct LayerSpec {
 
 struct DecoderConfig {
   std::string family;         // "llama"
-  DType dtype = DType::kF16;  // of the checkpoint's weights, as config.json states it
+  DType dtype = DType::kF16;  // of the checkpoint's weights, as declared in config.json
   int64_t hidden_size = 0, num_layers = 0, vocab_size = 0;
   int64_t num_heads = 0, num_kv_heads = 0, head_dim = 0, intermediate_size = 0;
   int64_t max_positions = 0;  // longest sequence, prompt and output together
@@ -70,8 +70,8 @@ struct DecoderConfig {
   std::vector<RopeSpec> ropes;
   std::vector<LayerSpec> layers;
   std::vector<KvScales> kv_scales;  // of each layer, for an fp8 cache; empty: none
-  std::optional<KvDType> kv_dtype;  // of the cache that the checkpoint is meant for
-  /// Checkpoint tensors that are known and not needed ("...rotary_emb.inv_freq"), as suffixes.
+  std::optional<KvDType> kv_dtype;  // of the cache, as the checkpoint declares it
+  /// Suffixes of checkpoint tensors that are not needed ("...rotary_emb.inv_freq").
   std::vector<std::string> ignored_suffixes;
   int64_t num_stored_positions = 0;  // OPT: rows of the position table less position_offset
   /// With tied embeddings: an output matrix of this name may be in the checkpoint if it equals the

@@ -29,7 +29,7 @@ std::vector<DecoderPart> list_decoder_parts(const DecoderConfig& config);
 
 /// All tensors that a checkpoint of this decoder holds, sorted by name: linear layers as the scheme
 /// has them (in full precision without one), everything else, biases, routers and the output layer
-/// included, in the type that config.json states.
+/// included, in the type that config.json declares.
 std::vector<TensorInfo> list_decoder_tensors(const DecoderConfig& config,
                                              const QuantScheme* scheme = nullptr);
 

@@ -15,7 +15,7 @@
 
 namespace halley {
 
-/// What all layers of one step share.
+/// The state that all layers of one step share.
 struct DecoderStep {
   ExecContext& context;
   const DecoderConfig& config;
@@ -26,7 +26,7 @@ struct DecoderStep {
   OpClock* clock = nullptr;
 
   int64_t num_rows() const { return static_cast<int64_t>(batch.token_ids.size()); }
-  /// What ran since the last call was this operation.
+  /// Names the operation that ran since the last call.
   void finish(const char* op) const {
     if (clock != nullptr) clock->finish(op);
   }

@@ -42,10 +42,10 @@ struct DecoderWeights {
   const PackedWeight& embedding_table() const { return embedding ? *embedding : output.weight(); }
 };
 
-/// What a part will take, one plan for each packed weight: for an embedding and a norm, `kernel` is
-/// null (and the format "none"), except for a tied embedding, whose kernel is that of the output
-/// layer. From headers alone. Throws CheckpointError where a tensor is missing or has another type
-/// or shape.
+/// The plans of a part, one for each packed weight. `kernel` is null (and the format "none") for an
+/// embedding and a norm, except for a tied embedding, whose kernel is that of the output layer.
+/// From headers alone. Throws CheckpointError where a tensor is missing or has another type or
+/// shape.
 std::vector<LinearPlan> plan_part(const DecoderConfig& config, const DecoderPart& part,
                                   const LinearLoading& loading);
 
@@ -64,19 +64,20 @@ DecoderWeights load_decoder_weights(ExecContext& context, const DecoderConfig& c
 /// A norm's values; empty where the bias does not exist.
 NormWeights load_norm_weights(const TensorSource& source, const NormSpec& spec, int64_t size);
 
-/// transformers ignores an output matrix beside tied embeddings. Where it differs, one of the two
-/// declarations of the checkpoint is wrong, and nobody can tell which: throws CheckpointError.
+/// Throws CheckpointError where the embeddings are tied and the checkpoint has another output
+/// matrix: tie_word_embeddings or the tensor is wrong, and nobody can tell which. (transformers
+/// ignores the tensor.)
 void check_tied_output(const DecoderConfig& config, const TensorSource& source);
 
 /// One layer alone, as load_decoder_weights() loads it.
 LayerWeights load_layer_weights(ExecContext& context, const DecoderConfig& config,
                                 const LinearLoading& loading, int64_t layer_index);
 
-/// What attention_block() of one layer needs, with the norms around it; the rest stays empty.
+/// The weights of one layer's attention_block(), with the norms around it; the rest stays empty.
 LayerWeights load_attention_weights(ExecContext& context, const DecoderConfig& config,
                                     const LinearLoading& loading, int64_t layer_index);
 
-/// What a decode step in this precision reads of them: all but an embedding table of its own, norms
+/// The weights that a decode step in this precision reads: all but an untied embedding table, norms
 /// and positions.
 WeightMemory memory_of(const DecoderWeights& weights, const DecoderConfig& config,
                        Precision precision);

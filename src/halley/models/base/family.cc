@@ -12,8 +12,8 @@
 namespace halley {
 namespace {
 
-// Limits on what config.json may ask for: far above every published model, low enough that no sum
-// or product of a few of them overflows and that the description of the model stays small.
+// Limits on what config.json may ask for: far above every published model, low enough that adding
+// or multiplying a few of them does not overflow and that the description of the model stays small.
 constexpr int64_t kNumLayersMax = 1024;
 constexpr int64_t kHiddenMax = 1 << 20;
 constexpr int64_t kHeadsMax = 4096;
@@ -47,8 +47,8 @@ Activation read_activation(const HfConfig& config, const char* field, const char
   unsupported_field(config, field, str("one of ", known), quote(name));
 }
 
-/// The embedding's type where the weights are at hand, else what config.json states, else f32 as
-/// transformers assumes.
+/// The embedding's type where the weights are at hand, else the type declared in config.json, else
+/// f32 as transformers assumes.
 DType read_dtype(const FamilyInput& input, const std::string& embedding_name) {
   const TensorInfo* embedding =
       input.tensors == nullptr ? nullptr : input.tensors->find(embedding_name);
@@ -104,7 +104,7 @@ bool states_rope_parameter(const HfConfig& config, const char* name) {
   return false;
 }
 
-/// Where the type means nothing without a factor, 1 is no default but a mistake.
+/// Throws where the rotary type needs a factor and config.json has none: 1 would be wrong.
 void require_rope_factor(const HfConfig& config, const RopeConfig& rope) {
   const bool needs_factor =
       rope.type == "linear" || rope.type == "dynamic" || rope.type == "llama3";

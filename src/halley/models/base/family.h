@@ -1,4 +1,4 @@
-// What a model family is: a mapping from its config.json and weight names to DecoderConfig; and the
+// A model family: the mapping from its config.json and weight names to DecoderConfig; and the
 // pieces that most families share.
 #pragma once
 
@@ -13,10 +13,10 @@
 
 namespace halley {
 
-/// What a family's mapping may look at.
+/// The inputs of a family's mapping.
 struct FamilyInput {
   const HfConfig& config;
-  /// Where the names of tensors decide (experts fused or one by one); null: published names.
+  /// For mappings that depend on tensor names (experts fused or one by one); null: published names.
   const TensorSource* tensors = nullptr;
   /// The longest sequence that will be run; 0: max_position_embeddings.
   int64_t max_length = 0;
@@ -29,7 +29,7 @@ struct ModelFamily {
   DecoderConfig (*read)(const FamilyInput& input);
 };
 
-/// Where the shared fields of config.json differ between families.
+/// The names and defaults of shared config.json fields that differ between families.
 struct ShapeFields {
   const char* norm_epsilon = "rms_norm_eps";
   double norm_epsilon_default = 1e-6;
@@ -37,7 +37,7 @@ struct ShapeFields {
   const char* activation_default = "silu";
   const char* intermediate_size = "intermediate_size";
   const char* embedding_name = "model.embed_tokens.weight";
-  /// Where num_key_value_heads may be absent; it is then num_attention_heads.
+  /// Whether num_key_value_heads may be absent; it is then num_attention_heads.
   bool has_kv_heads_default = false;
   bool is_tied_default = false;
 };

@@ -1,4 +1,4 @@
-// Scales of an FP8 KV cache that a checkpoint brings along.
+// Scales of an FP8 KV cache that a checkpoint stores.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace halley {
 
-/// What a checkpoint has: of each layer, or nothing.
+/// A checkpoint's scales, per layer, or nothing.
 struct StoredKvScales {
   std::vector<KvScales> scales;
   std::vector<std::string> tensor_names;
@@ -18,9 +18,9 @@ struct StoredKvScales {
 
 /// Names that tools give them, behind "model.layers.0.self_attn.": k_scale and v_scale,
 /// k_proj.k_scale and v_proj.v_scale, k_proj.output_scale and v_proj.output_scale, or one kv_scale
-/// for both. Throws CheckpointError where the checkpoint states an FP8 cache and a layer has none,
-/// where some layers have them and others do not, or where one is not a single finite number above
-/// zero: a scale is never made up.
+/// for both. Throws CheckpointError where the checkpoint declares an FP8 cache and a layer has
+/// none, where some layers have them and others do not, or where one is not a single finite number
+/// above zero: a scale is never made up.
 StoredKvScales read_kv_scales(const DecoderConfig& config, const LinearLoading& loading);
 
 }  // namespace halley

@@ -1,4 +1,4 @@
-// Sees what flows through a decoder layer, for calibration.
+// Observes the activations of a decoder layer, for calibration.
 #pragma once
 
 #include "halley/core/matrix.h"
@@ -7,8 +7,7 @@
 
 namespace halley {
 
-/// Called by the thread that runs the model, between kernels. What it is given lives until it
-/// returns.
+/// Called by the thread that runs the model, between kernels. Arguments are valid until it returns.
 class LayerObserver {
  public:
   virtual ~LayerObserver() = default;

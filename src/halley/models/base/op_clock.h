@@ -1,4 +1,4 @@
-// Times of a step's operations, one after the other, where somebody asks for them.
+// Times of a step's operations, one after the other, for profiling.
 #pragma once
 
 #include <chrono>
@@ -16,7 +16,7 @@ class OpClock {
  public:
   OpClock() : start_(Clock::now()), last_(start_) {}
 
-  /// Stands before the names from now on: "layers.3.".
+  /// Sets the prefix of all later names: "layers.3.".
   void set_prefix(std::string prefix) { prefix_ = std::move(prefix); }
 
   void finish(const char* name) {
@@ -24,7 +24,7 @@ class OpClock {
     times_.push_back({.name = prefix_ + name,
                       .start_us = microseconds(last_ - start_),
                       .duration_us = microseconds(now - last_)});
-    last_ = Clock::now();  // keeping the books is no operation's time
+    last_ = Clock::now();  // bookkeeping is not counted
   }
 
   std::vector<OpTime> take() { return std::move(times_); }

@@ -17,13 +17,13 @@ std::string op_name_without_layer(const std::string& name) {
 
 std::vector<OpTotal> summarize_ops(std::span<const OpTime> times) {
   std::vector<OpTotal> totals;
-  std::map<std::string, size_t> places;
+  std::map<std::string, size_t> indices;
   double sum = 0;
   for (const OpTime& time : times) {
     const std::string name = op_name_without_layer(time.name);
-    const auto [place, is_new] = places.emplace(name, totals.size());
+    const auto [entry, is_new] = indices.emplace(name, totals.size());
     if (is_new) totals.push_back({.name = name});
-    OpTotal& total = totals[place->second];
+    OpTotal& total = totals[entry->second];
     ++total.count;
     total.total_us += time.duration_us;
     sum += time.duration_us;

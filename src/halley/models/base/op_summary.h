@@ -1,4 +1,4 @@
-// Times of a step's operations with those of all layers together.
+// Times of a step's operations, summed over layers.
 #pragma once
 
 #include <cstdint>

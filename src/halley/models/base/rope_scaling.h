@@ -9,11 +9,11 @@
 
 namespace halley {
 
-/// What the frequencies depend on besides RopeConfig.
+/// The facts other than RopeConfig that the frequencies depend on.
 struct RopeContext {
   std::string where;  // config.json's path, for messages
   int64_t head_dim = 0;
-  int64_t max_position_embeddings = 0;  // as config.json states it
+  int64_t max_position_embeddings = 0;  // as declared in config.json
   int64_t max_length = 0;               // longest sequence that will be run
 };
 

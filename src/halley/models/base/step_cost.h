@@ -1,5 +1,5 @@
-// What a step of a decoder must at least read and compute, and the least time that it can take: the
-// yardstick of measured times.
+// A roofline model: the bytes that a decoder's step must read and the operations that it must
+// compute, and the least time that both can take. Measured times are compared with it.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 
 namespace halley {
 
-/// The units that a product runs on.
+/// The type that a GEMM's operands have: selects the tensor cores' rate.
 enum class GemmType : uint8_t { kF16, kE4m3, kS8 };
 
-/// What a machine can do in a second. 0: not known, and no part of a floor.
+/// A device's peak rates, per second. 0: unknown, and left out of the floor.
 struct DeviceRates {
   double bytes = 0;                  // reads of large arrays
-  double f16 = 0, e4m3 = 0, s8 = 0;  // operations: two for each product
+  double f16 = 0, e4m3 = 0, s8 = 0;  // operations: two per multiply-accumulate
 
   double operations(GemmType type) const;
 };
@@ -26,21 +26,21 @@ struct DeviceRates {
 inline constexpr DeviceRates kH200Rates = {
     .bytes = 4.66e12, .f16 = 968e12, .e4m3 = 1733e12, .s8 = 1805e12};
 
-/// New tokens of one sequence behind those that are cached.
+/// New tokens of one sequence, after those that are cached.
 struct SequenceStep {
   int64_t num_past = 0, num_new = 1;
 };
 
 struct StepCost {
   double bytes = 0;              // read: weights, keys and values
-  double linear_operations = 0;  // of layers with weights of their own type: sums of 2 M N K
+  double linear_operations = 0;  // of linear layers in DecoderCost::linear_type: 2 M N K each
   double dense_operations = 0;   // of attention, routers and the output layer, in 16 bits
 };
 
-/// The facts of a model that the cost of its steps follows from.
+/// Per-row and per-position costs of a model, from which step_cost() computes.
 struct DecoderCost {
   GemmType linear_type = GemmType::kF16;
-  double row_linear_operations = 0;   // of one row: of experts those that it is routed to
+  double row_linear_operations = 0;   // of one row, with the experts that it is routed to
   double row_dense_operations = 0;    // of one row: routers
   double logit_operations = 0;        // of one row with logits
   double position_operations = 0;     // of one row and one position that it sees, in one layer
@@ -50,7 +50,7 @@ struct DecoderCost {
   double expert_bytes = 0, expert_share = 0;  // as WeightMemory
 };
 
-/// `linear_type`: what the linear layers are multiplied in; routers and the output layer are always
+/// `linear_type`: the operand type of linear layers; routers and the output layer are always
 /// counted in 16 bits. Sizes alone are taken from `memory`, so that it may lie on a device.
 DecoderCost decoder_cost(const DecoderConfig& config, const WeightMemory& memory, KvDType kv_dtype,
                          GemmType linear_type = GemmType::kF16);
@@ -61,7 +61,7 @@ DecoderCost decoder_cost(const DecoderConfig& config, const WeightMemory& memory
 StepCost step_cost(const DecoderCost& cost, std::span<const SequenceStep> sequences,
                    int64_t num_logit_rows);
 
-/// The longer of reading and computing, in seconds.
+/// The roofline time in seconds: the longer of reading and computing.
 double floor_seconds(const StepCost& step, GemmType linear_type, const DeviceRates& rates);
 
 }  // namespace halley

@@ -1,4 +1,4 @@
-// Costs against sums written out by hand.
+// Costs against arithmetic written out by hand.
 #include "halley/models/base/step_cost.h"
 
 #include <array>
@@ -102,7 +102,7 @@ TEST(StepCost, TheFloorIsTheLongerOfReadingAndComputing) {
   EXPECT_EQ(floor_seconds(step, GemmType::kE4m3, rates), 10);
   EXPECT_EQ(floor_seconds({0, 80, 50}, GemmType::kE4m3, rates), 9);
   EXPECT_EQ(floor_seconds({0, 80, 50}, GemmType::kS8, rates), 7);
-  // What is not known is no part of it.
+  // Unknown rates are left out of the floor.
   EXPECT_EQ(floor_seconds(step, GemmType::kF16, {.bytes = 50}), 20);
   EXPECT_EQ(floor_seconds(step, GemmType::kF16, {}), 0);
 }

@@ -1,5 +1,5 @@
-// A model that chooses tokens where its logits lie, and runs a step while its caller prepares the
-// next one.
+// A model that samples tokens on its device, and runs a step while its caller prepares the next
+// one.
 #pragma once
 
 #include <cstdint>
@@ -47,12 +47,12 @@ struct StepResult {
   std::optional<StepSpan> span;     // where a device has a clock
 };
 
-/// A slot has what the choices of one sequence depend on: its parameters, counts of its tokens, the
-/// number of the next draw. Slots are numbers below StepLimits::num_sequences.
+/// A slot holds the sampling state of one sequence: its parameters, counts of its tokens, the index
+/// of the next random draw. Slots are indices below StepLimits::num_sequences.
 ///
 /// Calls come from one thread. Steps run in the order of their launches, and see the cache as the
-/// steps before left it: a page may be given to another sequence as soon as no later launch refers
-/// to its old use.
+/// steps before left it: a page may be reused for another sequence as soon as no later launch
+/// refers to its old contents.
 class StepRunner {
  public:
   /// Steps that may be launched and not waited for.
@@ -60,8 +60,9 @@ class StepRunner {
 
   virtual ~StepRunner() = default;
 
-  /// From the next launch on the slot belongs to this sequence, with the output it already has.
-  /// What launched steps still choose for the slot's former sequence comes out of their wait().
+  /// Assigns the slot to this sequence from the next launch on, with the output it already has.
+  /// Tokens that launched steps choose for the slot's former sequence are still returned by their
+  /// wait().
   virtual void start_slot(int32_t slot, const TokenChoice& choice,
                           std::span<const int32_t> prompt_ids,
                           std::span<const int32_t> output_ids) = 0;
@@ -71,7 +72,8 @@ class StepRunner {
   virtual void launch(const RunnerStep& step, const KvCacheView& cache) = 0;
 
   /// Waits for the oldest step that has been launched and not waited for. The result is valid until
-  /// the next wait(). Throws DeviceError where the device failed; all is lost then.
+  /// the next wait(). Throws DeviceError where the device failed; the model cannot be
+  /// used afterwards.
   virtual const StepResult& wait() = 0;
 };
 

@@ -1,5 +1,5 @@
-// The decoder's buffers for activations: one a purpose, kept between steps, so that a steady step
-// allocates nothing.
+// The decoder's buffers for activations: one per purpose, kept between steps, so that a step in
+// steady state allocates nothing.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 
 namespace halley {
 
-/// What a buffer is for. Two that are alive at once have different names.
+/// The purpose of a buffer. Two that are alive at once have different slots.
 enum class Slot : uint8_t {
   kHidden,    // the residual stream
   kNormed,    // input of a block
@@ -21,7 +21,7 @@ enum class Slot : uint8_t {
   kGateUp,
   kMlp,
   kRouterLogits,
-  kExpertIn,  // rows in the order of their experts
+  kExpertIn,  // rows sorted by expert
   kExpertOut,
   kLast,  // rows whose logits are wanted
   kCount

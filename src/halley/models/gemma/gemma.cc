@@ -20,7 +20,7 @@ float read_soft_cap(const HfConfig& config, const char* field, double fallback) 
   return cap;
 }
 
-/// What both generations share: everything but windows, rotary embeddings and head norms.
+/// The parts that both generations share: all but windows, rotary embeddings and head norms.
 DecoderConfig read_gemma(const FamilyInput& input) {
   const HfConfig& config = input.config;
   require_boolean(config, "use_bidirectional_attention", false);
@@ -85,7 +85,7 @@ void add_gemma3_ropes(const FamilyInput& input, DecoderConfig& decoder) {
     add_rope(input, read_rope_config(config, "sliding_attention", 10000.0), decoder);
     return;
   }
-  // The older form: rope_scaling concerns full layers only.
+  // The older syntax: rope_scaling concerns full layers only.
   add_rope(input, read_rope_config(config, "", 1e6), decoder);
   RopeConfig local;
   local.theta = config.number_or("rope_local_base_freq", 10000.0);

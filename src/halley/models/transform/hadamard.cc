@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::array<int64_t, 4> kBuiltIn = {1, 12, 20, 28};
 constexpr int64_t kBuiltInMax = 28;
-/// The last butterflies of a power of two are done as one product, which compilers vectorize.
+/// The last butterflies of a power of two are done as one small matmul, which compilers vectorize.
 constexpr int64_t kSylvester = 8;
 constexpr int64_t kTaskRows = 8;  // rows of a task: enough work for one, tasks for all threads
 

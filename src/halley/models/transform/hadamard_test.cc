@@ -11,7 +11,7 @@
 namespace halley {
 namespace {
 
-// f32 sums of n terms near 1 / sqrt(n).
+// f32 accumulation of n terms near 1 / sqrt(n).
 constexpr double kTolerance = 2e-6;
 
 class Hadamard : public testing::TestWithParam<int64_t> {

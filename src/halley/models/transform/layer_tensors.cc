@@ -61,15 +61,15 @@ void divide_row(const LinearRow& row, float divisor) {
   if (row.bias != nullptr) *row.bias /= divisor;
 }
 
-void permute_rows(const std::vector<LinearRow>& rows, std::span<const int32_t> order) {
-  HALLEY_CHECK(rows.size() == order.size(), rows.size(), order.size());
+void permute_rows(const std::vector<LinearRow>& rows, std::span<const int32_t> perm) {
+  HALLEY_CHECK(rows.size() == perm.size(), rows.size(), perm.size());
   std::vector<float> weights, biases;
   for (const LinearRow& row : rows) {
     weights.insert(weights.end(), row.weights.begin(), row.weights.end());
     biases.push_back(row.bias != nullptr ? *row.bias : 0);
   }
   for (size_t i = 0; i < rows.size(); ++i) {
-    const auto from = static_cast<size_t>(order[i]);
+    const auto from = static_cast<size_t>(perm[i]);
     const size_t K = rows[i].weights.size();
     std::copy_n(weights.begin() + static_cast<std::ptrdiff_t>(from * K), K,
                 rows[i].weights.begin());

@@ -1,4 +1,5 @@
-// The tensors of linear layers in f32, row by row, wherever a checkpoint stores the rows.
+// The tensors of linear layers in f32, row by row, also where a checkpoint fuses layers in one
+// tensor.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,7 @@ void copy_linear(const TensorSource& source, const LinearSpec& spec, TensorStore
 /// Throws UnsupportedError where a part's tensor holds several experts.
 void reject_stacked_experts(const std::string& where, const LinearSpec& spec);
 
-/// One output feature.
+/// One output feature's weights and bias.
 struct LinearRow {
   std::span<float> weights;  // [K]
   float* bias = nullptr;     // null: none
@@ -35,7 +36,7 @@ std::vector<LinearRow> rows_of(TensorStore& store, const LinearSpec& spec, int64
 /// Weights and bias divided by the number.
 void divide_row(const LinearRow& row, float divisor);
 
-/// Row i becomes what row order[i] was, bias included.
-void permute_rows(const std::vector<LinearRow>& rows, std::span<const int32_t> order);
+/// Row i becomes the former row perm[i], bias included.
+void permute_rows(const std::vector<LinearRow>& rows, std::span<const int32_t> perm);
 
 }  // namespace halley

@@ -56,7 +56,7 @@ TEST_F(LayerTensors, RowsAreWhereThePartsSay) {
   EXPECT_TRUE(rows_of(store_, spec_, 2, 2).empty());
 }
 
-TEST_F(LayerTensors, RowsOfSeveralTensorsChangePlaces) {
+TEST_F(LayerTensors, RowsOfSeveralTensorsArePermuted) {
   const std::vector<int32_t> order = {4, 2, 1, 3, 0};
   permute_rows(rows_of(store_, spec_, 0, 5), order);
   const std::vector<LinearRow> rows = rows_of(store_, spec_, 0, 5);

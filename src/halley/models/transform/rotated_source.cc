@@ -16,7 +16,7 @@
 namespace halley {
 namespace {
 
-/// What becomes of a tensor.
+/// The change of a tensor.
 struct Change {
   enum class Kind : uint8_t {
     kUnitNorm,  // a norm's weight: gain 1

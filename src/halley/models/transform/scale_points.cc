@@ -112,26 +112,26 @@ std::vector<float> inverse(std::span<const float> factors) {
   return inverse;
 }
 
-/// The order of J * D value channels that gives order of H * D attended ones.
-std::vector<int32_t> value_order(const DecoderConfig& config, std::span<const int32_t> order) {
+/// The permutation of J * D value channels that gives permutation `perm` of H * D attended ones.
+std::vector<int32_t> value_perm(const DecoderConfig& config, std::span<const int32_t> perm) {
   const int64_t D = config.head_dim;
   std::vector<int32_t> of_values;
   for (int64_t c = 0; c < config.num_kv_heads * D; ++c) {
-    of_values.push_back(static_cast<int32_t>(kv_channel(config, order[first_channel(config, c)])));
+    of_values.push_back(static_cast<int32_t>(kv_channel(config, perm[first_channel(config, c)])));
   }
-  for (size_t k = 0; k < order.size(); ++k) {
+  for (size_t k = 0; k < perm.size(); ++k) {
     const auto channel = static_cast<int64_t>(k);
     const auto c = static_cast<size_t>(kv_channel(config, channel));
-    HALLEY_CHECK(order[k] / D == channel / D && kv_channel(config, order[k]) == of_values[c], k,
-                 order[k]);
+    HALLEY_CHECK(perm[k] / D == channel / D && kv_channel(config, perm[k]) == of_values[c], k,
+                 perm[k]);
   }
   return of_values;
 }
 
-void check_permutation(std::span<const int32_t> order, int64_t K) {
+void check_permutation(std::span<const int32_t> perm, int64_t K) {
   std::vector<bool> is_there(static_cast<size_t>(K));
-  HALLEY_CHECK(order.size() == is_there.size(), order.size(), K);
-  for (const int32_t k : order) {
+  HALLEY_CHECK(perm.size() == is_there.size(), perm.size(), K);
+  for (const int32_t k : perm) {
     HALLEY_CHECK(k >= 0 && k < K && !is_there[static_cast<size_t>(k)], k, K);
     is_there[static_cast<size_t>(k)] = true;
   }
@@ -209,23 +209,23 @@ void scale_inputs(TensorStore& layer, const DecoderConfig& config, int64_t layer
 }
 
 void permute_inputs(TensorStore& layer, const DecoderConfig& config, int64_t layer_index,
-                    const ScalePoint& point, std::span<const int32_t> order) {
+                    const ScalePoint& point, std::span<const int32_t> perm) {
   const LayerSpec& spec = layer_of(config, layer_index);
   HALLEY_CHECK(point.can_permute, point.name);
-  check_permutation(order, point.K);
+  check_permutation(perm, point.K);
   if (point.kind == InputKind::kAttentionOut) {
-    permute_rows(kv_rows(layer, config, spec, 1), value_order(config, order));
+    permute_rows(kv_rows(layer, config, spec, 1), value_perm(config, perm));
   } else {
     const LinearSpec& gate_up = gate_up_of(spec.mlp, point);
-    permute_rows(rows_of(layer, gate_up, 0, point.K), order);
-    if (config.is_gated) permute_rows(rows_of(layer, gate_up, point.K, 2 * point.K), order);
+    permute_rows(rows_of(layer, gate_up, 0, point.K), perm);
+    if (config.is_gated) permute_rows(rows_of(layer, gate_up, point.K, 2 * point.K), perm);
   }
   std::vector<float> old;
   for (const LinearSpec* consumer : point.consumers) {
     for (const LinearRow& row : rows_of(layer, *consumer, 0, consumer->out_features())) {
       old.assign(row.weights.begin(), row.weights.end());
-      for (size_t k = 0; k < order.size(); ++k) {
-        row.weights[k] = old[static_cast<size_t>(order[k])];
+      for (size_t k = 0; k < perm.size(); ++k) {
+        row.weights[k] = old[static_cast<size_t>(perm[k])];
       }
     }
   }

@@ -1,5 +1,5 @@
-// The places of a decoder layer where channels can be scaled or reordered exactly, because what
-// comes before is linear: a norm, v before o, up before down; and queries with keys.
+// The points of a decoder layer where channels can be scaled or permuted exactly, because the
+// preceding operation is linear: a norm, v before o, up before down; and queries with keys.
 #pragma once
 
 #include <cstdint>
@@ -23,38 +23,38 @@ struct ScalePoint {
   /// The linear layers that read the channels; of a mixture of experts kMlpIn lists all experts'
   /// gate_up and the router. Pointers lead into the LayerSpec.
   std::vector<const LinearSpec*> consumers;
-  /// Whether factors can be moved into what comes before. False: nothing linear is there (an
-  /// ungated MLP with a curved activation), or it is used elsewhere.
+  /// Whether factors can be moved into the preceding weights. False: the preceding operation is not
+  /// linear (an ungated MLP with a curved activation), or its output is used elsewhere.
   bool can_scale = true;
   std::string why_not;  // where it cannot
   /// [K] channels with the same number must share a factor (value channels under grouped-query
   /// attention); empty: each is free.
   std::vector<int32_t> groups;
-  /// Whether the channels can be reordered by reordering what comes before (kMlpOut; kAttentionOut
-  /// within value heads). Those of the residual stream cannot, layer by layer.
+  /// Whether the channels can be permuted by permuting the preceding weights' rows (kMlpOut;
+  /// kAttentionOut within value heads). Those of the residual stream cannot, layer by layer.
   bool can_permute = false;
 };
 
-/// Of one layer, in the order in which they run.
+/// Lists the points of one layer, in the order in which they run.
 std::vector<ScalePoint> list_scale_points(const DecoderConfig& config, int64_t layer_index);
 
-/// Copies the tensors of one layer (weights, biases, norms, whatever belongs to it) into f32.
+/// Copies all tensors of one layer (weights, biases, norms) into f32.
 /// Throws as find_dense_tensor() where one is missing, UnsupportedError where a stored tensor holds
 /// several experts.
 TensorStore read_layer_tensors(const DecoderConfig& config, int64_t layer_index,
                                const TensorSource& source);
 
 /// `point` is of the same `config`, whose LayerSpec it leads into.
-/// The function stays: consumers' weights[:, k] *= factors[k], and what comes before is divided by
-/// them. Requires can_scale; factors [K] above zero, equal within groups.
+/// Keeps the layer's function: consumers' weights[:, k] *= factors[k], and the preceding weights
+/// are divided by them. Requires can_scale; factors [K] above zero, equal within groups.
 void scale_inputs(TensorStore& layer, const DecoderConfig& config, int64_t layer_index,
                   const ScalePoint& point, std::span<const float> factors);
 
-/// New input k is old input order[k], for consumers and what comes before. Requires can_permute and
-/// a permutation of [0, K): for kMlpOut any; for kAttentionOut one inside each head, the same for
-/// all heads that share a value head.
+/// Permutes inputs of consumers and rows of the preceding weights: new input k is old input
+/// perm[k]. Requires can_permute and a permutation of [0, K): for kMlpOut any; for kAttentionOut
+/// one inside each head, the same for all heads that share a value head.
 void permute_inputs(TensorStore& layer, const DecoderConfig& config, int64_t layer_index,
-                    const ScalePoint& point, std::span<const int32_t> order);
+                    const ScalePoint& point, std::span<const int32_t> perm);
 
 /// Keys of head j, channel d are divided by factors[j * D + d] and queries multiplied: moved into
 /// k_proj and q_proj with their biases, or, where keys are normed per head, into these norms (then

@@ -16,7 +16,7 @@ inline constexpr int64_t kFmpqBlock = 128;
 /// The zero point of all groups.
 inline constexpr int kFmpqZero = 8;
 
-/// Reads <part>.qweight, .scales, .block_bits, .activation_clip and, where present, input_order.
+/// Reads <part>.qweight, .scales, .block_bits, .activation_clip and, where present, .input_order.
 /// Throws CheckpointError where one is missing or of another type or shape, where 4-bit blocks
 /// precede 8-bit ones, the clip is no ratio or `input_order` no permutation; check_data() where a
 /// scale is not finite and above zero or the unused half of the last byte is not zero.
