@@ -97,7 +97,7 @@ class CountedModel::Runner final : public StepRunner {
     runner_.start_slot(slot, choice, prompt_ids, output_ids);
   }
   void launch(const RunnerStep& step, const KvCacheView& cache) override {
-    // A row may be both chosen from and asked for; its logits are computed once.
+    // A row may be in both choices and logit_rows; its logits are computed once.
     std::vector<int32_t> rows(step.batch.logit_rows.begin(), step.batch.logit_rows.end());
     for (const RowChoice& choice : step.choices) rows.push_back(choice.row);
     std::sort(rows.begin(), rows.end());

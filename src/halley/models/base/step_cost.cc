@@ -25,7 +25,7 @@ double seen_positions(const SequenceStep& sequence, int64_t window) {
          static_cast<double>(std::max<int64_t>(0, num_capped)) * static_cast<double>(limit);
 }
 
-// Positions that some row sees.
+// Positions that at least one row sees: those that are read.
 double read_positions(const SequenceStep& sequence, int64_t window) {
   const int64_t length = sequence.num_past + sequence.num_new;
   return static_cast<double>(window > 0 ? std::min(length, window + sequence.num_new - 1) : length);

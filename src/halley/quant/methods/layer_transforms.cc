@@ -18,7 +18,7 @@ bool is_block_input(const ScalePoint& point) {
   return point.kind == InputKind::kAttentionIn || point.kind == InputKind::kMlpIn;
 }
 
-/// The statistics of the channels: of a mixture of experts the router's, which sees all tokens.
+/// The statistics of the channels. A mixture of experts has the router's, which sees all tokens.
 InputStats& stats_of(LayerInWork& layer, const ScalePoint& point) {
   const LayerSpec& spec = layer.spec();
   const bool is_of_experts = point.kind == InputKind::kMlpIn && spec.mlp.router;
@@ -197,7 +197,7 @@ void transform_layer(const Recipe& recipe, LayerInWork& layer) {
   if (recipe.has_key_smoothing) smooth_layer_keys(recipe, layer);
   for (const ScalePoint& point : list_scale_points(layer.config, layer.index)) {
     smooth_point(recipe, layer, point);
-    // Blocks of activations are planned with the weights at hand, not here.
+    // plan_input() permutes channels for FMPQ's activation blocks.
     if (recipe.is_reordered && recipe.format != WeightFormat::kFmpq) reorder_point(layer, point);
   }
 }

@@ -141,7 +141,7 @@ QuantizedWeight solve_codes(const Recipe& recipe, LayerInWork& layer, const std:
   return solve_gptq(layer.context, name, w, stats.gram_matrix(), rule, options);
 }
 
-/// The codes that solve_codes() gives rows of the targets, whatever the other rows are.
+/// A function that quantizes rows of the targets as solve_codes() does; rows are independent.
 BlockClip::Quantize quantize_function_of(const LinearJob& job, LayerInWork& layer,
                                          const Target& target, ConstMatrix w,
                                          const InputStats& stats) {
@@ -284,7 +284,7 @@ QuantizedLinear quantize_linear(LayerInWork& layer, const LinearJob& job) {
     }
   }
   while (!waiting.empty()) {
-    // Those with the same grids share the work on their input.
+    // Targets with the same grid options are solved together: they share the input's Hessian.
     const GridOptions grid = waiting.front()->grid;
     std::vector<const Target*> together, rest;
     for (const Target* target : waiting) {

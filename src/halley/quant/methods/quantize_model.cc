@@ -49,7 +49,7 @@ OrderedJson note_of(const LayerResult& result) {
   return {{"layers", layers}, {"notes", result.notes}};
 }
 
-/// The layer as far as it is needed after it was written.
+/// The facts of a written layer that are needed later.
 LayerResult result_of(const Json& note) {
   LayerResult result;
   for (const Json& layer : note.at("layers")) {

@@ -225,7 +225,7 @@ Recipe make_recipe(const std::string& method, const RecipeChanges& changes) {
     recipe.format = WeightFormat::kFp8Tensor;
   }
   for (const std::string& name : changes.without) switch_off(name, recipe);
-  // Servers read packed integers of 4 and 8 bits alone; the other files hold all.
+  // Other servers read pack-quantized of 4 and 8 bits alone; GPTQ files hold 2 and 3 bits too.
   if (recipe.format == WeightFormat::kPackedInt && recipe.bits < 4) {
     recipe.format = WeightFormat::kGptq;
   }

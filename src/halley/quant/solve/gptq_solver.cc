@@ -52,7 +52,8 @@ Columns rounding_perm(ConstMatrix gram, bool has_act_order) {
   if (!has_act_order) return perm;
   std::vector<float> diagonal;
   for (int64_t k = 0; k < gram.num_rows; ++k) {
-    // A NaN, which has no order, counts as zero: such a matrix has no factor, which is said later.
+    // A NaN, which cannot be sorted, counts as zero: such a matrix has no factor, which throws
+    // later.
     diagonal.push_back(std::fmax(gram.row<float>(k)[k], 0.0f));
   }
   const auto is_before = [&](int32_t a, int32_t b) {
@@ -129,7 +130,7 @@ void factor_damped(ExecContext& context, const std::string& name, double damp, M
                            "model does not fit in f32."));
     }
     damp = std::min(kDampMax, 10 * damp);
-    // The failed attempt left what is above the diagonal.
+    // The failed attempt did not touch the upper triangle: restore the lower one from it.
     for_rows(context, K, [&](int64_t row) {
       for (int64_t i = 0; i < row; ++i) a.row<float>(row)[i] = a.row<float>(i)[row];
     });
@@ -148,14 +149,14 @@ void factor_inverse(ExecContext& context, const std::string& name, double damp, 
   permute_both(context, reversed, gram);
 }
 
-// Everything that the rounding of one weight shares. Columns are in the order of rounding.
+// The state of rounding one weight. Columns are permuted to the order of rounding.
 struct Work {
   Matrix w;            // [N, K]; columns not yet rounded compensate the errors so far
   ConstMatrix factor;  // U of factor_inverse()
   const GridRule& rule;
   const Columns& perm;
   bool has_static_groups = false;
-  QuantizedWeight weight;   // codes in the order of the file
+  QuantizedWeight weight;   // columns in file order
   std::vector<Grid> grids;  // [N, num_groups]
 
   int64_t group_of(int64_t column) const {
@@ -172,7 +173,8 @@ struct Work {
   }
 };
 
-// Blocks end where groups do, so that a group is fitted when all columns before it are done with.
+// Blocks end where groups do, so that a group's grid is fitted when all earlier columns are
+// rounded.
 int64_t block_end(const QuantizedWeight& weight, int64_t begin) {
   const int64_t group_size = weight.group_size;
   const int64_t end = group_size <= kBlockColumns
@@ -181,8 +183,8 @@ int64_t block_end(const QuantizedWeight& weight, int64_t begin) {
   return std::min(end, weight.K);
 }
 
-// Rounds columns [begin, end) of row n. Gives the errors by which the columns behind must change,
-// in units of the factor's rows. `factor`: the block's part of U, [end - begin, end - begin].
+// Rounds columns [begin, end) of row n. Writes the errors by which later columns must change, in
+// units of the factor's rows. `factor`: the block's part of U, [end - begin, end - begin].
 void round_row(Work& work, int64_t n, int64_t begin, ConstMatrix factor, float* errors) {
   float* w = work.w.row<float>(n) + begin;
   uint8_t* codes = work.weight.codes.data() + n * work.weight.K;

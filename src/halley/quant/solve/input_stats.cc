@@ -15,8 +15,8 @@
 namespace halley {
 namespace {
 
-// Tokens enter the Gram matrix in blocks of this many, counted from the first one, so that the
-// order of its sums does not depend on the pieces.
+// Tokens enter the Gram matrix in blocks of this many, counted from the first one, so that
+// the order of accumulation does not depend on the pieces.
 constexpr int64_t kBlockTokens = 512;
 // Channels of a task: whole cache lines, and accumulators that stay in the L1 cache.
 constexpr int64_t kBlockChannels = 512;
