@@ -2,9 +2,10 @@
 //
 // Two goldens exist for each checkpoint:
 // - golden.json came with the checkpoint. Its model had been converted to f16 and back to f32,
-//   which rounded more than the weights: the rotary frequencies, and Gemma's factor on the
-//   embedding, are tensors of the model too. The test rounds the frequencies of DecoderConfig in
-//   the same way; the factor is rounded to the weights' type in any case.
+// which
+//   rounded more than the weights: the rotary frequencies, and Gemma's factor on the embedding, are
+//   tensors of the module too. The test rounds the frequencies of DecoderConfig in the same way;
+//   the factor is rounded to the weights' type in any case.
 // - golden_f32.json is from a plain f32 load (tools/make_model_goldens.py): nothing but the weights
 //   is rounded. Here the test undoes the rounding of Gemma's factor.
 // Both are then compared with strict tolerances. A third run compares golden.json with our own

@@ -31,9 +31,9 @@ struct QuantizedWeight {
   /// g_idx: the group of each input [K] where the inputs of a group are not consecutive (GPTQ's
   /// act-order without static groups); empty: input k is in group k / group_size.
   std::vector<int32_t> group_of_input;
-  /// Two levels of scales (QoQ): scales[n, g] = channel_scales[n] * factors[n, g], and (code -
-  /// zero)
-  /// * factor lies in [-128, 127]. Empty otherwise.
+  /// Two levels of scales (QoQ): scales[n, g] = channel_scales[n] * factors[n, g], where
+  /// (code - zero) * factor lies in [-128, 127]. Both vectors are empty for a weight with one
+  /// level.
   std::vector<float> channel_scales;  // [N], representable in f16
   std::vector<uint8_t> factors;       // [N, num_groups()], 1 ... 127
 

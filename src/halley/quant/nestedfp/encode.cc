@@ -18,7 +18,7 @@ namespace halley {
 namespace {
 
 /// The index of element i of a weight [N, K] as text: "[2, 17]".
-std::string index_of(const TensorView& weight, size_t i) {
+std::string place(const TensorView& weight, size_t i) {
   const auto K = static_cast<size_t>(weight.shape[1]);
   return str("[", i / K, ", ", i % K, "]");
 }
@@ -39,9 +39,8 @@ std::vector<uint16_t> read_f16(const std::string& name, const TensorView& weight
   for (size_t i = 0; i < bits.size(); ++i) {
     bits[i] = f32_to_f16(values[i]);
     if (std::isnan(values[i]) || f16_to_f32(bits[i]) == values[i]) continue;
-    throw UnsupportedError(str("tensor ", quote(name),
-                               ": expected values that f16 represents exactly, got ", weight.dtype,
-                               " ", values[i], " at ", index_of(weight, i),
+    throw UnsupportedError(str("tensor ", quote(name), ": expected numbers that f16 holds, got ",
+                               weight.dtype, " ", values[i], " at ", place(weight, i),
                                ". Convert the checkpoint to f16 first, or use another format."));
   }
   return bits;
@@ -64,7 +63,7 @@ std::string exception_of(const TensorView& weight, std::span<const uint16_t> bit
   }
   if (count == 0) return {};
   return str(count, " of ", bits.size(), " weights are beyond 1.75 or not finite, the first is ",
-             f16_to_f32(bits[first]), " at ", index_of(weight, first));
+             f16_to_f32(bits[first]), " at ", place(weight, first));
 }
 
 }  // namespace

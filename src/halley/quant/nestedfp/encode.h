@@ -19,9 +19,9 @@ struct NestedFpLayer {
   std::string exception;
 };
 
-/// Encodes a weight [N, K] in f16; or in bf16 or f32, if f16 represents every value exactly. A
-/// layer with a value that is not finite or beyond 1.75 in magnitude is an exception. Throws
-/// UnsupportedError for other types and, with its index, for a value that f16 does not represent.
+/// From a weight [N, K] in f16; or in bf16 or f32, if f16 holds every number of it. A layer with a
+/// number that is not finite or beyond 1.75 in magnitude is an exception. Throws UnsupportedError
+/// for other types and for numbers that f16 does not hold, with their index.
 NestedFpLayer encode_nestedfp(const std::string& name, const TensorView& weight);
 
 /// The quantization_config; layers that are not quantized are its exceptions.

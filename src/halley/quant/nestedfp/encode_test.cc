@@ -95,8 +95,8 @@ TEST(NestedFpEncode, RejectsValuesThatF16DoesNotHold) {
         encode(DType::kF32, {2, 2}, std::vector<float>{1, 1, 1, 1e-9f});
       },
       ThrowsMessage<UnsupportedError>(
-          "tensor \"m.a.weight\": expected values that f16 represents exactly, got f32 1e-09 at "
-          "[1, 1]. Convert the checkpoint to f16 first, or use another format."));
+          "tensor \"m.a.weight\": expected numbers that f16 holds, got f32 1e-09 at [1, "
+          "1]. Convert the checkpoint to f16 first, or use another format."));
   const uint16_t small = f32_to_bf16(0x1p-30f);
   EXPECT_THAT(
       [&] {
