@@ -12,8 +12,8 @@
 
 #include "halley/base/checked_math.h"
 #include "halley/base/str.h"
-#include "halley/cuda/fused/activation_codes.h"
-#include "halley/cuda/fused/norm_codes.h"
+#include "halley/cuda/fused/quantized_activation.h"
+#include "halley/cuda/fused/quantized_norm.h"
 #include "halley/cuda/testing/device_matrix.h"
 #include "halley/cuda/testing/gpu_test.h"
 
@@ -64,7 +64,7 @@ class Coded {
     if (is_block(of)) to_.rows.padded_cols = std::min(K + padding, round_up<int64_t>(K, 128));
   }
 
-  const CodedRows& to() const { return to_; }
+  const QuantizedOutput& to() const { return to_; }
 
   void expect_same(const Coded& right, const CudaStream& stream, const std::string& what) const {
     expect_equal(codes_.get(stream), right.codes_.get(stream), what + ", codes");
@@ -89,7 +89,7 @@ class Coded {
 
   DeviceMatrix codes_, scales_, sums_;
   DeviceArray<int32_t> order_;
-  CodedRows to_;
+  QuantizedOutput to_;
 };
 
 class FusedGpuTest : public GpuTest {

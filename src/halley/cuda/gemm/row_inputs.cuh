@@ -140,7 +140,7 @@ class RowInputs {
 #pragma unroll
     for (int i = 0; i < kNormFours; ++i) {
       if (!has(i)) break;
-      row[i] = load_four(row_.hidden + column(i));
+      row[i] = load_vec4(row_.hidden + column(i));
       if (has_block) fours_[i] = x_at(i);
     }
     float sums[kNormShares] = {};
@@ -151,7 +151,7 @@ class RowInputs {
       if (has_block) {
         const float4 added = unpack(fours_[i]);
         x = {x.x + added.x, x.y + added.y, x.z + added.z, x.w + added.w};
-        if (blockIdx.x == 0) store_four(x, row_.sum + column(i));
+        if (blockIdx.x == 0) store_vec4(x, row_.sum + column(i));
       }
       sums[i % kNormShares] +=
           __fmaf_rn(x.w, x.w, __fmaf_rn(x.z, x.z, __fmaf_rn(x.y, x.y, __fmul_rn(x.x, x.x))));

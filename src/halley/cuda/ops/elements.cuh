@@ -34,13 +34,13 @@ struct alignas(4 * sizeof(T)) Four {
 };
 
 template <typename T>
-__device__ inline float4 load_four(const T* from) {
+__device__ inline float4 load_vec4(const T* from) {
   const Four<T> x = *reinterpret_cast<const Four<T>*>(from);
   return {to_f32(x.value[0]), to_f32(x.value[1]), to_f32(x.value[2]), to_f32(x.value[3])};
 }
 
 template <typename T>
-__device__ inline void store_four(float4 x, T* to) {
+__device__ inline void store_vec4(float4 x, T* to) {
   Four<T> rounded;
   rounded.value[0] = from_f32<T>(x.x);
   rounded.value[1] = from_f32<T>(x.y);

@@ -13,7 +13,7 @@ constexpr int kThreads = 256;
 
 template <typename T>
 __device__ float4 row_four(ConstMatrix table, int64_t row, int column) {
-  return load_four(reinterpret_cast<const T*>(table.data) + row * table.row_stride + column);
+  return load_vec4(reinterpret_cast<const T*>(table.data) + row * table.row_stride + column);
 }
 
 template <typename T>
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(kThreads)
         const float4 y = row_four<T>(rows.position_table, position_row, column);
         x = {__fadd_rn(x.x, y.x), __fadd_rn(x.y, y.y), __fadd_rn(x.z, y.z), __fadd_rn(x.w, y.w)};
       }
-      store_four(x, hidden + column);
+      store_vec4(x, hidden + column);
     }
   } else {
     for (int column = thread; column < target.num_columns; column += kThreads) {

@@ -39,7 +39,7 @@ struct NumberRows {
   template <typename Norm>
   __device__ void write_fours(Norm& norm, int /*num_columns*/) const {
     norm.for_fours([&](int column, const float4& values) {
-      store_four(values, y + blockIdx.x * stride + column);
+      store_vec4(values, y + blockIdx.x * stride + column);
     });
   }
 };

@@ -27,13 +27,13 @@ __device__ void for_columns(int num_columns, const Body& body) {
 /// Four neighbours; at once where the rows of all matrices begin at multiples of four elements.
 template <typename T>
 __device__ float4 load_four_if(bool is_in_fours, const T* from) {
-  if (is_in_fours) return load_four(from);
+  if (is_in_fours) return load_vec4(from);
   return {to_f32(from[0]), to_f32(from[1]), to_f32(from[2]), to_f32(from[3])};
 }
 
 template <typename T>
 __device__ void store_four_if(bool is_in_fours, float4 x, T* to) {
-  if (is_in_fours) return store_four(x, to);
+  if (is_in_fours) return store_vec4(x, to);
   to[0] = from_f32<T>(x.x);
   to[1] = from_f32<T>(x.y);
   to[2] = from_f32<T>(x.z);

@@ -41,8 +41,8 @@ class RegisterNorm {
 #pragma unroll
     for (int i = 0; i < kFours; ++i) {
       if (!has(i)) continue;
-      block[i] = load_four(x + column(i));
-      if (hidden != nullptr) row_[i] = load_four(hidden + column(i));
+      block[i] = load_vec4(x + column(i));
+      if (hidden != nullptr) row_[i] = load_vec4(hidden + column(i));
     }
     float sum = 0;
 #pragma unroll
@@ -53,7 +53,7 @@ class RegisterNorm {
         row = block[i];
       } else {
         row = {row.x + block[i].x, row.y + block[i].y, row.z + block[i].z, row.w + block[i].w};
-        store_four(row, hidden + column(i));
+        store_vec4(row, hidden + column(i));
       }
       sum += __fmaf_rn(row.w, row.w,
                        __fmaf_rn(row.z, row.z, __fmaf_rn(row.y, row.y, __fmul_rn(row.x, row.x))));

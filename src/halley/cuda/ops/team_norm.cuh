@@ -36,23 +36,23 @@ class TeamNorm {
   /// `scratch` [32] in shared memory.
   __device__ void run(const X* x, float* hidden, float* scratch) {
     float4 block[kShares][kPasses];
-    for_all([&](int share, int pass, int column) { block[share][pass] = load_four(x + column); });
+    for_all([&](int share, int pass, int column) { block[share][pass] = load_vec4(x + column); });
     if (hidden == nullptr) {
       for_all([&](int share, int pass, int) { row_[share][pass] = block[share][pass]; });
     } else {
       for_all(
-          [&](int share, int pass, int column) { row_[share][pass] = load_four(hidden + column); });
+          [&](int share, int pass, int column) { row_[share][pass] = load_vec4(hidden + column); });
       for_all([&](int share, int pass, int column) {
         float4& row = row_[share][pass];
         const float4 added = block[share][pass];
         row = {row.x + added.x, row.y + added.y, row.z + added.z, row.w + added.w};
-        store_four(row, hidden + column);
+        store_vec4(row, hidden + column);
       });
     }
     const float inverse = inverse_of_rows(scratch);
     for_all([&](int share, int pass, int column) {
       float4& row = row_[share][pass];
-      const float4 weight = load_four(params_.weight + column);
+      const float4 weight = load_vec4(params_.weight + column);
       row = {normed(row.x, inverse, weight.x), normed(row.y, inverse, weight.y),
              normed(row.z, inverse, weight.z), normed(row.w, inverse, weight.w)};
     });

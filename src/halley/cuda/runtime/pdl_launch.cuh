@@ -35,7 +35,7 @@ struct LaunchShape {
   dim3 grid = {};
   dim3 block = {};
   size_t shared_bytes = 0;
-  unsigned cluster_blocks = 1;
+  unsigned cluster_size = 1;
 };
 
 /// Queues a kernel that calls griddepcontrol_wait() in every thread. `what` is for messages.
@@ -46,7 +46,7 @@ void launch_with_pdl(const CudaContext& context, const char* what, const LaunchS
   attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attributes[0].val.programmaticStreamSerializationAllowed = 1;
   attributes[1].id = cudaLaunchAttributeClusterDimension;
-  attributes[1].val.clusterDim.x = shape.cluster_blocks;
+  attributes[1].val.clusterDim.x = shape.cluster_size;
   attributes[1].val.clusterDim.y = 1;
   attributes[1].val.clusterDim.z = 1;
   cudaLaunchConfig_t config = {};
@@ -56,7 +56,7 @@ void launch_with_pdl(const CudaContext& context, const char* what, const LaunchS
   config.stream = context.stream.get();
   config.attrs = attributes;
   // GPUs before Hopper know neither; their kernels follow each other in the stream.
-  config.numAttrs = context.device.compute_major < 9 ? 0 : shape.cluster_blocks > 1 ? 2 : 1;
+  config.numAttrs = context.device.compute_major < 9 ? 0 : shape.cluster_size > 1 ? 2 : 1;
   check_cuda(cudaLaunchKernelEx(&config, kernel, arguments...), what);
 }
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "halley/core/matrix.h"
-#include "halley/cuda/fused/coded_rows.h"
+#include "halley/cuda/fused/quantized_output.h"
 #include "halley/cuda/ops/norm.h"
 #include "halley/cuda/runtime/cuda_context.h"
 
@@ -12,11 +12,11 @@ namespace halley::cuda {
 /// Shapes    x, y.rows.codes [M, K]; x f32, f16 or bf16
 /// Requires  K <= kNormColumnsMax
 void norm_rows(const CudaContext& context, const NormParams& params, ConstMatrix x,
-               const CodedRows& y);
+               const QuantizedOutput& y);
 
 /// hidden += block, then the same of hidden. Bit for bit quantize_rows() of add_norm_rows().
 /// Shapes    hidden [M, K] f32; block [M, K] f16 or bf16
 void add_norm_rows(const CudaContext& context, const NormParams& params, ConstMatrix block,
-                   Matrix hidden, const CodedRows& y);
+                   Matrix hidden, const QuantizedOutput& y);
 
 }  // namespace halley::cuda

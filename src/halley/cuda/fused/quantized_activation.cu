@@ -6,8 +6,8 @@
 
 #include "halley/base/check.h"
 #include "halley/base/checked_math.h"
-#include "halley/cuda/fused/activation_codes.h"
-#include "halley/cuda/fused/code_writer.cuh"
+#include "halley/cuda/fused/quant_writer.cuh"
+#include "halley/cuda/fused/quantized_activation.h"
 #include "halley/cuda/ops/activate.cuh"
 #include "halley/cuda/ops/dispatch.h"
 #include "halley/cuda/runtime/cuda_check.h"
@@ -20,12 +20,13 @@ constexpr int kThreads = 512;
 constexpr int kWarps = kThreads / 32;
 /// Of all GPUs that have clusters.
 constexpr int kClusterBlocksMax = 8;
-constexpr int kColumnsOfBlockMax = static_cast<int>(kCodedActivationColumnsMax) / kClusterBlocksMax;
+constexpr int kColumnsOfBlockMax =
+    static_cast<int>(kQuantizedActivationColumnsMax) / kClusterBlocksMax;
 
 struct ActivationShape {
   int num_columns;       // F
   int columns_of_block;  // a multiple of 4
-  int cluster_blocks;    // that share a row
+  int cluster_size;      // that share a row
   int64_t x_stride;
   bool is_in_fours;
 };
@@ -46,7 +47,7 @@ __global__ void __launch_bounds__(kThreads)
   cluster.barrier_arrive();  // this block runs: others may write into its shared memory
   griddepcontrol_wait();
   const int rank = static_cast<int>(cluster.block_rank());
-  const int64_t m = static_cast<int64_t>(blockIdx.x) / shape.cluster_blocks;
+  const int64_t m = static_cast<int64_t>(blockIdx.x) / shape.cluster_size;
   const int begin = rank * shape.columns_of_block;
   const int end = min(begin + shape.columns_of_block, shape.num_columns);
   const T* gate = gate_up + m * shape.x_stride;
@@ -56,8 +57,8 @@ __global__ void __launch_bounds__(kThreads)
   for (int column = begin + static_cast<int>(threadIdx.x) * step; column < end;
        column += kThreads * step) {
     if (shape.is_in_fours) {
-      float4 x = load_four(gate + column);
-      const float4 factors = load_four(up + column);  // both on their way together
+      float4 x = load_vec4(gate + column);
+      const float4 factors = load_vec4(up + column);  // both on their way together
       x = {activate(activation, x.x), activate(activation, x.y), activate(activation, x.z),
            activate(activation, x.w)};
       x = rounded_to(y.dtype, product_of(x, factors));
@@ -91,11 +92,11 @@ __global__ void __launch_bounds__(kThreads)
   // Each block tells all: one barrier, and reads that do not leave the SM.
   cluster.barrier_wait();
   const auto thread = static_cast<int>(threadIdx.x);
-  if (thread < shape.cluster_blocks) {
+  if (thread < shape.cluster_size) {
     *cluster.map_shared_rank(largest_of_blocks + rank, thread) = largest;
   }
   cluster.sync();
-  for (int block = 0; block < shape.cluster_blocks; ++block) {
+  for (int block = 0; block < shape.cluster_size; ++block) {
     largest = max(largest, largest_of_blocks[block]);
   }
   const CodeWriter writer = {y, y.codes + m * y.stride, step_of(y.rounding, 0, largest)};
@@ -107,7 +108,7 @@ __global__ void __launch_bounds__(kThreads)
                ? writer.put_four(column, *reinterpret_cast<const float4*>(values + column - begin))
                : writer.put(column, values[column - begin]);
   }
-  if (rank == shape.cluster_blocks - 1) {
+  if (rank == shape.cluster_size - 1) {
     for (int column = shape.num_columns + static_cast<int>(threadIdx.x); column < y.padded_cols;
          column += kThreads) {
       writer.row[column] = 0;
@@ -120,7 +121,7 @@ __global__ void __launch_bounds__(kThreads)
   cluster.sync();
   if (rank != 0 || thread != 0) return;
   int total = 0;
-  for (int block = 0; block < shape.cluster_blocks; ++block) total += sums_of_blocks[block];
+  for (int block = 0; block < shape.cluster_size; ++block) total += sums_of_blocks[block];
   y.sums[m] = total;
 }
 
@@ -246,7 +247,7 @@ void launch(const CudaContext& context, Activation activation, ConstMatrix gate_
     if (is_many<T>(gate_up) && y.rounding.input_perm == nullptr) {
       const ActivationShape shape = {.num_columns = static_cast<int>(F),
                                      .columns_of_block = static_cast<int>(F),
-                                     .cluster_blocks = 1,
+                                     .cluster_size = 1,
                                      .x_stride = gate_up.row_stride,
                                      .is_in_fours = true};
       return launch_with_pdl(context, "activation of many rows to codes",
@@ -255,34 +256,34 @@ void launch(const CudaContext& context, Activation activation, ConstMatrix gate_
                              y);
     }
   }
-  const int cluster_blocks = cluster_blocks_for(context, M, F);
+  const int cluster_size = cluster_blocks_for(context, M, F);
   const int64_t columns =
-      round_up(ceil_div<int64_t>(F, cluster_blocks), int64_t{kHasBlocks ? kBlockInputs : 4});
+      round_up(ceil_div<int64_t>(F, cluster_size), int64_t{kHasBlocks ? kBlockInputs : 4});
   const auto four_bytes = static_cast<uintptr_t>(4 * sizeof(T));
   const ActivationShape shape = {
       .num_columns = static_cast<int>(F),
       .columns_of_block = static_cast<int>(columns),
-      .cluster_blocks = cluster_blocks,
+      .cluster_size = cluster_size,
       .x_stride = gate_up.row_stride,
       .is_in_fours = F % 4 == 0 && gate_up.row_stride % 4 == 0 &&
                      reinterpret_cast<uintptr_t>(gate_up.data) % four_bytes == 0};
   launch_with_pdl(context, "activation to codes",
-                  {.grid = dim3(static_cast<unsigned>(M * cluster_blocks)),
+                  {.grid = dim3(static_cast<unsigned>(M * cluster_size)),
                    .block = dim3(kThreads),
                    .shared_bytes = static_cast<size_t>(columns) * sizeof(float),
-                   .cluster_blocks = static_cast<unsigned>(cluster_blocks)},
+                   .cluster_size = static_cast<unsigned>(cluster_size)},
                   activation_codes_kernel<T, kHasBlocks>, activation, shape, data, y);
 }
 
 }  // namespace
 
 void gated_activation(const CudaContext& context, Activation activation, ConstMatrix gate_up,
-                      const CodedRows& y) {
+                      const QuantizedOutput& y) {
   const Matrix& codes = y.rows.codes;
   HALLEY_CHECK(gate_up.num_cols == 2 * codes.num_cols && gate_up.num_rows == codes.num_rows &&
                    gate_up.dtype == y.dtype,
                gate_up.num_cols, codes.num_cols, gate_up.num_rows, codes.num_rows);
-  HALLEY_CHECK(codes.num_cols <= kCodedActivationColumnsMax, codes.num_cols);
+  HALLEY_CHECK(codes.num_cols <= kQuantizedActivationColumnsMax, codes.num_cols);
   if (gate_up.num_rows == 0) return;
   const CodeRows rows = code_rows_of(y);
   with_float_type(gate_up.dtype, [&](auto type) {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "halley/base/check.h"
-#include "halley/cuda/fused/coded_rows.h"
+#include "halley/cuda/fused/quantized_output.h"
 #include "halley/cuda/gemm/row_coder.cuh"
 #include "halley/cuda/ops/elements.cuh"
 
@@ -24,7 +24,7 @@ __device__ inline uint32_t magnitude_bits(float4 x) {
              max(magnitude_bits(x.z), magnitude_bits(x.w)));
 }
 
-/// CodedRows for kernels.
+/// QuantizedOutput for kernels.
 struct CodeRows {
   Rounding rounding;
   DType dtype;
@@ -38,7 +38,7 @@ struct CodeRows {
   bool has_blocks;       // kS4S8Block128
 };
 
-inline CodeRows code_rows_of(const CodedRows& y) {
+inline CodeRows code_rows_of(const QuantizedOutput& y) {
   const QuantizedRows& rows = y.rows;
   const ActivationQuant kind = y.quant.kind;
   const bool has_blocks = kind == ActivationQuant::kS4S8Block128;

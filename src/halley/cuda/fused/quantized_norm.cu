@@ -2,8 +2,8 @@
 #include <type_traits>
 
 #include "halley/base/check.h"
-#include "halley/cuda/fused/code_writer.cuh"
-#include "halley/cuda/fused/norm_codes.h"
+#include "halley/cuda/fused/quant_writer.cuh"
+#include "halley/cuda/fused/quantized_norm.h"
 #include "halley/cuda/ops/dispatch.h"
 #include "halley/cuda/ops/norm_kernels.cuh"
 
@@ -132,7 +132,7 @@ struct NormOperands {
 };
 
 void run(const CudaContext& context, const NormParams& params, const NormOperands& operands,
-         const CodedRows& y) {
+         const QuantizedOutput& y) {
   const ConstMatrix& x = operands.x;
   const Matrix& codes = y.rows.codes;
   HALLEY_CHECK(x.num_rows == codes.num_rows && x.num_cols == codes.num_cols, x.num_rows,
@@ -165,12 +165,12 @@ void run(const CudaContext& context, const NormParams& params, const NormOperand
 }  // namespace
 
 void norm_rows(const CudaContext& context, const NormParams& params, ConstMatrix x,
-               const CodedRows& y) {
+               const QuantizedOutput& y) {
   run(context, params, {.x = x, .hidden = {}}, y);
 }
 
 void add_norm_rows(const CudaContext& context, const NormParams& params, ConstMatrix block,
-                   Matrix hidden, const CodedRows& y) {
+                   Matrix hidden, const QuantizedOutput& y) {
   HALLEY_CHECK(hidden.num_rows == block.num_rows && hidden.num_cols == block.num_cols,
                hidden.num_rows, block.num_rows);
   run(context, params, {.x = block, .hidden = hidden}, y);

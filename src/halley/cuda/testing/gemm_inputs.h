@@ -20,19 +20,19 @@
 namespace halley::cuda {
 
 /// The numbers that x is multiplied with. With x of s8 a weight is scale * (number - zero).
-struct ProductWeights {
+struct GemmWeights {
   std::vector<float> numbers;        // [N, K]
   std::vector<float> scales, zeros;  // [N], of s8; no zeros are those of 0
 };
 
 /// x [M, K] of s8, f16 or bf16; of s8 with scales and sums of rows. A bias for each output.
-class ProductInputs {
+class GemmInputs {
  public:
   /// Sums of the tensor cores, relative to the sum of |x w|: they add groups of products of 16 bits
   /// with a few bits less than f32; sums of s8 are exact, their scales a few operations in f32.
   static constexpr double kSumError = 5e-5, kS8SumError = 1e-6;
 
-  ProductInputs(DType dtype, int64_t M, int64_t N, int64_t K, bool has_bias)
+  GemmInputs(DType dtype, int64_t M, int64_t N, int64_t K, bool has_bias)
       : M_(M),
         N_(N),
         K_(K),
@@ -70,7 +70,7 @@ class ProductInputs {
   const int32_t* sums() const { return device_sums_->data(); }    // [M]
   const float* bias() const { return has_bias_ ? device_bias_->data() : nullptr; }
 
-  void set_weights(ProductWeights weights) {
+  void set_weights(GemmWeights weights) {
     weights_ = std::move(weights);
     expected_.clear();
   }
@@ -153,7 +153,7 @@ class ProductInputs {
   DType dtype_;
   bool has_bias_;
   DeviceMatrix x_;
-  ProductWeights weights_;
+  GemmWeights weights_;
   std::vector<float> x_values_, x_scales_, bias_;
   std::vector<int32_t> sums_;
   std::vector<Expected> expected_;  // made at the first comparison
