@@ -1,4 +1,4 @@
-// Functions of MLPs that leave codes: what gated_activation() and quantize_rows() do, in one pass.
+// Gated MLP activations with quantized outputs: gated_activation() and quantize_rows() fused.
 #pragma once
 
 #include "halley/core/matrix.h"
@@ -8,13 +8,13 @@
 
 namespace halley::cuda {
 
-/// Bit for bit quantize_rows() of gated_activation().
-/// Shapes    gate_up [M, 2F] of y.dtype, y.rows.codes [M, F]
+/// Equal to quantize_rows() of gated_activation() bit for bit.
+/// Shapes    gate_up [M, 2F] of y.dtype, y [M, F]
 /// Requires  F <= kQuantizedActivationColumnsMax
 void gated_activation(const CudaContext& context, Activation activation, ConstMatrix gate_up,
                       const QuantizedOutput& y);
 
-/// A row lies as f32 in the shared memory of the blocks of one cluster.
+/// The CTAs of a cluster hold a row as f32 in shared memory.
 inline constexpr int64_t kQuantizedActivationColumnsMax = int64_t{8} * 11 * 1024;
 
 }  // namespace halley::cuda

@@ -1,4 +1,4 @@
-// Where an operation leaves its results as codes, and how it makes them.
+// The quantized output of a fused operation: its destination and quantization scheme.
 #pragma once
 
 #include "halley/core/dtype.h"
@@ -6,13 +6,11 @@
 
 namespace halley::cuda {
 
-/// Results are rounded to `dtype` (f16, bf16 or f32) first, and then as quantize_rows() does, so
-/// that an operation that leaves codes and one that leaves numbers, rounded behind it, agree bit
-/// for bit.
+/// The operation rounds results to `dtype` (f16, bf16 or f32) and then quantizes them as
+/// quantize_rows() does, so that the fused operation agrees bit for bit with the unfused pair.
 struct QuantizedOutput {
   DType dtype = DType::kF16;
-  /// Of a kind with one scale a row or for all, or in blocks (kS4S8Block128): not kNone or
-  /// kE4m3Group128.
+  /// Per-token, per-tensor or in blocks (kS4S8Block128): not kNone or kE4m3Group128.
   CudaActivationQuant quant = {};
   QuantizedRows rows = {};
 };

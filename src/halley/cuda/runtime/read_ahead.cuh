@@ -1,15 +1,15 @@
-// What a kernel may do with memory before griddepcontrol_wait() (pdl_launch.cuh).
+// Memory accesses that a kernel may issue before griddepcontrol_wait() (pdl_launch.cuh).
 //
-// Norms, MLP functions, rotations and the first operations of a step have few blocks, and little to
-// do but wait for loads. They let the next kernel start first of all: the next product's weights
-// are on their way then while they run. Nothing is known of the kernels before them until they have
-// waited, so that they read constants alone before that; what kernels wrote long ago they bring to
-// the L2 cache, which it has left meanwhile for the weights in between.
+// Norms, MLP activations, rotations and the first operations of a step have few CTAs, and mostly
+// wait for loads. They trigger launch_dependents first of all, so that the next GEMM's weights are
+// in flight while they run. Before its own wait a kernel knows nothing about the earlier kernels,
+// so it reads only constants; data that kernels wrote long ago it prefetches to L2, from which the
+// weights in between have evicted it.
 #pragma once
 
 namespace halley {
 
-/// Four constants, 16-byte aligned. The assembler moves weaker loads behind the wait.
+/// Loads four constants, 16-byte aligned. The assembler would move a weaker load after the wait.
 __device__ inline float4 read_ahead(const float* from) {
   float4 x;
   asm volatile("ld.relaxed.gpu.global.v4.f32 {%0, %1, %2, %3}, [%4];\n"
@@ -19,10 +19,10 @@ __device__ inline float4 read_ahead(const float* from) {
   return x;
 }
 
-/// What one fetch brings: a sector of the L2 cache.
+/// Bytes of one prefetch: a sector of the L2 cache.
 inline constexpr int kFetchedBytes = 32;
 
-/// Brings the sector of `from` to the L2 cache, where whoever writes it meanwhile will write it.
+/// Prefetches the sector of `from` to L2. Later writes to it hit the L2 cache too.
 __device__ inline void fetch_ahead(const void* from) {
   asm volatile("prefetch.global.L2 [%0];\n" ::"l"(from) : "memory");
 }
