@@ -9,7 +9,7 @@
 #include "halley/cuda/gemm/row_source.h"
 #include "halley/cuda/ops/elements.cuh"
 #include "halley/cuda/ops/reduce.cuh"
-#include "halley/cuda/runtime/read_ahead.cuh"
+#include "halley/cuda/runtime/prefetch.cuh"
 
 namespace halley::cuda {
 
@@ -40,16 +40,16 @@ class RowInputs {
     if constexpr (kNumbers == RowNumbers::kS8Blocks) {
       if (rounding_.input_perm != nullptr) {
 #pragma unroll 1
-        for (int i = 0; has(i); ++i) fetch_ahead(rounding_.input_perm + column(i));
+        for (int i = 0; has(i); ++i) prefetch_l2(rounding_.input_perm + column(i));
       }
     }
     if (!row_.has_norm) return;
 #pragma unroll
     for (int i = 0; i < kNormFours; ++i) {
       if (!has(i)) break;
-      weight_[i] = read_ahead(row_.norm.weight + column(i));
+      weight_[i] = ld_relaxed_v4(row_.norm.weight + column(i));
       // The L2 cache has lost it since the last layer.
-      if (column(i) * 4 % kFetchedBytes == 0) fetch_ahead(row_.hidden + column(i));
+      if (column(i) * 4 % kL2SectorBytes == 0) prefetch_l2(row_.hidden + column(i));
     }
   }
 

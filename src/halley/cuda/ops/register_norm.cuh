@@ -8,7 +8,7 @@
 #include "halley/cuda/ops/norm.h"
 #include "halley/cuda/ops/norm_row.cuh"
 #include "halley/cuda/ops/reduce.cuh"
-#include "halley/cuda/runtime/read_ahead.cuh"
+#include "halley/cuda/runtime/prefetch.cuh"
 
 namespace halley::cuda {
 
@@ -28,9 +28,9 @@ class RegisterNorm {
 #pragma unroll
     for (int i = 0; i < kVec4s; ++i) {
       if (!has(i)) continue;
-      weight_[i] = read_ahead(params.weight + column(i));
-      const bool is_first = column(i) * sizeof(float) % kFetchedBytes == 0;
-      if (hidden != nullptr && is_first) fetch_ahead(hidden + column(i));
+      weight_[i] = ld_relaxed_v4(params.weight + column(i));
+      const bool is_first = column(i) * sizeof(float) % kL2SectorBytes == 0;
+      if (hidden != nullptr && is_first) prefetch_l2(hidden + column(i));
     }
   }
 

@@ -9,7 +9,7 @@
 #include "halley/cuda/ops/rope_kv.h"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/runtime/pdl_launch.cuh"
-#include "halley/cuda/runtime/read_ahead.cuh"
+#include "halley/cuda/runtime/prefetch.cuh"
 
 namespace halley::cuda {
 namespace {
@@ -144,13 +144,13 @@ __device__ inline Vec8HeadRow vec8_head_row(const RopeKvParams& params, const Ve
 
 /// Prefetches the row's angles and its KV slot, which the step's first kernels wrote, to L2.
 __device__ inline void fetch_of_row(const RopeKvParams& params, int64_t m) {
-  constexpr int kFloats = kFetchedBytes / static_cast<int>(sizeof(float));
+  constexpr int kFloats = kL2SectorBytes / static_cast<int>(sizeof(float));
   const int thread = static_cast<int>(threadIdx.x), half = static_cast<int>(params.num_angles);
   if (thread * kFloats < half) {
-    fetch_ahead(params.cos + m * half + thread * kFloats);
-    fetch_ahead(params.sin + m * half + thread * kFloats);
+    prefetch_l2(params.cos + m * half + thread * kFloats);
+    prefetch_l2(params.sin + m * half + thread * kFloats);
   }
-  if (thread == 0) fetch_ahead(params.kv_slots + m);
+  if (thread == 0) prefetch_l2(params.kv_slots + m);
 }
 
 /// Norm (weight null: none), then rotation of x [16], by all threads of the head's row.

@@ -10,7 +10,7 @@
 namespace halley {
 
 /// Loads four constants, 16-byte aligned. The assembler would move a weaker load after the wait.
-__device__ inline float4 read_ahead(const float* from) {
+__device__ inline float4 ld_relaxed_v4(const float* from) {
   float4 x;
   asm volatile("ld.relaxed.gpu.global.v4.f32 {%0, %1, %2, %3}, [%4];\n"
                : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
@@ -20,10 +20,10 @@ __device__ inline float4 read_ahead(const float* from) {
 }
 
 /// Bytes of one prefetch: a sector of the L2 cache.
-inline constexpr int kFetchedBytes = 32;
+inline constexpr int kL2SectorBytes = 32;
 
 /// Prefetches the sector of `from` to L2. Later writes to it hit the L2 cache too.
-__device__ inline void fetch_ahead(const void* from) {
+__device__ inline void prefetch_l2(const void* from) {
   asm volatile("prefetch.global.L2 [%0];\n" ::"l"(from) : "memory");
 }
 
