@@ -123,8 +123,8 @@ class Library:
             self._context, ctypes.byref(source), ctypes.byref(weight)))
         return Weight(self, weight, N, K)
 
-        def quantize_rows(self, x, quantized, scales, sums=None, stream=0):
-        """Quantizes x [M, K] to s8 quantized [M, K], per-token scales f32 [M] and sums int32 [M]."""
+    def quantize_rows(self, x, quantized, scales, sums=None, stream=0):
+        """Quantizes x [M, K] to s8, with per-token scales f32 [M] and row sums int32 [M]."""
         matrix = _matrix(x)
         self._check(self._c.halley_kernels_quantize_rows(
             self._context, matrix, _matrix(quantized),

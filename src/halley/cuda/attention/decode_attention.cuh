@@ -53,7 +53,7 @@ __device__ inline void fill_pipeline(DecodePipeline<Shape>& pipeline, const Deco
 template <typename Shape>
 __device__ inline void clear_stages(uint32_t begin, int num_bytes) {
   for (int i = 16 * static_cast<int>(threadIdx.x % 32); i < num_bytes; i += 16 * 32) {
-    st_shared_v4(begin + static_cast<uint32_t>(i), make_uint4(0, 0, 0, 0));
+    st_shared_b32x4(begin + static_cast<uint32_t>(i), make_uint4(0, 0, 0, 0));
   }
   __syncwarp();
 }

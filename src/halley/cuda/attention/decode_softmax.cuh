@@ -68,7 +68,7 @@ struct DecodeSoftmax {
 #pragma unroll
       for (int i = 0; i < kTokens; i += 2) {
         if constexpr (Shape::kTokenStep == 1) {
-          const uint2 bits = ld_shared_v2(from + 4 * i);
+          const uint2 bits = ld_shared_b32x2(from + 4 * i);
           set(i, bits.x);
           set(i + 1, bits.y);
         } else {

@@ -139,7 +139,7 @@ struct DecodeWarp {
     for (int token = 0; token < Shape::kTokens; ++token) {
       if (token >= begin && token < end) continue;
       for (int byte = 16 * lane(); byte < Rows::kRowBytes; byte += 16 * 32) {
-        st_shared_v4(rows + token * Rows::kRowBytes + byte, make_uint4(0, 0, 0, 0));
+        st_shared_b32x4(rows + token * Rows::kRowBytes + byte, make_uint4(0, 0, 0, 0));
       }
     }
     fence_proxy_async();

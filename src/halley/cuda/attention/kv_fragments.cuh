@@ -58,13 +58,13 @@ struct Words {
   static __device__ Words load_shared(uint32_t from) {
     Words result;
     if constexpr (kBytes == 16) {
-      const uint4 all = ld_shared_v4(from);
+      const uint4 all = ld_shared_b32x4(from);
       result.words[0] = all.x;
       result.words[1] = all.y;
       result.words[2] = all.z;
       result.words[3] = all.w;
     } else if constexpr (kBytes == 8) {
-      const uint2 all = ld_shared_v2(from);
+      const uint2 all = ld_shared_b32x2(from);
       result.words[0] = all.x;
       result.words[1] = all.y;
     } else {

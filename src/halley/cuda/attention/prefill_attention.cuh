@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(kPrefillThreads, 1)
     // Zero-fills the columns from head_dim to kHeadDim, which no copy writes.
     constexpr int kQuads = 2 * Shape::kStages * Shape::kTileBytes / 16;
     for (int i = static_cast<int>(threadIdx.x); i < kQuads; i += kPrefillThreads) {
-      st_shared_v4(memory.keys(0) + 16 * i, make_uint4(0, 0, 0, 0));
+      st_shared_b32x4(memory.keys(0) + 16 * i, make_uint4(0, 0, 0, 0));
     }
     fence_proxy_async();
   }

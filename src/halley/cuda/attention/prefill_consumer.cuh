@@ -49,7 +49,7 @@ struct PrefillConsumer {
   /// Waits for the queries of the next work tile; false: there is none.
   __device__ bool next_work() {
     mbarrier_wait(memory.full_queries(query_state.stage), query_state.phase);
-    const uint4 info = ld_shared_v4(memory.work_info(query_state.stage));
+    const uint4 info = ld_shared_b32x4(memory.work_info(query_state.stage));
     work = {static_cast<int>(info.x), static_cast<int>(info.y), static_cast<int>(info.z),
             static_cast<int>(info.w),
             static_cast<int>(ld_shared_b32(memory.work_info(query_state.stage) + 16))};

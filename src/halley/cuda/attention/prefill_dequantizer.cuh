@@ -237,7 +237,7 @@ struct DequantizingProducer {
 #pragma unroll
     for (int i = 0; i < kElements / 8; ++i) {
       const int byte = 2 * (chunk() * kElements + 8 * i);
-      st_shared_v4(
+      st_shared_b32x4(
           to + panel_offset(Shape::kPanels, warp() * kWarpRows + row, byte),
           make_uint4(scale.dequantize(pairs[4 * i]), scale.dequantize(pairs[4 * i + 1]),
                      scale.dequantize(pairs[4 * i + 2]), scale.dequantize(pairs[4 * i + 3])));
@@ -248,7 +248,7 @@ struct DequantizingProducer {
     if (params.rows.head_dim < Shape::kPaddedHeadDim) {  // copies leave padding columns out
       for (int stage = 0; stage < Shape::kQuantizedStages; ++stage) {
         for (int pass = 0; pass < kPasses; ++pass) {
-          st_shared_v4(own_quantized(stage) + 512 * pass, make_uint4(0, 0, 0, 0));
+          st_shared_b32x4(own_quantized(stage) + 512 * pass, make_uint4(0, 0, 0, 0));
         }
       }
     }

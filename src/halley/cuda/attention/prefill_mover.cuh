@@ -49,10 +49,11 @@ struct RowMover {
     if (warp == 0 && lane() == 0) {
       WorkInfo info;
       if (has_work) info = info_of(work);
-      st_shared_v4(memory.work_info(stage), make_uint4(static_cast<uint32_t>(info.first_tile),
-                                                       static_cast<uint32_t>(info.end_tile),
-                                                       static_cast<uint32_t>(info.first_position),
-                                                       static_cast<uint32_t>(info.seen_by_all)));
+      st_shared_b32x4(
+          memory.work_info(stage),
+          make_uint4(static_cast<uint32_t>(info.first_tile), static_cast<uint32_t>(info.end_tile),
+                     static_cast<uint32_t>(info.first_position),
+                     static_cast<uint32_t>(info.seen_by_all)));
       st_shared_b32(memory.work_info(stage) + 16, static_cast<uint32_t>(info.first_head));
     }
     cp_async_wait_group<0>();
@@ -143,8 +144,8 @@ struct RowMover {
     for (int i = 0; i < 4; ++i) {
       raw.words[i] = pack<Shape::kOperand>(pairs[i].x * multiplier, pairs[i].y * multiplier);
     }
-    st_shared_v4(memory.query(stage, row, 16 * part()),
-                 make_uint4(raw.words[0], raw.words[1], raw.words[2], raw.words[3]));
+    st_shared_b32x4(memory.query(stage, row, 16 * part()),
+                    make_uint4(raw.words[0], raw.words[1], raw.words[2], raw.words[3]));
     if (part() == 0) {
       const float factor = scale == 0 ? 1.0f : fabsf(scale) / power;
       st_shared_b32(memory.factor(stage, row), __float_as_uint(factor));
@@ -163,7 +164,7 @@ struct RowMover {
       for (int pass = 0; pass < kPasses; ++pass) {
         const int row = slab * kSlabRows + pass * kRowsPerPass + lane() / kLanes;
         if (!has_part(work, row)) continue;
-        const uint4 words = ld_shared_v4(memory.query(stage, row, 16 * part()));
+        const uint4 words = ld_shared_b32x4(memory.query(stage, row, 16 * part()));
         const int64_t element =
             work.element(row, params.activations.out_stride, params.rows.head_dim);
         *reinterpret_cast<uint4*>(params.activations.out + 2 * (element + 8 * part())) = words;

@@ -90,8 +90,8 @@ struct TmaProducer {
     for (int i = lane(); i < Shape::kTokens * kChunks; i += 32) {
       const int row = i / kChunks;
       if (work.is_position(begin + row)) continue;
-      st_shared_v4(tile + panel_offset(Shape::kPanels, row, i % kChunks * 16),
-                   make_uint4(0, 0, 0, 0));
+      st_shared_b32x4(tile + panel_offset(Shape::kPanels, row, i % kChunks * 16),
+                      make_uint4(0, 0, 0, 0));
     }
   }
 

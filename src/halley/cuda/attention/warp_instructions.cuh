@@ -63,7 +63,7 @@ __device__ inline uint32_t ld_shared_b32(uint32_t from) {
   asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(from) : "memory");
   return word;
 }
-__device__ inline uint2 ld_shared_v2(uint32_t from) {
+__device__ inline uint2 ld_shared_b32x2(uint32_t from) {
   uint2 words;
   asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];"
                : "=r"(words.x), "=r"(words.y)
@@ -71,7 +71,7 @@ __device__ inline uint2 ld_shared_v2(uint32_t from) {
                : "memory");
   return words;
 }
-__device__ inline uint4 ld_shared_v4(uint32_t from) {
+__device__ inline uint4 ld_shared_b32x4(uint32_t from) {
   uint4 words;
   asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
                : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
@@ -82,7 +82,7 @@ __device__ inline uint4 ld_shared_v4(uint32_t from) {
 __device__ inline void st_shared_b32(uint32_t to, uint32_t word) {
   asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(word) : "memory");
 }
-__device__ inline void st_shared_v4(uint32_t to, uint4 words) {
+__device__ inline void st_shared_b32x4(uint32_t to, uint4 words) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(words.x), "r"(words.y),
                "r"(words.z), "r"(words.w)
                : "memory");
