@@ -73,7 +73,7 @@ class CudaAttentionBatch {
 /// out[m] = softmax(scale * q[m] K^T) V for the batch's sequences with one new token (split-KV).
 ///
 /// Shapes    q, out: [M, H * D] row-major f16 or bf16 in device memory, 16-byte aligned, strides of
-///           8 n;  pages: [J, P, D] keys, then values (KvPageLayout)
+///           8 n;  pages: [2, J, P, D] (KvPageLayout)
 /// Requires  why_not_cuda_attention() is empty; cache.pages in device memory, 16-byte aligned. The
 ///           keys and values of new tokens are in the cache, or the kernel queued before writes
 ///           them. That kernel may still run (PDL) while others are read: it writes only the last

@@ -1,7 +1,8 @@
 // Decode attention (split-KV): one new token a sequence, its KV positions split among CTAs.
 //
-// q, out: [M, H * D] row-major f16 or bf16;  pages: [J, P, D] of the cache's type;  acc_s: [tokens,
-// 8 heads] f32 per warp (S^T = K Q^T);  acc_o: [D, 8 heads] f32 per warp (O^T = V^T P^T).
+// q, out: [M, H * D] row-major f16 or bf16;  pages: [2, J, P, D] of the cache's type (keys, values)
+// acc_s: [tokens, 8 heads] f32 per warp (S^T = K Q^T);  acc_o: [D, 8 heads] f32 per warp
+// (O^T = V^T P^T)
 //
 // A CTA takes (split, kv head) work items until none is left. Its four warps take the tiles of the
 // split round-robin. Each warp has a pipeline of its own, whose copies run ahead into the next
@@ -72,9 +73,9 @@ __global__ void __launch_bounds__(kDecodeThreads, (DecodeShape<kType, kHeadDim, 
   queue.next = queue.index + gridDim.x;
   queue.work = units.work(params, queue.index);
   queue.num_work = params.header->num_items * units.num_units;
-  const bool takes_more =
-      queue.num_work > 2 * gridDim.x;                // else each CTA has at most two, by index
-  const bool has_few = queue.num_work <= gridDim.x;  // each CTA has one, or none
+  // Beyond two work items a CTA, CTAs take them from a counter.
+  const bool is_dynamic = queue.num_work > 2 * gridDim.x;
+  const bool is_single_wave = queue.num_work <= gridDim.x;  // at most one a CTA
   DecodePipeline<Shape> pipeline(params, warp);
   if (pipeline.lane() == 0) {
     pipeline.init_barriers();
@@ -89,7 +90,7 @@ __global__ void __launch_bounds__(kDecodeThreads, (DecodeShape<kType, kHeadDim, 
   }
   griddepcontrol_wait();
   // The SMs are about equally full now, and the next kernel's prefetches run during the combine.
-  if (has_few) griddepcontrol_launch_dependents();
+  if (is_single_wave) griddepcontrol_launch_dependents();
   using Warp = DecodeWarp<Shape>;
   typename Warp::Queries queries;
   if (queue.index < queue.num_work) queries.load(params, queue.work);
@@ -97,7 +98,7 @@ __global__ void __launch_bounds__(kDecodeThreads, (DecodeShape<kType, kHeadDim, 
   uint32_t index_before = 0;
   while (queue.index < queue.num_work) {
     uint32_t after_next = queue.num_work;
-    if (takes_more && threadIdx.x == 0) {
+    if (is_dynamic && threadIdx.x == 0) {
       after_next = 2 * gridDim.x + atomicAdd(&params.header->next_work, 1u);
     }
     queue.next_work = units.work(params, queue.next);
@@ -112,7 +113,7 @@ __global__ void __launch_bounds__(kDecodeThreads, (DecodeShape<kType, kHeadDim, 
     }
     if (queue.has_next()) {
       queries.load(params, queue.next_work);
-    } else if (!has_few) {
+    } else if (!is_single_wave) {
       griddepcontrol_launch_dependents();  // not earlier: the next kernel's CTAs would crowd the
                                            // SMs where ours end first
     }
@@ -128,8 +129,9 @@ __global__ void __launch_bounds__(kDecodeThreads, (DecodeShape<kType, kHeadDim, 
     const bool combines_previous = control[1] != 0;
     fence_proxy_async();  // generic-proxy writes to the free stages before the next bulk copies
     __syncthreads();
-    if (is_padded)
+    if (is_padded) {
       clear_stages<Shape>(pipeline.stage_at(pipeline.free_stage()), Shape::kStageBytes);
+    }
     // The atomic's result arrives while the next item is computed.
     const bool is_split = queue.work.item.num_splits > 1;
     arrived_last =
@@ -143,7 +145,7 @@ __global__ void __launch_bounds__(kDecodeThreads, (DecodeShape<kType, kHeadDim, 
     is_ahead = false;
   }
   if (__syncthreads_or(arrived_last ? 1 : 0)) combine_splits<Shape>(params, queue.work);
-  if (takes_more && threadIdx.x == 0) {
+  if (is_dynamic && threadIdx.x == 0) {
     __threadfence();
     if (atomicAdd(&params.header->num_ctas_done, 1u) == gridDim.x - 1) {
       params.header->next_work = 0;

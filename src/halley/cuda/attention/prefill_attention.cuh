@@ -1,8 +1,9 @@
 // Prefill attention with wgmma (FlashAttention-3's structure), persistent CTAs.
 //
-// q, out: [M, H * D] row-major f16 or bf16;  pages: [J, P, D] of the cache's type;  sQ: [128, D]
-// per query stage, sK, sV: [tile, D] per stage, all in the 128-byte swizzle;  acc_s: [64, tile],
-// acc_o: [64, D] f32 per consumer warpgroup.
+// q, out: [M, H * D] row-major f16 or bf16;  pages: [2, J, P, D] of the cache's type (keys, values)
+// shared memory, 128-byte swizzle: queries [128, D] per query stage, keys and values [tile, D] each
+// per stage
+// acc_s: [64, tile] f32 and acc_o: [64, D] f32 per consumer warpgroup
 //
 // A CTA has a query tile of 128 rows (tokens times heads of one kv head) and iterates over KV tiles
 // of 128 positions (32 for heads above 128) in ascending order. Two consumer warpgroups compute 64

@@ -1,7 +1,7 @@
 // Consumer warpgroup of the prefill kernel: 64 query rows of the CTA's work tiles.
 //
 // Scores and weights stay in registers. The two warpgroups ping-pong: one runs its softmax while
-// the other one's wgmma have the tensor cores. Within a warpgroup P V of a tile overlaps the
+// the wgmma of the other occupy the tensor cores. Within a warpgroup PV of a tile overlaps the
 // softmax of the next tile. A row's accumulation order depends on its position alone; every
 // rounding is explicit, as in softmax_rows.cuh.
 #pragma once
@@ -22,7 +22,7 @@ template <typename Shape>
 struct PrefillConsumer {
   static constexpr Operand kOperand = Shape::kOperand;
   static constexpr int kTokens = Shape::kTokens;
-  // One wgmma of P V has at most n128.
+  // One wgmma of PV has at most n128.
   static constexpr int kParts = Shape::kPaddedHeadDim > 128 ? 2 : 1;
   static constexpr int kPartColumns = Shape::kPaddedHeadDim / kParts;
 
@@ -73,7 +73,7 @@ struct PrefillConsumer {
     }
   }
 
-  __device__ void clear_values() {
+  __device__ void clear_acc_o() {
 #pragma unroll
     for (auto& part : acc_o) {
 #pragma unroll
@@ -81,7 +81,7 @@ struct PrefillConsumer {
     }
   }
 
-  /// Issues acc_s = Q K^T for the next key stage, as one wgmma group.
+  /// Issues acc_s = QK^T for the next key stage, as one wgmma group.
   __device__ void issue_qk() {
     const uint64_t a =
         k_major_descriptor(memory.query(query_state.stage, warpgroup * 64, 0), Shape::kPanels);
@@ -96,7 +96,7 @@ struct PrefillConsumer {
     wgmma_commit_group();
   }
 
-  /// Issues acc_o += P V for the next value stage, as one wgmma group.
+  /// Issues acc_o += PV for the next value stage, as one wgmma group.
   __device__ void issue_pv() {
     const uint64_t b = mn_major_descriptor(memory.values(value_state.stage), Shape::kPanels);
     fence_acc_o();
@@ -203,7 +203,7 @@ struct PrefillConsumer {
     }
   }
 
-  __device__ void rescale_values(const float (&rescale)[2]) {
+  __device__ void rescale_acc_o(const float (&rescale)[2]) {
 #pragma unroll
     for (auto& part : acc_o) {
 #pragma unroll
@@ -236,8 +236,8 @@ struct PrefillConsumer {
   __device__ void scheduler_barrier_sync() const { bar_sync<kConsumerThreads>(2 + warpgroup); }
   __device__ void scheduler_barrier_arrive() const { bar_arrive<kConsumerThreads>(3 - warpgroup); }
 
-  /// Runs all work tiles of the CTA. The first Q K^T of a work tile shares its turn with the last P
-  /// V of the work tile before it.
+  /// Runs all work tiles of the CTA. The first QK^T of a work tile shares its turn with the last PV
+  /// of the work tile before it.
   __device__ void run() {
     if (!next_work()) return;
     if (warpgroup == 1) scheduler_barrier_arrive();
@@ -251,7 +251,7 @@ struct PrefillConsumer {
     reset_softmax();
     float rescale[2], done_sum[2] = {};
     exponentiate(rescale);
-    clear_values();
+    clear_acc_o();
     pack_p();
     int done_stage = query_state.stage;  // query stage of the work tile that acc_o belongs to
     for (++tile;; ++tile) {
@@ -277,7 +277,7 @@ struct PrefillConsumer {
       const bool rescales = exponentiate(rescale);
       warpgroup_fence_operand(acc_s);
       // A wait for keys stands between the softmax and the wait for wgmma: the assembler otherwise
-      // moves that wait up, and the softmax would not overlap P V.
+      // moves that wait up, and the softmax would not overlap PV.
       if (tile + 1 < work.end_tile) wait_for_keys();
       wgmma_wait_group<0>();
       fence_acc_o();
@@ -285,9 +285,9 @@ struct PrefillConsumer {
       if (is_new) {
         stage_outputs(done_stage, done_sum);
         done_stage = query_state.stage;
-        clear_values();
+        clear_acc_o();
       } else if (rescales) {
-        rescale_values(rescale);
+        rescale_acc_o(rescale);
       }
       pack_p();
     }

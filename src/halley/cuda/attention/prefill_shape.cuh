@@ -28,8 +28,8 @@ struct PrefillShape {
   static constexpr int kPanels = kHeadDim / kPanelColumns;
   static constexpr bool kIsDequantized = Rows::kHasScales;
   static constexpr int kTokens = kHeadDim <= 128 ? 128 : 32;  // positions of a KV tile
-  static constexpr int kSteps = kHeadDim / 16;                // k-steps of Q K^T
-  static constexpr int kTokenSteps = kTokens / 16;            // k-steps of P V
+  static constexpr int kSteps = kHeadDim / 16;                // k-steps of QK^T
+  static constexpr int kTokenSteps = kTokens / 16;            // k-steps of PV
   static constexpr int kRowBytes = 2 * kHeadDim;              // as wgmma operands
   static constexpr int kTileBytes = kTokens * kRowBytes;      // keys, or values
   static constexpr int kStages = 2;                           // of keys, and of values

@@ -30,7 +30,7 @@ struct AttentionTiming {
   /// longer.
   double floor_us = 0;
   int64_t num_kv_bytes = 0;
-  double num_flops = 0;  // of Q K^T and P V, for the positions that causal attention sees
+  double num_flops = 0;  // of QK^T and PV, for the positions that causal attention sees
 
   double tera_flops_per_second() const { return num_flops / median_us * 1e-6; }
 };

@@ -43,7 +43,8 @@ __global__ void activation_kernel(Activation activation, Sizes sizes, const T* x
   });
 }
 
-/// Eight columns a thread: blockIdx.x selects columns, blockIdx.y rows.
+/// x: [M, 2F] (gated) or [M, F], y: [M, F], row-major. Eight columns a thread: blockIdx.x selects
+/// columns, blockIdx.y rows.
 template <typename T, bool kIsGated>
 __global__ void __launch_bounds__(kThreads)
     activation_vec8_kernel(Activation activation, Sizes sizes, const T* x, T* y) {

@@ -28,7 +28,8 @@ struct Target {
   bool is_vec4_aligned;
 };
 
-/// One CTA a row.
+/// hidden: [M, K] f32 row-major;  table: [V, K] row-major;  cos, sin: [M, num_angles] f32. One CTA
+/// a row.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     first_rows_kernel(const __grid_constant__ FirstRows rows, Target target) {
