@@ -110,7 +110,7 @@ class Library:
             self._context, None if kernels is None else kernels.encode()))
 
     def pack(self, kind, N, K, group_size, codes, scales, zeros=None, group_scales=None):
-        """A weight from arrays of the host: codes u8 [N, K], scales and zeros f32, group_scales
+        """Packs a weight from host arrays: codes u8 [N, K], scales and zeros f32, group_scales
         u8, as halley_kernels.h says."""
         groups = N * -(-K // group_size)
         of_scales = N if kind in (W4A8, W4A8_GROUP) else groups
@@ -123,23 +123,25 @@ class Library:
             self._context, ctypes.byref(source), ctypes.byref(weight)))
         return Weight(self, weight, N, K)
 
-    def quantize_rows(self, x, codes, scales, sums=None, stream=0):
-        """x [M, K] to s8 codes [M, K], scales f32 [M] and sums int32 [M]."""
+    def quantize_rows(self, x, quantized, scales, sums=None, stream=0):
+        """Quantizes x [M, K] to s8, with per-token scales f32 [M] and row sums int32 [M]."""
         matrix = _matrix(x)
         self._check(self._c.halley_kernels_quantize_rows(
-            self._context, matrix, _matrix(codes),
+            self._context, matrix, _matrix(quantized),
             ctypes.c_void_p(_pointer(scales, "<f4", matrix.num_rows)),
             ctypes.c_void_p(_pointer(sums, "<i4", matrix.num_rows)), ctypes.c_void_p(stream)))
 
-    def product(self, weight, x, y, scales=None, sums=None, bias=None, stream=0):
-        """y [M, N] = x [M, K] times the weight; scales and sums of s8 inputs."""
+    def gemm(self, weight, x, y, scales=None, sums=None, bias=None, stream=0):
+        """y [M, N] = x [M, K] W^T + bias; scales and sums are those of s8 inputs."""
         matrix = _matrix(x)
         rows = matrix.num_rows
         given = _Input(matrix, _pointer(scales, "<f4", rows), _pointer(sums, "<i4", rows),
                        _pointer(bias, "<f4", weight.N))
-        self._check(self._c.halley_kernels_product(
+        self._check(self._c.halley_kernels_gemm(
             self._context, weight.handle, ctypes.byref(given), _matrix(y),
             ctypes.c_void_p(stream)))
+
+    product = gemm  # another name
 
 
 class Weight:

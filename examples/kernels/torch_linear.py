@@ -32,7 +32,7 @@ class Linear4(torch.nn.Module):
     def forward(self, x):
         rows = x.reshape(-1, self.weight.K).contiguous()
         y = torch.empty(rows.shape[0], self.weight.N, dtype=torch.float16, device=x.device)
-        self.library.product(self.weight, rows, y, bias=self.bias,
+        self.library.gemm(self.weight, rows, y, bias=self.bias,
                              stream=torch.cuda.current_stream().cuda_stream)
         return y.reshape(*x.shape[:-1], self.weight.N)
 

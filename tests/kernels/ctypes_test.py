@@ -60,7 +60,7 @@ class CtypesTest(unittest.TestCase):
         self.library = halley_kernels.Library(LIBRARY)
         self.addCleanup(self.library.close)
 
-    def test_product_in_f16(self):
+    def test_gemm_in_f16(self):
         rows, outputs, inputs, group = 3, 48, 256, 128
         draw = random.Random(1)
         codes = bytes(draw.randrange(16) for _ in range(outputs * inputs))
@@ -73,10 +73,10 @@ class CtypesTest(unittest.TestCase):
                                    zeros)
         x_device = DeviceArray("<f2", (rows, inputs), struct.pack("<%de" % len(x), *x))
         y_device = DeviceArray("<f4", (rows, outputs))
-        for kernels in (None, "mma"):
+        for kernels, gemm in ((None, self.library.gemm), ("mma", self.library.gemm),
+                              (None, self.library.product)):
             self.library.choose(kernels)
-            self.library.product(weight, x_device, y_device,
-                                 bias=DeviceArray("<f4", (outputs,), bias.tobytes()))
+            gemm(weight, x_device, y_device, bias=DeviceArray("<f4", (outputs,), bias.tobytes()))
             y = struct.unpack("<%df" % (rows * outputs), y_device.read())
             for m in range(rows):
                 for n in range(outputs):
@@ -86,6 +86,11 @@ class CtypesTest(unittest.TestCase):
                         number = scales[entry] * (codes[n * inputs + k] - zeros[entry])
                         expected += x[m * inputs + k] * number
                     self.assertAlmostEqual(y[m * outputs + n], expected, delta=2e-3)
+
+    def test_library_exports_both_names_of_gemm(self):
+        exports = ctypes.CDLL(LIBRARY)
+        for name in ("gemm", "product", "block_gemm", "block_product"):
+            self.assertTrue(hasattr(exports, "halley_kernels_" + name), name)
 
     def test_rejections_are_exceptions(self):
         with self.assertRaisesRegex(halley_kernels.Error, "groups of 48 inputs"):

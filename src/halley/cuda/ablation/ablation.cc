@@ -54,7 +54,8 @@ void ablated_w4ax_gemm(const CudaContext& context, const AblationVariant& varian
   const W4axLaunch launch = variant.launch_of(plan.tile.tokens);
   HALLEY_CHECK(launch != nullptr, variant.name, plan.tile.tokens);
   if (variant.has_one_stage) {
-    // With the room of all: the blocks of a split tile exchange their sums there.
+    // Keeps the shared memory of all stages: the CTAs of a split tile exchange their accumulators
+    // there.
     plan.stage.num_bytes *= plan.num_stages;
     plan.num_stages = 1;
   }

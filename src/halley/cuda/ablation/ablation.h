@@ -1,5 +1,5 @@
-// What each part of the W4Ax product is worth: the product without one or more of them, as in
-// figures 13 and 14 of Liu et al. 2024, "COMET". See README.md in this folder.
+// Ablation of the W4Ax GEMM: the kernel without one or more of its parts, as in figures 13 and 14
+// of Liu et al. 2024, "COMET". See README.md in this folder.
 #pragma once
 
 #include <span>
@@ -12,25 +12,26 @@
 
 namespace halley::cuda {
 
-/// A form of the product. All give the same bits where tiles and schedule are the same.
+/// A variant of the kernel. All variants give the same bits if tile and schedule are the same.
 struct AblationVariant {
   const char* name = nullptr;
-  /// Of a tile with so many tokens, null where none is compiled; empty: the product's own kernel.
+  /// Launcher for a tile of so many tokens, null where none is compiled. An empty pointer is the
+  /// W4Ax GEMM's own kernel.
   W4axLaunch (*launch_of)(int tokens) = nullptr;
-  /// Codes of weights are in the order of row_order.h, not of w4ax_layout.h.
+  /// Weights are packed as in row_order.h, not as in w4ax_layout.h.
   bool has_rows = false;
-  /// The next inputs are copied only when those before have been multiplied.
+  /// A single pipeline stage: the next k-block is copied only after the MMAs of the one before.
   bool has_one_stage = false;
-  /// A tile has one block, which multiplies all its inputs.
+  /// One CTA computes all of a tile's k-blocks: no Stream-K, no split-K.
   bool has_whole_tiles = false;
 };
 
-/// The product "full", without one part each ("no_..."), and without all of them, to which each
-/// line adds a part ("with_..."). The parts behind the last line are decoding ahead ("no_sharing"
-/// is that) and sharing ("full").
+/// The full kernel ("full"), without one part each ("no_..."), and without all parts, to which each
+/// line adds one ("with_..."). The parts after the last line are dequantizing ahead ("no_sharing"
+/// is that) and Stream-K ("full").
 std::span<const AblationVariant> ablation_variants();
 
-/// A plan with this tile in which no tile is shared.
+/// A plan with this tile in which one CTA computes each tile.
 TilePlan plan_whole_tiles(const ProductShape& shape, const CudaDeviceInfo& device, int tile_index);
 
 /// As w4ax_gemm_planned(). A variant with whole tiles needs such a plan.

@@ -1,4 +1,4 @@
-// Every variant of the W4Ax product gives the product's bits.
+// Every variant of the W4Ax GEMM gives the full kernel's bits.
 #include <span>
 #include <vector>
 
@@ -16,8 +16,8 @@
 namespace halley::cuda {
 namespace {
 
-/// As pack_w4ax(), in the order of row_order.h.
-std::vector<uint8_t> pack_rows(std::span<const uint8_t> codes, int64_t N, int64_t K) {
+/// pack_w4ax() with the layout of row_order.h.
+std::vector<uint8_t> pack_rows(std::span<const uint8_t> quantized, int64_t N, int64_t K) {
   const int64_t num_chunks = ceil_div<int64_t>(K, kW4axInputs);
   std::vector<uint8_t> chunks(
       static_cast<size_t>(ceil_div<int64_t>(N, kTileOutputs) * num_chunks * kW4axChunkBytes));
@@ -25,8 +25,8 @@ std::vector<uint8_t> pack_rows(std::span<const uint8_t> codes, int64_t N, int64_
     for (int64_t k = 0; k < K; ++k) {
       const int64_t chunk = n / kTileOutputs * num_chunks + k / kW4axInputs;
       const int byte =
-          row_code_byte(static_cast<int>(n % kTileOutputs), static_cast<int>(k % kW4axInputs));
-      const uint32_t code = (codes[static_cast<size_t>(n * K + k)] ^ 8u) & 15u;
+          row_major_byte(static_cast<int>(n % kTileOutputs), static_cast<int>(k % kW4axInputs));
+      const uint32_t code = (quantized[static_cast<size_t>(n * K + k)] ^ 8u) & 15u;
       uint8_t& to = chunks[static_cast<size_t>(chunk * kW4axChunkBytes + byte)];
       to = static_cast<uint8_t>(to | code << (k % 2 * 4));
     }
@@ -34,10 +34,10 @@ std::vector<uint8_t> pack_rows(std::span<const uint8_t> codes, int64_t N, int64_
   return chunks;
 }
 
-/// A weight in both orders, and inputs, half of them of 8 bits.
-class Product : public BlockInputs {
+/// A weight in both layouts, and inputs, half of them of 8 bits.
+class AblationCase : public BlockInputs {
  public:
-  Product(const CudaContext& context, const Sizes& sizes)
+  AblationCase(const CudaContext& context, const Sizes& sizes)
       : BlockInputs(sizes, {.num_s8_inputs = sizes.K / 2}, kW4axTokenPadding),
         ordered_(context, N, K),
         rows_(context, N, K) {
@@ -49,7 +49,7 @@ class Product : public BlockInputs {
 
   ProductShape shape() const { return {.M = M, .N = N, .K = K}; }
 
-  /// The product's own kernel beside f64, then all variants that can take the plan beside its bits.
+  /// Checks the full kernel versus f64, then all variants that support the plan versus its bits.
   void check(const CudaContext& context, const TilePlan& plan, bool is_whole) const {
     SCOPED_TRACE(str(plan, ", M ", M));
     const DeviceMatrix y(DType::kF32, M, N);
@@ -79,18 +79,19 @@ class Product : public BlockInputs {
 
 class AblationGpu : public HopperTest {};
 
-TEST_F(AblationGpu, EveryVariantHasTheBitsOfTheProduct) {
+TEST_F(AblationGpu, EveryVariantHasTheBitsOfTheFullKernel) {
   for (const BlockInputs::Sizes& sizes :
        {BlockInputs::Sizes{1, 130, 128}, {17, 264, 1000}, {130, 390, 1096}, {300, 500, 1536}}) {
-    const Product product(context_, sizes);
+    const AblationCase test_case(context_, sizes);
     for (size_t i = 0; i < w4ax_family().tiles.size(); ++i) {
       const auto tile = static_cast<int>(i);
-      const ProductShape shape = product.shape();
-      product.check(context_, plan_whole_tiles(shape, device_, tile), true);
+      const ProductShape shape = test_case.shape();
+      test_case.check(context_, plan_whole_tiles(shape, device_, tile), true);
       if (sizes.K < 1000) continue;
-      product.check(context_, plan_shared_tile(w4ax_family(), shape, device_, tile, 7), false);
+      test_case.check(context_, plan_shared_tile(w4ax_family(), shape, device_, tile, 7), false);
       for (const int split : {2, 3, 4}) {
-        product.check(context_, plan_split_tile(w4ax_family(), shape, device_, tile, split), false);
+        test_case.check(context_, plan_split_tile(w4ax_family(), shape, device_, tile, split),
+                        false);
       }
     }
   }

@@ -1,4 +1,4 @@
-// The tiles that a kernel of the ablation is compiled for: all of the product's.
+// Instantiates an ablation kernel for all tiles of the W4Ax GEMM.
 #pragma once
 
 #include "halley/cuda/ablation/ablation_kernels.h"

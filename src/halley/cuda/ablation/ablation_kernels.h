@@ -1,16 +1,16 @@
-// The kernels of the ablation: each is the W4Ax product without some of what makes it quick.
+// Launchers of the ablation kernels, each the W4Ax GEMM without some of its optimisations.
 #pragma once
 
 #include "halley/cuda/w4ax_gemm/w4ax_arguments.h"
 
 namespace halley::cuda {
 
-/// Each by the tokens of its tile; none where that is not compiled.
-/// Serial: a block of inputs is decoded, multiplied and scaled before the next one is looked at.
+/// Each takes the tokens of a tile and returns null where that tile is not compiled.
+/// Serial: a k-block is dequantized, multiplied and scaled before the next one is loaded.
 W4axLaunch serial_launch(int tokens);
-/// Rows: codes in the order of row_order.h.
+/// Rows: weights packed as in row_order.h.
 W4axLaunch rows_launch(int tokens);
-/// Signed: each code is cut out and its sign extended.
+/// Signed: each nibble is extracted and sign-extended.
 W4axLaunch signed_launch(int tokens);
 W4axLaunch serial_signed_launch(int tokens);
 W4axLaunch serial_rows_signed_launch(int tokens);

@@ -8,7 +8,7 @@
 namespace halley::cuda {
 namespace {
 
-TEST(Ablation, HasEveryTileOfTheProduct) {
+TEST(Ablation, HasEveryTileOfTheFullKernel) {
   for (const AblationVariant& variant : ablation_variants()) {
     if (variant.launch_of == nullptr) continue;
     std::set<W4axLaunch> launches;
@@ -20,7 +20,7 @@ TEST(Ablation, HasEveryTileOfTheProduct) {
   }
 }
 
-TEST(Ablation, BeginsWithTheProductAndNamesEachVariantOnce) {
+TEST(Ablation, BeginsWithTheFullKernelAndNamesEachVariantOnce) {
   EXPECT_EQ(std::string(ablation_variants()[0].name), "full");
   EXPECT_EQ(ablation_variants()[0].launch_of, nullptr);
   std::set<std::string> names;
@@ -38,9 +38,9 @@ TEST(Ablation, PlansOfWholeTilesShareNone) {
       EXPECT_EQ(plan.split, 1);
       EXPECT_EQ(num_shared_chunks(plan.schedule), 0);
       int64_t num_chunks = 0;
-      for (int block = 0; block < plan.schedule.num_blocks; ++block) {
-        for (TileSegment segment = first_segment(plan.schedule, block); segment.num_chunks > 0;
-             segment = next_segment(plan.schedule, block, segment)) {
+      for (int cta = 0; cta < plan.schedule.num_blocks; ++cta) {
+        for (TileSegment segment = first_segment(plan.schedule, cta); segment.num_chunks > 0;
+             segment = next_segment(plan.schedule, cta, segment)) {
           EXPECT_EQ(segment.num_chunks, plan.schedule.num_chunks);
           num_chunks += segment.num_chunks;
         }

@@ -1,11 +1,11 @@
-#include "halley/cuda/ablation/ablation_codes.cuh"
+#include "halley/cuda/ablation/ablation_dequant.cuh"
 #include "halley/cuda/ablation/ablation_instances.cuh"
 
 namespace halley::cuda {
 namespace {
 
 template <int kTokens>
-using Rows = W4axConsumer<kTokens, RowCodes<RowHighHalves>>;
+using Rows = W4axConsumer<kTokens, RowMajorWeights<RowMajorHighNibbles>>;
 
 }  // namespace
 

@@ -1,11 +1,11 @@
-// The W4Ax products without a pipeline in the block: nothing is decoded while products run.
+// W4Ax consumer without overlap in the CTA: it dequantizes nothing while MMAs run.
 #pragma once
 
 #include "halley/cuda/w4ax_gemm/w4ax_consumer.cuh"
 
 namespace halley::cuda {
 
-/// Works with a ring of one stage too: a stage is given back before the next one is waited for.
+/// Works with a one-stage pipeline too: it releases a stage before it waits for the next one.
 template <int kTokens, class Codes>
 struct SerialConsumer : W4axConsumer<kTokens, Codes> {
   using Consumer = W4axConsumer<kTokens, Codes>;
@@ -26,9 +26,9 @@ struct SerialConsumer : W4axConsumer<kTokens, Codes> {
     for (int left = num_blocks; left > 0; --left) {
       const uint32_t stage = ring.stage(args, place.index);
       wait_barrier(ring.full(args, place.index), place.parity);
-      typename Codes::Loaded codes;
-      Consumer::load_codes(stage, self, codes);
-      Codes::decode(codes, fragments);
+      typename Codes::Loaded loaded;
+      Consumer::load_codes(stage, self, loaded);
+      Codes::decode(loaded, fragments);
       Consumer::start_products(fragments, Consumer::low_descriptor(stage), of_block);
       wait_for_products<0>();
       const typename Consumer::OutputScales outputs = Consumer::load_output_scales(stage, self);

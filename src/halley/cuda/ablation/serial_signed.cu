@@ -1,4 +1,4 @@
-#include "halley/cuda/ablation/ablation_codes.cuh"
+#include "halley/cuda/ablation/ablation_dequant.cuh"
 #include "halley/cuda/ablation/ablation_instances.cuh"
 #include "halley/cuda/ablation/serial_consumer.cuh"
 
@@ -6,7 +6,7 @@ namespace halley::cuda {
 namespace {
 
 template <int kTokens>
-using SerialSigned = SerialConsumer<kTokens, W4axCodes<ExtendedSigns>>;
+using SerialSigned = SerialConsumer<kTokens, W4axCodes<SignExtendedNibbles>>;
 
 }  // namespace
 

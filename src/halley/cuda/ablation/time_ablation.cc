@@ -23,11 +23,11 @@ struct TimedPlan {
   double microseconds = 0;
 };
 
-/// The fastest of those without shared tiles.
+/// The fastest plan without shared tiles.
 TimedPlan fastest_whole_plan(const CudaContext& context, const TimedW4axWeight& weight, int64_t M) {
   TimedPlan best;
   for (size_t tile = 0; tile < w4ax_family().tiles.size(); ++tile) {
-    // Much smaller ones read weights and much larger ones nothing too often.
+    // Much smaller tiles read weights too often, much larger ones waste rows.
     const int64_t tokens = w4ax_family().tiles[tile].tile.tokens;
     if (tokens > std::max<int64_t>(2 * M, 16) || M > 16 * tokens) continue;
     const TilePlan plan = plan_whole_tiles(weight.shape(M), context.device, static_cast<int>(tile));
@@ -47,7 +47,7 @@ void add_times(const CudaContext& context, const TimedW4axWeight& weight, int64_
   for (const AblationVariant& variant : ablation_variants()) {
     const TilePlan& plan = variant.has_whole_tiles ? whole.plan : full_plan;
     const double microseconds = time_variant(context, weight, variant, plan, M);
-    if (full_microseconds == 0) full_microseconds = microseconds;  // the first one is "full"
+    if (full_microseconds == 0) full_microseconds = microseconds;  // the first variant is "full"
     times->push_back({.variant = variant.name,
                       .plan = str(plan),
                       .N = shape.N,

@@ -1,4 +1,4 @@
-// Times of the W4Ax product and of its variants.
+// Times of the W4Ax GEMM and of its ablation variants.
 #pragma once
 
 #include <cstdint>
@@ -23,18 +23,19 @@ struct AblationTime {
   std::string plan = {};
   int64_t N = 0, K = 0, M = 0;
   double microseconds = 0;
-  /// Over that of "full".
+  /// Time relative to "full".
   double ratio = 0;
-  /// The larger of both, of the bytes that must move and of the operations.
+  /// Roofline: the larger of the times for the bytes that must move and for the operations.
   double floor_microseconds = 0;
 };
 
-/// For each shape and number of rows all variants in their order. Variants that share no tiles have
-/// the tile that is fastest without; the others that of w4ax_gemm(). As time_mixed_gemm(): weights
-/// rotated so that none is in the L2 cache, a captured graph of at least 20 products, best of
-/// three; every fifth block of activations has 8 bits. Requires: compute capability 9.0;
-/// tile_workspace_bytes_max() of w4ax_family() of the context's workspace. Takes device memory of
-/// about three L2 caches and two of the largest weight. Throws UnsupportedError as w4ax_gemm().
+/// Times all variants in their order for each shape and M. Variants that share no tiles use the
+/// tile that is fastest without Stream-K; the others use that of w4ax_gemm(). Timed as
+/// time_mixed_gemm() does: weights rotate so that none is in the L2 cache, a captured graph of at
+/// least 20 GEMMs, best of three; every fifth block of activations has 8 bits. Requires compute
+/// capability 9.0, and tile_workspace_bytes_max() of w4ax_family() in the context's workspace.
+/// Takes device memory of about three L2 caches and two of the largest weight. Throws
+/// UnsupportedError as w4ax_gemm() does.
 std::vector<AblationTime> time_ablation(const CudaContext& context,
                                         const TimeAblationOptions& options = {});
 

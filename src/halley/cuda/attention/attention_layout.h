@@ -1,4 +1,4 @@
-// The layout of pages as kernels take it.
+// The page layout in the form of the kernels' parameters.
 #pragma once
 
 #include "halley/cuda/attention/attention_params.h"

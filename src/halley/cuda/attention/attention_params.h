@@ -1,4 +1,4 @@
-// What the attention kernels are given; plain numbers and device addresses.
+// Parameters of the attention kernels: sizes, strides and device pointers.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace halley::attention {
 
-/// The pages of one layer, KvPageLayout with its offsets computed.
+/// The pages of one layer: KvPageLayout with its offsets computed.
 struct PagedRows {
   const std::byte* pages = nullptr;
   int64_t page_bytes = 0;
@@ -23,12 +23,12 @@ struct PagedRows {
   int head_dim = 0;
   int num_kv_heads = 0;
   int group_size = 0;  // query heads of a kv head
-  /// 16 positions from a multiple of 16 on are next to each other, aligned to 16 bytes, with no gap
-  /// between what kernels see as rows.
+  /// The 16 positions from each multiple of 16 on are contiguous in a page, aligned to 16 bytes and
+  /// without padding between rows: the kernels may copy them as one run.
   bool is_bulk = false;
 };
 
-/// q and out: rows of heads; 16-bit elements.
+/// q, out: [M, H * D] row-major f16 or bf16.
 struct Activations {
   const std::byte* q = nullptr;
   std::byte* out = nullptr;
@@ -36,18 +36,18 @@ struct Activations {
   bool q_is_bf16 = false, out_is_bf16 = false;
 };
 
-/// Scores are capped (where soft_cap > 0) and then in units of log2.
+/// scores = scale * q.k, capped where soft_cap > 0, in units of log2.
 struct ScoreRule {
-  float scale = 0;     // of q.k; times log2(e) where there is no cap
+  float scale = 0;     // factor of q.k; times log2(e) where there is no cap
   float soft_cap = 0;  // 0: none
   int window = 0;      // 0: none
 };
 
-/// Counts in device memory. The host sets num_items; the others are 0 between launches.
+/// Counters in device memory. The host sets num_items; the others are 0 between launches.
 struct DecodeHeader {
   uint32_t num_items = 0;
-  uint32_t next_work = 0;  // taken by blocks
-  uint32_t num_blocks_done = 0;
+  uint32_t next_work = 0;  // next work item that a CTA takes
+  uint32_t num_ctas_done = 0;
   uint32_t unused = 0;
 };
 
@@ -57,11 +57,12 @@ struct DecodeParams {
   ScoreRule rule;
   DecodeHeader* header = nullptr;
   const DecodeItem* items = nullptr;
-  uint32_t num_items_max = 0;  // that there is memory for, >= 1
+  uint32_t num_items_max = 0;  // capacity of `items`, >= 1
   const int32_t* tables = nullptr;
-  uint32_t* num_arrived = nullptr;  // [sequences, units]; 0 between launches
-  float* partial_values = nullptr;  // [partials, H, padded head size]
-  float2* partial_stats = nullptr;  // [partials, H]: largest score, sum of weights
+  uint32_t* num_arrived =
+      nullptr;  // [sequences, units]: splits that have arrived; 0 between launches
+  float* partial_values = nullptr;  // [partials, H, padded D] unnormalized O
+  float2* partial_stats = nullptr;  // [partials, H]: row maximum, sum of exp2(score - maximum)
 };
 
 struct PrefillParams {
@@ -71,7 +72,7 @@ struct PrefillParams {
   const PrefillItem* items = nullptr;
   int num_items = 0;
   const int32_t* tables = nullptr;
-  /// Positions that the copy engine brings at a time, by a map of the pages; 0: there is no map.
+  /// Positions of one TMA box of the page map; 0: the pages have no map, and cp.async copies them.
   int box_tokens = 0;
   int value_groups = 0;  // from a key to its value, in groups of eight rows
 };

@@ -12,7 +12,7 @@ namespace halley {
 namespace {
 
 constexpr int64_t kHeadDimMax = 256;
-// A batch may have that many decode items beside 8 a row, however it is cut.
+// Decode items that a batch may have in addition to 8 a row, however it is split.
 constexpr int64_t kFewItems = 1024;
 
 int32_t narrow(int64_t value) {
@@ -60,12 +60,12 @@ void add_prefill_items(const AttentionProblem& problem, const BatchSequence& seq
 
 int64_t split_tokens(int64_t num_visible) {
   // One sequence with 8 kv heads then has 64 items at 1024, 4096 and 8192 positions and 256 at
-  // 32768, for the 264 blocks of an H200. On one, an item costs a block about 6 us, and 256 of its
+  // 32768, for the 264 CTAs of an H200. There an item costs a CTA about 6 us, and 256 of its
   // positions 2 to 8 us more, by their bytes: smaller splits make a single sequence faster and
   // large batches slower.
   if (num_visible <= 1024) return 128;
   if (num_visible <= 4096) return 512;
-  // A window need not begin at a boundary, which costs one more split than the division says.
+  // A window need not begin at a boundary, which costs one split more than the division says.
   const int64_t least = ceil_div(num_visible, kNumSplitsMax - 1);
   return std::max<int64_t>(1024, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(least))));
 }
@@ -76,15 +76,15 @@ int64_t num_decode_units(int64_t num_heads, int64_t num_kv_heads, int64_t head_d
 }
 
 int64_t choose_split_tokens(const AttentionProblem& problem, int64_t num_units,
-                            int64_t position_bytes, int64_t num_blocks,
+                            int64_t position_bytes, int64_t num_ctas,
                             std::span<const BatchSequence> sequences) {
-  // Microseconds of a block on an H200: for a piece, for each of its bytes while all blocks read,
-  // for joining splits. Fewer blocks read faster, each, and so do the last ones of a batch. A
-  // piece's tiles are read by all warps at once: it has 32 KB at least.
-  constexpr double kPiece = 6, kByte = 1.0 / 16000, kJoin = 2, kJoinedSplit = 0.1;
-  constexpr double kFewBlocks = 0.6, kLastPiece = 1.0 / 6;
-  constexpr int64_t kPieceBytesLeast = 32768;
-  const auto bytes_us = [](int64_t num_bytes) { return kByte * static_cast<double>(num_bytes); };
+  // Microseconds of a CTA on an H200: for an item, for each of its bytes while all CTAs read, for
+  // the combine. With fewer CTAs each one reads faster, and so do the last ones of a batch. All
+  // warps read an item's tiles at the same time: it counts as 32 KB at least.
+  constexpr double kItemUs = 6, kByteUs = 1.0 / 16000, kCombineUs = 2, kCombinedSplitUs = 0.1;
+  constexpr double kFewCtas = 0.6, kLastItem = 1.0 / 6;
+  constexpr int64_t kItemBytesLeast = 32768;
+  const auto bytes_us = [](int64_t num_bytes) { return kByteUs * static_cast<double>(num_bytes); };
   std::vector<int64_t> visible;  // of each decode
   int64_t longest = 0, num_positions = 0;
   for (const BatchSequence& sequence : sequences) {
@@ -99,21 +99,21 @@ int64_t choose_split_tokens(const AttentionProblem& problem, int64_t num_units,
   double best_time = std::numeric_limits<double>::infinity();
   for (int64_t step = 64; best == 0 || step / 2 < longest; step *= 2) {
     if (ceil_div(longest, step) > kNumSplitsMax - 1) continue;
-    int64_t num_pieces = 0;
-    for (const int64_t count : visible) num_pieces += ceil_div(count, step) * num_units;
-    if (step < longest && num_pieces / num_units > 8 * num_rows + kFewItems) continue;
-    const double share = static_cast<double>(num_pieces) / static_cast<double>(num_blocks);
-    const double piece =
-        kPiece + std::clamp(share, kFewBlocks, 1.0) *
-                     bytes_us(std::max(std::min(step, longest) * position_bytes, kPieceBytesLeast));
+    int64_t num_items = 0;
+    for (const int64_t count : visible) num_items += ceil_div(count, step) * num_units;
+    if (step < longest && num_items / num_units > 8 * num_rows + kFewItems) continue;
+    const double share = static_cast<double>(num_items) / static_cast<double>(num_ctas);
+    const double item_us =
+        kItemUs + std::clamp(share, kFewCtas, 1.0) *
+                      bytes_us(std::max(std::min(step, longest) * position_bytes, kItemBytesLeast));
     const double all =
-        kPiece * static_cast<double>(num_pieces) + bytes_us(num_positions * position_bytes);
-    double time = piece;  // each block has one
-    if (num_pieces > num_blocks) {
-      time = std::max(piece, all / static_cast<double>(num_blocks) + kLastPiece * piece);
+        kItemUs * static_cast<double>(num_items) + bytes_us(num_positions * position_bytes);
+    double time = item_us;  // each CTA has one item
+    if (num_items > num_ctas) {
+      time = std::max(item_us, all / static_cast<double>(num_ctas) + kLastItem * item_us);
     }
     const int64_t num_splits = ceil_div(longest, step);
-    if (num_splits > 1) time += kJoin + kJoinedSplit * static_cast<double>(num_splits);
+    if (num_splits > 1) time += kCombineUs + kCombinedSplitUs * static_cast<double>(num_splits);
     if (time < best_time) {
       best_time = time;
       best = step;
@@ -166,8 +166,8 @@ AttentionPlan plan_attention(const AttentionProblem& problem, int64_t num_kv_hea
 }
 
 int64_t num_decode_items_max(int64_t num_sequences, int64_t num_tokens) {
-  // By position: up to 4096 a row has 8 splits, and one more with a window; above, one for each 512
-  // or more positions, and two for the ends. A batch that decides for shorter splits has few.
+  // Up to 4096 positions a row has 8 splits, and one more with a window; above, one for each 512 or
+  // more positions, and two for the ends. The plan chooses shorter splits only for small batches.
   return std::min(10 * num_sequences + num_tokens / 512 + kFewItems, kNumSplitsMax * num_sequences);
 }
 

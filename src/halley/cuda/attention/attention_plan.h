@@ -1,4 +1,4 @@
-// How the attention of a batch is cut into pieces of work for the GPU. Pure functions.
+// Split-KV and tile schedule of a batch's attention: how it is cut into work items. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,14 @@
 
 namespace halley {
 
-/// Query heads of a kv head that one piece of a decode's work has at most: 8, or 16 where they are
-/// needed and the kernel has registers for them. All of a kv head's pieces read its keys and
+/// Largest number of query heads of one kv head that a decode work item has: 8, or 16 where the
+/// group needs them and the kernel has the registers. Every item of a kv head reads its keys and
 /// values.
 constexpr int decode_rows(int64_t group_size, int64_t head_dim) {
   return group_size > 8 && padded_head_dim(head_dim) == 128 ? 16 : 8;
 }
 
-/// Kv heads times their blocks of query heads.
+/// Kv heads times the tiles of query heads in each.
 int64_t num_decode_units(int64_t num_heads, int64_t num_kv_heads, int64_t head_dim);
 
 struct AttentionPlan {
@@ -29,38 +29,39 @@ struct AttentionPlan {
   int64_t num_partials = 0;                // splits of sequences that have more than one
 };
 
-/// Positions of a split for a row that sees `num_visible` positions: a power of two. Short rows are
-/// cut finer, so that a single sequence feeds many SMs; what else is in the batch is no
-/// part of it.
+/// Positions of a split for a row that attends to `num_visible` positions: a power of two. Short
+/// rows get shorter splits, so that a single sequence occupies many SMs. The rest of the batch does
+/// not matter.
 int64_t split_tokens(int64_t num_visible);
 
-/// The same where the batch may decide: the power of two with which `num_blocks` blocks are done
-/// soonest, by what pieces took on an H200. `position_bytes`: of a position's key and value in one
+/// The same where the batch decides: the power of two with which `num_ctas` CTAs finish soonest, by
+/// a cost model measured on an H200. `position_bytes`: bytes of a position's key and value in one
 /// kv head.
 int64_t choose_split_tokens(const AttentionProblem& problem, int64_t num_units,
-                            int64_t position_bytes, int64_t num_blocks,
+                            int64_t position_bytes, int64_t num_ctas,
                             std::span<const BatchSequence> sequences);
 
-/// The positions of splits of a row at `position`: first begin, all further boundaries, last end.
-/// Boundaries are multiples of `chosen`, and the last split is no shorter than half of it; 0: of
-/// split_tokens().
+/// Boundaries of the splits of a row at `position`: the first begin, all inner boundaries, the last
+/// end. Inner boundaries are multiples of `chosen`, and the last split has at least half of it. 0:
+/// split_tokens() chooses.
 std::vector<int64_t> split_boundaries(const AttentionProblem& problem, int64_t position,
                                       int64_t chosen = 0);
 
-/// Sequence i's page table is expected at i * table_stride. Needs no pages; `rows_per_item` is of
-/// the prefill kernel, `chosen_split` as `chosen` of split_boundaries(). Ends the process for sizes
-/// beyond 2^31 - 1.
+/// Sequence i's page table is expected at i * table_stride. The plan reads no pages.
+/// `rows_per_item` is the query tile of the prefill kernel, `chosen_split` the `chosen` of
+/// split_boundaries(). Ends the process for sizes above 2^31 - 1.
 AttentionPlan plan_attention(const AttentionProblem& problem, int64_t num_kv_heads,
                              int64_t table_stride, int64_t rows_per_item,
                              std::span<const BatchSequence> sequences, int64_t chosen_split = 0);
 
-/// No batch of `num_sequences` with `num_tokens` positions in all has more decode items.
+/// Upper bound on the decode items of any batch of `num_sequences` with `num_tokens` positions in
+/// all.
 int64_t num_decode_items_max(int64_t num_sequences, int64_t num_tokens);
 
-/// Bytes of the widest copies that pages allow: 16, 8 or 4; rows start at multiples of it.
+/// Bytes of the widest copies that the pages allow: 16, 8 or 4. Rows start at multiples of it.
 int copy_bytes(const KvPageLayout& layout);
 
-/// Empty: the kernels here can. Otherwise why not: "head_dim 17 is not a multiple of 8".
+/// Empty if the kernels support the problem, else the reason: "head_dim 17 is not a multiple of 8".
 std::string why_not_cuda_attention(const AttentionProblem& problem, const KvPageLayout& layout,
                                    DType activation_dtype);
 

@@ -69,7 +69,7 @@ TEST(AttentionPlan, ASequencesItemsDoNotDependOnItsNeighbours) {
   }
 }
 
-TEST(AttentionPlan, SplitsHavePlacesOfTheirOwnAndLongOnesComeFirst) {
+TEST(AttentionPlan, SplitsHavePartialsOfTheirOwnAndLongOnesComeFirst) {
   std::vector<BatchSequence> sequences;
   int64_t row = 0, num_tokens = 0;
   for (const int64_t position : kPositions) {
@@ -77,19 +77,19 @@ TEST(AttentionPlan, SplitsHavePlacesOfTheirOwnAndLongOnesComeFirst) {
     num_tokens += position + 1;
   }
   const AttentionPlan plan = plan_attention(problem_of(4), 4, 1 << 20, 64, sequences);
-  std::map<int64_t, int> places;
+  std::map<int64_t, int> partials;
   for (size_t i = 0; i < plan.decode_items.size(); ++i) {
     const DecodeItem& item = plan.decode_items[i];
     EXPECT_EQ(item.table_begin, item.sequence * (1 << 20));
     EXPECT_LT(item.split, item.num_splits);
-    if (item.num_splits > 1) ++places[item.first_partial + item.split];
+    if (item.num_splits > 1) ++partials[item.first_partial + item.split];
     if (i > 0) {
       const DecodeItem& before = plan.decode_items[i - 1];
       EXPECT_GE(before.end - before.begin, item.end - item.begin);
     }
   }
-  EXPECT_EQ(places.size(), static_cast<size_t>(plan.num_partials));
-  EXPECT_EQ(places.rbegin()->first, plan.num_partials - 1);
+  EXPECT_EQ(partials.size(), static_cast<size_t>(plan.num_partials));
+  EXPECT_EQ(partials.rbegin()->first, plan.num_partials - 1);
   EXPECT_LE(static_cast<int64_t>(plan.decode_items.size()), num_decode_items_max(row, num_tokens));
 }
 
@@ -120,7 +120,7 @@ TEST(AttentionPlan, PrefillItemsCoverEveryQueryRowAndWhatItSees) {
   EXPECT_THAT(begins, testing::UnorderedElementsAre(0, 64, 128, 192, 256));
 }
 
-TEST(AttentionPlan, QueryHeadsOfAKvHeadAreInAsFewPiecesAsTheKernelAllows) {
+TEST(AttentionPlan, QueryHeadsOfAKvHeadAreInAsFewUnitsAsTheKernelAllows) {
   EXPECT_EQ(num_decode_units(32, 8, 128), 8);
   EXPECT_EQ(num_decode_units(64, 8, 128), 8);
   EXPECT_EQ(num_decode_units(64, 4, 128), 4);
@@ -176,10 +176,10 @@ TEST(ChooseSplitTokens, CutsFewSequencesFineAndManyNotAtAll) {
   EXPECT_GE(chosen(32, 4096), 4096);
   EXPECT_GE(chosen(64, 8192, 136), 8192);
   EXPECT_EQ(chosen(1, 1), 64);
-  EXPECT_GT(chosen(1, 1024, 136), chosen(1, 1024));  // fewer bytes, longer pieces
+  EXPECT_GT(chosen(1, 1024, 136), chosen(1, 1024));  // fewer bytes a position, longer splits
 }
 
-TEST(ChooseSplitTokens, MakesNoMorePiecesThanThereIsRoomFor) {
+TEST(ChooseSplitTokens, MakesNoMoreItemsThanMemoryHolds) {
   for (const int64_t num_heads : {1, 32}) {
     for (const int64_t num_sequences : {1, 3, 20, 300}) {
       for (const int64_t num_tokens : {1, 63, 65, 1000, 5000, 100'000}) {

@@ -1,4 +1,4 @@
-// For tests: a batch over a paged cache in host memory, and what attention must give for it.
+// For tests: a batch over a paged cache in host memory, and the expected attention outputs.
 #pragma once
 
 #include <algorithm>
@@ -17,8 +17,8 @@
 
 namespace halley {
 
-/// Pages are in a shuffled order and hold NaN wherever no token is; page tables have -1 behind
-/// their ends. Queries are rounded to f16 or bf16.
+/// Pages are in shuffled order and hold NaN wherever no token is; page tables have -1 past their
+/// ends. Queries are rounded to f16 or bf16.
 class AttentionTestBatch {
  public:
   AttentionTestBatch(const AttentionCase& shape, bool q_is_bf16, uint32_t seed)
@@ -67,7 +67,7 @@ class AttentionTestBatch {
   int64_t num_rows() const { return num_rows_; }
   int64_t num_columns() const { return shape_.num_heads * shape_.head_dim; }
 
-  /// By the definition in f64.
+  /// Attention by its definition in f64.
   std::vector<float> expected() {
     std::vector<float> out(q_.size());
     paged_attention_reference(problem(), cache(), sequences(),
@@ -127,8 +127,8 @@ class AttentionTestBatch {
     }
   }
 
-  // Any codes but NaN, and scales that make values of size 1 of them, rows of very small values
-  // among them.
+  // Random quantized values other than NaN, with scales that dequantize them to size 1; some rows
+  // have very small scales.
   void fill_scaled_row(KvRow row, std::mt19937& random) const {
     std::uniform_real_distribution<float> uniform(0.5f, 2.0f);
     const float factor = uniform(random) * (random() % 8 == 0 ? 0x1p-7f : 1.0f);

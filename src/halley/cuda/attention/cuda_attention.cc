@@ -98,11 +98,11 @@ size_t CudaAttentionBatch::num_bytes(const CudaAttentionLimits& limits) {
 CudaAttentionBatch::CudaAttentionBatch(const CudaAttentionLimits& limits)
     : limits_(limits),
       layout_(layout_of(limits)),
-      buffer_(layout_.num_bytes, "attention's pieces of work"),
+      buffer_(layout_.num_bytes, "attention's work items"),
       staging_(layout_.num_copied) {
-  // No work, and counts that kernels expect to be 0.
+  // Clears the number of items, and the counters that the kernels expect to be 0.
   check_cuda(cudaMemset(buffer_.data(), 0, layout_.partial_stats), "clearing attention's counts");
-  // Other streams do not wait for it, and copy work to the same memory.
+  // Other streams do not wait for the memset, and copy work items to the same memory.
   check_cuda(cudaDeviceSynchronize(), "clearing attention's counts");
 }
 
@@ -110,7 +110,7 @@ void CudaAttentionBatch::copy(const CudaStream& stream, size_t offset, size_t nu
   if (num_bytes == 0) return;
   check_cuda(cudaMemcpyAsync(buffer_.data() + offset, staging_.data() + offset, num_bytes,
                              cudaMemcpyHostToDevice, stream.get()),
-             "copy of attention's pieces of work");
+             "copy of attention's work items");
 }
 
 void CudaAttentionBatch::update(const CudaStream& stream, const AttentionProblem& problem,
@@ -125,11 +125,11 @@ void CudaAttentionBatch::update(const CudaStream& stream, const AttentionProblem
   int64_t most = 0;
   for (const BatchSequence& sequence : sequences) most = std::max(most, pages_of(sequence));
   HALLEY_CHECK(most <= limits_.pages_per_sequence, most, limits_.pages_per_sequence);
-  // No wider than this batch needs, since all of it is copied; tiles may look at pages behind the
-  // last one.
+  // The table is no wider than this batch needs, since all of it is copied. A tile may read entries
+  // past the last page.
   constexpr int64_t kPagesOfTile = 64;
   const int64_t stride = std::min(most + kPagesOfTile, limits_.pages_per_sequence);
-  // The fewest blocks that a kernel has on an SM are two.
+  // Every decode kernel runs at least two CTAs an SM.
   const int64_t chosen_split =
       limits_.num_sms == 0
           ? 0

@@ -18,19 +18,20 @@
 namespace halley {
 namespace {
 
-// Outputs are of size 1 and rounded to the output's type. Weights are rounded to the operands' type
-// before they meet values: 2^-12 (f16) or 2^-9 (bf16) of sums of size 1 to 3; queries likewise, in
-// scores of size 1 to 5. A cache of bf16 has operands of bf16, whatever the output's type is.
+// Outputs have size 1 and are rounded to the output's type. Softmax weights are rounded to the
+// operand type before P V: 2^-12 (f16) or 2^-9 (bf16) of accumulators of size 1 to 3; queries
+// likewise, in scores of size 1 to 5. A cache of bf16 has bf16 operands, whatever the output's type
+// is.
 constexpr double kF16Tolerance = 4e-3;
 constexpr double kBf16OperandTolerance = 1.2e-2;
 constexpr double kBf16Tolerance = 3e-2;
 
-// Prefills round the numbers that codes stand for to f16, and the scales of fp8.
-constexpr double kDecodedTolerance = 7e-3;
+// Prefill rounds dequantized values to f16, and the scales of fp8 too.
+constexpr double kDequantizedTolerance = 7e-3;
 
 double tolerance(KvDType cache_dtype, bool is_bf16) {
   if (is_bf16) return kBf16Tolerance;
-  if (has_scales(cache_dtype)) return kDecodedTolerance;
+  if (has_scales(cache_dtype)) return kDequantizedTolerance;
   return cache_dtype == KvDType::kBf16 ? kBf16OperandTolerance : kF16Tolerance;
 }
 
@@ -81,7 +82,7 @@ class OnDevice {
   DeviceMatrix blank_output() const {
     return {dtype(), std::max<int64_t>(1, batch.num_rows()), batch.num_columns()};
   }
-  // Everything, or only some of the sequences; other rows stay NaN.
+  // Runs the sequences; rows of others stay NaN.
   std::vector<float> run(const std::vector<BatchSequence>& sequences) {
     update(sequences);
     DeviceMatrix out = blank_output();
@@ -106,7 +107,7 @@ class OnDevice {
   CudaAttentionBatch work_;
 };
 
-// Not NaN; NaN differs from everything but NaN.
+// Infinite if exactly one of two elements is NaN.
 double largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
   double largest = 0;
   for (size_t i = 0; i < a.size(); ++i) {
@@ -133,7 +134,7 @@ void expect_reference(const AttentionCase& shape, bool is_bf16, uint32_t seed) {
   const std::vector<float> out = on_device.run(on_device.batch.sequences());
   EXPECT_LE(largest_difference(out, expected), tolerance(shape.dtype, is_bf16))
       << shape.name << " " << shape.dtype << (is_bf16 ? " bf16 " : " f16 ");
-  // Again, over what the first launch left in its counts.
+  // Launches again, over the counters that the first launch left.
   EXPECT_TRUE(has_same_bits(out, on_device.run(on_device.batch.sequences()), 0, out.size()))
       << shape.name << " " << shape.dtype;
 }
@@ -149,7 +150,7 @@ TEST(CudaAttention, AgreesWithTheReferenceForEveryTypeOfTheCache) {
   }
 }
 
-// Every sequence a decode, with lengths around tiles, splits and their doublings.
+// Every sequence is a decode, with lengths around tiles, splits and their multiples.
 TEST(CudaAttention, DecodesOfAllLengthsAgreeWithTheReference) {
   const std::vector<AttentionCase> shapes = {
       {"llama",
@@ -197,9 +198,9 @@ TEST(CudaAttention, DecodesOfAllLengthsAgreeWithTheReference) {
   }
 }
 
-// More pieces of work than two for each block: they come from the counter, copies run ahead into
-// the next piece, and splits are joined while it is under way.
-TEST(CudaAttention, ManyPiecesOfABlockAgreeWithTheReference) {
+// More than two work items a CTA: CTAs take them from the counter, copies run ahead into the next
+// item, and splits are combined while it is computed.
+TEST(CudaAttention, ManyWorkItemsOfACtaAgreeWithTheReference) {
   AttentionCase shape{"crowd", 16, 8, 128, 16, KvDType::kF16, 0, 0, {}};
   for (int64_t i = 0; i < 90; ++i) shape.sequences.push_back({i * 37 % 701 + i % 3 * 200, 1});
   uint32_t seed = 150;
@@ -229,7 +230,7 @@ TEST(CudaAttention, ChunksBehindAPastAgreeWithTheReference) {
   }
 }
 
-// What the prefill kernel makes its own: tiles of 128 positions at odd lengths, pages around them,
+// Special cases of the prefill kernel: tiles of 128 positions at odd lengths, pages around them,
 // groups that do not divide its rows, heads that do not fill its columns.
 TEST(CudaAttention, PrefillsOfSixteenBitCachesAgreeWithTheReference) {
   const std::vector<AttentionCase> shapes = {
@@ -275,8 +276,8 @@ TEST(CudaAttention, PrefillsOfQuantizedCachesAgreeWithTheReference) {
   }
 }
 
-// Blocks go from one piece of work to the next: short and long ones, of one tile and of several.
-TEST(CudaAttention, MoreWorkThanMultiprocessorsAgreesWithTheReference) {
+// CTAs run several work tiles: short and long ones, of one KV tile and of several.
+TEST(CudaAttention, MoreWorkTilesThanSmsAgreesWithTheReference) {
   AttentionCase shape{"crowd", 32, 32, 64, 16, KvDType::kF16, 0, 0, {}};
   for (const int64_t past : {0, 1, 100, 130, 250, 400, 3, 90, 127, 128, 260, 60, 0}) {
     shape.sequences.push_back({past, 10 + past % 7});
@@ -339,7 +340,7 @@ void expect_chunks_have_the_bits_of_the_whole(OnDevice& on_device) {
       chunk.first_row = begin;
       chunk.num_past_tokens = begin;
       chunk.num_new_tokens = std::min(step, whole.num_new_tokens - begin);
-      // Launches of two tokens add nothing new. The last chunk may be a decode.
+      // A launch of two tokens covers nothing new. The last chunk may be a decode.
       if ((step == 2 && begin > 40) || chunk.num_new_tokens < 2) break;
       const std::vector<float> out = on_device.run({chunk});
       EXPECT_TRUE(has_same_bits(at_once, out, static_cast<size_t>(begin) * columns,

@@ -1,10 +1,10 @@
-// How tiles of keys and values come from pages to a stage of shared memory.
+// Copies of one tile of keys and values from pages to a pipeline stage in shared memory.
 //
-// Three ways. Where 16 positions are next to each other in a page ("runs"), 16-bit caches use one
-// bulk copy for the keys of a run and one for its values, which keep their order. Quantized caches,
-// which are bound by what their warps do, use copies of 16 bytes, which exchange chunks of rows so
-// that they are read without conflicts of banks; a warp starts these all at once, bulk copies one
-// by one. All other pages are copied row by row.
+// A run is 16 positions that are contiguous in a page. There are three kinds of copies. 16-bit
+// caches copy a run's keys by one cp.async.bulk and its values by another, unswizzled. Quantized
+// caches, which are bound by their warps' instructions, use cp.async of 16 bytes: it can swizzle
+// the 16-byte chunks of a row against bank conflicts, and a warp issues it for 32 chunks at once,
+// bulk copies one by one. Pages without runs are copied row by row.
 #pragma once
 
 #include <cstddef>
@@ -18,68 +18,68 @@ namespace halley::attention {
 
 inline constexpr int kRunTokens = 16;
 
-/// The warp's tiles of one piece: t, t + kDecodeWarps, ... up to the piece's end. Tile t of a
-/// sequence belongs to warp t % kDecodeWarps, whatever the piece's first tile is.
+/// The warp's tiles of one work item: t, t + kDecodeWarps, ... up to the item's end. Tile t of a
+/// sequence belongs to warp t % kDecodeWarps, whatever the item's first tile is.
 template <typename Shape>
-struct TileRange {
-  int position = 0;        // of the next tile
-  int begin = 0, end = 0;  // of the piece
+struct DecodeTiles {
+  int position = 0;        // first position of the next tile
+  int begin = 0, end = 0;  // of the item
 
-  TileRange() = default;
-  __device__ TileRange(const DecodeItem& item, int warp) : begin(item.begin), end(item.end) {
+  DecodeTiles() = default;
+  __device__ DecodeTiles(const DecodeItem& item, int warp) : begin(item.begin), end(item.end) {
     const int first = begin / Shape::kTokens;
     position =
         (first + (warp - first % kDecodeWarps + kDecodeWarps) % kDecodeWarps) * Shape::kTokens;
   }
   __device__ bool has_tile() const { return position < end; }
   __device__ void advance() { position += kDecodeWarps * Shape::kTokens; }
-  /// The newest token of a sequence is written by the kernel ahead.
+  /// The kernel queued before this one writes the newest token of a sequence.
   __device__ bool is_last_tile() const { return position + Shape::kTokens >= end; }
-  /// Whether a token of the tile's run at `run` belongs to the piece.
+  /// Whether a token of the tile's run at `run` belongs to the item.
   __device__ bool needs_run(int run) const {
     return position + run < end && position + run + kRunTokens > begin;
   }
 };
 
-/// What all copies of a piece have in common.
+/// Source of all copies of a work item.
 struct CopySource {
   const PagedRows& rows;
-  const int32_t* table = nullptr;  // the sequence's
+  const int32_t* table = nullptr;  // page table of the sequence
   int kv_head = 0;
-  int page_shift = 0;  // 2^page_shift positions are a page, where there are runs
+  int page_shift = 0;  // a page has 2^page_shift positions where there are runs
 
   static __device__ int lane() { return static_cast<int>(threadIdx.x % 32); }
-  /// Among the rows of a page, of the position's in this kv head.
+  /// Row of the position in its page, for this kv head.
   __device__ int row_of(int position) const {
     return kv_head * rows.page_tokens + (position & (rows.page_tokens - 1));
   }
 };
 
-/// Bulk copies, one of a lane.
+/// cp.async.bulk: each lane copies one run.
 template <typename Shape>
-struct BulkRuns {
+struct BulkCopyRuns {
   using Rows = typename Shape::Rows;
   static constexpr int kRuns = Shape::kTokens / kRunTokens;
   static constexpr int kRunBytes = kRunTokens * Rows::kRowBytes;
-  static constexpr int kNumArrivals = 1;  // of a barrier
+  static constexpr int kNumArrivals = 1;  // of a stage's mbarrier
 
-  int page = 0;  // of the lane's run of the next tile
+  int page = 0;  // of the lane's run in the next tile
 
   static __device__ int own_run() { return CopySource::lane() % kRuns * kRunTokens; }
-  static __device__ bool needs_own(const TileRange<Shape>& tile) {
+  static __device__ bool needs_own(const DecodeTiles<Shape>& tile) {
     return CopySource::lane() < 2 * kRuns && tile.needs_run(own_run());
   }
-  /// Ahead of the copy, which would wait for it.
-  __device__ void look_up(const CopySource& source, const TileRange<Shape>& tile) {
+  /// Looks the page up one tile ahead, so that the copy does not wait for the load.
+  __device__ void look_up(const CopySource& source, const DecodeTiles<Shape>& tile) {
     page = needs_own(tile) ? source.table[(tile.position + own_run()) >> source.page_shift] : 0;
   }
-  __device__ void start(const CopySource& source, const TileRange<Shape>& tile, uint32_t to,
+  __device__ void start(const CopySource& source, const DecodeTiles<Shape>& tile, uint32_t to,
                         uint32_t barrier) const {
     const int lane = CopySource::lane();
     if (lane == 0) {
       const int first = max(tile.begin, tile.position) / kRunTokens;
       const int end = (min(tile.end, tile.position + Shape::kTokens) - 1) / kRunTokens + 1;
-      arrive_and_expect(barrier, (end - first) * 2 * kRunBytes);
+      mbarrier_arrive_expect_tx(barrier, (end - first) * 2 * kRunBytes);
     }
     __syncwarp();
     if (!needs_own(tile)) return;
@@ -88,22 +88,22 @@ struct BulkRuns {
     const std::byte* from = source.rows.pages + page * source.rows.page_bytes +
                             (is_value ? source.rows.value_bytes : 0) + row * Rows::kRowBytes;
     const uint32_t at = to + (is_value ? Shape::kValues : 0) + own_run() * Rows::kRowBytes;
-    start_bulk_copy(at, from, kRunBytes, barrier);
+    cp_async_bulk(at, from, kRunBytes, barrier);
   }
 };
 
-/// Copies of 16 bytes, 512 at a time of a warp ("pass").
+/// cp.async of 16 bytes a lane: a pass of the warp copies 512 bytes.
 template <typename Shape>
-struct ChunkRuns {
+struct CpAsyncRuns {
   using Rows = typename Shape::Rows;
   static constexpr int kRuns = Shape::kTokens / kRunTokens;
   static constexpr int kPassesOfRun = kRunTokens * Rows::kRowBytes / 512;
   static constexpr int kLanesOfRow = Rows::kRowBytes / 16;
   static constexpr int kNumArrivals = 32;
 
-  int pages[kRuns];  // of the next tile; -1: none
+  int pages[kRuns];  // of the next tile's runs; -1: none
 
-  __device__ void look_up(const CopySource& source, const TileRange<Shape>& tile) {
+  __device__ void look_up(const CopySource& source, const DecodeTiles<Shape>& tile) {
 #pragma unroll
     for (int run = 0; run < kRuns; ++run) {
       const int at = run * kRunTokens;
@@ -111,7 +111,7 @@ struct ChunkRuns {
           tile.needs_run(at) ? source.table[(tile.position + at) >> source.page_shift] : -1;
     }
   }
-  __device__ void start(const CopySource& source, const TileRange<Shape>& tile, uint32_t to,
+  __device__ void start(const CopySource& source, const DecodeTiles<Shape>& tile, uint32_t to,
                         uint32_t barrier) const {
     const PagedRows& rows = source.rows;
     const int lane = CopySource::lane();
@@ -125,47 +125,47 @@ struct ChunkRuns {
 #pragma unroll
       for (int i = 0; i < kPassesOfRun; ++i) {
         const int pass = run * kPassesOfRun + i;
-        const int chunk = lane % kLanesOfRow ^ Shape::exchange_of_pass(pass);
+        const int chunk = lane % kLanesOfRow ^ Shape::swizzle_of_pass(pass);
         const uint32_t at = own_row + 512 * pass + 16 * chunk;
-        start_copy<16>(at, from + 512 * i, is_needed);
-        start_copy<16>(at + Shape::kValues, from + rows.value_bytes + 512 * i, is_needed);
+        cp_async<16>(at, from + 512 * i, is_needed);
+        cp_async<16>(at + Shape::kValues, from + rows.value_bytes + 512 * i, is_needed);
       }
-      if (lane < 8) {  // four scales of keys, or of values
+      if (lane < 8) {  // a lane copies four scales of keys, or of values
         const bool is_value = lane >= 4;
         const std::byte* scales = page + rows.scale_bytes + 4 * row + 16 * (lane % 4) +
                                   (is_value ? rows.value_scale_bytes : 0);
         const int at = (is_value ? Shape::kValueScales : Shape::kKeyScales) + 4 * run * kRunTokens;
-        start_copy<16>(to + at + 16 * (lane % 4), scales, is_needed);
+        cp_async<16>(to + at + 16 * (lane % 4), scales, is_needed);
       }
     }
-    arrive_after_copies(barrier);
+    cp_async_mbarrier_arrive_noinc(barrier);
   }
 };
 
-/// Where rows go that are copied one by one.
+/// Shared-memory offsets of rows that are copied one by one.
 template <typename Shape>
 struct StageLayout {
   using Rows = typename Shape::Rows;
   static constexpr int kTokens = min_of(32, Shape::kTokens);
   static __device__ int key(int row, int byte) {
-    return row * Rows::kRowBytes + (byte ^ 16 * Shape::exchange_of_token(row));
+    return row * Rows::kRowBytes + (byte ^ 16 * Shape::swizzle_of_token(row));
   }
   static __device__ int value(int row, int byte) { return Shape::kValues + key(row, byte); }
   static __device__ int key_scale(int row) { return Shape::kKeyScales + 4 * row; }
   static __device__ int value_scale(int row) { return Shape::kValueScales + 4 * row; }
 };
 
-/// The tile's rows one by one. Not inlined: of no use to most caches, and large.
+/// Copies the tile's rows one by one. Not inlined: most caches do not use it, and it is large.
 template <typename Shape>
-__device__ __noinline__ void copy_rows(const CopySource& source, TileRange<Shape> tile, uint32_t to,
-                                       uint32_t barrier) {
+__device__ __noinline__ void copy_rows(const CopySource& source, DecodeTiles<Shape> tile,
+                                       uint32_t to, uint32_t barrier) {
   using Layout = StageLayout<Shape>;
   const PagedCopies<Layout> copies{source.rows, source.table, tile.begin, tile.end, source.kv_head};
   for (int row = 0; row < Shape::kTokens; row += Layout::kTokens) {
     const int position = tile.position + row;
     copies.start(position, copies.page_of(position), to, row);
   }
-  arrive_after_copies(barrier);
+  cp_async_mbarrier_arrive_noinc(barrier);
 }
 
 }  // namespace halley::attention

@@ -1,4 +1,4 @@
-// Launches the decode kernel's instances of one type.
+// Launches the decode kernel's instances of one cache type.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -19,7 +19,7 @@ void launch_decode_instance(const CudaContext& context, const DecodeParams& para
                                   Shape::kSharedBytes),
              "shared memory of decode_attention");
   launch_with_pdl(context, "decode_attention",
-                  {.grid = dim3(static_cast<unsigned>(Shape::kBlocks * context.device.num_sms)),
+                  {.grid = dim3(static_cast<unsigned>(Shape::kCtasPerSm * context.device.num_sms)),
                    .block = dim3(kDecodeThreads),
                    .shared_bytes = Shape::kSharedBytes},
                   kernel, params);

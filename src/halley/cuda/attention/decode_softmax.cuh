@@ -1,9 +1,10 @@
-// The online softmax of a decode over tiles of transposed scores, as the tensor cores leave them:
-// a lane has the tokens g and g + 8 of each step, and the queries 2c and 2c + 1 of each eight.
+// Online softmax of decode attention over tiles of S^T accumulators: a lane has tokens g and g + 8
+// of each k-step, and queries 2c and 2c + 1 of each n8 tile.
 //
-// Scores stay as they are, and the factor to log2 is in the exponent. What weights are relative to
-// (a query's base, the values' unit) rises only when a tile exceeds it by far: weights reach 2^8
-// and scales of values 2^4, which leaves f16 room, and the lanes need not agree in each tile.
+// Scores stay unscaled; the factor to log2 is applied in the exponent. The rescale is lazy: a
+// query's reference maximum, and the unit of value scales, rise only when a tile exceeds them by
+// far. Softmax weights may reach 2^8 and value scales 2^4, which f16 can hold, and the lanes need
+// not agree on a maximum in each tile.
 #pragma once
 
 #include <cstddef>
@@ -15,9 +16,9 @@
 
 namespace halley::attention {
 
-constexpr float kScaleRoom = 16.0f;  // the greatest scale of values, in units
+constexpr float kScaleHeadroom = 16.0f;  // greatest scale of values, in units
 
-/// Over the lanes of equal c: all tokens of a tile.
+/// Reduces over the lanes of equal c: all tokens of a tile.
 __device__ inline float max_over_tokens(float x) {
 #pragma unroll
   for (int mask = 4; mask <= 16; mask *= 2) {
@@ -31,33 +32,33 @@ __device__ inline float sum_over_tokens(float x) {
   return x;
 }
 
-/// A lane's part of a tile: its tokens are `first` and each kTokenStep behind it, of which those in
-/// [begin, end) are seen. Scales are at addresses of shared memory.
+/// A lane's tokens in a tile: `first` and every kTokenStep after it. Tokens outside [begin, end)
+/// are masked. Scales are shared-memory addresses.
 struct LaneTokens {
   uint32_t key_scales, value_scales;
   int first, begin, end;
-  bool sees_all;  // all lanes do
+  bool sees_all;  // no token of any lane is masked
 };
 
 /// A warp's running softmax. Query 8b + 2c + j of the lane is [b][j].
 template <typename Shape>
 struct DecodeSoftmax {
   using Rows = typename Shape::Rows;
-  static constexpr int kBlocks = Shape::kBlocks8;
+  static constexpr int kN8Tiles = Shape::kN8Tiles;
   static constexpr int kTokens = 2 * Shape::kNumSteps;  // of a lane in a tile
-  using Scores = float[Shape::kNumSteps][kBlocks][4];   // [2h + j]
+  using Scores = float[Shape::kNumSteps][kN8Tiles][4];  // [2h + j]
 
-  float factor[kBlocks][2];     // of scores to log2
-  float query_sum[kBlocks][2];  // of the query's elements, for zeros
-  float margin[kBlocks][2];     // of scores, that weights have room for
+  float factor[kN8Tiles][2];     // from scores to log2
+  float query_sum[kN8Tiles][2];  // sum of the query's elements, for zero points
+  float margin[kN8Tiles][2];     // headroom in scores: ref_max may be exceeded by it
 
-  float base[kBlocks][2];      // score whose weight is 1; -infinity: none yet
-  float exponent[kBlocks][2];  // -base * factor
-  float limit[kBlocks][2];     // of scores, base + margin
-  float sum[kBlocks][2];       // of weights; of this lane's tokens alone
-  float zero_sum[kBlocks][2];  // of weight * zero; likewise
-  // Weights meet values in f16, where weight * scale might be too small: they are in units of about
-  // the greatest scale so far, and so are the sums of values.
+  float ref_max[kN8Tiles][2];   // reference maximum: score whose weight is 1; -infinity: none yet
+  float exponent[kN8Tiles][2];  // -ref_max * factor
+  float limit[kN8Tiles][2];     // ref_max + margin
+  float sum[kN8Tiles][2];       // sum of weights over this lane's tokens
+  float zero_sum[kN8Tiles][2];  // sum of weight * zero over this lane's tokens
+  // P is an f16 operand, in which weight * value scale might underflow: P and acc_o are in units of
+  // about the greatest value scale so far.
   float unit = 0, per_unit = 0;
 
   struct Scales {
@@ -67,12 +68,12 @@ struct DecodeSoftmax {
 #pragma unroll
       for (int i = 0; i < kTokens; i += 2) {
         if constexpr (Shape::kTokenStep == 1) {
-          const uint2 bits = load_shared_pair(from + 4 * i);
+          const uint2 bits = ld_shared_b32x2(from + 4 * i);
           set(i, bits.x);
           set(i + 1, bits.y);
         } else {
-          set(i, load_shared_word(from + 4 * Shape::kTokenStep * i));
-          set(i + 1, load_shared_word(from + 4 * Shape::kTokenStep * (i + 1)));
+          set(i, ld_shared_b32(from + 4 * Shape::kTokenStep * i));
+          set(i + 1, ld_shared_b32(from + 4 * Shape::kTokenStep * (i + 1)));
         }
       }
     }
@@ -83,14 +84,14 @@ struct DecodeSoftmax {
     }
   };
 
-  __device__ void begin(const ScoreRule& rule, const float (&multiplier)[kBlocks][2]) {
+  __device__ void begin(const ScoreRule& rule, const float (&multiplier)[kN8Tiles][2]) {
 #pragma unroll
-    for (int b = 0; b < kBlocks; ++b) {
+    for (int b = 0; b < kN8Tiles; ++b) {
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        factor[b][j] = rule.scale * code_unit<Shape::kDType>() / multiplier[b][j];
-        margin[b][j] = kWeightRoom / (rule.soft_cap > 0 ? 1.0f : factor[b][j]);
-        base[b][j] = limit[b][j] = -infinity();
+        factor[b][j] = rule.scale * denormal_scale<Shape::kDType>() / multiplier[b][j];
+        margin[b][j] = kWeightHeadroom / (rule.soft_cap > 0 ? 1.0f : factor[b][j]);
+        ref_max[b][j] = limit[b][j] = -infinity();
         exponent[b][j] = sum[b][j] = zero_sum[b][j] = 0;
       }
     }
@@ -98,10 +99,10 @@ struct DecodeSoftmax {
     per_unit = 0;
   }
 
-  /// From sums of products to weights in units, in place. Where something rises, `rescale` gets
-  /// what sums of values are to be multiplied by, and the result is true in all lanes.
+  /// Turns the S accumulators into softmax weights in units, in place. Returns, in all lanes,
+  /// whether a reference rose; `rescale` then holds the factors of acc_o.
   __device__ bool step(Scores& scores, const LaneTokens& tokens, const ScoreRule& rule,
-                       float (&rescale)[kBlocks][2]) {
+                       float (&rescale)[kN8Tiles][2]) {
     if constexpr (Rows::kHasScales) {
       Scales keys;
       keys.load(tokens.key_scales);
@@ -110,11 +111,11 @@ struct DecodeSoftmax {
     if (rule.soft_cap > 0) cap(scores, rule.soft_cap);
     Scales values;
     if constexpr (Rows::kHasScales) values.load(tokens.value_scales);
-    if (!tokens.sees_all) hide(scores, values, tokens);
-    float greatest[kBlocks][2];
+    if (!tokens.sees_all) mask(scores, values, tokens);
+    float greatest[kN8Tiles][2];
     bool exceeds = false;
 #pragma unroll
-    for (int b = 0; b < kBlocks; ++b) {
+    for (int b = 0; b < kN8Tiles; ++b) {
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
         greatest[b][j] = -infinity();
@@ -129,18 +130,18 @@ struct DecodeSoftmax {
     if constexpr (Rows::kHasScales) {
 #pragma unroll
       for (int i = 0; i < kTokens; ++i) greatest_scale = fmaxf(greatest_scale, values.of[i]);
-      exceeds = exceeds || greatest_scale > kScaleRoom * unit;
+      exceeds = exceeds || greatest_scale > kScaleHeadroom * unit;
     }
-    const bool rises = __any_sync(0xFFFFFFFFu, exceeds);
-    if (rises) raise(greatest, greatest_scale, rule, rescale);
-    to_weights(scores, values, rule);
-    return rises;
+    const bool rescales = __any_sync(0xFFFFFFFFu, exceeds);
+    if (rescales) raise_maxima(greatest, greatest_scale, rule, rescale);
+    exponentiate(scores, values, rule);
+    return rescales;
   }
 
-  /// Sums over all tokens, at the end.
+  /// Reduces the sums over all tokens; once, at the end.
   __device__ void finish() {
 #pragma unroll
-    for (int b = 0; b < kBlocks; ++b) {
+    for (int b = 0; b < kN8Tiles; ++b) {
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
         sum[b][j] = sum_over_tokens(sum[b][j]);
@@ -154,7 +155,7 @@ struct DecodeSoftmax {
 #pragma unroll
     for (int i = 0; i < kTokens; ++i) {
 #pragma unroll
-      for (int b = 0; b < kBlocks; ++b) {
+      for (int b = 0; b < kN8Tiles; ++b) {
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
           float& score = scores[i / 2][b][i % 2 * 2 + j];
@@ -169,7 +170,7 @@ struct DecodeSoftmax {
 #pragma unroll
     for (int i = 0; i < kTokens; ++i) {
 #pragma unroll
-      for (int b = 0; b < kBlocks; ++b) {
+      for (int b = 0; b < kN8Tiles; ++b) {
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
           float& score = scores[i / 2][b][i % 2 * 2 + j];
@@ -179,13 +180,13 @@ struct DecodeSoftmax {
     }
   }
 
-  static __device__ void hide(Scores& scores, Scales& values, const LaneTokens& tokens) {
+  static __device__ void mask(Scores& scores, Scales& values, const LaneTokens& tokens) {
 #pragma unroll
     for (int i = 0; i < kTokens; ++i) {
       const int token = tokens.first + Shape::kTokenStep * i;
       if (token >= tokens.begin && token < tokens.end) continue;
 #pragma unroll
-      for (int b = 0; b < kBlocks; ++b) {
+      for (int b = 0; b < kN8Tiles; ++b) {
 #pragma unroll
         for (int j = 0; j < 2; ++j) scores[i / 2][b][i % 2 * 2 + j] = -infinity();
       }
@@ -193,31 +194,31 @@ struct DecodeSoftmax {
     }
   }
 
-  /// Bases of the queries that exceed their limit, and the unit if it is exceeded: a query's bits
-  /// do not depend on others.
-  __device__ void raise(const float (&of_lane)[kBlocks][2], float lane_scale, const ScoreRule& rule,
-                        float (&rescale)[kBlocks][2]) {
+  /// Raises the reference maximum of the queries that exceed their limit, and the unit if it is
+  /// exceeded. A query's bits do not depend on other queries.
+  __device__ void raise_maxima(const float (&of_lane)[kN8Tiles][2], float lane_scale,
+                               const ScoreRule& rule, float (&rescale)[kN8Tiles][2]) {
     float unit_change = 1;
     if constexpr (Rows::kHasScales) {
-      // Numbers that are not negative are in the order of their bits.
+      // Non-negative floats compare as their bits do.
       const float greatest =
           __uint_as_float(__reduce_max_sync(0xFFFFFFFFu, __float_as_uint(lane_scale)));
-      if (greatest > kScaleRoom * unit) {
+      if (greatest > kScaleHeadroom * unit) {
         per_unit = 1.0f / greatest;
         unit_change = __fmul_rn(unit, per_unit);
         unit = greatest;
       }
     }
 #pragma unroll
-    for (int b = 0; b < kBlocks; ++b) {
+    for (int b = 0; b < kN8Tiles; ++b) {
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
         const float greatest = max_over_tokens(of_lane[b][j]);
         float change = 1;
         if (greatest > limit[b][j]) {
           const float to_log2 = rule.soft_cap > 0 ? 1.0f : factor[b][j];
-          change = exp2_approx(__fmul_rn(__fsub_rn(base[b][j], greatest), to_log2));
-          base[b][j] = greatest;
+          change = exp2_approx(__fmul_rn(__fsub_rn(ref_max[b][j], greatest), to_log2));
+          ref_max[b][j] = greatest;
           exponent[b][j] = -__fmul_rn(greatest, to_log2);
           limit[b][j] = __fadd_rn(greatest, margin[b][j]);
           sum[b][j] = __fmul_rn(sum[b][j], change);
@@ -228,14 +229,14 @@ struct DecodeSoftmax {
     }
   }
 
-  __device__ void to_weights(Scores& scores, const Scales& values, const ScoreRule& rule) {
+  __device__ void exponentiate(Scores& scores, const Scales& values, const ScoreRule& rule) {
     const bool is_capped = rule.soft_cap > 0;
 #pragma unroll
     for (int i = 0; i < kTokens; ++i) {
       float in_units = 1;
       if constexpr (Rows::kHasScales) in_units = __fmul_rn(values.of[i], per_unit);
 #pragma unroll
-      for (int b = 0; b < kBlocks; ++b) {
+      for (int b = 0; b < kN8Tiles; ++b) {
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
           float& weight = scores[i / 2][b][i % 2 * 2 + j];

@@ -1,4 +1,4 @@
-// How the copy engine sees a layer's pages of a KV cache of a 16-bit type.
+// The TMA tensor map of a layer's KV pages, for caches of 16-bit types.
 #pragma once
 
 #include <cuda.h>
@@ -7,17 +7,17 @@
 
 namespace halley::attention {
 
-/// Positions that one box holds: a power of two that divides a page and a tile of 128; 0 where the
-/// engine cannot copy such pages to where the tensor cores read them, in groups of eight whole rows
-/// of 64 or 128 elements.
+/// Positions of one TMA box: a power of two that divides a page and a tile of 128. 0 if TMA cannot
+/// write such pages in the 128-byte swizzle that wgmma reads, in groups of eight whole rows of 64
+/// or 128 elements.
 int box_tokens(const KvPageLayout& layout);
 
 /// From the group of eight rows that holds a key to that of its value.
 int value_groups(const KvPageLayout& layout);
 
 /// A map of five dimensions: 64 elements, 8 rows, panels of 64 columns, groups of eight rows in a
-/// page (keys, then values), pages. A box holds box_tokens() > 0 rows as wgmma_layout.h has them.
-/// Throws DeviceError where the driver has no such maps.
+/// page (keys, then values), pages. A box is box_tokens() > 0 rows in the layout of wgmma_layout.h.
+/// Throws DeviceError where the driver has no tensor maps.
 CUtensorMap page_map(const KvLayerView& cache);
 
 }  // namespace halley::attention

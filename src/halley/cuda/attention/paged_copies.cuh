@@ -1,4 +1,4 @@
-// Copies of keys and values from pages to shared memory.
+// cp.async copies of key and value rows from pages to shared memory.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace halley::attention {
 
-/// One warp's copies of consecutive positions of a sequence, keys and values of one kv head. Layout
-/// has Rows, kTokens (16 or 32), and the bytes of shared memory for a row's byte and scale.
+/// One warp copies consecutive positions of a sequence: keys and values of one kv head. Layout has
+/// Rows, kTokens (16 or 32), and the shared-memory offsets of a row's bytes and scales.
 template <typename Layout>
 struct PagedCopies {
   using Rows = typename Layout::Rows;
@@ -18,21 +18,21 @@ struct PagedCopies {
   static constexpr int kRowsPerPass = 32 / kLanesPerRow;
 
   const PagedRows& rows;
-  const int32_t* table;  // the sequence's
-  int begin, end;        // positions that are copied; others become zeros
+  const int32_t* table;  // page table of the sequence
+  int begin, end;        // positions that are copied; others are zero-filled
   int kv_head;
 
   __device__ int lane() const { return static_cast<int>(threadIdx.x % 32); }
   __device__ int token_of(int position) const { return position + lane() % Layout::kTokens; }
 
-  /// The lane's page; looked up ahead of the copy, which would wait for it.
+  /// Page of the lane's token, looked up ahead so that the copy does not wait for the load.
   __device__ int page_of(int position) const {
     const int token = token_of(position);
     return token >= begin && token < end ? table[token / rows.page_tokens] : 0;
   }
 
-  /// Starts the copies of kTokens positions from `position` on to rows `first_row`... of `to`, an
-  /// address of shared memory.
+  /// Issues the copies of kTokens positions from `position` on to the rows from `first_row` on of
+  /// `to`, a shared-memory address.
   __device__ void start(int position, int page_index, uint32_t to, int first_row) const {
     const int token = token_of(position);
     const bool is_valid = token >= begin && token < end;
@@ -51,8 +51,8 @@ struct PagedCopies {
       if (lane() < Layout::kTokens) {
         const std::byte* scale = page + rows.scale_bytes + 4 * row_index;
         const int row = first_row + lane();
-        start_copy<4>(to + Layout::key_scale(row), scale, is_valid);
-        start_copy<4>(to + Layout::value_scale(row), scale + rows.value_scale_bytes, is_valid);
+        cp_async<4>(to + Layout::key_scale(row), scale, is_valid);
+        cp_async<4>(to + Layout::value_scale(row), scale + rows.value_scale_bytes, is_valid);
       }
     }
   }
@@ -70,13 +70,13 @@ struct PagedCopies {
           0xFFFFFFFFu, static_cast<unsigned long long>(reinterpret_cast<uintptr_t>(own_row)), row);
       const auto* from = reinterpret_cast<const std::byte*>(static_cast<uintptr_t>(address)) + byte;
       const bool is_valid = (valid >> row & 1u) != 0;
-      // 16 bytes of a row, less where the row ends before.
+      // 16 bytes of a row, fewer where the row ends before.
 #pragma unroll
       for (int i = 0; i < 16; i += kBytes) {
         if (byte + i >= rows.row_bytes) continue;
-        start_copy<kBytes>(to + Layout::key(first_row + row, byte) + i, from + i, is_valid);
-        start_copy<kBytes>(to + Layout::value(first_row + row, byte) + i,
-                           from + rows.value_bytes + i, is_valid);
+        cp_async<kBytes>(to + Layout::key(first_row + row, byte) + i, from + i, is_valid);
+        cp_async<kBytes>(to + Layout::value(first_row + row, byte) + i, from + rows.value_bytes + i,
+                         is_valid);
       }
     }
   }

@@ -10,7 +10,7 @@ namespace halley::attention {
 
 struct PrefillLaunch {
   PrefillParams params;  // num_items >= 1
-  CUtensorMap map = {};  // of the cache's pages, where params.box_tokens > 0
+  CUtensorMap map = {};  // page map where params.box_tokens > 0
   int num_sms = 1;
   cudaStream_t stream = nullptr;
 };

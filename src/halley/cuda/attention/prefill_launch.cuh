@@ -1,4 +1,4 @@
-// Launches the prefill kernel's instances of one type.
+// Launches the prefill kernel's instances of one cache type.
 #pragma once
 
 #include <algorithm>
@@ -19,10 +19,10 @@ void launch_prefill_instance(const PrefillLaunch& launch) {
   check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                   Shape::kSharedBytes),
              "shared memory of prefill_attention");
-  const int num_works = launch.params.num_items * launch.params.rows.num_kv_heads;
-  const int num_blocks = std::min(num_works, launch.num_sms);
-  kernel<<<static_cast<unsigned>(num_blocks), kPrefillThreads, Shape::kSharedBytes,
-           launch.stream>>>(launch.params, launch.map);
+  const int num_work_tiles = launch.params.num_items * launch.params.rows.num_kv_heads;
+  const int num_ctas = std::min(num_work_tiles, launch.num_sms);
+  kernel<<<static_cast<unsigned>(num_ctas), kPrefillThreads, Shape::kSharedBytes, launch.stream>>>(
+      launch.params, launch.map);
   check_launch("prefill_attention");
 }
 

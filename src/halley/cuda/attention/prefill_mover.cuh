@@ -1,5 +1,6 @@
-// Queries to shared memory and outputs back, beside the products: consumers find the queries of
-// their next work ready, and go on to it while the outputs of the last one are written.
+// Moves queries to shared memory and outputs back to device memory, concurrently with the MMAs:
+// consumers find the queries of their next work tile ready, and continue while the last one's
+// outputs are stored.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +12,7 @@
 
 namespace halley::attention {
 
-/// One of `num_warps` warps that move rows: 16 bytes a lane.
+/// One of `num_warps` warps that move rows, 16 bytes a lane.
 template <typename Shape>
 struct RowMover {
   static constexpr int kLanes = Shape::kRowBytes / 16;  // of a row
@@ -23,18 +24,18 @@ struct RowMover {
   const PrefillParams& params;
   PrefillMemory<Shape> memory;
   int warp, num_warps;
-  uint32_t turn = 0;  // of the queries that are loaded next
+  uint32_t round = 0;  // of the queries that are loaded next
 
   static __device__ int lane() { return static_cast<int>(threadIdx.x % 32); }
   static __device__ int part() { return lane() % kLanes; }
 
-  /// Loads the queries of the next work, where outputs of a former one are stored first. Consumers
-  /// then have its facts; false: there is no work.
+  /// Loads the queries of the next work tile into the next stage, after storing the outputs that
+  /// stage holds. Signals full_queries() with the work tile's info; false: there is no work.
   __device__ bool next() {
-    const auto stage = static_cast<int>(turn % Shape::kQueryStages);
-    if (turn >= Shape::kQueryStages) store_outputs(turn - Shape::kQueryStages);
+    const auto stage = static_cast<int>(round % Shape::kQueryStages);
+    if (round >= Shape::kQueryStages) store_outputs(round - Shape::kQueryStages);
     PrefillWork work;
-    const bool has_work = PrefillTurns{params}.get(turn, work);
+    const bool has_work = PrefillSchedule{params}.get(round, work);
     if (has_work) {
       for (int slab = warp; slab < kPrefillRows / kSlabRows; slab += num_warps) {
         if (are_operands()) {
@@ -43,37 +44,37 @@ struct RowMover {
           load_queries(work, stage, slab * kSlabRows);
         }
       }
-      close_copy_group();
+      cp_async_commit_group();
     }
     if (warp == 0 && lane() == 0) {
-      WorkFacts facts;
-      if (has_work) facts = facts_of(work);
-      store_shared_quad(
-          memory.work_facts(stage),
-          make_uint4(static_cast<uint32_t>(facts.first_tile), static_cast<uint32_t>(facts.end_tile),
-                     static_cast<uint32_t>(facts.first_position),
-                     static_cast<uint32_t>(facts.seen_by_all)));
-      store_shared_word(memory.work_facts(stage) + 16, static_cast<uint32_t>(facts.first_head));
+      WorkInfo info;
+      if (has_work) info = info_of(work);
+      st_shared_b32x4(
+          memory.work_info(stage),
+          make_uint4(static_cast<uint32_t>(info.first_tile), static_cast<uint32_t>(info.end_tile),
+                     static_cast<uint32_t>(info.first_position),
+                     static_cast<uint32_t>(info.seen_by_all)));
+      st_shared_b32(memory.work_info(stage) + 16, static_cast<uint32_t>(info.first_head));
     }
-    wait_for_copies<0>();
-    fence_shared_for_async();
+    cp_async_wait_group<0>();
+    fence_proxy_async();
     __syncwarp();
-    if (lane() == 0) arrive(memory.full_queries(stage));
-    ++turn;
+    if (lane() == 0) mbarrier_arrive(memory.full_queries(stage));
+    ++round;
     return has_work;
   }
 
-  /// After next() has said that there is no more work.
+  /// Stores the remaining outputs, after next() has returned false.
   __device__ void finish() const {
-    for (uint32_t i = turn < Shape::kQueryStages ? 0 : turn - Shape::kQueryStages; i + 1 < turn;
+    for (uint32_t i = round < Shape::kQueryStages ? 0 : round - Shape::kQueryStages; i + 1 < round;
          ++i) {
       store_outputs(i);
     }
   }
 
  private:
-  __device__ WorkFacts facts_of(const PrefillWork& work) const {
-    const TileRange<Shape> tiles(work.item);
+  __device__ WorkInfo info_of(const PrefillWork& work) const {
+    const PrefillTiles<Shape> tiles(work.item);
     return {tiles.begin, tiles.end, work.item.num_past_tokens + work.first_token,
             params.rule.window > 0 ? work.item.end - params.rule.window : 0, work.first_head};
   }
@@ -81,7 +82,7 @@ struct RowMover {
     return work.is_row(row) && 8 * part() < params.rows.head_dim;
   }
 
-  /// Whether queries can be multiplied as they are.
+  /// Whether queries are wgmma operands without conversion.
   __device__ bool are_operands() const {
     return params.activations.q_is_bf16 == (Shape::kOperand == Operand::kBf16) &&
            params.rule.scale > 0;
@@ -93,10 +94,10 @@ struct RowMover {
       const int row = first_row + pass * kRowsPerPass + lane() / kLanes;
       const int64_t element =
           work.element(row, params.activations.q_stride, params.rows.head_dim) + 8 * part();
-      start_copy<16>(memory.query(stage, row, 16 * part()), params.activations.q + 2 * element,
-                     has_part(work, row));
+      cp_async<16>(memory.query(stage, row, 16 * part()), params.activations.q + 2 * element,
+                   has_part(work, row));
       if (part() == 0) {
-        store_shared_word(memory.factor(stage, row), __float_as_uint(params.rule.scale));
+        st_shared_b32(memory.factor(stage, row), __float_as_uint(params.rule.scale));
       }
     }
   }
@@ -120,7 +121,8 @@ struct RowMover {
     }
   }
 
-  /// Times a power of two each as in QueryRows. Zeros for rows and elements that are not.
+  /// Scales the row by a power of two as QueryRow does. Rows and columns that do not exist are
+  /// zeros.
   __device__ void store_query(int stage, int row, Words<16> raw) const {
     float2 pairs[4];
     float greatest = 0;
@@ -134,35 +136,35 @@ struct RowMover {
     for (int lanes = 1; lanes < kLanes; lanes *= 2) {
       greatest = fmaxf(greatest, __shfl_xor_sync(0xFFFFFFFFu, greatest, lanes));
     }
-    // Queries have the sign of the rule's scale: a row's largest score is that of the largest
-    // product. With a scale of 0 they are 0.
+    // Queries take the sign of the rule's scale, so that the row's largest score is that of the
+    // largest q.k. With a scale of 0 they are 0.
     const float scale = params.rule.scale, power = inverse_power(greatest);
     const float multiplier = scale > 0 ? power : scale < 0 ? -power : 0.0f;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       raw.words[i] = pack<Shape::kOperand>(pairs[i].x * multiplier, pairs[i].y * multiplier);
     }
-    store_shared_quad(memory.query(stage, row, 16 * part()),
-                      make_uint4(raw.words[0], raw.words[1], raw.words[2], raw.words[3]));
+    st_shared_b32x4(memory.query(stage, row, 16 * part()),
+                    make_uint4(raw.words[0], raw.words[1], raw.words[2], raw.words[3]));
     if (part() == 0) {
       const float factor = scale == 0 ? 1.0f : fabsf(scale) / power;
-      store_shared_word(memory.factor(stage, row), __float_as_uint(factor));
+      st_shared_b32(memory.factor(stage, row), __float_as_uint(factor));
     }
   }
 
-  /// Of the work of a turn, as consumers leave them where its queries were.
-  __device__ void store_outputs(uint32_t of_turn) const {
-    const auto stage = static_cast<int>(of_turn % Shape::kQueryStages);
+  /// Stores the outputs of the work tile of a round, which consumers left where its queries were.
+  __device__ void store_outputs(uint32_t of_round) const {
+    const auto stage = static_cast<int>(of_round % Shape::kQueryStages);
     PrefillWork work;
-    if (!PrefillTurns{params}.get(of_turn, work)) return;
-    wait_for_barrier(memory.outputs(stage), of_turn / Shape::kQueryStages % 2);
+    if (!PrefillSchedule{params}.get(of_round, work)) return;
+    mbarrier_wait(memory.outputs(stage), of_round / Shape::kQueryStages % 2);
     __syncwarp();
     for (int slab = warp; slab < kPrefillRows / kSlabRows; slab += num_warps) {
 #pragma unroll 4
       for (int pass = 0; pass < kPasses; ++pass) {
         const int row = slab * kSlabRows + pass * kRowsPerPass + lane() / kLanes;
         if (!has_part(work, row)) continue;
-        const uint4 words = load_shared_quad(memory.query(stage, row, 16 * part()));
+        const uint4 words = ld_shared_b32x4(memory.query(stage, row, 16 * part()));
         const int64_t element =
             work.element(row, params.activations.out_stride, params.rows.head_dim);
         *reinterpret_cast<uint4*>(params.activations.out + 2 * (element + 8 * part())) = words;

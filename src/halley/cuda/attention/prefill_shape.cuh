@@ -1,4 +1,4 @@
-// Sizes of the prefill kernel, its shared memory, and the order of its work.
+// Sizes, shared memory and pipeline states of the prefill kernel.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ inline constexpr int kProducerThreads = 32 * kProducerWarps;
 inline constexpr int kPrefillThreads = kConsumerThreads + kProducerThreads;
 static_assert(kPrefillRows == 64 * kConsumers);
 
-/// Sizes of one instance of the kernel; bytes of shared memory count from a multiple of 1024.
+/// Sizes of one instance of the kernel; shared-memory offsets count from a multiple of 1024.
 template <KvDType kType, int kHeadDim>
 struct PrefillShape {
   using Rows = KvRows<kType, kHeadDim>;
@@ -26,45 +26,45 @@ struct PrefillShape {
   static constexpr Operand kOperand = Rows::kOperand;
   static constexpr int kPaddedHeadDim = kHeadDim;
   static constexpr int kPanels = kHeadDim / kPanelColumns;
-  static constexpr bool kIsDecoded = Rows::kHasScales;
-  static constexpr int kTokens = kHeadDim <= 128 ? 128 : 32;  // positions of a tile
-  static constexpr int kSteps = kHeadDim / 16;                // of products with keys
-  static constexpr int kTokenSteps = kTokens / 16;            // of products with values
-  static constexpr int kRowBytes = 2 * kHeadDim;              // as operands
+  static constexpr bool kIsDequantized = Rows::kHasScales;
+  static constexpr int kTokens = kHeadDim <= 128 ? 128 : 32;  // positions of a KV tile
+  static constexpr int kSteps = kHeadDim / 16;                // k-steps of QK^T
+  static constexpr int kTokenSteps = kTokens / 16;            // k-steps of PV
+  static constexpr int kRowBytes = 2 * kHeadDim;              // as wgmma operands
   static constexpr int kTileBytes = kTokens * kRowBytes;      // keys, or values
   static constexpr int kStages = 2;                           // of keys, and of values
-  static constexpr int kCodeStages = 2;
-  static constexpr int kCodeTileBytes = kIsDecoded ? kTokens * Rows::kRowBytes : 0;
+  static constexpr int kQuantizedStages = 2;
+  static constexpr int kQuantizedTileBytes = kIsDequantized ? kTokens * Rows::kRowBytes : 0;
 
-  // Of queries: three hide more of the time that rows take to come and go.
-  static constexpr int kQueryStages = kIsDecoded || kHeadDim > 128 ? 2 : 3;
+  // Query stages: three hide more of the latency of loading queries and storing outputs.
+  static constexpr int kQueryStages = kIsDequantized || kHeadDim > 128 ? 2 : 3;
 
   static constexpr int kQueryBytes = kPrefillRows * kRowBytes;
   static constexpr int kKeyBegin = kQueryStages * kQueryBytes;
   static constexpr int kValueBegin = kKeyBegin + kStages * kTileBytes;
-  static constexpr int kCodeBegin = kValueBegin + kStages * kTileBytes;
-  static constexpr int kFactBegin = kCodeBegin + kCodeStages * kCodeTileBytes;
-  static constexpr int kFactBytes = 32 + 4 * kPrefillRows;  // of a work, of its rows
-  static constexpr int kBarrierBegin = kFactBegin + kQueryStages * kFactBytes;
+  static constexpr int kQuantizedBegin = kValueBegin + kStages * kTileBytes;
+  static constexpr int kInfoBegin = kQuantizedBegin + kQuantizedStages * kQuantizedTileBytes;
+  static constexpr int kInfoBytes = 32 + 4 * kPrefillRows;  // of a work tile, of its rows
+  static constexpr int kBarrierBegin = kInfoBegin + kQueryStages * kInfoBytes;
   static constexpr int kBarriers = 4 * kStages + 2 * kQueryStages + 1;
-  static constexpr int kSharedBytes = kBarrierBegin + 8 * kBarriers + kPanelGroupBytes;
+  static constexpr int kSharedBytes = kBarrierBegin + 8 * kBarriers + kSwizzleAtomBytes;
   static_assert(kSharedBytes <= 227 * 1024);
 
-  // Of a thread. Threads begin with 168: three warpgroups have 504 together.
-  static constexpr int kConsumerRegisters = kIsDecoded ? 200 : 208;
-  static constexpr int kProducerRegisters = kIsDecoded ? 104 : 88;
+  // setmaxnreg counts of a thread. Threads start with 168: three warpgroups have 504 together.
+  static constexpr int kConsumerRegisters = kIsDequantized ? 200 : 208;
+  static constexpr int kProducerRegisters = kIsDequantized ? 104 : 88;
   static_assert(kConsumers * kConsumerRegisters + kProducerRegisters <= 504);
 };
 
-/// Addresses in shared memory.
+/// Shared-memory addresses.
 template <typename Shape>
 struct PrefillMemory {
   uint32_t begin;
 
   __device__ PrefillMemory()
-      : begin((shared_address(shared_memory()) + kPanelGroupBytes - 1) &
-              ~static_cast<uint32_t>(kPanelGroupBytes - 1)) {}
-  /// Byte of a query row, and later of its outputs.
+      : begin((shared_address(shared_memory()) + kSwizzleAtomBytes - 1) &
+              ~static_cast<uint32_t>(kSwizzleAtomBytes - 1)) {}
+  /// Address of a byte of a query row, and later of its outputs.
   __device__ uint32_t query(int stage, int row, int byte) const {
     return begin + stage * Shape::kQueryBytes + panel_offset(Shape::kPanels, row, byte);
   }
@@ -74,17 +74,17 @@ struct PrefillMemory {
   __device__ uint32_t values(int stage) const {
     return begin + Shape::kValueBegin + stage * Shape::kTileBytes;
   }
-  __device__ uint32_t codes(int stage) const {
-    return begin + Shape::kCodeBegin + stage * Shape::kCodeTileBytes;
+  __device__ uint32_t quantized(int stage) const {
+    return begin + Shape::kQuantizedBegin + stage * Shape::kQuantizedTileBytes;
   }
-  /// What consumers need to know of a work, WorkFacts, and of its rows: the scale of products.
-  __device__ uint32_t work_facts(int stage) const {
-    return begin + Shape::kFactBegin + stage * Shape::kFactBytes;
+  /// Address of the WorkInfo of a work tile; factor(): the score scale of one of its rows.
+  __device__ uint32_t work_info(int stage) const {
+    return begin + Shape::kInfoBegin + stage * Shape::kInfoBytes;
   }
-  __device__ uint32_t factor(int stage, int row) const { return work_facts(stage) + 32 + 4 * row; }
+  __device__ uint32_t factor(int stage, int row) const { return work_info(stage) + 32 + 4 * row; }
 
-  // Full: the tile, or the work's queries and facts, are there. Empty: the consumers' warps are
-  // done with it. Outputs: they stand where the queries were.
+  // full_*: the tile, or the work tile's queries and info, have arrived. empty_*: the consumer
+  // warps are done with the stage. outputs: the outputs are where the queries were.
   __device__ uint32_t full_keys(int stage) const { return barrier(stage); }
   __device__ uint32_t full_values(int stage) const { return barrier(Shape::kStages + stage); }
   __device__ uint32_t empty_keys(int stage) const { return barrier(2 * Shape::kStages + stage); }
@@ -93,60 +93,61 @@ struct PrefillMemory {
   __device__ uint32_t outputs(int stage) const {
     return barrier(4 * Shape::kStages + Shape::kQueryStages + stage);
   }
-  /// The producer's own: a tile is there that it has to change.
+  /// The TMA producer's own barrier: a tile has arrived that it must zero-fill in part.
   __device__ uint32_t arrived() const {
     return barrier(4 * Shape::kStages + 2 * Shape::kQueryStages);
   }
 
-  /// By one thread; so many threads arrive at tiles' full barriers, and so many warps move rows.
+  /// One thread calls it. `num_producers` threads arrive at the tiles' full barriers, `num_movers`
+  /// warps move rows.
   __device__ void init_barriers(int num_producers, int num_movers) const {
     for (int stage = 0; stage < Shape::kStages; ++stage) {
-      init_barrier(full_keys(stage), num_producers);
-      init_barrier(full_values(stage), num_producers);
-      init_barrier(empty_keys(stage), kConsumerThreads / 32);
-      init_barrier(empty_values(stage), kConsumerThreads / 32);
+      mbarrier_init(full_keys(stage), num_producers);
+      mbarrier_init(full_values(stage), num_producers);
+      mbarrier_init(empty_keys(stage), kConsumerThreads / 32);
+      mbarrier_init(empty_values(stage), kConsumerThreads / 32);
     }
     for (int stage = 0; stage < Shape::kQueryStages; ++stage) {
-      init_barrier(full_queries(stage), num_movers);
-      init_barrier(outputs(stage), kConsumerThreads / 32);
+      mbarrier_init(full_queries(stage), num_movers);
+      mbarrier_init(outputs(stage), kConsumerThreads / 32);
     }
-    init_barrier(arrived(), 1);
-    publish_barriers();
+    mbarrier_init(arrived(), 1);
+    fence_mbarrier_init();
   }
 
  private:
   __device__ uint32_t barrier(int index) const { return begin + Shape::kBarrierBegin + 8 * index; }
 };
 
-/// A ring's place: stages in turn, and the parity of the phase that a full barrier completes next.
+/// Pipeline state: the stage, and the parity of the phase that its full barrier completes next.
 template <int kStages>
-struct RingPlace {
+struct PipelineState {
   int stage = 0;
-  uint32_t parity = 0;
+  uint32_t phase = 0;
 
   __device__ void advance() {
     if (++stage == kStages) {
       stage = 0;
-      parity ^= 1u;
+      phase ^= 1u;
     }
   }
 };
 
-/// What consumers know of a work.
-struct WorkFacts {
+/// Description of a work tile for the consumers.
+struct WorkInfo {
   int first_tile = -1;  // -1: there is no work
   int end_tile = 0;
-  int first_position = 0;  // of the rows
-  int seen_by_all = 0;     // from here on, no window hides what is not behind the rows
+  int first_position = 0;  // of the first row
+  int seen_by_all = 0;     // from this position on no window masks a position up to the row's own
   int first_head = 0;      // of the first row, among those of the group
 };
 
-/// The tiles that hold a block's positions [item.begin, item.end).
+/// The KV tiles that hold the work tile's positions [item.begin, item.end).
 template <typename Shape>
-struct TileRange {
+struct PrefillTiles {
   int begin, end;
 
-  __device__ explicit TileRange(const PrefillItem& item)
+  __device__ explicit PrefillTiles(const PrefillItem& item)
       : begin(item.begin / Shape::kTokens), end((item.end + Shape::kTokens - 1) / Shape::kTokens) {}
 };
 

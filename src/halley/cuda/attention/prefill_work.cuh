@@ -1,4 +1,4 @@
-// What a block of a prefill kernel works on.
+// Work tiles of the prefill kernel and their static schedule.
 #pragma once
 
 #include <cstdint>
@@ -7,26 +7,26 @@
 
 namespace halley::attention {
 
-/// `n` / d of small numbers, where per_d is 1 / d: exact, since n + 1/2 is far from multiples of d.
+/// `n` / d for small integers with per_d = 1 / d: exact, since n + 1/2 is far from multiples of d.
 __device__ inline int quotient(int n, float per_d) {
   return static_cast<int>((static_cast<float>(n) + 0.5f) * per_d);
 }
 
-/// Some query rows of one sequence and kv head.
+/// A work tile: a query tile of one sequence and kv head.
 struct PrefillWork {
   PrefillItem item;
   int kv_head = 0;
   int group_size = 0;
-  int first_token = 0, first_head = 0;  // of the work's first query row; a head of the group
+  int first_token = 0, first_head = 0;  // of the work tile's first query row; a head of the group
   float per_group = 0;                  // 1 / group_size
 
-  /// Whether the work has the row: one of kPrefillRows.
+  /// Whether the row (one of kPrefillRows) exists.
   __device__ bool is_row(int row) const {
     return item.query_begin + row < item.num_new_tokens * group_size;
   }
   __device__ int tokens_before(int row) const { return quotient(first_head + row, per_group); }
   __device__ int token(int row) const { return first_token + tokens_before(row); }
-  /// Element of the row's first column, where rows of activations are `stride` apart.
+  /// Element of the row's first column, in activations with rows `stride` apart.
   __device__ int64_t element(int row, int64_t stride, int head_dim) const {
     const int tokens = tokens_before(row);
     const int head = (kv_head - tokens) * group_size + first_head + row;
@@ -37,15 +37,16 @@ struct PrefillWork {
   }
 };
 
-/// The works of a block in turn. Items are sorted by length, and blocks take them there and back
-/// again, so that all have about the same number of positions. Works of an item are its kv heads.
-struct PrefillTurns {
+/// The static tile schedule: items are sorted by length, and CTAs take work tiles in serpentine
+/// order, so that all have about the same number of positions. An item has one work tile for each
+/// kv head.
+struct PrefillSchedule {
   const PrefillParams& params;
 
-  /// False: the block has no work in that turn, nor later.
-  __device__ bool get(uint32_t turn, PrefillWork& work) const {
-    const uint32_t block = turn % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x;
-    const uint32_t index = turn * gridDim.x + block;
+  /// False: the CTA has no work tile in this round, nor later.
+  __device__ bool get(uint32_t round, PrefillWork& work) const {
+    const uint32_t cta = round % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x;
+    const uint32_t index = round * gridDim.x + cta;
     const auto num_kv_heads = static_cast<uint32_t>(params.rows.num_kv_heads);
     if (index >= static_cast<uint32_t>(params.num_items) * num_kv_heads) return false;
     work.item = params.items[index / num_kv_heads];

@@ -1,4 +1,4 @@
-// Query rows of a decode from device memory to operands of the tensor cores.
+// Query rows of decode attention: from device memory to B-operand fragments.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +9,10 @@
 
 namespace halley::attention {
 
-/// A lane's part of a query row, in the order of raw_key_operand(). Rows are multiplied by a power
-/// of two so that their greatest element is in [1, 2): f16 then holds queries of any size, elements
-/// below 2^-14 of the greatest (2^-10 of some, for int4) less exactly.
+/// A lane's part of a query row, in the order of raw_key_element(). The row is multiplied by a
+/// power of two that brings its greatest element to [1, 2): f16 then holds queries of any
+/// magnitude. Elements below 2^-14 of the greatest (2^-10 for the high nibbles of int4) lose
+/// precision.
 template <KvDType kType, int kHeadDim>
 struct QueryRow {
   using Rows = KvRows<kType, kHeadDim>;
@@ -21,7 +22,7 @@ struct QueryRow {
   Words<16> raw[kGroups];
   bool is_bf16;
 
-  /// `row` is the row's first element, or null for a row of zeros.
+  /// `row`: the row's first element, or null for a row of zeros.
   __device__ void load(const std::byte* row, int head_dim, bool row_is_bf16) {
     is_bf16 = row_is_bf16;
     const int c = static_cast<int>(threadIdx.x % 4);
@@ -34,7 +35,7 @@ struct QueryRow {
     }
   }
 
-  /// Element of the lane's units, counted through; not multiplied.
+  /// Element `element` of the lane's units, unscaled.
   __device__ float at(int element) const {
     const uint32_t word = raw[element / 8].words[element % 8 / 2];
     const float2 pair = is_bf16 ? unpack<Operand::kBf16>(word) : unpack<Operand::kF16>(word);
@@ -51,7 +52,7 @@ struct QueryRow {
     return result;
   }
 
-  /// The operand of step `step`; adds its elements, as rounded, to `sum`.
+  /// The B operand of k-step `step`. Adds its elements, as rounded, to `sum`.
   __device__ void operand(int step, float multiplier, uint32_t (&words)[2], float& sum) const {
     const int first = step / Rows::kKeyUnitSteps * Rows::kKeyUnitElements;
     const int in_unit = step % Rows::kKeyUnitSteps;
@@ -64,9 +65,9 @@ struct QueryRow {
         const float2 rounded = unpack<Rows::kOperand>(pair);
         sum += rounded.x + rounded.y;
       }
-      // Codes of these elements stand for 16 times as much.
+      // High nibbles stand for 16 times the value.
       const bool is_high_nibble = kType == KvDType::kInt4 && word == 1;
-      words[word] = is_high_nibble ? multiply_f16x2(pair, kF16OfSixteenth) : pair;
+      words[word] = is_high_nibble ? mul_f16x2(pair, kF16OfSixteenth) : pair;
     }
   }
 };

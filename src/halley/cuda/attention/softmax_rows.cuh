@@ -1,8 +1,9 @@
-// What the online softmax of both kernels is made of: sums over lanes, the cap, scales of rows.
+// Online softmax parts that decode and prefill share: reductions over lanes, the soft cap, row
+// scales.
 //
-// Every rounding is written out (__fmul_rn, __fadd_rn, fmaf): left to itself the compiler joins a
-// product and a sum in one place of a lane's rows and not in another, and a row's bits would depend
-// on where in a tile it stands.
+// Every rounding is explicit (__fmul_rn, __fadd_rn, fmaf): the compiler would otherwise contract a
+// multiply and an add for some of a lane's rows and not for others, and a row's bits would depend
+// on its position in a tile.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +15,11 @@ namespace halley::attention {
 
 __device__ inline float infinity() { return __uint_as_float(0x7F800000u); }
 
-/// log2 of the greatest weight. What weights are relative to rises only when a tile exceeds it by
-/// more; f16 has room for them.
-constexpr float kWeightRoom = 8.0f;
+/// log2 of the greatest softmax weight. The reference maximum rises only when a tile exceeds it by
+/// more (lazy rescale); f16 holds weights up to 2^8.
+constexpr float kWeightHeadroom = 8.0f;
 
-/// Greatest of the four lanes that share rows; and their sum.
+/// Maximum over the quad of lanes that share rows; quad_sum(): the sum.
 __device__ inline float quad_max(float x) {
   x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, 1));
   return fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, 2));

@@ -22,8 +22,8 @@ constexpr int64_t kNumLaunchesMin = 20;
 constexpr KvDType kTimedTypes[] = {KvDType::kF16, KvDType::kFp8E4M3, KvDType::kInt8,
                                    KvDType::kInt4};
 
-// Numbers that are finite and positive in every type of the cache and of its scales: 16-bit words
-// 0x3400 to 0x37FF. Zeros would be faster than what users have.
+// Fills with values that are finite and positive in every cache type and as scales: 16-bit words
+// 0x3400 to 0x37FF. Zeros would run faster than real data.
 void fill(std::byte* device, size_t num_bytes, const CudaStream& stream) {
   std::mt19937 random(1);
   std::vector<uint16_t> block(size_t{1} << 21);
@@ -50,7 +50,7 @@ CudaAttentionLimits limits_of(const AttentionTimingCase& shape, int num_sms) {
   return limits;
 }
 
-// Pages of all sequences in a shuffled order.
+// Pages of all sequences in shuffled order.
 std::vector<int32_t> shuffled_pages(int64_t count) {
   std::vector<int32_t> pages(static_cast<size_t>(count));
   std::iota(pages.begin(), pages.end(), 0);
@@ -63,7 +63,7 @@ AttentionProblem problem_of(const AttentionTimingCase& shape) {
   return {shape.num_heads, 1.0f / std::sqrt(static_cast<float>(shape.head_dim)), 0, 0};
 }
 
-// 2 products of 2 operations for each position that a new token sees.
+// Two GEMMs with 2 FLOP for each position that a new token attends to.
 double num_causal_flops(const AttentionTimingCase& shape) {
   const int64_t first_seen = shape.num_tokens - shape.num_new_tokens + 1;
   const double pairs = 0.5 * static_cast<double>(shape.num_new_tokens) *

@@ -26,10 +26,11 @@ struct AttentionTiming {
   AttentionTimingCase shape;
   double median_us = 0;  // of a launch
   double least_us = 0, most_us = 0;
-  /// num_kv_bytes at the device's read bandwidth, or num_flops at its rate where that is longer.
+  /// num_kv_bytes at the device's read bandwidth, or num_flops at its FLOP rate where that takes
+  /// longer.
   double floor_us = 0;
   int64_t num_kv_bytes = 0;
-  double num_flops = 0;  // of both products, for the positions that causal attention sees
+  double num_flops = 0;  // of QK^T and PV, for the positions that causal attention sees
 
   double tera_flops_per_second() const { return num_flops / median_us * 1e-6; }
 };
@@ -41,10 +42,10 @@ std::vector<AttentionTimingCase> attention_timing_cases();
 /// Prefills of Llama-3's heads: 1 x 8192, 4 x 2048 and 8 x 1024 tokens, for the same caches.
 std::vector<AttentionTimingCase> prefill_timing_cases();
 
-/// Launches in a graph over copies of the cache that together exceed the L2 cache several times, so
-/// that keys and values come from memory; the median of several replays. Floors count with a read
-/// bandwidth and a rate of 16-bit matrix products; 4.66e12 and 967e12 were measured on an H200.
-/// Throws DeviceError where memory does not suffice.
+/// Times launches in a graph over copies of the cache that together exceed the L2 cache several
+/// times, so that keys and values come from HBM; the median of several replays. Floors assume a
+/// read bandwidth and a dense 16-bit tensor-core rate; 4.66e12 B/s and 967e12 FLOP/s were measured
+/// on an H200. Throws DeviceError where memory does not suffice.
 std::vector<AttentionTiming> time_attention(const CudaDeviceInfo& device, double bytes_per_second,
                                             std::span<const AttentionTimingCase> cases,
                                             double flops_per_second = 967e12);

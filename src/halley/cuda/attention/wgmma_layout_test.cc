@@ -9,8 +9,8 @@
 namespace halley::attention {
 namespace {
 
-// What the hardware does with a descriptor, from the canonical layouts of the PTX ISA, for 16-bit
-// elements and the 128-byte swizzle: address bits 4 to 6 are exchanged by bits 7 to 9.
+// A model of the hardware's descriptor addressing after the canonical layouts of the PTX ISA, for
+// 16-bit elements and the 128-byte swizzle: address bits 4 to 6 are XORed with bits 7 to 9.
 struct Descriptor {
   uint32_t start, leading, stride;
 
@@ -22,12 +22,12 @@ struct Descriptor {
     EXPECT_EQ(bits >> 49 & 0x1FFF, 0U);  // no base offset: operands begin at multiples of 1024
   }
   static uint32_t swizzled(uint32_t address) { return address ^ (address >> 7 & 7) << 4; }
-  // Rows of A or columns of B, `k` of the 16 columns that are summed over.
+  // K-major: row of A or column of B, k-th of the 16 columns of a k-step.
   uint32_t row_element(int row, int k) const {
     const int at = row / 8 * static_cast<int>(stride) + row % 8 * 128 + 2 * k;
     return swizzled(start + static_cast<uint32_t>(at));
   }
-  // With the transpose bit: `k` of the 16 rows that are summed over.
+  // MN-major (transpose bit set): k-th of the 16 rows of a k-step.
   uint32_t column_element(int k, int column) const {
     const int at = column / 64 * static_cast<int>(leading) + column % 64 * 2 +
                    k / 8 * static_cast<int>(stride) + k % 8 * 128;
@@ -37,13 +37,14 @@ struct Descriptor {
 
 constexpr uint32_t kBegin = 37 * 1024;
 
-TEST(WgmmaLayout, RowOperandsAreWhereTheDescriptorSays) {
+TEST(WgmmaLayout, KMajorOperandsAreWhereTheDescriptorSays) {
   for (const int num_panels : {1, 2, 4}) {
     for (const int first_row : {0, 64}) {
       for (int step = 0; step < 4 * num_panels; ++step) {
         const int begin = panel_offset(num_panels, first_row, 0);
-        const Descriptor descriptor(row_operand(kBegin + static_cast<uint32_t>(begin), num_panels) +
-                                    static_cast<uint64_t>(row_operand_step(step) / 16));
+        const Descriptor descriptor(
+            k_major_descriptor(kBegin + static_cast<uint32_t>(begin), num_panels) +
+            static_cast<uint64_t>(k_major_step_offset(step) / 16));
         for (int row = 0; row < 64; ++row) {
           for (int k = 0; k < 16; ++k) {
             const int offset = panel_offset(num_panels, first_row + row, 2 * (16 * step + k));
@@ -56,12 +57,12 @@ TEST(WgmmaLayout, RowOperandsAreWhereTheDescriptorSays) {
   }
 }
 
-TEST(WgmmaLayout, ColumnOperandsAreWhereTheDescriptorSays) {
+TEST(WgmmaLayout, MnMajorOperandsAreWhereTheDescriptorSays) {
   for (const int num_panels : {1, 2, 4}) {
     for (int step = 0; step < 8; ++step) {
       const Descriptor descriptor(
-          column_operand(kBegin, num_panels) +
-          static_cast<uint64_t>(column_operand_step(num_panels, step) / 16));
+          mn_major_descriptor(kBegin, num_panels) +
+          static_cast<uint64_t>(mn_major_step_offset(num_panels, step) / 16));
       for (int k = 0; k < 16; ++k) {
         for (int column = 0; column < 64 * num_panels; ++column) {
           const int offset = panel_offset(num_panels, 16 * step + k, 2 * column);

@@ -1,5 +1,5 @@
-// Operations that leave codes against those that leave numbers and a pass that rounds them: byte
-// for byte.
+// Fused operations with quantized outputs agree byte for byte with the unfused operation followed
+// by quantize_rows().
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -12,21 +12,21 @@
 
 #include "halley/base/checked_math.h"
 #include "halley/base/str.h"
-#include "halley/cuda/fused/activation_codes.h"
-#include "halley/cuda/fused/norm_codes.h"
+#include "halley/cuda/fused/quantized_activation.h"
+#include "halley/cuda/fused/quantized_norm.h"
 #include "halley/cuda/testing/device_matrix.h"
 #include "halley/cuda/testing/gpu_test.h"
 
 namespace halley::cuda {
 namespace {
 
-struct CodeCase {
+struct QuantCase {
   ActivationQuant kind;
   float scale = 0.02f;
   bool has_sums = false;
-  bool has_order = false;  // of blocks
+  bool has_perm = false;  // of blocks
 };
-constexpr CodeCase kCases[] = {
+constexpr QuantCase kCases[] = {
     {ActivationQuant::kS8Token, 0, false},     {ActivationQuant::kS8Token, 0, true},
     {ActivationQuant::kS8Static, 0.02f, true}, {ActivationQuant::kE4m3Token},
     {ActivationQuant::kE4m3Static, 0.01f},     {ActivationQuant::kE4m3Static, NAN},
@@ -40,43 +40,44 @@ std::vector<int32_t> shuffled(int64_t K) {
   return order;
 }
 
-/// Rows of codes with guards, their scales and sums. `padding` 16 keeps rows at multiples of 16.
-class Coded {
+/// Quantized rows with guards, their scales and sums. `padding` 16 keeps rows at multiples of 16.
+class QuantizedResult {
  public:
-  Coded(const CodeCase& of, DType dtype, int64_t M, int64_t K, int64_t padding)
-      : codes_(activation_code_dtype(of.kind), M, K + padding),
+  QuantizedResult(const QuantCase& of, DType dtype, int64_t M, int64_t K, int64_t padding)
+      : quantized_(activation_code_dtype(of.kind), M, K + padding),
         scales_(DType::kF32, ceil_div(K, activation_group_inputs(of.kind, K)), M),
         sums_(DType::kI32, 1, M),
-        order_(shuffled(of.has_order ? K : 1)),
+        order_(shuffled(of.has_perm ? K : 1)),
         to_{.dtype = dtype,
             .quant = {.kind = of.kind,
                       .scale = of.scale,
                       .num_s8_inputs = 256,
                       .s4_clip = 0.875f,
-                      .input_perm = of.has_order ? order_.data() : nullptr},
-            .rows = {.codes = codes_.matrix(),
+                      .input_perm = of.has_perm ? order_.data() : nullptr},
+            .rows = {.codes = quantized_.matrix(),
                      .padded_cols = K + padding,
                      .scales = scales_.matrix().row<float>(0),
                      .scales_pitch = is_block(of) ? scales_.matrix().row_stride : 0,
                      .sums = of.has_sums ? sums_.matrix().row<int32_t>(0) : nullptr}} {
     to_.rows.codes.num_cols = K;
-    // Within the last block.
+    // Padding stays within the last block.
     if (is_block(of)) to_.rows.padded_cols = std::min(K + padding, round_up<int64_t>(K, 128));
   }
 
-  const CodedRows& to() const { return to_; }
+  const QuantizedOutput& to() const { return to_; }
 
-  void expect_same(const Coded& right, const CudaStream& stream, const std::string& what) const {
-    expect_equal(codes_.get(stream), right.codes_.get(stream), what + ", codes");
+  void expect_same(const QuantizedResult& right, const CudaStream& stream,
+                   const std::string& what) const {
+    expect_equal(quantized_.get(stream), right.quantized_.get(stream), what + ", quantized values");
     expect_equal(scales_.get(stream), right.scales_.get(stream), what + ", scales");
     expect_equal(sums_.get(stream), right.sums_.get(stream), what + ", sums");
-    EXPECT_TRUE(codes_.guards_are_intact(stream)) << what;
+    EXPECT_TRUE(quantized_.guards_are_intact(stream)) << what;
     EXPECT_TRUE(scales_.guards_are_intact(stream)) << what;
     EXPECT_TRUE(sums_.guards_are_intact(stream)) << what;
   }
 
  private:
-  static bool is_block(const CodeCase& of) { return of.kind == ActivationQuant::kS4S8Block128; }
+  static bool is_block(const QuantCase& of) { return of.kind == ActivationQuant::kS4S8Block128; }
   static void expect_equal(const std::vector<float>& got, const std::vector<float>& right,
                            const std::string& what) {
     ASSERT_EQ(got.size(), right.size());
@@ -87,19 +88,19 @@ class Coded {
     }
   }
 
-  DeviceMatrix codes_, scales_, sums_;
+  DeviceMatrix quantized_, scales_, sums_;
   DeviceArray<int32_t> order_;
-  CodedRows to_;
+  QuantizedOutput to_;
 };
 
 class FusedGpuTest : public GpuTest {
  protected:
-  /// What was there before: numbers, and a pass that rounds them.
-  void round(const DeviceMatrix& numbers, const Coded& right) {
+  /// The unfused reference: floating-point rows, then quantize_rows().
+  void round(const DeviceMatrix& numbers, const QuantizedResult& right) {
     quantize_rows(context_, right.to().quant, numbers.matrix(), right.to().rows);
   }
 
-  /// One row with a NaN, one with an infinity, and zeros.
+  /// Puts a NaN in one row and an infinity in another one, and zeros a third.
   static void spoil(DeviceMatrix& x, const CudaStream& stream) {
     std::vector<float> values = x.get(stream);
     const auto K = static_cast<size_t>(x.num_cols());
@@ -113,7 +114,7 @@ class FusedGpuTest : public GpuTest {
   }
 };
 
-TEST_F(FusedGpuTest, NormsLeaveTheCodesOfTheirNumbers) {
+TEST_F(FusedGpuTest, NormsEqualNormThenQuantize) {
   const std::pair<int64_t, int64_t> shapes[] = {{1, 1},    {5, 7},    {2, 100},   {70, 4096},
                                                 {6, 4100}, {4, 8192}, {1, 12288}, {1, 50000}};
   for (const auto& [M, K] : shapes) {
@@ -123,7 +124,7 @@ TEST_F(FusedGpuTest, NormsLeaveTheCodesOfTheirNumbers) {
       bias[i] = static_cast<float>(i % 5) - 2;
     }
     const DeviceArray<float> device_weight(weight), device_bias(bias);
-    for (const CodeCase& of : kCases) {
+    for (const QuantCase& of : kCases) {
       for (const DType dtype : kTypes) {
         for (const bool is_layer_norm : {false, true}) {
           const NormParams params = {.is_layer_norm = is_layer_norm,
@@ -133,7 +134,7 @@ TEST_F(FusedGpuTest, NormsLeaveTheCodesOfTheirNumbers) {
                                      .epsilon = 1e-5f};
           const std::string what = str(of.kind, " by ", name_of(dtype), ", ", M, " x ", K);
           const int64_t padding = (16 - K % 16) % 16;
-          const Coded right(of, dtype, M, K, padding), got(of, dtype, M, K, padding);
+          const QuantizedResult right(of, dtype, M, K, padding), got(of, dtype, M, K, padding);
           DeviceMatrix x(DType::kF32, M, K);
           const DeviceMatrix y(dtype, M, K);
           x.fill_normal(static_cast<uint32_t>(K), 3.0f, 0.25f);
@@ -149,15 +150,15 @@ TEST_F(FusedGpuTest, NormsLeaveTheCodesOfTheirNumbers) {
   }
 }
 
-TEST_F(FusedGpuTest, NormsAddToTheStreamAsWithoutCodes) {
+TEST_F(FusedGpuTest, AddNormsEqualAddNormThenQuantize) {
   for (const auto& [M, K] :
        {std::pair<int64_t, int64_t>{9, 4096}, {3, 77}, {300, 4096}, {260, 5124}}) {
     const std::vector<float> weight(static_cast<size_t>(K), 1.25f);
     const DeviceArray<float> device_weight(weight);
     const NormParams params = {.weight = device_weight.data(), .epsilon = 1e-6f};
     for (const DType dtype : {DType::kF16, DType::kBf16}) {
-      for (const CodeCase& of : kCases) {
-        const Coded right(of, dtype, M, K, 3), got(of, dtype, M, K, 3);
+      for (const QuantCase& of : kCases) {
+        const QuantizedResult right(of, dtype, M, K, 3), got(of, dtype, M, K, 3);
         DeviceMatrix block(dtype, M, K), hidden(DType::kF32, M, K), same(DType::kF32, M, K);
         const DeviceMatrix y(dtype, M, K);
         block.fill_normal(1);
@@ -175,8 +176,8 @@ TEST_F(FusedGpuTest, NormsAddToTheStreamAsWithoutCodes) {
   }
 }
 
-TEST_F(FusedGpuTest, ActivationsLeaveTheCodesOfTheirNumbers) {
-  // Clusters of 1 to 8 blocks, blocks without columns, rows that are not in fours; many rows.
+TEST_F(FusedGpuTest, ActivationsEqualActivationThenQuantize) {
+  // Clusters of 1 to 8 CTAs, CTAs without columns, rows not aligned for vectors of 4; large M.
   const std::pair<int64_t, int64_t> shapes[] = {
       {1, 1},       {5, 3},     {7, 64},   {1, 14336},   {20, 1408},  {140, 1408},
       {150, 14336}, {1, 90112}, {256, 64}, {260, 14336}, {300, 1412}, {257, 16392}};
@@ -184,13 +185,13 @@ TEST_F(FusedGpuTest, ActivationsLeaveTheCodesOfTheirNumbers) {
                                  Activation::kRelu};
   size_t index = 0;
   for (const auto& [M, F] : shapes) {
-    for (const CodeCase& of : kCases) {
+    for (const QuantCase& of : kCases) {
       for (const DType dtype : kTypes) {
         const Activation activation = kAll[index++ % 4];
         const std::string what = str(of.kind, " by ", name_of(dtype), ", ", M, " x ", F,
                                      ", activation ", static_cast<int>(activation));
         const int64_t padding = (16 - F % 16) % 16;
-        const Coded right(of, dtype, M, F, padding), got(of, dtype, M, F, padding);
+        const QuantizedResult right(of, dtype, M, F, padding), got(of, dtype, M, F, padding);
         DeviceMatrix gate_up(dtype, M, 2 * F);
         const DeviceMatrix y(dtype, M, F);
         gate_up.fill_normal(static_cast<uint32_t>(F + M), 2.0f);
@@ -208,7 +209,7 @@ TEST_F(FusedGpuTest, ActivationsLeaveTheCodesOfTheirNumbers) {
 TEST_F(FusedGpuTest, NothingIsDoneForNoRows) {
   const std::vector<float> weight(64, 1.0f);
   const DeviceArray<float> device_weight(weight);
-  const Coded got(kCases[0], DType::kF16, 0, 64, 0);
+  const QuantizedResult got(kCases[0], DType::kF16, 0, 64, 0);
   const DeviceMatrix x(DType::kF32, 0, 64), gate_up(DType::kF16, 0, 128);
   norm_rows(context_, {.weight = device_weight.data()}, x.matrix(), got.to());
   gated_activation(context_, Activation::kSilu, gate_up.matrix(), got.to());

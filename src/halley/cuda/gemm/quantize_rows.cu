@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kRowThreadsMax)
                         const __grid_constant__ Sink sink) {
   __shared__ uint32_t of_warps[kRowThreadsMax / 32];
   __shared__ int sums_of_warps[kRowThreadsMax / 32];
-  griddepcontrol_launch_dependents();  // first of all: see cuda/runtime/read_ahead.cuh
+  griddepcontrol_launch_dependents();  // first of all: see cuda/runtime/prefetch.cuh
   griddepcontrol_wait();
   const int64_t m = blockIdx.x;
   const T* row = x + m * x_stride;

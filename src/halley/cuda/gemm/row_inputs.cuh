@@ -9,7 +9,7 @@
 #include "halley/cuda/gemm/row_source.h"
 #include "halley/cuda/ops/elements.cuh"
 #include "halley/cuda/ops/reduce.cuh"
-#include "halley/cuda/runtime/read_ahead.cuh"
+#include "halley/cuda/runtime/prefetch.cuh"
 
 namespace halley::cuda {
 
@@ -40,16 +40,16 @@ class RowInputs {
     if constexpr (kNumbers == RowNumbers::kS8Blocks) {
       if (rounding_.input_perm != nullptr) {
 #pragma unroll 1
-        for (int i = 0; has(i); ++i) fetch_ahead(rounding_.input_perm + column(i));
+        for (int i = 0; has(i); ++i) prefetch_l2(rounding_.input_perm + column(i));
       }
     }
     if (!row_.has_norm) return;
 #pragma unroll
     for (int i = 0; i < kNormFours; ++i) {
       if (!has(i)) break;
-      weight_[i] = read_ahead(row_.norm.weight + column(i));
+      weight_[i] = ld_relaxed_v4(row_.norm.weight + column(i));
       // The L2 cache has lost it since the last layer.
-      if (column(i) * 4 % kFetchedBytes == 0) fetch_ahead(row_.hidden + column(i));
+      if (column(i) * 4 % kL2SectorBytes == 0) prefetch_l2(row_.hidden + column(i));
     }
   }
 
@@ -140,7 +140,7 @@ class RowInputs {
 #pragma unroll
     for (int i = 0; i < kNormFours; ++i) {
       if (!has(i)) break;
-      row[i] = load_four(row_.hidden + column(i));
+      row[i] = load_vec4(row_.hidden + column(i));
       if (has_block) fours_[i] = x_at(i);
     }
     float sums[kNormShares] = {};
@@ -151,7 +151,7 @@ class RowInputs {
       if (has_block) {
         const float4 added = unpack(fours_[i]);
         x = {x.x + added.x, x.y + added.y, x.z + added.z, x.w + added.w};
-        if (blockIdx.x == 0) store_four(x, row_.sum + column(i));
+        if (blockIdx.x == 0) store_vec4(x, row_.sum + column(i));
       }
       sums[i % kNormShares] +=
           __fmaf_rn(x.w, x.w, __fmaf_rn(x.z, x.z, __fmaf_rn(x.y, x.y, __fmul_rn(x.x, x.x))));

@@ -190,7 +190,7 @@ void launch_streamed_tokens(const CudaContext& context, const CUtensorMap& w_map
                     {.grid = dim3(static_cast<unsigned>(args.plan.num_clusters * args.plan.split)),
                      .block = dim3(static_cast<unsigned>(streamed_threads(args.plan.tile()))),
                      .shared_bytes = static_cast<size_t>(args.shared.num_bytes),
-                     .cluster_blocks = static_cast<unsigned>(args.plan.split)},
+                     .cluster_size = static_cast<unsigned>(args.plan.split)},
                     kernel, w_map, x_map, args);
   };
   if (args.plan.tile_index == 0) return launch(streamed_kernel<Type, kTokens, 0>);

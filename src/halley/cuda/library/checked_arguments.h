@@ -1,4 +1,4 @@
-// What callers of the library pass, checked: from strangers, so that all of it may be wrong.
+// Checks of what callers of the library pass: it is untrusted.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,10 @@
 
 namespace halley::cuda {
 
-// Of N, K and M: their products stay far from the end of 64 bits, and tiles of 32.
+// Limit of N, K and M: N * K and M * K stay far below 2^63, and tile indices fit 32 bits.
 inline constexpr int64_t kSizeMax = int64_t{1} << 30;
 
-/// Throws InputError where it is not so.
+/// Throws InputError with `message` unless `is_met`.
 void require(bool is_met, const std::string& message);
 
 template <typename T>
@@ -22,10 +22,10 @@ void require_pointer(const T* pointer, const char* what) {
   require(pointer != nullptr, str(what, ": expected a pointer, got null."));
 }
 
-/// Throws InputError where it cannot be one; as the next two.
+/// The checked view of a caller's matrix. This and the next two throw InputError.
 Matrix matrix_of(const halley_kernels_matrix& matrix, const char* what);
 void require_shape(const Matrix& matrix, int64_t num_rows, int64_t num_cols, const char* what);
-/// Rows at multiples of 16 bytes.
+/// Requires data and rows at multiples of 16 bytes.
 void require_wide_rows(const Matrix& matrix, const char* what);
 
 }  // namespace halley::cuda

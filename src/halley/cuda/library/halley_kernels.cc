@@ -99,15 +99,15 @@ halley_kernels_status guarded(const Call& call) {
   }
 }
 
-/// Those that the GPU runs best. Throws DeviceError where it runs none.
+/// The preferred kernels of the GPU. Throws DeviceError where it runs none.
 const halley::cuda::W4KernelRow* kernels_of(const halley::CudaDeviceInfo& device) {
   const std::string why_not = halley::cuda::why_no_w4_kernels(device);
   if (why_not.empty()) return halley::cuda::find_w4_kernels(device);
   throw halley::DeviceError(str(device.name, ": ", why_not, ". Choose another GPU."));
 }
 
-/// One for which the engine has no kernels too. Throws DeviceError where there is none of that
-/// number.
+/// The device of that ordinal, even if the engine itself does not support it. Throws DeviceError
+/// where there is none.
 halley::CudaDeviceInfo find_device(int ordinal) {
   const std::vector<halley::CudaDeviceInfo> devices = halley::list_cuda_devices();
   const bool is_there = ordinal >= 0 && ordinal < static_cast<int>(devices.size());
@@ -120,15 +120,15 @@ void require_own_weight(const halley_kernels_context& context, int weight_device
               weight_device, "."));
 }
 
-/// [blocks][pitch], zero behind N.
+/// [blocks, pitch] row-major, zero past N.
 std::vector<float> block_scales_of(const W4axWeight& weight, const float* scales) {
-  constexpr uint32_t kLostBits = 3;  // of the 24 of f32, the first included: 22 stay
+  constexpr uint32_t kLostBits = 3;  // lowest of the 24 significant bits of f32, so that 22 remain
   std::vector<float> placed(static_cast<size_t>(weight.num_blocks() * weight.scales_pitch()));
   for (int64_t n = 0; n < weight.N; ++n) {
     for (int64_t b = 0; b < weight.num_blocks(); ++b) {
       const float scale = scales[n * weight.num_blocks() + b];
       require(std::isfinite(scale) && (std::bit_cast<uint32_t>(scale) & kLostBits) == 0,
-              str("scales: expected finite numbers of 22 significant bits, got ", scale,
+              str("scales: expected finite values of 22 significant bits, got ", scale,
                   " of output ", n, ", block ", b, ". Round them to f16 or bf16."));
       placed[static_cast<size_t>(b * weight.scales_pitch() + n)] = scale;
     }
@@ -163,7 +163,7 @@ void require_kernels(const halley_kernels_context& context,
                                      ". Choose these, or another GPU."));
 }
 
-/// What x must be.
+/// Checks the type of x, its scales and its sums.
 void require_input(const halley_kernels_weight& weight, const halley_kernels_input& input,
                    const Matrix& x) {
   bool is_s8 = false;
@@ -172,7 +172,7 @@ void require_input(const halley_kernels_weight& weight, const halley_kernels_inp
     require(x.dtype == input_dtype(mixed->kind),
             str("x: expected ", input_dtype(mixed->kind), " for this weight, got ", x.dtype, "."));
     require(!mixed->needs_sums() || input.sums != nullptr || x.num_rows == 0,
-            "sums: expected the sums of codes, which this weight needs, got null. Let "
+            "sums: expected row sums of x, which this weight needs, got null. Let "
             "halley_kernels_quantize_rows() write them.");
   } else {
     is_s8 = weight.gemv().shape.inputs == halley::cuda::GemvInputs::kS8;
@@ -184,7 +184,7 @@ void require_input(const halley_kernels_weight& weight, const halley_kernels_inp
   if (is_s8 && x.num_rows > 0) require_pointer(input.scales, "scales");
 }
 
-/// Makes the context's GPU the thread's, and a context of a stream that stays the caller's.
+/// Selects the context's GPU and calls `launch` with a context that borrows the caller's stream.
 template <typename Launch>
 void launch_on(halley_kernels_context& context, void* cuda_stream, const Launch& launch) {
   halley::check_cuda(cudaSetDevice(context.device.ordinal), "choice of the device");
@@ -260,16 +260,16 @@ int halley_kernels_needs_sums(const halley_kernels_weight* weight) {
 
 halley_kernels_status halley_kernels_quantize_rows(halley_kernels_context* context,
                                                    halley_kernels_matrix x,
-                                                   halley_kernels_matrix codes, float* scales,
+                                                   halley_kernels_matrix quantized, float* scales,
                                                    int32_t* sums, void* cuda_stream) {
   return guarded([&] {
     require_pointer(context, "context");
     const Matrix from = matrix_of(x, "x");
-    const Matrix to = matrix_of(codes, "codes");
+    const Matrix to = matrix_of(quantized, "quantized");
     require(from.dtype != DType::kI8, "x: expected f32, f16 or bf16, got s8.");
-    require(to.dtype == DType::kI8, str("codes: expected s8, got ", to.dtype, "."));
-    require_shape(to, from.num_rows, from.num_cols, "codes");
-    require_wide_rows(to, "codes");
+    require(to.dtype == DType::kI8, str("quantized: expected s8, got ", to.dtype, "."));
+    require_shape(to, from.num_rows, from.num_cols, "quantized");
+    require_wide_rows(to, "quantized");
     if (from.num_rows == 0) return;
     require_pointer(scales, "scales");
     launch_on(*context, cuda_stream, [&](const CudaContext& on) {
@@ -280,10 +280,10 @@ halley_kernels_status halley_kernels_quantize_rows(halley_kernels_context* conte
   });
 }
 
-halley_kernels_status halley_kernels_product(halley_kernels_context* context,
-                                             const halley_kernels_weight* weight,
-                                             const halley_kernels_input* input,
-                                             halley_kernels_matrix y, void* cuda_stream) {
+halley_kernels_status halley_kernels_gemm(halley_kernels_context* context,
+                                          const halley_kernels_weight* weight,
+                                          const halley_kernels_input* input,
+                                          halley_kernels_matrix y, void* cuda_stream) {
   return guarded([&] {
     require_pointer(context, "context");
     require_pointer(weight, "weight");
@@ -319,6 +319,13 @@ halley_kernels_status halley_kernels_product(halley_kernels_context* context,
   });
 }
 
+halley_kernels_status halley_kernels_product(halley_kernels_context* context,
+                                             const halley_kernels_weight* weight,
+                                             const halley_kernels_input* input,
+                                             halley_kernels_matrix y, void* cuda_stream) {
+  return halley_kernels_gemm(context, weight, input, y, cuda_stream);
+}
+
 halley_kernels_status halley_kernels_describe(halley_kernels_context* context,
                                               const halley_kernels_weight* weight, int64_t M,
                                               char* text, size_t size) {
@@ -347,23 +354,23 @@ halley_kernels_status halley_kernels_describe(halley_kernels_context* context,
 }
 
 halley_kernels_status halley_kernels_pack_blocks(halley_kernels_context* context, int64_t N,
-                                                 int64_t K, const uint8_t* codes,
+                                                 int64_t K, const uint8_t* qweight,
                                                  const float* scales,
                                                  halley_kernels_block_weight** weight) {
   return guarded([&] {
     require_pointer(context, "context");
-    require_pointer(codes, "codes");
+    require_pointer(qweight, "qweight");
     require_pointer(scales, "scales");
     require_pointer(weight, "weight");
     *weight = nullptr;
     require(N >= 1 && N <= kSizeMax && K >= 1 && K <= kSizeMax,
             str("weight: expected N and K from 1 to ", kSizeMax, ", got ", N, ", ", K, "."));
-    const auto num_codes = static_cast<size_t>(N) * static_cast<size_t>(K);
-    for (size_t i = 0; i < num_codes; ++i) {
-      require(codes[i] <= 15, str("codes: expected 0 to 15, got ", int{codes[i]}, " of output ",
-                                  i / static_cast<size_t>(K), "."));
+    const auto num_values = static_cast<size_t>(N) * static_cast<size_t>(K);
+    for (size_t i = 0; i < num_values; ++i) {
+      require(qweight[i] <= 15, str("qweight: expected 0 to 15, got ", int{qweight[i]},
+                                    " of output ", i / static_cast<size_t>(K), "."));
     }
-    const std::vector<uint8_t> chunks = halley::cuda::pack_w4ax({codes, num_codes}, N, K);
+    const std::vector<uint8_t> packed = halley::cuda::pack_w4ax({qweight, num_values}, N, K);
     launch_on(*context, nullptr, [&](const CudaContext& on) {
       W4axWeight placed(on, N, K);
       const std::vector<float> placed_scales = block_scales_of(placed, scales);
@@ -372,7 +379,7 @@ halley_kernels_status halley_kernels_pack_blocks(halley_kernels_context* context
                                            on.stream.get()),
                            "copy of a 4-bit weight");
       };
-      copy(placed.codes, chunks.data());
+      copy(placed.codes, packed.data());
       copy(placed.scales, placed_scales.data());
       on.stream.synchronize();
       *weight = new halley_kernels_block_weight{std::move(placed), context->device.ordinal};
@@ -383,16 +390,16 @@ halley_kernels_status halley_kernels_pack_blocks(halley_kernels_context* context
 void halley_kernels_free_blocks(halley_kernels_block_weight* weight) { delete weight; }
 
 halley_kernels_status halley_kernels_quantize_blocks(halley_kernels_context* context,
-                                                     halley_kernels_matrix numbers, float s4_clip,
+                                                     halley_kernels_matrix values, float s4_clip,
                                                      const halley_kernels_block_input* input,
                                                      void* cuda_stream) {
   return guarded([&] {
     require_pointer(context, "context");
     require_pointer(input, "input");
-    const Matrix from = matrix_of(numbers, "numbers");
+    const Matrix from = matrix_of(values, "values");
     const Matrix to = matrix_of(input->x, "x");
     const W4axOperands operands = block_operands(*input);
-    require(from.dtype != DType::kI8, "numbers: expected f32, f16 or bf16, got s8.");
+    require(from.dtype != DType::kI8, "values: expected f32, f16 or bf16, got s8.");
     require_shape(to, from.num_rows, from.num_cols, "x");
     require(s4_clip > 0 && s4_clip <= 1,
             str("s4_clip: expected above 0, at most 1, got ", s4_clip, "."));
@@ -411,10 +418,10 @@ halley_kernels_status halley_kernels_quantize_blocks(halley_kernels_context* con
   });
 }
 
-halley_kernels_status halley_kernels_block_product(halley_kernels_context* context,
-                                                   const halley_kernels_block_weight* weight,
-                                                   const halley_kernels_block_input* input,
-                                                   halley_kernels_matrix y, void* cuda_stream) {
+halley_kernels_status halley_kernels_block_gemm(halley_kernels_context* context,
+                                                const halley_kernels_block_weight* weight,
+                                                const halley_kernels_block_input* input,
+                                                halley_kernels_matrix y, void* cuda_stream) {
   return guarded([&] {
     require_pointer(context, "context");
     require_pointer(weight, "weight");
@@ -435,4 +442,11 @@ halley_kernels_status halley_kernels_block_product(halley_kernels_context* conte
       }
     });
   });
+}
+
+halley_kernels_status halley_kernels_block_product(halley_kernels_context* context,
+                                                   const halley_kernels_block_weight* weight,
+                                                   const halley_kernels_block_input* input,
+                                                   halley_kernels_matrix y, void* cuda_stream) {
+  return halley_kernels_block_gemm(context, weight, input, y, cuda_stream);
 }

@@ -10,7 +10,7 @@
 
 namespace halley_kernels {
 
-/// What a call returned beside HALLEY_KERNELS_OK; what() is the library's message.
+/// A status other than HALLEY_KERNELS_OK; what() is the library's message.
 class Error : public std::runtime_error {
  public:
   Error(halley_kernels_status status, const char* message)
@@ -57,13 +57,18 @@ class Context {
   /// "hopper", "mma", or null for the first that the GPU runs.
   void choose(const char* kernels) const { check(halley_kernels_choose(get(), kernels)); }
 
-  void quantize_rows(const halley_kernels_matrix& x, const halley_kernels_matrix& codes,
+  void quantize_rows(const halley_kernels_matrix& x, const halley_kernels_matrix& quantized,
                      float* scales, int32_t* sums, void* cuda_stream) const {
-    check(halley_kernels_quantize_rows(get(), x, codes, scales, sums, cuda_stream));
+    check(halley_kernels_quantize_rows(get(), x, quantized, scales, sums, cuda_stream));
   }
+  void gemm(const Weight& weight, const halley_kernels_input& input, const halley_kernels_matrix& y,
+            void* cuda_stream) const {
+    check(halley_kernels_gemm(get(), weight.get(), &input, y, cuda_stream));
+  }
+  /// Another name of gemm().
   void product(const Weight& weight, const halley_kernels_input& input,
                const halley_kernels_matrix& y, void* cuda_stream) const {
-    check(halley_kernels_product(get(), weight.get(), &input, y, cuda_stream));
+    gemm(weight, input, y, cuda_stream);
   }
   std::string describe(const Weight& weight, int64_t M) const {
     char text[1024];

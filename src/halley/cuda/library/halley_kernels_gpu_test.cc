@@ -1,4 +1,4 @@
-// Products through the C ABI beside sums in f64, and what it rejects on a GPU.
+// GEMMs through the C ABI versus f64 references, and rejected calls on a GPU.
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -54,8 +54,8 @@ halley_kernels_source source_of(const RandomWeight& weight) {
           .group_scales = weight.group_scales.empty() ? nullptr : weight.group_scales.data()};
 }
 
-/// What the weight stands for.
-double number_of(const RandomWeight& weight, int64_t n, int64_t k) {
+/// The dequantized weight.
+double dequantized(const RandomWeight& weight, int64_t n, int64_t k) {
   const double number = weight.number(n, k);
   const auto output = static_cast<size_t>(n);
   if (weight.source.kind == MixedKind::kU4S8) {
@@ -65,15 +65,15 @@ double number_of(const RandomWeight& weight, int64_t n, int64_t k) {
   return weight.source.kind == MixedKind::kU4GroupS8 ? weight.scales[output] * number : number;
 }
 
-/// Of the sum of |x w|: the sum's own rounding, and that of weights to 16 bits, which products of
-/// many rows do and those of few do not.
+/// Tolerance relative to the sum of |x w|: f32 accumulation, and the rounding of dequantized
+/// weights to 16 bits, which the GEMM kernels for large M do and those for small M do not.
 double tolerance_of(MixedKind kind) {
-  constexpr double kOfSum = 1e-4;
-  if (halley::cuda::is_s8(kind)) return kOfSum;
-  return kOfSum + (halley::cuda::is_f16(kind) ? 0x1p-12 : 0x1p-9);
+  constexpr double kAccumulation = 1e-4;
+  if (halley::cuda::is_s8(kind)) return kAccumulation;
+  return kAccumulation + (halley::cuda::is_f16(kind) ? 0x1p-12 : 0x1p-9);
 }
 
-/// Inputs on the GPU in the form that a weight's products take.
+/// Inputs on the GPU as GEMMs with a weight of this kind take them.
 struct Inputs {
   Inputs(const halley_kernels::Context& context, MixedKind kind, int64_t M, int64_t K)
       : x(halley::cuda::test_input_dtype(kind), M, K),
@@ -88,7 +88,7 @@ struct Inputs {
     context.quantize_rows(view_of(numbers), view_of(x), scales.data(), sums.data(), nullptr);
   }
 
-  /// [M, K], what the codes or numbers stand for.
+  /// The inputs as floating-point values [M, K], dequantized if they are s8.
   std::vector<float> values(const halley::CudaStream& stream, bool has_scales) const {
     std::vector<float> all = x.get(stream);
     if (!has_scales) return all;
@@ -110,7 +110,7 @@ struct Inputs {
 class HalleyKernelsGpu
     : public ::testing::TestWithParam<std::tuple<MixedKind, const char* /*kernels*/>> {};
 
-TEST_P(HalleyKernelsGpu, ProductIsThatOfTheNumbers) {
+TEST_P(HalleyKernelsGpu, GemmAgreesWithDequantizedWeights) {
   constexpr int64_t kN = 200, kK = 384;
   const auto& [kind, kernels] = GetParam();
   const RandomWeight weight(kind, kN, kK, kind == MixedKind::kU4S8 ? kK : 128);
@@ -126,15 +126,15 @@ TEST_P(HalleyKernelsGpu, ProductIsThatOfTheNumbers) {
                                         .scales = inputs.scales.data(),
                                         .sums = inputs.sums.data(),
                                         .bias = nullptr};
-    context.product(packed, input, view_of(y), nullptr);
-    halley::check_cuda(cudaDeviceSynchronize(), "the product");
+    context.gemm(packed, input, view_of(y), nullptr);
+    halley::check_cuda(cudaDeviceSynchronize(), "the GEMM");
     const std::vector<float> x = inputs.values(stream, halley::cuda::is_s8(kind));
     const std::vector<float> got = y.get(stream);
     for (int64_t m = 0; m < M; ++m) {
       for (int64_t n = 0; n < kN; ++n) {
         double sum = 0, magnitude = 0;
         for (int64_t k = 0; k < kK; ++k) {
-          const double term = x[static_cast<size_t>(m * kK + k)] * number_of(weight, n, k);
+          const double term = x[static_cast<size_t>(m * kK + k)] * dequantized(weight, n, k);
           sum += term;
           magnitude += std::abs(term);
         }
@@ -172,8 +172,8 @@ TEST(HalleyKernelsEightBits, AreRejectedByOtherKernels) {
 
 class HalleyKernelsBlocks : public ::testing::TestWithParam<const char* /*kernels*/> {};
 
-/// Rounded and multiplied by the library, beside f64 sums of what codes and scales stand for.
-TEST_P(HalleyKernelsBlocks, ProductIsThatOfTheCodes) {
+/// The library quantizes and multiplies; the reference is f64 over dequantized operands.
+TEST_P(HalleyKernelsBlocks, GemmAgreesWithDequantizedBlocks) {
   constexpr int64_t kN = 150, kK = 500, kBlocks = 4, kPitch = 128, kS8Inputs = 128;
   const halley_kernels::Context context(0);
   context.choose(GetParam());
@@ -201,15 +201,16 @@ TEST_P(HalleyKernelsBlocks, ProductIsThatOfTheCodes) {
         halley_kernels_quantize_blocks(context.get(), view_of(numbers), 0.9f, &input, nullptr),
         HALLEY_KERNELS_OK)
         << halley_kernels_last_error();
-    ASSERT_EQ(halley_kernels_block_product(context.get(), weight, &input, view_of(y), nullptr),
+    ASSERT_EQ(halley_kernels_block_gemm(context.get(), weight, &input, view_of(y), nullptr),
               HALLEY_KERNELS_OK)
         << halley_kernels_last_error();
-    halley::check_cuda(cudaDeviceSynchronize(), "the product");
+    halley::check_cuda(cudaDeviceSynchronize(), "the GEMM");
     std::vector<float> x_scales(kBlocks * kPitch);
     halley::check_cuda(cudaMemcpy(x_scales.data(), scales.data(), x_scales.size() * sizeof(float),
                                   cudaMemcpyDeviceToHost),
                        "copy of scales");
-    const std::vector<float> codes = x.get(stream), from = numbers.get(stream), got = y.get(stream);
+    const std::vector<float> quantized = x.get(stream), from = numbers.get(stream),
+                             got = y.get(stream);
     EXPECT_TRUE(y.guards_are_intact(stream));
     EXPECT_TRUE(x.guards_are_intact(stream));
     for (int64_t m = 0; m < M; ++m) {
@@ -217,9 +218,9 @@ TEST_P(HalleyKernelsBlocks, ProductIsThatOfTheCodes) {
         double sum = 0, magnitude = 0;
         for (int64_t k = 0; k < kK; ++k) {
           const double x_scale = x_scales[static_cast<size_t>(k / 128 * kPitch + m)];
-          const double code = codes[static_cast<size_t>(m * kK + k)];
+          const double code = quantized[static_cast<size_t>(m * kK + k)];
           const double number = from[static_cast<size_t>(m * kK + k)];
-          // Half a step, and what the clip of 4-bit codes takes off.
+          // Half a quantization step, plus the clipping of 4-bit blocks.
           ASSERT_NEAR(code * x_scale, number, 0.51 * x_scale + (k < kS8Inputs ? 0 : 0.12 * 4.5));
           const double w = w_scales[static_cast<size_t>(n * kBlocks + k / 128)] *
                            (random.codes[static_cast<size_t>(n * kK + k)] - 8);
@@ -241,7 +242,7 @@ struct FewBits {
   DType x_dtype;
 };
 
-TEST(HalleyKernelsFewBits, ProductsAreExact) {
+TEST(HalleyKernelsFewBits, GemvIsExact) {
   constexpr int64_t kN = 72, kK = 384, kM = 11, kGroup = 128, kGroups = kK / kGroup;
   const halley_kernels::Context context(0);
   const halley::CudaStream stream;
@@ -252,9 +253,9 @@ TEST(HalleyKernelsFewBits, ProductsAreExact) {
         FewBits{HALLEY_KERNELS_W2A16, 2, DType::kBf16},
         FewBits{HALLEY_KERNELS_W1A16, 1, DType::kF16}, FewBits{HALLEY_KERNELS_W2A8, 2, DType::kI8},
         FewBits{HALLEY_KERNELS_W1A8, 1, DType::kI8}}) {
-    std::vector<uint8_t> codes(static_cast<size_t>(kN * kK));
-    for (size_t i = 0; i < codes.size(); ++i) {
-      codes[i] = static_cast<uint8_t>((i * 37 + i / 100) % (size_t{1} << test.bits));
+    std::vector<uint8_t> quantized(static_cast<size_t>(kN * kK));
+    for (size_t i = 0; i < quantized.size(); ++i) {
+      quantized[i] = static_cast<uint8_t>((i * 37 + i / 100) % (size_t{1} << test.bits));
     }
     std::vector<float> scales(static_cast<size_t>(kN * kGroups));
     for (size_t i = 0; i < scales.size(); ++i) scales[i] = i % 2 == 0 ? 0.5f : 2.0f;
@@ -262,7 +263,7 @@ TEST(HalleyKernelsFewBits, ProductsAreExact) {
                                                   .N = kN,
                                                   .K = kK,
                                                   .group_size = kGroup,
-                                                  .codes = codes.data(),
+                                                  .codes = quantized.data(),
                                                   .scales = scales.data(),
                                                   .zeros = nullptr,
                                                   .group_scales = nullptr});
@@ -273,16 +274,16 @@ TEST(HalleyKernelsFewBits, ProductsAreExact) {
     x.set(values);
     const DeviceArray<float> x_scales(std::vector<float>(static_cast<size_t>(kM), 0.25f));
     const bool is_s8 = test.x_dtype == DType::kI8;
-    context.product(weight,
-                    {.x = view_of(x), .scales = x_scales.data(), .sums = nullptr, .bias = nullptr},
-                    view_of(y), nullptr);
-    halley::check_cuda(cudaDeviceSynchronize(), "the product");
+    context.gemm(weight,
+                 {.x = view_of(x), .scales = x_scales.data(), .sums = nullptr, .bias = nullptr},
+                 view_of(y), nullptr);
+    halley::check_cuda(cudaDeviceSynchronize(), "the GEMM");
     const std::vector<float> got = y.get(stream);
     for (int64_t m = 0; m < kM; ++m) {
       for (int64_t n = 0; n < kN; ++n) {
         double sum = 0;
         for (int64_t k = 0; k < kK; ++k) {
-          const double code = codes[static_cast<size_t>(n * kK + k)];
+          const double code = quantized[static_cast<size_t>(n * kK + k)];
           sum += double{values[static_cast<size_t>(m * kK + k)]} *
                  scales[static_cast<size_t>(n * kGroups + k / kGroup)] *
                  (code - (1 << test.bits) / 2.0);
@@ -294,6 +295,27 @@ TEST(HalleyKernelsFewBits, ProductsAreExact) {
     EXPECT_TRUE(y.guards_are_intact(stream));
     EXPECT_THAT(context.describe(weight, 1), HasSubstr("outputs a block"));
   }
+}
+
+TEST(HalleyKernelsGemm, HasTheSameBitsUnderBothNames) {
+  constexpr int64_t kN = 48, kK = 256, kM = 5;
+  const RandomWeight random(MixedKind::kU4F16, kN, kK, 128);
+  const halley_kernels::Context context(0);
+  const halley_kernels::Weight weight(context, source_of(random));
+  DeviceMatrix x(DType::kF16, kM, kK);
+  x.fill_normal(7);
+  const halley_kernels_input input = {
+      .x = view_of(x), .scales = nullptr, .sums = nullptr, .bias = nullptr};
+  const halley::CudaStream stream;
+  std::vector<std::vector<float>> results;
+  for (const auto multiply : {halley_kernels_gemm, halley_kernels_product}) {
+    const DeviceMatrix y(DType::kF32, kM, kN);
+    ASSERT_EQ(multiply(context.get(), weight.get(), &input, view_of(y), nullptr), HALLEY_KERNELS_OK)
+        << halley_kernels_last_error();
+    halley::check_cuda(cudaDeviceSynchronize(), "the GEMM");
+    results.push_back(y.get(stream));
+  }
+  EXPECT_EQ(results[0], results[1]);
 }
 
 std::string message_of(halley_kernels_status status, halley_kernels_status expected) {
@@ -326,23 +348,23 @@ TEST(HalleyKernelsRejections, NameWhatIsWrong) {
   EXPECT_THAT(message_of(halley_kernels_pack_blocks(context.get(), 64, 256, random.codes.data(),
                                                     thirds.data(), &no_blocks),
                          HALLEY_KERNELS_WRONG_ARGUMENT),
-              HasSubstr("expected finite numbers of 22 significant bits, got 0.33"));
+              HasSubstr("expected finite values of 22 significant bits, got 0.33"));
   const halley_kernels::Weight weight(context, source_of(random));
 
   const DeviceMatrix x(DType::kF16, 3, 256), wrong_type(DType::kBf16, 3, 256),
       too_narrow(DType::kF16, 3, 248), crooked(DType::kF16, 3, 256, 3), y(DType::kF32, 3, 64),
       too_short(DType::kF32, 2, 64);
-  const auto product = [&](const DeviceMatrix& from, const DeviceMatrix& to) {
+  const auto gemm = [&](const DeviceMatrix& from, const DeviceMatrix& to) {
     const halley_kernels_input input = {
         .x = view_of(from), .scales = nullptr, .sums = nullptr, .bias = nullptr};
     return message_of(
-        halley_kernels_product(context.get(), weight.get(), &input, view_of(to), nullptr),
+        halley_kernels_gemm(context.get(), weight.get(), &input, view_of(to), nullptr),
         HALLEY_KERNELS_WRONG_ARGUMENT);
   };
-  EXPECT_THAT(product(wrong_type, y), HasSubstr("x: expected f16 for this weight, got bf16"));
-  EXPECT_THAT(product(too_narrow, y), HasSubstr("x: expected 3 x 256, got 3 x 248"));
-  EXPECT_THAT(product(crooked, y), HasSubstr("multiples of 16 bytes, got a stride of 518 bytes"));
-  EXPECT_THAT(product(x, too_short), HasSubstr("y: expected 3 x 64, got 2 x 64"));
+  EXPECT_THAT(gemm(wrong_type, y), HasSubstr("x: expected f16 for this weight, got bf16"));
+  EXPECT_THAT(gemm(too_narrow, y), HasSubstr("x: expected 3 x 256, got 3 x 248"));
+  EXPECT_THAT(gemm(crooked, y), HasSubstr("multiples of 16 bytes, got a stride of 518 bytes"));
+  EXPECT_THAT(gemm(x, too_short), HasSubstr("y: expected 3 x 64, got 2 x 64"));
 }
 
 }  // namespace

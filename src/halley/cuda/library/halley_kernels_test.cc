@@ -1,4 +1,4 @@
-// The library without a GPU: what it rejects, and how.
+// The library without a GPU: rejected calls and their messages.
 #include "halley/cuda/library/halley_kernels.h"
 
 #include <string>
@@ -21,10 +21,21 @@ TEST(HalleyKernels, SaysWhichPointerIsMissing) {
   EXPECT_THAT(halley_kernels_last_error(), HasSubstr("context: expected a pointer, got null"));
   EXPECT_EQ(halley_kernels_pack(nullptr, nullptr, nullptr), HALLEY_KERNELS_WRONG_ARGUMENT);
   EXPECT_EQ(halley_kernels_choose(nullptr, "mma"), HALLEY_KERNELS_WRONG_ARGUMENT);
-  EXPECT_EQ(halley_kernels_product(nullptr, nullptr, nullptr, {}, nullptr),
+  EXPECT_EQ(halley_kernels_gemm(nullptr, nullptr, nullptr, {}, nullptr),
+            HALLEY_KERNELS_WRONG_ARGUMENT);
+  EXPECT_EQ(halley_kernels_block_gemm(nullptr, nullptr, nullptr, {}, nullptr),
             HALLEY_KERNELS_WRONG_ARGUMENT);
   EXPECT_EQ(halley_kernels_quantize_rows(nullptr, {}, {}, nullptr, nullptr, nullptr),
             HALLEY_KERNELS_WRONG_ARGUMENT);
+}
+
+TEST(HalleyKernels, OtherNamesOfGemmRejectTheSame) {
+  for (const auto call :
+       {+[] { return halley_kernels_product(nullptr, {}, {}, {}, nullptr); },
+        +[] { return halley_kernels_block_product(nullptr, {}, {}, {}, nullptr); }}) {
+    EXPECT_EQ(call(), HALLEY_KERNELS_WRONG_ARGUMENT);
+    EXPECT_THAT(halley_kernels_last_error(), HasSubstr("context: expected a pointer, got null"));
+  }
 }
 
 TEST(HalleyKernels, NullIsFreed) {

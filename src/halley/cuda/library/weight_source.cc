@@ -121,18 +121,18 @@ GemvWeight pack_gemv(const CudaContext& context, const halley_kernels_source& so
                       [](float scale) { return std::isfinite(scale); }),
           "scales: expected finite numbers.");
   require(has_gemv_zeros(params.zeros), "zeros: expected multiples of 1/2 from 0 to 256.");
-  std::vector<uint8_t> codes(source.codes, source.codes + shape.N * shape.K);
+  std::vector<uint8_t> quantized(source.codes, source.codes + shape.N * shape.K);
   const int code_max = (1 << shape.bits) - 1;
-  for (uint8_t& code : codes) {
+  for (uint8_t& code : quantized) {
     require(code <= code_max,
-            str("codes: expected codes from 0 to ", code_max, ", got ", int{code}, "."));
-    if (shape.bits == 8) code ^= 0x80;  // less 128, as rows of s8 have them
+            str("codes: expected quantized values from 0 to ", code_max, ", got ", int{code}, "."));
+    if (shape.bits == 8) code ^= 0x80;  // minus 128: the GEMV kernels read 8-bit weights as s8
   }
   GemvWeight weight(context, shape, params);
-  const DeviceBuffer rows(codes.size(), "codes in rows");
-  check_cuda(cudaMemcpyAsync(rows.data(), codes.data(), codes.size(), cudaMemcpyHostToDevice,
-                             context.stream.get()),
-             "copy of codes");
+  const DeviceBuffer rows(quantized.size(), "row-major weight");
+  check_cuda(cudaMemcpyAsync(rows.data(), quantized.data(), quantized.size(),
+                             cudaMemcpyHostToDevice, context.stream.get()),
+             "copy of the quantized weight");
   pack_gemv_rows(context, {rows.data(), DType::kI8, shape.N, shape.K, shape.K}, 0, weight);
   context.stream.synchronize();
   return weight;

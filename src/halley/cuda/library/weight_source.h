@@ -1,4 +1,4 @@
-// A caller's weight of the host, checked, as the packing of its kind takes it.
+// Checks a caller's host weight and converts it to the source of its kernels' packing.
 #pragma once
 
 #include "halley/core/dtype.h"
@@ -10,14 +10,14 @@
 
 namespace halley::cuda {
 
-/// Of x beside a weight in chunks.
+/// Type of x in a GEMM with a mixed-input weight of this kind.
 DType input_dtype(MixedKind kind);
 
-/// The arrays of a source of a kind in chunks. Throws InputError where they are wrong, or of
-/// another kind.
+/// The arrays of a source for the mixed-input kernels. Throws InputError where they are wrong, or
+/// of another kind.
 MixedSource mixed_source_of(const halley_kernels_source& source);
 
-/// Of a kind of cuda/gemv; 0 bits: of none of these.
+/// The GEMV shape of a source; 0 bits: its kind is none of cuda/gemv.
 GemvShape gemv_shape_of(const halley_kernels_source& source);
 
 /// Checks the arrays of a source of this shape, and waits until they are packed. Throws InputError

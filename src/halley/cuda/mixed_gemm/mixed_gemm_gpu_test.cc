@@ -10,8 +10,8 @@
 #include "halley/cuda/mixed_gemm/mixed_test_weight.h"
 #include "halley/cuda/runtime/cuda_graph.h"
 #include "halley/cuda/testing/device_matrix.h"
+#include "halley/cuda/testing/gemm_inputs.h"
 #include "halley/cuda/testing/gpu_test.h"
-#include "halley/cuda/testing/product_inputs.h"
 
 namespace halley::cuda {
 namespace {
@@ -23,11 +23,11 @@ struct ProductOptions {
 };
 
 /// With outputs of its own.
-class Product : public ProductInputs {
+class Product : public GemmInputs {
  public:
   Product(const RandomWeight& weight, int64_t M, const ProductOptions& options = {})
-      : ProductInputs(test_input_dtype(weight.source.kind), M, weight.source.N, weight.source.K,
-                      options.has_bias),
+      : GemmInputs(test_input_dtype(weight.source.kind), M, weight.source.N, weight.source.K,
+                   options.has_bias),
         options_(options),
         source_(weight),
         weight_(pack_mixed(weight.source)),
@@ -54,7 +54,7 @@ class Product : public ProductInputs {
   void poison() { y_.set(std::vector<float>(static_cast<size_t>(M_ * N_), std::nanf(""))); }
 
   void expect_right(const CudaContext& context) {
-    ProductInputs::expect_right(context.stream, y_, options_.y_dtype);
+    GemmInputs::expect_right(context.stream, y_, options_.y_dtype);
   }
 
  private:

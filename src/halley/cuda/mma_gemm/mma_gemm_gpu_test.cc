@@ -11,19 +11,19 @@
 #include "halley/cuda/mma_gemm/mma_gemm.h"
 #include "halley/cuda/runtime/cuda_graph.h"
 #include "halley/cuda/testing/device_matrix.h"
+#include "halley/cuda/testing/gemm_inputs.h"
 #include "halley/cuda/testing/gpu_test.h"
-#include "halley/cuda/testing/product_inputs.h"
 
 namespace halley::cuda {
 namespace {
 
 constexpr int kNumTiles = static_cast<int>(kMmaTiles.size());
 
-class Product : public ProductInputs {
+class Product : public GemmInputs {
  public:
   Product(const RandomWeight& weight, int64_t M, bool has_bias = true)
-      : ProductInputs(test_input_dtype(weight.source.kind), M, weight.source.N, weight.source.K,
-                      has_bias),
+      : GemmInputs(test_input_dtype(weight.source.kind), M, weight.source.N, weight.source.K,
+                   has_bias),
         weight_(pack_mixed(weight.source)) {
     set_weights({.numbers = weight.numbers(/*are_rounded=*/true),
                  .scales = weight.scales,

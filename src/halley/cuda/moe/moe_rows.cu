@@ -90,7 +90,7 @@ __global__ void combine_kernel(const __grid_constant__ CombineParams params, con
       const From* from = slots + params.row_slots[at] * params.slots_stride + column;
       float4 value;
       if constexpr (kStep == 4) {
-        value = load_four(from);
+        value = load_vec4(from);
       } else {
         value = {to_f32(*from), 0, 0, 0};
       }
@@ -99,7 +99,7 @@ __global__ void combine_kernel(const __grid_constant__ CombineParams params, con
     }
     To* to = y + m * params.y_stride + column;
     if constexpr (kStep == 4) {
-      store_four(sum, to);
+      store_vec4(sum, to);
     } else {
       *to = from_f32<To>(sum.x);
     }

@@ -1,4 +1,4 @@
-// The functions of MLPs for one element, written so that all kernels with them give the same bits.
+// MLP activation functions of one element. All kernels call these and get the same bits.
 #pragma once
 
 #include <type_traits>
@@ -7,8 +7,8 @@
 
 namespace halley::cuda {
 
-/// SiLU and tanh-GELU divide the fast way, with an error of some 2 ulp. It gives 0 where the
-/// divisor is 2^126 or more, infinity too: that is x below -87, whose result rounds to 0 in 16 bits
+/// SiLU and tanh-GELU use __fdividef, with an error of about 2 ulp. It returns 0 for a divisor of
+/// 2^126 or more, infinity included: that is x below -87, whose result rounds to 0 in 16 bits
 /// anyway.
 __device__ inline float activate(Activation activation, float x) {
   switch (activation) {
@@ -28,7 +28,7 @@ __device__ inline float activate(Activation activation, float x) {
   return x;
 }
 
-/// body(integral_constant of the activation): one branch for many elements.
+/// Calls body(integral_constant of the activation): one branch for many elements.
 template <typename Body>
 __device__ inline void with_activation(Activation activation, const Body& body) {
   switch (activation) {
@@ -43,7 +43,7 @@ __device__ inline void with_activation(Activation activation, const Body& body) 
   }
 }
 
-__device__ inline float4 product_of(float4 x, float4 y) {
+__device__ inline float4 mul_vec4(float4 x, float4 y) {
   return {__fmul_rn(x.x, y.x), __fmul_rn(x.y, y.y), __fmul_rn(x.z, y.z), __fmul_rn(x.w, y.w)};
 }
 

@@ -14,14 +14,14 @@ namespace halley::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-/// Of a grid: enough for all SMs several times over.
-constexpr int64_t kBlocksMax = 132 * 16;
+/// Grid limit: enough CTAs for all SMs several times over.
+constexpr int64_t kCtasMax = 132 * 16;
 
 struct Sizes {
   int64_t num_rows, num_columns, x_stride, y_stride;
 };
 
-/// body(row, column) for all elements.
+/// Calls body(row, column) for all elements.
 template <typename Body>
 __device__ void for_elements(const Sizes& sizes, const Body& body) {
   const int64_t first = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -43,17 +43,18 @@ __global__ void activation_kernel(Activation activation, Sizes sizes, const T* x
   });
 }
 
-/// Eight columns a thread: blockIdx.x of the columns, blockIdx.y of the rows.
+/// x: [M, 2F] (gated) or [M, F], y: [M, F], row-major. Eight columns a thread: blockIdx.x selects
+/// columns, blockIdx.y rows.
 template <typename T, bool kIsGated>
 __global__ void __launch_bounds__(kThreads)
-    activation_eights_kernel(Activation activation, Sizes sizes, const T* x, T* y) {
+    activation_vec8_kernel(Activation activation, Sizes sizes, const T* x, T* y) {
   griddepcontrol_launch_dependents();
   griddepcontrol_wait();
   const int64_t column = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * 8;
   if (column >= sizes.num_columns) return;
   for (int64_t m = blockIdx.y; m < sizes.num_rows; m += gridDim.y) {
     const T* from = x + m * sizes.x_stride + column;
-    Eight<T> gate, up;
+    Vec8<T> gate, up;
     gate.load(from);
     if constexpr (kIsGated) up.load(from + sizes.num_columns);
     float values[8];
@@ -68,7 +69,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
       for (int i = 0; i < 8; ++i) values[i] = __fmul_rn(values[i], factors[i]);
     }
-    store_eight(values, y + m * sizes.y_stride + column);
+    store_vec8(values, y + m * sizes.y_stride + column);
   }
 }
 
@@ -81,23 +82,23 @@ __global__ void soft_cap_kernel(float cap, Sizes sizes, float* x) {
   });
 }
 
-unsigned num_blocks_for(int64_t num_items) {
-  const int64_t blocks = (num_items + kThreads - 1) / kThreads;
-  return static_cast<unsigned>(blocks < kBlocksMax ? blocks : kBlocksMax);
+unsigned num_ctas_for(int64_t num_items) {
+  const int64_t ctas = (num_items + kThreads - 1) / kThreads;
+  return static_cast<unsigned>(ctas < kCtasMax ? ctas : kCtasMax);
 }
 
-bool is_in_eights(ConstMatrix x) {
+bool is_vec8_aligned(ConstMatrix x) {
   return x.num_cols % 8 == 0 && x.row_stride % 8 == 0 &&
          reinterpret_cast<uintptr_t>(x.data) % 16 == 0;
 }
 
-LaunchShape shape_of_eights(int64_t num_rows, int64_t num_columns) {
-  constexpr int64_t kFewRows = 32;     // smaller blocks: more SMs
-  constexpr int64_t kGridMax = 65535;  // of y
-  const int64_t eights = num_columns / 8;
+LaunchShape vec8_launch_shape(int64_t num_rows, int64_t num_columns) {
+  constexpr int64_t kFewRows = 32;     // smaller CTAs then occupy more SMs
+  constexpr int64_t kGridMax = 65535;  // gridDim.y
+  const int64_t vec8 = num_columns / 8;
   const int64_t threads_max = num_rows <= kFewRows ? kThreads / 4 : kThreads;
-  const int64_t threads = std::min(round_up(eights, int64_t{32}), threads_max);
-  return {.grid = dim3(static_cast<unsigned>(ceil_div(eights, threads)),
+  const int64_t threads = std::min(round_up(vec8, int64_t{32}), threads_max);
+  return {.grid = dim3(static_cast<unsigned>(ceil_div(vec8, threads)),
                        static_cast<unsigned>(std::min(num_rows, kGridMax))),
           .block = dim3(static_cast<unsigned>(threads))};
 }
@@ -110,13 +111,13 @@ void run(const CudaContext& context, Activation activation, ConstMatrix x, Matri
     using T = typename decltype(type)::type;
     const auto* from = reinterpret_cast<const T*>(x.data);
     auto* to = reinterpret_cast<T*>(y.data);
-    if (is_in_eights(x) && is_in_eights(y)) {
-      launch_with_pdl(context, "activation", shape_of_eights(y.num_rows, y.num_cols),
-                      activation_eights_kernel<T, kIsGated>, activation, sizes, from, to);
+    if (is_vec8_aligned(x) && is_vec8_aligned(y)) {
+      launch_with_pdl(context, "activation", vec8_launch_shape(y.num_rows, y.num_cols),
+                      activation_vec8_kernel<T, kIsGated>, activation, sizes, from, to);
     } else {
       launch_with_pdl(
           context, "activation",
-          {.grid = dim3(num_blocks_for(y.num_rows * y.num_cols)), .block = dim3(kThreads)},
+          {.grid = dim3(num_ctas_for(y.num_rows * y.num_cols)), .block = dim3(kThreads)},
           activation_kernel<T, kIsGated>, activation, sizes, from, to);
     }
   });
@@ -141,7 +142,7 @@ void apply_soft_cap(const CudaContext& context, float cap, Matrix x) {
   if (x.num_rows == 0) return;
   const Sizes sizes = {x.num_rows, x.num_cols, x.row_stride, x.row_stride};
   launch_with_pdl(context, "soft cap",
-                  {.grid = dim3(num_blocks_for(x.num_rows * x.num_cols)), .block = dim3(kThreads)},
+                  {.grid = dim3(num_ctas_for(x.num_rows * x.num_cols)), .block = dim3(kThreads)},
                   soft_cap_kernel, cap, sizes, x.row<float>(0));
 }
 

@@ -1,4 +1,4 @@
-// The elementwise functions of MLPs, and the soft cap on logits, on the GPU.
+// Elementwise MLP activations, and the soft cap on logits, on the GPU.
 #pragma once
 
 #include "halley/core/matrix.h"

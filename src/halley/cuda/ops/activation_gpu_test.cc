@@ -49,7 +49,7 @@ TEST_F(ActivationGpuTest, GatedAgreesWithTheDefinition) {
 TEST_F(ActivationGpuTest, PlainAgreesWithTheDefinitionAtExtremesToo) {
   const std::vector<float> extremes = {-INFINITY, -3e38f, -60000.0f, -90.0f, -88.0f, -87.6f,
                                        -1.0f,     -0.0f,  0.0f,      1e-5f,  1.0f,   60000.0f};
-  for (const int copies : {1, 4}) {  // 6 columns one by one, 24 in eights
+  for (const int copies : {1, 4}) {  // 6 columns take the scalar kernel, 24 the vectorized one
     std::vector<float> values;
     for (int i = 0; i < copies; ++i) {
       values.insert(values.end(), extremes.begin(), extremes.end());
@@ -72,11 +72,11 @@ TEST_F(ActivationGpuTest, PlainAgreesWithTheDefinitionAtExtremesToo) {
   }
 }
 
-TEST_F(ActivationGpuTest, EightsAndSinglesGiveTheSameBits) {
+TEST_F(ActivationGpuTest, Vec8AndScalarKernelsGiveTheSameBits) {
   constexpr int64_t kRows = 70, kColumns = 200;
   for (const DType dtype : {DType::kF16, DType::kBf16}) {
     for (const Activation activation : kAll) {
-      // A gap of 1 takes the alignment away.
+      // A gap of 1 breaks the alignment.
       DeviceMatrix aligned(dtype, kRows, 2 * kColumns), odd(dtype, kRows, 2 * kColumns, 1);
       aligned.fill_normal(5, 3.0f);
       odd.set(aligned.get(stream_));

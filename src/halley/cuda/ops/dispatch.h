@@ -1,4 +1,4 @@
-// From an element type known at run time to a type of CUDA.
+// Dispatch from an element type known at run time to a CUDA type.
 #pragma once
 
 #include <type_traits>
@@ -11,7 +11,7 @@
 
 namespace halley::cuda {
 
-/// body(std::type_identity<float | __half | __nv_bfloat16>).
+/// Calls body(std::type_identity<float | __half | __nv_bfloat16>).
 template <typename Body>
 void with_float_type(DType dtype, const Body& body) {
   if (dtype == DType::kF32) return body(std::type_identity<float>());

@@ -1,4 +1,4 @@
-// Elements of device matrices as f32, one by one, four and eight at a time.
+// Elements of device matrices as f32: scalars and vectors of 4 and 8.
 #pragma once
 
 #include <cstdint>
@@ -27,29 +27,29 @@ __device__ inline __nv_bfloat16 from_f32<__nv_bfloat16>(float x) {
   return __float2bfloat16_rn(x);
 }
 
-/// Four neighbours, at an address that is a multiple of their size.
+/// Four adjacent elements, aligned to their size.
 template <typename T>
-struct alignas(4 * sizeof(T)) Four {
+struct alignas(4 * sizeof(T)) Vec4 {
   T value[4];
 };
 
 template <typename T>
-__device__ inline float4 load_four(const T* from) {
-  const Four<T> x = *reinterpret_cast<const Four<T>*>(from);
+__device__ inline float4 load_vec4(const T* from) {
+  const Vec4<T> x = *reinterpret_cast<const Vec4<T>*>(from);
   return {to_f32(x.value[0]), to_f32(x.value[1]), to_f32(x.value[2]), to_f32(x.value[3])};
 }
 
 template <typename T>
-__device__ inline void store_four(float4 x, T* to) {
-  Four<T> rounded;
+__device__ inline void store_vec4(float4 x, T* to) {
+  Vec4<T> rounded;
   rounded.value[0] = from_f32<T>(x.x);
   rounded.value[1] = from_f32<T>(x.y);
   rounded.value[2] = from_f32<T>(x.z);
   rounded.value[3] = from_f32<T>(x.w);
-  *reinterpret_cast<Four<T>*>(to) = rounded;
+  *reinterpret_cast<Vec4<T>*>(to) = rounded;
 }
 
-/// Two neighbours of 16 bits each.
+/// Two adjacent 16-bit elements.
 template <typename T>
 __device__ float2 pair_to_f32(unsigned bits);
 template <>
@@ -61,7 +61,7 @@ __device__ inline float2 pair_to_f32<__nv_bfloat16>(unsigned bits) {
   return __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(&bits));
 }
 
-/// Rounded as from_f32() rounds.
+/// Rounds as from_f32() does.
 template <typename T>
 __device__ unsigned pair_from_f32(float low, float high);
 template <>
@@ -75,9 +75,9 @@ __device__ inline unsigned pair_from_f32<__nv_bfloat16>(float low, float high) {
   return *reinterpret_cast<const unsigned*>(&pair);
 }
 
-/// Eight neighbours as memory has them, at an address that is a multiple of 16.
+/// Eight adjacent elements in their memory format, aligned to 16 bytes.
 template <typename T>
-struct Eight {
+struct Vec8 {
   uint4 bits;
 
   __device__ void load(const T* from) { bits = *reinterpret_cast<const uint4*>(from); }
@@ -92,7 +92,7 @@ struct Eight {
   }
 };
 template <>
-struct Eight<float> {
+struct Vec8<float> {
   float4 low, high;
 
   __device__ void load(const float* from) {
@@ -106,19 +106,19 @@ struct Eight<float> {
 };
 
 template <typename T>
-__device__ inline void load_eight(const T* from, float* x) {
-  Eight<T> eight;
+__device__ inline void load_vec8(const T* from, float* x) {
+  Vec8<T> eight;
   eight.load(from);
   eight.unpack(x);
 }
 
 template <typename T>
-__device__ inline void store_eight(const float* x, T* to) {
+__device__ inline void store_vec8(const float* x, T* to) {
   *reinterpret_cast<uint4*>(to) = {pair_from_f32<T>(x[0], x[1]), pair_from_f32<T>(x[2], x[3]),
                                    pair_from_f32<T>(x[4], x[5]), pair_from_f32<T>(x[6], x[7])};
 }
 template <>
-__device__ inline void store_eight<float>(const float* x, float* to) {
+__device__ inline void store_vec8<float>(const float* x, float* to) {
   reinterpret_cast<float4*>(to)[0] = {x[0], x[1], x[2], x[3]};
   reinterpret_cast<float4*>(to)[1] = {x[4], x[5], x[6], x[7]};
 }

@@ -12,8 +12,8 @@ namespace {
 constexpr int kThreads = 256;
 
 template <typename T>
-__device__ float4 row_four(ConstMatrix table, int64_t row, int column) {
-  return load_four(reinterpret_cast<const T*>(table.data) + row * table.row_stride + column);
+__device__ float4 row_vec4(ConstMatrix table, int64_t row, int column) {
+  return load_vec4(reinterpret_cast<const T*>(table.data) + row * table.row_stride + column);
 }
 
 template <typename T>
@@ -25,10 +25,11 @@ struct Target {
   float* hidden;
   int64_t stride;
   int num_columns;
-  bool is_in_fours;
+  bool is_vec4_aligned;
 };
 
-/// A block for each row.
+/// hidden: [M, K] f32 row-major;  table: [V, K] row-major;  cos, sin: [M, num_angles] f32. One CTA
+/// a row.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     first_rows_kernel(const __grid_constant__ FirstRows rows, Target target) {
@@ -42,16 +43,16 @@ __global__ void __launch_bounds__(kThreads)
   const bool has_positions = rows.position_rows != nullptr;
   const int64_t position_row = has_positions ? rows.position_rows[m] : 0;
   float* hidden = target.hidden + m * target.stride;
-  if (target.is_in_fours) {
+  if (target.is_vec4_aligned) {
     for (int column = 4 * thread; column < target.num_columns; column += 4 * kThreads) {
-      float4 x = row_four<T>(rows.table, id, column);
+      float4 x = row_vec4<T>(rows.table, id, column);
       x = {__fmul_rn(x.x, rows.scale), __fmul_rn(x.y, rows.scale), __fmul_rn(x.z, rows.scale),
            __fmul_rn(x.w, rows.scale)};
       if (has_positions) {
-        const float4 y = row_four<T>(rows.position_table, position_row, column);
+        const float4 y = row_vec4<T>(rows.position_table, position_row, column);
         x = {__fadd_rn(x.x, y.x), __fadd_rn(x.y, y.y), __fadd_rn(x.z, y.z), __fadd_rn(x.w, y.w)};
       }
-      store_four(x, hidden + column);
+      store_vec4(x, hidden + column);
     }
   } else {
     for (int column = thread; column < target.num_columns; column += kThreads) {
@@ -66,15 +67,15 @@ __global__ void __launch_bounds__(kThreads)
     const auto position = static_cast<float>(rows.positions[m]);
     for (int i = thread; i < num_angles; i += kThreads) {
       const float angle = position * table.inv_freq[i];
-      // Not the fast forms: angles reach the length of the context.
+      // cosf and sinf, not __cosf and __sinf: angles grow up to the context length.
       cos[m * num_angles + i] = cosf(angle) * table.attention_factor;
       sin[m * num_angles + i] = sinf(angle) * table.attention_factor;
     }
   }
 }
 
-bool is_in_fours(ConstMatrix x) {
-  const auto bytes = static_cast<uintptr_t>(bits_of(x.dtype) / 2);  // of four elements
+bool is_vec4_aligned(ConstMatrix x) {
+  const auto bytes = static_cast<uintptr_t>(bits_of(x.dtype) / 2);  // of a vector of 4
   return x.row_stride % 4 == 0 && reinterpret_cast<uintptr_t>(x.data) % bytes == 0;
 }
 
@@ -89,12 +90,13 @@ void first_rows(const CudaContext& context, const FirstRows& rows, Matrix hidden
                                   rows.position_table.dtype == rows.table.dtype),
                rows.position_table.num_cols, name_of(rows.position_table.dtype));
   if (hidden.num_rows == 0) return;
-  const Target target = {.hidden = hidden.row<float>(0),
-                         .stride = hidden.row_stride,
-                         .num_columns = static_cast<int>(hidden.num_cols),
-                         .is_in_fours = hidden.num_cols % 4 == 0 && is_in_fours(rows.table) &&
-                                        is_in_fours(hidden) &&
-                                        (!has_positions || is_in_fours(rows.position_table))};
+  const Target target = {
+      .hidden = hidden.row<float>(0),
+      .stride = hidden.row_stride,
+      .num_columns = static_cast<int>(hidden.num_cols),
+      .is_vec4_aligned = hidden.num_cols % 4 == 0 && is_vec4_aligned(rows.table) &&
+                         is_vec4_aligned(hidden) &&
+                         (!has_positions || is_vec4_aligned(rows.position_table))};
   with_float_type(rows.table.dtype, [&](auto type) {
     launch_with_pdl(context, "first rows",
                     {.grid = dim3(static_cast<unsigned>(hidden.num_rows)), .block = dim3(kThreads)},

@@ -1,4 +1,5 @@
-// What a step begins with, in one kernel: ids that were not known, their embeddings, rotary angles.
+// The first kernel of a step: it resolves unknown token ids, gathers embeddings and computes rotary
+// angles.
 #pragma once
 
 #include <array>
@@ -13,11 +14,11 @@ namespace halley::cuda {
 
 /// All arrays in device memory.
 struct FirstRows {
-  ConstMatrix table = {};                // [V, K] f32, f16 or bf16
-  float scale = 1;                       // of its rows
-  const int32_t* ids = nullptr;          // [M]; one below 0 is the last token of slot -1 - id
+  ConstMatrix table = {};        // [V, K] f32, f16 or bf16
+  float scale = 1;               // factor of the table's rows
+  const int32_t* ids = nullptr;  // [M]; an id below 0 stands for the last token of slot -1 - id
   const int32_t* last_tokens = nullptr;  // of each slot; may be null where no id is below 0
-  /// Learned positions [P, K] of the table's type, and the row of each token; or nothing.
+  /// Learned positions [P, K] of the table's type, and the row of each token; or empty.
   ConstMatrix position_table = {};
   const int32_t* position_rows = nullptr;  // [M]
   struct Rope {
@@ -28,8 +29,8 @@ struct FirstRows {
   static constexpr int kNumRopesMax = 4;
   std::array<Rope, kNumRopesMax> ropes = {};
   int num_ropes = 0;
-  const int32_t* positions = nullptr;  // [M], of rotations
-  DeviceSpan* span = nullptr;          // begins here; may be null
+  const int32_t* positions = nullptr;  // [M], of the rotary embedding
+  DeviceSpan* span = nullptr;          // starts here; may be null
 };
 
 /// hidden[m] = table[id of row m] * scale, plus position_table[position_rows[m]]; cos and sin of

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kNumIds = 500, kNumPositions = 40;
 
-/// Rows whose last ids are not known yet, on the host.
+/// Token ids on the host; the last ones of some rows are not known yet.
 struct Ids {
   std::vector<int32_t> ids = {0, 499, -1, 7, -4};
   std::vector<int32_t> last_tokens = {3, 0, 0, 498};
@@ -60,7 +60,7 @@ class FirstRowsGpuTest : public GpuTest {
 TEST_F(FirstRowsGpuTest, ReadTheRowsOfTheIds) {
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBf16}) {
     for (const int64_t K : {1, 33, 512, 4096, 4098}) {
-      for (const int64_t gap : {16, 1}) {  // 1: no row begins at a multiple of four
+      for (const int64_t gap : {16, 1}) {  // 1: rows are not aligned for vectors of 4
         for (const bool has_positions : {false, true}) compare(dtype, K, gap, has_positions);
       }
     }

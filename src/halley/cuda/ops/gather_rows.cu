@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// `Word`s of a row: the columns' bits.
+/// Copies a row's bits as `Word`s.
 template <typename Word>
 __global__ void gather_kernel(const Word* x, int64_t x_stride, const int32_t* rows, int num_words,
                               int64_t y_stride, Word* y) {

@@ -1,4 +1,4 @@
-// Rows of a matrix in device memory, by their numbers: those whose logits are wanted.
+// Gathers rows of a matrix in device memory by index: those whose logits the step returns.
 #pragma once
 
 #include <cstdint>

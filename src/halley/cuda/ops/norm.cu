@@ -13,14 +13,14 @@ namespace {
 template <typename Y>
 struct StoreRow {
   Y* y;
-  bool is_in_fours;
+  bool is_vec4_aligned;
   __device__ void operator()(int column, float4 values) const {
-    store_four_if(is_in_fours, values, y + column);
+    store_vec4_if(is_vec4_aligned, values, y + column);
   }
   __device__ void operator()(int column, float value) const { y[column] = from_f32<Y>(value); }
 };
 
-/// Results as numbers; see norm_kernels.cuh.
+/// Stores the norm as floating-point values; see norm_kernels.cuh.
 template <typename Y>
 struct NumberRows {
   static constexpr const char* kName = "norm";
@@ -31,32 +31,32 @@ struct NumberRows {
   int64_t stride;
 
   template <bool kIsLayerNorm, typename X>
-  __device__ void write_row(const NormParams& params, const RowShape& shape,
+  __device__ void write_row(const NormParams& params, const NormRowShape& shape,
                             const NormSource<X>& source, float* scratch) const {
     norm_row<kIsLayerNorm>(params, shape, source, scratch,
-                           StoreRow<Y>{y + blockIdx.x * stride, shape.is_in_fours});
+                           StoreRow<Y>{y + blockIdx.x * stride, shape.is_vec4_aligned});
   }
   template <typename Norm>
-  __device__ void write_fours(Norm& norm, int /*num_columns*/) const {
-    norm.for_fours([&](int column, const float4& values) {
-      store_four(values, y + blockIdx.x * stride + column);
+  __device__ void write_vec4s(Norm& norm, int /*num_columns*/) const {
+    norm.for_each_vec4([&](int column, const float4& values) {
+      store_vec4(values, y + blockIdx.x * stride + column);
     });
   }
 };
 
 template <typename X>
-__global__ void add_kernel(RowShape shape, const X* x, float* hidden) {
+__global__ void add_kernel(NormRowShape shape, const X* x, float* hidden) {
   griddepcontrol_wait();
   griddepcontrol_launch_dependents();
   const int64_t m = blockIdx.x;
-  for_columns(shape.num_columns, [&](int column, bool is_four) {
+  for_columns(shape.num_columns, [&](int column, bool is_vec4) {
     const X* from = x + m * shape.block_stride + column;
     float* to = hidden + m * shape.x_stride + column;
-    if (is_four) {
-      const float4 value = load_four_if(shape.is_in_fours, from);
-      const float4 before = load_four_if(shape.is_in_fours, to);
-      store_four_if(
-          shape.is_in_fours,
+    if (is_vec4) {
+      const float4 value = load_vec4_if(shape.is_vec4_aligned, from);
+      const float4 before = load_vec4_if(shape.is_vec4_aligned, to);
+      store_vec4_if(
+          shape.is_vec4_aligned,
           {before.x + value.x, before.y + value.y, before.z + value.z, before.w + value.w}, to);
     } else {
       *to += to_f32(*from);
@@ -71,12 +71,12 @@ void run(const CudaContext& context, const NormParams& params, ConstMatrix x, Ma
   HALLEY_CHECK(y.num_cols >= 1 && y.num_cols <= kNormColumnsMax, y.num_cols);
   if (y.num_rows == 0) return;
   const bool has_hidden = hidden.data != nullptr;
-  const RowShape shape = {
-      .num_rows = static_cast<int>(y.num_rows),
-      .num_columns = static_cast<int>(y.num_cols),
-      .is_in_fours = is_in_fours(x) && is_in_fours(y) && (!has_hidden || is_in_fours(hidden)),
-      .x_stride = hidden.row_stride,
-      .block_stride = x.row_stride};
+  const NormRowShape shape = {.num_rows = static_cast<int>(y.num_rows),
+                              .num_columns = static_cast<int>(y.num_cols),
+                              .is_vec4_aligned = is_vec4_aligned(x) && is_vec4_aligned(y) &&
+                                                 (!has_hidden || is_vec4_aligned(hidden)),
+                              .x_stride = hidden.row_stride,
+                              .block_stride = x.row_stride};
   float* hidden_data = has_hidden ? hidden.row<float>(0) : nullptr;
   with_float_type(x.dtype, [&](auto x_type) {
     with_float_type(y.dtype, [&](auto y_type) {
@@ -110,11 +110,11 @@ void add_rows(const CudaContext& context, ConstMatrix block, Matrix hidden) {
   HALLEY_CHECK(hidden.num_rows == block.num_rows && hidden.num_cols == block.num_cols,
                hidden.num_rows, block.num_rows);
   if (block.num_rows == 0) return;
-  const RowShape shape = {.num_rows = static_cast<int>(block.num_rows),
-                          .num_columns = static_cast<int>(block.num_cols),
-                          .is_in_fours = is_in_fours(block) && is_in_fours(hidden),
-                          .x_stride = hidden.row_stride,
-                          .block_stride = block.row_stride};
+  const NormRowShape shape = {.num_rows = static_cast<int>(block.num_rows),
+                              .num_columns = static_cast<int>(block.num_cols),
+                              .is_vec4_aligned = is_vec4_aligned(block) && is_vec4_aligned(hidden),
+                              .x_stride = hidden.row_stride,
+                              .block_stride = block.row_stride};
   with_float_type(block.dtype, [&](auto type) {
     using X = typename decltype(type)::type;
     launch_with_pdl(context, "add",

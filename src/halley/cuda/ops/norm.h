@@ -1,5 +1,4 @@
-// RMSNorm and LayerNorm over rows on the GPU, with the addition to the residual stream that comes
-// before them.
+// RMSNorm and LayerNorm over rows on the GPU, with the addition to the residual stream before them.
 #pragma once
 
 #include "halley/core/matrix.h"
@@ -11,15 +10,15 @@ namespace halley::cuda {
 struct NormParams {
   bool is_layer_norm = false;
   const float* weight = nullptr;
-  const float* bias = nullptr;  // of layer_norm alone
-  float weight_offset = 0;      // of rms_norm alone
+  const float* bias = nullptr;  // layer_norm only
+  float weight_offset = 0;      // rms_norm only
   float epsilon = 0;
 };
 
-/// y = norm(x), as kernels/norm/norm.h has it.
+/// y = norm(x), as in kernels/norm/norm.h.
 /// Shapes    x, y [M, K]; x f32, f16 or bf16; y f32, f16 or bf16
 /// Requires  K <= kNormColumnsMax
-/// Numerics  f32; the order of the sums depends on K alone
+/// Numerics  f32; the order of accumulation depends on K alone
 void norm_rows(const CudaContext& context, const NormParams& params, ConstMatrix x, Matrix y);
 
 /// hidden += block, then y = norm(hidden).
@@ -30,7 +29,7 @@ void add_norm_rows(const CudaContext& context, const NormParams& params, ConstMa
 /// hidden += block. Shapes as add_norm_rows().
 void add_rows(const CudaContext& context, ConstMatrix block, Matrix hidden);
 
-/// A row lies in shared memory as f32.
+/// A row is held in shared memory as f32.
 inline constexpr int64_t kNormColumnsMax = 50 * 1024;
 
 }  // namespace halley::cuda

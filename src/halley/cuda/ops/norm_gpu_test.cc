@@ -15,7 +15,7 @@ namespace {
 
 constexpr float kEpsilon = 1e-5f;
 
-/// Half a unit in the last place of the type, relative, and what f32 sums add.
+/// Half an ulp of the type, relative, plus the error of f32 accumulation.
 double tolerance_of(DType dtype) {
   if (dtype == DType::kF32) return 4e-6;
   return dtype == DType::kF16 ? 6e-4 : 5e-3;
@@ -80,14 +80,15 @@ TEST_F(NormGpuTest, AgreesWithTheReferenceInEveryType) {
       params.bias = device_bias.data();
       for (const DType x_type : {DType::kF32, DType::kF16, DType::kBf16}) {
         for (const DType y_type : {DType::kF32, DType::kF16, DType::kBf16}) {
-          for (const int64_t gap : {16, 1}) {  // 1: no row begins at a multiple of four
+          for (const int64_t gap : {16, 1}) {  // 1: rows are not aligned for vectors of 4
             DeviceMatrix x(x_type, shape.num_rows, shape.num_cols, gap);
             const DeviceMatrix y(y_type, shape.num_rows, shape.num_cols, gap);
             x.fill_normal(3, 4.0f, 0.5f);
             norm_rows(context_, params, x.matrix(), y.matrix());
             const std::string what = str(name_of(x_type), " to ", name_of(y_type), ", ",
                                          shape.num_rows, " x ", shape.num_cols);
-            // Few columns may be nearly equal, which magnifies roundings of the mean.
+            // With few columns the elements may be nearly equal, which magnifies roundings of the
+            // mean.
             if (is_layer_norm && shape.num_cols < 8) continue;
             expect_near(y.get(stream_), expected(host, x.get(stream_), shape), y_type, what);
             EXPECT_TRUE(y.guards_are_intact(stream_)) << what;
@@ -128,7 +129,7 @@ TEST_F(NormGpuTest, ARowIsTheSameInAnyBatch) {
     for (size_t i = 0; i < weight.size(); ++i) weight[i] = 0.5f + static_cast<float>(i % 7) / 4;
     const DeviceArray<float> device_weight(weight);
     const NormParams params = {.weight = device_weight.data(), .epsilon = kEpsilon};
-    const int64_t many = 2 * device_.num_sms + 1;  // by another kernel than few
+    const int64_t many = 2 * device_.num_sms + 1;  // dispatched to another kernel than small M
     for (const int64_t M : {int64_t{70}, many}) {
       DeviceMatrix x(DType::kBf16, M, K), hidden(DType::kF32, M, K), other(DType::kF32, M, K);
       const DeviceMatrix all(DType::kBf16, M, K), one(DType::kBf16, 1, K);

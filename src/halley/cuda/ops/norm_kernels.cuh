@@ -1,4 +1,4 @@
-// The kernels of norms and the choice between them, for every way to leave the results.
+// The norm kernels and the dispatch between them, for every kind of output.
 #pragma once
 
 #include <cstdint>
@@ -12,20 +12,20 @@
 
 namespace halley::cuda {
 
-// Out is a parameter of kernels with
-//   kName               for messages
-//   kTakesTeams<X>      whether there is an instance for many rows of X
+// Out is the kernels' output policy. It has
+//   kName               the launch's name in messages
+//   kTakesTeams<X>      whether team_norm_kernel is instantiated for X
 //   write_row<kIsLayerNorm>(params, shape, source, scratch)
-//                       makes the norm of row blockIdx.x by norm_row(), and leaves it
-//   write_fours(norm, num_columns)
-//                       leaves the norm of row blockIdx.x that for_fours() gives each thread its
-//                       part of
-// both by all threads of the block.
+//                       computes the norm of row blockIdx.x by norm_row() and stores it
+//   write_vec4s(norm, num_columns)
+//                       stores the norm of row blockIdx.x, each thread the vectors that
+//                       for_each_vec4() gives it
+// All threads of the CTA call both.
 
-/// One block of threads a row. `hidden` null: x alone; else hidden = hidden + x first, and the
-/// norm is of that.
+/// One CTA a row, x: [M, K] row-major, held in shared memory. `hidden` null: norm(x); otherwise
+/// hidden += x first, and norm(hidden).
 template <typename X, bool kIsLayerNorm, typename Out>
-__global__ void norm_kernel(NormParams params, RowShape shape, const X* x, float* hidden,
+__global__ void norm_kernel(NormParams params, NormRowShape shape, const X* x, float* hidden,
                             const __grid_constant__ Out out) {
   extern __shared__ float row[];  // [num_columns]
   __shared__ float scratch[kWarpThreads];
@@ -34,15 +34,15 @@ __global__ void norm_kernel(NormParams params, RowShape shape, const X* x, float
   const int64_t m = blockIdx.x;
   const NormSource<X> source = {x + m * shape.block_stride,
                                 hidden == nullptr ? nullptr : hidden + m * shape.x_stride, row,
-                                shape.is_in_fours};
+                                shape.is_vec4_aligned};
   out.template write_row<kIsLayerNorm>(params, shape, source, scratch);
 }
 
-/// The same of few rows that are short.
+/// The same for small M and short rows, which stay in registers.
 template <typename X, typename Out>
 __global__ void __launch_bounds__(kRegisterNormThreadsMax)
-    few_norms_kernel(const __grid_constant__ NormParams params, RowShape shape, const X* x,
-                     float* hidden, const __grid_constant__ Out out) {
+    register_norm_kernel(const __grid_constant__ NormParams params, NormRowShape shape, const X* x,
+                         float* hidden, const __grid_constant__ Out out) {
   __shared__ float scratch[kWarpThreads];
   griddepcontrol_launch_dependents();
   const int64_t m = blockIdx.x;
@@ -50,13 +50,13 @@ __global__ void __launch_bounds__(kRegisterNormThreadsMax)
   RegisterNorm<X> norm(params, shape.num_columns, hidden_row);
   griddepcontrol_wait();
   norm.run(x + m * shape.block_stride, hidden_row, scratch);
-  out.write_fours(norm, shape.num_columns);
+  out.write_vec4s(norm, shape.num_columns);
 }
 
-/// The same of many rows that are short.
+/// The same for large M and short rows.
 template <typename X, int kPasses, typename Out>
 __global__ void __launch_bounds__(kTeamThreads)
-    team_norm_kernel(const __grid_constant__ NormParams params, RowShape shape, const X* x,
+    team_norm_kernel(const __grid_constant__ NormParams params, NormRowShape shape, const X* x,
                      float* hidden, const __grid_constant__ Out out) {
   __shared__ float scratch[kWarpThreads];
   griddepcontrol_wait();
@@ -65,12 +65,12 @@ __global__ void __launch_bounds__(kTeamThreads)
   TeamNorm<X, kPasses> norm(params, shape.num_columns);
   norm.run(x + m * shape.block_stride, hidden == nullptr ? nullptr : hidden + m * shape.x_stride,
            scratch);
-  out.write_fours(norm, shape.num_columns);
+  out.write_vec4s(norm, shape.num_columns);
 }
 
-/// Queues the kernel for these rows.
+/// Launches the kernel for these rows.
 template <bool kIsLayerNorm, typename X, typename Out>
-void launch_norm(const CudaContext& context, const NormParams& params, const RowShape& shape,
+void launch_norm(const CudaContext& context, const NormParams& params, const NormRowShape& shape,
                  const X* x, float* hidden, const Out& out) {
   const auto num_rows = static_cast<unsigned>(shape.num_rows);
   const auto num_threads = static_cast<unsigned>(norm_threads(shape.num_columns));
@@ -78,7 +78,7 @@ void launch_norm(const CudaContext& context, const NormParams& params, const Row
     if (takes_register_norm(context, params, shape)) {
       return launch_with_pdl(context, Out::kName,
                              {.grid = dim3(num_rows), .block = dim3(num_threads)},
-                             few_norms_kernel<X, Out>, params, shape, x, hidden, out);
+                             register_norm_kernel<X, Out>, params, shape, x, hidden, out);
     }
   }
   if constexpr (!kIsLayerNorm && Out::template kTakesTeams<X>) {
@@ -92,7 +92,7 @@ void launch_norm(const CudaContext& context, const NormParams& params, const Row
   }
   const size_t row_bytes = static_cast<size_t>(shape.num_columns) * sizeof(float);
   const auto kernel = norm_kernel<X, kIsLayerNorm, Out>;
-  // 48 KiB, less what lies there beside the row.
+  // 48 KiB is the static limit; the kernel's other shared arrays take some of it.
   if (row_bytes > size_t{47} * 1024) {
     check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     static_cast<int>(row_bytes)),
@@ -103,9 +103,9 @@ void launch_norm(const CudaContext& context, const NormParams& params, const Row
                   kernel, params, shape, x, hidden, out);
 }
 
-/// Whether all rows begin at multiples of four elements.
-inline bool is_in_fours(ConstMatrix x) {
-  const auto bytes = static_cast<uintptr_t>(bits_of(x.dtype) / 2);  // of four elements
+/// Whether all rows are aligned for vectors of 4 elements.
+inline bool is_vec4_aligned(ConstMatrix x) {
+  const auto bytes = static_cast<uintptr_t>(bits_of(x.dtype) / 2);  // of a vector of 4
   return x.row_stride % 4 == 0 && reinterpret_cast<uintptr_t>(x.data) % bytes == 0;
 }
 

@@ -1,4 +1,4 @@
-// Sums and maxima over a warp or a block, in an order that the number of threads alone decides.
+// Reductions over a warp or a CTA. The number of threads alone decides the order.
 #pragma once
 
 namespace halley::cuda {
@@ -17,9 +17,9 @@ __device__ inline float warp_max(float x) {
   return x;
 }
 
-/// The sum over all threads of the block, in every thread. `scratch` [32] in shared memory is free
-/// to be used again when it returns. The number of threads is a multiple of 32.
-__device__ inline float block_sum(float x, float* scratch) {
+/// The sum over all threads of the CTA, in every thread. `scratch` [32] in shared memory may be
+/// reused when it returns. The number of threads is a multiple of 32.
+__device__ inline float cta_sum(float x, float* scratch) {
   const int warp = static_cast<int>(threadIdx.x) / kWarpThreads;
   const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
   const int num_warps = static_cast<int>(blockDim.x) / kWarpThreads;

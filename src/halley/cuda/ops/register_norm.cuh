@@ -1,5 +1,5 @@
-// RMSNorm of a row that fits the registers of its block: for steps of few rows, whose time is that
-// of one load behind the other. The same bits as norm_row.cuh.
+// RMSNorm of a row in the registers of its CTA: for small M, where the latency of dependent loads
+// dominates. Gives the same bits as norm_row.cuh.
 #pragma once
 
 #include <cstdint>
@@ -8,60 +8,60 @@
 #include "halley/cuda/ops/norm.h"
 #include "halley/cuda/ops/norm_row.cuh"
 #include "halley/cuda/ops/reduce.cuh"
-#include "halley/cuda/runtime/read_ahead.cuh"
+#include "halley/cuda/runtime/prefetch.cuh"
 
 namespace halley::cuda {
 
 inline constexpr int kRegisterNormThreadsMax = 1024;
 
-/// One thread's part of a row, fours of neighbours as for_columns() has them.
+/// One thread's share of a row: vectors of 4, assigned as for_columns() does.
 template <typename X>
 class RegisterNorm {
  public:
-  static constexpr int kFours = 2;
-  static constexpr int64_t kColumnsMax = int64_t{4} * kFours * kRegisterNormThreadsMax;
+  static constexpr int kVec4s = 2;
+  static constexpr int64_t kColumnsMax = int64_t{4} * kVec4s * kRegisterNormThreadsMax;
 
-  /// Before griddepcontrol_wait(): reads the weights, and brings the row of the stream (null:
-  /// none) to the L2 cache.
+  /// Before griddepcontrol_wait(): loads the norm's weights, and prefetches the row of the residual
+  /// stream (null: none) to L2.
   __device__ RegisterNorm(const NormParams& params, int num_columns, const float* hidden)
       : params_(params), num_columns_(num_columns) {
 #pragma unroll
-    for (int i = 0; i < kFours; ++i) {
+    for (int i = 0; i < kVec4s; ++i) {
       if (!has(i)) continue;
-      weight_[i] = read_ahead(params.weight + column(i));
-      const bool is_first = column(i) * sizeof(float) % kFetchedBytes == 0;
-      if (hidden != nullptr && is_first) fetch_ahead(hidden + column(i));
+      weight_[i] = ld_relaxed_v4(params.weight + column(i));
+      const bool is_first = column(i) * sizeof(float) % kL2SectorBytes == 0;
+      if (hidden != nullptr && is_first) prefetch_l2(hidden + column(i));
     }
   }
 
-  /// Behind the wait, by all threads of the block: adds x to the stream, or takes it alone, and
-  /// makes the norm. `scratch` as block_sum() has it.
+  /// After griddepcontrol_wait(), by all threads of the CTA: adds x to the residual stream, or
+  /// takes x alone, and computes the norm. `scratch` is that of cta_sum().
   __device__ void run(const X* x, float* hidden, float* scratch) {
-    float4 block[kFours];
+    float4 block[kVec4s];
 #pragma unroll
-    for (int i = 0; i < kFours; ++i) {
+    for (int i = 0; i < kVec4s; ++i) {
       if (!has(i)) continue;
-      block[i] = load_four(x + column(i));
-      if (hidden != nullptr) row_[i] = load_four(hidden + column(i));
+      block[i] = load_vec4(x + column(i));
+      if (hidden != nullptr) row_[i] = load_vec4(hidden + column(i));
     }
     float sum = 0;
 #pragma unroll
-    for (int i = 0; i < kFours; ++i) {
+    for (int i = 0; i < kVec4s; ++i) {
       if (!has(i)) continue;
       float4& row = row_[i];
       if (hidden == nullptr) {
         row = block[i];
       } else {
         row = {row.x + block[i].x, row.y + block[i].y, row.z + block[i].z, row.w + block[i].w};
-        store_four(row, hidden + column(i));
+        store_vec4(row, hidden + column(i));
       }
       sum += __fmaf_rn(row.w, row.w,
                        __fmaf_rn(row.z, row.z, __fmaf_rn(row.y, row.y, __fmul_rn(row.x, row.x))));
     }
-    const float variance = __fdiv_rn(block_sum(sum, scratch), static_cast<float>(num_columns_));
+    const float variance = __fdiv_rn(cta_sum(sum, scratch), static_cast<float>(num_columns_));
     const float inverse = rsqrtf(__fadd_rn(variance, params_.epsilon));
 #pragma unroll
-    for (int i = 0; i < kFours; ++i) {
+    for (int i = 0; i < kVec4s; ++i) {
       if (!has(i)) continue;
       const float4 row = row_[i], weight = weight_[i];
       row_[i] = {normed(row.x, inverse, weight.x), normed(row.y, inverse, weight.y),
@@ -69,11 +69,11 @@ class RegisterNorm {
     }
   }
 
-  /// body(column, the four elements of the norm from there on).
+  /// Calls body(column, the four elements of the norm from there on).
   template <typename Body>
-  __device__ void for_fours(const Body& body) {
+  __device__ void for_each_vec4(const Body& body) {
 #pragma unroll
-    for (int i = 0; i < kFours; ++i) {
+    for (int i = 0; i < kVec4s; ++i) {
       if (has(i)) body(column(i), row_[i]);
     }
   }
@@ -89,13 +89,13 @@ class RegisterNorm {
 
   const NormParams& params_;
   const int num_columns_;
-  float4 weight_[kFours], row_[kFours];
+  float4 weight_[kVec4s], row_[kVec4s];
 };
 
-/// Whether the rows are few and short enough; `shape` has the alignment of all matrices.
+/// Whether M and K are small enough; `shape` has the alignment of all matrices.
 inline bool takes_register_norm(const CudaContext& context, const NormParams& params,
-                                const RowShape& shape) {
-  return !params.is_layer_norm && shape.is_in_fours && shape.num_columns % 4 == 0 &&
+                                const NormRowShape& shape) {
+  return !params.is_layer_norm && shape.is_vec4_aligned && shape.num_columns % 4 == 0 &&
          shape.num_columns <= RegisterNorm<float>::kColumnsMax &&
          shape.num_rows <= 2 * context.device.num_sms &&
          reinterpret_cast<uintptr_t>(params.weight) % 16 == 0;

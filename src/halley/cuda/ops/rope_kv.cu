@@ -9,20 +9,20 @@
 #include "halley/cuda/ops/rope_kv.h"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/runtime/pdl_launch.cuh"
-#include "halley/cuda/runtime/read_ahead.cuh"
+#include "halley/cuda/runtime/prefetch.cuh"
 
 namespace halley::cuda {
 namespace {
 
-constexpr int kWarpsOfBlock = 8;
+constexpr int kWarpsPerCta = 8;
 /// Elements of a head that one thread of its warp holds.
 constexpr int kElementsMax = static_cast<int>(kRopeHeadDimMax) / kWarpThreads;
 
-/// The head that a warp works on: element i in thread i % 32, and room for all of it.
+/// The head that a warp works on: thread i % 32 holds element i.
 struct WarpHead {
   int64_t m;
   int head_dim, lane;
-  float* x;    // [kElementsMax], of each thread
+  float* x;    // [kElementsMax] of each thread
   float* row;  // [head_dim] in shared memory
 };
 
@@ -31,7 +31,7 @@ struct HeadShape {
   int64_t row_stride;
 };
 
-/// Norm (weight null: none) and rotation.
+/// Norm (weight null: none), then rotation.
 __device__ void transform_head(const RopeKvParams& params, const float* weight,
                                const WarpHead& head) {
   float* x = head.x;
@@ -69,17 +69,17 @@ __device__ void transform_head(const RopeKvParams& params, const float* weight,
 
 /// Any sizes and alignment. One warp for each head of each row: queries, then keys, then values.
 template <typename T>
-__global__ void rope_kv_kernel(RopeKvParams params, KvPlace place, HeadShape shape, T* qkv) {
-  __shared__ float rows[kWarpsOfBlock][kRopeHeadDimMax];
+__global__ void rope_kv_kernel(RopeKvParams params, KvCacheArgs kv, HeadShape shape, T* qkv) {
+  __shared__ float rows[kWarpsPerCta][kRopeHeadDimMax];
   griddepcontrol_wait();
   griddepcontrol_launch_dependents();
   const int warp = static_cast<int>(threadIdx.x) / kWarpThreads;
   const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
-  const int heads_of_row = shape.num_heads + 2 * shape.num_kv_heads;
-  const int64_t item = static_cast<int64_t>(blockIdx.x) * kWarpsOfBlock + warp;
-  if (item >= static_cast<int64_t>(shape.num_rows) * heads_of_row) return;
-  const int64_t m = item / heads_of_row;
-  const int head = static_cast<int>(item % heads_of_row);
+  const int heads_per_row = shape.num_heads + 2 * shape.num_kv_heads;
+  const int64_t item = static_cast<int64_t>(blockIdx.x) * kWarpsPerCta + warp;
+  if (item >= static_cast<int64_t>(shape.num_rows) * heads_per_row) return;
+  const int64_t m = item / heads_per_row;
+  const int head = static_cast<int>(item % heads_per_row);
   T* from = qkv + m * shape.row_stride + static_cast<int64_t>(head) * shape.head_dim;
   float x[kElementsMax];
   for (int i = 0; i < kElementsMax; ++i) {
@@ -102,72 +102,71 @@ __global__ void rope_kv_kernel(RopeKvParams params, KvPlace place, HeadShape sha
   const int64_t slot = params.kv_slots[m];
   if (slot < 0) return;
   const int kv_row = head - shape.num_heads;  // keys of all heads, then values
-  store_kv_row(place, slot_of(place, slot), kv_row, WarpRow<kElementsMax>{shape.head_dim, lane, x});
+  store_kv_row(kv, slot_of(kv, slot), kv_row, WarpRow<kElementsMax>{shape.head_dim, lane, x});
 }
 
-constexpr int kEightsThreads = 128;
+constexpr int kVec8Threads = 128;
 
-struct EightsShape {
+struct Vec8Shape {
   int head_dim, num_heads, num_kv_heads;
   int log2_threads;    // of a head: head_dim / 16, rounded up to a power of two
   bool is_whole_warp;  // the heads of a warp are all queries, all keys or all values
-  bool starts_next;    // the next kernel may start before this one is done
+  bool starts_next;    // griddepcontrol.launch_dependents before the main loop
   int64_t row_stride;
 };
 
-/// Of a row: where a thread's two times eight elements are, and their angles. Elements i and
-/// i + num_angles of the rotated part are in one thread.
-struct EightsOfRow {
-  EightsRow row;
+/// A thread's share of a row: its two vectors of 8 elements and their angles. Elements i and i +
+/// num_angles of the rotated part are in the same thread.
+struct Vec8HeadRow {
+  Vec8Row row;
   bool is_rotated;
   float cos[8], sin[8];
 };
 
-__device__ inline EightsOfRow eights_of_row(const RopeKvParams& params, const EightsShape& shape,
+__device__ inline Vec8HeadRow vec8_head_row(const RopeKvParams& params, const Vec8Shape& shape,
                                             int64_t m, const float* x) {
   const int num_threads = 1 << shape.log2_threads;
   const int thread = static_cast<int>(threadIdx.x) % num_threads;
   const int half = static_cast<int>(params.num_angles);
-  EightsOfRow eights = {};
-  eights.is_rotated = thread * 8 < half;
+  Vec8HeadRow vec8 = {};
+  vec8.is_rotated = thread * 8 < half;
   const int behind = 2 * half + 16 * (thread - half / 8);
-  const int first = eights.is_rotated ? thread * 8 : behind;
-  const int second = eights.is_rotated ? half + thread * 8 : behind + 8;
+  const int first = vec8.is_rotated ? thread * 8 : behind;
+  const int second = vec8.is_rotated ? half + thread * 8 : behind + 8;
   const bool has_any = thread * 16 < shape.head_dim;
-  eights.row = {num_threads, thread, has_any, shape.is_whole_warp, {first, second}, x};
-  if (eights.is_rotated) {
-    load_eight(params.cos + m * half + thread * 8, eights.cos);
-    load_eight(params.sin + m * half + thread * 8, eights.sin);
+  vec8.row = {num_threads, thread, has_any, shape.is_whole_warp, {first, second}, x};
+  if (vec8.is_rotated) {
+    load_vec8(params.cos + m * half + thread * 8, vec8.cos);
+    load_vec8(params.sin + m * half + thread * 8, vec8.sin);
   }
-  return eights;
+  return vec8;
 }
 
-/// Brings the row's angles and its place in the cache, which the step's first kernels wrote, to the
-/// L2 cache.
+/// Prefetches the row's angles and its KV slot, which the step's first kernels wrote, to L2.
 __device__ inline void fetch_of_row(const RopeKvParams& params, int64_t m) {
-  constexpr int kFloats = kFetchedBytes / static_cast<int>(sizeof(float));
+  constexpr int kFloats = kL2SectorBytes / static_cast<int>(sizeof(float));
   const int thread = static_cast<int>(threadIdx.x), half = static_cast<int>(params.num_angles);
   if (thread * kFloats < half) {
-    fetch_ahead(params.cos + m * half + thread * kFloats);
-    fetch_ahead(params.sin + m * half + thread * kFloats);
+    prefetch_l2(params.cos + m * half + thread * kFloats);
+    prefetch_l2(params.sin + m * half + thread * kFloats);
   }
-  if (thread == 0) fetch_ahead(params.kv_slots + m);
+  if (thread == 0) prefetch_l2(params.kv_slots + m);
 }
 
-/// Norm (weight null: none) and rotation of x [16], which all threads of the head's row have.
-__device__ inline void transform_eights(const RopeKvParams& params, const float* weight,
-                                        int head_dim, const EightsOfRow& eights, float* x) {
+/// Norm (weight null: none), then rotation of x [16], by all threads of the head's row.
+__device__ inline void transform_vec8(const RopeKvParams& params, const float* weight, int head_dim,
+                                      const Vec8HeadRow& vec8, float* x) {
   if (weight != nullptr) {
     float sum = 0;
 #pragma unroll
     for (int i = 0; i < 16; ++i) sum += x[i] * x[i];
-    const float mean = eights.row.sum_of(sum) / static_cast<float>(head_dim);
+    const float mean = vec8.row.sum_of(sum) / static_cast<float>(head_dim);
     const float inverse = rsqrtf(mean + params.epsilon);
-    if (eights.row.has_any) {
+    if (vec8.row.has_any) {
 #pragma unroll
       for (int part = 0; part < 2; ++part) {
         float weights[8];
-        load_eight(weight + eights.row.columns[part], weights);
+        load_vec8(weight + vec8.row.columns[part], weights);
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
           x[8 * part + i] = x[8 * part + i] * inverse * (weights[i] + params.weight_offset);
@@ -175,101 +174,102 @@ __device__ inline void transform_eights(const RopeKvParams& params, const float*
       }
     }
   }
-  if (!eights.is_rotated) return;
+  if (!vec8.is_rotated) return;
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     const float low = x[i], high = x[8 + i];
-    // Rounded as rope_kv_kernel() has it.
-    x[i] = __fmaf_rn(low, eights.cos[i], -__fmul_rn(high, eights.sin[i]));
-    x[8 + i] = __fmaf_rn(high, eights.cos[i], __fmul_rn(low, eights.sin[i]));
+    // Same roundings as rope_kv_kernel().
+    x[i] = __fmaf_rn(low, vec8.cos[i], -__fmul_rn(high, vec8.sin[i]));
+    x[8 + i] = __fmaf_rn(high, vec8.cos[i], __fmul_rn(low, vec8.sin[i]));
   }
 }
 
-/// A row for blockIdx.x, its heads over the threads of the blocks of blockIdx.y: a few threads a
-/// head, with 16 elements each, and the same columns in all heads.
+/// qkv: [M, (H + 2 J) * D] row-major f16 or bf16. blockIdx.x selects the row; its heads are spread
+/// over the threads of the CTAs of blockIdx.y. A head has D / 16 threads with 16 elements each, the
+/// same columns in all heads.
 template <typename T>
-__global__ void __launch_bounds__(kEightsThreads, 7)
-    rope_kv_eights_kernel(const __grid_constant__ RopeKvParams params,
-                          const __grid_constant__ KvPlace place, EightsShape shape, T* qkv) {
+__global__ void __launch_bounds__(kVec8Threads, 7)
+    rope_kv_vec8_kernel(const __grid_constant__ RopeKvParams params,
+                        const __grid_constant__ KvCacheArgs kv, Vec8Shape shape, T* qkv) {
   if (shape.starts_next) griddepcontrol_launch_dependents();
   const int64_t m = blockIdx.x;
-  const int heads_of_row = shape.num_heads + 2 * shape.num_kv_heads;
-  const int heads_of_block = kEightsThreads >> shape.log2_threads;
-  const int step = static_cast<int>(gridDim.y) * heads_of_block;
-  int head = static_cast<int>(blockIdx.y) * heads_of_block +
+  const int heads_per_row = shape.num_heads + 2 * shape.num_kv_heads;
+  const int heads_per_cta = kVec8Threads >> shape.log2_threads;
+  const int step = static_cast<int>(gridDim.y) * heads_per_cta;
+  int head = static_cast<int>(blockIdx.y) * heads_per_cta +
              static_cast<int>(threadIdx.x >> shape.log2_threads);
-  if (head >= heads_of_row) return;
+  if (head >= heads_per_row) return;
   fetch_of_row(params, m);
   griddepcontrol_wait();
   float x[16] = {};
-  const EightsOfRow eights = eights_of_row(params, shape, m, x);
+  const Vec8HeadRow vec8 = vec8_head_row(params, shape, m, x);
   const int64_t slot = params.kv_slots[m];
   const auto data_of = [&](int of_head) {
     return qkv + m * shape.row_stride + static_cast<int64_t>(of_head) * shape.head_dim;
   };
-  Eight<T> parts[2] = {};
+  Vec8<T> parts[2] = {};
   const auto load = [&](int of_head) {
-    if (!eights.row.has_any) return;
+    if (!vec8.row.has_any) return;
     const T* from = data_of(of_head);
-    parts[0].load(from + eights.row.columns[0]);
-    parts[1].load(from + eights.row.columns[1]);
+    parts[0].load(from + vec8.row.columns[0]);
+    parts[1].load(from + vec8.row.columns[1]);
   };
   load(head);
   const bool is_stored = slot >= 0;
-  const KvSlot place_in_cache = slot_of(place, is_stored ? slot : 0);
-  for (; head < heads_of_row; head += step) {
+  const KvSlot kv_slot = slot_of(kv, is_stored ? slot : 0);
+  for (; head < heads_per_row; head += step) {
     parts[0].unpack(x);
     parts[1].unpack(x + 8);
-    if (head + step < heads_of_row) load(head + step);  // while this one is worked on
+    if (head + step < heads_per_row) load(head + step);  // in flight while this head is processed
     const bool is_query = head < shape.num_heads;
     const bool is_value = head >= shape.num_heads + shape.num_kv_heads;
     if (!is_value) {
-      transform_eights(params, is_query ? params.q_norm : params.k_norm, shape.head_dim, eights, x);
+      transform_vec8(params, is_query ? params.q_norm : params.k_norm, shape.head_dim, vec8, x);
     }
     if (is_query) {
-      eights.row.store_as<T>(reinterpret_cast<std::byte*>(data_of(head)));
+      vec8.row.store_as<T>(reinterpret_cast<std::byte*>(data_of(head)));
     } else if (is_stored) {
-      store_kv_row(place, place_in_cache, head - shape.num_heads, eights.row);
+      store_kv_row(kv, kv_slot, head - shape.num_heads, vec8.row);
     }
   }
 }
 
 bool is_aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
 
-bool is_in_eights(const RopeKvParams& params, const KvLayerView& cache, ConstMatrix qkv) {
+bool is_vec8_aligned(const RopeKvParams& params, const KvLayerView& cache, ConstMatrix qkv) {
   return bits_of(qkv.dtype) == 16 && qkv.row_stride % 8 == 0 && is_aligned(qkv.data) &&
          params.num_angles % 8 == 0 && is_aligned(params.cos) && is_aligned(params.sin) &&
-         is_aligned(params.q_norm) && is_aligned(params.k_norm) && takes_eights(cache);
+         is_aligned(params.q_norm) && is_aligned(params.k_norm) && takes_vec8(cache);
 }
 
 template <typename T>
-void launch_eights(const CudaContext& context, const RopeKvParams& params, const KvPlace& place,
-                   const HeadShape& shape, T* qkv) {
-  constexpr int kBlocksOfMultiprocessor = 8;
-  EightsShape eights = {.head_dim = shape.head_dim,
-                        .num_heads = shape.num_heads,
-                        .num_kv_heads = shape.num_kv_heads,
-                        .log2_threads = 0,
-                        .is_whole_warp = false,
-                        .starts_next = false,
-                        .row_stride = shape.row_stride};
-  while ((16 << eights.log2_threads) < shape.head_dim) ++eights.log2_threads;
-  const int heads_of_warp = kWarpThreads >> eights.log2_threads;
-  eights.is_whole_warp =
-      shape.num_heads % heads_of_warp == 0 && shape.num_kv_heads % heads_of_warp == 0;
-  const int heads_of_block = kEightsThreads >> eights.log2_threads;
-  // Few rows are shared by many blocks.
-  const int64_t blocks_max = ceil_div(shape.num_heads + 2 * shape.num_kv_heads, heads_of_block);
-  const bool is_few =
-      shape.num_rows * blocks_max <= context.device.num_sms * int64_t{kBlocksOfMultiprocessor};
-  // Where ours are in many SMs, attention's blocks that start beside them are badly
-  // placed: without, a decode step of 64 rows was 2.4 % faster on an H200.
-  eights.starts_next = shape.num_rows * blocks_max * 4 <= context.device.num_sms;
+void launch_vec8(const CudaContext& context, const RopeKvParams& params, const KvCacheArgs& kv,
+                 const HeadShape& shape, T* qkv) {
+  constexpr int kCtasPerSm = 8;
+  Vec8Shape vec8 = {.head_dim = shape.head_dim,
+                    .num_heads = shape.num_heads,
+                    .num_kv_heads = shape.num_kv_heads,
+                    .log2_threads = 0,
+                    .is_whole_warp = false,
+                    .starts_next = false,
+                    .row_stride = shape.row_stride};
+  while ((16 << vec8.log2_threads) < shape.head_dim) ++vec8.log2_threads;
+  const int heads_per_warp = kWarpThreads >> vec8.log2_threads;
+  vec8.is_whole_warp =
+      shape.num_heads % heads_per_warp == 0 && shape.num_kv_heads % heads_per_warp == 0;
+  const int heads_per_cta = kVec8Threads >> vec8.log2_threads;
+  // With small M several CTAs share a row.
+  const int64_t ctas_max = ceil_div(shape.num_heads + 2 * shape.num_kv_heads, heads_per_cta);
+  const bool shares_rows =
+      shape.num_rows * ctas_max <= context.device.num_sms * int64_t{kCtasPerSm};
+  // If this kernel occupies many SMs, CTAs of attention that PDL starts now are placed unevenly:
+  // without PDL here a decode step of 64 rows was 2.4 % faster on an H200.
+  vec8.starts_next = shape.num_rows * ctas_max * 4 <= context.device.num_sms;
   launch_with_pdl(context, "rope and KV write",
                   {.grid = dim3(static_cast<unsigned>(shape.num_rows),
-                                static_cast<unsigned>(is_few ? blocks_max : 1)),
-                   .block = dim3(kEightsThreads)},
-                  rope_kv_eights_kernel<T>, params, place, eights, qkv);
+                                static_cast<unsigned>(shares_rows ? ctas_max : 1)),
+                   .block = dim3(kVec8Threads)},
+                  rope_kv_vec8_kernel<T>, params, kv, vec8, qkv);
 }
 
 }  // namespace
@@ -289,19 +289,19 @@ void rope_and_write_kv(const CudaContext& context, const RopeKvParams& params,
                            .num_kv_heads = static_cast<int>(J),
                            .row_stride = qkv.row_stride};
   const int64_t num_items = qkv.num_rows * (params.num_heads + 2 * J);
-  const auto num_blocks = static_cast<unsigned>((num_items + kWarpsOfBlock - 1) / kWarpsOfBlock);
-  const KvPlace place = place_of(cache);
+  const auto num_ctas = static_cast<unsigned>((num_items + kWarpsPerCta - 1) / kWarpsPerCta);
+  const KvCacheArgs kv = kv_cache_args(cache);
   with_float_type(qkv.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     if constexpr (sizeof(T) == 2) {
-      if (is_in_eights(params, cache, qkv)) {
-        launch_eights(context, params, place, shape, reinterpret_cast<T*>(qkv.data));
+      if (is_vec8_aligned(params, cache, qkv)) {
+        launch_vec8(context, params, kv, shape, reinterpret_cast<T*>(qkv.data));
         return;
       }
     }
     launch_with_pdl(context, "rope and KV write",
-                    {.grid = dim3(num_blocks), .block = dim3(kWarpsOfBlock * kWarpThreads)},
-                    rope_kv_kernel<T>, params, place, shape, reinterpret_cast<T*>(qkv.data));
+                    {.grid = dim3(num_ctas), .block = dim3(kWarpsPerCta * kWarpThreads)},
+                    rope_kv_kernel<T>, params, kv, shape, reinterpret_cast<T*>(qkv.data));
   });
 }
 

@@ -1,5 +1,5 @@
-// What lies between the q/k/v product and attention, in one pass: norms of query and key heads,
-// rotary embedding, and the new keys and values into the paged cache.
+// The operations between the QKV GEMM and attention in one pass: norms of query and key heads,
+// rotary embedding, and the write of new keys and values to the paged cache.
 #pragma once
 
 #include <cstdint>
@@ -27,14 +27,14 @@ struct RopeKvParams {
   const float* cos = nullptr;
   const float* sin = nullptr;
   int64_t num_angles = 0;
-  /// Where each row's key and value go: page * page_tokens + slot in the page. [M] in device
-  /// memory. Negative: nowhere (rows that fill up a captured batch).
+  /// Slot of each row's key and value: page * page_tokens + index in the page. [M] in device
+  /// memory. Negative: not written (padding rows of a captured batch).
   const int64_t* kv_slots = nullptr;
 };
 
-/// Queries are changed in place; keys and values are written to `cache`, whose pages lie in device
-/// memory, as write_kv() of kernels/kv writes what it is given: the values in the type of qkv for
-/// types of 16 bits, and what the norm and the rotation give in f32 for the others.
+/// Changes queries in place. Writes keys and values to `cache`, whose pages lie in device memory,
+/// as write_kv() of kernels/kv does: caches of 16-bit types get the values in the type of qkv, the
+/// others quantize the f32 results of norm and rotation.
 /// Shapes    qkv [M, (H + 2 J) * D] f16 or bf16
 /// Requires  D <= kRopeHeadDimMax, even
 void rope_and_write_kv(const CudaContext& context, const RopeKvParams& params,

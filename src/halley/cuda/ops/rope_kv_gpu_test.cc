@@ -30,7 +30,7 @@ constexpr Case kCases[] = {{32, 8, 128, 64, false},
                            {2, 1, 64, 0, false},
                            {3, 1, 16, 8, true},
                            {5, 3, 112, 56, true},
-                           // Of sizes that are not worked on in eights:
+                           // head sizes of the scalar kernel:
                            {4, 2, 72, 36, true},
                            {4, 1, 64, 12, false},
                            {3, 3, 250, 125, true}};
@@ -49,7 +49,7 @@ class RopeKvGpuTest : public GpuTest {
     return frequencies;
   }
 
-  /// What the CPU's kernels give for qkv [M, (H + 2 J) D], in f32.
+  /// The CPU kernels' result for qkv [M, (H + 2 J) D], in f32.
   void transform_on_host(const Case& shape, const std::vector<int32_t>& positions,
                          const std::vector<float>& weight, std::vector<float>& qkv) {
     const int64_t H = shape.num_heads, J = shape.num_kv_heads, D = shape.head_dim;
@@ -70,7 +70,7 @@ class RopeKvGpuTest : public GpuTest {
   void check_bytes(KvDType kv_dtype, int64_t D);
 };
 
-/// What one case runs on, and what it has to give.
+/// Inputs and expected results of one case.
 struct RopeKvRun {
   Case shape;
   KvLayerView cache;
@@ -90,8 +90,8 @@ struct RopeKvRun {
   }
 };
 
-/// Half a step of the type, and what is left of roundings before it. The range of a row is at most
-/// twice its largest magnitude.
+/// Half a quantization step of the type, plus earlier roundings. A row's range is at most twice its
+/// largest magnitude.
 double kv_tolerance(KvDType dtype, const float* values, int64_t size) {
   float largest = 0;
   for (int64_t i = 0; i < size; ++i) largest = std::max(largest, std::abs(values[i]));
@@ -143,7 +143,7 @@ TEST_F(RopeKvGpuTest, RotatesAndStoresAsTheHostDoesInEveryTypeOfTheCache) {
   std::mt19937 random(11);
   constexpr int64_t M = 37;
   std::vector<int32_t> positions;
-  std::vector<int64_t> slots;  // all different, and some rows nowhere
+  std::vector<int64_t> slots;  // all different; negative for some rows
   for (int64_t m = 0; m < M; ++m) {
     positions.push_back(static_cast<int32_t>(random() % kPositions));
     slots.push_back(m % 9 == 4 ? -1 : (m * 29) % (kNumPages * kPageTokens));
@@ -202,14 +202,14 @@ TEST_F(RopeKvGpuTest, RotatesAndStoresAsTheHostDoesInEveryTypeOfTheCache) {
   }
 }
 
-/// Angles that are not aligned take the other kernel.
-TEST_F(RopeKvGpuTest, EightsAndSinglesGiveTheSameBits) {
+/// Unaligned angles take the scalar kernel.
+TEST_F(RopeKvGpuTest, Vec8AndScalarKernelsGiveTheSameBits) {
   constexpr int64_t H = 32, J = 8, D = 128, kPages = 90;
   const auto shifted = [](std::vector<float> values, int count) {
     values.insert(values.begin(), static_cast<size_t>(count), 0.0f);
     return values;
   };
-  for (const int64_t M : {1, 1400}) {  // many blocks a row, and one
+  for (const int64_t M : {1, 1400}) {  // many CTAs a row, and one
     std::vector<int32_t> positions;
     std::vector<int64_t> slots;
     for (int64_t m = 0; m < M; ++m) {
@@ -288,7 +288,7 @@ void RopeKvGpuTest::check_bytes(KvDType kv_dtype, int64_t D) {
   const Matrix all = f32_matrix(values.data(), M, (1 + 2 * J) * D);
   write_kv(host_, host_cache, {&sequence, 1}, all.cols(D, (1 + J) * D),
            all.cols((1 + J) * D, (1 + 2 * J) * D));
-  for (int64_t slot = 2; slot < M; ++slot) {  // rows with NaN may hold any codes
+  for (int64_t slot = 2; slot < M; ++slot) {  // rows with NaN may hold anything
     for (int64_t head = 0; head < 2 * J; ++head) {
       const KvRow right = cache.layout.key_row(expected.data(), head, slot);
       const KvRow row = cache.layout.key_row(got.data(), head, slot);
@@ -301,15 +301,16 @@ void RopeKvGpuTest::check_bytes(KvDType kv_dtype, int64_t D) {
   const KvRow broken = cache.layout.key_row(got.data(), 0, 0);
   EXPECT_TRUE(std::isnan(kv_element(kv_dtype, broken.data, broken.scale, 5))) << kv_dtype;
   const KvRow flat = cache.layout.key_row(got.data(), 0, 2);
-  // Exact but in e4m3, where it is the code 448 times 0.25 / 448, rounded to f32.
+  // Exact except for e4m3, where it is 448 times 0.25 / 448, rounded to f32.
   const double error_max = kv_dtype == KvDType::kFp8E4M3 ? 0x1p-26 : 0.0;
   EXPECT_NEAR(kv_element(kv_dtype, flat.data, flat.scale, 7), 0.25, error_max) << kv_dtype;
 }
 
-/// With values that the host's kernel gets too, the bytes are the same.
+/// With equal inputs the device writes the same bytes as the host kernel.
 TEST_F(RopeKvGpuTest, QuantizedRowsAreTheHostsByteForByte) {
   for (const KvDType kv_dtype : all_kv_dtypes()) {
-    for (const int64_t D : {96, 128, 120}) check_bytes(kv_dtype, D);  // the last not in eights
+    for (const int64_t D : {96, 128, 120})
+      check_bytes(kv_dtype, D);  // the last one takes the scalar kernel
   }
 }
 

@@ -1,6 +1,6 @@
-// RMSNorm of many rows, each by a team of 256 threads that keeps the row in registers: several rows
-// are in flight on an SM, and each is read from memory once. The same bits as
-// norm_row.cuh: a warp takes the parts of several of its warps.
+// RMSNorm for large M: a CTA of 256 threads holds a row in registers, so that several rows are in
+// flight on an SM and each is read from memory once. Gives the same bits as norm_row.cuh: a warp
+// takes the shares of several warps of norm_row().
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@ namespace halley::cuda {
 
 inline constexpr int kTeamThreads = 256;
 inline constexpr int kTeamWarps = kTeamThreads / kWarpThreads;
-/// Where fewer rows would leave SMs idle.
+/// With fewer rows some SMs would be idle.
 inline constexpr int64_t kTeamNormRowsMin = 256;
 
-/// One thread's part of a row: kPasses fours of neighbours for each of the kShares threads of
-/// norm_row() whose part it takes.
+/// One thread's share of a row: kPasses vectors of 4 for each of the kShares threads of norm_row()
+/// that it stands for.
 template <typename X, int kPasses>
 class TeamNorm {
  public:
@@ -32,35 +32,35 @@ class TeamNorm {
         num_columns_(num_columns),
         num_warps_(min((num_columns + 4 * kWarpThreads - 1) / (4 * kWarpThreads), 32)) {}
 
-  /// By all threads of the block: adds x to the stream (null: takes x alone) and makes the norm.
-  /// `scratch` [32] in shared memory.
+  /// By all threads of the CTA: adds x to the residual stream (null: takes x alone) and computes
+  /// the norm. `scratch` [32] in shared memory.
   __device__ void run(const X* x, float* hidden, float* scratch) {
     float4 block[kShares][kPasses];
-    for_all([&](int share, int pass, int column) { block[share][pass] = load_four(x + column); });
+    for_all([&](int share, int pass, int column) { block[share][pass] = load_vec4(x + column); });
     if (hidden == nullptr) {
       for_all([&](int share, int pass, int) { row_[share][pass] = block[share][pass]; });
     } else {
       for_all(
-          [&](int share, int pass, int column) { row_[share][pass] = load_four(hidden + column); });
+          [&](int share, int pass, int column) { row_[share][pass] = load_vec4(hidden + column); });
       for_all([&](int share, int pass, int column) {
         float4& row = row_[share][pass];
         const float4 added = block[share][pass];
         row = {row.x + added.x, row.y + added.y, row.z + added.z, row.w + added.w};
-        store_four(row, hidden + column);
+        store_vec4(row, hidden + column);
       });
     }
     const float inverse = inverse_of_rows(scratch);
     for_all([&](int share, int pass, int column) {
       float4& row = row_[share][pass];
-      const float4 weight = load_four(params_.weight + column);
+      const float4 weight = load_vec4(params_.weight + column);
       row = {normed(row.x, inverse, weight.x), normed(row.y, inverse, weight.y),
              normed(row.z, inverse, weight.z), normed(row.w, inverse, weight.w)};
     });
   }
 
-  /// body(column, the four elements of the norm from there on).
+  /// Calls body(column, the four elements of the norm from there on).
   template <typename Body>
-  __device__ void for_fours(const Body& body) {
+  __device__ void for_each_vec4(const Body& body) {
     for_all([&](int share, int pass, int column) { body(column, row_[share][pass]); });
   }
 
@@ -86,7 +86,7 @@ class TeamNorm {
     return warp_of(share) < num_warps_ && column_of(share, pass) < num_columns_;
   }
 
-  /// 1 / root mean square, from sums in norm_row()'s order.
+  /// 1 / root mean square, accumulated in norm_row()'s order.
   __device__ float inverse_of_rows(float* scratch) const {
     const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
 #pragma unroll
@@ -115,15 +115,15 @@ class TeamNorm {
   float4 row_[kShares][kPasses] = {};
 };
 
-/// Whether the rows are many and fit; `shape` has the alignment of all matrices.
+/// Whether M is large enough and rows fit; `shape` has the alignment of all matrices.
 template <typename X>
-bool takes_team_norm(const NormParams& params, const RowShape& shape) {
-  return !std::is_same_v<X, float> && !params.is_layer_norm && shape.is_in_fours &&
+bool takes_team_norm(const NormParams& params, const NormRowShape& shape) {
+  return !std::is_same_v<X, float> && !params.is_layer_norm && shape.is_vec4_aligned &&
          shape.num_columns % 4 == 0 && shape.num_columns <= TeamNorm<X, 2>::kColumnsMax &&
          shape.num_rows >= kTeamNormRowsMin && reinterpret_cast<uintptr_t>(params.weight) % 16 == 0;
 }
 
-/// launch(integral_constant of the passes) for rows of that many columns.
+/// Calls launch(integral_constant of the passes) for rows of that many columns.
 template <typename X, typename Launch>
 void with_team_passes(int num_columns, const Launch& launch) {
   if (num_columns <= TeamNorm<X, 1>::kColumnsMax) {

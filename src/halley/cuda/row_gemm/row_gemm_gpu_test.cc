@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "halley/base/str.h"
-#include "halley/cuda/fused/norm_codes.h"
+#include "halley/cuda/fused/quantized_norm.h"
 #include "halley/cuda/gemm/quantize_rows.h"
 #include "halley/cuda/mixed_gemm/mixed_gemm.h"
 #include "halley/cuda/mixed_gemm/mixed_test_weight.h"

@@ -20,7 +20,7 @@
 #include "halley/cuda/row_gemm/row_arguments.h"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/runtime/pdl_launch.cuh"
-#include "halley/cuda/runtime/read_ahead.cuh"
+#include "halley/cuda/runtime/prefetch.cuh"
 #include "halley/cuda/w4ax_gemm/w4ax_layout.h"
 
 namespace halley::cuda {

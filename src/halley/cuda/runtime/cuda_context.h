@@ -1,4 +1,4 @@
-// Where an operation runs on a GPU: passed explicitly to every launch.
+// The device, stream and workspace of an operation, passed explicitly to every launch.
 #pragma once
 
 #include "halley/cuda/runtime/cuda_device.h"
@@ -7,9 +7,9 @@
 
 namespace halley {
 
-/// Matrices that are passed beside it lie in device memory. Launches queue work on the stream and
-/// return at once; they take what they need for themselves from the workspace and give it back
-/// before they return, which is safe since the stream runs in order. They can be captured.
+/// Matrices that are passed with it lie in device memory. Launches queue work on the stream and
+/// return immediately. They take scratch memory from the workspace and release it before they
+/// return, which is safe since the stream runs in order. They are capturable.
 struct CudaContext {
   const CudaDeviceInfo& device;
   const CudaStream& stream;

@@ -9,7 +9,7 @@
 namespace halley {
 namespace {
 
-/// CUDA's number of a version, 13000, as people write it.
+/// CUDA's integer version, 13000, as "13.0".
 std::string version_text(int version) { return str(version / 1000, ".", version % 1000 / 10); }
 
 int attribute(cudaDeviceAttr which, int ordinal) {

@@ -11,13 +11,13 @@ struct DestroyGraph {
   void operator()(cudaGraph_t graph) const { cudaGraphDestroy(graph); }
 };
 
-/// Edges that a kernel need not wait for the end of.
-struct EarlyEdges {
+/// Programmatic edges of a graph: the dependent kernel need not wait for the end of the first.
+struct ProgrammaticEdgeList {
   std::vector<cudaGraphNode_t> from, to;
   std::vector<cudaGraphEdgeData> data;
 };
 
-EarlyEdges early_edges(cudaGraph_t graph) {
+ProgrammaticEdgeList early_edges(cudaGraph_t graph) {
   size_t count = 0;
   check_cuda(cudaGraphGetEdges(graph, nullptr, nullptr, nullptr, &count), "edges of a graph");
   std::vector<cudaGraphNode_t> from(count), to(count);
@@ -26,7 +26,7 @@ EarlyEdges early_edges(cudaGraph_t graph) {
     check_cuda(cudaGraphGetEdges(graph, from.data(), to.data(), data.data(), &count),
                "edges of a graph");
   }
-  EarlyEdges early;
+  ProgrammaticEdgeList early;
   for (size_t i = 0; i < count; ++i) {
     if (data[i].type != cudaGraphDependencyTypeProgrammatic) continue;
     early.from.push_back(from[i]);
@@ -36,9 +36,9 @@ EarlyEdges early_edges(cudaGraph_t graph) {
   return early;
 }
 
-/// Makes them ordinary ones; how many there were.
+/// Replaces programmatic edges by full dependencies. Returns their number.
 size_t remove_programmatic_edges(cudaGraph_t graph) {
-  const EarlyEdges edges = early_edges(graph);
+  const ProgrammaticEdgeList edges = early_edges(graph);
   const size_t count = edges.data.size();
   if (count == 0) return 0;
   check_cuda(cudaGraphRemoveDependencies(graph, edges.from.data(), edges.to.data(),

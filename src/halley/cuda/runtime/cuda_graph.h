@@ -1,4 +1,4 @@
-// A sequence of launches that the GPU starts as one.
+// A captured sequence of launches that the GPU starts as one.
 #pragma once
 
 #include <cstddef>
@@ -11,22 +11,22 @@
 
 namespace halley {
 
-/// Move-only. Launches use the addresses that they were captured with.
+/// Move-only. Launches use the addresses of the capture.
 class CudaGraph {
  public:
-  /// kKept: kernels that may start before those ahead of them have ended (pdl_launch.cuh) do so.
-  /// kRemoved: each waits for the end of those ahead of it.
+  /// kKept: PDL stays in effect inside the graph (pdl_launch.cuh). kRemoved: each kernel waits for
+  /// the end of those ahead of it.
   enum class ProgrammaticEdges { kKept, kRemoved };
 
-  /// Records what `launch_all` queues on the stream, without running it. It must not wait for the
-  /// GPU, allocate, or use another stream that is not ordered behind this one by events. Throws
-  /// what it throws, and DeviceError where something cannot be captured; the stream is usable then.
+  /// Captures the launches that `launch_all` queues on the stream, without running them. It must
+  /// not wait for the GPU, allocate, or use another stream that is not ordered by events. Throws
+  /// what it throws, and DeviceError if something cannot be captured; the stream remains usable.
   static CudaGraph capture(const CudaStream& stream, const std::function<void()>& launch_all,
                            ProgrammaticEdges programmatic_edges = ProgrammaticEdges::kKept);
 
   void launch(const CudaStream& stream) const;
   size_t num_nodes() const { return num_nodes_; }
-  /// Of ProgrammaticEdges::kRemoved: pairs of kernels whose second one would have started early.
+  /// With ProgrammaticEdges::kRemoved: programmatic edges that were replaced.
   size_t num_removed_edges() const { return num_removed_edges_; }
 
  private:

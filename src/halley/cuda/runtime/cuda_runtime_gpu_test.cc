@@ -80,7 +80,7 @@ TEST_F(CudaRuntimeTest, StagedCopiesArriveWhole) {
     const DeviceBuffer device(num_bytes, "a test");
     staged.copy(device.data(), reinterpret_cast<const std::byte*>(host.data()), num_bytes);
     const std::vector<uint8_t> expected = host;
-    std::fill(host.begin(), host.end(), uint8_t{0});  // not needed any more
+    std::fill(host.begin(), host.end(), uint8_t{0});  // the copy does not read it any more
     EXPECT_EQ(read(device.data(), num_bytes), expected) << num_bytes;
   }
 }
@@ -100,7 +100,7 @@ TEST_F(CudaRuntimeTest, GraphRunsWhatWasCaptured) {
   EXPECT_EQ(read(device.data(), 64), expected);
 }
 
-TEST_F(CudaRuntimeTest, GraphWithoutEarlyStartsKeepsOtherOrder) {
+TEST_F(CudaRuntimeTest, GraphWithoutProgrammaticEdgesKeepsOtherOrder) {
   const DeviceBuffer device(64, "a test");
   const CudaGraph graph = CudaGraph::capture(
       stream_,

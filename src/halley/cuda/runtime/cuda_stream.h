@@ -1,4 +1,4 @@
-// Streams and events with owners.
+// Owning streams and events.
 #pragma once
 
 #include <memory>
@@ -10,14 +10,14 @@ namespace halley {
 /// A point in a stream's work. Move-only.
 class CudaEvent {
  public:
-  /// With time: for measurements; without: cheaper, for ordering alone.
+  /// kYes: with timing, for measurements; kNo: cheaper, for ordering alone.
   enum class Time : bool { kNo, kYes };
   explicit CudaEvent(Time time = Time::kNo);
 
   cudaEvent_t get() const { return event_.get(); }
-  /// Blocks until all that was recorded before has run. An event that was never recorded has.
+  /// Blocks until all work before the last record() has run; returns at once if there was none.
   void synchronize() const;
-  /// Milliseconds from `start` to this one; both with time, recorded and reached.
+  /// Milliseconds from `start` to this event; both with timing, recorded and completed.
   float milliseconds_since(const CudaEvent& start) const;
 
  private:
@@ -32,14 +32,14 @@ class CudaEvent {
 class CudaStream {
  public:
   CudaStream();
-  /// Somebody else's stream, which must outlive this; null is the default stream.
+  /// Wraps a stream that somebody else owns and that must outlive this; null is the default stream.
   static CudaStream borrow(cudaStream_t stream) { return CudaStream(stream); }
 
   cudaStream_t get() const { return stream_.get(); }
-  /// Blocks until the stream is empty. Throws DeviceError for what went wrong in it.
+  /// Blocks until the stream is empty. Throws DeviceError for errors of its work.
   void synchronize() const;
   void record(const CudaEvent& event) const;
-  /// What is queued from now on runs behind the event.
+  /// Work queued from now on runs after the event.
   void wait(const CudaEvent& event) const;
 
  private:

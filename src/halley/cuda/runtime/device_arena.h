@@ -1,4 +1,4 @@
-// GPU memory, taken from CUDA once and given out in pieces.
+// GPU memory that is allocated from CUDA once and suballocated.
 #pragma once
 
 #include <cstddef>
@@ -6,12 +6,12 @@
 
 namespace halley {
 
-/// One piece of device memory from cudaMalloc. Move-only. The contents are undefined until written.
+/// One allocation of cudaMalloc. Move-only. The contents are undefined until written.
 class DeviceBuffer {
  public:
   DeviceBuffer() = default;
-  /// `what` it is for, for messages: "weights". Throws DeviceError with the bytes that were asked
-  /// for and are free.
+  /// `what` names its purpose in messages: "weights". Throws DeviceError with the bytes that were
+  /// requested and are free.
   DeviceBuffer(size_t num_bytes, const char* what);
 
   std::byte* data() const { return data_.get(); }
@@ -25,17 +25,17 @@ class DeviceBuffer {
   size_t num_bytes_ = 0;
 };
 
-/// A fixed budget of device memory that is given out front to back. What a step needs is taken
-/// after mark() and given back, all of it, by release(): the next step's pieces are the same
-/// addresses, which captured graphs rely on. Work of one stream uses it in order, so nothing waits.
+/// A fixed budget of device memory with stack allocation. A step takes memory after mark() and
+/// gives all of it back by release(): the next step gets the same addresses, which captured graphs
+/// rely on. The work of one stream uses it in order, so nothing waits.
 class DeviceArena {
  public:
-  /// Of every piece: what the widest loads and the tensor copy engine ask for.
+  /// Alignment of every allocation: as the widest loads and TMA require.
   static constexpr size_t kAlignment = 256;
 
   DeviceArena(size_t num_bytes, const char* what) : buffer_(num_bytes, what), what_(what) {}
 
-  /// Throws DeviceError where the budget is used up: a plan that was wrong.
+  /// Throws DeviceError if the budget is exhausted, which means that the memory plan was wrong.
   std::byte* take(size_t num_bytes);
   template <typename T>
   T* take(size_t count) {
@@ -47,7 +47,7 @@ class DeviceArena {
   void release(size_t mark);
 
   size_t num_bytes() const { return buffer_.num_bytes(); }
-  /// The most that was in use at a time.
+  /// The peak use.
   size_t num_used_max() const { return num_used_max_; }
 
  private:

@@ -1,11 +1,11 @@
-// When the GPU worked on something, by its own clock.
+// Begin and end of work on the GPU by its own clock.
 #pragma once
 
 #include <cstdint>
 
 namespace halley {
 
-/// Nanoseconds of the GPU's clock, which counts on between kernels. Both 0: not measured.
+/// Nanoseconds of %globaltimer, which runs on between kernels. Both 0: not measured.
 struct DeviceSpan {
   uint64_t begin_ns = 0, end_ns = 0;
 };
@@ -17,13 +17,13 @@ __device__ inline uint64_t device_clock_ns() {
   return now;
 }
 
-/// By one thread of the first kernel.
+/// One thread of the first kernel calls it.
 __device__ inline void begin_span(DeviceSpan& span) {
   span.begin_ns = device_clock_ns();
   span.end_ns = 0;
 }
 
-/// By any number of threads of the last kernel: the latest counts.
+/// Any number of threads of the last kernel call it: the latest counts.
 __device__ inline void end_span(DeviceSpan& span) {
   static_assert(sizeof(unsigned long long) == sizeof(uint64_t));
   atomicMax(reinterpret_cast<unsigned long long*>(&span.end_ns),

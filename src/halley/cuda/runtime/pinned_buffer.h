@@ -1,4 +1,4 @@
-// Host memory that the GPU copies from and to by itself.
+// Page-locked host memory for asynchronous copies.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ namespace halley {
 class PinnedBuffer {
  public:
   PinnedBuffer() = default;
-  /// Throws DeviceError where the memory cannot be had.
+  /// Throws DeviceError if the allocation fails.
   explicit PinnedBuffer(size_t num_bytes);
 
   std::byte* data() const { return data_.get(); }

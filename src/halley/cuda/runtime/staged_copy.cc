@@ -9,7 +9,8 @@
 namespace halley {
 namespace {
 
-/// What one thread copies at a time: enough for the page faults of a map to run beside each other.
+/// Bytes that one thread copies at a time: enough pieces for page faults of the file mapping to run
+/// in parallel.
 constexpr size_t kPieceBytes = size_t{1} << 20;
 
 void copy_in_parallel(ThreadPool& pool, std::byte* to, const std::byte* from, size_t num_bytes) {

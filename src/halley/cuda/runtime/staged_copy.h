@@ -10,8 +10,8 @@
 
 namespace halley {
 
-/// Threads fill page-locked slots, which also is what reads the file; the GPU empties them
-/// meanwhile, several at a time. One caller at a time.
+/// Threads fill page-locked slots, which also reads the file, while the GPU copies from several
+/// others. One caller at a time.
 class StagedCopy {
  public:
   static constexpr size_t kSlotBytes = size_t{16} << 20;
@@ -19,13 +19,13 @@ class StagedCopy {
 
   /// `pool` and `stream` must outlive it.
   StagedCopy(ThreadPool& pool, const CudaStream& stream);
-  /// Waits for what is in flight.
+  /// Waits for the copies in flight.
   ~StagedCopy();
   StagedCopy(const StagedCopy&) = delete;
   StagedCopy& operator=(const StagedCopy&) = delete;
 
-  /// Queues the copy of `num_bytes` from `host` to `device` on the stream. When it returns, `host`
-  /// is not needed any more; what reads `device` must be queued behind it on the stream.
+  /// Queues the copy of `num_bytes` from `host` to `device` on the stream. `host` may be released
+  /// when it returns; work that reads `device` must follow on the stream.
   void copy(std::byte* device, const std::byte* host, size_t num_bytes);
 
  private:

@@ -1,5 +1,5 @@
-// For tests of products in scaled blocks of inputs: random codes of 4 bits, random inputs of 4 and
-// 8 bits on the host and the device, and what outputs must be.
+// For tests of block-scaled GEMMs: random 4-bit weights, random inputs of 4 and 8 bits on the host
+// and the device, and the expected outputs.
 #pragma once
 
 #include <algorithm>
@@ -19,8 +19,8 @@
 
 namespace halley::cuda {
 
-/// A weight's codes [N, K], 0 to 15 for -8 to 7, and scales [N, blocks]; x of s8, its scales
-/// [blocks, M], a bias.
+/// Weights: quantized values [N, K], 0 to 15 for -8 to 7, and scales [N, blocks]. Inputs: x of s8,
+/// scales [blocks, M]. A bias.
 class BlockInputs {
  public:
   static constexpr int64_t kBlock = 128;
@@ -29,15 +29,16 @@ class BlockInputs {
     int64_t M, N, K;
   };
   struct Options {
-    /// Codes below this input have 8 bits in whole blocks, the others 4.
+    /// Blocks that begin below this input have 8 bits, the others 4.
     int64_t num_s8_inputs = 0;
-    /// All scales are 1 and codes the lowest: sums are the largest, and exact in f32.
+    /// All scales are 1 and all quantized values the lowest: accumulators are the largest possible,
+    /// and exact in f32.
     bool is_extreme = false;
-    /// Codes of 4 bits in the blocks of 8 bits too.
+    /// 8-bit blocks hold values of 4 bits too.
     bool has_small_codes = false;
   };
 
-  /// Scales of a block of x lie in a multiple of `row_padding` numbers.
+  /// The scales of a block of x take a multiple of `row_padding` floats.
   BlockInputs(const Sizes& sizes, const Options& options, int64_t row_padding)
       : M(sizes.M),
         N(sizes.N),
@@ -64,7 +65,7 @@ class BlockInputs {
     for (int64_t i = 0; i < N * num_blocks; ++i) {
       w_scales_.push_back(is_extreme ? 1.0f : f16_to_f32(f32_to_f16(scales(random) / 64)));
     }
-    // NaN behind M: it must not matter.
+    // Scales past M are NaN: kernels must not use them.
     x_scales_.resize(static_cast<size_t>(num_blocks * x_scales_pitch), std::nanf(""));
     for (int64_t b = 0; b < num_blocks; ++b) {
       for (int64_t m = 0; m < M; ++m) {
@@ -84,17 +85,17 @@ class BlockInputs {
   float x_scale(int64_t m, int64_t b) const {
     return x_scales_[static_cast<size_t>(b * x_scales_pitch + m)];
   }
-  /// Behind set_x_scale().
+  /// Call after set_x_scale().
   void upload_x_scales() { device_x_scales_ = std::make_unique<DeviceArray<float>>(x_scales_); }
 
   std::span<const uint8_t> codes() const { return codes_; }
   std::span<const float> w_scales() const { return w_scales_; }
-  /// In device memory.
+  /// The device's x.
   ConstMatrix x() const { return x_.matrix(); }
   const float* x_scales() const { return device_x_scales_->data(); }
   const float* bias() const { return device_bias_->data(); }
 
-  /// Compares y, of this type, with f64 on the host.
+  /// Compares y, of this type, with the f64 reference.
   void expect_right(const CudaStream& stream, const DeviceMatrix& y, DType dtype) const {
     const std::vector<float> got = y.get(stream);
     ASSERT_TRUE(y.guards_are_intact(stream));
@@ -110,8 +111,9 @@ class BlockInputs {
     }
   }
 
-  /// Compares to the bit: w_scale * sum rounded to f32, added by fmaf with the scale of x, blocks
-  /// in ascending order within each of so many parts of K, parts in ascending order, the bias.
+  /// Compares to the bit: w_scale * block accumulator rounded to f32, added by fmaf with the scale
+  /// of x, blocks in ascending order within each of num_splits parts of K, parts in ascending
+  /// order, then the bias.
   void expect_bits(const CudaStream& stream, const DeviceMatrix& y, DType dtype,
                    int num_splits) const {
     const std::vector<float> got = y.get(stream);
@@ -126,7 +128,7 @@ class BlockInputs {
     }
   }
 
-  /// That a scale of NaN has spoilt its row and no other.
+  /// Checks that a NaN scale reaches its row and no other.
   void expect_nan_in_row(const CudaStream& stream, const DeviceMatrix& y, int64_t row) const {
     const std::vector<float> got = y.get(stream);
     for (int64_t m = 0; m < M; ++m) {
@@ -139,7 +141,7 @@ class BlockInputs {
   const int64_t M, N, K, num_blocks, x_scales_pitch, num_s8_inputs;
 
  private:
-  /// Of f32 sums of blocks, relative to the sum of their magnitudes.
+  /// Error of f32 accumulation over blocks, relative to the sum of their magnitudes.
   static constexpr double kSumError = 1e-6;
 
   struct Expected {

@@ -45,7 +45,7 @@ void store(DType dtype, float value, std::byte* to) {
 void copy_to_device(std::byte* device, const void* host, size_t num_bytes) {
   if (num_bytes == 0) return;
   check_cuda(cudaMemcpy(device, host, num_bytes, cudaMemcpyHostToDevice), "copy to the device");
-  // It returns when the host's memory is free; other streams do not wait for the rest.
+  // cudaMemcpy may return before the device has the data; other streams do not wait for the rest.
   check_cuda(cudaDeviceSynchronize(), "copy to the device");
 }
 

@@ -1,5 +1,5 @@
-// For tests: a matrix in device memory with a copy on the host, NaN where nothing was written, and
-// guard bytes around and between the rows that a kernel must leave alone.
+// For tests: a matrix in device memory, NaN where nothing was written, with guard bytes around and
+// between the rows that a kernel must leave alone.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace halley {
 /// [num_rows, num_cols] of f32, f16, bf16, e4m3, s8 or i32; rows num_cols + row_gap elements apart.
 class DeviceMatrix {
  public:
-  /// With the default gap, rows stay as aligned as the first one is where num_cols allows it.
+  /// With the default gap, rows are as aligned as the first one if num_cols allows it.
   DeviceMatrix(DType dtype, int64_t num_rows, int64_t num_cols, int64_t row_gap = 16);
 
   /// The device's matrix.
@@ -25,9 +25,9 @@ class DeviceMatrix {
   void set(const std::vector<float>& values);
   void fill_normal(uint32_t seed, float deviation = 1.0f, float mean = 0.0f);
 
-  /// What the device has, as f32, [num_rows, num_cols] without gaps.
+  /// The device's elements as f32, [num_rows, num_cols] without gaps.
   std::vector<float> get(const CudaStream& stream) const;
-  /// Whether the bytes around and between the rows are as they were.
+  /// Whether the bytes around and between the rows are unchanged.
   bool guards_are_intact(const CudaStream& stream) const;
 
   int64_t num_rows() const { return num_rows_; }
@@ -54,7 +54,7 @@ class DeviceArray {
   DeviceBuffer buffer_;
 };
 
-/// Copies before any stream's work; for tests alone, since it waits.
+/// Copies before the work of any stream; for tests alone, since it waits.
 void copy_to_device(std::byte* device, const void* host, size_t num_bytes);
 
 template <typename T>

@@ -19,7 +19,7 @@ class GpuTest : public testing::Test {
   ExecContext host_{pool_};
 };
 
-/// Of kernels for compute capability 9.0 alone: skipped elsewhere.
+/// Tests of kernels for compute capability 9.0; skipped on other GPUs.
 class HopperTest : public GpuTest {
  protected:
   void SetUp() override {

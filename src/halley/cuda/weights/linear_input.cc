@@ -4,8 +4,8 @@
 
 #include "halley/base/check.h"
 #include "halley/base/checked_math.h"
-#include "halley/cuda/fused/activation_codes.h"
-#include "halley/cuda/fused/norm_codes.h"
+#include "halley/cuda/fused/quantized_activation.h"
+#include "halley/cuda/fused/quantized_norm.h"
 #include "halley/cuda/weights/tile_linear.h"
 
 namespace halley::cuda {
@@ -13,7 +13,7 @@ namespace {
 
 /// What operations that leave codes have room for.
 bool takes_codes(const CudaLinear& linear) {
-  constexpr int64_t kColumnsMax = std::min(kNormColumnsMax, kCodedActivationColumnsMax);
+  constexpr int64_t kColumnsMax = std::min(kNormColumnsMax, kQuantizedActivationColumnsMax);
   return linear.code_form() != nullptr && linear.in_features() <= kColumnsMax;
 }
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "halley/core/matrix.h"
-#include "halley/cuda/fused/coded_rows.h"
+#include "halley/cuda/fused/quantized_output.h"
 #include "halley/cuda/ops/activation.h"
 #include "halley/cuda/ops/norm.h"
 #include "halley/cuda/runtime/cuda_context.h"
@@ -17,8 +17,8 @@ namespace halley::cuda {
 /// M rows for one layer, or for several that take the same (take_linear_input() says which).
 struct LinearInput {
   bool is_codes = false;
-  Matrix numbers = {};   // [M, K] of the activations' type, unless is_codes
-  CodedRows codes = {};  // if is_codes
+  Matrix numbers = {};         // [M, K] of the activations' type, unless is_codes
+  QuantizedOutput codes = {};  // if is_codes
 
   int64_t num_rows() const { return is_codes ? codes.rows.codes.num_rows : numbers.num_rows; }
 };

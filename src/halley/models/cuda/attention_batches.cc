@@ -19,7 +19,7 @@ std::vector<int64_t> windows_of(const DecoderConfig& config) {
 
 CudaAttentionLimits attention_limits(const DecoderConfig& config, const StepLimits& limits) {
   return {.num_sequences = limits.num_sequences,
-          // Pages may be shared: the cache's size is no limit.
+          // Sequences may share pages: the cache's size is no limit.
           .num_tokens = limits.num_sequences * limits.max_length,
           .num_new_tokens = limits.num_rows,
           .pages_per_sequence = ceil_div(limits.max_length, limits.page_tokens),

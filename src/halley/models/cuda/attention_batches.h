@@ -1,4 +1,4 @@
-// The pieces of attention's work of one step, for layers with different windows.
+// Attention work items of one step, for layers with different windows.
 #pragma once
 
 #include <cstddef>
@@ -12,10 +12,10 @@
 
 namespace halley::cuda {
 
-/// What a layer asks of attention.
+/// Attention parameters of a layer.
 AttentionProblem attention_problem(const DecoderConfig& config, const LayerSpec& layer);
 
-/// One CudaAttentionBatch for each window that the layers have.
+/// One CudaAttentionBatch for each window size of the layers.
 class AttentionBatches {
  public:
   /// `num_sms` as in CudaAttentionLimits.

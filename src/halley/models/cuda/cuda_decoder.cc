@@ -23,7 +23,7 @@
 namespace halley::cuda {
 namespace {
 
-/// What forward() prepares by itself: more logits are made in pieces.
+/// Rows of logits that forward() prepares by itself: it computes more in several parts.
 constexpr int64_t kLogitRowsAtOnce = 256;
 
 class CudaKvMemory final : public KvMemory {
@@ -41,7 +41,7 @@ ModelShape shape_on_gpu(const DecoderConfig& config, DType activation_dtype) {
   return shape;
 }
 
-/// Before anything is loaded.
+/// Runs before anything is loaded.
 CudaDeviceInfo use_device_for(const DecoderConfig& config, const CudaDecoderOptions& options) {
   const std::string reason = why_not_on_gpu(config, options.activation_dtype);
   if (!reason.empty()) {
@@ -79,7 +79,7 @@ CudaDecoderWeights CudaDecoder::load_weights(ExecContext& host, const LinearLoad
   return weights;
 }
 
-/// Of grouped experts some: they have one kernel and one shape.
+/// Checks some of the grouped experts: they share one kernel and one shape.
 void CudaDecoder::check_weights(const CudaDecoderWeights& weights,
                                 const LinearLoading& loading) const {
   constexpr size_t kGroupedStep = 32;
@@ -99,7 +99,7 @@ void CudaDecoder::check_weights(const CudaDecoderWeights& weights,
 }
 
 CudaDecoder::~CudaDecoder() {
-  // What is queued uses memory that goes now; an error of it has nobody left to hear it.
+  // Queued work uses memory that is freed now. Nobody is left to handle an error of it.
   static_cast<void>(cudaStreamSynchronize(stream_.get()));
 }
 
@@ -165,7 +165,7 @@ std::unique_ptr<KvMemory> CudaDecoder::make_kv_memory(size_t num_bytes) const {
   return std::make_unique<CudaKvMemory>(num_bytes);
 }
 
-/// Limits that hold this step and those before.
+/// Raises the limits to hold this step and those before.
 void CudaDecoder::grow(const ForwardBatch& batch, const KvCacheView& cache) {
   const KvPageLayout& layout = cache.layers[0].layout;
   StepLimits needed = {.num_sequences = static_cast<int64_t>(batch.sequences.size()),
@@ -249,7 +249,7 @@ void CudaDecoder::forward(const ForwardBatch& batch, const KvCacheView& cache, M
 
 std::vector<OpTime> CudaDecoder::profile(const ForwardBatch& batch, const KvCacheView& cache,
                                          Matrix logits) {
-  forward(batch, cache, logits);  // checks, and what is done but once
+  forward(batch, cache, logits);  // checks, and one-time initialisation
   if (batch.token_ids.empty()) return {};
   const DeviceStep step = upload(batch, cache);
   OpTimer timer(stream_, weights_.is_capturable());
@@ -257,7 +257,7 @@ std::vector<OpTime> CudaDecoder::profile(const ForwardBatch& batch, const KvCach
     queue(step, Matrix(), &timer);
   } else {
     const CudaGraph graph = CudaGraph::capture(stream_, [&] { queue(step, Matrix(), &timer); });
-    for (int i = 0; i < 2; ++i) graph.launch(stream_);  // the first brings it to the GPU
+    for (int i = 0; i < 2; ++i) graph.launch(stream_);  // the first launch uploads it to the GPU
     stream_.synchronize();
   }
   stream_.synchronize();
@@ -266,7 +266,8 @@ std::vector<OpTime> CudaDecoder::profile(const ForwardBatch& batch, const KvCach
 
 namespace {
 
-/// Of each graph, one run behind the other. They take turns: a GPU does not keep its clock.
+/// Best time of each graph, in microseconds. The graphs take turns, because a GPU changes its clock
+/// rate.
 std::vector<double> graph_times_us(const CudaStream& stream, std::span<const CudaGraph> graphs) {
   constexpr int kNumRuns = 4, kNumRounds = 6;
   std::vector<double> least(graphs.size(), std::numeric_limits<double>::infinity());
@@ -277,7 +278,7 @@ std::vector<double> graph_times_us(const CudaStream& stream, std::span<const Cud
       for (int run = 0; run < kNumRuns; ++run) graphs[i].launch(stream);
       stream.record(end);
       end.synchronize();
-      if (round == 0) continue;  // which brings the graph to the GPU
+      if (round == 0) continue;  // the first launch uploads the graph
       least[i] = std::min(least[i], 1e3 * double{end.milliseconds_since(begin)} / kNumRuns);
     }
   }
@@ -305,7 +306,7 @@ std::vector<OpTime> CudaDecoder::op_costs(const ForwardBatch& batch, const KvCac
   for (size_t i = 1; i < names.size(); ++i) {
     costs.push_back({.name = names[i], .duration_us = times[0] - times[i]});
   }
-  forward(batch, cache, logits);  // what the cache has to have
+  forward(batch, cache, logits);  // fills the cache
   return costs;
 }
 

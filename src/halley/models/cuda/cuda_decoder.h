@@ -27,36 +27,36 @@ namespace halley::cuda {
 
 struct CudaDecoderOptions {
   int ordinal = 0;
-  /// Of activations, and of weights that are multiplied as numbers: f16 or bf16.
+  /// Type of activations, and of weights that run dequantized: f16 or bf16.
   DType activation_dtype = DType::kF16;
-  /// Part of the GPU's memory that the process may use, (0, 1].
+  /// Fraction of the GPU's memory that the process may use, (0, 1].
   double memory_utilization = 0.9;
-  /// A row's logits are then the same bits in any batch of decodes, and in any batch of prefills,
-  /// at the price of products and splits that fit some batches badly.
+  /// A row's logits then have the same bits in any batch of decodes, and in any batch of prefills.
+  /// The fixed GEMM plans and attention splits are slower for some batch sizes.
   bool is_batch_invariant = false;
 };
 
-/// The residual stream is f32, everything between operations has the activations' type, logits are
+/// The residual stream is f32, tensors between operations have the activations' type, logits are
 /// f32. Any thread may call, one at a time.
 class CudaDecoder final : public CausalLm {
  public:
-  /// Loads the weights. `host` must outlive the model: its precision is what steps run in, each
-  /// that begins after a change. Throws DeviceError where the GPU cannot be used, UnsupportedError
-  /// where it cannot run the model, and as load_cuda_weights().
+  /// Loads the weights. `host` must outlive the model: each step runs in its precision at the
+  /// step's begin. Throws DeviceError where the GPU is unusable, UnsupportedError where it cannot
+  /// run the model, and as load_cuda_weights().
   CudaDecoder(ExecContext& host, DecoderConfig config, const LinearLoading& loading,
               const CudaDecoderOptions& options, const PartLoaded& on_part);
   ~CudaDecoder() override;
 
   const ModelShape& shape() const override { return shape_; }
-  /// As Decoder::forward(), with the cache in device memory and logits in host memory. A row's
-  /// logits can differ in their last bits with the rows beside it unless
-  /// CudaDecoderOptions::is_batch_invariant, and between a decode and a prefill (cuda_attention.h).
-  /// Steps beyond the limits of prepare() set more memory aside.
+  /// As Decoder::forward(), with the cache in device memory and logits in host memory. The last
+  /// bits of a row's logits may depend on the other rows of the batch unless
+  /// CudaDecoderOptions::is_batch_invariant, and may differ between a decode and a prefill
+  /// (cuda_attention.h). Steps beyond the limits of prepare() allocate more memory.
   void forward(const ForwardBatch& batch, const KvCacheView& cache, Matrix logits) override;
   std::vector<OpTime> profile(const ForwardBatch& batch, const KvCacheView& cache,
                               Matrix logits) override;
 
-  /// Of steps that can be captured.
+  /// Only for steps that can be captured.
   std::vector<OpTime> op_costs(const ForwardBatch& batch, const KvCacheView& cache,
                                Matrix logits) override;
 

@@ -30,10 +30,11 @@ namespace {
 using Section = CudaLinear::Section;
 
 constexpr int64_t kNumRows = 2;
-// Sums in f32; those of FP8 products keep 14 bits; both are far below what a wrong index gives.
+// Tolerance of f32 accumulation; FP8 MMAs accumulate with 14 bits. Both are far below the error of
+// a wrong index.
 constexpr double kSumError = 1e-3;
 constexpr double kFp8SumError = 1e-2;
-// Where a sum is nearly zero.
+// Absolute tolerance where the reference is nearly zero.
 constexpr double kAbsoluteError = 1e-5;
 
 size_t bytes_of(DType dtype) { return static_cast<size_t>(bits_of(dtype)) / 8; }
@@ -110,13 +111,13 @@ QuantParams quant_of(const CudaStream& stream, const Section& section) {
   return quant;
 }
 
-/// One output's weights as numbers: w - offset.
+/// The dequantized weights of one output: w - offset.
 struct OutputWeights {
   std::vector<float> w;
   double offset = 0, bias = 0;
 };
 
-/// The row of chunks of 128 outputs that holds output n.
+/// The row of packed tiles that holds output n.
 std::vector<uint8_t> fetch_chunks(const CudaStream& stream, const DeviceBuffer& chunks,
                                   size_t row_bytes, int64_t n) {
   std::vector<uint8_t> row(row_bytes);
@@ -128,7 +129,7 @@ std::vector<uint8_t> fetch_chunks(const CudaStream& stream, const DeviceBuffer& 
   return row;
 }
 
-/// One output's numbers of a weight in chunks, in packed order.
+/// One output's dequantized weights in packed order.
 std::vector<float> fetch_numbers(const CudaStream& stream, const MixedShape& shape,
                                  const DeviceBuffer& chunks, int64_t n) {
   const int64_t begin = n / kChunkOutputs * kChunkOutputs;
@@ -155,7 +156,7 @@ OutputWeights fetch_w4ax(const CudaStream& stream, const Section& section,
                          const std::vector<int32_t>& input_perm, int64_t n) {
   const W4axWeight& weight = section.w4ax;
   const auto row_bytes = static_cast<size_t>(weight.num_blocks() * kW4axChunkBytes);
-  const std::vector<uint8_t> codes = fetch_chunks(stream, weight.codes, row_bytes, n);
+  const std::vector<uint8_t> packed_bytes = fetch_chunks(stream, weight.codes, row_bytes, n);
   const auto* scales = reinterpret_cast<const float*>(weight.scales.data());
   const int in_chunk = static_cast<int>(n % kTileOutputs);
   std::vector<float> packed(static_cast<size_t>(weight.K));
@@ -165,7 +166,7 @@ OutputWeights fetch_w4ax(const CudaStream& stream, const Section& section,
       const W4axBytePlace place = w4ax_byte_place(byte);
       const int64_t k = block * kW4axInputs + place.input;
       if (place.output != (in_chunk & ~8) || k >= weight.K) continue;
-      const uint32_t two = codes[static_cast<size_t>(block * kW4axChunkBytes + byte)];
+      const uint32_t two = packed_bytes[static_cast<size_t>(block * kW4axChunkBytes + byte)];
       const uint32_t nibble = in_chunk % 16 < 8 ? two & 15u : two >> 4;
       packed[static_cast<size_t>(k)] =
           scale * static_cast<float>(static_cast<int>(nibble ^ 8u) - 8);
@@ -180,7 +181,7 @@ OutputWeights fetch_nested(const CudaStream& stream, const Section& section, int
   const int64_t K = section.K, num_chunks = ceil_div<int64_t>(K, kNestedInputs);
   const auto lower = fetch_chunks(stream, section.nested.lower,
                                   static_cast<size_t>(num_chunks) * kNestedChunkBytes, n);
-  // The codes as they are, by way of numbers that i8 has.
+  // Reads the upper bytes through i8, which represents each of them.
   const std::vector<float> upper =
       fetch(stream, DType::kI8, section.w.data + static_cast<size_t>(n * section.w.row_stride),
             static_cast<size_t>(K));
@@ -252,7 +253,7 @@ double half_step(DType dtype) {
 }  // namespace
 
 size_t self_check_bytes(const CudaLinear& linear) {
-  const auto rows_bytes = [](int64_t num_cols) {  // of f32, the widest
+  const auto rows_bytes = [](int64_t num_cols) {  // of f32, the widest type
     return round_up(
         static_cast<size_t>(kNumRows * stride_of(DType::kF32, num_cols)) * sizeof(float),
         DeviceArena::kAlignment);

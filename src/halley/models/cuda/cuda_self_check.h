@@ -14,7 +14,7 @@ namespace halley::cuda {
 /// for the GPU. Throws DeviceError that names layer, kernels, output, expected and got.
 void self_check(const CudaContext& context, const CudaLinear& linear, DType y_dtype);
 
-/// What it takes from the workspace.
+/// Bytes that it takes from the workspace.
 size_t self_check_bytes(const CudaLinear& linear);
 
 }  // namespace halley::cuda

@@ -21,7 +21,7 @@ bool is_same(const KvLayerView& a, const KvLayerView& b) {
          a.scales.v == b.scales.v;
 }
 
-/// A step's span, and its records behind it.
+/// Bytes of a step's span and the records after it.
 constexpr size_t result_bytes(int64_t num_records) {
   return sizeof(DeviceSpan) + static_cast<size_t>(num_records) * sizeof(ChoiceRecord);
 }
@@ -54,7 +54,7 @@ CudaStepRunner::CudaStepRunner(const ReadyModel& model)
 }
 
 CudaStepRunner::~CudaStepRunner() {
-  // What is queued uses memory that goes now; an error of it has nobody left to hear it.
+  // Queued work uses memory that is freed now. Nobody is left to handle an error of it.
   static_cast<void>(cudaStreamSynchronize(model_.stream.get()));
 }
 
@@ -83,7 +83,8 @@ void CudaStepRunner::check(const RunnerStep& step, const KvCacheView& cache) con
   HALLEY_CHECK(last < static_cast<int64_t>(step.batch.token_ids.size()), last);
 }
 
-/// Which rows have logits. A decode step has those of all, so that its graph serves any choice.
+/// Selects the rows with logits. A decode step computes those of all rows, so that its graph serves
+/// any choice.
 CudaStepRunner::Layout CudaStepRunner::lay_out(const RunnerStep& step) {
   const auto num_rows = static_cast<int64_t>(step.batch.token_ids.size());
   const bool is_decode = static_cast<int64_t>(step.batch.sequences.size()) == num_rows;

@@ -1,4 +1,4 @@
-// Steps of a decoder on a GPU that choose their tokens there: two in flight, decodes as graphs.
+// Decoder steps on a GPU that sample their tokens there: two in flight, decodes as CUDA graphs.
 #pragma once
 
 #include <array>
@@ -24,7 +24,7 @@
 
 namespace halley::cuda {
 
-/// A model that is ready for steps; all must outlive the runner.
+/// A loaded model that is ready for steps; all members must outlive the runner.
 struct ReadyModel {
   const CudaDeviceInfo& device;
   const CudaStream& stream;
@@ -32,7 +32,7 @@ struct ReadyModel {
   const CudaDecoderWeights& weights;
   DType activation_dtype = DType::kF16;
   StepMemory& memory;
-  const ExecContext& host;  // whose precision a step has
+  const ExecContext& host;  // its precision is a step's
 
   CudaContext context() const { return {device, stream, memory.scratch()}; }
 };
@@ -40,20 +40,20 @@ struct ReadyModel {
 struct GraphStats {
   int64_t num_graphs = 0;
   int64_t num_launches = 0;
-  size_t device_bytes = 0;  // measured as free memory before and after
+  size_t device_bytes = 0;  // difference of free memory before and after capture
 };
 
-/// A step in which every sequence has one row is filled up to decode_bucket() rows. The second of
-/// each size is captured as a graph, which serves all later ones; the first ran the same launches
-/// one by one, with the same results. Models whose experts wait for their routing
-/// (cuda_experts.h) run without.
+/// A step in which every sequence has one row is padded to decode_bucket() rows. The second step of
+/// each size is captured as a graph, which serves all later ones; the first launches the same
+/// operations one by one, with the same results. Models whose experts wait for their routing
+/// (cuda_experts.h) run without graphs.
 class CudaStepRunner final : public StepRunner {
  public:
-  /// Sizes beyond this many run without a graph.
+  /// Further sizes run without a graph.
   static constexpr size_t kNumGraphsMax = 64;
 
   explicit CudaStepRunner(const ReadyModel& model);
-  /// Waits for what is in flight.
+  /// Waits for the steps in flight.
   ~CudaStepRunner() override;
   CudaStepRunner(const CudaStepRunner&) = delete;
   CudaStepRunner& operator=(const CudaStepRunner&) = delete;
@@ -63,23 +63,23 @@ class CudaStepRunner final : public StepRunner {
   void launch(const RunnerStep& step, const KvCacheView& cache) override;
   const StepResult& wait() override;
 
-  /// Off: every step is launched operation by operation, for comparisons.
+  /// false: every step is launched operation by operation, for comparisons.
   void set_graphs(bool has_graphs) { has_graphs_ = has_graphs; }
   const GraphStats& graph_stats() const { return stats_; }
-  /// Of the sampler and the records, beside StepMemory.
+  /// Device memory of the sampler and the records, which StepMemory does not include.
   static size_t device_bytes(const DecoderConfig& config, const StepLimits& limits);
 
  private:
-  /// What one step has on the host. A result stays until the next wait(), when two more may be in
-  /// flight already.
+  /// Host state of one step. A result stays valid until the next wait(), when two more steps may be
+  /// in flight.
   struct InFlight {
     PinnedBuffer arrays, results, logits;
     CudaEvent is_done;
     std::vector<int32_t> record_rows;  // of each choice
-    int64_t num_logit_rows = 0;        // that the host gets
-    bool has_span = false;             // a step without rows has none
+    int64_t num_logit_rows = 0;        // rows of logits that are copied to the host
+    bool has_span = false;             // false for a step without rows
   };
-  /// A step as it is laid out on the device.
+  /// The sizes of a step on the device.
   struct Layout {
     StepSize size;
     bool is_decode = false;
@@ -101,12 +101,12 @@ class CudaStepRunner final : public StepRunner {
   DeviceBuffer results_;  // a DeviceSpan, then a ChoiceRecord for each row with logits
   std::array<InFlight, kNumInFlightMax + 1> flights_;
   int64_t num_launched_ = 0, num_waited_ = 0;
-  std::vector<int32_t> rows_;  // whose logits a step has, ascending
+  std::vector<int32_t> rows_;  // rows with logits, ascending
   StepResult result_;
 
   bool has_graphs_ = true;
-  std::vector<KvLayerView> cache_;  // that the graphs use
-  /// By rows; empty: seen once.
+  std::vector<KvLayerView> cache_;  // cache that the graphs were captured with
+  /// By number of rows; empty: that size has run once.
   std::map<std::pair<int64_t, Precision>, std::optional<CudaGraph>> graphs_;
   GraphStats stats_;
 };

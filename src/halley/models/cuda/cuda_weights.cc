@@ -17,10 +17,10 @@
 namespace halley::cuda {
 namespace {
 
-/// Small f32 arrays of all layers, copied at once.
+/// Small f32 arrays of all layers, copied together.
 class SmallArrays {
  public:
-  /// `*pointer`, whose address must stay, is set when all have been copied.
+  /// Sets `*pointer`, whose address must stay valid, once all arrays have been copied.
   void add(const std::vector<float>& values, const float** pointer) {
     constexpr size_t kAlignment = DeviceArena::kAlignment / sizeof(float);
     const size_t begin = round_up(values_.size(), kAlignment);
@@ -46,7 +46,7 @@ class SmallArrays {
   std::vector<std::pair<size_t, const float**>> places_;
 };
 
-/// One walk over the specification, part by part in the order of list_decoder_parts().
+/// Walks the specification part by part, in the order of list_decoder_parts().
 class Loader {
  public:
   Loader(const CudaLoading& target, CudaWeightLoader& loader, const DecoderConfig& config,

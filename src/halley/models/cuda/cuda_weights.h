@@ -1,4 +1,4 @@
-// The weights of a decoder in GPU memory, and how they are loaded.
+// The weights of a decoder in GPU memory, and their loading.
 #pragma once
 
 #include <functional>
@@ -28,14 +28,14 @@ struct CudaLayerWeights {
   const float* q_norm = nullptr;  // [head_dim], or null
   const float* k_norm = nullptr;
   CudaLinear qkv, o;
-  CudaLinear gate_up, down;  // of layers without experts
+  CudaLinear gate_up, down;  // only of layers without experts
   std::optional<CudaLinear> router;
   std::optional<CudaExperts> experts;
 };
 
 /// Move-only; one thread at a time.
 struct CudaDecoderWeights {
-  /// [V, K]; absent: tied, `output` holds the one copy.
+  /// [V, K]; absent: tied to `output`, which holds the one copy.
   std::optional<CudaLinear::Section> embedding;
   /// [num_stored_positions + position_offset, K]
   std::optional<CudaLinear::Section> positions;
@@ -48,21 +48,20 @@ struct CudaDecoderWeights {
   ConstMatrix embedding_table() const { return embedding ? embedding->w : output.sections()[0].w; }
   struct PlacedLinear {
     const CudaLinear* linear = nullptr;
-    bool is_grouped = false;  // run together with the other experts (cuda_experts.h)
+    bool is_grouped = false;  // runs in one grouped GEMM with the other experts (cuda_experts.h)
   };
-  /// Layers that a kernel multiplies, in the order of list_decoder_parts(): a tied output first.
+  /// Linear layers that run as GEMMs, in the order of list_decoder_parts(): a tied output first.
   std::vector<PlacedLinear> linears() const;
   size_t device_bytes() const;
-  /// Whether a step's operations can be captured.
+  /// Whether CUDA graphs can capture a step's operations.
   bool is_capturable() const;
 };
 
-/// Empty: the operations of the GPU can run this decoder with activations of this type. Otherwise
-/// what they cannot: "head_dim 80 ...".
+/// Empty if the GPU's operations support this decoder with activations of this type, else the
+/// reason: "head_dim 80 ...".
 std::string why_not_on_gpu(const DecoderConfig& config, DType activation_dtype);
 
-/// Where weights are loaded from the host's side and to. All must outlive the loading; `lt` also
-/// the weights.
+/// Source and destination of the weights. All must outlive the loading; `lt` also the weights.
 struct CudaLoading {
   ExecContext& host;
   const CudaContext& device;
@@ -70,7 +69,7 @@ struct CudaLoading {
   DType activation_dtype = DType::kF16;  // f16 or bf16
 };
 
-/// Loads every weight, one after the other, and waits until all are in place. Throws as
+/// Loads the weights one by one, and waits until all are in device memory. Throws as
 /// CudaWeightLoader::load(), and CheckpointError as load_decoder_weights().
 CudaDecoderWeights load_cuda_weights(const CudaLoading& target, const DecoderConfig& config,
                                      const LinearLoading& loading, const PartLoaded& on_part);

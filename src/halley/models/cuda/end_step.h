@@ -1,4 +1,4 @@
-// The end of a step without choices, which end it otherwise.
+// Ends the time span of a step that samples no token; sampling ends the span of the others.
 #pragma once
 
 #include "halley/cuda/runtime/cuda_context.h"
@@ -6,7 +6,7 @@
 
 namespace halley::cuda {
 
-/// The span ends when all that was queued before has run.
+/// The span ends when all work queued before has run.
 void end_step(const CudaContext& context, DeviceSpan* span);
 
 }  // namespace halley::cuda

@@ -10,7 +10,7 @@ namespace halley::cuda {
 
 void OpTimer::record(const CudaEvent& event) const {
   if (!is_captured_) return stream_.record(event);
-  // As a node of the graph, which records it each time it runs.
+  // In a capture the record becomes a node of the graph, and runs at each launch.
   check_cuda(cudaEventRecordWithFlags(event.get(), stream_.get(), cudaEventRecordExternal),
              "record of an event in a graph");
 }

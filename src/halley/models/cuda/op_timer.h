@@ -1,4 +1,4 @@
-// How long each operation of a step takes on the GPU.
+// GPU time of each operation of a step.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace halley::cuda {
 
-/// Events around the operations of a step. In a captured one the graph runs them without the gaps
-/// that the host would make.
+/// Events around the operations of a step. In a captured step the graph runs them without the gaps
+/// of host launches.
 class OpTimer {
  public:
   OpTimer(const CudaStream& stream, bool is_captured)
@@ -19,7 +19,7 @@ class OpTimer {
   void begin(std::string name);
   void end();
 
-  /// When all has run. Times count from the first begin().
+  /// Call when all has run. Times count from the first begin().
   std::vector<OpTime> times() const;
 
  private:

@@ -7,17 +7,17 @@
 namespace halley::cuda {
 namespace {
 
-/// A decode step has the logits of every row.
+/// A decode step computes the logits of every row.
 int64_t logit_rows_of(const StepLimits& limits) {
   return std::max(limits.num_logit_rows, std::min(limits.num_sequences, limits.num_rows));
 }
 
-/// A layer and what holds its inputs as codes.
+/// Scratch of a layer and of its quantized inputs.
 size_t linear_bytes(const CudaLinear& linear, int64_t M) {
   return linear_input_bytes(linear, M) + linear.workspace_bytes(M);
 }
 
-/// The most that one operation takes; they run one after the other.
+/// The largest scratch of one operation; they run one after the other.
 size_t scratch_bytes(const CudaDecoderWeights& weights, const StepLimits& limits) {
   const int64_t M = limits.num_rows;
   size_t most = linear_bytes(weights.output, logit_rows_of(limits));

@@ -1,4 +1,4 @@
-// What steps within declared limits need on the GPU beside weights and cache.
+// Device memory of steps within declared limits, in addition to weights and cache.
 #pragma once
 
 #include <cstddef>
@@ -12,26 +12,25 @@
 
 namespace halley::cuda {
 
-/// Move-only. All addresses stay as long as it lives.
+/// Move-only. Addresses stay the same for its lifetime.
 class StepMemory {
  public:
-  /// `num_sms` as in CudaAttentionLimits. Throws DeviceError where the GPU has not
-  /// enough.
+  /// `num_sms` as in CudaAttentionLimits. Throws DeviceError where the GPU has too little memory.
   StepMemory(const DecoderConfig& config, const CudaDecoderWeights& weights,
              const StepLimits& limits, int num_sms);
 
   const StepLimits& limits() const { return limits_; }
-  /// What operations take for themselves.
+  /// Workspace of the operations.
   DeviceArena& scratch() { return scratch_; }
-  /// As plan_activations() for any step within the limits.
+  /// Laid out by plan_activations() for any step within the limits.
   std::byte* activations() const { return activations_.data(); }
-  /// As plan_arrays(), for as many logit rows as rows.
+  /// Laid out by plan_arrays(), for as many logit rows as rows.
   std::byte* arrays() const { return arrays_.data(); }
   size_t array_bytes() const { return arrays_.num_bytes(); }
   AttentionBatches& attention() { return attention_; }
-  /// Another residual stream of one row, [hidden_size] f32.
+  /// A second residual stream of one row, [hidden_size] f32.
   std::byte* other_hidden() const { return other_hidden_.data(); }
-  /// The most rows whose logits are there at a time.
+  /// The most rows whose logits exist at a time.
   int64_t num_logit_rows() const;
   size_t device_bytes() const;
 

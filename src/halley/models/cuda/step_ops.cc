@@ -16,7 +16,7 @@
 namespace halley::cuda {
 namespace {
 
-/// Gives back what is taken from the workspace while it lives.
+/// Releases on destruction what was taken from the workspace in its lifetime.
 class ScratchMark {
  public:
   explicit ScratchMark(DeviceArena& arena) : arena_(arena), mark_(arena.mark()) {}
@@ -90,8 +90,9 @@ void StepOps::queue_embedding() {
   op("embedding", [&] { first_rows(context_, rows, hidden_); });
 }
 
-/// One row: what makes it, and the product, are one launch. False where that cannot be. Of `row`
-/// what the layer has is not set.
+/// M = 1: fuses the operation that makes the row with the GEMV into one launch. Returns false where
+/// no such kernel fits. The caller leaves the members of `row` unset that the layer determines
+/// (quant, bias).
 bool StepOps::run_row(const char* name, const CudaLinear& linear, RowOperands row, Matrix y) {
   const bool is_gated = row.gate.has_value(), has_norm = row.norm.has_value();
   const ConstMatrix inputs = row.x.data == nullptr ? ConstMatrix(normed_) : row.x;
@@ -126,11 +127,11 @@ bool StepOps::run_row(const char* name, const CudaLinear& linear, RowOperands ro
   return true;
 }
 
-/// The same behind the addition to the residual stream and a norm.
+/// The same after the addition to the residual stream and a norm.
 bool StepOps::run_normed(const char* name, const NormParams& norm, const CudaLinear& linear,
                          std::optional<Activation> gate, Matrix y) {
   RowOperands row = {.norm = norm, .hidden = hidden_, .gate = gate};
-  // The first norm of all has no block before it.
+  // The first norm of the model has no block output to add.
   const bool has_block = layer_ > 0 || gate.has_value();
   if (has_block) {
     row.x = block_;
@@ -147,7 +148,7 @@ void StepOps::queue_qkv(size_t index) {
   const ScratchMark mark(context_.workspace);
   const LinearInput x = take_linear_input(context_, layer.qkv, normed_);
   op("input_norm", [&] {
-    // Each norm but the first adds the block before it to the residual stream.
+    // Each norm but the first adds the block output before it to the residual stream.
     if (index == 0) {
       norm_rows(context_, layer.input_norm, hidden_, x);
     } else {

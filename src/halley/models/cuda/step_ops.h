@@ -26,38 +26,39 @@ namespace halley::cuda {
 struct DeviceStep {
   int64_t num_rows = 0;
   int64_t num_logit_rows = 0;         // of `arrays`
-  const std::byte* arrays = nullptr;  // as plan_arrays() says
-  std::byte* activations = nullptr;   // as plan_activations() says
+  const std::byte* arrays = nullptr;  // laid out by plan_arrays()
+  std::byte* activations = nullptr;   // laid out by plan_activations()
   int64_t num_logit_rows_at_once = 0;
-  /// Rows whose logits are wanted are all rows.
+  /// All rows have logits.
   bool wants_all_rows = false;
   bool has_decodes = false, has_prefills = false;
-  /// Of layers whose weights hold two.
+  /// Precision of layers whose weights hold two.
   Precision precision = Precision::kFull;
-  /// Of slots that ids below 0 stand for; null where there are none.
+  /// Last token of each slot, for ids below 0; null where there are none.
   const int32_t* last_tokens = nullptr;
-  DeviceSpan* span = nullptr;  // begins with the step; may be null
+  DeviceSpan* span = nullptr;  // starts with the step; may be null
   std::span<const KvLayerView> cache;
   const AttentionBatches* attention = nullptr;
   std::byte* other_hidden = nullptr;  // as StepMemory has it
-  /// Operations of this name are left out, for measurements.
+  /// Operations of this name are skipped, for measurements.
   std::string_view left_out = {};
 };
 
-/// All that is passed must outlive it. Operations are queued and can be captured where the step has
-/// no prefills.
+/// All arguments must outlive it. Queues operations, which can be captured if the step has no
+/// prefills.
 class StepOps {
  public:
-  /// `timer` is told of each operation; may be null.
+  /// `timer` gets the begin and end of each operation; may be null.
   StepOps(const CudaContext& context, const DecoderConfig& config,
           const CudaDecoderWeights& weights, DType activation_dtype, const DeviceStep& step,
           OpTimer* timer = nullptr);
 
-  /// Everything up to the residual stream behind the last layer; new keys and values go to the
-  /// cache.
+  /// Queues everything up to the residual stream after the last layer; new keys and values go to
+  /// the cache.
   void queue_layers();
-  /// Logits of logit rows [begin, end), at most num_logit_rows_at_once: [end - begin, V] f32, valid
-  /// until the next call of anything here. After queue_layers(); with wants_all_rows once, for all.
+  /// Queues the logits of logit rows [begin, end), at most num_logit_rows_at_once: [end - begin, V]
+  /// f32, valid until the next call of any member. After queue_layers(); with wants_all_rows once,
+  /// for all.
   Matrix queue_logits(int64_t begin, int64_t end);
 
  private:

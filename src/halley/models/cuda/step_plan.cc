@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kPieceAlignment = 256;
 constexpr size_t kArrayAlignment = 16;
 
-/// Pieces one behind the other.
+/// Lays out buffers one after the other.
 class Pieces {
  public:
   Pieces(size_t begin, size_t alignment) : used_(begin), alignment_(alignment) {}
@@ -33,7 +33,7 @@ class Pieces {
   size_t alignment_;
 };
 
-/// The widest of all layers.
+/// The largest width of all layers.
 int64_t widest(const DecoderConfig& config, int64_t (*width)(const LayerSpec&)) {
   int64_t most = 0;
   for (const LayerSpec& layer : config.layers) most = std::max(most, width(layer));

@@ -1,4 +1,4 @@
-// Where a step's activations and small arrays lie in memory. Pure functions.
+// Memory layout of a step's activations and small arrays. Pure functions.
 #pragma once
 
 #include <cstddef>
@@ -16,12 +16,12 @@ struct StepSize {
   int64_t num_logit_rows = 0;
 };
 
-/// Bytes from the start of the workspace; each piece begins at a multiple of 256. Rows of 16-bit
-/// matrices are row_stride() elements apart. Pieces that are never alive at once share memory.
+/// Offsets from the start of the workspace, multiples of 256 bytes. Rows of 16-bit matrices are
+/// row_stride() elements apart. Buffers that are never live together share memory.
 struct ActivationPlan {
   size_t hidden = 0;  // [M, K] f32: the residual stream
   size_t normed = 0;  // [M, K]
-  size_t block = 0;   // [M, K]: what a block adds
+  size_t block = 0;   // [M, K]: output of attention or MLP
   size_t qkv = 0, attended = 0;
   size_t gate_up = 0, activated = 0;
   size_t router_logits = 0;                      // [M, E] f32
@@ -33,30 +33,30 @@ struct ActivationPlan {
   size_t num_bytes = 0;
 };
 
-/// No smaller step takes more bytes.
+/// Monotonic: no smaller step takes more bytes.
 ActivationPlan plan_activations(const DecoderConfig& config, const StepSize& size);
 
-/// Elements between rows of the type: a multiple of 16 bytes.
+/// Elements between rows of the type, so that rows are multiples of 16 bytes.
 int64_t row_stride(DType dtype, int64_t num_cols);
 
-/// Bytes from the start of the arrays that one copy brings to the device; each array begins at a
-/// multiple of 16.
+/// Offsets from the start of the arrays, which one copy brings to the device; each array begins at
+/// a multiple of 16.
 struct ArrayPlan {
   size_t kv_slots = 0;       // int64_t [M]
   size_t token_ids = 0;      // int32_t [M]
   size_t positions = 0;      // int32_t [M]
   size_t position_rows = 0;  // int32_t [M], of learned positions
-  size_t logit_rows = 0;     // int32_t [R]: of the logit rows
-  size_t choice_slots = 0;   // int32_t [R]: the slot that each chooses for, below 0: none
+  size_t logit_rows = 0;     // int32_t [R]: row of each logit row
+  size_t choice_slots = 0;   // int32_t [R]: slot that each logit row samples for, below 0: none
   size_t num_bytes = 0;
 };
 
 ArrayPlan plan_arrays(const StepSize& size);
 
-/// Rows of the graph that serves a decode step: up to 8 a power of two, up to 256 a multiple of 8,
-/// then coarser; at most `num_rows_max`, which `num_rows` may not pass. So that up to 1024 rows
-/// there are 51 sizes, and no size that ends between two powers of two crosses the upper one:
-/// cuBLASLt's algorithm for it is that of the rows themselves.
+/// Padded number of rows of the graph that serves a decode step: a power of two up to 8, a multiple
+/// of 8 up to 256, then coarser; at most `num_rows_max`, which `num_rows` may not exceed. Up to
+/// 1024 rows there are 51 sizes. No size between two powers of two crosses the upper one, so that
+/// cuBLASLt chooses the algorithm that it chooses for the unpadded rows.
 int64_t decode_bucket(int64_t num_rows, int64_t num_rows_max);
 
 }  // namespace halley::cuda

@@ -1,4 +1,4 @@
-// Where a step's pieces lie, and its small arrays.
+// Layout of a step's buffers and small arrays.
 #include "halley/models/cuda/step_plan.h"
 
 #include <set>
@@ -40,7 +40,7 @@ struct Piece {
   size_t begin, num_bytes;
 };
 
-/// Pieces that are alive together.
+/// Checks that buffers which are live together do not overlap.
 void expect_apart(const std::vector<Piece>& pieces, size_t num_bytes) {
   for (size_t i = 0; i < pieces.size(); ++i) {
     EXPECT_EQ(pieces[i].begin % 256, 0u) << i;

@@ -1,4 +1,5 @@
-// Joining the sums of a decode's warps, and of its splits, in ascending order.
+// The combine of split-KV: partial results of a CTA's warps, then of a sequence's splits, both in
+// ascending order.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +11,8 @@
 
 namespace halley::attention {
 
-/// Four elements of a row as a thread joins them.
-struct JoinedQuad {
+/// Four elements of a combined output row.
+struct CombinedVec4 {
   float of[4] = {};
 
   __device__ void add(const float2& low, const float2& high, float factor) {
@@ -22,14 +23,14 @@ struct JoinedQuad {
   }
 };
 
-/// Factor of a part with the largest score `largest` and the sum of weights `sum`. Where nothing
-/// was found, the sum is 0, or NaN that must not be lost.
-__device__ inline float part_factor(float largest, float sum, float greatest) {
+/// exp2(maximum of the part - maximum of all). `largest`: row maximum of the part; `sum`: its sum
+/// of weights. A part that attends to nothing has a sum of 0, or a NaN, which must propagate.
+__device__ inline float rescale_factor(float largest, float sum, float greatest) {
   return largest == -infinity() ? sum : exp2_approx(__fsub_rn(largest, greatest));
 }
 
-__device__ inline void store_row_quad(const DecodeParams& params, const DecodeWork& work, int row,
-                                      int dim, const JoinedQuad& values, float sum) {
+__device__ inline void store_row_vec4(const DecodeParams& params, const DecodeWork& work, int row,
+                                      int dim, const CombinedVec4& values, float sum) {
   if (dim >= params.rows.head_dim) return;  // both are multiples of 4
   const int64_t element = work.item.row * params.activations.out_stride +
                           static_cast<int64_t>(work.first_head + row) * params.rows.head_dim + dim;
@@ -37,54 +38,55 @@ __device__ inline void store_row_quad(const DecodeParams& params, const DecodeWo
   store_pair(params.activations, element + 2, values.of[2] / sum, values.of[3] / sum);
 }
 
-/// The first head of the work's first split among partial results.
+/// Index of the item's first query head in the first split of its sequence.
 __device__ inline int64_t first_partial(const DecodeParams& params, const DecodeWork& work) {
   const int64_t num_heads = static_cast<int64_t>(params.rows.num_kv_heads) * params.rows.group_size;
   return work.item.first_partial * num_heads + work.first_head;
 }
 
-/// A warp's sums to its free stage, and what is known of its rows.
+/// Stores a warp's unnormalized O to its free stage, and each row's maximum and sum to `stats`.
 template <typename Warp>
-__device__ inline void leave_warp_sums(const DecodeWork& work, const Warp& warp_state, int warp,
-                                       int free_stage) {
+__device__ inline void store_warp_partials(const DecodeWork& work, const Warp& warp_state, int warp,
+                                           int free_stage) {
   using Shape = typename Warp::Shape;
   auto* stats = reinterpret_cast<float2*>(shared_memory() + Shape::kStatBegin);
-  const int begin = warp * Shape::kRingBytes + free_stage * Shape::kStageBytes;
+  const int begin = warp * Shape::kPipelineBytes + free_stage * Shape::kStageBytes;
   auto* own = reinterpret_cast<float*>(shared_memory() + begin);
-  auto* places = reinterpret_cast<int*>(shared_memory() + Shape::kNoteBegin + 16);
-  if (Warp::lane() == 0) places[warp] = begin;
-  __syncwarp();  // all lanes are done with the ring
+  auto* stage_offsets = reinterpret_cast<int*>(shared_memory() + Shape::kControlBegin + 16);
+  if (Warp::lane() == 0) stage_offsets[warp] = begin;
+  __syncwarp();  // all lanes are done with the pipeline's stages
   const auto& softmax = warp_state.softmax;
 #pragma unroll
-  for (int b = 0; b < Shape::kBlocks8; ++b) {
+  for (int b = 0; b < Shape::kN8Tiles; ++b) {
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
       const int row = 8 * b + 2 * Warp::c() + j;
       if (row >= work.num_rows) continue;
       if (Warp::g() == 0) {
-        const bool has_none = softmax.base[b][j] == -infinity();
+        const bool has_none = softmax.ref_max[b][j] == -infinity();
         stats[warp * Shape::kRowsMax + row] =
             make_float2(has_none ? -infinity() : -softmax.exponent[b][j], softmax.sum[b][j]);
       }
       const float units[2] = {
-          Shape::Rows::kHasScales ? softmax.unit * code_unit<Shape::kDType>() : 1.0f,
-          Shape::Rows::kHasScales ? softmax.unit * odd_code_unit<Shape::kDType>() : 1.0f};
+          Shape::Rows::kHasScales ? softmax.unit * denormal_scale<Shape::kDType>() : 1.0f,
+          Shape::Rows::kHasScales ? softmax.unit * odd_denormal_scale<Shape::kDType>() : 1.0f};
       const float zeros = Shape::Rows::kHasZeros ? softmax.zero_sum[b][j] : 0.0f;
 #pragma unroll
       for (int n = 0; n < Shape::Rows::kColumns; ++n) {
-        own[Shape::join_offset(row, Warp::value_dim(n))] =
-            fmaf(warp_state.values[n / 2][b][n % 2 * 2 + j], units[n % 2], zeros);
+        own[Shape::combine_offset(row, Warp::value_dim(n))] =
+            fmaf(warp_state.acc_o[n / 2][b][n % 2 * 2 + j], units[n % 2], zeros);
       }
     }
   }
 }
 
-/// Joins what warps have left; writes the result, or the split's part of it with its stats.
+/// Combines the four warps. Writes the output row, or the split's partial result with its stats.
 template <typename Shape>
-__device__ inline void join_warps(const DecodeParams& params, const DecodeWork& work) {
+__device__ inline void combine_warps(const DecodeParams& params, const DecodeWork& work) {
   constexpr int kHeadDim = Shape::kPaddedHeadDim;
   const auto* stats = reinterpret_cast<const float2*>(shared_memory() + Shape::kStatBegin);
-  const auto* places = reinterpret_cast<const int*>(shared_memory() + Shape::kNoteBegin + 16);
+  const auto* stage_offsets =
+      reinterpret_cast<const int*>(shared_memory() + Shape::kControlBegin + 16);
   const int64_t num_heads = static_cast<int64_t>(params.rows.num_kv_heads) * params.rows.group_size;
   const int64_t partial = first_partial(params, work) + work.item.split * num_heads;
   const auto thread = static_cast<int>(threadIdx.x);
@@ -97,17 +99,17 @@ __device__ inline void join_warps(const DecodeParams& params, const DecodeWork& 
       of_warp[warp] = stats[warp * Shape::kRowsMax + row];
       greatest = fmaxf(greatest, of_warp[warp].x);
     }
-    JoinedQuad values;
+    CombinedVec4 values;
 #pragma unroll
     for (int warp = 0; warp < kDecodeWarps; ++warp) {
-      const float factor = part_factor(of_warp[warp].x, of_warp[warp].y, greatest);
+      const float factor = rescale_factor(of_warp[warp].x, of_warp[warp].y, greatest);
       sum = fmaf(of_warp[warp].y, factor, sum);
-      const auto* from = reinterpret_cast<const float2*>(shared_memory() + places[warp] +
-                                                         4 * Shape::join_offset(row, dim));
+      const auto* from = reinterpret_cast<const float2*>(shared_memory() + stage_offsets[warp] +
+                                                         4 * Shape::combine_offset(row, dim));
       values.add(from[0], from[1], factor);
     }
     if (work.item.num_splits == 1) {
-      store_row_quad(params, work, row, dim, values, sum);
+      store_row_vec4(params, work, row, dim, values, sum);
     } else {
       *reinterpret_cast<float4*>(params.partial_values + partial * kHeadDim + i) =
           make_float4(values.of[0], values.of[1], values.of[2], values.of[3]);
@@ -116,25 +118,24 @@ __device__ inline void join_warps(const DecodeParams& params, const DecodeWork& 
   }
 }
 
-/// Counts the work's split, all of which the block has written, behind a barrier of the block; by
-/// one thread. Returns whether it was the last of its sequence that was left.
-__device__ inline bool count_split(const DecodeParams& params, const DecodeWork& work,
-                                   uint32_t num_units) {
+/// Counts the item's split as arrived. One thread calls it, after a barrier of the CTA that follows
+/// the CTA's writes. Returns whether the split was the last of its sequence.
+__device__ inline bool arrive_split(const DecodeParams& params, const DecodeWork& work,
+                                    uint32_t num_units) {
   uint32_t* count =
       params.num_arrived + static_cast<int64_t>(work.item.sequence) * num_units + work.unit;
-  __threadfence();  // what the block has written is there for who sees the count
+  __threadfence();  // release: the CTA's writes are visible to whoever sees the count
   const bool is_last = atomicAdd(count, 1u) == static_cast<uint32_t>(work.item.num_splits) - 1;
   if (!is_last) return false;
   *count = 0;       // for the next launch
-  __threadfence();  // what others have written is there for this block, behind a barrier of it
+  __threadfence();  // acquire: the other CTAs' writes are visible after a barrier of this CTA
   return true;
 }
 
-/// Factors of all splits, [splits, rows], and the rows' sums of weights, both in shared memory; by
-/// one warp for each row.
+/// factors: [splits, rows] and sums: [rows], both in shared memory; one warp a row.
 template <typename Shape>
-__device__ inline void split_factors(const DecodeParams& params, const DecodeWork& work,
-                                     float* factors, float* sums) {
+__device__ inline void compute_split_factors(const DecodeParams& params, const DecodeWork& work,
+                                             float* factors, float* sums) {
   static_assert(kNumSplitsMax <= 64);
   const int64_t num_heads = static_cast<int64_t>(params.rows.num_kv_heads) * params.rows.group_size;
   const int64_t partial = first_partial(params, work);
@@ -158,7 +159,7 @@ __device__ inline void split_factors(const DecodeParams& params, const DecodeWor
     float sum = 0;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const float factor = part_factor(stats[i].x, stats[i].y, greatest);
+      const float factor = rescale_factor(stats[i].x, stats[i].y, greatest);
       factors[(lane + 32 * i) * Shape::kRowsMax + row] = factor;
       sum = fmaf(stats[i].y, factor, sum);
     }
@@ -168,9 +169,9 @@ __device__ inline void split_factors(const DecodeParams& params, const DecodeWor
   }
 }
 
-/// Joins all splits of the work's sequence, in ascending order.
+/// Combines all splits of the item's sequence in ascending order.
 template <typename Shape>
-__device__ inline void join_splits(const DecodeParams& params, const DecodeWork& work) {
+__device__ inline void combine_splits(const DecodeParams& params, const DecodeWork& work) {
   constexpr int kHeadDim = Shape::kPaddedHeadDim, kAtOnce = 16;
   auto* factors = reinterpret_cast<float*>(shared_memory() + Shape::kFactorBegin);
   auto* sums = reinterpret_cast<float*>(shared_memory() + Shape::kSumBegin);
@@ -179,31 +180,31 @@ __device__ inline void join_splits(const DecodeParams& params, const DecodeWork&
   const int64_t split_stride = num_heads * kHeadDim;
   const int num_splits = work.item.num_splits;
   const auto thread = static_cast<int>(threadIdx.x);
-  const auto load = [&](int first_split, int i, float4(&quads)[kAtOnce]) {
+  const auto load = [&](int first_split, int i, float4(&vectors)[kAtOnce]) {
 #pragma unroll
     for (int k = 0; k < kAtOnce; ++k) {
       const int split = min(first_split + k, num_splits - 1);
-      quads[k] = __ldcg(reinterpret_cast<const float4*>(partial + split * split_stride + i));
+      vectors[k] = __ldcg(reinterpret_cast<const float4*>(partial + split * split_stride + i));
     }
   };
   const int count = work.num_rows * kHeadDim;
-  float4 quads[kAtOnce];
-  if (4 * thread < count) load(0, 4 * thread, quads);  // come in while factors are computed
-  split_factors<Shape>(params, work, factors, sums);
+  float4 vectors[kAtOnce];
+  if (4 * thread < count) load(0, 4 * thread, vectors);  // in flight while factors are computed
+  compute_split_factors<Shape>(params, work, factors, sums);
   __syncthreads();
   for (int i = 4 * thread; i < count; i += 4 * kDecodeThreads) {
     const int row = i / kHeadDim, dim = i % kHeadDim;
-    JoinedQuad values;
+    CombinedVec4 values;
     for (int split = 0; split < num_splits; split += kAtOnce) {
-      if (i > 4 * thread || split > 0) load(split, i, quads);
+      if (i > 4 * thread || split > 0) load(split, i, vectors);
 #pragma unroll
       for (int k = 0; k < kAtOnce; ++k) {
         if (split + k >= num_splits) break;
-        values.add(make_float2(quads[k].x, quads[k].y), make_float2(quads[k].z, quads[k].w),
+        values.add(make_float2(vectors[k].x, vectors[k].y), make_float2(vectors[k].z, vectors[k].w),
                    factors[(split + k) * Shape::kRowsMax + row]);
       }
     }
-    store_row_quad(params, work, row, dim, values, sums[row]);
+    store_row_vec4(params, work, row, dim, values, sums[row]);
   }
 }
 

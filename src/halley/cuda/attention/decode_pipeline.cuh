@@ -1,4 +1,4 @@
-// A warp's ring of tiles of keys and values, filled from pages through all pieces of its block.
+// A warp's pipeline of key and value tiles, filled from pages across all work items of its CTA.
 #pragma once
 
 #include <cstddef>
@@ -10,27 +10,27 @@
 
 namespace halley::attention {
 
-/// Copies run ahead of the sums by up to kStages - 1 tiles, into the next piece. While no tile is
-/// being added, the stage before the next one is free.
+/// Copies run ahead of the MMAs by up to kStages - 1 tiles, into the next work item. Between two
+/// tiles the stage before the next one is free.
 template <typename Shape>
-struct DecodeRing {
+struct DecodePipeline {
   static constexpr int kStages = Shape::kStages;
-  using Runs = std::conditional_t<Shape::Rows::kHasScales, ChunkRuns<Shape>, BulkRuns<Shape>>;
+  using Runs = std::conditional_t<Shape::Rows::kHasScales, CpAsyncRuns<Shape>, BulkCopyRuns<Shape>>;
 
   const DecodeParams& params;
   CopySource source;
-  TileRange<Shape> tiles;  // to copy
+  DecodeTiles<Shape> tiles;  // next tile to copy
   Runs runs;
-  uint32_t begin, barriers;  // of the warp's stages in shared memory
-  uint32_t parities = 0;     // bit i: of stage i's next phase
+  uint32_t begin, barriers;  // shared-memory addresses of the warp's stages and mbarriers
+  uint32_t phase_bits = 0;   // bit i: phase parity of stage i that is waited for next
   int copy_stage = 0, use_stage = 0;
-  int num_flying = 0;  // tiles that are copied and not yet waited for
+  int num_in_flight = 0;  // tiles that are copied and not yet waited for
 
-  __device__ DecodeRing(const DecodeParams& the_params, int warp)
+  __device__ DecodePipeline(const DecodeParams& the_params, int warp)
       : params(the_params), source{the_params.rows} {
     source.page_shift = 31 - __clz(params.rows.page_tokens);
     const uint32_t base = shared_address(shared_memory());
-    begin = base + static_cast<uint32_t>(warp * Shape::kRingBytes);
+    begin = base + static_cast<uint32_t>(warp * Shape::kPipelineBytes);
     barriers = base + static_cast<uint32_t>(Shape::kBarrierBegin + warp * (8 * kStages));
   }
 
@@ -40,21 +40,21 @@ struct DecodeRing {
   }
   __device__ int free_stage() const { return use_stage == 0 ? kStages - 1 : use_stage - 1; }
 
-  /// By one lane of the warp; publish_barriers() and a barrier of the warp follow.
+  /// One lane of the warp calls it; fence_mbarrier_init() and __syncwarp() follow.
   __device__ void init_barriers() const {
     const int num_arrivals = params.rows.is_bulk ? Runs::kNumArrivals : 32;
-    for (int i = 0; i < kStages; ++i) init_barrier(barriers + 8 * i, num_arrivals);
+    for (int i = 0; i < kStages; ++i) mbarrier_init(barriers + 8 * i, num_arrivals);
   }
 
-  /// Copies are from this piece from now on.
+  /// Copies are from this work item from now on.
   __device__ void enter(const DecodeWork& work, int warp) {
-    tiles = TileRange<Shape>(work.item, warp);
+    tiles = DecodeTiles<Shape>(work.item, warp);
     source.table = params.tables + work.item.table_begin;
     source.kv_head = work.kv_head;
     look_up();
   }
 
-  /// Starts the copy of the next tile; there is one, and a stage for it.
+  /// Issues the copy of the next tile. The caller knows that there are a tile and a free stage.
   __device__ void start() {
     const uint32_t to = stage_at(copy_stage), barrier = barriers + 8 * copy_stage;
     if (params.rows.is_bulk) {
@@ -65,16 +65,16 @@ struct DecodeRing {
     tiles.advance();
     look_up();
     copy_stage = copy_stage + 1 == kStages ? 0 : copy_stage + 1;
-    ++num_flying;
+    ++num_in_flight;
   }
 
-  /// The oldest tile is there for all lanes, and all are done with the one before. Returns its
-  /// stage.
+  /// Waits until the oldest tile has arrived for all lanes, which are all done with the one before
+  /// it. Returns its stage's address.
   __device__ uint32_t wait() {
-    wait_for_barrier(barriers + 8 * use_stage, parities >> use_stage & 1u);
-    parities ^= 1u << use_stage;
+    mbarrier_wait(barriers + 8 * use_stage, phase_bits >> use_stage & 1u);
+    phase_bits ^= 1u << use_stage;
     __syncwarp();
-    --num_flying;
+    --num_in_flight;
     const uint32_t stage = stage_at(use_stage);
     use_stage = use_stage + 1 == kStages ? 0 : use_stage + 1;
     return stage;

@@ -2,15 +2,15 @@
 #include <type_traits>
 
 #include "halley/base/check.h"
-#include "halley/cuda/fused/code_writer.cuh"
-#include "halley/cuda/fused/norm_codes.h"
+#include "halley/cuda/fused/quant_writer.cuh"
+#include "halley/cuda/fused/quantized_norm.h"
 #include "halley/cuda/ops/dispatch.h"
 #include "halley/cuda/ops/norm_kernels.cuh"
 
 namespace halley::cuda {
 namespace {
 
-/// Keeps the rounded norm where the row was, and its largest magnitude.
+/// Stores the rounded norm over the row, and tracks its largest magnitude.
 struct KeepRounded {
   DType dtype;
   float* row;
@@ -28,55 +28,56 @@ struct KeepRounded {
   }
 };
 
-/// Results as codes; see norm_kernels.cuh.
-struct NormCodes {
-  static constexpr const char* kName = "norm to codes";
+/// Quantizes the norm with per-token or static scales; see norm_kernels.cuh.
+struct NormToQuantized {
+  static constexpr const char* kName = "norm with quantized outputs";
   template <typename X>
   static constexpr bool kTakesTeams = !std::is_same_v<X, float>;
 
-  CodeRows y;
+  QuantizedOutputArgs y;
 
-  /// Each thread reads of the row what it wrote itself.
+  /// Each thread reads only the elements of the row that it wrote.
   template <bool kIsLayerNorm, typename X>
-  __device__ void write_row(const NormParams& params, const RowShape& shape,
+  __device__ void write_row(const NormParams& params, const NormRowShape& shape,
                             const NormSource<X>& source, float* scratch) const {
     uint32_t largest = 0;
     norm_row<kIsLayerNorm>(params, shape, source, scratch,
                            KeepRounded{y.dtype, source.row, &largest});
-    write_codes(shape.num_columns, largest, [&](const CodeWriter& writer) {
+    write_quantized(shape.num_columns, largest, [&](const QuantWriter& writer) {
       int sum = 0;
-      for_columns(shape.num_columns, [&](int column, bool is_four) {
+      for_columns(shape.num_columns, [&](int column, bool is_vec4) {
         const float* at = source.row + column;
-        sum += is_four ? writer.put_four(column, *reinterpret_cast<const float4*>(at))
+        sum += is_vec4 ? writer.put_vec4(column, *reinterpret_cast<const float4*>(at))
                        : writer.put(column, *at);
       });
       return sum;
     });
   }
   template <typename Norm>
-  __device__ void write_fours(Norm& norm, int num_columns) const {
+  __device__ void write_vec4s(Norm& norm, int num_columns) const {
     uint32_t largest = 0;
-    norm.for_fours([&](int, float4& values) {
+    norm.for_each_vec4([&](int, float4& values) {
       values = rounded_to(y.dtype, values);
       largest = max(largest, magnitude_bits(values));
     });
-    write_codes(num_columns, largest, [&](const CodeWriter& writer) {
+    write_quantized(num_columns, largest, [&](const QuantWriter& writer) {
       int sum = 0;
-      norm.for_fours(
-          [&](int column, const float4& values) { sum += writer.put_four(column, values); });
+      norm.for_each_vec4(
+          [&](int column, const float4& values) { sum += writer.put_vec4(column, values); });
       return sum;
     });
   }
 
  private:
-  /// put(writer) writes this thread's codes and gives their sum; `largest` is of its numbers.
+  /// put(writer) writes this thread's quantized values and returns their sum; `largest` is the
+  /// thread's largest magnitude.
   template <typename Put>
-  __device__ void write_codes(int num_columns, uint32_t largest, const Put& put) const {
+  __device__ void write_quantized(int num_columns, uint32_t largest, const Put& put) const {
     __shared__ uint32_t largest_of_warps[kWarpThreads];
     __shared__ int sums_of_warps[kWarpThreads];
     const int64_t m = blockIdx.x;
     largest = largest_of_block(largest, largest_of_warps);
-    const CodeWriter writer = {y, y.codes + m * y.stride, step_of(y.rounding, 0, largest)};
+    const QuantWriter writer = {y, y.data + m * y.stride, step_of(y.rounding, 0, largest)};
     int sum = put(writer);
     for (int column = num_columns + static_cast<int>(threadIdx.x); column < y.padded_cols;
          column += static_cast<int>(blockDim.x)) {
@@ -89,16 +90,17 @@ struct NormCodes {
   }
 };
 
-/// The same in blocks, whose inputs need not be neighbours: through shared memory.
-struct NormBlocks {
-  static constexpr const char* kName = "norm to blocks of codes";
+/// Quantizes the norm in blocks. A permutation may mix inputs of different threads, so values go
+/// through shared memory.
+struct NormToQuantizedBlocks {
+  static constexpr const char* kName = "norm with block-quantized outputs";
   template <typename X>
   static constexpr bool kTakesTeams = !std::is_same_v<X, float>;
 
-  CodeRows y;
+  QuantizedOutputArgs y;
 
   template <bool kIsLayerNorm, typename X>
-  __device__ void write_row(const NormParams& params, const RowShape& shape,
+  __device__ void write_row(const NormParams& params, const NormRowShape& shape,
                             const NormSource<X>& source, float* scratch) const {
     uint32_t largest = 0;
     norm_row<kIsLayerNorm>(params, shape, source, scratch,
@@ -106,17 +108,17 @@ struct NormBlocks {
     write_all(shape.num_columns, source.row);
   }
   template <typename Norm>
-  __device__ void write_fours(Norm& norm, int num_columns) const {
-    __shared__ float4 fours[kShortRowColumnsMax / 4];
-    auto* row = reinterpret_cast<float*>(fours);
-    norm.for_fours([&](int column, const float4& values) {
+  __device__ void write_vec4s(Norm& norm, int num_columns) const {
+    __shared__ float4 vectors[kShortRowColumnsMax / 4];
+    auto* row = reinterpret_cast<float*>(vectors);
+    norm.for_each_vec4([&](int column, const float4& values) {
       *reinterpret_cast<float4*>(row + column) = rounded_to(y.dtype, values);
     });
     write_all(num_columns, row);
   }
 
  private:
-  /// Of kernels with write_fours().
+  /// Limit of the kernels that call write_vec4s().
   static constexpr int kShortRowColumnsMax = RegisterNorm<float>::kColumnsMax;
 
   __device__ void write_all(int num_columns, const float* row) const {
@@ -128,23 +130,23 @@ struct NormBlocks {
 
 struct NormOperands {
   ConstMatrix x;
-  Matrix hidden;  // or nothing
+  Matrix hidden;  // may be empty
 };
 
 void run(const CudaContext& context, const NormParams& params, const NormOperands& operands,
-         const CodedRows& y) {
+         const QuantizedOutput& y) {
   const ConstMatrix& x = operands.x;
-  const Matrix& codes = y.rows.codes;
-  HALLEY_CHECK(x.num_rows == codes.num_rows && x.num_cols == codes.num_cols, x.num_rows,
-               codes.num_rows, x.num_cols, codes.num_cols);
+  const Matrix& quantized = y.rows.codes;
+  HALLEY_CHECK(x.num_rows == quantized.num_rows && x.num_cols == quantized.num_cols, x.num_rows,
+               quantized.num_rows, x.num_cols, quantized.num_cols);
   HALLEY_CHECK(x.num_cols >= 1 && x.num_cols <= kNormColumnsMax, x.num_cols);
   if (x.num_rows == 0) return;
-  const CodeRows rows = code_rows_of(y);
+  const QuantizedOutputArgs rows = quantized_output_args(y);
   const bool has_hidden = operands.hidden.data != nullptr;
-  const RowShape shape = {
+  const NormRowShape shape = {
       .num_rows = static_cast<int>(x.num_rows),
       .num_columns = static_cast<int>(x.num_cols),
-      .is_in_fours = is_in_fours(x) && (!has_hidden || is_in_fours(operands.hidden)),
+      .is_vec4_aligned = is_vec4_aligned(x) && (!has_hidden || is_vec4_aligned(operands.hidden)),
       .x_stride = operands.hidden.row_stride,
       .block_stride = x.row_stride};
   float* hidden = has_hidden ? operands.hidden.row<float>(0) : nullptr;
@@ -157,20 +159,20 @@ void run(const CudaContext& context, const NormParams& params, const NormOperand
         launch_norm<false>(context, params, shape, x_data, hidden, out);
       }
     };
-    if (rows.has_blocks) return launch(NormBlocks{rows});
-    launch(NormCodes{rows});
+    if (rows.has_blocks) return launch(NormToQuantizedBlocks{rows});
+    launch(NormToQuantized{rows});
   });
 }
 
 }  // namespace
 
 void norm_rows(const CudaContext& context, const NormParams& params, ConstMatrix x,
-               const CodedRows& y) {
+               const QuantizedOutput& y) {
   run(context, params, {.x = x, .hidden = {}}, y);
 }
 
 void add_norm_rows(const CudaContext& context, const NormParams& params, ConstMatrix block,
-                   Matrix hidden, const CodedRows& y) {
+                   Matrix hidden, const QuantizedOutput& y) {
   HALLEY_CHECK(hidden.num_rows == block.num_rows && hidden.num_cols == block.num_cols,
                hidden.num_rows, block.num_rows);
   run(context, params, {.x = block, .hidden = hidden}, y);

@@ -1,14 +1,14 @@
-// Codes of one row, with one scale or in blocks, written by many threads.
+// Writes quantized rows, with a per-token scale or in blocks, by many threads.
 #pragma once
 
 #include "halley/base/check.h"
-#include "halley/cuda/fused/coded_rows.h"
+#include "halley/cuda/fused/quantized_output.h"
 #include "halley/cuda/gemm/row_coder.cuh"
 #include "halley/cuda/ops/elements.cuh"
 
 namespace halley::cuda {
 
-/// A result as the type that it is rounded to first has it.
+/// Rounds x to the type and returns it as f32.
 __device__ inline float rounded_to(DType dtype, float x) {
   if (dtype == DType::kF16) return to_f32(from_f32<__half>(x));
   return dtype == DType::kBf16 ? to_f32(from_f32<__nv_bfloat16>(x)) : x;
@@ -24,21 +24,21 @@ __device__ inline uint32_t magnitude_bits(float4 x) {
              max(magnitude_bits(x.z), magnitude_bits(x.w)));
 }
 
-/// CodedRows for kernels.
-struct CodeRows {
+/// QuantizedOutput as kernel parameters.
+struct QuantizedOutputArgs {
   Rounding rounding;
   DType dtype;
-  uint8_t* codes;
+  uint8_t* data;
   int64_t stride;
   int padded_cols;
-  bool is_in_fours;  // whether rows of codes begin at multiples of four
+  bool is_vec4_aligned;  // rows of quantized values are aligned for vectors of 4
   float* scales;
   int32_t* sums;         // or null
-  int64_t scales_pitch;  // of blocks, as QuantizedRows has it
+  int64_t scales_pitch;  // of blocks, as in QuantizedRows
   bool has_blocks;       // kS4S8Block128
 };
 
-inline CodeRows code_rows_of(const CodedRows& y) {
+inline QuantizedOutputArgs quantized_output_args(const QuantizedOutput& y) {
   const QuantizedRows& rows = y.rows;
   const ActivationQuant kind = y.quant.kind;
   const bool has_blocks = kind == ActivationQuant::kS4S8Block128;
@@ -52,11 +52,11 @@ inline CodeRows code_rows_of(const CodedRows& y) {
                rows.padded_cols, rows.codes.row_stride);
   return {.rounding = rounding_of(y.quant),
           .dtype = y.dtype,
-          .codes = reinterpret_cast<uint8_t*>(rows.codes.data),
+          .data = reinterpret_cast<uint8_t*>(rows.codes.data),
           .stride = rows.codes.row_stride,
           .padded_cols = static_cast<int>(rows.padded_cols),
-          .is_in_fours = rows.codes.row_stride % 4 == 0 &&
-                         reinterpret_cast<uintptr_t>(rows.codes.data) % 4 == 0,
+          .is_vec4_aligned = rows.codes.row_stride % 4 == 0 &&
+                             reinterpret_cast<uintptr_t>(rows.codes.data) % 4 == 0,
           .scales = rows.scales,
           .sums = rows.sums,
           .scales_pitch = rows.scales_pitch,
@@ -73,61 +73,62 @@ __host__ __device__ constexpr int blocks_of(int num_columns) {
   return (num_columns + kBlockInputs - 1) / kBlockInputs;
 }
 
-/// Writes into one row; put() gives back the sum of the codes of integers.
-struct CodeWriter {
-  const CodeRows& rows;
+/// Writes to one row. put() returns the sum of the quantized integers it wrote.
+struct QuantWriter {
+  const QuantizedOutputArgs& rows;
   uint8_t* row;
   Step step;
   Limits limits = {-128.0f, 127.0f};
 
-  __device__ int code_of(float x, uint8_t* code) const {
+  __device__ int quantize(float x, uint8_t* quantized) const {
     if (rows.rounding.is_e4m3) {
-      *code = e4m3_code(x, step);
+      *quantized = e4m3_code(x, step);
       return 0;
     }
     const int value = integer_code(x, step, limits);
-    *code = static_cast<uint8_t>(static_cast<int8_t>(value));
+    *quantized = static_cast<uint8_t>(static_cast<int8_t>(value));
     return value;
   }
-  __device__ int put(int column, float x) const { return code_of(x, row + column); }
-  __device__ int put_four(int column, float4 x) const {
-    uchar4 four;
-    const int sum = code_of(x.x, &four.x) + code_of(x.y, &four.y) + code_of(x.z, &four.z) +
-                    code_of(x.w, &four.w);
-    if (rows.is_in_fours) {
-      *reinterpret_cast<uchar4*>(row + column) = four;
+  __device__ int put(int column, float x) const { return quantize(x, row + column); }
+  __device__ int put_vec4(int column, float4 x) const {
+    uchar4 vec;
+    const int sum = quantize(x.x, &vec.x) + quantize(x.y, &vec.y) + quantize(x.z, &vec.z) +
+                    quantize(x.w, &vec.w);
+    if (rows.is_vec4_aligned) {
+      *reinterpret_cast<uchar4*>(row + column) = vec;
     } else {
-      row[column] = four.x;
-      row[column + 1] = four.y;
-      row[column + 2] = four.z;
-      row[column + 3] = four.w;
+      row[column] = vec.x;
+      row[column + 1] = vec.y;
+      row[column + 2] = vec.z;
+      row[column + 3] = vec.w;
     }
     return sum;
   }
 };
 
-__device__ inline float* scale_of_block(const CodeRows& y, int64_t m, int block, int num_blocks) {
+__device__ inline float* scale_of_block(const QuantizedOutputArgs& y, int64_t m, int block,
+                                        int num_blocks) {
   return y.scales + (y.scales_pitch > 0 ? block * y.scales_pitch + m : m * num_blocks + block);
 }
 
-/// Blocks [begin, end) of row m, of num_columns inputs: by all threads of the block of threads,
-/// which has whole warps. value_of(k) is the rounded value of the layer's input k.
+/// Quantizes blocks [begin, end) of row m, which has num_columns inputs. All threads of the CTA,
+/// which has whole warps, call it. value_of(k) is the rounded value of the layer's input k.
 template <typename ValueOf>
-__device__ void write_blocks(const CodeRows& y, int64_t m, int num_columns, int begin, int end,
-                             const ValueOf& value_of) {
+__device__ void write_blocks(const QuantizedOutputArgs& y, int64_t m, int num_columns, int begin,
+                             int end, const ValueOf& value_of) {
   constexpr int kLaneInputs = kBlockInputs / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int num_warps = static_cast<int>(blockDim.x) / 32;
   const int num_blocks = blocks_of(num_columns);
-  const int32_t* order = y.rounding.input_perm;
-  uint8_t* row = y.codes + m * y.stride;
+  const int32_t* perm = y.rounding.input_perm;
+  uint8_t* row = y.data + m * y.stride;
   for (int block = begin + static_cast<int>(threadIdx.x) / 32; block < end; block += num_warps) {
     float values[kLaneInputs];
     uint32_t largest = 0;
 #pragma unroll
     for (int i = 0; i < kLaneInputs; ++i) {
       const int k = block * kBlockInputs + lane + 32 * i;
-      values[i] = k < num_columns ? value_of(order == nullptr ? k : order[k]) : 0.0f;
+      values[i] = k < num_columns ? value_of(perm == nullptr ? k : perm[k]) : 0.0f;
       largest = max(largest, magnitude_bits(values[i]));
     }
     largest = __reduce_max_sync(~0U, largest);

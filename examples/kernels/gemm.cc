@@ -1,5 +1,5 @@
-// A product of a 4-bit weight with libhalley_kernels, from plain C++:
-//   g++ -std=c++20 product.cc -I<prefix>/include -L<prefix>/lib -lhalley_kernels -lcudart
+// A GEMM with a 4-bit weight by libhalley_kernels, from plain C++:
+//   g++ -std=c++20 gemm.cc -I<prefix>/include -L<prefix>/lib -lhalley_kernels -lcudart
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -34,7 +34,7 @@ struct OnDevice {
   T* data = nullptr;
 };
 
-/// 4-bit codes with a scale and a zero for each output.
+/// 4-bit quantized values with per-channel scales and zero points.
 struct Weight {
   Weight(int64_t num_outputs, int64_t num_inputs) : N(num_outputs), K(num_inputs) {
     std::mt19937 random(1);
@@ -54,8 +54,7 @@ struct Weight {
   std::vector<float> scales, zeros;
 };
 
-/// The largest error of y, as a share of the largest sum of magnitudes that the error may grow
-/// with.
+/// The largest error of y relative to the sum of |x w|, with which rounding errors grow.
 double largest_error(const Weight& weight, const std::vector<float>& x, const std::vector<float>& y,
                      int64_t M) {
   double largest = 0;
@@ -98,15 +97,15 @@ int run() {
   const halley_kernels_matrix x_codes = {codes.data, HALLEY_KERNELS_S8, M, K, K};
   context.quantize_rows({x_device.data, HALLEY_KERNELS_F32, M, K, K}, x_codes, scales.data,
                         sums.data, nullptr);
-  context.product(packed, {.x = x_codes, .scales = scales.data, .sums = sums.data, .bias = nullptr},
-                  {y_device.data, HALLEY_KERNELS_F32, M, N, N}, nullptr);
+  context.gemm(packed, {.x = x_codes, .scales = scales.data, .sums = sums.data, .bias = nullptr},
+               {y_device.data, HALLEY_KERNELS_F32, M, N, N}, nullptr);
   std::vector<float> y(static_cast<size_t>(M * N));
   check(cudaMemcpy(y.data(), y_device.data, y.size() * sizeof(float), cudaMemcpyDeviceToHost));
 
   const double error = largest_error(weight, x, y, M);
   std::printf("%s\nlargest error %.2g of the terms' magnitudes\n",
               context.describe(packed, M).c_str(), error);
-  // Inputs are rounded to 255 steps of their largest.
+  // Inputs are quantized to 255 steps.
   return error < 0.01 ? 0 : 1;
 }
 
@@ -116,7 +115,7 @@ int main() {
   try {
     return run();
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "product: %s\n", error.what());
+    std::fprintf(stderr, "gemm: %s\n", error.what());
     return 2;
   }
 }

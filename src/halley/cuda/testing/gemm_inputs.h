@@ -1,5 +1,5 @@
-// For tests of products y = x w^T: random inputs on the host and the device, and what outputs must
-// be for the weight's numbers.
+// For tests of GEMMs y = x w^T: random inputs on the host and the device, and the expected outputs
+// for dequantized weights.
 #pragma once
 
 #include <algorithm>
@@ -19,20 +19,20 @@
 
 namespace halley::cuda {
 
-/// The numbers that x is multiplied with. With x of s8 a weight is scale * (number - zero).
-struct ProductWeights {
+/// Weights that x is multiplied with. With x of s8 a weight is scale * (number - zero).
+struct GemmWeights {
   std::vector<float> numbers;        // [N, K]
-  std::vector<float> scales, zeros;  // [N], of s8; no zeros are those of 0
+  std::vector<float> scales, zeros;  // [N], with x of s8; empty zeros are 0
 };
 
-/// x [M, K] of s8, f16 or bf16; of s8 with scales and sums of rows. A bias for each output.
-class ProductInputs {
+/// x [M, K] of s8, f16 or bf16; s8 with per-token scales and row sums. A bias for each output.
+class GemmInputs {
  public:
-  /// Sums of the tensor cores, relative to the sum of |x w|: they add groups of products of 16 bits
-  /// with a few bits less than f32; sums of s8 are exact, their scales a few operations in f32.
+  /// Accumulation error relative to the sum of |x w|: 16-bit MMAs accumulate with a few bits less
+  /// than f32; s8 accumulators are exact, and scaling them takes a few f32 operations.
   static constexpr double kSumError = 5e-5, kS8SumError = 1e-6;
 
-  ProductInputs(DType dtype, int64_t M, int64_t N, int64_t K, bool has_bias)
+  GemmInputs(DType dtype, int64_t M, int64_t N, int64_t K, bool has_bias)
       : M_(M),
         N_(N),
         K_(K),
@@ -64,20 +64,20 @@ class ProductInputs {
   }
 
   bool is_s8() const { return dtype_ == DType::kI8; }
-  /// In device memory.
+  /// The device's x.
   ConstMatrix x() const { return x_.matrix(); }
   const float* scales() const { return device_scales_->data(); }  // [M]
   const int32_t* sums() const { return device_sums_->data(); }    // [M]
   const float* bias() const { return has_bias_ ? device_bias_->data() : nullptr; }
 
-  void set_weights(ProductWeights weights) {
+  void set_weights(GemmWeights weights) {
     weights_ = std::move(weights);
     expected_.clear();
   }
 
-  /// Compares y, of this type, with f64. `has_equal_bits`: that of s8 too with
-  /// rounded(x_scale * (scale * sum - (scale * zero) * x_sum) + bias) to the bit, where a product
-  /// and what is added to it are one fmaf.
+  /// Compares y, of this type, with the f64 reference. `has_equal_bits`: with x of s8 compares with
+  /// rounded(x_scale * (scale * sum - (scale * zero) * x_sum) + bias) to the bit, where each
+  /// multiply and add is one fmaf.
   void expect_right(const CudaStream& stream, const DeviceMatrix& y, DType dtype,
                     bool has_equal_bits = false) {
     const std::vector<float> got = y.get(stream);
@@ -132,9 +132,9 @@ class ProductInputs {
     const float* w = weights_.numbers.data() + n * K_;
     double sum = 0, magnitude = 0;
     for (int64_t k = 0; k < K_; ++k) {
-      const double product = double{x[k]} * w[k];
-      sum += product;
-      magnitude += std::fabs(product);
+      const double term = double{x[k]} * w[k];
+      sum += term;
+      magnitude += std::fabs(term);
     }
     const float bias = has_bias_ ? bias_[static_cast<size_t>(n)] : 0;
     if (!is_s8()) return {sum + bias, magnitude + std::fabs(bias), 0};
@@ -153,10 +153,10 @@ class ProductInputs {
   DType dtype_;
   bool has_bias_;
   DeviceMatrix x_;
-  ProductWeights weights_;
+  GemmWeights weights_;
   std::vector<float> x_values_, x_scales_, bias_;
   std::vector<int32_t> sums_;
-  std::vector<Expected> expected_;  // made at the first comparison
+  std::vector<Expected> expected_;  // computed at the first comparison
   std::unique_ptr<DeviceArray<float>> device_scales_, device_bias_;
   std::unique_ptr<DeviceArray<int32_t>> device_sums_;
 };

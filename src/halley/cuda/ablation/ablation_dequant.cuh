@@ -1,4 +1,4 @@
-// Codes of a W4Ax stage to fragments by longer ways than W4axCodes.
+// Slower conversions of a W4Ax stage to MMA fragments than W4axCodes.
 #pragma once
 
 #include <cstdint>
@@ -8,40 +8,40 @@
 
 namespace halley::cuda {
 
-/// A conversion of rows has of_row(): eight codes that follow one another, to the first and the
-/// last four numbers. This one's are those of W4axHighHalves.
-struct RowHighHalves {
+/// A row-major conversion has of_row(): it converts eight consecutive nibbles to the first and the
+/// last four bytes. This one gives the bytes of W4axHighHalves.
+struct RowMajorHighNibbles {
   static constexpr float kUnit = W4axHighHalves::kUnit;
 
-  static __device__ __forceinline__ void of_row(uint32_t codes, uint32_t& first, uint32_t& last) {
+  static __device__ __forceinline__ void of_row(uint32_t packed, uint32_t& first, uint32_t& last) {
     asm volatile(
         "{.reg .b32 even, odd;\n"
         "shl.b32 even, %2, 4; and.b32 even, even, 0xF0F0F0F0; and.b32 odd, %2, 0xF0F0F0F0;\n"
         "prmt.b32 %0, even, odd, 0x5140; prmt.b32 %1, even, odd, 0x7362;}"
         : "=&r"(first), "=r"(last)
-        : "r"(codes));
+        : "r"(packed));
   }
 };
 
-/// The code at bit kFirst and three more, each kNext bits further, as four bytes: one by one, with
-/// their signs extended.
+/// Sign-extends the nibble at bit kFirst and three more, each kNext bits further, to four bytes,
+/// one by one.
 template <int kFirst, int kNext>
-__device__ __forceinline__ uint32_t extend_signs(uint32_t codes) {
-  uint32_t numbers;
+__device__ __forceinline__ uint32_t extend_signs(uint32_t packed) {
+  uint32_t bytes;
   asm volatile(
       "{.reg .b32 p, q, r, s;\n"
       "bfe.s32 p, %1, %2, 4; bfe.s32 q, %1, %3, 4; bfe.s32 r, %1, %4, 4; bfe.s32 s, %1, %5, 4;\n"
       "prmt.b32 p, p, q, 0x0040; prmt.b32 r, r, s, 0x0040; prmt.b32 %0, p, r, 0x5410;}"
-      : "=r"(numbers)
-      : "r"(codes), "n"(kFirst), "n"(kFirst + kNext), "n"(kFirst + 2 * kNext),
+      : "=r"(bytes)
+      : "r"(packed), "n"(kFirst), "n"(kFirst + kNext), "n"(kFirst + 2 * kNext),
         "n"(kFirst + 3 * kNext));
-  return numbers;
+  return bytes;
 }
 
-struct ExtendedSigns {
+struct SignExtendedNibbles {
   static constexpr float kUnit = 1;
 
-  /// As W4axHighHalves.
+  /// Same interface as W4axHighHalves.
   static __device__ __forceinline__ void decode(uint32_t (&a)[4], uint32_t u, uint32_t v) {
     a[0] = extend_signs<0, 8>(u);
     a[1] = extend_signs<4, 8>(u);
@@ -49,16 +49,16 @@ struct ExtendedSigns {
     a[3] = extend_signs<4, 8>(v);
   }
 
-  static __device__ __forceinline__ void of_row(uint32_t codes, uint32_t& first, uint32_t& last) {
-    first = extend_signs<0, 4>(codes);
-    last = extend_signs<16, 4>(codes);
+  static __device__ __forceinline__ void of_row(uint32_t packed, uint32_t& first, uint32_t& last) {
+    first = extend_signs<0, 4>(packed);
+    last = extend_signs<16, 4>(packed);
   }
 };
 
-/// Codes in the order of row_order.h. A thread's four inputs of a register are two bytes, and those
+/// Weights packed as in row_order.h. A thread's four inputs of a register are two bytes, and those
 /// of the next register of its row lie 16 inputs further: sixteen loads, whose rows share banks.
 template <class Conversion>
-struct RowCodes {
+struct RowMajorWeights {
   static constexpr float kUnit = Conversion::kUnit;
 
   static __device__ __forceinline__ uint32_t load_two_bytes(uint32_t address) {
@@ -70,19 +70,19 @@ struct RowCodes {
   }
 
   struct Loaded {
-    uint32_t words[kW4axSteps][2];  // of a step, of the thread's two rows
+    uint32_t words[kW4axSteps][2];  // of a k-step, of the thread's two rows
   };
 
-  static __device__ __forceinline__ void load(uint32_t codes, const TileThread& self,
+  static __device__ __forceinline__ void load(uint32_t packed, const TileThread& self,
                                               Loaded& loaded) {
     const int output = self.warpgroup * 64 + self.warp * 16 + self.row();
     const uint32_t mine =
-        codes + static_cast<uint32_t>(row_code_byte(output, 4 * self.column_pair()));
+        packed + static_cast<uint32_t>(row_major_byte(output, 4 * self.column_pair()));
 #pragma unroll
     for (int step = 0; step < kW4axSteps; ++step) {
 #pragma unroll
       for (int u = 0; u < 2; ++u) {
-        const uint32_t at = mine + static_cast<uint32_t>(row_code_byte(8 * u, 32 * step));
+        const uint32_t at = mine + static_cast<uint32_t>(row_major_byte(8 * u, 32 * step));
         const uint32_t low = load_two_bytes(at), high = load_two_bytes(at + 8);
         asm volatile("prmt.b32 %0, %1, %2, 0x5410;"
                      : "=r"(loaded.words[step][u])
