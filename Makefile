@@ -10,8 +10,8 @@
 #                 w4a16-gptq-g128 --models demo' for a part: tools/accuracy.py
 #
 # CUDA=1 builds the part for GPUs, CUDA=0 leaves it out. Without either, the first `make demo` or
-# `make install` builds it where there are a CUDA toolkit and a GPU, and later ones keep that choice;
-# `make test` compiles it wherever there is a toolkit.
+# `make install` builds it where there are a CUDA toolkit and a GPU of compute capability 9.0, and
+# later ones keep that choice; `make test` compiles it wherever there is a toolkit.
 #
 # SETUP=: leaves out the installation of packages; JOBS=n limits the compilers that run at once;
 # PYTHON=python3 for `make accuracy` with a NumPy that is not Debian's.

@@ -20,8 +20,8 @@ find_package(Python3 COMPONENTS Interpreter)
 if(TARGET halley_executable AND Python3_Interpreter_FOUND)
   add_custom_target(
     cli_files
-    COMMAND Python3::Interpreter -B "${CMAKE_SOURCE_DIR}/packaging/make_cli_files.py"
-            $<TARGET_FILE:halley_executable> "${CMAKE_BINARY_DIR}/cli_files"
+    COMMAND Python3::Interpreter -B "${PROJECT_SOURCE_DIR}/packaging/make_cli_files.py"
+            $<TARGET_FILE:halley_executable> "${PROJECT_BINARY_DIR}/cli_files"
     DEPENDS halley_executable
     VERBATIM)
 endif()
@@ -33,10 +33,10 @@ foreach(target IN ITEMS halley_executable halley_kernels cli_files)
     add_dependencies(installed_files ${target})
   endif()
 endforeach()
-install(FILES "${CMAKE_BINARY_DIR}/cli_files/halley.1" DESTINATION "${CMAKE_INSTALL_MANDIR}/man1"
+install(FILES "${PROJECT_BINARY_DIR}/cli_files/halley.1" DESTINATION "${CMAKE_INSTALL_MANDIR}/man1"
         OPTIONAL)
-install(FILES "${CMAKE_BINARY_DIR}/cli_files/halley.bash" RENAME halley
+install(FILES "${PROJECT_BINARY_DIR}/cli_files/halley.bash" RENAME halley
         DESTINATION "${CMAKE_INSTALL_DATADIR}/bash-completion/completions" OPTIONAL)
-install(FILES "${CMAKE_BINARY_DIR}/cli_files/_halley"
+install(FILES "${PROJECT_BINARY_DIR}/cli_files/_halley"
         DESTINATION "${CMAKE_INSTALL_DATADIR}/zsh/site-functions" OPTIONAL)
 install(FILES LICENSE README.md DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/halley")

@@ -110,8 +110,11 @@ message("found: ${{found}}")
         self.assertEqual(self.has_gpu(device="nvidia0"), "ON")
 
     def test_nvidia_smi(self):
-        self.assertEqual(self.has_gpu("echo 'GPU 0: NVIDIA H100 (UUID: GPU-1)'\n"), "ON")
-        self.assertEqual(self.has_gpu("echo 'No devices found.'\n"), "OFF")
+        self.assertEqual(self.has_gpu("echo 9.0\n"), "ON")
+        self.assertEqual(self.has_gpu("echo 8.9; echo 9.0\n"), "ON")
+        # GPUs that models do not run on.
+        self.assertEqual(self.has_gpu("echo 8.9; echo 12.0\n"), "OFF")
+        self.assertEqual(self.has_gpu("echo 'No devices were found'\n"), "OFF")
         # As it does without a driver.
         self.assertEqual(self.has_gpu("echo 'NVIDIA-SMI has failed'\nexit 9\n"), "OFF")
 
