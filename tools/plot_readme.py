@@ -17,11 +17,12 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 README, PICTURE = "README.md", "docs/speed.svg"
 BEGIN, END = "<!-- speed:begin (tools/plot_readme.py --write) -->", "<!-- speed:end -->"
-# Key of bench/results/gpu_latency_<key>_batch<n>.json, name.
-WEIGHTS = (("f16", "f16"), ("fp8", "FP8 (e4m3, per-channel)"), ("w4a16", "W4A16 (GPTQ, g128)"),
-           ("w4a8", "W4A8 (QoQ, per-channel)"))
+# Key of bench/results/gpu_latency_<key>_batch<n>.json, name, file of many requests at once.
+WEIGHTS = (("f16", "f16", "gpu_throughput_f16_many"),
+           ("fp8", "FP8 (e4m3, per-channel)", "gpu_throughput_fp8_many"),
+           ("w4a16", "W4A16 (GPTQ, g128)", "gpu_throughput_w4a16"),
+           ("w4a8", "W4A8 (QoQ, per-channel)", "gpu_throughput_w4a8"))
 BATCHES = (1, 64)
-LOAD = "gpu_throughput_fp8_many"
 
 
 def read_json(root, *path):
@@ -49,51 +50,67 @@ def link(figure):
     return f"[{figure['source']}]({figure['url']})"
 
 
-def table(root, peers):
-    """The table of decode speeds and what it was measured with."""
-    measured = {(key, batch): latency(root, key, batch) for key, _ in WEIGHTS for batch in BATCHES}
-    documents = [document for _, _, document in measured.values()]
-    devices = {document["result"]["device"] for document in documents}
-    commits = sorted({document["commit"] for document in documents})
-    lengths = {(document["result"]["input_len"], document["result"]["kv_dtype"])
-               for document in documents}
-    if len(devices) > 1 or len(lengths) > 1:
-        raise ValueError(f"expected one device, length and cache, got {devices}, {lengths}")
-    (device,), ((input_len, kv_dtype),) = devices, lengths
-    lines = ["| Llama-3-8B, tokens/s | batch 1 | batch 64 | GPU | source |",
-             "|---|---:|---:|---|---|"]
-    for key, name in WEIGHTS:
-        cells = []
+def lengths_of(result):
+    """"1024 in, 512 out", of a run of `halley bench throughput`."""
+    num = result["num_prompts"]
+    return f"{result['num_prompt_tokens'] // num} in, {result['num_output_tokens'] // num} out"
+
+
+def only(values, what):
+    """The value that all have."""
+    if len(set(values)) != 1:
+        raise ValueError(f"expected one {what}, got {sorted(set(values))}")
+    return values[0]
+
+
+def halley_rows(root):
+    """Rows of the table, and all documents that they come from: of latency, of load."""
+    rows, decodes, loads = [], [], []
+    for key, name, load_name in WEIGHTS:
+        load = read_json(root, "bench", "results", load_name + ".json")
+        cells, files = [], []
         for batch in BATCHES:
-            speed, floor, _ = measured[key, batch]
+            speed, floor, document = latency(root, key, batch)
+            decodes.append(document)
             cells.append(f"**{speed:,.0f}** ({100 * speed / floor:.0f} %)")
-        results = ", ".join(f"[{batch}](bench/results/gpu_latency_{key}_batch{batch}.json)"
-                            for batch in BATCHES)
-        lines.append(f"| Halley, {name} | {' | '.join(cells)} | {short(device)} | {results} |")
+            files.append(f"[{batch}](bench/results/gpu_latency_{key}_batch{batch}.json)")
+        result = load["result"]
+        loads.append(load)
+        cells.append(f"**{result['output_tokens_per_s']:,.0f}** "
+                     f"({100 * result['roofline_share']:.0f} %)")
+        files.append(f"[load](bench/results/{load_name}.json)")
+        rows.append(f"| Halley, {name} | {' | '.join(cells)} | {short(result['device'])} | "
+                    f"{', '.join(files)} |")
+    return rows, decodes, loads
+
+
+def table(root, peers):
+    """The table of speeds, and what it was measured with."""
+    rows, decodes, loads = halley_rows(root)
+    results = [document["result"] for document in decodes]
+    device = only([document["result"]["device"] for document in decodes + loads], "device")
+    after = only([result["input_len"] for result in results], "length of prompts")
+    kv_dtype = only([result["kv_dtype"] for result in results], "type of the KV cache")
+    fp8_load = dict(zip((key for key, _, _ in WEIGHTS), loads))["fp8"]["result"]
+    commits = sorted({document["commit"][:7] for document in decodes + loads})
     for peer in peers["decode"]:
         cells = [f"{peer['tokens_per_s']:,.0f}" if peer["batch_size"] == batch else ""
                  for batch in BATCHES]
-        lines.append(f"| {peer['engine']}, {peer['weights']} | {' | '.join(cells)} | "
-                     f"{short(peer['device'])} | {link(peer)} |")
-    lines += ["", f"Halley: decoding after {input_len} tokens, synthetic weights, {kv_dtype} KV "
-              f"cache, commit {', '.join(commits)};", "in brackets the share of the roofline. An "
-              "H100 reads memory at 0.7 times the rate of an H200."]
-    return lines + load_lines(root, peers)
-
-
-def load_lines(root, peers):
-    """One sentence on the throughput of many requests at once."""
-    document = read_json(root, "bench", "results", LOAD + ".json")
-    result = document["result"]
-    num = result["num_prompts"]
-    peer, = peers["load"]
-    return ["With all requests at once, FP8 weights and FP8 KV cache: "
-            f"**{result['output_tokens_per_s']:,.0f}** output tokens/s",
-            f"({result['num_prompt_tokens'] // num} tokens in, {result['num_output_tokens'] // num}"
-            f" out, {short(result['device'])}, [JSON](bench/results/{LOAD}.json));",
-            f"{peer['engine']}: {peer['output_tokens_per_s']:,.0f} ({peer['input_len']} in, "
-            f"{peer['output_len']} out, {short(peer['device'])}, {link(peer)}),",
-            "which has half as much prefill for each output token."]
+        rows.append(f"| {peer['engine']}, {peer['weights']} | {' | '.join(cells)} |  | "
+                    f"{short(peer['device'])} | {link(peer)} |")
+    for peer in peers["load"]:
+        rows.append(f"| {peer['engine']}, {peer['weights']} |  |  | "
+                    f"{peer['output_tokens_per_s']:,} ({peer['input_len']} in, "
+                    f"{peer['output_len']} out) | {short(peer['device'])} | {link(peer)} |")
+    load_lengths = only([lengths_of(load["result"]) for load in loads], "length under load")
+    at_once = ", ".join(str(load["result"]["largest_batch"]) for load in loads)
+    return [f"| Llama-3-8B, output tokens/s | batch 1 | batch 64 | load: {load_lengths} | GPU | "
+            "source |", "|---|---:|---:|---:|---|---|", *rows, "",
+            f"Halley, on one {device}, commits {', '.join(commits)}: synthetic weights; decoding "
+            f"after {after} tokens with a KV cache in {kv_dtype};",
+            f"load: {at_once} sequences at a time, FP8 with a KV cache in {fp8_load['kv_dtype']}. In "
+            "brackets the share of the roofline.",
+            "Peers as published; an H100 reads memory at 0.7 times the rate of an H200."]
 
 
 # The picture ------------------------------------------------------------------------------------
@@ -140,11 +157,11 @@ def picture(root, peers):
     shapes, bottom = [], 50
     for batch in BATCHES:
         rows = []
-        for key, name in WEIGHTS:
+        for key, name, _ in WEIGHTS:
             speed, floor, document = latency(root, key, batch)
             rows.append((f"Halley, {name}", speed, floor))
-        rows += [(f"{peer['engine']}, {peer['weights']} ({short(peer['device'])})"
-                  .replace(" (speculative)", "").replace(", per-row scales", ""),
+        rows += [(f"{peer['engine'].removesuffix(' (speculative)')}, "
+                  f"{peer['weights'].split(',')[0]} ({short(peer['device'])})",
                   peer["tokens_per_s"], None)
                  for peer in peers["decode"] if peer["batch_size"] == batch]
         more, bottom = panel(bottom + 16, f"batch {batch}", rows)
@@ -172,7 +189,7 @@ def main():
         sys.exit(f"{README}: expected the lines '{BEGIN}' and '{END}' once each")
     before, _, rest = readme.partition(BEGIN)
     _, _, after = rest.partition(END)
-    expected = {README: "\n".join([before + BEGIN, "", *table(root, peers), "", END + after]),
+    expected = {README: "\n".join([before + BEGIN, *table(root, peers), END + after]),
                 PICTURE: picture(root, peers)}
     stale = []
     for path, content in expected.items():
