@@ -40,7 +40,8 @@ if(NOT HALLEY_CUDA STREQUAL "OFF")
   halley_find_gpu(has_gpu)
   if(HALLEY_CUDA STREQUAL "GPU" AND CMAKE_CUDA_COMPILER AND NOT has_gpu)
     set(HALLEY_CUDA_NOTE "This program is for the CPU alone: there is a CUDA toolkit, but no \
-GPU of compute capability 9.0. `make demo CUDA=1` builds the part for GPUs too (long)." CACHE INTERNAL "")
+GPU of compute capability 9.0. `make demo CUDA=1` builds the part for GPUs too (long)."
+        CACHE INTERNAL "")
     message(STATUS "${HALLEY_CUDA_NOTE}")
   elseif(CMAKE_CUDA_COMPILER)
     # Hopper, its own instructions included; no PTX, which other GPUs could not use anyway.

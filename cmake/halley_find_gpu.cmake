@@ -1,5 +1,5 @@
-# halley_find_gpu(VARIABLE) says whether this machine has a GPU that Halley runs models on: nvidia-smi
-# lists one of compute capability 9.0; without nvidia-smi, whether the first GPU's device is there.
+# halley_find_gpu(VARIABLE) says whether this machine has a GPU that Halley runs models on:
+# nvidia-smi lists one of compute capability 9.0; without nvidia-smi, the device of a GPU is there.
 set(HALLEY_GPU_DEVICE "/dev/nvidia0" CACHE FILEPATH "The device whose presence means a GPU")
 mark_as_advanced(HALLEY_GPU_DEVICE)
 

@@ -108,8 +108,8 @@ def table(root, peers):
             "source |", "|---|---:|---:|---:|---|---|", *rows, "",
             f"Halley, on one {device}, commits {', '.join(commits)}: synthetic weights; decoding "
             f"after {after} tokens with a KV cache in {kv_dtype};",
-            f"load: {at_once} sequences at a time, FP8 with a KV cache in {fp8_load['kv_dtype']}. In "
-            "brackets the share of the roofline.",
+            f"load: {at_once} sequences at a time, FP8 with a KV cache in {fp8_load['kv_dtype']}. "
+            "In brackets the share of the roofline.",
             "Peers as published; an H100 reads memory at 0.7 times the rate of an H200."]
 
 

@@ -27,9 +27,9 @@ class Makefile(unittest.TestCase):
                        if key not in ("CUDA", "MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
         if cuda is not None:
             environment["CUDA"] = cuda
-        return subprocess.run(["make", "-n", "-C", SOURCE, "SETUP=:", "BUILD=" + self.folder, target,
-                               *args], capture_output=True, text=True, timeout=60, check=False,
-                              env=environment)
+        return subprocess.run(["make", "-n", "-C", SOURCE, "SETUP=:", "BUILD=" + self.folder,
+                               target, *args], capture_output=True, text=True, timeout=60,
+                              check=False, env=environment)
 
     def choice(self, *args, **options):
         """The value of HALLEY_CUDA that is given to CMake; None: it keeps what it has."""

@@ -1,4 +1,5 @@
-"""README.md: its length, its links and its numbers, which tools/plot_readme.py takes from the results.
+"""README.md: its length, its links and its numbers, which tools/plot_readme.py makes; and the
+pages that it leads to.
 
     readme_test.py SOURCE_DIR [unittest arguments]
 """
