@@ -39,4 +39,4 @@ install(FILES "${PROJECT_BINARY_DIR}/cli_files/halley.bash" RENAME halley
         DESTINATION "${CMAKE_INSTALL_DATADIR}/bash-completion/completions" OPTIONAL)
 install(FILES "${PROJECT_BINARY_DIR}/cli_files/_halley"
         DESTINATION "${CMAKE_INSTALL_DATADIR}/zsh/site-functions" OPTIONAL)
-install(FILES LICENSE README.md DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/halley")
+install(FILES CHANGELOG.md LICENSE README.md DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/halley")
