@@ -5,9 +5,9 @@
     packaging/make_cli_reference.py HALLEY PAGE --write   bring PAGE up to date
 
 Between <!-- help:begin NAME --> and <!-- help:end --> stands the help of `halley NAME`; what is
-around it is written by hand and kept. Every command has one such place. A command that only builds
+around it is written by hand and kept. Every command has one such block. A command that only builds
 with CUDA have says so: <!-- help:begin NAME (builds with CUDA) -->; builds without it leave its
-place as it is.
+block as it is.
 """
 import os
 import re
@@ -17,7 +17,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from make_cli_files import read_command  # noqa: E402
 
 CUDA = " (builds with CUDA)"
-PLACE = re.compile(r"(?s)<!-- help:begin ([^>]*?) -->\n(.*?)<!-- help:end -->")
+BLOCK = re.compile(r"(?s)<!-- help:begin ([^>]*?) -->\n(.*?)<!-- help:end -->")
 
 
 def cell(text):
@@ -63,20 +63,20 @@ def commands_of(root):
 
 
 def updated(page, commands):
-    """The page with every place filled, and what is wrong with its places."""
-    names = [match[1] for match in PLACE.finditer(page)]
+    """The page with every block filled, and what is wrong with its blocks."""
+    names = [match[1] for match in BLOCK.finditer(page)]
     plain = [name.removesuffix(CUDA) for name in names]
-    problems = [f"no place for the help of '{name}'" for name in commands if name not in plain]
-    problems += [f"{plain.count(name)} places for '{name}'" for name in sorted(set(plain))
+    problems = [f"no block for the help of '{name}'" for name in commands if name not in plain]
+    problems += [f"{plain.count(name)} blocks for '{name}'" for name in sorted(set(plain))
                  if plain.count(name) > 1]
-    problems += [f"a place for '{name}', which is no command" for name in names
+    problems += [f"a block for '{name}', which is no command" for name in names
                  if name not in commands and not name.endswith(CUDA)]
 
     def fill(match):
         command = commands.get(match[1].removesuffix(CUDA))
         body = match[2] if command is None else help_text(command)
         return f"<!-- help:begin {match[1]} -->\n{body}<!-- help:end -->"
-    return PLACE.sub(fill, page), problems
+    return BLOCK.sub(fill, page), problems
 
 
 def main():

@@ -171,10 +171,10 @@ class Reference(unittest.TestCase):
         self.assertEqual((result.returncode, result.stderr), (0, ""),
                          "packaging/make_cli_reference.py HALLEY docs/cli.md --write")
         for path in all_paths():
-            place = self.page.split(f"<!-- help:begin {' '.join(path)}")[1].split("help:end")[0]
+            block = self.page.split(f"<!-- help:begin {' '.join(path)}")[1].split("help:end")[0]
             for name in re.findall(r"^  (?:-\w,)?(--[\w-]+)", help_of(*path), re.M):
                 if name != "--help":
-                    self.assertIn(f"`{name}`", place, path)
+                    self.assertIn(f"`{name}`", block, path)
 
     def test_what_differs_is_found_and_mended_and_what_is_written_by_hand_stays(self):
         stale = self.page.replace("| `--max-model-len` |", "| `--max-model-length` |")
@@ -186,12 +186,12 @@ class Reference(unittest.TestCase):
         with open(self.path, encoding="utf-8") as file:
             self.assertEqual(file.read(), self.page)
 
-    def test_every_command_has_one_place(self):
+    def test_every_command_has_one_block(self):
         without = re.sub(r"(?s)<!-- help:begin eval -->.*?<!-- help:end -->\n", "", self.page)
-        self.assertIn("no place for the help of 'eval'", self.run_maker(without).stderr)
-        self.assertIn("2 places for 'eval'", self.run_maker(
+        self.assertIn("no block for the help of 'eval'", self.run_maker(without).stderr)
+        self.assertIn("2 blocks for 'eval'", self.run_maker(
             self.page + "<!-- help:begin eval -->\n<!-- help:end -->\n").stderr)
-        self.assertIn("a place for 'evil', which is no command", self.run_maker(
+        self.assertIn("a block for 'evil', which is no command", self.run_maker(
             self.page + "<!-- help:begin evil -->\n<!-- help:end -->\n").stderr)
 
 
