@@ -1,6 +1,6 @@
 """The example of docs/embedding.md, and that Halley can be a part of another project's build.
 
-    embedding_test.py EXAMPLE_BINARY HALLEY_BINARY SOURCE_DIR CMAKE [unittest arguments]
+    embedding_example_test.py EXAMPLE_BINARY HALLEY_BINARY SOURCE_DIR CMAKE [unittest arguments]
 """
 import os
 import re
