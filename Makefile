@@ -2,11 +2,16 @@
 #
 #   make demo     install what is needed, build, quantize the shipped model, say what that costs,
 #                 generate text with it
-#   make test     install what is needed, build, run the unit tests
+#   make test     install what is needed, build everything, run the unit tests
+#   make install  build what is missing, install to PREFIX=/usr/local
 #   make simulate the scheduler and the engine under random load: STEPS=10000000 steps over SEEDS=1000
 #                 seeds, two minutes of a core; FIRST_SEED=n for another part
 #   make accuracy measure what each method of quantization costs (hours on a laptop); ARGS='--rows
 #                 w4a16-gptq-g128 --models demo' for a part: tools/accuracy.py
+#
+# CUDA=1 builds the part for GPUs, CUDA=0 leaves it out. Without either, the first `make demo` or
+# `make install` builds it where there are a CUDA toolkit and a GPU of compute capability 9.0, and
+# later ones keep that choice; `make test` compiles it wherever there is a toolkit.
 #
 # SETUP=: leaves out the installation of packages; JOBS=n limits the compilers that run at once;
 # PYTHON=python3 for `make accuracy` with a NumPy that is not Debian's.
@@ -23,6 +28,20 @@ PYTHON ?= /usr/bin/python3
 PROMPT ?= The Python programming language
 BUILD := build/release
 DEMO := build/demo-w4ax
+CACHE = $(BUILD)/CMakeCache.txt
+
+# Other programs have a variable CUDA in the environment too: only 0 and 1 are meant for this file.
+CUDA_1 := -DHALLEY_CUDA=ON
+CUDA_0 := -DHALLEY_CUDA=OFF
+ifeq ($(origin CUDA),command line)
+ifeq ($(filter 0 1,$(CUDA)),)
+$(error CUDA: expected 0 or 1, got '$(CUDA)')
+endif
+endif
+# A choice that was made is kept, because CMake deletes the objects of what is switched off.
+CONFIGURE = cmake --preset release $(or $(CUDA_$(CUDA)),$(if $(wildcard $(CACHE)),,-DHALLEY_CUDA=GPU))
+CONFIGURE_TEST = cmake --preset release $(or $(CUDA_$(CUDA)),$(if $(shell \
+  grep -s '^HALLEY_CUDA:STRING=GPU' $(CACHE)),-DHALLEY_CUDA=AUTO))
 
 .PHONY: help setup setup-dev configure demo test simulate test-gpu sanitize-gpu accuracy lint format asan fuzz install clean
 
@@ -37,10 +56,10 @@ setup-dev:
 	@$(SETUP) --dev
 
 configure: setup
-	@cmake --preset release
+	@$(CONFIGURE)
 
 demo: configure
-	cmake --build $(BUILD) --target halley_executable -j $(JOBS)
+	cmake --build $(BUILD) --target installed_files -j $(JOBS)
 	@rm -rf $(DEMO) $(DEMO).partial
 	@echo "== halley quantize models/demo-21m: weights and KV cache in 4 bits, activations in 4 and 8"
 	@$(BUILD)/bin/halley quantize models/demo-21m --method fmpq --out $(DEMO) \
@@ -51,8 +70,10 @@ demo: configure
 	  --reference models/demo-21m
 	@echo "== $(BUILD)/bin/halley generate $(DEMO) --prompt '$(PROMPT)'"
 	@$(BUILD)/bin/halley generate $(DEMO) --prompt '$(PROMPT)' --max-tokens 128 --temperature 0
+	@sed -n 's/^HALLEY_CUDA_NOTE:INTERNAL=\(.\)/\n\1/p' $(CACHE)
 
-test: configure
+test: setup
+	@$(CONFIGURE_TEST)
 	cmake --build $(BUILD) -j $(JOBS)
 	ctest --test-dir $(BUILD) -L unit --output-on-failure --progress -j $(JOBS)
 
@@ -65,7 +86,7 @@ simulate: configure
 # Goes on where an earlier run was stopped.
 accuracy:
 	@$(SETUP) --numpy
-	@cmake --preset release
+	@$(CONFIGURE)
 	cmake --build $(BUILD) --target halley_executable -j $(JOBS)
 	$(PYTHON) tools/accuracy.py --halley $(BUILD)/bin/halley $(ARGS)
 
@@ -100,7 +121,7 @@ fuzz: setup-dev
 	tools/fuzz.sh build/fuzz $(SECONDS)
 
 install: configure
-	cmake --build $(BUILD) --target halley_executable cli_files -j $(JOBS)
+	cmake --build $(BUILD) --target installed_files -j $(JOBS)
 	cmake --install $(BUILD) --prefix '$(PREFIX)'
 
 clean:

@@ -29,10 +29,21 @@ endif()
 
 # CUDA is optional and found automatically.
 set(HALLEY_HAS_CUDA OFF)
+include(halley_find_gpu)
+set(HALLEY_CUDA_NOTE "" CACHE INTERNAL "A line for the end of `make demo`")
+if(NOT HALLEY_CUDA MATCHES "^(AUTO|GPU|ON|OFF)$")
+  message(FATAL_ERROR "HALLEY_CUDA: expected AUTO, GPU, ON or OFF, got ${HALLEY_CUDA}.")
+endif()
 if(NOT HALLEY_CUDA STREQUAL "OFF")
   include(CheckLanguage)
   check_language(CUDA)
-  if(CMAKE_CUDA_COMPILER)
+  halley_find_gpu(has_gpu)
+  if(HALLEY_CUDA STREQUAL "GPU" AND CMAKE_CUDA_COMPILER AND NOT has_gpu)
+    set(HALLEY_CUDA_NOTE "This program is for the CPU alone: there is a CUDA toolkit, but no \
+GPU of compute capability 9.0. `make demo CUDA=1` builds the part for GPUs too (long)."
+        CACHE INTERNAL "")
+    message(STATUS "${HALLEY_CUDA_NOTE}")
+  elseif(CMAKE_CUDA_COMPILER)
     # Hopper, its own instructions included; no PTX, which other GPUs could not use anyway.
     if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
       set(CMAKE_CUDA_ARCHITECTURES 90a-real)

@@ -15,21 +15,28 @@ if(TARGET halley_executable)
           PRE_EXCLUDE_REGEXES "^(ld-linux.*|lib(c|m|mvec|pthread|dl|rt|resolv))\\.so" "^libcuda\\."
           LIBRARY DESTINATION lib/halley)
 endif()
-# The manual page and the completions of shells are made from the program's own help:
-# `cmake --build ... --target cli_files`; they are installed where that was done.
+# The manual page and the completions of shells are made from the program's own help.
 find_package(Python3 COMPONENTS Interpreter)
 if(TARGET halley_executable AND Python3_Interpreter_FOUND)
   add_custom_target(
     cli_files
-    COMMAND Python3::Interpreter -B "${CMAKE_SOURCE_DIR}/packaging/make_cli_files.py"
-            $<TARGET_FILE:halley_executable> "${CMAKE_BINARY_DIR}/cli_files"
+    COMMAND Python3::Interpreter -B "${PROJECT_SOURCE_DIR}/packaging/make_cli_files.py"
+            $<TARGET_FILE:halley_executable> "${PROJECT_BINARY_DIR}/cli_files"
     DEPENDS halley_executable
     VERBATIM)
 endif()
-install(FILES "${CMAKE_BINARY_DIR}/cli_files/halley.1" DESTINATION "${CMAKE_INSTALL_MANDIR}/man1"
+# `cmake --build ... --target installed_files` builds all that `cmake --install` takes, and no more;
+# tests/packaging/install_test.py checks that.
+add_custom_target(installed_files)
+foreach(target IN ITEMS halley_executable halley_kernels cli_files)
+  if(TARGET ${target})
+    add_dependencies(installed_files ${target})
+  endif()
+endforeach()
+install(FILES "${PROJECT_BINARY_DIR}/cli_files/halley.1" DESTINATION "${CMAKE_INSTALL_MANDIR}/man1"
         OPTIONAL)
-install(FILES "${CMAKE_BINARY_DIR}/cli_files/halley.bash" RENAME halley
+install(FILES "${PROJECT_BINARY_DIR}/cli_files/halley.bash" RENAME halley
         DESTINATION "${CMAKE_INSTALL_DATADIR}/bash-completion/completions" OPTIONAL)
-install(FILES "${CMAKE_BINARY_DIR}/cli_files/_halley"
+install(FILES "${PROJECT_BINARY_DIR}/cli_files/_halley"
         DESTINATION "${CMAKE_INSTALL_DATADIR}/zsh/site-functions" OPTIONAL)
-install(FILES LICENSE README.md DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/halley")
+install(FILES CHANGELOG.md LICENSE README.md DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/halley")

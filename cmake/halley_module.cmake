@@ -28,7 +28,7 @@ function(halley_module)
   else()
     list(APPEND M_SRCS ${M_NO_CUDA_SRCS})
   endif()
-  file(RELATIVE_PATH folder "${CMAKE_SOURCE_DIR}/src/halley" "${CMAKE_CURRENT_SOURCE_DIR}")
+  file(RELATIVE_PATH folder "${PROJECT_SOURCE_DIR}/src/halley" "${CMAKE_CURRENT_SOURCE_DIR}")
   if(NOT folder STREQUAL M_NAME)
     message(FATAL_ERROR "module '${M_NAME}' is declared in folder '${folder}': the two must agree")
   endif()
@@ -64,7 +64,7 @@ function(halley_module)
     target_link_libraries(${target} ${access} ${dep_target})
   endforeach()
   target_link_libraries(${target} ${public} ${M_EXTERNAL})
-  target_include_directories(${target} ${public} "${CMAKE_SOURCE_DIR}/src")
+  target_include_directories(${target} ${public} "${PROJECT_SOURCE_DIR}/src")
   if(HALLEY_CHECK_HEADERS)
     halley_check_headers(${target} "${M_NAME}")
   endif()
@@ -88,13 +88,13 @@ function(halley_check_headers target name)
     target_compile_options(${target}_header_check PRIVATE -O0 -g0)
     # Headers of tests name the repository as halley_test() tells them.
     target_compile_definitions(${target}_header_check
-                               PRIVATE HALLEY_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+                               PRIVATE HALLEY_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   endif()
 endfunction()
 
 # halley_test(NAME gemm_test SRCS gemm_test.cc DEPS kernels/gemm [LABELS unit] [ARGS ...]
 #             [EXTERNAL ...] [TIMEOUT 60])
-# A GoogleTest binary beside the code. The label is `unit` unless another one is given. Tests find
+# A GoogleTest binary next to the code. The label is `unit` unless another one is given. Tests find
 # the repository through the compile definition HALLEY_SOURCE_DIR.
 function(halley_test)
   cmake_parse_arguments(T "" "NAME;TIMEOUT" "SRCS;DEPS;LABELS;ARGS;EXTERNAL" ${ARGN})
@@ -117,7 +117,7 @@ function(halley_test)
   endforeach()
   target_link_libraries(${T_NAME} PRIVATE halley_settings ${T_EXTERNAL} GTest::gmock
                         GTest::gtest_main)
-  target_compile_definitions(${T_NAME} PRIVATE HALLEY_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+  target_compile_definitions(${T_NAME} PRIVATE HALLEY_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   # What tests call is compiled as users run it; the tests' own code only costs time to compile.
   target_compile_options(${T_NAME} PRIVATE $<$<CONFIG:Release>:-O1>)
   add_test(NAME ${T_NAME} COMMAND ${T_NAME} ${T_ARGS})

@@ -15,7 +15,7 @@ foreach(language IN ITEMS CXX CUDA)
   if(HALLEY_CCACHE AND NOT DEFINED CMAKE_${language}_COMPILER_LAUNCHER
      AND NOT DEFINED ENV{CMAKE_${language}_COMPILER_LAUNCHER})
     set(CMAKE_${language}_COMPILER_LAUNCHER
-        "${CMAKE_COMMAND}" -E env "CCACHE_BASEDIR=${CMAKE_SOURCE_DIR}" CCACHE_NOHASHDIR=true
+        "${CMAKE_COMMAND}" -E env "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=true
         "${HALLEY_CCACHE}")
   endif()
 endforeach()
@@ -31,7 +31,7 @@ endif()
 # Results must not depend on whether the compiler fuses a multiply and an add: kernels that want
 # fused operations say so through Highway.
 target_compile_options(halley_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)
-target_include_directories(halley_settings INTERFACE "${CMAKE_SOURCE_DIR}/src")
+target_include_directories(halley_settings INTERFACE "${PROJECT_SOURCE_DIR}/src")
 find_package(Threads REQUIRED)
 target_link_libraries(halley_settings INTERFACE Threads::Threads)
 

@@ -91,8 +91,11 @@ def read_command(program, path):
     command.usage = lines[begin].removeprefix("Usage: ")
     sections = []  # (title, lines)
     in_footer = False
-    for line in lines[begin + 1:]:
+    for number, line in enumerate(lines[begin + 1:], begin + 2):
         heading = HEADING.match(line)
+        if heading and heading.group(1) not in ("Positionals", "Subcommands") and \
+                not "".join(lines[number:number + 1]).startswith("  -"):
+            heading = None  # a list of the footer
         is_footer = line and not line.startswith(" ") and not heading
         in_footer = in_footer or bool(is_footer) or bool(re.match("Examples?:", line))
         if in_footer:

@@ -424,6 +424,8 @@ class Quantized(unittest.TestCase):
         weights = self.weights(plan)
         down = weights["model.layers.0.mlp.down_proj"]
         self.assertEqual((down["format"], down["bits"], down["group_size"]), ("gptq", 8, 64))
+        for weight in weights.values():
+            self.assertEqual(weight["rejected"], weight["refused"])  # an alias
         self.assertEqual(down["symmetric"], True)
         self.assertIn("a32_hwy", down["kernel"])
         self.assertGreater(down["compression"], 1.5)
@@ -532,18 +534,18 @@ class Quantized(unittest.TestCase):
         self.assertIn("--precision low: expected a model with weights in two precisions, got none",
                       result.stderr)
 
-    def test_the_table_of_formats_in_the_readme_is_current(self):
-        with open(os.path.join(SOURCE, "README.md"), encoding="utf-8") as file:
-            readme = file.read()
+    def test_the_table_of_formats_in_the_docs_is_current(self):
+        with open(os.path.join(SOURCE, "docs", "formats.md"), encoding="utf-8") as file:
+            page = file.read()
         table = run("formats").stdout
         self.assertGreater(table.count("\n"), 20)
         rows = run_json("formats", "--json")
         if not any(row["cuda"] for row in rows):  # a build without CUDA: its column is empty
-            readme = re.sub(r"^(\|.*\| )[^|]+ \|$", r"\1- |", readme, flags=re.M)
+            page = re.sub(r"^(\|.*\| )[^|]+ \|$", r"\1- |", page, flags=re.M)
             table = re.sub(r"^(\|.*\| )[^|]+ \|$", r"\1- |", table, flags=re.M)
         self.assertIn(f"<!-- formats:begin (halley formats) -->\n\n{table}\n"
-                      "<!-- formats:end -->", readme,
-                      "Put the output of `halley formats` between the marks in README.md.")
+                      "<!-- formats:end -->", page,
+                      "Put the output of `halley formats` between the marks in docs/formats.md.")
         self.assertTrue(all(row["cpu"] for row in rows), rows)
 
 

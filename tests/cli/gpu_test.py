@@ -111,9 +111,9 @@ class Gpu(unittest.TestCase):
 class SavedProducts(unittest.TestCase):
     """`halley bench gemm --from` needs no GPU."""
 
-    def product(self, problem, kernel, N, us, us_early, floor_us):
+    def product(self, problem, kernel, N, us, us_early, floor_us, rejected="rejected"):
         return {"problem": problem, "kernel": kernel, "is_chosen": "cublaslt" not in kernel,
-                "refused": "[]", "N": N, "K": 64, "M": 1, "us": us, "us_early": us_early,
+                rejected: "[]", "N": N, "K": 64, "M": 1, "us": us, "us_early": us_early,
                 "floor_us": floor_us, "weight_tera_bytes_per_s": 2.5}
 
     def setUp(self):
@@ -125,7 +125,8 @@ class SavedProducts(unittest.TestCase):
                          self.product("u4_s8", "tile", 128, 9, 8, 1),
                          self.product("u4_group_s8", "tile", 64, 8, 3, 1),
                          self.product("f16", "gemm_f16_cublaslt", 64, 6, None, 5),
-                         self.product("f16", "gemm_f16_cublaslt", 128, 6, None, 5)]
+                         # A file of 0.1.0.
+                         self.product("f16", "gemm_f16_cublaslt", 128, 6, None, 5, "refused")]
 
     def show(self, document, *args):
         with open(self.path, "w", encoding="utf-8") as file:
@@ -161,7 +162,9 @@ class SavedProducts(unittest.TestCase):
             result = self.show({"products": [{**self.products[0], **change}]})
             self.assertEqual(result.returncode, 2, result.stderr)
             self.assertIn(message, result.stderr)
-        self.assertIn("expected what", self.show([]).stderr)
+        neither = {key: value for key, value in self.products[0].items() if key != "rejected"}
+        for document in [], {"products": [neither]}:
+            self.assertIn("expected what", self.show(document).stderr)
         result = self.show({"products": []}, "--rows", "1")
         self.assertIn("excludes", result.stderr)
 

@@ -12,6 +12,7 @@ import unittest
 
 HALLEY, SOURCE = sys.argv[1], sys.argv[2]
 MAKER = os.path.join(SOURCE, "packaging", "make_cli_files.py")
+REFERENCE_MAKER = os.path.join(SOURCE, "packaging", "make_cli_reference.py")
 # What zsh's completion functions would be called with.
 ZSH_STUBS = """
 compadd() { shift; print -l -- "$@" }
@@ -147,6 +148,51 @@ source {self.folder}/_halley | grep -- "^$PREFIX" """
             for names in expected:
                 for name in names.split(","):
                     self.assertIn(name, offered, path)
+
+
+class Reference(unittest.TestCase):
+    """docs/cli.md, whose tables are made from the same help."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = os.path.join(folder.name, "cli.md")
+        with open(os.path.join(SOURCE, "docs", "cli.md"), encoding="utf-8") as file:
+            self.page = file.read()
+
+    def run_maker(self, page, *args):
+        with open(self.path, "w", encoding="utf-8") as file:
+            file.write(page)
+        return subprocess.run([sys.executable, "-B", REFERENCE_MAKER, HALLEY, self.path, *args],
+                              capture_output=True, text=True, timeout=120, check=False)
+
+    def test_the_page_says_what_the_program_says(self):
+        result = self.run_maker(self.page)
+        self.assertEqual((result.returncode, result.stderr), (0, ""),
+                         "packaging/make_cli_reference.py HALLEY docs/cli.md --write")
+        for path in all_paths():
+            block = self.page.split(f"<!-- help:begin {' '.join(path)}")[1].split("help:end")[0]
+            for name in re.findall(r"^  (?:-\w,)?(--[\w-]+)", help_of(*path), re.M):
+                if name != "--help":
+                    self.assertIn(f"`{name}`", block, path)
+
+    def test_what_differs_is_found_and_mended_and_what_is_written_by_hand_stays(self):
+        stale = self.page.replace("| `--max-model-len` |", "| `--max-model-length` |")
+        self.assertNotEqual(stale, self.page)
+        result = self.run_maker(stale)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("differs from what the program says", result.stderr)
+        self.assertEqual(self.run_maker(stale, "--write").returncode, 0)
+        with open(self.path, encoding="utf-8") as file:
+            self.assertEqual(file.read(), self.page)
+
+    def test_every_command_has_one_block(self):
+        without = re.sub(r"(?s)<!-- help:begin eval -->.*?<!-- help:end -->\n", "", self.page)
+        self.assertIn("no block for the help of 'eval'", self.run_maker(without).stderr)
+        self.assertIn("2 blocks for 'eval'", self.run_maker(
+            self.page + "<!-- help:begin eval -->\n<!-- help:end -->\n").stderr)
+        self.assertIn("a block for 'evil', which is no command", self.run_maker(
+            self.page + "<!-- help:begin evil -->\n<!-- help:end -->\n").stderr)
 
 
 if __name__ == "__main__":

@@ -170,7 +170,7 @@ class Docker(unittest.TestCase):
             self.assertTrue(os.path.exists(os.path.join(SOURCE, source)), source)
             self.assertNotIn(source.rstrip("/"), ignored)
         for needed in "cmake", "src", "tools", "CMakeLists.txt", "CMakePresets.json", "LICENSE", \
-                "README.md":
+                "README.md", "CHANGELOG.md":
             self.assertNotIn(needed, ignored)
             self.assertTrue(os.path.exists(os.path.join(SOURCE, needed)))
 

@@ -127,7 +127,8 @@ OrderedJson json_of(const cuda::GemmTime& time) {
   return {{"problem", time.problem},
           {"kernel", time.kernel},
           {"is_chosen", time.is_chosen},
-          {"refused", time.refusals},
+          {"rejected", time.rejections},
+          {"refused", time.rejections},  // alias for readers of 0.1.0
           {"N", time.N},
           {"K", time.K},
           {"M", time.M},
@@ -141,12 +142,16 @@ OrderedJson json_of(const cuda::GemmTime& time) {
 
 std::vector<cuda::GemmTime> products_of(const OrderedJson& json, const std::string& file) {
   const auto is_time = [](double number) { return number > 0 && number < 1e12; };
+  // Files of 0.1.0 have the older name alone.
+  const auto rejections_of = [](const OrderedJson& row) {
+    return row.at(row.contains("rejected") ? "rejected" : "refused").get<std::string>();
+  };
   try {
     std::vector<cuda::GemmTime> times;
     for (const OrderedJson& row : json.at("products")) {
       cuda::GemmTime time = {.problem = row.at("problem").get<std::string>(),
                              .kernel = row.at("kernel").get<std::string>(),
-                             .refusals = row.at("refused").get<std::string>(),
+                             .rejections = rejections_of(row),
                              .is_chosen = row.at("is_chosen").get<bool>(),
                              .N = row.at("N").get<int64_t>(),
                              .K = row.at("K").get<int64_t>(),

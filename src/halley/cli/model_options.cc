@@ -70,10 +70,9 @@ DeviceChoice choose_device(const std::string& device) {
     throw InputError(str("HALLEY_DEVICE: ", kDeviceExpected, quote(device), "."));
   }
   if (device == "cpu") return {};
-  std::string reason = why_no_gpu();
-  if (reason.empty()) {
-    return {.device = "cuda", .gpu_ordinal = device.size() > 5 ? std::stoi(device.substr(5)) : 0};
-  }
+  const int ordinal = device.starts_with("cuda:") ? std::stoi(device.substr(5)) : 0;
+  std::string reason = why_no_gpu(ordinal);
+  if (reason.empty()) return {.device = "cuda", .gpu_ordinal = ordinal};
   if (device == "auto") {
     if (!is_built_with_cuda()) reason.clear();
     return {.why_not_gpu = std::move(reason)};

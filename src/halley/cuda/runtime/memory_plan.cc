@@ -48,7 +48,7 @@ GpuMemoryPlan plan_gpu_memory(const GpuMemoryDemand& demand) {
         gib(static_cast<double>(demand.kv_page_bytes) * static_cast<double>(demand.num_pages_min)),
         "), got ", gib(plan.budget_bytes),
         ". Lower --max-model-len or --max-num-batched-tokens, choose a smaller --kv-dtype, "
-        "raise --gpu-memory-utilization, or use more GPUs."));
+        "raise --gpu-memory-utilization, or use a smaller model."));
   }
   plan.num_pages = static_cast<int64_t>((plan.budget_bytes - *fixed) / demand.kv_page_bytes);
   if (demand.num_pages_max > 0) plan.num_pages = std::min(plan.num_pages, demand.num_pages_max);

@@ -64,7 +64,13 @@ std::vector<GpuLinearPlan> loaded_plans(const cuda::CudaDecoderWeights::PlacedLi
 
 }  // namespace
 
-std::string why_no_gpu() { return why_no_cuda(); }
+std::string why_no_gpu(int ordinal) {
+  std::string reason = why_no_cuda();
+  if (!reason.empty()) return reason;
+  const std::vector<CudaDeviceInfo> devices = list_cuda_devices();
+  const auto index = static_cast<size_t>(ordinal);
+  return index < devices.size() ? why_not_this_gpu(devices[index]) : "";
+}
 
 bool is_built_with_cuda() { return true; }
 

@@ -10,7 +10,7 @@ constexpr const char* kNoCuda =
 
 }  // namespace
 
-std::string why_no_gpu() { return kNoCuda; }
+std::string why_no_gpu(int /*ordinal*/) { return kNoCuda; }
 
 bool is_built_with_cuda() { return false; }
 

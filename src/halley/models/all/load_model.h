@@ -103,9 +103,10 @@ struct LoadOptions {
   std::optional<DType> activation_dtype = std::nullopt;
 };
 
-/// Empty: the device "cuda" can be used. Otherwise the reason: the program was built without CUDA,
-/// no driver, no GPU; with advice.
-std::string why_no_gpu();
+/// Empty: this GPU can be used, or there are GPUs and none of this number, which load_model()
+/// rejects. Otherwise the reason: the program was built without CUDA, no driver, no GPU, another
+/// compute capability than 9.0; with advice.
+std::string why_no_gpu(int ordinal);
 /// Whether this program has code for GPUs.
 bool is_built_with_cuda();
 
