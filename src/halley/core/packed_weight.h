@@ -49,7 +49,7 @@ inline constexpr int64_t kPanelRows = 32;
 /// Inputs of one unit of a quad layout.
 inline constexpr int64_t kQuadUnitInputs = 32;
 /// Codes of one quad: 4 inputs of a panel's features.
-inline constexpr int64_t kQuadCodes = 128;
+inline constexpr int64_t kQuadValues = 128;
 
 const char* name_of(PackedLayout layout);
 inline std::ostream& operator<<(std::ostream& out, PackedLayout layout) {

@@ -172,7 +172,7 @@ struct ByteCodes {
 
   template <int kQuad>
   HWY_INLINE Reg load_quad(int64_t step, int offset) const {
-    return load(quads + step * kQuadCodes + offset);
+    return load(quads + step * kQuadValues + offset);
   }
 };
 struct PackedU4Codes {
@@ -181,7 +181,7 @@ struct PackedU4Codes {
 
   template <int kQuad>
   HWY_INLINE Reg load_quad(int64_t step, int offset) const {
-    const Reg packed = load(pairs + step * kQuadCodes + offset);
+    const Reg packed = load(pairs + step * kQuadValues + offset);
     return kQuad == 0 ? low_halves(packed) : high_halves(packed);
   }
 };
@@ -227,7 +227,7 @@ HWY_INLINE void multiply_columns(const Source& codes, int v_begin, const DotArgs
         constexpr int64_t kCacheLine = 64;
         for (int64_t byte = 0; byte < kVecs * kLanes * 4; byte += kCacheLine) {
           // Into the second-level cache: the loads of this block need the few slots for misses.
-          __builtin_prefetch(ahead + step * kQuadCodes + byte, /*rw=*/0, /*locality=*/2);
+          __builtin_prefetch(ahead + step * kQuadValues + byte, /*rw=*/0, /*locality=*/2);
         }
       }
       add_quad<Kind, 0, R, kVecs>(codes, step, v_begin, words, tile);

@@ -19,7 +19,7 @@ void expect_core_is_exact(const dot_gemm::DotCore& core, int code_max, int digit
                           bool reads_u4) {
   std::mt19937 random(12);
   constexpr int64_t kPairs = dot_gemm::kSpanQuads / 2;
-  alignas(64) std::array<uint8_t, 2 * kPairs * kQuadCodes> quads, packed;
+  alignas(64) std::array<uint8_t, 2 * kPairs * kQuadValues> quads, packed;
   for (int64_t R = 1; R <= dot_gemm::kTileDigitRows; ++R) {
     std::vector<uint32_t> words(static_cast<size_t>(2 * kPairs * core.words_per_quad * R));
     std::vector<int32_t> expected(static_cast<size_t>(R * kPanelRows), 0);
@@ -41,7 +41,7 @@ void expect_core_is_exact(const dot_gemm::DotCore& core, int code_max, int digit
         }
         for (int64_t n = 0; n < kPanelRows; ++n) {
           expected[static_cast<size_t>(row * kPanelRows + n)] +=
-              digit * quads[static_cast<size_t>(quad * kQuadCodes + n * 4 + j)];
+              digit * quads[static_cast<size_t>(quad * kQuadValues + n * 4 + j)];
         }
       }
     }

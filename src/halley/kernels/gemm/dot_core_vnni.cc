@@ -26,17 +26,17 @@ constexpr int kVecs = static_cast<int>(kPanelRows) / kLanes;
 
 // A vector of quad 2 * pair + kHalf.
 struct ByteCodes {
-  static constexpr int64_t kPairBytes = 2 * kQuadCodes;
+  static constexpr int64_t kPairBytes = 2 * kQuadValues;
   template <int kHalf>
   static HALLEY_INLINE __m512i load_quad(const uint8_t* codes, int64_t pair, int v) {
-    return _mm512_load_si512(codes + (2 * pair + kHalf) * kQuadCodes + v * kLanes * 4);
+    return _mm512_load_si512(codes + (2 * pair + kHalf) * kQuadValues + v * kLanes * 4);
   }
 };
 struct PackedU4Codes {
-  static constexpr int64_t kPairBytes = kQuadCodes;
+  static constexpr int64_t kPairBytes = kQuadValues;
   template <int kHalf>
   static HALLEY_INLINE __m512i load_quad(const uint8_t* codes, int64_t pair, int v) {
-    const __m512i packed = _mm512_load_si512(codes + pair * kQuadCodes + v * kLanes * 4);
+    const __m512i packed = _mm512_load_si512(codes + pair * kQuadValues + v * kLanes * 4);
     const __m512i mask = _mm512_set1_epi8(15);
     return _mm512_and_si512(kHalf == 0 ? packed : _mm512_srli_epi16(packed, 4), mask);
   }

@@ -71,7 +71,7 @@ void set_codes(PackedWeight* weight, const std::vector<uint8_t>& codes) {
     const int64_t n_end = std::min(weight->N, (panel + 1) * kPanelRows);
     for (int64_t n = panel * kPanelRows; n < n_end; ++n) {
       for (int64_t k = 0; k < weight->K; ++k) {
-        quads[static_cast<size_t>(k / 4 * kQuadCodes + n % kPanelRows * 4 + k % 4)] =
+        quads[static_cast<size_t>(k / 4 * kQuadValues + n % kPanelRows * 4 + k % 4)] =
             codes[static_cast<size_t>(n * weight->K + k)];
       }
     }

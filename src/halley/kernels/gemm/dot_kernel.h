@@ -107,7 +107,7 @@ struct DotKernel {
   int64_t flush_pairs;
   bool is_u4;        // the packed codes are what multiply_u4 reads
   bool is_in_place;  // unpack() copies nothing
-  /// Codes of num_units units as bytes: in `scratch` (kSpanQuads * kQuadCodes bytes), or in place.
+  /// Codes of num_units units as bytes: in `scratch` (kSpanQuads * kQuadValues bytes), or in place.
   const uint8_t* (*unpack)(const std::byte* packed, int64_t num_units, uint8_t* scratch);
   /// Returns the row's factor of y: 1, or the scale of its s8 codes.
   float (*make_digits)(const RowDigits& row);

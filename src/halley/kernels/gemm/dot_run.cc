@@ -138,7 +138,7 @@ void set_groups(const Operation& op, int64_t panel, PanelSpan* at) {
 void multiply_span(const Operation& op, const Task& task, const PanelSpan& at, float* y) {
   alignas(64) std::array<int32_t, kTileDigitRows * kPanelRows> sums;
   const int64_t M = op.tiles.num_rows;
-  const int64_t quad_bytes = op.reads_packed ? kQuadCodes / 2 : kQuadCodes;
+  const int64_t quad_bytes = op.reads_packed ? kQuadValues / 2 : kQuadValues;
   const auto& rows = op.reads_packed ? *op.core.multiply_u4 : op.core.multiply_bytes;
   const int64_t row_words = op.row_words();
   const BlockFactors* span_factors = op.x.factors + at.span * op.blocks_per_span * M;
@@ -198,7 +198,7 @@ void prefetch(const std::byte* from, int64_t num_bytes) {
 // The spans are the outer loop, so that the digits of one stay in the second-level cache while the
 // panels pass.
 void run_task(const Operation& op, const Task& task) {
-  alignas(64) std::array<uint8_t, kSpanQuads * kQuadCodes> scratch;
+  alignas(64) std::array<uint8_t, kSpanQuads * kQuadValues> scratch;
   const int64_t num_panels = task.panel_end - task.panel_begin;
   const int64_t panel_sums =
       (op.tiles.begin(task.tile_end) - op.tiles.begin(task.tile_begin)) * kPanelRows;
@@ -293,7 +293,7 @@ void run(const DotKernel& kernel, ExecContext& context, const PackedWeight& weig
   op.blocks_per_span = kSpanInputs / op.block_inputs;
   op.num_groups = weight.num_groups();
   op.panel_bytes = static_cast<int64_t>(packed_bytes(weight.layout, kPanelRows, K));
-  op.span_bytes = kSpanUnits * kQuadCodes * code_bits(weight.layout);
+  op.span_bytes = kSpanUnits * kQuadValues * code_bits(weight.layout);
   op.reads_packed = kernel.is_u4 && op.core.multiply_u4 != nullptr && tiles.num_tiles == 1;
   HALLEY_CHECK(op.block_inputs >= kBlockInputsMin, weight.quant.group_size, K);
   reserve_x(&op);

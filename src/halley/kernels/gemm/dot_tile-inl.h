@@ -40,11 +40,11 @@ struct FourBits {
   static constexpr int64_t kBits = 4;
   static HWY_INLINE void unpack(const std::byte* unit, uint8_t* quads) {
     const auto mask = hn::Set(CodeWords(), 0x0F0F0F0F);
-    for (int64_t byte = 0; byte < 4 * kQuadCodes; byte += kCodeBytes) {
+    for (int64_t byte = 0; byte < 4 * kQuadValues; byte += kCodeBytes) {
       const CodeVec packed = load_codes(unit + byte);
-      uint8_t* to = quads + byte / kQuadCodes * 2 * kQuadCodes + byte % kQuadCodes;
+      uint8_t* to = quads + byte / kQuadValues * 2 * kQuadValues + byte % kQuadValues;
       store_codes(hn::And(packed, mask), to);
-      store_codes(hn::And(hn::ShiftRight<4>(packed), mask), to + kQuadCodes);
+      store_codes(hn::And(hn::ShiftRight<4>(packed), mask), to + kQuadValues);
     }
   }
 };
@@ -67,13 +67,13 @@ HWY_INLINE CodeVec third_bit(CodeVec packed) {
 struct TwoBits {
   static constexpr int64_t kBits = 2;
   static HWY_INLINE void unpack(const std::byte* unit, uint8_t* quads) {
-    for (int64_t byte = 0; byte < 2 * kQuadCodes; byte += kCodeBytes) {
+    for (int64_t byte = 0; byte < 2 * kQuadValues; byte += kCodeBytes) {
       const CodeVec packed = load_codes(unit + byte);
-      uint8_t* to = quads + byte / kQuadCodes * 4 * kQuadCodes + byte % kQuadCodes;
+      uint8_t* to = quads + byte / kQuadValues * 4 * kQuadValues + byte % kQuadValues;
       store_codes(two_bits<0>(packed), to);
-      store_codes(two_bits<1>(packed), to + kQuadCodes);
-      store_codes(two_bits<2>(packed), to + 2 * kQuadCodes);
-      store_codes(two_bits<3>(packed), to + 3 * kQuadCodes);
+      store_codes(two_bits<1>(packed), to + kQuadValues);
+      store_codes(two_bits<2>(packed), to + 2 * kQuadValues);
+      store_codes(two_bits<3>(packed), to + 3 * kQuadValues);
     }
   }
 };
@@ -83,15 +83,15 @@ struct ThreeBits {
   template <int kFirst>
   static HWY_INLINE void unpack_half(CodeVec packed, CodeVec high, uint8_t* to) {
     store_codes(hn::Or(two_bits<0>(packed), third_bit<kFirst>(high)), to);
-    store_codes(hn::Or(two_bits<1>(packed), third_bit<kFirst + 1>(high)), to + kQuadCodes);
-    store_codes(hn::Or(two_bits<2>(packed), third_bit<kFirst + 2>(high)), to + 2 * kQuadCodes);
-    store_codes(hn::Or(two_bits<3>(packed), third_bit<kFirst + 3>(high)), to + 3 * kQuadCodes);
+    store_codes(hn::Or(two_bits<1>(packed), third_bit<kFirst + 1>(high)), to + kQuadValues);
+    store_codes(hn::Or(two_bits<2>(packed), third_bit<kFirst + 2>(high)), to + 2 * kQuadValues);
+    store_codes(hn::Or(two_bits<3>(packed), third_bit<kFirst + 3>(high)), to + 3 * kQuadValues);
   }
   static HWY_INLINE void unpack(const std::byte* unit, uint8_t* quads) {
-    for (int64_t byte = 0; byte < kQuadCodes; byte += kCodeBytes) {
-      const CodeVec high = load_codes(unit + 2 * kQuadCodes + byte);
+    for (int64_t byte = 0; byte < kQuadValues; byte += kCodeBytes) {
+      const CodeVec high = load_codes(unit + 2 * kQuadValues + byte);
       unpack_half<0>(load_codes(unit + byte), high, quads + byte);
-      unpack_half<4>(load_codes(unit + kQuadCodes + byte), high, quads + byte + 4 * kQuadCodes);
+      unpack_half<4>(load_codes(unit + kQuadValues + byte), high, quads + byte + 4 * kQuadValues);
     }
   }
 };
@@ -99,7 +99,7 @@ struct ThreeBits {
 template <class Format>
 const uint8_t* unpack(const std::byte* packed, int64_t num_units, uint8_t* scratch) {
   for (int64_t unit = 0; unit < num_units; ++unit) {
-    Format::unpack(packed + unit * Format::kBits * kQuadCodes, scratch + unit * 8 * kQuadCodes);
+    Format::unpack(packed + unit * Format::kBits * kQuadValues, scratch + unit * 8 * kQuadValues);
   }
   return scratch;
 }

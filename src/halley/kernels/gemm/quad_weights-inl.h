@@ -81,7 +81,7 @@ struct U8Codes : IntegerCodes {
 
   template <int kOdd>
   static HWY_INLINE CodeVec load(const std::byte* unit, size_t pair, int v) {
-    return load_lanes(unit + (2 * pair + kOdd) * kQuadCodes, v);
+    return load_lanes(unit + (2 * pair + kOdd) * kQuadValues, v);
   }
 };
 
@@ -90,7 +90,7 @@ struct U4Codes : IntegerCodes {
 
   template <int kOdd>
   static HWY_INLINE CodeVec load(const std::byte* unit, size_t pair, int v) {
-    CodeVec lanes = load_lanes(unit + pair * kQuadCodes, v);
+    CodeVec lanes = load_lanes(unit + pair * kQuadValues, v);
     if constexpr (kOdd == 1) lanes = hn::ShiftRight<4>(lanes);
     return hn::And(lanes, hn::Set(U32(), 0x0F0F0F0F));
   }
@@ -102,7 +102,7 @@ struct U2Codes : IntegerCodes {
   template <int kOdd>
   static HWY_INLINE CodeVec load(const std::byte* unit, size_t pair, int v) {
     const auto shift = static_cast<int>(pair % 2 * 4 + 2 * kOdd);
-    const CodeVec lanes = load_lanes(unit + pair / 2 * kQuadCodes, v);
+    const CodeVec lanes = load_lanes(unit + pair / 2 * kQuadValues, v);
     return hn::And(hn::ShiftRightSame(lanes, shift), hn::Set(U32(), 0x03030303));
   }
 };
@@ -113,7 +113,7 @@ struct U3Codes : IntegerCodes {
   template <int kOdd>
   static HWY_INLINE CodeVec load(const std::byte* unit, size_t pair, int v) {
     const auto shift = static_cast<int>(2 * pair + kOdd);
-    const CodeVec lanes = load_lanes(unit + 2 * kQuadCodes, v);
+    const CodeVec lanes = load_lanes(unit + 2 * kQuadValues, v);
     const CodeVec high = hn::And(hn::ShiftRightSame(lanes, shift), hn::Set(U32(), 0x01010101));
     return hn::Or(U2Codes::load<kOdd>(unit, pair, v), hn::ShiftLeft<2>(high));
   }

@@ -48,11 +48,11 @@ struct CodeBlock {
   int64_t k_end = 0;
 };
 
-/// Where code (row, k) of a block goes: quad after quad of kQuadCodes bytes. A caller that wants
+/// Where code (row, k) of a block goes: quad after quad of kQuadValues bytes. A caller that wants
 /// the rows at feature c of a panel passes the address of 4 * c.
 inline uint8_t* code_at(uint8_t* quads, const CodeBlock& block, int64_t row, int64_t k) {
   const int64_t quad = (k - block.k_begin) / 4;
-  return quads + quad * kQuadCodes + (row - block.row_begin) * 4 + k % 4;
+  return quads + quad * kQuadValues + (row - block.row_begin) * 4 + k % 4;
 }
 
 /// One part's weight [out_features, K]: out_features are the part's rows, 0 the first of them.

@@ -22,7 +22,7 @@ class PanelCodes {
         codes_(static_cast<size_t>(num_units_ * kQuadUnitInputs * kPanelRows)) {}
 
   uint8_t& at(int64_t n, int64_t k) {
-    return codes_[static_cast<size_t>(k / 4 * kQuadCodes + n * 4 + k % 4)];
+    return codes_[static_cast<size_t>(k / 4 * kQuadValues + n * 4 + k % 4)];
   }
   void pack(PackedWeight* weight, int64_t panel) const {
     const size_t bytes = packed_bytes(weight->layout, kPanelRows, weight->K);
