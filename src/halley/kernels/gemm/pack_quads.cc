@@ -12,7 +12,7 @@
 namespace halley {
 namespace {
 
-constexpr int64_t kUnitCodes = kQuadUnitInputs * kPanelRows;
+constexpr int64_t kUnitValues = kQuadUnitInputs * kPanelRows;
 
 // Loops over the bytes of a row, without branches and without overlap, which the compiler turns
 // into vectors.
@@ -34,7 +34,7 @@ void unpack_u4(const uint8_t* __restrict packed, uint8_t* __restrict quads) {
   }
 }
 
-/// The bits 0 and 1 of each code.
+/// The bits 0 and 1 of each value.
 void pack_low_bits(const uint8_t* __restrict quads, uint8_t* __restrict out) {
   for (int64_t half = 0; half < 2; ++half, quads += 4 * kQuadValues, out += kQuadValues) {
     for (int64_t i = 0; i < kQuadValues; ++i) {
@@ -56,7 +56,7 @@ void unpack_low_bits(const uint8_t* __restrict packed, uint8_t* __restrict quads
   }
 }
 
-/// Bit 2 of each code.
+/// Bit 2 of each value.
 void pack_high_bit(const uint8_t* __restrict quads, uint8_t* __restrict out) {
   for (int64_t i = 0; i < kQuadValues; ++i) {
     const auto bit = [&](int quad) { return (quads[quad * kQuadValues + i] >> 2 & 1) << quad; };
@@ -94,9 +94,9 @@ int code_bits(PackedLayout layout) {
 }
 
 void pack_quads(PackedLayout layout, const uint8_t* quads, int64_t num_units, std::byte* out) {
-  const int64_t unit_bytes = kUnitCodes / 8 * code_bits(layout);
+  const int64_t unit_bytes = kUnitValues / 8 * code_bits(layout);
   auto* to = reinterpret_cast<uint8_t*>(out);
-  for (int64_t unit = 0; unit < num_units; ++unit, quads += kUnitCodes, to += unit_bytes) {
+  for (int64_t unit = 0; unit < num_units; ++unit, quads += kUnitValues, to += unit_bytes) {
     switch (layout) {
       case PackedLayout::kU4Quad:
         pack_u4(quads, to);
@@ -109,7 +109,7 @@ void pack_quads(PackedLayout layout, const uint8_t* quads, int64_t num_units, st
         pack_high_bit(quads, to + 2 * kQuadValues);
         break;
       default:
-        std::memcpy(to, quads, kUnitCodes);
+        std::memcpy(to, quads, kUnitValues);
     }
   }
 }
@@ -125,7 +125,7 @@ void unpack_unit(PackedLayout layout, const std::byte* unit, uint8_t* quads) {
       unpack_low_bits(from, quads);
       return add_high_bit(from + 2 * kQuadValues, quads);
     default:
-      std::memcpy(quads, from, kUnitCodes);
+      std::memcpy(quads, from, kUnitValues);
   }
 }
 
@@ -133,11 +133,11 @@ void unpack_quantized_row(const PackedWeight& weight, int64_t n, float* out) {
   const QuantParams& quant = weight.quant;
   const int64_t panel = n / kPanelRows;
   const int64_t column = n % kPanelRows;
-  const int64_t unit_bytes = kUnitCodes / 8 * code_bits(weight.layout);
+  const int64_t unit_bytes = kUnitValues / 8 * code_bits(weight.layout);
   const std::byte* units =
       weight.data.data() +
       static_cast<size_t>(panel) * packed_bytes(weight.layout, kPanelRows, weight.K);
-  std::array<uint8_t, kUnitCodes> quads;
+  std::array<uint8_t, kUnitValues> quads;
   for (int64_t k = 0; k < weight.K; ++k) {
     const int64_t in_unit = k % kQuadUnitInputs;
     if (in_unit == 0) {
