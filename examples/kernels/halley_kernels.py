@@ -61,7 +61,7 @@ def _matrix(array):
 
 
 def _pointer(array, typestr, length):
-    """Of a dense array on the GPU, or None."""
+    """The address of a dense array on the GPU, or None."""
     if array is None:
         return None
     interface = array.__cuda_array_interface__
@@ -109,12 +109,12 @@ class Library:
         self._check(self._c.halley_kernels_choose(
             self._context, None if kernels is None else kernels.encode()))
 
-    def pack(self, kind, N, K, group_size, codes, scales, zeros=None, group_scales=None):
-        """A weight from arrays of the host: codes u8 [N, K], scales and zeros f32, group_scales
+    def pack(self, kind, N, K, group_size, quantized, scales, zeros=None, group_scales=None):
+        """A weight from arrays of the host: quantized u8 [N, K], scales and zeros f32, group_scales
         u8, as halley_kernels.h says."""
         groups = N * -(-K // group_size)
         of_scales = N if kind in (W4A8, W4A8_GROUP) else groups
-        arrays = [_host(codes, 1, N * K), _host(scales, 4, of_scales), _host(zeros, 4, groups),
+        arrays = [_host(quantized, 1, N * K), _host(scales, 4, of_scales), _host(zeros, 4, groups),
                   _host(group_scales, 1, groups)]
         pointers = [ctypes.cast(a, ctypes.c_void_p) if a is not None else None for a in arrays]
         source = _Source(kind, N, K, group_size, *pointers)
@@ -123,16 +123,16 @@ class Library:
             self._context, ctypes.byref(source), ctypes.byref(weight)))
         return Weight(self, weight, N, K)
 
-    def quantize_rows(self, x, codes, scales, sums=None, stream=0):
-        """x [M, K] to s8 codes [M, K], scales f32 [M] and sums int32 [M]."""
+    def quantize_rows(self, x, quantized, scales, sums=None, stream=0):
+        """Quantizes x [M, K] to s8 [M, K] with per-token scales f32 [M] and sums int32 [M]."""
         matrix = _matrix(x)
         self._check(self._c.halley_kernels_quantize_rows(
-            self._context, matrix, _matrix(codes),
+            self._context, matrix, _matrix(quantized),
             ctypes.c_void_p(_pointer(scales, "<f4", matrix.num_rows)),
             ctypes.c_void_p(_pointer(sums, "<i4", matrix.num_rows)), ctypes.c_void_p(stream)))
 
-    def product(self, weight, x, y, scales=None, sums=None, bias=None, stream=0):
-        """y [M, N] = x [M, K] times the weight; scales and sums of s8 inputs."""
+    def gemm(self, weight, x, y, scales=None, sums=None, bias=None, stream=0):
+        """y [M, N] = x [M, K] W^T (+ bias); s8 inputs have per-token scales and sums."""
         matrix = _matrix(x)
         rows = matrix.num_rows
         given = _Input(matrix, _pointer(scales, "<f4", rows), _pointer(sums, "<i4", rows),

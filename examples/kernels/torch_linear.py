@@ -11,7 +11,7 @@ import halley_kernels
 
 
 class Linear4(torch.nn.Module):
-    """Weights of a torch.nn.Linear rounded to 4 bits, with a scale and a zero for each 128
+    """Weights of a torch.nn.Linear rounded to 4 bits, with a scale and a zero for each group of 128
     inputs; activations in f16."""
 
     def __init__(self, library, linear, group_size=128):
@@ -21,19 +21,19 @@ class Linear4(torch.nn.Module):
         low, high = groups.amin(2, keepdim=True), groups.amax(2, keepdim=True)
         scales = ((high - low) / 15).clamp(min=1e-6).half().float()
         zeros = (-low / scales).round().clamp(0, 15)
-        codes = (groups / scales + zeros).round().clamp(0, 15)
-        self.rounded = ((codes - zeros) * scales).reshape(N, K)
+        quantized = (groups / scales + zeros).round().clamp(0, 15)
+        self.rounded = ((quantized - zeros) * scales).reshape(N, K)
         self.library = library
         self.weight = library.pack(halley_kernels.W4A16_F16, N, K, group_size,
-                                   codes.to(torch.uint8).numpy(), scales.contiguous().numpy(),
+                                   quantized.to(torch.uint8).numpy(), scales.contiguous().numpy(),
                                    zeros.contiguous().numpy())
         self.bias = None if linear.bias is None else linear.bias.detach().float().cuda()
 
     def forward(self, x):
         rows = x.reshape(-1, self.weight.K).contiguous()
         y = torch.empty(rows.shape[0], self.weight.N, dtype=torch.float16, device=x.device)
-        self.library.product(self.weight, rows, y, bias=self.bias,
-                             stream=torch.cuda.current_stream().cuda_stream)
+        self.library.gemm(self.weight, rows, y, bias=self.bias,
+                          stream=torch.cuda.current_stream().cuda_stream)
         return y.reshape(*x.shape[:-1], self.weight.N)
 
 

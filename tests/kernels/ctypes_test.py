@@ -75,8 +75,8 @@ class CtypesTest(unittest.TestCase):
         y_device = DeviceArray("<f4", (rows, outputs))
         for kernels in (None, "mma"):
             self.library.choose(kernels)
-            self.library.product(weight, x_device, y_device,
-                                 bias=DeviceArray("<f4", (outputs,), bias.tobytes()))
+            self.library.gemm(weight, x_device, y_device,
+                              bias=DeviceArray("<f4", (outputs,), bias.tobytes()))
             y = struct.unpack("<%df" % (rows * outputs), y_device.read())
             for m in range(rows):
                 for n in range(outputs):

@@ -1,5 +1,5 @@
-// A product of a 4-bit weight with libhalley_kernels, from plain C++:
-//   g++ -std=c++20 product.cc -I<prefix>/include -L<prefix>/lib -lhalley_kernels -lcudart
+// Runs a W4A8 GEMM with libhalley_kernels from plain C++:
+//   g++ -std=c++20 w4a8_gemm.cc -I<prefix>/include -L<prefix>/lib -lhalley_kernels -lcudart
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -34,11 +34,11 @@ struct OnDevice {
   T* data = nullptr;
 };
 
-/// 4-bit codes with a scale and a zero for each output.
+/// A 4-bit quantized weight with per-channel scales and zeros.
 struct Weight {
   Weight(int64_t num_outputs, int64_t num_inputs) : N(num_outputs), K(num_inputs) {
     std::mt19937 random(1);
-    for (int64_t i = 0; i < N * K; ++i) codes.push_back(static_cast<uint8_t>(random() % 16));
+    for (int64_t i = 0; i < N * K; ++i) quantized.push_back(static_cast<uint8_t>(random() % 16));
     for (int64_t n = 0; n < N; ++n) {
       scales.push_back(0.01f + 0.001f * static_cast<float>(random() % 8));
       zeros.push_back(static_cast<float>(6 + random() % 4));
@@ -46,11 +46,11 @@ struct Weight {
   }
   double at(int64_t n, int64_t k) const {
     const auto output = static_cast<size_t>(n);
-    return scales[output] * (codes[static_cast<size_t>(n * K + k)] - double{zeros[output]});
+    return scales[output] * (quantized[static_cast<size_t>(n * K + k)] - double{zeros[output]});
   }
 
   int64_t N, K;
-  std::vector<uint8_t> codes;
+  std::vector<uint8_t> quantized;
   std::vector<float> scales, zeros;
 };
 
@@ -87,18 +87,19 @@ int run() {
                                                 .N = N,
                                                 .K = K,
                                                 .group_size = K,
-                                                .codes = weight.codes.data(),
+                                                .codes = weight.quantized.data(),
                                                 .scales = weight.scales.data(),
                                                 .zeros = weight.zeros.data(),
                                                 .group_scales = nullptr});
   const OnDevice<float> x_device(x);
-  const OnDevice<int8_t> codes(static_cast<size_t>(M * K));
+  const OnDevice<int8_t> quantized(static_cast<size_t>(M * K));
   const OnDevice<float> scales(static_cast<size_t>(M)), y_device(static_cast<size_t>(M * N));
   const OnDevice<int32_t> sums(static_cast<size_t>(M));
-  const halley_kernels_matrix x_codes = {codes.data, HALLEY_KERNELS_S8, M, K, K};
-  context.quantize_rows({x_device.data, HALLEY_KERNELS_F32, M, K, K}, x_codes, scales.data,
+  const halley_kernels_matrix x_quantized = {quantized.data, HALLEY_KERNELS_S8, M, K, K};
+  context.quantize_rows({x_device.data, HALLEY_KERNELS_F32, M, K, K}, x_quantized, scales.data,
                         sums.data, nullptr);
-  context.product(packed, {.x = x_codes, .scales = scales.data, .sums = sums.data, .bias = nullptr},
+  context.product(packed,
+                  {.x = x_quantized, .scales = scales.data, .sums = sums.data, .bias = nullptr},
                   {y_device.data, HALLEY_KERNELS_F32, M, N, N}, nullptr);
   std::vector<float> y(static_cast<size_t>(M * N));
   check(cudaMemcpy(y.data(), y_device.data, y.size() * sizeof(float), cudaMemcpyDeviceToHost));
@@ -116,7 +117,7 @@ int main() {
   try {
     return run();
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "product: %s\n", error.what());
+    std::fprintf(stderr, "w4a8_gemm: %s\n", error.what());
     return 2;
   }
 }
