@@ -94,7 +94,7 @@ endfunction()
 
 # halley_test(NAME gemm_test SRCS gemm_test.cc DEPS kernels/gemm [LABELS unit] [ARGS ...]
 #             [EXTERNAL ...] [TIMEOUT 60])
-# A GoogleTest binary beside the code. The label is `unit` unless another one is given. Tests find
+# A GoogleTest binary next to the code. The label is `unit` unless another one is given. Tests find
 # the repository through the compile definition HALLEY_SOURCE_DIR.
 function(halley_test)
   cmake_parse_arguments(T "" "NAME;TIMEOUT" "SRCS;DEPS;LABELS;ARGS;EXTERNAL" ${ARGN})
