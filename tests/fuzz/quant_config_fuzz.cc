@@ -80,7 +80,7 @@ halley::MemoryTensors make_tensors() {
 /// Nine rows of both planes.
 void read_planes(const halley::StoredWeight& weight) {
   weight.check_data();
-  std::vector<uint8_t> quads(K / 4 * halley::kQuadCodes);
+  std::vector<uint8_t> quads(K / 4 * halley::kQuadValues);
   const halley::CodeBlock block = {.row_begin = 0, .num_rows = 9, .k_begin = 0, .k_end = K};
   weight.read_codes(block, quads.data());
   weight.read_lower(block, quads.data());

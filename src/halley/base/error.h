@@ -15,7 +15,7 @@ class Error : public std::runtime_error {
   explicit Error(const std::string& message) : std::runtime_error(message) {}
 };
 
-/// What the user gave is wrong: an option, a request, a text, a configuration file's value.
+/// The user's input is wrong: an option, a request, a text, a configuration file's value.
 class InputError : public Error {
  public:
   using Error::Error;

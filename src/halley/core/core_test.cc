@@ -73,7 +73,7 @@ TEST(Float16, RoundsToNearestEvenBetweenEveryPairOfNeighbours) {
   EXPECT_EQ(f32_to_f16(-std::numeric_limits<float>::infinity()), 0xFC00);
 }
 
-// What a code of e4m3 stands for, from the format's definition.
+// Decodes e4m3 by the format's definition.
 double e4m3_value(int code) {
   const int exponent = (code >> 3) & 15;
   const int mantissa = code & 7;
@@ -131,7 +131,7 @@ TEST(Float8, RoundsNumbersBesideEveryTieAndAtRandom) {
   }
   std::mt19937 random(1);
   for (int i = 0; i < 20000; ++i) {
-    // Of every magnitude from far below the smallest number to far above the largest.
+    // Magnitudes run from far below the smallest e4m3 value to far above the largest.
     const auto sign_and_fraction = static_cast<uint32_t>(random() & 0x807FFFFFu);
     const auto exponent = static_cast<uint32_t>(110 + random() % 30);
     const float value = std::bit_cast<float>(sign_and_fraction | (exponent << 23));

@@ -1,4 +1,4 @@
-// Where an operation runs: passed explicitly to every kernel.
+// The context of an operation's run, passed explicitly to every kernel.
 #pragma once
 
 #include "halley/core/precision.h"
@@ -9,7 +9,7 @@ namespace halley {
 /// The CPU backend's context. Kernels may use all threads of the pool; one caller at a time.
 struct ExecContext {
   ThreadPool& pool;
-  /// What linear layers run in whose weights hold two precisions; may change between steps.
+  /// The precision of linear layers whose weights hold two; may change between steps.
   Precision precision = Precision::kFull;
 };
 

@@ -1,5 +1,5 @@
 // The 8-bit float e4m3 (finite variant: 4 exponent bits with bias 7, 3 mantissa bits, no infinity,
-// NaN is 0x7F and 0xFF, largest number 448), converted in software.
+// NaN is 0x7F and 0xFF, largest value 448), converted in software.
 #pragma once
 
 #include <bit>
@@ -15,8 +15,8 @@ inline float e4m3_to_f32(uint8_t code) {
   const uint32_t magnitude = code & 0x7Fu;
   const uint32_t sign = static_cast<uint32_t>(code & 0x80u) << 24;
   if (magnitude == 0x7F) return std::bit_cast<float>(sign | 0x7FC00000u);
-  // Exponent and mantissa moved to their places in an f32 are the value times 2^-120, subnormals
-  // included.
+  // Exponent and mantissa shifted to the bits that f32 has for them are the value times 2^-120,
+  // subnormals included.
   const float value = std::bit_cast<float>(magnitude << 20) * 0x1p120f;
   return std::bit_cast<float>(std::bit_cast<uint32_t>(value) | sign);
 }

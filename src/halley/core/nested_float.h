@@ -1,4 +1,4 @@
-// An f16 number of magnitude at most 1.75 as two bytes, of which the upper one alone is the number
+// An f16 value of magnitude at most 1.75 as two bytes, of which the upper one alone is the value
 // rounded to e4m3, times 2^8 (Lee et al. 2025, arXiv 2506.02024, section 4.2).
 #pragma once
 
@@ -34,13 +34,13 @@ inline NestedFloat split_f16(uint16_t bits) {
 }
 
 /// The reverse. The last bit of `upper` is that of `lower` plus one where it was rounded upwards:
-/// taking the latter off leaves, above the last bit, what was there before.
+/// subtracting the latter restores the bits above the last one.
 inline uint16_t join_f16(NestedFloat nested) {
   const uint32_t high = (uint32_t{nested.upper} - (nested.lower >> 7)) & 0x7Eu;
   return static_cast<uint16_t>((nested.upper & 0x80u) << 8 | high << 7 | nested.lower);
 }
 
-/// Whether split_f16() gives these bytes for some number.
+/// Whether split_f16() gives these bytes for some f16 value.
 inline bool is_split_f16(NestedFloat nested) {
   const uint16_t bits = join_f16(nested);
   return can_split_f16(bits) && split_f16(bits) == nested;

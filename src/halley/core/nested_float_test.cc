@@ -1,4 +1,4 @@
-// All 65,536 numbers of f16 as two bytes, against the conversions of float8.h.
+// All 65,536 bit patterns of f16 as two bytes, against the conversions of float8.h.
 #include "halley/core/nested_float.h"
 
 #include <cmath>
@@ -38,7 +38,7 @@ TEST(NestedFloat, UpperByteIsTheNearestE4m3AndTheJoinIsExact) {
 }
 
 // The code that is NaN in e4m3 begins above 1.75: halfway from 448 to 480 is a tie that goes to the
-// even 448, and the next f16 number does not.
+// even 448, and the next f16 value does not.
 TEST(NestedFloat, TheNanCodeIsOutOfReach) {
   EXPECT_EQ(split_f16(0x3F00), (NestedFloat{0x7E, 0x00}));  // 1.75
   EXPECT_EQ(split_f16(0xBEFF), (NestedFloat{0xFE, 0xFF}));  // the next one, rounded up to it
@@ -49,7 +49,7 @@ TEST(NestedFloat, TheNanCodeIsOutOfReach) {
   EXPECT_TRUE(std::isnan(e4m3_to_f32(rounded(0x3F41))));
 }
 
-// Of the 65,536 pairs of bytes, those that no number gives are told from the others.
+// is_split_f16() accepts exactly those of the 65,536 pairs of bytes that an f16 value gives.
 TEST(NestedFloat, TellsPairsThatNoNumberGives) {
   int num_split = 0;
   for (int pattern = 0; pattern < kNumPatterns; ++pattern) {

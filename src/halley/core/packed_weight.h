@@ -11,7 +11,7 @@
 namespace halley {
 
 /// How the elements of W [N, K] lie in memory. The words that describe each layout are the contract
-/// between whoever packs and whoever multiplies.
+/// between packing and kernels.
 enum class PackedLayout : uint8_t {
   /// [N, K], k fastest, dense.
   kF32RowMajor,
@@ -23,23 +23,23 @@ enum class PackedLayout : uint8_t {
   /// bf16 in pairs of k: [ceil(N/32), ceil(K/2), 32, 2], the pair fastest, which is what a
   /// bf16 dot-product instruction reads. Features beyond N and k beyond K are zero.
   kBf16PairPanel,
-  /// Codes in quads: [ceil(N/32), ceil(K/32)] units, each of 32 features and 32 k, in which code
-  /// (n, k) has the place (quad k / 4, byte n * 4 + k % 4): 8 quads of 128 codes. Codes beyond N or
-  /// K are zero. What a code means is in QuantParams.
+  /// Quantized values in quads: [ceil(N/32), ceil(K/32)] units, each of 32 features and 32 k, in
+  /// which the value (n, k) is byte n * 4 + k % 4 of quad k / 4: 8 quads of 128 values. Values
+  /// beyond N or K are zero. QuantParams dequantizes them; it calls a quantized value a code.
   ///
   /// 8 bits: a byte each, quad after quad; 1024 bytes a unit.
   kU8Quad,
-  /// As kU8Quad with numbers of the type e4m3 (finite variant).
+  /// As kU8Quad with values of type e4m3 (finite variant).
   kF8E4M3Quad,
   /// 4 bits: 128 bytes for each pair of quads, the first in the low half; 512 bytes a unit.
   kU4Quad,
   /// 2 bits: 128 bytes for four quads, quad i in bits 2i and 2i + 1; 256 bytes a unit.
   kU2Quad,
-  /// 3 bits: the low two bits of all codes as in kU2Quad, then 128 bytes whose bit i is the high
-  /// bit of quad i's code; 384 bytes a unit.
+  /// 3 bits: the low two bits of all values as in kU2Quad, then 128 bytes whose bit i is the high
+  /// bit of quad i's value; 384 bytes a unit.
   kU3Quad,
-  /// Not codes but f16 numbers of magnitude at most 1.75, each as the two bytes of
-  /// core/nested_float.h: of every panel first the upper bytes of all units, then the lower bytes,
+  /// Not quantized: f16 weights of magnitude at most 1.75, each as the two bytes of
+  /// core/nested_float.h. Each panel holds the upper bytes of all its units, then the lower bytes,
   /// both as in kU8Quad; 2 * 1024 bytes a unit. No QuantParams. Low precision reads the first half.
   kNestedF16Quad,
 };
@@ -48,39 +48,40 @@ enum class PackedLayout : uint8_t {
 inline constexpr int64_t kPanelRows = 32;
 /// Inputs of one unit of a quad layout.
 inline constexpr int64_t kQuadUnitInputs = 32;
-/// Codes of one quad: 4 inputs of a panel's features.
-inline constexpr int64_t kQuadCodes = 128;
+/// Quantized values of one quad: 4 inputs of a panel's features.
+inline constexpr int64_t kQuadValues = 128;
 
 const char* name_of(PackedLayout layout);
 inline std::ostream& operator<<(std::ostream& out, PackedLayout layout) {
   return out << name_of(layout);
 }
 
-/// Whether the codes of a layout need QuantParams.
+/// Whether the values of a layout need QuantParams to be dequantized.
 bool is_quantized(PackedLayout layout);
 /// Whether weights in this layout hold two precisions.
 bool has_low_precision(PackedLayout layout);
 
-/// How a zero is meant.
+/// How dequantization uses a zero.
 enum class ZeroKind : uint8_t {
   kPoint,   // w = scale * (code - zero), rounded once
   kOffset,  // w = scale * code - zero, rounded once
 };
 
-/// What a layer's input is rounded to before it is multiplied, because its checkpoint says so.
-/// Ties to even; s8 codes lie in [-128, 127], e4m3 codes saturate at 448. Every operation is one in
-/// f32. A row of magnitudes below 2^-100 has codes of zero; a row with a NaN or an infinity
-/// gives NaN. Where groups or blocks have scales of their own, this holds for each of them.
+/// How a layer's input is quantized before the GEMM, as its checkpoint declares. Ties go to even;
+/// s8 codes lie in [-128, 127], e4m3 codes saturate at 448. Every operation is one in f32. A row of
+/// magnitudes below 2^-100 has codes of zero; a row with a NaN or an infinity gives NaN. Where
+/// groups or blocks have scales of their own, this holds for each of them.
 enum class ActivationQuant : uint8_t {
   kNone,
-  kS8Token,       // scale = max|x| / 127, code = round(x * (127 / max|x|)), of each row
+  kS8Token,       // per-token scale = max|x| / 127, code = round(x * (127 / max|x|))
   kS8Static,      // code = round(x * (1 / scale)) with one scale from the checkpoint
-  kE4m3Token,     // scale = max|x| / 448, code = e4m3(x * (448 / max|x|)), of each row
-  kE4m3Group128,  // the same of each row and each 128 inputs
+  kE4m3Token,     // per-token scale = max|x| / 448, code = e4m3(x * (448 / max|x|))
+  kE4m3Group128,  // the same for each row and each 128 inputs
   kE4m3Static,    // code = e4m3(x * (1 / scale)) with one scale from the checkpoint
-  /// Of each row and each 128 packed inputs (the last block may be shorter). A block that begins
-  /// before num_s8_inputs is as kS8Token; of the others range = s4_clip * max|x|, scale = range /
-  /// 7, code = round(x * (7 / range)) within [-8, 7], zero where the range is below 2^-100.
+  /// One scale covers a row's block of 128 packed inputs (the last block may be shorter). A block
+  /// that begins before num_s8_inputs is as kS8Token; the others have range = s4_clip * max|x|,
+  /// scale = range / 7, code = round(x * (7 / range)) within [-8, 7], zero where the range is below
+  /// 2^-100.
   kS4S8Block128,
 };
 
@@ -89,23 +90,23 @@ inline std::ostream& operator<<(std::ostream& out, ActivationQuant activation) {
   return out << name_of(activation);
 }
 
-/// The meaning of the codes of a quad layout.
+/// Dequantization of the codes of a quad layout.
 struct QuantParams {
-  /// Consecutive packed inputs that share a scale: 1 to K; K where each feature has one. The last
+  /// Consecutive packed inputs that share a scale: 1 to K; K means per-channel scales. The last
   /// group may be shorter.
   int64_t group_size = 0;
   ZeroKind zero_kind = ZeroKind::kPoint;
   /// [ceil(N/32), ceil(K / group_size), 2, 32] f32: a panel's scales, then its zeros, for each
   /// group. Zero for features beyond N.
   HostBuffer groups;
-  /// Empty: packed input k is x[k]. Otherwise K numbers: packed input k is x[input_perm[k]].
+  /// The permutation of act-order (g_idx): packed input k is x[input_perm[k]]. Empty: it is x[k].
   std::vector<int32_t> input_perm;
   ActivationQuant activation = ActivationQuant::kNone;
-  /// Of the static kinds: finite and at least 2^-100. Any other rounds everything to NaN, so that
-  /// whoever loads a weight must reject it.
+  /// For the static kinds: finite and at least 2^-100. Any other value rounds everything to NaN, so
+  /// that loading must reject it.
   float activation_scale = 0;
-  /// Of kS4S8Block128: a multiple of 128, or K. s4_clip lies in (0, 1]; any other rounds the blocks
-  /// of 4 bits to NaN.
+  /// For kS4S8Block128: a multiple of 128, or K. s4_clip lies in (0, 1]; any other value rounds the
+  /// blocks of 4 bits to NaN.
   int64_t num_s8_inputs = 0;
   float s4_clip = 1;
 };
@@ -121,13 +122,13 @@ struct PackedWeight {
   int64_t num_groups() const;  // along K; quad layouts only
   /// The scales and zeros of one panel's group: 32 scales, then 32 zeros.
   const float* group(int64_t panel, int64_t group_index) const;
-  /// All that a product reads: codes, scales, zeros.
+  /// All that a GEMM reads: quantized values, scales, zeros.
   size_t num_bytes() const { return data.num_bytes() + quant.groups.num_bytes(); }
 };
 
-/// Bytes of `data` of a weight of this layout and size.
+/// Returns the bytes of `data` of a weight of this layout and size.
 size_t packed_bytes(PackedLayout layout, int64_t N, int64_t K);
-/// Bytes of `quant.groups`.
+/// Returns the bytes of `quant.groups`.
 size_t group_bytes(int64_t N, int64_t K, int64_t group_size);
 
 }  // namespace halley

@@ -9,9 +9,9 @@ std::optional<int64_t> num_elements_of(std::span<const int64_t> shape) {
   int64_t num_elements = 1;
   for (const int64_t size : shape) {
     if (size < 0) return std::nullopt;
-    const auto product = checked_mul(num_elements, size);
-    if (!product) return std::nullopt;
-    num_elements = *product;
+    const auto total = checked_mul(num_elements, size);
+    if (!total) return std::nullopt;
+    num_elements = *total;
   }
   return num_elements;
 }

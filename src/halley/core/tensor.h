@@ -14,7 +14,7 @@ namespace halley {
 /// Sizes of the dimensions, slowest first. Empty for a scalar.
 using Shape = std::vector<int64_t>;
 
-/// Number of elements, or nothing where a size is negative or the product overflows.
+/// Number of elements, or nothing where a size is negative or their multiplication overflows.
 [[nodiscard]] std::optional<int64_t> num_elements_of(std::span<const int64_t> shape);
 
 /// Row-major and dense, the last dimension fastest. `data` need not be aligned.

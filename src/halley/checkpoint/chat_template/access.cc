@@ -83,7 +83,7 @@ std::optional<Value> loop_attribute(Runtime& runtime, LoopPayload& loop, std::st
 
 std::optional<Value> macro_attribute(Runtime& runtime, const Value& macro, std::string_view name);
 
-// What getattr() of Python finds.
+// Looks an attribute up as Python's getattr() does.
 std::optional<Value> find_attribute(Runtime& runtime, const Value& object, std::string_view name) {
   if (object.is(Kind::kNamespace)) {
     const Value* value = object.get<NamespacePayload>().find(name);
@@ -132,7 +132,7 @@ Value character_at(Runtime& runtime, const StringPayload& string, size_t index) 
   return runtime.string(string.text.substr(begin, end - begin));
 }
 
-// What the subscript of Python finds.
+// Looks an item up as Python's subscript does.
 std::optional<Value> find_item(Runtime& runtime, const Value& object, const Value& key) {
   if (object.is_dict()) {
     if (key.is_string()) {

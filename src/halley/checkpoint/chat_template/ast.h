@@ -71,7 +71,7 @@ struct Expression {
   std::unique_ptr<ArgumentList> arguments;
 };
 
-/// Where `set`, `for` and `with` store: a name, an attribute of a namespace, or several targets.
+/// The target of `set`, `for` and `with`: a name, an attribute of a namespace, or several targets.
 struct Target {
   std::string name;       // empty for a tuple
   std::string attribute;  // empty for a plain name

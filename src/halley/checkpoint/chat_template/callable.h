@@ -1,4 +1,4 @@
-// What can be called: builtin functions, filters, tests and methods, and the template's macros.
+// Callables: builtin functions, filters, tests and methods, and the template's macros.
 #pragma once
 
 #include <memory>

@@ -183,15 +183,15 @@ ExpressionPtr ExpressionParser::parse_sum() {
 }
 
 ExpressionPtr ExpressionParser::parse_concat() {
-  ExpressionPtr first = parse_product();
+  ExpressionPtr first = parse_term();
   if (!at_operator("~")) return first;
   ExpressionPtr node = make(ExpressionKind::kConcat, current().line);
   node->children.push_back(std::move(first));
-  while (skip_operator("~")) node->children.push_back(parse_product());
+  while (skip_operator("~")) node->children.push_back(parse_term());
   return checked(std::move(node));
 }
 
-ExpressionPtr ExpressionParser::parse_product() {
+ExpressionPtr ExpressionParser::parse_term() {
   static const std::array<std::pair<std::string_view, BinaryOperator>, 4> kOperators = {{
       {"*", BinaryOperator::kMultiply},
       {"/", BinaryOperator::kDivide},

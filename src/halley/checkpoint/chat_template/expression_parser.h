@@ -67,7 +67,7 @@ class ExpressionParser {
   ExpressionPtr parse_compare();
   ExpressionPtr parse_sum();
   ExpressionPtr parse_concat();
-  ExpressionPtr parse_product();
+  ExpressionPtr parse_term();
   ExpressionPtr parse_power();
   ExpressionPtr parse_unary(bool with_filters = true);
   ExpressionPtr parse_primary();

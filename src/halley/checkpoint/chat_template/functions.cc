@@ -26,7 +26,7 @@ Value make_range(Runtime& runtime, const Value& /*self*/, Call& call) {
   return runtime.range(first, call.get(1).as_int(), step);
 }
 
-// What dict(...) holds: the members of a mapping or pairs, then the keyword arguments.
+// dict(...) holds the members of a mapping or pairs, then the keyword arguments.
 Members members_of(Runtime& runtime, Call& call) {
   Members members;
   if (call.arguments().positional.size() > 1) {

@@ -40,7 +40,7 @@ class Lexer {
   std::vector<Token> run();
 
  private:
-  // Where a tag that follows plain text starts.
+  // The start of a tag that follows plain text.
   struct Opening {
     size_t position;
     char type;  // '{' variable, '%' block, '#' comment, 'r' raw

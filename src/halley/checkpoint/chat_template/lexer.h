@@ -41,7 +41,7 @@ class SyntaxFailure : public TemplateFailure {
 /// The tokens, with kEnd last. Throws SyntaxFailure.
 std::vector<Token> tokenize(std::string_view source);
 
-/// What a token is called in messages: "end of statement block", "name \"x\"".
+/// The name of a token in messages: "end of statement block", "name \"x\"".
 std::string describe(const Token& token);
 
 }  // namespace halley::jinja

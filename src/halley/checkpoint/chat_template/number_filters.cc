@@ -1,4 +1,4 @@
-// Filters that make numbers.
+// Implements the filters that return numbers.
 #include <cmath>
 
 #include "halley/checkpoint/chat_template/builtin_tables.h"

@@ -80,8 +80,8 @@ ParsedInteger parse_integer(std::string_view text, int base) {
   for (const char c : *digits) {
     const int digit = digit_value(c);
     if (digit >= base) return {};
-    const auto product = checked_mul<int64_t>(value, base);
-    const auto sum = product ? checked_add<int64_t>(*product, digit) : std::nullopt;
+    const auto shifted = checked_mul<int64_t>(value, base);
+    const auto sum = shifted ? checked_add<int64_t>(*shifted, digit) : std::nullopt;
     is_too_large = is_too_large || !sum;
     value = sum.value_or(0);
   }

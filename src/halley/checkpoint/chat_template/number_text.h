@@ -11,7 +11,7 @@ namespace halley::jinja {
 /// float(text): spaces around, "inf", "nan" and underscores between digits are allowed.
 std::optional<double> parse_float(std::string_view text);
 
-/// What int(text, base) says: the number, that it is none, or that it does not fit 64 bits.
+/// The result of int(text, base): the number, that it is none, or that it does not fit 64 bits.
 struct ParsedInteger {
   std::optional<int64_t> value;
   bool is_too_large = false;

@@ -1,4 +1,4 @@
-// What one rendering shares: its limits, what it has used of them, and the makers of values.
+// The state of one rendering: its limits, their use so far, and the makers of values.
 #pragma once
 
 #include <cstddef>

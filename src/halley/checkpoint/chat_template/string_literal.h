@@ -11,7 +11,7 @@ struct UnescapedString {
   std::string error;  // empty where all is well
 };
 
-/// What stands between the quotes of a literal, as Python's "unicode-escape" codec reads it.
+/// Reads the text between the quotes of a literal as Python's "unicode-escape" codec does.
 UnescapedString unescape_string(std::string_view body);
 
 }  // namespace halley::jinja

@@ -25,7 +25,7 @@ Value list_of(Runtime& runtime, const std::vector<std::string_view>& parts) {
 
 template <Side kSide>
 Value strip(Runtime& runtime, const Value& self, Call& call) {
-  runtime.step_bytes(self.text().size() * 8);  // what is taken off is work too
+  runtime.step_bytes(self.text().size() * 8);  // stripped text is work too
   if (!call.has(0)) return runtime.string(strip_spaces(self.text(), kSide));
   runtime.step_bytes(call.text(0).size() * 8);
   return runtime.string(strip_characters(self.text(), call.text(0), kSide));
@@ -199,7 +199,7 @@ Value justify(Runtime& runtime, const Value& self, Call& call) {
   return runtime.string(std::move(text));
 }
 
-// Where the padding is odd, str.center puts one more to the left if the width is odd too.
+// If the padding is odd, str.center puts one more to the left where the width is odd too.
 Value center(Runtime& runtime, const Value& self, Call& call) {
   const int64_t width = call.integer(0, 0);
   const auto length = static_cast<int64_t>(self.string().num_code_points);

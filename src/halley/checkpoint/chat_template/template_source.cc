@@ -1,4 +1,4 @@
-// Where a model's directory keeps its template and special tokens.
+// Finds a model's template and special tokens in its directory.
 #include <filesystem>
 #include <system_error>
 

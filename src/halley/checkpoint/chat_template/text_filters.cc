@@ -59,7 +59,7 @@ Value title(Runtime& runtime, const Value& self, Call& /*call*/) {
 
 Value trim(Runtime& runtime, const Value& self, Call& call) {
   const Value text = text_value(runtime, self);
-  runtime.step_bytes(text.text().size() * 8);  // what is taken off is work too
+  runtime.step_bytes(text.text().size() * 8);  // stripped text is work too
   if (!call.has(0)) return runtime.string(strip_spaces(text.text()));
   runtime.step_bytes(call.text(0).size() * 8);
   return runtime.string(strip_characters(text.text(), call.text(0), Side::kBoth));

@@ -14,7 +14,7 @@
 
 namespace halley::jinja {
 
-/// For sums and products of int64_t that must not overflow on the way.
+/// For additions and multiplications of int64_t that must not overflow on the way.
 __extension__ using Int128 = __int128;
 
 /// A rendering or parsing that failed; its owner adds the place and throws InputError.
@@ -39,8 +39,8 @@ class Meter {
   size_t bytes_ = 0;
 };
 
-/// What a value owns besides itself. Contents never change after construction, except for the
-/// objects that Python would mutate too (namespace, cycler, joiner, loop, generator).
+/// The heap part of a value. Contents never change after construction, except for the objects that
+/// Python would mutate too (namespace, cycler, joiner, loop, generator).
 class Payload {
  public:
   /// `meter` may be null: constants of the template are not counted.
@@ -229,8 +229,8 @@ struct LoopPayload : Payload {
   size_t source_position = 0;
   Condition accepts;
   size_t index0 = 0;
-  /// What changed() was called with last. The runtime empties it at the end, for it may lead back
-  /// to this loop.
+  /// The arguments of the last call of changed(). The runtime empties it at the end, for it may
+  /// lead back to this loop.
   std::shared_ptr<std::vector<Value>> last_changed;
 };
 

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 const fs::path kFolder = fs::path(HALLEY_SOURCE_DIR) / "testdata/fuzz/config";
 constexpr size_t kFileBytesMax = 64'000;
 
-// What the message about a file says; nothing for a file that must be accepted.
+// The text that a file's error must hold; nothing for a file that must be accepted.
 struct CorpusCase {
   const char* name;
   const char* message;

@@ -53,7 +53,7 @@ TEST(HfConfig, TakesNullForAbsent) {
   EXPECT_FALSE(config.object("x").has_value());
 }
 
-// What `read` says of a wrong value of the field x.
+// The error of `read` for a wrong value of the field x.
 template <typename Read>
 std::string error_of(const std::string& value, const Read& read) {
   const HfConfig config =

@@ -39,7 +39,7 @@ std::optional<double> optional_not_negative(const HfConfig& config, std::string_
   return value;
 }
 
-std::vector<double> positive_numbers(const HfConfig& config, std::string_view field) {
+std::vector<double> positive_values(const HfConfig& config, std::string_view field) {
   std::vector<double> values = config.numbers(field);
   if (values.size() > kFactorsMax) {
     config.fail(field, str("expected at most ", kFactorsMax, " numbers, got ", values.size(), "."));
@@ -53,8 +53,8 @@ std::optional<int64_t> optional_positions(const HfConfig& config, std::string_vi
   return config.integer(field, 1, kPositionsMax);
 }
 
-// Where the parameters stand: an object of their own, one of several for a layer type each, or
-// nowhere, which is the default type.
+// The source of the parameters: an object of their own, one of several for a layer type each, or
+// none, which means the default type.
 struct RopeSource {
   std::optional<HfConfig> parameters;
   bool is_per_layer_type = false;
@@ -82,7 +82,7 @@ RopeSource find_parameters(const HfConfig& config, std::string_view layer_type) 
 
 // The names that `type` and `rope_type` have had.
 std::string read_type(const HfConfig& parameters) {
-  // Qwen2-VL writes "default" beside the sections that make it another type.
+  // Qwen2-VL writes "default" next to the sections that make it another type.
   if (parameters.has("mrope_section")) return "mrope";
   std::string type = parameters.string_or("rope_type", parameters.string_or("type", "default"));
   if (type == "su") type = "longrope";  // the first Phi-3 checkpoints
@@ -109,12 +109,13 @@ void read_parameters(const HfConfig& parameters, RopeConfig& rope) {
   rope.mscale = optional_not_negative(parameters, "mscale");
   rope.mscale_all_dim = optional_not_negative(parameters, "mscale_all_dim");
   rope.truncate = parameters.boolean_or("truncate", rope.truncate);
-  rope.short_factor = positive_numbers(parameters, "short_factor");
-  rope.long_factor = positive_numbers(parameters, "long_factor");
+  rope.short_factor = positive_values(parameters, "short_factor");
+  rope.long_factor = positive_values(parameters, "long_factor");
 }
 
-// What transformers takes from outside of the parameters: the original length (Phi-3 states it only
-// there), else the length itself; and the factor of yarn and longrope as the ratio of the two.
+// Adds the values that transformers takes from outside of the parameters: the original length
+// (Phi-3 states it only there), else the length itself; and the factor of yarn and longrope as the
+// ratio of the two.
 void complete_lengths(const HfConfig& config, const RopeSource& source, RopeConfig& rope) {
   if (!has_original_length(rope.type)) return;
   const auto outer = source.is_per_layer_type

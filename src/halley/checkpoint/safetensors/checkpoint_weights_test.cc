@@ -43,7 +43,7 @@ class OpenWeights : public testing::Test {
           str(R"({"metadata": {"total_size": 8}, "weight_map": )", weight_map, "}"));
   }
 
-  // What open_checkpoint_weights says of the directory, which must be an error of type E.
+  // The error of open_checkpoint_weights for the directory, which must be of type E.
   template <typename E>
   std::string error() const {
     try {

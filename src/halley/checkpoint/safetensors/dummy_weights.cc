@@ -21,9 +21,9 @@
 namespace halley {
 namespace {
 
-// What trained models are initialised with: logits of any depth stay small.
+// Trained models are initialised with this deviation: logits of any depth stay small.
 constexpr double kStandardDeviation = 0.02;
-// Tensors of one type start at different places of their block, so that they differ.
+// Tensors of one type start at different offsets of their block, so that they differ.
 constexpr size_t kOffsetBytesMax = 1 << 16;
 constexpr size_t kOffsetStepBytes = 64;
 // The block repeats a pattern of this many elements. A prime, so that rows of a matrix differ.
@@ -61,7 +61,7 @@ uint8_t small_f8(Random& random, uint32_t code_max) {
   return code == 0 ? code : static_cast<uint8_t>(code | ((bits & 1u) << 7));
 }
 
-// Of magnitude 2^-6 to 7.5, to be multiplied by a scale. Subnormal numbers are rare in real
+// Magnitudes of 2^-6 to 7.5, to be multiplied by a scale. Subnormal values are rare in real
 // weights, and slow on some processors.
 uint8_t usual_e4m3(Random& random) {
   const uint64_t bits = random.bits();
@@ -95,12 +95,12 @@ uint64_t random_element(DType dtype, Random& random) {
       return 119 + random.bits() % 4;
     case DType::kBool:
       return random.bits() & 1u;
-    default:  // integers, and small floats of which every code is a number
+    default:  // integers, and small floats without NaN
       return random.bits();
   }
 }
 
-// A scale: above zero, so that codes of a few bits become weights of the usual size.
+// A scale: above zero, so that quantized values of a few bits become weights of the usual size.
 uint64_t random_scale(DType dtype, Random& random) {
   const auto scale = static_cast<float>(0.002 + 0.1 * std::fabs(random.normal()));
   switch (dtype) {
@@ -117,7 +117,7 @@ uint64_t random_scale(DType dtype, Random& random) {
   }
 }
 
-// A zero: for 8 bits so small that 4-bit codes times a scale stay within 8 bits.
+// A zero: for 8 bits so small that 4-bit values times a scale stay within 8 bits.
 uint64_t random_zero(DType dtype, Random& random) {
   if (dtype == DType::kI8) return static_cast<uint8_t>(-static_cast<int>(random.bits() % 57));
   return random_element(dtype, random);
@@ -128,14 +128,14 @@ uint64_t clip_ratio(DType dtype, Random& random) {
   return dtype == DType::kF32 ? std::bit_cast<uint32_t>(0.875f) : random_element(dtype, random);
 }
 
-// Bytes of two planes that are one number wherever they meet (core/nested_float.h): the last bit of
-// an upper byte and the first two of a lower one are zero, so that nothing was rounded upwards.
+// Bytes of two planes that are one f16 value wherever they meet (core/nested_float.h): the last bit
+// of an upper byte and the first two of a lower one are zero, so that nothing was rounded upwards.
 uint64_t random_upper(Random& random) { return usual_e4m3(random) & 0xFEu; }
 uint64_t random_lower(Random& random) { return random.bits() % 64; }
 
 enum class Meaning : uint8_t { kWeight, kScale, kZero, kClip, kBits, kUpper, kLower };
 
-// What the elements of a tensor are like.
+// The kind of a tensor's elements.
 struct BlockKind {
   DType dtype = DType::kF32;
   Meaning meaning = Meaning::kWeight;
@@ -174,8 +174,8 @@ uint64_t random_element_of(const BlockKind& kind, Random& random) {
   return random_element(kind.dtype, random);
 }
 
-// Elements that repeat with a period of kPatternElements. Types of less than a byte, whose codes
-// are all valid, are filled as bytes.
+// Elements that repeat with a period of kPatternElements. Types of less than a byte, whose bit
+// patterns are all valid, are filled as bytes.
 HostBuffer make_block(const BlockKind& kind, size_t num_bytes) {
   const DType dtype = kind.dtype;
   HostBuffer block(num_bytes);

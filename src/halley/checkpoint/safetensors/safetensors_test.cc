@@ -133,10 +133,10 @@ const CorpusCase kCases[] = {
     {"rank_65",
      "tensor \"a\": field 'shape': expected an array of at most 64 dimensions, got an "
      "array of 65."},
-    {"product_overflow",
+    {"size_overflow",
      "tensor \"a\": field 'shape': expected a size that fits 64 bits, got u8 "
      "[4294967296, 4294967296, 4294967296]."},
-    {"product_wraps_to_1_byte",
+    {"size_wraps_to_1_byte",
      "tensor \"a\": field 'shape': expected a size that fits 64 bits, "
      "got f32 [4611686018427387905]."},
     {"bits_overflow",

@@ -1,4 +1,4 @@
-// Where a model's tensors come from: a checkpoint's files, or synthetic data of the right shapes.
+// The source of a model's tensors: a checkpoint's files, or synthetic data of the right shapes.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace halley {
 
-/// What a header says of one tensor.
+/// A header's entry for one tensor.
 struct TensorInfo {
   std::string name;
   DType dtype = DType::kF32;

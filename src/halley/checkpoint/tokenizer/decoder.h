@@ -28,11 +28,11 @@ class TokenDecoder {
   virtual std::unique_ptr<TokenSink> start(TokenSink& next) const = 0;
 };
 
-/// From the value of "decoder". Throws InputError, or UnsupportedError for a kind that we do not
-/// do, by name.
+/// From the value of "decoder". Throws InputError, or UnsupportedError that names an unsupported
+/// kind.
 std::unique_ptr<TokenDecoder> parse_decoder(const Json& value, const std::string& where);
 
-/// Where there is no decoder: the tokens with a space between each two.
+/// For files without a decoder: joins the tokens with a space between each two.
 std::unique_ptr<TokenDecoder> make_joining_decoder();
 
 }  // namespace halley

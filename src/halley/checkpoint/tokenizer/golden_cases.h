@@ -44,7 +44,7 @@ inline std::vector<GoldenCase> read_golden_cases(const std::filesystem::path& pa
   return golden_cases(parse_json(read_text_file(path, 64u << 20), path.string()));
 }
 
-/// Where goldens lie that may not be copied into the repository; nothing where they are absent.
+/// The directory of goldens that may not be copied into the repository; nothing where it is absent.
 inline std::optional<std::filesystem::path> extra_goldens_dir() {
   std::filesystem::path dir = std::filesystem::path(HALLEY_SOURCE_DIR) / "../shared/goldens";
   if (const auto from_env = env_string("HALLEY_EXTRA_GOLDENS")) dir = *from_env;

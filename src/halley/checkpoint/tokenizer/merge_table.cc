@@ -49,7 +49,7 @@ Merge MergeTable::find(int32_t left, int32_t right) const {
 
 size_t MergeTable::slot_of(uint64_t key) const {
   const size_t mask = slots_.size() - 1;
-  // The high bits of the product depend on all bits of the key.
+  // The high bits of the result depend on all bits of the key.
   const uint64_t mixed = key * 0x9E3779B97F4A7C15u;
   size_t slot = (mixed ^ mixed >> 32) & mask;
   while (slots_[slot].key != key && slots_[slot].key != kFree) slot = (slot + 1) & mask;

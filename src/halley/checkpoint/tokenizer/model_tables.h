@@ -39,7 +39,7 @@ struct ModelTables {
 ModelTables model_tables_of(const Component& model);
 
 /// The same read straight from the text of the file, several times as fast as by way of a Json, and
-/// the text without them: `null` stands in their places.
+/// the text without them: `null` stands for each.
 struct ExtractedTables {
   ModelTables tables;
   std::string rest;

@@ -182,7 +182,7 @@ class ReplaceNormalizer : public Normalizer {
     for (const TextRange& match : matches) {
       copy(text, begin, match.begin, result);
       result.text += content_;
-      // What replaces a match counts as coming from the match's last character.
+      // The replacement counts as coming from the match's last character.
       const size_t source = match.end > 0 ? match.end - 1 : 0;
       if (source < text.num_start_bytes) result.num_start_bytes += content_.size();
       begin = match.end;

@@ -1,4 +1,4 @@
-// Character types and property names of Oniguruma in PCRE2's words.
+// Translates character types and property names of Oniguruma to PCRE2.
 #pragma once
 
 #include <string>

@@ -9,7 +9,7 @@
 
 namespace halley {
 
-/// What every text gets. Immutable; any thread.
+/// Adds special tokens around every text. Immutable; any thread.
 class PostProcessor {
  public:
   /// No ids at all.

@@ -20,7 +20,7 @@ namespace halley {
 namespace {
 
 constexpr int kDepthMax = 16;
-// The words of GPT-2.
+// GPT-2's split pattern.
 constexpr const char* kByteLevelPattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 // \w+|[^\w\s]+ as the regex crate of Rust means it (there \w has the join controls too).

@@ -1,5 +1,5 @@
-// What a tokenizer.model (a SentencePiece ModelProto) says, read and checked before the library
-// sees the bytes.
+// Reads and checks a tokenizer.model (a SentencePiece ModelProto) before the library sees the
+// bytes.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The tokenizer that a tokenizer.model describes, with the settings of the files beside it.
+// The tokenizer that a tokenizer.model describes, with the settings of the files next to it.
 #pragma once
 
 #include <memory>
@@ -17,13 +17,13 @@ class SentencePieceProcessor;
 
 namespace halley {
 
-/// What tokenizer_config.json, special_tokens_map.json and added_tokens.json say.
+/// Settings from tokenizer_config.json, special_tokens_map.json and added_tokens.json.
 struct SpmSettings {
   bool add_bos_token = true;  // as for Llama where no file says otherwise
   bool add_eos_token = false;
   /// False: no space is put before a text that stands behind an added token.
   bool legacy = true;
-  std::string bos_token;  // empty: what the model says
+  std::string bos_token;  // empty: as the model says
   std::string eos_token;
   /// Tokens with an id outside or inside the model.
   std::vector<AddedToken> added_tokens;

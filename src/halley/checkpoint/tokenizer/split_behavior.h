@@ -1,4 +1,4 @@
-// What becomes of the delimiters when a text is cut at them.
+// Cuts a text at delimiters and keeps, joins or drops them.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// The files beside a tokenizer.model that say what it leaves open.
+// Reads the files next to a tokenizer.model that say what it leaves open.
 #pragma once
 
 #include <filesystem>

@@ -68,7 +68,7 @@ class IncrementalDetokenizer {
 
   /// Text that is final once `id` is added; may be empty. Amortised constant time an id.
   std::string push(int32_t id);
-  /// What is still held back (an unfinished character gives U+FFFD). Call once, at the end.
+  /// The text still held back (an unfinished character gives U+FFFD). Call once, at the end.
   std::string finish();
 
  private:

@@ -88,7 +88,7 @@ TEST(SyntheticGoldens, CoverEveryComponentAndAreEqualInIdsAndText) {
     const auto tokenizer = parse_tokenizer_json(tokenizer_json.dump(), "synthetic");
     expect_equals_goldens(*tokenizer, cases);
     for (const GoldenCase& golden : cases) {
-      // What the file leaves out is as without special tokens.
+      // Ids that the file leaves out equal those without special tokens.
       if (!golden.ids_with_special.empty()) continue;
       EXPECT_EQ(tokenizer->encode(golden.text, true), golden.ids) << quote(golden.text);
     }

@@ -20,7 +20,7 @@ size_t num_bytes_announced(uint8_t lead) {
   return lead < 0xF5 ? 4 : 0;
 }
 
-// Overlong forms, surrogates and codes above U+10FFFF show in the second byte.
+// Overlong forms, surrogates and code points above U+10FFFF show in the second byte.
 bool is_second_byte(uint8_t lead, uint8_t second) {
   if (!is_continuation(second)) return false;
   if (lead == 0xE0) return second >= 0xA0;

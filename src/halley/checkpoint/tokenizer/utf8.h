@@ -15,7 +15,7 @@ struct Utf8Char {
   size_t num_bytes;
 };
 
-/// What the bytes at the start of a text are.
+/// The state of the first character of a text.
 enum class Utf8State { kComplete, kIncomplete, kInvalid };
 
 /// Looks at the first character of `bytes`, which is not empty. kIncomplete: all bytes are the
@@ -34,13 +34,13 @@ inline Utf8Char first_char(std::string_view text) {
   return {(lead & 0x07) << 18 | (at(1) & 0x3F) << 12 | (at(2) & 0x3F) << 6 | (at(3) & 0x3F), 4};
 }
 
-/// Where the last character of valid, non-empty UTF-8 begins.
+/// The offset of the last character of valid, non-empty UTF-8.
 size_t last_char_begin(std::string_view text);
 
 void append_utf8(std::string& text, uint32_t code);
 
-/// Bytes to text; what is no valid UTF-8 becomes U+FFFD, one for each longest start of a character
-/// (the practice that the Unicode standard recommends in section 3.9). Works piece by piece.
+/// Bytes to text; invalid UTF-8 becomes U+FFFD, one for each longest start of a character (the
+/// practice that the Unicode standard recommends in section 3.9). Works piece by piece.
 class LossyUtf8 {
  public:
   /// Appends to `text` what `bytes` complete.

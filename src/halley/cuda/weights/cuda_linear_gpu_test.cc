@@ -26,8 +26,8 @@
 #include "halley/cuda/weights/decode_quads.h"
 #include "halley/kernels/gemm/activation_quant.h"
 #include "halley/kernels/gemm/gemm_cases.h"
-#include "halley/kernels/gemm/made_up_weights.h"
 #include "halley/kernels/gemm/pack_dense.h"
+#include "halley/kernels/gemm/synthetic_weights.h"
 
 namespace halley::cuda {
 namespace {

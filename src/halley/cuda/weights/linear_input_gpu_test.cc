@@ -15,7 +15,7 @@
 #include "halley/cuda/weights/cuda_weight_loader.h"
 #include "halley/cuda/weights/linear_input.h"
 #include "halley/kernels/gemm/gemm_cases.h"
-#include "halley/kernels/gemm/made_up_weights.h"
+#include "halley/kernels/gemm/synthetic_weights.h"
 
 namespace halley::cuda {
 namespace {

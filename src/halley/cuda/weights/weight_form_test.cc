@@ -12,9 +12,9 @@
 #include "halley/cuda/weights/gemv_linear.h"
 #include "halley/cuda/weights/quad_code.h"
 #include "halley/kernels/gemm/gemm_cases.h"
-#include "halley/kernels/gemm/made_up_weights.h"
 #include "halley/kernels/gemm/pack_dense.h"
 #include "halley/kernels/gemm/pack_quads.h"
+#include "halley/kernels/gemm/synthetic_weights.h"
 
 namespace halley::cuda {
 namespace {

@@ -19,7 +19,7 @@ struct AttentionProblem {
 /// out[m] = softmax(scale * q[m] K^T) V over the positions that token m may see, itself included.
 ///
 /// Shapes    q, out [M, H * D] f32; the keys and values of the new tokens are in the cache already
-/// Numerics  f32; the order of the sums depends on positions alone, so that a token's result is
+/// Numerics  f32; the order of accumulation depends on positions alone, so that a token's result is
 ///           the same bits in any batch, chunking and number of threads
 void paged_attention(ExecContext& context, const AttentionProblem& problem,
                      const KvLayerView& cache, std::span<const BatchSequence> sequences,

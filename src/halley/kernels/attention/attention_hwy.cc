@@ -26,7 +26,7 @@ PositionRange visible_in_tile(const AttentionProblem& problem, int64_t position,
           std::min<int64_t>(visible.end - tile_begin, kTileTokens)};
 }
 
-// Asks for memory that the next tile will read. Pages lie anywhere, so that the hardware does not
+// Prefetches memory that the next tile will read. Pages lie anywhere, so that the hardware does not
 // see them coming.
 void prefetch_run(const std::byte* from, size_t num_bytes) {
   constexpr size_t kCacheLine = 64;
@@ -99,11 +99,11 @@ HWY_INLINE hn::Vec<D> finite_shift(D d, hn::Vec<D> largest) {
 
 // One row's part of the online softmax.
 struct SoftmaxRow {
-  float* scores;  // [kTileTokens]: products, and weights afterwards
+  float* scores;  // [kTileTokens]: dot products, then weights
   float largest, sum, rescale;
 };
 
-// Scales and caps the row's products, moves the running maximum, and turns the visible products
+// Scales and caps the row's dot products, moves the running maximum, and turns the visible ones
 // into weights and the others into zeros.
 template <bool kIsWhole>
 HWY_INLINE void softmax_row(const AttentionProblem& problem, PositionRange visible,

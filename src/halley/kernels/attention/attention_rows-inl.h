@@ -20,7 +20,7 @@ HWY_BEFORE_NAMESPACE();
 namespace halley {
 namespace HWY_NAMESPACE {
 
-// What loads one vector of elements. kPerUnit: elements in one T.
+// Loads one vector of elements. kPerUnit: elements in one T.
 
 struct LoadF32 {
   using T = float;
@@ -57,9 +57,9 @@ struct LoadInt8 {
   float scale, zero;
 
   template <class D, class V8>
-  HWY_INLINE hn::Vec<D> value_of(D d, V8 codes) const {
+  HWY_INLINE hn::Vec<D> value_of(D d, V8 quantized) const {
     const hn::RebindToSigned<D> di;
-    const auto number = hn::ConvertTo(d, hn::PromoteTo(di, codes));
+    const auto number = hn::ConvertTo(d, hn::PromoteTo(di, quantized));
     return hn::MulAdd(number, hn::Set(d, scale), hn::Set(d, zero));
   }
   template <class D>
@@ -95,10 +95,10 @@ struct LoadE4M3 {
   HWY_INLINE hn::Vec<D> operator()(D d, const int8_t* from) const {
     const hn::Rebind<int8_t, D> d8;
     const hn::RebindToSigned<D> di;
-    // Sign, exponent and mantissa to their places in f32, where the exponent is then 120 too small;
-    // the multiplication also normalises subnormals.
-    const auto codes = hn::PromoteTo(di, hn::LoadU(d8, from));
-    const auto bits = hn::And(hn::ShiftLeft<20>(codes), hn::Set(di, kSign | kMagnitude));
+    // Shifts sign, exponent and mantissa to the bits that f32 has for them; the exponent is then
+    // 120 too small, and the multiplication also normalises subnormals.
+    const auto quantized = hn::PromoteTo(di, hn::LoadU(d8, from));
+    const auto bits = hn::And(hn::ShiftLeft<20>(quantized), hn::Set(di, kSign | kMagnitude));
     const auto number = hn::Mul(hn::BitCast(d, bits), hn::Set(d, 0x1p120f));
     const auto is_nan = hn::Eq(hn::And(bits, hn::Set(di, kMagnitude)), hn::Set(di, kMagnitude));
     const auto nan = hn::IfThenElseZero(is_nan, hn::Set(di, 0x7FC00000));
@@ -120,7 +120,7 @@ HWY_INLINE void convert_elements(D d, const std::byte* from, size_t size, float*
   HWY_ALIGN T rest[hn::MaxLanes(D())] = {};
   const size_t num_units = (size - i + Load::kPerUnit - 1) / Load::kPerUnit;
   std::memcpy(rest, units + i / Load::kPerUnit, num_units * sizeof(T));
-  hn::Store(load(d, rest), d, to + i);  // the padding's numbers are not looked at
+  hn::Store(load(d, rest), d, to + i);  // the padding's values are not read
 }
 
 #if HWY_TARGET == HWY_SCALAR

@@ -22,8 +22,8 @@
 namespace halley {
 namespace {
 
-// Values are of size 1 and weights sum to 1. A score of size 5 from a sum of up to 256 products has
-// an error near 2e-6, which is the relative error of its weight.
+// Values are of size 1 and weights sum to 1. A score of size 5 from a dot product of up to 256
+// terms has an error near 2e-6, which is the relative error of its weight.
 constexpr double kAttentionTolerance = 1e-5;
 
 // A batch over a cache whose pages are in a shuffled order and hold NaN wherever no token is.
@@ -113,7 +113,7 @@ class Batch {
     }
   }
 
-  // Any codes but NaN, and scales that make values of size 1 of them.
+  // Any quantized values but NaN, and scales that dequantize them to size 1.
   void fill_scaled_row(KvRow row, std::mt19937& random) const {
     std::uniform_real_distribution<float> factor(0.5f, 2.0f);
     for (size_t i = 0; i < layout_.row_bytes(); ++i) {
@@ -290,7 +290,7 @@ TEST(Attention, DecodesEveryCodeExactly) {
   ThreadPool pool(1);
   ExecContext context{pool};
   for (const KvDType dtype : {KvDType::kInt8, KvDType::kInt4, KvDType::kFp8E4M3}) {
-    Batch batch({"codes", 1, 1, 256, 16, dtype, 0, 0, {{0, 1}}}, 19);
+    Batch batch({"quantized", 1, 1, 256, 16, dtype, 0, 0, {{0, 1}}}, 19);
     const KvRow row = batch.value_row(0, 0);
     for (size_t i = 0; i < (dtype == KvDType::kInt4 ? 128u : 256u); ++i) {
       row.data[i] = static_cast<std::byte>(i);

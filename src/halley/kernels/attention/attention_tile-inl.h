@@ -1,4 +1,4 @@
-// The products of a tile of keys and values with rows of queries and weights.
+// Q K^T and P V for a tile of keys and values and rows of queries and weights.
 #if defined(HALLEY_KERNELS_ATTENTION_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HALLEY_KERNELS_ATTENTION_TILE_INL_H_
 #undef HALLEY_KERNELS_ATTENTION_TILE_INL_H_
@@ -28,7 +28,7 @@ HWY_BEFORE_NAMESPACE();
 namespace halley {
 namespace HWY_NAMESPACE {
 
-// A tile of sums is kRows x kVectors registers: 12 for the sums leave 4 of 16 for the operands.
+// A tile of accumulators is kRows x kVectors registers: 12 for them leave 4 of 16 for the operands.
 inline constexpr size_t kTileLanes = hn::MaxLanes(hn::ScalableTag<float>());
 inline constexpr size_t kTileVectors = HWY_MIN(4, size_t{kTileTokens} / kTileLanes);
 inline constexpr size_t kTileRows = 12 / kTileVectors;
@@ -89,11 +89,11 @@ HWY_INLINE void multiply_keys_rows(const float* const* queries, const float* key
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
   for (size_t token = 0; token < kTileTokens; token += kTileVectors * kTileLanes) {
-    V sums[kRows][kTileVectors];
+    V acc[kRows][kTileVectors];
     HALLEY_UNROLL
     for (size_t r = 0; r < kRows; ++r) {
       HALLEY_UNROLL
-      for (size_t v = 0; v < kTileVectors; ++v) sums[r][v] = hn::Zero(d);
+      for (size_t v = 0; v < kTileVectors; ++v) acc[r][v] = hn::Zero(d);
     }
     for (int64_t i = 0; i < head_dim; ++i) {
       const float* column = keys + i * kTileTokens + token;
@@ -104,20 +104,21 @@ HWY_INLINE void multiply_keys_rows(const float* const* queries, const float* key
       for (size_t v = 0; v < kTileVectors; ++v) {
         const V key = hn::Load(d, column + v * kTileLanes);
         HALLEY_UNROLL
-        for (size_t r = 0; r < kRows; ++r) sums[r][v] = hn::MulAdd(query[r], key, sums[r][v]);
+        for (size_t r = 0; r < kRows; ++r) acc[r][v] = hn::MulAdd(query[r], key, acc[r][v]);
       }
     }
     HALLEY_UNROLL
     for (size_t r = 0; r < kRows; ++r) {
       HALLEY_UNROLL
       for (size_t v = 0; v < kTileVectors; ++v) {
-        hn::Store(sums[r][v], d, scores + r * kTileTokens + token + v * kTileLanes);
+        hn::Store(acc[r][v], d, scores + r * kTileTokens + token + v * kTileLanes);
       }
     }
   }
 }
 
-// The last rows, fewer than a tile has, all at once: one row alone would wait for its own sums.
+// The last rows, fewer than a tile has, all at once: one row alone would wait for its own
+// accumulators.
 template <size_t kRows>
 HWY_INLINE void multiply_keys_rest(size_t num_rows, const float* const* queries, const float* keys,
                                    int64_t head_dim, float* scores) {
@@ -140,32 +141,32 @@ inline void multiply_keys(const AttentionScratch& scratch, PositionRange rows, i
                                     scratch.keys, head_dim, scratch.scores + row * kTileTokens);
 }
 
-// What add_weighted_values works on; see RowStates and AttentionScratch.
+// Operands of add_weighted_values(); see RowStates and AttentionScratch.
 struct WeightedRows {
   const float* weights;  // [rows, kTileTokens]
   const float* rescale;  // [rows]
   const float* values;   // [kTileTokens, stride]
-  float* sums;           // [rows, stride]
+  float* acc;            // [rows, stride]
   int64_t stride;
 };
 
-// sums[row, i] = sums[row, i] * rescale[row], then + weights[row, t] * values[t, i] for the tokens
-// t of `visible` in ascending order; columns [column, column + kVectors * lanes)
+// acc[row, i] = acc[row, i] * rescale[row], then + weights[row, t] * values[t, i] for the tokens t
+// of `visible` in ascending order; columns [column, column + kVectors * lanes)
 template <size_t kRows, size_t kVectors>
 HWY_INLINE void add_weighted_columns(const WeightedRows& w, int64_t row, PositionRange visible,
                                      int64_t column) {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
-  float* to = w.sums + row * w.stride + column;
+  float* to = w.acc + row * w.stride + column;
   const float* weights = w.weights + row * kTileTokens;
-  V sums[kRows][kVectors];
+  V acc[kRows][kVectors];
   HALLEY_UNROLL
   for (size_t r = 0; r < kRows; ++r) {
     const V rescale = hn::Set(d, w.rescale[row + static_cast<int64_t>(r)]);
     HALLEY_UNROLL
     for (size_t v = 0; v < kVectors; ++v) {
       const float* from = to + static_cast<int64_t>(r) * w.stride + v * kTileLanes;
-      sums[r][v] = hn::Mul(hn::Load(d, from), rescale);
+      acc[r][v] = hn::Mul(hn::Load(d, from), rescale);
     }
   }
   for (int64_t t = visible.begin; t < visible.end; ++t) {
@@ -177,14 +178,14 @@ HWY_INLINE void add_weighted_columns(const WeightedRows& w, int64_t row, Positio
     for (size_t v = 0; v < kVectors; ++v) {
       const V value = hn::Load(d, value_row + v * kTileLanes);
       HALLEY_UNROLL
-      for (size_t r = 0; r < kRows; ++r) sums[r][v] = hn::MulAdd(weight[r], value, sums[r][v]);
+      for (size_t r = 0; r < kRows; ++r) acc[r][v] = hn::MulAdd(weight[r], value, acc[r][v]);
     }
   }
   HALLEY_UNROLL
   for (size_t r = 0; r < kRows; ++r) {
     HALLEY_UNROLL
     for (size_t v = 0; v < kVectors; ++v) {
-      hn::Store(sums[r][v], d, to + static_cast<int64_t>(r) * w.stride + v * kTileLanes);
+      hn::Store(acc[r][v], d, to + static_cast<int64_t>(r) * w.stride + v * kTileLanes);
     }
   }
 }

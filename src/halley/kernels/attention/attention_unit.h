@@ -4,7 +4,7 @@
 // A query row's result is made in an order that its position alone decides: the positions it sees
 // are cut at multiples of kSplitTokens; inside a split, tiles of kTileTokens (aligned to multiples
 // too) go through an online softmax in ascending order; the splits are merged in ascending order.
-// Rows that share a unit share the loads of keys and values, never a sum.
+// Rows that share a unit share the loads of keys and values, never an accumulator.
 #pragma once
 
 #include <algorithm>
@@ -19,13 +19,13 @@ inline constexpr int64_t kTileTokens = 32;
 /// Long enough that merging is a small part of the work, short enough that a decode at 8k tokens
 /// with 4 kv heads feeds 64 threads.
 inline constexpr int64_t kSplitTokens = 512;
-/// Query rows (tokens times heads of a group) that share one pass over the keys in a prefill:
-/// their running sums stay in the L2 cache, and unpacking the keys costs a tenth of using them.
+/// Query rows (tokens times heads of a group) that share one pass over the keys in a prefill: their
+/// accumulators stay in the L2 cache, and unpacking the keys costs a tenth of using them.
 inline constexpr int64_t kRowsPerUnit = 64;
 /// Rows of f32 scratch are padded to this many elements, one vector of any width.
 inline constexpr int64_t kRowAlignment = 16;
 
-/// What all units of a call share.
+/// Everything that all units of a call share.
 struct AttentionCall {
   const AttentionProblem& problem;
   const KvLayerView& cache;
@@ -33,7 +33,7 @@ struct AttentionCall {
   Matrix out;
 
   int64_t group_size() const { return problem.num_heads / cache.layout.num_kv_heads; }
-  int64_t row_stride() const {  // of keys, values and sums in scratch
+  int64_t row_stride() const {  // of keys, values and accumulators in scratch
     return (cache.layout.head_dim + kRowAlignment - 1) / kRowAlignment * kRowAlignment;
   }
 };
@@ -54,7 +54,7 @@ struct PositionRange {
   int64_t end = 0;
 };
 
-/// What a query at `position` sees.
+/// The positions that a query at `position` sees.
 inline PositionRange visible_range(const AttentionProblem& problem, int64_t position) {
   const bool is_cut = problem.window > 0 && position >= problem.window;
   return {is_cut ? position - problem.window + 1 : 0, position + 1};
@@ -90,7 +90,7 @@ struct AttentionScratch {
   float* rows = nullptr;            // [kTileTokens, row_stride]: keys, then values
   float* keys = nullptr;            // [row_stride, kTileTokens]: keys with the tokens fastest
   float* scores = nullptr;          // [rows, kTileTokens]: scores, then weights
-  float* rescale = nullptr;         // [rows]: of the sums so far
+  float* rescale = nullptr;         // [rows]: of the accumulators so far
   const float** queries = nullptr;  // [rows]
 };
 

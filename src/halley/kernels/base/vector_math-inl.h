@@ -79,7 +79,7 @@ template <class D>
 HWY_INLINE hn::Vec<D> exp_reduced(D d, hn::Vec<D> x, hn::Vec<D>& shifted) {
   shifted = hn::MulAdd(x, hn::Set(d, 1.44269504f), hn::Set(d, kRoundShift));
   const auto n = hn::Sub(shifted, hn::Set(d, kRoundShift));
-  // ln2 in two parts; the first has 15 significant bits, so that its product with n is exact.
+  // ln2 in two parts; the first has 15 significant bits, so that n times it is exact.
   auto r = hn::NegMulAdd(n, hn::Set(d, 0.693145751953125f), x);
   r = hn::NegMulAdd(n, hn::Set(d, 1.42860677e-6f), r);
   // (e^r - 1 - r) / r^2 on [-0.347, 0.347]: a minimax fit, relative error of e^r 3.3e-10.

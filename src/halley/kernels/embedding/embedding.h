@@ -12,7 +12,7 @@
 namespace halley {
 
 /// Shapes    table [V, K] in any layout; ids [M], each in [0, V); y [M, K] f32
-/// Numerics  one rounding in the product with `scale` (none where it is 1)
+/// Numerics  one rounding where it multiplies by `scale` (none where it is 1)
 void embedding(ExecContext& context, const PackedWeight& table, std::span<const int32_t> ids,
                float scale, Matrix y);
 

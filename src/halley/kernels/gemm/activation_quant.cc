@@ -34,9 +34,9 @@ void round_e4m3(std::span<const float> x, const ActivationStep& step, float* rou
 }
 
 void round_s8(const QuantParams& quant, std::span<const float> x, float* rounded) {
-  std::vector<int8_t> codes(x.size());
-  const float scale = quantize_s8(quant, x, codes.data());
-  for (size_t k = 0; k < x.size(); ++k) rounded[k] = scale * static_cast<float>(codes[k]);
+  std::vector<int8_t> quantized(x.size());
+  const float scale = quantize_s8(quant, x, quantized.data());
+  for (size_t k = 0; k < x.size(); ++k) rounded[k] = scale * static_cast<float>(quantized[k]);
 }
 
 /// packed[k] = natural[input_perm[k]].
@@ -50,18 +50,19 @@ void gather(std::span<const int32_t> input_perm, const float* natural, float* pa
 void round_blocks(const QuantParams& quant, std::span<const float> x, float* rounded) {
   for (size_t begin = 0; begin < x.size(); begin += kActivationGroup) {
     const auto block = x.subspan(begin, std::min<size_t>(kActivationGroup, x.size() - begin));
-    const auto place = static_cast<int64_t>(begin);
-    const ActivationStep step = block_step(quant, place, largest_magnitude(block));
-    const CodeLimits codes = block_codes(quant, place);
+    const auto start = static_cast<int64_t>(begin);
+    const ActivationStep step = block_step(quant, start, largest_magnitude(block));
+    const QuantLimits limits = block_limits(quant, start);
     for (size_t k = 0; k < block.size(); ++k) {
-      const float code = std::nearbyint(block[k] * step.inverse);
+      const float quantized = std::nearbyint(block[k] * step.inverse);
       // An integer has no negative zero.
-      rounded[begin + k] = step.scale * (std::clamp(code, codes.smallest, codes.largest) + 0.0f);
+      rounded[begin + k] =
+          step.scale * (std::clamp(quantized, limits.smallest, limits.largest) + 0.0f);
     }
   }
 }
 
-/// The same, from and to natural order.
+/// The same with the permutation applied before and undone after.
 void round_ordered_blocks(const QuantParams& quant, std::span<const float> x, float* rounded) {
   if (quant.input_perm.empty()) return round_blocks(quant, x, rounded);
   HALLEY_CHECK(quant.input_perm.size() == x.size(), quant.input_perm.size(), x.size());
@@ -73,10 +74,10 @@ void round_ordered_blocks(const QuantParams& quant, std::span<const float> x, fl
   }
 }
 
-/// The largest code stands for `range`.
-ActivationStep step_of_range(float range, float code_max) {
+/// The largest quantized value dequantizes to `range`.
+ActivationStep step_of_range(float range, float quant_max) {
   if (range < kSmallestMagnitude) return {};
-  return {range / code_max, code_max / range};
+  return {range / quant_max, quant_max / range};
 }
 
 }  // namespace
@@ -85,12 +86,12 @@ ActivationStep activation_step(const QuantParams& quant, float largest) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   if (!std::isfinite(largest)) return {kNan, kNan};
   const bool is_s8 = quant.activation == ActivationQuant::kS8Token;
-  const float code_max = is_s8 ? kS8Codes.largest : kE4m3Max;
+  const float quant_max = is_s8 ? kS8Limits.largest : kE4m3Max;
   switch (quant.activation) {
     case ActivationQuant::kS8Token:
     case ActivationQuant::kE4m3Token:
     case ActivationQuant::kE4m3Group128:
-      return step_of_range(largest, code_max);
+      return step_of_range(largest, quant_max);
     case ActivationQuant::kS8Static:
     case ActivationQuant::kE4m3Static: {
       const float scale = quant.activation_scale;
@@ -108,22 +109,22 @@ ActivationStep activation_step(const QuantParams& quant, float largest) {
 ActivationStep block_step(const QuantParams& quant, int64_t begin, float largest) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   if (!std::isfinite(largest)) return {kNan, kNan};
-  if (is_s8_block(quant, begin)) return step_of_range(largest, kS8Codes.largest);
+  if (is_s8_block(quant, begin)) return step_of_range(largest, kS8Limits.largest);
   // Written so that NaN fails.
   if (!(quant.s4_clip > 0 && quant.s4_clip <= 1)) return {kNan, kNan};
-  return step_of_range(quant.s4_clip * largest, kS4Codes.largest);
+  return step_of_range(quant.s4_clip * largest, kS4Limits.largest);
 }
 
-float quantize_s8(const QuantParams& quant, std::span<const float> x, int8_t* codes) {
+float quantize_s8(const QuantParams& quant, std::span<const float> x, int8_t* quantized) {
   HALLEY_CHECK(quant.activation == ActivationQuant::kS8Static ||
                    quant.activation == ActivationQuant::kS8Token,
                quant.activation);
   const ActivationStep step = step_of(quant, x);
-  std::fill_n(codes, x.size(), int8_t{0});
+  std::fill_n(quantized, x.size(), int8_t{0});
   if (std::isnan(step.scale)) return step.scale;
   for (size_t k = 0; k < x.size(); ++k) {
-    const float code = std::nearbyint(x[k] * step.inverse);
-    codes[k] = static_cast<int8_t>(std::clamp(code, kS8Codes.smallest, kS8Codes.largest));
+    const float value = std::nearbyint(x[k] * step.inverse);
+    quantized[k] = static_cast<int8_t>(std::clamp(value, kS8Limits.smallest, kS8Limits.largest));
   }
   return step.scale;
 }

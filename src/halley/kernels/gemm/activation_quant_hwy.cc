@@ -33,7 +33,7 @@ HWY_INLINE void for_vectors(const float* x, size_t size, float* out, const Body&
 }
 
 /// Not finite where a value is not: as integers the bits of magnitudes have the order of the
-/// numbers, and those of infinity and NaN are the largest.
+/// values, and those of infinity and NaN are the largest.
 float largest_magnitude(const float* x, size_t size) {
   const F32 d;
   const U32 du;
@@ -55,10 +55,10 @@ void round_to_e4m3(const float* x, size_t size, const ActivationStep& step, floa
   const U32 du;
   const auto inverse = hn::Set(d, step.inverse);
   const auto scale = hn::Set(d, step.scale);
-  const auto code_max = hn::Set(d, 448.0f);
+  const auto quant_max = hn::Set(d, 448.0f);
   for_vectors(x, size, out, [&](Vec value) HWY_ATTR {
-    const Vec code = hn::Mul(value, inverse);
-    const Vec magnitude = hn::Min(hn::Abs(code), code_max);
+    const Vec quantized = hn::Mul(value, inverse);
+    const Vec magnitude = hn::Min(hn::Abs(quantized), quant_max);
     const auto bits = hn::BitCast(du, magnitude);
     const auto odd = hn::And(hn::ShiftRight<20>(bits), hn::Set(du, 1u));
     const auto carried = hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7FFFFu)));
@@ -67,20 +67,20 @@ void round_to_e4m3(const float* x, size_t size, const ActivationStep& step, floa
     const auto shift = hn::Set(d, 0x1p14f);
     const Vec subnormal = hn::Sub(hn::Add(magnitude, shift), shift);
     const auto is_subnormal = hn::Lt(magnitude, hn::Set(d, 0x1p-6f));
-    return hn::Mul(scale, hn::CopySign(hn::IfThenElse(is_subnormal, subnormal, normal), code));
+    return hn::Mul(scale, hn::CopySign(hn::IfThenElse(is_subnormal, subnormal, normal), quantized));
   });
 }
 
-void round_to_integers(const float* x, size_t size, const ActivationStep& step, CodeLimits codes,
+void round_to_integers(const float* x, size_t size, const ActivationStep& step, QuantLimits limits,
                        float* out) {
   const F32 d;
-  const auto smallest = hn::Set(d, codes.smallest), largest = hn::Set(d, codes.largest);
+  const auto smallest = hn::Set(d, limits.smallest), largest = hn::Set(d, limits.largest);
   const auto inverse = hn::Set(d, step.inverse);
   const auto scale = hn::Set(d, step.scale);
   for_vectors(x, size, out, [&](Vec value) HWY_ATTR {
-    const Vec code = hn::Clamp(hn::Mul(value, inverse), smallest, largest);
+    const Vec quantized = hn::Clamp(hn::Mul(value, inverse), smallest, largest);
     // An integer has no negative zero.
-    return hn::Mul(scale, hn::Add(hn::Round(code), hn::Zero(d)));
+    return hn::Mul(scale, hn::Add(hn::Round(quantized), hn::Zero(d)));
   });
 }
 
@@ -96,12 +96,12 @@ void round_activations_target(const QuantParams& quant, const float* x, size_t n
   for (size_t begin = 0; begin < num_inputs; begin += group_size) {
     const size_t size = std::min(group_size, num_inputs - begin);
     const float largest = largest_magnitude(x + begin, size);
-    const auto place = static_cast<int64_t>(begin);
+    const auto start = static_cast<int64_t>(begin);
     const ActivationStep step =
-        has_blocks ? block_step(quant, place, largest) : activation_step(quant, largest);
+        has_blocks ? block_step(quant, start, largest) : activation_step(quant, largest);
     if (has_blocks || is_s8) {
-      const CodeLimits codes = has_blocks ? block_codes(quant, place) : kS8Codes;
-      round_to_integers(x + begin, size, step, codes, rounded + begin);
+      const QuantLimits limits = has_blocks ? block_limits(quant, start) : kS8Limits;
+      round_to_integers(x + begin, size, step, limits, rounded + begin);
     } else {
       round_to_e4m3(x + begin, size, step, rounded + begin);
     }

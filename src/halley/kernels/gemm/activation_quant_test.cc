@@ -45,32 +45,32 @@ std::vector<float> round_row(const QuantParams& quant, const std::vector<float>&
   return rounded;
 }
 
-// The nearest of the numbers that a code may stand for; of two, the one whose code is even.
-// `numbers` holds the values of codes 0, 1, ... in order.
-float nearest(const std::vector<float>& numbers, float value) {
+// The nearest representable value; of two, the one whose code is even. `values` holds the
+// dequantized values of 0, 1, ....
+float nearest(const std::vector<float>& values, float value) {
   size_t best = 0;
-  for (size_t code = 1; code < numbers.size(); ++code) {
-    const float distance = std::fabs(numbers[code] - std::fabs(value));
-    const float best_distance = std::fabs(numbers[best] - std::fabs(value));
+  for (size_t code = 1; code < values.size(); ++code) {
+    const float distance = std::fabs(values[code] - std::fabs(value));
+    const float best_distance = std::fabs(values[best] - std::fabs(value));
     if (distance < best_distance || (distance == best_distance && code % 2 == 0)) best = code;
   }
-  return std::copysign(numbers[best], value);
+  return std::copysign(values[best], value);
 }
 
-std::vector<float> e4m3_numbers() {
-  std::vector<float> numbers;
+std::vector<float> e4m3_values() {
+  std::vector<float> values;
   for (int code = 0; code < 0x7F; ++code) {
     const int exponent = code / 8;
     const auto mantissa = static_cast<float>(code % 8);
-    numbers.push_back(exponent == 0 ? mantissa / 512 : std::ldexp(8 + mantissa, exponent - 10));
+    values.push_back(exponent == 0 ? mantissa / 512 : std::ldexp(8 + mantissa, exponent - 10));
   }
-  return numbers;
+  return values;
 }
 
-std::vector<float> s8_numbers() {
-  std::vector<float> numbers;
-  for (int code = 0; code <= 128; ++code) numbers.push_back(static_cast<float>(code));
-  return numbers;
+std::vector<float> s8_values() {
+  std::vector<float> values;
+  for (int code = 0; code <= 128; ++code) values.push_back(static_cast<float>(code));
+  return values;
 }
 
 std::vector<float> random_row(size_t size, uint32_t seed) {
@@ -88,17 +88,16 @@ float largest_of(const std::vector<float>& x, size_t begin, size_t end) {
 }
 
 TEST(RoundActivations, TakesTheNearestE4m3OfARowOrAGroup) {
-  const std::vector<float> numbers = e4m3_numbers();
+  const std::vector<float> values = e4m3_values();
   const std::vector<float> x = random_row(300, 1);
   const auto token = round_row(params_of(ActivationQuant::kE4m3Token), x);
   const auto grouped = round_row(params_of(ActivationQuant::kE4m3Group128), x);
   for (size_t k = 0; k < x.size(); ++k) {
     const float largest = largest_of(x, 0, 300);
-    EXPECT_EQ(token[k], largest / 448 * nearest(numbers, x[k] * (448 / largest))) << k;
+    EXPECT_EQ(token[k], largest / 448 * nearest(values, x[k] * (448 / largest))) << k;
     const size_t begin = k / 128 * 128;
     const float group_largest = largest_of(x, begin, std::min<size_t>(300, begin + 128));
-    EXPECT_EQ(grouped[k], group_largest / 448 * nearest(numbers, x[k] * (448 / group_largest)))
-        << k;
+    EXPECT_EQ(grouped[k], group_largest / 448 * nearest(values, x[k] * (448 / group_largest))) << k;
   }
 }
 
@@ -111,23 +110,23 @@ TEST(RoundActivations, SaturatesWithAStaticScale) {
 }
 
 TEST(RoundActivations, TakesTheNearestS8OfARow) {
-  const std::vector<float> numbers = s8_numbers();
+  const std::vector<float> values = s8_values();
   const std::vector<float> x = random_row(200, 2);
   const float largest = largest_of(x, 0, 200);
   const QuantParams quant = params_of(ActivationQuant::kS8Token);
   const auto rounded = round_row(quant, x);
-  std::vector<int8_t> codes(x.size());
-  EXPECT_EQ(quantize_s8(quant, x, codes.data()), largest / 127);
+  std::vector<int8_t> quantized(x.size());
+  EXPECT_EQ(quantize_s8(quant, x, quantized.data()), largest / 127);
   for (size_t k = 0; k < x.size(); ++k) {
-    const float code = nearest(numbers, x[k] * (127 / largest));
-    EXPECT_EQ(codes[k], static_cast<int>(code)) << k;
+    const float code = nearest(values, x[k] * (127 / largest));
+    EXPECT_EQ(quantized[k], static_cast<int>(code)) << k;
     EXPECT_EQ(rounded[k], largest / 127 * code) << k;
   }
-  EXPECT_EQ(*std::max_element(codes.begin(), codes.end()), 127);
+  EXPECT_EQ(*std::max_element(quantized.begin(), quantized.end()), 127);
 }
 
 TEST(RoundActivations, TakesTheNearestOfEachBlocksCodes) {
-  const std::vector<float> numbers = s8_numbers();
+  const std::vector<float> values = s8_values();
   for (const size_t K : {size_t{1}, size_t{127}, size_t{200}, size_t{513}}) {
     const std::vector<float> x = random_row(K, 12);
     for (size_t num_s8 = 0; num_s8 < K + 128; num_s8 += 128) {
@@ -139,7 +138,7 @@ TEST(RoundActivations, TakesTheNearestOfEachBlocksCodes) {
           const bool is_s8 = begin < num_s8;
           const float range = is_s8 ? largest : clip * largest;
           const float code_max = is_s8 ? 127.0f : 7.0f;
-          const float code = nearest(numbers, x[k] * (code_max / range));
+          const float code = nearest(values, x[k] * (code_max / range));
           EXPECT_EQ(rounded[k], range / code_max * std::clamp(code, -code_max - 1, code_max)) << k;
         }
       }
@@ -177,7 +176,7 @@ TEST(RoundActivations, KeepsTinyAndBrokenBlocksApart) {
       }
     }
   }
-  // The range, not the largest number, must have a reciprocal.
+  // The range, not the largest value, must have a reciprocal.
   EXPECT_EQ(round_row(blocks_of(0, 0x1p-3f), {0x1p-98f}), std::vector<float>{0.0f});
   EXPECT_NE(round_row(blocks_of(128, 0x1p-3f), {0x1p-98f}), std::vector<float>{0.0f});
 }
@@ -191,9 +190,9 @@ TEST(RoundActivations, GivesNanForClipsThatAreNoRatio) {
 
 TEST(RoundActivations, BreaksTiesToEven) {
   const std::vector<float> x = {0.5f, 1.5f, 2.5f, -0.5f, -1.5f, -2.5f, 126.5f, -127.5f};
-  std::vector<int8_t> codes(x.size());
-  quantize_s8(params_of(ActivationQuant::kS8Static, 1.0f), x, codes.data());
-  EXPECT_EQ(codes, (std::vector<int8_t>{0, 2, 2, 0, -2, -2, 126, -128}));
+  std::vector<int8_t> quantized(x.size());
+  quantize_s8(params_of(ActivationQuant::kS8Static, 1.0f), x, quantized.data());
+  EXPECT_EQ(quantized, (std::vector<int8_t>{0, 2, 2, 0, -2, -2, 126, -128}));
 }
 
 TEST(RoundActivations, TurnsTinyRowsIntoZerosAndBrokenOnesIntoNan) {
@@ -211,10 +210,11 @@ TEST(RoundActivations, TurnsTinyRowsIntoZerosAndBrokenOnesIntoNan) {
   }
   EXPECT_EQ(round_row(params_of(ActivationQuant::kNone), {kInfinity, 1e-40f}),
             (std::vector<float>{kInfinity, 1e-40f}));
-  std::vector<int8_t> codes(2, 1);
+  std::vector<int8_t> quantized(2, 1);
   const std::vector<float> broken = {1.0f, kNan};
-  EXPECT_TRUE(std::isnan(quantize_s8(params_of(ActivationQuant::kS8Token), broken, codes.data())));
-  EXPECT_EQ(codes, (std::vector<int8_t>{0, 0}));
+  EXPECT_TRUE(
+      std::isnan(quantize_s8(params_of(ActivationQuant::kS8Token), broken, quantized.data())));
+  EXPECT_EQ(quantized, (std::vector<int8_t>{0, 0}));
 }
 
 TEST(RoundActivations, GivesNanForStaticScalesWithoutAReciprocal) {
@@ -244,14 +244,13 @@ void expect_simd_equals_scalar(const QuantParams& quant, const std::vector<float
 }
 
 TEST(RoundActivationsSimd, EqualsTheScalarBitForBit) {
-  // With a static scale of 1, x is the number that is rounded: every tie of e4m3 and its
-  // neighbours.
+  // With a static scale of 1, x is the value that is rounded: every tie of e4m3 and its neighbours.
   std::vector<float> ties = {0.0f, -0.0f, 1e30f, -1e30f};
-  const std::vector<float> numbers = e4m3_numbers();
-  for (size_t i = 0; i + 1 < numbers.size(); ++i) {
-    const float tie = (numbers[i] + numbers[i + 1]) / 2;
+  const std::vector<float> values = e4m3_values();
+  for (size_t i = 0; i + 1 < values.size(); ++i) {
+    const float tie = (values[i] + values[i + 1]) / 2;
     for (const float value :
-         {numbers[i], tie, std::nextafter(tie, 0.0f), std::nextafter(tie, 1e9f)}) {
+         {values[i], tie, std::nextafter(tie, 0.0f), std::nextafter(tie, 1e9f)}) {
       ties.push_back(value);
       ties.push_back(-value);
     }
@@ -269,9 +268,9 @@ TEST(RoundActivationsSimd, EqualsTheScalarBitForBit) {
       expect_simd_equals_scalar(params_of(activation), scaled);
     }
     for (const float broken : {kNan, kInfinity}) {
-      for (const size_t place : {size_t{0}, size_t{200}, size_t{522}}) {
+      for (const size_t index : {size_t{0}, size_t{200}, size_t{522}}) {
         std::vector<float> other = row;
-        other[place] = broken;
+        other[index] = broken;
         expect_simd_equals_scalar(params_of(activation), other);
       }
     }

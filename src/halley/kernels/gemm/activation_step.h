@@ -6,36 +6,36 @@
 
 namespace halley {
 
-/// Below it the reciprocal of a step could overflow; such rows have codes of zero.
+/// Below it the reciprocal of a step could overflow; such rows are quantized to zeros.
 inline constexpr float kSmallestMagnitude = 0x1p-100f;
 
-/// x * inverse is the code before rounding; scale * code is the value that it stands for.
+/// x * inverse is the quantized value before rounding; scale dequantizes it.
 struct ActivationStep {
   float scale = 0;
   float inverse = 0;
 };
 
 /// `largest` is the largest magnitude of the values, not finite where one of them is not: then
-/// scale is NaN, which every product with it keeps. It is NaN also for a static scale that is not
-/// finite or below 2^-100, whose inverse could overflow. For the kinds with one step a row or
-/// group.
+/// scale is NaN, which every multiplication by it keeps. It is NaN also for a static scale that is
+/// not finite or below 2^-100, whose inverse could overflow. For the kinds with per-token or
+/// per-group scales.
 ActivationStep activation_step(const QuantParams& quant, float largest);
 
-/// The smallest and the largest code of integers.
-struct CodeLimits {
+/// The smallest and the largest quantized value of an integer type.
+struct QuantLimits {
   float smallest = 0;
   float largest = 0;
 };
-inline constexpr CodeLimits kS8Codes = {-128.0f, 127.0f};
-inline constexpr CodeLimits kS4Codes = {-8.0f, 7.0f};
+inline constexpr QuantLimits kS8Limits = {-128.0f, 127.0f};
+inline constexpr QuantLimits kS4Limits = {-8.0f, 7.0f};
 
-/// kS4S8Block128: whether the block that begins with packed input `begin` has 8 bits, its codes,
-/// and its step as above.
+/// kS4S8Block128: whether the block that begins with packed input `begin` has 8 bits, its range of
+/// quantized values, and its step as above.
 inline bool is_s8_block(const QuantParams& quant, int64_t begin) {
   return begin < quant.num_s8_inputs;
 }
-inline CodeLimits block_codes(const QuantParams& quant, int64_t begin) {
-  return is_s8_block(quant, begin) ? kS8Codes : kS4Codes;
+inline QuantLimits block_limits(const QuantParams& quant, int64_t begin) {
+  return is_s8_block(quant, begin) ? kS8Limits : kS4Limits;
 }
 ActivationStep block_step(const QuantParams& quant, int64_t begin, float largest);
 

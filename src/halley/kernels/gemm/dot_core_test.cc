@@ -1,4 +1,4 @@
-// The integer cores alone: exact on every SIMD target, up to the largest sums they promise.
+// The integer cores alone: exact on every SIMD target, up to the largest accumulators they promise.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -14,26 +14,26 @@
 namespace halley {
 namespace {
 
-// Codes and digits at random, and at the ends that must not overflow.
-void expect_core_is_exact(const dot_gemm::DotCore& core, int code_max, int digit_max,
+// Weights and slices at random, and at the ends that must not overflow.
+void expect_core_is_exact(const dot_gemm::DotCore& core, int weight_max, int slice_max,
                           bool reads_u4) {
   std::mt19937 random(12);
   constexpr int64_t kPairs = dot_gemm::kSpanQuads / 2;
-  alignas(64) std::array<uint8_t, 2 * kPairs * kQuadCodes> quads, packed;
-  for (int64_t R = 1; R <= dot_gemm::kTileDigitRows; ++R) {
+  alignas(64) std::array<uint8_t, 2 * kPairs * kQuadValues> quads, packed;
+  for (int64_t R = 1; R <= dot_gemm::kTileSliceRows; ++R) {
     std::vector<uint32_t> words(static_cast<size_t>(2 * kPairs * core.words_per_quad * R));
     std::vector<int32_t> expected(static_cast<size_t>(R * kPanelRows), 0);
     const auto is_end = [&] { return R % 2 == 0 || random() % 2 == 0; };
     for (uint8_t& code : quads) {
-      code = static_cast<uint8_t>(is_end() ? code_max : static_cast<int>(random()) & code_max);
+      code = static_cast<uint8_t>(is_end() ? weight_max : static_cast<int>(random()) & weight_max);
     }
     for (int64_t k = 0; k < 8 * kPairs; ++k) {
       for (int64_t row = 0; row < R; ++row) {
-        const int digit = is_end() ? -digit_max - 1 : static_cast<int>(random() % 128) - 64;
+        const int slice = is_end() ? -slice_max - 1 : static_cast<int>(random() % 128) - 64;
         const int64_t quad = k / 4, j = k % 4;
         auto* bytes = reinterpret_cast<uint8_t*>(
             &words[static_cast<size_t>((quad * core.words_per_quad) * R + row)]);
-        const auto bits = static_cast<uint16_t>(digit);
+        const auto bits = static_cast<uint16_t>(slice);
         if (core.words_per_quad == 1) {
           bytes[j] = static_cast<uint8_t>(bits);
         } else {
@@ -41,26 +41,26 @@ void expect_core_is_exact(const dot_gemm::DotCore& core, int code_max, int digit
         }
         for (int64_t n = 0; n < kPanelRows; ++n) {
           expected[static_cast<size_t>(row * kPanelRows + n)] +=
-              digit * quads[static_cast<size_t>(quad * kQuadCodes + n * 4 + j)];
+              slice * quads[static_cast<size_t>(quad * kQuadValues + n * 4 + j)];
         }
       }
     }
-    alignas(64) std::array<int32_t, dot_gemm::kTileDigitRows* kPanelRows> sums = {};
-    // The cores for codes of 8 bits add up in 32.
+    alignas(64) std::array<int32_t, dot_gemm::kTileSliceRows* kPanelRows> acc = {};
+    // The cores for weights of 8 bits accumulate in 32.
     const int64_t flush_pairs =
-        code_max == 255 ? kPairs
-                        : std::min(kPairs, 32767 / int64_t{4 * code_max * (digit_max + 1)});
-    dot_gemm::DotArgs args{quads.data(),     words.data(), kPairs, flush_pairs, sums.data(),
+        weight_max == 255 ? kPairs
+                          : std::min(kPairs, 32767 / int64_t{4 * weight_max * (slice_max + 1)});
+    dot_gemm::DotArgs args{quads.data(),     words.data(), kPairs, flush_pairs, acc.data(),
                            /*ahead_bytes=*/0};
     if (reads_u4) {
       pack_quads(PackedLayout::kU4Quad, quads.data(), dot_gemm::kSpanUnits,
                  reinterpret_cast<std::byte*>(packed.data()));
-      args.codes = packed.data();
+      args.weights = packed.data();
       (*core.multiply_u4)[static_cast<size_t>(R - 1)](args);
     } else {
       core.multiply_bytes[static_cast<size_t>(R - 1)](args);
     }
-    EXPECT_TRUE(std::equal(expected.begin(), expected.end(), sums.begin())) << core.name << R;
+    EXPECT_TRUE(std::equal(expected.begin(), expected.end(), acc.begin())) << core.name << R;
   }
 }
 

@@ -1,5 +1,5 @@
 // The core of the integer dot-product GEMM on the AVX512-VNNI instructions, which multiply bytes
-// and add up in 32 bits. Highway 1.0 has no operation for it.
+// and accumulate in 32 bits. Highway 1.0 has no operation for it.
 #include "halley/base/check.h"
 #include "halley/kernels/gemm/dot_kernel.h"
 
@@ -25,18 +25,18 @@ constexpr int kLanes = 16;
 constexpr int kVecs = static_cast<int>(kPanelRows) / kLanes;
 
 // A vector of quad 2 * pair + kHalf.
-struct ByteCodes {
-  static constexpr int64_t kPairBytes = 2 * kQuadCodes;
+struct ByteWeights {
+  static constexpr int64_t kPairBytes = 2 * kQuadValues;
   template <int kHalf>
-  static HALLEY_INLINE __m512i load_quad(const uint8_t* codes, int64_t pair, int v) {
-    return _mm512_load_si512(codes + (2 * pair + kHalf) * kQuadCodes + v * kLanes * 4);
+  static HALLEY_INLINE __m512i load_quad(const uint8_t* weights, int64_t pair, int v) {
+    return _mm512_load_si512(weights + (2 * pair + kHalf) * kQuadValues + v * kLanes * 4);
   }
 };
-struct PackedU4Codes {
-  static constexpr int64_t kPairBytes = kQuadCodes;
+struct PackedU4Weights {
+  static constexpr int64_t kPairBytes = kQuadValues;
   template <int kHalf>
-  static HALLEY_INLINE __m512i load_quad(const uint8_t* codes, int64_t pair, int v) {
-    const __m512i packed = _mm512_load_si512(codes + pair * kQuadCodes + v * kLanes * 4);
+  static HALLEY_INLINE __m512i load_quad(const uint8_t* weights, int64_t pair, int v) {
+    const __m512i packed = _mm512_load_si512(weights + pair * kQuadValues + v * kLanes * 4);
     const __m512i mask = _mm512_set1_epi8(15);
     return _mm512_and_si512(kHalf == 0 ? packed : _mm512_srli_epi16(packed, 4), mask);
   }
@@ -47,12 +47,12 @@ HALLEY_INLINE void add_quad(const DotArgs& args, int64_t pair, __m512i (&tile)[R
   const uint32_t* words = args.words + (2 * pair + kHalf) * R;
   __m512i columns[kVecs];
   HALLEY_UNROLL for (int v = 0; v < kVecs; ++v) {
-    columns[v] = Source::template load_quad<kHalf>(args.codes, pair, v);
+    columns[v] = Source::template load_quad<kHalf>(args.weights, pair, v);
   }
   HALLEY_UNROLL for (int row = 0; row < R; ++row) {
-    const __m512i digits = _mm512_set1_epi32(static_cast<int>(words[row]));
+    const __m512i slices = _mm512_set1_epi32(static_cast<int>(words[row]));
     HALLEY_UNROLL for (int v = 0; v < kVecs; ++v) {
-      tile[row][v] = _mm512_dpbusd_epi32(tile[row][v], columns[v], digits);
+      tile[row][v] = _mm512_dpbusd_epi32(tile[row][v], columns[v], slices);
     }
   }
 }
@@ -63,7 +63,7 @@ void multiply(const DotArgs& args) {
   HALLEY_UNROLL for (int row = 0; row < R; ++row) {
     HALLEY_UNROLL for (int v = 0; v < kVecs; ++v) tile[row][v] = _mm512_setzero_si512();
   }
-  const uint8_t* ahead = args.codes + args.ahead_bytes;
+  const uint8_t* ahead = args.weights + args.ahead_bytes;
   for (int64_t pair = 0; pair < args.num_pairs; ++pair, ahead += Source::kPairBytes) {
     for (int64_t byte = 0; byte < Source::kPairBytes; byte += 64) {
       __builtin_prefetch(ahead + byte, /*rw=*/0, /*locality=*/2);
@@ -73,7 +73,7 @@ void multiply(const DotArgs& args) {
   }
   HALLEY_UNROLL for (int row = 0; row < R; ++row) {
     HALLEY_UNROLL for (int v = 0; v < kVecs; ++v) {
-      _mm512_store_si512(args.sums + row * kPanelRows + v * kLanes, tile[row][v]);
+      _mm512_store_si512(args.acc + row * kPanelRows + v * kLanes, tile[row][v]);
     }
   }
 }
@@ -81,8 +81,8 @@ void multiply(const DotArgs& args) {
 template <class Source>
 constexpr DotCore::Rows kRows = {multiply<Source, 1>, multiply<Source, 2>, multiply<Source, 3>,
                                  multiply<Source, 4>, multiply<Source, 5>, multiply<Source, 6>};
-constexpr DotCore::Rows kU4Rows = kRows<PackedU4Codes>;
-constexpr DotCore kCore = {"avx512_vnni", 1, kRows<ByteCodes>, &kU4Rows};
+constexpr DotCore::Rows kU4Rows = kRows<PackedU4Weights>;
+constexpr DotCore kCore = {"avx512_vnni", 1, kRows<ByteWeights>, &kU4Rows};
 
 }  // namespace
 }  // namespace halley::dot_gemm

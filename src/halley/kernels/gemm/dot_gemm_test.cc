@@ -61,8 +61,8 @@ constexpr std::array<const char*, 7> kDotKernels = {
 bool is_s8(const std::string& kernel) { return kernel.find("a8_") != std::string::npos; }
 bool has_blocks(const std::string& kernel) { return kernel.find("ax_") != std::string::npos; }
 
-// The codes of W [N, K] in rows, packed.
-void set_codes(PackedWeight* weight, const std::vector<uint8_t>& codes) {
+// Packs the quantized W [N, K], row-major.
+void set_quantized(PackedWeight* weight, const std::vector<uint8_t>& values) {
   const int64_t num_units = (weight->K + kQuadUnitInputs - 1) / kQuadUnitInputs;
   const auto panel_bytes = packed_bytes(weight->layout, kPanelRows, weight->K);
   std::vector<uint8_t> quads(static_cast<size_t>(num_units * kQuadUnitInputs * kPanelRows));
@@ -71,8 +71,8 @@ void set_codes(PackedWeight* weight, const std::vector<uint8_t>& codes) {
     const int64_t n_end = std::min(weight->N, (panel + 1) * kPanelRows);
     for (int64_t n = panel * kPanelRows; n < n_end; ++n) {
       for (int64_t k = 0; k < weight->K; ++k) {
-        quads[static_cast<size_t>(k / 4 * kQuadCodes + n % kPanelRows * 4 + k % 4)] =
-            codes[static_cast<size_t>(n * weight->K + k)];
+        quads[static_cast<size_t>(k / 4 * kQuadValues + n % kPanelRows * 4 + k % 4)] =
+            values[static_cast<size_t>(n * weight->K + k)];
       }
     }
     pack_quads(weight->layout, quads.data(), num_units,
@@ -131,9 +131,9 @@ DotData make_data(const DotCase& shape, uint32_t seed) {
   data.weight = empty_weight(shape);
   const int code_max = (1 << code_bits(data.weight.layout)) - 1;
   std::uniform_int_distribution<int> code(0, code_max);
-  std::vector<uint8_t> codes(static_cast<size_t>(shape.N * shape.K));
-  for (uint8_t& value : codes) value = static_cast<uint8_t>(code(random));
-  set_codes(&data.weight, codes);
+  std::vector<uint8_t> values(static_cast<size_t>(shape.N * shape.K));
+  for (uint8_t& value : values) value = static_cast<uint8_t>(code(random));
+  set_quantized(&data.weight, values);
   set_groups(
       &data.weight, [&] { return scale(random); },
       [&](float of_group) {
@@ -177,7 +177,7 @@ std::vector<float> run_all(const DotData& data, int num_threads = 2) {
 
 struct Expected {
   std::vector<float> y;
-  // What errors are relative to: the sum of |x w| + |x zero| scale, + |bias|.
+  // Errors are relative to this: the sum of |x w| + |x zero| scale, + |bias|.
   std::vector<double> size;
 };
 
@@ -213,7 +213,7 @@ Expected expect(const DotData& data) {
   return expected;
 }
 
-// The largest error, in units of what the kernel may err.
+// The largest error, in units of the kernel's error bound.
 double worst_error(const std::vector<float>& y, const Expected& expected, double error_max) {
   double worst = y.size() == expected.y.size() ? 0.0 : kInfinity;
   for (size_t i = 0; i < y.size() && i < expected.y.size(); ++i) {
@@ -318,18 +318,18 @@ TEST_P(DotGemm, RowsDoNotDependOnTheBatchOrTheThreads) {
   }
 }
 
-// All codes at their largest, and x of the digits that make the largest sums of one sign.
+// All weights at their largest, and x of the slices that make the largest accumulators of one sign.
 TEST_P(DotGemm, DoesNotSaturate) {
-  // In steps of the fixed point: all digits 63; all low digits -64.
-  const float low_digits = -static_cast<float>(62 * 16384 + 64 * 129);
+  // In steps of the fixed point: all slices 63; all low slices -64.
+  const float low_slices = -static_cast<float>(62 * 16384 + 64 * 129);
   const auto fixed_max = static_cast<float>(dot_gemm::kFixedMax);
-  for (const float value : {fixed_max, -fixed_max, low_digits}) {
+  for (const float value : {fixed_max, -fixed_max, low_slices}) {
     for (const int64_t M : {1, 7, 20}) {
       DotCase drawn = shape(ZeroKind::kPoint, M, 33, 300, 128);
       drawn.is_static = true;
       drawn.num_s8_inputs = 256;
       DotData data = make_data(drawn, 7);
-      set_codes(&data.weight, std::vector<uint8_t>(33 * 300, static_cast<uint8_t>(code_max())));
+      set_quantized(&data.weight, std::vector<uint8_t>(33 * 300, static_cast<uint8_t>(code_max())));
       set_groups(
           &data.weight, [] { return 0.01f; }, [](float) { return 0.0f; });
       std::fill(data.x.begin(), data.x.end(), value);
@@ -343,7 +343,8 @@ TEST_P(DotGemm, KeepsItsAccuracyBesideOutliers) {
   for (const int64_t M : {1, 9}) {
     DotData data = make_data(shape(ZeroKind::kPoint, M, 33, 512, 128), 8);
     for (int64_t m = 0; m < M; ++m) data.x[static_cast<size_t>(m * 512 + 37 * (m + 1))] = 1e4f;
-    // So that no outlier meets a code and a zero of 0, and is missing where errors are compared.
+    // Otherwise an outlier could meet a weight and a zero of 0, and be missing where errors are
+    // compared.
     set_groups(
         &data.weight, [] { return 0.01f; }, [](float) { return 1.0f; });
     expect_matches(data);
@@ -398,16 +399,16 @@ TEST_P(DotGemm, RoundsInputsAsItSays) {
     drawn.num_s8_inputs = 128;
     drawn.has_input_perm = has_blocks(GetParam());
     DotData data = make_data(drawn, 11);
-    std::vector<uint8_t> codes(kSize * kSize);
-    // Codes are stored in packed order.
+    std::vector<uint8_t> values(kSize * kSize);
+    // Weights are stored in packed order.
     const auto& order = data.weight.quant.input_perm;
     for (size_t k = 0; k < kSize; ++k) {
-      codes[(order.empty() ? k : static_cast<size_t>(order[k])) * kSize + k] = 1;
+      values[(order.empty() ? k : static_cast<size_t>(order[k])) * kSize + k] = 1;
     }
-    set_codes(&data.weight, codes);
+    set_quantized(&data.weight, values);
     set_groups(
         &data.weight, [] { return 1.0f; }, [](float) { return 0.0f; });
-    // Ties, at both ends of the codes too.
+    // Ties, at both ends of the range too.
     for (size_t i = 0; i < kSize; ++i) data.x[i] = (static_cast<float>(i) - 131.5f) / 64;
     data.x[0] = 127.0f / 64;
     std::vector<int8_t> s8(kSize);

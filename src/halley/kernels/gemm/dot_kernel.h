@@ -1,14 +1,15 @@
-// What the integer dot-product GEMM consists of: a core that multiplies codes by digits of x, the
-// floating-point work around it, and the division of the work. Internal to kernels/gemm.
+// The parts of the integer dot-product GEMM: a core that multiplies quantized weights by int8
+// slices of x, the floating-point work around it, and the work partition. Internal to kernels/gemm.
 //
 // Along K there are spans of 128 inputs, and in each span blocks: inputs that share a scale of the
-// weight. A row of x becomes integers once per call. For s8 activations they are the codes of
-// quantize_s8(), one digit; for blocks of s8 and s4 activations also, with a scale of each span,
-// the activations' own block. Otherwise x is rounded, block by block, to a fixed point of 21 bits,
-//   x = scale * (d2 * 128^2 + d1 * 128 + d0) with digits in [-64, 64), scale = max|x| / kFixedMax,
-// or of 16 bits: x = scale * (d1 * 256 + d0) with digits in [-128, 128), max|x| / kFixedMax16.
-// Codes times digits are summed exactly in integers over a block; then, for each row and feature,
-//   t_d = sum_d - zero * (sum of the digits d of x)        (exact in f32 for zeros that are codes)
+// weight. A row of x becomes integers once per call. s8 activations are the values of
+// quantize_s8(), one slice; so are blocks of s8 and s4 activations, with a scale for each span, the
+// activations' own block. Otherwise x is rounded, block by block, to a fixed point of 21 bits,
+//   x = scale * (d2 * 128^2 + d1 * 128 + d0) with slices in [-64, 64), scale = max|x| / kFixedMax,
+// or of 16 bits: x = scale * (d1 * 256 + d0) with slices in [-128, 128), max|x| / kFixedMax16.
+// Weights times slices are accumulated exactly in integers over a block; then, for each row and
+// feature,
+//   t_d = sum_d - zero * (sum of the slices d of x)        (exact in f32 for integer zeros)
 //   y += (scale * (t2 * 128^2 + (t1 * 128 + t0))) * weight_scale
 // or its counterpart for ZeroKind::kOffset. y is one chain over the blocks, so that no division of
 // rows, panels or threads changes a bit.
@@ -27,50 +28,49 @@ namespace halley::dot_gemm {
 inline constexpr int64_t kSpanInputs = 128;
 inline constexpr int64_t kSpanQuads = kSpanInputs / 4;
 inline constexpr int64_t kSpanUnits = kSpanInputs / kQuadUnitInputs;
-/// The smallest block: vectors of x hold 8 inputs, and codes of 4 bits come in pairs of quads.
+/// The smallest block: vectors of x hold 8 inputs, and weights of 4 bits come in pairs of quads.
 inline constexpr int64_t kBlockInputsMin = 8;
 inline constexpr int64_t kBlocksPerSpanMax = kSpanInputs / kBlockInputsMin;
 
-/// Digits of rows of x that one register tile takes: 2 rows of 3 digits, 3 of 2, or 6 of one.
-inline constexpr int64_t kTileDigitRows = 6;
-inline constexpr int64_t kFixedDigits = 3;
-/// The largest number whose digits all lie in [-64, 63].
+/// Rows of int8 slices in one register tile: 2 rows of x with 3 slices, 3 with 2, or 6 with one.
+inline constexpr int64_t kTileSliceRows = 6;
+inline constexpr int64_t kFixedSlices = 3;
+/// The largest integer whose slices all lie in [-64, 63].
 inline constexpr int32_t kFixedMax = 63 * (128 * 128 + 128 + 1);
-/// The same for 16 bits: two digits in [-128, 127].
+/// The same for 16 bits: two slices in [-128, 127].
 inline constexpr int32_t kFixedMax16 = 127 * (256 + 1);
 
 /// Inputs of a block of a weight: kSpanInputs where its groups allow it, otherwise the largest part
 /// of a span that no border of a group divides.
 int64_t block_inputs(int64_t group_size, int64_t K);
 
-/// R rows of digits times the codes of a panel, over num_pairs pairs of quads: sums [R, kPanelRows]
-/// are set. codes and sums are aligned to 64 bytes.
+/// R rows of slices times the weights of a panel, over num_pairs pairs of quads: sets acc [R,
+/// kPanelRows]. weights and acc are aligned to 64 bytes.
 struct DotArgs {
-  const uint8_t* codes;   // as kU8Quad, or as kU4Quad
-  const uint32_t* words;  // [num_pairs * 2 * words_per_quad, R]
-  int64_t num_pairs;      // at least 1
-  int64_t flush_pairs;    // so many cannot overflow a core that adds up in 16 bits
-  int32_t* sums;
-  /// So far ahead of the codes memory is brought into the second-level cache meanwhile; for codes
-  /// that are read in place.
+  const uint8_t* weights;  // as kU8Quad, or as kU4Quad
+  const uint32_t* words;   // [num_pairs * 2 * words_per_quad, R]
+  int64_t num_pairs;       // at least 1
+  int64_t flush_pairs;     // so many cannot overflow a core that accumulates in 16 bits
+  int32_t* acc;
+  /// Distance of the prefetch into the second-level cache; for weights that are read in place.
   int64_t ahead_bytes;
 };
 
-/// Exact sums of products of codes and digits, for one instruction set.
+/// Exact dot products of quantized weights and slices, for one instruction set.
 struct DotCore {
   const char* name;
-  /// Words of 4 bytes of one digit's quad: 1, the 4 digits as s8, or 2, the digits 0 and 2, then 1
+  /// Words of 4 bytes of one slice's quad: 1, the 4 slices as s8, or 2, the slices 0 and 2, then 1
   /// and 3, as s16.
   int64_t words_per_quad;
-  using Rows = std::array<void (*)(const DotArgs& args), kTileDigitRows>;
+  using Rows = std::array<void (*)(const DotArgs& args), kTileSliceRows>;
   Rows multiply_bytes;  // [R - 1]
-  /// The same in place, for a panel that is used only once. Null where codes have other sizes.
+  /// The same in place, for a panel that is used only once. Null unless weights have 4 bits.
   const Rows* multiply_u4;
 };
 
-/// One row of x to be made digits. Word w of span s of digit row d goes to
-/// words[s * span_stride + w * word_stride + d].
-struct RowDigits {
+/// One row of x to be cut into slices. Word w of span s of slice row d goes to words[s *
+/// span_stride + w * word_stride + d].
+struct RowSlices {
   const float* x = nullptr;
   const QuantParams* quant = nullptr;
   int64_t K = 0;
@@ -83,17 +83,17 @@ struct RowDigits {
   int64_t factors_stride = 0;
 };
 
-/// What a row's block is multiplied by, and the sums of its digits, as f32, all exact.
+/// The scale of a row's block, and the sums of its slices for the zero points, as f32, all exact.
 struct BlockFactors {
-  float scale;     // of the fixed point, or of the span's codes; 1 where the row has one scale
-  float high_sum;  // of the highest digit; 0 for codes
-  float low_sum;   // of the rest: d1 * 128 + d0, d0, or the codes
+  float scale;     // of the fixed point, or of the span; 1 where the row has one scale
+  float high_sum;  // of the highest slice; 0 for quantized activations
+  float low_sum;   // of the rest: d1 * 128 + d0, d0, or the only slice
 };
 
-/// Sums of one block of a tile, to be added to y [num_rows, kPanelRows].
-struct BlockSums {
-  const int32_t* sums;  // [num_rows, digits, kPanelRows]; the digit of the highest value first
-  const float* group;   // kPanelRows scales, kPanelRows zeros
+/// Accumulators of one block of a tile, to be scaled and added to y [num_rows, kPanelRows].
+struct BlockAccumulators {
+  const int32_t* acc;  // [num_rows, slices, kPanelRows]; the slice of the highest value first
+  const float* group;  // kPanelRows scales, kPanelRows zeros
   ZeroKind zero_kind;
   const BlockFactors* factors;  // of each row
   int64_t num_rows;
@@ -102,23 +102,24 @@ struct BlockSums {
 
 /// One row of the table of kernels.
 struct DotKernel {
-  int64_t num_digits;  // kFixedDigits, 2, or 1 for codes of activations
+  int64_t num_slices;  // kFixedSlices, 2, or 1 for quantized activations
   const DotCore& (*core)();
   int64_t flush_pairs;
-  bool is_u4;        // the packed codes are what multiply_u4 reads
+  bool is_u4;        // multiply_u4 can read the packed weights
   bool is_in_place;  // unpack() copies nothing
-  /// Codes of num_units units as bytes: in `scratch` (kSpanQuads * kQuadCodes bytes), or in place.
+  /// The weights of num_units units as bytes: in `scratch` (kSpanQuads * kQuadValues bytes), or in
+  /// place.
   const uint8_t* (*unpack)(const std::byte* packed, int64_t num_units, uint8_t* scratch);
-  /// Returns the row's factor of y: 1, or the scale of its s8 codes.
-  float (*make_digits)(const RowDigits& row);
-  void (*add_block)(const BlockSums& block);
+  /// Returns the row's factor of y: 1, or its per-token scale.
+  float (*make_slices)(const RowSlices& row);
+  void (*add_block)(const BlockAccumulators& block);
 };
 
 /// y = x W^T + bias with one kernel, on all threads of the context.
 void run(const DotKernel& kernel, ExecContext& context, const PackedWeight& weight,
          const float* bias, ConstMatrix x, Matrix y);
 
-/// The kernels for this machine, or for the target that Highway's dispatch was set to.
+/// Each returns the kernel for this machine, or for the target that Highway's dispatch was set to.
 const DotKernel& w2a21_kernel();
 const DotKernel& w3a21_kernel();
 const DotKernel& w4a21_kernel();
@@ -127,10 +128,12 @@ const DotKernel& w4a8_kernel();
 const DotKernel& w4ax_kernel();
 const DotKernel& w8a8_kernel();
 
-/// Cores for codes of up to 4 bits, and of 8, with the instructions of the dispatch's target.
+/// Each returns a core with the instructions of the dispatch's target: for weights of up to 4 bits,
+/// and of 8.
 const DotCore& narrow_core();
 const DotCore& wide_core();
-/// The core with the AVX512-VNNI instructions, for all codes; call only where has_avx512_vnni().
+/// The core with the AVX512-VNNI instructions, for weights of any size; call only where
+/// has_avx512_vnni().
 const DotCore& vnni_core();
 bool has_avx512_vnni();
 

@@ -17,10 +17,10 @@
 HWY_BEFORE_NAMESPACE();
 namespace halley::dot_gemm::HWY_NAMESPACE {
 
-constexpr DotCore::Rows kNarrowU4Rows = kRows<Narrow, PackedU4Codes>;
-constexpr DotCore kNarrowCore = {"narrow", Narrow::kWordsPerQuad, kRows<Narrow, ByteCodes>,
+constexpr DotCore::Rows kNarrowU4Rows = kRows<Narrow, PackedU4Weights>;
+constexpr DotCore kNarrowCore = {"narrow", Narrow::kWordsPerQuad, kRows<Narrow, ByteWeights>,
                                  &kNarrowU4Rows};
-constexpr DotCore kWideCore = {"wide", Wide::kWordsPerQuad, kRows<Wide, ByteCodes>, nullptr};
+constexpr DotCore kWideCore = {"wide", Wide::kWordsPerQuad, kRows<Wide, ByteWeights>, nullptr};
 
 const DotCore& own_narrow_core() { return kNarrowCore; }
 const DotCore& own_wide_core() { return kWideCore; }
@@ -35,80 +35,80 @@ bool may_use_vnni() { return false; }
 const DotCore& best_narrow_core() { return may_use_vnni() ? vnni_core() : kNarrowCore; }
 const DotCore& best_wide_core() { return may_use_vnni() ? vnni_core() : kWideCore; }
 
-// Two products of a code and a digit are added in 16 bits, once for each quad.
-constexpr int64_t flush_pairs(int64_t code_max, int64_t digit_max) {
-  return std::min(kSpanQuads, 32767 / (2 * code_max * digit_max)) / 2;
+// A 16-bit accumulator gets two weights times their slices from each quad.
+constexpr int64_t flush_pairs(int64_t weight_max, int64_t slice_max) {
+  return std::min(kSpanQuads, 32767 / (2 * weight_max * slice_max)) / 2;
 }
 static_assert(flush_pairs(15, 64) == 8 && flush_pairs(15, 128) == 4);
 
 constexpr DotKernel kW2A21 = {
-    .num_digits = kFixedDigits,
+    .num_slices = kFixedSlices,
     .core = best_narrow_core,
     .flush_pairs = flush_pairs(3, 64),
     .is_u4 = false,
     .is_in_place = false,
     .unpack = unpack<TwoBits>,
-    .make_digits = make_fixed_digits<kFixedDigits>,
-    .add_block = add_block<kFixedDigits>,
+    .make_slices = make_fixed_slices<kFixedSlices>,
+    .add_block = add_block<kFixedSlices>,
 };
 constexpr DotKernel kW3A21 = {
-    .num_digits = kFixedDigits,
+    .num_slices = kFixedSlices,
     .core = best_narrow_core,
     .flush_pairs = flush_pairs(7, 64),
     .is_u4 = false,
     .is_in_place = false,
     .unpack = unpack<ThreeBits>,
-    .make_digits = make_fixed_digits<kFixedDigits>,
-    .add_block = add_block<kFixedDigits>,
+    .make_slices = make_fixed_slices<kFixedSlices>,
+    .add_block = add_block<kFixedSlices>,
 };
 constexpr DotKernel kW4A21 = {
-    .num_digits = kFixedDigits,
+    .num_slices = kFixedSlices,
     .core = best_narrow_core,
     .flush_pairs = flush_pairs(15, 64),
     .is_u4 = true,
     .is_in_place = false,
     .unpack = unpack<FourBits>,
-    .make_digits = make_fixed_digits<kFixedDigits>,
-    .add_block = add_block<kFixedDigits>,
+    .make_slices = make_fixed_slices<kFixedSlices>,
+    .add_block = add_block<kFixedSlices>,
 };
 constexpr DotKernel kW4A16 = {
-    .num_digits = 2,
+    .num_slices = 2,
     .core = best_narrow_core,
     .flush_pairs = flush_pairs(15, 128),
     .is_u4 = true,
     .is_in_place = false,
     .unpack = unpack<FourBits>,
-    .make_digits = make_fixed_digits<2>,
+    .make_slices = make_fixed_slices<2>,
     .add_block = add_block<2>,
 };
 constexpr DotKernel kW4A8 = {
-    .num_digits = 1,
+    .num_slices = 1,
     .core = best_narrow_core,
     .flush_pairs = flush_pairs(15, 128),
     .is_u4 = true,
     .is_in_place = false,
     .unpack = unpack<FourBits>,
-    .make_digits = make_s8_digits,
+    .make_slices = make_s8_slices,
     .add_block = add_block<1>,
 };
 constexpr DotKernel kW4Ax = {
-    .num_digits = 1,
+    .num_slices = 1,
     .core = best_narrow_core,
     .flush_pairs = flush_pairs(15, 128),
     .is_u4 = true,
     .is_in_place = false,
     .unpack = unpack<FourBits>,
-    .make_digits = make_block_digits,
+    .make_slices = make_block_slices,
     .add_block = add_block<1, /*kIsScaled=*/true>,
 };
 constexpr DotKernel kW8A8 = {
-    .num_digits = 1,
+    .num_slices = 1,
     .core = best_wide_core,
-    .flush_pairs = kSpanQuads / 2,  // this core adds up in 32 bits
+    .flush_pairs = kSpanQuads / 2,  // this core accumulates in 32 bits
     .is_u4 = false,
     .is_in_place = true,
     .unpack = bytes_in_place,
-    .make_digits = make_s8_digits,
+    .make_slices = make_s8_slices,
     .add_block = add_block<1>,
 };
 

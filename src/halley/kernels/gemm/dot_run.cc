@@ -1,4 +1,4 @@
-// Division of an integer dot-product GEMM among spans, panels and threads.
+// Partitions an integer dot-product GEMM among spans, panels and threads.
 #include <algorithm>
 #include <array>
 #include <numeric>
@@ -15,11 +15,11 @@ namespace {
 
 using panel_gemm::RowTiles;
 
-// Up to so many rows, a thread reads one panel after the other from its begin to its end: memory in
-// its order. The digits of these rows stay in the second-level cache.
+// Up to this M, a thread reads one panel after the other from its begin to its end: memory in its
+// order. The slices of these rows stay in the second-level cache.
 constexpr int64_t kStreamedRows = 16;
-// Otherwise rows between two passes over the weights: a span of their digits takes 48 kB of a
-// second-level cache, and that many uses of unpacked codes make the unpacking cheap.
+// Otherwise rows between two passes over the weights: a span of their slices takes 48 kB of a
+// second-level cache, and that many uses of unpacked weights make the unpacking cheap.
 constexpr int64_t kBlockRows = 128;
 // Panels that share a span of x while it is in the second-level cache.
 constexpr int64_t kGroupPanels = 4;
@@ -27,16 +27,16 @@ constexpr int64_t kGroupPanels = 4;
 constexpr int64_t kTasksPerThread = 4;
 // A task below this size costs more to hand out than to run.
 constexpr int64_t kTaskBytes = 64 * 1024;
-// How far ahead of its use memory is asked for where panels are streamed: no hardware prefetcher
-// looks beyond the end of a page.
+// Prefetch distance where panels are streamed: no hardware prefetcher looks beyond the end of a
+// page.
 constexpr int64_t kAheadBytes = 8192;
 
 // Rows of the accumulators of a task: kBlockRows, and what tiles of unequal size add.
-constexpr int64_t kTaskRowsMax = kBlockRows + 2 * kTileDigitRows;
+constexpr int64_t kTaskRowsMax = kBlockRows + 2 * kTileSliceRows;
 
 // x as the kernel reads it.
 struct PackedX {
-  uint32_t* words = nullptr;  // [spans][tiles][kSpanQuads * words_per_quad][digit rows of the tile]
+  uint32_t* words = nullptr;  // [spans][tiles][kSpanQuads * words_per_quad][slice rows of the tile]
   BlockFactors* factors = nullptr;  // [blocks of all spans][M]
   float* scales = nullptr;          // [M]
 };
@@ -56,14 +56,14 @@ struct Operation {
   int64_t num_groups = 0;
   int64_t panel_bytes = 0;
   int64_t span_bytes = 0;
-  bool reads_packed = false;  // the core reads 4-bit codes in place
+  bool reads_packed = false;  // the core reads 4-bit weights in place
 
   int64_t row_words() const {  // of one row's span
-    return kernel.num_digits * kSpanQuads * core.words_per_quad;
+    return kernel.num_slices * kSpanQuads * core.words_per_quad;
   }
 };
 
-// Grows and stays: a prefill would otherwise map and fault in megabytes for every layer.
+// The buffer grows and stays: a prefill would otherwise map and fault in megabytes for every layer.
 std::byte* packing_memory(size_t num_bytes) {
   thread_local HostBuffer buffer;
   if (buffer.num_bytes() < num_bytes) {
@@ -91,33 +91,33 @@ void pack_x(ExecContext& context, const Operation& op, ConstMatrix x) {
     const int64_t begin = op.tiles.begin(tile);
     const int64_t end = op.tiles.begin(tile + 1);
     for (int64_t m = begin; m < end; ++m) {
-      RowDigits row;
+      RowSlices row;
       row.x = x.row<float>(m);
       row.quant = &op.weight.quant;
       row.K = op.weight.K;
       row.block_inputs = op.block_inputs;
       row.words_per_quad = op.core.words_per_quad;
-      row.words = op.x.words + begin * op.row_words() + (m - begin) * op.kernel.num_digits;
-      row.word_stride = (end - begin) * op.kernel.num_digits;
+      row.words = op.x.words + begin * op.row_words() + (m - begin) * op.kernel.num_slices;
+      row.word_stride = (end - begin) * op.kernel.num_slices;
       row.span_stride = op.tiles.num_rows * op.row_words();
       row.factors = op.x.factors + m;
       row.factors_stride = op.tiles.num_rows;
-      op.x.scales[m] = op.kernel.make_digits(row);
+      op.x.scales[m] = op.kernel.make_slices(row);
     }
   });
 }
 
-// Some tiles of x times some panels, and y of them before scales and bias.
+// Some tiles of x times some panels, and their y before scales and bias.
 struct Task {
   int64_t tile_begin = 0, tile_end = 0;
   int64_t panel_begin = 0, panel_end = 0;
   float* y = nullptr;  // [panels][rows][kPanelRows]
 };
 
-// One span of one panel, whose codes the core reads at `codes`.
+// One span of one panel, whose quantized weights the core reads at `weights`.
 struct PanelSpan {
   int64_t span;
-  const uint8_t* codes;
+  const uint8_t* weights;
   int64_t ahead_bytes;  // of DotArgs
   int64_t num_inputs;
   std::array<const float*, kBlocksPerSpanMax> groups;  // of each block
@@ -136,9 +136,9 @@ void set_groups(const Operation& op, int64_t panel, PanelSpan* at) {
 
 // The span times all tiles of the task; y is the panel's.
 void multiply_span(const Operation& op, const Task& task, const PanelSpan& at, float* y) {
-  alignas(64) std::array<int32_t, kTileDigitRows * kPanelRows> sums;
+  alignas(64) std::array<int32_t, kTileSliceRows * kPanelRows> acc;
   const int64_t M = op.tiles.num_rows;
-  const int64_t quad_bytes = op.reads_packed ? kQuadCodes / 2 : kQuadCodes;
+  const int64_t quad_bytes = op.reads_packed ? kQuadValues / 2 : kQuadValues;
   const auto& rows = op.reads_packed ? *op.core.multiply_u4 : op.core.multiply_bytes;
   const int64_t row_words = op.row_words();
   const BlockFactors* span_factors = op.x.factors + at.span * op.blocks_per_span * M;
@@ -146,16 +146,16 @@ void multiply_span(const Operation& op, const Task& task, const PanelSpan& at, f
   for (int64_t tile = task.tile_begin; tile < task.tile_end; ++tile) {
     const int64_t end = op.tiles.begin(tile + 1);
     const int64_t num_rows = end - begin;
-    const int64_t digit_rows = num_rows * op.kernel.num_digits;
+    const int64_t slice_rows = num_rows * op.kernel.num_slices;
     const uint32_t* words = op.x.words + (at.span * M + begin) * row_words;
     const BlockFactors* factors = span_factors + begin;
     for (int64_t k = 0, block = 0; k < at.num_inputs; k += op.block_inputs, ++block) {
-      // Behind K there are zeros, in the codes as in the digits.
+      // Behind K there are zeros, in the weights as in the slices.
       const int64_t num_inputs = std::min(op.block_inputs, at.num_inputs - k);
-      rows[static_cast<size_t>(digit_rows - 1)](
-          {at.codes + k / 4 * quad_bytes, words + k / 4 * op.core.words_per_quad * digit_rows,
-           ceil_div(num_inputs, int64_t{8}), op.kernel.flush_pairs, sums.data(), at.ahead_bytes});
-      op.kernel.add_block({sums.data(), at.groups[static_cast<size_t>(block)],
+      rows[static_cast<size_t>(slice_rows - 1)](
+          {at.weights + k / 4 * quad_bytes, words + k / 4 * op.core.words_per_quad * slice_rows,
+           ceil_div(num_inputs, int64_t{8}), op.kernel.flush_pairs, acc.data(), at.ahead_bytes});
+      op.kernel.add_block({acc.data(), at.groups[static_cast<size_t>(block)],
                            op.weight.quant.zero_kind, factors, num_rows, y});
       factors += M;
     }
@@ -164,30 +164,30 @@ void multiply_span(const Operation& op, const Task& task, const PanelSpan& at, f
   }
 }
 
-void write_row(const float* sums, float scale, const float* bias, int64_t num_cols, float* y) {
+void write_row(const float* acc, float scale, const float* bias, int64_t num_cols, float* y) {
   if (bias == nullptr) {
-    for (int64_t n = 0; n < num_cols; ++n) y[n] = scale * sums[n];
+    for (int64_t n = 0; n < num_cols; ++n) y[n] = scale * acc[n];
   } else {
-    for (int64_t n = 0; n < num_cols; ++n) y[n] = scale * sums[n] + bias[n];
+    for (int64_t n = 0; n < num_cols; ++n) y[n] = scale * acc[n] + bias[n];
   }
 }
 
-void write_panel(const Operation& op, const Task& task, int64_t panel, const float* sums) {
+void write_panel(const Operation& op, const Task& task, int64_t panel, const float* acc) {
   const int64_t n_begin = panel * kPanelRows;
   const int64_t num_cols = std::min(kPanelRows, op.weight.N - n_begin);
   const float* bias = op.bias == nullptr ? nullptr : op.bias + n_begin;
   const int64_t row_end = op.tiles.begin(task.tile_end);
-  for (int64_t m = op.tiles.begin(task.tile_begin); m < row_end; ++m, sums += kPanelRows) {
+  for (int64_t m = op.tiles.begin(task.tile_begin); m < row_end; ++m, acc += kPanelRows) {
     float* y = op.y.row<float>(m) + n_begin;
     if (num_cols == kPanelRows) {
-      write_row(sums, op.x.scales[m], bias, kPanelRows, y);  // a length that the compiler knows
+      write_row(acc, op.x.scales[m], bias, kPanelRows, y);  // a length that the compiler knows
     } else {
-      write_row(sums, op.x.scales[m], bias, num_cols, y);
+      write_row(acc, op.x.scales[m], bias, num_cols, y);
     }
   }
 }
 
-// Brings the codes of a span into the second-level cache: the first holds what is multiplied now.
+// Brings the weights of a span into the second-level cache: the first holds what is multiplied now.
 void prefetch(const std::byte* from, int64_t num_bytes) {
   constexpr int64_t kLine = 64;
   for (int64_t byte = 0; byte < num_bytes; byte += kLine) {
@@ -195,14 +195,14 @@ void prefetch(const std::byte* from, int64_t num_bytes) {
   }
 }
 
-// The spans are the outer loop, so that the digits of one stay in the second-level cache while the
+// The spans are the outer loop, so that the slices of one stay in the second-level cache while the
 // panels pass.
 void run_task(const Operation& op, const Task& task) {
-  alignas(64) std::array<uint8_t, kSpanQuads * kQuadCodes> scratch;
+  alignas(64) std::array<uint8_t, kSpanQuads * kQuadValues> scratch;
   const int64_t num_panels = task.panel_end - task.panel_begin;
-  const int64_t panel_sums =
+  const int64_t panel_acc =
       (op.tiles.begin(task.tile_end) - op.tiles.begin(task.tile_begin)) * kPanelRows;
-  std::fill_n(task.y, num_panels * panel_sums, 0.0f);
+  std::fill_n(task.y, num_panels * panel_acc, 0.0f);
   PanelSpan at;
   for (at.span = 0; at.span < op.num_spans; ++at.span) {
     at.num_inputs = std::min(kSpanInputs, op.weight.K - at.span * kSpanInputs);
@@ -210,25 +210,25 @@ void run_task(const Operation& op, const Task& task) {
       const int64_t panel = task.panel_begin + i;
       const std::byte* packed =
           op.weight.data.data() + panel * op.panel_bytes + at.span * op.span_bytes;
-      // Where the task reads next; a single panel goes on behind its end.
+      // The task reads on there; a single panel goes on behind its end.
       at.ahead_bytes = kAheadBytes;
       if (num_panels > 1) {
         at.ahead_bytes = i + 1 < num_panels ? op.panel_bytes : op.span_bytes - i * op.panel_bytes;
       }
       if (op.reads_packed) {
-        at.codes = reinterpret_cast<const uint8_t*>(packed);
+        at.weights = reinterpret_cast<const uint8_t*>(packed);
       } else {
         if (!op.kernel.is_in_place) prefetch(packed + at.ahead_bytes, op.span_bytes);
-        at.codes =
+        at.weights =
             op.kernel.unpack(packed, ceil_div(at.num_inputs, kQuadUnitInputs), scratch.data());
         if (!op.kernel.is_in_place) at.ahead_bytes = 0;
       }
       set_groups(op, panel, &at);
-      multiply_span(op, task, at, task.y + i * panel_sums);
+      multiply_span(op, task, at, task.y + i * panel_acc);
     }
   }
   for (int64_t i = 0; i < num_panels; ++i) {
-    write_panel(op, task, task.panel_begin + i, task.y + i * panel_sums);
+    write_panel(op, task, task.panel_begin + i, task.y + i * panel_acc);
   }
 }
 
@@ -285,7 +285,7 @@ void run(const DotKernel& kernel, ExecContext& context, const PackedWeight& weig
   const int64_t M = x.num_rows;
   if (M == 0 || weight.N == 0) return;
   const int64_t K = weight.K;
-  const RowTiles tiles{M, ceil_div(M, kTileDigitRows / kernel.num_digits)};
+  const RowTiles tiles{M, ceil_div(M, kTileSliceRows / kernel.num_slices)};
   Operation op{kernel, kernel.core(), weight, bias, y, tiles, {}};
   op.num_panels = ceil_div(weight.N, kPanelRows);
   op.num_spans = ceil_div(K, kSpanInputs);
@@ -293,7 +293,7 @@ void run(const DotKernel& kernel, ExecContext& context, const PackedWeight& weig
   op.blocks_per_span = kSpanInputs / op.block_inputs;
   op.num_groups = weight.num_groups();
   op.panel_bytes = static_cast<int64_t>(packed_bytes(weight.layout, kPanelRows, K));
-  op.span_bytes = kSpanUnits * kQuadCodes * code_bits(weight.layout);
+  op.span_bytes = kSpanUnits * kQuadValues * code_bits(weight.layout);
   op.reads_packed = kernel.is_u4 && op.core.multiply_u4 != nullptr && tiles.num_tiles == 1;
   HALLEY_CHECK(op.block_inputs >= kBlockInputsMin, weight.quant.group_size, K);
   reserve_x(&op);

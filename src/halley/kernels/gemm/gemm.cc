@@ -37,7 +37,7 @@ void launch_panels(ExecContext& context, const PackedWeight& weight, const float
   panel_gemm::run(kKernel(), context, weight, bias, x, y);
 }
 
-// What a kernel in f32 rounds x to: nothing, or what the weight asks for.
+// Activation quantization of kernels in f32: none, or the one that the weight asks for.
 constexpr std::array kNoActivations = {ActivationQuant::kNone};
 constexpr std::array kS8Activations = {ActivationQuant::kS8Token, ActivationQuant::kS8Static};
 constexpr std::array kBlockActivations = {ActivationQuant::kS4S8Block128};
@@ -67,7 +67,7 @@ std::string nested_rejection(const GemmProblem& problem) {
   return str("multiplies in ", kPrecision, " precision");
 }
 
-// Rounds x and brings it into the order of the codes where the weight asks for that.
+// Quantizes and permutes x where the weight asks for that.
 template <Precision kPrecision>
 void launch_quads(ExecContext& context, const PackedWeight& weight, const float* bias,
                   ConstMatrix x, Matrix y) {

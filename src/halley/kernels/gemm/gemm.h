@@ -1,5 +1,5 @@
-// Y[M,N] = X[M,K] * W[N,K]^T (+ bias[N]) for weights in any packed layout: the problem, the table
-// of kernels, the choice.
+// GEMM on the CPU: Y[M,N] = X[M,K] * W[N,K]^T (+ bias[N]) for weights in any packed layout. Holds
+// the problem, the table of kernels and the choice.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,13 @@
 
 namespace halley {
 
-/// What is asked. M is not part of the choice: a result must not depend on the batch.
+/// The properties of a weight by which a kernel is chosen. M is none of them: a result must not
+/// depend on the batch.
 struct GemmProblem {
   PackedLayout w_layout = PackedLayout::kF16Panel;
   int64_t N = 0;
   int64_t K = 0;
-  // Of quad layouts, as in QuantParams.
+  // The members below are for quad layouts, as in QuantParams.
   int64_t group_size = 0;
   ZeroKind zero_kind = ZeroKind::kPoint;
   bool has_input_perm = false;
@@ -26,7 +27,7 @@ struct GemmProblem {
   Precision precision = Precision::kFull;
 };
 
-/// What the input of a weight in two precisions is rounded to in the low one.
+/// Activation quantization of a weight in two precisions in the low one.
 inline constexpr ActivationQuant kLowActivation = ActivationQuant::kE4m3Token;
 
 /// `full` in low precision.
@@ -39,7 +40,7 @@ constexpr GemmProblem low_problem(GemmProblem full) {
 /// The problem that a weight is for, in full precision.
 GemmProblem problem_of(const PackedWeight& weight);
 
-/// The weight's own, or, in low precision, what stands in their place.
+/// The weight's own, or, in low precision, those that replace them.
 const QuantParams& params_of(const PackedWeight& weight, Precision precision);
 
 /// One kernel. `launch` computes every element of y and nothing else; bias may be null.
@@ -51,15 +52,15 @@ struct GemmKernel {
   std::string (*why_not)(const GemmProblem& problem);
   void (*launch)(ExecContext& context, const PackedWeight& weight, const float* bias, ConstMatrix x,
                  Matrix y);
-  /// What the kernel itself rounds x to (nearest even) before it multiplies, beside what the
-  /// weight's `activation` asks for; f32 where it does not.
+  /// The type that the kernel itself rounds x to (nearest even), after the weight's `activation`;
+  /// f32 where it does not round.
   DType x_dtype;
   /// Largest error of an element of y against gemm_reference() of the x it sees, relative to the
   /// sum of |x[k] w[k]| + |x[k] zero| scale: what the self-check at load allows.
   double error_max;
   /// The instructions that not every machine has; null where it runs on all.
   const char* needs = nullptr;
-  /// Of a layout that has two: the one in which it multiplies.
+  /// The precision in which it multiplies, for layouts that have two.
   Precision precision = Precision::kFull;
 };
 

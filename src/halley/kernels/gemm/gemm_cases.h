@@ -44,7 +44,7 @@ inline std::vector<GemmCase> gemm_test_cases() {
   return cases;
 }
 
-/// A product with a weight in a quad layout.
+/// A GEMM with a weight in a quad layout.
 struct QuadCase {
   GemmCase shape;
   PackedLayout layout = PackedLayout::kU4Quad;
@@ -64,7 +64,7 @@ inline constexpr PackedLayout kQuadLayouts[] = {PackedLayout::kU8Quad, PackedLay
                                                 PackedLayout::kU4Quad, PackedLayout::kU2Quad,
                                                 PackedLayout::kU3Quad};
 
-/// What checkpoints may ask to round the input of a weight in this layout to.
+/// The activation quantizations that checkpoints may ask for with this layout.
 inline std::vector<ActivationQuant> activations_of(PackedLayout layout) {
   switch (layout) {
     case PackedLayout::kU8Quad:
@@ -81,7 +81,7 @@ inline std::vector<ActivationQuant> activations_of(PackedLayout layout) {
 }
 
 /// Groups that cut quads, units of 32 and blocks of 128 and 256 along K in every way, with sizes on
-/// both sides of these boundaries, for one row, few and many.
+/// both sides of these boundaries, for M = 1, small and large M.
 inline std::vector<QuadCase> quad_test_cases() {
   std::vector<QuadCase> cases;
   constexpr int64_t kWholeRow = -1;

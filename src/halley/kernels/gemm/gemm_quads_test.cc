@@ -17,9 +17,9 @@
 #include "halley/kernels/gemm/activation_quant.h"
 #include "halley/kernels/gemm/gemm.h"
 #include "halley/kernels/gemm/gemm_cases.h"
-#include "halley/kernels/gemm/made_up_weights.h"
 #include "halley/kernels/gemm/pack_dense.h"
 #include "halley/kernels/gemm/pack_quads.h"
+#include "halley/kernels/gemm/synthetic_weights.h"
 
 namespace halley {
 namespace {
@@ -60,7 +60,7 @@ GuardedMatrix run_kernel(const GemmKernel& kernel, QuadData& data, int64_t row_b
   return y;
 }
 
-// What is right, and the size of the terms that an error is measured by.
+// The exact result, and the size of the terms that an error is measured by.
 struct Expected {
   std::vector<float> y;
   std::vector<double> size;  // sum of |x w| + |x zero| scale
@@ -133,7 +133,7 @@ TEST(QuadGemm, EveryKernelMatchesTheReferenceOnEveryCase) {
   }
 }
 
-// W is zero but for one input k, where feature n has code n, and x is 1 there.
+// W is zero but for one input k, where feature n has the quantized value n, and x is 1 there.
 TEST(QuadGemm, EveryCodeReachesTheSumExactly) {
   constexpr int64_t kInputs = 8;
   for (const PackedLayout layout : kQuadLayouts) {
@@ -143,11 +143,11 @@ TEST(QuadGemm, EveryCodeReachesTheSumExactly) {
         for (const int64_t M : {1, 2, 40}) {
           QuadData data({{M, N, kInputs}, layout, kInputs, zero_kind}, /*seed=*/3);
           for (int64_t panel = 0; panel * kPanelRows < N; ++panel) {
-            PanelCodes codes(kInputs);
+            PanelValues values(kInputs);
             for (int64_t n = 0; n < std::min(N, kPanelRows); ++n) {
-              codes.at(n, k) = static_cast<uint8_t>(panel * kPanelRows + n);
+              values.at(n, k) = static_cast<uint8_t>(panel * kPanelRows + n);
             }
-            codes.pack(&data.weight, panel);
+            values.pack(&data.weight, panel);
           }
           for (int64_t m = 0; m < M; ++m) {
             for (int64_t i = 0; i < kInputs; ++i) data.x.row(m)[i] = i == k ? 1.0f : 0.0f;

@@ -23,14 +23,14 @@
 namespace halley {
 namespace {
 
-// Sums of up to 5632 f32 products in one chain: each step rounds the partial sum by up to 2^-24 of
+// One chain accumulates up to 5632 terms in f32: each step rounds the partial sum by up to 2^-24 of
 // it, which at random adds K / 6 * 2^-48, 3e-12, to the square of the error relative to a typical
 // sum. The factor of 300 is for cases of few elements, where a sum may be far below typical.
 constexpr double kGemmNmse = 1e-9;
 
 const std::vector<DType> kDenseTypes = {DType::kF32, DType::kF16, DType::kBf16};
 
-// A weight in a checkpoint's form.
+// A weight as a checkpoint stores it.
 struct SourceTensor {
   std::vector<std::byte> bytes;
   TensorView view;
@@ -231,7 +231,7 @@ TEST_P(OnEveryTarget, EveryWeightPatternReachesTheSumExactly) {
         const std::vector<float> y = run_kernel(*kernel, data, 1);
         for (const uint16_t bits : patterns) {
           const float w = dtype == DType::kF16 ? f16_to_f32(bits) : bf16_to_f32(bits);
-          // The bf16 dot product takes subnormal numbers for zero.
+          // The bf16 dot product takes subnormal values for zero.
           const bool is_zero =
               kernel->x_dtype == DType::kBf16 && std::fpclassify(w) == FP_SUBNORMAL;
           const float expected = is_zero ? 0.0f : w;

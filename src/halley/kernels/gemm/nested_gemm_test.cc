@@ -33,7 +33,7 @@ const GemmKernel& kernel_of(const PackedWeight& weight, Precision precision) {
   return find_gemm_kernel(precision == Precision::kLow ? low_problem(problem) : problem);
 }
 
-/// The packed weight [N, K] of f16 numbers, by the words that describe the layout.
+/// Packs f16 weights [N, K], by the words that describe the layout.
 PackedWeight pack_nested(const std::vector<uint16_t>& bits, int64_t N, int64_t K) {
   PackedWeight weight;
   weight.layout = PackedLayout::kNestedF16Quad;
@@ -47,16 +47,16 @@ PackedWeight pack_nested(const std::vector<uint16_t>& bits, int64_t N, int64_t K
   for (int64_t n = 0; n < N; ++n) {
     for (int64_t k = 0; k < K; ++k) {
       const NestedFloat nested = split_f16(bits[static_cast<size_t>(n * K + k)]);
-      const int64_t place = n / kPanelRows * panel_bytes + k / 32 * 1024 + k % 32 / 4 * 128 +
+      const int64_t index = n / kPanelRows * panel_bytes + k / 32 * 1024 + k % 32 / 4 * 128 +
                             n % kPanelRows * 4 + k % 4;
-      bytes[static_cast<size_t>(place)] = nested.upper;
-      bytes[static_cast<size_t>(place + panel_bytes / 2)] = nested.lower;
+      bytes[static_cast<size_t>(index)] = nested.upper;
+      bytes[static_cast<size_t>(index + panel_bytes / 2)] = nested.lower;
     }
   }
   return weight;
 }
 
-/// Any numbers of magnitude at most 1.75, subnormal ones and both zeros too.
+/// Any values of magnitude at most 1.75, subnormal ones and both zeros too.
 std::vector<uint16_t> random_weights(int64_t count, uint32_t seed) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal(0.0f, 0.2f);
@@ -163,7 +163,7 @@ void expect_close(const GemmKernel& kernel, const char* target, NestedData& data
   const auto [M, N, K, has_bias] = data.shape;
   GuardedMatrix y = run_kernel(kernel, data.nested, data, 0, M, 2);
   std::vector<float> x(static_cast<size_t>(K)), w(x);
-  // Of many rows some: reading the weight and rounding the row are slow.
+  // Some of many rows suffice: reading the weight and rounding the row are slow.
   const int64_t row_step = M > 40 ? 9 : 1, output_step = M > 40 ? 7 : 1;
   for (int64_t m = 0; m < M; m += row_step) {
     round_activations(params_of(data.nested, Precision::kLow), {data.x.row(m), x.size()}, x.data());
@@ -192,7 +192,7 @@ TEST(NestedGemm, LowPrecisionMatchesTheReferenceOnEveryCase) {
   }
 }
 
-// What low precision means, without the reference's own reading of the layout.
+// Low precision is e4m3 times e4m3, computed without the reference's own reading of the layout.
 TEST(NestedGemm, TheReferenceIsE4m3TimesE4m3) {
   constexpr int64_t N = 37, K = 45;
   NestedData data({1, N, K}, /*seed=*/3);

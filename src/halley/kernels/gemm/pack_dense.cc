@@ -14,7 +14,7 @@
 namespace halley {
 namespace {
 
-// Where the rows of one panel lie in the source; null for features beyond N.
+// The addresses of one panel's rows in the source; null for features beyond N.
 using PanelSource = std::array<const std::byte*, kPanelRows>;
 
 // Element, or pair of elements, `index` of every row side by side: out is [num_words][kPanelRows].

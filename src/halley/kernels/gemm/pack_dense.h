@@ -17,8 +17,7 @@ PackedLayout dense_layout_for(DType dtype);
 /// no element changes.
 PackedWeight pack_dense(ExecContext& context, std::span<const TensorView> parts);
 
-/// Row n of the weight as f32, in low precision the numbers that are multiplied in it; out has K
-/// elements.
+/// Row n of the weight as f32, in low precision the values that it multiplies; out has K elements.
 void unpack_row(const PackedWeight& weight, int64_t n, float* out,
                 Precision precision = Precision::kFull);
 

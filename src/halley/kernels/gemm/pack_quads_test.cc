@@ -15,18 +15,18 @@
 namespace halley {
 namespace {
 
-constexpr size_t kUnitCodes = 1024;
+constexpr size_t kUnitValues = 1024;
 
-std::vector<uint8_t> random_codes(PackedLayout layout, size_t num_units, uint32_t seed) {
+std::vector<uint8_t> random_values(PackedLayout layout, size_t num_units, uint32_t seed) {
   std::mt19937 random(seed);
-  std::vector<uint8_t> codes(num_units * kUnitCodes);
+  std::vector<uint8_t> values(num_units * kUnitValues);
   const uint32_t mask = (1u << code_bits(layout)) - 1;
-  for (uint8_t& code : codes) code = static_cast<uint8_t>(random() & mask);
-  return codes;
+  for (uint8_t& code : values) code = static_cast<uint8_t>(random() & mask);
+  return values;
 }
 
-// The code of feature n and input k of a unit, read as the words in packed_weight.h say.
-int code_at(PackedLayout layout, const uint8_t* unit, int n, int k) {
+// The value of feature n and input k of a unit, read as the words in packed_weight.h say.
+int value_at(PackedLayout layout, const uint8_t* unit, int n, int k) {
   const int quad = k / 4;
   const int byte = n * 4 + k % 4;
   const auto bits_of_byte = [&](int index, int shift, int mask) {
@@ -45,19 +45,19 @@ int code_at(PackedLayout layout, const uint8_t* unit, int n, int k) {
   }
 }
 
-TEST(PackQuads, PutsEveryCodeInItsPlace) {
+TEST(PackQuads, PutsEveryValueAtItsIndex) {
   constexpr size_t kNumUnits = 3;
   for (const PackedLayout layout : kQuadLayouts) {
     const auto unit_bytes = static_cast<size_t>(128 * code_bits(layout));
-    const std::vector<uint8_t> quads = random_codes(layout, kNumUnits, 1);
+    const std::vector<uint8_t> quads = random_values(layout, kNumUnits, 1);
     std::vector<uint8_t> packed(kNumUnits * unit_bytes + 1, 0xA5);
     pack_quads(layout, quads.data(), kNumUnits, reinterpret_cast<std::byte*>(packed.data()));
     for (size_t unit = 0; unit < kNumUnits; ++unit) {
       for (int n = 0; n < 32; ++n) {
         for (int k = 0; k < 32; ++k) {
           const auto from = static_cast<size_t>(k / 4 * 128 + n * 4 + k % 4);
-          ASSERT_EQ(code_at(layout, packed.data() + unit * unit_bytes, n, k),
-                    quads[unit * kUnitCodes + from])
+          ASSERT_EQ(value_at(layout, packed.data() + unit * unit_bytes, n, k),
+                    quads[unit * kUnitValues + from])
               << layout << " n=" << n << " k=" << k;
         }
       }
@@ -68,17 +68,17 @@ TEST(PackQuads, PutsEveryCodeInItsPlace) {
 
 TEST(PackQuads, UnpacksWhatItPacked) {
   for (const PackedLayout layout : kQuadLayouts) {
-    const std::vector<uint8_t> quads = random_codes(layout, 1, 2);
+    const std::vector<uint8_t> quads = random_values(layout, 1, 2);
     std::vector<std::byte> packed(static_cast<size_t>(128 * code_bits(layout)));
     pack_quads(layout, quads.data(), 1, packed.data());
-    std::vector<uint8_t> again(kUnitCodes, 0xFF);
+    std::vector<uint8_t> again(kUnitValues, 0xFF);
     unpack_unit(layout, packed.data(), again.data());
     EXPECT_EQ(again, quads) << layout;
   }
 }
 
-// Two panels, the second with one feature, whose codes, scales and zeros are functions of their
-// place.
+// Two panels, the second with one feature, whose quantized values, scales and zeros are functions
+// of n and k.
 struct Pattern {
   PackedLayout layout;
   int64_t N, K, group_size;
@@ -105,7 +105,7 @@ struct Pattern {
     EXPECT_EQ(weight.quant.groups.num_bytes(), group_bytes(N, K, group_size));
     const int64_t num_units = (K + 31) / 32;
     for (int64_t panel = 0; panel * 32 < N; ++panel) {
-      std::vector<uint8_t> quads(static_cast<size_t>(num_units) * kUnitCodes);
+      std::vector<uint8_t> quads(static_cast<size_t>(num_units) * kUnitValues);
       for (int64_t n = panel * 32; n < std::min(N, panel * 32 + 32); ++n) {
         for (int64_t k = 0; k < K; ++k) {
           quads[static_cast<size_t>(k / 4 * 128 + n % 32 * 4 + k % 4)] =

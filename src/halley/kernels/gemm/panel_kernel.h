@@ -1,5 +1,5 @@
-// What the arithmetic of a panel GEMM must provide, for one weight layout and one instruction set,
-// and the division of the work that all of them share. Internal to kernels/gemm.
+// The interface of a panel GEMM's arithmetic, for one weight layout and one instruction set, and
+// the work partition that all of them share. Internal to kernels/gemm.
 //
 // y[m][n] is one chain of fused multiply-adds over k = 0, 1, ..., K-1 that starts at zero, plus the
 // bias at the end. Blocks and tiles only say when a part of the chain runs: the partial sum waits
@@ -38,15 +38,15 @@ struct PackedX {
 struct Panel {
   const std::byte* data = nullptr;
   const std::byte* lower = nullptr;  // kNestedF16Quad: the lower bytes; `data` is the upper ones
-  // Of layouts with codes: this panel's scales and zeros, and what they mean.
+  // Quantized layouts: this panel's scales and zeros, and how they dequantize.
   const float* groups = nullptr;
   const QuantParams* quant = nullptr;
 };
 
-/// A block of one panel times some tiles of x, added to y [rows, kPanelRows], or stored where the
-/// block is the first along K.
+/// multiply_block() and multiply_direct() add a block of one panel times some tiles of x to y
+/// [rows, kPanelRows]; they store it where the block is the first along K.
 struct Block {
-  const std::byte* w = nullptr;  // what prepare_block() gave, for multiply_block()
+  const std::byte* w = nullptr;  // the result of prepare_block(), for multiply_block()
   Panel panel;                   // for multiply_direct()
   int64_t k_begin = 0, k_end = 0;
   PackedX x;
@@ -55,13 +55,13 @@ struct Block {
   float* y = nullptr;  // row 0 is the first row of tile_begin
   int64_t y_stride = 0;
   const float* bias = nullptr;  // kPanelRows values, added behind the last block; or null
-  // Weights that will be wanted next, to be brought into the cache meanwhile; or nothing.
+  // The weights of the next block, to be prefetched meanwhile; or null.
   const std::byte* ahead = nullptr;
   int64_t ahead_bytes = 0;
 };
 
-/// Asks for part `index` of num_parts of the block's `ahead`, in the second-level cache: the first
-/// holds what is multiplied now.
+/// Prefetches part `index` of num_parts of the block's `ahead` into the second-level cache: the
+/// first holds the current operands.
 inline void prefetch_ahead(const Block& block, int64_t index, int64_t num_parts) {
   constexpr int64_t kLine = 64;
   const int64_t num_lines = block.ahead_bytes / kLine;
@@ -80,17 +80,17 @@ struct PanelKernel {
   int64_t block_k;               // k of one block of tiles, a multiple of kQuadUnitInputs
   int64_t direct_block_k;        // k of one block of rows, a multiple of kQuadUnitInputs
 
-  /// x [num_rows, num_k] f32 -> words [ceil(num_k / k_per_word)][num_rows] or the
-  /// reverse, as multiply_block() reads them; for one row the two are the same.
+  /// Packs x [num_rows, num_k] f32 into words [ceil(num_k / k_per_word)][num_rows] or the reverse,
+  /// as multiply_block() reads them; for one row the two are the same.
   void (*pack_tile)(const float* x, int64_t row_stride, int64_t num_rows, int64_t num_k,
                     uint32_t* words);
-  /// The block [k_begin, k_end) of a panel as multiply_block() wants it: in `scratch`
+  /// Returns the block [k_begin, k_end) of a panel as multiply_block() wants it: in `scratch`
   /// (block_k * kPanelRows words, aligned to 64 bytes), or in place.
   const std::byte* (*prepare_block)(const Panel& panel, int64_t k_begin, int64_t k_end,
                                     std::byte* scratch);
-  /// With x in tiles.
+  /// Takes x in tiles.
   void (*multiply_block)(const Block& block);
-  /// With x as rows, and the panel itself.
+  /// Takes x as rows, and the panel itself.
   void (*multiply_direct)(const Block& block);
 };
 
@@ -98,12 +98,12 @@ struct PanelKernel {
 void run(const PanelKernel& kernel, ExecContext& context, const PackedWeight& weight,
          const float* bias, ConstMatrix x, Matrix y);
 
-/// The kernels for this machine, or for the target that Highway's dispatch was set to.
+/// Each returns the kernel for this machine, or for the target that Highway's dispatch was set to.
 const PanelKernel& f32_panel_kernel();
 const PanelKernel& f16_panel_kernel();
 const PanelKernel& bf16_panel_kernel();
 
-/// The kernels of the quad layouts, whose codes become f32 weights on the way. Precision counts
+/// The kernels of the quad layouts, which dequantize weights to f32 on the way. Precision counts
 /// where has_low_precision(layout).
 const PanelKernel& quad_panel_kernel(PackedLayout layout, Precision precision = Precision::kFull);
 
@@ -111,11 +111,11 @@ const PanelKernel& quad_panel_kernel(PackedLayout layout, Precision precision = 
 const PanelKernel& bf16_avx512_panel_kernel();
 bool has_avx512_bf16();
 
-/// bf16 times bf16 in AMX tiles; call only where amx_bf16_rejection() is empty. The chain of a sum
-/// is then one of steps of 32 k.
+/// bf16 times bf16 in AMX tiles; call only where amx_bf16_rejection() is empty. The chain of an
+/// accumulator is then one of steps of 32 k.
 const PanelKernel& bf16_amx_panel_kernel();
-/// Why AMX cannot be used, or empty. The first call asks the operating system for permission, which
-/// then holds for the whole process.
+/// Says why AMX cannot be used; empty where it can. The first call asks the operating system for
+/// permission, which then holds for the whole process.
 std::string amx_bf16_rejection();
 
 }  // namespace halley::panel_gemm

@@ -1,7 +1,8 @@
-// The bf16 panel kernel on AMX tiles: x and W in bf16, sums in f32. A pair panel is two tiles of
-// weights side by side: 16 pairs of k times 16 features each. The tile product adds 32 k at a time,
-// even and odd k apart (Intel's manual, TDPBF16PS), so every division of the work cuts k into the
-// same steps of 32. Subnormal numbers count as zero: that is how the instruction works.
+// The bf16 panel kernel on AMX tiles: x and W in bf16, accumulators in f32. A pair panel is two
+// tiles of weights side by side: 16 pairs of k times 16 features each. The tile instruction
+// accumulates 32 k at a time, even and odd k apart (Intel's manual, TDPBF16PS), so every division
+// of the work cuts k into the same steps of 32. Subnormal values count as zero: that is how the
+// instruction works.
 #include "halley/base/check.h"
 #include "halley/kernels/gemm/panel_kernel.h"
 
@@ -31,14 +32,14 @@ namespace {
 
 constexpr int64_t kTileRows = 16;      // of x and of y
 constexpr int64_t kTileRowBytes = 64;  // one row of any tile
-constexpr int64_t kStepK = 32;         // k of one tile product
+constexpr int64_t kStepK = 32;         // k of one tile instruction
 constexpr int64_t kStepPairs = kStepK / 2;
 constexpr int64_t kPairBytes = kPanelRows * 4;  // one pair of k of a panel
 constexpr int64_t kStepBytes = kStepPairs * kPairBytes;
 static_assert(kPairBytes == 2 * kTileRowBytes);
 
-// How far ahead of its use memory is asked for where panels are streamed: no hardware prefetcher
-// looks beyond the end of a page.
+// Prefetch distance where panels are streamed: no hardware prefetcher looks beyond the end of a
+// page.
 constexpr int64_t kAheadBytes = 8192;
 
 // The operand of LDTILECFG. Tiles 0 to 3 are y: two of rows [0, rows0), two of the rows1 rows after
@@ -81,7 +82,7 @@ struct Rows {
 };
 
 template <int kTiles>
-HALLEY_INLINE void open_sums(const Rows& rows, bool is_first) {
+HALLEY_INLINE void load_accumulators(const Rows& rows, bool is_first) {
   if (is_first) {
     _tile_zero(0);
     _tile_zero(1);
@@ -103,7 +104,7 @@ HALLEY_INLINE void open_sums(const Rows& rows, bool is_first) {
 }
 
 template <int kTiles>
-HALLEY_INLINE void close_sums(const Rows& rows) {
+HALLEY_INLINE void store_accumulators(const Rows& rows) {
   const auto stride = rows.y_stride * static_cast<int64_t>(sizeof(float));
   _tile_stored(0, rows.y, stride);
   _tile_stored(1, rows.y + 16, stride);
@@ -147,7 +148,7 @@ void accumulate_tail(const Rows& rows, const std::byte* x, const std::byte* w, i
 
 template <int kTiles, bool kIsStreaming>
 void multiply_rows(const Rows& rows, const std::byte* w, int64_t num_pairs, bool is_first) {
-  open_sums<kTiles>(rows, is_first);
+  load_accumulators<kTiles>(rows, is_first);
   const std::byte* x = rows.x;
   const int64_t to_second = rows.rows0 * rows.x_stride;
   for (; num_pairs >= kStepPairs; num_pairs -= kStepPairs) {
@@ -161,7 +162,7 @@ void multiply_rows(const Rows& rows, const std::byte* w, int64_t num_pairs, bool
     w += kStepBytes;
   }
   if (num_pairs > 0) accumulate_tail<kTiles>(rows, x, w, num_pairs);
-  close_sums<kTiles>(rows);
+  store_accumulators<kTiles>(rows);
 }
 
 void add_bias(const Rows& rows, const float* bias) {

@@ -1,5 +1,6 @@
-// The bf16 panel kernel on the AVX512-BF16 dot product: x and W in bf16, sums in f32. Highway 1.0
-// has no operation for it. Subnormal numbers count as zero: that is how the instruction works.
+// The bf16 panel kernel on the AVX512-BF16 dot product: x and W in bf16, accumulators in f32.
+// Highway 1.0 has no operation for it. Subnormal values count as zero: that is how the instruction
+// works.
 #include "halley/base/check.h"
 #include "halley/kernels/gemm/panel_kernel.h"
 
@@ -24,7 +25,7 @@ namespace {
 #define HALLEY_UNROLL _Pragma("GCC unroll 32")
 #define HALLEY_INLINE inline __attribute__((always_inline))
 
-// 14 rows times the 2 vectors of a panel: 28 sums, 2 vectors of weights, a broadcast.
+// 14 rows times the 2 vectors of a panel: 28 accumulators, 2 vectors of weights, a broadcast.
 constexpr int kTileRows = 14;
 constexpr int kVecs = 2;
 constexpr int kLanes = 16;
@@ -37,8 +38,8 @@ struct TileOutput {
   bool is_first;
 };
 
-// How far ahead of its use memory is asked for where panels are streamed: no hardware prefetcher
-// looks beyond the end of a page.
+// Prefetch distance where panels are streamed: no hardware prefetcher looks beyond the end of a
+// page.
 constexpr int64_t kAheadBytes = 8192;
 
 // The step from one pair of k to the next, and from one row to the next, in pairs.
@@ -50,11 +51,11 @@ struct XSteps {
 template <int kRows, bool kIsStreaming>
 HALLEY_INLINE void multiply_tile(const uint32_t* x, XSteps steps, const std::byte* w,
                                  int64_t num_pairs, const TileOutput& out) {
-  __m512 sums[kRows][kVecs];
+  __m512 acc[kRows][kVecs];
   HALLEY_UNROLL for (int row = 0; row < kRows; ++row) {
     HALLEY_UNROLL for (int v = 0; v < kVecs; ++v) {
-      sums[row][v] = out.is_first ? _mm512_setzero_ps()
-                                  : _mm512_loadu_ps(out.y + row * out.y_stride + v * kLanes);
+      acc[row][v] = out.is_first ? _mm512_setzero_ps()
+                                 : _mm512_loadu_ps(out.y + row * out.y_stride + v * kLanes);
     }
   }
   for (int64_t pair = 0; pair < num_pairs; ++pair, w += kPanelRows * 4, x += steps.k) {
@@ -67,13 +68,13 @@ HALLEY_INLINE void multiply_tile(const uint32_t* x, XSteps steps, const std::byt
     HALLEY_UNROLL for (int row = 0; row < kRows; ++row) {
       const auto factor =
           reinterpret_cast<__m512bh>(_mm512_set1_epi32(static_cast<int>(x[row * steps.row])));
-      sums[row][0] = _mm512_dpbf16_ps(sums[row][0], w0, factor);
-      sums[row][1] = _mm512_dpbf16_ps(sums[row][1], w1, factor);
+      acc[row][0] = _mm512_dpbf16_ps(acc[row][0], w0, factor);
+      acc[row][1] = _mm512_dpbf16_ps(acc[row][1], w1, factor);
     }
   }
   HALLEY_UNROLL for (int row = 0; row < kRows; ++row) {
     HALLEY_UNROLL for (int v = 0; v < kVecs; ++v) {
-      __m512 sum = sums[row][v];
+      __m512 sum = acc[row][v];
       if (out.bias != nullptr) sum = _mm512_add_ps(sum, _mm512_loadu_ps(out.bias + v * kLanes));
       _mm512_storeu_ps(out.y + row * out.y_stride + v * kLanes, sum);
     }
@@ -105,7 +106,7 @@ constexpr MultiplyTile kMultiplyRows[kTileRows] = {
     multiply_rows<11>, multiply_rows<12>, multiply_rows<13>, multiply_rows<14>};
 
 // Sixteen f32 to bf16, rounded to nearest even. The conversion instruction would take subnormal
-// numbers for zero; the product does so anyway.
+// values for zero; the dot product does so anyway.
 HALLEY_INLINE void round_16(const float* from, uint16_t* to) {
   const auto rounded = reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(_mm512_loadu_ps(from)));
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), rounded);

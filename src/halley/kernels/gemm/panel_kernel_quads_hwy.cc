@@ -1,5 +1,5 @@
 // The panel kernels of the quad layouts in f32 arithmetic for every instruction set that Highway
-// knows: codes become exact f32 weights on the way, and are multiplied as such.
+// knows: weights are dequantized to exact f32 on the way, and multiplied as such.
 #include "halley/base/check.h"
 #include "halley/kernels/gemm/panel_kernel.h"
 
@@ -32,48 +32,48 @@ struct WeightStore {
   }
 };
 
-template <class Codes>
+template <class Values>
 HWY_NOINLINE void store_weights(const Panel& panel, const InputRange& range, WeightStore store) {
-  take_range<Codes>(panel, range, &store);
+  take_range<Values>(panel, range, &store);
 }
 
-template <class Codes>
+template <class Values>
 const std::byte* prepare_quads(const Panel& panel, int64_t k_begin, int64_t k_end,
                                std::byte* scratch) {
-  store_weights<Codes>(panel, {k_begin, k_end},
-                       {.block = reinterpret_cast<float*>(scratch),
-                        .k_begin = k_begin,
-                        .k_stride = kTileCols,
-                        .tile_stride = (k_end - k_begin) * kTileCols});
+  store_weights<Values>(panel, {k_begin, k_end},
+                        {.block = reinterpret_cast<float*>(scratch),
+                         .k_begin = k_begin,
+                         .k_stride = kTileCols,
+                         .tile_stride = (k_end - k_begin) * kTileCols});
   return scratch;
 }
 
 // Multiplies weights with one row of x at once, in registers.
-struct RowSums {
+struct RowAccumulators {
   const float* x;
-  Vec sums[kPanelVecs];
+  Vec acc[kPanelVecs];
 
-  explicit RowSums(const float* row) : x(row) {}
+  explicit RowAccumulators(const float* row) : x(row) {}
   // Vector by vector: a copy of the whole would go through memory.
-  RowSums(const RowSums& other) : x(other.x) { *this = other; }
-  HWY_INLINE RowSums& operator=(const RowSums& other) {
-    HALLEY_UNROLL_PANEL for (int v = 0; v < kPanelVecs; ++v) sums[v] = other.sums[v];
+  RowAccumulators(const RowAccumulators& other) : x(other.x) { *this = other; }
+  HWY_INLINE RowAccumulators& operator=(const RowAccumulators& other) {
+    HALLEY_UNROLL_PANEL for (int v = 0; v < kPanelVecs; ++v) acc[v] = other.acc[v];
     return *this;
   }
 
   HWY_INLINE Vec at(int64_t k) const { return hn::Set(F32(), x[k]); }
-  HWY_INLINE void take(Vec factor, int v, Vec w) { sums[v] = hn::MulAdd(factor, w, sums[v]); }
+  HWY_INLINE void take(Vec factor, int v, Vec w) { acc[v] = hn::MulAdd(factor, w, acc[v]); }
 };
 
-template <class Codes>
+template <class Values>
 HWY_NOINLINE void multiply_row(const Block& block) {
-  RowSums row(reinterpret_cast<const float*>(block.x.words));
+  RowAccumulators row(reinterpret_cast<const float*>(block.x.words));
   HALLEY_UNROLL_PANEL for (int v = 0; v < kPanelVecs; ++v) {
-    row.sums[v] = block.k_begin == 0 ? hn::Zero(F32()) : hn::LoadU(F32(), block.y + v * kLanes);
+    row.acc[v] = block.k_begin == 0 ? hn::Zero(F32()) : hn::LoadU(F32(), block.y + v * kLanes);
   }
-  take_range<Codes>(block.panel, {block.k_begin, block.k_end}, &row);
+  take_range<Values>(block.panel, {block.k_begin, block.k_end}, &row);
   HALLEY_UNROLL_PANEL for (int v = 0; v < kPanelVecs; ++v) {
-    Vec sum = row.sums[v];
+    Vec sum = row.acc[v];
     if (block.bias != nullptr) sum = hn::Add(sum, hn::LoadU(F32(), block.bias + v * kLanes));
     hn::StoreU(sum, F32(), block.y + v * kLanes);
   }
@@ -85,16 +85,16 @@ struct NearWeights : F32Weights {
   using F32Weights::F32Weights;
 };
 
-template <class Codes>
+template <class Values>
 void multiply_direct_quads(const Block& block) {
-  if (block.tiles.num_rows == 1) return multiply_row<Codes>(block);
+  if (block.tiles.num_rows == 1) return multiply_row<Values>(block);
   alignas(64) float weights[kDirectInputs * kPanelRows];
   const int64_t num_k = block.k_end - block.k_begin;
-  store_weights<Codes>(block.panel, {block.k_begin, block.k_end},
-                       {.block = weights,
-                        .k_begin = block.k_begin,
-                        .k_stride = kPanelRows,
-                        .tile_stride = kTileCols});
+  store_weights<Values>(block.panel, {block.k_begin, block.k_end},
+                        {.block = weights,
+                         .k_begin = block.k_begin,
+                         .k_stride = kPanelRows,
+                         .tile_stride = kTileCols});
   for (int64_t tile = block.tile_begin; tile < block.tile_end; ++tile) {
     const int64_t begin = block.tiles.begin(tile);
     const RowsX x{block.x.words + begin * block.x.row_stride + block.k_begin, block.x.row_stride};
@@ -106,7 +106,7 @@ void multiply_direct_quads(const Block& block) {
   }
 }
 
-template <class Codes>
+template <class Values>
 constexpr PanelKernel kQuadKernel = {
     .tile_rows_max = kTileRows,
     .direct_tile_rows_max = kTileRows,
@@ -115,30 +115,30 @@ constexpr PanelKernel kQuadKernel = {
     .block_k = 256,
     .direct_block_k = kDirectInputs,
     .pack_tile = pack_tile,
-    .prepare_block = prepare_quads<Codes>,
+    .prepare_block = prepare_quads<Values>,
     .multiply_block = multiply_block,
-    .multiply_direct = multiply_direct_quads<Codes>,
+    .multiply_direct = multiply_direct_quads<Values>,
 };
 
 const PanelKernel& quad_kernel(PackedLayout layout, Precision precision) {
   switch (layout) {
     case PackedLayout::kU8Quad:
-      return kQuadKernel<U8Codes>;
+      return kQuadKernel<U8Values>;
     case PackedLayout::kF8E4M3Quad:
-      return kQuadKernel<F8E4M3Codes>;
+      return kQuadKernel<F8E4M3Values>;
     case PackedLayout::kU4Quad:
-      return kQuadKernel<U4Codes>;
+      return kQuadKernel<U4Values>;
     case PackedLayout::kU2Quad:
-      return kQuadKernel<U2Codes>;
+      return kQuadKernel<U2Values>;
     case PackedLayout::kU3Quad:
-      return kQuadKernel<U3Codes>;
+      return kQuadKernel<U3Values>;
     case PackedLayout::kNestedF16Quad:
-      return precision == Precision::kFull ? kQuadKernel<NestedF16Codes>
-                                           : kQuadKernel<NestedF8Codes>;
+      return precision == Precision::kFull ? kQuadKernel<NestedF16Values>
+                                           : kQuadKernel<NestedF8Values>;
     default:
       HALLEY_CHECK(false, layout);
   }
-  return kQuadKernel<U8Codes>;
+  return kQuadKernel<U8Values>;
 }
 
 }  // namespace halley::panel_gemm::HWY_NAMESPACE

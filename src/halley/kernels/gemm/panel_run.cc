@@ -1,4 +1,4 @@
-// Division of a panel GEMM among blocks and threads.
+// Partitions a panel GEMM among blocks and threads.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -61,15 +61,15 @@ Panel panel_at(const Operation& op, int64_t panel) {
   return result;
 }
 
-// Where input k of a panel begins, or its upper byte: k is a multiple of kQuadUnitInputs, or the
-// end.
+// The byte offset of input k in a panel, or of its upper byte: k is a multiple of kQuadUnitInputs,
+// or the end.
 int64_t bytes_before(const Operation& op, int64_t k) {
   const auto num_bytes = static_cast<int64_t>(packed_bytes(op.weight.layout, kPanelRows, k));
   return has_low_precision(op.weight.layout) ? num_bytes / 2 : num_bytes;
 }
 
-// Where the rows of one panel of y go: into y itself, or, for the last panel where N is no multiple
-// of kPanelRows, into rows of full width from which copy_out() takes the part that exists.
+// The destination of one panel of y: y itself, or, for the last panel where N is no multiple of
+// kPanelRows, rows of full width from which copy_out() takes the part that exists.
 struct PanelOutput {
   float* data = nullptr;
   int64_t stride = 0;
@@ -106,7 +106,7 @@ void copy_out(const Operation& op, int64_t panel, int64_t row_begin, int64_t row
   }
 }
 
-// Few rows: the panel is read once, in place.
+// Small M: the panel is read once, in place.
 void run_direct_panel(const Operation& op, int64_t panel) {
   alignas(64) std::array<float, 64 * kPanelRows> full_rows;
   HALLEY_DCHECK(op.tiles.num_rows <= 64, op.tiles.num_rows);
@@ -138,7 +138,7 @@ void run_direct(ExecContext& context, const Operation& op) {
   });
 }
 
-// How many rows take some panels at a time.
+// The work partition: how many rows take some panels at a time.
 struct Division {
   RowTiles row_blocks;  // in tiles of rows
   int64_t group_panels = kGroupPanels;

@@ -29,17 +29,19 @@ using Vec = hn::Vec<F32>;
 constexpr int kLanes = static_cast<int>(hn::MaxLanes(F32()));
 constexpr int kPanelVecs = static_cast<int>(kPanelRows) / kLanes;
 
-// Sums plus the vectors of one k plus a broadcast fill the register file. kSumsMax is how many sums
-// a full panel's width may take where few rows are multiplied; kPairRows is how many rows leave
-// room for pairs of k that are widened on the way.
+// Accumulators plus the vectors of one k plus a broadcast fill the register file. A full panel's
+// width takes up to kAccumulatorsMax of them at small M; kPairRows rows leave room for pairs of k
+// that are widened on the way.
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
-constexpr int kTileRows = 14, kTileVecs = 2, kPairRows = 12, kSumsMax = 28, kNumRegisters = 32;
+constexpr int kTileRows = 14, kTileVecs = 2, kPairRows = 12, kAccumulatorsMax = 28,
+              kNumRegisters = 32;
 #elif HWY_TARGET == HWY_NEON
-constexpr int kTileRows = 6, kTileVecs = 4, kPairRows = 5, kSumsMax = 24, kNumRegisters = 32;
+constexpr int kTileRows = 6, kTileVecs = 4, kPairRows = 5, kAccumulatorsMax = 24,
+              kNumRegisters = 32;
 #elif HWY_TARGET == HWY_SCALAR
-constexpr int kTileRows = 4, kTileVecs = 2, kPairRows = 4, kSumsMax = 8, kNumRegisters = 16;
+constexpr int kTileRows = 4, kTileVecs = 2, kPairRows = 4, kAccumulatorsMax = 8, kNumRegisters = 16;
 #else  // AVX2, SSE4, SSSE3
-constexpr int kTileRows = 6, kTileVecs = 2, kPairRows = 4, kSumsMax = 8, kNumRegisters = 16;
+constexpr int kTileRows = 6, kTileVecs = 2, kPairRows = 4, kAccumulatorsMax = 8, kNumRegisters = 16;
 #endif
 constexpr int kTileCols = kTileVecs * kLanes;
 constexpr int kTilesPerPanel = kPanelVecs / kTileVecs;
@@ -72,8 +74,8 @@ struct F16Weights {
     const hn::Rebind<hwy::float16_t, F32> f16;
     return hn::PromoteTo(F32(), hn::Load(f16, reinterpret_cast<const hwy::float16_t*>(from)));
 #else
-    // Highway's own conversion has no infinities and NaN here. Exponent and mantissa moved to their
-    // places in an f32 are the value times 2^-112, subnormals included.
+    // Highway's own conversion has no infinities and NaN here. Exponent and mantissa shifted to the
+    // bits that f32 has for them are the value times 2^-112, subnormals included.
     const hn::Rebind<uint16_t, F32> u16;
     const auto bits = hn::PromoteTo(U32(), hn::Load(u16, from));
     const auto magnitude = hn::And(bits, hn::Set(U32(), 0x7FFF));
@@ -131,10 +133,10 @@ struct RowsX {
 };
 
 template <int kRows, int kVecs>
-using Sums = Vec[kRows][kVecs];
+using Accumulators = Vec[kRows][kVecs];
 
-// Brings memory that a later block reads into the cache, a share with every step along k: while one
-// block is used several times, the memory would otherwise stand idle.
+// Prefetches a later block, a share with every step along k: while one block is used several times,
+// the memory bus would otherwise stand idle.
 template <class W>
 struct Ahead {
   static constexpr int kLines = W::kStep * kPanelRows * W::kElementBytes / 64;
@@ -155,13 +157,13 @@ struct NothingAhead {
 
 template <int J, int kRows, int kVecs, class X, class W>
 HWY_INLINE void accumulate(const X& x, const W& w, int64_t k, int v_begin,
-                           Sums<kRows, kVecs>& sums) {
+                           Accumulators<kRows, kVecs>& acc) {
   Vec columns[kVecs];
   HALLEY_UNROLL for (int v = 0; v < kVecs; ++v) columns[v] = w.template load<J>(k, v_begin + v);
   HALLEY_UNROLL for (int row = 0; row < kRows; ++row) {
     const Vec factor = hn::Set(F32(), x.at(k + J, row));
     HALLEY_UNROLL for (int v = 0; v < kVecs; ++v) {
-      sums[row][v] = hn::MulAdd(factor, columns[v], sums[row][v]);
+      acc[row][v] = hn::MulAdd(factor, columns[v], acc[row][v]);
     }
   }
 }
@@ -177,29 +179,30 @@ struct TileOutput {
 template <int kRows, int kVecs, class X, class W, class Next>
 HWY_INLINE void multiply_tile(const X& x, const W& w, int64_t num_k, int v_begin,
                               const TileOutput& out, const Next& ahead) {
-  Sums<kRows, kVecs> sums;
+  Accumulators<kRows, kVecs> acc;
   HALLEY_UNROLL for (int row = 0; row < kRows; ++row) {
     HALLEY_UNROLL for (int v = 0; v < kVecs; ++v) {
-      sums[row][v] = out.is_first ? hn::Zero(F32())
-                                  : hn::LoadU(F32(), out.y + row * out.y_stride + v * kLanes);
+      acc[row][v] = out.is_first ? hn::Zero(F32())
+                                 : hn::LoadU(F32(), out.y + row * out.y_stride + v * kLanes);
     }
   }
   int64_t k = 0;
   for (; k + W::kStep <= num_k; k += W::kStep) {
     ahead.prefetch(k);
-    accumulate<0, kRows, kVecs>(x, w, k, v_begin, sums);
+    accumulate<0, kRows, kVecs>(x, w, k, v_begin, acc);
     if constexpr (W::kStep == 2) {
       if constexpr (kRows * kVecs + 2 * kVecs + 2 > kNumRegisters) {
-        // Loads the pairs again: kept from the first half, they would push sums out of registers.
+        // Loads the pairs again: kept from the first half, they would push accumulators out of
+        // registers.
         std::atomic_signal_fence(std::memory_order_seq_cst);
       }
-      accumulate<1, kRows, kVecs>(x, w, k, v_begin, sums);
+      accumulate<1, kRows, kVecs>(x, w, k, v_begin, acc);
     }
   }
-  if (k < num_k) accumulate<0, kRows, kVecs>(x, w, k, v_begin, sums);
+  if (k < num_k) accumulate<0, kRows, kVecs>(x, w, k, v_begin, acc);
   HALLEY_UNROLL for (int row = 0; row < kRows; ++row) {
     HALLEY_UNROLL for (int v = 0; v < kVecs; ++v) {
-      Vec sum = sums[row][v];
+      Vec sum = acc[row][v];
       if (out.bias != nullptr) sum = hn::Add(sum, hn::LoadU(F32(), out.bias + v * kLanes));
       hn::StoreU(sum, F32(), out.y + row * out.y_stride + v * kLanes);
     }
@@ -231,7 +234,7 @@ struct MultiplyDirect {
   template <int kRows>
   static HWY_NOINLINE void run(const RowsX& x, const W& w, int64_t num_k, const TileOutput& out,
                                const std::byte* ahead, int64_t ahead_bytes) {
-    constexpr int kVecs = kRows * kPanelVecs <= kSumsMax ? kPanelVecs : kTileVecs;
+    constexpr int kVecs = kRows * kPanelVecs <= kAccumulatorsMax ? kPanelVecs : kTileVecs;
     constexpr int64_t kNumPasses = kPanelVecs / kVecs;
     const int64_t num_lines = std::max<int64_t>(1, num_k / W::kStep * Ahead<W>::kLines);
     Ahead<W> share{ahead, ahead_bytes / (kNumPasses * num_lines)};
@@ -305,7 +308,7 @@ void multiply_direct(const Block& block) {
   // The first k of a block is a multiple of kStep, and kPanelRows elements lie at each k.
   const std::byte* w = block.panel.data + block.k_begin * kPanelRows * W::kElementBytes;
   const int64_t num_k = block.k_end - block.k_begin;
-  // What follows the block: the next one, or the next panel.
+  // The memory behind the block: the next one, or the next panel.
   const int64_t bytes = num_k * kPanelRows * W::kElementBytes;
   const int64_t num_tiles = block.tile_end - block.tile_begin;
   for (int64_t tile = block.tile_begin; tile < block.tile_end; ++tile) {

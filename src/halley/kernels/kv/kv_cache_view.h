@@ -33,7 +33,7 @@ struct KvRow {
 ///
 /// q of int8 and int4 is unsigned. int4 has element 2i in the low half of byte i and element 2i + 1
 /// in the high half; with D odd, the last half byte is 0. "zero" is the value of q = 0, about the
-/// row's minimum, not a code: so a row far from 0 loses nothing.
+/// row's minimum, not a quantized value: so a row far from 0 loses nothing.
 struct KvPageLayout {
   KvDType dtype = KvDType::kF16;
   int64_t num_kv_heads = 0;  // J
@@ -92,10 +92,10 @@ void check_sequences(const KvLayerView& cache, std::span<const BatchSequence> se
 /// Shapes    k, v [M, J * D] f32
 /// int8, int4  zero = the largest f16 <= the row's minimum; scale = the smallest f16 >= (maximum -
 ///           zero) / (2^bits - 1), at least 2^-24; q = round((x - zero) / scale). The error is at
-///           most scale / 2; a row of one f16 number, zeros too, is exact. Numbers beyond +-65504
+///           most scale / 2; a row of equal f16 values, zeros too, is exact. Values beyond +-65504
 ///           count as +-65504
 /// fp8       scale = the layer's, or else the row's largest magnitude / 448 (in f32, at least
-///           2^-126); q = x / scale in e4m3, beyond 448 the code of 448
+///           2^-126); q = x / scale in e4m3, beyond 448 it is that of 448
 /// Both      a row with NaN or infinity gets the scale NaN: nothing that was computed from it can
 ///           pass for a number
 /// Writes    the slots of the new tokens in the sequences' pages, nothing else

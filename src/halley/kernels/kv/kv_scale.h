@@ -9,10 +9,10 @@
 
 namespace halley {
 
-/// What stands in the page for a row of int8 or int4.
+/// The scale and zero that the page stores for a row of int8 or int4.
 struct IntRowScale {
   uint16_t scale = 0;  // f16 bits, > 0
-  uint16_t zero = 0;   // f16 bits: the value of code 0
+  uint16_t zero = 0;   // f16 bits: the value of q = 0
 };
 
 inline constexpr float kF16Max = 65504.0f;
@@ -31,8 +31,8 @@ inline uint16_t f16_at_least(float value) {
 }
 
 /// zero = the largest f16 <= min; scale = the smallest f16 >= (max - zero) / top_code, and not 0.
-/// Rounding away from the row's inside keeps all of the row between the first code and the last.
-/// Requires finite min <= max; what lies beyond the f16 numbers counts as the largest of them.
+/// Rounding away from the row's inside keeps all of the row between q = 0 and q = top_code.
+/// Requires finite min <= max; values beyond f16's range count as its largest.
 inline IntRowScale int_row_scale(float min, float max, float top_code) {
   // + 0: of 0 and -0, which are equal, either may have been found as an extreme.
   const uint16_t zero = f16_at_most(std::clamp(min, -kF16Max, kF16Max) + 0.0f);
@@ -42,8 +42,8 @@ inline IntRowScale int_row_scale(float min, float max, float top_code) {
 
 inline constexpr float kE4M3Max = 448.0f;
 
-/// What stands in the page for a row of fp8 without a scale of its layer. Never 0, so that a row of
-/// zeros needs no exception.
+/// The scale that the page stores for a row of fp8 without a scale of its layer. It is never 0, so
+/// that a row of zeros needs no exception.
 inline float fp8_row_scale(float largest_magnitude) {
   return std::max(largest_magnitude / kE4M3Max, std::numeric_limits<float>::min());
 }

@@ -77,7 +77,7 @@ TEST(KvPageLayout, KeepsScalesAlignedForOddSizes) {
   }
 }
 
-// What the cache must hold, by the definition in kv_cache_view.h and in f64.
+// The cache's expected content, by the definition in kv_cache_view.h and in f64.
 struct StoredRow {
   std::vector<std::byte> data;
   std::vector<std::byte> scale;
@@ -89,7 +89,7 @@ void append(std::vector<std::byte>& to, T value) {
   to.insert(to.end(), bytes, bytes + sizeof(T));
 }
 
-// All f16 numbers that are finite, ascending, with the bits of each; of the two zeros, +0.
+// All finite f16 values, ascending, with the bits of each; of the two zeros, +0.
 const std::map<double, uint16_t>& f16_numbers() {
   static const std::map<double, uint16_t> numbers = [] {
     std::map<double, uint16_t> all;
@@ -134,7 +134,7 @@ StoredRow stored_int(std::span<const float> values, int top_code) {
   return row;
 }
 
-// The nearest of all codes; of two, the even one.
+// The nearest of all e4m3 values; of two, the even one.
 uint8_t nearest_e4m3(double value) {
   const double magnitude = std::min(std::abs(value), 448.0);
   uint8_t best = 0;
@@ -314,7 +314,7 @@ TEST(StoreKvRow, IntegersAreWithinHalfAScaleOfEveryValue) {
       ASSERT_GT(scale, 0);
       for (size_t i = 0; i < values.size(); ++i) {
         const double value = std::clamp(static_cast<double>(values[i]), -65504.0, 65504.0);
-        // Code times scale and the steps themselves are good to 2^-23.
+        // q * scale and the steps themselves are good to 2^-23.
         ASSERT_LE(std::abs(row.read[i] - value), scale * (0.5 + 255 * 0x1p-22))
             << dtype << " " << values[i] << " of " << values.size();
       }
@@ -407,7 +407,7 @@ TEST(StoreKvRow, ARowThatIsNotFiniteReadsAsNotANumber) {
   });
 }
 
-// Every f32 that a quotient can be, in steps, and all that lie half way between two codes.
+// Every f32 that a quotient can be, in steps, and all that lie half way between two e4m3 values.
 TEST(StoreKvRow, Fp8RoundsEveryKindOfQuotientToTheNearestCode) {
   std::vector<float> values;
   for (uint8_t code = 0; code < 0x7E; ++code) {

@@ -116,40 +116,40 @@ struct EncodeE4M3 {
 
 constexpr size_t kChunk = 64;  // elements: even, and whole vectors of any width
 
-// codes [kChunk]; those behind `count` are not defined
+// quantized [kChunk]; values behind `count` are not defined
 template <class Encode>
 HWY_INLINE void encode_chunk(const float* from, size_t count, const Encode& encode,
-                             uint8_t* codes) {
+                             uint8_t* quantized) {
   const hn::ScalableTag<float> d;
   const hn::Rebind<uint8_t, decltype(d)> d8;
   const size_t lanes = hn::Lanes(d);
   size_t i = 0;
   for (; i + lanes <= count; i += lanes) {
-    hn::StoreU(hn::DemoteTo(d8, encode(d, hn::LoadU(d, from + i))), d8, codes + i);
+    hn::StoreU(hn::DemoteTo(d8, encode(d, hn::LoadU(d, from + i))), d8, quantized + i);
   }
   if (i == count) return;
-  hn::StoreU(hn::DemoteTo(d8, encode(d, load_first(d, from + i, count - i))), d8, codes + i);
+  hn::StoreU(hn::DemoteTo(d8, encode(d, load_first(d, from + i, count - i))), d8, quantized + i);
 }
 
 template <class Encode>
 void store_bytes(const float* from, size_t size, const Encode& encode, std::byte* to) {
-  HWY_ALIGN uint8_t codes[kChunk];
+  HWY_ALIGN uint8_t quantized[kChunk];
   for (size_t begin = 0; begin < size; begin += kChunk) {
     const size_t count = std::min(kChunk, size - begin);
-    encode_chunk(from + begin, count, encode, codes);
-    std::memcpy(to + begin, codes, count);
+    encode_chunk(from + begin, count, encode, quantized);
+    std::memcpy(to + begin, quantized, count);
   }
 }
 
 template <class Encode>
 void store_half_bytes(const float* from, size_t size, const Encode& encode, std::byte* to) {
-  HWY_ALIGN uint8_t codes[kChunk];
+  HWY_ALIGN uint8_t quantized[kChunk];
   for (size_t begin = 0; begin < size; begin += kChunk) {
     const size_t count = std::min(kChunk, size - begin);
-    encode_chunk(from + begin, count, encode, codes);
-    if (count % 2 != 0) codes[count] = 0;
+    encode_chunk(from + begin, count, encode, quantized);
+    if (count % 2 != 0) quantized[count] = 0;
     for (size_t i = 0; i < count; i += 2) {
-      to[(begin + i) / 2] = static_cast<std::byte>(codes[i] | codes[i + 1] << 4);
+      to[(begin + i) / 2] = static_cast<std::byte>(quantized[i] | quantized[i + 1] << 4);
     }
   }
 }

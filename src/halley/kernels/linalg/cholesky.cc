@@ -1,12 +1,12 @@
 // The Cholesky factor and the inverse of a triangular matrix, block by block: diagonal blocks in
-// f64 (triangular_block.h), all else as products of the f32 GEMM kernel.
+// f64 (triangular_block.h), all else on the f32 GEMM kernel.
 #include <algorithm>
 #include <vector>
 
 #include "halley/base/check.h"
 #include "halley/base/checked_math.h"
+#include "halley/kernels/linalg/gemm_pieces.h"
 #include "halley/kernels/linalg/linalg.h"
-#include "halley/kernels/linalg/product_pieces.h"
 #include "halley/kernels/linalg/triangular_block.h"
 
 namespace halley {
@@ -57,8 +57,8 @@ void update_rest(ExecContext& context, ConstMatrix panel, Matrix rest, PieceBuff
   });
 }
 
-// below = below inverse for a lower triangular inverse: column n of the product needs the columns
-// from n on, so that pieces from the left may take the place of what they were made from.
+// below = below inverse for a lower triangular inverse: column n of the result needs the columns
+// from n on, so that pieces from the left may overwrite their own inputs.
 void multiply_right(ExecContext& context, ConstMatrix inverse, Matrix below, PieceBuffer* buffer) {
   const int64_t K = inverse.num_rows;
   for_pieces(0, K, [&](int64_t n_begin, int64_t n_end) {
@@ -73,8 +73,8 @@ void multiply_right(ExecContext& context, ConstMatrix inverse, Matrix below, Pie
   });
 }
 
-// below = -inverse below for a lower triangular inverse: row m of the product needs the rows up to
-// m, so that pieces from the bottom may take the place of what they were made from.
+// below = -inverse below for a lower triangular inverse: row m of the result needs the rows up to
+// m, so that pieces from the bottom may overwrite their own inputs.
 void multiply_left(ExecContext& context, ConstMatrix inverse, Matrix below, PieceBuffer* buffer) {
   const int64_t M = inverse.num_rows;
   for_pieces(0, below.num_cols, [&](int64_t n_begin, int64_t n_end) {

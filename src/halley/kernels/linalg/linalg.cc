@@ -4,7 +4,7 @@
 
 #include "halley/base/check.h"
 #include "halley/base/checked_math.h"
-#include "halley/kernels/linalg/product_pieces.h"
+#include "halley/kernels/linalg/gemm_pieces.h"
 
 namespace halley {
 namespace {
@@ -57,7 +57,7 @@ void multiply_transposed(ExecContext& context, ConstMatrix a, ConstMatrix b, Mat
   });
 }
 
-void subtract_product(ExecContext& context, ConstMatrix a, ConstMatrix b, Matrix c) {
+void subtract_gemm(ExecContext& context, ConstMatrix a, ConstMatrix b, Matrix c) {
   HALLEY_CHECK(a.num_cols == b.num_rows && c.num_rows == a.num_rows && c.num_cols == b.num_cols,
                a.num_rows, a.num_cols, b.num_rows, b.num_cols, c.num_rows, c.num_cols);
   linalg::PieceBuffer buffer;

@@ -1,5 +1,5 @@
-// Dense linear algebra in f32 for calibration: products, Gram matrices, Cholesky factors. Every
-// result is the same bits for any number of threads.
+// Dense linear algebra in f32 for calibration: GEMM, Gram matrices, Cholesky factors. Every result
+// is the same bits for any number of threads.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@ namespace halley {
 void multiply_transposed(ExecContext& context, ConstMatrix a, ConstMatrix b, Matrix c);
 
 /// c -= a b. Shapes a [M, K], b [K, N], c [M, N], all f32; c may not overlap the others.
-void subtract_product(ExecContext& context, ConstMatrix a, ConstMatrix b, Matrix c);
+void subtract_gemm(ExecContext& context, ConstMatrix a, ConstMatrix b, Matrix c);
 
 /// The sum of (a[i] - b[i])^2, in f64, in order; both of one size.
 double squared_distance(std::span<const float> a, std::span<const float> b);
 
-/// Tokens whose products are added up before the sum is added to a Gram matrix.
+/// Tokens whose x^T x is accumulated before it is added to a Gram matrix.
 inline constexpr int64_t kGramTokens = 512;
 
 /// gram += x^T x, both triangles. Shapes x [T, K], gram [K, K] f32, symmetric. Tokens divided among
@@ -28,8 +28,8 @@ void add_gram(ExecContext& context, ConstMatrix x, Matrix gram);
 
 /// The lower factor L of a = L L^T in place of a's lower triangle; the upper triangle becomes zero.
 /// Shape a [K, K] f32, symmetric; only the lower triangle is read. Returns -1, or the first column
-/// whose pivot is not above zero or not finite: then what is above the diagonal is as it was, and
-/// the rest of no use.
+/// whose pivot is not above zero or not finite: then the part above the diagonal is unchanged, and
+/// the rest undefined.
 [[nodiscard]] int64_t factor_cholesky(ExecContext& context, Matrix a);
 
 /// The inverse of a lower triangular matrix in its place; the upper triangle stays zero.

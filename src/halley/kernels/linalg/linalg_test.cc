@@ -17,7 +17,7 @@ namespace {
 
 constexpr float kGuard = -12345.0f;
 // A chain of K fused multiply-adds errs by at most K * 2^-24 of its terms' sum; these have K < 900.
-constexpr double kProductErrorMax = 6e-5;
+constexpr double kGemmErrorMax = 6e-5;
 
 /// A matrix whose rows lie apart, with guards between them.
 class Guarded {
@@ -66,7 +66,7 @@ class Guarded {
 /// Sum over k of left(k) * right(k), and how far from it `value` is, relative to the sum of the
 /// terms' magnitudes.
 template <class Left, class Right>
-double product_error(double value, int64_t K, const Left& left, const Right& right) {
+double gemm_error(double value, int64_t K, const Left& left, const Right& right) {
   double sum = 0, magnitude = 1e-30;
   for (int64_t k = 0; k < K; ++k) {
     const double term = left(k) * right(k);
@@ -94,11 +94,11 @@ struct Sizes {
   int64_t M, N, K;
 };
 
-const std::vector<Sizes> kProducts = {{0, 3, 4},    {3, 0, 4},     {3, 4, 0},    {1, 1, 1},
-                                      {5, 33, 257}, {769, 31, 65}, {40, 801, 7}, {193, 95, 830}};
+const std::vector<Sizes> kGemmCases = {{0, 3, 4},    {3, 0, 4},     {3, 4, 0},    {1, 1, 1},
+                                       {5, 33, 257}, {769, 31, 65}, {40, 801, 7}, {193, 95, 830}};
 
 TEST(MultiplyTransposed, IsTheDefinition) {
-  for (const auto& [M, N, K] : kProducts) {
+  for (const auto& [M, N, K] : kGemmCases) {
     SCOPED_TRACE(str(M, " ", N, " ", K));
     ThreadPool pool(2);
     ExecContext context{pool};
@@ -109,18 +109,18 @@ TEST(MultiplyTransposed, IsTheDefinition) {
     double error = 0;
     for (int64_t m = 0; m < M; ++m) {
       for (int64_t n = 0; n < N; ++n) {
-        error = std::max(error, product_error(
+        error = std::max(error, gemm_error(
                                     c.f64(m, n), K, [&](int64_t k) { return a.f64(m, k); },
                                     [&](int64_t k) { return b.f64(n, k); }));
       }
     }
-    EXPECT_LT(error, kProductErrorMax);
+    EXPECT_LT(error, kGemmErrorMax);
     EXPECT_TRUE(c.has_guards());
   }
 }
 
-TEST(SubtractProduct, IsTheDefinition) {
-  for (const auto& [M, N, K] : kProducts) {
+TEST(SubtractGemm, IsTheDefinition) {
+  for (const auto& [M, N, K] : kGemmCases) {
     SCOPED_TRACE(str(M, " ", N, " ", K));
     ThreadPool pool(2);
     ExecContext context{pool};
@@ -129,7 +129,7 @@ TEST(SubtractProduct, IsTheDefinition) {
     b.fill(2);
     c.fill(3);
     Guarded before = c;
-    subtract_product(context, a.view(), b.view(), c.view());
+    subtract_gemm(context, a.view(), b.view(), c.view());
     double error = 0;
     for (int64_t m = 0; m < M; ++m) {
       for (int64_t n = 0; n < N; ++n) {
@@ -139,10 +139,10 @@ TEST(SubtractProduct, IsTheDefinition) {
           return k == last ? before.f64(m, n) : -a.f64(m, k);
         };
         const auto right = [&, last](int64_t k) { return k == last ? 1.0 : b.f64(k, n); };
-        error = std::max(error, product_error(c.f64(m, n), K + 1, left, right));
+        error = std::max(error, gemm_error(c.f64(m, n), K + 1, left, right));
       }
     }
-    EXPECT_LT(error, kProductErrorMax);
+    EXPECT_LT(error, kGemmErrorMax);
     EXPECT_TRUE(c.has_guards());
   }
 }
@@ -164,10 +164,10 @@ TEST(AddGram, IsTheDefinitionAndSymmetric) {
         const int64_t last = T;
         const auto left = [&, last](int64_t t) { return t == last ? start : x.f64(t, i); };
         const auto right = [&, last](int64_t t) { return t == last ? 1.0 : x.f64(t, j); };
-        error = std::max(error, product_error(gram.f64(i, j), T + 1, left, right));
+        error = std::max(error, gemm_error(gram.f64(i, j), T + 1, left, right));
       }
     }
-    EXPECT_LT(error, kProductErrorMax);
+    EXPECT_LT(error, kGemmErrorMax);
     EXPECT_TRUE(gram.has_guards());
   }
 }
@@ -288,13 +288,13 @@ TEST(InvertLower, SolvesWhereHalvesHaveSeveralPieces) {
     l.at(i, i) = 1.0f + 0.01f * static_cast<float>(i % 9);
   }
   const auto times_x = [&x](Guarded& matrix) {
-    Guarded product(K, 1);
+    Guarded result(K, 1);
     for (int64_t i = 0; i < K; ++i) {
       double sum = 0;
       for (int64_t j = 0; j < K; ++j) sum += matrix.f64(i, j) * x.f64(j, 0);
-      product.at(i, 0) = static_cast<float>(sum);
+      result.at(i, 0) = static_cast<float>(sum);
     }
-    return product;
+    return result;
   };
   const Guarded expected = x;
   x = times_x(l);
@@ -313,17 +313,17 @@ TEST(Linalg, GivesTheSameBitsForAnyNumberOfThreads) {
   const auto run_all = [](int num_threads) {
     ThreadPool pool(num_threads);
     ExecContext context{pool};
-    Guarded x(100, K), gram(K, K), product(100, K), inverse(K, K);
+    Guarded x(100, K), gram(K, K), result(100, K), inverse(K, K);
     x.fill(7);
     add_gram(context, x.view(), gram.view());
     for (int64_t k = 0; k < K; ++k) gram.at(k, k) += 50.0f;
-    multiply_transposed(context, x.view(), gram.view(), product.view());
-    subtract_product(context, x.view(), gram.view(), product.view());
+    multiply_transposed(context, x.view(), gram.view(), result.view());
+    subtract_gemm(context, x.view(), gram.view(), result.view());
     inverse = gram;
     EXPECT_EQ(factor_cholesky(context, inverse.view()), -1);
     Guarded factor = inverse;
     invert_lower(context, inverse.view());
-    return std::vector<Guarded>{gram, product, factor, inverse};
+    return std::vector<Guarded>{gram, result, factor, inverse};
   };
   const std::vector<Guarded> one = run_all(1);
   for (const int num_threads : {2, 3, 5}) EXPECT_TRUE(run_all(num_threads) == one) << num_threads;

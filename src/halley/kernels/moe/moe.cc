@@ -103,7 +103,7 @@ MoeRouting route_tokens(ConstMatrix router_logits, int64_t num_experts_per_token
   for (int64_t m = 0; m < router_logits.num_rows; ++m) {
     softmax({router_logits.row<float>(m), static_cast<size_t>(num_experts)}, probabilities);
     std::iota(order.begin(), order.end(), 0);
-    // Where all are NaN no comparison is true but that of the ids: the lowest ids are taken.
+    // If all are NaN, no comparison but that of the ids is true: the lowest ids win.
     std::partial_sort(order.begin(), order.begin() + num_experts_per_token, order.end(),
                       [&](int32_t a, int32_t b) {
                         const float left = probabilities[static_cast<size_t>(a)];

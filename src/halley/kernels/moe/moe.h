@@ -13,7 +13,7 @@ namespace halley {
 struct MoeRouting {
   int64_t num_experts_per_token = 0;
   std::vector<int32_t> expert_of;  // [M, num_experts_per_token], ascending expert id in a row
-  std::vector<float> weight_of;    // [M, num_experts_per_token], beside expert_of
+  std::vector<float> weight_of;    // [M, num_experts_per_token], as expert_of
   std::vector<int64_t>
       expert_begin;  // [E + 1]: expert e has slots [expert_begin[e], expert_begin[e+1])
   std::vector<int32_t> slot_row;   // [M * num_experts_per_token]: row of X of a slot

@@ -7,7 +7,8 @@
 
 namespace halley {
 
-/// What the norms of a row share. weight and bias have one element a column; bias may be null.
+/// Parameters that the norms of a row share. weight and bias have one element a column; bias may be
+/// null.
 struct NormParameters {
   const float* weight = nullptr;
   const float* bias = nullptr;

@@ -13,7 +13,7 @@
 namespace halley {
 namespace {
 
-// cos and sin are within 1 ulp, and two products of values of size up to 5 are added.
+// cos and sin are within 1 ulp, and the sum has two terms of size up to 5.
 constexpr double kRopeTolerance = 2e-6;
 
 std::vector<float> frequencies(int64_t rotary_dim) {

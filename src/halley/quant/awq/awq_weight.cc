@@ -126,7 +126,7 @@ void ByInputWeight::read_codes(const CodeBlock& block, uint8_t* quads) const {
       }
       spread_features(words, features + word * kCodesPerWord);
     }
-    uint8_t* out = quads + (k - block.k_begin) / 4 * kQuadCodes;
+    uint8_t* out = quads + (k - block.k_begin) / 4 * kQuadValues;
     if (num_inputs == 4) {
       std::memcpy(out, rows, row_bytes);
       continue;
@@ -186,7 +186,7 @@ void ByFeatureWeight::read_codes(const CodeBlock& block, uint8_t* quads) const {
       }
     }
     codes.write(0, block.num_rows, num_inputs, quads);
-    quads += kQuadUnitInputs / 4 * kQuadCodes;
+    quads += kQuadUnitInputs / 4 * kQuadValues;
   }
 }
 
@@ -244,7 +244,7 @@ void InterleavedWeight::read_codes(const CodeBlock& block, uint8_t* quads) const
       }
     }
     codes.write(0, block.num_rows, num_inputs, quads);
-    quads += kQuadUnitInputs / 4 * kQuadCodes;
+    quads += kQuadUnitInputs / 4 * kQuadValues;
   }
 }
 

@@ -50,12 +50,12 @@ struct UnitCodes {
   void write(int64_t row_begin, int64_t num_rows, int64_t num_inputs, uint8_t* out) const {
     const auto row_bytes = static_cast<size_t>(num_rows) * 4;
     for (int64_t quad = 0; quad < std::min(num_inputs, kQuadUnitInputs) / 4; ++quad) {
-      std::memcpy(out + quad * kQuadCodes, &quads[quad][row_begin], row_bytes);
+      std::memcpy(out + quad * kQuadValues, &quads[quad][row_begin], row_bytes);
     }
     const int64_t num_whole = num_inputs / 4;
     if (num_whole >= kQuadUnitInputs / 4) return;
     for (int64_t row = 0; row < num_rows; ++row) {
-      std::memcpy(out + num_whole * kQuadCodes + row * 4, &quads[num_whole][row_begin + row],
+      std::memcpy(out + num_whole * kQuadValues + row * 4, &quads[num_whole][row_begin + row],
                   static_cast<size_t>(num_inputs % 4));
     }
   }

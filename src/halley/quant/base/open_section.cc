@@ -131,7 +131,7 @@ class PanelPacker {
   /// Permutes all codes of the panel from stored to packed order (act-order).
   void sort_inputs() {
     sorted_.assign(codes_.size(), 0);
-    const auto offset = [](int64_t k) { return k / 4 * kQuadCodes + k % 4; };
+    const auto offset = [](int64_t k) { return k / 4 * kQuadValues + k % 4; };
     for (int64_t k = 0; k < weight_.K; ++k) {
       const uint8_t* from =
           codes_.data() + offset(weight_.quant.input_perm[static_cast<size_t>(k)]);

@@ -65,7 +65,7 @@ class TensorsInMemory : public TensorSource {
 inline std::vector<uint8_t> read_block(const StoredWeight& weight, const CodeBlock& block) {
   constexpr uint8_t kUntouched = 0xEE;
   const int64_t num_quads = (block.k_end - block.k_begin + 3) / 4;
-  std::vector<uint8_t> quads(static_cast<size_t>(num_quads * kQuadCodes), 0);
+  std::vector<uint8_t> quads(static_cast<size_t>(num_quads * kQuadValues), 0);
   std::vector<uint8_t> guarded(quads.size(), kUntouched);
   weight.read_codes(block, quads.data());
   weight.read_codes(block, guarded.data());

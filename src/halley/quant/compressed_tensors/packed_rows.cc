@@ -154,7 +154,7 @@ class PackedRows : public StoredWeight {
     for (int64_t r = 0; r < block.num_rows; ++r) {
       const std::byte* row = row_words(block.row_begin + r);
       uint8_t* to = quads + 4 * r;
-      for (int64_t quad = quad_begin; quad < quad_end; ++quad, to += kQuadCodes) {
+      for (int64_t quad = quad_begin; quad < quad_end; ++quad, to += kQuadValues) {
         const uint32_t codes = spread_quad<kBits>(load_quad<kBits>(row, quad));
         std::memcpy(to, &codes, sizeof(codes));
       }
@@ -183,7 +183,7 @@ class PackedRows : public StoredWeight {
         to[k % 4] = static_cast<uint8_t>(word & mask);
         word >>= bits;
         --left;
-        if (k % 4 == 3) to += kQuadCodes;
+        if (k % 4 == 3) to += kQuadValues;
       }
     }
   }

@@ -240,7 +240,7 @@ void GptqWeight::read_units(const CodeBlock& block, uint8_t* quads) const {
     }
     spread_unit<kBits>(words, &codes);
     codes.write(0, block.num_rows, num_inputs, quads);
-    quads += kQuadUnitInputs / 4 * kQuadCodes;
+    quads += kQuadUnitInputs / 4 * kQuadValues;
   }
 }
 

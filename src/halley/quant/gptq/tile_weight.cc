@@ -107,7 +107,7 @@ void TileWeight::read_codes(const CodeBlock& block, uint8_t* quads) const {
       }
     }
     codes.write(0, block.num_rows, num_inputs, quads);
-    quads += kQuadUnitInputs / 4 * kQuadCodes;
+    quads += kQuadUnitInputs / 4 * kQuadValues;
   }
 }
 

@@ -78,7 +78,7 @@ class TiledWeight : public StoredWeight {
       const std::byte* row = data_.codes.data + tile_byte_of(n, 0, data_.K);
       const int64_t shift = n % kCodeTile / 16 * 4;
       uint8_t* to = quads + 4 * r;
-      for (int64_t k = block.k_begin; k < block.k_end; k += 4, to += kQuadCodes) {
+      for (int64_t k = block.k_begin; k < block.k_end; k += 4, to += kQuadValues) {
         uint32_t bytes;
         std::memcpy(&bytes, row + k / kCodeTile * kTileBytes + k / 4 % 4 * 16 + k / 16 % 2 * 8,
                     sizeof(bytes));
@@ -140,7 +140,7 @@ class TiledWeight : public StoredWeight {
   /// compute in 8 bits, as QServe's do, would wrap around, and nobody can tell which was meant.
   void check_range(int64_t row_begin) const {
     const int64_t num_rows = std::min(kPanelRows, data_.num_rows - row_begin);
-    std::array<uint8_t, kTiledGroup / 4 * kQuadCodes> quads{};
+    std::array<uint8_t, kTiledGroup / 4 * kQuadValues> quads{};
     for (int64_t g = 0; g < data_.K / kTiledGroup; ++g) {
       if (fits_any_code(g, row_begin, num_rows)) continue;
       const CodeBlock block = {.row_begin = row_begin,
@@ -149,11 +149,11 @@ class TiledWeight : public StoredWeight {
                                .k_end = (g + 1) * kTiledGroup};
       read_codes(block, quads.data());
       // Minimum and maximum for each output feature and k % 4.
-      std::array<uint8_t, kQuadCodes> smallest, largest;
+      std::array<uint8_t, kQuadValues> smallest, largest;
       smallest.fill(kCodeMax);
       largest.fill(0);
-      for (size_t quad = 0; quad < quads.size(); quad += kQuadCodes) {
-        for (size_t i = 0; i < kQuadCodes; ++i) {
+      for (size_t quad = 0; quad < quads.size(); quad += kQuadValues) {
+        for (size_t i = 0; i < kQuadValues; ++i) {
           smallest[i] = std::min(smallest[i], quads[quad + i]);
           largest[i] = std::max(largest[i], quads[quad + i]);
         }

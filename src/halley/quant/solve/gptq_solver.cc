@@ -213,7 +213,7 @@ void round_columns(ExecContext& context, Work& work) {
     for_rows(context, work.weight.N, [&](int64_t n) {
       round_row(work, n, begin, rows.cols(begin, end), errors.row<float>(n));
     });
-    subtract_product(context, errors, rows.cols(end, K), work.w.cols(end, K));
+    subtract_gemm(context, errors, rows.cols(end, K), work.w.cols(end, K));
     begin = end;
   }
 }

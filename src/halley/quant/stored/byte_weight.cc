@@ -105,7 +105,7 @@ void read_byte_block(const TensorView& rows, const CodeBlock& block, uint8_t fli
   for (int64_t r = 0; r < block.num_rows; ++r) {
     const std::byte* row = rows.data + (block.row_begin + r) * K;
     uint8_t* to = quads + 4 * r;
-    for (int64_t k = block.k_begin; k < whole_end; k += 4, to += kQuadCodes) {
+    for (int64_t k = block.k_begin; k < whole_end; k += 4, to += kQuadValues) {
       uint32_t quad;
       std::memcpy(&quad, row + k, sizeof(quad));
       quad ^= flip_quad;

@@ -87,13 +87,13 @@ inline std::vector<float> dequantized(const StoredWeight& weight, int64_t num_ro
     const int64_t count = std::min<int64_t>(7, num_rows - begin);
     std::vector<float> groups(static_cast<size_t>(num_groups * 64));
     weight.read_groups(begin, count, groups.data());
-    std::vector<uint8_t> codes(num_quads * kQuadCodes, 0xA5);
+    std::vector<uint8_t> codes(num_quads * kQuadValues, 0xA5);
     for (int64_t k = 0; k < K; k += kQuadUnitInputs) {
       const CodeBlock block = {.row_begin = begin,
                                .num_rows = count,
                                .k_begin = k,
                                .k_end = std::min(K, k + kQuadUnitInputs)};
-      weight.read_codes(block, codes.data() + k / 4 * kQuadCodes);
+      weight.read_codes(block, codes.data() + k / 4 * kQuadValues);
     }
     const CodeBlock all = {.row_begin = 0, .num_rows = count, .k_begin = 0, .k_end = K};
     for (int64_t r = 0; r < count; ++r) {
@@ -111,8 +111,8 @@ inline std::vector<float> dequantized(const StoredWeight& weight, int64_t num_ro
       }
     }
     for (size_t i = 0; i < codes.size(); ++i) {
-      const auto k = static_cast<int64_t>(i / kQuadCodes * 4 + i % 4);
-      const auto r = static_cast<int64_t>(i % kQuadCodes / 4);
+      const auto k = static_cast<int64_t>(i / kQuadValues * 4 + i % 4);
+      const auto r = static_cast<int64_t>(i % kQuadValues / 4);
       if (r >= count || k >= K) HALLEY_CHECK(codes[i] == 0xA5, r, k);
     }
   }

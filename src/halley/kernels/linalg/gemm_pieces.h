@@ -1,4 +1,4 @@
-// Products in pieces of bounded size on the f32 GEMM kernel. Internal to kernels/linalg.
+// GEMMs in pieces of bounded size on the f32 kernel. Internal to kernels/linalg.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace halley::linalg {
 
-/// Rows and columns of one piece of a product: four row blocks of the kernel. A piece of 768 * 768
+/// Rows and columns of one piece of the result: four row blocks of the kernel. A piece of 768 * 768
 /// is large enough to make packing cheap, and its operands take 88 MB at K = 14336.
 inline constexpr int64_t kPieceRows = 768;
 
@@ -22,19 +22,19 @@ void for_pieces(int64_t begin, int64_t end, const Body& body) {
   for (; begin < end; begin += kPieceRows) body(begin, std::min(end, begin + kPieceRows));
 }
 
-/// The operand b [N, K] f32 of a product with its transpose.
+/// Packs b [N, K] f32 for a b^T.
 PackedWeight pack_rows(ExecContext& context, ConstMatrix b);
-/// The operand b [K, N] f32 of a product with b itself.
+/// Packs b [K, N] f32 for a b.
 PackedWeight pack_columns(ExecContext& context, ConstMatrix b);
 
 /// c = a W^T for a packed W [N, K]. Shapes a [M, K], c [M, N]. Each element of c is one chain of
 /// fused multiply-adds over k = 0, 1, ..., K-1, whatever the pieces and threads.
 void multiply(ExecContext& context, ConstMatrix a, const PackedWeight& packed, Matrix c);
 
-/// Memory for the product of one piece.
+/// Memory for the result of one piece.
 class PieceBuffer {
  public:
-  /// At most kPieceRows each; what an earlier call gave is void then.
+  /// At most kPieceRows each; invalidates the matrix of an earlier call.
   Matrix take(int64_t num_rows, int64_t num_cols);
 
  private:

@@ -1,4 +1,4 @@
-#include "halley/kernels/linalg/product_pieces.h"
+#include "halley/kernels/linalg/gemm_pieces.h"
 
 #include <span>
 #include <vector>

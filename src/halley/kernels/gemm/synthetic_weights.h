@@ -14,28 +14,28 @@
 
 namespace halley {
 
-/// Where a test writes the code of one weight: the codes of one panel as pack_quads() wants them.
-class PanelCodes {
+/// The quantized values of one panel as pack_quads() wants them; a test writes them one by one.
+class PanelValues {
  public:
-  explicit PanelCodes(int64_t K)
+  explicit PanelValues(int64_t K)
       : num_units_((K + kQuadUnitInputs - 1) / kQuadUnitInputs),
-        codes_(static_cast<size_t>(num_units_ * kQuadUnitInputs * kPanelRows)) {}
+        values_(static_cast<size_t>(num_units_ * kQuadUnitInputs * kPanelRows)) {}
 
   uint8_t& at(int64_t n, int64_t k) {
-    return codes_[static_cast<size_t>(k / 4 * kQuadCodes + n * 4 + k % 4)];
+    return values_[static_cast<size_t>(k / 4 * kQuadValues + n * 4 + k % 4)];
   }
   void pack(PackedWeight* weight, int64_t panel) const {
     const size_t bytes = packed_bytes(weight->layout, kPanelRows, weight->K);
-    pack_quads(weight->layout, codes_.data(), num_units_,
+    pack_quads(weight->layout, values_.data(), num_units_,
                weight->data.data() + static_cast<size_t>(panel) * bytes);
   }
 
  private:
   int64_t num_units_;
-  std::vector<uint8_t> codes_;
+  std::vector<uint8_t> values_;
 };
 
-/// Codes, scales and zeros are zero.
+/// Quantized values, scales and zeros are zero.
 inline PackedWeight empty_weight(PackedLayout layout, int64_t N, int64_t K, int64_t group_size) {
   PackedWeight weight;
   weight.layout = layout;
@@ -50,7 +50,7 @@ inline PackedWeight empty_weight(PackedLayout layout, int64_t N, int64_t K, int6
 
 /// Scales around 1, some negative, and zeros.
 inline void fill_groups(const QuadCase& quad, std::mt19937& random, PackedWeight* weight) {
-  // Some weights have scales of 24 bits and zeros between numbers: products of the two are rounded.
+  // Some weights have scales of 24 bits and fractional zeros: scale * zero is then rounded.
   const bool is_whole = random() % 3 != 0;
   std::uniform_real_distribution<float> scales(0.5f, 2.0f), fractions(0.0f, 1.0f);
   const auto code_range = static_cast<uint32_t>(1 << code_bits(quad.layout));
@@ -88,15 +88,15 @@ inline PackedWeight make_weight(const QuadCase& quad, uint32_t seed) {
   fill_groups(quad, random, &weight);
   const auto mask = static_cast<uint8_t>((1 << code_bits(quad.layout)) - 1);
   for (int64_t panel = 0; panel * kPanelRows < N; ++panel) {
-    PanelCodes codes(K);
+    PanelValues values(K);
     for (int64_t n = panel * kPanelRows; n < std::min(N, (panel + 1) * kPanelRows); ++n) {
       for (int64_t k = 0; k < K; ++k) {
         auto code = static_cast<uint8_t>(random() & mask);
         if (quad.layout == PackedLayout::kF8E4M3Quad && (code & 0x7F) == 0x7F) code ^= 1;
-        codes.at(n % kPanelRows, k) = code;
+        values.at(n % kPanelRows, k) = code;
       }
     }
-    codes.pack(&weight, panel);
+    values.pack(&weight, panel);
   }
   return weight;
 }
