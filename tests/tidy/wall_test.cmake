@@ -1,7 +1,8 @@
 # The module wall stops the configure step: small projects with one wrong declaration each.
 
 # Configures a project with the modules `low` (layer 1) and `high` (layer 2), whose declarations
-# are given, and the test doubles `low/testing`, and checks that it stops with a message that matches `expected` ("" for: it passes).
+# are given, and the test doubles `low/testing`. Checks that it stops with a message that matches
+# `expected` ("" for: it passes).
 function(expect_configure name low high expected)
   set(project "${FOLDER}/${name}")
   file(REMOVE_RECURSE "${project}")

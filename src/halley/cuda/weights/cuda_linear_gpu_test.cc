@@ -25,9 +25,9 @@
 #include "halley/cuda/weights/cuda_weight_loader.h"
 #include "halley/cuda/weights/decode_quads.h"
 #include "halley/kernels/gemm/activation_quant.h"
-#include "halley/kernels/gemm/gemm_cases.h"
-#include "halley/kernels/gemm/made_up_weights.h"
 #include "halley/kernels/gemm/pack_dense.h"
+#include "halley/kernels/gemm/testing/gemm_cases.h"
+#include "halley/kernels/gemm/testing/made_up_weights.h"
 
 namespace halley::cuda {
 namespace {

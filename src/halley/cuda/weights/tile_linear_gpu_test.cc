@@ -15,8 +15,8 @@
 #include "halley/cuda/testing/gpu_test.h"
 #include "halley/cuda/weights/cuda_weight_loader.h"
 #include "halley/kernels/gemm/activation_quant.h"
-#include "halley/kernels/gemm/made_up_weights.h"
 #include "halley/kernels/gemm/pack_dense.h"
+#include "halley/kernels/gemm/testing/made_up_weights.h"
 
 namespace halley::cuda {
 namespace {

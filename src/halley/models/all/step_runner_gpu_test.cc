@@ -8,8 +8,8 @@
 
 #include <gtest/gtest.h>
 
-#include "halley/models/all/gpu_test_model.h"
-#include "halley/models/all/two_planes.h"
+#include "halley/models/all/testing/gpu_test_model.h"
+#include "halley/models/all/testing/two_planes.h"
 #include "halley/models/base/step_runner.h"
 #include "halley/models/cuda/cuda_decoder.h"
 

@@ -1,5 +1,5 @@
 // What tests of weights in two planes share.
-#include "halley/models/all/two_planes.h"
+#include "halley/models/all/testing/two_planes.h"
 
 #include <algorithm>
 #include <cmath>

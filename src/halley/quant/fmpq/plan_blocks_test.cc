@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "halley/quant/fmpq/made_up_stats.h"
+#include "halley/quant/fmpq/testing/made_up_stats.h"
 
 namespace halley {
 namespace {
