@@ -8,6 +8,7 @@
 #include "halley/base/str.h"
 #include "halley/cuda/ablation/ablation.h"
 #include "halley/cuda/ablation/row_order.h"
+#include "halley/cuda/hopper_tile/testing/forced_plans.h"
 #include "halley/cuda/testing/block_inputs.h"
 #include "halley/cuda/testing/device_matrix.h"
 #include "halley/cuda/testing/gpu_test.h"

@@ -59,7 +59,7 @@ TEST(TilePlan, FewBlocksHaveAllOfTheSharedMemory) {
   constexpr TimedTile kSmall[] = {{{16, 2}, 0.3, 0.3, 2.6, 1}};
   TileFamily family = kFamily;
   family.tiles = kSmall;
-  const TilePlan few = plan_split_tile(family, {16, 4096, 4096}, kDevice, 0, 2);
+  const TilePlan few = plan_dealt(family, {16, 4096, 4096}, kDevice, {.split = 2}).value();
   const TilePlan many = plan_one_tile(family, {16, 57344, 8192}, kDevice, 0);
   EXPECT_GT(many.schedule.num_blocks, kDevice.num_sms);
   EXPECT_GE(few.num_stages, 2 * many.num_stages);

@@ -7,6 +7,7 @@
 
 #include "halley/base/checked_math.h"
 #include "halley/base/str.h"
+#include "halley/cuda/hopper_tile/testing/forced_plans.h"
 #include "halley/cuda/runtime/cuda_graph.h"
 #include "halley/cuda/testing/block_inputs.h"
 #include "halley/cuda/testing/device_matrix.h"

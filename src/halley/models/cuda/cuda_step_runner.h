@@ -63,8 +63,6 @@ class CudaStepRunner final : public StepRunner {
   void launch(const RunnerStep& step, const KvCacheView& cache) override;
   const StepResult& wait() override;
 
-  /// Off: every step is launched operation by operation, for comparisons.
-  void set_graphs(bool has_graphs) { has_graphs_ = has_graphs; }
   const GraphStats& graph_stats() const { return stats_; }
   /// Of the sampler and the records, beside StepMemory.
   static size_t device_bytes(const DecoderConfig& config, const StepLimits& limits);
@@ -104,7 +102,6 @@ class CudaStepRunner final : public StepRunner {
   std::vector<int32_t> rows_;  // whose logits a step has, ascending
   StepResult result_;
 
-  bool has_graphs_ = true;
   std::vector<KvLayerView> cache_;  // that the graphs use
   /// By rows; empty: seen once.
   std::map<std::pair<int64_t, Precision>, std::optional<CudaGraph>> graphs_;

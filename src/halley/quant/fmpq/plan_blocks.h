@@ -30,10 +30,6 @@ struct BlockPlan {
   /// Of stats.rows: sum of importance^2 (x - rounded x)^2 over that of importance^2 x^2, the share
   /// of the output that rounding the input loses where channels are independent. 0 without rows.
   double error = 0;
-
-  double s8_block_share() const;
-  /// Of the layer's multiplications, those with activations of 4 bits.
-  double s4_work_share() const;
 };
 
 /// Sum of squares of each input's weights, over all `weights` [N_i, K] f32, rooted: what an error

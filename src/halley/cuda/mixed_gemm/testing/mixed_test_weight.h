@@ -9,6 +9,7 @@
 #include "halley/core/dtype.h"
 #include "halley/core/float16.h"
 #include "halley/cuda/mixed_gemm/mixed_pack.h"
+#include "halley/cuda/mixed_gemm/mixed_tile.h"
 
 namespace halley::cuda {
 
@@ -29,6 +30,31 @@ inline int64_t test_group_size(MixedKind kind, int64_t K, int64_t group_size) {
 inline DType test_input_dtype(MixedKind kind) {
   if (is_s8(kind)) return DType::kI8;
   return is_f16(kind) ? DType::kF16 : DType::kBf16;
+}
+
+/// Whether a tile rounds weights of 16-bit kinds to the activations' type: it does not where it
+/// scales accumulators by groups. `group_size` as stored.
+constexpr bool are_weights_rounded(const MixedTile& tile, int group_size) {
+  return tile.tokens > (group_size == kChunkInputs ? 48 : 16);
+}
+
+/// The quantized values [N, K] of a packed weight.
+inline std::vector<uint8_t> unpack_mixed(const MixedPacked& packed) {
+  const int64_t chunks_a_row = (packed.K + kChunkInputs - 1) / kChunkInputs;
+  std::vector<uint8_t> codes;
+  codes.reserve(static_cast<size_t>(packed.N * packed.K));
+  for (int64_t n = 0; n < packed.N; ++n) {
+    for (int64_t k = 0; k < packed.K; ++k) {
+      const int64_t chunk = n / kChunkOutputs * chunks_a_row + k / kChunkInputs;
+      const NibblePlace place = nibble_place(packed.kind, static_cast<int>(n % kChunkOutputs),
+                                             static_cast<int>(k % kChunkInputs));
+      const auto at = static_cast<size_t>(chunk * chunk_bytes(packed.kind, packed.group_size));
+      const int byte = packed.chunks[at + static_cast<size_t>(place.byte)];
+      codes.push_back(static_cast<uint8_t>((byte >> place.shift & code_max(packed.kind)) ^
+                                           nibble_flip(packed.kind)));
+    }
+  }
+  return codes;
 }
 
 /// A random weight and the arrays behind it.
