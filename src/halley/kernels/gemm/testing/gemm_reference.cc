@@ -5,6 +5,7 @@
 #include "halley/base/check.h"
 #include "halley/kernels/gemm/activation_quant.h"
 #include "halley/kernels/gemm/gemm.h"
+#include "halley/kernels/gemm/pack_dense.h"
 
 namespace halley {
 

@@ -3,6 +3,7 @@
 
 #include "halley/core/matrix.h"
 #include "halley/core/packed_weight.h"
+#include "halley/core/precision.h"
 
 namespace halley {
 
