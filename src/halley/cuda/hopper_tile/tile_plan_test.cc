@@ -97,6 +97,7 @@ TEST(TilePlan, SharersOfATileAreTheBlocksThatHaveChunksOfIt) {
 
 TEST(TilePlan, FitsTheDevice) {
   const size_t most = tile_workspace_bytes_max(kFamily, kDevice.num_sms);
+  int num_plans = 0;
   for_all_plans([&](const ProductShape&, const CudaDeviceInfo& device, const TilePlan& plan) {
     const int blocks = plan.schedule.num_blocks * plan.split;
     EXPECT_LE(blocks, device.num_sms * plan.tile.blocks);
@@ -107,7 +108,9 @@ TEST(TilePlan, FitsTheDevice) {
     EXPECT_EQ(shared.barriers % 8, 0);
     EXPECT_LE(plan.split, plan.schedule.num_chunks);
     EXPECT_LE(plan.workspace_bytes(), most);
+    ++num_plans;
   });
+  EXPECT_GT(num_plans, 200);
 }
 
 TEST(TilePlan, IsTheSameEveryTime) {
