@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "halley/base/error.h"
+#include "halley/kernels/gemm/gemm.h"
 
 namespace halley::cli {
 namespace {
@@ -179,7 +180,9 @@ TEST(LoadOptions, HandOnWhatWasAskedFor) {
 }
 
 TEST(KernelsInWords, CountsEachKernelOnce) {
-  const GemmKernel full = {.name = "gemm_b"}, low = {.name = "gemm_a"};
+  GemmKernel full = cpu_gemm_kernels()[0], low = full;
+  full.name = "gemm_b";
+  low.name = "gemm_a";
   LinearPlan one, both;
   one.kernel = both.kernel = &full;
   both.low_kernel = &low;

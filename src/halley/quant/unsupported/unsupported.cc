@@ -89,6 +89,6 @@ std::unique_ptr<QuantScheme> detect(const QuantConfig& config, const TensorSourc
 
 std::span<const UnsupportedMethod> unsupported_methods() { return kMethods; }
 
-const QuantFormat kQuantRefused = {.name = "refused", .detect = detect};
+const QuantFormat kQuantUnsupported = {.name = "refused", .detect = detect};
 
 }  // namespace halley
