@@ -1,4 +1,4 @@
-// `halley bench experts`: the experts of a layer on a GPU beside their floors.
+// `halley bench experts`: the experts of a layer on a GPU and their floors.
 #include <cstdio>
 #include <memory>
 #include <utility>

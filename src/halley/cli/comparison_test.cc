@@ -6,7 +6,7 @@
 namespace halley::cli {
 namespace {
 
-/// What the options become, or the parser's exception.
+/// Parses as the command line does; throws the parser's exception.
 WindowOptions parse_windows(const std::vector<std::string>& args) {
   CLI::App app;
   WindowOptions options;

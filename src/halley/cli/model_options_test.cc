@@ -17,7 +17,7 @@ using testing::ThrowsMessage;
 
 const std::string kModel = HALLEY_SOURCE_DIR "/testdata/models/llama";
 
-/// What the options become, or the parser's exception.
+/// Parses as the command line does; throws the parser's exception.
 ModelOptions parse(std::vector<std::string> args) {
   CLI::App app;
   ModelOptions options;

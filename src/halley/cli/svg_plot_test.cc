@@ -17,7 +17,7 @@ using testing::SizeIs;
 
 constexpr double kPixel = 0.11;  // coordinates have one digit behind the point
 
-/// All groups of all matches, as numbers.
+/// All groups of all matches, each read as a number.
 std::vector<std::vector<double>> numbers_of(const std::string& svg, const std::string& pattern) {
   const std::regex regex(pattern);
   std::vector<std::vector<double>> found;
@@ -119,17 +119,17 @@ TEST(SvgPlot, LabelsDoNotCoverEachOther) {
   for (int i = 0; i < 4; ++i) points.push_back(point(1, 1 + 0.001 * i));
   points.push_back(point(2, 2));
   for (PlotPoint& each : points) each.label = "model";
-  std::vector<std::pair<double, double>> places;
+  std::vector<std::pair<double, double>> spots;
   for (const auto& at : numbers_of(
            render_svg({.points = points}),
            R"re(<text class="ink" x="([-\d.]+)" y="([-\d.]+)" text-anchor="start">model<)re")) {
-    places.emplace_back(at[0], at[1]);
+    spots.emplace_back(at[0], at[1]);
   }
-  ASSERT_THAT(places, SizeIs(5));
-  for (size_t i = 0; i < places.size(); ++i) {
+  ASSERT_THAT(spots, SizeIs(5));
+  for (size_t i = 0; i < spots.size(); ++i) {
     for (size_t j = 0; j < i; ++j) {
-      const bool is_apart = std::abs(places[i].first - places[j].first) >= 5 * 6 ||
-                            std::abs(places[i].second - places[j].second) >= 12;
+      const bool is_apart = std::abs(spots[i].first - spots[j].first) >= 5 * 6 ||
+                            std::abs(spots[i].second - spots[j].second) >= 12;
       EXPECT_TRUE(is_apart) << i << " " << j;
     }
   }

@@ -9,7 +9,7 @@
 
 namespace halley {
 
-/// What paged_attention() computes, over the same cache.
+/// Computes what paged_attention() does, over the same cache.
 void paged_attention_reference(const AttentionProblem& problem, const KvLayerView& cache,
                                std::span<const BatchSequence> sequences, ConstMatrix q, Matrix out);
 
