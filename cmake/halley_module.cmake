@@ -11,6 +11,8 @@ set_property(GLOBAL PROPERTY HALLEY_MODULES "")
 # CUDA_SRCS and CUDA_DEPS count in builds that have CUDA, where HALLEY_HAS_CUDA is defined for the
 # sources; NO_CUDA_SRCS in the others.
 # Must be called in src/halley/<NAME>/CMakeLists.txt. Includes are "halley/<NAME>/file.h".
+# A module named X/testing has the test doubles of X: only tests and other such modules may depend
+# on it, and it is built only where one of them needs it.
 function(halley_module)
   cmake_parse_arguments(
     M "HEADERS_ONLY" "NAME;LAYER"
@@ -33,6 +35,7 @@ function(halley_module)
     message(FATAL_ERROR "module '${M_NAME}' is declared in folder '${folder}': the two must agree")
   endif()
   string(REPLACE "/" "_" target "halley_${M_NAME}")
+  string(REGEX MATCH "/testing$" is_testing "${M_NAME}")
   if(M_HEADERS_ONLY)
     add_library(${target} INTERFACE)
     set(public INTERFACE)
@@ -43,10 +46,17 @@ function(halley_module)
     if(HALLEY_HAS_CUDA AND (M_CUDA_SRCS OR M_CUDA_DEPS))
       target_compile_definitions(${target} PRIVATE HALLEY_HAS_CUDA)
     endif()
+    if(is_testing)
+      target_compile_definitions(${target} PRIVATE HALLEY_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+      set_target_properties(${target} PROPERTIES EXCLUDE_FROM_ALL TRUE)
+    endif()
   endif()
   set_target_properties(${target} PROPERTIES HALLEY_LAYER ${M_LAYER})
   set_property(GLOBAL APPEND PROPERTY HALLEY_MODULES ${M_NAME})
   foreach(dep IN LISTS M_DEPS M_PRIVATE_DEPS)
+    if(dep MATCHES "/testing$" AND NOT is_testing)
+      message(FATAL_ERROR "module '${M_NAME}' may not depend on '${dep}', which is for tests alone")
+    endif()
     string(REPLACE "/" "_" dep_target "halley_${dep}")
     if(NOT TARGET ${dep_target})
       message(FATAL_ERROR "module '${M_NAME}' depends on '${dep}', which is not declared before "

@@ -21,6 +21,8 @@ EXTERNAL_INCLUDES = (("hwy/", "hwy::hwy"), ("nlohmann/", "nlohmann_json::nlohman
                      ("CLI/", "CLI11::CLI11"), ("pcre2", "PkgConfig::PCRE2"),
                      ("utf8proc", "PkgConfig::UTF8PROC"),
                      ("sentencepiece", "PkgConfig::SENTENCEPIECE"))
+# The module X/testing has the test doubles of module X. Only tests and its like use it.
+TESTING = "/testing"
 # Except that kernels/base brings Highway for all kernels.
 EXTERNAL_OF_DEPS = {"hwy::hwy"}
 
@@ -164,6 +166,9 @@ class Graph:
                     yield Problem("layer", module.path, module.line,
                                   f"'{module.name}' (layer {module.layer}) may not depend on "
                                   f"'{dep}' (layer {self.modules[dep].layer})")
+                elif dep.endswith(TESTING) and not module.name.endswith(TESTING):
+                    yield Problem("testing", module.path, module.line, f"'{module.name}' may not "
+                                  f"depend on '{dep}', which is for tests alone")
         listed = {s for t in [*self.modules.values(), *self.binaries] for s in t.sources}
         # An executable of its own (the command line's main.cc) is listed in an add_executable.
         plain = " ".join(t for p, t in self.texts.items() if p.endswith("CMakeLists.txt"))
@@ -218,7 +223,8 @@ class Graph:
                               f"'{module.name}' does not declare EXTERNAL {library}")
 
     def _check_binary(self, binary):
-        """A test may include what its DEPS reach, but nothing above the module beside it."""
+        """A test may include what its DEPS reach, but nothing above the module beside it and that
+        module's test doubles."""
         allowed = self.reachable(binary.deps)
         beside = self.module_of(binary.path)
         used, waiting, seen = set(), list(binary.sources), set()
@@ -237,7 +243,8 @@ class Graph:
                 elif target.name not in allowed:
                     yield Problem("undeclared", path, line, f"includes {include}, but "
                                   f"DEPS of '{binary.name}' do not reach '{target.name}'")
-                elif beside and target.layer > beside.layer:
+                elif beside and target.layer > beside.layer and \
+                        target.name != beside.name + TESTING:
                     yield Problem("layer", path, line, f"a test beside '{beside.name}' may not "
                                   f"include '{target.name}' of a higher layer. Move it there.")
         for dep in binary.deps:
@@ -262,9 +269,11 @@ class Graph:
         return ""
 
     def table(self):
-        """The graph as a Markdown table, lowest layer first."""
+        """The graph as a Markdown table, lowest layer first, without the test doubles."""
         rows = ["| layer | module | what it is for | depends on |", "|---:|---|---|---|"]
         for module in sorted(self.modules.values(), key=lambda m: (m.layer, m.name)):
+            if module.name.endswith(TESTING):
+                continue
             deps = ", ".join(f"`{d}`" for d in sorted(module.deps)) or "nothing"
             sentence = self.sentence_of(module).replace("|", "\\|")
             rows.append(f"| {module.layer} | `{module.name}` | {sentence} | {deps} |")

@@ -96,6 +96,26 @@ class Gpu(unittest.TestCase):
         self.assertEqual(rejected.returncode, 2, rejected.stderr)
         self.assertIn("--rows: expected a number up to 8", rejected.stderr)
 
+    def test_all_plans_of_a_layer(self):
+        args = ("bench", "gemm", "--shape", "512x1024", "--problems", "w4ax", "--rows", "16",
+                "--all-plans")
+        plans = json.loads(run(*args, "--json").stdout)["products"]
+        self.assertGreater(len(plans), 1)
+        self.assertEqual(sum(plan["is_chosen"] for plan in plans), 1)
+        fastest = min(plans, key=lambda plan: plan["us_early"])
+        self.assertEqual(json.loads(fastest["tuned"])["rows"], 16)
+        lines = run(*args).stdout.split("Fastest plans\n")[1].splitlines()
+        self.assertEqual(len(lines), 1)
+        self.assertEqual(json.loads(lines[0].rstrip(","))["rows"], 16)
+
+    def test_experts_of_a_layer(self):
+        rows = json.loads(run("bench", "experts", "--rows", "1,4", "--json").stdout)["experts"]
+        self.assertEqual([row["M"] for row in rows], [1, 4, 1, 4])
+        for row in rows:
+            with self.subTest(row=row):
+                self.assertGreater(row["us"], row["floor_us"])
+                self.assertGreater(row["us"], row["routing_us"] + row["sum_us"])
+
     def test_products_of_odd_shapes(self):
         args = ("bench", "gemm", "--shape", "250x1000", "--rows", "1,3,100", "--json")
         result = run(*args)

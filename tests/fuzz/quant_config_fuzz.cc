@@ -8,7 +8,7 @@
 #include "halley/base/error.h"
 #include "halley/quant/all/formats.h"
 #include "halley/quant/base/quant_config.h"
-#include "halley/quant/stored/memory_tensors.h"
+#include "halley/quant/stored/testing/memory_tensors.h"
 
 namespace {
 

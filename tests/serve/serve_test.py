@@ -9,6 +9,7 @@ import http.client
 import json
 import os
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -227,11 +228,10 @@ class LifeTest(unittest.TestCase):
         lengths = [60 + 3 * i for i in range(24)]
         clients = [Background(lambda length=length: server.ask(
             "POST", "/v1/completions", {**body, "max_tokens": length})) for length in lengths]
-        while self.metric(server, "num_requests_waiting") < 20:
-            time.sleep(0.01)
+        self.wait_until("20 requests wait",
+                        lambda: self.metric(server, "num_requests_waiting") >= 20)
         server.signal()
-        while server.ask("GET", "/ready")[0] != 503:  # the signal takes a moment
-            time.sleep(0.01)
+        self.wait_until("the signal has arrived", lambda: server.ask("GET", "/ready")[0] == 503)
         status, headers, text = server.ask("POST", "/v1/completions", {"prompt": "a"})
         self.assertEqual(status, 503)
         self.assertGreaterEqual(int(headers["Retry-After"]), 1)
@@ -247,22 +247,40 @@ class LifeTest(unittest.TestCase):
             self.assertGreater(len(chunks), length / 4)  # some tokens have no text of their own
         self.assertEqual(server.end(), 0)
 
+    def wait_until(self, what, is_so):
+        """Asks again and again: each answer of a server or of /proc takes a moment of its own."""
+        deadline = time.monotonic() + 60
+        while not is_so():
+            self.assertLess(time.monotonic(), deadline, f"expected that {what}")
+
     def metric(self, server, name):
         text = server.ask("GET", "/metrics")[2]
         return float(re.search(rf"^halley:{name}{{[^}}]*}} (\S+)$", text, re.M)[1])
 
+    @staticmethod
+    def has_written(process):
+        return bool(select.select([process.stdout], [], [], 60)[0])
+
+    @staticmethod
+    def has_mapped_weights(process):
+        """Or is past it: the file is mapped only while it is read."""
+        with open(f"/proc/{process.pid}/maps", encoding="utf-8") as file:
+            is_loading = ".safetensors" in file.read()
+        return is_loading or bool(select.select([process.stdout], [], [], 0)[0])
+
     def test_a_killed_server_leaves_nothing_behind(self):
         with tempfile.TemporaryDirectory() as folder:
             options = {"folder": folder, "env": {"TMPDIR": folder, "HOME": folder}}
-            # In the middle of loading.
-            for delay in (0.0, 0.05, 0.2):
-                process = subprocess.Popen(
-                    [os.path.abspath(HALLEY), "serve", os.path.abspath(MODEL), "--port", "0"],
-                    cwd=folder, env={**os.environ, **options["env"]}, stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL)
-                time.sleep(delay)
-                process.kill()
-                self.assertEqual(process.wait(60), -signal.SIGKILL)
+            # As it starts, while it loads, and as soon as it serves.
+            for is_time in (lambda process: True, self.has_mapped_weights, self.has_written):
+                with subprocess.Popen(
+                        [os.path.abspath(HALLEY), "serve", os.path.abspath(MODEL), "--port", "0"],
+                        cwd=folder, env={**os.environ, **options["env"]}, stdout=subprocess.PIPE,
+                        stderr=subprocess.DEVNULL) as process:
+                    self.wait_until("the server comes so far",
+                                    lambda is_time=is_time, it=process: is_time(it))
+                    process.kill()
+                    self.assertEqual(process.wait(60), -signal.SIGKILL)
             # In the middle of answers, and then again at the same port.
             port = 0
             for _ in range(3):

@@ -112,6 +112,32 @@ class Tidy(unittest.TestCase):
             "src/halley/high/high_test.cc": '#include "halley/top/top.h"\n' + TEST_CC},
             "a higher layer")
 
+    DOUBLES = {
+        "src/halley/high/testing/CMakeLists.txt":
+            "halley_module(NAME high/testing LAYER 3 HEADERS_ONLY DEPS low)\n",
+        "src/halley/high/testing/fake.h":
+            '// A double.\n#pragma once\n#include "halley/low/low.h"\n'}
+
+    def test_a_test_may_include_the_doubles_of_the_module_beside_it(self):
+        self.assertEqual(self.problems({
+            **self.DOUBLES,
+            "src/halley/high/CMakeLists.txt":
+                "halley_module(NAME high LAYER 2 SRCS high.cc DEPS low)\n"
+                "halley_test(NAME high_test SRCS high_test.cc DEPS high/testing)\n",
+            "src/halley/high/high_test.cc":
+                '#include "halley/high/testing/fake.h"\n' + TEST_CC}), [])
+
+    def test_a_product_module_may_not_use_doubles(self):
+        self.assert_breaks("testing", {
+            **self.DOUBLES,
+            "src/halley/top/CMakeLists.txt":
+                "halley_module(NAME top LAYER 4 SRCS top.cc DEPS high/testing)\n",
+            "src/halley/top/top.cc": '#include "halley/high/testing/fake.h"\n'},
+            "'top' may not depend on 'high/testing'")
+
+    def test_the_table_of_modules_leaves_doubles_out(self):
+        self.assertNotIn("high/testing", Graph({**CLEAN, **self.DOUBLES}).table())
+
     def test_a_header_of_tests_alone_may_use_what_the_tests_declare(self):
         self.assertEqual(self.problems({
             "src/halley/high/CMakeLists.txt":

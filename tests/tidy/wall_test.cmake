@@ -1,7 +1,8 @@
 # The module wall stops the configure step: small projects with one wrong declaration each.
 
 # Configures a project with the modules `low` (layer 1) and `high` (layer 2), whose declarations
-# are given, and checks that it stops with a message that matches `expected` ("" for: it passes).
+# are given, and the test doubles `low/testing`. Checks that it stops with a message that matches
+# `expected` ("" for: it passes).
 function(expect_configure name low high expected)
   set(project "${FOLDER}/${name}")
   file(REMOVE_RECURSE "${project}")
@@ -9,8 +10,11 @@ function(expect_configure name low high expected)
        "cmake_minimum_required(VERSION 3.25)\nproject(wall NONE)\n"
        "include(\"${HALLEY_SOURCE_DIR}/cmake/halley_module.cmake\")\n"
        "add_library(halley_settings INTERFACE)\n"
-       "add_subdirectory(src/halley/low)\nadd_subdirectory(src/halley/high)\n")
+       "add_subdirectory(src/halley/low)\nadd_subdirectory(src/halley/low/testing)\n"
+       "add_subdirectory(src/halley/high)\n")
   file(WRITE "${project}/src/halley/low/CMakeLists.txt" "halley_module(${low})\n")
+  file(WRITE "${project}/src/halley/low/testing/CMakeLists.txt"
+       "halley_module(NAME low/testing LAYER 1 HEADERS_ONLY)\n")
   file(WRITE "${project}/src/halley/high/CMakeLists.txt" "halley_module(${high})\n")
   execute_process(COMMAND "${CMAKE_COMMAND}" -S "${project}" -B "${project}/build"
                   RESULT_VARIABLE code OUTPUT_VARIABLE output ERROR_VARIABLE output)
@@ -38,3 +42,5 @@ expect_configure(unknown "${low}" "NAME high LAYER 2 HEADERS_ONLY DEPS lower"
 expect_configure(folder "${low}" "NAME other LAYER 2 HEADERS_ONLY"
                  "module 'other' is declared in folder 'high'")
 expect_configure(arguments "${low}" "NAME high" "wrong arguments")
+expect_configure(doubles "${low}" "NAME high LAYER 2 HEADERS_ONLY DEPS low/testing"
+                 "module 'high' may not depend on 'low/testing', which is for tests alone")

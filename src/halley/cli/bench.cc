@@ -18,6 +18,7 @@ Run add_bench(CLI::App& parent) {
 #ifdef HALLEY_HAS_CUDA
   commands.push_back({"ablation", add_bench_ablation});
   commands.push_back({"attention", add_bench_attention});
+  commands.push_back({"experts", add_bench_experts});
   commands.push_back({"gemm", add_bench_gemm});
   commands.push_back({"sampling", add_bench_sampling});
 #endif

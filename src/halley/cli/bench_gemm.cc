@@ -30,6 +30,7 @@ struct GemmOptions {
   ProductOptions products = {.shapes = {}, .rows = cuda::TimeGemmOptions().rows};
   std::vector<std::string> problems;  // none: all that the GPU has kernels for
   std::string from_file, svg_file;
+  bool has_all_plans = false;
 };
 
 // cuBLASLt's, and sums of four bytes that are scaled behind the product, or parts of shared tiles.
@@ -68,7 +69,8 @@ cuda::TimeGemmOptions timing_of(const GemmOptions& options, const DeviceRates& r
                                   .rates = {.bytes_per_second = rates.bytes,
                                             .f16_per_second = rates.f16,
                                             .e4m3_per_second = rates.e4m3,
-                                            .s8_per_second = rates.s8}};
+                                            .s8_per_second = rates.s8},
+                                  .has_all_plans = options.has_all_plans};
   for (const std::string& shape : options.products.shapes) {
     timing.shapes.push_back(parse_shape(shape, "--shape"));
   }
@@ -133,6 +135,7 @@ int run_gemm(const GemmOptions& options) {
   if (!options.gpu.is_json) {
     print_products(times);
     print_summary(summary);
+    if (options.has_all_plans) print_fastest_plans(times);
   }
   return kExitOk;
 }
@@ -155,7 +158,8 @@ Examples:
   halley bench gemm --svg shares.svg
   halley bench gemm --shape 28672x4096 --rows 1,64,8192 --output-json result.json
   halley bench gemm --from result.json --svg shares.svg
-  halley bench gemm --problems u4_s8,u4_group_s8,fp8_tensor --rows 1,16)";
+  halley bench gemm --problems u4_s8,u4_group_s8,fp8_tensor --rows 1,16
+  halley bench gemm --problems w4ax --all-plans)";
 }
 
 }  // namespace
@@ -170,9 +174,12 @@ Run add_bench_gemm(CLI::App& bench) {
                  "Problems to time, separated by commas. Default: all that the GPU has kernels for")
       ->delimiter(',')
       ->check(CLI::IsMember(names));
+  app.add_flag("--all-plans", options->has_all_plans,
+               "Time all plans of kernels that have several; print the fastest ones of nested_f16 "
+               "and w4ax as lines of cuda/hopper_tile/tuned_h200.json");
   app.add_option("--from", options->from_file,
                  "Show what an earlier --json or --output-json has, from a file, instead of timing")
-      ->excludes("--shape", "--rows", "--problems");
+      ->excludes("--shape", "--rows", "--problems", "--all-plans");
   app.add_option("--svg", options->svg_file, "Plot the shares of the roofline to a file");
   add_gpu_options(app, options->gpu);
   app.footer(footer());

@@ -12,18 +12,18 @@
 namespace halley::cli {
 
 struct ServeLoadOptions {
-  std::string model;
+  std::string model = {};
   std::string endpoint = "/v1/completions";
   int64_t num_prompts = 1000;
   double request_rate = std::numeric_limits<double>::infinity();
   double burstiness = 1;
   int64_t burst_size = 1;
-  std::string trace;  // a file; replaces rate and lengths
+  std::string trace = {};  // a file; replaces rate and lengths
   double rate_scale = 1;
   int64_t trace_max_input = 0, trace_max_output = 0;  // 0: as the trace says
   int64_t input_len = 1024, output_len = 128;
   double range_ratio = 0;
-  std::string tokenizer;  // a model's folder
+  std::string tokenizer = {};  // a model's folder
   uint64_t seed = 0;
   double temperature = 0;
   bool ignore_eos = false;

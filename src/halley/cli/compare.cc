@@ -17,6 +17,7 @@
 #include "halley/base/str.h"
 #include "halley/cli/batch_run.h"
 #include "halley/cli/command.h"
+#include "halley/cli/compared_model.h"
 #include "halley/cli/comparison.h"
 #include "halley/cli/model_options.h"
 #include "halley/cli/progress.h"
@@ -43,34 +44,6 @@ struct CompareOptions {
   bool has_speed = true;
   bool is_json = false;
 };
-
-void apply_setting(const std::string& setting, ModelOptions& options) {
-  const size_t equal = std::min(setting.find('='), setting.size());
-  const std::string name = setting.substr(0, equal);
-  const std::string value = setting.substr(std::min(equal + 1, setting.size()));
-  if (name == "kv" && kv_dtype_from_name(value)) {
-    options.kv_dtype = value;
-  } else if (name == "precision" && (value == "full" || value == "low")) {
-    options.precision = value;
-  } else {
-    throw InputError(
-        str("MODEL@SETTINGS: expected kv=f32, f16, bf16, int8, int4 or fp8, or "
-            "precision=full or low, got ",
-            quote(setting), "."));
-  }
-}
-
-// MODEL, or MODEL@SETTING,SETTING where what follows the last @ has a "=".
-ModelOptions candidate_options(const std::string& text, const ModelOptions& defaults) {
-  ModelOptions options = defaults;
-  options.model = text;
-  const size_t at = text.rfind('@');
-  if (at == std::string::npos || text.find('=', at) == std::string::npos) return options;
-  options.model = text.substr(0, at);
-  std::istringstream settings(text.substr(at + 1));
-  for (std::string setting; std::getline(settings, setting, ',');) apply_setting(setting, options);
-  return options;
-}
 
 // Bits of the stored weights, scales and zeros included, of the layers' linear weights.
 double linear_bits(const ModelPlan& plan) {
@@ -148,7 +121,7 @@ class Comparison {
  public:
   explicit Comparison(const CompareOptions& options)
       : options_(options),
-        text_(load_eval_text(candidate_options(options.models.front(), options.defaults).model,
+        text_(load_eval_text(compared_model(options.models.front(), options.defaults).model,
                              options.text, options.windows)),
         reference_(options.reference, options.defaults, options.reference_kv_dtype) {}
 
@@ -160,7 +133,7 @@ class Comparison {
     std::vector<std::string> group;
     int64_t num_bytes = 0;
     for (const std::string& name : options_.models) {
-      const ModelOptions options = candidate_options(name, options_.defaults);
+      const ModelOptions options = compared_model(name, options_.defaults);
       const int64_t more = candidate_bytes(options, options_.windows);
       if (!group.empty() && (is_on_gpu || num_bytes + more > budget)) {
         run_group(group);
@@ -179,7 +152,7 @@ class Comparison {
     std::vector<std::unique_ptr<Candidate>> candidates;
     std::vector<ComparedModel> models;
     for (const std::string& name : names) {
-      const ModelOptions options = candidate_options(name, options_.defaults);
+      const ModelOptions options = compared_model(name, options_.defaults);
       if (load_eval_text(options.model, options_.text, options_.windows).ids != text_.ids) {
         throw InputError(str("model ", quote(name), ": expected the same tokens of ",
                              quote(text_.path),

@@ -30,12 +30,12 @@ Times time_mixed(const CudaContext& context, CublasLtGemm&, std::string_view,
 
 Times time_w4ax(const CudaContext& context, CublasLtGemm&, std::string_view,
                 const TimeGemmOptions& options) {
-  return cuda::time_w4ax_gemm(context, {.gemm = options});
+  return cuda::time_w4ax_gemm(context, options);
 }
 
 Times time_nested(const CudaContext& context, CublasLtGemm&, std::string_view,
                   const TimeGemmOptions& options) {
-  return cuda::time_nested_gemm(context, {.gemm = options});
+  return cuda::time_nested_gemm(context, options);
 }
 
 Times time_nested_low(const CudaContext& context, CublasLtGemm& lt, std::string_view,

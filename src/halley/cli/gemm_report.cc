@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "halley/base/error.h"
@@ -22,6 +23,11 @@ std::string fixed(double number, int digits) {
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), "%.*f", digits, number);
   return text.data();
+}
+
+/// Of launches as models make them: programmatic dependent ones where the kernel has them.
+double model_microseconds(const cuda::GemmTime& time) {
+  return time.time.early_microseconds.value_or(time.time.microseconds);
 }
 
 OrderedJson json_of(const std::optional<double>& number) {
@@ -121,7 +127,7 @@ GemmSummary summarize(const std::vector<cuda::GemmTime>& times) {
 }
 
 OrderedJson json_of(const cuda::GemmTime& time) {
-  const double best = time.time.early_microseconds.value_or(time.time.microseconds);
+  const double best = model_microseconds(time);
   const double operations =
       2 * static_cast<double>(time.M) * static_cast<double>(time.N) * static_cast<double>(time.K);
   return {{"problem", time.problem},
@@ -137,7 +143,8 @@ OrderedJson json_of(const cuda::GemmTime& time) {
           {"floor_us", time.floor_microseconds},
           {"roofline_share", time.floor_microseconds / best},
           {"tera_operations_per_s", operations / best * 1e-6},
-          {"weight_tera_bytes_per_s", time.weight_bytes / best * 1e-6}};
+          {"weight_tera_bytes_per_s", time.weight_bytes / best * 1e-6},
+          {"tuned", time.tuned}};
 }
 
 std::vector<cuda::GemmTime> products_of(const OrderedJson& json, const std::string& file) {
@@ -160,11 +167,12 @@ std::vector<cuda::GemmTime> products_of(const OrderedJson& json, const std::stri
                              .floor_microseconds = row.at("floor_us").get<double>()};
       const OrderedJson& early = row.at("us_early");
       if (!early.is_null()) time.time.early_microseconds = early.get<double>();
-      const double best = time.time.early_microseconds.value_or(time.time.microseconds);
+      const double best = model_microseconds(time);
       if (!is_time(time.time.microseconds) || !is_time(best) || !is_time(time.floor_microseconds)) {
         throw InputError(str(file, ": expected times above 0, got ", row.dump(), "."));
       }
       time.weight_bytes = row.at("weight_tera_bytes_per_s").get<double>() * best * 1e6;
+      time.tuned = row.value("tuned", std::string());  // files of earlier programs have none
       times.push_back(std::move(time));
     }
     return times;
@@ -230,6 +238,24 @@ void print_products(const std::vector<cuda::GemmTime>& times) {
                 100 * time.floor_microseconds / best, time.is_chosen ? "" : "-",
                 time.kernel.c_str());
   }
+}
+
+std::vector<std::string> fastest_plans(const std::vector<cuda::GemmTime>& times) {
+  std::map<std::tuple<std::string, int64_t, int64_t, int64_t>, const cuda::GemmTime*> fastest;
+  for (const cuda::GemmTime& time : times) {
+    if (time.tuned.empty()) continue;
+    const cuda::GemmTime*& best =
+        fastest.try_emplace({time.problem, time.N, time.K, time.M}, &time).first->second;
+    if (model_microseconds(time) < model_microseconds(*best)) best = &time;
+  }
+  std::vector<std::string> lines;
+  for (const auto& [product, time] : fastest) lines.push_back(time->tuned);
+  return lines;
+}
+
+void print_fastest_plans(const std::vector<cuda::GemmTime>& times) {
+  std::printf("\nFastest plans\n");
+  for (const std::string& line : fastest_plans(times)) std::printf("  %s,\n", line.c_str());
 }
 
 void print_summary(const GemmSummary& summary) {

@@ -28,6 +28,11 @@ std::vector<cuda::GemmTime> products_of(const OrderedJson& json, const std::stri
 void print_products(const std::vector<cuda::GemmTime>& times);
 void print_summary(const GemmSummary& summary);
 
+/// The lines of a table of measured plans (GemmTime::tuned) of the fastest plan of each problem,
+/// shape and number of rows, as models run it.
+std::vector<std::string> fastest_plans(const std::vector<cuda::GemmTime>& times);
+void print_fastest_plans(const std::vector<cuda::GemmTime>& times);
+
 /// Shares of the roofline of what layers run by number of rows, as SVG; of problems that have
 /// kernels for all of them.
 std::string render_shares(const GemmSummary& summary);

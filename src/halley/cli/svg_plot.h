@@ -20,8 +20,8 @@ struct PlotLine {
 };
 
 struct Plot {
-  std::string title, x_label, y_label;
-  std::vector<PlotPoint> points;
+  std::string title = {}, x_label = {}, y_label = {};
+  std::vector<PlotPoint> points = {};
   std::vector<PlotLine> lines = {};  // at most six: each has a colour and a pattern of its own
 };
 

@@ -69,10 +69,6 @@ class Grammar {
   /// Bytes that no expression tells apart have the same class. 0 <= class < num_byte_classes().
   int32_t class_of(uint8_t byte) const { return class_of_[byte]; }
   int32_t num_byte_classes() const { return num_byte_classes_; }
-  /// A byte of the class.
-  uint8_t byte_of_class(int32_t byte_class) const {
-    return byte_of_class_[static_cast<size_t>(byte_class)];
-  }
 
  private:
   friend class GrammarBuilder;
@@ -86,7 +82,6 @@ class Grammar {
   std::string text_;
   ExprId root_ = 0;
   std::array<uint8_t, 256> class_of_{};
-  std::array<uint8_t, 256> byte_of_class_{};
   int32_t num_byte_classes_ = 1;
 };
 

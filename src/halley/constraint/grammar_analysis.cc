@@ -201,9 +201,6 @@ void GrammarAnalysis::find_byte_classes() {
     if (text_bytes[byte]) split(ByteSet().set(byte));
   }
   grammar_.num_byte_classes_ = num_classes;
-  for (size_t byte = 256; byte-- > 0;) {
-    grammar_.byte_of_class_[classes[byte]] = static_cast<uint8_t>(byte);
-  }
 }
 
 }  // namespace halley

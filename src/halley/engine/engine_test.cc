@@ -17,7 +17,7 @@
 
 #include "halley/base/error.h"
 #include "halley/base/str.h"
-#include "halley/engine/engine_fixture.h"
+#include "halley/engine/testing/engine_fixture.h"
 
 namespace halley {
 namespace {

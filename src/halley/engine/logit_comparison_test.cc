@@ -10,8 +10,8 @@
 #include <gtest/gtest.h>
 
 #include "halley/base/error.h"
-#include "halley/engine/fake_causal_lm.h"
 #include "halley/engine/perplexity.h"
+#include "halley/engine/testing/fake_causal_lm.h"
 
 namespace halley {
 namespace {

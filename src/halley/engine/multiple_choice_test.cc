@@ -10,8 +10,8 @@
 #include <gtest/gtest.h>
 
 #include "halley/base/error.h"
-#include "halley/engine/fake_causal_lm.h"
-#include "halley/engine/fake_tokenizer.h"
+#include "halley/engine/testing/fake_causal_lm.h"
+#include "halley/engine/testing/fake_tokenizer.h"
 #include "halley/json/json.h"
 
 namespace halley {

@@ -9,8 +9,8 @@
 #include <gtest/gtest.h>
 
 #include "halley/base/error.h"
-#include "halley/engine/fake_causal_lm.h"
-#include "halley/engine/fake_step_runner.h"
+#include "halley/engine/testing/fake_causal_lm.h"
+#include "halley/engine/testing/fake_step_runner.h"
 
 namespace halley {
 namespace {

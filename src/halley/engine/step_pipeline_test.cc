@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "halley/base/error.h"
-#include "halley/engine/engine_fixture.h"
+#include "halley/engine/testing/engine_fixture.h"
 
 namespace halley {
 namespace {

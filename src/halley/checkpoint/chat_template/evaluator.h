@@ -45,7 +45,6 @@ class Evaluator {
   Flow execute_filter_block(const Statement& statement, const ScopePtr& scope, OutputBuffer& out);
   Flow execute_with(const Statement& statement, const ScopePtr& scope, OutputBuffer& out);
   void execute_call_block(const Statement& statement, const ScopePtr& scope, OutputBuffer& out);
-  std::vector<Value> loop_items(const Statement& statement, const ScopePtr& scope);
   void assign(const Target& target, const Value& value, const ScopePtr& scope);
   Value make_macro(const MacroDefinition& definition, const ScopePtr& scope);
 

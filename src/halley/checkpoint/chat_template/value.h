@@ -127,7 +127,6 @@ class Value {
     return static_cast<T&>(*payload_);
   }
   const Payload* payload() const { return payload_.get(); }
-  const std::shared_ptr<Payload>& shared_payload() const { return payload_; }
   int depth() const { return payload_ ? payload_->depth() : 0; }
 
  private:

@@ -7,7 +7,7 @@
 
 #include "halley/base/file.h"
 #include "halley/base/str.h"
-#include "halley/checkpoint/tokenizer/golden_cases.h"
+#include "halley/checkpoint/tokenizer/testing/golden_cases.h"
 #include "halley/checkpoint/tokenizer/tokenizer.h"
 #include "halley/json/json.h"
 

@@ -8,10 +8,11 @@
 #include "halley/base/str.h"
 #include "halley/cuda/ablation/ablation.h"
 #include "halley/cuda/ablation/row_order.h"
+#include "halley/cuda/hopper_tile/testing/forced_plans.h"
 #include "halley/cuda/testing/block_inputs.h"
 #include "halley/cuda/testing/device_matrix.h"
 #include "halley/cuda/testing/gpu_test.h"
-#include "halley/cuda/w4ax_gemm/w4ax_test_weight.h"
+#include "halley/cuda/w4ax_gemm/testing/w4ax_test_weight.h"
 
 namespace halley::cuda {
 namespace {

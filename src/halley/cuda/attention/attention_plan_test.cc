@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include <gmock/gmock.h>
@@ -104,20 +105,34 @@ TEST(AttentionPlan, NoBatchHasMoreItemsThanTheBound) {
 }
 
 TEST(AttentionPlan, PrefillItemsCoverEveryQueryRowAndWhatItSees) {
-  const BatchSequence sequence{5, 100, 70, {}};
-  const AttentionPlan plan = plan_attention(problem_of(6, 50), 2, 11, 64, {&sequence, 1});
-  EXPECT_TRUE(plan.decode_items.empty());
-  ASSERT_EQ(plan.prefill_items.size(), 5U);  // 300 rows
-  std::vector<int> begins;
-  for (const PrefillItem& item : plan.prefill_items) {
-    begins.push_back(item.query_begin);
-    const int last = std::min(item.query_begin + 64, 300) - 1;
-    EXPECT_EQ(item.begin, std::max(0, 70 + item.query_begin / 3 - 49));
-    EXPECT_EQ(item.end, 70 + last / 3 + 1);
-    EXPECT_EQ(item.first_row, 5);
-    EXPECT_EQ(item.num_past_tokens, 70);
+  constexpr int64_t kRowsPerItem = 64;
+  for (const int64_t group_size : {1, 3, 8}) {
+    for (const int64_t window : {0, 1, 50, 5000}) {
+      for (const int64_t num_new_tokens : {2, 63, 64, 65, 100, 1000}) {
+        for (const int64_t num_past_tokens : {0, 70, 4000}) {
+          const BatchSequence sequence{5, num_new_tokens, num_past_tokens, {}};
+          const AttentionPlan plan = plan_attention(problem_of(2 * group_size, window), 2, 999,
+                                                    kRowsPerItem, {&sequence, 1});
+          EXPECT_TRUE(plan.decode_items.empty());
+          const int64_t num_rows = group_size * num_new_tokens;
+          std::set<int> begins;
+          for (const PrefillItem& item : plan.prefill_items) {
+            EXPECT_TRUE(begins.insert(item.query_begin).second);
+            EXPECT_EQ(item.query_begin % kRowsPerItem, 0);
+            ASSERT_LT(item.query_begin, num_rows);
+            // The tokens of the item's first and last query row.
+            const int64_t first = num_past_tokens + item.query_begin / group_size;
+            const int64_t last_row = std::min(item.query_begin + kRowsPerItem, num_rows) - 1;
+            EXPECT_EQ(item.begin, window == 0 ? 0 : std::max<int64_t>(0, first - window + 1));
+            EXPECT_EQ(item.end, num_past_tokens + last_row / group_size + 1);
+            EXPECT_EQ(item.first_row, 5);
+            EXPECT_EQ(item.num_past_tokens, num_past_tokens);
+          }
+          EXPECT_EQ(std::ssize(begins), (num_rows + kRowsPerItem - 1) / kRowsPerItem);
+        }
+      }
+    }
   }
-  EXPECT_THAT(begins, testing::UnorderedElementsAre(0, 64, 128, 192, 256));
 }
 
 TEST(AttentionPlan, QueryHeadsOfAKvHeadAreInAsFewUnitsAsTheKernelAllows) {
@@ -199,9 +214,23 @@ TEST(ChooseSplitTokens, MakesNoMoreItemsThanMemoryHolds) {
 }
 
 TEST(SplitBoundaries, HaveNoShortRestWhereTheBatchDecides) {
-  EXPECT_THAT(split_boundaries(problem_of(8), 1039, 512), testing::ElementsAre(0, 512, 1040));
-  EXPECT_THAT(split_boundaries(problem_of(8), 1279, 512), testing::ElementsAre(0, 512, 1024, 1280));
-  EXPECT_THAT(split_boundaries(problem_of(8), 30, 64), testing::ElementsAre(0, 31));
+  for (const int64_t window : {0, 100, 1024}) {
+    for (const int64_t chosen : {64, 512, 4096}) {
+      for (const int64_t position : {0, 30, 63, 64, 511, 512, 767, 1039, 1279, 9000, 9215}) {
+        const auto bounds = split_boundaries(problem_of(8, window), position, chosen);
+        const int64_t begin = window > 0 ? std::max<int64_t>(0, position - window + 1) : 0;
+        ASSERT_GE(bounds.size(), 2U);
+        EXPECT_EQ(bounds.front(), begin);
+        EXPECT_EQ(bounds.back(), position + 1);
+        for (size_t i = 1; i + 1 < bounds.size(); ++i) {
+          EXPECT_EQ(bounds[i] % chosen, 0) << position << " " << chosen;
+          EXPECT_GT(bounds[i], bounds[i - 1]) << position << " " << chosen;
+        }
+        const int64_t last = bounds.back() - bounds[bounds.size() - 2];
+        EXPECT_TRUE(bounds.size() == 2 || last >= chosen / 2) << position << " " << chosen;
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -43,7 +43,6 @@ class CudaAttentionBatch {
   void update(const CudaStream& stream, const AttentionProblem& problem, const KvPageLayout& layout,
               int64_t num_pages, std::span<const BatchSequence> sequences);
 
-  int64_t num_decode_items() const { return num_decode_items_; }
   int64_t num_prefill_items() const { return num_prefill_items_; }
   /// All device memory that batches of these limits take.
   static size_t num_bytes(const CudaAttentionLimits& limits);

@@ -9,8 +9,8 @@
 #include <gtest/gtest.h>
 
 #include "halley/core/float16.h"
-#include "halley/cuda/attention/attention_test_batch.h"
 #include "halley/cuda/attention/cuda_attention.h"
+#include "halley/cuda/attention/testing/attention_test_batch.h"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/runtime/cuda_graph.h"
 #include "halley/cuda/testing/device_matrix.h"

@@ -17,10 +17,10 @@
 #include "halley/cuda/testing/gpu_test.h"
 #include "halley/cuda/testing/rounding.h"
 #include "halley/cuda/weights/cuda_weight_loader.h"
-#include "halley/kernels/activation/activation_reference.h"
+#include "halley/kernels/activation/testing/activation_reference.h"
 #include "halley/kernels/gemm/activation_quant.h"
 #include "halley/kernels/gemm/pack_dense.h"
-#include "halley/kernels/gemm/synthetic_weights.h"
+#include "halley/kernels/gemm/testing/synthetic_weights.h"
 #include "halley/kernels/moe/moe.h"
 
 namespace halley::cuda {

@@ -1,5 +1,3 @@
-#include <iostream>
-
 #include <gtest/gtest.h>
 
 #include "halley/cuda/experts/time_experts.h"
@@ -33,18 +31,6 @@ TEST_F(TimeExpertsGpuTest, TimesAreOfWhatWasAsked) {
   EXPECT_EQ(times[1].num_touched, 4);
   // Two experts with 3 * 256 * 128 weights of 2 bytes.
   EXPECT_DOUBLE_EQ(times[0].floor_microseconds, 1e6 * (2.0 * 3 * 256 * 128 * 2 / 4.66e12));
-}
-
-/// For whoever reads the output; nothing is expected of it.
-TEST_F(TimeExpertsGpuTest, OfPublishedModels) {
-  const auto times = time_experts(large_context_, lt_);
-  EXPECT_EQ(times.size(), published_experts_shapes().size() * TimeExpertsOptions().rows.size());
-  for (const ExpertsTime& time : times) {
-    std::cout << time.shape << ", M = " << time.M << ": " << time.microseconds << " us, "
-              << time.microseconds / time.floor_microseconds << " times the floor ("
-              << time.num_touched << " experts); routing " << time.routing_microseconds
-              << " us, weighted sum " << time.sum_microseconds << " us\n";
-  }
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
 #include "halley/base/checked_math.h"
@@ -207,13 +208,32 @@ TEST_F(FusedGpuTest, ActivationsEqualActivationThenQuantize) {
 }
 
 TEST_F(FusedGpuTest, NothingIsDoneForNoRows) {
-  const std::vector<float> weight(64, 1.0f);
-  const DeviceArray<float> device_weight(weight);
-  const QuantizedResult got(kCases[0], DType::kF16, 0, 64, 0);
-  const DeviceMatrix x(DType::kF32, 0, 64), gate_up(DType::kF16, 0, 128);
-  norm_rows(context_, {.weight = device_weight.data()}, x.matrix(), got.to());
-  gated_activation(context_, Activation::kSilu, gate_up.matrix(), got.to());
-  stream_.synchronize();
+  constexpr int64_t kRows = 3, K = 256;  // rows that are there and are not asked for
+  const DeviceArray<float> weight(std::vector<float>(K, 1.0f));
+  DeviceMatrix x(DType::kF32, kRows, K), block(DType::kF16, kRows, K);
+  DeviceMatrix gate_up(DType::kF16, kRows, 2 * K), hidden(DType::kF32, kRows, K);
+  for (DeviceMatrix* input : {&x, &block, &gate_up, &hidden}) input->fill_normal(1);
+  const std::vector<float> hidden_before = hidden.get(stream_);
+  const auto without_rows = [](Matrix matrix) {
+    matrix.num_rows = 0;
+    return matrix;
+  };
+  for (const QuantCase& of : kCases) {
+    const QuantizedResult got(of, DType::kF16, kRows, K, 0), untouched(of, DType::kF16, kRows, K, 0);
+    QuantizedOutput to = got.to();
+    to.rows.codes = without_rows(to.rows.codes);
+    const NormParams params = {.weight = weight.data(), .epsilon = 1e-5f};
+    norm_rows(context_, params, without_rows(x.matrix()), to);
+    add_norm_rows(context_, params, without_rows(block.matrix()), without_rows(hidden.matrix()),
+                  to);
+    gated_activation(context_, Activation::kSilu, without_rows(gate_up.matrix()), to);
+    EXPECT_EQ(cudaStreamSynchronize(stream_.get()), cudaSuccess) << of.kind;
+    EXPECT_EQ(cudaGetLastError(), cudaSuccess) << of.kind;
+    got.expect_same(untouched, stream_, str(of.kind, ", no rows"));
+    EXPECT_EQ(hidden.get(stream_), hidden_before) << of.kind;
+    EXPECT_TRUE(hidden.guards_are_intact(stream_)) << of.kind;
+    if (HasFatalFailure()) return;
+  }
 }
 
 }  // namespace

@@ -38,16 +38,15 @@ TEST(NormedPlan, HasEveryOutputAndEveryInput) {
   }
 }
 
-TEST(NormedPlan, HasFullBlocksForLlama3With8B) {
-  const std::optional<NormedPlan> gate_up = plan_normed(shape_of(28672, 4096, true), true, kH200);
-  const std::optional<NormedPlan> qkv = plan_normed(shape_of(6144, 4096, false), true, kH200);
-  ASSERT_TRUE(gate_up && qkv);
-  EXPECT_EQ(gate_up->num_blocks, 128);
-  EXPECT_EQ(gate_up->num_stages, 7);
-  EXPECT_EQ(gate_up->early_stages, 5);
-  EXPECT_EQ(qkv->num_blocks, 128);
-  EXPECT_EQ(qkv->num_stages, 6);
-  EXPECT_EQ(qkv->early_stages, 3);
+TEST(NormedPlan, KeepsNearlyAllSmsBusyWithLlama3) {
+  for (const StreamedShape& shape : {shape_of(28672, 4096, true), shape_of(6144, 4096, false)}) {
+    const std::optional<NormedPlan> plan = plan_normed(shape, true, kH200);
+    ASSERT_TRUE(plan);
+    EXPECT_GE(plan->num_blocks, kH200.num_sms * 9 / 10);
+    EXPECT_GE(plan->num_stages, 4);
+    // Some of the ring is left for when the row is there.
+    EXPECT_LT(plan->early_stages, plan->num_stages);
+  }
 }
 
 TEST(NormedPlan, RejectsOtherShapes) {

@@ -84,7 +84,9 @@ TEST(StreamedPlan, IsSoundForAllShapes) {
           const StreamedShape shape = {dtype, M, N, K, is_gated};
           for (const int num_sms : {132, 114, 78, 1}) {
             const StreamedDevice device = {.num_sms = num_sms};
-            expect_sound(shape, device, plan_streamed(shape, device));
+            const StreamedPlan plan = plan_streamed(shape, device);
+            expect_sound(shape, device, plan);
+            EXPECT_EQ(plan_streamed(shape, device), plan) << name_of(shape, plan);
           }
         }
       }

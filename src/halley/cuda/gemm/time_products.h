@@ -31,6 +31,9 @@ struct TimeGemmOptions {
   std::vector<std::pair<int64_t, int64_t>> shapes = {};
   std::vector<int64_t> rows = {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048};
   GpuRates rates = {};
+  /// Kernels that have several plans are timed with all that may be the fastest, not with the one
+  /// that a layer runs alone.
+  bool has_all_plans = false;
 };
 
 /// The eight linear layers of Llama-3 8B and 70B, [N, K].

@@ -206,30 +206,6 @@ TilePlan plan_one_tile(const TileFamily& family, const ProductShape& shape,
   });
 }
 
-TilePlan plan_shared_tile(const TileFamily& family, const ProductShape& shape,
-                          const CudaDeviceInfo& device, int tile_index, int num_blocks) {
-  TilePlan plan = plan_of(family, shape, tile_index);
-  HALLEY_CHECK(int64_t{plan.schedule.num_tiles} * plan.schedule.num_chunks >= num_blocks,
-               num_blocks);
-  HALLEY_CHECK(plan.schedule.num_tiles <= kSharedTileTilesMax, plan.schedule.num_tiles);
-  const int tiles = plan.schedule.num_tiles;
-  plan.schedule = dealt(plan, num_blocks, 0, num_blocks % tiles == 0 ? num_blocks / tiles : 0);
-  if (plan.schedule.parts == 1) plan.schedule = dealt(plan, num_blocks, tiles);
-  finish_plan(family, device, &plan);
-  return plan;
-}
-
-TilePlan plan_split_tile(const TileFamily& family, const ProductShape& shape,
-                         const CudaDeviceInfo& device, int tile_index, int split) {
-  TilePlan plan = plan_of(family, shape, tile_index);
-  HALLEY_CHECK(split >= 2 && split <= kTileSplitMax && split <= plan.schedule.num_chunks, split,
-               plan.schedule.num_chunks);
-  plan.schedule = dealt(plan, plan.schedule.num_tiles, plan.schedule.num_tiles);
-  plan.split = split;
-  finish_plan(family, device, &plan);
-  return plan;
-}
-
 TilePlan plan_invariant_tiles(const TileFamily& family, const ProductShape& shape,
                               const CudaDeviceInfo& device) {
   constexpr int kTokens = 64;  // few tokens lose little, and many not all

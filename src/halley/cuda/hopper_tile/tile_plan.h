@@ -86,18 +86,9 @@ TilePlan plan_invariant_tiles(const TileFamily& family, const ProductShape& shap
 std::vector<TilePlan> plans_of_tile(const TileFamily& family, const ProductShape& shape,
                                     const CudaDeviceInfo& device, int tile_index);
 
-/// That with the lowest estimate, for tests.
+/// That of them with the lowest estimate.
 TilePlan plan_one_tile(const TileFamily& family, const ProductShape& shape,
                        const CudaDeviceInfo& device, int tile_index);
-
-/// A plan with this tile in which all tiles are shared by `num_blocks` blocks, at most as many as
-/// there are chunks: for tests.
-TilePlan plan_shared_tile(const TileFamily& family, const ProductShape& shape,
-                          const CudaDeviceInfo& device, int tile_index, int num_blocks);
-
-/// A plan with this tile, whose inputs `split` blocks share: for tests.
-TilePlan plan_split_tile(const TileFamily& family, const ProductShape& shape,
-                         const CudaDeviceInfo& device, int tile_index, int split);
 
 /// The most that any plan of the family takes from the workspace of such a GPU.
 size_t tile_workspace_bytes_max(const TileFamily& family, int num_sms);

@@ -12,7 +12,7 @@
 #include "halley/core/matrix.h"
 #include "halley/cuda/library/halley_kernels.h"
 #include "halley/cuda/library/halley_kernels_cpp.h"
-#include "halley/cuda/mixed_gemm/mixed_test_weight.h"
+#include "halley/cuda/mixed_gemm/testing/mixed_test_weight.h"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/testing/device_matrix.h"
 

@@ -66,8 +66,8 @@ RowScales mixed_scales(const MixedWeight& weight, const RowScales& x_scales);
 /// Requires: compute capability 9.0; the plan's workspace_bytes() of the context's workspace.
 /// Numerics: s8 exact in s32, so that a row of y depends on its row of x alone. Others: f32 sums
 /// whose order the plan sets, and with it M; the same plan gives the same bits always. Their
-/// weights are rounded to the activations' type in large tiles, and not in others
-/// (are_weights_rounded(), MixedPlan::is_narrow).
+/// weights are rounded to the activations' type in tiles of more than 16 tokens (groups of 128: of
+/// more than 48), and not in others nor where MixedPlan::is_narrow.
 void mixed_gemm(const CudaContext& context, const MixedWeight& weight,
                 const MixedOperands& operands, Matrix y);
 

@@ -7,7 +7,7 @@
 
 #include "halley/base/str.h"
 #include "halley/cuda/mixed_gemm/mixed_gemm.h"
-#include "halley/cuda/mixed_gemm/mixed_test_weight.h"
+#include "halley/cuda/mixed_gemm/testing/mixed_test_weight.h"
 #include "halley/cuda/runtime/cuda_graph.h"
 #include "halley/cuda/testing/device_matrix.h"
 #include "halley/cuda/testing/gemm_inputs.h"

@@ -197,22 +197,6 @@ MixedPacked pack_mixed(const MixedSource& source) {
   return packed;
 }
 
-std::vector<uint8_t> unpack_mixed(const MixedPacked& packed) {
-  const Chunks chunks(packed.kind, packed.K, packed.group_size);
-  std::vector<uint8_t> codes;
-  codes.reserve(static_cast<size_t>(packed.N * packed.K));
-  for (int64_t n = 0; n < packed.N; ++n) {
-    for (int64_t k = 0; k < packed.K; ++k) {
-      const NibblePlace place = nibble_place(packed.kind, static_cast<int>(n % kChunkOutputs),
-                                             static_cast<int>(k % kChunkInputs));
-      const int byte = packed.chunks[chunks.offset_of(n, k) + static_cast<size_t>(place.byte)];
-      codes.push_back(static_cast<uint8_t>((byte >> place.shift & code_max(packed.kind)) ^
-                                           nibble_flip(packed.kind)));
-    }
-  }
-  return codes;
-}
-
 std::vector<float> unpack_mixed_row(const MixedPacked& packed, int64_t n) {
   const Chunks chunks(packed.kind, packed.K, packed.group_size);
   const bool is_upper = n % 16 >= 8;

@@ -50,9 +50,6 @@ std::string why_not_mixed(MixedKind kind, int64_t K, int64_t group_size);
 /// kU4GroupS8's numbers do not fit in s8.
 MixedPacked pack_mixed(const MixedSource& source);
 
-/// The codes [N, K] again.
-std::vector<uint8_t> unpack_mixed(const MixedPacked& packed);
-
 /// The numbers [K] of output n that are multiplied: of s8 integers, which the output's scale and
 /// offset make weights; of others the weights.
 std::vector<float> unpack_mixed_row(const MixedPacked& packed, int64_t n);

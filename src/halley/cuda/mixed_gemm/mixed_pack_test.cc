@@ -11,7 +11,7 @@
 #include "halley/base/error.h"
 #include "halley/base/str.h"
 #include "halley/core/float16.h"
-#include "halley/cuda/mixed_gemm/mixed_test_weight.h"
+#include "halley/cuda/mixed_gemm/testing/mixed_test_weight.h"
 
 namespace halley::cuda {
 namespace {

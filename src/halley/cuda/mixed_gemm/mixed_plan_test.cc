@@ -1,7 +1,10 @@
 #include "halley/cuda/mixed_gemm/mixed_plan.h"
 
+#include <map>
 #include <numeric>
 #include <set>
+#include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -120,6 +123,14 @@ void expect_covered(const MixedSchedule& schedule) {
   }
 }
 
+/// All that a launch is made of.
+auto fields_of(const MixedPlan& plan) {
+  return std::tuple(plan.is_narrow, plan.narrow.rows, plan.tiling.tile_index, plan.tiling.num_ranks,
+                    plan.tiling.blocks_per_multiprocessor, plan.num_stages,
+                    plan.schedule.num_blocks, plan.schedule.num_tiles, plan.schedule.num_chunks,
+                    plan.schedule.num_givers, plan.schedule.own_chunks);
+}
+
 TEST(MixedSchedule, CoversEveryChunkOnce) {
   for (const int clusters : {1, 2, 7, 66}) {
     for (const int ranks : {1, 2, 3, 8}) {
@@ -155,17 +166,71 @@ TEST(MixedSchedule, CoversEveryChunkOnceWithGivers) {
   }
 }
 
-TEST(MixedPlan, CoversAllShapes) {
-  for (const auto& [N, K] : kShapes) {
-    for (const int64_t M : {9, 17, 64, 100, 256, 2048}) {
-      for (const MixedKind kind : {MixedKind::kU4S8, MixedKind::kU4F16}) {
-        const MixedPlan plan = plan_mixed_gemm({.kind = kind, .M = M, .N = N, .K = K}, {});
-        SCOPED_TRACE(str(kind, " ", N, " x ", K, ", M ", M, ": ", plan));
-        expect_covered(plan.schedule);
-        EXPECT_GE(int64_t{plan.token_tiles} * plan.tile.tokens, M);
-        EXPECT_GE(int64_t{plan.output_tiles} * plan.tile.outputs, N);
-        EXPECT_LE(plan.schedule.num_blocks, 132 * plan.tiling.blocks_per_multiprocessor);
+/// What every plan in tiles promises for its shape.
+void expect_sound(const MixedShape& shape, const MixedDevice& device, const MixedPlan& plan) {
+  SCOPED_TRACE(str(shape.kind, " ", shape.N, " x ", shape.K, ", M ", shape.M, ", groups of ",
+                   shape.group_size, ", ", device.num_sms, " SMs: ", plan));
+  const MixedSchedule& schedule = plan.schedule;
+  expect_covered(schedule);
+  EXPECT_GE(int64_t{plan.token_tiles} * plan.tile.tokens, shape.M);
+  EXPECT_LT(int64_t{plan.token_tiles - 1} * plan.tile.tokens, shape.M);
+  EXPECT_GE(int64_t{plan.output_tiles} * plan.tile.outputs, shape.N);
+  EXPECT_LT(int64_t{plan.output_tiles - 1} * plan.tile.outputs, shape.N);
+  EXPECT_EQ(schedule.num_tiles, plan.token_tiles * plan.output_tiles);
+  EXPECT_EQ(schedule.num_chunks, (shape.K + kChunkInputs - 1) / kChunkInputs);
+  EXPECT_LE(schedule.num_blocks, device.num_sms * plan.tiling.blocks_per_multiprocessor);
+  EXPECT_LE(plan.workspace_bytes(), mixed_workspace_bytes_max(device));
+  const MixedShared shared =
+      mixed_shared(shape.kind, plan.tile, chunk_bytes(shape.kind, shape.group_size),
+                   plan.num_stages, plan.tiling.num_ranks);
+  const int blocks = plan.tiling.blocks_per_multiprocessor;
+  EXPECT_LE(shared.num_bytes, device.shared_bytes_max);
+  EXPECT_LE((shared.num_bytes + 1024) * blocks, device.shared_bytes_max + 1024);
+}
+
+/// Whole GPUs, and the smallest slice of one.
+TEST(MixedPlan, IsSoundForAllShapesAndDevices) {
+  for (const int num_sms : {132, 114, 78, 16}) {
+    const MixedDevice device = {.num_sms = num_sms};
+    for (const auto& [N, K] : {std::pair<int64_t, int64_t>{1, 1},
+                               {127, 129},
+                               {300, 8192},
+                               {4096, 4096},
+                               {4096, 14336},
+                               {28672, 4096}}) {
+      for (const int64_t M : {9, 16, 17, 64, 100, 257, 2048}) {
+        for (const MixedKind kind :
+             {MixedKind::kU4S8, MixedKind::kU4GroupS8, MixedKind::kU4F16, MixedKind::kU8F16}) {
+          const MixedShape shape = {.kind = kind, .M = M, .N = N, .K = K};
+          const MixedPlan plan = plan_mixed_gemm(shape, device);
+          ASSERT_FALSE(plan.is_narrow) << plan;
+          expect_sound(shape, device, plan);
+        }
       }
+    }
+  }
+}
+
+TEST(MixedPlan, IsSoundForEveryTiling) {
+  for (const int num_sms : {132, 16}) {
+    const MixedDevice device = {.num_sms = num_sms};
+    for (const auto& [N, K] : {std::pair<int64_t, int64_t>{390, 1100}, {4096, 4096}}) {
+      for (const int64_t M : {1, 20, 64, 300}) {
+        const MixedShape shape = {.kind = MixedKind::kU4F16, .M = M, .N = N, .K = K};
+        for (const MixedTiling& tiling : mixed_tilings(shape, device)) {
+          expect_sound(shape, device, tiled_mixed_plan(shape, device, tiling));
+        }
+      }
+    }
+  }
+}
+
+TEST(MixedPlan, IsTheSameEveryTime) {
+  for (const auto& [N, K] : kShapes) {
+    for (const int64_t M : {1, 16, 100, 2048}) {
+      const MixedShape shape = {.kind = MixedKind::kU4F16, .M = M, .N = N, .K = K};
+      const MixedPlan first = plan_mixed_gemm(shape, {}), second = plan_mixed_gemm(shape, {});
+      EXPECT_EQ(fields_of(first), fields_of(second)) << first;
     }
   }
 }
@@ -232,9 +297,15 @@ TEST(MixedPlan, TakesCompiledTilesOf8Bits) {
 TEST(MixedPlan, SharesTheLastTiles) {
   const MixedShape shape = {.M = 128, .N = 10240, .K = 8192};
   const MixedTiling tiling = {.tile_index = 4, .shares_last_tiles = true};
-  EXPECT_EQ(str(tiled_mixed_plan(shape, {}, tiling)),
-            "tile 128 tokens x 128 outputs, 7 stages, 80 tiles of 64 chunks on 120 blocks, 40 of "
-            "them givers from chunk 49 on, 1 an SM");
+  const MixedPlan plan_of_layer = tiled_mixed_plan(shape, {}, tiling);
+  EXPECT_GT(plan_of_layer.schedule.num_givers, 0);
+  // Nobody has as much to do as a tile, which somebody would have otherwise.
+  for (const auto& of_block : segments_of(plan_of_layer.schedule)) {
+    int num_chunks = 0;
+    for (const MixedSegment& segment : of_block) num_chunks += segment.num_chunks;
+    EXPECT_GT(num_chunks, 0) << plan_of_layer;
+    EXPECT_LT(num_chunks, plan_of_layer.schedule.num_chunks) << plan_of_layer;
+  }
   // Every SM has one, or too few chunks.
   EXPECT_FALSE(can_tile({.M = 128, .N = 132 * 128, .K = 8192}, {}, tiling));
   EXPECT_FALSE(can_tile({.M = 128, .N = 10240, .K = 128}, {}, tiling));
@@ -333,12 +404,21 @@ TEST(MixedPlan, SharesTilesOfASmallLayer) {
   EXPECT_GT(plan.schedule.num_ranks, 1) << plan;
 }
 
-TEST(MixedPlan, PrintsItself) {
-  EXPECT_EQ(str(narrow_mixed_plan({.M = 1, .N = 300, .K = 256}, {})),
-            "narrow, 1 rows at a time, 1 stages, 19 rows of 2 chunks on 19 blocks");
-  EXPECT_EQ(str(tiled_mixed_plan({.M = 20, .N = 300, .K = 256}, {}, {1, 2, 1})),
-            "tile 16 tokens x 256 outputs, 11 stages, 4 tiles of 2 chunks on 8 blocks, 2 a tile, "
-            "1 an SM");
+/// Measurements know plans by their text.
+TEST(MixedPlan, PlansThatDifferPrintDifferently) {
+  std::map<std::string, decltype(fields_of(MixedPlan()))> plans;
+  const auto expect_own_text = [&](const MixedPlan& plan) {
+    const auto [found, is_new] = plans.emplace(str(plan), fields_of(plan));
+    EXPECT_EQ(found->second, fields_of(plan)) << plan;
+  };
+  for (const int64_t M : {1, 8, 20, 128, 300}) {
+    const MixedShape shape = {.kind = MixedKind::kU4F16, .M = M, .N = 4096, .K = 4096};
+    if (can_be_narrow(shape)) expect_own_text(narrow_mixed_plan(shape, {}));
+    for (const MixedTiling& tiling : mixed_tilings(shape, {})) {
+      expect_own_text(tiled_mixed_plan(shape, {}, tiling));
+    }
+  }
+  EXPECT_GT(plans.size(), 20U);
 }
 
 }  // namespace

@@ -39,11 +39,6 @@ inline constexpr int kStageAlignment = 1024;
 
 /// Tiles whose sums leave room for two blocks on an SM.
 constexpr bool is_small(const MixedTile& tile) { return tile.tokens * tile.outputs <= 64 * 128; }
-/// Whether weights of 16-bit kinds are rounded to the activations' type: they are not where their
-/// groups are scaled behind the tensor cores. `group_size` as stored.
-constexpr bool are_weights_rounded(const MixedTile& tile, int group_size) {
-  return tile.tokens > (group_size == kChunkInputs ? 48 : 16);
-}
 /// Whether it is compiled. Of 8 bits not the largest, whose ring would have two stages, nor those
 /// of 32 and 48 tokens.
 constexpr bool has_tile(MixedKind kind, const MixedTile& tile) {

@@ -62,7 +62,7 @@ std::vector<MixedPlan> candidates_of(const MixedShape& shape, const MixedDevice&
 /// The chosen one, or all.
 std::vector<MixedPlan> plans_of(const TimeMixedOptions& options, const MixedShape& shape,
                                 const MixedDevice& device) {
-  if (!options.has_all_tiles) return {plan_mixed_gemm(shape, device)};
+  if (!options.gemm.has_all_plans) return {plan_mixed_gemm(shape, device)};
   std::vector<MixedPlan> plans;
   if (can_be_narrow(shape)) plans.push_back(narrow_mixed_plan(shape, device));
   for (const MixedTiling& tiling : mixed_tilings(shape, device)) {

@@ -19,8 +19,6 @@ struct TimeMixedOptions {
                                   MixedKind::kU4Bf16};
   /// Of the kinds with groups: 32, 64 or 128.
   int group_size = 128;
-  /// Times every tile with its best schedule, the chosen one among them.
-  bool has_all_tiles = false;
 };
 
 double mixed_floor_microseconds(const GpuRates& rates, const MixedShape& shape);

@@ -1,4 +1,4 @@
-#include <iostream>
+#include <algorithm>
 
 #include <gtest/gtest.h>
 
@@ -21,21 +21,13 @@ TEST_F(TimeMixedGemm, TimesEachKindWithAndWithoutEarlyStarts) {
   }
 }
 
-/// All tiles of two layers of Llama-3: what the constants of mixed_plan.cc are judged by.
-TEST_F(TimeMixedGemm, ListsAllTilings) {
+TEST_F(TimeMixedGemm, TimesAllPlansTheChosenOneAmongThem) {
   const auto times = time_mixed_gemm(
-      context_, {.gemm = {.shapes = {{4096, 4096}, {8192, 28672}}, .rows = {1, 16, 64, 256}},
-                 .kinds = {MixedKind::kU4S8, MixedKind::kU4GroupS8, MixedKind::kU4F16,
-                           MixedKind::kU8F16, MixedKind::kU8Bf16},
-                 .has_all_tiles = true});
-  for (const GemmTime& time : times) {
-    EXPECT_GT(time.time.microseconds, 0) << time.problem << " " << time.kernel;
-    const double early = time.time.early_microseconds.value_or(0);
-    std::cout << (time.is_chosen ? "time * " : "time   ") << time.problem << " " << time.N << "x"
-              << time.K << " M " << time.M << ": " << time.time.microseconds << " us, early "
-              << early << ", floor " << time.floor_microseconds << ", ratio "
-              << early / time.floor_microseconds << ", " << time.kernel << "\n";
-  }
+      context_, {.gemm = {.shapes = {{256, 512}}, .rows = {16}, .has_all_plans = true},
+                 .kinds = {MixedKind::kU4F16}});
+  EXPECT_GT(times.size(), 1U);
+  EXPECT_TRUE(std::ranges::any_of(times, &GemmTime::is_chosen));
+  for (const GemmTime& time : times) EXPECT_GT(time.time.microseconds, 0) << time.kernel;
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "halley/base/str.h"
-#include "halley/cuda/mixed_gemm/mixed_test_weight.h"
+#include "halley/cuda/mixed_gemm/testing/mixed_test_weight.h"
 #include "halley/cuda/mma_gemm/mma_gemm.h"
 #include "halley/cuda/runtime/cuda_graph.h"
 #include "halley/cuda/testing/device_matrix.h"

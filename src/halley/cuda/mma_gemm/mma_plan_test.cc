@@ -1,6 +1,9 @@
 #include "halley/cuda/mma_gemm/mma_plan.h"
 
+#include <map>
 #include <set>
+#include <string>
+#include <tuple>
 #include <utility>
 
 #include <gtest/gtest.h>
@@ -55,9 +58,52 @@ TEST(MmaPlan, SplitsSmallLayersAndNoLargeOnes) {
   EXPECT_EQ(invariant_mma_plan({MmaKind::kU4F16, 1, 4096, 4096, 128}, a100).num_splits, 1);
 }
 
-TEST(MmaPlan, SaysWhatItIs) {
-  EXPECT_EQ(str(mma_plan_of({MmaKind::kU4F16, 70, 300, 700, 128}, kDevices[0], 1, 2)),
-            "128 outputs x 64 tokens, 3 x 2 tiles, K in 2 parts, 3 stages");
+/// All that a launch is made of.
+auto fields_of(const MmaPlan& plan) {
+  return std::tuple(plan.tile_index, plan.token_tiles, plan.num_panels, plan.num_splits,
+                    plan.num_stages);
+}
+
+TEST(MmaPlan, IsTheSameEveryTime) {
+  for (const MixedDevice& device : kDevices) {
+    for (const MmaKind kind : kKinds) {
+      for (const int64_t M : {1, 16, 65, 2048}) {
+        const MmaShape shape = {kind, M, 4096, 4096, 128};
+        EXPECT_EQ(fields_of(plan_mma_gemm(shape, device)), fields_of(plan_mma_gemm(shape, device)))
+            << kind << " " << M;
+      }
+    }
+  }
+}
+
+TEST(MmaPlan, SplitsInputsAlikeForAllRowsWhereItIsInvariant) {
+  for (const MixedDevice& device : kDevices) {
+    for (const int64_t N : {1, 129, 4096, 28672}) {
+      const MmaPlan one = invariant_mma_plan({MmaKind::kU4F16, 1, N, 4096, 128}, device);
+      for (const int64_t M : {2, 16, 17, 64, 65, 2048}) {
+        const MmaPlan plan = invariant_mma_plan({MmaKind::kU4F16, M, N, 4096, 128}, device);
+        EXPECT_EQ(plan.num_splits, one.num_splits) << plan;
+        EXPECT_GE(int64_t{plan.token_tiles} * plan.tile().tokens, M) << plan;
+      }
+    }
+  }
+}
+
+TEST(MmaPlan, PlansThatDifferPrintDifferently) {
+  std::map<std::string, decltype(fields_of(MmaPlan()))> plans;
+  for (const int64_t M : {1, 70, 300}) {
+    for (const int64_t N : {128, 300}) {
+      for (int tile = 0; tile < static_cast<int>(kMmaTiles.size()); ++tile) {
+        for (const int num_splits : {1, 2, 5}) {
+          const MmaPlan plan =
+              mma_plan_of({MmaKind::kU4F16, M, N, 700, 128}, kDevices[0], tile, num_splits);
+          const auto [found, is_new] = plans.emplace(str(plan), fields_of(plan));
+          EXPECT_EQ(found->second, fields_of(plan)) << plan;
+        }
+      }
+    }
+  }
+  EXPECT_EQ(plans.size(), 36U);
 }
 
 /// Eight lanes read one piece of eight tokens at a time, and threads write neighbouring pieces.

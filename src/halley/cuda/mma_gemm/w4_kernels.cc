@@ -32,8 +32,6 @@ std::string got_text(const CudaDeviceInfo& device) {
 
 }  // namespace
 
-std::span<const W4KernelRow> w4_kernel_rows() { return kRows; }
-
 const W4KernelRow* find_w4_kernels(const CudaDeviceInfo& device) {
   const auto* found = std::find_if(kRows.begin(), kRows.end(),
                                    [&](const W4KernelRow& row) { return runs_on(row, device); });

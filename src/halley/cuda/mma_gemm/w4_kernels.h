@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <string_view>
 
@@ -23,8 +22,6 @@ struct W4KernelRow {
   /// 10 * major + minor; both ends included.
   int capability_min = 0, capability_max = 0;
 };
-
-std::span<const W4KernelRow> w4_kernel_rows();
 
 /// The first row that runs on the GPU, or null.
 const W4KernelRow* find_w4_kernels(const CudaDeviceInfo& device);

@@ -10,7 +10,7 @@
 #include "halley/base/str.h"
 #include "halley/cuda/moe/moe_routing.h"
 #include "halley/cuda/moe/moe_rows.h"
-#include "halley/cuda/moe/read_routing.h"
+#include "halley/cuda/moe/testing/read_routing.h"
 #include "halley/cuda/runtime/cuda_graph.h"
 #include "halley/cuda/testing/device_matrix.h"
 #include "halley/cuda/testing/gpu_test.h"

@@ -71,14 +71,6 @@ NestedWeight::NestedWeight(const CudaContext& context, ConstMatrix upper_plane)
 
 const TileFamily& nested_family() { return kFamily; }
 
-void nested_gemm(const CudaContext& context, const NestedWeight& weight,
-                 const NestedOperands& operands, Matrix y) {
-  if (y.num_rows == 0) return;
-  const ProductShape shape = {.M = y.num_rows, .N = weight.N(), .K = weight.K()};
-  nested_gemm_planned(context, weight, operands, plan_tiles(nested_family(), shape, context.device),
-                      y);
-}
-
 void nested_gemm_planned(const CudaContext& context, const NestedWeight& weight,
                          const NestedOperands& operands, const TilePlan& plan, Matrix y) {
   if (y.num_rows == 0) return;

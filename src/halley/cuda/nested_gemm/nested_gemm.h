@@ -45,7 +45,7 @@ void order_upper_rows(const CudaContext& context, Matrix rows);
 void pack_lower_rows(const CudaContext& context, ConstMatrix rows, int64_t first_row,
                      const NestedWeight& weight);
 
-/// All tiles that are compiled; plan_tiles() of it is what nested_gemm() takes.
+/// All tiles that are compiled: for plan_tiles().
 const TileFamily& nested_family();
 
 struct NestedOperands {
@@ -61,12 +61,8 @@ struct NestedOperands {
 /// (core/nested_float.h), bit for bit. Shapes: x [M, K], y [M, N]; M may be 0. y is f16, bf16 or
 /// f32, its rows fastest at multiples of 16 bytes.
 /// Requires: compute capability 9.0; planes that is_split_f16() holds for; plan.workspace_bytes()
-/// of the context's workspace.
+/// of the context's workspace; a plan of nested_family() for this shape.
 /// Numerics: f32 sums whose order the plan sets, and with it M; the same plan gives the same bits.
-void nested_gemm(const CudaContext& context, const NestedWeight& weight,
-                 const NestedOperands& operands, Matrix y);
-
-/// The same with a plan of the caller's for this shape: for tests and tuning.
 void nested_gemm_planned(const CudaContext& context, const NestedWeight& weight,
                          const NestedOperands& operands, const TilePlan& plan, Matrix y);
 

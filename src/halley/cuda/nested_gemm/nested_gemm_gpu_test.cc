@@ -8,7 +8,8 @@
 
 #include "halley/base/str.h"
 #include "halley/core/float16.h"
-#include "halley/cuda/nested_gemm/nested_test_weight.h"
+#include "halley/cuda/hopper_tile/testing/forced_plans.h"
+#include "halley/cuda/nested_gemm/testing/nested_test_weight.h"
 #include "halley/cuda/runtime/cuda_graph.h"
 #include "halley/cuda/testing/device_matrix.h"
 #include "halley/cuda/testing/gpu_test.h"

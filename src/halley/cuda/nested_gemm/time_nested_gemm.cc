@@ -81,24 +81,23 @@ class TimedWeight {
 
 }  // namespace
 
-std::vector<GemmTime> time_nested_gemm(const CudaContext& context,
-                                       const TimeNestedOptions& options) {
+std::vector<GemmTime> time_nested_gemm(const CudaContext& context, const TimeGemmOptions& options) {
   std::vector<GemmTime> times;
   const CudaDeviceInfo& device = context.device;
-  for (const auto& [N, K] : timed_shapes(options.gemm)) {
-    const TimedWeight weight(context, {.M = timed_rows_max(options.gemm), .N = N, .K = K});
+  for (const auto& [N, K] : timed_shapes(options)) {
+    const TimedWeight weight(context, {.M = timed_rows_max(options), .N = N, .K = K});
     const double weight_bytes = 2 * static_cast<double>(N) * static_cast<double>(K);
-    for (const int64_t M : options.gemm.rows) {
+    for (const int64_t M : options.rows) {
       const ProductShape shape = {.M = M, .N = N, .K = K};
       const std::string chosen = str(plan_tiles(nested_family(), shape, device));
       const double floor = floor_microseconds(
-          options.gemm.rates, {.N = N,
-                               .K = K,
-                               .M = M,
-                               .weight_bytes = weight_bytes,
-                               .operations_per_second = options.gemm.rates.f16_per_second});
+          options.rates, {.N = N,
+                          .K = K,
+                          .M = M,
+                          .weight_bytes = weight_bytes,
+                          .operations_per_second = options.rates.f16_per_second});
       for (const TilePlan& plan :
-           timed_plans(nested_family(), shape, device, options.has_all_tiles)) {
+           timed_plans(nested_family(), shape, device, options.has_all_plans)) {
         const ProductTime time = weight.time(plan, M);
         const double best = time.early_microseconds.value_or(time.microseconds);
         times.push_back({.problem = "nested_f16",

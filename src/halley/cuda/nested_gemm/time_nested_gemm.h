@@ -9,16 +9,9 @@
 
 namespace halley::cuda {
 
-struct TimeNestedOptions {
-  TimeGemmOptions gemm = {};
-  /// Times all tiles, each with its best schedule, whose tokens are not far from the rows.
-  bool has_all_tiles = false;
-};
-
 /// "nested_f16", of normal weights and inputs; a kernel is a plan. As time_gemm(). Takes the
 /// largest plan's workspace.
-std::vector<GemmTime> time_nested_gemm(const CudaContext& context,
-                                       const TimeNestedOptions& options);
+std::vector<GemmTime> time_nested_gemm(const CudaContext& context, const TimeGemmOptions& options);
 
 /// "nested_fp8": products of the upper planes of normal weights by the kernels that a layer has for
 /// them, with a scale for each row of x, and beside them cuBLASLt's with one scale for all, which

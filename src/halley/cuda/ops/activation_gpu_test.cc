@@ -6,7 +6,7 @@
 #include "halley/cuda/ops/activation.h"
 #include "halley/cuda/testing/device_matrix.h"
 #include "halley/cuda/testing/gpu_test.h"
-#include "halley/kernels/activation/activation_reference.h"
+#include "halley/kernels/activation/testing/activation_reference.h"
 
 namespace halley::cuda {
 namespace {

@@ -7,8 +7,8 @@
 #include "halley/cuda/ops/norm.h"
 #include "halley/cuda/testing/device_matrix.h"
 #include "halley/cuda/testing/gpu_test.h"
-#include "halley/kernels/norm/norm_cases.h"
-#include "halley/kernels/norm/norm_reference.h"
+#include "halley/kernels/norm/testing/norm_cases.h"
+#include "halley/kernels/norm/testing/norm_reference.h"
 
 namespace halley::cuda {
 namespace {

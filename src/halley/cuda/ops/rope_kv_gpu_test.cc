@@ -11,7 +11,7 @@
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/testing/device_matrix.h"
 #include "halley/cuda/testing/gpu_test.h"
-#include "halley/kernels/kv/kv_reference.h"
+#include "halley/kernels/kv/testing/kv_reference.h"
 #include "halley/kernels/norm/norm.h"
 #include "halley/kernels/rope/rope.h"
 

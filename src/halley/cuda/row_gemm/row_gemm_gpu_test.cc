@@ -9,7 +9,7 @@
 #include "halley/cuda/fused/quantized_norm.h"
 #include "halley/cuda/gemm/quantize_rows.h"
 #include "halley/cuda/mixed_gemm/mixed_gemm.h"
-#include "halley/cuda/mixed_gemm/mixed_test_weight.h"
+#include "halley/cuda/mixed_gemm/testing/mixed_test_weight.h"
 #include "halley/cuda/ops/activation.h"
 #include "halley/cuda/ops/norm.h"
 #include "halley/cuda/row_gemm/row_gemm.h"

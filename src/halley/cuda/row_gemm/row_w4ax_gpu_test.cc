@@ -19,8 +19,8 @@
 #include "halley/cuda/row_gemm/row_gemm.h"
 #include "halley/cuda/testing/device_matrix.h"
 #include "halley/cuda/testing/gpu_test.h"
+#include "halley/cuda/w4ax_gemm/testing/w4ax_test_weight.h"
 #include "halley/cuda/w4ax_gemm/w4ax_gemm.h"
-#include "halley/cuda/w4ax_gemm/w4ax_test_weight.h"
 
 namespace halley::cuda {
 namespace {

@@ -39,7 +39,6 @@ std::byte* DeviceArena::take(size_t num_bytes) {
                           ". Lower --max-num-batched-tokens, or raise --gpu-memory-utilization."));
   }
   num_used_ = begin + std::min(round_up(num_bytes, kAlignment), left);
-  num_used_max_ = std::max(num_used_max_, num_used_);
   return buffer_.data() + begin;
 }
 

@@ -47,8 +47,6 @@ class DeviceArena {
   void release(size_t mark);
 
   size_t num_bytes() const { return buffer_.num_bytes(); }
-  /// The peak use.
-  size_t num_used_max() const { return num_used_max_; }
 
  private:
   std::byte* take_elements(size_t count, size_t element_bytes);
@@ -56,7 +54,6 @@ class DeviceArena {
   DeviceBuffer buffer_;
   const char* what_;
   size_t num_used_ = 0;
-  size_t num_used_max_ = 0;
 };
 
 }  // namespace halley

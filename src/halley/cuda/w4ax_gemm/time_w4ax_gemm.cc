@@ -70,11 +70,11 @@ double TimedW4axWeight::floor_microseconds(const GpuRates& rates, int64_t M) con
                                           .operations_per_second = rates.s8_per_second});
 }
 
-std::vector<GemmTime> time_w4ax_gemm(const CudaContext& context, const TimeW4axOptions& options) {
+std::vector<GemmTime> time_w4ax_gemm(const CudaContext& context, const TimeGemmOptions& options) {
   std::vector<GemmTime> times;
-  for (const auto& [N, K] : timed_shapes(options.gemm)) {
-    const TimedW4axWeight weight(context, {.M = timed_rows_max(options.gemm), .N = N, .K = K});
-    for (const int64_t M : options.gemm.rows) {
+  for (const auto& [N, K] : timed_shapes(options)) {
+    const TimedW4axWeight weight(context, {.M = timed_rows_max(options), .N = N, .K = K});
+    for (const int64_t M : options.rows) {
       const ProductShape shape = weight.shape(M);
       W4axOperands operands = weight.operands(M);
       operands.starts_early = true;
@@ -83,7 +83,7 @@ std::vector<GemmTime> time_w4ax_gemm(const CudaContext& context, const TimeW4axO
                         .K = K,
                         .M = M,
                         .weight_bytes = weight.weight_bytes(),
-                        .floor_microseconds = weight.floor_microseconds(options.gemm.rates, M)};
+                        .floor_microseconds = weight.floor_microseconds(options.rates, M)};
       const bool is_narrow = is_w4ax_narrow(context, weight.copy(0), M);
       if (is_narrow) {
         timed.kernel = "narrow";
@@ -91,11 +91,11 @@ std::vector<GemmTime> time_w4ax_gemm(const CudaContext& context, const TimeW4axO
           w4ax_gemm_narrow(context, weight.copy(copy), operands, weight.outputs(M));
         });
         times.push_back(timed);
-        if (!options.has_all_tiles) continue;
+        if (!options.has_all_plans) continue;
       }
       const std::string chosen = str(plan_tiles(w4ax_family(), shape, context.device));
       for (const TilePlan& plan :
-           timed_plans(w4ax_family(), shape, context.device, options.has_all_tiles)) {
+           timed_plans(w4ax_family(), shape, context.device, options.has_all_plans)) {
         timed.kernel = str(plan);
         timed.is_chosen = !is_narrow && timed.kernel == chosen;
         timed.time = time_starts(context, weight.num_copies(), [&](size_t copy) {

@@ -38,13 +38,7 @@ class TimedW4axWeight {
   std::vector<W4axWeight> weights_;
 };
 
-struct TimeW4axOptions {
-  TimeGemmOptions gemm = {};
-  /// Times all tiles, each with its best schedule, whose tokens are not far from the rows.
-  bool has_all_tiles = false;
-};
-
 /// "w4ax"; a kernel is a plan. As time_gemm(). Takes the largest plan's workspace.
-std::vector<GemmTime> time_w4ax_gemm(const CudaContext& context, const TimeW4axOptions& options);
+std::vector<GemmTime> time_w4ax_gemm(const CudaContext& context, const TimeGemmOptions& options);
 
 }  // namespace halley::cuda

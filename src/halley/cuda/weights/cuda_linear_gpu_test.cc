@@ -25,9 +25,9 @@
 #include "halley/cuda/weights/cuda_weight_loader.h"
 #include "halley/cuda/weights/decode_quads.h"
 #include "halley/kernels/gemm/activation_quant.h"
-#include "halley/kernels/gemm/gemm_cases.h"
 #include "halley/kernels/gemm/pack_dense.h"
-#include "halley/kernels/gemm/synthetic_weights.h"
+#include "halley/kernels/gemm/testing/gemm_cases.h"
+#include "halley/kernels/gemm/testing/synthetic_weights.h"
 
 namespace halley::cuda {
 namespace {
@@ -344,8 +344,7 @@ TEST_F(CudaLinearGpuTest, WorkspaceIsWhatItSays) {
     const CudaContext context = {device_, stream_, small};
     DeviceMatrix x(DType::kF16, M, 130), y(DType::kF32, M, 48);
     x.fill_normal(3);
-    linear.run(context, x.matrix(), y.matrix());
-    EXPECT_LE(small.num_used_max(), small.num_bytes());
+    EXPECT_NO_THROW(linear.run(context, x.matrix(), y.matrix())) << M;
     EXPECT_FALSE(std::isnan(y.get(stream_).back()));
   }
 }

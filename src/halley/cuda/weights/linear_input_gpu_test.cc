@@ -14,8 +14,8 @@
 #include "halley/cuda/testing/gpu_test.h"
 #include "halley/cuda/weights/cuda_weight_loader.h"
 #include "halley/cuda/weights/linear_input.h"
-#include "halley/kernels/gemm/gemm_cases.h"
-#include "halley/kernels/gemm/synthetic_weights.h"
+#include "halley/kernels/gemm/testing/gemm_cases.h"
+#include "halley/kernels/gemm/testing/synthetic_weights.h"
 
 namespace halley::cuda {
 namespace {

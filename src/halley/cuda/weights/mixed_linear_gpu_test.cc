@@ -26,7 +26,7 @@
 #include "halley/cuda/weights/order_columns.h"
 #include "halley/kernels/gemm/activation_quant.h"
 #include "halley/kernels/gemm/pack_dense.h"
-#include "halley/kernels/gemm/synthetic_weights.h"
+#include "halley/kernels/gemm/testing/synthetic_weights.h"
 
 namespace halley::cuda {
 namespace {

@@ -11,10 +11,10 @@
 
 #include "halley/cuda/weights/gemv_linear.h"
 #include "halley/cuda/weights/quad_code.h"
-#include "halley/kernels/gemm/gemm_cases.h"
 #include "halley/kernels/gemm/pack_dense.h"
 #include "halley/kernels/gemm/pack_quads.h"
-#include "halley/kernels/gemm/synthetic_weights.h"
+#include "halley/kernels/gemm/testing/gemm_cases.h"
+#include "halley/kernels/gemm/testing/synthetic_weights.h"
 
 namespace halley::cuda {
 namespace {

@@ -8,10 +8,10 @@
 
 #include <gtest/gtest.h>
 
-#include "halley/kernels/activation/activation_cases.h"
-#include "halley/kernels/activation/activation_reference.h"
-#include "halley/kernels/base/guarded_matrix.h"
-#include "halley/kernels/base/simd_targets.h"
+#include "halley/kernels/activation/testing/activation_cases.h"
+#include "halley/kernels/activation/testing/activation_reference.h"
+#include "halley/kernels/testing/guarded_matrix.h"
+#include "halley/kernels/testing/simd_targets.h"
 
 namespace halley {
 namespace {

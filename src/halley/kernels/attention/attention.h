@@ -25,8 +25,4 @@ void paged_attention(ExecContext& context, const AttentionProblem& problem,
                      const KvLayerView& cache, std::span<const BatchSequence> sequences,
                      ConstMatrix q, Matrix out);
 
-/// Slow, f64, obvious: the definition over the same cache.
-void paged_attention_reference(const AttentionProblem& problem, const KvLayerView& cache,
-                               std::span<const BatchSequence> sequences, ConstMatrix q, Matrix out);
-
 }  // namespace halley

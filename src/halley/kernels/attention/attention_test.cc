@@ -14,10 +14,11 @@
 
 #include "halley/base/checked_math.h"
 #include "halley/core/float16.h"
-#include "halley/kernels/attention/attention_cases.h"
-#include "halley/kernels/base/guarded_matrix.h"
-#include "halley/kernels/base/simd_targets.h"
-#include "halley/kernels/kv/kv_reference.h"
+#include "halley/kernels/attention/testing/attention_cases.h"
+#include "halley/kernels/attention/testing/attention_reference.h"
+#include "halley/kernels/kv/testing/kv_reference.h"
+#include "halley/kernels/testing/guarded_matrix.h"
+#include "halley/kernels/testing/simd_targets.h"
 
 namespace halley {
 namespace {

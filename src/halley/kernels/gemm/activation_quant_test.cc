@@ -10,9 +10,9 @@
 
 #include <gtest/gtest.h>
 
-#include "halley/kernels/base/guarded_matrix.h"
-#include "halley/kernels/base/simd_targets.h"
 #include "halley/kernels/gemm/activation_step.h"
+#include "halley/kernels/testing/guarded_matrix.h"
+#include "halley/kernels/testing/simd_targets.h"
 
 namespace halley {
 namespace {

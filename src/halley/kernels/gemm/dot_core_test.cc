@@ -7,9 +7,9 @@
 
 #include <gtest/gtest.h>
 
-#include "halley/kernels/base/simd_targets.h"
 #include "halley/kernels/gemm/dot_kernel.h"
 #include "halley/kernels/gemm/pack_quads.h"
+#include "halley/kernels/testing/simd_targets.h"
 
 namespace halley {
 namespace {

@@ -13,13 +13,14 @@
 #include <gtest/gtest.h>
 
 #include "halley/base/str.h"
-#include "halley/kernels/base/guarded_matrix.h"
-#include "halley/kernels/base/simd_targets.h"
 #include "halley/kernels/gemm/activation_quant.h"
 #include "halley/kernels/gemm/dot_kernel.h"
 #include "halley/kernels/gemm/gemm.h"
 #include "halley/kernels/gemm/pack_dense.h"
 #include "halley/kernels/gemm/pack_quads.h"
+#include "halley/kernels/gemm/testing/gemm_reference.h"
+#include "halley/kernels/testing/guarded_matrix.h"
+#include "halley/kernels/testing/simd_targets.h"
 
 namespace halley {
 namespace {

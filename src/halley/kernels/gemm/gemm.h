@@ -70,9 +70,4 @@ std::span<const GemmKernel> cpu_gemm_kernels();
 /// The first kernel that fits. Throws UnsupportedError that lists every kernel's reason.
 const GemmKernel& find_gemm_kernel(const GemmProblem& problem);
 
-/// Slow, f64, obvious: y from the definition. x is f32, and is first rounded as params_of() says
-/// (round_activations() of activation_quant.h); W is read through unpack_row().
-void gemm_reference(const PackedWeight& weight, const float* bias, ConstMatrix x, Matrix y,
-                    Precision precision = Precision::kFull);
-
 }  // namespace halley

@@ -12,14 +12,15 @@
 
 #include "halley/base/error.h"
 #include "halley/core/float16.h"
-#include "halley/kernels/base/guarded_matrix.h"
-#include "halley/kernels/base/simd_targets.h"
 #include "halley/kernels/gemm/activation_quant.h"
 #include "halley/kernels/gemm/gemm.h"
-#include "halley/kernels/gemm/gemm_cases.h"
 #include "halley/kernels/gemm/pack_dense.h"
 #include "halley/kernels/gemm/pack_quads.h"
-#include "halley/kernels/gemm/synthetic_weights.h"
+#include "halley/kernels/gemm/testing/gemm_cases.h"
+#include "halley/kernels/gemm/testing/gemm_reference.h"
+#include "halley/kernels/gemm/testing/synthetic_weights.h"
+#include "halley/kernels/testing/guarded_matrix.h"
+#include "halley/kernels/testing/simd_targets.h"
 
 namespace halley {
 namespace {

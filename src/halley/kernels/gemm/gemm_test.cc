@@ -16,9 +16,10 @@
 #include "halley/base/error.h"
 #include "halley/base/str.h"
 #include "halley/core/float16.h"
-#include "halley/kernels/gemm/gemm_cases.h"
 #include "halley/kernels/gemm/pack_dense.h"
 #include "halley/kernels/gemm/panel_kernel.h"
+#include "halley/kernels/gemm/testing/gemm_cases.h"
+#include "halley/kernels/gemm/testing/gemm_reference.h"
 
 namespace halley {
 namespace {

@@ -16,14 +16,15 @@
 #include "halley/core/float16.h"
 #include "halley/core/float8.h"
 #include "halley/core/nested_float.h"
-#include "halley/kernels/base/guarded_matrix.h"
-#include "halley/kernels/base/simd_targets.h"
 #include "halley/kernels/gemm/activation_quant.h"
 #include "halley/kernels/gemm/gemm.h"
-#include "halley/kernels/gemm/gemm_cases.h"
 #include "halley/kernels/gemm/kernel_choice.h"
 #include "halley/kernels/gemm/pack_dense.h"
 #include "halley/kernels/gemm/pack_quads.h"
+#include "halley/kernels/gemm/testing/gemm_cases.h"
+#include "halley/kernels/gemm/testing/gemm_reference.h"
+#include "halley/kernels/testing/guarded_matrix.h"
+#include "halley/kernels/testing/simd_targets.h"
 
 namespace halley {
 namespace {

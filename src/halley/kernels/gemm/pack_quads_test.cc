@@ -9,8 +9,8 @@
 #include <gtest/gtest.h>
 
 #include "halley/core/float8.h"
-#include "halley/kernels/gemm/gemm_cases.h"
 #include "halley/kernels/gemm/pack_dense.h"
+#include "halley/kernels/gemm/testing/gemm_cases.h"
 
 namespace halley {
 namespace {

@@ -12,11 +12,11 @@
 #include <gtest/gtest.h>
 
 #include "halley/core/float16.h"
-#include "halley/kernels/base/guarded_matrix.h"
-#include "halley/kernels/base/simd_targets.h"
 #include "halley/kernels/kv/kv_cache_view.h"
-#include "halley/kernels/kv/kv_reference.h"
 #include "halley/kernels/kv/kv_rows.h"
+#include "halley/kernels/kv/testing/kv_reference.h"
+#include "halley/kernels/testing/guarded_matrix.h"
+#include "halley/kernels/testing/simd_targets.h"
 
 namespace halley {
 namespace {

@@ -8,10 +8,10 @@
 
 #include <gtest/gtest.h>
 
-#include "halley/kernels/base/guarded_matrix.h"
-#include "halley/kernels/base/simd_targets.h"
-#include "halley/kernels/norm/norm_cases.h"
-#include "halley/kernels/norm/norm_reference.h"
+#include "halley/kernels/norm/testing/norm_cases.h"
+#include "halley/kernels/norm/testing/norm_reference.h"
+#include "halley/kernels/testing/guarded_matrix.h"
+#include "halley/kernels/testing/simd_targets.h"
 
 namespace halley {
 namespace {

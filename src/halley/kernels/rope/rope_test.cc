@@ -5,10 +5,10 @@
 
 #include <gtest/gtest.h>
 
-#include "halley/kernels/base/guarded_matrix.h"
-#include "halley/kernels/base/simd_targets.h"
-#include "halley/kernels/rope/rope_cases.h"
-#include "halley/kernels/rope/rope_reference.h"
+#include "halley/kernels/rope/testing/rope_cases.h"
+#include "halley/kernels/rope/testing/rope_reference.h"
+#include "halley/kernels/testing/guarded_matrix.h"
+#include "halley/kernels/testing/simd_targets.h"
 
 namespace halley {
 namespace {

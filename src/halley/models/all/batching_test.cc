@@ -12,8 +12,8 @@
 #include "halley/checkpoint/safetensors/safetensors.h"
 #include "halley/core/thread_pool.h"
 #include "halley/json/json.h"
-#include "halley/models/all/golden_model.h"
 #include "halley/models/all/load_model.h"
+#include "halley/models/all/testing/golden_model.h"
 
 namespace halley {
 namespace {

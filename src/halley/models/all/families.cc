@@ -38,10 +38,4 @@ DecoderConfig read_decoder_config(const HfConfig& config, const TensorSource& so
   return read_family({.config = config, .tensors = &source, .max_length = max_length});
 }
 
-std::vector<std::string> family_names() {
-  std::vector<std::string> names;
-  for (const ModelFamily* family : kFamilies) names.emplace_back(family->model_type);
-  return names;
-}
-
 }  // namespace halley

@@ -13,7 +13,7 @@
 
 #include "halley/base/error.h"
 #include "halley/json/json.h"
-#include "halley/models/all/gpu_test_model.h"
+#include "halley/models/all/testing/gpu_test_model.h"
 
 namespace halley {
 namespace {

@@ -30,9 +30,6 @@ DecoderConfig read_decoder_config(const HfConfig& config);
 DecoderConfig read_decoder_config(const HfConfig& config, const TensorSource& source,
                                   int64_t max_length);
 
-/// Names of all families (`model_type` values), in the order of the table.
-std::vector<std::string> family_names();
-
 /// config.json text of a built-in shape ("llama-1b", "llama-3-8b", ...), for dummy weights. Throws
 /// InputError that lists the known names.
 HfConfig builtin_config(const std::string& name);

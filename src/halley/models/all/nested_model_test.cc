@@ -8,9 +8,9 @@
 
 #include "halley/checkpoint/safetensors/safetensors.h"
 #include "halley/core/thread_pool.h"
-#include "halley/models/all/golden_model.h"
 #include "halley/models/all/load_model.h"
-#include "halley/models/all/two_planes.h"
+#include "halley/models/all/testing/golden_model.h"
+#include "halley/models/all/testing/two_planes.h"
 
 namespace halley {
 namespace {

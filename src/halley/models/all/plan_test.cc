@@ -8,8 +8,8 @@
 #include "halley/base/error.h"
 #include "halley/checkpoint/safetensors/safetensors.h"
 #include "halley/core/thread_pool.h"
-#include "halley/models/all/golden_model.h"
 #include "halley/models/all/load_model.h"
+#include "halley/models/all/testing/golden_model.h"
 #include "halley/models/base/decoder.h"
 
 namespace halley {

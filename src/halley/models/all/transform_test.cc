@@ -10,12 +10,12 @@
 #include <gtest/gtest.h>
 
 #include "halley/base/error.h"
-#include "halley/checkpoint/safetensors/overlay_source.h"
 #include "halley/checkpoint/safetensors/safetensors.h"
+#include "halley/checkpoint/safetensors/testing/overlay_source.h"
 #include "halley/core/thread_pool.h"
 #include "halley/json/json.h"
-#include "halley/models/all/golden_model.h"
 #include "halley/models/all/load_model.h"
+#include "halley/models/all/testing/golden_model.h"
 #include "halley/models/transform/rotated_source.h"
 #include "halley/models/transform/scale_points.h"
 #include "halley/quant/base/dense_tensor.h"

@@ -1,5 +1,5 @@
 // Shared by tests of weights in two planes.
-#include "halley/models/all/two_planes.h"
+#include "halley/models/all/testing/two_planes.h"
 
 #include <algorithm>
 #include <cmath>

@@ -145,14 +145,13 @@ void CudaStepRunner::queue_decode(const DeviceStep& step) {
   if (!graph) {
     const bool has_room = stats_.num_graphs < static_cast<int64_t>(kNumGraphsMax);
     // The first run of a size also loads its kernels, which a capture might not do.
-    if (is_new || !has_graphs_ || !is_capturable_ || !has_room) return queue(step);
+    if (is_new || !is_capturable_ || !has_room) return queue(step);
     const size_t free_before = free_device_bytes();
     graph = CudaGraph::capture(model_.stream, [&] { queue(step); });
     const size_t free_after = free_device_bytes();
     ++stats_.num_graphs;
     stats_.device_bytes += free_before - std::min(free_before, free_after);
   }
-  if (!has_graphs_) return queue(step);
   graph->launch(model_.stream);
   ++stats_.num_launches;
 }

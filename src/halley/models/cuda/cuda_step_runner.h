@@ -63,8 +63,6 @@ class CudaStepRunner final : public StepRunner {
   void launch(const RunnerStep& step, const KvCacheView& cache) override;
   const StepResult& wait() override;
 
-  /// false: every step is launched operation by operation, for comparisons.
-  void set_graphs(bool has_graphs) { has_graphs_ = has_graphs; }
   const GraphStats& graph_stats() const { return stats_; }
   /// Device memory of the sampler and the records, which StepMemory does not include.
   static size_t device_bytes(const DecoderConfig& config, const StepLimits& limits);
@@ -104,7 +102,6 @@ class CudaStepRunner final : public StepRunner {
   std::vector<int32_t> rows_;  // rows with logits, ascending
   StepResult result_;
 
-  bool has_graphs_ = true;
   std::vector<KvLayerView> cache_;  // cache that the graphs were captured with
   /// By number of rows; empty: that size has run once.
   std::map<std::pair<int64_t, Precision>, std::optional<CudaGraph>> graphs_;

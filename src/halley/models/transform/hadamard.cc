@@ -114,14 +114,6 @@ void transform_rows(ExecContext& context, Matrix x, const std::vector<float>& sm
   });
 }
 
-std::vector<float> transpose(const std::vector<float>& matrix, int64_t m) {
-  std::vector<float> transposed;
-  for (int64_t i = 0; i < m; ++i) {
-    for (int64_t j = 0; j < m; ++j) transposed.push_back(matrix[static_cast<size_t>(j * m + i)]);
-  }
-  return transposed;
-}
-
 }  // namespace
 
 bool has_hadamard(int64_t n) { return built_in_of(n) != 0; }
@@ -129,11 +121,6 @@ bool has_hadamard(int64_t n) { return built_in_of(n) != 0; }
 void apply_hadamard(ExecContext& context, Matrix x) {
   const int64_t m = small_size(x.num_cols);
   transform_rows(context, x, build_matrix(m), m);
-}
-
-void apply_hadamard_transposed(ExecContext& context, Matrix x) {
-  const int64_t m = small_size(x.num_cols);
-  transform_rows(context, x, transpose(build_matrix(m), m), m);
 }
 
 }  // namespace halley

@@ -14,7 +14,5 @@ bool has_hadamard(int64_t n);
 /// Every row x becomes x H, H the n x n Hadamard matrix divided by sqrt(n) (Sylvester's for the
 /// power of two, times a built-in one). Shape x [M, n] f32. The same bits for any threads.
 void apply_hadamard(ExecContext& context, Matrix x);
-/// Every row x becomes x H^T.
-void apply_hadamard_transposed(ExecContext& context, Matrix x);
 
 }  // namespace halley

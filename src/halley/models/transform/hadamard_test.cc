@@ -46,35 +46,29 @@ TEST_P(Hadamard, HasEntriesOfOneSizeAndOrthogonalRows) {
   }
 }
 
-TEST_P(Hadamard, MultipliesRowsByTheMatrixAndItsTransposed) {
+TEST_P(Hadamard, MultipliesRowsByTheMatrix) {
   const int64_t n = GetParam(), M = 19, stride = n + 3;
   const std::vector<float> h = matrix_of(context_, n);
   std::mt19937 random(static_cast<uint32_t>(n));
   std::normal_distribution<float> normal;
   std::vector<float> x(static_cast<size_t>(M * stride));
   for (float& value : x) value = normal(random);
-  std::vector<float> forward = x, back = x;
-  Matrix rows = f32_matrix(forward.data(), M, n);
+  std::vector<float> y = x;
+  Matrix rows = f32_matrix(y.data(), M, n);
   rows.row_stride = stride;
   apply_hadamard(context_, rows);
-  rows.data = reinterpret_cast<std::byte*>(back.data());
-  apply_hadamard_transposed(context_, rows);
   for (int64_t m = 0; m < M; ++m) {
     for (int64_t j = 0; j < n; ++j) {
-      double sum = 0, sum_transposed = 0;
+      double sum = 0;
       for (int64_t i = 0; i < n; ++i) {
-        const double value = x[static_cast<size_t>(m * stride + i)];
-        sum += value * static_cast<double>(h[static_cast<size_t>(i * n + j)]);
-        sum_transposed += value * static_cast<double>(h[static_cast<size_t>(j * n + i)]);
+        sum += static_cast<double>(x[static_cast<size_t>(m * stride + i)]) *
+               static_cast<double>(h[static_cast<size_t>(i * n + j)]);
       }
-      const auto index = static_cast<size_t>(m * stride + j);
-      ASSERT_NEAR(forward[index], sum, kTolerance * 8);
-      ASSERT_NEAR(back[index], sum_transposed, kTolerance * 8);
+      ASSERT_NEAR(y[static_cast<size_t>(m * stride + j)], sum, kTolerance * 8);
     }
     for (int64_t j = n; j < stride; ++j) {  // what lies between the rows
       const auto index = static_cast<size_t>(m * stride + j);
-      ASSERT_EQ(forward[index], x[index]);
-      ASSERT_EQ(back[index], x[index]);
+      ASSERT_EQ(y[index], x[index]);
     }
   }
 }

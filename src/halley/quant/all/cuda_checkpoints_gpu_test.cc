@@ -14,8 +14,8 @@
 #include "halley/kernels/gemm/activation_quant.h"
 #include "halley/kernels/gemm/pack_dense.h"
 #include "halley/quant/all/formats.h"
-#include "halley/quant/base/golden_checkpoint.h"
 #include "halley/quant/base/linear_loader.h"
+#include "halley/quant/base/testing/golden_checkpoint.h"
 
 namespace halley::cuda {
 namespace {

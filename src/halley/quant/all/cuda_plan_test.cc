@@ -7,7 +7,7 @@
 
 #include "halley/cuda/weights/cuda_linear_plan.h"
 #include "halley/quant/all/formats.h"
-#include "halley/quant/base/golden_checkpoint.h"
+#include "halley/quant/base/testing/golden_checkpoint.h"
 
 namespace halley::cuda {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "halley/base/error.h"
 #include "halley/core/float16.h"
-#include "halley/quant/base/golden_checkpoint.h"
-#include "halley/quant/base/tensors_in_memory.h"
+#include "halley/quant/base/testing/golden_checkpoint.h"
+#include "halley/quant/base/testing/tensors_in_memory.h"
 
 namespace halley {
 namespace {

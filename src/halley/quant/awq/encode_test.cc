@@ -6,7 +6,7 @@
 
 #include "halley/base/error.h"
 #include "halley/quant/awq/awq.h"
-#include "halley/quant/base/coded_weights_in_memory.h"
+#include "halley/quant/base/testing/coded_weights_in_memory.h"
 
 namespace halley {
 namespace {

@@ -7,9 +7,9 @@
 
 #include "halley/base/error.h"
 #include "halley/core/float8.h"
-#include "halley/quant/base/coded_weights_in_memory.h"
+#include "halley/quant/base/testing/coded_weights_in_memory.h"
 #include "halley/quant/compressed_tensors/compressed_tensors.h"
-#include "halley/quant/stored/memory_tensors.h"
+#include "halley/quant/stored/testing/memory_tensors.h"
 
 namespace halley {
 namespace {

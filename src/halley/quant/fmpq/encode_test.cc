@@ -9,7 +9,7 @@
 #include "halley/base/error.h"
 #include "halley/core/float16.h"
 #include "halley/quant/fmpq/fmpq.h"
-#include "halley/quant/stored/memory_tensors.h"
+#include "halley/quant/stored/testing/memory_tensors.h"
 
 namespace halley {
 namespace {

@@ -11,9 +11,9 @@
 #include "halley/base/str.h"
 #include "halley/core/float16.h"
 #include "halley/core/thread_pool.h"
-#include "halley/quant/base/golden_checkpoint.h"
 #include "halley/quant/base/linear_loader.h"
-#include "halley/quant/stored/memory_tensors.h"
+#include "halley/quant/base/testing/golden_checkpoint.h"
+#include "halley/quant/stored/testing/memory_tensors.h"
 
 namespace halley {
 namespace {

@@ -84,16 +84,6 @@ double rounding_error(const InputStats& stats, std::span<const float> importance
 
 }  // namespace
 
-double BlockPlan::s8_block_share() const {
-  return num_blocks == 0 ? 0 : static_cast<double>(num_s8_blocks) / static_cast<double>(num_blocks);
-}
-
-double BlockPlan::s4_work_share() const {
-  S4Work work;
-  work.add(1, static_cast<int64_t>(input_perm.size()), num_s8_inputs);
-  return work.share();
-}
-
 std::vector<float> column_norms(std::span<const ConstMatrix> weights) {
   HALLEY_CHECK(!weights.empty(), weights.size());
   std::vector<double> sums(static_cast<size_t>(weights[0].num_cols));

@@ -31,10 +31,6 @@ struct BlockPlan {
   /// of importance^2 (x - quantized x)^2 over that of importance^2 x^2, on stats.rows. 0 without
   /// rows.
   double error = 0;
-
-  double s8_block_share() const;
-  /// The share of the layer's multiply-accumulates with 4-bit activations.
-  double s4_work_share() const;
 };
 
 /// The 2-norm of each weight column over all `weights` [N_i, K] f32: the gain of an error of that

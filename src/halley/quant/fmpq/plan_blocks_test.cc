@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "halley/quant/fmpq/made_up_stats.h"
+#include "halley/quant/fmpq/testing/made_up_stats.h"
 
 namespace halley {
 namespace {
@@ -60,8 +60,8 @@ TEST(PlanBlocks, KeepsTheShareOf8Bits) {
   const BlockPlan plan = plan_blocks(stats, importance);
   EXPECT_EQ(plan.num_outliers, 700);
   EXPECT_EQ(plan.num_s8_blocks, 4);
-  EXPECT_DOUBLE_EQ(plan.s8_block_share(), 0.25);
-  EXPECT_DOUBLE_EQ(plan.s4_work_share(), 0.75);
+  EXPECT_EQ(plan.num_blocks, 16);  // a quarter of them has 8 bits
+  EXPECT_EQ(plan.num_s8_inputs, 512);
   EXPECT_EQ(plan_blocks(stats, importance, {.s8_share_max = 1}).num_s8_blocks, 6);
   EXPECT_EQ(plan_blocks(stats, importance, {.s8_share_max = 0.2}).num_s8_blocks, 3);
   EXPECT_EQ(plan_blocks(stats, importance, {.s8_share_max = 0}).num_s8_blocks, 1);
@@ -71,7 +71,7 @@ TEST(PlanBlocks, NeedsNo8BitsWithoutOutliers) {
   const BlockPlan plan = plan_blocks(made_up_stats(512, 64, {}, 1, 4), equal_importance(512));
   EXPECT_EQ(plan.num_outliers, 0);
   EXPECT_EQ(plan.num_s8_blocks, 0);
-  EXPECT_DOUBLE_EQ(plan.s4_work_share(), 1);
+  EXPECT_EQ(plan.num_s8_inputs, 0);
   InputStats silent = made_up_stats(300, 2, {}, 0, 5);
   std::fill(silent.abs_max.begin(), silent.abs_max.end(), 0.0f);
   std::fill(silent.rows.begin(), silent.rows.end(), 0.0f);

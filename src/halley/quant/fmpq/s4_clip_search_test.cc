@@ -7,7 +7,7 @@
 
 #include "halley/core/thread_pool.h"
 #include "halley/kernels/gemm/activation_quant.h"
-#include "halley/quant/fmpq/made_up_stats.h"
+#include "halley/quant/fmpq/testing/made_up_stats.h"
 
 namespace halley {
 namespace {

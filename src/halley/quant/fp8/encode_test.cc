@@ -5,9 +5,9 @@
 #include <gtest/gtest.h>
 
 #include "halley/base/error.h"
-#include "halley/quant/base/coded_weights_in_memory.h"
+#include "halley/quant/base/testing/coded_weights_in_memory.h"
 #include "halley/quant/fp8/fp8.h"
-#include "halley/quant/stored/memory_tensors.h"
+#include "halley/quant/stored/testing/memory_tensors.h"
 
 namespace halley {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "halley/base/error.h"
 #include "halley/base/str.h"
-#include "halley/quant/base/golden_checkpoint.h"
-#include "halley/quant/stored/memory_tensors.h"
+#include "halley/quant/base/testing/golden_checkpoint.h"
+#include "halley/quant/stored/testing/memory_tensors.h"
 
 namespace halley {
 namespace {

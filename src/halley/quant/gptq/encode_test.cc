@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "halley/base/error.h"
-#include "halley/quant/base/coded_weights_in_memory.h"
+#include "halley/quant/base/testing/coded_weights_in_memory.h"
 #include "halley/quant/gptq/gptq.h"
 
 namespace halley {

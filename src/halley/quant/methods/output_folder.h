@@ -33,8 +33,6 @@ class OutputFolder {
                 const std::filesystem::path& model_dir);
 
  private:
-  std::filesystem::path note_path(const std::string& name) const;
-
   std::filesystem::path path_;
   std::filesystem::path partial_;
 };

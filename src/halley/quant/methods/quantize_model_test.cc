@@ -13,8 +13,8 @@
 #include "halley/base/str.h"
 #include "halley/checkpoint/safetensors/safetensors.h"
 #include "halley/core/thread_pool.h"
-#include "halley/models/all/golden_model.h"
 #include "halley/models/all/load_model.h"
+#include "halley/models/all/testing/golden_model.h"
 #include "halley/quant/base/quant_config.h"
 
 namespace halley {

@@ -19,7 +19,7 @@
 #include "halley/quant/base/linear_loader.h"
 #include "halley/quant/nestedfp/encode.h"
 #include "halley/quant/none/none.h"
-#include "halley/quant/stored/memory_tensors.h"
+#include "halley/quant/stored/testing/memory_tensors.h"
 
 namespace halley {
 namespace {

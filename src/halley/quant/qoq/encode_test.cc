@@ -7,8 +7,8 @@
 #include <gtest/gtest.h>
 
 #include "halley/base/error.h"
-#include "halley/quant/base/coded_weights_in_memory.h"
 #include "halley/quant/base/dense_tensor.h"
+#include "halley/quant/base/testing/coded_weights_in_memory.h"
 #include "halley/quant/qoq/qoq.h"
 
 namespace halley {

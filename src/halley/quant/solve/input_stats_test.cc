@@ -11,7 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "halley/base/error.h"
-#include "halley/kernels/base/guarded_matrix.h"
+#include "halley/kernels/testing/guarded_matrix.h"
 
 namespace halley {
 namespace {

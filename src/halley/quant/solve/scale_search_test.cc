@@ -9,7 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "halley/kernels/base/guarded_matrix.h"
+#include "halley/kernels/testing/guarded_matrix.h"
 #include "halley/quant/solve/grid_rule.h"
 
 namespace halley {

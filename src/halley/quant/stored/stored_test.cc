@@ -12,8 +12,8 @@
 #include "halley/quant/base/config_field.h"
 #include "halley/quant/stored/byte_weight.h"
 #include "halley/quant/stored/kv_scheme.h"
-#include "halley/quant/stored/memory_tensors.h"
 #include "halley/quant/stored/part_tensors.h"
+#include "halley/quant/stored/testing/memory_tensors.h"
 
 namespace halley {
 namespace {

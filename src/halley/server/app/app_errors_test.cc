@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "halley/base/error.h"
-#include "halley/server/app/app_fixture.h"
+#include "halley/server/app/testing/app_fixture.h"
 
 namespace halley {
 namespace {

@@ -10,8 +10,8 @@
 #include "halley/base/str.h"
 #include "halley/server/http/api_keys.h"
 #include "halley/server/http/http_server.h"
-#include "halley/server/http/raw_client.h"
-#include "halley/server/http/test_routes.h"
+#include "halley/server/http/testing/raw_client.h"
+#include "halley/server/http/testing/test_routes.h"
 
 namespace halley {
 namespace {

@@ -15,8 +15,8 @@
 #include "halley/base/error.h"
 #include "halley/base/str.h"
 #include "halley/server/http/http_server.h"
-#include "halley/server/http/raw_client.h"
-#include "halley/server/http/test_routes.h"
+#include "halley/server/http/testing/raw_client.h"
+#include "halley/server/http/testing/test_routes.h"
 
 namespace halley {
 namespace {

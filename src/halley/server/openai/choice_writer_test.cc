@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "halley/engine/fake_tokenizer.h"
+#include "halley/engine/testing/fake_tokenizer.h"
 #include "halley/server/openai/request_parser.h"
 
 namespace halley {

@@ -1,0 +1,219 @@
+// For tests: the fake model on a device of its own, whose steps run when they are waited for, or
+// when they are launched, and no earlier. It chooses with the engine's sampler, so that every text
+// is that of the host.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "halley/base/check.h"
+#include "halley/base/error.h"
+#include "halley/engine/sampler.h"
+#include "halley/engine/testing/fake_causal_lm.h"
+#include "halley/models/base/step_runner.h"
+
+namespace halley {
+
+/// Checks what the contract demands of the caller, and that each row whose token is chosen sees the
+/// prompt and the output of its slot in the pages: whatever was written there by a later launch
+/// than its own, or not written by an earlier one, shows.
+class FakeStepRunner final : public StepRunner {
+ public:
+  FakeStepRunner(FakeCausalLm& model, bool runs_at_launch)
+      : model_(model), runs_at_launch_(runs_at_launch) {}
+
+  void prepare(const StepLimits& limits) {
+    limits_ = limits;
+    slots_.resize(static_cast<size_t>(limits.num_sequences));
+  }
+
+  void start_slot(int32_t slot, const TokenChoice& choice, std::span<const int32_t> prompt_ids,
+                  std::span<const int32_t> output_ids) override {
+    Slot started = {.sampler = Sampler(choice, prompt_ids),
+                    .tokens = {prompt_ids.begin(), prompt_ids.end()}};
+    for (const int32_t id : output_ids) started.append(id);
+    HALLEY_CHECK(slot >= 0 && slot < limits_.num_sequences, slot);
+    starts_.emplace_back(slot, std::move(started));
+  }
+
+  void launch(const RunnerStep& step, const KvCacheView& cache) override {
+    if (on_launch) on_launch(step);
+    HALLEY_CHECK(static_cast<int>(queue_.size()) < kNumInFlightMax, queue_.size());
+    check_limits(step);
+    queue_.push_back(queued(step, cache));
+    if (runs_at_launch_) run(queue_.back());
+  }
+
+  const StepResult& wait() override {
+    HALLEY_CHECK(!queue_.empty(), queue_.size());
+    if (has_failed_) throw DeviceError("fake: what was launched is lost");
+    Step step = std::move(queue_.front());
+    queue_.pop_front();
+    if (!runs_at_launch_) run(step);
+    logits_ = std::move(step.logits);
+    result_.chosen = std::move(step.chosen);
+    const auto num_rows = static_cast<int64_t>(step.logit_rows.size());
+    result_.logits = f32_matrix(logits_.data(), num_rows, model_.shape().vocab_size);
+    return result_;
+  }
+
+  std::function<void(const RunnerStep&)> on_launch;
+
+ private:
+  struct Slot {
+    std::optional<Sampler> sampler = {};
+    std::vector<int32_t> tokens = {};         // prompt and output
+    std::optional<int32_t> last_chosen = {};  // since it was started
+    bool is_broken = false;                   // a choice failed: nothing counts any more
+
+    void append(int32_t id) {
+      tokens.push_back(id);
+      sampler->record(id);
+    }
+  };
+  /// Copies of all that launch() was given, and what comes out.
+  struct Step {
+    std::vector<std::pair<int32_t, Slot>> starts;
+    std::vector<int32_t> token_ids, logit_rows;
+    std::vector<BatchSequence> sequences;
+    std::vector<std::vector<int32_t>> page_tables;
+    std::vector<RowChoice> choices;
+    std::vector<KvLayerView> layers;
+    std::vector<float> logits;
+    std::vector<ChosenToken> chosen;
+  };
+
+  void check_limits(const RunnerStep& step) const {
+    const auto size = [](const auto& list) { return static_cast<int64_t>(list.size()); };
+    HALLEY_CHECK(size(step.batch.sequences) <= limits_.num_sequences, size(step.batch.sequences));
+    HALLEY_CHECK(size(step.batch.token_ids) <= limits_.num_rows, size(step.batch.token_ids));
+    HALLEY_CHECK(size(step.batch.logit_rows) + size(step.choices) <= limits_.num_logit_rows,
+                 size(step.batch.logit_rows), size(step.choices));
+    for (const BatchSequence& sequence : step.batch.sequences) {
+      const int64_t length = sequence.num_past_tokens + sequence.num_new_tokens;
+      HALLEY_CHECK(length <= limits_.max_length, length);
+    }
+    std::set<int32_t> slots;
+    int32_t row_before = -1;
+    for (const RowChoice& choice : step.choices) {
+      HALLEY_CHECK(choice.row > row_before, choice.row, row_before);
+      HALLEY_CHECK(slots.insert(choice.slot).second, choice.slot);
+      row_before = choice.row;
+    }
+  }
+
+  Step queued(const RunnerStep& step, const KvCacheView& cache) {
+    const ForwardBatch& batch = step.batch;
+    Step copy;
+    copy.starts = std::exchange(starts_, {});
+    copy.token_ids.assign(batch.token_ids.begin(), batch.token_ids.end());
+    copy.logit_rows.assign(batch.logit_rows.begin(), batch.logit_rows.end());
+    copy.sequences.assign(batch.sequences.begin(), batch.sequences.end());
+    for (BatchSequence& sequence : copy.sequences) {
+      copy.page_tables.emplace_back(sequence.page_table.begin(), sequence.page_table.end());
+      sequence.page_table = copy.page_tables.back();  // moving the list keeps each table's place
+    }
+    copy.choices.assign(step.choices.begin(), step.choices.end());
+    copy.layers.assign(cache.layers.begin(), cache.layers.end());
+    return copy;
+  }
+
+  void run(Step& step) {
+    for (auto& [slot, started] : step.starts) this->slot(slot) = std::move(started);
+    for (int32_t& id : step.token_ids) {
+      if (id >= 0) continue;
+      const Slot& from = slot(slot_of_token(id));
+      HALLEY_CHECK(from.last_chosen.has_value(), slot_of_token(id));
+      id = *from.last_chosen;
+    }
+    std::set<int32_t> rows(step.logit_rows.begin(), step.logit_rows.end());
+    for (const RowChoice& choice : step.choices) rows.insert(choice.row);
+    const std::vector<int32_t> wanted(rows.begin(), rows.end());
+    const auto vocab_size = static_cast<size_t>(model_.shape().vocab_size);
+    std::vector<float> logits(wanted.size() * vocab_size);
+    has_failed_ = true;
+    model_.forward({step.token_ids, step.sequences, wanted}, {step.layers},
+                   f32_matrix(logits.data(), static_cast<int64_t>(wanted.size()),
+                              static_cast<int64_t>(vocab_size)));
+    has_failed_ = false;
+    const auto logits_of = [&](int32_t row) {
+      const auto index = static_cast<size_t>(std::distance(rows.begin(), rows.find(row)));
+      return std::span<const float>(logits).subspan(index * vocab_size, vocab_size);
+    };
+    for (const int32_t row : step.logit_rows) {
+      const std::span<const float> row_logits = logits_of(row);
+      step.logits.insert(step.logits.end(), row_logits.begin(), row_logits.end());
+    }
+    for (const RowChoice& choice : step.choices) {
+      check_pages(step, choice);
+      step.chosen.push_back(choose(slot(choice.slot), logits_of(choice.row)));
+    }
+  }
+
+  void check_pages(const Step& step, const RowChoice& choice) {
+    if (slot(choice.slot).is_broken) return;
+    for (const BatchSequence& sequence : step.sequences) {
+      const int64_t index = choice.row - sequence.first_row;
+      if (index < 0 || index >= sequence.num_new_tokens) continue;
+      const std::vector<int32_t> tokens =
+          FakeCausalLm::read({step.layers}, sequence, sequence.num_past_tokens + index + 1);
+      HALLEY_CHECK(tokens == slot(choice.slot).tokens, str(tokens), str(slot(choice.slot).tokens));
+    }
+  }
+
+  ChosenToken choose(Slot& slot, std::span<const float> logits) {
+    ChosenToken chosen;
+    chosen.status = slot.sampler->sample(logits, scratch_, chosen.token);
+    if (chosen.status == SampleStatus::kChosen) {
+      slot.tokens.push_back(chosen.token.token_id);
+      slot.last_chosen = chosen.token.token_id;
+    } else {
+      slot.last_chosen = 0;
+      slot.is_broken = true;
+    }
+    return chosen;
+  }
+
+  Slot& slot(int32_t index) { return slots_.at(static_cast<size_t>(index)); }
+
+  FakeCausalLm& model_;
+  const bool runs_at_launch_;
+  bool has_failed_ = false;  // from then on all is lost
+  StepLimits limits_;
+  std::vector<std::pair<int32_t, Slot>> starts_;  // since the last launch
+  std::deque<Step> queue_;
+  std::vector<Slot> slots_;  // as of the last step that ran
+  SamplerScratch scratch_;
+  std::vector<float> logits_;
+  StepResult result_;
+};
+
+/// Has memory of its own, as far as the engine can tell.
+class FakeDeviceLm final : public FakeCausalLm {
+ public:
+  FakeDeviceLm(int64_t vocab_size, FakeLogits logits_of, int64_t max_positions, bool runs_at_launch)
+      : FakeCausalLm(vocab_size, std::move(logits_of), max_positions),
+        runner_(*this, runs_at_launch) {}
+
+  std::optional<int64_t> prepare(const StepLimits& limits) override {
+    runner_.prepare(limits);
+    return int64_t{1} << 30;
+  }
+  FakeStepRunner* step_runner() override { return &runner_; }
+  std::string device_name() const override { return "fake"; }
+
+ private:
+  FakeStepRunner runner_;
+};
+
+}  // namespace halley
