@@ -52,8 +52,8 @@ struct CodeBlock {
   int64_t k_end = 0;
 };
 
-/// The byte of code (row, k) of a block: quads[(k - k_begin) / 4 * kQuadValues + (row - row_begin) *
-/// 4 + k % 4]. A caller that wants the rows at feature c of a panel passes quads + 4 * c.
+/// The byte of code (row, k) of a block: quads[(k - k_begin) / 4 * kQuadValues + (row - row_begin)
+/// * 4 + k % 4]. A caller that wants the rows at feature c of a panel passes quads + 4 * c.
 inline uint8_t* code_at(uint8_t* quads, const CodeBlock& block, int64_t row, int64_t k) {
   const int64_t quad = (k - block.k_begin) / 4;
   return quads + quad * kQuadValues + (row - block.row_begin) * 4 + k % 4;
