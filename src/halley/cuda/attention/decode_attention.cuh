@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(kDecodeThreads, (DecodeShape<kType, kHeadDim, 
     Sums sums;
     sums.begin(queries, params.rule);
     const int begin = queue.work.item.begin, end = queue.work.item.end;
-    for (TileRange<Shape> tiles(queue.work.item, warp); tiles.has_tile(); tiles.advance()) {
+    for (DecodeTiles<Shape> tiles(queue.work.item, warp); tiles.has_tile(); tiles.advance()) {
       const uint32_t stage = ring.wait();
       fill_ring(ring, queue, warp, is_ahead, false);
       sums.add_tile(stage, tiles.position, begin, end, params.rows.is_bulk, params.rule);

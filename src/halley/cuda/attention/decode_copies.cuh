@@ -21,12 +21,12 @@ inline constexpr int kRunTokens = 16;
 /// The warp's tiles of one piece: t, t + kDecodeWarps, ... up to the piece's end. Tile t of a
 /// sequence belongs to warp t % kDecodeWarps, whatever the piece's first tile is.
 template <typename Shape>
-struct TileRange {
+struct DecodeTiles {
   int position = 0;        // of the next tile
   int begin = 0, end = 0;  // of the piece
 
-  TileRange() = default;
-  __device__ TileRange(const DecodeItem& item, int warp) : begin(item.begin), end(item.end) {
+  DecodeTiles() = default;
+  __device__ DecodeTiles(const DecodeItem& item, int warp) : begin(item.begin), end(item.end) {
     const int first = begin / Shape::kTokens;
     position =
         (first + (warp - first % kDecodeWarps + kDecodeWarps) % kDecodeWarps) * Shape::kTokens;
@@ -66,14 +66,14 @@ struct BulkRuns {
   int page = 0;  // of the lane's run of the next tile
 
   static __device__ int own_run() { return CopySource::lane() % kRuns * kRunTokens; }
-  static __device__ bool needs_own(const TileRange<Shape>& tile) {
+  static __device__ bool needs_own(const DecodeTiles<Shape>& tile) {
     return CopySource::lane() < 2 * kRuns && tile.needs_run(own_run());
   }
   /// Ahead of the copy, which would wait for it.
-  __device__ void look_up(const CopySource& source, const TileRange<Shape>& tile) {
+  __device__ void look_up(const CopySource& source, const DecodeTiles<Shape>& tile) {
     page = needs_own(tile) ? source.table[(tile.position + own_run()) >> source.page_shift] : 0;
   }
-  __device__ void start(const CopySource& source, const TileRange<Shape>& tile, uint32_t to,
+  __device__ void start(const CopySource& source, const DecodeTiles<Shape>& tile, uint32_t to,
                         uint32_t barrier) const {
     const int lane = CopySource::lane();
     if (lane == 0) {
@@ -103,7 +103,7 @@ struct ChunkRuns {
 
   int pages[kRuns];  // of the next tile; -1: none
 
-  __device__ void look_up(const CopySource& source, const TileRange<Shape>& tile) {
+  __device__ void look_up(const CopySource& source, const DecodeTiles<Shape>& tile) {
 #pragma unroll
     for (int run = 0; run < kRuns; ++run) {
       const int at = run * kRunTokens;
@@ -111,7 +111,7 @@ struct ChunkRuns {
           tile.needs_run(at) ? source.table[(tile.position + at) >> source.page_shift] : -1;
     }
   }
-  __device__ void start(const CopySource& source, const TileRange<Shape>& tile, uint32_t to,
+  __device__ void start(const CopySource& source, const DecodeTiles<Shape>& tile, uint32_t to,
                         uint32_t barrier) const {
     const PagedRows& rows = source.rows;
     const int lane = CopySource::lane();
@@ -157,7 +157,7 @@ struct StageLayout {
 
 /// The tile's rows one by one. Not inlined: of no use to most caches, and large.
 template <typename Shape>
-__device__ __noinline__ void copy_rows(const CopySource& source, TileRange<Shape> tile, uint32_t to,
+__device__ __noinline__ void copy_rows(const CopySource& source, DecodeTiles<Shape> tile, uint32_t to,
                                        uint32_t barrier) {
   using Layout = StageLayout<Shape>;
   const PagedCopies<Layout> copies{source.rows, source.table, tile.begin, tile.end, source.kv_head};

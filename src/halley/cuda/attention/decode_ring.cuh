@@ -19,7 +19,7 @@ struct DecodeRing {
 
   const DecodeParams& params;
   CopySource source;
-  TileRange<Shape> tiles;  // to copy
+  DecodeTiles<Shape> tiles;  // to copy
   Runs runs;
   uint32_t begin, barriers;  // of the warp's stages in shared memory
   uint32_t parities = 0;     // bit i: of stage i's next phase
@@ -48,7 +48,7 @@ struct DecodeRing {
 
   /// Copies are from this piece from now on.
   __device__ void enter(const DecodeWork& work, int warp) {
-    tiles = TileRange<Shape>(work.item, warp);
+    tiles = DecodeTiles<Shape>(work.item, warp);
     source.table = params.tables + work.item.table_begin;
     source.kv_head = work.kv_head;
     look_up();

@@ -1,7 +1,7 @@
 // Attention of prefill chunks on Hopper's warpgroup products.
 //
 // A block has 128 query rows, tokens times heads of one kv head, and goes through the positions in
-// ascending tiles at multiples of 128 (64 for heads above 128). Two warpgroups compute 64 rows
+// ascending tiles at multiples of 128 (32 for heads above 128). Two warpgroups compute 64 rows
 // each; the warps of a third bring keys and values ahead of them, as f16 or bf16, and move queries
 // and outputs. Blocks stay for many pieces of work, and go from one to the next without a pause.
 #pragma once

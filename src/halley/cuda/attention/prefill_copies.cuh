@@ -99,7 +99,7 @@ struct BoxProducer {
   __device__ void run() {
     const PrefillTurns turns{params};
     for (uint32_t turn = 0; turns.get(turn, work); ++turn) {
-      const TileRange<Shape> tiles(work.item);
+      const PrefillTiles<Shape> tiles(work.item);
       int page = page_of(tiles.begin), previous = 0;
       for (int tile = tiles.begin; tile < tiles.end; ++tile) {
         const int own = page;
@@ -204,7 +204,7 @@ struct RowProducer {
     const PrefillTurns turns{params};
     for (uint32_t turn = 0; mover.next(); ++turn) {
       turns.get(turn, work);
-      const TileRange<Shape> tiles(work.item);
+      const PrefillTiles<Shape> tiles(work.item);
       const std::byte* previous = nullptr;
       int page = page_of(tiles.begin);
       for (int tile = tiles.begin; tile < tiles.end; ++tile) {

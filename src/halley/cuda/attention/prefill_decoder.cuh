@@ -142,7 +142,7 @@ struct DecodingProducer {
   __device__ bool start_work() {
     if (!PrefillTurns{params}.get(turn, work)) return false;
     ++turn;
-    const TileRange<Shape> tiles(work.item);
+    const PrefillTiles<Shape> tiles(work.item);
     first_tile = next_keys = next_values = tiles.begin;
     end_tile = tiles.end;
     page_ahead = page_of(tiles.begin);

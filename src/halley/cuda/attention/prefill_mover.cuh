@@ -73,7 +73,7 @@ struct RowMover {
 
  private:
   __device__ WorkFacts facts_of(const PrefillWork& work) const {
-    const TileRange<Shape> tiles(work.item);
+    const PrefillTiles<Shape> tiles(work.item);
     return {tiles.begin, tiles.end, work.item.num_past_tokens + work.first_token,
             params.rule.window > 0 ? work.item.end - params.rule.window : 0, work.first_head};
   }

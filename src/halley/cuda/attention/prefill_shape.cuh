@@ -143,10 +143,10 @@ struct WorkFacts {
 
 /// The tiles that hold a block's positions [item.begin, item.end).
 template <typename Shape>
-struct TileRange {
+struct PrefillTiles {
   int begin, end;
 
-  __device__ explicit TileRange(const PrefillItem& item)
+  __device__ explicit PrefillTiles(const PrefillItem& item)
       : begin(item.begin / Shape::kTokens), end((item.end + Shape::kTokens - 1) / Shape::kTokens) {}
 };
 

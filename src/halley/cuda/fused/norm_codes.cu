@@ -17,12 +17,12 @@ struct KeepRounded {
   uint32_t* largest;
 
   __device__ void operator()(int column, float4 values) const {
-    values = rounded_to(dtype, values);
+    values = round_to_dtype(dtype, values);
     *reinterpret_cast<float4*>(row + column) = values;
     *largest = max(*largest, magnitude_bits(values));
   }
   __device__ void operator()(int column, float value) const {
-    value = rounded_to(dtype, value);
+    value = round_to_dtype(dtype, value);
     row[column] = value;
     *largest = max(*largest, magnitude_bits(value));
   }
@@ -38,7 +38,7 @@ struct NormCodes {
 
   /// Each thread reads of the row what it wrote itself.
   template <bool kIsLayerNorm, typename X>
-  __device__ void write_row(const NormParams& params, const RowShape& shape,
+  __device__ void write_row(const NormParams& params, const NormShape& shape,
                             const NormSource<X>& source, float* scratch) const {
     uint32_t largest = 0;
     norm_row<kIsLayerNorm>(params, shape, source, scratch,
@@ -57,7 +57,7 @@ struct NormCodes {
   __device__ void write_fours(Norm& norm, int num_columns) const {
     uint32_t largest = 0;
     norm.for_fours([&](int, float4& values) {
-      values = rounded_to(y.dtype, values);
+      values = round_to_dtype(y.dtype, values);
       largest = max(largest, magnitude_bits(values));
     });
     write_codes(num_columns, largest, [&](const CodeWriter& writer) {
@@ -98,7 +98,7 @@ struct NormBlocks {
   CodeRows y;
 
   template <bool kIsLayerNorm, typename X>
-  __device__ void write_row(const NormParams& params, const RowShape& shape,
+  __device__ void write_row(const NormParams& params, const NormShape& shape,
                             const NormSource<X>& source, float* scratch) const {
     uint32_t largest = 0;
     norm_row<kIsLayerNorm>(params, shape, source, scratch,
@@ -110,7 +110,7 @@ struct NormBlocks {
     __shared__ float4 fours[kShortRowColumnsMax / 4];
     auto* row = reinterpret_cast<float*>(fours);
     norm.for_fours([&](int column, const float4& values) {
-      *reinterpret_cast<float4*>(row + column) = rounded_to(y.dtype, values);
+      *reinterpret_cast<float4*>(row + column) = round_to_dtype(y.dtype, values);
     });
     write_all(num_columns, row);
   }
@@ -141,7 +141,7 @@ void run(const CudaContext& context, const NormParams& params, const NormOperand
   if (x.num_rows == 0) return;
   const CodeRows rows = code_rows_of(y);
   const bool has_hidden = operands.hidden.data != nullptr;
-  const RowShape shape = {
+  const NormShape shape = {
       .num_rows = static_cast<int>(x.num_rows),
       .num_columns = static_cast<int>(x.num_cols),
       .is_in_fours = is_in_fours(x) && (!has_hidden || is_in_fours(operands.hidden)),

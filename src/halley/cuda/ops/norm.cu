@@ -31,7 +31,7 @@ struct NumberRows {
   int64_t stride;
 
   template <bool kIsLayerNorm, typename X>
-  __device__ void write_row(const NormParams& params, const RowShape& shape,
+  __device__ void write_row(const NormParams& params, const NormShape& shape,
                             const NormSource<X>& source, float* scratch) const {
     norm_row<kIsLayerNorm>(params, shape, source, scratch,
                            StoreRow<Y>{y + blockIdx.x * stride, shape.is_in_fours});
@@ -45,7 +45,7 @@ struct NumberRows {
 };
 
 template <typename X>
-__global__ void add_kernel(RowShape shape, const X* x, float* hidden) {
+__global__ void add_kernel(NormShape shape, const X* x, float* hidden) {
   griddepcontrol_wait();
   griddepcontrol_launch_dependents();
   const int64_t m = blockIdx.x;
@@ -71,7 +71,7 @@ void run(const CudaContext& context, const NormParams& params, ConstMatrix x, Ma
   HALLEY_CHECK(y.num_cols >= 1 && y.num_cols <= kNormColumnsMax, y.num_cols);
   if (y.num_rows == 0) return;
   const bool has_hidden = hidden.data != nullptr;
-  const RowShape shape = {
+  const NormShape shape = {
       .num_rows = static_cast<int>(y.num_rows),
       .num_columns = static_cast<int>(y.num_cols),
       .is_in_fours = is_in_fours(x) && is_in_fours(y) && (!has_hidden || is_in_fours(hidden)),
@@ -110,7 +110,7 @@ void add_rows(const CudaContext& context, ConstMatrix block, Matrix hidden) {
   HALLEY_CHECK(hidden.num_rows == block.num_rows && hidden.num_cols == block.num_cols,
                hidden.num_rows, block.num_rows);
   if (block.num_rows == 0) return;
-  const RowShape shape = {.num_rows = static_cast<int>(block.num_rows),
+  const NormShape shape = {.num_rows = static_cast<int>(block.num_rows),
                           .num_columns = static_cast<int>(block.num_cols),
                           .is_in_fours = is_in_fours(block) && is_in_fours(hidden),
                           .x_stride = hidden.row_stride,

@@ -25,7 +25,7 @@ namespace halley::cuda {
 /// One block of threads a row. `hidden` null: x alone; else hidden = hidden + x first, and the
 /// norm is of that.
 template <typename X, bool kIsLayerNorm, typename Out>
-__global__ void norm_kernel(NormParams params, RowShape shape, const X* x, float* hidden,
+__global__ void norm_kernel(NormParams params, NormShape shape, const X* x, float* hidden,
                             const __grid_constant__ Out out) {
   extern __shared__ float row[];  // [num_columns]
   __shared__ float scratch[kWarpThreads];
@@ -41,7 +41,7 @@ __global__ void norm_kernel(NormParams params, RowShape shape, const X* x, float
 /// The same of few rows that are short.
 template <typename X, typename Out>
 __global__ void __launch_bounds__(kRegisterNormThreadsMax)
-    few_norms_kernel(const __grid_constant__ NormParams params, RowShape shape, const X* x,
+    few_norms_kernel(const __grid_constant__ NormParams params, NormShape shape, const X* x,
                      float* hidden, const __grid_constant__ Out out) {
   __shared__ float scratch[kWarpThreads];
   griddepcontrol_launch_dependents();
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kRegisterNormThreadsMax)
 /// The same of many rows that are short.
 template <typename X, int kPasses, typename Out>
 __global__ void __launch_bounds__(kTeamThreads)
-    team_norm_kernel(const __grid_constant__ NormParams params, RowShape shape, const X* x,
+    team_norm_kernel(const __grid_constant__ NormParams params, NormShape shape, const X* x,
                      float* hidden, const __grid_constant__ Out out) {
   __shared__ float scratch[kWarpThreads];
   griddepcontrol_wait();
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kTeamThreads)
 
 /// Queues the kernel for these rows.
 template <bool kIsLayerNorm, typename X, typename Out>
-void launch_norm(const CudaContext& context, const NormParams& params, const RowShape& shape,
+void launch_norm(const CudaContext& context, const NormParams& params, const NormShape& shape,
                  const X* x, float* hidden, const Out& out) {
   const auto num_rows = static_cast<unsigned>(shape.num_rows);
   const auto num_threads = static_cast<unsigned>(norm_threads(shape.num_columns));

@@ -40,7 +40,7 @@ __device__ void store_four_if(bool is_in_fours, float4 x, T* to) {
   to[3] = from_f32<T>(x.w);
 }
 
-struct RowShape {
+struct NormShape {
   int num_rows, num_columns;
   bool is_in_fours;
   int64_t x_stride, block_stride;
@@ -78,7 +78,7 @@ struct NormSource {
 /// store(column, value) gets every element of the norm, in this thread's part of the row. `scratch`
 /// is that of block_sum().
 template <bool kIsLayerNorm, typename X, typename Store>
-__device__ void norm_row(const NormParams& params, const RowShape& shape,
+__device__ void norm_row(const NormParams& params, const NormShape& shape,
                          const NormSource<X>& source, float* scratch, const Store& store) {
   const float* row = source.row;
   float sum = 0;

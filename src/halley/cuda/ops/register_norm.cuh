@@ -94,7 +94,7 @@ class RegisterNorm {
 
 /// Whether the rows are few and short enough; `shape` has the alignment of all matrices.
 inline bool takes_register_norm(const CudaContext& context, const NormParams& params,
-                                const RowShape& shape) {
+                                const NormShape& shape) {
   return !params.is_layer_norm && shape.is_in_fours && shape.num_columns % 4 == 0 &&
          shape.num_columns <= RegisterNorm<float>::kColumnsMax &&
          shape.num_rows <= 2 * context.device.num_sms &&

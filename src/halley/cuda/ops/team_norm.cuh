@@ -117,7 +117,7 @@ class TeamNorm {
 
 /// Whether the rows are many and fit; `shape` has the alignment of all matrices.
 template <typename X>
-bool takes_team_norm(const NormParams& params, const RowShape& shape) {
+bool takes_team_norm(const NormParams& params, const NormShape& shape) {
   return !std::is_same_v<X, float> && !params.is_layer_norm && shape.is_in_fours &&
          shape.num_columns % 4 == 0 && shape.num_columns <= TeamNorm<X, 2>::kColumnsMax &&
          shape.num_rows >= kTeamNormRowsMin && reinterpret_cast<uintptr_t>(params.weight) % 16 == 0;
