@@ -166,6 +166,38 @@ class Generate(unittest.TestCase):
         for top in entry["top"]:
             self.assertAlmostEqual(top["logprob"], logits[top["token_id"]] - total, delta=0.02)
 
+    def test_a_model_without_a_tokenizer_takes_and_gives_ids(self):
+        case = golden("golden.json")["greedy"][0]
+        with tempfile.TemporaryDirectory() as folder:
+            for name in "config.json", "generation_config.json", "model.safetensors":
+                os.symlink(os.path.join(MODEL, name), os.path.join(folder, name))
+            args = ["--prompt-ids", ",".join(map(str, case["prompt_ids"])), "--temperature", "0",
+                    "--max-tokens", "5", "--ignore-eos"]
+            ids = case["ids"][:5]
+            result = run("generate", folder, *args)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertEqual(result.stdout, ",".join(map(str, ids)) + "\n")
+            result = run_json("generate", folder, *args, "--json")
+            self.assertEqual((result["token_ids"], result["text"]), (ids, ""))
+            for more, text in [
+                    (["--prompt", "x"], "expected a tokenizer.json or a tokenizer.model for a "
+                     "prompt that is text, got neither. Copy the tokenizer's files into the "
+                     "model's directory, or give the prompt as --prompt-ids."),
+                    (["--chat", "--prompt", "x"], "for a prompt that is text, got neither"),
+                    ([*args, "--stop", "x"], "stop: expected no stop strings, since the engine has "
+                     "no tokenizer. Use stop_token_ids.")]:
+                result = run("generate", folder, *more)
+                self.assertEqual(result.returncode, 2, result.stderr)
+                self.assertIn(text, result.stderr)
+            result = run("bench", "latency", folder, "--input-len", "4", "--output-len", "2",
+                         "--num-iters", "1")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            result = run("eval", folder, "--perplexity",
+                         os.path.join(SOURCE, "testdata", "text", "docs_heldout.txt"))
+            self.assertEqual(result.returncode, 2, result.stderr)
+            self.assertIn("expected a tokenizer.json or a tokenizer.model, got neither",
+                          result.stderr)
+
     def test_stop_string_ends_the_text_before_it(self):
         args = ["generate", MODEL, "--prompt", "To be, or not to be", "--temperature", "0",
                 "--max-tokens", "20", "--json"]

@@ -127,7 +127,7 @@ OrderedJson json_of(const cuda::GemmTime& time) {
   return {{"problem", time.problem},
           {"kernel", time.kernel},
           {"is_chosen", time.is_chosen},
-          {"refused", time.refusals},
+          {"refused", time.rejections},
           {"N", time.N},
           {"K", time.K},
           {"M", time.M},
@@ -146,7 +146,7 @@ std::vector<cuda::GemmTime> products_of(const OrderedJson& json, const std::stri
     for (const OrderedJson& row : json.at("products")) {
       cuda::GemmTime time = {.problem = row.at("problem").get<std::string>(),
                              .kernel = row.at("kernel").get<std::string>(),
-                             .refusals = row.at("refused").get<std::string>(),
+                             .rejections = row.at("refused").get<std::string>(),
                              .is_chosen = row.at("is_chosen").get<bool>(),
                              .N = row.at("N").get<int64_t>(),
                              .K = row.at("K").get<int64_t>(),

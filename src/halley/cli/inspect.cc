@@ -70,7 +70,7 @@ OrderedJson json_of(const LinearPlan& plan) {
   json["compression"] = compression(plan);
   json["kernel"] = plan.kernel == nullptr ? Json() : Json(plan.kernel->name);
   if (plan.low_kernel != nullptr) json["low_kernel"] = plan.low_kernel->name;
-  json["refused"] = plan.refusals;
+  json["refused"] = plan.rejections;
   return json;
 }
 
@@ -81,7 +81,7 @@ OrderedJson json_of(const GpuLinearPlan& plan) {
                       {"form", plan.form},
                       {"bytes", plan.device_bytes},
                       {"kernel", plan.kernel},
-                      {"refused", plan.refusals}};
+                      {"refused", plan.rejections}};
   if (!plan.mma_kernel.empty()) json["mma_kernel"] = plan.mma_kernel;
   return json;
 }

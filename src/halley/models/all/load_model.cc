@@ -148,8 +148,11 @@ ModelPlan plan_model(const HfConfig& config, const TensorSource& source,
                      const LoadOptions& options) {
   const std::unique_ptr<QuantScheme> scheme = detect(config, source, options);
   const KernelDemands demands = cpu_demands(options);
-  return plan_decoder(read_decoder_config(config, source, options.max_length),
-                      {*scheme, source, demands}, options);
+  const LinearLoading loading = {.scheme = *scheme,
+                                 .source = source,
+                                 .demands = demands,
+                                 .has_cpu_kernels = options.device != kCuda};
+  return plan_decoder(read_decoder_config(config, source, options.max_length), loading, options);
 }
 
 LoadedDecoder load_decoder(ExecContext& context, const HfConfig& config, DecoderConfig decoder,
@@ -162,7 +165,8 @@ LoadedDecoder load_decoder(ExecContext& context, const HfConfig& config, Decoder
                                  .source = source,
                                  .demands = demands,
                                  .has_self_check = options.has_self_check,
-                                 .times = &loaded.times};
+                                 .times = &loaded.times,
+                                 .has_cpu_kernels = options.device != kCuda};
   loaded.plan = plan_decoder(std::move(decoder), loading, options);
   size_t done = 0;
   const auto on_part = [&](size_t num_bytes) {

@@ -40,7 +40,7 @@ LinearPlan plan_table(const DecoderConfig& config, const DecoderPart& part,
   LinearPlan plan = plan_dense(info, part.num_rows, config.hidden_size);
   plan.weight.layout = dense_layout_for(info.dtype);
   plan.packed_bytes = packed_bytes(plan.weight.layout, part.num_rows, config.hidden_size);
-  if (part.kind == PartKind::kEmbedding && !config.lm_head) {
+  if (part.kind == PartKind::kEmbedding && !config.lm_head && loading.has_cpu_kernels) {
     KernelChoice choice = choose_gemm_kernel(
         {.w_layout = plan.weight.layout, .N = part.num_rows, .K = config.hidden_size},
         loading.demands);

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <span>
 
+#include "halley/base/check.h"
 #include "halley/base/error.h"
 #include "halley/base/str.h"
 #include "halley/quant/base/open_section.h"
@@ -53,6 +54,7 @@ LinearPlan plan_section(const LinearLoading& loading, const OpenSection& section
   if (is_quantized(desc.layout)) {
     plan.packed_bytes += group_bytes(plan.out_features, plan.in_features, desc.group_size);
   }
+  if (!loading.has_cpu_kernels) return plan;
   const GemmProblem problem = problem_of(section);
   KernelChoice choice = choose_kernel(loading, problem, plan.name);
   plan.kernel = choice.kernel;
@@ -119,6 +121,7 @@ std::vector<LinearPlan> plan_linear(const LinearLoading& loading, const LinearSp
 }
 
 LinearOp load_linear(ExecContext& context, const LinearLoading& loading, const LinearSpec& spec) {
+  HALLEY_CHECK(loading.has_cpu_kernels, spec.display_name());
   const std::vector<OpenSection> sections = open_sections(loading.scheme, loading.source, spec);
   LoadTimes unused;
   LoadTimes& times = loading.times == nullptr ? unused : *loading.times;

@@ -70,10 +70,10 @@ std::string exception_of(const TensorView& weight, std::span<const uint16_t> bit
 }  // namespace
 
 NestedFpLayer encode_nestedfp(const std::string& name, const TensorView& weight,
-                              DType file_dtype) {
+                              std::optional<DType> file_dtype) {
   HALLEY_CHECK(weight.shape.size() == 2, name, weight.shape.size());
   const std::string weight_name = name + ".weight";
-  const std::vector<uint16_t> bits = read_f16(weight_name, weight, file_dtype);
+  const std::vector<uint16_t> bits = read_f16(weight_name, weight, file_dtype.value_or(weight.dtype));
   NestedFpLayer layer;
   layer.exception = exception_of(weight, bits);
   if (!layer.exception.empty()) {

@@ -19,8 +19,8 @@ using testing::ThrowsMessage;
 
 template <typename Element>
 NestedFpLayer encode(DType dtype, const Shape& shape, const std::vector<Element>& elements) {
-  return encode_nestedfp(
-      "m.a", {reinterpret_cast<const std::byte*>(elements.data()), dtype, shape}, dtype);
+  return encode_nestedfp("m.a",
+                         {reinterpret_cast<const std::byte*>(elements.data()), dtype, shape});
 }
 
 std::vector<uint8_t> bytes_of(const CheckpointTensor& tensor) {
