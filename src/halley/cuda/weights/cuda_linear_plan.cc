@@ -105,7 +105,8 @@ void plan_rows(const OpenSection& section, const GemmProblem& stored, CudaGemmPr
   problem.dtype = form.dtype;
   problem.x_scale = span;
   problem.w_scale = span;
-  problem.has_offsets = form.dtype == DType::kI8 && !section.desc().is_symmetric;
+  const bool is_shifted = section.desc().is_symmetric && code_shift(stored.w_layout) != 0;
+  problem.has_offsets = form.dtype == DType::kI8 && !is_shifted;
   plan->form = describe_form(is_quantized(stored.w_layout) || has_low_precision(stored.w_layout)
                                  ? name_of(stored.w_layout)
                                  : name_of(section.desc().stored_dtype),

@@ -25,10 +25,10 @@ namespace {
 using Section = CudaLinear::Section;
 
 constexpr int64_t kNumRows = 2;
-// Sums in f32; those of FP8 products keep 14 bits; both are far below what a wrong index gives.
+// Accumulators are f32; those of FP8 keep 14 bits; both are far below what a wrong index gives.
 constexpr double kSumError = 1e-3;
 constexpr double kFp8SumError = 1e-2;
-// Where a sum is nearly zero.
+// For sums that are nearly zero.
 constexpr double kAbsoluteError = 1e-5;
 
 size_t bytes_of(DType dtype) { return static_cast<size_t>(bits_of(dtype)) / 8; }

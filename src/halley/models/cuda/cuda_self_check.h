@@ -18,7 +18,7 @@ namespace halley::cuda {
 void self_check(const CudaContext& context, const CudaLinear& linear, DType y_dtype,
                 const StoredSections& stored);
 
-/// What it takes from the workspace.
+/// Bytes that it takes from the workspace.
 size_t self_check_bytes(const CudaLinear& linear);
 
 /// Checks layers while they are loaded, one after the other, with memory that grows with them.
@@ -28,7 +28,7 @@ class CudaSelfCheck {
   explicit CudaSelfCheck(const CudaContext& context) : context_(context) {}
   /// As self_check().
   void check(const CudaLinear& linear, DType y_dtype, const StoredSections& stored);
-  /// That all checks took.
+  /// All checks took so many seconds.
   double seconds() const { return seconds_; }
 
  private:

@@ -16,7 +16,7 @@ namespace halley {
 /// How many of a weight's outputs are compared, at most.
 inline constexpr int64_t kCheckedOutputs = 8;
 
-/// Runs the kernel on the packed weight and a few rows of synthetic inputs, and compares `outputs`
+/// Runs the kernel on the packed weight and two rows of synthetic inputs, and compares `outputs`
 /// with f64 sums over the checkpoint's own values (in the kernel's precision). Throws DeviceError
 /// that names the layer, the kernel, the output, expected and got.
 void self_check(ExecContext& context, const std::string& layer, const PackedWeight& weight,
