@@ -73,8 +73,8 @@ class Usage(unittest.TestCase):
 
     def test_help_has_examples_for_every_command(self):
         for command in [], ["generate"], ["chat"], ["eval"], ["compare"], ["inspect"], \
-                ["quantize"], ["tokenize"], ["template"], ["bench", "latency"], \
-                ["bench", "throughput"], ["bench", "serve"]:
+                ["quantize"], ["tokenize"], ["template"], ["serve"], ["formats"], ["tune"], \
+                ["bench", "latency"], ["bench", "throughput"], ["bench", "serve"]:
             result = run(*command, "--help")
             self.assertEqual(result.returncode, 0)
             self.assertIn("Example", result.stdout, command)
@@ -165,6 +165,38 @@ class Generate(unittest.TestCase):
         self.assertEqual([top["token_id"] for top in entry["top"]], best)
         for top in entry["top"]:
             self.assertAlmostEqual(top["logprob"], logits[top["token_id"]] - total, delta=0.02)
+
+    def test_a_model_without_a_tokenizer_takes_and_gives_ids(self):
+        case = golden("golden.json")["greedy"][0]
+        with tempfile.TemporaryDirectory() as folder:
+            for name in "config.json", "generation_config.json", "model.safetensors":
+                os.symlink(os.path.join(MODEL, name), os.path.join(folder, name))
+            args = ["--prompt-ids", ",".join(map(str, case["prompt_ids"])), "--temperature", "0",
+                    "--max-tokens", "5", "--ignore-eos"]
+            ids = case["ids"][:5]
+            result = run("generate", folder, *args)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertEqual(result.stdout, ",".join(map(str, ids)) + "\n")
+            result = run_json("generate", folder, *args, "--json")
+            self.assertEqual((result["token_ids"], result["text"]), (ids, ""))
+            for more, text in [
+                    (["--prompt", "x"], "expected a tokenizer.json or a tokenizer.model for a "
+                     "prompt that is text, got neither. Copy the tokenizer's files into the "
+                     "model's directory, or give the prompt as --prompt-ids."),
+                    (["--chat", "--prompt", "x"], "for a prompt that is text, got neither"),
+                    ([*args, "--stop", "x"], "stop: expected no stop strings, since the engine has "
+                     "no tokenizer. Use stop_token_ids.")]:
+                result = run("generate", folder, *more)
+                self.assertEqual(result.returncode, 2, result.stderr)
+                self.assertIn(text, result.stderr)
+            result = run("bench", "latency", folder, "--input-len", "4", "--output-len", "2",
+                         "--num-iters", "1")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            result = run("eval", folder, "--perplexity",
+                         os.path.join(SOURCE, "testdata", "text", "docs_heldout.txt"))
+            self.assertEqual(result.returncode, 2, result.stderr)
+            self.assertIn("expected a tokenizer.json or a tokenizer.model, got neither",
+                          result.stderr)
 
     def test_stop_string_ends_the_text_before_it(self):
         args = ["generate", MODEL, "--prompt", "To be, or not to be", "--temperature", "0",
@@ -547,6 +579,11 @@ class Quantized(unittest.TestCase):
                       "<!-- formats:end -->", page,
                       "Put the output of `halley formats` between the marks in docs/formats.md.")
         self.assertTrue(all(row["cpu"] for row in rows), rows)
+        low = [row["cuda"] for row in rows if row["stored"] == "the same, low precision"]
+        if any(row["cuda"] for row in rows):
+            self.assertEqual([text.startswith("`gemm_fp8_") for text in low], [True])
+            self.assertTrue(all("C library only" in row["cuda"] for row in rows
+                                if "_mma`" in row["cuda"]), rows)
 
 
 class Quantize(unittest.TestCase):

@@ -129,6 +129,17 @@ void print_speed(const std::vector<Prompt>& prompts, const std::vector<GenerateR
                later_seconds > 0 ? static_cast<double>(num_later_tokens) / later_seconds : 0);
 }
 
+/// The next token of the one prompt: its text, or where there is no tokenizer its id, in the form
+/// that --prompt-ids takes.
+void print_token(const Setup& setup, const TokenEvent& event, bool is_first) {
+  if (setup.tokenizer) {
+    std::cout << event.text;
+  } else if (event.token_id) {
+    std::cout << (is_first ? "" : ",") << *event.token_id;
+  }
+  std::cout.flush();
+}
+
 // Runs the prompts together. One prompt streams; several print when all have ended.
 std::vector<GenerateResult> run_prompts(Engine& engine, const Setup& setup,
                                         const std::vector<Prompt>& prompts) {
@@ -136,11 +147,13 @@ std::vector<GenerateResult> run_prompts(Engine& engine, const Setup& setup,
   for (const Prompt& prompt : prompts) requests.push_back({prompt.ids, setup.sampling});
   const bool is_streaming = !setup.options.is_json && prompts.size() == 1;
   constexpr RequestId kFirstId = 1;
+  bool is_first = true;
   auto results = generate_all(
       engine, std::move(requests),
       [&](size_t index, const TokenEvent& event) {
         if (is_interrupted()) engine.cancel(kFirstId + index);
-        if (is_streaming) std::cout << event.text << std::flush;
+        if (is_streaming) print_token(setup, event, is_first);
+        if (event.token_id) is_first = false;
       },
       kFirstId);
   for (size_t i = 0; i < results.size(); ++i) {
@@ -221,18 +234,25 @@ EngineConfig make_engine_config(const Setup& setup, const std::vector<Prompt>& p
   return config;
 }
 
+/// Null where the prompt is ids and the model has no tokenizer: a built-in shape, or a directory
+/// without its files. Throws InputError where text needs one.
+std::shared_ptr<const Tokenizer> find_tokenizer(const GenerateOptions& options) {
+  const std::string& model = options.model.model;
+  if (!model.empty() && has_tokenizer_file(check_model_dir(model))) return load_tokenizer(model);
+  if (!options.prompt_ids.empty()) return nullptr;
+  throw InputError(
+      model.empty()
+          ? str("generate: expected --prompt-ids with a built-in shape, which has no tokenizer.")
+          : str(model,
+                ": expected a tokenizer.json or a tokenizer.model for a prompt that is text,"
+                " got neither. Copy the tokenizer's files into the model's directory, or"
+                " give the prompt as --prompt-ids."));
+}
+
 int run_generate(const GenerateOptions& options) {
   check_usage(options);
   Setup setup(options);
-  // Dummy weights of a built-in shape come without a tokenizer.
-  if (!options.model.model.empty()) {
-    setup.tokenizer = load_tokenizer(check_model_dir(options.model.model));
-  }
-  if (!setup.tokenizer && options.prompt_ids.empty()) {
-    throw InputError(
-        "generate: expected --prompt-ids with a built-in shape, which has no "
-        "tokenizer.");
-  }
+  setup.tokenizer = find_tokenizer(options);
   if (options.is_chat) {
     setup.chat = std::make_unique<ChatPrompt>(options.model.model, options.chat_template, "--chat",
                                               setup.tokenizer);
@@ -264,7 +284,8 @@ Run add_generate(CLI::App& parent) {
   app.add_option("--prompt,-p", options->prompts, "A prompt; several run together")
       ->take_all()
       ->allow_extra_args(false);
-  app.add_option("--prompt-ids", options->prompt_ids, "A prompt as token ids: 1,2,3")
+  app.add_option("--prompt-ids", options->prompt_ids,
+                 "A prompt as token ids: 1,2,3; a model without a tokenizer answers in ids")
       ->delimiter(',');
   app.add_flag("--chat", options->is_chat,
                "Use the chat template; without --prompt a conversation from stdin");

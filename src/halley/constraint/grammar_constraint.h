@@ -10,10 +10,13 @@
 
 namespace halley {
 
-/// Requests that start from the result share the grammar and the masks that they have met: at most
-/// limits.memory_bytes_max and a mask, and the same again for as long as a request stands still
-/// that met the limit. Throws InputError where the
-/// limits allow no text at all.
+/// Requests that start from the result share the grammar and the masks that they have met. Memory,
+/// at most:
+///
+/// - limits.memory_bytes_max and one mask;
+/// - the same again for as long as a request that met the limit has not gone on.
+///
+/// Throws InputError where the limits allow no text at all.
 std::shared_ptr<const CompiledConstraint> compile_constraint(std::shared_ptr<const TokenTrie> trie,
                                                              Grammar grammar,
                                                              const MatcherLimits& limits = {});

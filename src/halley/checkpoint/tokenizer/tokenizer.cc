@@ -15,6 +15,9 @@
 namespace halley {
 namespace {
 
+constexpr const char* kJsonName = "tokenizer.json";
+constexpr const char* kModelName = "tokenizer.model";
+
 constexpr size_t kFileBytesMax = 256u << 20;
 
 // Decodes everything again for each id.
@@ -76,13 +79,19 @@ std::unique_ptr<Tokenizer> parse_tokenizer_json(std::string_view text, const std
   return std::make_unique<JsonTokenizer>(parse_json(text, where), nullptr, where);
 }
 
+bool has_tokenizer_file(const std::filesystem::path& model_dir) {
+  std::error_code error;
+  return std::filesystem::exists(model_dir / kJsonName, error) ||
+         std::filesystem::exists(model_dir / kModelName, error);
+}
+
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& model_dir) {
   std::error_code error;
-  const std::filesystem::path json_path = model_dir / "tokenizer.json";
+  const std::filesystem::path json_path = model_dir / kJsonName;
   if (std::filesystem::exists(json_path, error)) {
     return parse_tokenizer_json(read_text_file(json_path, kFileBytesMax), json_path.string());
   }
-  const std::filesystem::path model_path = model_dir / "tokenizer.model";
+  const std::filesystem::path model_path = model_dir / kModelName;
   if (std::filesystem::exists(model_path, error)) {
     return std::make_unique<SentencePieceTokenizer>(read_text_file(model_path, kFileBytesMax),
                                                     read_spm_settings(model_dir),

@@ -51,6 +51,9 @@ class Tokenizer {
   virtual std::unique_ptr<DecodeStream> start_decoding(bool skip_special_tokens) const;
 };
 
+/// Whether the directory has a file that load_tokenizer() reads.
+bool has_tokenizer_file(const std::filesystem::path& model_dir);
+
 /// Loads `tokenizer.json` from a model's directory, or `tokenizer.model` where there is no
 /// tokenizer.json. Throws InputError where neither exists or one is malformed, UnsupportedError for
 /// a kind that we do not do (Unigram or WordPiece in tokenizer.json), by name.

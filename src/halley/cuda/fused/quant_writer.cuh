@@ -9,14 +9,14 @@
 namespace halley::cuda {
 
 /// Rounds x to the type and returns it as f32.
-__device__ inline float rounded_to(DType dtype, float x) {
+__device__ inline float round_to_dtype(DType dtype, float x) {
   if (dtype == DType::kF16) return to_f32(from_f32<__half>(x));
   return dtype == DType::kBf16 ? to_f32(from_f32<__nv_bfloat16>(x)) : x;
 }
 
-__device__ inline float4 rounded_to(DType dtype, float4 x) {
-  return {rounded_to(dtype, x.x), rounded_to(dtype, x.y), rounded_to(dtype, x.z),
-          rounded_to(dtype, x.w)};
+__device__ inline float4 round_to_dtype(DType dtype, float4 x) {
+  return {round_to_dtype(dtype, x.x), round_to_dtype(dtype, x.y), round_to_dtype(dtype, x.z),
+          round_to_dtype(dtype, x.w)};
 }
 
 __device__ inline uint32_t magnitude_bits(float4 x) {

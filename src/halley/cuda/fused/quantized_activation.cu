@@ -61,12 +61,12 @@ __global__ void __launch_bounds__(kThreads)
       const float4 factors = load_vec4(up + column);  // both loads are in flight together
       x = {activate(activation, x.x), activate(activation, x.y), activate(activation, x.z),
            activate(activation, x.w)};
-      x = rounded_to(y.dtype, mul_vec4(x, factors));
+      x = round_to_dtype(y.dtype, mul_vec4(x, factors));
       *reinterpret_cast<float4*>(values + column - begin) = x;
       largest = max(largest, magnitude_bits(x));
     } else {
       const float x = activate(activation, to_f32(gate[column]));
-      values[column - begin] = rounded_to(y.dtype, __fmul_rn(x, to_f32(up[column])));
+      values[column - begin] = round_to_dtype(y.dtype, __fmul_rn(x, to_f32(up[column])));
       largest = max(largest, magnitude_bits(values[column - begin]));
     }
   }

@@ -17,12 +17,12 @@ struct KeepRounded {
   uint32_t* largest;
 
   __device__ void operator()(int column, float4 values) const {
-    values = rounded_to(dtype, values);
+    values = round_to_dtype(dtype, values);
     *reinterpret_cast<float4*>(row + column) = values;
     *largest = max(*largest, magnitude_bits(values));
   }
   __device__ void operator()(int column, float value) const {
-    value = rounded_to(dtype, value);
+    value = round_to_dtype(dtype, value);
     row[column] = value;
     *largest = max(*largest, magnitude_bits(value));
   }
@@ -57,7 +57,7 @@ struct NormToQuantized {
   __device__ void write_vec4s(Norm& norm, int num_columns) const {
     uint32_t largest = 0;
     norm.for_each_vec4([&](int, float4& values) {
-      values = rounded_to(y.dtype, values);
+      values = round_to_dtype(y.dtype, values);
       largest = max(largest, magnitude_bits(values));
     });
     write_quantized(num_columns, largest, [&](const QuantWriter& writer) {
@@ -112,7 +112,7 @@ struct NormToQuantizedBlocks {
     __shared__ float4 vectors[kShortRowColumnsMax / 4];
     auto* row = reinterpret_cast<float*>(vectors);
     norm.for_each_vec4([&](int column, const float4& values) {
-      *reinterpret_cast<float4*>(row + column) = rounded_to(y.dtype, values);
+      *reinterpret_cast<float4*>(row + column) = round_to_dtype(y.dtype, values);
     });
     write_all(num_columns, row);
   }

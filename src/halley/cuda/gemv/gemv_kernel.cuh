@@ -7,6 +7,7 @@
 
 #include "halley/base/check.h"
 #include "halley/base/checked_math.h"
+#include "halley/cuda/gemm/hopper_instructions.cuh"
 #include "halley/cuda/gemm/numbers.cuh"
 #include "halley/cuda/gemv/gemv_arguments.h"
 #include "halley/cuda/gemv/gemv_decode.cuh"
@@ -53,14 +54,6 @@ __device__ __forceinline__ void start_word_copy(uint32_t* to, const uint32_t* fr
                    static_cast<uint32_t>(__cvta_generic_to_shared(to))),
                "l"(from)
                : "memory");
-}
-__device__ __forceinline__ void close_copies() {
-  asm volatile("cp.async.commit_group;\n" ::: "memory");
-}
-/// All but the youngest kNum groups of copies are there.
-template <int kNum>
-__device__ __forceinline__ void wait_for_copies() {
-  asm volatile("cp.async.wait_group %0;\n" ::"n"(kNum) : "memory");
 }
 
 /// Sizes of what a lane holds.

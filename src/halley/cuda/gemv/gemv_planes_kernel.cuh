@@ -193,23 +193,23 @@ struct GemvPlaneRing {
 };
 
 /// How scales and zeros of a weight lie.
-enum class GemvScales : uint8_t {
+enum class GemvScaleLayout : uint8_t {
   kOutputs,  // one of each output, f32, which are applied at the end
   kF16,      // of groups, one zero for all
   kAny,      // of groups
 };
 
 /// Sums of a warp.
-template <class Type, int kBits, int kRows, GemvScales kScales>
+template <class Type, int kBits, int kRows, GemvScaleLayout kScales>
 struct GemvPlanes {
   static constexpr int kTiles = gemv_plane_tiles(kRows);
   static constexpr int kPieceBytes = gemv_piece_bytes(kBits), kWords = gemv_lane_words(kBits);
-  static constexpr bool kIsGrouped = kScales != GemvScales::kOutputs;
+  static constexpr bool kIsGrouped = kScales != GemvScaleLayout::kOutputs;
   using Sums = PlaneSums<Type::kInputs, kBits>;
   using Columns = PlaneColumns<Sums::kProducts>;
   using Inputs = InputPlanes<Type, kBits, kRows>;
   /// What is added to a lane's sums, in two parts: one number does not hold them where units are 1.
-  static constexpr bool kHasZeroLast = kScales == GemvScales::kAny || Inputs::kIsS8;
+  static constexpr bool kHasZeroLast = kScales == GemvScaleLayout::kAny || Inputs::kIsS8;
 
   const GemvWeightArguments& weight;
   const GemvPlanePlan& plan;
@@ -240,10 +240,10 @@ struct GemvPlanes {
       const auto* of_groups =
           reinterpret_cast<const uint32_t*>(bytes + plan.tiles * kPieceBytes) + lane / 4;
       const uint32_t both = of_groups[i * 8];
-      const bool is_bf16 = kScales == GemvScales::kAny && weight.scale_dtype == DType::kBf16;
+      const bool is_bf16 = kScales == GemvScaleLayout::kAny && weight.scale_dtype == DType::kBf16;
 #pragma unroll
       for (int e = 0; e < 2; ++e) scales[e] = is_bf16 ? bf16_half(both, e) : f16_half(both, e);
-      if (kScales == GemvScales::kAny && weight.zeros != nullptr) {
+      if (kScales == GemvScaleLayout::kAny && weight.zeros != nullptr) {
         const uint32_t two = of_groups[(plan.tiles + i) * 8];
 #pragma unroll
         for (int e = 0; e < 2; ++e) zeros[e] = f16_half(two, e);
@@ -334,7 +334,7 @@ struct GemvPlanes {
 };
 
 /// The warps' sums in their order, to y: of the outputs of tiles [begin, end).
-template <int kRows, GemvScales kScales>
+template <int kRows, GemvScaleLayout kScales>
 __device__ __forceinline__ void write_plane_sums(const GemvArguments& args,
                                                  const GemvPlanePlan& plan, const float* sums,
                                                  int begin, int end) {
@@ -349,7 +349,7 @@ __device__ __forceinline__ void write_plane_sums(const GemvArguments& args,
     for (int part = 0; part < kGemvPlaneWarps; ++part) {
       value += sums[(part * kRows + m) * plan.sum_pitch + place];
     }
-    if constexpr (kScales == GemvScales::kOutputs) {
+    if constexpr (kScales == GemvScaleLayout::kOutputs) {
       value *= static_cast<const float*>(args.weight.scales)[n];
     }
     if (args.x_scales != nullptr) value *= args.x_scales[m];
@@ -360,7 +360,7 @@ __device__ __forceinline__ void write_plane_sums(const GemvArguments& args,
 
 /// Blocks have consecutive tiles and go through them some at a time; warp w has pieces w, w + 16,
 /// ... of all of them.
-template <class Type, int kBits, int kRows, GemvScales kScales>
+template <class Type, int kBits, int kRows, GemvScaleLayout kScales>
 __device__ __forceinline__ void multiply_planes(const GemvArguments& args,
                                                 const GemvPlanePlan& plan, uint8_t* shared) {
   using Planes = GemvPlanes<Type, kBits, kRows, kScales>;
@@ -438,11 +438,11 @@ __global__ void __launch_bounds__(kGemvPlaneWarps * 32, 1)
   auto* const shared = reinterpret_cast<uint8_t*>(shared_memory);
   const GemvWeightArguments& weight = args.weight;
   if (weight.scale_dtype == DType::kF32) {
-    multiply_planes<Type, kBits, kRows, GemvScales::kOutputs>(args, plan, shared);
+    multiply_planes<Type, kBits, kRows, GemvScaleLayout::kOutputs>(args, plan, shared);
   } else if (weight.scale_dtype == DType::kF16 && weight.zeros == nullptr) {
-    multiply_planes<Type, kBits, kRows, GemvScales::kF16>(args, plan, shared);
+    multiply_planes<Type, kBits, kRows, GemvScaleLayout::kF16>(args, plan, shared);
   } else {
-    multiply_planes<Type, kBits, kRows, GemvScales::kAny>(args, plan, shared);
+    multiply_planes<Type, kBits, kRows, GemvScaleLayout::kAny>(args, plan, shared);
   }
 }
 

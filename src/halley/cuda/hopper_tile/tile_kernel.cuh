@@ -20,11 +20,11 @@ struct TileRegisters {
                 kLaunched * kTileThreads);
 };
 
-/// All of a kernel of kTileThreads threads, kBlocks on an SM. Two warpgroups multiply:
-/// Consumer::begin(thread) once, then
-/// Consumer::run() for each segment, from a Consumer::Place in the ring on. Of two warps of the
-/// third, one thread each copies weights and tokens into the ring: fill_weights(block),
-/// fill_tokens(block). The first one makes the ring, and copies before all others have come.
+/// All of a kernel of kTileThreads threads, kBlocks on an SM. Two warpgroups multiply: they call
+/// Consumer::begin(thread) once, then Consumer::run() for each segment, from a Consumer::Place in
+/// the ring on. Of two warps of the third, one thread each copies weights and tokens into the ring:
+/// fill_weights(block), fill_tokens(block). The first one makes the ring, and copies before all
+/// others have come.
 template <int kTokens, int kBlocks, typename Consumer, typename FillWeights, typename FillTokens>
 __device__ __forceinline__ void run_tile_block(const TileArguments& args, const void* shared_memory,
                                                const FillWeights& fill_weights,

@@ -6,12 +6,12 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 #include "halley/cuda/gemm/hopper_instructions.cuh"
+#include "halley/cuda/gemm/register_bits.cuh"
 #include "halley/cuda/mixed_gemm/mixed_layout.h"
 #include "halley/cuda/mixed_gemm/narrow_mma.cuh"
 #include "halley/cuda/mixed_gemm/wgmma.cuh"
@@ -183,13 +183,6 @@ __device__ __forceinline__ void add_scaled(float scale, float less, const float 
                                            const float* group_sums, float* sums) {
   sums[0] = fmaf(scale, fmaf(less, input_sums[0], group_sums[0]), sums[0]);
   sums[1] = fmaf(scale, fmaf(less, input_sums[1], group_sums[1]), sums[1]);
-}
-
-template <class T>
-__device__ __forceinline__ T bits_as(uint32_t bits) {
-  T value;
-  memcpy(&value, &bits, sizeof(value));
-  return value;
 }
 
 struct U4F16Decoder {

@@ -2,38 +2,26 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 #include "halley/cuda/gemm/hopper_instructions.cuh"
+#include "halley/cuda/gemm/register_bits.cuh"
 #include "halley/cuda/mixed_gemm/narrow_mma.cuh"
 #include "halley/cuda/mma_gemm/mma_arguments.h"
 #include "halley/cuda/mma_gemm/mma_instructions.cuh"
 
 namespace halley::cuda {
 
-/// A unit is the inputs of 64 bytes of a token: 64 of s8, 32 of 16 bits. A decoder has:
-///   Sum          of the products
-///   kKind
-///   kUnits       of a chunk
-///   Groups       a lane's parameters of the groups of a unit
-///   load_groups()  of a unit, from the entry of the lane's outputs in a chunk's first group
-///   decode()     eight registers: two operands a of the unit, from the 16 bytes of its 64 inputs
-///   multiply()   both of them with a unit of eight tokens
-template <typename T>
-__device__ __forceinline__ T bits_as(uint32_t bits) {
-  T value;
-  memcpy(&value, &bits, sizeof(value));
-  return value;
-}
-template <typename T>
-__device__ __forceinline__ uint32_t word_of(T value) {
-  uint32_t bits;
-  memcpy(&bits, &value, sizeof(bits));
-  return bits;
-}
+// A unit is the inputs of 64 bytes of a token: 64 of s8, 32 of 16 bits. A decoder has:
+//   Sum          of the products
+//   kKind
+//   kUnits       of a chunk
+//   Groups       a lane's parameters of the groups of a unit
+//   load_groups()  of a unit, from the entry of the lane's outputs in a chunk's first group
+//   decode()     eight registers: two operands a of the unit, from the 16 bytes of its 64 inputs
+//   multiply()   both of them with a unit of eight tokens
 
 /// Both operands of 64 inputs of s8.
 struct S8Multiply {

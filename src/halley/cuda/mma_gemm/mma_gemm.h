@@ -40,9 +40,8 @@ struct MmaW4axOperands {
   int64_t num_s8_inputs = 0;
 };
 
-/// w4ax_gemm() with other kernels: y[m,n] = sum over blocks b of x_scale[m,b] * (w_scale[n,b] *
-/// sum)
-/// + bias[n]. Shapes as there.
+/// w4ax_gemm() with other kernels, shapes as there:
+///   y[m,n] = bias[n] + sum over blocks b of x_scale[m,b] * (w_scale[n,b] * sum).
 /// Requires: compute capability 8.0 to 9.0; plan.workspace_bytes() of the context's workspace;
 /// x_scales at a multiple of 16 bytes.
 /// Numerics: sums of blocks exact in s32; w_scale * sum is rounded to f32 once, the product with

@@ -68,8 +68,8 @@ struct RowPlan {
 };
 
 /// Nothing where the kernel does not take the shape: kU4GroupS8 (a step of one row was 5 % slower
-/// with it on an H200), rows that are too long, or K no multiple of 8,
-/// or gates that are no whole strips.
+/// with it on an H200), rows that are too long, K no multiple of 8, or gates that are no whole
+/// strips.
 std::optional<RowPlan> plan_row(const RowShape& shape, const MixedDevice& device);
 
 }  // namespace halley::cuda

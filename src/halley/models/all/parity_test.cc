@@ -1,17 +1,22 @@
 // Tiny checkpoints of every family against transformers in f32 arithmetic.
 //
-// Two goldens exist for each checkpoint:
-// - golden.json came with the checkpoint. Its model had been converted to f16 and back to f32,
-// which
-//   rounded more than the weights: the rotary frequencies, and Gemma's factor on the embedding, are
-//   tensors of the module too. The test rounds the frequencies of DecoderConfig in the same way;
-//   the factor is rounded to the weights' type in any case.
+// Each checkpoint has two goldens.
+//
+// - golden.json came with the checkpoint. Its model had been converted to f16 and back to f32. That
+//   rounded more than the weights, since the rotary frequencies and Gemma's factor on the embedding
+//   are tensors of the module too. The test rounds the frequencies of DecoderConfig in the same
+//   way. The factor is rounded to the weights' type in any case.
 // - golden_f32.json is from a plain f32 load (tools/make_model_goldens.py): nothing but the weights
 //   is rounded. Here the test undoes the rounding of Gemma's factor.
-// Both are then compared with strict tolerances. A third run compares golden.json with our own
-// frequencies, so that the effect of that rounding is seen. With a cache in f16, keys and values
-// lose 11 bits after the point, which the reference does not do; that run has a tolerance of its
-// own.
+//
+// Three runs compare with them.
+//
+// - golden.json with rounded frequencies, tolerances strict.
+// - golden_f32.json, tolerances strict.
+// - golden.json with our own frequencies, which shows the effect of that rounding.
+//
+// The first two run with a cache in f16 as well. Keys and values then lose 11 bits after the point,
+// which the reference does not do, so that this cache has a tolerance of its own.
 #include <cmath>
 
 #include <gtest/gtest.h>

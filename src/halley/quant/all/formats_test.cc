@@ -5,6 +5,7 @@
 
 #include "halley/base/error.h"
 #include "halley/checkpoint/safetensors/safetensors.h"
+#include "halley/quant/base/linear_loader.h"
 #include "halley/quant/base/linear_spec.h"
 #include "halley/quant/base/stored_weight.h"
 
@@ -40,6 +41,32 @@ TEST(QuantFormats, DeclarationWithoutMethodNamesTheField) {
 
 TensorInfo weight_info(const std::string& name, DType dtype) {
   return {.name = name + ".weight", .dtype = dtype, .shape = {32, 32}};
+}
+
+/// Weights of 3 bits whose activations are rounded to s8, which no kernel of the CPU runs.
+TEST(QuantFormats, WeightsWithoutACpuKernelArePlannedForAnotherDevice) {
+  const auto scheme = detect(R"({"quantization_config": {
+      "quant_method": "compressed-tensors", "format": "pack-quantized",
+      "config_groups": {"g": {
+        "targets": ["Linear"],
+        "weights": {"num_bits": 3, "type": "int", "symmetric": true, "strategy": "group",
+                    "group_size": 128},
+        "input_activations": {"num_bits": 8, "type": "int", "symmetric": true,
+                              "strategy": "token", "dynamic": true}}}}})");
+  const LinearSpec::Part part = {.name = "model.a", .out_features = 64, .stored_rows = 64};
+  const LinearSpec spec = {.parts = {part}, .in_features = 256};
+  const auto source = make_dummy_weights(scheme->expected_tensors(part, spec.in_features));
+  const KernelDemands demands;
+  LinearLoading loading = {.scheme = *scheme, .source = *source, .demands = demands};
+  EXPECT_THAT([&] { plan_linear(loading, spec); },
+              testing::ThrowsMessage<UnsupportedError>(testing::HasSubstr(
+                  "layer \"model.a\": gemm: expected a kernel for a u3_quad weight")));
+  loading.has_cpu_kernels = false;
+  const auto plans = plan_linear(loading, spec);
+  ASSERT_EQ(plans.size(), 1U);
+  EXPECT_EQ(plans[0].kernel, nullptr);
+  EXPECT_EQ(plans[0].weight.layout, PackedLayout::kU3Quad);
+  EXPECT_GT(plans[0].packed_bytes, 0U);
 }
 
 TEST(QuantFormats, OverridesAreTriedInOrder) {

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <span>
 
+#include "halley/base/check.h"
 #include "halley/base/error.h"
 #include "halley/base/str.h"
 #include "halley/quant/base/open_section.h"
@@ -53,6 +54,7 @@ LinearPlan plan_section(const LinearLoading& loading, const OpenSection& section
   if (is_quantized(desc.layout)) {
     plan.packed_bytes += group_bytes(plan.out_features, plan.in_features, desc.group_size);
   }
+  if (!loading.has_cpu_kernels) return plan;
   const GemmProblem problem = problem_of(section);
   KernelChoice choice = choose_kernel(loading, problem, plan.name);
   plan.kernel = choice.kernel;
@@ -108,6 +110,17 @@ void read_tensors(ExecContext& context, const LinearLoading& loading, const Open
   });
 }
 
+/// Reads the checkpoint's tensors, which are still there.
+void check_kernels(ExecContext& context, const OpenSection& section,
+                   const LinearOp::Section& packed) {
+  const auto indices = checked_outputs(packed.weight.N, kCheckedOutputs);
+  for (const GemmKernel* kernel : {packed.kernel, packed.low_kernel}) {
+    if (kernel == nullptr) continue;
+    const auto outputs = read_outputs(context, section, indices, kernel->precision);
+    self_check(context, section.display_name(), packed.weight, *kernel, outputs);
+  }
+}
+
 }  // namespace
 
 std::vector<LinearPlan> plan_linear(const LinearLoading& loading, const LinearSpec& spec) {
@@ -119,6 +132,7 @@ std::vector<LinearPlan> plan_linear(const LinearLoading& loading, const LinearSp
 }
 
 LinearOp load_linear(ExecContext& context, const LinearLoading& loading, const LinearSpec& spec) {
+  HALLEY_CHECK(loading.has_cpu_kernels, spec.display_name());
   const std::vector<OpenSection> sections = open_sections(loading.scheme, loading.source, spec);
   LoadTimes unused;
   LoadTimes& times = loading.times == nullptr ? unused : *loading.times;
@@ -135,14 +149,12 @@ LinearOp load_linear(ExecContext& context, const LinearLoading& loading, const L
     {
       const Stopwatch watch(&times.pack);
       result.weight = pack_section(context, section);
-      release_tensors(loading.source, section);
     }
     if (loading.has_self_check) {
       const Stopwatch watch(&times.self_check);
-      for (const GemmKernel* kernel : {result.kernel, result.low_kernel}) {
-        if (kernel != nullptr) self_check(context, plan.name, result.weight, *kernel);
-      }
+      check_kernels(context, section, result);
     }
+    release_tensors(loading.source, section);
     packed.push_back(std::move(result));
   }
   return {std::move(packed), read_bias(loading.source, sections)};

@@ -22,6 +22,7 @@ struct LinearPlan {
   double stored_bytes = 0;
   double bits_per_weight = 16;  // stored, scales and zeros included
   size_t packed_bytes = 0;
+  /// Null where LinearLoading::has_cpu_kernels is false.
   const GemmKernel* kernel = nullptr;
   /// The kernel in low precision; null: the same.
   const GemmKernel* low_kernel = nullptr;
@@ -42,9 +43,11 @@ struct LinearLoading {
   const QuantScheme& scheme;
   const TensorSource& source;
   const KernelDemands& demands;
-  /// Checks every kernel on rows of its own packed weight (self_check.h).
+  /// Compares every kernel with values of the checkpoint (self_check.h).
   bool has_self_check = true;
   LoadTimes* times = nullptr;  // added to where set
+  /// False where another device multiplies: plans then name no kernel of the CPU and need none.
+  bool has_cpu_kernels = true;
 };
 
 /// One plan for each section of the layer. Throws as QuantScheme::open() and choose_gemm_kernel().

@@ -149,7 +149,11 @@ LayerResult quantize_layer(const Recipe& recipe, std::span<const LayerOverride> 
   }
   LayerResult result;
   for (const LinearSpec* linear : list_linears(layer.spec())) {
-    LinearJob job = {.recipe = recipe, .overrides = overrides, .spec = *linear};
+    LinearJob job = {.recipe = recipe,
+                     .overrides = overrides,
+                     .spec = *linear,
+                     .original = &original,
+                     .dense_dtype = dense_dtype};
     if (const auto plan = plans.find(linear); plan != plans.end()) {
       job.plan = &plan->second;
       if (rounded) job.packed_stats = &rounded->of(*linear);

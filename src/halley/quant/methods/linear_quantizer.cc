@@ -13,6 +13,7 @@
 #include "halley/quant/fmpq/encode.h"
 #include "halley/quant/fp8/encode.h"
 #include "halley/quant/gptq/encode.h"
+#include "halley/quant/methods/dense_types.h"
 #include "halley/quant/nestedfp/encode.h"
 #include "halley/quant/qoq/encode.h"
 #include "halley/quant/solve/clip_search.h"
@@ -252,9 +253,13 @@ void quantize_fp8(LayerInWork& layer, const LinearJob& job, const Target& target
 }
 
 /// False: an exception, which stays in f16.
-bool quantize_nested(LayerInWork& layer, const Target& target, QuantizedLinear& result) {
+bool quantize_nested(LayerInWork& layer, const LinearJob& job, const Target& target,
+                     QuantizedLinear& result) {
   const TensorInfo& info = *layer.tensors.find(target.name + ".weight");
-  NestedFpLayer encoded = encode_nestedfp(target.name, layer.tensors.view(info));
+  const DType file_dtype = job.original == nullptr
+                               ? info.dtype
+                               : stored_type_of(*job.original, info.name, job.dense_dtype);
+  NestedFpLayer encoded = encode_nestedfp(target.name, layer.tensors.view(info), file_dtype);
   append(result, std::move(encoded.tensors));
   if (encoded.exception.empty()) return true;
   layer.notes.push_back(str(target.name, " stays f16: ", encoded.exception));
@@ -278,7 +283,7 @@ QuantizedLinear quantize_linear(LayerInWork& layer, const LinearJob& job) {
     if (is_fp8(job.recipe.format)) {
       quantize_fp8(layer, job, target, result);
     } else if (job.recipe.format == WeightFormat::kNestedFp) {
-      target.is_dense = !quantize_nested(layer, target, result);
+      target.is_dense = !quantize_nested(layer, job, target, result);
     } else {
       waiting.push_back(&target);
     }

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "halley/checkpoint/safetensors/tensor_source.h"
+#include "halley/core/dtype.h"
 #include "halley/quant/base/quantized_weight.h"
 #include "halley/quant/base/written_format.h"
 #include "halley/quant/methods/block_clip.h"
@@ -23,6 +25,9 @@ struct LinearJob {
   const InputPlan* plan = nullptr;
   const InputStats* packed_stats = nullptr;
   BlockClip* block_clip = nullptr;  // clip search of the queries' and keys' weights
+  // NestedFP: the checkpoint, whose types a message names, and the type of tensors that it lacks.
+  const TensorSource* original = nullptr;
+  DType dense_dtype = DType::kF32;
 };
 
 struct QuantizedLinear {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <span>
 #include <stdexcept>
 
 #include <gtest/gtest.h>
@@ -190,6 +191,31 @@ TEST(QuantizeModelTest, NestedWeightsAreTheModelBitForBit) {
   const TestFolder folder;
   quantize(job_for("llama", folder / "out", "nestedfp"));
   EXPECT_EQ(logits_of(testdata("models/llama")), logits_of(folder / "out"));
+}
+
+TEST(QuantizeModelTest, NestedWeightsAreRejectedInTheTypeOfTheFile) {
+  const TestFolder folder;
+  const QuantizeJob job = job_for("llama", folder / "out", "nestedfp");
+  EditableSource source(*open_checkpoint_weights(job.model_dir));
+  const std::string name = "model.layers.1.mlp.down_proj.weight";
+  TensorInfo info = *source.find(name);
+  ASSERT_EQ(info.dtype, DType::kF16);
+  info.dtype = DType::kBf16;
+  // 2^-30 in bf16, which f16 does not hold.
+  const std::vector<uint16_t> small(info.num_bytes / sizeof(uint16_t), 0x3080);
+  const auto bytes = std::as_bytes(std::span(small));
+  source.set(info, {bytes.begin(), bytes.end()});
+  ThreadPool pool(1);
+  ExecContext context{pool};
+  std::string message;
+  try {
+    quantize_model(context, HfConfig::load(job.model_dir), source, job, {});
+  } catch (const UnsupportedError& error) {
+    message = error.what();
+  }
+  EXPECT_NE(message.find("expected values that f16 holds, got bf16 9.31323e-10 at [0, 0]"),
+            std::string::npos)
+      << message;
 }
 
 TEST(QuantizeModelTest, NoBlockHasEightBitsWhereNoneMay) {

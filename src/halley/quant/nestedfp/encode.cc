@@ -24,7 +24,8 @@ std::string place(const TensorView& weight, size_t i) {
 }
 
 /// The bits of all elements, none of them rounded.
-std::vector<uint16_t> read_f16(const std::string& name, const TensorView& weight) {
+std::vector<uint16_t> read_f16(const std::string& name, const TensorView& weight,
+                               DType file_dtype) {
   const bool is_wider = weight.dtype == DType::kBf16 || weight.dtype == DType::kF32;
   if (weight.dtype != DType::kF16 && !is_wider) {
     throw UnsupportedError(str("tensor ", quote(name), ": expected type f16, bf16 or f32, got ",
@@ -39,8 +40,8 @@ std::vector<uint16_t> read_f16(const std::string& name, const TensorView& weight
   for (size_t i = 0; i < bits.size(); ++i) {
     bits[i] = f32_to_f16(values[i]);
     if (std::isnan(values[i]) || f16_to_f32(bits[i]) == values[i]) continue;
-    throw UnsupportedError(str("tensor ", quote(name), ": expected numbers that f16 holds, got ",
-                               weight.dtype, " ", values[i], " at ", place(weight, i),
+    throw UnsupportedError(str("tensor ", quote(name), ": expected values that f16 holds, got ",
+                               file_dtype, " ", values[i], " at ", place(weight, i),
                                ". Convert the checkpoint to f16 first, or use another format."));
   }
   return bits;
@@ -68,10 +69,12 @@ std::string exception_of(const TensorView& weight, std::span<const uint16_t> bit
 
 }  // namespace
 
-NestedFpLayer encode_nestedfp(const std::string& name, const TensorView& weight) {
+NestedFpLayer encode_nestedfp(const std::string& name, const TensorView& weight,
+                              std::optional<DType> file_dtype) {
   HALLEY_CHECK(weight.shape.size() == 2, name, weight.shape.size());
   const std::string weight_name = name + ".weight";
-  const std::vector<uint16_t> bits = read_f16(weight_name, weight);
+  const std::vector<uint16_t> bits =
+      read_f16(weight_name, weight, file_dtype.value_or(weight.dtype));
   NestedFpLayer layer;
   layer.exception = exception_of(weight, bits);
   if (!layer.exception.empty()) {

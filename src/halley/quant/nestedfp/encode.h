@@ -1,9 +1,11 @@
 // Writes NestedFP files: a layer's tensors, and the declaration in config.json.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "halley/core/dtype.h"
 #include "halley/core/tensor.h"
 #include "halley/json/json.h"
 #include "halley/quant/base/quantized_weight.h"
@@ -19,10 +21,12 @@ struct NestedFpLayer {
   std::string exception;
 };
 
-/// From a weight [N, K] in f16; or in bf16 or f32, if f16 holds every number of it. A layer with a
-/// number that is not finite or beyond 1.75 in magnitude is an exception. Throws UnsupportedError
-/// for other types and for numbers that f16 does not hold, with their index.
-NestedFpLayer encode_nestedfp(const std::string& name, const TensorView& weight);
+/// From a weight [N, K] in f16; or in bf16 or f32, if f16 holds every value of it. A layer with a
+/// value that is not finite or beyond 1.75 in magnitude is an exception. Throws UnsupportedError
+/// for other types and for values that f16 does not hold, with their index. `file_dtype` is the
+/// type of the tensor in the file where `weight` is a copy in another type: the message names it.
+NestedFpLayer encode_nestedfp(const std::string& name, const TensorView& weight,
+                              std::optional<DType> file_dtype = std::nullopt);
 
 /// The quantization_config; layers that are not quantized are its exceptions.
 OrderedJson nestedfp_declaration(const WrittenFormat& format);

@@ -95,7 +95,7 @@ TEST(NestedFpEncode, RejectsValuesThatF16DoesNotHold) {
         encode(DType::kF32, {2, 2}, std::vector<float>{1, 1, 1, 1e-9f});
       },
       ThrowsMessage<UnsupportedError>(
-          "tensor \"m.a.weight\": expected numbers that f16 holds, got f32 1e-09 at [1, "
+          "tensor \"m.a.weight\": expected values that f16 holds, got f32 1e-09 at [1, "
           "1]. Convert the checkpoint to f16 first, or use another format."));
   const uint16_t small = f32_to_bf16(0x1p-30f);
   EXPECT_THAT(
@@ -108,6 +108,13 @@ TEST(NestedFpEncode, RejectsValuesThatF16DoesNotHold) {
         encode(DType::kF32, {1, 1}, std::vector<float>{65536.0f});
       },
       ThrowsMessage<UnsupportedError>(testing::HasSubstr("got f32 65536 at [0, 0]")));
+}
+
+TEST(NestedFpEncode, NamesTheTypeOfTheFileWhereTheWeightIsACopy) {
+  const float small = 0x1p-30f;
+  const TensorView copy = {reinterpret_cast<const std::byte*>(&small), DType::kF32, {1, 1}};
+  EXPECT_THAT([&] { encode_nestedfp("m.a", copy, DType::kBf16); },
+              ThrowsMessage<UnsupportedError>(testing::HasSubstr("got bf16 9.31323e-10 at ")));
 }
 
 TEST(NestedFpEncode, RejectsCodes) {
