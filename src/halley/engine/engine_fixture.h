@@ -18,7 +18,7 @@
 #include "halley/engine/fake_step_runner.h"
 #include "halley/engine/fake_tokenizer.h"
 #include "halley/engine/generate.h"
-#include "halley/engine/sampler.h"
+#include "halley/sampling/base/sampler.h"
 
 namespace halley {
 

@@ -19,8 +19,8 @@
 #include "halley/base/check.h"
 #include "halley/base/error.h"
 #include "halley/engine/fake_causal_lm.h"
-#include "halley/engine/sampler.h"
 #include "halley/models/base/step_runner.h"
+#include "halley/sampling/base/sampler.h"
 
 namespace halley {
 

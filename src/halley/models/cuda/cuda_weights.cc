@@ -10,9 +10,9 @@
 #include "halley/core/tensor.h"
 #include "halley/cuda/attention/attention_plan.h"
 #include "halley/cuda/runtime/cuda_check.h"
-#include "halley/cuda/sampling/cuda_sampler.h"
 #include "halley/cuda/weights/cuda_weight_loader.h"
 #include "halley/quant/base/dense_tensor.h"
+#include "halley/sampling/cuda/cuda_sampler.h"
 
 namespace halley::cuda {
 namespace {

@@ -1,5 +1,6 @@
 // The table of request fields: name, type, range, default, documentation and how it is stored.
-// Parsing, openapi.json and docs/serving.md are made from it.
+// Parsing, openapi.json and docs/serving.md are made from it. Its rows of sampling parameters come
+// from the table of sampling/base/sampling_fields.h.
 #pragma once
 
 #include <cstdint>

@@ -3,9 +3,13 @@
 #include <charconv>
 #include <set>
 #include <string_view>
+#include <type_traits>
 #include <utility>
+#include <variant>
 
+#include "halley/base/check.h"
 #include "halley/base/str.h"
+#include "halley/sampling/base/sampling_fields.h"
 #include "halley/server/openai/api_error.h"
 
 namespace halley {
@@ -143,6 +147,17 @@ void store_prompt(const FieldValue& value, ApiRequest& request) {
   for (size_t i = 0; i < json.size(); ++i) {
     request.prompts.push_back(one_prompt(json[i], str(value.name, "[", i, "]"), value.rules));
   }
+}
+
+void store_sampling_parameter(const FieldValue& value, ApiRequest& request) {
+  const SamplingField* field = find_sampling_field(value.name);
+  HALLEY_CHECK(field != nullptr, value.name);
+  std::visit(
+      [&](auto member) {
+        auto& target = request.sampling.*member;
+        target = value.json.get<std::remove_reference_t<decltype(target)>>();
+      },
+      field->member);
 }
 
 void store_stop(const FieldValue& value, ApiRequest& request) {
