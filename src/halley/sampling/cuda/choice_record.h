@@ -1,4 +1,4 @@
-// What the GPU says of a choice.
+// The result of a choice as the GPU writes it.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@
 
 namespace halley::cuda {
 
-/// What CudaSampler::choose() writes for a row; an array of them is copied to the host as it is.
+/// CudaSampler::choose() writes one for a row; an array of them is copied to the host as it is.
 struct ChoiceRecord {
   int32_t token_id = 0;
   int32_t status = 0;   // a SampleStatus; the other fields are of kChosen
@@ -20,14 +20,14 @@ struct ChoiceRecord {
 };
 static_assert(sizeof(ChoiceRecord) == 176);
 
-/// Rows of logits, and what becomes of them; in device memory.
+/// The slots of the rows of logits, and the memory for their choices; in device memory.
 struct ChoiceOutputs {
   const int32_t* slots = nullptr;   // [R], a slot at most once; below 0: a row without a choice
   ChoiceRecord* records = nullptr;  // [R]
   DeviceSpan* span = nullptr;       // ends with the choices; may be null
 };
 
-/// What a record says, on the host.
+/// Reads a record on the host.
 ChosenToken to_chosen_token(const ChoiceRecord& record);
 
 }  // namespace halley::cuda

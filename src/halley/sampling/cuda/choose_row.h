@@ -148,24 +148,24 @@ class RowChooser {
     auto& list = team_.machine().shared(0);
     team_.for_ids(nullptr, [&](int32_t id, float logit, bool) {
       if (!passes(threshold, double{logit}, id)) return;
-      const uint32_t place = team_.machine().add(list.num_listed, 1);
-      if (place >= TokenChoice::kNumLogprobsMax) return;  // never: there are num_top
-      list.listed_ids[place] = id;
-      list.listed_logits[place] = logit;
+      const uint32_t index = team_.machine().add(list.num_listed, 1);
+      if (index >= TokenChoice::kNumLogprobsMax) return;  // never: there are num_top
+      list.listed_ids[index] = id;
+      list.listed_logits[index] = logit;
     });
     team_.machine().sync_row();
-    if (team_.rank() != 0) return;
+    if (team_.cta_rank() != 0) return;
     const auto count = static_cast<int>(list.num_listed);
     if (team_.thread() >= count) return;
     const int32_t id = list.listed_ids[team_.thread()];
     const float logit = list.listed_logits[team_.thread()];
-    int place = 0;
+    int index = 0;
     for (int i = 0; i < count; ++i) {
       const float other = list.listed_logits[i];
-      if (other > logit || (other == logit && list.listed_ids[i] < id)) ++place;
+      if (other > logit || (other == logit && list.listed_ids[i] < id)) ++index;
     }
-    record.top_ids[static_cast<size_t>(place)] = id;
-    record.top_logprobs[static_cast<size_t>(place)] =
+    record.top_ids[static_cast<size_t>(index)] = id;
+    record.top_logprobs[static_cast<size_t>(index)] =
         static_cast<float>(double{logit} - normalizer);
   }
 

@@ -49,13 +49,13 @@ struct HostSlot {
   int32_t last_token = 0;
 };
 
-template <int kThreads, int kRanks>
+template <int kThreads, int kNumCtas>
 class EmulatedSampler {
  public:
   ChosenToken choose(const std::vector<float>& logits, HostSlot& slot) {
     ChoiceRecord record;
-    using Machine = typename EmulatedRow<kThreads, kRanks>::Machine;
-    memory_.fibers.run(kThreads * kRanks, ++num_runs_, [&](int index) {
+    using Machine = typename EmulatedRow<kThreads, kNumCtas>::Machine;
+    memory_.fibers.run(kThreads * kNumCtas, ++num_runs_, [&](int index) {
       Machine machine(memory_, index);
       RowTeam<Machine> team(machine, logits.data(), static_cast<int>(logits.size()),
                             logits.size() % 4 == 0);
@@ -66,7 +66,7 @@ class EmulatedSampler {
   }
 
  private:
-  typename EmulatedRow<kThreads, kRanks>::Memory memory_;
+  typename EmulatedRow<kThreads, kNumCtas>::Memory memory_;
   uint32_t num_runs_ = 0;
 };
 

@@ -99,8 +99,7 @@ CudaSampler::CudaSampler(int64_t vocab_size, int64_t num_slots)
       num_slots_(num_slots),
       memory_(num_bytes(vocab_size, num_slots), "the sampler's slots"),
       staging_(std::make_unique<Staging>()) {
-  // A slot that was never started has token 0 and neutral parameters' zeros: nothing reads it, but
-  // nothing may go astray either.
+  // A slot that was never started has token 0, which is a valid id; nothing reads its parameters.
   check_cuda(cudaMemset(memory_.data(), 0, memory_.num_bytes()), "clearing the sampler's slots");
   check_cuda(cudaDeviceSynchronize(), "clearing the sampler's slots");
 }

@@ -1,4 +1,4 @@
-// Chooses next tokens on the GPU, by the rules of the engine's sampler (engine/sampler.h).
+// Chooses next tokens on the GPU, by the rules of the CPU's sampler (sampling/base/sampler.h).
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ namespace halley::cuda {
 /// For each slot, in device memory: the parameters of its sequence, how often each token is in its
 /// output, which tokens are in its prompt, the index of the next draw, the token chosen last.
 ///
-/// The tokens are those of the engine's sampler, except where a sum of probabilities lies within
+/// The tokens are those of the CPU's sampler, except where a sum of probabilities lies within
 /// about 1e-12 of the number that it is compared with. A row's result does not depend on the batch.
 /// Calls come from one thread; what they queue must come to run in the order of the calls.
 class CudaSampler {

@@ -21,7 +21,7 @@
 namespace halley::cuda {
 namespace {
 
-/// What is in a record that nobody wrote.
+/// Every byte of a record that nobody wrote.
 constexpr int kUnwritten = 0xEE;
 
 template <typename T>
@@ -34,7 +34,7 @@ std::vector<T> read(const CudaStream& stream, const void* device, size_t count) 
   return values;
 }
 
-/// Rows that are chosen from together, in slots in no order, beside the engine's samplers.
+/// Rows that are chosen from together, in slots in no order, with one CPU sampler for each row.
 class Batch {
  public:
   Batch(const CudaContext& context, int64_t vocab_size, std::vector<SamplingCase> cases,
@@ -80,7 +80,7 @@ class Batch {
     return read<int32_t>(context_.stream, gpu_.last_tokens() + slots_[row], 1)[0];
   }
 
-  /// Compares what choose() left with the engine's samplers, which choose too.
+  /// Compares the results of choose() with the CPU's samplers, which choose too.
   void compare(const std::vector<std::vector<float>>& rows, const std::string& where) {
     const std::vector<ChoiceRecord> all = records();
     const auto last_tokens = read<int32_t>(context_.stream, gpu_.last_tokens(), cases_.size() + 3);
@@ -153,7 +153,7 @@ class CudaSamplerTest : public GpuTest {
   std::mt19937 random_{7};
 };
 
-TEST_F(CudaSamplerTest, ChoosesWhatTheEnginesSamplerChooses) {
+TEST_F(CudaSamplerTest, ChoosesWhatTheCpusSamplerChooses) {
   for (const int64_t vocab_size : {1, 2, 17, 127, 128, 1000, 1025}) {
     compare_steps(vocab_size, 70, 6, 16);
     if (HasFailure()) return;

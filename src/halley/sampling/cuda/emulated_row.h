@@ -1,5 +1,5 @@
-// For tests: the blocks of a row on the host. Every thread is a fiber; between barriers they run
-// one after the other, in an order that changes, so that a missing barrier shows.
+// For tests: emulates the CTAs of a row on the host. Every thread is a fiber; between barriers the
+// fibers run one after the other, in an order that changes, so that a missing barrier shows.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +32,7 @@ class Fibers {
       return static_cast<int>(random() % static_cast<uint32_t>(num_fibers));
     };
     for (int num_done = 0; num_done < num_fibers;) {
-      // Neighbours together, so that whole blocks get ahead of others.
+      // Neighbours together, so that whole CTAs get ahead of others.
       const int first = some(), count = 1 + some();
       const int step = random() % 2 == 0 ? 1 : num_fibers - 1;  // up or down
       for (int i = 0; i < count; ++i) {
@@ -59,8 +59,8 @@ class Fibers {
     bool is_done = false;
   };
 
-  // Apart: after getcontext(), which may return twice, a caller's variables are not to be relied
-  // on.
+  // A function of its own: getcontext() may return twice, and the variables of its caller are not
+  // reliable then.
   void prepare(Fiber& fiber) {
     fiber.is_done = false;
     HALLEY_CHECK(getcontext(&fiber.context) == 0);
@@ -84,7 +84,7 @@ class Fibers {
   int current_ = 0;
 };
 
-/// All who come wait until `size` have come.
+/// Fibers wait here until `size` of them have come.
 class FiberBarrier {
  public:
   explicit FiberBarrier(int size) : size_(size) {}
@@ -104,40 +104,40 @@ class FiberBarrier {
   int64_t round_ = 0;
 };
 
-/// The Machine of RowTeam. kThreads threads in each of kRanks blocks.
-template <int kThreads, int kRanks>
+/// The Machine of RowTeam on the host: kNumCtas CTAs of kThreads threads.
+template <int kThreads, int kNumCtas>
 class EmulatedRow {
  public:
   using Shared = RowShared<kThreads>;
 
   struct Memory {
-    Memory() : row_barrier(kThreads * kRanks) {
-      for (int rank = 0; rank < kRanks; ++rank) {
+    Memory() : row_barrier(kThreads * kNumCtas) {
+      for (int cta = 0; cta < kNumCtas; ++cta) {
         shared.push_back(std::make_unique<Shared>());
-        block_barriers.emplace_back(kThreads);
+        cta_barriers.emplace_back(kThreads);
       }
     }
     Fibers fibers;
     std::vector<std::unique_ptr<Shared>> shared;
-    std::vector<FiberBarrier> block_barriers;
+    std::vector<FiberBarrier> cta_barriers;
     FiberBarrier row_barrier;
   };
 
-  /// One thread as the code sees it.
+  /// One thread of the row.
   class Machine {
    public:
     static constexpr int kNumThreads = kThreads;
-    static constexpr int kNumRanks = kRanks;
+    static constexpr int kClusterSize = kNumCtas;
 
     Machine(Memory& memory, int index)
-        : memory_(memory), rank_(index / kThreads), thread_(index % kThreads) {}
+        : memory_(memory), cta_rank_(index / kThreads), thread_(index % kThreads) {}
 
-    int rank() const { return rank_; }
+    int cta_rank() const { return cta_rank_; }
     int thread() const { return thread_; }
-    Shared& own_shared() const { return shared(rank_); }
-    Shared& shared(int rank) const { return *memory_.shared[static_cast<size_t>(rank)]; }
-    void sync_block() const {
-      memory_.block_barriers[static_cast<size_t>(rank_)].wait(memory_.fibers);
+    Shared& own_shared() const { return shared(cta_rank_); }
+    Shared& shared(int cta) const { return *memory_.shared[static_cast<size_t>(cta)]; }
+    void sync_cta() const {
+      memory_.cta_barriers[static_cast<size_t>(cta_rank_)].wait(memory_.fibers);
     }
     void sync_row() const { memory_.row_barrier.wait(memory_.fibers); }
     uint32_t add(uint32_t& sum, uint32_t value) const {
@@ -145,11 +145,11 @@ class EmulatedRow {
       sum += value;
       return before;
     }
-    void load_four(const float* from, float (&to)[4]) const { std::copy_n(from, 4, to); }
+    void load_float4(const float* from, float (&to)[4]) const { std::copy_n(from, 4, to); }
 
    private:
     Memory& memory_;
-    int rank_, thread_;
+    int cta_rank_, thread_;
   };
 };
 

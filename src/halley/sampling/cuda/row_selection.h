@@ -1,4 +1,4 @@
-// The best tokens of a row, found by histograms instead of a sort: the best k, or the fewest that
+// Selects the best tokens of a row by histograms instead of a sort: the best k, or the fewest that
 // have a given part of the weight.
 #pragma once
 
@@ -12,13 +12,13 @@
 
 namespace halley::cuda {
 
-/// What is kept: tokens with a higher key, and those with this key and an id below id_end.
+/// Keeps tokens with a higher key, and those with this key and an id below id_end.
 struct Threshold {
   uint64_t key = 0;
   int32_t id_end = INT32_MAX;
 };
 
-/// What both keep.
+/// Keeps the tokens that both keep.
 HALLEY_DEVICE inline Threshold both(const Threshold& a, const Threshold& b) {
   if (a.key != b.key) return a.key > b.key ? a : b;
   return {a.key, a.id_end < b.id_end ? a.id_end : b.id_end};
@@ -29,7 +29,7 @@ HALLEY_DEVICE inline bool passes(const Threshold& threshold, double score, int32
   return key > threshold.key || (key == threshold.key && id < threshold.id_end);
 }
 
-/// How much is to be kept.
+/// The amount to keep.
 struct Demand {
   bool is_of_weight = false;
   int32_t count = 0;  // tokens; >= 1
@@ -37,7 +37,7 @@ struct Demand {
 };
 
 /// The id at which the sum of weight(id, logit, is_marked), ids ascending, first passes
-/// target(sum of all). INT32_MAX: no token has a weight. Every thread of the row gets it.
+/// target(sum of all). INT32_MAX: no token has a weight. Every thread of the row gets the id.
 template <class Machine, class Weight, class Target>
 HALLEY_DEVICE int32_t find_by_sum(RowTeam<Machine>& team, const uint32_t* marks,
                                   const Weight& weight, const Target& target_of) {
@@ -45,35 +45,35 @@ HALLEY_DEVICE int32_t find_by_sum(RowTeam<Machine>& team, const uint32_t* marks,
   double own = 0;
   team.for_ids(
       marks, [&](int32_t id, float logit, bool is_marked) { own += weight(id, logit, is_marked); });
-  double sums[Team::kNumRanks];
+  double sums[Team::kClusterSize];
   team.gather_sums(own, sums);
   double total = 0;
-  for (int rank = 0; rank < Team::kNumRanks; ++rank) total += sums[rank];
+  for (int cta = 0; cta < Team::kClusterSize; ++cta) total += sums[cta];
   const double target = target_of(total);
-  // The block where the target lies; the last one with a weight where rounding hides it.
+  // The target lies in the CTA `owner`: the last one with a weight where rounding hides it.
   int owner = -1;
   double before = 0, running = 0;
-  for (int rank = 0; rank < Team::kNumRanks; ++rank) {
-    if (sums[rank] > 0) {
-      owner = rank;
+  for (int cta = 0; cta < Team::kClusterSize; ++cta) {
+    if (sums[cta] > 0) {
+      owner = cta;
       before = running;
-      if (target < running + sums[rank]) break;
+      if (target < running + sums[cta]) break;
     }
-    running += sums[rank];
+    running += sums[cta];
   }
   uint64_t found = INT32_MAX;
-  if (team.rank() == owner) {
-    found = static_cast<uint64_t>(team.find_in_block(marks, before, target, weight));
+  if (team.cta_rank() == owner) {
+    found = static_cast<uint64_t>(team.find_in_cta(marks, before, target, weight));
   }
-  uint64_t of_ranks[Team::kNumRanks];
-  team.gather(found, of_ranks);
-  return owner < 0 ? INT32_MAX : static_cast<int32_t>(of_ranks[owner]);
+  uint64_t found_by_cta[Team::kClusterSize];
+  team.gather(found, found_by_cta);
+  return owner < 0 ? INT32_MAX : static_cast<int32_t>(found_by_cta[owner]);
 }
 
 /// Narrows a range of keys around the last token that is kept, histogram by histogram.
 ///
-/// Candidate: bool(id, logit, is_marked, double& score, double& position), whether the token takes
-/// part.
+/// Candidate is bool(id, logit, is_marked, double& score, double& position): whether the token
+/// takes part.
 template <class Machine, class Candidate>
 class RowSelection {
  public:
@@ -81,7 +81,7 @@ class RowSelection {
                              const Demand& demand, const Candidate& candidate)
       : team_(team), marks_(marks), scale_(scale), demand_(demand), candidate_(candidate) {}
 
-  /// Of all tokens, which of the candidates are kept. Every thread of the row gets it.
+  /// The threshold that keeps the demanded candidates. Every thread of the row gets it.
   HALLEY_DEVICE Threshold find() {
     clear_histogram();
     team_.for_ids(marks_, [&](int32_t id, float logit, bool is_marked) {
@@ -122,7 +122,7 @@ class RowSelection {
   static constexpr int kBinBits = 11;
   static_assert(kNumBins == 1 << kBinBits);
   using Team = RowTeam<Machine>;
-  static constexpr int kOwnBins = kNumBins / Team::kNumThreads;  // of a thread of rank 0
+  static constexpr int kOwnBins = kNumBins / Team::kNumThreads;  // of a thread of CTA 0
   static_assert(kNumBins % Team::kNumThreads == 0);
 
   HALLEY_DEVICE void clear_histogram() {
@@ -130,7 +130,7 @@ class RowSelection {
     for (int i = team_.thread(); i < kNumBins; i += Team::kNumThreads) {
       shared.counts[i] = shared.low_words[i] = shared.high_words[i] = 0;
     }
-    team_.machine().sync_block();
+    team_.machine().sync_cta();
   }
 
   /// Counts a token in a bin of the histogram; `weight_bin` is its bin_of().
@@ -151,23 +151,23 @@ class RowSelection {
     team_.machine().sync_row();  // all have counted
     merge_histograms();
     team_.machine().sync_row();
-    if (team_.rank() == 0) {
-      const KeyRange chosen = chosen_by_rank_0(range, is_level_one);
+    if (team_.cta_rank() == 0) {
+      const KeyRange chosen = chosen_by_cta_0(range, is_level_one);
       if (team_.thread() == 0) team_.shared().range = chosen;
     }
     team_.machine().sync_row();
     range_ = team_.machine().shared(0).range;
   }
 
-  /// Leaves the sum of all blocks' histograms in that of rank 0. A bin is one thread's.
+  /// Leaves the sum of all CTAs' histograms in that of CTA 0. One thread adds up a bin.
   HALLEY_DEVICE void merge_histograms() {
-    constexpr int kBlockBins = kNumBins / Team::kNumRanks;
-    for (int i = team_.thread(); i < kBlockBins; i += Team::kNumThreads) {
-      const int bin = team_.rank() * kBlockBins + i;
+    constexpr int kCtaBins = kNumBins / Team::kClusterSize;
+    for (int i = team_.thread(); i < kCtaBins; i += Team::kNumThreads) {
+      const int bin = team_.cta_rank() * kCtaBins + i;
       uint32_t count = 0;
       uint64_t weight = 0;
-      for (int rank = 0; rank < Team::kNumRanks; ++rank) {
-        const auto& shared = team_.machine().shared(rank);
+      for (int cta = 0; cta < Team::kClusterSize; ++cta) {
+        const auto& shared = team_.machine().shared(cta);
         count += shared.counts[bin];
         if (demand_.is_of_weight) {
           weight += uint64_t{shared.high_words[bin]} << 32 | shared.low_words[bin];
@@ -180,7 +180,7 @@ class RowSelection {
     }
   }
 
-  HALLEY_DEVICE KeyRange chosen_by_rank_0(const KeyRange& range, bool is_level_one) {
+  HALLEY_DEVICE KeyRange chosen_by_cta_0(const KeyRange& range, bool is_level_one) {
     double counts[kOwnBins], weights[kOwnBins];
     const int first = team_.thread() * kOwnBins;
     for (int i = 0; i < kOwnBins; ++i) {
@@ -218,9 +218,8 @@ class RowSelection {
       }
       sum += weights[i];
     }
-    const auto least = team_.reduce_block(static_cast<uint64_t>(found), typename Team::Least{});
-    const auto greatest =
-        team_.reduce_block(static_cast<uint64_t>(last), typename Team::Greatest{});
+    const auto least = team_.reduce_cta(static_cast<uint64_t>(found), typename Team::Least{});
+    const auto greatest = team_.reduce_cta(static_cast<uint64_t>(last), typename Team::Greatest{});
     const bool is_found = least != INT32_MAX;
     chosen.bin = is_found ? static_cast<int32_t>(least) : static_cast<int32_t>(greatest) - 1;
     // One thread has the bin; its numbers reach the others as a sum with zeros.
@@ -230,8 +229,8 @@ class RowSelection {
       if (first + i == chosen.bin) own_count = counts[i];
     }
     const double own_before = is_found ? found_before : last_before;
-    chosen.before = before + team_.reduce_block(is_owner ? own_before : 0.0, typename Team::Sum{});
-    chosen.count = static_cast<int32_t>(team_.reduce_block(own_count, typename Team::Sum{}));
+    chosen.before = before + team_.reduce_cta(is_owner ? own_before : 0.0, typename Team::Sum{});
+    chosen.count = static_cast<int32_t>(team_.reduce_cta(own_count, typename Team::Sum{}));
     return chosen;
   }
 
@@ -274,7 +273,7 @@ class RowSelection {
 
   HALLEY_DEVICE Threshold decide() {
     if (range_.count == 1 || num_needed() == range_.count) return {range_.low, INT32_MAX};
-    // Of equal scores the lower ids.
+    // The lower ids are kept among equal scores.
     const uint64_t key = range_.low;
     const auto is_equal = [&](int32_t id, float logit, bool is_marked) {
       double score = 0, position = 0;

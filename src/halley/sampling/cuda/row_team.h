@@ -1,4 +1,4 @@
-// The blocks of threads that work on one row: its ids among threads, sums in a fixed order.
+// The cluster of CTAs that works on one row: its ids among threads, reductions in a fixed order.
 #pragma once
 
 #include <climits>
@@ -9,7 +9,7 @@
 
 namespace halley::cuda {
 
-/// The largest of a row, so far.
+/// The largest score and logit of a row, so far.
 struct RowBest {
   double score = 0;
   int32_t id = INT32_MAX;  // the lowest with this score; none has one above -infinity: INT32_MAX
@@ -17,7 +17,7 @@ struct RowBest {
   bool is_broken = false;  // a logit is NaN or +infinity
 };
 
-/// Which keys are asked for next, and what is known of them.
+/// The range of keys that the selection examines next, and its known properties.
 struct KeyRange {
   uint64_t low = 0, high = 0;  // inclusive
   int32_t bin = 0;             // of bin_of()
@@ -28,46 +28,50 @@ struct KeyRange {
   double target = 0;           // weights that are needed
 };
 
-/// Sums of a block's threads are made by this many of them, and then by one.
+/// This many threads of a CTA make its reduction, and then one of them.
 inline constexpr int kNumParts = 16;
 
-/// Threads that share a segment of the ids. A block has consecutive segments.
+/// Threads that share a segment of the ids. A CTA has consecutive segments.
 inline constexpr int kLanes = 32;
 
-/// A block's shared memory.
+/// A CTA's shared memory.
 template <int kNumThreads>
 struct RowShared {
   uint32_t counts[kNumBins];
   uint32_t low_words[kNumBins], high_words[kNumBins];  // of whole weights
-  // Of reductions within a block, one element a thread; then one for each of kNumParts threads.
+  // Reductions within a CTA use one element a thread, and one for each of kNumParts threads.
   RowBest bests[kNumThreads];
   double sums[kNumThreads + kNumThreads / 2];  // with gaps
   double part_sums[kNumParts];
   double segment_sums[kNumThreads / kLanes];
   uint64_t words[kNumThreads];
-  // What blocks tell each other, in turn, so that one may be written while the other is read.
-  RowBest rank_bests[2];
-  double rank_sums[2];
-  uint64_t rank_words[2];
-  KeyRange range;  // of rank 0
+  // CTAs exchange values through two elements in turn: one may be written while the other is read.
+  RowBest cta_bests[2];
+  double cta_sums[2];
+  uint64_t cta_words[2];
+  KeyRange range;  // of CTA 0
   uint32_t num_listed;
   int32_t listed_ids[32];
   float listed_logits[32];
 };
 
-/// Machine gives the thread its place, barriers, shared memory and atomic additions; all threads
-/// of a row call these in the same order.
+/// Machine gives the thread its index, the rank of its CTA, barriers, shared memory and atomic
+/// additions; all threads of a row call these in the same order.
 template <class Machine>
 class RowTeam {
  public:
   static constexpr int kNumThreads = Machine::kNumThreads;
-  static constexpr int kNumRanks = Machine::kNumRanks;
-  static constexpr int kNumSegments = kNumThreads / kLanes;  // of a block
+  static constexpr int kClusterSize = Machine::kClusterSize;
+  static constexpr int kNumSegments = kNumThreads / kLanes;  // of a CTA
   using Shared = RowShared<kNumThreads>;
 
-  HALLEY_DEVICE RowTeam(Machine& machine, const float* logits, int vocab_size, bool is_in_fours)
-      : machine_(machine), logits_(logits), vocab_size_(vocab_size), is_in_fours_(is_in_fours) {
-    segment_size_ = (vocab_size + kNumRanks * kNumSegments - 1) / (kNumRanks * kNumSegments);
+  HALLEY_DEVICE RowTeam(Machine& machine, const float* logits, int vocab_size,
+                        bool is_float4_aligned)
+      : machine_(machine),
+        logits_(logits),
+        vocab_size_(vocab_size),
+        is_float4_aligned_(is_float4_aligned) {
+    segment_size_ = (vocab_size + kClusterSize * kNumSegments - 1) / (kClusterSize * kNumSegments);
     segment_size_ = (segment_size_ + kStep - 1) / kStep * kStep;
     begin_ = end_of(segment_begin(thread() / kLanes));
     end_ = end_of(segment_begin(thread() / kLanes + 1));
@@ -75,21 +79,21 @@ class RowTeam {
 
   HALLEY_DEVICE Machine& machine() const { return machine_; }
   HALLEY_DEVICE int thread() const { return machine_.thread(); }
-  HALLEY_DEVICE int rank() const { return machine_.rank(); }
-  HALLEY_DEVICE bool is_first() const { return rank() == 0 && thread() == 0; }
+  HALLEY_DEVICE int cta_rank() const { return machine_.cta_rank(); }
+  HALLEY_DEVICE bool is_first() const { return cta_rank() == 0 && thread() == 0; }
   HALLEY_DEVICE Shared& shared() const { return machine_.own_shared(); }
   HALLEY_DEVICE int vocab_size() const { return vocab_size_; }
 
-  /// body(id, logit, is_marked) for this thread's part of its block's ids, ascending. `marks` null:
+  /// body(id, logit, is_marked) for this thread's part of its CTA's ids, ascending. `marks` null:
   /// nothing is marked.
   template <class Body>
   HALLEY_DEVICE void for_ids(const uint32_t* marks, const Body& body) const {
     int first = begin_ + 4 * (thread() % kLanes);
-    if (is_in_fours_ && first + 4 <= end_) {
-      Four next = load_four(marks, first);
+    if (is_float4_aligned_ && first + 4 <= end_) {
+      MarkedFloat4 next = load_float4(marks, first);
       for (; first + 4 <= end_; first += kStep) {
-        const Four four = next;
-        if (first + kStep + 4 <= end_) next = load_four(marks, first + kStep);
+        const MarkedFloat4 four = next;
+        if (first + kStep + 4 <= end_) next = load_float4(marks, first + kStep);
         for (int i = 0; i < 4; ++i) {
           body(first + i, four.logits[i], ((four.marks >> i) & 1) != 0);
         }
@@ -102,7 +106,7 @@ class RowTeam {
   template <class Body>
   HALLEY_DEVICE void for_logits(const Body& body) const {
     int first = begin_ + 4 * (thread() % kLanes);
-    if (is_in_fours_) {
+    if (is_float4_aligned_) {
       visit_batches<8>(first, body);
       visit_batches<4>(first, body);
       visit_batches<2>(first, body);
@@ -113,30 +117,32 @@ class RowTeam {
     }
   }
 
-  /// Each block's sum of the values that its threads have from for_ids(), for find_in_block() too.
-  HALLEY_DEVICE void gather_sums(double value, double (&sums)[kNumRanks]) {
+  /// Gathers each CTA's sum of the values that its threads have from for_ids(), and prepares
+  /// find_in_cta().
+  HALLEY_DEVICE void gather_sums(double value, double (&sums)[kClusterSize]) {
     Shared& here = shared();
-    machine_.sync_block();  // the arrays' former use has ended
-    here.sums[place(thread(), kLanes)] = value;
-    machine_.sync_block();
+    machine_.sync_cta();  // the arrays' former use has ended
+    here.sums[padded_index(thread(), kLanes)] = value;
+    machine_.sync_cta();
     if (thread() < kNumSegments) {
       double sum = 0;
-      for (int i = 0; i < kLanes; ++i) sum += here.sums[place(thread() * kLanes + i, kLanes)];
+      for (int i = 0; i < kLanes; ++i)
+        sum += here.sums[padded_index(thread() * kLanes + i, kLanes)];
       here.segment_sums[thread()] = sum;
     }
-    machine_.sync_block();
+    machine_.sync_cta();
     double total = 0;
     for (const double sum : here.segment_sums) total += sum;
     gather(total, sums);
   }
 
-  /// The id at which the sum of weight(id, logit, is_marked) over the block's ids, ascending,
+  /// The id at which the sum of weight(id, logit, is_marked) over the CTA's ids, ascending,
   /// first passes `target`; where rounding keeps it from that, the last of a segment with a weight.
-  /// `running`: the sum of the blocks before. After gather_sums() of the same weights, which must
-  /// not all be 0. All threads of the block get it.
+  /// `running`: the sum of the CTAs before. After gather_sums() of the same weights, which must
+  /// not all be 0. All threads of the CTA get it.
   template <class Weight>
-  HALLEY_DEVICE int32_t find_in_block(const uint32_t* marks, double running, double target,
-                                      const Weight& weight) {
+  HALLEY_DEVICE int32_t find_in_cta(const uint32_t* marks, double running, double target,
+                                    const Weight& weight) {
     int segment = 0;
     double before = running;
     for (int i = 0; i < kNumSegments; ++i) {
@@ -168,11 +174,11 @@ class RowTeam {
           if (target < sum && found == INT32_MAX) found = first + i;
         }
       }
-      found = static_cast<int32_t>(reduce_block(static_cast<uint64_t>(found), Least{}));
+      found = static_cast<int32_t>(reduce_cta(static_cast<uint64_t>(found), Least{}));
       if (found != INT32_MAX) return found;
       before += tile_sum;
     }
-    return static_cast<int32_t>(reduce_block(static_cast<uint64_t>(last + 1), Greatest{})) - 1;
+    return static_cast<int32_t>(reduce_cta(static_cast<uint64_t>(last + 1), Greatest{})) - 1;
   }
 
   struct Sum {
@@ -192,13 +198,13 @@ class RowTeam {
     }
   };
 
-  /// Over the block's threads, in an order that never varies; all threads get it.
+  /// Reduces over the CTA's threads, in an order that never varies; all threads get the result.
   template <class T, class Combine>
-  HALLEY_DEVICE T reduce_block(const T& value, const Combine& combine) {
+  HALLEY_DEVICE T reduce_cta(const T& value, const Combine& combine) {
     T* values = array_of(shared(), T{});
-    machine_.sync_block();  // the array's former use has ended
+    machine_.sync_cta();  // the array's former use has ended
     values[thread()] = value;
-    machine_.sync_block();
+    machine_.sync_cta();
     T result = value;
     if (thread() < kNumParts) {
       for (int i = thread() + kNumParts; i < kNumThreads; i += kNumParts) {
@@ -207,46 +213,46 @@ class RowTeam {
     }
     // None of the threads above has read what these write.
     if (thread() < kNumParts) values[thread()] = result;
-    machine_.sync_block();
+    machine_.sync_cta();
     result = values[0];
     for (int i = 1; i < kNumParts; ++i) result = combine(result, values[i]);
     return result;
   }
 
-  /// Over all threads of the row.
+  /// Reduces over all threads of the row.
   template <class T, class Combine>
   HALLEY_DEVICE T reduce(const T& value, const Combine& combine) {
-    T values[kNumRanks];
-    gather(reduce_block(value, combine), values);
+    T values[kClusterSize];
+    gather(reduce_cta(value, combine), values);
     T result = values[0];
-    for (int rank = 1; rank < kNumRanks; ++rank) result = combine(result, values[rank]);
+    for (int cta = 1; cta < kClusterSize; ++cta) result = combine(result, values[cta]);
     return result;
   }
 
-  /// Each block's value, which all its threads have.
+  /// Gathers each CTA's value, which all its threads have.
   template <class T>
-  HALLEY_DEVICE void gather(const T& value, T (&values)[kNumRanks]) {
+  HALLEY_DEVICE void gather(const T& value, T (&values)[kClusterSize]) {
     if (thread() == 0) slots_of(shared(), T{})[turn_] = value;
     machine_.sync_row();
-    for (int rank = 0; rank < kNumRanks; ++rank) {
-      values[rank] = slots_of(machine_.shared(rank), T{})[turn_];
+    for (int cta = 0; cta < kClusterSize; ++cta) {
+      values[cta] = slots_of(machine_.shared(cta), T{})[turn_];
     }
     turn_ ^= 1;
   }
 
-  /// The sum of the values of the block's threads before this one, and of all.
+  /// The sum of the values of the CTA's threads before this one; `total` is that of all.
   HALLEY_DEVICE double sum_before(double value, double& total) {
     constexpr int kPart = kNumThreads / kNumParts;
     Shared& here = shared();
-    machine_.sync_block();  // the arrays' former use has ended
-    here.sums[place(thread(), kPart)] = value;
-    machine_.sync_block();
+    machine_.sync_cta();  // the arrays' former use has ended
+    here.sums[padded_index(thread(), kPart)] = value;
+    machine_.sync_cta();
     if (thread() < kNumParts) {
       double sum = 0;
-      for (int i = 0; i < kPart; ++i) sum += here.sums[place(thread() * kPart + i, kPart)];
+      for (int i = 0; i < kPart; ++i) sum += here.sums[padded_index(thread() * kPart + i, kPart)];
       here.part_sums[thread()] = sum;
     }
-    machine_.sync_block();
+    machine_.sync_cta();
     const int part = thread() / kPart;
     double before = 0, all = 0;
     for (int i = 0; i < kNumParts; ++i) {
@@ -254,7 +260,7 @@ class RowTeam {
       all += here.part_sums[i];
     }
     double within = 0;
-    for (int i = part * kPart; i < thread(); ++i) within += here.sums[place(i, kPart)];
+    for (int i = part * kPart; i < thread(); ++i) within += here.sums[padded_index(i, kPart)];
     total = all;
     return before + within;
   }
@@ -264,36 +270,36 @@ class RowTeam {
   static_assert(kNumThreads % kLanes == 0 && kNumSegments <= kNumParts);
   static constexpr int kStep = 4 * kLanes;  // ids that a segment's threads take at a time
 
-  /// Where a thread's value lies: there is a gap behind each part, so that threads that read one
-  /// part each do not meet in a bank.
-  HALLEY_DEVICE static int place(int thread, int part) { return thread + thread / part; }
+  /// The index of a thread's value in shared memory. Padding behind each part keeps threads that
+  /// read one part each from bank conflicts.
+  HALLEY_DEVICE static int padded_index(int thread, int part) { return thread + thread / part; }
 
   HALLEY_DEVICE int segment_begin(int segment) const {
-    return (rank() * kNumSegments + segment) * segment_size_;
+    return (cta_rank() * kNumSegments + segment) * segment_size_;
   }
   HALLEY_DEVICE int end_of(int id) const { return id < vocab_size_ ? id : vocab_size_; }
 
-  struct Four {
+  struct MarkedFloat4 {
     float logits[4];
     uint32_t marks;
   };
 
-  HALLEY_DEVICE Four load_four(const uint32_t* marks, int first) const {
-    Four four = {{0, 0, 0, 0}, 0};
-    machine_.load_four(logits_ + first, four.logits);
-    // A multiple of four and its successors have their bits in one word.
+  HALLEY_DEVICE MarkedFloat4 load_float4(const uint32_t* marks, int first) const {
+    MarkedFloat4 four = {{0, 0, 0, 0}, 0};
+    machine_.load_float4(logits_ + first, four.logits);
+    // The bits of four ids from a multiple of four are in one word.
     if (marks != nullptr) four.marks = marks[first / 32] >> (first % 32);
     return four;
   }
 
-  template <int kNumFours, class Body>
+  template <int kNumVectors, class Body>
   HALLEY_DEVICE void visit_batches(int& first, const Body& body) const {
-    for (; first + (kNumFours - 1) * kStep + 4 <= end_; first += kNumFours * kStep) {
-      float logits[kNumFours][4];
-      for (int i = 0; i < kNumFours; ++i) {
-        machine_.load_four(logits_ + first + i * kStep, logits[i]);
+    for (; first + (kNumVectors - 1) * kStep + 4 <= end_; first += kNumVectors * kStep) {
+      float logits[kNumVectors][4];
+      for (int i = 0; i < kNumVectors; ++i) {
+        machine_.load_float4(logits_ + first + i * kStep, logits[i]);
       }
-      for (int i = 0; i < kNumFours; ++i) {
+      for (int i = 0; i < kNumVectors; ++i) {
         for (int j = 0; j < 4; ++j) body(first + i * kStep + j, logits[i][j]);
       }
     }
@@ -303,7 +309,7 @@ class RowTeam {
     return marks != nullptr && ((marks[id / 32] >> (id % 32)) & 1) != 0;
   }
 
-  /// Four ids, or fewer at the end, one by one.
+  /// Visits four ids, or fewer at the end, one by one.
   template <class Body>
   HALLEY_DEVICE void visit_some(const uint32_t* marks, int first, const Body& body) const {
     for (int id = first; id < first + 4 && id < end_; ++id) {
@@ -315,15 +321,15 @@ class RowTeam {
   HALLEY_DEVICE static double* array_of(Shared& shared, double) { return shared.sums; }
   HALLEY_DEVICE static uint64_t* array_of(Shared& shared, uint64_t) { return shared.words; }
   HALLEY_DEVICE static RowBest* slots_of(Shared& shared, const RowBest&) {
-    return shared.rank_bests;
+    return shared.cta_bests;
   }
-  HALLEY_DEVICE static double* slots_of(Shared& shared, double) { return shared.rank_sums; }
-  HALLEY_DEVICE static uint64_t* slots_of(Shared& shared, uint64_t) { return shared.rank_words; }
+  HALLEY_DEVICE static double* slots_of(Shared& shared, double) { return shared.cta_sums; }
+  HALLEY_DEVICE static uint64_t* slots_of(Shared& shared, uint64_t) { return shared.cta_words; }
 
   Machine& machine_;
   const float* logits_;
   int vocab_size_;
-  bool is_in_fours_;
+  bool is_float4_aligned_;
   int segment_size_ = 0;
   int begin_ = 0, end_ = 0;  // of the thread's segment
   int turn_ = 0;

@@ -121,7 +121,7 @@ inline SamplingCase random_sampling_case(int64_t vocab_size, std::mt19937& rando
   return what;
 }
 
-/// The case for a model that chooses by itself, and for the sampler of the engine.
+/// The case for the GPU's sampler, and for that of the CPU.
 inline TokenChoice make_token_choice(const SamplingCase& what) {
   return token_choice_of(what.params, what.stop_ids, what.seed);
 }

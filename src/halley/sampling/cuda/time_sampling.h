@@ -1,4 +1,4 @@
-// Times of choosing tokens on this GPU.
+// Times the choice of tokens on this GPU.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace halley::cuda {
 
-/// Rows that are all chosen from alike.
+/// Rows with the same parameters.
 struct SamplingTimingCase {
   std::string name = {};
   int64_t num_rows = 1;
@@ -26,13 +26,13 @@ struct SamplingTiming {
   double floor_us = 0;  // the logits once, at the device's read bandwidth
 };
 
-/// Greedy, with log-probabilities, with penalties, temperature alone, with top_k, with top_p, with
-/// all of them; 1, 32 and 256 rows of Llama-3's vocabulary.
+/// Greedy and drawn choices with one parameter, and with all of them; 1, 32 and 256 rows of
+/// Llama-3's vocabulary.
 std::vector<SamplingTimingCase> sampling_timing_cases();
 
 /// Launches in a graph; the median of several replays. Logits are as a trained model's: some stand
-/// out. They are the same in each launch, so that those of few rows lie in the L2 cache, as behind
-/// an output layer. Throws DeviceError where memory does not suffice.
+/// out. They are the same in each launch, so that those of a small batch lie in the L2 cache, as
+/// behind an output layer. Throws DeviceError where memory does not suffice.
 std::vector<SamplingTiming> time_sampling(const CudaDeviceInfo& device, double bytes_per_second,
                                           std::span<const SamplingTimingCase> cases);
 

@@ -308,7 +308,7 @@ constexpr auto kOutputFields = std::to_array<ApiField>({
      .endpoints = kTokenize,
      .type = FieldType::kBoolean,
      .default_json = "false",
-     .text = "The vocabulary's entries beside the ids.",
+     .text = "The vocabulary's entries, together with the ids.",
      .store = [](const FieldValue& v, ApiRequest& r) { r.returns_token_strs = as_bool(v); }},
 });
 

@@ -16,7 +16,7 @@ namespace halley {
 
 enum class FieldType : uint8_t { kBoolean, kInteger, kNumber, kString, kOther };
 
-/// Of a number, or of a string's bytes.
+/// The range of a number, or of a string's bytes.
 struct FieldRange {
   double min = std::numeric_limits<double>::lowest();
   double max = std::numeric_limits<double>::max();

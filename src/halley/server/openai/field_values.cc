@@ -234,7 +234,7 @@ void store_chat_template_kwargs(const FieldValue& value, ApiRequest& request) {
   for (const auto& [key, argument] : value.json.items()) {
     if (kOwn.count(key) == 0) continue;
     throw invalid_field(value.name,
-                        str("chat_template_kwargs: expected variables beside ", quote(key),
+                        str("chat_template_kwargs: expected variables other than ", quote(key),
                             ", which is a field of its own or not "
                             "settable."));
   }
