@@ -30,7 +30,7 @@ std::pair<int32_t, double> parse_bias(const std::string& text) {
   throw InputError(str("--logit-bias: expected ID:BIAS such as 42:-100, got ", quote(text), "."));
 }
 
-// "--top-k" of "top_k"
+// "--a-b" for the field "a_b".
 std::string option_name(const SamplingField& field) {
   std::string name = str("--", field.name);
   std::replace(name.begin(), name.end(), '_', '-');

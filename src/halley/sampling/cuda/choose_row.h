@@ -90,7 +90,8 @@ class RowChooser {
     const ScoreScale scale = score_scale(best_.score, params().temperature);
     Threshold kept;
     const WeightLimit limit = weight_limit(params());
-    // Whether the token may be drawn: it has a weight, min_p allows it, and it was kept so far.
+    // Whether the token may be drawn: its weight is above 0 and within the limit, and the token was
+    // kept so far.
     const auto is_candidate = [&](int32_t id, float logit, bool is_marked, double& score,
                                   double& position) {
       score = score_of(id, logit, is_marked);
