@@ -40,7 +40,7 @@ constexpr int find_id(const int32_t* ids, int num_ids, int32_t id) {
 }
 
 /// score - penalty * count, both operations rounded, as on the host.
-HALLEY_DEVICE inline double minus_product(double score, double penalty, double count) {
+HALLEY_DEVICE inline double subtract_penalty(double score, double penalty, double count) {
 #ifdef __CUDA_ARCH__
   return __dsub_rn(score, __dmul_rn(penalty, count));
 #else
@@ -68,7 +68,7 @@ __attribute__((noinline)) HALLEY_DEVICE inline double adjusted_score(const Score
   }
   const uint32_t count = word & ~kIsInPrompt;
   if (count == 0) return score;
-  score = minus_product(score, state.params.frequency_penalty, static_cast<double>(count));
+  score = subtract_penalty(score, state.params.frequency_penalty, static_cast<double>(count));
   return score - state.params.presence_penalty;
 }
 
