@@ -256,7 +256,7 @@ REQUEST_LANES = (
         ("Embedding", ("ids, or a slot's last token", "cuda/ops")),
         ("Layers", ("norm, q/k/v, rope + KV write,", "attention, o, norm, MLP")),
         ("Logits", ("only of rows that asked", "models/cuda, models/base")),
-        ("Sampling", ("one cluster of 8 CTAs a row", "cuda/sampling")),
+        ("Sampling", ("one cluster of 8 CTAs a row", "sampling/cuda")),
     )),
     ("RESPONSE THREAD", "host", (
         ("Deltas", ("text, tool calls, logprobs", "server/openai")),

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "halley/base/check.h"
-#include "halley/engine/sampling_params.h"
+#include "halley/sampling/base/sampling_params.h"
 #include "halley/server/openai/api_error.h"
 #include "halley/server/openai/request_parser.h"
 

@@ -7,7 +7,7 @@
 #include "halley/cli/bench.h"
 #include "halley/cli/bench_gpu.h"
 #include "halley/cli/bench_model.h"
-#include "halley/cuda/sampling/time_sampling.h"
+#include "halley/sampling/cuda/time_sampling.h"
 
 namespace halley::cli {
 namespace {

@@ -1,7 +1,10 @@
 #include "halley/cli/sampling_options.h"
 
+#include <algorithm>
 #include <charconv>
+#include <type_traits>
 #include <utility>
+#include <variant>
 
 #include "halley/base/error.h"
 #include "halley/base/str.h"
@@ -27,6 +30,13 @@ std::pair<int32_t, double> parse_bias(const std::string& text) {
   throw InputError(str("--logit-bias: expected ID:BIAS such as 42:-100, got ", quote(text), "."));
 }
 
+// "--a-b" for the field "a_b".
+std::string option_name(const SamplingField& field) {
+  std::string name = str("--", field.name);
+  std::replace(name.begin(), name.end(), '_', '-');
+  return name;
+}
+
 }  // namespace
 
 void add_sampling_options(CLI::App& app, SamplingOptions& options) {
@@ -36,13 +46,18 @@ void add_sampling_options(CLI::App& app, SamplingOptions& options) {
   };
   add("--max-tokens,-n", options.max_tokens, "Most tokens to generate")->capture_default_str();
   add("--min-tokens", options.min_tokens, "No stop before this many")->capture_default_str();
-  add("--temperature", options.temperature, "0: greedy; default: the model's, else 1");
-  add("--top-k", options.top_k, "Only the k most likely; 0: all; default: the model's");
-  add("--top-p", options.top_p, "Only the most likely with this sum; default: the model's");
-  add("--min-p", options.min_p, "Only those at least this share of the most likely");
-  add("--repetition-penalty", options.repetition_penalty, "Over prompt and output; 1: none");
-  add("--presence-penalty", options.presence_penalty, "Over the output, -2 to 2");
-  add("--frequency-penalty", options.frequency_penalty, "Over the output, -2 to 2");
+  for (const SamplingField& field : sampling_fields()) {
+    std::visit(
+        [&](auto member) {
+          using Value = std::remove_cvref_t<decltype(ChoiceParams{}.*member)>;
+          const auto give = [&options, &field](const Value& value) {
+            options.given.push_back({&field, value});
+          };
+          app.add_option_function<Value>(option_name(field), give, field.option_text)
+              ->group(kGroup);
+        },
+        field.member);
+  }
   add("--logit-bias", options.logit_bias, "ID:BIAS, -100 to 100; may be repeated");
   add("--seed", options.seed, "Same seed, same text");
   add("--stop", options.stop, "A text that ends the output; may be repeated");
@@ -62,20 +77,8 @@ SamplingParams make_sampling_params(const SamplingOptions& options,
   SamplingParams params;
   params.max_tokens = options.max_tokens;
   params.min_tokens = options.min_tokens;
-  const auto pick = [](const auto& given, const auto& of_model, auto& value) {
-    if (given) {
-      value = *given;
-    } else if (of_model) {
-      value = *of_model;
-    }
-  };
-  pick(options.temperature, generation.temperature, params.temperature);
-  pick(options.top_k, generation.top_k, params.top_k);
-  pick(options.top_p, generation.top_p, params.top_p);
-  pick(options.min_p, generation.min_p, params.min_p);
-  pick(options.repetition_penalty, generation.repetition_penalty, params.repetition_penalty);
-  params.presence_penalty = options.presence_penalty;
-  params.frequency_penalty = options.frequency_penalty;
+  apply_settings(generation.sampling, params);
+  apply_settings(options.given, params);
   for (const std::string& text : options.logit_bias) params.logit_bias.insert(parse_bias(text));
   params.seed = options.seed;
   params.stop = options.stop;

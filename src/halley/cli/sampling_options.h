@@ -8,17 +8,16 @@
 #include <CLI/CLI.hpp>
 
 #include "halley/checkpoint/config/hf_config.h"
-#include "halley/engine/sampling_params.h"
+#include "halley/sampling/base/sampling_fields.h"
+#include "halley/sampling/base/sampling_params.h"
 
 namespace halley::cli {
 
-/// What the user gave; absent values come from the model, then from SamplingParams.
+/// The options of a user; absent values come from the model, then from SamplingParams.
 struct SamplingOptions {
   int64_t max_tokens = 128;
   int64_t min_tokens = 0;
-  std::optional<double> temperature, top_p, min_p, repetition_penalty;
-  std::optional<int64_t> top_k;
-  double presence_penalty = 0, frequency_penalty = 0;
+  SamplingSettings given;               // of the options that the table of parameters has
   std::vector<std::string> logit_bias;  // "ID:BIAS"
   std::optional<uint64_t> seed;
   std::vector<std::string> stop;

@@ -4,17 +4,10 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
+
+#include "halley/sampling/base/token_mask.h"
 
 namespace halley {
-
-/// A set of token ids as bits: token t is bit t % 64 of word t / 64. Ids behind its end are not in
-/// it.
-using TokenMask = std::vector<uint64_t>;
-
-inline bool has_token(const TokenMask& mask, size_t token_id) {
-  return token_id / 64 < mask.size() && (mask[token_id / 64] >> (token_id % 64) & 1) != 0;
-}
 
 /// Where one request's output stands. Not thread-safe; owned by the request.
 class TokenConstraint {

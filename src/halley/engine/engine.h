@@ -13,11 +13,11 @@
 #include "halley/checkpoint/tokenizer/tokenizer.h"
 #include "halley/constraint/token_constraint.h"
 #include "halley/engine/request_times.h"
-#include "halley/engine/sampling_params.h"
 #include "halley/engine/scheduling_policy.h"
 #include "halley/engine/step_sizes.h"
 #include "halley/models/base/causal_lm.h"
-#include "halley/models/base/token_choice.h"
+#include "halley/sampling/base/sampling_params.h"
+#include "halley/sampling/base/token_choice.h"
 
 namespace halley {
 

@@ -9,7 +9,7 @@
 #include "halley/base/error.h"
 #include "halley/base/str.h"
 #include "halley/engine/kv_cache.h"
-#include "halley/engine/sampler.h"
+#include "halley/sampling/base/sampler.h"
 
 namespace halley {
 namespace {

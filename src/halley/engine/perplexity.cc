@@ -5,8 +5,8 @@
 #include "halley/base/checked_math.h"
 #include "halley/base/error.h"
 #include "halley/base/str.h"
-#include "halley/engine/sampler.h"
 #include "halley/engine/window_forward.h"
+#include "halley/sampling/base/sampler.h"
 
 namespace halley {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "halley/engine/engine.h"
-#include "halley/engine/sampler.h"
+#include "halley/sampling/base/sampler.h"
 
 namespace halley {
 

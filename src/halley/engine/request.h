@@ -12,9 +12,9 @@
 #include "halley/checkpoint/tokenizer/tokenizer.h"
 #include "halley/constraint/token_constraint.h"
 #include "halley/engine/engine.h"
-#include "halley/engine/sampler.h"
 #include "halley/engine/stop_matcher.h"
 #include "halley/models/base/step_runner.h"
+#include "halley/sampling/base/sampler.h"
 
 namespace halley {
 

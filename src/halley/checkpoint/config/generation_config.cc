@@ -2,6 +2,7 @@
 #include <limits>
 #include <string>
 #include <system_error>
+#include <variant>
 
 #include "halley/base/file.h"
 #include "halley/base/str.h"
@@ -42,14 +43,28 @@ std::optional<int32_t> read_token_id(const HfConfig& config, std::string_view fi
   return static_cast<int32_t>(config.integer(field, 0, kTokenIdMax));
 }
 
-std::optional<double> read_number(const HfConfig& config, std::string_view field, double min,
-                                  double max) {
-  if (!config.has(field)) return std::nullopt;
+double read_number(const HfConfig& config, std::string_view field, const ParamRange& range) {
   const double value = config.number(field);
-  if (!(value >= min && value <= max)) {
-    config.fail(field, str("expected a number in [", min, ", ", max, "], got ", value, "."));
+  if (!(value >= range.min && value <= range.max)) {
+    config.fail(field,
+                str("expected a number in [", range.min, ", ", range.max, "], got ", value, "."));
   }
   return value;
+}
+
+SamplingSettings read_sampling(const HfConfig& config) {
+  SamplingSettings settings;
+  for (const SamplingField& field : sampling_fields()) {
+    if (!field.range_in_model || !config.has(field.name)) continue;
+    const ParamRange& range = *field.range_in_model;
+    if (std::holds_alternative<double ChoiceParams::*>(field.member)) {
+      settings.push_back({&field, read_number(config, field.name, range)});
+    } else {
+      settings.push_back({&field, config.integer(field.name, static_cast<int64_t>(range.min),
+                                                 static_cast<int64_t>(range.max))});
+    }
+  }
+  return settings;
 }
 
 }  // namespace
@@ -59,13 +74,7 @@ GenerationConfig read_generation_config(const HfConfig* generation, const HfConf
   if (generation != nullptr) {
     result.eos_token_ids = read_token_ids(*generation, "eos_token_id");
     result.bos_token_id = read_token_id(*generation, "bos_token_id");
-    result.temperature = read_number(*generation, "temperature", 0.0, 1e6);
-    result.top_p = read_number(*generation, "top_p", 0.0, 1.0);
-    result.min_p = read_number(*generation, "min_p", 0.0, 1.0);
-    result.repetition_penalty = read_number(*generation, "repetition_penalty", 1e-6, 1e6);
-    if (generation->has("top_k")) {
-      result.top_k = generation->integer("top_k", -1, kTokenIdMax);  // -1 and 0: no limit
-    }
+    result.sampling = read_sampling(*generation);
     if (generation->has("do_sample")) result.do_sample = generation->boolean_or("do_sample", false);
   }
   if (result.eos_token_ids.empty()) result.eos_token_ids = read_token_ids(config, "eos_token_id");

@@ -28,11 +28,13 @@ TEST(GenerationConfig, ReadsTokensAndSampling) {
                "top_k": 20, "min_p": 0, "repetition_penalty": 1.05, "do_sample": true})");
   EXPECT_THAT(config.eos_token_ids, ElementsAre(5, 3));
   EXPECT_EQ(config.bos_token_id, 1);
-  EXPECT_EQ(config.temperature, 0.6);
-  EXPECT_EQ(config.top_p, 0.9);
-  EXPECT_EQ(config.top_k, 20);
-  EXPECT_EQ(config.min_p, 0.0);
-  EXPECT_EQ(config.repetition_penalty, 1.05);
+  ChoiceParams params = {.min_p = 0.5};
+  apply_settings(config.sampling, params);
+  EXPECT_EQ(params.temperature, 0.6);
+  EXPECT_EQ(params.top_p, 0.9);
+  EXPECT_EQ(params.top_k, 20);
+  EXPECT_EQ(params.min_p, 0.0);
+  EXPECT_EQ(params.repetition_penalty, 1.05);
   EXPECT_EQ(config.do_sample, true);
 }
 
@@ -40,7 +42,7 @@ TEST(GenerationConfig, FallsBackToTheConfigurationForTokens) {
   const std::string config = R"({"eos_token_id": [7, 8], "bos_token_id": 6, "top_k": 5})";
   EXPECT_THAT(read("{}", config).eos_token_ids, ElementsAre(7, 8));
   EXPECT_EQ(read("{}", config).bos_token_id, 6);
-  EXPECT_EQ(read("{}", config).top_k, std::nullopt);
+  EXPECT_THAT(read("{}", config).sampling, IsEmpty());
   EXPECT_THAT(read(R"({"eos_token_id": 2})", config).eos_token_ids, ElementsAre(2));
   EXPECT_THAT(read(R"({"eos_token_id": null})", config).eos_token_ids, ElementsAre(7, 8));
   EXPECT_THAT(read("{}").eos_token_ids, IsEmpty());

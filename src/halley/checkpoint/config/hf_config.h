@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "halley/json/json.h"
+#include "halley/sampling/base/sampling_fields.h"
 
 namespace halley {
 
@@ -97,8 +98,7 @@ RopeConfig read_rope_config(const HfConfig& config, std::string_view layer_type,
 struct GenerationConfig {
   std::vector<int32_t> eos_token_ids;  // from generation_config.json, else config.json
   std::optional<int32_t> bos_token_id;
-  std::optional<double> temperature, top_p, min_p, repetition_penalty;
-  std::optional<int64_t> top_k;
+  SamplingSettings sampling;  // of the parameters that the file has
   std::optional<bool> do_sample;
 };
 /// From a parsed file; `generation` is nullptr where there is none.

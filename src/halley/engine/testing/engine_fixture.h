@@ -15,10 +15,10 @@
 #include "halley/constraint/token_trie.h"
 #include "halley/engine/engine.h"
 #include "halley/engine/generate.h"
-#include "halley/engine/sampler.h"
 #include "halley/engine/testing/fake_causal_lm.h"
 #include "halley/engine/testing/fake_step_runner.h"
 #include "halley/engine/testing/fake_tokenizer.h"
+#include "halley/sampling/base/sampler.h"
 
 namespace halley {
 

@@ -18,9 +18,9 @@
 
 #include "halley/base/check.h"
 #include "halley/base/error.h"
-#include "halley/engine/sampler.h"
 #include "halley/engine/testing/fake_causal_lm.h"
 #include "halley/models/base/step_runner.h"
+#include "halley/sampling/base/sampler.h"
 
 namespace halley {
 

@@ -9,7 +9,7 @@
 
 #include "halley/core/matrix.h"
 #include "halley/models/base/causal_lm.h"
-#include "halley/models/base/token_choice.h"
+#include "halley/sampling/base/token_choice.h"
 
 namespace halley {
 
@@ -30,11 +30,6 @@ struct RunnerStep {
 /// The token id that stands for "chosen last for the slot", and back.
 constexpr int32_t slot_token(int32_t slot) { return -1 - slot; }
 constexpr int32_t slot_of_token(int32_t token_id) { return -1 - token_id; }
-
-struct ChosenToken {
-  SampleStatus status = SampleStatus::kChosen;
-  SampledToken token;  // of kChosen
-};
 
 /// When a device worked on a step, by its own clock.
 struct StepSpan {

@@ -15,12 +15,12 @@
 #include "halley/cuda/runtime/cuda_stream.h"
 #include "halley/cuda/runtime/device_arena.h"
 #include "halley/cuda/runtime/pinned_buffer.h"
-#include "halley/cuda/sampling/cuda_sampler.h"
 #include "halley/models/base/decoder_config.h"
 #include "halley/models/base/step_runner.h"
 #include "halley/models/cuda/cuda_weights.h"
 #include "halley/models/cuda/step_memory.h"
 #include "halley/models/cuda/step_ops.h"
+#include "halley/sampling/cuda/cuda_sampler.h"
 
 namespace halley::cuda {
 

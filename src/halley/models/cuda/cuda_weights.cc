@@ -10,11 +10,11 @@
 #include "halley/core/tensor.h"
 #include "halley/cuda/attention/attention_plan.h"
 #include "halley/cuda/runtime/cuda_check.h"
-#include "halley/cuda/sampling/cuda_sampler.h"
 #include "halley/cuda/weights/cuda_weight_loader.h"
 #include "halley/models/cuda/cuda_self_check.h"
 #include "halley/quant/base/dense_tensor.h"
 #include "halley/quant/base/stored_outputs.h"
+#include "halley/sampling/cuda/cuda_sampler.h"
 
 namespace halley::cuda {
 namespace {

@@ -7,8 +7,8 @@
 #include <variant>
 #include <vector>
 
-#include "halley/engine/sampling_params.h"
 #include "halley/json/json.h"
+#include "halley/sampling/base/sampling_params.h"
 
 namespace halley {
 

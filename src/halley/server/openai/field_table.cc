@@ -1,7 +1,11 @@
 #include "halley/server/openai/field_table.h"
 
 #include <array>
+#include <string>
+#include <variant>
+#include <vector>
 
+#include "halley/sampling/base/sampling_fields.h"
 #include "halley/server/openai/api_error.h"
 #include "halley/server/openai/field_values.h"
 
@@ -71,12 +75,12 @@ constexpr const char* kStreamOptionsSchema =
 constexpr const char* kTokensSchema =
     R"({"type": "array", "items": {"type": "integer", "minimum": 0}})";
 
-// What a store function does in most rows.
+// The store functions of most rows call these.
 bool as_bool(const FieldValue& value) { return value.json.get<bool>(); }
 int64_t as_int(const FieldValue& value) { return value.json.get<int64_t>(); }
 double as_double(const FieldValue& value) { return value.json.get<double>(); }
 
-constexpr auto kFields = std::to_array<ApiField>({
+constexpr auto kInputFields = std::to_array<ApiField>({
     {.name = "model",
      .endpoints = kAll,
      .type = FieldType::kString,
@@ -132,35 +136,10 @@ constexpr auto kFields = std::to_array<ApiField>({
      .default_json = "0",
      .text = "No stop before this many; at most max_tokens.",
      .store = [](const FieldValue& v, ApiRequest& r) { r.sampling.min_tokens = as_int(v); }},
-    {.name = "temperature",
-     .endpoints = kGenerate,
-     .type = FieldType::kNumber,
-     .range = {0, 2},
-     .default_json = "1",
-     .text = "0: greedy. Default: the model's generation_config.json, else 1.",
-     .store = [](const FieldValue& v, ApiRequest& r) { r.sampling.temperature = as_double(v); }},
-    {.name = "top_p",
-     .endpoints = kGenerate,
-     .type = FieldType::kNumber,
-     .range = {0, 1, true},
-     .default_json = "1",
-     .text = "Only the most likely tokens with this sum. Default: the model's, else 1.",
-     .store = [](const FieldValue& v, ApiRequest& r) { r.sampling.top_p = as_double(v); }},
-    {.name = "top_k",
-     .endpoints = kGenerate,
-     .type = FieldType::kInteger,
-     .range = {-1, kInt31Max},
-     .default_json = "0",
-     .text = "Only the k most likely tokens; 0 or -1: all. Default: the model's, else 0.",
-     .store = [](const FieldValue& v, ApiRequest& r) { r.sampling.top_k = as_int(v); }},
-    {.name = "min_p",
-     .endpoints = kGenerate,
-     .type = FieldType::kNumber,
-     .range = {0, 1},
-     .default_json = "0",
-     .text =
-         "Only tokens at least this share of the most likely one. Default: the model's, else 0.",
-     .store = [](const FieldValue& v, ApiRequest& r) { r.sampling.min_p = as_double(v); }},
+});
+
+// The rows of the sampling parameters stand between these tables.
+constexpr auto kOutputFields = std::to_array<ApiField>({
     {.name = "n",
      .endpoints = kGenerate,
      .type = FieldType::kInteger,
@@ -226,30 +205,6 @@ constexpr auto kFields = std::to_array<ApiField>({
      .schema = kLogitBiasSchema,
      .text = "Token ids to -100 .. 100, added to their logits; up to 1024 of them.",
      .store = store_logit_bias},
-    {.name = "presence_penalty",
-     .endpoints = kGenerate,
-     .type = FieldType::kNumber,
-     .range = {-2, 2},
-     .default_json = "0",
-     .text = "Against tokens that the output has.",
-     .store = [](const FieldValue& v,
-                 ApiRequest& r) { r.sampling.presence_penalty = as_double(v); }},
-    {.name = "frequency_penalty",
-     .endpoints = kGenerate,
-     .type = FieldType::kNumber,
-     .range = {-2, 2},
-     .default_json = "0",
-     .text = "The same for each time that it has them.",
-     .store = [](const FieldValue& v,
-                 ApiRequest& r) { r.sampling.frequency_penalty = as_double(v); }},
-    {.name = "repetition_penalty",
-     .endpoints = kGenerate,
-     .type = FieldType::kNumber,
-     .range = {0, 100, true},
-     .default_json = "1",
-     .text = "Divides logits of tokens in prompt and output. Default: the model's, else 1.",
-     .store = [](const FieldValue& v,
-                 ApiRequest& r) { r.sampling.repetition_penalty = as_double(v); }},
     {.name = "logprobs",
      .endpoints = kCompletions,
      .type = FieldType::kInteger,
@@ -353,7 +308,7 @@ constexpr auto kFields = std::to_array<ApiField>({
      .endpoints = kTokenize,
      .type = FieldType::kBoolean,
      .default_json = "false",
-     .text = "The vocabulary's entries beside the ids.",
+     .text = "The vocabulary's entries, together with the ids.",
      .store = [](const FieldValue& v, ApiRequest& r) { r.returns_token_strs = as_bool(v); }},
 });
 
@@ -396,9 +351,43 @@ constexpr auto kNeutralFields = std::to_array<NeutralField>({
     {"prompt_cache_key", kGenerate, nullptr, "Not used: prefixes are found by their tokens."},
 });
 
+/// `default_json` must outlive the row.
+ApiField make_api_field(const SamplingField& field, const std::string& default_json) {
+  const bool is_real = std::holds_alternative<double ChoiceParams::*>(field.member);
+  return {.name = field.name,
+          .endpoints = kGenerate,
+          .type = is_real ? FieldType::kNumber : FieldType::kInteger,
+          .range = {field.range.min, field.request_max.value_or(field.range.max),
+                    field.range.excludes_min},
+          .default_json = default_json.c_str(),
+          .text = field.text,
+          .store = store_sampling_parameter};
+}
+
+struct FieldTable {
+  std::vector<std::string> defaults;  // of the sampling parameters
+  std::vector<ApiField> fields;
+};
+
+FieldTable make_field_table() {
+  FieldTable table;
+  for (const SamplingField& field : sampling_fields()) {
+    table.defaults.push_back(default_json(field));
+  }
+  table.fields.assign(kInputFields.begin(), kInputFields.end());
+  for (size_t i = 0; i < table.defaults.size(); ++i) {
+    table.fields.push_back(make_api_field(sampling_fields()[i], table.defaults[i]));
+  }
+  table.fields.insert(table.fields.end(), kOutputFields.begin(), kOutputFields.end());
+  return table;
+}
+
 }  // namespace
 
-std::span<const ApiField> api_fields() { return kFields; }
+std::span<const ApiField> api_fields() {
+  static const FieldTable table = make_field_table();
+  return table.fields;
+}
 std::span<const NeutralField> neutral_fields() { return kNeutralFields; }
 
 }  // namespace halley

@@ -1,5 +1,6 @@
 // The table of request fields: name, type, range, default, documentation and how it is stored.
-// Parsing, openapi.json and docs/serving.md are made from it.
+// Parsing, openapi.json and docs/serving.md are made from it. Its rows of sampling parameters come
+// from the table of sampling/base/sampling_fields.h.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,7 @@ namespace halley {
 
 enum class FieldType : uint8_t { kBoolean, kInteger, kNumber, kString, kOther };
 
-/// Of a number, or of a string's bytes.
+/// The range of a number, or of a string's bytes.
 struct FieldRange {
   double min = std::numeric_limits<double>::lowest();
   double max = std::numeric_limits<double>::max();

@@ -3,9 +3,13 @@
 #include <charconv>
 #include <set>
 #include <string_view>
+#include <type_traits>
 #include <utility>
+#include <variant>
 
+#include "halley/base/check.h"
 #include "halley/base/str.h"
+#include "halley/sampling/base/sampling_fields.h"
 #include "halley/server/openai/api_error.h"
 
 namespace halley {
@@ -145,6 +149,17 @@ void store_prompt(const FieldValue& value, ApiRequest& request) {
   }
 }
 
+void store_sampling_parameter(const FieldValue& value, ApiRequest& request) {
+  const SamplingField* field = find_sampling_field(value.name);
+  HALLEY_CHECK(field != nullptr, value.name);
+  std::visit(
+      [&](auto member) {
+        auto& target = request.sampling.*member;
+        target = value.json.get<std::remove_reference_t<decltype(target)>>();
+      },
+      field->member);
+}
+
 void store_stop(const FieldValue& value, ApiRequest& request) {
   request.sampling.stop = strings_of(value);
   check_count(value.name, request.sampling.stop.size(), kStopsMax);
@@ -219,7 +234,7 @@ void store_chat_template_kwargs(const FieldValue& value, ApiRequest& request) {
   for (const auto& [key, argument] : value.json.items()) {
     if (kOwn.count(key) == 0) continue;
     throw invalid_field(value.name,
-                        str("chat_template_kwargs: expected variables beside ", quote(key),
+                        str("chat_template_kwargs: expected variables other than ", quote(key),
                             ", which is a field of its own or not "
                             "settable."));
   }

@@ -16,6 +16,8 @@ void store_tools(const FieldValue& value, ApiRequest& request);
 void store_tool_choice(const FieldValue& value, ApiRequest& request);
 void store_response_format(const FieldValue& value, ApiRequest& request);
 void store_tokens(const FieldValue& value, ApiRequest& request);
+/// A row of the table of sampling parameters (sampling/base/sampling_fields.h).
+void store_sampling_parameter(const FieldValue& value, ApiRequest& request);
 
 /// "a string", "an integer", "null": how a message names what it got instead.
 std::string kind_in_words(const OrderedJson& value);

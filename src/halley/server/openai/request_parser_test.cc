@@ -247,7 +247,7 @@ TEST(RequestParser, RejectsToolsAndFormatsThatAreWrong) {
       bad_chat(R"("continue_final_message": true, "add_generation_prompt": true)",
                "continue_final_message", "add_generation_prompt to be false"),
       bad_chat(R"("chat_template_kwargs": {"messages": []})", "chat_template_kwargs",
-               "beside \"messages\""),
+               "other than \"messages\""),
   });
 }
 

@@ -4,7 +4,8 @@ import { readEvents } from "/sse.js";
 
 const POLL_MS = 2000;
 const byId = (id) => document.getElementById(id);
-const NUMBERS = ["max_tokens", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "seed"];
+// The inputs of the sampling form; the id of each is the name of a request's field.
+const NUMBERS = [...document.querySelectorAll("#sampling input[type=number]")];
 
 let model = null;       // its name, as /v1/models says it
 let messages = [];      // of the conversation, without the system message
@@ -68,8 +69,8 @@ function requestBody() {
     stream: true,
     stream_options: { include_usage: true },
   };
-  for (const name of NUMBERS) {
-    if (byId(name).value !== "") body[name] = Number(byId(name).value);
+  for (const input of NUMBERS) {
+    if (input.value !== "") body[input.id] = Number(input.value);
   }
   return body;
 }
@@ -151,7 +152,7 @@ async function ask() {
 function send() {
   const field = byId("message");
   if (running || field.value.trim() === "") return;
-  const invalid = NUMBERS.map(byId).find((input) => !input.checkValidity());
+  const invalid = NUMBERS.find((input) => !input.checkValidity());
   if (invalid) {
     invalid.closest("details").open = true;
     invalid.reportValidity();

@@ -1,0 +1,37 @@
+// The sampling parameters of a request, with vLLM's names and ranges.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "halley/sampling/base/token_choice.h"
+
+namespace halley {
+
+/// The defaults are neutral. check_sampling_params() has the ranges.
+struct SamplingParams : ChoiceParams {
+  int64_t max_tokens = 16;               // >= 1
+  int64_t min_tokens = 0;                // no stop before this many
+  std::map<int32_t, double> logit_bias;  // [-100, 100]; at most 1024
+  std::optional<uint64_t> seed;          // absent: random
+  std::vector<std::string> stop;         // at most 16, none empty, 1024 bytes each at most
+  std::vector<int32_t> stop_token_ids;   // at most 128
+  bool include_stop_str_in_output = false;
+  bool ignore_eos = false;
+  bool skip_special_tokens = true;
+  int num_logprobs = -1;         // -1: none; 0: the chosen token's; n <= 20: the best n too
+  int num_prompt_logprobs = -1;  // the same of every prompt token
+};
+
+/// Throws InputError "temperature: expected 0 to 2, got 3".
+void check_sampling_params(const SamplingParams& params, int64_t vocab_size);
+
+/// The part of checked parameters that a choice of a token depends on. `stop_ids` are all that end
+/// the request; `seed` is used where the parameters have none.
+TokenChoice token_choice_of(const SamplingParams& params, std::vector<int32_t> stop_ids,
+                            uint64_t seed);
+
+}  // namespace halley
