@@ -219,7 +219,8 @@ TEST_F(FusedGpuTest, NothingIsDoneForNoRows) {
     return matrix;
   };
   for (const QuantCase& of : kCases) {
-    const QuantizedResult got(of, DType::kF16, kRows, K, 0), untouched(of, DType::kF16, kRows, K, 0);
+    const QuantizedResult got(of, DType::kF16, kRows, K, 0),
+        untouched(of, DType::kF16, kRows, K, 0);
     QuantizedOutput to = got.to();
     to.rows.codes = without_rows(to.rows.codes);
     const NormParams params = {.weight = weight.data(), .epsilon = 1e-5f};
