@@ -29,12 +29,8 @@ constexpr size_t kStagingBytes = size_t{64} << 20;
 
 /// Rows of a weight in its form, uninitialised.
 Matrix allocate_rows(DType dtype, int64_t N, int64_t K, DeviceBuffer* memory) {
-  const bool is_codes = dtype == DType::kI8 || dtype == DType::kF8E4M3;
-  const int64_t rows = is_codes ? round_up(N, kGemmPadding) : N;
-  const int64_t stride = row_stride_of(dtype, K);
-  const auto num_bytes = static_cast<size_t>(rows * stride * bits_of(dtype) / 8);
-  *memory = DeviceBuffer(std::max<size_t>(num_bytes, 1), "weights");
-  return {memory->data(), dtype, N, K, stride};
+  *memory = DeviceBuffer(std::max<size_t>(row_bytes_of(dtype, N, K), 1), "weights");
+  return {memory->data(), dtype, N, K, row_stride_of(dtype, K)};
 }
 
 uint16_t round_to(DType dtype, float value) {
@@ -375,14 +371,7 @@ void CudaWeightLoader::keep_nested(const PackedWeight& weight, std::span<const f
   section->low_activation = {.kind = ActivationQuant::kE4m3Token, .has_lane_order = true};
   section->num_sms = device_.device.num_sms;
   section->form = describe_tile(TileForm::kNested, halley::problem_of(weight));
-  bind(section,
-       {.dtype = DType::kF8E4M3,
-        .N = weight.N,
-        .K = weight.K,
-        .x_scale = ScaleSpan::kRow,
-        .w_scale = ScaleSpan::kRow,
-        .has_bias = !bias.empty()},
-       first_output);
+  bind(section, nested_low_problem(weight.N, weight.K, !bias.empty()), first_output);
 }
 
 /// Codes stay in 4 bits, for products with blocks of codes of x.
@@ -469,7 +458,7 @@ CudaLinear::Section CudaWeightLoader::load_packed(const std::string& name,
 }
 
 CudaLinear CudaWeightLoader::load(const QuantScheme& scheme, const TensorSource& source,
-                                  const LinearSpec& spec, LinearUse use) {
+                                  const LinearSpec& spec, LinearUse use, StoredSections* stored) {
   const std::vector<OpenSection> open = open_sections(scheme, source, spec);
   const std::vector<float> bias = read_bias(source, open);
   std::vector<CudaLinear::Section> sections;
@@ -489,6 +478,13 @@ CudaLinear CudaWeightLoader::load(const QuantScheme& scheme, const TensorSource&
       std::vector<TensorView> parts;
       for (const OpenPart& part : section.parts) parts.push_back(part.weight->dense_rows());
       sections.push_back(load_dense(name, parts, section_bias, begin));
+    }
+    if (stored != nullptr) {
+      stored->push_back(
+          read_outputs(host_, section, checked_outputs(section.out_features(), kStoredOutputs)));
+      for (StoredOutput& output : stored->back()) {
+        if (!bias.empty()) output.bias = section_bias[static_cast<size_t>(output.index)];
+      }
     }
     release_tensors(source, section);
     begin = end;

@@ -1,6 +1,7 @@
 // Linear layers of a checkpoint into device memory.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,8 +18,15 @@
 #include "halley/cuda/weights/weight_form.h"
 #include "halley/quant/base/format.h"
 #include "halley/quant/base/linear_spec.h"
+#include "halley/quant/base/stored_outputs.h"
 
 namespace halley::cuda {
+
+/// Some outputs of each section of a layer as the checkpoint has them.
+using StoredSections = std::vector<std::vector<StoredOutput>>;
+
+/// How many outputs of a section a self-check compares, at most.
+inline constexpr int64_t kStoredOutputs = 3;
 
 /// Loads layers one after the other; keeps the memory that packed pieces pass through.
 class CudaWeightLoader {
@@ -36,8 +44,10 @@ class CudaWeightLoader {
   /// Joins the layer's parts as the loader of the CPU does, and waits until they are in place.
   /// Throws as QuantScheme::open(); CheckpointError where the data are wrong or hold numbers that
   /// the activations' type has not; DeviceError where the memory does not suffice.
+  /// `stored`, where set, gets the outputs of each section that a self-check compares, read before
+  /// the source's pages are released.
   CudaLinear load(const QuantScheme& scheme, const TensorSource& source, const LinearSpec& spec,
-                  LinearUse use = LinearUse::kAlone);
+                  LinearUse use = LinearUse::kAlone, StoredSections* stored = nullptr);
 
   /// The same of weights that are in host memory already: parts of one dense weight, one below the
   /// other, or a packed one. `bias` is empty or has all outputs. `first_output` of the layer is the

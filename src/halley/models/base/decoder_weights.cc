@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "halley/models/base/kv_scales.h"
 #include "halley/quant/base/dense_tensor.h"
 #include "halley/quant/base/self_check.h"
+#include "halley/quant/base/stored_outputs.h"
 
 namespace halley {
 namespace {
@@ -119,12 +121,11 @@ class Loader {
 
   DecoderWeights load() {
     DecoderWeights weights;
-    PackedWeight table = load_table(config_.embedding_name, config_.vocab_size);
     if (config_.lm_head) {
-      weights.embedding = std::move(table);
+      weights.embedding = load_table(config_.embedding_name, config_.vocab_size);
     } else {
       check_tied_output(config_, loading_.source);
-      weights.output = tied_output(std::move(table));
+      weights.output = load_tied_output();
     }
     if (!config_.position_embedding_name.empty()) {
       weights.positions = load_table(config_.position_embedding_name,
@@ -164,21 +165,29 @@ class Loader {
     if (on_part_) on_part_(num_bytes);
   }
 
-  LinearOp tied_output(PackedWeight table) const {
-    const KernelChoice choice = choose_gemm_kernel(problem_of(table), loading_.demands);
-    if (loading_.has_self_check) {
-      self_check(context_, config_.embedding_name, table, *choice.kernel);
-    }
+  LinearOp load_tied_output() const {
+    const GemmKernel* kernel = nullptr;
+    const auto check = [&](const PackedWeight& table, const TensorView& stored) {
+      kernel = choose_gemm_kernel(problem_of(table), loading_.demands).kernel;
+      if (!loading_.has_self_check) return;
+      const auto outputs = read_outputs(stored, checked_outputs(table.N, kCheckedOutputs));
+      self_check(context_, config_.embedding_name, table, *kernel, outputs);
+    };
+    PackedWeight table = load_table(config_.embedding_name, config_.vocab_size, check);
     std::vector<LinearOp::Section> sections;
-    sections.push_back({.weight = std::move(table), .kernel = choice.kernel});
+    sections.push_back({.weight = std::move(table), .kernel = kernel});
     return {std::move(sections), {}};
   }
 
-  PackedWeight load_table(const std::string& name, int64_t num_rows) const {
+  /// `check` sees the packed table and the stored one, before the latter's pages are released.
+  using TableCheck = std::function<void(const PackedWeight&, const TensorView&)>;
+  PackedWeight load_table(const std::string& name, int64_t num_rows,
+                          const TableCheck& check = {}) const {
     const TensorInfo& info =
         find_dense_tensor(loading_.source, name, {num_rows, config_.hidden_size});
     const TensorView view = loading_.source.view(info);
     PackedWeight weight = pack_dense(context_, {&view, 1});
+    if (check) check(weight, view);
     loading_.source.release(info);
     report(weight.data.num_bytes());
     return weight;

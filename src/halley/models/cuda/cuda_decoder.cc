@@ -1,7 +1,6 @@
 #include "halley/models/cuda/cuda_decoder.h"
 
 #include <algorithm>
-#include <chrono>
 #include <limits>
 #include <span>
 #include <utility>
@@ -17,7 +16,6 @@
 #include "halley/models/base/check_step.h"
 #include "halley/models/base/decoder.h"
 #include "halley/models/base/op_summary.h"
-#include "halley/models/cuda/cuda_self_check.h"
 #include "halley/models/cuda/step_arrays.h"
 
 namespace halley::cuda {
@@ -73,29 +71,8 @@ CudaDecoder::CudaDecoder(ExecContext& host, DecoderConfig config, const LinearLo
 CudaDecoderWeights CudaDecoder::load_weights(ExecContext& host, const LinearLoading& loading,
                                              const PartLoaded& on_part) {
   const CudaContext context = {device_, stream_, lt_memory_};
-  CudaDecoderWeights weights =
-      load_cuda_weights({host, context, lt_, options_.activation_dtype}, config_, loading, on_part);
-  if (loading.has_self_check) check_weights(weights, loading);
-  return weights;
-}
-
-/// Of grouped experts some: they have one kernel and one shape.
-void CudaDecoder::check_weights(const CudaDecoderWeights& weights,
-                                const LinearLoading& loading) const {
-  constexpr size_t kGroupedStep = 32;
-  const auto start = std::chrono::steady_clock::now();
-  const auto linears = weights.linears();
-  size_t most = 0;
-  for (const auto& placed : linears) most = std::max(most, self_check_bytes(*placed.linear));
-  DeviceArena arena(most, "the self-check");
-  const CudaContext context = {device_, stream_, arena};
-  for (size_t i = 0; i < linears.size(); ++i) {
-    if (linears[i].is_grouped && i % kGroupedStep != 0) continue;
-    const bool is_output = linears[i].linear == &weights.output;
-    self_check(context, *linears[i].linear, is_output ? DType::kF32 : options_.activation_dtype);
-  }
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  if (loading.times != nullptr) loading.times->self_check += seconds.count();
+  return load_cuda_weights({host, context, lt_, options_.activation_dtype}, config_, loading,
+                           on_part);
 }
 
 CudaDecoder::~CudaDecoder() {

@@ -73,7 +73,6 @@ class CudaDecoder final : public CausalLm {
  private:
   CudaDecoderWeights load_weights(ExecContext& host, const LinearLoading& loading,
                                   const PartLoaded& on_part);
-  void check_weights(const CudaDecoderWeights& weights, const LinearLoading& loading) const;
   void use_device() const;
   CudaContext context() { return {device_, stream_, memory_->scratch()}; }
   void check_prepared(const StepLimits& limits) const;

@@ -1,10 +1,11 @@
 #include "halley/models/cuda/cuda_self_check.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <random>
-#include <set>
+#include <span>
 #include <vector>
 
 #include <cuda_runtime_api.h>
@@ -15,13 +16,7 @@
 #include "halley/base/str.h"
 #include "halley/core/element.h"
 #include "halley/core/float16.h"
-#include "halley/core/nested_float.h"
-#include "halley/cuda/gemm/lane_order.h"
-#include "halley/cuda/gemv/gemv_weight.h"
-#include "halley/cuda/mixed_gemm/mixed_pack.h"
-#include "halley/cuda/nested_gemm/nested_layout.h"
 #include "halley/cuda/runtime/cuda_check.h"
-#include "halley/cuda/w4ax_gemm/w4ax_layout.h"
 #include "halley/kernels/gemm/activation_quant.h"
 
 namespace halley::cuda {
@@ -30,10 +25,10 @@ namespace {
 using Section = CudaLinear::Section;
 
 constexpr int64_t kNumRows = 2;
-// Sums in f32; those of FP8 products keep 14 bits; both are far below what a wrong index gives.
+// Accumulators are f32; those of FP8 keep 14 bits; both are far below what a wrong index gives.
 constexpr double kSumError = 1e-3;
 constexpr double kFp8SumError = 1e-2;
-// Where a sum is nearly zero.
+// For sums that are nearly zero.
 constexpr double kAbsoluteError = 1e-5;
 
 size_t bytes_of(DType dtype) { return static_cast<size_t>(bits_of(dtype)) / 8; }
@@ -51,12 +46,6 @@ std::vector<float> fetch(const CudaStream& stream, DType dtype, const std::byte*
     values[i] = element_to_f32(dtype, bytes.data() + i * bytes_of(dtype));
   }
   return values;
-}
-
-float fetch_one(const CudaStream& stream, const float* from) {
-  return from == nullptr
-             ? 0.0f
-             : fetch(stream, DType::kF32, reinterpret_cast<const std::byte*>(from), 1)[0];
 }
 
 int64_t stride_of(DType dtype, int64_t num_cols) {
@@ -93,6 +82,17 @@ void upload(const CudaStream& stream, const std::vector<float>& values, Matrix r
   }
 }
 
+/// All rows, each as the section's weight has its inputs.
+std::vector<float> round_inputs(const QuantParams& quant, const std::vector<float>& x, int64_t K) {
+  std::vector<float> rounded(x.size());
+  for (int64_t m = 0; m < kNumRows; ++m) {
+    const auto begin = static_cast<size_t>(m * K);
+    round_activations(quant, std::span(x).subspan(begin, static_cast<size_t>(K)),
+                      rounded.data() + begin);
+  }
+  return rounded;
+}
+
 QuantParams quant_of(const CudaStream& stream, const Section& section) {
   QuantParams quant;
   quant.activation = section.activation.kind;
@@ -110,143 +110,37 @@ QuantParams quant_of(const CudaStream& stream, const Section& section) {
   return quant;
 }
 
-/// One output's weights as numbers: w - offset.
-struct OutputWeights {
-  std::vector<float> w;
-  double offset = 0, bias = 0;
-};
-
-/// The row of chunks of 128 outputs that holds output n.
-std::vector<uint8_t> fetch_chunks(const CudaStream& stream, const DeviceBuffer& chunks,
-                                  size_t row_bytes, int64_t n) {
-  std::vector<uint8_t> row(row_bytes);
-  check_cuda(cudaMemcpyAsync(row.data(),
-                             chunks.data() + static_cast<size_t>(n / kChunkOutputs) * row_bytes,
-                             row_bytes, cudaMemcpyDeviceToHost, stream.get()),
-             "copy of what a self-check compares");
-  stream.synchronize();
-  return row;
-}
-
-/// One output's numbers of a weight in chunks, in packed order.
-std::vector<float> fetch_numbers(const CudaStream& stream, const MixedShape& shape,
-                                 const DeviceBuffer& chunks, int64_t n) {
-  const int64_t begin = n / kChunkOutputs * kChunkOutputs;
-  const size_t row_bytes =
-      static_cast<size_t>(mixed_bytes(shape.kind, kChunkOutputs, shape.K, shape.group_size));
-  const MixedPacked packed = {.kind = shape.kind,
-                              .N = std::min<int64_t>(shape.N - begin, kChunkOutputs),
-                              .K = shape.K,
-                              .group_size = shape.group_size,
-                              .chunks = fetch_chunks(stream, chunks, row_bytes, n)};
-  return unpack_mixed_row(packed, n % kChunkOutputs);
-}
-
-std::vector<float> in_order(const std::vector<float>& packed,
-                            const std::vector<int32_t>& input_perm) {
-  std::vector<float> numbers(packed.size());
-  for (size_t k = 0; k < packed.size(); ++k) {
-    numbers[input_perm.empty() ? k : static_cast<size_t>(input_perm[k])] = packed[k];
-  }
-  return numbers;
-}
-
-OutputWeights fetch_w4ax(const CudaStream& stream, const Section& section,
-                         const std::vector<int32_t>& input_perm, int64_t n) {
-  const W4axWeight& weight = section.w4ax;
-  const auto row_bytes = static_cast<size_t>(weight.num_blocks() * kW4axChunkBytes);
-  const std::vector<uint8_t> codes = fetch_chunks(stream, weight.codes, row_bytes, n);
-  const auto* scales = reinterpret_cast<const float*>(weight.scales.data());
-  const int in_chunk = static_cast<int>(n % kTileOutputs);
-  std::vector<float> packed(static_cast<size_t>(weight.K));
-  for (int64_t block = 0; block < weight.num_blocks(); ++block) {
-    const float scale = fetch_one(stream, scales + block * weight.scales_pitch() + n);
-    for (int byte = 0; byte < kW4axChunkBytes; ++byte) {
-      const W4axBytePlace place = w4ax_byte_place(byte);
-      const int64_t k = block * kW4axInputs + place.input;
-      if (place.output != (in_chunk & ~8) || k >= weight.K) continue;
-      const uint32_t two = codes[static_cast<size_t>(block * kW4axChunkBytes + byte)];
-      const uint32_t nibble = in_chunk % 16 < 8 ? two & 15u : two >> 4;
-      packed[static_cast<size_t>(k)] =
-          scale * static_cast<float>(static_cast<int>(nibble ^ 8u) - 8);
-    }
-  }
-  OutputWeights output;
-  output.w = in_order(packed, input_perm);
-  return output;
-}
-
-OutputWeights fetch_nested(const CudaStream& stream, const Section& section, int64_t n) {
-  const int64_t K = section.K, num_chunks = ceil_div<int64_t>(K, kNestedInputs);
-  const auto lower = fetch_chunks(stream, section.nested.lower,
-                                  static_cast<size_t>(num_chunks) * kNestedChunkBytes, n);
-  // The codes as they are, by way of numbers that i8 has.
-  const std::vector<float> upper =
-      fetch(stream, DType::kI8, section.w.data + static_cast<size_t>(n * section.w.row_stride),
-            static_cast<size_t>(K));
-  OutputWeights output;
-  for (int64_t k = 0; k < K; ++k) {
-    const int64_t chunk = k / kNestedInputs;
-    const int in_chunk = static_cast<int>(k % kNestedInputs);
-    const float number = upper[static_cast<size_t>(chunk * kNestedInputs + lane_place(in_chunk))];
-    const auto code = static_cast<uint8_t>(static_cast<int8_t>(number));
-    const int64_t place =
-        chunk * kNestedChunkBytes + lower_offset(static_cast<int>(n % kTileOutputs), in_chunk);
-    output.w.push_back(f16_to_f32(join_f16({code, lower[static_cast<size_t>(place)]})));
-  }
-  return output;
-}
-
-OutputWeights fetch_mixed(const CudaStream& stream, const Section& section,
-                          const std::vector<int32_t>& input_perm, int64_t n) {
-  const MixedWeight& weight = section.mixed;
-  OutputWeights output;
-  output.w = in_order(fetch_numbers(stream, mixed_shape(weight, 0), weight.chunks, n), input_perm);
-  if (!is_s8(weight.kind)) return output;
-  const auto* scales = reinterpret_cast<const float*>(weight.scales.data());
-  const float scale = fetch_one(stream, scales + n);
-  for (float& w : output.w) w *= scale;
-  if (weight.has_offsets) output.offset = fetch_one(stream, scales + weight.N + n);
-  return output;
-}
-
-OutputWeights fetch_gemv(const CudaStream& stream, const Section& section,
-                         const std::vector<int32_t>& input_perm, int64_t n) {
-  OutputWeights output;
-  output.w = in_order(fetch_gemv_numbers(stream, section.gemv, n), input_perm);
-  return output;
-}
-
-OutputWeights fetch_rows(const CudaStream& stream, const Section& section, int64_t n) {
-  OutputWeights output;
-  output.w = fetch(
-      stream, section.w.dtype,
-      section.w.data + static_cast<size_t>(n * section.w.row_stride) * bytes_of(section.w.dtype),
-      static_cast<size_t>(section.K));
-  if (section.scales.w_scales != nullptr) {
-    const float scale =
-        fetch_one(stream, section.scales.w_scales + (section.scales.is_w_tensor ? int64_t{0} : n));
-    for (float& w : output.w) w *= scale;
-  }
-  const float* offsets = section.scales.w_offsets;
-  output.offset = fetch_one(stream, offsets == nullptr ? nullptr : offsets + n);
-  return output;
-}
-
-OutputWeights fetch_weights(const CudaStream& stream, const Section& section,
-                            const std::vector<int32_t>& input_perm, int64_t n) {
-  OutputWeights output = section.is_mixed()    ? fetch_mixed(stream, section, input_perm, n)
-                         : section.is_gemv()   ? fetch_gemv(stream, section, input_perm, n)
-                         : section.is_w4ax()   ? fetch_w4ax(stream, section, input_perm, n)
-                         : section.is_nested() ? fetch_nested(stream, section, n)
-                                               : fetch_rows(stream, section, n);
-  output.bias = fetch_one(stream, section.bias == nullptr ? nullptr : section.bias + n);
-  return output;
-}
-
 double half_step(DType dtype) {
   if (dtype == DType::kF16) return 0x1p-11;
   return dtype == DType::kBf16 ? 0x1p-8 : 0x1p-24;
+}
+
+/// The value that an output must have, and how far from it the layer's may be.
+struct Expected {
+  double y = 0;
+  double error_max = 0;
+};
+
+/// `sum_error`: of the kernel, relative to the sum of magnitudes. Inputs, scales and weights may
+/// each have been rounded to the activations' type. These errors have either sign, so that their
+/// sum stays within some standard deviations; it never exceeds half a step of each term.
+Expected multiply(std::span<const float> x, const StoredOutput& output, double sum_error,
+                  double number_half_step) {
+  constexpr double kRoundings = 3, kDeviations = 8;
+  Expected expected = {.y = output.bias};
+  double terms = std::fabs(output.bias), magnitude = terms, squares = 0;
+  for (size_t k = 0; k < x.size(); ++k) {
+    const double term = double{x[k]} * output.w[k];
+    expected.y += term;
+    terms += std::fabs(term);
+    squares += term * term;
+    magnitude += std::fabs(double{x[k]}) * (std::fabs(output.w[k]) + output.zero_magnitude);
+  }
+  const double rounding =
+      std::min(terms, kDeviations * std::sqrt(squares) + std::fabs(output.bias));
+  expected.error_max =
+      sum_error * magnitude + kRoundings * number_half_step * rounding + kAbsoluteError;
+  return expected;
 }
 
 }  // namespace
@@ -261,9 +155,11 @@ size_t self_check_bytes(const CudaLinear& linear) {
          linear.workspace_bytes(kNumRows);
 }
 
-void self_check(const CudaContext& context, const CudaLinear& linear, DType y_dtype) {
+void self_check(const CudaContext& context, const CudaLinear& linear, DType y_dtype,
+                const StoredSections& stored) {
   const int64_t K = linear.in_features();
   if (K == 0 || linear.out_features() == 0) return;
+  HALLEY_CHECK(stored.size() == linear.sections().size(), stored.size(), linear.sections().size());
   const size_t mark = context.workspace.mark();
   const std::vector<float> x = make_inputs(K);
   const Matrix x_rows = take_rows(context, linear.dtype(), K);
@@ -271,40 +167,45 @@ void self_check(const CudaContext& context, const CudaLinear& linear, DType y_dt
   upload(context.stream, x, x_rows);
   linear.run(context, x_rows, y_rows);
   int64_t begin = 0;
-  for (const Section& section : linear.sections()) {
-    const QuantParams quant = quant_of(context.stream, section);
-    for (const int64_t n : std::set<int64_t>{0, section.N / 2, section.N - 1}) {
-      if (section.N == 0) break;
-      const OutputWeights output = fetch_weights(context.stream, section, quant.input_perm, n);
+  for (size_t i = 0; i < stored.size(); ++i) {
+    const Section& section = linear.sections()[i];
+    const bool is_fp8 = section.w.dtype == DType::kF8E4M3 && !section.is_nested();
+    const std::vector<float> rounded = round_inputs(quant_of(context.stream, section), x, K);
+    for (const StoredOutput& output : stored[i]) {
       for (int64_t m = 0; m < kNumRows; ++m) {
-        std::vector<float> rounded(static_cast<size_t>(K));
-        round_activations(quant,
-                          std::span(x).subspan(static_cast<size_t>(m * K), static_cast<size_t>(K)),
-                          rounded.data());
-        double expected = output.bias, magnitude = std::fabs(output.bias);
-        for (size_t k = 0; k < rounded.size(); ++k) {
-          expected += double{rounded[k]} * (double{output.w[k]} - output.offset);
-          magnitude += std::fabs(double{rounded[k]}) *
-                       (std::fabs(double{output.w[k]}) + std::fabs(output.offset));
-        }
+        const auto row =
+            std::span(rounded).subspan(static_cast<size_t>(m * K), static_cast<size_t>(K));
+        const Expected expected =
+            multiply(row, output, is_fp8 ? kFp8SumError : kSumError, half_step(linear.dtype()));
+        const int64_t n = begin + output.index;
         const std::byte* place =
-            y_rows.data +
-            static_cast<size_t>(m * y_rows.row_stride + begin + n) * bytes_of(y_dtype);
+            y_rows.data + static_cast<size_t>(m * y_rows.row_stride + n) * bytes_of(y_dtype);
         const double got = fetch(context.stream, y_dtype, place, 1)[0];
-        const bool is_fp8 = section.w.dtype == DType::kF8E4M3 && !section.is_nested();
-        const double sum_error = is_fp8 ? kFp8SumError : kSumError;
-        const double error_max = (sum_error + half_step(linear.dtype())) * magnitude +
-                                 half_step(y_dtype) * std::fabs(expected) + kAbsoluteError;
-        if (std::fabs(got - expected) <= error_max) continue;
-        throw DeviceError(str("self-check on the GPU: row ", m, ", output ", begin + n,
-                              ": expected ", expected, " within ", error_max, ", got ", got, " of ",
+        const double error_max = expected.error_max + half_step(y_dtype) * std::fabs(expected.y);
+        // Not written as "greater", so that a NaN fails.
+        if (std::fabs(got - expected.y) <= error_max) continue;
+        throw DeviceError(str("self-check on the GPU: row ", m, ", output ", n, ": expected ",
+                              expected.y, " within ", error_max, ", got ", got, " of ",
                               linear.describe(),
-                              ". Use --device cpu, and report it: the kernel is wrong."));
+                              ". Use --device cpu, and report it: the kernel or the packing of its"
+                              " weight is wrong."));
       }
     }
     begin += section.N;
   }
   context.workspace.release(mark);
+}
+
+void CudaSelfCheck::check(const CudaLinear& linear, DType y_dtype, const StoredSections& stored) {
+  const auto start = std::chrono::steady_clock::now();
+  const size_t num_bytes = self_check_bytes(linear);
+  if (!arena_ || arena_->num_bytes() < num_bytes) {
+    arena_.reset();
+    arena_.emplace(num_bytes, "the self-check");
+  }
+  self_check({context_.device, context_.stream, *arena_}, linear, y_dtype, stored);
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  seconds_ += seconds.count();
 }
 
 }  // namespace halley::cuda

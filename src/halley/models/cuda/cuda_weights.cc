@@ -12,7 +12,9 @@
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/sampling/cuda_sampler.h"
 #include "halley/cuda/weights/cuda_weight_loader.h"
+#include "halley/models/cuda/cuda_self_check.h"
 #include "halley/quant/base/dense_tensor.h"
+#include "halley/quant/base/stored_outputs.h"
 
 namespace halley::cuda {
 namespace {
@@ -51,21 +53,22 @@ class Loader {
  public:
   Loader(const CudaLoading& target, CudaWeightLoader& loader, const DecoderConfig& config,
          const LinearLoading& loading, const PartLoaded& on_part)
-      : target_(target), loader_(loader), config_(config), loading_(loading), on_part_(on_part) {}
+      : target_(target),
+        loader_(loader),
+        config_(config),
+        loading_(loading),
+        on_part_(on_part),
+        self_check_(target.device) {}
 
   CudaDecoderWeights load() {
     CudaDecoderWeights weights;
     weights.layers.resize(config_.layers.size());
     weights.ropes.resize(config_.ropes.size());
-    CudaLinear::Section table = load_table(config_.embedding_name, config_.vocab_size);
     if (config_.lm_head) {
-      weights.embedding = std::move(table);
+      weights.embedding = load_table(config_.embedding_name, config_.vocab_size);
     } else {
       check_tied_output(config_, loading_.source);
-      std::vector<CudaLinear::Section> sections;
-      sections.push_back(std::move(table));
-      weights.output = CudaLinear(config_.embedding_name, target_.activation_dtype,
-                                  std::move(sections), target_.lt);
+      weights.output = load_tied_output();
     }
     if (!config_.position_embedding_name.empty()) {
       weights.positions = load_table(config_.position_embedding_name,
@@ -75,9 +78,10 @@ class Loader {
       load_layer(config_.layers[i], weights.layers[i]);
     }
     load_norm(config_.final_norm, weights.final_norm);
-    if (config_.lm_head) weights.output = load_linear(*config_.lm_head);
+    if (config_.lm_head) weights.output = load_linear(*config_.lm_head, DType::kF32);
     for (size_t i = 0; i < config_.ropes.size(); ++i) load_rope(config_.ropes[i], weights.ropes[i]);
     weights.small = small_.copy(target_.device.stream);
+    if (loading_.times != nullptr) loading_.times->self_check += self_check_.seconds();
     return weights;
   }
 
@@ -86,20 +90,58 @@ class Loader {
     if (on_part_) on_part_(num_bytes);
   }
 
-  CudaLinear::Section load_table(const std::string& name, int64_t num_rows) {
+  /// `stored`, where set, gets some rows, read before the table's pages are released.
+  CudaLinear::Section load_table(const std::string& name, int64_t num_rows,
+                                 StoredSections* stored = nullptr) {
     const TensorInfo& info =
         find_dense_tensor(loading_.source, name, {num_rows, config_.hidden_size});
     const TensorView view = loading_.source.view(info);
     CudaLinear::Section section = loader_.load_dense(name, {&view, 1}, {}, 0);
+    if (stored != nullptr) {
+      stored->push_back(read_outputs(view, checked_outputs(num_rows, kStoredOutputs)));
+    }
     loading_.source.release(info);
     report(section.weight_memory.num_bytes());
     return section;
   }
 
-  CudaLinear load_linear(const LinearSpec& spec, LinearUse use = LinearUse::kAlone) {
-    CudaLinear linear = loader_.load(loading_.scheme, loading_.source, spec, use);
+  CudaLinear load_tied_output() {
+    StoredSections stored;
+    std::vector<CudaLinear::Section> sections;
+    sections.push_back(load_table(config_.embedding_name, config_.vocab_size,
+                                  loading_.has_self_check ? &stored : nullptr));
+    CudaLinear output(config_.embedding_name, target_.activation_dtype, std::move(sections),
+                      target_.lt);
+    if (loading_.has_self_check) self_check_.check(output, DType::kF32, stored);
+    return output;
+  }
+
+  /// `y_dtype` is the type of the outputs that a step asks for.
+  CudaLinear load_linear(const LinearSpec& spec, DType y_dtype, LinearUse use) {
+    StoredSections stored;
+    CudaLinear linear = loader_.load(loading_.scheme, loading_.source, spec, use,
+                                     loading_.has_self_check ? &stored : nullptr);
+    if (loading_.has_self_check && (use == LinearUse::kAlone || is_turn(linear))) {
+      self_check_.check(linear, y_dtype, stored);
+    }
     report(linear.device_bytes());
     return linear;
+  }
+  CudaLinear load_linear(const LinearSpec& spec, DType y_dtype) {
+    return load_linear(spec, y_dtype, LinearUse::kAlone);
+  }
+  CudaLinear load_linear(const LinearSpec& spec, LinearUse use = LinearUse::kAlone) {
+    return load_linear(spec, target_.activation_dtype, use);
+  }
+
+  /// Some of the experts' layers are checked where they run together: then they have one kernel and
+  /// one shape. The step is odd, so that gate_up and down both have their turn.
+  bool is_turn(const CudaLinear& expert) {
+    constexpr int64_t kStep = 31;
+    for (const CudaLinear::Section& section : expert.sections()) {
+      if (section.w.dtype != target_.activation_dtype) return true;
+    }
+    return num_expert_layers_++ % kStep == 0;
   }
 
   NormWeights load_values(const NormSpec& spec, int64_t size) const {
@@ -167,6 +209,8 @@ class Loader {
   const DecoderConfig& config_;
   const LinearLoading& loading_;
   const PartLoaded& on_part_;
+  CudaSelfCheck self_check_;
+  int64_t num_expert_layers_ = 0;
   SmallArrays small_;
 };
 

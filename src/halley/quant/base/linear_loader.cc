@@ -110,6 +110,17 @@ void read_tensors(ExecContext& context, const LinearLoading& loading, const Open
   });
 }
 
+/// Reads the checkpoint's tensors, which are still there.
+void check_kernels(ExecContext& context, const OpenSection& section,
+                   const LinearOp::Section& packed) {
+  const auto indices = checked_outputs(packed.weight.N, kCheckedOutputs);
+  for (const GemmKernel* kernel : {packed.kernel, packed.low_kernel}) {
+    if (kernel == nullptr) continue;
+    const auto outputs = read_outputs(context, section, indices, kernel->precision);
+    self_check(context, section.display_name(), packed.weight, *kernel, outputs);
+  }
+}
+
 }  // namespace
 
 std::vector<LinearPlan> plan_linear(const LinearLoading& loading, const LinearSpec& spec) {
@@ -138,14 +149,12 @@ LinearOp load_linear(ExecContext& context, const LinearLoading& loading, const L
     {
       const Stopwatch watch(&times.pack);
       result.weight = pack_section(context, section);
-      release_tensors(loading.source, section);
     }
     if (loading.has_self_check) {
       const Stopwatch watch(&times.self_check);
-      for (const GemmKernel* kernel : {result.kernel, result.low_kernel}) {
-        if (kernel != nullptr) self_check(context, plan.name, result.weight, *kernel);
-      }
+      check_kernels(context, section, result);
     }
+    release_tensors(loading.source, section);
     packed.push_back(std::move(result));
   }
   return {std::move(packed), read_bias(loading.source, sections)};

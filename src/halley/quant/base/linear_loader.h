@@ -43,7 +43,7 @@ struct LinearLoading {
   const QuantScheme& scheme;
   const TensorSource& source;
   const KernelDemands& demands;
-  /// Checks every kernel on rows of its own packed weight (self_check.h).
+  /// Compares every kernel with values of the checkpoint (self_check.h).
   bool has_self_check = true;
   LoadTimes* times = nullptr;  // added to where set
   /// False where another device multiplies: plans then name no kernel of the CPU and need none.

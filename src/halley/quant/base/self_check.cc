@@ -10,13 +10,11 @@
 #include "halley/base/str.h"
 #include "halley/core/float16.h"
 #include "halley/kernels/gemm/activation_quant.h"
-#include "halley/kernels/gemm/pack_dense.h"
 
 namespace halley {
 namespace {
 
 constexpr int64_t kNumRows = 2;
-constexpr int64_t kNumOutputs = 8;
 // Room for the last bits where a sum is nearly zero.
 constexpr double kAbsoluteErrorMax = 1e-30;
 
@@ -30,40 +28,26 @@ std::vector<float> make_inputs(const PackedWeight& weight) {
   return x;
 }
 
-/// What y[n] must be, and the sum of the magnitudes that were added.
+/// The value that y[n] must have, and the sum of the magnitudes that were added.
 struct Expected {
   double y = 0;
   double magnitude = 0;
 };
 
-Expected multiply(std::span<const float> x, std::span<const float> w, double zero_magnitude) {
+Expected multiply(std::span<const float> x, const StoredOutput& output) {
   Expected expected;
   for (size_t k = 0; k < x.size(); ++k) {
-    expected.y += double{x[k]} * double{w[k]};
-    expected.magnitude += std::fabs(double{x[k]}) * (std::fabs(double{w[k]}) + zero_magnitude);
+    expected.y += double{x[k]} * output.w[k];
+    expected.magnitude +=
+        std::fabs(double{x[k]}) * (std::fabs(output.w[k]) + output.zero_magnitude);
   }
   return expected;
-}
-
-/// The largest |zero| in units of the weight among the groups of feature n: kernels may sum codes
-/// and take zeros off afterwards.
-double zero_magnitude(const PackedWeight& weight, int64_t n) {
-  if (!is_quantized(weight.layout)) return 0;
-  double largest = 0;
-  for (int64_t group = 0; group < weight.num_groups(); ++group) {
-    const float* values = weight.group(n / kPanelRows, group);
-    const double scale = values[n % kPanelRows];
-    const double zero = values[kPanelRows + n % kPanelRows];
-    const bool is_point = weight.quant.zero_kind == ZeroKind::kPoint;
-    largest = std::max(largest, std::fabs(is_point ? scale * zero : zero));
-  }
-  return largest;
 }
 
 }  // namespace
 
 void self_check(ExecContext& context, const std::string& layer, const PackedWeight& weight,
-                const GemmKernel& kernel) {
+                const GemmKernel& kernel, std::span<const StoredOutput> outputs) {
   if (weight.N == 0 || weight.K == 0) return;
   const auto num_inputs = static_cast<size_t>(weight.K);
   const std::vector<float> x = make_inputs(weight);
@@ -76,21 +60,17 @@ void self_check(ExecContext& context, const std::string& layer, const PackedWeig
                       std::span(x).subspan(m * num_inputs, num_inputs),
                       rounded.data() + m * num_inputs);
   }
-  std::vector<float> w(num_inputs);
-  const int64_t num_outputs = std::min(kNumOutputs, weight.N);
-  for (int64_t i = 0; i < num_outputs; ++i) {
-    const int64_t n = i * (weight.N - 1) / std::max<int64_t>(1, num_outputs - 1);
-    unpack_row(weight, n, w.data(), kernel.precision);
+  for (const StoredOutput& output : outputs) {
     for (size_t m = 0; m < kNumRows; ++m) {
       const auto row = std::span<const float>(rounded).subspan(m * num_inputs, num_inputs);
-      const Expected expected = multiply(row, w, zero_magnitude(weight, n));
-      const double got = y[m * static_cast<size_t>(weight.N) + static_cast<size_t>(n)];
+      const Expected expected = multiply(row, output);
+      const double got = y[m * static_cast<size_t>(weight.N) + static_cast<size_t>(output.index)];
       const double error_max = kernel.error_max * expected.magnitude + kAbsoluteErrorMax;
       // Not written as "greater", so that a NaN fails.
       if (std::fabs(got - expected.y) <= error_max) continue;
       throw DeviceError(str("self-check of layer ", quote(layer), ": kernel ", kernel.name,
-                            ", row ", m, ", output ", n, ": expected ", expected.y, " within ",
-                            error_max, ", got ", got,
+                            ", row ", m, ", output ", output.index, ": expected ", expected.y,
+                            " within ", error_max, ", got ", got,
                             ". Report it, with the processor's name; HALLEY_KERNEL picks another "
                             "kernel."));
     }

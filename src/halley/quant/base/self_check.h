@@ -1,19 +1,25 @@
-// The check at load that a kernel computes what its weight says: a wrong kernel or a wrong packing
-// would otherwise be noticed by nobody but the reader of the text.
+// The check at load that a kernel computes what the checkpoint says: a wrong kernel or a wrong
+// packing would otherwise be noticed by nobody but the reader of the text.
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <string>
 
 #include "halley/core/exec_context.h"
 #include "halley/core/packed_weight.h"
 #include "halley/kernels/gemm/gemm.h"
+#include "halley/quant/base/stored_outputs.h"
 
 namespace halley {
 
-/// Runs the kernel on a few rows of synthetic inputs and compares some outputs with the f64
-/// reference on the same packed weight. Throws DeviceError that names the layer, the kernel, the
-/// output, expected and got.
+/// How many of a weight's outputs are compared, at most.
+inline constexpr int64_t kCheckedOutputs = 8;
+
+/// Runs the kernel on the packed weight and two rows of synthetic inputs, and compares `outputs`
+/// with f64 sums over the checkpoint's own values (in the kernel's precision). Throws DeviceError
+/// that names the layer, the kernel, the output, expected and got.
 void self_check(ExecContext& context, const std::string& layer, const PackedWeight& weight,
-                const GemmKernel& kernel);
+                const GemmKernel& kernel, std::span<const StoredOutput> outputs);
 
 }  // namespace halley
