@@ -31,6 +31,10 @@ std::string kernel_names(const LinearPlan& plan) {
                                     : str(plan.kernel->name, ", low ", plan.low_kernel->name);
 }
 
+std::string kernel_names(const GpuLinearPlan& plan) {
+  return plan.low_kernel.empty() ? plan.kernel : str(plan.kernel, ", low ", plan.low_kernel);
+}
+
 /// How many times smaller than in 16 bits the weight is in memory.
 double compression(const LinearPlan& plan) {
   return plan.packed_bytes == 0 ? 0 : f16_bytes(plan) / static_cast<double>(plan.packed_bytes);
@@ -82,6 +86,7 @@ OrderedJson json_of(const GpuLinearPlan& plan) {
                       {"bytes", plan.device_bytes},
                       {"kernel", plan.kernel},
                       {"refused", plan.rejections}};
+  if (!plan.low_kernel.empty()) json["low_kernel"] = plan.low_kernel;
   if (!plan.mma_kernel.empty()) json["mma_kernel"] = plan.mma_kernel;
   return json;
 }
@@ -168,7 +173,7 @@ void print_gpu_parts(const ModelPlan& plan, bool is_verbose) {
       std::printf("%-44s %15s %10s  %-24s %s\n", name.c_str(),
                   str(linear.out_features, " x ", linear.in_features).c_str(),
                   format_bytes(static_cast<double>(linear.device_bytes)).c_str(),
-                  linear.kernel.c_str(), linear.form.c_str());
+                  kernel_names(linear).c_str(), linear.form.c_str());
       if (!is_verbose) continue;
       for (const std::string& rejection : linear.rejections) {
         std::printf("    not %s\n", rejection.c_str());
@@ -212,7 +217,7 @@ void print_totals(const ModelPlan& plan) {
                 format_bytes(use.num_bytes).c_str());
   }
   for (const auto& [name, count] : mma_kernels) {
-    std::printf("%-20s %5d weights on compute capability 8.0 to 8.9, by libhalley_kernels.so\n",
+    std::printf("%-20s %5d weights on compute capability 8.0 to 8.9, by the C library alone\n",
                 name.c_str(), count);
   }
   for (const auto& [rejection, count] : rejections) {

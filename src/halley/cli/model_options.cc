@@ -286,7 +286,7 @@ Precision precision_of(const ModelOptions& options, const ModelPlan& plan) {
   const bool is_on_gpu = plan.device != "cpu";
   for (const ModelPart& part : plan.parts) {
     for (const GpuLinearPlan& linear : part.gpu_plans) {
-      if (linear.has_low_precision) return Precision::kLow;
+      if (!linear.low_kernel.empty()) return Precision::kLow;
     }
     for (const LinearPlan& linear : part.plans) {
       if (!is_on_gpu && linear.low_kernel != nullptr) return Precision::kLow;

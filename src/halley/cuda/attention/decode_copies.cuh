@@ -157,8 +157,8 @@ struct StageLayout {
 
 /// The tile's rows one by one. Not inlined: of no use to most caches, and large.
 template <typename Shape>
-__device__ __noinline__ void copy_rows(const CopySource& source, DecodeTiles<Shape> tile, uint32_t to,
-                                       uint32_t barrier) {
+__device__ __noinline__ void copy_rows(const CopySource& source, DecodeTiles<Shape> tile,
+                                       uint32_t to, uint32_t barrier) {
   using Layout = StageLayout<Shape>;
   const PagedCopies<Layout> copies{source.rows, source.table, tile.begin, tile.end, source.kv_head};
   for (int row = 0; row < Shape::kTokens; row += Layout::kTokens) {

@@ -40,46 +40,63 @@ Matrix take_rows(const CudaContext& context, DType dtype, int64_t num_rows, int6
   return {data, dtype, num_rows, num_cols, stride};
 }
 
-bool round_alike(const CudaActivationQuant& a, const CudaActivationQuant& b) {
-  if (a.kind != b.kind) return false;
-  switch (a.kind) {
+bool round_alike(const ExpertSection& a, const ExpertSection& b) {
+  const CudaActivationQuant& x = a.activation;
+  const CudaActivationQuant& y = b.activation;
+  if (x.kind != y.kind) return false;
+  switch (x.kind) {
     case ActivationQuant::kS8Static:
     case ActivationQuant::kE4m3Static:
-      return a.scale == b.scale;
+      return x.scale == y.scale;
     case ActivationQuant::kS4S8Block128:
-      return a.num_s8_inputs == b.num_s8_inputs && a.s4_clip == b.s4_clip &&
-             a.input_perm == b.input_perm;
+      return x.num_s8_inputs == y.num_s8_inputs && x.s4_clip == y.s4_clip && a.order == b.order;
     default:
       return true;
   }
 }
 
-/// Empty: all experts' sections can be multiplied in one launch. `outputs` of each, of which a
-/// layer has one section, or two where `has_halves`.
-std::string why_not_alike(const std::vector<CudaLinear>& layers, DType dtype, bool has_halves) {
-  const std::vector<Section>& first = layers[0].sections();
+/// Empty: all experts' sections can be multiplied in one launch. A layer has one section, or two
+/// where `has_halves`.
+std::string why_not_alike(std::span<const std::vector<ExpertSection>> layers, DType dtype,
+                          bool has_halves) {
+  const std::vector<ExpertSection>& first = layers[0];
   if (first.size() > (has_halves ? 2u : 1u)) {
     return str("a layer has ", first.size(), " parts of different forms");
   }
   for (size_t e = 0; e < layers.size(); ++e) {
-    const std::vector<Section>& sections = layers[e].sections();
-    if (sections.size() != first.size()) {
+    if (layers[e].size() != first.size()) {
       return str("expert ", e, " has other parts than expert 0");
     }
-    for (const Section& section : sections) {
-      if (section.w.dtype != dtype) {
-        return str("weights of expert ", e, " are ", section.w.dtype, ", activations ", dtype);
+    for (const ExpertSection& section : layers[e]) {
+      if (section.dtype != dtype) {
+        return str("weights of expert ", e, " are ", section.dtype, ", activations ", dtype);
       }
       if (section.N != first[0].N || section.K != first[0].K ||
-          section.w.row_stride != first[0].w.row_stride) {
+          section.row_stride != first[0].row_stride) {
         return str("expert ", e, " has other sizes than expert 0");
       }
-      if (!round_alike(section.activation, first[0].activation)) {
+      if (!round_alike(section, first[0])) {
         return str("expert ", e, " rounds its inputs otherwise than expert 0");
       }
     }
   }
   return {};
+}
+
+std::vector<std::vector<ExpertSection>> expert_sections(const std::vector<CudaLinear>& layers) {
+  std::vector<std::vector<ExpertSection>> all;
+  for (const CudaLinear& layer : layers) {
+    std::vector<ExpertSection>& sections = all.emplace_back();
+    for (const Section& section : layer.sections()) {
+      sections.push_back({.dtype = section.w.dtype,
+                          .N = section.N,
+                          .K = section.K,
+                          .row_stride = section.w.row_stride,
+                          .activation = section.activation,
+                          .order = reinterpret_cast<uintptr_t>(section.activation.input_perm)});
+    }
+  }
+  return all;
 }
 
 /// Addresses of a layer's weights and biases for grouped_gemm(), with one or two for an expert.
@@ -116,6 +133,15 @@ size_t most_workspace(const std::vector<CudaLinear>& layers, int64_t M) {
 
 }  // namespace
 
+std::string why_not_grouped(DType activation_dtype, bool is_gated,
+                            std::span<const std::vector<ExpertSection>> gate_up,
+                            std::span<const std::vector<ExpertSection>> down) {
+  if (gate_up.empty() || down.empty()) return "there are no experts";
+  if (activation_dtype == DType::kF32) return "activations are f32";
+  std::string reason = why_not_alike(gate_up, activation_dtype, is_gated);
+  return reason.empty() ? why_not_alike(down, activation_dtype, false) : reason;
+}
+
 /// What one run() passes on.
 struct CudaExperts::Routed {
   DeviceRouting routing;
@@ -139,10 +165,8 @@ CudaExperts::CudaExperts(const CudaContext& context, const ExpertsSpec& spec,
                  e, gate_up_[e].out_features(), gate_up_[e].in_features(), down_[e].in_features(),
                  down_[e].out_features());
   }
-  const DType dtype = spec_.activation_dtype;
-  why_not_grouped_ = dtype == DType::kF32 ? std::string("activations are f32")
-                                          : why_not_alike(gate_up_, dtype, spec_.is_gated);
-  if (why_not_grouped_.empty()) why_not_grouped_ = why_not_alike(down_, dtype, false);
+  why_not_grouped_ = why_not_grouped(spec_.activation_dtype, spec_.is_gated,
+                                     expert_sections(gate_up_), expert_sections(down_));
   if (why_not_grouped_.empty()) make_tables(context);
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,25 @@ struct ExpertsSpec {
   /// What the layers were loaded with: f16, bf16 or f32.
   DType activation_dtype = DType::kF16;
 };
+
+/// One section of an expert's layer, as far as it decides whether experts are multiplied together.
+struct ExpertSection {
+  DType dtype = DType::kF16;  // of the weight's rows
+  int64_t N = 0, K = 0, row_stride = 0;
+  CudaActivationQuant activation = {};
+  /// The array that the inputs' order is in; 0: they have none. An order is alike only in the same
+  /// array.
+  uintptr_t order = 0;
+};
+
+/// Empty: one launch multiplies all experts. Otherwise why not. `gate_up` and `down` hold the
+/// sections of each expert's layer.
+std::string why_not_grouped(DType activation_dtype, bool is_gated,
+                            std::span<const std::vector<ExpertSection>> gate_up,
+                            std::span<const std::vector<ExpertSection>> down);
+
+/// What `inspect` and the summary at load call the kernel of experts that run together.
+inline constexpr const char* kGroupedKernelName = "grouped_gemm";
 
 /// y = sum over a row's experts, in ascending order, of weight * down(activation(gate_up(x))), as
 /// the decoder of the CPU has it (kernels/moe/moe.h).

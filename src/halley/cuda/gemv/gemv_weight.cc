@@ -113,6 +113,10 @@ size_t GemvShape::group_bytes() const {
          sizeof(uint16_t);
 }
 
+size_t GemvShape::scale_bytes() const {
+  return is_grouped() ? group_bytes() : static_cast<size_t>(N) * sizeof(float);
+}
+
 std::string why_not_gemv(const GemvShape& shape) {
   const bool is_s8 = shape.inputs == GemvInputs::kS8;
   const int64_t step = is_s8 ? 16 : 8;
@@ -156,12 +160,12 @@ GemvWeight::GemvWeight(const CudaContext& context, const GemvShape& weight_shape
     zeros = to_device(context, packed.data(), shape.group_bytes(), "zeros");
   }
   if (!shape.is_grouped()) {
-    scales = to_device(context, params.scales.data(), params.scales.size_bytes(), "scales");
+    scales = to_device(context, params.scales.data(), shape.scale_bytes(), "scales");
     return;
   }
   scale_dtype = scale_dtype_of(params.scales);
   const std::vector<uint16_t> packed = in_entries(shape, scale_dtype, params.scales);
-  scales = to_device(context, packed.data(), shape.group_bytes(), "scales");
+  scales = to_device(context, packed.data(), shape.scale_bytes(), "scales");
 }
 
 std::vector<float> fetch_gemv_numbers(const CudaStream& stream, const GemvWeight& weight,

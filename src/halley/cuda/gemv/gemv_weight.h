@@ -31,8 +31,10 @@ struct GemvShape {
   int groups_of_entry() const;
   int64_t num_entries() const;
   size_t code_bytes() const;
-  /// Of the scales of groups, and again of zeros where these differ.
+  /// Of 16 bits for each group: scales of groups, and zeros where these differ.
   size_t group_bytes() const;
+  /// Of the scales: of outputs in f32, of groups in 16 bits.
+  size_t scale_bytes() const;
 };
 
 /// Empty where a product runs it; otherwise why not.

@@ -141,8 +141,8 @@ MixedWeight::MixedWeight(const MixedShape& shape, bool with_offsets)
   // Other streams do not wait for it.
   check_cuda(cudaStreamSynchronize(nullptr), "counters of a weight");
   if (is_s8(kind)) {
-    const size_t numbers = static_cast<size_t>(N) * (with_offsets ? 2 : 1);
-    scales = DeviceBuffer(numbers * sizeof(float), "scales of a packed weight");
+    const int64_t scale_bytes = mixed_scale_bytes(kind, N, with_offsets);
+    scales = DeviceBuffer(static_cast<size_t>(scale_bytes), "scales of a packed weight");
   }
 }
 

@@ -135,6 +135,11 @@ constexpr int64_t mixed_bytes(MixedKind kind, int64_t N, int64_t K, int group_si
   return panels * ((K + kChunkInputs - 1) / kChunkInputs) * chunk_bytes(kind, group_size);
 }
 
+/// Bytes of the scales of outputs, of s8 alone, and of the offsets behind them.
+constexpr int64_t mixed_scale_bytes(MixedKind kind, int64_t N, bool has_offsets) {
+  return is_s8(kind) ? N * (has_offsets ? 2 : 1) * int64_t{sizeof(float)} : 0;
+}
+
 /// A stored nibble is the code; of kU4S8 the code less 8 in two's complement.
 constexpr uint8_t nibble_flip(MixedKind kind) { return kind == MixedKind::kU4S8 ? 8 : 0; }
 

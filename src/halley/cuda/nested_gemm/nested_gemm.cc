@@ -51,9 +51,7 @@ void check_operands(const CudaContext& context, const NestedWeight& weight,
 
 NestedWeight::NestedWeight(const CudaContext& context, ConstMatrix upper_plane)
     : upper(upper_plane),
-      lower(static_cast<size_t>(ceil_div<int64_t>(upper.num_rows, kTileOutputs) *
-                                ceil_div<int64_t>(upper.num_cols, kNestedInputs)) *
-                kNestedChunkBytes,
+      lower(static_cast<size_t>(nested_lower_bytes(upper.num_rows, upper.num_cols)),
             "the lower plane of a weight"),
       counters(size_t{kTileCounters} * sizeof(uint32_t), "counters of a weight") {
   HALLEY_CHECK(upper.dtype == DType::kF8E4M3 && upper.num_rows >= 1 && upper.num_cols >= 1,

@@ -2,6 +2,8 @@
 // and the device.
 #pragma once
 
+#include <cstdint>
+
 #include "halley/cuda/gemm/lane_order.h"
 #include "halley/cuda/hopper_tile/tile_shape.h"
 
@@ -15,6 +17,12 @@ inline constexpr int kNestedSteps = kNestedInputs / 16;
 inline constexpr int kNestedChunkBytes = kTileOutputs * kNestedInputs;
 
 static_assert(kNestedInputs == kLaneInputs);
+
+/// Of the lower plane of a weight [N, K], its padding included.
+constexpr int64_t nested_lower_bytes(int64_t N, int64_t K) {
+  return (N + kTileOutputs - 1) / kTileOutputs * ((K + kNestedInputs - 1) / kNestedInputs) *
+         kNestedChunkBytes;
+}
 
 /// Where in its chunk the lower byte of an output and an input (of the chunk) lies. A thread reads
 /// 16 bytes at a time, of one output and of 64 inputs, which are in the order of lane_place():

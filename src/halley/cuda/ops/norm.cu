@@ -111,10 +111,10 @@ void add_rows(const CudaContext& context, ConstMatrix block, Matrix hidden) {
                hidden.num_rows, block.num_rows);
   if (block.num_rows == 0) return;
   const NormShape shape = {.num_rows = static_cast<int>(block.num_rows),
-                          .num_columns = static_cast<int>(block.num_cols),
-                          .is_in_fours = is_in_fours(block) && is_in_fours(hidden),
-                          .x_stride = hidden.row_stride,
-                          .block_stride = block.row_stride};
+                           .num_columns = static_cast<int>(block.num_cols),
+                           .is_in_fours = is_in_fours(block) && is_in_fours(hidden),
+                           .x_stride = hidden.row_stride,
+                           .block_stride = block.row_stride};
   with_float_type(block.dtype, [&](auto type) {
     using X = typename decltype(type)::type;
     launch_with_pdl(context, "add",

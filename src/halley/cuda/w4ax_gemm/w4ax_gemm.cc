@@ -58,10 +58,8 @@ void check_operands(const CudaContext& context, const W4axWeight& weight,
 W4axWeight::W4axWeight(const CudaContext& context, int64_t num_outputs, int64_t num_inputs)
     : N(num_outputs),
       K(num_inputs),
-      codes(static_cast<size_t>(scales_pitch() / kTileOutputs * num_blocks()) * kW4axChunkBytes,
-            "a 4-bit weight"),
-      scales(static_cast<size_t>(num_blocks() * scales_pitch()) * sizeof(float),
-             "scales of a 4-bit weight"),
+      codes(static_cast<size_t>(w4ax_code_bytes(N, K)), "a 4-bit weight"),
+      scales(static_cast<size_t>(w4ax_scale_bytes(N, K)), "scales of a 4-bit weight"),
       counters(size_t{kTileCounters} * sizeof(uint32_t), "counters of a weight") {
   HALLEY_CHECK(N >= 1 && K >= 1, N, K);
   for (const DeviceBuffer* buffer : {&codes, &scales, &counters}) {
@@ -70,8 +68,8 @@ W4axWeight::W4axWeight(const CudaContext& context, int64_t num_outputs, int64_t 
   }
 }
 
-int64_t W4axWeight::num_blocks() const { return ceil_div<int64_t>(K, kW4axInputs); }
-int64_t W4axWeight::scales_pitch() const { return round_up<int64_t>(N, kTileOutputs); }
+int64_t W4axWeight::num_blocks() const { return w4ax_blocks_of(K); }
+int64_t W4axWeight::scales_pitch() const { return w4ax_scales_pitch(N); }
 
 const TileFamily& w4ax_family() { return kFamily; }
 

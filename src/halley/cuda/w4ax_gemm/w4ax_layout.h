@@ -19,6 +19,19 @@ inline constexpr int kW4axChunkBytes = kTileOutputs * kW4axInputs / 2;
 inline constexpr int kW4axRowBytes = 16 * kW4axInputs / 2;
 inline constexpr int kW4axHalfBytes = kW4axRowBytes / 2;
 
+/// Sizes of a weight [N, K] in memory, its padding included.
+constexpr int64_t w4ax_blocks_of(int64_t K) { return (K + kW4axInputs - 1) / kW4axInputs; }
+constexpr int64_t w4ax_scales_pitch(int64_t N) {
+  return (N + kTileOutputs - 1) / kTileOutputs * kTileOutputs;
+}
+constexpr int64_t w4ax_code_bytes(int64_t N, int64_t K) {
+  return w4ax_scales_pitch(N) / kTileOutputs * w4ax_blocks_of(K) * kW4axChunkBytes;
+}
+/// f32 [blocks][pitch].
+constexpr int64_t w4ax_scale_bytes(int64_t N, int64_t K) {
+  return w4ax_blocks_of(K) * w4ax_scales_pitch(N) * int64_t{sizeof(float)};
+}
+
 /// The codes of a byte of a chunk: of one input, and of two outputs, in the low and the high half.
 struct W4axBytePlace {
   int output = 0;  // of the low half; the high one is that 8 further

@@ -17,12 +17,22 @@ namespace halley::cuda {
 struct CudaLinearPlan {
   std::string name;
   int64_t out_features = 0, in_features = 0;
-  std::string form;                     // as CudaLinear::Section
-  size_t device_bytes = 0;              // of the weight's rows
-  std::string kernel;                   // for outputs of the activations' type; by the rules alone
-  std::string mma_kernel;               // of compute capability 8.0 to 8.9, or ""
+  std::string form;  // as CudaLinear::Section
+  /// As CudaLinear::Section::device_bytes(): codes or numbers with their padding, scales, zeros,
+  /// biases and orders.
+  size_t device_bytes = 0;
+  std::string kernel;      // for outputs of the activations' type; by the rules alone
+  std::string low_kernel;  // the same in low precision (core/precision.h); "": there is none
+  std::string mma_kernel;  // of compute capability 8.0 to 8.9, in the C library alone; or ""
   std::vector<std::string> rejections;  // of better-placed kernels
-  bool has_low_precision = false;       // beside full (core/precision.h)
+  /// Of a weight in rows of codes or numbers: what CudaExperts groups by.
+  DType row_dtype = DType::kF16;
+  int64_t row_stride = 0;
+  ActivationQuant activation = ActivationQuant::kNone;
+  float activation_scale = 0;
+  int64_t num_s8_inputs = 0;
+  float s4_clip = 1;
+  bool has_input_perm = false;
 };
 
 /// One plan for each section, for a GPU of compute capability 9.0. A weight in e4m3 is planned as

@@ -16,14 +16,29 @@
 
 namespace halley::cuda {
 
-/// Put together on the host and copied at once; 256 bytes apart.
+/// Where small arrays lie behind one another: 256 bytes apart.
+class ArraySizes {
+ public:
+  /// The place of an array of so many bytes.
+  size_t add(size_t num_bytes) {
+    const size_t begin = round_up(end_, DeviceArena::kAlignment);
+    end_ = begin + num_bytes;
+    return begin;
+  }
+  size_t num_bytes() const { return end_; }
+
+ private:
+  size_t end_ = 0;
+};
+
+/// Put together on the host and copied at once.
 class DeviceArrays {
  public:
   /// The place of an array; `pointer` is set when all have been copied.
   template <typename T>
   void add(std::span<const T> values, const T** pointer) {
-    const size_t begin = round_up(bytes_.size(), DeviceArena::kAlignment);
-    bytes_.resize(begin + values.size_bytes());
+    const size_t begin = sizes_.add(values.size_bytes());
+    bytes_.resize(sizes_.num_bytes());
     std::memcpy(bytes_.data() + begin, values.data(), values.size_bytes());
     places_.push_back({begin, reinterpret_cast<const void**>(pointer)});
   }
@@ -44,6 +59,7 @@ class DeviceArrays {
     size_t begin;
     const void** pointer;
   };
+  ArraySizes sizes_;
   std::vector<std::byte> bytes_;
   std::vector<Place> places_;
 };

@@ -100,6 +100,12 @@ int64_t row_stride_of(DType dtype, int64_t K) {
   return round_up<int64_t>(std::max<int64_t>(K, 1), 128 / bits_of(dtype));
 }
 
+size_t row_bytes_of(DType dtype, int64_t N, int64_t K) {
+  const bool is_codes = dtype == DType::kI8 || dtype == DType::kF8E4M3;
+  const int64_t rows = is_codes ? round_up(N, kGemmPadding) : N;
+  return static_cast<size_t>(rows * row_stride_of(dtype, K) * bits_of(dtype) / 8);
+}
+
 MixedForms mixed_forms(const GemmProblem& problem, DType activation_dtype, LinearUse use,
                        bool has_kernels) {
   MixedForms forms;
@@ -238,6 +244,15 @@ std::string describe_tile(TileForm form, const GemmProblem& problem) {
   }
   return str(problem.w_layout, ", kept in 4 bits: blocks of ", problem.group_size,
              " inputs, for activations of ", problem.activation);
+}
+
+CudaGemmProblem nested_low_problem(int64_t N, int64_t K, bool has_bias) {
+  return {.dtype = DType::kF8E4M3,
+          .N = N,
+          .K = K,
+          .x_scale = ScaleSpan::kRow,
+          .w_scale = ScaleSpan::kRow,
+          .has_bias = has_bias};
 }
 
 bool fits_w4ax(const PackedWeight& weight) {

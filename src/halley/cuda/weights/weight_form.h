@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "halley/core/packed_weight.h"
+#include "halley/cuda/gemm/cuda_gemm.h"
 #include "halley/cuda/gemv/gemv_weight.h"
 #include "halley/cuda/mixed_gemm/mixed_layout.h"
 #include "halley/kernels/gemm/gemm.h"
@@ -33,6 +34,8 @@ std::string describe_form(const char* stored, const WeightForm& form);
 
 /// Elements between rows of codes or numbers: a multiple of 16 bytes.
 int64_t row_stride_of(DType dtype, int64_t K);
+/// Of all rows of codes or numbers, padding included.
+size_t row_bytes_of(DType dtype, int64_t N, int64_t K);
 
 /// How a layer will be multiplied.
 enum class LinearUse : uint8_t {
@@ -102,6 +105,9 @@ std::string describe_tile(TileForm form, const GemmProblem& problem);
 inline constexpr const char* kNestedKernelName = "gemm_nestedf16_tile";
 inline constexpr const char* kW4axKernelName = "gemm_w4ax_tile";
 inline constexpr const char* kW4axMmaKernelName = "gemm_w4ax_mma";
+
+/// The product of low precision of a weight in two planes: the upper one alone, for outputs of f16.
+CudaGemmProblem nested_low_problem(int64_t N, int64_t K, bool has_bias);
 
 /// Whether a weight's groups are as kW4ax takes them.
 bool fits_w4ax(const PackedWeight& weight);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "halley/core/dtype.h"
@@ -14,10 +15,13 @@
 
 namespace halley {
 
-/// Plans the kernels of a linear layer, or a tied embedding, from headers alone; empty for other
-/// parts. Throws UnsupportedError where the build has no CUDA.
-std::vector<GpuLinearPlan> plan_gpu_part(const DecoderConfig& config, const DecoderPart& part,
-                                         const LinearLoading& loading, DType activation_dtype);
+/// Plans the kernels of every part (list_decoder_parts()) that is a linear layer, or a tied
+/// embedding, from headers alone; empty for other parts. Throws UnsupportedError where the build
+/// has no CUDA.
+std::vector<std::vector<GpuLinearPlan>> plan_gpu_parts(const DecoderConfig& config,
+                                                       std::span<const DecoderPart> parts,
+                                                       const LinearLoading& loading,
+                                                       DType activation_dtype);
 
 /// Throws UnsupportedError where the GPU's kernels do not support the model, or the build has no
 /// CUDA.

@@ -1,28 +1,78 @@
+#include <cstdint>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "halley/base/check.h"
 #include "halley/base/error.h"
 #include "halley/base/str.h"
+#include "halley/cuda/experts/cuda_experts.h"
 #include "halley/cuda/gemm/cuda_gemm.h"
 #include "halley/cuda/runtime/cuda_device.h"
 #include "halley/cuda/weights/cuda_linear_plan.h"
+#include "halley/cuda/weights/weight_form.h"
 #include "halley/models/all/gpu_model.h"
 #include "halley/models/cuda/cuda_decoder.h"
 
 namespace halley {
 namespace {
 
-GpuLinearPlan plan_of(cuda::CudaLinearPlan planned) {
-  return {.name = std::move(planned.name),
+GpuLinearPlan plan_of(const cuda::CudaLinearPlan& planned) {
+  return {.name = planned.name,
           .out_features = planned.out_features,
           .in_features = planned.in_features,
-          .form = std::move(planned.form),
-          .kernel = std::move(planned.kernel),
-          .mma_kernel = std::move(planned.mma_kernel),
+          .form = planned.form,
+          .kernel = planned.kernel,
+          .low_kernel = planned.low_kernel,
+          .mma_kernel = planned.mma_kernel,
           .device_bytes = planned.device_bytes,
-          .rejections = std::move(planned.rejections),
-          .has_low_precision = planned.has_low_precision};
+          .rejections = planned.rejections};
 }
+
+/// A layer of experts that run together.
+void set_grouped(GpuLinearPlan& plan) {
+  plan.kernel = cuda::kGroupedKernelName;
+  plan.mma_kernel.clear();
+  plan.rejections.clear();
+}
+
+/// The experts of one layer: their parts by index, gate_up and down in turn.
+class PlannedExperts {
+ public:
+  void add(size_t part_index, const std::vector<cuda::CudaLinearPlan>& sections) {
+    auto& layers = indices_.size() % 2 == 0 ? gate_up_ : down_;
+    std::vector<cuda::ExpertSection>& layer = layers.emplace_back();
+    for (const cuda::CudaLinearPlan& section : sections) {
+      layer.push_back({.dtype = section.row_dtype,
+                       .N = section.out_features,
+                       .K = section.in_features,
+                       .row_stride = section.row_stride,
+                       .activation = {.kind = section.activation,
+                                      .scale = section.activation_scale,
+                                      .num_s8_inputs = section.num_s8_inputs,
+                                      .s4_clip = section.s4_clip},
+                       .order = section.has_input_perm ? ++num_orders_ : 0});
+    }
+    indices_.push_back(part_index);
+  }
+
+  /// The same question as CudaExperts asks of what was loaded.
+  void finish(const DecoderConfig& config, DType activation_dtype,
+              std::vector<std::vector<GpuLinearPlan>>& plans) {
+    if (!indices_.empty() &&
+        cuda::why_not_grouped(activation_dtype, config.is_gated, gate_up_, down_).empty()) {
+      for (const size_t index : indices_) {
+        for (GpuLinearPlan& plan : plans[index]) set_grouped(plan);
+      }
+    }
+    *this = {};
+  }
+
+ private:
+  std::vector<std::vector<cuda::ExpertSection>> gate_up_, down_;
+  std::vector<size_t> indices_;
+  uintptr_t num_orders_ = 0;
+};
 
 /// The embedding's table as the output layer.
 GpuLinearPlan plan_tied_output(const DecoderConfig& config, const DecoderPart& part,
@@ -38,7 +88,7 @@ GpuLinearPlan plan_tied_output(const DecoderConfig& config, const DecoderPart& p
           .in_features = problem.K,
           .form = str(info.dtype, ", kept in ", activation_dtype),
           .kernel = choice.kernel->name,
-          .device_bytes = static_cast<size_t>(problem.N * problem.K * bits_of(problem.dtype) / 8),
+          .device_bytes = cuda::row_bytes_of(problem.dtype, problem.N, problem.K),
           .rejections = std::move(choice.rejections)};
 }
 
@@ -51,13 +101,10 @@ std::vector<GpuLinearPlan> loaded_plans(const cuda::CudaDecoderWeights::PlacedLi
     const cuda::CudaLinear::Section& section = linear.sections()[i];
     planned[i].form = section.form;
     planned[i].kernel = section.kernel_name();
+    planned[i].low_kernel = section.is_nested() ? section.for_activations.choice.kernel->name : "";
     planned[i].rejections = section.for_activations.choice.rejections;
     planned[i].device_bytes = section.device_bytes();
-    planned[i].has_low_precision = section.is_nested();
-    if (!placed.is_grouped) continue;
-    planned[i].kernel = "grouped_gemm";
-    planned[i].mma_kernel.clear();
-    planned[i].rejections.clear();
+    if (placed.is_grouped) set_grouped(planned[i]);
   }
   return planned;
 }
@@ -68,18 +115,26 @@ std::string why_no_gpu() { return why_no_cuda(); }
 
 bool is_built_with_cuda() { return true; }
 
-std::vector<GpuLinearPlan> plan_gpu_part(const DecoderConfig& config, const DecoderPart& part,
-                                         const LinearLoading& loading, DType activation_dtype) {
-  std::vector<GpuLinearPlan> plans;
-  if (part.kind == PartKind::kEmbedding && !config.lm_head) {
-    plans.push_back(plan_tied_output(config, part, loading, activation_dtype));
+std::vector<std::vector<GpuLinearPlan>> plan_gpu_parts(const DecoderConfig& config,
+                                                       std::span<const DecoderPart> parts,
+                                                       const LinearLoading& loading,
+                                                       DType activation_dtype) {
+  std::vector<std::vector<GpuLinearPlan>> plans(parts.size());
+  PlannedExperts experts;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const DecoderPart& part = parts[i];
+    if (part.kind == PartKind::kEmbedding && !config.lm_head) {
+      plans[i].push_back(plan_tied_output(config, part, loading, activation_dtype));
+    }
+    if (!part.is_expert) experts.finish(config, activation_dtype, plans);
+    if (part.kind != PartKind::kLinear) continue;
+    const auto use = part.is_expert ? cuda::LinearUse::kGrouped : cuda::LinearUse::kAlone;
+    const std::vector<cuda::CudaLinearPlan> sections =
+        cuda::plan_cuda_linear(loading.scheme, loading.source, *part.linear, activation_dtype, use);
+    for (const cuda::CudaLinearPlan& section : sections) plans[i].push_back(plan_of(section));
+    if (part.is_expert) experts.add(i, sections);
   }
-  if (part.kind != PartKind::kLinear) return plans;
-  const auto use = part.is_expert ? cuda::LinearUse::kGrouped : cuda::LinearUse::kAlone;
-  for (cuda::CudaLinearPlan& planned : cuda::plan_cuda_linear(
-           loading.scheme, loading.source, *part.linear, activation_dtype, use)) {
-    plans.push_back(plan_of(std::move(planned)));
-  }
+  experts.finish(config, activation_dtype, plans);
   return plans;
 }
 

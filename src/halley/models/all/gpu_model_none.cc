@@ -14,8 +14,9 @@ std::string why_no_gpu() { return kNoCuda; }
 
 bool is_built_with_cuda() { return false; }
 
-std::vector<GpuLinearPlan> plan_gpu_part(const DecoderConfig&, const DecoderPart&,
-                                         const LinearLoading&, DType) {
+std::vector<std::vector<GpuLinearPlan>> plan_gpu_parts(const DecoderConfig&,
+                                                       std::span<const DecoderPart>,
+                                                       const LinearLoading&, DType) {
   throw UnsupportedError(kNoCuda);
 }
 

@@ -60,6 +60,30 @@ void expect_greedy_tokens(CausalLm& model, const TestCache& cache, const Golden&
   }
 }
 
+/// A GPU gets what `inspect` says without one.
+TEST(GpuPlan, IsWhatIsLoaded) {
+  for (const char* family : {"llama", "llama_mha_tied", "mixtral", "qwen2", "qwen3_moe"}) {
+    const auto folder = testdata(std::string("models/") + family);
+    LoadOptions options;
+    options.device = "cuda";
+    const ModelPlan planned =
+        plan_model(HfConfig::load(folder), *open_checkpoint_weights(folder), options);
+    const GpuTestModel gpu(folder);
+    const ModelPlan& loaded = gpu.plan();
+    ASSERT_EQ(planned.parts.size(), loaded.parts.size());
+    for (size_t i = 0; i < planned.parts.size(); ++i) {
+      const ModelPart& part = loaded.parts[i];
+      ASSERT_EQ(planned.parts[i].gpu_plans.size(), part.gpu_plans.size());
+      for (size_t j = 0; j < part.gpu_plans.size(); ++j) {
+        const GpuLinearPlan& plan = planned.parts[i].gpu_plans[j];
+        EXPECT_EQ(plan.kernel, part.gpu_plans[j].kernel) << family << " " << part.name;
+        EXPECT_EQ(plan.form, part.gpu_plans[j].form) << family << " " << part.name;
+        EXPECT_EQ(plan.device_bytes, part.gpu_plans[j].device_bytes) << family << " " << part.name;
+      }
+    }
+  }
+}
+
 TEST_P(GpuFamily, LogitsAndGreedyTokensAreTheReferences) {
   const auto& [family, dtype] = GetParam();
   const auto folder = testdata("models/" + family);

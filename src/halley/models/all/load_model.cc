@@ -71,16 +71,25 @@ void add_part(const DecoderPart& part, const LinearLoading& loading, ModelPlan& 
   planned.name = part.name;
   planned.kind = kind_name(part.kind);
   planned.plans = plan_part(plan.config, part, loading);
-  if (plan.device == kCuda) {
-    planned.gpu_plans = plan_gpu_part(plan.config, part, loading, plan.activation_dtype);
-  }
   for (const LinearPlan& linear : planned.plans) {
-    if (planned.gpu_plans.empty()) plan.packed_bytes += linear.packed_bytes;
     plan.f16_bytes += static_cast<size_t>(linear.out_features * linear.in_features) * 2;
     plan.warnings.insert(plan.warnings.end(), linear.warnings.begin(), linear.warnings.end());
   }
-  for (const GpuLinearPlan& linear : planned.gpu_plans) plan.packed_bytes += linear.device_bytes;
   plan.parts.push_back(std::move(planned));
+}
+
+void add_parts(const LinearLoading& loading, ModelPlan& plan) {
+  const std::vector<DecoderPart> parts = list_decoder_parts(plan.config);
+  for (const DecoderPart& part : parts) add_part(part, loading, plan);
+  if (plan.device == kCuda) {
+    auto gpu_plans = plan_gpu_parts(plan.config, parts, loading, plan.activation_dtype);
+    for (size_t i = 0; i < parts.size(); ++i) plan.parts[i].gpu_plans = std::move(gpu_plans[i]);
+  }
+  for (const ModelPart& part : plan.parts) {
+    for (const GpuLinearPlan& linear : part.gpu_plans) plan.packed_bytes += linear.device_bytes;
+    if (!part.gpu_plans.empty()) continue;
+    for (const LinearPlan& linear : part.plans) plan.packed_bytes += linear.packed_bytes;
+  }
 }
 
 std::optional<KvDType> kv_dtype_of(DeclaredKv declared) {
@@ -128,7 +137,7 @@ ModelPlan plan_decoder(DecoderConfig decoder, const LinearLoading& loading,
   StoredKvScales kv_scales = read_kv_scales(plan.config, loading);
   if (!kv_scales.scales.empty()) plan.config.kv_scales = std::move(kv_scales.scales);
   plan.config.kv_dtype = kv_dtype_of(loading.scheme.declared_kv());
-  for (const DecoderPart& part : list_decoder_parts(plan.config)) add_part(part, loading, plan);
+  add_parts(loading, plan);
   check_all_tensors_used(plan.config, loading);
   check_forced_kernel(plan, loading.demands.forced);
   for (const TensorInfo& info : loading.source.tensors()) plan.stored_bytes += info.num_bytes;

@@ -48,14 +48,14 @@ std::vector<TensorInfo> list_quantized_tensors(const DecoderConfig& config,
 struct GpuLinearPlan {
   std::string name;
   int64_t out_features = 0, in_features = 0;
-  std::string form;    // the stored format and the device layout
-  std::string kernel;  // for outputs in the activations' type
+  std::string form;             // the stored format and the device layout
+  std::string kernel;           // for outputs in the activations' type
+  std::string low_kernel = {};  // the same in low precision (core/precision.h); "": there is none
   /// The kernel of the kernel library for compute capability 8.0 to 8.9, or "": models run on 9.0.
   std::string mma_kernel = {};
   size_t device_bytes = 0;
   /// Preferred kernels that were passed over, each with its reason.
   std::vector<std::string> rejections;
-  bool has_low_precision = false;  // as well as full (core/precision.h)
 };
 
 /// One part of the model, of one or more packed weights.

@@ -103,6 +103,26 @@ TEST(ModelPlan, TiedEmbeddingIsCountedOnceAndHasAKernel) {
   EXPECT_EQ(plan.parts.back().name, "final_norm");
 }
 
+/// A plan needs no GPU, only a build that has code for one.
+TEST(ModelPlan, ExpertsOnAGpuRunTogether) {
+  if (!is_built_with_cuda()) GTEST_SKIP() << "built without CUDA";
+  const auto dir = testdata("models/mixtral");
+  const auto source = open_checkpoint_weights(dir);
+  LoadOptions options;
+  options.device = "cuda";
+  const ModelPlan plan = plan_model(HfConfig::load(dir), *source, options);
+  int num_experts = 0;
+  for (const ModelPart& part : plan.parts) {
+    const bool is_expert = part.name.find(".experts.") != std::string::npos;
+    num_experts += is_expert ? 1 : 0;
+    for (const GpuLinearPlan& linear : part.gpu_plans) {
+      EXPECT_EQ(linear.kernel == "grouped_gemm", is_expert) << part.name << " " << linear.kernel;
+    }
+    for (const LinearPlan& linear : part.plans) EXPECT_EQ(linear.kernel, nullptr) << part.name;
+  }
+  EXPECT_GT(num_experts, 0);
+}
+
 TEST(LoadProgress, EndsAtThePlannedBytes) {
   for (const char* family : {"opt", "qwen3_moe", "gemma2"}) {
     const auto dir = testdata(std::string("models/") + family);

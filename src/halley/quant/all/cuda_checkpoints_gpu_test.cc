@@ -10,6 +10,7 @@
 
 #include "halley/core/thread_pool.h"
 #include "halley/cuda/testing/device_matrix.h"
+#include "halley/cuda/weights/cuda_linear_plan.h"
 #include "halley/cuda/weights/cuda_weight_loader.h"
 #include "halley/kernels/gemm/activation_quant.h"
 #include "halley/kernels/gemm/pack_dense.h"
@@ -90,6 +91,42 @@ TEST(CudaCheckpoints, EveryGoldenLayerIsWhatTheCpuSays) {
     }
   }
   EXPECT_GT(num_layers, 50);
+}
+
+/// The loader makes what a plan says, unless the data reject the planned form.
+TEST(CudaCheckpoints, PlansAreWhatIsLoaded) {
+  const CudaDeviceInfo device = use_cuda_device(0);
+  const CudaStream stream;
+  DeviceArena workspace(size_t{256} << 20, "a test's workspace");
+  const CudaContext context = {device, stream, workspace};
+  CublasLtGemm lt(context, {});
+  ThreadPool pool(2);
+  ExecContext host{pool};
+  CudaWeightLoader loader(host, context, lt, DType::kF16);
+  const auto dir = std::filesystem::path(HALLEY_SOURCE_DIR) / "testdata" / "quantized";
+  int num_equal = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(dir)) {
+    if (!entry.is_directory()) continue;
+    SCOPED_TRACE(entry.path().filename().string());
+    const GoldenCheckpoint golden(entry.path().filename().string());
+    const auto scheme = detect_quant_scheme(golden.quant, *golden.source);
+    for (const Json& json : golden.expected.at("linears")) {
+      const LinearSpec spec = linear_spec_of(json);
+      const auto plans = plan_cuda_linear(*scheme, *golden.source, spec, DType::kF16);
+      const CudaLinear linear = loader.load(*scheme, *golden.source, spec);
+      ASSERT_EQ(plans.size(), linear.sections().size());
+      for (size_t i = 0; i < plans.size(); ++i) {
+        const CudaLinear::Section& section = linear.sections()[i];
+        if (plans[i].form != section.form) continue;
+        ++num_equal;
+        // One scale of e4m3 for all outputs brings the static scale of x with it.
+        if (plans[i].activation == ActivationQuant::kE4m3Static) continue;
+        EXPECT_EQ(plans[i].device_bytes, section.device_bytes()) << section.form;
+        EXPECT_EQ(plans[i].kernel, section.kernel_name()) << section.form;
+      }
+    }
+  }
+  EXPECT_GT(num_equal, 40);
 }
 
 }  // namespace

@@ -1,10 +1,14 @@
 // Plans for a GPU of the golden checkpoint of every format; needs no GPU.
+#include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "halley/cuda/mixed_gemm/mixed_pack.h"
+#include "halley/cuda/w4ax_gemm/w4ax_pack.h"
 #include "halley/cuda/weights/cuda_linear_plan.h"
 #include "halley/quant/all/formats.h"
 #include "halley/quant/base/golden_checkpoint.h"
@@ -60,6 +64,46 @@ TEST(CudaPlan, KeepsFourBits) {
     EXPECT_EQ(plan.kernel, kernel) << name;
     // Whole packed tiles of 128 outputs and inputs, and scales and zero points of groups.
     EXPECT_GE(plan.device_bytes, static_cast<size_t>(plan.out_features * plan.in_features / 2));
+  }
+}
+
+size_t round_up_to(int64_t value, int64_t step) {
+  return static_cast<size_t>((value + step - 1) / step * step);
+}
+
+/// Codes and scales as they are packed on the host, padding and all, and the order of inputs.
+TEST(CudaPlan, CountsTheBytesThatW4axTakes) {
+  for (const char* name : {"fmpq_order", "fmpq_natural"}) {
+    const CudaLinearPlan plan = plan_of(name);
+    ASSERT_EQ(plan.kernel, "gemm_w4ax_tile") << name;
+    const int64_t N = plan.out_features, K = plan.in_features;
+    const std::vector<uint8_t> codes(static_cast<size_t>(N * K), 8);
+    const size_t scale_bytes = round_up_to(N, 128) * round_up_to(K, 128) / 128 * sizeof(float);
+    const size_t order_bytes = plan.has_input_perm ? static_cast<size_t>(K) * sizeof(int32_t) : 0;
+    EXPECT_EQ(plan.device_bytes, pack_w4ax(codes, N, K).size() + scale_bytes + order_bytes) << name;
+  }
+}
+
+TEST(CudaPlan, CountsTheBytesThatMixedWeightsTake) {
+  for (const auto& [name, kind] : {std::pair("gptq_4bit_g128_sym", MixedKind::kU4Bf16),
+                                   {"gptq_8bit_g128_asym", MixedKind::kU8Bf16},
+                                   {"qoq_channel", MixedKind::kU4S8}}) {
+    const CudaLinearPlan plan = plan_of(name);
+    const int64_t N = plan.out_features, K = plan.in_features;
+    const int64_t group_size = kind == MixedKind::kU4S8 ? K : 128;
+    const auto num_scales = static_cast<size_t>(N * ((K + group_size - 1) / group_size));
+    const std::vector<uint8_t> codes(static_cast<size_t>(N * K), 0);
+    const std::vector<float> scales(num_scales, 1.0f), zeros(num_scales, 3.0f);
+    const MixedPacked packed = pack_mixed({.kind = kind,
+                                           .N = N,
+                                           .K = K,
+                                           .group_size = group_size,
+                                           .codes = codes,
+                                           .scales = scales,
+                                           .zeros = zeros});
+    EXPECT_EQ(plan.device_bytes, packed.chunks.size() + sizeof(float) * (packed.w_scales.size() +
+                                                                         packed.w_offsets.size()))
+        << name;
   }
 }
 
