@@ -73,8 +73,8 @@ class Usage(unittest.TestCase):
 
     def test_help_has_examples_for_every_command(self):
         for command in [], ["generate"], ["chat"], ["eval"], ["compare"], ["inspect"], \
-                ["quantize"], ["tokenize"], ["template"], ["bench", "latency"], \
-                ["bench", "throughput"], ["bench", "serve"]:
+                ["quantize"], ["tokenize"], ["template"], ["serve"], ["formats"], ["tune"], \
+                ["bench", "latency"], ["bench", "throughput"], ["bench", "serve"]:
             result = run(*command, "--help")
             self.assertEqual(result.returncode, 0)
             self.assertIn("Example", result.stdout, command)
@@ -577,6 +577,11 @@ class Quantized(unittest.TestCase):
                       "<!-- formats:end -->", readme,
                       "Put the output of `halley formats` between the marks in README.md.")
         self.assertTrue(all(row["cpu"] for row in rows), rows)
+        low = [row["cuda"] for row in rows if row["stored"] == "the same, low precision"]
+        if any(row["cuda"] for row in rows):
+            self.assertEqual([text.startswith("`gemm_fp8_") for text in low], [True])
+            self.assertTrue(all("C library only" in row["cuda"] for row in rows
+                                if "_mma`" in row["cuda"]), rows)
 
 
 class Quantize(unittest.TestCase):

@@ -10,6 +10,7 @@
 #include "halley/base/str.h"
 #include "halley/cli/command.h"
 #ifdef HALLEY_HAS_CUDA
+#include "halley/cuda/gemm/cuda_gemm.h"
 #include "halley/cuda/weights/weight_form.h"
 #endif
 #include "halley/kernels/gemm/gemm.h"
@@ -38,17 +39,21 @@ std::string joined(const std::vector<std::string>& names) {
   return text;
 }
 
-/// What a Hopper does with such a weight, by the same rules that load it, beside f16 activations
-/// (f32 ones where the weight is f32), and the kernel of GPUs before it where there is one; "" for
-/// nothing, and in builds without CUDA.
+/// The kernel by which a GPU of compute capability 9.0 runs such a weight, or the form in which it
+/// lies there, by the same rules that load it, for activations of f16 (f32 where the weight is
+/// f32). Behind it stands the kernel of GPUs before it, where there is one: the engine does not run
+/// there. "" in builds without CUDA.
 std::string on_cuda([[maybe_unused]] const GemmProblem& problem) {
 #ifdef HALLEY_HAS_CUDA
   const auto kernel = [](const char* name) { return str("`", name, "`"); };
   const auto before_hopper = [](const std::string& name) {
-    return name.empty() ? name : str(", `", name, "` (8.0 to 8.9)");
+    return name.empty() ? name : str("; C library only, 8.0 to 8.9: `", name, "`");
   };
   const bool is_nested = problem.w_layout == PackedLayout::kNestedF16Quad;
-  if (is_nested && problem.activation != ActivationQuant::kNone) return {};
+  if (is_nested && problem.precision == Precision::kLow) {
+    const auto low = cuda::nested_low_problem(problem.N, problem.K, /*has_bias=*/false);
+    return kernel(cuda::choose_cuda_gemm_kernel(low, nullptr).kernel->name);
+  }
   switch (cuda::tile_form(problem, DType::kF16, cuda::LinearUse::kAlone, true)) {
     case cuda::TileForm::kNested:
       return kernel(cuda::kNestedKernelName);
@@ -75,7 +80,9 @@ std::string on_cuda([[maybe_unused]] const GemmProblem& problem) {
 }
 
 void print_table() {
-  std::printf("| format | stored | activations | CPU | CUDA |\n|---|---|---|---|---|\n");
+  std::printf(
+      "| format | stored | activations | CPU | CUDA, compute capability 9.0 "
+      "|\n|---|---|---|---|---|\n");
   for (const QuantFormat* format : quant_formats()) {
     for (const FormatOption& option : format->options) {
       const ActivationQuant activation = option.problem.activation;
