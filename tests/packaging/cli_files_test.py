@@ -54,6 +54,19 @@ class CliFiles(unittest.TestCase):
         with open(os.path.join(self.folder, name), encoding="utf-8") as file:
             return file.read()
 
+    def test_every_command_of_the_program_is_known(self):
+        with open(os.path.join(SOURCE, "src", "halley", "cli", "main.cc"),
+                  encoding="utf-8") as file:
+            names = re.findall(r'^    \{"(\w+)", add_\w+\},$', file.read(), re.M)
+        self.assertIn("tune", names)
+        self.assertEqual({path[0] for path in all_paths()}, set(names))
+        page = self.read("halley.1")
+        completions = {name: self.read(name) for name in ("halley.bash", "_halley")}
+        for name in names:
+            self.assertIn(f".SS halley {name}", page)
+            for file, text in completions.items():
+                self.assertRegex(text, rf"\b{name}\b", file)
+
     def test_the_page_has_every_command_and_every_option(self):
         page = self.read("halley.1")
         for path in all_paths():

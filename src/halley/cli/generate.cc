@@ -243,9 +243,10 @@ std::shared_ptr<const Tokenizer> find_tokenizer(const GenerateOptions& options) 
   throw InputError(
       model.empty()
           ? str("generate: expected --prompt-ids with a built-in shape, which has no tokenizer.")
-          : str(model, ": expected a tokenizer.json or a tokenizer.model for a prompt that is text,"
-                       " got neither. Copy the tokenizer's files into the model's directory, or"
-                       " give the prompt as --prompt-ids."));
+          : str(model,
+                ": expected a tokenizer.json or a tokenizer.model for a prompt that is text,"
+                " got neither. Copy the tokenizer's files into the model's directory, or"
+                " give the prompt as --prompt-ids."));
 }
 
 int run_generate(const GenerateOptions& options) {

@@ -73,7 +73,8 @@ NestedFpLayer encode_nestedfp(const std::string& name, const TensorView& weight,
                               std::optional<DType> file_dtype) {
   HALLEY_CHECK(weight.shape.size() == 2, name, weight.shape.size());
   const std::string weight_name = name + ".weight";
-  const std::vector<uint16_t> bits = read_f16(weight_name, weight, file_dtype.value_or(weight.dtype));
+  const std::vector<uint16_t> bits =
+      read_f16(weight_name, weight, file_dtype.value_or(weight.dtype));
   NestedFpLayer layer;
   layer.exception = exception_of(weight, bits);
   if (!layer.exception.empty()) {
