@@ -21,11 +21,11 @@ class Linear4(torch.nn.Module):
         low, high = groups.amin(2, keepdim=True), groups.amax(2, keepdim=True)
         scales = ((high - low) / 15).clamp(min=1e-6).half().float()
         zeros = (-low / scales).round().clamp(0, 15)
-        codes = (groups / scales + zeros).round().clamp(0, 15)
-        self.rounded = ((codes - zeros) * scales).reshape(N, K)
+        quantized = (groups / scales + zeros).round().clamp(0, 15)
+        self.rounded = ((quantized - zeros) * scales).reshape(N, K)
         self.library = library
         self.weight = library.pack(halley_kernels.W4A16_F16, N, K, group_size,
-                                   codes.to(torch.uint8).numpy(), scales.contiguous().numpy(),
+                                   quantized.to(torch.uint8).numpy(), scales.contiguous().numpy(),
                                    zeros.contiguous().numpy())
         self.bias = None if linear.bias is None else linear.bias.detach().float().cuda()
 

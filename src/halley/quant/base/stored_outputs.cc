@@ -35,7 +35,7 @@ PartRow find_row(const OpenSection& section, int64_t index) {
 
 /// Codes of all stored inputs.
 std::vector<uint8_t> read_codes(const PartRow& part, int64_t K, Read read) {
-  std::vector<uint8_t> quads(static_cast<size_t>(kInputsAtOnce / 4 * kQuadCodes));
+  std::vector<uint8_t> quads(static_cast<size_t>(kInputsAtOnce / 4 * kQuadValues));
   std::vector<uint8_t> codes;
   for (int64_t begin = 0; begin < K; begin += kInputsAtOnce) {
     const CodeBlock block = {.row_begin = part.row,
