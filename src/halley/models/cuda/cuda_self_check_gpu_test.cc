@@ -16,7 +16,7 @@
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/models/cuda/cuda_self_check.h"
 #include "halley/quant/all/formats.h"
-#include "halley/quant/base/golden_checkpoint.h"
+#include "halley/quant/base/testing/golden_checkpoint.h"
 
 namespace halley::cuda {
 namespace {
