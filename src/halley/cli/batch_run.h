@@ -8,13 +8,13 @@
 
 namespace halley::cli {
 
-/// In seconds.
+/// Times in seconds.
 struct BatchTimes {
   double latency = 0;
-  double first_token = 0;   // of the last request to get one
-  double output_token = 0;  // between two steps of decoding; 0 where there is one output token
-  /// From token to token of the request that got its first token last: while these passed, nobody
-  /// was in prefill.
+  double first_token = 0;   // until the last request has its first token
+  double output_token = 0;  // between two decode steps; 0 with one output token
+  /// Inter-token times of the request that got its first token last: meanwhile no request was in
+  /// prefill.
   std::vector<double> decode_steps = {};
 };
 

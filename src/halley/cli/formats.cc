@@ -18,8 +18,8 @@
 namespace halley::cli {
 namespace {
 
-/// The kernels that run the problem, those first that are preferred; on any machine, so that the
-/// table is the same everywhere.
+/// The kernels that run the problem on any machine, preferred ones first. The table is the same
+/// everywhere.
 std::vector<std::string> kernels_for(const GemmProblem& problem) {
   std::vector<std::string> names;
   for (const GemmKernel& kernel : cpu_gemm_kernels()) {
@@ -113,7 +113,7 @@ OrderedJson json_table() {
 
 Run add_formats(CLI::App& parent) {
   CLI::App& app = *parent.add_subcommand(
-      "formats", "Which checkpoints load, and the kernels that run them, preferred ones first");
+      "formats", "List checkpoint formats and the kernels that run them, preferred ones first");
   auto is_json = std::make_shared<bool>(false);
   app.add_flag("--json", *is_json, "A JSON array instead of a Markdown table");
   app.footer(R"(Examples:
