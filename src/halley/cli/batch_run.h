@@ -23,7 +23,7 @@ struct BatchTimes {
 std::vector<GenerateRequest> make_batch(int64_t num_requests, int64_t input_len, int64_t output_len,
                                         int64_t vocab_size);
 
-/// Throws InputError where the engine rejects a request, DeviceError where one fails.
+/// Throws InputError if the engine rejects a request, DeviceError if one fails.
 BatchTimes run_batch(Engine& engine, const std::vector<GenerateRequest>& requests);
 
 /// `values` is not empty.

@@ -25,7 +25,7 @@ struct GemmTiming {
 
 /// The mean over a problem's GEMMs with the same M. The `pdl` members are for launches with
 /// programmatic dependent launch (PDL); shapes whose kernel does not support it count without. They
-/// are empty where no kernel supports it.
+/// are empty if no kernel supports it.
 struct ProblemMean {
   std::string problem;
   int64_t M = 0;

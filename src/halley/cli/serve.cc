@@ -45,7 +45,7 @@ constexpr size_t kKeyFileBytesMax = 1 << 20;
 constexpr std::chrono::milliseconds kGoodbyeLimit{2000};  // for answers that are being sent
 constexpr int64_t kOtherFiles =
     256;  // files other than connections: weights, devices, the program's own
-constexpr int kPreparersMin = 2, kPreparersMax = 8;
+constexpr int kPreprocessingThreadsMin = 2, kPreprocessingThreadsMax = 8;
 
 struct ServeOptions {
   ModelOptions model;
@@ -140,7 +140,8 @@ AppConfig app_config_of(const ServeOptions& options, const LoadedModel& loaded) 
   config.ignores_unknown_fields = options.ignores_unknown_fields;
   config.request_timeout_s = options.request_timeout_s;
   // Prompts that arrive together are tokenized in parallel; most cores belong to the model.
-  config.num_prepare_threads = std::clamp(num_usable_cores() / 4, kPreparersMin, kPreparersMax);
+  config.num_preprocessing_threads =
+      std::clamp(num_usable_cores() / 4, kPreprocessingThreadsMin, kPreprocessingThreadsMax);
   config.created_s = std::chrono::duration_cast<std::chrono::seconds>(
                          std::chrono::system_clock::now().time_since_epoch())
                          .count();
