@@ -10,8 +10,8 @@
 
 namespace halley {
 
-/// Requests that start from the result share the grammar and the masks that they have computed. Memory,
-/// at most:
+/// Requests that start from the result share the grammar and the masks that they have computed.
+/// Memory, at most:
 ///
 /// - limits.memory_bytes_max and one mask;
 /// - the same again while a request that met the limit has not continued.
