@@ -39,10 +39,10 @@ std::string joined(const std::vector<std::string>& names) {
   return text;
 }
 
-/// The kernel by which a GPU of compute capability 9.0 runs such a weight, or the form in which it
-/// lies there, by the same rules that load it, for activations of f16 (f32 where the weight is
-/// f32). Behind it stands the kernel of GPUs before it, where there is one: the engine does not run
-/// there. "" in builds without CUDA.
+/// The kernel with which a GPU of compute capability 9.0 runs such a weight, or else the weight's
+/// storage format there, by the same rules that load it, for f16 activations (f32 if the weight is
+/// f32). The kernel of older GPUs follows, if there is one: the engine does not run there. "" in
+/// builds without CUDA.
 std::string on_cuda([[maybe_unused]] const GemmProblem& problem) {
 #ifdef HALLEY_HAS_CUDA
   const auto kernel = [](const char* name) { return str("`", name, "`"); };
@@ -72,8 +72,8 @@ std::string on_cuda([[maybe_unused]] const GemmProblem& problem) {
     return kernel(cuda::gemv_kernel_name(cuda::gemv_shape(problem).bits));
   }
   const cuda::WeightForm form = cuda::weight_form(problem, DType::kF16);
-  if (form.is_codes()) return str(form.dtype, " codes");
-  return form.why_numbers.empty() ? "as it is" : "decoded to 16 bits";
+  if (form.is_codes()) return str("quantized, ", form.dtype);
+  return form.why_numbers.empty() ? "as it is" : "dequantized to 16 bits";
 #else
   return {};
 #endif

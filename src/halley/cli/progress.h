@@ -9,13 +9,13 @@ namespace halley::cli {
 /// Draws at most ten times a second; erases itself at the end. Not thread-safe.
 class ProgressBar {
  public:
-  /// `label` stands before the bar: "loading".
+  /// `label` is before the bar: "loading".
   explicit ProgressBar(std::string label);
   ~ProgressBar();
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
-  /// `note` stands after the bar: "perplexity 31.2".
+  /// `note` is after the bar: "perplexity 31.2".
   void update(double done, double total, const std::string& note = {});
 
  private:

@@ -113,7 +113,7 @@ class Engine {
   /// Any thread may read `clock`; the default is std::chrono::steady_clock.
   Engine(std::unique_ptr<CausalLm> model, std::shared_ptr<const Tokenizer> tokenizer,
          std::vector<int32_t> eos_token_ids, const EngineConfig& config, EngineClock clock = {});
-  /// Cancels what is running and waits for it.
+  /// Cancels all requests and waits for the thread.
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;

@@ -91,7 +91,7 @@ class Request {
 };
 
 /// Throws InputError if the request cannot be served: no or unknown token ids, parameters out of
-/// range, stop strings without a tokenizer. The length is not looked at.
+/// range, stop strings without a tokenizer. Does not check the length.
 void check_request(const GenerateRequest& request, int64_t vocab_size, bool has_tokenizer);
 
 }  // namespace halley

@@ -264,7 +264,7 @@ class Simulation {
     return part;
   }
 
-  // In the order of the launches, whatever has ended meanwhile.
+  // In the order of the launches, even if sequences have ended meanwhile.
   void run(const Step& step) {
     for (const Part& part : step) {
       compute(part);

@@ -45,7 +45,7 @@ class TestScheduler {
     for (int64_t i = 0; i < num_prompt_tokens; ++i) prompt_ids.push_back(next_token_++);
     add({.id = id, .max_tokens = max_tokens, .priority = priority}, std::move(prompt_ids));
   }
-  /// The plan's page tables are not to be looked at any more.
+  /// The plan's page tables are not valid any more.
   StepPlan run_step() {
     StepPlan plan = launch_step();
     for (const ScheduledSequence& scheduled : plan.sequences) {

@@ -271,7 +271,7 @@ TEST_P(Serving, GivesLogprobsOfThePromptOnTheFirstEventHoweverItIsCut) {
     config.max_num_batched_tokens = num_rows;
     make_engine(config);
     start();
-    generate_one(*engine_, greedy_request(prompt_ids, 1));  // what is cached is not used
+    generate_one(*engine_, greedy_request(prompt_ids, 1));  // its cached prefix is not used
     for (const int num_top : {0, 3, 20}) {
       GenerateRequest request = greedy_request(prompt_ids, 3);
       request.sampling.num_prompt_logprobs = num_top;
