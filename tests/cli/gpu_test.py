@@ -78,7 +78,7 @@ class Gpu(unittest.TestCase):
                     self.assertAlmostEqual(product["roofline_share"],
                                            product["floor_us"] / product["us_early"])
         means = {(mean["problem"], mean["M"]): mean for mean in result["summary"]["problems"]}
-        # u3_f16 has few rows alone.
+        # u3_f16 has kernels for small M only.
         self.assertEqual(set(means), {("f16", 1), ("f16", 16), ("u4_s8", 1), ("u4_s8", 16),
                                       ("u3_f16", 1)})
         chosen = next(product for product in result["products"]
@@ -90,11 +90,11 @@ class Gpu(unittest.TestCase):
         # Ratios of problems that were not timed are left out.
         self.assertEqual(result["summary"]["ratios"], [])
         table = run(*args, "--rows", "16").stdout
-        self.assertIn("Time by floor, geometric mean of the shapes", table)
+        self.assertIn("Time / floor, geometric mean over the shapes", table)
         rejected = subprocess.run([HALLEY, *args[:-1], "u3_f16", "--rows", "64"],
                                  capture_output=True, text=True, timeout=300, check=False)
         self.assertEqual(rejected.returncode, 2, rejected.stderr)
-        self.assertIn("--rows: expected a number up to 8", rejected.stderr)
+        self.assertIn("--rows: expected M up to 8", rejected.stderr)
 
     def test_all_plans_of_a_layer(self):
         args = ("bench", "gemm", "--shape", "512x1024", "--problems", "w4ax", "--rows", "16",
@@ -173,7 +173,7 @@ class SavedProducts(unittest.TestCase):
                          "{http://www.w3.org/2000/svg}svg")
         table = self.show({"products": self.products}).stdout
         self.assertRegex(table, r"\nu4_s8, cuBLASLt's best +6\.000\n")
-        self.assertRegex(table, r"\nu4_group_s8 / u4_s8, early starts +1\.500\n")
+        self.assertRegex(table, r"\nu4_group_s8 / u4_s8, PDL +1\.500\n")
 
     def test_that_are_wrong_are_rejected(self):
         for change, message in (({"us": 0}, "expected times above 0"),

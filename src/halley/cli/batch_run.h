@@ -8,13 +8,13 @@
 
 namespace halley::cli {
 
-/// In seconds.
+/// Times in seconds.
 struct BatchTimes {
   double latency = 0;
-  double first_token = 0;   // of the last request to get one
-  double output_token = 0;  // between two steps of decoding; 0 where there is one output token
-  /// From token to token of the request that got its first token last: while these passed, nobody
-  /// was in prefill.
+  double first_token = 0;   // until the last request has its first token
+  double output_token = 0;  // between two decode steps; 0 with one output token
+  /// Inter-token times of the request that got its first token last: meanwhile no request was in
+  /// prefill.
   std::vector<double> decode_steps = {};
 };
 
@@ -23,7 +23,7 @@ struct BatchTimes {
 std::vector<GenerateRequest> make_batch(int64_t num_requests, int64_t input_len, int64_t output_len,
                                         int64_t vocab_size);
 
-/// Throws InputError where the engine rejects a request, DeviceError where one fails.
+/// Throws InputError if the engine rejects a request, DeviceError if one fails.
 BatchTimes run_batch(Engine& engine, const std::vector<GenerateRequest>& requests);
 
 /// `values` is not empty.

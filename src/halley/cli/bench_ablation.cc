@@ -1,4 +1,4 @@
-// `halley bench ablation`: what each part of the W4Ax product is worth on a GPU.
+// `halley bench ablation`: how much each part of the W4Ax GEMM gains on a GPU.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -21,7 +21,7 @@ namespace {
 
 struct AblationOptions {
   GpuBenchOptions gpu;
-  ProductOptions products = {.shapes = {}, .rows = {16, 64, 256, 2048}};
+  GemmShapeOptions gemms = {.shapes = {}, .rows = {16, 64, 256, 2048}};
 };
 
 OrderedJson json_of(const cuda::AblationTime& time) {
@@ -35,7 +35,7 @@ OrderedJson json_of(const cuda::AblationTime& time) {
           {"floor_us", time.floor_microseconds}};
 }
 
-/// For each variant the geometric mean of its times over those of the product.
+/// The geometric mean, for each variant, of its time over the time of the full GEMM.
 OrderedJson means_of(const std::vector<cuda::AblationTime>& times) {
   OrderedJson means = OrderedJson::object();
   for (const cuda::AblationVariant& variant : cuda::ablation_variants()) {
@@ -51,7 +51,8 @@ OrderedJson means_of(const std::vector<cuda::AblationTime>& times) {
   return means;
 }
 
-/// A line for each shape and number of rows, a column for each variant whose name begins so.
+/// Prints a line for each shape and M, and a column for each variant whose name begins with
+/// `prefix`.
 void print_table(const std::vector<cuda::AblationTime>& times, const OrderedJson& means,
                  const std::string& prefix) {
   const auto has_column = [&](const std::string& name) { return name.starts_with(prefix); };
@@ -80,15 +81,15 @@ int run_ablation(const AblationOptions& options) {
   const DeviceRates rates = gpu_rates(options.gpu);
   cuda::TimeAblationOptions timing = {
       .shapes = {},
-      .rows = options.products.rows,
+      .rows = options.gemms.rows,
       .rates = {.bytes_per_second = rates.bytes, .s8_per_second = rates.s8}};
-  for (const std::string& shape : options.products.shapes) {
+  for (const std::string& shape : options.gemms.shapes) {
     timing.shapes.push_back(parse_shape(shape, "--shape"));
   }
   const CudaDeviceInfo device = use_cuda_device(options.gpu.device);
   const CudaStream stream;
   DeviceArena workspace(cuda::tile_workspace_bytes_max(cuda::w4ax_family(), device.num_sms),
-                        "the workspace of products");
+                        "the workspace of GEMMs");
   const CudaContext context{device, stream, workspace};
   const std::vector<cuda::AblationTime> times = cuda::time_ablation(context, timing);
   OrderedJson json = gpu_facts(device, rates);
@@ -98,7 +99,7 @@ int run_ablation(const AblationOptions& options) {
   json["ablation"] = std::move(rows);
   write_json(json, options.gpu.output_json, options.gpu.is_json);
   if (!options.gpu.is_json) {
-    std::printf("Times over those of the product (full).\n");
+    std::printf("Time / time of the full GEMM.\n");
     for (const char* prefix : {"no_", "with_"}) print_table(times, json.at("over_full"), prefix);
   }
   return kExitOk;
@@ -107,21 +108,21 @@ int run_ablation(const AblationOptions& options) {
 }  // namespace
 
 Run add_bench_ablation(CLI::App& bench) {
-  CLI::App& app = *bench.add_subcommand("ablation", "Parts of the W4Ax product on a GPU");
+  CLI::App& app = *bench.add_subcommand("ablation", "Time parts of the W4Ax GEMM on a GPU");
   auto options = std::make_shared<AblationOptions>();
-  add_product_options(app, options->products);
+  add_gemm_shape_options(app, options->gemms);
   add_gpu_options(app, options->gpu);
   app.footer(
-      R"(The product of 4-bit weights with activations of 4 and 8 bits, without one part of its
-kernel each (no_), then without all of them and with one more in each column (with_):
-  stages        copies of the next inputs run while products do
-  decode_ahead  the next codes become bytes while products run, and sums are scaled meanwhile
+      R"(The GEMM of 4-bit weights with activations of 4 and 8 bits, without one part of its kernel
+each (no_), then without all of them and with one more in each column (with_):
+  stages        TMA loads of the next k-blocks overlap with the MMAs
+  decode_ahead  conversion of the next weights and scaling of accumulators overlap with the MMAs
   pipeline      both
-  interleave    codes lie in the order in which threads read them, not in rows
-  conversion    a code becomes a byte by a mask, without sign extension
-  sharing       several blocks share the inputs of a tile
-Behind with_conversion, decode_ahead is next (no_sharing is that), and sharing last (full). For
-GPUs of compute capability 9.0.
+  interleave    weights are stored in the order in which threads read them, not by rows
+  conversion    a mask converts a 4-bit weight to int8, without sign extension
+  sharing       CTAs share an output tile along K (Stream-K, or split-K in a cluster)
+After with_conversion, decode_ahead is next (no_sharing is that), and sharing last (full). Needs
+compute capability 9.0.
 
 Examples:
   halley bench ablation

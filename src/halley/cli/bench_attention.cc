@@ -1,4 +1,4 @@
-// `halley bench attention`: attention over the paged cache on a GPU beside its floors.
+// `halley bench attention`: attention over the paged KV cache on a GPU versus its floors.
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -93,29 +93,31 @@ int run_attention(const AttentionOptions& options) {
 }  // namespace
 
 Run add_bench_attention(CLI::App& bench) {
-  CLI::App& app = *bench.add_subcommand("attention", "Attention over the paged cache on a GPU");
+  CLI::App& app =
+      *bench.add_subcommand("attention", "Time attention over the paged KV cache on a GPU");
   auto options = std::make_shared<AttentionOptions>();
-  // Llama-3's heads; batches as servers have them.
+  // The heads of Llama-3, and typical batches of servers.
   options->decodes = {"32x4096", "64x8192", "128x2048", "1x32768", "1x1024"};
   options->prefills = {"1x8192", "4x2048"};
   const auto add_shapes = [&](const char* name, std::vector<std::string>& value, const char* text) {
     app.add_option(name, value, text)->delimiter(',')->capture_default_str();
   };
-  add_shapes("--decode", options->decodes, "Decodes, sequences x tokens, separated by commas");
-  add_shapes("--prefill", options->prefills, "Prefills of whole prompts, likewise");
-  add_shapes("--kv-dtype", options->kv_dtypes, "Types of the cache, likewise");
+  add_shapes("--decode", options->decodes,
+             "Decode batches as SEQUENCESxTOKENS, separated by commas");
+  add_shapes("--prefill", options->prefills, "Prefill batches of whole prompts, in the same form");
+  add_shapes("--kv-dtype", options->kv_dtypes, "Types of the KV cache, separated by commas");
   const auto add_size = [&](const char* name, int64_t& value, const char* text) {
     app.add_option(name, value, text)
         ->check(CLI::Range(int64_t{1}, int64_t{4096}))
         ->capture_default_str();
   };
   add_size("--num-heads", options->num_heads, "Query heads");
-  add_size("--num-kv-heads", options->num_kv_heads, "Heads of keys and values");
-  add_size("--head-dim", options->head_dim, "Size of a head");
+  add_size("--num-kv-heads", options->num_kv_heads, "KV heads");
+  add_size("--head-dim", options->head_dim, "Head size");
   add_gpu_options(app, options->gpu);
   app.footer(
-      R"(Keys and values come from memory, not from the L2 cache. Launches in a graph;
-the median of several.
+      R"(Keys and values come from memory, not from the L2 cache. A CUDA graph
+launches the kernels; the median of several runs counts.
 
 Examples:
   halley bench attention

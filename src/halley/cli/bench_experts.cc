@@ -13,7 +13,7 @@
 namespace halley::cli {
 namespace {
 
-/// Slots of the largest default batch of either shape, with their gate and up.
+/// Holds the expert slots of the largest default batch of either shape, with gate and up outputs.
 constexpr size_t kWorkspaceBytes = size_t{1} << 30;
 
 struct ExpertsOptions {
@@ -65,17 +65,18 @@ int run_experts(const ExpertsOptions& options) {
 }  // namespace
 
 Run add_bench_experts(CLI::App& bench) {
-  CLI::App& app = *bench.add_subcommand("experts", "Experts of a layer on a GPU");
+  CLI::App& app = *bench.add_subcommand("experts", "Time the experts of a layer on a GPU");
   auto options = std::make_shared<ExpertsOptions>();
-  app.add_option("--rows", options->rows, "Rows of X, separated by commas")
+  app.add_option("--rows", options->rows, "M (rows of X), separated by commas")
       ->delimiter(',')
       ->check(CLI::Range(int64_t{1}, int64_t{2048}))
       ->capture_default_str();
   add_gpu_options(app, options->gpu);
   app.footer(
       R"(One layer of Mixtral 8x7B and of Qwen3-30B-A3B in f16 with random weights and a
-random routing that changes from launch to launch. "experts" is how many have rows, on average; the
-time has routing and weighted sum in it. Launches in a graph; the best of three.
+random routing that changes from launch to launch. "experts" is the average number of experts with
+rows; the time includes routing and the weighted sum. A CUDA graph launches the layers; the best of
+three graphs counts.
 
 Examples:
   halley bench experts

@@ -1,4 +1,5 @@
-// `halley bench gemm`: the products of linear layers on a GPU beside their floors.
+// `halley bench gemm`: times the GEMMs of linear layers on a GPU and compares them with their
+// floors.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -27,13 +28,14 @@ constexpr size_t kResultBytesMax = size_t{64} << 20;
 
 struct GemmOptions {
   GpuBenchOptions gpu;
-  ProductOptions products = {.shapes = {}, .rows = cuda::TimeGemmOptions().rows};
+  GemmShapeOptions gemms = {.shapes = {}, .rows = cuda::TimeGemmOptions().rows};
   std::vector<std::string> problems;  // none: all that the GPU has kernels for
   std::string from_file, svg_file;
   bool has_all_plans = false;
 };
 
-// cuBLASLt's, and sums of four bytes that are scaled behind the product, or parts of shared tiles.
+// Holds cuBLASLt's workspace, and int32 outputs that are scaled after the GEMM or the partials of
+// Stream-K.
 size_t workspace_bytes(const cuda::TimeGemmOptions& timing) {
   constexpr int64_t kFixedBytes = int64_t{128} << 20, kPadding = 64;
   int64_t outputs_max = 0;
@@ -65,13 +67,13 @@ std::vector<const GemmBenchProblem*> problems_of(const GemmOptions& options,
 
 cuda::TimeGemmOptions timing_of(const GemmOptions& options, const DeviceRates& rates) {
   cuda::TimeGemmOptions timing = {.shapes = {},
-                                  .rows = options.products.rows,
+                                  .rows = options.gemms.rows,
                                   .rates = {.bytes_per_second = rates.bytes,
                                             .f16_per_second = rates.f16,
                                             .e4m3_per_second = rates.e4m3,
                                             .s8_per_second = rates.s8},
                                   .has_all_plans = options.has_all_plans};
-  for (const std::string& shape : options.products.shapes) {
+  for (const std::string& shape : options.gemms.shapes) {
     timing.shapes.push_back(parse_shape(shape, "--shape"));
   }
   return timing;
@@ -80,7 +82,7 @@ cuda::TimeGemmOptions timing_of(const GemmOptions& options, const DeviceRates& r
 std::vector<cuda::GemmTime> measure(const GemmOptions& options, const CudaDeviceInfo& device,
                                     const cuda::TimeGemmOptions& timing) {
   const CudaStream stream;
-  DeviceArena workspace(workspace_bytes(timing), "the workspace of products");
+  DeviceArena workspace(workspace_bytes(timing), "the workspace of GEMMs");
   const CudaContext context{device, stream, workspace};
   cuda::CublasLtGemm lt(context, {});
   std::vector<cuda::GemmTime> times;
@@ -90,23 +92,24 @@ std::vector<cuda::GemmTime> measure(const GemmOptions& options, const CudaDevice
         times.push_back(std::move(time));
       }
     } catch (const UnsupportedError& error) {
-      // A shape that its kernels do not take: nobody asked for this problem by name.
+      // Its kernels do not support one of the shapes. It is left out: the user did not name it.
       if (!options.problems.empty()) throw;
       std::fprintf(stderr, "left out: %s\n", error.what());
     }
   }
   if (times.empty()) {
-    throw InputError(str("--rows: expected a number up to ", cuda::kTimedGemvRowsMax,
-                         ", which is the most of the problems that are asked for, got ",
-                         timing.rows, ". Ask for fewer rows or other problems."));
+    throw InputError(str("--rows: expected M up to ", cuda::kTimedGemvRowsMax,
+                         ", the largest of the selected problems, got ", timing.rows,
+                         ". Ask for fewer rows or other problems."));
   }
   return times;
 }
 
-/// The JSON without its summary.
+/// Times the problems and gives the JSON without its summary.
 OrderedJson measured_json(const GemmOptions& options) {
   const DeviceRates rates = gpu_rates(options.gpu);
-  const cuda::TimeGemmOptions timing = timing_of(options, rates);  // before a GPU is asked for
+  const cuda::TimeGemmOptions timing =
+      timing_of(options, rates);  // rejects bad options before the GPU is used
   const auto start = std::chrono::steady_clock::now();
   const CudaDeviceInfo device = use_cuda_device(options.gpu.device);
   const std::vector<cuda::GemmTime> times = measure(options, device, timing);
@@ -118,7 +121,7 @@ OrderedJson measured_json(const GemmOptions& options) {
   return json;
 }
 
-/// tools/bench_gpu.py keeps it as "result" of another object.
+/// Reads the JSON of an earlier run; tools/bench_gpu.py keeps it as the member "result".
 OrderedJson saved_json(const std::string& file) {
   OrderedJson json = parse_ordered_json(read_text_file(file, kResultBytesMax), file);
   return json.is_object() && json.contains("result") ? json.at("result") : json;
@@ -127,13 +130,13 @@ OrderedJson saved_json(const std::string& file) {
 int run_gemm(const GemmOptions& options) {
   const std::string& from = options.from_file;
   OrderedJson json = from.empty() ? measured_json(options) : saved_json(from);
-  const std::vector<cuda::GemmTime> times = products_of(json, from);
+  const std::vector<cuda::GemmTime> times = gemms_of(json, from);
   const GemmSummary summary = summarize(times);
   if (!options.svg_file.empty()) write_file(options.svg_file, render_shares(summary));
   json["summary"] = json_of(summary);
   write_json(json, options.gpu.output_json, options.gpu.is_json);
   if (!options.gpu.is_json) {
-    print_products(times);
+    print_gemms(times);
     print_summary(summary);
     if (options.has_all_plans) print_fastest_plans(times);
   }
@@ -147,12 +150,12 @@ std::string footer() {
     text += str("  ", problem.name, std::string(13 - problem.name.size(), ' '), problem.what, "\n");
   }
   return text +
-         R"(Weights come from memory, not from the L2 cache. A graph runs at least 20 products;
-the best of three graphs. "us" is of kernels that wait for the end of the one ahead; "early us" of
-the same kernels where they may start before it (programmatic dependent launch), as models run them.
-A kernel behind a minus sign is not the one that a layer runs for these rows. "Few rows" are at most
-8. The summary has geometric means over the shapes, and the best of cuBLASLt's products whose
-activations lose no more. All but the first four problems need compute capability 9.0.
+         R"(Weights come from memory, not from the L2 cache. A CUDA graph runs at least 20 GEMMs;
+the best of three graphs counts. "us" is without programmatic dependent launch (PDL), "PDL us" with
+it, as models launch the kernels. A kernel after a minus sign is not the one that a layer runs for
+this M. "Small M" is at most 8. The summary has geometric means over the shapes, and the best of the
+cuBLASLt GEMMs whose activations lose no more precision. All but the first four problems need
+compute capability 9.0.
 
 Examples:
   halley bench gemm --svg shares.svg
@@ -165,18 +168,19 @@ Examples:
 }  // namespace
 
 Run add_bench_gemm(CLI::App& bench) {
-  CLI::App& app = *bench.add_subcommand("gemm", "Products of linear layers on a GPU");
+  CLI::App& app = *bench.add_subcommand("gemm", "Time the GEMMs of linear layers on a GPU");
   auto options = std::make_shared<GemmOptions>();
-  add_product_options(app, options->products);
+  add_gemm_shape_options(app, options->gemms);
   std::vector<std::string> names;
   for (const GemmBenchProblem& problem : gemm_bench_problems()) names.emplace_back(problem.name);
   app.add_option("--problems", options->problems,
                  "Problems to time, separated by commas. Default: all that the GPU has kernels for")
       ->delimiter(',')
       ->check(CLI::IsMember(names));
-  app.add_flag("--all-plans", options->has_all_plans,
-               "Time all plans of kernels that have several; print the fastest ones of nested_f16 "
-               "and w4ax as lines of cuda/hopper_tile/tuned_h200.json");
+  app.add_flag(
+      "--all-plans", options->has_all_plans,
+      "Time all plans of kernels with several; print the fastest ones of nested_f16 and w4ax "
+      "as lines of cuda/hopper_tile/tuned_h200.json");
   app.add_option("--from", options->from_file,
                  "Show what an earlier --json or --output-json has, from a file, instead of timing")
       ->excludes("--shape", "--rows", "--problems", "--all-plans");

@@ -23,18 +23,19 @@ std::string date_of_today() {
 
 }  // namespace
 
-void add_product_options(CLI::App& app, ProductOptions& options) {
-  app.add_option("--shape", options.shapes,
-                 "NxK, outputs and inputs; repeat. Default: the layers of Llama-3 8B and 70B")
+void add_gemm_shape_options(CLI::App& app, GemmShapeOptions& options) {
+  app.add_option(
+         "--shape", options.shapes,
+         "NxK, output and input features; repeat. Default: the layers of Llama-3 8B and 70B")
       ->allow_extra_args(false);
-  app.add_option("--rows", options.rows, "Rows of X, separated by commas")
+  app.add_option("--rows", options.rows, "M (rows of X), separated by commas")
       ->delimiter(',')
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
       ->capture_default_str();
 }
 
 void add_gpu_options(CLI::App& app, GpuBenchOptions& options) {
-  app.add_option("--device", options.device, "Number of the GPU")
+  app.add_option("--device", options.device, "Index of the GPU")
       ->check(CLI::Range(0, 1023))
       ->capture_default_str();
   add_rate_options(app, options.rates);

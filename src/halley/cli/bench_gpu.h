@@ -1,4 +1,4 @@
-// What measurements of single kernels on a GPU share.
+// Options and output that all benchmarks of single GPU kernels share.
 #pragma once
 
 #include <cstdint>
@@ -22,22 +22,22 @@ struct GpuBenchOptions {
   std::string output_json;
 };
 
-/// Products of linear layers.
-struct ProductOptions {
-  std::vector<std::string> shapes;  // for parse_shape(); none are all of Llama-3 8B and 70B
-  std::vector<int64_t> rows;        // the defaults, then what is asked for
+/// The shapes of the GEMMs to time.
+struct GemmShapeOptions {
+  std::vector<std::string> shapes;  // for parse_shape(); empty: all of Llama-3 8B and 70B
+  std::vector<int64_t> rows;        // M: the defaults, or those of --rows
 };
 
-void add_product_options(CLI::App& app, ProductOptions& options);
+void add_gemm_shape_options(CLI::App& app, GemmShapeOptions& options);
 void add_gpu_options(CLI::App& app, GpuBenchOptions& options);
 
-/// The declared rates, an H200's where nothing is declared.
+/// The rates that the options give; an H200's for those that they do not.
 DeviceRates gpu_rates(const GpuBenchOptions& options);
 
-/// Device, versions of driver, runtime and program, the date, and the rates that floors count with.
+/// Device, versions of driver, runtime and program, the date, and the rates that give the floors.
 OrderedJson gpu_facts(const CudaDeviceInfo& device, const DeviceRates& rates);
 
-/// "4096x14336", two numbers from 1 to 2^24. Throws InputError that names the option.
+/// "4096x14336", two integers from 1 to 2^24. Throws InputError that names the option.
 std::pair<int64_t, int64_t> parse_shape(std::string_view text, const std::string& option);
 
 }  // namespace halley::cli

@@ -1,4 +1,4 @@
-// `halley bench latency`: times of one batch of requests beside what the machine allows.
+// `halley bench latency`: times of one batch of requests versus the machine's floors.
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -36,11 +36,11 @@ struct LatencyReport {
   OrderedJson facts, rates, profile;
   int64_t num_rows_max = 0;
   std::vector<BatchTimes> iterations;
-  StepCost decode;               // of a step of the whole batch in the middle of its output
-  double decode_floor = 0;       // seconds of it
-  double first_token_floor = 0;  // of the steps until all prompts are done
-  std::vector<double> idle_us;   // of a device, between decode steps
-  double read_bytes_per_s = 0;   // what floors count with
+  StepCost decode;               // cost of a step with the whole batch, in mid-output
+  double decode_floor = 0;       // seconds of that step
+  double first_token_floor = 0;  // seconds of the steps until all prompts are done
+  std::vector<double> idle_us;   // the device idles between decode steps
+  double read_bytes_per_s = 0;   // bandwidth of the floors
 };
 
 template <typename Field>
@@ -153,7 +153,7 @@ EngineConfig engine_config(const LatencyOptions& options, const BenchModel& benc
       std::max(options.max_num_batched_tokens > 0 ? options.max_num_batched_tokens : usual,
                options.batch_size);
   config.max_num_queued = std::max(config.max_num_queued, options.batch_size);
-  config.has_prefix_caching = false;  // every iteration has the same prompts, and computes them
+  config.has_prefix_caching = false;  // every iteration computes the same prompts
   return config;
 }
 
@@ -211,28 +211,29 @@ int run_latency(const LatencyOptions& options) {
 }  // namespace
 
 Run add_bench_latency(CLI::App& bench) {
-  CLI::App& app = *bench.add_subcommand("latency", "Times of one batch, and its memory traffic");
+  CLI::App& app =
+      *bench.add_subcommand("latency", "Time one batch of requests, and count its memory traffic");
   auto options = std::make_shared<LatencyOptions>();
   add_model_options(app, options->model);
   add_length_option(app, options->model);
   const auto add = [&](const std::string& name, auto& value, const std::string& text) {
     app.add_option(name, value, text)->check(CLI::PositiveNumber)->capture_default_str();
   };
-  add("--input-len", options->input_len, "Prompt tokens of a request");
-  add("--output-len", options->output_len, "Output tokens of a request");
-  add("--batch-size", options->batch_size, "Requests that run together");
+  add("--input-len", options->input_len, "Prompt tokens per request");
+  add("--output-len", options->output_len, "Output tokens per request");
+  add("--batch-size", options->batch_size, "Requests in the batch");
   app.add_option("--max-num-batched-tokens", options->max_num_batched_tokens,
-                 "Rows of one step; 0: 512 on the CPU, 8192 on a device")
+                 "Tokens of one step; 0: 512 on the CPU, 8192 on a device")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 20))
       ->capture_default_str();
-  app.add_option("--num-iters-warmup", options->num_warmup, "Iterations that are not counted")
+  app.add_option("--num-iters-warmup", options->num_warmup, "Warm-up iterations, not counted")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   add("--num-iters", options->num_iters, "Iterations; medians are reported");
   app.add_flag("--profile", options->has_profile,
-               "First, the times of the operations of a prefill step and of a decode step");
+               "First profile the operations of a prefill step and of a decode step");
   app.add_option("--profile-trace", options->profile_trace,
-                 "The same as a trace for chrome://tracing or ui.perfetto.dev, in a file");
+                 "Write the profile as a trace for chrome://tracing or ui.perfetto.dev");
   add_rate_options(app, options->rates);
   app.add_flag("--json", options->is_json, "One JSON object instead of text");
   app.add_option("--output-json", options->output_json, "Also write the JSON object to a file");

@@ -38,12 +38,13 @@ void add_rate_options(CLI::App& app, DeviceRates& rates) {
         ->check(CLI::PositiveNumber)
         ->group("Floors");
   };
-  app.add_option("--bandwidth", rates.bytes,
-                 "Bytes a second that floors count with; default: what plain reads of the weights "
-                 "reach on the CPU, an H200's 4.66e12 on a device")
+  app.add_option(
+         "--bandwidth", rates.bytes,
+         "Memory bandwidth of the floors in bytes per second; default: measured by plain reads "
+         "of the weights on the CPU, an H200's 4.66e12 on a device")
       ->check(CLI::PositiveNumber)
       ->group("Floors");
-  add("--peak-f16", rates.f16, "Operations a second in 16 bits (two for each product)");
+  add("--peak-f16", rates.f16, "Operations per second in f16 (a multiply-add counts as two)");
   add("--peak-e4m3", rates.e4m3, "The same in FP8");
   add("--peak-s8", rates.s8, "The same in INT8");
 }

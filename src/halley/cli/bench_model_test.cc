@@ -47,13 +47,13 @@ TEST(RatesJson, NamesWhereTheyAreFrom) {
 
 TEST(LinearType, IsThatOfMostBytes) {
   ModelPlan plan;
-  EXPECT_EQ(linear_type_of(plan), ProductType::kF16);
+  EXPECT_EQ(linear_type_of(plan), GemmType::kF16);
   plan.parts = {linear("layers.0.qkv", ActivationQuant::kS8Token, 100),
                 linear("layers.0.o", ActivationQuant::kNone, 60),
                 linear("layers.0.down", ActivationQuant::kE4m3Static, 90)};
-  EXPECT_EQ(linear_type_of(plan), ProductType::kS8);
+  EXPECT_EQ(linear_type_of(plan), GemmType::kS8);
   plan.parts.push_back(linear("layers.1.down", ActivationQuant::kE4m3Token, 20));
-  EXPECT_EQ(linear_type_of(plan), ProductType::kE4m3);
+  EXPECT_EQ(linear_type_of(plan), GemmType::kE4m3);
 }
 
 TEST(LinearType, LeavesOutWhatIsNoLayer) {
@@ -62,7 +62,7 @@ TEST(LinearType, LeavesOutWhatIsNoLayer) {
                 linear("lm_head", ActivationQuant::kNone, 1000)};
   plan.parts.push_back(linear("embedding", ActivationQuant::kNone, 1000));
   plan.parts.back().kind = "embedding";
-  EXPECT_EQ(linear_type_of(plan), ProductType::kS8);
+  EXPECT_EQ(linear_type_of(plan), GemmType::kS8);
 }
 
 TEST(WeightReads, OfADeviceAreNone) {

@@ -18,7 +18,7 @@ namespace halley::cli {
 namespace {
 
 constexpr int64_t kPageTokens = 16;
-constexpr int kNumProfiles = 3;  // of a step; the fastest is kept
+constexpr int kNumProfiles = 3;  // runs of a step; the fastest is kept
 
 double total_us(const std::vector<OpTime>& times) {
   double sum = 0;
@@ -26,7 +26,7 @@ double total_us(const std::vector<OpTime>& times) {
   return sum;
 }
 
-/// Sequences of random tokens with pages of their own.
+/// Sequences of random tokens, each with its own pages.
 class ProfiledBatch {
  public:
   ProfiledBatch(CausalLm& model, const ProfileSizes& sizes, const StepLimits& limits)
@@ -40,7 +40,7 @@ class ProfiledBatch {
     std::iota(pages_.begin(), pages_.end(), 0);
   }
 
-  /// The next step: sequences [first, first + count) with `num_new` tokens behind `num_past`.
+  /// The next step: sequences [first, first + count) with `num_new` tokens after `num_past`.
   void plan(int64_t first, int64_t count, int64_t num_past, int64_t num_new) {
     token_ids_.clear();
     sequences_.clear();

@@ -1,4 +1,4 @@
-// Where the time of a step goes: its operations one by one.
+// Profiles one step of a model, operation by operation.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace halley::cli {
 
 struct ProfileSizes {
   int64_t batch_size = 1, input_len = 1, output_len = 1;
-  int64_t num_rows_max = 512;  // of a step
+  int64_t num_rows_max = 512;  // rows of a step, at most
   KvDType kv_dtype = KvDType::kF16;
 };
 
@@ -25,13 +25,13 @@ struct StepProfile {
 };
 
 /// A prefill step of as many whole prompts as fit (at least a part of one), and a decode step of
-/// all sequences at the middle of their outputs, behind positions that were computed. Each is
-/// profiled three times after it ran once; the fastest is kept. Prepares the model and makes a
-/// cache of its own, so that the model must be in nobody else's hands.
+/// all sequences in the middle of their outputs, after positions that were computed. Each is
+/// profiled three times after one warm-up run; the fastest is kept. Prepares the model and makes
+/// its own KV cache, so no engine may use the model.
 std::vector<StepProfile> profile_steps(CausalLm& model, const ProfileSizes& sizes);
 
 void print_profile(const std::vector<StepProfile>& steps);
-/// The same tables.
+/// Prints the same tables.
 OrderedJson json_of(const std::vector<StepProfile>& steps);
 
 /// Events for chrome://tracing and ui.perfetto.dev, one process a step ("Trace Event Format").

@@ -1,4 +1,4 @@
-// `halley bench serve`: load on any server that speaks the OpenAI API, and how it answers.
+// `halley bench serve`: sends load to any server with the OpenAI API and measures its answers.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -117,7 +117,7 @@ LoadReportOptions report_options_of(const ServeOptions& options, const ServeLoad
   return report;
 }
 
-// It becomes part of the request line as it stands.
+// It goes into the request line unchanged.
 void check_endpoint(const std::string& endpoint) {
   const auto is_wrong = [](char c) { return c <= ' ' || c > '~'; };
   if (!endpoint.starts_with('/') || std::any_of(endpoint.begin(), endpoint.end(), is_wrong)) {
@@ -177,7 +177,7 @@ void add_load_options(CLI::App& app, ServeLoadOptions& load) {
   const CLI::Range rates(1e-6, std::numeric_limits<double>::infinity());
   constexpr int64_t kTokensMax = 10'000'000;
   const CLI::Range lengths(int64_t{1}, kTokensMax);
-  add("--num-prompts", load.num_prompts, "Requests; of a trace, its first")
+  add("--num-prompts", load.num_prompts, "Number of requests; with --trace, its first ones")
       ->check(CLI::Range(int64_t{1}, int64_t{10'000'000}));
   add("--request-rate", load.request_rate, "Requests per second; inf: all at once")->check(rates);
   add("--burstiness", load.burstiness,
@@ -190,7 +190,7 @@ void add_load_options(CLI::App& app, ServeLoadOptions& load) {
   for (const char* name : {"--request-rate", "--burstiness", "--burst-size"}) {
     trace->excludes(name);
   }
-  add("--rate-scale", load.rate_scale, "The trace, this many times as fast")
+  add("--rate-scale", load.rate_scale, "Replay the trace this many times as fast")
       ->check(CLI::Range(1e-6, 1e6))
       ->needs(trace);
   add("--trace-max-input-len", load.trace_max_input, "Shorten prompts of the trace")
@@ -199,16 +199,18 @@ void add_load_options(CLI::App& app, ServeLoadOptions& load) {
   add("--trace-max-output-len", load.trace_max_output, "Shorten answers of the trace")
       ->check(lengths)
       ->needs(trace);
-  add("--random-input-len", load.input_len, "Tokens of a prompt")->check(lengths);
-  add("--random-output-len", load.output_len, "Tokens of an answer (max_tokens)")->check(lengths);
-  add("--random-range-ratio", load.range_ratio, "Lengths vary by this share both ways")
+  add("--random-input-len", load.input_len, "Prompt tokens per request")->check(lengths);
+  add("--random-output-len", load.output_len, "Output tokens per request (max_tokens)")
+      ->check(lengths);
+  add("--random-range-ratio", load.range_ratio, "Lengths vary by up to this fraction, both ways")
       ->check(CLI::Range(0.0, 0.999));
   add("--tokenizer", load.tokenizer,
-      "A model's folder: prompts of exact length; without it a word counts as a token");
-  add("--seed", load.seed, "Same seed, same load");
-  add("--temperature", load.temperature, "Of every request")->check(CLI::Range(0.0, 2.0));
+      "Model directory, for prompts of exact length; without it a word counts as a token");
+  add("--seed", load.seed, "Seed of the load");
+  add("--temperature", load.temperature, "Temperature of every request")
+      ->check(CLI::Range(0.0, 2.0));
   app.add_flag("--ignore-eos", load.ignore_eos,
-               "Answers of exactly the asked length; a field that not all servers know")
+               "Send ignore_eos, for outputs of the exact length; not all servers support it")
       ->group(kGroup);
 }
 
@@ -218,40 +220,42 @@ void add_report_options(CLI::App& app, ServeOptions& options) {
     return app.add_option(name, value, text)->group(kGroup);
   };
   add("--slo", options.slo, "Objectives for goodput: ttft=200ms,tpot=33ms,e2el=5s");
-  add("--percentile-metrics", options.metrics, "Which of ttft, tpot, itl, e2el are printed")
+  add("--percentile-metrics", options.metrics, "Metrics to print: ttft, tpot, itl, e2el")
       ->delimiter(',')
       ->check(CLI::IsMember({"ttft", "tpot", "itl", "e2el"}))
       ->capture_default_str();
-  add("--metric-percentiles", options.percents, "Which percentiles: 50,90,99")
+  add("--metric-percentiles", options.percents, "Percentiles to print: 50,90,99")
       ->delimiter(',')
       ->check(CLI::Range(0.0, 100.0))
       ->capture_default_str();
-  add("--json", options.json_file, "Write all figures and every request to a file");
+  add("--json", options.json_file, "Write the report and every request to a file");
   add("--svg", options.svg_file, "Plot the distributions of TTFT and TPOT to a file");
 }
 
 }  // namespace
 
 Run add_bench_serve(CLI::App& bench) {
-  CLI::App& app = *bench.add_subcommand("serve", "Load on a server, and how it answers");
+  CLI::App& app = *bench.add_subcommand("serve", "Send load to a server and measure its answers");
   auto options = std::make_shared<ServeOptions>();
-  app.add_option("--base-url", options->base_url, "The server")->capture_default_str();
-  app.add_option("--model", options->load.model, "The model's name there")->required();
+  app.add_option("--base-url", options->base_url, "URL of the server")->capture_default_str();
+  app.add_option("--model", options->load.model, "Name of the model in requests")->required();
   app.add_option("--endpoint", options->load.endpoint,
                  "/v1/completions, or a path with chat/completions")
       ->capture_default_str();
-  app.add_option("--max-concurrency", options->max_concurrency,
-                 "Most requests at once; others wait, and their time starts later")
+  app.add_option(
+         "--max-concurrency", options->max_concurrency,
+         "Maximum of concurrent requests; the time of one that waits starts when it is sent")
       ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}));
-  app.add_option("--num-warmups", options->num_warmups, "Requests before, which are not counted")
+  app.add_option("--num-warmups", options->num_warmups, "Warm-up requests, not counted")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  app.add_option("--timeout", options->timeout, "Seconds without a byte after which one fails")
+  app.add_option("--timeout", options->timeout,
+                 "Seconds without a byte after which a request fails")
       ->check(CLI::Range(int64_t{1}, int64_t{86'400}))
       ->capture_default_str();
   add_load_options(app, options->load);
   add_report_options(app, *options);
-  app.footer(R"(The key in OPENAI_API_KEY is sent where it is set.
+  app.footer(R"(OPENAI_API_KEY, if it is set, is sent as the API key.
 
 Examples:
   halley bench serve --model demo --request-rate 4 --num-prompts 100 --random-input-len 128

@@ -1,4 +1,4 @@
-// What `halley bench serve` sends: when, how long, and which text.
+// The load that `halley bench serve` sends: arrival times, lengths and texts.
 #pragma once
 
 #include <cstdint>
@@ -20,25 +20,27 @@ struct ServeLoadOptions {
   int64_t burst_size = 1;
   std::string trace = {};  // a file; replaces rate and lengths
   double rate_scale = 1;
-  int64_t trace_max_input = 0, trace_max_output = 0;  // 0: as the trace says
+  int64_t trace_max_input = 0, trace_max_output = 0;  // 0: no limit
   int64_t input_len = 1024, output_len = 128;
   double range_ratio = 0;
-  std::string tokenizer = {};  // a model's folder
+  std::string tokenizer = {};  // a model's directory
   uint64_t seed = 0;
   double temperature = 0;
   bool ignore_eos = false;
 };
 
-/// All requests of a run. The body of a request is made when it is sent, and depends on the seed
-/// and its index alone.
+/// All requests of a run. The body of a request is made when it is sent and depends only on the
+/// seed and the request's index.
 class ServeLoad {
  public:
-  /// Throws InputError where the trace or the tokenizer cannot be read.
+  /// Throws InputError if the trace or the tokenizer cannot be read.
   explicit ServeLoad(const ServeLoadOptions& options);
 
   const std::vector<double>& arrivals() const { return arrivals_; }
   const std::vector<int64_t>& input_lens() const { return input_lens_; }
-  size_t num_shortened() const { return num_shortened_; }  // requests of a trace
+  size_t num_shortened() const {
+    return num_shortened_;
+  }  // requests of a trace whose lengths were cut
   /// JSON.
   std::string make_body(size_t index) const;
 

@@ -99,7 +99,7 @@ SharedTimes make_shared_times() {
   return SharedTimes(new (memory) StepTimes);
 }
 
-/// Its process ends when this does, and with this process whatever ends it.
+/// Its process ends with this object, and with this process however that ends.
 class ServerProcess {
  public:
   ServerProcess(const OverheadServerOptions& options, StepTimes& times,
@@ -132,7 +132,7 @@ class ServerProcess {
 
   uint16_t port() const { return port_; }
 
-  /// Of all its threads since its start.
+  /// CPU time of all its threads since its start.
   double cpu_seconds() const {
     clockid_t clock{};
     timespec time{};
@@ -151,7 +151,7 @@ class ServerProcess {
       const uint16_t port = server.port();
       if (::write(ready, &port, sizeof port) != sizeof port) return kExitInternal;
       char byte = 0;
-      static_cast<void>(::read(end, &byte, 1));  // until the parent has gone
+      static_cast<void>(::read(end, &byte, 1));  // returns when the parent has ended
       return kExitOk;
     } catch (const std::exception& error) {
       std::fprintf(stderr, "halley: serve-overhead: %s\n", error.what());
@@ -166,7 +166,7 @@ class ServerProcess {
 
 // ---- the clients
 
-/// From when to when tokens count.
+/// The time window in which tokens count.
 struct Window {
   int64_t begin_ns = 0, end_ns = 0;
 };
@@ -174,10 +174,10 @@ struct Window {
 struct ClientCounts {
   int64_t num_tokens = 0, num_errors = 0;
   std::vector<double> latencies;  // ms, from the end of a token's step
-  std::string error;              // the first
+  std::string error;              // the first one
 };
 
-// The text of a chunk's only choice, which has nothing to escape.
+// The text of a chunk's only choice. Its text has no escapes.
 std::string_view text_of_chunk(std::string_view data) {
   constexpr std::string_view kKey = "\"text\":\"";
   const size_t key = data.find(kKey);
@@ -348,27 +348,28 @@ int run_overhead(const OverheadOptions& options) {
 
 Run add_bench_serve_overhead(CLI::App& bench) {
   CLI::App& app = *bench.add_subcommand(
-      "serve-overhead", "What the server costs by itself, with a model that costs nothing");
+      "serve-overhead", "Measure the overhead of the server, with a model that costs nothing");
   auto options = std::make_shared<OverheadOptions>();
   const auto add = [&](const std::string& name, auto& value, const std::string& text) {
     return app.add_option(name, value, text)->capture_default_str();
   };
-  add("--clients", options->server.num_clients, "Streams at once")
+  add("--clients", options->server.num_clients, "Concurrent streams")
       ->check(CLI::Range(int64_t{1}, int64_t{16384}));
-  add("--rate", options->rate, "Tokens a second of all clients together, in the paced phase")
+  add("--rate", options->rate, "Tokens per second of all clients together, in the paced phase")
       ->check(CLI::Range(1.0, 1e7));
-  add("--seconds", options->seconds, "Of each phase, behind a second of warm-up")
+  add("--seconds", options->seconds, "Seconds of each phase, after one second of warm-up")
       ->check(CLI::Range(0.1, 3600.0));
-  add("--output-len", options->output_len, "Tokens of an answer")
+  add("--output-len", options->output_len, "Output tokens per request")
       ->check(CLI::Range(int64_t{1}, int64_t{OverheadServerOptions::kLengthMax - 64}));
-  add("--http-threads", options->server.num_http_threads, "As of `halley serve`")
+  add("--http-threads", options->server.num_http_threads, "As in `halley serve`")
       ->check(CLI::Range(1, 64));
   add("--server-cores", options->num_server_cores,
       "Cores that the server may use; clients take the others")
       ->check(CLI::Range(1, 1024));
-  add("--json", options->json_file, "Write all figures to a file");
-  app.footer(R"(Starts the complete server in a process of its own and streams from it. First the
-model makes a step at the pace of --rate; then it does not wait at all. The added latency of a
+  add("--json", options->json_file, "Write the report to a file");
+  app.footer(
+      R"(Starts the complete server in its own process and streams from it. In the first phase
+the model paces its steps by --rate; in the second it does not wait. The added latency of a
 token is the time from the end of its step to its arrival at the client.)");
   return [options] { return run_overhead(*options); };
 }

@@ -1,5 +1,5 @@
-// `halley bench throughput`: many requests at once through the engine, without a server, beside the
-// least time that their steps could take.
+// `halley bench throughput`: many concurrent requests through the engine, without a server, versus
+// the least time that their steps could take.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -38,7 +38,7 @@ struct ThroughputOptions {
   std::string output_json;
 };
 
-// The lengths of what ran, and how long it took.
+// The lengths of the requests that ran, and their times.
 struct ThroughputReport {
   int64_t num_requests = 0, num_prompt_tokens = 0, num_output_tokens = 0;
   double seconds = 0;
@@ -108,7 +108,7 @@ EngineConfig engine_config(const ThroughputOptions& options, const BenchModel& b
     config.max_num_batched_tokens = options.max_num_batched_tokens;
   }
   config.max_num_queued = static_cast<int64_t>(requests.size());
-  config.has_prefix_caching = false;  // what is measured is computing
+  config.has_prefix_caching = false;  // every prompt must be computed
   return config;
 }
 
@@ -176,7 +176,7 @@ OrderedJson json_of(const FloorSum& floor, double seconds) {
           {"roofline_share", sum / seconds}};
 }
 
-/// What of the time is whose: of the device, or of the host that launches and waits for it.
+/// Splits the time between the device and the host, which launches steps and waits for them.
 OrderedJson json_of(const StepTimes& times, const FloorSum& floor) {
   const auto per_step = [](double seconds, int64_t count) {
     return count > 0 ? seconds / static_cast<double>(count) : 0.0;
@@ -204,7 +204,7 @@ OrderedJson measure(const ThroughputOptions& options) {
   const EngineConfig config = engine_config(options, bench, requests);
   OrderedJson json = facts_of(bench, options.model);
   Engine engine(std::move(bench.counted), nullptr, {}, config);
-  // What is made at the first use is not what is measured. A prompt and a few decodes.
+  // A warm-up with one prompt and a few decodes: the first use of a kernel is not measured.
   GenerateRequest warmup = requests.front();
   warmup.sampling.max_tokens = std::min<int64_t>(4, warmup.sampling.max_tokens);
   check(generate_all(engine, {std::move(warmup)}).front());
@@ -264,7 +264,8 @@ void print_text(const OrderedJson& json) {
 }  // namespace
 
 Run add_bench_throughput(CLI::App& bench) {
-  CLI::App& app = *bench.add_subcommand("throughput", "Many requests at once, without a server");
+  CLI::App& app =
+      *bench.add_subcommand("throughput", "Time many concurrent requests, without a server");
   auto options = std::make_shared<ThroughputOptions>();
   add_model_options(app, options->model);
   add_length_option(app, options->model);
@@ -272,22 +273,25 @@ Run add_bench_throughput(CLI::App& bench) {
                        int64_t least) {
     app.add_option(name, value, text)->check(CLI::Range(least, kTokensMax))->capture_default_str();
   };
-  add("--num-prompts", options->num_prompts, "Requests; of a data set, its first", 1);
-  add("--input-len", options->input_len, "Random tokens of a prompt", 1);
-  add("--output-len", options->output_len, "Output tokens of a request; EOS is ignored", 1);
-  app.add_option("--dataset", options->dataset,
-                 "Prompts instead of random tokens: lines of JSON, {\"prompt\": text, "
-                 "\"output_len\": n}; without output_len it is --output-len");
+  add("--num-prompts", options->num_prompts, "Number of requests; with --dataset, its first ones",
+      1);
+  add("--input-len", options->input_len, "Prompt tokens per request, random", 1);
+  add("--output-len", options->output_len, "Output tokens per request; EOS is ignored", 1);
+  app.add_option(
+      "--dataset", options->dataset,
+      "File of prompts, one JSON object per line: {\"prompt\": text, \"output_len\": n}; "
+      "output_len defaults to --output-len");
   add("--max-num-seqs", options->max_num_seqs,
-      "Requests that run together; 0: the engine's default", 0);
+      "Maximum of running sequences; 0: the engine's default", 0);
   add("--max-num-batched-tokens", options->max_num_batched_tokens,
-      "Rows of one step; 0: the engine's default", 0);
+      "Tokens of one step; 0: the engine's default", 0);
   add_rate_options(app, options->rates);
   app.add_flag("--json", options->is_json, "One JSON object instead of text");
   app.add_option("--output-json", options->output_json, "Also write the JSON object to a file");
   app.footer(
-      R"(The roofline is the sum of the steps' floors: the longer of reading (weights, cache) and
-of computing. On the CPU only reading counts, unless --peak-f16 says more.
+      R"(The roofline is the sum of the steps' floors. A floor is the longer of the time to
+read weights and KV cache and the time to compute. On the CPU only reads count, unless --peak-f16
+is given.
 
 Examples:
   halley bench throughput models/demo-21m --num-prompts 16

@@ -44,7 +44,7 @@ constexpr const char* kHelp = R"(/reset          forget the conversation
 Ctrl-C          stop the answer; while none is written, leave
 )";
 
-// Standard output has what the model says and nothing else; the rest goes to standard error.
+// Standard output has the model's text only; all else goes to standard error.
 class Chat {
  public:
   Chat(const ChatPrompt& prompt, Engine& engine, SamplingParams sampling, std::string system)
@@ -55,7 +55,7 @@ class Chat {
     reset();
   }
 
-  /// False: the user leaves.
+  /// Returns false if the user leaves.
   bool take_line(const std::string& line) {
     if (line.find_first_not_of(" \t\r") == std::string::npos) return true;
     if (line.starts_with("//")) {
@@ -111,8 +111,8 @@ class Chat {
     if (num_prompt_tokens >= num_positions) {
       std::fprintf(stderr,
                    "The context is full: with this message the conversation has %lld tokens, "
-                   "there is room for %lld with an answer. It was not sent. /reset begins a new "
-                   "conversation; --max-model-len gives more room where the model has it.\n",
+                   "expected at most %lld. It was not sent. /reset begins a new conversation; "
+                   "--max-model-len raises the limit if the model allows it.\n",
                    static_cast<long long>(num_prompt_tokens),
                    static_cast<long long>(num_positions - 1));
       messages_.erase(messages_.size() - 1);
@@ -206,7 +206,7 @@ Run add_chat(CLI::App& parent) {
   options->sampling.max_tokens = 1024;
   add_model_options(app, options->model);
   add_length_option(app, options->model);
-  app.add_option("--system", options->system, "The system message");
+  app.add_option("--system", options->system, "System message");
   add_chat_template_option(app, options->chat_template);
   add_sampling_options(app, options->sampling);
   add_engine_options(app, options->engine);

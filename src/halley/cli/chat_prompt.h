@@ -19,13 +19,13 @@ void add_chat_template_option(CLI::App& app, std::string& template_file);
 
 class ChatPrompt {
  public:
-  /// Of a model's folder; the template of `template_file` where that is not empty. `asked_by` is
-  /// the option or command for messages. Throws InputError where there is no chat template.
+  /// Reads the chat template of a model's directory, or `template_file` if that is not empty.
+  /// `asked_by` names the option or command in messages. Throws InputError if there is no template.
   ChatPrompt(const std::string& model, const std::string& template_file,
              const std::string& asked_by, std::shared_ptr<const Tokenizer> tokenizer);
 
-  /// The prompt of `messages`, an array of {role, content}, up to where the answer begins. Throws
-  /// InputError where the template does not take them.
+  /// The prompt of `messages`, an array of {role, content}, up to the beginning of the answer.
+  /// Throws InputError if the template rejects them.
   std::vector<int32_t> ids(const OrderedJson& messages) const;
 
  private:

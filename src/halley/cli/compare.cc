@@ -1,4 +1,4 @@
-// `halley compare`: several models beside one reference: size, perplexity, divergence, speed.
+// `halley compare`: size, perplexity, divergence and speed of several models versus one reference.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -45,7 +45,7 @@ struct CompareOptions {
   bool is_json = false;
 };
 
-// Bits of the stored weights, scales and zeros included, of the layers' linear weights.
+// Bits of the layers' linear weights as stored, with scales and zero points.
 double linear_bits(const ModelPlan& plan) {
   double num_bits = 0, num_weights = 0;
   for (const ModelPart& part : plan.parts) {
@@ -75,7 +75,7 @@ OrderedJson facts_of(const std::string& name, const LoadedModel& loaded, KvDType
           {"precision", name_of(loaded.context->precision)}};
 }
 
-// Takes the model, which is gone afterwards.
+// Takes ownership of the model and destroys it.
 OrderedJson measure_speed(LoadedModel& loaded, KvDType kv_dtype) {
   const ModelShape shape = loaded.model->shape();
   const int64_t input_len = std::min(kInputLen, shape.max_positions / 2);
@@ -105,7 +105,7 @@ struct Candidate {
   LoadedModel loaded;
 };
 
-// What a candidate takes while it is compared: packed weights, one window of cache, logits.
+// Memory of a candidate while it is compared: packed weights, KV cache of one window, logits.
 int64_t candidate_bytes(const ModelOptions& options, const WindowOptions& windows) {
   const ModelFiles files = open_model_files(options);
   const ModelPlan plan = plan_model(files.config, *files.source, load_options_of(options, files));
@@ -126,7 +126,7 @@ class Comparison {
         reference_(options.reference, options.defaults, options.reference_kv_dtype) {}
 
   OrderedJson run() {
-    // On a GPU one model is compared at a time, beside the reference.
+    // On a GPU one model at a time is compared with the reference.
     const bool is_on_gpu = choose_device(options_.defaults.device).device != "cpu";
     int64_t budget = options_.memory_bytes;
     if (budget == 0) budget = available_memory_bytes() / 10 * 8;
@@ -219,7 +219,7 @@ class Comparison {
   Reference reference_;
   std::string device_;
   int num_threads_ = 0;
-  std::vector<LogitComparison> results_;  // of the last group
+  std::vector<LogitComparison> results_;  // for the last group
   std::vector<OrderedJson> rows_;
 };
 
@@ -306,7 +306,7 @@ OrderedJson read_result(const std::string& path) {
   OrderedJson json = parse_ordered_json(read_text_file(path, kResultBytesMax), path);
   try {
     print_text(json);
-    plot_of(json);  // now, so that what is missing is found here
+    plot_of(json);  // fails here if a measure is missing
   } catch (const OrderedJson::exception& error) {
     throw InputError(str(path, ": expected what `halley compare --json` printed, got ",
                          quote(error.what()), "."));
@@ -338,14 +338,14 @@ int run_compare(const CompareOptions& options) {
 
 Run add_compare(CLI::App& parent) {
   CLI::App& app = *parent.add_subcommand(
-      "compare", "Size, perplexity, divergence and speed of models beside a reference");
+      "compare", "Compare size, perplexity, divergence and speed of models with a reference");
   auto options = std::make_shared<CompareOptions>();
   app.add_option("MODEL", options->models,
                  "Model directories; MODEL@kv=int4 sets the type of that model's KV cache, "
-                 "MODEL@precision=low what weights that hold two precisions run in");
+                 "MODEL@precision=low the precision of weights that hold two");
   app.add_option("--reference", options->reference,
                  "The model to compare with, or a file that `halley eval --logits` wrote");
-  app.add_option("--perplexity", options->text, "The text, UTF-8");
+  app.add_option("--perplexity", options->text, "Text file, UTF-8");
   add_window_options(app, options->windows);
   add_gpu_options(app, options->defaults);
   add_threads_option(app, options->defaults.threads);
@@ -353,17 +353,17 @@ Run add_compare(CLI::App& parent) {
   add_kv_option(app, "--reference-kv-dtype", options->reference_kv_dtype,
                 "Type of the reference's KV cache");
   app.add_option("--memory", options->memory_bytes,
-                 "Bytes that models may take together; more models run one group after another, "
-                 "and the reference with each. 0: 80 % of what is free")
+                 "Memory in bytes for the models of one group; groups run one after another, each "
+                 "with the reference. 0: 80 % of the free memory")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 60))
       ->capture_default_str();
   app.add_flag("--speed,!--no-speed", options->has_speed,
-               "Also measure prefill and decode, shortly (default: on)");
+               "Also measure prefill and decode briefly (default: on)");
   app.add_flag("--self-check,!--no-self-check", options->defaults.has_self_check,
                "At load, compare every kernel with the reference on its own weights (default: on)");
   app.add_option("--from", options->from,
-                 "Show what an earlier --json printed, from a file, instead of running");
-  app.add_option("--svg", options->svg, "Also draw log-perplexity increase by bits per weight");
+                 "Show the results of an earlier --json from a file, instead of running");
+  app.add_option("--svg", options->svg, "Also plot log-perplexity increase over bits per weight");
   app.add_flag("--json", options->is_json, "One JSON object instead of text");
   app.footer(R"(Example:
   halley compare build/demo-w4 build/demo-w4@kv=int4 --reference models/demo-21m \

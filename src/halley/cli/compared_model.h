@@ -1,4 +1,4 @@
-// A model that `halley compare` is given: MODEL, or MODEL@SETTING,SETTING.
+// A model argument of `halley compare`: MODEL, or MODEL@SETTING,SETTING.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace halley::cli {
 
-/// `defaults` with the model and the settings of `text`: "kv=int8", "precision=low". What follows
-/// the last "@" counts as settings where it has a "=". Throws InputError for other settings.
+/// `defaults` with the model and the settings of `text`: "kv=int8", "precision=low". The
+/// text after the last "@" is settings if it has a "=". Throws InputError for other settings.
 ModelOptions compared_model(const std::string& text, const ModelOptions& defaults);
 
 }  // namespace halley::cli

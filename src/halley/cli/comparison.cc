@@ -13,17 +13,18 @@
 namespace halley::cli {
 namespace {
 
-// A text of this size takes days on any machine; more is a mistake.
+// A text of this size takes days on any machine; a larger one is a mistake.
 constexpr size_t kTextBytesMax = size_t{1} << 30;
 
 }  // namespace
 
 void add_window_options(CLI::App& app, WindowOptions& options) {
   app.add_option("--window", options.window,
-                 "Tokens of a window; windows do not overlap, the first token is not scored")
+                 "Tokens per window; windows do not overlap, and their first token is not scored")
       ->check(CLI::Range(int64_t{2}, int64_t{1} << 30))
       ->capture_default_str();
-  app.add_option("--windows", options.num_windows, "The first N windows alone; 0: the whole text")
+  app.add_option("--windows", options.num_windows,
+                 "Number of windows, from the beginning; 0: the whole text")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 30))
       ->capture_default_str();
 }

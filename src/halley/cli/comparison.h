@@ -1,4 +1,4 @@
-// What `eval` and `compare` share: the text, the reference, and how results are shown.
+// The text, the reference and the output format that `eval` and `compare` share.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct WindowOptions {
 };
 void add_window_options(CLI::App& app, WindowOptions& options);
 
-/// A text and its tokens, as many as the windows ask for.
+/// A text and its tokens, as many as the windows need.
 struct EvalText {
   std::string path;
   std::vector<int32_t> ids;
@@ -28,21 +28,21 @@ struct EvalText {
 EvalText load_eval_text(const std::string& model, const std::string& path,
                         const WindowOptions& windows);
 
-/// What models are compared with: another model, or the log probabilities that a logits file holds.
+/// The reference of a comparison: another model, or the log probabilities of a logits file.
 class Reference {
  public:
-  /// `path` is a model's folder or a file of `halley eval --logits`. Threads and self-check are
-  /// those of `like`. Throws InputError where `kv_dtype` is given for a file.
+  /// `path` is a model's directory or a file of `halley eval --logits`. Threads and self-check are
+  /// those of `like`. Throws InputError if `kv_dtype` is given for a file.
   Reference(const std::string& path, const ModelOptions& like, const std::string& kv_dtype);
 
-  /// Nothing for a file.
+  /// Does nothing for a file.
   LoadedModel* model() { return model_ ? &*model_ : nullptr; }
   const std::string& path() const { return options_.model; }
-  KvDType kv_dtype() const;  // of a model
+  KvDType kv_dtype() const;  // only for a model
   int64_t vocab_size() const;
 
-  /// The logits of this text. Throws InputError where the reference's tokens or windows are others.
-  /// The text must outlive the result.
+  /// The logits of this text. Throws InputError if the reference has other tokens or windows. The
+  /// text must outlive the result.
   ReferenceLogits start(const EvalText& text, const WindowOptions& windows);
 
  private:
@@ -52,17 +52,17 @@ class Reference {
   std::unique_ptr<WindowForward> forward_;
 };
 
-/// {"value", "low", "high"}; the bounds are null where there is no interval.
+/// {"value", "low", "high"}; the bounds are null if there is no interval.
 OrderedJson json_of(const Estimate& estimate);
 /// All measures of a comparison.
 OrderedJson json_of(const LogitComparison& comparison);
 /// "0.0123 [0.0101, 0.0145]".
 std::string in_words(const Estimate& estimate, int num_digits);
 
-/// The type that the model's cache gets.
+/// The type of the model's KV cache.
 KvDType kv_dtype_of(const ModelOptions& options, const CausalLm& model);
 
-/// How the intervals come about, in a line.
+/// One line that explains the intervals.
 inline constexpr const char* kIntervalsInWords =
     "95 % intervals: means by windows as clusters with Student's t; top-1 by Wilson over tokens";
 

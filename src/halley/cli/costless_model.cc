@@ -44,7 +44,7 @@ class CostlessRunner final : public StepRunner {
     HALLEY_CHECK(!num_choices_.empty());
     const int64_t period_ns = times_.period_ns.load(std::memory_order_relaxed);
     if (period_ns > 0) {
-      // After a pause the beat starts anew, instead of making up for what nobody asked for.
+      // After a pause the period starts anew; missed steps are not made up for.
       next_ns_ = std::max(next_ns_ + period_ns, monotonic_ns());
       sleep_until(next_ns_);
     }
@@ -59,7 +59,7 @@ class CostlessRunner final : public StepRunner {
 
  private:
   StepTimes& times_;
-  std::deque<size_t> num_choices_;  // of the steps in flight
+  std::deque<size_t> num_choices_;  // one for each step in flight
   int64_t num_steps_ = 0;
   int64_t next_ns_ = 0;
   StepResult result_;

@@ -1,4 +1,4 @@
-// The options of the engine that every command with an engine of its own has.
+// The engine options of every command that runs an engine.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@ namespace halley::cli {
 /// --max-num-batched-tokens, --block-size, --kv-cache-memory-bytes and --enable-prefix-caching.
 void add_engine_options(CLI::App& app, EngineConfig& config);
 
-/// --max-num-seqs, where several run at once.
+/// --max-num-seqs, for commands that run several sequences at once.
 void add_num_seqs_option(CLI::App& app, EngineConfig& config);
 
-/// An option of the group "Engine" for a whole number of at least `min`.
+/// An option of the group "Engine" for an integer of at least `min`.
 void add_engine_number(CLI::App& app, const std::string& name, int64_t& value, int64_t min,
                        const std::string& text);
 

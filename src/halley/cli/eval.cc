@@ -1,5 +1,5 @@
-// `halley eval`: how well a model predicts a text, how far it is from a reference, and how often it
-// picks the right one of several answers.
+// `halley eval`: perplexity of a model on a text, its divergence from a reference, and its accuracy
+// on multiple-choice tasks.
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
@@ -43,7 +43,7 @@ auto progress_of(ProgressBar& bar) {
   };
 }
 
-// Perplexity alone; writes the logits file where one is asked for.
+// Computes perplexity, and writes the logits file if --logits is given.
 OrderedJson eval_alone(const EvalOptions& options, LoadedModel& loaded, const EvalText& text) {
   const int64_t window = options.windows.window;
   std::unique_ptr<LogitsFile> logits_file;
@@ -129,7 +129,7 @@ void eval_text(const EvalOptions& options, LoadedModel& loaded, Reference* refer
   std::cout << json.dump() << '\n';
 }
 
-// The items of a file, and the choices of all of them in tokens.
+// The items of a file, and all their choices as tokens.
 struct Task {
   std::vector<ChoiceItem> items;
   std::vector<EncodedChoice> choices;
@@ -221,28 +221,29 @@ int run_eval(const EvalOptions& options) {
 }  // namespace
 
 Run add_eval(CLI::App& parent) {
-  CLI::App& app =
-      *parent.add_subcommand("eval", "Perplexity of a text, divergence from a reference");
+  CLI::App& app = *parent.add_subcommand(
+      "eval", "Measure perplexity, divergence from a reference, and accuracy on tasks");
   auto options = std::make_shared<EvalOptions>();
   add_model_options(app, options->model);
-  app.add_option("--perplexity", options->texts, "The text, UTF-8; repeat for several")
+  app.add_option("--perplexity", options->texts, "Text file, UTF-8; repeat for several")
       ->allow_extra_args(false);
   app.add_option("--tasks", options->tasks,
-                 "Multiple choice, one JSON object a line with the fields of PIQA, ARC, HellaSwag "
-                 "or WinoGrande: accuracy, also by log likelihood per byte, with standard errors")
+                 "Multiple-choice task: one JSON object per line with the fields of PIQA, ARC, "
+                 "HellaSwag or WinoGrande. Prints accuracy, also by log likelihood per byte, with "
+                 "standard errors")
       ->allow_extra_args(false);
   add_window_options(app, options->windows);
   CLI::Option* logits =
       app.add_option("--logits", options->logits,
-                     "Also write every scored row's log probabilities (safetensors; 2 bytes a "
-                     "value)");
+                     "Also write every scored row's log probabilities (safetensors; 2 bytes "
+                     "each)");
   app.add_option("--reference", options->reference,
                  "Compare with this model, or with the log probabilities in a file that --logits "
                  "wrote: perplexity ratio, KL divergence and top-1 agreement")
       ->excludes(logits);
   add_kv_option(app, "--reference-kv-dtype", options->reference_kv_dtype,
                 "Type of the reference's KV cache");
-  app.add_flag("--json", options->is_json, "One JSON object a text instead of words");
+  app.add_flag("--json", options->is_json, "One JSON object per text instead of a table");
   app.footer(R"(Examples:
   halley eval models/demo-21m --perplexity testdata/text/docs_heldout.txt --window 1024
   halley eval models/demo-21m --perplexity testdata/text/docs_heldout.txt --kv-dtype int4 \

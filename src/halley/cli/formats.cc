@@ -18,8 +18,8 @@
 namespace halley::cli {
 namespace {
 
-/// The kernels that run the problem, those first that are preferred; on any machine, so that the
-/// table is the same everywhere.
+/// The kernels that run the problem on any machine, preferred ones first. The table is the same
+/// everywhere.
 std::vector<std::string> kernels_for(const GemmProblem& problem) {
   std::vector<std::string> names;
   for (const GemmKernel& kernel : cpu_gemm_kernels()) {
@@ -39,10 +39,10 @@ std::string joined(const std::vector<std::string>& names) {
   return text;
 }
 
-/// The kernel by which a GPU of compute capability 9.0 runs such a weight, or the form in which it
-/// lies there, by the same rules that load it, for activations of f16 (f32 where the weight is
-/// f32). Behind it stands the kernel of GPUs before it, where there is one: the engine does not run
-/// there. "" in builds without CUDA.
+/// The kernel with which a GPU of compute capability 9.0 runs such a weight, or else the weight's
+/// storage format there, by the same rules that load it, for f16 activations (f32 if the weight is
+/// f32). The kernel of older GPUs follows, if there is one: the engine does not run there. "" in
+/// builds without CUDA.
 std::string on_cuda([[maybe_unused]] const GemmProblem& problem) {
 #ifdef HALLEY_HAS_CUDA
   const auto kernel = [](const char* name) { return str("`", name, "`"); };
@@ -72,8 +72,8 @@ std::string on_cuda([[maybe_unused]] const GemmProblem& problem) {
     return kernel(cuda::gemv_kernel_name(cuda::gemv_shape(problem).bits));
   }
   const cuda::WeightForm form = cuda::weight_form(problem, DType::kF16);
-  if (form.is_codes()) return str(form.dtype, " codes");
-  return form.why_numbers.empty() ? "as it is" : "decoded to 16 bits";
+  if (form.is_codes()) return str("quantized, ", form.dtype);
+  return form.why_numbers.empty() ? "as it is" : "dequantized to 16 bits";
 #else
   return {};
 #endif
@@ -113,7 +113,7 @@ OrderedJson json_table() {
 
 Run add_formats(CLI::App& parent) {
   CLI::App& app = *parent.add_subcommand(
-      "formats", "Which checkpoints load, and the kernels that run them, preferred ones first");
+      "formats", "List checkpoint formats and the kernels that run them, preferred ones first");
   auto is_json = std::make_shared<bool>(false);
   app.add_flag("--json", *is_json, "A JSON array instead of a Markdown table");
   app.footer(R"(Examples:

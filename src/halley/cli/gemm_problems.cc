@@ -43,8 +43,8 @@ Times time_nested_low(const CudaContext& context, CublasLtGemm& lt, std::string_
   return cuda::time_nested_fp8(context, lt, options);
 }
 
-Times time_few_rows(const CudaContext& context, CublasLtGemm&, std::string_view name,
-                    const TimeGemmOptions& options) {
+Times time_small_m(const CudaContext& context, CublasLtGemm&, std::string_view name,
+                   const TimeGemmOptions& options) {
   const auto problems = cuda::timed_gemv_problems();
   const auto found = std::find_if(problems.begin(), problems.end(),
                                   [&](const auto& problem) { return problem.name == name; });
@@ -52,28 +52,29 @@ Times time_few_rows(const CudaContext& context, CublasLtGemm&, std::string_view 
   return cuda::time_gemv(context, *found, options);
 }
 
-constexpr std::string_view kOfNumbers[] = {"f16"};
-constexpr std::string_view kOfCodes[] = {"f16", "fp8_tensor", "fp8_row", "s8"};
+constexpr std::string_view kFloatPeers[] = {"f16"};
+constexpr std::string_view kQuantizedPeers[] = {"f16", "fp8_tensor", "fp8_row", "s8"};
 
 constexpr GemmBenchProblem kProblems[] = {
-    {"f16", "f16", time_plain, kOfNumbers, false},
-    {"fp8_tensor", "e4m3, one scale each", time_plain, kOfCodes, false},
-    {"fp8_row", "e4m3, a scale for each row and output", time_plain, kOfCodes, false},
-    {"s8", "s8, a scale for each row and output", time_plain, kOfCodes, false},
-    {"u4_s8", "W4A8, a scale for each output", time_mixed<cuda::MixedKind::kU4S8>, kOfCodes},
-    {"u4_group_s8", "W4A8 in groups of 128", time_mixed<cuda::MixedKind::kU4GroupS8>, kOfCodes},
-    {"w4ax", "W4Ax, four of five blocks of activations in 4 bits", time_w4ax, kOfCodes},
-    {"u4_f16", "W4A16 in groups of 128", time_mixed<cuda::MixedKind::kU4F16>, kOfNumbers},
-    {"u4_bf16", "the same in bf16", time_mixed<cuda::MixedKind::kU4Bf16>, kOfNumbers},
-    {"u8_f16", "W8A16 in groups of 128", time_mixed<cuda::MixedKind::kU8F16>, kOfNumbers},
-    {"u8_bf16", "the same in bf16", time_mixed<cuda::MixedKind::kU8Bf16>, kOfNumbers},
-    {"nested_f16", "f16 in two planes", time_nested, kOfNumbers},
-    {"nested_fp8", "the upper one of two planes in e4m3", time_nested_low, kOfCodes},
-    {"u3_f16", "W3A16 in groups of 128, few rows", time_few_rows, kOfNumbers},
-    {"u2_f16", "W2A16, the same", time_few_rows, kOfNumbers},
-    {"u1_f16", "W1A16, the same", time_few_rows, kOfNumbers},
-    {"u2_s8", "W2A8, a scale for each output, few rows", time_few_rows, kOfCodes},
-    {"u1_s8", "W1A8, the same", time_few_rows, kOfCodes},
+    {"f16", "f16", time_plain, kFloatPeers, false},
+    {"fp8_tensor", "FP8 e4m3, per-tensor scales", time_plain, kQuantizedPeers, false},
+    {"fp8_row", "FP8 e4m3, per-token and per-channel scales", time_plain, kQuantizedPeers, false},
+    {"s8", "INT8, per-token and per-channel scales", time_plain, kQuantizedPeers, false},
+    {"u4_s8", "W4A8, per-channel scales", time_mixed<cuda::MixedKind::kU4S8>, kQuantizedPeers},
+    {"u4_group_s8", "W4A8, groups of 128", time_mixed<cuda::MixedKind::kU4GroupS8>,
+     kQuantizedPeers},
+    {"w4ax", "W4Ax, four of five k-blocks of activations in 4 bits", time_w4ax, kQuantizedPeers},
+    {"u4_f16", "W4A16, groups of 128", time_mixed<cuda::MixedKind::kU4F16>, kFloatPeers},
+    {"u4_bf16", "W4A16 in bf16, groups of 128", time_mixed<cuda::MixedKind::kU4Bf16>, kFloatPeers},
+    {"u8_f16", "W8A16, groups of 128", time_mixed<cuda::MixedKind::kU8F16>, kFloatPeers},
+    {"u8_bf16", "W8A16 in bf16, groups of 128", time_mixed<cuda::MixedKind::kU8Bf16>, kFloatPeers},
+    {"nested_f16", "f16 weights in two planes of 8 bits", time_nested, kFloatPeers},
+    {"nested_fp8", "the upper of two planes, in e4m3", time_nested_low, kQuantizedPeers},
+    {"u3_f16", "W3A16, groups of 128, small M", time_small_m, kFloatPeers},
+    {"u2_f16", "W2A16, groups of 128, small M", time_small_m, kFloatPeers},
+    {"u1_f16", "W1A16, groups of 128, small M", time_small_m, kFloatPeers},
+    {"u2_s8", "W2A8, per-channel scales, small M", time_small_m, kQuantizedPeers},
+    {"u1_s8", "W1A8, per-channel scales, small M", time_small_m, kQuantizedPeers},
 };
 
 constexpr ProblemRatio kRatios[] = {

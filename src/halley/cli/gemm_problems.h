@@ -1,4 +1,4 @@
-// The problems of `halley bench gemm`: how each is timed, and what it is compared with.
+// The problems of `halley bench gemm`: how each is timed, and which problems it is compared with.
 #pragma once
 
 #include <span>
@@ -14,13 +14,13 @@ namespace halley::cli {
 
 struct GemmBenchProblem {
   std::string_view name;
-  /// Weights and activations, in words.
+  /// Describes weights and activations.
   std::string_view what;
   std::vector<cuda::GemmTime> (*time)(const CudaContext& context, cuda::CublasLtGemm& lt,
                                       std::string_view name, const cuda::TimeGemmOptions& options);
   /// Problems whose activations lose no more than these.
   std::span<const std::string_view> peers;
-  /// Kernels are of compute capability 9.0 alone.
+  /// Its kernels need compute capability 9.0.
   bool needs_hopper = true;
 };
 

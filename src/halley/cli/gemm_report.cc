@@ -17,7 +17,7 @@
 namespace halley::cli {
 namespace {
 
-constexpr const char* kEarly = ", early starts";
+constexpr const char* kPdl = ", PDL";
 
 std::string fixed(double number, int digits) {
   std::array<char, 32> text{};
@@ -25,7 +25,7 @@ std::string fixed(double number, int digits) {
   return text.data();
 }
 
-/// Of launches as models make them: programmatic dependent ones where the kernel has them.
+/// The time of the launch that models use: with PDL if the kernel supports it.
 double model_microseconds(const cuda::GemmTime& time) {
   return time.time.early_microseconds.value_or(time.time.microseconds);
 }
@@ -34,7 +34,7 @@ OrderedJson json_of(const std::optional<double>& number) {
   return number.has_value() ? OrderedJson(*number) : OrderedJson(nullptr);
 }
 
-/// A line of a table that has a column for each number of rows.
+/// A line of a table with a column for each M.
 struct Line {
   std::string name;
   std::map<int64_t, double> numbers = {};
@@ -49,7 +49,7 @@ void print_lines(const char* title, const std::vector<Line>& lines) {
   for (const Line& line : lines) {
     for (const auto& [M, number] : line.numbers) rows.insert(M);
   }
-  std::printf("\n%s\n%-46s", title, "rows of X");
+  std::printf("\n%s\n%-46s", title, "M");
   for (const int64_t M : rows) std::printf(" %7lld", static_cast<long long>(M));
   for (const Line& line : lines) {
     if (line.numbers.empty()) continue;
@@ -69,22 +69,22 @@ void print_means(const std::vector<ProblemMean>& means) {
   std::vector<Line> over, above;
   for (const GemmBenchProblem& problem : gemm_bench_problems()) {
     const std::string name(problem.name);
-    Line apart = {name}, early = {name + kEarly}, peer = {name + ", cuBLASLt's best"};
-    Line above_apart = {name}, above_early = {name + kEarly};
+    Line apart = {name}, pdl = {name + kPdl}, peer = {name + ", best cuBLASLt"};
+    Line above_apart = {name}, above_pdl = {name + kPdl};
     for (const ProblemMean& mean : means) {
       if (mean.problem != name) continue;
       apart.add(mean.M, mean.over_floor);
-      early.add(mean.M, mean.early_over_floor);
+      pdl.add(mean.M, mean.pdl_over_floor);
       peer.add(mean.M, mean.peer_over_floor);
       if (mean.M != least) continue;
       above_apart.add(mean.M, mean.above_floor);
-      above_early.add(mean.M, mean.early_above_floor);
+      above_pdl.add(mean.M, mean.pdl_above_floor);
     }
-    over.insert(over.end(), {apart, early, peer});
-    above.insert(above.end(), {above_apart, above_early});
+    over.insert(over.end(), {apart, pdl, peer});
+    above.insert(above.end(), {above_apart, above_pdl});
   }
-  print_lines("Time by floor, geometric mean of the shapes", over);
-  print_lines("Time less floor in us, mean of the shapes", above);
+  print_lines("Time / floor, geometric mean over the shapes", over);
+  print_lines("Time - floor in us, mean over the shapes", above);
 }
 
 void print_ratios(const std::vector<RatioMean>& means) {
@@ -92,38 +92,37 @@ void print_ratios(const std::vector<RatioMean>& means) {
   std::vector<Line> lines;
   for (const ProblemRatio& ratio : gemm_bench_ratios()) {
     const std::string name = name_of(ratio);
-    Line apart = {name}, early = {name + kEarly};
+    Line apart = {name}, pdl = {name + kPdl};
     for (const RatioMean& mean : means) {
       if (mean.name != name) continue;
       apart.add(mean.M, mean.ratio);
-      early.add(mean.M, mean.early_ratio);
+      pdl.add(mean.M, mean.pdl_ratio);
     }
-    lines.insert(lines.end(), {apart, early});
+    lines.insert(lines.end(), {apart, pdl});
   }
-  print_lines("Times by those of others, geometric mean of the shapes", lines);
+  print_lines("Time / time of another problem, geometric mean over the shapes", lines);
 }
 
 }  // namespace
 
 GemmSummary summarize(const std::vector<cuda::GemmTime>& times) {
-  std::vector<TimedProduct> products;
+  std::vector<GemmTiming> gemms;
   for (const cuda::GemmTime& time : times) {
-    products.push_back({.problem = time.problem,
-                        .is_chosen = time.is_chosen,
-                        .is_cublaslt = time.kernel.find("cublaslt") != std::string::npos,
-                        .N = time.N,
-                        .K = time.K,
-                        .M = time.M,
-                        .time = time.time.microseconds,
-                        .early_time = time.time.early_microseconds,
-                        .floor = time.floor_microseconds});
+    gemms.push_back({.problem = time.problem,
+                     .is_chosen = time.is_chosen,
+                     .is_cublaslt = time.kernel.find("cublaslt") != std::string::npos,
+                     .N = time.N,
+                     .K = time.K,
+                     .M = time.M,
+                     .time = time.time.microseconds,
+                     .pdl_time = time.time.early_microseconds,
+                     .floor = time.floor_microseconds});
   }
   std::vector<ProblemPeers> problems;
   for (const GemmBenchProblem& problem : gemm_bench_problems()) {
     problems.push_back({problem.name, problem.peers});
   }
-  return {.means = means_of(products, problems),
-          .ratios = ratios_of(products, gemm_bench_ratios())};
+  return {.means = means_of(gemms, problems), .ratios = ratios_of(gemms, gemm_bench_ratios())};
 }
 
 OrderedJson json_of(const cuda::GemmTime& time) {
@@ -147,9 +146,9 @@ OrderedJson json_of(const cuda::GemmTime& time) {
           {"tuned", time.tuned}};
 }
 
-std::vector<cuda::GemmTime> products_of(const OrderedJson& json, const std::string& file) {
+std::vector<cuda::GemmTime> gemms_of(const OrderedJson& json, const std::string& file) {
   const auto is_time = [](double number) { return number > 0 && number < 1e12; };
-  // Files of 0.1.0 have the older name alone.
+  // Files of 0.1.0 have only the older name.
   const auto rejections_of = [](const OrderedJson& row) {
     return row.at(row.contains("rejected") ? "rejected" : "refused").get<std::string>();
   };
@@ -165,14 +164,14 @@ std::vector<cuda::GemmTime> products_of(const OrderedJson& json, const std::stri
                              .M = row.at("M").get<int64_t>(),
                              .time = {.microseconds = row.at("us").get<double>()},
                              .floor_microseconds = row.at("floor_us").get<double>()};
-      const OrderedJson& early = row.at("us_early");
-      if (!early.is_null()) time.time.early_microseconds = early.get<double>();
+      const OrderedJson& pdl = row.at("us_early");
+      if (!pdl.is_null()) time.time.early_microseconds = pdl.get<double>();
       const double best = model_microseconds(time);
       if (!is_time(time.time.microseconds) || !is_time(best) || !is_time(time.floor_microseconds)) {
         throw InputError(str(file, ": expected times above 0, got ", row.dump(), "."));
       }
       time.weight_bytes = row.at("weight_tera_bytes_per_s").get<double>() * best * 1e6;
-      time.tuned = row.value("tuned", std::string());  // files of earlier programs have none
+      time.tuned = row.value("tuned", std::string());  // files of earlier versions have none
       times.push_back(std::move(time));
     }
     return times;
@@ -189,17 +188,17 @@ OrderedJson json_of(const GemmSummary& summary) {
                      {"M", mean.M},
                      {"num_shapes", mean.num_shapes},
                      {"over_floor", mean.over_floor},
-                     {"early_over_floor", json_of(mean.early_over_floor)},
+                     {"early_over_floor", json_of(mean.pdl_over_floor)},
                      {"cublaslt_over_floor", json_of(mean.peer_over_floor)},
                      {"above_floor_us", mean.above_floor},
-                     {"early_above_floor_us", json_of(mean.early_above_floor)}});
+                     {"early_above_floor_us", json_of(mean.pdl_above_floor)}});
   }
   for (const RatioMean& mean : summary.ratios) {
     ratios.push_back({{"name", mean.name},
                       {"M", mean.M},
                       {"num_shapes", mean.num_shapes},
                       {"ratio", mean.ratio},
-                      {"early_ratio", json_of(mean.early_ratio)}});
+                      {"early_ratio", json_of(mean.pdl_ratio)}});
   }
   return {{"problems", std::move(means)}, {"ratios", std::move(ratios)}};
 }
@@ -210,14 +209,14 @@ std::string render_shares(const GemmSummary& summary) {
       {"u4_f16", "W4A16"}, {"nested_f16", "f16 in planes"}, {"fp8_tensor", "FP8"},
   };
   Plot plot;
-  plot.title = "Products of linear layers on a GPU";
-  plot.x_label = "rows of X";
+  plot.title = "GEMMs of linear layers on a GPU";
+  plot.x_label = "M";
   plot.y_label = "share of the roofline in percent, geometric mean of all layers";
   for (const auto& [problem, label] : kLines) {
     PlotLine line = {label, {}};
     for (const ProblemMean& mean : summary.means) {
       if (mean.problem != problem) continue;
-      const double over_floor = mean.early_over_floor.value_or(mean.over_floor);
+      const double over_floor = mean.pdl_over_floor.value_or(mean.over_floor);
       line.points.emplace_back(static_cast<double>(mean.M), 100 / over_floor);
     }
     if (!line.points.empty()) plot.lines.push_back(std::move(line));
@@ -225,16 +224,16 @@ std::string render_shares(const GemmSummary& summary) {
   return render_svg(plot);
 }
 
-void print_products(const std::vector<cuda::GemmTime>& times) {
-  std::printf("%-12s %7s %7s %6s %9s %9s %9s %9s  %s\n", "problem", "N", "K", "M", "us", "early us",
+void print_gemms(const std::vector<cuda::GemmTime>& times) {
+  std::printf("%-12s %7s %7s %6s %9s %9s %9s %9s  %s\n", "problem", "N", "K", "M", "us", "PDL us",
               "floor us", "roofline", "kernel");
   for (const cuda::GemmTime& time : times) {
-    const std::optional<double>& early = time.time.early_microseconds;
-    const double best = early.value_or(time.time.microseconds);
+    const std::optional<double>& pdl = time.time.early_microseconds;
+    const double best = pdl.value_or(time.time.microseconds);
     std::printf("%-12s %7lld %7lld %6lld %9.2f %9s %9.2f %7.1f %%  %s%s\n", time.problem.c_str(),
                 static_cast<long long>(time.N), static_cast<long long>(time.K),
                 static_cast<long long>(time.M), time.time.microseconds,
-                early.has_value() ? fixed(*early, 2).c_str() : "-", time.floor_microseconds,
+                pdl.has_value() ? fixed(*pdl, 2).c_str() : "-", time.floor_microseconds,
                 100 * time.floor_microseconds / best, time.is_chosen ? "" : "-",
                 time.kernel.c_str());
   }
@@ -249,7 +248,7 @@ std::vector<std::string> fastest_plans(const std::vector<cuda::GemmTime>& times)
     if (model_microseconds(time) < model_microseconds(*best)) best = &time;
   }
   std::vector<std::string> lines;
-  for (const auto& [product, time] : fastest) lines.push_back(time->tuned);
+  for (const auto& [gemm, time] : fastest) lines.push_back(time->tuned);
   return lines;
 }
 

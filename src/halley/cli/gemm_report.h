@@ -1,4 +1,4 @@
-// What `halley bench gemm` says: its JSON, its tables and its picture.
+// The output of `halley bench gemm`: JSON, tables and an SVG plot.
 #pragma once
 
 #include <string>
@@ -15,26 +15,26 @@ struct GemmSummary {
   std::vector<RatioMean> ratios;
 };
 
-/// Of the problems and ratios of gemm_problems.h.
+/// Summarises the problems and ratios of gemm_problems.h.
 GemmSummary summarize(const std::vector<cuda::GemmTime>& times);
 
-/// Shares and rates are of how models run it: with early starts where the kernel has them.
+/// Shares and rates count the launch that models use: with PDL where the kernel supports it.
 OrderedJson json_of(const cuda::GemmTime& time);
 OrderedJson json_of(const GemmSummary& summary);
 
-/// The products of what the command writes. Throws InputError that names the file.
-std::vector<cuda::GemmTime> products_of(const OrderedJson& json, const std::string& file);
+/// Reads the GEMMs from the JSON that the command writes. Throws InputError that names the file.
+std::vector<cuda::GemmTime> gemms_of(const OrderedJson& json, const std::string& file);
 
-void print_products(const std::vector<cuda::GemmTime>& times);
+void print_gemms(const std::vector<cuda::GemmTime>& times);
 void print_summary(const GemmSummary& summary);
 
-/// The lines of a table of measured plans (GemmTime::tuned) of the fastest plan of each problem,
-/// shape and number of rows, as models run it.
+/// The fastest plan of each problem, shape and M, as models run it, as lines of a table of tuned
+/// plans (GemmTime::tuned).
 std::vector<std::string> fastest_plans(const std::vector<cuda::GemmTime>& times);
 void print_fastest_plans(const std::vector<cuda::GemmTime>& times);
 
-/// Shares of the roofline of what layers run by number of rows, as SVG; of problems that have
-/// kernels for all of them.
+/// Plots the share of the roofline over M for the kernels that layers run, as SVG. Only problems
+/// with kernels for every M have a line.
 std::string render_shares(const GemmSummary& summary);
 
 }  // namespace halley::cli

@@ -38,7 +38,7 @@ TEST(FastestPlans, AreOnePerShapeAsModelsRunThem) {
   std::vector<GemmTime> times = {time_of("w4ax", 16, 9, 5), time_of("w4ax", 16, 6, 6),
                                  time_of("w4ax", 64, 8, 8), time_of("f16", 16, 1, 1)};
   times[0].tuned = "first";
-  times[1].tuned = "second";  // faster alone, not behind another kernel
+  times[1].tuned = "second";  // faster alone, not after another kernel
   times[2].tuned = "third";
   EXPECT_THAT(fastest_plans(times), ElementsAre("first", "third"));
   EXPECT_THAT(fastest_plans({}), IsEmpty());
@@ -51,7 +51,7 @@ TEST(GemmReport, ReadsWhatItWrote) {
   first.tuned = "a line";
   GemmTime second = time_of("f16", 16, 9, 5);
   second.time.early_microseconds.reset();
-  const std::vector<GemmTime> read = products_of(saved({first, second}), "a file");
+  const std::vector<GemmTime> read = gemms_of(saved({first, second}), "a file");
   ASSERT_EQ(read.size(), 2U);
   EXPECT_EQ(read[0].problem, "u4_f16");
   EXPECT_EQ(read[0].kernel, "a kernel");
@@ -69,7 +69,7 @@ TEST(GemmReport, ReadsWhatItWrote) {
 TEST(GemmReport, ReadsFilesWithoutLinesOfPlans) {
   OrderedJson json = saved({time_of("f16", 16, 9, 5)});
   json["products"][0].erase("tuned");
-  EXPECT_EQ(products_of(json, "a file").at(0).tuned, "");
+  EXPECT_EQ(gemms_of(json, "a file").at(0).tuned, "");
 }
 
 TEST(GemmReport, SharesAndRatesAreOfHowModelsRunIt) {
@@ -80,9 +80,9 @@ TEST(GemmReport, SharesAndRatesAreOfHowModelsRunIt) {
 }
 
 TEST(GemmReport, RejectsOtherFiles) {
-  EXPECT_THAT([] { products_of(OrderedJson::object(), "a.json"); },
+  EXPECT_THAT([] { gemms_of(OrderedJson::object(), "a.json"); },
               ThrowsMessage<InputError>(HasSubstr("a.json: expected what `halley bench gemm")));
-  EXPECT_THAT([] { products_of(saved({time_of("f16", 1, 0, 1)}), "a.json"); },
+  EXPECT_THAT([] { gemms_of(saved({time_of("f16", 1, 0, 1)}), "a.json"); },
               ThrowsMessage<InputError>(HasSubstr("expected times above 0")));
 }
 

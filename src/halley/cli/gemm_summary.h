@@ -1,5 +1,4 @@
-// What times of products come to: geometric means over shapes, and ratios of problems. Pure
-// functions.
+// Summarises times of GEMMs: geometric means over shapes, and ratios of problems. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -11,47 +10,48 @@
 
 namespace halley::cli {
 
-/// One kernel's time of one product, in microseconds.
-struct TimedProduct {
+/// The time of one kernel for one GEMM, in microseconds.
+struct GemmTiming {
   std::string problem = {};
-  bool is_chosen = true;     // what a layer runs
-  bool is_cublaslt = false;  // by cuBLASLt, with what it needs around it
+  bool is_chosen = true;     // a layer runs this kernel
+  bool is_cublaslt = false;  // by cuBLASLt, with the kernels that it needs before and after
   int64_t N = 0, K = 0, M = 0;
   double time = 0;
-  std::optional<double> early_time = std::nullopt;  // with early starts, where the kernel has them
+  std::optional<double> pdl_time = std::nullopt;  // with PDL, where the kernel supports it
   double floor = 0;
 
-  double best() const { return early_time.value_or(time); }
+  double best() const { return pdl_time.value_or(time); }
 };
 
-/// A problem's products of one number of rows. The `early` members are of kernels with early
-/// starts, of shapes whose kernel has none without; empty where no kernel has them.
+/// The mean over a problem's GEMMs with the same M. The `pdl` members are for launches with
+/// programmatic dependent launch (PDL); shapes whose kernel does not support it count without. They
+/// are empty if no kernel supports it.
 struct ProblemMean {
   std::string problem;
   int64_t M = 0;
   int num_shapes = 0;
-  double over_floor = 0;  // time by floor, geometric mean of the shapes
-  std::optional<double> early_over_floor;
-  /// The best of cuBLASLt's times of the peers by the same floors.
+  double over_floor = 0;  // time / floor, geometric mean of the shapes
+  std::optional<double> pdl_over_floor;
+  /// cuBLASLt's best time among the peers, over the same floors.
   std::optional<double> peer_over_floor;
-  double above_floor = 0;  // time less floor in microseconds, arithmetic mean of the shapes
-  std::optional<double> early_above_floor;
+  double above_floor = 0;  // time - floor in microseconds, arithmetic mean of the shapes
+  std::optional<double> pdl_above_floor;
 };
 
-/// What cuBLASLt multiplies that a problem is compared with.
+/// The GEMMs of cuBLASLt that a problem is compared with.
 struct ProblemPeers {
   std::string_view problem;
   std::span<const std::string_view> peers;
 };
 
-/// For each problem, in the order of `problems`, and each number of rows, ascending. Problems and
-/// numbers that were not timed are left out; peers count where all shapes have one.
-std::vector<ProblemMean> means_of(std::span<const TimedProduct> products,
+/// One mean for each problem, in the order of `problems`, and each M, ascending. Problems and M
+/// that were not timed are left out; peers count where all shapes have one.
+std::vector<ProblemMean> means_of(std::span<const GemmTiming> gemms,
                                   std::span<const ProblemPeers> problems);
 
 struct ProblemRatio {
   std::string_view problem, over;
-  bool is_over_cublaslt = false;  // of its problem, whatever layers run
+  bool is_over_cublaslt = false;  // `over` is a problem that cuBLASLt runs
 };
 
 /// "u4_group_s8 / u4_s8", "nested_f16 / cuBLASLt f16".
@@ -61,12 +61,12 @@ struct RatioMean {
   std::string name;
   int64_t M = 0;
   int num_shapes = 0;
-  double ratio = 0;                   // of times, geometric mean of the shapes
-  std::optional<double> early_ratio;  // of best(), where the first problem has early starts
+  double ratio = 0;                 // geometric mean over the shapes
+  std::optional<double> pdl_ratio;  // of best(), where the first problem's kernel supports PDL
 };
 
-/// For each ratio and each number of rows, of the shapes that have both.
-std::vector<RatioMean> ratios_of(std::span<const TimedProduct> products,
+/// One mean for each ratio and each M, over the shapes that have both.
+std::vector<RatioMean> ratios_of(std::span<const GemmTiming> gemms,
                                  std::span<const ProblemRatio> ratios);
 
 }  // namespace halley::cli

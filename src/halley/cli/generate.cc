@@ -35,13 +35,13 @@ struct GenerateOptions {
   bool is_json = false;
 };
 
-// What the user asks and what the model makes of it.
+// A prompt as text and as tokens.
 struct Prompt {
-  std::string text;  // as given; empty for ids
+  std::string text;  // empty for --prompt-ids
   std::vector<int32_t> ids;
 };
 
-// Everything that one run of the command needs.
+// All state of one run of the command.
 struct Setup {
   explicit Setup(const GenerateOptions& command_options) : options(command_options) {}
   const GenerateOptions& options;
@@ -206,7 +206,7 @@ void check_usage(const GenerateOptions& options) {
   }
 }
 
-// Ids that the model cannot have must not reach it.
+// The model's embedding has no rows for ids outside of its vocabulary.
 void check_prompt_ids(const std::vector<int32_t>& ids, int64_t vocab_size) {
   for (const int32_t id : ids) {
     if (id < 0 || id >= vocab_size) {
@@ -215,8 +215,8 @@ void check_prompt_ids(const std::vector<int32_t>& ids, int64_t vocab_size) {
   }
 }
 
-// Room for what these prompts can need, not for the longest sequence that the model allows: a model
-// of 128k positions must also run where memory is small.
+// The KV cache fits these prompts, not the longest sequence that the model allows: a model of 128k
+// positions must also run with little memory.
 EngineConfig make_engine_config(const Setup& setup, const std::vector<Prompt>& prompts,
                                 const ModelShape& shape) {
   constexpr int64_t kConversationTokens = 8192;
@@ -291,7 +291,7 @@ Run add_generate(CLI::App& parent) {
                "Use the chat template; without --prompt a conversation from stdin");
   app.add_option("--system", options->system, "With --chat: the system message");
   add_chat_template_option(app, options->chat_template);
-  app.add_flag("--json", options->is_json, "One JSON object a prompt instead of text");
+  app.add_flag("--json", options->is_json, "One JSON object per prompt instead of text");
   add_sampling_options(app, options->sampling);
   add_num_seqs_option(app, options->engine);
   add_engine_options(app, options->engine);

@@ -1,4 +1,4 @@
-// `halley inspect`: what a checkpoint is and what would run, from headers alone.
+// `halley inspect`: shows a checkpoint and the kernels that would run it; reads headers only.
 #include <cstdio>
 #include <iostream>
 #include <map>
@@ -24,7 +24,7 @@ double f16_bytes(const LinearPlan& plan) {
   return 2.0 * static_cast<double>(plan.out_features) * static_cast<double>(plan.in_features);
 }
 
-/// "gemm_f16_hwy", or those of full and of low precision.
+/// "gemm_f16_hwy", or the names of the kernels for full and for low precision.
 std::string kernel_names(const LinearPlan& plan) {
   if (plan.kernel == nullptr) return "-";
   return plan.low_kernel == nullptr ? plan.kernel->name
@@ -35,7 +35,7 @@ std::string kernel_names(const GpuLinearPlan& plan) {
   return plan.low_kernel.empty() ? plan.kernel : str(plan.kernel, ", low ", plan.low_kernel);
 }
 
-/// How many times smaller than in 16 bits the weight is in memory.
+/// The weight's size in 16 bits over its size in memory.
 double compression(const LinearPlan& plan) {
   return plan.packed_bytes == 0 ? 0 : f16_bytes(plan) / static_cast<double>(plan.packed_bytes);
 }
@@ -184,7 +184,7 @@ void print_gpu_parts(const ModelPlan& plan, bool is_verbose) {
   }
 }
 
-/// Which kernels run how much, and why not better-placed ones.
+/// The share of each kernel, and why preferred kernels were rejected.
 void print_totals(const ModelPlan& plan) {
   struct Use {
     int num_weights = 0;
@@ -233,7 +233,7 @@ void print_totals(const ModelPlan& plan) {
               format_bytes(static_cast<double>(plan.kv_bytes_per_token)).c_str());
 }
 
-/// A plan needs no GPU, only code for one.
+/// A plan needs a build with CUDA, but no GPU.
 DeviceChoice planned_device(const std::string& device) {
   if (device.starts_with("cuda") && is_built_with_cuda()) return {.device = "cuda"};
   return choose_device(device);
@@ -243,7 +243,8 @@ DeviceChoice planned_device(const std::string& device) {
 
 Run add_inspect(CLI::App& parent) {
   CLI::App& app = *parent.add_subcommand(
-      "inspect", "Family, shapes, formats, bytes and kernels of a checkpoint; reads no weights");
+      "inspect",
+      "Show family, shapes, formats, bytes and kernels of a checkpoint; reads no weights");
   auto options = std::make_shared<InspectOptions>();
   add_source_options(app, options->model);
   add_device_option(app, options->model, "cpu");

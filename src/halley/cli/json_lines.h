@@ -1,4 +1,4 @@
-// Commands that read one JSON object a line and answer with one a line.
+// Reads one JSON object per line and writes one JSON object per line.
 #pragma once
 
 #include <functional>
@@ -9,11 +9,11 @@
 
 namespace halley::cli {
 
-/// Longest line that is read.
+/// Longest line that is accepted.
 inline constexpr size_t kJsonLineBytesMax = size_t{64} << 20;
 
 /// Calls `answer` for every line of `in` that is not blank and writes what it returns as one line.
-/// Throws InputError that names the line's number where a line is no JSON object or too long;
+/// Throws InputError with the line's number if a line is no JSON object or too long;
 /// InputErrors of `answer` get the number too.
 void for_each_json_line(std::istream& in, std::ostream& out,
                         const std::function<OrderedJson(const OrderedJson& request)>& answer);

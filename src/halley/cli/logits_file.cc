@@ -69,7 +69,7 @@ T read_at(std::span<const std::byte> bytes, size_t index) {
   return value;
 }
 
-// The window that the metadata states; 0 where it states none.
+// The window that the metadata declares; 0 if it declares none.
 int64_t declared_window(const SafetensorsHeader& header) {
   const auto it = header.metadata.find("window");
   if (it == header.metadata.end()) return 0;
@@ -139,7 +139,7 @@ void LogitsReader::check(std::span<const int32_t> ids, int64_t window) const {
 }
 
 std::span<const float> LogitsReader::read(const WindowChunk& chunk) {
-  // Rows of the file: those of each window but its last token.
+  // Rows of the file: one for each token of a window but its last.
   const int64_t first_row =
       chunk.window_begin / window_ * (window_ - 1) + (chunk.first_row - chunk.window_begin);
   const auto vocab_size = static_cast<size_t>(vocab_size_);

@@ -1,5 +1,5 @@
-// The reference logits that later comparisons of a quantized model need: every scored row's log
-// probabilities, 16 bits each.
+// A file of reference logits for later comparisons with quantized models: the log probabilities of
+// every scored row, in 16 bits each.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ class LogitsFile {
   LogitsFile(const std::filesystem::path& path, std::span<const int32_t> token_ids,
              int64_t num_rows, int64_t vocab_size, int64_t window);
 
-  /// Appends the next row. Throws InputError where a logit is not finite.
+  /// Appends the next row. Throws InputError if a logit is not finite.
   void append(std::span<const float> logits, int32_t target_id);
   void finish() { writer_.finish(); }
 
@@ -39,8 +39,8 @@ class LogitsFile {
 /// Reads such a file, which is memory-mapped.
 class LogitsReader {
  public:
-  /// Throws InputError where the file cannot be read or is of another kind, CheckpointError where
-  /// it is damaged.
+  /// Throws InputError if the file cannot be read or is of another kind, CheckpointError if it is
+  /// damaged.
   explicit LogitsReader(const std::filesystem::path& path);
 
   int64_t vocab_size() const { return vocab_size_; }

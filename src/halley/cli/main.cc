@@ -1,5 +1,5 @@
 // The program `halley`: parses the command line, runs a subcommand, and turns errors into one line
-// on stderr and an exit code. This is the only place that does the latter.
+// on stderr and an exit code. No other file maps errors to exit codes.
 #include <array>
 #include <cstdio>
 #include <iostream>

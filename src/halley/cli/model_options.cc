@@ -32,9 +32,10 @@ void add_source_options(CLI::App& app, ModelOptions& options) {
       ->check(CLI::IsMember({"float16", "bfloat16", "float32"}));
   app.add_option("--quant-config", options.quant_config,
                  "With dummy weights: their quantization_config, a JSON object or a file");
-  app.add_option("--quant-override", options.quant_overrides,
-                 "PATTERN=none|{...}|FILE: layers whose format differs from what the checkpoint "
-                 "states; PATTERN is a name, a glob or re:REGEX, the first that matches wins")
+  app.add_option(
+         "--quant-override", options.quant_overrides,
+         "PATTERN=none|{...}|FILE: layers whose format differs from the one that the "
+         "checkpoint declares; PATTERN is a name, a glob or re:REGEX, the first that matches wins")
       ->allow_extra_args(false);
   app.add_option("--require-kernel", options.required_kernels,
                  "Fail unless every layer runs on one of these kernels (repeat, or separate by "
@@ -58,7 +59,7 @@ bool is_device(const std::string& text) {
 void add_device_option(CLI::App& app, ModelOptions& options, const std::string& without) {
   options.device = without == "auto" ? env_string("HALLEY_DEVICE").value_or(without) : without;
   app.add_option("--device", options.device,
-                 "cpu; cuda or cuda:N: a GPU; auto: the GPU where there is one")
+                 "cpu; cuda or cuda:N: a GPU; auto: the GPU if there is one")
       ->check([](const std::string& text) {
         return is_device(text) ? std::string() : str(kDeviceExpected, quote(text));
       })
@@ -93,8 +94,8 @@ void add_kv_option(CLI::App& app, const std::string& name, std::string& value,
                    const std::string& what) {
   app.add_option(name, value,
                  str(what,
-                     ": f32, f16, bf16, int8, int4 or fp8; auto: what the checkpoint asks for, "
-                     "else that of the weights"))
+                     ": f32, f16, bf16, int8, int4 or fp8; auto: the checkpoint's, else "
+                     "that of the weights"))
       ->check([](const std::string& text) {
         if (text == "auto" || kv_dtype_from_name(text)) return std::string();
         return str("expected auto, f32, f16, bf16, int8, int4 or fp8, got ", quote(text));
@@ -104,13 +105,12 @@ void add_kv_option(CLI::App& app, const std::string& name, std::string& value,
 
 void add_gpu_options(CLI::App& app, ModelOptions& options) {
   add_device_option(app, options, "auto");
-  app.add_flag(
-      "--batch-invariant", options.is_batch_invariant,
-      "On a GPU: the same request and seed give the same tokens whatever else runs; slower "
-      "(on the CPU always so)");
+  app.add_flag("--batch-invariant", options.is_batch_invariant,
+               "On a GPU: a request and seed give the same tokens in any batch; slower (on the CPU "
+               "this always holds)");
   add_tuned_plans_option(app, options.tuned_plans);
   app.add_option("--gpu-memory-utilization", options.gpu_memory_utilization,
-                 "Part of a GPU's memory that weights, workspace and KV cache may take")
+                 "Fraction of the GPU's memory for weights, workspace and KV cache")
       ->check([](const std::string& text) {
         double part = 0;
         const bool is_number = CLI::detail::lexical_cast(text, part);
@@ -126,7 +126,7 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
   add_threads_option(app, options.threads);
   add_kv_option(app, "--kv-dtype", options.kv_dtype, "Type of the KV cache");
   app.add_option("--precision", options.precision,
-                 "full or low, of weights that hold both; others run alike in either")
+                 "full or low, for weights that hold both precisions; no effect on others")
       ->check(CLI::IsMember({"full", "low"}))
       ->capture_default_str();
   app.add_flag("--self-check,!--no-self-check", options.has_self_check,
@@ -135,7 +135,7 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
 
 void add_length_option(CLI::App& app, ModelOptions& options) {
   app.add_option("--max-model-len", options.max_model_len,
-                 "Longest sequence, prompt and output; 0: what the model allows")
+                 "Maximum tokens of prompt and output; 0: the model's maximum")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 30))
       ->capture_default_str();
 }
@@ -180,8 +180,8 @@ ModelFiles open_model_files(const ModelOptions& options) {
   if (options.load_format == "dummy") return open_dummy_files(options);
   if (!options.config_name.empty() || !options.quant_config.empty()) {
     throw InputError(
-        "--config and --quant-config: expected --load-format dummy with them; a checkpoint says "
-        "both itself.");
+        "--config and --quant-config: expected --load-format dummy with them; a checkpoint has "
+        "its own.");
   }
   if (options.model.empty()) {
     throw InputError("expected MODEL, a directory with a Hugging Face checkpoint. See --help.");
@@ -194,13 +194,13 @@ ModelFiles open_model_files(const ModelOptions& options) {
 
 namespace {
 
-/// --dtype of a checkpoint; nothing for dummy weights, which are of that type themselves.
+/// --dtype for a checkpoint; nothing for dummy weights, which are stored in that type.
 std::optional<DType> activation_dtype_of(const ModelOptions& options, const DeviceChoice& device) {
   if (options.dtype.empty() || options.load_format == "dummy") return std::nullopt;
   if (device.device == "cpu") {
     throw InputError(
         "--dtype: expected --load-format dummy or a GPU with it; on the CPU activations are "
-        "float32, and a checkpoint says the type of its weights itself.");
+        "float32, and a checkpoint has its own type of weights.");
   }
   if (options.dtype == "float16") return DType::kF16;
   if (options.dtype == "bfloat16") return DType::kBf16;
@@ -248,7 +248,7 @@ std::string kernels_in_words(const ModelPlan& plan) {
 
 namespace {
 
-/// What the model runs on, and why not on a GPU.
+/// Names the device that the model runs on, and why it is no GPU.
 std::string device_in_words(const LoadedModel& loaded, const DeviceChoice& device) {
   if (loaded.plan.device == "cpu") {
     return str("cpu", device.why_not_gpu.empty() ? "" : ", since ", device.why_not_gpu);
@@ -279,7 +279,7 @@ void print_report(const LoadedModel& loaded, const DeviceChoice& device) {
                times.self_check, device_in_words(loaded, device).c_str());
 }
 
-/// Low precision, where a layer of the plan has it.
+/// kLow if --precision asks for it and a layer of the plan has low precision.
 Precision precision_of(const ModelOptions& options, const ModelPlan& plan) {
   if (options.precision == "full") return Precision::kFull;
   const bool is_on_gpu = plan.device != "cpu";

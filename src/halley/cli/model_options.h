@@ -1,4 +1,4 @@
-// The options that every command which runs a model shares, and the loaded model behind them.
+// The options that all commands which run a model share, and the model that they load.
 #pragma once
 
 #include <memory>
@@ -21,14 +21,14 @@ struct ModelOptions {
   std::string model;
   std::string load_format = "auto";  // auto, dummy
   std::string config_name;           // a built-in shape, for dummy weights
-  std::string dtype;                 // of dummy weights; on a GPU of activations
-  std::string quant_config;          // of dummy weights: JSON or a file
+  std::string dtype;                 // dtype of dummy weights; on a GPU, of activations
+  std::string quant_config;          // for dummy weights: JSON or a file
   std::vector<std::string> quant_overrides;
   std::vector<std::string> required_kernels;
   std::string device = "auto";  // auto, cpu, cuda, cuda:N
   double gpu_memory_utilization = 0.9;
-  bool is_batch_invariant = false;  // on a GPU
-  std::string tuned_plans;          // the same: a file
+  bool is_batch_invariant = false;  // only on a GPU
+  std::string tuned_plans;          // only on a GPU: a file
   int threads = 0;                  // 0: all usable cores
   std::string kv_dtype = "auto";
   int64_t max_model_len = 0;
@@ -36,32 +36,31 @@ struct ModelOptions {
   std::string precision = "full";  // full, low
 };
 
-/// MODEL and what decides where weights come from.
+/// Adds MODEL and the options that select the weights.
 void add_source_options(CLI::App& app, ModelOptions& options);
-/// The above and how the model runs.
+/// Adds the source options and those of running the model.
 void add_model_options(CLI::App& app, ModelOptions& options);
 
-/// --device, with what is taken without it; HALLEY_DEVICE instead of "auto".
+/// Adds --device with its default; HALLEY_DEVICE replaces "auto".
 void add_device_option(CLI::App& app, ModelOptions& options, const std::string& without);
 
 /// --device and --gpu-memory-utilization.
 void add_gpu_options(CLI::App& app, ModelOptions& options);
 
-/// Where a model will run.
+/// The device on which a model will run.
 struct DeviceChoice {
   std::string device = "cpu";  // or "cuda"
   int gpu_ordinal = 0;
-  std::string why_not_gpu = {};  // of "auto" that became the CPU in a build with CUDA
+  std::string why_not_gpu = {};  // why "auto" chose the CPU in a build with CUDA
 };
-/// What --device asks for. Throws UnsupportedError or DeviceError where it is a GPU that cannot be
-/// used.
+/// Resolves --device. Throws UnsupportedError or DeviceError if it names a GPU that cannot be used.
 DeviceChoice choose_device(const std::string& device);
 
-/// --threads, and what it asks for.
+/// Adds --threads, and resolves it.
 void add_threads_option(CLI::App& app, int& threads);
 int num_threads_of(int threads);
 
-/// Configuration and weights' headers; nothing is loaded yet.
+/// The configuration and the headers of the weights; no weight is loaded yet.
 struct ModelFiles {
   HfConfig config;
   QuantConfig quant;
@@ -73,11 +72,11 @@ ModelFiles open_model_files(const ModelOptions& options);
 /// weight in two precisions counts for both of its kernels.
 std::string kernels_in_words(const ModelPlan& plan);
 
-/// What the options and HALLEY_KERNEL say of loading on the device.
+/// The loader's options for the device, from the command line and HALLEY_KERNEL.
 LoadOptions load_options_of(const ModelOptions& options, const ModelFiles& files,
                             const DeviceChoice& device = {});
 
-/// A model that can run. The pool must outlive the model.
+/// A loaded model. The pool must outlive the model.
 struct LoadedModel {
   std::unique_ptr<ThreadPool> pool;
   std::unique_ptr<ExecContext> context;
@@ -87,7 +86,7 @@ struct LoadedModel {
   GenerationConfig generation;
   double load_seconds = 0;
 };
-/// Throws InputError where low precision is asked of a model that has none.
+/// Throws InputError for low precision if the model has none.
 /// Shows a progress bar, then warnings and a line about what was loaded, on stderr.
 LoadedModel load_model_files(const ModelOptions& options);
 
@@ -95,10 +94,10 @@ LoadedModel load_model_files(const ModelOptions& options);
 void add_kv_option(CLI::App& app, const std::string& name, std::string& value,
                    const std::string& what);
 
-/// --max-model-len, for commands that run the engine.
+/// Adds --max-model-len, for commands that run the engine.
 void add_length_option(CLI::App& app, ModelOptions& options);
 
-/// The type that --kv-dtype asks for; nothing for "auto".
+/// The type of --kv-dtype; nothing for "auto".
 std::optional<KvDType> parse_kv_dtype(const std::string& name);
 
 }  // namespace halley::cli

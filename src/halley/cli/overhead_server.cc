@@ -14,7 +14,8 @@ namespace halley::cli {
 namespace {
 
 constexpr const char* kName = "costless";
-constexpr size_t kSpareConnections = 64;  // of clients that come while their last one is closed
+constexpr size_t kSpareConnections =
+    64;  // a client may reconnect before its last connection is closed
 
 AppConfig app_config_of() {
   AppConfig config;

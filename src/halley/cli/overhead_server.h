@@ -1,5 +1,5 @@
-// The server that `halley bench serve-overhead` measures: all of `halley serve` around a model that
-// costs nothing.
+// The server that `halley bench serve-overhead` measures: `halley serve` with a model that costs
+// nothing.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@
 namespace halley::cli {
 
 struct OverheadServerOptions {
-  static constexpr int64_t kLengthMax = 4096;  // of prompt and output
+  static constexpr int64_t kLengthMax = 4096;  // tokens of prompt and output
 
   int64_t num_clients = 256;
   int num_http_threads = 2;
 };
 
-/// Serves at 127.0.0.1, at a port that was free, until it is destroyed. `times` must outlive it.
+/// Serves on a free port of 127.0.0.1 until it is destroyed. `times` must outlive it.
 class OverheadServer {
  public:
   OverheadServer(const OverheadServerOptions& options, StepTimes& times);

@@ -1,5 +1,4 @@
-// A progress bar on stderr for long work, when stderr is a terminal and the user did not ask for
-// silence.
+// A progress bar on stderr for long work, shown if stderr is a terminal and --quiet is not given.
 #pragma once
 
 #include <chrono>
@@ -10,13 +9,13 @@ namespace halley::cli {
 /// Draws at most ten times a second; erases itself at the end. Not thread-safe.
 class ProgressBar {
  public:
-  /// `label` stands before the bar: "loading".
+  /// `label` is before the bar: "loading".
   explicit ProgressBar(std::string label);
   ~ProgressBar();
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
-  /// `note` stands behind the bar: "perplexity 31.2".
+  /// `note` is after the bar: "perplexity 31.2".
   void update(double done, double total, const std::string& note = {});
 
  private:

@@ -1,4 +1,4 @@
-// `halley quantize`: a low-precision checkpoint from one in full precision.
+// `halley quantize`: makes a low-precision checkpoint from one in full precision.
 #include <algorithm>
 #include <cstdio>
 #include <iostream>
@@ -44,7 +44,7 @@ struct QuantizeOptions {
   bool is_json = false;
 };
 
-/// The calibration tokens as one number: which text they come from decides the result.
+/// A hash of the calibration tokens, since the text decides the result.
 uint64_t hash_of(std::span<const int32_t> ids) {
   uint64_t hash = 0xCBF29CE484222325u;
   for (const int32_t id : ids) {
@@ -164,31 +164,32 @@ std::string methods_in_words() {
   return text;
 }
 
-/// A flag that says yes or no, or nothing where it is not given.
+/// A flag with a value of yes or no, or nothing if it is not given.
 void add_choice(CLI::App& app, const char* names, std::optional<bool>& value, const char* text) {
   app.add_flag_function(
       names, [&value](int64_t count) { value = count > 0; }, text);
 }
 
 void add_recipe_options(CLI::App& app, RecipeChanges& changes) {
-  app.add_option("--bits", changes.bits, "Of a weight");
-  app.add_option("--group-size", changes.group_size,
-                 "Inputs that share a scale; -1: one scale for each output");
-  add_choice(app, "--symmetric,!--asymmetric", changes.is_symmetric, "Grids without zero points");
+  app.add_option("--bits", changes.bits, "Bits per weight");
+  app.add_option("--group-size", changes.group_size, "Group size; -1: per-channel scales");
+  add_choice(app, "--symmetric,!--asymmetric", changes.is_symmetric,
+             "Quantize without zero points");
   add_choice(app, "--desc-act,!--no-desc-act", changes.has_act_order,
-             "Columns by descending activation");
+             "Quantize columns by descending activation (act-order)");
   add_choice(app, "--static-groups,!--no-static-groups", changes.has_static_groups,
-             "Grids fixed beforehand, so that groups stay in the order of the file");
-  app.add_option("--damp", changes.damp, "Share of the mean diagonal that is added to it");
-  app.add_option("--alpha", changes.alpha, "Strength of the smoothing of block inputs");
+             "Fix the scales of groups beforehand, so that columns keep their order in the file");
+  app.add_option("--damp", changes.damp,
+                 "Damping: fraction of the Hessian's mean diagonal that is added to it");
+  app.add_option("--alpha", changes.alpha, "Strength of activation smoothing");
   app.add_option("--s8-share", changes.s8_share_max,
-                 "Largest share of activation blocks in 8 bits");
+                 "Largest fraction of activation blocks in 8 bits");
   app.add_option("--kv-bits", changes.kv_bits,
-                 "Of the KV cache that the checkpoint asks for: 16, 8, 4");
+                 "Bits of the KV cache that the checkpoint requests: 16, 8, 4");
   add_choice(app, "--static-activations,!--dynamic-activations", changes.is_activation_static,
-             "Scales of activations from the calibration text");
+             "Fix activation scales from the calibration text");
   app.add_flag("--per-tensor", changes.is_per_tensor,
-               "8-bit floats: one scale for a whole weight, not for each output");
+               "FP8: per-tensor instead of per-channel scales");
   app.add_option("--without", changes.without, "Techniques of the method to leave out")
       ->delimiter(',');
 }
@@ -196,11 +197,12 @@ void add_recipe_options(CLI::App& app, RecipeChanges& changes) {
 }  // namespace
 
 Run add_quantize(CLI::App& parent) {
-  CLI::App& app = *parent.add_subcommand("quantize", "Makes a low-precision checkpoint");
+  CLI::App& app = *parent.add_subcommand("quantize", "Make a low-precision checkpoint");
   auto options = std::make_shared<QuantizeOptions>();
-  app.add_option("MODEL", options->model, "Folder of a checkpoint in full precision")->required();
-  app.add_option("--method", options->method, "See below")->required();
-  app.add_option("--out", options->out, "Folder to be made; until it is complete: OUT.partial")
+  app.add_option("MODEL", options->model, "Directory of a checkpoint in full precision")
+      ->required();
+  app.add_option("--method", options->method, "Method, see below")->required();
+  app.add_option("--out", options->out, "Directory to create; OUT.partial until it is complete")
       ->required();
   app.add_option("--calibrate", options->text, "Calibration text, UTF-8")->required();
   add_recipe_options(app, options->changes);
@@ -210,10 +212,10 @@ Run add_quantize(CLI::App& parent) {
   app.add_option("--num-samples", options->num_samples, "Calibration sequences")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
       ->capture_default_str();
-  app.add_option("--sample-length", options->sample_length, "Tokens of each")
+  app.add_option("--sample-length", options->sample_length, "Tokens per calibration sequence")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
       ->capture_default_str();
-  app.add_option("--worst", options->num_worst, "Layers to list as the worst")
+  app.add_option("--worst", options->num_worst, "Number of worst layers to list")
       ->capture_default_str();
   add_threads_option(app, options->threads);
   app.add_flag("--json", options->is_json, "One JSON object instead of text");

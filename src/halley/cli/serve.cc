@@ -1,4 +1,4 @@
-// `halley serve`: the OpenAI API over HTTP until a signal ends it.
+// `halley serve`: serves the OpenAI API over HTTP until a signal ends it.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -43,8 +43,9 @@ namespace {
 
 constexpr size_t kKeyFileBytesMax = 1 << 20;
 constexpr std::chrono::milliseconds kGoodbyeLimit{2000};  // for answers that are being sent
-constexpr int64_t kOtherFiles = 256;  // beside connections: weights, devices, the program's own
-constexpr int kPreparersMin = 2, kPreparersMax = 8;
+constexpr int64_t kOtherFiles =
+    256;  // files other than connections: weights, devices, the program's own
+constexpr int kPreprocessingThreadsMin = 2, kPreprocessingThreadsMax = 8;
 
 struct ServeOptions {
   ModelOptions model;
@@ -68,7 +69,7 @@ struct ServeOptions {
   bool has_access_log = true;
 };
 
-// Written by the handler: how many signals came, and a byte for each into the pipe.
+// The signal handler counts signals and writes a byte for each into the pipe.
 std::atomic<int> num_signals{0};
 std::array<int, 2> signal_pipe = {-1, -1};
 static_assert(std::atomic<int>::is_always_lock_free, "written by a signal handler");
@@ -76,7 +77,7 @@ static_assert(std::atomic<int>::is_always_lock_free, "written by a signal handle
 void on_signal(int) {
   if (num_signals.fetch_add(1) > 0) ::_exit(kExitInterrupted);
   const int saved_errno = errno;
-  // The pipe has room for one byte; there is nobody to tell of a failure.
+  // The pipe has room for one byte; a failure cannot be reported here.
   [[maybe_unused]] const ssize_t written = ::write(signal_pipe[1], "x", 1);
   errno = saved_errno;
 }
@@ -104,7 +105,7 @@ std::vector<std::string> read_api_keys(const ServeOptions& options) {
     if (!line.empty() && line.back() == '\r') line.pop_back();
     if (!line.empty()) keys.push_back(line);
   }
-  // A file that protects nothing must not look as if it did.
+  // A file without a key would leave the server open.
   if (keys.size() == num_before) {
     throw InputError(str("--api-key-file: expected a key on each line of ", options.api_key_file,
                          ", got none."));
@@ -138,8 +139,9 @@ AppConfig app_config_of(const ServeOptions& options, const LoadedModel& loaded) 
   config.eos_token_ids = loaded.generation.eos_token_ids;
   config.ignores_unknown_fields = options.ignores_unknown_fields;
   config.request_timeout_s = options.request_timeout_s;
-  // Prompts that come together are tokenized side by side; most cores are the model's.
-  config.num_prepare_threads = std::clamp(num_usable_cores() / 4, kPreparersMin, kPreparersMax);
+  // Prompts that arrive together are tokenized in parallel; most cores belong to the model.
+  config.num_preprocessing_threads =
+      std::clamp(num_usable_cores() / 4, kPreprocessingThreadsMin, kPreprocessingThreadsMax);
   config.created_s = std::chrono::duration_cast<std::chrono::seconds>(
                          std::chrono::system_clock::now().time_since_epoch())
                          .count();
@@ -174,7 +176,7 @@ ServerMetricsConfig metrics_config_of(const LoadedModel& loaded, const EngineCon
                          {"enable_prefix_caching", engine.has_prefix_caching ? "True" : "False"}}};
 }
 
-// Without descriptors accepting would pause, and nobody would be told why.
+// Without file descriptors the server would stop accepting without a message.
 void check_file_limit(size_t num_connections_max, JsonLog& log) {
   const int64_t num_files = raise_file_limit();
   const auto num_needed = static_cast<int64_t>(num_connections_max) + kOtherFiles;
@@ -203,7 +205,7 @@ void print_ready(const ServeOptions& options, OpenAiApp& app, const std::string&
   std::fflush(stdout);
 }
 
-// Requests that run go on, new ones are rejected; /health and /ready are answered all the while.
+// Running requests continue, new ones are rejected, and /health and /ready still answer.
 void drain(OpenAiApp& app, HttpServer& server, double limit_s, JsonLog& log) {
   log.write(LogLevel::kInfo, "draining",
             {{"limit_s", limit_s}, {"advice", "another signal ends at once"}});
@@ -220,7 +222,7 @@ int run_serve(const ServeOptions& options) {
     throw InputError("serve: expected MODEL, a directory with a Hugging Face checkpoint.");
   }
   const auto model_dir = check_model_dir(options.model.model);
-  // What is cheap to reject comes before the weights.
+  // Cheap checks come before the weights are loaded.
   HttpServerConfig server_config = server_config_of(options);
   ChatFormat format =
       load_chat_format(model_dir, options.chat_template, dialect_of(options.tool_call_parser));
@@ -243,7 +245,7 @@ int run_serve(const ServeOptions& options) {
   if (server_config.api_keys.empty() && !is_loopback(options.host)) {
     watch.log().write(
         LogLevel::kWarning, "no_api_key",
-        {{"host", options.host}, {"advice", "whoever reaches it may use the server"}});
+        {{"host", options.host}, {"advice", "anyone who can reach it may use the server"}});
   }
   check_file_limit(options.num_connections_max, watch.log());
   HttpServer server(std::move(server_config), std::move(routes));
@@ -259,11 +261,11 @@ void add_scheduling_options(CLI::App& app, ServeOptions& options) {
   add_num_seqs_option(app, options.engine);
   add_engine_options(app, options.engine);
   add_engine_number(app, "--max-num-queued-reqs,--max-num-queued", options.engine.max_num_queued, 1,
-                    "Sequences that may wait; more are answered with 503");
+                    "Maximum of waiting sequences; more are answered with 503");
   add_engine_number(app, "--max-num-queued-tokens", options.engine.max_num_queued_tokens, 0,
-                    "Tokens of their prompts; 0: as many as fit");
+                    "Maximum of their prompt tokens; 0: as many as fit");
   app.add_option("--scheduling-policy", options.scheduling_policy,
-                 "fcfs: by arrival; priority: lower priorities of requests first")
+                 "fcfs: by arrival; priority: by the requests' priority, lower first")
       ->check(CLI::IsMember({"fcfs", "priority"}))
       ->capture_default_str()
       ->group("Engine");
@@ -274,46 +276,46 @@ void add_http_options(CLI::App& app, ServeOptions& options) {
   const auto add = [&](const std::string& name, auto& value, const std::string& text) {
     return app.add_option(name, value, text)->group(kGroup);
   };
-  add("--host", options.host, "Address to listen at")->capture_default_str();
-  add("--port", options.port, "0: any that is free")->capture_default_str();
+  add("--host", options.host, "Address to listen on")->capture_default_str();
+  add("--port", options.port, "Port; 0: any free one")->capture_default_str();
   add("--api-key", options.api_keys,
-      "A key that requests must carry; may be repeated. Others on the machine can see it: "
-      "HALLEY_API_KEY and --api-key-file are better")
+      "API key that requests must send; repeat for several. Other users of the machine can see "
+      "it: prefer HALLEY_API_KEY or --api-key-file")
       ->allow_extra_args(false);
-  add("--api-key-file", options.api_key_file, "A file with a key on each line");
+  add("--api-key-file", options.api_key_file, "File with one API key per line");
   add("--allowed-origins", options.cors_origins,
       "Origins whose web pages may read answers (CORS), * for all; default: none")
       ->delimiter(',')
       ->allow_extra_args(false);
   add("--served-model-name", options.model_names,
-      "Names of the model in requests; default: the folder's");
+      "Names of the model in requests; default: the directory's");
   add("--request-timeout", options.request_timeout_s,
-      "Seconds for requests that state no timeout; 0: no limit")
+      "Seconds for requests without their own timeout; 0: no limit")
       ->check(CLI::Range(0.0, 86400.0))
       ->capture_default_str();
   add("--shutdown-timeout", options.shutdown_timeout_s,
       "Seconds that running requests have after SIGTERM or Ctrl-C")
       ->check(CLI::Range(0.0, 86400.0))
       ->capture_default_str();
-  add("--max-body-bytes", options.body_bytes_max, "Largest body of a request")
+  add("--max-body-bytes", options.body_bytes_max, "Largest request body")
       ->check(CLI::Range(size_t{1}, size_t{1} << 30))
       ->capture_default_str();
-  add("--max-connections", options.num_connections_max, "Connections at once")
+  add("--max-connections", options.num_connections_max, "Maximum of open connections")
       ->check(CLI::Range(size_t{1}, size_t{1} << 20))
       ->capture_default_str();
-  add("--http-threads", options.num_http_threads, "Threads that read and write connections")
+  add("--http-threads", options.num_http_threads, "Threads for network I/O")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
   app.add_flag("--ignore-unknown-fields", options.ignores_unknown_fields,
-               "Ignore fields of requests that do not exist, as vLLM does; default: reject them")
+               "Ignore unknown fields of requests, as vLLM does; default: reject them")
       ->group(kGroup);
   app.add_option("--log-level", options.log_level,
-                 "Lines of JSON on stderr: debug, info, warning, error or off")
+                 "Level of the JSON log on stderr: debug, info, warning, error or off")
       ->check(CLI::IsMember({"debug", "info", "warning", "error", "off"}))
       ->capture_default_str()
       ->group(kGroup);
   app.add_flag("--access-log,!--disable-access-log", options.has_access_log,
-               "A line of the log for each request (default: on)")
+               "Log each request (default: on)")
       ->group(kGroup);
 }
 
@@ -326,14 +328,14 @@ Run add_serve(CLI::App& parent) {
   add_length_option(app, options->model);
   add_chat_template_option(app, options->chat_template);
   app.add_option("--tool-call-parser", options->tool_call_parser,
-                 "How the model writes tool calls: auto (what the template shows), hermes, "
+                 "Format of the model's tool calls: auto (by the chat template), hermes, "
                  "llama3_json, mistral or none")
       ->check(CLI::IsMember({"auto", "hermes", "llama3_json", "mistral", "none"}))
       ->capture_default_str();
   add_scheduling_options(app, *options);
   add_http_options(app, *options);
-  app.footer(R"(Prints a line with the URL on stdout once requests are taken. docs/serving.md has
-the endpoints, the fields of requests and what happens under load.
+  app.footer(R"(Prints a line with the URL on stdout once it accepts requests. docs/serving.md has
+the endpoints, the fields of requests and the behaviour under load.
 Example:
   halley serve models/demo-21m --port 8000)");
   return [options] { return run_serve(*options); };

@@ -1,4 +1,4 @@
-// Ties a server to its metrics and its log: both see every sequence and every answer.
+// Connects a server to its metrics and its log: both see every sequence and every answer.
 #pragma once
 
 #include <vector>
@@ -16,14 +16,14 @@ struct ServeLogOptions {
   bool has_access_log = true;
 };
 
-/// Writes its log to stderr. Must outlive what observe() has changed.
+/// Writes the log to stderr. Must outlive the configurations that observe() has changed.
 class ServeWatch {
  public:
   ServeWatch(ServerMetricsConfig metrics, const ServeLogOptions& options);
 
   JsonLog& log() { return log_; }
 
-  /// `engine` is the one that the app will own.
+  /// `engine` is the engine that the app will own.
   void observe(AppConfig& config, const Engine& engine);
   void observe(HttpServerConfig& config, const std::vector<HttpRoute>& routes);
 

@@ -11,9 +11,9 @@ namespace halley::cli {
 namespace {
 
 constexpr double kWidth = 860, kHeight = 520;
-constexpr double kLeft = 84, kRight = 836, kTop = 44, kBottom = 460;  // of the plot's area
+constexpr double kLeft = 84, kRight = 836, kTop = 44, kBottom = 460;  // edges of the plot's area
 constexpr double kRadius = 4;
-constexpr double kCharWidth = 6.2, kLineHeight = 13;  // of labels at 11 px, about
+constexpr double kCharWidth = 6.2, kLineHeight = 13;  // approximate size of labels at 11 px
 
 constexpr const char* kStyle = R"(<style>
   .paper { fill: #ffffff } .ink { fill: #24292f } .grid { stroke: #d0d7de; stroke-width: 1 }
@@ -69,7 +69,7 @@ std::string tick_text(double value) {
   return text.data();
 }
 
-// One axis: from values to pixels.
+// One axis: maps values to pixels.
 struct Axis {
   double low = 0, high = 1;  // in values
   double pixel_low = 0, pixel_high = 1;
@@ -191,8 +191,8 @@ bool overlaps(const Box& a, const Box& b) {
   return a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
 }
 
-// Where each label stands: the first place around its point that is free and inside the area; the
-// last one where none is.
+// Places each label: at the first position around its point that is free and inside the area, or
+// at the last one if none is.
 Box place_label(double x, double y, double width, const std::vector<Box>& taken) {
   constexpr double kGap = kRadius + 3;
   Box box{};
@@ -237,7 +237,7 @@ std::string polyline(size_t index, const std::string& points) {
   return str("<polyline class=\"line line", index, "\" points=\"", points, "\"/>\n");
 }
 
-// The lines, and what each is, in a corner that the rising lines of distributions leave free.
+// Draws the lines and their legend, in a corner that the rising lines of distributions leave free.
 std::string render_lines(const Plot& plot, const Axis& x, const Axis& y) {
   std::string svg;
   size_t longest = 0;

@@ -1,4 +1,4 @@
-// A plot as SVG text: labelled points with error bars, or lines; axes with ticks.
+// Renders a plot as SVG: labelled points with error bars, or lines; axes with ticks.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@ namespace halley::cli {
 struct PlotPoint {
   std::string label;
   double x = 0, y = 0;
-  double y_low = 0, y_high = 0;  // the error bar; both y where there is none
+  double y_low = 0, y_high = 0;  // the error bar; both y if there is none
 };
 
 struct PlotLine {
@@ -22,12 +22,12 @@ struct PlotLine {
 struct Plot {
   std::string title = {}, x_label = {}, y_label = {};
   std::vector<PlotPoint> points = {};
-  std::vector<PlotLine> lines = {};  // at most six: each has a colour and a pattern of its own
+  std::vector<PlotLine> lines = {};  // at most six: each has its own colour and pattern
 };
 
-/// One `circle` a point, one `polyline` a line. The y axis of points is logarithmic where all y are
-/// above zero and span more than a factor of 20; so is the x axis of lines. Texts are escaped;
-/// points must be finite. Light and dark by the reader's setting.
+/// Writes one `circle` a point, one `polyline` a line. The y axis of points is logarithmic if all y
+/// are above zero and span more than a factor of 20; so is the x axis of lines. Texts are escaped;
+/// points must be finite. Colours follow the reader's light or dark setting.
 std::string render_svg(const Plot& plot);
 
 }  // namespace halley::cli

@@ -1,4 +1,4 @@
-// `halley template`: renders a chat template, one JSON context a line.
+// `halley template`: renders a chat template for each JSON context, one per line.
 #include <iostream>
 #include <memory>
 #include <string>
@@ -18,7 +18,7 @@ struct TemplateOptions {
   std::string file;
 };
 
-// A model may have an own template for requests with tools.
+// A model may have its own template for requests with tools.
 struct Templates {
   ChatTemplate plain;
   ChatTemplate with_tools;

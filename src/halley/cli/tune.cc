@@ -1,5 +1,5 @@
-// `halley tune`: measures how products of weights of 4 and 8 bits are best cut into tiles on this
-// GPU.
+// `halley tune`: measures which tile plan is the fastest for GEMMs of 4-bit and 8-bit weights on
+// this GPU.
 #include "halley/cli/tune.h"
 
 #include <cstdio>
@@ -47,7 +47,7 @@ constexpr cuda::MixedKind kKinds[] = {cuda::MixedKind::kU4S8,  cuda::MixedKind::
                                       cuda::MixedKind::kU4F16, cuda::MixedKind::kU4Bf16,
                                       cuda::MixedKind::kU8F16, cuda::MixedKind::kU8Bf16};
 
-/// Layers without rows, each once.
+/// Layers, each once; M is not part of them.
 class Layers {
  public:
   void add(const cuda::MixedShape& shape) {
@@ -63,12 +63,12 @@ class Layers {
 };
 
 cuda::MixedShape layer_of(cuda::MixedKind kind, int64_t N, int64_t K, int64_t group_size) {
-  // Scales of outputs alone have no groups.
+  // Per-channel scales have no groups.
   if (kind == cuda::MixedKind::kU4S8) group_size = K;
   return {.kind = kind, .N = N, .K = K, .group_size = cuda::stored_group_size(K, group_size)};
 }
 
-/// What the model's layers of 4 and 8 bits are multiplied as.
+/// Adds the GEMMs of the model's 4-bit and 8-bit layers.
 void add_model_layers(const TuneOptions& options, Layers* layers) {
   const ModelFiles files = open_model_files(options.model);
   const ModelPlan plan = plan_model(files.config, *files.source,
@@ -85,8 +85,8 @@ void add_model_layers(const TuneOptions& options, Layers* layers) {
   }
   if (layers->shapes().empty()) {
     throw InputError(str(options.model.model,
-                         ": expected a model with weights of 4 or 8 bits that tiles multiply, it "
-                         "has none. See halley inspect MODEL --device cuda."));
+                         ": expected a model with 4-bit or 8-bit weights that have tile plans, "
+                         "got one without. See halley inspect MODEL --device cuda."));
   }
 }
 
@@ -114,12 +114,12 @@ int run_tune(const TuneOptions& options) {
   if (device.compute_major != 9 || device.compute_minor != 0) {
     throw UnsupportedError(
         str("halley tune: expected a GPU of compute capability 9.0, whose "
-            "products have plans, got ",
+            "GEMMs have tile plans, got ",
             device.name, " with ", device.compute_major, ".", device.compute_minor, "."));
   }
   const Layers layers = layers_of(options);
   const CudaStream stream;
-  DeviceArena workspace(size_t{64} << 20, "the workspace of products");
+  DeviceArena workspace(size_t{64} << 20, "the workspace of GEMMs");
   const CudaContext context{device, stream, workspace};
   std::vector<cuda::TunedMixedPlan> plans;
   for (const cuda::MixedShape& layer : layers.shapes()) {
@@ -186,40 +186,40 @@ void use_tuned_plans(const std::string& file, bool, int) {
 void add_tuned_plans_option(CLI::App& app, std::string& file) {
   app.add_option(
       "--tuned-plans", file,
-      "On a GPU: measured plans of products, a file of halley tune. Default: those of an "
-      "H200 that are built in, and a rule for what they do not have");
+      "On a GPU: measured tile plans of GEMMs, a file of halley tune. Default: the built-in "
+      "plans of an H200, and a heuristic for shapes that they do not have");
 }
 
 Run add_tune(CLI::App& parent) {
   CLI::App& app = *parent.add_subcommand(
-      "tune",
-      "Measure how products of weights of 4 and 8 bits are best cut into tiles on this GPU");
+      "tune", "Measure the fastest tile plans for GEMMs of 4-bit and 8-bit weights on this GPU");
   auto options = std::make_shared<TuneOptions>();
   add_source_options(app, options->model);
-  app.add_option("--shape", options->shapes,
-                 "NxK, outputs and inputs; repeat. Without a model; default: the layers of Llama-3 "
-                 "8B and 70B")
+  app.add_option(
+         "--shape", options->shapes,
+         "NxK, output and input features; repeat. Without a model; default: the layers of Llama-3 "
+         "8B and 70B")
       ->allow_extra_args(false);
-  app.add_option("--kind", options->kinds, "Of layers without a model, separated by commas")
+  app.add_option("--kind", options->kinds, "Kinds of GEMM without a model, separated by commas")
       ->delimiter(',')
       ->check(CLI::IsMember(options->kinds))
       ->capture_default_str();
-  app.add_option("--group-size", options->group_size, "The same: inputs of a group of weights")
+  app.add_option("--group-size", options->group_size, "Without a model: group size of the weights")
       ->check(CLI::IsMember({32, 64, 128}))
       ->capture_default_str();
   app.add_option("--rows", options->rows,
-                 "Rows of X, separated by commas; a plan holds for up to as many")
+                 "M (rows of X), separated by commas; a plan holds for up to that M")
       ->delimiter(',')
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
       ->capture_default_str();
-  app.add_option("--gpu", options->device, "Number of the GPU")
+  app.add_option("--gpu", options->device, "Index of the GPU")
       ->check(CLI::Range(0, 1023))
       ->capture_default_str();
   app.add_option("--output", options->output, "The file; default: standard output");
-  app.footer(R"(Candidates are tiles, blocks that share a tile and blocks of an SM; the
-fastest plan of each layer and number of rows is written. A model that is loaded with --tuned-plans
-takes them; layers and rows that the file does not have are planned by a rule. Nothing is measured
-while a model runs. Weights come from memory, not from the L2 cache.
+  app.footer(R"(Candidates differ in tile shape, split-K, Stream-K and CTAs per SM;
+the fastest plan of each layer and M is written. A model that is loaded with --tuned-plans uses
+them; a heuristic plans layers and M that the file does not have. Nothing is measured while a model
+runs. Weights come from memory, not from the L2 cache.
 
 Examples:
   halley tune MODEL --output tuned.json

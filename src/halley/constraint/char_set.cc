@@ -48,7 +48,7 @@ std::vector<CharSet::Range> without_surrogates(const std::vector<CharSet::Range>
 
 uint8_t byte_of(uint32_t value) { return static_cast<uint8_t>(value); }
 
-// Byte i of the UTF-8 form of `code`, which has `num_bytes`.
+// Byte i of the UTF-8 encoding of `code`, which has `num_bytes`.
 uint8_t utf8_byte(uint32_t code, int num_bytes, int i) {
   constexpr std::array<uint32_t, 5> kLead = {0, 0, 0xC0, 0xE0, 0xF0};
   const int shift = 6 * (num_bytes - 1 - i);
@@ -56,8 +56,8 @@ uint8_t utf8_byte(uint32_t code, int num_bytes, int i) {
   return byte_of(0x80 | (code >> shift & 0x3F));
 }
 
-// Characters first..last, which have `num_bytes` each: cut where bytes behind the first difference
-// do not go through all 64 values, so that each part is a product of ranges of bytes.
+// Characters first..last, which have `num_bytes` each. The range is split so that each part is a
+// sequence of byte ranges: where bytes after the first difference do not cover all 64 values.
 void append_utf8_range(GrammarBuilder& builder, CharSet::Range range, int num_bytes,
                        std::vector<ExprId>& choices) {
   for (int i = 1; i < num_bytes; ++i) {

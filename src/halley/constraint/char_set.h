@@ -1,4 +1,4 @@
-// Sets of Unicode characters, and how their texts are written: as UTF-8, or inside a JSON string.
+// Sets of Unicode characters, and grammars of their encodings: UTF-8, or inside a JSON string.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace halley {
 
 constexpr uint32_t kCodePointMax = 0x10FFFF;
 
-/// Characters as ranges, ascending and apart from each other. Surrogates are no characters.
+/// Characters as disjoint ascending ranges. Surrogates are no characters.
 class CharSet {
  public:
   struct Range {
@@ -39,11 +39,11 @@ class CharSet {
 ExprId utf8_char(GrammarBuilder& builder, const CharSet& chars);
 
 /// One character of the set inside a JSON string (RFC 8259, section 7) in its shortest form: itself
-/// where it may stand, else \" \\ \b \f \n \r \t, else \u00XX with hexadecimal digits of any case.
+/// if that is allowed, else \" \\ \b \f \n \r \t, else \u00XX with hexadecimal digits of any case.
 ExprId json_char(GrammarBuilder& builder, const CharSet& chars);
 
-/// One character of any JSON string in any form, \uXXXX and surrogate pairs included; a surrogate
-/// alone is left out.
+/// One character of any JSON string in any form, \uXXXX and surrogate pairs included, lone
+/// surrogates excluded.
 ExprId any_json_char(GrammarBuilder& builder);
 
 /// Characters that stand for themselves in a JSON string.

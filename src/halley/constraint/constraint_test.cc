@@ -1,5 +1,5 @@
-// Masks against their definition, limits, vocabularies, and requests that share a grammar. What
-// schemas mean is tested in tests/constraint, against other software.
+// Tests of masks against their definition, limits, vocabularies, and requests that share a grammar.
+// tests/constraint compares the meaning of schemas with other software.
 #include <filesystem>
 #include <random>
 #include <string>
@@ -28,7 +28,8 @@ using testing::SizeIs;
 
 constexpr int32_t kEos = 0;
 
-// EOS, all bytes alone, pieces of JSON, characters cut in two, and runs longer than the plain ones.
+// A vocabulary with EOS, all single bytes, pieces of JSON, split characters, and runs longer than
+// the plain ones.
 std::vector<std::string> test_pieces() {
   std::vector<std::string> pieces = {"<eos>"};
   for (int byte = 0; byte < 256; ++byte) pieces.emplace_back(1, static_cast<char>(byte));
@@ -63,7 +64,7 @@ Grammar pattern_grammar(const std::string& pattern) {
   return builder.finish(pattern_texts(builder, pattern, TextForm::kUtf8, "pattern"));
 }
 
-// The tokens that may follow, one by one: the definition.
+// The allowed tokens by definition: tries them one by one.
 TokenMask mask_by_definition(Matcher& matcher, Matcher::State state, const TokenTrie& trie) {
   TokenMask mask(trie.num_mask_words(), 0);
   for (int32_t id = 0; id < trie.num_ids(); ++id) {
@@ -147,7 +148,7 @@ TEST(Matcher, KeepsTheWayToTheEndWithinTheDepth) {
 }
 
 TEST(Matcher, SaysThatAnAmbiguousGrammarIsTooComplex) {
-  // After n letters any split of them into groups is open.
+  // After n letters any split of them into groups is possible.
   const Grammar grammar = pattern_grammar("^((a{0,500}){0,500}){0,500}$");
   Matcher matcher(grammar);
   Matcher::State state = matcher.start();
@@ -195,7 +196,7 @@ TEST(CompiledConstraint, RejectsASchemaDeeperThanItsLimits) {
   }
 }
 
-// Writes a text token by token, each the longest that is allowed; the last token's mask.
+// Writes a text by the longest allowed tokens. Returns the last token's mask.
 TokenMask write(TokenConstraint& constraint, const TokenTrie& trie, std::string_view text) {
   TokenMask mask;
   EXPECT_TRUE(constraint.fill_allowed(mask));
@@ -229,7 +230,7 @@ TEST(TokenConstraint, AllowsEosExactlyAtTheEnd) {
   EXPECT_THAT(ids_of(write(*constraint, *trie, "")), IsEmpty());
 }
 
-TEST(TokenConstraint, IsCompleteWhereNothingMayFollow) {
+TEST(TokenConstraint, IsCompleteIfNothingMayFollow) {
   const auto trie = test_trie();
   const auto compiled = compile_constraint(trie, json_object_grammar());
   const auto constraint = compiled->start();
@@ -248,7 +249,7 @@ TEST(TokenConstraint, BoundsWhiteSpace) {
   EXPECT_TRUE(has_token(mask, size_t{1} + '"'));
 }
 
-TEST(TokenConstraint, GoesOnInANewCacheWhereOneIsFull) {
+TEST(TokenConstraint, GoesOnInANewCacheIfOneIsFull) {
   MatcherLimits limits;
   limits.memory_bytes_max = 400'000;
   const auto trie = test_trie();
@@ -256,7 +257,7 @@ TEST(TokenConstraint, GoesOnInANewCacheWhereOneIsFull) {
   const auto compiled = compile_constraint(trie, schema_grammar(schema), limits);
   const auto first = compiled->start();
   const auto second = compiled->start();
-  write(*second, *trie, "\"abc");  // stands still while the first one goes through many caches
+  write(*second, *trie, "\"abc");  // idle while the first one uses many caches
   EXPECT_FALSE(has_token(write(*first, *trie, "\"" + std::string(2999, 'a')), size_t{1} + '"'));
   EXPECT_TRUE(has_token(write(*first, *trie, "a"), size_t{1} + '"'));
   write(*second, *trie, std::string(2997, 'b') + "\"");
@@ -300,7 +301,7 @@ TEST(TokenTrie, LeavesOutHolesAndWhatIsTooLong) {
   EXPECT_EQ(num_tokens, static_cast<size_t>(trie->num_ids()) - 3);  // EOS too
 }
 
-// Whether the grammar's texts begin with, or are, `text`.
+// Whether `text` is a prefix of a text of the grammar, or one itself.
 enum class Fit { kNot, kBeginning, kWhole };
 Fit fit_of(const Grammar& grammar, std::string_view text) {
   Matcher matcher(grammar);
@@ -329,7 +330,7 @@ TEST(ToolCall, OfLlama3IsOneObject) {
   EXPECT_EQ(fit_of(grammar, R"({"name": "other)"), Fit::kNot);
 }
 
-TEST(ToolCall, OfHermesStandsBetweenTagsOnceOrMoreOften) {
+TEST(ToolCall, OfHermesIsBetweenTagsOnceOrMoreOften) {
   const std::string call =
       "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}\n</tool_call>";
   const Grammar several = tool_call_grammar(two_tools(), {ToolCallForm::kHermes, true});
@@ -341,7 +342,7 @@ TEST(ToolCall, OfHermesStandsBetweenTagsOnceOrMoreOften) {
   EXPECT_EQ(fit_of(one, call + "\n"), Fit::kNot);
 }
 
-TEST(ToolCall, OfMistralIsAListBehindItsMark) {
+TEST(ToolCall, OfMistralIsAListAfterItsMarker) {
   const std::string call = R"({"name": "weather", "arguments": {"city": "Oslo"}})";
   const Grammar several = tool_call_grammar(two_tools(), {ToolCallForm::kMistral, true});
   EXPECT_EQ(fit_of(several, "[TOOL_CALLS][" + call + "]"), Fit::kWhole);
@@ -352,14 +353,14 @@ TEST(ToolCall, OfMistralIsAListBehindItsMark) {
   EXPECT_EQ(fit_of(one, "[TOOL_CALLS][" + call + ","), Fit::kNot);
 }
 
-TEST(ToolCall, MarksThatAreSpecialTokensAreNoText) {
+TEST(ToolCall, MarkersThatAreSpecialTokensAreNoText) {
   const std::string call = R"([{"name": "time.now", "arguments": {"a": ")";
   const Grammar grammar =
       tool_call_grammar(two_tools(), {ToolCallForm::kMistral, false, {"[TOOL_CALLS]"}});
   const std::string mark = bytes_of_special("[TOOL_CALLS]");
   EXPECT_EQ(fit_of(grammar, mark + call), Fit::kBeginning);
   EXPECT_EQ(fit_of(grammar, "[TOOL_CALLS]" + call), Fit::kNot);
-  // Not even in a string, where its name as a text may stand.
+  // Not even in a string, where its name as text is allowed.
   EXPECT_EQ(fit_of(grammar, mark + call + "[TOOL_CALLS]"), Fit::kBeginning);
   EXPECT_EQ(fit_of(grammar, mark + call + mark), Fit::kNot);
 }

@@ -1,5 +1,5 @@
 // A context-free grammar over bytes: expressions that share their parts and may refer to each
-// other, checked so that a matcher (matcher.h) has bounded work and always a way to the end.
+// other. It is checked so that a matcher (matcher.h) has bounded work and can always reach the end.
 //
 // An expression is a number; expressions are made from the bottom up. Recursion goes through rules:
 // declare_rule() gives an expression that define_rule() fills later.
@@ -34,7 +34,7 @@ enum class ExprKind : uint8_t {
   kRule,      // what the rule is defined as
 };
 
-/// `first` and `count` are into the grammar's lists: byte sets, text, parts.
+/// `first` and `count` are a range in one of the grammar's lists: byte sets, text, parts.
 struct Expr {
   ExprKind kind = ExprKind::kSequence;
   bool is_nullable = false;
@@ -44,8 +44,8 @@ struct Expr {
   int32_t max = 0;
 };
 
-/// How many frames of a stack an expression takes at least, on its way to its end; more than any
-/// limit where it has no end.
+/// The least number of stack frames that an expression needs to reach its end; more than any limit
+/// if it cannot.
 constexpr int32_t kNoEnd = std::numeric_limits<int32_t>::max();
 
 /// Immutable; any thread.
@@ -66,7 +66,7 @@ class Grammar {
   /// Frames needed from part `index` of the expression on (a count, for a repetition).
   int32_t frames_needed(ExprId id, int32_t index) const;
 
-  /// Bytes that no expression tells apart have the same class. 0 <= class < num_byte_classes().
+  /// Bytes that no expression distinguishes have the same class. 0 <= class < num_byte_classes().
   int32_t class_of(uint8_t byte) const { return class_of_[byte]; }
   int32_t num_byte_classes() const { return num_byte_classes_; }
 
@@ -76,8 +76,8 @@ class Grammar {
 
   std::vector<Expr> exprs_;
   std::vector<ExprId> parts_;
-  std::vector<int32_t> frames_from_part_;  // beside parts_, for sequences
-  std::vector<int32_t> frames_;            // beside exprs_
+  std::vector<int32_t> frames_from_part_;  // parallel to parts_, for sequences
+  std::vector<int32_t> frames_;            // parallel to exprs_
   std::vector<ByteSet> byte_sets_;
   std::string text_;
   ExprId root_ = 0;
@@ -85,7 +85,7 @@ class Grammar {
   int32_t num_byte_classes_ = 1;
 };
 
-/// Not thread-safe. Every method that makes an expression throws InputError where the grammar
+/// Not thread-safe. Every method that makes an expression throws InputError if the grammar
 /// becomes larger than kGrammarPartsMax.
 class GrammarBuilder {
  public:
@@ -111,8 +111,8 @@ class GrammarBuilder {
   ExprId declare_rule();
   void define_rule(ExprId rule, ExprId body);
 
-  /// The grammar whose texts are those of `root`. Throws InputError where a rule begins with itself
-  /// or where no text matches. The builder is empty afterwards.
+  /// The grammar whose texts are those of `root`. Throws InputError if a rule begins with itself
+  /// or no text matches. The builder is empty afterwards.
   Grammar finish(ExprId root);
 
  private:

@@ -47,7 +47,7 @@ void GrammarAnalysis::find_users() {
 
 void GrammarAnalysis::find_nullable() {
   std::vector<ExprId> found;
-  // A sequence asks for its parts once for each that turned nullable: remember how many are left.
+  // Counts a sequence's parts that are not known to be nullable yet.
   std::vector<int32_t> num_left(grammar_.exprs_.size(), 0);
   for (size_t id = 0; id < grammar_.exprs_.size(); ++id) {
     Expr& expr = grammar_.exprs_[id];
@@ -91,7 +91,7 @@ int32_t GrammarAnalysis::frames_of(ExprId id) const {
 }
 
 // Knuth's generalisation of Dijkstra's algorithm: expressions are settled in the order of the
-// frames that they need, so that each is looked at once for each of its parts.
+// frames that they need, so that each is visited once for each of its parts.
 void GrammarAnalysis::find_frames() {
   const size_t num_exprs = grammar_.exprs_.size();
   grammar_.frames_.assign(num_exprs, kNoEnd);
@@ -134,7 +134,7 @@ void GrammarAnalysis::fill_frames_from_part() {
   }
 }
 
-// How many of the first parts may stand at the very beginning of the expression's text.
+// The number of first parts that can be at the beginning of the expression's text.
 int32_t GrammarAnalysis::num_first_parts(const Expr& expr) const {
   if (!has_parts(expr.kind)) return 0;
   if (expr.kind != ExprKind::kSequence) return expr.count;
@@ -147,7 +147,7 @@ int32_t GrammarAnalysis::num_first_parts(const Expr& expr) const {
 void GrammarAnalysis::reject_left_recursion() const {
   enum class Visit : uint8_t { kNone, kOpen, kDone };
   std::vector<Visit> visits(grammar_.exprs_.size(), Visit::kNone);
-  std::vector<std::pair<ExprId, int32_t>> path;  // expression, next part to look at
+  std::vector<std::pair<ExprId, int32_t>> path;  // expression, next part to visit
   for (size_t start = 0; start < visits.size(); ++start) {
     if (visits[start] != Visit::kNone) continue;
     path.emplace_back(static_cast<ExprId>(start), 0);

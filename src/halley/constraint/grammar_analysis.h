@@ -1,5 +1,5 @@
-// What a matcher wants to know of a grammar beforehand: which expressions match the empty text, how
-// deep a stack each needs, which bytes are alike; and that no rule begins with itself.
+// Computes a grammar's properties for matchers: which expressions match the empty text, how deep a
+// stack each needs, and classes of equivalent bytes. Checks that no rule begins with itself.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ class GrammarAnalysis {
  public:
   GrammarAnalysis(Grammar& grammar, const std::string& where) : grammar_(grammar), where_(where) {}
 
-  /// Throws InputError where a rule begins with itself or where no text matches.
+  /// Throws InputError if a rule begins with itself or no text matches.
   void run();
 
  private:

@@ -19,7 +19,7 @@ struct LockedCache {
   MaskCache cache;
 };
 
-// What all requests of one grammar share.
+// The state that all requests of one grammar share.
 class SharedCaches {
  public:
   SharedCaches(std::shared_ptr<const TokenTrie> trie, Grammar grammar, const MatcherLimits& limits)
@@ -32,7 +32,7 @@ class SharedCaches {
     return current_;
   }
 
-  // A cache to go on with where `full` is full: a new one, unless somebody has made one.
+  // Replaces the full cache `full`: by a new one, unless another request has made one already.
   std::shared_ptr<LockedCache> replace(const std::shared_ptr<LockedCache>& full, bool& is_new) {
     const std::lock_guard lock(mutex_);
     is_new = current_ == full;
@@ -92,8 +92,8 @@ class GrammarConstraint : public TokenConstraint {
   }
 
  private:
-  // Runs `work`, in a new cache where the old one is full. False where a limit is passed that a new
-  // cache does not lift.
+  // Runs `work`, in a new cache if the old one is full. Returns false if a limit is passed that a
+  // new cache does not lift.
   template <typename Work>
   bool in_cache(const Work& work) {
     bool is_new = false;

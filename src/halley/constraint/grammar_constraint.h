@@ -1,4 +1,4 @@
-// From a grammar and a vocabulary to what the engine asks for.
+// Combines a grammar and a vocabulary into the engine's constraint.
 #pragma once
 
 #include <memory>
@@ -10,13 +10,13 @@
 
 namespace halley {
 
-/// Requests that start from the result share the grammar and the masks that they have met. Memory,
-/// at most:
+/// Requests that start from the result share the grammar and the masks that they have computed.
+/// Memory, at most:
 ///
 /// - limits.memory_bytes_max and one mask;
-/// - the same again for as long as a request that met the limit has not gone on.
+/// - the same again while a request that met the limit has not continued.
 ///
-/// Throws InputError where the limits allow no text at all.
+/// Throws InputError if the limits allow no text at all.
 std::shared_ptr<const CompiledConstraint> compile_constraint(std::shared_ptr<const TokenTrie> trie,
                                                              Grammar grammar,
                                                              const MatcherLimits& limits = {});

@@ -14,13 +14,13 @@ namespace {
 constexpr int32_t kIndentMax = 20;
 
 std::u32string code_points_of(std::string_view text) {
-  std::u32string codes;
+  std::u32string code_points;
   while (!text.empty()) {
     const Utf8Char next = first_char(text);
-    codes += static_cast<char32_t>(next.code);
+    code_points += static_cast<char32_t>(next.code);
     text.remove_prefix(next.num_bytes);
   }
-  return codes;
+  return code_points;
 }
 
 }  // namespace
@@ -72,7 +72,7 @@ ExprId JsonGrammar::number() {
   return *number_;
 }
 
-// Numbers of min.value >= 0 and more: the integers from min to max - 1 with any fraction, and max.
+// Numbers from min.value >= 0 on: the integers from min to max - 1 with any fraction, and max.
 ExprId JsonGrammar::natural_number(const JsonBound& min, const std::optional<JsonBound>& max) {
   const ExprId digit = builder_.byte_range('0', '9');
   const ExprId dot = builder_.text(".");
@@ -81,7 +81,7 @@ ExprId JsonGrammar::natural_number(const JsonBound& min, const std::optional<Jso
   const std::optional<int64_t> last = max ? std::optional<int64_t>(max->value - 1) : std::nullopt;
   std::vector<ExprId> choices;
   if (min.is_exclusive && (!last || *last >= min.value)) {
-    // Above min and below the next integer: some digit behind the point is not 0.
+    // Above min and below the next integer: a digit after the point is not 0.
     const ExprId zeros = builder_.repeat(builder_.text("0"), 0, kIntegerDigitsMax / 2);
     choices.push_back(builder_.sequence({builder_.text(std::to_string(min.value)), dot, zeros,
                                          builder_.byte_range('1', '9'),
@@ -100,7 +100,7 @@ ExprId JsonGrammar::natural_number(const JsonBound& min, const std::optional<Jso
 ExprId JsonGrammar::number(std::optional<JsonBound> min, std::optional<JsonBound> max) {
   if (!min && !max) return number();
   std::vector<ExprId> choices;
-  // From 0 up, and what mirrors it below 0.
+  // Splits into a range from 0 up and the mirrored one below 0.
   if (!max || max->value > 0 || (max->value == 0 && !max->is_exclusive)) {
     choices.push_back(natural_number(min && min->value >= 0 ? *min : JsonBound{}, max));
   }
@@ -139,7 +139,7 @@ ExprId JsonGrammar::array(const JsonArrayShape& shape) {
   const auto num_first = static_cast<int32_t>(shape.first_items.size());
   const ExprId close = builder_.sequence({space(), builder_.text("]")});
   const ExprId comma = builder_.sequence({builder_.text(","), space()});
-  // Behind `count` items: the end, or a comma and the next.
+  // The text after `count` items: the end, or a comma and the next item.
   ExprId tail = shape.num_min <= num_first ? close : builder_.nothing();
   if (shape.items && shape.num_max > num_first) {
     const int32_t max =
@@ -181,7 +181,7 @@ ExprId JsonGrammar::plain_char_but(const std::u32string& taken) {
 }
 
 ExprId JsonGrammar::other_name_from(std::span<const std::u32string> names, size_t num_shared) {
-  // All names have the first `num_shared` characters in common, and these were written.
+  // All names share their first `num_shared` characters, which were written already.
   std::u32string taken;
   std::vector<ExprId> choices;
   bool is_name = false;
@@ -211,11 +211,11 @@ ExprId JsonGrammar::other_name(std::span<const JsonMember> members) {
   std::vector<std::u32string> names;
   for (const JsonMember& member : members) {
     HALLEY_CHECK(member.name.size() <= kNameBytesMax);
-    std::u32string codes = code_points_of(member.name);
-    const bool is_plain = std::all_of(codes.begin(), codes.end(), [&](char32_t code) {
+    std::u32string code_points = code_points_of(member.name);
+    const bool is_plain = std::all_of(code_points.begin(), code_points.end(), [&](char32_t code) {
       return plain.has(static_cast<uint32_t>(code));
     });
-    if (is_plain) names.push_back(std::move(codes));  // others cannot be written without escapes
+    if (is_plain) names.push_back(std::move(code_points));  // other names need escapes
   }
   std::sort(names.begin(), names.end());
   return quoted(names.empty() ? plain_text() : other_name_from(names, 0));
@@ -224,7 +224,7 @@ ExprId JsonGrammar::other_name(std::span<const JsonMember> members) {
 ExprId JsonGrammar::object(std::span<const JsonMember> members, std::optional<ExprId> additional) {
   const ExprId close = builder_.sequence({space(), builder_.text("}")});
   const ExprId comma = builder_.sequence({builder_.text(","), space()});
-  // `some`: at least one more member and the rest; `rest`: what stands behind a member.
+  // `some`: at least one more member and the rest; `rest`: the text after a member.
   ExprId some = additional ? builder_.declare_rule() : builder_.nothing();
   ExprId rest = close;
   if (additional) {

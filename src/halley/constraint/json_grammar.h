@@ -1,8 +1,9 @@
 // JSON texts (RFC 8259) as grammars, written as models write them.
 //
-// White space is bounded, so that a model cannot write blanks for ever: behind '{', '[' and ',' and
-// before '}' and ']' nothing, one space, or a line end with at most 20 spaces or tabs; behind ':'
-// nothing or one space; nowhere else. Numbers have at most 18 digits a part and 2 in the exponent.
+// White space is bounded, so that a model cannot write blanks for ever. After '{', '[' and ',' and
+// before '}' and ']' it is nothing, one space, or a line end with at most 20 spaces or tabs; after
+// ':' nothing or one space; elsewhere nothing. Numbers have at most 18 digits a part and 2 in the
+// exponent.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,7 @@
 
 namespace halley {
 
-/// A member of an object; members stand in the order in which they are given.
+/// A member of an object; members have the order in which they are given.
 struct JsonMember {
   std::string name;
   ExprId value = 0;
@@ -27,7 +28,7 @@ struct JsonMember {
 
 struct JsonArrayShape {
   std::vector<ExprId> first_items;  // by position
-  std::optional<ExprId> items;      // those behind; absent: none
+  std::optional<ExprId> items;      // later items; absent: none
   int32_t num_min = 0;
   int32_t num_max = kUnbounded;
 };
@@ -41,7 +42,7 @@ struct JsonBound {
 /// Not thread-safe.
 class JsonGrammar {
  public:
-  /// Longest name of a declared member beside additional ones.
+  /// Longest name of a declared member in an object with additional members.
   static constexpr size_t kNameBytesMax = 512;
 
   explicit JsonGrammar(GrammarBuilder& builder) : builder_(builder) {}
@@ -57,15 +58,15 @@ class JsonGrammar {
   ExprId number(std::optional<JsonBound> min, std::optional<JsonBound> max);
   /// Characters are Unicode characters; an escape is one.
   ExprId string(int32_t num_chars_min, int32_t num_chars_max);
-  /// A string whose content is one of `content`, written as in a JSON string.
+  /// A string whose content matches `content`, encoded as in a JSON string.
   ExprId quoted(ExprId content);
-  /// This value and no other, with the white space of all values.
+  /// Exactly this value, with optional white space.
   ExprId literal(const OrderedJson& value);
   ExprId array(const JsonArrayShape& shape);
-  /// Names are different. With `additional`, members of other names may stand behind the declared
-  /// ones, with these values; such a name has no escapes. (Without declared members it may have.)
+  /// Names are different. With `additional`, members with other names and these values may
+  /// follow the declared ones; such a name has no escapes. (Without declared members it may have.)
   ExprId object(std::span<const JsonMember> members, std::optional<ExprId> additional);
-  /// White space behind '{', '[' and ','.
+  /// White space after '{', '[' and ','.
   ExprId space();
 
  private:

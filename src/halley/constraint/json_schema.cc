@@ -22,7 +22,7 @@ namespace {
 
 constexpr JsonSchemaLimits kLimits;
 
-// Keywords that decide by themselves what a value is.
+// Keywords that determine a value by themselves.
 constexpr const char* kForms[] = {"$ref", "enum", "const", "anyOf", "oneOf", "allOf"};
 
 class SchemaCompiler {
@@ -32,7 +32,7 @@ class SchemaCompiler {
 
   ExprId compile() {
     const ExprId values = rule_of("", root_);
-    // References are followed one by one, so that a chain of them is no recursion.
+    // References are followed in a loop, so that a chain of them is no recursion.
     while (!pending_.empty()) {
       const auto [pointer, schema, rule] = pending_.front();
       pending_.pop_front();
@@ -75,10 +75,10 @@ class SchemaCompiler {
       if (!node.has(form)) continue;
       const std::string_view name = form;
       const bool may_have_type = name == "enum" || name == "const";
-      const std::optional<std::string> beside =
-          may_have_type ? node.keyword_beside({name, "type"}) : node.keyword_beside({name});
-      if (beside) {
-        node.reject_unsupported(str(quote(name), " together with ", quote(*beside),
+      const std::optional<std::string> other =
+          may_have_type ? node.other_keyword({name, "type"}) : node.other_keyword({name});
+      if (other) {
+        node.reject_unsupported(str(quote(name), " together with ", quote(*other),
                                     " is not supported in constrained output. Write the "
                                     "restrictions into one schema."));
       }
@@ -122,7 +122,7 @@ class SchemaCompiler {
     }
     if (choices.empty()) {
       node.reject(node.has("enum") ? "enum" : "const",
-                  "expected at least one value of the type beside it, got none.");
+                  "expected at least one value of the schema's type, got none.");
     }
     return builder_.choice(choices);
   }
@@ -132,7 +132,7 @@ class SchemaCompiler {
     if (types.empty()) return json_.any_value();
     std::vector<ExprId> choices;
     for (const std::string& type : types) {
-      // Integers are numbers: beside "number", "integer" adds nothing.
+      // Every integer is a number: with "number", "integer" adds nothing.
       const bool is_number_too =
           type == "integer" && std::find(types.begin(), types.end(), "number") != types.end();
       if (!is_number_too) choices.push_back(values_of_type(node, type, depth));
@@ -226,7 +226,7 @@ class SchemaCompiler {
       for (const OrderedJson& name : node.array("required")) {
         if (!name.is_string()) node.reject("required", "expected an array of strings.");
         const auto [found, is_new] = index_of.try_emplace(name.get<std::string>(), members.size());
-        // A member that is not declared is an additional one.
+        // An undeclared member is an additional one.
         if (is_new) members.push_back({found->first, required_values(node, additional), true});
         members[found->second].is_required = true;
       }
@@ -238,8 +238,8 @@ class SchemaCompiler {
     return json_.object(members, additional);
   }
 
-  // Absent means true in JSON Schema; beside "properties" nobody means it, as xgrammar and others
-  // have it too.
+  // Absent means true in JSON Schema, but false here if there are "properties", as in xgrammar and
+  // others: few schemas intend additional members.
   std::optional<ExprId> additional_values(const SchemaNode& node, int depth) {
     if (!node.has("additionalProperties")) {
       return node.has("properties") ? std::nullopt : std::optional(json_.any_value());

@@ -17,7 +17,7 @@ void set_token(TokenMask& mask, int32_t id) {
   mask[static_cast<size_t>(id) / 64] |= uint64_t{1} << (static_cast<size_t>(id) % 64);
 }
 
-// Continuation bytes that may follow the lead byte of a character (Unicode, table 3-7).
+// The continuation bytes that may follow the lead byte of a character (Unicode, table 3-7).
 struct Continuations {
   uint8_t first;
   uint8_t last;
@@ -120,7 +120,7 @@ State MaskCache::plain_next(State state) {
   return plain_next_[index];
 }
 
-// The one state behind `lead` and every continuation, or kMixed.
+// The common state after `lead` and every continuation, or kMixed.
 State MaskCache::shared_next(State state, int num_continuations, uint8_t lead) {
   State next = matcher_.next(state, lead);
   Continuations bytes = continuations_of(lead);

@@ -1,4 +1,4 @@
-// The tokens that may follow a state of a matcher: tries walked against it, results kept.
+// Token masks of a matcher's states: computed by walking the tries of the vocabulary, and cached.
 #pragma once
 
 #include <memory>
@@ -14,21 +14,21 @@ namespace halley {
 /// A matcher, and masks of its states. Not thread-safe.
 class MaskCache {
  public:
-  /// What is given must outlive this.
+  /// The arguments must outlive this.
   MaskCache(const Grammar& grammar, const TokenTrie& trie, const MatcherLimits& limits)
       : matcher_(grammar, limits), trie_(trie) {}
 
   Matcher& matcher() { return matcher_; }
   const Matcher& matcher() const { return matcher_; }
 
-  /// Tokens that may follow, and EOS where the text may end. Returns `state`, or what Matcher::next
-  /// says of a limit.
+  /// Sets the allowed tokens, and EOS if the text may end. Returns `state`, or the limit that was
+  /// passed (Matcher::next).
   Matcher::State fill(Matcher::State state, TokenMask& allowed);
-  /// The state behind the bytes of a token.
+  /// The state after the bytes of a token.
   Matcher::State next(Matcher::State state, int32_t token_id);
 
  private:
-  /// Plain characters (token_trie.h) lead to different states.
+  /// Marks that plain characters (token_trie.h) lead to different states.
   static constexpr Matcher::State kMixed = -5;
   static constexpr Matcher::State kNotLookedAt = -6;
 

@@ -8,7 +8,7 @@
 namespace halley {
 namespace {
 
-// What an entry of a hash table costs beside its value: a node's pointers and its bucket.
+// The overhead of a hash table's entry: the node's pointers and its bucket.
 constexpr size_t kHashNodeBytes = 32;
 
 size_t mix(size_t hash, size_t value) {
@@ -50,8 +50,8 @@ Matcher::FrameId Matcher::intern(const Frame& frame) {
   return found->second;
 }
 
-// Every way that is taken here can be gone to its end within frames_max: what an expression needs
-// at least is compared with what is left, and what stands behind it was compared before.
+// Every path taken here can reach its end within frames_max: the least need of an expression is
+// compared with the frames left, and the frames below it were compared before.
 void Matcher::enter(ExprId expr, int32_t index, FrameId parent) {
   const int32_t needed = grammar_.frames_needed(expr, index);
   if (needed == kNoEnd || depths_[static_cast<size_t>(parent)] + needed > limits_.frames_max) {
@@ -83,7 +83,7 @@ void Matcher::expand_sequence(const Frame& frame, const Expr& expr) {
 void Matcher::expand_repeat(const Frame& frame, const Expr& expr) {
   if (frame.index >= expr.min) leave_to(frame.parent);
   if (expr.max != kUnbounded && frame.index >= expr.max) return;
-  // Where there is no upper bound, counts from min on are alike.
+  // Without an upper bound all counts from min on are equivalent.
   const int32_t count =
       expr.max == kUnbounded ? std::min(frame.index + 1, expr.min) : frame.index + 1;
   const ExprId part = grammar_.part(expr, 0);
@@ -112,7 +112,7 @@ void Matcher::expand(const Frame& frame) {
   }
 }
 
-// Expands what is pending to stacks whose top takes a byte. False where a limit is passed.
+// Expands pending frames to stacks whose top matches a byte. Returns false if a limit is passed.
 bool Matcher::close() {
   closed_.clear();
   closed_may_end_ = false;

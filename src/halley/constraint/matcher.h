@@ -1,10 +1,10 @@
-// Which bytes may come next in a text of a grammar: a pushdown automaton made deterministic while
-// it is used.
+// Decides which bytes may come next in a text of a grammar: a pushdown automaton, made
+// deterministic lazily.
 //
-// Where a text stands is a set of stacks. A stack is a chain of frames: what is to be matched now,
-// and behind it what is to go on with. Frames are shared between stacks; sets that were seen before
-// have a number, a state, and what follows a state and a byte is remembered. So a text that goes
-// where one went before costs one look-up a byte.
+// The position in a text is a set of stacks. A stack is a chain of frames: the expression to match
+// now, and below it the ones to continue with. Stacks share frames. Each distinct set of stacks is
+// a numbered state, and transitions (state, byte) are cached. So a text along known transitions
+// costs one look-up per byte.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +18,14 @@
 namespace halley {
 
 struct MatcherLimits {
-  /// Frames of a stack: somewhat more than nested JSON values. Deeper texts are not in the
-  /// language; the way to the end of a text is kept within it.
+  /// Frames of a stack: somewhat more than the depth of nested JSON values. Deeper texts are not in
+  /// the language; every text can reach its end within this depth.
   int32_t frames_max = 120;
   /// Stacks of a state: alternatives that the text leaves open.
   size_t stacks_max = 2048;
-  /// Steps from a state to the next.
+  /// Steps of the transition from a state to the next.
   size_t steps_max = 32'768;
-  /// Memory of a matcher, roughly, and steps of all its transitions: some 0.1 s.
+  /// Approximate memory of a matcher, and steps of all its transitions: about 0.1 s.
   size_t memory_bytes_max = 16u << 20;
   size_t total_steps_max = 1'000'000;
 };
@@ -35,17 +35,17 @@ class Matcher {
  public:
   using State = int32_t;
   static constexpr State kDead = -1;  // no text of the language begins so
-  /// A limit was passed: that of the matcher as a whole (a new one goes on from where this one is),
-  /// or that of one state (the grammar is too ambiguous).
+  /// A limit was passed: kFull that of the whole matcher (a new one can continue from this state),
+  /// kTooComplex that of one state (the grammar is too ambiguous).
   static constexpr State kFull = -2;
   static constexpr State kTooComplex = -3;
 
   /// `grammar` must outlive this.
   explicit Matcher(const Grammar& grammar, const MatcherLimits& limits = {});
 
-  /// The state of the empty text; kTooComplex may come.
+  /// The state of the empty text, or kTooComplex.
   State start() const { return start_; }
-  /// The state behind one more byte, or one of the three above. `state` is none of these, here and
+  /// The state after one more byte, or one of the three above. `state` is none of these, here and
   /// below.
   State next(State state, uint8_t byte) {
     const size_t slot =
@@ -57,17 +57,17 @@ class Matcher {
   /// Whether a byte may follow.
   bool may_go_on(State state) const { return states_[static_cast<size_t>(state)].num_stacks > 0; }
 
-  /// The state here that is `state` of `other`, a matcher of the same grammar; kFull may come.
+  /// Imports `state` of `other`, a matcher of the same grammar; returns the state here, or kFull.
   State adopt(const Matcher& other, State state);
 
   size_t memory_bytes() const { return memory_bytes_; }
-  /// Counts memory that is kept beside this matcher.
+  /// Counts memory of other structures towards the matcher's limit.
   void add_memory_bytes(size_t num_bytes) { memory_bytes_ += num_bytes; }
   const Grammar& grammar() const { return grammar_; }
 
  private:
   using FrameId = int32_t;
-  static constexpr FrameId kBottom = 0;  // behind all: the end of the text
+  static constexpr FrameId kBottom = 0;  // below all frames: the end of the text
   static constexpr State kUnknown = -4;
 
   /// Match expression `expr` from part, repetition or byte `index` on, then go on with `parent`.
@@ -107,16 +107,16 @@ class Matcher {
   size_t num_steps_ = 0;
 
   std::vector<Frame> frames_;
-  std::vector<int32_t> depths_;  // beside frames_: frames down to the bottom
+  std::vector<int32_t> depths_;  // parallel to frames_: frames down to the bottom
   std::unordered_map<Frame, FrameId, FrameHash> frame_ids_;
 
   std::vector<StateInfo> states_;
-  std::vector<FrameId> stacks_;                       // of all states, each sorted
+  std::vector<FrameId> stacks_;                       // stacks of all states, each sorted
   std::vector<State> next_;                           // [state][byte class]
   std::unordered_multimap<size_t, State> state_ids_;  // by hash
   State start_ = kDead;
 
-  // Of the transition that is computed: what is still to expand, what was, and what came out.
+  // Work lists of the current transition: frames to expand, frames expanded, and the result.
   std::vector<Frame> pending_;
   std::unordered_set<Frame, FrameHash> seen_;
   std::vector<FrameId> closed_;

@@ -23,8 +23,8 @@ bool is_all(std::string_view text, char digit) {
   return std::all_of(text.begin(), text.end(), [&](char c) { return c == digit; });
 }
 
-// Numbers of as many digits as `min` and `max` have, from one to the other. Each call cuts one
-// digit off, and only calls with a bound that says something go on: at most two for each digit.
+// Numbers from `min` to `max`, which have the same number of digits. Each call handles one digit,
+// and only calls with an effective bound recurse: at most two for each digit.
 ExprId same_length_range(GrammarBuilder& builder, std::string_view min, std::string_view max) {
   if (min.empty()) return builder.empty();
   if (is_all(min, '0') && is_all(max, '9')) return any_digits(builder, min.size());

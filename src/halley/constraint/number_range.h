@@ -1,4 +1,4 @@
-// Decimal integers of a range, as a grammar.
+// A grammar of the decimal integers of a range.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,13 @@
 
 namespace halley {
 
-/// Digits of an integer, and of each part of a number: so that a model cannot write digits for
-/// ever, and every number fits an int64 or a double.
+/// The most digits of an integer, and of each part of a number: so that a model cannot write digits
+/// for ever, and every number fits an int64 or a double.
 constexpr int32_t kIntegerDigitsMax = 18;
 
-/// Integers without superfluous zeros, at most kIntegerDigitsMax digits, no "-0"; a missing bound
-/// is none. nothing() where there are none. Bounds beyond 18 digits count as the largest integer of
-/// 18 digits.
+/// Integers without leading zeros, at most kIntegerDigitsMax digits, no "-0"; a missing bound is
+/// unlimited. Returns nothing() for an empty range. Bounds beyond 18 digits count as the largest
+/// integer of 18 digits.
 ExprId integer_range(GrammarBuilder& builder, std::optional<int64_t> min,
                      std::optional<int64_t> max);
 

@@ -15,8 +15,8 @@ namespace {
 
 constexpr PatternLimits kLimits;
 
-// A part of a pattern: its texts but the empty one, and whether that is one too. Repetitions need
-// parts that are not empty, or a text could be counted without a character.
+// A part of a pattern: its texts without the empty one, and whether it matches that too.
+// Repetitions need parts that are not empty, or an empty text could count.
 struct Part {
   ExprId nonempty = 0;
   bool is_nullable = false;
@@ -58,7 +58,7 @@ class PatternParser {
     return part.is_nullable ? builder_.optional(part.nonempty) : part.nonempty;
   }
 
-  // One part behind the other. Tails stand last in their sequences: they take no stack.
+  // One part after the other. Tails come last in their sequences: they need no stack frame.
   Part join(const std::vector<Part>& parts) {
     const bool is_nullable =
         std::all_of(parts.begin(), parts.end(), [](const Part& part) { return part.is_nullable; });

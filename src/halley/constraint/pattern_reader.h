@@ -1,5 +1,5 @@
-// The signs of a regular expression: characters, classes, escapes and counts (pattern.h says which
-// are done).
+// Tokenizes a regular expression: characters, classes, escapes and counts (pattern.h lists the
+// supported ones).
 #pragma once
 
 #include <cstddef>
@@ -25,13 +25,13 @@ class PatternReader {
 
   bool is_at_end() const { return at_ == pattern_.size(); }
   char peek() const { return is_at_end() ? '\0' : pattern_[at_]; }
-  /// Goes behind `sign` where it is next.
+  /// Skips `sign` if it is next.
   bool take(char sign);
-  /// A count, and the '?' that makes it lazy.
+  /// Reads a count and the '?' that makes it lazy.
   std::optional<PatternCount> take_count();
-  /// What stands for one character.
+  /// Reads an atom that matches one character.
   CharSet take_char_set();
-  /// Behind '(': "?:", "?<name>" or nothing.
+  /// Skips "?:" or "?<name>" after '('.
   void take_group_head();
 
   /// Throws InputError "<where>: expected <expectation> at byte 7 of ...".
@@ -44,7 +44,7 @@ class PatternReader {
   std::optional<int32_t> take_number();
   CharSet take_class();
   CharSet take_class_item();
-  /// Behind a backslash.
+  /// Reads the rest of an escape, after the backslash.
   CharSet take_escape();
   std::optional<uint32_t> take_control_escape(char letter);
   uint32_t take_hex(size_t num_digits);

@@ -9,7 +9,7 @@
 namespace halley {
 namespace {
 
-// Do not restrict values, or say how others are read.
+// Keywords that do not restrict values, or only modify others.
 constexpr std::string_view kAnnotations[] = {"$schema",         "$id",
                                              "$comment",        "$defs",
                                              "definitions",     "title",
@@ -24,7 +24,7 @@ struct TypeKeyword {
   std::string_view keyword;
   std::string_view type;
 };
-// Restrict values of one type alone.
+// Keywords that restrict values of one type only.
 constexpr TypeKeyword kTypeKeywords[] = {{"properties", "object"},
                                          {"required", "object"},
                                          {"additionalProperties", "object"},
@@ -46,7 +46,7 @@ constexpr std::string_view kOtherKeywords[] = {"type",  "enum",  "const", "anyOf
 constexpr std::string_view kTypes[] = {"object",  "array",   "string", "number",
                                        "integer", "boolean", "null"};
 
-// Bounds beyond the numbers that are written count as the next one.
+// Bounds beyond the allowed digits are clamped.
 constexpr int64_t kBoundMax = 1'000'000'000'000'000'000;
 
 template <typename List>
@@ -118,7 +118,7 @@ void SchemaNode::check_keywords() const {
   }
 }
 
-std::optional<std::string> SchemaNode::keyword_beside(
+std::optional<std::string> SchemaNode::other_keyword(
     std::initializer_list<std::string_view> allowed) const {
   for (const auto& [keyword, value] : schema_->items()) {
     if (!is_annotation(keyword) && keyword != "nullable" && !is_in(allowed, keyword)) {
@@ -195,7 +195,7 @@ JsonBound SchemaNode::one_bound(const char* keyword, bool is_exclusive, bool is_
     reject(keyword, str("expected a number, got ", json_type_of(value), "."));
   }
   if (value.is_number_integer()) {
-    // Unsigned numbers above the range of int64 are far above the largest that is written.
+    // Unsigned numbers above the range of int64 exceed the largest allowed number.
     const bool is_huge =
         value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(kBoundMax);
     const int64_t number = is_huge ? kBoundMax : value.get<int64_t>();
@@ -212,7 +212,7 @@ JsonBound SchemaNode::one_bound(const char* keyword, bool is_exclusive, bool is_
                                "constrained output. Round ",
                                number, " to an integer."));
   }
-  // The next integer inside.
+  // The nearest integer inside of the bound.
   return {static_cast<int64_t>(is_upper ? std::floor(number) : std::ceil(number)), false};
 }
 

@@ -1,4 +1,4 @@
-// One schema of a document: its keywords, checked, and its place for messages.
+// One schema of a document: its checked keywords, and its JSON pointer for messages.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@
 
 namespace halley {
 
-/// `schema` outlives this. The methods throw InputError where a value is not what the keyword
-/// takes.
+/// `schema` outlives this. The methods throw InputError if a value is invalid for its
+/// keyword.
 class SchemaNode {
  public:
   SchemaNode(const OrderedJson& schema, std::string path)
@@ -24,11 +24,11 @@ class SchemaNode {
   const OrderedJson& json() const { return *schema_; }
   const std::string& path() const { return path_; }
 
-  /// Throws UnsupportedError for a keyword that is not done, InputError where this is no object.
+  /// Throws UnsupportedError for an unsupported keyword, InputError if this is no object.
   void check_keywords() const;
   bool has(const char* keyword) const { return schema_->contains(keyword); }
   /// The first keyword of a schema that restricts values and is not among `allowed`.
-  std::optional<std::string> keyword_beside(std::initializer_list<std::string_view> allowed) const;
+  std::optional<std::string> other_keyword(std::initializer_list<std::string_view> allowed) const;
 
   SchemaNode child(const char* keyword) const;
   SchemaNode child(const char* keyword, size_t index) const;
@@ -38,13 +38,14 @@ class SchemaNode {
   const OrderedJson& object(const char* keyword) const;
   std::string text(const char* keyword) const;
   bool boolean_or(const char* keyword, bool otherwise) const;
-  /// A number of things. Above kRepeatMax: an error for a minimum, no limit for a maximum.
+  /// A count. Above kRepeatMax: an error for a minimum, no limit for a maximum.
   int32_t count_min(const char* keyword) const;
   int32_t count_max(const char* keyword) const;
-  /// The tighter one of the two keywords; bounds of integers may be any number.
+  /// The tighter one of the inclusive and the exclusive bound; bounds of integers may be any
+  /// number.
   std::optional<JsonBound> bound(const char* inclusive, const char* exclusive, bool is_upper,
                                  bool is_integer) const;
-  /// The names in "type", or those that the keywords imply; empty for any.
+  /// The names in "type", or those that the keywords imply; empty: any type.
   std::vector<std::string> types() const;
 
   [[noreturn]] void reject(const char* keyword, const std::string& message) const;
@@ -59,7 +60,7 @@ class SchemaNode {
   std::string path_;
 };
 
-/// Whether a value has the type that a schema names.
+/// Whether a value has the schema's type.
 bool has_type(const OrderedJson& value, std::string_view type);
 
 /// `name` as a part of a JSON pointer (RFC 6901).

@@ -1,4 +1,4 @@
-// What "$ref" refers to: a place in the same document.
+// Resolves "$ref" within the same document.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ struct SchemaReference {
   const OrderedJson* schema = nullptr;
 };
 
-/// Follows "#", "#/$defs/name" or any other JSON pointer. Throws InputError where it leads nowhere,
+/// Follows "#", "#/$defs/name" or any other JSON pointer. Throws InputError if it leads nowhere,
 /// UnsupportedError for other documents and for names ("$anchor").
 SchemaReference resolve_reference(const OrderedJson& root, const SchemaNode& node);
 

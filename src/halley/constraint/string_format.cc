@@ -12,7 +12,7 @@ constexpr std::string_view kYear = R"((?:000[1-9]|00[1-9]\d|0[1-9]\d\d|[1-9]\d{3
 constexpr std::string_view kMonthAndDay =
     R"((?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\d|30)|)"
     R"(02-(?:0[1-9]|1\d|2[0-8])))";
-// 29 February: years that 4 divides, and of those that end in 00 the ones that 400 divides.
+// 29 February: years divisible by 4; those that end in 00 only if divisible by 400.
 constexpr std::string_view kLeapDay =
     R"((?:\d\d(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)-02-29)";
 constexpr std::string_view kTime =

@@ -1,4 +1,4 @@
-// The formats of strings that JSON Schema names, as patterns.
+// The string formats of JSON Schema, as patterns.
 #pragma once
 
 #include <string>
@@ -6,9 +6,9 @@
 
 namespace halley {
 
-/// A pattern (pattern.h), anchored, whose texts have the format; empty where it is not done.
+/// A pattern (pattern.h), anchored, whose texts have the format; empty if unsupported.
 /// date, time and date-time are RFC 3339 without leap seconds, uuid RFC 4122, ipv4 RFC 2673; email
-/// is the part of RFC 5321 that has no quotes and no addresses as numbers.
+/// is RFC 5321 without quotes and numeric addresses.
 std::string pattern_of_format(std::string_view format);
 
 /// "date, time, ..." for messages.

@@ -12,7 +12,7 @@
 namespace halley {
 namespace {
 
-// Characters of a text of plain ones, else nothing.
+// The number of characters if all are plain, else nothing.
 std::optional<size_t> num_plain_chars(std::string_view text) {
   if (!is_valid_utf8(text)) return std::nullopt;
   size_t count = 0;
@@ -83,7 +83,7 @@ std::string lossy_utf8(std::string_view bytes) {
   return text;
 }
 
-// The bytes of a token that stands as `token` in the vocabulary and decodes to `text`.
+// The bytes of a token that the vocabulary spells `token` and that decodes to `text`.
 std::string bytes_behind(const std::string& token, const std::string& text) {
   if (text.find(kReplacementCharacter) == std::string::npos) return text;
   if (const std::optional<uint8_t> byte = byte_token_value(token)) {
@@ -93,7 +93,7 @@ std::string bytes_behind(const std::string& token, const std::string& text) {
   return bytes && lossy_utf8(*bytes) == text ? *bytes : text;
 }
 
-// A token that writes ASCII letters wherever it stands, to put between others.
+// A separator token, which writes ASCII letters in any context.
 std::optional<int32_t> find_separator(const Tokenizer& tokenizer) {
   for (const char* letter : {"a", "e", "x", "0"}) {
     const std::optional<int32_t> id = tokenizer.id_of(letter);
@@ -111,8 +111,8 @@ std::vector<std::string> token_bytes_of(const Tokenizer& tokenizer) {
         "tokenizer: constrained output needs a token for one of the letters a, e, x, 0, and this "
         "vocabulary has none.");
   }
-  // Between two separators a token writes what it writes in the middle of a text; what the decoder
-  // held back comes with the second.
+  // Between two separators a token decodes as in the middle of a text; bytes that the decoder held
+  // back come with the second separator.
   IncrementalDetokenizer detokenizer(tokenizer, /*skip_special_tokens=*/false);
   detokenizer.push(*separator);
   const std::string mark = detokenizer.push(*separator);
@@ -137,7 +137,7 @@ std::vector<std::string> token_bytes_of(const Tokenizer& tokenizer) {
 TokenTrie::TokenTrie(std::vector<std::string> token_bytes, std::span<const int32_t> eos_token_ids)
     : token_bytes_(std::move(token_bytes)) {
   for (const int32_t id : eos_token_ids) {
-    // Models may have ids that the tokenizer has not; nothing allows those.
+    // Models may have ids that the tokenizer lacks; these are never allowed.
     if (id < 0 || id >= num_ids()) continue;
     token_bytes_[static_cast<size_t>(id)].clear();
     eos_token_ids_.push_back(id);

@@ -1,5 +1,4 @@
-// All tokens of a vocabulary as the bytes that they write, in the order in which a grammar can test
-// them: as tries.
+// Tries of the bytes of all tokens of a vocabulary, for tests against a grammar.
 #pragma once
 
 #include <cstdint>
@@ -18,30 +17,30 @@ namespace halley {
 struct TokenTrieNodes {
   struct Node {
     int32_t end = 0;
-    int32_t first_token = 0;  // into `tokens`; the next node's is behind the last
+    int32_t first_token = 0;  // index in `tokens`; ends at the next node's
     uint16_t depth = 0;       // 1 for a first byte
     uint8_t byte = 0;
   };
-  std::vector<Node> nodes;      // one more than there are, for its first_token
+  std::vector<Node> nodes;      // and a sentinel, for its first_token
   std::vector<int32_t> tokens;  // ids
 };
 
-/// Immutable; any thread. Some 30 bytes for each byte of the vocabulary.
+/// Immutable; any thread. Takes about 30 bytes per byte of the vocabulary.
 class TokenTrie {
  public:
   /// Longer tokens are never allowed in constrained output.
   static constexpr size_t kTokenBytesMax = 1024;
-  /// Characters of the longest token among the plain ones.
+  /// The number of characters of the longest plain token.
   static constexpr size_t kPlainCharsMax = 32;
 
-  /// `token_bytes[id]` is what token `id` writes; empty for one that writes nothing, which is never
-  /// allowed. `eos_token_ids` end a text, and are allowed there alone.
+  /// `token_bytes[id]` are the bytes of token `id`; a token without bytes is never allowed.
+  /// `eos_token_ids` end a text and are allowed only at its end.
   TokenTrie(std::vector<std::string> token_bytes, std::span<const int32_t> eos_token_ids);
 
-  /// Special tokens write nothing, but for those of `special_marks`, by their names in the
-  /// vocabulary: they write bytes_of_special(), which a grammar can ask for. Throws
-  /// UnsupportedError where the tokenizer's decoder does not write tokens one by one. Takes about a
-  /// second for 150,000 tokens.
+  /// Special tokens have no bytes, except those of `special_marks`, by their names in the
+  /// vocabulary: these have bytes_of_special(), which a grammar can match. Throws UnsupportedError
+  /// if the tokenizer's decoder does not write tokens one by one. Takes about a second for 150,000
+  /// tokens.
   static std::shared_ptr<const TokenTrie> from_tokenizer(
       const Tokenizer& tokenizer, std::span<const int32_t> eos_token_ids,
       std::span<const std::string> special_marks = {});
@@ -52,8 +51,8 @@ class TokenTrie {
   std::span<const int32_t> eos_token_ids() const { return eos_token_ids_; }
   bool is_eos(int32_t id) const;
 
-  /// Tokens of 1 to kPlainCharsMax characters that stand for themselves in a JSON string: most of a
-  /// vocabulary. Inside a string they are allowed or not by their number of characters alone.
+  /// Tokens of 1 to kPlainCharsMax characters that need no escapes in a JSON string: most of a
+  /// vocabulary. Inside a string their number of characters alone decides whether they are allowed.
   const TokenTrieNodes& plain() const { return plain_; }
   const TokenTrieNodes& other() const { return other_; }
   /// Plain tokens of at most `num_chars` characters.
@@ -67,12 +66,12 @@ class TokenTrie {
   std::vector<TokenMask> plain_masks_;  // by number of characters
 };
 
-/// What a special token writes for a grammar: its name behind a byte that no JSON text has, so that
-/// it cannot stand where its name as a text may, as in strings.
+/// The bytes of a special token for a grammar: its name after a byte that no JSON text has. So it
+/// cannot match where its name as plain text is allowed, as in strings.
 std::string bytes_of_special(std::string_view name);
 
-/// The bytes that each token adds to a text behind other text; empty for special tokens and holes.
-/// Decoding alone does not say it: bytes that are no whole character decode to U+FFFD.
+/// The bytes that each token appends to a text; empty for special tokens and holes. Decoding is not
+/// enough: bytes that are no whole character decode to U+FFFD.
 std::vector<std::string> token_bytes_of(const Tokenizer& tokenizer);
 
 }  // namespace halley

@@ -1,5 +1,5 @@
-// Outputs that are tool calls and nothing else, in the forms that model families were trained on:
-// for "tool_choice" that is "required" or names a function.
+// Grammars of outputs that are only tool calls, in the formats that model families were trained on,
+// for a "tool_choice" that is "required" or names a function.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ enum class ToolCallForm {
   kMistral,  // [TOOL_CALLS][{"name": "f", "arguments": {...}}]: Mistral
 };
 
-/// The marks of all forms.
+/// The markers of all formats.
 inline constexpr std::array<std::string_view, 3> kToolCallMarks = {"<tool_call>", "</tool_call>",
                                                                    "[TOOL_CALLS]"};
 
@@ -33,21 +33,21 @@ struct ToolSignature {
 
 struct ToolCallStyle {
   ToolCallForm form = ToolCallForm::kHermes;
-  /// Calls may stand behind each other; not with kLlama3.
+  /// Allows several calls; not with kLlama3.
   bool may_have_several = false;
-  /// Marks that are special tokens, which TokenTrie::from_tokenizer must know; others are written
-  /// as text.
+  /// Markers that are special tokens, which TokenTrie::from_tokenizer must know; other markers are
+  /// text.
   std::vector<std::string> special_marks = {};
 };
 
-/// Limits of OpenAI.
+/// OpenAI's limits.
 constexpr size_t kToolsMax = 128;
 constexpr size_t kToolNameBytesMax = 64;
-/// Calls of one output, where several are allowed.
+/// The most calls of one output, if several are allowed.
 constexpr int32_t kParallelToolCallsMax = 16;
 
 /// At least one call of one of `tools`. Several have a line end (kHermes) or a comma (kMistral)
-/// between them. Throws InputError where there is no tool, where there are too many or a name is no
+/// between them. Throws InputError if there is no tool, where there are too many or a name is no
 /// name, and as json_schema_values().
 Grammar tool_call_grammar(std::span<const ToolSignature> tools, const ToolCallStyle& style);
 

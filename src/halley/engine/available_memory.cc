@@ -13,13 +13,13 @@
 namespace halley {
 namespace {
 
-// /proc and /sys files have no size, so that they are read as streams. Empty where there is none.
+// Reads a file as a stream, since files of /proc and /sys have no size; empty if it does not exist.
 std::string read_system_file(const char* path) {
   std::ifstream file(path);
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-// The number that `text` starts with, after spaces.
+// Parses the number at the beginning of `text`, after spaces.
 std::optional<int64_t> parse_number(std::string_view text) {
   text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
   int64_t value = 0;
@@ -50,9 +50,9 @@ std::optional<int64_t> parse_cgroup_room(std::string_view memory_max,
 int64_t available_memory_bytes() {
   int64_t num_bytes = parse_mem_available(read_system_file("/proc/meminfo"))
                           .value_or(int64_t{sysconf(_SC_AVPHYS_PAGES)} * sysconf(_SC_PAGESIZE));
-  const auto room = parse_cgroup_room(read_system_file("/sys/fs/cgroup/memory.max"),
-                                      read_system_file("/sys/fs/cgroup/memory.current"));
-  if (room) num_bytes = std::min(num_bytes, *room);
+  const auto remaining = parse_cgroup_room(read_system_file("/sys/fs/cgroup/memory.max"),
+                                           read_system_file("/sys/fs/cgroup/memory.current"));
+  if (remaining) num_bytes = std::min(num_bytes, *remaining);
   return num_bytes;
 }
 

@@ -1,4 +1,4 @@
-// How much memory the process may still take.
+// The memory that the process can still allocate.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +8,14 @@
 namespace halley {
 
 /// Bytes that can be allocated without swapping: MemAvailable of /proc/meminfo, or the free
-/// physical pages where there is none; less where the control group (version 2) of the process
-/// allows less.
+/// physical pages without it; at most what the cgroup (version 2) of the process allows.
 int64_t available_memory_bytes();
 
-/// MemAvailable of the text of /proc/meminfo, in bytes; nothing where it is not there.
+/// Parses MemAvailable, in bytes, from the text of /proc/meminfo; nothing if it is missing.
 std::optional<int64_t> parse_mem_available(std::string_view meminfo);
 
-/// What a control group's memory.max ("max" or bytes) leaves beyond memory.current; nothing where
-/// there is no limit.
+/// The bytes between a cgroup's memory.current and its memory.max ("max" or bytes); nothing without
+/// a limit.
 std::optional<int64_t> parse_cgroup_room(std::string_view memory_max,
                                          std::string_view memory_current);
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kChoicesMax = 64;
 
-// What str.isspace() of Python says of one character.
+// Python's str.isspace() for one character.
 bool is_space(utf8proc_int32_t code) {
   if ((code >= 0x09 && code <= 0x0D) || (code >= 0x1C && code <= 0x20) || code == 0x85) return true;
   const utf8proc_category_t category = utf8proc_category(code);
@@ -46,7 +46,7 @@ std::string strip(std::string_view text) {
   return result;
 }
 
-// str.capitalize() of Python, by simple case mappings: the first character in title case, all
+// Python's str.capitalize(), by simple case mappings: the first character in title case, all
 // others in lower case.
 std::string capitalize(std::string_view text) {
   std::string result;
@@ -65,7 +65,7 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
   }
 }
 
-// The clean-up of WikiHow texts: titles become sentences, other marks in brackets vanish.
+// Cleans up WikiHow texts as lm-eval does: titles become sentences, other marks in brackets vanish.
 std::string clean(std::string_view dirty) {
   std::string text = strip(dirty);
   replace_all(text, " [title]", ". ");
@@ -120,7 +120,7 @@ class ItemReader {
     return value.get<std::string>();
   }
 
-  // A number from `first` to `last`, as a number or as text.
+  // Reads an integer from `first` to `last`, given as a number or as text.
   size_t index(const char* name, int64_t first, int64_t last) const {
     const Json& value = field(json_, name);
     int64_t number = first - 1;
@@ -151,7 +151,7 @@ class ItemReader {
     const std::string rest =
         strip(std::string_view(sentence).substr(std::min(blank, sentence.size() - 1) + 1));
     if (blank == std::string::npos || rest.empty()) {
-      fail(str("field 'sentence': expected a '_' with text behind it, got ", quote(sentence), "."));
+      fail(str("field 'sentence': expected a '_' with text after it, got ", quote(sentence), "."));
     }
     const std::string begin = sentence.substr(0, blank);
     return {"WinoGrande",
@@ -240,7 +240,7 @@ ChoiceItem parse_choice_item(const Json& json, const std::string& where) {
 
 EncodedChoice encode_choice(const Tokenizer& tokenizer, const Choice& choice,
                             const std::string& where) {
-  size_t end = 0, at = 0;  // of the context without the spaces behind it
+  size_t end = 0, at = 0;  // end: of the context without trailing spaces
   for (const auto& [code, bytes] : characters(choice.context)) {
     at += bytes.size();
     if (!is_space(code)) end = at;

@@ -47,7 +47,7 @@ void check_eos_token_ids(const std::vector<int32_t>& ids, int64_t vocab_size) {
   }
 }
 
-// The model's own memory is set aside before the cache divides what is left.
+// The model reserves its own memory before the KV cache takes the rest.
 EnginePlan prepare_engine(CausalLm& model, const EngineConfig& config) {
   const ModelShape& shape = model.shape();
   const EngineConfig full = with_defaults(config, shape, model.device_name() == "cpu");
@@ -75,8 +75,8 @@ const char* name_of(FinishReason reason) {
   check_failed("FinishReason", str(static_cast<int>(reason)), __FILE__, __LINE__);
 }
 
-// Two groups of members: what `mutex_` guards, which every thread sees, and what the engine's own
-// thread alone touches. Callbacks run without the lock.
+// The members form two groups: `mutex_` guards the first, which every thread sees; only the
+// engine's thread touches the second. Callbacks run without the lock.
 class Engine::Impl {
  public:
   struct Parts {
@@ -101,7 +101,7 @@ class Engine::Impl {
 
  private:
   using LivePtr = std::unique_ptr<LiveRequest>;
-  // A submit, or a cancel where there is no request.
+  // A submit; a cancel if `live` is null.
   struct Command {
     RequestId id = 0;
     LivePtr live;
@@ -111,7 +111,7 @@ class Engine::Impl {
 
   void run();
   bool take_commands();
-  void obey_commands();
+  void execute_commands();
   void queue(LivePtr live);
   void end_expired();
   void step();
@@ -128,7 +128,7 @@ class Engine::Impl {
   const Parts parts_;
   CausalLm& model_;
   const bool model_chooses_;
-  const uint64_t seed_;  // of the seeds of requests that state none
+  const uint64_t seed_;  // base of the seeds of requests without one
   std::atomic<SequenceId> num_submits_ = 0;
 
   mutable std::mutex mutex_;
@@ -139,18 +139,18 @@ class Engine::Impl {
   EngineStats stats_;
   std::optional<TimePoint> drain_limit_;
   bool is_ending_ = false;
-  bool is_idle_ = false;  // the thread waits for commands, or is over
+  bool is_idle_ = false;  // the thread waits for commands, or has ended
 
   Scheduler scheduler_;
   KvCache cache_;
   StepPipeline pipeline_;
   std::map<SequenceId, LivePtr> requests_;
-  std::unordered_map<RequestId, SequenceId> sequence_ids_;  // of all requests_
+  std::unordered_map<RequestId, SequenceId> sequence_ids_;  // for all requests_
   std::set<std::pair<TimePoint, SequenceId>> deadlines_;
-  std::vector<Command> taken_;  // commands to obey, from next_taken_ on
+  std::vector<Command> taken_;  // commands to execute, from next_taken_ on
   size_t next_taken_ = 0;
-  EngineStats totals_;              // the sums of stats_
-  TimePoint now_;                   // before a step is planned, or behind one that was waited for
+  EngineStats totals_;              // the totals of stats_
+  TimePoint now_;                   // before a step is planned, or after one that was waited for
   std::optional<TimePoint> limit_;  // of this step: drain_limit_
   SamplerScratch scratch_;
 
@@ -238,7 +238,7 @@ SubmitResult Engine::Impl::would_admit(int64_t num_prompt_tokens) const {
 void Engine::Impl::drain(TimePoint limit) {
   const std::lock_guard lock(mutex_);
   if (!ledger_.is_stopped()) ledger_.stop(kIsDraining);
-  drain_limit_ = limit;  // the thread looks at it before each step; it sleeps where none is left
+  drain_limit_ = limit;  // the thread checks it before each step; without requests it sleeps
 }
 
 void Engine::Impl::wait_until_idle() const {
@@ -252,14 +252,15 @@ EngineStats Engine::Impl::stats() const {
   return stats_;
 }
 
-// What the ledger has of the statistics, so that a submit shows at once. Under the lock.
+// Copies the ledger's counts into the statistics, so that a submit shows at once. Called under the
+// lock.
 void Engine::Impl::count_waiting() {
   stats_.num_waiting = ledger_.num_live() - stats_.num_running;
   stats_.num_queued = ledger_.num_queued();
   stats_.num_queued_tokens = ledger_.num_queued_tokens();
 }
 
-// Under the lock.
+// Called under the lock.
 void Engine::Impl::publish() {
   stats_ = totals_;
   stats_.num_running = scheduler_.num_running();
@@ -271,11 +272,11 @@ void Engine::Impl::publish() {
   count_waiting();
 }
 
-// The edge: whatever the model throws ends all requests, and the engine with them.
+// Any exception of the model ends all requests and the engine.
 void Engine::Impl::run() {
   try {
     while (take_commands()) {
-      obey_commands();
+      execute_commands();
       end_expired();
       step();
     }
@@ -292,8 +293,8 @@ void Engine::Impl::run() {
   idle_.notify_all();
 }
 
-// Waits while there is nothing to do: with a live request, or a step in flight, there always is, so
-// that no deadline needs a timer. False: the engine ends.
+// Waits for commands if no request lives and no step is in flight. A live request keeps the thread
+// stepping, so deadlines need no timer. Returns false if the engine ends.
 bool Engine::Impl::take_commands() {
   std::unique_lock lock(mutex_);
   if (requests_.empty() && pipeline_.is_empty() && commands_.empty()) {
@@ -317,7 +318,7 @@ void Engine::Impl::queue(LivePtr live) {
   requests_.emplace(id, std::move(live));
 }
 
-void Engine::Impl::obey_commands() {
+void Engine::Impl::execute_commands() {
   now_ = parts_.clock();
   while (next_taken_ < taken_.size()) {
     Command command = std::move(taken_[next_taken_++]);
@@ -325,8 +326,8 @@ void Engine::Impl::obey_commands() {
       queue(std::move(command.live));
       continue;
     }
-    const auto place = sequence_ids_.find(command.id);
-    if (place != sequence_ids_.end()) end_request(place->second, FinishReason::kCancelled, "");
+    const auto it = sequence_ids_.find(command.id);
+    if (it != sequence_ids_.end()) end_request(it->second, FinishReason::kCancelled, "");
   }
   taken_.clear();
   next_taken_ = 0;
@@ -340,8 +341,8 @@ void Engine::Impl::end_expired() {
   while (!requests_.empty()) end_request(requests_.begin()->first, FinishReason::kCancelled, "");
 }
 
-// Keeps the pipeline full: a model that runs by itself has its next step before the results of the
-// last are looked at, and any other none.
+// Keeps the pipeline full: a model that runs asynchronously gets its next step before the results
+// of the last one are processed; any other model has one step at a time.
 void Engine::Impl::step() {
   const StepPlan plan = scheduler_.schedule();
   note_plan(plan);
@@ -377,9 +378,9 @@ void Engine::Impl::finish_step() {
   const std::span<const SequenceResult> results = pipeline_.wait();
   now_ = parts_.clock();
   for (const SequenceResult& result : results) {
-    const auto place = requests_.find(result.id);
-    if (place == requests_.end()) continue;  // it has ended since the launch
-    LiveRequest& live = *place->second;
+    const auto it = requests_.find(result.id);
+    if (it == requests_.end()) continue;  // it has ended since the launch
+    LiveRequest& live = *it->second;
     if (!score_prompt(live, result)) {
       end_request(result.id, FinishReason::kError, kPromptLogitsError);
     } else if (result.is_complete) {
@@ -411,19 +412,19 @@ void Engine::Impl::deliver_token(LiveRequest& live, const SequenceResult& result
   deliver(result.id, std::move(event));
 }
 
-// What the caller sees in stats(), and which ids are free, is up to date before the callback runs.
+// Updates stats() and frees the request's id before the callback runs.
 void Engine::Impl::deliver(SequenceId id, TokenEvent event) {
-  const auto place = requests_.find(id);
+  const auto it = requests_.find(id);
   if (!event.finish_reason) {
     {
       const std::lock_guard lock(mutex_);
       publish();
     }
-    place->second->request.call_back(event);
+    it->second->request.call_back(event);
     return;
   }
-  const LivePtr live = std::move(place->second);
-  requests_.erase(place);
+  const LivePtr live = std::move(it->second);
+  requests_.erase(it);
   sequence_ids_.erase(live->id);
   if (live->deadline) deadlines_.erase({*live->deadline, id});
   scheduler_.remove(id);
@@ -445,7 +446,7 @@ void Engine::Impl::end_all(FinishReason reason, const std::string& error,
                            const std::string& stop_message) {
   {
     const std::lock_guard lock(mutex_);
-    ledger_.stop(stop_message);  // from here on nothing is queued any more
+    ledger_.stop(stop_message);  // from here on nothing is queued
     for (Command& command : commands_) taken_.push_back(std::move(command));
     commands_.clear();
   }

@@ -1,5 +1,5 @@
-// The engine: takes requests, batches them, and calls back with every token. What the server, the
-// bindings and the command line use.
+// The engine: takes requests, batches them, and calls back with every token. The server, the
+// bindings and the command line use it.
 #pragma once
 
 #include <chrono>
@@ -25,7 +25,7 @@ using RequestId = uint64_t;
 
 struct EngineConfig {
   int64_t page_tokens = 16;         // P
-  int64_t kv_bytes = 0;             // budget of the KV cache; 0: room for max_num_seqs sequences
+  int64_t kv_bytes = 0;             // size of the KV cache; 0: enough for max_num_seqs sequences
                                     // of max_model_len, at most a quarter of the host's memory, or
                                     // what a device has left
   std::optional<KvDType> kv_dtype;  // absent: the model's own
@@ -45,38 +45,38 @@ struct EngineConfig {
 struct GenerateRequest {
   std::vector<int32_t> prompt_ids;
   SamplingParams sampling;
-  int32_t priority = 0;  // lower first; no matter with kFcfs
-  /// Cached prefixes are shared among equal salts alone; at most 256 bytes.
+  int32_t priority = 0;  // lower first; ignored by kFcfs
+  /// Requests share cached prefixes only if their salts are equal; at most 256 bytes.
   std::string cache_salt = {};
-  std::optional<TimePoint> deadline = {};  // by the engine's clock: ends with kDeadline then
-  /// What the output must look like; null: anything. Made for this engine's tokenizer and EOS ids.
-  /// The request ends with kStop as soon as nothing but EOS may follow, and EOS ends it whatever
-  /// ignore_eos says.
+  std::optional<TimePoint> deadline = {};  // by the engine's clock; ends with kDeadline
+  /// The constraint on the output; null: none. Made for this engine's tokenizer and EOS ids.
+  /// The request ends with kStop as soon as only EOS may follow, and EOS ends it even with
+  /// ignore_eos.
   std::shared_ptr<const CompiledConstraint> constraint = {};
 };
 
 enum class FinishReason : uint8_t { kStop, kLength, kCancelled, kDeadline, kError };
 const char* name_of(FinishReason reason);  // "stop", "length", "cancelled", "deadline", "error"
 
-/// A token of the prompt, given those before it.
+/// Log probabilities of a prompt token, given those before it.
 struct PromptLogprob {
   int32_t token_id = 0;
-  std::optional<float> logprob;   // natural logarithm; absent for the first token alone
+  std::optional<float> logprob;   // natural logarithm; absent for the first token only
   std::vector<TokenLogprob> top;  // the best num_prompt_logprobs, most probable first
 };
 
 /// One callback. A finishing event may carry the last token, or no token (cancelled, error).
 struct TokenEvent {
   std::optional<int32_t> token_id;
-  std::string text;                     // final text that this token made certain; may be empty
+  std::string text;                     // text that became final with this token; may be empty
   std::optional<TokenLogprob> logprob;  // of the chosen token, before temperature and penalties
   std::vector<TokenLogprob> top_logprobs;
-  std::optional<FinishReason> finish_reason;   // set on the last event alone
+  std::optional<FinishReason> finish_reason;   // only on the last event
   std::string stop_reason;                     // the stop string or token that ended it, if any
   std::string error;                           // for kError
   std::vector<PromptLogprob> prompt_logprobs;  // one a prompt token, on the first token's event,
-                                               // where asked for
-  std::optional<RequestTimes> times;           // set on the last event alone
+                                               // if requested
+  std::optional<RequestTimes> times;           // only on the last event
 };
 using TokenCallback = std::function<void(const TokenEvent&)>;
 
@@ -84,21 +84,21 @@ enum class Submit : uint8_t { kQueued, kQueueFull, kTooLong, kInvalid, kStopped 
 
 struct SubmitResult {
   Submit status = Submit::kQueued;
-  std::string message;  // why not, for all but kQueued
+  std::string message;  // why not, unless kQueued
 };
 
-/// First what is now, then sums since the start.
+/// Current values first, then totals since the start.
 struct EngineStats {
-  int64_t num_running = 0, num_waiting = 0;  // waiting: preempted ones too
-  int64_t num_queued = 0;                    // of them those that never ran
+  int64_t num_running = 0, num_waiting = 0;  // preempted ones wait too
+  int64_t num_queued = 0;                    // waiting ones that never ran
   int64_t num_queued_tokens = 0;             // and their prompts' tokens
   int64_t num_pages = 0;
-  int64_t num_free_pages = 0;    // that no sequence uses, cached ones too
-  int64_t num_cached_pages = 0;  // of them those whose tokens may be used again
+  int64_t num_free_pages = 0;    // that no sequence uses; cached ones too
+  int64_t num_cached_pages = 0;  // free pages that the prefix cache can find
 
   int64_t num_steps = 0, num_preemptions = 0;
   int64_t num_prompt_tokens = 0;         // of requests that got their first token
-  int64_t num_cached_prompt_tokens = 0;  // of them those that were not computed
+  int64_t num_cached_prompt_tokens = 0;  // of them from the prefix cache
   int64_t num_output_tokens = 0;
   int64_t num_prefix_queries = 0, num_prefix_hits = 0;  // tokens looked up, and found
   StepSizes step_sizes;
@@ -109,11 +109,11 @@ class Engine {
  public:
   /// `tokenizer` may be null: then events carry no text, and stop strings are rejected.
   /// `eos_token_ids` end a request unless it ignores them.
-  /// Throws InputError or DeviceError where the configuration does not fit.
-  /// `clock` is read by any thread, by default std::chrono::steady_clock.
+  /// Throws InputError or DeviceError if the configuration does not fit.
+  /// Any thread may read `clock`; the default is std::chrono::steady_clock.
   Engine(std::unique_ptr<CausalLm> model, std::shared_ptr<const Tokenizer> tokenizer,
          std::vector<int32_t> eos_token_ids, const EngineConfig& config, EngineClock clock = {});
-  /// Cancels what is running and waits for it.
+  /// Cancels all requests and waits for the thread.
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -121,8 +121,8 @@ class Engine {
   /// Queues one request for generation and returns at once.
   ///
   /// Thread-safe; may be called from inside `on_token`. `on_token` runs on the engine's thread,
-  /// once per token in order, the last time with finish_reason set. It must return within 1 ms: the
-  /// other requests wait for it, and must not throw.
+  /// once per token in order, the last time with finish_reason set. It must return within 1 ms,
+  /// since other requests wait for it, and must not throw.
   ///
   /// @param request  1 <= number of prompt tokens < max_model_len
   /// @param id       unique among live requests; the handle for cancel()
@@ -130,18 +130,18 @@ class Engine {
   [[nodiscard]] SubmitResult submit(GenerateRequest request, RequestId id,
                                     TokenCallback on_token) noexcept;
 
-  /// Asks for the end of a request; its last event says kCancelled. Unknown ids are ignored.
+  /// Cancels a request; its last event says kCancelled. Unknown ids are ignored.
   /// Thread-safe.
   void cancel(RequestId id) noexcept;
 
-  /// What submit() would answer now to a valid request with a prompt of this many tokens, in the
-  /// time of a short lock: to reject before the prompt is tokenized. 0 tokens: where the length is
-  /// not known yet; then only that the queue has no place for any. Thread-safe.
+  /// The result that submit() would give now for a valid request with a prompt of this many tokens.
+  /// Takes a short lock only, so that a server can reject before it tokenizes. With 0 tokens
+  /// (length unknown) only a full queue is reported. Thread-safe.
   [[nodiscard]] SubmitResult would_admit(int64_t num_prompt_tokens) const noexcept;
 
-  /// From now on submit() answers kStopped. What was accepted goes on; whatever has not ended at
-  /// `limit` by the engine's clock is cancelled before the next step. Returns at once; a later call
-  /// sets another limit. Thread-safe.
+  /// From now on submit() returns kStopped. Accepted requests continue; those that have not ended
+  /// at `limit` by the engine's clock are cancelled before the next step. Returns at once; a later
+  /// call sets another limit. Thread-safe.
   void drain(TimePoint limit) noexcept;
 
   /// Waits until no request lives and no callback runs. Any thread but the engine's.

@@ -59,7 +59,7 @@ class PrefixCachingOf : public testing::TestWithParam<CachingCase> {
   ExecContext context_;
 };
 
-// Three conversations that begin alike; of each a later turn, and one of them twice.
+// Three conversations with a common prefix, a later turn of each, and one of them twice.
 std::vector<GenerateRequest> conversations() {
   std::mt19937 random(3);
   const auto append = [&](std::vector<int32_t>& ids, int count) {
@@ -118,7 +118,7 @@ TEST_P(PrefixCachingOf, ChangesNoBit) {
   const int64_t num_hits = with.stats().num_prefix_hits;
   EXPECT_GT(num_hits, 0);
   check_round(generate_all(with, requests, {}, 200));  // all of them again
-  // Each whole page of each prompt but the last token.
+  // All full pages of each prompt, without its last token.
   int64_t num_cached = 0;
   for (const GenerateRequest& request : requests) {
     num_cached += (static_cast<int64_t>(request.prompt_ids.size()) - 1) / 8 * 8;

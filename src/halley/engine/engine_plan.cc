@@ -11,17 +11,17 @@
 namespace halley {
 namespace {
 
-// Far above what is of use; they keep the products below small.
+// Far above useful values; they keep the multiplications below from overflowing.
 constexpr int64_t kPageTokensMax = 4096;
 constexpr int64_t kSeqsMax = 65'536;
 constexpr int64_t kBatchedTokensMax = int64_t{1} << 20;
 constexpr int64_t kQueuedMax = int64_t{1} << 24;
 constexpr int64_t kQueuedTokensMax = int64_t{1} << 50;
-// The logits of a prompt's rows are looked at one by one; more of them at once save nothing.
+// The logits of prompt rows are processed one by one; more rows at once save nothing.
 constexpr int64_t kPromptLogitBytesMax = int64_t{64} << 20;
 constexpr int64_t kPagesMax = std::numeric_limits<int32_t>::max();
 constexpr int64_t kBytesMax = std::numeric_limits<int64_t>::max();
-// A device computes hundreds of rows in the time in which it reads its weights once.
+// A device computes hundreds of rows while it reads the weights once.
 constexpr int64_t kHostSeqs = 64, kDeviceSeqs = 256;
 constexpr int64_t kHostBatchedTokens = 512, kDeviceBatchedTokens = 8192;
 
@@ -55,15 +55,15 @@ int64_t num_prompt_logits(const EngineConfig& config, const ModelShape& model) {
 }
 
 [[noreturn]] void throw_no_room(const EngineConfig& config, int64_t page_bytes,
-                                int64_t sequence_bytes, const KvRoom& room) {
+                                int64_t sequence_bytes, const KvRoom& limits) {
   const int64_t num_tokens = config.kv_bytes / page_bytes * config.page_tokens;
   const std::string shorter =
       num_tokens < 2 ? std::string() : str("max_model_len to at most ", num_tokens);
   const std::string expected = str(
       "kv cache: expected room for at least one sequence of max_model_len=", config.max_model_len,
       " tokens, which needs ", sequence_bytes, " bytes, got ");
-  if (sequence_bytes > room.bytes_max) {
-    throw InputError(str(expected, room.bytes_max, " bytes that the device has left. Set ",
+  if (sequence_bytes > limits.bytes_max) {
+    throw InputError(str(expected, limits.bytes_max, " bytes that the device has left. Set ",
                          shorter.empty() ? "max_num_batched_tokens lower" : shorter,
                          ", or use a smaller kv_dtype."));
   }
@@ -111,10 +111,10 @@ KvRoom device_kv_room(int64_t memory_bytes) {
   return {.bytes_default = memory_bytes, .bytes_max = memory_bytes};
 }
 
-EnginePlan plan_engine(const EngineConfig& config, const ModelShape& model, const KvRoom& room) {
-  if (config.kv_bytes > room.bytes_max) {
-    throw InputError(str("kv_bytes: expected at most ", room.bytes_max,
-                         ", which the device has left beside the weights and the memory of a "
+EnginePlan plan_engine(const EngineConfig& config, const ModelShape& model, const KvRoom& limits) {
+  if (config.kv_bytes > limits.bytes_max) {
+    throw InputError(str("kv_bytes: expected at most ", limits.bytes_max,
+                         ", which the device has left after the weights and the memory of a "
                          "step, got ",
                          config.kv_bytes, ". Lower it, or max_num_batched_tokens."));
   }
@@ -129,12 +129,12 @@ EnginePlan plan_engine(const EngineConfig& config, const ModelShape& model, cons
       std::min(checked_mul(num_sequence_pages, config.max_num_seqs).value_or(kPagesMax), kPagesMax);
   const int64_t sequence_bytes = checked_mul(num_sequence_pages, page_bytes).value_or(kBytesMax);
   if (config.kv_bytes == 0) {
-    plan.config.kv_bytes =
-        std::min(checked_mul(num_useful_pages, page_bytes).value_or(kBytesMax), room.bytes_default);
+    plan.config.kv_bytes = std::min(checked_mul(num_useful_pages, page_bytes).value_or(kBytesMax),
+                                    limits.bytes_default);
   }
   plan.num_pages = std::min(plan.config.kv_bytes / page_bytes, num_useful_pages);
   if (plan.num_pages < num_sequence_pages) {
-    throw_no_room(plan.config, page_bytes, sequence_bytes, room);
+    throw_no_room(plan.config, page_bytes, sequence_bytes, limits);
   }
   return plan;
 }

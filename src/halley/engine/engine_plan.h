@@ -11,35 +11,34 @@
 
 namespace halley {
 
-/// `config` with nothing 0 or absent any more but kv_bytes, with the defaults of the host or of a
-/// device. Throws InputError where a field is out of range, or where max_model_len exceeds the
-/// model's.
+/// Fills in the defaults of the host or of a device for all fields but kv_bytes. Throws InputError
+/// if a field is out of range or max_model_len exceeds the model's.
 EngineConfig with_defaults(const EngineConfig& config, const ModelShape& model, bool is_on_host);
 
-/// The largest steps of an engine whose configuration has its defaults.
+/// The limits on steps of an engine; `config` has its defaults.
 StepLimits step_limits(const EngineConfig& config, const ModelShape& model);
 
-/// Bytes that a KV cache may take.
+/// Limits on the bytes of a KV cache.
 struct KvRoom {
-  int64_t bytes_default = 0;  // at most, where the configuration says nothing
-  int64_t bytes_max = std::numeric_limits<int64_t>::max();  // whatever it says
+  int64_t bytes_default = 0;  // upper limit if the configuration gives none
+  int64_t bytes_max = std::numeric_limits<int64_t>::max();  // upper limit in any case
 };
 
-/// A quarter of what the machine has free by default; who asks for more may get it.
+/// By default a quarter of the machine's free memory; a configuration may ask for more.
 KvRoom host_kv_room(int64_t memory_bytes);
-/// All that CausalLm::prepare() has left, and no more.
+/// All memory that CausalLm::prepare() has left, and no more.
 KvRoom device_kv_room(int64_t memory_bytes);
 
 struct EnginePlan {
-  EngineConfig config;  // nothing is 0 or absent any more
+  EngineConfig config;  // with all defaults filled in
   KvPageLayout layout;
   int64_t num_pages = 0;
-  int64_t max_num_prompt_logits = 0;  // rows of a step that score prompts: 64 MiB of logits
+  int64_t max_num_prompt_logits = 0;  // rows per step that score prompts: 64 MiB of logits
 };
 
-/// `config` has its defaults. Throws InputError where kv_bytes is more than there is, or where the
-/// cache has no room for one sequence of max_model_len.
-EnginePlan plan_engine(const EngineConfig& config, const ModelShape& model, const KvRoom& room);
+/// `config` has its defaults. Throws InputError if kv_bytes exceeds the available memory, or if the
+/// cache cannot hold one sequence of max_model_len.
+EnginePlan plan_engine(const EngineConfig& config, const ModelShape& model, const KvRoom& limits);
 
 SchedulerConfig scheduler_config(const EnginePlan& plan);
 

@@ -73,7 +73,7 @@ TEST(EnginePlan, RunsMoreAtOnceOnADevice) {
   EXPECT_EQ(config.max_num_batched_tokens, 8192);
 }
 
-TEST(EnginePlan, FitsOneDefaultToTheOtherNumber) {
+TEST(EnginePlan, FitsOneDefaultToTheOtherField) {
   EngineConfig config;
   config.max_num_batched_tokens = 5;
   EXPECT_EQ(with_defaults(config, small_shape(), true).max_num_seqs, 5);
@@ -96,7 +96,7 @@ TEST(EnginePlan, RejectsMoreThanADeviceHasLeft) {
   config.kv_bytes = kGigabyte + 1;
   EXPECT_THAT([&] { plan_on_device(config, small_shape(), kGigabyte); },
               ThrowsMessage<InputError>(
-                  StrEq("kv_bytes: expected at most 1000000000, which the device has left beside "
+                  StrEq("kv_bytes: expected at most 1000000000, which the device has left after "
                         "the weights and the memory of a step, got 1000000001. Lower it, or "
                         "max_num_batched_tokens.")));
   EXPECT_THAT([&] { plan_on_device({}, small_shape(), 16 * 256 * 62); },
@@ -239,15 +239,15 @@ TEST(KvCache, SaysThatTheMemoryCannotBeHad) {
               ThrowsMessage<DeviceError>(HasSubstr("do not fit the address space")));
 }
 
-// Has memory of its own.
+// A model on a device with its own memory.
 class DeviceLm final : public CausalLm {
  public:
-  explicit DeviceLm(int64_t room) : shape_(small_shape()), room_(room) {}
+  explicit DeviceLm(int64_t kv_bytes_left) : shape_(small_shape()), kv_bytes_left_(kv_bytes_left) {}
   const ModelShape& shape() const override { return shape_; }
   void forward(const ForwardBatch&, const KvCacheView&, Matrix) override {}
   std::optional<int64_t> prepare(const StepLimits& limits) override {
     num_rows = limits.num_rows;
-    return room_;
+    return kv_bytes_left_;
   }
   std::string device_name() const override { return "Abacus 3"; }
 
@@ -255,7 +255,7 @@ class DeviceLm final : public CausalLm {
 
  private:
   ModelShape shape_;
-  int64_t room_;
+  int64_t kv_bytes_left_;
 };
 
 TEST(KvCache, IsMadeOnceTheModelIsPrepared) {

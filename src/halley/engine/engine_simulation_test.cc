@@ -1,6 +1,6 @@
-// A simulation of the whole engine over the fake model. All that happens to it happens inside of
-// its steps: submits, cancels, time that passes and failures, out of the model's forward and out of
-// callbacks; so a seed gives the same run every time.
+// A simulation of the whole engine with the fake model. Submits, cancels, the passage of time and
+// failures happen only inside of its steps, from the model's forward and from callbacks; so a seed
+// gives the same run every time.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -26,7 +26,7 @@ namespace {
 
 constexpr int64_t kNever = int64_t{1} << 60;
 
-/// How often the simulation got to what it is for.
+/// Counts how often the simulation reached the interesting cases.
 struct Reached {
   int64_t num_forwards = 0, num_ended[5] = {}, num_queue_full = 0, num_stopped = 0;
   int64_t num_preemptions = 0, num_hits = 0, num_scored_prompts = 0;
@@ -47,13 +47,13 @@ class EngineSimulation {
     config_.scheduling_policy =
         pick(0, 1) == 0 ? SchedulingPolicy::kFcfs : SchedulingPolicy::kPriority;
     config_.has_prefix_caching = pick(0, 4) != 0;
-    place_ = static_cast<FakePlace>(pick(0, 2));
+    device_ = static_cast<FakeDevice>(pick(0, 2));
     if (pick(0, 4) == 0) fault_at_ = pick(1, num_forwards);
     if (pick(0, 4) == 0) drain_at_ = pick(1, num_forwards);
   }
 
   void run() {
-    auto model = fake_model(hashed_logits, {.place = place_});
+    auto model = fake_model(hashed_logits, {.device = device_});
     model->on_forward = [this](const ForwardBatch&) { act(); };
     engine_ =
         std::make_unique<Engine>(std::move(model), fake_tokenizer(), std::vector<int32_t>{kFakeEos},
@@ -81,12 +81,12 @@ class EngineSimulation {
   }
   TimePoint now() const { return TimePoint(std::chrono::milliseconds(now_ms_.load())); }
 
-  // What the world does while the model computes.
+  // Events from outside while the model computes.
   void act() {
     const std::lock_guard lock(turn_);
     ++num_forwards_;
     ++reached_.num_forwards;
-    reached_.num_on_device += place_ != FakePlace::kHost;
+    reached_.num_on_device += device_ != FakeDevice::kHost;
     now_ms_ += pick(0, 3);
     check_counts();
     if (num_forwards_ < num_forwards_max_) {
@@ -134,7 +134,7 @@ class EngineSimulation {
     return request;
   }
 
-  // What the answer must be, given what stats() says before.
+  // The expected result of a submit, given stats() before it.
   Submit expected_answer(int64_t num_prompt_tokens) const {
     if (is_stopped_) return Submit::kStopped;
     const EngineStats stats = engine_->stats();
@@ -144,7 +144,7 @@ class EngineSimulation {
     return is_full ? Submit::kQueueFull : Submit::kQueued;
   }
 
-  // A new one, or one of a request that has ended.
+  // A new id, or that of a request that has ended.
   RequestId pick_id() {
     if (ended_ids_.empty() || pick(0, 2) == 0) return next_id_++;
     const RequestId id = ended_ids_.back();
@@ -171,16 +171,16 @@ class EngineSimulation {
   void cancel_any() {
     engine_->cancel(next_id_ + 5);  // nobody
     if (live_.empty()) return;
-    const auto place = std::next(live_.begin(), pick(0, static_cast<int64_t>(live_.size()) - 1));
-    place->second.is_cancelled = true;
-    engine_->cancel(place->first);
+    const auto it = std::next(live_.begin(), pick(0, static_cast<int64_t>(live_.size()) - 1));
+    it->second.is_cancelled = true;
+    engine_->cancel(it->first);
   }
 
   void receive(RequestId id, const TokenEvent& event) {
     const std::lock_guard lock(turn_);
-    const auto place = live_.find(id);
-    ASSERT_NE(place, live_.end()) << "an event after the last, of " << id;
-    Live& live = place->second;
+    const auto it = live_.find(id);
+    ASSERT_NE(it, live_.end()) << "an event after the last, of " << id;
+    Live& live = it->second;
     if (event.token_id) {
       if (!live.has_first_event) check_prompt_logprobs(live.request, event.prompt_logprobs);
       live.has_first_event = true;
@@ -189,7 +189,7 @@ class EngineSimulation {
     EXPECT_EQ(event.times.has_value(), event.finish_reason.has_value());
     if (event.finish_reason) {
       const Live ended = std::move(live);
-      live_.erase(place);
+      live_.erase(it);
       ended_ids_.push_back(id);
       check_last(ended, event);
     }
@@ -265,14 +265,14 @@ class EngineSimulation {
     EXPECT_EQ(engine_->would_admit(1).status, is_stopped_ ? Submit::kStopped : Submit::kQueued);
   }
 
-  std::mutex turn_;  // the main thread's submit is over before its request runs; guards the rest
+  std::mutex turn_;  // guards the rest; the main thread's submit ends before its request runs
   std::mt19937_64 random_;
   const int64_t num_forwards_max_;
   Reached& reached_;
   EngineConfig config_;
   int64_t fault_at_ = kNever, drain_at_ = kNever;
   std::atomic<int64_t> now_ms_ = 1000;
-  FakePlace place_ = FakePlace::kHost;
+  FakeDevice device_ = FakeDevice::kHost;
   const std::shared_ptr<const CompiledConstraint> constraint_ =
       fake_constraint("^(?:[a-f]{2,5}stop|[g-z ]+end|[k-z]*)$");
   std::map<RequestId, Live> live_;

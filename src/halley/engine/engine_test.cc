@@ -1,4 +1,4 @@
-// The engine as a whole: rejections, threads, cancels, failures, independence from the batch.
+// Tests of the whole engine: rejections, threads, cancels, failures, independence from the batch.
 #include "halley/engine/engine.h"
 
 #include <atomic>
@@ -28,7 +28,7 @@ using testing::SizeIs;
 
 void ignore_event(const TokenEvent&) {}
 
-// The reason of the last event, to wait for.
+// Waits for the finish reason of the last event.
 TokenCallback keep_reason(std::promise<FinishReason>& reason) {
   return [&reason](const TokenEvent& event) {
     if (event.finish_reason) reason.set_value(*event.finish_reason);
@@ -36,7 +36,7 @@ TokenCallback keep_reason(std::promise<FinishReason>& reason) {
 }
 
 class EngineOn : public OnFakeModels {};
-INSTANTIATE_TEST_SUITE_P(Models, EngineOn, fake_places(), name_of_place);
+INSTANTIATE_TEST_SUITE_P(Models, EngineOn, fake_devices(), name_of_fake_device);
 
 struct BadRequest {
   const char* message;
@@ -157,7 +157,7 @@ TEST_P(EngineOn, CancelsWhatDecodesWaitsOrIsUnknown) {
     if (++num_tokens == 3) {
       engine->cancel(2);   // waits
       engine->cancel(1);   // this one
-      engine->cancel(77);  // nobody
+      engine->cancel(77);  // an unknown id
     }
     if (event.finish_reason) {
       EXPECT_FALSE(event.token_id);
@@ -193,7 +193,7 @@ TEST_P(EngineOn, CancelsWhatPrefills) {
       Submit::kQueued);
   is_ready.set();
   EXPECT_EQ(reason.get_future().get(), FinishReason::kCancelled);
-  EXPECT_EQ(engine->stats().num_steps, GetParam() == FakePlace::kDeviceAtWait ? 3 : 2);
+  EXPECT_EQ(engine->stats().num_steps, GetParam() == FakeDevice::kDeviceAtWait ? 3 : 2);
   EXPECT_EQ(engine->stats().num_output_tokens, 0);
 }
 

@@ -1,4 +1,4 @@
-// A model that runs its steps while it is called, as one that runs them by itself.
+// Adapts a synchronous model (CausalLm::forward) to StepRunner.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,8 @@
 
 namespace halley {
 
-/// One step at a time, and no choices: the host has all logits. Holds the model by reference.
+/// Runs one step at a time and samples no token: the host gets all logits. Holds the model by
+/// reference.
 class ForwardRunner final : public StepRunner {
  public:
   explicit ForwardRunner(CausalLm& model) : model_(model) {}

@@ -14,7 +14,7 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// Counts requests that have not ended. The engine's thread lowers it, the caller waits.
+// Counts live requests. The engine's thread lowers the count, the caller waits.
 class LiveCount {
  public:
   void raise() {
@@ -83,7 +83,7 @@ std::vector<GenerateResult> generate_all(Engine& engine, std::vector<GenerateReq
         results[i].submit = submit;
         break;
       }
-      live.wait_below(num_live);  // at once where one has ended since it was counted
+      live.wait_below(num_live);  // returns at once if one has ended since the count
     }
   }
   live.wait_below(1);

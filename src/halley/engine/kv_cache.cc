@@ -36,14 +36,15 @@ KvCache::KvCache(const KvPageLayout& layout, const CausalLm& lm, int64_t num_pag
 }
 
 KvCache prepare_cache(CausalLm& model, const StepLimits& limits, int64_t num_pages) {
-  const std::optional<int64_t> room = model.prepare(limits);
+  const std::optional<int64_t> available_bytes = model.prepare(limits);
   const KvPageLayout layout = kv_page_layout(model.shape(), limits.kv_dtype, limits.page_tokens);
   const auto bytes = checked_mul(kv_page_bytes(model.shape(), layout), num_pages);
-  if (room && (!bytes || *bytes > *room)) {
+  if (available_bytes && (!bytes || *bytes > *available_bytes)) {
     throw DeviceError(
         str("kv cache: expected room for ", num_pages, " pages of ",
             kv_page_bytes(model.shape(), layout), " bytes on ", model.device_name(), ", got ",
-            *room, " bytes. Use a smaller kv_dtype, a shorter window or fewer rows a step."));
+            *available_bytes,
+            " bytes. Use a smaller kv_dtype, a shorter window or fewer rows a step."));
   }
   return {layout, model, num_pages};
 }

@@ -1,4 +1,4 @@
-// The memory of the paged KV cache: one buffer a layer.
+// The memory of the paged KV cache: one buffer per layer.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +10,18 @@
 
 namespace halley {
 
-/// Layout of the pages that `model` needs.
+/// The page layout that `model` needs.
 KvPageLayout kv_page_layout(const ModelShape& model, KvDType dtype, int64_t page_tokens);
 
 /// Bytes of one page in all layers together.
 int64_t kv_page_bytes(const ModelShape& model, const KvPageLayout& layout);
 
-/// Owns `num_pages` pages in each layer; a page number means the same tokens in all of them. The
+/// Owns `num_pages` pages in each layer; a page index stands for the same tokens in all layers. The
 /// contents are undefined until written.
 class KvCache {
  public:
-  /// One layer of pages for each of the model's, with the model's scales, in memory where the model
-  /// runs. Throws DeviceError where it cannot be had.
+  /// Allocates pages for each layer of the model, with the model's scales, in the memory of its
+  /// device. Throws DeviceError if that fails.
   KvCache(const KvPageLayout& layout, const CausalLm& model, int64_t num_pages);
 
   KvCacheView view() const { return {layers_}; }
@@ -32,7 +32,7 @@ class KvCache {
 };
 
 /// Prepares the model for steps within the limits and makes a cache for them. Throws DeviceError
-/// where the device has no room for both.
+/// if the device has no room for both.
 KvCache prepare_cache(CausalLm& model, const StepLimits& limits, int64_t num_pages);
 
 }  // namespace halley

@@ -1,4 +1,4 @@
-// A request that the engine has accepted, with what the engine alone needs to know of it.
+// A request that the engine has accepted, with the engine's own state of it.
 #pragma once
 
 #include <optional>
@@ -10,10 +10,9 @@
 
 namespace halley {
 
-/// Made on the thread of the submit, then the engine's thread's alone.
+/// Created on the thread that calls submit(); afterwards only the engine's thread uses it.
 struct LiveRequest {
-  /// Its two ids: the caller's, which another request may have after it, and one that is its own
-  /// for ever.
+  /// Two ids: the caller's, which a later request may reuse, and the sequence's, which is unique.
   struct Ids {
     RequestId request = 0;
     SequenceId sequence = 0;
@@ -27,10 +26,10 @@ struct LiveRequest {
   const RequestId id;
   const std::optional<TimePoint> deadline;
   const NewSequence sequence;
-  std::optional<int32_t> slot = {};  // of the model's, while it chooses for this sequence
+  std::optional<int32_t> slot = {};  // the model's slot, while it samples for this sequence
   PromptScorer scorer;
   RequestTimer timer;
-  Request request;  // the last member: it takes over what the others have read
+  Request request;  // the last member: its initialiser moves from the arguments
 };
 
 }  // namespace halley

@@ -78,7 +78,8 @@ void check_finite(const TokenComparison& token, int64_t token_index) {
 
 double student_t_975(int64_t degrees_of_freedom) {
   HALLEY_CHECK(degrees_of_freedom >= 1, degrees_of_freedom);
-  // Below, where the expansion is not good enough: the tables of any textbook.
+  // The expansion below is not accurate enough for few degrees of freedom; these are from
+  // textbooks.
   constexpr std::array<double, 4> kFew = {12.7062, 4.3027, 3.1824, 2.7764};
   if (degrees_of_freedom <= 4) return kFew.at(static_cast<size_t>(degrees_of_freedom - 1));
   // Abramowitz and Stegun 26.7.5 at the normal distribution's 97.5 % point.

@@ -1,4 +1,5 @@
-// What low precision costs: a model's predictions of a text beside those of a reference.
+// Compares a model's predictions of a text with those of a reference, to measure the cost of low
+// precision.
 #pragma once
 
 #include <cstdint>
@@ -13,24 +14,24 @@
 
 namespace halley {
 
-/// A number and its 95 % confidence interval.
+/// A value and its 95 % confidence interval.
 struct Estimate {
   double value = 0;
   struct Interval {
     double low = 0, high = 0;
   };
-  std::optional<Interval> interval;  // absent where there is a single window
+  std::optional<Interval> interval;  // absent if there is a single window
 };
 
 /// Two models on the same tokens. Logarithms are natural; sums are f64.
 ///
-/// Tokens of one window are correlated, so that the intervals of means take windows for the units
-/// that were drawn: with S_w the sum and n_w the tokens of window w, and C windows, the mean is
-/// m = sum S_w / sum n_w, its variance C / (C - 1) * sum (S_w - m n_w)^2 / (sum n_w)^2, and the
-/// interval m +- t(C - 1) standard errors with Student's t. The interval of the share of agreement
-/// is Wilson's score interval, which takes tokens for independent.
+/// Tokens of one window are correlated, so the intervals of means take windows as the sampled
+/// units: with S_w the sum and n_w the tokens of window w, and C windows, the mean is m = sum S_w /
+/// sum n_w, its variance C / (C - 1) * sum (S_w - m n_w)^2 / (sum n_w)^2, and the interval m +- t(C
+/// - 1) standard errors with Student's t. The interval of the share of agreement is Wilson's score
+/// interval, which assumes independent tokens.
 struct LogitComparison {
-  int64_t num_tokens = 0;  // scored
+  int64_t num_tokens = 0;  // number of scored tokens
   int64_t num_windows = 0;
   double reference_perplexity = 0;
   double perplexity = 0;
@@ -39,10 +40,10 @@ struct LogitComparison {
   Estimate kl_divergence;            // mean of D(reference || model), in nats a token
   double kl_p99 = 0;                 // 99th percentile over tokens, interpolated linearly
   double kl_max = 0;
-  Estimate top1_agreement;  // share of tokens where both find the same id most likely
+  Estimate top1_agreement;  // share of tokens whose most likely id is the same
 };
 
-/// One token's part: of equal logits the lower id is the most likely.
+/// The comparison of one token. Ties of logits count for the lower id.
 struct TokenComparison {
   double reference_nll = 0, nll = 0, kl_divergence = 0;
   bool has_same_top = false;
@@ -76,14 +77,14 @@ struct ComparisonOptions {
   int64_t window = 1024;
   int64_t chunk_rows = 128;
   ThreadPool* pool = nullptr;  // compares rows; not used while a model runs
-  /// After every chunk: tokens scored, and how many there will be.
+  /// Called after every chunk with the tokens scored so far and their total.
   std::function<void(int64_t num_done, int64_t num_total)> on_progress = {};
 };
 
-/// Runs all models over the same windows as compute_perplexity() cuts, chunk by chunk, so that the
-/// reference runs once, and compares every scored row. One result a model.
+/// Runs all models over the same windows as compute_perplexity() cuts, chunk by chunk, so the
+/// reference runs once, and compares every scored row. Returns one result per model.
 ///
-/// Throws as compute_perplexity(), and InputError where a model's vocabulary is not of
+/// Throws as compute_perplexity(), and InputError if a model's vocabulary is not of
 /// `vocab_size`, that of the reference.
 std::vector<LogitComparison> compare_logits(const ReferenceLogits& reference, int64_t vocab_size,
                                             std::span<const ComparedModel> models,

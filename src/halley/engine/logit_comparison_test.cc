@@ -108,7 +108,7 @@ TEST(Summary, IsThatOfPlainFormulas) {
     token = {reference_nll, nll, kl, random() % 3 != 0};
   }
   const LogitComparison result = summarize(tokens, window_tokens);
-  // The ratio estimator's variance over clusters, in the form of textbooks on sampling:
+  // The ratio estimator's variance over clusters, as in textbooks on sampling:
   // s^2 = sum (S_w - m n_w)^2 / (C - 1), variance = s^2 / (C * mean(n)^2).
   const auto check = [&](const Estimate& estimate, const auto& value_of) {
     double total = 0;
@@ -167,7 +167,7 @@ std::vector<int32_t> random_ids(size_t count) {
   return ids;
 }
 
-// Logits that are those of hashed_logits() and a little of something else.
+// The logits of hashed_logits() with a small perturbation.
 void noisy_logits(std::span<const int32_t> tokens, std::span<float> logits) {
   hashed_logits(tokens, logits);
   for (size_t i = 0; i < logits.size(); ++i) {

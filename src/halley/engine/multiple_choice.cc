@@ -16,10 +16,10 @@ namespace {
 
 constexpr int64_t kPageTokens = 16;
 
-// A choice as it is run: the last token predicts nothing that counts.
+// A choice as the model runs it, without its last token, which predicts nothing.
 struct Run {
   std::span<const int32_t> inputs;
-  std::span<const int32_t> targets;  // of the last rows
+  std::span<const int32_t> targets;  // predicted by the last rows
   double log_likelihood = 0;
 };
 
@@ -154,7 +154,7 @@ int64_t num_pages_of(std::span<const Run> group) {
   return num_pages;
 }
 
-// Grows the limits to what the steps of a group take.
+// Raises the limits to the size of the group's steps.
 void include(std::span<const Run> group, StepLimits& limits) {
   int64_t num_targets = 0;
   for (const Run& run : group) {
@@ -165,7 +165,7 @@ void include(std::span<const Run> group, StepLimits& limits) {
   limits.num_logit_rows = std::max(limits.num_logit_rows, std::min(num_targets, limits.num_rows));
 }
 
-// Ends of the groups: as many choices in order as have `batch_rows` tokens together.
+// Ends of the groups: consecutive choices with `batch_rows` tokens together.
 std::vector<size_t> group_ends(std::span<const Run> runs, int64_t batch_rows) {
   std::vector<size_t> ends;
   size_t num_rows = 0;

@@ -1,4 +1,4 @@
-// Multiple choice: how likely a model finds each continuation of a context.
+// Multiple choice: a model's likelihood of each continuation of a context.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace halley {
 
-/// A text that the model is given, and one whose likelihood after it counts.
+/// A context and a continuation whose likelihood is scored.
 struct Choice {
   std::string context;
   std::string continuation;  // begins with the space that separates them
@@ -27,12 +27,12 @@ struct ChoiceItem {
   size_t answer = 0;  // index of the right one
 };
 
-/// One item of a task file, told by its fields, with the texts of lm-eval (tasks piqa, arc_easy,
-/// hellaswag, winogrande):
+/// Parses an item of a task file, whose fields tell the task, into the texts of lm-eval (tasks
+/// piqa, arc_easy, hellaswag, winogrande):
 ///   PIQA        goal, sol1, sol2, label
 ///   ARC         question (a text, or an object with stem and choices), choices {text, label} or a
 ///               list of such objects, answerKey
-///   HellaSwag   ctx_a and ctx_b (or ctx), endings, label; activity_label where there is one
+///   HellaSwag   ctx_a and ctx_b (or ctx), endings, label; activity_label if there is one
 ///   WinoGrande  sentence with a "_", option1, option2, answer
 /// Throws InputError, beginning with `where`, that names the field.
 ChoiceItem parse_choice_item(const Json& json, const std::string& where);
@@ -43,34 +43,34 @@ struct EncodedChoice {
   int64_t num_continuation = 0;
 };
 
-/// As lm-eval: spaces at the end of the context move to the continuation; both are encoded
-/// together, and split at the number of tokens that the context alone has. Throws InputError,
-/// beginning with `where`, where either part has no token.
+/// Encodes as lm-eval does: spaces at the end of the context move to the continuation; both are
+/// encoded together and split at the token count of the context alone. Throws InputError,
+/// beginning with `where`, if either part has no token.
 EncodedChoice encode_choice(const Tokenizer& tokenizer, const Choice& choice,
                             const std::string& where);
 
 struct ScoringOptions {
   std::optional<KvDType> kv_dtype;  // absent: the model's own
-  int64_t batch_rows = 512;         // tokens of one forward, at least 1; a longer choice takes more
-                                    // than one
-  /// After every batch: choices scored, and how many there will be.
+  int64_t batch_rows = 512;         // tokens of one forward, at least 1; a longer choice takes
+                                    // several
+  /// Called after every batch with the choices scored so far and their total.
   std::function<void(size_t num_done, size_t num_total)> on_progress = {};
 };
 
 /// The log likelihood (nats) of each choice's continuation. A choice that is longer than the
-/// model's positions loses tokens at its beginning. Throws InputError where a continuation alone is
-/// longer or an id is outside the vocabulary, CheckpointError where a likelihood is not finite.
+/// model's positions is truncated at its beginning. Throws InputError if a continuation alone is
+/// longer or an id is outside the vocabulary, CheckpointError if a likelihood is not finite.
 std::vector<double> score_choices(CausalLm& model, std::span<const EncodedChoice> choices,
                                   const ScoringOptions& options = {});
 
 /// Shares of right answers. A standard error is sqrt(p (1 - p) / (n - 1)); 0 for one item.
 struct ChoiceAccuracy {
   double accuracy = 0, accuracy_error = 0;
-  /// By the log likelihood divided by the bytes of the continuation without its first space.
+  /// Accuracy by log likelihood per byte of the continuation, without its first space.
   double normalized = 0, normalized_error = 0;
 };
 
-/// `log_likelihoods` are those of all items' choices in order. Of equal ones the first counts.
+/// `log_likelihoods` are those of all items' choices in order. Ties count for the first one.
 ChoiceAccuracy accuracy_of(std::span<const ChoiceItem> items,
                            std::span<const double> log_likelihoods);
 

@@ -134,9 +134,9 @@ TEST(ChoiceItem, SaysWhatIsWrongWithALine) {
   expect(R"({"goal": "g", "sol1": "a", "sol2": "b", "label": 2})",
          "field 'label': expected 0 to 1, got \"2\".");
   expect(R"({"sentence": "no blank", "option1": "a", "option2": "b", "answer": "1"})",
-         "field 'sentence': expected a '_' with text behind it, got \"no blank\".");
+         "field 'sentence': expected a '_' with text after it, got \"no blank\".");
   expect(R"({"sentence": "end _", "option1": "a", "option2": "b", "answer": "1"})",
-         "field 'sentence': expected a '_' with text behind it, got \"end _\".");
+         "field 'sentence': expected a '_' with text after it, got \"end _\".");
   expect(R"({"ctx": "c", "endings": ["a"], "label": 0})",
          "field 'endings': expected a list of 2 to 64 choices, got one of 1.");
   expect(R"({"ctx": "c", "endings": ["a", 2], "label": 0})",

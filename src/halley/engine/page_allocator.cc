@@ -16,10 +16,10 @@ size_t checked_size(int64_t num_pages) {
 
 PageAllocator::PageAllocator(int64_t num_pages)
     : num_references_(checked_size(num_pages)),
-      cached_places_(num_references_.size()),
+      cached_positions_(num_references_.size()),
       prefixes_(num_pages) {
   free_pages_.reserve(num_references_.size());
-  // Low numbers first, so that memory is touched from its beginning.
+  // Low indices come first, so that memory is touched from its beginning.
   for (int64_t page = num_pages; page > 0; --page) {
     free_pages_.push_back(static_cast<int32_t>(page - 1));
   }
@@ -53,19 +53,19 @@ void PageAllocator::give_back_one(int32_t page) {
     free_pages_.push_back(page);
     return;
   }
-  cached_places_[static_cast<size_t>(page)] = cached_pages_.insert(cached_pages_.end(), page);
+  cached_positions_[static_cast<size_t>(page)] = cached_pages_.insert(cached_pages_.end(), page);
 }
 
 void PageAllocator::give_back(std::vector<int32_t>& page_table) {
-  // Backwards, so that a page is used anew after all that stand behind it: alone they cannot be
-  // found. And the same sequence would get the same free pages in the same order again.
+  // Backwards, so that the pages after a page are evicted before it: without it they cannot be
+  // found. The same sequence would also get the same free pages in the same order again.
   for (size_t i = page_table.size(); i > 0; --i) give_back_one(page_table[i - 1]);
   page_table.clear();
 }
 
 void PageAllocator::refer(int32_t page) {
   const auto i = static_cast<size_t>(page);
-  if (num_references_[i]++ == 0) cached_pages_.erase(cached_places_[i]);
+  if (num_references_[i]++ == 0) cached_pages_.erase(cached_positions_[i]);
 }
 
 bool PageAllocator::try_share(const PrefixKey& key, std::vector<int32_t>& page_table) {

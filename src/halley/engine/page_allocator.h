@@ -1,13 +1,12 @@
-// The pages of the KV cache: which are free, who refers to the others, and which hold tokens that
-// another sequence may use again.
+// The pages of the KV cache: which are free, how many page tables refer to the others, and which
+// hold tokens that another sequence may reuse. (vLLM: the block pool.)
 //
 // A page is in exactly one state:
-//   free        nobody refers to it, and nothing in it is of use;
-//   cached      nobody refers to it, and it can be found by its tokens (PrefixCache);
-//   referenced  by n >= 1 page tables. A page that can be found by its tokens may be in several; it
-//               is full and only read. One that cannot is in one.
-// A page that is needed is a free one; where there is none, the cached one that was given back the
-// longest ago.
+//   free        no page table refers to it, and its contents are useless;
+//   cached      no page table refers to it, and PrefixCache finds it by its tokens;
+//   referenced  n >= 1 page tables refer to it. A page in several tables is full, read-only and in
+//               PrefixCache.
+// A new page is a free one, else the least recently used cached one is evicted.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +28,7 @@ class PageAllocator {
   int64_t num_free() const {
     return static_cast<int64_t>(free_pages_.size() + cached_pages_.size());
   }
-  /// Of them the cached ones.
+  /// The cached pages among the free ones.
   int64_t num_cached() const { return static_cast<int64_t>(cached_pages_.size()); }
   int64_t num_references(int32_t page) const { return num_references_[static_cast<size_t>(page)]; }
 
@@ -43,9 +42,9 @@ class PageAllocator {
   /// Appends the page that holds these tokens to `page_table`, or returns false.
   [[nodiscard]] bool try_share(const PrefixKey& key, std::vector<int32_t>& page_table);
 
-  /// Says that `page`, which one page table has, is full and holds `key`, so that others may find
-  /// it. Returns the page to refer to from now on: where another one holds the same already, this
-  /// one takes the reference and `page` becomes free.
+  /// Adds `page`, which is full, holds `key` and is in one page table, to the prefix cache. Returns
+  /// the page to refer to from now on: if another page has the same key already, that one takes the
+  /// reference and `page` becomes free.
   [[nodiscard]] int32_t keep(int32_t page, const PrefixKey& key);
 
   const PrefixCache& prefixes() const { return prefixes_; }
@@ -56,9 +55,9 @@ class PageAllocator {
   void refer(int32_t page);
 
   std::vector<int64_t> num_references_;
-  std::vector<int32_t> free_pages_;  // a stack: what was used last is warm in the caches
-  std::list<int32_t> cached_pages_;  // the first to be used anew first
-  std::vector<std::list<int32_t>::iterator> cached_places_;  // of each page; valid while cached
+  std::vector<int32_t> free_pages_;  // a stack: the page used last is warm in the CPU's caches
+  std::list<int32_t> cached_pages_;  // least recently used first
+  std::vector<std::list<int32_t>::iterator> cached_positions_;  // by page; valid while cached
   PrefixCache prefixes_;
 };
 

@@ -54,7 +54,7 @@ TEST(PageAllocator, SharesKeptPagesAndCountsWhoRefersToThem) {
   pages.give_back(second);
   EXPECT_EQ(pages.num_free(), 3);
   EXPECT_EQ(pages.num_cached(), 1);
-  EXPECT_TRUE(pages.try_share(key, second));  // out of those that nobody refers to
+  EXPECT_TRUE(pages.try_share(key, second));  // from the cached pages
   EXPECT_EQ(pages.num_cached(), 0);
 }
 
@@ -70,7 +70,7 @@ TEST(PageAllocator, RefersToOnePageWhereTwoHoldTheSame) {
   EXPECT_EQ(pages.num_free(), 2);
 }
 
-TEST(PageAllocator, UsesFreePagesFirstAndThenTheCachedOneGivenBackTheLongestAgo) {
+TEST(PageAllocator, TakesFreePagesFirstAndThenEvictsTheLeastRecentlyUsed) {
   PageAllocator pages(4);
   std::vector<int32_t> first, second, third;
   ASSERT_TRUE(pages.try_take(2, first));  // 0, 1
@@ -82,7 +82,7 @@ TEST(PageAllocator, UsesFreePagesFirstAndThenTheCachedOneGivenBackTheLongestAgo)
   pages.give_back(first);
   pages.give_back(second);
   ASSERT_TRUE(pages.try_take(4, third));
-  EXPECT_THAT(third, ElementsAre(3, 1, 0, 2));  // a page after those behind it
+  EXPECT_THAT(third, ElementsAre(3, 1, 0, 2));  // a page is evicted after its successors
   EXPECT_EQ(pages.prefixes().num_entries(), 0);
 }
 
@@ -104,7 +104,7 @@ TEST(PrefixCache, FindsAPageByItsTokensWhatIsBeforeItAndTheSaltHoweverHashesMeet
   }
 }
 
-TEST(PrefixCache, GivesAPageThatIsUsedAnewAnotherNumber) {
+TEST(PrefixCache, GivesAReusedPageAnotherNumber) {
   PrefixCache cache(2);
   cache.insert(0, {.parent = 0, .salt = "", .tokens = kAb});
   const uint64_t parent = cache.number(0);

@@ -26,11 +26,11 @@ uint64_t PrefixCache::hash_of(const PrefixKey& key) const {
 
 std::optional<int32_t> PrefixCache::find(const PrefixKey& key) const {
   const auto [begin, end] = pages_by_hash_.equal_range(hash_of(key));
-  for (auto place = begin; place != end; ++place) {
-    const Entry& found = entry(place->second);
+  for (auto it = begin; it != end; ++it) {
+    const Entry& found = entry(it->second);
     if (found.parent == key.parent && std::ranges::equal(found.tokens, key.tokens) &&
         (key.parent != 0 || found.salt == key.salt)) {
-      return place->second;
+      return it->second;
     }
   }
   return std::nullopt;
@@ -51,10 +51,9 @@ void PrefixCache::erase(int32_t page) {
   HALLEY_CHECK(contains(page), page);
   Entry& erased = entries_[static_cast<size_t>(page)];
   const auto [begin, end] = pages_by_hash_.equal_range(erased.hash);
-  const auto place =
-      std::find_if(begin, end, [&](const auto& pair) { return pair.second == page; });
-  HALLEY_CHECK(place != end, page);
-  pages_by_hash_.erase(place);
+  const auto it = std::find_if(begin, end, [&](const auto& pair) { return pair.second == page; });
+  HALLEY_CHECK(it != end, page);
+  pages_by_hash_.erase(it);
   erased = {};
 }
 

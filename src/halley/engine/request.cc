@@ -16,7 +16,7 @@ constexpr const char* kConstraintLimit =
     "memory, got one that leaves too many open. Make the schema's alternatives, patterns and "
     "lengths simpler.";
 
-// Behind the end of a constrained output nothing may follow but EOS, whatever ignore_eos says.
+// After the end of a constrained output only EOS may follow, even with ignore_eos.
 std::vector<int32_t> stop_ids_of(const GenerateRequest& request, std::span<const int32_t> eos_ids) {
   std::vector<int32_t> ids = request.sampling.stop_token_ids;
   const bool has_eos = !request.sampling.ignore_eos || request.constraint != nullptr;
@@ -57,7 +57,7 @@ void check_request(const GenerateRequest& request, int64_t vocab_size, bool has_
   }
 }
 
-// A constraint makes its mask from the token before.
+// A constraint computes its mask from the token before.
 bool is_chosen_by_model(const GenerateRequest& request, const RequestContext& context) {
   return context.model_chooses && request.constraint == nullptr;
 }
@@ -89,14 +89,14 @@ std::string Request::name_of_token(int32_t token_id) const {
 }
 
 void Request::append_text(const std::string& text, TokenEvent& event) {
-  // As with eos, a stop string counts once min_tokens tokens stand before the one that ends it.
+  // As with eos, a stop string counts only if at least min_tokens tokens precede the one that ends it.
   const bool may_stop = num_output_tokens() > params_.min_tokens;
   StopMatcher::Piece piece = stops_.push(text, may_stop);
   event.text += piece.text;
   if (!piece.stop_index) return;
   event.finish_reason = FinishReason::kStop;
   event.stop_reason = stops_.stop(*piece.stop_index);
-  detokenizer_.reset();  // nothing behind the stop string is text
+  detokenizer_.reset();  // text after the stop string is dropped
 }
 
 void Request::append_token(int32_t token_id, TokenEvent& event) {
@@ -111,7 +111,7 @@ void Request::finish_text(TokenEvent& event) {
   detokenizer_.reset();
 }
 
-// Others wait for the model to write EOS; what is complete needs no further step.
+// A complete output needs no further step for EOS.
 void Request::end_where_complete(int32_t token_id, TokenEvent& event) {
   if (constraint_ == nullptr) return;
   if (!constraint_->accept(token_id)) {
@@ -162,7 +162,7 @@ TokenEvent Request::take_token(const ChosenToken& chosen) {
       event.finish_reason = FinishReason::kLength;
       finish_text(event);
     }
-  } catch (const Error& error) {  // an id that the model has and the tokenizer has not
+  } catch (const Error& error) {  // the tokenizer lacks an id of the model
     detokenizer_.reset();
     event.finish_reason = FinishReason::kError;
     event.error = error.what();

@@ -1,5 +1,5 @@
-// One request while it lives in the engine: its tokens, and the way from a row of logits to the
-// event that its callback gets.
+// One request while it lives in the engine: its tokens, and the steps from a row of logits to the
+// event for its callback.
 #pragma once
 
 #include <cstdint>
@@ -18,26 +18,26 @@
 
 namespace halley {
 
-/// What a request needs to know of its engine.
+/// The engine's properties that a request needs.
 struct RequestContext {
   const Tokenizer* tokenizer = nullptr;  // null: events carry no text
   std::span<const int32_t> eos_token_ids;
   int64_t max_model_len = 0;
-  uint64_t seed = 0;           // used where the request states none
+  uint64_t seed = 0;           // used if the request has none
   bool model_chooses = false;  // it has a StepRunner
 };
 
-/// A TokenChoice says all that the request asks of its tokens, and the model can choose: nobody
-/// needs to look at a token before the next one is computed.
+/// Whether the model samples this request's tokens: TokenChoice covers all its parameters, so the
+/// host need not see a token before the next one is computed.
 bool is_chosen_by_model(const GenerateRequest& request, const RequestContext& context);
 
 /// Not thread-safe. Nothing here depends on other requests or on preemption.
 class Request {
  public:
-  /// `request` is checked. What `context` points to must outlive this object.
+  /// `request` has been checked. The objects of `context` must outlive this one.
   Request(GenerateRequest request, TokenCallback on_token, const RequestContext& context);
 
-  /// Prompt and output.
+  /// Tokens of prompt and output.
   std::span<const int32_t> tokens() const { return tokens_; }
   int64_t num_prompt_tokens() const { return num_prompt_tokens_; }
   int64_t num_output_tokens() const {
@@ -51,17 +51,17 @@ class Request {
     return tokens().subspan(static_cast<size_t>(num_prompt_tokens_));
   }
 
-  /// The model chooses the tokens by token_choice(), and not next_token(): for all of them.
+  /// Whether the model samples all tokens, by token_choice(), instead of next_token().
   bool is_chosen_by_model() const { return is_chosen_by_model_; }
   const TokenChoice& token_choice() const { return sampler_.choice(); }
 
-  /// Chooses the next token from its logits [V]. The event has a finish_reason where it was the
-  /// last.
+  /// Samples the next token from its logits [V]. The event has a finish_reason if the token is the
+  /// last one.
   TokenEvent next_token(std::span<const float> logits, SamplerScratch& scratch);
-  /// The same for a token that the model has chosen.
+  /// The same for a token that the model has sampled.
   TokenEvent take_token(const ChosenToken& chosen);
 
-  /// The event that ends the request from outside: kCancelled or kError. Carries no token, but the
+  /// The event that ends the request from outside: kCancelled or kError. It has no token, but the
   /// text that was held back.
   TokenEvent end(FinishReason reason, const std::string& error);
 
@@ -87,11 +87,11 @@ class Request {
   Sampler sampler_;
   StopMatcher stops_;
   const Tokenizer* tokenizer_;
-  std::optional<IncrementalDetokenizer> detokenizer_;  // absent: no text (any more)
+  std::optional<IncrementalDetokenizer> detokenizer_;  // absent: events carry no text
 };
 
-/// Throws InputError where the request cannot be served: no or unknown token ids, parameters out of
-/// range, stop strings without a tokenizer. The length is not looked at.
+/// Throws InputError if the request cannot be served: no or unknown token ids, parameters out of
+/// range, stop strings without a tokenizer. Does not check the length.
 void check_request(const GenerateRequest& request, int64_t vocab_size, bool has_tokenizer);
 
 }  // namespace halley

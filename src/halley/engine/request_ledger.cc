@@ -21,7 +21,7 @@ SubmitResult RequestLedger::why_rejected(int64_t num_prompt_tokens) const {
     return {Submit::kQueueFull, str("queue: expected fewer than max_num_queued=", max_num_queued_,
                                     " waiting requests, got ", num_queued_, ". Try again later.")};
   }
-  // Whoever waits alone is not rejected for ever.
+  // A request larger than the limit is admitted into an empty queue.
   if (num_queued_ > 0 && num_queued_tokens_ + num_prompt_tokens > max_num_queued_tokens_) {
     return {Submit::kQueueFull,
             str("queue: expected at most max_num_queued_tokens=", max_num_queued_tokens_,

@@ -1,5 +1,4 @@
-// Which requests live in an engine, which of them wait and never ran, and whether one more may
-// come.
+// Counts the live and the waiting requests of an engine, and decides whether one more is admitted.
 #pragma once
 
 #include <cstdint>
@@ -14,21 +13,21 @@ namespace halley {
 /// before its last event, so that the counts are exact whenever the lock is held.
 class RequestLedger {
  public:
-  /// `config` has no defaults left.
+  /// `config` has its defaults filled in.
   explicit RequestLedger(const EngineConfig& config);
 
   /// kQueued, or why a request with this many prompt tokens is rejected now: kStopped, kTooLong,
-  /// kQueueFull. 0 tokens fit wherever there is a place.
+  /// kQueueFull. 0 tokens: only the number of requests counts.
   SubmitResult why_rejected(int64_t num_prompt_tokens) const;
 
-  /// A request whose id does not live was accepted.
+  /// Adds an accepted request; its id is not in use.
   void add(RequestId id, int64_t num_prompt_tokens);
-  /// It runs for the first time.
+  /// The request runs for the first time.
   void start(RequestId id);
-  /// It is no more.
+  /// Removes the request.
   void end(RequestId id);
 
-  /// Rejects everything from now on, for the reason that was declared last.
+  /// Rejects all requests from now on; the last reason counts.
   void stop(const std::string& message) { stop_message_ = message; }
   bool is_stopped() const { return !stop_message_.empty(); }
 
@@ -39,7 +38,7 @@ class RequestLedger {
 
  private:
   const int64_t max_model_len_, max_num_queued_, max_num_queued_tokens_;
-  std::unordered_map<RequestId, int64_t> queued_tokens_;  // of all that live; 0: it has run
+  std::unordered_map<RequestId, int64_t> queued_tokens_;  // of all live requests; 0: has run
   int64_t num_queued_ = 0;
   int64_t num_queued_tokens_ = 0;
   std::string stop_message_;

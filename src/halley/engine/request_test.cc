@@ -1,4 +1,4 @@
-// What one request gives: text, stops, ends, log-probabilities.
+// Tests of single requests: text, stop strings, finish reasons, log probabilities.
 #include <cmath>
 #include <limits>
 #include <random>
@@ -20,7 +20,7 @@ using testing::HasSubstr;
 using testing::SizeIs;
 
 class RequestOn : public OnFakeModels {};
-INSTANTIATE_TEST_SUITE_P(Models, RequestOn, fake_places(), name_of_place);
+INSTANTIATE_TEST_SUITE_P(Models, RequestOn, fake_devices(), name_of_fake_device);
 
 SamplingParams with_stop(std::vector<std::string> stop) {
   SamplingParams params;
@@ -40,14 +40,14 @@ TEST_P(RequestOn, EndsAtEosWithoutItsText) {
   EXPECT_EQ(result.stop_reason, "<|eos|>");
 }
 
-TEST_P(RequestOn, ShowsTheStopTokenWhereAskedFor) {
+TEST_P(RequestOn, ShowsTheStopTokenIfRequested) {
   SamplingParams params = with_stop({});
   params.skip_special_tokens = false;
   params.include_stop_str_in_output = true;
   EXPECT_EQ(generate_text("hello", params).text, "hello<|eos|>");
 }
 
-TEST_P(RequestOn, IgnoresEosWhereAskedFor) {
+TEST_P(RequestOn, IgnoresEosIfRequested) {
   SamplingParams params = with_stop({});
   params.ignore_eos = true;
   params.max_tokens = 8;
@@ -74,7 +74,7 @@ TEST_P(RequestOn, EndsAtAStopStringThatSpansTokens) {
   EXPECT_THAT(result.token_ids, SizeIs(8));  // w a i t _ stop _ h
 }
 
-TEST_P(RequestOn, IncludesTheStopStringWhereAskedForAndNothingBehindIt) {
+TEST_P(RequestOn, IncludesTheStopStringIfRequestedAndNothingAfterIt) {
   SamplingParams params = with_stop({"st"});
   params.include_stop_str_in_output = true;
   EXPECT_EQ(generate_text("wait stop here", params).text, "wait st");
@@ -172,7 +172,7 @@ TEST_P(RequestOn, GivesLogprobsOfTheRawLogits) {
   }
 }
 
-TEST_P(RequestOn, EndsAloneWhereItsLogitsAreNoNumbers) {
+TEST_P(RequestOn, EndsAloneIfItsLogitsAreNotFinite) {
   const auto logits_of = [](std::span<const int32_t> tokens, std::span<float> logits) {
     hashed_logits(tokens, logits);
     if (tokens[0] == 7 && tokens.size() == 4) logits[5] = std::numeric_limits<float>::quiet_NaN();
@@ -242,7 +242,7 @@ TEST_P(RequestOn, MeasuresEveryToken) {
   EXPECT_GE(result.total_seconds, result.token_seconds.back());
 }
 
-TEST_P(RequestOn, WaitsForRoomInTheQueue) {
+TEST_P(RequestOn, WaitsUntilTheQueueHasSpace) {
   EngineConfig config;
   config.max_num_queued = 1;
   config.max_num_seqs = 2;
@@ -266,7 +266,7 @@ TEST_P(RequestOn, ReportsWhatWasNotQueued) {
 
 class ConstrainedRequest : public OnFakeModels {
  protected:
-  // Output of the pattern, from a model that wants `script` and then EOS.
+  // Output under the pattern's constraint, from a model that prefers `script` and then EOS.
   static GenerateResult generate_constrained(const std::string& pattern, const std::string& script,
                                              const SamplingParams& sampling) {
     GenerateRequest request = greedy_request({1}, 1000);
@@ -278,7 +278,7 @@ class ConstrainedRequest : public OnFakeModels {
     return generate_one(*engine, std::move(request));
   }
 };
-INSTANTIATE_TEST_SUITE_P(Models, ConstrainedRequest, fake_places(), name_of_place);
+INSTANTIATE_TEST_SUITE_P(Models, ConstrainedRequest, fake_devices(), name_of_fake_device);
 
 TEST_P(ConstrainedRequest, WritesWhatTheConstraintAllows) {
   const GenerateResult result = generate_constrained("^a(?:xyz|b)q$", "azzz", with_stop({}));
@@ -295,7 +295,7 @@ TEST_P(ConstrainedRequest, EndsWhereNothingMayFollowWithoutAStepForEos) {
 }
 
 TEST_P(ConstrainedRequest, EndsAtEosWhereTheOutputMayEndAndNotBefore) {
-  // The model wants EOS behind "ab", where only a letter may come.
+  // The model prefers EOS after "ab", where only a letter is allowed.
   const GenerateResult result = generate_constrained("^ab[cd]z*$", "ab", with_stop({}));
   EXPECT_EQ(result.text, "abc");
   EXPECT_EQ(result.token_ids.back(), kFakeEos);
@@ -314,7 +314,7 @@ TEST_P(ConstrainedRequest, GoesOnToMinTokensWhereItMay) {
   SamplingParams params = with_stop({});
   params.min_tokens = 4;
   EXPECT_THAT(generate_constrained("^ab*$", "ab", params).token_ids, SizeIs(5));
-  // Where it may not, the end of the output counts.
+  // If the constraint allows only EOS, min_tokens is ignored.
   const GenerateResult result = generate_constrained("^ab$", "ab", params);
   EXPECT_EQ(result.text, "ab");
   EXPECT_EQ(result.finish_reason, FinishReason::kStop);

@@ -1,4 +1,4 @@
-// When a request got how far: what a server's histograms are made of.
+// Times of a request's phases, for a server's histograms.
 #pragma once
 
 #include <chrono>
@@ -10,11 +10,12 @@ namespace halley {
 
 using TimePoint = std::chrono::steady_clock::time_point;
 
-/// Gives the time; thread-safe, and never goes back.
+/// Returns the time; thread-safe and monotonic.
 using EngineClock = std::function<TimePoint()>;
 
-/// Of a request that has ended. What it did not reach is absent: of one that was cancelled while it
-/// waited, all but `queue` and `total`. The names in brackets are vLLM's histograms, in seconds.
+/// Times of a request that has ended, in seconds. Phases that it did not reach are absent: a
+/// request cancelled while it waited has `queue` and `total` only. The names in brackets are vLLM's
+/// histograms.
 struct RequestTimes {
   double queue = 0;                   // from the submit to its first step, or to its end
                                       // [request_queue_time]
@@ -24,12 +25,12 @@ struct RequestTimes {
   double total = 0;                   // from the submit to the last event [e2e_request_latency]
 
   int64_t num_prompt_tokens = 0;
-  int64_t num_cached_tokens = 0;  // of the prompt, found in the prefix cache when it first ran
+  int64_t num_cached_tokens = 0;  // prompt tokens found in the prefix cache at the first run
   int64_t num_output_tokens = 0;
   int64_t num_preemptions = 0;
 };
 
-/// Notes a request's times while it lives. Not thread-safe.
+/// Records a request's times while it lives. Not thread-safe.
 class RequestTimer {
  public:
   RequestTimer(TimePoint submitted, int64_t num_prompt_tokens) : submitted_(submitted) {

@@ -34,7 +34,7 @@ int64_t Scheduler::num_tokens_max(const SchedulerConfig& config, int64_t num_pro
 bool Scheduler::can_fit(const SchedulerConfig& config, int64_t num_prompt_tokens,
                         int64_t max_tokens) {
   if (num_prompt_tokens >= config.max_model_len) return false;
-  // The last token is returned and never computed: it needs no place in the cache.
+  // The last token is returned and never computed: it needs no position in the cache.
   const int64_t num_cached = num_tokens_max(config, num_prompt_tokens, max_tokens) - 1;
   return ceil_div(num_cached, config.page_tokens) <= config.num_pages;
 }
@@ -44,9 +44,9 @@ void Scheduler::add(const NewSequence& added) {
                added.max_tokens);
   HALLEY_CHECK(can_fit(config_, added.num_prompt_tokens, added.max_tokens), added.num_prompt_tokens,
                added.max_tokens);
-  const auto [place, is_added] = sequences_.try_emplace(added.id);
+  const auto [it, is_added] = sequences_.try_emplace(added.id);
   HALLEY_CHECK(is_added, added.id);
-  Sequence& sequence = place->second;
+  Sequence& sequence = it->second;
   const bool has_priority = config_.policy == SchedulingPolicy::kPriority;
   sequence.id = added.id;
   sequence.rank = {has_priority ? added.priority : 0, next_arrival_++};
@@ -65,7 +65,7 @@ StepPlan Scheduler::schedule() {
   admit_better(plan);
   plan_decodes(plan);
   plan_prefills(plan);
-  // Pages that a preemption has just freed belong to those that still run.
+  // Pages that a preemption has just freed go to the running sequences.
   if (plan.preempted.empty()) admit(plan);
   return plan;
 }
@@ -87,33 +87,33 @@ int64_t Scheduler::num_rows_for(const Sequence& sequence, const StepPlan& plan) 
   const int64_t num_rows =
       std::min(sequence.num_left(), config_.max_num_batched_tokens - plan.num_rows);
   if (!sequence.is_scored()) return num_rows;
-  // Every row but the prompt's last, which belongs to the first token, scores the next one.
+  // Every prompt row but the last, which gives the first token, scores the next token.
   const int64_t num_logits = config_.max_num_prompt_logits - num_prompt_logits_;
   return std::min(num_rows, sequence.num_left() - 1) <= num_logits ? num_rows : num_logits;
 }
 
 void Scheduler::plan_decodes(StepPlan& plan) {
-  // Preemption takes from the end of the map, which this loop walks from its beginning: what is
-  // planned already keeps its pages, and the loop ends at the latest at the sequence that is lost.
-  for (auto place = running_.begin(); place != running_.end();) {
-    Sequence& sequence = *place->second;
+  // Preemption takes from the end of the map, and this loop walks from its beginning: planned
+  // sequences keep their pages, and the loop ends at the latest at the preempted one.
+  for (auto it = running_.begin(); it != running_.end();) {
+    Sequence& sequence = *it->second;
     HALLEY_CHECK(sequence.num_known < sequence.num_tokens_max, sequence.id, sequence.num_known);
     if (!sequence.can_decode()) {
-      ++place;
+      ++it;
       continue;
     }
     const int64_t num_pages = ceil_div(sequence.num_tokens, config_.page_tokens);
     const int64_t num_missing = num_pages - static_cast<int64_t>(sequence.page_table.size());
     if (num_missing > 0 && !pages_.try_take(num_missing, sequence.page_table)) {
-      // Alone it has all pages, and add() saw that these suffice.
+      // Alone it has all pages, and add() has checked that they suffice.
       HALLEY_CHECK(running_.size() > 1, sequence.id);
-      const bool is_last = std::next(place) == running_.end();
+      const bool is_last = std::next(it) == running_.end();
       preempt_last(plan);
       if (is_last) return;
       continue;  // the same sequence again, with more free pages
     }
     plan_rows(sequence, 1, plan);
-    ++place;
+    ++it;
   }
 }
 
@@ -128,7 +128,7 @@ void Scheduler::preempt_last(StepPlan& plan) {
 }
 
 void Scheduler::plan_prefills(StepPlan& plan) {
-  // Their pages were taken at admission. One token left is a decode: it is planned, or waits.
+  // Their pages were taken at admission. A sequence with one token left is a decode, not a prefill.
   for (const auto& [rank, sequence] : running_) {
     if (plan.num_rows == config_.max_num_batched_tokens) return;
     if (sequence->num_left() <= 1) continue;
@@ -137,7 +137,7 @@ void Scheduler::plan_prefills(StepPlan& plan) {
   }
 }
 
-// Before anything is planned, so that what is planned keeps its pages.
+// Runs before anything is planned, so that planned sequences keep their pages.
 void Scheduler::admit_better(StepPlan& plan) {
   while (!waiting_.empty() && !running_.empty() &&
          waiting_.begin()->first.priority < std::prev(running_.end())->first.priority) {
@@ -146,7 +146,7 @@ void Scheduler::admit_better(StepPlan& plan) {
 }
 
 void Scheduler::admit(StepPlan& plan) {
-  // Of equal priority, whatever waits is younger than whatever runs, preempted ones too.
+  // At equal priority a waiting sequence, preempted ones too, is younger than any running one.
   while (!waiting_.empty()) {
     Sequence& sequence = *waiting_.begin()->second;
     if (num_rows_for(sequence, plan) == 0 || !try_start(sequence, plan)) return;
@@ -155,8 +155,8 @@ void Scheduler::admit(StepPlan& plan) {
   }
 }
 
-// Takes all pages that the tokens of the waiting `sequence` need and lets it run, or changes
-// nothing (but that pages which it found in the cache are the last to be used anew).
+// Takes all pages for the tokens of the waiting `sequence` and lets it run, or changes nothing (but
+// cached pages that it found become the most recently used).
 bool Scheduler::try_start(Sequence& sequence, StepPlan& plan) {
   if (!sequence.is_known()) return false;
   share_prefix(sequence);
@@ -184,26 +184,26 @@ bool Scheduler::try_start(Sequence& sequence, StepPlan& plan) {
   return true;
 }
 
-// How many running sequences of worse priority, the last ranks first, must give up their pages so
-// that there are `num_pages` for `sequence`, a spare one for each other that goes on, and a place.
-// Without spare pages it would soon be the one that is preempted, and its prefill lost.
+// The number of running sequences of worse priority, last ranks first, to preempt so that there are
+// `num_pages` for `sequence`, a spare page for each other running one, and a free running slot.
+// Without spare pages it would soon be preempted itself, and its prefill lost.
 int64_t Scheduler::num_to_preempt(const Sequence& sequence, int64_t num_pages) const {
   int64_t num_free = pages_.num_free();
   int64_t num_others = std::count_if(running_.begin(), running_.end(),
-                                     [](const auto& place) { return !place.second->is_ending(); });
+                                     [](const auto& it) { return !it.second->is_ending(); });
   const auto has_room = [&] {
     return num_others < config_.max_num_seqs && num_pages + num_others <= num_free;
   };
   int64_t num_preempted = 0;
-  std::unordered_map<int32_t, int64_t> num_dropped;  // references of those that would give up
-  for (auto place = running_.rbegin(); !has_room(); ++place) {
-    if (place == running_.rend() || place->first.priority <= sequence.rank.priority) {
+  std::unordered_map<int32_t, int64_t> num_dropped;  // references of the sequences to preempt
+  for (auto it = running_.rbegin(); !has_room(); ++it) {
+    if (it == running_.rend() || it->first.priority <= sequence.rank.priority) {
       return kNeverEnough;
     }
-    for (const int32_t page : place->second->page_table) {
+    for (const int32_t page : it->second->page_table) {
       if (++num_dropped[page] == pages_.num_references(page)) ++num_free;
     }
-    if (!place->second->is_ending()) --num_others;
+    if (!it->second->is_ending()) --num_others;
     ++num_preempted;
   }
   return num_preempted;
@@ -244,9 +244,9 @@ void Scheduler::keep_full_pages(Sequence& sequence) {
 
 void Scheduler::launched(const StepPlan& plan) {
   for (const ScheduledSequence& scheduled : plan.sequences) {
-    const auto place = sequences_.find(scheduled.id);
-    if (place == sequences_.end()) continue;  // removed meanwhile
-    Sequence& sequence = place->second;
+    const auto it = sequences_.find(scheduled.id);
+    if (it == sequences_.end()) continue;  // removed meanwhile
+    Sequence& sequence = it->second;
     HALLEY_CHECK(sequence.num_computed == scheduled.num_past, sequence.id, sequence.num_computed);
     sequence.num_computed += scheduled.num_rows;
     if (scheduled.is_complete) ++sequence.num_tokens;
@@ -262,13 +262,13 @@ void Scheduler::note_token(SequenceId id) {
 }
 
 bool Scheduler::remove(SequenceId id) {
-  const auto place = sequences_.find(id);
-  if (place == sequences_.end()) return false;
-  Sequence& sequence = place->second;
+  const auto it = sequences_.find(id);
+  if (it == sequences_.end()) return false;
+  Sequence& sequence = it->second;
   pages_.give_back(sequence.page_table);
   waiting_.erase(sequence.rank);
   running_.erase(sequence.rank);
-  sequences_.erase(place);
+  sequences_.erase(it);
   return true;
 }
 

@@ -2,33 +2,33 @@
 // pure data structure: no thread, no clock, no model, so that it can be simulated.
 //
 // Rules
-// - Sequences have a rank: by arrival, or by priority (the lower number first) and then by arrival.
-// - Decodes come first, in order of rank. A step has room for one of each sequence that runs.
-// - What is left of the step's rows goes to prefill chunks in order of rank.
-// - A sequence is admitted when all pages of the tokens it has, and one spare page for each
-//   sequence that runs already, are free. The one at the head of the queue is never overtaken.
-// - When a decode finds no free page, the running sequence of the last rank gives up its pages and
-//   waits in its old place; its tokens, generated ones included, are computed again later.
+// - Sequences are ordered by rank: arrival, or priority (the lower number first) and then arrival.
+// - Decodes come first, in order of rank. A step has a row for each running sequence.
+// - The rest of the step's rows goes to prefill chunks in order of rank.
+// - A sequence is admitted when the free pages suffice for all its tokens, plus one spare page for
+//   each running sequence. The one at the head of the queue is never overtaken.
+// - When a decode finds no free page, the running sequence of the last rank is preempted: it
+//   loses its pages and waits again at its rank. Its tokens, generated ones too, are recomputed.
 // - A waiting sequence of strictly better priority than some that run is admitted before the step
-//   is planned; where there is no room, those of worse priority give up theirs, last rank first, as
-//   many as needed and none if all would not be enough.
-// So the sequence of the first rank always advances. Of equal priority no one starves; a priority
-// can wait for as long as better ones keep coming.
+//   is planned; if needed, sequences of worse priority are preempted, last rank first, as many as
+//   needed, and none if all together would not suffice.
+// So the sequence of the first rank always advances. Sequences of equal priority do not starve each
+// other; a priority can wait as long as better ones keep arriving.
 //
-// Prefixes: full pages can be found by their tokens (page_allocator.h) as soon as they are
-// computed, prompt or output. A sequence that is admitted, preempted ones too, starts behind the
-// longest run of such pages that its tokens begin with, its last token excepted, which gives the
-// logits and is always computed. Shared pages are full and never written: nothing is copied.
+// Prefix caching: full pages can be found by their tokens (page_allocator.h) as soon as they are
+// computed, for prompt and output. An admitted sequence, preempted ones too, skips the longest run
+// of such pages at its beginning. Its last token is always computed, since it gives the logits.
+// Shared pages are full and never written, so nothing is copied.
 //
 // Steps in flight: steps run in the order of their launches, so that a step may be planned before
 // those that were launched have run. What has been launched counts as computed: a sequence has one
 // token more, and pages that were given up may be written by later steps. But the token's value is
 // not known yet. Until it is,
 // - the sequence is in the next step nevertheless, unless the host must know the value before, or
-//   the token is the last that it may have: then its place is free for another, and its pages are
-//   once it is removed;
-// - it is not admitted where it has been preempted meanwhile;
-// - pages that the token is in cannot be found.
+//   the token is the last one: then another sequence may run instead, and its pages become free
+//   when it is removed;
+// - a sequence that was preempted meanwhile is not admitted;
+// - pages with the token cannot be found in the prefix cache.
 #pragma once
 
 #include <compare>
@@ -45,7 +45,7 @@
 
 namespace halley {
 
-/// Of one sequence for ever: an id is not used again.
+/// Identifies a sequence; an id is never reused.
 using SequenceId = uint64_t;
 
 struct SchedulerConfig {
@@ -54,7 +54,7 @@ struct SchedulerConfig {
   int64_t max_model_len = 0;             // tokens of one sequence, prompt and output
   int64_t max_num_seqs = 64;             // running at once
   int64_t max_num_batched_tokens = 512;  // rows of a step; >= max_num_seqs
-  int64_t max_num_prompt_logits = 512;   // of them those that score prompts
+  int64_t max_num_prompt_logits = 512;   // rows of a step that score prompts
   SchedulingPolicy policy = SchedulingPolicy::kFcfs;
   bool has_prefix_caching = true;
 };
@@ -63,10 +63,10 @@ struct NewSequence {
   SequenceId id = 0;
   int64_t num_prompt_tokens = 0;
   int64_t max_tokens = 0;
-  int64_t priority = 0;              // lower first; no matter with kFcfs
-  std::string cache_salt = {};       // prefixes are shared among equal salts alone
-  bool needs_prompt_logits = false;  // of every row before its first token: no prefix is skipped
-  bool is_chosen_by_host = false;    // its last token must be known before its next step
+  int64_t priority = 0;              // lower first; ignored by kFcfs
+  std::string cache_salt = {};       // only equal salts share prefixes
+  bool needs_prompt_logits = false;  // of all prompt rows: no prefix is skipped
+  bool is_chosen_by_host = false;    // the host samples: its last token must be known first
 };
 
 /// One sequence's part of a step: tokens [num_past, num_past + num_rows) of the sequence.
@@ -74,23 +74,23 @@ struct ScheduledSequence {
   SequenceId id = 0;
   int64_t num_past = 0;
   int64_t num_rows = 0;
-  bool is_complete = false;  // its last token is among them: the next one is to be chosen
-  bool is_last = false;      // and is the last that it may have: it will be in no step any more
-  /// Valid until the next call of a member that is not const.
+  bool is_complete = false;  // has its last token: the next one is sampled
+  bool is_last = false;      // and that is the last one: the sequence is in no later step
+  /// Valid until the next call of a non-const member.
   std::span<const int32_t> page_table = {};
 };
 
 /// A sequence that was admitted for the first time.
 struct StartedSequence {
   SequenceId id = 0;
-  int64_t num_cached = 0;  // its first tokens that need not be computed
+  int64_t num_cached = 0;  // first tokens, from the prefix cache
 };
 
 struct StepPlan {
   std::vector<ScheduledSequence> sequences;  // decodes, then prefill chunks
   int64_t num_rows = 0;
   std::vector<StartedSequence> started;
-  std::vector<SequenceId> preempted;  // lost their pages in this step, in this order
+  std::vector<SequenceId> preempted;  // in this order; they lost their pages
 };
 
 /// All known tokens of a sequence that has been added and not removed.
@@ -99,45 +99,44 @@ using TokensOf = std::function<std::span<const int32_t>(SequenceId id)>;
 /// Not thread-safe.
 class Scheduler {
  public:
-  /// `tokens_of` is asked in schedule(), launched() and note_token().
+  /// schedule(), launched() and note_token() call `tokens_of`.
   Scheduler(const SchedulerConfig& config, TokensOf tokens_of);
 
-  /// Tokens of a sequence at most: the prompt's and those it may generate, no more than
-  /// max_model_len.
+  /// The largest number of tokens of a sequence: prompt and output, at most max_model_len.
   static int64_t num_tokens_max(const SchedulerConfig& config, int64_t num_prompt_tokens,
                                 int64_t max_tokens);
-  /// False for what could never run: no room for one token behind the prompt, or more pages needed
-  /// than there are.
+  /// Returns false for a sequence that could never run: its prompt leaves no position for a token,
+  /// or it needs more pages than there are.
   static bool can_fit(const SchedulerConfig& config, int64_t num_prompt_tokens, int64_t max_tokens);
 
-  /// Queues a sequence that can_fit(). Its id is not in use; it has a token in its prompt.
+  /// Queues a sequence that can_fit(). Its id is not in use; its prompt is not empty.
   void add(const NewSequence& added);
 
-  /// Plans the next step: takes pages, preempts, admits. It has no sequences where nothing is left
-  /// to do, or where all that is left waits for tokens to be known; it may have preempted then too.
+  /// Plans the next step: takes pages, preempts, admits. The plan has no sequences if nothing is
+  /// left to do or all sequences wait for tokens to be known; it may have preempted some even then.
   /// The plan must be passed to launched() before the next one is made.
   StepPlan schedule();
 
-  /// The step was launched: its rows count as computed, and every complete sequence of it that is
-  /// still there has one token more.
+  /// To be called when the step was launched: its rows count as computed, and each of its complete
+  /// sequences that still exist has one token more.
   void launched(const StepPlan& plan);
 
-  /// The first token of a sequence that was not known is: tokens_of() has it.
+  /// To be called when the first unknown token of a sequence is known: tokens_of() has it.
   void note_token(SequenceId id);
 
-  /// Forgets a sequence and frees its pages, waiting or running; also between schedule() and
-  /// launched(), and while it is in steps in flight. Returns false where there is none. The caller
-  /// removes a sequence as soon as it knows as many tokens as it may have.
+  /// Removes a waiting or running sequence and frees its pages; also between schedule() and
+  /// launched(), and while it is in steps in flight. Returns false if there is none. The caller
+  /// removes a sequence as soon as its last token is known.
   bool remove(SequenceId id);
 
   int64_t num_running() const { return static_cast<int64_t>(running_.size()); }
   int64_t num_waiting() const { return static_cast<int64_t>(waiting_.size()); }
-  /// Tokens that were looked up and that were found, of sequences admitted for the first time.
+  /// Tokens looked up and found in the prefix cache, for sequences admitted for the first time.
   int64_t num_prefix_queries() const { return num_prefix_queries_; }
   int64_t num_prefix_hits() const { return num_prefix_hits_; }
   const PageAllocator& pages() const { return pages_; }
-  /// Pages of a sequence that is there, empty while it waits; valid until the next call of a member
-  /// that is not const.
+  /// The pages of an existing sequence, empty while it waits; valid until the next call of a
+  /// non-const member.
   std::span<const int32_t> page_table(SequenceId id) const { return sequences_.at(id).page_table; }
 
  private:
@@ -150,11 +149,11 @@ class Scheduler {
     SequenceId id = 0;
     Rank rank;
     int64_t num_prompt_tokens = 0;
-    int64_t num_tokens = 0;      // prompt and generated, also those that steps in flight generate
-    int64_t num_known = 0;       // of them those whose values are known
-    int64_t num_tokens_max = 0;  // with this many known it must have been removed
+    int64_t num_tokens = 0;      // prompt and output, with those of steps in flight
+    int64_t num_known = 0;       // tokens whose values are known
+    int64_t num_tokens_max = 0;  // with this many known it has been removed
     int64_t num_computed = 0;    // in the cache, or launched
-    int64_t num_kept = 0;        // pages that others can find: the first ones of the page table
+    int64_t num_kept = 0;        // the table's first pages, which others can find
     bool has_run = false;
     bool needs_prompt_logits = false;
     bool is_chosen_by_host = false;
@@ -190,7 +189,7 @@ class Scheduler {
   PageAllocator pages_;
   std::unordered_map<SequenceId, Sequence> sequences_;
   ByRank waiting_, running_;       // every sequence is in one of them
-  int64_t num_prompt_logits_ = 0;  // of the step that is being planned
+  int64_t num_prompt_logits_ = 0;  // in the step that is being planned
   int64_t num_prefix_queries_ = 0, num_prefix_hits_ = 0;
   int64_t next_arrival_ = 0;
 };

@@ -1,7 +1,7 @@
 // A simulation of the scheduler under random load: arrivals, priorities, prompts that begin alike,
 // cancels, ends that the scheduler does not foresee, deadlines by a clock of its own, few pages, up
-// to two steps in flight, and a model that sees nothing but the pages. What must always hold is
-// checked after every launch and every wait.
+// to two steps in flight, and a model that sees only the pages. Invariants are checked after
+// every launch and every wait.
 #include <algorithm>
 #include <cstdint>
 #include <deque>
@@ -32,16 +32,16 @@ uint64_t mix(uint64_t hash, uint64_t value) {
   return hash ^ hash >> 29;
 }
 
-// What a position of the cache holds: the token there and all before it, and whose they are.
+// The contents of a cache position: a hash of its token and all before it, and of the owner's salt.
 uint64_t chained(uint64_t before, int32_t token) {
   return mix(before, static_cast<uint64_t>(token) + 1);
 }
 uint64_t chain_begin(const std::string& salt) { return mix(77, salt.empty() ? 0 : salt[0]); }
 
-// Few tokens, so that sequences that begin alike often go on alike.
+// A small vocabulary, so that sequences with equal prefixes often continue alike.
 int32_t next_token(uint64_t chain) { return static_cast<int32_t>(chain >> 20 & 3); }
 
-/// How often the simulation got to what it is for.
+/// Counts how often the simulation reached the interesting cases.
 struct Reached {
   int64_t num_steps = 0, num_finished = 0, num_preemptions = 0, num_hits = 0, num_cancels = 0;
   int64_t num_expired = 0, num_overtaken = 0, num_shared_pages = 0, num_scored_rows = 0;
@@ -68,7 +68,7 @@ class Simulation {
   }
 
   void run(int64_t num_steps) {
-    const int64_t load = pick(2, 12);  // how many live at one time, about
+    const int64_t load = pick(2, 12);  // about how many live at a time
     for (int64_t i = 0; i < num_steps && !Test::HasFatalFailure(); ++i) {
       if (static_cast<int64_t>(live_.size()) < load || pick(0, 20) == 0) submit();
       if (pick(0, 40) == 0) cancel_any();
@@ -85,13 +85,13 @@ class Simulation {
   struct Live {
     int64_t priority = 0;
     std::string salt;
-    std::vector<int32_t> tokens;   // that have been computed, known or not
+    std::vector<int32_t> tokens;   // computed ones, known or not
     std::vector<uint64_t> chains;  // of each token
     size_t num_prompt_tokens = 0;
     size_t num_tokens_max = 0;
-    size_t num_tokens_end = 0;  // where it ends, which the scheduler does not foresee
+    size_t num_tokens_end = 0;  // its end, which the scheduler does not foresee
     size_t num_launched = 0;    // tokens, with those that steps in flight give
-    size_t num_known = 0;       // of them
+    size_t num_known = 0;       // tokens whose values are known
     size_t num_computed = 0;    // positions in the cache, as of the last launch
     bool is_chosen_by_host = false;
     std::optional<int64_t> deadline;
@@ -134,7 +134,7 @@ class Simulation {
             .has_prefix_caching = pick(0, 4) != 0};
   }
 
-  // A part of a text that others begin with too, and some tokens of its own.
+  // A prefix that others share, and some tokens of its own.
   void append_prompt(Live& live) {
     const std::vector<int32_t>& text = texts_[static_cast<size_t>(pick(0, 2))];
     const int64_t num_same = pick(0, 3) != 0 ? pick(0, 30) : 0;
@@ -264,7 +264,7 @@ class Simulation {
     return part;
   }
 
-  // In the order of the launches, whatever has ended meanwhile.
+  // In the order of the launches, even if sequences have ended meanwhile.
   void run(const Step& step) {
     for (const Part& part : step) {
       compute(part);
@@ -294,13 +294,13 @@ class Simulation {
 
   void check_plan(const StepPlan& plan, const std::set<SequenceId>& decodes) {
     const bool waits_for_tokens = std::any_of(
-        live_.begin(), live_.end(), [](const auto& place) { return !place.second->is_known(); });
+        live_.begin(), live_.end(), [](const auto& it) { return !it.second->is_known(); });
     ASSERT_TRUE(waits_for_tokens || plan.sequences.empty() == live_.empty());
     ASSERT_LE(plan.num_rows, config_.max_num_batched_tokens);
     ASSERT_LE(static_cast<int64_t>(plan.sequences.size()), config_.max_num_seqs);
     ASSERT_LE(std::count_if(live_.begin(), live_.end(),
-                            [this](const auto& place) {
-                              return is_running(place.first) && !place.second->is_ending();
+                            [this](const auto& it) {
+                              return is_running(it.first) && !it.second->is_ending();
                             }),
               config_.max_num_seqs);
     int64_t num_rows = 0, num_scored_rows = 0;
@@ -388,7 +388,7 @@ class Simulation {
     }
   }
 
-  // What is written is the sequence's own, as of the launch, and cannot be found.
+  // A written page belongs to one sequence, as of the launch, and is not in the prefix cache.
   void check_written_pages(const ScheduledSequence& scheduled) {
     const int64_t num_after = scheduled.num_past + scheduled.num_rows;
     for (int64_t i = scheduled.num_past; i < num_after; ++i) {
@@ -438,7 +438,7 @@ class Simulation {
   Scheduler scheduler_;
   Reached& reached_;
   const size_t num_left_in_flight_;  // when the next step is planned
-  const bool runs_at_launch_;        // or when it is waited for
+  const bool runs_at_launch_;        // else when the engine waits for it
   std::vector<int32_t> texts_[3];
   std::vector<uint64_t> slots_;  // [num_pages, page_tokens]: the chain that was computed there
   SequenceId next_id_ = 1;
@@ -455,7 +455,7 @@ TEST(SchedulerSimulation, EveryRequestEndsAsIfItWereAlone) {
     simulation.run(options.num_steps_of_seed());
     if (HasFailure()) return;
   }
-  // That the simulation reaches what it is for, in a run of the usual size or more.
+  // The simulation must reach the interesting cases in a run of the usual size or more.
   EXPECT_GE(reached.num_steps, options.num_steps_of_seed() * options.num_seeds);
   if (reached.num_steps < 100'000) return;
   for (const int64_t count :

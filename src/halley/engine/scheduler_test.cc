@@ -45,7 +45,7 @@ class TestScheduler {
     for (int64_t i = 0; i < num_prompt_tokens; ++i) prompt_ids.push_back(next_token_++);
     add({.id = id, .max_tokens = max_tokens, .priority = priority}, std::move(prompt_ids));
   }
-  /// The plan's page tables are not to be looked at any more.
+  /// The plan's page tables are not valid any more.
   StepPlan run_step() {
     StepPlan plan = launch_step();
     for (const ScheduledSequence& scheduled : plan.sequences) {
@@ -118,7 +118,7 @@ TEST(Scheduler, RunsAtMostMaxNumSeqs) {
   EXPECT_THAT(ids_of(scheduler.run_step()), ElementsAre(0, 2, 3, 4));
 }
 
-TEST(Scheduler, PreemptsTheYoungestAndComputesItAgainInItsOldPlace) {
+TEST(Scheduler, PreemptsTheYoungestAndRecomputesItAtItsRank) {
   SchedulerConfig config = small_config();
   config.num_pages = 4;
   config.has_prefix_caching = false;  // all of it is computed again
@@ -149,7 +149,7 @@ TEST(Scheduler, KnowsWhatCanNeverFit) {
   EXPECT_TRUE(Scheduler::can_fit(config, 1, INT64_MAX));
   config.num_pages = 3;
   EXPECT_FALSE(Scheduler::can_fit(config, 12, 2));
-  EXPECT_TRUE(Scheduler::can_fit(config, 12, 1));  // the last token needs no place
+  EXPECT_TRUE(Scheduler::can_fit(config, 12, 1));  // the last token needs no position
   EXPECT_TRUE(Scheduler::can_fit(config, 1, 12));
   EXPECT_FALSE(Scheduler::can_fit(config, 1, 13));
 }
@@ -167,7 +167,7 @@ TEST(Scheduler, ForgetsWhatIsRemovedBetweenScheduleAndLaunch) {
 
 // ---- Steps in flight
 
-TEST(SchedulerInFlight, GoesOnBehindTokensThatAreNotKnownYet) {
+TEST(SchedulerInFlight, GoesOnAfterTokensThatAreNotKnownYet) {
   TestScheduler scheduler(small_config());
   scheduler.add(1, 10, 9);
   EXPECT_THAT(rows_of(scheduler.launch_step()), ElementsAre(8));
@@ -180,7 +180,7 @@ TEST(SchedulerInFlight, GoesOnBehindTokensThatAreNotKnownYet) {
   }
 }
 
-TEST(SchedulerInFlight, LaunchesNoStepBehindTheLastTokenThatASequenceMayHave) {
+TEST(SchedulerInFlight, LaunchesNoStepAfterTheLastTokenOfASequence) {
   TestScheduler scheduler(small_config());
   scheduler.add(1, 3, 2);
   scheduler.add(2, 3, 3);
@@ -191,7 +191,7 @@ TEST(SchedulerInFlight, LaunchesNoStepBehindTheLastTokenThatASequenceMayHave) {
   EXPECT_EQ(scheduler->num_running(), 2);
 }
 
-TEST(SchedulerInFlight, GivesThePlaceOfWhatIsInItsLastStepToAnother) {
+TEST(SchedulerInFlight, RunsAnotherSequenceInsteadOfOneInItsLastStep) {
   SchedulerConfig config = small_config();
   config.max_num_seqs = 1;
   TestScheduler scheduler(config);
@@ -204,7 +204,7 @@ TEST(SchedulerInFlight, GivesThePlaceOfWhatIsInItsLastStepToAnother) {
   EXPECT_EQ(scheduler->page_table(1).size(), 1u);  // its pages are its own until it is removed
 }
 
-TEST(SchedulerInFlight, LeavesOutWhatTheHostMustChooseBefore) {
+TEST(SchedulerInFlight, LeavesOutSequencesThatTheHostMustSampleFirst) {
   TestScheduler scheduler(small_config());
   scheduler.add({.id = 1, .max_tokens = 9, .is_chosen_by_host = true}, {1, 2, 3, 4, 5, 6, 7, 8, 9});
   scheduler.add(2, 1, 9);
@@ -295,7 +295,7 @@ TEST(PriorityScheduler, IgnoresPrioritiesUnderFcfs) {
   EXPECT_THAT(ids_of(scheduler.run_step()), ElementsAre(1, 2));
 }
 
-TEST(PriorityScheduler, PreemptsTheYoungestOfTheWorstPriorityForAPlace) {
+TEST(PriorityScheduler, PreemptsTheYoungestOfTheWorstPriorityForARunningSlot) {
   SchedulerConfig config = priority_config();
   config.max_num_seqs = 3;
   TestScheduler scheduler(config);
@@ -307,7 +307,7 @@ TEST(PriorityScheduler, PreemptsTheYoungestOfTheWorstPriorityForAPlace) {
   StepPlan plan = scheduler.run_step();
   EXPECT_THAT(plan.preempted, ElementsAre(3));
   EXPECT_THAT(ids_of(plan), ElementsAre(4, 1, 2));
-  scheduler.add(5, 1, 9, 2);  // behind 3, which waits in its old place
+  scheduler.add(5, 1, 9, 2);  // after 3, which waits at its rank
   EXPECT_TRUE(scheduler->remove(4));
   EXPECT_THAT(ids_of(scheduler.run_step()), ElementsAre(1, 2, 3));
 }
@@ -355,7 +355,7 @@ SchedulerConfig wide_config() {
   return config;
 }
 
-TEST(PrefixCaching, StartsBehindTheFullPagesThatWereComputedBefore) {
+TEST(PrefixCaching, StartsAfterTheFullPagesThatWereComputedBefore) {
   TestScheduler scheduler(wide_config());
   scheduler.add({.id = 1, .max_tokens = 1}, counted(0, 10));
   scheduler.run_step();
@@ -380,7 +380,7 @@ TEST(PrefixCaching, ComputesTheLastPageAgainWhereTheWholePromptIsCached) {
     const StepPlan plan = scheduler.run_step();
     EXPECT_EQ(plan.sequences.back().num_past, id == 1 ? 0 : 4);
   }
-  // And refers to the page that was there before.
+  // It refers to the cached page.
   EXPECT_EQ(scheduler->pages().prefixes().num_entries(), 2);
   EXPECT_EQ(scheduler->pages().num_pages() - scheduler->pages().num_free(), 3);  // 1 decoded
 }

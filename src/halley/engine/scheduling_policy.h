@@ -1,4 +1,4 @@
-// In which order an engine serves the requests that it has.
+// The order in which an engine serves its requests.
 #pragma once
 
 #include <cstdint>

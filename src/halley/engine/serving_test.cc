@@ -1,5 +1,5 @@
-// What servers need of the engine: deadlines, priorities, bounds, cached prefixes, scored prompts,
-// times, drains.
+// Tests of the engine's features for servers: deadlines, priorities, queue limits, prefix caching,
+// prompt log probabilities, times, draining.
 #include <atomic>
 #include <chrono>
 #include <future>
@@ -30,7 +30,7 @@ TokenCallback keep_last(std::promise<TokenEvent>& last) {
   };
 }
 
-/// An engine whose clock goes on by 1 s in every step, and not otherwise.
+/// An engine whose clock advances by 1 s in every step, and only then.
 class Serving : public OnFakeModels {
  protected:
   TimePoint at(int64_t seconds) const { return TimePoint(std::chrono::seconds(seconds)); }
@@ -70,8 +70,8 @@ class Serving : public OnFakeModels {
 };
 
 INSTANTIATE_TEST_SUITE_P(Models, Serving,
-                         testing::Values(FakePlace::kHost, FakePlace::kDeviceAtWait),
-                         name_of_place);
+                         testing::Values(FakeDevice::kHost, FakeDevice::kDeviceAtWait),
+                         name_of_fake_device);
 
 TEST_P(Serving, EndsARunningRequestAtItsDeadline) {
   make_engine({});
@@ -154,7 +154,7 @@ TEST_P(Serving, ServesTheBetterPriorityFirst) {
   EXPECT_THAT(order, ElementsAre(2, 3, 1));
 }
 
-TEST_P(Serving, BoundsWaitingTokensAndSaysSoBefore) {
+TEST_P(Serving, BoundsWaitingTokensAndReportsItBeforeASubmit) {
   EngineConfig config;
   config.max_num_seqs = 1;
   config.max_num_queued_tokens = 10;
@@ -271,7 +271,7 @@ TEST_P(Serving, GivesLogprobsOfThePromptOnTheFirstEventHoweverItIsCut) {
     config.max_num_batched_tokens = num_rows;
     make_engine(config);
     start();
-    generate_one(*engine_, greedy_request(prompt_ids, 1));  // what is cached is not used
+    generate_one(*engine_, greedy_request(prompt_ids, 1));  // its cached prefix is not used
     for (const int num_top : {0, 3, 20}) {
       GenerateRequest request = greedy_request(prompt_ids, 3);
       request.sampling.num_prompt_logprobs = num_top;
@@ -309,7 +309,7 @@ TEST_P(Serving, GivesLogprobsOfThePromptAfterAPreemption) {
   expect_equal(logprobs, logprobs_alone(prompt_ids, 2));
 }
 
-TEST_P(Serving, EndsARequestWhosePromptHasLogitsThatAreNoNumbers) {
+TEST_P(Serving, EndsARequestWhosePromptHasLogitsThatAreNotFinite) {
   make_engine({}, [](std::span<const int32_t> tokens, std::span<float> logits) {
     hashed_logits(tokens, logits);
     if (tokens.size() == 3 && tokens[0] == 1) logits[5] = std::numeric_limits<float>::quiet_NaN();

@@ -1,4 +1,4 @@
-// For tests: how long simulations run, from the command line.
+// For tests: the length of simulations, from the command line.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ struct SimulationOptions {
   int64_t num_steps_of_seed() const { return num_steps / num_seeds; }
 };
 
-/// As the command line says; set before the tests run.
+/// The command line's options; set before the tests run.
 SimulationOptions& simulation_options();
 
 }  // namespace halley

@@ -1,4 +1,4 @@
-// One step of the scheduler as a model takes it.
+// Converts a step of the scheduler into the model's input batch.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,21 @@
 
 namespace halley {
 
-/// What the scheduler does not know of a sequence in a step.
+/// Inputs of a sequence in a step that the scheduler does not have.
 struct BatchInput {
-  std::span<const int32_t> tokens;      // all that are known
-  PromptScorer::Rows scored_rows = {};  // of its rows those that score its prompt
-  std::optional<int32_t> slot = {};  // where the model chooses: it has the token that is not known
+  std::span<const int32_t> tokens;      // all known tokens
+  PromptScorer::Rows scored_rows = {};  // its rows that score the prompt
+  std::optional<int32_t> slot = {};     // set if the model samples: the slot has the unknown token
 };
 
-/// Keeps its memory from step to step. Not thread-safe.
+/// Reuses its memory from step to step. Not thread-safe.
 class StepBatch {
  public:
   void clear();
 
-  /// Appends a sequence of the plan. The page table must be there until the step is launched.
-  /// Logits come for the scored rows and, where the sequence is complete and has no slot, for its
-  /// last row behind them; where it has one, its last row is a choice.
+  /// Appends a sequence of the plan. The page table must live until the step is launched. The model
+  /// returns logits for the scored rows and, if the sequence is complete and has no slot, for its
+  /// last row after them; with a slot, it samples from the last row.
   void add(const ScheduledSequence& scheduled, const BatchInput& input);
 
   RunnerStep step() const { return {{token_ids_, sequences_, logit_rows_}, choices_}; }

@@ -19,7 +19,7 @@ StepPipeline::StepPipeline(CausalLm& model, const KvCache& cache, int64_t max_nu
 }
 
 void StepPipeline::take_slot(LiveRequest& live) {
-  HALLEY_CHECK(!free_slots_.empty(), live.sequence.id);  // no more sequences run
+  HALLEY_CHECK(!free_slots_.empty(), live.sequence.id);  // at most max_num_seqs run
   live.slot = free_slots_.back();
   free_slots_.pop_back();
   const Request& request = live.request;
@@ -96,7 +96,7 @@ std::span<const SequenceResult> StepPipeline::wait() {
 void StepPipeline::abandon() noexcept {
   try {
     for (; !steps_.empty(); steps_.pop_front()) static_cast<void>(wait_for_runner());
-  } catch (const std::exception&) {  // whoever waits for these steps has ended already
+  } catch (const std::exception&) {  // the requests of these steps have ended already
   }
 }
 

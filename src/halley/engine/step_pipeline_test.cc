@@ -1,5 +1,5 @@
-// Steps in flight, on the fake device: what is launched before what is known, and what becomes of
-// it.
+// Tests of steps in flight, on the fake device: launches before tokens are known, and their
+// results.
 #include "halley/engine/step_pipeline.h"
 
 #include <limits>
@@ -56,12 +56,12 @@ TEST(StepBatchDeathTest, NeedsASlotForATokenThatIsNotKnown) {
   EXPECT_DEATH(batch.add({.num_past = 1, .num_rows = 1}, {.tokens = tokens}), "input.slot");
 }
 
-// ---- Engines whose model chooses
+// ---- Engines whose model samples
 
 class InFlight : public OnFakeModels {};
 INSTANTIATE_TEST_SUITE_P(Models, InFlight,
-                         testing::Values(FakePlace::kDeviceAtWait, FakePlace::kDeviceAtLaunch),
-                         name_of_place);
+                         testing::Values(FakeDevice::kDeviceAtWait, FakeDevice::kDeviceAtLaunch),
+                         name_of_fake_device);
 
 GenerateRequest unending_request(std::vector<int32_t> prompt_ids, int64_t max_tokens) {
   GenerateRequest request = greedy_request(std::move(prompt_ids), max_tokens);
@@ -80,7 +80,7 @@ TEST_P(InFlight, HasTheNextStepBeforeItWaits) {
   const auto engine = fake_engine(std::move(model));
   engine_of_model = engine.get();
   generate_one(*engine, unending_request({1, 2}, 5));
-  if (GetParam() == FakePlace::kDeviceAtWait) {
+  if (GetParam() == FakeDevice::kDeviceAtWait) {
     EXPECT_THAT(num_ahead, ElementsAre(2, 2, 2, 2, 1));  // nothing follows the last
   } else {
     EXPECT_THAT(num_ahead, ElementsAre(1, 1, 1, 1, 1));
@@ -98,7 +98,7 @@ TEST_P(InFlight, PassesNoTokenThroughTheHost) {
   EXPECT_EQ(num_logit_rows, 0);
 }
 
-TEST_P(InFlight, DropsWhatComesBehindTheEndOfARequest) {
+TEST_P(InFlight, DropsResultsAfterTheEndOfARequest) {
   const auto engine = fake_engine(fake_model(scripted_logits({5, 6, 7}, 1)));
   const GenerateResult result = generate_one(*engine, greedy_request({1}));
   EXPECT_THAT(result.token_ids, ElementsAre(5, 6, 7, kFakeEos));
@@ -111,7 +111,7 @@ TEST_P(InFlight, DropsWhatComesBehindTheEndOfARequest) {
 TEST_P(InFlight, GivesNothingOfAnEndedRequestToTheNextOneWithItsIdAndItsSlot) {
   EngineConfig config;
   config.max_num_seqs = 1;
-  // The first wants EOS behind its third token, and then, in the step that is dropped, 9.
+  // The first prefers EOS after its third token, and then, in the step that is dropped, 9.
   const auto logits_of = [](std::span<const int32_t> tokens, std::span<float> logits) {
     hashed_logits(tokens, logits);
     if (tokens[0] != 1) return;
@@ -146,7 +146,7 @@ TEST_P(InFlight, LeavesNoStepInFlightWhenItIsIdle) {
   }
 }
 
-TEST_P(InFlight, GivesThePlaceOfWhatIsInItsLastStepToAnother) {
+TEST_P(InFlight, RunsAnotherRequestInsteadOfOneInItsLastStep) {
   EngineConfig config;
   config.max_num_seqs = 1;
   auto model = fake_model();

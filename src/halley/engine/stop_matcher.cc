@@ -32,7 +32,7 @@ StopMatcher::StopMatcher(std::vector<std::string> stops, bool includes_stop)
 
 size_t StopMatcher::advance(Pattern& pattern, char byte) {
   size_t n = pattern.num_matched;
-  // A whole match that did not count goes on as its longest border.
+  // A whole match that did not count continues as its longest border.
   if (n == pattern.text.size()) n = pattern.borders[n];
   while (n > 0 && pattern.text[n] != byte) n = pattern.borders[n];
   if (pattern.text[n] == byte) ++n;

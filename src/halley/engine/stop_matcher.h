@@ -1,4 +1,4 @@
-// Looks for stop strings in text that arrives in pieces, and holds back what could be the beginning
+// Finds stop strings in text that arrives in pieces, and holds back text that may be the beginning
 // of one.
 #pragma once
 
@@ -11,7 +11,7 @@
 namespace halley {
 
 /// The first stop string to be complete wins, byte by byte; of several that end at the same byte,
-/// the longest. How the text was cut into pieces makes no difference.
+/// the longest. The result does not depend on the pieces.
 /// Time is linear in the text times the number of stop strings (Knuth, Morris, Pratt).
 class StopMatcher {
  public:
@@ -23,10 +23,10 @@ class StopMatcher {
   /// None of `stops` is empty. `includes_stop`: the text goes up to the stop string's end.
   StopMatcher(std::vector<std::string> stops, bool includes_stop);
 
-  /// Adds text. A stop string that is complete within it counts only where `may_stop`. Text behind
-  /// a stop string is dropped. Not to be called again once one was found.
+  /// Adds text. A stop string that is complete within it counts only where `may_stop`. Text after
+  /// a stop string is dropped. Must not be called again once one was found.
   Piece push(std::string_view text, bool may_stop);
-  /// What is held back; at the end of the text.
+  /// The text held back; to be called at the end of the text.
   std::string finish();
 
   const std::string& stop(size_t index) const { return patterns_[index].text; }

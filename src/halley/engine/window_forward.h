@@ -1,4 +1,4 @@
-// A text in windows that do not overlap, and a model that runs over them chunk by chunk.
+// Splits a text into windows that do not overlap, and runs a model over them chunk by chunk.
 #pragma once
 
 #include <cstdint>
@@ -11,23 +11,23 @@
 
 namespace halley {
 
-/// Consecutive tokens of one window whose next tokens are scored.
+/// Consecutive tokens of one window; the next token of each is scored.
 struct WindowChunk {
   int64_t window_begin = 0;  // index of the window's first token in the text
   int64_t first_row = 0;     // index of the chunk's first token in the text
-  int64_t num_rows = 0;      // each row predicts the token behind it
+  int64_t num_rows = 0;      // each row predicts the token after it
 };
 
 /// The chunks of all windows in order. A window's last token predicts nothing that is scored, so
-/// that it is in no chunk; a last window of one token has none.
+/// it is in no chunk; a last window of one token has none.
 std::vector<WindowChunk> cut_windows(int64_t num_ids, int64_t window, int64_t chunk_rows);
 
-/// Throws InputError where the window, the ids or the chunk are out of the model's range or there
+/// Throws InputError if the window, the ids or the chunk are out of the model's range or there
 /// is nothing to score.
 void check_windows(const ModelShape& model, std::span<const int32_t> ids, int64_t window,
                    int64_t chunk_rows);
 
-/// One model with a cache for one window, which each window writes anew. Holds the model and the
+/// A model with a KV cache for one window, which each window overwrites. Holds the model and the
 /// ids by reference. Not thread-safe.
 class WindowForward {
  public:
@@ -46,7 +46,7 @@ class WindowForward {
   KvCache cache_;
   std::vector<int32_t> page_table_;
   std::vector<int32_t> logit_rows_;
-  std::vector<float> logits_;  // of a model without a runner
+  std::vector<float> logits_;  // for a model without a runner
 };
 
 }  // namespace halley

@@ -24,7 +24,7 @@ namespace http = boost::beast::http;
 using Resolved = asio::ip::tcp::resolver::results_type;
 using boost::system::error_code;
 
-// One request and its answer. Lives as long as an operation of it is pending.
+// One request and its answer. Lives as long as one of its operations is pending.
 class Exchange : public std::enable_shared_from_this<Exchange> {
  public:
   Exchange(asio::io_context& context, const HttpClientLimits& limits, HttpClientHandler handler)
@@ -49,7 +49,7 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   void send() {
     stream_.expires_after(limits_.idle_timeout);
     http::async_write(stream_, request_, [self = shared_from_this()](error_code error, size_t) {
-      // A server may answer, and close, before it has read all: what it says counts.
+      // A server may answer and close before it has read the whole request: its answer counts.
       const bool is_closed =
           error == asio::error::broken_pipe || error == asio::error::connection_reset;
       if (error && !is_closed) return self->fail("cannot send the request", error);
@@ -77,7 +77,7 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
     read_body();
   }
 
-  // What has arrived is handed on at once: the times of events are what is measured.
+  // Passes bytes on as they arrive, since the times of events are measured.
   void read_body() {
     if (parser_.is_done()) return end();
     stream_.expires_after(limits_.idle_timeout);
@@ -92,7 +92,7 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
                           });
   }
 
-  // False where the exchange has ended.
+  // False if the exchange has ended.
   bool take_piece() {
     const size_t num_bytes = piece_.size() - parser_.get().body().size;
     const std::string_view piece(piece_.data(), num_bytes);

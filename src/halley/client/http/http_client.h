@@ -1,5 +1,5 @@
-// Many concurrent HTTP/1.1 requests to one server, on the caller's thread: what a load generator
-// needs.
+// An HTTP client for load generators: many concurrent HTTP/1.1 requests to one server, on the
+// caller's thread.
 #pragma once
 
 #include <chrono>
@@ -17,7 +17,7 @@
 namespace halley {
 
 struct HttpClientLimits {
-  uint32_t header_bytes_max = 16 << 10;  // of an answer
+  uint32_t header_bytes_max = 16 << 10;  // headers of an answer
   uint64_t body_bytes_max = uint64_t{64} << 20;
   SseLimits events = {};
   std::chrono::milliseconds connect_timeout{10'000};
@@ -26,34 +26,34 @@ struct HttpClientLimits {
 
 struct HttpClientRequest {
   std::string method = "GET";
-  std::string target = "/";                                       // behind the URL's path
-  std::vector<std::pair<std::string, std::string>> headers = {};  // beside Host and lengths
+  std::string target = "/";                                       // appended to the URL's path
+  std::vector<std::pair<std::string, std::string>> headers = {};  // other than Host and lengths
   std::string body = {};
 };
 
 /// How an exchange ended.
 struct HttpClientResult {
-  int status = 0;     // 0: no status line came
-  std::string body;   // of an answer that is no event stream; what came of it
-  std::string error;  // empty: the answer is complete in the sense of HTTP
+  int status = 0;     // 0: no status line arrived
+  std::string body;   // for answers that are no event stream; maybe incomplete
+  std::string error;  // empty: the HTTP answer is complete
   bool is_event_stream = false;
 };
 
 struct HttpClientHandler {
-  std::function<void(SseEvent)> on_event;        // of answers with text/event-stream and 2xx
+  std::function<void(SseEvent)> on_event;        // for answers with text/event-stream and 2xx
   std::function<void(HttpClientResult)> on_end;  // exactly once
 };
 
-/// One connection a request, closed behind it: a measured request pays for its connection, and a
-/// server that drops one connection breaks one request. Not thread-safe; callbacks run inside
-/// run(), may start() and schedule() more, and must not throw.
+/// Opens one connection per request and closes it after it: the measured time includes connecting,
+/// and a dropped connection breaks only one request. Not thread-safe; callbacks run inside run(),
+/// may start() and schedule() more, and must not throw.
 class HttpClient {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// Looks the host up, which may block. Throws InputError where there is none.
+  /// Looks up the host, which may block. Throws InputError if it does not exist.
   explicit HttpClient(HttpUrl url, const HttpClientLimits& limits = {});
-  /// Drops what runs; its on_end is not called.
+  /// Drops running requests; their on_end is not called.
   ~HttpClient();
   HttpClient(const HttpClient&) = delete;
   HttpClient& operator=(const HttpClient&) = delete;

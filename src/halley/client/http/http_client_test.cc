@@ -30,7 +30,7 @@ class ScriptedServer {
  public:
   struct Answer {
     std::vector<std::string> pieces;
-    bool stays_silent = false;  // behind the pieces, until the client closes
+    bool stays_silent = false;  // after the pieces, until the client closes
     bool has_reset = false;     // closes with RST
   };
 
@@ -55,7 +55,7 @@ class ScriptedServer {
   }
 
   const std::string& url() const { return url_; }
-  /// Behind the end of all exchanges.
+  /// Valid after the end of all exchanges.
   const std::vector<std::string>& requests() const { return requests_; }
 
  private:
@@ -188,7 +188,7 @@ TEST(HttpClient, SaysThatABodyIsShorterThanItsLength) {
   EXPECT_EQ(outcome.result.body, "hello");
 }
 
-TEST(HttpClient, LeavesWhatStandsBehindTheLength) {
+TEST(HttpClient, IgnoresBytesAfterTheLength) {
   const Outcome outcome = fetch({{"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhello"}});
   EXPECT_EQ(outcome.result.error, "");
   EXPECT_EQ(outcome.result.body, "he");

@@ -33,7 +33,7 @@ bool is_port(std::string_view text) {
   return result.ec == std::errc() && result.ptr == end && number >= 1 && number <= 65535;
 }
 
-// What stands between "http://" and the path.
+// The part between "http://" and the path.
 void read_authority(std::string_view text, std::string_view authority, HttpUrl& url) {
   std::string_view behind;
   if (authority.starts_with('[')) {

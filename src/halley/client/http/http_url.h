@@ -15,7 +15,7 @@ struct HttpUrl {
   std::string authority() const;
 };
 
-/// Throws InputError for what is no http:// URL, and for credentials, queries and fragments in it;
+/// Throws InputError for text that is no http:// URL or has credentials, a query or a fragment, and
 /// UnsupportedError for https://.
 HttpUrl parse_http_url(std::string_view text);
 

@@ -12,7 +12,7 @@ SseParser::SseParser(OnEvent on_event, const SseLimits& limits)
 
 void SseParser::feed(std::string_view piece) {
   while (!piece.empty()) {
-    if (std::exchange(is_behind_return_, false) && piece.front() == '\n') {
+    if (std::exchange(is_after_return_, false) && piece.front() == '\n') {
       piece.remove_prefix(1);
       continue;
     }
@@ -24,7 +24,7 @@ void SseParser::feed(std::string_view piece) {
     }
     line_ += part;
     if (end == std::string_view::npos) return;
-    is_behind_return_ = piece[end] == '\r';
+    is_after_return_ = piece[end] == '\r';
     piece.remove_prefix(end + 1);
     take_line();
     line_.clear();

@@ -1,4 +1,4 @@
-// Server-sent events out of bytes (WHATWG HTML, section 9.2.6 "Interpreting an event stream").
+// Parses server-sent events from bytes (WHATWG HTML, section 9.2.6 "Interpreting an event stream").
 #pragma once
 
 #include <cstddef>
@@ -18,16 +18,17 @@ struct SseLimits {
   size_t event_bytes_max = size_t{4} << 20;  // data of one event
 };
 
-/// Incremental: pieces may be cut anywhere. Fields "id" and "retry", comments and unknown fields
-/// are read and dropped. An event that no blank line ends is dropped, as the standard asks.
+/// Incremental: the text may be split anywhere. Fields "id" and "retry", comments and unknown
+/// fields are dropped. An event without a blank line at its end is dropped, as the standard
+/// demands.
 class SseParser {
  public:
   using OnEvent = std::function<void(SseEvent)>;
 
   explicit SseParser(OnEvent on_event, const SseLimits& limits = {});
 
-  /// Calls back for every event that `piece` completes. Throws InputError where a limit is passed;
-  /// the parser is then not to be used again.
+  /// Calls back for every event that `piece` completes. Throws InputError if a limit is passed;
+  /// the parser must not be used afterwards.
   void feed(std::string_view piece);
 
  private:
@@ -40,7 +41,7 @@ class SseParser {
   std::string type_, data_;
   bool has_data_ = false;
   bool is_first_line_ = true;
-  bool is_behind_return_ = false;  // the last byte was '\r': a '\n' now belongs to it
+  bool is_after_return_ = false;  // the last byte was '\r': a '\n' now belongs to it
 };
 
 }  // namespace halley

@@ -42,7 +42,7 @@ TEST(SseParser, DispatchesEmptyData) {
               ElementsAre(Pair("message", ""), Pair("message", "\n")));
 }
 
-TEST(SseParser, IgnoresOneSpaceBehindTheColon) {
+TEST(SseParser, IgnoresOneSpaceAfterTheColon) {
   EXPECT_THAT(
       parse({"data:test\n\ndata: test\n\ndata:  test\n\n"}),
       ElementsAre(Pair("message", "test"), Pair("message", "test"), Pair("message", " test")));

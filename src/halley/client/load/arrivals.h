@@ -1,4 +1,4 @@
-// When the requests of a load test are sent.
+// The send times of a load test's requests.
 #pragma once
 
 #include <cstdint>

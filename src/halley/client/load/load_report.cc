@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kMillisecondsPerSecond = 1000;
 constexpr size_t kWidth = 50;
-constexpr int64_t kSecondsMax = 1'000'000;  // of the run that peaks are counted for
+constexpr int64_t kSecondsMax = 1'000'000;  // longest run for which peaks are counted
 
 struct Metric {
   const char* name;
@@ -38,7 +38,7 @@ bool is_good(const LoadOutcome& outcome, const Slo& slo) {
          keeps(slo.tpot, time_per_output_token(outcome)) && keeps(slo.e2el, outcome.latency);
 }
 
-// Peaks by seconds since the first start.
+// Counts peaks for each second since the first start.
 void count_peaks(const std::vector<LoadOutcome>& outcomes, LoadReport& report) {
   double first = INFINITY, last = 0;
   for (const LoadOutcome& outcome : outcomes) {
@@ -79,7 +79,7 @@ std::string row(const std::string& name, double value) {
 
 std::string row(const std::string& name, int64_t value) { return row(name, std::to_string(value)); }
 
-// Centred as Python's format does: the odd character goes to the right.
+// Centres as Python's format does: the odd character goes to the right.
 std::string banner(const std::string& text, char fill) {
   const size_t num_fill = kWidth - std::min(kWidth, text.size());
   return std::string(num_fill / 2, fill) + text + std::string(num_fill - num_fill / 2, fill) + "\n";

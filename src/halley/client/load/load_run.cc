@@ -13,10 +13,10 @@ namespace {
 using Clock = HttpClient::Clock;
 using Seconds = std::chrono::duration<double>;
 
-// Of bodies that are made ahead.
+// Number of bodies that are made ahead.
 constexpr size_t kReadyBytesMax = size_t{256} << 20;
 
-// What says most of what the status, the events and the connection say.
+// The most informative of the errors of status, events and connection.
 std::string error_of(const HttpClientResult& result, const StreamAccount& account) {
   if (result.status != 0 && (result.status < 200 || result.status >= 300)) {
     return str("HTTP status ", result.status, ": ", error_message_of(result.body));
@@ -50,7 +50,8 @@ class LoadRun {
   }
 
  private:
-  // What is due at once should leave at once: the time to make it is not the server's.
+  // Requests that are due at once should be sent at once: the time to make them is not the
+  // server's.
   void make_first_bodies() {
     size_t num_bytes = 0;
     for (size_t i = 0; i < arrivals_.size() && arrivals_[i] <= 0 && num_bytes < kReadyBytesMax;
@@ -121,7 +122,7 @@ class LoadRun {
   const std::function<std::string(size_t)>& make_body_;
   const LoadRunOptions& options_;
   const std::function<void(const LoadOutcome&)>& on_outcome_;
-  std::vector<std::string> ready_bodies_;  // of the first requests
+  std::vector<std::string> ready_bodies_;  // for the first requests
   std::vector<LoadOutcome> outcomes_;
   Clock::time_point begin_;
   size_t num_due_ = 0, num_started_ = 0;

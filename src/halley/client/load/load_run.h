@@ -1,4 +1,4 @@
-// Sends requests to a server at their times, whether or not earlier ones are answered, and measures
+// Sends requests to a server at given times, whether or not earlier ones are answered, and measures
 // every answer.
 #pragma once
 
@@ -14,7 +14,7 @@ namespace halley {
 
 struct LoadOutcome {
   std::string error;              // empty: success
-  int64_t num_prompt_tokens = 0;  // as the server counts; 0 where it does not say
+  int64_t num_prompt_tokens = 0;  // the server's count; 0 if it reports none
   int64_t num_output_tokens = 0;
   bool has_usage = false;  // output tokens are the server's count, not that of events
   double start = 0;        // seconds since the run's beginning
@@ -23,20 +23,19 @@ struct LoadOutcome {
 };
 
 struct LoadResult {
-  std::vector<LoadOutcome> outcomes;  // one a request, in the order of their arrivals
+  std::vector<LoadOutcome> outcomes;  // one per request, in the order of arrivals
   double duration = 0;                // seconds from the run's beginning to its last answer's end
 };
 
 struct LoadRunOptions {
   std::string target = "/v1/completions";
   std::vector<std::pair<std::string, std::string>> headers;
-  int64_t max_concurrency =
-      0;  // 0: no limit; what is due beyond it waits, and its time starts later
+  int64_t max_concurrency = 0;  // 0: no limit; further requests wait, and their time starts later
 };
 
 /// Sends arrivals.size() requests, the i-th at arrivals[i] seconds (ascending) with the body
-/// `make_body(i)`. Every request has an outcome: what is no complete stream is an error.
-/// `on_outcome` is called with every outcome as it comes.
+/// `make_body(i)`. Every request has an outcome: an incomplete stream is an error.
+/// `on_outcome` is called with every outcome as it arrives.
 LoadResult run_load(HttpClient& client, const std::vector<double>& arrivals,
                     const std::function<std::string(size_t)>& make_body,
                     const LoadRunOptions& options,

@@ -42,7 +42,7 @@ std::optional<int64_t> count_of(const Json& usage, const char* name) {
   return count;
 }
 
-// {"error": {"message": ...}} or {"error": "..."} or {"message": ...}; empty where there is none.
+// {"error": {"message": ...}} or {"error": "..."} or {"message": ...}; empty if there is none.
 std::string message_in(const Json& body) {
   if (!body.is_object()) return {};
   const auto error = body.find("error");

@@ -1,4 +1,4 @@
-// What one streamed answer of an OpenAI-compatible server measures: its tokens and their times.
+// Measures one streamed answer of an OpenAI-compatible server: its tokens and their times.
 #pragma once
 
 #include <cstdint>
@@ -9,30 +9,31 @@
 
 namespace halley {
 
-/// Fed with the data of every event and its time; knows nothing of sockets and clocks. Takes the
+/// Gets the data of every event and its time, independent of sockets and clocks. Supports the
 /// streams of /v1/completions and /v1/chat/completions.
 class StreamAccount {
  public:
-  /// @param data     of one event: a JSON object, or "[DONE]"
+  /// @param data     data of one event: a JSON object, or "[DONE]"
   /// @param seconds  since the request was sent
-  /// False where the stream is in error; what follows is then not read.
+  /// Returns false if the stream is in error; later events are then ignored.
   bool take_event(std::string_view data, double seconds);
 
-  /// An event was no chunk, or the server's error.
+  /// Whether an event was no chunk, or an error of the server.
   bool has_failed() const { return !error_.empty(); }
-  /// Empty where the stream was complete: every choice finished, and "[DONE]" behind it.
+  /// The error; empty if the stream was complete: every choice finished, then "[DONE]".
   std::string error() const;
 
-  /// Of the first event with content; where none has content, of the event that finished. Content
-  /// is text, a message's content or reasoning, or a tool call.
+  /// The time of the first event with content; without content, of the event with the finish
+  /// reason. Content is text, a message's content or reasoning, or a tool call.
   double time_to_first_token() const { return first_.value_or(0); }
-  /// Of the last event with content or a finish reason.
+  /// The time of the last event with content or a finish reason.
   double latency() const { return last_; }
-  /// Between events with content.
+  /// The times between events with content.
   const std::vector<double>& inter_token_latencies() const { return intervals_; }
-  /// From the server's usage; absent where it sends none.
+  /// Prompt tokens of the server's usage; absent if it sends none.
   std::optional<int64_t> num_prompt_tokens() const { return num_prompt_tokens_; }
-  /// From the server's usage, else events with content, which may hold several tokens each.
+  /// Output tokens of the server's usage, else the number of events with content, which may have
+  /// several tokens each.
   int64_t num_output_tokens() const;
   bool has_usage() const { return num_completion_tokens_.has_value(); }
 

@@ -6,7 +6,7 @@
 
 namespace halley {
 
-/// Linear interpolation between the two closest ranks, numpy.percentile's default; 0 where there
+/// Linear interpolation between the two closest ranks, numpy.percentile's default; 0 if there
 /// are no values. `percent` is from 0 to 100.
 double percentile(std::vector<double> values, double percent);
 
@@ -16,7 +16,7 @@ struct Summary {
   std::vector<std::pair<double, double>> percentiles;  // percent, value
 };
 
-/// All 0 where there are no values.
+/// All 0 if there are no values.
 Summary summarize(const std::vector<double>& values, const std::vector<double>& percents);
 
 }  // namespace halley

@@ -28,7 +28,7 @@ std::vector<std::string_view> split_line(std::string_view line, const std::strin
   }
 }
 
-// The number that all of `text` is.
+// Parses all of `text` as a number.
 std::optional<int64_t> parse_number(std::string_view text) {
   int64_t value = 0;
   const char* end = text.data() + text.size();

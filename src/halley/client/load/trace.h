@@ -1,4 +1,4 @@
-// Recorded loads: when requests came and how long they were.
+// Recorded loads: arrival times and lengths of requests.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@ struct TraceEntry {
 };
 
 /// CSV with the columns TIMESTAMP ("2023-11-16 18:17:03.9799600", in UTC), ContextTokens and
-/// GeneratedTokens, in any order and beside others, as the Azure LLM inference traces of 2023 and
-/// 2024 have them (github.com/Azure/AzurePublicDataset). Throws InputError with the line where a
-/// field is missing, is no number from 1 to 10,000,000, or where time runs backwards.
+/// GeneratedTokens, in any order and among others, as in the Azure LLM inference traces of 2023 and
+/// 2024 (github.com/Azure/AzurePublicDataset). Throws InputError with the line if a
+/// field is missing, is no integer from 1 to 10,000,000, or if time runs backwards.
 std::vector<TraceEntry> parse_trace(std::string_view csv, const std::string& where);
 
 }  // namespace halley

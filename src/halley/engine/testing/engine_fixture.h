@@ -1,4 +1,4 @@
-// For tests: engines over the fake model, and what a request alone must give.
+// For tests: engines with the fake model, and the expected output of a request that runs alone.
 #pragma once
 
 #include <condition_variable>
@@ -22,7 +22,7 @@
 
 namespace halley {
 
-/// Letters, pieces of several letters, and the single bytes of characters that have several.
+/// Letters, pieces of several letters, and single bytes of multi-byte characters.
 inline std::vector<std::string> fake_pieces() {
   std::vector<std::string> pieces = {"<|eos|>", "<|pad|>", " ",    "stop", "st",   "op",
                                      "end",     "\n",      "\xC3", "\xA9", "\xE2", "\x82",
@@ -38,24 +38,25 @@ inline std::shared_ptr<const Tokenizer> fake_tokenizer() {
   return std::make_shared<FakeTokenizer>(fake_pieces());
 }
 
-/// Where the fake model runs; on a device a step runs at its launch, or when it is waited for.
-enum class FakePlace : uint8_t { kHost, kDeviceAtWait, kDeviceAtLaunch };
+/// The device of the fake model. On a fake device a step runs at its launch, or when the engine
+/// waits for it.
+enum class FakeDevice : uint8_t { kHost, kDeviceAtWait, kDeviceAtLaunch };
 
 struct FakeModelOptions {
-  FakePlace place = FakePlace::kHost;
+  FakeDevice device = FakeDevice::kHost;
   int64_t vocab_size = fake_vocab_size();
   int64_t max_positions = 512;
 };
 
 inline std::unique_ptr<FakeCausalLm> fake_model(FakeLogits logits_of = hashed_logits,
                                                 const FakeModelOptions& options = {}) {
-  if (options.place == FakePlace::kHost) {
+  if (options.device == FakeDevice::kHost) {
     return std::make_unique<FakeCausalLm>(options.vocab_size, std::move(logits_of),
                                           options.max_positions);
   }
   return std::make_unique<FakeDeviceLm>(options.vocab_size, std::move(logits_of),
                                         options.max_positions,
-                                        options.place == FakePlace::kDeviceAtLaunch);
+                                        options.device == FakeDevice::kDeviceAtLaunch);
 }
 
 inline std::unique_ptr<Engine> fake_engine(std::unique_ptr<CausalLm> model,
@@ -64,7 +65,7 @@ inline std::unique_ptr<Engine> fake_engine(std::unique_ptr<CausalLm> model,
                                   std::vector<int32_t>{kFakeEos}, config);
 }
 
-/// Prefers script[n] as token number n of the output, whatever came before; then eos.
+/// Logits that prefer script[n] as token n of the output, then eos.
 inline FakeLogits scripted_logits(std::vector<int32_t> script, size_t num_prompt_tokens) {
   return [script = std::move(script), num_prompt_tokens](std::span<const int32_t> tokens,
                                                          std::span<float> logits) {
@@ -86,7 +87,7 @@ inline GenerateResult generate_one(Engine& engine, GenerateRequest request) {
   return generate_all(engine, {std::move(request)})[0];
 }
 
-/// What `text` gives when the model writes it, piece by longest piece, and then eos.
+/// Logits of a model that writes `text`, by the longest pieces, and then eos.
 inline GenerateResult generate_text(std::string_view text, const SamplingParams& sampling,
                                     const FakeModelOptions& options = {}) {
   GenerateRequest request = greedy_request({1}, 1000);
@@ -97,7 +98,7 @@ inline GenerateResult generate_text(std::string_view text, const SamplingParams&
   return generate_one(*engine, std::move(request));
 }
 
-/// Outputs that match the pattern, for the fake tokenizer.
+/// A constraint on outputs that match the pattern, for the fake tokenizer.
 inline std::shared_ptr<const CompiledConstraint> fake_constraint(const std::string& pattern) {
   const std::vector<int32_t> eos = {kFakeEos};
   GrammarBuilder builder("grammar");
@@ -105,7 +106,7 @@ inline std::shared_ptr<const CompiledConstraint> fake_constraint(const std::stri
   return compile_constraint(TokenTrie::from_tokenizer(*fake_tokenizer(), eos), std::move(grammar));
 }
 
-/// The tokens of a request by the definition: no engine, no cache, no batch.
+/// The expected tokens of a request: computed without engine, cache and batch.
 inline std::vector<int32_t> tokens_alone(const GenerateRequest& request, int64_t vocab_size) {
   std::vector<int32_t> tokens = request.prompt_ids;
   std::vector<int32_t> output;
@@ -132,25 +133,25 @@ inline std::vector<int32_t> tokens_alone(const GenerateRequest& request, int64_t
   return output;
 }
 
-/// Suites that hold wherever the model runs: inside of their tests fake_model() is one of the kind
-/// that is tested.
-class OnFakeModels : public testing::TestWithParam<FakePlace> {
+/// Base of suites that run on every FakeDevice: inside of their tests fake_model() is on the tested
+/// one.
+class OnFakeModels : public testing::TestWithParam<FakeDevice> {
  protected:
   static std::unique_ptr<FakeCausalLm> fake_model(FakeLogits logits_of = hashed_logits,
                                                   FakeModelOptions options = {}) {
-    options.place = GetParam();
+    options.device = GetParam();
     return halley::fake_model(std::move(logits_of), options);
   }
   static GenerateResult generate_text(std::string_view text, const SamplingParams& sampling) {
-    return halley::generate_text(text, sampling, {.place = GetParam()});
+    return halley::generate_text(text, sampling, {.device = GetParam()});
   }
-  static bool is_on_host() { return GetParam() == FakePlace::kHost; }
+  static bool is_on_host() { return GetParam() == FakeDevice::kHost; }
 };
 
-inline auto fake_places() {
-  return testing::Values(FakePlace::kHost, FakePlace::kDeviceAtWait, FakePlace::kDeviceAtLaunch);
+inline auto fake_devices() {
+  return testing::Values(FakeDevice::kHost, FakeDevice::kDeviceAtWait, FakeDevice::kDeviceAtLaunch);
 }
-inline std::string name_of_place(const testing::TestParamInfo<FakePlace>& tested) {
+inline std::string name_of_fake_device(const testing::TestParamInfo<FakeDevice>& tested) {
   constexpr const char* kNames[] = {"Host", "DeviceAtWait", "DeviceAtLaunch"};
   return kNames[static_cast<size_t>(tested.param)];
 }

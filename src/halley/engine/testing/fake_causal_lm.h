@@ -1,6 +1,6 @@
 // For tests: a model without weights. It keeps each token's id in the KV cache, reads all of a
-// sequence's ids back from there, and gives logits that are a function of them, so that a page that
-// was lost or shared shows up as another text.
+// sequence's ids back from there, and gives logits that are a function of them. A page that was
+// lost or wrongly shared changes the text.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace halley {
 /// Fills `logits` [V] given all tokens of a sequence so far.
 using FakeLogits = std::function<void(std::span<const int32_t> tokens, std::span<float> logits)>;
 
-/// Uniform in [-4, 4), and different for every sequence of tokens.
+/// Logits uniform in [-4, 4), different for every sequence of tokens.
 inline void hashed_logits(std::span<const int32_t> tokens, std::span<float> logits) {
   uint64_t hash = tokens.size();
   for (const int32_t token : tokens) hash = random_bits(hash, static_cast<uint64_t>(token));
@@ -28,7 +28,7 @@ inline void hashed_logits(std::span<const int32_t> tokens, std::span<float> logi
   }
 }
 
-/// The cache is f32, two layers.
+/// Its KV cache is f32 with two layers.
 class FakeCausalLm : public CausalLm {
  public:
   explicit FakeCausalLm(int64_t vocab_size, FakeLogits logits_of = hashed_logits,
@@ -92,7 +92,7 @@ class FakeCausalLm : public CausalLm {
         ++num_users[page];
       }
     }
-    // What a sequence writes is its own; pages that are only read may be shared.
+    // A sequence must own the pages that it writes; pages that are only read may be shared.
     const int64_t page_tokens = cache.layers[0].layout.page_tokens;
     for (const BatchSequence& sequence : batch.sequences) {
       const auto first = static_cast<size_t>(sequence.num_past_tokens / page_tokens);

@@ -1,6 +1,6 @@
-// For tests: the fake model on a device of its own, whose steps run when they are waited for, or
-// when they are launched, and no earlier. It chooses with the engine's sampler, so that every text
-// is that of the host.
+// For tests: the fake model on a device of its own, whose steps run either when the engine waits
+// for them or when they are launched. It samples with the engine's sampler, so every text equals
+// that of the host.
 #pragma once
 
 #include <cstddef>
@@ -24,9 +24,9 @@
 
 namespace halley {
 
-/// Checks what the contract demands of the caller, and that each row whose token is chosen sees the
-/// prompt and the output of its slot in the pages: whatever was written there by a later launch
-/// than its own, or not written by an earlier one, shows.
+/// Checks the caller's side of StepRunner's contract, and that each row whose token is sampled
+/// finds the prompt and the output of its slot in the pages. So it detects pages that a later
+/// launch has overwritten or an earlier one has not written.
 class FakeStepRunner final : public StepRunner {
  public:
   FakeStepRunner(FakeCausalLm& model, bool runs_at_launch)
@@ -74,14 +74,14 @@ class FakeStepRunner final : public StepRunner {
     std::optional<Sampler> sampler = {};
     std::vector<int32_t> tokens = {};         // prompt and output
     std::optional<int32_t> last_chosen = {};  // since it was started
-    bool is_broken = false;                   // a choice failed: nothing counts any more
+    bool is_broken = false;                   // sampling failed: the slot is not checked any more
 
     void append(int32_t id) {
       tokens.push_back(id);
       sampler->record(id);
     }
   };
-  /// Copies of all that launch() was given, and what comes out.
+  /// Copies of the inputs of launch(), and the step's results.
   struct Step {
     std::vector<std::pair<int32_t, Slot>> starts;
     std::vector<int32_t> token_ids, logit_rows;
@@ -121,7 +121,7 @@ class FakeStepRunner final : public StepRunner {
     copy.sequences.assign(batch.sequences.begin(), batch.sequences.end());
     for (BatchSequence& sequence : copy.sequences) {
       copy.page_tables.emplace_back(sequence.page_table.begin(), sequence.page_table.end());
-      sequence.page_table = copy.page_tables.back();  // moving the list keeps each table's place
+      sequence.page_table = copy.page_tables.back();  // moving the list keeps each table's address
     }
     copy.choices.assign(step.choices.begin(), step.choices.end());
     copy.layers.assign(cache.layers.begin(), cache.layers.end());
@@ -188,7 +188,7 @@ class FakeStepRunner final : public StepRunner {
 
   FakeCausalLm& model_;
   const bool runs_at_launch_;
-  bool has_failed_ = false;  // from then on all is lost
+  bool has_failed_ = false;  // from then on every step fails
   StepLimits limits_;
   std::vector<std::pair<int32_t, Slot>> starts_;  // since the last launch
   std::deque<Step> queue_;
@@ -198,7 +198,7 @@ class FakeStepRunner final : public StepRunner {
   StepResult result_;
 };
 
-/// Has memory of its own, as far as the engine can tell.
+/// Claims to have memory of its own.
 class FakeDeviceLm final : public FakeCausalLm {
  public:
   FakeDeviceLm(int64_t vocab_size, FakeLogits logits_of, int64_t max_positions, bool runs_at_launch)

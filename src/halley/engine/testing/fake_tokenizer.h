@@ -1,4 +1,4 @@
-// For tests: a tokenizer whose tokens are given byte strings.
+// For tests: a tokenizer whose tokens are the given byte strings.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@
 
 namespace halley {
 
-/// Token i stands for pieces[i]; those that start with "<|" are special. Text is encoded by the
-/// longest piece that fits.
+/// Token i stands for pieces[i]; those that start with "<|" are special. Text is encoded greedily
+/// by the longest piece.
 class FakeTokenizer : public Tokenizer {
  public:
   explicit FakeTokenizer(std::vector<std::string> pieces) : pieces_(std::move(pieces)) {}
@@ -63,7 +63,7 @@ class FakeTokenizer : public Tokenizer {
  private:
   const std::string& piece(int32_t id) const { return pieces_[static_cast<size_t>(id)]; }
 
-  // One U+FFFD for each run of bytes that is no character.
+  // Writes one U+FFFD for each run of invalid bytes.
   static std::string replace_invalid(std::string_view bytes) {
     std::string text;
     bool is_in_run = false;

@@ -1,4 +1,4 @@
-// What all requests of the API share.
+// The state that all requests of the API share.
 #pragma once
 
 #include <atomic>
@@ -16,8 +16,9 @@
 
 namespace halley {
 
-/// Sequences between their admission and the engine's queue. Counted where they are rejected, so
-/// that nothing is parsed, rendered or tokenized for a request that the engine would reject.
+/// `num_preprocessing` counts sequences between their admission and the engine's queue. Admission
+/// counts them before a request is parsed, rendered and tokenized, so no work is done for a request
+/// that the engine would reject.
 struct AppContext {
   AppConfig config;
   std::shared_ptr<const Tokenizer> tokenizer;
@@ -25,33 +26,33 @@ struct AppContext {
   RequestRules rules;
   TokenTexts texts;
   std::unique_ptr<ConstraintCompiler> constraints = {};
-  size_t text_bytes_max;  // longer texts cannot fit into the context
+  size_t text_bytes_max;  // a longer text cannot fit the context
 
-  std::atomic<int64_t> num_preparing{0};
+  std::atomic<int64_t> num_preprocessing{0};
   std::atomic<bool> is_draining{false};
   std::atomic<RequestId> next_id{1};
 
   std::unique_ptr<Engine> engine = {};
-  std::unique_ptr<WorkQueue> preparers = {};   // bounded: parsing, templates, tokenizing
-  std::unique_ptr<WorkQueue> deliverers = {};  // one job at most for each live request
+  std::unique_ptr<WorkQueue> preprocessing_threads = {};  // parsing, templates, tokenizing; bounded
+  std::unique_ptr<WorkQueue> response_thread = {};        // at most one job per live request
 };
 
-/// Places in the engine's queue that a request holds until its sequences stand there.
-class Ticket {
+/// Slots in the engine's queue that a request reserves until its sequences are queued there.
+class Admission {
  public:
-  /// Nothing where the queue has no place for `num_sequences` more.
-  static std::unique_ptr<Ticket> take(AppContext& context, int64_t num_sequences);
-  ~Ticket();
-  Ticket(const Ticket&) = delete;
-  Ticket& operator=(const Ticket&) = delete;
+  /// Null if the queue has no slots for `num_sequences` more.
+  static std::unique_ptr<Admission> take(AppContext& context, int64_t num_sequences);
+  ~Admission();
+  Admission(const Admission&) = delete;
+  Admission& operator=(const Admission&) = delete;
 
-  /// False: there is no place for so many, and nothing has changed.
+  /// Reserves more slots; returns false and changes nothing if there are not enough.
   [[nodiscard]] bool grow(int64_t num_sequences);
-  /// One of them stands in the engine's queue, or was rejected.
+  /// Releases one slot: its sequence was queued by the engine, or rejected.
   void release_one();
 
  private:
-  explicit Ticket(AppContext& context) : context_(context) {}
+  explicit Admission(AppContext& context) : context_(context) {}
 
   AppContext& context_;
   int64_t num_sequences_ = 0;

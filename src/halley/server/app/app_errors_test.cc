@@ -1,4 +1,4 @@
-// What the routes answer when a request is wrong, when the server is full, and when clients go.
+// Tests of errors: wrong requests, a full queue, clients that disconnect.
 #include <memory>
 #include <string>
 #include <thread>
@@ -85,7 +85,7 @@ TEST(OpenAiApp, HidesWhatTheEngineSays) {
 }
 
 TEST(OpenAiApp, AnErrorInAStreamIsAnEvent) {
-  AppSetup setup = writer_of("one two three", 1);  // tokens with text: the stream has begun
+  AppSetup setup = writer_of("one two three", 1);  // tokens with text, so the stream has begun
   int num_steps = 0;
   setup.on_forward = [&](const ForwardBatch&) {
     if (++num_steps == 3) throw DeviceError("broken");
@@ -96,7 +96,7 @@ TEST(OpenAiApp, AnErrorInAStreamIsAnEvent) {
   EXPECT_EQ(chunks.back()["error"]["code"], "internal_error");
 }
 
-// A model that waits in its first step until the test lets it go on.
+// A model that blocks in its first step until the test releases it.
 struct Gate {
   Signal is_running, may_go_on;
   AppSetup setup(int64_t max_num_seqs, int64_t max_num_queued) {
@@ -113,8 +113,8 @@ struct Gate {
 
 constexpr const char* kLong = R"({"prompt": "a", "max_tokens": 400, "ignore_eos": true})";
 
-// One that has a place in the queue. The place of the one before may be given back a moment after
-// it has left the queue.
+// Starts a request that gets a slot in the queue. The slot of the one before may be released a
+// moment after it has left the queue.
 std::shared_ptr<FakeExchange> start_admitted(App& app) {
   for (;;) {
     auto exchange = app.start("POST", "/v1/completions", kLong);
@@ -129,12 +129,12 @@ TEST(OpenAiApp, RejectsBeforeItReadsWhenTheTokensOfTheQueueAreTooMany) {
   App app(std::move(setup));
   auto running = start_admitted(app);
   gate.is_running.wait();
-  // Takes all of the tokens that may wait; when it stands in the queue is not known here.
+  // Takes all tokens that may wait; the test cannot see when it is in the queue.
   auto waiting = app.start("POST", "/v1/completions",
                            R"({"prompt": "abc", "max_tokens": 4, "ignore_eos": true})");
   while ((*app).engine().stats().num_queued_tokens < 3) std::this_thread::yield();
   const auto rejected =
-      app.start("POST", "/v1/completions", "{");  // it would be 400 if it were read
+      app.start("POST", "/v1/completions", "{");  // the status would be 400 if it were parsed
   EXPECT_TRUE(rejected->has_answer());
   const HttpResponse response = rejected->wait();
   EXPECT_EQ(response.status, 503);
@@ -150,7 +150,7 @@ TEST(OpenAiApp, RejectsBeforeItReadsWhenTheQueueIsFull) {
   taken.push_back(start_admitted(app));
   gate.is_running.wait();
   for (int i = 0; i < 2; ++i) taken.push_back(start_admitted(app));
-  // Not even JSON: what is rejected is not looked at.
+  // Not even JSON: a rejected request is not parsed.
   const auto rejected = app.start("POST", "/v1/completions", "{");
   ASSERT_TRUE(rejected->has_answer());
   const HttpResponse response = rejected->wait();
@@ -160,7 +160,7 @@ TEST(OpenAiApp, RejectsBeforeItReadsWhenTheQueueIsFull) {
   EXPECT_EQ(response.headers[0].first, "retry-after");
   gate.may_go_on.set();
   for (const auto& exchange : taken) EXPECT_EQ(exchange->wait().status, 200);
-  // And there is room again.
+  // Now the queue has a free slot again.
   EXPECT_EQ(app.post("/v1/completions", R"({"prompt": "a"})").status, 200);
 }
 
@@ -213,7 +213,7 @@ TEST(OpenAiApp, AnswersWhatStillRunsWhenItEnds) {
     gate.is_running.wait();
     gate.may_go_on.set();
   }
-  // Its end depends on who is first, but the exchange is never left without a rule broken.
+  // Its end depends on the race, but the rules of the exchange hold in any case.
   if (exchange->has_answer()) {
     EXPECT_THAT(exchange->wait().status, testing::AnyOf(200, 503));
   }

@@ -11,7 +11,7 @@
 namespace halley {
 namespace {
 
-// No template written before the process started can know it.
+// A random marker, which no template can contain.
 const std::string& end_mark() {
   static const std::string kMark = random_id("END-OF-FINAL-MESSAGE-", 16);
   return kMark;
@@ -34,7 +34,7 @@ bool uses_tools(const ApiRequest& request) {
   return !request.tools_json.is_null() && !is_none;
 }
 
-// What stands up to the end of the last message's text.
+// Cuts `text` after the text of the last message.
 std::string cut_at_mark(const std::string& text) {
   const size_t end = text.rfind(end_mark());
   if (end == std::string::npos) {

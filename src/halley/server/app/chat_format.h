@@ -1,4 +1,4 @@
-// From a conversation to the text that the model continues.
+// Renders a conversation to the text that the model continues.
 #pragma once
 
 #include <filesystem>
@@ -17,15 +17,16 @@ class ChatFormat {
  public:
   /// A model without a template: chats are rejected.
   ChatFormat() = default;
-  /// `special_tokens` as load_special_token_context() gives them. `dialect`: how the model writes
-  /// tool calls; absent: what the template for tools shows. Throws InputError as ChatTemplate does.
+  /// `special_tokens` as load_special_token_context() gives them. `dialect`: the model's format of
+  /// tool calls; absent: detected from the template for tools. Throws InputError as ChatTemplate
+  /// does.
   ChatFormat(const std::string& source, const std::string& source_with_tools,
              OrderedJson special_tokens, std::optional<ToolDialect> dialect);
 
   bool has_template() const { return plain_.has_value(); }
   ToolDialect dialect() const { return dialect_; }
 
-  /// Throws ApiError 400 where there is no template, where it raises or where the request asks for
+  /// Throws ApiError 400 if there is no template, if it raises an error, or if the request has
   /// tools and the model has no dialect.
   std::string render(const ApiRequest& request) const;
 
@@ -35,8 +36,8 @@ class ChatFormat {
   ToolDialect dialect_ = ToolDialect::kNone;
 };
 
-/// Of a model's directory; `template_file` instead of the model's own where it is not empty. A
-/// model without one is no error.
+/// Reads the templates of a model's directory; `template_file`, if not empty, replaces the model's
+/// own. A model without a template is no error.
 ChatFormat load_chat_format(const std::filesystem::path& model_dir,
                             const std::filesystem::path& template_file,
                             std::optional<ToolDialect> dialect);

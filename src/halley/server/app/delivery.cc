@@ -1,4 +1,4 @@
-// The second half of a Generation: from the engine's events to the client. Runs on the deliverer.
+// The second half of a Generation: from the engine's events to the client, on the response thread.
 #include <exception>
 #include <utility>
 
@@ -25,7 +25,7 @@ void Generation::deliver() noexcept {
       send(pieces);
     }
   } catch (const std::exception& error) {
-    // is_delivering_ stays: nothing is left to be delivered.
+    // is_delivering_ stays true, so no further job is queued.
     fail_inside(error.what());
   }
 }
@@ -37,7 +37,7 @@ void Generation::handle(size_t index, const TokenEvent& event, std::string& piec
     if (!event.error.empty() && context_.config.on_error) {
       context_.config.on_error(exchange_->request().id, event.error);
     }
-    // What came before it in this batch is part of the answer.
+    // Pieces before the error in this batch are part of the answer.
     send(std::exchange(pieces, {}));
     fail(end_error(event));
     return;

@@ -23,7 +23,7 @@ GenerateRequest make_generate_request(const ApiRequest& request, ToolDialect dia
     out.sampling.num_logprobs = static_cast<int>(request.num_top_logprobs);
   }
   if (request.has_echo) out.sampling.num_prompt_logprobs = out.sampling.num_logprobs;
-  // The marks of calls are special tokens in some vocabularies, and must stay in the text.
+  // The markers of tool calls are special tokens in some vocabularies; they must stay in the text.
   const bool looks_for_calls =
       request.tool_choice && request.tool_choice->kind != ToolChoice::Kind::kNone;
   if (looks_for_calls && dialect != ToolDialect::kNone) out.sampling.skip_special_tokens = false;
@@ -72,7 +72,7 @@ ApiError end_error(const TokenEvent& event) {
     return {"The request's time has passed. Give it more, or ask for less.",
             {.status = 504, .type = "timeout_error", .code = "timeout"}};
   }
-  // A schema that turned out too hard while the output was written is the request's own fault.
+  // A schema that exceeds the limits while the output is generated is the client's error.
   if (event.error.starts_with(kResponseFormat)) return invalid_field(kResponseFormat, event.error);
   return internal_error();
 }

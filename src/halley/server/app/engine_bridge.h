@@ -1,5 +1,5 @@
-// The one place where requests of the API become requests of the engine, and the engine's answers
-// become errors of the API.
+// Converts requests of the API into requests of the engine, and the engine's results into errors of
+// the API. No other file does.
 #pragma once
 
 #include <chrono>
@@ -18,11 +18,11 @@ namespace halley {
 
 using ServerTime = std::chrono::steady_clock::time_point;
 
-/// What one sequence of a request needs beside the request.
+/// Inputs of one sequence that the API request does not have.
 struct SequencePlan {
   std::vector<int32_t> prompt_ids;
   int64_t max_tokens = 1;
-  int64_t choice_index = 0;  // among the n of its prompt: another seed for each
+  int64_t choice_index = 0;  // among the prompt's n choices; each has its own seed
   std::optional<ServerTime> deadline;
   std::shared_ptr<const CompiledConstraint> constraint;  // null: any output
 };
@@ -30,26 +30,26 @@ struct SequencePlan {
 GenerateRequest make_generate_request(const ApiRequest& request, ToolDialect dialect,
                                       SequencePlan plan);
 
-/// Requests that wait in the engine and never ran.
+/// The number of requests that wait in the engine and never ran.
 int64_t num_queued(const Engine& engine);
 
-/// False: what waits has all tokens that may wait, so that no prompt will find a place.
+/// Returns false if the waiting prompts have reached the limit on tokens, so no prompt fits.
 bool has_room_for_tokens(const Engine& engine);
 /// Whether the engine takes no more requests.
 bool has_stopped(const Engine& engine);
 
-/// Why submit() did not queue a request, for the client.
+/// The error for the client if submit() did not queue a request.
 ApiError submit_error(const SubmitResult& result);
 
-/// What a request that ended without a finish_reason of the API is answered with.
+/// The error for a request that ended without a finish_reason of the API.
 ApiError end_error(const TokenEvent& event);
-/// Whether the event ends a sequence in a way that only an error can say.
+/// Whether the event ends a sequence in a way that only an error can express.
 bool is_failure(const TokenEvent& event);
 
-/// The prompt's tokens with their log probabilities, where the event brings them.
+/// The prompt's tokens with their log probabilities, if the event has them.
 std::vector<TokenDetail> prompt_details(const TokenEvent& event);
 
-/// Of the prompt, those that were not computed; known at the end of a request.
+/// The number of prompt tokens from the prefix cache; known at the end of a request.
 int64_t num_cached_prompt_tokens(const TokenEvent& event);
 
 }  // namespace halley

@@ -23,14 +23,14 @@ ServerTime after(ServerTime start, double seconds) {
 }  // namespace
 
 Generation::Generation(AppContext& context, std::shared_ptr<HttpExchange> exchange,
-                       ApiEndpoint endpoint, std::unique_ptr<Ticket> ticket)
+                       ApiEndpoint endpoint, std::unique_ptr<Admission> admission)
     : context_(context),
       exchange_(std::move(exchange)),
       endpoint_(endpoint),
       arrival_(std::chrono::steady_clock::now()),
-      ticket_(std::move(ticket)) {}
+      admission_(std::move(admission)) {}
 
-void Generation::prepare() noexcept {
+void Generation::preprocess() noexcept {
   try {
     parse();
     constraint_ = context_.constraints->compile(request_);
@@ -44,7 +44,7 @@ void Generation::prepare() noexcept {
   } catch (const std::exception& error) {
     fail_inside(error.what());
   }
-  ticket_.reset();
+  admission_.reset();
 }
 
 void Generation::parse() {
@@ -56,9 +56,9 @@ void Generation::parse() {
         "n", str("n: expected n times the number of prompts to be at most ", num_queued_max,
                  ", the length of the queue, got ", request_.num_sequences(), "."));
   }
-  // One place was taken before the body was looked at.
-  if (!ticket_->grow(request_.num_sequences() - 1)) {
-    throw overloaded("The queue has no place for all of the request. Try again later.",
+  // One slot was reserved before the body was read.
+  if (!admission_->grow(request_.num_sequences() - 1)) {
+    throw overloaded("The queue has no space for all sequences of the request. Try again later.",
                      kRetryAfterS);
   }
 }
@@ -89,9 +89,9 @@ void Generation::plan_lengths() {
     if (num_prompt_tokens == 0) {
       throw invalid_field("prompt", "prompt: expected at least one token, got none.");
     }
-    const int64_t room = max_model_len - num_prompt_tokens;
+    const int64_t num_left = max_model_len - num_prompt_tokens;
     const int64_t num_wanted = std::max<int64_t>(1, request_.max_tokens.value_or(1));
-    if (num_wanted > room) {
+    if (num_wanted > num_left) {
       throw ApiError(str("This model's context has ", max_model_len, " tokens; expected a prompt ",
                          "and max_tokens within it, got a prompt of ", num_prompt_tokens,
                          " tokens and ", num_wanted, " to generate."),
@@ -99,7 +99,7 @@ void Generation::plan_lengths() {
                       .code = "context_length_exceeded"});
     }
     const int64_t num_default =
-        endpoint_ == ApiEndpoint::kChat ? room : std::min(kCompletionTokens, room);
+        endpoint_ == ApiEndpoint::kChat ? num_left : std::min(kCompletionTokens, num_left);
     max_tokens_.push_back(std::max<int64_t>(1, request_.max_tokens.value_or(num_default)));
   }
 }
@@ -140,9 +140,9 @@ void Generation::submit() {
           if (observe) observe(event);
           self->take_event(index, event);
         });
-    ticket_->release_one();
+    admission_->release_one();
     if (result.status != Submit::kQueued) throw submit_error(result);
-    // The client may have gone between two submits.
+    // The client may disconnect between two submits.
     if (is_over_) {
       cancel_all();
       return;
@@ -164,16 +164,16 @@ void Generation::cancel_all() {
   for (const RequestId id : ids_) context_.engine->cancel(id);
 }
 
-// From here on events are delivered; until then an error of prepare() could still be the answer.
+// From here on events are delivered; before, an error of preprocess() can still be the answer.
 void Generation::start_delivery() {
   const std::lock_guard lock(mutex_);
-  is_prepared_ = true;
+  is_preprocessed_ = true;
   schedule_delivery();
 }
 
 void Generation::schedule_delivery() {
-  if (!is_prepared_ || is_delivering_ || events_.empty()) return;
-  is_delivering_ = context_.deliverers->push([self = shared_from_this()] { self->deliver(); });
+  if (!is_preprocessed_ || is_delivering_ || events_.empty()) return;
+  is_delivering_ = context_.response_thread->push([self = shared_from_this()] { self->deliver(); });
 }
 
 void Generation::take_event(size_t index, const TokenEvent& event) {

@@ -1,4 +1,4 @@
-// One request of /v1/completions or /v1/chat/completions from its body to its answer.
+// One request of /v1/completions or /v1/chat/completions, from its body to its answer.
 #pragma once
 
 #include <atomic>
@@ -18,22 +18,22 @@
 
 namespace halley {
 
-/// Made on a thread of the HTTP server, prepared on one of the preparers, answered from the
-/// deliverer. The engine's callbacks only put their events into a list.
+/// Created on a thread of the HTTP server, preprocessed on a preprocessing thread, answered from
+/// the response thread. The engine's callbacks only put their events into a list.
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
   Generation(AppContext& context, std::shared_ptr<HttpExchange> exchange, ApiEndpoint endpoint,
-             std::unique_ptr<Ticket> ticket);
+             std::unique_ptr<Admission> admission);
 
-  /// Parses, renders, tokenizes and submits. Answers itself where that fails.
-  void prepare() noexcept;
+  /// Parses, renders, tokenizes and submits. If that fails, it answers with the error.
+  void preprocess() noexcept;
 
  private:
   struct Sequence {
     size_t prompt_index = 0;
     bool is_first_of_prompt = false;
     std::unique_ptr<ChoiceWriter> writer = {};
-    ChoiceDelta whole = {};  // of an answer that is not streamed
+    ChoiceDelta whole = {};  // collects an answer that is not streamed
     bool has_begun = false;
     bool has_ended = false;
   };
@@ -56,7 +56,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void send(std::string pieces);
   void respond_whole();
 
-  /// The answer is this error. What was submitted is cancelled.
+  /// Answers with this error, and cancels the submitted sequences.
   void fail(const ApiError& error);
   void fail_inside(const std::string& what);
   void cancel_all();
@@ -66,30 +66,30 @@ class Generation : public std::enable_shared_from_this<Generation> {
   const std::shared_ptr<HttpExchange> exchange_;
   const ApiEndpoint endpoint_;
   const ServerTime arrival_;
-  std::unique_ptr<Ticket> ticket_;
+  std::unique_ptr<Admission> admission_;
 
-  // Written by prepare(), then only read.
+  // Written by preprocess(), then only read.
   ApiRequest request_;
   AnswerHead head_;
-  std::optional<ChunkWriter> chunks_;  // of a stream
+  std::optional<ChunkWriter> chunks_;  // only for a stream
   std::shared_ptr<const CompiledConstraint> constraint_;
-  std::vector<std::vector<int32_t>> prompt_ids_;  // one list a prompt
-  std::vector<int64_t> max_tokens_;               // one a prompt
-  std::vector<RequestId> ids_;                    // one a sequence
+  std::vector<std::vector<int32_t>> prompt_ids_;  // one list per prompt
+  std::vector<int64_t> max_tokens_;               // one per prompt
+  std::vector<RequestId> ids_;                    // one per sequence
 
-  // Of the deliverer alone.
+  // Used by the response thread only.
   std::vector<Sequence> sequences_;
   size_t num_ended_ = 0;
   int64_t num_cached_tokens_ = 0;
   bool has_stream_ = false;
   bool has_answer_ = false;
 
-  std::atomic<bool> is_over_{false};  // nothing more will be sent: the client went, or an error did
+  std::atomic<bool> is_over_{false};  // nothing more is sent: client gone, or error sent
 
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards the members below
   std::vector<std::pair<size_t, TokenEvent>> events_;
   bool is_delivering_ = false;
-  bool is_prepared_ = false;
+  bool is_preprocessed_ = false;
 };
 
 }  // namespace halley

@@ -9,7 +9,8 @@
 namespace halley {
 namespace {
 
-// Of a token with an odd spelling ("<0x0A>") or none; no token of text is shorter than that.
+// Every token counts as at least this many bytes, even if its spelling is odd ("<0x0A>") or
+// missing.
 constexpr size_t kTokenBytesMin = 16;
 
 }  // namespace

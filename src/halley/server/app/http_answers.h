@@ -1,4 +1,4 @@
-// Answers of HTTP, and steps that several routes take.
+// HTTP answers, and steps that several routes share.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +15,16 @@ namespace halley {
 HttpResponse error_response(const ApiError& error);
 HttpResponse json_response(const OrderedJson& json, int status = 200);
 
-/// Throws ApiError 404 where `name` is given and not served.
+/// Throws ApiError 404 if `name` is given and not served.
 void check_model_name(const AppConfig& config, const std::string& name);
 
-/// Throws ApiError 400 where the text is too long for the context, before it is tokenized, or the
+/// Throws ApiError 400 if the text is too long for the context, before it is tokenized, or the
 /// tokenizer rejects it.
 std::vector<int32_t> encode_prompt(const AppContext& context, const std::string& text,
                                    bool adds_special_tokens);
 
-/// Bytes of a text that has `max_model_len` of the vocabulary's longest tokens: a longer one does
-/// not fit.
+/// The bytes of `max_model_len` copies of the vocabulary's longest token: a longer text cannot fit
+/// the context.
 size_t find_text_bytes_max(const Tokenizer& tokenizer, int64_t max_model_len);
 
 int64_t seconds_since_epoch();

@@ -50,20 +50,20 @@ class OpenAiApp::Impl {
     context_.rules = rules_of(context_.config);
     context_.constraints = std::make_unique<ConstraintCompiler>(tokenizer, config.eos_token_ids,
                                                                 context_.format.dialect());
-    context_.preparers =
-        std::make_unique<WorkQueue>(context_.config.num_prepare_threads,
+    context_.preprocessing_threads =
+        std::make_unique<WorkQueue>(context_.config.num_preprocessing_threads,
                                     static_cast<size_t>(context_.engine->config().max_num_queued));
-    context_.deliverers = std::make_unique<WorkQueue>(1, std::numeric_limits<size_t>::max());
+    context_.response_thread = std::make_unique<WorkQueue>(1, std::numeric_limits<size_t>::max());
     openapi_ = json_text(make_openapi(context_.config.version));
   }
 
-  // No submit once the preparers have ended, no event once the engine is idle; deliveries may still
-  // cancel, so that the engine is destroyed last.
+  // There is no submit after the preprocessing threads have ended, and no event after the engine is
+  // idle. The response thread may still cancel requests, so the engine is destroyed last.
   ~Impl() {
-    context_.preparers->stop();
+    context_.preprocessing_threads->stop();
     context_.engine->drain(std::chrono::steady_clock::now());
     context_.engine->wait_until_idle();
-    context_.deliverers->stop();
+    context_.response_thread->stop();
   }
 
   AppContext& context() { return context_; }
@@ -100,21 +100,21 @@ class OpenAiApp::Impl {
   }
 
  private:
-  // The steps that must come before anything is read, rendered or tokenized.
-  std::unique_ptr<Ticket> admit() {
+  // Admits a request before it is parsed, rendered and tokenized.
+  std::unique_ptr<Admission> admit() {
     if (context_.is_draining) throw draining_error();
-    auto ticket = Ticket::take(context_, 1);
-    if (!ticket || !has_room_for_tokens(*context_.engine)) {
+    auto admission = Admission::take(context_, 1);
+    if (!admission || !has_room_for_tokens(*context_.engine)) {
       throw overloaded("The queue is full. Try again later.", kRetryAfterS);
     }
-    return ticket;
+    return admission;
   }
 
   HttpHandler generate(ApiEndpoint endpoint) {
     return [this, endpoint](Exchange exchange) {
       try {
         auto generation = std::make_shared<Generation>(context_, exchange, endpoint, admit());
-        if (!context_.preparers->push([generation] { generation->prepare(); })) {
+        if (!context_.preprocessing_threads->push([generation] { generation->preprocess(); })) {
           throw overloaded("The queue is full. Try again later.", kRetryAfterS);
         }
       } catch (const ApiError& error) {
@@ -123,14 +123,15 @@ class OpenAiApp::Impl {
     };
   }
 
-  // Routes that answer from a preparer.
+  // Routes that answer from a preprocessing thread.
   HttpHandler compute(ApiEndpoint endpoint) {
     return [this, endpoint](Exchange exchange) {
       try {
-        std::shared_ptr<Ticket> ticket = admit();
-        const bool is_queued = context_.preparers->push([this, endpoint, exchange, ticket] {
-          exchange->respond(compute_answer(endpoint, exchange->request()));
-        });
+        std::shared_ptr<Admission> admission = admit();
+        const bool is_queued =
+            context_.preprocessing_threads->push([this, endpoint, exchange, admission] {
+              exchange->respond(compute_answer(endpoint, exchange->request()));
+            });
         if (!is_queued) throw overloaded("The queue is full. Try again later.", kRetryAfterS);
       } catch (const ApiError& error) {
         exchange->respond(error_response(error));
@@ -221,9 +222,9 @@ OpenAiApp::OpenAiApp(std::unique_ptr<Engine> engine, std::shared_ptr<const Token
   if (config.model_names.empty() || config.model_names.front().empty()) {
     throw InputError("served model name: expected at least one name, got none.");
   }
-  if (config.num_prepare_threads < 1) {
-    throw InputError(
-        str("prepare threads: expected at least 1, got ", config.num_prepare_threads, "."));
+  if (config.num_preprocessing_threads < 1) {
+    throw InputError(str("preprocessing threads: expected at least 1, got ",
+                         config.num_preprocessing_threads, "."));
   }
   impl_ =
       std::make_unique<Impl>(std::move(engine), std::move(tokenizer), std::move(format), config);

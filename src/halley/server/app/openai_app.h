@@ -12,22 +12,21 @@
 
 namespace halley {
 
-/// Owns the engine. Routes must not be called any more once this is being destroyed: destroy the
-/// HTTP server first.
+/// Owns the engine. Destroy the HTTP server first: no route may be called during destruction.
 class OpenAiApp {
  public:
-  /// Throws InputError where the configuration is none.
+  /// Throws InputError for an invalid configuration.
   OpenAiApp(std::unique_ptr<Engine> engine, std::shared_ptr<const Tokenizer> tokenizer,
             ChatFormat format, AppConfig config);
-  /// Cancels what runs and waits for it.
+  /// Cancels running requests and waits for them.
   ~OpenAiApp();
   OpenAiApp(const OpenAiApp&) = delete;
   OpenAiApp& operator=(const OpenAiApp&) = delete;
 
-  /// They refer to this object.
+  /// The routes; they refer to this object.
   std::vector<HttpRoute> routes();
 
-  /// From now on requests are answered with 503 and /ready says so; what runs goes on.
+  /// From now on requests and /ready are answered with 503; running requests continue.
   void start_draining();
 
   Engine& engine();

@@ -131,7 +131,7 @@ TEST(OpenAiApp, EchoScoresThePrompt) {
   EXPECT_EQ(answer["usage"]["completion_tokens"], 0);
   EXPECT_EQ(logprobs["tokens"].dump(), R"(["a","b","c"])");
   EXPECT_TRUE(logprobs["token_logprobs"][0].is_null());
-  // The model is scripted: its most likely token is the one that stands there.
+  // The model is scripted: its most likely token is that of the prompt.
   EXPECT_EQ(logprobs["token_logprobs"][1], logprobs["top_logprobs"][1]["b"]);
   EXPECT_GT(logprobs["token_logprobs"][2].get<double>(), -0.1);
 }
@@ -143,7 +143,7 @@ TEST(OpenAiApp, ARequestWhoseTimeHasPassedIsATimeout) {
   const HttpResponse response = app.post("/v1/completions", R"({"prompt": "a"})");
   EXPECT_EQ(response.status, 504);
   EXPECT_THAT(response.body, HasSubstr("\"code\":\"timeout\""));
-  // A request's own time goes before the server's.
+  // A request's own timeout overrides the server's.
   EXPECT_EQ(app.post("/v1/completions", R"({"prompt": "a", "timeout": 60})").status, 200);
 }
 
@@ -180,8 +180,7 @@ TEST(OpenAiApp, FindsToolCalls) {
   EXPECT_EQ(choice["message"]["tool_calls"][0]["function"]["arguments"], R"({"a": 1})");
 }
 
-// What a client of OpenAI's makes of a stream's calls: "name(arguments)" of each. Counts the
-// pieces.
+// Joins a stream's calls as OpenAI's client does: "name(arguments)" of each. Counts the pieces.
 std::string calls_of(const std::vector<OrderedJson>& chunks, size_t& num_pieces) {
   std::vector<std::string> calls;
   for (const OrderedJson& chunk : chunks) {
@@ -190,7 +189,7 @@ std::string calls_of(const std::vector<OrderedJson>& chunks, size_t& num_pieces)
     for (const OrderedJson& piece : delta["tool_calls"]) {
       const auto index = piece["index"].get<size_t>();
       const OrderedJson& function = piece["function"];
-      if (index == calls.size()) {  // the first of a call, and no other, says what it is
+      if (index == calls.size()) {  // only the first piece of a call has its name
         EXPECT_TRUE(piece["id"].get<std::string>().starts_with("call_"));
         EXPECT_EQ(piece["type"], "function");
         calls.push_back(function["name"].get<std::string>() + "(");
@@ -220,8 +219,8 @@ TEST(OpenAiApp, StreamsTheArgumentsOfCalls) {
   EXPECT_EQ(chunks.back()["choices"][0]["finish_reason"], "tool_calls");
 }
 
-TEST(OpenAiApp, ForcesCallsInTheModelsOwnForm) {
-  // The model writes what it likes; the constraint makes a call of it.
+TEST(OpenAiApp, ForcesCallsInTheModelsDialect) {
+  // The model's logits are arbitrary; the constraint makes the output a call.
   for (const std::string choice :
        {R"("required")", R"({"type": "function", "function": {"name": "add"}})"}) {
     const std::string body = R"({"messages": [{"role": "user", "content": "hi"}], "seed": 3,

@@ -18,7 +18,7 @@ namespace {
 constexpr size_t kEntriesMax = 8;  // each may keep 16 MiB of masks
 constexpr size_t kKeyBytesMax = size_t{256} << 10;
 
-// Arguments are an object, also where the schema leaves it open.
+// Arguments are an object even if the schema does not say so.
 OrderedJson arguments_schema(const ApiTool& tool) {
   OrderedJson schema = tool.parameters;
   if (!schema.contains("type")) schema["type"] = "object";
@@ -53,7 +53,7 @@ ToolCallForm form_of(ToolDialect dialect) {
   return dialect == ToolDialect::kMistral ? ToolCallForm::kMistral : ToolCallForm::kHermes;
 }
 
-// The calls that tool_choice demands, as the model writes them.
+// The grammar of the calls that tool_choice demands, in the model's dialect.
 Grammar forced_calls_grammar(const ApiRequest& request, const ForcedCallStyle& style) {
   const bool is_named = request.tool_choice->kind == ToolChoice::Kind::kNamed;
   std::vector<ToolSignature> tools;
@@ -88,7 +88,7 @@ bool is_constrained(const ApiRequest& request) {
                                  request.tool_choice->kind == ToolChoice::Kind::kNamed);
 }
 
-// Equal for requests with equal demands.
+// A key that is equal for requests with equal constraints.
 std::string key_of(const ApiRequest& request) {
   if (request.response_format.kind != ResponseFormat::Kind::kText) {
     return str(static_cast<int>(request.response_format.kind), request.response_format.schema);

@@ -1,4 +1,4 @@
-// What a request demands of its output (response_format, tool_choice), compiled for the engine.
+// Compiles a request's constraints on its output (response_format, tool_choice) for the engine.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,9 @@
 
 namespace halley {
 
-/// How the served model writes the calls that tool_choice demands.
+/// The format of the calls that tool_choice demands from the served model.
 struct ForcedCallStyle {
-  ToolDialect dialect = ToolDialect::kNone;  // kNone: JSON without marks
+  ToolDialect dialect = ToolDialect::kNone;  // kNone: JSON without markers
   std::vector<std::string> special_marks = {};
 };
 
@@ -29,8 +29,8 @@ class ConstraintCompiler {
   ConstraintCompiler(std::shared_ptr<const Tokenizer> tokenizer, std::vector<int32_t> eos_token_ids,
                      ToolDialect dialect);
 
-  /// Null: the output may be anything. The first one for a vocabulary takes up to a second. Throws
-  /// ApiError 400 where a schema is none or uses what is not done, with its place.
+  /// Returns null for an unconstrained output. The first call for a vocabulary takes up to a
+  /// second. Throws ApiError 400 with the JSON pointer if a schema is invalid or not supported.
   std::shared_ptr<const CompiledConstraint> compile(const ApiRequest& request);
 
  private:
@@ -43,8 +43,8 @@ class ConstraintCompiler {
   ForcedCallStyle style_;
   std::mutex trie_mutex_;
   std::shared_ptr<const TokenTrie> trie_;
-  std::mutex mutex_;          // of the list
-  std::list<Entry> entries_;  // the last used first
+  std::mutex mutex_;          // guards the list
+  std::list<Entry> entries_;  // most recently used first
 };
 
 }  // namespace halley

@@ -1,4 +1,4 @@
-// A few threads that take jobs from a bounded queue.
+// A thread pool with a bounded job queue.
 #pragma once
 
 #include <condition_variable>
@@ -14,7 +14,7 @@ namespace halley {
 /// Jobs must not throw. Thread-safe.
 class WorkQueue {
  public:
-  /// `num_jobs_max` wait at most.
+  /// At most `num_jobs_max` jobs wait.
   WorkQueue(int num_threads, size_t num_jobs_max);
   ~WorkQueue();
   WorkQueue(const WorkQueue&) = delete;
@@ -23,8 +23,8 @@ class WorkQueue {
   /// False: the queue is full or has stopped, and `job` was dropped.
   [[nodiscard]] bool push(std::function<void()> job);
 
-  /// Finishes what runs, drops what waits, ends the threads. More than once too, but not from a
-  /// job.
+  /// Waits for running jobs, drops waiting ones, ends the threads. May be called again, but not
+  /// from a job.
   void stop();
 
  private:

@@ -44,7 +44,7 @@ void Answer::respond(HttpResponse response) {
 void Answer::start_stream(HttpResponse response) {
   HALLEY_CHECK(state_ == State::kNone, request_.path);
   if (!is_well_formed(response)) {
-    // The route goes on with write(): it sees a client that has gone.
+    // The route continues with write(), which reports that the client is gone.
     state_ = State::kStreaming;
     put_response(*outbox_, internal_error(), context_);
     return;
@@ -69,7 +69,7 @@ void Answer::start_stream(HttpResponse response) {
 bool Answer::write(std::string piece) {
   HALLEY_CHECK(state_ == State::kStreaming, request_.path);
   if (!is_body_sent_) piece.clear();
-  // An empty chunk would be the end.
+  // An empty chunk would end the stream.
   const bool as_chunk = !piece.empty() && !context_.is_http_1_0;
   return outbox_->put(piece, Outbox::Kind::kNext, as_chunk);
 }

@@ -1,4 +1,4 @@
-// The answer to one request: turns what a route says into bytes for the connection's thread.
+// The answer to one request: turns a route's calls into bytes for the connection's thread.
 #pragma once
 
 #include <functional>
@@ -12,12 +12,12 @@
 
 namespace halley {
 
-/// Threads as HttpExchange says. Outlives its connection and its server where a route keeps it.
+/// Threads as in HttpExchange. Outlives its connection and its server if a route keeps it.
 class Answer final : public HttpExchange {
  public:
   Answer(std::shared_ptr<Outbox> outbox, HttpRequest request, AnswerContext context,
          BodyReservation reservation);
-  /// Answers with 500, or breaks the stream off, where the route did not come to an end.
+  /// Answers with 500, or aborts the stream, if the route has not finished.
   ~Answer() override;
 
   const HttpRequest& request() const override { return request_; }
@@ -35,10 +35,10 @@ class Answer final : public HttpExchange {
   const AnswerContext context_;
   const BodyReservation reservation_;
   State state_ = State::kNone;
-  bool is_body_sent_ = false;  // of a stream: false for HEAD and for a status without body
+  bool is_body_sent_ = false;  // for a stream: false for HEAD and for a status without body
 };
 
-/// A whole answer as bytes, put into `outbox`.
+/// Puts the bytes of a whole answer into `outbox`.
 void put_response(Outbox& outbox, HttpResponse response, AnswerContext context);
 
 }  // namespace halley

@@ -17,7 +17,8 @@ struct Reason {
   std::string_view text;
 };
 
-// Of RFC 9110, those that routes may want. Others go without a text, which the syntax allows.
+// The reason phrases of RFC 9110 that routes may need. Other statuses have an empty one, which the
+// syntax allows.
 constexpr Reason kReasons[] = {
     {200, "OK"},
     {201, "Created"},

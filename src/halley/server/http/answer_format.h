@@ -1,4 +1,4 @@
-// The bytes of an answer: status line, headers, chunks (RFC 9112).
+// Formats an answer: status line, headers, chunks (RFC 9112).
 #pragma once
 
 #include <optional>
@@ -9,22 +9,22 @@
 
 namespace halley {
 
-/// What of a request shapes its answer.
+/// The properties of a request that shape its answer.
 struct AnswerContext {
   bool is_http_1_0 = false;
   bool is_head = false;     // the answer to HEAD has no body
   bool keep_alive = false;  // else the answer says that the connection will be closed
   std::string request_id;
-  HttpHeaders headers = {};  // in every answer to it
+  HttpHeaders headers = {};  // for every answer to it
 };
 
 enum class BodyFraming { kLength, kChunked, kUntilClose };
 
-/// Whether header names are tokens and values are free of control characters: what else could end a
-/// header and begin another. Also the status, 200 to 599.
+/// Whether the status is 200 to 599, header names are tokens and values have no control characters,
+/// which could end a header and begin another.
 bool is_well_formed(const HttpResponse& response);
 
-/// Status line and headers with the empty line behind them. `response` must be well-formed. With
+/// Status line and headers with the empty line after them. `response` must be well-formed. With
 /// kLength the length is that of `response.body`, which is not appended.
 std::string format_head(const HttpResponse& response, const AnswerContext& context,
                         BodyFraming framing);

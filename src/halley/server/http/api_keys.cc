@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kKeyBytesMax = 512;
 
-// No early end, and a result that the compiler cannot foresee from a part of the bytes.
+// No early exit, and a result that the compiler cannot derive from a part of the bytes.
 bool is_equal(const std::string& a, const std::string& b) {
   volatile unsigned char difference = 0;
   for (size_t i = 0; i < kKeyBytesMax; ++i) {

@@ -1,4 +1,4 @@
-// The keys that a request may show, compared in a time that says nothing of them.
+// API keys, compared in constant time.
 #pragma once
 
 #include <string>
@@ -10,13 +10,13 @@ namespace halley {
 /// Immutable; any thread.
 class ApiKeys {
  public:
-  /// Throws InputError for a key that is empty, longer than 512 bytes, or has anything but
-  /// printable ASCII without spaces: no header could carry it as it is.
+  /// Throws InputError for a key that is empty, longer than 512 bytes, or has other
+  /// characters than printable ASCII without spaces, since no header could carry it.
   explicit ApiKeys(std::vector<std::string> keys);
 
   bool empty() const { return keys_.empty(); }
 
-  /// Whether `given` is one of the keys. The time depends on the number of keys alone.
+  /// Whether `given` is one of the keys. The time depends only on the number of keys.
   bool accepts(std::string_view given) const;
 
  private:

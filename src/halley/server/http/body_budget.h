@@ -1,4 +1,4 @@
-// How much memory all request bodies may take together.
+// The limit on the memory of all request bodies together.
 #pragma once
 
 #include <atomic>
@@ -30,7 +30,7 @@ class BodyBudget {
   std::atomic<size_t> num_taken_bytes_{0};
 };
 
-/// What one request has taken; gives it back when it is destroyed.
+/// The share of one request; returns it on destruction.
 class BodyReservation {
  public:
   BodyReservation() = default;

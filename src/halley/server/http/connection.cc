@@ -20,10 +20,10 @@ using SocketError = boost::system::error_code;
 namespace {
 
 constexpr size_t kScratchBytes = size_t{64} << 10;
-// What a client may send ahead while an answer is on its way; then the connection is not read, and
-// a client that goes is noticed by writing alone.
+// The bytes that a client may send ahead while an answer is on its way. Beyond them the connection
+// is not read, and only a failing write shows that the client is gone.
 constexpr size_t kAheadBytesMax = size_t{64} << 10;
-// Longer than a client needs to read an answer that came before it had sent all of its request.
+// Long enough for a client to read an answer that came before it had sent all of its request.
 constexpr std::chrono::milliseconds kLingerTime{3'000};
 constexpr size_t kKeptBytesMax = size_t{64} << 10;
 
@@ -108,7 +108,7 @@ void Connection::set_options() {
   SocketError ignored;  // a socket without an option works too
   socket_.non_blocking(true);
   socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
-  // A client whose machine or network is gone sends no end: the system has to ask.
+  // A client whose machine or network failed does not close its connection: keep-alive detects it.
   socket_.set_option(asio::socket_base::keep_alive(true), ignored);
   const auto set = [this](int option, int64_t value) {
     const int number = static_cast<int>(std::clamp<int64_t>(value, 1, 1'000'000'000));
@@ -178,8 +178,8 @@ void Connection::take_input(size_t num_bytes) {
 
 void Connection::on_end_of_input() {
   is_end_of_input_ = true;
-  // A complete answer is still sent to a client that only closed its own direction. One that waits
-  // for an answer and one that has gone look alike; nearly all have gone.
+  // A complete answer is still sent to a client that closed only its own direction. Without one, a
+  // client that waits looks like one that is gone; nearly all are gone.
   if (phase_ != Phase::kAnswering || !outbox_->progress().is_complete) cut();
 }
 
@@ -195,7 +195,7 @@ void Connection::pump() {
   }
 }
 
-// False: nothing more can be done with what has arrived.
+// Returns false if the bytes that have arrived allow no further step.
 bool Connection::take_step() {
   const bool had_begun = intake_.has_begun();
   const bool was_in_body = intake_.is_in_body();
@@ -236,7 +236,7 @@ void Connection::send_continue() {
   constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
   SocketError error;
   const size_t num_sent = socket_.write_some(asio::buffer(kContinue), error);
-  // All earlier answers have left, so that a full buffer is that of a client that reads nothing.
+  // All earlier answers have been sent, so a full buffer means that the client reads nothing.
   if (error || num_sent != kContinue.size()) cut();
 }
 
@@ -271,7 +271,7 @@ void Connection::dispatch() {
   outbox_->connection = this;
   outbox_->hold_mail();
   phase_ = Phase::kAnswering;
-  deadline_ = Clock::time_point::max();  // the route takes the time that it needs
+  deadline_ = Clock::time_point::max();  // the route has no deadline
   HttpRequest& request = intake_.request();
   request.id = access_.request_id;
   request.client = client_;
@@ -316,7 +316,7 @@ void Connection::on_mail() {
   });
 }
 
-// Sends what is there. True: the answer is complete and has left.
+// Sends the available bytes. Returns true if the answer is complete and sent.
 bool Connection::flush() {
   if (is_waiting_writable_) return false;
   for (;;) {
@@ -365,7 +365,7 @@ void Connection::wait_writable() {
   });
 }
 
-// False: the connection is not used for another request.
+// Returns false if the connection is not used for another request.
 bool Connection::end_answer() {
   log_access(true);
   const bool must_close = outbox_->close_after() || worker_.server.is_draining;
@@ -375,7 +375,7 @@ bool Connection::end_answer() {
   num_sent_bytes_ = 0;
   phase_ = Phase::kReading;
   if (must_close) {
-    // Bytes that nobody has read make the system drop the answer that is still on its way.
+    // Unread bytes would make the system drop the answer that is still on its way.
     if (must_linger_ || num_parsed_bytes_ < inbox_.size()) {
       linger();
     } else {

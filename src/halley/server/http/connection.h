@@ -1,5 +1,5 @@
-// One client's connection: reads requests, hands them to routes and sends answers, within limits on
-// time. All of it runs on the thread of the connection's worker.
+// One client's connection: reads requests, calls their routes and sends answers, within timeouts.
+// It runs on the thread of the connection's worker.
 #pragma once
 
 #include <atomic>
@@ -30,7 +30,7 @@
 
 namespace halley {
 
-/// What all connections of a server share. Thread-safe.
+/// The state that all connections of a server share. Thread-safe.
 struct ServerState {
   ServerState(HttpServerConfig server_config, std::vector<HttpRoute> routes);
 
@@ -42,7 +42,7 @@ struct ServerState {
   void add_connection();
   void remove_connection();
   size_t num_connections() const;
-  /// False: some were left after `limit`.
+  /// Returns false if some were left after `limit`.
   bool wait_for_no_connection(std::chrono::milliseconds limit);
 
  private:
@@ -51,7 +51,8 @@ struct ServerState {
   size_t num_connections_ = 0;
 };
 
-/// What the connections of one thread share. Of that thread alone but for the mailbox.
+/// The state that the connections of one thread share. Only that thread uses it, except for the
+/// mailbox.
 struct WorkerState {
   explicit WorkerState(ServerState& server_state);
 
@@ -75,18 +76,18 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   /// Adds itself to the worker's connections. `is_rejected`: there are too many; answers 503.
   void start(bool is_rejected);
-  /// The outbox of its answer has something.
+  /// Called when the outbox of its answer has bytes.
   void on_mail();
-  /// While the server is drained: closes unless a request has begun or an answer is on its way.
+  /// For draining: closes unless a request has begun or an answer is on its way.
   void close_if_idle();
-  /// Closes at once; on_gone runs where an answer was not complete.
+  /// Closes at once; on_gone runs if an answer was not complete.
   void cut();
 
  private:
   enum class Phase { kReading, kAnswering, kLingering, kClosed };
   using Clock = std::chrono::steady_clock;
 
-  // Runs one step of an asynchronous operation; what it throws (no memory) ends the connection.
+  // Runs one step of an asynchronous operation; an exception (out of memory) ends the connection.
   template <typename F>
   void guarded(const F& step);
 
@@ -127,13 +128,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool is_waiting_readable_ = false;
   bool is_end_of_input_ = false;
 
-  std::shared_ptr<Outbox> outbox_;  // of the answer on its way
+  std::shared_ptr<Outbox> outbox_;  // the answer on its way
   std::string sending_;
   size_t num_sent_bytes_ = 0;  // of sending_
   bool is_waiting_writable_ = false;
   bool must_linger_ = false;
 
-  // The timer is not moved with each deadline: it looks at the deadline when it fires.
+  // The timer is not reset with each deadline; it checks the deadline when it fires.
   Clock::time_point deadline_ = Clock::time_point::max();
   Clock::time_point timer_at_ = Clock::time_point::max();
 

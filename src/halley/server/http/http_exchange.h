@@ -1,4 +1,4 @@
-// One HTTP request and the answer to it, as the routes see them: nothing of sockets.
+// One HTTP request and its answer, as the routes see them, without sockets.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,15 @@ namespace halley {
 
 using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
 
-/// What a client sent, within the server's limits.
+/// A client's request, within the server's limits.
 struct HttpRequest {
   std::string method;   // "GET"
-  std::string path;     // as it was sent, before "?"; no percent-decoding: "/v1/models"
-  std::string query;    // behind "?"; empty: none
+  std::string path;     // as sent, before "?", not percent-decoded: "/v1/models"
+  std::string query;    // after "?"; empty: none
   std::string body;     // complete
   HttpHeaders headers;  // names in lower case, in the order sent
   std::string client;   // "127.0.0.1:51234"
-  std::string id;       // x-request-id where it is short and printable, else made here
+  std::string id;       // x-request-id if it is short and printable, else generated
 
   /// The first header of this lower-case name; null: none.
   const std::string* find_header(std::string_view name) const {
@@ -36,12 +36,12 @@ struct HttpResponse {
   int status = 200;
   std::string content_type = "application/json";
   std::string body;
-  HttpHeaders headers = {};  // beside content type, length, x-request-id and what HTTP needs itself
+  HttpHeaders headers = {};  // other than content type, length, x-request-id and HTTP's own
 };
 
-/// The answer in progress. All members may be called from any thread; calls of one exchange must
-/// not overlap. Either respond() once, or start_stream(), write()s and finish(). After the client
-/// has gone, all of them do nothing.
+/// The answer in progress. All members may be called from any thread; calls for one exchange must
+/// not overlap. Call either respond() once, or start_stream(), write()s and finish(). After the
+/// client is gone, they do nothing.
 class HttpExchange {
  public:
   virtual ~HttpExchange() = default;
@@ -50,30 +50,28 @@ class HttpExchange {
 
   virtual void respond(HttpResponse response) = 0;
 
-  /// Status line and headers of a body of unknown length; `response.body` is its first piece.
+  /// Sends status line and headers of a body of unknown length; `response.body` is its first piece.
   virtual void start_stream(HttpResponse response) = 0;
-  /// The next piece, which is sent at once. Returns at once too: what the client has not read yet
-  /// waits in memory. False: the client has gone, or so much waits (HttpLimits) that it was
-  /// disconnected.
+  /// Sends the next piece and returns at once: bytes that the client has not read wait in memory.
+  /// Returns false if the client is gone, or was disconnected since too much waits (HttpLimits).
   virtual bool write(std::string piece) = 0;
-  /// The end of the stream.
+  /// Ends the stream.
   virtual void finish() = 0;
 
-  /// `on_gone` runs once, on a thread of the server, when the client has gone before the answer was
-  /// complete; at once where that has happened already. It must not block. To be called at most
-  /// once.
+  /// `on_gone` runs once, on a thread of the server, when the client is gone before the answer was
+  /// complete; at once if that has happened already. It must not block. Call this at most once.
   virtual void on_disconnect(std::function<void()> on_gone) = 0;
 };
 
-/// Runs on a thread of the server and must not block: what takes longer keeps the exchange and
-/// answers from elsewhere. An exchange that is destroyed without an answer is answered with 500.
+/// Runs on a thread of the server and must not block: a slow route keeps the exchange and answers
+/// from another thread. An exchange that is destroyed without an answer is answered with 500.
 using HttpHandler = std::function<void(std::shared_ptr<HttpExchange> exchange)>;
 
 struct HttpRoute {
   std::string method;  // "POST"
   std::string path;    // exact, byte for byte
   HttpHandler handler;
-  bool is_open = false;  // needs no API key even where keys are set
+  bool is_open = false;  // needs no API key even if keys are set
 };
 
 }  // namespace halley

@@ -1,4 +1,4 @@
-// Who may ask for what: API keys, the tricks around them, and browsers' origins.
+// Tests of API keys, attempts to get around them, and CORS origins.
 #include <string>
 #include <string_view>
 #include <vector>
@@ -132,7 +132,7 @@ TEST(HttpKeys, AreAskedForBeforeTheBodyIsRead) {
   EXPECT_EQ(ask(test.port(), head + "Content-Length: 5\r\n\r\n").status, 401);
   EXPECT_EQ(ask(test.port(), head + "Content-Length: 999999999999\r\n\r\n").status, 401);
   EXPECT_EQ(ask(test.port(), head + "Transfer-Encoding: chunked\r\n\r\n").status, 401);
-  // The answer arrives although much more was sent than was read.
+  // The answer arrives although the server has read only a part of the request.
   RawClient client(test.port());
   client.send(head + "Content-Length: 4000000\r\n\r\n" + std::string(4'000'000, 'x'));
   EXPECT_EQ(client.receive().status, 401);

@@ -1,4 +1,4 @@
-// What one client may use of the HTTP server: sizes, counts and times.
+// The HTTP server's limits: sizes, counts and timeouts.
 #pragma once
 
 #include <chrono>
@@ -11,9 +11,9 @@ struct HttpLimits {
   size_t num_headers_max = 100;
   size_t target_bytes_max = size_t{8} << 10;
   size_t body_bytes_max = size_t{16} << 20;
-  /// Bodies of all requests together that have arrived and are not answered yet.
+  /// The bytes of the bodies of all requests that have arrived and are not answered yet.
   size_t all_bodies_bytes_max = size_t{256} << 20;
-  /// Of one stream, before its client is disconnected.
+  /// The unsent bytes of one stream at which its client is disconnected.
   size_t unsent_bytes_max = size_t{1} << 20;
   size_t num_connections_max = 1024;
 

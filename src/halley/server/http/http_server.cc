@@ -32,7 +32,7 @@ namespace {
 constexpr int kBacklog = 1024;
 // Without file descriptors or memory, accepting again at once would only spin.
 constexpr std::chrono::milliseconds kAcceptPause{100};
-// Above num_connections_max: these are told so with 503. What comes beyond is closed.
+// Connections above num_connections_max that get a 503. Further ones are closed.
 constexpr size_t kNumRejectedMax = 64;
 
 void check_config(const HttpServerConfig& config) {
@@ -56,7 +56,7 @@ void check_config(const HttpServerConfig& config) {
       throw InputError(str("HTTP server: ", name, ": expected at least 1, got ", value, "."));
     }
   }
-  // An empty one would mean all addresses of the machine.
+  // An empty host would mean all addresses of the machine.
   if (config.host.empty()) {
     throw InputError("HTTP server: host: expected an address or a name, got \"\". Use 127.0.0.1.");
   }
@@ -84,7 +84,7 @@ struct Worker {
   }
 
   void run() {
-    // Signals are for the threads of the program that has set handlers for them.
+    // Signals go to the program's own threads.
     sigset_t all;
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, nullptr);
@@ -93,7 +93,7 @@ struct Worker {
         context.run();
         return;
       } catch (const std::exception&) {
-        // No memory outside any connection's steps, which look after themselves: go on.
+        // Out of memory outside of a connection's steps, which handle it themselves: continue.
       }
     }
   }
@@ -107,7 +107,7 @@ struct Worker {
 
   WorkerState state;  // outlives the context, whose handlers own connections
   std::vector<std::shared_ptr<Outbox>> mail;
-  bool is_stopping = false;  // of its own thread
+  bool is_stopping = false;  // used by its own thread only
   asio::io_context context{1};
   std::optional<asio::executor_work_guard<asio::io_context::executor_type>> work;
   std::thread thread;
@@ -141,7 +141,7 @@ class HttpServer::Impl {
 
   ServerState state_;
   std::vector<std::unique_ptr<Worker>> workers_;
-  // These two belong to the thread of the first worker.
+  // Only the thread of the first worker uses these two.
   std::optional<tcp::acceptor> acceptor_;
   std::optional<asio::steady_timer> accept_timer_;
   size_t next_worker_ = 0;
@@ -275,7 +275,7 @@ void HttpServer::Impl::stop() {
   for (const auto& worker : workers_) {
     if (worker->thread.joinable()) worker->thread.join();
   }
-  // Exchanges that routes still hold find nobody to tell.
+  // Exchanges that routes still hold have no mailbox any more.
   for (const auto& worker : workers_) worker->state.mailbox->close();
 }
 

@@ -1,4 +1,4 @@
-// Requests and the answers to them, against a client that knows nothing of the server's code.
+// Tests of requests and answers, with a client that shares no code with the server.
 #include "halley/server/http/http_server.h"
 
 #include <chrono>
@@ -115,7 +115,7 @@ TEST(HttpServer, AnswersHeadAndOptions) {
   EXPECT_EQ(client.receive().body, "ok");
 }
 
-TEST(HttpServer, ErrorsHaveTheFormOfOpenAi) {
+TEST(HttpServer, ErrorsHaveTheFormatOfOpenAi) {
   TestServer test;
   const RawAnswer answer = ask(test.port(), "GET /v1/\"<x> HTTP/1.1\r\nHost: x\r\n\r\n");
   EXPECT_EQ(answer.status, 404);
@@ -253,7 +253,7 @@ TEST(HttpServer, RejectsWhatIsNoRequestAndCloses) {
   TestServer test(config);
   for (const BadRequest& bad : bad_requests()) {
     RawClient client(test.port());
-    // The last part would be answered with 200 if the server read on behind what it rejects.
+    // The last part would be answered with 200 if the server read on after a rejected request.
     client.send(bad.bytes + "GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
     const RawAnswer answer = client.receive();
     EXPECT_EQ(answer.status, bad.status) << bad.name << ": " << answer.body;
@@ -271,7 +271,7 @@ TEST(HttpServer, HoldsBodiesOfAllRequestsWithinOneLimit) {
   RawClient first(test.port());
   first.send(half);
   const std::string other = post("Content-Length: 1000\r\n", std::string(1000, 'b'));
-  // The first body arrives when it likes: ask until it is there.
+  // The first body arrives at some time: ask until it has.
   const RawAnswer rejected = ask_until(test.port(), other, 503);
   ASSERT_EQ(rejected.status, 503);
   EXPECT_EQ(rejected.headers.at("retry-after"), "1");
@@ -291,7 +291,7 @@ TEST(HttpServer, SendsContinueOnlyToThoseWhoseBodyItTakes) {
   EXPECT_EQ(client.receive_until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
   client.send("hello");
   EXPECT_EQ(client.receive().body, "hello");
-  client.send(post(key + expect, "hello"));  // not waited for: nothing to say
+  client.send(post(key + expect, "hello"));  // sent without waiting: no "100 Continue"
   EXPECT_EQ(client.receive().body, "hello");
   client.send(post(expect, ""));
   EXPECT_EQ(client.receive().status, 401);
@@ -329,7 +329,7 @@ TEST(HttpServer, ClosesIdleConnections) {
   EXPECT_TRUE(client.is_closed_by_server());
 }
 
-TEST(HttpServer, SurvivesADisconnectBehindEveryByteOfARequest) {
+TEST(HttpServer, SurvivesADisconnectAfterEveryByteOfARequest) {
   TestServer test;
   const std::string request = post("Transfer-Encoding: chunked\r\nExpect: 100-continue\r\n",
                                    "2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n");

@@ -1,4 +1,4 @@
-// Streams, clients that go, and the server's own end.
+// Tests of streams, clients that disconnect, and the server's shutdown.
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -140,7 +140,7 @@ TEST(HttpStream, HundredsAtATimeKeepApart) {
   engine.join();
 }
 
-// How a client goes, and while the server does what.
+// How a client disconnects, and the server's state then.
 struct Departure {
   const char* name;
   bool is_streaming;
@@ -184,7 +184,7 @@ TEST(HttpDisconnect, IsToldAtOnceWhereItHasHappenedAlready) {
   client.close();
   test.logged(1);
   bool is_gone = false;
-  // The log comes a moment before: until both are through, either way of telling is right.
+  // The log comes a moment before: until both have run, either order is right.
   Flag gone;
   exchange->on_disconnect([&] { gone.set(); });
   is_gone = gone.wait();
@@ -192,7 +192,7 @@ TEST(HttpDisconnect, IsToldAtOnceWhereItHasHappenedAlready) {
   exchange->respond({});
 }
 
-TEST(HttpDisconnect, IsNotToldBehindTheAnswer) {
+TEST(HttpDisconnect, IsNotReportedAfterTheAnswer) {
   TestServer test;
   Flag gone;
   {
@@ -221,7 +221,7 @@ TEST(HttpDisconnect, HappensToAClientThatDoesNotReadAStream) {
   Flag gone;
   exchange->on_disconnect([&] { gone.set(); });
   exchange->start_stream(events());
-  // What the system's own buffers hold does not count: a few MB.
+  // The system's own buffers of a few MB do not count.
   size_t num_bytes = 0;
   while (exchange->write(std::string(10'000, 'z')) && num_bytes < 200'000'000) num_bytes += 10'000;
   EXPECT_LT(num_bytes, 200'000'000u);
@@ -311,7 +311,7 @@ TEST(HttpLifecycle, RejectsAConfigurationThatIsNone) {
   EXPECT_EQ(rejection_of(config), "HTTP server: num_threads: expected at most 256, got 257.");
 }
 
-TEST(HttpLifecycle, DrainsBehindAnswersAndClosesIdleConnections) {
+TEST(HttpLifecycle, DrainsAfterAnswersAndClosesIdleConnections) {
   TestServer test;
   RawClient idle(test.port());
   idle.send(kHealth);

@@ -10,7 +10,7 @@ void Mailbox::put(std::shared_ptr<Outbox> outbox) {
   const std::lock_guard lock(mutex_);
   if (is_closed_) return;
   mail_.push_back(std::move(outbox));
-  // Under the lock: the thread that wake_ speaks to exists until close() has returned.
+  // Under the lock: the thread that wake_ notifies exists until close() has returned.
   if (mail_.size() == 1) wake_();
 }
 
@@ -34,14 +34,14 @@ bool Outbox::put(std::string_view bytes, Kind kind, bool as_chunk) {
     const std::lock_guard lock(mutex_);
     if (is_closed_ || is_complete_) return false;
     const size_t num_unsent = waiting_.size() + num_taken_bytes_;
-    // A piece that is larger than the limit by itself is no reason to cut a client that keeps up.
+    // A single piece above the limit is no reason to disconnect a client that keeps up.
     const bool is_too_slow =
         kind == Kind::kNext && num_unsent > 0 && num_unsent + bytes.size() > unsent_bytes_max_;
     if (is_too_slow || kind == Kind::kBroken) {
       is_broken_ = true;
       is_closed_ = true;
       is_taken = false;
-      must_tell = true;  // even where it waits for the socket: that may take long
+      must_tell = true;  // even if it waits for the socket, which may take long
     } else {
       if (as_chunk) {
         append_chunk(waiting_, bytes);
@@ -103,7 +103,7 @@ void Outbox::close() {
   {
     const std::lock_guard lock(mutex_);
     is_closed_ = true;
-    is_broken_ = false;  // from here on a callback that is set runs at once
+    is_broken_ = false;  // from here on a new callback runs at once
     on_gone.swap(on_gone_);
     dropped.swap(waiting_);
   }

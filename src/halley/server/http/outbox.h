@@ -1,4 +1,4 @@
-// Where answers wait for the thread that sends them: any thread puts bytes in, one takes them out.
+// Queues of answers for the thread that sends them: any thread puts bytes in, one takes them out.
 #pragma once
 
 #include <cstddef>
@@ -18,12 +18,12 @@ class Outbox;
 /// Tells one thread which outboxes have something for it. Thread-safe.
 class Mailbox {
  public:
-  /// `wake` makes the thread call take_all() soon. It is called once for many put(), and not any
-  /// more after close().
+  /// `wake` makes the thread call take_all() soon. It is called once for many put(), and never
+  /// after close().
   explicit Mailbox(std::function<void()> wake) : wake_(std::move(wake)) {}
 
   void put(std::shared_ptr<Outbox> outbox);
-  /// Swaps what waits into `mail`, which must be empty.
+  /// Swaps the waiting outboxes into `mail`, which must be empty.
   void take_all(std::vector<std::shared_ptr<Outbox>>& mail);
   void close();
 
@@ -37,47 +37,47 @@ class Mailbox {
 /// The bytes of one answer.
 class Outbox : public std::enable_shared_from_this<Outbox> {
  public:
-  /// `unsent_bytes_max` of a stream.
+  /// `unsent_bytes_max`: the limit for a stream.
   Outbox(std::shared_ptr<Mailbox> mailbox, size_t unsent_bytes_max)
       : mailbox_(std::move(mailbox)), unsent_bytes_max_(unsent_bytes_max) {}
 
-  // From any thread, one call at a time.
+  // For any thread, one call at a time.
 
   enum class Kind {
     kWhole,   // the only piece
     kFirst,   // of a stream
-    kNext,    // of a stream; rejected while too much waits
+    kNext,    // of a stream; rejected if too much waits
     kLast,    // of a stream
     kBroken,  // the stream cannot be completed: the connection must be cut
   };
-  /// `as_chunk`: with the framing of a chunk around them. False: the client has gone, or is cut
-  /// now, since more than `unsent_bytes_max` would wait.
+  /// `as_chunk` adds the framing of a chunk. Returns false if the client is gone, or is
+  /// disconnected now since more than `unsent_bytes_max` would wait.
   bool put(std::string_view bytes, Kind kind, bool as_chunk = false);
-  /// Before the first put().
+  /// To be called before the first put().
   void set_status(int status, bool close_after);
   void set_on_gone(std::function<void()> on_gone);
 
-  // On the thread of the mailbox alone.
+  // For the mailbox's thread only.
 
   struct Progress {
     bool is_complete = false;  // all of the answer was put in
     bool is_broken = false;
   };
-  /// Moves what waits into `bytes`, which must be empty.
+  /// Moves the waiting bytes into `bytes`, which must be empty.
   Progress take(std::string& bytes);
-  /// Bytes from take() have left.
+  /// Reports that bytes from take() were sent.
   void note_sent(size_t num_bytes);
   Progress progress();
-  /// The client has gone: nothing is taken any more, and on_gone runs unless the answer was
-  /// complete.
+  /// Reports that the client is gone: no bytes are accepted any more, and on_gone runs unless the
+  /// answer was complete.
   void close();
-  /// Until the next take(), put() does not tell the mailbox: the thread will look by itself.
+  /// Until the next take(), put() does not notify the mailbox: its thread will check by itself.
   void hold_mail();
 
   int status();
   bool close_after();
 
-  Connection* connection = nullptr;  // of the mailbox's thread alone; null: none any more
+  Connection* connection = nullptr;  // for the mailbox's thread only; null: closed
 
  private:
   std::mutex mutex_;

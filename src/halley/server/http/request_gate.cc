@@ -62,7 +62,7 @@ const HttpRoute* RequestGate::find(std::string_view method, std::string_view pat
   for (const HttpRoute& route : routes_) {
     if (route.path != path) continue;
     if (route.method == method) return &route;
-    // An answer to GET without its body is one to HEAD.
+    // HEAD is answered like GET, without a body.
     if (method == "HEAD" && route.method == "GET") found = &route;
   }
   return found;
@@ -100,7 +100,7 @@ HttpResponse RequestGate::answer_without_route(const HttpRequest& head) const {
     rejection.headers.emplace_back("allow", methods);
     return rejection;
   }
-  // Says which methods there are and runs none of them: a browser asks this without a key.
+  // OPTIONS lists the methods and runs none of them; a browser sends it without a key.
   HttpResponse response;
   response.status = 204;
   response.headers.emplace_back("allow", methods);

@@ -1,4 +1,4 @@
-// Which route a request is for, and whether it may take it.
+// Finds a request's route and checks access to it.
 #pragma once
 
 #include <optional>
@@ -14,21 +14,21 @@ namespace halley {
 /// Immutable; any thread.
 class RequestGate {
  public:
-  /// Throws InputError for keys and origins that are none.
+  /// Throws InputError for invalid keys and origins.
   RequestGate(std::vector<HttpRoute> routes, std::vector<std::string> api_keys,
               std::vector<std::string> cors_origins);
 
-  /// Either a route, or the answer that the server gives by itself.
+  /// Either a route, or the server's own answer.
   struct Verdict {
     const HttpRoute* route = nullptr;
     std::optional<HttpResponse> answer;
   };
 
-  /// Looks at method, path and headers; the body may be missing yet. The route is found by the
-  /// path's own bytes, and the key is asked for by the route that was found.
+  /// Checks method, path and headers; the body may still be missing. The route is found by the
+  /// path's own bytes, and that route decides whether a key is needed.
   Verdict judge(const HttpRequest& head) const;
 
-  /// What an answer to this request says to a browser; empty unless its origin is allowed.
+  /// The CORS headers of an answer to this request; empty unless its origin is allowed.
   HttpHeaders cors_headers(const HttpRequest& head) const;
 
  private:

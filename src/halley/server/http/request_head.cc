@@ -14,7 +14,7 @@ bool is_letter_or_digit(char c) {
   return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
 }
 
-// Headers of which a second one could be read instead of the first.
+// Headers that must not be repeated, since a proxy could read the other one.
 constexpr std::string_view kSingleHeaders[] = {
     "host",   "content-length",   "content-type",     "authorization",
     "expect", "content-encoding", "transfer-encoding"};

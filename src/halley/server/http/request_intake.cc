@@ -38,7 +38,7 @@ RequestIntake::Step RequestIntake::step(std::string_view bytes, size_t& num_used
   return parser_->state() == RequestParser::State::kDone ? Step::kRequest : Step::kNeedMore;
 }
 
-// Before the body is looked at. kNeedMore: it may come.
+// Runs before the body is read. kNeedMore: read the body.
 RequestIntake::Step RequestIntake::judge() {
   is_judged_ = true;
   RequestGate::Verdict verdict = gate_.judge(parser_->request());

@@ -1,5 +1,4 @@
-// From a connection's bytes to what must be done next: the way of every request into the server.
-// Knows nothing of sockets and time.
+// Turns a connection's bytes into the next action for its request. Independent of sockets and time.
 #pragma once
 
 #include <cstddef>
@@ -23,10 +22,10 @@ class RequestIntake {
   enum class Step {
     kNeedMore,  // bytes
     kContinue,  // the client waits for "100 Continue" before it sends the body
-    kRequest,   // for route(): complete; take parts, then reset()
+    kRequest,   // complete, for route(): take its parts, then reset()
     kAnswer,    // by the server itself: take_answer(), then reset() or close
   };
-  /// Uses bytes from the front; `num_used` says how many.
+  /// Consumes bytes from the front; `num_used` is their number.
   Step step(std::string_view bytes, size_t& num_used);
 
   const HttpRoute* route() const { return route_; }
@@ -34,7 +33,7 @@ class RequestIntake {
   const RequestFraming& framing() const { return parser_->framing(); }
   BodyReservation take_reservation() { return parser_->take_reservation(); }
   HttpResponse take_answer();
-  /// After kAnswer: whether what follows on the connection cannot be read as a request any more.
+  /// After kAnswer: whether the connection must be closed, since its next bytes cannot be parsed.
   bool must_close() const { return must_close_; }
 
   /// Whether a request has begun, and whether its head is complete.

@@ -35,7 +35,7 @@ bool names_other_version(std::string_view bytes) {
 
 }  // namespace
 
-// Beast knows the syntax and calls back with the parts. What it lets pass is checked here.
+// Beast parses the syntax and calls back with the parts. Its gaps are checked here.
 class RequestParser::Impl final : public beast::http::basic_parser<true> {
  public:
   Impl(const HttpLimits& limits, std::shared_ptr<BodyBudget> budget)
@@ -103,7 +103,7 @@ class RequestParser::Impl final : public beast::http::basic_parser<true> {
     if (!rejection_.has_value()) rejection_ = std::move(response);
   }
 
-  // For the callbacks, whose error stops Beast.
+  // The callbacks' error, which stops Beast.
   void reject(HttpResponse response, BeastError& error) {
     reject(std::move(response));
     error = beast::http::error::bad_value;
@@ -118,7 +118,7 @@ class RequestParser::Impl final : public beast::http::basic_parser<true> {
                       "body_too_large"));
   }
 
-  // `bytes` begin with the line that is wrong or before it.
+  // `bytes` begin at or before the wrong line.
   void reject_syntax(const BeastError& error, std::string_view bytes) {
     if (error == beast::http::error::header_limit) {
       reject_long_head();
@@ -148,7 +148,7 @@ class RequestParser::Impl final : public beast::http::basic_parser<true> {
     }
   }
 
-  // `num_waiting` bytes are not used up, since more must follow before they say anything.
+  // `num_waiting` bytes are not consumed yet, since they are incomplete.
   bool is_too_long(size_t num_waiting) {
     if (state_ == State::kHead && num_head_bytes_ + num_waiting > limits_.header_bytes_max) {
       reject_long_head();
@@ -193,7 +193,7 @@ class RequestParser::Impl final : public beast::http::basic_parser<true> {
   void on_field_impl(beast::http::field, BeastText name, BeastText value,
                      BeastError& error) override {
     if (state_ != State::kHead) {
-      // Trailers are read over: nothing that decides may come behind the head.
+      // Trailers are skipped: no header after the head may matter.
       num_trailer_bytes_ += name.size() + value.size();
       if (num_trailer_bytes_ > limits_.header_bytes_max) reject_chunk(error);
       return;

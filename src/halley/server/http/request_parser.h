@@ -1,4 +1,4 @@
-// From bytes to an HttpRequest: the syntax of HTTP/1.1 (RFC 9112) and the limits on sizes.
+// Parses bytes into an HttpRequest: the syntax of HTTP/1.1 (RFC 9112) and the limits on sizes.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace halley {
 
-/// What is known of a request beside its content once its head is complete.
+/// The properties of a request that are known once its head is complete.
 struct RequestFraming {
   bool has_body = false;
   bool is_http_1_0 = false;
@@ -20,8 +20,8 @@ struct RequestFraming {
   bool expects_continue = false;
 };
 
-/// One request. Stricter than the RFC demands: what two programs may read differently (two lengths,
-/// a length beside a transfer coding, a second Host, a target that is no path) is rejected.
+/// One request. Stricter than the RFC: it rejects requests that two programs may read differently
+/// (two lengths, both a length and a transfer coding, a second Host, a target that is no path).
 class RequestParser {
  public:
   enum class State { kHead, kBody, kDone, kRejected };
@@ -31,16 +31,17 @@ class RequestParser {
   RequestParser(const RequestParser&) = delete;
   RequestParser& operator=(const RequestParser&) = delete;
 
-  /// Uses bytes from the front and says how many; what is left belongs in front of the next ones.
-  /// Stops behind the head, so that the caller can decide about it, and behind the request.
+  /// Consumes bytes from the front and returns their number; the caller keeps the rest for the next
+  /// call. Stops after the head, so that the caller can check it, and after the request.
   size_t parse(std::string_view bytes);
   State state() const;
 
   /// In state kBody, before the body is parsed: whether its declared length is within the limit. If
-  /// not, the state is kRejected.
+  /// not, the state becomes kRejected.
   bool accept_body_length();
 
-  /// Content from the end of the head on; body in state kDone. In state kRejected what was read.
+  /// The request: complete head after the head, with body in state kDone. In state kRejected: the
+  /// parts that were read.
   HttpRequest& request();
   const RequestFraming& framing() const;
   /// In state kRejected: the answer, after which the connection must be closed.

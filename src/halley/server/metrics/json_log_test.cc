@@ -67,7 +67,7 @@ TEST(JsonLog, PollsAreForDebuggingAndFailuresAreErrors) {
   EXPECT_THAT(lines.lines[1], HasSubstr("\"error\":\"bad \\\"thing\\\"\\n\""));
 }
 
-TEST(JsonLog, AHostilePathStaysOneLineOfUtf8) {
+TEST(JsonLog, AnUntrustedPathStaysOneLineOfUtf8) {
   Lines lines;
   AccessEntry untrusted = entry();
   untrusted.path = "/\n{\"level\":\"forged\"}\x01\xFF";

@@ -12,23 +12,23 @@
 
 namespace halley {
 
-/// What an answer with this text has to be.
+/// The content type of an answer with this text.
 inline constexpr const char* kMetricsContentType = "text/plain; version=0.0.4; charset=utf-8";
 
 using MetricLabels = std::vector<std::pair<std::string, std::string>>;
 
-/// Collects families one after the other. Names are ours and valid; label values may be any text.
+/// Collects metric families one after the other. Names must be valid; label values may be any text.
 class MetricsText {
  public:
-  /// `labels` stand in front of those of every sample.
+  /// `labels` come before the own labels of every sample.
   explicit MetricsText(MetricLabels labels) : labels_(std::move(labels)) {}
 
-  /// Begins a family: all samples up to the next call are its. `type`: "gauge", "counter",
+  /// Begins a family: all samples up to the next call belong to it. `type`: "gauge", "counter",
   /// "histogram".
   void family(std::string_view name, std::string_view type, std::string_view help);
   void sample(double value, const MetricLabels& labels = {});
   void histogram(const Histogram& histogram, const MetricLabels& labels = {});
-  /// `counts` of single buckets, one more than `bounds`.
+  /// `counts` are per bucket (not cumulative), one more than `bounds`.
   void histogram(std::span<const double> bounds, std::span<const uint64_t> counts, double sum,
                  const MetricLabels& labels = {});
 

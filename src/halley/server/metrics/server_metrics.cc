@@ -16,7 +16,7 @@ constexpr double kTokenBounds[] = {0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3
                                    0.75, 1,     2.5,  5,     7.5, 10,   20,  40,  80};
 constexpr double kRequestBounds[] = {0.3, 0.5, 0.8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
                                      30,  40,  50,  60, 120, 240, 480, 960, 1920, 7680};
-// Of whole answers, streams too; what matters of these is measured above.
+// Bounds for whole answers. Streams count too; their important times are measured above.
 constexpr double kHttpBounds[] = {0.1, 0.5, 1, 5, 10, 30, 60};
 
 constexpr const char* kMethods[] = {"GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH"};
@@ -42,7 +42,7 @@ ServerMetrics::ServerMetrics(ServerMetricsConfig config)
 void ServerMetrics::observe_request(FinishReason reason, const RequestTimes& times) {
   const std::string_view name = name_of(reason);
   const auto* place = std::find(kFinishReasons.begin(), kFinishReasons.end(),
-                                name == "cancelled" ? "abort" : name);  // vLLM's word
+                                name == "cancelled" ? "abort" : name);  // vLLM's name
   HALLEY_CHECK(place != kFinishReasons.end(), name);
   finished_[static_cast<size_t>(place - kFinishReasons.begin())].fetch_add(
       1, std::memory_order_relaxed);
@@ -60,7 +60,7 @@ void ServerMetrics::observe_request(FinishReason reason, const RequestTimes& tim
 
 void ServerMetrics::observe_http(std::string_view method, std::string_view path, int status,
                                  double seconds) {
-  // Whatever a client sends, there are as many series as routes, methods and statuses of ours.
+  // A client cannot create series: only known routes, methods and statuses have one.
   const bool is_method =
       std::find(std::begin(kMethods), std::end(kMethods), method) != std::end(kMethods);
   const bool is_route =
@@ -87,15 +87,15 @@ std::string ServerMetrics::render(const EngineStats& stats) const {
     text.family(name, "histogram", help);
     text.histogram(values);
   };
-  text.family("halley:model_info", "gauge", "What is served, and how; always 1.");
+  text.family("halley:model_info", "gauge", "Model, format and kernels that are served; always 1.");
   text.sample(1, config_.model_info);
   auto cache_info = config_.cache_info;
-  cache_info.emplace_back("num_gpu_blocks", std::to_string(stats.num_pages));  // vLLM's word
-  text.family("halley:cache_config_info", "gauge", "How the KV cache is made; always 1.");
+  cache_info.emplace_back("num_gpu_blocks", std::to_string(stats.num_pages));  // vLLM's name
+  text.family("halley:cache_config_info", "gauge", "Configuration of the KV cache; always 1.");
   text.sample(1, cache_info);
   gauge("halley:num_requests_running", "Requests in the engine's batch.",
         as_double(stats.num_running));
-  gauge("halley:num_requests_waiting", "Requests that wait for it.", as_double(stats.num_waiting));
+  gauge("halley:num_requests_waiting", "Requests that wait to run.", as_double(stats.num_waiting));
   const int64_t num_used = stats.num_pages - stats.num_free_pages;
   gauge("halley:kv_cache_usage_perc", "Share of the KV pages that requests use; 1 is all.",
         stats.num_pages > 0 ? as_double(num_used) / as_double(stats.num_pages) : 0);
@@ -105,14 +105,15 @@ std::string ServerMetrics::render(const EngineStats& stats) const {
       std::vector<double>(StepSizes::kBounds.begin(), StepSizes::kBounds.end()),
       std::vector<uint64_t>(stats.step_sizes.counts.begin(), stats.step_sizes.counts.end()),
       as_double(stats.step_sizes.num_tokens));
-  counter("halley:num_preemptions_total", "Requests that gave up their KV pages for a while.",
+  counter("halley:num_preemptions_total",
+          "Preemptions: requests that lost their KV pages and are recomputed.",
           stats.num_preemptions);
   counter("halley:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.",
           stats.num_prefix_queries);
   counter("halley:prefix_cache_hits_total", "Prompt tokens found there.", stats.num_prefix_hits);
   counter("halley:prompt_tokens_total", "Prompt tokens of requests that got their first token.",
           stats.num_prompt_tokens);
-  counter("halley:prompt_tokens_cached_total", "Of them those that were not computed.",
+  counter("halley:prompt_tokens_cached_total", "Of them those from the prefix cache.",
           stats.num_cached_prompt_tokens);
   counter("halley:generation_tokens_total", "Tokens generated.", stats.num_output_tokens);
   text.family("halley:request_success_total", "counter", "Requests that ended, by reason.");

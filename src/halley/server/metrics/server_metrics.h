@@ -1,8 +1,8 @@
-// The metrics of a server, with vLLM's names behind the prefix "halley:" and with its buckets, so
-// that dashboards made for it need a new prefix alone.
+// The metrics of a server. Names (after the prefix "halley:") and buckets are vLLM's, so that its
+// dashboards need only a new prefix.
 //
-// A registry of our own: Debian has prometheus-cpp as shared libraries only, and its counters
-// cannot be set to what the engine has counted already.
+// Halley has its own registry: Debian has prometheus-cpp as shared libraries only, and its counters
+// cannot be set to totals that the engine has counted already.
 #pragma once
 
 #include <array>
@@ -27,34 +27,34 @@ namespace halley {
 class MetricsText;
 
 struct ServerMetricsConfig {
-  std::string model_name;  // as clients name it
+  std::string model_name;  // the served name
   int64_t max_model_len = 0;
   /// Labels of halley:model_info: format, kernels, dtype, kv_dtype, precision, version, ...
   std::vector<std::pair<std::string, std::string>> model_info = {};
-  /// Labels of halley:cache_config_info beside the number of pages.
+  /// Labels of halley:cache_config_info other than the number of pages.
   std::vector<std::pair<std::string, std::string>> cache_info = {};
   /// Paths that are counted by name; all others count as "other".
   std::vector<std::string> routes = {};
 };
 
-/// Thread-safe. Observing takes no lock but in observe_http, which takes a short one.
+/// Thread-safe. Only observe_http takes a lock, a short one.
 class ServerMetrics {
  public:
   explicit ServerMetrics(ServerMetricsConfig config);
 
-  /// In place of those of the configuration. Before anything is observed.
+  /// Replaces the labels of the configuration. To be called before the first observation.
   void name_routes(std::vector<std::string> routes) { config_.routes = std::move(routes); }
 
-  /// Of two tokens of one request that follow each other. Once a token: two relaxed additions.
+  /// The time between two consecutive tokens of a request. Once per token: two relaxed additions.
   void observe_inter_token_latency(double seconds) { inter_token_latency_.observe(seconds); }
 
-  /// When the first token of a request is there, so that it is seen while the request still runs.
+  /// To be called at a request's first token, so that a scrape sees it while the request runs.
   void observe_first_token(double seconds) { time_to_first_token_.observe(seconds); }
 
-  /// A request that has ended, for any reason. Its time to first token is not taken from here.
+  /// Observes a request that has ended for any reason, except its time to first token.
   void observe_request(FinishReason reason, const RequestTimes& times);
 
-  /// An answer, complete or not. `status` 0: the client had gone before there was one.
+  /// Observes an answer, complete or not. `status` 0: the client was gone before there was one.
   void observe_http(std::string_view method, std::string_view path, int status, double seconds);
 
   /// The text of /metrics. `stats` is the engine's, taken now.
@@ -72,7 +72,7 @@ class ServerMetrics {
   Histogram e2e_latency_, queue_time_, prefill_time_, decode_time_, inference_time_;
   Histogram prompt_tokens_, generation_tokens_;
   std::array<std::atomic<uint64_t>, kFinishReasons.size()> finished_{};
-  mutable std::mutex mutex_;  // of the two below
+  mutable std::mutex mutex_;  // guards the two below
   std::map<HttpKey, uint64_t> http_requests_;
   std::map<std::string, std::unique_ptr<Histogram>> http_seconds_;  // by route
 };
@@ -83,7 +83,7 @@ class TokenObserver {
   TokenObserver(ServerMetrics& metrics, TimePoint submitted)
       : metrics_(metrics), last_(submitted) {}
 
-  /// A token came now: the first is a time to first token, the others are inter-token latencies.
+  /// Observes a token now: the first as time to first token, the others as inter-token latency.
   void observe_token(TimePoint now) {
     const double seconds = std::chrono::duration<double>(now - last_).count();
     if (is_first_) {

@@ -17,14 +17,14 @@ OrderedJson call_json(const ToolCall& call) {
 }
 
 OrderedJson head_json(const AnswerHead& head, bool is_chunk) {
-  const char* object = "text_completion";  // chunks of completions have the same
+  const char* object = "text_completion";  // chunks of completions have the same name
   if (head.is_chat) object = is_chunk ? "chat.completion.chunk" : "chat.completion";
   return {{"id", head.id}, {"object", object}, {"created", head.created_s}, {"model", head.model}};
 }
 
 OrderedJson message_json(const ChoiceDelta& choice) {
   OrderedJson message = {{"role", "assistant"}};
-  // A message of calls alone has no content.
+  // A message with tool calls only has no content.
   const bool has_content = !choice.text.empty() || choice.calls.empty();
   message["content"] = has_content ? OrderedJson(choice.text) : OrderedJson();
   message["refusal"] = nullptr;
@@ -130,7 +130,7 @@ OrderedJson usage_chunk(const AnswerHead& head, const ApiUsage& usage) {
 }
 
 ChunkWriter::ChunkWriter(const AnswerHead& head, bool has_null_usage) {
-  // Cut out of a chunk like all others, so that its form is written down once.
+  // Cut from a normal chunk, so that only one function has the format.
   const std::string text = "?";
   ChoiceDelta delta;
   delta.text = text;
@@ -139,7 +139,7 @@ ChunkWriter::ChunkWriter(const AnswerHead& head, bool has_null_usage) {
   const std::string event = sse_event(chunk);
   const std::string index_key = R"("choices":[{"index":)";
   const std::string text_value = R"(":"?")";
-  // The model's name may hold anything: what is looked for stands behind it.
+  // The model's name may contain anything: the search starts after it.
   const size_t index = event.rfind(index_key) + index_key.size();
   const size_t value = event.find(text_value, index) + 2;
   before_index_ = event.substr(0, index);

@@ -20,29 +20,29 @@ struct AnswerHead {
 
 struct ApiUsage {
   int64_t num_prompt_tokens = 0;
-  int64_t num_cached_tokens = 0;  // of these, not computed again
+  int64_t num_cached_tokens = 0;  // of these, from the prefix cache
   int64_t num_completion_tokens = 0;
 };
 OrderedJson usage_json(const ApiUsage& usage);
 
-/// A call of a choice, or a piece of it.
+/// A tool call of a choice, or a piece of it.
 struct IndexedToolCall {
   int64_t index = 0;
   ToolCall call;
 };
 
-/// What an event adds to one choice, or all of the choice.
+/// The addition of an event to one choice, or the whole choice.
 struct ChoiceDelta {
   std::string text;
   std::vector<IndexedToolCall> calls;
-  OrderedJson logprobs = nullptr;  // of either endpoint; null: none
-  std::string finish_reason;       // "stop", "length", "tool_calls"; empty: it goes on
+  OrderedJson logprobs = nullptr;  // in the endpoint's format; null: none
+  std::string finish_reason;       // "stop", "length", "tool_calls"; empty: unfinished
   std::string stop_reason;         // vLLM's: the stop string or token; empty: null
 
   bool is_empty() const {
     return text.empty() && calls.empty() && logprobs.is_null() && finish_reason.empty();
   }
-  /// Adds what came after.
+  /// Appends a later delta.
   void append(ChoiceDelta later);
 };
 
@@ -52,30 +52,30 @@ OrderedJson whole_answer(const AnswerHead& head, std::span<const ChoiceDelta> ch
 
 /// One chunk of a stream with one choice.
 OrderedJson answer_chunk(const AnswerHead& head, int64_t choice_index, const ChoiceDelta& delta);
-/// The first chunk of a chat's choice: its role.
+/// The first chunk of a chat's choice, with its role.
 OrderedJson role_chunk(const AnswerHead& head, int64_t choice_index);
-/// The last chunk: no choice, the usage.
+/// The last chunk, with the usage and no choice.
 OrderedJson usage_chunk(const AnswerHead& head, const ApiUsage& usage);
 
-/// Writes a stream's chunks of text, nearly all of a stream, as text: the same bytes as
-/// sse_event(answer_chunk(...)), without making a JSON value of each token.
+/// Writes the text chunks of a stream, nearly all of its chunks, directly: the same bytes as
+/// sse_event(answer_chunk(...)), without a JSON value for each token.
 class ChunkWriter {
  public:
-  /// `has_null_usage`: the chunks say "usage": null, as those of a stream with a usage at its end.
+  /// `has_null_usage`: the chunks have "usage": null, as in a stream with a usage at its end.
   ChunkWriter(const AnswerHead& head, bool has_null_usage);
 
-  /// Appends the event. False, and nothing is appended, where the delta has more than text.
+  /// Appends the event. Returns false and appends nothing if the delta has more than text.
   [[nodiscard]] bool append(int64_t choice_index, const ChoiceDelta& delta, std::string& out) const;
 
  private:
   std::string before_index_, before_text_, behind_text_;
 };
 
-/// A server-sent event of this object, in one line, valid UTF-8.
+/// A server-sent event with this object, in one line of valid UTF-8.
 std::string sse_event(const OrderedJson& json);
 inline constexpr const char* kSseDone = "data: [DONE]\n\n";
 
-/// JSON text of an answer; bytes that are no UTF-8 become U+FFFD.
+/// JSON text of an answer; invalid UTF-8 becomes U+FFFD.
 std::string json_text(const OrderedJson& json);
 
 }  // namespace halley

@@ -1,4 +1,4 @@
-// What a client did wrong, or what went wrong, as the OpenAI API says it.
+// Errors in the format of the OpenAI API.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 namespace halley {
 
 /// An answer that is an error: `{"error": {"message", "type", "param", "code"}}` with an HTTP
-/// status. Thrown where a request is looked at; never out of the engine's thread.
+/// status. Thrown while a request is processed, never on the engine's thread.
 class ApiError : public Error {
  public:
   struct Details {
@@ -16,7 +16,7 @@ class ApiError : public Error {
     std::string type = "invalid_request_error";
     std::string param = {};  // the field, as "messages[2].content"; empty: null
     std::string code = {};   // for programs, "model_not_found"; empty: null
-    int retry_after_s = 0;   // of the header Retry-After; 0: none
+    int retry_after_s = 0;   // for the header Retry-After; 0: none
   };
   ApiError(const std::string& message, Details details)
       : Error(message), details_(std::move(details)) {}
@@ -31,9 +31,9 @@ class ApiError : public Error {
 
 /// 400 with `param`. The message must begin with the field and say what was expected.
 ApiError invalid_field(const std::string& param, const std::string& message);
-/// 503 with Retry-After: there is no room, nothing of the request was done.
+/// 503 with Retry-After: the queue is full, and no part of the request was done.
 ApiError overloaded(const std::string& message, int retry_after_s);
-/// 500 that says nothing of the inside.
+/// 500 without internal details.
 ApiError internal_error();
 
 }  // namespace halley

@@ -1,4 +1,4 @@
-// A request of the OpenAI API, checked and as data: what is left of it when its JSON is gone.
+// A parsed and checked request of the OpenAI API.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,15 @@
 
 namespace halley {
 
-/// Bits, since a field may belong to several.
+/// A bit mask, since a field may belong to several endpoints.
 enum class ApiEndpoint : uint8_t { kCompletions = 1, kChat = 2, kTokenize = 4, kDetokenize = 8 };
 
-/// A text, or the ids that the client made of it.
+/// A text, or token ids from the client.
 using ApiPrompt = std::variant<std::string, std::vector<int32_t>>;
 
 struct ApiTool {
   std::string name;
-  OrderedJson parameters;  // a JSON schema; an empty object where none is given
+  OrderedJson parameters;  // a JSON schema; an empty object if none is given
   bool is_strict = false;
 };
 
@@ -39,12 +39,12 @@ struct ResponseFormat {
 /// All fields of all endpoints; those that an endpoint does not have keep their defaults.
 struct ApiRequest {
   ApiEndpoint endpoint = ApiEndpoint::kCompletions;
-  std::string model;  // empty: not named
+  std::string model;  // empty: not given
 
   std::vector<ApiPrompt> prompts;
   /// Objects as chat templates expect them: content is a string, arguments of calls are objects.
   OrderedJson messages = OrderedJson::array();
-  std::vector<int32_t> token_ids;  // of /detokenize
+  std::vector<int32_t> token_ids;  // for /detokenize
 
   SamplingParams sampling;
   std::optional<int64_t> max_tokens;  // absent: the endpoint's default
@@ -57,7 +57,7 @@ struct ApiRequest {
   bool includes_usage = false;        // a chunk with the usage at the end of the stream
   bool has_continuous_usage = false;  // and in every chunk
   bool has_echo = false;
-  std::optional<int64_t> num_completion_logprobs;  // of /v1/completions
+  std::optional<int64_t> num_completion_logprobs;  // for /v1/completions
   bool has_chat_logprobs = false;
   int64_t num_top_logprobs = 0;
 
@@ -67,13 +67,13 @@ struct ApiRequest {
   OrderedJson template_kwargs = OrderedJson::object();
   bool returns_token_strs = false;
 
-  OrderedJson tools_json = nullptr;  // as it was sent, for the template; null: none
+  OrderedJson tools_json = nullptr;  // as sent, for the template; null: none
   std::vector<ApiTool> tools;
   std::optional<ToolChoice> tool_choice;  // set for kChat once parsed
   bool allows_parallel_calls = true;
   ResponseFormat response_format;
 
-  /// Sequences that the engine will run.
+  /// The number of sequences that the engine will run.
   int64_t num_sequences() const {
     return n * static_cast<int64_t>(endpoint == ApiEndpoint::kChat ? 1 : prompts.size());
   }

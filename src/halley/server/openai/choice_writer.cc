@@ -11,7 +11,7 @@ namespace {
 std::unique_ptr<ToolCallParser> make_parser(const ApiRequest& request, ToolDialect dialect) {
   using Kind = ToolChoice::Kind;
   if (!request.tool_choice || request.tool_choice->kind == Kind::kNone) return nullptr;
-  // Where calls are forced, the constraint asks for the model's own form.
+  // If calls are forced, the constraint enforces the model's dialect.
   if (dialect != ToolDialect::kNone) return make_tool_call_parser(dialect, request.tools);
   if (request.tool_choice->kind == Kind::kAuto) return nullptr;
   return make_forced_call_parser(*request.tool_choice, request.tools);
@@ -39,7 +39,7 @@ ChoiceDelta ChoiceWriter::echo(const std::string& prompt, std::span<const TokenD
 
 ChoiceDelta ChoiceWriter::push(const TokenEvent& event) {
   ChoiceDelta delta;
-  // The engine generates at least one token; a client that asked for none does not see it.
+  // The engine generates at least one token; a client that requested none does not see it.
   if (is_echo_only_) {
     if (event.finish_reason) delta.finish_reason = "length";
     return delta;
@@ -73,7 +73,7 @@ void ChoiceWriter::add_text(const TokenEvent& event, ChoiceDelta& delta) {
 void ChoiceWriter::add_calls(std::vector<ToolCall> calls, ChoiceDelta& delta) {
   for (ToolCall& call : calls) {
     if (!call.name.empty()) {
-      // Mistral's templates demand ids of nine characters.
+      // Mistral's templates require ids of nine characters.
       call.id = dialect_ == ToolDialect::kMistral ? random_id("", 9) : random_id("call_", 24);
       ++num_calls_;
     }

@@ -1,4 +1,4 @@
-// From the engine's events of one sequence to what the client gets of one choice.
+// Converts the engine's events of one sequence into the client's deltas of one choice.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@
 
 namespace halley {
 
-/// A token with the log probability that it had, and those of the best.
+/// A token with its log probability, and the most probable tokens.
 struct TokenDetail {
   int32_t token_id = 0;
   std::optional<TokenLogprob> logprob;  // absent: a prompt's first token
   std::vector<TokenLogprob> top_logprobs;
 };
 
-/// Not thread-safe. What the constructor gets must outlive it.
+/// Not thread-safe. The constructor's arguments must outlive it.
 class ChoiceWriter {
  public:
   ChoiceWriter(const ApiRequest& request, const TokenTexts& texts, ToolDialect dialect);
@@ -31,11 +31,11 @@ class ChoiceWriter {
   ChoiceWriter(ChoiceWriter&&) noexcept;
   ChoiceWriter& operator=(ChoiceWriter&&) = delete;
 
-  /// The prompt of a request with echo. `details` is empty where log probabilities are not wanted.
+  /// The prompt of a request with echo. `details` is empty if log probabilities are not wanted.
   ChoiceDelta echo(const std::string& prompt, std::span<const TokenDetail> details);
 
-  /// What `event` adds: content or pieces of calls that are certain, log probabilities, the end.
-  /// Events with kCancelled or kError are the caller's to answer.
+  /// The delta of `event`: final content or pieces of tool calls, log probabilities, the finish
+  /// reason. The caller handles events with kCancelled or kError.
   ChoiceDelta push(const TokenEvent& event);
 
   int64_t num_tokens() const { return num_tokens_; }
@@ -56,10 +56,10 @@ class ChoiceWriter {
   bool is_echo_only_;
 };
 
-/// Log probabilities of /v1/completions; `text_offset` of the first token is moved behind the last.
+/// Log probabilities of /v1/completions; `text_offset` of the first token moves after the last.
 OrderedJson completion_logprobs(std::span<const TokenDetail> details, const TokenTexts& texts,
                                 int64_t& text_offset);
-/// Of /v1/chat/completions.
+/// Log probabilities of /v1/chat/completions.
 OrderedJson chat_logprobs(std::span<const TokenDetail> details, const TokenTexts& texts);
 
 }  // namespace halley

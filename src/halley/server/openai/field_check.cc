@@ -9,7 +9,7 @@
 namespace halley {
 namespace {
 
-constexpr double kUnboundedMax = 2147483647;  // what a table says where only memory limits
+constexpr double kUnboundedMax = 2147483647;  // the table's value for "limited by memory only"
 
 const char* type_in_words(FieldType type) {
   switch (type) {
@@ -52,7 +52,7 @@ bool fits(const ApiField& field, const OrderedJson& value) {
     return is_in_range(field.range,
                        static_cast<double>(value.get_ref<const std::string&>().size()));
   }
-  // 2^63 and above are not what get<int64_t>() would give.
+  // get<int64_t>() would not return 2^63 and above correctly.
   if (value.is_number_unsigned() && value.get<uint64_t>() > INT64_MAX) return false;
   return is_in_range(field.range, value.get<double>());
 }

@@ -39,7 +39,7 @@ std::vector<int32_t> token_ids_of(const OrderedJson& list, const std::string& pa
   std::vector<int32_t> ids;
   ids.reserve(list.size());
   for (size_t i = 0; i < list.size(); ++i) {
-    // The path is only made where it is needed: a prompt may have millions of ids.
+    // The path is built only for an error: a prompt may have millions of ids.
     const OrderedJson& value = list[i];
     if (value.is_number_unsigned() &&
         value.get<uint64_t>() < static_cast<uint64_t>(rules.vocab_size)) {

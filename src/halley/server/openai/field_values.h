@@ -1,4 +1,4 @@
-// Fields of requests that are more than a number or a string.
+// Parses request fields that are more than a number or a string.
 #pragma once
 
 #include "halley/server/openai/field_table.h"
@@ -19,10 +19,10 @@ void store_tokens(const FieldValue& value, ApiRequest& request);
 /// A row of the table of sampling parameters (sampling/base/sampling_fields.h).
 void store_sampling_parameter(const FieldValue& value, ApiRequest& request);
 
-/// "a string", "an integer", "null": how a message names what it got instead.
+/// "a string", "an integer", "null": the kind of a value, for error messages.
 std::string kind_in_words(const OrderedJson& value);
 
-/// Throws ApiError where `value`, at `path`, is not of this kind. The second rejects members that
+/// Throws ApiError if `value`, at `path`, is not of this kind. The second rejects members that
 /// are not in `names`.
 void expect_object(const OrderedJson& value, const std::string& path);
 void expect_members(const OrderedJson& object, const std::string& path,

@@ -1,4 +1,4 @@
-// Where a JSON object or array ends, while its text still arrives.
+// Finds the end of a JSON object or array while its text still arrives.
 #pragma once
 
 #include <cstddef>
@@ -7,11 +7,11 @@
 
 namespace halley {
 
-/// Counts brackets outside strings. Says nothing of whether the text is valid JSON.
+/// Counts brackets outside strings. Does not check that the text is valid JSON.
 class JsonExtent {
  public:
-  /// The first piece begins with '{' or '['. The number of bytes of this piece up to the closing
-  /// bracket; nothing where it has not come yet. Not to be called behind the end.
+  /// Returns the number of bytes of this piece up to the closing bracket; nothing if it has not
+  /// arrived yet. The first piece begins with '{' or '['. Must not be called after the end.
   std::optional<size_t> feed(std::string_view piece);
 
   void restart() { *this = {}; }

@@ -16,7 +16,7 @@ class LlamaParser : public ToolCallParser {
   }
 
   void finish(ToolOutput& output) override {
-    // Behind a call only white space and ';' are held: nothing of a text.
+    // After a call only white space and ';' are held, no content.
     if (state_ != State::kBehind) output.content += held_ + reader_.held();
     held_.clear();
     reader_.restart();
@@ -25,7 +25,7 @@ class LlamaParser : public ToolCallParser {
  private:
   enum class State { kStart, kCall, kBehind, kContent };
 
-  // Returns the bytes that it took of `text`.
+  // Returns the number of bytes consumed from `text`.
   size_t step(std::string_view text, ToolOutput& output) {
     switch (state_) {
       case State::kStart:
@@ -42,11 +42,11 @@ class LlamaParser : public ToolCallParser {
     return text.size();
   }
 
-  // Before the first call stand white space and the tag, or nothing.
+  // White space and the tag may come before the first call.
   void read_start(ToolOutput& output) {
     std::string_view text = held_;
     text.remove_prefix(num_leading_spaces(text));
-    if (kPythonTag.starts_with(text)) return;  // and where there is white space alone
+    if (kPythonTag.starts_with(text)) return;  // `text` may also be white space only
     if (text.starts_with(kPythonTag)) {
       text.remove_prefix(kPythonTag.size());
       text.remove_prefix(num_leading_spaces(text));
@@ -63,10 +63,10 @@ class LlamaParser : public ToolCallParser {
     if (!text.empty()) begin(text, output);
   }
 
-  // `text` is what is held of the next call, or not of a call.
+  // `text` is the held beginning of the next call, or content.
   void begin(std::string_view text, ToolOutput& output) {
     if (text == "{") {
-      held_.pop_back();  // the reader takes it
+      held_.pop_back();  // the reader takes the byte
       reader_.restart();
       state_ = State::kCall;
       return;
@@ -99,7 +99,7 @@ class LlamaParser : public ToolCallParser {
   }
 
   State state_ = State::kStart;
-  std::string held_;  // before what the reader has: content where no call follows
+  std::string held_;  // text before the reader's: content if no call follows
   ToolCallReader reader_;
 };
 

@@ -1,4 +1,4 @@
-// Log probabilities in the two forms that the API has.
+// Log probabilities in the two formats of the API.
 #include <algorithm>
 
 #include "halley/server/openai/choice_writer.h"
@@ -6,7 +6,7 @@
 namespace halley {
 namespace {
 
-// JSON has no infinity; vLLM says this too.
+// JSON has no infinity; vLLM has the same value.
 constexpr double kLogprobMin = -9999;
 
 double finite_logprob(const TokenLogprob& entry) {

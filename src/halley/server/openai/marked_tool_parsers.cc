@@ -24,19 +24,19 @@ size_t num_bytes_of_marker(std::string_view text, std::string_view marker) {
   return 0;
 }
 
-/// What stands behind a marker.
+/// The text after a marker.
 enum class CallSyntax {
   kOne,   // {...}</tool_call>
   kMany,  // [{...}, {...}], or a name and its arguments
 };
 
-// White space between content and a call is dropped.
+// Drops white space between content and a call.
 class MarkedParser : public ToolCallParser {
  public:
   MarkedParser(std::string_view marker, CallSyntax syntax, std::span<const ApiTool> tools)
       : marker_(marker), syntax_(syntax), tools_(tools), reader_(tools) {}
 
-  /// The text begins behind the marker.
+  /// The text begins after the marker.
   void begin_in_call() { state_ = State::kOpen; }
 
   void push(std::string_view text, ToolOutput& output) override {
@@ -44,7 +44,7 @@ class MarkedParser : public ToolCallParser {
   }
 
   void finish(ToolOutput& output) override {
-    // Of what only separates calls nothing is left.
+    // Separators between calls are dropped.
     const bool is_in_list = state_ == State::kItem || state_ == State::kNext;
     const std::string rest = held_ + reader_.held();
     const bool is_blank = rest.find_first_not_of(is_in_list ? " \t\r\n," : " \t\r\n") == rest.npos;
@@ -55,17 +55,17 @@ class MarkedParser : public ToolCallParser {
 
  private:
   enum class State {
-    kContent,    // held: white space and what may be the beginning of a marker
-    kOpen,       // behind a marker. Held from here on: what is content where no call follows
+    kContent,    // held: white space, and a possible beginning of a marker
+    kOpen,       // after a marker; from here on text is held: it is content if no call follows
     kItem,       // in a list, before a call
     kObject,     // in the object of a call
-    kNext,       // in a list, behind a call
-    kName,       // Mistral's form without a list
-    kArguments,  // the same; given out as they come
-    kBehind,     // held: what may be the closing marker
+    kNext,       // in a list, after a call
+    kName,       // Mistral's format without a list
+    kArguments,  // the same; emitted as they arrive
+    kBehind,     // held: a possible closing marker
   };
 
-  // Returns the bytes that it took of `text`.
+  // Returns the number of bytes consumed from `text`.
   size_t step(std::string_view text, ToolOutput& output) {
     switch (state_) {
       case State::kContent:
@@ -96,7 +96,7 @@ class MarkedParser : public ToolCallParser {
     return 0;
   }
 
-  // A byte behind a marker or in a list that is no white space.
+  // Handles a byte after a marker or in a list that is no white space.
   void read_sign(char c, ToolOutput& output) {
     const bool is_list_or_name = state_ == State::kOpen && syntax_ == CallSyntax::kMany;
     if (is_list_or_name && c == '[') {
@@ -114,7 +114,7 @@ class MarkedParser : public ToolCallParser {
     }
   }
 
-  // What is held is content after all; its end may still begin a marker.
+  // The held text is content after all; its end may still begin a marker.
   void give_up(ToolOutput& output) {
     const size_t num_text = held_.size() - num_bytes_of_marker(held_, marker_);
     output.content += held_.substr(0, num_text);
@@ -122,7 +122,7 @@ class MarkedParser : public ToolCallParser {
     state_ = State::kContent;
   }
 
-  // Gives out what is certainly content.
+  // Emits text that is certainly content.
   size_t read_content(std::string_view text, ToolOutput& output) {
     const size_t num_before = held_.size();
     held_ += text;
@@ -155,7 +155,7 @@ class MarkedParser : public ToolCallParser {
     return num_taken;
   }
 
-  // Up to the '{' of the arguments: name{...}, name[ARGS]{...}, name[CALL_ID]id[ARGS]{...}
+  // Reads up to the '{' of the arguments: name{...}, name[ARGS]{...}, name[CALL_ID]id[ARGS]{...}
   size_t read_name(std::string_view text, ToolOutput& output) {
     if (text.front() != '{') {
       held_ += text.front();
@@ -187,14 +187,14 @@ class MarkedParser : public ToolCallParser {
     return num_taken;
   }
 
-  // White space and the closing marker; some models leave the latter out.
+  // Skips white space and the closing marker; some models omit the latter.
   size_t read_behind(std::string_view text) {
     std::string_view held = held_;
     held.remove_prefix(num_leading_spaces(held));
     const char c = text.front();
     const bool is_marker = held.size() < kHermesClose.size() && kHermesClose[held.size()] == c;
     if (!is_marker && !(held.empty() && is_space(c))) {
-      state_ = State::kContent;  // which looks at it again: it may begin a marker
+      state_ = State::kContent;  // reads it again: it may begin a marker
       return 0;
     }
     held_ += c;

@@ -1,4 +1,4 @@
-// The conversation of a chat request, brought into the form that chat templates expect.
+// Converts the messages of a chat request into the format that chat templates expect.
 #include <string>
 
 #include "halley/base/str.h"
@@ -15,7 +15,7 @@ constexpr size_t kNameBytesMax = 256;
 constexpr size_t kArgumentsBytesMax = size_t{1} << 20;
 constexpr int kArgumentsDepthMax = 32;
 
-// Not an object of the standard's "text" kind: says what to do, by kind.
+// Rejects a content part that is no "text", with advice by its kind.
 [[noreturn]] void reject_part(const OrderedJson& part, const std::string& path) {
   const auto type = part.find("type");
   const std::string got = type != part.end() && type->is_string()
@@ -118,7 +118,7 @@ void add_content(const OrderedJson& message, const std::string& path, OrderedJso
   if (has_content) {
     out["content"] = content_of(*content, path + ".content");
   } else if (out.contains("tool_calls")) {
-    out["content"] = "";  // templates join it to strings
+    out["content"] = "";  // templates concatenate it with strings
   } else {
     throw invalid_field(path + ".content",
                         str(path, ".content: expected a string or a list of text parts, got ",
@@ -131,7 +131,7 @@ OrderedJson message_of(const OrderedJson& message, const std::string& path) {
   OrderedJson out = OrderedJson::object();
   const std::string role = role_of(message, path);
   out["role"] = role;
-  // What OpenAI's own client sends back of an answer is not rejected where it says nothing.
+  // Empty members that OpenAI's client sends back from an answer are accepted.
   for (const char* name : {"annotations", "tool_calls"}) {
     const auto member = message.find(name);
     if (member == message.end() || member->is_null()) continue;

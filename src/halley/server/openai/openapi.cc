@@ -32,7 +32,7 @@ constexpr auto kOperations = std::to_array<Operation>({
 });
 
 void add_number_range(const ApiField& field, OrderedJson& schema) {
-  // The neighbours of 2^63 are no JSON integers that all programs read alike.
+  // Not all programs read JSON integers near 2^63 exactly.
   if (std::fabs(field.range.max) > 1e18) return;
   const auto number = [&](double value) {
     return field.type == FieldType::kInteger ? OrderedJson(static_cast<int64_t>(value))
@@ -137,7 +137,7 @@ OrderedJson operation_json(const Operation& operation) {
            {{"schema", {{"$ref", str("#/components/schemas/", operation.request)}}}}}}}};
     out["responses"]["400"] = error_answer("The request is wrong; param names the field");
     out["responses"]["404"] = error_answer("No such model");
-    out["responses"]["503"] = error_answer("No room, or the server ends: see Retry-After");
+    out["responses"]["503"] = error_answer("Overloaded, or shutting down: see Retry-After");
   }
   if (operation.is_open) {
     out["security"] = OrderedJson::array();

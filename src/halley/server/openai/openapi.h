@@ -1,4 +1,4 @@
-// The description of the API for programs, made from the table of fields.
+// Generates the OpenAPI description from the table of fields.
 #pragma once
 
 #include <string>

@@ -44,7 +44,7 @@ TEST(OpenApi, HasExactlyTheFieldsOfTheTable) {
   }
 }
 
-TEST(OpenApi, StatesTheRangesThatTheParserEnforces) {
+TEST(OpenApi, HasTheRangesThatTheParserEnforces) {
   const OrderedJson openapi = make_openapi("1.2.3");
   int num_ranges = 0;
   for (const auto& [name, schema] : properties_of(openapi, "CompletionRequest").items()) {
@@ -66,7 +66,7 @@ TEST(OpenApi, StatesTheRangesThatTheParserEnforces) {
   EXPECT_GT(num_ranges, 10);
 }
 
-TEST(OpenApi, StatesTheLengthsThatTheParserEnforces) {
+TEST(OpenApi, HasTheLengthsThatTheParserEnforces) {
   const OrderedJson openapi = make_openapi("1.2.3");
   int num_minima = 0;
   for (const auto& [name, schema] : properties_of(openapi, "ChatCompletionRequest").items()) {

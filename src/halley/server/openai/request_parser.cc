@@ -89,7 +89,7 @@ void check_stream(const OrderedJson& body, const ApiRequest& request) {
   }
 }
 
-// Settles what a request that names no tool_choice means.
+// Sets the default of a missing tool_choice.
 void settle_tool_choice(ApiRequest& request) {
   using Kind = ToolChoice::Kind;
   if (!request.tool_choice) {
@@ -97,7 +97,7 @@ void settle_tool_choice(ApiRequest& request) {
   }
   const ToolChoice& choice = *request.tool_choice;
   if (choice.kind != Kind::kNone && request.tools.empty()) {
-    // "auto" without tools asks for nothing.
+    // "auto" without tools has no effect.
     if (choice.kind != Kind::kAuto) {
       throw invalid_field("tool_choice", "tool_choice: expected tools with it, got none.");
     }

@@ -1,4 +1,4 @@
-// From the body of a request to an ApiRequest, by the table of fields.
+// Parses the body of a request into an ApiRequest, by the table of fields.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@
 
 namespace halley {
 
-/// What the server, not the client, says of requests.
+/// The server's own settings for requests.
 struct RequestRules {
-  SamplingParams sampling = {};  // defaults: the model's, where its generation_config.json has them
-  int64_t vocab_size = 0;        // token ids must be below
+  SamplingParams sampling = {};         // defaults, from the model's generation_config.json
+  int64_t vocab_size = 0;               // token ids must be below
   bool ignores_unknown_fields = false;  // else 400
 };
 
-/// `body` is untrusted. A field that is null is as if it were not there. Throws ApiError 400 with
+/// `body` is untrusted. A null field counts as missing. Throws ApiError 400 with
 /// the field's name in `param`.
 ApiRequest parse_request(std::string_view body, ApiEndpoint endpoint, const RequestRules& rules);
 

@@ -41,7 +41,7 @@ struct BadCase {
   std::string message;  // a part of it
 };
 
-// What a request with these members beside the required ones is rejected with.
+// The error of a request with these members and the required ones.
 BadCase bad_completion(const std::string& members, const std::string& param,
                        const std::string& message) {
   return {kCompletions, R"({"prompt": "hi", )" + members + "}", param, message};
@@ -251,7 +251,7 @@ TEST(RequestParser, RejectsToolsAndFormatsThatAreWrong) {
   });
 }
 
-TEST(RequestParser, TakesEveryFormOfPrompt) {
+TEST(RequestParser, TakesEveryKindOfPrompt) {
   EXPECT_EQ(std::get<std::string>(parse(kCompletions, R"({"prompt": ""})").prompts[0]), "");
   EXPECT_EQ(parse(kCompletions, R"({"prompt": ["a", "b"]})").prompts.size(), 2u);
   const ApiRequest ids = parse(kCompletions, R"({"prompt": [1, 2]})");
@@ -317,7 +317,7 @@ TEST(RequestParser, TakesTheServersDefaultsOfSampling) {
   EXPECT_EQ(request.sampling.top_k, 3);
 }
 
-TEST(RequestParser, BringsMessagesIntoTheFormOfTemplates) {
+TEST(RequestParser, ConvertsMessagesForTemplates) {
   const ApiRequest request = parse(kChat, R"({"messages": [
       {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}],
        "name": "me"},

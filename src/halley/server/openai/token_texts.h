@@ -1,4 +1,4 @@
-// What one token is as a text, for log probabilities.
+// The text of a single token, for log probabilities.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ class TokenTexts {
  public:
   explicit TokenTexts(const Tokenizer& tokenizer);
 
-  /// As inside of a text: with the space that a token may begin with, special tokens written out,
-  /// U+FFFD for bytes that are no character.
+  /// The token's text inside of a longer text: with its leading space, special tokens written out,
+  /// U+FFFD for invalid UTF-8.
   std::string text_of(int32_t id) const;
 
  private:
@@ -25,7 +25,7 @@ class TokenTexts {
   std::string anchor_text_;
 };
 
-/// Whether `text` has U+FFFD: its bytes are then not those of the token.
+/// Whether `text` has U+FFFD, and so differs from the token's bytes.
 bool has_replacement(const std::string& text);
 
 }  // namespace halley

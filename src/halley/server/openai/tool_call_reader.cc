@@ -8,18 +8,18 @@
 namespace halley {
 namespace {
 
-// A name and what models write around it. Longer heads are not looked at again with each piece.
+// A name and the text that models write around it. A longer head is not parsed with each piece.
 constexpr size_t kHeadBytesMax = 1024;
 
-/// What the beginning of an object says of it.
+/// The information at the beginning of an object.
 struct Head {
   enum class Kind { kNeedsMore, kCall, kUnclear };
   Kind kind = Kind::kUnclear;
   std::string name = {};
-  size_t arguments = 0;  // where the object of the arguments begins
+  size_t arguments = 0;  // index of the arguments' object
 };
 
-// Behind the closing quote of the string at `start`.
+// The index after the closing quote of the string at `start`.
 std::optional<size_t> end_of_string(std::string_view text, size_t start) {
   for (size_t i = start + 1; i < text.size(); ++i) {
     if (text[i] == '\\') {
@@ -41,7 +41,7 @@ std::optional<size_t> end_of_value(std::string_view text, size_t start) {
   return end == std::string_view::npos ? std::nullopt : std::optional(end);
 }
 
-/// Walks over the members of an object that has begun to arrive.
+/// Walks over the members of an incomplete object.
 class HeadReader {
  public:
   HeadReader(std::string_view text, std::span<const ApiTool> tools) : text_(text), tools_(tools) {}
@@ -80,7 +80,7 @@ class HeadReader {
   }
 
  private:
-  // False: there is nothing behind them yet.
+  // Returns false if no byte after them has arrived yet.
   bool skip_spaces() {
     at_ += num_leading_spaces(text_.substr(at_));
     return at_ < text_.size();
@@ -88,7 +88,7 @@ class HeadReader {
 
   const std::string_view text_;
   const std::span<const ApiTool> tools_;
-  size_t at_ = 1;  // behind '{'
+  size_t at_ = 1;  // after '{'
 };
 
 }  // namespace
@@ -135,7 +135,7 @@ void ToolCallReader::finish_object(ToolOutput& output) {
 }
 
 void ToolCallReader::read_head(ToolOutput& output) {
-  // No more than these bytes, however many came at once: the result must not depend on the pieces.
+  // At most these bytes, however many came at once: the result must not depend on the pieces.
   Head head = HeadReader(std::string_view(held_).substr(0, kHeadBytesMax), tools_).read();
   switch (head.kind) {
     case Head::Kind::kNeedsMore:
@@ -154,7 +154,7 @@ void ToolCallReader::read_head(ToolOutput& output) {
 }
 
 void ToolCallReader::give_arguments(std::string_view text, ToolOutput& output) {
-  if (has_all_arguments_) return;  // what closes the object around them
+  if (has_all_arguments_) return;  // skips the end of the object around them
   const auto end = arguments_.feed(text);
   has_all_arguments_ = end.has_value();
   add_arguments(text.substr(0, end.value_or(text.size())), output);

@@ -1,4 +1,4 @@
-// One object of a model's text that may be a call: {"name": ..., "arguments": {...}}.
+// Reads one object of a model's text that may be a tool call: {"name": ..., "arguments": {...}}.
 #pragma once
 
 #include <cstddef>
@@ -11,30 +11,30 @@
 
 namespace halley {
 
-/// Gives a call's arguments out while they arrive, as soon as it is certain that it is one: the
-/// name is that of a tool, and the arguments are an object. Arguments may stand below "arguments"
-/// or "parameters"; where they stand before the name, are a string of JSON or are missing, the call
-/// comes whole at its end. Not thread-safe.
+/// Emits a call's arguments while they arrive, as soon as the object is certainly a call: the name
+/// is a tool's, and the arguments are an object. Arguments may have the key "arguments" or
+/// "parameters". If they come before the name, are a string of JSON or are missing, the call is
+/// emitted whole at its end. Not thread-safe.
 class ToolCallReader {
  public:
   enum class State {
-    kOpen,    // it may become a call; nothing was given out
-    kCall,    // it is one, and goes on
-    kDone,    // a call that is over
-    kNoCall,  // it is none
+    kOpen,    // it may become a call; nothing was emitted
+    kCall,    // it is an unfinished call
+    kDone,    // a complete call
+    kNoCall,  // it is no call
   };
 
   /// `tools` must outlive the reader.
   explicit ToolCallReader(std::span<const ApiTool> tools) : tools_(tools) {}
 
-  /// For the next object, whose first byte must be '{'.
+  /// Resets for the next object, whose first byte must be '{'.
   void restart();
-  /// Takes what follows, up to the end of the object. Returns the bytes taken. Not behind kDone or
-  /// kNoCall.
+  /// Takes bytes up to the end of the object and returns their number. Must not be called after
+  /// kDone or kNoCall.
   size_t push(std::string_view text, ToolOutput& output);
 
   State state() const { return state_; }
-  /// What was taken and not given out; for kNoCall that is content.
+  /// The bytes taken and not emitted; for kNoCall they are content.
   const std::string& held() const { return held_; }
 
  private:
@@ -46,7 +46,7 @@ class ToolCallReader {
   State state_ = State::kOpen;
   std::string held_;
   JsonExtent object_, arguments_;
-  bool is_read_whole_ = false;  // only its end says what it is
+  bool is_read_whole_ = false;  // only its end decides
   bool has_all_arguments_ = false;
 };
 

@@ -1,4 +1,4 @@
-// What the parsers of tool calls share.
+// Functions that the parsers of tool calls share.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ inline constexpr std::string_view kHermesClose = "</tool_call>";
 inline constexpr std::string_view kMistralOpen = "[TOOL_CALLS]";
 inline constexpr std::string_view kPythonTag = "<|python_tag|>";
 
-/// JSON's value of the text, or null.
+/// The text's JSON value, or null.
 OrderedJson parse_json_or_null(std::string_view text);
 bool has_tool(std::span<const ApiTool> tools, std::string_view name);
 

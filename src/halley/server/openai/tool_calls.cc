@@ -32,7 +32,7 @@ std::optional<ToolCall> call_of(const OrderedJson& json, std::span<const ApiTool
   return call;
 }
 
-// All of the text are the arguments of one call.
+// The whole text is the arguments of one call.
 class NamedParser : public ToolCallParser {
  public:
   explicit NamedParser(std::string name) : name_(std::move(name)) {}
@@ -46,7 +46,7 @@ class NamedParser : public ToolCallParser {
   void finish(ToolOutput&) override {}
 
  private:
-  std::string name_;  // until it was given out
+  std::string name_;  // until it was emitted
 };
 
 }  // namespace
@@ -79,7 +79,7 @@ ToolDialect detect_tool_dialect(std::string_view chat_template) {
   };
   if (has(kHermesOpen)) return ToolDialect::kHermes;
   if (has(kMistralOpen)) return ToolDialect::kMistral;
-  // Llama's templates name the tag, or ask for the "parameters" of a call in words.
+  // Llama's templates contain the tag, or describe a call's "parameters" in words.
   if (has(kPythonTag) || (has("<|start_header_id|>") && has("\"parameters\":"))) {
     return ToolDialect::kLlama3Json;
   }

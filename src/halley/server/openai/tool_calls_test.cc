@@ -45,7 +45,7 @@ void expect_parsed(ToolDialect dialect, const std::vector<Case>& cases) {
   }
 }
 
-TEST(ToolCalls, HermesCallsStandBetweenTags) {
+TEST(ToolCalls, HermesCallsAreBetweenTags) {
   expect_parsed(
       ToolDialect::kHermes,
       {
@@ -59,11 +59,11 @@ TEST(ToolCalls, HermesCallsStandBetweenTags) {
            R"(Let me see.|add({})|get_weather({"q": "</tool_call>"}))"},
           {R"(<tool_call>{"name": "add", "arguments": "{\"a\": 1}"}</tool_call>)",
            R"(|add({"a":1}))"},
-          // Cut off, behind the JSON or in it.
+          // Truncated after the JSON or in it.
           {R"(<tool_call>{"name": "add", "arguments": {}}</tool)", "|add({})"},
           {R"(<tool_call>{"name": "add", "arguments": {"a": )", R"(|add({"a": ))"},
           {R"(<tool_call>{"arguments": {"a": 1}, "name": "add"}</tool_call>)", R"(|add({"a":1}))"},
-          // Marks that are left out, or stand there twice.
+          // Markers that are missing or repeated.
           {"<tool_call>\n<tool_call>{\"name\": \"add\", \"arguments\": {\"a\": 2}}\n"
            "<tool_call>{\"name\": \"add\"} then",
            "<tool_call>\n then|add({\"a\": 2})|add({})"},
@@ -104,7 +104,7 @@ TEST(ToolCalls, LlamaCallsAreTheWholeAnswer) {
   for (const std::string& text : texts) expect_parsed(ToolDialect::kLlama3Json, {{text, text}});
 }
 
-TEST(ToolCalls, MistralCallsStandBehindTheirMark) {
+TEST(ToolCalls, MistralCallsFollowTheirMarker) {
   expect_parsed(
       ToolDialect::kMistral,
       {
@@ -128,7 +128,7 @@ TEST(ToolCalls, MistralCallsStandBehindTheirMark) {
   for (const std::string& text : texts) expect_parsed(ToolDialect::kMistral, {{text, text}});
 }
 
-TEST(ToolCalls, ForcedOutputIsACallWithoutMarks) {
+TEST(ToolCalls, ForcedOutputIsACallWithoutMarkers) {
   const auto named = make_forced_call_parser({ToolChoice::Kind::kNamed, "add"}, tools());
   EXPECT_EQ(parse(*named, R"({"a": 1})", 3), R"(|add({"a": 1}))");
   const auto required = make_forced_call_parser({ToolChoice::Kind::kRequired}, tools());

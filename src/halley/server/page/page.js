@@ -1,4 +1,4 @@
-// The chat and the server's state. Whatever a model or a server says is set as text, never as HTML.
+// The chat and the server's state. Text of models and servers is set as text, never as HTML.
 
 import { readEvents } from "/sse.js";
 
@@ -7,8 +7,8 @@ const byId = (id) => document.getElementById(id);
 // The inputs of the sampling form; the id of each is the name of a request's field.
 const NUMBERS = [...document.querySelectorAll("#sampling input[type=number]")];
 
-let model = null;       // its name, as /v1/models says it
-let messages = [];      // of the conversation, without the system message
+let model = null;       // its name, from /v1/models
+let messages = [];      // the conversation, without the system message
 let running = null;     // the AbortController of the answer in progress
 let lastTokens = null;  // {count, time} of the server's last state
 
@@ -28,7 +28,7 @@ function notice(text) {
   byId("notice").textContent = text;
 }
 
-// What an answer that is no success says of it.
+// The error message of an answer without success.
 async function errorOf(response) {
   const text = await response.text();
   try {
@@ -41,7 +41,7 @@ async function errorOf(response) {
 
 // The conversation ---------------------------------------------------------------------------
 
-// Does `change` to the conversation, and keeps its end in sight where it was in sight.
+// Applies `change` to the conversation, and keeps its end visible if it was visible.
 function followEnd(change) {
   const log = byId("log");
   const isAtEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 40;

@@ -1,4 +1,4 @@
-// The files of the page as they are in the program; their source is made by the build.
+// The page's files, embedded into the program; the build generates their source.
 #pragma once
 
 #include <cstddef>

@@ -8,8 +8,8 @@
 namespace halley {
 namespace {
 
-// Nothing from elsewhere, nothing inline, in no frame: what a model writes stays text even if the
-// page had a mistake.
+// Forbids foreign sources, inline code and frames: a model's text stays text even if the page had a
+// bug.
 constexpr const char* kPolicy =
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "

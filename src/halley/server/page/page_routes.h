@@ -1,4 +1,4 @@
-// The page at "/": a chat with the served model and what the server is doing.
+// The page at "/": a chat with the served model, and the server's state.
 #pragma once
 
 #include <vector>
@@ -7,9 +7,9 @@
 
 namespace halley {
 
-/// "/" and what it loads, all of it out of the program. Open without a key, since they hold nothing
-/// of the model or its users; what the page asks for (/v1/models, /v1/chat/completions, /metrics)
-/// needs one where keys are set, and the page has a field for it.
+/// "/" and the files that it loads, embedded in the program. They need no API key, since they
+/// contain no data of the model or its users. The page's own requests (/v1/models,
+/// /v1/chat/completions, /metrics) need one if keys are set, and the page has a field for it.
 std::vector<HttpRoute> page_routes();
 
 }  // namespace halley

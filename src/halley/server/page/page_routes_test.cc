@@ -71,7 +71,7 @@ TEST(PageRoutes, SayWhatTheyAreAndForbidTheRest) {
   }
 }
 
-// What the policy forbids must not be there, or the page would be broken.
+// The page must not use what its policy forbids, or it would be broken.
 TEST(PageRoutes, HaveNothingInlineAndNothingFromElsewhere) {
   const auto routes = answers();
   const std::string& html = routes.at("/").body;

@@ -1,4 +1,4 @@
-// Server-sent events out of a fetch() body: an async generator of the data of each event.
+// Parses server-sent events from a fetch() body: an async generator of the data of each event.
 
 export async function* readEvents(body) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();

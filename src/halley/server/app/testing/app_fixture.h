@@ -22,7 +22,7 @@ inline constexpr const char* kTemplate =
     "{% if tools %}tools <tool_call>\n{% endif %}"
     "{% if add_generation_prompt %}assistant {% endif %}";
 
-// The engine's fixture, with the letters of JSON too.
+// The engine's fake tokenizer with the characters of JSON.
 inline std::vector<std::string> pieces() {
   std::vector<std::string> pieces = fake_pieces();
   for (const char c : std::string("{}[]\":,<>/_.0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ-")) {
@@ -95,7 +95,7 @@ class App {
   std::vector<HttpRoute> routes_;
 };
 
-// A model that writes `text` behind a prompt of `num_prompt_tokens` and ends.
+// A model that writes `text` after a prompt of `num_prompt_tokens` tokens, then EOS.
 inline AppSetup writer_of(const std::string& text, size_t num_prompt_tokens) {
   AppSetup setup;
   setup.logits = scripted_logits(tokenizer()->encode(text, false), num_prompt_tokens);

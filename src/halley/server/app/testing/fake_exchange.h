@@ -63,7 +63,7 @@ class FakeExchange : public HttpExchange {
     on_gone_();
   }
 
-  /// The client goes.
+  /// The client disconnects.
   void disconnect() {
     std::unique_lock lock(mutex_);
     is_gone_ = true;
@@ -72,14 +72,14 @@ class FakeExchange : public HttpExchange {
     on_gone_();
   }
 
-  /// The whole answer.
+  /// Waits for the whole answer.
   HttpResponse wait() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return state_ == State::kDone; });
     return response_;
   }
 
-  /// Until there is something of a stream.
+  /// Waits for the beginning of a stream.
   void wait_for_stream() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return state_ != State::kOpen; });

@@ -1,4 +1,4 @@
-// A client for tests that sends any bytes and reads answers by its own reading of RFC 9112.
+// A client for tests that sends any bytes and parses answers independently (RFC 9112).
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct RawAnswer {
   bool is_complete = false;  // false: the connection ended before
 };
 
-/// Blocking; every wait ends after 20 s with what is there, so that a test fails and does not hang.
+/// Blocking; every wait ends after 20 s with the bytes received so far, so that tests do not hang.
 class RawClient {
  public:
   explicit RawClient(uint16_t port, int receive_buffer_bytes = 0);
@@ -25,11 +25,11 @@ class RawClient {
   RawClient(const RawClient&) = delete;
   RawClient& operator=(const RawClient&) = delete;
 
-  /// False: the server has closed.
+  /// Returns false if the server has closed.
   bool send(std::string_view bytes);
-  /// The next answer. `is_head`: it has no body.
+  /// Reads the next answer. `is_head`: it has no body.
   RawAnswer receive(bool is_head = false);
-  /// Up to and with `end`; what came behind stays for later.
+  /// Reads up to and including `end`; later bytes stay in the buffer.
   std::string receive_until(std::string_view end);
   /// Whether the server closes without another byte.
   bool is_closed_by_server();
@@ -37,7 +37,7 @@ class RawClient {
   bool has_input(int wait_ms);
   void close_sending();
   void close();
-  /// The connection is reset instead of ended.
+  /// Resets the connection instead of closing it.
   void reset();
   bool is_open() const { return socket_ >= 0; }
 

@@ -1,4 +1,4 @@
-// A server with routes for tests, and what its access log and its routes have seen.
+// For tests: a server with routes, which records its access log and its exchanges.
 #pragma once
 
 #include <chrono>
