@@ -185,7 +185,7 @@ def picture_of(title, description, lanes, boxes, arrows):
 
 
 WEIGHT_LANES = (
-    ("PLAN: headers alone decide", "host", (
+    ("PLAN: from config.json and the headers of safetensors files", "host", (
         ("Checkpoint", ("safetensors, memory-mapped", "config.json; all untrusted",
                         "checkpoint/safetensors, config")),
         ("Family", ("config.json to DecoderConfig,", "a LinearSpec for each layer",
@@ -200,7 +200,7 @@ WEIGHT_LANES = (
                   "core/packed_weight.h")),
         ("Kernel", ("gemm_w4a21, gemm_w8a8, ...", "Highway, AVX512-BF16, AMX",
                     "kernels/gemm")),
-        ("Self-check", ("two rows against the f64", "reference, within error_max",
+        ("Self-check", ("two rows against f64 sums", "over the checkpoint's values",
                         "quant/base/self_check.h")),
         ("LinearOp::run", ("the same bits for a row", "in any batch",
                            "quant/base/linear_op.h")),
@@ -210,9 +210,9 @@ WEIGHT_LANES = (
                   "cuda/weights")),
         ("Kernel", ("gemm, mixed_gemm, w4ax_gemm,", "nested_gemm, gemv, row_gemm",
                     "cuda/*, plans by shape")),
-        ("Self-check", ("two rows against f64 sums", "over the weight on the device",
+        ("Self-check", ("two rows against f64 sums", "over the checkpoint's values",
                         "models/cuda/cuda_self_check.h")),
-        ("CudaLinear::run", ("kernel by M: small-M kernels,", "then tiles; PDL, CUDA graphs",
+        ("CudaLinear::run", ("kernel by M: small-M, then", "tiled; PDL, CUDA graphs",
                              "cuda/weights/cuda_linear.h")),
     )),
 )
@@ -247,7 +247,7 @@ REQUEST_LANES = (
                           "engine/scheduler.h")),
          ("Launch step n + 1", ("ragged batch, page tables", "while step n still runs",
                                 "engine/step_pipeline.h")),
-         ("Wait for step n", ("one token a sequence; host", "sampler where constrained",
+         ("Wait for step n", ("tokens, or logits for the", "host sampler (constraints)",
                               "models/base/step_runner.h")),
          ("Deliver", ("detokenize, stop strings,", "callback with token and text",
                       "engine/live_request.h")),

@@ -102,15 +102,19 @@ def table(root, peers):
         rows.append(f"| {peer['engine']}, {peer['weights']} |  |  | "
                     f"{peer['output_tokens_per_s']:,} ({peer['input_len']} in, "
                     f"{peer['output_len']} out) | {short(peer['device'])} | {link(peer)} |")
+    model = only([peer["model"] for peer in peers["decode"] + peers["load"]], "model of peers")
     load_lengths = only([lengths_of(load["result"]) for load in loads], "length under load")
-    at_once = ", ".join(str(load["result"]["largest_batch"]) for load in loads)
+    at_once = ", ".join(f"{load['result']['largest_batch']} ({name.split()[0].rstrip(',')})"
+                        for (_, name, _), load in zip(WEIGHTS, loads))
     return [f"| Llama-3-8B, output tokens/s | batch 1 | batch 64 | load: {load_lengths} | GPU | "
             "source |", "|---|---:|---:|---:|---|---|", *rows, "",
             f"Halley, on one {device}, commits {', '.join(commits)}: synthetic weights; decoding "
             f"after {after} tokens with a KV cache in {kv_dtype};",
-            f"load: {at_once} sequences at a time, FP8 with a KV cache in {fp8_load['kv_dtype']}. "
-            "In brackets the share of the roofline.",
-            "Peers as published; an H100 reads memory at 0.7 times the rate of an H200."]
+            f"load: at most {at_once} sequences at a time, FP8 with a KV cache in "
+            f"{fp8_load['kv_dtype']}: this column does not compare formats.",
+            "In brackets the share of the [roofline](docs/GLOSSARY.md). Peers as published, with "
+            f"{model}, whose shapes are the same;",
+            "an H100 reads memory at 0.7 times the rate of an H200."]
 
 
 # The picture ------------------------------------------------------------------------------------
@@ -124,7 +128,7 @@ STYLE = """<style>
     .ours { fill: #58a6ff } .peer { fill: #6e7681 } .floor { stroke: #8b949e }
   }
 </style>"""
-WIDTH, LABEL_RIGHT, BAR_LEFT, BAR_RIGHT = 860, 268, 276, 780
+WIDTH, LABEL_RIGHT, BAR_LEFT, BAR_RIGHT = 860, 268, 276, 760
 ROW, BAR = 24, 16
 
 
@@ -146,10 +150,11 @@ def panel(top, title, rows):
         scale = (BAR_RIGHT - BAR_LEFT) / largest
         shapes += [text(LABEL_RIGHT, y + 12.5, label, anchor="end"),
                    bar("ours" if floor else "peer", y, speed * scale)]
+        label = f"{speed:,.0f}"
         if floor:
             shapes.append(bar("floor", y, floor * scale))
-        shapes.append(text(BAR_LEFT + (floor or speed) * scale + 6, y + 12.5, f"{speed:,.0f}",
-                           "soft"))
+            label += f" ({100 * speed / floor:.0f} %)"
+        shapes.append(text(BAR_LEFT + (floor or speed) * scale + 6, y + 12.5, label, "soft"))
     return shapes, top + 12 + ROW * len(rows)
 
 
@@ -173,8 +178,8 @@ def picture(root, peers):
         f"<title>{title}</title>", STYLE,
         f'<rect class="paper" width="{WIDTH}" height="{height:.0f}"/>',
         text(16, 28, title).replace("<text ", '<text style="font-size: 15px" ', 1), *shapes,
-        text(BAR_LEFT, bottom + 16, "dashed: the roofline of the step; grey: published by others",
-             "soft"), "</svg>"]) + "\n"
+        text(BAR_LEFT, bottom + 16, "numbers: solid bars; dashed: the roofline of the step; "
+             "grey: published by others", "soft"), "</svg>"]) + "\n"
 
 
 def main():

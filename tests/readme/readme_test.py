@@ -70,7 +70,8 @@ class Speed(unittest.TestCase):
         self.assertEqual(self.run_tool("--write").returncode, 0)
         self.assertEqual(self.run_tool().returncode, 0)
         for name in "README.md", "docs/speed.svg":
-            self.assertIn("1,000<" if name.endswith("svg") else "**1,000**", read(self.path(name)))
+            self.assertIn(">1,000 (" if name.endswith("svg") else "**1,000**",
+                          read(self.path(name)))
         before = re.sub(r"(?s)<!-- speed:begin.*speed:end -->", "", read(self.path("README.md")))
         self.assertEqual(before, re.sub(r"(?s)<!-- speed:begin.*speed:end -->", "",
                                         read(os.path.join(SOURCE, "README.md"))))
