@@ -41,8 +41,8 @@ CONTEXT = {'s': 'Hello, World',
        'p': {'type': 'object', 'q': {}, 'r': []},
        'v': [1, 2.0, None, True, 'é\n"\\\u2028\x7f']}}
 
-# Expressions by feature; each is rendered as {{ expression }}. A line that ends with a backslash goes
-# on in the next one.
+# Expressions by feature; each is rendered as {{ expression }}. A line that ends with a backslash
+# goes on in the next one.
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "golden",
                        "template_expressions.txt"), encoding="utf-8") as lines:
     EXPRESSIONS = lines.read().removesuffix("\n")

@@ -66,11 +66,11 @@ LINE_RULES = (
     ("if-0", re.compile(r"^\s*#\s*if\s+(0|false)\b"), "delete what is not compiled", "code"),
     ("using-namespace", re.compile(r"^using\s+namespace\b"), "not at file scope", "code"),
     ("environment", re.compile(r"\b(secure_)?getenv\s*\("),
-     "only halley/base/env reads the environment", "product"),
+     "only halley/base/env reads the environment", "library"),
     ("prints", re.compile(r"\bstd\s*::\s*(cout|cerr|clog)\b|\b(printf|puts|fprintf)\s*\("),
-     "the library never prints: throw, or return", "product"),
+     "the library never prints: throw, or return", "library"),
     ("exits", re.compile(r"\b(exit|_Exit|quick_exit|abort)\s*\("),
-     "the library never ends the process: throw, or HALLEY_CHECK", "product"),
+     "the library never ends the process: throw, or HALLEY_CHECK", "library"),
     ("sleep", re.compile(r"\b(sleep_for|sleep_until|usleep|nanosleep|sleep)\s*\("),
      "tests may not sleep: wait for what must happen", "test"),
 )
@@ -234,7 +234,7 @@ def rule_applies(rule, where, path):
     if any(part in path for part in RULE_EXCEPTIONS.get(rule, ())):
         return False
     is_test = path.endswith(("_test.cc", "_fuzz.cc")) or path.startswith("tests/")
-    if where == "product":
+    if where == "library":
         return path.startswith("src/") and path.endswith(CODE) and not is_test
     if where == "test":
         return is_test and path.endswith(CODE)

@@ -97,15 +97,15 @@ def definitions(text, is_header):
                 yield f"{scope}::{key}", line
 
 
-def check_definitions(codes):
-    """Problems of `codes`, code without comments and directives by path: what two modules define
-    under one name."""
-    places = defaultdict(list)
-    for path, code in sorted(codes.items()):
+def check_definitions(sources):
+    """Problems of `sources`, code by path without comments and directives: definitions under one
+    name in two files."""
+    positions = defaultdict(list)
+    for path, code in sorted(sources.items()):
         if path.startswith("src/") and path.endswith(CODE) and not path.endswith("_test.cc"):
             for what, line in definitions(code, path.endswith(HEADERS)):
-                places[what].append((path, line))
-    for what, found in sorted(places.items()):
+                positions[what].append((path, line))
+    for what, found in sorted(positions.items()):
         first = found[0]
         for path, line in found[1:]:
             if path != first[0]:

@@ -26,7 +26,7 @@ VIOLATIONS = (
 ALLOWED = (
     "// A dot product of two rows.", "// An outer product.", "// Exit codes are listed.",
     "// There is room for 4 pages.", "// A sum of squares.", "// It takes place later.",
-    "// The number of tokens.", "// The order of experts.", '// The tensor "a.input_order" is read.',
+    "// The number of tokens.", "// The order of experts.", '// It reads "a.input_order".',
     "// Connection refused", "int kNumbersMax = 3;",
 )
 
