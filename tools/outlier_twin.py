@@ -6,7 +6,7 @@
 The twin computes the same function, but its activations have the channel outliers that models of
 several billion weights grow by themselves: about 1 % of the input channels of every linear layer
 are 16 to 64 times larger, and in every key head two rotary pairs of channels are 8 times larger.
-Each change multiplies one side of a product by a power of two and divides the other side by it,
+Each change multiplies one operand of a matmul by a power of two and divides the other one by it,
 which f16 does exactly unless a weight becomes subnormal. So the perplexity in full precision stays
 what it was, and what a quantizer loses on the twin beyond its loss on the original is the cost of
 outliers. The output projection of attention keeps its inputs: values have no free scale that a

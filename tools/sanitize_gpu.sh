@@ -84,9 +84,9 @@ racecheck cuda_experts_gpu_test ExpertsGpuTest.AGraph*
 
 # Kernels that racecheck leaves out, by a part of their names. It does not follow a lane that arrives
 # at an mbarrier for its warp behind a barrier of that warp: where lanes of one warp read (or write)
-# what the copy engine or another warp writes (or reads) next, and one lane says so, it reports races
+# what a bulk copy or another warp writes (or reads) next, and one lane says so, it reports races
 # that are none. With an arrival of each lane the same rings have no findings, and are slower. It
-# says the same of cuBLASLt's kernels, and fails in products behind them where they are left out: its
+# says the same of cuBLASLt's kernels, and fails in GEMMs behind them where they are left out: its
 # cases are without them.
 rings="prefill_kernel nested_kernel w4ax_kernel mixed_kernel narrow_kernel"
 exclusions=()

@@ -8,6 +8,7 @@ with 1 where there are any.
 """
 
 import argparse
+import ast
 import os
 import re
 import shutil
@@ -15,8 +16,10 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from tidy_definitions import check_definitions  # noqa: E402
 from tidy_modules import ARCHITECTURE, CODE, HEADERS, Graph, Problem  # noqa: E402
 from tidy_modules import check_table, leading_sentence, with_table  # noqa: E402
+from tidy_words import check_bare_starts, check_vocabulary  # noqa: E402
 
 RATCHET = "tools/tidy_ratchet.txt"
 COLUMNS_MAX = 100
@@ -63,11 +66,11 @@ LINE_RULES = (
     ("if-0", re.compile(r"^\s*#\s*if\s+(0|false)\b"), "delete what is not compiled", "code"),
     ("using-namespace", re.compile(r"^using\s+namespace\b"), "not at file scope", "code"),
     ("environment", re.compile(r"\b(secure_)?getenv\s*\("),
-     "only halley/base/env reads the environment", "product"),
+     "only halley/base/env reads the environment", "library"),
     ("prints", re.compile(r"\bstd\s*::\s*(cout|cerr|clog)\b|\b(printf|puts|fprintf)\s*\("),
-     "the library never prints: throw, or return", "product"),
+     "the library never prints: throw, or return", "library"),
     ("exits", re.compile(r"\b(exit|_Exit|quick_exit|abort)\s*\("),
-     "the library never ends the process: throw, or HALLEY_CHECK", "product"),
+     "the library never ends the process: throw, or HALLEY_CHECK", "library"),
     ("sleep", re.compile(r"\b(sleep_for|sleep_until|usleep|nanosleep|sleep)\s*\("),
      "tests may not sleep: wait for what must happen", "test"),
 )
@@ -175,14 +178,25 @@ def find_functions(text):
     return functions
 
 
+def find_python_functions(text):
+    """(name, line, lines of the body, None) of every function of a Python file."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield node.name, node.lineno, node.end_lineno - node.lineno, None
+
+
 def check_functions(path, text):
+    if path.endswith(".py"):
+        functions = find_python_functions(text)
+    else:
+        functions = find_functions(text)
     limit = KERNEL_LINES_MAX if path.endswith((".cu", ".cuh")) else FUNCTION_LINES_MAX
-    for name, line, lines, parameters in find_functions(text):
+    for name, line, lines, parameters in functions:
         subject = re.sub(r"\s+", "", f"{path}:{name}")
         if lines > limit:
             yield Problem("function-lines", path, line,
                           f"'{name}' has {lines} lines, at most {limit}", subject, lines)
-        if parameters > PARAMETERS_MAX:
+        if parameters is not None and parameters > PARAMETERS_MAX:
             yield Problem("parameters", path, line, f"'{name}' has {parameters} parameters, at "
                           f"most {PARAMETERS_MAX}, then a struct", subject, parameters)
 
@@ -220,7 +234,7 @@ def rule_applies(rule, where, path):
     if any(part in path for part in RULE_EXCEPTIONS.get(rule, ())):
         return False
     is_test = path.endswith(("_test.cc", "_fuzz.cc")) or path.startswith("tests/")
-    if where == "product":
+    if where == "library":
         return path.startswith("src/") and path.endswith(CODE) and not is_test
     if where == "test":
         return is_test and path.endswith(CODE)
@@ -258,12 +272,17 @@ def check_file(path, text):
             if found := FORMAT_WORDS.search(line + path):
                 yield Problem("format-word", path, number, f"'{found.group()}' belongs under "
                               "src/halley/quant/: nothing else knows a format")
-    if path.endswith(CODE):
+    for line, what in check_vocabulary(path, text):
+        yield Problem("vocabulary", path, line, what)
+    for line, what in check_bare_starts(path, text):
+        yield Problem("bare-start", path, line, what)
+    if path.endswith(CODE + (".py",)):
         lines = text.count("\n")
         if lines > FILE_LINES_MAX:
             yield Problem("file-lines", path, 1, f"{lines} lines, at most {FILE_LINES_MAX}", path,
                           lines)
         yield from check_functions(path, text)
+    if path.endswith(CODE):
         yield from check_words(path, code)
     if path.endswith(HEADERS):
         yield from check_header(path, text)
@@ -321,6 +340,8 @@ def check_tree(root):
     texts, problems = read_tree(root)
     for path, text in sorted(texts.items()):
         problems += check_file(path, text)
+    problems += check_definitions({path: strip_code(text, keep_directives=False)
+                                   for path, text in texts.items() if path.endswith(CODE)})
     problems += Graph(texts).check()
     problems += check_table(texts)
     return apply_ratchet(problems, texts.get(RATCHET, ""))

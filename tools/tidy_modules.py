@@ -119,8 +119,8 @@ class Graph:
 
     def _find_test_only(self):
         """Sources of tests and fuzzers, and headers that only those of the same folder include."""
-        product = {s for m in self.modules.values() for s in m.sources}
-        found = {s for b in self.binaries for s in b.sources} - product
+        library = {s for m in self.modules.values() for s in m.sources}
+        found = {s for b in self.binaries for s in b.sources} - library
         found |= {p for p in self.includes if not p.startswith(SOURCE_ROOT)}
         users = {}
         for path, includes in self.includes.items():
@@ -223,10 +223,10 @@ class Graph:
                               f"'{module.name}' does not declare EXTERNAL {library}")
 
     def _check_binary(self, binary):
-        """A test may include what its DEPS reach, but nothing above the module beside it and that
-        module's test doubles."""
+        """A test may include what its DEPS reach, but nothing above the module of its folder and
+        that module's test doubles."""
         allowed = self.reachable(binary.deps)
-        beside = self.module_of(binary.path)
+        own = self.module_of(binary.path)
         used, waiting, seen = set(), list(binary.sources), set()
         while waiting:
             path = waiting.pop()
@@ -243,9 +243,9 @@ class Graph:
                 elif target.name not in allowed:
                     yield Problem("undeclared", path, line, f"includes {include}, but "
                                   f"DEPS of '{binary.name}' do not reach '{target.name}'")
-                elif beside and target.layer > beside.layer and \
-                        target.name != beside.name + TESTING:
-                    yield Problem("layer", path, line, f"a test beside '{beside.name}' may not "
+                elif own and target.layer > own.layer and \
+                        target.name != own.name + TESTING:
+                    yield Problem("layer", path, line, f"a test of '{own.name}' may not "
                                   f"include '{target.name}' of a higher layer. Move it there.")
         for dep in binary.deps:
             if dep not in self.modules:

@@ -13,12 +13,17 @@ OLD_WORDS = re.compile(r"src/halley/cuda/(mixed_gemm|w4ax_gemm|nested_gemm|hoppe
 # These hold the words as data.
 ABOUT_WORDS = {"tools/tidy_words.py", "tests/tidy/tidy_test.py", "tests/tidy/tidy_words_test.py",
                "docs/STYLE.md", "docs/GLOSSARY.md", "CHANGELOG.md"}
-# "code" is the word of format pages for a quantized value.
-FORMAT_PAGES = ("src/halley/quant/", "docs/formats/", "tools/golden/", "testdata/",
+# "code" is the word of format pages for a quantized value; their goldens have arrays of that name.
+FORMAT_PAGES = ("src/halley/quant/", "docs/formats/", "tools/golden/", "tools/make_", "testdata/",
                 "src/halley/core/", "docs/quantization.md")
 # Statements of a template's language, and of JSON Schema's.
 LANGUAGES = ("src/halley/checkpoint/chat_template/", "src/halley/constraint/",
              "tools/make_template_goldens.py", "tools/golden/templates")
+# The C ABI has "codes" and "product" in names that callers use.
+C_ABI = ("src/halley/cuda/library/", "examples/kernels/", "tests/kernels/")
+# Names in the folders of OLD_WORDS, which others call.
+OLD_NAMES = re.compile(r"\b(ProductShape|time_products|start_products|wait_for_products|"
+                       r"W4axBytePlace|input_digits\.cuh|weight_form\.h)\b")
 
 
 class Word(NamedTuple):
@@ -33,18 +38,20 @@ WORDS = (
     Word(("product",),
          r"(?<!dot )(?<!dot-)(?<!inner )(?<!outer )(?<!\")\bproducts?\b(?!\")"
          r"(?! (code|files?|sources?)\b)",
-         "GEMM, GEMV, matmul"),
-    Word(("product",), r"[a-z0-9]_products?(?=_|\b)|\bproducts?_[a-z]|"
-         r"(?<!Dot)(?<![A-Z])Products?(?=[A-Z\d_]|\b)", "gemm, matmul"),
+         "GEMM, GEMV, matmul", C_ABI),
+    Word(("product",), r"(?<=[a-z0-9])(?<!inner)_products?(?=_|\b)|\bproducts?_[a-z]|"
+         r"(?<!Dot)(?<![A-Z])Products?(?=[A-Z\d_]|\b)", "gemm, matmul",
+         (*C_ABI, "tools/make_bad_safetensors.py")),
     Word(("copy engine",), r"[Cc]opy engines?", "TMA, bulk copy"),
     Word(("giver", "left_sums"), r"\bgivers?\b|\bleft_sums\b",
          "Stream-K's contributing CTA, partials, fix-up"),
     Word((" sum", "sums of"), r"\b(f32|s32|f16|fp32|int32) sums?\b|"
          r"\bsums? of (s32|f32|mma|wgmma|products)\b", "accumulators"),
-    Word(("codes",), r"(?<!xit )(?<!tatus )(?<!rror )(?<!key )(?<!scape )(?<!HTTP )\bcodes\b"
-         r"(?![\w.:\[(<>*&=;)-])", "quantized values", FORMAT_PAGES),
+    Word(("codes",), r"(?<!xit )(?<!tatus )(?<!rror )(?<!key )(?<!scape )(?<!HTTP )"
+         r"(?<![.>])\bcodes\b"
+         r"(?![\w.:\[(<>*&=;)-])", "quantized values", (*FORMAT_PAGES, *C_ABI)),
     Word(("number",), r"\bkNumbers\b|\bwhy_numbers\b|"
-         r"\b(stay|become|as|to|into|are|in) numbers\b|"
+         r"\b(stay|become|as|to|into|are) numbers\b|"
          r"\b(f16|bf16|f32|16-bit|plain) numbers?\b|\bnumbers? of (f16|bf16|f32)\b",
          "floating-point values, dequantized"),
     Word(("form",), r"\b(Weight|Tile)Forms?\b|\b(weight|tile|mixed|gemv)_forms?\b|"
@@ -55,14 +62,14 @@ WORDS = (
     Word(("wait_for_",), r"wait_for_(previous|earlier)_kernels?", "griddepcontrol_wait"),
     Word(("_registers",), r"\b(give|take)_registers\b",
          "warpgroup_reg_dealloc, warpgroup_reg_alloc"),
-    Word(("place",), r"\bplaces\b|_places\b|\bplace_of_|[a-z]Place\b",
+    Word(("place",), r"\bplaces\b(?!=)|_places\b|\bplace_of_|[a-z]Place\b",
          "positions, indices, slots"),
     Word(("fours",), r"\bfours\b|_fours\b", "float4, vectors of 4"),
     Word(("narrow",), r"\b[Nn]arrow (kernel|gemm|tile|product)s?\b", "small-M, skinny"),
     Word(("few",), r"\b[Ff]ew (rows|tokens)\b|few_rows", "small M, M <= 16"),
     Word(("digit",), r"\binput_digits\b|\b(s8|signed|int8) digits?\b|\bdigits? of (s8|\d)",
          "int8 slices"),
-    Word(("order",), r"\b[Pp]uts? (\w+ )?in(to)? order\b|(?<![.\"`])input_order(?![\"`])",
+    Word(("order",), r"\b[Pp]uts? (\w+ )?in(to)? order\b|(?<![.\"`])input_order(?![\"`.[])",
          "permutation, perm, act-order"),
     Word(("deal",), r"\bdealt\b|\bdeals\b|\bdeal out\b|TileDeal",
          "tile schedule, work partition"),
@@ -122,7 +129,7 @@ def check_vocabulary(path, text):
         if path.startswith(word.free):
             continue
         for number, line in lines_with(text, lower, word.keys):
-            if found := PATTERNS[word].search(line):
+            if found := PATTERNS[word].search(OLD_NAMES.sub("", line)):
                 yield number, f"'{found.group().strip()}': say {word.instead} (docs/STYLE.md)"
 
 

@@ -61,7 +61,7 @@ class Gpu(unittest.TestCase):
         self.assertEqual(result.returncode, 1, result.stderr)
         self.assertIn("GPU memory: expected room for weights", result.stderr)
 
-    def test_times_of_products(self):
+    def test_times_of_gemms(self):
         with tempfile.TemporaryDirectory() as folder:
             svg = os.path.join(folder, "shares.svg")
             args = ("bench", "gemm", "--shape", "256x512", "--problems", "f16,u4_s8,u3_f16")
@@ -69,20 +69,20 @@ class Gpu(unittest.TestCase):
             lines = xml.etree.ElementTree.parse(svg).getroot().findall(
                 "{http://www.w3.org/2000/svg}polyline")
             self.assertEqual(len(lines), 2)  # u4_s8 and its line of the legend
-        for product in result["products"]:
-            with self.subTest(product=product):
-                self.assertGreater(product["us"], 0)
-                self.assertGreater(product["floor_us"], 0)
-                if "cublaslt" not in product["kernel"]:
-                    self.assertGreater(product["us_early"], 0)
-                    self.assertAlmostEqual(product["roofline_share"],
-                                           product["floor_us"] / product["us_early"])
+        for gemm in result["products"]:
+            with self.subTest(gemm=gemm):
+                self.assertGreater(gemm["us"], 0)
+                self.assertGreater(gemm["floor_us"], 0)
+                if "cublaslt" not in gemm["kernel"]:
+                    self.assertGreater(gemm["us_early"], 0)
+                    self.assertAlmostEqual(gemm["roofline_share"],
+                                           gemm["floor_us"] / gemm["us_early"])
         means = {(mean["problem"], mean["M"]): mean for mean in result["summary"]["problems"]}
         # u3_f16 has kernels for small M only.
         self.assertEqual(set(means), {("f16", 1), ("f16", 16), ("u4_s8", 1), ("u4_s8", 16),
                                       ("u3_f16", 1)})
-        chosen = next(product for product in result["products"]
-                      if product["problem"] == "u4_s8" and product["M"] == 16)
+        chosen = next(gemm for gemm in result["products"]
+                      if gemm["problem"] == "u4_s8" and gemm["M"] == 16)
         mean = means["u4_s8", 16]
         self.assertAlmostEqual(mean["over_floor"], chosen["us"] / chosen["floor_us"])
         self.assertAlmostEqual(mean["early_over_floor"], chosen["us_early"] / chosen["floor_us"])
@@ -116,7 +116,7 @@ class Gpu(unittest.TestCase):
                 self.assertGreater(row["us"], row["floor_us"])
                 self.assertGreater(row["us"], row["routing_us"] + row["sum_us"])
 
-    def test_products_of_odd_shapes(self):
+    def test_gemms_of_odd_shapes(self):
         args = ("bench", "gemm", "--shape", "250x1000", "--rows", "1,3,100", "--json")
         result = run(*args)
         self.assertRegex(result.stderr, r"(?m)^left out: u2_s8: .* 1000 inputs are no multiple")
@@ -128,10 +128,10 @@ class Gpu(unittest.TestCase):
         self.assertEqual(rejected.returncode, 4, rejected.stderr)
 
 
-class SavedProducts(unittest.TestCase):
+class SavedGemms(unittest.TestCase):
     """`halley bench gemm --from` needs no GPU."""
 
-    def product(self, problem, kernel, N, us, us_early, floor_us, rejected="rejected"):
+    def gemm(self, problem, kernel, N, us, us_early, floor_us, rejected="rejected"):
         return {"problem": problem, "kernel": kernel, "is_chosen": "cublaslt" not in kernel,
                 rejected: "[]", "N": N, "K": 64, "M": 1, "us": us, "us_early": us_early,
                 "floor_us": floor_us, "weight_tera_bytes_per_s": 2.5}
@@ -141,12 +141,12 @@ class SavedProducts(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.path = os.path.join(folder.name, "result.json")
         self.svg = os.path.join(folder.name, "shares.svg")
-        self.products = [self.product("u4_s8", "tile", 64, 4, 2, 1),
-                         self.product("u4_s8", "tile", 128, 9, 8, 1),
-                         self.product("u4_group_s8", "tile", 64, 8, 3, 1),
-                         self.product("f16", "gemm_f16_cublaslt", 64, 6, None, 5),
-                         # A file of 0.1.0.
-                         self.product("f16", "gemm_f16_cublaslt", 128, 6, None, 5, "refused")]
+        self.gemms = [self.gemm("u4_s8", "tile", 64, 4, 2, 1),
+                      self.gemm("u4_s8", "tile", 128, 9, 8, 1),
+                      self.gemm("u4_group_s8", "tile", 64, 8, 3, 1),
+                      self.gemm("f16", "gemm_f16_cublaslt", 64, 6, None, 5),
+                      # A file of 0.1.0.
+                      self.gemm("f16", "gemm_f16_cublaslt", 128, 6, None, 5, "refused")]
 
     def show(self, document, *args):
         with open(self.path, "w", encoding="utf-8") as file:
@@ -156,7 +156,7 @@ class SavedProducts(unittest.TestCase):
 
     def test_are_summed_up_again(self):
         # As tools/bench_gpu.py keeps it.
-        result = self.show({"result": {"products": self.products}}, "--json", "--svg", self.svg)
+        result = self.show({"result": {"products": self.gemms}}, "--json", "--svg", self.svg)
         self.assertEqual(result.returncode, 0, result.stderr)
         shown = json.loads(result.stdout)
         self.assertEqual([row["us_early"] for row in shown["products"]], [2, 8, 3, None, None])
@@ -171,7 +171,7 @@ class SavedProducts(unittest.TestCase):
         self.assertEqual((ratio["num_shapes"], ratio["ratio"], ratio["early_ratio"]), (1, 2, 1.5))
         self.assertEqual(xml.etree.ElementTree.parse(self.svg).getroot().tag,
                          "{http://www.w3.org/2000/svg}svg")
-        table = self.show({"products": self.products}).stdout
+        table = self.show({"products": self.gemms}).stdout
         self.assertRegex(table, r"\nu4_s8, cuBLASLt's best +6\.000\n")
         self.assertRegex(table, r"\nu4_group_s8 / u4_s8, PDL +1\.500\n")
 
@@ -179,10 +179,10 @@ class SavedProducts(unittest.TestCase):
         for change, message in (({"us": 0}, "expected times above 0"),
                                 ({"us": None}, "expected what `halley bench gemm --json` printed"),
                                 ({"floor_us": -1}, "expected times above 0")):
-            result = self.show({"products": [{**self.products[0], **change}]})
+            result = self.show({"products": [{**self.gemms[0], **change}]})
             self.assertEqual(result.returncode, 2, result.stderr)
             self.assertIn(message, result.stderr)
-        neither = {key: value for key, value in self.products[0].items() if key != "rejected"}
+        neither = {key: value for key, value in self.gemms[0].items() if key != "rejected"}
         for document in [], {"products": [neither]}:
             self.assertIn("expected what", self.show(document).stderr)
         result = self.show({"products": []}, "--rows", "1")

@@ -207,13 +207,13 @@ class ConstraintTest(unittest.TestCase):
     def test_bounds_of_integers_are_exact(self):
         cases = [(low, high) for low in (-1000, -105, -99, -10, -1, 0, 1, 7, 10, 88, 100)
                  for high in (-100, -11, -1, 0, 5, 9, 10, 99, 109, 777) if low <= high]
-        numbers = list(range(-1200, 1200, 1))
+        integers = list(range(-1200, 1200, 1))
         answers = ask(TOKENIZERS[0], [
             request_for({"type": "integer", "minimum": low, "maximum": high},
-                        [str(n) for n in numbers], 0) for low, high in cases])
+                        [str(n) for n in integers], 0) for low, high in cases])
         for (low, high), answer in zip(cases, answers, strict=True):
-            accepted = [n for n, at in zip(numbers, answer["accepted"], strict=True) if at == -1]
-            self.assertEqual(accepted, [n for n in numbers if low <= n <= high], (low, high))
+            accepted = [n for n, at in zip(integers, answer["accepted"], strict=True) if at == -1]
+            self.assertEqual(accepted, [n for n in integers if low <= n <= high], (low, high))
 
     def test_schemas_that_ask_for_much_end_soon(self):
         answers = ask(TOKENIZERS[0], [request_for(schema, [text] if text else [], 0)

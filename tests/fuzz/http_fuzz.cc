@@ -171,7 +171,7 @@ Outcome run(std::string_view bytes, bool has_keys, unsigned seed) {
       num_parsed += num_used;
       HALLEY_CHECK(num_parsed <= num_arrived);
       if (step == RequestIntake::Step::kNeedMore) {
-        // What has to be kept until more comes is limited by the headers' size alone.
+        // The bytes that are kept until more come are limited by the headers' size alone.
         HALLEY_CHECK(num_arrived - num_parsed <= limits.header_bytes_max, num_arrived - num_parsed);
         goes_on = false;
       } else if (step == RequestIntake::Step::kRequest) {

@@ -108,7 +108,7 @@ void open_layers(const halley::QuantScheme& scheme, const halley::MemoryTensors&
   }
 }
 
-/// As the loader does: a room that claims the declaration, or several of them.
+/// As the loader does: a module that claims the declaration, or several of them.
 void detect(const halley::QuantConfig& config, const halley::MemoryTensors& tensors) {
   try {
     open_layers(*halley::detect_quant_scheme(config, tensors), tensors);
@@ -121,7 +121,7 @@ void detect(const halley::QuantConfig& config, const halley::MemoryTensors& tens
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const halley::MemoryTensors kTensors = make_tensors();
   const std::string_view text(reinterpret_cast<const char*>(data), size);
-  // As config.json, and as one of the files beside it.
+  // As config.json, and as one of the files next to it.
   try {
     detect(halley::read_quant_config(halley::HfConfig::parse(text, "config.json"), {}), kTensors);
   } catch (const halley::Error&) {

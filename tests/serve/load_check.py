@@ -220,9 +220,10 @@ def report_of(clients, samples, options):
         "mode": options.mode, "streams": options.streams, "seconds": options.seconds,
         "requests": sum(done), "output_tokens": sum(client.num_tokens for client in clients),
         "vanished": sum(client.num_vanished for client in clients),
-        "refused": len(refused), "refusal_ms_median": 1000 * percentile(refused, 0.5),
-        "refusal_ms_p99": 1000 * percentile(refused, 0.99),
-        "refusal_ms_max": 1000 * max(refused, default=0),
+        "rejected": len(rejected),
+        "rejection_ms_median": 1000 * percentile(rejected, 0.5),
+        "rejection_ms_p99": 1000 * percentile(rejected, 0.99),
+        "rejection_ms_max": 1000 * max(rejected, default=0),
         "ttft_s_median": percentile(first, 0.5), "ttft_s_p99": percentile(first, 0.99),
         "longest_silence_s": max(client.longest_silence for client in clients),
         "client_lag_ms_max": 1000 * max(client.longest_lag for client in clients),
@@ -244,11 +245,11 @@ def broken_promises(report, metrics, options):
     if options.mode != "overrun" and report["jain_index"] < 0.95:
         broken.append(f"Jain's index is {report['jain_index']:.3f}")
     if options.mode == "overrun":
-        if not report["refused"]:
+        if not report["rejected"]:
             broken.append("nothing was rejected")
-        if report["refusal_ms_max"] > options.rejection_ms:
-            broken.append(f"a refusal took {report['refusal_ms_max']:.0f} ms")
-    elif report["refused"]:
+        if report["rejection_ms_max"] > options.rejection_ms:
+            broken.append(f"a rejection took {report['rejection_ms_max']:.0f} ms")
+    elif report["rejected"]:
         broken.append(f"{report['rejected']} requests were rejected")
     return broken
 

@@ -1,4 +1,4 @@
-"""A running `halley serve`, for the tests beside this file."""
+"""A running `halley serve`, for the tests of this folder."""
 import http.client
 import json
 import os
