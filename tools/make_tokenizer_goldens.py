@@ -18,7 +18,8 @@ import subprocess
 import sentencepiece
 from tokenizers import Tokenizer
 
-from golden.tokenizer_cases import TEXTS, added, all_cases, split
+from golden.tokenizer_cases import (TEXTS, added, all_cases, byte_level_cases, decoder_cases,
+                                    normalizer_cases, pre_tokenizer_cases, split)
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 

@@ -2,7 +2,6 @@
 inline function of one name and one list of parameter types, in one namespace. The linker takes any
 one of two such definitions, without a word."""
 
-import os
 import re
 from collections import defaultdict
 

@@ -23,7 +23,8 @@ LANGUAGES = ("src/halley/checkpoint/chat_template/", "src/halley/constraint/",
 C_ABI = ("src/halley/cuda/library/", "examples/kernels/", "tests/kernels/")
 # Names in the folders of OLD_WORDS, which others call.
 OLD_NAMES = re.compile(r"\b(ProductShape|time_products|start_products|wait_for_products|"
-                       r"W4axBytePlace|input_digits\.cuh|weight_form\.h)\b")
+                       r"W4axBytePlace|input_digits\.cuh|weight_form|WeightForm|TileForm|tile_form|"
+                       r"mixed_forms|gemv_form|why_numbers)\b")
 
 
 class Word(NamedTuple):
@@ -80,10 +81,11 @@ WORDS = (
          "per-channel scale, per-token scale"),
     Word(("room",), r"(?<!no )(?<!find )(?<!finds )(?<!has )(?<!have )(?<!make )"
          r"\brooms?\b(?! (for|to|left|in|on)\b)(?![_.])", "module"),
-    Word(("refus",), r"[Rr]efus(?!ed\")(ed|e|al|ing)\w*", "unsupported, rejected",
+    Word(("refus",), r"[Rr]efus(?!ed\"|al\")(ed|e|al|ing)\w*", "unsupported, rejected",
          ("tests/packaging/",)),
-    Word(("stated", "statement"), r"\b(un)?[Ss]tated\b|[a-z]_stated\b|\bstated_|\bStated[A-Z]|"
-         r"\bstatements?\b|_statements?\b|[a-z]Statement\b", "declared (in config.json)",
+    Word(("stated", "statement"), r"\b(un)?[Ss]tated\b|[a-z]_stated\b(?!\")|\bstated_|"
+         r"\bStated[A-Z]|\bstatements?\b|_statements?\b|[a-z]Statement\b",
+         "declared (in config.json)",
          LANGUAGES),
     Word(("made", "hostile"), r"\b[Mm]ade[- ]up (inputs|weights|items|data|channels)\b|"
          r"\b[Hh]ostile\b", "synthetic; untrusted"),

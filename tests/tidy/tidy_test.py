@@ -8,7 +8,7 @@ import unittest
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from small_tree import CLEAN, HIGH_CC, TEST_CC, SmallTree  # noqa: E402
 import tidy  # noqa: E402
-from tidy_modules import MARK_BEGIN, MARK_END, Graph, with_table  # noqa: E402
+from tidy_modules import MARK_BEGIN, MARK_END, Graph  # noqa: E402
 
 
 def long_function(lines):

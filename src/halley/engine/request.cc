@@ -89,7 +89,7 @@ std::string Request::name_of_token(int32_t token_id) const {
 }
 
 void Request::append_text(const std::string& text, TokenEvent& event) {
-  // As with eos, a stop string counts only if at least min_tokens tokens precede the one that ends it.
+  // As with eos, a stop string counts only if at least min_tokens tokens precede its last one.
   const bool may_stop = num_output_tokens() > params_.min_tokens;
   StopMatcher::Piece piece = stops_.push(text, may_stop);
   event.text += piece.text;

@@ -125,7 +125,7 @@ TEST_F(GemvLinearGpuTest, WhatDoesNotFitIsDecodedAndSaysWhy) {
               HasSubstr("experts are multiplied together"));
   weight.quant.groups.as<float>()[32] = 3.5f;
   EXPECT_THAT(loader.load_packed("a", weight, {}, 0).form,
-              AllOf(HasSubstr("kept in 8 bits: a scale for each output; of more than 32 rows"),
+              AllOf(HasSubstr("kept in 8 bits: per-channel scales; of more than 32 rows"),
                     HasSubstr("; gemm_w8a16_mixed: zeros of groups are no integers")));
   CublasLtOptions options;
   options.choice.is_batch_invariant = true;

@@ -59,7 +59,7 @@ int quad_bits(PackedLayout layout) {
 }
 
 std::string describe_groups(const GemmProblem& problem) {
-  if (problem.group_size >= problem.K) return "a scale for each output";
+  if (problem.group_size >= problem.K) return "per-channel scales";
   return str("groups of ", problem.group_size, " inputs");
 }
 
