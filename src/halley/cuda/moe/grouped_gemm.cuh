@@ -116,7 +116,7 @@ class StageLoader {
         enter_tile();
       }
     }
-    attention::close_copy_group();
+    attention::cp_async_commit_group();
   }
 
  private:
@@ -176,18 +176,18 @@ __device__ inline void multiply_fragments(const std::byte* stage, const ThreadPl
     uint32_t b[Shape::kOutputPairs][4];
 #pragma unroll
     for (int pair = 0; pair < Shape::kOutputPairs; ++pair) {
-      attention::load_matrices<false>(b[pair],
-                                      attention::shared_address(weights + pair * kFragmentBytes));
+      attention::ldmatrix_x4<false>(b[pair],
+                                    attention::shared_address(weights + pair * kFragmentBytes));
     }
 #pragma unroll
     for (int i = 0; i < Shape::kRowFragments; ++i) {
       if (!kAll && i >= num_fragments) continue;
       uint32_t a[4];
-      attention::load_matrices<false>(a, attention::shared_address(x + i * kFragmentBytes));
+      attention::ldmatrix_x4<false>(a, attention::shared_address(x + i * kFragmentBytes));
 #pragma unroll
       for (int pair = 0; pair < Shape::kOutputPairs; ++pair) {
-        attention::multiply_add<kOperand>(sums[i][2 * pair], a, b[pair][0], b[pair][1]);
-        attention::multiply_add<kOperand>(sums[i][2 * pair + 1], a, b[pair][2], b[pair][3]);
+        attention::mma_m16n8k16<kOperand>(sums[i][2 * pair], a, b[pair][0], b[pair][1]);
+        attention::mma_m16n8k16<kOperand>(sums[i][2 * pair + 1], a, b[pair][2], b[pair][3]);
       }
     }
   }
@@ -305,7 +305,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     const int num_fragments = place.num_fragments(tile.num_slots);
     WarpSums<Shape> sums = {};
     for (int input = 0; input < params.num_inputs; input += kGroupedInputs) {
-      attention::wait_for_copies<Shape::kStages - 2>();
+      attention::cp_async_wait_group<Shape::kStages - 2>();
       __syncthreads();
       // Every warp is done with the stage before this one, which is the next to be filled.
       const int filled = stage == 0 ? Shape::kStages - 1 : stage - 1;
