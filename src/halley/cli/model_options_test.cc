@@ -88,7 +88,7 @@ TEST(ChooseDevice, NeedsNoGpuForTheCpu) {
 }
 
 TEST(ChooseDevice, GoesByWhetherThereIsAGpu) {
-  if (why_no_gpu().empty()) {
+  if (why_no_gpu(0).empty()) {
     EXPECT_EQ(choose_device("auto").device, "cuda");
     EXPECT_EQ(choose_device("cuda").gpu_ordinal, 0);
     EXPECT_EQ(choose_device("cuda:12").gpu_ordinal, 12);
