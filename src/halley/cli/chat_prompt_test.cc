@@ -49,7 +49,7 @@ TEST_F(ChatPromptTest, EndsWhereTheAnswerBegins) {
 
 TEST_F(ChatPromptTest, OfAModelIsItsOwn) {
   const ChatPrompt prompt(kModel, "", "a test", tokenizer_);
-  const std::vector<int32_t> one = prompt.ids({messages_.at(0)});
+  const std::vector<int32_t> one = prompt.ids(OrderedJson::array({messages_.at(0)}));
   EXPECT_FALSE(one.empty());
   EXPECT_GT(prompt.ids(messages_).size(), one.size());
 }
