@@ -68,7 +68,7 @@ class Chat(unittest.TestCase):
         result = chat(f"{long_text}\nHello there\n", "--max-model-len", "64")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("The context is full: with this message the conversation has ", result.stderr)
-        self.assertIn("there is room for 63 with an answer. It was not sent. /reset", result.stderr)
+        self.assertIn("expected at most 63. It was not sent. /reset", result.stderr)
         self.assertEqual(result.stdout, generate("--prompt", "Hello there"))
         cut = chat("Hello there\n", "--max-model-len", "24", "--ignore-eos", max_tokens=100)
         self.assertIn("[the context is full; /reset begins a new conversation]", cut.stderr)
