@@ -83,7 +83,7 @@ class Running {
   }
 
   void start_greedy(int32_t slot, const std::vector<int32_t>& prompt) {
-    runner().start_slot(slot, {.temperature = 0}, prompt, {});
+    runner().start_slot(slot, {.params = {.temperature = 0}}, prompt, {});
   }
 
  private:
