@@ -55,6 +55,7 @@ memcheck cuda_library_gpu_test *HalleyKernels*
 memcheck cuda_weights_gpu_test CudaLinearGpuTest.Keeps*:CudaLinearGpuTest.Numbers*:LinearInputGpuTest.*
 memcheck cuda_weights_gpu_test TileLinear.*
 memcheck cuda_checkpoints_gpu_test CudaCheckpoints.*
+memcheck cuda_self_check_gpu_test Types/CudaSelfCheckTest.NoticesWrongPacking/*
 memcheck cuda_models_gpu_test GpuGraphs.ServeOne*:Families/GpuFamily.*/llama*
 initcheck cuda_attention_gpu_test CudaAttention.AGraph*
 synccheck cuda_ops_gpu_test NormGpuTest.ARow*
