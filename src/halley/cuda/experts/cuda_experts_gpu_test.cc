@@ -90,7 +90,7 @@ class ExpertsGpuTest : public GpuTest {
             .activation_dtype = dtype};
   }
 
-  std::vector<float> made_up_bias(bool has_bias, int64_t N) const {
+  std::vector<float> synthetic_bias(bool has_bias, int64_t N) const {
     std::vector<float> bias;
     for (int64_t n = 0; has_bias && n < N; ++n) bias.push_back(0.25f * static_cast<float>(n % 5));
     return bias;
@@ -100,7 +100,7 @@ class ExpertsGpuTest : public GpuTest {
     std::normal_distribution<float> normal(0.0f, 1.0f / std::sqrt(static_cast<float>(K)));
     host->N = N;
     host->K = K;
-    host->bias = made_up_bias(has_bias, N);
+    host->bias = synthetic_bias(has_bias, N);
     for (int64_t i = 0; i < N * K; ++i) host->w.push_back(rounded_to(dtype, normal(random_)));
     const TensorView view = {
         reinterpret_cast<const std::byte*>(host->w.data()), DType::kF32, {N, K}};

@@ -42,7 +42,7 @@ class LinearInputGpuTest : public GpuTest {
  protected:
   CublasLtGemm lt_{context_, {}};
 
-  PackedWeight made_up(const LayerCase& of, int64_t N, int64_t K, uint32_t seed) const {
+  PackedWeight synthetic(const LayerCase& of, int64_t N, int64_t K, uint32_t seed) const {
     PackedWeight weight = make_weight({{1, N, K, true},
                                        of.layout,
                                        of.group_size > 0 ? of.group_size : K,
@@ -99,7 +99,7 @@ TEST_F(LinearInputGpuTest, IsWhatTheLayerWouldHaveRoundedItself) {
   constexpr int64_t N = 96;
   for (const LayerCase& of : kCases) {
     for (const int64_t K : {256, 200}) {
-      const PackedWeight weight = made_up(of, N, K, 4);
+      const PackedWeight weight = synthetic(of, N, K, 4);
       const std::vector<float> ones(static_cast<size_t>(K), 1.0f);
       const DeviceArray<float> norm_weight(ones);
       const NormParams norm = {.weight = norm_weight.data(), .epsilon = 1e-5f};
@@ -143,8 +143,8 @@ TEST_F(LinearInputGpuTest, IsWhatTheLayerWouldHaveRoundedItself) {
 }
 
 TEST_F(LinearInputGpuTest, SectionsOfOneRoundingShareTheirCodes) {
-  const PackedWeight a = made_up(kCases[0], 32, 128, 1), b = made_up(kCases[2], 48, 128, 2);
-  const PackedWeight other = made_up(kCases[3], 16, 128, 3);
+  const PackedWeight a = synthetic(kCases[0], 32, 128, 1), b = synthetic(kCases[2], 48, 128, 2);
+  const PackedWeight other = synthetic(kCases[3], 16, 128, 3);
   const CudaLinear linear = load({&a, &b}, DType::kBf16);
   ASSERT_NE(linear.code_form(), nullptr);
   const std::vector<float> ones(128, 1.0f);
@@ -161,7 +161,8 @@ TEST_F(LinearInputGpuTest, SectionsOfOneRoundingShareTheirCodes) {
 }
 
 TEST_F(LinearInputGpuTest, NumbersMayLieInTheCallersMemory) {
-  const PackedWeight codes = made_up(kCases[0], 32, 128, 1), dense = made_up(kCases[5], 32, 128, 2);
+  const PackedWeight codes = synthetic(kCases[0], 32, 128, 1),
+                     dense = synthetic(kCases[5], 32, 128, 2);
   const DeviceMatrix numbers(DType::kF16, 3, 128);
   const size_t mark = workspace_.mark();
   const CudaLinear takes_numbers = load({&dense}, DType::kF16);
@@ -206,7 +207,7 @@ TEST_F(LinearInputGpuTest, GatedLayersApplyTheActivation) {
     // More rows than kernels with gates take, other inputs, and codes.
     EXPECT_FALSE(linear.can_run_gated(DeviceMatrix(dtype, 65, K).matrix()));
     EXPECT_FALSE(linear.can_run_gated(DeviceMatrix(DType::kF32, 9, K).matrix()));
-    const PackedWeight codes = made_up(kCases[0], 2 * F, 256, 5);
+    const PackedWeight codes = synthetic(kCases[0], 2 * F, 256, 5);
     EXPECT_FALSE(load({&codes}, dtype).can_run_gated(DeviceMatrix(dtype, 9, 256).matrix()));
   }
 }

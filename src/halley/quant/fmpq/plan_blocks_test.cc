@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "halley/quant/fmpq/testing/made_up_stats.h"
+#include "halley/quant/fmpq/testing/synthetic_stats.h"
 
 namespace halley {
 namespace {
@@ -31,7 +31,7 @@ void expect_permutation(const std::vector<int32_t>& perm, int64_t K) {
 TEST(PlanBlocks, GathersAllOutliersInTheFirstBlocks) {
   for (const int64_t K : {100, 128, 200, 512, 1408, 2000}) {
     const auto outliers = spread_outliers(K);
-    const InputStats stats = made_up_stats(K, 16, outliers, 50.0f, static_cast<uint32_t>(K));
+    const InputStats stats = synthetic_stats(K, 16, outliers, 50.0f, static_cast<uint32_t>(K));
     const BlockPlan plan = plan_blocks(stats, equal_importance(K));
     expect_permutation(plan.input_perm, K);
     EXPECT_EQ(plan.num_outliers, static_cast<int64_t>(outliers.size())) << K;
@@ -45,7 +45,7 @@ TEST(PlanBlocks, GathersAllOutliersInTheFirstBlocks) {
 }
 
 TEST(PlanBlocks, SortsBlocksOf4BitsByMagnitude) {
-  const InputStats stats = made_up_stats(700, 16, spread_outliers(700), 30.0f, 2);
+  const InputStats stats = synthetic_stats(700, 16, spread_outliers(700), 30.0f, 2);
   const BlockPlan plan = plan_blocks(stats, equal_importance(700));
   const auto magnitude = [&](int32_t k) { return stats.abs_max[static_cast<size_t>(k)]; };
   EXPECT_TRUE(std::is_sorted(plan.input_perm.begin() + plan.num_s8_inputs, plan.input_perm.end(),
@@ -55,7 +55,7 @@ TEST(PlanBlocks, SortsBlocksOf4BitsByMagnitude) {
 TEST(PlanBlocks, KeepsTheShareOf8Bits) {
   std::vector<int32_t> outliers;
   for (int32_t k = 0; k < 700; ++k) outliers.push_back(2 * k);
-  const InputStats stats = made_up_stats(2048, 8, outliers, 40.0f, 3);
+  const InputStats stats = synthetic_stats(2048, 8, outliers, 40.0f, 3);
   const std::vector<float> importance = equal_importance(2048);
   const BlockPlan plan = plan_blocks(stats, importance);
   EXPECT_EQ(plan.num_outliers, 700);
@@ -68,11 +68,11 @@ TEST(PlanBlocks, KeepsTheShareOf8Bits) {
 }
 
 TEST(PlanBlocks, NeedsNo8BitsWithoutOutliers) {
-  const BlockPlan plan = plan_blocks(made_up_stats(512, 64, {}, 1, 4), equal_importance(512));
+  const BlockPlan plan = plan_blocks(synthetic_stats(512, 64, {}, 1, 4), equal_importance(512));
   EXPECT_EQ(plan.num_outliers, 0);
   EXPECT_EQ(plan.num_s8_blocks, 0);
   EXPECT_EQ(plan.num_s8_inputs, 0);
-  InputStats silent = made_up_stats(300, 2, {}, 0, 5);
+  InputStats silent = synthetic_stats(300, 2, {}, 0, 5);
   std::fill(silent.abs_max.begin(), silent.abs_max.end(), 0.0f);
   std::fill(silent.rows.begin(), silent.rows.end(), 0.0f);
   EXPECT_EQ(plan_blocks(silent, equal_importance(300)).num_s8_blocks, 0);
@@ -82,7 +82,7 @@ TEST(PlanBlocks, NeedsNo8BitsWithoutOutliers) {
 TEST(PlanBlocks, PrefersTheOutliersThatWeightsListenTo) {
   std::vector<int32_t> outliers;
   for (int32_t k = 0; k < 200; ++k) outliers.push_back(2 * k);
-  const InputStats stats = made_up_stats(512, 8, outliers, 40.0f, 6);
+  const InputStats stats = synthetic_stats(512, 8, outliers, 40.0f, 6);
   std::vector<float> importance = equal_importance(512);
   for (size_t k = 0; k < 256; k += 2) importance[k] = 100;  // of half of the outliers
   const BlockPlan plan = plan_blocks(stats, importance);
@@ -91,7 +91,7 @@ TEST(PlanBlocks, PrefersTheOutliersThatWeightsListenTo) {
 }
 
 TEST(PlanBlocks, LosesFarLessThanTheNaturalOrder) {
-  const InputStats stats = made_up_stats(1024, 32, spread_outliers(1024), 50.0f, 7);
+  const InputStats stats = synthetic_stats(1024, 32, spread_outliers(1024), 50.0f, 7);
   const std::vector<float> importance = equal_importance(1024);
   const double ordered = plan_blocks(stats, importance).error;
   // The same with no block of 8 bits: all in one block of 4.
@@ -101,7 +101,7 @@ TEST(PlanBlocks, LosesFarLessThanTheNaturalOrder) {
 }
 
 TEST(PlanBlocks, AddsBlocksUntilTheErrorIsSmallEnough) {
-  const InputStats stats = made_up_stats(1024, 32, spread_outliers(1024), 20.0f, 8);
+  const InputStats stats = synthetic_stats(1024, 32, spread_outliers(1024), 20.0f, 8);
   const std::vector<float> importance = equal_importance(1024);
   double last_error = 1;
   int64_t last_blocks = 0;
@@ -120,7 +120,7 @@ TEST(PlanBlocks, AddsBlocksUntilTheErrorIsSmallEnough) {
 }
 
 TEST(PlanBlocks, IsTheSameEveryTime) {
-  InputStats stats = made_up_stats(640, 4, spread_outliers(640), 10.0f, 9);
+  InputStats stats = synthetic_stats(640, 4, spread_outliers(640), 10.0f, 9);
   std::fill_n(stats.abs_max.begin() + 100, 300, 2.0f);  // equals keep their order
   const BlockPlan plan = plan_blocks(stats, equal_importance(640));
   EXPECT_EQ(plan_blocks(stats, equal_importance(640)).input_perm, plan.input_perm);

@@ -7,7 +7,7 @@
 
 #include "halley/core/thread_pool.h"
 #include "halley/kernels/gemm/activation_quant.h"
-#include "halley/quant/fmpq/testing/made_up_stats.h"
+#include "halley/quant/fmpq/testing/synthetic_stats.h"
 
 namespace halley {
 namespace {
@@ -66,7 +66,7 @@ double error_of(const InputStats& stats, const std::vector<float>& w, const Bloc
 
 TEST(S4ClipSearch, FindsTheLeastErrorOfTheGrid) {
   const std::vector<float> w = random_weights(N, 1);
-  const InputStats stats = made_up_stats(K, 40, {}, 1, 2);
+  const InputStats stats = synthetic_stats(K, 40, {}, 1, 2);
   for (const int64_t num_s8 : {0, 128, 256}) {
     const BlockPlan plan = reversed_plan(num_s8);
     const S4Clip clip = search(stats, w, plan);
@@ -82,7 +82,7 @@ TEST(S4ClipSearch, FindsTheLeastErrorOfTheGrid) {
 
 TEST(S4ClipSearch, KeepsTheWholeRangeWhereThatIsBest) {
   // Each block's values are codes times a scale: without clipping there is no error.
-  InputStats stats = made_up_stats(K, 8, {}, 1, 3);
+  InputStats stats = synthetic_stats(K, 8, {}, 1, 3);
   for (size_t i = 0; i < stats.rows.size(); ++i) {
     stats.rows[i] = static_cast<float>(static_cast<int>(i % 15) - 7);
   }
@@ -93,7 +93,7 @@ TEST(S4ClipSearch, KeepsTheWholeRangeWhereThatIsBest) {
 
 TEST(S4ClipSearch, ClipsNothingWithoutRowsOr4Bits) {
   const std::vector<float> w = random_weights(N, 5);
-  InputStats stats = made_up_stats(K, 8, {}, 1, 6);
+  InputStats stats = synthetic_stats(K, 8, {}, 1, 6);
   EXPECT_EQ(search(stats, w, reversed_plan(K)).ratio, 1);
   stats.rows.clear();
   stats.num_rows = 0;
@@ -104,7 +104,7 @@ TEST(S4ClipSearch, ClipsNothingWithoutRowsOr4Bits) {
 
 TEST(S4ClipSearch, DoesNotDependOnTheThreads) {
   const std::vector<float> w = random_weights(N, 7);
-  const InputStats stats = made_up_stats(K, 33, {5, 77}, 10, 8);
+  const InputStats stats = synthetic_stats(K, 33, {5, 77}, 10, 8);
   const BlockPlan plan = plan_blocks(stats, std::vector<float>(K, 1.0f));
   const S4Clip one = search(stats, w, plan, 1), three = search(stats, w, plan, 3);
   EXPECT_EQ(one.ratio, three.ratio);

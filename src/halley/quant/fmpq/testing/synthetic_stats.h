@@ -12,8 +12,8 @@
 namespace halley {
 
 /// Normally distributed inputs; the channels of `outliers` are scaled up.
-inline InputStats made_up_stats(int64_t K, int64_t num_rows, const std::vector<int32_t>& outliers,
-                                float factor, uint32_t seed) {
+inline InputStats synthetic_stats(int64_t K, int64_t num_rows, const std::vector<int32_t>& outliers,
+                                  float factor, uint32_t seed) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;
   InputStats stats;
