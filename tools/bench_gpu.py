@@ -123,11 +123,14 @@ PARTS = [
 
 
 def commit():
-    """The checkout's, with a plus sign where files differ from it; empty outside of git. --commit
-    says it where the program was built elsewhere."""
+    """The checkout's, with a plus sign where files differ from it; empty outside of git or without
+    it. --commit says it where the program was built elsewhere."""
     def git(*args):
-        result = subprocess.run(["git", "-C", ROOT, *args], capture_output=True, text=True,
-                                check=False)
+        try:
+            result = subprocess.run(["git", "-C", ROOT, *args], capture_output=True, text=True,
+                                    check=False)
+        except OSError:
+            return ""
         return result.stdout.strip() if result.returncode == 0 else ""
 
     name = git("rev-parse", "--short=12", "HEAD")
