@@ -224,19 +224,20 @@ def print_tables(options):
             print("", *lines, sep="\n")
 
 
-def page_is_written(options):
-    """Writes the tables into docs/benchmarks.md, or with --check says whether they are there."""
+def update_page(options):
+    """Writes the tables into docs/benchmarks.md, or with --check compares them. Returns the exit
+    code: 1 where --check finds others."""
     with open(PAGE, encoding="utf-8") as file:
         page = file.read()
     wanted = with_tables(page, measured_parts(options))
-    if options.check:
-        if page != wanted:
-            print(f"{os.path.relpath(PAGE, ROOT)}: expected the tables of bench/results. Run "
-                  "tools/bench_gpu.py --write.", file=sys.stderr)
-        return page == wanted
-    with open(PAGE, "w", encoding="utf-8") as file:
-        file.write(wanted)
-    return True
+    if not options.check:
+        with open(PAGE, "w", encoding="utf-8") as file:
+            file.write(wanted)
+    elif page != wanted:
+        print(f"{os.path.relpath(PAGE, ROOT)}: expected the tables of bench/results. Run "
+              "tools/bench_gpu.py --write.", file=sys.stderr)
+        return 1
+    return 0
 
 
 def parts_of(patterns):
@@ -270,7 +271,7 @@ def main():
         parser.error(f"--parts: expected some of {', '.join(part.key for part in PARTS)}, got "
                      f"{', '.join(unknown)}")
     if options.write or options.check:
-        return 0 if page_is_written(options) else 1
+        return update_page(options)
     if options.rows:
         print_tables(options)
         return 0
