@@ -1,6 +1,7 @@
-// Any bytes as what a client sends: the first one says whether keys are set and where the rest is
-// cut into pieces. A request may reach a route only where this file, which reads the bytes by its
-// own rules, finds the same request in them; and where the pieces end may not change what it is.
+// Any bytes as what a client sends: the first one says whether keys are set, whether the server is
+// one of this machine alone, and where the rest is cut into pieces. A request may reach a route
+// only where this file, which reads the bytes by its own rules, finds the same request in them; and
+// where the pieces end may not change what it is.
 #include <algorithm>
 #include <cctype>
 #include <cstddef>
@@ -28,6 +29,7 @@ using halley::HttpRoute;
 using halley::RequestIntake;
 
 constexpr std::string_view kKey = "key";
+constexpr size_t kNamesAt = 6;  // "/v1/x/"
 
 HttpLimits small_limits() {
   HttpLimits limits;
@@ -41,7 +43,10 @@ HttpLimits small_limits() {
 
 std::vector<HttpRoute> make_routes() {
   const HttpHandler none = [](const std::shared_ptr<halley::HttpExchange>&) {};
-  return {{"GET", "/health", none, true}, {"POST", "/v1/x", none}, {"GET", "/v1/x", none}};
+  return {{"GET", "/health", none, true},
+          {"POST", "/v1/x", none},
+          {"GET", "/v1/x", none},
+          {"GET", "/v1/x/org/name", none, false, kNamesAt}};
 }
 
 std::string lower(std::string_view text) {
@@ -54,6 +59,44 @@ std::string_view trim(std::string_view text) {
   while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
   while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
   return text;
+}
+
+std::string decoded(std::string_view path) {
+  std::string out;
+  for (size_t i = 0; i < path.size(); ++i) {
+    const std::string digits(path.substr(std::min(i + 1, path.size()), 2));
+    const bool is_escape = path[i] == '%' && digits.size() == 2 &&
+                           std::isxdigit(static_cast<unsigned char>(digits[0])) &&
+                           std::isxdigit(static_cast<unsigned char>(digits[1]));
+    HALLEY_CHECK(is_escape || path[i] != '%', path);
+    out += is_escape ? static_cast<char>(std::strtoul(digits.c_str(), nullptr, 16)) : path[i];
+    if (is_escape) i += 2;
+  }
+  return out;
+}
+
+// Without a key, requests of foreign pages and to foreign names reach nothing that is not open.
+void check_page(const HttpRequest& request, bool is_loopback) {
+  const std::string* host = request.find_header("host");
+  if (is_loopback && host != nullptr) {
+    const std::string name = lower(host->substr(0, host->find(':')));
+    const bool is_number = name.find_first_not_of("0123456789.") == std::string::npos;
+    HALLEY_CHECK(name == "localhost" || name == "localhost." ||
+                     (is_number && name.starts_with("127.")) || host->starts_with("["),
+                 *host);
+  }
+  const std::string* origin = request.find_header("origin");
+  if (origin == nullptr || *origin == "https://a.example") return;
+  HALLEY_CHECK(origin->starts_with("http://") || origin->starts_with("https://"), *origin);
+  HALLEY_CHECK(host != nullptr, *origin);
+  std::string page = lower(origin->substr(origin->find("://") + 3));
+  std::string server = lower(*host);
+  for (std::string* side : {&page, &server}) {
+    for (const char* port : {":80", ":443"}) {
+      if (side->ends_with(port)) side->resize(side->size() - std::string_view(port).size());
+    }
+  }
+  HALLEY_CHECK(page == server, *origin, *host);
 }
 
 // Cuts one line with its CRLF off the front.
@@ -98,9 +141,14 @@ std::string take_chunks(std::string_view& text) {
   return body;
 }
 
+struct Server {
+  bool has_keys;
+  bool is_loopback;
+};
+
 // `bytes` are all that was used for `request`, which reached `route`.
 void check_request(std::string_view bytes, const HttpRequest& request, const HttpRoute& route,
-                   bool has_keys) {
+                   const Server& server) {
   const HttpLimits limits = small_limits();
   if (bytes.starts_with("\r\n")) bytes.remove_prefix(2);
   const std::string_view line = take_line(bytes);
@@ -111,9 +159,12 @@ void check_request(std::string_view bytes, const HttpRequest& request, const Htt
   std::string_view target = line.substr(method.size() + 1);
   target.remove_suffix(9);
   HALLEY_CHECK(target.size() <= limits.target_bytes_max, target);
-  HALLEY_CHECK(target.substr(0, target.find('?')) == route.path, target);
+  const std::string_view path = target.substr(0, target.find('?'));
+  HALLEY_CHECK(path == route.path || (route.encoded_from == kNamesAt &&
+                                      path.starts_with("/v1/x/") && decoded(path) == route.path),
+               target);
   HALLEY_CHECK(method == route.method || (method == "HEAD" && route.method == "GET"), method);
-  HALLEY_CHECK(request.method == method && request.path == route.path);
+  HALLEY_CHECK(request.method == method && request.path == path);
 
   const auto headers = take_headers(bytes);
   HALLEY_CHECK(headers == request.headers && headers.size() <= limits.num_headers_max);
@@ -122,7 +173,8 @@ void check_request(std::string_view bytes, const HttpRequest& request, const Htt
                          [&](const auto& header) { return header.first == name; });
   };
   HALLEY_CHECK(count("host") == 1 || (is_1_0 && count("host") == 0));
-  if (has_keys && !route.is_open) {
+  if (!server.has_keys && !route.is_open) check_page(request, server.is_loopback);
+  if (server.has_keys && !route.is_open) {
     HALLEY_CHECK(count("authorization") == 1);
     const std::string& value = *request.find_header("authorization");
     HALLEY_CHECK(lower(value).starts_with("bearer ") && trim(value.substr(7)) == kKey, value);
@@ -148,14 +200,19 @@ struct Outcome {
 };
 
 // Gives all bytes at once where `seed` is 0, else in pieces of pseudo-random sizes.
-Outcome run(std::string_view bytes, bool has_keys, unsigned seed) {
+Outcome run(std::string_view bytes, const Server& server, unsigned seed) {
   const HttpLimits limits = small_limits();
-  const halley::RequestGate gate(
-      make_routes(),
-      has_keys ? std::vector<std::string>{std::string(kKey)} : std::vector<std::string>{},
-      {"https://a.example"});
+  halley::AccessRules rules = {
+      .keys = halley::ApiKeys(server.has_keys ? std::vector<std::string>{std::string(kKey)}
+                                              : std::vector<std::string>{}),
+      .browsers = halley::BrowserRules({.host = "127.0.0.1",
+                                        .allowed_hosts = {},
+                                        .allowed_origins = {"https://a.example"},
+                                        .has_keys = server.has_keys})};
+  rules.browsers.set_is_loopback(server.is_loopback);
+  const halley::GateSlot gates(std::make_unique<halley::RequestGate>(make_routes(), rules));
   const auto budget = std::make_shared<halley::BodyBudget>(limits.all_bodies_bytes_max);
-  RequestIntake intake(limits, gate, budget);
+  RequestIntake intake(limits, gates, budget);
   Outcome outcome;
   size_t request_begin = 0;
   size_t num_parsed = 0;
@@ -176,7 +233,7 @@ Outcome run(std::string_view bytes, bool has_keys, unsigned seed) {
         goes_on = false;
       } else if (step == RequestIntake::Step::kRequest) {
         check_request(bytes.substr(request_begin, num_parsed - request_begin), intake.request(),
-                      *intake.route(), has_keys);
+                      *intake.route(), server);
         outcome.bodies.push_back(intake.request().path + " " + intake.request().body);
       } else if (step == RequestIntake::Step::kAnswer) {
         const std::string method = intake.request().method;
@@ -200,10 +257,10 @@ Outcome run(std::string_view bytes, bool has_keys, unsigned seed) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 2) return 0;
-  const bool has_keys = (data[0] & 1) != 0;
+  const Server server = {.has_keys = (data[0] & 1) != 0, .is_loopback = (data[0] & 2) != 0};
   const std::string_view bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
-  const Outcome whole = run(bytes, has_keys, 0);
-  const Outcome pieces = run(bytes, has_keys, 1U + data[0] / 2U);
+  const Outcome whole = run(bytes, server, 0);
+  const Outcome pieces = run(bytes, server, 1U + data[0] / 2U);
   const size_t num = std::min(whole.bodies.size(), pieces.bodies.size());
   for (size_t i = 0; i < num; ++i) HALLEY_CHECK(whole.bodies[i] == pieces.bodies[i], i);
   // A chunk's line or trailers that arrive in pieces have to be kept, and may then be too long.

@@ -17,7 +17,7 @@ except ImportError:
     sys.exit(77)
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from served import HERMES_TEMPLATE, Server  # noqa: E402
+from served import HERMES_TEMPLATE, Background, Server  # noqa: E402
 
 HALLEY, SOURCE = sys.argv[1], sys.argv[2]
 MODEL = os.path.join(SOURCE, "models", "demo-21m")
@@ -59,6 +59,26 @@ class OpenAiClientTest(unittest.TestCase):
     def test_models(self):
         self.assertEqual([model.id for model in self.client.models.list()], ["demo-21m"])
         self.assertEqual(self.client.models.retrieve("demo-21m").owned_by, "halley")
+
+    def test_comments_of_a_silent_stream_are_skipped(self):
+        server = Server(HALLEY, MODEL, "--threads", "1", "--max-num-seqs", "1",
+                        "--sse-keep-alive", "0.02")
+        self.addCleanup(server.end)
+        long = Background(lambda: server.ask("POST", "/v1/completions", {
+            "prompt": "a", "max_tokens": 900, "ignore_eos": True}))
+        body = {"model": "demo-21m", "prompt": "The", "max_tokens": 6, "temperature": 0}
+        with openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key="-",
+                           max_retries=0, timeout=120) as client:
+            while "running 1" not in str(server.ask("GET", "/metrics")[2]).replace(
+                    'halley:num_requests_running{model_name="demo-21m"}', "running"):
+                self.assertTrue(long.is_alive())
+            with client.completions.with_streaming_response.create(**body, stream=True) as raw:
+                self.assertTrue(next(raw.iter_lines()).startswith(": keep-alive"))
+            chunks = list(client.completions.create(**body, stream=True))
+            whole = client.completions.create(**body)
+        self.assertEqual(long.result()[0], 200)
+        self.assertEqual("".join(chunk.choices[0].text for chunk in chunks),
+                         whole.choices[0].text)
 
     def test_completions(self):
         answer = self.client.completions.create(

@@ -155,8 +155,8 @@ class ServeTest(unittest.TestCase):
         # end.
         body = json.dumps({"prompt": "a", "n": 4, "max_tokens": 1000, "ignore_eos": True,
                            "stream": True}).encode()
-        head = (f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
-                "\r\n").encode()
+        head = ("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+                f"Content-Length: {len(body)}\r\n\r\n").encode()
         for _ in range(20):
             with socket.create_connection(("127.0.0.1", self.server.port)) as client:
                 client.sendall(head + body)

@@ -16,10 +16,11 @@ def find_browser():
 
 
 class Browser:
-    """with Browser(path) as browser: page = browser.open(url)"""
+    """with Browser(path, "--option") as browser: page = browser.open(url)"""
 
-    def __init__(self, path):
+    def __init__(self, path, *options):
         self.path = path
+        self.options = options
         self.next_id = 1
         self.buffer = b""
         self.events = []
@@ -37,7 +38,7 @@ class Browser:
         self.process = subprocess.Popen(
             [self.path, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
              "--remote-debugging-pipe", f"--user-data-dir={self.folder.name}", "--no-first-run",
-             "--disable-background-networking", "--disable-dev-shm-usage"],
+             "--disable-background-networking", "--disable-dev-shm-usage", *self.options],
             preexec_fn=place_pipes, close_fds=False, stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         os.close(to_read)

@@ -14,6 +14,8 @@ std::optional<std::string> env_string(const char* name) {
   return std::string(value);
 }
 
+bool is_env_set(const char* name) { return std::getenv(name) != nullptr; }
+
 int num_usable_cores() {
   cpu_set_t cores;
   CPU_ZERO(&cores);

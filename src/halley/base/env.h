@@ -9,6 +9,9 @@ namespace halley {
 /// The variable's value, or nothing where it is not set or empty.
 std::optional<std::string> env_string(const char* name);
 
+/// Whether the variable is there, an empty one too.
+bool is_env_set(const char* name);
+
 /// Cores that this process may run on (its affinity mask, not the machine's count); at least 1.
 int num_usable_cores();
 

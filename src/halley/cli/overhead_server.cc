@@ -35,8 +35,7 @@ struct OverheadServer::Parts {
 
 OverheadServer::OverheadServer(const OverheadServerOptions& options, StepTimes& times)
     : parts_(
-          new Parts{.watch = ServeWatch({.model_name = kName, .max_model_len = options.kLengthMax},
-                                        {.log_level = LogLevel::kWarning, .has_access_log = false}),
+          new Parts{.watch = ServeWatch({.log_level = LogLevel::kWarning, .has_access_log = false}),
                     .app = nullptr,
                     .server = nullptr}) {
   const std::shared_ptr<const Tokenizer> tokenizer = make_step_tokenizer();
@@ -47,6 +46,7 @@ OverheadServer::OverheadServer(const OverheadServerOptions& options, StepTimes& 
   auto engine = std::make_unique<Engine>(make_costless_model(times, options.kLengthMax), tokenizer,
                                          std::vector<int32_t>{}, engine_config);
   AppConfig app_config = app_config_of();
+  parts_->watch.make_metrics({.model_name = kName, .max_model_len = options.kLengthMax});
   parts_->watch.observe(app_config, *engine);
   parts_->app = std::make_unique<OpenAiApp>(std::move(engine), tokenizer, ChatFormat(),
                                             std::move(app_config));
@@ -55,7 +55,8 @@ OverheadServer::OverheadServer(const OverheadServerOptions& options, StepTimes& 
   server_config.num_threads = options.num_http_threads;
   server_config.limits.num_connections_max =
       2 * static_cast<size_t>(options.num_clients) + kSpareConnections;
-  parts_->watch.observe(server_config, routes);
+  parts_->watch.observe(server_config);
+  parts_->watch.start_metrics(routes);
   parts_->server = std::make_unique<HttpServer>(std::move(server_config), std::move(routes));
   parts_->server->start();
 }

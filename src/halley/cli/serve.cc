@@ -1,24 +1,16 @@
 // `halley serve`: serves the OpenAI API over HTTP until a signal ends it.
 #include <algorithm>
-#include <array>
-#include <atomic>
-#include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
-#include <filesystem>
 #include <memory>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include <signal.h>
-#include <unistd.h>
-
 #include "halley/base/env.h"
 #include "halley/base/error.h"
-#include "halley/base/file.h"
 #include "halley/base/str.h"
 #include "halley/checkpoint/config/model_dir.h"
 #include "halley/checkpoint/tokenizer/tokenizer.h"
@@ -28,10 +20,13 @@
 #include "halley/cli/file_limit.h"
 #include "halley/cli/model_options.h"
 #include "halley/cli/sampling_options.h"
+#include "halley/cli/serve_checks.h"
+#include "halley/cli/serve_signals.h"
 #include "halley/cli/serve_watch.h"
 #include "halley/engine/engine.h"
 #include "halley/server/app/chat_format.h"
 #include "halley/server/app/openai_app.h"
+#include "halley/server/http/http_error.h"
 #include "halley/server/http/http_server.h"
 #include "halley/server/metrics/json_log.h"
 #include "halley/server/metrics/server_metrics.h"
@@ -41,7 +36,7 @@
 namespace halley::cli {
 namespace {
 
-constexpr size_t kKeyFileBytesMax = 1 << 20;
+constexpr int kRetryAfterLoadingS = 5;
 constexpr std::chrono::milliseconds kGoodbyeLimit{2000};  // for answers that are being sent
 constexpr int64_t kOtherFiles =
     256;  // files other than connections: weights, devices, the program's own
@@ -56,7 +51,9 @@ struct ServeOptions {
   int num_http_threads = 2;
   std::vector<std::string> api_keys;
   std::string api_key_file;
-  std::vector<std::string> cors_origins;
+  std::vector<std::string> allowed_hosts;
+  std::vector<std::string> allowed_origins;
+  double sse_keep_alive_s = 15;
   std::vector<std::string> model_names;
   std::string chat_template;
   std::string tool_call_parser = "auto";
@@ -68,50 +65,6 @@ struct ServeOptions {
   std::string log_level = "info";
   bool has_access_log = true;
 };
-
-// The signal handler counts signals and writes a byte for each into the pipe.
-std::atomic<int> num_signals{0};
-std::array<int, 2> signal_pipe = {-1, -1};
-static_assert(std::atomic<int>::is_always_lock_free, "written by a signal handler");
-
-void on_signal(int) {
-  if (num_signals.fetch_add(1) > 0) ::_exit(kExitInterrupted);
-  const int saved_errno = errno;
-  // The pipe has room for one byte; a failure cannot be reported here.
-  [[maybe_unused]] const ssize_t written = ::write(signal_pipe[1], "x", 1);
-  errno = saved_errno;
-}
-
-void watch_for_signals() {
-  if (::pipe(signal_pipe.data()) != 0) throw DeviceError("serve: cannot make a pipe.");
-  struct sigaction action {};
-  action.sa_handler = on_signal;
-  for (const int signal : {SIGINT, SIGTERM}) ::sigaction(signal, &action, nullptr);
-}
-
-void wait_for_signal() {
-  char byte = 0;
-  while (::read(signal_pipe[0], &byte, 1) < 0 && errno == EINTR) {
-  }
-}
-
-std::vector<std::string> read_api_keys(const ServeOptions& options) {
-  std::vector<std::string> keys = options.api_keys;
-  if (const auto key = env_string("HALLEY_API_KEY")) keys.push_back(*key);
-  if (options.api_key_file.empty()) return keys;
-  std::istringstream file(read_text_file(options.api_key_file, kKeyFileBytesMax));
-  const size_t num_before = keys.size();
-  for (std::string line; std::getline(file, line);) {
-    if (!line.empty() && line.back() == '\r') line.pop_back();
-    if (!line.empty()) keys.push_back(line);
-  }
-  // A file without a key would leave the server open.
-  if (keys.size() == num_before) {
-    throw InputError(str("--api-key-file: expected a key on each line of ", options.api_key_file,
-                         ", got none."));
-  }
-  return keys;
-}
 
 std::optional<ToolDialect> dialect_of(const std::string& name) {
   if (name == "auto") return std::nullopt;
@@ -126,13 +79,10 @@ EngineConfig engine_config_of(const ServeOptions& options) {
   return config;
 }
 
-AppConfig app_config_of(const ServeOptions& options, const LoadedModel& loaded) {
+AppConfig app_config_of(const ServeOptions& options, const std::vector<std::string>& model_names,
+                        const LoadedModel& loaded) {
   AppConfig config;
-  config.model_names = options.model_names;
-  if (config.model_names.empty()) {
-    const auto path = std::filesystem::weakly_canonical(options.model.model);
-    config.model_names.push_back(path.filename().string());
-  }
+  config.model_names = model_names;
   config.version = HALLEY_VERSION;
   config.sampling = make_sampling_params(SamplingOptions{}, loaded.generation);
   config.vocab_size = loaded.model->shape().vocab_size;
@@ -155,8 +105,10 @@ HttpServerConfig server_config_of(const ServeOptions& options) {
   config.num_threads = options.num_http_threads;
   config.limits.body_bytes_max = options.body_bytes_max;
   config.limits.num_connections_max = options.num_connections_max;
-  config.api_keys = read_api_keys(options);
-  config.cors_origins = options.cors_origins;
+  config.api_keys = read_api_keys(options.api_keys, options.api_key_file);
+  config.allowed_hosts = options.allowed_hosts;
+  config.allowed_origins = options.allowed_origins;
+  config.keep_alive = std::chrono::milliseconds(std::lround(options.sse_keep_alive_s * 1000.0));
   return config;
 }
 
@@ -187,8 +139,27 @@ void check_file_limit(size_t num_connections_max, JsonLog& log) {
              {"advice", "raise it (ulimit -Hn, LimitNOFILE) or lower --max-connections"}});
 }
 
-bool is_loopback(const std::string& host) {
-  return host == "127.0.0.1" || host == "::1" || host == "localhost";
+// "http://127.0.0.1:8000"
+std::string url_of(const ServeOptions& options, const HttpServer& server) {
+  const bool is_ipv6 = options.host.find(':') != std::string::npos;
+  return str("http://", is_ipv6 ? "[" : "", options.host, is_ipv6 ? "]" : "", ":", server.port());
+}
+
+// The answer to every request until the model can take it.
+HttpResponse loading_answer() {
+  HttpResponse answer = http_error(503, "The model is being loaded. Try again later.", "loading");
+  answer.headers.emplace_back("retry-after", std::to_string(kRetryAfterLoadingS));
+  return answer;
+}
+
+void start_listening(const ServeOptions& options, bool has_keys, HttpServer& server, JsonLog& log) {
+  server.start();
+  log.write(LogLevel::kInfo, "listening",
+            {{"url", url_of(options, server)},
+             {"advice", "requests are answered with 503 until the model is loaded"}});
+  if (has_keys || server.is_loopback()) return;
+  log.write(LogLevel::kWarning, "no_api_key",
+            {{"host", options.host}, {"advice", "anyone who can reach it may use the server"}});
 }
 
 void print_ready(const ServeOptions& options, OpenAiApp& app, const std::string& name,
@@ -199,9 +170,7 @@ void print_ready(const ServeOptions& options, OpenAiApp& app, const std::string&
              {"max_model_len", config.max_model_len},
              {"max_num_seqs", config.max_num_seqs},
              {"max_num_queued", config.max_num_queued}});
-  const bool is_ipv6 = options.host.find(':') != std::string::npos;
-  std::printf("serving %s at http://%s%s%s:%u\n", name.c_str(), is_ipv6 ? "[" : "",
-              options.host.c_str(), is_ipv6 ? "]" : "", static_cast<unsigned>(server.port()));
+  std::printf("serving %s at %s\n", name.c_str(), url_of(options, server).c_str());
   std::fflush(stdout);
 }
 
@@ -217,43 +186,66 @@ void drain(OpenAiApp& app, HttpServer& server, double limit_s, JsonLog& log) {
   if (!server.drain(kGoodbyeLimit)) log.write(LogLevel::kWarning, "connections_cut");
 }
 
-int run_serve(const ServeOptions& options) {
-  if (options.model.model.empty()) {
-    throw InputError("serve: expected MODEL, a directory with a Hugging Face checkpoint.");
+// The parts of a server. Each may use those above it, also while it is destroyed.
+struct Serving {
+  Serving(const ServeOptions& options, HttpServerConfig config)
+      : watch({.log_level = parse_log_level(options.log_level),
+               .has_access_log = options.has_access_log}),
+        server(observed(std::move(config)), page_routes(), loading_answer()) {}
+
+  HttpServerConfig observed(HttpServerConfig config) {
+    watch.observe(config);
+    return config;
   }
-  const auto model_dir = check_model_dir(options.model.model);
-  // Cheap checks come before the weights are loaded.
-  HttpServerConfig server_config = server_config_of(options);
-  ChatFormat format =
-      load_chat_format(model_dir, options.chat_template, dialect_of(options.tool_call_parser));
-  const std::shared_ptr<const Tokenizer> tokenizer = load_tokenizer(model_dir);
-  LoadedModel loaded = load_model_files(options.model);
-  AppConfig app_config = app_config_of(options, loaded);
-  const std::string name = app_config.model_names.front();
+
+  ServeWatch watch;
+  // Empty until the weights are loaded.
+  std::optional<LoadedModel> loaded;
+  std::unique_ptr<OpenAiApp> app;
+  HttpServer server;
+};
+
+// Loads the weights, which takes long, and lets requests in.
+void load_app(const ServeOptions& options, const std::vector<std::string>& model_names,
+              ChatFormat format, std::shared_ptr<const Tokenizer> tokenizer, Serving& serving) {
+  ServeWatch& watch = serving.watch;
+  LoadedModel& loaded = serving.loaded.emplace(load_model_files(options.model));
+  AppConfig app_config = app_config_of(options, model_names, loaded);
   const std::string device = loaded.model->device_name();
   auto engine =
       std::make_unique<Engine>(std::move(loaded.model), tokenizer, loaded.generation.eos_token_ids,
                                engine_config_of(options));
-  ServeWatch watch(
-      metrics_config_of(loaded, engine->config(), name, device),
-      {.log_level = parse_log_level(options.log_level), .has_access_log = options.has_access_log});
+  watch.make_metrics(metrics_config_of(loaded, engine->config(), model_names.front(), device));
   watch.observe(app_config, *engine);
-  OpenAiApp app(std::move(engine), tokenizer, std::move(format), std::move(app_config));
-  std::vector<HttpRoute> routes = app.routes();
+  serving.app = std::make_unique<OpenAiApp>(std::move(engine), std::move(tokenizer),
+                                            std::move(format), std::move(app_config));
+  std::vector<HttpRoute> routes = serving.app->routes();
   for (HttpRoute& route : page_routes()) routes.push_back(std::move(route));
-  watch.observe(server_config, routes);
-  if (server_config.api_keys.empty() && !is_loopback(options.host)) {
-    watch.log().write(
-        LogLevel::kWarning, "no_api_key",
-        {{"host", options.host}, {"advice", "anyone who can reach it may use the server"}});
+  watch.start_metrics(routes);
+  serving.server.set_routes(std::move(routes));
+}
+
+int run_serve(const ServeOptions& options) {
+  if (options.model.model.empty()) {
+    throw InputError("serve: expected MODEL, a directory with a Hugging Face checkpoint.");
   }
-  check_file_limit(options.num_connections_max, watch.log());
-  HttpServer server(std::move(server_config), std::move(routes));
-  watch_for_signals();
-  server.start();
-  print_ready(options, app, name, server, watch.log());
+  // All that can be wrong without the weights is told before they are loaded.
+  const auto model_dir = check_model_dir(options.model.model);
+  const auto model_names = check_model_names(options.model_names, model_dir.string());
+  HttpServerConfig server_config = server_config_of(options);
+  const bool has_keys = !server_config.api_keys.empty();
+  Serving serving(options, std::move(server_config));
+  ChatFormat format =
+      load_chat_format(model_dir, options.chat_template, dialect_of(options.tool_call_parser));
+  end_at_signals();
+  JsonLog& log = serving.watch.log();
+  check_file_limit(options.num_connections_max, log);
+  start_listening(options, has_keys, serving.server, log);
+  load_app(options, model_names, std::move(format), load_tokenizer(model_dir), serving);
+  drain_at_signals();
+  print_ready(options, *serving.app, model_names.front(), serving.server, log);
   wait_for_signal();
-  drain(app, server, options.shutdown_timeout_s, watch.log());
+  drain(*serving.app, serving.server, options.shutdown_timeout_s, log);
   return kExitOk;
 }
 
@@ -283,10 +275,20 @@ void add_http_options(CLI::App& app, ServeOptions& options) {
       "it: prefer HALLEY_API_KEY or --api-key-file")
       ->allow_extra_args(false);
   add("--api-key-file", options.api_key_file, "File with one API key per line");
-  add("--allowed-origins", options.cors_origins,
-      "Origins whose web pages may read answers (CORS), * for all; default: none")
+  add("--allowed-origins", options.allowed_origins,
+      "Origins whose web pages may use the server (CORS), * for all; default: its own alone")
       ->delimiter(',')
       ->allow_extra_args(false);
+  add("--allowed-hosts", options.allowed_hosts,
+      "Names of the server in requests that a proxy passes on, * for all; default: without a key "
+      "at a loopback address, that address's names; otherwise all")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  add("--sse-keep-alive", options.sse_keep_alive_s,
+      "Seconds of silence after which a stream gets a comment, so that proxies do not cut it; 0: "
+      "never")
+      ->check(CLI::Range(0.0, 86400.0))
+      ->capture_default_str();
   add("--served-model-name", options.model_names,
       "Names of the model in requests; default: the directory's");
   add("--request-timeout", options.request_timeout_s,

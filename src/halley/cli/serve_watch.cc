@@ -20,19 +20,22 @@ std::vector<std::string> paths_of(const std::vector<HttpRoute>& routes) {
 
 }  // namespace
 
-ServeWatch::ServeWatch(ServerMetricsConfig metrics, const ServeLogOptions& options)
-    : metrics_(std::move(metrics)),
-      log_(options.log_level,
+ServeWatch::ServeWatch(const ServeLogOptions& options)
+    : log_(options.log_level,
            [](std::string_view line) { std::fwrite(line.data(), 1, line.size(), stderr); }),
       has_access_log_(options.has_access_log) {}
 
+void ServeWatch::make_metrics(ServerMetricsConfig metrics) {
+  metrics_ = std::make_unique<ServerMetrics>(std::move(metrics));
+}
+
 void ServeWatch::observe(AppConfig& config, const Engine& engine) {
-  config.metrics = [this, &engine] { return metrics_.render(engine.stats()); };
+  config.metrics = [this, &engine] { return metrics_->render(engine.stats()); };
   config.make_observer = [this] {
-    const auto tokens = std::make_shared<TokenObserver>(metrics_, Clock::now());
+    const auto tokens = std::make_shared<TokenObserver>(*metrics_, Clock::now());
     return [this, tokens](const TokenEvent& event) {
       if (event.token_id) tokens->observe_token(Clock::now());
-      if (event.finish_reason) metrics_.observe_request(*event.finish_reason, *event.times);
+      if (event.finish_reason) metrics_->observe_request(*event.finish_reason, *event.times);
     };
   };
   config.on_error = [this](const std::string& request_id, const std::string& what) {
@@ -40,11 +43,17 @@ void ServeWatch::observe(AppConfig& config, const Engine& engine) {
   };
 }
 
-void ServeWatch::observe(HttpServerConfig& config, const std::vector<HttpRoute>& routes) {
-  metrics_.name_routes(paths_of(routes));
+void ServeWatch::start_metrics(const std::vector<HttpRoute>& routes) {
+  metrics_->name_routes(paths_of(routes));
+  http_metrics_ = metrics_.get();
+}
+
+void ServeWatch::observe(HttpServerConfig& config) {
   config.on_access = [this](const HttpAccess& access) {
-    metrics_.observe_http(access.method, access.path, access.status,
-                          std::chrono::duration<double>(access.duration).count());
+    if (ServerMetrics* metrics = http_metrics_) {
+      metrics->observe_http(access.method, access.path, access.status,
+                            std::chrono::duration<double>(access.duration).count());
+    }
     if (!has_access_log_) return;
     log_.write_access({.client = access.client,
                        .method = access.method,

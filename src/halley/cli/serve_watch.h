@@ -1,6 +1,8 @@
 // Connects a server to its metrics and its log: both see every sequence and every answer.
 #pragma once
 
+#include <atomic>
+#include <memory>
 #include <vector>
 
 #include "halley/engine/engine.h"
@@ -19,18 +21,25 @@ struct ServeLogOptions {
 /// Writes the log to stderr. Must outlive the configurations that observe() has changed.
 class ServeWatch {
  public:
-  ServeWatch(ServerMetricsConfig metrics, const ServeLogOptions& options);
+  explicit ServeWatch(const ServeLogOptions& options);
 
   JsonLog& log() { return log_; }
 
+  /// The log of all answers; the metrics have those since start_metrics().
+  void observe(HttpServerConfig& config);
+
+  /// To be called before the next two.
+  void make_metrics(ServerMetricsConfig metrics);
   /// `engine` is the engine that the app will own.
   void observe(AppConfig& config, const Engine& engine);
-  void observe(HttpServerConfig& config, const std::vector<HttpRoute>& routes);
+  /// Answers of these routes are counted by name. To be called once.
+  void start_metrics(const std::vector<HttpRoute>& routes);
 
  private:
-  ServerMetrics metrics_;
   JsonLog log_;
   bool has_access_log_;
+  std::unique_ptr<ServerMetrics> metrics_;
+  std::atomic<ServerMetrics*> http_metrics_{nullptr};  // null: answers are not counted yet
 };
 
 }  // namespace halley::cli

@@ -320,6 +320,48 @@ TEST(LoadChatTemplateSource, RejectsOtherTypes) {
   EXPECT_THAT(load, ThrowsMessage<InputError>(HasSubstr("expected an object, got array")));
 }
 
+// The template of a model in `folder`, whose file is a link to `target`.
+std::optional<std::string> linked_template(const std::filesystem::path& folder,
+                                           const std::string& target) {
+  const std::filesystem::path file = folder / "chat_template.jinja";
+  std::filesystem::remove(file);
+  std::filesystem::create_symlink(target, file);
+  return load_chat_template_source(folder, false);
+}
+
+TEST(LoadChatTemplateSource, FollowsLinksInsideTheFolderAndIntoTheCacheAlone) {
+  const ModelFolder home;
+  const auto revision = home.path() / "models--org--name" / "snapshots" / "0123";
+  std::filesystem::create_directories(revision / "sub");
+  std::filesystem::create_directories(home.path() / "models--org--name" / "blobs");
+  home.write("models--org--name/blobs/abcd", "cached");
+  home.write("models--org--name/snapshots/0123/other.jinja", "inside");
+  home.write("secret", "private key");
+  EXPECT_EQ(linked_template(revision, "../../blobs/abcd"), "cached");
+  EXPECT_EQ(linked_template(revision / "sub", "../../../blobs/abcd"), "cached");
+  EXPECT_EQ(linked_template(revision, "other.jinja"), "inside");
+  for (const std::string& target :
+       {std::string("../../../secret"), std::string("../../refs"),
+        (home.path() / "secret").string(), std::string("../../blobs/../../secret")}) {
+    std::filesystem::create_directories(home.path() / "models--org--name" / "refs");
+    EXPECT_THAT([&] { linked_template(revision, target); },
+                ThrowsMessage<InputError>(HasSubstr("got a link out of it")))
+        << target;
+  }
+  // A link to a link counts as where the last one leads.
+  std::filesystem::create_symlink(home.path() / "secret", revision / "hop");
+  EXPECT_THAT([&] { linked_template(revision, "hop"); },
+              ThrowsMessage<InputError>(HasSubstr("got a link out of it")));
+  std::filesystem::remove(revision / "chat_template.jinja");
+  std::filesystem::create_symlink(home.path() / "secret", revision / "tokenizer_config.json");
+  EXPECT_THAT([&] { load_chat_template_source(revision, false); },
+              ThrowsMessage<InputError>(HasSubstr("got a link out of it")));
+  // The model's folder itself may be a link.
+  std::filesystem::remove(revision / "tokenizer_config.json");
+  std::filesystem::create_symlink(revision, home.path() / "current");
+  EXPECT_EQ(linked_template(home.path() / "current", "../../blobs/abcd"), "cached");
+}
+
 TEST(LoadSpecialTokenContext, ReadsStringsAndObjects) {
   const ModelFolder model;
   EXPECT_EQ(load_special_token_context(model.path()).dump(), "{}");

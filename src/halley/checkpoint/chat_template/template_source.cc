@@ -1,4 +1,5 @@
 // Finds a model's template and special tokens in its directory.
+#include <algorithm>
 #include <filesystem>
 #include <system_error>
 
@@ -12,11 +13,45 @@ namespace {
 
 constexpr size_t kConfigBytesMax = 64 << 20;
 
+bool is_inside(const std::filesystem::path& path, const std::filesystem::path& folder) {
+  return std::mismatch(folder.begin(), folder.end(), path.begin(), path.end()).first ==
+         folder.end();
+}
+
+// Both paths are canonical. Hugging Face's cache has the bytes of all revisions in one
+// folder: snapshots/REVISION/FILE links to ../../blobs/HASH. A revision's subfolder may be a model.
+bool is_of_model(const std::filesystem::path& target, const std::filesystem::path& folder) {
+  if (is_inside(target, folder)) return true;
+  for (auto revision = folder; revision.has_relative_path(); revision = revision.parent_path()) {
+    const std::filesystem::path snapshots = revision.parent_path();
+    if (snapshots.filename() == "snapshots" &&
+        is_inside(target, snapshots.parent_path() / "blobs")) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// The text of a file whose contents clients see: as the beginning of every prompt. The folder may
+// be somebody else's work, so that a link to any file of this machine is not followed.
+std::string read_model_text(const std::filesystem::path& path, size_t num_bytes_max) {
+  std::error_code error;
+  if (std::filesystem::is_symlink(path, error)) {
+    const auto target = std::filesystem::canonical(path, error);
+    if (error || !is_of_model(target, std::filesystem::canonical(path.parent_path(), error))) {
+      throw InputError(str(path.string(),
+                           ": expected a file of the model's folder, got a link out of it. Copy "
+                           "the file into the folder if clients may see what is in it."));
+    }
+  }
+  return read_text_file(path, num_bytes_max);
+}
+
 // tokenizer_config.json, or an empty object where the model has none.
 Json read_tokenizer_config(const std::filesystem::path& path) {
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return Json::object();
-  Json config = parse_json(read_text_file(path, kConfigBytesMax), path.string());
+  Json config = parse_json(read_model_text(path, kConfigBytesMax), path.string());
   if (!config.is_object()) {
     throw InputError(str(path.string(), ": expected an object, got ", type_name_of(config), "."));
   }
@@ -56,7 +91,7 @@ std::optional<std::string> load_chat_template_source(const std::filesystem::path
   const std::filesystem::path file = model_dir / "chat_template.jinja";
   std::error_code error;
   if (std::filesystem::exists(file, error)) {
-    return read_text_file(file, TemplateLimits{}.source_bytes_max);
+    return read_model_text(file, TemplateLimits{}.source_bytes_max);
   }
   const std::filesystem::path config_path = model_dir / "tokenizer_config.json";
   const Json config = read_tokenizer_config(config_path);

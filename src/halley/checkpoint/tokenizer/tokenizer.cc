@@ -85,17 +85,37 @@ bool has_tokenizer_file(const std::filesystem::path& model_dir) {
          std::filesystem::exists(model_dir / kModelName, error);
 }
 
+// Messages name the file alone, since requests get them too: a client must not learn where the
+// model lies. Those of loading are for its operator, and get the folder.
+template <typename Make>
+std::unique_ptr<Tokenizer> with_folder_in_errors(const std::filesystem::path& model_dir,
+                                                 const char* name, const Make& make) {
+  const auto full = [&](const Error& error) {
+    const std::string_view what = error.what();
+    return what.starts_with(name) ? (model_dir / what).string() : std::string(what);
+  };
+  try {
+    return make(read_text_file(model_dir / name, kFileBytesMax), name);
+  } catch (const InputError& error) {
+    throw InputError(full(error));
+  } catch (const UnsupportedError& error) {
+    throw UnsupportedError(full(error));
+  }
+}
+
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& model_dir) {
   std::error_code error;
-  const std::filesystem::path json_path = model_dir / kJsonName;
-  if (std::filesystem::exists(json_path, error)) {
-    return parse_tokenizer_json(read_text_file(json_path, kFileBytesMax), json_path.string());
+  if (std::filesystem::exists(model_dir / kJsonName, error)) {
+    return with_folder_in_errors(model_dir, kJsonName,
+                                 [](const std::string& text, const char* where) {
+                                   return parse_tokenizer_json(text, where);
+                                 });
   }
-  const std::filesystem::path model_path = model_dir / kModelName;
-  if (std::filesystem::exists(model_path, error)) {
-    return std::make_unique<SentencePieceTokenizer>(read_text_file(model_path, kFileBytesMax),
-                                                    read_spm_settings(model_dir),
-                                                    model_path.string());
+  if (std::filesystem::exists(model_dir / kModelName, error)) {
+    return with_folder_in_errors(model_dir, kModelName, [&](std::string text, const char* where) {
+      return std::make_unique<SentencePieceTokenizer>(std::move(text), read_spm_settings(model_dir),
+                                                      std::string(where));
+    });
   }
   throw InputError(str(model_dir.string(),
                        ": expected a tokenizer.json or a tokenizer.model, got "

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <random>
@@ -217,6 +218,28 @@ TEST(IncrementalDetokenizer, JoinsToDecodeForRandomIdsAndNeverCutsACharacter) {
 TEST(LoadTokenizer, SaysWhatIsMissing) {
   EXPECT_THAT(message_of([] { load_tokenizer("/nonexistent"); }),
               HasSubstr("expected a tokenizer.json or a tokenizer.model, got neither"));
+}
+
+// Clients get the messages of encode(); those of loading are for who started the program.
+TEST(LoadTokenizer, NamesTheFolderToItsOperatorAlone) {
+  const std::filesystem::path folder =
+      std::filesystem::path(testing::TempDir()) / "halley_private_folder";
+  std::filesystem::create_directories(folder);
+  Json file = tiny_file();
+  file["pre_tokenizer"] = {{"type", "Split"},
+                           {"pattern", {{"Regex", "(?:a|aa)+[bc]"}}},
+                           {"behavior", "Isolated"},
+                           {"invert", false}};
+  std::ofstream(folder / "tokenizer.json") << file.dump();
+  const auto tokenizer = load_tokenizer(folder);
+  const std::string told = message_of([&] { tokenizer->encode(std::string(5000, 'a'), false); });
+  EXPECT_THAT(told, HasSubstr("tokenizer.json: pre_tokenizer"));
+  EXPECT_THAT(told, testing::Not(HasSubstr("halley_private_folder")));
+  file["pre_tokenizer"]["pattern"]["Regex"] = "(a";
+  std::ofstream(folder / "tokenizer.json") << file.dump();
+  EXPECT_THAT(message_of([&] { load_tokenizer(folder); }),
+              HasSubstr((folder / "tokenizer.json").string()));
+  std::filesystem::remove_all(folder);
 }
 
 class SentencePieceFile : public testing::Test {

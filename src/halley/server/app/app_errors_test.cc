@@ -164,6 +164,55 @@ TEST(OpenAiApp, RejectsBeforeItReadsWhenTheQueueIsFull) {
   EXPECT_EQ(app.post("/v1/completions", R"({"prompt": "a"})").status, 200);
 }
 
+TEST(OpenAiApp, TokenizesWhileTheQueueIsFull) {
+  Gate gate;
+  App app(gate.setup(1, 2));
+  std::vector<std::shared_ptr<FakeExchange>> taken;
+  taken.push_back(start_admitted(app));
+  gate.is_running.wait();
+  for (int i = 0; i < 2; ++i) taken.push_back(start_admitted(app));
+  EXPECT_EQ(app.post("/v1/completions", "{").status, 503);
+  const HttpResponse tokens = app.post("/tokenize", R"({"prompt": "ab"})");
+  EXPECT_EQ(tokens.status, 200) << tokens.body;
+  EXPECT_EQ(app.post("/detokenize", R"({"tokens": [1]})").status, 200);
+  gate.may_go_on.set();
+  for (const auto& exchange : taken) EXPECT_EQ(exchange->wait().status, 200);
+}
+
+constexpr const char* kStream = R"({"prompt": "a", "stream": true, "max_tokens": 4,
+                                    "ignore_eos": true})";
+
+TEST(OpenAiApp, AStreamThatWaitsIsKeptAlive) {
+  Gate gate;
+  App app(gate.setup(1, 10));
+  const auto exchange = app.start("POST", "/v1/completions", kStream);
+  exchange->pass_silence();
+  gate.may_go_on.set();
+  const HttpResponse response = exchange->wait();
+  EXPECT_EQ(response.status, 200);
+  EXPECT_THAT(response.content_type, HasSubstr("text/event-stream"));
+  EXPECT_THAT(response.body, testing::StartsWith(": keep-alive\n\ndata: {"));
+  EXPECT_THAT(response.body, testing::EndsWith("data: [DONE]\n\n"));
+}
+
+TEST(OpenAiApp, AnErrorOfAStreamThatIsKeptAliveIsAnEvent) {
+  Gate gate;
+  AppSetup setup = gate.setup(1, 10);
+  setup.on_forward = [&](const ForwardBatch&) {
+    gate.may_go_on.wait();
+    throw DeviceError("broken");
+  };
+  App app(std::move(setup));
+  const auto kept = app.start("POST", "/v1/completions", kStream);
+  kept->pass_silence();
+  gate.may_go_on.set();
+  const HttpResponse response = kept->wait();
+  EXPECT_EQ(response.status, 200);
+  EXPECT_THAT(response.body, testing::StartsWith(": keep-alive\n\ndata: {\"error\""));
+  EXPECT_THAT(response.body, HasSubstr("internal_error"));
+  EXPECT_THAT(response.body, testing::EndsWith("data: [DONE]\n\n"));
+}
+
 TEST(OpenAiApp, ADisconnectFreesAllSequences) {
   App app;
   const auto exchange = app.start("POST", "/v1/completions",

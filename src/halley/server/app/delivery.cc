@@ -102,9 +102,7 @@ void Generation::send(std::string pieces) {
   if (pieces.empty()) return;
   if (!has_stream_) {
     has_stream_ = true;
-    exchange_->start_stream({.content_type = "text/event-stream; charset=utf-8",
-                             .body = std::move(pieces),
-                             .headers = {{"cache-control", "no-cache"}}});
+    exchange_->start_stream(stream_response(std::move(pieces)));
   } else if (!exchange_->write(std::move(pieces))) {
     is_over_ = true;
     cancel_all();

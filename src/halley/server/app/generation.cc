@@ -148,6 +148,7 @@ void Generation::submit() {
       return;
     }
   }
+  if (request_.is_stream) exchange_->keep_alive(stream_response({}), kSseComment);
   start_delivery();
 }
 
@@ -188,7 +189,7 @@ void Generation::fail(const ApiError& error) {
   cancel_all();
   if (was_over || has_answer_) return;
   has_answer_ = true;
-  if (!has_stream_) {
+  if (!has_stream_ && exchange_->claim_answer()) {
     exchange_->respond(error_response(error));
     return;
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "halley/base/str.h"
 #include "halley/server/openai/answer.h"
@@ -25,6 +26,12 @@ HttpResponse error_response(const ApiError& error) {
 
 HttpResponse json_response(const OrderedJson& json, int status) {
   return {.status = status, .body = json_text(json)};
+}
+
+HttpResponse stream_response(std::string events) {
+  return {.content_type = "text/event-stream; charset=utf-8",
+          .body = std::move(events),
+          .headers = {{"cache-control", "no-cache"}}};
 }
 
 void check_model_name(const AppConfig& config, const std::string& name) {

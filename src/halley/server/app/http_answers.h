@@ -14,6 +14,9 @@ namespace halley {
 
 HttpResponse error_response(const ApiError& error);
 HttpResponse json_response(const OrderedJson& json, int status = 200);
+/// The beginning of a stream of server-sent events, and an event of it that says nothing.
+HttpResponse stream_response(std::string events);
+inline constexpr const char* kSseComment = ": keep-alive\n\n";
 
 /// Throws ApiError 404 if `name` is given and not served.
 void check_model_name(const AppConfig& config, const std::string& name);

@@ -1,5 +1,6 @@
 #include "halley/server/app/openai_app.h"
 
+#include <atomic>
 #include <chrono>
 #include <exception>
 #include <limits>
@@ -20,6 +21,8 @@ namespace {
 
 constexpr int kRetryAfterS = 1;
 constexpr int kRetryAfterDrainS = 10;
+// Requests of compute() that wait or run. They need no place in the engine's queue.
+constexpr int kNumComputingMax = 64;
 
 using Exchange = std::shared_ptr<HttpExchange>;
 
@@ -50,9 +53,9 @@ class OpenAiApp::Impl {
     context_.rules = rules_of(context_.config);
     context_.constraints = std::make_unique<ConstraintCompiler>(tokenizer, config.eos_token_ids,
                                                                 context_.format.dialect());
-    context_.preprocessing_threads =
-        std::make_unique<WorkQueue>(context_.config.num_preprocessing_threads,
-                                    static_cast<size_t>(context_.engine->config().max_num_queued));
+    context_.preprocessing_threads = std::make_unique<WorkQueue>(
+        context_.config.num_preprocessing_threads,
+        static_cast<size_t>(context_.engine->config().max_num_queued) + kNumComputingMax);
     context_.response_thread = std::make_unique<WorkQueue>(1, std::numeric_limits<size_t>::max());
     openapi_ = json_text(make_openapi(context_.config.version));
   }
@@ -84,10 +87,14 @@ class OpenAiApp::Impl {
         {"GET", "/openapi.json",
          [this](Exchange exchange) { exchange->respond({.body = openapi_}); }},
     };
+    const std::string models_path = "/v1/models/";
     for (const std::string& name : context_.config.model_names) {
-      routes.push_back({"GET", "/v1/models/" + name, [this, name](Exchange exchange) {
-                          exchange->respond(json_response(model(name)));
-                        }});
+      routes.push_back(
+          {.method = "GET",
+           .path = models_path + name,
+           .handler = [this,
+                       name](Exchange exchange) { exchange->respond(json_response(model(name))); },
+           .encoded_from = models_path.size()});
     }
     if (context_.config.metrics) {
       routes.push_back({"GET", "/metrics", [this](Exchange exchange) {
@@ -123,13 +130,24 @@ class OpenAiApp::Impl {
     };
   }
 
-  // Routes that answer from a preprocessing thread.
+  // One of kNumComputingMax, which is given back when the last copy goes.
+  std::shared_ptr<std::atomic<int>> take_computing_slot() {
+    ++num_computing_;
+    std::shared_ptr<std::atomic<int>> slot(&num_computing_, [](std::atomic<int>* num) { --*num; });
+    if (num_computing_ > kNumComputingMax) {
+      throw overloaded("Too many texts wait to be tokenized. Try again later.", kRetryAfterS);
+    }
+    return slot;
+  }
+
+  // Routes that answer from a preprocessing thread, also while the engine's queue is full.
   HttpHandler compute(ApiEndpoint endpoint) {
     return [this, endpoint](Exchange exchange) {
       try {
-        std::shared_ptr<Admission> admission = admit();
+        if (context_.is_draining) throw draining_error();
+        const auto slot = take_computing_slot();
         const bool is_queued =
-            context_.preprocessing_threads->push([this, endpoint, exchange, admission] {
+            context_.preprocessing_threads->push([this, endpoint, exchange, slot] {
               exchange->respond(compute_answer(endpoint, exchange->request()));
             });
         if (!is_queued) throw overloaded("The queue is full. Try again later.", kRetryAfterS);
@@ -213,6 +231,7 @@ class OpenAiApp::Impl {
     return json_response({{"status", "ready"}});
   }
 
+  std::atomic<int> num_computing_{0};  // outlives the jobs that count in it
   AppContext context_;
   std::string openapi_;
 };

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "halley/server/http/answer_format.h"
 #include "halley/server/http/body_budget.h"
@@ -25,10 +26,16 @@ class Answer final : public HttpExchange {
   void start_stream(HttpResponse response) override;
   bool write(std::string piece) override;
   void finish() override;
+  void keep_alive(HttpResponse head, std::string piece) override;
+  bool claim_answer() override;
   void on_disconnect(std::function<void()> on_gone) override;
 
  private:
   enum class State { kNone, kStreaming, kDone };
+
+  std::string stream_head(const HttpResponse& response) const;
+  void append_piece(std::string& bytes, std::string_view piece) const;
+  bool closes_after_stream() const { return !context_.keep_alive || context_.is_http_1_0; }
 
   const std::shared_ptr<Outbox> outbox_;
   const HttpRequest request_;

@@ -42,10 +42,18 @@ void release_if_large(std::string& buffer) {
 
 }  // namespace
 
-ServerState::ServerState(HttpServerConfig server_config, std::vector<HttpRoute> routes)
+ServerState::ServerState(HttpServerConfig server_config, std::vector<HttpRoute> routes,
+                         std::optional<HttpResponse> otherwise)
     : config(std::move(server_config)),
-      gate(std::move(routes), std::move(config.api_keys), std::move(config.cors_origins)),
-      bodies(std::make_shared<BodyBudget>(config.limits.all_bodies_bytes_max)) {}
+      access{.keys = ApiKeys(config.api_keys),
+             .browsers = BrowserRules({.host = config.host,
+                                       .allowed_hosts = config.allowed_hosts,
+                                       .allowed_origins = config.allowed_origins,
+                                       .has_keys = !config.api_keys.empty()})},
+      gates(std::make_unique<RequestGate>(std::move(routes), access, std::move(otherwise))),
+      bodies(std::make_shared<BodyBudget>(config.limits.all_bodies_bytes_max)) {
+  config.api_keys.clear();
+}
 
 void ServerState::add_connection() {
   const std::lock_guard lock(mutex_);
@@ -86,7 +94,7 @@ Connection::Connection(Socket socket, WorkerState& worker)
       socket_(std::move(socket)),
       timer_(socket_.get_executor()),
       client_(name_of_client(socket_)),
-      intake_(limits_, worker.server.gate, worker.server.bodies) {
+      intake_(limits_, worker.server.gates, worker.server.bodies) {
   worker_.server.add_connection();
 }
 
@@ -261,7 +269,7 @@ AnswerContext Connection::make_context() {
   context.is_http_1_0 = intake_.framing().is_http_1_0;
   context.is_head = request.method == "HEAD";
   context.keep_alive = intake_.framing().keep_alive && !worker_.server.is_draining;
-  context.headers = worker_.server.gate.cors_headers(request);
+  context.headers = worker_.server.access.browsers.cors_headers(request);
   return context;
 }
 
@@ -271,7 +279,7 @@ void Connection::dispatch() {
   outbox_->connection = this;
   outbox_->hold_mail();
   phase_ = Phase::kAnswering;
-  deadline_ = Clock::time_point::max();  // the route has no deadline
+  set_keep_alive_deadline();  // the route has no deadline
   HttpRequest& request = intake_.request();
   request.id = access_.request_id;
   request.client = client_;
@@ -343,6 +351,7 @@ bool Connection::flush() {
     }
     num_sent_bytes_ += num_bytes;
     access_.sent_bytes += num_bytes;
+    set_keep_alive_deadline();
     outbox_->note_sent(num_bytes);
   }
 }
@@ -357,7 +366,7 @@ void Connection::wait_writable() {
       self->cut();
       return;
     }
-    self->deadline_ = Clock::time_point::max();
+    self->set_keep_alive_deadline();
     self->guarded([&] {
       self->pump();
       self->wait_readable();
@@ -441,6 +450,15 @@ void Connection::set_deadline(std::chrono::milliseconds from_now) {
   if (deadline_ < timer_at_) arm_timer();
 }
 
+void Connection::set_keep_alive_deadline() {
+  const std::chrono::milliseconds silence = worker_.server.config.keep_alive;
+  if (silence.count() > 0) {
+    set_deadline(silence);
+  } else {
+    deadline_ = Clock::time_point::max();
+  }
+}
+
 void Connection::arm_timer() {
   timer_at_ = deadline_;
   timer_.expires_at(deadline_);  // cancels a wait that is pending
@@ -458,7 +476,12 @@ void Connection::on_deadline() {
     return;
   }
   deadline_ = Clock::time_point::max();
-  if (phase_ == Phase::kReading && intake_.has_begun()) {
+  if (phase_ == Phase::kAnswering && !is_waiting_writable_) {
+    outbox_->keep_alive();
+    set_keep_alive_deadline();
+    pump();
+    wait_readable();
+  } else if (phase_ == Phase::kReading && intake_.has_begun()) {
     answer(http_error(408, "The request did not arrive in time.", "request_timeout"), true);
     pump();
     wait_readable();

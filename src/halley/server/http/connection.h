@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <string>
 #include <unordered_map>
@@ -32,10 +33,12 @@ namespace halley {
 
 /// The state that all connections of a server share. Thread-safe.
 struct ServerState {
-  ServerState(HttpServerConfig server_config, std::vector<HttpRoute> routes);
+  ServerState(HttpServerConfig server_config, std::vector<HttpRoute> routes,
+              std::optional<HttpResponse> otherwise);
 
   HttpServerConfig config;
-  RequestGate gate;
+  AccessRules access;
+  GateSlot gates;
   std::shared_ptr<BodyBudget> bodies;
   std::atomic<bool> is_draining{false};
 
@@ -112,6 +115,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void log_access(bool is_complete);
 
   void set_deadline(std::chrono::milliseconds from_now);
+  void set_keep_alive_deadline();
   void arm_timer();
   void on_deadline();
 

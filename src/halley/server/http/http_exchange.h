@@ -1,7 +1,7 @@
 // One HTTP request and its answer, as the routes see them, without sockets.
 #pragma once
 
-#include <cstdint>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
@@ -58,6 +58,14 @@ class HttpExchange {
   /// Ends the stream.
   virtual void finish() = 0;
 
+  /// To be called before the first byte. Until the answer is complete, the server puts `piece` in
+  /// whenever it has sent nothing for HttpServerConfig::keep_alive, so that proxies do not cut the
+  /// connection; it begins the stream with `head` where start_stream() has not.
+  virtual void keep_alive(HttpResponse /*head*/, std::string /*piece*/) {}
+  /// False: the stream has begun, by start_stream() or keep_alive(), and write() continues it.
+  /// True: nothing was sent, and nothing will be before respond() or start_stream().
+  virtual bool claim_answer() { return true; }
+
   /// `on_gone` runs once, on a thread of the server, when the client is gone before the answer was
   /// complete; at once if that has happened already. It must not block. Call this at most once.
   virtual void on_disconnect(std::function<void()> on_gone) = 0;
@@ -71,7 +79,10 @@ struct HttpRoute {
   std::string method;  // "POST"
   std::string path;    // exact, byte for byte
   HttpHandler handler;
-  bool is_open = false;  // needs no API key even if keys are set
+  bool is_open = false;  // needs no API key even if keys are set; any page may ask
+  /// The bytes of `path` from here on are a name, which clients may percent-encode ("org%2Fname");
+  /// 0: none are.
+  size_t encoded_from = 0;
 };
 
 }  // namespace halley

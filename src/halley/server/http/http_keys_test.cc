@@ -1,4 +1,4 @@
-// Tests of API keys, attempts to get around them, and CORS origins.
+// Tests of API keys and attempts to get around them.
 #include <string>
 #include <string_view>
 #include <vector>
@@ -145,47 +145,6 @@ TEST(HttpKeys, AKeyDoesNotStayWithTheConnection) {
   client.send(get("/sized?1", "Authorization: Bearer secret-1\r\n") + get("/sized?1", ""));
   EXPECT_EQ(client.receive().status, 200);
   EXPECT_EQ(client.receive().status, 401);
-}
-
-TEST(HttpOrigins, AreNotAllowedWithoutBeingNamed) {
-  TestServer test;
-  const RawAnswer answer = ask(test.port(), get("/health", "Origin: https://a.example\r\n"));
-  EXPECT_EQ(answer.status, 200);
-  EXPECT_EQ(answer.headers.count("access-control-allow-origin"), 0u);
-}
-
-TEST(HttpOrigins, AreAllowedWhereTheyAreNamed) {
-  HttpServerConfig config = config_with_keys();
-  config.cors_origins = {"https://a.example", "http://b.example:81"};
-  TestServer test(config);
-  const RawAnswer preflight =
-      ask(test.port(),
-          "OPTIONS /echo HTTP/1.1\r\nHost: x\r\nOrigin: https://a.example\r\n"
-          "Access-Control-Request-Method: POST\r\n\r\n");
-  EXPECT_EQ(preflight.status, 204);
-  EXPECT_EQ(preflight.headers.at("access-control-allow-origin"), "https://a.example");
-  EXPECT_EQ(preflight.headers.at("access-control-allow-methods"), "POST, OPTIONS");
-  EXPECT_EQ(preflight.headers.at("vary"), "origin");
-  EXPECT_EQ(preflight.headers.count("access-control-allow-credentials"), 0u);
-  // Errors too, so that a page can show them.
-  const RawAnswer rejected = ask(test.port(), get("/sized?1", "Origin: http://b.example:81\r\n"));
-  EXPECT_EQ(rejected.status, 401);
-  EXPECT_EQ(rejected.headers.at("access-control-allow-origin"), "http://b.example:81");
-  const RawAnswer other = ask(test.port(), get("/health", "Origin: https://a.example.evil\r\n"));
-  EXPECT_EQ(other.headers.count("access-control-allow-origin"), 0u);
-}
-
-TEST(HttpOrigins, RejectsWhatIsNoOrigin) {
-  for (const char* origin : {"", "a.example", "https://", "://a", "https://a/", "https://a b"}) {
-    HttpServerConfig config;
-    config.cors_origins = {origin};
-    try {
-      HttpServer server(config, {});
-      FAIL() << origin;
-    } catch (const InputError& error) {
-      EXPECT_THAT(error.what(), HasSubstr("expected \"*\" or scheme and host")) << origin;
-    }
-  }
 }
 
 }  // namespace

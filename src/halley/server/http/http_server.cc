@@ -117,8 +117,9 @@ struct Worker {
 
 class HttpServer::Impl {
  public:
-  Impl(HttpServerConfig config, std::vector<HttpRoute> routes)
-      : state_(std::move(config), std::move(routes)) {
+  Impl(HttpServerConfig config, std::vector<HttpRoute> routes,
+       std::optional<HttpResponse> otherwise)
+      : state_(std::move(config), std::move(routes), std::move(otherwise)) {
     check_config(state_.config);
   }
   ~Impl() { stop(); }
@@ -128,7 +129,11 @@ class HttpServer::Impl {
   void start();
   void stop_accepting();
   bool drain(std::chrono::milliseconds limit);
+  void set_routes(std::vector<HttpRoute> routes) {
+    state_.gates.replace(std::make_unique<RequestGate>(std::move(routes), state_.access));
+  }
   uint16_t port() const { return port_; }
+  bool is_loopback() const { return is_loopback_; }
   size_t num_connections() const { return state_.num_connections(); }
 
  private:
@@ -146,6 +151,7 @@ class HttpServer::Impl {
   std::optional<asio::steady_timer> accept_timer_;
   size_t next_worker_ = 0;
   uint16_t port_ = 0;
+  bool is_loopback_ = false;
 };
 
 tcp::endpoint HttpServer::Impl::resolve(asio::io_context& context) const {
@@ -180,6 +186,8 @@ void HttpServer::Impl::listen() {
                          ". Choose another port or host, or end the program that has it."));
   }
   port_ = acceptor_->local_endpoint().port();
+  is_loopback_ = endpoint.address().is_loopback();
+  state_.access.browsers.set_is_loopback(is_loopback_);
   accept_timer_.emplace(context);
 }
 
@@ -280,11 +288,16 @@ void HttpServer::Impl::stop() {
 }
 
 HttpServer::HttpServer(HttpServerConfig config, std::vector<HttpRoute> routes)
-    : impl_(std::make_unique<Impl>(std::move(config), std::move(routes))) {}
+    : impl_(std::make_unique<Impl>(std::move(config), std::move(routes), std::nullopt)) {}
+HttpServer::HttpServer(HttpServerConfig config, std::vector<HttpRoute> routes,
+                       HttpResponse otherwise)
+    : impl_(std::make_unique<Impl>(std::move(config), std::move(routes), std::move(otherwise))) {}
 HttpServer::~HttpServer() = default;
 
 void HttpServer::start() { impl_->start(); }
+void HttpServer::set_routes(std::vector<HttpRoute> routes) { impl_->set_routes(std::move(routes)); }
 uint16_t HttpServer::port() const { return impl_->port(); }
+bool HttpServer::is_loopback() const { return impl_->is_loopback(); }
 size_t HttpServer::num_connections() const { return impl_->num_connections(); }
 void HttpServer::stop_accepting() { impl_->stop_accepting(); }
 bool HttpServer::drain(std::chrono::milliseconds limit) { return impl_->drain(limit); }

@@ -5,6 +5,7 @@
 //           Handlers, on_gone callbacks and the access log run there and must not block or throw.
 // Limits    http_limits.h; every one of them is enforced before memory is taken.
 // Keys      Once one is set, every route without `is_open` needs one, before its body is read.
+// Browsers  browser_rules.h: without a key, pages of other sites are rejected.
 #pragma once
 
 #include <chrono>
@@ -40,8 +41,13 @@ struct HttpServerConfig {
   HttpLimits limits = {};
   /// Empty: no route needs a key.
   std::vector<std::string> api_keys = {};
-  /// Web pages of these origins ("https://example.org", "*") may read answers. Empty: no CORS.
-  std::vector<std::string> cors_origins = {};
+  /// Names of the server other than `host` and loopback ones, with or without a port, as a proxy
+  /// passes them on (browser_rules.h). Where there are any, all others are rejected.
+  std::vector<std::string> allowed_hosts = {};
+  /// Web pages of these origins ("https://example.org", "*") may use the server. Empty: no CORS.
+  std::vector<std::string> allowed_origins = {};
+  /// The silence after which HttpExchange::keep_alive() sends something; 0: never.
+  std::chrono::milliseconds keep_alive{15'000};
   /// Called once for each request that was answered or whose client is gone. Several threads may
   /// call it at a time.
   std::function<void(const HttpAccess&)> on_access = {};
@@ -49,8 +55,12 @@ struct HttpServerConfig {
 
 class HttpServer {
  public:
-  /// Throws InputError for an invalid configuration: keys, origins, limits of 0, threads.
+  /// Throws InputError for an invalid configuration: keys, hosts, origins, limits of 0,
+  /// threads.
   HttpServer(HttpServerConfig config, std::vector<HttpRoute> routes);
+  /// The same for a server that starts before its routes can be used: `otherwise` is the answer to
+  /// all requests but those of `routes`, until set_routes().
+  HttpServer(HttpServerConfig config, std::vector<HttpRoute> routes, HttpResponse otherwise);
   /// Closes all connections and ends the threads; on_gone runs for exchanges without an answer.
   /// Exchanges that routes still hold may be used and destroyed afterwards; they do nothing. Must
   /// not run on a thread of the server.
@@ -62,8 +72,14 @@ class HttpServer {
   /// use, a host that is not on this machine. Call it at most once.
   void start();
 
+  /// New requests meet these routes instead. What they refer to must outlive the server.
+  /// Thread-safe.
+  void set_routes(std::vector<HttpRoute> routes);
+
   /// Valid after start().
   uint16_t port() const;
+  /// Valid after start(): whether only this machine reaches the server.
+  bool is_loopback() const;
   size_t num_connections() const;
 
   /// The system rejects new connections from now on. Thread-safe; may be called again.

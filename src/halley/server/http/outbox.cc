@@ -48,6 +48,7 @@ bool Outbox::put(std::string_view bytes, Kind kind, bool as_chunk) {
       } else {
         waiting_.append(bytes);
       }
+      beginning_ = Beginning::kPut;
       is_complete_ = kind == Kind::kWhole || kind == Kind::kLast;
       if (is_complete_) dropped.swap(on_gone_);
       must_tell = !is_in_mail_;
@@ -75,6 +76,31 @@ void Outbox::set_on_gone(std::function<void()> on_gone) {
     }
   }
   on_gone();
+}
+
+void Outbox::set_keep_alive(KeepAlive parts) {
+  const std::lock_guard lock(mutex_);
+  keep_alive_ = std::move(parts);
+}
+
+bool Outbox::claim_beginning() {
+  const std::lock_guard lock(mutex_);
+  if (beginning_ == Beginning::kPut) return false;
+  beginning_ = Beginning::kClaimed;
+  return true;
+}
+
+void Outbox::keep_alive() {
+  const std::lock_guard lock(mutex_);
+  if (keep_alive_.piece.empty() || is_closed_ || is_complete_ || is_broken_) return;
+  if (beginning_ == Beginning::kClaimed || !waiting_.empty() || num_taken_bytes_ > 0) return;
+  if (beginning_ == Beginning::kFree) {
+    waiting_.swap(keep_alive_.head);
+    status_ = keep_alive_.status;
+    close_after_ = keep_alive_.close_after;
+    beginning_ = Beginning::kPut;
+  }
+  waiting_ += keep_alive_.piece;
 }
 
 Outbox::Progress Outbox::take(std::string& bytes) {

@@ -56,6 +56,17 @@ class Outbox : public std::enable_shared_from_this<Outbox> {
   /// To be called before the first put().
   void set_status(int status, bool close_after);
   void set_on_gone(std::function<void()> on_gone);
+  /// The bytes of keep_alive(): `piece`, and `head` before it where nothing was put in yet.
+  struct KeepAlive {
+    std::string head;
+    std::string piece;
+    int status = 0;
+    bool close_after = false;
+  };
+  void set_keep_alive(KeepAlive parts);
+  /// Whether the answer's beginning is still to be put in: then keep_alive() leaves it to the
+  /// caller. To be called before kWhole and kFirst.
+  bool claim_beginning();
 
   // For the mailbox's thread only.
 
@@ -71,6 +82,8 @@ class Outbox : public std::enable_shared_from_this<Outbox> {
   /// Reports that the client is gone: no bytes are accepted any more, and on_gone runs unless the
   /// answer was complete.
   void close();
+  /// Puts in what set_keep_alive() gave, unless bytes wait anyway.
+  void keep_alive();
   /// Until the next take(), put() does not notify the mailbox: its thread will check by itself.
   void hold_mail();
 
@@ -86,6 +99,8 @@ class Outbox : public std::enable_shared_from_this<Outbox> {
   std::string waiting_;
   size_t num_taken_bytes_ = 0;  // taken and not sent yet
   std::function<void()> on_gone_;
+  KeepAlive keep_alive_;  // without a piece: none
+  enum class Beginning { kFree, kClaimed, kPut } beginning_ = Beginning::kFree;
   int status_ = 0;
   bool close_after_ = true;
   bool is_in_mail_ = false;

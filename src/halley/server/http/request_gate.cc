@@ -1,11 +1,11 @@
 #include "halley/server/http/request_gate.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstddef>
 #include <utility>
 
 #include "halley/base/check.h"
-#include "halley/base/error.h"
 #include "halley/base/str.h"
 #include "halley/server/http/http_error.h"
 #include "halley/server/http/request_head.h"
@@ -23,18 +23,35 @@ void check_routes(const std::vector<HttpRoute>& routes) {
   }
 }
 
-void check_origins(const std::vector<std::string>& origins) {
-  for (const std::string& origin : origins) {
-    const bool is_printable =
-        std::all_of(origin.begin(), origin.end(), [](char c) { return c > ' ' && c < '\x7f'; });
-    const size_t host_at = origin.find("://");
-    if (origin != "*" && (!is_printable || host_at == std::string::npos || host_at == 0 ||
-                          host_at + 3 == origin.size() || origin.ends_with('/'))) {
-      throw InputError(str("CORS origin ", quote(origin),
-                           ": expected \"*\" or scheme and host, such as \"https://example.org\", "
-                           "without a path. Change the option."));
+// The text with each %XX replaced by its byte; null where one is no such escape or stands for a
+// control character, which no name has.
+std::optional<std::string> percent_decoded(std::string_view text) {
+  std::string decoded;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '%') {
+      decoded += text[i];
+      continue;
     }
+    unsigned byte = 0;
+    if (i + 2 >= text.size()) return std::nullopt;
+    const char* digits = text.data() + i + 1;
+    const auto [end, error] = std::from_chars(digits, digits + 2, byte, 16);
+    if (error != std::errc() || end != digits + 2 || byte < ' ' || byte == 0x7f) {
+      return std::nullopt;
+    }
+    decoded += static_cast<char>(byte);
+    i += 2;
   }
+  return decoded;
+}
+
+bool has_path(const HttpRoute& route, std::string_view path) {
+  if (route.path == path) return true;
+  if (route.encoded_from == 0 || path.find('%') == std::string_view::npos) return false;
+  const std::string_view exact = std::string_view(route.path).substr(0, route.encoded_from);
+  if (!path.starts_with(exact)) return false;
+  const auto name = percent_decoded(path.substr(exact.size()));
+  return name.has_value() && *name == std::string_view(route.path).substr(exact.size());
 }
 
 // "Bearer KEY" (RFC 6750); empty: another scheme or no key.
@@ -48,19 +65,16 @@ std::string_view bearer_key(std::string_view value) {
 
 }  // namespace
 
-RequestGate::RequestGate(std::vector<HttpRoute> routes, std::vector<std::string> api_keys,
-                         std::vector<std::string> cors_origins)
-    : routes_(std::move(routes)),
-      keys_(std::move(api_keys)),
-      cors_origins_(std::move(cors_origins)) {
+RequestGate::RequestGate(std::vector<HttpRoute> routes, const AccessRules& rules,
+                         std::optional<HttpResponse> otherwise)
+    : routes_(std::move(routes)), rules_(rules), otherwise_(std::move(otherwise)) {
   check_routes(routes_);
-  check_origins(cors_origins_);
 }
 
 const HttpRoute* RequestGate::find(std::string_view method, std::string_view path) const {
   const HttpRoute* found = nullptr;
   for (const HttpRoute& route : routes_) {
-    if (route.path != path) continue;
+    if (!has_path(route, path)) continue;
     if (route.method == method) return &route;
     // HEAD is answered like GET, without a body.
     if (method == "HEAD" && route.method == "GET") found = &route;
@@ -72,7 +86,7 @@ std::string RequestGate::allowed_methods(std::string_view path) const {
   std::string methods;
   bool has_get = false;
   for (const HttpRoute& route : routes_) {
-    if (route.path != path && path != "*") continue;
+    if (path != "*" && !has_path(route, path)) continue;
     if (methods.find(route.method) == std::string::npos) methods += route.method + ", ";
     has_get |= route.method == "GET";
   }
@@ -84,10 +98,11 @@ std::string RequestGate::allowed_methods(std::string_view path) const {
 bool RequestGate::has_key(const HttpRequest& head, bool& has_header) const {
   const std::string* value = head.find_header("authorization");
   has_header = value != nullptr;
-  return has_header && keys_.accepts(bearer_key(*value));
+  return has_header && rules_.keys.accepts(bearer_key(*value));
 }
 
 HttpResponse RequestGate::answer_without_route(const HttpRequest& head) const {
+  if (otherwise_.has_value()) return *otherwise_;
   const std::string methods = allowed_methods(head.path);
   if (methods.empty()) {
     return http_error(404, str("No such path: ", quote(head.path), "."), "unknown_path");
@@ -104,11 +119,8 @@ HttpResponse RequestGate::answer_without_route(const HttpRequest& head) const {
   HttpResponse response;
   response.status = 204;
   response.headers.emplace_back("allow", methods);
-  if (head.find_header("access-control-request-method") != nullptr && !cors_headers(head).empty()) {
-    response.headers.emplace_back("access-control-allow-methods", methods);
-    response.headers.emplace_back("access-control-allow-headers",
-                                  "authorization, content-type, x-request-id");
-    response.headers.emplace_back("access-control-max-age", "600");
+  for (auto& header : rules_.browsers.preflight_headers(head, methods)) {
+    response.headers.push_back(std::move(header));
   }
   return response;
 }
@@ -116,30 +128,24 @@ HttpResponse RequestGate::answer_without_route(const HttpRequest& head) const {
 RequestGate::Verdict RequestGate::judge(const HttpRequest& head) const {
   const HttpRoute* route = find(head.method, head.path);
   if (route == nullptr) return {nullptr, answer_without_route(head)};
+  if (route->is_open) return {route, std::nullopt};
+  if (auto rejection = rules_.browsers.reject_host(head)) return {nullptr, std::move(rejection)};
   bool has_header = false;
-  if (!keys_.empty() && !route->is_open && !has_key(head, has_header)) {
+  if (!rules_.keys.empty() && !has_key(head, has_header)) {
     return {nullptr, http_error(401,
                                 has_header ? "The API key is not valid."
                                            : "An API key is needed: send the header "
                                              "'Authorization: Bearer KEY'.",
                                 "invalid_api_key")};
   }
+  if (auto rejection = rules_.browsers.reject_page(head)) return {nullptr, std::move(rejection)};
   return {route, std::nullopt};
 }
 
-HttpHeaders RequestGate::cors_headers(const HttpRequest& head) const {
-  if (cors_origins_.empty()) return {};
-  const std::string* origin = head.find_header("origin");
-  if (origin == nullptr) return {};
-  HttpHeaders headers;
-  for (const std::string& allowed : cors_origins_) {
-    if (allowed != "*" && allowed != *origin) continue;
-    headers.emplace_back("access-control-allow-origin", allowed);
-    headers.emplace_back("access-control-expose-headers", "x-request-id");
-    if (allowed != "*") headers.emplace_back("vary", "origin");
-    return headers;
-  }
-  return {};
+void GateSlot::replace(std::unique_ptr<const RequestGate> gate) {
+  const std::lock_guard lock(mutex_);
+  gates_.push_back(std::move(gate));
+  current_.store(gates_.back().get(), std::memory_order_release);
 }
 
 }  // namespace halley

@@ -1,22 +1,32 @@
 // Finds a request's route and checks access to it.
 #pragma once
 
+#include <atomic>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "halley/server/http/api_keys.h"
+#include "halley/server/http/browser_rules.h"
 #include "halley/server/http/http_exchange.h"
 
 namespace halley {
 
+/// Who may use routes that are not open.
+struct AccessRules {
+  ApiKeys keys;
+  BrowserRules browsers;
+};
+
 /// Immutable; any thread.
 class RequestGate {
  public:
-  /// Throws InputError for invalid keys and origins.
-  RequestGate(std::vector<HttpRoute> routes, std::vector<std::string> api_keys,
-              std::vector<std::string> cors_origins);
+  /// `rules` must live longer. `otherwise`, if given, answers all requests that no route is for.
+  RequestGate(std::vector<HttpRoute> routes, const AccessRules& rules,
+              std::optional<HttpResponse> otherwise = std::nullopt);
 
   /// Either a route, or the server's own answer.
   struct Verdict {
@@ -28,9 +38,6 @@ class RequestGate {
   /// path's own bytes, and that route decides whether a key is needed.
   Verdict judge(const HttpRequest& head) const;
 
-  /// The CORS headers of an answer to this request; empty unless its origin is allowed.
-  HttpHeaders cors_headers(const HttpRequest& head) const;
-
  private:
   std::string allowed_methods(std::string_view path) const;
   const HttpRoute* find(std::string_view method, std::string_view path) const;
@@ -38,8 +45,23 @@ class RequestGate {
   HttpResponse answer_without_route(const HttpRequest& head) const;
 
   std::vector<HttpRoute> routes_;
-  ApiKeys keys_;
-  std::vector<std::string> cors_origins_;
+  const AccessRules& rules_;
+  std::optional<HttpResponse> otherwise_;
+};
+
+/// The gate that new requests meet. Thread-safe. Gates that were replaced are kept, as requests on
+/// their way refer to their routes.
+class GateSlot {
+ public:
+  explicit GateSlot(std::unique_ptr<const RequestGate> gate) { replace(std::move(gate)); }
+
+  const RequestGate& get() const { return *current_.load(std::memory_order_acquire); }
+  void replace(std::unique_ptr<const RequestGate> gate);
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<const RequestGate>> gates_;
+  std::atomic<const RequestGate*> current_{nullptr};
 };
 
 }  // namespace halley

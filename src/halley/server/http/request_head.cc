@@ -16,8 +16,8 @@ bool is_letter_or_digit(char c) {
 
 // Headers that must not be repeated, since a proxy could read the other one.
 constexpr std::string_view kSingleHeaders[] = {
-    "host",   "content-length",   "content-type",     "authorization",
-    "expect", "content-encoding", "transfer-encoding"};
+    "host",   "content-length",   "content-type",      "authorization",
+    "expect", "content-encoding", "transfer-encoding", "origin"};
 
 std::optional<HttpResponse> check_single_headers(const HttpRequest& request) {
   for (const std::string_view name : kSingleHeaders) {

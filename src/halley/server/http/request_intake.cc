@@ -4,9 +4,9 @@
 
 namespace halley {
 
-RequestIntake::RequestIntake(const HttpLimits& limits, const RequestGate& gate,
+RequestIntake::RequestIntake(const HttpLimits& limits, const GateSlot& gates,
                              std::shared_ptr<BodyBudget> budget)
-    : limits_(limits), gate_(gate), budget_(std::move(budget)) {}
+    : limits_(limits), gates_(gates), budget_(std::move(budget)) {}
 
 HttpResponse RequestIntake::take_answer() { return std::move(answer_); }
 
@@ -41,7 +41,7 @@ RequestIntake::Step RequestIntake::step(std::string_view bytes, size_t& num_used
 // Runs before the body is read. kNeedMore: read the body.
 RequestIntake::Step RequestIntake::judge() {
   is_judged_ = true;
-  RequestGate::Verdict verdict = gate_.judge(parser_->request());
+  RequestGate::Verdict verdict = gates_.get().judge(parser_->request());
   if (verdict.answer.has_value()) {
     answer_ = std::move(*verdict.answer);
     must_close_ = parser_->framing().has_body;

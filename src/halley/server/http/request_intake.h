@@ -13,10 +13,10 @@
 
 namespace halley {
 
-/// The requests of one connection, one after the other. `limits` and `gate` must live longer.
+/// The requests of one connection, one after the other. `limits` and `gates` must live longer.
 class RequestIntake {
  public:
-  RequestIntake(const HttpLimits& limits, const RequestGate& gate,
+  RequestIntake(const HttpLimits& limits, const GateSlot& gates,
                 std::shared_ptr<BodyBudget> budget);
 
   enum class Step {
@@ -47,7 +47,7 @@ class RequestIntake {
   Step reject();
 
   const HttpLimits& limits_;
-  const RequestGate& gate_;
+  const GateSlot& gates_;
   std::shared_ptr<BodyBudget> budget_;
   std::unique_ptr<RequestParser> parser_;  // null between requests: idle connections are small
   const HttpRoute* route_ = nullptr;

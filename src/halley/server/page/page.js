@@ -242,6 +242,7 @@ async function loadModel() {
     byId("key").closest("details").open = true;
     return;
   }
+  if (response.status === 503) notice("The server is loading its model.");
   if (!response.ok) return;
   const first = (await response.json()).data[0];
   model = first.id;

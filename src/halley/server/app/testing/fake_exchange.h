@@ -32,7 +32,9 @@ class FakeExchange : public HttpExchange {
 
   void start_stream(HttpResponse response) override {
     const std::lock_guard lock(mutex_);
-    HALLEY_CHECK(state_ == State::kOpen);
+    HALLEY_CHECK(state_ == State::kOpen || (state_ == State::kStreaming && !has_started_));
+    has_started_ = true;
+    response.body = response_.body + response.body;
     response_ = std::move(response);
     state_ = State::kStreaming;
     changed_.notify_all();
@@ -54,6 +56,19 @@ class FakeExchange : public HttpExchange {
     changed_.notify_all();
   }
 
+  void keep_alive(HttpResponse head, std::string piece) override {
+    const std::lock_guard lock(mutex_);
+    HALLEY_CHECK(state_ == State::kOpen && piece_.empty() && !piece.empty(), piece);
+    head_ = std::move(head);
+    piece_ = std::move(piece);
+    changed_.notify_all();
+  }
+
+  bool claim_answer() override {
+    const std::lock_guard lock(mutex_);
+    return state_ == State::kOpen;
+  }
+
   void on_disconnect(std::function<void()> on_gone) override {
     std::unique_lock lock(mutex_);
     HALLEY_CHECK(!on_gone_);
@@ -70,6 +85,15 @@ class FakeExchange : public HttpExchange {
     if (!on_gone_) return;
     lock.unlock();
     on_gone_();
+  }
+
+  /// Nothing was sent for so long that the server sends what keep_alive() gives; waits for that.
+  void pass_silence() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !piece_.empty(); });
+    if (state_ == State::kOpen) response_ = head_;
+    state_ = State::kStreaming;
+    response_.body += piece_;
   }
 
   /// Waits for the whole answer.
@@ -98,7 +122,9 @@ class FakeExchange : public HttpExchange {
   std::condition_variable changed_;
   State state_ = State::kOpen;
   bool is_gone_ = false;
-  HttpResponse response_;
+  bool has_started_ = false;  // by start_stream()
+  HttpResponse response_, head_;
+  std::string piece_;
   std::function<void()> on_gone_;
 };
 

@@ -18,7 +18,8 @@ HttpResponse text(std::string body) {
 
 }  // namespace
 
-TestServer::TestServer(HttpServerConfig config) {
+TestServer::TestServer(HttpServerConfig config, bool has_any_name) {
+  if (has_any_name) config.allowed_hosts = {"*"};
   config.on_access = [this](const HttpAccess& access) {
     const std::lock_guard lock(mutex_);
     logged_.push_back(access);

@@ -18,7 +18,8 @@ namespace halley {
 /// answered), GET /keep (its exchange goes to kept()), GET /sized?N (N bytes of 'x').
 class TestServer {
  public:
-  explicit TestServer(HttpServerConfig config = {});
+  /// `has_any_name`: requests may have any Host.
+  explicit TestServer(HttpServerConfig config = {}, bool has_any_name = true);
 
   uint16_t port() const { return server->port(); }
 

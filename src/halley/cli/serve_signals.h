@@ -1,0 +1,15 @@
+// SIGINT and SIGTERM of a server.
+#pragma once
+
+namespace halley::cli {
+
+/// From now on either signal ends the process at once with kExitInterrupted, also as the first
+/// process of a container, which the system ends by no signal that it does not handle.
+void end_at_signals();
+
+/// From now on the first signal is what wait_for_signal() waits for; the second ends the process.
+void drain_at_signals();
+
+void wait_for_signal();
+
+}  // namespace halley::cli

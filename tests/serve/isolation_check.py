@@ -1,0 +1,378 @@
+"""What other clients feel while somebody sends large or untrusted requests to `halley serve`.
+
+    isolation_check.py HALLEY_BINARY SOURCE_DIR [--before BINARY] [--scenario NAME ...] [--limit S]
+
+One process asks for one token again and again; the longest time that it waits is the measure. It
+runs against a server that is otherwise idle, and then while the scenario runs:
+
+- large_prompts: 16 texts of 6,000,000 letters, whose senders go at once
+- id_lists: 16 lists of 11.7 MB of token ids, whose senders go at once
+- whole_answer: one chat with 128 answers of 1000 tokens, each with 20 log probabilities
+- long_prefills: 4 streams, one client with prompts of 8,000 tokens, one with short prompts
+- schemas: 256 clients, each with a JSON schema of its own
+- patterns: 64 clients, each with a pattern of its own that is expensive to match
+
+Prints JSON. With --before it runs every scenario on that binary too, in turns. Exits with 1 where
+the longest wait with HALLEY_BINARY is above --limit seconds, or a request of the scenario is
+answered with something that it must not be.
+"""
+import argparse
+import http.client
+import json
+import multiprocessing
+import os
+import shutil
+import socket
+import statistics
+import sys
+import tempfile
+import threading
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from served import Server  # noqa: E402
+
+CHAT_TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+
+
+# ---- the models
+
+def demo_model(source, folder):
+    del folder
+    return [os.path.join(source, "models", "demo-21m")]
+
+
+def synthetic_model(folder, tokenizer, config):
+    with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
+        json.dump(config, file)
+    shutil.copy(tokenizer, os.path.join(folder, "tokenizer.json"))
+    return [folder, "--load-format", "dummy"]
+
+
+def demo_config(source, **sizes):
+    with open(os.path.join(source, "models", "demo-21m", "config.json"), encoding="utf-8") as file:
+        return {**json.load(file), **sizes}
+
+
+SMALL = {"hidden_size": 128, "head_dim": 32, "num_attention_heads": 4, "num_key_value_heads": 2,
+         "intermediate_size": 256, "num_hidden_layers": 2}
+GPT2_IDS = {"vocab_size": 50257, "bos_token_id": 50256, "eos_token_id": 50256}
+
+
+def long_context_model(source, folder):
+    return synthetic_model(
+        folder, os.path.join(source, "testdata", "tokenizers", "gpt2", "tokenizer.json"),
+        demo_config(source, max_position_embeddings=131072, **GPT2_IDS, **SMALL))
+
+
+def demo_sized_model(source, folder):
+    return synthetic_model(
+        folder, os.path.join(source, "models", "demo-21m", "tokenizer.json"),
+        demo_config(source, max_position_embeddings=16384))
+
+
+def many_answers_model(source, folder):
+    arguments = synthetic_model(
+        folder, os.path.join(source, "models", "demo-21m", "tokenizer.json"),
+        demo_config(source, max_position_embeddings=2048, **SMALL))
+    return [*arguments, "--max-num-seqs", "160"]
+
+
+# ---- the process that measures
+
+def ask(port, path, body, timeout=300):
+    """(status, seconds) of one request on a connection of its own."""
+    start = time.monotonic()
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
+    try:
+        connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        answer.read()
+        return answer.status, time.monotonic() - start
+    finally:
+        connection.close()
+
+
+def probe(port, stop, results):
+    waits, statuses = [], {}
+    while not stop.is_set():
+        status, seconds = ask(port, "/v1/completions",
+                              {"prompt": "Hello", "max_tokens": 1, "temperature": 0})
+        waits.append(seconds)
+        statuses[status] = statuses.get(status, 0) + 1
+        stop.wait(0.01)
+    results.put((waits, statuses))
+
+
+class Probe:
+    """Asks for one token again and again, in a process of its own, until it is read."""
+
+    def __init__(self, port):
+        self.stop, self.results = multiprocessing.Event(), multiprocessing.Queue()
+        self.process = multiprocessing.Process(target=probe, args=(port, self.stop, self.results))
+        self.process.start()
+
+    def read(self):
+        self.stop.set()
+        waits, statuses = self.results.get(timeout=600)
+        self.process.join()
+        waits.sort()
+        return {"requests": len(waits), "statuses": statuses, "median_s": statistics.median(waits),
+                "p99_s": waits[int(0.99 * len(waits))], "longest_s": waits[-1]}
+
+
+class Memory(threading.Thread):
+    """The largest resident set of a process, in MB, and that at the start."""
+
+    def __init__(self, pid):
+        super().__init__(daemon=True)
+        self.pid, self.is_over = pid, threading.Event()
+        self.first = self.largest = self.now()
+        self.start()
+
+    def now(self):
+        with open(f"/proc/{self.pid}/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+    def run(self):
+        while not self.is_over.wait(0.02):
+            self.largest = max(self.largest, self.now())
+
+    def read(self):
+        self.is_over.set()
+        self.join()
+        return {"before": round(self.first), "largest": round(self.largest)}
+
+
+# ---- the scenarios: each runs to its end and returns what it saw
+
+def send_and_go(port, body):
+    head = (f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n").encode()
+    with socket.create_connection(("127.0.0.1", port)) as client:
+        client.sendall(head + body)
+
+
+def at_once(count, action):
+    """The results of `action(0)` to `action(count - 1)`, each in a thread."""
+    results = [None] * count
+
+    def run(index):
+        results[index] = action(index)
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def is_idle(port):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request("GET", "/metrics")
+    text = connection.getresponse().read().decode()
+    connection.close()
+    waiting = [line for line in text.splitlines()
+               if line.startswith(("halley:num_requests_running", "halley:num_requests_waiting{"))]
+    return all(float(line.split()[-1]) == 0 for line in waiting)
+
+
+def flood(port, body):
+    """16 of `body`, whose senders go at once; then, for a while, what the server makes of them."""
+    at_once(16, lambda _: send_and_go(port, body))
+    time.sleep(5)
+    # Whoever waits now behind the flood sees its end.
+    _, seconds = ask(port, "/v1/completions", {"prompt": "Hello", "max_tokens": 1})
+    return {"wait_after_s": seconds}
+
+
+def large_prompts(port):
+    return flood(port, json.dumps({"prompt": "a" * 6_000_000, "max_tokens": 1}).encode())
+
+
+def id_lists(port):
+    ids = [i % 50000 for i in range(2_000_000)]
+    return flood(port, json.dumps({"prompt": ids, "max_tokens": 1}).encode()[:11_699_990] + b"1]}")
+
+
+def whole_answer(port):
+    status, seconds = ask(port, "/v1/chat/completions", {
+        "messages": [{"role": "user", "content": "Hello"}], "n": 128, "max_tokens": 1000,
+        "ignore_eos": True, "logprobs": True, "top_logprobs": 20})
+    return {"status": status, "seconds": seconds, "failed": status not in (200, 400, 503)}
+
+
+class Stream(threading.Thread):
+    """One stream after the other until `stop`: times to the first token and between tokens."""
+
+    def __init__(self, port, stop, prompt, max_tokens, pause=0.0):
+        super().__init__()
+        self.port, self.stop, self.prompt, self.pause = port, stop, prompt, pause
+        self.max_tokens = max_tokens
+        self.first, self.between, self.num_done, self.seconds = [], [], 0, 0.0
+        self.start()
+
+    def run(self):
+        begin = time.monotonic()
+        while not self.stop.is_set():
+            self.request()
+            self.stop.wait(self.pause)
+        self.seconds = time.monotonic() - begin
+
+    def request(self):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
+        body = {"prompt": self.prompt, "max_tokens": self.max_tokens, "ignore_eos": True,
+                "stream": True, "cache_salt": str(time.monotonic_ns())}
+        last = sent = time.monotonic()
+        connection.request("POST", "/v1/completions", json.dumps(body))
+        answer = connection.getresponse()
+        assert answer.status == 200, answer.read()
+        has_first = False
+        for line in iter(answer.readline, b""):
+            now = time.monotonic()
+            if not line.startswith(b"data: {"):
+                continue
+            if has_first:
+                self.between.append(now - last)
+            else:
+                self.first.append(now - sent)
+            has_first, last = True, now
+        connection.close()
+        self.num_done += 1
+
+
+def percentile(values, share):
+    return sorted(values)[int(share * len(values))] if values else None
+
+
+def long_prefills(port, seconds=40):
+    """Streams alone for a third of the time, then with everybody else."""
+    stop = threading.Event()
+    streams = [Stream(port, stop, [7 + i], 400) for i in range(4)]
+    time.sleep(seconds / 3)
+    num_alone = [len(stream.between) for stream in streams]
+    short = Stream(port, stop, [11, 12, 13], 2, pause=0.1)
+    long = Stream(port, stop, [i % 8000 for i in range(8000)], 1)
+    time.sleep(seconds * 2 / 3)
+    stop.set()
+    for thread in (*streams, short, long):
+        thread.join()
+    alone = [wait for stream, n in zip(streams, num_alone) for wait in stream.between[:n]]
+    together = [wait for stream, n in zip(streams, num_alone) for wait in stream.between[n:]]
+    return {"itl_p99_alone_s": percentile(alone, 0.99),
+            "itl_p99_s": percentile(together, 0.99), "itl_p50_s": percentile(together, 0.5),
+            "ttft_p50_short_s": percentile(short.first, 0.5),
+            "ttft_p99_short_s": percentile(short.first, 0.99),
+            "long_prompt_tokens_per_s": 8000 * long.num_done / long.seconds,
+            "stream_tokens_per_s": len(together) / long.seconds}
+
+
+def constrained(port, count, schema_of):
+    def request(index):
+        return ask(port, "/v1/completions", {
+            "prompt": "x", "max_tokens": 24, "response_format": {
+                "type": "json_schema", "json_schema": {"name": "s", "schema": schema_of(index)}}})
+    answers = at_once(count, request)
+    statuses = [status for status, _ in answers]
+    # A pattern beyond the limits is the client's error.
+    return {"statuses": {str(s): statuses.count(s) for s in set(statuses)},
+            "longest_s": max(seconds for _, seconds in answers),
+            "failed": not set(statuses) <= {200, 400, 503}}
+
+
+def ordinary_schema(index):
+    return {"type": "object", "required": [f"name{index}", "age", "tags", "address"],
+            "additionalProperties": False, "properties": {
+                f"name{index}": {"type": "string", "maxLength": 40},
+                "age": {"type": "integer", "minimum": 0, "maximum": 100 + index},
+                "mail": {"type": "string", "format": "email"},
+                "tags": {"type": "array", "items": {"enum": ["a", "b", f"c{index}"]},
+                         "minItems": 1, "maxItems": 5},
+                "address": {"type": "object", "required": ["street"], "properties": {
+                    "street": {"type": "string"}, "zip": {"type": "string",
+                                                          "pattern": "^[0-9]{5}$"}}}}}
+
+
+def expensive_schema(index):
+    patterns = (f"^(a|b|ab|ba|aab){{1,{200 + index}}}c$", f"^([a-z]+[0-9]*){{1,{60 + index}}}$",
+                f"^(.{{0,{300 + index}}}x.{{0,{300 + index}}}){{1,8}}$",
+                f"^((a?){{{100 + index}}}a{{{100 + index}}})+$")
+    return {"type": "object", "required": ["p"],
+            "properties": {"p": {"type": "string", "pattern": patterns[index % len(patterns)]}}}
+
+
+def schemas(port):
+    return constrained(port, 256, ordinary_schema)
+
+
+def patterns(port):
+    return constrained(port, 64, expensive_schema)
+
+
+SCENARIOS = {
+    "large_prompts": (long_context_model, large_prompts),
+    "id_lists": (long_context_model, id_lists),
+    "whole_answer": (many_answers_model, whole_answer),
+    "long_prefills": (demo_sized_model, long_prefills),
+    "schemas": (demo_model, schemas),
+    "patterns": (demo_model, patterns),
+}
+
+
+def run(binary, source, name, options):
+    make_model, scenario = SCENARIOS[name]
+    with tempfile.TemporaryDirectory() as folder:
+        template = os.path.join(folder, "template.jinja")
+        with open(template, "w", encoding="utf-8") as file:
+            file.write(CHAT_TEMPLATE)
+        server = Server(binary, *make_model(source, folder), "--device", "cpu", "--log-level",
+                        "warning", "--chat-template", template, "--threads", options.threads)
+        try:
+            alone = Probe(server.port)
+            time.sleep(options.seconds)
+            alone = alone.read()
+            memory, others = Memory(server.process.pid), Probe(server.port)
+            seen = scenario(server.port)
+            report = {"alone": alone, "others": others.read(), "scenario": seen,
+                      "rss_mb": memory.read()}
+        finally:
+            code = server.end()
+        if code != 0:
+            raise AssertionError(f"{name}: the server ended with {code}: {server.log[-500:]}")
+        return report
+
+
+def broken_promises(reports, limit):
+    for name, report in reports.items():
+        seconds = max(report["others"]["longest_s"], report["scenario"].get("wait_after_s", 0))
+        if seconds > limit:
+            yield f"{name}: others waited {seconds:.2f} s, expected at most {limit} s"
+        if set(report["others"]["statuses"]) != {200}:
+            yield f"{name}: others were answered with {report['others']['statuses']}"
+        if report["scenario"].get("failed"):
+            yield f"{name}: {report['scenario']}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("halley")
+    parser.add_argument("source")
+    parser.add_argument("--before", help="a program to compare with")
+    parser.add_argument("--scenario", action="append", choices=SCENARIOS)
+    parser.add_argument("--limit", type=float, default=0.3, help="longest wait of others, seconds")
+    parser.add_argument("--seconds", type=float, default=3, help="of the server alone")
+    parser.add_argument("--threads", default="1", help="of the model")
+    options = parser.parse_args()
+    result = {}
+    for name in options.scenario or SCENARIOS:
+        if options.before:
+            result.setdefault("before", {})[name] = run(options.before, options.source, name,
+                                                        options)
+        result.setdefault("now", {})[name] = run(options.halley, options.source, name, options)
+    result["broken"] = list(broken_promises(result["now"], options.limit))
+    print(json.dumps(result, indent=1))
+    sys.exit(1 if result["broken"] else 0)
+
+
+if __name__ == "__main__":
+    main()
