@@ -13,8 +13,6 @@ namespace halley {
 namespace {
 
 constexpr size_t kLogitBiasesMax = 1024;
-constexpr size_t kStopsMax = 16;
-constexpr size_t kStopBytesMax = 1024;
 constexpr size_t kStopTokenIdsMax = 128;
 constexpr int kLogprobsMax = TokenChoice::kNumLogprobsMax;
 
@@ -64,15 +62,18 @@ void check_lengths(const SamplingParams& params) {
 
 void check_stops(const SamplingParams& params, int64_t vocab_size) {
   check_count("stop", params.stop.size(), kStopsMax);
+  size_t num_bytes = 0;
   for (const std::string& stop : params.stop) {
-    if (stop.empty() || stop.size() > kStopBytesMax) {
-      throw InputError(str("stop: expected strings of 1 to ", kStopBytesMax, " bytes, got one of ",
-                           stop.size()));
-    }
+    if (stop.empty()) throw InputError("stop: expected no empty string, got one");
+    num_bytes += stop.size();
     // A stop string that ends inside a character would cut the text there.
     if (!is_valid_utf8(stop)) {
       throw InputError(str("stop: expected valid UTF-8, got ", quote(stop)));
     }
+  }
+  if (num_bytes > kStopBytesMax) {
+    throw InputError(
+        str("stop: expected at most ", kStopBytesMax, " bytes in all strings, got ", num_bytes));
   }
   check_count("stop_token_ids", params.stop_token_ids.size(), kStopTokenIdsMax);
   for (const int32_t id : params.stop_token_ids) check_token_id("stop_token_ids", id, vocab_size);

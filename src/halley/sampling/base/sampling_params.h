@@ -1,6 +1,7 @@
 // The sampling parameters of a request, with vLLM's names and ranges.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -11,13 +12,16 @@
 
 namespace halley {
 
+inline constexpr size_t kStopsMax = 64;
+inline constexpr size_t kStopBytesMax = 4096;  // all stop strings of a request together
+
 /// The defaults are neutral. check_sampling_params() has the ranges.
 struct SamplingParams : ChoiceParams {
   int64_t max_tokens = 16;               // >= 1
   int64_t min_tokens = 0;                // no stop before this many
   std::map<int32_t, double> logit_bias;  // [-100, 100]; at most 1024
   std::optional<uint64_t> seed;          // absent: random
-  std::vector<std::string> stop;         // at most 16, none empty, 1024 bytes each at most
+  std::vector<std::string> stop;         // none empty; at most kStopsMax and kStopBytesMax
   std::vector<int32_t> stop_token_ids;   // at most 128
   bool include_stop_str_in_output = false;
   bool ignore_eos = false;

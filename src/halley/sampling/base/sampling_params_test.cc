@@ -65,15 +65,17 @@ const BadParams kBadParams[] = {
      [](SamplingParams& p) {
        for (int32_t id = 0; id < 1025; ++id) p.logit_bias[id] = 0;
      }},
-    {"stop: expected strings of 1 to 1024 bytes, got one of 0",
+    {"stop: expected no empty string, got one",
      [](SamplingParams& p) {
        p.stop = {"a", ""};
      }},
-    {"stop: expected strings of 1 to 1024 bytes, got one of 1025",
-     [](SamplingParams& p) { p.stop = {std::string(1025, 'a')}; }},
+    {"stop: expected at most 4096 bytes in all strings, got 4097",
+     [](SamplingParams& p) {
+       p.stop = {std::string(4000, 'a'), std::string(97, 'b')};
+     }},
     {"stop: expected valid UTF-8, got \"\\xc3\"", [](SamplingParams& p) { p.stop = {"\xC3"}; }},
-    {"stop: expected at most 16 entries, got 17",
-     [](SamplingParams& p) { p.stop.assign(17, "a"); }},
+    {"stop: expected at most 64 entries, got 65",
+     [](SamplingParams& p) { p.stop.assign(65, "a"); }},
     {"stop_token_ids: expected at most 128 entries, got 129",
      [](SamplingParams& p) { p.stop_token_ids.assign(129, 0); }},
     {"stop_token_ids: expected token ids of 0 to 99, got -1",

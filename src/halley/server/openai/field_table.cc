@@ -65,7 +65,7 @@ constexpr const char* kResponseFormatSchema =
         "schema": {"type": "object"}, "strict": {"type": "boolean"}}}}})";
 constexpr const char* kStopSchema =
     R"({"anyOf": [{"type": "string", "minLength": 1},
-        {"type": "array", "maxItems": 4, "items": {"type": "string", "minLength": 1}}]})";
+        {"type": "array", "maxItems": 64, "items": {"type": "string", "minLength": 1}}]})";
 constexpr const char* kLogitBiasSchema =
     R"({"type": "object", "maxProperties": 1024,
         "additionalProperties": {"type": "number", "minimum": -100, "maximum": 100}})";
@@ -164,7 +164,7 @@ constexpr auto kOutputFields = std::to_array<ApiField>({
      .endpoints = kGenerate,
      .type = FieldType::kOther,
      .schema = kStopSchema,
-     .text = "Up to 4 texts of 1 to 1024 bytes that end the output.",
+     .text = "Texts that end the output: up to 64, together at most 4096 bytes.",
      .store = store_stop},
     {.name = "stop_token_ids",
      .endpoints = kGenerate,

@@ -16,8 +16,6 @@ namespace halley {
 namespace {
 
 constexpr size_t kPromptsMax = 1024;
-constexpr size_t kStopsMax = 4;
-constexpr size_t kStopBytesMax = 1024;
 constexpr size_t kStopTokenIdsMax = 128;
 constexpr size_t kLogitBiasesMax = 1024;
 constexpr double kLogitBiasMax = 100;
@@ -163,10 +161,16 @@ void store_sampling_parameter(const FieldValue& value, ApiRequest& request) {
 void store_stop(const FieldValue& value, ApiRequest& request) {
   request.sampling.stop = strings_of(value);
   check_count(value.name, request.sampling.stop.size(), kStopsMax);
+  size_t num_bytes = 0;
   for (const std::string& stop : request.sampling.stop) {
-    if (!stop.empty() && stop.size() <= kStopBytesMax) continue;
-    throw invalid_field(value.name, str("stop: expected strings of 1 to ", kStopBytesMax,
-                                        " bytes, got one of ", stop.size(), "."));
+    if (stop.empty()) {
+      throw invalid_field(value.name, "stop: expected texts of at least 1 byte, got an empty one.");
+    }
+    num_bytes += stop.size();
+  }
+  if (num_bytes > kStopBytesMax) {
+    throw invalid_field(value.name, str("stop: expected at most ", kStopBytesMax,
+                                        " bytes in all texts, got ", num_bytes, "."));
   }
 }
 

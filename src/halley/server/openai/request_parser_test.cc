@@ -157,6 +157,8 @@ TEST(RequestParser, RejectsListsThatAreTooLongOrWrong) {
   for (int i = 0; i < 1025; ++i) biases += (i ? ",\"" : "\"") + std::to_string(i) + "\":1";
   std::string prompts = "\"a\"";
   for (int i = 0; i < 1024; ++i) prompts += ",\"a\"";
+  std::string stops = "\"a\"";
+  for (int i = 0; i < 64; ++i) stops += ",\"a\"";
   expect_rejected({
       {kCompletions, R"({"prompt": 5})", "prompt", "expected a string or a list of token ids"},
       {kCompletions, R"({"prompt": []})", "prompt", "expected at least one token id, got none."},
@@ -170,8 +172,10 @@ TEST(RequestParser, RejectsListsThatAreTooLongOrWrong) {
       {kCompletions, R"({"prompt": [)" + prompts + "]}", "prompt", "at most 1024 entries"},
       {kCompletions, R"({"prompt": ["a","a","a","a","a","a","a","a","a"], "n": 128})", "n",
        "at most 1024, got 1152."},
-      bad_completion(R"("stop": [""])", "stop", "expected strings of 1 to 1024 bytes, got one of"),
-      bad_completion(R"("stop": ["a","b","c","d","e"])", "stop", "at most 4 entries, got 5."),
+      bad_completion(R"("stop": [""])", "stop", "expected texts of at least 1 byte, got an empty"),
+      bad_completion("\"stop\": [" + stops + "]", "stop", "at most 64 entries, got 65."),
+      bad_completion("\"stop\": \"" + std::string(4097, 'a') + "\"", "stop",
+                     "at most 4096 bytes in all texts, got 4097."),
       bad_completion(R"("stop": [1])", "stop[0]", "stop[0]: expected a string, got an integer."),
       bad_completion(R"("stop": {})", "stop", "expected a string or a list of strings"),
       bad_completion(R"("stop_token_ids": [100])", "stop_token_ids[0]", "got 100."),
