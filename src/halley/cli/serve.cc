@@ -309,7 +309,9 @@ void add_http_options(CLI::App& app, ServeOptions& options) {
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
   app.add_flag("--ignore-unknown-fields", options.ignores_unknown_fields,
-               "Ignore unknown fields of requests, as vLLM does; default: reject them")
+               "Ignore unknown fields of requests, as vLLM does; default: reject them. Unknown "
+               "members of "
+               "messages and tools are ignored in any case")
       ->group(kGroup);
   app.add_option("--log-level", options.log_level,
                  "Level of the JSON log on stderr: debug, info, warning, error or off")

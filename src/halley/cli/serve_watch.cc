@@ -41,6 +41,10 @@ void ServeWatch::observe(AppConfig& config, const Engine& engine) {
   config.on_error = [this](const std::string& request_id, const std::string& what) {
     log_.write(LogLevel::kError, "request_error", {{"request_id", request_id}, {"error", what}});
   };
+  config.on_ignored = [this](const std::string& request_id, const std::string& paths) {
+    log_.write(LogLevel::kWarning, "ignored_members",
+               {{"request_id", request_id}, {"members", paths}});
+  };
 }
 
 void ServeWatch::start_metrics(const std::vector<HttpRoute>& routes) {

@@ -30,6 +30,9 @@ struct AppConfig {
   /// Reports an internal error, which a client must not see: the request's id and the exception's
   /// text. Called on any thread.
   std::function<void(const std::string& request_id, const std::string& what)> on_error = {};
+  /// Reports what a request has that changes nothing (IgnoredMembers::text()). Called on any
+  /// thread.
+  std::function<void(const std::string& request_id, const std::string& paths)> on_ignored = {};
 };
 
 }  // namespace halley

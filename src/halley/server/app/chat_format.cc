@@ -11,6 +11,8 @@
 namespace halley {
 namespace {
 
+constexpr const char* kReasoningEffort = "reasoning_effort";
+
 // A random marker, which no template can contain.
 const std::string& end_mark() {
   static const std::string kMark = random_id("END-OF-FINAL-MESSAGE-", 16);
@@ -52,7 +54,9 @@ ChatFormat::ChatFormat(const std::string& source, const std::string& source_with
     : plain_(std::in_place, source, "chat template"),
       with_tools_(std::in_place, source_with_tools, "chat template"),
       special_tokens_(std::move(special_tokens)),
-      dialect_(dialect ? *dialect : detect_tool_dialect(source_with_tools)) {}
+      dialect_(dialect ? *dialect : detect_tool_dialect(source_with_tools)),
+      reads_reasoning_effort_(source.find(kReasoningEffort) != std::string::npos ||
+                              source_with_tools.find(kReasoningEffort) != std::string::npos) {}
 
 std::string ChatFormat::render(const ApiRequest& request) const {
   if (!has_template()) {

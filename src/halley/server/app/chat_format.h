@@ -25,6 +25,8 @@ class ChatFormat {
 
   bool has_template() const { return plain_.has_value(); }
   ToolDialect dialect() const { return dialect_; }
+  /// Whether a template reads the variable `reasoning_effort`.
+  bool reads_reasoning_effort() const { return reads_reasoning_effort_; }
 
   /// Throws ApiError 400 if there is no template, if it raises an error, or if the request has
   /// tools and the model has no dialect.
@@ -34,6 +36,7 @@ class ChatFormat {
   std::optional<ChatTemplate> plain_, with_tools_;
   OrderedJson special_tokens_;
   ToolDialect dialect_ = ToolDialect::kNone;
+  bool reads_reasoning_effort_ = false;
 };
 
 /// Reads the templates of a model's directory; `template_file`, if not empty, replaces the model's

@@ -102,7 +102,7 @@ void Generation::send(std::string pieces) {
   if (pieces.empty()) return;
   if (!has_stream_) {
     has_stream_ = true;
-    exchange_->start_stream(stream_response(std::move(pieces)));
+    exchange_->start_stream(stream_head(std::move(pieces)));
   } else if (!exchange_->write(std::move(pieces))) {
     is_over_ = true;
     cancel_all();
@@ -117,7 +117,9 @@ void Generation::respond_whole() {
   std::vector<ChoiceDelta> choices;
   for (Sequence& sequence : sequences_) choices.push_back(std::move(sequence.whole));
   has_answer_ = true;
-  exchange_->respond({.body = json_text(whole_answer(head_, choices, usage()))});
+  HttpResponse response = {.body = json_text(whole_answer(head_, choices, usage()))};
+  add_ignored(request_.ignored, response);
+  exchange_->respond(std::move(response));
 }
 
 ApiUsage Generation::usage() const {

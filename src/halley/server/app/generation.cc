@@ -50,6 +50,7 @@ void Generation::preprocess() noexcept {
 void Generation::parse() {
   request_ = parse_request(exchange_->request().body, endpoint_, context_.rules);
   check_model_name(context_.config, request_.model);
+  report_ignored(context_.config, exchange_->request().id, request_.ignored);
   const int64_t num_queued_max = context_.engine->config().max_num_queued;
   if (request_.num_sequences() > num_queued_max) {
     throw invalid_field(
@@ -148,7 +149,7 @@ void Generation::submit() {
       return;
     }
   }
-  if (request_.is_stream) exchange_->keep_alive(stream_response({}), kSseComment);
+  if (request_.is_stream) exchange_->keep_alive(stream_head({}), kSseComment);
   start_delivery();
 }
 
@@ -159,6 +160,12 @@ void Generation::watch_client() {
     self->is_over_ = true;
     self->cancel_all();
   });
+}
+
+HttpResponse Generation::stream_head(std::string events) const {
+  HttpResponse head = stream_response(std::move(events));
+  add_ignored(request_.ignored, head);
+  return head;
 }
 
 void Generation::cancel_all() {

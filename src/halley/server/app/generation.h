@@ -54,6 +54,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void add_delta(size_t index, const ChoiceDelta& delta, std::string& pieces) const;
   void add_chunk(OrderedJson chunk, std::string& pieces) const;
   void send(std::string pieces);
+  HttpResponse stream_head(std::string events) const;
   void respond_whole();
 
   /// Answers with this error, and cancels the submitted sequences.

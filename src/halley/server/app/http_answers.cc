@@ -34,6 +34,17 @@ HttpResponse stream_response(std::string events) {
           .headers = {{"cache-control", "no-cache"}}};
 }
 
+void report_ignored(const AppConfig& config, const std::string& request_id,
+                    const IgnoredMembers& ignored) {
+  if (ignored.is_empty() || !config.on_ignored) return;
+  config.on_ignored(request_id, ignored.text());
+}
+
+void add_ignored(const IgnoredMembers& ignored, HttpResponse& response) {
+  if (ignored.is_empty()) return;
+  response.headers.emplace_back("x-halley-ignored", ignored.text());
+}
+
 void check_model_name(const AppConfig& config, const std::string& name) {
   if (name.empty()) return;
   const auto& names = config.model_names;

@@ -9,6 +9,7 @@
 #include "halley/server/app/app_context.h"
 #include "halley/server/http/http_exchange.h"
 #include "halley/server/openai/api_error.h"
+#include "halley/server/openai/ignored_members.h"
 
 namespace halley {
 
@@ -17,6 +18,12 @@ HttpResponse json_response(const OrderedJson& json, int status = 200);
 /// The beginning of a stream of server-sent events, and an event of it that says nothing.
 HttpResponse stream_response(std::string events);
 inline constexpr const char* kSseComment = ": keep-alive\n\n";
+
+/// Tells what a request has that changes nothing: AppConfig::on_ignored, once for each request, and
+/// the header of its answer.
+void report_ignored(const AppConfig& config, const std::string& request_id,
+                    const IgnoredMembers& ignored);
+void add_ignored(const IgnoredMembers& ignored, HttpResponse& response);
 
 /// Throws ApiError 404 if `name` is given and not served.
 void check_model_name(const AppConfig& config, const std::string& name);

@@ -26,10 +26,11 @@ constexpr int kNumComputingMax = 64;
 
 using Exchange = std::shared_ptr<HttpExchange>;
 
-RequestRules rules_of(const AppConfig& config) {
+RequestRules rules_of(const AppConfig& config, const ChatFormat& format) {
   return {.sampling = config.sampling,
           .vocab_size = config.vocab_size,
-          .ignores_unknown_fields = config.ignores_unknown_fields};
+          .ignores_unknown_fields = config.ignores_unknown_fields,
+          .template_reads_effort = format.reads_reasoning_effort()};
 }
 
 ApiError draining_error() {
@@ -50,7 +51,7 @@ class OpenAiApp::Impl {
                  .constraints = nullptr,
                  .text_bytes_max = find_text_bytes_max(*tokenizer, engine->config().max_model_len),
                  .engine = std::move(engine)} {
-    context_.rules = rules_of(context_.config);
+    context_.rules = rules_of(context_.config, context_.format);
     context_.constraints = std::make_unique<ConstraintCompiler>(tokenizer, config.eos_token_ids,
                                                                 context_.format.dialect());
     context_.preprocessing_threads = std::make_unique<WorkQueue>(
@@ -161,8 +162,11 @@ class OpenAiApp::Impl {
     try {
       const ApiRequest request = parse_request(http.body, endpoint, context_.rules);
       check_model_name(context_.config, request.model);
-      return json_response(endpoint == ApiEndpoint::kTokenize ? tokenize(request)
-                                                              : detokenize(request));
+      HttpResponse response = json_response(
+          endpoint == ApiEndpoint::kTokenize ? tokenize(request) : detokenize(request));
+      report_ignored(context_.config, http.id, request.ignored);
+      add_ignored(request.ignored, response);
+      return response;
     } catch (const ApiError& error) {
       return error_response(error);
     } catch (const InputError& error) {

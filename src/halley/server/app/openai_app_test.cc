@@ -1,6 +1,7 @@
 #include "halley/server/app/openai_app.h"
 
 #include <atomic>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -242,6 +243,30 @@ TEST(OpenAiApp, ForcesCallsInTheModelsDialect) {
               "add(" + function["arguments"].get<std::string>() + ")");
     EXPECT_GT(num_pieces, 1u);
   }
+}
+
+TEST(OpenAiApp, TellsWhatWasIgnoredInAHeaderAndOnceInTheLog) {
+  std::vector<std::string> told;
+  std::mutex mutex;
+  AppSetup setup;
+  setup.app.on_ignored = [&](const std::string& id, const std::string& paths) {
+    const std::lock_guard lock(mutex);
+    told.push_back(id + ": " + paths);
+  };
+  App app(std::move(setup));
+  const std::string messages =
+      R"("messages": [{"role": "user", "content": "a", "x\r\ny": 1}], "max_tokens": 2)";
+  const HttpHeaders expected = {{"x-halley-ignored", "messages[].x%0D%0Ay"}};
+  EXPECT_EQ(app.post("/v1/chat/completions", "{" + messages + R"(, "n": 2})").headers, expected);
+  EXPECT_THAT(app.post("/v1/chat/completions", "{" + messages + R"(, "stream": true})").headers,
+              testing::Contains(expected.front()));
+  EXPECT_EQ(app.post("/tokenize", R"({"messages": [{"role": "user", "content": "a", "z": 1}]})")
+                .headers.front()
+                .second,
+            "messages[].z");
+  EXPECT_TRUE(app.post("/v1/completions", R"({"prompt": "a", "max_tokens": 1})").headers.empty());
+  EXPECT_THAT(told, testing::ElementsAre("test: messages[].x%0D%0Ay", "test: messages[].x%0D%0Ay",
+                                         "test: messages[].z"));
 }
 
 }  // namespace

@@ -196,7 +196,8 @@ HttpHeaders BrowserRules::cors_headers(const HttpRequest& head) const {
   if (allowed == nullptr) return {};
   HttpHeaders headers;
   headers.emplace_back("access-control-allow-origin", *allowed);
-  headers.emplace_back("access-control-expose-headers", "x-request-id, retry-after");
+  headers.emplace_back("access-control-expose-headers",
+                       "x-request-id, retry-after, x-halley-ignored");
   if (*allowed != "*") headers.emplace_back("vary", "origin");
   return headers;
 }

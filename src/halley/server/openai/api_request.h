@@ -9,6 +9,7 @@
 
 #include "halley/json/json.h"
 #include "halley/sampling/base/sampling_params.h"
+#include "halley/server/openai/ignored_members.h"
 
 namespace halley {
 
@@ -72,6 +73,8 @@ struct ApiRequest {
   std::optional<ToolChoice> tool_choice;  // set for kChat once parsed
   bool allows_parallel_calls = true;
   ResponseFormat response_format;
+
+  IgnoredMembers ignored;  // what the request has beyond this
 
   /// The number of sequences that the engine will run.
   int64_t num_sequences() const {

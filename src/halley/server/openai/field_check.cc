@@ -69,18 +69,6 @@ std::string cell(std::string_view text) {
   return out;
 }
 
-std::string endpoints_in_words(uint8_t endpoints) {
-  std::string text;
-  const auto add = [&](ApiEndpoint endpoint, const char* name) {
-    if ((endpoints & bit_of(endpoint)) != 0) text += str(text.empty() ? "" : ", ", name);
-  };
-  add(ApiEndpoint::kCompletions, "completions");
-  add(ApiEndpoint::kChat, "chat");
-  add(ApiEndpoint::kTokenize, "tokenize");
-  add(ApiEndpoint::kDetokenize, "detokenize");
-  return text;
-}
-
 const char* type_name(FieldType type) {
   switch (type) {
     case FieldType::kBoolean:
@@ -98,6 +86,18 @@ const char* type_name(FieldType type) {
 }
 
 }  // namespace
+
+std::string endpoints_in_words(uint8_t endpoints) {
+  std::string text;
+  const auto add = [&](ApiEndpoint endpoint, const char* name) {
+    if ((endpoints & bit_of(endpoint)) != 0) text += str(text.empty() ? "" : ", ", name);
+  };
+  add(ApiEndpoint::kCompletions, "completions");
+  add(ApiEndpoint::kChat, "chat");
+  add(ApiEndpoint::kTokenize, "tokenize");
+  add(ApiEndpoint::kDetokenize, "detokenize");
+  return text;
+}
 
 std::string kind_in_words(const OrderedJson& value) {
   if (value.is_number_integer()) return "an integer";
@@ -148,6 +148,7 @@ std::string fields_in_markdown() {
         accepted += str(", `", value.dump(), "`");
       }
     }
+    if (field.is_ignorable) accepted += "; others are ignored";
     text += str("| `", field.name, "` | ", endpoints_in_words(field.endpoints), " | ",
                 cell(accepted), " | ", cell(field.text), " |\n");
   }

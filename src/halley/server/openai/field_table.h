@@ -28,6 +28,7 @@ struct FieldValue {
   const OrderedJson& json;  // not null; of the field's type and in its range
   const char* name;
   const RequestRules& rules;
+  IgnoredMembers& ignored;  // takes what the field has and the server does not read
 };
 
 struct ApiField {
@@ -50,6 +51,9 @@ struct NeutralField {
   uint8_t endpoints;
   const char* accepted_json;  // an array of the values that ask for nothing; null: any value does
   const char* text;
+  /// Other values are accepted too, but told as ignored (IgnoredMembers): the output stays a right
+  /// answer to the request.
+  bool is_ignorable = false;
 };
 
 constexpr uint8_t bit_of(ApiEndpoint endpoint) { return static_cast<uint8_t>(endpoint); }
@@ -59,6 +63,9 @@ std::span<const NeutralField> neutral_fields();
 
 /// Throws ApiError where the value has the wrong type or is out of range.
 void check_field(const ApiField& field, const OrderedJson& value);
+
+/// "completions, chat".
+std::string endpoints_in_words(uint8_t endpoints);
 
 /// "0 to 2", "above 0 and at most 1", "at least 1"; empty: any.
 std::string range_in_words(const ApiField& field);

@@ -11,6 +11,7 @@
 #include "halley/base/str.h"
 #include "halley/sampling/base/sampling_fields.h"
 #include "halley/server/openai/api_error.h"
+#include "halley/server/openai/member_table.h"
 
 namespace halley {
 namespace {
@@ -100,18 +101,6 @@ bool bool_member(const OrderedJson& object, const char* name, const std::string&
 void expect_object(const OrderedJson& value, const std::string& path) {
   if (value.is_object()) return;
   throw invalid_field(path, str(path, ": expected an object, got ", kind_in_words(value), "."));
-}
-
-void expect_members(const OrderedJson& object, const std::string& path,
-                    std::initializer_list<const char*> names) {
-  expect_object(object, path);
-  for (const auto& [key, value] : object.items()) {
-    bool is_known = false;
-    for (const char* name : names) is_known = is_known || key == name;
-    if (is_known || value.is_null()) continue;
-    const std::string where = str(path, ".", quote(key));
-    throw invalid_field(where, str(where, ": expected no such member. Leave it out."));
-  }
 }
 
 std::string string_member(const OrderedJson& object, const char* name, const std::string& path,
@@ -219,8 +208,7 @@ void store_logit_bias(const FieldValue& value, ApiRequest& request) {
 }
 
 void store_stream_options(const FieldValue& value, ApiRequest& request) {
-  expect_members(value.json, value.name,
-                 {"include_usage", "continuous_usage_stats", "include_obfuscation"});
+  check_members(value.json, value.name, ObjectKind::kStreamOptions, value);
   request.includes_usage = bool_member(value.json, "include_usage", value.name);
   request.has_continuous_usage = bool_member(value.json, "continuous_usage_stats", value.name);
   if (bool_member(value.json, "include_obfuscation", value.name)) {
@@ -243,6 +231,14 @@ void store_chat_template_kwargs(const FieldValue& value, ApiRequest& request) {
                             "settable."));
   }
   request.template_kwargs = value.json;
+}
+
+void store_reasoning_effort(const FieldValue& value, ApiRequest& request) {
+  if (!value.rules.template_reads_effort) {
+    value.ignored.add({}, value.name);
+  } else if (!request.template_kwargs.contains(value.name)) {
+    request.template_kwargs[value.name] = value.json;
+  }
 }
 
 }  // namespace halley

@@ -12,6 +12,7 @@ void store_stop_token_ids(const FieldValue& value, ApiRequest& request);
 void store_logit_bias(const FieldValue& value, ApiRequest& request);
 void store_stream_options(const FieldValue& value, ApiRequest& request);
 void store_chat_template_kwargs(const FieldValue& value, ApiRequest& request);
+void store_reasoning_effort(const FieldValue& value, ApiRequest& request);
 void store_tools(const FieldValue& value, ApiRequest& request);
 void store_tool_choice(const FieldValue& value, ApiRequest& request);
 void store_response_format(const FieldValue& value, ApiRequest& request);
@@ -22,11 +23,8 @@ void store_sampling_parameter(const FieldValue& value, ApiRequest& request);
 /// "a string", "an integer", "null": the kind of a value, for error messages.
 std::string kind_in_words(const OrderedJson& value);
 
-/// Throws ApiError if `value`, at `path`, is not of this kind. The second rejects members that
-/// are not in `names`.
+/// Throws ApiError if `value`, at `path`, is no object.
 void expect_object(const OrderedJson& value, const std::string& path);
-void expect_members(const OrderedJson& object, const std::string& path,
-                    std::initializer_list<const char*> names);
 /// A member that must be a string of at most `num_bytes_max` bytes.
 std::string string_member(const OrderedJson& object, const char* name, const std::string& path,
                           size_t num_bytes_max);

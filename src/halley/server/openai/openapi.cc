@@ -73,12 +73,13 @@ OrderedJson schema_of(const ApiField& field) {
 
 OrderedJson schema_of(const NeutralField& field) {
   OrderedJson schema = OrderedJson::object();
-  if (field.accepted_json != nullptr) {
+  if (field.accepted_json != nullptr && !field.is_ignorable) {
     OrderedJson values = OrderedJson::parse(field.accepted_json);
     values.push_back(nullptr);
     schema["enum"] = std::move(values);
   }
-  schema["description"] = str("Not supported beyond this. ", field.text);
+  schema["description"] =
+      str(field.is_ignorable ? "Ignored. " : "Not supported beyond this. ", field.text);
   return schema;
 }
 

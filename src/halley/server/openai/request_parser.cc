@@ -1,7 +1,10 @@
 #include "halley/server/openai/request_parser.h"
 
 #include <string>
+#include <string_view>
+#include <vector>
 
+#include "halley/base/nearest_name.h"
 #include "halley/base/str.h"
 #include "halley/server/openai/api_error.h"
 #include "halley/server/openai/field_table.h"
@@ -29,33 +32,55 @@ OrderedJson parse_body(std::string_view body) {
   }
 }
 
-void check_neutral(const NeutralField& field, const OrderedJson& value) {
+void check_neutral(const NeutralField& field, const OrderedJson& value, IgnoredMembers& ignored) {
   if (field.accepted_json == nullptr) return;
   std::string accepted;
   for (const auto& candidate : OrderedJson::parse(field.accepted_json)) {
     if (candidate == value) return;
     accepted += str(accepted.empty() ? " or " : ", ", candidate.dump());
   }
+  if (field.is_ignorable) {
+    ignored.add({}, field.name);
+    return;
+  }
   throw ApiError(
       str(field.name, ": expected nothing", accepted, ": it is not supported. ", field.text),
       {.param = field.name, .code = "unsupported_parameter"});
 }
 
-void check_unknown_field(const std::string& key, const OrderedJson& value, ApiEndpoint endpoint,
-                         const RequestRules& rules) {
+// " Did you mean 'max_tokens'?", or what else may help.
+std::string advice_for(const std::string& key, ApiEndpoint endpoint) {
+  std::vector<std::string_view> names;
+  for (const ApiField& field : api_fields()) {
+    if (has_endpoint(field.endpoints, endpoint)) {
+      names.emplace_back(field.name);
+    } else if (key == field.name) {
+      return str(" It is a field of ", endpoints_in_words(field.endpoints), ".");
+    }
+  }
+  const std::string_view nearest = nearest_name(key, names);
+  if (nearest.empty()) return " Leave it out, or check its name.";
+  return str(" Did you mean '", nearest, "'?");
+}
+
+void check_unknown_field(const std::string& key, const OrderedJson& value,
+                         const RequestRules& rules, ApiRequest& request) {
+  const ApiEndpoint endpoint = request.endpoint;
   for (const ApiField& field : api_fields()) {
     if (key == field.name && has_endpoint(field.endpoints, endpoint)) return;
   }
   if (value.is_null()) return;
   for (const NeutralField& field : neutral_fields()) {
     if (key != field.name || !has_endpoint(field.endpoints, endpoint)) continue;
-    check_neutral(field, value);
+    check_neutral(field, value, request.ignored);
     return;
   }
-  if (rules.ignores_unknown_fields) return;
-  throw ApiError(str("body: expected the fields of openapi.json, got ", quote(key),
-                     ". Leave it out, or check its name."),
-                 {.param = quote(key), .code = "unknown_parameter"});
+  if (!rules.ignores_unknown_fields) {
+    throw ApiError(str("body: expected the fields of openapi.json, got ", quote(key), ".",
+                       advice_for(key, endpoint)),
+                   {.param = quote(key), .code = "unknown_parameter"});
+  }
+  request.ignored.add({}, key);
 }
 
 void require(bool is_given, const char* name) {
@@ -166,9 +191,9 @@ void check_together(const OrderedJson& body, ApiRequest& request) {
 
 ApiRequest parse_request(std::string_view body, ApiEndpoint endpoint, const RequestRules& rules) {
   const OrderedJson json = parse_body(body);
-  for (const auto& [key, value] : json.items()) check_unknown_field(key, value, endpoint, rules);
   ApiRequest request;
   request.endpoint = endpoint;
+  for (const auto& [key, value] : json.items()) check_unknown_field(key, value, rules, request);
   request.sampling = rules.sampling;
   for (const ApiField& field : api_fields()) {
     if (!has_endpoint(field.endpoints, endpoint)) continue;
@@ -178,7 +203,7 @@ ApiRequest parse_request(std::string_view body, ApiEndpoint endpoint, const Requ
       continue;
     }
     check_field(field, *value);
-    field.store({*value, field.name, rules}, request);
+    field.store({*value, field.name, rules, request.ignored}, request);
   }
   check_together(json, request);
   return request;

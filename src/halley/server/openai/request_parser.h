@@ -14,9 +14,11 @@ struct RequestRules {
   SamplingParams sampling = {};         // defaults, from the model's generation_config.json
   int64_t vocab_size = 0;               // token ids must be below
   bool ignores_unknown_fields = false;  // else 400
+  bool template_reads_effort = false;   // the chat template has the variable reasoning_effort
 };
 
-/// `body` is untrusted. A null field counts as missing. Throws ApiError 400 with
+/// `body` is untrusted. A null field counts as missing. What is accepted and changes nothing is in
+/// `ignored` of the result. Throws ApiError 400 with
 /// the field's name in `param`.
 ApiRequest parse_request(std::string_view body, ApiEndpoint endpoint, const RequestRules& rules);
 

@@ -5,6 +5,7 @@
 #include "halley/base/str.h"
 #include "halley/server/openai/api_error.h"
 #include "halley/server/openai/field_values.h"
+#include "halley/server/openai/member_table.h"
 
 namespace halley {
 namespace {
@@ -52,12 +53,12 @@ void expect_function_type(const OrderedJson& object, const std::string& path) {
   throw invalid_field(where, str(where, ": expected \"function\", got ", quote(type), "."));
 }
 
-ApiTool tool_of(const OrderedJson& tool, const std::string& path) {
-  expect_members(tool, path, {"type", "function"});
+ApiTool tool_of(const OrderedJson& tool, const std::string& path, const FieldValue& value) {
+  check_members(tool, path, ObjectKind::kTool, value);
   expect_function_type(tool, path);
   const std::string where = path + ".function";
   const OrderedJson& function = object_member(tool, "function", path);
-  expect_members(function, where, {"name", "description", "parameters", "strict"});
+  check_members(function, where, ObjectKind::kToolFunction, value);
   ApiTool out;
   out.name = string_member(function, "name", where, kNameBytesMax);
   check_name(out.name, where + ".name");
@@ -84,7 +85,7 @@ void store_tools(const FieldValue& value, ApiRequest& request) {
                             json.is_array() ? str(json.size()) : kind_in_words(json), "."));
   }
   for (size_t i = 0; i < json.size(); ++i) {
-    ApiTool tool = tool_of(json[i], str("tools[", i, "]"));
+    ApiTool tool = tool_of(json[i], str("tools[", i, "]"), value);
     for (const ApiTool& other : request.tools) {
       if (other.name != tool.name) continue;
       const std::string path = str("tools[", i, "].function.name");
@@ -93,7 +94,14 @@ void store_tools(const FieldValue& value, ApiRequest& request) {
     }
     request.tools.push_back(std::move(tool));
   }
-  if (!json.empty()) request.tools_json = json;
+  if (json.empty()) return;
+  // The template writes every member of a tool into the prompt.
+  request.tools_json = OrderedJson::array();
+  for (const OrderedJson& tool : json) {
+    OrderedJson read = read_members(tool, ObjectKind::kTool);
+    read["function"] = read_members(read["function"], ObjectKind::kToolFunction);
+    request.tools_json.push_back(std::move(read));
+  }
 }
 
 void store_tool_choice(const FieldValue& value, ApiRequest& request) {
@@ -107,10 +115,10 @@ void store_tool_choice(const FieldValue& value, ApiRequest& request) {
                         str("tool_choice: expected none, auto, required or a function, got ",
                             quote(json.get_ref<const std::string&>(), 40), "."));
   }
-  expect_members(json, value.name, {"type", "function"});
+  check_members(json, value.name, ObjectKind::kToolChoice, value);
   expect_function_type(json, value.name);
   const OrderedJson& function = object_member(json, "function", value.name);
-  expect_members(function, "tool_choice.function", {"name"});
+  check_members(function, "tool_choice.function", ObjectKind::kToolChoiceFunction, value);
   request.tool_choice =
       ToolChoice{ToolChoice::Kind::kNamed,
                  string_member(function, "name", "tool_choice.function", kNameBytesMax)};
@@ -118,12 +126,12 @@ void store_tool_choice(const FieldValue& value, ApiRequest& request) {
 
 void store_response_format(const FieldValue& value, ApiRequest& request) {
   const OrderedJson& json = value.json;
-  expect_members(json, value.name, {"type", "json_schema"});
+  check_members(json, value.name, ObjectKind::kResponseFormat, value);
   const std::string type = string_member(json, "type", value.name, kNameBytesMax);
   if (type == "json_schema") {
     const std::string path = "response_format.json_schema";
     const OrderedJson& declared = object_member(json, "json_schema", value.name);
-    expect_members(declared, path, {"name", "description", "schema", "strict"});
+    check_members(declared, path, ObjectKind::kJsonSchema, value);
     check_name(string_member(declared, "name", path, kNameBytesMax), path + ".name");
     flag_member(declared, "strict", path);
     request.response_format.schema = object_member(declared, "schema", path);
