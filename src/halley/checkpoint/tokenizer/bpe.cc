@@ -203,7 +203,7 @@ void Bpe::split_to_chars(std::string_view word, std::vector<int32_t>& ids) const
   if (pending_unk >= 0) ids.push_back(pending_unk);
 }
 
-void Bpe::encode(std::string_view word, std::vector<int32_t>& ids) const {
+bool Bpe::encode(std::string_view word, std::vector<int32_t>& ids, StopCheck& check) const {
   if (word.size() > kWordBytesMax) {
     throw InputError(str("tokenizer: expected words of at most ", kWordBytesMax, " bytes, got ",
                          word.size(), ". Use a shorter text."));
@@ -211,12 +211,12 @@ void Bpe::encode(std::string_view word, std::vector<int32_t>& ids) const {
   if (options_.ignore_merges) {
     if (const int32_t id = tokens_.find(word); id >= 0) {
       ids.push_back(id);
-      return;
+      return true;
     }
   }
   const size_t begin = ids.size();
   split_to_chars(word, ids);
-  merges_.merge_all(ids, begin);
+  return merges_.merge_all(ids, begin, check);
 }
 
 }  // namespace halley

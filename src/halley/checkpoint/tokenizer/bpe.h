@@ -10,6 +10,7 @@
 
 #include "halley/checkpoint/tokenizer/merge_table.h"
 #include "halley/checkpoint/tokenizer/model_tables.h"
+#include "halley/checkpoint/tokenizer/stop_check.h"
 #include "halley/checkpoint/tokenizer/token_table.h"
 #include "halley/json/json.h"
 
@@ -32,8 +33,10 @@ class Bpe {
   static Bpe parse(const Json& value, const ModelTables* tables, const std::string& where);
 
   /// Appends the ids of `word`, which is valid UTF-8. Takes O(n log n) for a word of n characters.
-  /// Throws InputError where the unknown token is needed and not in the vocabulary.
-  void encode(std::string_view word, std::vector<int32_t>& ids) const;
+  /// Returns false where `check` told it to stop; then `ids` is of no use. Throws InputError where
+  /// the unknown token is needed and not in the vocabulary.
+  [[nodiscard]] bool encode(std::string_view word, std::vector<int32_t>& ids,
+                            StopCheck& check) const;
 
   const TokenTable& tokens() const { return tokens_; }
 

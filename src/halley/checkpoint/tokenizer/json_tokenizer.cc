@@ -6,6 +6,7 @@
 #include "halley/base/error.h"
 #include "halley/base/str.h"
 #include "halley/checkpoint/tokenizer/component.h"
+#include "halley/checkpoint/tokenizer/stop_check.h"
 #include "halley/checkpoint/tokenizer/utf8.h"
 
 namespace halley {
@@ -185,20 +186,33 @@ SplitText JsonTokenizer::split_added_tokens(std::string_view text) const {
 }
 
 std::vector<int32_t> JsonTokenizer::encode(std::string_view text, bool add_special_tokens) const {
+  return *encode_within(text, add_special_tokens, {});
+}
+
+std::optional<std::vector<int32_t>> JsonTokenizer::encode_within(std::string_view text,
+                                                                 bool add_special_tokens,
+                                                                 const EncodeLimits& limits) const {
   if (!is_valid_utf8(text)) {
     throw InputError(str("tokenizer: expected valid UTF-8, got ", quote(text), "."));
   }
   SplitText split = split_added_tokens(text);
+  StopCheck check(limits.must_stop);
+  if (check.asks()) return std::nullopt;
   if (pre_tokenizer_ != nullptr) pre_tokenizer_->apply(split);
+  if (check.asks()) return std::nullopt;
   std::vector<int32_t> ids;
   for (const Piece& piece : split.pieces) {
     if (piece.added_id >= 0) {
       ids.push_back(piece.added_id);
     } else {
-      bpe_.encode(std::string_view(split.text).substr(piece.begin, piece.end - piece.begin), ids);
+      const auto word = std::string_view(split.text).substr(piece.begin, piece.end - piece.begin);
+      if (!bpe_.encode(word, ids, check)) return std::nullopt;
     }
+    if (ids.size() > limits.num_ids_max) return std::nullopt;
   }
-  return post_processor_.apply(ids, add_special_tokens);
+  ids = post_processor_.apply(ids, add_special_tokens);
+  if (ids.size() > limits.num_ids_max) return std::nullopt;
+  return ids;
 }
 
 std::string JsonTokenizer::decode(std::span<const int32_t> ids, bool skip_special_tokens) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -26,6 +27,8 @@ class JsonTokenizer : public Tokenizer {
   JsonTokenizer(const Json& file, const ModelTables* tables, const std::string& where);
 
   std::vector<int32_t> encode(std::string_view text, bool add_special_tokens) const override;
+  std::optional<std::vector<int32_t>> encode_within(std::string_view text, bool add_special_tokens,
+                                                    const EncodeLimits& limits) const override;
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const override;
   int32_t num_ids() const override { return num_ids_; }
   std::optional<int32_t> id_of(std::string_view token) const override;

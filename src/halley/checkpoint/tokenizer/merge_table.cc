@@ -65,13 +65,11 @@ void MergeTable::rehash(size_t num_slots) {
   }
 }
 
-void MergeTable::merge_all(std::vector<int32_t>& ids, size_t begin) const {
-  if (ids.size() - begin < 2) return;
-  if (ids.size() - begin <= kShortWord) {
-    merge_short(ids, begin);
-  } else {
-    merge_long(ids, begin);
-  }
+bool MergeTable::merge_all(std::vector<int32_t>& ids, size_t begin, StopCheck& check) const {
+  if (ids.size() - begin > kShortWord) return merge_long(ids, begin, check);
+  if (check.must_stop()) return false;
+  if (ids.size() - begin >= 2) merge_short(ids, begin);
+  return true;
 }
 
 void MergeTable::merge_short(std::vector<int32_t>& ids, size_t begin) const {
@@ -101,7 +99,7 @@ void MergeTable::merge_short(std::vector<int32_t>& ids, size_t begin) const {
   ids.resize(begin + count);
 }
 
-void MergeTable::merge_long(std::vector<int32_t>& ids, size_t begin) const {
+bool MergeTable::merge_long(std::vector<int32_t>& ids, size_t begin, StopCheck& check) const {
   const size_t count = ids.size() - begin;
   constexpr uint32_t kNone = ~uint32_t{0};
   struct Links {
@@ -124,6 +122,7 @@ void MergeTable::merge_long(std::vector<int32_t>& ids, size_t begin) const {
     if (merge.rank >= 0) queue.push({merge.rank, merge.id, left});
   };
   while (!queue.empty()) {
+    if (check.must_stop()) return false;
     const Candidate top = queue.top();
     queue.pop();
     const uint32_t left = top.left;
@@ -143,6 +142,7 @@ void MergeTable::merge_long(std::vector<int32_t>& ids, size_t begin) const {
   }
   ids.erase(std::remove(ids.begin() + static_cast<std::ptrdiff_t>(begin), ids.end(), -1),
             ids.end());
+  return true;
 }
 
 }  // namespace halley

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "halley/checkpoint/tokenizer/stop_check.h"
+
 namespace halley {
 
 struct Merge {
@@ -22,8 +24,8 @@ class MergeTable {
   Merge find(int32_t left, int32_t right) const;
 
   /// Merges neighbours in `ids[begin, end of ids)`, lowest rank first, the leftmost first among
-  /// equals, until nothing merges; O(n log n).
-  void merge_all(std::vector<int32_t>& ids, size_t begin) const;
+  /// equals, until nothing merges; O(n log n). Returns false where `check` told it to stop before.
+  [[nodiscard]] bool merge_all(std::vector<int32_t>& ids, size_t begin, StopCheck& check) const;
 
  private:
   struct Slot {
@@ -35,7 +37,7 @@ class MergeTable {
   size_t slot_of(uint64_t key) const;
   void rehash(size_t num_slots);
   void merge_short(std::vector<int32_t>& ids, size_t begin) const;
-  void merge_long(std::vector<int32_t>& ids, size_t begin) const;
+  bool merge_long(std::vector<int32_t>& ids, size_t begin, StopCheck& check) const;
 
   std::vector<Slot> slots_;  // open addressing, a power of two
   size_t num_merges_ = 0;

@@ -199,12 +199,21 @@ void SentencePieceTokenizer::encode_part(std::string_view text, bool is_first,
 
 std::vector<int32_t> SentencePieceTokenizer::encode(std::string_view text,
                                                     bool add_special_tokens) const {
+  return *encode_within(text, add_special_tokens, {});
+}
+
+std::optional<std::vector<int32_t>> SentencePieceTokenizer::encode_within(
+    std::string_view text, bool add_special_tokens, const EncodeLimits& limits) const {
   if (!is_valid_utf8(text)) {
     throw InputError(str("tokenizer: expected valid UTF-8, got ", quote(text), "."));
   }
   std::vector<int32_t> ids;
   if (add_special_tokens) ids = bos_ids_;
   for (const AddedTokenPart& part : finder_.split(text)) {
+    // The library cannot be stopped inside of a part.
+    if (ids.size() > limits.num_ids_max || (limits.must_stop && limits.must_stop())) {
+      return std::nullopt;
+    }
     if (part.id >= 0) {
       ids.push_back(part.id);
     } else {
@@ -212,6 +221,7 @@ std::vector<int32_t> SentencePieceTokenizer::encode(std::string_view text,
     }
   }
   if (add_special_tokens) ids.insert(ids.end(), eos_ids_.begin(), eos_ids_.end());
+  if (ids.size() > limits.num_ids_max) return std::nullopt;
   return ids;
 }
 

@@ -62,6 +62,15 @@ class RepeatingStream : public DecodeStream {
 
 }  // namespace
 
+std::optional<std::vector<int32_t>> Tokenizer::encode_within(std::string_view text,
+                                                             bool add_special_tokens,
+                                                             const EncodeLimits& limits) const {
+  if (limits.must_stop && limits.must_stop()) return std::nullopt;
+  std::vector<int32_t> ids = encode(text, add_special_tokens);
+  if (ids.size() > limits.num_ids_max) return std::nullopt;
+  return ids;
+}
+
 std::unique_ptr<DecodeStream> Tokenizer::start_decoding(bool skip_special_tokens) const {
   return std::make_unique<RepeatingStream>(*this, skip_special_tokens);
 }

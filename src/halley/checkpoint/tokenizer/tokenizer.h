@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -24,6 +26,13 @@ class DecodeStream {
   virtual void finish(std::string& text) = 0;
 };
 
+/// When encode_within() may give up.
+struct EncodeLimits {
+  size_t num_ids_max = std::numeric_limits<size_t>::max();
+  /// Asked every few milliseconds where the tokenizer can stop in between; null: never stops.
+  std::function<bool()> must_stop = {};
+};
+
 /// Immutable after loading; safe to use from any thread.
 class Tokenizer {
  public:
@@ -33,6 +42,13 @@ class Tokenizer {
   /// `add_special_tokens` what the post-processor adds (a BOS, mostly) is there too. Added tokens
   /// written out in the text ("<|eot_id|>") become their ids in both cases.
   virtual std::vector<int32_t> encode(std::string_view text, bool add_special_tokens) const = 0;
+
+  /// The ids of encode(), or nothing: they are more than `limits.num_ids_max`, or must_stop() said
+  /// so. It does not encode the rest of a text whose beginning has too many ids already. This one
+  /// encodes the whole text; those that load_tokenizer gives stop early.
+  virtual std::optional<std::vector<int32_t>> encode_within(std::string_view text,
+                                                            bool add_special_tokens,
+                                                            const EncodeLimits& limits) const;
 
   /// Text of `ids`; with `skip_special_tokens` special tokens are left out. Ids outside the
   /// vocabulary throw InputError; holes in it give no text. Bytes that are no valid UTF-8 become

@@ -1,5 +1,6 @@
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,13 @@ void expect_equals_goldens(const Tokenizer& tokenizer, const std::vector<GoldenC
     const bool has_special = !golden.ids_with_special.empty();
     if (has_special) {
       EXPECT_EQ(tokenizer.encode(golden.text, true), golden.ids_with_special);
+      const size_t num_ids = golden.ids_with_special.size();
+      EXPECT_EQ(tokenizer.encode_within(golden.text, true, {.num_ids_max = num_ids}),
+                golden.ids_with_special);
+      if (num_ids > 0) {
+        EXPECT_EQ(tokenizer.encode_within(golden.text, true, {.num_ids_max = num_ids - 1}),
+                  std::nullopt);
+      }
     }
     if (golden.decoded) expect_decodes_to(tokenizer, golden.ids, false, *golden.decoded);
     if (golden.decoded_skip_special) {

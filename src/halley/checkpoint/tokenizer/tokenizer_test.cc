@@ -179,6 +179,33 @@ TEST(TokenizerJson, EncodesAMegabyteWithoutSpaces) {
   EXPECT_EQ(tokenizer->encode(text, false), std::vector<int32_t>(500'000, 3));
 }
 
+// One word that merging takes long for, and many that it does not.
+TEST(TokenizerJson, StopsWhereItIsTold) {
+  const auto tokenizer = load(tiny_file());
+  std::string text;
+  for (int i = 0; i < 500'000; ++i) text += "ab";
+  for (const int num_questions : {1, 2, 5}) {
+    int num_asked = 0;
+    EXPECT_EQ(tokenizer->encode_within(text, false,
+                                       {.must_stop = [&] { return ++num_asked == num_questions; }}),
+              std::nullopt);
+    EXPECT_EQ(num_asked, num_questions)
+        << "it was not asked often enough, or again after it said so";
+  }
+  EXPECT_EQ(tokenizer->encode_within(text, false, {.must_stop = [] { return false; }}),
+            std::vector<int32_t>(500'000, 3));
+}
+
+TEST(TokenizerJson, GivesUpAtTheFirstIdTooMany) {
+  const auto tokenizer =
+      load(tiny_file(R"({"pre_tokenizer": {"type": "FixedLength", "length": 2}})"));
+  std::string text;
+  for (int i = 0; i < 1000; ++i) text += "ab";
+  EXPECT_EQ(tokenizer->encode_within(text, false, {.num_ids_max = 999}), std::nullopt);
+  EXPECT_EQ(tokenizer->encode_within(text, false, {.num_ids_max = 1000}),
+            std::vector<int32_t>(1000, 3));
+}
+
 TEST(TokenizerJson, AnswersQuestionsAboutTokens) {
   const auto tokenizer =
       load(tiny_file(R"({"added_tokens": [{"id": 6, "content": "<s>", "special": true}]})"));
