@@ -5,6 +5,8 @@
 #   tools/setup.sh --numpy  also NumPy, for `make accuracy`
 #   tools/setup.sh --dev    also clang, its sanitizer and fuzzer runtimes, clang-format, clang-tidy,
 #                           and Prometheus' Python client, for a test of /metrics
+#   tools/setup.sh --client-tests  also LangChain, LiteLLM, instructor and lm-eval, each into an
+#                           environment of its own in .venv/clients, for clients_test (1.3 GB)
 #   tools/setup.sh --serve-tests  also OpenAI's Python client, lm-eval and Schemathesis, into
 #                           .venv/serve, for the tests of their names (not from Debian)
 #
@@ -19,17 +21,33 @@ case "${1:-}" in
   --numpy) packages="$packages python3-numpy" ;;
   --dev) packages="$packages python3-numpy python3-prometheus-client clang libclang-rt-14-dev
 clang-format clang-tidy" ;;
-  --serve-tests) packages="$packages python3-venv" ;;
+  --serve-tests | --client-tests) packages="$packages python3-venv" ;;
   *)
-    echo "usage: tools/setup.sh [--numpy | --serve-tests | --dev]" >&2
+    echo "usage: tools/setup.sh [--numpy | --serve-tests | --client-tests | --dev]" >&2
     exit 2
     ;;
 esac
 
 say() { echo "setup: $*"; }
 
+# One client in an environment of its own: they need different versions of the same packages.
+install_client() {
+  folder=.venv/clients/$1
+  shift
+  [ -x "$folder/bin/python" ] || python3 -m venv "$folder"
+  "$folder/bin/pip" install --quiet --disable-pip-version-check "$@"
+}
+
 # Clients that are no Debian packages; the versions are those that the tests were written with.
 install_clients() {
+  if [ "$1" = --client-tests ]; then
+    install_client openai openai==3.54.0
+    install_client langchain langchain-openai==1.7.3
+    install_client litellm litellm==1.106.2 mcp
+    install_client instructor instructor==1.17.0
+    install_client lm_eval 'lm_eval[api]==0.4.13' transformers==5.23.0 tenacity
+    say "OpenAI's client, LangChain, LiteLLM, instructor and lm-eval are in .venv/clients"
+  fi
   [ "$1" = --serve-tests ] || return 0
   [ -x .venv/serve/bin/python ] || python3 -m venv .venv/serve
   .venv/serve/bin/pip install --quiet --disable-pip-version-check openai==3.54.0 \

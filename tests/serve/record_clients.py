@@ -1,0 +1,182 @@
+"""Records what other people's clients send, for tests/serve/client_bodies_test.py.
+
+    record_clients.py SOURCE_DIR [CLIENT]...
+
+Runs the calls of client_calls.py, each under the client's own Python (.venv/clients/CLIENT, made by
+tools/setup.sh --client-tests; --python CLIENT=PATH names another), against a server that answers
+from this file, and writes testdata/client_bodies/CLIENT_SCENARIO_N.json. Texts of more than 200
+characters are cut, since the test's model has a context of 1024 tokens.
+"""
+import argparse
+import http.server
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from client_calls import CALLS  # noqa: E402
+
+TEXT_MAX = 200
+MODEL = "demo-21m"
+
+
+def cut(value):
+    if isinstance(value, str):
+        return value if len(value) <= TEXT_MAX else value[:TEXT_MAX]
+    if isinstance(value, list):
+        return [cut(element) for element in value]
+    if isinstance(value, dict):
+        return {key: cut(element) for key, element in value.items()}
+    return value
+
+
+def example(schema):
+    """A value of a simple JSON schema."""
+    if "$ref" in schema:
+        return {}
+    kind = schema.get("type", "object")
+    if kind == "object":
+        return {name: example(part) for name, part in schema.get("properties", {}).items()}
+    return {"boolean": True, "string": "sunny", "integer": 1, "number": 1.5, "array": []}[kind]
+
+
+def answer_message(body):
+    """What a model might have said."""
+    choice, tools = body.get("tool_choice"), body.get("tools") or []
+    if tools and choice not in (None, "auto", "none"):
+        function = tools[0]["function"]
+        arguments = json.dumps(example(function.get("parameters", {})))
+        return {"role": "assistant", "content": None, "refusal": None, "annotations": [],
+                "tool_calls": [{"id": "call_1", "type": "function", "function": {
+                    "name": function["name"], "arguments": arguments}}]}
+    text = "Sunny."
+    form = body.get("response_format") or {}
+    if form.get("type") == "json_schema":
+        text = json.dumps(example(form["json_schema"]["schema"]))
+    elif form or "JSON" in json.dumps(body.get("messages", [])) or "schema" in json.dumps(body):
+        text = "```json\n" + json.dumps({"is_sunny": True, "city": "Rome"}) + "\n```"
+        text = text if not form else text[8:-4]
+    return {"role": "assistant", "content": text, "refusal": None, "reasoning_content": "I look."}
+
+
+def answer_of(path, body):
+    """An answer, or the events of a stream."""
+    is_chat = path.endswith("/chat/completions")
+    usage = {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}
+    head = {"id": "x", "created": 1, "model": body.get("model", MODEL), "usage": usage,
+            "object": "chat.completion" if is_chat else "text_completion"}
+    prompts = body.get("prompt", "")
+    is_list = isinstance(prompts, list) and prompts and not isinstance(prompts[0], int)
+    count = len(prompts) if is_list else 1
+    logprobs = {"tokens": ["The", " end", "."], "token_logprobs": [None, -1, -1],
+                "top_logprobs": [{}, {" end": -1}, {".": -1}], "text_offset": [0, 3, 7]}
+    if is_chat:
+        choices = [{"index": 0, "message": answer_message(body), "finish_reason": "stop"}]
+    else:
+        choices = [{"index": i, "text": " end", "finish_reason": "length", "logprobs": logprobs}
+                   for i in range(count)]
+    if not body.get("stream"):
+        return "application/json", json.dumps({**head, "choices": choices})
+    if is_chat:
+        head["object"] = "chat.completion.chunk"
+        choices = [{"index": 0, "delta": answer_message(body), "finish_reason": "stop"}]
+    events = [{**head, "choices": choices, "usage": None}, {**head, "choices": []}]
+    text = "".join(f"data: {json.dumps(event)}\n\n" for event in events)
+    return "text/event-stream", text + "data: [DONE]\n\n"
+
+
+class Recorder(http.server.ThreadingHTTPServer):
+    """Keeps the bodies of POST /SCENARIO/v1/..."""
+    daemon_threads = True
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.records = []
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """One connection."""
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *arguments):
+        pass
+
+    def send(self, kind, text):
+        data = text.encode()
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def do_GET(self):
+        self.send("application/json", json.dumps({"object": "list", "status": "ok", "data": [
+            {"id": MODEL, "object": "model", "created": 1, "owned_by": "x"}]}))
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        scenario, path = re.fullmatch(r"/(\w+)(/.*)", self.path).groups()
+        self.server.records.append((scenario, path, body))
+        self.send(*answer_of(path, body))
+
+
+def write_records(records, client, version, folder):
+    """Returns the number of files."""
+    numbers, seen = {}, set()
+    for scenario, path, body in records:
+        body = cut(body)
+        text = json.dumps([path, body], sort_keys=True)
+        if text in seen:
+            continue
+        seen.add(text)
+        numbers[scenario] = numbers.get(scenario, 0) + 1
+        name = os.path.join(folder, f"{client}_{scenario}_{numbers[scenario]}.json")
+        with open(name, "w", encoding="utf-8") as file:
+            json.dump({"client": f"{client} {version}", "path": path, "body": body}, file, indent=1,
+                      ensure_ascii=True)
+            file.write("\n")
+    return len(seen)
+
+
+def version_of(python, client):
+    package = {"langchain": "langchain-openai", "aider": "aider-chat"}.get(client, client)
+    return subprocess.run(
+        [python, "-c", f"import importlib.metadata as m; print(m.version({package!r}))"],
+        capture_output=True, text=True, check=True).stdout.strip()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("source")
+    parser.add_argument("clients", nargs="*", choices=[*CALLS, []])
+    parser.add_argument("--python", action="append", default=[], metavar="CLIENT=PATH")
+    options = parser.parse_args()
+    pythons = dict(pair.split("=", 1) for pair in options.python)
+    folder = os.path.join(options.source, "testdata", "client_bodies")
+    failures = 0
+    for client in options.clients or CALLS:
+        python = pythons.get(client) or os.path.join(options.source, ".venv", "clients", client,
+                                                     "bin", "python")
+        if not os.path.exists(python):
+            print(f"{client}: skipped, no {python}")
+            continue
+        server = Recorder()
+        calls = os.path.join(os.path.dirname(os.path.abspath(__file__)), "client_calls.py")
+        url = f"http://127.0.0.1:{server.server_port}/{{scenario}}/v1"
+        tokenizer = os.path.join(os.path.abspath(options.source), "models", MODEL)
+        failures += subprocess.run(
+            [python, "-B", calls, client, url, MODEL], check=False,
+            env={**os.environ, "HALLEY_CLIENT_TOKENIZER": tokenizer, "HF_HUB_OFFLINE": "1",
+                 "LITELLM_LOCAL_MODEL_COST_MAP": "True"}).returncode
+        server.shutdown()
+        count = write_records(server.records, client, version_of(python, client), folder)
+        print(f"{client}: {count} bodies")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
