@@ -12,6 +12,7 @@
 #include "halley/base/error.h"
 #include "halley/cli/chat.h"
 #include "halley/cli/command.h"
+#include "halley/cli/flag_hints.h"
 
 namespace halley::cli {
 namespace {
@@ -47,6 +48,21 @@ int report(const char* what, int exit_code) {
   return exit_code;
 }
 
+// One line: what the parser says, what helps, and where the help is.
+std::string usage_error(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
+  std::string text = error.what();
+  std::string command = "halley";
+  for (const CLI::App* parsed : app.get_subcommands()) {
+    command += " " + parsed->get_name();
+    const std::vector<std::string> arguments(argv + 1, argv + argc);
+    const bool is_unknown = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
+    const std::string advice = is_unknown ? advice_for_flags(*parsed, arguments) : std::string();
+    if (!advice.empty()) text += ". " + advice;
+  }
+  if (text.back() != '.' && text.back() != '?') text += '.';
+  return text + " Try '" + command + " --help'.";
+}
+
 int run_program(int argc, char** argv) {
   CLI::App app("Halley: low-precision inference of large language models");
   app.name("halley");
@@ -63,12 +79,7 @@ int run_program(int argc, char** argv) {
   } catch (const CLI::Success& request) {  // --help, --version
     return app.exit(request);
   } catch (const CLI::ParseError& error) {
-    std::string command = "halley";
-    for (const auto& [subcommand, run] : runs) {
-      if (subcommand->parsed()) command += " " + subcommand->get_name();
-    }
-    return report((std::string(error.what()) + ". Try '" + command + " --help'.").c_str(),
-                  kExitUsage);
+    return report(usage_error(app, error, argc, argv).c_str(), kExitUsage);
   }
   for (const auto& [subcommand, run] : runs) {
     if (subcommand->parsed()) return run();
