@@ -80,7 +80,7 @@ EngineConfig engine_config_of(const ServeOptions& options) {
 }
 
 AppConfig app_config_of(const ServeOptions& options, const std::vector<std::string>& model_names,
-                        const LoadedModel& loaded) {
+                        bool has_keys, const LoadedModel& loaded) {
   AppConfig config;
   config.model_names = model_names;
   config.version = HALLEY_VERSION;
@@ -89,6 +89,7 @@ AppConfig app_config_of(const ServeOptions& options, const std::vector<std::stri
   config.eos_token_ids = loaded.generation.eos_token_ids;
   config.ignores_unknown_fields = options.ignores_unknown_fields;
   config.request_timeout_s = options.request_timeout_s;
+  config.has_api_keys = has_keys;
   // Prompts that arrive together are tokenized in parallel; most cores belong to the model.
   config.num_preprocessing_threads =
       std::clamp(num_usable_cores() / 4, kPreprocessingThreadsMin, kPreprocessingThreadsMax);
@@ -207,10 +208,11 @@ struct Serving {
 
 // Loads the weights, which takes long, and lets requests in.
 void load_app(const ServeOptions& options, const std::vector<std::string>& model_names,
-              ChatFormat format, std::shared_ptr<const Tokenizer> tokenizer, Serving& serving) {
+              bool has_keys, ChatFormat format, std::shared_ptr<const Tokenizer> tokenizer,
+              Serving& serving) {
   ServeWatch& watch = serving.watch;
   LoadedModel& loaded = serving.loaded.emplace(load_model_files(options.model));
-  AppConfig app_config = app_config_of(options, model_names, loaded);
+  AppConfig app_config = app_config_of(options, model_names, has_keys, loaded);
   const std::string device = loaded.model->device_name();
   auto engine =
       std::make_unique<Engine>(std::move(loaded.model), tokenizer, loaded.generation.eos_token_ids,
@@ -241,7 +243,7 @@ int run_serve(const ServeOptions& options) {
   JsonLog& log = serving.watch.log();
   check_file_limit(options.num_connections_max, log);
   start_listening(options, has_keys, serving.server, log);
-  load_app(options, model_names, std::move(format), load_tokenizer(model_dir), serving);
+  load_app(options, model_names, has_keys, std::move(format), load_tokenizer(model_dir), serving);
   drain_at_signals();
   print_ready(options, *serving.app, model_names.front(), serving.server, log);
   wait_for_signal();

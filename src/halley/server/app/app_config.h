@@ -20,6 +20,7 @@ struct AppConfig {
   bool ignores_unknown_fields = false;
   double request_timeout_s = 0;       // for requests without one; 0: none
   int num_preprocessing_threads = 2;  // for parsing, templates and tokenizing
+  bool has_api_keys = false;          // clients are told apart by their keys, not by addresses
   int64_t created_s = 0;              // when the model was loaded, for /v1/models
 
   /// For metrics: called when a sequence is submitted. The result is called with all events of the

@@ -10,6 +10,7 @@
 #include "halley/server/app/app_config.h"
 #include "halley/server/app/chat_format.h"
 #include "halley/server/app/output_constraint.h"
+#include "halley/server/app/preprocessing_threads.h"
 #include "halley/server/app/work_queue.h"
 #include "halley/server/openai/request_parser.h"
 #include "halley/server/openai/token_texts.h"
@@ -33,8 +34,8 @@ struct AppContext {
   std::atomic<RequestId> next_id{1};
 
   std::unique_ptr<Engine> engine = {};
-  std::unique_ptr<WorkQueue> preprocessing_threads = {};  // parsing, templates, tokenizing; bounded
-  std::unique_ptr<WorkQueue> response_thread = {};        // at most one job per live request
+  std::unique_ptr<PreprocessingThreads> preprocessing_threads = {};
+  std::unique_ptr<WorkQueue> response_thread = {};  // at most one job per live request
 };
 
 /// Slots in the engine's queue that a request reserves until its sequences are queued there.

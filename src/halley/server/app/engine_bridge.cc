@@ -64,14 +64,16 @@ bool is_failure(const TokenEvent& event) {
          *event.finish_reason != FinishReason::kLength;
 }
 
+ApiError deadline_error() {
+  return {"The request's time has passed. Give it more, or ask for less.",
+          {.status = 504, .type = "timeout_error", .code = "timeout"}};
+}
+
 ApiError end_error(const TokenEvent& event) {
   if (event.finish_reason == FinishReason::kCancelled) {
     return overloaded("The server ends; the request was cancelled.", kRetryAfterS);
   }
-  if (event.finish_reason == FinishReason::kDeadline) {
-    return {"The request's time has passed. Give it more, or ask for less.",
-            {.status = 504, .type = "timeout_error", .code = "timeout"}};
-  }
+  if (event.finish_reason == FinishReason::kDeadline) return deadline_error();
   // A schema that exceeds the limits while the output is generated is the client's error.
   if (event.error.starts_with(kResponseFormat)) return invalid_field(kResponseFormat, event.error);
   return internal_error();

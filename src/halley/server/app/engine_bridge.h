@@ -41,6 +41,8 @@ bool has_stopped(const Engine& engine);
 /// The error for the client if submit() did not queue a request.
 ApiError submit_error(const SubmitResult& result);
 
+/// The error for a request whose time has passed.
+ApiError deadline_error();
 /// The error for a request that ended without a finish_reason of the API.
 ApiError end_error(const TokenEvent& event);
 /// Whether the event ends a sequence in a way that only an error can express.

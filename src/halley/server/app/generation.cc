@@ -28,15 +28,44 @@ Generation::Generation(AppContext& context, std::shared_ptr<HttpExchange> exchan
       exchange_(std::move(exchange)),
       endpoint_(endpoint),
       arrival_(std::chrono::steady_clock::now()),
-      admission_(std::move(admission)) {}
+      admission_(std::move(admission)),
+      watch_(std::make_shared<RequestWatch>()) {}
 
 void Generation::preprocess() noexcept {
-  try {
+  guarded([this] {
+    watch_->check();
     parse();
+    if (!is_constrained(request_)) return prepare();
+    // Compiling may take long; requests without a format do not wait for it.
+    if (!push_preprocessing(context_, PreprocessingLane::kConstraint, exchange_->request(),
+                            [self = shared_from_this()] { self->prepare_constrained(); })) {
+      throw overloaded("The queue is full. Try again later.", kRetryAfterS);
+    }
+  });
+}
+
+void Generation::prepare_constrained() noexcept {
+  guarded([this] {
+    watch_->check();
     constraint_ = context_.constraints->compile(request_);
-    tokenize();
-    plan_lengths();
-    submit();
+    prepare();
+  });
+}
+
+void Generation::prepare() {
+  tokenize();
+  plan_lengths();
+  submit();
+  admission_.reset();
+}
+
+template <typename Step>
+void Generation::guarded(const Step& step) noexcept {
+  try {
+    step();
+    return;
+  } catch (const ClientGone&) {
+    // Nobody reads an answer.
   } catch (const ApiError& error) {
     fail(error);
   } catch (const InputError& error) {
@@ -49,6 +78,9 @@ void Generation::preprocess() noexcept {
 
 void Generation::parse() {
   request_ = parse_request(exchange_->request().body, endpoint_, context_.rules);
+  const double timeout_s = request_.timeout_s.value_or(context_.config.request_timeout_s);
+  if (timeout_s > 0) watch_->set_deadline(after(arrival_, timeout_s));
+  watch_->check();
   check_model_name(context_.config, request_.model);
   report_ignored(context_.config, exchange_->request().id, request_.ignored);
   const int64_t num_queued_max = context_.engine->config().max_num_queued;
@@ -80,7 +112,8 @@ void Generation::tokenize() {
 }
 
 std::vector<int32_t> Generation::encode(const std::string& text, bool adds_special_tokens) const {
-  return encode_prompt(context_, text, adds_special_tokens);
+  return encode_prompt(context_, text, adds_special_tokens,
+                       endpoint_ == ApiEndpoint::kChat ? "messages" : "prompt", *watch_);
 }
 
 void Generation::plan_lengths() {
@@ -123,8 +156,11 @@ void Generation::submit() {
       ids_.push_back(context_.next_id++);
     }
   }
-  watch_client();
-  const double timeout_s = request_.timeout_s.value_or(context_.config.request_timeout_s);
+  {
+    const std::lock_guard lock(mutex_);
+    has_ids_ = true;
+  }
+  watch_->check();
   for (size_t index = 0; index < ids_.size(); ++index) {
     const size_t prompt_index = sequences_[index].prompt_index;
     SequencePlan plan;
@@ -132,7 +168,7 @@ void Generation::submit() {
     plan.max_tokens = max_tokens_[prompt_index];
     plan.choice_index = static_cast<int64_t>(index) % request_.n;
     plan.constraint = constraint_;
-    if (timeout_s > 0) plan.deadline = after(arrival_, timeout_s);
+    plan.deadline = watch_->deadline();
     TokenCallback observe;
     if (context_.config.make_observer) observe = context_.config.make_observer();
     const SubmitResult result = context_.engine->submit(
@@ -154,7 +190,8 @@ void Generation::submit() {
 }
 
 void Generation::watch_client() {
-  exchange_->on_disconnect([weak = weak_from_this()] {
+  exchange_->on_disconnect([weak = weak_from_this(), watch = watch_] {
+    watch->set_gone();
     const auto self = weak.lock();
     if (!self) return;
     self->is_over_ = true;
@@ -169,6 +206,10 @@ HttpResponse Generation::stream_head(std::string events) const {
 }
 
 void Generation::cancel_all() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!has_ids_) return;
+  }
   for (const RequestId id : ids_) context_.engine->cancel(id);
 }
 

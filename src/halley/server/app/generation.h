@@ -12,6 +12,7 @@
 
 #include "halley/server/app/app_context.h"
 #include "halley/server/app/engine_bridge.h"
+#include "halley/server/app/request_watch.h"
 #include "halley/server/http/http_exchange.h"
 #include "halley/server/openai/answer.h"
 #include "halley/server/openai/choice_writer.h"
@@ -25,7 +26,10 @@ class Generation : public std::enable_shared_from_this<Generation> {
   Generation(AppContext& context, std::shared_ptr<HttpExchange> exchange, ApiEndpoint endpoint,
              std::unique_ptr<Admission> admission);
 
-  /// Parses, renders, tokenizes and submits. If that fails, it answers with the error.
+  /// Drops the work once the client is gone. To be called once, before preprocess().
+  void watch_client();
+  /// Parses, renders, tokenizes and submits. If that fails, it answers with the error. What is left
+  /// of a request with a grammar goes to another lane.
   void preprocess() noexcept;
 
  private:
@@ -43,7 +47,10 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::vector<int32_t> encode(const std::string& text, bool adds_special_tokens) const;
   void plan_lengths();
   void submit();
-  void watch_client();
+  void prepare_constrained() noexcept;
+  void prepare();
+  template <typename Step>
+  void guarded(const Step& step) noexcept;
   void start_delivery();
   void schedule_delivery();  // with the mutex held
 
@@ -68,6 +75,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   const ApiEndpoint endpoint_;
   const ServerTime arrival_;
   std::unique_ptr<Admission> admission_;
+  const std::shared_ptr<RequestWatch> watch_;
 
   // Written by preprocess(), then only read.
   ApiRequest request_;
@@ -90,6 +98,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::mutex mutex_;  // guards the members below
   std::vector<std::pair<size_t, TokenEvent>> events_;
   bool is_delivering_ = false;
+  bool has_ids_ = false;  // from then on ids_ does not change
   bool is_preprocessed_ = false;
 };
 

@@ -14,6 +14,22 @@ namespace {
 // missing.
 constexpr size_t kTokenBytesMin = 16;
 
+void check_text_bytes(const AppContext& context, const std::string& text, const char* param) {
+  if (text.size() <= context.text_bytes_max) return;
+  throw ApiError(
+      str("This model's context has ", context.engine->config().max_model_len, " tokens, at most ",
+          context.text_bytes_max, " bytes of text, got ", text.size(), " bytes."),
+      {.param = param, .code = "context_length_exceeded"});
+}
+
+// Who sent the request: the holder of a key, where the server has keys and so has checked it, else
+// an address.
+std::string client_of(const AppConfig& config, const HttpRequest& request) {
+  const std::string* key = request.find_header("authorization");
+  if (config.has_api_keys && key != nullptr) return *key;
+  return request.client.substr(0, request.client.rfind(':'));
+}
+
 }  // namespace
 
 HttpResponse error_response(const ApiError& error) {
@@ -53,15 +69,42 @@ void check_model_name(const AppConfig& config, const std::string& name) {
                  {.status = 404, .param = "model", .code = "model_not_found"});
 }
 
+bool push_preprocessing(AppContext& context, const HttpRequest& request,
+                        PreprocessingQueue::Job job) {
+  const bool is_short = request.body.size() <= kShortBodyBytes;
+  return push_preprocessing(context,
+                            is_short ? PreprocessingLane::kShort : PreprocessingLane::kLong,
+                            request, std::move(job));
+}
+
+bool push_preprocessing(AppContext& context, PreprocessingLane lane, const HttpRequest& request,
+                        PreprocessingQueue::Job job) {
+  return context.preprocessing_threads->push(lane, client_of(context.config, request),
+                                             std::move(job));
+}
+
+std::vector<int32_t> encode_text(const AppContext& context, const std::string& text,
+                                 bool adds_special_tokens, const RequestWatch& watch) {
+  check_text_bytes(context, text, "prompt");
+  const EncodeLimits limits = {.must_stop = [&watch] { return watch.must_stop(); }};
+  auto ids = context.tokenizer->encode_within(text, adds_special_tokens, limits);
+  watch.check();
+  return std::move(ids).value();
+}
+
 std::vector<int32_t> encode_prompt(const AppContext& context, const std::string& text,
-                                   bool adds_special_tokens) {
-  if (text.size() > context.text_bytes_max) {
-    throw ApiError(str("This model's context has ", context.engine->config().max_model_len,
-                       " tokens, at most ", context.text_bytes_max, " bytes of text, got ",
-                       text.size(), " bytes."),
-                   {.param = "prompt", .code = "context_length_exceeded"});
-  }
-  return context.tokenizer->encode(text, adds_special_tokens);
+                                   bool adds_special_tokens, const char* param,
+                                   const RequestWatch& watch) {
+  check_text_bytes(context, text, param);
+  const int64_t max_model_len = context.engine->config().max_model_len;
+  const EncodeLimits limits = {.num_ids_max = static_cast<size_t>(max_model_len),
+                               .must_stop = [&watch] { return watch.must_stop(); }};
+  auto ids = context.tokenizer->encode_within(text, adds_special_tokens, limits);
+  watch.check();
+  if (ids) return *std::move(ids);
+  throw ApiError(str("This model's context has ", max_model_len, " tokens; expected a prompt ",
+                     "within it, got one of more."),
+                 {.param = param, .code = "context_length_exceeded"});
 }
 
 size_t find_text_bytes_max(const Tokenizer& tokenizer, int64_t max_model_len) {

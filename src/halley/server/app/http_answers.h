@@ -7,6 +7,7 @@
 
 #include "halley/json/json.h"
 #include "halley/server/app/app_context.h"
+#include "halley/server/app/request_watch.h"
 #include "halley/server/http/http_exchange.h"
 #include "halley/server/openai/api_error.h"
 #include "halley/server/openai/ignored_members.h"
@@ -28,10 +29,23 @@ void add_ignored(const IgnoredMembers& ignored, HttpResponse& response);
 /// Throws ApiError 404 if `name` is given and not served.
 void check_model_name(const AppConfig& config, const std::string& name);
 
+/// Queues a request for the preprocessing threads: by its body's length, and with those of the same
+/// client. False: the queue is full.
+[[nodiscard]] bool push_preprocessing(AppContext& context, const HttpRequest& request,
+                                      PreprocessingQueue::Job job);
+/// The same for what is left of a request in another lane.
+[[nodiscard]] bool push_preprocessing(AppContext& context, PreprocessingLane lane,
+                                      const HttpRequest& request, PreprocessingQueue::Job job);
+
 /// Throws ApiError 400 if the text is too long for the context, before it is tokenized, or the
-/// tokenizer rejects it.
+/// tokenizer rejects it, and as RequestWatch::check().
+std::vector<int32_t> encode_text(const AppContext& context, const std::string& text,
+                                 bool adds_special_tokens, const RequestWatch& watch);
+/// The same for a prompt in the field `param`: it is too long as soon as it has no room in the
+/// context for one token behind it.
 std::vector<int32_t> encode_prompt(const AppContext& context, const std::string& text,
-                                   bool adds_special_tokens);
+                                   bool adds_special_tokens, const char* param,
+                                   const RequestWatch& watch);
 
 /// The bytes of `max_model_len` copies of the vocabulary's longest token: a longer text cannot fit
 /// the context.

@@ -13,6 +13,7 @@
 #include "halley/server/app/engine_bridge.h"
 #include "halley/server/app/generation.h"
 #include "halley/server/app/http_answers.h"
+#include "halley/server/app/text_request.h"
 #include "halley/server/openai/answer.h"
 #include "halley/server/openai/openapi.h"
 
@@ -54,7 +55,7 @@ class OpenAiApp::Impl {
     context_.rules = rules_of(context_.config, context_.format);
     context_.constraints = std::make_unique<ConstraintCompiler>(tokenizer, config.eos_token_ids,
                                                                 context_.format.dialect());
-    context_.preprocessing_threads = std::make_unique<WorkQueue>(
+    context_.preprocessing_threads = std::make_unique<PreprocessingThreads>(
         context_.config.num_preprocessing_threads,
         static_cast<size_t>(context_.engine->config().max_num_queued) + kNumComputingMax);
     context_.response_thread = std::make_unique<WorkQueue>(1, std::numeric_limits<size_t>::max());
@@ -122,7 +123,9 @@ class OpenAiApp::Impl {
     return [this, endpoint](Exchange exchange) {
       try {
         auto generation = std::make_shared<Generation>(context_, exchange, endpoint, admit());
-        if (!context_.preprocessing_threads->push([generation] { generation->preprocess(); })) {
+        generation->watch_client();
+        if (!push_preprocessing(context_, exchange->request(),
+                                [generation] { generation->preprocess(); })) {
           throw overloaded("The queue is full. Try again later.", kRetryAfterS);
         }
       } catch (const ApiError& error) {
@@ -148,60 +151,14 @@ class OpenAiApp::Impl {
         if (context_.is_draining) throw draining_error();
         const auto slot = take_computing_slot();
         const bool is_queued =
-            context_.preprocessing_threads->push([this, endpoint, exchange, slot] {
-              exchange->respond(compute_answer(endpoint, exchange->request()));
-            });
+            push_preprocessing(context_, exchange->request(),
+                               [text = std::make_shared<TextRequest>(context_, exchange, endpoint),
+                                slot] { text->answer(); });
         if (!is_queued) throw overloaded("The queue is full. Try again later.", kRetryAfterS);
       } catch (const ApiError& error) {
         exchange->respond(error_response(error));
       }
     };
-  }
-
-  HttpResponse compute_answer(ApiEndpoint endpoint, const HttpRequest& http) noexcept {
-    try {
-      const ApiRequest request = parse_request(http.body, endpoint, context_.rules);
-      check_model_name(context_.config, request.model);
-      HttpResponse response = json_response(
-          endpoint == ApiEndpoint::kTokenize ? tokenize(request) : detokenize(request));
-      report_ignored(context_.config, http.id, request.ignored);
-      add_ignored(request.ignored, response);
-      return response;
-    } catch (const ApiError& error) {
-      return error_response(error);
-    } catch (const InputError& error) {
-      return error_response(invalid_field("", error.what()));
-    } catch (const std::exception& error) {
-      if (context_.config.on_error) context_.config.on_error(http.id, error.what());
-      return error_response(internal_error());
-    }
-  }
-
-  OrderedJson tokenize(const ApiRequest& request) const {
-    std::vector<int32_t> ids;
-    if (!request.messages.empty()) {
-      ids = encode_prompt(context_, context_.format.render(request),
-                          request.adds_special_tokens.value_or(false));
-    } else if (const auto* text = std::get_if<std::string>(&request.prompts.front())) {
-      ids = encode_prompt(context_, *text, request.adds_special_tokens.value_or(true));
-    } else {
-      throw invalid_field("prompt", "prompt: expected a string, got token ids.");
-    }
-    OrderedJson json = {{"count", ids.size()},
-                        {"max_model_len", context_.engine->config().max_model_len},
-                        {"tokens", ids}};
-    json["token_strs"] = nullptr;
-    if (request.returns_token_strs) {
-      json["token_strs"] = OrderedJson::array();
-      for (const int32_t id : ids) {
-        json["token_strs"].push_back(context_.tokenizer->token_of(id));
-      }
-    }
-    return json;
-  }
-
-  OrderedJson detokenize(const ApiRequest& request) const {
-    return {{"prompt", context_.tokenizer->decode(request.token_ids, false)}};
   }
 
   OrderedJson model(const std::string& name) const {

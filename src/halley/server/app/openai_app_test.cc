@@ -148,6 +148,28 @@ TEST(OpenAiApp, ARequestWhoseTimeHasPassedIsATimeout) {
   EXPECT_EQ(app.post("/v1/completions", R"({"prompt": "a", "timeout": 60})").status, 200);
 }
 
+TEST(OpenAiApp, ARequestWhoseClientIsGoneIsNotPrepared) {
+  std::atomic<int> num_sequences{0};
+  AppSetup setup;
+  setup.app.make_observer = [&] {
+    ++num_sequences;
+    return TokenCallback();
+  };
+  App app(std::move(setup));
+  for (const std::string path : {"/v1/completions", "/tokenize"}) {
+    for (const HttpRoute& route : app.routes()) {
+      if (route.path != path) continue;
+      const auto exchange = std::make_shared<FakeExchange>(R"({"prompt": "a"})");
+      exchange->disconnect();
+      route.handler(exchange);
+      // Requests of one client are prepared in turn: this one comes behind.
+      app.post_json("/tokenize", R"({"prompt": "a"})");
+      EXPECT_FALSE(exchange->has_answer()) << path;
+    }
+  }
+  EXPECT_EQ(num_sequences, 0);
+}
+
 TEST(OpenAiApp, ObserversSeeEveryEvent) {
   std::atomic<int> num_sequences{0}, num_tokens{0}, num_ends{0};
   AppSetup setup = writer_of("abc", 1);

@@ -82,12 +82,6 @@ Grammar grammar_of(const ApiRequest& request, const ForcedCallStyle& style) {
   return forced_calls_grammar(request, style);
 }
 
-bool is_constrained(const ApiRequest& request) {
-  if (request.response_format.kind != ResponseFormat::Kind::kText) return true;
-  return request.tool_choice && (request.tool_choice->kind == ToolChoice::Kind::kRequired ||
-                                 request.tool_choice->kind == ToolChoice::Kind::kNamed);
-}
-
 // A key that is equal for requests with equal constraints.
 std::string key_of(const ApiRequest& request) {
   if (request.response_format.kind != ResponseFormat::Kind::kText) {
@@ -103,6 +97,12 @@ std::string field_of(const std::string& message) {
 }
 
 }  // namespace
+
+bool is_constrained(const ApiRequest& request) {
+  if (request.response_format.kind != ResponseFormat::Kind::kText) return true;
+  return request.tool_choice && (request.tool_choice->kind == ToolChoice::Kind::kRequired ||
+                                 request.tool_choice->kind == ToolChoice::Kind::kNamed);
+}
 
 ConstraintCompiler::ConstraintCompiler(std::shared_ptr<const Tokenizer> tokenizer,
                                        std::vector<int32_t> eos_token_ids, ToolDialect dialect)

@@ -23,6 +23,9 @@ struct ForcedCallStyle {
   std::vector<std::string> special_marks = {};
 };
 
+/// Whether the request demands a format of its output.
+bool is_constrained(const ApiRequest& request);
+
 /// Thread-safe. Keeps the last few results, whose masks get better with use.
 class ConstraintCompiler {
  public:
