@@ -29,8 +29,8 @@ HttpResponse events(std::string first = {}) {
 
 // An answer without a connection. silence() is what its timer does.
 struct Silent {
-  std::shared_ptr<Outbox> outbox =
-      std::make_shared<Outbox>(std::make_shared<Mailbox>([] {}), 1 << 20);
+  std::shared_ptr<Mailbox> mailbox = std::make_shared<Mailbox>([] {});
+  std::shared_ptr<Outbox> outbox = std::make_shared<Outbox>(mailbox, 1 << 20);
   std::unique_ptr<Answer> answer;
 
   explicit Silent(bool is_http_1_0 = false) {
@@ -40,6 +40,8 @@ struct Silent {
     answer = std::make_unique<Answer>(outbox, HttpRequest(), std::move(context),
                                       BodyReservation(std::make_shared<BodyBudget>(1)));
   }
+  // A mailbox and an outbox with mail in it hold each other until it is closed.
+  ~Silent() { mailbox->close(); }
   std::string taken() {
     std::string bytes;
     outbox->take(bytes);
