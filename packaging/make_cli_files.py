@@ -74,7 +74,9 @@ def entries(lines):
         if line[:TEXT_COLUMN].strip() == "":  # goes on
             found[-1][1] = (found[-1][1] + " " + line.strip()).strip()
         elif len(line) > TEXT_COLUMN and line[TEXT_COLUMN - 1] == " " \
-                and line[TEXT_COLUMN] != " " and "  " not in line[2:TEXT_COLUMN - 1].rstrip():
+                and line[TEXT_COLUMN] != " " and "  " not in line[2:TEXT_COLUMN - 1].rstrip() \
+                and not re.search(r" in$|\[[^]]*$", line[:TEXT_COLUMN - 1]) \
+                and not line[TEXT_COLUMN:].startswith("in ["):  # a range goes on
             found.append([line[:TEXT_COLUMN].strip(), line[TEXT_COLUMN:].strip()])
         else:
             found.append([line.strip(), ""])

@@ -189,6 +189,12 @@ class Reference(unittest.TestCase):
                 if name != "--help":
                     self.assertIn(f"`{name}`", block, path)
 
+    def test_no_option_is_cut_within_its_range(self):
+        with open(os.path.join(SOURCE, "docs", "cli.md"), encoding="utf-8") as file:
+            rows = re.findall(r"^\| `--.*", file.read(), re.M)
+        self.assertGreater(len(rows), 50)
+        self.assertEqual([row for row in rows if re.search(r"\d\]=|(Needs|Excludes): -", row)], [])
+
     def test_what_differs_is_found_and_mended_and_what_is_written_by_hand_stays(self):
         stale = self.page.replace("| `--max-model-len` |", "| `--max-model-length` |")
         self.assertNotEqual(stale, self.page)
