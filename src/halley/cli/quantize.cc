@@ -28,14 +28,14 @@ constexpr size_t kTextBytesMax = size_t{1} << 30;
 
 constexpr const char* kExamples = R"(
 Examples:
-  halley quantize models/demo-21m --method rtn --out build/demo-w4 \
-    --calibrate testdata/text/wikitext2_valid.txt
+  halley quantize models/demo-21m --method rtn --out build/demo-w4
   halley quantize models/demo-21m --method rtn --bits 8 --override '*.down_proj=none' \
     --out build/demo-w8 --calibrate testdata/text/wikitext2_valid.txt
 )";
 
 struct QuantizeOptions {
-  std::string model, method, out, text;
+  std::string model, method, out;
+  std::optional<std::string> text;
   RecipeChanges changes;
   std::vector<std::string> overrides;
   int64_t num_samples = 64, sample_length = 1024;
@@ -58,13 +58,24 @@ std::string fingerprint_of(const QuantizeOptions& options, const Recipe& recipe,
   size_t num_bytes = 0;
   for (const TensorInfo& info : source.tensors()) num_bytes += info.num_bytes;
   std::string text =
-      str("method ", recipe.method, "\n", describe(recipe), "\ndamp ", recipe.damp, "\nalpha ",
-          recipe.alpha_input, "\ns8 share ", recipe.s8_share_max, "\nstatic ",
+      str("notes 2\nmethod ", recipe.method, "\n", describe(recipe), "\ndamp ", recipe.damp,
+          "\nalpha ", recipe.alpha_input, "\ns8 share ", recipe.s8_share_max, "\nstatic ",
           recipe.is_activation_static, recipe.has_static_groups, "\nmodel ", options.model, ", ",
           num_bytes, " bytes\ntokens ", tokens.ids.size(), " of ", tokens.sequence_length,
           ", hash ", hash_of(tokens.ids), "\n");
   for (const std::string& change : options.overrides) text += str("override ", change, "\n");
   return text;
+}
+
+/// The tensors that were rounded to f16, in all and one by one; null where none had another type.
+OrderedJson rounding_json(const QuantizeSummary& summary) {
+  if (summary.roundings.empty()) return nullptr;
+  const RoundedModel model = rounded_model_of(summary.roundings);
+  OrderedJson json = to_json(model.rounding);
+  json["from"] = model.dtypes;
+  json["tensors"] = OrderedJson::array();
+  for (const RoundingReport& report : summary.roundings) json["tensors"].push_back(to_json(report));
+  return json;
 }
 
 OrderedJson to_json(const QuantizeOptions& options, const Recipe& recipe,
@@ -86,6 +97,8 @@ OrderedJson to_json(const QuantizeOptions& options, const Recipe& recipe,
           {"written_bytes", summary.written_bytes},
           {"s4_share", summary.s4_share},
           {"notes", summary.notes},
+          {"error_inputs", summary.is_calibrated ? "calibration" : "random"},
+          {"rounded_to_f16", rounding_json(summary)},
           {"layers", layers}};
 }
 
@@ -98,8 +111,32 @@ void print_layers(const std::vector<LinearReport>& reports) {
   }
 }
 
+void print_rounding(const std::string& name, const std::string& dtype,
+                    const F16Rounding& rounding) {
+  std::printf("%-52s %s: %lld of %lld values changed, %lld to zero", name.c_str(), dtype.c_str(),
+              static_cast<long long>(rounding.num_changed),
+              static_cast<long long>(rounding.num_values),
+              static_cast<long long>(rounding.num_zeroed));
+  if (rounding.num_changed > 0) {
+    std::printf("; worst error %.3g relative, %.3g absolute", rounding.worst_relative_error,
+                rounding.worst_absolute_error);
+  }
+  std::printf("\n");
+}
+
+void print_roundings(const std::vector<RoundingReport>& reports) {
+  if (reports.empty()) return;
+  std::printf("\nrounded to f16\n");
+  for (const RoundingReport& report : reports) {
+    if (report.kept_because.empty()) print_rounding(report.name, report.dtype, report.rounding);
+  }
+  const RoundedModel model = rounded_model_of(reports);
+  print_rounding("in all", "values", model.rounding);
+}
+
 void print(const QuantizeOptions& options, const QuantizeSummary& summary) {
-  std::printf("relative error of each layer's output on the calibration text\n");
+  std::printf("relative error of each layer's output on %s\n",
+              summary.is_calibrated ? "the calibration text" : "random inputs");
   print_layers(summary.reports);
   std::vector<LinearReport> worst = summary.reports;
   std::stable_sort(worst.begin(), worst.end(), [](const auto& a, const auto& b) {
@@ -108,6 +145,7 @@ void print(const QuantizeOptions& options, const QuantizeSummary& summary) {
   worst.resize(std::min(worst.size(), options.num_worst));
   std::printf("\nthe worst\n");
   print_layers(worst);
+  print_roundings(summary.roundings);
   for (const std::string& note : summary.notes) std::printf("note: %s\n", note.c_str());
   std::printf("\n%s: %s from %s, %.1f s", options.out.c_str(),
               format_bytes(summary.written_bytes).c_str(),
@@ -121,8 +159,29 @@ void print(const QuantizeOptions& options, const QuantizeSummary& summary) {
   std::printf("\n");
 }
 
+CalibrationTokens read_tokens(const QuantizeOptions& options, const std::string& model_dir) {
+  if (!options.text) return {};
+  const std::vector<int32_t> ids =
+      load_tokenizer(model_dir)->encode(read_text_file(*options.text, kTextBytesMax), false);
+  return cut_calibration_tokens(ids, options.num_samples, options.sample_length);
+}
+
+/// A note for each technique that the method has and that needs a text which was not given.
+void note_left_out(const QuantizeOptions& options, const Recipe& recipe,
+                   std::vector<std::string>& notes) {
+  RecipeChanges changes = options.changes;
+  changes.has_calibration = true;
+  const Recipe whole = make_recipe(options.method, changes);
+  for (const Technique& technique : techniques()) {
+    if (!technique.has(whole) || technique.has(recipe)) continue;
+    notes.push_back(str("without ", technique.name, ": it needs a text, --calibrate"));
+  }
+}
+
 int run_quantize(const QuantizeOptions& options) {
-  const Recipe recipe = make_recipe(options.method, options.changes);
+  RecipeChanges changes = options.changes;
+  changes.has_calibration = options.text.has_value();
+  const Recipe recipe = make_recipe(options.method, changes);
   QuantizeJob job = {.model_dir = check_model_dir(options.model),
                      .out_dir = options.out,
                      .recipe = recipe,
@@ -134,9 +193,7 @@ int run_quantize(const QuantizeOptions& options) {
   }
   const HfConfig config = HfConfig::load(job.model_dir);
   const auto source = open_checkpoint_weights(job.model_dir);
-  const std::vector<int32_t> ids =
-      load_tokenizer(job.model_dir)->encode(read_text_file(options.text, kTextBytesMax), false);
-  job.tokens = cut_calibration_tokens(ids, options.num_samples, options.sample_length);
+  job.tokens = read_tokens(options, job.model_dir);
   job.fingerprint = fingerprint_of(options, recipe, *source, job.tokens);
   ThreadPool pool(num_threads_of(options.threads));
   ExecContext context{pool};
@@ -147,6 +204,7 @@ int run_quantize(const QuantizeOptions& options) {
       bar.update(progress.share_done, 1, progress.doing);
     });
   }
+  note_left_out(options, recipe, summary.notes);
   if (options.is_json) {
     std::cout << to_json(options, recipe, summary).dump() << '\n';
   } else {
@@ -159,7 +217,9 @@ int run_quantize(const QuantizeOptions& options) {
 std::string methods_in_words() {
   std::string text = "Methods:\n";
   for (const Recipe& recipe : recipes()) {
-    text += str("  ", recipe.method, ": ", recipe.description, ".\n      ", describe(recipe), "\n");
+    const bool needs_text = !recipe.is_calibration_optional && !calibrated_parts(recipe).empty();
+    text += str("  ", recipe.method, ": ", recipe.description, ".\n      ", describe(recipe),
+                needs_text ? "; needs --calibrate" : "", "\n");
   }
   return text;
 }
@@ -204,16 +264,20 @@ Run add_quantize(CLI::App& parent) {
   app.add_option("--method", options->method, "Method, see below")->required();
   app.add_option("--out", options->out, "Directory to create; OUT.partial until it is complete")
       ->required();
-  app.add_option("--calibrate", options->text, "Calibration text, UTF-8")->required();
+  CLI::Option* text = app.add_option(
+      "--calibrate", options->text,
+      "Calibration text, UTF-8, for methods that need one; others measure errors on it");
   add_recipe_options(app, options->changes);
   app.add_option("--override", options->overrides,
                  "PATTERN=none or PATTERN=bits=8,group=64,sym: layers that differ; the first "
                  "that matches counts");
   app.add_option("--num-samples", options->num_samples, "Calibration sequences")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->needs(text)
       ->capture_default_str();
   app.add_option("--sample-length", options->sample_length, "Tokens per calibration sequence")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->needs(text)
       ->capture_default_str();
   app.add_option("--worst", options->num_worst, "Number of worst layers to list")
       ->capture_default_str();

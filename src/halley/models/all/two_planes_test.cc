@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include "halley/core/thread_pool.h"
 #include "halley/models/base/decoder_parts.h"
 #include "halley/quant/nestedfp/encode.h"
 
@@ -26,9 +27,11 @@ std::vector<std::string> linear_names(const DecoderConfig& config, const TensorS
 
 TwoPlaneCheckpoint::TwoPlaneCheckpoint(const DecoderConfig& config, const TensorSource& from)
     : source(from) {
+  ThreadPool pool(1);
+  ExecContext context{pool};
   for (const std::string& name : linear_names(config, from)) {
     const TensorView view = from.view(*from.find(name + ".weight"));
-    NestedFpLayer layer = encode_nestedfp(name, view);
+    NestedFpLayer layer = encode_nestedfp(context, name, view);
     source.remove(name + ".weight");
     for (CheckpointTensor& tensor : layer.tensors) {
       source.set(std::move(tensor.info), std::move(tensor.data));

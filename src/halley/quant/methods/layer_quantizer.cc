@@ -24,8 +24,8 @@ namespace halley {
 namespace {
 
 /// Adds the tensors that stay as they are: norms, biases, layers that are not quantized.
-void add_dense_tensors(const LayerInWork& layer, const TensorSource& original, DType dense_dtype,
-                       LayerResult& result) {
+void add_dense_tensors(const Recipe& recipe, const LayerInWork& layer, const TensorSource& original,
+                       DType dense_dtype, LayerResult& result) {
   std::set<std::string> done;
   for (const CheckpointTensor& tensor : result.tensors) done.insert(tensor.info.name);
   for (const WrittenLayer& written : result.written) {
@@ -33,8 +33,9 @@ void add_dense_tensors(const LayerInWork& layer, const TensorSource& original, D
   }
   for (const TensorInfo& info : layer.tensors.tensors()) {
     if (done.count(info.name) > 0) continue;
-    result.tensors.push_back(to_stored_type(info.name, layer.tensors.view(info),
-                                            stored_type_of(original, info.name, dense_dtype)));
+    result.tensors.push_back(
+        to_written_type(layer.context, recipe, info.name, layer.tensors.view(info),
+                        stored_type_of(original, info.name, dense_dtype), result.roundings));
   }
 }
 
@@ -43,6 +44,7 @@ void add_linear(const LinearJob& job, LayerInWork& layer, LayerResult& result) {
   for (CheckpointTensor& tensor : quantized.tensors) {
     result.tensors.push_back(std::move(tensor));
   }
+  for (RoundingReport& report : quantized.roundings) result.roundings.push_back(std::move(report));
   for (WrittenLayer& written : quantized.written) {
     const Matrix w = weight_matrix(layer.tensors, written.name);
     LinearReport report = {.name = written.name,
@@ -161,7 +163,7 @@ LayerResult quantize_layer(const Recipe& recipe, std::span<const LayerOverride> 
     if (linear == &layer.spec().qkv && block_clip) job.block_clip = &*block_clip;
     add_linear(job, layer, result);
   }
-  add_dense_tensors(layer, original, dense_dtype, result);
+  add_dense_tensors(recipe, layer, original, dense_dtype, result);
   result.notes = std::move(layer.notes);
   return result;
 }
@@ -175,7 +177,7 @@ void measure_errors(LayerInWork& layer, const LayerWeights& weights,
 
 std::optional<OrderedJson> declaration_of(const Recipe& recipe,
                                           std::span<const WrittenLayer> written,
-                                          std::optional<double> s4_share) {
+                                          const ModelTotals* totals) {
   const WrittenFormat format = {.bits = recipe.bits,
                                 .group_size = recipe.group_size,
                                 .is_symmetric = recipe.is_symmetric,
@@ -203,11 +205,12 @@ std::optional<OrderedJson> declaration_of(const Recipe& recipe,
     case WeightFormat::kQoq:
       return qoq_declaration(format);
     case WeightFormat::kFmpq:
-      return fmpq_declaration(format, s4_share);
+      return fmpq_declaration(format,
+                              totals == nullptr ? std::nullopt : std::optional(totals->s4_share));
     case WeightFormat::kNestedFp:
       break;
   }
-  return nestedfp_declaration(format);
+  return nestedfp_declaration(format, totals == nullptr ? RoundedModel() : totals->rounded);
 }
 
 }  // namespace halley

@@ -12,6 +12,7 @@
 #include "halley/quant/base/quantized_weight.h"
 #include "halley/quant/base/written_format.h"
 #include "halley/quant/methods/calibration_run.h"
+#include "halley/quant/methods/f16_report.h"
 #include "halley/quant/methods/layer_transforms.h"
 #include "halley/quant/methods/recipe.h"
 
@@ -23,16 +24,23 @@ struct LinearReport {
   bool is_quantized = true;
   int bits = 16;
   int64_t num_weights = 0;
-  /// ||y' - y|| / ||y|| over calibration tokens: y from the weights in f32, y' from the layer as it
-  /// was written, rounded activations included.
+  /// ||y' - y|| / ||y|| over calibration tokens, or random inputs where there are none: y from the
+  /// weights in f32, y' from the layer as it was written, rounded activations included.
   double relative_error = 0;
   double s4_share = 0;  // of its multiply-accumulates, those in W4A4
+};
+
+/// Totals of the whole model that a declaration records.
+struct ModelTotals {
+  double s4_share = 0;  // of its multiply-accumulates, those in W4A4
+  RoundedModel rounded;
 };
 
 struct LayerResult {
   std::vector<CheckpointTensor> tensors;
   std::vector<WrittenLayer> written;
   std::vector<LinearReport> reports;
+  std::vector<RoundingReport> roundings;
   std::vector<std::string> notes;
 };
 
@@ -49,14 +57,13 @@ LayerResult quantize_layer(const Recipe& recipe, std::span<const LayerOverride> 
                            const LayerRuns& runs);
 
 /// The declaration of a checkpoint with these layers, as config.json's quantization_config; nothing
-/// where weights stay as they are. `s4_share`: the W4A4 share of the whole model's
-/// multiply-accumulates, where it is known.
+/// where weights stay as they are. `totals` are those of the whole model, where they are known.
 std::optional<OrderedJson> declaration_of(const Recipe& recipe,
                                           std::span<const WrittenLayer> written,
-                                          std::optional<double> s4_share = {});
+                                          const ModelTotals* totals = nullptr);
 
-/// Fills in relative_error by running `weights`, loaded from what was written, on the rows that the
-/// statistics kept.
+/// Fills in relative_error by running `weights`, loaded from what was written, on the rows of the
+/// statistics.
 void measure_errors(LayerInWork& layer, const LayerWeights& weights,
                     std::vector<LinearReport>& reports);
 

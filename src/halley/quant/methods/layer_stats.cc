@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <random>
 #include <utility>
 
 namespace halley {
@@ -56,6 +57,16 @@ void LayerStats::on_keys_values(ConstMatrix k, ConstMatrix) {
 void LayerStats::finish() {
   for (auto& [spec, collector] : collectors_) stats_.emplace(spec, collector.finish(context_));
   collectors_.clear();
+}
+
+void LayerStats::fill_rows(int64_t num_rows) {
+  for (auto& [spec, stats] : stats_) {
+    std::mt19937 random(static_cast<uint32_t>(spec->in_features));
+    std::normal_distribution<float> normal;
+    stats.num_rows = num_rows;
+    stats.rows.resize(static_cast<size_t>(num_rows * spec->in_features));
+    for (float& value : stats.rows) value = normal(random);
+  }
 }
 
 }  // namespace halley

@@ -28,6 +28,9 @@ class LayerStats final : public LayerObserver {
 
   /// Ends the gathering; of() may be used from now on.
   void finish();
+  /// Gives each input rows of random normal values, on which errors can be measured where nothing
+  /// was gathered. The same values for the same layer.
+  void fill_rows(int64_t num_rows);
   /// Statistics of a linear layer of the LayerSpec. num_tokens is 0 for an expert that no token
   /// reached.
   InputStats& of(const LinearSpec& spec) { return stats_.at(&spec); }

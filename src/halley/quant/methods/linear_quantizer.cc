@@ -252,14 +252,19 @@ void quantize_fp8(LayerInWork& layer, const LinearJob& job, const Target& target
                      : encode_float_quantized(target.name, w, K, input_scale));
 }
 
-/// False: an exception, which stays in f16.
+/// False: an exception, which stays in f16, or as it is where a value overflows f16.
 bool quantize_nested(LayerInWork& layer, const LinearJob& job, const Target& target,
                      QuantizedLinear& result) {
   const TensorInfo& info = *layer.tensors.find(target.name + ".weight");
-  const DType file_dtype = job.original == nullptr
-                               ? info.dtype
-                               : stored_type_of(*job.original, info.name, job.dense_dtype);
-  NestedFpLayer encoded = encode_nestedfp(target.name, layer.tensors.view(info), file_dtype);
+  NestedFpLayer encoded = encode_nestedfp(layer.context, target.name, layer.tensors.view(info));
+  if (encoded.tensors.empty()) return false;
+  const DType stored = stored_type_of(*job.original, info.name, job.dense_dtype);
+  if (stored != DType::kF16) {
+    result.roundings.push_back({.name = info.name,
+                                .dtype = name_of(stored),
+                                .rounding = encoded.rounding,
+                                .kept_because = {}});
+  }
   append(result, std::move(encoded.tensors));
   if (encoded.exception.empty()) return true;
   layer.notes.push_back(str(target.name, " stays f16: ", encoded.exception));

@@ -12,6 +12,7 @@
 #include "halley/quant/base/written_format.h"
 #include "halley/quant/methods/block_clip.h"
 #include "halley/quant/methods/block_inputs.h"
+#include "halley/quant/methods/f16_report.h"
 #include "halley/quant/methods/layer_transforms.h"
 #include "halley/quant/methods/recipe.h"
 
@@ -25,7 +26,7 @@ struct LinearJob {
   const InputPlan* plan = nullptr;
   const InputStats* packed_stats = nullptr;
   BlockClip* block_clip = nullptr;  // clip search of the queries' and keys' weights
-  // NestedFP: the checkpoint, whose types a message names, and the type of tensors that it lacks.
+  // NestedFP: the checkpoint, whose types the report names, and the type of tensors that it lacks.
   const TensorSource* original = nullptr;
   DType dense_dtype = DType::kF32;
 };
@@ -33,6 +34,7 @@ struct LinearJob {
 struct QuantizedLinear {
   std::vector<CheckpointTensor> tensors;
   std::vector<WrittenLayer> written;  // of each stored tensor
+  std::vector<RoundingReport> roundings;
 };
 
 /// Whether any stored tensor of the layer will be quantized.

@@ -81,6 +81,7 @@ void join_shards(const std::vector<fs::path>& folders, const fs::path& out) {
     for (const TensorInfo& info : source->tensors()) {
       const TensorView view = source->view(info);
       writer.append(index++, {view.data, view.num_bytes()});
+      source->release(info);
     }
   }
   writer.finish();

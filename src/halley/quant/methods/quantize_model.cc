@@ -7,6 +7,7 @@
 #include <memory>
 #include <utility>
 
+#include "halley/base/check.h"
 #include "halley/base/error.h"
 #include "halley/base/file.h"
 #include "halley/base/str.h"
@@ -27,6 +28,8 @@ using Clock = std::chrono::steady_clock;
 
 /// Rows of each input that searches and reports look at.
 constexpr int64_t kSampleRows = 512;
+/// Rows of random inputs, where there are no calibration tokens.
+constexpr int64_t kRandomRows = 64;
 /// Tokens, in whole sequences, on which attention blocks are compared: a run of the block for each
 /// candidate must cost little compared with the layer's calibration.
 constexpr int64_t kBlockTokens = 2048;
@@ -46,10 +49,12 @@ OrderedJson note_of(const LayerResult& result) {
                       {"relative_error", report.relative_error},
                       {"s4_share", report.s4_share}});
   }
-  return {{"layers", layers}, {"notes", result.notes}};
+  OrderedJson roundings = OrderedJson::array();
+  for (const RoundingReport& report : result.roundings) roundings.push_back(to_json(report));
+  return {{"layers", layers}, {"roundings", roundings}, {"notes", result.notes}};
 }
 
-/// The facts of a written layer that are needed later.
+/// The facts of a written shard that are needed later.
 LayerResult result_of(const Json& note) {
   LayerResult result;
   for (const Json& layer : note.at("layers")) {
@@ -65,6 +70,9 @@ LayerResult result_of(const Json& note) {
                               .relative_error = layer.at("relative_error"),
                               .s4_share = layer.at("s4_share")});
     result.written.push_back(std::move(written));
+  }
+  for (const Json& report : note.at("roundings")) {
+    result.roundings.push_back(rounding_report_of(report));
   }
   result.notes = note.at("notes");
   return result;
@@ -115,6 +123,13 @@ void check_finite(const TensorSource& layer) {
   }
 }
 
+/// NestedFP's checkpoints are f16 checkpoints.
+void declare_f16(OrderedJson& config) {
+  const bool has_new_name = config.contains("dtype");
+  if (has_new_name) config["dtype"] = "float16";
+  if (!has_new_name || config.contains("torch_dtype")) config["torch_dtype"] = "float16";
+}
+
 class ModelQuantizer {
  public:
   ModelQuantizer(ExecContext& context, const HfConfig& config, const TensorSource& source,
@@ -130,6 +145,8 @@ class ModelQuantizer {
                            ": expected a model in full precision, got one "
                            "that states a quantization. Quantize the original."));
     }
+    const std::vector<std::string> parts = calibrated_parts(job.recipe);
+    HALLEY_CHECK(!job.tokens.ids.empty() || parts.empty(), str(parts));
     // The whole model is checked before hours of work.
     plan_model(config, source);
     if (job.recipe.is_rotated) rotate();
@@ -138,24 +155,28 @@ class ModelQuantizer {
   QuantizeSummary run() {
     const auto start = Clock::now();
     OutputFolder folder(job_.out_dir, job_.fingerprint);
-    CalibrationRun run(context_, config_, job_.tokens, source());
+    if (!job_.tokens.ids.empty()) run_.emplace(context_, config_, job_.tokens, source());
+    summary_.is_calibrated = run_.has_value();
     std::vector<std::string> shards = {"outside"};
-    if (!folder.find_shard("outside")) write_outside(folder);
+    do_outside(folder);
     for (int64_t i = 0; i < config_.num_layers; ++i) {
       char name[32];
       std::snprintf(name, sizeof(name), "layer-%05lld", static_cast<long long>(i));
       shards.emplace_back(name);
-      do_layer(i, name, run, folder);
+      do_layer(i, name, folder);
     }
     OrderedJson config =
         parse_ordered_json(read_text_file(job_.model_dir / "config.json", kConfigBytesMax),
                            (job_.model_dir / "config.json").string());
     if (job_.recipe.is_rotated) config["tie_word_embeddings"] = false;
+    if (job_.recipe.format == WeightFormat::kNestedFp) declare_f16(config);
     if (config_.lm_head) {
       written_.push_back({.name = config_.lm_head->parts[0].name, .is_quantized = false});
     }
     summarize();
-    if (auto declaration = declaration_of(job_.recipe, written_, summary_.s4_share)) {
+    const ModelTotals totals = {.s4_share = summary_.s4_share,
+                                .rounded = rounded_model_of(summary_.roundings)};
+    if (auto declaration = declaration_of(job_.recipe, written_, &totals)) {
       config["quantization_config"] = std::move(*declaration);
     }
     summary_.written_bytes = folder.finish(shards, config, job_.model_dir);
@@ -189,19 +210,43 @@ class ModelQuantizer {
                   .doing = str("layer ", layer + 1, " of ", config_.num_layers, ": ", doing)});
   }
 
-  void write_outside(OutputFolder& folder) const {
-    std::vector<CheckpointTensor> tensors;
+  /// The embedding's rows are activations, so that its type must be theirs.
+  static void check_table(const DecoderConfig& config, const RoundingReport& report) {
+    if (report.kept_because.empty()) return;
+    if (report.name != config.embedding_name && report.name != config.position_embedding_name) {
+      return;
+    }
+    throw UnsupportedError(str("tensor ", quote(report.name), ": expected values that f16 holds, ",
+                               "got ", report.dtype, ": ", report.kept_because,
+                               ". The format is for models that run in f16: use method fp8."));
+  }
+
+  LayerResult read_outside() const {
+    LayerResult result;
     for (const std::string& name : names_outside(config_)) {
       const TensorInfo* info = source().find(name);
       if (info == nullptr) {
         throw CheckpointError(str(source().description(), ": tensor ", quote(name),
                                   ": expected one, got none. Check the checkpoint."));
       }
-      tensors.push_back(to_stored_type(name, source().view(*info),
-                                       stored_type_of(original_, name, config_.dtype)));
+      result.tensors.push_back(to_written_type(context_, job_.recipe, name, source().view(*info),
+                                               stored_type_of(original_, name, config_.dtype),
+                                               result.roundings));
       source().release(*info);
     }
-    folder.write_shard("outside", tensors, OrderedJson::object());
+    for (const RoundingReport& report : result.roundings) check_table(config_, report);
+    return result;
+  }
+
+  void do_outside(OutputFolder& folder) {
+    LayerResult result;
+    if (const std::optional<Json> note = folder.find_shard("outside")) {
+      result = result_of(*note);
+    } else {
+      result = read_outside();
+      folder.write_shard("outside", result.tensors, note_of(result));
+    }
+    add_to_summary(std::move(result));
   }
 
   LayerWeights load(const TensorSource& tensors, const QuantConfig& quant, int64_t index,
@@ -212,49 +257,72 @@ class ModelQuantizer {
                               index);
   }
 
-  void run_attention(int64_t index, const TensorSource& tensors, LayerObserver& observer,
-                     CalibrationRun& run) const {
+  void run_attention(int64_t index, const TensorSource& tensors, LayerObserver& observer) {
     const std::unique_ptr<QuantScheme> scheme = detect_quant_scheme({}, tensors);
     const KernelDemands demands;
     // The layer's kernels were checked when it was calibrated.
     const LinearLoading loading = {*scheme, tensors, demands, /*has_self_check=*/false};
-    run.run_layer(
+    run_->run_layer(
         index, load_attention_weights(context_, config_, loading, index),
         {.observer = &observer,
          .is_attention_only = true,
-         .num_sequences_max = std::max<int64_t>(1, kBlockTokens / run.sequence_length())});
+         .num_sequences_max = std::max<int64_t>(1, kBlockTokens / run_->sequence_length())});
   }
 
-  void run_written(int64_t index, const LayerWeights& weights, CalibrationRun& run) const {
-    run.run_layer(index, weights, {.is_kept = true, .kv_dtype = kv_dtype_for(job_.recipe.kv_bits)});
+  void run_written(int64_t index, const LayerWeights& weights) {
+    run_->run_layer(index, weights,
+                    {.is_kept = true, .kv_dtype = kv_dtype_for(job_.recipe.kv_bits)});
   }
 
-  void do_layer(int64_t index, const std::string& shard, CalibrationRun& run,
-                OutputFolder& folder) {
+  void do_layer(int64_t index, const std::string& shard, OutputFolder& folder) {
     LayerResult result;
     if (const std::optional<Json> note = folder.find_shard(shard)) {
       report(index, 0, "resuming");
       result = result_of(*note);
-      const auto stored = open_checkpoint_weights(folder.shard_path(shard));
-      run_written(
-          index, load(*stored, config_of(declaration_of(job_.recipe, result.written)), index), run);
+      if (run_) {
+        const auto stored = open_checkpoint_weights(folder.shard_path(shard));
+        run_written(index,
+                    load(*stored, config_of(declaration_of(job_.recipe, result.written)), index));
+      }
       ++summary_.num_layers_resumed;
     } else {
-      result = quantize(index, run);
+      result = quantize(index);
       folder.write_shard(shard, result.tensors, note_of(result));
+    }
+    add_to_summary(std::move(result));
+  }
+
+  void add_to_summary(LayerResult result) {
+    for (const RoundingReport& report : result.roundings) {
+      if (report.kept_because.empty()) continue;
+      summary_.notes.push_back(
+          str(report.name, " stays ", report.dtype, ": ", report.kept_because));
+    }
+    for (RoundingReport& report : result.roundings) {
+      summary_.roundings.push_back(std::move(report));
     }
     for (LinearReport& report : result.reports) summary_.reports.push_back(std::move(report));
     for (WrittenLayer& written : result.written) written_.push_back(std::move(written));
     for (std::string& note : result.notes) summary_.notes.push_back(std::move(note));
   }
 
-  LayerResult quantize(int64_t index, CalibrationRun& run) const {
-    report(index, 0, "calibrating");
+  /// Gathers the statistics of the layer's inputs.
+  void calibrate(int64_t index, const LayerInWork& layer, LayerStats& stats) {
+    if (run_) {
+      const LayerWeights weights = load(rotated_ ? layer.tensors : original_, {}, index);
+      run_->run_layer(index, weights, {.observer = &stats});
+    }
+    stats.finish();
+    if (!run_) stats.fill_rows(kRandomRows);
+  }
+
+  LayerResult quantize(int64_t index) {
+    report(index, 0, run_ ? "calibrating" : "reading");
     const Recipe& recipe = job_.recipe;
     LayerStats stats(context_, config_.layers[static_cast<size_t>(index)],
-                     {.has_gram = recipe.is_compensated || recipe.is_clipped,
+                     {.has_gram = run_ && (recipe.is_compensated || recipe.is_clipped),
                       .num_rows = kSampleRows,
-                      .num_tokens = run.num_tokens()});
+                      .num_tokens = run_ ? run_->num_tokens() : 0});
     LayerInWork layer = {.context = context_,
                          .config = config_,
                          .index = index,
@@ -262,24 +330,18 @@ class ModelQuantizer {
                          .stats = stats,
                          .notes = {}};
     check_finite(layer.tensors);
-    {
-      const LayerWeights weights = load(rotated_ ? layer.tensors : original_, {}, index);
-      run.run_layer(index, weights, {.observer = &stats});
-    }
-    stats.finish();
+    calibrate(index, layer, stats);
     report(index, 0.4, "quantizing");
     LayerResult result = quantize_layer(
         recipe, job_.overrides, layer, original_, config_.dtype,
         {.whole =
              [&](const TensorSource& tensors, LayerObserver& observer) {
                // The layer's kernels were checked when it was calibrated.
-               run.run_layer(index, load(tensors, {}, index, /*has_self_check=*/false),
-                             {.observer = &observer});
+               run_->run_layer(index, load(tensors, {}, index, /*has_self_check=*/false),
+                               {.observer = &observer});
              },
-         .attention =
-             [&](const TensorSource& tensors, LayerObserver& observer) {
-               run_attention(index, tensors, observer, run);
-             }});
+         .attention = [&](const TensorSource& tensors,
+                          LayerObserver& observer) { run_attention(index, tensors, observer); }});
     report(index, 0.8, "checking");
     TensorStore written("the quantized layer");
     for (const CheckpointTensor& tensor : result.tensors) {
@@ -288,7 +350,7 @@ class ModelQuantizer {
     const LayerWeights weights =
         load(written, config_of(declaration_of(recipe, result.written)), index);
     measure_errors(layer, weights, result.reports);
-    run_written(index, weights, run);
+    if (run_) run_written(index, weights);
     return result;
   }
 
@@ -308,6 +370,7 @@ class ModelQuantizer {
   const std::function<void(const QuantizeProgress&)>& on_progress_;
   DecoderConfig config_;
   std::unique_ptr<TensorSource> rotated_;
+  std::optional<CalibrationRun> run_;  // where there are calibration tokens
   std::vector<WrittenLayer> written_;
   QuantizeSummary summary_;
 };

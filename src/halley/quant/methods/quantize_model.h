@@ -21,7 +21,7 @@ struct QuantizeJob {
   std::filesystem::path out_dir;    // must not exist
   Recipe recipe;
   std::vector<LayerOverride> overrides;
-  CalibrationTokens tokens;
+  CalibrationTokens tokens;  // none: the recipe has no calibrated_parts()
   /// Everything that decides the result, as the user said it: an interrupted run goes on only
   /// where this is the same.
   std::string fingerprint;
@@ -37,6 +37,9 @@ struct QuantizeProgress {
 /// Errors, sizes and times of a finished job.
 struct QuantizeSummary {
   std::vector<LinearReport> reports;  // all linear layers, in model order
+  /// NestedFP: the tensors that were not f16, those outside of the layers first.
+  std::vector<RoundingReport> roundings;
+  bool is_calibrated = false;  // errors were measured on calibration tokens
   std::vector<std::string> notes;
   double source_bytes = 0, written_bytes = 0;
   double s4_share = 0;  // W4A4 multiply-accumulates of quantized layers
@@ -46,13 +49,14 @@ struct QuantizeSummary {
 
 /// Reads the model layer by layer, quantizes each with the hidden states that the layers before,
 /// already quantized, give it, and writes it at once: the memory is that of one layer in f32 and in
-/// its own type, its statistics, and the calibration tokens' hidden states. The checkpoint grows in
+/// its own type, its statistics, and the calibration tokens' hidden states. Without tokens no layer
+/// runs, and errors are measured on random inputs. The checkpoint grows in
 /// `out_dir` + ".partial", where an interrupted run goes on at its last complete layer, and gets
 /// its name when it is complete. The same job gives the same bytes on any number of threads.
 ///
 /// Throws InputError where out_dir exists, the partial folder belongs to another job, or the model
-/// is quantized already; UnsupportedError where the method cannot hold this model; DeviceError
-/// where the disk is full.
+/// is quantized already; CheckpointError where a value is not finite; UnsupportedError where the
+/// method cannot hold this model; DeviceError where the disk is full.
 QuantizeSummary quantize_model(ExecContext& context, const HfConfig& config,
                                const TensorSource& source, const QuantizeJob& job,
                                const std::function<void(const QuantizeProgress&)>& on_progress);

@@ -1,100 +1,20 @@
 #include "halley/quant/methods/quantize_model.h"
 
 #include <algorithm>
-#include <cmath>
 #include <fstream>
-#include <span>
 #include <stdexcept>
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include "halley/base/error.h"
-#include "halley/base/file.h"
-#include "halley/base/str.h"
 #include "halley/checkpoint/safetensors/safetensors.h"
-#include "halley/core/thread_pool.h"
-#include "halley/models/all/load_model.h"
 #include "halley/models/all/testing/golden_model.h"
-#include "halley/quant/base/quant_config.h"
+#include "halley/quant/methods/testing/quantize_run.h"
 
 namespace halley {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr int64_t kVocabSize = 384;
-
-CalibrationTokens random_tokens(int64_t num_sequences, int64_t length) {
-  CalibrationTokens tokens = {.ids = {}, .sequence_length = length};
-  uint32_t state = 7;
-  for (int64_t i = 0; i < num_sequences * length; ++i) {
-    state = state * 1664525u + 1013904223u;
-    tokens.ids.push_back(static_cast<int32_t>((state >> 8) % kVocabSize));
-  }
-  return tokens;
-}
-
-/// A folder that is gone when the test ends.
-class TestFolder {
- public:
-  TestFolder() {
-    const auto* info = testing::UnitTest::GetInstance()->current_test_info();
-    path_ = fs::temp_directory_path() / str("halley_quantize_", ::getpid(), "_", info->name());
-    fs::remove_all(path_);
-    fs::create_directories(path_);
-  }
-  ~TestFolder() { fs::remove_all(path_); }
-  fs::path operator/(const std::string& name) const { return path_ / name; }
-
- private:
-  fs::path path_;
-};
-
-QuantizeJob job_for(const std::string& family, const fs::path& out, const std::string& method,
-                    const RecipeChanges& changes = {}) {
-  return {.model_dir = testdata("models") / family,
-          .out_dir = out,
-          .recipe = make_recipe(method, changes),
-          .overrides = {},
-          .tokens = random_tokens(6, 40),
-          .fingerprint = method};
-}
-
-QuantizeSummary quantize(const QuantizeJob& job, int num_threads = 2,
-                         const std::function<void(const QuantizeProgress&)>& on_progress = {}) {
-  ThreadPool pool(num_threads);
-  ExecContext context{pool};
-  const HfConfig config = HfConfig::load(job.model_dir);
-  const auto source = open_checkpoint_weights(job.model_dir);
-  return quantize_model(context, config, *source, job, on_progress);
-}
-
-std::vector<float> logits_of(const fs::path& dir, KvDType kv_dtype = KvDType::kF32) {
-  ThreadPool pool(2);
-  ExecContext context{pool};
-  const HfConfig config = HfConfig::load(dir);
-  const auto source = open_checkpoint_weights(dir);
-  LoadOptions options;
-  options.quant = read_quant_config(config, dir);
-  const LoadedDecoder loaded = load_model(context, config, *source, {}, options);
-  const TestCache cache(loaded.model->shape(), kv_dtype, 1, 64);
-  return forward_all_rows(*loaded.model, cache, {{.ids = random_tokens(1, 48).ids}});
-}
-
-/// Root mean square of the difference in standard deviations of the expected logits.
-double distance(const std::vector<float>& expected, const std::vector<float>& got) {
-  double error = 0, sum = 0, squares = 0;
-  for (size_t i = 0; i < expected.size(); ++i) {
-    error += std::pow(double{got[i]} - double{expected[i]}, 2);
-    sum += expected[i];
-    squares += double{expected[i]} * double{expected[i]};
-  }
-  const auto n = static_cast<double>(expected.size());
-  return std::sqrt(error / n) / std::sqrt(squares / n - sum / n * sum / n);
-}
-
-std::string bytes_of(const fs::path& path) { return read_text_file(path, size_t{1} << 30); }
 
 class QuantizeFamilyTest : public testing::TestWithParam<std::string> {
  protected:
@@ -178,44 +98,42 @@ INSTANTIATE_TEST_SUITE_P(All, QuantizeMethodTest,
                          testing::Values("rtn", "gptq", "awq", "smoothquant", "fp8", "qoq", "fmpq",
                                          "nestedfp"));
 
-std::string message_of(const QuantizeJob& job) {
-  try {
-    quantize(job);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 TEST(QuantizeModelTest, NestedWeightsAreTheModelBitForBit) {
   const TestFolder folder;
   quantize(job_for("llama", folder / "out", "nestedfp"));
   EXPECT_EQ(logits_of(testdata("models/llama")), logits_of(folder / "out"));
 }
 
-TEST(QuantizeModelTest, NestedWeightsAreRejectedInTheTypeOfTheFile) {
+TEST(QuantizeModelTest, CalibrationDecidesNothingWhereNoMethodNeedsIt) {
   const TestFolder folder;
-  const QuantizeJob job = job_for("llama", folder / "out", "nestedfp");
-  EditableSource source(*open_checkpoint_weights(job.model_dir));
-  const std::string name = "model.layers.1.mlp.down_proj.weight";
-  TensorInfo info = *source.find(name);
-  ASSERT_EQ(info.dtype, DType::kF16);
-  info.dtype = DType::kBf16;
-  // 2^-30 in bf16, which f16 does not hold.
-  const std::vector<uint16_t> small(info.num_bytes / sizeof(uint16_t), 0x3080);
-  const auto bytes = std::as_bytes(std::span(small));
-  source.set(info, {bytes.begin(), bytes.end()});
-  ThreadPool pool(1);
-  ExecContext context{pool};
-  std::string message;
-  try {
-    quantize_model(context, HfConfig::load(job.model_dir), source, job, {});
-  } catch (const UnsupportedError& error) {
-    message = error.what();
+  for (const std::string method : {"rtn", "fp8", "nestedfp"}) {
+    quantize(job_for("llama", folder / (method + "_with"), method));
+    const QuantizeJob job =
+        job_for("llama", folder / (method + "_without"), method, {.has_calibration = false});
+    const QuantizeSummary summary = quantize(job);
+    EXPECT_TRUE(summary.roundings.empty());
+    for (const char* file : {"model.safetensors", "config.json"}) {
+      EXPECT_EQ(bytes_of(folder / (method + "_with") / file), bytes_of(job.out_dir / file))
+          << method;
+    }
+    for (const LinearReport& report : summary.reports) {
+      EXPECT_EQ(report.relative_error > 1e-3, method != "nestedfp") << method << report.name;
+      EXPECT_LT(report.relative_error, 0.2) << method << report.name;
+    }
   }
-  EXPECT_NE(message.find("expected values that f16 holds, got bf16 9.31323e-10 at [0, 0]"),
-            std::string::npos)
-      << message;
+}
+
+TEST(QuantizeModelTest, NoneWithoutCalibrationIsACopy) {
+  const TestFolder folder;
+  const QuantizeJob job = job_for("llama", folder / "out", "none", {.has_calibration = false});
+  quantize(job);
+  const auto original = open_checkpoint_weights(job.model_dir);
+  const auto written = open_checkpoint_weights(job.out_dir);
+  ASSERT_EQ(written->tensors().size(), original->tensors().size());
+  for (const TensorInfo& info : original->tensors()) {
+    const TensorView a = original->view(info), b = written->view(*written->find(info.name));
+    EXPECT_TRUE(std::equal(a.data, a.data + a.num_bytes(), b.data)) << info.name;
+  }
 }
 
 TEST(QuantizeModelTest, NoBlockHasEightBitsWhereNoneMay) {

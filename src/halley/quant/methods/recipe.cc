@@ -75,17 +75,19 @@ constexpr std::array<Recipe, 9> kRecipes = {{
      .group_size = 0,
      .is_symmetric = true},
     {.method = "none",
-     .description = "weights stay; only keys are smoothed, for a KV cache of 4 bits",
+     .description = "weights stay; with a calibration text, keys are smoothed for a KV cache of "
+                    "4 bits",
      .format = WeightFormat::kDense,
      .bits = 16,
      .group_size = 0,
      .is_symmetric = true,
-     .has_key_smoothing = true},
+     .has_key_smoothing = true,
+     .is_calibration_optional = true},
 }};
 
 constexpr std::array<Technique, 10> kTechniques = {{
     {"rotation", [](const Recipe& r) { return r.is_rotated; },
-     [](Recipe& r) { r.is_rotated = false; }},
+     [](Recipe& r) { r.is_rotated = false; }, /*is_calibrated=*/false},
     {"smooth-attention", [](const Recipe& r) { return r.has_key_smoothing; },
      [](Recipe& r) { r.has_key_smoothing = false; }},
     {"input-smoothing", [](const Recipe& r) { return r.block_input != Smoothing::kNone; },
@@ -103,7 +105,7 @@ constexpr std::array<Technique, 10> kTechniques = {{
      [](Recipe& r) { r.has_activation_clip = false; }},
     {"progressive",
      [](const Recipe& r) { return r.format == WeightFormat::kQoq && r.group_size != 0; },
-     [](Recipe& r) { r.group_size = 0; }},
+     [](Recipe& r) { r.group_size = 0; }, /*is_calibrated=*/false},
 }};
 
 void switch_off(const std::string& name, Recipe& recipe) {
@@ -116,6 +118,20 @@ void switch_off(const std::string& name, Recipe& recipe) {
                          " has, got one that it does not have. Leave it out."));
   }
   throw InputError(str("--without: expected one of ", known, ", got ", quote(name), "."));
+}
+
+/// Leaves nothing in the recipe that needs calibration tokens.
+void drop_calibration(Recipe& recipe) {
+  for (const Technique& technique : kTechniques) {
+    if (!recipe.is_calibration_optional) break;
+    if (technique.is_calibrated && technique.has(recipe)) technique.switch_off(recipe);
+  }
+  const std::vector<std::string> parts = calibrated_parts(recipe);
+  if (parts.empty()) return;
+  throw InputError(str("--calibrate: expected a text, from which method ", recipe.method,
+                       " computes ", parts,
+                       ", got none. Name a UTF-8 file of text like that which the model will see, "
+                       "or use a method without calibration: rtn, fp8 or nestedfp."));
 }
 
 struct Limits {
@@ -205,6 +221,16 @@ int64_t parse_integer(std::string_view text, const std::string& whole) {
 std::span<const Recipe> recipes() { return kRecipes; }
 std::span<const Technique> techniques() { return kTechniques; }
 
+std::vector<std::string> calibrated_parts(const Recipe& recipe) {
+  std::vector<std::string> parts;
+  for (const Technique& technique : kTechniques) {
+    if (technique.is_calibrated && technique.has(recipe)) parts.emplace_back(technique.name);
+  }
+  if (recipe.is_activation_static) parts.emplace_back("static activations");
+  if (recipe.format == WeightFormat::kFmpq) parts.emplace_back("activation blocks");
+  return parts;
+}
+
 Recipe make_recipe(const std::string& method, const RecipeChanges& changes) {
   Recipe recipe = find_recipe(method);
   change(changes.bits, recipe.bits);
@@ -251,6 +277,7 @@ Recipe make_recipe(const std::string& method, const RecipeChanges& changes) {
     throw InputError(str("--desc-act: expected static groups for method ", recipe.method,
                          ", whose files have no g_idx. Add --static-groups."));
   }
+  if (!changes.has_calibration) drop_calibration(recipe);
   return recipe;
 }
 

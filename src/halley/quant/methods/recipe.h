@@ -59,6 +59,8 @@ struct Recipe {
   double s8_share_max = 0.25;         // of activation blocks (FMPQ)
   bool has_activation_clip = false;   // clip search of the s4 blocks (FMPQ)
   bool is_activation_static = false;  // FP8: a per-tensor scale from calibration
+  /// Without a calibration text the recipe's calibrated techniques are left out.
+  bool is_calibration_optional = false;
 };
 
 /// A technique that `--without NAME` switches off where the recipe has it.
@@ -66,11 +68,16 @@ struct Technique {
   const char* name;  // "rotation"
   bool (*has)(const Recipe& recipe);
   void (*switch_off)(Recipe& recipe);
+  bool is_calibrated = true;  // computed from statistics of inputs or keys
 };
 
 /// All methods, in the order of the documentation.
 std::span<const Recipe> recipes();
 std::span<const Technique> techniques();
+
+/// Names the parts of the recipe that are computed from calibration tokens: techniques, "static
+/// activations", "activation blocks". Empty: it needs no tokens.
+std::vector<std::string> calibrated_parts(const Recipe& recipe);
 
 /// The user's changes to a recipe; absent: as the method has it.
 struct RecipeChanges {
@@ -86,10 +93,12 @@ struct RecipeChanges {
   std::optional<double> s8_share_max = {};
   std::optional<int> kv_bits = {};
   std::vector<std::string> without = {};  // names of techniques
+  bool has_calibration = true;            // there is a calibration text
 };
 
 /// The method's recipe with the changes. Throws InputError for an unknown method or technique, a
-/// technique that the method does not have, a value out of range or that the format cannot hold.
+/// technique that the method does not have, a value out of range or that the format cannot hold,
+/// and where the recipe needs a calibration text and there is none.
 Recipe make_recipe(const std::string& method, const RecipeChanges& changes);
 
 /// "4 bits, group 128, asymmetric; clip, GPTQ": for reports.

@@ -62,6 +62,40 @@ TEST(RecipeTest, RejectsWhatFilesCannotHold) {
             "Leave it out, and run the model with --kv-dtype.");
 }
 
+TEST(RecipeTest, MethodsWithoutCalibrationNeedNoText) {
+  std::vector<std::string> methods;
+  for (const Recipe& recipe : recipes()) {
+    if (message_of(recipe.method, {.has_calibration = false}) == "no error") {
+      methods.emplace_back(recipe.method);
+    }
+  }
+  EXPECT_EQ(methods, (std::vector<std::string>{"rtn", "fp8", "nestedfp", "none"}));
+  EXPECT_TRUE(make_recipe("none", {}).has_key_smoothing);
+  EXPECT_FALSE(make_recipe("none", {.has_calibration = false}).has_key_smoothing);
+}
+
+TEST(RecipeTest, ATextIsNeededForWhatIsCalibrated) {
+  EXPECT_EQ(message_of("gptq", {.has_calibration = false}),
+            "--calibrate: expected a text, from which method gptq computes [clip, compensation], "
+            "got none. Name a UTF-8 file of text like that which the model will see, or use a "
+            "method without calibration: rtn, fp8 or nestedfp.");
+  EXPECT_NE(message_of("fp8", {.is_activation_static = true, .has_calibration = false})
+                .find("computes [static activations], got none"),
+            std::string::npos);
+  const RecipeChanges rounding = {.without = {"clip", "compensation"}, .has_calibration = false};
+  EXPECT_EQ(message_of("gptq", rounding), "no error");
+  for (const Recipe& recipe : recipes()) {
+    RecipeChanges changes = {.has_calibration = false};
+    for (const Technique& technique : techniques()) {
+      if (technique.has(recipe) && std::string(technique.name) != "block-clip") {
+        changes.without.emplace_back(technique.name);
+      }
+    }
+    const bool is_fmpq = std::string(recipe.method) == "fmpq";
+    EXPECT_EQ(message_of(recipe.method, changes) == "no error", !is_fmpq) << recipe.method;
+  }
+}
+
 TEST(LayerOverrideTest, Parses) {
   const LayerOverride change = parse_layer_override("*.o_proj=bits=8,group=-1,sym");
   EXPECT_TRUE(change.pattern.matches("model.layers.0.self_attn.o_proj"));

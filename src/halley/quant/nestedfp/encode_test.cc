@@ -2,7 +2,6 @@
 #include "halley/quant/nestedfp/encode.h"
 
 #include <cstring>
-#include <limits>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,6 +9,7 @@
 #include "halley/base/error.h"
 #include "halley/core/float16.h"
 #include "halley/core/float8.h"
+#include "halley/core/thread_pool.h"
 
 namespace halley {
 namespace {
@@ -19,7 +19,9 @@ using testing::ThrowsMessage;
 
 template <typename Element>
 NestedFpLayer encode(DType dtype, const Shape& shape, const std::vector<Element>& elements) {
-  return encode_nestedfp("m.a",
+  ThreadPool pool(2);
+  ExecContext context{pool};
+  return encode_nestedfp(context, "m.a",
                          {reinterpret_cast<const std::byte*>(elements.data()), dtype, shape});
 }
 
@@ -56,13 +58,11 @@ TEST(NestedFpEncode, WritesTwoPlanesOfEveryNumber) {
 }
 
 TEST(NestedFpEncode, ALayerWithALargerNumberStaysInF16) {
-  const uint16_t nan = 0x7E00, infinity = 0xFC00;
-  for (const uint16_t beyond :
-       {uint16_t{0x3F01}, uint16_t{0xBF01}, uint16_t{0x3F41}, nan, infinity}) {
+  for (const uint16_t beyond : {uint16_t{0x3F01}, uint16_t{0xBF01}, uint16_t{0x7BFF}}) {
     const std::vector<uint16_t> bits = {0x3F00, 0x3C00, beyond, beyond};
     const NestedFpLayer layer = encode(DType::kF16, {2, 2}, bits);
     EXPECT_THAT(layer.exception,
-                testing::StartsWith("2 of 4 weights are beyond 1.75 or not finite, the first is "));
+                testing::StartsWith("2 of 4 weights are beyond 1.75, the first is "));
     EXPECT_THAT(layer.exception, testing::EndsWith(" at [1, 0]"));
     ASSERT_EQ(layer.tensors.size(), size_t{1});
     EXPECT_EQ(layer.tensors[0].info.name, "m.a.weight");
@@ -71,50 +71,35 @@ TEST(NestedFpEncode, ALayerWithALargerNumberStaysInF16) {
   }
 }
 
-TEST(NestedFpEncode, TakesWiderTypesWhereF16HoldsTheirValues) {
-  const std::vector<float> values = {0.5f, -1.75f, 0x1p-24f, -0.0f, 0.0009765625f, 1.0f};
+TEST(NestedFpEncode, RoundsWiderTypesToF16) {
+  // 1.75 + 2^-11 is a tie, which goes to the even 1.75; the value above it goes to 1.7509765625.
+  const std::vector<float> values = {0.5f, -1.75f, 0x1p-24f, -0.0f, 0x1p-26f, 1.75f + 0x1p-11f};
   std::vector<uint16_t> halves, bf16;
   for (const float value : values) halves.push_back(f32_to_f16(value));
   for (const float value : values) bf16.push_back(f32_to_bf16(value));
   const NestedFpLayer expected = encode(DType::kF16, {2, 3}, halves);
-  for (const NestedFpLayer& layer :
-       {encode(DType::kF32, {2, 3}, values), encode(DType::kBf16, {2, 3}, bf16)}) {
-    ASSERT_EQ(layer.tensors.size(), size_t{2});
-    EXPECT_EQ(layer.tensors[0].data, expected.tensors[0].data);
-    EXPECT_EQ(layer.tensors[1].data, expected.tensors[1].data);
+  EXPECT_EQ(expected.rounding.num_changed, 0);
+  const NestedFpLayer f32 = encode(DType::kF32, {2, 3}, values);
+  const NestedFpLayer from_bf16 = encode(DType::kBf16, {2, 3}, bf16);
+  for (const NestedFpLayer* layer : {&f32, &from_bf16}) {
+    EXPECT_THAT(layer->exception, IsEmpty());
+    ASSERT_EQ(layer->tensors.size(), size_t{2});
+    EXPECT_EQ(layer->tensors[0].data, expected.tensors[0].data);
+    EXPECT_EQ(layer->tensors[1].data, expected.tensors[1].data);
+    EXPECT_EQ(layer->rounding.num_zeroed, 1);
   }
-  const std::vector<float> large = {2.0f, std::numeric_limits<float>::quiet_NaN(),
-                                    std::numeric_limits<float>::infinity()};
-  EXPECT_EQ(encode(DType::kF32, {1, 3}, large).exception,
-            "3 of 3 weights are beyond 1.75 or not finite, the first is 2 at [0, 0]");
+  EXPECT_EQ(f32.rounding.num_changed, 2);
+  EXPECT_EQ(from_bf16.rounding.num_changed, 1);
+  const std::vector<float> beyond = {1.75f + 0x1.8p-11f};
+  EXPECT_EQ(encode(DType::kF32, {1, 1}, beyond).exception,
+            "1 of 1 weights are beyond 1.75, the first is 1.75073 at [0, 0]");
 }
 
-TEST(NestedFpEncode, RejectsValuesThatF16DoesNotHold) {
-  EXPECT_THAT(
-      [] {
-        encode(DType::kF32, {2, 2}, std::vector<float>{1, 1, 1, 1e-9f});
-      },
-      ThrowsMessage<UnsupportedError>(
-          "tensor \"m.a.weight\": expected values that f16 holds, got f32 1e-09 at [1, "
-          "1]. Convert the checkpoint to f16 first, or use another format."));
-  const uint16_t small = f32_to_bf16(0x1p-30f);
-  EXPECT_THAT(
-      [&] {
-        encode(DType::kBf16, {1, 1}, std::vector<uint16_t>{small});
-      },
-      ThrowsMessage<UnsupportedError>(testing::HasSubstr("got bf16 ")));
-  EXPECT_THAT(
-      [] {
-        encode(DType::kF32, {1, 1}, std::vector<float>{65536.0f});
-      },
-      ThrowsMessage<UnsupportedError>(testing::HasSubstr("got f32 65536 at [0, 0]")));
-}
-
-TEST(NestedFpEncode, NamesTheTypeOfTheFileWhereTheWeightIsACopy) {
-  const float small = 0x1p-30f;
-  const TensorView copy = {reinterpret_cast<const std::byte*>(&small), DType::kF32, {1, 1}};
-  EXPECT_THAT([&] { encode_nestedfp("m.a", copy, DType::kBf16); },
-              ThrowsMessage<UnsupportedError>(testing::HasSubstr("got bf16 9.31323e-10 at ")));
+TEST(NestedFpEncode, WritesNothingOfALayerThatOverflows) {
+  const std::vector<float> values = {1, 2, 65519.9f, -65520.0f, 1e30f, 0};
+  const NestedFpLayer layer = encode(DType::kF32, {2, 3}, values);
+  EXPECT_THAT(layer.tensors, IsEmpty());
+  EXPECT_EQ(layer.exception, "2 of 6 weights overflow f16, the first is -65520 at [1, 0]");
 }
 
 TEST(NestedFpEncode, RejectsCodes) {
@@ -134,6 +119,26 @@ TEST(NestedFpEncode, TheDeclarationListsTheExceptions) {
   format.layers = {{.name = "m.a"}, {.name = "m.b", .is_quantized = false}, {.name = "m.c"}};
   EXPECT_EQ(nestedfp_declaration(format).dump(),
             R"({"quant_method":"nestedfp","version":1,"exceptions":["m.b"]})");
+}
+
+TEST(NestedFpEncode, TheDeclarationRecordsTheRounding) {
+  RoundedModel rounded = {.dtypes = {"bf16"}, .rounding = {}};
+  rounded.rounding.num_values = 8;
+  rounded.rounding.num_changed = 3;
+  rounded.rounding.num_zeroed = 1;
+  rounded.rounding.worst_relative_error = 1;
+  rounded.rounding.worst_absolute_error = 0x1p-26;
+  const OrderedJson json = nestedfp_declaration({}, rounded);
+  EXPECT_EQ(json.at("rounded_to_f16"), OrderedJson({{"num_values", 8},
+                                                    {"num_changed", 3},
+                                                    {"num_zeroed", 1},
+                                                    {"num_overflows", 0},
+                                                    {"worst_relative_error", 1.0},
+                                                    {"worst_absolute_error", 0x1p-26},
+                                                    {"from", {"bf16"}}}));
+  const F16Rounding read =
+      f16_rounding_of(parse_json(json.at("rounded_to_f16").dump(), "config.json"));
+  EXPECT_EQ(to_json(read), to_json(rounded.rounding));
 }
 
 }  // namespace

@@ -7,7 +7,6 @@
 
 #include "halley/base/str.h"
 #include "halley/quant/base/config_field.h"
-#include "halley/quant/base/dense_tensor.h"
 #include "halley/quant/base/dense_weight.h"
 #include "halley/quant/nestedfp/nested_weight.h"
 #include "halley/quant/stored/part_tensors.h"
@@ -24,7 +23,7 @@ class NestedFpScheme : public QuantScheme {
 
   const char* format_name() const override { return kQuantNestedFp.name; }
   std::string summary() const override {
-    return str("f16 and e4m3 in one weight, ", exceptions_.size(), " layers in f16 alone");
+    return str("f16 and e4m3 in one weight, ", exceptions_.size(), " layers in one precision");
   }
 
   std::unique_ptr<StoredWeight> open(const TensorSource& source, const Part& part,
@@ -40,7 +39,6 @@ class NestedFpScheme : public QuantScheme {
         source, part, is_exception ? ConfigSays::kDense : ConfigSays::kQuantized, has_planes,
         str("field '", list_name_, "' ", is_exception ? "names" : "does not name", " it"));
     if (has_planes) return open_nested_weight(source, part, in_features);
-    find_tensor(source, dense_weight_name(part), {DType::kF16}, {part.stored_rows, in_features});
     return open_dense_weight(source, part, in_features);
   }
 
@@ -69,10 +67,12 @@ std::unique_ptr<QuantScheme> detect(const QuantConfig& config, const TensorSourc
       field_path(fields, "exceptions"));
 }
 
-constexpr std::array<FormatOption, 3> kOptions = {{
+constexpr std::array<FormatOption, 5> kOptions = {{
     {"f16 as two planes, full precision", option_problem(PackedLayout::kNestedF16Quad)},
     {"the same, low precision", low_problem(option_problem(PackedLayout::kNestedF16Quad))},
     {"exception layers in f16", option_problem(PackedLayout::kF16Panel)},
+    {"exception layers beyond f16, in bf16", option_problem(PackedLayout::kBf16PairPanel)},
+    {"exception layers beyond f16, in f32", option_problem(PackedLayout::kF32Panel)},
 }};
 
 }  // namespace

@@ -56,8 +56,10 @@ std::vector<uint16_t> random_weights(int64_t count, uint32_t seed) {
 /// Writes a layer as a quantizer does; true where it is an exception.
 bool add_layer(MemoryTensors& tensors, const std::string& name, int64_t num_rows,
                const std::vector<uint16_t>& bits) {
+  ThreadPool pool(1);
+  ExecContext context{pool};
   const NestedFpLayer layer = encode_nestedfp(
-      name, {reinterpret_cast<const std::byte*>(bits.data()), DType::kF16, {num_rows, K}});
+      context, name, {reinterpret_cast<const std::byte*>(bits.data()), DType::kF16, {num_rows, K}});
   for (const CheckpointTensor& tensor : layer.tensors) {
     tensors.add(tensor.info.name, tensor.info.dtype, tensor.info.shape, tensor.data);
   }
@@ -210,9 +212,9 @@ TEST(NestedFpFormat, ClaimsItsMethodAndOneVersion) {
   const MemoryTensors tensors;
   EXPECT_EQ(kQuantNestedFp.detect({}, tensors), nullptr);
   EXPECT_EQ(scheme_with(R"(["a", "b"])")->summary(),
-            "f16 and e4m3 in one weight, 2 layers in f16 alone");
+            "f16 and e4m3 in one weight, 2 layers in one precision");
   EXPECT_EQ(detect(R"({"quant_method": "NestedFP", "version": 1})")->summary(),
-            "f16 and e4m3 in one weight, 0 layers in f16 alone");
+            "f16 and e4m3 in one weight, 0 layers in one precision");
   EXPECT_THAT(
       [] { detect(R"({"quant_method": "nestedfp", "version": 2})"); },
       ThrowsMessage<UnsupportedError>(
@@ -298,12 +300,19 @@ TEST(NestedFpFormat, RejectsTensorsThatAreNoPlanes) {
   }
 }
 
-TEST(NestedFpFormat, RejectsAnExceptionThatIsNotF16) {
+TEST(NestedFpFormat, ExceptionsHaveAnyTypeOfFullPrecision) {
+  for (const auto& [dtype, layout] : {std::pair{DType::kF16, PackedLayout::kF16Panel},
+                                      std::pair{DType::kBf16, PackedLayout::kBf16PairPanel},
+                                      std::pair{DType::kF32, PackedLayout::kF32Panel}}) {
+    MemoryTensors tensors;
+    tensors.add_bytes("a.weight", dtype, {N, K});
+    EXPECT_EQ(scheme_with(R"(["a"])")->open(tensors, whole_part("a", N), K)->desc().layout, layout);
+  }
   MemoryTensors tensors;
-  tensors.add("a.weight", DType::kBf16, {N, K}, random_weights(N * K, 1));
-  EXPECT_THAT([&] { open_a(R"(["a"])", tensors); },
-              ThrowsMessage<CheckpointError>(
-                  StartsWith("model: tensor \"a.weight\": expected type f16, got bf16.")));
+  tensors.add_bytes("a.weight", DType::kI8, {N, K});
+  EXPECT_THAT(
+      [&] { open_a(R"(["a"])", tensors); },
+      ThrowsMessage<CheckpointError>(StartsWith("model: tensor \"a.weight\": expected type")));
 }
 
 TEST(NestedFpFormat, RejectsBytesThatAreNoNumberWithTheirIndex) {
