@@ -5,10 +5,12 @@
 Expected tokens and texts are the golden results that Hugging Face transformers gave for the shipped
 model (models/demo-21m/golden.json, tokenizer_golden.json).
 """
+import array
 import json
 import os
 import re
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -16,6 +18,12 @@ import unittest
 
 from program import (HALLEY, SOURCE, MODEL, QUANTIZED, skip_if_instrumented, slow, run, run_json,
                      golden, write_excerpt)
+
+
+def bf16_of_f16(bits):
+    """Cuts an f16 value off to bf16."""
+    single = struct.pack("<f", struct.unpack("<e", struct.pack("<H", bits))[0])
+    return struct.unpack("<I", single)[0] >> 16
 
 
 class Quantized(unittest.TestCase):
@@ -203,6 +211,13 @@ class Quantize(unittest.TestCase):
                             *self.args("awq", "out", "--bits", "3"))
         self.assert_rejects("--override: expected none, bits=N, group=N, sym or asym",
                             *self.args("rtn", "out", "--override", "*.q_proj=f16"))
+        self.assert_rejects("--calibrate: expected a text, from which method gptq computes [clip, "
+                            "compensation], got none", "quantize", MODEL, "--method", "gptq",
+                            "--out", self.path("out"))
+        result = run("quantize", MODEL, "--method", "rtn", "--out", self.path("out"),
+                     "--num-samples", "2")
+        self.assertEqual(result.returncode, 2, result.stderr)
+        self.assertIn("--num-samples requires --calibrate", result.stderr)
         write_excerpt(self.text, 50)
         self.assert_rejects("expected at least one sequence of 64 tokens",
                             *self.args("rtn", "out"))
@@ -249,6 +264,97 @@ class Quantize(unittest.TestCase):
                             "--temperature", "0", "--max-tokens", str(len(case["ids"])),
                             "--ignore-eos", "--json")
             self.assertEqual(text["token_ids"], case["ids"])
+
+    @skip_if_instrumented
+    def test_needs_no_text_where_nothing_is_calibrated(self):
+        def args(method, out, *others):
+            return ["quantize", MODEL, "--method", method, "--out", self.path(out), *others]
+
+        result = run_json(*args("nestedfp", "out", "--json"))
+        self.assertEqual(result["error_inputs"], "random")
+        self.assertIsNone(result["rounded_to_f16"])  # the model is f16
+        self.assertEqual(result["notes"], [])
+        self.assertLess(max(layer["relative_error"] for layer in result["layers"]), 1e-3)
+        text = os.path.join(SOURCE, "testdata", "text", "docs_heldout.txt")
+        perplexity = ["--perplexity", text, "--windows", "1", "--json"]
+        self.assertEqual(run_json("eval", self.path("out"), *perplexity)["perplexity"],
+                         run_json("eval", MODEL, *perplexity)["perplexity"])
+        result = run(*args("none", "copy"))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("note: without smooth-attention: it needs a text, --calibrate", result.stdout)
+        self.assertIn("on random inputs", result.stdout)
+
+    def write_bf16_model(self, folder):
+        """The demo model cut off to bf16, some values small: f16 does not hold them."""
+        os.mkdir(folder)
+        for name in os.listdir(MODEL):
+            if name.startswith("tokenizer") or name == "config.json":
+                os.symlink(os.path.abspath(os.path.join(MODEL, name)), os.path.join(folder, name))
+        os.remove(os.path.join(folder, "config.json"))
+        config = golden("config.json")
+        config["torch_dtype"] = "bfloat16"
+        config.pop("dtype", None)
+        with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
+            json.dump(config, file)
+        with open(os.path.join(MODEL, "model.safetensors"), "rb") as file:
+            size = struct.unpack("<Q", file.read(8))[0]
+            header = json.loads(file.read(size))
+            halves = array.array("H", file.read())
+        bits = [bf16_of_f16(half) for half in range(1 << 16)]
+        data = array.array("H", map(bits.__getitem__, halves))
+        tensors = {name: info for name, info in header.items() if name != "__metadata__"}
+        self.assertEqual({info["dtype"] for info in tensors.values()}, {"F16"})
+        for info in tensors.values():
+            info["dtype"] = "BF16"
+            if len(info["shape"]) > 1:
+                data[info["data_offsets"][0] // 2] = 0x3080  # 2^-30
+        with open(os.path.join(folder, "model.safetensors"), "wb") as file:
+            text = json.dumps(tensors).encode()
+            file.write(struct.pack("<Q", len(text)) + text + data.tobytes())
+        return tensors
+
+    @skip_if_instrumented
+    def test_a_bf16_model_becomes_f16_with_a_report(self):
+        tensors = self.write_bf16_model(self.path("bf16"))
+        args = ["quantize", self.path("bf16"), "--method", "nestedfp", "--out"]
+        report = run_json(*args, self.path("out"), "--json")["rounded_to_f16"]
+        matrices = {name for name, info in tensors.items() if len(info["shape"]) > 1}
+        self.assertEqual({tensor["name"] for tensor in report["tensors"]}, matrices)
+        for tensor in report["tensors"]:
+            self.assertEqual((tensor["from"], tensor["kept_because"]), ("bf16", ""))
+            self.assertGreaterEqual(tensor["num_zeroed"], 1, tensor)
+        for count in "num_values", "num_changed", "num_zeroed":
+            self.assertEqual(report[count], sum(tensor[count] for tensor in report["tensors"]))
+        self.assertEqual((report["worst_relative_error"], report["num_overflows"]), (1, 0))
+        self.assertLessEqual(report["worst_absolute_error"], 2.0 ** -25)
+        with open(os.path.join(self.path("out"), "config.json"), encoding="utf-8") as file:
+            config = json.load(file)
+        self.assertEqual(config["torch_dtype"], "float16")
+        self.assertEqual(config["quantization_config"]["rounded_to_f16"],
+                         {key: report[key] for key in report if key != "tensors"})
+        for precision in "full", "low":
+            text = run_json("generate", self.path("out"), "--prompt", "The Python", "--max-tokens",
+                            "4", "--precision", precision, "--ignore-eos", "--json")
+            self.assertEqual(len(text["token_ids"]), 4)
+        result = run(*args, self.path("again"))
+        self.assertIn("rounded to f16", result.stdout)
+        self.assertRegex(result.stdout, r"in all +values: \d+ of \d+ values changed, \d+ to zero; "
+                         "worst error 1 relative")
+
+    @skip_if_instrumented
+    def test_shows_the_layers_to_which_nestedfp_applies(self):
+        table = run_json("inspect", MODEL, "--nestedfp", "--json")["nestedfp"]
+        self.assertEqual([(kind["kind"], kind["num_layers"], kind["num_applicable"])
+                          for kind in table["kinds"]],
+                         [("qkv", 18, 18), ("o", 6, 6), ("gate_up", 12, 12), ("down", 6, 6)])
+        self.assertEqual((table["total"]["num_layers"], table["total"]["share_within"]), (42, 1))
+        self.assertEqual(table["total"]["min"], min(kind["min"] for kind in table["kinds"]))
+        self.assertEqual(table["exceptions"], [])
+        text = run("inspect", MODEL, "--nestedfp").stdout
+        self.assertRegex(text, r"total +42 of 42 +100\.00 % +-\d")
+        self.assertNotIn("nestedfp", run_json("inspect", MODEL, "--json"))
+        self.assert_rejects("--nestedfp: expected a checkpoint in full precision, got format gptq",
+                            "inspect", os.path.join(QUANTIZED, "gptq_dynamic"), "--nestedfp")
 
     @slow
     def test_goes_on_where_it_was_interrupted(self):

@@ -1,14 +1,20 @@
-// `halley inspect`: shows a checkpoint and the kernels that would run it; reads headers only.
+// `halley inspect`: shows a checkpoint and the kernels that would run it; reads headers only,
+// or the weights as a stream where the layers that a method applies to are asked for.
 #include <cstdio>
 #include <iostream>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "halley/base/error.h"
 #include "halley/base/str.h"
 #include "halley/cli/command.h"
+#include "halley/cli/inspect_nested.h"
 #include "halley/cli/model_options.h"
+#include "halley/cli/progress.h"
+#include "halley/core/thread_pool.h"
 #include "halley/models/all/load_model.h"
 
 namespace halley::cli {
@@ -18,6 +24,8 @@ struct InspectOptions {
   ModelOptions model;
   bool is_json = false;
   bool is_verbose = false;
+  bool is_nested = false;
+  int threads = 0;
 };
 
 double f16_bytes(const LinearPlan& plan) {
@@ -239,41 +247,71 @@ DeviceChoice planned_device(const std::string& device) {
   return choose_device(device);
 }
 
+NestedFit nested_fit_of(const InspectOptions& options, const ModelFiles& files,
+                        const ModelPlan& plan) {
+  if (plan.format != "none") {
+    throw InputError(str("--", kNestedFitName, ": expected a checkpoint in full precision, got ",
+                         "format ", plan.format, ". Name the checkpoint that it was made from."));
+  }
+  ThreadPool pool(num_threads_of(options.threads));
+  ExecContext context{pool};
+  ProgressBar bar("reading");
+  return measure_nested_fit(context, plan.config, *files.source, [&](size_t done, size_t total) {
+    bar.update(static_cast<double>(done), static_cast<double>(total));
+  });
+}
+
+int run_inspect(const InspectOptions& options) {
+  const ModelFiles files = open_model_files(options.model);
+  const ModelPlan plan =
+      plan_model(files.config, *files.source,
+                 load_options_of(options.model, files, planned_device(options.model.device)));
+  std::optional<NestedFit> fit;
+  if (options.is_nested) fit = nested_fit_of(options, files, plan);
+  if (options.is_json) {
+    OrderedJson json = json_of(plan);
+    if (fit) json[kNestedFitName] = nested_fit_json(*fit);
+    std::cout << json.dump() << '\n';
+    return kExitOk;
+  }
+  print_header(plan, files.source->description());
+  if (fit) {
+    print_nested_fit(*fit);
+    return kExitOk;
+  }
+  if (plan.device == "cpu") {
+    print_parts(plan, options.is_verbose);
+  } else {
+    print_gpu_parts(plan, options.is_verbose);
+  }
+  print_totals(plan);
+  return kExitOk;
+}
+
 }  // namespace
 
 Run add_inspect(CLI::App& parent) {
   CLI::App& app = *parent.add_subcommand(
       "inspect",
-      "Show family, shapes, formats, bytes and kernels of a checkpoint; reads no weights");
+      str("Show family, shapes, formats, bytes and kernels of a checkpoint; reads no weights but "
+          "for --",
+          kNestedFitName));
   auto options = std::make_shared<InspectOptions>();
   add_source_options(app, options->model);
   add_device_option(app, options->model, "cpu");
   app.add_flag("--json", options->is_json, "One JSON object");
   app.add_flag("--verbose", options->is_verbose, "Also each layer's rejected kernels");
-  app.footer(R"(Examples:
+  app.add_flag(str("--", kNestedFitName), options->is_nested, kNestedFitDescription);
+  add_threads_option(app, options->threads);
+  const std::string examples = R"(Examples:
   halley inspect models/demo-21m
   halley inspect --load-format dummy --config llama-3-8b --json
   HALLEY_KERNEL=gemm_w4a32_hwy halley inspect MODEL
   halley inspect MODEL --device cuda
-  halley inspect MODEL --quant-override '*.down_proj=none')");
-  return [options] {
-    const ModelFiles files = open_model_files(options->model);
-    const ModelPlan plan =
-        plan_model(files.config, *files.source,
-                   load_options_of(options->model, files, planned_device(options->model.device)));
-    if (options->is_json) {
-      std::cout << json_of(plan).dump() << '\n';
-    } else {
-      print_header(plan, files.source->description());
-      if (plan.device == "cpu") {
-        print_parts(plan, options->is_verbose);
-      } else {
-        print_gpu_parts(plan, options->is_verbose);
-      }
-      print_totals(plan);
-    }
-    return kExitOk;
-  };
+  halley inspect MODEL --quant-override '*.down_proj=none'
+)";
+  app.footer(str(examples, "  halley inspect MODEL --", kNestedFitName));
+  return [options] { return run_inspect(*options); };
 }
 
 }  // namespace halley::cli
