@@ -12,8 +12,8 @@ namespace {
 
 constexpr double kDwellGrowthMax = 16;
 constexpr std::array<const char*, 3> kModeNames = {"full", "low", "auto"};
-constexpr std::array<const char*, 7> kReasonNames = {
-    "fixed", "unknown", "holds", "token", "first_token", "overload", "dwell"};
+constexpr std::array<const char*, 7> kReasonNames = {"fixed",       "unknown",  "holds", "token",
+                                                     "first_token", "overload", "dwell"};
 
 }  // namespace
 
@@ -26,17 +26,16 @@ std::optional<PrecisionMode> precision_mode_from_name(std::string_view name) {
   return std::nullopt;
 }
 
-const char* name_of(PrecisionReason reason) {
-  return kReasonNames.at(static_cast<size_t>(reason));
-}
+const char* name_of(PrecisionReason reason) { return kReasonNames.at(static_cast<size_t>(reason)); }
 
 PrecisionPolicy::PrecisionPolicy(const PrecisionPolicyConfig& config)
     : config_(config), dwell_(config.dwell_seconds) {
   HALLEY_CHECK(config.num_levels >= 1 && config.dwell_seconds >= 0 && config.return_margin >= 0);
   if (config.mode != PrecisionMode::kFull && config.num_levels == 1) {
     throw InputError(str("precision: expected a model with weights in two precisions for \"",
-                         name_of(config.mode), "\", got one precision. Make such a model with "
-                         "`halley quantize --method nestedfp`."));
+                         name_of(config.mode),
+                         "\", got one precision. `halley quantize --help` "
+                         "names the methods that make such a model."));
   }
   if (config.mode == PrecisionMode::kLow) level_ = config.num_levels - 1;
 }
@@ -69,7 +68,7 @@ PrecisionChoice PrecisionPolicy::take(size_t level, PrecisionReason reason, doub
   const bool is_switch = level != level_;
   if (is_switch) {
     const bool was_short = level > level_ && switched_ && now - *switched_ < dwell_;
-    dwell_ = was_short ? std::min(2 * dwell_, kDwellGrowthMax * config_.dwell_seconds)
+    dwell_ = was_short        ? std::min(2 * dwell_, kDwellGrowthMax * config_.dwell_seconds)
              : level > level_ ? config_.dwell_seconds
                               : dwell_;
     switched_ = now;

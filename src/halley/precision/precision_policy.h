@@ -22,9 +22,9 @@ struct PrecisionPolicyConfig {
   size_t num_levels = 1;
   /// A return to a better level needs this much more time than that level is predicted to take.
   double return_margin = 0.2;
-  /// And at least this long since the last switch; doubled, up to 16 times, for each return that
-  /// did not last as long itself. So there are at most T / dwell + 1 returns in a time T, and at
-  /// most one more of the switches down.
+  /// A return comes at least this long after the last switch; the time is doubled, up to 16 times,
+  /// for each return that did not last as long itself. So there are at most T / dwell + 1 returns
+  /// in a time T, and at most one more of the switches down.
   double dwell_seconds = 0.25;
 };
 
@@ -34,7 +34,7 @@ struct FirstTokenDue {
   int64_t num_tokens_ahead = 0;  // prompt tokens to be computed until then, its own included
 };
 
-/// What is known before a step is launched.
+/// The facts that are known before a step is launched.
 struct StepOutlook {
   double now = 0;
   double start = 0;                // when the step can begin: after those in flight

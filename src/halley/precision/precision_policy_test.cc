@@ -11,10 +11,8 @@ namespace {
 constexpr double kMs = 1e-3;
 
 PrecisionPolicyConfig auto_config() {
-  return {.mode = PrecisionMode::kAuto,
-          .num_levels = 2,
-          .return_margin = 0.2,
-          .dwell_seconds = 0.25};
+  return {
+      .mode = PrecisionMode::kAuto, .num_levels = 2, .return_margin = 0.2, .dwell_seconds = 0.25};
 }
 
 // Steps that take 30 ms in full and 20 ms in low precision, a next token due after `token_ms`.

@@ -1,6 +1,6 @@
-// The policy and the predictor in a small server under bursts: decodes, prefill chunks, a queue, and
-// steps whose times vary. The engine's simulations have the real scheduler; here it is the choice
-// alone that is checked, after every step of 1,000 seeds.
+// The policy and the predictor in a small server under bursts: decodes, prefill chunks, a queue,
+// and steps whose times vary. The choice alone is checked, after every step of 1,000 seeds; the
+// scheduler has simulations of its own.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -87,15 +87,15 @@ class Server {
 
   double measured(double floor, int64_t num_rows) {
     const double ratio = num_rows < 64 ? 1.5 : 1.3;
-    const double noise = is_noisy_ ? std::exp(std::normal_distribution<double>(0, 0.05)(random_)) : 1;
+    const double noise =
+        is_noisy_ ? std::exp(std::normal_distribution<double>(0, 0.05)(random_)) : 1;
     const bool is_stalled = is_noisy_ && uniform(0, 1) < 1e-3;
     return ratio * noise * floor + (is_stalled ? 0.05 : 0);
   }
 
   void step() {
     const bool has_prefill = !waiting_.empty() && running_.size() < kNumSeqsMax;
-    const int64_t num_prefill =
-        has_prefill ? std::min(kChunkRows, waiting_.front().num_prompt) : 0;
+    const int64_t num_prefill = has_prefill ? std::min(kChunkRows, waiting_.front().num_prompt) : 0;
     const int64_t num_rows = static_cast<int64_t>(running_.size()) + num_prefill;
     int64_t num_positions = 0;
     for (const Job& job : running_) num_positions += job.num_prompt;
@@ -135,8 +135,8 @@ class Server {
       ASSERT_LE(end, *outlook.token_due);
     }
     for (const FirstTokenDue& first : outlook.first_tokens) {
-      ASSERT_LE(outlook.start + static_cast<double>(first.num_tokens_ahead) *
-                                    outlook.prompt_token_seconds[0],
+      ASSERT_LE(outlook.start +
+                    static_cast<double>(first.num_tokens_ahead) * outlook.prompt_token_seconds[0],
                 first.due);
     }
   }
@@ -159,7 +159,8 @@ class Server {
       job.last_token = now_;
       --job.num_output;
     }
-    outcome_.num_done += std::erase_if(running_, [](const Job& job) { return job.num_output <= 0; });
+    outcome_.num_done +=
+        std::erase_if(running_, [](const Job& job) { return job.num_output <= 0; });
     if (num_prefill == 0) return;
     Job& first = waiting_.front();
     first.num_prompt -= num_prefill;
@@ -207,8 +208,8 @@ TEST(PrecisionSimulation, HoldsWhatItCanForeseeAndDoesNotOscillate) {
   EXPECT_GT(num_always_full, 0);
 }
 
-// Where times do not vary, nothing is late that would not be late in low precision all the time, but
-// for what the first steps teach.
+// If times do not vary, nothing is late that would not be late in low precision all the time, but
+// for the steps that teach the predictor.
 TEST(PrecisionSimulation, IsHardlyEverLaterThanLowPrecisionAlone) {
   for (uint64_t seed = 0; seed < 200; seed += 2) {
     SCOPED_TRACE(seed);

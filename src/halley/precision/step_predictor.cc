@@ -25,7 +25,7 @@ size_t StepPredictor::size_of(int64_t num_rows) {
   return std::min<size_t>(kNumSizes - 1, std::bit_width(static_cast<uint64_t>(num_rows - 1)));
 }
 
-// Of two sizes that are equally near, the smaller one: its ratio is the larger one as a rule.
+// If two sizes are equally near, the smaller one counts: its ratio is the larger one as a rule.
 const StepPredictor::Ratio* StepPredictor::nearest(const Ratios& ratios, size_t size) {
   for (size_t distance = 0; distance < kNumSizes; ++distance) {
     if (distance <= size && ratios[size - distance].mean > 0) return &ratios[size - distance];

@@ -15,15 +15,15 @@ struct StepEstimate {
   double seconds = 0;
   double deviation = 0;  // mean absolute difference, in seconds
 
-  /// A duration that few steps pass: three deviations above the expected one, about 98 % of steps
-  /// whose times have a normal distribution (whose mean absolute deviation is 0.8 standard ones).
+  /// A duration that few steps pass, three deviations above the expected one: 99 % of steps with
+  /// normally distributed times stay below it (3 mean absolute deviations are 2.4 standard ones).
   double bound() const { return seconds + 3 * deviation; }
 };
 
-/// A ratio is kept for each level of precision and each power of two of rows, since small steps wait
-/// for launches and large ones for tensor cores. A size that no step had yet takes the ratio of the
-/// nearest size of its level, a level without any the ratio of another level at that size: the
-/// roofline knows how much less a lower precision reads. Not thread-safe.
+/// A ratio is kept for each level of precision and each power of two of rows, since small steps
+/// wait for launches and large ones for tensor cores. A size that no step had yet takes the ratio
+/// of the nearest size of its level, a level without any the ratio of another level at that size:
+/// the roofline knows how much less a lower precision reads. Not thread-safe.
 class StepPredictor {
  public:
   /// Levels are numbered from the best precision, 0, to the lowest.
