@@ -17,7 +17,7 @@ namespace {
 struct Outcome {
   std::vector<std::string> events;
   std::string account_error;
-  int64_t num_tokens = 0;
+  int64_t num_tokens = 0, num_event_tokens = 0;
   bool is_rejected = false;
 };
 
@@ -43,6 +43,12 @@ Outcome read(std::string_view stream, size_t piece_size) {
   outcome.account_error = account.error();
   outcome.num_tokens = account.num_output_tokens();
   HALLEY_CHECK(outcome.num_tokens >= 0, outcome.num_tokens);
+  const auto num_precisions = static_cast<int64_t>(account.precisions().size());
+  for (const halley::EventTokens& tokens : account.event_tokens()) {
+    HALLEY_CHECK(tokens.count > 0 && tokens.precision < num_precisions, tokens.count,
+                 tokens.precision, num_precisions);
+    outcome.num_event_tokens += tokens.count;
+  }
   return outcome;
 }
 
@@ -57,5 +63,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   HALLEY_CHECK(whole.events == pieces.events, data[0]);
   HALLEY_CHECK(whole.account_error == pieces.account_error, whole.account_error);
   HALLEY_CHECK(whole.num_tokens == pieces.num_tokens, whole.num_tokens, pieces.num_tokens);
+  HALLEY_CHECK(whole.num_event_tokens == pieces.num_event_tokens, whole.num_event_tokens,
+               pieces.num_event_tokens);
   return 0;
 }

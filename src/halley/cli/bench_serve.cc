@@ -22,6 +22,7 @@
 #include "halley/client/load/load_report.h"
 #include "halley/client/load/load_run.h"
 #include "halley/json/json.h"
+#include "halley/slo/slo.h"
 
 namespace halley::cli {
 namespace {
@@ -108,7 +109,7 @@ LoadReportOptions report_options_of(const ServeOptions& options, const ServeLoad
   LoadReportOptions report;
   report.percents = options.percents;
   report.metrics = options.metrics;
-  if (!options.slo.empty()) report.slo = parse_slo(options.slo);
+  if (!options.slo.empty()) report.slo = parse_slo(options.slo, "--slo");
   if (options.load.trace.empty() && std::isfinite(options.load.request_rate)) {
     report.request_rate = options.load.request_rate;
   }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -77,6 +76,72 @@ TEST(Arrivals, BurstsAreSentTogether) {
   EXPECT_LT(times[1], times[2]);
   EXPECT_LT(times[3], times[4]);
   EXPECT_THAT(times[4], DoubleEq(0.5));
+}
+
+// One to eleven requests a second and back within a minute, evenly spread in the rate's own time.
+constexpr ArrivalOptions kWave{
+    .num_requests = 720, .request_rate = 1, .burstiness = INFINITY, .peak_rate = 11, .period = 60};
+
+std::vector<int> counts_of(const std::vector<double>& times, size_t num_seconds) {
+  std::vector<int> counts(num_seconds);
+  // The last one may be due exactly at the end.
+  for (const double time : times) ++counts[std::min(static_cast<size_t>(time), num_seconds - 1)];
+  return counts;
+}
+
+TEST(Arrivals, AWaveStaysBetweenItsRates) {
+  const auto times = arrivals(kWave);
+  EXPECT_TRUE(std::ranges::is_sorted(times));
+  EXPECT_THAT(times.back(), DoubleNear(120, 1e-9));  // two periods
+  const auto counts = counts_of(times, 120);
+  // A second of a rate r has r requests, rounded either way.
+  EXPECT_THAT(counts, Each(testing::AllOf(testing::Ge(1), testing::Le(12))));
+  EXPECT_EQ(counts[0], 1);
+  EXPECT_GE(counts[30], 10);
+  // The rate's integral over the first quarter: 6 * 15 - 5 * 60 / (2 pi) = 42.25.
+  EXPECT_LT(times[41], 15);
+  EXPECT_GT(times[42], 15);
+  EXPECT_THAT(times[179], DoubleNear(30, 1e-9));
+  EXPECT_THAT(times[359], DoubleNear(60, 1e-9));
+}
+
+// Seconds at the same place of a period are Poisson with the rate of that place.
+TEST(Arrivals, AWaveOfAPoissonProcessIsOne) {
+  constexpr int kPeriods = 2000, kPeriod = 4;
+  ArrivalOptions options{.num_requests = int64_t{6} * kPeriods * kPeriod,
+                         .request_rate = 1,
+                         .peak_rate = 11,
+                         .period = kPeriod};
+  const auto counts = counts_of(arrivals(options), size_t{kPeriods} * kPeriod);
+  // 6 -+ 10 / pi: the integral of 6 - 5 cos(pi t / 2) over [0, 1] and over [1, 2].
+  const double expected[kPeriod] = {2.8169, 9.1831, 9.1831, 2.8169};
+  for (size_t phase = 0; phase < kPeriod; ++phase) {
+    double mean = 0, squares = 0;
+    for (size_t i = phase; i < counts.size(); i += kPeriod) mean += counts[i];
+    mean /= kPeriods;
+    for (size_t i = phase; i < counts.size(); i += kPeriod) {
+      squares += (counts[i] - mean) * (counts[i] - mean);
+    }
+    EXPECT_THAT(mean, DoubleNear(expected[phase], 0.3)) << phase;
+    EXPECT_THAT(squares / kPeriods, DoubleNear(expected[phase], 0.12 * expected[phase])) << phase;
+  }
+}
+
+TEST(Arrivals, AWaveWithoutASwingIsAConstantRate) {
+  ArrivalOptions constant{.num_requests = 100, .request_rate = 5};
+  ArrivalOptions wave = constant;
+  wave.peak_rate = 5;
+  wave.period = 7;
+  const auto expected = arrivals(constant), times = arrivals(wave);
+  ASSERT_EQ(times.size(), expected.size());
+  for (size_t i = 0; i < times.size(); ++i) EXPECT_NEAR(times[i], expected[i], 1e-9);
+}
+
+TEST(Arrivals, TheSeedDecidesAWave) {
+  ArrivalOptions options = kWave;
+  options.burstiness = 1;
+  EXPECT_EQ(arrivals(options, 7), arrivals(options, 7));
+  EXPECT_NE(arrivals(options, 7), arrivals(options, 8));
 }
 
 TEST(Arrivals, TheSeedDecides) {

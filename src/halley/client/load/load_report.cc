@@ -2,19 +2,17 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
-#include <cmath>
 #include <cstdio>
+#include <utility>
 
-#include "halley/base/error.h"
 #include "halley/base/str.h"
+#include "halley/client/load/series_report.h"
 
 namespace halley {
 namespace {
 
 constexpr double kMillisecondsPerSecond = 1000;
 constexpr size_t kWidth = 50;
-constexpr int64_t kSecondsMax = 1'000'000;  // longest run for which peaks are counted
 
 struct Metric {
   const char* name;
@@ -38,31 +36,31 @@ bool is_good(const LoadOutcome& outcome, const Slo& slo) {
          keeps(slo.tpot, time_per_output_token(outcome)) && keeps(slo.e2el, outcome.latency);
 }
 
-// Counts peaks for each second since the first start.
-void count_peaks(const std::vector<LoadOutcome>& outcomes, LoadReport& report) {
-  double first = INFINITY, last = 0;
-  for (const LoadOutcome& outcome : outcomes) {
-    if (!outcome.error.empty()) continue;
-    first = std::min(first, outcome.start);
-    last = std::max(last, outcome.start + outcome.latency);
+ViolatingSeconds count_violations(const std::vector<LoadSecond>& series,
+                                  const LoadReportOptions& options) {
+  const auto num_all = static_cast<int64_t>(series.size());
+  ViolatingSeconds violating;
+  violating.num_seconds = options.num_load_seconds > 0 ? options.num_load_seconds : num_all;
+  int64_t num_ttft = 0, num_tpot = 0;
+  for (int64_t i = 0; i < std::min(violating.num_seconds, num_all); ++i) {
+    const SecondViolation violation = violation_of(series[static_cast<size_t>(i)], options.slo);
+    num_ttft += violation.ttft ? 1 : 0;
+    num_tpot += violation.tpot ? 1 : 0;
   }
-  if (!(first <= last) || last - first > static_cast<double>(kSecondsMax)) return;
-  const auto second_of = [&](double time) { return static_cast<size_t>(time - first); };
-  std::vector<int64_t> tokens(second_of(last) + 2), running(tokens.size());
-  for (const LoadOutcome& outcome : outcomes) {
-    if (!outcome.error.empty()) continue;
-    double time = outcome.start + outcome.time_to_first_token;
-    ++tokens[second_of(time)];
-    for (const double interval : outcome.inter_token_latencies) {
-      time += interval;
-      ++tokens[std::min(second_of(time), tokens.size() - 1)];
-    }
-    const size_t end = second_of(outcome.start + outcome.latency);
-    for (size_t second = second_of(outcome.start); second <= end; ++second) ++running[second];
+  if (options.slo.ttft) violating.ttft = num_ttft;
+  if (options.slo.tpot) violating.tpot = num_tpot;
+  return violating;
+}
+
+void take_series(std::vector<LoadSecond> series, const LoadReportOptions& options,
+                 LoadReport& report) {
+  for (const LoadSecond& second : series) {
+    report.peak_output_throughput =
+        std::max(report.peak_output_throughput, static_cast<double>(second.tokens));
+    report.peak_concurrent_requests = std::max(report.peak_concurrent_requests, second.running);
   }
-  report.peak_output_throughput =
-      static_cast<double>(*std::max_element(tokens.begin(), tokens.end()));
-  report.peak_concurrent_requests = *std::max_element(running.begin(), running.end());
+  report.violating = count_violations(series, options);
+  report.seconds = std::move(series);
 }
 
 std::string row(const std::string& name, const std::string& value) {
@@ -88,43 +86,7 @@ std::string banner(const std::string& text, char fill) {
 // "P99", "P99.9"
 std::string percent_word(double percent) { return str(percent); }
 
-double parse_duration(std::string_view text) {
-  double value = 0;
-  const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
-  const std::string_view unit(result.ptr,
-                              static_cast<size_t>(text.data() + text.size() - result.ptr));
-  const double scale = unit == "s" ? 1 : unit == "ms" ? 1e-3 : unit == "us" ? 1e-6 : 0;
-  if (result.ec != std::errc() || !std::isfinite(value) || value <= 0 || scale == 0) {
-    throw InputError(
-        str("--slo: expected a duration above 0 like 200ms or 1.5s, got ", quote(text), "."));
-  }
-  return value * scale;
-}
-
 }  // namespace
-
-Slo parse_slo(std::string_view text) {
-  Slo slo;
-  while (true) {
-    const size_t comma = text.find(',');
-    const std::string_view part = text.substr(0, comma);
-    const size_t equals = part.find('=');
-    const std::string_view name = part.substr(0, equals);
-    std::optional<double>* value = name == "ttft"   ? &slo.ttft
-                                   : name == "tpot" ? &slo.tpot
-                                   : name == "e2el" ? &slo.e2el
-                                                    : nullptr;
-    if (equals == std::string_view::npos || value == nullptr || value->has_value()) {
-      throw InputError(
-          str("--slo: expected ttft, tpot and e2el, each at most once, like "
-              "ttft=200ms,tpot=33ms, got ",
-              quote(part), "."));
-    }
-    *value = parse_duration(part.substr(equals + 1));
-    if (comma == std::string_view::npos) return slo;
-    text.remove_prefix(comma + 1);
-  }
-}
 
 double time_per_output_token(const LoadOutcome& outcome) {
   if (outcome.num_output_tokens < 2) return 0;
@@ -136,7 +98,7 @@ LoadReport make_load_report(const LoadResult& result, const LoadReportOptions& o
   LoadReport report;
   report.duration = result.duration;
   std::vector<double> ttfts, tpots, itls, e2els;
-  int64_t num_good = 0;
+  int64_t num_good = 0, num_events = 0;
   for (size_t i = 0; i < result.outcomes.size(); ++i) {
     const LoadOutcome& outcome = result.outcomes[i];
     if (!outcome.error.empty()) {
@@ -146,6 +108,10 @@ LoadReport make_load_report(const LoadResult& result, const LoadReportOptions& o
     ++report.completed;
     report.has_usage = report.has_usage && outcome.has_usage;
     report.total_output += outcome.num_output_tokens;
+    num_events += 1 + static_cast<int64_t>(outcome.inter_token_latencies.size());
+    for (const auto& [name, count] : outcome.precision_tokens) {
+      report.precision_tokens[name] += count;
+    }
     const int64_t asked = i < options.input_lens.size() ? options.input_lens[i] : 0;
     report.total_input += outcome.num_prompt_tokens > 0 ? outcome.num_prompt_tokens : asked;
     num_good += is_good(outcome, options.slo) ? 1 : 0;
@@ -165,7 +131,11 @@ LoadReport make_load_report(const LoadResult& result, const LoadReportOptions& o
   report.output_throughput = rate(report.total_output);
   report.total_token_throughput = rate(report.total_input + report.total_output);
   if (!options.slo.is_empty()) report.request_goodput = rate(num_good);
-  count_peaks(result.outcomes, report);
+  if (num_events > 0) {
+    report.tokens_per_event =
+        static_cast<double>(report.total_output) / static_cast<double>(num_events);
+  }
+  take_series(make_load_series(result.outcomes), options, report);
   report.ttft = summarize(ttfts, options.percents);
   report.tpot = summarize(tpots, options.percents);
   report.itl = summarize(itls, options.percents);
@@ -184,12 +154,19 @@ std::string format_load_report(const LoadReport& report, const LoadReportOptions
   text += row("Benchmark duration (s):", report.duration);
   text += row("Total input tokens:", report.total_input);
   text += row("Total generated tokens:", report.total_output);
+  for (const auto& [name, count] : report.precision_tokens) {
+    text += row(str("Generated tokens in ", name, ":"), count);
+  }
   text += row("Request throughput (req/s):", report.request_throughput);
   if (report.request_goodput) text += row("Request goodput (req/s):", *report.request_goodput);
   text += row("Output token throughput (tok/s):", report.output_throughput);
   text += row("Peak output token throughput (tok/s):", report.peak_output_throughput);
   text += row("Peak concurrent requests:", static_cast<double>(report.peak_concurrent_requests));
   text += row("Total token throughput (tok/s):", report.total_token_throughput);
+  const ViolatingSeconds& violating = report.violating;
+  if (violating.ttft || violating.tpot) text += row("Seconds of load:", violating.num_seconds);
+  if (violating.ttft) text += row("Seconds with P90 TTFT above its SLO:", *violating.ttft);
+  if (violating.tpot) text += row("Seconds with P90 TPOT above its SLO:", *violating.tpot);
   for (const Metric& metric : kMetrics) {
     const auto& names = options.metrics;
     if (std::find(names.begin(), names.end(), metric.name) == names.end()) continue;
@@ -219,6 +196,14 @@ OrderedJson load_report_json(const LoadReport& report, const LoadResult& result,
                       {"max_output_tokens_per_s", report.peak_output_throughput},
                       {"max_concurrent_requests", report.peak_concurrent_requests}};
   if (report.request_goodput) json["request_goodput"] = *report.request_goodput;
+  if (!report.precision_tokens.empty()) {
+    json["output_tokens_by_precision"] = report.precision_tokens;
+  }
+  const ViolatingSeconds& violating = report.violating;
+  json["violating_seconds"] = OrderedJson::object();
+  if (violating.ttft) json["violating_seconds"]["ttft"] = *violating.ttft;
+  if (violating.tpot) json["violating_seconds"]["tpot"] = *violating.tpot;
+  json["violating_seconds"]["of"] = violating.num_seconds;
   for (const Metric& metric : kMetrics) {
     const Summary& summary = report.*metric.summary;
     json[str("mean_", metric.name, "_ms")] = summary.mean;
@@ -243,6 +228,7 @@ OrderedJson load_report_json(const LoadReport& report, const LoadResult& result,
     json["e2els"].push_back(outcome.latency);
     json["errors"].push_back(outcome.error);
   }
+  json["seconds"] = load_series_json(report.seconds, options.slo);
   return json;
 }
 

@@ -3,8 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "halley/base/error.h"
-
 namespace halley {
 namespace {
 
@@ -64,7 +62,7 @@ TEST(LoadReport, LatenciesAreThoseOfSuccesses) {
 
 TEST(LoadReport, GoodputCountsRequestsThatKeepEveryObjective) {
   const auto goodput = [](const char* slo) {
-    return *make_load_report(make_result(), {.slo = parse_slo(slo)}).request_goodput;
+    return *make_load_report(make_result(), {.slo = parse_slo(slo, "--slo")}).request_goodput;
   };
   EXPECT_EQ(goodput("ttft=1s"), 0.75);
   EXPECT_EQ(goodput("ttft=250ms"), 0.5);  // a limit may be reached
@@ -86,7 +84,7 @@ TEST(LoadReport, UsesTheAskedLengthsWhereTheServerCountsNone) {
 TEST(LoadReport, OfFailuresAloneIsZero) {
   LoadResult result;
   result.outcomes = {LoadOutcome{.error = "x"}};
-  const LoadReport report = make_load_report(result, {.slo = parse_slo("ttft=1s")});
+  const LoadReport report = make_load_report(result, {.slo = parse_slo("ttft=1s", "--slo")});
   EXPECT_EQ(report.failed, 1);
   EXPECT_EQ(report.request_throughput, 0);
   EXPECT_EQ(report.request_goodput, 0);
@@ -94,10 +92,50 @@ TEST(LoadReport, OfFailuresAloneIsZero) {
   EXPECT_EQ(report.ttft.mean, 0);
 }
 
+// TTFTs end in seconds 0 (0.25 s), 1 (0.5 s) and 2 (0.125 s); intervals in seconds 0 (0.25 s), 1
+// (0.5 s) and 2 (1.5 s, which covers no second whole).
+TEST(LoadReport, CountsTheSecondsThatViolateAnObjective) {
+  const auto violating = [](const char* slo, int64_t num_load_seconds) {
+    return make_load_report(make_result(),
+                            {.slo = parse_slo(slo, "--slo"), .num_load_seconds = num_load_seconds})
+        .violating;
+  };
+  EXPECT_EQ(violating("ttft=200ms,tpot=300ms", 0).ttft, 2);
+  EXPECT_EQ(violating("ttft=200ms,tpot=300ms", 0).tpot, 2);
+  EXPECT_EQ(violating("ttft=500ms,tpot=300ms", 0).ttft, 0);  // a limit may be reached
+  EXPECT_EQ(violating("tpot=300ms", 0).ttft, std::nullopt);
+  EXPECT_EQ(violating("tpot=300ms", 0).num_seconds, 3);
+  // Seconds behind the load do not count; a load may outlast its answers.
+  EXPECT_EQ(violating("tpot=300ms", 2).tpot, 1);
+  EXPECT_EQ(violating("tpot=300ms", 2).num_seconds, 2);
+  EXPECT_EQ(violating("tpot=300ms", 10).tpot, 2);
+  EXPECT_EQ(violating("tpot=300ms", 10).num_seconds, 10);
+  EXPECT_EQ(violating("e2el=1s", 0).tpot, std::nullopt);
+}
+
+TEST(LoadReport, AddsUpTheTokensOfEachPrecision) {
+  LoadResult result = make_result();
+  EXPECT_TRUE(make_load_report(result, {}).precision_tokens.empty());
+  result.outcomes[0].precision_tokens = {{"full", 2}, {"low", 1}};
+  result.outcomes[1].precision_tokens = {{"low", 5}};
+  result.outcomes[3].precision_tokens = {{"low", 100}};  // of a failure
+  const LoadReport report = make_load_report(result, {});
+  EXPECT_EQ(report.precision_tokens, (PrecisionTokens{{"full", 2}, {"low", 6}}));
+  EXPECT_THAT(format_load_report(report, {}), HasSubstr("Generated tokens in low:"));
+  const OrderedJson json = load_report_json(report, result, {});
+  EXPECT_EQ(json.at("output_tokens_by_precision"), OrderedJson({{"full", 2}, {"low", 6}}));
+}
+
+TEST(LoadReport, SaysHowManyTokensAnEventHas) {
+  // 9 tokens in 3, 2 and 1 events.
+  EXPECT_EQ(make_load_report(make_result(), {}).tokens_per_event, 1.5);
+  EXPECT_EQ(make_load_report({}, {}).tokens_per_event, 0);
+}
+
 // The layout that vLLM 0.11 and later print.
 TEST(LoadReport, IsPrintedAsVllmPrintsIt) {
   const LoadReportOptions options{.percents = {90, 99.9},
-                                  .slo = parse_slo("ttft=1s"),
+                                  .slo = parse_slo("ttft=1s", "--slo"),
                                   .request_rate = 2.5,
                                   .max_concurrency = 8};
   const std::string text = format_load_report(make_load_report(make_result(), options), options);
@@ -116,6 +154,8 @@ TEST(LoadReport, IsPrintedAsVllmPrintsIt) {
             "Peak output token throughput (tok/s):    2.00      \n"
             "Peak concurrent requests:                2.00      \n"
             "Total token throughput (tok/s):          9.75      \n"
+            "Seconds of load:                         3         \n"
+            "Seconds with P90 TTFT above its SLO:     0         \n"
             "---------------Time to First Token----------------\n"
             "Mean TTFT (ms):                          291.67    \n"
             "Median TTFT (ms):                        250.00    \n"
@@ -147,34 +187,8 @@ TEST(LoadReport, JsonHasTheKeysOfVllmAndEveryRequest) {
   EXPECT_EQ(json.at("errors"), OrderedJson::array({"", "", "", "HTTP status 500"}));
   EXPECT_EQ(json.at("ttfts").size(), 4U);
   EXPECT_EQ(json.at("itls").at(0), OrderedJson::array({0.25, 0.5}));
-}
-
-std::string error_of(const char* slo) {
-  try {
-    parse_slo(slo);
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
-TEST(Slo, ReadsUnits) {
-  const Slo slo = parse_slo("ttft=200ms,tpot=1500us,e2el=1.5s");
-  EXPECT_THAT(*slo.ttft, DoubleEq(0.2));
-  EXPECT_THAT(*slo.tpot, DoubleEq(0.0015));
-  EXPECT_THAT(*slo.e2el, DoubleEq(1.5));
-}
-
-TEST(Slo, RejectsWhatIsNone) {
-  EXPECT_THAT(error_of(""), HasSubstr("--slo: expected ttft, tpot and e2el"));
-  EXPECT_THAT(error_of("ttft"), HasSubstr("got \"ttft\""));
-  EXPECT_THAT(error_of("itl=1ms"), HasSubstr("got \"itl=1ms\""));
-  EXPECT_THAT(error_of("ttft=1s,ttft=2s"), HasSubstr("each at most once"));
-  EXPECT_THAT(error_of("ttft=1s,"), HasSubstr("expected ttft"));
-  for (const char* text :
-       {"ttft=200", "ttft=-1s", "ttft=0s", "ttft=nans", "ttft=1m", "ttft=ms", "ttft=1e999s"}) {
-    EXPECT_THAT(error_of(text), HasSubstr("expected a duration above 0 like 200ms")) << text;
-  }
+  EXPECT_EQ(json.at("seconds").size(), 3U);
+  EXPECT_EQ(json.at("violating_seconds"), OrderedJson({{"of", 3}}));
 }
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include <memory>
 
 #include "halley/base/str.h"
-#include "halley/client/load/stream_account.h"
 
 namespace halley {
 namespace {
@@ -115,6 +114,9 @@ class LoadRun {
     outcome.time_to_first_token = account.time_to_first_token();
     outcome.latency = account.latency();
     outcome.inter_token_latencies = account.inter_token_latencies();
+    outcome.precision_tokens = account.precision_tokens();
+    outcome.event_tokens = account.event_tokens();
+    outcome.precisions = account.precisions();
   }
 
   HttpClient& client_;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "halley/client/http/http_client.h"
+#include "halley/client/load/stream_account.h"
 
 namespace halley {
 
@@ -20,6 +21,9 @@ struct LoadOutcome {
   double start = 0;        // seconds since the run's beginning
   double time_to_first_token = 0, latency = 0;  // seconds since `start`
   std::vector<double> inter_token_latencies = {};
+  PrecisionTokens precision_tokens = {};  // as StreamAccount's members of these names
+  std::vector<EventTokens> event_tokens = {};
+  std::vector<std::string> precisions = {};
 };
 
 struct LoadResult {

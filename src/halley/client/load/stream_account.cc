@@ -1,5 +1,6 @@
 #include "halley/client/load/stream_account.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -31,15 +32,6 @@ bool has_content(const Json& choice) {
     if (has_text(*delta, field)) return true;
   }
   return false;
-}
-
-std::optional<int64_t> count_of(const Json& usage, const char* name) {
-  const auto value = usage.find(name);
-  constexpr int64_t kCountMax = int64_t{1} << 40;
-  if (value == usage.end() || !value->is_number_integer()) return std::nullopt;
-  const auto count = value->get<int64_t>();
-  if (count < 0 || count > kCountMax) return std::nullopt;
-  return count;
 }
 
 // {"error": {"message": ...}} or {"error": "..."} or {"message": ...}; empty if there is none.
@@ -93,16 +85,19 @@ bool StreamAccount::take_chunk(std::string_view data, double seconds) {
   if (const auto error = chunk.find("error"); error != chunk.end() && !error->is_null()) {
     return fail(str("stream: error of the server: ", error_message_of(data)));
   }
-  if (const auto usage = chunk.find("usage"); usage != chunk.end() && usage->is_object()) {
-    if (const auto count = count_of(*usage, "prompt_tokens")) num_prompt_tokens_ = count;
-    if (const auto count = count_of(*usage, "completion_tokens")) num_completion_tokens_ = count;
-  }
+  Usage usage;
+  if (const auto value = chunk.find("usage"); value != chunk.end()) usage = read_usage(*value);
+  if (usage.prompt_tokens) usage_.prompt_tokens = usage.prompt_tokens;
+  if (usage.completion_tokens) usage_.completion_tokens = usage.completion_tokens;
+  if (!usage.precision_tokens.empty()) usage_.precision_tokens = usage.precision_tokens;
   const auto choices = chunk.find("choices");
   if (choices == chunk.end() || !choices->is_array() || choices->empty()) return true;
   const Json& choice = choices->front();
   if (!choice.is_object()) return fail("stream: expected choices that are objects, got others");
   const bool is_finishing = has_text(choice, "finish_reason");
   if (has_content(choice)) {
+    has_event_usage_ = has_event_usage_ && usage.completion_tokens.has_value();
+    if (has_event_usage_) count_tokens();
     ++num_content_events_;
     if (last_content_) intervals_.push_back(seconds - *last_content_);
     last_content_ = seconds;
@@ -115,6 +110,32 @@ bool StreamAccount::take_chunk(std::string_view data, double seconds) {
   return true;
 }
 
+void StreamAccount::count_tokens() {
+  int64_t rest = *usage_.completion_tokens - counted_usage_.completion_tokens.value_or(0);
+  for (const auto& [name, count] : usage_.precision_tokens) {
+    const int64_t growth = count - counted_usage_.precision_tokens[name];
+    if (growth <= 0) continue;
+    event_tokens_.push_back({num_content_events_, precision_index(name), growth});
+    rest -= growth;
+  }
+  if (rest > 0) event_tokens_.push_back({num_content_events_, -1, rest});
+  counted_usage_ = usage_;
+}
+
+int64_t StreamAccount::precision_index(const std::string& name) {
+  constexpr size_t kPrecisionsMax = 8;  // a server might send other names in every event
+  const auto found = std::find(precisions_.begin(), precisions_.end(), name);
+  const auto index = found - precisions_.begin();
+  if (found != precisions_.end()) return index;
+  if (precisions_.size() == kPrecisionsMax) return -1;
+  precisions_.push_back(name);
+  return index;
+}
+
+std::vector<EventTokens> StreamAccount::event_tokens() const {
+  return has_event_usage_ ? event_tokens_ : std::vector<EventTokens>();
+}
+
 std::string StreamAccount::error() const {
   if (!error_.empty()) return error_;
   if (!is_finished_) return "stream: expected a finish_reason, got none before its end";
@@ -123,7 +144,7 @@ std::string StreamAccount::error() const {
 }
 
 int64_t StreamAccount::num_output_tokens() const {
-  return num_completion_tokens_.value_or(num_content_events_);
+  return usage_.completion_tokens.value_or(num_content_events_);
 }
 
 }  // namespace halley

@@ -1,7 +1,11 @@
 #include "halley/client/load/stream_account.h"
 
+#include <string>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "halley/json/json.h"
 
 namespace halley {
 namespace {
@@ -83,6 +87,62 @@ TEST(StreamAccount, RejectsWhatIsNoChunk) {
               HasSubstr("deeper than 32"));
   EXPECT_THAT(error_behind(R"({"error": {"message": "no memory", "code": 500}})"),
               HasSubstr("error of the server: \"no memory\""));
+}
+
+std::string text_event(const std::string& text, const std::string& usage) {
+  return R"({"choices": [{"text": ")" + text + R"("}], "usage": )" + usage + "}";
+}
+
+TEST(StreamAccount, CountsTheTokensOfEachEventByTheGrowthOfTheUsage) {
+  StreamAccount account;
+  account.take_event(text_event("a", R"({"completion_tokens": 2})"), 1);
+  account.take_event(text_event("", R"({"completion_tokens": 3})"), 2);  // half a character
+  account.take_event(text_event("b", R"({"completion_tokens": 4})"), 3);
+  account.take_event(text_event("c", R"({"completion_tokens": 4})"), 4);  // more of the same token
+  account.take_event(text_event("d", R"({"completion_tokens": 5})"), 5);
+  account.take_event(R"({"choices": [], "usage": {"completion_tokens": 6}})", 6);
+  EXPECT_THAT(account.event_tokens(),
+              ElementsAre(EventTokens{0, -1, 2}, EventTokens{1, -1, 2}, EventTokens{3, -1, 1}));
+  EXPECT_EQ(account.num_output_tokens(), 6);
+  EXPECT_THAT(account.precisions(), IsEmpty());
+}
+
+TEST(StreamAccount, CountsTheTokensOfEachPrecision) {
+  const auto usage = [](int64_t full, int64_t low) {
+    const Json precision = {{"full", full}, {"low", low}};
+    return Json({{"completion_tokens", full + low},
+                 {"completion_tokens_details", {{"precision", precision}}}})
+        .dump();
+  };
+  StreamAccount account;
+  account.take_event(text_event("a", usage(0, 1)), 1);
+  account.take_event(text_event("b", usage(2, 2)), 2);
+  account.take_event(text_event("c", usage(3, 2)), 3);
+  EXPECT_THAT(account.precisions(), ElementsAre("low", "full"));
+  EXPECT_THAT(account.event_tokens(), ElementsAre(EventTokens{0, 0, 1}, EventTokens{1, 1, 2},
+                                                  EventTokens{1, 0, 1}, EventTokens{2, 1, 1}));
+  EXPECT_EQ(account.precision_tokens(), (PrecisionTokens{{"full", 3}, {"low", 2}}));
+}
+
+TEST(StreamAccount, KnowsNoTokensOfEventsWhereTheUsageIsAtTheEnd) {
+  StreamAccount account;
+  account.take_event(text_event("a", "null"), 1);
+  account.take_event(text_event("b", R"({"completion_tokens": 5})"), 2);
+  EXPECT_THAT(account.event_tokens(), IsEmpty());
+  EXPECT_EQ(account.num_output_tokens(), 5);
+}
+
+// Otherwise a server could fill the client's memory, or make counts negative.
+TEST(StreamAccount, KeepsFewPrecisionsAndNoNegativeCounts) {
+  StreamAccount account;
+  for (int i = 1; i <= 20; ++i) {
+    const std::string name = "p" + std::to_string(i);
+    const Json usage = {{"completion_tokens", 100 - i},
+                        {"completion_tokens_details", {{"precision", {{name, 1}}}}}};
+    account.take_event(text_event("a", usage.dump()), i);
+  }
+  EXPECT_EQ(account.precisions().size(), 8U);
+  for (const EventTokens& tokens : account.event_tokens()) EXPECT_GT(tokens.count, 0);
 }
 
 TEST(StreamAccount, TakesNoCountsOutOfRange) {

@@ -148,4 +148,20 @@ std::vector<TraceEntry> parse_trace(std::string_view csv, const std::string& whe
   return entries;
 }
 
+std::vector<TraceEntry> trace_window(const std::vector<TraceEntry>& trace, double start,
+                                     double seconds, const std::string& where) {
+  std::vector<TraceEntry> window;
+  for (TraceEntry entry : trace) {
+    if (entry.seconds < start || entry.seconds >= start + seconds) continue;
+    entry.seconds -= start;
+    window.push_back(entry);
+  }
+  if (window.empty()) {
+    throw InputError(str(where, ": expected requests from second ", start, " to ", start + seconds,
+                         ", got none; the last one is at second ",
+                         trace.empty() ? 0 : trace.back().seconds, ". Choose another window."));
+  }
+  return window;
+}
+
 }  // namespace halley

@@ -19,4 +19,9 @@ struct TraceEntry {
 /// field is missing, is no integer from 1 to 10,000,000, or if time runs backwards.
 std::vector<TraceEntry> parse_trace(std::string_view csv, const std::string& where);
 
+/// The requests of [start, start + seconds), their times counted from `start`. `seconds` may be
+/// infinite. Throws InputError if there are none.
+std::vector<TraceEntry> trace_window(const std::vector<TraceEntry>& trace, double start,
+                                     double seconds, const std::string& where);
+
 }  // namespace halley

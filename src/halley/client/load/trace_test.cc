@@ -1,9 +1,15 @@
 #include "halley/client/load/trace.h"
 
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "halley/base/error.h"
+#include "halley/base/file.h"
 
 namespace halley {
 namespace {
@@ -37,6 +43,59 @@ TEST(Trace, ReadsOtherOrdersColumnsAndZones) {
   EXPECT_DOUBLE_EQ(entries[1].seconds, 86401.5);  // over the 29th of February
   EXPECT_EQ(entries[1].input_len, 4);
   EXPECT_EQ(entries[1].output_len, 3);
+}
+
+std::vector<TraceEntry> every_second(int num_seconds) {
+  std::vector<TraceEntry> trace;
+  for (int i = 0; i < num_seconds; ++i) trace.push_back({static_cast<double>(i), i + 1, 1});
+  return trace;
+}
+
+TEST(TraceWindow, StartsAtItsBeginningAndEndsBeforeItsEnd) {
+  const auto window = trace_window(every_second(10), 2.5, 3.5, "x.csv");
+  ASSERT_EQ(window.size(), 3U);
+  EXPECT_EQ(window[0].seconds, 0.5);  // the silence before it stays
+  EXPECT_EQ(window[0].input_len, 4);
+  EXPECT_EQ(window[2].seconds, 2.5);
+  EXPECT_EQ(window[2].input_len, 6);
+}
+
+TEST(TraceWindow, MayLastToTheEnd) {
+  EXPECT_EQ(trace_window(every_second(10), 0, INFINITY, "x.csv").size(), 10U);
+  EXPECT_EQ(trace_window(every_second(10), 8, INFINITY, "x.csv").size(), 2U);
+  EXPECT_EQ(trace_window(every_second(10), 8, 1e6, "x.csv").size(), 2U);
+}
+
+TEST(TraceWindow, WithoutRequestsIsAnError) {
+  try {
+    trace_window(every_second(10), 9.25, 0.5, "x.csv");
+    FAIL() << "expected an error";
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("x.csv: expected requests from second 9.25 to 9.75"));
+    EXPECT_THAT(error.what(), HasSubstr("the last one is at second 9."));
+  }
+}
+
+// Minutes of the recorded traces, counted with another program.
+TEST(Trace, ReadsTheRecordedMinutes) {
+  const std::string folder = HALLEY_SOURCE_DIR "/testdata/traces/";
+  const auto minute = [&](const char* name, double start) {
+    const std::string path = folder + name;
+    return trace_window(parse_trace(read_text_file(path, size_t{1} << 20), path), start, 60, path);
+  };
+  const auto counts_of = [](const std::vector<TraceEntry>& trace) {
+    std::vector<int> counts(60);
+    for (const TraceEntry& entry : trace) ++counts.at(static_cast<size_t>(entry.seconds));
+    return counts;
+  };
+  const auto conversation = minute("azure_llm_2023_conv.csv", 501);
+  EXPECT_EQ(conversation.size(), 303U);
+  const auto counts = counts_of(conversation);
+  EXPECT_EQ(std::ranges::min(counts), 1);
+  EXPECT_EQ(std::ranges::max(counts), 11);
+  const auto code = counts_of(minute("azure_llm_2023_code.csv", 854));
+  EXPECT_EQ(std::ranges::min(code), 0);
+  EXPECT_EQ(std::ranges::max(code), 67);
 }
 
 std::string error_of(const std::string& lines) {
