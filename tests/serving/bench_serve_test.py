@@ -2,6 +2,7 @@
 
     bench_serve_test.py HALLEY_BINARY SOURCE_DIR [unittest arguments]
 """
+import datetime
 import json
 import os
 import subprocess
@@ -16,6 +17,7 @@ from fake_openai import FakeOpenAI  # noqa: E402
 
 HALLEY, SOURCE = sys.argv[1], sys.argv[2]
 MODEL = os.path.join(SOURCE, "models", "demo-21m")
+CONVERSATION = os.path.join(SOURCE, "testdata", "traces", "azure_llm_2023_conv.csv")
 TRACE = """TIMESTAMP,ContextTokens,GeneratedTokens
 2023-11-16 18:17:03.9799600,40,3
 2023-11-16 18:17:04.0319600,7,2
@@ -197,6 +199,77 @@ class BenchServe(unittest.TestCase):
         self.assertEqual(len(lines), 4)  # two distributions and their marks in the legend
         self.assertEqual(len(lines[0].get("points").split()), 8)
 
+    def test_a_window_of_a_trace(self):
+        with FakeOpenAI() as server:
+            _, saved = self.measure(server, "--trace", CONVERSATION, "--trace-start", "501",
+                                    "--trace-seconds", "3", "--rate-scale", "10",
+                                    "--trace-max-input-len", "5", "--trace-max-output-len", "2",
+                                    "--slo", "ttft=60s")
+        with open(CONVERSATION, encoding="utf-8") as file:
+            times = [datetime.datetime.fromisoformat(line.split(",")[0][:26])
+                     for line in file.read().splitlines()[1:]]
+        seconds = [(time - times[0]).total_seconds() for time in times]
+        expected = [(second - 501) / 10 for second in seconds if 501 <= second < 504]
+        self.assertGreater(len(expected), 3)
+        self.assertEqual(len(saved["start_times"]), len(expected))
+        for start, due in zip(saved["start_times"], expected):
+            self.assertGreaterEqual(start, due - 1e-6)
+        self.assertEqual(saved["violating_seconds"], {"ttft": 0, "of": 1})
+        self.assertEqual((saved["trace_start"], saved["trace_seconds"]), (501, 3))
+
+    def test_every_second_is_written(self):
+        with FakeOpenAI(token_seconds=0.02) as server:
+            result, saved = self.measure(
+                server, "--num-prompts", "8", "--request-rate", "8", "--random-input-len", "3",
+                "--random-output-len", "20", "--slo", "ttft=1us,tpot=60s", "--per-second",
+                "--metadata", "device=H200", "commit=1a2b3c")
+        seconds = saved["seconds"]
+        self.assertEqual(sum(second["requests"] for second in seconds), 8)
+        self.assertEqual(sum(second["output_tokens"] for second in seconds), 160)
+        for start in saved["start_times"]:
+            self.assertGreater(seconds[int(start)]["requests"], 0)
+        # An interval counts more than once where it covers a whole second.
+        self.assertGreaterEqual(sum(second["tpot_ms"]["count"] for second in seconds
+                                    if second["tpot_ms"]), 8 * 19)
+        for second in seconds:
+            self.assertEqual(second["violations"], ["ttft"] if second["ttft_ms"] else [])
+            if second["tpot_ms"]:
+                percentiles = [second["tpot_ms"][name] for name in ("p50", "p90", "p99")]
+                self.assertEqual(percentiles, sorted(percentiles))
+        said = rows(result)
+        num_load = int(said["Seconds of load"])
+        self.assertEqual(said["Seconds with P90 TPOT above its SLO"], 0)
+        self.assertEqual(said["Seconds with P90 TTFT above its SLO"],
+                         sum(second["violations"] != [] for second in seconds[:num_load]))
+        table = result.stdout[result.stdout.index("second  req/s"):].splitlines()
+        self.assertEqual(len(table), 1 + len(seconds))
+        self.assertEqual(saved["metadata"], {"device": "H200", "commit": "1a2b3c"})
+        self.assertRegex(saved["date"], r"^\d{4}-\d\d-\d\dT")
+
+    def test_precision_and_tokens_of_events(self):
+        arguments = ("--num-prompts", "3", "--random-input-len", "3", "--random-output-len", "6",
+                     "--continuous-usage")
+        with tempfile.TemporaryDirectory() as folder, FakeOpenAI() as server:
+            path = os.path.join(folder, "t.svg")
+            result, saved = self.measure(server, *arguments, "--timeline-svg", path, "--slo",
+                                         "tpot=33.3ms", model="precision")
+            root = xml.etree.ElementTree.parse(path).getroot()
+            self.assertEqual(rows(result)["Generated tokens in low"], 9)
+            self.assertEqual(saved["output_tokens_by_precision"], {"full": 9, "low": 9})
+            by_second = [second.get("output_tokens_by_precision", {})
+                         for second in saved["seconds"]]
+            self.assertEqual(sum(tokens.get("full", 0) for tokens in by_second), 9)
+            self.assertEqual(sum(tokens.get("low", 0) for tokens in by_second), 9)
+            texts = [node.text for node in root.iter() if node.tag.endswith("}text")]
+            for text in "requests/s", "P90 TPOT (ms)", "SLO 33.3 ms", "full", "low":
+                self.assertIn(text, texts)
+            _, saved = self.measure(server, *arguments, model="pairs")
+            self.assertEqual(sum(second["output_tokens"] for second in saved["seconds"]), 18)
+            result, saved = self.measure(server, *arguments[:-1], model="pairs")
+            self.assertEqual(sum(second["output_tokens"] for second in saved["seconds"]), 9)
+            self.assertIn("events have 2.00 tokens", result.stderr)
+            self.assertNotIn("output_tokens_by_precision", saved)
+
     def test_warmups_are_not_counted(self):
         with FakeOpenAI() as server:
             _, saved = self.measure(server, "--num-prompts", "3", "--num-warmups", "2",
@@ -210,6 +283,14 @@ class BenchServe(unittest.TestCase):
                                (["--trace", "/no/such"], "/no/such"),
                                (["--trace", "x", "--request-rate", "1"], "--request-rate"),
                                (["--rate-scale", "2"], "--trace"),
+                               (["--trace-start", "2"], "--trace"),
+                               (["--trace", CONVERSATION, "--trace-start", "9999"],
+                                "expected requests from second 9999"),
+                               (["--peak-request-rate", "2"], "--request-rate"),
+                               (["--peak-request-rate", "2", "--request-rate", "3"],
+                                "--peak-request-rate: expected at least --request-rate"),
+                               (["--peak-period", "2"], "--peak-request-rate"),
+                               (["--metadata", "device"], "--metadata: expected NAME=VALUE"),
                                (["--request-rate", "0"], "--request-rate"),
                                (["--endpoint", "/a b"], "--endpoint: expected a path"),
                                (["--random-range-ratio", "1"], "--random-range-ratio"),

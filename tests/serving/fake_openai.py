@@ -9,6 +9,8 @@ The model's name in a request chooses what happens:
     server-error  an error object in the middle of the stream
     reject        503 with an error body
     no-stream     200 with JSON that is no stream
+    pairs         two tokens in each event
+    precision     usage that tells the precision of tokens
     odd           drop for every second request, demo for the others
     endless       words until the client goes
 """
@@ -101,9 +103,22 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
 
-        def choice(text, reason=None):
+        options = body.get("stream_options", {})
+
+        def usage(num_done):
+            count = {"prompt_tokens": 11, "completion_tokens": num_done}
+            if kind == "precision":  # the second half of an answer is made in low precision
+                num_full = min(num_done, num_tokens // 2)
+                count["completion_tokens_details"] = {
+                    "precision": {"full": num_full, "low": num_done - num_full}}
+            return count
+
+        def choice(text, num_done, reason=None):
             inner = {"delta": {"content": text}} if is_chat else {"text": text}
-            return {"choices": [{"index": 0, **inner, "finish_reason": reason}]}
+            chunk = {"choices": [{"index": 0, **inner, "finish_reason": reason}]}
+            if options.get("continuous_usage_stats"):
+                chunk["usage"] = usage(num_done)
+            return chunk
 
         if is_chat:
             self.chunk({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]})
@@ -116,12 +131,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 self.close_connection = True
                 return
             words = self.server.words
-            self.chunk(choice(words[i % len(words)] + " "))
+            if kind != "pairs" or i % 2 == 1:
+                self.chunk(choice(words[i % len(words)] + " ", i + 1))
             time.sleep(self.server.token_seconds)
-        self.chunk(choice("", "length"))
-        if kind != "no-usage" and body.get("stream_options", {}).get("include_usage"):
-            self.chunk({"choices": [], "usage": {"prompt_tokens": 11,
-                                                 "completion_tokens": num_tokens}})
+        self.chunk(choice("", num_tokens, "length"))
+        if kind != "no-usage" and options.get("include_usage"):
+            self.chunk({"choices": [], "usage": usage(num_tokens)})
         self.chunk("[DONE]")
         self.wfile.write(b"0\r\n\r\n")
 

@@ -1,27 +1,13 @@
 #include "halley/cli/bench_gpu.h"
 
-#include <array>
 #include <charconv>
 #include <cstdio>
-#include <ctime>
 
 #include "halley/base/error.h"
 #include "halley/base/str.h"
 #include "halley/cli/bench_model.h"
 
 namespace halley::cli {
-namespace {
-
-std::string date_of_today() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  gmtime_r(&now, &parts);
-  std::array<char, 32> text{};
-  std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts);
-  return text.data();
-}
-
-}  // namespace
 
 void add_gemm_shape_options(CLI::App& app, GemmShapeOptions& options) {
   app.add_option(

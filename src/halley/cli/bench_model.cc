@@ -1,6 +1,7 @@
 #include "halley/cli/bench_model.h"
 
 #include <array>
+#include <ctime>
 #include <fstream>
 #include <iostream>
 #include <utility>
@@ -130,6 +131,15 @@ OrderedJson facts_of(const BenchModel& model, const ModelOptions& options) {
             {"self_check_s", loaded.times.self_check},
             {"total_s", loaded.load_seconds}}},
           {"kv_dtype", name_of(model.kv_dtype)}};
+}
+
+std::string date_of_today() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text.data();
 }
 
 void write_json(const OrderedJson& json, const std::string& path, bool is_json) {

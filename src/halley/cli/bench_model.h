@@ -58,6 +58,9 @@ OrderedJson rates_json(const DeviceRates& rates, const char* unless_declared);
 /// Device, model, types, kernels and times of loading.
 OrderedJson facts_of(const BenchModel& model, const ModelOptions& options);
 
+/// The time now, "2025-01-31T12:00:00Z".
+std::string date_of_today();
+
 /// Writes `json` to a file if `path` is not empty, and to stdout if `is_json`.
 void write_json(const OrderedJson& json, const std::string& path, bool is_json);
 

@@ -17,10 +17,11 @@
 #include "halley/cli/bench_model.h"
 #include "halley/cli/bench_serve_load.h"
 #include "halley/cli/file_limit.h"
-#include "halley/cli/svg_plot.h"
+#include "halley/cli/load_plots.h"
 #include "halley/client/http/http_client.h"
 #include "halley/client/load/load_report.h"
 #include "halley/client/load/load_run.h"
+#include "halley/client/load/series_report.h"
 #include "halley/json/json.h"
 #include "halley/slo/slo.h"
 
@@ -36,35 +37,10 @@ struct ServeOptions {
   std::string slo;
   std::vector<std::string> metrics = {"ttft", "tpot", "itl"};
   std::vector<double> percents = {99};
-  std::string json_file, svg_file;
+  std::string json_file, svg_file, timeline_file;
+  bool prints_seconds = false;
+  std::vector<std::string> metadata;  // NAME=VALUE
 };
-
-// The share of requests whose value is at most x.
-PlotLine distribution(const char* label, std::vector<double> values) {
-  PlotLine line{label, {}};
-  std::sort(values.begin(), values.end());
-  const auto count = static_cast<double>(values.size());
-  for (size_t i = 0; i < values.size(); ++i) {
-    line.points.emplace_back(values[i], static_cast<double>(i) / count);
-    line.points.emplace_back(values[i], static_cast<double>(i + 1) / count);
-  }
-  return line;
-}
-
-std::string render_distributions(const LoadResult& result, const std::string& title) {
-  constexpr double kMilliseconds = 1000;
-  std::vector<double> ttfts, tpots;
-  for (const LoadOutcome& outcome : result.outcomes) {
-    if (!outcome.error.empty()) continue;
-    ttfts.push_back(kMilliseconds * outcome.time_to_first_token);
-    if (outcome.num_output_tokens > 1) {
-      tpots.push_back(kMilliseconds * time_per_output_token(outcome));
-    }
-  }
-  Plot plot{title, "milliseconds", "share of requests", {}, {}};
-  plot.lines = {distribution("TTFT", std::move(ttfts)), distribution("TPOT", std::move(tpots))};
-  return render_svg(plot);
-}
 
 // Each error once, the most frequent first.
 void print_errors(const LoadResult& result) {
@@ -82,24 +58,46 @@ void print_errors(const LoadResult& result) {
   }
 }
 
+void print_doubts(const LoadReport& report, const ServeOptions& options) {
+  if (!report.has_usage) {
+    std::fprintf(stderr, "output tokens: the server sends no usage; events are counted instead\n");
+  }
+  // An end token without text is no event: one in twenty tokens is not worth a word.
+  constexpr double kTokensPerEventMax = 1.05;
+  if (report.tokens_per_event > kTokensPerEventMax && !options.load.has_continuous_usage) {
+    std::fprintf(
+        stderr,
+        "events have %.2f tokens on average; ITL and the seconds' TPOT are those of events "
+        "(--continuous-usage divides them by tokens)\n",
+        report.tokens_per_event);
+  }
+}
+
 OrderedJson settings_json(const ServeOptions& options, size_t num_prompts) {
   const ServeLoadOptions& load = options.load;
   OrderedJson json = {
-      {"base_url", options.base_url}, {"endpoint", load.endpoint}, {"model_id", load.model},
-      {"num_prompts", num_prompts},   {"seed", load.seed},         {"max_concurrency", nullptr},
-      {"ignore_eos", load.ignore_eos}};
+      {"date", date_of_today()},   {"halley", HALLEY_VERSION},   {"base_url", options.base_url},
+      {"endpoint", load.endpoint}, {"model_id", load.model},     {"num_prompts", num_prompts},
+      {"seed", load.seed},         {"max_concurrency", nullptr}, {"ignore_eos", load.ignore_eos}};
   if (options.max_concurrency > 0) json["max_concurrency"] = options.max_concurrency;
   if (load.trace.empty()) {
     json["request_rate"] =
         std::isinf(load.request_rate) ? OrderedJson("inf") : OrderedJson(load.request_rate);
     json["burstiness"] = load.burstiness;
     json["burst_size"] = load.burst_size;
+    if (load.peak_rate > 0) {
+      json["peak_request_rate"] = load.peak_rate;
+      json["peak_period"] = load.peak_period;
+    }
     json["random_input_len"] = load.input_len;
     json["random_output_len"] = load.output_len;
     json["random_range_ratio"] = load.range_ratio;
   } else {
     json["trace"] = load.trace;
     json["rate_scale"] = load.rate_scale;
+    json["trace_start"] = load.trace_start;
+    json["trace_seconds"] =
+        std::isinf(load.trace_seconds) ? OrderedJson() : OrderedJson(load.trace_seconds);
   }
   if (!options.slo.empty()) json["slo"] = options.slo;
   return json;
@@ -115,7 +113,20 @@ LoadReportOptions report_options_of(const ServeOptions& options, const ServeLoad
   }
   report.max_concurrency = options.max_concurrency;
   report.input_lens = load.input_lens();
+  report.num_load_seconds = load.num_seconds();
   return report;
+}
+
+OrderedJson metadata_json(const std::vector<std::string>& metadata) {
+  OrderedJson json = OrderedJson::object();
+  for (const std::string& entry : metadata) {
+    const size_t equals = entry.find('=');
+    if (equals == 0 || equals == std::string::npos) {
+      throw InputError(str("--metadata: expected NAME=VALUE, got ", quote(entry), "."));
+    }
+    json[entry.substr(0, equals)] = entry.substr(equals + 1);
+  }
+  return json;
 }
 
 // It goes into the request line unchanged.
@@ -129,6 +140,7 @@ void check_endpoint(const std::string& endpoint) {
 
 int run_serve(const ServeOptions& options) {
   check_endpoint(options.load.endpoint);
+  const OrderedJson metadata = metadata_json(options.metadata);
   const ServeLoad load(options.load);
   const LoadReportOptions report_options = report_options_of(options, load);
   raise_file_limit();  // every running request has a socket
@@ -154,18 +166,21 @@ int run_serve(const ServeOptions& options) {
   }
   const LoadResult result = run_load(client, load.arrivals(), make_body, run_options);
   const LoadReport report = make_load_report(result, report_options);
-  std::cout << format_load_report(report, report_options) << std::flush;
+  std::cout << format_load_report(report, report_options);
+  if (options.prints_seconds) std::cout << format_load_series(report.seconds, report_options.slo);
+  std::cout << std::flush;
   print_errors(result);
-  if (!report.has_usage) {
-    std::fprintf(stderr, "output tokens: the server sends no usage; events are counted instead\n");
-  }
+  print_doubts(report, options);
   if (!options.json_file.empty()) {
     OrderedJson json = settings_json(options, load.arrivals().size());
+    if (!metadata.empty()) json["metadata"] = metadata;
     json.update(load_report_json(report, result, report_options));
     write_file(options.json_file, json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
   }
-  if (!options.svg_file.empty()) {
-    write_file(options.svg_file, render_distributions(result, options.load.model));
+  const std::string& title = options.load.model;
+  if (!options.svg_file.empty()) write_file(options.svg_file, plot_distributions(result, title));
+  if (!options.timeline_file.empty()) {
+    write_file(options.timeline_file, plot_seconds(report.seconds, report_options.slo, title));
   }
   return report.completed > 0 ? kExitOk : kExitInternal;
 }
@@ -178,7 +193,8 @@ void add_load_options(CLI::App& app, ServeLoadOptions& load) {
   const CLI::Range rates(1e-6, std::numeric_limits<double>::infinity());
   constexpr int64_t kTokensMax = 10'000'000;
   const CLI::Range lengths(int64_t{1}, kTokensMax);
-  add("--num-prompts", load.num_prompts, "Number of requests; with --trace, its first ones")
+  add("--num-prompts", load.num_prompts,
+      "Number of requests (1000 unless given); with --trace, at most its first ones (all)")
       ->check(CLI::Range(int64_t{1}, int64_t{10'000'000}));
   add("--request-rate", load.request_rate, "Requests per second; inf: all at once")->check(rates);
   add("--burstiness", load.burstiness,
@@ -186,11 +202,26 @@ void add_load_options(CLI::App& app, ServeLoadOptions& load) {
       ->check(rates);
   add("--burst-size", load.burst_size, "Requests that are sent together")
       ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}));
+  auto* peak = add("--peak-request-rate", load.peak_rate,
+                   "Let the rate swing from --request-rate up to this and back")
+                   ->check(CLI::Range(1e-6, 1e6))
+                   ->needs("--request-rate");
+  add("--peak-period", load.peak_period, "Seconds from one peak of the rate to the next")
+      ->check(CLI::Range(1e-3, 1e6))
+      ->needs(peak);
   auto* trace = add("--trace", load.trace,
                     "CSV of TIMESTAMP, ContextTokens, GeneratedTokens: replaces rate and lengths");
-  for (const char* name : {"--request-rate", "--burstiness", "--burst-size"}) {
+  for (const char* name :
+       {"--request-rate", "--burstiness", "--burst-size", "--peak-request-rate"}) {
     trace->excludes(name);
   }
+  constexpr double kTraceSecondsMax = 1e9;
+  add("--trace-start", load.trace_start, "Begin at this second of the trace")
+      ->check(CLI::Range(0.0, kTraceSecondsMax))
+      ->needs(trace);
+  add("--trace-seconds", load.trace_seconds, "Replay this many seconds of the trace; inf: all")
+      ->check(CLI::Range(1e-3, std::numeric_limits<double>::infinity()))
+      ->needs(trace);
   add("--rate-scale", load.rate_scale, "Replay the trace this many times as fast")
       ->check(CLI::Range(1e-6, 1e6))
       ->needs(trace);
@@ -213,6 +244,10 @@ void add_load_options(CLI::App& app, ServeLoadOptions& load) {
   app.add_flag("--ignore-eos", load.ignore_eos,
                "Send ignore_eos, for outputs of the exact length; not all servers support it")
       ->group(kGroup);
+  app.add_flag("--continuous-usage", load.has_continuous_usage,
+               "Ask for the usage in every event, to tell tokens and their precision from events; "
+               "not all servers support it")
+      ->group(kGroup);
 }
 
 void add_report_options(CLI::App& app, ServeOptions& options) {
@@ -220,7 +255,8 @@ void add_report_options(CLI::App& app, ServeOptions& options) {
   const auto add = [&](const std::string& name, auto& value, const std::string& text) {
     return app.add_option(name, value, text)->group(kGroup);
   };
-  add("--slo", options.slo, "Objectives for goodput: ttft=200ms,tpot=33ms,e2el=5s");
+  add("--slo", options.slo,
+      "Objectives for goodput and seconds of violation: ttft=200ms,tpot=33ms,e2el=5s");
   add("--percentile-metrics", options.metrics, "Metrics to print: ttft, tpot, itl, e2el")
       ->delimiter(',')
       ->check(CLI::IsMember({"ttft", "tpot", "itl", "e2el"}))
@@ -231,6 +267,13 @@ void add_report_options(CLI::App& app, ServeOptions& options) {
       ->capture_default_str();
   add("--json", options.json_file, "Write the report and every request to a file");
   add("--svg", options.svg_file, "Plot the distributions of TTFT and TPOT to a file");
+  app.add_flag("--per-second", options.prints_seconds,
+               "Print rate, tokens, percentiles and violations of every second")
+      ->group(kGroup);
+  add("--timeline-svg", options.timeline_file,
+      "Plot rate, TTFT, TPOT and precision over the seconds to a file");
+  add("--metadata", options.metadata,
+      "NAME=VALUE, entries for the JSON: device=H200 commit=1a2b3c");
 }
 
 }  // namespace
@@ -262,6 +305,10 @@ Examples:
   halley bench serve --model demo --request-rate 4 --num-prompts 100 --random-input-len 128
   halley bench serve --model demo --trace AzureLLMInferenceTrace_conv.csv --rate-scale 2 \
     --num-prompts 500 --slo ttft=200ms,tpot=33ms --json result.json --svg result.svg
+  halley bench serve --model demo --trace testdata/traces/azure_llm_2023_conv.csv \
+    --trace-start 501 --trace-seconds 60 --slo ttft=200ms,tpot=33.3ms --per-second \
+    --timeline-svg minute.svg
+  halley bench serve --model demo --request-rate 1 --peak-request-rate 11 --num-prompts 360
   halley bench serve --model demo --endpoint /v1/chat/completions --max-concurrency 8)");
   return [options] { return run_serve(*options); };
 }

@@ -17,6 +17,8 @@ namespace halley::cli {
 namespace {
 
 constexpr size_t kTraceBytesMax = size_t{1} << 30;
+constexpr int64_t kNumPrompts = 1000;
+constexpr double kSecondsMax = 1e12;  // of a load
 
 // Words that published vocabularies have as one token each, with the space before them.
 constexpr std::array<const char*, 32> kWords = {
@@ -46,14 +48,22 @@ ServeLoad::ServeLoad(const ServeLoadOptions& options) : options_(options) {
   if (!options.trace.empty()) {
     take_trace();
   } else {
-    draw_lengths();
+    draw_load();
   }
+  const double length = std::isinf(options.trace_seconds)
+                            ? std::floor(arrivals_.back()) + (arrivals_.back() > 0 ? 1 : 0)
+                            : std::ceil(options.trace_seconds / options.rate_scale);
+  num_seconds_ = std::llround(std::min(length, kSecondsMax));
 }
 
 void ServeLoad::take_trace() {
+  const std::string& path = options_.trace;
   std::vector<TraceEntry> entries =
-      parse_trace(read_text_file(options_.trace, kTraceBytesMax), options_.trace);
-  entries.resize(std::min(entries.size(), static_cast<size_t>(options_.num_prompts)));
+      trace_window(parse_trace(read_text_file(path, kTraceBytesMax), path), options_.trace_start,
+                   options_.trace_seconds, path);
+  if (options_.num_prompts) {
+    entries.resize(std::min(entries.size(), static_cast<size_t>(*options_.num_prompts)));
+  }
   const auto shorten = [](int64_t length, int64_t limit) {
     return limit > 0 ? std::min(length, limit) : length;
   };
@@ -67,12 +77,19 @@ void ServeLoad::take_trace() {
   }
 }
 
-void ServeLoad::draw_lengths() {
+void ServeLoad::draw_load() {
+  if (options_.peak_rate > 0 && !(options_.peak_rate >= options_.request_rate)) {
+    throw InputError(str("--peak-request-rate: expected at least --request-rate, ",
+                         options_.request_rate, ", got ", options_.peak_rate, "."));
+  }
+  const int64_t num_prompts = options_.num_prompts.value_or(kNumPrompts);
   std::mt19937_64 random(options_.seed);
-  arrivals_ = make_arrivals({.num_requests = options_.num_prompts,
+  arrivals_ = make_arrivals({.num_requests = num_prompts,
                              .request_rate = options_.request_rate,
                              .burstiness = options_.burstiness,
-                             .burst_size = options_.burst_size},
+                             .burst_size = options_.burst_size,
+                             .peak_rate = options_.peak_rate,
+                             .period = options_.peak_period},
                             random);
   const auto draw = [&](int64_t length) {
     const auto middle = static_cast<double>(length);
@@ -81,7 +98,7 @@ void ServeLoad::draw_lengths() {
         std::max<int64_t>(1, std::llround(middle * (1 + options_.range_ratio))));
     return range(random);
   };
-  for (int64_t i = 0; i < options_.num_prompts; ++i) {
+  for (int64_t i = 0; i < num_prompts; ++i) {
     input_lens_.push_back(draw(options_.input_len));
     output_lens_.push_back(draw(options_.output_len));
   }
@@ -108,6 +125,7 @@ std::string ServeLoad::make_body(size_t index) const {
                {"temperature", options_.temperature},
                {"stream", true},
                {"stream_options", {{"include_usage", true}}}};
+  if (options_.has_continuous_usage) body["stream_options"]["continuous_usage_stats"] = true;
   if (options_.ignore_eos) body["ignore_eos"] = true;
   if (is_chat(options_.endpoint)) {
     if (tokenizer_) text = tokenizer_->decode(ids, true);

@@ -1,6 +1,7 @@
 #include "halley/cli/bench_serve_load.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -45,6 +46,36 @@ TEST(ServeLoad, ArrivesAtTheRate) {
   const ServeLoad load({.num_prompts = 100, .request_rate = 10});
   EXPECT_TRUE(std::ranges::is_sorted(load.arrivals()));
   EXPECT_NEAR(load.arrivals().back(), 10, 1e-6);
+}
+
+TEST(ServeLoad, LastsUntilItsLastRequest) {
+  EXPECT_EQ(ServeLoad({.num_prompts = 3}).num_seconds(), 0);
+  EXPECT_EQ(ServeLoad({.num_prompts = 25, .request_rate = 10}).num_seconds(), 3);
+}
+
+TEST(ServeLoad, HasThousandRequestsUnlessToldOtherwise) {
+  EXPECT_THAT(ServeLoad({.input_len = 1}).arrivals(), SizeIs(1000));
+}
+
+TEST(ServeLoad, SwingsBetweenTwoRates) {
+  const ServeLoadOptions options{.num_prompts = 60,
+                                 .request_rate = 1,
+                                 .burstiness = INFINITY,
+                                 .peak_rate = 11,
+                                 .peak_period = 10};
+  const ServeLoad load(options);
+  EXPECT_NEAR(load.arrivals().back(), 10, 1e-9);  // 60 are due in a period of 6 a second
+  const auto in_middle =
+      std::ranges::count_if(load.arrivals(), [](double time) { return time > 2.5 && time <= 7.5; });
+  EXPECT_EQ(in_middle, 45);  // 30 -+ (15 + 5 * 10 / (2 pi)) are due then: the 8th to the 52nd
+  ServeLoadOptions wrong = options;
+  wrong.peak_rate = 0.5;
+  EXPECT_THROW(ServeLoad{wrong}, InputError);
+}
+
+TEST(ServeLoad, AsksForTheUsageInEveryEvent) {
+  const ServeLoad load({.num_prompts = 1, .has_continuous_usage = true});
+  EXPECT_EQ(body_of(load, 0).at("stream_options").at("continuous_usage_stats"), true);
 }
 
 TEST(ServeLoad, BodiesDependOnTheSeedAndTheIndexAlone) {
@@ -102,6 +133,20 @@ TEST_F(ServeLoadTrace, IsPlayedInItsOwnTime) {
   EXPECT_THAT(load.input_lens(), ElementsAre(10, 2000, 30));
   EXPECT_EQ(load.num_shortened(), 0U);
   EXPECT_EQ(body_of(load, 2).at("max_tokens"), 900);
+}
+
+TEST_F(ServeLoadTrace, IsPlayedWholeUnlessTheNumberIsGiven) {
+  EXPECT_THAT(ServeLoad({.trace = path_}).arrivals(), ElementsAre(0, 2, 5));
+  EXPECT_EQ(ServeLoad({.trace = path_}).num_seconds(), 6);
+}
+
+TEST_F(ServeLoadTrace, MayBeAWindowOfItself) {
+  const ServeLoad load({.trace = path_, .trace_start = 1, .trace_seconds = 4, .rate_scale = 2});
+  EXPECT_THAT(load.arrivals(), ElementsAre(0.5));
+  EXPECT_THAT(load.input_lens(), ElementsAre(2000));
+  EXPECT_EQ(load.num_seconds(), 2);
+  EXPECT_THAT(ServeLoad({.trace = path_, .trace_start = 2}).arrivals(), ElementsAre(0, 3));
+  EXPECT_THROW(ServeLoad({.trace = path_, .trace_start = 6}), InputError);
 }
 
 TEST_F(ServeLoadTrace, MayBeFasterAndShorter) {
