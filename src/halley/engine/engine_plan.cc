@@ -94,7 +94,7 @@ EngineConfig with_defaults(const EngineConfig& config, const ModelShape& model, 
     full.max_num_batched_tokens =
         std::max(is_on_host ? kHostBatchedTokens : kDeviceBatchedTokens, full.max_num_seqs);
   }
-  if (full.itl_target.kind == ItlTarget::Kind::kDefault) {
+  if (full.itl_target.kind == ItlTarget::Kind::kAutoOnHost) {
     full.itl_target.kind = is_on_host ? ItlTarget::Kind::kAuto : ItlTarget::Kind::kOff;
   }
   if (full.max_num_queued_tokens == 0) {

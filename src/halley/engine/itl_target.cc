@@ -24,15 +24,16 @@ ItlTarget itl_target_from_text(std::string_view text) {
                         : ItlTarget{.kind = Kind::kSeconds, .seconds = seconds};
   }
   throw InputError(str("itl_target: expected auto, off, or a time of at most ",
-                       ItlTarget::kSecondsMax, " seconds such as 50ms or 0.05s, got ", quote(text)));
+                       ItlTarget::kSecondsMax, " seconds such as 50ms or 0.05s, got ",
+                       quote(text)));
 }
 
 std::string text_of(const ItlTarget& target) {
   switch (target.kind) {
-    case ItlTarget::Kind::kDefault:
-      return "default";
     case ItlTarget::Kind::kOff:
       return "off";
+    case ItlTarget::Kind::kAutoOnHost:
+      return "auto on the CPU";
     case ItlTarget::Kind::kAuto:
       return "auto";
     case ItlTarget::Kind::kSeconds:

@@ -7,7 +7,7 @@
 
 namespace halley {
 
-// Of rows that take `seconds` beside the decodes.
+// The number of rows that take `seconds` more than the decodes.
 int64_t PrefillLimit::Steps::num_rows(double seconds, int64_t num_past) const {
   if (!model.has_prefill_seconds()) return num_rows_trusted;
   const double num_rows = model.num_rows(std::max(0.0, seconds), num_past);
@@ -22,6 +22,10 @@ void PrefillLimit::Steps::note(const StepWork& work, double seconds) {
       std::max({2 * work.num_prefill_rows, num_rows_trusted * 7 / 8, 2 * num_rows_min});
 }
 
+PrefillLimit::PrefillLimit(const ItlTarget& target) : target_(target) {
+  HALLEY_CHECK(target.kind != ItlTarget::Kind::kAutoOnHost, text_of(target));
+}
+
 double PrefillLimit::target_seconds() const {
   switch (target_.kind) {
     case ItlTarget::Kind::kAuto:
@@ -30,8 +34,8 @@ double PrefillLimit::target_seconds() const {
                       ItlTarget::kAutoFactor * with_decodes_.model.decode_seconds());
     case ItlTarget::Kind::kSeconds:
       return target_.seconds;
-    case ItlTarget::Kind::kDefault:
     case ItlTarget::Kind::kOff:
+    case ItlTarget::Kind::kAutoOnHost:
       return 0;
   }
   check_failed("ItlTarget::Kind", text_of(target_), __FILE__, __LINE__);

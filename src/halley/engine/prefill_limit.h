@@ -1,4 +1,4 @@
-// Limits the prefill rows of steps, so that a step with decodes takes no longer than the ITL target.
+// Limits the prefill rows of steps, so that steps with decodes take no longer than the ITL target.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ namespace halley {
 /// - but at least kRowsMin, so that prefills advance where the decodes alone take longer;
 /// - and none in the first such step and in one of kProbeInterval, which measure the decodes alone:
 ///   while prompts keep coming there would be no other step that does.
-/// Where nobody decodes, a step takes kPrefillSeconds or the target, whichever is longer, and has at
-/// least kPrefillRowsMin rows: a request that arrives waits for the end of the step that runs.
+/// Where nobody decodes, a step takes kPrefillSeconds or the target, whichever is longer, and has
+/// at least kPrefillRowsMin rows: a request that arrives waits for the end of the step that runs.
 /// No step has more than twice the rows of the largest recent one, since its time is not known.
 class PrefillLimit {
  public:
@@ -28,8 +28,8 @@ class PrefillLimit {
   static constexpr int kProbeInterval = 32;
   static constexpr double kPrefillSeconds = 0.1;
 
-  /// The target has its default filled in.
-  explicit PrefillLimit(const ItlTarget& target) : target_(target) {}
+  /// The target is not kAutoOnHost.
+  explicit PrefillLimit(const ItlTarget& target);
 
   /// The largest number of prefill rows of the step that is being planned.
   int64_t num_rows(const PrefillOutlook& outlook);

@@ -136,8 +136,7 @@ TEST(StepTimeModel, NeverPredictsThatRowsTakeNoTimeOrLess) {
 
 // ---- The limit
 
-/// Steps of a machine that computes one long prompt after the other, beside decodes if there are
-/// any.
+/// Steps of a machine that computes one long prompt after the other, and decodes if there are any.
 class LimitedRun {
  public:
   explicit LimitedRun(const ItlTarget& target, int64_t num_decodes = 4)
@@ -149,8 +148,8 @@ class LimitedRun {
   };
   Step step(const Machine& machine, int64_t num_rows_max = 512) {
     Step step = {.num_past = num_past_};
-    step.num_rows = std::min(
-        limit_.num_rows({.num_decodes = num_decodes_, .num_past = num_past_}), num_rows_max);
+    step.num_rows = std::min(limit_.num_rows({.num_decodes = num_decodes_, .num_past = num_past_}),
+                             num_rows_max);
     StepPlan plan;
     plan.num_decodes = num_decodes_;
     plan.sequences.resize(static_cast<size_t>(num_decodes_), {.num_rows = 1});
@@ -175,7 +174,7 @@ class LimitedRun {
 };
 
 constexpr int kStepsToLearn = 20;
-// Of a step's time beyond the target: what the model has still wrong while the past grows.
+// Steps may take so much longer than the target while the model learns how the past counts.
 constexpr double kTolerance = 1.1;
 
 TEST(PrefillLimit, LimitsNothingWhereItIsOff) {

@@ -154,9 +154,7 @@ PrefillOutlook Scheduler::outlook(std::span<const Prefill> best) const {
   outlook.num_decodes = std::count_if(running_.begin(), running_.end(), [](const auto& it) {
     return it.second->has_rows && it.second->num_left() <= 1 && !it.second->is_ending();
   });
-  const auto shortest =
-      std::min_element(best.begin(), best.end(),
-                       [](const Prefill& a, const Prefill& b) { return a.num_left() < b.num_left(); });
+  const auto shortest = std::min_element(best.begin(), best.end(), Prefill::is_shorter);
   outlook.num_past =
       std::max(best.front().sequence->num_computed, shortest->sequence->num_computed);
   return outlook;
@@ -172,8 +170,8 @@ void Scheduler::plan_prefills(const PrefillLimitOf& limit_of, StepPlan& plan) {
   };
   int64_t num_rows = config_.max_num_batched_tokens - plan.num_rows;
   if (limit_of) {
-    num_rows = std::min(
-        num_rows, limit_of(outlook({prefills.begin(), end_of_priority(prefills.begin())})));
+    num_rows = std::min(num_rows,
+                        limit_of(outlook({prefills.begin(), end_of_priority(prefills.begin())})));
   }
   for (auto begin = prefills.begin(); begin != prefills.end() && num_rows > 0;) {
     const auto end = end_of_priority(begin);
@@ -194,7 +192,7 @@ int64_t Scheduler::share_rows(std::span<Prefill> prefills, int64_t num_rows) {
   std::vector<Prefill*> by_length;
   for (Prefill& prefill : prefills) by_length.push_back(&prefill);
   std::stable_sort(by_length.begin(), by_length.end(),
-                   [](const Prefill* a, const Prefill* b) { return a->num_left() < b->num_left(); });
+                   [](const Prefill* a, const Prefill* b) { return Prefill::is_shorter(*a, *b); });
   for (Prefill* prefill : by_length) num_given += give_rows(*prefill, num_rows - num_given);
   return num_given;
 }

@@ -5,8 +5,8 @@
 // - Sequences are ordered by rank: arrival, or priority (the lower number first) and then arrival.
 // - Decodes come first, in order of rank. A step has a row for each running sequence.
 // - A sequence is admitted when the free pages suffice for all its tokens, plus one spare page for
-//   each running sequence, whether or not the step has rows for it. The one at the head of the queue
-//   is never overtaken.
+//   each running sequence, whether or not the step has rows for it. The one at the head of the
+//   queue is never overtaken.
 // - The rest of the step's rows, or fewer where the caller limits them, goes to prefill chunks: of
 //   the best priority first, and within a priority half of them in order of rank, the others to the
 //   shortest remaining first. So a short prompt does not wait for a long one, and no prefill gets
@@ -99,7 +99,7 @@ struct StepPlan {
   std::vector<SequenceId> preempted;  // in this order; they lost their pages
 };
 
-/// What the caller sees of a step before it limits the step's prefill rows.
+/// Facts of a step by which the caller limits its prefill rows.
 struct PrefillOutlook {
   int64_t num_decodes = 0;  // running sequences past their prefill, in this step or not
   int64_t num_past = 0;     // largest number of past tokens of the chunks that come first
@@ -130,7 +130,8 @@ class Scheduler {
   /// Plans the next step: takes pages, preempts, admits. The plan has no sequences if nothing is
   /// left to do or all sequences wait for tokens to be known; it may have preempted some even then.
   /// The plan must be passed to launched() before the next one is made. `limit_of` is called at
-  /// most once, where a prefill could have rows; without it max_num_batched_tokens alone limits them.
+  /// most once, where a prefill could have rows; without it max_num_batched_tokens alone limits
+  /// them.
   StepPlan schedule(const PrefillLimitOf& limit_of = {});
 
   /// To be called when the step was launched: its rows count as computed, and each of its complete
@@ -186,8 +187,8 @@ class Scheduler {
       return num_left() == 1 && !is_ending() && (is_known() || !is_chosen_by_host);
     }
     bool is_scored() const { return needs_prompt_logits && num_tokens == num_prompt_tokens; }
-    // Of its next `num_rows` rows, those that score the prompt: all but its last row, which gives
-    // the first token.
+    // How many of its next `num_rows` rows score the prompt: all but its last row, which gives the
+    // first token.
     int64_t num_prompt_logits(int64_t num_rows) const {
       return is_scored() ? std::min(num_rows, num_left() - 1) : 0;
     }
@@ -199,6 +200,9 @@ class Scheduler {
     int64_t num_rows = 0;
 
     int64_t num_left() const { return sequence->num_left() - num_rows; }
+    static bool is_shorter(const Prefill& a, const Prefill& b) {
+      return a.num_left() < b.num_left();
+    }
   };
 
   void admit_better(StepPlan& plan);

@@ -1,16 +1,13 @@
 #include "halley/engine/scheduler.h"
 
-#include <map>
 #include <optional>
-#include <random>
-#include <span>
 #include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "halley/base/checked_math.h"
+#include "halley/engine/testing/test_scheduler.h"
 
 namespace halley {
 namespace {
@@ -18,72 +15,8 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-std::vector<SequenceId> ids_of(const StepPlan& plan) {
-  std::vector<SequenceId> ids;
-  for (const ScheduledSequence& scheduled : plan.sequences) ids.push_back(scheduled.id);
-  return ids;
-}
-
-std::vector<int64_t> rows_of(const StepPlan& plan) {
-  std::vector<int64_t> rows;
-  for (const ScheduledSequence& scheduled : plan.sequences) rows.push_back(scheduled.num_rows);
-  return rows;
-}
-
-/// A scheduler whose sequences have tokens.
-class TestScheduler {
- public:
-  explicit TestScheduler(const SchedulerConfig& config)
-      : scheduler_(config,
-                   [this](SequenceId id) -> std::span<const int32_t> { return tokens_.at(id); }) {}
-
-  void add(NewSequence added, std::vector<int32_t> prompt_ids) {
-    added.num_prompt_tokens = static_cast<int64_t>(prompt_ids.size());
-    tokens_[added.id] = std::move(prompt_ids);
-    scheduler_.add(added);
-  }
-  /// Tokens that no other has.
-  void add(SequenceId id, int64_t num_prompt_tokens, int64_t max_tokens, int64_t priority = 0) {
-    std::vector<int32_t> prompt_ids;
-    for (int64_t i = 0; i < num_prompt_tokens; ++i) prompt_ids.push_back(next_token_++);
-    add({.id = id, .max_tokens = max_tokens, .priority = priority}, std::move(prompt_ids));
-  }
-  /// The plan's page tables are not valid any more.
-  StepPlan run_step(const PrefillLimitOf& limit_of = {}) {
-    StepPlan plan = launch_step(limit_of);
-    for (const ScheduledSequence& scheduled : plan.sequences) {
-      if (scheduled.is_complete) know_token(scheduled.id);
-    }
-    return plan;
-  }
-  /// Leaves its tokens unknown.
-  StepPlan launch_step(const PrefillLimitOf& limit_of = {}) {
-    StepPlan plan = scheduler_.schedule(limit_of);
-    scheduler_.launched(plan);
-    return plan;
-  }
-  void know_token(SequenceId id) {
-    tokens_.at(id).push_back(next_token_++);
-    scheduler_.note_token(id);
-  }
-  Scheduler* operator->() { return &scheduler_; }
-
- private:
-  std::map<SequenceId, std::vector<int32_t>> tokens_;
-  int32_t next_token_ = 1000;
-  Scheduler scheduler_;
-};
-
-SchedulerConfig small_config() {
-  return {.num_pages = 100,
-          .page_tokens = 4,
-          .max_model_len = 64,
-          .max_num_seqs = 4,
-          .max_num_batched_tokens = 8};
-}
-
 TEST(Scheduler, PrefillsInChunksAndThenDecodes) {
-  TestScheduler scheduler(small_config());
+  TestScheduler scheduler(small_scheduler_config());
   scheduler.add(1, 18, 4);
   for (const int64_t num_rows : {8, 8, 2}) {
     const StepPlan plan = scheduler.run_step();
@@ -96,7 +29,7 @@ TEST(Scheduler, PrefillsInChunksAndThenDecodes) {
 }
 
 TEST(Scheduler, ServesDecodesBeforePrefillsAndEqualPrefillsInOrderOfArrival) {
-  TestScheduler scheduler(small_config());
+  TestScheduler scheduler(small_scheduler_config());
   scheduler.add(1, 2, 9);
   scheduler.run_step();
   scheduler.add(2, 10, 9);
@@ -113,7 +46,7 @@ TEST(Scheduler, ServesDecodesBeforePrefillsAndEqualPrefillsInOrderOfArrival) {
 }
 
 TEST(Scheduler, RunsAtMostMaxNumSeqs) {
-  TestScheduler scheduler(small_config());
+  TestScheduler scheduler(small_scheduler_config());
   for (SequenceId id = 0; id < 6; ++id) scheduler.add(id, 1, 9);
   EXPECT_THAT(ids_of(scheduler.run_step()), ElementsAre(0, 1, 2, 3));
   EXPECT_EQ(scheduler->num_waiting(), 2);
@@ -122,7 +55,7 @@ TEST(Scheduler, RunsAtMostMaxNumSeqs) {
 }
 
 TEST(Scheduler, PreemptsTheYoungestAndRecomputesItAtItsRank) {
-  SchedulerConfig config = small_config();
+  SchedulerConfig config = small_scheduler_config();
   config.num_pages = 4;
   config.has_prefix_caching = false;  // all of it is computed again
   TestScheduler scheduler(config);
@@ -146,7 +79,7 @@ TEST(Scheduler, PreemptsTheYoungestAndRecomputesItAtItsRank) {
 }
 
 TEST(Scheduler, KnowsWhatCanNeverFit) {
-  SchedulerConfig config = small_config();
+  SchedulerConfig config = small_scheduler_config();
   EXPECT_FALSE(Scheduler::can_fit(config, 64, 1));
   EXPECT_TRUE(Scheduler::can_fit(config, 63, 1'000'000));
   EXPECT_TRUE(Scheduler::can_fit(config, 1, INT64_MAX));
@@ -158,7 +91,7 @@ TEST(Scheduler, KnowsWhatCanNeverFit) {
 }
 
 TEST(Scheduler, ForgetsWhatIsRemovedBetweenScheduleAndLaunch) {
-  TestScheduler scheduler(small_config());
+  TestScheduler scheduler(small_scheduler_config());
   scheduler.add(1, 5, 5);
   const StepPlan plan = scheduler->schedule();
   EXPECT_TRUE(scheduler->remove(1));
@@ -168,154 +101,10 @@ TEST(Scheduler, ForgetsWhatIsRemovedBetweenScheduleAndLaunch) {
   EXPECT_THAT(scheduler->schedule().sequences, IsEmpty());
 }
 
-// ---- Sharing of prefill rows
-
-TEST(PrefillSharing, GivesHalfInOrderOfRankAndTheRestToTheShortestFirst) {
-  SchedulerConfig config = small_config();
-  config.max_num_seqs = 8;
-  TestScheduler scheduler(config);
-  scheduler.add(1, 40, 9);
-  scheduler.add(2, 30, 9);
-  scheduler.add(3, 4, 9);
-  scheduler.add(4, 2, 9);
-  StepPlan plan = scheduler.run_step();
-  EXPECT_THAT(ids_of(plan), ElementsAre(1, 3, 4));  // 2 is neither
-  EXPECT_THAT(rows_of(plan), ElementsAre(4, 2, 2));
-  plan = scheduler.run_step();  // 4 decodes
-  EXPECT_THAT(ids_of(plan), ElementsAre(4, 1, 2, 3));
-  EXPECT_THAT(rows_of(plan), ElementsAre(1, 4, 1, 2));
-}
-
-TEST(PrefillSharing, PassesTheRestOfTheFirstHalfToTheNextRank) {
-  TestScheduler scheduler(small_config());
-  scheduler.add(1, 2, 9);
-  scheduler.add(2, 20, 9);
-  scheduler.add(3, 12, 9);
-  const StepPlan plan = scheduler.run_step();
-  EXPECT_THAT(ids_of(plan), ElementsAre(1, 2, 3));
-  EXPECT_THAT(rows_of(plan), ElementsAre(2, 2, 4));
-}
-
-TEST(PrefillSharing, ServesBetterPrioritiesFirst) {
-  SchedulerConfig config = small_config();
-  config.policy = SchedulingPolicy::kPriority;
-  TestScheduler scheduler(config);
-  scheduler.add(1, 3, 9, 5);
-  scheduler.add(2, 40, 9, 0);
-  EXPECT_THAT(ids_of(scheduler.run_step()), ElementsAre(2));
-}
-
-TEST(PrefillSharing, AdmitsAShortPromptBehindALongOneThatTakesAllRows) {
-  SchedulerConfig config = small_config();
-  config.max_num_batched_tokens = 4;
-  TestScheduler scheduler(config);
-  scheduler.add(1, 60, 2);
-  scheduler.run_step();
-  scheduler.add(2, 60, 2);
-  scheduler.add(3, 2, 2);
-  const StepPlan plan = scheduler.run_step();
-  EXPECT_THAT(ids_of(plan), ElementsAre(1, 3));
-  EXPECT_TRUE(plan.sequences[1].is_complete);
-  ASSERT_THAT(plan.started, testing::SizeIs(1));  // 2 has pages, and has not run
-  EXPECT_EQ(plan.started[0].id, 3u);
-  EXPECT_EQ(scheduler->num_running(), 2);
-  EXPECT_EQ(scheduler->num_waiting(), 1);
-}
-
-TEST(PrefillSharing, NeverOvertakesTheHeadOfTheQueueForPages) {
-  SchedulerConfig config = small_config();
-  config.num_pages = 16;
-  TestScheduler scheduler(config);
-  scheduler.add(1, 40, 2);
-  scheduler.add(2, 40, 2);  // 10 pages do not fit beside 10
-  scheduler.add(3, 2, 2);
-  EXPECT_THAT(ids_of(scheduler.run_step()), ElementsAre(1));
-  EXPECT_TRUE(scheduler->page_table(3).empty());
-}
-
-TEST(PrefillSharing, KeepsToTheLimitOfItsCaller) {
-  TestScheduler scheduler(small_config());
-  scheduler.add(1, 1, 9);
-  scheduler.run_step();
-  scheduler.add(2, 40, 9);
-  scheduler.add(3, 20, 9);
-  std::vector<PrefillOutlook> seen;
-  const auto limit_of = [&](const PrefillOutlook& outlook) {
-    seen.push_back(outlook);
-    return int64_t{4};
-  };
-  StepPlan plan = scheduler.run_step(limit_of);
-  EXPECT_THAT(ids_of(plan), ElementsAre(1, 2, 3));
-  EXPECT_THAT(rows_of(plan), ElementsAre(1, 2, 2));
-  EXPECT_EQ(plan.num_decodes, 1);
-  plan = scheduler.run_step(limit_of);
-  ASSERT_THAT(seen, testing::SizeIs(2));
-  EXPECT_EQ(seen[0].num_decodes, 1);
-  EXPECT_EQ(seen[0].num_past, 0);
-  EXPECT_EQ(seen[1].num_past, 2);
-  EXPECT_THAT(ids_of(scheduler.run_step([](const auto&) { return 0; })), ElementsAre(1));
-}
-
-TEST(PrefillSharing, CountsAsDecodesThoseThatWaitForTheHostToo) {
-  TestScheduler scheduler(small_config());
-  scheduler.add({.id = 1, .max_tokens = 9, .is_chosen_by_host = true}, {1, 2});
-  scheduler.launch_step();
-  scheduler.add(2, 40, 9);
-  int64_t num_decodes = 0;
-  const StepPlan plan = scheduler->schedule([&](const PrefillOutlook& outlook) {
-    num_decodes = outlook.num_decodes;
-    return int64_t{3};
-  });
-  EXPECT_THAT(ids_of(plan), ElementsAre(2));
-  EXPECT_EQ(num_decodes, 1);
-}
-
-// Random prompts that fit: each is computed no later than when half of the rows of the steps so far
-// suffice for it and all that arrived before it.
-TEST(PrefillSharing, TakesAtMostTwiceTheRowsThatOrderOfArrivalTakes) {
-  std::mt19937_64 random(19);
-  const auto pick = [&](int64_t min, int64_t max) {
-    return min + static_cast<int64_t>(random() % static_cast<uint64_t>(max - min + 1));
-  };
-  struct Waiting {
-    int64_t num_left = 0;
-    int64_t num_rows_max = 0;  // that halves of steps may have given until it is computed
-  };
-  TestScheduler scheduler({.num_pages = 100'000,
-                           .page_tokens = 4,
-                           .max_model_len = 1000,
-                           .max_num_seqs = 400,
-                           .max_num_batched_tokens = 400,
-                           .has_prefix_caching = false});
-  std::map<SequenceId, Waiting> waiting;
-  int64_t num_half_rows = 0;  // of all steps
-  int64_t num_done = 0;
-  for (SequenceId id = 0; num_done < 2000;) {
-    while (pick(0, 3) == 0 && waiting.size() < 300) {
-      const int64_t num_tokens = pick(0, 9) == 0 ? pick(200, 900) : pick(2, 30);
-      int64_t sum = num_tokens;
-      for (const auto& [_, other] : waiting) sum += other.num_left;
-      waiting[id] = {.num_left = num_tokens, .num_rows_max = num_half_rows + sum};
-      scheduler.add(id++, num_tokens, 1);
-    }
-    const int64_t limit = pick(1, 40);
-    for (const auto& [_, other] : waiting) EXPECT_LT(num_half_rows, other.num_rows_max);
-    const StepPlan plan = scheduler.run_step([&](const auto&) { return limit; });
-    num_half_rows += ceil_div(limit, int64_t{2});
-    for (const ScheduledSequence& scheduled : plan.sequences) {
-      waiting.at(scheduled.id).num_left -= scheduled.num_rows;
-      if (!scheduled.is_complete) continue;
-      waiting.erase(scheduled.id);
-      scheduler->remove(scheduled.id);
-      ++num_done;
-    }
-  }
-}
-
 // ---- Steps in flight
 
 TEST(SchedulerInFlight, GoesOnAfterTokensThatAreNotKnownYet) {
-  TestScheduler scheduler(small_config());
+  TestScheduler scheduler(small_scheduler_config());
   scheduler.add(1, 10, 9);
   EXPECT_THAT(rows_of(scheduler.launch_step()), ElementsAre(8));
   EXPECT_THAT(rows_of(scheduler.launch_step()), ElementsAre(2));
@@ -328,7 +117,7 @@ TEST(SchedulerInFlight, GoesOnAfterTokensThatAreNotKnownYet) {
 }
 
 TEST(SchedulerInFlight, LaunchesNoStepAfterTheLastTokenOfASequence) {
-  TestScheduler scheduler(small_config());
+  TestScheduler scheduler(small_scheduler_config());
   scheduler.add(1, 3, 2);
   scheduler.add(2, 3, 3);
   scheduler.launch_step();
@@ -339,7 +128,7 @@ TEST(SchedulerInFlight, LaunchesNoStepAfterTheLastTokenOfASequence) {
 }
 
 TEST(SchedulerInFlight, RunsAnotherSequenceInsteadOfOneInItsLastStep) {
-  SchedulerConfig config = small_config();
+  SchedulerConfig config = small_scheduler_config();
   config.max_num_seqs = 1;
   TestScheduler scheduler(config);
   scheduler.add(1, 3, 2);
@@ -352,7 +141,7 @@ TEST(SchedulerInFlight, RunsAnotherSequenceInsteadOfOneInItsLastStep) {
 }
 
 TEST(SchedulerInFlight, LeavesOutSequencesThatTheHostMustSampleFirst) {
-  TestScheduler scheduler(small_config());
+  TestScheduler scheduler(small_scheduler_config());
   scheduler.add({.id = 1, .max_tokens = 9, .is_chosen_by_host = true}, {1, 2, 3, 4, 5, 6, 7, 8, 9});
   scheduler.add(2, 1, 9);
   EXPECT_THAT(ids_of(scheduler.launch_step()), ElementsAre(1, 2));
@@ -364,7 +153,7 @@ TEST(SchedulerInFlight, LeavesOutSequencesThatTheHostMustSampleFirst) {
 }
 
 TEST(SchedulerInFlight, AdmitsAPreemptedSequenceOnceItsTokensAreKnown) {
-  SchedulerConfig config = small_config();
+  SchedulerConfig config = small_scheduler_config();
   config.policy = SchedulingPolicy::kPriority;
   config.max_num_seqs = 1;
   TestScheduler scheduler(config);
@@ -383,7 +172,7 @@ TEST(SchedulerInFlight, AdmitsAPreemptedSequenceOnceItsTokensAreKnown) {
 }
 
 TEST(SchedulerInFlight, LetsPagesBeFoundOnceTheirTokensAreKnown) {
-  SchedulerConfig config = small_config();
+  SchedulerConfig config = small_scheduler_config();
   config.max_num_batched_tokens = 64;
   TestScheduler scheduler(config);
   const PrefixCache& prefixes = scheduler->pages().prefixes();
@@ -399,7 +188,7 @@ TEST(SchedulerInFlight, LetsPagesBeFoundOnceTheirTokensAreKnown) {
 }
 
 TEST(SchedulerInFlight, ForgetsWhatIsRemovedWhileItIsInFlight) {
-  TestScheduler scheduler(small_config());
+  TestScheduler scheduler(small_scheduler_config());
   scheduler.add(1, 5, 5);
   scheduler.launch_step();
   scheduler.launch_step();
@@ -412,7 +201,7 @@ TEST(SchedulerInFlight, ForgetsWhatIsRemovedWhileItIsInFlight) {
 // ---- Priorities
 
 SchedulerConfig priority_config() {
-  SchedulerConfig config = small_config();
+  SchedulerConfig config = small_scheduler_config();
   config.policy = SchedulingPolicy::kPriority;
   return config;
 }
@@ -436,7 +225,7 @@ TEST(PriorityScheduler, AdmitsByPriorityAndThenByArrival) {
 }
 
 TEST(PriorityScheduler, IgnoresPrioritiesUnderFcfs) {
-  TestScheduler scheduler(small_config());
+  TestScheduler scheduler(small_scheduler_config());
   scheduler.add(1, 1, 2, 5);
   scheduler.add(2, 1, 2, -3);
   EXPECT_THAT(ids_of(scheduler.run_step()), ElementsAre(1, 2));
@@ -497,7 +286,7 @@ std::vector<int32_t> counted(int32_t first, int32_t count) {
 }
 
 SchedulerConfig wide_config() {
-  SchedulerConfig config = small_config();
+  SchedulerConfig config = small_scheduler_config();
   config.max_num_batched_tokens = 64;
   return config;
 }
@@ -555,7 +344,7 @@ TEST(PrefixCaching, KeepsGeneratedTokensToo) {
 }
 
 TEST(PrefixCaching, SharesWhatARunningPrefillHasComputed) {
-  SchedulerConfig config = small_config();
+  SchedulerConfig config = small_scheduler_config();
   config.max_num_batched_tokens = 8;
   TestScheduler scheduler(config);
   scheduler.add({.id = 1, .max_tokens = 9}, counted(0, 15));
@@ -568,7 +357,7 @@ TEST(PrefixCaching, SharesWhatARunningPrefillHasComputed) {
 }
 
 TEST(PrefixCaching, SharesWhatWasComputedBetweenAdmissionAndFirstRows) {
-  SchedulerConfig config = small_config();
+  SchedulerConfig config = small_scheduler_config();
   config.max_num_batched_tokens = 4;
   TestScheduler scheduler(config);
   for (SequenceId id = 1; id <= 3; ++id) {

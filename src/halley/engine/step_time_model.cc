@@ -13,7 +13,7 @@ namespace {
 constexpr double kPositionUnit = 256;
 constexpr double kDecodeWeight = 0.2;  // of the newest step of decodes alone
 constexpr double kPrefillStep = 0.25;  // part of a step's error that is corrected
-// Steps of few rows say little of a row's time: their error is mostly that of decode_seconds.
+// Steps of less than this say little of a row's time: their error is mostly that of decode_seconds.
 constexpr double kRowsOfHalfStep = 8;
 
 double limited_error(double seconds, double predicted) {
@@ -45,9 +45,8 @@ double StepTimeModel::seconds(const StepWork& work) const {
 
 void StepTimeModel::note_step(const StepWork& work, double seconds) {
   if (work.num_prefill_rows == 0) {
-    decode_seconds_ += has_decode_seconds()
-                           ? kDecodeWeight * limited_error(seconds, decode_seconds_)
-                           : seconds;
+    decode_seconds_ +=
+        has_decode_seconds() ? kDecodeWeight * limited_error(seconds, decode_seconds_) : seconds;
     return;
   }
   const Features features = features_of(work);

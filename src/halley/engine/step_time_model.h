@@ -9,7 +9,7 @@
 
 namespace halley {
 
-/// What a step computes, as far as its time depends on it.
+/// The work of a step, as far as its time depends on it.
 struct StepWork {
   int64_t num_decodes = 0;
   int64_t num_prefill_rows = 0;
@@ -21,10 +21,10 @@ StepWork work_of(const StepPlan& plan);
 /// seconds = decode_seconds + a * prefill rows + b * positions that they attend to.
 ///
 /// Steps without prefill rows give decode_seconds, as an average that forgets, and 0 until there is
-/// one; the others give a and b, by normalized least mean squares: each step moves them by a part of
-/// its error. So the model follows contexts that grow and a machine that gets slower. No step counts
-/// for more than twice what was predicted for it, so that one that was held up by something else
-/// does little.
+/// one; the others give a and b, by normalized least mean squares: each step moves them by a part
+/// of its error. So the model follows contexts that grow and a machine that gets slower. No step
+/// counts for more than twice what was predicted for it, so that one that was held up by something
+/// else does little.
 class StepTimeModel {
  public:
   void note_step(const StepWork& work, double seconds);
@@ -34,8 +34,8 @@ class StepTimeModel {
   bool has_prefill_seconds() const { return seconds_of_[0] > 0 || seconds_of_[1] > 0; }
 
   double seconds(const StepWork& work) const;
-  /// The number of rows behind `num_past` tokens of one sequence that take `seconds` beside the
-  /// decodes; has_prefill_seconds(). Not rounded.
+  /// The number of rows behind `num_past` tokens of one sequence that take `seconds` more than the
+  /// decodes, not rounded. Requires has_prefill_seconds().
   double num_rows(double seconds, int64_t num_past) const;
 
  private:
