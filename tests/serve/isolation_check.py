@@ -167,14 +167,14 @@ def at_once(count, action):
     return results
 
 
-def is_idle(port):
+def metric(port, name):
+    """A sample of /metrics that has no labels but the model's name."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     connection.request("GET", "/metrics")
     text = connection.getresponse().read().decode()
     connection.close()
-    waiting = [line for line in text.splitlines()
-               if line.startswith(("halley:num_requests_running", "halley:num_requests_waiting{"))]
-    return all(float(line.split()[-1]) == 0 for line in waiting)
+    line, = [line for line in text.splitlines() if line.startswith(f"halley:{name}{{")]
+    return float(line.split()[-1])
 
 
 def flood(port, body):
@@ -209,15 +209,13 @@ class Stream(threading.Thread):
         super().__init__()
         self.port, self.stop, self.prompt, self.pause = port, stop, prompt, pause
         self.max_tokens = max_tokens
-        self.first, self.between, self.num_done, self.seconds = [], [], 0, 0.0
+        self.first, self.between = [], []
         self.start()
 
     def run(self):
-        begin = time.monotonic()
         while not self.stop.is_set():
             self.request()
             self.stop.wait(self.pause)
-        self.seconds = time.monotonic() - begin
 
     def request(self):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
@@ -238,33 +236,43 @@ class Stream(threading.Thread):
                 self.first.append(now - sent)
             has_first, last = True, now
         connection.close()
-        self.num_done += 1
 
 
 def percentile(values, share):
     return sorted(values)[int(share * len(values))] if values else None
 
 
-def long_prefills(port, seconds=40):
-    """Streams alone for a third of the time, then with everybody else."""
+def num_prefill_rows(port):
+    """Rows of prompts that the server has computed, but for one of each request."""
+    return metric(port, "iteration_tokens_total_sum") - metric(port, "generation_tokens_total")
+
+
+def long_prefills(port, seconds=60):
+    """Streams alone for a third of the time, then with everybody else. The tokens of long prompts
+    are counted while all of them run; the short ones have hardly any."""
     stop = threading.Event()
     streams = [Stream(port, stop, [7 + i], 400) for i in range(4)]
     time.sleep(seconds / 3)
     num_alone = [len(stream.between) for stream in streams]
     short = Stream(port, stop, [11, 12, 13], 2, pause=0.1)
     long = Stream(port, stop, [i % 8000 for i in range(8000)], 1)
+    begin, rows_before = time.monotonic(), num_prefill_rows(port)
     time.sleep(seconds * 2 / 3)
+    num_rows, span = num_prefill_rows(port) - rows_before, time.monotonic() - begin
+    num_together = [len(stream.between) for stream in streams]
     stop.set()
     for thread in (*streams, short, long):
         thread.join()
     alone = [wait for stream, n in zip(streams, num_alone) for wait in stream.between[:n]]
-    together = [wait for stream, n in zip(streams, num_alone) for wait in stream.between[n:]]
-    return {"itl_p99_alone_s": percentile(alone, 0.99),
-            "itl_p99_s": percentile(together, 0.99), "itl_p50_s": percentile(together, 0.5),
+    together = [wait for stream, n, m in zip(streams, num_alone, num_together)
+                for wait in stream.between[n:m]]
+    return {"itl_p50_alone_s": percentile(alone, 0.5), "itl_p99_alone_s": percentile(alone, 0.99),
+            "itl_p50_s": percentile(together, 0.5), "itl_p99_s": percentile(together, 0.99),
+            "itl_p99_ratio": percentile(together, 0.99) / percentile(alone, 0.99),
             "ttft_p50_short_s": percentile(short.first, 0.5),
             "ttft_p99_short_s": percentile(short.first, 0.99),
-            "long_prompt_tokens_per_s": 8000 * long.num_done / long.seconds,
-            "stream_tokens_per_s": len(together) / long.seconds}
+            "long_prompt_tokens_per_s": num_rows / span,
+            "stream_tokens_per_s": len(together) / span}
 
 
 def constrained(port, count, schema_of):

@@ -16,6 +16,7 @@
 #include "halley/cli/batch_run.h"
 #include "halley/cli/bench.h"
 #include "halley/cli/bench_model.h"
+#include "halley/cli/engine_options.h"
 #include "halley/cli/json_lines.h"
 #include "halley/client/load/summary.h"
 #include "halley/engine/generate.h"
@@ -32,8 +33,7 @@ struct ThroughputOptions {
   int64_t input_len = 128;
   int64_t output_len = 128;
   std::string dataset;
-  int64_t max_num_seqs = 0;
-  int64_t max_num_batched_tokens = 0;
+  EngineConfig engine;  // from the options
   bool is_json = false;
   std::string output_json;
 };
@@ -93,7 +93,7 @@ std::vector<GenerateRequest> read_dataset(const ThroughputOptions& options) {
 
 EngineConfig engine_config(const ThroughputOptions& options, const BenchModel& bench,
                            const std::vector<GenerateRequest>& requests) {
-  EngineConfig config;
+  EngineConfig config = options.engine;
   config.kv_dtype = bench.kv_dtype;
   config.max_model_len = options.model.max_model_len;
   if (config.max_model_len == 0) {
@@ -102,10 +102,6 @@ EngineConfig engine_config(const ThroughputOptions& options, const BenchModel& b
           std::max(config.max_model_len,
                    static_cast<int64_t>(request.prompt_ids.size()) + request.sampling.max_tokens);
     }
-  }
-  if (options.max_num_seqs > 0) config.max_num_seqs = options.max_num_seqs;
-  if (options.max_num_batched_tokens > 0) {
-    config.max_num_batched_tokens = options.max_num_batched_tokens;
   }
   config.max_num_queued = static_cast<int64_t>(requests.size());
   config.has_prefix_caching = false;  // every prompt must be computed
@@ -154,6 +150,7 @@ OrderedJson json_of(const ThroughputReport& report, const EngineConfig& config) 
           {"num_output_tokens", report.num_output_tokens},
           {"max_num_seqs", config.max_num_seqs},
           {"max_num_batched_tokens", config.max_num_batched_tokens},
+          {"itl_target", text_of(config.itl_target)},
           {"max_model_len", config.max_model_len},
           {"kv_cache_tokens", report.after.num_pages * config.page_tokens},
           {"elapsed_s", report.seconds},
@@ -281,10 +278,11 @@ Run add_bench_throughput(CLI::App& bench) {
       "--dataset", options->dataset,
       "File of prompts, one JSON object per line: {\"prompt\": text, \"output_len\": n}; "
       "output_len defaults to --output-len");
-  add("--max-num-seqs", options->max_num_seqs,
+  add("--max-num-seqs", options->engine.max_num_seqs,
       "Maximum of running sequences; 0: the engine's default", 0);
-  add("--max-num-batched-tokens", options->max_num_batched_tokens,
+  add("--max-num-batched-tokens", options->engine.max_num_batched_tokens,
       "Tokens of one step; 0: the engine's default", 0);
+  add_itl_target_option(app, options->engine, "off");
   add_rate_options(app, options->rates);
   app.add_flag("--json", options->is_json, "One JSON object instead of text");
   app.add_option("--output-json", options->output_json, "Also write the JSON object to a file");

@@ -1,5 +1,7 @@
 #include "halley/cli/engine_options.h"
 
+#include "halley/base/str.h"
+
 namespace halley::cli {
 namespace {
 
@@ -18,6 +20,18 @@ void add_engine_number(CLI::App& app, const std::string& name, int64_t& value, i
 void add_num_seqs_option(CLI::App& app, EngineConfig& config) {
   add_engine_number(app, "--max-num-seqs", config.max_num_seqs, 0,
                     "Maximum of running sequences; 0: 64, on a device 256");
+}
+
+void add_itl_target_option(CLI::App& app, EngineConfig& config,
+                           const std::string& what_by_default) {
+  app.add_option_function<std::string>(
+         "--itl-target",
+         [&config](const std::string& text) { config.itl_target = itl_target_from_text(text); },
+         str("Longest step for requests that decode, while prompts of others are computed: 50ms or "
+             "0.05; auto: ",
+             ItlTarget::kAutoFactor, " times a step without prompts, at least ",
+             1000 * ItlTarget::kAutoSecondsMin, " ms; off: none (default: ", what_by_default, ")"))
+      ->group(kGroup);
 }
 
 void add_engine_options(CLI::App& app, EngineConfig& config) {

@@ -13,6 +13,10 @@ namespace halley::cli {
 /// --max-num-batched-tokens, --block-size, --kv-cache-memory-bytes and --enable-prefix-caching.
 void add_engine_options(CLI::App& app, EngineConfig& config);
 
+/// --itl-target, for commands that run several sequences at once. `config` has its default, which
+/// `what_by_default` describes.
+void add_itl_target_option(CLI::App& app, EngineConfig& config, const std::string& what_by_default);
+
 /// --max-num-seqs, for commands that run several sequences at once.
 void add_num_seqs_option(CLI::App& app, EngineConfig& config);
 

@@ -79,6 +79,8 @@ constexpr auto kHints = std::to_array<FlagHint>({
     {"--enable-chunked-prefill,--no-enable-chunked-prefill", kVllm, "--max-num-batched-tokens",
      "Prompts are always computed in chunks."},
     {"-b,--batch-size,-ub,--ubatch-size", kLlamaCpp, "--max-num-batched-tokens"},
+    {"--long-prefill-token-threshold,--max-num-partial-prefills,--max-long-partial-prefills", kVllm,
+     "--itl-target"},
     {"--page-size", kSglang, "--block-size"},
     {"--disable-radix-cache", kSglang, "--no-enable-prefix-caching"},
     {"--no-cache-prompt,--cache-reuse", kLlamaCpp, "--no-enable-prefix-caching"},

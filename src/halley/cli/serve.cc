@@ -254,6 +254,8 @@ int run_serve(const ServeOptions& options) {
 void add_scheduling_options(CLI::App& app, ServeOptions& options) {
   add_num_seqs_option(app, options.engine);
   add_engine_options(app, options.engine);
+  options.engine.itl_target.kind = ItlTarget::Kind::kAutoOnHost;
+  add_itl_target_option(app, options.engine, "auto on the CPU, off on a device");
   add_engine_number(app, "--max-num-queued-reqs,--max-num-queued", options.engine.max_num_queued, 1,
                     "Maximum of waiting sequences; more are answered with 503");
   add_engine_number(app, "--max-num-queued-tokens", options.engine.max_num_queued_tokens, 0,

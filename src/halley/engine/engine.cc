@@ -20,6 +20,7 @@
 #include "halley/engine/engine_plan.h"
 #include "halley/engine/kv_cache.h"
 #include "halley/engine/live_request.h"
+#include "halley/engine/prefill_limit.h"
 #include "halley/engine/request_ledger.h"
 #include "halley/engine/scheduler.h"
 #include "halley/engine/step_pipeline.h"
@@ -58,22 +59,6 @@ EnginePlan prepare_engine(CausalLm& model, const EngineConfig& config) {
 }
 
 }  // namespace
-
-const char* name_of(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::kStop:
-      return "stop";
-    case FinishReason::kLength:
-      return "length";
-    case FinishReason::kCancelled:
-      return "cancelled";
-    case FinishReason::kDeadline:
-      return "deadline";
-    case FinishReason::kError:
-      return "error";
-  }
-  check_failed("FinishReason", str(static_cast<int>(reason)), __FILE__, __LINE__);
-}
 
 // The members form two groups: `mutex_` guards the first, which every thread sees; only the
 // engine's thread touches the second. Callbacks run without the lock.
@@ -142,6 +127,7 @@ class Engine::Impl {
   bool is_idle_ = false;  // the thread waits for commands, or has ended
 
   Scheduler scheduler_;
+  PrefillLimit prefill_limit_;
   KvCache cache_;
   StepPipeline pipeline_;
   std::map<SequenceId, LivePtr> requests_;
@@ -165,6 +151,7 @@ Engine::Impl::Impl(Parts parts)
       ledger_(parts_.plan.config),
       scheduler_(scheduler_config(parts_.plan),
                  [this](SequenceId id) { return requests_.at(id)->request.tokens(); }),
+      prefill_limit_(parts_.plan.config.itl_target),
       cache_(parts_.plan.layout, model_, parts_.plan.num_pages),
       pipeline_(model_, cache_, parts_.plan.config.max_num_seqs) {
   publish();
@@ -269,6 +256,8 @@ void Engine::Impl::publish() {
   stats_.num_cached_pages = scheduler_.pages().num_cached();
   stats_.num_prefix_queries = scheduler_.num_prefix_queries();
   stats_.num_prefix_hits = scheduler_.num_prefix_hits();
+  stats_.itl_target_seconds = prefill_limit_.target_seconds();
+  stats_.num_prefill_rows_max = prefill_limit_.num_rows_last();
   count_waiting();
 }
 
@@ -344,12 +333,14 @@ void Engine::Impl::end_expired() {
 // Keeps the pipeline full: a model that runs asynchronously gets its next step before the results
 // of the last one are processed; any other model has one step at a time.
 void Engine::Impl::step() {
-  const StepPlan plan = scheduler_.schedule();
+  const StepPlan plan = scheduler_.schedule(
+      [this](const PrefillOutlook& outlook) { return prefill_limit_.num_rows(outlook); });
   note_plan(plan);
   const bool has_step = !plan.sequences.empty();
   if (has_step) {
     pipeline_.launch(plan, [this](SequenceId id) -> LiveRequest& { return *requests_.at(id); });
     scheduler_.launched(plan);
+    prefill_limit_.note_launch(plan, now_);
   }
   if (pipeline_.is_full() || (!has_step && !pipeline_.is_empty())) finish_step();
 }
@@ -377,6 +368,7 @@ void Engine::Impl::note_plan(const StepPlan& plan) {
 void Engine::Impl::finish_step() {
   const std::span<const SequenceResult> results = pipeline_.wait();
   now_ = parts_.clock();
+  prefill_limit_.note_end(now_);
   for (const SequenceResult& result : results) {
     const auto it = requests_.find(result.id);
     if (it == requests_.end()) continue;  // it has ended since the launch

@@ -12,6 +12,7 @@
 
 #include "halley/checkpoint/tokenizer/tokenizer.h"
 #include "halley/constraint/token_constraint.h"
+#include "halley/engine/itl_target.h"
 #include "halley/engine/request_times.h"
 #include "halley/engine/scheduling_policy.h"
 #include "halley/engine/step_sizes.h"
@@ -35,6 +36,7 @@ struct EngineConfig {
   int64_t max_num_batched_tokens = 0;  // rows of one step: decodes first, the rest prefill chunks;
                                        // 0: 512 on the host, 8192 on a device, but at least
                                        // max_num_seqs
+  ItlTarget itl_target = {};           // limits the prefill rows of steps, for requests that decode
   int64_t max_num_queued = 1024;       // requests that wait and never ran
   int64_t max_num_queued_tokens = 0;   // their prompts' tokens, but an empty queue takes any
                                        // request; 0: max_num_queued * max_model_len
@@ -89,12 +91,14 @@ struct SubmitResult {
 
 /// Current values first, then totals since the start.
 struct EngineStats {
-  int64_t num_running = 0, num_waiting = 0;  // preempted ones wait too
+  int64_t num_running = 0, num_waiting = 0;  // preempted ones, and those without rows, wait too
   int64_t num_queued = 0;                    // waiting ones that never ran
   int64_t num_queued_tokens = 0;             // and their prompts' tokens
   int64_t num_pages = 0;
-  int64_t num_free_pages = 0;    // that no sequence uses; cached ones too
-  int64_t num_cached_pages = 0;  // free pages that the prefix cache can find
+  int64_t num_free_pages = 0;        // that no sequence uses; cached ones too
+  int64_t num_cached_pages = 0;      // free pages that the prefix cache can find
+  double itl_target_seconds = 0;     // of a step with decodes; 0: none, or not measured yet
+  int64_t num_prefill_rows_max = 0;  // of the last step that it limited; 0: none
 
   int64_t num_steps = 0, num_preemptions = 0;
   int64_t num_prompt_tokens = 0;         // of requests that got their first token

@@ -42,6 +42,12 @@ void check_config(const EngineConfig& config, const ModelShape& model) {
                          config.max_num_seqs, "), since each running sequence needs one row, got ",
                          config.max_num_batched_tokens, ". Raise it or lower max_num_seqs."));
   }
+  const ItlTarget& target = config.itl_target;
+  if (target.kind == ItlTarget::Kind::kSeconds &&
+      !(target.seconds > 0 && target.seconds <= ItlTarget::kSecondsMax)) {
+    throw InputError(str("itl_target: expected more than 0 and at most ", ItlTarget::kSecondsMax,
+                         " seconds, got ", target.seconds));
+  }
   if (config.max_model_len == 0) return;
   if (config.max_model_len < 2 || config.max_model_len > model.max_positions) {
     throw InputError(str("max_model_len: expected 2 to the model's maximum of ",
@@ -87,6 +93,9 @@ EngineConfig with_defaults(const EngineConfig& config, const ModelShape& model, 
   if (full.max_num_batched_tokens == 0) {
     full.max_num_batched_tokens =
         std::max(is_on_host ? kHostBatchedTokens : kDeviceBatchedTokens, full.max_num_seqs);
+  }
+  if (full.itl_target.kind == ItlTarget::Kind::kAutoOnHost) {
+    full.itl_target.kind = is_on_host ? ItlTarget::Kind::kAuto : ItlTarget::Kind::kOff;
   }
   if (full.max_num_queued_tokens == 0) {
     full.max_num_queued_tokens =

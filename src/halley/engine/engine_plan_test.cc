@@ -1,5 +1,8 @@
 #include "halley/engine/engine_plan.h"
 
+#include <cmath>
+#include <utility>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -65,6 +68,33 @@ TEST(EnginePlan, CountsTheBytesOfEveryTypeOfTheCache) {
 TEST(EnginePlan, TakesAQuarterOfTheMemoryAtMost) {
   const EnginePlan plan = plan_on_host({}, small_shape(), 4 * 16 * 256 * 100);
   EXPECT_EQ(plan.num_pages, 100);
+}
+
+TEST(EnginePlan, LimitsPrefillsOnTheHostWhereItIsLeftToTheEngine) {
+  using Kind = ItlTarget::Kind;
+  EXPECT_EQ(with_defaults({}, small_shape(), true).itl_target.kind, Kind::kOff);
+  const std::pair<ItlTarget, ItlTarget> on_device[] = {
+      {{.kind = Kind::kAutoOnHost}, {.kind = Kind::kOff}},
+      {{.kind = Kind::kAuto}, {.kind = Kind::kAuto}},
+      {{.kind = Kind::kSeconds, .seconds = 1}, {.kind = Kind::kSeconds, .seconds = 1}}};
+  for (const auto& [given, expected] : on_device) {
+    EngineConfig config;
+    config.itl_target = given;
+    EXPECT_EQ(with_defaults(config, small_shape(), false).itl_target, expected);
+  }
+  EngineConfig config;
+  config.itl_target = {.kind = Kind::kAutoOnHost};
+  EXPECT_EQ(with_defaults(config, small_shape(), true).itl_target.kind, Kind::kAuto);
+}
+
+TEST(EnginePlan, RejectsItlTargetsOutOfRange) {
+  for (const double seconds : {0.0, -1.0, 3601.0, std::nan("")}) {
+    EngineConfig config;
+    config.itl_target = {.kind = ItlTarget::Kind::kSeconds, .seconds = seconds};
+    EXPECT_THAT([&] { with_defaults(config, small_shape(), true); },
+                ThrowsMessage<InputError>(
+                    HasSubstr("itl_target: expected more than 0 and at most 3600 seconds, got ")));
+  }
 }
 
 TEST(EnginePlan, RunsMoreAtOnceOnADevice) {

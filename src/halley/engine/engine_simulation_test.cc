@@ -47,6 +47,10 @@ class EngineSimulation {
     config_.scheduling_policy =
         pick(0, 1) == 0 ? SchedulingPolicy::kFcfs : SchedulingPolicy::kPriority;
     config_.has_prefix_caching = pick(0, 4) != 0;
+    constexpr ItlTarget kTargets[] = {{.kind = ItlTarget::Kind::kOff},
+                                      {.kind = ItlTarget::Kind::kAuto},
+                                      {.kind = ItlTarget::Kind::kSeconds, .seconds = 0.002}};
+    config_.itl_target = kTargets[pick(0, 2)];
     device_ = static_cast<FakeDevice>(pick(0, 2));
     if (pick(0, 4) == 0) fault_at_ = pick(1, num_forwards);
     if (pick(0, 4) == 0) drain_at_ = pick(1, num_forwards);

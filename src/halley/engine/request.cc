@@ -35,6 +35,22 @@ const char* why_no_token(SampleStatus status) {
 
 }  // namespace
 
+const char* name_of(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kCancelled:
+      return "cancelled";
+    case FinishReason::kDeadline:
+      return "deadline";
+    case FinishReason::kError:
+      return "error";
+  }
+  check_failed("FinishReason", str(static_cast<int>(reason)), __FILE__, __LINE__);
+}
+
 void check_request(const GenerateRequest& request, int64_t vocab_size, bool has_tokenizer) {
   if (request.prompt_ids.empty()) {
     throw InputError("prompt_ids: expected at least 1 token, got 0");

@@ -59,18 +59,19 @@ void Scheduler::add(const NewSequence& added) {
   waiting_.emplace(sequence.rank, &sequence);
 }
 
-StepPlan Scheduler::schedule() {
+StepPlan Scheduler::schedule(const PrefillLimitOf& limit_of) {
   StepPlan plan;
   num_prompt_logits_ = 0;
   admit_better(plan);
   plan_decodes(plan);
-  plan_prefills(plan);
   // Pages that a preemption has just freed go to the running sequences.
   if (plan.preempted.empty()) admit(plan);
+  plan_prefills(limit_of, plan);
   return plan;
 }
 
 void Scheduler::plan_rows(Sequence& sequence, int64_t num_rows, StepPlan& plan) {
+  if (!sequence.has_rows) note_first_rows(sequence, plan);
   const bool is_complete = num_rows == sequence.num_left();
   plan.sequences.push_back(
       {.id = sequence.id,
@@ -80,16 +81,18 @@ void Scheduler::plan_rows(Sequence& sequence, int64_t num_rows, StepPlan& plan) 
        .is_last = is_complete && sequence.num_tokens + 1 == sequence.num_tokens_max,
        .page_table = sequence.page_table});
   plan.num_rows += num_rows;
-  if (sequence.is_scored()) num_prompt_logits_ += std::min(num_rows, sequence.num_left() - 1);
 }
 
-int64_t Scheduler::num_rows_for(const Sequence& sequence, const StepPlan& plan) const {
-  const int64_t num_rows =
-      std::min(sequence.num_left(), config_.max_num_batched_tokens - plan.num_rows);
-  if (!sequence.is_scored()) return num_rows;
-  // Every prompt row but the last, which gives the first token, scores the next token.
-  const int64_t num_logits = config_.max_num_prompt_logits - num_prompt_logits_;
-  return std::min(num_rows, sequence.num_left() - 1) <= num_logits ? num_rows : num_logits;
+void Scheduler::note_first_rows(Sequence& sequence, StepPlan& plan) {
+  sequence.has_rows = true;
+  ++num_with_rows_;
+  if (sequence.has_run) return;
+  sequence.has_run = true;
+  plan.started.push_back({sequence.id, sequence.num_computed});
+  if (config_.has_prefix_caching && !sequence.needs_prompt_logits) {
+    num_prefix_queries_ += sequence.num_tokens;
+    num_prefix_hits_ += sequence.num_computed;
+  }
 }
 
 void Scheduler::plan_decodes(StepPlan& plan) {
@@ -113,6 +116,7 @@ void Scheduler::plan_decodes(StepPlan& plan) {
       continue;  // the same sequence again, with more free pages
     }
     plan_rows(sequence, 1, plan);
+    ++plan.num_decodes;
     ++it;
   }
 }
@@ -123,18 +127,85 @@ void Scheduler::preempt_last(StepPlan& plan) {
   pages_.give_back(sequence.page_table);
   sequence.num_computed = 0;
   sequence.num_kept = 0;
+  if (sequence.has_rows) --num_with_rows_;
+  sequence.has_rows = false;
   plan.preempted.push_back(sequence.id);
   waiting_.insert(running_.extract(last));
 }
 
-void Scheduler::plan_prefills(StepPlan& plan) {
-  // Their pages were taken at admission. A sequence with one token left is a decode, not a prefill.
+// The running sequences in their prefill, in order of rank. Those that have no rows yet skip what
+// others have computed since their admission.
+std::vector<Scheduler::Prefill> Scheduler::find_prefills() {
+  std::vector<Prefill> prefills;
   for (const auto& [rank, sequence] : running_) {
-    if (plan.num_rows == config_.max_num_batched_tokens) return;
-    if (sequence->num_left() <= 1) continue;
-    const int64_t num_rows = num_rows_for(*sequence, plan);
-    if (num_rows > 0) plan_rows(*sequence, num_rows, plan);
+    // One with a token left has been planned as a decode, unless it was admitted just now.
+    if (sequence->has_rows && sequence->num_left() <= 1) continue;
+    if (!sequence->has_rows) {
+      share_prefix(*sequence);
+      sequence->num_computed = sequence->num_kept * config_.page_tokens;
+    }
+    prefills.push_back({.sequence = sequence});
   }
+  return prefills;
+}
+
+PrefillOutlook Scheduler::outlook(std::span<const Prefill> best) const {
+  PrefillOutlook outlook;
+  outlook.num_decodes = std::count_if(running_.begin(), running_.end(), [](const auto& it) {
+    return it.second->has_rows && it.second->num_left() <= 1 && !it.second->is_ending();
+  });
+  const auto shortest = std::min_element(best.begin(), best.end(), Prefill::is_shorter);
+  outlook.num_past =
+      std::max(best.front().sequence->num_computed, shortest->sequence->num_computed);
+  return outlook;
+}
+
+void Scheduler::plan_prefills(const PrefillLimitOf& limit_of, StepPlan& plan) {
+  std::vector<Prefill> prefills = find_prefills();
+  if (prefills.empty()) return;
+  const auto end_of_priority = [&](auto begin) {
+    return std::find_if(begin, prefills.end(), [&](const Prefill& prefill) {
+      return prefill.sequence->rank.priority != begin->sequence->rank.priority;
+    });
+  };
+  int64_t num_rows = config_.max_num_batched_tokens - plan.num_rows;
+  if (limit_of) {
+    num_rows = std::min(num_rows,
+                        limit_of(outlook({prefills.begin(), end_of_priority(prefills.begin())})));
+  }
+  for (auto begin = prefills.begin(); begin != prefills.end() && num_rows > 0;) {
+    const auto end = end_of_priority(begin);
+    num_rows -= share_rows({begin, end}, num_rows);
+    begin = end;
+  }
+  for (const Prefill& prefill : prefills) {
+    if (prefill.num_rows > 0) plan_rows(*prefill.sequence, prefill.num_rows, plan);
+  }
+}
+
+// Shares `num_rows` among the prefills of a priority, which are in order of rank. Returns how many
+// of them have been taken.
+int64_t Scheduler::share_rows(std::span<Prefill> prefills, int64_t num_rows) {
+  int64_t num_given = 0;
+  const int64_t num_by_rank = ceil_div(num_rows, int64_t{2});
+  for (Prefill& prefill : prefills) num_given += give_rows(prefill, num_by_rank - num_given);
+  std::vector<Prefill*> by_length;
+  for (Prefill& prefill : prefills) by_length.push_back(&prefill);
+  std::stable_sort(by_length.begin(), by_length.end(),
+                   [](const Prefill* a, const Prefill* b) { return Prefill::is_shorter(*a, *b); });
+  for (Prefill* prefill : by_length) num_given += give_rows(*prefill, num_rows - num_given);
+  return num_given;
+}
+
+// Gives a prefill up to `num_rows` rows more. Returns how many.
+int64_t Scheduler::give_rows(Prefill& prefill, int64_t num_rows) {
+  const Sequence& sequence = *prefill.sequence;
+  int64_t sum = std::min(sequence.num_left(), prefill.num_rows + num_rows);
+  const int64_t num_logits = sequence.num_prompt_logits(prefill.num_rows);
+  const int64_t num_logits_max = config_.max_num_prompt_logits - num_prompt_logits_ + num_logits;
+  if (sequence.num_prompt_logits(sum) > num_logits_max) sum = num_logits_max;
+  num_prompt_logits_ += sequence.num_prompt_logits(sum) - num_logits;
+  return sum - std::exchange(prefill.num_rows, sum);
 }
 
 // Runs before anything is planned, so that planned sequences keep their pages.
@@ -146,12 +217,11 @@ void Scheduler::admit_better(StepPlan& plan) {
 }
 
 void Scheduler::admit(StepPlan& plan) {
-  // At equal priority a waiting sequence, preempted ones too, is younger than any running one.
-  while (!waiting_.empty()) {
-    Sequence& sequence = *waiting_.begin()->second;
-    if (num_rows_for(sequence, plan) == 0 || !try_start(sequence, plan)) return;
-    HALLEY_CHECK(plan.preempted.empty(), sequence.id);  // admit_better() went before
-    plan_rows(sequence, num_rows_for(sequence, plan), plan);
+  // At equal priority a waiting sequence, preempted ones too, is younger than any running one. A
+  // step without rows for it admits it nevertheless, so that one with a short prefill behind it is
+  // found.
+  while (!waiting_.empty() && try_start(*waiting_.begin()->second, plan)) {
+    HALLEY_CHECK(plan.preempted.empty(), plan.preempted.front());  // admit_better() went before
   }
 }
 
@@ -172,14 +242,6 @@ bool Scheduler::try_start(Sequence& sequence, StepPlan& plan) {
   HALLEY_CHECK(pages_.try_take(num_pages, sequence.page_table), num_pages);
   sequence.num_kept = num_shared;
   sequence.num_computed = num_shared * config_.page_tokens;
-  if (!sequence.has_run) {
-    sequence.has_run = true;
-    plan.started.push_back({sequence.id, sequence.num_computed});
-    if (config_.has_prefix_caching && !sequence.needs_prompt_logits) {
-      num_prefix_queries_ += sequence.num_tokens;
-      num_prefix_hits_ += sequence.num_computed;
-    }
-  }
   running_.insert(waiting_.extract(sequence.rank));
   return true;
 }
@@ -217,16 +279,23 @@ PrefixKey Scheduler::key_of(const Sequence& sequence, std::span<const int32_t> t
           .tokens = tokens.subspan(index * page_tokens, page_tokens)};
 }
 
+// Refers to the pages that the prefix cache has behind the first num_kept ones of a sequence. They
+// are appended to its table, or take the place of its own pages there, which hold nothing yet.
 void Scheduler::share_prefix(Sequence& sequence) {
   if (!config_.has_prefix_caching || sequence.is_scored()) return;
   const std::span<const int32_t> tokens = tokens_of_(sequence.id);
   // The last token is computed in any case: its logits choose the next one.
   const int64_t num_pages_max = (sequence.num_tokens - 1) / config_.page_tokens;
-  sequence.num_kept = 0;
-  while (sequence.num_kept < num_pages_max &&
-         pages_.try_share(key_of(sequence, tokens), sequence.page_table)) {
-    ++sequence.num_kept;
+  std::vector<int32_t> found, replaced;
+  while (sequence.num_kept < num_pages_max && pages_.try_share(key_of(sequence, tokens), found)) {
+    const auto index = static_cast<size_t>(sequence.num_kept++);
+    if (index < sequence.page_table.size()) {
+      replaced.push_back(std::exchange(sequence.page_table[index], found.back()));
+    } else {
+      sequence.page_table.push_back(found.back());
+    }
   }
+  pages_.give_back(replaced);
 }
 
 void Scheduler::keep_full_pages(Sequence& sequence) {
@@ -266,6 +335,7 @@ bool Scheduler::remove(SequenceId id) {
   if (it == sequences_.end()) return false;
   Sequence& sequence = it->second;
   pages_.give_back(sequence.page_table);
+  if (sequence.has_rows) --num_with_rows_;
   waiting_.erase(sequence.rank);
   running_.erase(sequence.rank);
   sequences_.erase(it);

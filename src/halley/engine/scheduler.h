@@ -4,9 +4,13 @@
 // Rules
 // - Sequences are ordered by rank: arrival, or priority (the lower number first) and then arrival.
 // - Decodes come first, in order of rank. A step has a row for each running sequence.
-// - The rest of the step's rows goes to prefill chunks in order of rank.
 // - A sequence is admitted when the free pages suffice for all its tokens, plus one spare page for
-//   each running sequence. The one at the head of the queue is never overtaken.
+//   each running sequence, whether or not the step has rows for it. The one at the head of the
+//   queue is never overtaken.
+// - The rest of the step's rows, or fewer where the caller limits them, goes to prefill chunks: of
+//   the best priority first, and within a priority half of them in order of rank, the others to the
+//   shortest remaining first. So a short prompt does not wait for a long one, and no prefill gets
+//   less than half of the rows that it would get in order of rank.
 // - When a decode finds no free page, the running sequence of the last rank is preempted: it
 //   loses its pages and waits again at its rank. Its tokens, generated ones too, are recomputed.
 // - A waiting sequence of strictly better priority than some that run is admitted before the step
@@ -31,6 +35,7 @@
 // - pages with the token cannot be found in the prefix cache.
 #pragma once
 
+#include <algorithm>
 #include <compare>
 #include <cstdint>
 #include <functional>
@@ -80,7 +85,7 @@ struct ScheduledSequence {
   std::span<const int32_t> page_table = {};
 };
 
-/// A sequence that was admitted for the first time.
+/// A sequence that gets rows for the first time.
 struct StartedSequence {
   SequenceId id = 0;
   int64_t num_cached = 0;  // first tokens, from the prefix cache
@@ -89,9 +94,19 @@ struct StartedSequence {
 struct StepPlan {
   std::vector<ScheduledSequence> sequences;  // decodes, then prefill chunks
   int64_t num_rows = 0;
+  int64_t num_decodes = 0;  // the first sequences; they have one row each
   std::vector<StartedSequence> started;
   std::vector<SequenceId> preempted;  // in this order; they lost their pages
 };
+
+/// Facts of a step by which the caller limits its prefill rows.
+struct PrefillOutlook {
+  int64_t num_decodes = 0;  // running sequences past their prefill, in this step or not
+  int64_t num_past = 0;     // largest number of past tokens of the chunks that come first
+};
+/// The largest number of prefill rows of a step, at least 0. Where it is always 0 while sequences
+/// decode, prefills wait until they have ended.
+using PrefillLimitOf = std::function<int64_t(const PrefillOutlook& outlook)>;
 
 /// All known tokens of a sequence that has been added and not removed.
 using TokensOf = std::function<std::span<const int32_t>(SequenceId id)>;
@@ -114,8 +129,10 @@ class Scheduler {
 
   /// Plans the next step: takes pages, preempts, admits. The plan has no sequences if nothing is
   /// left to do or all sequences wait for tokens to be known; it may have preempted some even then.
-  /// The plan must be passed to launched() before the next one is made.
-  StepPlan schedule();
+  /// The plan must be passed to launched() before the next one is made. `limit_of` is called at
+  /// most once, where a prefill could have rows; without it max_num_batched_tokens alone limits
+  /// them.
+  StepPlan schedule(const PrefillLimitOf& limit_of = {});
 
   /// To be called when the step was launched: its rows count as computed, and each of its complete
   /// sequences that still exist has one token more.
@@ -129,9 +146,11 @@ class Scheduler {
   /// removes a sequence as soon as its last token is known.
   bool remove(SequenceId id);
 
-  int64_t num_running() const { return static_cast<int64_t>(running_.size()); }
-  int64_t num_waiting() const { return static_cast<int64_t>(waiting_.size()); }
-  /// Tokens looked up and found in the prefix cache, for sequences admitted for the first time.
+  /// Sequences that have pages, and had rows since they were admitted.
+  int64_t num_running() const { return num_with_rows_; }
+  /// All others: they wait for pages, for a running slot, or for rows.
+  int64_t num_waiting() const { return static_cast<int64_t>(sequences_.size()) - num_with_rows_; }
+  /// Tokens looked up and found in the prefix cache, for sequences that ran for the first time.
   int64_t num_prefix_queries() const { return num_prefix_queries_; }
   int64_t num_prefix_hits() const { return num_prefix_hits_; }
   const PageAllocator& pages() const { return pages_; }
@@ -155,6 +174,7 @@ class Scheduler {
     int64_t num_computed = 0;    // in the cache, or launched
     int64_t num_kept = 0;        // the table's first pages, which others can find
     bool has_run = false;
+    bool has_rows = false;  // had some since it was admitted
     bool needs_prompt_logits = false;
     bool is_chosen_by_host = false;
     std::string cache_salt;
@@ -167,15 +187,34 @@ class Scheduler {
       return num_left() == 1 && !is_ending() && (is_known() || !is_chosen_by_host);
     }
     bool is_scored() const { return needs_prompt_logits && num_tokens == num_prompt_tokens; }
+    // How many of its next `num_rows` rows score the prompt: all but its last row, which gives the
+    // first token.
+    int64_t num_prompt_logits(int64_t num_rows) const {
+      return is_scored() ? std::min(num_rows, num_left() - 1) : 0;
+    }
   };
   using ByRank = std::map<Rank, Sequence*>;
+  /// A sequence in its prefill, and its rows in the step that is being planned.
+  struct Prefill {
+    Sequence* sequence = nullptr;
+    int64_t num_rows = 0;
+
+    int64_t num_left() const { return sequence->num_left() - num_rows; }
+    static bool is_shorter(const Prefill& a, const Prefill& b) {
+      return a.num_left() < b.num_left();
+    }
+  };
 
   void admit_better(StepPlan& plan);
   void plan_decodes(StepPlan& plan);
-  void plan_prefills(StepPlan& plan);
   void admit(StepPlan& plan);
+  void plan_prefills(const PrefillLimitOf& limit_of, StepPlan& plan);
+  std::vector<Prefill> find_prefills();
+  PrefillOutlook outlook(std::span<const Prefill> best) const;
+  int64_t share_rows(std::span<Prefill> prefills, int64_t num_rows);
+  int64_t give_rows(Prefill& prefill, int64_t num_rows);
   void plan_rows(Sequence& sequence, int64_t num_rows, StepPlan& plan);
-  int64_t num_rows_for(const Sequence& sequence, const StepPlan& plan) const;
+  void note_first_rows(Sequence& sequence, StepPlan& plan);
   void preempt_last(StepPlan& plan);
 
   bool try_start(Sequence& sequence, StepPlan& plan);
@@ -189,6 +228,7 @@ class Scheduler {
   PageAllocator pages_;
   std::unordered_map<SequenceId, Sequence> sequences_;
   ByRank waiting_, running_;       // every sequence is in one of them
+  int64_t num_with_rows_ = 0;      // sequences with has_rows
   int64_t num_prompt_logits_ = 0;  // in the step that is being planned
   int64_t num_prefix_queries_ = 0, num_prefix_hits_ = 0;
   int64_t next_arrival_ = 0;

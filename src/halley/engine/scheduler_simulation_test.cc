@@ -1,7 +1,7 @@
 // A simulation of the scheduler under random load: arrivals, priorities, prompts that begin alike,
-// cancels, ends that the scheduler does not foresee, deadlines by a clock of its own, few pages, up
-// to two steps in flight, and a model that sees only the pages. Invariants are checked after
-// every launch and every wait.
+// cancels, ends that the scheduler does not foresee, deadlines by a clock of its own, few pages,
+// limits on prefill rows, up to two steps in flight, and a model that sees only the pages.
+// Invariants are checked after every launch and every wait.
 #include <algorithm>
 #include <cstdint>
 #include <deque>
@@ -11,6 +11,7 @@
 #include <optional>
 #include <random>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,31 +22,20 @@
 #include "halley/base/str.h"
 #include "halley/engine/scheduler.h"
 #include "halley/engine/simulation_options.h"
+#include "halley/engine/testing/prefill_shares.h"
+#include "halley/engine/testing/simulated_sequence.h"
 
 namespace halley {
 namespace {
 
 using testing::Test;
 
-uint64_t mix(uint64_t hash, uint64_t value) {
-  hash = (hash ^ value) * 0x9E3779B97F4A7C15;
-  return hash ^ hash >> 29;
-}
-
-// The contents of a cache position: a hash of its token and all before it, and of the owner's salt.
-uint64_t chained(uint64_t before, int32_t token) {
-  return mix(before, static_cast<uint64_t>(token) + 1);
-}
-uint64_t chain_begin(const std::string& salt) { return mix(77, salt.empty() ? 0 : salt[0]); }
-
-// A small vocabulary, so that sequences with equal prefixes often continue alike.
-int32_t next_token(uint64_t chain) { return static_cast<int32_t>(chain >> 20 & 3); }
-
 /// Counts how often the simulation reached the interesting cases.
 struct Reached {
   int64_t num_steps = 0, num_finished = 0, num_preemptions = 0, num_hits = 0, num_cancels = 0;
   int64_t num_expired = 0, num_overtaken = 0, num_shared_pages = 0, num_scored_rows = 0;
   int64_t num_dropped = 0, num_unknown_inputs = 0, num_preempted_unknown = 0;
+  int64_t num_limited = 0, num_shared_steps = 0;
 };
 
 class Simulation {
@@ -60,7 +50,8 @@ class Simulation {
                    }),
         reached_(reached),
         num_left_in_flight_(static_cast<size_t>(pick(0, 2))),
-        runs_at_launch_(pick(0, 1) == 0) {
+        runs_at_launch_(pick(0, 1) == 0),
+        has_limits_(pick(0, 1) == 0) {
     slots_.assign(static_cast<size_t>(config_.num_pages * config_.page_tokens), 0);
     for (std::vector<int32_t>& text : texts_) {
       for (int i = 0; i < 40; ++i) text.push_back(static_cast<int32_t>(pick(0, 3)));
@@ -82,30 +73,7 @@ class Simulation {
   }
 
  private:
-  struct Live {
-    int64_t priority = 0;
-    std::string salt;
-    std::vector<int32_t> tokens;   // computed ones, known or not
-    std::vector<uint64_t> chains;  // of each token
-    size_t num_prompt_tokens = 0;
-    size_t num_tokens_max = 0;
-    size_t num_tokens_end = 0;  // its end, which the scheduler does not foresee
-    size_t num_launched = 0;    // tokens, with those that steps in flight give
-    size_t num_known = 0;       // tokens whose values are known
-    size_t num_computed = 0;    // positions in the cache, as of the last launch
-    bool is_chosen_by_host = false;
-    std::optional<int64_t> deadline;
-    bool is_scored = false;
-    bool has_started = false;
-
-    void append(int32_t token) {
-      chains.push_back(chained(chains.empty() ? chain_begin(salt) : chains.back(), token));
-      tokens.push_back(token);
-    }
-    bool is_known() const { return num_known == num_launched; }
-    bool is_ending() const { return num_launched == num_tokens_max; }
-    bool may_go_on() const { return !is_ending() && (is_known() || !is_chosen_by_host); }
-  };
+  using Live = SimulatedSequence;
   using LivePtr = std::shared_ptr<Live>;
 
   // A sequence's part of a step in flight, with its own copies: it may have ended meanwhile.
@@ -201,6 +169,12 @@ class Simulation {
 
   bool is_running(SequenceId id) const { return !scheduler_.page_table(id).empty(); }
 
+  int64_t num_running() const {
+    return std::count_if(live_.begin(), live_.end(), [this](const auto& it) {
+      return is_running(it.first) && !it.second->is_ending();
+    });
+  }
+
   // Priority, then arrival.
   std::pair<int64_t, SequenceId> rank(SequenceId id) const {
     return {config_.policy == SchedulingPolicy::kPriority ? live_.at(id)->priority : 0, id};
@@ -226,7 +200,10 @@ class Simulation {
         decodes.insert(id);
       }
     }
-    const StepPlan plan = scheduler_.schedule();
+    limit_.reset();
+    const StepPlan plan = scheduler_.schedule(
+        has_limits_ ? [this](const PrefillOutlook& outlook) { return limit_of(outlook); }
+                    : PrefillLimitOf());
     ++reached_.num_steps;
     for (const SequenceId id : plan.preempted) {
       decodes.erase(id);
@@ -248,6 +225,40 @@ class Simulation {
     if (runs_at_launch_) run(step);
     steps_.push_back(std::move(step));
     return true;
+  }
+
+  // None in some steps, as the engine measures how long decodes alone take.
+  int64_t limit_of(const PrefillOutlook& outlook) {
+    EXPECT_FALSE(limit_) << "asked twice";
+    EXPECT_LE(outlook.num_decodes, num_running());
+    EXPECT_LT(outlook.num_past, config_.max_model_len);
+    limit_ = outlook.num_decodes > 0 && pick(0, 5) == 0 ? 0 : pick(1, 12);
+    return *limit_;
+  }
+
+  void check_sharing(const StepPlan& plan) {
+    const auto prefills = std::span(plan.sequences).subspan(static_cast<size_t>(plan.num_decodes));
+    ASSERT_LE(plan.num_rows - plan.num_decodes, limit_.value_or(config_.max_num_batched_tokens));
+    std::map<SequenceId, const ScheduledSequence*> scheduled;
+    for (const ScheduledSequence& prefill : prefills) scheduled[prefill.id] = &prefill;
+    PrefillShares shares;
+    for (const auto& [id, live] : live_) {
+      if (!is_running(id) || is_decode(plan, id) || !live->may_go_on()) continue;
+      if (live->is_scored) return;  // their own bound on rows comes in between
+      // How much it skips of its prompt is known once it has rows.
+      const auto it = scheduled.find(id);
+      const int64_t num_past =
+          it == scheduled.end() ? static_cast<int64_t>(live->num_computed) : it->second->num_past;
+      shares[rank(id)] = {.num_left = static_cast<int64_t>(live->num_launched) - num_past,
+                          .num_rows = it == scheduled.end() ? 0 : it->second->num_rows};
+    }
+    reached_.num_shared_steps += shares.size() > 1;
+    check_prefill_shares(shares);
+  }
+
+  static bool is_decode(const StepPlan& plan, SequenceId id) {
+    return std::any_of(plan.sequences.begin(), plan.sequences.begin() + plan.num_decodes,
+                       [&](const auto& it) { return it.id == id; });
   }
 
   Part part_of(const ScheduledSequence& scheduled) {
@@ -295,14 +306,11 @@ class Simulation {
   void check_plan(const StepPlan& plan, const std::set<SequenceId>& decodes) {
     const bool waits_for_tokens = std::any_of(
         live_.begin(), live_.end(), [](const auto& it) { return !it.second->is_known(); });
+    reached_.num_limited += limit_.has_value();
     ASSERT_TRUE(waits_for_tokens || plan.sequences.empty() == live_.empty());
     ASSERT_LE(plan.num_rows, config_.max_num_batched_tokens);
     ASSERT_LE(static_cast<int64_t>(plan.sequences.size()), config_.max_num_seqs);
-    ASSERT_LE(std::count_if(live_.begin(), live_.end(),
-                            [this](const auto& it) {
-                              return is_running(it.first) && !it.second->is_ending();
-                            }),
-              config_.max_num_seqs);
+    ASSERT_LE(num_running(), config_.max_num_seqs);
     int64_t num_rows = 0, num_scored_rows = 0;
     std::set<SequenceId> planned;
     for (const ScheduledSequence& scheduled : plan.sequences) {
@@ -324,7 +332,8 @@ class Simulation {
     ASSERT_LE(num_scored_rows, config_.max_num_prompt_logits);
     reached_.num_scored_rows += num_scored_rows;
     for (const SequenceId id : decodes) ASSERT_TRUE(planned.contains(id)) << "decode " << id;
-    check_first_rank(planned);
+    if (limit_ != 0) check_first_rank(planned);
+    check_sharing(plan);
   }
 
   void check_first_rank(const std::set<SequenceId>& planned) {
@@ -439,6 +448,8 @@ class Simulation {
   Reached& reached_;
   const size_t num_left_in_flight_;  // when the next step is planned
   const bool runs_at_launch_;        // else when the engine waits for it
+  const bool has_limits_;            // on the prefill rows of a step
+  std::optional<int64_t> limit_;     // of the step that was planned last
   std::vector<int32_t> texts_[3];
   std::vector<uint64_t> slots_;  // [num_pages, page_tokens]: the chain that was computed there
   SequenceId next_id_ = 1;
@@ -462,7 +473,7 @@ TEST(SchedulerSimulation, EveryRequestEndsAsIfItWereAlone) {
        {reached.num_finished, reached.num_preemptions, reached.num_hits, reached.num_cancels,
         reached.num_expired, reached.num_overtaken, reached.num_shared_pages,
         reached.num_scored_rows, reached.num_dropped, reached.num_unknown_inputs,
-        reached.num_preempted_unknown}) {
+        reached.num_preempted_unknown, reached.num_limited, reached.num_shared_steps}) {
     EXPECT_GT(count, 300);
   }
   RecordProperty("steps", std::to_string(reached.num_steps));

@@ -1,13 +1,13 @@
 #include "halley/engine/scheduler.h"
 
-#include <map>
 #include <optional>
-#include <span>
 #include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "halley/engine/testing/test_scheduler.h"
 
 namespace halley {
 namespace {
@@ -15,72 +15,8 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-std::vector<SequenceId> ids_of(const StepPlan& plan) {
-  std::vector<SequenceId> ids;
-  for (const ScheduledSequence& scheduled : plan.sequences) ids.push_back(scheduled.id);
-  return ids;
-}
-
-std::vector<int64_t> rows_of(const StepPlan& plan) {
-  std::vector<int64_t> rows;
-  for (const ScheduledSequence& scheduled : plan.sequences) rows.push_back(scheduled.num_rows);
-  return rows;
-}
-
-/// A scheduler whose sequences have tokens.
-class TestScheduler {
- public:
-  explicit TestScheduler(const SchedulerConfig& config)
-      : scheduler_(config,
-                   [this](SequenceId id) -> std::span<const int32_t> { return tokens_.at(id); }) {}
-
-  void add(NewSequence added, std::vector<int32_t> prompt_ids) {
-    added.num_prompt_tokens = static_cast<int64_t>(prompt_ids.size());
-    tokens_[added.id] = std::move(prompt_ids);
-    scheduler_.add(added);
-  }
-  /// Tokens that no other has.
-  void add(SequenceId id, int64_t num_prompt_tokens, int64_t max_tokens, int64_t priority = 0) {
-    std::vector<int32_t> prompt_ids;
-    for (int64_t i = 0; i < num_prompt_tokens; ++i) prompt_ids.push_back(next_token_++);
-    add({.id = id, .max_tokens = max_tokens, .priority = priority}, std::move(prompt_ids));
-  }
-  /// The plan's page tables are not valid any more.
-  StepPlan run_step() {
-    StepPlan plan = launch_step();
-    for (const ScheduledSequence& scheduled : plan.sequences) {
-      if (scheduled.is_complete) know_token(scheduled.id);
-    }
-    return plan;
-  }
-  /// Leaves its tokens unknown.
-  StepPlan launch_step() {
-    StepPlan plan = scheduler_.schedule();
-    scheduler_.launched(plan);
-    return plan;
-  }
-  void know_token(SequenceId id) {
-    tokens_.at(id).push_back(next_token_++);
-    scheduler_.note_token(id);
-  }
-  Scheduler* operator->() { return &scheduler_; }
-
- private:
-  std::map<SequenceId, std::vector<int32_t>> tokens_;
-  int32_t next_token_ = 1000;
-  Scheduler scheduler_;
-};
-
-SchedulerConfig small_config() {
-  return {.num_pages = 100,
-          .page_tokens = 4,
-          .max_model_len = 64,
-          .max_num_seqs = 4,
-          .max_num_batched_tokens = 8};
-}
-
 TEST(Scheduler, PrefillsInChunksAndThenDecodes) {
-  TestScheduler scheduler(small_config());
+  TestScheduler scheduler(small_scheduler_config());
   scheduler.add(1, 18, 4);
   for (const int64_t num_rows : {8, 8, 2}) {
     const StepPlan plan = scheduler.run_step();
@@ -92,8 +28,8 @@ TEST(Scheduler, PrefillsInChunksAndThenDecodes) {
   EXPECT_EQ(plan.sequences[0].num_past, 18);
 }
 
-TEST(Scheduler, ServesDecodesBeforePrefillsAndPrefillsInOrderOfArrival) {
-  TestScheduler scheduler(small_config());
+TEST(Scheduler, ServesDecodesBeforePrefillsAndEqualPrefillsInOrderOfArrival) {
+  TestScheduler scheduler(small_scheduler_config());
   scheduler.add(1, 2, 9);
   scheduler.run_step();
   scheduler.add(2, 10, 9);
@@ -110,7 +46,7 @@ TEST(Scheduler, ServesDecodesBeforePrefillsAndPrefillsInOrderOfArrival) {
 }
 
 TEST(Scheduler, RunsAtMostMaxNumSeqs) {
-  TestScheduler scheduler(small_config());
+  TestScheduler scheduler(small_scheduler_config());
   for (SequenceId id = 0; id < 6; ++id) scheduler.add(id, 1, 9);
   EXPECT_THAT(ids_of(scheduler.run_step()), ElementsAre(0, 1, 2, 3));
   EXPECT_EQ(scheduler->num_waiting(), 2);
@@ -119,7 +55,7 @@ TEST(Scheduler, RunsAtMostMaxNumSeqs) {
 }
 
 TEST(Scheduler, PreemptsTheYoungestAndRecomputesItAtItsRank) {
-  SchedulerConfig config = small_config();
+  SchedulerConfig config = small_scheduler_config();
   config.num_pages = 4;
   config.has_prefix_caching = false;  // all of it is computed again
   TestScheduler scheduler(config);
@@ -143,7 +79,7 @@ TEST(Scheduler, PreemptsTheYoungestAndRecomputesItAtItsRank) {
 }
 
 TEST(Scheduler, KnowsWhatCanNeverFit) {
-  SchedulerConfig config = small_config();
+  SchedulerConfig config = small_scheduler_config();
   EXPECT_FALSE(Scheduler::can_fit(config, 64, 1));
   EXPECT_TRUE(Scheduler::can_fit(config, 63, 1'000'000));
   EXPECT_TRUE(Scheduler::can_fit(config, 1, INT64_MAX));
@@ -155,7 +91,7 @@ TEST(Scheduler, KnowsWhatCanNeverFit) {
 }
 
 TEST(Scheduler, ForgetsWhatIsRemovedBetweenScheduleAndLaunch) {
-  TestScheduler scheduler(small_config());
+  TestScheduler scheduler(small_scheduler_config());
   scheduler.add(1, 5, 5);
   const StepPlan plan = scheduler->schedule();
   EXPECT_TRUE(scheduler->remove(1));
@@ -168,7 +104,7 @@ TEST(Scheduler, ForgetsWhatIsRemovedBetweenScheduleAndLaunch) {
 // ---- Steps in flight
 
 TEST(SchedulerInFlight, GoesOnAfterTokensThatAreNotKnownYet) {
-  TestScheduler scheduler(small_config());
+  TestScheduler scheduler(small_scheduler_config());
   scheduler.add(1, 10, 9);
   EXPECT_THAT(rows_of(scheduler.launch_step()), ElementsAre(8));
   EXPECT_THAT(rows_of(scheduler.launch_step()), ElementsAre(2));
@@ -181,7 +117,7 @@ TEST(SchedulerInFlight, GoesOnAfterTokensThatAreNotKnownYet) {
 }
 
 TEST(SchedulerInFlight, LaunchesNoStepAfterTheLastTokenOfASequence) {
-  TestScheduler scheduler(small_config());
+  TestScheduler scheduler(small_scheduler_config());
   scheduler.add(1, 3, 2);
   scheduler.add(2, 3, 3);
   scheduler.launch_step();
@@ -192,7 +128,7 @@ TEST(SchedulerInFlight, LaunchesNoStepAfterTheLastTokenOfASequence) {
 }
 
 TEST(SchedulerInFlight, RunsAnotherSequenceInsteadOfOneInItsLastStep) {
-  SchedulerConfig config = small_config();
+  SchedulerConfig config = small_scheduler_config();
   config.max_num_seqs = 1;
   TestScheduler scheduler(config);
   scheduler.add(1, 3, 2);
@@ -205,11 +141,11 @@ TEST(SchedulerInFlight, RunsAnotherSequenceInsteadOfOneInItsLastStep) {
 }
 
 TEST(SchedulerInFlight, LeavesOutSequencesThatTheHostMustSampleFirst) {
-  TestScheduler scheduler(small_config());
+  TestScheduler scheduler(small_scheduler_config());
   scheduler.add({.id = 1, .max_tokens = 9, .is_chosen_by_host = true}, {1, 2, 3, 4, 5, 6, 7, 8, 9});
   scheduler.add(2, 1, 9);
-  EXPECT_THAT(ids_of(scheduler.launch_step()), ElementsAre(1));
-  EXPECT_THAT(ids_of(scheduler.launch_step()), ElementsAre(1, 2));  // a chunk needs no token
+  EXPECT_THAT(ids_of(scheduler.launch_step()), ElementsAre(1, 2));
+  EXPECT_THAT(ids_of(scheduler.launch_step()), ElementsAre(2, 1));  // a chunk needs no token
   EXPECT_THAT(ids_of(scheduler.launch_step()), ElementsAre(2));
   scheduler.know_token(1);
   EXPECT_THAT(ids_of(scheduler.launch_step()), ElementsAre(1, 2));
@@ -217,7 +153,7 @@ TEST(SchedulerInFlight, LeavesOutSequencesThatTheHostMustSampleFirst) {
 }
 
 TEST(SchedulerInFlight, AdmitsAPreemptedSequenceOnceItsTokensAreKnown) {
-  SchedulerConfig config = small_config();
+  SchedulerConfig config = small_scheduler_config();
   config.policy = SchedulingPolicy::kPriority;
   config.max_num_seqs = 1;
   TestScheduler scheduler(config);
@@ -236,7 +172,7 @@ TEST(SchedulerInFlight, AdmitsAPreemptedSequenceOnceItsTokensAreKnown) {
 }
 
 TEST(SchedulerInFlight, LetsPagesBeFoundOnceTheirTokensAreKnown) {
-  SchedulerConfig config = small_config();
+  SchedulerConfig config = small_scheduler_config();
   config.max_num_batched_tokens = 64;
   TestScheduler scheduler(config);
   const PrefixCache& prefixes = scheduler->pages().prefixes();
@@ -252,7 +188,7 @@ TEST(SchedulerInFlight, LetsPagesBeFoundOnceTheirTokensAreKnown) {
 }
 
 TEST(SchedulerInFlight, ForgetsWhatIsRemovedWhileItIsInFlight) {
-  TestScheduler scheduler(small_config());
+  TestScheduler scheduler(small_scheduler_config());
   scheduler.add(1, 5, 5);
   scheduler.launch_step();
   scheduler.launch_step();
@@ -265,7 +201,7 @@ TEST(SchedulerInFlight, ForgetsWhatIsRemovedWhileItIsInFlight) {
 // ---- Priorities
 
 SchedulerConfig priority_config() {
-  SchedulerConfig config = small_config();
+  SchedulerConfig config = small_scheduler_config();
   config.policy = SchedulingPolicy::kPriority;
   return config;
 }
@@ -289,7 +225,7 @@ TEST(PriorityScheduler, AdmitsByPriorityAndThenByArrival) {
 }
 
 TEST(PriorityScheduler, IgnoresPrioritiesUnderFcfs) {
-  TestScheduler scheduler(small_config());
+  TestScheduler scheduler(small_scheduler_config());
   scheduler.add(1, 1, 2, 5);
   scheduler.add(2, 1, 2, -3);
   EXPECT_THAT(ids_of(scheduler.run_step()), ElementsAre(1, 2));
@@ -350,7 +286,7 @@ std::vector<int32_t> counted(int32_t first, int32_t count) {
 }
 
 SchedulerConfig wide_config() {
-  SchedulerConfig config = small_config();
+  SchedulerConfig config = small_scheduler_config();
   config.max_num_batched_tokens = 64;
   return config;
 }
@@ -408,7 +344,7 @@ TEST(PrefixCaching, KeepsGeneratedTokensToo) {
 }
 
 TEST(PrefixCaching, SharesWhatARunningPrefillHasComputed) {
-  SchedulerConfig config = small_config();
+  SchedulerConfig config = small_scheduler_config();
   config.max_num_batched_tokens = 8;
   TestScheduler scheduler(config);
   scheduler.add({.id = 1, .max_tokens = 9}, counted(0, 15));
@@ -418,6 +354,24 @@ TEST(PrefixCaching, SharesWhatARunningPrefillHasComputed) {
   EXPECT_THAT(ids_of(plan), ElementsAre(1, 2));
   EXPECT_EQ(plan.sequences[1].num_past, 8);
   EXPECT_EQ(plan.sequences[1].num_rows, 1);
+}
+
+TEST(PrefixCaching, SharesWhatWasComputedBetweenAdmissionAndFirstRows) {
+  SchedulerConfig config = small_scheduler_config();
+  config.max_num_batched_tokens = 4;
+  TestScheduler scheduler(config);
+  for (SequenceId id = 1; id <= 3; ++id) {
+    scheduler.add({.id = id, .max_tokens = 9}, counted(0, 17));
+  }
+  for (int i = 0; i < 4; ++i) EXPECT_THAT(ids_of(scheduler.run_step()), ElementsAre(1));
+  const StepPlan plan = scheduler.run_step();
+  EXPECT_THAT(ids_of(plan), ElementsAre(1, 2, 3));
+  EXPECT_THAT(rows_of(plan), ElementsAre(1, 1, 1));
+  ASSERT_THAT(plan.started, testing::SizeIs(2));
+  EXPECT_EQ(plan.started[1].num_cached, 16);
+  EXPECT_EQ(scheduler->num_prefix_hits(), 32);
+  // Four pages are shared, and each has one of its own: the others are free again.
+  EXPECT_EQ(scheduler->pages().num_free(), scheduler->pages().num_pages() - 7);
 }
 
 TEST(PrefixCaching, LetsAPreemptedSequenceGoOnWhereItsPagesAreStillThere) {

@@ -99,6 +99,11 @@ std::string ServerMetrics::render(const EngineStats& stats) const {
   const int64_t num_used = stats.num_pages - stats.num_free_pages;
   gauge("halley:kv_cache_usage_perc", "Share of the KV pages that requests use; 1 is all.",
         stats.num_pages > 0 ? as_double(num_used) / as_double(stats.num_pages) : 0);
+  gauge("halley:itl_target_seconds",
+        "Longest time that a step should take while answers are generated; 0: no target.",
+        stats.itl_target_seconds);
+  gauge("halley:prefill_limit_tokens", "Tokens of prompts that the last such step could have.",
+        as_double(stats.num_prefill_rows_max));
   counter("halley:engine_steps_total", "Forward passes.", stats.num_steps);
   text.family("halley:iteration_tokens_total", "histogram", "Tokens computed by a forward pass.");
   text.histogram(

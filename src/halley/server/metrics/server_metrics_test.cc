@@ -81,6 +81,8 @@ TEST(ServerMetrics, ShowsWhatTheEngineCounts) {
   stats.num_pages = 80;
   stats.num_free_pages = 60;
   stats.num_preemptions = 7;
+  stats.itl_target_seconds = 0.05;
+  stats.num_prefill_rows_max = 24;
   stats.num_output_tokens = 12'345'678'901;
   for (const int64_t num_rows : {1, 1, 8, 9, 20'000}) stats.step_sizes.add(num_rows);
   const std::string text = ServerMetrics(config()).render(stats);
@@ -89,6 +91,8 @@ TEST(ServerMetrics, ShowsWhatTheEngineCounts) {
   EXPECT_THAT(text, HasSubstr("halley:num_requests_waiting" + labels + "2\n"));
   EXPECT_THAT(text, HasSubstr("halley:kv_cache_usage_perc" + labels + "0.25\n"));
   EXPECT_THAT(text, HasSubstr("halley:num_preemptions_total" + labels + "7\n"));
+  EXPECT_THAT(text, HasSubstr("halley:itl_target_seconds" + labels + "0.05\n"));
+  EXPECT_THAT(text, HasSubstr("halley:prefill_limit_tokens" + labels + "24\n"));
   const std::string sizes = "halley:iteration_tokens_total";
   const std::string bucket = sizes + "_bucket{model_name=\"demo\",le=";
   EXPECT_THAT(text, HasSubstr(bucket + "\"1.0\"} 2\n"));

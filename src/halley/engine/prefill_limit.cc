@@ -1,0 +1,78 @@
+#include "halley/engine/prefill_limit.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "halley/base/check.h"
+
+namespace halley {
+
+// The number of rows that take `seconds` more than the decodes.
+int64_t PrefillLimit::Steps::num_rows(double seconds, int64_t num_past) const {
+  if (!model.has_prefill_seconds()) return num_rows_trusted;
+  const double num_rows = model.num_rows(std::max(0.0, seconds), num_past);
+  if (num_rows >= static_cast<double>(num_rows_trusted)) return num_rows_trusted;
+  return std::max(static_cast<int64_t>(num_rows), num_rows_min);
+}
+
+void PrefillLimit::Steps::note(const StepWork& work, double seconds) {
+  model.note_step(work, seconds);
+  if (work.num_prefill_rows == 0) return;
+  num_rows_trusted =
+      std::max({2 * work.num_prefill_rows, num_rows_trusted * 7 / 8, 2 * num_rows_min});
+}
+
+PrefillLimit::PrefillLimit(const ItlTarget& target) : target_(target) {
+  HALLEY_CHECK(target.kind != ItlTarget::Kind::kAutoOnHost, text_of(target));
+}
+
+double PrefillLimit::target_seconds() const {
+  switch (target_.kind) {
+    case ItlTarget::Kind::kAuto:
+      if (!with_decodes_.model.has_decode_seconds()) return 0;
+      return std::max(ItlTarget::kAutoSecondsMin,
+                      ItlTarget::kAutoFactor * with_decodes_.model.decode_seconds());
+    case ItlTarget::Kind::kSeconds:
+      return target_.seconds;
+    case ItlTarget::Kind::kOff:
+    case ItlTarget::Kind::kAutoOnHost:
+      return 0;
+  }
+  check_failed("ItlTarget::Kind", text_of(target_), __FILE__, __LINE__);
+}
+
+int64_t PrefillLimit::num_rows(const PrefillOutlook& outlook) {
+  if (target_.kind == ItlTarget::Kind::kOff) return kNoLimit;
+  if (outlook.num_decodes == 0) {
+    return of_prefills_.num_rows(std::max(kPrefillSeconds, target_seconds()), outlook.num_past);
+  }
+  if (num_steps_to_probe_-- == 0) {
+    num_steps_to_probe_ = kProbeInterval - 1;
+    return 0;
+  }
+  const double seconds = target_seconds() - with_decodes_.model.decode_seconds();
+  return num_rows_last_ = with_decodes_.num_rows(seconds, outlook.num_past);
+}
+
+void PrefillLimit::note_launch(const StepPlan& plan, TimePoint now) {
+  if (target_.kind == ItlTarget::Kind::kOff) return;
+  launches_.push_back({.work = work_of(plan), .begin = now});
+}
+
+void PrefillLimit::note_end(TimePoint now) {
+  if (launches_.empty()) return;
+  const Launch launch = launches_.front();
+  launches_.pop_front();
+  // A step that was launched while the one before it ran began at that one's end.
+  const double seconds =
+      std::chrono::duration<double>(now - std::max(launch.begin, last_end_)).count();
+  last_end_ = now;
+  if (launch.work.num_decodes == 0) {
+    of_prefills_.note(launch.work, seconds);
+    return;
+  }
+  with_decodes_.note(launch.work, seconds);
+  if (launch.work.num_prefill_rows == 0) num_steps_to_probe_ = kProbeInterval - 1;
+}
+
+}  // namespace halley

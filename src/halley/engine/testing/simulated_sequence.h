@@ -1,0 +1,52 @@
+// For tests: sequences of the scheduler's simulation, whose tokens are hashes of those before them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace halley {
+
+inline uint64_t mix(uint64_t hash, uint64_t value) {
+  hash = (hash ^ value) * 0x9E3779B97F4A7C15;
+  return hash ^ hash >> 29;
+}
+
+// The contents of a cache position: a hash of its token and all before it, and of the owner's salt.
+inline uint64_t chained(uint64_t before, int32_t token) {
+  return mix(before, static_cast<uint64_t>(token) + 1);
+}
+inline uint64_t chain_begin(const std::string& salt) { return mix(77, salt.empty() ? 0 : salt[0]); }
+
+// A small vocabulary, so that sequences with equal prefixes often continue alike.
+inline int32_t next_token(uint64_t chain) { return static_cast<int32_t>(chain >> 20 & 3); }
+
+/// A sequence of the simulation, with its text and how far the scheduler has come with it.
+struct SimulatedSequence {
+  int64_t priority = 0;
+  std::string salt;
+  std::vector<int32_t> tokens;   // computed ones, known or not
+  std::vector<uint64_t> chains;  // of each token
+  size_t num_prompt_tokens = 0;
+  size_t num_tokens_max = 0;
+  size_t num_tokens_end = 0;  // its end, which the scheduler does not foresee
+  size_t num_launched = 0;    // tokens, with those that steps in flight give
+  size_t num_known = 0;       // tokens whose values are known
+  size_t num_computed = 0;    // positions in the cache, as of the last launch
+  bool is_chosen_by_host = false;
+  std::optional<int64_t> deadline;
+  bool is_scored = false;
+  bool has_started = false;
+
+  void append(int32_t token) {
+    chains.push_back(chained(chains.empty() ? chain_begin(salt) : chains.back(), token));
+    tokens.push_back(token);
+  }
+  bool is_known() const { return num_known == num_launched; }
+  bool is_ending() const { return num_launched == num_tokens_max; }
+  bool may_go_on() const { return !is_ending() && (is_known() || !is_chosen_by_host); }
+};
+
+}  // namespace halley
