@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "halley/base/byte_budget.h"
 #include "halley/base/check.h"
-#include "halley/server/http/body_budget.h"
 #include "halley/server/http/http_exchange.h"
 #include "halley/server/http/http_limits.h"
 #include "halley/server/http/request_gate.h"
@@ -211,7 +211,7 @@ Outcome run(std::string_view bytes, const Server& server, unsigned seed) {
                                         .has_keys = server.has_keys})};
   rules.browsers.set_is_loopback(server.is_loopback);
   const halley::GateSlot gates(std::make_unique<halley::RequestGate>(make_routes(), rules));
-  const auto budget = std::make_shared<halley::BodyBudget>(limits.all_bodies_bytes_max);
+  const auto budget = std::make_shared<halley::ByteBudget>(limits.all_bodies_bytes_max);
   RequestIntake intake(limits, gates, budget);
   Outcome outcome;
   size_t request_begin = 0;

@@ -13,8 +13,8 @@ runs against a server that is otherwise idle, and then while the scenario runs:
 - patterns: 64 clients, each with a pattern of its own that is expensive to match
 
 Prints JSON. With --before it runs every scenario on that binary too, in turns. Exits with 1 where
-the longest wait with HALLEY_BINARY is above --limit seconds, or a request of the scenario is
-answered with something that it must not be.
+the longest wait with HALLEY_BINARY is above --limit seconds, its memory grows by more than --growth
+MB in whole_answer, or a request of the scenario is answered with something that it must not be.
 """
 import argparse
 import http.client
@@ -350,7 +350,7 @@ def run(binary, source, name, options):
         return report
 
 
-def broken_promises(reports, limit):
+def broken_promises(reports, limit, growth):
     for name, report in reports.items():
         seconds = max(report["others"]["longest_s"], report["scenario"].get("wait_after_s", 0))
         if seconds > limit:
@@ -359,6 +359,9 @@ def broken_promises(reports, limit):
             yield f"{name}: others were answered with {report['others']['statuses']}"
         if report["scenario"].get("failed"):
             yield f"{name}: {report['scenario']}"
+        grown = report["rss_mb"]["largest"] - report["rss_mb"]["before"]
+        if name == "whole_answer" and grown > growth:
+            yield f"{name}: memory grew by {grown} MB, expected at most {growth} MB"
 
 
 def main():
@@ -368,6 +371,8 @@ def main():
     parser.add_argument("--before", help="a program to compare with")
     parser.add_argument("--scenario", action="append", choices=SCENARIOS)
     parser.add_argument("--limit", type=float, default=0.3, help="longest wait of others, seconds")
+    parser.add_argument("--growth", type=float, default=150,
+                        help="of memory in whole_answer, MB; 65 of them are its KV cache")
     parser.add_argument("--seconds", type=float, default=3, help="of the server alone")
     parser.add_argument("--threads", default="1", help="of the model")
     options = parser.parse_args()
@@ -377,7 +382,8 @@ def main():
             result.setdefault("before", {})[name] = run(options.before, options.source, name,
                                                         options)
         result.setdefault("now", {})[name] = run(options.halley, options.source, name, options)
-    result["broken"] = list(broken_promises(result["now"], options.limit))
+    result["broken"] = list(broken_promises(result["now"], options.limit,
+                                            options.growth))
     print(json.dumps(result, indent=1))
     sys.exit(1 if result["broken"] else 0)
 

@@ -1,12 +1,16 @@
 #include <filesystem>
 #include <fstream>
+#include <limits>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "halley/base/byte_budget.h"
 #include "halley/base/check.h"
 #include "halley/base/checked_math.h"
 #include "halley/base/env.h"
@@ -85,6 +89,23 @@ TEST(MappedFile, EmptyFileGivesEmptySpan) {
   const std::filesystem::path& path = temporary.path();
   std::ofstream(path).flush();
   EXPECT_TRUE(MappedFile::open(path).bytes().empty());
+}
+
+TEST(ByteBudget, GivesNoMoreThanItHasAndTakesItBack) {
+  const auto budget = std::make_shared<ByteBudget>(100);
+  {
+    ByteReservation first(budget);
+    EXPECT_TRUE(first.try_grow(60));
+    ByteReservation second(budget);
+    EXPECT_FALSE(second.try_grow(41));
+    EXPECT_FALSE(second.try_grow(std::numeric_limits<size_t>::max()));
+    EXPECT_TRUE(second.try_grow(40));
+    const ByteReservation moved(std::move(second));
+    EXPECT_EQ(budget->stats().num_taken_bytes, 100u);
+  }
+  EXPECT_EQ(budget->stats().num_taken_bytes, 0u);
+  EXPECT_EQ(budget->stats().num_bytes_max, 100u);
+  EXPECT_EQ(budget->stats().num_rejected, 2u);
 }
 
 TEST(MappedFile, NamesTheMissingFile) {

@@ -57,6 +57,7 @@ struct ServeOptions {
   std::vector<std::string> model_names;
   std::string chat_template;
   std::string tool_call_parser = "auto";
+  int64_t answer_bytes_max = 0;
   double request_timeout_s = 0;
   double shutdown_timeout_s = 30;
   size_t body_bytes_max = HttpLimits{}.body_bytes_max;
@@ -89,6 +90,7 @@ AppConfig app_config_of(const ServeOptions& options, const std::vector<std::stri
   config.eos_token_ids = loaded.generation.eos_token_ids;
   config.ignores_unknown_fields = options.ignores_unknown_fields;
   config.request_timeout_s = options.request_timeout_s;
+  config.answer_bytes_max = options.answer_bytes_max;
   config.has_api_keys = has_keys;
   // Prompts that arrive together are tokenized in parallel; most cores belong to the model.
   config.num_preprocessing_threads =
@@ -180,11 +182,16 @@ void drain(OpenAiApp& app, HttpServer& server, double limit_s, JsonLog& log) {
   log.write(LogLevel::kInfo, "draining",
             {{"limit_s", limit_s}, {"advice", "another signal ends at once"}});
   app.start_draining();
-  const auto limit = std::chrono::duration<double>(limit_s);
-  app.engine().drain(std::chrono::steady_clock::now() +
-                     std::chrono::duration_cast<TimePoint::duration>(limit));
+  const TimePoint limit =
+      std::chrono::steady_clock::now() +
+      std::chrono::duration_cast<TimePoint::duration>(std::chrono::duration<double>(limit_s));
+  app.engine().drain(limit);
   app.engine().wait_until_idle();
-  if (!server.drain(kGoodbyeLimit)) log.write(LogLevel::kWarning, "connections_cut");
+  // Long answers are still being written.
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+      limit - std::chrono::steady_clock::now());
+  if (!server.drain(std::max(kGoodbyeLimit, left)))
+    log.write(LogLevel::kWarning, "connections_cut");
 }
 
 // The parts of a server. Each may use those above it, also while it is destroyed.
@@ -303,6 +310,11 @@ void add_http_options(CLI::App& app, ServeOptions& options) {
       "Seconds that running requests have after SIGTERM or Ctrl-C")
       ->check(CLI::Range(0.0, 86400.0))
       ->capture_default_str();
+  add("--answer-memory-bytes", options.answer_bytes_max,
+      "Memory of all answers in the making, 4GB for example, of which each request reserves the "
+      "most that its answer may need; default: a quarter of what is available once the model is "
+      "loaded")
+      ->transform(CLI::AsSizeValue(true));
   add("--max-body-bytes", options.body_bytes_max, "Largest request body")
       ->check(CLI::Range(size_t{1}, size_t{1} << 30))
       ->capture_default_str();

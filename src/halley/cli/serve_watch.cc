@@ -30,7 +30,9 @@ void ServeWatch::make_metrics(ServerMetricsConfig metrics) {
 }
 
 void ServeWatch::observe(AppConfig& config, const Engine& engine) {
-  config.metrics = [this, &engine] { return metrics_->render(engine.stats()); };
+  config.metrics = [this, &engine](const ByteBudgetStats& answers) {
+    return metrics_->render(engine.stats(), answers);
+  };
   config.make_observer = [this] {
     const auto tokens = std::make_shared<TokenObserver>(*metrics_, Clock::now());
     return [this, tokens](const TokenEvent& event) {

@@ -12,6 +12,7 @@ namespace halley {
 PromptScorer::PromptScorer(int num_top, std::span<const int32_t> prompt_ids) : num_top_(num_top) {
   if (!is_active()) return;
   prompt_ids_.assign(prompt_ids.begin(), prompt_ids.end());
+  scored_.reserve(prompt_ids_.size());
   scored_.push_back({.token_id = prompt_ids_.front(), .logprob = {}, .top = {}});
   num_asked_ = 1;
 }

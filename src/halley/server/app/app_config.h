@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "halley/base/byte_budget.h"
 #include "halley/engine/engine.h"
 
 namespace halley {
@@ -20,14 +21,20 @@ struct AppConfig {
   bool ignores_unknown_fields = false;
   double request_timeout_s = 0;       // for requests without one; 0: none
   int num_preprocessing_threads = 2;  // for parsing, templates and tokenizing
-  bool has_api_keys = false;          // clients are told apart by their keys, not by addresses
-  int64_t created_s = 0;              // when the model was loaded, for /v1/models
+  /// The memory of all answers in the making (answer_budget.h); 0: a quarter of what is available
+  /// when the app is made.
+  int64_t answer_bytes_max = 0;
+  /// The events of a stream that wait for the response thread, for each of its sequences; a stream
+  /// with more is ended.
+  int64_t stream_events_bytes_max = int64_t{256} << 10;
+  bool has_api_keys = false;  // clients are told apart by their keys, not by addresses
+  int64_t created_s = 0;      // when the model was loaded, for /v1/models
 
   /// For metrics: called when a sequence is submitted. The result is called with all events of the
   /// sequence, on the engine's thread: it must be quick and must not throw.
   std::function<TokenCallback()> make_observer = {};
-  /// Returns the text of /metrics; null: the route does not exist.
-  std::function<std::string()> metrics = {};
+  /// Returns the text of /metrics from what the app counts itself; null: the route does not exist.
+  std::function<std::string(const ByteBudgetStats& answers)> metrics = {};
   /// Reports an internal error, which a client must not see: the request's id and the exception's
   /// text. Called on any thread.
   std::function<void(const std::string& request_id, const std::string& what)> on_error = {};

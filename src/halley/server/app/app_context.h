@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "halley/base/byte_budget.h"
 #include "halley/checkpoint/tokenizer/tokenizer.h"
 #include "halley/engine/engine.h"
 #include "halley/server/app/app_config.h"
@@ -27,7 +28,9 @@ struct AppContext {
   RequestRules rules;
   TokenTexts texts;
   std::unique_ptr<ConstraintCompiler> constraints = {};
-  size_t text_bytes_max;  // a longer text cannot fit the context
+  size_t token_bytes_max;                         // of the vocabulary's longest token
+  size_t text_bytes_max;                          // a longer text cannot fit the context
+  std::shared_ptr<ByteBudget> answer_bytes = {};  // of all answers in the making
 
   std::atomic<int64_t> num_preprocessing{0};
   std::atomic<bool> is_draining{false};
@@ -35,7 +38,9 @@ struct AppContext {
 
   std::unique_ptr<Engine> engine = {};
   std::unique_ptr<PreprocessingThreads> preprocessing_threads = {};
-  std::unique_ptr<WorkQueue> response_thread = {};  // at most one job per live request
+  // Both have at most one job per live request.
+  std::unique_ptr<WorkQueue> response_thread = {};  // streams, and answers of one piece
+  std::unique_ptr<WorkQueue> answer_thread = {};    // answers of several pieces, one piece a job
 };
 
 /// Slots in the engine's queue that a request reserves until its sequences are queued there.

@@ -295,7 +295,7 @@ TEST(OpenAiApp, ContinuesTheFinalMessage) {
 
 TEST(OpenAiApp, SaysWhatItIs) {
   AppSetup setup;
-  setup.app.metrics = [] { return std::string("up 1\n"); };
+  setup.app.metrics = [](const ByteBudgetStats&) { return std::string("up 1\n"); };
   App app(std::move(setup));
   const OrderedJson models = OrderedJson::parse(app.get("/v1/models").body);
   EXPECT_EQ(models["data"][0]["id"], "fake");
@@ -315,7 +315,7 @@ TEST(OpenAiApp, OnlyHealthAndReadinessAreOpen) {
 
 TEST(OpenAiApp, DescribesEveryRoute) {
   AppSetup setup;
-  setup.app.metrics = [] { return std::string(); };
+  setup.app.metrics = [](const ByteBudgetStats&) { return std::string(); };
   App app(std::move(setup));
   const OrderedJson paths = OrderedJson::parse(app.get("/openapi.json").body)["paths"];
   size_t num_described = 0;

@@ -1,4 +1,5 @@
 // The second half of a Generation: from the engine's events to the client, on the response thread.
+#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -7,27 +8,61 @@
 #include "halley/server/app/http_answers.h"
 
 namespace halley {
+namespace {
 
+constexpr int kRetryAfterS = 1;
+// The events of one turn: a few milliseconds of work where each has 20 log probabilities.
+constexpr int64_t kTurnBytes = int64_t{16} << 10;
+
+}  // namespace
+
+// One turn: requests with news are served one after the other.
 void Generation::deliver() noexcept {
   try {
-    for (;;) {
-      std::vector<std::pair<size_t, TokenEvent>> events;
-      {
-        const std::lock_guard lock(mutex_);
-        events.swap(events_);
-        if (events.empty()) {
-          is_delivering_ = false;
-          return;
-        }
-      }
-      std::string pieces;
-      for (const auto& [index, event] : events) handle(index, event, pieces);
-      send(pieces);
+    switch (take_news()) {
+      case News::kEvents:
+        return end_turn(deliver_events());
+      case News::kFallenBehind:
+        return fail(overloaded("The server cannot write the stream as fast as it is generated.",
+                               kRetryAfterS));
+      case News::kComplete:
+        return respond_whole();
     }
   } catch (const std::exception& error) {
     // is_delivering_ stays true, so no further job is queued.
     fail_inside(error.what());
   }
+}
+
+Generation::News Generation::take_news() {
+  if (num_delivered_ < batch_.size()) return News::kEvents;
+  batch_.clear();
+  num_delivered_ = 0;
+  const std::lock_guard lock(mutex_);
+  if (has_fallen_behind_) return News::kFallenBehind;
+  batch_.swap(events_);
+  return batch_.empty() ? News::kComplete : News::kEvents;
+}
+
+// Returns the bytes that do not wait any more.
+int64_t Generation::deliver_events() {
+  std::string pieces;
+  int64_t num_bytes = 0;
+  while (num_delivered_ < batch_.size() && num_bytes < kTurnBytes) {
+    const auto [index, event] = std::move(batch_[num_delivered_++]);
+    num_bytes += waiting_bytes(event);
+    handle(index, event, pieces);
+  }
+  send(std::move(pieces));
+  return num_bytes;
+}
+
+void Generation::end_turn(int64_t num_bytes) {
+  const std::lock_guard lock(mutex_);
+  num_waiting_bytes_ -= num_bytes;
+  is_delivering_ = false;
+  if (num_delivered_ == batch_.size()) return schedule_delivery();
+  push_delivery();
 }
 
 void Generation::handle(size_t index, const TokenEvent& event, std::string& pieces) {
@@ -42,38 +77,32 @@ void Generation::handle(size_t index, const TokenEvent& event, std::string& piec
     fail(end_error(event));
     return;
   }
-  ChoiceDelta delta;
-  if (!sequence.has_begun) {
-    delta = first_delta(sequence, event);
-    if (request_.is_stream && head_.is_chat) {
-      add_chunk(role_chunk(head_, static_cast<int64_t>(index)), pieces);
-    }
-    sequence.has_begun = true;
+  if (!sequence.has_begun && head_.is_chat) {
+    add_chunk(role_chunk(head_, static_cast<int64_t>(index)), pieces);
   }
-  delta.append(sequence.writer->push(event));
+  if (request_.has_echo && (!sequence.has_begun || !event.prompt_logprobs.empty())) {
+    const std::string text = sequence.has_begun ? std::string() : prompt_text(sequence);
+    add_delta(index, sequence.writer->echo(text, prompt_details(event)), pieces);
+  }
+  sequence.has_begun = true;
+  const ChoiceDelta delta = sequence.writer->push(event);
   if (event.finish_reason) {
     sequence.has_ended = true;
     ++num_ended_;
     num_cached_tokens_ += sequence.is_first_of_prompt ? num_cached_prompt_tokens(event) : 0;
   }
-  if (!request_.is_stream) {
-    sequence.whole.append(std::move(delta));
-  } else if (!delta.is_empty()) {
-    add_delta(index, delta, pieces);
-  }
+  add_delta(index, delta, pieces);
 }
 
-ChoiceDelta Generation::first_delta(const Sequence& sequence, const TokenEvent& event) {
-  if (!request_.has_echo) return {};
+std::string Generation::prompt_text(const Sequence& sequence) const {
   const ApiPrompt& prompt = request_.prompts[sequence.prompt_index];
   const auto* text = std::get_if<std::string>(&prompt);
-  return sequence.writer->echo(
-      text != nullptr ? *text
-                      : context_.tokenizer->decode(prompt_ids_[sequence.prompt_index], false),
-      prompt_details(event));
+  return text != nullptr ? *text
+                         : context_.tokenizer->decode(prompt_ids_[sequence.prompt_index], false);
 }
 
 void Generation::add_delta(size_t index, const ChoiceDelta& delta, std::string& pieces) const {
+  if (delta.is_empty()) return;
   const auto choice_index = static_cast<int64_t>(index);
   if (!request_.has_continuous_usage && chunks_->append(choice_index, delta, pieces)) return;
   add_chunk(answer_chunk(head_, choice_index, delta), pieces);
@@ -89,12 +118,8 @@ void Generation::add_chunk(OrderedJson chunk, std::string& pieces) const {
 }
 
 void Generation::send(std::string pieces) {
-  if (is_over_ || has_answer_) return;
+  if (!request_.is_stream || is_over_ || has_answer_) return;
   const bool is_end = num_ended_ == sequences_.size();
-  if (!request_.is_stream) {
-    if (is_end) respond_whole();
-    return;
-  }
   if (is_end) {
     if (request_.includes_usage) pieces += sse_event(usage_chunk(head_, usage()));
     pieces += kSseDone;
@@ -111,15 +136,6 @@ void Generation::send(std::string pieces) {
   if (!is_end) return;
   has_answer_ = true;
   exchange_->finish();
-}
-
-void Generation::respond_whole() {
-  std::vector<ChoiceDelta> choices;
-  for (Sequence& sequence : sequences_) choices.push_back(std::move(sequence.whole));
-  has_answer_ = true;
-  HttpResponse response = {.body = json_text(whole_answer(head_, choices, usage()))};
-  add_ignored(request_.ignored, response);
-  exchange_->respond(std::move(response));
 }
 
 ApiUsage Generation::usage() const {

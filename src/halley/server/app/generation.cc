@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <iterator>
+#include <span>
+#include <utility>
 
 #include "halley/base/error.h"
 #include "halley/base/str.h"
@@ -14,6 +17,9 @@ namespace {
 
 constexpr int kRetryAfterS = 1;
 constexpr int64_t kCompletionTokens = 16;  // OpenAI's default of max_tokens
+// A prompt's log probabilities come in one event; in a stream they wait as several, so that no turn
+// of the response thread is long.
+constexpr size_t kPromptTokensOfEvent = 32;
 
 ServerTime after(ServerTime start, double seconds) {
   return start +
@@ -55,6 +61,7 @@ void Generation::prepare_constrained() noexcept {
 void Generation::prepare() {
   tokenize();
   plan_lengths();
+  reserve_memory();
   submit();
   admission_.reset();
 }
@@ -138,6 +145,18 @@ void Generation::plan_lengths() {
   }
 }
 
+void Generation::reserve_memory() {
+  std::vector<int64_t> num_prompt_tokens;
+  for (const auto& ids : prompt_ids_) num_prompt_tokens.push_back(static_cast<int64_t>(ids.size()));
+  const auto bytes = most_answer_bytes(
+      request_, {.token_text_bytes = static_cast<int64_t>(context_.token_bytes_max),
+                 .stream_events_bytes_max = context_.config.stream_events_bytes_max,
+                 .num_prompt_tokens = num_prompt_tokens,
+                 .max_tokens = max_tokens_});
+  reservation_.emplace(reserve_answer(context_.answer_bytes, bytes, request_));
+  answer_bytes_ = *bytes;
+}
+
 void Generation::submit() {
   const bool is_chat = endpoint_ == ApiEndpoint::kChat;
   head_ = {.is_chat = is_chat,
@@ -153,6 +172,7 @@ void Generation::submit() {
       sequence.is_first_of_prompt = i == 0;
       sequence.writer = std::make_unique<ChoiceWriter>(request_, context_.texts, dialect);
       sequences_.push_back(std::move(sequence));
+      if (!request_.is_stream) outputs_.emplace_back(request_);
       ids_.push_back(context_.next_id++);
     }
   }
@@ -220,16 +240,56 @@ void Generation::start_delivery() {
   schedule_delivery();
 }
 
+bool Generation::has_news() const {
+  if (!events_.empty()) return true;
+  return request_.is_stream ? has_fallen_behind_ : num_complete_outputs_ == outputs_.size();
+}
+
 void Generation::schedule_delivery() {
-  if (!is_preprocessed_ || is_delivering_ || events_.empty()) return;
+  if (!is_preprocessed_ || is_delivering_ || !has_news()) return;
+  push_delivery();
+}
+
+void Generation::push_delivery() {
   is_delivering_ = context_.response_thread->push([self = shared_from_this()] { self->deliver(); });
 }
 
 void Generation::take_event(size_t index, const TokenEvent& event) {
   if (is_over_) return;
   const std::lock_guard lock(mutex_);
-  events_.emplace_back(index, event);
+  if (request_.is_stream || is_failure(event)) {
+    add_waiting(index, event);
+  } else {
+    outputs_[index].add(event);
+    num_complete_outputs_ += event.finish_reason ? 1 : 0;
+  }
   schedule_delivery();
+}
+
+void Generation::add_waiting(size_t index, const TokenEvent& event) {
+  if (event.prompt_logprobs.empty()) return push_waiting(index, event);
+  TokenEvent rest = event;
+  std::vector<PromptLogprob> prompt = std::exchange(rest.prompt_logprobs, {});
+  for (size_t begin = 0; begin < prompt.size(); begin += kPromptTokensOfEvent) {
+    const auto part =
+        std::span(prompt).subspan(begin, std::min(kPromptTokensOfEvent, prompt.size() - begin));
+    TokenEvent scored;
+    scored.prompt_logprobs.assign(std::make_move_iterator(part.begin()),
+                                  std::make_move_iterator(part.end()));
+    push_waiting(index, std::move(scored));
+  }
+  push_waiting(index, std::move(rest));
+}
+
+void Generation::push_waiting(size_t index, TokenEvent event) {
+  if (has_fallen_behind_) return;
+  const int64_t num_bytes = waiting_bytes(event);
+  if (request_.is_stream && num_waiting_bytes_ + num_bytes > answer_bytes_.events) {
+    has_fallen_behind_ = true;
+    return;
+  }
+  num_waiting_bytes_ += num_bytes;
+  events_.emplace_back(index, std::move(event));
 }
 
 void Generation::fail(const ApiError& error) {

@@ -107,12 +107,12 @@ std::vector<int32_t> encode_prompt(const AppContext& context, const std::string&
                  {.param = param, .code = "context_length_exceeded"});
 }
 
-size_t find_text_bytes_max(const Tokenizer& tokenizer, int64_t max_model_len) {
+size_t find_token_bytes_max(const Tokenizer& tokenizer) {
   size_t token_bytes_max = kTokenBytesMin;
   for (int32_t id = 0; id < tokenizer.num_ids(); ++id) {
     token_bytes_max = std::max(token_bytes_max, tokenizer.token_of(id).size());
   }
-  return token_bytes_max * static_cast<size_t>(max_model_len);
+  return token_bytes_max;
 }
 
 int64_t seconds_since_epoch() {

@@ -47,9 +47,9 @@ std::vector<int32_t> encode_prompt(const AppContext& context, const std::string&
                                    bool adds_special_tokens, const char* param,
                                    const RequestWatch& watch);
 
-/// The bytes of `max_model_len` copies of the vocabulary's longest token: a longer text cannot fit
-/// the context.
-size_t find_text_bytes_max(const Tokenizer& tokenizer, int64_t max_model_len);
+/// The bytes of the vocabulary's longest token. A text of more than `max_model_len` times as many
+/// cannot fit the context.
+size_t find_token_bytes_max(const Tokenizer& tokenizer);
 
 int64_t seconds_since_epoch();
 

@@ -9,6 +9,8 @@
 
 #include "halley/base/error.h"
 #include "halley/base/str.h"
+#include "halley/base/thread_priority.h"
+#include "halley/server/app/answer_budget.h"
 #include "halley/server/app/app_context.h"
 #include "halley/server/app/engine_bridge.h"
 #include "halley/server/app/generation.h"
@@ -50,8 +52,12 @@ class OpenAiApp::Impl {
                  .rules = {},
                  .texts = TokenTexts(*tokenizer),
                  .constraints = nullptr,
-                 .text_bytes_max = find_text_bytes_max(*tokenizer, engine->config().max_model_len),
+                 .token_bytes_max = find_token_bytes_max(*tokenizer),
+                 .text_bytes_max = 0,
                  .engine = std::move(engine)} {
+    context_.text_bytes_max =
+        context_.token_bytes_max * static_cast<size_t>(context_.engine->config().max_model_len);
+    context_.answer_bytes = make_answer_budget(config.answer_bytes_max);
     context_.rules = rules_of(context_.config, context_.format);
     context_.constraints = std::make_unique<ConstraintCompiler>(tokenizer, config.eos_token_ids,
                                                                 context_.format.dialect());
@@ -59,6 +65,8 @@ class OpenAiApp::Impl {
         context_.config.num_preprocessing_threads,
         static_cast<size_t>(context_.engine->config().max_num_queued) + kNumComputingMax);
     context_.response_thread = std::make_unique<WorkQueue>(1, std::numeric_limits<size_t>::max());
+    context_.answer_thread = std::make_unique<WorkQueue>(1, std::numeric_limits<size_t>::max());
+    static_cast<void>(context_.answer_thread->push([] { lower_thread_priority(); }));
     openapi_ = json_text(make_openapi(context_.config.version));
   }
 
@@ -69,6 +77,7 @@ class OpenAiApp::Impl {
     context_.engine->drain(std::chrono::steady_clock::now());
     context_.engine->wait_until_idle();
     context_.response_thread->stop();
+    context_.answer_thread->stop();
   }
 
   AppContext& context() { return context_; }
@@ -102,7 +111,7 @@ class OpenAiApp::Impl {
       routes.push_back({"GET", "/metrics", [this](Exchange exchange) {
                           exchange->respond(
                               {.content_type = "text/plain; version=0.0.4; charset=utf-8",
-                               .body = context_.config.metrics()});
+                               .body = context_.config.metrics(context_.answer_bytes->stats())});
                         }});
     }
     return routes;
@@ -205,6 +214,10 @@ OpenAiApp::OpenAiApp(std::unique_ptr<Engine> engine, std::shared_ptr<const Token
   if (config.num_preprocessing_threads < 1) {
     throw InputError(str("preprocessing threads: expected at least 1, got ",
                          config.num_preprocessing_threads, "."));
+  }
+  if (config.answer_bytes_max < 0) {
+    throw InputError(
+        str("memory of answers: expected at least 0 bytes, got ", config.answer_bytes_max, "."));
   }
   impl_ =
       std::make_unique<Impl>(std::move(engine), std::move(tokenizer), std::move(format), config);

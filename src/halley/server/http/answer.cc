@@ -24,7 +24,7 @@ void put_response(Outbox& outbox, HttpResponse response, AnswerContext context) 
 }
 
 Answer::Answer(std::shared_ptr<Outbox> outbox, HttpRequest request, AnswerContext context,
-               BodyReservation reservation)
+               ByteReservation reservation)
     : outbox_(std::move(outbox)),
       request_(std::move(request)),
       context_(std::move(context)),
@@ -111,6 +111,11 @@ void Answer::finish() {
   state_ = State::kDone;
   const bool has_end = is_body_sent_ && !context_.is_http_1_0;
   outbox_->put(has_end ? kLastChunk : std::string_view(), Outbox::Kind::kLast);
+}
+
+void Answer::when_sent(std::function<void()> on_sent) {
+  HALLEY_CHECK(state_ == State::kStreaming, request_.path);
+  outbox_->when_sent(std::move(on_sent));
 }
 
 void Answer::on_disconnect(std::function<void()> on_gone) {

@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "halley/base/byte_budget.h"
 #include "halley/server/http/answer_format.h"
-#include "halley/server/http/body_budget.h"
 #include "halley/server/http/http_exchange.h"
 #include "halley/server/http/outbox.h"
 
@@ -17,7 +17,7 @@ namespace halley {
 class Answer final : public HttpExchange {
  public:
   Answer(std::shared_ptr<Outbox> outbox, HttpRequest request, AnswerContext context,
-         BodyReservation reservation);
+         ByteReservation reservation);
   /// Answers with 500, or aborts the stream, if the route has not finished.
   ~Answer() override;
 
@@ -26,6 +26,7 @@ class Answer final : public HttpExchange {
   void start_stream(HttpResponse response) override;
   bool write(std::string piece) override;
   void finish() override;
+  void when_sent(std::function<void()> on_sent) override;
   void keep_alive(HttpResponse head, std::string piece) override;
   bool claim_answer() override;
   void on_disconnect(std::function<void()> on_gone) override;
@@ -40,7 +41,7 @@ class Answer final : public HttpExchange {
   const std::shared_ptr<Outbox> outbox_;
   const HttpRequest request_;
   const AnswerContext context_;
-  const BodyReservation reservation_;
+  const ByteReservation reservation_;
   State state_ = State::kNone;
   bool is_body_sent_ = false;  // for a stream: false for HEAD and for a status without body
 };

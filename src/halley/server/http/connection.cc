@@ -51,7 +51,7 @@ ServerState::ServerState(HttpServerConfig server_config, std::vector<HttpRoute> 
                                        .allowed_origins = config.allowed_origins,
                                        .has_keys = !config.api_keys.empty()})},
       gates(std::make_unique<RequestGate>(std::move(routes), access, std::move(otherwise))),
-      bodies(std::make_shared<BodyBudget>(config.limits.all_bodies_bytes_max)) {
+      bodies(std::make_shared<ByteBudget>(config.limits.all_bodies_bytes_max)) {
   config.api_keys.clear();
 }
 

@@ -20,8 +20,8 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include "halley/base/byte_budget.h"
 #include "halley/server/http/answer_format.h"
-#include "halley/server/http/body_budget.h"
 #include "halley/server/http/http_exchange.h"
 #include "halley/server/http/http_limits.h"
 #include "halley/server/http/http_server.h"
@@ -39,7 +39,7 @@ struct ServerState {
   HttpServerConfig config;
   AccessRules access;
   GateSlot gates;
-  std::shared_ptr<BodyBudget> bodies;
+  std::shared_ptr<ByteBudget> bodies;
   std::atomic<bool> is_draining{false};
 
   void add_connection();

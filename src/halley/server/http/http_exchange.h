@@ -57,6 +57,10 @@ class HttpExchange {
   virtual bool write(std::string piece) = 0;
   /// Ends the stream.
   virtual void finish() = 0;
+  /// For streams that are made as fast as the client reads: `on_sent` runs once when nothing of the
+  /// stream waits in memory, at once on this thread, or later on a thread of the server, where it
+  /// must not block. It is dropped if the client is gone. At most one may wait.
+  virtual void when_sent(std::function<void()> on_sent) = 0;
 
   /// To be called before the first byte. Until the answer is complete, the server puts `piece` in
   /// whenever it has sent nothing for HttpServerConfig::keep_alive, so that proxies do not cut the

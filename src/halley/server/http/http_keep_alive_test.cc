@@ -38,7 +38,7 @@ struct Silent {
     context.is_http_1_0 = is_http_1_0;
     context.keep_alive = true;
     answer = std::make_unique<Answer>(outbox, HttpRequest(), std::move(context),
-                                      BodyReservation(std::make_shared<BodyBudget>(1)));
+                                      ByteReservation(std::make_shared<ByteBudget>(1)));
   }
   // A mailbox and an outbox with mail in it hold each other until it is closed.
   ~Silent() { mailbox->close(); }

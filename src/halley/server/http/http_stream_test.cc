@@ -71,6 +71,61 @@ TEST(HttpStream, AnswersThatComeLaterFromAnotherThread) {
   EXPECT_EQ(answer.body, std::string(3'000'000, 'y'));
 }
 
+TEST(HttpStream, TellsWhenAllWasSent) {
+  TestServer test;
+  RawClient client(test.port());
+  client.send(kKeep);
+  const auto exchange = test.kept();
+  exchange->start_stream(events("a"));
+  for (int i = 0; i < 20; ++i) {
+    Flag sent;
+    exchange->when_sent([&] { sent.set(); });
+    EXPECT_TRUE(sent.wait());
+    EXPECT_TRUE(exchange->write(std::string(100'000, 'b')));
+  }
+  exchange->finish();
+  EXPECT_EQ(client.receive().body, "a" + std::string(2'000'000, 'b'));
+}
+
+TEST(HttpStream, WaitsForAClientThatReadsLater) {
+  TestServer test;
+  RawClient client(test.port(), /*receive_buffer_bytes=*/4096);
+  client.send(kKeep);
+  const auto exchange = test.kept();
+  exchange->start_stream(events(std::string(20'000'000, 'a')));  // more than the system's buffers
+  Flag sent;
+  exchange->when_sent([&] { sent.set(); });
+  EXPECT_EQ(sent.count(), 0);
+  std::thread reader([&] { EXPECT_EQ(client.receive().body.size(), 20'000'001u); });
+  EXPECT_TRUE(sent.wait());
+  EXPECT_TRUE(exchange->write("b"));
+  exchange->finish();
+  reader.join();
+}
+
+TEST(HttpStream, DropsWhatWaitsForAClientThatGoes) {
+  TestServer test;
+  RawClient client(test.port(), /*receive_buffer_bytes=*/4096);
+  client.send(kKeep);
+  auto exchange = test.kept();
+  exchange->start_stream(events(std::string(20'000'000, 'a')));
+  const auto token = std::make_shared<int>(1);
+  Flag sent;
+  // The callback owns the exchange, as that of a route does.
+  exchange->when_sent([&sent, token, exchange] { sent.set(); });
+  EXPECT_EQ(token.use_count(), 2);
+  client.reset();
+  EXPECT_FALSE(test.logged(1).at(0).is_complete);
+  Flag gone;
+  exchange->on_disconnect([&] { gone.set(); });
+  EXPECT_TRUE(gone.wait());  // the connection is closed now, or was before
+  exchange->when_sent([&] { sent.set(); });
+  exchange.reset();
+  test.server.reset();
+  EXPECT_EQ(token.use_count(), 1);
+  EXPECT_EQ(sent.count(), 0);
+}
+
 TEST(HttpStream, AnOldClientGetsBytesUntilTheEnd) {
   TestServer test;
   RawClient client(test.port());

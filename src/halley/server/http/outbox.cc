@@ -78,6 +78,18 @@ void Outbox::set_on_gone(std::function<void()> on_gone) {
   on_gone();
 }
 
+void Outbox::when_sent(std::function<void()> on_sent) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (is_closed_) return;
+    if (!waiting_.empty() || num_taken_bytes_ > 0) {
+      on_sent_ = std::move(on_sent);
+      return;
+    }
+  }
+  on_sent();
+}
+
 void Outbox::set_keep_alive(KeepAlive parts) {
   const std::lock_guard lock(mutex_);
   keep_alive_ = std::move(parts);
@@ -114,8 +126,13 @@ Outbox::Progress Outbox::take(std::string& bytes) {
 }
 
 void Outbox::note_sent(size_t num_bytes) {
-  const std::lock_guard lock(mutex_);
-  num_taken_bytes_ -= num_bytes;
+  std::function<void()> on_sent;
+  {
+    const std::lock_guard lock(mutex_);
+    num_taken_bytes_ -= num_bytes;
+    if (num_taken_bytes_ == 0 && waiting_.empty()) on_sent.swap(on_sent_);
+  }
+  if (on_sent) on_sent();
 }
 
 Outbox::Progress Outbox::progress() {
@@ -124,13 +141,14 @@ Outbox::Progress Outbox::progress() {
 }
 
 void Outbox::close() {
-  std::function<void()> on_gone;
+  std::function<void()> on_gone, on_sent;
   std::string dropped;
   {
     const std::lock_guard lock(mutex_);
     is_closed_ = true;
     is_broken_ = false;  // from here on a new callback runs at once
     on_gone.swap(on_gone_);
+    on_sent.swap(on_sent_);
     dropped.swap(waiting_);
   }
   if (on_gone) on_gone();

@@ -56,6 +56,8 @@ class Outbox : public std::enable_shared_from_this<Outbox> {
   /// To be called before the first put().
   void set_status(int status, bool close_after);
   void set_on_gone(std::function<void()> on_gone);
+  /// As HttpExchange::when_sent().
+  void when_sent(std::function<void()> on_sent);
   /// The bytes of keep_alive(): `piece`, and `head` before it where nothing was put in yet.
   struct KeepAlive {
     std::string head;
@@ -99,7 +101,8 @@ class Outbox : public std::enable_shared_from_this<Outbox> {
   std::string waiting_;
   size_t num_taken_bytes_ = 0;  // taken and not sent yet
   std::function<void()> on_gone_;
-  KeepAlive keep_alive_;  // without a piece: none
+  std::function<void()> on_sent_;  // both may own the exchange: destroyed without the lock
+  KeepAlive keep_alive_;           // without a piece: none
   enum class Beginning { kFree, kClaimed, kPut } beginning_ = Beginning::kFree;
   int status_ = 0;
   bool close_after_ = true;

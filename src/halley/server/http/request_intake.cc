@@ -5,7 +5,7 @@
 namespace halley {
 
 RequestIntake::RequestIntake(const HttpLimits& limits, const GateSlot& gates,
-                             std::shared_ptr<BodyBudget> budget)
+                             std::shared_ptr<ByteBudget> budget)
     : limits_(limits), gates_(gates), budget_(std::move(budget)) {}
 
 HttpResponse RequestIntake::take_answer() { return std::move(answer_); }

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string_view>
 
-#include "halley/server/http/body_budget.h"
+#include "halley/base/byte_budget.h"
 #include "halley/server/http/http_exchange.h"
 #include "halley/server/http/http_limits.h"
 #include "halley/server/http/request_gate.h"
@@ -17,7 +17,7 @@ namespace halley {
 class RequestIntake {
  public:
   RequestIntake(const HttpLimits& limits, const GateSlot& gates,
-                std::shared_ptr<BodyBudget> budget);
+                std::shared_ptr<ByteBudget> budget);
 
   enum class Step {
     kNeedMore,  // bytes
@@ -31,7 +31,7 @@ class RequestIntake {
   const HttpRoute* route() const { return route_; }
   HttpRequest& request() { return parser_->request(); }
   const RequestFraming& framing() const { return parser_->framing(); }
-  BodyReservation take_reservation() { return parser_->take_reservation(); }
+  ByteReservation take_reservation() { return parser_->take_reservation(); }
   HttpResponse take_answer();
   /// After kAnswer: whether the connection must be closed, since its next bytes cannot be parsed.
   bool must_close() const { return must_close_; }
@@ -48,7 +48,7 @@ class RequestIntake {
 
   const HttpLimits& limits_;
   const GateSlot& gates_;
-  std::shared_ptr<BodyBudget> budget_;
+  std::shared_ptr<ByteBudget> budget_;
   std::unique_ptr<RequestParser> parser_;  // null between requests: idle connections are small
   const HttpRoute* route_ = nullptr;
   HttpResponse answer_;

@@ -38,7 +38,7 @@ bool names_other_version(std::string_view bytes) {
 // Beast parses the syntax and calls back with the parts. Its gaps are checked here.
 class RequestParser::Impl final : public beast::http::basic_parser<true> {
  public:
-  Impl(const HttpLimits& limits, std::shared_ptr<BodyBudget> budget)
+  Impl(const HttpLimits& limits, std::shared_ptr<ByteBudget> budget)
       : limits_(limits), reservation_(std::move(budget)) {
     eager(false);
     body_limit(boost::none);  // checked here, after the caller has seen the head
@@ -81,7 +81,7 @@ class RequestParser::Impl final : public beast::http::basic_parser<true> {
   RequestFraming framing_;
   std::optional<HttpResponse> rejection_;
   const HttpLimits& limits_;
-  BodyReservation reservation_;
+  ByteReservation reservation_;
 
  private:
   // RFC 9112, 2.2: an empty line in front of a request is to be ignored.
@@ -254,7 +254,7 @@ class RequestParser::Impl final : public beast::http::basic_parser<true> {
   size_t num_trailer_bytes_ = 0;
 };
 
-RequestParser::RequestParser(const HttpLimits& limits, std::shared_ptr<BodyBudget> budget)
+RequestParser::RequestParser(const HttpLimits& limits, std::shared_ptr<ByteBudget> budget)
     : impl_(std::make_unique<Impl>(limits, std::move(budget))) {}
 RequestParser::~RequestParser() = default;
 
@@ -264,6 +264,6 @@ bool RequestParser::accept_body_length() { return impl_->accept_body_length(); }
 HttpRequest& RequestParser::request() { return impl_->request_; }
 const RequestFraming& RequestParser::framing() const { return impl_->framing_; }
 HttpResponse RequestParser::take_rejection() { return std::move(impl_->rejection_).value(); }
-BodyReservation RequestParser::take_reservation() { return std::move(impl_->reservation_); }
+ByteReservation RequestParser::take_reservation() { return std::move(impl_->reservation_); }
 
 }  // namespace halley

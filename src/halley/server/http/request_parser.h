@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "halley/server/http/body_budget.h"
+#include "halley/base/byte_budget.h"
 #include "halley/server/http/http_exchange.h"
 #include "halley/server/http/http_limits.h"
 
@@ -26,7 +26,7 @@ class RequestParser {
  public:
   enum class State { kHead, kBody, kDone, kRejected };
 
-  RequestParser(const HttpLimits& limits, std::shared_ptr<BodyBudget> budget);
+  RequestParser(const HttpLimits& limits, std::shared_ptr<ByteBudget> budget);
   ~RequestParser();
   RequestParser(const RequestParser&) = delete;
   RequestParser& operator=(const RequestParser&) = delete;
@@ -46,7 +46,7 @@ class RequestParser {
   const RequestFraming& framing() const;
   /// In state kRejected: the answer, after which the connection must be closed.
   HttpResponse take_rejection();
-  BodyReservation take_reservation();
+  ByteReservation take_reservation();
 
  private:
   class Impl;

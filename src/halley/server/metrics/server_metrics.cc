@@ -73,7 +73,7 @@ void ServerMetrics::observe_http(std::string_view method, std::string_view path,
   histogram->observe(seconds);
 }
 
-std::string ServerMetrics::render(const EngineStats& stats) const {
+std::string ServerMetrics::render(const EngineStats& stats, const ByteBudgetStats& answers) const {
   MetricsText text({{"model_name", config_.model_name}});
   const auto gauge = [&](const char* name, const char* help, double value) {
     text.family(name, "gauge", help);
@@ -142,8 +142,20 @@ std::string ServerMetrics::render(const EngineStats& stats) const {
   histogram("halley:request_prompt_tokens", "Prompt tokens of a request.", prompt_tokens_);
   histogram("halley:request_generation_tokens", "Tokens generated for a request.",
             generation_tokens_);
+  render_answers(text, answers);
   render_http(text);
   return text.text();
+}
+
+void ServerMetrics::render_answers(MetricsText& text, const ByteBudgetStats& answers) {
+  text.family("halley:answer_memory_reserved_bytes", "gauge",
+              "Memory reserved for answers in the making.");
+  text.sample(static_cast<double>(answers.num_taken_bytes));
+  text.family("halley:answer_memory_limit_bytes", "gauge", "The most that can be reserved.");
+  text.sample(static_cast<double>(answers.num_bytes_max));
+  text.family("halley:answer_memory_rejections_total", "counter",
+              "Requests rejected because there was no room for their answers.");
+  text.sample(static_cast<double>(answers.num_rejected));
 }
 
 void ServerMetrics::render_http(MetricsText& text) const {

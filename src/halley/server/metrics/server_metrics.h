@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "halley/base/byte_budget.h"
 #include "halley/engine/engine.h"
 #include "halley/engine/request_times.h"
 #include "halley/server/metrics/histogram.h"
@@ -57,10 +58,12 @@ class ServerMetrics {
   /// Observes an answer, complete or not. `status` 0: the client was gone before there was one.
   void observe_http(std::string_view method, std::string_view path, int status, double seconds);
 
-  /// The text of /metrics. `stats` is the engine's, taken now.
-  std::string render(const EngineStats& stats) const;
+  /// The text of /metrics. `stats` are the engine's, `answers` the memory of answers in the making,
+  /// both taken now.
+  std::string render(const EngineStats& stats, const ByteBudgetStats& answers) const;
 
  private:
+  static void render_answers(MetricsText& text, const ByteBudgetStats& answers);
   void render_http(MetricsText& text) const;
 
   static constexpr std::array<const char*, 5> kFinishReasons = {"stop", "length", "abort",

@@ -85,7 +85,7 @@ TEST(ServerMetrics, ShowsWhatTheEngineCounts) {
   stats.num_prefill_rows_max = 24;
   stats.num_output_tokens = 12'345'678'901;
   for (const int64_t num_rows : {1, 1, 8, 9, 20'000}) stats.step_sizes.add(num_rows);
-  const std::string text = ServerMetrics(config()).render(stats);
+  const std::string text = ServerMetrics(config()).render(stats, {});
   const std::string labels = "{model_name=\"demo\"} ";
   EXPECT_THAT(text, HasSubstr("halley:num_requests_running" + labels + "3\n"));
   EXPECT_THAT(text, HasSubstr("halley:num_requests_waiting" + labels + "2\n"));
@@ -106,8 +106,17 @@ TEST(ServerMetrics, ShowsWhatTheEngineCounts) {
                               "num_gpu_blocks=\"80\"} 1\n"));
 }
 
+TEST(ServerMetrics, ShowsTheMemoryOfAnswers) {
+  const std::string text = ServerMetrics(config()).render(
+      {}, {.num_bytes_max = 5'000'000'001, .num_taken_bytes = 4'000'000'001, .num_rejected = 2});
+  const std::string labels = "{model_name=\"demo\"} ";
+  EXPECT_THAT(text, HasSubstr("halley:answer_memory_limit_bytes" + labels + "5000000001\n"));
+  EXPECT_THAT(text, HasSubstr("halley:answer_memory_reserved_bytes" + labels + "4000000001\n"));
+  EXPECT_THAT(text, HasSubstr("halley:answer_memory_rejections_total" + labels + "2\n"));
+}
+
 TEST(ServerMetrics, AnEngineWithoutPagesUsesNone) {
-  EXPECT_THAT(ServerMetrics(config()).render({}),
+  EXPECT_THAT(ServerMetrics(config()).render({}, {}),
               HasSubstr("halley:kv_cache_usage_perc{model_name=\"demo\"} 0\n"));
 }
 
@@ -126,7 +135,7 @@ TEST(ServerMetrics, ObservesWhatARequestReached) {
                                                      .decode = {},
                                                      .total = 0.25,
                                                      .num_prompt_tokens = 3});
-  const std::string text = metrics.render({});
+  const std::string text = metrics.render({}, {});
   const auto has = [&](const std::string& name, const std::string& more, const std::string& value) {
     EXPECT_THAT(text,
                 HasSubstr("halley:" + name + "{model_name=\"demo\"" + more + "} " + value + "\n"));
@@ -154,7 +163,7 @@ TEST(TokenObserver, TheFirstTokenIsNoInterTokenLatency) {
   for (const int milliseconds : {2000, 2030, 2070}) {
     observer.observe_token(begin + std::chrono::milliseconds(milliseconds));
   }
-  const std::string text = metrics.render({});
+  const std::string text = metrics.render({}, {});
   EXPECT_THAT(text, HasSubstr("time_to_first_token_seconds_sum{model_name=\"demo\"} 2\n"));
   EXPECT_THAT(text, HasSubstr("time_to_first_token_seconds_count{model_name=\"demo\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("inter_token_latency_seconds_count{model_name=\"demo\"} 2\n"));
@@ -173,7 +182,7 @@ TEST(ServerMetrics, AClientCannotMakeSeries) {
     const std::string name = "/x" + std::to_string(i);
     metrics.observe_http(name, name, 404, 0.001);
   }
-  const std::string text = metrics.render({});
+  const std::string text = metrics.render({}, {});
   EXPECT_THAT(text, HasSubstr("halley:http_requests_total{model_name=\"demo\",method=\"POST\","
                               "handler=\"/v1/completions\",status=\"200\"} 2\n"));
   EXPECT_THAT(text, HasSubstr("halley:http_requests_total{model_name=\"demo\",method=\"other\","

@@ -16,24 +16,6 @@ OrderedJson call_json(const ToolCall& call) {
           {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
 }
 
-OrderedJson head_json(const AnswerHead& head, bool is_chunk) {
-  const char* object = "text_completion";  // chunks of completions have the same name
-  if (head.is_chat) object = is_chunk ? "chat.completion.chunk" : "chat.completion";
-  return {{"id", head.id}, {"object", object}, {"created", head.created_s}, {"model", head.model}};
-}
-
-OrderedJson message_json(const ChoiceDelta& choice) {
-  OrderedJson message = {{"role", "assistant"}};
-  // A message with tool calls only has no content.
-  const bool has_content = !choice.text.empty() || choice.calls.empty();
-  message["content"] = has_content ? OrderedJson(choice.text) : OrderedJson();
-  message["refusal"] = nullptr;
-  if (choice.calls.empty()) return message;
-  message["tool_calls"] = OrderedJson::array();
-  for (const auto& [index, call] : choice.calls) message["tool_calls"].push_back(call_json(call));
-  return message;
-}
-
 OrderedJson delta_json(const ChoiceDelta& choice) {
   OrderedJson delta = OrderedJson::object();
   if (!choice.text.empty()) delta["content"] = choice.text;
@@ -51,15 +33,12 @@ OrderedJson delta_json(const ChoiceDelta& choice) {
   return delta;
 }
 
-OrderedJson choice_json(const AnswerHead& head, int64_t index, const ChoiceDelta& choice,
-                        bool is_chunk) {
+OrderedJson choice_json(const AnswerHead& head, int64_t index, const ChoiceDelta& choice) {
   OrderedJson json = {{"index", index}};
-  if (!head.is_chat) {
-    json["text"] = choice.text;
-  } else if (is_chunk) {
+  if (head.is_chat) {
     json["delta"] = delta_json(choice);
   } else {
-    json["message"] = message_json(choice);
+    json["text"] = choice.text;
   }
   json["logprobs"] = choice.logprobs;
   json["finish_reason"] = text_or_null(choice.finish_reason);
@@ -76,43 +55,28 @@ OrderedJson usage_json(const ApiUsage& usage) {
           {"prompt_tokens_details", {{"cached_tokens", usage.num_cached_tokens}}}};
 }
 
-void ChoiceDelta::append(ChoiceDelta later) {
-  text += later.text;
-  for (IndexedToolCall& piece : later.calls) {
+OrderedJson answer_head(const AnswerHead& head, bool is_chunk) {
+  const char* object = "text_completion";  // chunks of completions have the same name
+  if (head.is_chat) object = is_chunk ? "chat.completion.chunk" : "chat.completion";
+  return {{"id", head.id}, {"object", object}, {"created", head.created_s}, {"model", head.model}};
+}
+
+void ChoiceDelta::join_calls() {
+  std::vector<IndexedToolCall> pieces;
+  pieces.swap(calls);
+  for (IndexedToolCall& piece : pieces) {
     if (!calls.empty() && calls.back().index == piece.index) {
       calls.back().call.arguments += piece.call.arguments;
     } else {
       calls.push_back(std::move(piece));
     }
   }
-  if (logprobs.is_null()) {
-    logprobs = std::move(later.logprobs);
-  } else if (!later.logprobs.is_null()) {
-    // Both are objects of lists with the same names.
-    for (auto& [name, values] : later.logprobs.items()) {
-      for (auto& value : values) logprobs[name].push_back(std::move(value));
-    }
-  }
-  if (!later.finish_reason.empty()) finish_reason = std::move(later.finish_reason);
-  if (!later.stop_reason.empty()) stop_reason = std::move(later.stop_reason);
-}
-
-OrderedJson whole_answer(const AnswerHead& head, std::span<const ChoiceDelta> choices,
-                         const ApiUsage& usage) {
-  OrderedJson json = head_json(head, /*is_chunk=*/false);
-  json["choices"] = OrderedJson::array();
-  for (size_t i = 0; i < choices.size(); ++i) {
-    json["choices"].push_back(
-        choice_json(head, static_cast<int64_t>(i), choices[i], /*is_chunk=*/false));
-  }
-  json["usage"] = usage_json(usage);
-  return json;
 }
 
 OrderedJson answer_chunk(const AnswerHead& head, int64_t choice_index, const ChoiceDelta& delta) {
-  OrderedJson json = head_json(head, /*is_chunk=*/true);
+  OrderedJson json = answer_head(head, /*is_chunk=*/true);
   json["choices"] = OrderedJson::array();
-  json["choices"].push_back(choice_json(head, choice_index, delta, /*is_chunk=*/true));
+  json["choices"].push_back(choice_json(head, choice_index, delta));
   return json;
 }
 
@@ -123,7 +87,7 @@ OrderedJson role_chunk(const AnswerHead& head, int64_t choice_index) {
 }
 
 OrderedJson usage_chunk(const AnswerHead& head, const ApiUsage& usage) {
-  OrderedJson json = head_json(head, /*is_chunk=*/true);
+  OrderedJson json = answer_head(head, /*is_chunk=*/true);
   json["choices"] = OrderedJson::array();
   json["usage"] = usage_json(usage);
   return json;

@@ -1,8 +1,7 @@
-// Answers of /v1/completions and /v1/chat/completions, whole and in pieces.
+// Answers of /v1/completions and /v1/chat/completions: their parts, and the chunks of streams.
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -31,7 +30,7 @@ struct IndexedToolCall {
   ToolCall call;
 };
 
-/// The addition of an event to one choice, or the whole choice.
+/// The addition of an event to one choice.
 struct ChoiceDelta {
   std::string text;
   std::vector<IndexedToolCall> calls;
@@ -42,13 +41,12 @@ struct ChoiceDelta {
   bool is_empty() const {
     return text.empty() && calls.empty() && logprobs.is_null() && finish_reason.empty();
   }
-  /// Appends a later delta.
-  void append(ChoiceDelta later);
+  /// Joins the pieces of each call.
+  void join_calls();
 };
 
-/// The object of an answer that is not streamed; choice i is choices[i].
-OrderedJson whole_answer(const AnswerHead& head, std::span<const ChoiceDelta> choices,
-                         const ApiUsage& usage);
+/// The members of an answer, or of a chunk of it, before "choices".
+OrderedJson answer_head(const AnswerHead& head, bool is_chunk);
 
 /// One chunk of a stream with one choice.
 OrderedJson answer_chunk(const AnswerHead& head, int64_t choice_index, const ChoiceDelta& delta);

@@ -76,6 +76,12 @@ struct ApiRequest {
 
   IgnoredMembers ignored;  // what the request has beyond this
 
+  /// How many most likely tokens each token has, where log probabilities are wanted.
+  int64_t num_alternatives() const {
+    return has_chat_logprobs ? num_top_logprobs : num_completion_logprobs.value_or(0);
+  }
+  bool has_logprobs() const { return has_chat_logprobs || num_completion_logprobs.has_value(); }
+
   /// The number of sequences that the engine will run.
   int64_t num_sequences() const {
     return n * static_cast<int64_t>(endpoint == ApiEndpoint::kChat ? 1 : prompts.size());

@@ -4,6 +4,7 @@
 
 #include "halley/base/check.h"
 #include "halley/server/openai/api_id.h"
+#include "halley/server/openai/logprobs.h"
 
 namespace halley {
 namespace {
@@ -24,7 +25,7 @@ ChoiceWriter::ChoiceWriter(const ApiRequest& request, const TokenTexts& texts, T
       texts_(texts),
       dialect_(dialect),
       parser_(make_parser(request, dialect)),
-      has_logprobs_(request.has_chat_logprobs || request.num_completion_logprobs.has_value()),
+      has_logprobs_(request.has_logprobs()),
       is_echo_only_(request.max_tokens == 0) {}
 
 ChoiceWriter::~ChoiceWriter() = default;

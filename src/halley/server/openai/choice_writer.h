@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -11,17 +10,11 @@
 #include "halley/engine/engine.h"
 #include "halley/server/openai/answer.h"
 #include "halley/server/openai/api_request.h"
+#include "halley/server/openai/logprob_list.h"
 #include "halley/server/openai/token_texts.h"
 #include "halley/server/openai/tool_calls.h"
 
 namespace halley {
-
-/// A token with its log probability, and the most probable tokens.
-struct TokenDetail {
-  int32_t token_id = 0;
-  std::optional<TokenLogprob> logprob;  // absent: a prompt's first token
-  std::vector<TokenLogprob> top_logprobs;
-};
 
 /// Not thread-safe. The constructor's arguments must outlive it.
 class ChoiceWriter {
@@ -55,11 +48,5 @@ class ChoiceWriter {
   bool has_logprobs_;
   bool is_echo_only_;
 };
-
-/// Log probabilities of /v1/completions; `text_offset` of the first token moves after the last.
-OrderedJson completion_logprobs(std::span<const TokenDetail> details, const TokenTexts& texts,
-                                int64_t& text_offset);
-/// Log probabilities of /v1/chat/completions.
-OrderedJson chat_logprobs(std::span<const TokenDetail> details, const TokenTexts& texts);
 
 }  // namespace halley

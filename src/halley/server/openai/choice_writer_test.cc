@@ -46,12 +46,13 @@ TEST(ChoiceWriter, PutsLogprobsOfCompletionsIntoFourLists) {
   const ApiRequest request = request_of(ApiEndpoint::kCompletions, R"(, "logprobs": 2)");
   const TokenTexts texts(tokenizer());
   ChoiceWriter writer(request, texts, ToolDialect::kNone);
-  ChoiceDelta delta = writer.push(event_of(3, "\xC3\xA9"));
-  delta.append(writer.push(event_of(2, " b")));
+  EXPECT_EQ(writer.push(event_of(3, "\xC3\xA9")).logprobs.dump(),
+            "{\"text_offset\":[0],\"token_logprobs\":[-0.5],\"tokens\":[\"\xC3\xA9\"],"
+            "\"top_logprobs\":[{\"a\":-0.25,\"\xC3\xA9\":-0.5}]}");
   // Offsets are characters, not bytes.
-  EXPECT_EQ(delta.logprobs.dump(),
-            "{\"text_offset\":[0,1],\"token_logprobs\":[-0.5,-0.5],\"tokens\":[\"\xC3\xA9\",\" "
-            "b\"],\"top_logprobs\":[{\"a\":-0.25,\"\xC3\xA9\":-0.5},{\"a\":-0.25,\" b\":-0.5}]}");
+  EXPECT_EQ(writer.push(event_of(2, " b")).logprobs.dump(),
+            R"({"text_offset":[1],"token_logprobs":[-0.5],"tokens":[" b"],)"
+            R"("top_logprobs":[{"a":-0.25," b":-0.5}]})");
 }
 
 TEST(ChoiceWriter, PutsLogprobsOfChatsIntoOneList) {
@@ -76,12 +77,12 @@ TEST(ChoiceWriter, EchoStandsBeforeTheOutput) {
   const std::vector<TokenDetail> prompt = {
       {.token_id = 1, .logprob = {}, .top_logprobs = {}},
       {.token_id = 2, .logprob = TokenLogprob{2, -1}, .top_logprobs = {{1, -0.75F}}}};
-  ChoiceDelta delta = writer.echo("a b", prompt);
-  delta.append(writer.push(event_of(1, "a")));
-  EXPECT_EQ(delta.text, "a ba");
-  EXPECT_EQ(delta.logprobs["token_logprobs"].dump(), "[null,-1.0,-0.5]");
-  EXPECT_EQ(delta.logprobs["text_offset"].dump(), "[0,1,3]");
-  EXPECT_EQ(delta.logprobs["top_logprobs"].dump(), R"([null,{"a":-0.75," b":-1.0},{"a":-0.25}])");
+  const ChoiceDelta echo = writer.echo("a b", prompt);
+  EXPECT_EQ(echo.text, "a b");
+  EXPECT_EQ(echo.logprobs["token_logprobs"].dump(), "[null,-1.0]");
+  EXPECT_EQ(echo.logprobs["text_offset"].dump(), "[0,1]");
+  EXPECT_EQ(echo.logprobs["top_logprobs"].dump(), R"([null,{"a":-0.75," b":-1.0}])");
+  EXPECT_EQ(writer.push(event_of(1, "a")).logprobs["text_offset"].dump(), "[3]");
 }
 
 TEST(ChoiceWriter, NoTokensAreShownWhereOnlyThePromptIsScored) {
@@ -116,15 +117,16 @@ TEST(ChoiceWriter, GivesCallsWithIdsAndTheirFinishReason) {
   const ApiRequest request = request_of(ApiEndpoint::kChat, kTools);
   const TokenTexts texts(tokenizer());
   ChoiceWriter writer(request, texts, ToolDialect::kHermes);
-  ChoiceDelta delta = writer.push(event_of(1, kTwoCalls));
-  delta.append(writer.push(end_of(FinishReason::kStop)));
+  TokenEvent event = event_of(1, kTwoCalls);
+  event.finish_reason = FinishReason::kStop;
+  ChoiceDelta delta = writer.push(event);
   EXPECT_EQ(delta.finish_reason, "tool_calls");
-  const OrderedJson answer = whole_answer(kChatHead, {&delta, 1}, {});
-  const OrderedJson& message = answer["choices"][0]["message"];
-  EXPECT_TRUE(message["content"].is_null());
-  ASSERT_EQ(message["tool_calls"].size(), 2u);
-  EXPECT_NE(message["tool_calls"][0]["id"], message["tool_calls"][1]["id"]);
-  EXPECT_EQ(message["tool_calls"][1]["function"].dump(), R"({"name":"f","arguments":"{}"})");
+  EXPECT_EQ(delta.text, "");
+  delta.join_calls();
+  ASSERT_EQ(delta.calls.size(), 2u);
+  EXPECT_NE(delta.calls[0].call.id, delta.calls[1].call.id);
+  EXPECT_EQ(delta.calls[1].call.name, "f");
+  EXPECT_EQ(delta.calls[1].call.arguments, "{}");
 }
 
 TEST(ChoiceWriter, NumbersTheCallsOfAStream) {
@@ -152,18 +154,6 @@ TEST(ChoiceWriter, LooksForNoCallsWhereThereAreNoTools) {
   const TokenTexts texts(tokenizer());
   ChoiceWriter writer(request, texts, ToolDialect::kHermes);
   EXPECT_EQ(writer.push(event_of(1, kTwoCalls)).text, kTwoCalls);
-}
-
-TEST(Answer, HasTheMembersOfOpenAi) {
-  const AnswerHead head = {.is_chat = false, .id = "cmpl-1", .created_s = 5, .model = "m"};
-  ChoiceDelta choice;
-  choice.text = "x";
-  choice.finish_reason = "stop";
-  EXPECT_EQ(json_text(whole_answer(head, {&choice, 1}, {3, 2, 4})),
-            R"({"id":"cmpl-1","object":"text_completion","created":5,"model":"m","choices":)"
-            R"([{"index":0,"text":"x","logprobs":null,"finish_reason":"stop","stop_reason":null}],)"
-            R"("usage":{"prompt_tokens":3,"completion_tokens":4,"total_tokens":7,)"
-            R"("prompt_tokens_details":{"cached_tokens":2}}})");
 }
 
 TEST(Answer, ChunksAreEventsInOneLine) {

@@ -1,7 +1,7 @@
-// Log probabilities in the two formats of the API.
-#include <algorithm>
+#include "halley/server/openai/logprobs.h"
 
-#include "halley/server/openai/choice_writer.h"
+#include <algorithm>
+#include <utility>
 
 namespace halley {
 namespace {
@@ -11,21 +11,6 @@ constexpr double kLogprobMin = -9999;
 
 double finite_logprob(const TokenLogprob& entry) {
   return std::max(static_cast<double>(entry.logprob), kLogprobMin);
-}
-
-int64_t num_characters(const std::string& text) {
-  return std::count_if(text.begin(), text.end(),
-                       [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
-}
-
-OrderedJson top_by_text(const TokenDetail& detail, const TokenTexts& texts) {
-  OrderedJson top = OrderedJson::object();
-  // Two tokens may have one text; the better one is kept.
-  for (const TokenLogprob& entry : detail.top_logprobs) {
-    top.emplace(texts.text_of(entry.token_id), finite_logprob(entry));
-  }
-  top.emplace(texts.text_of(detail.token_id), finite_logprob(*detail.logprob));
-  return top;
 }
 
 OrderedJson chat_entry(const TokenLogprob& entry, const TokenTexts& texts) {
@@ -40,6 +25,35 @@ OrderedJson chat_entry(const TokenLogprob& entry, const TokenTexts& texts) {
 
 }  // namespace
 
+int64_t num_characters(const std::string& text) {
+  return std::count_if(text.begin(), text.end(),
+                       [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
+}
+
+OrderedJson token_logprob(const TokenDetail& detail) {
+  return detail.logprob ? OrderedJson(finite_logprob(*detail.logprob)) : OrderedJson();
+}
+
+OrderedJson top_logprobs_by_text(const TokenDetail& detail, const TokenTexts& texts) {
+  if (!detail.logprob) return nullptr;
+  OrderedJson top = OrderedJson::object();
+  // Two tokens may have one text; the better one is kept.
+  for (const TokenLogprob& entry : detail.top_logprobs) {
+    top.emplace(texts.text_of(entry.token_id), finite_logprob(entry));
+  }
+  top.emplace(texts.text_of(detail.token_id), finite_logprob(*detail.logprob));
+  return top;
+}
+
+OrderedJson chat_logprob(const TokenDetail& detail, const TokenTexts& texts) {
+  OrderedJson json = chat_entry(detail.logprob.value_or(TokenLogprob{detail.token_id, 0}), texts);
+  json["top_logprobs"] = OrderedJson::array();
+  for (const TokenLogprob& top : detail.top_logprobs) {
+    json["top_logprobs"].push_back(chat_entry(top, texts));
+  }
+  return json;
+}
+
 OrderedJson completion_logprobs(std::span<const TokenDetail> details, const TokenTexts& texts,
                                 int64_t& text_offset) {
   OrderedJson json = {{"text_offset", OrderedJson::array()},
@@ -51,25 +65,15 @@ OrderedJson completion_logprobs(std::span<const TokenDetail> details, const Toke
     json["text_offset"].push_back(text_offset);
     text_offset += num_characters(text);
     json["tokens"].push_back(text);
-    const bool has_logprob = detail.logprob.has_value();
-    json["token_logprobs"].push_back(has_logprob ? OrderedJson(finite_logprob(*detail.logprob))
-                                                 : OrderedJson());
-    json["top_logprobs"].push_back(has_logprob ? top_by_text(detail, texts) : OrderedJson());
+    json["token_logprobs"].push_back(token_logprob(detail));
+    json["top_logprobs"].push_back(top_logprobs_by_text(detail, texts));
   }
   return json;
 }
 
 OrderedJson chat_logprobs(std::span<const TokenDetail> details, const TokenTexts& texts) {
   OrderedJson content = OrderedJson::array();
-  for (const TokenDetail& detail : details) {
-    OrderedJson entry =
-        chat_entry(detail.logprob.value_or(TokenLogprob{detail.token_id, 0}), texts);
-    entry["top_logprobs"] = OrderedJson::array();
-    for (const TokenLogprob& top : detail.top_logprobs) {
-      entry["top_logprobs"].push_back(chat_entry(top, texts));
-    }
-    content.push_back(std::move(entry));
-  }
+  for (const TokenDetail& detail : details) content.push_back(chat_logprob(detail, texts));
   return {{"content", std::move(content)}};
 }
 

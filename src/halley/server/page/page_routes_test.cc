@@ -23,6 +23,7 @@ class RecordedExchange : public HttpExchange {
   void start_stream(HttpResponse) override { ADD_FAILURE() << "no stream expected"; }
   bool write(std::string) override { return false; }
   void finish() override {}
+  void when_sent(std::function<void()>) override {}
   void on_disconnect(std::function<void()>) override {}
 
   HttpResponse answer;

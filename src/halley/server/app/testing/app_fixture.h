@@ -69,10 +69,14 @@ class App {
   std::shared_ptr<FakeExchange> start(const std::string& method, const std::string& path,
                                       const std::string& body) {
     auto exchange = std::make_shared<FakeExchange>(body);
+    start(method, path, exchange);
+    return exchange;
+  }
+  void start(const std::string& method, const std::string& path,
+             const std::shared_ptr<FakeExchange>& exchange) {
     for (const HttpRoute& route : routes_) {
       if (route.method == method && route.path == path) route.handler(exchange);
     }
-    return exchange;
   }
 
   HttpResponse post(const std::string& path, const std::string& body) {

@@ -31,6 +31,7 @@ class FakeExchange : public HttpExchange {
   }
 
   void start_stream(HttpResponse response) override {
+    if (on_piece) on_piece();
     const std::lock_guard lock(mutex_);
     HALLEY_CHECK(state_ == State::kOpen || (state_ == State::kStreaming && !has_started_));
     has_started_ = true;
@@ -41,6 +42,7 @@ class FakeExchange : public HttpExchange {
   }
 
   bool write(std::string piece) override {
+    if (on_piece) on_piece();
     const std::lock_guard lock(mutex_);
     HALLEY_CHECK(state_ == State::kStreaming, piece);
     if (is_gone_) return false;
@@ -54,6 +56,21 @@ class FakeExchange : public HttpExchange {
     HALLEY_CHECK(state_ == State::kStreaming);
     state_ = State::kDone;
     changed_.notify_all();
+  }
+
+  /// The client reads as fast as it can, or one piece at a time: see hold_reading().
+  void when_sent(std::function<void()> on_sent) override {
+    {
+      const std::lock_guard lock(mutex_);
+      HALLEY_CHECK(state_ == State::kStreaming && !on_sent_);
+      if (is_gone_) return;
+      if (is_reading_held_) {
+        on_sent_ = std::move(on_sent);
+        changed_.notify_all();
+        return;
+      }
+    }
+    on_sent();
   }
 
   void keep_alive(HttpResponse head, std::string piece) override {
@@ -78,10 +95,16 @@ class FakeExchange : public HttpExchange {
     on_gone_();
   }
 
+  /// Runs before each piece of a stream, on the thread that writes it. To be set before the route
+  /// gets the exchange.
+  std::function<void()> on_piece = {};
+
   /// The client disconnects.
   void disconnect() {
+    std::function<void()> dropped;
     std::unique_lock lock(mutex_);
     is_gone_ = true;
+    dropped.swap(on_sent_);
     if (!on_gone_) return;
     lock.unlock();
     on_gone_();
@@ -96,6 +119,22 @@ class FakeExchange : public HttpExchange {
     response_.body += piece_;
   }
 
+  /// From now on the client reads nothing until read_piece().
+  void hold_reading() {
+    const std::lock_guard lock(mutex_);
+    is_reading_held_ = true;
+  }
+  /// Waits for a piece that the client has not read, lets it read that, and returns all it has.
+  std::string read_piece() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return on_sent_ || state_ == State::kDone; });
+    std::string body = response_.body;
+    const auto on_sent = std::exchange(on_sent_, nullptr);
+    lock.unlock();
+    if (on_sent) on_sent();
+    return body;
+  }
+
   /// Waits for the whole answer.
   HttpResponse wait() {
     std::unique_lock lock(mutex_);
@@ -107,6 +146,17 @@ class FakeExchange : public HttpExchange {
   void wait_for_stream() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return state_ != State::kOpen; });
+  }
+
+  /// Whether the answer came, or comes, in pieces.
+  bool is_streamed() {
+    const std::lock_guard lock(mutex_);
+    return has_started_;
+  }
+
+  bool is_done() {
+    const std::lock_guard lock(mutex_);
+    return state_ == State::kDone;
   }
 
   bool has_answer() {
@@ -125,7 +175,8 @@ class FakeExchange : public HttpExchange {
   bool has_started_ = false;  // by start_stream()
   HttpResponse response_, head_;
   std::string piece_;
-  std::function<void()> on_gone_;
+  std::function<void()> on_gone_, on_sent_;
+  bool is_reading_held_ = false;
 };
 
 }  // namespace halley

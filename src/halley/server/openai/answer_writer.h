@@ -1,0 +1,66 @@
+// Writes an answer that is not streamed, in pieces of bounded size.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <string>
+
+#include "halley/server/openai/answer.h"
+#include "halley/server/openai/logprob_list.h"
+#include "halley/server/openai/token_texts.h"
+
+namespace halley {
+
+/// One choice of a whole answer.
+struct WholeChoice {
+  ChoiceDelta delta;                      // without log probabilities
+  LogprobList prompt_logprobs, logprobs;  // one after the other; both empty: null
+};
+
+/// The JSON of a token exists only while its piece is written. Not thread-safe.
+class AnswerWriter {
+ public:
+  struct Parts {
+    AnswerHead head;
+    ApiUsage usage;
+    size_t num_choices = 0;
+    /// Gives choice i; called for each once, in order, when its turn to be written comes.
+    std::function<WholeChoice(size_t index)> take_choice;
+  };
+  /// `texts` must outlive it.
+  AnswerWriter(Parts parts, const TokenTexts& texts);
+  AnswerWriter(const AnswerWriter&) = delete;
+  AnswerWriter& operator=(const AnswerWriter&) = delete;
+
+  /// Appends to `out` until it has `num_bytes`, and at most one token or kSliceBytes of text more.
+  /// Returns false once all of the answer was written.
+  [[nodiscard]] bool write(size_t num_bytes, std::string& out);
+
+  static constexpr size_t kSliceBytes = size_t{4} << 10;
+
+ private:
+  /// Writes one more bit of something; false: that was the last.
+  using Step = std::function<bool(std::string& out)>;
+
+  void begin_next();
+  void add_choice();
+  void add_calls();
+  void add_logprobs();
+  void add(std::string bytes);
+  void add_text(std::string text);
+  /// The list must have at least one element.
+  void add_list(size_t size, std::function<void(size_t, std::string&)> write_element);
+  TokenDetail detail(size_t index) const;
+
+  const Parts parts_;
+  const TokenTexts& texts_;
+  std::deque<Step> steps_;
+  size_t num_begun_ = 0;  // choices
+  bool has_begun_ = false, has_end_ = false;
+  WholeChoice choice_;
+  int64_t text_offset_ = 0;  // of the next token of choice_, in characters
+};
+
+}  // namespace halley
