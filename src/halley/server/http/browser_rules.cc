@@ -20,8 +20,8 @@ namespace {
 constexpr size_t kAskedHeadersBytesMax = 2048;
 constexpr std::string_view kDefaultHeaders = "authorization, content-type, x-request-id";
 
-void check_origins(const std::vector<std::string>& origins) {
-  for (const std::string& origin : origins) {
+void check_origins(std::vector<std::string>& origins) {
+  for (std::string& origin : origins) {
     const bool is_printable =
         std::all_of(origin.begin(), origin.end(), [](char c) { return c > ' ' && c < '\x7f'; });
     const size_t host_at = origin.find("://");
@@ -33,6 +33,7 @@ void check_origins(const std::vector<std::string>& origins) {
                            ": expected \"*\" or scheme and host, such as \"https://example.org\", "
                            "without a path. Change the option."));
     }
+    origin = lower_case(origin);  // as browsers write it
   }
 }
 
@@ -176,10 +177,10 @@ std::optional<HttpResponse> BrowserRules::reject_page(const HttpRequest& head) c
                             quote(*origin), ". Name it there if its pages may use the server."),
                         "origin_not_allowed");
     }
-  } else if (*site == "cross-site" && !is_followed_link(head) && find_allowed("") == nullptr) {
+  } else if (*site != "same-origin" && *site != "none" && !is_followed_link(head) &&
+             find_allowed("") == nullptr) {
     return http_error(403,
-                      "Header sec-fetch-site: expected this server's own page, got a page of "
-                      "another site.",
+                      "Header sec-fetch-site: expected this server's own page, got another page.",
                       "origin_not_allowed");
   }
   // Bodies of other types are those that a page can send to other sites without a preflight.
