@@ -6,8 +6,8 @@
 
 Serves the demo model by itself (or --model; --dummy makes its weights up). Each of the streams is a
 client that sends one request after the other; --processes share them. --server-cores and
---client-cores keep both apart. Prints JSON of what was seen; exits with 1 where a promise is
-broken:
+--client-cores keep both apart. Prints JSON of what was seen, which --out writes to a file as
+bench/results has it; exits with 1 where a promise is broken:
 
 - each admitted request ends with "length" and as many tokens as it asked for;
 - no stream is silent for longer than --silence seconds;
@@ -35,6 +35,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import result_file  # noqa: E402
 from served import Server  # noqa: E402
 
 RUNNING, QUEUED = 64, 64  # of the server in mode overrun
@@ -274,6 +275,7 @@ def main():
     parser.add_argument("--retry", type=float, default=0.25, help="seconds behind a rejection")
     parser.add_argument("--server-cores", type=cores, help="as 0,1; default: all")
     parser.add_argument("--client-cores", type=cores, help="as 2,3; default: all")
+    result_file.add_options(parser)
     options = parser.parse_args()
     overrun = options.mode == "overrun"
     options.streams = options.streams or (3 * (RUNNING + QUEUED) if overrun else 500)
@@ -299,7 +301,7 @@ def main():
     report["broken"] = broken_promises(report, metrics, options)
     if code != 0:
         report["broken"].append(f"the server ended with {code}: {server.log[-500:]}")
-    print(json.dumps(report, indent=1))
+    result_file.print_result(report, options)
     sys.exit(1 if report["broken"] else 0)
 
 
