@@ -21,6 +21,7 @@ that binary too, in turns. Exits with 1 where the longest wait with HALLEY_BINAR
 seconds, or a request of the scenario is answered with something that it must not be.
 """
 import argparse
+import contextlib
 import http.client
 import json
 import multiprocessing
@@ -91,14 +92,16 @@ def address_of(index):
     return f"127.0.{index // 250}.{2 + index % 250}"
 
 
+def connect(port, address):
+    return http.client.HTTPConnection("127.0.0.1", port, timeout=300, source_address=(address, 0))
+
+
 def ask(port, path, body, address="127.0.0.1"):
     """(status, seconds) of one request on a connection of its own."""
     start = time.monotonic()
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300,
-                                            source_address=(address, 0))
+    connection = connect(port, address)
     try:
-        data = body if isinstance(body, bytes) else json.dumps(body)
-        connection.request("POST", path, data, {"Content-Type": "application/json"})
+        connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
         answer = connection.getresponse()
         answer.read()
         return answer.status, time.monotonic() - start
@@ -202,17 +205,20 @@ def id_lists(port):
 
 
 def one_client(port):
-    # Made once: 100 clients that encode it would take the processor from the server.
     body = json.dumps(LARGE_PROMPT).encode()
-
-    def request(_):
+    begin = time.monotonic()
+    connections, statuses = [], []
+    for _ in range(100):  # one after the other, as if by one line; all of them wait then
+        connections.append(connect(port, address_of(0)))
+        with contextlib.suppress(ConnectionError):  # a rejection closes it
+            connections[-1].request("POST", "/v1/completions", body)
+    for connection in connections:
         try:
-            return ask(port, "/v1/completions", body, address_of(0))
-        except ConnectionError:  # it was rejected, and the answer lost, while it was sent
-            return "cut", 0
-    answers = at_once(100, request)
-    statuses = [status for status, _ in answers]
-    return {"statuses": counts_of(statuses), "longest_s": max(seconds for _, seconds in answers),
+            statuses.append(connection.getresponse().status)
+        except (ConnectionError, http.client.HTTPException):  # the rejection was lost
+            statuses.append("cut")
+        connection.close()
+    return {"statuses": counts_of(statuses), "seconds": time.monotonic() - begin,
             "failed": not set(statuses) <= {400, 503, "cut"}}
 
 
