@@ -218,7 +218,8 @@ TEST(HttpOrigins, AreAllowedWhereTheyAreNamed) {
 
 TEST(HttpOrigins, RejectsWhatIsNoOrigin) {
   for (const char* origin :
-       {"", "a.example", "https://", "://a", "https://a/", "https://a/b", "https://a b"}) {
+       {"", "a.example", "https://", "://a", "https://a/", "https://a/b", "https://a b",
+        "https://a:port", "https://user@a", "https://a?b", "[\"*\"]"}) {
     HttpServerConfig config;
     config.allowed_origins = {origin};
     try {
