@@ -18,6 +18,9 @@ bench/results has it; exits with 1 where a promise is broken:
   takes, from the first byte sent to the last received. Whoever was rejected comes again after
   --retry seconds.
 
+Memory and fairness need minutes on cores that nothing else uses: pages of the KV cache count once they
+are used, and clients get few turns before.
+
 An answer's time is the one at which the kernel received it. What the clients themselves take until
 they read it is client_lag_ms: where it is large, they are the bottleneck, and need more cores.
 """
@@ -109,8 +112,9 @@ class Client:
         body = json.dumps({"model": self.server_name, "prompt": words, "max_tokens": num_tokens,
                            "ignore_eos": True, "stream": True, "seed": self.random.randint(0, 9999),
                            "stream_options": {"include_usage": True}}).encode()
-        message = (b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-                   b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body)) + body
+        message = (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+                   b"Content-Type: application/json\r\nConnection: close\r\n"
+                   b"Content-Length: %d\r\n\r\n" % len(body)) + body
         leaves = self.options.mode == "vanish" and self.random.random() < 0.2
         link = Link()
         try:
@@ -287,6 +291,7 @@ def main():
                     "--log-level", "warning", "--max-model-len", "512",
                     "--threads", options.threads,
                     "--max-num-seqs", str(RUNNING),
+                    "--sse-keep-alive", "0",  # its comments would hide silence
                     "--max-num-queued-reqs", str(QUEUED if overrun else 1024))
     os.sched_setaffinity(0, options.client_cores or all_cores)
     clients, samples = load(server, options)
