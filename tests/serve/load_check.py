@@ -18,8 +18,8 @@ bench/results has it; exits with 1 where a promise is broken:
   takes, from the first byte sent to the last received. Whoever was rejected comes again after
   --retry seconds.
 
-Memory and fairness need minutes on cores that nothing else uses: pages of the KV cache count once they
-are used, and clients get few turns before.
+Memory and fairness need minutes on cores that nothing else uses: pages of the KV cache count once
+they are used, and clients get few turns before.
 
 An answer's time is the one at which the kernel received it. What the clients themselves take until
 they read it is client_lag_ms: where it is large, they are the bottleneck, and need more cores.
