@@ -38,6 +38,7 @@ HttpLimits small_limits() {
   limits.target_bytes_max = 64;
   limits.body_bytes_max = 1000;
   limits.all_bodies_bytes_max = 2000;
+  limits.free_body_bytes = 100;
   return limits;
 }
 

@@ -1,22 +1,28 @@
 """What other clients feel while somebody sends large or untrusted requests to `halley serve`.
 
     isolation_check.py HALLEY_BINARY SOURCE_DIR [--before BINARY] [--scenario NAME ...] [--limit S]
+                       [--out FILE]
 
 One process asks for one token again and again; the longest time that it waits is the measure. It
-runs against a server that is otherwise idle, and then while the scenario runs:
+runs against a server that is otherwise idle, and then while the scenario runs. Who sends large or
+untrusted bodies has an address of its own (127.0.0.2, ...), as the server tells clients apart by
+that:
 
-- large_prompts: 16 texts of 6,000,000 letters, whose senders go at once
-- id_lists: 16 lists of 11.7 MB of token ids, whose senders go at once
+- large_prompts: 16 clients with a text of 6,000,000 letters each, who go at once
+- id_lists: 16 clients with a list of 11.7 MB of token ids each, who go at once
+- one_client: one client with 100 such texts at a time, who waits for the answers
 - whole_answer: one chat with 128 answers of 1000 tokens, each with 20 log probabilities
 - long_prefills: 4 streams, one client with prompts of 8,000 tokens, one with short prompts
 - schemas: 256 clients, each with a JSON schema of its own
 - patterns: 64 clients, each with a pattern of its own that is expensive to match
 
-Prints JSON. With --before it runs every scenario on that binary too, in turns. Exits with 1 where
-the longest wait with HALLEY_BINARY is above --limit seconds, its memory grows by more than --growth
-MB in whole_answer, or a request of the scenario is answered with something that it must not be.
+Prints JSON, and writes it to --out as bench/results has it. With --before it runs every scenario on
+that binary too, in turns. Exits with 1 where the longest wait with HALLEY_BINARY is above --limit
+seconds, its memory grows by more than --growth MB in whole_answer, or a request of the scenario is
+answered with something that it must not be.
 """
 import argparse
+import contextlib
 import http.client
 import json
 import multiprocessing
@@ -30,8 +36,10 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import result_file  # noqa: E402
 from served import Server  # noqa: E402
 
+LARGE_PROMPT = {"prompt": "a" * 6_000_000, "max_tokens": 1}
 CHAT_TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
 
 
@@ -80,10 +88,19 @@ def many_answers_model(source, folder):
 
 # ---- the process that measures
 
-def ask(port, path, body, timeout=300):
+def address_of(index):
+    """Of the scenario's client with this number; the one that measures is 127.0.0.1."""
+    return f"127.0.{index // 250}.{2 + index % 250}"
+
+
+def connect(port, address):
+    return http.client.HTTPConnection("127.0.0.1", port, timeout=300, source_address=(address, 0))
+
+
+def ask(port, path, body, address="127.0.0.1"):
     """(status, seconds) of one request on a connection of its own."""
     start = time.monotonic()
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
+    connection = connect(port, address)
     try:
         connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
         answer = connection.getresponse()
@@ -116,9 +133,8 @@ class Probe:
         self.stop.set()
         waits, statuses = self.results.get(timeout=600)
         self.process.join()
-        waits.sort()
         return {"requests": len(waits), "statuses": statuses, "median_s": statistics.median(waits),
-                "p99_s": waits[int(0.99 * len(waits))], "longest_s": waits[-1]}
+                "p99_s": percentile(waits, 0.99), "longest_s": max(waits)}
 
 
 class Memory(threading.Thread):
@@ -146,10 +162,10 @@ class Memory(threading.Thread):
 
 # ---- the scenarios: each runs to its end and returns what it saw
 
-def send_and_go(port, body):
+def send_and_go(port, body, address):
     head = (f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
             f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n").encode()
-    with socket.create_connection(("127.0.0.1", port)) as client:
+    with socket.create_connection(("127.0.0.1", port), source_address=(address, 0)) as client:
         client.sendall(head + body)
 
 
@@ -177,9 +193,13 @@ def metric(port, name):
     return float(line.split()[-1])
 
 
+def counts_of(statuses):
+    return {str(status): statuses.count(status) for status in set(statuses)}
+
+
 def flood(port, body):
     """16 of `body`, whose senders go at once; then, for a while, what the server makes of them."""
-    at_once(16, lambda _: send_and_go(port, body))
+    at_once(16, lambda index: send_and_go(port, body, address_of(index)))
     time.sleep(5)
     # Whoever waits now behind the flood sees its end.
     _, seconds = ask(port, "/v1/completions", {"prompt": "Hello", "max_tokens": 1})
@@ -187,12 +207,30 @@ def flood(port, body):
 
 
 def large_prompts(port):
-    return flood(port, json.dumps({"prompt": "a" * 6_000_000, "max_tokens": 1}).encode())
+    return flood(port, json.dumps(LARGE_PROMPT).encode())
 
 
 def id_lists(port):
     ids = [i % 50000 for i in range(2_000_000)]
     return flood(port, json.dumps({"prompt": ids, "max_tokens": 1}).encode()[:11_699_990] + b"1]}")
+
+
+def one_client(port):
+    body = json.dumps(LARGE_PROMPT).encode()
+    begin = time.monotonic()
+    connections, statuses = [], []
+    for _ in range(100):  # one after the other, as if by one line; all of them wait then
+        connections.append(connect(port, address_of(0)))
+        with contextlib.suppress(ConnectionError):  # a rejection closes it
+            connections[-1].request("POST", "/v1/completions", body)
+    for connection in connections:
+        try:
+            statuses.append(connection.getresponse().status)
+        except (ConnectionError, http.client.HTTPException):  # the rejection was lost
+            statuses.append("cut")
+        connection.close()
+    return {"statuses": counts_of(statuses), "seconds": time.monotonic() - begin,
+            "failed": not set(statuses) <= {400, 503, "cut"}}
 
 
 def whole_answer(port):
@@ -279,12 +317,12 @@ def constrained(port, count, schema_of):
     def request(index):
         return ask(port, "/v1/completions", {
             "prompt": "x", "max_tokens": 24, "response_format": {
-                "type": "json_schema", "json_schema": {"name": "s", "schema": schema_of(index)}}})
+                "type": "json_schema", "json_schema": {"name": "s", "schema": schema_of(index)}}},
+                   address_of(index))
     answers = at_once(count, request)
     statuses = [status for status, _ in answers]
     # A pattern beyond the limits is the client's error.
-    return {"statuses": {str(s): statuses.count(s) for s in set(statuses)},
-            "longest_s": max(seconds for _, seconds in answers),
+    return {"statuses": counts_of(statuses), "longest_s": max(seconds for _, seconds in answers),
             "failed": not set(statuses) <= {200, 400, 503}}
 
 
@@ -320,6 +358,7 @@ def patterns(port):
 SCENARIOS = {
     "large_prompts": (long_context_model, large_prompts),
     "id_lists": (long_context_model, id_lists),
+    "one_client": (long_context_model, one_client),
     "whole_answer": (many_answers_model, whole_answer),
     "long_prefills": (demo_sized_model, long_prefills),
     "schemas": (demo_model, schemas),
@@ -375,6 +414,7 @@ def main():
                         help="of memory in whole_answer, MB; 65 of them are its KV cache")
     parser.add_argument("--seconds", type=float, default=3, help="of the server alone")
     parser.add_argument("--threads", default="1", help="of the model")
+    result_file.add_options(parser)
     options = parser.parse_args()
     result = {}
     for name in options.scenario or SCENARIOS:
@@ -382,9 +422,8 @@ def main():
             result.setdefault("before", {})[name] = run(options.before, options.source, name,
                                                         options)
         result.setdefault("now", {})[name] = run(options.halley, options.source, name, options)
-    result["broken"] = list(broken_promises(result["now"], options.limit,
-                                            options.growth))
-    print(json.dumps(result, indent=1))
+    result["broken"] = list(broken_promises(result["now"], options.limit, options.growth))
+    result_file.print_result(result, options)
     sys.exit(1 if result["broken"] else 0)
 
 

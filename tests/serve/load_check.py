@@ -6,8 +6,8 @@
 
 Serves the demo model by itself (or --model; --dummy makes its weights up). Each of the streams is a
 client that sends one request after the other; --processes share them. --server-cores and
---client-cores keep both apart. Prints JSON of what was seen; exits with 1 where a promise is
-broken:
+--client-cores keep both apart. Prints JSON of what was seen, which --out writes to a file as
+bench/results has it; exits with 1 where a promise is broken:
 
 - each admitted request ends with "length" and as many tokens as it asked for;
 - no stream is silent for longer than --silence seconds;
@@ -17,6 +17,9 @@ broken:
 - a rejected request is answered with 503 and Retry-After; --rejection-ms limits the time that it
   takes, from the first byte sent to the last received. Whoever was rejected comes again after
   --retry seconds.
+
+Memory and fairness need minutes on cores that nothing else uses: pages of the KV cache count once
+they are used, and clients get few turns before.
 
 An answer's time is the one at which the kernel received it. What the clients themselves take until
 they read it is client_lag_ms: where it is large, they are the bottleneck, and need more cores.
@@ -35,6 +38,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import result_file  # noqa: E402
 from served import Server  # noqa: E402
 
 RUNNING, QUEUED = 64, 64  # of the server in mode overrun
@@ -108,8 +112,9 @@ class Client:
         body = json.dumps({"model": self.server_name, "prompt": words, "max_tokens": num_tokens,
                            "ignore_eos": True, "stream": True, "seed": self.random.randint(0, 9999),
                            "stream_options": {"include_usage": True}}).encode()
-        message = (b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-                   b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body)) + body
+        message = (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+                   b"Content-Type: application/json\r\nConnection: close\r\n"
+                   b"Content-Length: %d\r\n\r\n" % len(body)) + body
         leaves = self.options.mode == "vanish" and self.random.random() < 0.2
         link = Link()
         try:
@@ -274,6 +279,7 @@ def main():
     parser.add_argument("--retry", type=float, default=0.25, help="seconds behind a rejection")
     parser.add_argument("--server-cores", type=cores, help="as 0,1; default: all")
     parser.add_argument("--client-cores", type=cores, help="as 2,3; default: all")
+    result_file.add_options(parser)
     options = parser.parse_args()
     overrun = options.mode == "overrun"
     options.streams = options.streams or (3 * (RUNNING + QUEUED) if overrun else 500)
@@ -285,6 +291,7 @@ def main():
                     "--log-level", "warning", "--max-model-len", "512",
                     "--threads", options.threads,
                     "--max-num-seqs", str(RUNNING),
+                    "--sse-keep-alive", "0",  # its comments would hide silence
                     "--max-num-queued-reqs", str(QUEUED if overrun else 1024))
     os.sched_setaffinity(0, options.client_cores or all_cores)
     clients, samples = load(server, options)
@@ -299,7 +306,7 @@ def main():
     report["broken"] = broken_promises(report, metrics, options)
     if code != 0:
         report["broken"].append(f"the server ended with {code}: {server.log[-500:]}")
-    print(json.dumps(report, indent=1))
+    result_file.print_result(report, options)
     sys.exit(1 if report["broken"] else 0)
 
 

@@ -1,11 +1,13 @@
 """Records what other people's clients send, for tests/serve/client_bodies_test.py.
 
-    record_clients.py SOURCE_DIR [CLIENT]...
+    record_clients.py SOURCE_DIR [--openai-js MODULE] [CLIENT]...
 
 Runs the calls of client_calls.py, each under the client's own Python (.venv/clients/CLIENT, made by
 tools/setup.sh --client-tests; --python CLIENT=PATH names another), against a server that answers
-from this file, and writes testdata/client_bodies/CLIENT_SCENARIO_N.json. Texts of more than 200
-characters are cut, since the test's model has a context of 1024 tokens.
+from this file, and writes testdata/client_bodies/CLIENT_SCENARIO_N.json. With --openai-js it runs
+openai_js_calls.mjs too: MODULE is OpenAI's JavaScript client as one module
+(testdata/client_bodies/README.md). Texts of more than 200 characters are cut, since the test's
+model has a context of 1024 tokens.
 """
 import argparse
 import http.server
@@ -16,7 +18,8 @@ import subprocess
 import sys
 import threading
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
 from client_calls import CALLS  # noqa: E402
 
 TEXT_MAX = 200
@@ -94,7 +97,7 @@ class Recorder(http.server.ThreadingHTTPServer):
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
-        self.records = []
+        self.records, self.user_agent = [], ""
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
 
@@ -121,6 +124,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         scenario, path = re.fullmatch(r"/(\w+)(/.*)", self.path).groups()
         self.server.records.append((scenario, path, body))
+        self.server.user_agent = self.headers.get("User-Agent", "")
         self.send(*answer_of(path, body))
 
 
@@ -149,32 +153,45 @@ def version_of(python, client):
         capture_output=True, text=True, check=True).stdout.strip()
 
 
+def record(command, client, version_of_client, source):
+    """Runs the client's calls; the number that failed. `version_of_client` gets the server."""
+    server = Recorder()
+    url = f"http://127.0.0.1:{server.server_port}/{{scenario}}/v1"
+    tokenizer = os.path.join(source, "models", MODEL)
+    failures = subprocess.run(
+        [*command, url, MODEL], check=False,
+        env={**os.environ, "HALLEY_CLIENT_TOKENIZER": tokenizer, "HF_HUB_OFFLINE": "1",
+             "LITELLM_LOCAL_MODEL_COST_MAP": "True"}).returncode
+    server.shutdown()
+    count = write_records(server.records, client, version_of_client(server),
+                          os.path.join(source, "testdata", "client_bodies"))
+    print(f"{client}: {count} bodies")
+    return failures
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("source")
     parser.add_argument("clients", nargs="*", choices=[*CALLS, []])
     parser.add_argument("--python", action="append", default=[], metavar="CLIENT=PATH")
+    parser.add_argument("--openai-js", metavar="MODULE")
     options = parser.parse_args()
     pythons = dict(pair.split("=", 1) for pair in options.python)
-    folder = os.path.join(options.source, "testdata", "client_bodies")
+    source = os.path.abspath(options.source)
     failures = 0
     for client in options.clients or CALLS:
-        python = pythons.get(client) or os.path.join(options.source, ".venv", "clients", client,
-                                                     "bin", "python")
+        python = pythons.get(client) or os.path.join(source, ".venv", "clients", client, "bin",
+                                                     "python")
         if not os.path.exists(python):
             print(f"{client}: skipped, no {python}")
             continue
-        server = Recorder()
-        calls = os.path.join(os.path.dirname(os.path.abspath(__file__)), "client_calls.py")
-        url = f"http://127.0.0.1:{server.server_port}/{{scenario}}/v1"
-        tokenizer = os.path.join(os.path.abspath(options.source), "models", MODEL)
-        failures += subprocess.run(
-            [python, "-B", calls, client, url, MODEL], check=False,
-            env={**os.environ, "HALLEY_CLIENT_TOKENIZER": tokenizer, "HF_HUB_OFFLINE": "1",
-                 "LITELLM_LOCAL_MODEL_COST_MAP": "True"}).returncode
-        server.shutdown()
-        count = write_records(server.records, client, version_of(python, client), folder)
-        print(f"{client}: {count} bodies")
+        failures += record([python, "-B", os.path.join(HERE, "client_calls.py"), client], client,
+                           lambda _, python=python, client=client: version_of(python, client),
+                           source)
+    if options.openai_js:
+        failures += record(["node", os.path.join(HERE, "openai_js_calls.mjs"),
+                            os.path.abspath(options.openai_js)], "openai_js",
+                           lambda server: server.user_agent.rsplit(" ", 1)[-1], source)
     return 1 if failures else 0
 
 

@@ -64,6 +64,15 @@ TEST(FlagHints, AdviseOnPastedCommandLines) {
   EXPECT_THAT(serve.advice({"m", "--ctx-size", "4096"}), HasSubstr("Use --max-model-len."));
 }
 
+// The nearest of our names is no help for these.
+TEST(FlagHints, AnswerOtherServersFlagsWithoutASuggestion) {
+  ServeCommand serve;
+  for (const char* flag : {"--lora-dtype", "--max-log-len", "--config-format", "--master-addr",
+                           "--kv-transfer-config", "--middleware", "--no-warmup", "-ncmoe"}) {
+    EXPECT_THAT(serve.advice({"m", flag, "1"}), HasSubstr("is a flag of")) << flag;
+  }
+}
+
 TEST(FlagHints, SuggestOptionsThatAreMisspelt) {
   ServeCommand serve;
   EXPECT_EQ(serve.advice({"m", "--max-model-length", "9"}), "Did you mean --max-model-len?");

@@ -28,8 +28,10 @@ void add_source_options(CLI::App& app, ModelOptions& options) {
       "With dummy weights: a built-in shape instead of MODEL (llama-1b, llama-3-8b, ...)");
   app.add_option(
          "--dtype", options.dtype,
-         "With dummy weights: their type; on a GPU: that of activations (float16, bfloat16)")
-      ->check(CLI::IsMember({"float16", "bfloat16", "float32"}));
+         "With dummy weights: their type; on a GPU: that of activations (float16, bfloat16); auto: "
+         "the checkpoint's")
+      ->check(CLI::IsMember({"auto", "float16", "bfloat16", "float32", "half", "float"}))
+      ->capture_default_str();
   app.add_option("--quant-config", options.quant_config,
                  "With dummy weights: their quantization_config, a JSON object or a file");
   app.add_option(
@@ -155,16 +157,24 @@ QuantConfig dummy_quant_config(const ModelOptions& options, const HfConfig& conf
       is_json ? "--quant-config" : options.quant_config));
 }
 
+constexpr const char* kAutoDtype = "auto";
+
+// torch and vLLM have two names for some types.
+std::string dtype_name_of(const ModelOptions& options) {
+  if (options.dtype == "half") return "float16";
+  return options.dtype == "float" ? "float32" : options.dtype;
+}
+
 ModelFiles open_dummy_files(const ModelOptions& options) {
   if (options.config_name.empty() == options.model.empty()) {
     throw InputError("--load-format dummy: expected either MODEL or --config NAME for the shape.");
   }
   HfConfig config =
       options.model.empty() ? builtin_config(options.config_name) : HfConfig::load(options.model);
-  if (!options.dtype.empty()) {
+  if (options.dtype != kAutoDtype) {
     Json json = config.json();
     json.erase("torch_dtype");
-    json["dtype"] = options.dtype;
+    json["dtype"] = dtype_name_of(options);
     config = HfConfig::parse(json.dump(), config.where());
   }
   QuantConfig quant = dummy_quant_config(options, config);
@@ -196,14 +206,15 @@ namespace {
 
 /// --dtype for a checkpoint; nothing for dummy weights, which are stored in that type.
 std::optional<DType> activation_dtype_of(const ModelOptions& options, const DeviceChoice& device) {
-  if (options.dtype.empty() || options.load_format == "dummy") return std::nullopt;
+  if (options.dtype == kAutoDtype || options.load_format == "dummy") return std::nullopt;
   if (device.device == "cpu") {
     throw InputError(
         "--dtype: expected --load-format dummy or a GPU with it; on the CPU activations are "
         "float32, and a checkpoint has its own type of weights.");
   }
-  if (options.dtype == "float16") return DType::kF16;
-  if (options.dtype == "bfloat16") return DType::kBf16;
+  const std::string dtype = dtype_name_of(options);
+  if (dtype == "float16") return DType::kF16;
+  if (dtype == "bfloat16") return DType::kBf16;
   throw InputError(str("--dtype: expected float16 or bfloat16 on a GPU, got ", options.dtype,
                        ". Use --device cpu for float32."));
 }

@@ -21,7 +21,7 @@ struct ModelOptions {
   std::string model;
   std::string load_format = "auto";  // auto, dummy
   std::string config_name;           // a built-in shape, for dummy weights
-  std::string dtype;                 // dtype of dummy weights; on a GPU, of activations
+  std::string dtype = "auto";        // dtype of dummy weights; on a GPU, of activations
   std::string quant_config;          // for dummy weights: JSON or a file
   std::vector<std::string> quant_overrides;
   std::vector<std::string> required_kernels;

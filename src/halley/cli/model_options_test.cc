@@ -154,6 +154,10 @@ TEST(LoadOptions, TakeADtypeOfACheckpointOnAGpuAlone) {
   EXPECT_THAT([&] { load_options_of(options, files, {.device = "cpu"}); },
               ThrowsMessage<InputError>(HasSubstr("--dtype: expected --load-format dummy")));
   EXPECT_EQ(load_options_of(options, files, {.device = "cuda"}).activation_dtype, DType::kBf16);
+  options.dtype = "half";
+  EXPECT_EQ(load_options_of(options, files, {.device = "cuda"}).activation_dtype, DType::kF16);
+  options.dtype = "auto";
+  EXPECT_EQ(load_options_of(options, files, {.device = "cpu"}).activation_dtype, std::nullopt);
   options.dtype = "float32";
   EXPECT_THAT([&] { load_options_of(options, files, {.device = "cuda"}); },
               ThrowsMessage<InputError>(HasSubstr("expected float16 or bfloat16")));

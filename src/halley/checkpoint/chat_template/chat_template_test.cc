@@ -356,6 +356,14 @@ TEST(LoadChatTemplateSource, FollowsLinksInsideTheFolderAndIntoTheCacheAlone) {
   std::filesystem::create_symlink(home.path() / "secret", revision / "tokenizer_config.json");
   EXPECT_THAT([&] { load_chat_template_source(revision, false); },
               ThrowsMessage<InputError>(HasSubstr("got a link out of it")));
+  // No model without a template, but a damaged one.
+  for (const std::string& target : {std::string("nothing"), std::string("chat_template.jinja"),
+                                    std::string("../../blobs/nothing")}) {
+    EXPECT_THAT([&] { linked_template(revision, target); },
+                ThrowsMessage<InputError>(HasSubstr("got a link that leads nowhere")))
+        << target;
+  }
+  std::filesystem::remove(revision / "chat_template.jinja");
   // The model's folder itself may be a link.
   std::filesystem::remove(revision / "tokenizer_config.json");
   std::filesystem::create_symlink(revision, home.path() / "current");

@@ -32,13 +32,23 @@ bool is_of_model(const std::filesystem::path& target, const std::filesystem::pat
   return false;
 }
 
+// Also for a link to nothing: that is a damaged download, and no model without a template.
+bool has_file(const std::filesystem::path& path) {
+  std::error_code error;
+  return std::filesystem::exists(std::filesystem::symlink_status(path, error));
+}
+
 // The text of a file whose contents clients see: as the beginning of every prompt. The folder may
 // be somebody else's work, so that a link to any file of this machine is not followed.
 std::string read_model_text(const std::filesystem::path& path, size_t num_bytes_max) {
   std::error_code error;
   if (std::filesystem::is_symlink(path, error)) {
     const auto target = std::filesystem::canonical(path, error);
-    if (error || !is_of_model(target, std::filesystem::canonical(path.parent_path(), error))) {
+    if (error) {
+      throw InputError(str(path.string(), ": expected a file, got a link that leads nowhere: ",
+                           error.message(), ". Download the file again, or remove the link."));
+    }
+    if (!is_of_model(target, std::filesystem::canonical(path.parent_path(), error))) {
       throw InputError(str(path.string(),
                            ": expected a file of the model's folder, got a link out of it. Copy "
                            "the file into the folder if clients may see what is in it."));
@@ -49,8 +59,7 @@ std::string read_model_text(const std::filesystem::path& path, size_t num_bytes_
 
 // tokenizer_config.json, or an empty object where the model has none.
 Json read_tokenizer_config(const std::filesystem::path& path) {
-  std::error_code error;
-  if (!std::filesystem::exists(path, error)) return Json::object();
+  if (!has_file(path)) return Json::object();
   Json config = parse_json(read_model_text(path, kConfigBytesMax), path.string());
   if (!config.is_object()) {
     throw InputError(str(path.string(), ": expected an object, got ", type_name_of(config), "."));
@@ -89,8 +98,7 @@ std::string choose_template(const Json& list, bool has_tools, const std::string&
 std::optional<std::string> load_chat_template_source(const std::filesystem::path& model_dir,
                                                      bool has_tools) {
   const std::filesystem::path file = model_dir / "chat_template.jinja";
-  std::error_code error;
-  if (std::filesystem::exists(file, error)) {
+  if (has_file(file)) {
     return read_model_text(file, TemplateLimits{}.source_bytes_max);
   }
   const std::filesystem::path config_path = model_dir / "tokenizer_config.json";

@@ -1,5 +1,6 @@
 #include "halley/checkpoint/tokenizer/bpe.h"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -13,6 +14,7 @@ namespace {
 
 // Longer words are rejected: positions in a word are 32-bit.
 constexpr size_t kWordBytesMax = size_t{1} << 31;
+constexpr uint64_t kWhole = uint64_t{1} << 32;
 
 void check_type(const Component& config) {
   // Files from before the member existed have BPE models only where there are merges.
@@ -126,6 +128,7 @@ Bpe Bpe::parse(const Json& value, const ModelTables* tables, const std::string& 
   bpe.has_affixes_ =
       !bpe.options_.continuing_subword_prefix.empty() || !bpe.options_.end_of_word_suffix.empty();
   bpe.index_chars();
+  bpe.index_shares();
   return bpe;
 }
 
@@ -141,6 +144,34 @@ void Bpe::index_chars() {
     append_utf8(text, code);
     char_ids_[code] = tokens_.find(text);
   }
+}
+
+void Bpe::index_shares() {
+  std::array<size_t, 256> longest{};
+  for (int32_t id = 0; id < tokens_.num_ids(); ++id) {
+    const std::string_view text = tokens_.text_of(id);
+    for (const char c : text) {
+      size_t& length = longest[static_cast<uint8_t>(c)];
+      length = std::max(length, text.size());
+    }
+  }
+  for (size_t byte = 0; byte < longest.size(); ++byte) {
+    byte_shares_[byte] = longest[byte] == 0 ? 0 : kWhole / longest[byte];
+  }
+}
+
+// The fewest ids that merging may make of these. A merged token's text is that of its parts, and
+// has no byte whose share is more than 1 / its own length: the shares of its bytes are at most 1.
+size_t Bpe::num_merged_min(std::span<const int32_t> ids) const {
+  if (has_affixes_) return 0;  // texts lose a prefix when they merge
+  uint64_t shares = 0;
+  size_t num_ids = 0;
+  for (const int32_t id : ids) {
+    for (const char c : tokens_.text_of(id)) shares += byte_shares_[static_cast<uint8_t>(c)];
+    num_ids += shares / kWhole;
+    shares %= kWhole;
+  }
+  return num_ids + (shares > 0 ? 1 : 0);
 }
 
 int32_t Bpe::unk_id() const {
@@ -203,7 +234,8 @@ void Bpe::split_to_chars(std::string_view word, std::vector<int32_t>& ids) const
   if (pending_unk >= 0) ids.push_back(pending_unk);
 }
 
-bool Bpe::encode(std::string_view word, std::vector<int32_t>& ids, StopCheck& check) const {
+bool Bpe::encode(std::string_view word, std::vector<int32_t>& ids, StopCheck& check,
+                 size_t num_ids_max) const {
   if (word.size() > kWordBytesMax) {
     throw InputError(str("tokenizer: expected words of at most ", kWordBytesMax, " bytes, got ",
                          word.size(), ". Use a shorter text."));
@@ -216,6 +248,10 @@ bool Bpe::encode(std::string_view word, std::vector<int32_t>& ids, StopCheck& ch
   }
   const size_t begin = ids.size();
   split_to_chars(word, ids);
+  if (ids.size() > num_ids_max &&
+      begin + num_merged_min(std::span(ids).subspan(begin)) > num_ids_max) {
+    return false;
+  }
   return merges_.merge_all(ids, begin, check);
 }
 

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,11 +34,12 @@ class Bpe {
   /// Throws InputError, or UnsupportedError for another model type and for dropout, by name.
   static Bpe parse(const Json& value, const ModelTables* tables, const std::string& where);
 
-  /// Appends the ids of `word`, which is valid UTF-8. Takes O(n log n) for a word of n characters.
-  /// Returns false where `check` told it to stop; then `ids` is of no use. Throws InputError where
-  /// the unknown token is needed and not in the vocabulary.
-  [[nodiscard]] bool encode(std::string_view word, std::vector<int32_t>& ids,
-                            StopCheck& check) const;
+  /// Appends the ids of `word`, which is valid UTF-8. Takes O(n log n) for a word of n characters,
+  /// O(n) where its length alone shows that `ids` would pass `num_ids_max`. Returns false in that
+  /// case, and where `check` told it to stop; then `ids` is of no use. Throws InputError where the
+  /// unknown token is needed and not in the vocabulary.
+  [[nodiscard]] bool encode(std::string_view word, std::vector<int32_t>& ids, StopCheck& check,
+                            size_t num_ids_max) const;
 
   const TokenTable& tokens() const { return tokens_; }
 
@@ -46,6 +49,8 @@ class Bpe {
   bool add_byte_tokens(std::string_view character, std::vector<int32_t>& ids) const;
   int32_t unk_id() const;
   void index_chars();
+  void index_shares();
+  size_t num_merged_min(std::span<const int32_t> ids) const;
 
   std::string where_;
   TokenTable tokens_;
@@ -53,7 +58,9 @@ class Bpe {
   BpeOptions options_;
   std::array<int32_t, 256> byte_ids_{};   // of <0xNN>; -1 where there is none
   std::array<int32_t, 1024> char_ids_{};  // of the characters below U+0400
-  bool has_affixes_ = false;              // a prefix or suffix: char_ids_ does not apply
+  // By byte: 2^32 / length of the longest token with that byte, rounded down.
+  std::array<uint64_t, 256> byte_shares_{};
+  bool has_affixes_ = false;  // a prefix or suffix: char_ids_ does not apply
 };
 
 }  // namespace halley

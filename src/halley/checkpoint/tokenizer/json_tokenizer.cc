@@ -206,7 +206,7 @@ std::optional<std::vector<int32_t>> JsonTokenizer::encode_within(std::string_vie
       ids.push_back(piece.added_id);
     } else {
       const auto word = std::string_view(split.text).substr(piece.begin, piece.end - piece.begin);
-      if (!bpe_.encode(word, ids, check)) return std::nullopt;
+      if (!bpe_.encode(word, ids, check, limits.num_ids_max)) return std::nullopt;
     }
     if (ids.size() > limits.num_ids_max) return std::nullopt;
   }

@@ -206,6 +206,42 @@ TEST(TokenizerJson, GivesUpAtTheFirstIdTooMany) {
             std::vector<int32_t>(1000, 3));
 }
 
+// A word is rejected by its length before its characters are merged, which takes long.
+TEST(TokenizerJson, GivesUpAtAWordThatMustHaveTooManyIds) {
+  const auto tokenizer = load(tiny_file());
+  std::string text;
+  for (int i = 0; i < 500'000; ++i) text += "ab";
+  int num_asked = 0;
+  EXPECT_EQ(tokenizer->encode_within(
+                text, false,
+                {.num_ids_max = 499'999, .must_stop = [&] { return ++num_asked > 1'000'000; }}),
+            std::nullopt);
+  EXPECT_LT(num_asked, 5);
+  EXPECT_EQ(tokenizer->encode_within(text, false, {.num_ids_max = 500'000}),
+            std::vector<int32_t>(500'000, 3));
+}
+
+TEST(TokenizerJson, GivesUpExactlyWhereThereAreTooManyIds) {
+  const Json model = parse_json(R"({"type": "BPE", "unk_token": "?", "fuse_unk": true, "vocab":
+      {"?": 0, "a": 1, "b": 2, "c": 3, "ab": 4, "abc": 5, "cc": 6, "abcab": 7, "d?": 8, "d": 9},
+      "merges": [["a", "b"], ["c", "c"], ["ab", "c"], ["abc", "ab"], ["d", "?"]]})",
+                                "model");
+  Json file = tiny_file();
+  file["model"] = model;
+  const auto tokenizer = load(file);
+  std::mt19937_64 random(1);
+  for (int round = 0; round < 2000; ++round) {
+    std::string text;
+    for (size_t n = random() % 40; n > 0; --n) text += "abbccdx"[random() % 7];
+    const std::vector<int32_t> ids = tokenizer->encode(text, false);
+    for (size_t limit = 0; limit <= ids.size(); ++limit) {
+      EXPECT_EQ(tokenizer->encode_within(text, false, {.num_ids_max = limit}).has_value(),
+                limit == ids.size())
+          << text << " within " << limit;
+    }
+  }
+}
+
 TEST(TokenizerJson, AnswersQuestionsAboutTokens) {
   const auto tokenizer =
       load(tiny_file(R"({"added_tokens": [{"id": 6, "content": "<s>", "special": true}]})"));

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "halley/base/str.h"
+#include "halley/server/http/api_keys.h"
 #include "halley/server/openai/answer.h"
 
 namespace halley {
@@ -20,14 +21,6 @@ void check_text_bytes(const AppContext& context, const std::string& text, const 
       str("This model's context has ", context.engine->config().max_model_len, " tokens, at most ",
           context.text_bytes_max, " bytes of text, got ", text.size(), " bytes."),
       {.param = param, .code = "context_length_exceeded"});
-}
-
-// Who sent the request: the holder of a key, where the server has keys and so has checked it, else
-// an address.
-std::string client_of(const AppConfig& config, const HttpRequest& request) {
-  const std::string* key = request.find_header("authorization");
-  if (config.has_api_keys && key != nullptr) return *key;
-  return request.client.substr(0, request.client.rfind(':'));
 }
 
 }  // namespace
@@ -67,6 +60,12 @@ void check_model_name(const AppConfig& config, const std::string& name) {
   if (std::find(names.begin(), names.end(), name) != names.end()) return;
   throw ApiError(str("model: expected a name of /v1/models, got ", quote(name), "."),
                  {.status = 404, .param = "model", .code = "model_not_found"});
+}
+
+std::string client_of(const AppConfig& config, const HttpRequest& request) {
+  const std::string* header = request.find_header("authorization");
+  if (config.has_api_keys && header != nullptr) return std::string(bearer_key(*header));
+  return request.client.substr(0, request.client.rfind(':'));
 }
 
 bool push_preprocessing(AppContext& context, const HttpRequest& request,

@@ -29,6 +29,10 @@ void add_ignored(const IgnoredMembers& ignored, HttpResponse& response);
 /// Throws ApiError 404 if `name` is given and not served.
 void check_model_name(const AppConfig& config, const std::string& name);
 
+/// Who sent the request, for turns: the holder of its key, which the HTTP server has checked where
+/// there are keys, else the address without the port.
+std::string client_of(const AppConfig& config, const HttpRequest& request);
+
 /// Queues a request for the preprocessing threads: by its body's length, and with those of the same
 /// client. False: the queue is full.
 [[nodiscard]] bool push_preprocessing(AppContext& context, const HttpRequest& request,

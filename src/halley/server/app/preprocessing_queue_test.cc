@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "halley/engine/testing/engine_fixture.h"
+#include "halley/server/app/http_answers.h"
 #include "halley/server/app/preprocessing_threads.h"
 
 namespace halley {
@@ -84,6 +85,27 @@ TEST_F(Queue, StopDropsWhatWaits) {
   EXPECT_EQ(shared.use_count(), 1);
   EXPECT_FALSE(queue_.push(Lane::kShort, "a", [] {}));
   EXPECT_FALSE(queue_.wait_for_turn(Lane::kShort));
+}
+
+std::string client_with(const std::string& authorization, bool has_api_keys,
+                        const std::string& address = "127.0.0.1:50123") {
+  HttpRequest request;
+  request.client = address;
+  if (!authorization.empty()) request.headers.emplace_back("authorization", authorization);
+  AppConfig config;
+  config.has_api_keys = has_api_keys;
+  return client_of(config, request);
+}
+
+TEST(ClientOf, IsTheHolderOfAKeyHoweverItIsWritten) {
+  EXPECT_EQ(client_with("Bearer one", true), client_with("bEARER   one", true, "[::1]:9"));
+  EXPECT_NE(client_with("Bearer one", true), client_with("Bearer two", true));
+}
+
+TEST(ClientOf, IsTheAddressWhereThereAreNoKeys) {
+  EXPECT_EQ(client_with("Bearer one", false), client_with("Bearer two", false, "127.0.0.1:9"));
+  EXPECT_NE(client_with("", false), client_with("", false, "127.0.0.2:50123"));
+  EXPECT_EQ(client_with("", false, "[::1]:50123"), "[::1]");
 }
 
 TEST(PreprocessingThreads, AShortJobRunsWhileLongOnesDo) {

@@ -6,6 +6,7 @@
 
 #include "halley/base/error.h"
 #include "halley/base/str.h"
+#include "halley/server/http/request_head.h"
 
 namespace halley {
 namespace {
@@ -23,6 +24,14 @@ bool is_equal(const std::string& a, const std::string& b) {
 }
 
 }  // namespace
+
+std::string_view bearer_key(std::string_view header) {
+  constexpr std::string_view kScheme = "bearer ";
+  if (lower_case(header.substr(0, kScheme.size())) != kScheme) return {};
+  header.remove_prefix(kScheme.size());
+  header.remove_prefix(std::min(header.find_first_not_of(' '), header.size()));
+  return header;
+}
 
 ApiKeys::ApiKeys(std::vector<std::string> keys) : keys_(std::move(keys)) {
   for (size_t i = 0; i < keys_.size(); ++i) {

@@ -7,6 +7,9 @@
 
 namespace halley {
 
+/// The key of a header `Authorization: Bearer KEY` (RFC 6750); empty: another scheme, or no key.
+std::string_view bearer_key(std::string_view header);
+
 /// Immutable; any thread.
 class ApiKeys {
  public:

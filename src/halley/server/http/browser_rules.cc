@@ -20,22 +20,6 @@ namespace {
 constexpr size_t kAskedHeadersBytesMax = 2048;
 constexpr std::string_view kDefaultHeaders = "authorization, content-type, x-request-id";
 
-void check_origins(const std::vector<std::string>& origins) {
-  for (const std::string& origin : origins) {
-    const bool is_printable =
-        std::all_of(origin.begin(), origin.end(), [](char c) { return c > ' ' && c < '\x7f'; });
-    const size_t host_at = origin.find("://");
-    const bool has_path =
-        host_at != std::string::npos && origin.find('/', host_at + 3) != std::string::npos;
-    if (origin != "*" && (!is_printable || host_at == std::string::npos || host_at == 0 ||
-                          host_at + 3 == origin.size() || has_path)) {
-      throw InputError(str("CORS origin ", quote(origin),
-                           ": expected \"*\" or scheme and host, such as \"https://example.org\", "
-                           "without a path. Change the option."));
-    }
-  }
-}
-
 struct HostAndPort {
   std::string_view name;  // "a.example", "127.0.0.1", "[::1]"; empty: not well-formed
   std::string_view port;  // empty: none
@@ -50,6 +34,24 @@ HostAndPort split_host(std::string_view host) {
                          port.find_first_not_of("0123456789") == std::string_view::npos;
   if (host[name_end] != ':' || !is_number) return {};
   return {host.substr(0, name_end), port};
+}
+
+void check_origins(std::vector<std::string>& origins) {
+  for (std::string& origin : origins) {
+    const bool is_printable =
+        std::all_of(origin.begin(), origin.end(), [](char c) { return c > ' ' && c < '\x7f'; });
+    const size_t scheme_end = origin.find("://");
+    const bool has_scheme = scheme_end != std::string::npos && scheme_end > 0;
+    const std::string_view host = std::string_view(origin).substr(has_scheme ? scheme_end + 3 : 0);
+    const bool is_host =
+        !split_host(host).name.empty() && host.find_first_of("/?#@") == std::string_view::npos;
+    if (origin != "*" && !(is_printable && has_scheme && is_host)) {
+      throw InputError(str("CORS origin ", quote(origin),
+                           ": expected \"*\" or scheme and host, such as \"https://example.org\", "
+                           "without a path. Change the option."));
+    }
+    origin = lower_case(origin);  // as browsers write it
+  }
 }
 
 void check_hosts(std::vector<std::string>& hosts) {
@@ -176,10 +178,10 @@ std::optional<HttpResponse> BrowserRules::reject_page(const HttpRequest& head) c
                             quote(*origin), ". Name it there if its pages may use the server."),
                         "origin_not_allowed");
     }
-  } else if (*site == "cross-site" && !is_followed_link(head) && find_allowed("") == nullptr) {
+  } else if (*site != "same-origin" && *site != "none" && !is_followed_link(head) &&
+             find_allowed("") == nullptr) {
     return http_error(403,
-                      "Header sec-fetch-site: expected this server's own page, got a page of "
-                      "another site.",
+                      "Header sec-fetch-site: expected this server's own page, got another page.",
                       "origin_not_allowed");
   }
   // Bodies of other types are those that a page can send to other sites without a preflight.

@@ -117,7 +117,8 @@ TEST(HttpPages, OfOtherSitesReachNothing) {
         "Origin: https://evil.example\r\nContent-Type: application/json\r\n",
         "Origin: ftp://localhost:8000\r\n", "Origin: \r\n",
         "Origin: https://evil.example\r\nSec-Fetch-Site: same-origin\r\n",
-        "Sec-Fetch-Site: cross-site\r\n",
+        "Sec-Fetch-Site: cross-site\r\n", "Sec-Fetch-Site: same-site\r\n",
+        "Sec-Fetch-Site: Same-Origin\r\n", "Sec-Fetch-Site: \r\n",
         "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document\r\n"}) {
     const RawAnswer answer = ask(test.port(), post(headers));
     EXPECT_EQ(answer.status, 403) << headers;
@@ -125,6 +126,8 @@ TEST(HttpPages, OfOtherSitesReachNothing) {
   }
   EXPECT_EQ(ask(test.port(), get("/sized?1", "Origin: https://evil.example\r\n")).status, 403);
   EXPECT_EQ(ask(test.port(), get("/sized?1", "Sec-Fetch-Site: cross-site\r\n")).status, 403);
+  // A page at another port of this machine.
+  EXPECT_EQ(ask(test.port(), get("/sized?1", "Sec-Fetch-Site: same-site\r\n")).status, 403);
   // A link that somebody follows shows its answer to nobody else.
   EXPECT_EQ(ask(test.port(), get("/sized?1",
                                  "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\n"
@@ -194,7 +197,7 @@ TEST(HttpOrigins, AreNotAllowedWithoutBeingNamed) {
 TEST(HttpOrigins, AreAllowedWhereTheyAreNamed) {
   HttpServerConfig config;
   config.api_keys = {"secret"};
-  config.allowed_origins = {"https://a.example", "http://b.example:81"};
+  config.allowed_origins = {"https://a.example", "HTTP://B.example:81"};
   TestServer test(config);
   const RawAnswer preflight =
       ask(test.port(),
@@ -215,7 +218,8 @@ TEST(HttpOrigins, AreAllowedWhereTheyAreNamed) {
 
 TEST(HttpOrigins, RejectsWhatIsNoOrigin) {
   for (const char* origin :
-       {"", "a.example", "https://", "://a", "https://a/", "https://a/b", "https://a b"}) {
+       {"", "a.example", "https://", "://a", "https://a/", "https://a/b", "https://a b",
+        "https://a:port", "https://user@a", "https://a?b", "[\"*\"]"}) {
     HttpServerConfig config;
     config.allowed_origins = {origin};
     try {

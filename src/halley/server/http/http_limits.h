@@ -11,8 +11,10 @@ struct HttpLimits {
   size_t num_headers_max = 100;
   size_t target_bytes_max = size_t{8} << 10;
   size_t body_bytes_max = size_t{16} << 20;
-  /// The bytes of the bodies of all requests that have arrived and are not answered yet.
+  /// The bytes of the bodies of all requests that have arrived and are not answered yet, without
+  /// the first `free_body_bytes` of each: long bodies leave the short ones of others their memory.
   size_t all_bodies_bytes_max = size_t{256} << 20;
+  size_t free_body_bytes = size_t{64} << 10;
   /// The unsent bytes of one stream at which its client is disconnected.
   size_t unsent_bytes_max = size_t{1} << 20;
   size_t num_connections_max = 1024;

@@ -266,6 +266,7 @@ TEST(HttpServer, RejectsWhatIsNoRequestAndCloses) {
 TEST(HttpServer, HoldsBodiesOfAllRequestsWithinOneLimit) {
   HttpServerConfig config;
   config.limits.all_bodies_bytes_max = 1500;
+  config.limits.free_body_bytes = 0;
   TestServer test(config);
   const std::string half = post("Content-Length: 1001\r\n", std::string(1000, 'a'));
   RawClient first(test.port());
@@ -278,6 +279,28 @@ TEST(HttpServer, HoldsBodiesOfAllRequestsWithinOneLimit) {
   first.send("a");
   EXPECT_EQ(first.receive().status, 200);
   EXPECT_EQ(ask_until(test.port(), other, 200).status, 200);
+}
+
+TEST(HttpServer, TakesShortBodiesWhateverLongOnesHold) {
+  HttpServerConfig config;
+  config.limits.all_bodies_bytes_max = 900;
+  config.limits.free_body_bytes = 100;
+  TestServer test(config);
+  RawClient first(test.port());
+  first.send(post("Content-Length: 1001\r\n", std::string(1000, 'a')));
+  const auto body_of = [](size_t size) {
+    return post(str("Content-Length: ", size, "\r\n"), std::string(size, 'b'));
+  };
+  // The first body arrives at some time: ask until it has.
+  ASSERT_EQ(ask_until(test.port(), body_of(101), 503).status, 503);
+  EXPECT_EQ(ask(test.port(), body_of(100)).status, 200);
+  EXPECT_EQ(ask(test.port(), post("Transfer-Encoding: chunked\r\n",
+                                  "32\r\n" + std::string(50, 'b') + "\r\n32\r\n" +
+                                      std::string(50, 'b') + "\r\n0\r\n\r\n"))
+                .status,
+            200);
+  first.send("a");
+  EXPECT_EQ(first.receive().status, 503) << "it is 901 bytes beyond those that are free";
 }
 
 TEST(HttpServer, SendsContinueOnlyToThoseWhoseBodyItTakes) {

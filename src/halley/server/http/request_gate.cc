@@ -1,6 +1,5 @@
 #include "halley/server/http/request_gate.h"
 
-#include <algorithm>
 #include <charconv>
 #include <cstddef>
 #include <utility>
@@ -8,7 +7,6 @@
 #include "halley/base/check.h"
 #include "halley/base/str.h"
 #include "halley/server/http/http_error.h"
-#include "halley/server/http/request_head.h"
 
 namespace halley {
 namespace {
@@ -52,15 +50,6 @@ bool has_path(const HttpRoute& route, std::string_view path) {
   if (!path.starts_with(exact)) return false;
   const auto name = percent_decoded(path.substr(exact.size()));
   return name.has_value() && *name == std::string_view(route.path).substr(exact.size());
-}
-
-// "Bearer KEY" (RFC 6750); empty: another scheme or no key.
-std::string_view bearer_key(std::string_view value) {
-  constexpr std::string_view kScheme = "bearer ";
-  if (lower_case(value.substr(0, kScheme.size())) != kScheme) return {};
-  value.remove_prefix(kScheme.size());
-  value.remove_prefix(std::min(value.find_first_not_of(' '), value.size()));
-  return value;
 }
 
 }  // namespace

@@ -217,7 +217,9 @@ class RequestParser::Impl final : public beast::http::basic_parser<true> {
       error = beast::http::error::body_limit;
       return 0;
     }
-    if (!reservation_.try_grow(piece.size())) {
+    const size_t num_bytes = request_.body.size() + piece.size();
+    const size_t num_counted = std::max(request_.body.size(), limits_.free_body_bytes);
+    if (num_bytes > num_counted && !reservation_.try_grow(num_bytes - num_counted)) {
       HttpResponse busy =
           http_error(503, "The server holds as many requests as it can. Try again.", "overloaded");
       busy.headers.emplace_back("retry-after", "1");
