@@ -24,6 +24,13 @@ constexpr const char* kOther = "other";
 
 double as_double(int64_t value) { return static_cast<double>(value); }
 
+void render_step_sizes(MetricsText& text, const StepSizes& sizes) {
+  text.family("halley:iteration_tokens_total", "histogram", "Tokens computed by a forward pass.");
+  text.histogram(std::vector<double>(StepSizes::kBounds.begin(), StepSizes::kBounds.end()),
+                 std::vector<uint64_t>(sizes.counts.begin(), sizes.counts.end()),
+                 as_double(sizes.num_tokens));
+}
+
 }  // namespace
 
 ServerMetrics::ServerMetrics(ServerMetricsConfig config)
@@ -105,11 +112,7 @@ std::string ServerMetrics::render(const EngineStats& stats, const ByteBudgetStat
   gauge("halley:prefill_limit_tokens", "Tokens of prompts that the last such step could have.",
         as_double(stats.num_prefill_rows_max));
   counter("halley:engine_steps_total", "Forward passes.", stats.num_steps);
-  text.family("halley:iteration_tokens_total", "histogram", "Tokens computed by a forward pass.");
-  text.histogram(
-      std::vector<double>(StepSizes::kBounds.begin(), StepSizes::kBounds.end()),
-      std::vector<uint64_t>(stats.step_sizes.counts.begin(), stats.step_sizes.counts.end()),
-      as_double(stats.step_sizes.num_tokens));
+  render_step_sizes(text, stats.step_sizes);
   counter("halley:num_preemptions_total",
           "Preemptions: requests that lost their KV pages and are recomputed.",
           stats.num_preemptions);
