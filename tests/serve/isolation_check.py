@@ -226,7 +226,7 @@ def one_client(port):
     for connection in connections:
         try:
             statuses.append(connection.getresponse().status)
-        except (ConnectionError, http.client.HTTPException):  # the rejection was lost
+        except (OSError, http.client.HTTPException):  # the rejection was lost, or comes too late
             statuses.append("cut")
         connection.close()
     return {"statuses": counts_of(statuses), "seconds": time.monotonic() - begin,
