@@ -1,5 +1,6 @@
 // Tests of the engine's features for servers: deadlines, priorities, queue limits, prefix caching,
 // prompt log probabilities, times, draining.
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <future>
@@ -19,7 +20,11 @@
 namespace halley {
 namespace {
 
+using testing::AllOf;
+using testing::Each;
 using testing::ElementsAre;
+using testing::Ge;
+using testing::Le;
 using testing::SizeIs;
 
 void ignore_event(const TokenEvent&) {}
@@ -360,6 +365,24 @@ TEST_P(Serving, CancelsWhatHasNotEndedAtTheLimitOfADrain) {
   EXPECT_EQ(last.finish_reason, FinishReason::kCancelled);
   EXPECT_EQ(last.times->num_output_tokens, 3);
   EXPECT_EQ(waiting.get_future().get().finish_reason, FinishReason::kCancelled);
+}
+
+// A step takes a second for each of its rows.
+TEST_P(Serving, LimitsThePrefillRowsOfStepsWithDecodesToTheItlTarget) {
+  EngineConfig config;
+  config.itl_target = {.kind = ItlTarget::Kind::kSeconds, .seconds = 20};
+  make_engine(config);
+  on_step_ = [this] { seconds_ += num_rows_.back() - 1; };
+  submit(greedy_request({1}, 400), 1);
+  const TokenEvent last = run(greedy_request(std::vector<int32_t>(400, 2), 1), 2);
+  EXPECT_EQ(last.finish_reason, FinishReason::kLength);
+  EXPECT_EQ(engine_->stats().itl_target_seconds, 20);
+  EXPECT_THAT(engine_->stats().num_prefill_rows_max, AllOf(Ge(15), Le(19)));
+  engine_->wait_until_idle();
+  num_rows_.erase(num_rows_.begin());  // without decodes
+  EXPECT_THAT(num_rows_, Each(Le(20)));
+  EXPECT_GE(std::count_if(num_rows_.begin(), num_rows_.end(), [](int64_t n) { return n > 15; }),
+            10);
 }
 
 TEST_P(Serving, IsIdleBeforeTheFirstRequestAndAfterAFailure) {
