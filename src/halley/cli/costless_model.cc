@@ -34,11 +34,19 @@ class CostlessRunner final : public StepRunner {
                   std::span<const int32_t>) override {}
 
   void launch(const RunnerStep& step, const KvCacheView&) override {
-    if (!step.batch.logit_rows.empty()) {
+    const bool has_deferred = std::any_of(step.choices.begin(), step.choices.end(),
+                                          [](const auto& choice) { return choice.is_deferred; });
+    if (!step.batch.logit_rows.empty() || has_deferred) {
       throw UnsupportedError("costless model: it has no logits. Ask for tokens alone.");
     }
     num_choices_.push_back(step.choices.size());
   }
+
+  void choose(std::span<const MaskedChoice> choices) override {
+    check_failed("a deferred choice", str(choices.size()), __FILE__, __LINE__);
+  }
+
+  bool is_ready() const override { return true; }
 
   const StepResult& wait() override {
     HALLEY_CHECK(!num_choices_.empty());

@@ -70,6 +70,12 @@ class Grammar {
   int32_t class_of(uint8_t byte) const { return class_of_[byte]; }
   int32_t num_byte_classes() const { return num_byte_classes_; }
 
+  size_t num_bytes() const {
+    return exprs_.size() * (sizeof(Expr) + sizeof(int32_t)) +
+           parts_.size() * (sizeof(ExprId) + sizeof(int32_t)) +
+           byte_sets_.size() * sizeof(ByteSet) + text_.size();
+  }
+
  private:
   friend class GrammarBuilder;
   friend class GrammarAnalysis;

@@ -7,7 +7,9 @@ namespace {
 
 using State = Matcher::State;
 
-bool is_limit(State state) { return state == Matcher::kFull || state == Matcher::kTooComplex; }
+bool is_limit(State state) {
+  return state == Matcher::kFull || state == Matcher::kTooComplex || state == Matcher::kPaused;
+}
 
 void unite(TokenMask& mask, const TokenMask& other) {
   for (size_t word = 0; word < mask.size(); ++word) mask[word] |= other[word];
@@ -47,14 +49,16 @@ State MaskCache::next(State state, int32_t token_id) {
   return state;
 }
 
-State MaskCache::fill(State state, TokenMask& allowed) {
+bool MaskCache::find(State state, TokenMask& allowed) const {
   const auto found = masks_.find(state);
-  if (found != masks_.end()) {
-    allowed = found->second;
-    return state;
-  }
-  allowed.assign(trie_.num_mask_words(), 0);
-  const State result = compute(state, allowed);
+  if (found == masks_.end()) return false;
+  allowed = found->second;
+  return true;
+}
+
+State MaskCache::fill(State state, TokenMask& allowed, MaskWalk& walk) {
+  if (find(state, allowed)) return state;
+  const State result = compute(state, allowed, walk);
   if (is_limit(result)) return result;
   if (matcher_.may_end(state)) {
     for (const int32_t id : trie_.eos_token_ids()) set_token(allowed, id);
@@ -64,7 +68,22 @@ State MaskCache::fill(State state, TokenMask& allowed) {
   return state;
 }
 
-State MaskCache::compute(State state, TokenMask& allowed) {
+State MaskCache::compute(State state, TokenMask& allowed, MaskWalk& walk) {
+  if (walk.stage == MaskWalk::Stage::kBegin) {
+    const State result = begin(state, allowed, walk);
+    if (is_limit(result)) return result;
+  }
+  if (walk.stage == MaskWalk::Stage::kPlain) {
+    const State result = walk_trie(trie_.plain(), allowed, walk);
+    if (is_limit(result)) return result;
+    walk.stage = MaskWalk::Stage::kOther;
+    walk.node = 0;
+  }
+  return walk_trie(trie_.other(), allowed, walk);
+}
+
+State MaskCache::begin(State state, TokenMask& allowed, MaskWalk& walk) {
+  allowed.assign(trie_.num_mask_words(), 0);
   // While all plain characters lead to one state, a plain token is allowed by its length alone.
   State at = state;
   size_t num_chars = 0;
@@ -78,35 +97,33 @@ State MaskCache::compute(State state, TokenMask& allowed) {
   }
   const bool is_counted =
       num_chars == TokenTrie::kPlainCharsMax || plain_next(at) == Matcher::kDead;
-  if (is_counted) {
-    unite(allowed, trie_.plain_mask(num_chars));
-  } else {
-    const State result = walk(trie_.plain(), state, allowed);
-    if (is_limit(result)) return result;
-  }
-  return walk(trie_.other(), state, allowed);
+  if (is_counted) unite(allowed, trie_.plain_mask(num_chars));
+  walk.stage = is_counted ? MaskWalk::Stage::kOther : MaskWalk::Stage::kPlain;
+  walk.node = 0;
+  walk.path.assign(TokenTrie::kTokenBytesMax + 1, state);
+  return state;
 }
 
-State MaskCache::walk(const TokenTrieNodes& trie, State state, TokenMask& allowed) {
-  path_.resize(TokenTrie::kTokenBytesMax + 1);
-  path_[0] = state;
+// Goes on at walk.node, whose path is known.
+State MaskCache::walk_trie(const TokenTrieNodes& trie, TokenMask& allowed, MaskWalk& walk) {
   const auto num_nodes = static_cast<int32_t>(trie.nodes.size()) - 1;
-  for (int32_t i = 0; i < num_nodes;) {
+  int32_t& i = walk.node;
+  while (i < num_nodes) {
     const TokenTrieNodes::Node& node = trie.nodes[static_cast<size_t>(i)];
-    const State next = matcher_.next(path_[node.depth - size_t{1}], node.byte);
+    const State next = matcher_.next(walk.path[node.depth - size_t{1}], node.byte);
     if (next < 0) {
       if (is_limit(next)) return next;
       i = node.end;
       continue;
     }
-    path_[node.depth] = next;
+    walk.path[node.depth] = next;
     const int32_t tokens_end = trie.nodes[static_cast<size_t>(i) + 1].first_token;
     for (int32_t t = node.first_token; t < tokens_end; ++t) {
       set_token(allowed, trie.tokens[static_cast<size_t>(t)]);
     }
     ++i;
   }
-  return state;
+  return walk.path[0];
 }
 
 State MaskCache::plain_next(State state) {

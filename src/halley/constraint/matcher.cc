@@ -157,6 +157,7 @@ Matcher::State Matcher::intern_state(std::vector<FrameId> stacks, bool may_end) 
 }
 
 Matcher::State Matcher::compute_next(State state, uint8_t byte) {
+  if (num_steps_ >= pause_at_) return kPaused;
   if (is_full()) return kFull;
   bool may_end = false;
   for (const FrameId stack : stacks_of(state)) {

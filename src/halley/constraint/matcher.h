@@ -7,7 +7,9 @@
 // costs one look-up per byte.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <unordered_map>
 #include <unordered_set>
@@ -39,13 +41,15 @@ class Matcher {
   /// kTooComplex that of one state (the grammar is too ambiguous).
   static constexpr State kFull = -2;
   static constexpr State kTooComplex = -3;
+  /// The steps of allow_steps() are used up: the same call later goes on.
+  static constexpr State kPaused = -7;
 
   /// `grammar` must outlive this.
   explicit Matcher(const Grammar& grammar, const MatcherLimits& limits = {});
 
   /// The state of the empty text, or kTooComplex.
   State start() const { return start_; }
-  /// The state after one more byte, or one of the three above. `state` is none of these, here and
+  /// The state after one more byte, or one of the four above. `state` is none of these, here and
   /// below.
   State next(State state, uint8_t byte) {
     const size_t slot =
@@ -59,6 +63,13 @@ class Matcher {
 
   /// Imports `state` of `other`, a matcher of the same grammar; returns the state here, or kFull.
   State adopt(const Matcher& other, State state);
+
+  /// Further steps that the matcher may take until next() answers kPaused.
+  void allow_steps(size_t num_steps) {
+    const size_t left = std::numeric_limits<size_t>::max() - num_steps_;
+    pause_at_ = num_steps_ + std::min(num_steps, left);
+  }
+  void set_memory_bytes_max(size_t num_bytes) { limits_.memory_bytes_max = num_bytes; }
 
   size_t memory_bytes() const { return memory_bytes_; }
   /// Counts memory of other structures towards the matcher's limit.
@@ -105,6 +116,7 @@ class Matcher {
   size_t num_classes_;
   size_t memory_bytes_ = 0;
   size_t num_steps_ = 0;
+  size_t pause_at_ = std::numeric_limits<size_t>::max();
 
   std::vector<Frame> frames_;
   std::vector<int32_t> depths_;  // parallel to frames_: frames down to the bottom

@@ -13,6 +13,7 @@
 #include "halley/checkpoint/tokenizer/tokenizer.h"
 #include "halley/constraint/token_constraint.h"
 #include "halley/engine/itl_target.h"
+#include "halley/engine/mask_job.h"
 #include "halley/engine/request_times.h"
 #include "halley/engine/scheduling_policy.h"
 #include "halley/engine/step_sizes.h"
@@ -40,6 +41,8 @@ struct EngineConfig {
   int64_t max_num_queued = 1024;       // requests that wait and never ran
   int64_t max_num_queued_tokens = 0;   // their prompts' tokens, but an empty queue takes any
                                        // request; 0: max_num_queued * max_model_len
+  int64_t num_mask_threads = 0;        // that make the masks of constraints; 0: a quarter of the
+                                       // processors, 1 to 8
   SchedulingPolicy scheduling_policy = SchedulingPolicy::kFcfs;
   bool has_prefix_caching = true;  // full pages are kept and used again for equal beginnings
 };
@@ -114,9 +117,11 @@ class Engine {
   /// `tokenizer` may be null: then events carry no text, and stop strings are rejected.
   /// `eos_token_ids` end a request unless it ignores them.
   /// Throws InputError or DeviceError if the configuration does not fit.
-  /// Any thread may read `clock`; the default is std::chrono::steady_clock.
+  /// Any thread may read `clock`; the default is std::chrono::steady_clock. `masks` makes the masks
+  /// of constraints; the default has num_mask_threads threads.
   Engine(std::unique_ptr<CausalLm> model, std::shared_ptr<const Tokenizer> tokenizer,
-         std::vector<int32_t> eos_token_ids, const EngineConfig& config, EngineClock clock = {});
+         std::vector<int32_t> eos_token_ids, const EngineConfig& config, EngineClock clock = {},
+         std::unique_ptr<MaskExecutor> masks = {});
   /// Cancels all requests and waits for the thread.
   ~Engine();
   Engine(const Engine&) = delete;

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
+#include <thread>
 
 #include "halley/base/checked_math.h"
 #include "halley/base/error.h"
 #include "halley/base/str.h"
+#include "halley/engine/available_memory.h"
 #include "halley/engine/kv_cache.h"
 
 namespace halley {
@@ -19,6 +22,8 @@ constexpr int64_t kQueuedMax = int64_t{1} << 24;
 constexpr int64_t kQueuedTokensMax = int64_t{1} << 50;
 // The logits of prompt rows are processed one by one; more rows at once save nothing.
 constexpr int64_t kPromptLogitBytesMax = int64_t{64} << 20;
+constexpr int64_t kMaskThreadsMax = 256;
+constexpr int64_t kMaskThreadsDefaultMax = 8;
 constexpr int64_t kPagesMax = std::numeric_limits<int32_t>::max();
 constexpr int64_t kBytesMax = std::numeric_limits<int64_t>::max();
 // A device computes hundreds of rows while it reads the weights once.
@@ -37,6 +42,7 @@ void check_config(const EngineConfig& config, const ModelShape& model) {
   check_range("max_num_queued", config.max_num_queued, 1, kQueuedMax);
   check_range("max_num_queued_tokens", config.max_num_queued_tokens, 0, kQueuedTokensMax);
   check_range("kv_bytes", config.kv_bytes, 0, kBytesMax);
+  check_range("num_mask_threads", config.num_mask_threads, 0, kMaskThreadsMax);
   if (config.max_num_batched_tokens != 0 && config.max_num_batched_tokens < config.max_num_seqs) {
     throw InputError(str("max_num_batched_tokens: expected at least max_num_seqs (",
                          config.max_num_seqs, "), since each running sequence needs one row, got ",
@@ -101,6 +107,10 @@ EngineConfig with_defaults(const EngineConfig& config, const ModelShape& model, 
     full.max_num_queued_tokens =
         checked_mul(full.max_num_queued, full.max_model_len).value_or(kQueuedTokensMax);
   }
+  if (full.num_mask_threads == 0) {
+    full.num_mask_threads = std::clamp(int64_t{std::thread::hardware_concurrency()} / 4, int64_t{1},
+                                       kMaskThreadsDefaultMax);
+  }
   return full;
 }
 
@@ -146,6 +156,25 @@ EnginePlan plan_engine(const EngineConfig& config, const ModelShape& model, cons
     throw_no_room(plan.config, page_bytes, sequence_bytes, limits);
   }
   return plan;
+}
+
+EnginePlan prepare_engine(CausalLm& model, const EngineConfig& config) {
+  const ModelShape& shape = model.shape();
+  const EngineConfig full = with_defaults(config, shape, model.device_name() == "cpu");
+  // The model reserves its own memory before the KV cache takes the rest.
+  const std::optional<int64_t> device_bytes = model.prepare(step_limits(full, shape));
+  return plan_engine(
+      full, shape,
+      device_bytes ? device_kv_room(*device_bytes) : host_kv_room(available_memory_bytes()));
+}
+
+void check_eos_token_ids(const std::vector<int32_t>& ids, int64_t vocab_size) {
+  for (const int32_t id : ids) {
+    if (id < 0 || id >= vocab_size) {
+      throw InputError(str("eos_token_ids: expected token ids of 0 to ", vocab_size - 1, ", got ",
+                           id, ". Check generation_config.json."));
+    }
+  }
 }
 
 SchedulerConfig scheduler_config(const EnginePlan& plan) {

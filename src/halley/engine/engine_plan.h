@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <vector>
 
 #include "halley/engine/engine.h"
 #include "halley/engine/scheduler.h"
@@ -39,6 +40,13 @@ struct EnginePlan {
 /// `config` has its defaults. Throws InputError if kv_bytes exceeds the available memory, or if the
 /// cache cannot hold one sequence of max_model_len.
 EnginePlan plan_engine(const EngineConfig& config, const ModelShape& model, const KvRoom& limits);
+
+/// The plan of an engine with this model, which sets memory for its steps aside. Throws as
+/// with_defaults(), CausalLm::prepare() and plan_engine().
+EnginePlan prepare_engine(CausalLm& model, const EngineConfig& config);
+
+/// Throws InputError if an id is not in the vocabulary.
+void check_eos_token_ids(const std::vector<int32_t>& ids, int64_t vocab_size);
 
 SchedulerConfig scheduler_config(const EnginePlan& plan);
 

@@ -14,12 +14,14 @@
 #include <utility>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "halley/base/error.h"
 #include "halley/base/str.h"
 #include "halley/engine/simulation_options.h"
 #include "halley/engine/testing/engine_fixture.h"
+#include "halley/engine/testing/fake_mask_executor.h"
 
 namespace halley {
 namespace {
@@ -31,6 +33,7 @@ struct Reached {
   int64_t num_forwards = 0, num_ended[5] = {}, num_queue_full = 0, num_stopped = 0;
   int64_t num_preemptions = 0, num_hits = 0, num_scored_prompts = 0;
   int64_t num_ids_again = 0, num_constrained = 0, num_on_device = 0;
+  int64_t num_late_masks = 0, num_over_limit = 0;
 };
 
 class EngineSimulation {
@@ -59,9 +62,12 @@ class EngineSimulation {
   void run() {
     auto model = fake_model(hashed_logits, {.device = device_});
     model->on_forward = [this](const ForwardBatch&) { act(); };
-    engine_ =
-        std::make_unique<Engine>(std::move(model), fake_tokenizer(), std::vector<int32_t>{kFakeEos},
-                                 config_, [this] { return now(); });
+    auto masks = std::make_unique<FakeMaskExecutor>(
+        [this](size_t n) { return static_cast<size_t>(pick(0, static_cast<int64_t>(n) - 1)); });
+    masks_ = masks.get();
+    engine_ = std::make_unique<Engine>(
+        std::move(model), fake_tokenizer(), std::vector<int32_t>{kFakeEos}, config_,
+        [this] { return now(); }, std::move(masks));
     while (num_forwards_ < num_forwards_max_ && !is_stopped_) {
       {
         const std::lock_guard lock(turn_);
@@ -97,6 +103,10 @@ class EngineSimulation {
       while (pick(0, 2) == 0) submit();
     }
     if (pick(0, 20) == 0) cancel_any();
+    // Some masks are made while the model computes, others come late.
+    reached_.num_late_masks += masks_->num_jobs() > 0;
+    while (pick(0, 2) != 0 && masks_->work_here()) {
+    }
     if (num_forwards_ == drain_at_) {
       engine_->drain(now() + std::chrono::milliseconds(pick(0, 60)));
       is_draining_ = is_stopped_ = true;
@@ -131,6 +141,7 @@ class EngineSimulation {
     if (pick(0, 3) == 0) request.sampling.repetition_penalty = 1.5;
     if (pick(0, 3) == 0) request.sampling.min_tokens = request.sampling.max_tokens / 2;
     if (pick(0, 5) == 0) request.constraint = constraint_;
+    if (pick(0, 30) == 0) request.constraint = unmatchable_;
     if (pick(0, 9) == 0) request.sampling.num_prompt_logprobs = static_cast<int>(pick(0, 3));
     request.priority = static_cast<int32_t>(pick(-1, 1));
     if (pick(0, 3) == 0) request.cache_salt = "salt";
@@ -243,6 +254,11 @@ class EngineSimulation {
         EXPECT_TRUE(live.request.deadline && *live.request.deadline <= now());
         break;
       case FinishReason::kError:
+        if (live.request.constraint == unmatchable_ && event.error != "a fault of the simulation") {
+          EXPECT_THAT(event.error, testing::HasSubstr("leaves too many open"));
+          ++reached_.num_over_limit;
+          break;
+        }
         EXPECT_TRUE(has_failed_);
         EXPECT_EQ(event.error, "a fault of the simulation");
     }
@@ -279,6 +295,10 @@ class EngineSimulation {
   FakeDevice device_ = FakeDevice::kHost;
   const std::shared_ptr<const CompiledConstraint> constraint_ =
       fake_constraint("^(?:[a-f]{2,5}stop|[g-z ]+end|[k-z]*)$");
+  // Passes the limits after a few letters.
+  const std::shared_ptr<const CompiledConstraint> unmatchable_ =
+      fake_constraint("^(([a-z ]{0,30}){0,30}){0,30}$", {.stacks_max = 60});
+  FakeMaskExecutor* masks_ = nullptr;  // the engine's
   std::map<RequestId, Live> live_;
   std::vector<RequestId> ended_ids_;
   RequestId next_id_ = 1;
@@ -299,9 +319,10 @@ TEST(EngineSimulation, EveryAcceptedRequestHasOneLastEventAndItsOwnTokens) {
   }
   if (options.num_steps < 100'000) return;  // too small to reach everything
   for (const int64_t count : reached.num_ended) EXPECT_GT(count, 30);
-  for (const int64_t count : {reached.num_queue_full, reached.num_stopped, reached.num_preemptions,
-                              reached.num_hits, reached.num_scored_prompts, reached.num_ids_again,
-                              reached.num_constrained, reached.num_on_device}) {
+  for (const int64_t count :
+       {reached.num_queue_full, reached.num_stopped, reached.num_preemptions, reached.num_hits,
+        reached.num_scored_prompts, reached.num_ids_again, reached.num_constrained,
+        reached.num_on_device, reached.num_late_masks, reached.num_over_limit}) {
     EXPECT_GT(count, 30);
   }
   RecordProperty("forwards", std::to_string(reached.num_forwards));

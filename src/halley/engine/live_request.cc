@@ -5,15 +5,18 @@
 namespace halley {
 namespace {
 
-NewSequence sequence_of(const GenerateRequest& generate, SequenceId id,
-                        const RequestContext& context) {
+NewSequence sequence_of(const GenerateRequest& generate, SequenceId id) {
   return {.id = id,
           .num_prompt_tokens = static_cast<int64_t>(generate.prompt_ids.size()),
           .max_tokens = generate.sampling.max_tokens,
           .priority = generate.priority,
           .cache_salt = generate.cache_salt,
           .needs_prompt_logits = generate.sampling.num_prompt_logprobs >= 0,
-          .is_chosen_by_host = !is_chosen_by_model(generate, context)};
+          .is_choice_deferred = generate.constraint != nullptr};
+}
+
+std::shared_ptr<MaskJob> mask_job_of(const GenerateRequest& generate) {
+  return generate.constraint == nullptr ? nullptr : std::make_shared<MaskJob>(generate.constraint);
 }
 
 }  // namespace
@@ -22,7 +25,8 @@ LiveRequest::LiveRequest(GenerateRequest generate, const Ids& ids, TokenCallback
                          const RequestContext& context, TimePoint now)
     : id(ids.request),
       deadline(generate.deadline),
-      sequence(sequence_of(generate, ids.sequence, context)),
+      sequence(sequence_of(generate, ids.sequence)),
+      constraint(mask_job_of(generate)),
       scorer(generate.sampling.num_prompt_logprobs, generate.prompt_ids),
       timer(now, sequence.num_prompt_tokens),
       request(std::move(generate), std::move(on_token), context) {}

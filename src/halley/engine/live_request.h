@@ -1,8 +1,10 @@
 // A request that the engine has accepted, with the engine's own state of it.
 #pragma once
 
+#include <memory>
 #include <optional>
 
+#include "halley/engine/mask_job.h"
 #include "halley/engine/prompt_scorer.h"
 #include "halley/engine/request.h"
 #include "halley/engine/request_times.h"
@@ -26,7 +28,8 @@ struct LiveRequest {
   const RequestId id;
   const std::optional<TimePoint> deadline;
   const NewSequence sequence;
-  std::optional<int32_t> slot = {};  // the model's slot, while it samples for this sequence
+  const std::shared_ptr<MaskJob> constraint;  // null: none
+  std::optional<int32_t> slot = {};           // the model's, while it chooses for this sequence
   PromptScorer scorer;
   RequestTimer timer;
   Request request;  // the last member: its initialiser moves from the arguments

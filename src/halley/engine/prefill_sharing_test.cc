@@ -101,9 +101,9 @@ TEST(PrefillSharing, KeepsToTheLimitOfItsCaller) {
   EXPECT_THAT(ids_of(scheduler.run_step([](const auto&) { return 0; })), ElementsAre(1));
 }
 
-TEST(PrefillSharing, CountsAsDecodesThoseThatWaitForTheHostToo) {
+TEST(PrefillSharing, CountsAsDecodesThoseThatWaitForTheirChoiceToo) {
   TestScheduler scheduler(small_scheduler_config());
-  scheduler.add({.id = 1, .max_tokens = 9, .is_chosen_by_host = true}, {1, 2});
+  scheduler.add({.id = 1, .max_tokens = 9, .is_choice_deferred = true}, {1, 2});
   scheduler.launch_step();
   scheduler.add(2, 40, 9);
   int64_t num_decodes = 0;

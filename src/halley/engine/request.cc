@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "halley/base/check.h"
 #include "halley/base/error.h"
 #include "halley/base/str.h"
 
@@ -73,21 +74,14 @@ void check_request(const GenerateRequest& request, int64_t vocab_size, bool has_
   }
 }
 
-// A constraint computes its mask from the token before.
-bool is_chosen_by_model(const GenerateRequest& request, const RequestContext& context) {
-  return context.model_chooses && request.constraint == nullptr;
-}
-
 Request::Request(GenerateRequest request, TokenCallback on_token, const RequestContext& context)
     : params_(request.sampling),
       on_token_(std::move(on_token)),
       tokens_(std::move(request.prompt_ids)),
       num_prompt_tokens_(static_cast<int64_t>(tokens_.size())),
       num_tokens_max_(context.max_model_len),
-      constraint_(request.constraint == nullptr ? nullptr : request.constraint->start()),
       stop_ids_(stop_ids_of(request, context.eos_token_ids)),
-      is_chosen_by_model_(halley::is_chosen_by_model(request, context)),
-      sampler_(token_choice_of(params_, stop_ids_, context.seed), tokens_),
+      choice_(token_choice_of(params_, stop_ids_, context.seed)),
       stops_(params_.stop, params_.include_stop_str_in_output),
       tokenizer_(context.tokenizer) {
   if (tokenizer_ != nullptr) detokenizer_.emplace(*tokenizer_, params_.skip_special_tokens);
@@ -128,30 +122,29 @@ void Request::finish_text(TokenEvent& event) {
 }
 
 // A complete output needs no further step for EOS.
-void Request::end_where_complete(int32_t token_id, TokenEvent& event) {
-  if (constraint_ == nullptr) return;
-  if (!constraint_->accept(token_id)) {
+void Request::end_where_complete(OutputState state, TokenEvent& event) {
+  if (state == OutputState::kNotAccepted) {
     detokenizer_.reset();
     event.finish_reason = FinishReason::kError;
     event.error = kConstraintLimit;
-  } else if (constraint_->is_complete()) {
+  } else if (state == OutputState::kComplete) {
     event.finish_reason = FinishReason::kStop;
     finish_text(event);
   }
 }
 
-TokenEvent Request::next_token(std::span<const float> logits, SamplerScratch& scratch) {
-  const bool is_constrained = constraint_ != nullptr;
-  if (is_constrained && !constraint_->fill_allowed(scratch.allowed)) {
-    return end(FinishReason::kError, kConstraintLimit);
-  }
-  ChosenToken chosen;
-  chosen.status =
-      sampler_.sample(logits, scratch, chosen.token, is_constrained ? &scratch.allowed : nullptr);
-  return take_token(chosen);
+bool Request::is_end(const ChosenToken& chosen) const {
+  return chosen.status != SampleStatus::kChosen || is_stop(chosen.token.token_id);
 }
 
-TokenEvent Request::take_token(const ChosenToken& chosen) {
+bool Request::is_next_the_last() const {
+  return num_output_tokens() + 1 >= params_.max_tokens ||
+         static_cast<int64_t>(tokens_.size()) + 1 >= num_tokens_max_;
+}
+
+TokenEvent Request::end_without_mask() { return end(FinishReason::kError, kConstraintLimit); }
+
+TokenEvent Request::take_token(const ChosenToken& chosen, OutputState state) {
   if (chosen.status != SampleStatus::kChosen) {
     return end(FinishReason::kError, why_no_token(chosen.status));
   }
@@ -171,7 +164,7 @@ TokenEvent Request::take_token(const ChosenToken& chosen) {
     }
     append_token(token_id, event);
     if (event.finish_reason) return event;
-    end_where_complete(token_id, event);
+    end_where_complete(state, event);
     if (event.finish_reason) return event;
     if (num_output_tokens() >= params_.max_tokens ||
         static_cast<int64_t>(tokens_.size()) >= num_tokens_max_) {

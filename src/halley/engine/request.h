@@ -1,20 +1,18 @@
-// One request while it lives in the engine: its tokens, and the steps from a row of logits to the
+// One request while it lives in the engine: its tokens, and the steps from a chosen token to the
 // event for its callback.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "halley/checkpoint/tokenizer/tokenizer.h"
-#include "halley/constraint/token_constraint.h"
 #include "halley/engine/engine.h"
+#include "halley/engine/mask_job.h"
 #include "halley/engine/stop_matcher.h"
-#include "halley/models/base/step_runner.h"
-#include "halley/sampling/base/sampler.h"
+#include "halley/sampling/base/token_choice.h"
 
 namespace halley {
 
@@ -23,13 +21,8 @@ struct RequestContext {
   const Tokenizer* tokenizer = nullptr;  // null: events carry no text
   std::span<const int32_t> eos_token_ids;
   int64_t max_model_len = 0;
-  uint64_t seed = 0;           // used if the request has none
-  bool model_chooses = false;  // it has a StepRunner
+  uint64_t seed = 0;  // used if the request has none
 };
-
-/// Whether the model samples this request's tokens: TokenChoice covers all its parameters, so the
-/// host need not see a token before the next one is computed.
-bool is_chosen_by_model(const GenerateRequest& request, const RequestContext& context);
 
 /// Not thread-safe. Nothing here depends on other requests or on preemption.
 class Request {
@@ -51,15 +44,20 @@ class Request {
     return tokens().subspan(static_cast<size_t>(num_prompt_tokens_));
   }
 
-  /// Whether the model samples all tokens, by token_choice(), instead of next_token().
-  bool is_chosen_by_model() const { return is_chosen_by_model_; }
-  const TokenChoice& token_choice() const { return sampler_.choice(); }
+  /// The model's StepRunner chooses tokens by this.
+  const TokenChoice& token_choice() const { return choice_; }
 
-  /// Samples the next token from its logits [V]. The event has a finish_reason if the token is the
-  /// last one.
-  TokenEvent next_token(std::span<const float> logits, SamplerScratch& scratch);
-  /// The same for a token that the model has sampled.
-  TokenEvent take_token(const ChosenToken& chosen);
+  /// Whether the token ends the request by itself, or no token was chosen: then nothing has to
+  /// accept it.
+  bool is_end(const ChosenToken& chosen) const;
+  /// Whether the next token is the last one in any case.
+  bool is_next_the_last() const;
+
+  /// The event of the next token. It has a finish_reason if the token is the last one. `state` is
+  /// what the constraint says of a token that is not is_end().
+  TokenEvent take_token(const ChosenToken& chosen, OutputState state = OutputState::kOpen);
+  /// The event that ends the request where the constraint has no mask for its next token.
+  TokenEvent end_without_mask();
 
   /// The event that ends the request from outside: kCancelled or kError. It has no token, but the
   /// text that was held back.
@@ -69,7 +67,7 @@ class Request {
   void call_back(const TokenEvent& event) const noexcept { on_token_(event); }
 
  private:
-  void end_where_complete(int32_t token_id, TokenEvent& event);
+  void end_where_complete(OutputState state, TokenEvent& event);
   bool is_stop(int32_t token_id) const;
   void append_token(int32_t token_id, TokenEvent& event);
   void append_text(const std::string& text, TokenEvent& event);
@@ -81,10 +79,8 @@ class Request {
   std::vector<int32_t> tokens_;
   int64_t num_prompt_tokens_;
   int64_t num_tokens_max_;
-  std::unique_ptr<TokenConstraint> constraint_;  // null: none
   std::vector<int32_t> stop_ids_;
-  bool is_chosen_by_model_;
-  Sampler sampler_;
+  TokenChoice choice_;
   StopMatcher stops_;
   const Tokenizer* tokenizer_;
   std::optional<IncrementalDetokenizer> detokenizer_;  // absent: events carry no text

@@ -54,7 +54,7 @@ void Scheduler::add(const NewSequence& added) {
   sequence.num_tokens = sequence.num_known = added.num_prompt_tokens;
   sequence.num_tokens_max = num_tokens_max(config_, added.num_prompt_tokens, added.max_tokens);
   sequence.needs_prompt_logits = added.needs_prompt_logits;
-  sequence.is_chosen_by_host = added.is_chosen_by_host;
+  sequence.is_choice_deferred = added.is_choice_deferred;
   sequence.cache_salt = added.cache_salt;
   waiting_.emplace(sequence.rank, &sequence);
 }
@@ -318,9 +318,16 @@ void Scheduler::launched(const StepPlan& plan) {
     Sequence& sequence = it->second;
     HALLEY_CHECK(sequence.num_computed == scheduled.num_past, sequence.id, sequence.num_computed);
     sequence.num_computed += scheduled.num_rows;
-    if (scheduled.is_complete) ++sequence.num_tokens;
+    if (scheduled.is_complete && !sequence.is_choice_deferred) ++sequence.num_tokens;
     keep_full_pages(sequence);
   }
+}
+
+bool Scheduler::choice_launched(SequenceId id) {
+  Sequence& sequence = sequences_.at(id);
+  HALLEY_CHECK(sequence.is_choice_deferred && sequence.num_left() == 0, id, sequence.num_left());
+  ++sequence.num_tokens;
+  return sequence.is_ending();
 }
 
 void Scheduler::note_token(SequenceId id) {

@@ -28,11 +28,12 @@
 // those that were launched have run. What has been launched counts as computed: a sequence has one
 // token more, and pages that were given up may be written by later steps. But the token's value is
 // not known yet. Until it is,
-// - the sequence is in the next step nevertheless, unless the host must know the value before, or
-//   the token is the last one: then another sequence may run instead, and its pages become free
-//   when it is removed;
+// - the sequence is in the next step nevertheless, unless the token is the last one: then another
+//   sequence may run instead, and its pages become free when it is removed;
 // - a sequence that was preempted meanwhile is not admitted;
 // - pages with the token cannot be found in the prefix cache.
+// The choice of a token may be launched later than the row that gives its logits. Until it is, the
+// sequence has no further token and is in no step; if it is preempted, its last row runs again.
 #pragma once
 
 #include <algorithm>
@@ -71,7 +72,7 @@ struct NewSequence {
   int64_t priority = 0;              // lower first; ignored by kFcfs
   std::string cache_salt = {};       // only equal salts share prefixes
   bool needs_prompt_logits = false;  // of all prompt rows: no prefix is skipped
-  bool is_chosen_by_host = false;    // the host samples: its last token must be known first
+  bool is_choice_deferred = false;   // each of its choices is launched apart: choice_launched()
 };
 
 /// One sequence's part of a step: tokens [num_past, num_past + num_rows) of the sequence.
@@ -128,15 +129,21 @@ class Scheduler {
   void add(const NewSequence& added);
 
   /// Plans the next step: takes pages, preempts, admits. The plan has no sequences if nothing is
-  /// left to do or all sequences wait for tokens to be known; it may have preempted some even then.
+  /// left to do or all sequences wait for tokens to be known or chosen; it may have preempted some
+  /// even then.
   /// The plan must be passed to launched() before the next one is made. `limit_of` is called at
   /// most once, where a prefill could have rows; without it max_num_batched_tokens alone limits
   /// them.
   StepPlan schedule(const PrefillLimitOf& limit_of = {});
 
   /// To be called when the step was launched: its rows count as computed, and each of its complete
-  /// sequences that still exist has one token more.
+  /// sequences that still exist has one token more, unless its choice is deferred.
   void launched(const StepPlan& plan);
+
+  /// To be called when the choice of a deferred token was launched: the sequence has one token
+  /// more. It runs, and its last row has been launched since it was admitted. Returns whether the
+  /// token is the last one.
+  bool choice_launched(SequenceId id);
 
   /// To be called when the first unknown token of a sequence is known: tokens_of() has it.
   void note_token(SequenceId id);
@@ -176,16 +183,14 @@ class Scheduler {
     bool has_run = false;
     bool has_rows = false;  // had some since it was admitted
     bool needs_prompt_logits = false;
-    bool is_chosen_by_host = false;
+    bool is_choice_deferred = false;
     std::string cache_salt;
     std::vector<int32_t> page_table;
 
     int64_t num_left() const { return num_tokens - num_computed; }
     bool is_known() const { return num_known == num_tokens; }
     bool is_ending() const { return num_tokens == num_tokens_max; }  // in no step any more
-    bool can_decode() const {
-      return num_left() == 1 && !is_ending() && (is_known() || !is_chosen_by_host);
-    }
+    bool can_decode() const { return num_left() == 1 && !is_ending(); }
     bool is_scored() const { return needs_prompt_logits && num_tokens == num_prompt_tokens; }
     // How many of its next `num_rows` rows score the prompt: all but its last row, which gives the
     // first token.

@@ -36,6 +36,7 @@ struct Reached {
   int64_t num_expired = 0, num_overtaken = 0, num_shared_pages = 0, num_scored_rows = 0;
   int64_t num_dropped = 0, num_unknown_inputs = 0, num_preempted_unknown = 0;
   int64_t num_limited = 0, num_shared_steps = 0;
+  int64_t num_deferred = 0, num_preempted_deferred = 0;
 };
 
 class Simulation {
@@ -76,14 +77,7 @@ class Simulation {
   using Live = SimulatedSequence;
   using LivePtr = std::shared_ptr<Live>;
 
-  // A sequence's part of a step in flight, with its own copies: it may have ended meanwhile.
-  struct Part {
-    SequenceId id = 0;
-    LivePtr live;
-    size_t num_past = 0, num_after = 0;
-    bool is_complete = false;
-    std::vector<int32_t> page_table;
-  };
+  using Part = SimulatedPart;
   using Step = std::vector<Part>;
 
   int64_t pick(int64_t min, int64_t max) {
@@ -133,7 +127,7 @@ class Simulation {
     }
     live.num_launched = live.num_known = live.num_prompt_tokens;
     live.is_scored = pick(0, 9) == 0;
-    live.is_chosen_by_host = pick(0, 4) == 0;
+    live.is_choice_deferred = pick(0, 3) == 0;
     if (pick(0, 5) == 0) live.deadline = now_ + pick(0, 300);
     scheduler_.add({.id = id,
                     .num_prompt_tokens = num_prompt_tokens,
@@ -141,7 +135,7 @@ class Simulation {
                     .priority = live.priority,
                     .cache_salt = live.salt,
                     .needs_prompt_logits = live.is_scored,
-                    .is_chosen_by_host = live.is_chosen_by_host});
+                    .is_choice_deferred = live.is_choice_deferred});
     live_.emplace(id, added);
   }
 
@@ -182,6 +176,7 @@ class Simulation {
 
   void step() {
     end_expired();
+    launch_choices();
     const bool has_step = launch();
     if (Test::HasFatalFailure()) return;
     check_state();
@@ -190,6 +185,20 @@ class Simulation {
       if (Test::HasFatalFailure()) return;
       check_state();
       if (!has_step) return;
+    }
+  }
+
+  // Choices come late, and in any order.
+  void launch_choices() {
+    for (const auto& [id, live] : live_) {
+      if (!live->has_logits || !live->is_known() || pick(0, 2) == 0) continue;
+      live->has_logits = false;
+      ++live->num_launched;
+      ++reached_.num_deferred;
+      ASSERT_EQ(scheduler_.choice_launched(id), live->is_ending());
+      Step step = {{.id = id, .live = live, .is_complete = true, .is_choice = true}};
+      if (runs_at_launch_) run(step);
+      steps_.push_back(std::move(step));
     }
   }
 
@@ -208,6 +217,8 @@ class Simulation {
     for (const SequenceId id : plan.preempted) {
       decodes.erase(id);
       live_.at(id)->num_computed = 0;
+      reached_.num_preempted_deferred += live_.at(id)->has_logits;
+      live_.at(id)->has_logits = false;
       reached_.num_preempted_unknown += !live_.at(id)->is_known();
     }
     reached_.num_preemptions += static_cast<int64_t>(plan.preempted.size());
@@ -268,17 +279,19 @@ class Simulation {
                  .num_past = static_cast<size_t>(scheduled.num_past),
                  .num_after = static_cast<size_t>(scheduled.num_past + scheduled.num_rows),
                  .is_complete = scheduled.is_complete,
+                 .is_choice = false,
                  .page_table = {scheduled.page_table.begin(), scheduled.page_table.end()}};
     reached_.num_unknown_inputs += part.num_after > live->num_known;
     live->num_computed = part.num_after;
-    live->num_launched += part.is_complete ? 1 : 0;
+    live->has_logits = part.is_complete && live->is_choice_deferred;
+    live->num_launched += part.is_complete && !live->is_choice_deferred ? 1 : 0;
     return part;
   }
 
   // In the order of the launches, even if sequences have ended meanwhile.
   void run(const Step& step) {
     for (const Part& part : step) {
-      compute(part);
+      part.is_choice ? part.live->append(next_token(part.live->chains.back())) : compute(part);
       if (Test::HasFatalFailure()) return;
     }
   }
@@ -290,7 +303,8 @@ class Simulation {
     if (Test::HasFatalFailure()) return;
     for (const Part& part : step) {
       if (!live_.contains(part.id)) ++reached_.num_dropped;
-      if (part.is_complete && live_.contains(part.id)) know_token(part.id);
+      const bool has_token = part.is_choice || !part.live->is_choice_deferred;
+      if (part.is_complete && has_token && live_.contains(part.id)) know_token(part.id);
     }
   }
 
@@ -304,8 +318,9 @@ class Simulation {
   }
 
   void check_plan(const StepPlan& plan, const std::set<SequenceId>& decodes) {
-    const bool waits_for_tokens = std::any_of(
-        live_.begin(), live_.end(), [](const auto& it) { return !it.second->is_known(); });
+    const bool waits_for_tokens = std::any_of(live_.begin(), live_.end(), [](const auto& it) {
+      return !it.second->is_known() || it.second->has_logits;
+    });
     reached_.num_limited += limit_.has_value();
     ASSERT_TRUE(waits_for_tokens || plan.sequences.empty() == live_.empty());
     ASSERT_LE(plan.num_rows, config_.max_num_batched_tokens);
@@ -343,7 +358,7 @@ class Simulation {
       if (rank(id) < rank(first)) first = id;
     }
     const Live& live = *live_.at(first);
-    const bool must_advance = live.is_known() || (is_running(first) && live.may_go_on());
+    const bool must_advance = live.may_go_on() && (live.is_known() || is_running(first));
     ASSERT_TRUE(planned.contains(first) || !must_advance) << "the first rank must advance";
     reached_.num_overtaken += first != live_.begin()->first;
   }
@@ -424,7 +439,7 @@ class Simulation {
     }
     if (!part.is_complete) return;
     ASSERT_EQ(part.num_after, live.tokens.size()) << "a token that was given before";
-    live.append(next_token(live.chains.back()));
+    if (!live.is_choice_deferred) live.append(next_token(live.chains.back()));
   }
 
   void finish(SequenceId id) {
@@ -473,13 +488,11 @@ TEST(SchedulerSimulation, EveryRequestEndsAsIfItWereAlone) {
        {reached.num_finished, reached.num_preemptions, reached.num_hits, reached.num_cancels,
         reached.num_expired, reached.num_overtaken, reached.num_shared_pages,
         reached.num_scored_rows, reached.num_dropped, reached.num_unknown_inputs,
-        reached.num_preempted_unknown, reached.num_limited, reached.num_shared_steps}) {
+        reached.num_preempted_unknown, reached.num_limited, reached.num_shared_steps,
+        reached.num_deferred, reached.num_preempted_deferred}) {
     EXPECT_GT(count, 300);
   }
   RecordProperty("steps", std::to_string(reached.num_steps));
-  RecordProperty("finished", std::to_string(reached.num_finished));
-  RecordProperty("preemptions", std::to_string(reached.num_preemptions));
-  RecordProperty("hits", std::to_string(reached.num_hits));
 }
 
 }  // namespace

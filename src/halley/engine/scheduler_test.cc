@@ -140,16 +140,40 @@ TEST(SchedulerInFlight, RunsAnotherSequenceInsteadOfOneInItsLastStep) {
   EXPECT_EQ(scheduler->page_table(1).size(), 1u);  // its pages are its own until it is removed
 }
 
-TEST(SchedulerInFlight, LeavesOutSequencesThatTheHostMustSampleFirst) {
+TEST(SchedulerInFlight, LeavesOutSequencesUntilTheirChoiceIsLaunched) {
   TestScheduler scheduler(small_scheduler_config());
-  scheduler.add({.id = 1, .max_tokens = 9, .is_chosen_by_host = true}, {1, 2, 3, 4, 5, 6, 7, 8, 9});
+  scheduler.add({.id = 1, .max_tokens = 3, .is_choice_deferred = true},
+                {1, 2, 3, 4, 5, 6, 7, 8, 9});
   scheduler.add(2, 1, 9);
   EXPECT_THAT(ids_of(scheduler.launch_step()), ElementsAre(1, 2));
   EXPECT_THAT(ids_of(scheduler.launch_step()), ElementsAre(2, 1));  // a chunk needs no token
   EXPECT_THAT(ids_of(scheduler.launch_step()), ElementsAre(2));
-  scheduler.know_token(1);
+  EXPECT_FALSE(scheduler->choice_launched(1));
   EXPECT_THAT(ids_of(scheduler.launch_step()), ElementsAre(1, 2));
   EXPECT_THAT(ids_of(scheduler.launch_step()), ElementsAre(2));
+  EXPECT_FALSE(scheduler->choice_launched(1));
+  const StepPlan plan = scheduler.launch_step();
+  EXPECT_THAT(ids_of(plan), ElementsAre(1, 2));
+  EXPECT_TRUE(plan.sequences[0].is_last);
+  EXPECT_TRUE(scheduler->choice_launched(1));
+  EXPECT_THAT(ids_of(scheduler.launch_step()), ElementsAre(2));
+}
+
+TEST(SchedulerInFlight, ComputesTheLastRowAgainWhereAPreemptedSequenceHadNoChoice) {
+  SchedulerConfig config = small_scheduler_config();
+  config.policy = SchedulingPolicy::kPriority;
+  config.max_num_seqs = 1;
+  TestScheduler scheduler(config);
+  scheduler.add({.id = 1, .max_tokens = 9, .priority = 1, .is_choice_deferred = true}, {1, 2, 3});
+  scheduler.launch_step();
+  scheduler.add(2, 1, 1, 0);
+  EXPECT_THAT(scheduler.launch_step().preempted, ElementsAre(1));
+  EXPECT_TRUE(scheduler->remove(2));
+  const StepPlan plan = scheduler.launch_step();
+  EXPECT_THAT(ids_of(plan), ElementsAre(1));
+  EXPECT_THAT(rows_of(plan), ElementsAre(3));
+  EXPECT_TRUE(plan.sequences[0].is_complete);
+  EXPECT_FALSE(scheduler->choice_launched(1));
 }
 
 TEST(SchedulerInFlight, AdmitsAPreemptedSequenceOnceItsTokensAreKnown) {

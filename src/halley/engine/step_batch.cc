@@ -28,11 +28,9 @@ void StepBatch::add(const ScheduledSequence& scheduled, const BatchInput& input)
   }
   if (!scheduled.is_complete) return;
   const auto last_row = static_cast<int32_t>(first_row + scheduled.num_rows - 1);
-  if (input.slot) {
-    choices_.push_back({.row = last_row, .slot = *input.slot});
-  } else {
-    logit_rows_.push_back(last_row);
-  }
+  HALLEY_CHECK(input.slot.has_value(), last_row);
+  choices_.push_back(
+      {.row = last_row, .slot = *input.slot, .is_deferred = input.is_choice_deferred});
 }
 
 }  // namespace halley

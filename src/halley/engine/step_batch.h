@@ -16,7 +16,8 @@ namespace halley {
 struct BatchInput {
   std::span<const int32_t> tokens;      // all known tokens
   PromptScorer::Rows scored_rows = {};  // its rows that score the prompt
-  std::optional<int32_t> slot = {};     // set if the model samples: the slot has the unknown token
+  std::optional<int32_t> slot = {};     // has the unknown token; set if the sequence is complete
+  bool is_choice_deferred = false;
 };
 
 /// Reuses its memory from step to step. Not thread-safe.
@@ -25,8 +26,8 @@ class StepBatch {
   void clear();
 
   /// Appends a sequence of the plan. The page table must live until the step is launched. The model
-  /// returns logits for the scored rows and, if the sequence is complete and has no slot, for its
-  /// last row after them; with a slot, it samples from the last row.
+  /// returns logits for the scored rows and, if the sequence is complete, chooses a token from its
+  /// last row or leaves its logits at the slot.
   void add(const ScheduledSequence& scheduled, const BatchInput& input);
 
   RunnerStep step() const { return {{token_ids_, sequences_, logit_rows_}, choices_}; }

@@ -8,10 +8,11 @@
 namespace halley {
 
 StepPipeline::StepPipeline(CausalLm& model, const KvCache& cache, int64_t max_num_seqs)
-    : forward_runner_(model.step_runner() == nullptr ? std::make_unique<ForwardRunner>(model)
-                                                     : nullptr),
+    : forward_runner_(model.step_runner() == nullptr
+                          ? std::make_unique<ForwardRunner>(model, max_num_seqs)
+                          : nullptr),
       runner_(forward_runner_ == nullptr ? *model.step_runner() : *forward_runner_),
-      num_in_flight_max_(forward_runner_ == nullptr ? size_t{StepRunner::kNumInFlightMax} : 1),
+      is_synchronous_(forward_runner_ != nullptr),
       cache_(cache) {
   for (int64_t slot = max_num_seqs; slot > 0; --slot) {
     free_slots_.push_back(static_cast<int32_t>(slot - 1));
@@ -33,25 +34,46 @@ void StepPipeline::give_back_slot(LiveRequest& live) {
 }
 
 void StepPipeline::launch(const StepPlan& plan, const LiveOf& live_of) {
-  HALLEY_CHECK(!is_full() && !plan.sequences.empty(), steps_.size());
-  std::vector<Part> parts;
+  HALLEY_CHECK(!is_full() && !plan.sequences.empty(), calls_.size());
+  Call call;
   batch_.clear();
   for (const ScheduledSequence& scheduled : plan.sequences) {
     LiveRequest& live = live_of(scheduled.id);
-    const bool is_chosen_by_model = live.request.is_chosen_by_model();
-    if (scheduled.is_complete && is_chosen_by_model && !live.slot) take_slot(live);
+    if (scheduled.is_complete && !live.slot) take_slot(live);
     const PromptScorer::Rows rows = live.scorer.ask(scheduled.num_past, scheduled.num_rows);
-    batch_.add(scheduled,
-               {.tokens = live.request.tokens(), .scored_rows = rows, .slot = live.slot});
-    parts.push_back({.id = scheduled.id,
-                     .num_scored_rows = rows.end - rows.begin,
-                     .is_complete = scheduled.is_complete,
-                     .is_chosen_by_model = is_chosen_by_model});
+    const bool is_deferred = live.sequence.is_choice_deferred;
+    batch_.add(scheduled, {.tokens = live.request.tokens(),
+                           .scored_rows = rows,
+                           .slot = live.slot,
+                           .is_choice_deferred = is_deferred});
+    call.parts.push_back({.id = scheduled.id,
+                          .num_scored_rows = rows.end - rows.begin,
+                          .has_token = scheduled.is_complete && !is_deferred});
   }
   runner_.launch(batch_.step(), cache_.view());
-  steps_.push_back(std::move(parts));
+  calls_.push_back(std::move(call));
+  ++num_steps_;
   for (const ScheduledSequence& scheduled : plan.sequences) {
-    if (scheduled.is_last) give_back_slot(live_of(scheduled.id));
+    LiveRequest& live = live_of(scheduled.id);
+    if (scheduled.is_last && !live.sequence.is_choice_deferred) give_back_slot(live);
+  }
+}
+
+void StepPipeline::choose(std::span<const Choice> choices) {
+  HALLEY_CHECK(!is_full_of_choices() && !choices.empty(), calls_.size());
+  Call call = {.parts = {}, .is_choice = true};
+  masked_.clear();
+  for (const Choice& choice : choices) {
+    LiveRequest& live = *choice.live;
+    HALLEY_CHECK(live.slot.has_value(), live.sequence.id);
+    masked_.push_back({.slot = *live.slot, .allowed = &live.constraint->allowed()});
+    call.parts.push_back({.id = live.sequence.id, .num_scored_rows = 0, .has_token = true});
+  }
+  runner_.choose(masked_);
+  calls_.push_back(std::move(call));
+  ++num_choices_;
+  for (const Choice& choice : choices) {
+    if (choice.is_last) give_back_slot(*choice.live);
   }
 }
 
@@ -59,43 +81,41 @@ const StepResult& StepPipeline::wait_for_runner() {
   try {
     return runner_.wait();
   } catch (...) {
-    steps_.clear();  // nothing runs any more
+    calls_.clear();  // nothing runs any more
     throw;
   }
+}
+
+StepPipeline::Call StepPipeline::take_oldest() {
+  Call call = std::move(calls_.front());
+  calls_.pop_front();
+  --(call.is_choice ? num_choices_ : num_steps_);
+  return call;
 }
 
 std::span<const SequenceResult> StepPipeline::wait() {
   HALLEY_CHECK(!is_empty());
   const StepResult& step = wait_for_runner();
-  const std::vector<Part> parts = std::move(steps_.front());
-  steps_.pop_front();
+  const Call call = take_oldest();
   int64_t next_row = 0;
   size_t next_chosen = 0;
-  const auto next_logits = [&]() -> std::span<const float> {
-    HALLEY_CHECK(next_row < step.logits.num_rows, next_row);
-    return {step.logits.row<float>(next_row++), static_cast<size_t>(step.logits.num_cols)};
-  };
   results_.clear();
-  for (const Part& part : parts) {
+  for (const Part& part : call.parts) {
     SequenceResult& result = results_.emplace_back();
     result.id = part.id;
-    result.is_complete = part.is_complete;
-    for (int64_t i = 0; i < part.num_scored_rows; ++i) {
-      result.prompt_logits.push_back(next_logits());
+    for (int64_t i = 0; i < part.num_scored_rows; ++i, ++next_row) {
+      HALLEY_CHECK(next_row < step.logits.num_rows, next_row);
+      result.prompt_logits.emplace_back(step.logits.row<float>(next_row),
+                                        static_cast<size_t>(step.logits.num_cols));
     }
-    if (!part.is_complete) continue;
-    if (part.is_chosen_by_model) {
-      result.chosen = &step.chosen.at(next_chosen++);
-    } else {
-      result.logits = next_logits();
-    }
+    if (part.has_token) result.chosen = &step.chosen.at(next_chosen++);
   }
   return results_;
 }
 
 void StepPipeline::abandon() noexcept {
   try {
-    for (; !steps_.empty(); steps_.pop_front()) static_cast<void>(wait_for_runner());
+    for (; !calls_.empty(); take_oldest()) static_cast<void>(wait_for_runner());
   } catch (const std::exception&) {  // the requests of these steps have ended already
   }
 }

@@ -18,41 +18,57 @@
 
 namespace halley {
 
-/// The result of a step for one of its sequences, which may have ended meanwhile. Valid until the
-/// next wait().
+/// The result of a step, or of a choice from logits that waited, for one sequence, which may have
+/// ended meanwhile. Valid until the next wait().
 struct SequenceResult {
   SequenceId id = 0;
-  bool is_complete = false;             // it has a next token, in `chosen` or `logits`
-  const ChosenToken* chosen = nullptr;  // the model's sample, else null
-  std::span<const float> logits;        // [V], if the host samples
+  const ChosenToken* chosen = nullptr;                // its next token; null: none was chosen
   std::vector<std::span<const float>> prompt_logits;  // [V] for each row that scores the prompt
 };
 
 /// Launches plans on the model in order, with the inputs of their sequences, and returns the
-/// results. Assigns slots to the sequences for which the model samples. Not thread-safe.
+/// results. Assigns slots to the sequences. Not thread-safe.
 ///
-/// A sequence has a slot from the first step in which it is complete until its last step, or until
-/// it is preempted or ends. Results of steps in flight still come back under its id
-/// then, and another sequence may take the slot.
+/// A sequence has a slot from the first step in which it is complete until its last choice is
+/// launched, or until it is preempted or ends. Results in flight still come back under its id then,
+/// and another sequence may take the slot.
 class StepPipeline {
  public:
   /// The model is prepared; it and the cache must outlive this object. For a model without a runner
-  /// the step in flight has ended when launch() returns.
+  /// what is launched has ended when the call returns.
   StepPipeline(CausalLm& model, const KvCache& cache, int64_t max_num_seqs);
 
-  /// Whether wait() must be called before the next launch().
-  bool is_full() const { return steps_.size() == num_in_flight_max_; }
-  bool is_empty() const { return steps_.empty(); }
+  /// Whether wait() must be called before the next launch(), or before the next choose().
+  bool is_full() const {
+    return is_synchronous_ ? !is_empty() : num_steps_ == StepRunner::kNumInFlightMax;
+  }
+  bool is_full_of_choices() const {
+    return is_synchronous_ ? !is_empty() : num_choices_ == StepRunner::kNumInFlightMax;
+  }
+  bool is_empty() const { return calls_.empty(); }
+  bool is_synchronous() const { return is_synchronous_; }
+  /// Whether what wait() waits for is a choose(). It is not empty, here and below.
+  bool is_choice_next() const { return calls_.front().is_choice; }
+  /// Whether wait() would return at once.
+  bool is_ready() const { return runner_.is_ready(); }
 
   using LiveOf = std::function<LiveRequest&(SequenceId id)>;
   /// Launches a step that has sequences. Throws what CausalLm::forward() throws.
   void launch(const StepPlan& plan, const LiveOf& live_of);
-  /// Waits for the oldest step in flight and returns its results, in the order of its plan.
+
+  struct Choice {
+    LiveRequest* live = nullptr;  // its last row was launched, and its choice deferred
+    bool is_last = false;         // it is in no later step
+  };
+  /// Launches choices, each by the mask of its request's constraint.
+  void choose(std::span<const Choice> choices);
+
+  /// Waits for the oldest launch() or choose() and returns its results, in the order of its plan.
   std::span<const SequenceResult> wait();
   /// Frees the slot of a sequence that was preempted or has ended.
   void give_back_slot(LiveRequest& live);
 
-  /// Waits for all steps in flight, even failing ones, so that nothing uses the cache any more.
+  /// Waits for all that is in flight, even failing steps, so that nothing uses the cache any more.
   void abandon() noexcept;
 
  private:
@@ -60,20 +76,26 @@ class StepPipeline {
   struct Part {
     SequenceId id = 0;
     int64_t num_scored_rows = 0;
-    bool is_complete = false;
-    bool is_chosen_by_model = false;
+    bool has_token = false;
+  };
+  struct Call {
+    std::vector<Part> parts;
+    bool is_choice = false;
   };
 
   void take_slot(LiveRequest& live);
   const StepResult& wait_for_runner();
+  Call take_oldest();
 
   std::unique_ptr<ForwardRunner> forward_runner_;  // for a model without its own
   StepRunner& runner_;
-  const size_t num_in_flight_max_;
+  const bool is_synchronous_;
   const KvCache& cache_;
   std::vector<int32_t> free_slots_;  // a stack
   StepBatch batch_;
-  std::deque<std::vector<Part>> steps_;  // in flight, the oldest first
+  std::vector<MaskedChoice> masked_;
+  std::deque<Call> calls_;               // in flight, the oldest first
+  int num_steps_ = 0, num_choices_ = 0;  // of calls_
   std::vector<SequenceResult> results_;
 };
 

@@ -4,13 +4,16 @@
 
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "halley/base/error.h"
+#include "halley/base/str.h"
 #include "halley/engine/testing/engine_fixture.h"
+#include "halley/engine/testing/fake_mask_executor.h"
 
 namespace halley {
 namespace {
@@ -35,19 +38,22 @@ TEST(StepBatch, NamesTheSlotWhereATokenIsNotKnown) {
   EXPECT_THAT(step.batch.logit_rows, IsEmpty());
 }
 
-TEST(StepBatch, AsksForLogitsOfScoredRowsAndOfWhatTheHostChooses) {
+TEST(StepBatch, AsksForLogitsOfScoredRowsAndForChoices) {
   StepBatch batch;
   const std::vector<int32_t> tokens = {1, 2, 3, 4};
   batch.add({.num_past = 0, .num_rows = 2}, {.tokens = tokens, .scored_rows = {0, 2}});
   batch.add({.num_past = 1, .num_rows = 3, .is_complete = true},
-            {.tokens = tokens, .scored_rows = {1, 2}});
+            {.tokens = tokens, .scored_rows = {1, 2}, .slot = 3, .is_choice_deferred = true});
   batch.add({.num_past = 0, .num_rows = 4, .is_complete = true},
             {.tokens = tokens, .scored_rows = {2, 3}, .slot = 1});
   const RunnerStep step = batch.step();
   EXPECT_THAT(step.batch.token_ids, ElementsAre(1, 2, 2, 3, 4, 1, 2, 3, 4));
-  EXPECT_THAT(step.batch.logit_rows, ElementsAre(0, 1, 3, 4, 7));
-  ASSERT_EQ(step.choices.size(), 1u);
-  EXPECT_EQ(step.choices[0].row, 8);
+  EXPECT_THAT(step.batch.logit_rows, ElementsAre(0, 1, 3, 7));
+  ASSERT_EQ(step.choices.size(), 2u);
+  EXPECT_EQ(step.choices[0].row, 4);
+  EXPECT_TRUE(step.choices[0].is_deferred);
+  EXPECT_EQ(step.choices[1].row, 8);
+  EXPECT_FALSE(step.choices[1].is_deferred);
 }
 
 TEST(StepBatchDeathTest, NeedsASlotForATokenThatIsNotKnown) {
@@ -67,6 +73,14 @@ GenerateRequest unending_request(std::vector<int32_t> prompt_ids, int64_t max_to
   GenerateRequest request = greedy_request(std::move(prompt_ids), max_tokens);
   request.sampling.ignore_eos = true;
   return request;
+}
+
+// Masks that are made only when the engine has nothing else to do.
+std::unique_ptr<Engine> engine_with_late_masks(std::unique_ptr<CausalLm> model,
+                                               const EngineConfig& config = {}) {
+  return std::make_unique<Engine>(
+      std::move(model), fake_tokenizer(), std::vector<int32_t>{kFakeEos}, config, EngineClock{},
+      std::make_unique<FakeMaskExecutor>([](size_t) { return size_t{0}; }));
 }
 
 TEST_P(InFlight, HasTheNextStepBeforeItWaits) {
@@ -166,20 +180,82 @@ TEST_P(InFlight, RunsAnotherRequestInsteadOfOneInItsLastStep) {
   EXPECT_THAT(first_ids, ElementsAre(20, 21, 22, 23));
 }
 
-TEST_P(InFlight, WaitsForTheHostWhereAConstraintNeedsTheTokenBefore) {
+TEST_P(InFlight, PassesNoTokenOfAConstrainedRequestThroughTheHost) {
   auto model = fake_model(scripted_logits(fake_tokenizer()->encode("abcabc", false), 1));
-  Engine* engine_of_model = nullptr;
-  std::vector<int64_t> num_ahead;
-  model->on_forward = [&](const ForwardBatch&) {
-    num_ahead.push_back(engine_of_model->stats().num_steps -
-                        static_cast<int64_t>(num_ahead.size()));
+  std::vector<int32_t> inputs;
+  int64_t num_logit_rows = 0;
+  static_cast<FakeDeviceLm&>(*model).step_runner()->on_launch = [&](const RunnerStep& step) {
+    num_logit_rows += static_cast<int64_t>(step.batch.logit_rows.size());
+    inputs.push_back(step.batch.token_ids.back());
+    EXPECT_TRUE(step.choices[0].is_deferred);
   };
   const auto engine = fake_engine(std::move(model));
-  engine_of_model = engine.get();
   GenerateRequest request = greedy_request({1});
   request.constraint = fake_constraint("^[ab]c?[abc]b$");
   EXPECT_EQ(generate_one(*engine, request).text, "abb");
-  EXPECT_THAT(num_ahead, ElementsAre(1, 1, 1));
+  EXPECT_EQ(num_logit_rows, 0);
+  // The last one is launched before it is known that the output is complete.
+  EXPECT_THAT(inputs, ElementsAre(1, slot_token(0), slot_token(0), slot_token(0)));
+}
+
+class Masks : public OnFakeModels {};
+INSTANTIATE_TEST_SUITE_P(Models, Masks, fake_devices(), name_of_fake_device);
+
+TEST_P(Masks, OfOneRequestDoNotKeepAnotherOneWaiting) {
+  auto model = fake_model();
+  const auto engine = engine_with_late_masks(std::move(model));
+  GenerateRequest constrained = greedy_request({1}, 8);
+  constrained.constraint = fake_constraint("^(?:a|b|ab|ba){8,30}$");
+  constrained.sampling.ignore_eos = true;
+  std::vector<std::string> ended;
+  bool has_constrained = false;
+  const auto on_other = [&](const TokenEvent& event) {
+    if (event.finish_reason) ended.push_back("other");
+    if (std::exchange(has_constrained, true)) return;
+    const auto on_constrained = [&](const TokenEvent& last) {
+      if (last.finish_reason) ended.push_back("constrained");
+    };
+    EXPECT_EQ(engine->submit(constrained, 2, on_constrained).status, Submit::kQueued);
+  };
+  ASSERT_EQ(engine->submit(unending_request({2}, 8), 1, on_other).status, Submit::kQueued);
+  engine->wait_until_idle();
+  EXPECT_THAT(ended, ElementsAre("other", "constrained"));
+}
+
+TEST_P(Masks, MayBeInTheMakingWhenTheirRequestIsCancelledOrTooLate) {
+  Engine* engine_of_model = nullptr;
+  int num_forwards = 0;
+  auto model = fake_model();
+  model->on_forward = [&](const ForwardBatch&) {
+    if (++num_forwards == 1) engine_of_model->cancel(1);
+  };
+  const auto engine = engine_with_late_masks(std::move(model));
+  engine_of_model = engine.get();
+  std::vector<FinishReason> reasons;
+  GenerateRequest request = greedy_request({1}, 8);
+  request.constraint = fake_constraint("^(?:a|b|ab|ba){8,30}$");
+  const auto keep_reason = [&](const TokenEvent& event) {
+    EXPECT_FALSE(event.token_id.has_value());
+    reasons.push_back(*event.finish_reason);
+  };
+  ASSERT_EQ(engine->submit(request, 1, keep_reason).status, Submit::kQueued);
+  engine->wait_until_idle();
+  request.deadline = TimePoint::min();
+  ASSERT_EQ(engine->submit(request, 2, keep_reason).status, Submit::kQueued);
+  engine->wait_until_idle();
+  EXPECT_THAT(reasons, ElementsAre(FinishReason::kCancelled, FinishReason::kDeadline));
+}
+
+TEST_P(Masks, MayBeInTheMakingWhenTheEngineEnds) {
+  Signal has_token;
+  const auto engine = fake_engine(fake_model(hashed_logits, {.max_positions = 5000}));
+  for (RequestId id = 0; id < 20; ++id) {
+    GenerateRequest request = greedy_request({1 + static_cast<int32_t>(id)}, 4000);
+    request.constraint = fake_constraint(str("^(?:[a-f]|[b-g]|ab|ba|aab){1,", 400 + id, "}$"));
+    ASSERT_EQ(engine->submit(request, id, [&](const TokenEvent&) { has_token.set(); }).status,
+              Submit::kQueued);
+  }
+  has_token.wait();
 }
 
 TEST_P(InFlight, GivesWhatTheHostGivesToRequestsOfEveryKind) {
@@ -204,8 +280,8 @@ TEST_P(InFlight, GivesWhatTheHostGivesToRequestsOfEveryKind) {
   config.max_model_len = 40;
   config.max_num_seqs = 6;
   config.max_num_batched_tokens = 9;
-  config.kv_bytes = 16 * 80;
-  const auto engine = fake_engine(fake_model(), config);
+  config.kv_bytes = 16 * 50;
+  const auto engine = engine_with_late_masks(fake_model(), config);
   const auto on_host = fake_engine(halley::fake_model(), config);
   const std::vector<GenerateResult> results = generate_all(*engine, requests);
   const std::vector<GenerateResult> expected = generate_all(*on_host, requests);

@@ -15,6 +15,16 @@ void CudaEvent::synchronize() const {
   check_cuda(cudaEventSynchronize(event_.get()), "wait for an event");
 }
 
+bool CudaEvent::is_reached() const {
+  const cudaError_t status = cudaEventQuery(event_.get());
+  if (status == cudaErrorNotReady) {
+    static_cast<void>(cudaGetLastError());  // it is no error of the next launch
+    return false;
+  }
+  check_cuda(status, "query of an event");
+  return true;
+}
+
 float CudaEvent::milliseconds_since(const CudaEvent& start) const {
   float milliseconds = 0;
   check_cuda(cudaEventElapsedTime(&milliseconds, start.get(), event_.get()),

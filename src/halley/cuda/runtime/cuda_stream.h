@@ -17,6 +17,8 @@ class CudaEvent {
   cudaEvent_t get() const { return event_.get(); }
   /// Blocks until all work before the last record() has run; returns at once if there was none.
   void synchronize() const;
+  /// Whether synchronize() would return at once.
+  bool is_reached() const;
   /// Milliseconds from `start` to this event; both with timing, recorded and completed.
   float milliseconds_since(const CudaEvent& start) const;
 

@@ -99,11 +99,13 @@ inline GenerateResult generate_text(std::string_view text, const SamplingParams&
 }
 
 /// A constraint on outputs that match the pattern, for the fake tokenizer.
-inline std::shared_ptr<const CompiledConstraint> fake_constraint(const std::string& pattern) {
+inline std::shared_ptr<const CompiledConstraint> fake_constraint(const std::string& pattern,
+                                                                 const MatcherLimits& limits = {}) {
   const std::vector<int32_t> eos = {kFakeEos};
   GrammarBuilder builder("grammar");
   Grammar grammar = builder.finish(pattern_texts(builder, pattern, TextForm::kUtf8, "pattern"));
-  return compile_constraint(TokenTrie::from_tokenizer(*fake_tokenizer(), eos), std::move(grammar));
+  return compile_constraint(TokenTrie::from_tokenizer(*fake_tokenizer(), eos), std::move(grammar),
+                            limits);
 }
 
 /// The expected tokens of a request: computed without engine, cache and batch.

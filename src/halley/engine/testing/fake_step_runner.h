@@ -1,8 +1,9 @@
-// For tests: the fake model on a device of its own, whose steps run either when the engine waits
-// for them or when they are launched. It samples with the engine's sampler, so every text equals
-// that of the host.
+// For tests: the fake model on a device of its own, where what is launched runs either when the
+// engine waits for it or at once. It samples with the engine's sampler, so every text equals that
+// of the host.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -18,6 +19,7 @@
 
 #include "halley/base/check.h"
 #include "halley/base/error.h"
+#include "halley/engine/host_slot.h"
 #include "halley/engine/testing/fake_causal_lm.h"
 #include "halley/models/base/step_runner.h"
 #include "halley/sampling/base/sampler.h"
@@ -39,18 +41,31 @@ class FakeStepRunner final : public StepRunner {
 
   void start_slot(int32_t slot, const TokenChoice& choice, std::span<const int32_t> prompt_ids,
                   std::span<const int32_t> output_ids) override {
-    Slot started = {.sampler = Sampler(choice, prompt_ids),
+    Slot started = {.sampling = HostSlot(choice, prompt_ids, output_ids),
                     .tokens = {prompt_ids.begin(), prompt_ids.end()}};
-    for (const int32_t id : output_ids) started.append(id);
+    started.tokens.insert(started.tokens.end(), output_ids.begin(), output_ids.end());
     HALLEY_CHECK(slot >= 0 && slot < limits_.num_sequences, slot);
     starts_.emplace_back(slot, std::move(started));
   }
 
   void launch(const RunnerStep& step, const KvCacheView& cache) override {
     if (on_launch) on_launch(step);
-    HALLEY_CHECK(static_cast<int>(queue_.size()) < kNumInFlightMax, queue_.size());
+    HALLEY_CHECK(num_in_flight(false) < kNumInFlightMax, queue_.size());
     check_limits(step);
     queue_.push_back(queued(step, cache));
+    if (runs_at_launch_) run(queue_.back());
+  }
+
+  void choose(std::span<const MaskedChoice> choices) override {
+    HALLEY_CHECK(num_in_flight(true) < kNumInFlightMax, queue_.size());
+    HALLEY_CHECK(!choices.empty());
+    Step step = {.starts = std::exchange(starts_, {})};
+    std::set<int32_t> slots;
+    for (const MaskedChoice& choice : choices) {
+      HALLEY_CHECK(slots.insert(choice.slot).second, choice.slot);
+      step.masked.emplace_back(choice.slot, *choice.allowed);
+    }
+    queue_.push_back(std::move(step));
     if (runs_at_launch_) run(queue_.back());
   }
 
@@ -67,31 +82,40 @@ class FakeStepRunner final : public StepRunner {
     return result_;
   }
 
+  /// Now and then not yet, where steps run when they are waited for.
+  bool is_ready() const override {
+    HALLEY_CHECK(!queue_.empty());
+    return runs_at_launch_ || ++num_asked_ % 3 == 0;
+  }
+
   std::function<void(const RunnerStep&)> on_launch;
 
  private:
   struct Slot {
-    std::optional<Sampler> sampler = {};
-    std::vector<int32_t> tokens = {};         // prompt and output
-    std::optional<int32_t> last_chosen = {};  // since it was started
-    bool is_broken = false;                   // sampling failed: the slot is not checked any more
-
-    void append(int32_t id) {
-      tokens.push_back(id);
-      sampler->record(id);
-    }
+    std::optional<HostSlot> sampling = {};
+    std::vector<int32_t> tokens = {};  // prompt and output
+    bool is_broken = false;            // sampling failed: the slot is not checked any more
   };
-  /// Copies of the inputs of launch(), and the step's results.
+  /// Copies of the inputs of launch() or choose(), and the results.
   struct Step {
-    std::vector<std::pair<int32_t, Slot>> starts;
-    std::vector<int32_t> token_ids, logit_rows;
-    std::vector<BatchSequence> sequences;
-    std::vector<std::vector<int32_t>> page_tables;
-    std::vector<RowChoice> choices;
-    std::vector<KvLayerView> layers;
-    std::vector<float> logits;
-    std::vector<ChosenToken> chosen;
+    std::vector<std::pair<int32_t, Slot>> starts = {};
+    std::vector<int32_t> token_ids = {}, logit_rows = {};
+    std::vector<BatchSequence> sequences = {};
+    std::vector<std::vector<int32_t>> page_tables = {};
+    std::vector<RowChoice> choices = {};
+    std::vector<KvLayerView> layers = {};
+    std::vector<std::pair<int32_t, TokenMask>> masked = {};  // of choose()
+    std::vector<float> logits = {};
+    std::vector<ChosenToken> chosen = {};
+
+    bool is_choice() const { return !masked.empty(); }
   };
+
+  int num_in_flight(bool is_choice) const {
+    return static_cast<int>(std::count_if(queue_.begin(), queue_.end(), [&](const Step& step) {
+      return step.is_choice() == is_choice;
+    }));
+  }
 
   void check_limits(const RunnerStep& step) const {
     const auto size = [](const auto& list) { return static_cast<int64_t>(list.size()); };
@@ -130,11 +154,10 @@ class FakeStepRunner final : public StepRunner {
 
   void run(Step& step) {
     for (auto& [slot, started] : step.starts) this->slot(slot) = std::move(started);
+    if (step.is_choice()) return run_choices(step);
     for (int32_t& id : step.token_ids) {
       if (id >= 0) continue;
-      const Slot& from = slot(slot_of_token(id));
-      HALLEY_CHECK(from.last_chosen.has_value(), slot_of_token(id));
-      id = *from.last_chosen;
+      id = slot(slot_of_token(id)).sampling->last_token();
     }
     std::set<int32_t> rows(step.logit_rows.begin(), step.logit_rows.end());
     for (const RowChoice& choice : step.choices) rows.insert(choice.row);
@@ -156,7 +179,21 @@ class FakeStepRunner final : public StepRunner {
     }
     for (const RowChoice& choice : step.choices) {
       check_pages(step, choice);
-      step.chosen.push_back(choose(slot(choice.slot), logits_of(choice.row)));
+      Slot& slot = this->slot(choice.slot);
+      if (choice.is_deferred) {
+        slot.sampling->defer(logits_of(choice.row));
+      } else {
+        step.chosen.push_back(slot.sampling->choose(logits_of(choice.row), scratch_));
+        note_choice(slot, step.chosen.back());
+      }
+    }
+  }
+
+  void run_choices(Step& step) {
+    for (const auto& [index, allowed] : step.masked) {
+      Slot& slot = this->slot(index);
+      step.chosen.push_back(slot.sampling->choose_deferred(allowed, scratch_));
+      note_choice(slot, step.chosen.back());
     }
   }
 
@@ -171,17 +208,12 @@ class FakeStepRunner final : public StepRunner {
     }
   }
 
-  ChosenToken choose(Slot& slot, std::span<const float> logits) {
-    ChosenToken chosen;
-    chosen.status = slot.sampler->sample(logits, scratch_, chosen.token);
+  static void note_choice(Slot& slot, const ChosenToken& chosen) {
     if (chosen.status == SampleStatus::kChosen) {
       slot.tokens.push_back(chosen.token.token_id);
-      slot.last_chosen = chosen.token.token_id;
     } else {
-      slot.last_chosen = 0;
       slot.is_broken = true;
     }
-    return chosen;
   }
 
   Slot& slot(int32_t index) { return slots_.at(static_cast<size_t>(index)); }
@@ -190,6 +222,7 @@ class FakeStepRunner final : public StepRunner {
   const bool runs_at_launch_;
   bool has_failed_ = false;  // from then on every step fails
   StepLimits limits_;
+  mutable int num_asked_ = 0;                     // of is_ready()
   std::vector<std::pair<int32_t, Slot>> starts_;  // since the last launch
   std::deque<Step> queue_;
   std::vector<Slot> slots_;  // as of the last step that ran

@@ -3,9 +3,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "halley/engine/scheduler.h"
 
 namespace halley {
 
@@ -35,7 +38,8 @@ struct SimulatedSequence {
   size_t num_launched = 0;    // tokens, with those that steps in flight give
   size_t num_known = 0;       // tokens whose values are known
   size_t num_computed = 0;    // positions in the cache, as of the last launch
-  bool is_chosen_by_host = false;
+  bool is_choice_deferred = false;
+  bool has_logits = false;  // it waits for its choice
   std::optional<int64_t> deadline;
   bool is_scored = false;
   bool has_started = false;
@@ -46,7 +50,17 @@ struct SimulatedSequence {
   }
   bool is_known() const { return num_known == num_launched; }
   bool is_ending() const { return num_launched == num_tokens_max; }
-  bool may_go_on() const { return !is_ending() && (is_known() || !is_chosen_by_host); }
+  bool may_go_on() const { return !is_ending() && !has_logits; }
+};
+
+/// A sequence's part of a step in flight, with its own copies: it may have ended meanwhile.
+struct SimulatedPart {
+  SequenceId id = 0;
+  std::shared_ptr<SimulatedSequence> live;
+  size_t num_past = 0, num_after = 0;
+  bool is_complete = false;
+  bool is_choice = false;  // of the token alone
+  std::vector<int32_t> page_table = {};
 };
 
 }  // namespace halley

@@ -52,7 +52,7 @@ class Running {
 
   /// Chooses for the last row of each chunk whose sequence is in `slots`.
   void launch(const std::vector<TestChunk>& chunks, const std::vector<int32_t>& slots,
-              const std::vector<int32_t>& logit_rows = {}) {
+              const std::vector<int32_t>& logit_rows = {}, bool is_deferred = false) {
     std::vector<int32_t> ids;
     std::vector<BatchSequence> sequences;
     std::vector<RowChoice> choices;
@@ -64,7 +64,9 @@ class Running {
       ids.insert(ids.end(), chunk.ids.begin(), chunk.ids.end());
       const auto slot = static_cast<int32_t>(chunk.sequence);
       if (std::find(slots.begin(), slots.end(), slot) != slots.end()) {
-        choices.push_back({.row = static_cast<int32_t>(ids.size()) - 1, .slot = slot});
+        choices.push_back({.row = static_cast<int32_t>(ids.size()) - 1,
+                           .slot = slot,
+                           .is_deferred = is_deferred});
       }
     }
     runner().launch({.batch = {.token_ids = ids, .sequences = sequences, .logit_rows = logit_rows},
@@ -72,7 +74,12 @@ class Running {
                     cache().view());
   }
 
-  /// Waits for the oldest step; returns its tokens.
+  void choose(int32_t slot, const TokenMask& allowed) {
+    const MaskedChoice choice = {.slot = slot, .allowed = &allowed};
+    runner().choose({&choice, 1});
+  }
+
+  /// Waits for the oldest step or choice; returns its tokens.
   std::vector<int32_t> wait() {
     std::vector<int32_t> ids;
     for (const ChosenToken& chosen : runner().wait().chosen) {
@@ -145,6 +152,53 @@ TEST_P(GpuRunner, RunsAheadOfTokensThatNobodyHasSeen) {
   }
   got.push_back(running.wait().at(0));
   EXPECT_EQ(got, expected);
+}
+
+TEST_P(GpuRunner, ChoosesByMasksFromLogitsThatWait) {
+  Running running(GetParam());
+  const std::vector<int32_t> prompt = tokens(4, 18);
+  const std::vector<int32_t> expected = greedy_by_forward(running, prompt, 8);
+  const TokenMask all((running.vocab_size() + 63) / 64, ~uint64_t{0});
+  running.start_greedy(5, prompt);
+  running.launch({{.sequence = 5, .ids = prompt}}, {5}, {}, /*is_deferred=*/true);
+  std::vector<int32_t> got;
+  for (size_t i = 0; i + 1 < expected.size(); ++i) {
+    running.choose(5, all);
+    // The next step runs before anybody has seen the token.
+    const auto num_past = static_cast<int64_t>(prompt.size() + i);
+    running.launch({{.sequence = 5, .num_past_tokens = num_past, .ids = {slot_token(5)}}}, {5}, {},
+                   /*is_deferred=*/true);
+    EXPECT_TRUE(running.wait().empty());
+    got.push_back(running.wait().at(0));
+  }
+  TokenMask without_best = all;
+  without_best[static_cast<size_t>(expected.back()) / 64] &=
+      ~(uint64_t{1} << (expected.back() % 64));
+  running.choose(5, without_best);
+  EXPECT_TRUE(running.wait().empty());
+  EXPECT_NE(running.wait().at(0), expected.back());
+  got.push_back(expected.back());
+  EXPECT_EQ(got, expected);
+}
+
+TEST_P(GpuRunner, KeepsLogitsThatWaitWhileOtherStepsRun) {
+  Running running(GetParam());
+  const std::vector<int32_t> late = tokens(4, 18), other = tokens(9, 11);
+  const std::vector<int32_t> expected = greedy_by_forward(running, late, 1);
+  const TokenMask all((running.vocab_size() + 63) / 64, ~uint64_t{0});
+  running.start_greedy(2, late);
+  running.launch({{.sequence = 2, .ids = late}}, {2}, {}, /*is_deferred=*/true);
+  EXPECT_TRUE(running.wait().empty());
+  running.start_greedy(3, other);
+  running.launch({{.sequence = 3, .ids = other}}, {3});
+  int32_t last = running.wait().at(0);
+  for (int64_t i = 0; i < 5; ++i) {
+    const auto num_past = static_cast<int64_t>(other.size()) + i;
+    running.launch({{.sequence = 3, .num_past_tokens = num_past, .ids = {last}}}, {3});
+    last = running.wait().at(0);
+  }
+  running.choose(2, all);
+  EXPECT_EQ(running.wait(), expected);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, GpuRunner,

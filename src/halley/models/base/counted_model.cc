@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <deque>
 #include <utility>
 
 #include "halley/base/check.h"
@@ -105,13 +106,21 @@ class CountedModel::Runner final : public StepRunner {
     const auto start = Clock::now();
     runner_.launch(step, cache);
     account_.note_launch(microseconds_since(start));
+    are_steps_.push_back(true);
+  }
+  void choose(std::span<const MaskedChoice> choices) override {
+    runner_.choose(choices);
+    are_steps_.push_back(false);
   }
   const StepResult& wait() override {
     const auto start = Clock::now();
     const StepResult& result = runner_.wait();
-    account_.end(result.span, microseconds_since(start));
+    const bool is_step = are_steps_.front();
+    are_steps_.pop_front();
+    if (is_step) account_.end(result.span, microseconds_since(start));
     return result;
   }
+  bool is_ready() const override { return runner_.is_ready(); }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -121,6 +130,7 @@ class CountedModel::Runner final : public StepRunner {
 
   StepRunner& runner_;
   StepAccount& account_;
+  std::deque<bool> are_steps_;  // what is in flight
 };
 
 CountedModel::CountedModel(std::unique_ptr<CausalLm> model, std::shared_ptr<StepAccount> account)

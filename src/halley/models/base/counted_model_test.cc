@@ -33,6 +33,10 @@ class DeviceModel final : public CausalLm, public StepRunner {
                   std::span<const int32_t>) override {
     calls.push_back("start " + std::to_string(slot));
   }
+  void choose(std::span<const MaskedChoice> choices) override {
+    calls.push_back("choose " + std::to_string(choices.size()));
+  }
+  bool is_ready() const override { return true; }
   void launch(const RunnerStep& step, const KvCacheView&) override {
     calls.push_back("launch " + std::to_string(step.batch.token_ids.size()));
   }
@@ -77,12 +81,17 @@ TEST(CountedModel, PassesEverythingOnAndCountsSteps) {
   const std::array<int32_t, 2> logit_rows = {0, 1};
   const std::array<RowChoice, 2> choices = {{{1, 0}, {2, 1}}};
   runner->launch({{ids, sequences, logit_rows}, choices}, {});
+  const TokenMask allowed = {1};
+  const std::array<MaskedChoice, 1> masked = {{{.slot = 1, .allowed = &allowed}}};
+  runner->choose(masked);
+  EXPECT_TRUE(runner->is_ready());
   runner->wait();
+  runner->wait();  // of the choice, which is no step
   const std::array<BatchSequence, 1> decode = {{{0, 1, 6, {}}}};
   model.forward({std::span(ids).first(1), decode, {}}, {}, {});
   EXPECT_EQ(model.op_costs({}, {}, {}).size(), 1u);
-  EXPECT_THAT(inner.calls,
-              ElementsAre("prepare 5", "start 3", "launch 3", "wait", "forward 1", "costs"));
+  EXPECT_THAT(inner.calls, ElementsAre("prepare 5", "start 3", "launch 3", "choose 1", "wait",
+                                       "wait", "forward 1", "costs"));
 
   const std::vector<CountedStep> steps = account->take();
   ASSERT_EQ(steps.size(), 2u);

@@ -11,6 +11,7 @@
 #include "halley/models/cuda/end_step.h"
 #include "halley/models/cuda/step_arrays.h"
 #include "halley/models/cuda/step_plan.h"
+#include "halley/sampling/cuda/slot_state.h"
 
 namespace halley::cuda {
 namespace {
@@ -27,8 +28,7 @@ constexpr size_t result_bytes(int64_t num_records) {
 }
 
 size_t result_bytes(const StepLimits& limits) {
-  return result_bytes(
-      std::max(limits.num_logit_rows, std::min(limits.num_sequences, limits.num_rows)));
+  return result_bytes(std::max(limits.num_logit_rows, limits.num_sequences));
 }
 
 template <typename Byte>
@@ -66,7 +66,6 @@ void CudaStepRunner::start_slot(int32_t slot, const TokenChoice& choice,
 }
 
 void CudaStepRunner::check(const RunnerStep& step, const KvCacheView& cache) const {
-  HALLEY_CHECK(num_launched_ - num_waited_ < kNumInFlightMax, num_launched_, num_waited_);
   const StepLimits& limits = model_.memory.limits();
   check_step(model_.config, step.batch, cache, limits.num_sequences);
   const KvPageLayout& pages = cache.layers[0].layout;
@@ -120,8 +119,8 @@ void CudaStepRunner::fill(const RunnerStep& step, const KvPageLayout& pages, con
   for (const RowChoice& choice : step.choices) {
     found = std::lower_bound(found, rows_.end(), choice.row);
     const auto index = found - rows_.begin();
-    slots[index] = choice.slot;
-    flight.record_rows.push_back(static_cast<int32_t>(index));
+    slots[index] = choice.slot | (choice.is_deferred ? kIsDeferred : 0);
+    if (!choice.is_deferred) flight.record_rows.push_back(static_cast<int32_t>(index));
   }
 }
 
@@ -172,11 +171,48 @@ Matrix CudaStepRunner::logits_of(const StepSize& size) const {
           model_.config.vocab_size, row_stride(DType::kF32, model_.config.vocab_size)};
 }
 
-void CudaStepRunner::queue_results(const RunnerStep& step, const Layout& layout, InFlight& flight) {
-  const int64_t num_records = step.choices.empty() ? 0 : flight.record_rows.back() + 1;
+CudaStepRunner::InFlight& CudaStepRunner::begin_flight(bool is_choice) {
+  int& num_in_flight = num_in_flight_[is_choice ? 1 : 0];
+  HALLEY_CHECK(num_in_flight < kNumInFlightMax, num_in_flight, is_choice);
+  ++num_in_flight;
+  InFlight& flight = flights_[static_cast<size_t>(num_queued_) % flights_.size()];
+  flight.is_choice = is_choice;
+  flight.record_rows.clear();
+  flight.num_logit_rows = 0;
+  flight.has_span = false;
+  return flight;
+}
+
+void CudaStepRunner::end_flight(const InFlight& flight) {
+  model_.stream.record(flight.is_done);
+  ++num_queued_;
+}
+
+void CudaStepRunner::queue_records(int64_t num_records, InFlight& flight) const {
   check_cuda(cudaMemcpyAsync(flight.results.data(), results_.data(), result_bytes(num_records),
                              cudaMemcpyDeviceToHost, model_.stream.get()),
              "copy of chosen tokens");
+}
+
+void CudaStepRunner::choose(std::span<const MaskedChoice> choices) {
+  check_cuda(cudaSetDevice(model_.device.ordinal), "choice of the device");
+  const auto num_choices = static_cast<int64_t>(choices.size());
+  const size_t image_bytes = sampler_.image_bytes(num_choices);
+  InFlight& flight = begin_flight(/*is_choice=*/true);
+  if (flight.masks.num_bytes() < image_bytes) {
+    flight.masks = {};
+    flight.masks = PinnedBuffer(image_bytes);
+  }
+  sampler_.write_image(choices, flight.masks.data());
+  sampler_.choose_deferred(model_.context(), flight.masks.data(), num_choices,
+                           records_in(results_.data()));
+  for (int32_t row = 0; row < num_choices; ++row) flight.record_rows.push_back(row);
+  queue_records(num_choices, flight);
+  end_flight(flight);
+}
+
+void CudaStepRunner::queue_results(const RunnerStep& step, const Layout& layout, InFlight& flight) {
+  queue_records(flight.record_rows.empty() ? 0 : flight.record_rows.back() + 1, flight);
   const std::span<const int32_t> wanted = step.batch.logit_rows;
   flight.num_logit_rows = static_cast<int64_t>(wanted.size());
   if (wanted.empty()) return;
@@ -205,9 +241,7 @@ void CudaStepRunner::queue_results(const RunnerStep& step, const Layout& layout,
 void CudaStepRunner::launch(const RunnerStep& step, const KvCacheView& cache) {
   check(step, cache);
   check_cuda(cudaSetDevice(model_.device.ordinal), "choice of the device");
-  InFlight& flight = flights_[static_cast<size_t>(num_launched_) % flights_.size()];
-  flight.record_rows.clear();
-  flight.num_logit_rows = 0;
+  InFlight& flight = begin_flight(/*is_choice=*/false);
   flight.has_span = !step.batch.token_ids.empty();
   if (!step.batch.token_ids.empty()) {
     const KvPageLayout& pages = cache.layers[0].layout;
@@ -241,16 +275,21 @@ void CudaStepRunner::launch(const RunnerStep& step, const KvCacheView& cache) {
     }
     queue_results(step, layout, flight);
   }
-  model_.stream.record(flight.is_done);
-  ++num_launched_;
+  end_flight(flight);
+}
+
+bool CudaStepRunner::is_ready() const {
+  HALLEY_CHECK(num_waited_ < num_queued_, num_waited_);
+  return flights_[static_cast<size_t>(num_waited_) % flights_.size()].is_done.is_reached();
 }
 
 const StepResult& CudaStepRunner::wait() {
-  HALLEY_CHECK(num_waited_ < num_launched_, num_waited_);
+  HALLEY_CHECK(num_waited_ < num_queued_, num_waited_);
   check_cuda(cudaSetDevice(model_.device.ordinal), "choice of the device");
   const InFlight& flight = flights_[static_cast<size_t>(num_waited_) % flights_.size()];
   flight.is_done.synchronize();
   ++num_waited_;
+  --num_in_flight_[flight.is_choice ? 1 : 0];
   result_.chosen.clear();
   for (const int32_t row : flight.record_rows) {
     result_.chosen.push_back(to_chosen_token(records_in(flight.results.data())[row]));

@@ -1,4 +1,5 @@
-// Decoder steps on a GPU that sample their tokens there: two in flight, decodes as CUDA graphs.
+// Decoder steps on a GPU that sample their tokens there: two in flight, decodes as CUDA graphs;
+// choices by masks between them.
 #pragma once
 
 #include <array>
@@ -61,19 +62,22 @@ class CudaStepRunner final : public StepRunner {
   void start_slot(int32_t slot, const TokenChoice& choice, std::span<const int32_t> prompt_ids,
                   std::span<const int32_t> output_ids) override;
   void launch(const RunnerStep& step, const KvCacheView& cache) override;
+  void choose(std::span<const MaskedChoice> choices) override;
   const StepResult& wait() override;
+  bool is_ready() const override;
 
   const GraphStats& graph_stats() const { return stats_; }
   /// Device memory of the sampler and the records, which StepMemory does not include.
   static size_t device_bytes(const DecoderConfig& config, const StepLimits& limits);
 
  private:
-  /// Host state of one step. A result stays valid until the next wait(), when two more steps may be
-  /// in flight.
+  /// Host state of one launch() or choose(). A result stays valid until the next wait(), when as
+  /// many more may be in flight as there may be at all.
   struct InFlight {
-    PinnedBuffer arrays, results, logits;
+    PinnedBuffer arrays, results, logits, masks;
     CudaEvent is_done;
-    std::vector<int32_t> record_rows;  // of each choice
+    bool is_choice = false;
+    std::vector<int32_t> record_rows;  // of each choice that is not deferred
     int64_t num_logit_rows = 0;        // rows of logits that are copied to the host
     bool has_span = false;             // false for a step without rows
   };
@@ -89,6 +93,9 @@ class CudaStepRunner final : public StepRunner {
             InFlight& flight) const;
   void queue(const DeviceStep& step);
   void queue_decode(const DeviceStep& step);
+  InFlight& begin_flight(bool is_choice);
+  void end_flight(const InFlight& flight);
+  void queue_records(int64_t num_records, InFlight& flight) const;
   void queue_results(const RunnerStep& step, const Layout& layout, InFlight& flight);
   void forget_graphs_of_other_cache(const KvCacheView& cache);
   Matrix logits_of(const StepSize& size) const;
@@ -97,9 +104,10 @@ class CudaStepRunner final : public StepRunner {
   bool is_capturable_;
   CudaSampler sampler_;
   DeviceBuffer results_;  // a DeviceSpan, then a ChoiceRecord for each row with logits
-  std::array<InFlight, kNumInFlightMax + 1> flights_;
-  int64_t num_launched_ = 0, num_waited_ = 0;
-  std::vector<int32_t> rows_;  // rows with logits, ascending
+  std::array<InFlight, 2 * kNumInFlightMax + 1> flights_;
+  int64_t num_queued_ = 0, num_waited_ = 0;    // of both kinds
+  std::array<int, 2> num_in_flight_ = {0, 0};  // steps, choices
+  std::vector<int32_t> rows_;                  // rows with logits, ascending
   StepResult result_;
 
   std::vector<KvLayerView> cache_;  // cache that the graphs were captured with

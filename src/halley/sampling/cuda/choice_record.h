@@ -22,7 +22,9 @@ static_assert(sizeof(ChoiceRecord) == 176);
 
 /// The slots of the rows of logits, and the memory for their choices; in device memory.
 struct ChoiceOutputs {
-  const int32_t* slots = nullptr;   // [R], a slot at most once; below 0: a row without a choice
+  /// [R], a slot at most once, with kIsDeferred (slot_state.h) where the row's logits are to wait;
+  /// below 0: a row without a choice.
+  const int32_t* slots = nullptr;
   ChoiceRecord* records = nullptr;  // [R]
   DeviceSpan* span = nullptr;       // ends with the choices; may be null
 };

@@ -52,21 +52,62 @@ struct LogitRows {
   bool is_float4_aligned;
 };
 
+/// A CTA's part of a row.
+struct RowInput {
+  const float* logits;
+  int vocab_size;
+  bool is_float4_aligned;
+  const uint32_t* allowed;  // null: all tokens
+};
+
+__device__ void choose_in_cluster(const RowInput& input, const SlotView& slot,
+                                  ChoiceRecord& record) {
+  __shared__ alignas(16) unsigned char shared[sizeof(Cluster::Shared)];
+  Cluster cluster(*reinterpret_cast<Cluster::Shared*>(shared));
+  RowTeam<Cluster> team(cluster, input.logits, input.vocab_size, input.is_float4_aligned);
+  RowChooser<Cluster> chooser(team, slot, input.allowed);
+  chooser.choose(record);
+  cluster.sync_row();  // no CTA leaves while another one reads its shared memory
+}
+
+/// Copies the row's logits to the slot; each CTA of the cluster has a part.
+__device__ void defer_row(const float* logits, int vocab_size, float* deferred) {
+  const int first = static_cast<int>(blockIdx.x) % kCtasPerRow * kThreads;
+  for (int id = first + static_cast<int>(threadIdx.x); id < vocab_size;
+       id += kCtasPerRow * kThreads) {
+    deferred[id] = logits[id];
+  }
+}
+
+__device__ bool is_first_of_row() { return blockIdx.x % kCtasPerRow == 0 && threadIdx.x == 0; }
+
 __global__ void __cluster_dims__(kCtasPerRow, 1, 1) __launch_bounds__(kThreads, 2)
     choose_kernel(LogitRows logits, SlotMemory memory, ChoiceOutputs outputs) {
-  __shared__ alignas(16) unsigned char shared[sizeof(Cluster::Shared)];
   griddepcontrol_wait();
   griddepcontrol_launch_dependents();
   const auto row = static_cast<int64_t>(blockIdx.x / kCtasPerRow);
   const int32_t slot = outputs.slots[row];
   if (slot < 0) return;
-  Cluster cluster(*reinterpret_cast<Cluster::Shared*>(shared));
-  RowTeam<Cluster> team(cluster, logits.data + row * logits.row_stride, logits.vocab_size,
-                        logits.is_float4_aligned);
-  RowChooser<Cluster> chooser(team, memory.slot(slot));
-  chooser.choose(outputs.records[row]);
-  cluster.sync_row();  // no CTA leaves while another one reads its shared memory
-  if (outputs.span != nullptr && team.is_first()) end_span(*outputs.span);
+  const float* row_logits = logits.data + row * logits.row_stride;
+  if ((slot & kIsDeferred) != 0) {
+    defer_row(row_logits, logits.vocab_size, memory.deferred_logits(slot & ~kIsDeferred));
+  } else {
+    choose_in_cluster({row_logits, logits.vocab_size, logits.is_float4_aligned, nullptr},
+                      memory.slot(slot), outputs.records[row]);
+  }
+  if (outputs.span != nullptr && is_first_of_row()) end_span(*outputs.span);
+}
+
+__global__ void __cluster_dims__(kCtasPerRow, 1, 1) __launch_bounds__(kThreads, 2)
+    choose_deferred_kernel(int vocab_size, SlotMemory memory, MaskedRows rows,
+                           ChoiceRecord* records) {
+  griddepcontrol_wait();
+  griddepcontrol_launch_dependents();
+  const auto row = static_cast<int64_t>(blockIdx.x / kCtasPerRow);
+  const int32_t slot = rows.slots[row];
+  choose_in_cluster({memory.deferred_logits(slot), vocab_size, /*is_float4_aligned=*/true,
+                     rows.allowed + row * memory.num_mark_words},
+                    memory.slot(slot), records[row]);
 }
 
 }  // namespace
@@ -82,6 +123,16 @@ void launch_choose(const CudaContext& context, ConstMatrix logits, const SlotMem
       context, "choice of tokens",
       {.grid = dim3(static_cast<unsigned>(logits.num_rows * kCtasPerRow)), .block = dim3(kThreads)},
       choose_kernel, rows, memory, outputs);
+}
+
+void launch_choose_deferred(const CudaContext& context, int64_t vocab_size,
+                            const SlotMemory& memory, const MaskedRows& rows,
+                            ChoiceRecord* records) {
+  HALLEY_CHECK(rows.num_rows <= INT32_MAX / kCtasPerRow, rows.num_rows);
+  launch_with_pdl(
+      context, "choice of tokens by masks",
+      {.grid = dim3(static_cast<unsigned>(rows.num_rows * kCtasPerRow)), .block = dim3(kThreads)},
+      choose_deferred_kernel, static_cast<int>(vocab_size), memory, rows, records);
 }
 
 }  // namespace halley::cuda

@@ -19,8 +19,14 @@ namespace halley::cuda {
 template <class Machine>
 class RowChooser {
  public:
-  HALLEY_DEVICE RowChooser(RowTeam<Machine>& team, const SlotView& slot)
-      : team_(team), slot_(slot), state_(slot.image->state), rule_(score_rule(slot)) {}
+  /// `allowed`: a bit for each token that may be chosen; null: all.
+  HALLEY_DEVICE RowChooser(RowTeam<Machine>& team, const SlotView& slot,
+                           const uint32_t* allowed = nullptr)
+      : team_(team),
+        slot_(slot),
+        state_(slot.image->state),
+        rule_(score_rule(slot)),
+        allowed_(allowed) {}
 
   /// All threads of the row call this once. The slot and the record are written by the first one,
   /// when no thread reads them any more.
@@ -52,6 +58,7 @@ class RowChooser {
   HALLEY_DEVICE const uint32_t* marks() const { return rule_.is_adjusted ? slot_.marks : nullptr; }
 
   HALLEY_DEVICE double score_of(int32_t id, float logit, bool is_marked) const {
+    if (allowed_ != nullptr && ((allowed_[id / 32] >> (id % 32)) & 1) == 0) return -INFINITY;
     return is_marked ? adjusted_score(rule_, id, logit) : double{logit};
   }
 
@@ -67,7 +74,7 @@ class RowChooser {
         logit_id = id;
       }
     };
-    if (rule_.is_adjusted) {
+    if (rule_.is_adjusted || allowed_ != nullptr) {
       team_.for_ids(marks(), [&](int32_t id, float logit, bool is_marked) {
         see_logit(id, logit);
         const double score = score_of(id, logit, is_marked);
@@ -182,6 +189,7 @@ class RowChooser {
   SlotView slot_;
   const SlotState& state_;  // as it is before the choice, until remember()
   ScoreRule rule_;
+  const uint32_t* allowed_;
   RowBest best_;
 };
 

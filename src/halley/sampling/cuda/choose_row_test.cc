@@ -52,14 +52,15 @@ struct HostSlot {
 template <int kThreads, int kNumCtas>
 class EmulatedSampler {
  public:
-  ChosenToken choose(const std::vector<float>& logits, HostSlot& slot) {
+  ChosenToken choose(const std::vector<float>& logits, HostSlot& slot,
+                     const uint32_t* allowed = nullptr) {
     ChoiceRecord record;
     using Machine = typename EmulatedRow<kThreads, kNumCtas>::Machine;
     memory_.fibers.run(kThreads * kNumCtas, ++num_runs_, [&](int index) {
       Machine machine(memory_, index);
       RowTeam<Machine> team(machine, logits.data(), static_cast<int>(logits.size()),
                             logits.size() % 4 == 0);
-      RowChooser<Machine> chooser(team, slot.view());
+      RowChooser<Machine> chooser(team, slot.view(), allowed);
       chooser.choose(record);
     });
     return to_chosen_token(record);
@@ -70,10 +71,21 @@ class EmulatedSampler {
   uint32_t num_runs_ = 0;
 };
 
-/// Several tokens of a sequence, each from new logits.
+/// Words of 32 bits for a whole vocabulary.
+std::vector<uint32_t> words_of(const TokenMask& mask, int64_t vocab_size) {
+  std::vector<uint32_t> words(static_cast<size_t>(vocab_size / 32 + 1));
+  for (int64_t id = 0; id < vocab_size; ++id) {
+    if (has_token(mask, static_cast<size_t>(id))) {
+      words[static_cast<size_t>(id) / 32] |= uint32_t{1} << (id % 32);
+    }
+  }
+  return words;
+}
+
+/// Several tokens of a sequence, each from new logits; with `has_masks` among the tokens of a mask.
 template <class Emulated>
 void compare_sequence(Emulated& emulated, int64_t vocab_size, LogitKind kind, int num_tokens,
-                      std::mt19937& random) {
+                      std::mt19937& random, bool has_masks = false) {
   const SamplingCase what = random_sampling_case(vocab_size, random);
   Sampler sampler = make_sampler(what);
   HostSlot slot(what, vocab_size);
@@ -81,8 +93,15 @@ void compare_sequence(Emulated& emulated, int64_t vocab_size, LogitKind kind, in
   for (int i = 0; i < num_tokens; ++i) {
     const std::vector<float> logits = random_logits(kind, vocab_size, random);
     SampledToken expected;
-    const SampleStatus status = sampler.sample(logits, scratch, expected);
-    const ChosenToken got = emulated.choose(logits, slot);
+    TokenMask mask;
+    std::vector<uint32_t> words;
+    if (has_masks) {
+      mask = random_mask(vocab_size, i % 2 == 0 ? 3 : 50, random);
+      words = words_of(mask, vocab_size);
+    }
+    const SampleStatus status =
+        sampler.sample(logits, scratch, expected, has_masks ? &mask : nullptr);
+    const ChosenToken got = emulated.choose(logits, slot, has_masks ? words.data() : nullptr);
     const std::string where = str("V ", vocab_size, ", kind ", static_cast<int>(kind), ", token ",
                                   i, ", ", to_string(what));
     ASSERT_EQ(static_cast<int>(got.status), static_cast<int>(status)) << where;
@@ -99,6 +118,19 @@ TEST(ChooseRow, ChoosesWhatTheSamplerChooses) {
     for (int kind = 0; kind < static_cast<int>(LogitKind::kEnd); ++kind) {
       for (int i = 0; i < 8; ++i) {
         compare_sequence(emulated, vocab_size, static_cast<LogitKind>(kind), 2, random);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(ChooseRow, ChoosesAmongTheTokensOfAMask) {
+  std::mt19937 random(5);
+  EmulatedSampler<32, 4> emulated;
+  for (const int64_t vocab_size : {1, 17, 129, 1000}) {
+    for (int kind = 0; kind < static_cast<int>(LogitKind::kEnd); ++kind) {
+      for (int i = 0; i < 8; ++i) {
+        compare_sequence(emulated, vocab_size, static_cast<LogitKind>(kind), 3, random, true);
         if (HasFatalFailure()) return;
       }
     }

@@ -1,6 +1,7 @@
 #include "halley/sampling/cuda/cuda_sampler.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <vector>
 
@@ -21,9 +22,20 @@ static_assert(CudaSampler::kNumStopIdsMax == kSlotListMax);
 
 /// The offsets of the parts of the memory, in bytes.
 struct Layout {
-  size_t marks = 0, words = 0, last_tokens = 0, end = 0;
+  size_t marks = 0, words = 0, last_tokens = 0, deferred = 0, image = 0, end = 0;
   int64_t num_mark_words = 0, num_words = 0;
 };
+
+/// The image of masked choices: their slots, then the masks, rows of num_mark_words.
+size_t mask_offset(int64_t num_choices) {
+  return round_up(static_cast<size_t>(num_choices) * sizeof(int32_t), size_t{16});
+}
+size_t mask_bytes(const Layout& layout) {
+  return static_cast<size_t>(layout.num_mark_words) * sizeof(uint32_t);
+}
+size_t image_size(const Layout& layout, int64_t num_choices) {
+  return mask_offset(num_choices) + static_cast<size_t>(num_choices) * mask_bytes(layout);
+}
 
 Layout layout_of(int64_t vocab_size, int64_t num_slots) {
   HALLEY_CHECK(vocab_size >= 1 && vocab_size <= CudaSampler::kVocabSizeMax, vocab_size);
@@ -40,7 +52,11 @@ Layout layout_of(int64_t vocab_size, int64_t num_slots) {
   layout.last_tokens =
       layout.words +
       round_up(slots * static_cast<size_t>(layout.num_words) * sizeof(uint32_t), kAlignment);
-  layout.end = layout.last_tokens + round_up(slots * sizeof(int32_t), kAlignment);
+  layout.deferred = layout.last_tokens + round_up(slots * sizeof(int32_t), kAlignment);
+  layout.image =
+      layout.deferred +
+      round_up(slots * static_cast<size_t>(layout.num_words) * sizeof(float), kAlignment);
+  layout.end = layout.image + round_up(image_size(layout, num_slots), kAlignment);
   return layout;
 }
 
@@ -50,6 +66,7 @@ SlotMemory memory_of(std::byte* data, int64_t vocab_size, int64_t num_slots) {
           .marks = reinterpret_cast<uint32_t*>(data + layout.marks),
           .words = reinterpret_cast<uint32_t*>(data + layout.words),
           .last_tokens = reinterpret_cast<int32_t*>(data + layout.last_tokens),
+          .deferred = reinterpret_cast<float*>(data + layout.deferred),
           .num_mark_words = layout.num_mark_words,
           .num_words = layout.num_words};
 }
@@ -152,6 +169,43 @@ void CudaSampler::choose(const CudaContext& context, ConstMatrix logits,
                vocab_size_);
   if (logits.num_rows == 0) return;
   launch_choose(context, logits, memory_of(memory_.data(), vocab_size_, num_slots_), outputs);
+}
+
+size_t CudaSampler::image_bytes(int64_t num_choices) const {
+  HALLEY_CHECK(num_choices >= 0 && num_choices <= num_slots_, num_choices, num_slots_);
+  return image_size(layout_of(vocab_size_, num_slots_), num_choices);
+}
+
+void CudaSampler::write_image(std::span<const MaskedChoice> choices, std::byte* image) const {
+  // Words of 64 bits have the order of those of 32 on machines whose low bytes come first.
+  static_assert(std::endian::native == std::endian::little);
+  const size_t row_bytes = mask_bytes(layout_of(vocab_size_, num_slots_));
+  auto* slots = reinterpret_cast<int32_t*>(image);
+  std::byte* row = image + mask_offset(static_cast<int64_t>(choices.size()));
+  for (const MaskedChoice& choice : choices) {
+    HALLEY_CHECK(choice.slot >= 0 && choice.slot < num_slots_, choice.slot, num_slots_);
+    *slots++ = choice.slot;
+    const std::span<const std::byte> mask = std::as_bytes(std::span(*choice.allowed));
+    const size_t num_bytes = std::min(mask.size(), row_bytes);
+    std::copy_n(mask.begin(), num_bytes, row);
+    std::fill_n(row + num_bytes, row_bytes - num_bytes, std::byte{0});
+    row += row_bytes;
+  }
+}
+
+void CudaSampler::choose_deferred(const CudaContext& context, const std::byte* image,
+                                  int64_t num_choices, ChoiceRecord* records) const {
+  if (num_choices == 0) return;
+  std::byte* device_image = memory_.data() + layout_of(vocab_size_, num_slots_).image;
+  check_cuda(cudaMemcpyAsync(device_image, image, image_bytes(num_choices), cudaMemcpyHostToDevice,
+                             context.stream.get()),
+             "copy of masks");
+  const MaskedRows rows = {
+      .num_rows = num_choices,
+      .slots = reinterpret_cast<const int32_t*>(device_image),
+      .allowed = reinterpret_cast<const uint32_t*>(device_image + mask_offset(num_choices))};
+  launch_choose_deferred(context, vocab_size_, memory_of(memory_.data(), vocab_size_, num_slots_),
+                         rows, records);
 }
 
 const int32_t* CudaSampler::last_tokens() const {

@@ -11,6 +11,7 @@
 #include "halley/cuda/runtime/cuda_stream.h"
 #include "halley/cuda/runtime/device_arena.h"
 #include "halley/sampling/base/token_choice.h"
+#include "halley/sampling/base/token_mask.h"
 #include "halley/sampling/cuda/choice_record.h"
 
 namespace halley::cuda {
@@ -26,7 +27,7 @@ class CudaSampler {
   static constexpr int64_t kVocabSizeMax = int64_t{1} << 19;
   static constexpr int64_t kNumBiasesMax = 1024, kNumStopIdsMax = 1024;  // of a slot
 
-  /// Device memory that the constructor takes: about 4.13 bytes for each token of the vocabulary
+  /// Device memory that the constructor takes: about 8.25 bytes for each token of the vocabulary
   /// and slot, and 17 KiB a slot. Nothing is allocated later.
   static size_t num_bytes(int64_t vocab_size, int64_t num_slots);
 
@@ -48,8 +49,19 @@ class CudaSampler {
   /// slots' state of then.
   /// Shapes    logits [R, V] f32
   /// Writes    records of rows with a slot; of slots whose status is kChosen: counts, the index of
-  ///           the next draw, last_tokens()
+  ///           the next draw, last_tokens(); of deferred rows nothing but their logits at the slot
   void choose(const CudaContext& context, ConstMatrix logits, const ChoiceOutputs& outputs) const;
+
+  /// Bytes of the image of so many choices, at most one for each slot.
+  size_t image_bytes(int64_t num_choices) const;
+  /// Writes what choose_deferred() needs to host memory.
+  void write_image(std::span<const MaskedChoice> choices, std::byte* image) const;
+  /// Queues the choice of a token for each slot of the image, which is in page-locked memory and
+  /// may be written again when the GPU has come here, among the tokens of its mask, from the logits
+  /// that choose() has left there last. Not to be captured.
+  /// Writes    as choose(); records [num_choices]
+  void choose_deferred(const CudaContext& context, const std::byte* image, int64_t num_choices,
+                       ChoiceRecord* records) const;
 
   /// [num_slots] in device memory, always at the same address: the token chosen last for the slot.
   /// Before the first choice: the last token that start_slot() was given, else 0; so it is always

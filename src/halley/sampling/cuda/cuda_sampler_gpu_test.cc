@@ -2,6 +2,7 @@
 #include <cstring>
 #include <memory>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -11,11 +12,13 @@
 #include "halley/base/str.h"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/runtime/cuda_graph.h"
+#include "halley/cuda/runtime/pinned_buffer.h"
 #include "halley/cuda/testing/device_matrix.h"
 #include "halley/cuda/testing/gpu_test.h"
 #include "halley/sampling/base/sampler.h"
 #include "halley/sampling/cuda/cuda_sampler.h"
 #include "halley/sampling/cuda/sampling_cases.h"
+#include "halley/sampling/cuda/slot_state.h"
 
 namespace halley::cuda {
 namespace {
@@ -45,6 +48,7 @@ class Batch {
         device_slots_(slots_),
         gpu_(vocab_size, static_cast<int64_t>(cases_.size()) + 3),
         logits_(DType::kF32, static_cast<int64_t>(cases_.size()), vocab_size, row_gap),
+        deferred_slots_(deferred(slots_)),
         records_(std::vector<ChoiceRecord>(cases_.size())) {
     for (size_t row = 0; row < cases_.size(); ++row) start(row);
   }
@@ -72,6 +76,20 @@ class Batch {
                 {.slots = device_slots_.data(), .records = records_.data()});
   }
 
+  /// The same with the logits deferred, and each row's choice among the tokens of its mask.
+  void choose_deferred(std::span<const TokenMask> masks) {
+    gpu_.choose(context_, logits_.matrix(),
+                {.slots = deferred_slots_.data(), .records = records_.data()});
+    std::vector<MaskedChoice> choices;
+    for (size_t row = 0; row < masks.size(); ++row) choices.push_back({slots_[row], &masks[row]});
+    const size_t num_bytes = gpu_.image_bytes(static_cast<int64_t>(choices.size()));
+    context_.stream.synchronize();
+    image_ = PinnedBuffer(num_bytes);
+    gpu_.write_image(choices, image_.data());
+    gpu_.choose_deferred(context_, image_.data(), static_cast<int64_t>(choices.size()),
+                         records_.data());
+  }
+
   std::vector<ChoiceRecord> records() const {
     return read<ChoiceRecord>(context_.stream, records_.data(), cases_.size());
   }
@@ -80,12 +98,14 @@ class Batch {
   }
 
   /// Compares the results of choose() with the CPU's samplers, which choose too.
-  void compare(const std::vector<std::vector<float>>& rows, const std::string& where) {
+  void compare(const std::vector<std::vector<float>>& rows, const std::string& where,
+               std::span<const TokenMask> masks = {}) {
     const std::vector<ChoiceRecord> all = records();
     const auto last_tokens = read<int32_t>(context_.stream, gpu_.last_tokens(), cases_.size() + 3);
     for (size_t row = 0; row < rows.size(); ++row) {
       SampledToken expected;
-      const SampleStatus status = samplers_[row].sample(rows[row], scratch_, expected);
+      const SampleStatus status = samplers_[row].sample(rows[row], scratch_, expected,
+                                                        masks.empty() ? nullptr : &masks[row]);
       const std::string what =
           str(where, ", V ", vocab_size_, ", row ", row, ": ", to_string(cases_[row]));
       const ChosenToken got = to_chosen_token(all[row]);
@@ -106,6 +126,11 @@ class Batch {
     return slots;
   }
 
+  static std::vector<int32_t> deferred(std::vector<int32_t> slots) {
+    for (int32_t& slot : slots) slot |= kIsDeferred;
+    return slots;
+  }
+
   const CudaContext& context_;
   int64_t vocab_size_;
   std::vector<SamplingCase> cases_;
@@ -113,6 +138,8 @@ class Batch {
   DeviceArray<int32_t> device_slots_;
   CudaSampler gpu_;
   DeviceMatrix logits_;
+  DeviceArray<int32_t> deferred_slots_;
+  PinnedBuffer image_;
   DeviceArray<ChoiceRecord> records_;
   std::vector<Sampler> samplers_;
   SamplerScratch scratch_;
@@ -173,6 +200,42 @@ TEST_F(CudaSamplerTest, ChoosesFromRowsAtAnyAddress) {
 }
 
 TEST_F(CudaSamplerTest, GivesASequenceItsTokensOverManySteps) { compare_steps(300, 36, 60, 16); }
+
+TEST_F(CudaSamplerTest, ChoosesAmongTheTokensOfAMaskFromLogitsThatWait) {
+  for (const int64_t vocab_size : {1, 17, 127, 1000, 32001, 128256}) {
+    const size_t num_rows = vocab_size > 10000 ? 18 : 45;
+    Batch batch(context_, vocab_size, random_cases(num_rows, vocab_size));
+    for (size_t step = 0; step < 6; ++step) {
+      const auto rows = random_rows(num_rows, vocab_size, 4 * step);
+      std::vector<TokenMask> masks;
+      for (size_t row = 0; row < num_rows; ++row) {
+        masks.push_back(random_mask(vocab_size, row % 3 == 0 ? 200 : 2, random_));
+      }
+      batch.set_logits(rows);
+      batch.choose_deferred(masks);
+      batch.compare(rows, str("step ", step), masks);
+      ASSERT_FALSE(HasFailure()) << "V " << vocab_size;
+    }
+  }
+}
+
+TEST_F(CudaSamplerTest, GivesTheSameBitsWithAMaskOfAllTokens) {
+  constexpr int64_t kVocabSize = 5000;
+  constexpr size_t kNumRows = 27;
+  const std::vector<SamplingCase> cases = random_cases(kNumRows, kVocabSize);
+  const auto rows = random_rows(kNumRows, kVocabSize, 0);
+  const std::vector<TokenMask> masks(kNumRows, TokenMask(kVocabSize / 64 + 1, ~uint64_t{0}));
+  Batch plain(context_, kVocabSize, cases), masked(context_, kVocabSize, cases);
+  plain.set_logits(rows);
+  plain.choose();
+  masked.set_logits(rows);
+  masked.choose_deferred(masks);
+  const auto expected = plain.records(), got = masked.records();
+  for (size_t row = 0; row < kNumRows; ++row) {
+    EXPECT_EQ(std::memcmp(&got[row], &expected[row], sizeof(ChoiceRecord)), 0)
+        << "row " << row << ": " << to_string(cases[row]);
+  }
+}
 
 TEST_F(CudaSamplerTest, GivesARowTheSameBitsInAnyBatch) {
   for (const int64_t vocab_size : {1000, 128256}) {

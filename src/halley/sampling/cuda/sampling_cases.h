@@ -14,6 +14,7 @@
 #include "halley/sampling/base/sampler.h"
 #include "halley/sampling/base/sampling_params.h"
 #include "halley/sampling/base/token_choice.h"
+#include "halley/sampling/base/token_mask.h"
 
 namespace halley {
 
@@ -119,6 +120,16 @@ inline SamplingCase random_sampling_case(int64_t vocab_size, std::mt19937& rando
   for (uint32_t i = 0; i < random() % 4; ++i) what.output_ids.push_back(some_id());
   what.seed = uint64_t{random()} << 32 | random();
   return what;
+}
+
+/// A mask that allows about one token in `n`, and now and then has no words for the last ones.
+inline TokenMask random_mask(int64_t vocab_size, uint32_t n, std::mt19937& random) {
+  TokenMask mask(static_cast<size_t>((vocab_size + 63) / 64));
+  for (int64_t id = 0; id < vocab_size; ++id) {
+    if (random() % n == 0) mask[static_cast<size_t>(id / 64)] |= uint64_t{1} << (id % 64);
+  }
+  if (random() % 4 == 0) mask.pop_back();
+  return mask;
 }
 
 /// The case for the GPU's sampler, and for that of the CPU.

@@ -25,4 +25,15 @@ void launch_count(const CudaStream& stream, const int32_t* ids, int num_ids, boo
 void launch_choose(const CudaContext& context, ConstMatrix logits, const SlotMemory& memory,
                    const ChoiceOutputs& outputs);
 
+/// Choices from logits that wait, in device memory.
+struct MaskedRows {
+  int64_t num_rows = 0;               // R
+  const int32_t* slots = nullptr;     // [R]
+  const uint32_t* allowed = nullptr;  // [R, SlotMemory::num_mark_words], a bit for each token
+};
+/// CudaSampler::choose_deferred().
+void launch_choose_deferred(const CudaContext& context, int64_t vocab_size,
+                            const SlotMemory& memory, const MaskedRows& rows,
+                            ChoiceRecord* records);
+
 }  // namespace halley::cuda

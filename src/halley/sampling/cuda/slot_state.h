@@ -30,6 +30,10 @@ struct SlotImage {
   int32_t stop_ids[kSlotListMax];
 };
 
+/// Set in an element of ChoiceOutputs::slots whose row is not chosen from: its logits wait at the
+/// slot.
+inline constexpr int32_t kIsDeferred = int32_t{1} << 30;
+
 /// Set in a token's word iff the token is in the prompt. The other bits count how often it is in
 /// the output.
 inline constexpr uint32_t kIsInPrompt = uint32_t{1} << 31;
@@ -50,12 +54,14 @@ struct SlotMemory {
   uint32_t* marks = nullptr;
   uint32_t* words = nullptr;
   int32_t* last_tokens = nullptr;
-  int64_t num_mark_words = 0, num_words = 0;  // of a slot
+  float* deferred = nullptr;                  // logits that wait for choose_deferred()
+  int64_t num_mark_words = 0, num_words = 0;  // of a slot; it has num_words logits
 
   constexpr SlotView slot(int64_t index) const {
     return {images + index, marks + index * num_mark_words, words + index * num_words,
             last_tokens + index};
   }
+  constexpr float* deferred_logits(int64_t index) const { return deferred + index * num_words; }
 };
 
 /// On the host: the image that a sequence starts with. Lists are written as far as they go. Throws

@@ -41,7 +41,8 @@ void Generation::preprocess() noexcept {
   guarded([this] {
     watch_->check();
     parse();
-    if (!is_constrained(request_)) return prepare();
+    constraint_ = context_.constraints->find(request_);
+    if (constraint_ != nullptr || !is_constrained(request_)) return prepare();
     // Compiling may take long; requests without a format do not wait for it.
     if (!push_preprocessing(context_, PreprocessingLane::kConstraint, exchange_->request(),
                             [self = shared_from_this()] { self->prepare_constrained(); })) {

@@ -1,6 +1,5 @@
 #include "halley/server/app/output_constraint.h"
 
-#include <algorithm>
 #include <optional>
 
 #include "halley/base/error.h"
@@ -15,8 +14,8 @@
 namespace halley {
 namespace {
 
-constexpr size_t kEntriesMax = 8;  // each may keep 16 MiB of masks
-constexpr size_t kKeyBytesMax = size_t{256} << 10;
+constexpr size_t kKeptBytesMax = size_t{128} << 20;  // some 500 ordinary schemas
+constexpr size_t kMaskBytesMax = size_t{256} << 20;  // of kept ones and of live requests
 
 // Arguments are an object even if the schema does not say so.
 OrderedJson arguments_schema(const ApiTool& tool) {
@@ -108,7 +107,9 @@ ConstraintCompiler::ConstraintCompiler(std::shared_ptr<const Tokenizer> tokenize
                                        std::vector<int32_t> eos_token_ids, ToolDialect dialect)
     : tokenizer_(std::move(tokenizer)),
       eos_token_ids_(std::move(eos_token_ids)),
-      style_{.dialect = dialect, .special_marks = {}} {
+      style_{.dialect = dialect, .special_marks = {}},
+      memory_(std::make_shared<MaskMemory>(kMaskBytesMax)),
+      cache_(kKeptBytesMax) {
   for (const std::string_view mark : kToolCallMarks) {
     const auto id = tokenizer_->id_of(mark);
     if (id && tokenizer_->is_special(*id)) style_.special_marks.emplace_back(mark);
@@ -123,32 +124,22 @@ std::shared_ptr<const TokenTrie> ConstraintCompiler::trie() {
   return trie_;
 }
 
+std::shared_ptr<const CompiledConstraint> ConstraintCompiler::find(const ApiRequest& request) {
+  return is_constrained(request) ? cache_.find(key_of(request)) : nullptr;
+}
+
 std::shared_ptr<const CompiledConstraint> ConstraintCompiler::compile(const ApiRequest& request) {
   if (!is_constrained(request)) return nullptr;
-  const std::string key = key_of(request);
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found = std::find_if(entries_.begin(), entries_.end(),
-                                    [&](const Entry& entry) { return entry.first == key; });
-    if (found != entries_.end()) {
-      entries_.splice(entries_.begin(), entries_, found);
-      return found->second;
+  return cache_.get(key_of(request), [&] {
+    try {
+      return compile_constraint(trie(), grammar_of(request, style_), {}, memory_);
+    } catch (const InputError& error) {
+      throw invalid_field(field_of(error.what()), error.what());
+    } catch (const UnsupportedError& error) {
+      throw ApiError(error.what(),
+                     {.param = field_of(error.what()), .code = "unsupported_parameter"});
     }
-  }
-  std::shared_ptr<const CompiledConstraint> constraint;
-  try {
-    constraint = compile_constraint(trie(), grammar_of(request, style_));
-  } catch (const InputError& error) {
-    throw invalid_field(field_of(error.what()), error.what());
-  } catch (const UnsupportedError& error) {
-    throw ApiError(error.what(),
-                   {.param = field_of(error.what()), .code = "unsupported_parameter"});
-  }
-  if (key.size() > kKeyBytesMax) return constraint;
-  const std::lock_guard lock(mutex_);
-  entries_.emplace_front(key, constraint);
-  if (entries_.size() > kEntriesMax) entries_.pop_back();
-  return constraint;
+  });
 }
 
 }  // namespace halley

@@ -2,16 +2,16 @@
 #pragma once
 
 #include <cstdint>
-#include <list>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "halley/checkpoint/tokenizer/tokenizer.h"
+#include "halley/constraint/mask_memory.h"
 #include "halley/constraint/token_constraint.h"
 #include "halley/constraint/token_trie.h"
+#include "halley/server/app/constraint_cache.h"
 #include "halley/server/openai/api_request.h"
 #include "halley/server/openai/tool_calls.h"
 
@@ -26,19 +26,22 @@ struct ForcedCallStyle {
 /// Whether the request demands a format of its output.
 bool is_constrained(const ApiRequest& request);
 
-/// Thread-safe. Keeps the last few results, whose masks get better with use.
+/// Thread-safe. Keeps results, whose masks get better with use; their memory is bounded, and so is
+/// that of all masks together.
 class ConstraintCompiler {
  public:
   ConstraintCompiler(std::shared_ptr<const Tokenizer> tokenizer, std::vector<int32_t> eos_token_ids,
                      ToolDialect dialect);
 
+  /// The constraint, if a request before had the same and it is kept. Does not wait.
+  std::shared_ptr<const CompiledConstraint> find(const ApiRequest& request);
+
   /// Returns null for an unconstrained output. The first call for a vocabulary takes up to a
-  /// second. Throws ApiError 400 with the JSON pointer if a schema is invalid or not supported.
+  /// second; equal constraints are compiled once. Throws ApiError 400 with the JSON pointer if a
+  /// schema is invalid or not supported.
   std::shared_ptr<const CompiledConstraint> compile(const ApiRequest& request);
 
  private:
-  using Entry = std::pair<std::string, std::shared_ptr<const CompiledConstraint>>;
-
   std::shared_ptr<const TokenTrie> trie();
 
   const std::shared_ptr<const Tokenizer> tokenizer_;
@@ -46,8 +49,8 @@ class ConstraintCompiler {
   ForcedCallStyle style_;
   std::mutex trie_mutex_;
   std::shared_ptr<const TokenTrie> trie_;
-  std::mutex mutex_;          // guards the list
-  std::list<Entry> entries_;  // most recently used first
+  const std::shared_ptr<MaskMemory> memory_;
+  ConstraintCache cache_;
 };
 
 }  // namespace halley
