@@ -30,19 +30,19 @@ struct Alternative {
 
 class PatternParser {
  public:
-  PatternParser(GrammarBuilder& builder, std::string_view pattern, TextForm form,
-                const std::string& where)
-      : builder_(builder), reader_(pattern, where), form_(form) {}
+  PatternParser(GrammarBuilder& builder, PatternReader reader, TextForm form, PatternMatch match)
+      : builder_(builder), reader_(std::move(reader)), form_(form), match_(match) {}
 
   ExprId parse() {
     std::vector<ExprId> choices;
+    const bool is_whole = match_ == PatternMatch::kWhole;
     const ExprId anything = builder_.repeat(char_of(CharSet::all()), 0, kUnbounded);
     for (Alternative& alternative : parse_alternatives(0)) {
       const ExprId body = full(join(alternative.parts));
       std::vector<ExprId> parts;
-      if (!alternative.is_anchored_left) parts.push_back(anything);
+      if (!is_whole && !alternative.is_anchored_left) parts.push_back(anything);
       parts.push_back(body);
-      if (!alternative.is_anchored_right) parts.push_back(anything);
+      if (!is_whole && !alternative.is_anchored_right) parts.push_back(anything);
       choices.push_back(builder_.sequence(parts));
     }
     if (!reader_.is_at_end()) reader_.reject("a ')' that closes a group, got one that closes none");
@@ -134,17 +134,24 @@ class PatternParser {
   GrammarBuilder& builder_;
   PatternReader reader_;
   TextForm form_;
+  PatternMatch match_;
 };
 
 }  // namespace
 
 ExprId pattern_texts(GrammarBuilder& builder, std::string_view pattern, TextForm form,
-                     const std::string& where) {
+                     const std::string& where, PatternMatch match) {
   if (pattern.size() > kLimits.bytes_max) {
     throw InputError(
         str(where, ": expected at most ", kLimits.bytes_max, " bytes, got ", pattern.size(), "."));
   }
-  return PatternParser(builder, pattern, form, where).parse();
+  return PatternParser(builder, PatternReader(pattern, where), form, match).parse();
+}
+
+Grammar regex_grammar(std::string_view pattern, const std::string& where) {
+  GrammarBuilder builder(where);
+  return builder.finish(
+      pattern_texts(builder, pattern, TextForm::kUtf8, where, PatternMatch::kWhole));
 }
 
 }  // namespace halley

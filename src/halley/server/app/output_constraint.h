@@ -1,4 +1,4 @@
-// Compiles a request's constraints on its output (response_format, tool_choice) for the engine.
+// Compiles a request's constraints on its output (output_format, tool_choice) for the engine.
 #pragma once
 
 #include <cstdint>
