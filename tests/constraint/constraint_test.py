@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 import unittest
+from decimal import Decimal
 
 try:
     import jsonschema
@@ -204,6 +205,32 @@ class ConstraintTest(unittest.TestCase):
                 self.assertNotIn("error", answer)
                 self.assertNotIn(-1, answer["accepted"], SCHEMAS[name][2])
 
+    def test_bounds_and_multiples_of_numbers_are_exact(self):
+        numbers = [Decimal(n) / 40 for n in range(-130, 130)]
+        numbers += [n + Decimal("0.000000000000000001") for n in numbers[::7]]
+        texts = [f"{n:f}" for n in numbers if n] + [f"{n.normalize():f}" for n in numbers if n]
+        schemas = [{bound: low, other: high} for bound in ("minimum", "exclusiveMinimum")
+                   for other in ("maximum", "exclusiveMaximum")
+                   for low in (-3, -1.275, -0.5, 0, 0.025, 1.1, 5e-1)
+                   for high in (-0.525, -0.5, 0, 0.1, 1.1, 1.125, 3)]
+        schemas += [{"multipleOf": step, "minimum": -2.25} for step in
+                    (0.05, 0.1, 0.125, 0.25, 1, 1.5, 0.75)]
+        schemas = [{"type": "number", **schema} for schema in schemas]
+        answers = ask(TOKENIZERS[0], [request_for(schema, texts, 0) for schema in schemas])
+        for schema, answer in zip(schemas, answers, strict=True):
+            exact = json.loads(json.dumps(schema), parse_float=Decimal)
+            validator = jsonschema.Draft202012Validator(exact)
+            expected = [t for t in texts if validator.is_valid(Decimal(t))]
+            if "multipleOf" in exact:  # no more digits behind the point than the divisor has
+                digits = len(str(exact["multipleOf"]).partition(".")[2])
+                expected = [t for t in expected if len(t.partition(".")[2]) <= digits]
+            if "error" in answer:
+                self.assertIn("that some finite value fulfils", answer["error"])
+                self.assertEqual(expected, [], schema)
+                continue
+            accepted = [t for t, at in zip(texts, answer["accepted"], strict=True) if at == -1]
+            self.assertEqual(accepted, expected, schema)
+
     def test_bounds_of_integers_are_exact(self):
         cases = [(low, high) for low in (-1000, -105, -99, -10, -1, 0, 1, 7, 10, 88, 100)
                  for high in (-100, -11, -1, 0, 5, 9, 10, 99, 109, 777) if low <= high]
@@ -214,6 +241,32 @@ class ConstraintTest(unittest.TestCase):
         for (low, high), answer in zip(cases, answers, strict=True):
             accepted = [n for n, at in zip(integers, answer["accepted"], strict=True) if at == -1]
             self.assertEqual(accepted, [n for n in integers if low <= n <= high], (low, high))
+
+    def test_field_types_of_pydantic(self):
+        with open(os.path.join(SOURCE, "testdata/constraint/pydantic.json"), encoding="utf-8") as f:
+            cases = json.load(f)["cases"]
+        self.assertGreater(len(cases), 60)
+        for tokenizer in TOKENIZERS:
+            answers = ask(tokenizer, [request_for(case["schema"], case["good"] + case["bad"], 4)
+                                      for case in cases])
+            for case, answer in zip(cases, answers, strict=True):
+                with self.subTest(tokenizer=tokenizer, type=case["name"]):
+                    self.assertNotIn("error", answer)
+                    accepted = [t for t, at in zip(case["good"] + case["bad"], answer["accepted"],
+                                                   strict=True) if at == -1]
+                    self.assertEqual(accepted, case["good"])
+                    for text in answer["walks"]:
+                        self.check_exact(case["schema"], text)
+
+    def check_exact(self, schema, text):
+        """Decimals are no floats here: 0.3 is a multiple of 0.1."""
+        exact = json.loads(json.dumps(schema), parse_float=Decimal)
+        validator = jsonschema.Draft202012Validator(exact)
+        errors = list(validator.iter_errors(json.loads(text, parse_float=Decimal)))
+        # A grammar keeps the items of a set from standing twice where they are listed.
+        is_enforced = "$defs" in schema or "boolean" in json.dumps(schema)
+        errors = [e for e in errors if e.validator != "uniqueItems" or is_enforced]
+        self.assertEqual(errors, [], text)
 
     def test_schemas_that_ask_for_much_end_soon(self):
         answers = ask(TOKENIZERS[0], [request_for(schema, [text] if text else [], 0)

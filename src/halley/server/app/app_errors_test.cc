@@ -376,6 +376,25 @@ TEST(OpenAiApp, KeepsARegexAChoiceAndAGrammar) {
   EXPECT_EQ(completion_of(app, R"("guided_json": "{\"const\": 18}")"), "18");
 }
 
+TEST(OpenAiApp, TellsThatItemsMayStandTwice) {
+  App app;
+  const auto ignored_of = [&](const std::string& schema) {
+    const HttpResponse response =
+        app.post("/v1/completions",
+                 R"({"prompt": "a", "max_tokens": 3, "guided_json": {"items": {"items": )" +
+                     schema + R"(, "uniqueItems": true, "type": "array"}}})");
+    EXPECT_EQ(response.status, 200) << response.body;
+    for (const auto& [name, value] : response.headers) {
+      if (name == "x-halley-ignored") return value;
+    }
+    return std::string();
+  };
+  EXPECT_EQ(ignored_of(R"({"type": "integer"})"), "guided_json.uniqueItems");
+  EXPECT_EQ(ignored_of(R"({"enum": [1, 2, 3, 4, 5, 6, 7, 8, 9]})"), "guided_json.uniqueItems");
+  EXPECT_EQ(ignored_of(R"({"enum": [1, 2, 3, 4, 5, 6, 7, 8]})"), "");
+  EXPECT_EQ(ignored_of(R"({"type": "boolean"})"), "");
+}
+
 TEST(OpenAiApp, NamesTheFieldOfAnOutputFormatThatIsWrong) {
   App app;
   const std::vector<std::pair<std::string, std::string>> cases = {

@@ -12,6 +12,7 @@
 #include "halley/constraint/pattern.h"
 #include "halley/constraint/text_grammar.h"
 #include "halley/constraint/tool_call.h"
+#include "halley/constraint/unique_items.h"
 #include "halley/server/openai/api_error.h"
 
 namespace halley {
@@ -121,6 +122,20 @@ bool is_constrained(const ApiRequest& request) {
   if (request.output_format.kind != OutputFormat::Kind::kText) return true;
   return request.tool_choice && (request.tool_choice->kind == ToolChoice::Kind::kRequired ||
                                  request.tool_choice->kind == ToolChoice::Kind::kNamed);
+}
+
+void report_unenforced(ApiRequest& request) {
+  const OutputFormat& format = request.output_format;
+  if (format.kind == OutputFormat::Kind::kJsonSchema) {
+    if (has_unenforced_unique_items(format.schema)) {
+      request.ignored.add({}, format.field + ".uniqueItems");
+    }
+  } else if (is_constrained(request)) {
+    const bool has_some = std::any_of(
+        request.tools.begin(), request.tools.end(),
+        [](const ApiTool& tool) { return has_unenforced_unique_items(tool.parameters); });
+    if (has_some) request.ignored.add("tools[].function.parameters", "uniqueItems");
+  }
 }
 
 ConstraintCompiler::ConstraintCompiler(std::shared_ptr<const Tokenizer> tokenizer,
