@@ -1,5 +1,30 @@
 """Schemas for constraint_test.py, with texts that must be accepted and texts that must not."""
 
+# Schemas of which both xgrammar and llguidance accept a text that fulfils them and is not written.
+NARROWER = {
+    "object": "blanks between braces",
+    "arrays": "a blank before a comma",
+    "email": "a host without a dot",
+    "pattern, length and format": "a URI without a host",
+    "a length beyond what is counted": "more than 512 characters",
+    "a minimum beyond it": "more characters than the minimum",
+    "an optional member without values": "an additional member",
+    # Formats that JSON Schema does not know, so that any text has them.
+    "Pydantic uuid4": "another version",
+    "Pydantic postgres dsn": "no URI",
+    "Pydantic ip address": "no address",
+    "Pydantic ipv4 network": "bits behind the prefix",
+    "Pydantic ipv6 network": "a prefix that is too long",
+    "Pydantic ipv4 interface": "a prefix that is too long",
+    "Pydantic ipv6 interface": "a prefix that is too long",
+    "Pydantic base64": "no base64",
+}
+# Schemas of which a text is accepted that does not fulfil them.
+WIDER = {
+    "nullable": "a keyword of OpenAPI",
+    "Pydantic set": "uniqueItems is not enforced",
+    "Pydantic frozenset": "uniqueItems is not enforced",
+}
 PERSON = {
     "type": "object",
     "properties": {"name": {"type": "string"}, "age": {"type": "integer"},
