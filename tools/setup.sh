@@ -7,6 +7,8 @@
 #                           and Prometheus' Python client, for a test of /metrics
 #   tools/setup.sh --client-tests  also LangChain, LiteLLM, instructor and lm-eval, each into an
 #                           environment of its own in .venv/clients, for clients_test (1.3 GB)
+#   tools/setup.sh --matcher-tests  also xgrammar and llguidance, into .venv/matchers, for
+#                           matchers_test (100 MB, without PyTorch; not from Debian)
 #   tools/setup.sh --serve-tests  also OpenAI's Python client, lm-eval and Schemathesis, into
 #                           .venv/serve, for the tests of their names (not from Debian)
 #
@@ -21,9 +23,9 @@ case "${1:-}" in
   --numpy) packages="$packages python3-numpy" ;;
   --dev) packages="$packages python3-numpy python3-prometheus-client clang libclang-rt-14-dev
 clang-format clang-tidy" ;;
-  --serve-tests | --client-tests) packages="$packages python3-venv" ;;
+  --serve-tests | --client-tests | --matcher-tests) packages="$packages python3-venv" ;;
   *)
-    echo "usage: tools/setup.sh [--numpy | --serve-tests | --client-tests | --dev]" >&2
+    echo "usage: tools/setup.sh [--numpy | --serve-tests | --client-tests | --matcher-tests | --dev]" >&2
     exit 2
     ;;
 esac
@@ -47,6 +49,15 @@ install_clients() {
     install_client instructor instructor==1.17.0
     install_client lm_eval 'lm_eval[api]==0.4.13' transformers==5.23.0 tenacity
     say "OpenAI's client, LangChain, LiteLLM, instructor and lm-eval are in .venv/clients"
+  fi
+  if [ "$1" = --matcher-tests ]; then
+    [ -x .venv/matchers/bin/python ] || python3 -m venv .venv/matchers
+    .venv/matchers/bin/pip install --quiet --disable-pip-version-check llguidance==1.9.1 \
+      'jsonschema[format-nongpl]==4.26.0' pydantic==2.14.4 email-validator numpy apache-tvm-ffi \
+      typing-extensions
+    # What else it asks for, PyTorch above all, its matcher does not need.
+    .venv/matchers/bin/pip install --quiet --disable-pip-version-check --no-deps xgrammar==0.2.8
+    say "xgrammar, llguidance and Pydantic are in .venv/matchers"
   fi
   [ "$1" = --serve-tests ] || return 0
   [ -x .venv/serve/bin/python ] || python3 -m venv .venv/serve

@@ -30,8 +30,8 @@ ExprId GrammarBuilder::add(const Expr& expr, size_t num_parts) {
   num_parts_ += num_parts + 1;
   if (num_parts_ > kGrammarPartsMax) {
     throw InputError(str(where_, ": expected a grammar of at most ", kGrammarPartsMax,
-                         " parts, got more. Make the schema smaller: fewer or shorter enums, "
-                         "properties and patterns."));
+                         " parts, got more. Make it smaller: fewer or shorter enums, properties, "
+                         "patterns and rules."));
   }
   grammar_.exprs_.push_back(expr);
   return static_cast<ExprId>(grammar_.exprs_.size()) - 1;

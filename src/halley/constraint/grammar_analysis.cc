@@ -23,9 +23,9 @@ void GrammarAnalysis::run() {
   fill_frames_from_part();
   if (grammar_.frames_[static_cast<size_t>(grammar_.root_)] == kNoEnd) {
     throw InputError(str(where_,
-                         ": expected a schema that some finite value fulfils, got one that "
-                         "none does. Look for false schemas, empty ranges and required "
-                         "members that contain themselves."));
+                         ": expected a schema or pattern that some finite value fulfils, got one "
+                         "that none does. Look for false schemas, empty ranges and classes, and "
+                         "required members that contain themselves."));
   }
   find_byte_classes();
 }

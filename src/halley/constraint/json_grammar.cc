@@ -72,48 +72,6 @@ ExprId JsonGrammar::number() {
   return *number_;
 }
 
-// Numbers from min.value >= 0 on: the integers from min to max - 1 with any fraction, and max.
-ExprId JsonGrammar::natural_number(const JsonBound& min, const std::optional<JsonBound>& max) {
-  const ExprId digit = builder_.byte_range('0', '9');
-  const ExprId dot = builder_.text(".");
-  const ExprId fraction =
-      builder_.optional(builder_.sequence({dot, builder_.repeat(digit, 1, kIntegerDigitsMax)}));
-  const std::optional<int64_t> last = max ? std::optional<int64_t>(max->value - 1) : std::nullopt;
-  std::vector<ExprId> choices;
-  if (min.is_exclusive && (!last || *last >= min.value)) {
-    // Above min and below the next integer: a digit after the point is not 0.
-    const ExprId zeros = builder_.repeat(builder_.text("0"), 0, kIntegerDigitsMax / 2);
-    choices.push_back(builder_.sequence({builder_.text(std::to_string(min.value)), dot, zeros,
-                                         builder_.byte_range('1', '9'),
-                                         builder_.repeat(digit, 0, kIntegerDigitsMax / 2 - 1)}));
-  }
-  const int64_t first = min.is_exclusive ? min.value + 1 : min.value;
-  choices.push_back(builder_.sequence({integer_range(builder_, first, last), fraction}));
-  if (max && !max->is_exclusive && max->value >= first) {
-    const ExprId zeros = builder_.repeat(builder_.text("0"), 1, kIntegerDigitsMax);
-    choices.push_back(builder_.sequence({builder_.text(std::to_string(max->value)),
-                                         builder_.optional(builder_.sequence({dot, zeros}))}));
-  }
-  return builder_.choice(choices);
-}
-
-ExprId JsonGrammar::number(std::optional<JsonBound> min, std::optional<JsonBound> max) {
-  if (!min && !max) return number();
-  std::vector<ExprId> choices;
-  // Splits into a range from 0 up and the mirrored one below 0.
-  if (!max || max->value > 0 || (max->value == 0 && !max->is_exclusive)) {
-    choices.push_back(natural_number(min && min->value >= 0 ? *min : JsonBound{}, max));
-  }
-  if (!min || min->value < 0) {
-    const JsonBound first = max && max->value <= 0 ? JsonBound{-max->value, max->is_exclusive}
-                                                   : JsonBound{0, /*is_exclusive=*/true};
-    const std::optional<JsonBound> last =
-        min ? std::optional<JsonBound>({-min->value, min->is_exclusive}) : std::nullopt;
-    choices.push_back(builder_.sequence({builder_.text("-"), natural_number(first, last)}));
-  }
-  return builder_.choice(choices);
-}
-
 ExprId JsonGrammar::member(ExprId name, ExprId value) {
   return builder_.sequence(
       {name, builder_.text(":"), builder_.optional(builder_.text(" ")), value});
@@ -245,6 +203,20 @@ ExprId JsonGrammar::object(std::span<const JsonMember> members, std::optional<Ex
   return builder_.sequence(
       {builder_.text("{"),
        may_end ? builder_.choice({builder_.text("}"), behind_brace}) : behind_brace});
+}
+
+ExprId JsonGrammar::map(ExprId name, ExprId value, int32_t num_min, int32_t num_max) {
+  const ExprId close = builder_.sequence({space(), builder_.text("}")});
+  const ExprId one = member(name, value);
+  const ExprId more = builder_.sequence({builder_.text(","), space(), one});
+  const int32_t more_max = num_max == kUnbounded ? kUnbounded : std::max(num_max - 1, 0);
+  const ExprId some = builder_.sequence(
+      {space(), one, builder_.repeat(more, std::max(num_min - 1, 0), more_max), close});
+  const ExprId none = builder_.text("}");
+  const ExprId behind_brace = num_max == 0   ? none
+                              : num_min == 0 ? builder_.choice({none, some})
+                                             : some;
+  return builder_.sequence({builder_.text("{"), behind_brace});
 }
 
 ExprId JsonGrammar::any_object() {

@@ -33,12 +33,6 @@ struct JsonArrayShape {
   int32_t num_max = kUnbounded;
 };
 
-/// A bound of a number; an exclusive one is not itself in the range.
-struct JsonBound {
-  int64_t value = 0;
-  bool is_exclusive = false;
-};
-
 /// Not thread-safe.
 class JsonGrammar {
  public:
@@ -54,8 +48,6 @@ class JsonGrammar {
   ExprId null() { return builder_.text("null"); }
   ExprId boolean() { return builder_.choice({builder_.text("true"), builder_.text("false")}); }
   ExprId number();
-  /// Numbers without an exponent within integer bounds.
-  ExprId number(std::optional<JsonBound> min, std::optional<JsonBound> max);
   /// Characters are Unicode characters; an escape is one.
   ExprId string(int32_t num_chars_min, int32_t num_chars_max);
   /// A string whose content matches `content`, encoded as in a JSON string.
@@ -66,6 +58,9 @@ class JsonGrammar {
   /// Names are different. With `additional`, members with other names and these values may
   /// follow the declared ones; such a name has no escapes. (Without declared members it may have.)
   ExprId object(std::span<const JsonMember> members, std::optional<ExprId> additional);
+  /// num_min to num_max members with such names (JSON strings) and values; a name may occur twice.
+  /// num_min <= num_max.
+  ExprId map(ExprId name, ExprId value, int32_t num_min, int32_t num_max);
   /// White space after '{', '[' and ','.
   ExprId space();
 
@@ -75,7 +70,6 @@ class JsonGrammar {
   ExprId plain_char_but(const std::u32string& taken);
   ExprId other_name(std::span<const JsonMember> members);
   ExprId other_name_from(std::span<const std::u32string> names, size_t num_shared);
-  ExprId natural_number(const JsonBound& min, const std::optional<JsonBound>& max);
   ExprId any_char();
   ExprId plain_text();
 

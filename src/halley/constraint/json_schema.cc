@@ -10,12 +10,14 @@
 
 #include "halley/base/error.h"
 #include "halley/base/str.h"
+#include "halley/constraint/intersection.h"
 #include "halley/constraint/json_grammar.h"
 #include "halley/constraint/number_range.h"
 #include "halley/constraint/pattern.h"
 #include "halley/constraint/schema_node.h"
 #include "halley/constraint/schema_reference.h"
-#include "halley/constraint/string_format.h"
+#include "halley/constraint/string_rules.h"
+#include "halley/constraint/unique_items.h"
 
 namespace halley {
 namespace {
@@ -24,6 +26,8 @@ constexpr JsonSchemaLimits kLimits;
 
 // Keywords that determine a value by themselves.
 constexpr const char* kForms[] = {"$ref", "enum", "const", "anyOf", "oneOf", "allOf"};
+constexpr const char* kMapKeywords[] = {"propertyNames", "patternProperties", "minProperties",
+                                        "maxProperties"};
 
 class SchemaCompiler {
  public:
@@ -149,49 +153,47 @@ class SchemaCompiler {
   }
 
   ExprId number_values(const SchemaNode& node, bool is_integer) {
-    const std::optional<JsonBound> min =
-        node.bound("minimum", "exclusiveMinimum", /*is_upper=*/false, is_integer);
-    const std::optional<JsonBound> max =
-        node.bound("maximum", "exclusiveMaximum", /*is_upper=*/true, is_integer);
-    if (!is_integer) return json_.number(min, max);
-    std::optional<int64_t> first;
-    std::optional<int64_t> last;
-    if (min) first = min->is_exclusive ? min->value + 1 : min->value;
-    if (max) last = max->is_exclusive ? max->value - 1 : max->value;
-    return integer_range(builder_, first, last);
+    const std::optional<DecimalBound> min = node.bound("minimum", "exclusiveMinimum", false);
+    const std::optional<DecimalBound> max = node.bound("maximum", "exclusiveMaximum", true);
+    const std::optional<Decimal> divisor = node.divisor();
+    const auto values = [&](GrammarBuilder& builder) {
+      if (!is_integer) {
+        if (!min && !max && !divisor) return json_.number();
+        return decimal_range(builder, min, max);
+      }
+      std::optional<int64_t> first, last;
+      if (min) first = integer_within(*min, false);
+      if (max) last = integer_within(*max, true);
+      return integer_range(builder, first, last);
+    };
+    if (!divisor) return values(builder_);
+    std::vector<Grammar> both(2);
+    GrammarBuilder range(node.path(), builder_);
+    both[0] = range.finish(values(range));
+    GrammarBuilder part(node.place("multipleOf"), builder_);
+    const std::optional<ExprId> texts = multiples(part, *divisor);
+    if (!texts) {
+      node.reject_unsupported(
+          str("a \"multipleOf\" of more than ", kDivisorMax,
+              ", not counting zeros at its end, or of more than 6 digits behind "
+              "the point is not supported in constrained output."));
+    }
+    both[1] = part.finish(*texts);
+    return intersection_of(builder_, both);
   }
 
   ExprId string_values(const SchemaNode& node) {
-    const bool has_length = node.has("minLength") || node.has("maxLength");
-    if (has_length + node.has("pattern") + node.has("format") > 1) {
-      node.reject_unsupported(
-          "more than one of \"pattern\", \"format\" and \"minLength\" or \"maxLength\" is not "
-          "supported in constrained output. Put the length into the pattern: ^.{2,8}$.");
-    }
-    if (node.has("pattern")) {
-      return json_.quoted(pattern_texts(builder_, node.text("pattern"), TextForm::kJsonString,
-                                        node.place("pattern")));
-    }
-    if (node.has("format")) {
-      const std::string format = node.text("format");
-      const std::string pattern = pattern_of_format(format);
-      if (pattern.empty()) {
-        node.reject_unsupported(str("the format ", quote(format),
-                                    " is not supported in constrained output. Supported are ",
-                                    names_of_formats(), "."));
-      }
-      return json_.quoted(
-          pattern_texts(builder_, pattern, TextForm::kJsonString, node.place("format")));
-    }
-    const int32_t min = node.count_min("minLength");
-    const int32_t max = node.count_max("maxLength");
-    return min > max ? builder_.nothing() : json_.string(min, max);
+    const std::optional<StringRules> rules = string_rules(node);
+    if (!rules) return builder_.nothing();
+    if (rules->patterns.empty()) return json_.string(rules->num_chars_min, rules->num_chars_max);
+    // Fields of one kind have the same rules, and intersections are dear.
+    const auto [found, is_new] = strings_.try_emplace(*rules, 0);
+    if (is_new) found->second = json_.quoted(string_texts(builder_, *rules, node.path()));
+    return found->second;
   }
 
   ExprId array_values(const SchemaNode& node, int depth) {
-    if (node.boolean_or("uniqueItems", false)) {
-      node.reject_unsupported("\"uniqueItems\" is not supported in constrained output.");
-    }
+    const bool is_set = node.boolean_or("uniqueItems", false);
     JsonArrayShape shape;
     shape.num_min = node.count_min("minItems");
     shape.num_max = node.count_max("maxItems");
@@ -206,12 +208,21 @@ class SchemaCompiler {
     } else if (node.json().at("items").is_array()) {
       node.reject_unsupported("\"items\" as an array is not supported. Use \"prefixItems\".");
     } else {
-      shape.items = values_of(node.child("items"), depth + 1);
+      const SchemaNode items = node.child("items");
+      if (is_set && shape.first_items.empty()) {
+        if (const auto values = listed_values(root_, items)) {
+          return set_of(json_, *values, shape.num_min, shape.num_max);
+        }
+      }
+      shape.items = values_of(items, depth + 1);
     }
     return json_.array(shape);
   }
 
   ExprId object_values(const SchemaNode& node, int depth) {
+    for (const char* keyword : kMapKeywords) {
+      if (node.has(keyword)) return map_values(node, depth);
+    }
     std::vector<JsonMember> members;
     std::map<std::string, size_t> index_of;
     if (node.has("properties")) {
@@ -236,6 +247,58 @@ class SchemaCompiler {
     }
     check_names(node, members);
     return json_.object(members, additional);
+  }
+
+  // Objects whose names are restricted, or counted. Their names may occur twice, so that no more
+  // than one can be demanded.
+  ExprId map_values(const SchemaNode& node, int depth) {
+    if (node.has("properties") || node.has("required")) {
+      node.reject_unsupported(
+          "\"properties\" or \"required\" together with \"propertyNames\", \"patternProperties\", "
+          "\"minProperties\" or \"maxProperties\" is not supported in constrained output.");
+    }
+    const int32_t num_min = node.count_min("minProperties");
+    const int32_t num_max = node.count_max("maxProperties");
+    if (num_min > 1) {
+      node.reject_unsupported("\"minProperties\" above 1 is not supported in constrained output.");
+    }
+    if (num_min > num_max) return builder_.nothing();
+    std::optional<ExprId> names;
+    if (node.has("propertyNames")) names = values_of(names_node(node), depth + 1);
+    std::optional<ExprId> values = additional_values(node, depth);
+    if (node.has("patternProperties")) {
+      const OrderedJson& patterns = node.object("patternProperties");
+      if (patterns.size() != 1 || names) {
+        node.reject_unsupported(
+            "\"patternProperties\" of more than one pattern, or together with \"propertyNames\", "
+            "is "
+            "not supported in constrained output.");
+      }
+      // Names that do not match the pattern are not written.
+      const auto& [pattern, schema] = *patterns.items().begin();
+      const std::string place = node.place("patternProperties") + pointer_part(pattern);
+      names = json_.quoted(pattern_texts(builder_, pattern, TextForm::kJsonString, place));
+      values = values_of(SchemaNode(schema, place), depth + 1);
+    }
+    if (!values) return num_min == 0 ? json_.object({}, std::nullopt) : builder_.nothing();
+    return json_.map(names.value_or(json_.string(0, kUnbounded)), *values, num_min, num_max);
+  }
+
+  // A schema of names speaks of strings without saying so.
+  static SchemaNode names_node(const SchemaNode& node) {
+    const SchemaNode names = node.child("propertyNames");
+    if (!names.json().is_object()) return names;
+    names.check_keywords();
+    for (const char* form : kForms) {
+      if (names.has(form)) return names;
+    }
+    if (names.types() != std::vector<std::string>{"string"}) {
+      node.reject_unsupported(
+          "\"propertyNames\" that do not say \"type\": \"string\", or have no \"enum\", "
+          "\"pattern\" "
+          "or other restriction of strings, are not supported in constrained output.");
+    }
+    return names;
   }
 
   // Absent means true in JSON Schema, but false here if there are "properties", as in xgrammar and
@@ -270,6 +333,7 @@ class SchemaCompiler {
   const OrderedJson& root_;
   const std::string& where_;
   std::map<std::string, ExprId> rules_;  // by JSON pointer
+  std::map<StringRules, ExprId> strings_;
   std::deque<PendingRule> pending_;
 };
 

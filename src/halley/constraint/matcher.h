@@ -72,6 +72,7 @@ class Matcher {
   void set_memory_bytes_max(size_t num_bytes) { limits_.memory_bytes_max = num_bytes; }
 
   size_t memory_bytes() const { return memory_bytes_; }
+  size_t num_steps() const { return num_steps_; }
   /// Counts memory of other structures towards the matcher's limit.
   void add_memory_bytes(size_t num_bytes) { memory_bytes_ += num_bytes; }
   const Grammar& grammar() const { return grammar_; }

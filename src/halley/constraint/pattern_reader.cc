@@ -123,6 +123,7 @@ std::optional<PatternCount> PatternReader::take_count() {
 void PatternReader::take_group_head() {
   if (!take('?')) return;
   if (take(':')) return;
+  take('P');  // Python's (?P<name>
   if (!take('<') || peek() == '=' || peek() == '!') reject_unsupported("a group with (?");
   const size_t end = pattern_.find('>', at_);
   if (end == std::string_view::npos) reject("a '>' behind the name of a group");

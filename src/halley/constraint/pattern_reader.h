@@ -31,7 +31,7 @@ class PatternReader {
   std::optional<PatternCount> take_count();
   /// Reads an atom that matches one character.
   CharSet take_char_set();
-  /// Skips "?:" or "?<name>" after '('.
+  /// Skips "?:", "?<name>" or "?P<name>" after '('.
   void take_group_head();
 
   /// Throws InputError "<where>: expected <expectation> at byte 7 of ...".

@@ -17,8 +17,8 @@ constexpr std::string_view kAnnotations[] = {"$schema",         "$id",
                                              "deprecated",      "readOnly",
                                              "writeOnly",       "examples",
                                              "example",         "contentMediaType",
-                                             "contentEncoding", "discriminator",
-                                             "externalDocs"};
+                                             "contentEncoding", "contentSchema",
+                                             "discriminator",   "externalDocs"};
 
 struct TypeKeyword {
   std::string_view keyword;
@@ -40,14 +40,16 @@ constexpr TypeKeyword kTypeKeywords[] = {{"properties", "object"},
                                          {"minimum", "number"},
                                          {"maximum", "number"},
                                          {"exclusiveMinimum", "number"},
-                                         {"exclusiveMaximum", "number"}};
+                                         {"exclusiveMaximum", "number"},
+                                         {"multipleOf", "number"},
+                                         {"propertyNames", "object"},
+                                         {"patternProperties", "object"},
+                                         {"minProperties", "object"},
+                                         {"maxProperties", "object"}};
 constexpr std::string_view kOtherKeywords[] = {"type",  "enum",  "const", "anyOf",
                                                "oneOf", "allOf", "$ref",  "nullable"};
 constexpr std::string_view kTypes[] = {"object",  "array",   "string", "number",
                                        "integer", "boolean", "null"};
-
-// Bounds beyond the allowed digits are clamped.
-constexpr int64_t kBoundMax = 1'000'000'000'000'000'000;
 
 template <typename List>
 bool is_in(const List& list, std::string_view word) {
@@ -188,43 +190,33 @@ int32_t SchemaNode::count_max(const char* keyword) const {
   return value > kRepeatMax ? kUnbounded : static_cast<int32_t>(value);
 }
 
-JsonBound SchemaNode::one_bound(const char* keyword, bool is_exclusive, bool is_upper,
-                                bool is_integer) const {
+DecimalBound SchemaNode::one_bound(const char* keyword, bool is_exclusive, bool is_upper) const {
   const OrderedJson& value = schema_->at(keyword);
   if (!value.is_number()) {
     reject(keyword, str("expected a number, got ", json_type_of(value), "."));
   }
-  if (value.is_number_integer()) {
-    // Unsigned numbers above the range of int64 exceed the largest allowed number.
-    const bool is_huge =
-        value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(kBoundMax);
-    const int64_t number = is_huge ? kBoundMax : value.get<int64_t>();
-    return {std::clamp(number, -kBoundMax, kBoundMax), is_exclusive};
-  }
-  const double number = value.get<double>();
-  const auto limit = static_cast<double>(kBoundMax);
-  if (std::trunc(number) == number || std::abs(number) >= limit) {
-    return {static_cast<int64_t>(std::clamp(number, -limit, limit)), is_exclusive};
-  }
-  if (!is_integer) {
-    throw UnsupportedError(str(place(keyword),
-                               ": bounds of numbers that are no integers are not supported in "
-                               "constrained output. Round ",
-                               number, " to an integer."));
-  }
-  // The nearest integer inside of the bound.
-  return {static_cast<int64_t>(is_upper ? std::floor(number) : std::ceil(number)), false};
+  DecimalBound bound = {.value = Decimal::of(value.dump()), .is_exclusive = is_exclusive};
+  // Numbers have no more digits than what is left of the bound, which is nearer to 0 than it was.
+  if (bound.value.is_cut) bound.is_exclusive = is_upper == bound.value.is_negative;
+  return bound;
 }
 
-std::optional<JsonBound> SchemaNode::bound(const char* inclusive, const char* exclusive,
-                                           bool is_upper, bool is_integer) const {
-  std::optional<JsonBound> bound;
-  if (has(inclusive)) bound = one_bound(inclusive, false, is_upper, is_integer);
+std::optional<DecimalBound> SchemaNode::bound(const char* inclusive, const char* exclusive,
+                                              bool is_upper) const {
+  std::optional<DecimalBound> bound;
+  if (has(inclusive)) bound = one_bound(inclusive, false, is_upper);
   if (!has(exclusive)) return bound;
-  const JsonBound other = one_bound(exclusive, true, is_upper, is_integer);
-  if (!bound) return other;
-  const bool is_tighter = is_upper ? other.value <= bound->value : other.value >= bound->value;
-  return is_tighter ? other : bound;
+  const DecimalBound other = one_bound(exclusive, true, is_upper);
+  return !bound || is_tighter(other, *bound, is_upper) ? other : bound;
+}
+
+std::optional<Decimal> SchemaNode::divisor() const {
+  if (!has("multipleOf")) return std::nullopt;
+  const OrderedJson& value = schema_->at("multipleOf");
+  if (!value.is_number() || value.get<double>() <= 0) {
+    reject("multipleOf", str("expected a number above 0, got ", quote(value.dump()), "."));
+  }
+  return Decimal::of(value.dump());
 }
 
 std::vector<std::string> SchemaNode::types() const {

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "halley/constraint/json_grammar.h"
+#include "halley/constraint/number_range.h"
 #include "halley/json/json.h"
 
 namespace halley {
@@ -41,10 +41,11 @@ class SchemaNode {
   /// A count. Above kRepeatMax: an error for a minimum, no limit for a maximum.
   int32_t count_min(const char* keyword) const;
   int32_t count_max(const char* keyword) const;
-  /// The tighter one of the inclusive and the exclusive bound; bounds of integers may be any
-  /// number.
-  std::optional<JsonBound> bound(const char* inclusive, const char* exclusive, bool is_upper,
-                                 bool is_integer) const;
+  /// The tighter one of the inclusive and the exclusive bound.
+  std::optional<DecimalBound> bound(const char* inclusive, const char* exclusive,
+                                    bool is_upper) const;
+  /// The value of "multipleOf".
+  std::optional<Decimal> divisor() const;
   /// The names in "type", or those that the keywords imply; empty: any type.
   std::vector<std::string> types() const;
 
@@ -54,7 +55,7 @@ class SchemaNode {
 
  private:
   std::optional<int64_t> count(const char* keyword) const;
-  JsonBound one_bound(const char* keyword, bool is_exclusive, bool is_upper, bool is_integer) const;
+  DecimalBound one_bound(const char* keyword, bool is_exclusive, bool is_upper) const;
 
   const OrderedJson* schema_;
   std::string path_;

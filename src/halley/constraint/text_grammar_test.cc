@@ -8,20 +8,10 @@
 
 #include "halley/base/error.h"
 #include "halley/base/str.h"
-#include "halley/constraint/matcher.h"
+#include "halley/constraint/testing/grammar_match.h"
 
 namespace halley {
 namespace {
-
-bool matches(const Grammar& grammar, const std::string& text) {
-  Matcher matcher(grammar);
-  Matcher::State state = matcher.start();
-  for (const char c : text) {
-    if (state < 0) return false;
-    state = matcher.next(state, static_cast<uint8_t>(c));
-  }
-  return state >= 0 && matcher.may_end(state);
-}
 
 struct Case {
   std::string grammar;

@@ -351,6 +351,67 @@ TEST(OpenAiApp, NamesThePlaceInASchemaThatIsWrong) {
   EXPECT_EQ(error["param"], "response_format.json_schema.schema");
 }
 
+std::string completion_of(App& app, const std::string& members) {
+  const OrderedJson answer = app.post_json(
+      "/v1/completions", R"({"prompt": "a", "max_tokens": 200, "seed": 1, )" + members + "}");
+  EXPECT_EQ(answer["choices"][0]["finish_reason"], "stop") << members;
+  return answer["choices"][0]["text"].get<std::string>();
+}
+
+TEST(OpenAiApp, KeepsARegexAChoiceAndAGrammar) {
+  App app;
+  const auto is_date = testing::MatchesRegex("[0-9][0-9][0-9][0-9]-[0-9][0-9]");
+  for (const char* name : {"guided_regex", "regex"}) {
+    EXPECT_THAT(completion_of(app, std::string("\"") + name + R"(": "\\d{4}-\\d{2}")"), is_date);
+  }
+  EXPECT_THAT(completion_of(app, R"("structured_outputs": {"regex": "^\\d{4}-\\d{2}$"})"), is_date);
+  EXPECT_THAT(completion_of(app, R"("guided_choice": ["red", "green"])"),
+              testing::AnyOf("red", "green"));
+  for (const char* name : {"guided_grammar", "grammar", "ebnf"}) {
+    EXPECT_THAT(completion_of(app, std::string("\"") + name +
+                                       R"(": "root ::= \"x\" tail\ntail ::= \"y\" | \"zz\"")"),
+                testing::AnyOf("xy", "xzz"));
+  }
+  EXPECT_EQ(completion_of(app, R"("json_schema": {"const": 17})"), "17");
+  EXPECT_EQ(completion_of(app, R"("guided_json": "{\"const\": 18}")"), "18");
+}
+
+TEST(OpenAiApp, TellsThatItemsMayStandTwice) {
+  App app;
+  const auto ignored_of = [&](const std::string& schema) {
+    const HttpResponse response =
+        app.post("/v1/completions",
+                 R"({"prompt": "a", "max_tokens": 3, "guided_json": {"items": {"items": )" +
+                     schema + R"(, "uniqueItems": true, "type": "array"}}})");
+    EXPECT_EQ(response.status, 200) << response.body;
+    for (const auto& [name, value] : response.headers) {
+      if (name == "x-halley-ignored") return value;
+    }
+    return std::string();
+  };
+  EXPECT_EQ(ignored_of(R"({"type": "integer"})"), "guided_json.uniqueItems");
+  EXPECT_EQ(ignored_of(R"({"enum": [1, 2, 3, 4, 5, 6, 7, 8, 9]})"), "guided_json.uniqueItems");
+  EXPECT_EQ(ignored_of(R"({"enum": [1, 2, 3, 4, 5, 6, 7, 8]})"), "");
+  EXPECT_EQ(ignored_of(R"({"type": "boolean"})"), "");
+}
+
+TEST(OpenAiApp, NamesTheFieldOfAnOutputFormatThatIsWrong) {
+  App app;
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {R"("structured_outputs": {"regex": "a("})", "structured_outputs.regex"},
+      {R"("guided_regex": "(?=a)b")", "guided_regex"},
+      {R"("regex": "[^\\s\\S]")", "regex"},
+      {R"("guided_grammar": "root ::= x")", "guided_grammar"},
+      {R"("structured_outputs": {"json": {"type": "what"}})", "structured_outputs.json"},
+  };
+  for (const auto& [members, param] : cases) {
+    const HttpResponse response =
+        app.post("/v1/completions", R"({"prompt": "a", )" + members + "}");
+    EXPECT_EQ(response.status, 400) << members;
+    EXPECT_EQ(OrderedJson::parse(response.body)["error"]["param"], param);
+  }
+}
+
 constexpr const char* kForced = R"({"messages": [{"role": "user", "content": "hi"}],
     "max_tokens": 400, "seed": 1, "tools": [
       {"type": "function", "function": {"name": "f", "parameters":

@@ -8,7 +8,10 @@
 #include "halley/constraint/grammar_constraint.h"
 #include "halley/constraint/json_grammar.h"
 #include "halley/constraint/json_schema.h"
+#include "halley/constraint/pattern.h"
+#include "halley/constraint/text_grammar.h"
 #include "halley/constraint/tool_call.h"
+#include "halley/constraint/unique_items.h"
 #include "halley/server/openai/api_error.h"
 
 namespace halley {
@@ -70,21 +73,38 @@ Grammar forced_calls_grammar(const ApiRequest& request, const ForcedCallStyle& s
   return json_schema_grammar(tools.front().parameters, tools.front().where);
 }
 
+Grammar choice_grammar(const OutputFormat& format) {
+  GrammarBuilder builder(format.field);
+  std::vector<ExprId> texts;
+  for (const std::string& text : format.choices) texts.push_back(builder.text(text));
+  return builder.finish(builder.choice(texts));
+}
+
 Grammar grammar_of(const ApiRequest& request, const ForcedCallStyle& style) {
-  if (request.response_format.kind == ResponseFormat::Kind::kJsonObject) {
-    return json_object_grammar();
-  }
-  if (request.response_format.kind == ResponseFormat::Kind::kJsonSchema) {
-    return json_schema_grammar(request.response_format.schema,
-                               "response_format.json_schema.schema");
+  const OutputFormat& format = request.output_format;
+  switch (format.kind) {
+    case OutputFormat::Kind::kJsonObject:
+      return json_object_grammar();
+    case OutputFormat::Kind::kJsonSchema:
+      return json_schema_grammar(format.schema, format.field);
+    case OutputFormat::Kind::kRegex:
+      return regex_grammar(format.text, format.field);
+    case OutputFormat::Kind::kChoice:
+      return choice_grammar(format);
+    case OutputFormat::Kind::kGrammar:
+      return text_grammar(format.text, format.field);
+    case OutputFormat::Kind::kText:
+      break;
   }
   return forced_calls_grammar(request, style);
 }
 
 // A key that is equal for requests with equal constraints.
 std::string key_of(const ApiRequest& request) {
-  if (request.response_format.kind != ResponseFormat::Kind::kText) {
-    return str(static_cast<int>(request.response_format.kind), request.response_format.schema);
+  const OutputFormat& format = request.output_format;
+  if (format.kind != OutputFormat::Kind::kText) {
+    return str(static_cast<int>(format.kind), format.schema, OrderedJson(format.choices),
+               format.text);
   }
   return str(static_cast<int>(request.tool_choice->kind), " ", request.tool_choice->name, " ",
              request.allows_parallel_calls, request.tools_json);
@@ -98,9 +118,23 @@ std::string field_of(const std::string& message) {
 }  // namespace
 
 bool is_constrained(const ApiRequest& request) {
-  if (request.response_format.kind != ResponseFormat::Kind::kText) return true;
+  if (request.output_format.kind != OutputFormat::Kind::kText) return true;
   return request.tool_choice && (request.tool_choice->kind == ToolChoice::Kind::kRequired ||
                                  request.tool_choice->kind == ToolChoice::Kind::kNamed);
+}
+
+void report_unenforced(ApiRequest& request) {
+  const OutputFormat& format = request.output_format;
+  if (format.kind == OutputFormat::Kind::kJsonSchema) {
+    if (has_unenforced_unique_items(format.schema)) {
+      request.ignored.add({}, format.field + ".uniqueItems");
+    }
+  } else if (is_constrained(request)) {
+    const bool has_some = std::any_of(
+        request.tools.begin(), request.tools.end(),
+        [](const ApiTool& tool) { return has_unenforced_unique_items(tool.parameters); });
+    if (has_some) request.ignored.add("tools[].function.parameters", "uniqueItems");
+  }
 }
 
 ConstraintCompiler::ConstraintCompiler(std::shared_ptr<const Tokenizer> tokenizer,

@@ -1,4 +1,4 @@
-// Compiles a request's constraints on its output (response_format, tool_choice) for the engine.
+// Compiles a request's constraints on its output (output_format, tool_choice) for the engine.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +25,9 @@ struct ForcedCallStyle {
 
 /// Whether the request demands a format of its output.
 bool is_constrained(const ApiRequest& request);
+
+/// Adds the keywords of the request's schemas that no grammar can enforce to request.ignored.
+void report_unenforced(ApiRequest& request);
 
 /// Thread-safe. Keeps results, whose masks get better with use; their memory is bounded, and so is
 /// that of all masks together.

@@ -31,10 +31,15 @@ struct ToolChoice {
   std::string name = {};  // for kNamed: one of the request's tools
 };
 
-struct ResponseFormat {
-  enum class Kind : uint8_t { kText, kJsonObject, kJsonSchema };
+/// A description of the output.
+struct OutputFormat {
+  enum class Kind : uint8_t { kText, kJsonObject, kJsonSchema, kRegex, kChoice, kGrammar };
   Kind kind = Kind::kText;
-  OrderedJson schema = {};  // for kJsonSchema
+  /// The member that says so, for messages: "response_format.json_schema.schema".
+  std::string field = {};
+  OrderedJson schema = {};                // for kJsonSchema
+  std::string text = {};                  // for kRegex and kGrammar
+  std::vector<std::string> choices = {};  // for kChoice
 };
 
 /// All fields of all endpoints; those that an endpoint does not have keep their defaults.
@@ -72,7 +77,7 @@ struct ApiRequest {
   std::vector<ApiTool> tools;
   std::optional<ToolChoice> tool_choice;  // set for kChat once parsed
   bool allows_parallel_calls = true;
-  ResponseFormat response_format;
+  OutputFormat output_format;
 
   IgnoredMembers ignored;  // what the request has beyond this
 

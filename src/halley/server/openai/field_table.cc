@@ -8,6 +8,7 @@
 #include "halley/sampling/base/sampling_fields.h"
 #include "halley/server/openai/api_error.h"
 #include "halley/server/openai/field_values.h"
+#include "halley/server/openai/output_format_fields.h"
 
 namespace halley {
 namespace {
@@ -57,12 +58,6 @@ constexpr const char* kToolChoiceSchema =
         "required": ["type", "function"], "properties": {"type": {"const": "function"},
         "function": {"type": "object", "required": ["name"],
         "properties": {"name": {"type": "string"}}}}}]})";
-constexpr const char* kResponseFormatSchema =
-    R"({"type": "object", "required": ["type"], "properties": {
-        "type": {"enum": ["text", "json_object", "json_schema"]},
-        "json_schema": {"type": "object", "required": ["name", "schema"], "properties": {
-        "name": {"type": "string"}, "description": {"type": "string"},
-        "schema": {"type": "object"}, "strict": {"type": "boolean"}}}}})";
 constexpr const char* kStopSchema =
     R"({"anyOf": [{"type": "string", "minLength": 1},
         {"type": "array", "maxItems": 64, "items": {"type": "string", "minLength": 1}}]})";
@@ -280,12 +275,6 @@ constexpr auto kOutputFields = std::to_array<ApiField>({
      .default_json = "true",
      .text = "false: only the first call of an answer is given.",
      .store = [](const FieldValue& v, ApiRequest& r) { r.allows_parallel_calls = as_bool(v); }},
-    {.name = "response_format",
-     .endpoints = kGenerate,
-     .type = FieldType::kOther,
-     .schema = kResponseFormatSchema,
-     .text = "text (default), json_object, or json_schema: the output is that.",
-     .store = store_response_format},
     {.name = "priority",
      .endpoints = kGenerate,
      .type = FieldType::kInteger,
@@ -332,15 +321,12 @@ constexpr auto kNeutralFields = std::to_array<NeutralField>({
     {"spaces_between_special_tokens", kGenerate, kTrue, "Texts are decoded as the tokenizer says."},
     {"truncate_prompt_tokens", kGenerate, kNull, "Shorten the prompt yourself."},
     {"bad_words", kGenerate, "[[]]", "Use logit_bias."},
-    {"allowed_token_ids", kGenerate, kNull, "Use logit_bias or response_format."},
+    {"allowed_token_ids", kGenerate, kNull, "Use logit_bias or guided_choice."},
     {"prompt_logprobs", kGenerate, kNull, "Use echo with logprobs of /v1/completions."},
     {"return_token_ids", kGenerate, kFalse, "Use /tokenize."},
     {"return_tokens_as_token_ids", kGenerate, kFalse, "Use /tokenize."},
-    {"structured_outputs", kGenerate, kNull, "Use response_format."},
-    {"guided_json", kGenerate, kNull, "Use response_format."},
-    {"guided_regex", kGenerate, kNull, "Use response_format."},
-    {"guided_choice", kGenerate, kNull, "Use response_format with an enum."},
-    {"guided_grammar", kGenerate, kNull, "Use response_format."},
+    {"guided_decoding_backend", kGenerate, kNull, "One matcher reads them all.", true},
+    {"guided_whitespace_pattern", kGenerate, kNull, "Write a grammar: structured_outputs."},
     {"chat_template", kTemplate, kNull,
      "A template from a request is not run; start the server with --chat-template."},
     {"documents", kChat, kNull, "Put them into a message, or into chat_template_kwargs."},
@@ -400,6 +386,8 @@ FieldTable make_field_table() {
     table.fields.push_back(make_api_field(sampling_fields()[i], table.defaults[i]));
   }
   table.fields.insert(table.fields.end(), kOutputFields.begin(), kOutputFields.end());
+  const std::span<const ApiField> formats = output_format_fields();
+  table.fields.insert(table.fields.end(), formats.begin(), formats.end());
   return table;
 }
 

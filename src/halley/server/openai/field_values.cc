@@ -1,5 +1,6 @@
 #include "halley/server/openai/field_values.h"
 
+#include <algorithm>
 #include <charconv>
 #include <set>
 #include <string_view>
@@ -87,15 +88,6 @@ void check_count(const char* name, size_t count, size_t max) {
   throw invalid_field(name, str(name, ": expected at most ", max, " entries, got ", count, "."));
 }
 
-bool bool_member(const OrderedJson& object, const char* name, const std::string& path) {
-  const auto member = object.find(name);
-  if (member == object.end() || member->is_null()) return false;
-  if (member->is_boolean()) return member->get<bool>();
-  const std::string where = str(path, ".", name);
-  throw invalid_field(where,
-                      str(where, ": expected true or false, got ", kind_in_words(*member), "."));
-}
-
 }  // namespace
 
 void expect_object(const OrderedJson& value, const std::string& path) {
@@ -120,6 +112,36 @@ std::string string_member(const OrderedJson& object, const char* name, const std
         where, str(where, ": expected at most ", num_bytes_max, " bytes, got ", text.size(), "."));
   }
   return text;
+}
+
+const OrderedJson& object_member(const OrderedJson& object, const char* name,
+                                 const std::string& path) {
+  const std::string where = str(path, ".", name);
+  const auto member = object.find(name);
+  if (member == object.end()) {
+    throw invalid_field(where, str(where, ": expected an object, got nothing."));
+  }
+  expect_object(*member, where);
+  return *member;
+}
+
+bool bool_member(const OrderedJson& object, const char* name, const std::string& path) {
+  const auto member = object.find(name);
+  if (member == object.end() || member->is_null()) return false;
+  if (member->is_boolean()) return member->get<bool>();
+  const std::string where = str(path, ".", name);
+  throw invalid_field(where,
+                      str(where, ": expected true or false, got ", kind_in_words(*member), "."));
+}
+
+void check_name(const std::string& name, const std::string& path) {
+  const bool is_valid = !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-';
+  });
+  if (is_valid) return;
+  throw invalid_field(path, str(path, ": expected 1 to ", kNameBytesMax,
+                                " letters, digits, underscores or dashes, got ", quote(name), "."));
 }
 
 void store_prompt(const FieldValue& value, ApiRequest& request) {

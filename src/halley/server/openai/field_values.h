@@ -15,7 +15,6 @@ void store_chat_template_kwargs(const FieldValue& value, ApiRequest& request);
 void store_reasoning_effort(const FieldValue& value, ApiRequest& request);
 void store_tools(const FieldValue& value, ApiRequest& request);
 void store_tool_choice(const FieldValue& value, ApiRequest& request);
-void store_response_format(const FieldValue& value, ApiRequest& request);
 void store_tokens(const FieldValue& value, ApiRequest& request);
 /// A row of the table of sampling parameters (sampling/base/sampling_fields.h).
 void store_sampling_parameter(const FieldValue& value, ApiRequest& request);
@@ -28,5 +27,15 @@ void expect_object(const OrderedJson& value, const std::string& path);
 /// A member that must be a string of at most `num_bytes_max` bytes.
 std::string string_member(const OrderedJson& object, const char* name, const std::string& path,
                           size_t num_bytes_max);
+/// A member that must be an object.
+const OrderedJson& object_member(const OrderedJson& object, const char* name,
+                                 const std::string& path);
+/// A member that must be true or false; false where it is null or not there.
+bool bool_member(const OrderedJson& object, const char* name, const std::string& path);
+
+/// The longest name of a tool or a format.
+constexpr size_t kNameBytesMax = 64;
+/// Throws ApiError if the name of a tool or a format, at `path`, is none.
+void check_name(const std::string& name, const std::string& path);
 
 }  // namespace halley

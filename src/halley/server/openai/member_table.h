@@ -24,6 +24,7 @@ enum class ObjectKind : uint8_t {
   kToolChoiceFunction,
   kResponseFormat,
   kJsonSchema,
+  kStructuredOutputs,
   kStreamOptions,
 };
 

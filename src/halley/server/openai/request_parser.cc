@@ -144,9 +144,10 @@ void check_chat(ApiRequest& request) {
   settle_tool_choice(request);
   const bool is_forced = request.tool_choice->kind == ToolChoice::Kind::kRequired ||
                          request.tool_choice->kind == ToolChoice::Kind::kNamed;
-  if (is_forced && request.response_format.kind != ResponseFormat::Kind::kText) {
-    throw invalid_field("response_format",
-                        "response_format: expected text where tool_choice demands a call.");
+  const OutputFormat& format = request.output_format;
+  if (is_forced && format.kind != OutputFormat::Kind::kText) {
+    throw invalid_field(format.field,
+                        str(format.field, ": expected none where tool_choice demands a call."));
   }
 }
 

@@ -242,7 +242,7 @@ TEST(RequestParser, RejectsToolsAndFormatsThatAreWrong) {
                "tool_choice", "one of the tools, got \"g\""),
       bad_chat("\"tools\": [" + f +
                    R"(], "tool_choice": "required", "response_format": {"type": "json_object"})",
-               "response_format", "where tool_choice demands a call"),
+               "response_format", "expected none where tool_choice demands a call"),
       bad_chat(R"("response_format": {"type": "xml"})", "response_format.type", "got \"xml\""),
       bad_chat(R"("response_format": {"type": "json_schema"})", "response_format.json_schema",
                "expected an object, got nothing."),
@@ -361,13 +361,13 @@ TEST(RequestParser, ContinueFinalMessageNeedsNoGenerationPrompt) {
 }
 
 TEST(RequestParser, ReadsResponseFormats) {
-  using Kind = ResponseFormat::Kind;
-  EXPECT_EQ(chat(R"(, "response_format": {"type": "json_object"})").response_format.kind,
+  using Kind = OutputFormat::Kind;
+  EXPECT_EQ(chat(R"(, "response_format": {"type": "json_object"})").output_format.kind,
             Kind::kJsonObject);
   const ApiRequest request = chat(R"(, "response_format": {"type": "json_schema",
       "json_schema": {"name": "x", "strict": true, "schema": {"type": "integer"}}})");
-  EXPECT_EQ(request.response_format.kind, Kind::kJsonSchema);
-  EXPECT_EQ(request.response_format.schema.dump(), R"({"type":"integer"})");
+  EXPECT_EQ(request.output_format.kind, Kind::kJsonSchema);
+  EXPECT_EQ(request.output_format.schema.dump(), R"({"type":"integer"})");
 }
 
 TEST(ApiError, IsAnObjectOfOpenAi) {

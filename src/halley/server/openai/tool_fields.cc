@@ -1,5 +1,4 @@
-// Fields that say what the output may be: tools, tool_choice and response_format.
-#include <algorithm>
+// The fields tools and tool_choice.
 #include <string>
 
 #include "halley/base/str.h"
@@ -11,40 +10,7 @@ namespace halley {
 namespace {
 
 constexpr size_t kToolsMax = 128;
-constexpr size_t kNameBytesMax = 64;
 constexpr size_t kDescriptionBytesMax = size_t{64} << 10;
-
-void check_name(const std::string& name, const std::string& path) {
-  const bool is_valid = !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-           c == '-';
-  });
-  if (is_valid) return;
-  throw invalid_field(path, str(path, ": expected 1 to ", kNameBytesMax,
-                                " letters, digits, underscores or dashes, got ", quote(name), "."));
-}
-
-const OrderedJson& object_member(const OrderedJson& object, const char* name,
-                                 const std::string& path) {
-  const std::string where = str(path, ".", name);
-  const auto member = object.find(name);
-  if (member == object.end()) {
-    throw invalid_field(where, str(where, ": expected an object, got nothing."));
-  }
-  expect_object(*member, where);
-  return *member;
-}
-
-bool flag_member(const OrderedJson& object, const char* name, const std::string& path) {
-  const auto member = object.find(name);
-  if (member == object.end() || member->is_null()) return false;
-  const std::string where = str(path, ".", name);
-  if (!member->is_boolean()) {
-    throw invalid_field(where,
-                        str(where, ": expected true or false, got ", kind_in_words(*member), "."));
-  }
-  return member->get<bool>();
-}
 
 void expect_function_type(const OrderedJson& object, const std::string& path) {
   const std::string where = path + ".type";
@@ -71,7 +37,7 @@ ApiTool tool_of(const OrderedJson& tool, const std::string& path, const FieldVal
   if (parameters != function.end() && !parameters->is_null()) {
     out.parameters = object_member(function, "parameters", where);
   }
-  out.is_strict = flag_member(function, "strict", where);
+  out.is_strict = bool_member(function, "strict", where);
   return out;
 }
 
@@ -122,35 +88,6 @@ void store_tool_choice(const FieldValue& value, ApiRequest& request) {
   request.tool_choice =
       ToolChoice{ToolChoice::Kind::kNamed,
                  string_member(function, "name", "tool_choice.function", kNameBytesMax)};
-}
-
-void store_response_format(const FieldValue& value, ApiRequest& request) {
-  const OrderedJson& json = value.json;
-  check_members(json, value.name, ObjectKind::kResponseFormat, value);
-  const std::string type = string_member(json, "type", value.name, kNameBytesMax);
-  if (type == "json_schema") {
-    const std::string path = "response_format.json_schema";
-    const OrderedJson& declared = object_member(json, "json_schema", value.name);
-    check_members(declared, path, ObjectKind::kJsonSchema, value);
-    check_name(string_member(declared, "name", path, kNameBytesMax), path + ".name");
-    flag_member(declared, "strict", path);
-    request.response_format.schema = object_member(declared, "schema", path);
-    request.response_format.kind = ResponseFormat::Kind::kJsonSchema;
-    return;
-  }
-  const auto schema = json.find("json_schema");
-  if (schema != json.end() && !schema->is_null()) {
-    throw invalid_field("response_format.json_schema",
-                        "response_format.json_schema: expected type \"json_schema\" with it.");
-  }
-  if (type == "json_object") {
-    request.response_format.kind = ResponseFormat::Kind::kJsonObject;
-  } else if (type != "text") {
-    throw invalid_field("response_format.type",
-                        str("response_format.type: expected text, json_object or json_schema, "
-                            "got ",
-                            quote(type, 40), "."));
-  }
 }
 
 }  // namespace halley
