@@ -49,6 +49,15 @@ TEST(EnginePlan, FillsInTheDefaults) {
   EXPECT_EQ(kv_page_bytes(small_shape(), plan.layout), 16 * 256);
 }
 
+TEST(EnginePlan, HasAFewThreadsForMasksUnlessToldOtherwise) {
+  EngineConfig config;
+  const EngineConfig full = with_defaults(config, small_shape(), true);
+  EXPECT_GE(full.num_mask_threads, 1);
+  EXPECT_LE(full.num_mask_threads, 8);
+  config.num_mask_threads = 3;
+  EXPECT_EQ(with_defaults(config, small_shape(), true).num_mask_threads, 3);
+}
+
 TEST(EnginePlan, CountsTheBytesOfEveryTypeOfTheCache) {
   // 2 layers * 2 * 4 kv heads * (8 elements and a scale)
   const std::pair<KvDType, int64_t> token_bytes[] = {
@@ -209,6 +218,8 @@ const BadConfig kBadConfigs[] = {
        c.max_num_seqs = 64;
        c.max_num_batched_tokens = 63;
      }},
+    {"num_mask_threads: expected 0 to 256, got 257",
+     [](EngineConfig& c) { c.num_mask_threads = 257; }},
     {"max_num_queued: expected 1 to 16777216, got 0",
      [](EngineConfig& c) { c.max_num_queued = 0; }},
     {"max_num_queued_tokens: expected 0 to 1125899906842624, got -1",
