@@ -26,6 +26,7 @@ except ImportError:
 
 from instances import SEED, texts_of  # noqa: E402
 from matchers import Halley, Llguidance, Specification, Xgrammar  # noqa: E402
+from larks import LARKS  # noqa: E402
 from schemas import SCHEMAS  # noqa: E402
 
 NUM_RANDOM = 6  # random values a schema, and as many that are changed at one place
@@ -99,6 +100,11 @@ def verdicts(source, others):
             answer = other.accepts(schema, all_texts)
             row[other.name] = None if answer is None else "".join("01"[a] for a in answer)
         rows.append(row)
+    lark = next(other for other in others if other.name == "llguidance")
+    for name, (grammar, texts) in LARKS.items():
+        answer = lark.accepts_lark(grammar, texts)
+        rows.append({"name": "Lark " + name, "grammar": grammar, "texts": texts,
+                     "llguidance": None if answer is None else "".join("01"[a] for a in answer)})
     return rows
 
 

@@ -3,8 +3,9 @@
 //   constraint_walk TOKENIZER_DIR
 //
 // Reads a line of JSON for each schema: {"schema": ..., "seed": 1, "num_walks": 5, "texts": [...]}
-// ("schema" may be "json_object"). Writes a line for each: {"walks": [...], "accepted": [...]}
-// or {"error": "..."}. "accepted" is where a text stops being one: -1 for one that is accepted.
+// ("schema" may be "json_object"; "grammar", a text, may stand instead of it). Writes a line for
+// each: {"walks": [...], "accepted": [...]} or {"error": "..."}. "accepted" is where a text stops
+// being one: -1 for one that is accepted.
 #include <cstdint>
 #include <exception>
 #include <iostream>
@@ -21,6 +22,7 @@
 #include "halley/constraint/grammar_constraint.h"
 #include "halley/constraint/json_schema.h"
 #include "halley/constraint/matcher.h"
+#include "halley/constraint/text_grammar.h"
 #include "halley/constraint/token_trie.h"
 #include "halley/json/json.h"
 
@@ -91,7 +93,11 @@ int64_t accepted(halley::Matcher& matcher, std::string_view text) {
   return matcher.may_end(state) ? -1 : static_cast<int64_t>(text.size());
 }
 
-halley::Grammar grammar_of(const halley::OrderedJson& schema) {
+halley::Grammar grammar_of(const halley::OrderedJson& request) {
+  if (request.contains("grammar")) {
+    return halley::text_grammar(request.at("grammar").get<std::string>(), "grammar");
+  }
+  const halley::OrderedJson& schema = request.at("schema");
   return schema == "json_object" ? halley::json_object_grammar()
                                  : halley::json_schema_grammar(schema, "schema");
 }
@@ -100,7 +106,7 @@ halley::OrderedJson answer(const std::string& line, const Walker& walker,
                            const std::shared_ptr<const halley::TokenTrie>& trie) {
   const halley::OrderedJson request = halley::parse_ordered_json(line, "stdin");
   halley::OrderedJson result;
-  const halley::Grammar grammar = grammar_of(request.at("schema"));
+  const halley::Grammar grammar = grammar_of(request);
   const auto compiled = halley::compile_constraint(trie, grammar);  // rejects what cannot begin
   halley::Matcher matcher(grammar);
   result["accepted"] = halley::OrderedJson::array();

@@ -147,6 +147,16 @@ CharSet CharSet::without(const CharSet& other) const {
   return complement().united(other).complement();
 }
 
+CharSet with_other_case(const CharSet& chars) {
+  std::vector<CharSet::Range> ranges = chars.ranges();
+  for (uint32_t letter = 'a'; letter <= 'z'; ++letter) {
+    const uint32_t capital = letter - 'a' + 'A';
+    if (chars.has(letter)) ranges.push_back({capital, capital});
+    if (chars.has(capital)) ranges.push_back({letter, letter});
+  }
+  return CharSet(std::move(ranges));
+}
+
 CharSet plain_json_chars() {
   return CharSet({{0x20, kCodePointMax}}).without(CharSet::of('"').united(CharSet::of('\\')));
 }

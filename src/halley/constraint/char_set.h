@@ -35,6 +35,9 @@ class CharSet {
   std::vector<Range> ranges_;
 };
 
+/// The set and its ASCII letters in the other case.
+CharSet with_other_case(const CharSet& chars);
+
 /// One character of the set as UTF-8 (RFC 3629).
 ExprId utf8_char(GrammarBuilder& builder, const CharSet& chars);
 

@@ -66,12 +66,32 @@ class PatternParser {
       const bool is_open = is_open_left || is_open_right;
       counts = either(counts, {body.counts.min, is_open ? kUnbounded : body.counts.max});
     }
-    if (!reader_.is_at_end()) reader_.reject("a ')' that closes a group, got one that closes none");
+    check_is_at_end();
     return builder_.choice(choices);
   }
 
+  void ignore_case() { ignores_case_ = true; }
+
+  PatternPart parse_part() {
+    std::vector<ExprId> choices;
+    bool is_nullable = false;
+    for (const Alternative& alternative : parse_alternatives(0)) {
+      if (alternative.is_anchored_left || alternative.is_anchored_right) reader_.reject_anchor();
+      const Part part = join(alternative.parts);
+      choices.push_back(part.nonempty);
+      is_nullable = is_nullable || part.is_nullable;
+    }
+    check_is_at_end();
+    return {builder_.choice(choices), is_nullable};
+  }
+
  private:
-  ExprId char_of(const CharSet& chars) {
+  void check_is_at_end() const {
+    if (!reader_.is_at_end()) reader_.reject("a ')' that closes a group, got one that closes none");
+  }
+
+  ExprId char_of(const CharSet& set) {
+    const CharSet& chars = ignores_case_ ? with_other_case(set) : set;
     return form_ == TextForm::kUtf8 ? utf8_char(builder_, chars) : json_char(builder_, chars);
   }
 
@@ -161,6 +181,7 @@ class PatternParser {
   PatternReader reader_;
   TextForm form_;
   PatternMatch match_;
+  bool ignores_case_ = false;
 };
 
 struct LookAhead {
@@ -249,18 +270,30 @@ class PatternLanguage {
   const std::string& where_;
 };
 
+void check_size(std::string_view pattern, const std::string& where) {
+  if (pattern.size() <= kLimits.bytes_max) return;
+  throw InputError(
+      str(where, ": expected at most ", kLimits.bytes_max, " bytes, got ", pattern.size(), "."));
+}
+
 }  // namespace
 
 ExprId pattern_texts(GrammarBuilder& builder, std::string_view pattern, TextForm form,
                      const std::string& where, PatternMatch match, CharCounts* counts) {
-  if (pattern.size() > kLimits.bytes_max) {
-    throw InputError(
-        str(where, ": expected at most ", kLimits.bytes_max, " bytes, got ", pattern.size(), "."));
-  }
+  check_size(pattern, where);
   CharCounts found;
   const ExprId texts = PatternLanguage(builder, form, where).texts(pattern, match, found);
   if (counts != nullptr) *counts = found;
   return texts;
+}
+
+PatternPart pattern_part(GrammarBuilder& builder, std::string_view pattern,
+                         const PatternFlags& flags, const std::string& where) {
+  check_size(pattern, where);
+  PatternParser parser(builder, PatternReader(pattern, where, flags.dot_is_any_char),
+                       TextForm::kUtf8, PatternMatch::kWhole);
+  if (flags.ignores_case) parser.ignore_case();
+  return parser.parse_part();
 }
 
 Grammar regex_grammar(std::string_view pattern, const std::string& where) {

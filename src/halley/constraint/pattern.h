@@ -43,6 +43,20 @@ ExprId pattern_texts(GrammarBuilder& builder, std::string_view pattern, TextForm
                      const std::string& where, PatternMatch match = PatternMatch::kFound,
                      CharCounts* counts = nullptr);
 
+struct PatternFlags {
+  bool ignores_case = false;  // of ASCII letters
+  bool dot_is_any_char = false;
+};
+
+/// A pattern as a part of a grammar in UTF-8: its texts without the empty one, and whether that is
+/// one of them. It has no anchors and no look-ahead.
+struct PatternPart {
+  ExprId nonempty = 0;
+  bool is_nullable = false;
+};
+PatternPart pattern_part(GrammarBuilder& builder, std::string_view pattern,
+                         const PatternFlags& flags, const std::string& where);
+
 /// The grammar of a text that is wholly one of these, in UTF-8.
 Grammar regex_grammar(std::string_view pattern, const std::string& where);
 

@@ -143,7 +143,7 @@ CharSet PatternReader::take_char_set() {
       reject("something to repeat before a count");
     case '.':
       take('.');
-      return line_ends().complement();
+      return dot_is_any_char_ ? CharSet::all() : line_ends().complement();
     case '[':
       take('[');
       return take_class();

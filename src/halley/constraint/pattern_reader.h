@@ -20,8 +20,8 @@ struct PatternCount {
 class PatternReader {
  public:
   /// `pattern` is valid UTF-8 and outlives this.
-  PatternReader(std::string_view pattern, const std::string& where)
-      : pattern_(pattern), where_(where) {}
+  PatternReader(std::string_view pattern, const std::string& where, bool dot_is_any_char = false)
+      : pattern_(pattern), where_(where), dot_is_any_char_(dot_is_any_char) {}
 
   bool is_at_end() const { return at_ == pattern_.size(); }
   char peek() const { return is_at_end() ? '\0' : pattern_[at_]; }
@@ -52,6 +52,7 @@ class PatternReader {
 
   std::string_view pattern_;
   std::string where_;
+  bool dot_is_any_char_;
   size_t at_ = 0;
 };
 

@@ -1,6 +1,7 @@
 #include "halley/constraint/text_grammar.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 #include <vector>
@@ -8,34 +9,33 @@
 #include "halley/base/error.h"
 #include "halley/base/str.h"
 #include "halley/constraint/char_set.h"
-#include "halley/constraint/text_grammar_reader.h"
+#include "halley/constraint/gbnf_reader.h"
+#include "halley/constraint/lark_reader.h"
+#include "halley/constraint/pattern.h"
 
 namespace halley {
 namespace {
 
 using Kind = RuleNode::Kind;
 
-// A part: its texts without the empty one, and whether it matches that too. Repetitions need parts
-// that are not empty, or an empty text could count.
-struct Part {
-  ExprId nonempty = 0;
-  bool is_nullable = false;
-};
+// Repetitions need parts that are not empty, or an empty text could count.
+using Part = PatternPart;
 
 class TextGrammarBuilder {
  public:
-  TextGrammarBuilder(const TextRules& text, const TextGrammarReader& reader,
-                     const std::string& where)
-      : text_(text), reader_(reader), where_(where), builder_(where) {}
+  TextGrammarBuilder(TextRules text, const GrammarScanner& scanner, const std::string& where)
+      : text_(std::move(text)), scanner_(scanner), where_(where), builder_(where) {}
 
   Grammar build() {
+    read_patterns();
+    for (size_t i = 0; i < text_.rules.size(); ++i) repeat_left_recursion(i);
     is_nullable_ = fixpoint([this](size_t node) { return is_nullable(node); });
     reject_left_recursion();
     is_finite_ = fixpoint([this](size_t node) { return is_finite(node); });
     if (!is_finite_[text_.root]) {
       throw InputError(where_ +
-                       ": expected a rule \"root\" that some finite text fulfils, got one "
-                       "that always needs itself again.");
+                       ": expected a grammar that some finite text fulfils, got one whose first "
+                       "rule always needs itself again.");
     }
     for (size_t i = 0; i < text_.rules.size(); ++i) rules_.push_back(builder_.declare_rule());
     for (size_t i = 0; i < text_.rules.size(); ++i) {
@@ -46,6 +46,55 @@ class TextGrammarBuilder {
 
  private:
   const RuleNode& node(size_t index) const { return text_.nodes[index]; }
+
+  // Patterns are read first, since only then it is known which of them match the empty text.
+  void read_patterns() {
+    for (size_t i = 0; i < text_.nodes.size(); ++i) {
+      const RuleNode& n = node(i);
+      if (n.kind != Kind::kPattern) continue;
+      const std::string where = str(where_, ": regular expression at ", scanner_.place(n.at));
+      patterns_[i] = pattern_part(
+          builder_, n.text, {.ignores_case = n.ignores_case, .dot_is_any_char = n.dot_is_any_char},
+          where);
+    }
+  }
+
+  // Whether the node is the rule, or a sequence that begins with it.
+  bool begins_with(size_t index, size_t rule) const {
+    const RuleNode& n = node(index);
+    if (n.kind == Kind::kSequence && !n.parts.empty()) return begins_with(n.parts.front(), rule);
+    return n.kind == Kind::kRule && n.rule == rule;
+  }
+
+  // a: a x | a y | b | c  becomes  a: (b | c) (x | y)*
+  void repeat_left_recursion(size_t rule) {
+    const size_t body = text_.rules[rule].body;
+    if (node(body).kind != Kind::kChoice) return;
+    RuleNode first = {.kind = Kind::kChoice};
+    RuleNode rest = {.kind = Kind::kChoice};
+    for (const size_t part : std::vector<size_t>(node(body).parts)) {
+      if (!begins_with(part, rule)) {
+        first.parts.push_back(part);
+      } else if (node(part).kind == Kind::kSequence &&
+                 node(node(part).parts[0]).kind == Kind::kRule) {
+        RuleNode tail = node(part);
+        tail.parts.erase(tail.parts.begin());
+        rest.parts.push_back(add(std::move(tail)));
+      } else {
+        return;  // nested deeper, or "a: a": rejected below
+      }
+    }
+    if (rest.parts.empty() || first.parts.empty()) return;
+    const size_t tails = add(std::move(rest));
+    const size_t more = add({.kind = Kind::kRepeat, .parts = {tails}, .min = 0, .max = kUnbounded});
+    const size_t head = add(std::move(first));
+    text_.rules[rule].body = add({.kind = Kind::kSequence, .parts = {head, more}});
+  }
+
+  size_t add(RuleNode node) {
+    text_.nodes.push_back(std::move(node));
+    return text_.nodes.size() - 1;
+  }
 
   // The least set of rules that `holds` makes true of their bodies, from none.
   template <typename Function>
@@ -71,6 +120,8 @@ class TextGrammarBuilder {
         return false;
       case Kind::kText:
         return n.text.empty();
+      case Kind::kPattern:
+        return patterns_.at(index).is_nullable;
       case Kind::kRule:
         return known_[n.rule];
       case Kind::kSequence:
@@ -100,6 +151,7 @@ class TextGrammarBuilder {
     switch (n.kind) {
       case Kind::kChars:
       case Kind::kText:
+      case Kind::kPattern:
         break;
       case Kind::kRule:
         rules.insert(n.rule);
@@ -136,9 +188,9 @@ class TextGrammarBuilder {
     if (visits[rule] == Visit::kDone) return;
     if (visits[rule] == Visit::kOpen) {
       const TextRule& text = text_.rules[rule];
-      reader_.reject(str("rules that do not begin with themselves (write ", quote(text.name),
-                         " with the recursion at its end, or with *)"),
-                     text.first_at);
+      scanner_.reject(str("rules that do not begin with themselves (write ", quote(text.name),
+                          " with the recursion at its end, or with *)"),
+                      text.first_at);
     }
     visits[rule] = Visit::kOpen;
     for (const size_t first : firsts[rule]) visit(first, firsts, visits);
@@ -157,6 +209,8 @@ class TextGrammarBuilder {
       case Kind::kText:
         if (n.text.empty()) return {builder_.nothing(), true};
         return {builder_.text(n.text), false};
+      case Kind::kPattern:
+        return patterns_.at(index);
       case Kind::kRule:
         return {rules_[n.rule], is_nullable_[n.rule]};
       case Kind::kSequence:
@@ -209,22 +263,26 @@ class TextGrammarBuilder {
     return {builder_.repeat(part.nonempty, is_nullable ? 1 : n.min, n.max), is_nullable};
   }
 
-  const TextRules& text_;
-  const TextGrammarReader& reader_;
+  TextRules text_;
+  const GrammarScanner& scanner_;
   const std::string& where_;
   GrammarBuilder builder_;
   std::vector<bool> known_;  // of the analysis that runs
   std::vector<bool> is_nullable_, is_finite_;
-  std::vector<ExprId> rules_;  // their texts that are not empty
+  std::map<size_t, Part> patterns_;  // by node
+  std::vector<ExprId> rules_;        // their texts that are not empty
 };
 
 }  // namespace
 
 Grammar text_grammar(std::string_view text, const std::string& where,
                      const TextGrammarLimits& limits) {
-  TextGrammarReader reader(text, where, limits);
-  const TextRules rules = reader.read();
-  return TextGrammarBuilder(rules, reader, where).build();
+  const auto build = [&](auto reader) {
+    TextRules rules = reader.read();
+    return TextGrammarBuilder(std::move(rules), reader, where).build();
+  };
+  if (looks_like_lark(text)) return build(LarkReader(text, where, limits));
+  return build(GbnfReader(text, where, limits));
 }
 
 }  // namespace halley

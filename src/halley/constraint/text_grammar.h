@@ -1,5 +1,6 @@
-// Grammars that people write as text (GBNF, the notation of llama.cpp, which vLLM and SGLang read
-// too), as grammars of the output.
+// Grammars that people write as text, as grammars of the output: those of Lark (lark_reader.h), or
+// GBNF, the notation of llama.cpp, which vLLM and SGLang read too. The first rule tells which:
+// "name: ..." is Lark's, "name ::= ..." GBNF's.
 //
 //   root   ::= "yes" | "no" | list    # a comment
 //   list   ::= "[" item ("," item)* "]"
@@ -8,7 +9,8 @@
 // Supported: rules `name ::= ...` in any order, of which `root` is the output; texts and classes
 // with the escapes \n \r \t \\ \" \' \[ \] \- \^ \xHH \uHHHH \UHHHHHHHH, each a character; `.`, any
 // character; groups; * + ? {n} {n,} {,m} {n,m}; line ends anywhere. Rejected: rules that begin with
-// themselves, two quantifiers in a row, look-ahead, tokens (<...>), and what nobody defines.
+// themselves through others, two quantifiers in a row, look-ahead, tokens (<...>), and what nobody
+// defines. A rule may begin with itself: a ::= a x | b.
 #pragma once
 
 #include <cstddef>

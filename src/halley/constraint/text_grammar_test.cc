@@ -43,6 +43,10 @@ TEST(TextGrammar, HasTheTextsThatTheNotationSays) {
        {"1", "1,22,3"},
        {"1,", ",1"}},
       {"root ::= a\na ::= \"z\" a | \"\"", {"", "zzz"}, {"y"}},
+      // A rule that begins with itself is a repetition.
+      {"root ::= root \"+\" t | root \"-\" t | t\nt ::= [0-9] | \"(\" root \")\"",
+       {"1", "1+2-3", "(1-2)+3"},
+       {"", "1+", "+1", "1(2)"}},
       // A branch without end is never entered.
       {"root ::= \"a\" | \"b\" loop\nloop ::= \"c\" loop", {"a"}, {"b", "bc"}},
   };
@@ -100,7 +104,9 @@ TEST(TextGrammar, SaysWhereAMistakeIs) {
       {"root ::= \"\\U00110000\"", "a Unicode character"},
       {"root ::= \"\xFF\"", "expected valid UTF-8"},
       {"root ::= \"a\"\nroot ::= \"b\"", "one definition of each rule, and \"root\" has one"},
-      {"root ::= root \"a\" | \"b\"", "rules that do not begin with themselves"},
+      {"root ::= root \"a\"", "rules that do not begin with themselves"},
+      {"root ::= a | \"b\"\na ::= root \"a\"", "rules that do not begin with themselves"},
+      {"root ::= root | \"b\"", "rules that do not begin with themselves"},
       {"root ::= a\na ::= \"\"* b\nb ::= (\"x\"? a)+", "rules that do not begin with themselves"},
       {"root ::= \"a\" root", "that some finite text fulfils"},
       {std::string(70'000, ' '), "at most 65536 bytes, got 70000."},

@@ -219,9 +219,9 @@ constexpr auto kFields = std::to_array<ApiField>({
      .endpoints = kGenerate,
      .type = FieldType::kOther,
      .schema = kStructuredOutputsSchema,
-     .text =
-         "One of json (a schema, or the text of one), regex (the whole output matches it), "
-         "choice (the output is one of up to 1024 texts), grammar (GBNF) and json_object (true).",
+     .text = "One of json (a schema, or the text of one), regex (the whole output matches it), "
+             "choice (the output is one of up to 1024 texts), grammar (GBNF or Lark) and "
+             "json_object (true).",
      .store = store_structured_outputs},
     {.name = "guided_json",
      .endpoints = kGenerate,
