@@ -65,6 +65,5 @@ LARKS = {
     "keyword and name": ('start: "if" NAME\nNAME: /[a-z]+/\n%ignore " "', ["if x", "ifx", "if"]),
 }
 
-# Texts that llguidance rejects and Halley accepts, as Lark does, which has what is ignored before and
-# behind the whole text too.
+# Texts that llguidance rejects and Halley accepts, as Lark does: ignored texts at both ends.
 OTHERWISE = {"Lark calculator": [" 1 + 2 "], "Lark JSON": ["[1 , 2]\n"]}

@@ -1,5 +1,6 @@
 // A grammar as text (GBNF or Lark), a zero byte, and any bytes as a text of it. Only halley::Error
-// may come out of the grammar, the text is checked as in grammar_check.h, and nothing may take long.
+// may come out of the grammar, the text is checked as in grammar_check.h, and nothing may take
+// long.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

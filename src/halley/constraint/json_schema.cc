@@ -275,10 +275,11 @@ class SchemaCompiler {
             "not supported in constrained output.");
       }
       // Names that do not match the pattern are not written.
-      const auto& [pattern, schema] = *patterns.items().begin();
+      const auto first = patterns.begin();
+      const std::string& pattern = first.key();
       const std::string place = node.place("patternProperties") + pointer_part(pattern);
       names = json_.quoted(pattern_texts(builder_, pattern, TextForm::kJsonString, place));
-      values = values_of(SchemaNode(schema, place), depth + 1);
+      values = values_of(SchemaNode(first.value(), place), depth + 1);
     }
     if (!values) return num_min == 0 ? json_.object({}, std::nullopt) : builder_.nothing();
     return json_.map(names.value_or(json_.string(0, kUnbounded)), *values, num_min, num_max);
