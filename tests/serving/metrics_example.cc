@@ -36,5 +36,5 @@ int main() {
   stats.num_output_tokens = 17;
   stats.num_prefix_queries = 300;
   stats.num_prefix_hits = 96;
-  std::fputs(metrics.render(stats).c_str(), stdout);
+  std::fputs(metrics.render(stats, {}).c_str(), stdout);
 }

@@ -18,6 +18,7 @@ class RecordedExchange : public halley::HttpExchange {
   void start_stream(halley::HttpResponse) override {}
   bool write(std::string) override { return false; }
   void finish() override {}
+  void when_sent(std::function<void()>) override {}
   void on_disconnect(std::function<void()>) override {}
 
   halley::HttpResponse answer;
