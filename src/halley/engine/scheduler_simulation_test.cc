@@ -127,7 +127,7 @@ class Simulation {
     }
     live.num_launched = live.num_known = live.num_prompt_tokens;
     live.is_scored = pick(0, 9) == 0;
-    live.is_choice_deferred = pick(0, 3) == 0;
+    live.is_choice_deferred = pick(0, 1) == 0;
     if (pick(0, 5) == 0) live.deadline = now_ + pick(0, 300);
     scheduler_.add({.id = id,
                     .num_prompt_tokens = num_prompt_tokens,
