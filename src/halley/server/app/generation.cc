@@ -17,6 +17,8 @@ namespace {
 
 constexpr int kRetryAfterS = 1;
 constexpr int64_t kCompletionTokens = 16;  // OpenAI's default of max_tokens
+// Freeing more takes longer than the engine's thread and those of the HTTP server should.
+constexpr size_t kFreedAtOnceBytes = size_t{1} << 20;
 // A prompt's log probabilities come in one event; in a stream they wait as several, so that no turn
 // of the response thread is long.
 constexpr size_t kPromptTokensOfEvent = 32;
@@ -36,6 +38,19 @@ Generation::Generation(AppContext& context, std::shared_ptr<HttpExchange> exchan
       arrival_(std::chrono::steady_clock::now()),
       admission_(std::move(admission)),
       watch_(std::make_shared<RequestWatch>()) {}
+
+std::shared_ptr<Generation> Generation::make(AppContext& context,
+                                             std::shared_ptr<HttpExchange> exchange,
+                                             ApiEndpoint endpoint,
+                                             std::unique_ptr<Admission> admission) {
+  const auto free = [&context](Generation* generation) {
+    std::shared_ptr<Generation> owner(generation, std::default_delete<Generation>());
+    if (generation->num_output_bytes() <= kFreedAtOnceBytes) return;
+    // False: the server ends, and the job's owner has freed it.
+    static_cast<void>(context.answer_thread->push([owner = std::move(owner)] {}));
+  };
+  return {new Generation(context, std::move(exchange), endpoint, std::move(admission)), free};
+}
 
 void Generation::preprocess() noexcept {
   guarded([this] {

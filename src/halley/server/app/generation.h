@@ -28,8 +28,11 @@ namespace halley {
 /// probabilities.
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
-  Generation(AppContext& context, std::shared_ptr<HttpExchange> exchange, ApiEndpoint endpoint,
-             std::unique_ptr<Admission> admission);
+  /// Whoever lets go of it last, the answer thread frees it where that takes long.
+  static std::shared_ptr<Generation> make(AppContext& context,
+                                          std::shared_ptr<HttpExchange> exchange,
+                                          ApiEndpoint endpoint,
+                                          std::unique_ptr<Admission> admission);
 
   /// Drops the work once the client is gone. To be called once, before preprocess().
   void watch_client();
@@ -38,6 +41,9 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void preprocess() noexcept;
 
  private:
+  Generation(AppContext& context, std::shared_ptr<HttpExchange> exchange, ApiEndpoint endpoint,
+             std::unique_ptr<Admission> admission);
+
   struct Sequence {
     size_t prompt_index = 0;
     bool is_first_of_prompt = false;
@@ -88,6 +94,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void await_client();
   WholeChoice take_choice(size_t index);
   ApiUsage whole_usage() const;
+  size_t num_output_bytes() const;
   void fail_whole(const std::string& what);
 
   /// Answers with this error, and cancels the submitted sequences.

@@ -131,7 +131,7 @@ class OpenAiApp::Impl {
   HttpHandler generate(ApiEndpoint endpoint) {
     return [this, endpoint](Exchange exchange) {
       try {
-        auto generation = std::make_shared<Generation>(context_, exchange, endpoint, admit());
+        auto generation = Generation::make(context_, exchange, endpoint, admit());
         generation->watch_client();
         if (!push_preprocessing(context_, exchange->request(),
                                 [generation] { generation->preprocess(); })) {

@@ -23,9 +23,7 @@ size_t num_bytes_of(const SequenceOutput& output) {
 
 // All sequences have ended: nobody else uses outputs_ any more.
 void Generation::respond_whole() {
-  size_t num_bytes = 0;
-  for (const SequenceOutput& output : outputs_) num_bytes += num_bytes_of(output);
-  if (num_bytes <= kShortOutputBytes) return begin_whole();
+  if (num_output_bytes() <= kShortOutputBytes) return begin_whole();
   // False: the server ends.
   static_cast<void>(
       context_.answer_thread->push([self = shared_from_this()] { self->begin_whole(); }));
@@ -50,6 +48,12 @@ void Generation::begin_whole() noexcept {
   } catch (const std::exception& error) {
     fail_whole(error.what());
   }
+}
+
+size_t Generation::num_output_bytes() const {
+  size_t num_bytes = whole_ ? whole_->num_bytes() : 0;
+  for (const SequenceOutput& output : outputs_) num_bytes += num_bytes_of(output);
+  return num_bytes;
 }
 
 // Answers get turns, one piece each.

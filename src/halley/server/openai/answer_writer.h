@@ -38,6 +38,11 @@ class AnswerWriter {
   /// Returns false once all of the answer was written.
   [[nodiscard]] bool write(size_t num_bytes, std::string& out);
 
+  /// The memory of the choice that is being written.
+  size_t num_bytes() const {
+    return choice_.prompt_logprobs.num_bytes() + choice_.logprobs.num_bytes();
+  }
+
   static constexpr size_t kSliceBytes = size_t{4} << 10;
 
  private:
