@@ -18,8 +18,8 @@ struct ItlTarget {
   /// A step of decodes gets one and a half times its own time for prefills; steps that take longer
   /// than predicted stay below 3.
   static constexpr double kAutoFactor = 2.5;
-  /// 50 tokens a second: nobody reads faster, and shorter steps would waste a small model's time.
-  static constexpr double kAutoSecondsMin = 0.02;
+  /// Below this a step of few rows spends most of its time on what it costs without any.
+  static constexpr double kAutoSecondsMin = 0.005;
   static constexpr double kSecondsMax = 3600;
 
   Kind kind = Kind::kOff;

@@ -24,7 +24,7 @@ namespace halley {
 class PrefillLimit {
  public:
   static constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
-  static constexpr int64_t kRowsMin = 8, kPrefillRowsMin = 32;
+  static constexpr int64_t kRowsMin = 4, kPrefillRowsMin = 32;
   static constexpr int kProbeInterval = 32;
   static constexpr double kPrefillSeconds = 0.1;
 
