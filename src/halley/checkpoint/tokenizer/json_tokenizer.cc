@@ -57,10 +57,8 @@ class JsonTokenizer::Stream : public DecodeStream {
         first_(tokenizer.decoder_->start(last_)) {}
 
   void push(int32_t id, std::string& text) override {
-    if (id < 0 || id >= tokenizer_.num_ids_) {
-      throw InputError(
-          str("tokenizer: expected an id from 0 to ", tokenizer_.num_ids_ - 1, ", got ", id, "."));
-    }
+    if (id < 0) throw InputError(str("tokenizer: expected an id of at least 0, got ", id, "."));
+    if (id >= tokenizer_.num_ids_) return;
     if (skip_special_tokens_ && tokenizer_.is_special(id)) return;
     if (!tokenizer_.bpe_.tokens().has(id) && !tokenizer_.added_by_id_.contains(id)) return;
     first_->text(tokenizer_.decoded_token(id));

@@ -44,10 +44,8 @@ class SentencePieceTokenizer::Stream : public DecodeStream {
       : tokenizer_(tokenizer), skip_special_tokens_(skip_special_tokens) {}
 
   void push(int32_t id, std::string& text) override {
-    if (id < 0 || id >= tokenizer_.num_ids_) {
-      throw InputError(
-          str("tokenizer: expected an id from 0 to ", tokenizer_.num_ids_ - 1, ", got ", id, "."));
-    }
+    if (id < 0) throw InputError(str("tokenizer: expected an id of at least 0, got ", id, "."));
+    if (id >= tokenizer_.num_ids_) return;
     if (skip_special_tokens_ && tokenizer_.is_special(id)) return;
     const auto added = tokenizer_.added_by_id_.find(id);
     if (added != tokenizer_.added_by_id_.end()) return push_text(added->second.content, text);

@@ -19,8 +19,8 @@ namespace halley {
 class DecodeStream {
  public:
   virtual ~DecodeStream() = default;
-  /// Appends to `text` what is certain once `id` is there. Throws InputError for an id outside the
-  /// vocabulary; nothing has changed then.
+  /// Appends to `text` what is certain once `id` is there. Throws InputError for a negative id;
+  /// nothing has changed then.
   virtual void push(int32_t id, std::string& text) = 0;
   /// Appends what was held back. Call once, at the end.
   virtual void finish(std::string& text) = 0;
@@ -50,9 +50,9 @@ class Tokenizer {
                                                             bool add_special_tokens,
                                                             const EncodeLimits& limits) const;
 
-  /// Text of `ids`; with `skip_special_tokens` special tokens are left out. Ids outside the
-  /// vocabulary throw InputError; holes in it give no text. Bytes that are no valid UTF-8 become
-  /// U+FFFD, as in Hugging Face.
+  /// Text of `ids`; with `skip_special_tokens` special tokens are left out. Negative ids throw
+  /// InputError. Holes in the vocabulary and ids behind it, which models with a padded vocabulary
+  /// can choose, give no text, as in Hugging Face; bytes that are no valid UTF-8 become U+FFFD.
   virtual std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const = 0;
 
   /// One more than the largest id.

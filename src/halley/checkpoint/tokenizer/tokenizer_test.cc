@@ -134,13 +134,17 @@ TEST(TokenizerJson, ReadsEscapedTextsInBothFormsOfMerges) {
   EXPECT_EQ(tokenizer->encode("\xC3\xA4\"\xF0\x9F\x98\x80", false), (std::vector<int32_t>{2, 3}));
 }
 
-TEST(TokenizerJson, RejectsTextThatIsNotUtf8AndIdsOutsideTheVocabulary) {
+TEST(TokenizerJson, RejectsTextThatIsNotUtf8AndNegativeIds) {
   const auto tokenizer = load(tiny_file());
   EXPECT_THAT(message_of([&] { tokenizer->encode("a\xFF", false); }), HasSubstr("valid UTF-8"));
-  for (const int32_t id : {-1, 5}) {
-    EXPECT_THAT(message_of([&] { tokenizer->decode(std::vector<int32_t>{id}, false); }),
-                HasSubstr(str("expected an id from 0 to 4, got ", id)));
-  }
+  EXPECT_THAT(message_of([&] { tokenizer->decode(std::vector<int32_t>{-1}, false); }),
+              HasSubstr("expected an id of at least 0, got -1"));
+}
+
+TEST(TokenizerJson, GivesNoTextForIdsBehindTheVocabulary) {
+  const auto tokenizer = load(tiny_file());
+  EXPECT_EQ(tokenizer->decode(std::vector<int32_t>{0, 5, 1, 1 << 30}, false),
+            tokenizer->decode(std::vector<int32_t>{0, 1}, false));
 }
 
 TEST(TokenizerJson, StopsAPatternThatBacktracksForever) {
