@@ -156,6 +156,21 @@ Matcher::State Matcher::intern_state(std::vector<FrameId> stacks, bool may_end) 
   return state;
 }
 
+// The state of the pending frames. Most bytes that may come next are taken by the same stacks, the
+// letters of a string for example, so that the last result is often this one too.
+Matcher::State Matcher::close_pending(bool may_end) {
+  if (last_next_ != kUnknown && may_end == last_may_end_ && pending_ == last_pending_) {
+    pending_.clear();
+    ++num_steps_;
+    return last_next_;
+  }
+  last_pending_ = pending_;
+  last_may_end_ = may_end;
+  last_next_ = kTooComplex;
+  if (close()) last_next_ = intern_state(std::exchange(closed_, {}), closed_may_end_ || may_end);
+  return last_next_;
+}
+
 Matcher::State Matcher::compute_next(State state, uint8_t byte) {
   if (num_steps_ >= pause_at_) return kPaused;
   if (is_full()) return kFull;
@@ -178,8 +193,7 @@ Matcher::State Matcher::compute_next(State state, uint8_t byte) {
       pending_.push_back(frames_[static_cast<size_t>(frame.parent)]);
     }
   }
-  State next = kTooComplex;
-  if (close()) next = intern_state(std::exchange(closed_, {}), closed_may_end_ || may_end);
+  const State next = close_pending(may_end);
   const auto byte_class = static_cast<size_t>(grammar_.class_of(byte));
   next_[static_cast<size_t>(state) * num_classes_ + byte_class] = next;
   return next;

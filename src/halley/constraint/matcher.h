@@ -99,6 +99,7 @@ class Matcher {
   };
 
   State compute_next(State state, uint8_t byte);
+  State close_pending(bool may_end);
   bool close();
   void expand(const Frame& frame);
   void expand_sequence(const Frame& frame, const Expr& expr);
@@ -128,6 +129,11 @@ class Matcher {
   std::vector<State> next_;                           // [state][byte class]
   std::unordered_multimap<size_t, State> state_ids_;  // by hash
   State start_ = kDead;
+
+  // The last transition that was computed: where the stacks were behind the byte, and its result.
+  std::vector<Frame> last_pending_;
+  bool last_may_end_ = false;
+  State last_next_ = kUnknown;
 
   // Work lists of the current transition: frames to expand, frames expanded, and the result.
   std::vector<Frame> pending_;
