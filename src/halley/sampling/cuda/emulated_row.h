@@ -38,7 +38,7 @@ class Fibers {
       for (int i = 0; i < count; ++i) {
         current_ = static_cast<int>((first + int64_t{i} * step) % num_fibers);
         Fiber& fiber = *fibers_[static_cast<size_t>(current_)];
-        if (fiber.is_done) continue;
+        if (fiber.is_done || fiber.is_waiting()) continue;
         running_ = this;
         HALLEY_CHECK(swapcontext(&main_, &fiber.context) == 0);
         num_done += fiber.is_done ? 1 : 0;
@@ -46,17 +46,24 @@ class Fibers {
     }
   }
 
-  /// Lets the others run. Called by a fiber.
-  void yield() {
-    const int i = current_;
-    HALLEY_CHECK(swapcontext(&fibers_[static_cast<size_t>(i)]->context, &main_) == 0);
+  /// Lets the others run until `round` has changed. Called by a fiber.
+  void wait_for_change(const int64_t& round) {
+    Fiber& fiber = *fibers_[static_cast<size_t>(current_)];
+    fiber.round = &round;
+    fiber.seen_round = round;
+    HALLEY_CHECK(swapcontext(&fiber.context, &main_) == 0);
+    fiber.round = nullptr;
   }
 
  private:
   struct Fiber {
+    bool is_waiting() const { return round != nullptr && *round == seen_round; }
+
     ucontext_t context = {};
     std::vector<std::byte> stack = std::vector<std::byte>(size_t{64} << 10);
     bool is_done = false;
+    const int64_t* round = nullptr;  // null: it waits for nothing
+    int64_t seen_round = 0;
   };
 
   // A function of its own: getcontext() may return twice, and the variables of its caller are not
@@ -89,13 +96,12 @@ class FiberBarrier {
  public:
   explicit FiberBarrier(int size) : size_(size) {}
   void wait(Fibers& fibers) {
-    const int64_t round = round_;
     if (++num_waiting_ == size_) {
       num_waiting_ = 0;
       ++round_;
       return;
     }
-    while (round_ == round) fibers.yield();
+    fibers.wait_for_change(round_);
   }
 
  private:
