@@ -192,7 +192,9 @@ TEST(CompiledConstraint, RejectsASchemaDeeperThanItsLimits) {
     compile_constraint(test_trie(), schema_grammar(schema), limits);
     FAIL() << "was accepted";
   } catch (const InputError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("need at most some 10 nested values"));
+    EXPECT_THAT(error.what(),
+                HasSubstr("schema: expected an output that begins in at most 2048 ways "
+                          "and needs at most some 10 nested values"));
   }
 }
 

@@ -112,6 +112,7 @@ Grammar GrammarBuilder::finish(ExprId root) {
   for (const ExprId part : grammar_.parts_) HALLEY_CHECK(part >= 0);
   Grammar grammar = std::move(grammar_);
   *this = GrammarBuilder(where_);
+  grammar.where_ = where_;
   grammar.root_ = root;
   GrammarAnalysis(grammar, where_).run();
   return grammar;

@@ -54,6 +54,8 @@ class Grammar {
  public:
   const Expr& expr(ExprId id) const { return exprs_[static_cast<size_t>(id)]; }
   ExprId root() const { return root_; }
+  /// The field or file that describes the grammar, for messages.
+  const std::string& where() const { return where_; }
   ExprId part(const Expr& expr, int32_t index) const {
     return parts_[static_cast<size_t>(expr.first + index)];
   }
@@ -87,6 +89,7 @@ class Grammar {
   std::vector<int32_t> frames_;            // parallel to exprs_
   std::vector<ByteSet> byte_sets_;
   std::string text_;
+  std::string where_;
   ExprId root_ = 0;
   std::array<uint8_t, 256> class_of_{};
   int32_t num_byte_classes_ = 1;

@@ -228,8 +228,8 @@ std::shared_ptr<const CompiledConstraint> compile_constraint(std::shared_ptr<con
                                                              const MatcherLimits& limits,
                                                              std::shared_ptr<MaskMemory> memory) {
   if (Matcher(grammar, limits).start() < 0) {
-    throw InputError(str("schema: expected one whose values begin in at most ", limits.stacks_max,
-                         " ways and need at most some ", limits.frames_max,
+    throw InputError(str(grammar.where(), ": expected an output that begins in at most ",
+                         limits.stacks_max, " ways and needs at most some ", limits.frames_max,
                          " nested values, got one with more. Make it simpler."));
   }
   return std::make_shared<GrammarCompiledConstraint>(std::make_shared<SharedCaches>(

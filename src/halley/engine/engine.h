@@ -77,6 +77,7 @@ struct TokenEvent {
   std::optional<TokenLogprob> logprob;  // of the chosen token, before temperature and penalties
   std::vector<TokenLogprob> top_logprobs;
   std::optional<FinishReason> finish_reason;   // only on the last event
+  bool is_over_constraint_limits = false;      // with kError: constraint_limit_error() is why
   std::string stop_reason;                     // the stop string or token that ended it, if any
   std::string error;                           // for kError
   std::vector<PromptLogprob> prompt_logprobs;  // one a prompt token, on the first token's event,
@@ -84,6 +85,10 @@ struct TokenEvent {
   std::optional<RequestTimes> times;           // only on the last event
 };
 using TokenCallback = std::function<void(const TokenEvent&)>;
+
+/// The error of a request whose output needs more work or memory for a mask than the constraint's
+/// limits allow. `where` names the constraint, as whoever asked for it does.
+std::string constraint_limit_error(const std::string& where);
 
 enum class Submit : uint8_t { kQueued, kQueueFull, kTooLong, kInvalid, kStopped };
 

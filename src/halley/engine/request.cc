@@ -12,10 +12,11 @@ namespace {
 
 constexpr size_t kCacheSaltBytesMax = 256;
 
-constexpr const char* kConstraintLimit =
-    "response_format: expected an output whose continuations can be told within limits on work and "
-    "memory, got one that leaves too many open. Make the schema's alternatives, patterns and "
-    "lengths simpler.";
+void fail_by_constraint(TokenEvent& event) {
+  event.finish_reason = FinishReason::kError;
+  event.is_over_constraint_limits = true;
+  event.error = constraint_limit_error("constraint");
+}
 
 // After the end of a constrained output only EOS may follow, even with ignore_eos.
 std::vector<int32_t> stop_ids_of(const GenerateRequest& request, std::span<const int32_t> eos_ids) {
@@ -30,8 +31,7 @@ const char* why_no_token(SampleStatus status) {
              ? "logits: expected finite numbers, got NaN or infinity. The weights may be damaged, "
                "or the model overflows its number format."
              : "logits: expected at least one token that may be chosen, got none. Check "
-               "logit_bias, "
-               "min_tokens and response_format.";
+               "logit_bias, min_tokens and the constraint on the output.";
 }
 
 }  // namespace
@@ -50,6 +50,12 @@ const char* name_of(FinishReason reason) {
       return "error";
   }
   check_failed("FinishReason", str(static_cast<int>(reason)), __FILE__, __LINE__);
+}
+
+std::string constraint_limit_error(const std::string& where) {
+  return str(where, ": expected an output whose continuations can be told within limits on work ",
+             "and memory, got one that leaves too many open. Make its alternatives, patterns and ",
+             "lengths simpler.");
 }
 
 void check_request(const GenerateRequest& request, int64_t vocab_size, bool has_tokenizer) {
@@ -125,8 +131,7 @@ void Request::finish_text(TokenEvent& event) {
 void Request::end_where_complete(OutputState state, TokenEvent& event) {
   if (state == OutputState::kNotAccepted) {
     detokenizer_.reset();
-    event.finish_reason = FinishReason::kError;
-    event.error = kConstraintLimit;
+    fail_by_constraint(event);
   } else if (state == OutputState::kComplete) {
     event.finish_reason = FinishReason::kStop;
     finish_text(event);
@@ -142,7 +147,11 @@ bool Request::is_next_the_last() const {
          static_cast<int64_t>(tokens_.size()) + 1 >= num_tokens_max_;
 }
 
-TokenEvent Request::end_without_mask() { return end(FinishReason::kError, kConstraintLimit); }
+TokenEvent Request::end_without_mask() {
+  TokenEvent event = end(FinishReason::kError, {});
+  fail_by_constraint(event);
+  return event;
+}
 
 TokenEvent Request::take_token(const ChosenToken& chosen, OutputState state) {
   if (chosen.status != SampleStatus::kChosen) {

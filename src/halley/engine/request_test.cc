@@ -345,14 +345,15 @@ TEST_P(ConstrainedRequest, FailsWhereTheVocabularyCannotWriteTheOutput) {
   const GenerateResult result = generate_constrained("^a7$", "a", with_stop({}));
   EXPECT_EQ(result.finish_reason, FinishReason::kError);
   EXPECT_THAT(result.error, HasSubstr("expected at least one token that may be chosen, got none. "
-                                      "Check logit_bias, min_tokens and response_format."));
+                                      "Check logit_bias, min_tokens and the constraint on "
+                                      "the output."));
 }
 
 TEST_P(ConstrainedRequest, FailsWhereALimitIsPassed) {
   const GenerateResult result =
       generate_constrained("^((a{0,500}){0,500}){0,500}$", std::string(500, 'a'), with_stop({}));
   EXPECT_EQ(result.finish_reason, FinishReason::kError);
-  EXPECT_THAT(result.error, HasSubstr("got one that leaves too many open"));
+  EXPECT_EQ(result.error, constraint_limit_error("constraint"));
 }
 
 }  // namespace

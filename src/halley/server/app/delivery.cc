@@ -74,7 +74,7 @@ void Generation::handle(size_t index, const TokenEvent& event, std::string& piec
     }
     // Pieces before the error in this batch are part of the answer.
     send(std::exchange(pieces, {}));
-    fail(end_error(event));
+    fail(end_error(request_, event));
     return;
   }
   if (!sequence.has_begun && head_.is_chat) {

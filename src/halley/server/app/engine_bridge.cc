@@ -2,11 +2,12 @@
 
 #include <utility>
 
+#include "halley/server/app/output_constraint.h"
+
 namespace halley {
 namespace {
 
 constexpr int kRetryAfterS = 1;
-constexpr const char* kResponseFormat = "response_format";
 
 }  // namespace
 
@@ -69,13 +70,16 @@ ApiError deadline_error() {
           {.status = 504, .type = "timeout_error", .code = "timeout"}};
 }
 
-ApiError end_error(const TokenEvent& event) {
+ApiError end_error(const ApiRequest& request, const TokenEvent& event) {
   if (event.finish_reason == FinishReason::kCancelled) {
     return overloaded("The server ends; the request was cancelled.", kRetryAfterS);
   }
   if (event.finish_reason == FinishReason::kDeadline) return deadline_error();
-  // A schema that exceeds the limits while the output is generated is the client's error.
-  if (event.error.starts_with(kResponseFormat)) return invalid_field(kResponseFormat, event.error);
+  // A constraint that exceeds the limits while the output is generated is the client's error.
+  if (event.is_over_constraint_limits) {
+    const std::string field = constraint_field(request);
+    return invalid_field(field, constraint_limit_error(field));
+  }
   return internal_error();
 }
 

@@ -43,8 +43,9 @@ ApiError submit_error(const SubmitResult& result);
 
 /// The error for a request whose time has passed.
 ApiError deadline_error();
-/// The error for a request that ended without a finish_reason of the API.
-ApiError end_error(const TokenEvent& event);
+/// The error for a request that ended without a finish_reason of the API. It names the request's
+/// field where that is the reason.
+ApiError end_error(const ApiRequest& request, const TokenEvent& event);
 /// Whether the event ends a sequence in a way that only an error can express.
 bool is_failure(const TokenEvent& event);
 

@@ -123,6 +123,11 @@ bool is_constrained(const ApiRequest& request) {
                                  request.tool_choice->kind == ToolChoice::Kind::kNamed);
 }
 
+std::string constraint_field(const ApiRequest& request) {
+  return request.output_format.kind != OutputFormat::Kind::kText ? request.output_format.field
+                                                                 : "tools";
+}
+
 void report_unenforced(ApiRequest& request) {
   const OutputFormat& format = request.output_format;
   if (format.kind == OutputFormat::Kind::kJsonSchema) {

@@ -26,6 +26,9 @@ struct ForcedCallStyle {
 /// Whether the request demands a format of its output.
 bool is_constrained(const ApiRequest& request);
 
+/// The request's field that does, for messages.
+std::string constraint_field(const ApiRequest& request);
+
 /// Adds the keywords of the request's schemas that no grammar can enforce to request.ignored.
 void report_unenforced(ApiRequest& request);
 
