@@ -344,6 +344,7 @@ class LifeTest(unittest.TestCase):
         for options, message in (
                 (["--api-key-file", no_keys.name], "--api-key-file"),
                 (["--max-num-seqs", "-1"], "--max-num-seqs"),
+                (["--num-mask-threads", "257"], "num_mask_threads: expected 0 to 256, got 257"),
                 (["--tool-call-parser", "x"], "--tool-call-parser"),
                 (["--chat-template", "no-such-file"], "no-such-file"),
                 (["--host", "192.0.2.1"], "192.0.2.1")):

@@ -267,6 +267,9 @@ void add_scheduling_options(CLI::App& app, ServeOptions& options) {
                     "Maximum of waiting sequences; more are answered with 503");
   add_engine_number(app, "--max-num-queued-tokens", options.engine.max_num_queued_tokens, 0,
                     "Maximum of their prompt tokens; 0: as many as fit");
+  add_engine_number(app, "--num-mask-threads", options.engine.num_mask_threads, 0,
+                    "Threads that make the masks of structured output; 0: a quarter of the "
+                    "processors, 1 to 8");
   app.add_option("--scheduling-policy", options.scheduling_policy,
                  "fcfs: by arrival; priority: by the requests' priority, lower first")
       ->check(CLI::IsMember({"fcfs", "priority"}))
