@@ -58,6 +58,7 @@ struct ServeOptions {
   std::string chat_template;
   std::string tool_call_parser = "auto";
   int64_t answer_bytes_max = 0;
+  int64_t constraint_bytes_max = AppConfig{}.constraint_bytes_max;
   double request_timeout_s = 0;
   double shutdown_timeout_s = 30;
   size_t body_bytes_max = HttpLimits{}.body_bytes_max;
@@ -91,6 +92,7 @@ AppConfig app_config_of(const ServeOptions& options, const std::vector<std::stri
   config.ignores_unknown_fields = options.ignores_unknown_fields;
   config.request_timeout_s = options.request_timeout_s;
   config.answer_bytes_max = options.answer_bytes_max;
+  config.constraint_bytes_max = options.constraint_bytes_max;
   config.has_api_keys = has_keys;
   // Prompts that arrive together are tokenized in parallel; most cores belong to the model.
   config.num_preprocessing_threads =
@@ -318,6 +320,11 @@ void add_http_options(CLI::App& app, ServeOptions& options) {
       "most that its answer may need; default: a quarter of what is available once the model is "
       "loaded")
       ->transform(CLI::AsSizeValue(true));
+  add("--constraint-memory-bytes", options.constraint_bytes_max,
+      "Memory of the schemas and grammars of all requests that wait or run, 1GB for example, where "
+      "equal ones count once; more are answered with 503")
+      ->transform(CLI::AsSizeValue(true))
+      ->capture_default_str();
   add("--max-body-bytes", options.body_bytes_max, "Largest request body")
       ->check(CLI::Range(size_t{1}, size_t{1} << 30))
       ->capture_default_str();

@@ -113,6 +113,10 @@ Grammar GrammarBuilder::finish(ExprId root) {
   Grammar grammar = std::move(grammar_);
   *this = GrammarBuilder(where_);
   grammar.where_ = where_;
+  grammar.exprs_.shrink_to_fit();
+  grammar.parts_.shrink_to_fit();
+  grammar.byte_sets_.shrink_to_fit();
+  grammar.text_.shrink_to_fit();
   grammar.root_ = root;
   GrammarAnalysis(grammar, where_).run();
   return grammar;

@@ -27,6 +27,8 @@ struct AppConfig {
   /// The events of a stream that wait for the response thread, for each of its sequences; a stream
   /// with more is ended.
   int64_t stream_events_bytes_max = int64_t{256} << 10;
+  /// The memory of all compiled schemas and grammars, each as it is before its first mask.
+  int64_t constraint_bytes_max = int64_t{512} << 20;
   bool has_api_keys = false;  // clients are told apart by their keys, not by addresses
   int64_t created_s = 0;      // when the model was loaded, for /v1/models
 

@@ -12,6 +12,11 @@ bool is_ready(const std::shared_future<ConstraintCache::Compiled>& compiled) {
   return compiled.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
 }
 
+// The cache has one reference itself.
+bool is_used(const std::shared_future<ConstraintCache::Compiled>& compiled) {
+  return !is_ready(compiled) || compiled.get().use_count() > 1;
+}
+
 }  // namespace
 
 // Called under the lock. Null: there is no such entry.
@@ -45,7 +50,7 @@ ConstraintCache::Compiled ConstraintCache::get(const std::string& key,
   try {
     Compiled compiled = compile();
     promise.set_value(compiled);
-    drop_last_used();
+    drop_unused_beyond(num_unused_bytes_max_);
     return compiled;
   } catch (...) {
     drop(key);
@@ -63,15 +68,18 @@ void ConstraintCache::drop(const std::string& key) {
 }
 
 // Masks grow while they are used, so that sizes are asked for each time.
-void ConstraintCache::drop_last_used() {
+void ConstraintCache::drop_unused_beyond(size_t num_bytes_max) {
   std::list<Entry> dropped;  // destroyed without the lock
   const std::lock_guard lock(mutex_);
-  size_t num_bytes = 0;
+  size_t num_left_bytes = num_bytes_max;
   for (auto it = entries_.begin(); it != entries_.end();) {
     const auto entry = it++;
-    if (!is_ready(entry->compiled)) continue;
-    num_bytes += entry->key.size() + entry->compiled.get()->num_bytes();
-    if (num_bytes <= num_bytes_max_ || entry == entries_.begin()) continue;
+    if (is_used(entry->compiled)) continue;
+    const size_t num_bytes = entry->key.size() + entry->compiled.get()->num_bytes();
+    if (num_bytes <= num_left_bytes) {
+      num_left_bytes -= num_bytes;
+      continue;
+    }
     by_key_.erase(entry->key);
     dropped.splice(dropped.begin(), entries_, entry);
   }

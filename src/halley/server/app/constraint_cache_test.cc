@@ -72,17 +72,27 @@ TEST(ConstraintCache, KeepsNothingOfAFailure) {
 
 TEST(ConstraintCache, DropsWhatWasNotUsedForTheLongestTime) {
   ConstraintCache cache(100);
-  for (const char* key : {"a", "b", "c"}) cache.get(key, [] { return sized(30); });
+  for (const char* key : {"a", "b", "c", "d"}) cache.get(key, [] { return sized(30); });
   EXPECT_NE(cache.find("a"), nullptr);
-  cache.get("d", [] { return sized(30); });
+  cache.get("e", [] { return sized(1); });  // itself in use at the moment
   EXPECT_EQ(cache.find("b"), nullptr);
-  for (const char* key : {"a", "c", "d"}) EXPECT_NE(cache.find(key), nullptr) << key;
-  // One that is larger than the bound is kept alone, until another comes.
-  const auto large = cache.get("e", [] { return sized(1000); });
-  EXPECT_EQ(cache.find("e"), large);
+  for (const char* key : {"a", "c", "d", "e"}) EXPECT_NE(cache.find(key), nullptr) << key;
+  cache.drop_unused();
+  EXPECT_EQ(cache.num_entries(), 0u);
+}
+
+TEST(ConstraintCache, KeepsWhatSomebodyUses) {
+  ConstraintCache cache(100);
+  auto large = cache.get("a", [] { return sized(1000); });
+  for (const char* key : {"b", "c", "d"}) cache.get(key, [] { return sized(30); });
+  cache.get("e", [] { return sized(1); });
+  EXPECT_EQ(cache.find("a"), large);
+  EXPECT_EQ(cache.num_entries(), 5u) << "it does not count";
+  cache.drop_unused();
   EXPECT_EQ(cache.num_entries(), 1u);
+  large.reset();
   cache.get("f", [] { return sized(1); });
-  EXPECT_EQ(cache.find("e"), nullptr);
+  EXPECT_EQ(cache.find("a"), nullptr) << "it is larger than the bound";
 }
 
 }  // namespace

@@ -59,8 +59,9 @@ class OpenAiApp::Impl {
         context_.token_bytes_max * static_cast<size_t>(context_.engine->config().max_model_len);
     context_.answer_bytes = make_answer_budget(config.answer_bytes_max);
     context_.rules = rules_of(context_.config, context_.format);
-    context_.constraints = std::make_unique<ConstraintCompiler>(tokenizer, config.eos_token_ids,
-                                                                context_.format.dialect());
+    context_.constraints = std::make_unique<ConstraintCompiler>(
+        tokenizer, config.eos_token_ids, context_.format.dialect(),
+        static_cast<size_t>(config.constraint_bytes_max));
     context_.preprocessing_threads = std::make_unique<PreprocessingThreads>(
         context_.config.num_preprocessing_threads,
         static_cast<size_t>(context_.engine->config().max_num_queued) + kNumComputingMax);
@@ -218,6 +219,10 @@ OpenAiApp::OpenAiApp(std::unique_ptr<Engine> engine, std::shared_ptr<const Token
   if (config.answer_bytes_max < 0) {
     throw InputError(
         str("memory of answers: expected at least 0 bytes, got ", config.answer_bytes_max, "."));
+  }
+  if (config.constraint_bytes_max < 1) {
+    throw InputError(str("memory of constraints: expected at least 1 byte, got ",
+                         config.constraint_bytes_max, "."));
   }
   impl_ =
       std::make_unique<Impl>(std::move(engine), std::move(tokenizer), std::move(format), config);

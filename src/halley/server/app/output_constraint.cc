@@ -17,8 +17,15 @@
 namespace halley {
 namespace {
 
-constexpr size_t kKeptBytesMax = size_t{128} << 20;  // some 500 ordinary schemas
-constexpr size_t kMaskBytesMax = size_t{256} << 20;  // of kept ones and of live requests
+constexpr size_t kUnusedBytesMax = size_t{128} << 20;  // some 500 ordinary schemas
+constexpr size_t kMaskBytesMax = size_t{256} << 20;    // of kept ones and of live requests
+constexpr int kRetryAfterS = 1;
+
+// A constraint with its part of the budget, which is given back once its memory is free.
+struct CountedConstraint {
+  ByteReservation bytes;
+  ConstraintCache::Compiled constraint;
+};
 
 // Arguments are an object even if the schema does not say so.
 OrderedJson arguments_schema(const ApiTool& tool) {
@@ -143,12 +150,14 @@ void report_unenforced(ApiRequest& request) {
 }
 
 ConstraintCompiler::ConstraintCompiler(std::shared_ptr<const Tokenizer> tokenizer,
-                                       std::vector<int32_t> eos_token_ids, ToolDialect dialect)
+                                       std::vector<int32_t> eos_token_ids, ToolDialect dialect,
+                                       size_t num_bytes_max)
     : tokenizer_(std::move(tokenizer)),
       eos_token_ids_(std::move(eos_token_ids)),
       style_{.dialect = dialect, .special_marks = {}},
       memory_(std::make_shared<MaskMemory>(kMaskBytesMax)),
-      cache_(kKeptBytesMax) {
+      budget_(std::make_shared<ByteBudget>(num_bytes_max)),
+      cache_(kUnusedBytesMax) {
   for (const std::string_view mark : kToolCallMarks) {
     const auto id = tokenizer_->id_of(mark);
     if (id && tokenizer_->is_special(*id)) style_.special_marks.emplace_back(mark);
@@ -167,11 +176,39 @@ std::shared_ptr<const CompiledConstraint> ConstraintCompiler::find(const ApiRequ
   return is_constrained(request) ? cache_.find(key_of(request)) : nullptr;
 }
 
+ConstraintCache::Compiled ConstraintCompiler::reserve(ConstraintCache::Compiled constraint,
+                                                      size_t num_key_bytes,
+                                                      const ApiRequest& request) {
+  const size_t num_bytes = constraint->num_bytes() + num_key_bytes;
+  const size_t num_bytes_max = budget_->stats().num_bytes_max;
+  if (num_bytes > num_bytes_max) {
+    const std::string field = constraint_field(request);
+    throw invalid_field(
+        field, str(field, ": expected a schema or grammar that needs at most ",
+                   format_bytes(static_cast<double>(num_bytes_max)), " of memory, got one that ",
+                   "needs ", format_bytes(static_cast<double>(num_bytes)), ". Make it smaller."));
+  }
+  const auto counted = std::make_shared<CountedConstraint>(
+      CountedConstraint{ByteReservation(budget_), std::move(constraint)});
+  if (!counted->bytes.try_grow(num_bytes)) {
+    cache_.drop_unused();
+    if (!counted->bytes.try_grow(num_bytes)) {
+      throw overloaded(
+          "The schemas and grammars of the requests that wait or run need all memory that there is "
+          "for them. Try again later, with a smaller one, or with the same one as other requests.",
+          kRetryAfterS);
+    }
+  }
+  return {counted, counted->constraint.get()};
+}
+
 std::shared_ptr<const CompiledConstraint> ConstraintCompiler::compile(const ApiRequest& request) {
   if (!is_constrained(request)) return nullptr;
-  return cache_.get(key_of(request), [&] {
+  const std::string key = key_of(request);
+  return cache_.get(key, [&] {
     try {
-      return compile_constraint(trie(), grammar_of(request, style_), {}, memory_);
+      return reserve(compile_constraint(trie(), grammar_of(request, style_), {}, memory_),
+                     key.size(), request);
     } catch (const InputError& error) {
       throw invalid_field(field_of(error.what()), error.what());
     } catch (const UnsupportedError& error) {

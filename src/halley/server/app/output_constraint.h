@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "halley/base/byte_budget.h"
 #include "halley/checkpoint/tokenizer/tokenizer.h"
 #include "halley/constraint/mask_memory.h"
 #include "halley/constraint/token_constraint.h"
@@ -32,23 +33,27 @@ std::string constraint_field(const ApiRequest& request);
 /// Adds the keywords of the request's schemas that no grammar can enforce to request.ignored.
 void report_unenforced(ApiRequest& request);
 
-/// Thread-safe. Keeps results, whose masks get better with use; their memory is bounded, and so is
-/// that of all masks together.
+/// Thread-safe. Keeps results, whose masks get better with use. The memory of constraints, used and
+/// kept, is bounded, and so is that of all masks together.
 class ConstraintCompiler {
  public:
+  /// At most `num_bytes_max` bytes of constraints as they are before their first mask.
   ConstraintCompiler(std::shared_ptr<const Tokenizer> tokenizer, std::vector<int32_t> eos_token_ids,
-                     ToolDialect dialect);
+                     ToolDialect dialect, size_t num_bytes_max);
 
   /// The constraint, if a request before had the same and it is kept. Does not wait.
   std::shared_ptr<const CompiledConstraint> find(const ApiRequest& request);
 
   /// Returns null for an unconstrained output. The first call for a vocabulary takes up to a
   /// second; equal constraints are compiled once. Throws ApiError 400 with the JSON pointer if a
-  /// schema is invalid or not supported.
+  /// schema is invalid or not supported, 503 if the constraints of other requests leave too little
+  /// memory.
   std::shared_ptr<const CompiledConstraint> compile(const ApiRequest& request);
 
  private:
   std::shared_ptr<const TokenTrie> trie();
+  ConstraintCache::Compiled reserve(ConstraintCache::Compiled constraint, size_t num_key_bytes,
+                                    const ApiRequest& request);
 
   const std::shared_ptr<const Tokenizer> tokenizer_;
   const std::vector<int32_t> eos_token_ids_;
@@ -56,6 +61,7 @@ class ConstraintCompiler {
   std::mutex trie_mutex_;
   std::shared_ptr<const TokenTrie> trie_;
   const std::shared_ptr<MaskMemory> memory_;
+  const std::shared_ptr<ByteBudget> budget_;
   ConstraintCache cache_;
 };
 

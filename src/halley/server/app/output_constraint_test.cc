@@ -2,15 +2,19 @@
 #include "halley/server/app/output_constraint.h"
 
 #include <algorithm>
+#include <memory>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "halley/base/error.h"
 #include "halley/server/app/testing/app_fixture.h"
+#include "halley/server/openai/api_error.h"
 
 namespace halley {
 namespace {
@@ -160,6 +164,90 @@ TEST(OutputConstraint, ForcesToolCalls) {
       app.post_json("/v1/chat/completions", std::string(kForced) + R"("required"})");
   EXPECT_EQ(required["choices"][0]["finish_reason"], "tool_calls");
   ASSERT_EQ(required["choices"][0]["message"]["tool_calls"].size(), 1u);
+}
+
+// Some tens of kilobytes; equal for equal endings.
+ApiRequest regex_request(char ending) {
+  ApiRequest request;
+  request.output_format = {.kind = OutputFormat::Kind::kRegex,
+                           .field = "guided_regex",
+                           .text = std::string(1000, 'x') + ending};
+  return request;
+}
+
+ConstraintCompiler compiler_with(size_t num_bytes_max) {
+  return {tokenizer(), {kFakeEos}, ToolDialect::kNone, num_bytes_max};
+}
+
+size_t regex_bytes() {
+  return compiler_with(size_t{1} << 30).compile(regex_request('a'))->num_bytes();
+}
+
+ApiError::Details error_of(ConstraintCompiler& compiler, const ApiRequest& request) {
+  try {
+    compiler.compile(request);
+  } catch (const ApiError& error) {
+    return error.details();
+  }
+  return {.status = 200};
+}
+
+TEST(ConstraintCompiler, RejectsWhatConstraintsInUseLeaveNoMemoryFor) {
+  ConstraintCompiler compiler = compiler_with(4 * regex_bytes());
+  std::vector<std::shared_ptr<const CompiledConstraint>> used;
+  for (const char ending : {'a', 'b', 'c'}) used.push_back(compiler.compile(regex_request(ending)));
+  const ApiError::Details error = error_of(compiler, regex_request('d'));
+  EXPECT_EQ(error.status, 503);
+  EXPECT_GT(error.retry_after_s, 0);
+  EXPECT_EQ(compiler.compile(regex_request('b')), used[1]) << "equal ones count once";
+  used[0].reset();
+  EXPECT_NE(compiler.find(regex_request('a')), nullptr) << "it is kept while there is memory";
+  EXPECT_NE(compiler.compile(regex_request('d')), nullptr);
+  EXPECT_EQ(compiler.find(regex_request('a')), nullptr);
+}
+
+TEST(ConstraintCompiler, RejectsWhatAllMemoryDoesNotSufficeFor) {
+  ConstraintCompiler compiler = compiler_with(regex_bytes());
+  const ApiError::Details error = error_of(compiler, regex_request('a'));
+  EXPECT_EQ(error.status, 400) << "its key counts too";
+  EXPECT_EQ(error.param, "guided_regex");
+  EXPECT_EQ(error_of(compiler, regex_request('a')).status, 400);
+}
+
+TEST(OutputConstraint, OneThatOthersLeaveNoMemoryForIsAnsweredWith503) {
+  Signal is_running, may_go_on;
+  AppSetup setup;
+  setup.app.constraint_bytes_max = static_cast<int64_t>(2 * regex_bytes());
+  setup.on_forward = [&](const ForwardBatch&) {
+    is_running.set();
+    may_go_on.wait();
+  };
+  App app(std::move(setup));
+  const auto body_of = [](char ending) {
+    return R"({"prompt": "a", "max_tokens": 3, "guided_regex": ")" +
+           regex_request(ending).output_format.text + "\"}";
+  };
+  const auto running = app.start("POST", "/v1/completions", body_of('a'));
+  is_running.wait();
+  const HttpResponse rejected = app.post("/v1/completions", body_of('b'));
+  EXPECT_EQ(rejected.status, 503);
+  EXPECT_THAT(rejected.body, testing::HasSubstr("Try again later, with a smaller one"));
+  EXPECT_THAT(rejected.headers, testing::Contains(testing::Pair("retry-after", "1")));
+  may_go_on.set();
+  EXPECT_EQ(running->wait().status, 200);
+  // The constraint is gone a moment after the answer.
+  while (app.post("/v1/completions", body_of('b')).status != 200) std::this_thread::yield();
+}
+
+TEST(OutputConstraint, ItsMemoryIsNotNothing) {
+  AppSetup setup;
+  setup.app.constraint_bytes_max = 0;
+  try {
+    const App app(std::move(setup));
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_STREQ(error.what(), "memory of constraints: expected at least 1 byte, got 0.");
+  }
 }
 
 }  // namespace
