@@ -1,6 +1,7 @@
 // Tests of what answers hold in memory: bytes and pieces of those that are not streamed, the
 // budget, events of streams that wait.
 #include <atomic>
+#include <future>
 #include <memory>
 #include <regex>
 #include <string>
@@ -70,6 +71,10 @@ TEST(WholeAnswer, AShortOneIsOnePieceAndALongOneIsAStream) {
   EXPECT_EQ(answer["usage"]["completion_tokens"], 1200);
 }
 
+// Some 3 MB of text and log probabilities: more than is freed at once.
+constexpr const char* kHuge = R"({"prompt": "ab", "n": 32, "max_tokens": 500, "logprobs": 20,
+                                  "ignore_eos": true})";
+
 // An answer whose client reads when the test says so.
 std::shared_ptr<FakeExchange> start_held(App& app, const std::string& body) {
   const auto exchange = std::make_shared<FakeExchange>(body);
@@ -115,13 +120,17 @@ void wait_for_budget(App& app, const std::string& expected) {
   while (app.get("/metrics").body != expected) std::this_thread::yield();
 }
 
+void wait_until_idle(App& app) {
+  EngineStats stats = app->engine().stats();
+  while (stats.num_running + stats.num_waiting > 0) stats = app->engine().stats();
+}
+
 TEST(WholeAnswer, GivesItsMemoryBackAtItsEndAndWhenItsClientGoes) {
   App app(budget_of(1'000'000'000));
   app.post(kPath, kLong);
   wait_for_budget(app, "0 of 1000000000, rejected 0");
   // The second has more than is freed at once.
-  for (const char* body : {kLong, R"({"prompt": "ab", "n": 16, "max_tokens": 500, "logprobs": 20,
-                                      "ignore_eos": true})"}) {
+  for (const char* body : {kLong, kHuge}) {
     const auto exchange = start_held(app, body);
     exchange->read_piece();
     EXPECT_NE(app.get("/metrics").body, "0 of 1000000000, rejected 0");
@@ -131,6 +140,57 @@ TEST(WholeAnswer, GivesItsMemoryBackAtItsEndAndWhenItsClientGoes) {
   EXPECT_EQ(app.post(kPath, R"({"prompt": "ab", "stream": true, "max_tokens": 5})").status, 200);
   EXPECT_EQ(app.post(kPath, R"({"prompt": "ab", "stop": 5})").status, 400);
   wait_for_budget(app, "0 of 1000000000, rejected 0");
+}
+
+std::thread::id answer_thread_of(App& app) {
+  const auto exchange = std::make_shared<FakeExchange>(kLong);
+  std::thread::id writer;
+  exchange->on_piece = [&] { writer = std::this_thread::get_id(); };
+  app.start("POST", kPath, exchange);
+  exchange->wait();
+  return writer;
+}
+
+// The exchange for the app. Its answer has it to the end, and so it goes on the thread that frees
+// the answer.
+std::shared_ptr<FakeExchange> lend(const std::shared_ptr<FakeExchange>& exchange,
+                                   std::promise<std::thread::id>& freed_by) {
+  return {exchange.get(),
+          [exchange, &freed_by](FakeExchange*) { freed_by.set_value(std::this_thread::get_id()); }};
+}
+
+TEST(WholeAnswer, ALargeOneIsNotFreedByTheThreadThatSeesItsClientGo) {
+  App app;
+  std::promise<std::thread::id> freed_by;
+  const auto exchange = std::make_shared<FakeExchange>(kHuge);
+  exchange->hold_reading();
+  app.start("POST", kPath, lend(exchange, freed_by));
+  exchange->wait_for_piece();
+  // Another answer's turns are behind the one in which this piece was made: that is over.
+  const std::thread::id answer_thread = answer_thread_of(app);
+  exchange->disconnect();  // on this thread, as if it were the HTTP server's
+  EXPECT_EQ(freed_by.get_future().get(), answer_thread);
+}
+
+TEST(WholeAnswer, ALargeOneIsNotFreedByTheThreadOfTheEngine) {
+  std::atomic<int> num_steps_left{0};
+  Signal is_large, may_go_on;
+  AppSetup setup;
+  setup.on_forward = [&](const ForwardBatch&) {
+    if (num_steps_left == 0 || --num_steps_left > 0) return;
+    is_large.set();
+    may_go_on.wait();
+  };
+  App app(std::move(setup));
+  const std::thread::id answer_thread = answer_thread_of(app);
+  num_steps_left = 400;
+  std::promise<std::thread::id> freed_by;
+  const auto exchange = std::make_shared<FakeExchange>(kHuge);
+  app.start("POST", kPath, lend(exchange, freed_by));
+  is_large.wait();
+  exchange->disconnect();
+  may_go_on.set();  // the engine finds that the client has gone
+  EXPECT_EQ(freed_by.get_future().get(), answer_thread);
 }
 
 TEST(WholeAnswer, OneThatTheServerHasNoMemoryForIsRejectedBeforeItRuns) {
@@ -160,11 +220,6 @@ TEST(WholeAnswer, TheirMemoryIsNotNegative) {
   } catch (const InputError& error) {
     EXPECT_STREQ(error.what(), "memory of answers: expected at least 0 bytes, got -1.");
   }
-}
-
-void wait_until_idle(App& app) {
-  EngineStats stats = app->engine().stats();
-  while (stats.num_running + stats.num_waiting > 0) stats = app->engine().stats();
 }
 
 // A stream in whose first piece the response thread stays until `may_go_on`.

@@ -124,10 +124,15 @@ class FakeExchange : public HttpExchange {
     const std::lock_guard lock(mutex_);
     is_reading_held_ = true;
   }
+  /// Waits for a piece that the client has not read.
+  void wait_for_piece() {
+    std::unique_lock lock(mutex_);
+    wait_for_piece(lock);
+  }
   /// Waits for a piece that the client has not read, lets it read that, and returns all it has.
   std::string read_piece() {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return on_sent_ || state_ == State::kDone; });
+    wait_for_piece(lock);
     std::string body = response_.body;
     const auto on_sent = std::exchange(on_sent_, nullptr);
     lock.unlock();
@@ -166,6 +171,10 @@ class FakeExchange : public HttpExchange {
 
  private:
   enum class State { kOpen, kStreaming, kDone };
+
+  void wait_for_piece(std::unique_lock<std::mutex>& lock) {
+    changed_.wait(lock, [&] { return on_sent_ || state_ == State::kDone; });
+  }
 
   HttpRequest request_;
   std::mutex mutex_;
