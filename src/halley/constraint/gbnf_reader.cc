@@ -83,12 +83,11 @@ size_t GbnfReader::read_sequence(int depth) {
 
 size_t GbnfReader::read_quantified(int depth) {
   const size_t item = read_item(depth);
-  Count count;
-  if (!read_count(count)) return item;
+  const std::optional<RepeatCount> count = read_count();
+  if (!count) return item;
   const size_t at = at_;
-  Count another;
-  if (read_count(another)) reject("one quantifier, or parentheses around the first,", at);
-  return add_repeat(item, count.min, count.max);
+  if (read_count()) reject("one quantifier, or parentheses around the first,", at);
+  return add_repeat(item, count->min, count->max);
 }
 
 size_t GbnfReader::read_item(int depth) {
@@ -143,35 +142,31 @@ size_t GbnfReader::read_class() {
   return add({.kind = RuleNode::Kind::kChars, .chars = std::move(chars)});
 }
 
-// Reads "*", "+", "?" or "{n,m}", if one is next, also behind spaces.
-bool GbnfReader::read_count(Count& count) {
+std::optional<RepeatCount> GbnfReader::read_count() {
   const size_t begin = at_;
   while (peek() == ' ' || peek() == '\t') ++at_;
   const size_t at = at_;
-  if (take("*")) {
-    count = {0, kUnbounded};
-  } else if (take("+")) {
-    count = {1, kUnbounded};
-  } else if (take("?")) {
-    count = {0, 1};
-  } else if (take("{")) {
-    skip_blank();
-    const bool has_min = peek() != ',';
-    count.min = has_min ? read_number() : 0;
-    count.max = count.min;
-    skip_blank();
-    if (take(",")) {
-      skip_blank();
-      count.max = peek() == '}' && has_min ? kUnbounded : read_number();
-      skip_blank();
-    }
-    if (!take("}")) reject("a '}' behind the counts", at_);
-    if (count.max < count.min) reject("a count {n,m} with n <= m", at);
-  } else {
-    at_ = begin;
-    return false;
+  if (const auto count = count_of_sign(peek())) {
+    ++at_;
+    return count;
   }
-  return true;
+  if (!take("{")) {
+    at_ = begin;
+    return std::nullopt;
+  }
+  skip_blank();
+  const bool has_min = peek() != ',';
+  const int32_t min = has_min ? read_number() : 0;
+  int32_t max = min;
+  skip_blank();
+  if (take(",")) {
+    skip_blank();
+    max = peek() == '}' && has_min ? kUnbounded : read_number();
+    skip_blank();
+  }
+  if (!take("}")) reject("a '}' behind the counts", at_);
+  if (max < min) reject("a count {n,m} with n <= m", at);
+  return RepeatCount{min, max};
 }
 
 }  // namespace halley

@@ -3,9 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "halley/constraint/grammar_scanner.h"
+#include "halley/constraint/repeat_count.h"
 
 namespace halley {
 
@@ -17,11 +19,6 @@ class GbnfReader : public GrammarScanner {
   TextRules read();
 
  private:
-  struct Count {
-    int32_t min = 0;
-    int32_t max = 0;
-  };
-
   void skip_blank();
   std::string_view name_at(size_t at) const;
   bool is_at_rule() const;
@@ -34,7 +31,8 @@ class GbnfReader : public GrammarScanner {
   size_t read_group(int depth);
   size_t read_text();
   size_t read_class();
-  bool read_count(Count& count);
+  /// Reads a quantifier if one is next, also behind spaces.
+  std::optional<RepeatCount> read_count();
 };
 
 }  // namespace halley

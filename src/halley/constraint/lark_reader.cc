@@ -232,48 +232,39 @@ size_t LarkReader::read_sequence(Level level, int depth) {
 
 size_t LarkReader::read_quantified(Level level, int depth) {
   const size_t item = read_item(level, depth);
-  int32_t min = 0, max = 0;
-  if (!read_count(min, max)) return item;
+  const std::optional<RepeatCount> count = read_count();
+  if (!count) return item;
   const size_t at = at_;
-  int32_t another = 0;
-  if (read_count(another, another)) {
-    reject("one quantifier, or parentheses around the first,", at);
-  }
-  return add_repeat(item, min, max);
+  if (read_count()) reject("one quantifier, or parentheses around the first,", at);
+  return add_repeat(item, count->min, count->max);
 }
 
-bool LarkReader::read_count(int32_t& min, int32_t& max) {
+std::optional<RepeatCount> LarkReader::read_count() {
   const size_t begin = at_;
   at_ = behind_spaces(text_, at_);
   const size_t at = at_;
-  // A '?' before a name begins the next rule.
   const char next = at_ + 1 < text_.size() ? text_[at_ + 1] : '\0';
-  if (take("*")) {
-    min = 0;
-    max = kUnbounded;
-  } else if (take("+")) {
-    min = 1;
-    max = kUnbounded;
-  } else if (peek() == '?' && !is_lower(next) && next != '_') {
+  const bool is_next_rule = peek() == '?' && (is_lower(next) || next == '_');
+  std::optional<RepeatCount> count;
+  if (!is_next_rule) count = count_of_sign(peek());
+  if (count) {
     ++at_;
-    min = 0;
-    max = 1;
   } else if (take("~")) {
     skip_blank();
-    min = read_number();
-    max = take("..") ? read_number() : min;
+    const int32_t min = read_number();
+    count = {min, take("..") ? read_number() : min};
   } else if (peek() == '{' && (is_digit(next) || next == ',')) {
     ++at_;
-    min = peek() == ',' ? 0 : read_number();
-    max = min;
-    if (take(",")) max = peek() == '}' ? kUnbounded : read_number();
+    const int32_t min = peek() == ',' ? 0 : read_number();
+    count = {min, min};
+    if (take(",")) count->max = peek() == '}' ? kUnbounded : read_number();
     if (!take("}")) reject("a '}' behind the counts", at_);
   } else {
     at_ = begin;
-    return false;
+    return std::nullopt;
   }
-  if (max < min) reject("counts in ascending order", at);
-  return true;
+  if (count->max < count->min) reject("counts in ascending order", at);
+  return count;
 }
 
 size_t LarkReader::read_item(Level level, int depth) {

@@ -1,7 +1,9 @@
 // Reads grammars of Lark, as Lark, llguidance and OpenAI's custom tools have them, into rules.
 //
-//   start: "say" name ("," name)*       // literals and terminals may have what is ignored behind
-//   them ?name: WORD | ESCAPED_STRING -> quoted WORD: /[a-z]+/i %import common.ESCAPED_STRING
+//   start: "say" name ("," name)*
+//   ?name: WORD | ESCAPED_STRING -> quoted
+//   WORD: /[a-z]+/i
+//   %import common.ESCAPED_STRING
 //   %ignore " "
 //
 // Supported: rules (with ?, !, _, priorities and aliases, which say nothing of the texts) and
@@ -15,10 +17,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
 #include "halley/constraint/grammar_scanner.h"
+#include "halley/constraint/repeat_count.h"
 
 namespace halley {
 
@@ -53,8 +57,8 @@ class LarkReader : public GrammarScanner {
   std::string read_quoted();
   size_t read_range_from(const std::string& first, size_t at);
   size_t read_regex();
-  /// Adds a repetition around `item` if one is next.
-  bool read_count(int32_t& min, int32_t& max);
+  /// Reads a quantifier if one is next, also behind spaces.
+  std::optional<RepeatCount> read_count();
   size_t with_ignored(size_t lexeme);
 
   size_t ignored_rule_ = 0;  // texts between lexemes

@@ -31,7 +31,7 @@ int32_t bounded(int64_t count) {
 CharCounts sum(CharCounts a, CharCounts b) {
   return {bounded(int64_t{a.min} + b.min), bounded(int64_t{a.max} + b.max)};
 }
-CharCounts repeated(CharCounts a, const PatternCount& count) {
+CharCounts repeated(CharCounts a, const RepeatCount& count) {
   return {bounded(int64_t{a.min} * count.min), bounded(int64_t{a.max} * count.max)};
 }
 CharCounts either(CharCounts a, CharCounts b) {
@@ -145,7 +145,7 @@ class PatternParser {
 
   Part parse_quantified(int depth) {
     Part part = parse_atom(depth);
-    const std::optional<PatternCount> count = reader_.take_count();
+    const std::optional<RepeatCount> count = reader_.take_count();
     if (!count) return part;
     if (count->max == 0) return {builder_.nothing(), true};
     const bool is_nullable = part.is_nullable || count->min == 0;

@@ -95,28 +95,22 @@ std::optional<int32_t> PatternReader::take_number() {
   return static_cast<int32_t>(number);
 }
 
-std::optional<PatternCount> PatternReader::take_count() {
-  PatternCount count;
-  if (take('*')) {
-    count = {0, kUnbounded};
-  } else if (take('+')) {
-    count = {1, kUnbounded};
-  } else if (take('?')) {
-    count = {0, 1};
+std::optional<RepeatCount> PatternReader::take_count() {
+  std::optional<RepeatCount> count = count_of_sign(peek());
+  if (count) {
+    ++at_;
   } else if (take('{')) {
     const std::optional<int32_t> min = take_number();
     if (!min) reject("a number behind '{' (\\{ is the sign itself)");
     const bool has_comma = take(',');
     count = {*min, has_comma ? take_number().value_or(kUnbounded) : *min};
     if (!take('}')) reject("a '}' behind a count");
-    if (count.max < count.min) reject("counts in ascending order");
+    if (count->max < count->min) reject("counts in ascending order");
   } else {
     return std::nullopt;
   }
   take('?');
-  if (peek() == '*' || peek() == '+' || peek() == '?' || peek() == '{') {
-    reject("one count at a time");
-  }
+  if (count_of_sign(peek()) || peek() == '{') reject("one count at a time");
   return count;
 }
 

@@ -9,13 +9,9 @@
 #include <string_view>
 
 #include "halley/constraint/char_set.h"
+#include "halley/constraint/repeat_count.h"
 
 namespace halley {
-
-struct PatternCount {
-  int32_t min = 0;
-  int32_t max = 0;  // kUnbounded
-};
 
 class PatternReader {
  public:
@@ -28,7 +24,7 @@ class PatternReader {
   /// Skips `sign` if it is next.
   bool take(char sign);
   /// Reads a count and the '?' that makes it lazy.
-  std::optional<PatternCount> take_count();
+  std::optional<RepeatCount> take_count();
   /// Reads an atom that matches one character.
   CharSet take_char_set();
   /// Skips "?:", "?<name>" or "?P<name>" after '('.
