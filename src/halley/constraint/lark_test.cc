@@ -15,13 +15,10 @@
 namespace halley {
 namespace {
 
-struct Case {
-  std::string grammar;
-  std::vector<std::string> good, bad;
-};
+Grammar grammar_of(const std::string& text) { return text_grammar(text, "g"); }
 
 TEST(Lark, HasTheTextsThatTheNotationSays) {
-  const std::vector<Case> cases = {
+  const std::vector<GrammarCase> cases = {
       {R"(start: "yes" | "no")", {"yes", "no"}, {"", "ye", "yesno"}},
       {"// a comment\n?start.2: a b -> pair # another\n    | \"z\"\n!a: \"x\"\n_b: \"q\"\nb: "
        "\"y\"\n",
@@ -52,17 +49,12 @@ TEST(Lark, HasTheTextsThatTheNotationSays) {
       {"%llguidance {}\nstart: \"a\"", {"a"}, {"b"}},
       {R"(start: "\u00e9\n\"\\" "")", {"\xC3\xA9\n\"\\"}, {""}},
   };
-  for (const Case& c : cases) {
-    SCOPED_TRACE(c.grammar);
-    EXPECT_TRUE(looks_like_lark(c.grammar));
-    const Grammar grammar = text_grammar(c.grammar, "grammar");
-    for (const std::string& text : c.good) EXPECT_TRUE(matches(grammar, text)) << quote(text);
-    for (const std::string& text : c.bad) EXPECT_FALSE(matches(grammar, text)) << quote(text);
-  }
+  for (const GrammarCase& c : cases) EXPECT_TRUE(looks_like_lark(c.source)) << c.source;
+  expect_texts(cases, grammar_of);
 }
 
 TEST(Lark, HasTheTerminalsOfItsOwnModule) {
-  const std::vector<Case> cases = {
+  const std::vector<GrammarCase> cases = {
       {"DIGIT", {"7"}, {"77", "a"}},
       {"HEXDIGIT", {"f", "A"}, {"g"}},
       {"INT", {"007"}, {"-1", ""}},
@@ -88,13 +80,9 @@ TEST(Lark, HasTheTerminalsOfItsOwnModule) {
       {"C_COMMENT", {"/* a\n * b **/"}, {"/* a", "/* */ */"}},
       {"SQL_COMMENT", {"-- a"}, {"- a"}},
   };
-  for (const Case& c : cases) {
-    SCOPED_TRACE(c.grammar);
-    const Grammar grammar =
-        text_grammar(str("%import common.", c.grammar, "\nstart: ", c.grammar), "grammar");
-    for (const std::string& text : c.good) EXPECT_TRUE(matches(grammar, text)) << quote(text);
-    for (const std::string& text : c.bad) EXPECT_FALSE(matches(grammar, text)) << quote(text);
-  }
+  expect_texts(cases, [](const std::string& name) {
+    return grammar_of(str("%import common.", name, "\nstart: ", name));
+  });
 }
 
 TEST(Lark, SaysWhereAMistakeIs) {
@@ -140,14 +128,7 @@ TEST(Lark, SaysWhereAMistakeIs) {
       {"start: " + std::string(33, '(') + "\"a\"" + std::string(33, ')'), "32 nested groups"},
       {"start: \"a\" -> 5", "the name of an alias"},
   };
-  for (const auto& [grammar, message] : cases) {
-    try {
-      text_grammar(grammar, "g");
-      ADD_FAILURE() << "was taken: " << grammar.substr(0, 100);
-    } catch (const Error& error) {
-      EXPECT_THAT(error.what(), testing::HasSubstr(message)) << grammar.substr(0, 100);
-    }
-  }
+  expect_errors(cases, grammar_of);
 }
 
 TEST(Lark, LargeGrammarsAreReadOrRejectedSoon) {

@@ -13,13 +13,8 @@
 namespace halley {
 namespace {
 
-struct Case {
-  std::string pattern;
-  std::vector<std::string> good, bad;
-};
-
 TEST(Regex, IsTheWholeText) {
-  const std::vector<Case> cases = {
+  const std::vector<GrammarCase> cases = {
       {"a|bc", {"a", "bc"}, {"", "ab", "xa", "ax"}},
       {"^a$|^b", {"a", "b"}, {"bc", "ab"}},
       {R"((?P<year>\d{4})-(?<month>\d\d))", {"2024-02"}, {"2024-2", "x2024-02"}},
@@ -31,12 +26,7 @@ TEST(Regex, IsTheWholeText) {
       {"", {""}, {"a"}},
       {"(a?){2}", {"", "a", "aa"}, {"aaa"}},
   };
-  for (const Case& c : cases) {
-    SCOPED_TRACE(c.pattern);
-    const Grammar grammar = regex_grammar(c.pattern, "regex");
-    for (const std::string& text : c.good) EXPECT_TRUE(matches(grammar, text)) << quote(text);
-    for (const std::string& text : c.bad) EXPECT_FALSE(matches(grammar, text)) << quote(text);
-  }
+  expect_texts(cases, [](const std::string& pattern) { return regex_grammar(pattern, "regex"); });
 }
 
 TEST(Regex, HostileOnesAreReadOrRejectedSoon) {

@@ -13,13 +13,10 @@
 namespace halley {
 namespace {
 
-struct Case {
-  std::string grammar;
-  std::vector<std::string> good, bad;
-};
+Grammar grammar_of(const std::string& text) { return text_grammar(text, "g"); }
 
 TEST(TextGrammar, HasTheTextsThatTheNotationSays) {
-  const std::vector<Case> cases = {
+  const std::vector<GrammarCase> cases = {
       {R"(root ::= "yes" | "no")", {"yes", "no"}, {"", "ye", "yesno", "y"}},
       {"root::=a b\na::=\"x\"\nb::=\"y\"", {"xy"}, {"x", "y", "yx"}},
       {"root ::= \"a\" # a comment | \"b\"\n\n  | \"c\"\n", {"a", "c"}, {"b"}},
@@ -50,12 +47,7 @@ TEST(TextGrammar, HasTheTextsThatTheNotationSays) {
       // A branch without end is never entered.
       {"root ::= \"a\" | \"b\" loop\nloop ::= \"c\" loop", {"a"}, {"b", "bc"}},
   };
-  for (const Case& c : cases) {
-    SCOPED_TRACE(c.grammar);
-    const Grammar grammar = text_grammar(c.grammar, "grammar");
-    for (const std::string& text : c.good) EXPECT_TRUE(matches(grammar, text)) << quote(text);
-    for (const std::string& text : c.bad) EXPECT_FALSE(matches(grammar, text)) << quote(text);
-  }
+  expect_texts(cases, grammar_of);
 }
 
 TEST(TextGrammar, ReadsAGrammarOfJson) {
@@ -113,14 +105,7 @@ TEST(TextGrammar, SaysWhereAMistakeIs) {
       {"root ::= " + std::string(33, '(') + "\"a\"" + std::string(33, ')'), "32 nested groups"},
       {names, "at most 512 rules"},
   };
-  for (const auto& [grammar, message] : cases) {
-    try {
-      text_grammar(grammar, "g");
-      ADD_FAILURE() << "was taken: " << grammar.substr(0, 100);
-    } catch (const InputError& error) {
-      EXPECT_THAT(error.what(), testing::HasSubstr(message)) << grammar.substr(0, 100);
-    }
-  }
+  expect_errors(cases, grammar_of);
 }
 
 TEST(TextGrammar, LargeGrammarsAreReadOrRejectedSoon) {
