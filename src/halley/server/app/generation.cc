@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <exception>
 #include <iterator>
 #include <span>
 #include <utility>
 
-#include "halley/base/error.h"
 #include "halley/base/str.h"
 #include "halley/server/app/http_answers.h"
 #include "halley/server/openai/api_id.h"
@@ -82,20 +80,9 @@ void Generation::prepare() {
   admission_.reset();
 }
 
-template <typename Step>
-void Generation::guarded(const Step& step) noexcept {
-  try {
-    step();
-    return;
-  } catch (const ClientGone&) {
-    // Nobody reads an answer.
-  } catch (const ApiError& error) {
-    fail(error);
-  } catch (const InputError& error) {
-    fail(invalid_field("", error.what()));
-  } catch (const std::exception& error) {
-    fail_inside(error.what());
-  }
+void Generation::guarded(const std::function<void()>& step) noexcept {
+  const auto fail_with = [this](const ApiError& error) { fail(error); };
+  if (run_step(context_.config, exchange_->request().id, step, fail_with)) return;
   admission_.reset();
 }
 

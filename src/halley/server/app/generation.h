@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -61,8 +62,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void submit();
   void prepare_constrained() noexcept;
   void prepare();
-  template <typename Step>
-  void guarded(const Step& step) noexcept;
+  void guarded(const std::function<void()>& step) noexcept;
   void start_delivery();
 
   // With the mutex held.

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <utility>
 
+#include "halley/base/error.h"
 #include "halley/base/str.h"
 #include "halley/server/http/api_keys.h"
 #include "halley/server/openai/answer.h"
@@ -52,6 +54,24 @@ void report_ignored(const AppConfig& config, const std::string& request_id,
 void add_ignored(const IgnoredMembers& ignored, HttpResponse& response) {
   if (ignored.is_empty()) return;
   response.headers.emplace_back("x-halley-ignored", ignored.text());
+}
+
+bool run_step(const AppConfig& config, const std::string& request_id,
+              const std::function<void()>& step, const std::function<void(const ApiError&)>& fail) {
+  try {
+    step();
+    return true;
+  } catch (const ClientGone&) {
+    // Nobody reads an answer.
+  } catch (const ApiError& error) {
+    fail(error);
+  } catch (const InputError& error) {
+    fail(invalid_field("", error.what()));
+  } catch (const std::exception& error) {
+    if (config.on_error) config.on_error(request_id, error.what());
+    fail(internal_error());
+  }
+  return false;
 }
 
 void check_model_name(const AppConfig& config, const std::string& name) {

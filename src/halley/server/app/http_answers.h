@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,12 @@ inline constexpr const char* kSseComment = ": keep-alive\n\n";
 void report_ignored(const AppConfig& config, const std::string& request_id,
                     const IgnoredMembers& ignored);
 void add_ignored(const IgnoredMembers& ignored, HttpResponse& response);
+
+/// Runs a step of a request. If it throws, `fail` gets the error for the client, but not for
+/// ClientGone, as nobody reads it; what the client must not see goes to AppConfig::on_error.
+/// Returns whether the step was completed.
+bool run_step(const AppConfig& config, const std::string& request_id,
+              const std::function<void()>& step, const std::function<void(const ApiError&)>& fail);
 
 /// Throws ApiError 404 if `name` is given and not served.
 void check_model_name(const AppConfig& config, const std::string& name);

@@ -1,12 +1,10 @@
 #include "halley/server/app/text_request.h"
 
-#include <exception>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
-#include "halley/base/error.h"
 #include "halley/server/app/http_answers.h"
 #include "halley/server/openai/request_parser.h"
 
@@ -22,18 +20,9 @@ TextRequest::TextRequest(AppContext& context, std::shared_ptr<HttpExchange> exch
 }
 
 void TextRequest::answer() noexcept {
-  try {
-    exchange_->respond(make_answer());
-  } catch (const ClientGone&) {
-    // Nobody reads an answer.
-  } catch (const ApiError& error) {
-    exchange_->respond(error_response(error));
-  } catch (const InputError& error) {
-    exchange_->respond(error_response(invalid_field("", error.what())));
-  } catch (const std::exception& error) {
-    if (context_.config.on_error) context_.config.on_error(exchange_->request().id, error.what());
-    exchange_->respond(error_response(internal_error()));
-  }
+  run_step(
+      context_.config, exchange_->request().id, [this] { exchange_->respond(make_answer()); },
+      [this](const ApiError& error) { exchange_->respond(error_response(error)); });
 }
 
 HttpResponse TextRequest::make_answer() {
