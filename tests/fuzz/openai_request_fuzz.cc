@@ -27,6 +27,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
     halley::ApiRequest request = halley::parse_request(body, kEndpoints[data[0] & 3], rules);
     HALLEY_CHECK(request.num_sequences() <= 1024, request.num_sequences());
+    for (const auto& limit : {request.slo.ttft, request.slo.tpot}) {
+      HALLEY_CHECK(!limit || (*limit > 0 && *limit <= halley::Slo::kSecondsMax));
+    }
     // The app fills in what the client left out.
     request.sampling.max_tokens = request.max_tokens.value_or(INT64_MAX);
     if (request.sampling.max_tokens > 0) {

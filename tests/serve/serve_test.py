@@ -346,6 +346,8 @@ class LifeTest(unittest.TestCase):
                 (["--max-num-seqs", "-1"], "--max-num-seqs"),
                 (["--num-mask-threads", "257"], "num_mask_threads: expected 0 to 256, got 257"),
                 (["--tool-call-parser", "x"], "--tool-call-parser"),
+                (["--precision", "half"], "--precision"),
+                (["--slo", "e2el=5s"], "--slo: expected ttft and tpot"),
                 (["--chat-template", "no-such-file"], "no-such-file"),
                 (["--host", "192.0.2.1"], "192.0.2.1")):
             result = subprocess.run([HALLEY, "serve", MODEL, "--port", "0", *options],

@@ -33,6 +33,13 @@ kv_dtype="f16",dtype="bf16"} 1.0
 """
 
 
+# Of a model in several precisions.
+PRECISION_METRICS = """# TYPE halley:precision_active gauge
+halley:precision_active{model_name="demo",precision="f16"} 0.0
+halley:precision_active{model_name="demo",precision="e4m3"} 1.0
+"""
+
+
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
@@ -55,7 +62,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
             kind, data, headers = server.files[self.path]
             self.answer(200, data, kind, headers)
         elif self.path == "/metrics":
-            self.answer(200, METRICS, "text/plain; version=0.0.4")
+            text = METRICS + (PRECISION_METRICS if server.precision else "")
+            self.answer(200, text, "text/plain; version=0.0.4")
+        elif self.path == "/precision" and server.precision:
+            self.answer(200, json.dumps(server.precision))
         elif self.path == "/v1/models":
             self.answer(200, json.dumps({"object": "list", "data": [
                 {"id": "demo", "object": "model", "max_model_len": 512}]}))
@@ -153,6 +163,7 @@ class FakeOpenAI:
         self.http.words = words
         self.http.requests = []
         self.http.model_override = None  # another model than the request names
+        self.http.precision = None  # what /precision answers
         self.http.lock = threading.Lock()
         self.http.num_running = self.http.most_running = self.http.num_gone = 0
         self.url = f"http://127.0.0.1:{self.http.server_address[1]}"

@@ -36,5 +36,7 @@ int main() {
   stats.num_output_tokens = 17;
   stats.num_prefix_queries = 300;
   stats.num_prefix_hits = 96;
+  stats.precision.levels = {{.name = "f16", .num_steps = 3}, {.name = "e4m3", .num_steps = 2}};
+  stats.precision.num_late_first_tokens = 1;
   std::fputs(metrics.render(stats, {}).c_str(), stdout);
 }

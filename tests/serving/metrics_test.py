@@ -88,6 +88,13 @@ class Metrics(unittest.TestCase):
         self.assertEqual(len(bounds("e2e_request_latency_seconds")), 22)
         self.assertEqual(bounds("request_prompt_tokens")[-2:], ["2000.0", "+Inf"])
 
+    def test_precisions(self):
+        self.assertEqual(value("precision_active", precision="f16"), 1)
+        self.assertEqual(value("precision_active", precision="e4m3"), 0)
+        self.assertEqual(value("precision_steps", "_total", precision="e4m3"), 2)
+        self.assertEqual(value("precision_seconds", "_total", precision="f16"), 0)
+        self.assertEqual(value("slo_violations", "_total", kind="ttft"), 1)
+
     def test_http_and_info(self):
         self.assertEqual(value("http_requests", "_total", method="POST",
                                handler="/v1/completions", status="200"), 1)

@@ -191,6 +191,39 @@ class ThePage(unittest.TestCase):
             page.wait_for("document.getElementById('server-rate').textContent === '0.0 tokens/s'")
             self.shoot(page, "plan")
 
+    def test_the_precision_and_its_last_switches_are_shown(self):
+        with FakeOpenAI(FILES) as server:
+            server.http.precision = {
+                "mode": "auto", "slo": {"ttft_ms": 200.0, "tpot_ms": 33.300000000000004},
+                "precisions": ["f16", "e4m3"], "precision": "e4m3", "reason": "dwell",
+                "num_switches": 41,
+                "last_switches": [
+                    {"precision": "f16", "reason": "holds", "seconds_ago": 3700.5},
+                    {"precision": "e4m3", "reason": "first_token", "seconds_ago": 2.25}]}
+            page = self.open(server)
+            page.wait_for("document.getElementById('precision').textContent === 'e4m3'")
+            self.assertTrue(page.run("document.getElementById('precision').checkVisibility()"))
+            page.run("document.getElementById('precision-details').open = true")
+            plan = page.run("document.getElementById('precision-plan').innerText")
+            for text in ("auto", "TTFT 200 ms, TPOT 33.3 ms", "would hold too briefly", "41"):
+                self.assertIn(text, plan)
+            switches = page.run("[...document.querySelectorAll('#switches li')]"
+                                ".map((item) => item.textContent)")
+            self.assertEqual(switches, [
+                "2.3 s ago: e4m3, a better one would be late for a first token",
+                "1 h ago: f16, holds all SLOs"])
+            self.assertEqual(page.run(CONTRAST), [])
+            self.assertEqual(page.problems(), [])
+            self.shoot(page, "precision")
+
+    def test_one_precision_is_not_spoken_of(self):
+        with FakeOpenAI(FILES) as server:
+            page = self.open(server)
+            page.wait_for("document.getElementById('kv').textContent === '25 %'")
+            self.assertFalse(page.run("document.getElementById('precision').checkVisibility()"))
+            self.assertFalse(
+                page.run("document.getElementById('precision-details').checkVisibility()"))
+
     def test_everything_is_reached_by_keyboard_and_has_a_name(self):
         with FakeOpenAI(FILES) as server:
             page = self.open(server)

@@ -145,6 +145,7 @@ EngineConfig engine_config(const LatencyOptions& options, const BenchModel& benc
   constexpr int64_t kRowsOnHost = 512, kRowsOnDevice = 8192;
   EngineConfig config;
   config.kv_dtype = bench.kv_dtype;
+  config.precision = precision_mode_of(bench.loaded);
   config.max_model_len = options.model.max_model_len > 0 ? options.model.max_model_len
                                                          : options.input_len + options.output_len;
   config.max_num_seqs = options.batch_size;
@@ -215,6 +216,7 @@ Run add_bench_latency(CLI::App& bench) {
       *bench.add_subcommand("latency", "Time one batch of requests, and count its memory traffic");
   auto options = std::make_shared<LatencyOptions>();
   add_model_options(app, options->model);
+  add_precision_option(app, options->model);
   add_length_option(app, options->model);
   const auto add = [&](const std::string& name, auto& value, const std::string& text) {
     app.add_option(name, value, text)->check(CLI::PositiveNumber)->capture_default_str();

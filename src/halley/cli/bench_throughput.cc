@@ -95,6 +95,7 @@ EngineConfig engine_config(const ThroughputOptions& options, const BenchModel& b
                            const std::vector<GenerateRequest>& requests) {
   EngineConfig config = options.engine;
   config.kv_dtype = bench.kv_dtype;
+  config.precision = precision_mode_of(bench.loaded);
   config.max_model_len = options.model.max_model_len;
   if (config.max_model_len == 0) {
     for (const GenerateRequest& request : requests) {
@@ -265,6 +266,7 @@ Run add_bench_throughput(CLI::App& bench) {
       *bench.add_subcommand("throughput", "Time many concurrent requests, without a server");
   auto options = std::make_shared<ThroughputOptions>();
   add_model_options(app, options->model);
+  add_precision_option(app, options->model);
   add_length_option(app, options->model);
   const auto add = [&](const std::string& name, int64_t& value, const std::string& text,
                        int64_t least) {

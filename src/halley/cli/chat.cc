@@ -182,6 +182,7 @@ int run_chat(const ChatOptions& options) {
   check_sampling_params(sampling, loaded.model->shape().vocab_size);
   EngineConfig config = options.engine;
   config.kv_dtype = parse_kv_dtype(options.model.kv_dtype);
+  config.precision = precision_mode_of(loaded);
   config.max_num_seqs = 1;
   config.max_model_len = options.model.max_model_len > 0
                              ? options.model.max_model_len
@@ -205,6 +206,7 @@ Run add_chat(CLI::App& parent) {
   auto options = std::make_shared<ChatOptions>();
   options->sampling.max_tokens = 1024;
   add_model_options(app, options->model);
+  add_precision_option(app, options->model);
   add_length_option(app, options->model);
   app.add_option("--system", options->system, "System message");
   add_chat_template_option(app, options->chat_template);

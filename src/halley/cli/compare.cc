@@ -82,6 +82,7 @@ OrderedJson measure_speed(LoadedModel& loaded, KvDType kv_dtype) {
   const int64_t output_len = std::min(kOutputLen, shape.max_positions / 2);
   EngineConfig config;
   config.kv_dtype = kv_dtype;
+  config.precision = precision_mode_of(loaded);
   config.max_model_len = input_len + output_len;
   config.max_num_seqs = 1;
   config.has_prefix_caching = false;  // every iteration computes the same prompt

@@ -1,11 +1,22 @@
 #include "halley/cli/engine_options.h"
 
+#include "halley/base/error.h"
 #include "halley/base/str.h"
 
 namespace halley::cli {
 namespace {
 
 constexpr const char* kGroup = "Engine";
+
+/// Reads --slo: the limits that a choice of precision can hold.
+Slo engine_slo_of(const std::string& text) {
+  const Slo slo = parse_slo(text, "--slo");
+  if (!slo.e2el) return slo;
+  throw InputError(str("--slo: expected ttft and tpot, like ttft=200ms,tpot=33.3ms, got ",
+                       quote(text),
+                       ". No precision of a step holds e2el; --request-timeout ends "
+                       "requests that take too long."));
+}
 
 }  // namespace
 
@@ -31,6 +42,23 @@ void add_itl_target_option(CLI::App& app, EngineConfig& config,
              "0.05; auto: ",
              ItlTarget::kAutoFactor, " times a step without prompts, at least ",
              1000 * ItlTarget::kAutoSecondsMin, " ms; off: none (default: ", what_by_default, ")"))
+      ->group(kGroup);
+}
+
+void add_step_precision_options(CLI::App& app, EngineConfig& config) {
+  app.add_option_function<std::string>(
+         "--precision",
+         [&config](const std::string& name) { config.precision = *precision_mode_from_name(name); },
+         "Precision of steps, for weights that hold two, unless a request has its own: full; low; "
+         "auto: full while that holds the SLOs, else low")
+      ->check(CLI::IsMember({"full", "low", "auto"}))
+      ->default_str(name_of(config.precision))
+      ->group(kGroup);
+  app.add_option_function<std::string>(
+         "--slo", [&config](const std::string& text) { config.slo = engine_slo_of(text); },
+         "Limits of the latency of requests that have none of their own: "
+         "ttft=200ms,tpot=33.3ms, or one of them. --precision auto holds them, metrics count what "
+         "violates them")
       ->group(kGroup);
 }
 

@@ -20,6 +20,9 @@ void add_itl_target_option(CLI::App& app, EngineConfig& config, const std::strin
 /// --max-num-seqs, for commands that run several sequences at once.
 void add_num_seqs_option(CLI::App& app, EngineConfig& config);
 
+/// --precision and --slo, for commands whose engine chooses the precision of each step.
+void add_step_precision_options(CLI::App& app, EngineConfig& config);
+
 /// An option of the group "Engine" for an integer of at least `min`.
 void add_engine_number(CLI::App& app, const std::string& name, int64_t& value, int64_t min,
                        const std::string& text);

@@ -225,6 +225,7 @@ Run add_eval(CLI::App& parent) {
       "eval", "Measure perplexity, divergence from a reference, and accuracy on tasks");
   auto options = std::make_shared<EvalOptions>();
   add_model_options(app, options->model);
+  add_precision_option(app, options->model);
   app.add_option("--perplexity", options->texts, "Text file, UTF-8; repeat for several")
       ->allow_extra_args(false);
   app.add_option("--tasks", options->tasks,

@@ -280,6 +280,7 @@ Run add_generate(CLI::App& parent) {
   CLI::App& app = *parent.add_subcommand("generate", "Generate text from prompts");
   auto options = std::make_shared<GenerateOptions>();
   add_model_options(app, options->model);
+  add_precision_option(app, options->model);
   add_length_option(app, options->model);
   app.add_option("--prompt,-p", options->prompts, "A prompt; several run together")
       ->take_all()

@@ -127,12 +127,15 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
   add_gpu_options(app, options);
   add_threads_option(app, options.threads);
   add_kv_option(app, "--kv-dtype", options.kv_dtype, "Type of the KV cache");
-  app.add_option("--precision", options.precision,
-                 "full or low, for weights that hold both precisions; no effect on others")
-      ->check(CLI::IsMember({"full", "low"}))
-      ->capture_default_str();
   app.add_flag("--self-check,!--no-self-check", options.has_self_check,
                "At load, compare every kernel with the reference on its own weights (default: on)");
+}
+
+void add_precision_option(CLI::App& app, ModelOptions& options) {
+  app.add_option("--precision", options.precision,
+                 "full or low, for weights that hold both precisions; low is an error for others")
+      ->check(CLI::IsMember({"full", "low"}))
+      ->capture_default_str();
 }
 
 void add_length_option(CLI::App& app, ModelOptions& options) {
@@ -308,6 +311,10 @@ Precision precision_of(const ModelOptions& options, const ModelPlan& plan) {
 }
 
 }  // namespace
+
+PrecisionMode precision_mode_of(const LoadedModel& loaded) {
+  return loaded.context->precision == Precision::kLow ? PrecisionMode::kLow : PrecisionMode::kFull;
+}
 
 LoadedModel load_model_files(const ModelOptions& options) {
   const auto start = std::chrono::steady_clock::now();

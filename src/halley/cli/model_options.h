@@ -40,6 +40,8 @@ struct ModelOptions {
 void add_source_options(CLI::App& app, ModelOptions& options);
 /// Adds the source options and those of running the model.
 void add_model_options(CLI::App& app, ModelOptions& options);
+/// --precision, for commands that run every step in one precision.
+void add_precision_option(CLI::App& app, ModelOptions& options);
 
 /// Adds --device with its default; HALLEY_DEVICE replaces "auto".
 void add_device_option(CLI::App& app, ModelOptions& options, const std::string& without);
@@ -89,6 +91,9 @@ struct LoadedModel {
 /// Throws InputError for low precision if the model has none.
 /// Shows a progress bar, then warnings and a line about what was loaded, on stderr.
 LoadedModel load_model_files(const ModelOptions& options);
+
+/// The precision of an engine's requests, as --precision full or low chose it.
+PrecisionMode precision_mode_of(const LoadedModel& loaded);
 
 /// An option for the type of a KV cache, "auto" or a name.
 void add_kv_option(CLI::App& app, const std::string& name, std::string& value,

@@ -22,6 +22,7 @@ ModelOptions parse(std::vector<std::string> args) {
   CLI::App app;
   ModelOptions options;
   add_model_options(app, options);
+  add_precision_option(app, options);
   add_length_option(app, options);
   app.parse(std::vector<std::string>(args.rbegin(), args.rend()));
   return options;

@@ -24,6 +24,8 @@
 #include "halley/cli/serve_signals.h"
 #include "halley/cli/serve_watch.h"
 #include "halley/engine/engine.h"
+#include "halley/models/base/causal_lm.h"
+#include "halley/precision/precision_policy.h"
 #include "halley/server/app/chat_format.h"
 #include "halley/server/app/openai_app.h"
 #include "halley/server/http/http_error.h"
@@ -125,7 +127,7 @@ ServerMetricsConfig metrics_config_of(const LoadedModel& loaded, const EngineCon
                          {"kernels", kernels_in_words(loaded.plan)},
                          {"dtype", name_of(loaded.plan.config.dtype)},
                          {"kv_dtype", name_of(*engine.kv_dtype)},
-                         {"precision", name_of(loaded.context->precision)},
+                         {"precision", name_of(engine.precision)},
                          {"device", device},
                          {"version", HALLEY_VERSION}},
           .cache_info = {{"block_size", std::to_string(engine.page_tokens)},
@@ -142,6 +144,26 @@ void check_file_limit(size_t num_connections_max, JsonLog& log) {
             {{"limit", num_files},
              {"needed", num_needed},
              {"advice", "raise it (ulimit -Hn, LimitNOFILE) or lower --max-connections"}});
+}
+
+// The default alone: requests may have limits of their own.
+void check_slo(const EngineConfig& config, JsonLog& log) {
+  if (config.precision != PrecisionMode::kAuto || !config.slo.is_empty()) return;
+  log.write(LogLevel::kWarning, "no_slo",
+            {{"precision", name_of(config.precision)},
+             {"advice",
+              "without --slo ttft=200ms,tpot=33.3ms steps run in full precision, but for "
+              "requests with an slo of their own"}});
+}
+
+// The precisions that steps can have, the best first; none where there is only one.
+std::vector<std::string> precision_names_of(const CausalLm& model, const EngineConfig& config) {
+  std::vector<std::string> names;
+  for (const PrecisionLevel& level :
+       model.precision_levels(config.kv_dtype.value_or(model.shape().kv_dtype_default))) {
+    names.push_back(level.name);
+  }
+  return names;
 }
 
 // "http://127.0.0.1:8000"
@@ -223,9 +245,10 @@ void load_app(const ServeOptions& options, const std::vector<std::string>& model
   LoadedModel& loaded = serving.loaded.emplace(load_model_files(options.model));
   AppConfig app_config = app_config_of(options, model_names, has_keys, loaded);
   const std::string device = loaded.model->device_name();
-  auto engine =
-      std::make_unique<Engine>(std::move(loaded.model), tokenizer, loaded.generation.eos_token_ids,
-                               engine_config_of(options));
+  EngineConfig engine_config = engine_config_of(options);
+  watch.observe(engine_config, precision_names_of(*loaded.model, engine_config));
+  auto engine = std::make_unique<Engine>(std::move(loaded.model), tokenizer,
+                                         loaded.generation.eos_token_ids, engine_config);
   watch.make_metrics(metrics_config_of(loaded, engine->config(), model_names.front(), device));
   watch.observe(app_config, *engine);
   serving.app = std::make_unique<OpenAiApp>(std::move(engine), std::move(tokenizer),
@@ -251,6 +274,7 @@ int run_serve(const ServeOptions& options) {
   end_at_signals();
   JsonLog& log = serving.watch.log();
   check_file_limit(options.num_connections_max, log);
+  check_slo(options.engine, log);
   start_listening(options, has_keys, serving.server, log);
   load_app(options, model_names, has_keys, std::move(format), load_tokenizer(model_dir), serving);
   drain_at_signals();
@@ -264,7 +288,9 @@ void add_scheduling_options(CLI::App& app, ServeOptions& options) {
   add_num_seqs_option(app, options.engine);
   add_engine_options(app, options.engine);
   options.engine.itl_target.kind = ItlTarget::Kind::kAutoOnHost;
-  add_itl_target_option(app, options.engine, "auto on the CPU, off on a device");
+  add_itl_target_option(app, options.engine,
+                        "85 % of --slo's tpot; without it auto on the CPU, off on a device");
+  add_step_precision_options(app, options.engine);
   add_engine_number(app, "--max-num-queued-reqs,--max-num-queued", options.engine.max_num_queued, 1,
                     "Maximum of waiting sequences; more are answered with 503");
   add_engine_number(app, "--max-num-queued-tokens", options.engine.max_num_queued_tokens, 0,

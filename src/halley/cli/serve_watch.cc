@@ -7,10 +7,15 @@
 #include <string_view>
 #include <utility>
 
+#include "halley/precision/precision_policy.h"
+
 namespace halley::cli {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+// Some seconds of switches; more are dropped where nobody reads the log.
+constexpr size_t kWaitingLinesMax = 64;
 
 std::vector<std::string> paths_of(const std::vector<HttpRoute>& routes) {
   std::vector<std::string> paths;
@@ -20,10 +25,23 @@ std::vector<std::string> paths_of(const std::vector<HttpRoute>& routes) {
 
 }  // namespace
 
+void write_to_stderr(std::string_view line) { std::fwrite(line.data(), 1, line.size(), stderr); }
+
 ServeWatch::ServeWatch(const ServeLogOptions& options)
-    : log_(options.log_level,
-           [](std::string_view line) { std::fwrite(line.data(), 1, line.size(), stderr); }),
-      has_access_log_(options.has_access_log) {}
+    : log_(options.log_level, options.sink),
+      has_access_log_(options.has_access_log),
+      log_thread_(1, kWaitingLinesMax) {}
+
+void ServeWatch::observe(EngineConfig& config, std::vector<std::string> precision_names) {
+  // Writing to stderr may block, and the engine's thread must not.
+  config.on_precision_switch = [this,
+                                names = std::move(precision_names)](const PrecisionSwitch& event) {
+    static_cast<void>(log_thread_.push([this, name = names.at(event.level), event] {
+      log_.write(LogLevel::kInfo, "precision_switch",
+                 {{"precision", name}, {"reason", name_of(event.reason)}});
+    }));
+  };
+}
 
 void ServeWatch::make_metrics(ServerMetricsConfig metrics) {
   metrics_ = std::make_unique<ServerMetrics>(std::move(metrics));

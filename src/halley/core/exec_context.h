@@ -9,7 +9,7 @@ namespace halley {
 /// The CPU backend's context. Kernels may use all threads of the pool; one caller at a time.
 struct ExecContext {
   ThreadPool& pool;
-  /// The precision of linear layers whose weights hold two; may change between steps.
+  /// The precision of linear layers whose weights hold two, in steps that do not say theirs.
   Precision precision = Precision::kFull;
 };
 

@@ -10,6 +10,7 @@
 #include "halley/core/philox.h"
 #include "halley/engine/engine_impl.h"
 #include "halley/engine/mask_threads.h"
+#include "halley/engine/warm_up.h"
 
 namespace halley {
 namespace {
@@ -39,11 +40,26 @@ Engine::Impl::Impl(Parts parts)
       ledger_(parts_.plan.config),
       scheduler_(scheduler_config(parts_.plan),
                  [this](SequenceId id) { return requests_.at(id)->request.tokens(); }),
-      prefill_limit_(parts_.plan.config.itl_target),
+      planner_(
+          scheduler_,
+          {.itl_target = parts_.plan.config.itl_target,
+           .levels = model_.precision_levels(*parts_.plan.config.kv_dtype),
+           .mode = parts_.plan.config.precision},
+          [this](SequenceId id) -> const PrecisionDemand& { return requests_.at(id)->demand; }),
       cache_(parts_.plan.layout, model_, parts_.plan.num_pages),
       pipeline_(model_, cache_, parts_.plan.config.max_num_seqs),
       masks_(parts_.masks != nullptr ? std::move(parts_.masks) : make_mask_threads()),
       constrained_(*masks_, limits_of_masks(config())) {
+  // Requests of a fixed precision need no prediction.
+  if (config().precision == PrecisionMode::kAuto) {
+    warm_up(pipeline_.runner(), cache_.view(),
+            {.num_pages = parts_.plan.num_pages,
+             .page_tokens = config().page_tokens,
+             .num_sequences = config().max_num_seqs,
+             .num_prefill_rows = std::min(config().max_num_batched_tokens, config().max_model_len),
+             .has_graphs = !pipeline_.is_synchronous()},
+            parts_.clock, planner_);
+  }
   publish();
   thread_ = std::thread([this] { run(); });
 }
@@ -76,8 +92,24 @@ SubmitResult Engine::Impl::why_invalid(const GenerateRequest& request,
   } catch (const InputError& error) {
     return {Submit::kInvalid, error.what()};
   }
+  if (request.precision == PrecisionMode::kLow && !planner_.precision().has_choice()) {
+    return {Submit::kInvalid,
+            "precision: expected full or auto, since the model has one precision, "
+            "got low"};
+  }
   if (!on_token) return {Submit::kInvalid, "on_token: expected a callback, got none"};
   return {};
+}
+
+// Fills in the engine's own for all that the request leaves out.
+PrecisionDemand Engine::Impl::demand_of(const GenerateRequest& request) const {
+  const EngineConfig& defaults = config();
+  PrecisionDemand demand = {.mode = request.precision.value_or(defaults.precision),
+                            .slo = request.slo,
+                            .submitted = parts_.clock()};
+  if (!demand.slo.ttft) demand.slo.ttft = defaults.slo.ttft;
+  if (!demand.slo.tpot) demand.slo.tpot = defaults.slo.tpot;
+  return demand;
 }
 
 SubmitResult Engine::Impl::submit(GenerateRequest request, RequestId id, TokenCallback on_token) {
@@ -90,8 +122,9 @@ SubmitResult Engine::Impl::submit(GenerateRequest request, RequestId id, TokenCa
                                   .max_model_len = config().max_model_len,
                                   .seed = random_bits(seed_, sequence_id)};
   const LiveRequest::Ids ids = {.request = id, .sequence = sequence_id};
-  auto live = std::make_unique<LiveRequest>(std::move(request), ids, std::move(on_token), context,
-                                            parts_.clock());
+  const PrecisionDemand demand = demand_of(request);
+  auto live =
+      std::make_unique<LiveRequest>(std::move(request), ids, std::move(on_token), context, demand);
   {
     const std::lock_guard lock(mutex_);
     if (!ledger_.is_stopped() && ledger_.is_live(id)) {
@@ -155,8 +188,12 @@ void Engine::Impl::publish() {
   stats_.num_cached_pages = scheduler_.pages().num_cached();
   stats_.num_prefix_queries = scheduler_.num_prefix_queries();
   stats_.num_prefix_hits = scheduler_.num_prefix_hits();
-  stats_.itl_target_seconds = prefill_limit_.target_seconds();
-  stats_.num_prefill_rows_max = prefill_limit_.num_rows_last();
+  stats_.itl_target_seconds = planner_.prefill_limit().target_seconds();
+  stats_.num_prefill_rows_max = planner_.prefill_limit().num_rows_last();
+  const PrecisionStats counted = std::move(stats_.precision);  // of the totals
+  stats_.precision = planner_.precision().stats();
+  stats_.precision.num_late_first_tokens = counted.num_late_first_tokens;
+  stats_.precision.num_slow_requests = counted.num_slow_requests;
   count_waiting();
 }
 

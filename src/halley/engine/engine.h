@@ -14,12 +14,15 @@
 #include "halley/constraint/token_constraint.h"
 #include "halley/engine/itl_target.h"
 #include "halley/engine/mask_job.h"
+#include "halley/engine/precision_stats.h"
 #include "halley/engine/request_times.h"
 #include "halley/engine/scheduling_policy.h"
 #include "halley/engine/step_sizes.h"
 #include "halley/models/base/causal_lm.h"
+#include "halley/precision/precision_policy.h"
 #include "halley/sampling/base/sampling_params.h"
 #include "halley/sampling/base/token_choice.h"
+#include "halley/slo/slo.h"
 
 namespace halley {
 
@@ -45,6 +48,11 @@ struct EngineConfig {
                                        // processors, 1 to 8
   SchedulingPolicy scheduling_policy = SchedulingPolicy::kFcfs;
   bool has_prefix_caching = true;  // full pages are kept and used again for equal beginnings
+  /// The mode of requests that do not say theirs; kLow and kAuto need a model in two precisions.
+  PrecisionMode precision = PrecisionMode::kFull;
+  Slo slo = {};  // limits of requests that do not give theirs; e2el is not held
+  /// Runs on the engine's thread at every switch, and returns within 1 ms; may be empty.
+  std::function<void(const PrecisionSwitch&)> on_precision_switch = {};
 };
 
 struct GenerateRequest {
@@ -58,6 +66,10 @@ struct GenerateRequest {
   /// The request ends with kStop as soon as only EOS may follow, and EOS ends it even with
   /// ignore_eos.
   std::shared_ptr<const CompiledConstraint> constraint = {};
+  /// kFull: all its tokens, cached ones of the prompt too, are computed in the best precision; kLow
+  /// and kAuto: in any; steps of requests with kLow alone run in the lowest. Absent: the engine's.
+  std::optional<PrecisionMode> precision = {};
+  Slo slo = {};  // each absent limit is the engine's
 };
 
 enum class FinishReason : uint8_t { kStop, kLength, kCancelled, kDeadline, kError };
@@ -73,7 +85,8 @@ struct PromptLogprob {
 /// One callback. A finishing event may carry the last token, or no token (cancelled, error).
 struct TokenEvent {
   std::optional<int32_t> token_id;
-  std::string text;                     // text that became final with this token; may be empty
+  std::string text;     // text that became final with this token; may be empty
+  bool is_low = false;  // a step in another precision than the best gave the token's logits
   std::optional<TokenLogprob> logprob;  // of the chosen token, before temperature and penalties
   std::vector<TokenLogprob> top_logprobs;
   std::optional<FinishReason> finish_reason;   // only on the last event
@@ -114,6 +127,7 @@ struct EngineStats {
   int64_t num_output_tokens = 0;
   int64_t num_prefix_queries = 0, num_prefix_hits = 0;  // tokens looked up, and found
   StepSizes step_sizes;
+  PrecisionStats precision;
 };
 
 /// Owns one thread that runs the model and all scheduling state.

@@ -21,10 +21,10 @@
 #include "halley/engine/kv_cache.h"
 #include "halley/engine/live_request.h"
 #include "halley/engine/mask_job.h"
-#include "halley/engine/prefill_limit.h"
 #include "halley/engine/request_ledger.h"
 #include "halley/engine/scheduler.h"
 #include "halley/engine/step_pipeline.h"
+#include "halley/engine/step_planner.h"
 
 namespace halley {
 
@@ -75,13 +75,17 @@ class Engine::Impl {
   void wait_for_mask();
   void settle_constrained();
   void launch_choices();
-  void launch_step(const StepPlan& plan);
+  void launch_step(const PlannedStep& step);
+  void note_switches(int64_t num_before);
   void note_plan(const StepPlan& plan);
   void finish_call();
   bool score_prompt(LiveRequest& live, const SequenceResult& result);
   void take_token(LiveRequest& live, const ChosenToken& chosen);
   void deliver_token(LiveRequest& live, const ChosenToken& chosen, OutputState state);
   std::unique_ptr<MaskExecutor> make_mask_threads();
+  PrecisionDemand demand_of(const GenerateRequest& request) const;
+  void note_token(LiveRequest& live, TokenEvent& event);
+  void note_objectives(const LiveRequest& live, const RequestTimes& times);
   void deliver(SequenceId id, TokenEvent event);
   void end_request(SequenceId id, FinishReason reason, const std::string& error);
   void end_all(FinishReason reason, const std::string& error, const std::string& stop_message);
@@ -105,7 +109,7 @@ class Engine::Impl {
   bool has_mask_ = false;  // one was done since the thread last waited for one
 
   Scheduler scheduler_;
-  PrefillLimit prefill_limit_;
+  StepPlanner planner_;
   KvCache cache_;
   StepPipeline pipeline_;
   const std::unique_ptr<MaskExecutor> masks_;

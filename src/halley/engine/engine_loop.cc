@@ -4,6 +4,7 @@
 #include <exception>
 #include <utility>
 
+#include "halley/base/check.h"
 #include "halley/engine/engine_impl.h"
 
 namespace halley {
@@ -101,11 +102,10 @@ void Engine::Impl::step() {
   settle_constrained();
   launch_choices();
   for (const LiveRequest* live : constrained_.let_in()) scheduler_.add(live->sequence);
-  const StepPlan plan = scheduler_.schedule(
-      [this](const PrefillOutlook& outlook) { return prefill_limit_.num_rows(outlook); });
-  note_plan(plan);
-  const bool has_step = !plan.sequences.empty();
-  if (has_step) launch_step(plan);
+  const PlannedStep planned = planner_.plan(now_);
+  note_plan(planned.plan);
+  const bool has_step = !planned.plan.sequences.empty();
+  if (has_step) launch_step(planned);
   if (!has_step && pipeline_.is_empty() && constrained_.has_job()) wait_for_mask();
   if (pipeline_.is_full() || (!has_step && !pipeline_.is_empty())) finish_call();
   // Choices are quick, and what they wait for has been waited for.
@@ -157,14 +157,25 @@ void Engine::Impl::launch_choices() {
   settle_constrained();
 }
 
-void Engine::Impl::launch_step(const StepPlan& plan) {
-  pipeline_.launch(plan, [this](SequenceId id) -> LiveRequest& { return *requests_.at(id); });
+void Engine::Impl::launch_step(const PlannedStep& step) {
+  const StepPlan& plan = step.plan;
+  const size_t level = step.decision.level;
+  pipeline_.launch(plan, {.index = level, .precision = planner_.precision().precision_of(level)},
+                   [this](SequenceId id) -> LiveRequest& { return *requests_.at(id); });
   scheduler_.launched(plan);
-  prefill_limit_.note_launch(plan, now_);
+  const int64_t num_switches = planner_.precision().stats().num_switches;
+  planner_.note_launch(step, now_);
+  note_switches(num_switches);
   for (const ScheduledSequence& scheduled : plan.sequences) {
     const LiveRequest& live = *requests_.at(scheduled.id);
     if (scheduled.is_complete && live.constraint != nullptr) constrained_.note_logits(live);
   }
+}
+
+void Engine::Impl::note_switches(int64_t num_before) {
+  const PrecisionStats& stats = planner_.precision().stats();
+  if (stats.num_switches == num_before || !config().on_precision_switch) return;
+  config().on_precision_switch(stats.last_switches.back());
 }
 
 void Engine::Impl::note_plan(const StepPlan& plan) {
@@ -193,7 +204,7 @@ void Engine::Impl::finish_call() {
   const bool is_step = !pipeline_.is_choice_next();
   const std::span<const SequenceResult> results = pipeline_.wait();
   now_ = parts_.clock();
-  if (is_step) prefill_limit_.note_end(now_);
+  if (is_step) planner_.note_end(now_);
   for (const SequenceResult& result : results) {
     const auto it = requests_.find(result.id);
     if (it == requests_.end()) continue;  // it has ended since the launch
@@ -230,11 +241,32 @@ void Engine::Impl::deliver_token(LiveRequest& live, const ChosenToken& chosen, O
   event.prompt_logprobs = live.scorer.take();
   if (event.token_id) {
     ++totals_.num_output_tokens;
-    live.timer.note_token(now_);
+    note_token(live, event);
   }
   const SequenceId id = live.sequence.id;
   if (!event.finish_reason) scheduler_.note_token(id);
   deliver(id, std::move(event));
+}
+
+void Engine::Impl::note_token(LiveRequest& live, TokenEvent& event) {
+  live.timer.note_token(now_);
+  live.demand.note_token(now_);
+  HALLEY_CHECK(!live.token_levels.empty(), live.sequence.id);
+  const size_t level = live.token_levels.front();
+  live.token_levels.pop_front();
+  event.is_low = level > 0;
+  planner_.precision().note_token(level);
+}
+
+void Engine::Impl::note_objectives(const LiveRequest& live, const RequestTimes& times) {
+  const Slo& slo = live.demand.slo;
+  if (slo.ttft && times.first_token && *times.first_token > *slo.ttft) {
+    ++totals_.precision.num_late_first_tokens;
+  }
+  if (slo.tpot && times.decode && times.num_output_tokens > 1 &&
+      *times.decode / static_cast<double>(times.num_output_tokens - 1) > *slo.tpot) {
+    ++totals_.precision.num_slow_requests;
+  }
 }
 
 // Updates stats() and frees the request's id before the callback runs.
@@ -255,12 +287,13 @@ void Engine::Impl::deliver(SequenceId id, TokenEvent event) {
   scheduler_.remove(id);
   pipeline_.give_back_slot(*live);
   constrained_.end(*live);
+  event.times = live->timer.times_at_end(now_);
+  note_objectives(*live, *event.times);
   {
     const std::lock_guard lock(mutex_);
     ledger_.end(live->id);
     publish();
   }
-  event.times = live->timer.times_at_end(now_);
   live->request.call_back(event);
 }
 

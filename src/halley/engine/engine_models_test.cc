@@ -1,12 +1,16 @@
 // The engine with real (tiny) models: a cached prefix changes no bit of any log probability and no
 // token; log probabilities of a prompt agree with transformers.
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -18,6 +22,7 @@
 #include "halley/engine/generate.h"
 #include "halley/json/json.h"
 #include "halley/models/all/load_model.h"
+#include "halley/models/all/testing/two_planes.h"
 
 namespace halley {
 namespace {
@@ -133,6 +138,76 @@ INSTANTIATE_TEST_SUITE_P(
                     CachingCase{"gemma2", KvDType::kInt8}, CachingCase{"qwen3_moe", KvDType::kF32},
                     CachingCase{"llama", KvDType::kInt4}, CachingCase{"opt", KvDType::kFp8E4M3}),
     [](const auto& tested) { return str(tested.param.family, "_", tested.param.kv_dtype); });
+
+/// Forwards to `model`; a clock advances by what a step takes in its precision.
+class TimedModel final : public CausalLm {
+ public:
+  TimedModel(std::unique_ptr<CausalLm> model, std::atomic<int64_t>& milliseconds)
+      : model_(std::move(model)), milliseconds_(milliseconds) {}
+
+  const ModelShape& shape() const override { return model_->shape(); }
+  void forward(const ForwardBatch& batch, const KvCacheView& cache, Matrix logits) override {
+    milliseconds_ += batch.precision == Precision::kLow ? 5 : 10;
+    model_->forward(batch, cache, logits);
+  }
+  std::vector<PrecisionLevel> precision_levels(KvDType kv_dtype) const override {
+    return model_->precision_levels(kv_dtype);
+  }
+
+ private:
+  std::unique_ptr<CausalLm> model_;
+  std::atomic<int64_t>& milliseconds_;
+};
+
+// Under a load that low precision alone holds, those that demand full precision have the bits of a
+// model that knows no other; so have all of an engine that nobody asks for low precision.
+TEST(TwoPrecisions, ChangeNoBitOfWhoDemandsFull) {
+  const auto dir = model_folder("llama");
+  const HfConfig config = HfConfig::load(dir);
+  const EditableSource source(*open_checkpoint_weights(dir));
+  const TwoPlaneCheckpoint nested(read_decoder_config(config, source, 0), source);
+  ThreadPool pool(2);
+  ExecContext context{pool};
+  std::atomic<int64_t> milliseconds = 1000;
+  EngineConfig engine_config;
+  engine_config.page_tokens = 8;
+  engine_config.max_num_seqs = 3;
+  engine_config.max_num_batched_tokens = 20;
+  const auto load = [&](const EngineConfig& full_config) {
+    auto model = load_model(context, config, nested.source, {}, nested.options()).model;
+    return std::make_unique<Engine>(std::make_unique<TimedModel>(std::move(model), milliseconds),
+                                    nullptr, std::vector<int32_t>{}, full_config, [&] {
+                                      return TimePoint(std::chrono::milliseconds(milliseconds));
+                                    });
+  };
+  Engine dense(load_tiny(context, "llama"), nullptr, {}, engine_config);
+  const auto full = load(engine_config);
+  engine_config.precision = PrecisionMode::kAuto;
+  engine_config.slo.tpot = 0.008;
+  const auto mixed = load(engine_config);
+
+  std::vector<GenerateRequest> requests = conversations();
+  const std::vector<GenerateResult> expected = generate_all(dense, requests);
+  const std::vector<GenerateResult> in_full = generate_all(*full, requests);
+  for (size_t i = 1; i < requests.size(); i += 2) requests[i].precision = PrecisionMode::kFull;
+  std::vector<int64_t> num_low(requests.size());
+  const std::vector<GenerateResult> actual =
+      generate_all(*mixed, requests, [&](size_t index, const TokenEvent& event) {
+        if (event.is_low) ++num_low[index];
+      });
+  for (size_t i = 0; i < requests.size(); ++i) {
+    SCOPED_TRACE(str("request ", i));
+    expect_same_bits(in_full[i], expected[i]);
+    if (!requests[i].precision) continue;
+    expect_same_bits(actual[i], expected[i]);
+    EXPECT_EQ(num_low[i], 0);
+  }
+  const PrecisionStats stats = mixed->stats().precision;
+  EXPECT_GT(stats.levels.at(1).num_tokens, 0);
+  EXPECT_EQ(stats.levels.at(1).num_tokens,
+            std::accumulate(num_low.begin(), num_low.end(), int64_t{0}));
+  EXPECT_EQ(full->stats().precision.levels.at(1).num_steps, 0);
+}
 
 TEST(PromptLogprobs, AgreeWithTransformers) {
   // Ten times of what was measured: sums in f32, in another order.

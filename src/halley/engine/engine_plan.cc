@@ -28,6 +28,8 @@ constexpr int64_t kPagesMax = std::numeric_limits<int32_t>::max();
 constexpr int64_t kBytesMax = std::numeric_limits<int64_t>::max();
 // A device computes hundreds of rows while it reads the weights once.
 constexpr int64_t kHostSeqs = 64, kDeviceSeqs = 256;
+// The share of the SLO's TPOT that a step is planned for; the rest is for those that take longer.
+constexpr double kStepShareOfTpot = 0.85;
 constexpr int64_t kHostBatchedTokens = 512, kDeviceBatchedTokens = 8192;
 
 void check_range(const char* name, int64_t value, int64_t min, int64_t max) {
@@ -99,6 +101,10 @@ EngineConfig with_defaults(const EngineConfig& config, const ModelShape& model, 
   if (full.max_num_batched_tokens == 0) {
     full.max_num_batched_tokens =
         std::max(is_on_host ? kHostBatchedTokens : kDeviceBatchedTokens, full.max_num_seqs);
+  }
+  if (full.itl_target.kind == ItlTarget::Kind::kAutoOnHost && full.slo.tpot) {
+    full.itl_target = {.kind = ItlTarget::Kind::kSeconds,
+                       .seconds = kStepShareOfTpot * *full.slo.tpot};
   }
   if (full.itl_target.kind == ItlTarget::Kind::kAutoOnHost) {
     full.itl_target.kind = is_on_host ? ItlTarget::Kind::kAuto : ItlTarget::Kind::kOff;

@@ -59,8 +59,9 @@ void ForwardRunner::launch(const RunnerStep& step, const KvCacheView& cache) {
   const int64_t vocab_size = model_.shape().vocab_size;
   const auto num_logits = static_cast<size_t>(num_rows * vocab_size);
   if (logits_.size() < num_logits) logits_.resize(num_logits);
-  model_.forward({known_ids(step.batch.token_ids), step.batch.sequences, rows_}, cache,
-                 f32_matrix(logits_.data(), num_rows, vocab_size));
+  model_.forward(
+      {known_ids(step.batch.token_ids), step.batch.sequences, rows_, step.batch.precision}, cache,
+      f32_matrix(logits_.data(), num_rows, vocab_size));
   result_.chosen.clear();
   for (const RowChoice& choice : step.choices) {
     if (choice.is_deferred) {

@@ -10,7 +10,8 @@ namespace halley {
 struct ItlTarget {
   enum class Kind : uint8_t {
     kOff,         // a step has as many prefill rows as fit
-    kAutoOnHost,  // kAuto on the host, kOff on a device
+    kAutoOnHost,  // 85 % of the SLO's TPOT; without one kAuto on the host, kOff on a
+                  // device
     kAuto,        // kAutoFactor times what a step of decodes alone takes, as measured, but at least
                   // kAutoSecondsMin
     kSeconds,
@@ -18,7 +19,7 @@ struct ItlTarget {
   /// A step of decodes gets one and a half times its own time for prefills; steps that take longer
   /// than predicted stay below 3.
   static constexpr double kAutoFactor = 2.5;
-  /// Below this a step of few rows spends most of its time on what it costs without any.
+  /// A shorter step would spend most of its time on what it costs without any rows.
   static constexpr double kAutoSecondsMin = 0.005;
   static constexpr double kSecondsMax = 3600;
 

@@ -5,14 +5,16 @@
 namespace halley {
 namespace {
 
-NewSequence sequence_of(const GenerateRequest& generate, SequenceId id) {
+NewSequence sequence_of(const GenerateRequest& generate, SequenceId id,
+                        const PrecisionDemand& demand) {
   return {.id = id,
           .num_prompt_tokens = static_cast<int64_t>(generate.prompt_ids.size()),
           .max_tokens = generate.sampling.max_tokens,
           .priority = generate.priority,
           .cache_salt = generate.cache_salt,
           .needs_prompt_logits = generate.sampling.num_prompt_logprobs >= 0,
-          .is_choice_deferred = generate.constraint != nullptr};
+          .is_choice_deferred = generate.constraint != nullptr,
+          .is_pinned = demand.mode == PrecisionMode::kFull};
 }
 
 std::shared_ptr<MaskJob> mask_job_of(const GenerateRequest& generate) {
@@ -22,13 +24,14 @@ std::shared_ptr<MaskJob> mask_job_of(const GenerateRequest& generate) {
 }  // namespace
 
 LiveRequest::LiveRequest(GenerateRequest generate, const Ids& ids, TokenCallback on_token,
-                         const RequestContext& context, TimePoint now)
+                         const RequestContext& context, const PrecisionDemand& asked)
     : id(ids.request),
       deadline(generate.deadline),
-      sequence(sequence_of(generate, ids.sequence)),
+      sequence(sequence_of(generate, ids.sequence, asked)),
       constraint(mask_job_of(generate)),
+      demand(asked),
       scorer(generate.sampling.num_prompt_logprobs, generate.prompt_ids),
-      timer(now, sequence.num_prompt_tokens),
+      timer(asked.submitted, sequence.num_prompt_tokens),
       request(std::move(generate), std::move(on_token), context) {}
 
 }  // namespace halley

@@ -1,7 +1,6 @@
 #include "halley/engine/prefill_limit.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "halley/base/check.h"
 
@@ -41,38 +40,30 @@ double PrefillLimit::target_seconds() const {
   check_failed("ItlTarget::Kind", text_of(target_), __FILE__, __LINE__);
 }
 
-int64_t PrefillLimit::num_rows(const PrefillOutlook& outlook) {
+int64_t PrefillLimit::expected_rows(const PrefillOutlook& outlook) const {
   if (target_.kind == ItlTarget::Kind::kOff) return kNoLimit;
   if (outlook.num_decodes == 0) {
     return of_prefills_.num_rows(std::max(kPrefillSeconds, target_seconds()), outlook.num_past);
   }
+  const double seconds = target_seconds() - with_decodes_.model.decode_seconds();
+  return with_decodes_.num_rows(seconds, outlook.num_past);
+}
+
+int64_t PrefillLimit::num_rows(const PrefillOutlook& outlook) {
+  const bool is_limited = target_.kind != ItlTarget::Kind::kOff && outlook.num_decodes > 0;
+  if (!is_limited) return expected_rows(outlook);
   if (num_steps_to_probe_-- == 0) {
     num_steps_to_probe_ = kProbeInterval - 1;
     return 0;
   }
-  const double seconds = target_seconds() - with_decodes_.model.decode_seconds();
-  return num_rows_last_ = with_decodes_.num_rows(seconds, outlook.num_past);
+  return num_rows_last_ = expected_rows(outlook);
 }
 
-void PrefillLimit::note_launch(const StepPlan& plan, TimePoint now) {
+void PrefillLimit::note_step(const StepWork& work, double seconds) {
   if (target_.kind == ItlTarget::Kind::kOff) return;
-  launches_.push_back({.work = work_of(plan), .begin = now});
-}
-
-void PrefillLimit::note_end(TimePoint now) {
-  if (launches_.empty()) return;
-  const Launch launch = launches_.front();
-  launches_.pop_front();
-  // A step that was launched while the one before it ran began at that one's end.
-  const double seconds =
-      std::chrono::duration<double>(now - std::max(launch.begin, last_end_)).count();
-  last_end_ = now;
-  if (launch.work.num_decodes == 0) {
-    of_prefills_.note(launch.work, seconds);
-    return;
-  }
-  with_decodes_.note(launch.work, seconds);
-  if (launch.work.num_prefill_rows == 0) num_steps_to_probe_ = kProbeInterval - 1;
+  if (work.num_decodes == 0) return of_prefills_.note(work, seconds);
+  with_decodes_.note(work, seconds);
+  if (work.num_prefill_rows == 0) num_steps_to_probe_ = kProbeInterval - 1;
 }
 
 }  // namespace halley

@@ -2,11 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <limits>
 
 #include "halley/engine/itl_target.h"
-#include "halley/engine/request_times.h"
 #include "halley/engine/scheduler.h"
 #include "halley/engine/step_time_model.h"
 
@@ -33,10 +31,11 @@ class PrefillLimit {
 
   /// The largest number of prefill rows of the step that is being planned.
   int64_t num_rows(const PrefillOutlook& outlook);
+  /// The same for a step that does not measure decodes alone; nothing is changed.
+  int64_t expected_rows(const PrefillOutlook& outlook) const;
 
-  /// To be called for every step, when it is launched and when it was waited for, in order.
-  void note_launch(const StepPlan& plan, TimePoint now);
-  void note_end(TimePoint now);
+  /// To be called for every step that ended.
+  void note_step(const StepWork& work, double seconds);
 
   /// The time that a step with decodes should take now, in seconds; 0 where nothing is limited, or
   /// nothing has been measured yet.
@@ -45,10 +44,6 @@ class PrefillLimit {
   int64_t num_rows_last() const { return num_rows_last_; }
 
  private:
-  struct Launch {
-    StepWork work;
-    TimePoint begin;
-  };
   // Steps with decodes, or those without: they reach different speeds.
   struct Steps {
     int64_t num_rows_min = 0;
@@ -62,8 +57,6 @@ class PrefillLimit {
   ItlTarget target_;
   Steps with_decodes_ = {.num_rows_min = kRowsMin};
   Steps of_prefills_ = {.num_rows_min = kPrefillRowsMin};
-  std::deque<Launch> launches_;  // in flight, the oldest first
-  TimePoint last_end_ = {};
   int num_steps_to_probe_ = 0;
   int64_t num_rows_last_ = 0;
 };

@@ -1,7 +1,6 @@
 #include "halley/engine/prefill_limit.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -156,11 +155,8 @@ class LimitedRun {
     if (step.num_rows > 0) {
       plan.sequences.push_back({.num_past = num_past_, .num_rows = step.num_rows});
     }
-    limit_.note_launch(plan, now_);
     step.seconds = machine.seconds(work_of(plan));
-    now_ += std::chrono::duration_cast<TimePoint::duration>(
-        std::chrono::duration<double>(step.seconds));
-    limit_.note_end(now_);
+    limit_.note_step(work_of(plan), step.seconds);
     num_past_ = (num_past_ + step.num_rows) % 8000;
     return step;
   }
@@ -169,7 +165,6 @@ class LimitedRun {
  private:
   PrefillLimit limit_;
   const int64_t num_decodes_;
-  TimePoint now_ = TimePoint(std::chrono::seconds(1000));
   int64_t num_past_ = 0;
 };
 
@@ -271,21 +266,6 @@ TEST(PrefillLimit, AtMostDoublesTheLargestRecentStep) {
     largest = std::max(largest, num_rows);
   }
   EXPECT_GE(largest, 10'000);
-}
-
-TEST(PrefillLimit, TakesAStepToBeginWhereTheOneBeforeItEnded) {
-  PrefillLimit limit({.kind = Kind::kAuto});
-  StepPlan decodes;
-  decodes.num_decodes = 1;
-  decodes.sequences.resize(1, {.num_rows = 1});
-  const auto at = [](int64_t ms) { return TimePoint(std::chrono::milliseconds(1000 + ms)); };
-  limit.note_launch(decodes, at(0));
-  limit.note_launch(decodes, at(1));  // while the first one runs
-  limit.note_end(at(10));
-  limit.note_launch(decodes, at(11));
-  limit.note_end(at(20));
-  limit.note_end(at(30));
-  EXPECT_NEAR(limit.target_seconds(), ItlTarget::kAutoFactor * 0.010, 1e-9);
 }
 
 }  // namespace

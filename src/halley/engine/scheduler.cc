@@ -6,6 +6,7 @@
 
 #include "halley/base/check.h"
 #include "halley/base/checked_math.h"
+#include "halley/base/str.h"
 
 namespace halley {
 namespace {
@@ -55,12 +56,52 @@ void Scheduler::add(const NewSequence& added) {
   sequence.num_tokens_max = num_tokens_max(config_, added.num_prompt_tokens, added.max_tokens);
   sequence.needs_prompt_logits = added.needs_prompt_logits;
   sequence.is_choice_deferred = added.is_choice_deferred;
-  sequence.cache_salt = added.cache_salt;
+  sequence.is_pinned = added.is_pinned;
+  // A prefix of one letter, so that no salt of a caller leads to the pages of the other kind.
+  sequence.cache_salt = str(added.is_pinned ? "p" : "u", added.cache_salt);
   waiting_.emplace(sequence.rank, &sequence);
 }
 
-StepPlan Scheduler::schedule(const PrefillLimitOf& limit_of) {
+bool Scheduler::is_in_scope(const Sequence& sequence) const {
+  return scope_ == StepScope::kAll || sequence.is_pinned == (scope_ == StepScope::kPinned);
+}
+
+StepOutline Scheduler::outline() const {
+  StepOutline outline;
+  const auto part_of = [](const Sequence& sequence, bool can_run) -> StepOutline::Part {
+    return {.id = sequence.id,
+            .num_past = sequence.num_computed,
+            .num_left = sequence.num_left(),
+            .num_unknown = sequence.num_tokens - sequence.num_known,
+            .is_pinned = sequence.is_pinned,
+            .can_run = can_run};
+  };
+  int64_t num_running = 0;
+  for (const auto& [rank, sequence] : running_) {
+    if (!sequence->is_ending()) ++num_running;
+    if (sequence->num_left() == 0 || sequence->is_ending()) continue;
+    const bool is_decode = sequence->has_rows && sequence->can_decode();
+    (is_decode ? outline.decodes : outline.prefills).push_back(part_of(*sequence, true));
+  }
+  // As admit() does, but for the pages that the prefix cache has.
+  int64_t num_free = pages_.num_free();
+  bool can_run = true;
+  for (const auto& [rank, sequence] : waiting_) {
+    if (!sequence->is_known()) continue;
+    const int64_t num_pages = ceil_div(sequence->num_tokens, config_.page_tokens);
+    can_run = can_run && num_running < config_.max_num_seqs && num_pages + num_running <= num_free;
+    if (can_run) {
+      num_free -= num_pages;
+      ++num_running;
+    }
+    outline.prefills.push_back(part_of(*sequence, can_run));
+  }
+  return outline;
+}
+
+StepPlan Scheduler::schedule(const PrefillLimitOf& limit_of, StepScope scope) {
   StepPlan plan;
+  scope_ = scope;
   num_prompt_logits_ = 0;
   admit_better(plan);
   plan_decodes(plan);
@@ -101,7 +142,7 @@ void Scheduler::plan_decodes(StepPlan& plan) {
   for (auto it = running_.begin(); it != running_.end();) {
     Sequence& sequence = *it->second;
     HALLEY_CHECK(sequence.num_known < sequence.num_tokens_max, sequence.id, sequence.num_known);
-    if (!sequence.can_decode()) {
+    if (!sequence.can_decode() || !is_in_scope(sequence)) {
       ++it;
       continue;
     }
@@ -140,6 +181,7 @@ std::vector<Scheduler::Prefill> Scheduler::find_prefills() {
   for (const auto& [rank, sequence] : running_) {
     // One with a token left has been planned as a decode, unless it was admitted just now.
     if (sequence->has_rows && sequence->num_left() <= 1) continue;
+    if (!is_in_scope(*sequence)) continue;
     if (!sequence->has_rows) {
       share_prefix(*sequence);
       sequence->num_computed = sequence->num_kept * config_.page_tokens;

@@ -24,6 +24,9 @@
 // of such pages at its beginning. Its last token is always computed, since it gives the logits.
 // Shared pages are full and never written, so nothing is copied.
 //
+// Precision: a step may be restricted to pinned sequences, or to all others (StepScope). Pages that
+// pinned ones share hold what steps in the best precision have computed.
+//
 // Steps in flight: steps run in the order of their launches, so that a step may be planned before
 // those that were launched have run. What has been launched counts as computed: a sequence has one
 // token more, and pages that were given up may be written by later steps. But the token's value is
@@ -73,6 +76,24 @@ struct NewSequence {
   std::string cache_salt = {};       // only equal salts share prefixes
   bool needs_prompt_logits = false;  // of all prompt rows: no prefix is skipped
   bool is_choice_deferred = false;   // each of its choices is launched apart: choice_launched()
+  bool is_pinned = false;            // to steps in the best precision; shares prefixes with such
+                                     // sequences only
+};
+
+/// Which running sequences may have rows in a step.
+enum class StepScope : uint8_t { kAll, kUnpinned, kPinned };
+
+/// The rows that the next step could have, before any of them is planned.
+struct StepOutline {
+  struct Part {
+    SequenceId id = 0;
+    int64_t num_past = 0, num_left = 0;  // tokens that are computed, and that are not
+    int64_t num_unknown = 0;             // tokens of steps in flight
+    bool is_pinned = false;
+    bool can_run = true;  // it has pages, or there are pages for it
+  };
+  std::vector<Part> decodes;   // running, past their prefill
+  std::vector<Part> prefills;  // in order of rank: those that run, then those that wait
 };
 
 /// One sequence's part of a step: tokens [num_past, num_past + num_rows) of the sequence.
@@ -134,7 +155,12 @@ class Scheduler {
   /// The plan must be passed to launched() before the next one is made. `limit_of` is called at
   /// most once, where a prefill could have rows; without it max_num_batched_tokens alone limits
   /// them.
-  StepPlan schedule(const PrefillLimitOf& limit_of = {});
+  /// Sequences outside of `scope` have no rows in this step, but may be admitted or preempted.
+  StepPlan schedule(const PrefillLimitOf& limit_of = {}, StepScope scope = StepScope::kAll);
+
+  /// The facts by which a caller chooses a scope. Sequences that cannot run before a token of
+  /// theirs is known or chosen are left out.
+  StepOutline outline() const;
 
   /// To be called when the step was launched: its rows count as computed, and each of its complete
   /// sequences that still exist has one token more, unless its choice is deferred.
@@ -161,6 +187,7 @@ class Scheduler {
   int64_t num_prefix_queries() const { return num_prefix_queries_; }
   int64_t num_prefix_hits() const { return num_prefix_hits_; }
   const PageAllocator& pages() const { return pages_; }
+  int64_t num_batched_tokens_max() const { return config_.max_num_batched_tokens; }
   /// The pages of an existing sequence, empty while it waits; valid until the next call of a
   /// non-const member.
   std::span<const int32_t> page_table(SequenceId id) const { return sequences_.at(id).page_table; }
@@ -184,6 +211,7 @@ class Scheduler {
     bool has_rows = false;  // had some since it was admitted
     bool needs_prompt_logits = false;
     bool is_choice_deferred = false;
+    bool is_pinned = false;
     std::string cache_salt;
     std::vector<int32_t> page_table;
 
@@ -211,6 +239,7 @@ class Scheduler {
   };
 
   void admit_better(StepPlan& plan);
+  bool is_in_scope(const Sequence& sequence) const;
   void plan_decodes(StepPlan& plan);
   void admit(StepPlan& plan);
   void plan_prefills(const PrefillLimitOf& limit_of, StepPlan& plan);
@@ -232,9 +261,10 @@ class Scheduler {
   TokensOf tokens_of_;
   PageAllocator pages_;
   std::unordered_map<SequenceId, Sequence> sequences_;
-  ByRank waiting_, running_;       // every sequence is in one of them
-  int64_t num_with_rows_ = 0;      // sequences with has_rows
-  int64_t num_prompt_logits_ = 0;  // in the step that is being planned
+  ByRank waiting_, running_;           // every sequence is in one of them
+  int64_t num_with_rows_ = 0;          // sequences with has_rows
+  int64_t num_prompt_logits_ = 0;      // in the step that is being planned
+  StepScope scope_ = StepScope::kAll;  // of that step
   int64_t num_prefix_queries_ = 0, num_prefix_hits_ = 0;
   int64_t next_arrival_ = 0;
 };

@@ -4,7 +4,8 @@
 
 namespace halley {
 
-void StepBatch::clear() {
+void StepBatch::clear(std::optional<Precision> precision) {
+  precision_ = precision;
   token_ids_.clear();
   logit_rows_.clear();
   sequences_.clear();

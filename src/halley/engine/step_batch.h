@@ -23,19 +23,21 @@ struct BatchInput {
 /// Reuses its memory from step to step. Not thread-safe.
 class StepBatch {
  public:
-  void clear();
+  /// Begins a step, of layers in two precisions in this one.
+  void clear(std::optional<Precision> precision = {});
 
   /// Appends a sequence of the plan. The page table must live until the step is launched. The model
   /// returns logits for the scored rows and, if the sequence is complete, chooses a token from its
   /// last row or leaves its logits at the slot.
   void add(const ScheduledSequence& scheduled, const BatchInput& input);
 
-  RunnerStep step() const { return {{token_ids_, sequences_, logit_rows_}, choices_}; }
+  RunnerStep step() const { return {{token_ids_, sequences_, logit_rows_, precision_}, choices_}; }
 
  private:
   std::vector<int32_t> token_ids_, logit_rows_;
   std::vector<BatchSequence> sequences_;
   std::vector<RowChoice> choices_;
+  std::optional<Precision> precision_;
 };
 
 }  // namespace halley

@@ -33,10 +33,10 @@ void StepPipeline::give_back_slot(LiveRequest& live) {
   live.slot.reset();
 }
 
-void StepPipeline::launch(const StepPlan& plan, const LiveOf& live_of) {
+void StepPipeline::launch(const StepPlan& plan, const Level& level, const LiveOf& live_of) {
   HALLEY_CHECK(!is_full() && !plan.sequences.empty(), calls_.size());
   Call call;
-  batch_.clear();
+  batch_.clear(level.precision);
   for (const ScheduledSequence& scheduled : plan.sequences) {
     LiveRequest& live = live_of(scheduled.id);
     if (scheduled.is_complete && !live.slot) take_slot(live);
@@ -46,6 +46,7 @@ void StepPipeline::launch(const StepPlan& plan, const LiveOf& live_of) {
                            .scored_rows = rows,
                            .slot = live.slot,
                            .is_choice_deferred = is_deferred});
+    if (scheduled.is_complete) live.note_logits(level.index);
     call.parts.push_back({.id = scheduled.id,
                           .num_scored_rows = rows.end - rows.begin,
                           .has_token = scheduled.is_complete && !is_deferred});
@@ -67,6 +68,7 @@ void StepPipeline::choose(std::span<const Choice> choices) {
     LiveRequest& live = *choice.live;
     HALLEY_CHECK(live.slot.has_value(), live.sequence.id);
     masked_.push_back({.slot = *live.slot, .allowed = &live.constraint->allowed()});
+    live.token_levels.push_back(live.logits_level);
     call.parts.push_back({.id = live.sequence.id, .num_scored_rows = 0, .has_token = true});
   }
   runner_.choose(masked_);

@@ -47,14 +47,21 @@ class StepPipeline {
   }
   bool is_empty() const { return calls_.empty(); }
   bool is_synchronous() const { return is_synchronous_; }
+  StepRunner& runner() { return runner_; }
   /// Whether what wait() waits for is a choose(). It is not empty, here and below.
   bool is_choice_next() const { return calls_.front().is_choice; }
   /// Whether wait() would return at once.
   bool is_ready() const { return runner_.is_ready(); }
 
   using LiveOf = std::function<LiveRequest&(SequenceId id)>;
-  /// Launches a step that has sequences. Throws what CausalLm::forward() throws.
-  void launch(const StepPlan& plan, const LiveOf& live_of);
+  /// One of the model's precisions.
+  struct Level {
+    size_t index = 0;
+    std::optional<Precision> precision = {};  // absent: the model has one, or ExecContext's counts
+  };
+  /// Launches a step that has sequences; their tokens are of this level. Throws what
+  /// CausalLm::forward() throws.
+  void launch(const StepPlan& plan, const Level& level, const LiveOf& live_of);
 
   struct Choice {
     LiveRequest* live = nullptr;  // its last row was launched, and its choice deferred

@@ -10,10 +10,10 @@
 namespace halley {
 namespace {
 
-constexpr double kDwellGrowthMax = 16;
+constexpr double kDwellGrowthMax = 4;
 constexpr std::array<const char*, 3> kModeNames = {"full", "low", "auto"};
-constexpr std::array<const char*, 7> kReasonNames = {"fixed",       "unknown",  "holds", "token",
-                                                     "first_token", "overload", "dwell"};
+constexpr std::array<const char*, 8> kReasonNames = {"fixed",       "unknown",  "holds", "token",
+                                                     "first_token", "overload", "dwell", "pinned"};
 
 }  // namespace
 

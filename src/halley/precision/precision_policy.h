@@ -22,10 +22,10 @@ struct PrecisionPolicyConfig {
   size_t num_levels = 1;
   /// A return to a better level needs this much more time than that level is predicted to take.
   double return_margin = 0.2;
-  /// A return comes at least this long after the last switch; the time is doubled, up to 16 times,
+  /// A return comes at least this long after the last switch; the time is doubled, up to 4 times,
   /// for each return that did not last as long itself. So there are at most T / dwell + 1 returns
   /// in a time T, and at most one more of the switches down.
-  double dwell_seconds = 0.25;
+  double dwell_seconds = 0.1;
 };
 
 /// A request that waits for its first token.
@@ -52,8 +52,9 @@ enum class PrecisionReason : uint8_t {
   kHolds,       // the best level that holds all SLOs
   kToken,       // better levels would be too late for a next token
   kFirstToken,  // better levels would be too late for a first token
-  kOverload,    // no level holds all SLOs: the fastest one
+  kOverload,    // no level holds all SLOs: the last one, which reads and computes the least
   kDwell,       // a better level would hold them, but not for long enough or with too little margin
+  kPinned,      // a step of those that demand the best level, while others run lower
 };
 const char* name_of(PrecisionReason reason);
 

@@ -9,8 +9,6 @@
 namespace halley {
 namespace {
 
-constexpr double kSecondsMax = 86'400;
-
 double parse_duration(std::string_view text, const std::string& where) {
   double value = 0;
   const char* const end = text.data() + text.size();
@@ -19,7 +17,7 @@ double parse_duration(std::string_view text, const std::string& where) {
   const double scale = unit == "s" ? 1 : unit == "ms" ? 1e-3 : unit == "us" ? 1e-6 : 0;
   const double seconds = value * scale;
   // Not-a-number fails the comparisons.
-  if (error != std::errc() || !(seconds > 0 && seconds <= kSecondsMax)) {
+  if (error != std::errc() || !(seconds > 0 && seconds <= Slo::kSecondsMax)) {
     throw InputError(str(where,
                          ": expected a duration above 0 and up to a day like 200ms or 1.5s, ",
                          "got ", quote(text), "."));

@@ -13,6 +13,8 @@ struct Slo {
   std::optional<double> tpot = {};  // time per output token
   std::optional<double> e2el = {};  // from the request's start to its last token
 
+  static constexpr double kSecondsMax = 86'400;
+
   bool is_empty() const { return !ttft && !tpot && !e2el; }
   bool operator==(const Slo&) const = default;
 };

@@ -28,7 +28,19 @@ inline void hashed_logits(std::span<const int32_t> tokens, std::span<float> logi
   }
 }
 
-/// Its KV cache is f32 with two layers.
+/// Levels of a model that reads half of its weights in low precision.
+inline std::vector<PrecisionLevel> fake_levels() {
+  const auto cost = [](double bytes) {
+    return DecoderCost{.row_linear_operations = 1e9, .windows = {0}, .always_bytes = bytes};
+  };
+  return {
+      {.name = "f16", .precision = Precision::kFull, .cost = cost(2e9)},
+      {.name = "e4m3", .precision = Precision::kLow, .weight_error = 0.0625, .cost = cost(1e9)}};
+}
+
+/// Its KV cache is f32 with two layers. With `levels`, positions that a step in low precision has
+/// computed have their ids changed by kLowId in what logits_of sees: a token in full precision
+/// after a page that was computed in low precision differs from what it should be.
 class FakeCausalLm : public CausalLm {
  public:
   explicit FakeCausalLm(int64_t vocab_size, FakeLogits logits_of = hashed_logits,
@@ -41,7 +53,10 @@ class FakeCausalLm : public CausalLm {
                 .kv_dtype_default = KvDType::kF32}),
         logits_of_(std::move(logits_of)) {}
 
+  static constexpr int32_t kLowId = 1 << 20;
+
   const ModelShape& shape() const override { return shape_; }
+  std::vector<PrecisionLevel> precision_levels(KvDType) const override { return levels; }
 
   void forward(const ForwardBatch& batch, const KvCacheView& cache, Matrix logits) override {
     if (on_forward) on_forward(batch);
@@ -54,7 +69,11 @@ class FakeCausalLm : public CausalLm {
             batch.logit_rows[next_logit_row] != sequence.first_row + i) {
           continue;
         }
-        const std::vector<int32_t> tokens = read(cache, sequence, sequence.num_past_tokens + i + 1);
+        const int64_t num_tokens = sequence.num_past_tokens + i + 1;
+        std::vector<int32_t> tokens = read(cache, sequence, num_tokens);
+        for (int64_t position = 0; position < num_tokens; ++position) {
+          if (is_low(cache, sequence, position)) tokens[static_cast<size_t>(position)] += kLowId;
+        }
         logits_of_(tokens, {logits.row<float>(static_cast<int64_t>(next_logit_row)),
                             static_cast<size_t>(shape_.vocab_size)});
         ++next_logit_row;
@@ -70,12 +89,13 @@ class FakeCausalLm : public CausalLm {
     for (int64_t position = 0; position < num_tokens; ++position) {
       const float id = slot(cache.layers[0], sequence, position);
       HALLEY_CHECK(id == slot(cache.layers[1], sequence, position), position);
-      tokens.push_back(static_cast<int32_t>(id));
+      tokens.push_back(static_cast<int32_t>(id));  // without kLowMark
     }
     return tokens;
   }
 
   std::function<void(const ForwardBatch&)> on_forward;  // may throw
+  std::vector<PrecisionLevel> levels = {};
 
  private:
   void check_batch(const ForwardBatch& batch, const KvCacheView& cache, Matrix logits) const {
@@ -103,6 +123,13 @@ class FakeCausalLm : public CausalLm {
     HALLEY_CHECK(row == static_cast<int64_t>(batch.token_ids.size()), row);
   }
 
+  static constexpr float kLowMark = 0.5f;
+
+  static bool is_low(const KvCacheView& cache, const BatchSequence& sequence, int64_t position) {
+    const float id = slot(cache.layers[0], sequence, position);
+    return id != static_cast<float>(static_cast<int32_t>(id));
+  }
+
   static float& slot(const KvLayerView& layer, const BatchSequence& sequence, int64_t position) {
     const int64_t page_tokens = layer.layout.page_tokens;
     const auto page_index = static_cast<size_t>(position / page_tokens);
@@ -117,7 +144,8 @@ class FakeCausalLm : public CausalLm {
     for (const KvLayerView& layer : cache.layers) {
       for (int64_t i = 0; i < sequence.num_new_tokens; ++i) {
         slot(layer, sequence, sequence.num_past_tokens + i) =
-            static_cast<float>(batch.token_ids[static_cast<size_t>(sequence.first_row + i)]);
+            static_cast<float>(batch.token_ids[static_cast<size_t>(sequence.first_row + i)]) +
+            (batch.precision == Precision::kLow ? kLowMark : 0);
       }
     }
   }

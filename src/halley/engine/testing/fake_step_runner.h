@@ -104,6 +104,7 @@ class FakeStepRunner final : public StepRunner {
     std::vector<std::vector<int32_t>> page_tables = {};
     std::vector<RowChoice> choices = {};
     std::vector<KvLayerView> layers = {};
+    std::optional<Precision> precision = {};
     std::vector<std::pair<int32_t, TokenMask>> masked = {};  // of choose()
     std::vector<float> logits = {};
     std::vector<ChosenToken> chosen = {};
@@ -149,6 +150,7 @@ class FakeStepRunner final : public StepRunner {
     }
     copy.choices.assign(step.choices.begin(), step.choices.end());
     copy.layers.assign(cache.layers.begin(), cache.layers.end());
+    copy.precision = batch.precision;
     return copy;
   }
 
@@ -165,7 +167,7 @@ class FakeStepRunner final : public StepRunner {
     const auto vocab_size = static_cast<size_t>(model_.shape().vocab_size);
     std::vector<float> logits(wanted.size() * vocab_size);
     has_failed_ = true;
-    model_.forward({step.token_ids, step.sequences, wanted}, {step.layers},
+    model_.forward({step.token_ids, step.sequences, wanted, step.precision}, {step.layers},
                    f32_matrix(logits.data(), static_cast<int64_t>(wanted.size()),
                               static_cast<int64_t>(vocab_size)));
     has_failed_ = false;

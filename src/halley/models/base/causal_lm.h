@@ -12,6 +12,7 @@
 #include "halley/core/exec_context.h"
 #include "halley/core/matrix.h"
 #include "halley/kernels/kv/kv_cache_view.h"
+#include "halley/models/base/precision_level.h"
 
 namespace halley {
 
@@ -25,6 +26,8 @@ struct ForwardBatch {
   std::span<const int32_t> token_ids;        // [M]
   std::span<const BatchSequence> sequences;  // cover all rows in order
   std::span<const int32_t> logit_rows;       // rows whose next-token logits are wanted, ascending
+  /// The precision of layers whose weights hold two; absent: ExecContext's.
+  std::optional<Precision> precision = {};
 };
 
 /// Fixed sizes that the engine plans with.
@@ -108,6 +111,10 @@ class CausalLm {
   virtual StepRunner* step_runner() { return nullptr; }
   /// "cpu", or the name of the device.
   virtual std::string device_name() const { return "cpu"; }
+
+  /// The precisions that a step may choose from, the best first, with a cache of this type. Empty
+  /// where there is only one.
+  virtual std::vector<PrecisionLevel> precision_levels(KvDType) const { return {}; }
 
   /// Valid as long as the model. Empty for a model without weights. In memory of the device; where
   /// that is not the host's, only sizes are of use.

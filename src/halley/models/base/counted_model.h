@@ -92,6 +92,9 @@ class CountedModel final : public CausalLm {
   }
   StepRunner* step_runner() override;
   std::string device_name() const override { return model_->device_name(); }
+  std::vector<PrecisionLevel> precision_levels(KvDType kv_dtype) const override {
+    return model_->precision_levels(kv_dtype);
+  }
   WeightMemory weight_memory() const override { return model_->weight_memory(); }
 
  private:

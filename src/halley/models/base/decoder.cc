@@ -1,6 +1,7 @@
 #include "halley/models/base/decoder.h"
 
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "halley/base/check.h"
@@ -10,8 +11,29 @@
 #include "halley/kernels/norm/norm.h"
 #include "halley/models/base/check_step.h"
 #include "halley/models/base/decoder_step.h"
+#include "halley/models/base/step_cost.h"
 
 namespace halley {
+
+namespace {
+
+/// Sets the context's precision for a step that says its own.
+class PrecisionScope {
+ public:
+  PrecisionScope(ExecContext& context, std::optional<Precision> precision)
+      : context_(context), before_(context.precision) {
+    if (precision) context_.precision = *precision;
+  }
+  ~PrecisionScope() { context_.precision = before_; }
+  PrecisionScope(const PrecisionScope&) = delete;
+  PrecisionScope& operator=(const PrecisionScope&) = delete;
+
+ private:
+  ExecContext& context_;
+  const Precision before_;
+};
+
+}  // namespace
 
 ModelShape shape_of(const DecoderConfig& config) {
   return {.num_layers = config.num_layers,
@@ -91,6 +113,11 @@ void run_layer(const DecoderStep& step, const LayerSpec& spec, const LayerWeight
   step.finish("residual");
 }
 
+std::vector<PrecisionLevel> Decoder::precision_levels(KvDType kv_dtype) const {
+  return nested_levels(config_, memory_of(weights_, config_, Precision::kFull),
+                       memory_of(weights_, config_, Precision::kLow), kv_dtype);
+}
+
 void Decoder::forward(const ForwardBatch& batch, const KvCacheView& cache, Matrix logits) {
   run(batch, cache, logits, nullptr);
 }
@@ -105,6 +132,7 @@ std::vector<OpTime> Decoder::profile(const ForwardBatch& batch, const KvCacheVie
 void Decoder::run(const ForwardBatch& batch, const KvCacheView& cache, Matrix logits,
                   OpClock* clock) {
   check_step(config_, batch, cache);
+  const PrecisionScope scope(context_, batch.precision);
   HALLEY_CHECK(logits.num_rows == static_cast<int64_t>(batch.logit_rows.size()), logits.num_rows);
   HALLEY_CHECK(logits.num_cols == config_.vocab_size, logits.num_cols);
   if (batch.token_ids.empty()) return;

@@ -29,6 +29,7 @@ class Decoder final : public CausalLm {
   /// of experts are named as an MLP's, "layers.0.gate_up".
   std::vector<OpTime> profile(const ForwardBatch& batch, const KvCacheView& cache,
                               Matrix logits) override;
+  std::vector<PrecisionLevel> precision_levels(KvDType kv_dtype) const override;
   WeightMemory weight_memory() const override {
     return memory_of(weights_, config_, context_.precision);
   }

@@ -108,6 +108,23 @@ StepCost step_cost(const DecoderCost& cost, std::span<const SequenceStep> sequen
                           num_seen * cost.position_operations};
 }
 
+std::vector<PrecisionLevel> nested_levels(const DecoderConfig& config, const WeightMemory& full,
+                                          const WeightMemory& low, KvDType kv_dtype) {
+  const auto num_bytes = [](const WeightMemory& memory) {
+    return bytes_of(memory.always_read) + bytes_of(memory.experts);
+  };
+  if (num_bytes(low) >= num_bytes(full)) return {};
+  // The upper byte of an f16 value keeps 3 of its 10 mantissa bits, rounded.
+  constexpr double kUpperByteError = 1.0 / 16;
+  return {{.name = "f16",
+           .precision = Precision::kFull,
+           .cost = decoder_cost(config, full, kv_dtype, GemmType::kF16)},
+          {.name = "e4m3",
+           .precision = Precision::kLow,
+           .weight_error = kUpperByteError,
+           .cost = decoder_cost(config, low, kv_dtype, GemmType::kE4m3)}};
+}
+
 double floor_seconds(const StepCost& step, GemmType linear_type, const DeviceRates& rates) {
   return std::max(time_of(step.bytes, rates.bytes),
                   time_of(step.linear_operations, rates.operations(linear_type)) +

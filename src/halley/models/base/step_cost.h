@@ -8,11 +8,9 @@
 
 #include "halley/models/base/causal_lm.h"
 #include "halley/models/base/decoder_config.h"
+#include "halley/models/base/precision_level.h"
 
 namespace halley {
-
-/// The type that a GEMM's operands have: selects the tensor cores' rate.
-enum class GemmType : uint8_t { kF16, kE4m3, kS8 };
 
 /// A device's peak rates, per second. 0: unknown, and left out of the floor.
 struct DeviceRates {
@@ -37,23 +35,15 @@ struct StepCost {
   double dense_operations = 0;   // of attention, routers and the output layer, in 16 bits
 };
 
-/// Per-row and per-position costs of a model, from which step_cost() computes.
-struct DecoderCost {
-  GemmType linear_type = GemmType::kF16;
-  double row_linear_operations = 0;   // of one row, with the experts that it is routed to
-  double row_dense_operations = 0;    // of one row: routers
-  double logit_operations = 0;        // of one row with logits
-  double position_operations = 0;     // of one row and one position that it sees, in one layer
-  std::vector<int64_t> windows = {};  // of each layer; 0: full attention
-  double position_bytes = 0;          // of one cached position in one layer
-  double always_bytes = 0;            // weights that every step reads
-  double expert_bytes = 0, expert_share = 0;  // as WeightMemory
-};
-
 /// `linear_type`: the operand type of linear layers; routers and the output layer are always
 /// counted in 16 bits. Sizes alone are taken from `memory`, so that it may lie on a device.
 DecoderCost decoder_cost(const DecoderConfig& config, const WeightMemory& memory, KvDType kv_dtype,
                          GemmType linear_type = GemmType::kF16);
+
+/// The levels of a model whose linear layers hold f16 and e4m3 weights in two planes; `memory` is
+/// what a step reads in full and in low precision. Empty where low precision reads no less.
+std::vector<PrecisionLevel> nested_levels(const DecoderConfig& config, const WeightMemory& full,
+                                          const WeightMemory& low, KvDType kv_dtype);
 
 /// Weights once, keys and values of each sequence once, `num_logit_rows` rows of logits. Experts:
 /// the share that is read on average where each row picks its own, independent of the others.

@@ -16,6 +16,7 @@
 #include "halley/models/base/check_step.h"
 #include "halley/models/base/decoder.h"
 #include "halley/models/base/op_summary.h"
+#include "halley/models/base/step_cost.h"
 #include "halley/models/cuda/step_arrays.h"
 
 namespace halley::cuda {
@@ -186,7 +187,7 @@ DeviceStep CudaDecoder::upload(const ForwardBatch& batch, const KvCacheView& cac
       .arrays = memory_->arrays(),
       .activations = memory_->activations(),
       .num_logit_rows_at_once = std::min(size.num_logit_rows, memory_->num_logit_rows()),
-      .precision = host_.precision,
+      .precision = batch.precision.value_or(host_.precision),
       .cache = cache.layers,
       .attention = &memory_->attention(),
       .other_hidden = memory_->other_hidden()};
@@ -287,12 +288,18 @@ std::vector<OpTime> CudaDecoder::op_costs(const ForwardBatch& batch, const KvCac
   return costs;
 }
 
-WeightMemory CudaDecoder::weight_memory() const {
+std::vector<PrecisionLevel> CudaDecoder::precision_levels(KvDType kv_dtype) const {
+  return nested_levels(config_, memory_of(Precision::kFull), memory_of(Precision::kLow), kv_dtype);
+}
+
+WeightMemory CudaDecoder::weight_memory() const { return memory_of(host_.precision); }
+
+WeightMemory CudaDecoder::memory_of(Precision precision) const {
   WeightMemory memory;
   const auto add = [&](const CudaLinear& linear, std::vector<WeightMemory::Bytes>& bytes) {
     for (const CudaLinear::Section& section : linear.sections()) {
       for (const DeviceBuffer* buffer : section.buffers()) {
-        if (host_.precision == Precision::kLow && buffer == &section.nested.lower) continue;
+        if (precision == Precision::kLow && buffer == &section.nested.lower) continue;
         bytes.emplace_back(buffer->data(), buffer->num_bytes());
       }
     }

@@ -66,6 +66,7 @@ class CudaDecoder final : public CausalLm {
   /// Null before prepare().
   CudaStepRunner* cuda_step_runner() { return runner_.get(); }
   std::string device_name() const override { return device_.name; }
+  std::vector<PrecisionLevel> precision_levels(KvDType kv_dtype) const override;
   WeightMemory weight_memory() const override;
 
   const CudaDecoderWeights& weights() const { return weights_; }
@@ -73,6 +74,7 @@ class CudaDecoder final : public CausalLm {
  private:
   CudaDecoderWeights load_weights(ExecContext& host, const LinearLoading& loading,
                                   const PartLoaded& on_part);
+  WeightMemory memory_of(Precision precision) const;
   void use_device() const;
   CudaContext context() { return {device_, stream_, memory_->scratch()}; }
   void check_prepared(const StepLimits& limits) const;

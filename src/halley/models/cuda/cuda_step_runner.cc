@@ -258,7 +258,7 @@ void CudaStepRunner::launch(const RunnerStep& step, const KvCacheView& cache) {
                               .activations = model_.memory.activations(),
                               .num_logit_rows_at_once = layout.size.num_logit_rows,
                               .wants_all_rows = layout.is_decode,
-                              .precision = model_.host.precision,
+                              .precision = step.batch.precision.value_or(model_.host.precision),
                               .last_tokens = sampler_.last_tokens(),
                               .span = reinterpret_cast<DeviceSpan*>(results_.data()),
                               .cache = cache.layers,

@@ -51,7 +51,7 @@ struct GraphStats {
 class CudaStepRunner final : public StepRunner {
  public:
   /// Further sizes run without a graph.
-  static constexpr size_t kNumGraphsMax = 64;
+  static constexpr size_t kNumGraphsMax = 96;
 
   explicit CudaStepRunner(const ReadyModel& model);
   /// Waits for the steps in flight.

@@ -27,6 +27,7 @@ struct AppContext {
   ChatFormat format;
   RequestRules rules;
   TokenTexts texts;
+  bool has_precisions = false;  // the model has several
   std::unique_ptr<ConstraintCompiler> constraints = {};
   size_t token_bytes_max;                         // of the vocabulary's longest token
   size_t text_bytes_max;                          // a longer text cannot fit the context

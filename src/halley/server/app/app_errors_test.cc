@@ -40,6 +40,8 @@ TEST(OpenAiApp, AnswersErrorsOfRequests) {
       {"/v1/completions", R"({"prompt": ")" + std::string(10000, 'a') + "\"}", 400, "prompt",
        "context_length_exceeded", "bytes of text"},
       {"/v1/completions", R"({"prompt": "#"})", 400, "", "", "no piece for"},
+      {"/v1/completions", R"({"prompt": "a", "precision": "low"})", 400, "precision", "",
+       "expected full or auto, since the model has one precision"},
       {"/v1/completions", R"({"prompt": "a", "n": 5})", 400, "n", "", "the length of the queue"},
       {"/v1/chat/completions",
        R"({"messages": [{"role": "user", "content": ")" + long_text + "\"}]}", 400, "messages",

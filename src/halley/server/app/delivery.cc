@@ -138,11 +138,18 @@ void Generation::send(std::string pieces) {
   exchange_->finish();
 }
 
-ApiUsage Generation::usage() const {
+ApiUsage Generation::prompt_usage() const {
   ApiUsage usage;
+  usage.has_precisions = context_.has_precisions;
   for (const auto& ids : prompt_ids_) usage.num_prompt_tokens += static_cast<int64_t>(ids.size());
+  return usage;
+}
+
+ApiUsage Generation::usage() const {
+  ApiUsage usage = prompt_usage();
   for (const Sequence& sequence : sequences_) {
     usage.num_completion_tokens += sequence.writer->num_tokens();
+    usage.num_low_tokens += sequence.writer->num_low_tokens();
   }
   usage.num_cached_tokens = num_cached_tokens_;
   return usage;

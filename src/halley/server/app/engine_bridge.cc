@@ -31,6 +31,8 @@ GenerateRequest make_generate_request(const ApiRequest& request, ToolDialect dia
   out.priority = static_cast<int32_t>(request.priority);
   out.cache_salt = request.cache_salt;
   out.deadline = plan.deadline;
+  out.precision = request.precision;
+  out.slo = request.slo;
   out.constraint = std::move(plan.constraint);
   return out;
 }
@@ -43,6 +45,33 @@ bool has_room_for_tokens(const Engine& engine) {
 
 bool has_stopped(const Engine& engine) {
   return engine.would_admit(/*num_prompt_tokens=*/0).status == Submit::kStopped;
+}
+
+bool has_precisions(const Engine& engine) { return !engine.stats().precision.levels.empty(); }
+
+OrderedJson precision_state(const EngineConfig& config, const PrecisionStats& stats,
+                            ServerTime now) {
+  const auto milliseconds_of = [](const std::optional<double>& seconds) {
+    return seconds ? OrderedJson(1000 * *seconds) : OrderedJson();
+  };
+  OrderedJson names = OrderedJson::array();
+  for (const LevelStats& level : stats.levels) names.push_back(level.name);
+  OrderedJson switches = OrderedJson::array();
+  for (const PrecisionSwitch& event : stats.last_switches) {
+    switches.push_back({{"precision", stats.levels.at(event.level).name},
+                        {"reason", name_of(event.reason)},
+                        {"seconds_ago", std::chrono::duration<double>(now - event.time).count()}});
+  }
+  return {{"mode", name_of(config.precision)},
+          {"slo",
+           {{"ttft_ms", milliseconds_of(config.slo.ttft)},
+            {"tpot_ms", milliseconds_of(config.slo.tpot)}}},
+          {"precisions", std::move(names)},
+          {"precision",
+           stats.levels.empty() ? OrderedJson() : OrderedJson(stats.levels.at(stats.level).name)},
+          {"reason", name_of(stats.reason)},
+          {"num_switches", stats.num_switches},
+          {"last_switches", std::move(switches)}};
 }
 
 ApiError submit_error(const SubmitResult& result) {

@@ -1,5 +1,5 @@
-// Converts requests of the API into requests of the engine, and the engine's results into errors of
-// the API. No other file does.
+// Converts requests of the API into requests of the engine, and what the engine answers and counts
+// into errors and objects of the API. No other file does.
 #pragma once
 
 #include <chrono>
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "halley/engine/engine.h"
+#include "halley/json/json.h"
 #include "halley/server/openai/api_error.h"
 #include "halley/server/openai/api_request.h"
 #include "halley/server/openai/choice_writer.h"
@@ -37,6 +38,13 @@ int64_t num_queued(const Engine& engine);
 bool has_room_for_tokens(const Engine& engine);
 /// Whether the engine takes no more requests.
 bool has_stopped(const Engine& engine);
+
+/// Whether the model has several precisions.
+bool has_precisions(const Engine& engine);
+/// The engine's mode and SLO; where the model has several precisions, these, the one of the last
+/// step and the last switches.
+OrderedJson precision_state(const EngineConfig& config, const PrecisionStats& stats,
+                            ServerTime now);
 
 /// The error for the client if submit() did not queue a request.
 ApiError submit_error(const SubmitResult& result);

@@ -92,6 +92,7 @@ void Generation::parse() {
   if (timeout_s > 0) watch_->set_deadline(after(arrival_, timeout_s));
   watch_->check();
   check_model_name(context_.config, request_.model);
+  check_precision(context_, request_);
   report_unenforced(request_);
   report_ignored(context_.config, exchange_->request().id, request_.ignored);
   const int64_t num_queued_max = context_.engine->config().max_num_queued;

@@ -101,6 +101,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void fail(const ApiError& error);
   void fail_inside(const std::string& what);
   void cancel_all();
+  ApiUsage prompt_usage() const;
   ApiUsage usage() const;
 
   AppContext& context_;

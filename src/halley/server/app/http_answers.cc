@@ -82,6 +82,13 @@ void check_model_name(const AppConfig& config, const std::string& name) {
                  {.status = 404, .param = "model", .code = "model_not_found"});
 }
 
+void check_precision(const AppContext& context, const ApiRequest& request) {
+  if (context.has_precisions || request.precision != PrecisionMode::kLow) return;
+  throw invalid_field("precision",
+                      "precision: expected full or auto, since the model has one precision, got "
+                      "low.");
+}
+
 std::string client_of(const AppConfig& config, const HttpRequest& request) {
   const std::string* header = request.find_header("authorization");
   if (config.has_api_keys && header != nullptr) return std::string(bearer_key(*header));

@@ -11,6 +11,7 @@
 #include "halley/server/app/request_watch.h"
 #include "halley/server/http/http_exchange.h"
 #include "halley/server/openai/api_error.h"
+#include "halley/server/openai/api_request.h"
 #include "halley/server/openai/ignored_members.h"
 
 namespace halley {
@@ -35,6 +36,9 @@ bool run_step(const AppConfig& config, const std::string& request_id,
 
 /// Throws ApiError 404 if `name` is given and not served.
 void check_model_name(const AppConfig& config, const std::string& name);
+
+/// Throws ApiError 400 for low precision of a model that has one precision.
+void check_precision(const AppContext& context, const ApiRequest& request);
 
 /// Who sent the request, for turns: the holder of its key, which the HTTP server has checked where
 /// there are keys, else the address without the port.

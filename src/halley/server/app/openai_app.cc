@@ -59,6 +59,7 @@ class OpenAiApp::Impl {
         context_.token_bytes_max * static_cast<size_t>(context_.engine->config().max_model_len);
     context_.answer_bytes = make_answer_budget(config.answer_bytes_max);
     context_.rules = rules_of(context_.config, context_.format);
+    context_.has_precisions = has_precisions(*context_.engine);
     context_.constraints = std::make_unique<ConstraintCompiler>(
         tokenizer, config.eos_token_ids, context_.format.dialect(),
         static_cast<size_t>(config.constraint_bytes_max));
@@ -96,6 +97,7 @@ class OpenAiApp::Impl {
          [this](Exchange exchange) {
            exchange->respond(json_response({{"version", context_.config.version}}));
          }},
+        {"GET", "/precision", [this](Exchange exchange) { exchange->respond(precision()); }},
         {"GET", "/openapi.json",
          [this](Exchange exchange) { exchange->respond({.body = openapi_}); }},
     };
@@ -185,6 +187,12 @@ class OpenAiApp::Impl {
     OrderedJson list = OrderedJson::array();
     for (const std::string& name : context_.config.model_names) list.push_back(model(name));
     return json_response({{"object", "list"}, {"data", std::move(list)}});
+  }
+
+  HttpResponse precision() const {
+    return json_response(precision_state(context_.engine->config(),
+                                         context_.engine->stats().precision,
+                                         std::chrono::steady_clock::now()));
   }
 
   HttpResponse health() const {

@@ -91,6 +91,64 @@ TEST(OpenAiApp, StreamsWhatItWouldAnswerAtOnce) {
   }
 }
 
+// Requests of an unknown precision run in the lower one of two.
+AppSetup lower_of_two() {
+  AppSetup setup;
+  setup.levels = fake_levels();
+  setup.engine.precision = PrecisionMode::kLow;
+  return setup;
+}
+
+TEST(OpenAiApp, CountsTheTokensOfEachPrecision) {
+  App app(lower_of_two());
+  const std::string fields =
+      R"("prompt": ["ab", "c"], "n": 2, "max_tokens": 5, "ignore_eos": true)";
+  const auto expect = [](const OrderedJson& usage, int64_t num_full, int64_t num_low) {
+    EXPECT_EQ(usage["completion_tokens"], num_full + num_low);
+    const OrderedJson& counts = usage["completion_tokens_details"]["precision"];
+    EXPECT_EQ(counts["full"], num_full);
+    EXPECT_EQ(counts["low"], num_low);
+  };
+  const std::string full = fields + R"(, "precision": "full")";
+  expect(app.post_json("/v1/completions", "{" + fields + "}")["usage"], 0, 20);
+  expect(app.post_json("/v1/completions", "{" + full + "}")["usage"], 20, 0);
+  const std::string stream = R"(, "stream": true, "stream_options": {"include_usage": true}})";
+  expect(chunks_of(app.post("/v1/completions", "{" + fields + stream)).back()["usage"], 0, 20);
+  expect(chunks_of(app.post("/v1/completions", "{" + full + stream)).back()["usage"], 20, 0);
+  const auto chunks = chunks_of(app.post(
+      "/v1/completions",
+      "{" + fields + R"(, "stream": true, "stream_options": {"continuous_usage_stats": true}})"));
+  for (const OrderedJson& chunk : chunks) {
+    expect(chunk["usage"], 0, chunk["usage"]["completion_tokens"].get<int64_t>());
+  }
+}
+
+TEST(OpenAiApp, ShowsThePrecisionAndItsSwitches) {
+  App app(lower_of_two());
+  app.post("/v1/completions", R"({"prompt": "a", "max_tokens": 2})");
+  app.post("/v1/completions", R"({"prompt": "a", "max_tokens": 2, "precision": "full"})");
+  const OrderedJson state = OrderedJson::parse(app.get("/precision").body);
+  EXPECT_EQ(state["mode"], "low");
+  EXPECT_EQ(state["precision"], "f16");
+  ASSERT_EQ(state["last_switches"].size(), 2u);
+  EXPECT_EQ(state["last_switches"][0]["precision"], "e4m3");
+  const auto age = [&](size_t i) { return state["last_switches"][i]["seconds_ago"].get<double>(); };
+  EXPECT_GE(age(0), age(1));
+  EXPECT_GE(age(1), 0);
+}
+
+TEST(OpenAiApp, DoesNotSpeakOfPrecisionsWhereThereIsOne) {
+  App app;
+  const std::string fields = R"({"prompt": "a", "max_tokens": 2, "precision": )";
+  for (const char* mode : {"\"full\"", "\"auto\""}) {
+    const OrderedJson answer = app.post_json("/v1/completions", fields + mode + "}");
+    EXPECT_FALSE(answer["usage"].contains("completion_tokens_details"));
+  }
+  const OrderedJson state = OrderedJson::parse(app.get("/precision").body);
+  EXPECT_TRUE(state["precisions"].empty());
+  EXPECT_TRUE(state["precision"].is_null());
+}
+
 TEST(OpenAiApp, ContinuousUsageIsInEveryChunk) {
   App app(writer_of("abc", 1));
   const auto chunks =

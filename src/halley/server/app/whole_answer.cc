@@ -97,10 +97,10 @@ WholeChoice Generation::take_choice(size_t index) {
 }
 
 ApiUsage Generation::whole_usage() const {
-  ApiUsage usage;
-  for (const auto& ids : prompt_ids_) usage.num_prompt_tokens += static_cast<int64_t>(ids.size());
+  ApiUsage usage = prompt_usage();
   for (size_t i = 0; i < outputs_.size(); ++i) {
     usage.num_completion_tokens += outputs_[i].num_tokens;
+    usage.num_low_tokens += outputs_[i].num_low_tokens;
     if (sequences_[i].is_first_of_prompt) usage.num_cached_tokens += outputs_[i].num_cached_tokens;
   }
   return usage;

@@ -51,8 +51,8 @@ void JsonLog::write(LogLevel level, std::string_view event, const OrderedJson& f
 }
 
 void JsonLog::write_access(const AccessEntry& entry) {
-  const bool is_poll =
-      entry.path == "/health" || entry.path == "/ready" || entry.path == "/metrics";
+  const bool is_poll = entry.path == "/health" || entry.path == "/ready" ||
+                       entry.path == "/metrics" || entry.path == "/precision";
   const bool is_error = entry.status >= 500 || !entry.error.empty();
   const LogLevel level = is_error ? LogLevel::kError : is_poll ? LogLevel::kDebug : LogLevel::kInfo;
   if (level < level_) return;

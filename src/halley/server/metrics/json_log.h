@@ -40,8 +40,8 @@ class JsonLog {
   /// events below the log's level. Invalid UTF-8 becomes U+FFFD.
   void write(LogLevel level, std::string_view event, const OrderedJson& fields = {});
 
-  /// The event "http_request": at debug for /health, /ready and /metrics, which are polled, at
-  /// error for statuses from 500 on and for a route's exception, else at info.
+  /// The event "http_request": at debug for /health, /ready, /metrics and /precision, which are
+  /// polled, at error for statuses from 500 on and for a route's exception, else at info.
   void write_access(const AccessEntry& entry);
 
  private:

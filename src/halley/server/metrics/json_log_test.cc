@@ -52,7 +52,7 @@ TEST(JsonLog, PollsAreForDebuggingAndFailuresAreErrors) {
   Lines lines;
   JsonLog log = lines.log(LogLevel::kInfo);
   AccessEntry poll = entry();
-  for (const char* path : {"/health", "/ready", "/metrics"}) {
+  for (const char* path : {"/health", "/ready", "/metrics", "/precision"}) {
     poll.path = path;
     log.write_access(poll);
   }

@@ -106,6 +106,54 @@ TEST(ServerMetrics, ShowsWhatTheEngineCounts) {
                               "num_gpu_blocks=\"80\"} 1\n"));
 }
 
+PrecisionStats two_precisions() {
+  PrecisionStats stats;
+  stats.levels = {{.name = "f16",
+                   .num_steps = 7,
+                   .num_tokens = 21,
+                   .seconds = 1.5,
+                   .predicted_seconds = 1.25,
+                   .measured_seconds = 1.125},
+                  {.name = "e4m3",
+                   .num_steps = 5,
+                   .num_tokens = 50'000'000'001,
+                   .seconds = 0.75,
+                   .predicted_seconds = 0.5,
+                   .measured_seconds = 0.625}};
+  stats.level = 1;
+  stats.num_switches = 3;
+  return stats;
+}
+
+TEST(ServerMetrics, ShowTheStepsOfEachPrecision) {
+  EngineStats stats;
+  stats.precision = two_precisions();
+  const std::string text = ServerMetrics(config()).render(stats, {});
+  const auto expect = [&](const std::string& name, const char* full, const char* low) {
+    const std::string begin = "halley:" + name + "{model_name=\"demo\",precision=\"";
+    EXPECT_THAT(text, HasSubstr(begin + "f16\"} " + full + "\n"));
+    EXPECT_THAT(text, HasSubstr(begin + "e4m3\"} " + low + "\n"));
+  };
+  expect("precision_active", "0", "1");
+  expect("precision_steps_total", "7", "5");
+  expect("precision_tokens_total", "21", "50000000001");
+  expect("precision_seconds_total", "1.5", "0.75");
+  expect("precision_predicted_step_seconds_total", "1.25", "0.5");
+  expect("precision_measured_step_seconds_total", "1.125", "0.625");
+  EXPECT_THAT(text, HasSubstr("halley:precision_switches_total{model_name=\"demo\"} 3\n"));
+}
+
+TEST(ServerMetrics, AModelWithOnePrecisionHasViolationsAlone) {
+  EngineStats stats;
+  stats.precision.num_late_first_tokens = 4;
+  stats.precision.num_slow_requests = 2;
+  const std::string text = ServerMetrics(config()).render(stats, {});
+  const std::string name = "halley:slo_violations_total{model_name=\"demo\",kind=";
+  EXPECT_THAT(text, HasSubstr(name + "\"ttft\"} 4\n"));
+  EXPECT_THAT(text, HasSubstr(name + "\"tpot\"} 2\n"));
+  EXPECT_THAT(text, Not(HasSubstr("halley:precision")));
+}
+
 TEST(ServerMetrics, ShowsTheMemoryOfAnswers) {
   const std::string text = ServerMetrics(config()).render(
       {}, {.num_bytes_max = 5'000'000'001, .num_taken_bytes = 4'000'000'001, .num_rejected = 2});

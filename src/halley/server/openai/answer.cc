@@ -49,10 +49,17 @@ OrderedJson choice_json(const AnswerHead& head, int64_t index, const ChoiceDelta
 }  // namespace
 
 OrderedJson usage_json(const ApiUsage& usage) {
-  return {{"prompt_tokens", usage.num_prompt_tokens},
-          {"completion_tokens", usage.num_completion_tokens},
-          {"total_tokens", usage.num_prompt_tokens + usage.num_completion_tokens},
-          {"prompt_tokens_details", {{"cached_tokens", usage.num_cached_tokens}}}};
+  OrderedJson json = {{"prompt_tokens", usage.num_prompt_tokens},
+                      {"completion_tokens", usage.num_completion_tokens},
+                      {"total_tokens", usage.num_prompt_tokens + usage.num_completion_tokens},
+                      {"prompt_tokens_details", {{"cached_tokens", usage.num_cached_tokens}}}};
+  if (usage.has_precisions) {
+    json["completion_tokens_details"] = {
+        {"precision",
+         {{"full", usage.num_completion_tokens - usage.num_low_tokens},
+          {"low", usage.num_low_tokens}}}};
+  }
+  return json;
 }
 
 OrderedJson answer_head(const AnswerHead& head, bool is_chunk) {

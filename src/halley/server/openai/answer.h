@@ -21,6 +21,8 @@ struct ApiUsage {
   int64_t num_prompt_tokens = 0;
   int64_t num_cached_tokens = 0;  // of these, from the prefix cache
   int64_t num_completion_tokens = 0;
+  int64_t num_low_tokens = 0;   // of these, in another precision than the best
+  bool has_precisions = false;  // the model has several: only then they are told
 };
 OrderedJson usage_json(const ApiUsage& usage);
 

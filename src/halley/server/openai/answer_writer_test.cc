@@ -232,6 +232,7 @@ TEST(SequenceOutput, IsTheSumOfItsEvents) {
                            {.token_id = 2, .logprob = -1.0F, .top = {{4, -0.75F}}}};
   output.add(first);
   TokenEvent last = event_of(5, "y");
+  last.is_low = true;
   last.finish_reason = FinishReason::kStop;
   last.stop_reason = "end";
   last.times = RequestTimes{};
@@ -239,6 +240,7 @@ TEST(SequenceOutput, IsTheSumOfItsEvents) {
   output.add(last);
   EXPECT_EQ(output.text, "xy");
   EXPECT_EQ(output.num_tokens, 2);
+  EXPECT_EQ(output.num_low_tokens, 1);
   EXPECT_EQ(output.num_cached_tokens, 16);
   EXPECT_EQ(output.finish_reason, FinishReason::kStop);
   EXPECT_EQ(output.stop_reason, "end");

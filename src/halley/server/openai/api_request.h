@@ -8,8 +8,10 @@
 #include <vector>
 
 #include "halley/json/json.h"
+#include "halley/precision/precision_policy.h"
 #include "halley/sampling/base/sampling_params.h"
 #include "halley/server/openai/ignored_members.h"
+#include "halley/slo/slo.h"
 
 namespace halley {
 
@@ -58,6 +60,8 @@ struct ApiRequest {
   int64_t priority = 0;  // lower runs first
   std::string cache_salt;
   std::optional<double> timeout_s;
+  std::optional<PrecisionMode> precision;  // absent: the server's
+  Slo slo;                                 // ttft and tpot; each that is absent is the server's
 
   bool is_stream = false;
   bool includes_usage = false;        // a chunk with the usage at the end of the stream

@@ -46,6 +46,7 @@ ChoiceDelta ChoiceWriter::push(const TokenEvent& event) {
     return delta;
   }
   if (event.token_id) ++num_tokens_;
+  if (event.token_id && event.is_low) ++num_low_tokens_;
   add_text(event, delta);
   if (has_logprobs_ && event.token_id && event.logprob) {
     const TokenDetail detail = {*event.token_id, event.logprob, event.top_logprobs};

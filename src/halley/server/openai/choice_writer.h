@@ -32,6 +32,7 @@ class ChoiceWriter {
   ChoiceDelta push(const TokenEvent& event);
 
   int64_t num_tokens() const { return num_tokens_; }
+  int64_t num_low_tokens() const { return num_low_tokens_; }  // TokenEvent::is_low
 
  private:
   void add_text(const TokenEvent& event, ChoiceDelta& delta);
@@ -42,7 +43,7 @@ class ChoiceWriter {
   const TokenTexts& texts_;
   ToolDialect dialect_;
   std::unique_ptr<ToolCallParser> parser_;  // null: all text is content
-  int64_t num_tokens_ = 0;
+  int64_t num_tokens_ = 0, num_low_tokens_ = 0;
   int64_t num_calls_ = 0;
   int64_t text_offset_ = 0;  // characters
   bool has_logprobs_;

@@ -156,6 +156,32 @@ TEST(ChoiceWriter, LooksForNoCallsWhereThereAreNoTools) {
   EXPECT_EQ(writer.push(event_of(1, kTwoCalls)).text, kTwoCalls);
 }
 
+TEST(ChoiceWriter, CountsTheTokensOfLowSteps) {
+  const ApiRequest request = request_of(ApiEndpoint::kCompletions, "");
+  const TokenTexts texts(tokenizer());
+  ChoiceWriter writer(request, texts, ToolDialect::kNone);
+  for (const bool is_low : {true, false, true}) {
+    TokenEvent event = event_of(1, "a");
+    event.is_low = is_low;
+    writer.push(event);
+  }
+  TokenEvent end = end_of(FinishReason::kStop);  // without a token
+  end.is_low = true;
+  writer.push(end);
+  EXPECT_EQ(writer.num_tokens(), 3);
+  EXPECT_EQ(writer.num_low_tokens(), 2);
+}
+
+TEST(Answer, TellsThePrecisionOfTokensWhereThereAreSeveral) {
+  ApiUsage usage = {.num_prompt_tokens = 3, .num_completion_tokens = 20, .num_low_tokens = 5};
+  EXPECT_FALSE(usage_json(usage).contains("completion_tokens_details"));
+  usage.has_precisions = true;
+  EXPECT_EQ(usage_json(usage)["completion_tokens_details"],
+            OrderedJson::parse(R"({"precision": {"full": 15, "low": 5}})"));
+  const OrderedJson chunk = usage_chunk(kChatHead, usage);
+  EXPECT_EQ(chunk["usage"], usage_json(usage));
+}
+
 TEST(Answer, ChunksAreEventsInOneLine) {
   ChoiceDelta delta;
   delta.text = "a\n\n\xFF";

@@ -67,6 +67,11 @@ constexpr const char* kLogitBiasSchema =
 constexpr const char* kStreamOptionsSchema =
     R"({"type": "object", "properties": {"include_usage": {"type": "boolean"},
         "continuous_usage_stats": {"type": "boolean"}}})";
+constexpr const char* kPrecisionSchema = R"({"enum": ["full", "low", "auto"]})";
+constexpr const char* kSloSchema =
+    R"({"type": "object", "properties": {
+        "ttft_ms": {"type": "number", "exclusiveMinimum": 0, "maximum": 86400000},
+        "tpot_ms": {"type": "number", "exclusiveMinimum": 0, "maximum": 86400000}}})";
 constexpr const char* kTokensSchema =
     R"({"type": "array", "items": {"type": "integer", "minimum": 0}})";
 
@@ -295,6 +300,22 @@ constexpr auto kOutputFields = std::to_array<ApiField>({
      .text = "Seconds after which the request ends with the error \"timeout\". Default: the "
              "server's --request-timeout.",
      .store = [](const FieldValue& v, ApiRequest& r) { r.timeout_s = as_double(v); }},
+    {.name = "precision",
+     .endpoints = kGenerate,
+     .type = FieldType::kString,
+     .range = {1, 16},
+     .schema = kPrecisionSchema,
+     .text = "full: all tokens are computed in full precision, the prompt's too; auto: in the best "
+             "precision that holds the SLOs; low: in any, where the model has two. Default: the "
+             "server's --precision.",
+     .store = store_precision},
+    {.name = "slo",
+     .endpoints = kGenerate,
+     .type = FieldType::kOther,
+     .schema = kSloSchema,
+     .text = "ttft_ms, tpot_ms: limits of the time to the first token and of the mean time of a "
+             "further one, in milliseconds. Default for each: the server's --slo.",
+     .store = store_slo},
     {.name = "user",
      .endpoints = kGenerate,
      .type = FieldType::kString,

@@ -38,7 +38,7 @@ struct ApiField {
   FieldRange range = {};
   const char* default_json = nullptr;  // for people and openapi.json; null: none
   bool is_required = false;
-  const char* schema = nullptr;  // for kOther: its JSON schema
+  const char* schema = nullptr;  // where type and range do not say all: its JSON schema
   const char* text;
   /// Throws ApiError.
   void (*store)(const FieldValue& value, ApiRequest& request);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <type_traits>
@@ -22,6 +23,7 @@ constexpr size_t kStopTokenIdsMax = 128;
 constexpr size_t kLogitBiasesMax = 1024;
 constexpr double kLogitBiasMax = 100;
 constexpr size_t kTemplateKwargsMax = 64;
+constexpr double kMillisecondsMax = 1000 * Slo::kSecondsMax;
 
 int32_t token_id_of(const OrderedJson& value, const std::string& path, const RequestRules& rules) {
   if (value.is_number_integer()) {
@@ -81,6 +83,19 @@ std::vector<std::string> strings_of(const FieldValue& value) {
     strings.push_back(element.get<std::string>());
   }
   return strings;
+}
+
+// A limit in milliseconds, in seconds.
+std::optional<double> limit_member(const FieldValue& value, const char* name) {
+  const auto member = value.json.find(name);
+  if (member == value.json.end() || member->is_null()) return std::nullopt;
+  const double milliseconds = member->is_number() ? member->get<double>() : 0;
+  if (milliseconds > 0 && milliseconds <= kMillisecondsMax) return milliseconds / 1000;
+  const std::string where = str(value.name, ".", name);
+  throw invalid_field(where,
+                      str(where, ": expected milliseconds above 0 and at most ",
+                          static_cast<int64_t>(kMillisecondsMax), ", got ",
+                          member->is_number() ? member->dump() : kind_in_words(*member), "."));
 }
 
 void check_count(const char* name, size_t count, size_t max) {
@@ -238,6 +253,21 @@ void store_stream_options(const FieldValue& value, ApiRequest& request) {
                         "stream_options.include_obfuscation: expected false: chunks are not "
                         "padded here.");
   }
+}
+
+void store_precision(const FieldValue& value, ApiRequest& request) {
+  const auto& name = value.json.get_ref<const std::string&>();
+  const auto mode = precision_mode_from_name(name);
+  if (!mode) {
+    throw invalid_field(value.name, str(value.name, ": expected full, low or auto, got ",
+                                        quote(name, kNameBytesMax), "."));
+  }
+  request.precision = mode;
+}
+
+void store_slo(const FieldValue& value, ApiRequest& request) {
+  check_members(value.json, value.name, ObjectKind::kSlo, value);
+  request.slo = {.ttft = limit_member(value, "ttft_ms"), .tpot = limit_member(value, "tpot_ms")};
 }
 
 void store_chat_template_kwargs(const FieldValue& value, ApiRequest& request) {

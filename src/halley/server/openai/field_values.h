@@ -11,6 +11,8 @@ void store_stop(const FieldValue& value, ApiRequest& request);
 void store_stop_token_ids(const FieldValue& value, ApiRequest& request);
 void store_logit_bias(const FieldValue& value, ApiRequest& request);
 void store_stream_options(const FieldValue& value, ApiRequest& request);
+void store_precision(const FieldValue& value, ApiRequest& request);
+void store_slo(const FieldValue& value, ApiRequest& request);
 void store_chat_template_kwargs(const FieldValue& value, ApiRequest& request);
 void store_reasoning_effort(const FieldValue& value, ApiRequest& request);
 void store_tools(const FieldValue& value, ApiRequest& request);

@@ -12,6 +12,7 @@ namespace halley {
 namespace {
 
 constexpr const char* kTextAlone = "The model reads text alone.";
+constexpr const char* kNoE2el = "Use ttft_ms and tpot_ms; timeout ends a request.";
 
 constexpr auto kObjects = std::to_array<ObjectMembers>({
     {.kind = ObjectKind::kMessage,
@@ -73,6 +74,14 @@ constexpr auto kObjects = std::to_array<ObjectMembers>({
      .path = "stream_options",
      .is_open = false,
      .read = {"include_usage", "continuous_usage_stats", "include_obfuscation"}},
+    {.kind = ObjectKind::kSlo,
+     .path = "slo",
+     .is_open = false,
+     .read = {"ttft_ms", "tpot_ms"},
+     .rejected = {{{"ttft", "Use ttft_ms, in milliseconds."},
+                   {"tpot", "Use tpot_ms, in milliseconds."},
+                   {"e2el", kNoE2el},
+                   {"e2el_ms", kNoE2el}}}},
 });
 
 const ObjectMembers& row_of(ObjectKind kind) { return kObjects[static_cast<size_t>(kind)]; }

@@ -26,6 +26,7 @@ enum class ObjectKind : uint8_t {
   kJsonSchema,
   kStructuredOutputs,
   kStreamOptions,
+  kSlo,
 };
 
 /// A member that would change the output and is not supported: it is rejected with `advice`, unless

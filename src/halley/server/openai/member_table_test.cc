@@ -35,7 +35,7 @@ std::string error_of(const std::string& members) {
 }
 
 TEST(MemberTable, HasARowForEachKindInTheirOrder) {
-  ASSERT_EQ(object_members().size(), static_cast<size_t>(ObjectKind::kStreamOptions) + 1);
+  ASSERT_EQ(object_members().size(), static_cast<size_t>(ObjectKind::kSlo) + 1);
   for (size_t i = 0; i < object_members().size(); ++i) {
     EXPECT_EQ(object_members()[i].kind, static_cast<ObjectKind>(i));
   }

@@ -29,6 +29,7 @@ constexpr auto kOperations = std::to_array<Operation>({
     {"get", "/version", "The program's version", nullptr},
     {"get", "/openapi.json", "This document", nullptr},
     {"get", "/metrics", "Metrics in Prometheus' text format", nullptr},
+    {"get", "/precision", "The precision of steps and its last switches", nullptr},
 });
 
 void add_number_range(const ApiField& field, OrderedJson& schema) {
@@ -44,7 +45,7 @@ void add_number_range(const ApiField& field, OrderedJson& schema) {
 
 OrderedJson schema_of(const ApiField& field) {
   OrderedJson schema = OrderedJson::object();
-  switch (field.type) {
+  switch (field.schema == nullptr ? field.type : FieldType::kOther) {
     case FieldType::kBoolean:
       schema["type"] = {"boolean", "null"};
       break;

@@ -87,6 +87,12 @@ TEST(OpenApi, HasTheLengthsThatTheParserEnforces) {
   EXPECT_GT(num_minima, 1);
 }
 
+TEST(OpenApi, NamesTheModesOfThePrecision) {
+  const OrderedJson openapi = make_openapi("1.2.3");
+  EXPECT_EQ(properties_of(openapi, "CompletionRequest")["precision"]["anyOf"][0]["enum"],
+            OrderedJson::parse(R"(["full", "low", "auto"])"));
+}
+
 TEST(OpenApi, DefaultsAreInRange) {
   for (const ApiField& field : api_fields()) {
     if (field.default_json == nullptr) continue;

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "halley/base/str.h"
 #include "halley/server/openai/api_error.h"
 
 namespace halley {
@@ -309,6 +310,37 @@ TEST(RequestParser, NullIsAsIfAFieldWereNotThere) {
   const ApiRequest request = completion(R"(, "temperature": null, "stop": null, "n": null)");
   EXPECT_EQ(request.sampling.temperature, 1);
   EXPECT_EQ(request.n, 1);
+}
+
+TEST(RequestParser, ReadsPrecisionAndSlo) {
+  for (const PrecisionMode mode :
+       {PrecisionMode::kFull, PrecisionMode::kLow, PrecisionMode::kAuto}) {
+    EXPECT_EQ(completion(str(R"(, "precision": ")", name_of(mode), "\"")).precision, mode);
+  }
+  EXPECT_EQ(chat("").precision, std::nullopt);
+  EXPECT_TRUE(chat("").slo.is_empty());
+  EXPECT_EQ(chat(R"(, "slo": {"ttft_ms": 200, "tpot_ms": 62.5})").slo,
+            (Slo{.ttft = 0.2, .tpot = 0.0625}));
+  EXPECT_EQ(completion(R"(, "slo": {"ttft_ms": null, "tpot_ms": 86400000})").slo,
+            Slo{.tpot = 86400});
+}
+
+TEST(RequestParser, RejectsPrecisionsAndLimitsThatThereAreNot) {
+  expect_rejected({
+      bad_completion(R"("precision": "f16")", "precision",
+                     "precision: expected full, low or auto, got \"f16\"."),
+      bad_completion(R"("precision": "")", "precision", "expected 1 to 16 bytes"),
+      bad_chat(R"("precision": 8)", "precision", "expected a string, got an integer."),
+      bad_chat(R"("slo": "ttft=200ms")", "slo", "slo: expected an object, got a string."),
+      bad_chat(R"("slo": {"ttft_ms": 0})", "slo.ttft_ms",
+               "slo.ttft_ms: expected milliseconds above 0 and at most 86400000, got 0."),
+      bad_chat(R"("slo": {"tpot_ms": -1e-3})", "slo.tpot_ms", "got -0.001."),
+      bad_chat(R"("slo": {"tpot_ms": 86400001})", "slo.tpot_ms", "got 86400001."),
+      bad_chat(R"("slo": {"tpot_ms": "33ms"})", "slo.tpot_ms", "got a string."),
+      bad_chat(R"("slo": {"e2el_ms": 1000})", "slo.e2el_ms", "Use ttft_ms and tpot_ms"),
+      bad_chat(R"("slo": {"ttft": 1})", "slo.ttft", "Use ttft_ms, in milliseconds."),
+      bad_chat(R"("slo": {"tpot_m": 1})", "slo.\"tpot_m\"", "Did you mean 'tpot_ms'?"),
+  });
 }
 
 TEST(RequestParser, TakesTheServersDefaultsOfSampling) {

@@ -14,6 +14,7 @@ void SequenceOutput::add(const TokenEvent& event) {
   if (!is_echo_only) {
     text += event.text;
     num_tokens += event.token_id ? 1 : 0;
+    num_low_tokens += event.token_id && event.is_low ? 1 : 0;
     if (event.token_id && event.logprob) {
       logprobs.add(*event.token_id, event.logprob->logprob, event.top_logprobs);
     }

@@ -22,9 +22,9 @@ struct SequenceOutput {
   std::string text;
   LogprobList prompt_logprobs, logprobs;  // empty where they are not wanted
   bool is_echo_only;  // the engine generates at least one token; this client does not see it
-  int64_t num_tokens = 0;
-  int64_t num_cached_tokens = 0;              // of the prompt; known at the end
-  std::optional<FinishReason> finish_reason;  // absent: not at its end
+  int64_t num_tokens = 0, num_low_tokens = 0;  // low: TokenEvent::is_low
+  int64_t num_cached_tokens = 0;               // of the prompt; known at the end
+  std::optional<FinishReason> finish_reason;   // absent: not at its end
   std::string stop_reason;
 };
 

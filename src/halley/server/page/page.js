@@ -195,11 +195,51 @@ function parseMetrics(text) {
   return samples;
 }
 
+function showRows(id, rows) {
+  byId(id).replaceChildren(...rows.flatMap(([name, value]) => [
+    element("dt", "", name.replaceAll("_", " ")), element("dd", "", value)]));
+}
+
 function showPlan(info, numPositions) {
   const rows = Object.entries(info);
   if (numPositions) rows.push(["max_model_len", String(numPositions)]);
-  byId("plan").replaceChildren(...rows.flatMap(([name, value]) => [
-    element("dt", "", name.replaceAll("_", " ")), element("dd", "", value)]));
+  showRows("plan", rows);
+}
+
+// Why a step has its precision.
+const REASONS = {
+  fixed: "the mode demands it",
+  unknown: "nothing was measured yet",
+  holds: "holds all SLOs",
+  token: "a better one would be late for a next token",
+  first_token: "a better one would be late for a first token",
+  overload: "none holds all SLOs",
+  pinned: "a step of requests that demand full precision",
+  dwell: "a better one would hold too briefly or too narrowly",
+};
+
+function age(seconds) {
+  if (seconds < 60) return `${seconds.toFixed(1)} s`;
+  return seconds < 3600 ? `${Math.floor(seconds / 60)} min` : `${Math.floor(seconds / 3600)} h`;
+}
+
+// `state`: the answer of /precision.
+function showPrecision(state) {
+  const reason = (name) => REASONS[name] ?? name;
+  byId("precision").textContent = state.precision;
+  const limits = Object.entries(state.slo).filter(([, limit]) => limit !== null)
+    .map(([name, limit]) => `${name.replace("_ms", "").toUpperCase()} ${+limit.toFixed(3)} ms`);
+  showRows("precision-plan", [
+    ["mode", state.mode], ["SLO", limits.join(", ") || "none"], ["now", state.precision],
+    ["reason", reason(state.reason)], ["switches", String(state.num_switches)]]);
+  byId("switches").replaceChildren(...state.last_switches.map((event) => element(
+    "li", "", `${age(event.seconds_ago)} ago: ${event.precision}, ${reason(event.reason)}`))
+    .reverse());
+}
+
+async function pollPrecision() {
+  const response = await fetch("/precision", { headers: headers() });
+  if (response.ok) showPrecision(await response.json());
 }
 
 let numPositions = null;
@@ -219,6 +259,9 @@ function showMetrics(samples) {
   lastTokens = tokens.count === undefined ? null : tokens;
   const info = samples["halley:model_info"]?.[0]?.labels;
   if (info) showPlan(info, numPositions);
+  const hasPrecisions = "halley:precision_active" in samples;
+  for (const id of ["precision-state", "precision-details"]) byId(id).hidden = !hasPrecisions;
+  return hasPrecisions;
 }
 
 async function poll() {
@@ -226,7 +269,8 @@ async function poll() {
     try {
       if (model === null) await loadModel();
       const response = await fetch("/metrics", { headers: headers() });
-      if (response.ok) showMetrics(parseMetrics(await response.text()));
+      const hasPrecisions = response.ok && showMetrics(parseMetrics(await response.text()));
+      if (hasPrecisions) await pollPrecision();
     } catch {
       byId("server-rate").textContent = "no connection";
       lastTokens = null;

@@ -40,6 +40,7 @@ struct AppSetup {
   AppConfig app = {};
   FakeLogits logits = hashed_logits;
   std::function<void(const ForwardBatch&)> on_forward = {};
+  std::vector<PrecisionLevel> levels = {};
   bool has_template = true;
 };
 
@@ -50,6 +51,7 @@ class App {
     auto model = std::make_unique<FakeCausalLm>(static_cast<int64_t>(pieces().size()),
                                                 std::move(setup.logits));
     model->on_forward = std::move(setup.on_forward);
+    model->levels = std::move(setup.levels);
     auto engine = std::make_unique<Engine>(std::move(model), tokenizer(),
                                            std::vector<int32_t>{kFakeEos}, setup.engine);
     AppConfig config = std::move(setup.app);

@@ -1,0 +1,112 @@
+// Which precision the engine's next step runs in, and which of the running sequences are in it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "halley/engine/precision_stats.h"
+#include "halley/engine/request_times.h"
+#include "halley/engine/scheduler.h"
+#include "halley/models/base/precision_level.h"
+#include "halley/models/base/step_cost.h"
+#include "halley/precision/precision_policy.h"
+#include "halley/precision/step_predictor.h"
+#include "halley/slo/slo.h"
+
+namespace halley {
+
+/// The precision and the latencies that a request asks for.
+struct PrecisionDemand {
+  PrecisionMode mode = PrecisionMode::kFull;
+  Slo slo = {};
+  TimePoint submitted = {};
+  std::optional<TimePoint> last_token = {};
+  /// Seconds by which tokens came earlier than their TPOT allows, at most one TPOT, and half of one
+  /// at the first token: a step may take longer by so much.
+  double slack = 0;
+
+  void note_token(TimePoint now);
+};
+
+struct StepDecision {
+  size_t level = 0;
+  StepScope scope = StepScope::kAll;
+  PrecisionReason reason = PrecisionReason::kFixed;
+};
+
+/// Chooses by what it is told alone: it has no thread and no clock. Not thread-safe.
+///
+/// While a step of all sequences in the best precision keeps every SLO, all are in the same steps.
+/// Where it does not, those that demand the best precision are left out of the lower steps, and
+/// have a step of their own after each kPinnedTurn of those: so each of their tokens waits for that
+/// many other steps.
+class StepPrecision {
+ public:
+  static constexpr int kPinnedTurn = 4;
+
+  /// `levels`: of the model, the best first; with fewer than two there is nothing to choose.
+  /// Throws InputError where `mode`, of requests by default, needs more.
+  StepPrecision(std::vector<PrecisionLevel> levels, PrecisionMode mode);
+
+  bool has_choice() const { return levels_.size() > 1; }
+  /// Nothing for a model in one precision.
+  std::optional<Precision> precision_of(size_t level) const;
+
+  using DemandOf = std::function<const PrecisionDemand&(SequenceId id)>;
+  using PrefillRowsOf = std::function<int64_t(size_t level)>;  // of a step, at most
+  StepDecision choose(const StepOutline& outline, const PrefillRowsOf& num_prefill_rows_of,
+                      const DemandOf& demand_of, TimePoint now);
+
+  /// To be called for every plan by a decision, and for every step that ended, in order. A plan
+  /// without sequences is not launched, and does not end.
+  void note_plan(const StepPlan& plan, const StepDecision& decision, TimePoint now);
+  void note_end(TimePoint now, double seconds);
+  void note_token(size_t level) {
+    if (has_choice()) ++stats_.levels.at(level).num_tokens;
+  }
+
+  /// A step's time at this level; nothing before any was measured.
+  std::optional<StepEstimate> predict(size_t level, std::span<const SequenceStep> sequences) const;
+  /// Learns from a step of its own.
+  void learn(size_t level, std::span<const SequenceStep> sequences, double seconds);
+
+  /// Counts of the levels, and where they were changed.
+  const PrecisionStats& stats() const { return stats_; }
+
+ private:
+  struct Launch {
+    size_t level = 0;
+    std::vector<SequenceStep> sequences;
+    TimePoint begin;
+    std::optional<double> predicted;
+  };
+  /// The kinds of sequences that an outline has.
+  struct Kinds {
+    bool has_pinned = false, has_others = false;  // that can run
+    bool is_all_low = true;                       // all others ask for the lowest precision
+  };
+
+  Kinds kinds_of(const StepOutline& outline, const DemandOf& demand_of) const;
+  double floor_of(size_t level, std::span<const SequenceStep> sequences) const;
+  bool add_estimates(const StepOutline& outline, const PrefillRowsOf& num_prefill_rows_of,
+                     StepOutlook& outlook) const;
+  StepOutlook outlook_of(const StepOutline& outline, const PrefillRowsOf& num_prefill_rows_of,
+                         const DemandOf& demand_of, TimePoint now) const;
+  double start_of_next(TimePoint now) const;
+  void note_level(const StepDecision& decision, TimePoint now);
+
+  const std::vector<PrecisionLevel> levels_;
+  StepPredictor predictor_;
+  PrecisionPolicy policy_;
+  std::deque<Launch> launches_;  // in flight, the oldest first
+  TimePoint last_end_ = {};
+  int num_low_steps_ = 0;  // since pinned sequences that could run had rows
+  PrecisionStats stats_;
+};
+
+}  // namespace halley
