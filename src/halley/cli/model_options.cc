@@ -14,8 +14,17 @@
 #include "halley/cli/progress.h"
 #include "halley/cli/tune.h"
 #include "halley/models/all/load_model.h"
+#include "halley/quant/all/builtin_quant_configs.h"
 
 namespace halley::cli {
+
+std::string quant_config_names_in_words() {
+  std::string text;
+  for (const std::string& name : builtin_quant_config_names()) {
+    text += str(text.empty() ? "" : ", ", name);
+  }
+  return text;
+}
 
 void add_source_options(CLI::App& app, ModelOptions& options) {
   app.add_option("MODEL", options.model, "Model directory (a Hugging Face checkpoint)");
@@ -33,7 +42,8 @@ void add_source_options(CLI::App& app, ModelOptions& options) {
       ->check(CLI::IsMember({"auto", "float16", "bfloat16", "float32", "half", "float"}))
       ->capture_default_str();
   app.add_option("--quant-config", options.quant_config,
-                 "With dummy weights: their quantization_config, a JSON object or a file");
+                 str("With dummy weights: their quantization_config, a JSON object, a file or ",
+                     quant_config_names_in_words()));
   app.add_option(
          "--quant-override", options.quant_overrides,
          "PATTERN=none|{...}|FILE: layers whose format differs from the one that the "
@@ -154,6 +164,9 @@ constexpr size_t kWarningsShownMax = 8;
 
 QuantConfig dummy_quant_config(const ModelOptions& options, const HfConfig& config) {
   if (options.quant_config.empty()) return read_quant_config(config, options.model);
+  if (const char* text = builtin_quant_config(options.quant_config)) {
+    return quant_config_of(HfConfig::parse(text, "--quant-config"));
+  }
   const bool is_json = options.quant_config.front() == '{';
   return quant_config_of(HfConfig::parse(
       is_json ? options.quant_config : read_text_file(options.quant_config, kQuantConfigBytesMax),

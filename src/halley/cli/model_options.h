@@ -36,6 +36,9 @@ struct ModelOptions {
   std::string precision = "full";  // full, low
 };
 
+/// The names that --quant-config takes: "fp8, w4a8, ...".
+std::string quant_config_names_in_words();
+
 /// Adds MODEL and the options that select the weights.
 void add_source_options(CLI::App& app, ModelOptions& options);
 /// Adds the source options and those of running the model.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "halley/base/check.h"
 
@@ -110,19 +111,19 @@ StepCost step_cost(const DecoderCost& cost, std::span<const SequenceStep> sequen
 
 std::vector<PrecisionLevel> nested_levels(const DecoderConfig& config, const WeightMemory& full,
                                           const WeightMemory& low, KvDType kv_dtype) {
-  const auto num_bytes = [](const WeightMemory& memory) {
-    return bytes_of(memory.always_read) + bytes_of(memory.experts);
-  };
-  if (num_bytes(low) >= num_bytes(full)) return {};
-  // The upper byte of an f16 value keeps 3 of its 10 mantissa bits, rounded.
+  return nested_levels(decoder_cost(config, full, kv_dtype, GemmType::kF16),
+                       decoder_cost(config, low, kv_dtype, GemmType::kE4m3));
+}
+
+std::vector<PrecisionLevel> nested_levels(DecoderCost full, DecoderCost low) {
+  if (low.always_bytes + low.expert_bytes >= full.always_bytes + full.expert_bytes) return {};
+  // The upper byte keeps 3 of the 10 mantissa bits of f16, rounded.
   constexpr double kUpperByteError = 1.0 / 16;
-  return {{.name = "f16",
-           .precision = Precision::kFull,
-           .cost = decoder_cost(config, full, kv_dtype, GemmType::kF16)},
+  return {{.name = "f16", .precision = Precision::kFull, .cost = std::move(full)},
           {.name = "e4m3",
            .precision = Precision::kLow,
            .weight_error = kUpperByteError,
-           .cost = decoder_cost(config, low, kv_dtype, GemmType::kE4m3)}};
+           .cost = std::move(low)}};
 }
 
 double floor_seconds(const StepCost& step, GemmType linear_type, const DeviceRates& rates) {

@@ -45,6 +45,9 @@ DecoderCost decoder_cost(const DecoderConfig& config, const WeightMemory& memory
 std::vector<PrecisionLevel> nested_levels(const DecoderConfig& config, const WeightMemory& full,
                                           const WeightMemory& low, KvDType kv_dtype);
 
+/// The same, from what a step costs in each precision.
+std::vector<PrecisionLevel> nested_levels(DecoderCost full, DecoderCost low);
+
 /// Weights once, keys and values of each sequence once, `num_logit_rows` rows of logits. Experts:
 /// the share that is read on average where each row picks its own, independent of the others.
 /// Activations and what is written are left out: they are small, or stay in caches.
