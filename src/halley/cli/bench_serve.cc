@@ -1,9 +1,6 @@
 // `halley bench serve`: sends load to any server with the OpenAI API and measures its answers.
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <cstdio>
-#include <iostream>
 #include <map>
 #include <memory>
 #include <string>
@@ -17,13 +14,12 @@
 #include "halley/cli/bench_model.h"
 #include "halley/cli/bench_serve_load.h"
 #include "halley/cli/file_limit.h"
+#include "halley/cli/load_output.h"
 #include "halley/cli/load_plots.h"
 #include "halley/client/http/http_client.h"
 #include "halley/client/load/load_report.h"
 #include "halley/client/load/load_run.h"
-#include "halley/client/load/series_report.h"
 #include "halley/json/json.h"
-#include "halley/slo/slo.h"
 
 namespace halley::cli {
 namespace {
@@ -34,11 +30,8 @@ struct ServeOptions {
   int64_t max_concurrency = 0;
   int64_t num_warmups = 0;
   int64_t timeout = 600;  // seconds
-  std::string slo;
-  std::vector<std::string> metrics = {"ttft", "tpot", "itl"};
-  std::vector<double> percents = {99};
-  std::string json_file, svg_file, timeline_file;
-  bool prints_seconds = false;
+  LoadOutputOptions output;
+  std::string json_file, svg_file;
   std::vector<std::string> metadata;  // NAME=VALUE
 };
 
@@ -78,43 +71,11 @@ OrderedJson settings_json(const ServeOptions& options, size_t num_prompts) {
   OrderedJson json = {
       {"date", date_of_today()},   {"halley", HALLEY_VERSION},   {"base_url", options.base_url},
       {"endpoint", load.endpoint}, {"model_id", load.model},     {"num_prompts", num_prompts},
-      {"seed", load.seed},         {"max_concurrency", nullptr}, {"ignore_eos", load.ignore_eos}};
+      {"seed", load.traffic.seed}, {"max_concurrency", nullptr}, {"ignore_eos", load.ignore_eos}};
   if (options.max_concurrency > 0) json["max_concurrency"] = options.max_concurrency;
-  if (load.trace.empty()) {
-    json["request_rate"] =
-        std::isinf(load.request_rate) ? OrderedJson("inf") : OrderedJson(load.request_rate);
-    json["burstiness"] = load.burstiness;
-    json["burst_size"] = load.burst_size;
-    if (load.peak_rate > 0) {
-      json["peak_request_rate"] = load.peak_rate;
-      json["peak_period"] = load.peak_period;
-    }
-    json["random_input_len"] = load.input_len;
-    json["random_output_len"] = load.output_len;
-    json["random_range_ratio"] = load.range_ratio;
-  } else {
-    json["trace"] = load.trace;
-    json["rate_scale"] = load.rate_scale;
-    json["trace_start"] = load.trace_start;
-    json["trace_seconds"] =
-        std::isinf(load.trace_seconds) ? OrderedJson() : OrderedJson(load.trace_seconds);
-  }
-  if (!options.slo.empty()) json["slo"] = options.slo;
+  add_traffic_json(load.traffic, json);
+  if (!options.output.slo.empty()) json["slo"] = options.output.slo;
   return json;
-}
-
-LoadReportOptions report_options_of(const ServeOptions& options, const ServeLoad& load) {
-  LoadReportOptions report;
-  report.percents = options.percents;
-  report.metrics = options.metrics;
-  if (!options.slo.empty()) report.slo = parse_slo(options.slo, "--slo");
-  if (options.load.trace.empty() && std::isfinite(options.load.request_rate)) {
-    report.request_rate = options.load.request_rate;
-  }
-  report.max_concurrency = options.max_concurrency;
-  report.input_lens = load.input_lens();
-  report.num_load_seconds = load.num_seconds();
-  return report;
 }
 
 OrderedJson metadata_json(const std::vector<std::string>& metadata) {
@@ -142,7 +103,9 @@ int run_serve(const ServeOptions& options) {
   check_endpoint(options.load.endpoint);
   const OrderedJson metadata = metadata_json(options.metadata);
   const ServeLoad load(options.load);
-  const LoadReportOptions report_options = report_options_of(options, load);
+  LoadReportOptions report_options =
+      report_options_of(options.output, options.load.traffic, load.traffic());
+  report_options.max_concurrency = options.max_concurrency;
   raise_file_limit();  // every running request has a socket
   HttpClientLimits limits;
   limits.idle_timeout = std::chrono::seconds(options.timeout);
@@ -155,90 +118,39 @@ int run_serve(const ServeOptions& options) {
   }
   run_options.max_concurrency = options.max_concurrency;
   const auto make_body = [&](size_t index) { return load.make_body(index); };
-  if (load.num_shortened() > 0) {
-    std::fprintf(stderr, "%zu of %zu requests of the trace are shortened\n", load.num_shortened(),
-                 load.arrivals().size());
-  }
   if (options.num_warmups > 0) {
     const size_t num_warmups =
-        std::min(static_cast<size_t>(options.num_warmups), load.arrivals().size());
+        std::min(static_cast<size_t>(options.num_warmups), load.traffic().arrivals.size());
     run_load(client, std::vector<double>(num_warmups, 0.0), make_body, run_options);
   }
-  const LoadResult result = run_load(client, load.arrivals(), make_body, run_options);
+  const LoadResult result = run_load(client, load.traffic().arrivals, make_body, run_options);
   const LoadReport report = make_load_report(result, report_options);
-  std::cout << format_load_report(report, report_options);
-  if (options.prints_seconds) std::cout << format_load_series(report.seconds, report_options.slo);
-  std::cout << std::flush;
+  print_load(report, report_options, options.output);
   print_errors(result);
   print_doubts(report, options);
   if (!options.json_file.empty()) {
-    OrderedJson json = settings_json(options, load.arrivals().size());
+    OrderedJson json = settings_json(options, load.traffic().arrivals.size());
     if (!metadata.empty()) json["metadata"] = metadata;
     json.update(load_report_json(report, result, report_options));
     write_file(options.json_file, json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
   }
   const std::string& title = options.load.model;
   if (!options.svg_file.empty()) write_file(options.svg_file, plot_distributions(result, title));
-  if (!options.timeline_file.empty()) {
-    write_file(options.timeline_file, plot_seconds(report.seconds, report_options.slo, title));
+  const std::string& timeline_file = options.output.timeline_file;
+  if (!timeline_file.empty()) {
+    write_file(timeline_file, plot_seconds(report.seconds, report_options.slo, title));
   }
   return report.completed > 0 ? kExitOk : kExitInternal;
 }
 
 void add_load_options(CLI::App& app, ServeLoadOptions& load) {
+  add_traffic_options(app, load.traffic);
   constexpr const char* kGroup = "Load";
   const auto add = [&](const std::string& name, auto& value, const std::string& text) {
     return app.add_option(name, value, text)->group(kGroup)->capture_default_str();
   };
-  const CLI::Range rates(1e-6, std::numeric_limits<double>::infinity());
-  constexpr int64_t kTokensMax = 10'000'000;
-  const CLI::Range lengths(int64_t{1}, kTokensMax);
-  add("--num-prompts", load.num_prompts,
-      "Number of requests (1000 unless given); with --trace, at most its first ones (all)")
-      ->check(CLI::Range(int64_t{1}, int64_t{10'000'000}));
-  add("--request-rate", load.request_rate, "Requests per second; inf: all at once")->check(rates);
-  add("--burstiness", load.burstiness,
-      "Gamma shape of the intervals; 1: Poisson, less: more bursty, inf: even")
-      ->check(rates);
-  add("--burst-size", load.burst_size, "Requests that are sent together")
-      ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}));
-  auto* peak = add("--peak-request-rate", load.peak_rate,
-                   "Let the rate swing from --request-rate up to this and back")
-                   ->check(CLI::Range(1e-6, 1e6))
-                   ->needs("--request-rate");
-  add("--peak-period", load.peak_period, "Seconds from one peak of the rate to the next")
-      ->check(CLI::Range(1e-3, 1e6))
-      ->needs(peak);
-  auto* trace = add("--trace", load.trace,
-                    "CSV of TIMESTAMP, ContextTokens, GeneratedTokens: replaces rate and lengths");
-  for (const char* name :
-       {"--request-rate", "--burstiness", "--burst-size", "--peak-request-rate"}) {
-    trace->excludes(name);
-  }
-  constexpr double kTraceSecondsMax = 1e9;
-  add("--trace-start", load.trace_start, "Begin at this second of the trace")
-      ->check(CLI::Range(0.0, kTraceSecondsMax))
-      ->needs(trace);
-  add("--trace-seconds", load.trace_seconds, "Replay this many seconds of the trace; inf: all")
-      ->check(CLI::Range(1e-3, std::numeric_limits<double>::infinity()))
-      ->needs(trace);
-  add("--rate-scale", load.rate_scale, "Replay the trace this many times as fast")
-      ->check(CLI::Range(1e-6, 1e6))
-      ->needs(trace);
-  add("--trace-max-input-len", load.trace_max_input, "Shorten prompts of the trace")
-      ->check(lengths)
-      ->needs(trace);
-  add("--trace-max-output-len", load.trace_max_output, "Shorten answers of the trace")
-      ->check(lengths)
-      ->needs(trace);
-  add("--random-input-len", load.input_len, "Prompt tokens per request")->check(lengths);
-  add("--random-output-len", load.output_len, "Output tokens per request (max_tokens)")
-      ->check(lengths);
-  add("--random-range-ratio", load.range_ratio, "Lengths vary by up to this fraction, both ways")
-      ->check(CLI::Range(0.0, 0.999));
   add("--tokenizer", load.tokenizer,
       "Model directory, for prompts of exact length; without it a word counts as a token");
-  add("--seed", load.seed, "Seed of the load");
   add("--temperature", load.temperature, "Temperature of every request")
       ->check(CLI::Range(0.0, 2.0));
   app.add_flag("--ignore-eos", load.ignore_eos,
@@ -251,27 +163,13 @@ void add_load_options(CLI::App& app, ServeLoadOptions& load) {
 }
 
 void add_report_options(CLI::App& app, ServeOptions& options) {
+  add_load_output_options(app, options.output);
   constexpr const char* kGroup = "Report";
   const auto add = [&](const std::string& name, auto& value, const std::string& text) {
     return app.add_option(name, value, text)->group(kGroup);
   };
-  add("--slo", options.slo,
-      "Objectives for goodput and seconds of violation: ttft=200ms,tpot=33ms,e2el=5s");
-  add("--percentile-metrics", options.metrics, "Metrics to print: ttft, tpot, itl, e2el")
-      ->delimiter(',')
-      ->check(CLI::IsMember({"ttft", "tpot", "itl", "e2el"}))
-      ->capture_default_str();
-  add("--metric-percentiles", options.percents, "Percentiles to print: 50,90,99")
-      ->delimiter(',')
-      ->check(CLI::Range(0.0, 100.0))
-      ->capture_default_str();
   add("--json", options.json_file, "Write the report and every request to a file");
   add("--svg", options.svg_file, "Plot the distributions of TTFT and TPOT to a file");
-  app.add_flag("--per-second", options.prints_seconds,
-               "Print rate, tokens, percentiles and violations of every second")
-      ->group(kGroup);
-  add("--timeline-svg", options.timeline_file,
-      "Plot rate, TTFT, TPOT and precision over the seconds to a file");
   add("--metadata", options.metadata,
       "NAME=VALUE, entries for the JSON: device=H200 commit=1a2b3c");
 }

@@ -33,6 +33,7 @@ Run add_formats(CLI::App& parent);
 Run add_inspect(CLI::App& parent);
 Run add_quantize(CLI::App& parent);
 Run add_serve(CLI::App& parent);
+Run add_simulate(CLI::App& parent);
 Run add_tokenize(CLI::App& parent);
 Run add_template(CLI::App& parent);
 Run add_bench(CLI::App& parent);

@@ -17,7 +17,7 @@
 namespace halley::cli {
 namespace {
 
-constexpr std::array<Command, 12> kCommands = {{
+constexpr std::array<Command, 13> kCommands = {{
     {"generate", add_generate},
     {"chat", add_chat},
     {"compare", add_compare},
@@ -29,6 +29,7 @@ constexpr std::array<Command, 12> kCommands = {{
     {"tokenize", add_tokenize},
     {"template", add_template},
     {"bench", add_bench},
+    {"simulate", add_simulate},
     {"tune", add_tune},
 }};
 
