@@ -289,7 +289,7 @@ void add_scheduling_options(CLI::App& app, ServeOptions& options) {
   add_engine_options(app, options.engine);
   options.engine.itl_target.kind = ItlTarget::Kind::kAutoOnHost;
   add_itl_target_option(app, options.engine,
-                        "85 % of --slo's tpot; without it auto on the CPU, off on a device");
+                        "75 % of --slo's tpot; without it auto on the CPU, off on a device");
   add_step_precision_options(app, options.engine);
   add_engine_number(app, "--max-num-queued-reqs,--max-num-queued", options.engine.max_num_queued, 1,
                     "Maximum of waiting sequences; more are answered with 503");

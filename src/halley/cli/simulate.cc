@@ -231,7 +231,7 @@ void add_engine_group(CLI::App& app, SimulateOptions& options) {
       ->group("Engine");
   add_engine_number(app, "--max-num-queued-reqs,--max-num-queued", engine.max_num_queued, 1,
                     "Maximum of waiting sequences; more fail");
-  add_itl_target_option(app, engine, "85 % of the SLO's tpot, without one off");
+  add_itl_target_option(app, engine, "75 % of the SLO's tpot, without one off");
 }
 
 void add_simulate_options(CLI::App& app, SimulateOptions& options) {

@@ -29,7 +29,7 @@ constexpr int64_t kBytesMax = std::numeric_limits<int64_t>::max();
 // A device computes hundreds of rows while it reads the weights once.
 constexpr int64_t kHostSeqs = 64, kDeviceSeqs = 256;
 // The share of the SLO's TPOT that a step is planned for; the rest is for those that take longer.
-constexpr double kStepShareOfTpot = 0.85;
+constexpr double kStepShareOfTpot = 0.75;
 constexpr int64_t kHostBatchedTokens = 512, kDeviceBatchedTokens = 8192;
 
 void check_range(const char* name, int64_t value, int64_t min, int64_t max) {

@@ -10,7 +10,7 @@ namespace halley {
 struct ItlTarget {
   enum class Kind : uint8_t {
     kOff,         // a step has as many prefill rows as fit
-    kAutoOnHost,  // 85 % of the SLO's TPOT; without one kAuto on the host, kOff on a
+    kAutoOnHost,  // 75 % of the SLO's TPOT; without one kAuto on the host, kOff on a
                   // device
     kAuto,        // kAutoFactor times what a step of decodes alone takes, as measured, but at least
                   // kAutoSecondsMin
