@@ -42,7 +42,7 @@ constexpr const char* kMessagesSchema =
            "properties": {"type": {"const": "text"}, "text": {"type": "string"}}}}]},
         "name": {"type": "string"}, "tool_call_id": {"type": "string"},
         "reasoning_content": {"type": "string"},
-        "tool_calls": {"type": "array", "maxItems": 128, "items": {"type": "object",
+        "tool_calls": {"type": ["array", "null"], "maxItems": 128, "items": {"type": "object",
           "required": ["function"], "properties": {"id": {"type": "string"},
           "type": {"const": "function"}, "function": {"type": "object", "required": ["name"],
           "properties": {"name": {"type": "string"}, "arguments": {"type": "string"}}}}}}}}})";
