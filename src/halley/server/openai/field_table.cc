@@ -40,8 +40,8 @@ constexpr const char* kMessagesSchema =
         "content": {"anyOf": [{"type": "string"}, {"type": "null"}, {"type": "array", "items":
           {"type": "object", "required": ["type", "text"],
            "properties": {"type": {"const": "text"}, "text": {"type": "string"}}}}]},
-        "name": {"type": "string"}, "tool_call_id": {"type": "string"},
-        "reasoning_content": {"type": "string"},
+        "name": {"type": ["string", "null"]}, "tool_call_id": {"type": ["string", "null"]},
+        "reasoning_content": {"type": ["string", "null"]},
         "tool_calls": {"type": ["array", "null"], "maxItems": 128, "items": {"type": "object",
           "required": ["function"], "properties": {"id": {"type": "string"},
           "type": {"const": "function"}, "function": {"type": "object", "required": ["name"],
