@@ -190,10 +190,7 @@ void Engine::Impl::publish() {
   stats_.num_prefix_hits = scheduler_.num_prefix_hits();
   stats_.itl_target_seconds = planner_.prefill_limit().target_seconds();
   stats_.num_prefill_rows_max = planner_.prefill_limit().num_rows_last();
-  const PrecisionStats counted = std::move(stats_.precision);  // of the totals
   stats_.precision = planner_.precision().stats();
-  stats_.precision.num_late_first_tokens = counted.num_late_first_tokens;
-  stats_.precision.num_slow_requests = counted.num_slow_requests;
   count_waiting();
 }
 

@@ -85,7 +85,6 @@ class Engine::Impl {
   std::unique_ptr<MaskExecutor> make_mask_threads();
   PrecisionDemand demand_of(const GenerateRequest& request) const;
   void note_token(LiveRequest& live, TokenEvent& event);
-  void note_objectives(const LiveRequest& live, const RequestTimes& times);
   void deliver(SequenceId id, TokenEvent event);
   void end_request(SequenceId id, FinishReason reason, const std::string& error);
   void end_all(FinishReason reason, const std::string& error, const std::string& stop_message);

@@ -258,17 +258,6 @@ void Engine::Impl::note_token(LiveRequest& live, TokenEvent& event) {
   planner_.precision().note_token(level);
 }
 
-void Engine::Impl::note_objectives(const LiveRequest& live, const RequestTimes& times) {
-  const Slo& slo = live.demand.slo;
-  if (slo.ttft && times.first_token && *times.first_token > *slo.ttft) {
-    ++totals_.precision.num_late_first_tokens;
-  }
-  if (slo.tpot && times.decode && times.num_output_tokens > 1 &&
-      *times.decode / static_cast<double>(times.num_output_tokens - 1) > *slo.tpot) {
-    ++totals_.precision.num_slow_requests;
-  }
-}
-
 // Updates stats() and frees the request's id before the callback runs.
 void Engine::Impl::deliver(SequenceId id, TokenEvent event) {
   const auto it = requests_.find(id);
@@ -288,7 +277,7 @@ void Engine::Impl::deliver(SequenceId id, TokenEvent event) {
   pipeline_.give_back_slot(*live);
   constrained_.end(*live);
   event.times = live->timer.times_at_end(now_);
-  note_objectives(*live, *event.times);
+  planner_.precision().note_objectives(live->demand.slo, *event.times);
   {
     const std::lock_guard lock(mutex_);
     ledger_.end(live->id);

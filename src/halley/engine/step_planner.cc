@@ -28,13 +28,23 @@ PlannedStep StepPlanner::plan(TimePoint now) {
     step.decision = precision_.choose(
         outline,
         [&](size_t level) { return std::min(num_rows_max, limits_[level].expected_rows(outlook)); },
-        demand_of_, now);
+        demand_of_, now, start_of_next(now));
   }
   PrefillLimit& limit = limits_[step.decision.level];
   step.plan = scheduler_.schedule(
       [&](const PrefillOutlook& outlook) { return limit.num_rows(outlook); }, step.decision.scope);
-  if (step.plan.sequences.empty()) precision_.note_plan(step.plan, step.decision, now);
+  if (step.plan.sequences.empty()) precision_.note_empty(step.decision);
   return step;
+}
+
+// When the steps in flight are predicted to have ended, not before now.
+TimePoint StepPlanner::start_of_next(TimePoint now) const {
+  TimePoint end = last_end_;
+  for (const Launch& launch : launches_) {
+    const std::chrono::duration<double> predicted(launch.step.predicted_seconds.value_or(0));
+    end = std::max(end, launch.begin) + std::chrono::duration_cast<TimePoint::duration>(predicted);
+  }
+  return std::max(end, now);
 }
 
 void StepPlanner::learn(size_t level, std::span<const SequenceStep> sequences, double seconds) {
@@ -44,8 +54,7 @@ void StepPlanner::learn(size_t level, std::span<const SequenceStep> sequences, d
     if (sequence.num_new == 1) {
       ++work.num_decodes;
     } else {
-      work.num_prefill_rows += sequence.num_new;
-      work.num_prefill_positions += sequence.num_new * (sequence.num_new + 1) / 2;
+      work.add_prefill(sequence.num_past, sequence.num_new);
     }
   }
   limits_[level].note_step(work, seconds);
@@ -56,8 +65,9 @@ void StepPlanner::learn(size_t level, std::span<const SequenceStep> sequences, d
 }
 
 void StepPlanner::note_launch(const PlannedStep& step, TimePoint now) {
-  precision_.note_plan(step.plan, step.decision, now);
-  launches_.push_back({.level = step.decision.level, .work = work_of(step.plan), .begin = now});
+  launches_.push_back({.step = precision_.note_launch(step.plan, step.decision, now),
+                       .work = work_of(step.plan),
+                       .begin = now});
 }
 
 void StepPlanner::note_end(TimePoint now) {
@@ -68,8 +78,8 @@ void StepPlanner::note_end(TimePoint now) {
   const double seconds =
       std::chrono::duration<double>(now - std::max(launch.begin, last_end_)).count();
   last_end_ = now;
-  limits_[launch.level].note_step(launch.work, seconds);
-  precision_.note_end(now, seconds);
+  limits_[launch.step.level].note_step(launch.work, seconds);
+  precision_.note_end(launch.step, seconds);
 }
 
 }  // namespace halley

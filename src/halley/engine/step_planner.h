@@ -50,10 +50,12 @@ class StepPlanner {
 
  private:
   struct Launch {
-    size_t level = 0;
+    StepPrecision::Launched step;
     StepWork work;
     TimePoint begin;
   };
+
+  TimePoint start_of_next(TimePoint now) const;
 
   Scheduler& scheduler_;
   StepPrecision precision_;

@@ -124,19 +124,11 @@ bool StepPrecision::add_estimates(const StepOutline& outline,
   return true;
 }
 
-// When the steps in flight will have ended.
-double StepPrecision::start_of_next(TimePoint now) const {
-  double end = seconds_of(last_end_);
-  for (const Launch& launch : launches_) {
-    end = std::max(end, seconds_of(launch.begin)) + launch.predicted.value_or(0);
-  }
-  return std::max(end, seconds_of(now));
-}
-
 StepOutlook StepPrecision::outlook_of(const StepOutline& outline,
                                       const PrefillRowsOf& num_prefill_rows_of,
-                                      const DemandOf& demand_of, TimePoint now) const {
-  StepOutlook outlook = {.now = seconds_of(now), .start = start_of_next(now), .step = {}};
+                                      const DemandOf& demand_of, TimePoint now,
+                                      TimePoint start) const {
+  StepOutlook outlook = {.now = seconds_of(now), .start = seconds_of(start), .step = {}};
   if (!add_estimates(outline, num_prefill_rows_of, outlook)) {
     outlook.step.clear();
     return outlook;
@@ -165,7 +157,7 @@ StepOutlook StepPrecision::outlook_of(const StepOutline& outline,
 
 StepDecision StepPrecision::choose(const StepOutline& outline,
                                    const PrefillRowsOf& num_prefill_rows_of,
-                                   const DemandOf& demand_of, TimePoint now) {
+                                   const DemandOf& demand_of, TimePoint now, TimePoint start) {
   if (!has_choice()) return {};
   const Kinds kinds = kinds_of(outline, demand_of);
   if (!kinds.has_others) return {};
@@ -173,7 +165,7 @@ StepDecision StepPrecision::choose(const StepOutline& outline,
     return {.level = levels_.size() - 1, .scope = StepScope::kUnpinned};
   }
   const PrecisionChoice choice =
-      policy_.choose(outlook_of(outline, num_prefill_rows_of, demand_of, now));
+      policy_.choose(outlook_of(outline, num_prefill_rows_of, demand_of, now, start));
   if (choice.level == 0) return {.reason = choice.reason};
   if (kinds.has_pinned && num_low_steps_ >= kPinnedTurn) {
     return {.scope = StepScope::kPinned, .reason = PrecisionReason::kPinned};
@@ -193,38 +185,48 @@ void StepPrecision::note_level(const StepDecision& decision, TimePoint now) {
   last.push_back({.time = now, .level = decision.level, .reason = decision.reason});
 }
 
-void StepPrecision::note_plan(const StepPlan& plan, const StepDecision& decision, TimePoint now) {
-  if (!has_choice()) return;
+StepPrecision::Launched StepPrecision::note_launch(const StepPlan& plan,
+                                                   const StepDecision& decision, TimePoint now) {
+  if (!has_choice()) return {};
   if (decision.scope != StepScope::kUnpinned) num_low_steps_ = 0;
-  if (plan.sequences.empty()) {
-    // Pages, or tokens that are not known yet, are missing: let the pinned ones go first.
-    if (decision.scope == StepScope::kUnpinned) num_low_steps_ = kPinnedTurn;
-    return;
-  }
   note_level(decision, now);
-  Launch launch = {.level = decision.level, .sequences = {}, .begin = now, .predicted = {}};
+  std::vector<SequenceStep> sequences;
   for (const ScheduledSequence& scheduled : plan.sequences) {
-    launch.sequences.push_back({.num_past = scheduled.num_past, .num_new = scheduled.num_rows});
+    sequences.push_back({.num_past = scheduled.num_past, .num_new = scheduled.num_rows});
   }
-  if (const auto estimate = predict(launch.level, launch.sequences)) {
-    launch.predicted = estimate->seconds;
-  }
-  launches_.push_back(std::move(launch));
+  Launched step = {.level = decision.level,
+                   .num_rows = plan.num_rows,
+                   .floor_seconds = floor_of(decision.level, sequences)};
+  const auto estimate = predictor_.predict(step.level, step.num_rows, step.floor_seconds);
+  if (estimate) step.predicted_seconds = estimate->seconds;
+  return step;
 }
 
-void StepPrecision::note_end(TimePoint now, double seconds) {
-  if (launches_.empty()) return;
-  const Launch launch = std::move(launches_.front());
-  launches_.pop_front();
-  last_end_ = now;
-  LevelStats& level = stats_.levels.at(launch.level);
+// Pages, or tokens that are not known yet, were missing: the pinned sequences go first next time.
+void StepPrecision::note_empty(const StepDecision& decision) {
+  num_low_steps_ = decision.scope == StepScope::kUnpinned ? kPinnedTurn : 0;
+}
+
+void StepPrecision::note_end(const Launched& step, double seconds) {
+  if (!has_choice()) return;
+  LevelStats& level = stats_.levels.at(step.level);
   ++level.num_steps;
   level.seconds += seconds;
-  if (launch.predicted) {
-    level.predicted_seconds += *launch.predicted;
+  if (step.predicted_seconds) {
+    level.predicted_seconds += *step.predicted_seconds;
     level.measured_seconds += seconds;
   }
-  learn(launch.level, launch.sequences, seconds);
+  predictor_.learn(step.level, step.num_rows, step.floor_seconds, seconds);
+}
+
+void StepPrecision::note_objectives(const Slo& slo, const RequestTimes& times) {
+  if (slo.ttft && times.first_token && *times.first_token > *slo.ttft) {
+    ++stats_.num_late_first_tokens;
+  }
+  if (slo.tpot && times.decode && times.num_output_tokens > 1 &&
+      *times.decode / static_cast<double>(times.num_output_tokens - 1) > *slo.tpot) {
+    ++stats_.num_slow_requests;
+  }
 }
 
 }  // namespace halley

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <optional>
 #include <span>
@@ -59,19 +58,28 @@ class StepPrecision {
 
   using DemandOf = std::function<const PrecisionDemand&(SequenceId id)>;
   using PrefillRowsOf = std::function<int64_t(size_t level)>;  // of a step, at most
+  /// `start`: when the step can begin, after those in flight.
   StepDecision choose(const StepOutline& outline, const PrefillRowsOf& num_prefill_rows_of,
-                      const DemandOf& demand_of, TimePoint now);
+                      const DemandOf& demand_of, TimePoint now, TimePoint start);
 
-  /// To be called for every plan by a decision, and for every step that ended, in order. A plan
-  /// without sequences is not launched, and does not end.
-  void note_plan(const StepPlan& plan, const StepDecision& decision, TimePoint now);
-  void note_end(TimePoint now, double seconds);
+  /// A step in flight.
+  struct Launched {
+    size_t level = 0;
+    int64_t num_rows = 0;
+    double floor_seconds = 0;
+    std::optional<double> predicted_seconds = {};
+  };
+  /// To be called for every plan by a decision, with or without sequences, and with what the former
+  /// have returned when their steps have ended.
+  Launched note_launch(const StepPlan& plan, const StepDecision& decision, TimePoint now);
+  void note_empty(const StepDecision& decision);
+  void note_end(const Launched& step, double seconds);
   void note_token(size_t level) {
     if (has_choice()) ++stats_.levels.at(level).num_tokens;
   }
+  /// Counts the limits that a request which has ended was promised and did not get.
+  void note_objectives(const Slo& slo, const RequestTimes& times);
 
-  /// A step's time at this level; nothing before any was measured.
-  std::optional<StepEstimate> predict(size_t level, std::span<const SequenceStep> sequences) const;
   /// Learns from a step of its own.
   void learn(size_t level, std::span<const SequenceStep> sequences, double seconds);
 
@@ -79,12 +87,6 @@ class StepPrecision {
   const PrecisionStats& stats() const { return stats_; }
 
  private:
-  struct Launch {
-    size_t level = 0;
-    std::vector<SequenceStep> sequences;
-    TimePoint begin;
-    std::optional<double> predicted;
-  };
   /// The kinds of sequences that an outline has.
   struct Kinds {
     bool has_pinned = false, has_others = false;  // that can run
@@ -93,18 +95,16 @@ class StepPrecision {
 
   Kinds kinds_of(const StepOutline& outline, const DemandOf& demand_of) const;
   double floor_of(size_t level, std::span<const SequenceStep> sequences) const;
+  std::optional<StepEstimate> predict(size_t level, std::span<const SequenceStep> sequences) const;
   bool add_estimates(const StepOutline& outline, const PrefillRowsOf& num_prefill_rows_of,
                      StepOutlook& outlook) const;
   StepOutlook outlook_of(const StepOutline& outline, const PrefillRowsOf& num_prefill_rows_of,
-                         const DemandOf& demand_of, TimePoint now) const;
-  double start_of_next(TimePoint now) const;
+                         const DemandOf& demand_of, TimePoint now, TimePoint start) const;
   void note_level(const StepDecision& decision, TimePoint now);
 
   const std::vector<PrecisionLevel> levels_;
   StepPredictor predictor_;
   PrecisionPolicy policy_;
-  std::deque<Launch> launches_;  // in flight, the oldest first
-  TimePoint last_end_ = {};
   int num_low_steps_ = 0;  // since pinned sequences that could run had rows
   PrecisionStats stats_;
 };

@@ -26,9 +26,7 @@ StepWork work_of(const StepPlan& plan) {
   StepWork work = {.num_decodes = plan.num_decodes};
   for (const ScheduledSequence& chunk :
        std::span(plan.sequences).subspan(static_cast<size_t>(plan.num_decodes))) {
-    work.num_prefill_rows += chunk.num_rows;
-    work.num_prefill_positions +=
-        chunk.num_rows * chunk.num_past + chunk.num_rows * (chunk.num_rows + 1) / 2;
+    work.add_prefill(chunk.num_past, chunk.num_rows);
   }
   return work;
 }

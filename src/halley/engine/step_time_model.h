@@ -14,6 +14,11 @@ struct StepWork {
   int64_t num_decodes = 0;
   int64_t num_prefill_rows = 0;
   int64_t num_prefill_positions = 0;  // that these rows attend to, summed over them
+
+  void add_prefill(int64_t num_past, int64_t num_rows) {
+    num_prefill_rows += num_rows;
+    num_prefill_positions += num_rows * num_past + num_rows * (num_rows + 1) / 2;
+  }
 };
 
 StepWork work_of(const StepPlan& plan);
