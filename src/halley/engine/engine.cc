@@ -194,6 +194,17 @@ void Engine::Impl::publish() {
   count_waiting();
 }
 
+// Copies the counts that a token changes; a plan publishes all. Called under the lock.
+void Engine::Impl::publish_tokens() {
+  stats_.num_prompt_tokens = totals_.num_prompt_tokens;
+  stats_.num_cached_prompt_tokens = totals_.num_cached_prompt_tokens;
+  stats_.num_output_tokens = totals_.num_output_tokens;
+  const std::vector<LevelStats>& levels = planner_.precision().stats().levels;
+  for (size_t i = 0; i < levels.size(); ++i) {
+    stats_.precision.levels[i].num_tokens = levels[i].num_tokens;
+  }
+}
+
 Engine::Engine(std::unique_ptr<CausalLm> model, std::shared_ptr<const Tokenizer> tokenizer,
                std::vector<int32_t> eos_token_ids, const EngineConfig& config, EngineClock clock,
                std::unique_ptr<MaskExecutor> masks) {

@@ -85,11 +85,12 @@ class Engine::Impl {
   std::unique_ptr<MaskExecutor> make_mask_threads();
   PrecisionDemand demand_of(const GenerateRequest& request) const;
   void note_token(LiveRequest& live, TokenEvent& event);
-  void deliver(SequenceId id, TokenEvent event);
+  void end_by(SequenceId id, TokenEvent event);
   void end_request(SequenceId id, FinishReason reason, const std::string& error);
   void end_all(FinishReason reason, const std::string& error, const std::string& stop_message);
   void count_waiting();
   void publish();
+  void publish_tokens();
 
   Parts parts_;
   CausalLm& model_;
@@ -118,9 +119,10 @@ class Engine::Impl {
   std::set<std::pair<TimePoint, SequenceId>> deadlines_;
   std::vector<Command> taken_;  // commands to execute, from next_taken_ on
   size_t next_taken_ = 0;
-  EngineStats totals_;              // the totals of stats_
-  TimePoint now_;                   // before a step is planned, or after one that was waited for
-  std::optional<TimePoint> limit_;  // of this step: drain_limit_
+  std::vector<LiveRequest*> lives_;  // of the step that is launched, in the order of its plan
+  EngineStats totals_;               // the totals of stats_
+  TimePoint now_;                    // before a step is planned, or after one that was waited for
+  std::optional<TimePoint> limit_;   // of this step: drain_limit_
   SamplerScratch scratch_;
 
   std::thread thread_;  // the last member: it uses all others

@@ -137,7 +137,7 @@ void Engine::Impl::settle_constrained() {
     const SequenceId id = live.sequence.id;
     if (settled.chosen) deliver_token(live, *settled.chosen, settled.state);
     if (settled.state == OutputState::kNoMask && requests_.contains(id)) {
-      deliver(id, live.request.end_without_mask());
+      end_by(id, live.request.end_without_mask());
     }
   }
 }
@@ -160,15 +160,19 @@ void Engine::Impl::launch_choices() {
 void Engine::Impl::launch_step(const PlannedStep& step) {
   const StepPlan& plan = step.plan;
   const size_t level = step.decision.level;
-  pipeline_.launch(plan, {.index = level, .precision = planner_.precision().precision_of(level)},
-                   [this](SequenceId id) -> LiveRequest& { return *requests_.at(id); });
+  lives_.clear();
+  for (const ScheduledSequence& scheduled : plan.sequences) {
+    lives_.push_back(requests_.at(scheduled.id).get());
+  }
+  pipeline_.launch(plan, lives_,
+                   {.index = level, .precision = planner_.precision().precision_of(level)});
   scheduler_.launched(plan);
   const int64_t num_switches = planner_.precision().stats().num_switches;
   planner_.note_launch(step, now_);
   note_switches(num_switches);
-  for (const ScheduledSequence& scheduled : plan.sequences) {
-    const LiveRequest& live = *requests_.at(scheduled.id);
-    if (scheduled.is_complete && live.constraint != nullptr) constrained_.note_logits(live);
+  for (size_t i = 0; i < lives_.size(); ++i) {
+    const bool has_logits = plan.sequences[i].is_complete && lives_[i]->constraint != nullptr;
+    if (has_logits) constrained_.note_logits(*lives_[i]);
   }
 }
 
@@ -243,9 +247,13 @@ void Engine::Impl::deliver_token(LiveRequest& live, const ChosenToken& chosen, O
     ++totals_.num_output_tokens;
     note_token(live, event);
   }
-  const SequenceId id = live.sequence.id;
-  if (!event.finish_reason) scheduler_.note_token(id);
-  deliver(id, std::move(event));
+  if (event.finish_reason) return end_by(live.sequence.id, std::move(event));
+  scheduler_.note_token(live.sequence.id);
+  {
+    const std::lock_guard lock(mutex_);
+    publish_tokens();
+  }
+  request.call_back(event);
 }
 
 void Engine::Impl::note_token(LiveRequest& live, TokenEvent& event) {
@@ -259,16 +267,8 @@ void Engine::Impl::note_token(LiveRequest& live, TokenEvent& event) {
 }
 
 // Updates stats() and frees the request's id before the callback runs.
-void Engine::Impl::deliver(SequenceId id, TokenEvent event) {
+void Engine::Impl::end_by(SequenceId id, TokenEvent event) {
   const auto it = requests_.find(id);
-  if (!event.finish_reason) {
-    {
-      const std::lock_guard lock(mutex_);
-      publish();
-    }
-    it->second->request.call_back(event);
-    return;
-  }
   const LivePtr live = std::move(it->second);
   requests_.erase(it);
   sequence_ids_.erase(live->id);
@@ -287,7 +287,7 @@ void Engine::Impl::deliver(SequenceId id, TokenEvent event) {
 }
 
 void Engine::Impl::end_request(SequenceId id, FinishReason reason, const std::string& error) {
-  deliver(id, requests_.at(id)->request.end(reason, error));
+  end_by(id, requests_.at(id)->request.end(reason, error));
 }
 
 void Engine::Impl::end_all(FinishReason reason, const std::string& error,

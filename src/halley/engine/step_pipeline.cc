@@ -33,12 +33,16 @@ void StepPipeline::give_back_slot(LiveRequest& live) {
   live.slot.reset();
 }
 
-void StepPipeline::launch(const StepPlan& plan, const Level& level, const LiveOf& live_of) {
+void StepPipeline::launch(const StepPlan& plan, std::span<LiveRequest* const> lives,
+                          const Level& level) {
   HALLEY_CHECK(!is_full() && !plan.sequences.empty(), calls_.size());
+  HALLEY_CHECK(lives.size() == plan.sequences.size(), lives.size());
   Call call;
+  call.parts.reserve(lives.size());
   batch_.clear(level.precision);
-  for (const ScheduledSequence& scheduled : plan.sequences) {
-    LiveRequest& live = live_of(scheduled.id);
+  for (size_t i = 0; i < lives.size(); ++i) {
+    const ScheduledSequence& scheduled = plan.sequences[i];
+    LiveRequest& live = *lives[i];
     if (scheduled.is_complete && !live.slot) take_slot(live);
     const PromptScorer::Rows rows = live.scorer.ask(scheduled.num_past, scheduled.num_rows);
     const bool is_deferred = live.sequence.is_choice_deferred;
@@ -54,9 +58,9 @@ void StepPipeline::launch(const StepPlan& plan, const Level& level, const LiveOf
   runner_.launch(batch_.step(), cache_.view());
   calls_.push_back(std::move(call));
   ++num_steps_;
-  for (const ScheduledSequence& scheduled : plan.sequences) {
-    LiveRequest& live = live_of(scheduled.id);
-    if (scheduled.is_last && !live.sequence.is_choice_deferred) give_back_slot(live);
+  for (size_t i = 0; i < lives.size(); ++i) {
+    const bool is_last = plan.sequences[i].is_last && !lives[i]->sequence.is_choice_deferred;
+    if (is_last) give_back_slot(*lives[i]);
   }
 }
 

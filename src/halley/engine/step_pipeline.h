@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -53,15 +52,14 @@ class StepPipeline {
   /// Whether wait() would return at once.
   bool is_ready() const { return runner_.is_ready(); }
 
-  using LiveOf = std::function<LiveRequest&(SequenceId id)>;
   /// One of the model's precisions.
   struct Level {
     size_t index = 0;
     std::optional<Precision> precision = {};  // absent: the model has one, or ExecContext's counts
   };
-  /// Launches a step that has sequences; their tokens are of this level. Throws what
-  /// CausalLm::forward() throws.
-  void launch(const StepPlan& plan, const Level& level, const LiveOf& live_of);
+  /// Launches a step that has sequences; `lives` are theirs, and their tokens are of this level.
+  /// Throws what CausalLm::forward() throws.
+  void launch(const StepPlan& plan, std::span<LiveRequest* const> lives, const Level& level);
 
   struct Choice {
     LiveRequest* live = nullptr;  // its last row was launched, and its choice deferred

@@ -68,6 +68,10 @@ StopMatcher::NodeIndex StopMatcher::next(NodeIndex node, char byte) const {
 
 StopMatcher::Piece StopMatcher::push(std::string_view text, bool may_stop) {
   Piece piece;
+  if (stops_.empty()) {
+    piece.text = text;
+    return piece;
+  }
   for (const char byte : text) {
     held_ += byte;
     node_ = next(node_, byte);
