@@ -12,21 +12,26 @@
 #                           matchers_test (100 MB, without PyTorch; not from Debian)
 #   tools/setup.sh --serve-tests  also OpenAI's Python client, lm-eval and Schemathesis, into
 #                           .venv/serve, for the tests of their names (not from Debian)
+#   tools/setup.sh --deploy-tests  also nginx, and Ray Serve and kubernetes-validate into
+#                           .venv/deploy, for ray_test, service_files_test and
+#                           kubernetes_files_test (500 MB, Ray is not from Debian)
 #
 # Made for Debian 12, as root or with sudo. Does nothing where all packages are there.
 set -eu
 
 packages="g++ cmake ninja-build pkg-config make python3 libhwy-dev libsentencepiece-dev
 libutf8proc-dev libpcre2-dev nlohmann-json3-dev libcli11-dev libboost1.81-dev libgtest-dev
-libgmock-dev python3-jsonschema"
+libgmock-dev python3-jsonschema python3-yaml"
 case "${1:-}" in
   "") ;;
   --numpy) packages="$packages python3-numpy" ;;
   --dev) packages="$packages python3-numpy python3-prometheus-client clang libclang-rt-14-dev
 clang-format clang-tidy" ;;
   --serve-tests | --client-tests | --matcher-tests) packages="$packages python3-venv" ;;
+  --deploy-tests) packages="$packages python3-venv nginx-light openssl" ;;
   *)
-    echo "usage: tools/setup.sh [--numpy | --serve-tests | --client-tests | --matcher-tests | --dev]" >&2
+    echo "usage: tools/setup.sh [--numpy | --serve-tests | --client-tests | --matcher-tests |" \
+      "--deploy-tests | --dev]" >&2
     exit 2
     ;;
 esac
@@ -73,6 +78,12 @@ install_clients() {
     # What else it asks for, PyTorch above all, its matcher does not need.
     .venv/matchers/bin/pip install --quiet --disable-pip-version-check --no-deps xgrammar==0.2.8
     say "xgrammar, llguidance and Pydantic are in .venv/matchers"
+  fi
+  if [ "$1" = --deploy-tests ]; then
+    [ -x .venv/deploy/bin/python ] || python3 -m venv .venv/deploy
+    .venv/deploy/bin/pip install --quiet --disable-pip-version-check 'ray[serve]==2.60.0' \
+      kubernetes-validate==1.37.0
+    say "Ray Serve and kubernetes-validate are in .venv/deploy"
   fi
   [ "$1" = --serve-tests ] || return 0
   [ -x .venv/serve/bin/python ] || python3 -m venv .venv/serve
