@@ -1,11 +1,13 @@
 """The unit of systemd and the configuration of nginx, with the programs that read them.
 
-    service_files_test.py SOURCE_DIR [unittest arguments]
+    service_files_test.py HALLEY_BINARY SOURCE_DIR [unittest arguments]
 """
 import http.client
+import json
 import os
 import re
 import shutil
+import signal
 import socket
 import ssl
 import subprocess
@@ -14,10 +16,14 @@ import tempfile
 import time
 import unittest
 
-SOURCE = sys.argv[1]
+HALLEY, SOURCE = sys.argv[1], sys.argv[2]
 PACKAGING = os.path.join(SOURCE, "packaging")
 sys.path.insert(0, os.path.join(SOURCE, "tests", "serving"))
+sys.path.insert(0, os.path.join(SOURCE, "tests", "serve"))
 from fake_openai import FakeOpenAI  # noqa: E402
+from served import Background, Server  # noqa: E402
+
+LIMIT_S = 60
 
 
 def read(*path):
@@ -29,6 +35,28 @@ def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+def start_nginx(add_cleanup, folder, name, port):
+    """Runs nginx with the file `name` of `folder` until the cleanup; its command."""
+    paths = "".join(f"{kind}_temp_path {folder}/{kind};\n" for kind in (
+        "client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+    user = "user root;\n" if os.getuid() == 0 else ""  # the folder is this user's
+    with open(folder + "/nginx.conf", "w", encoding="utf-8") as file:
+        file.write(f"{user}daemon off;\npid {folder}/pid;\nerror_log {folder}/error.log;\n"
+                   f"events {{}}\nhttp {{\naccess_log off;\n{paths}"
+                   f"include {folder}/{name};\n}}\n")
+    command = ["nginx", "-p", folder, "-c", folder + "/nginx.conf", "-e", folder + "/error.log"]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    add_cleanup(process.wait, 30)
+    add_cleanup(process.terminate)
+    deadline = time.time() + LIMIT_S
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return command
+        except ConnectionRefusedError:
+            assert time.time() < deadline and process.poll() is None
 
 
 @unittest.skipUnless(shutil.which("systemd-analyze"), "no systemd-analyze is there")
@@ -89,25 +117,7 @@ class Nginx(unittest.TestCase):
             text = text.replace(old, new)
         with open(cls.folder + "/halley.conf", "w", encoding="utf-8") as file:
             file.write(text)
-        paths = "".join(f"{name}_temp_path {cls.folder}/{name};\n" for name in (
-            "client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
-        user = "user root;\n" if os.getuid() == 0 else ""  # the folder is this user's
-        with open(cls.folder + "/nginx.conf", "w", encoding="utf-8") as file:
-            file.write(f"{user}daemon off;\nmaster_process off;\npid {cls.folder}/pid;\n"
-                       f"error_log {cls.folder}/error.log;\nevents {{}}\nhttp {{\naccess_log off;\n"
-                       f"{paths}include {cls.folder}/halley.conf;\n}}\n")
-        cls.command = ["nginx", "-p", cls.folder, "-c", cls.folder + "/nginx.conf", "-e",
-                       cls.folder + "/error.log"]
-        cls.process = subprocess.Popen(cls.command, stderr=subprocess.DEVNULL)
-        cls.addClassCleanup(cls.process.wait, 30)
-        cls.addClassCleanup(cls.process.terminate)
-        deadline = time.time() + 30
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", cls.https), 1).close()
-                break
-            except ConnectionRefusedError:
-                assert time.time() < deadline and cls.process.poll() is None
+        cls.command = start_nginx(cls.addClassCleanup, cls.folder, "halley.conf", cls.https)
 
     def connect(self):
         context = ssl.create_default_context(cafile=self.folder + "/fullchain.pem")
@@ -161,6 +171,150 @@ class Nginx(unittest.TestCase):
         self.assertIn("deny all;", read("nginx", "halley.conf"))
 
 
+@unittest.skipUnless(shutil.which("nginx"), "no nginx is there")
+class NginxReplicas(unittest.TestCase):
+    """halley-replicas.conf in front of two servers of the demo model."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder, self.port = folder.name, free_port()
+        model = os.path.join(SOURCE, "models", "demo-21m")
+        self.replicas = [Server(HALLEY, model, "--threads", "1", "--no-self-check")
+                         for _ in range(2)]
+        for replica in self.replicas:
+            self.addCleanup(replica.end)
+        self.write_configuration()
+        self.command = start_nginx(self.addCleanup, self.folder, "halley.conf", self.port)
+
+    def write_configuration(self, down=None):
+        text = read("nginx", "halley-replicas.conf")
+        for old, new in (("listen 127.0.0.1:8000;", f"listen 127.0.0.1:{self.port};"),
+                         ("server 127.0.0.1:8001 ", f"server 127.0.0.1:{self.replicas[0].port} "),
+                         ("server 127.0.0.1:8002 ", f"server 127.0.0.1:{self.replicas[1].port} ")):
+            assert old in text, old
+            text = text.replace(old, new)
+        if down is not None:
+            text = text.replace(f"server 127.0.0.1:{down} ", f"server 127.0.0.1:{down} down ")
+        with open(self.folder + "/halley.conf", "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def begin(self, index, num_answers, stream=True):
+        """The response to a request whose answer has begun, and its connection."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=LIMIT_S)
+        self.addCleanup(connection.close)
+        connection.request("POST", "/v1/completions", json.dumps(
+            {"prompt": f"{index} bottles", "ignore_eos": True, "max_tokens": 150, "stream": stream,
+             "n": num_answers}))
+        return connection.getresponse(), connection
+
+    def finish(self, response):
+        """Whether the whole answer came."""
+        try:
+            text = response.read()
+        except (http.client.IncompleteRead, ConnectionError):
+            return False
+        if response.getheader("Content-Type", "").startswith("text/event-stream"):
+            return text.endswith(b"data: [DONE]\n\n") and b'data: {"error"' not in text
+        return response.status == 200
+
+    def finish_all(self, responses):
+        """The same for each. All are read at once: who does not read is cut off by the server."""
+        readers = [Background(lambda response=response: self.finish(response))
+                   for response in responses]
+        return [reader.result() for reader in readers]
+
+    def ask(self, index, num_answers=1, stream=False):
+        return self.finish(self.begin(index, num_answers, stream)[0])
+
+    def load_until(self, is_done):
+        """Clients that send one request after the other; (answers, those that did not come)."""
+        def client(index):
+            num_asked = num_lost = 0
+            while not is_done():
+                num_asked += 1
+                num_lost += not self.ask(index, 4, stream=index % 2 == 0)
+            return num_asked, num_lost
+        clients = [Background(lambda index=index: client(index)) for index in range(4)]
+        return [sum(counts) for counts in zip(*(client.result() for client in clients))]
+
+    def num_answered(self, replica):
+        text = replica.ask("GET", "/metrics")[2]
+        return sum(float(value) for value in re.findall(
+            r"^halley:request_success_total\{.*length.*\} (\S+)$", text, re.M))
+
+    def test_nginx_takes_the_configuration(self):
+        result = subprocess.run([*self.command, "-t"], capture_output=True, text=True, timeout=60,
+                                check=False)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertNotIn("[warn]", result.stderr)
+
+    def test_both_replicas_work(self):
+        streams = [self.begin(index, 4)[0] for index in range(4)]
+        self.assertEqual(self.finish_all(streams), [True] * 4)
+        self.assertEqual([self.num_answered(replica) for replica in self.replicas], [8, 8])
+
+    def test_a_replica_that_is_taken_out_and_stopped_loses_nothing(self):
+        # As Kubernetes does: out of the list of endpoints, preStop, SIGTERM.
+        steps = []
+        load = Background(lambda: self.load_until(lambda: "stopped" in steps))
+        first, other = self.replicas
+        self.wait_for(lambda: self.num_answered(first) and self.num_answered(other))
+        self.write_configuration(down=first.port)
+        self.reload()
+        before = self.num_answered(other)
+        self.assertEqual(first.end(), 0, first.log)
+        self.wait_for(lambda: self.num_answered(other) > before)
+        steps.append("stopped")
+        num_asked, num_lost = load.result()
+        self.assertGreater(num_asked, 4)
+        self.assertEqual(num_lost, 0)
+
+    def test_requests_that_a_draining_replica_rejects_go_to_the_other(self):
+        streams = Background(lambda responses=[self.begin(index, 24)[0] for index in range(2)]:
+                             self.finish_all(responses))
+        first, other = self.replicas
+        first.signal()
+        self.wait_for(lambda: first.ask("GET", "/ready")[0] == 503)
+        # least_conn prefers the one that rejects at once.
+        self.assertTrue(all(self.ask(index) for index in range(10)))
+        self.assertGreaterEqual(self.num_answered(other), 10)
+        self.assertEqual(streams.result(), [True, True])
+        self.assertEqual(first.end(), 0, first.log)
+
+    def test_a_killed_replica_loses_what_it_had_and_no_more(self):
+        streams = [self.begin(index, 24)[0] for index in range(4)]
+        first = self.replicas[0]
+        first.signal(signal.SIGKILL)
+        first.process.wait(LIMIT_S)
+        self.assertEqual(sorted(self.finish_all(streams)), [False, False, True, True])
+        self.assertTrue(all(self.ask(index) for index in range(10)))
+
+    def test_without_a_replica_the_error_is_that_of_the_api(self):
+        for replica in self.replicas:
+            replica.end()
+        response, _ = self.begin(0, 1, stream=False)
+        self.assertEqual((response.status, response.getheader("Retry-After")), (502, "1"))
+        self.assertEqual(json.loads(response.read())["error"]["code"], "replica_failed")
+
+    def reload(self):
+        with open(self.folder + "/pid", encoding="utf-8") as file:
+            master = int(file.read())
+        def workers():
+            with open(f"/proc/{master}/task/{master}/children", encoding="utf-8") as file:
+                return set(file.read().split())
+        before = workers()
+        subprocess.run([*self.command, "-s", "reload"], check=True, timeout=60)
+        # The old worker takes no new connections once the new one is there.
+        self.wait_for(lambda: workers() - before)
+
+    def wait_for(self, condition):
+        deadline = time.monotonic() + LIMIT_S
+        while not condition():
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.02)
+
+
 class Docker(unittest.TestCase):
     """There is no daemon here that would build it: what it names must at least be there."""
 
@@ -176,4 +330,4 @@ class Docker(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0], *sys.argv[2:]])
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
