@@ -1,0 +1,445 @@
+"""packaging/ray with Ray Serve on this machine: replicas of the demo model that are killed, scaled
+away and added while clients send requests.
+
+    ray_test.py HALLEY_BINARY SOURCE_DIR [unittest arguments]
+
+Runs under the Python of .venv/deploy, which tools/setup.sh --deploy-tests makes; exits with 77
+where it has no Ray.
+"""
+import asyncio
+import glob
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import types
+import unittest
+from concurrent.futures import ThreadPoolExecutor
+
+HALLEY, SOURCE = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
+MODEL = os.path.join(SOURCE, "models", "demo-21m")
+PACKAGE = os.path.join(SOURCE, "packaging", "ray")
+sys.path.insert(0, PACKAGE)
+# Workers find the package by it, as those of a user's cluster do.
+os.environ["PYTHONPATH"] = PACKAGE
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+# Workers are nice by default, and others may load the machine: then it is slow, not broken.
+os.environ["RAY_worker_niceness"] = "0"
+os.environ["RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S"] = "60"
+os.environ["RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S"] = "60"
+# Ray would end the test's processes where others use the machine's memory.
+os.environ["RAY_memory_monitor_refresh_ms"] = "0"
+os.environ["RAY_SERVE_REPLICA_AUTOSCALING_METRIC_PUSH_INTERVAL_S"] = "1"
+try:
+    import ray
+    from ray import serve
+    from ray.serve.schema import ServeDeploySchema
+except ImportError:
+    print("SKIPPED: no Ray Serve; run tools/setup.sh --deploy-tests")
+    sys.exit(77)
+import yaml  # noqa: E402
+from halley_ray.app import HalleyArgs, halley_options  # noqa: E402
+from halley_ray.autoscaling import WaitingRequestsPolicy  # noqa: E402
+from halley_ray.gateway import BrokenAnswer, Gateway, pass_events  # noqa: E402
+from halley_ray.halley_process import HalleyProcess  # noqa: E402
+from halley_ray.messages import AnswerHead, ForwardedRequest, ReplicaFailure  # noqa: E402
+from halley_ray.replica import read_gauges  # noqa: E402
+from halley_ray.routing import load_limit, prefix_key, rendezvous_order  # noqa: E402
+
+NAME = f"ray-test-{os.getpid()}"
+LIMIT_S = 180
+ANSWER_TOKENS = 150
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def wait_until(condition, what):
+    deadline = time.monotonic() + LIMIT_S
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"after {LIMIT_S} s: {what}")
+        time.sleep(0.1)
+    return value
+
+
+def halley_pids():
+    """Processes of `halley serve` that this test's application started."""
+    pids = set()
+    for path in glob.glob("/proc/[0-9]*/cmdline"):
+        try:
+            with open(path, "rb") as file:
+                words = file.read().split(b"\0")
+        except OSError:
+            continue
+        if words[0] == HALLEY.encode() and NAME.encode() in words:
+            pids.add(int(path.split("/")[2]))
+    return pids
+
+
+class Answer:
+    """A request of /v1/completions and what came of it."""
+
+    def __init__(self, port, index, **fields):
+        self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LIMIT_S)
+        # Prompts that differ from their first byte on: they share no prefix key.
+        self.body = {"prompt": f"{index} " + "the Python language " * 40, "ignore_eos": True,
+                     "max_tokens": ANSWER_TOKENS, **fields}
+
+    def begin(self):
+        self.connection.request("POST", "/v1/completions", json.dumps(self.body))
+        self.response = self.connection.getresponse()
+        self.replica = self.response.getheader("x-halley-replica")
+        return self
+
+    def end(self):
+        """"complete", or the code of the error."""
+        text = self.response.read().decode()
+        self.connection.close()
+        if not self.body.get("stream"):
+            if self.response.status != 200:
+                return json.loads(text)["error"]["code"]
+            choices = json.loads(text)["choices"]
+            assert len(choices) == self.body.get("n", 1), choices
+        else:
+            assert self.response.status == 200, text
+            events = text.split("\n\n")
+            assert events[-2:] == ["data: [DONE]", ""], text[-500:]
+            events = [json.loads(event.removeprefix("data: ")) for event in events[:-2]
+                      if not event.startswith(":")]
+            if "error" in events[-1]:
+                return events[-1]["error"]["code"]
+            choices = [event["choices"][0] for event in events if event["choices"]]
+            choices = [choice for choice in choices if choice["finish_reason"]]
+        assert {choice["finish_reason"] for choice in choices} == {"length"}, text[-500:]
+        return "complete"
+
+
+class Cluster(unittest.TestCase):
+    """One Ray cluster for all tests; each says first how many replicas it wants."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.folder.cleanup)
+        cls.port = free_port()
+        cls.context = ray.init(num_cpus=2, object_store_memory=80 << 20, include_dashboard=False,
+                               log_to_driver=False, configure_logging=False)
+        cls.addClassCleanup(ray.shutdown)
+        cls.addClassCleanup(serve.shutdown)
+
+    def deploy(self, **deployment):
+        """Deploys as a user does, by a configuration of Serve, and waits until it is so."""
+        config = {
+            "proxy_location": "HeadOnly",
+            "http_options": {"host": "127.0.0.1", "port": self.port},
+            "applications": [{
+                "name": "halley", "route_prefix": "/", "import_path": "halley_ray.app:build",
+                "args": {"model": MODEL, "binary": HALLEY, "num_cpus": 0.5,
+                         "stream_interval_ms": 100,
+                         "options": ["--served-model-name", NAME, "--max-num-seqs", "16",
+                                     "--kv-cache-memory-bytes", "256MB", "--no-self-check"]},
+                "deployments": [{"name": "HalleyReplica", **deployment}]}]}
+        path = os.path.join(self.folder.name, "serve.yaml")
+        with open(path, "w", encoding="utf-8") as file:
+            yaml.safe_dump(config, file)
+        result = subprocess.run(
+            [os.path.join(os.path.dirname(sys.executable), "serve"), "run", "--address",
+             self.context.address_info["gcs_address"], "--non-blocking", path],
+            capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        num_replicas = deployment.get("num_replicas") or 1
+        wait_until(lambda: self.status() == ("RUNNING", num_replicas)
+                   and len(halley_pids()) == num_replicas, "the application does not run")
+
+    @staticmethod
+    def status():
+        application = serve.status().applications.get("halley")
+        if application is None or "HalleyReplica" not in application.deployments:
+            return None
+        states = application.deployments["HalleyReplica"].replica_states
+        return application.status.value, states.get("RUNNING", 0) if len(states) <= 1 else None
+
+    def begin(self, count, **fields):
+        """Requests in flight: streams have begun, of others nothing has come."""
+        answers = [Answer(self.port, index, **fields) for index in range(count)]
+        with ThreadPoolExecutor(count) as pool:
+            return list(pool.map(Answer.begin, answers))
+
+    def test_a_killed_replica_loses_what_it_had_begun_and_no_more(self):
+        self.deploy(num_replicas=2)
+        pids = halley_pids()
+        pool = ThreadPoolExecutor(64)
+        self.addCleanup(pool.shutdown)
+        streams = self.begin(6, stream=True, n=16)
+        replicas = {stream.replica for stream in streams}
+        self.assertEqual(len(replicas), 2, "the router left a replica out")
+        # Behind the streams in the queues, so that nothing of them has been sent.
+        wholes = [pool.submit(lambda index=index: Answer(self.port, index, n=2).begin().end())
+                  for index in range(100, 108)]
+        victim = min(pids)
+        os.kill(victim, signal.SIGKILL)
+        ends = list(pool.map(Answer.end, streams))
+        failed = {stream.replica for stream, end in zip(streams, ends) if end != "complete"}
+        self.assertEqual(set(ends), {"complete", "replica_failed"})
+        self.assertEqual(len(failed), 1, "streams of the other replica failed too")
+        self.assertEqual([whole.result() for whole in wholes], ["complete"] * len(wholes))
+        # New requests go to the rest until Serve has replaced the replica.
+        while len(halley_pids() - {victim}) < 2:
+            answer = Answer(self.port, 200, max_tokens=4).begin()
+            self.assertNotIn(answer.replica, failed)
+            self.assertEqual(answer.end(), "complete")
+        wait_until(lambda: self.status() == ("RUNNING", 2), "the replica is not replaced")
+
+    def test_a_replica_that_is_killed_takes_its_server_with_it(self):
+        self.deploy(num_replicas=1)
+        pid, = halley_pids()
+        stream = self.begin(1, stream=True, n=16)[0]
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            parent = int(file.read().rsplit(")", 1)[1].split()[1])
+        os.kill(parent, signal.SIGKILL)
+        self.assertEqual(stream.end(), "replica_failed")
+        wait_until(lambda: pid not in halley_pids(), "the server outlives its replica")
+        # There is no other replica: this one waits until Serve has replaced it.
+        self.assertEqual(Answer(self.port, 1, max_tokens=4).begin().end(), "complete")
+
+    def test_a_replica_that_is_scaled_away_loses_nothing(self):
+        self.deploy(num_replicas=2)
+        pids = halley_pids()
+        pool = ThreadPoolExecutor(64)
+        self.addCleanup(pool.shutdown)
+        is_done = []
+
+        def load(index):
+            answers = []
+            while not is_done:
+                answer = Answer(self.port, index, n=4, stream=index % 2 == 0).begin()
+                answers.append((answer.replica, answer.end()))
+            return answers
+
+        clients = [pool.submit(load, index) for index in range(6)]
+        self.deploy(num_replicas=1)
+        is_done.append(True)
+        answers = [answer for client in clients for answer in client.result()]
+        self.assertEqual(len({replica for replica, _ in answers}), 2)
+        self.assertEqual({end for _, end in answers}, {"complete"})
+        self.assertLess(halley_pids(), pids)
+        logs = glob.glob(os.path.join(self.context.address_info["session_dir"], "logs",
+                                      "worker-*.err"))
+        texts = []
+        for path in logs:
+            with open(path, encoding="utf-8", errors="replace") as file:
+                texts.append(file.read())
+        self.assertIn('"event":"draining"', "".join(texts).replace(": ", ":"))
+
+    def test_a_client_that_goes_ends_its_request_on_the_replica(self):
+        self.deploy(num_replicas=1)
+        handle = serve.get_deployment_handle("HalleyReplica", "halley")
+
+        def running():
+            return handle.record_autoscaling_stats.remote().result()["num_requests_running"]
+
+        stream = self.begin(1, stream=True, n=32)[0]
+        self.assertGreater(running(), 0)
+        began = time.monotonic()
+        stream.response.close()
+        stream.connection.close()
+        wait_until(lambda: running() == 0, "the request goes on without its client")
+        gone_s = time.monotonic() - began
+        began = time.monotonic()
+        self.assertEqual(Answer(self.port, 0, n=32).begin().end(), "complete")
+        self.assertLess(gone_s, (time.monotonic() - began) / 2)
+
+    def test_waiting_requests_add_a_replica(self):
+        self.deploy(autoscaling_config={
+            "min_replicas": 1, "max_replicas": 2, "upscale_delay_s": 0, "downscale_delay_s": 1,
+            "look_back_period_s": 2, "policy": {
+                "policy_function": "halley_ray.autoscaling:WaitingRequestsPolicy",
+                "policy_kwargs": {"target_waiting": 4}}})
+        answers = [Answer(self.port, index, n=16) for index in range(6)]
+        with ThreadPoolExecutor(len(answers)) as pool:
+            ends = pool.map(lambda answer: answer.begin().end(), answers)
+            wait_until(lambda: len(halley_pids()) == 2, "no replica was added")
+            self.assertEqual(list(ends), ["complete"] * len(answers))
+        wait_until(lambda: len(halley_pids()) == 1, "the idle replica stays")
+
+    def test_errors_of_the_server_and_of_the_gateway_are_passed_on(self):
+        self.deploy(num_replicas=1)
+        answer = Answer(self.port, 0, max_tokens=-1).begin()
+        self.assertEqual(answer.response.status, 400)
+        self.assertEqual(json.loads(answer.response.read())["error"]["param"], "max_tokens")
+        answer.connection.request("GET", "/v1/models")
+        self.assertEqual(json.loads(answer.connection.getresponse().read())["data"][0]["id"], NAME)
+        answer.connection.request("GET", "/metrics")
+        self.assertEqual(answer.connection.getresponse().status, 404)
+
+
+class Parts(unittest.TestCase):
+    """What needs no cluster."""
+
+    def test_the_example_is_a_configuration_of_serve(self):
+        with open(os.path.join(PACKAGE, "serve.yaml"), encoding="utf-8") as file:
+            schema = ServeDeploySchema.model_validate(yaml.safe_load(file))
+        application, = schema.applications
+        args = HalleyArgs.model_validate(application.args)
+        self.assertEqual(halley_options(args)[1:3], ["--device", "cuda"])
+        scaling = application.deployments[1].autoscaling_config["policy"]
+        self.assertEqual(scaling["policy_function"],
+                         f"{WaitingRequestsPolicy.__module__}:{WaitingRequestsPolicy.__name__}")
+        WaitingRequestsPolicy(**scaling["policy_kwargs"])
+
+    def test_options_that_the_application_gives_are_rejected(self):
+        with self.assertRaisesRegex(ValueError, "got --port.*loopback"):
+            HalleyArgs(model="m", options=["--port", "8000"])
+        with self.assertRaisesRegex(ValueError, "argument shutdown_timeout_s"):
+            HalleyArgs(model="m", options=["--shutdown-timeout=5"])
+
+    def test_prompts_share_a_key_as_far_as_their_beginnings_are_equal(self):
+        def key(text, member="prompt"):
+            return prefix_key(json.dumps({"model": "m", member: text}).encode(), 64)
+        same = "a" * 64
+        self.assertEqual(key(same + "b"), key(same + "c"))
+        self.assertNotEqual(key(same), key("b" + same))
+        self.assertIsNotNone(key([{"role": "user", "content": same}], "messages"))
+        self.assertIsNone(key("short"))
+        self.assertIsNone(key(same, "input"))
+        # Text that looks like a member is no prompt: its quotes are escaped.
+        self.assertIsNone(key('"prompt": ' + same, "input"))
+
+    def test_a_replica_that_goes_moves_its_own_keys_alone(self):
+        ids = [f"replica{index}" for index in range(5)]
+        before = {key: rendezvous_order(key, ids)[0] for key in range(1000)}
+        after = {key: rendezvous_order(key, ids[:-1])[0] for key in range(1000)}
+        self.assertTrue(all(after[key] == first for key, first in before.items()
+                            if first != ids[-1]))
+        shares = [list(before.values()).count(name) for name in ids]
+        self.assertGreater(min(shares), 120)
+
+    def test_some_replica_is_below_the_limit_of_loads(self):
+        for loads in ([0], [100, 100], [7, 90, 3], [8, 8, 8]):
+            self.assertLess(min(loads), load_limit(loads, 1.25, 1))
+        self.assertEqual(load_limit([0, 2], 1.25, 8), 8)
+
+    def test_the_policy_is_that_of_two_averages(self):
+        def desired(waiting, running):
+            metrics = {"num_requests_waiting": waiting, "num_requests_running": running}
+            return WaitingRequestsPolicy(target_waiting=4, target_requests=48)(
+                types.SimpleNamespace(aggregated_metrics=metrics, target_num_replicas=7))[0]
+        self.assertEqual(desired({"a": 0}, {"a": 48}), 1)
+        self.assertEqual(desired({"a": 9}, {"a": 64}), 3)
+        self.assertEqual(desired({"a": 0, "b": 0}, {"a": 40, "b": 40}), 2)
+        self.assertEqual(desired({}, {}), 7)
+        with self.assertRaisesRegex(ValueError, "target_waiting: expected more than 0, got 0"):
+            WaitingRequestsPolicy(target_waiting=0)
+
+    def test_a_server_that_does_not_start_tells_why(self):
+        process = HalleyProcess(HALLEY, ["no-such-folder"], 1)
+        with self.assertRaisesRegex(RuntimeError, "(?s)expected the line.*code [1-9].*no-such-fo"):
+            asyncio.run(process.wait_until_ready())
+
+    def test_metrics_without_a_gauge_are_an_error(self):
+        with self.assertRaisesRegex(ValueError, "expected halley:num_requests_waiting, got none"):
+            read_gauges("# TYPE halley:num_requests_running gauge\n"
+                        'halley:num_requests_running{model_name="m"} 3\n')
+
+
+class Stream:
+    """What a replica sends, as Serve's generator of a response."""
+
+    def __init__(self, messages):
+        self.messages = list(messages)
+
+    def __aiter__(self):
+        return self
+
+    async def __anext__(self):
+        if not self.messages:
+            raise StopAsyncIteration
+        message = self.messages.pop(0)
+        if isinstance(message, Exception):
+            raise message
+        return message
+
+    def cancel(self):
+        self.messages = None
+
+
+class Replicas:
+    """A handle whose calls give these streams one after the other."""
+
+    def __init__(self, *streams):
+        self.streams, self.requests = [Stream(messages) for messages in streams], []
+
+    def options(self, **_):
+        return self
+
+    def remote(self, request):
+        self.requests.append(request)
+        return self.streams[len(self.requests) - 1]
+
+
+class GatewayTest(unittest.IsolatedAsyncioTestCase):
+    REQUEST = ForwardedRequest("POST", "/v1/completions", (), b"{}", None)
+    FULL = AnswerHead("a", 503, (("Retry-After", "5"),))
+    OK = AnswerHead("b", 200, (("Content-Type", "application/json"), ("Date", "today")))
+
+    async def answer(self, *streams):
+        """(the response, its body, the requests that replicas got)"""
+        replicas = Replicas(*streams)
+        response = await Gateway(replicas, 64, 2, 1000).answer(self.REQUEST)
+        if not hasattr(response, "body_iterator"):
+            return response, response.body, replicas.requests
+        return response, b"".join([part async for part in response.body_iterator]), \
+            replicas.requests
+
+    async def test_what_a_replica_rejects_or_fails_another_one_answers(self):
+        for first in (self.FULL, ReplicaFailure("a", "gone")):
+            response, body, requests = await self.answer([first], [self.OK, b"{", b"}"])
+            self.assertEqual((response.status_code, body), (200, b"{}"))
+            self.assertEqual([request.avoided_replicas for request in requests], [(), ("a",)])
+            self.assertEqual(response.raw_headers, [(b"content-type", b"application/json"),
+                                                    (b"x-halley-replica", b"b")])
+
+    async def test_the_last_rejection_is_passed_on(self):
+        response, body, _ = await self.answer([self.FULL], [self.FULL, b"full"])
+        self.assertEqual((response.status_code, body), (503, b"full"))
+        self.assertIn((b"retry-after", b"5"), response.raw_headers)
+
+    async def test_where_all_fail_the_error_says_so(self):
+        for failure in (ReplicaFailure("a", "gone"), ray.exceptions.RayActorError(),
+                        serve.exceptions.RayServeException("it is being deleted")):
+            response, body, requests = await self.answer([failure], [failure])
+            self.assertEqual((response.status_code, response.headers["Retry-After"]), (503, "1"))
+            self.assertEqual(json.loads(body)["error"]["code"], "replica_failed")
+            self.assertEqual(len(requests), 2)
+
+    async def test_a_full_queue_of_serve_is_an_error_of_the_api(self):
+        response, body, requests = await self.answer([serve.exceptions.BackPressureError(
+            num_queued_requests=1, max_queued_requests=1)])
+        self.assertEqual((response.status_code, len(requests)), (503, 1))
+        self.assertEqual(json.loads(body)["error"]["code"], "overloaded")
+
+    async def test_a_whole_answer_that_breaks_off_ends_its_connection(self):
+        with self.assertRaisesRegex(BrokenAnswer, "replica b: gone"):
+            await self.answer([self.OK, b"{", ReplicaFailure("b", "gone")])
+
+    async def test_an_event_that_was_cut_gives_way_to_the_error(self):
+        stream = Stream([b"data: 1\n", b"\ndata: 2\n\ndata: {\"cu", ReplicaFailure("a", "gone")])
+        text = b"".join([part async for part in pass_events(stream)]).decode()
+        events = text.split("\n\n")
+        self.assertEqual((events[:2], events[3:]), (["data: 1", "data: 2"], ["data: [DONE]", ""]))
+        self.assertEqual(json.loads(events[2].removeprefix("data: "))["error"]["code"],
+                         "replica_failed")
+        self.assertIsNone(stream.messages)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=1)
