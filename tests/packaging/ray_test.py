@@ -179,7 +179,7 @@ class Cluster(unittest.TestCase):
         pids = halley_pids()
         pool = ThreadPoolExecutor(64)
         self.addCleanup(pool.shutdown)
-        streams = self.begin(6, stream=True, n=16)
+        streams = self.begin(6, stream=True, n=40)
         replicas = {stream.replica for stream in streams}
         self.assertEqual(len(replicas), 2, "the router left a replica out")
         # Behind the streams in the queues, so that nothing of them has been sent.
