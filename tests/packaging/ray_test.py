@@ -261,7 +261,7 @@ class Cluster(unittest.TestCase):
     def test_waiting_requests_add_a_replica(self):
         self.deploy(autoscaling_config={
             "min_replicas": 1, "max_replicas": 2, "upscale_delay_s": 0, "downscale_delay_s": 1,
-            "look_back_period_s": 2, "policy": {
+            "look_back_period_s": 11, "policy": {
                 "policy_function": "halley_ray.autoscaling:WaitingRequestsPolicy",
                 "policy_kwargs": {"target_waiting": 4}}})
         answers = [Answer(self.port, index, n=16) for index in range(6)]

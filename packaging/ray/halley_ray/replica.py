@@ -63,7 +63,7 @@ class HalleyReplica:
                 async for data in answer.content.iter_any():
                     yield data
                     if is_events:
-                        # What comes meanwhile is one message: each costs some 0.5 ms of Python.
+                        # What comes meanwhile is one message: each is a call of Ray.
                         await asyncio.sleep(self.stream_interval_s)
         except (aiohttp.ClientError, ConnectionError, TimeoutError) as error:
             code = self.process.exit_code
