@@ -13,8 +13,8 @@
 #   tools/setup.sh --serve-tests  also OpenAI's Python client, lm-eval and Schemathesis, into
 #                           .venv/serve, for the tests of their names (not from Debian)
 #   tools/setup.sh --deploy-tests  also nginx, and Ray Serve and kubernetes-validate into
-#                           .venv/deploy, for ray_test, service_files_test and
-#                           kubernetes_files_test (500 MB, Ray is not from Debian)
+#                           .venv/deploy, for ray_test, nginx_replicas_test and
+#                           kubernetes_schemas_test (500 MB, Ray is not from Debian)
 #
 # Made for Debian 12, as root or with sudo. Does nothing where all packages are there.
 set -eu
