@@ -49,7 +49,8 @@ from halley_ray.gateway import BrokenAnswer, Gateway, pass_events  # noqa: E402
 from halley_ray.halley_process import HalleyProcess  # noqa: E402
 from halley_ray.messages import AnswerHead, ForwardedRequest, ReplicaFailure  # noqa: E402
 from halley_ray.replica import read_gauges  # noqa: E402
-from halley_ray.routing import load_limit, prefix_key, rendezvous_order  # noqa: E402
+from halley_ray.routing import (PrefixAffinityRouter, load_limit, prefix_key,  # noqa: E402
+                                rendezvous_order)
 
 NAME = f"ray-test-{os.getpid()}"
 LIMIT_S = 180
@@ -240,6 +241,17 @@ class Cluster(unittest.TestCase):
                 texts.append(file.read())
         self.assertIn('"event":"draining"', "".join(texts).replace(": ", ":"))
 
+    def test_prompts_with_the_same_beginning_go_to_the_replica_that_has_it(self):
+        self.deploy(num_replicas=2)
+        replicas = set()
+        for index in range(8):
+            answer = Answer(self.port, 0, max_tokens=1, prompt="one beginning " * 60 + str(index))
+            replicas.add(answer.begin().replica)
+            usage = json.loads(answer.response.read())["usage"]
+            answer.connection.close()
+        self.assertEqual(len(replicas), 1)
+        self.assertGreater(usage["prompt_tokens_details"]["cached_tokens"], 100)
+
     def test_a_client_that_goes_ends_its_request_on_the_replica(self):
         self.deploy(num_replicas=1)
         handle = serve.get_deployment_handle("HalleyReplica", "halley")
@@ -349,6 +361,39 @@ class Parts(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "expected halley:num_requests_waiting, got none"):
             read_gauges("# TYPE halley:num_requests_running gauge\n"
                         'halley:num_requests_running{model_name="m"} 3\n')
+
+
+class Router(unittest.IsolatedAsyncioTestCase):
+    async def ranks(self, loads, key, avoided=()):
+        """The order in which replicas with these loads are asked for a request."""
+        router = PrefixAffinityRouter.__new__(PrefixAffinityRouter)
+        router.initialize_state()
+        router.load_of = lambda replica: loads[replica.replica_id.unique_id]
+        replicas = [types.SimpleNamespace(replica_id=types.SimpleNamespace(unique_id=name))
+                    for name in loads]
+        pending = types.SimpleNamespace(
+            args=[ForwardedRequest("POST", "/", (), b"", key, avoided)],
+            routing_context=types.SimpleNamespace(should_backoff=False))
+        ranks = await router.choose_replicas(replicas, pending)
+        self.assertTrue(pending.routing_context.should_backoff)
+        return [{replica.replica_id.unique_id for replica in rank} for rank in ranks]
+
+    async def test_the_key_decides_up_to_the_limit(self):
+        first, second = rendezvous_order("key", ["a", "b"])
+        self.assertEqual((await self.ranks({"a": 0, "b": 0}, "key"))[:2], [{first}, {second}])
+        self.assertEqual((await self.ranks({first: 60, second: 20}, "key"))[0], {second})
+
+    async def test_without_a_key_serve_chooses_among_two(self):
+        self.assertEqual(await self.ranks({"a": 9, "b": 0}, None), [{"a", "b"}])
+        ranks = await self.ranks({name: 0 for name in "abcdef"}, None)
+        self.assertEqual([len(rank) for rank in ranks], [2])
+
+    async def test_replicas_that_failed_the_request_come_last(self):
+        for key in "key", None:
+            ranks = await self.ranks({"a": 0, "b": 0, "c": 0}, key, avoided=("b",))
+            self.assertEqual(ranks[-1], {"b"})
+            self.assertFalse(any("b" in rank for rank in ranks[:-1]))
+        self.assertEqual(await self.ranks({"a": 0}, "key", avoided=("a",)), [{"a"}])
 
 
 class Stream:
