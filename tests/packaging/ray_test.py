@@ -146,7 +146,7 @@ class Cluster(unittest.TestCase):
                 "name": "halley", "route_prefix": "/", "import_path": "halley_ray.app:build",
                 "args": {"model": MODEL, "binary": HALLEY, "num_cpus": 0.5,
                          "stream_interval_ms": 100,
-                         "options": ["--served-model-name", NAME, "--max-num-seqs", "16",
+                         "options": ["--served-model-name", NAME, "--max-num-seqs", "64",
                                      "--kv-cache-memory-bytes", "256MB", "--no-self-check"]},
                 "deployments": [{"name": "HalleyReplica", **deployment}]}]}
         path = os.path.join(self.folder.name, "serve.yaml")
@@ -180,7 +180,8 @@ class Cluster(unittest.TestCase):
         pids = halley_pids()
         pool = ThreadPoolExecutor(64)
         self.addCleanup(pool.shutdown)
-        streams = self.begin(6, stream=True, n=40)
+        # All sequences of a replica run together, so that each stream lasts until the kill.
+        streams = self.begin(6, stream=True, n=8, max_tokens=700)
         replicas = {stream.replica for stream in streams}
         self.assertEqual(len(replicas), 2, "the router left a replica out")
         # Behind the streams in the queues, so that nothing of them has been sent.
@@ -276,7 +277,7 @@ class Cluster(unittest.TestCase):
             "look_back_period_s": 11, "policy": {
                 "policy_function": "halley_ray.autoscaling:WaitingRequestsPolicy",
                 "policy_kwargs": {"target_waiting": 4}}})
-        answers = [Answer(self.port, index, n=16) for index in range(6)]
+        answers = [Answer(self.port, index, n=48) for index in range(6)]
         with ThreadPoolExecutor(len(answers)) as pool:
             ends = pool.map(lambda answer: answer.begin().end(), answers)
             wait_until(lambda: len(halley_pids()) == 2, "no replica was added")
