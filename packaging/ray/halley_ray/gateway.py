@@ -2,6 +2,7 @@
 import dataclasses
 import json
 from contextlib import aclosing
+from urllib.parse import quote
 
 from ray.exceptions import RayError
 from ray.serve.exceptions import BackPressureError, RayServeException
@@ -38,6 +39,14 @@ async def read_body(request, limit):
     return b"".join(parts)
 
 
+def target_of(request):
+    """Path and query as the client wrote them, or None where they name another server."""
+    path = request.scope.get("raw_path") or quote(request.scope["path"]).encode()
+    query = request.scope.get("query_string", b"")
+    target = (path.split(b"?")[0] + (b"?" + query if query else b"")).decode("latin-1")
+    return target if target.startswith("/") else None
+
+
 class BrokenAnswer(Exception):
     """Ends a connection whose answer cannot be completed: the client sees that it is cut."""
 
@@ -58,9 +67,12 @@ class Gateway:
             return error_response(413, "The body has more than the limit of "
                                        f"{self.body_bytes_max} bytes.", None,
                                   "invalid_request_error")
-        url = request.url
+        path = target_of(request)
+        if path is None:
+            return error_response(400, "The path must begin with '/'.", None,
+                                  "invalid_request_error")
         return await self.answer(ForwardedRequest(
-            method=request.method, path=url.path + (f"?{url.query}" if url.query else ""),
+            method=request.method, path=path,
             # halley serve checks the name of its own address.
             headers=tuple(pair for pair in end_to_end(request.headers.items())
                           if pair[0] not in ("host", "content-length")),

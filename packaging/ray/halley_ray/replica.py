@@ -5,6 +5,7 @@ import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 from ray import serve
 from ray.serve import metrics
+from yarl import URL
 
 from halley_ray.halley_process import HalleyProcess
 from halley_ray.messages import AnswerHead, ReplicaFailure
@@ -21,6 +22,14 @@ EXPORTED_GAUGES = ("num_requests_running", "num_requests_waiting", "kv_cache_usa
 def end_to_end(headers):
     """(name, value) of the headers that a proxy passes on."""
     return tuple((name, value) for name, value in headers if name.lower() not in HOP_BY_HOP)
+
+
+def server_url(port, path):
+    """The URL of a path and query at the server of this replica. A path of a client stays one:
+    joined as a reference, `//example.org/` would name another host."""
+    if not path.startswith("/"):
+        raise ValueError(f"path: expected a '/' first, got {path[:100]!r}")
+    return URL(f"http://127.0.0.1:{port}{path}", encoded=True)
 
 
 def read_gauges(text):
@@ -42,8 +51,7 @@ class HalleyReplica:
         await self.process.wait_until_ready()
         # Without limits: halley serve has those of connections, queue and time.
         self.session = aiohttp.ClientSession(
-            base_url=f"http://127.0.0.1:{self.process.port}", auto_decompress=False,
-            connector=aiohttp.TCPConnector(limit=0),
+            auto_decompress=False, connector=aiohttp.TCPConnector(limit=0),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S))
         self.stats_headers = {}
         if api_key_file:
@@ -56,8 +64,8 @@ class HalleyReplica:
         """Streams AnswerHead, the answer's bytes, and ReplicaFailure where the server broke off."""
         try:
             async with self.session.request(
-                    request.method, request.path, headers=request.headers, data=request.body,
-                    allow_redirects=False) as answer:
+                    request.method, server_url(self.process.port, request.path),
+                    headers=request.headers, data=request.body, allow_redirects=False) as answer:
                 yield AnswerHead(self.replica_id, answer.status, end_to_end(answer.headers.items()))
                 is_events = answer.content_type == "text/event-stream"
                 async for data in answer.content.iter_any():
@@ -76,7 +84,7 @@ class HalleyReplica:
         code = self.process.exit_code
         if code is not None:
             raise RuntimeError(f"halley serve ended with code {code}")
-        async with self.session.get("/health") as answer:
+        async with self.session.get(server_url(self.process.port, "/health")) as answer:
             if answer.status != 200:
                 raise RuntimeError(f"/health of halley serve: expected 200, got {answer.status}: "
                                    f"{(await answer.text())[:500]}")
@@ -95,7 +103,8 @@ class HalleyReplica:
 
     async def _read_gauges(self):
         async with asyncio.timeout(STATS_TIMEOUT_S):
-            async with self.session.get("/metrics", headers=self.stats_headers) as answer:
+            async with self.session.get(server_url(self.process.port, "/metrics"),
+                                        headers=self.stats_headers) as answer:
                 answer.raise_for_status()
                 return read_gauges(await answer.text())
 
