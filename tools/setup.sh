@@ -14,7 +14,7 @@
 #                           .venv/serve, for the tests of their names (not from Debian)
 #   tools/setup.sh --deploy-tests  also nginx, and Ray Serve and kubernetes-validate into
 #                           .venv/deploy, for ray_test, nginx_replicas_test and
-#                           kubernetes_schemas_test (500 MB, Ray is not from Debian)
+#                           kubernetes_schemas_test (600 MB, Ray is not from Debian)
 #
 # Made for Debian 12, as root or with sudo. Does nothing where all packages are there.
 set -eu
