@@ -88,7 +88,7 @@ void Communicator::wait_until(const std::function<bool()>& is_done) {
     check_async();
     if (std::chrono::steady_clock::now() > deadline) {
       const std::string message = timeout_message("queued work", "another rank");
-      abort(message);
+      abort_all(message);
       throw DeviceError(message);
     }
     std::this_thread::yield();

@@ -27,15 +27,15 @@ struct CommBuffer {
 
 /// One rank's end. All ranks call the same operations with the same sizes in the same order; send()
 /// and receive() concern their two ranks alone. One thread at a time uses one rank's end, but any
-/// thread may call abort().
+/// thread may call abort_all().
 ///
 /// Communicators of host memory block until their part is done. Those of device memory queue their
 /// work on `stream`, also while the stream is captured into a graph; the host waits for that work
 /// by wait_until(), never by a call that cannot end when another rank has died.
 ///
 /// An operation throws DeviceError that names the operation, this rank and, where known, the ranks
-/// that did not take part within the timeout; and it throws the reason of abort(). After either,
-/// all later operations of all ranks throw.
+/// that did not take part within the timeout; and it throws the reason of abort_all(). After
+/// either, all later operations of all ranks throw.
 class Communicator {
  public:
   static constexpr std::chrono::milliseconds kDefaultTimeout{60'000};
@@ -76,7 +76,7 @@ class Communicator {
 
   /// Ends the operations of all ranks, pending and later: they throw DeviceError with the first
   /// reason that was given. MPI ends all processes of the job, this one too.
-  virtual void abort(const std::string& reason) noexcept = 0;
+  virtual void abort_all(const std::string& reason) noexcept = 0;
 
  protected:
   enum class Reduction : uint8_t { kSum, kMax };
