@@ -87,7 +87,7 @@ void Communicator::wait_until(const std::function<bool()>& is_done) {
   while (!is_done()) {
     check_async();
     if (std::chrono::steady_clock::now() > deadline) {
-      const std::string message = timeout_message("queued work", "another rank");
+      const std::string message = timeout_message("queued work", {});
       abort_all(message);
       throw DeviceError(message);
     }
@@ -95,10 +95,15 @@ void Communicator::wait_until(const std::function<bool()>& is_done) {
   }
 }
 
-std::string Communicator::timeout_message(const char* operation, const std::string& missing) const {
-  return str(operation, " on rank ", rank_, " of ", num_ranks_, ": ", missing,
+std::string Communicator::timeout_message(std::string_view operation,
+                                          std::span<const int> missing) const {
+  std::string ranks = missing.size() > 1 ? "ranks" : missing.empty() ? "another rank" : "rank";
+  for (size_t i = 0; i < missing.size(); ++i) ranks += str(i > 0 ? ", " : " ", missing[i]);
+  return str(operation, " on rank ", rank_, " of ", num_ranks_, ": ", ranks,
              " did not take part within ", static_cast<double>(timeout_.count()) / 1000,
-             " s: it has died or hangs. See what it wrote last, and start all ranks again.");
+             missing.size() > 1 ? " s: they have died or hang. See what they wrote last"
+                                : " s: it has died or hangs. See what it wrote last",
+             ", and start all ranks again.");
 }
 
 }  // namespace halley

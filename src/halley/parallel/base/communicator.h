@@ -7,9 +7,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 
 #include "halley/core/dtype.h"
+#include "halley/parallel/base/reduce_ranks.h"
 
 struct CUstream_st;
 
@@ -79,14 +82,14 @@ class Communicator {
   virtual void abort_all(const std::string& reason) noexcept = 0;
 
  protected:
-  enum class Reduction : uint8_t { kSum, kMax };
   /// How long a rank waits for the others.
   enum class Wait : uint8_t { kTimeout, kUnlimited };
 
   Communicator(int rank, int num_ranks, std::chrono::milliseconds timeout);
   std::chrono::milliseconds timeout() const { return timeout_; }
-  /// The error's text: `operation` of this rank has waited for `missing`, e.g. "rank 1".
-  std::string timeout_message(const char* operation, const std::string& missing) const;
+  /// The error's text: `operation` of this rank has waited for the ranks `missing`, if they are
+  /// known.
+  std::string timeout_message(std::string_view operation, std::span<const int> missing) const;
 
  private:
   // The operations with checked arguments, of at least one byte. There are at least two ranks but
