@@ -28,8 +28,8 @@ struct Call {
 
 struct Group;
 
-/// What the others see of a rank. `call` is written before `num_entered` and stays until all that
-/// read it have left.
+/// The part of a rank that the others see. `call` is written before `num_entered` and stays until
+/// all that read it have left.
 struct alignas(kCacheLineBytes) Slot {
   std::atomic<uint64_t> num_entered{0}, num_left{0};  // operations
   std::atomic<bool> uses_others_memory{false};

@@ -27,7 +27,7 @@ void run_ranks(int num_ranks, milliseconds timeout,
   for (std::thread& thread : threads) thread.join();
 }
 
-/// What the operation throws; empty if it does not.
+/// The text that the operation throws; empty if it throws nothing.
 std::string error_of(const std::function<void()>& operation) {
   try {
     operation();
@@ -127,8 +127,9 @@ TEST(ThreadCommunicator, NamesAllRanksThatDoNotCome) {
 
 TEST(ThreadCommunicator, QueuedWorkThatDoesNotEndIsAnError) {
   const auto ranks = make_thread_communicators(2, kShort);
-  EXPECT_THAT(error_of([&] { ranks[0]->wait_until([] { return false; }); }),
-              HasSubstr("queued work on rank 0 of 2: another rank did not take part within 0.05 s"));
+  EXPECT_THAT(
+      error_of([&] { ranks[0]->wait_until([] { return false; }); }),
+      HasSubstr("queued work on rank 0 of 2: another rank did not take part within 0.05 s"));
   EXPECT_NE(error_of([&] { ranks[1]->check_async(); }), "");
 }
 

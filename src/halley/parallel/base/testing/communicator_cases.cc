@@ -40,7 +40,7 @@ float element(DType dtype, const std::vector<std::byte>& bytes, int64_t i) {
   return element_to_f32(dtype, bytes.data() + bytes_of(dtype, i));
 }
 
-/// What each of the ranks begins with; the same for all that ask.
+/// The inputs of all ranks; the same for all that ask.
 std::vector<std::vector<std::byte>> elements_of_ranks(int num_ranks, DType dtype, int64_t count) {
   std::vector<std::vector<std::byte>> all;
   for (int i = 0; i < num_ranks; ++i) all.push_back(random_elements(dtype, count, i));
@@ -56,7 +56,7 @@ void expect_same_on_all_ranks(Communicator& rank, const std::vector<std::byte>& 
   }
 }
 
-/// f64 sums, within half a step of the type and the error of f32 sums.
+/// The bound is half a step of the type and the error of f32 additions.
 void expect_sums(Communicator& rank, DType dtype, double relative_step) {
   const int num_ranks = rank.num_ranks();
   for (const int64_t count : kSizes) {
@@ -205,7 +205,7 @@ void splits_by_color(Communicator& rank) {
   EXPECT_EQ(one, static_cast<float>(rank.num_ranks()));
 }
 
-// What a step of a model does, often enough that a rank that runs ahead would show.
+// The operations of a model's steps, often enough that a rank that runs ahead would show.
 void many_operations_in_a_row(Communicator& rank) {
   const auto num_ranks = static_cast<float>(rank.num_ranks());
   std::vector<float> data(129);

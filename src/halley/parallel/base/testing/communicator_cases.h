@@ -1,4 +1,4 @@
-// What every communicator of host memory must do, whatever its ranks are.
+// Cases that every communicator of host memory must pass, whatever its ranks are.
 #pragma once
 
 #include <span>
