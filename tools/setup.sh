@@ -3,7 +3,8 @@
 #
 #   tools/setup.sh          compilers, libraries, GoogleTest
 #   tools/setup.sh --numpy  also NumPy, for `make accuracy`
-#   tools/setup.sh --dev    also clang, its sanitizer and fuzzer runtimes, clang-format, clang-tidy,
+#   tools/setup.sh --mpi    also Open MPI, for models on several machines
+#   tools/setup.sh --dev    also Open MPI, clang, its sanitizer and fuzzer runtimes, clang-format, clang-tidy,
 #                           and Prometheus' Python client, for a test of /metrics
 #   tools/setup.sh --client-tests  also LangChain, LiteLLM, instructor and lm-eval, each into an
 #                           environment of its own in .venv/clients, for clients_test (1.3 GB)
@@ -21,11 +22,12 @@ libgmock-dev python3-jsonschema"
 case "${1:-}" in
   "") ;;
   --numpy) packages="$packages python3-numpy" ;;
-  --dev) packages="$packages python3-numpy python3-prometheus-client clang libclang-rt-14-dev
+  --mpi) packages="$packages libopenmpi-dev openmpi-bin" ;;
+  --dev) packages="$packages libopenmpi-dev openmpi-bin python3-numpy python3-prometheus-client clang libclang-rt-14-dev
 clang-format clang-tidy" ;;
   --serve-tests | --client-tests | --matcher-tests) packages="$packages python3-venv" ;;
   *)
-    echo "usage: tools/setup.sh [--numpy | --serve-tests | --client-tests | --matcher-tests | --dev]" >&2
+    echo "usage: tools/setup.sh [--numpy | --mpi | --serve-tests | --client-tests | --matcher-tests | --dev]" >&2
     exit 2
     ;;
 esac
