@@ -17,8 +17,10 @@ struct DecoderStep;
 
 class Decoder final : public CausalLm {
  public:
-  /// `context` must outlive the decoder. `weights` were loaded from `config`.
-  Decoder(ExecContext& context, DecoderConfig config, DecoderWeights weights);
+  /// `context` must outlive the decoder. `weights` were loaded from `config`. `ranks` connects it
+  /// with the others where it is one of several: all run the same steps at the same time.
+  Decoder(ExecContext& context, DecoderConfig config, DecoderWeights weights,
+          Communicator* ranks = nullptr);
 
   const ModelShape& shape() const override { return shape_; }
   const DecoderConfig& config() const { return config_; }
@@ -37,6 +39,7 @@ class Decoder final : public CausalLm {
  private:
   void set_positions(const ForwardBatch& batch);
   void embed(const ForwardBatch& batch, Matrix hidden);
+  void embed_tokens(const ForwardBatch& batch, Matrix hidden);
   void run(const ForwardBatch& batch, const KvCacheView& cache, Matrix logits, OpClock* clock);
   void compute_logits(const DecoderStep& step, Matrix hidden, Matrix logits);
 
@@ -44,7 +47,9 @@ class Decoder final : public CausalLm {
   DecoderConfig config_;
   DecoderWeights weights_;
   ModelShape shape_;
+  Communicator* const ranks_;
   Workspace workspace_;
+  std::vector<int32_t> own_ids_;        // rows of this rank's embedding
   std::vector<int32_t> positions_;      // of each row
   std::vector<int32_t> position_rows_;  // into the table of learned positions
   std::vector<RopeAngles> angles_;

@@ -48,6 +48,12 @@ struct LayerSpec {
   int rope_index = -1;  // into DecoderConfig::ropes; -1: none
 };
 
+/// One of several ranks that run a decoder together (slice_decoder.h).
+struct RankShare {
+  int rank = 0, num_ranks = 1;
+  InputRange vocabulary = {};  // the tokens whose embeddings and logits it has; of several ranks
+};
+
 struct DecoderConfig {
   std::string family;         // "llama"
   DType dtype = DType::kF16;  // of the checkpoint's weights, as declared in config.json
@@ -78,6 +84,13 @@ struct DecoderConfig {
   /// embedding byte for byte.
   std::string tied_output_name;
   std::string where;  // config.json's path, for messages
+  /// Of several ranks: heads, MLPs and vocabulary are then this rank's, but for vocab_size.
+  RankShare share = {};
+
+  /// The tokens whose embeddings and logits are here.
+  InputRange vocabulary() const {
+    return share.num_ranks == 1 ? InputRange{0, vocab_size} : share.vocabulary;
+  }
 };
 
 }  // namespace halley

@@ -25,8 +25,10 @@ class PartList {
                       .is_expert = is_expert,
                       .table_name = {}});
   }
-  void add_table(const std::string& name, PartKind kind, const std::string& table, int64_t rows) {
-    parts_.push_back({.name = name, .kind = kind, .table_name = table, .num_rows = rows});
+  void add_table(const std::string& name, PartKind kind, const std::string& table, int64_t num_rows,
+                 const InputRange& rows) {
+    parts_.push_back(
+        {.name = name, .kind = kind, .table_name = table, .num_rows = num_rows, .rows = rows});
   }
   std::vector<DecoderPart> take() { return std::move(parts_); }
 
@@ -102,10 +104,12 @@ class TensorList {
 
 std::vector<DecoderPart> list_decoder_parts(const DecoderConfig& config) {
   PartList list;
-  list.add_table("embedding", PartKind::kEmbedding, config.embedding_name, config.vocab_size);
+  list.add_table("embedding", PartKind::kEmbedding, config.embedding_name, config.vocab_size,
+                 config.vocabulary());
   if (!config.position_embedding_name.empty()) {
-    list.add_table("positions", PartKind::kPositions, config.position_embedding_name,
-                   config.num_stored_positions + config.position_offset);
+    const int64_t num_rows = config.num_stored_positions + config.position_offset;
+    list.add_table("positions", PartKind::kPositions, config.position_embedding_name, num_rows,
+                   {0, num_rows});
   }
   for (size_t i = 0; i < config.layers.size(); ++i) add_layer(config, i, list);
   list.add_norm("final_norm", config.final_norm, config.hidden_size);
