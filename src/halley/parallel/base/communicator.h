@@ -30,7 +30,7 @@ struct CommBuffer {
 
 /// One rank's end. All ranks call the same operations with the same sizes in the same order; send()
 /// and receive() concern their two ranks alone. One thread at a time uses one rank's end, but any
-/// thread may call abort_all().
+/// thread may call abort_all() and, of host memory, check_async().
 ///
 /// Communicators of host memory block until their part is done. Those of device memory queue their
 /// work on `stream`, also while the stream is captured into a graph; the host waits for that work

@@ -8,7 +8,6 @@
 #include "halley/base/check.h"
 #include "halley/base/checked_math.h"
 #include "halley/base/env.h"
-#include "halley/base/error.h"
 #include "halley/base/str.h"
 #include "halley/parallel/base/thread_meeting.h"
 
@@ -63,7 +62,7 @@ class ThreadCommunicator final : public Communicator {
         slot_(group_->slots[static_cast<size_t>(rank)]) {}
 
   void check_async() override {
-    if (meeting_.is_aborted()) throw_reason();
+    if (meeting_.abort_reason().is_set()) throw_reason();
   }
 
   void abort_all(const std::string& reason) noexcept override { meeting_.abort_all(reason); }
@@ -75,7 +74,7 @@ class ThreadCommunicator final : public Communicator {
    public:
     explicit OthersMemory(ThreadCommunicator& rank) : rank_(rank) {
       rank_.slot_.uses_others_memory.store(true);
-      if (!rank_.meeting_.is_aborted()) return;
+      if (!rank_.meeting_.abort_reason().is_set()) return;
       rank_.slot_.uses_others_memory.store(false);
       rank_.throw_reason();
     }
@@ -235,7 +234,9 @@ class ThreadCommunicator final : public Communicator {
     std::optional<std::chrono::steady_clock::time_point> deadline;
     if (wait == Wait::kTimeout) deadline = std::chrono::steady_clock::now() + timeout();
     if (meeting_.wait(is_done, deadline)) return;
-    if (!meeting_.is_aborted()) abort_all(timeout_message(operation, who_is_missing()));
+    if (!meeting_.abort_reason().is_set()) {
+      abort_all(timeout_message(operation, who_is_missing()));
+    }
     throw_reason();
   }
 
@@ -244,7 +245,7 @@ class ThreadCommunicator final : public Communicator {
     for (const Slot& slot : group_->slots) {
       while (slot.uses_others_memory.load()) std::this_thread::yield();
     }
-    throw DeviceError(meeting_.reason());
+    meeting_.abort_reason().throw_error();
   }
 
   static void check_same(const Call& own, const Slot& other) {

@@ -11,18 +11,8 @@ void ThreadMeeting::announce() {
 }
 
 void ThreadMeeting::abort_all(const std::string& reason) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (is_aborted()) return;
-    reason_ = reason;
-    is_aborted_.store(true);
-  }
-  wake_.notify_all();
-}
-
-std::string ThreadMeeting::reason() const {
-  const std::lock_guard lock(mutex_);
-  return reason_;
+  abort_reason_.set(reason);
+  announce();
 }
 
 }  // namespace halley

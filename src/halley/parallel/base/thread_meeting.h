@@ -9,6 +9,7 @@
 #include <string>
 
 #include "halley/core/spin_wait.h"
+#include "halley/parallel/base/abort_reason.h"
 
 namespace halley {
 
@@ -26,7 +27,7 @@ class ThreadMeeting {
   /// deadline, if there is one, or until an abort. Returns is_done().
   template <typename IsDone>
   bool wait(const IsDone& is_done, std::optional<std::chrono::steady_clock::time_point> deadline) {
-    const auto has_ended = [&] { return is_done() || is_aborted(); };
+    const auto has_ended = [&] { return is_done() || abort_reason_.is_set(); };
     if (!spin_until(has_ended, spin_time_)) {
       std::unique_lock lock(mutex_);
       num_sleeping_.fetch_add(1);
@@ -40,19 +41,15 @@ class ThreadMeeting {
     return is_done();
   }
 
-  /// The first reason counts.
   void abort_all(const std::string& reason);
-  bool is_aborted() const { return is_aborted_.load(); }
-  /// Once is_aborted().
-  std::string reason() const;
+  const AbortReason& abort_reason() const { return abort_reason_; }
 
  private:
   const std::chrono::microseconds spin_time_;
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::condition_variable wake_;
   std::atomic<int> num_sleeping_{0};
-  std::atomic<bool> is_aborted_{false};
-  std::string reason_;  // guarded by mutex_
+  AbortReason abort_reason_;
 };
 
 }  // namespace halley

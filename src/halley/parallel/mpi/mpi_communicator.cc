@@ -12,6 +12,7 @@
 #include "halley/base/checked_math.h"
 #include "halley/base/error.h"
 #include "halley/base/str.h"
+#include "halley/parallel/base/abort_reason.h"
 #include "halley/parallel/mpi/mpi_launcher.h"
 #include "halley/parallel/mpi/mpi_library.h"
 
@@ -37,7 +38,7 @@ constexpr std::chrono::microseconds kIdlePause(100);
 /// This process's part of the job, shared by its communicator and all that were split from it.
 struct Job {
   const HalleyMpiApi& api;
-  std::string failure = {};  // empty: there is none
+  AbortReason failure = {};
 };
 
 class MpiCommunicator : public Communicator {
@@ -48,9 +49,7 @@ class MpiCommunicator : public Communicator {
         api_(job_->api),
         comm_(comm) {}
 
-  void check_async() override {
-    if (!job_->failure.empty()) throw DeviceError(job_->failure);
-  }
+  void check_async() override { job_->failure.check(); }
 
   void abort_all(const std::string& reason) noexcept override {
     // Nobody could print it later.
@@ -66,7 +65,7 @@ class MpiCommunicator : public Communicator {
     wait_for("barrier", {});
   }
 
-  bool has_failed() const { return !job_->failure.empty(); }
+  bool has_failed() const { return job_->failure.is_set(); }
   const HalleyMpiApi& api() const { return api_; }
 
  private:
@@ -193,8 +192,8 @@ class MpiCommunicator : public Communicator {
 
   // The operation may still be in progress: MPI is not called any more.
   [[noreturn]] void fail(const std::string& failure) {
-    job_->failure = failure;
-    throw DeviceError(failure);
+    job_->failure.set(failure);
+    job_->failure.throw_error();
   }
 
   const std::shared_ptr<Job> job_;
