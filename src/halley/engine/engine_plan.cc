@@ -169,9 +169,9 @@ EnginePlan prepare_engine(CausalLm& model, const EngineConfig& config) {
   const EngineConfig full = with_defaults(config, shape, model.device_name() == "cpu");
   // The model reserves its own memory before the KV cache takes the rest.
   const std::optional<int64_t> device_bytes = model.prepare(step_limits(full, shape));
-  return plan_engine(
-      full, shape,
-      device_bytes ? device_kv_room(*device_bytes) : host_kv_room(available_memory_bytes()));
+  return plan_engine(full, shape,
+                     device_bytes ? device_kv_room(*device_bytes)
+                                  : host_kv_room(available_memory_bytes() / shape.num_caches));
 }
 
 void check_eos_token_ids(const std::vector<int32_t>& ids, int64_t vocab_size) {

@@ -39,6 +39,9 @@ struct ModelShape {
   /// Per-layer scales, where the checkpoint has them for an fp8 cache; else empty, and scales are
   /// per token and head.
   std::vector<KvScales> kv_scales = {};
+  /// Caches that a KV cache of this shape stands for, where several ranks have one each in the
+  /// memory of one host.
+  int64_t num_caches = 1;
 };
 
 /// Bytes that one token takes in a cache of this type, in all layers, scales included.

@@ -9,6 +9,7 @@
 #include "halley/models/base/decoder_config.h"
 #include "halley/models/base/decoder_weights.h"
 #include "halley/models/base/workspace.h"
+#include "halley/parallel/base/communicator.h"
 
 namespace halley {
 

@@ -1,0 +1,30 @@
+// Loads a model that several ranks run together.
+#pragma once
+
+#include <chrono>
+#include <memory>
+
+#include "halley/checkpoint/config/hf_config.h"
+#include "halley/checkpoint/safetensors/tensor_source.h"
+#include "halley/core/exec_context.h"
+#include "halley/models/all/load_model.h"
+#include "halley/parallel/base/communicator.h"
+
+namespace halley {
+
+/// `num_ranks` >= 2 ranks, each a thread of this process with a pool of as many threads as
+/// `context` has, which is rank 0's. The model's steps throw DeviceError where a rank does not come
+/// within `timeout`. The plan is that of rank 0. Throws as load_model(), for any rank.
+LoadedDecoder load_ranked_model(ExecContext& context, int num_ranks,
+                                std::chrono::milliseconds timeout, const HfConfig& config,
+                                const TensorSource& source, const LoadProgress& progress,
+                                const LoadOptions& options);
+
+/// The ranks are processes; this one is `ranks`. On rank 0 as above. On the others it runs their
+/// share until rank 0 ends, and then returns no model. Throws as load_model(), and aborts all ranks
+/// then.
+LoadedDecoder load_as_rank(ExecContext& context, std::unique_ptr<Communicator> ranks,
+                           const HfConfig& config, const TensorSource& source,
+                           const LoadProgress& progress, const LoadOptions& options);
+
+}  // namespace halley

@@ -1,0 +1,68 @@
+// A model whose weights are divided among several ranks, as its caller on rank 0 sees it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "halley/core/exec_context.h"
+#include "halley/models/base/causal_lm.h"
+#include "halley/models/parallel/rank_messages.h"
+#include "halley/parallel/base/communicator.h"
+
+namespace halley {
+
+/// The ranks of a model, from rank 0's side. The destructor waits until the others have ended.
+class RankGroup {
+ public:
+  virtual ~RankGroup() = default;
+  /// Rank 0's end.
+  virtual Communicator& ranks() = 0;
+};
+
+/// Forwards every call to rank 0's share, after it has told the other ranks, which follow
+/// (follow_rank.h). Throws DeviceError where a rank has died or does not come in time.
+class RankedModel final : public CausalLm {
+ public:
+  /// `own` is rank 0's share, which runs in `context`; that must outlive this object, whose
+  /// destructor ends the other ranks.
+  RankedModel(std::unique_ptr<CausalLm> own, const ExecContext& context,
+              std::unique_ptr<RankGroup> group);
+  ~RankedModel() override;
+
+  /// Of rank 0's share: its key and value heads, and of all its tokens.
+  const ModelShape& shape() const override { return shape_; }
+  void forward(const ForwardBatch& batch, const KvCacheView& cache, Matrix logits) override;
+  std::vector<OpTime> profile(const ForwardBatch& batch, const KvCacheView& cache,
+                              Matrix logits) override;
+  std::optional<int64_t> prepare(const StepLimits& limits) override;
+  std::unique_ptr<KvMemory> make_kv_memory(size_t num_bytes) const override;
+  std::string device_name() const override { return own_->device_name(); }
+  std::vector<PrecisionLevel> precision_levels(KvDType kv_dtype) const override {
+    return own_->precision_levels(kv_dtype);
+  }
+  /// Of rank 0.
+  WeightMemory weight_memory() const override { return own_->weight_memory(); }
+
+ private:
+  class Memory;
+
+  /// Tells the ranks of a step.
+  void send_step(const ForwardBatch& batch, const KvCacheView& cache);
+  std::vector<RankLayer> layers_of(const KvCacheView& cache) const;
+
+  const std::unique_ptr<RankGroup> group_;  // ends last
+  const std::unique_ptr<CausalLm> own_;
+  const ExecContext& context_;
+  Communicator& ranks_;
+  ModelShape shape_;
+  std::vector<RankLayer> sent_layers_;  // of the last step
+  mutable uint64_t num_memories_ = 0;
+  mutable std::map<const std::byte*, MemoryRequest>
+      memories_;  // that live, by their addresses here
+};
+
+}  // namespace halley
