@@ -37,8 +37,10 @@ constexpr std::chrono::microseconds kIdlePause(100);
 
 /// This process's part of the job, shared by its communicator and all that were split from it.
 struct Job {
+  explicit Job(const HalleyMpiApi& opened) : api(opened) {}
+
   const HalleyMpiApi& api;
-  AbortReason failure = {};
+  AbortReason failure;
 };
 
 class MpiCommunicator : public Communicator {
