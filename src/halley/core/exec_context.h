@@ -15,9 +15,9 @@ struct ExecContext {
   ThreadPool& pool;
   /// The precision of linear layers whose weights hold two, in steps that do not say theirs.
   Precision precision = Precision::kFull;
-  /// Where a linear layer's x are some columns of a wider matrix: for each row a magnitude that no
-  /// number of the wider row exceeds, infinity where one is NaN. Activations with a scale per token
-  /// are rounded with that of the wider row. Empty: x is the whole.
+  /// A linear layer's x may be some columns of a wider matrix. Then these are, for each row, a
+  /// magnitude that no number of the wider row exceeds, infinity where one is NaN: activations with
+  /// a per-token scale get that of the wider row. Empty: x is the whole.
   std::span<const float> row_magnitudes = {};
 
   /// The magnitude of row `index`, or 0.

@@ -121,17 +121,17 @@ DType activation_dtype_of(const LoadOptions& options, const DecoderConfig& confi
   return config.dtype == DType::kF32 ? DType::kF16 : config.dtype;
 }
 
-RankShare share_of(const LoadOptions& options) {
-  if (options.ranks == nullptr) return {};
-  return {.rank = options.ranks->rank(), .num_ranks = options.ranks->num_ranks()};
-}
-
 ModelPlan plan_decoder(const DecoderConfig& decoder, const LinearLoading& loading,
                        const LoadOptions& options) {
   HALLEY_CHECK(options.device == "cpu" || options.device == kCuda, options.device);
   check_kernel_names(loading.demands);
   ModelPlan plan;
-  plan.config = slice_decoder(decoder, loading, share_of(options));
+  if (options.device == kCuda && options.share.num_ranks > 1) {
+    throw UnsupportedError(str("tensor parallelism: expected the CPU, got ",
+                               options.share.num_ranks,
+                               " ranks on GPUs. Use --device cpu, or one GPU."));
+  }
+  plan.config = slice_decoder(decoder, loading, options.share);
   plan.device = options.device;
   if (plan.device == kCuda) {
     plan.activation_dtype = activation_dtype_of(options, plan.config);

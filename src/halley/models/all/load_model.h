@@ -97,8 +97,9 @@ struct LoadOptions {
   /// On a GPU: a row's logits do not depend on the other rows of the batch. On the CPU they never
   /// do.
   bool is_batch_invariant = false;
-  /// Of several ranks, the one that loads and its end of what connects them, which must outlive the
-  /// model. Null: there are no others.
+  /// The part that is planned or loaded of a model that several ranks run together, on the CPU.
+  RankShare share = {};
+  /// To load: this rank's end of what connects it with the others, which must outlive the model.
   Communicator* ranks = nullptr;
   /// On a GPU, f16 or bf16; absent: the checkpoint's type, f16 where that is f32.
   std::optional<DType> activation_dtype = std::nullopt;

@@ -84,7 +84,7 @@ struct DecoderConfig {
   /// embedding byte for byte.
   std::string tied_output_name;
   std::string where;  // config.json's path, for messages
-  /// Of several ranks: heads, MLPs and vocabulary are then this rank's, but for vocab_size.
+  /// One of several ranks has its own heads, MLPs and part of the vocabulary; vocab_size is whole.
   RankShare share = {};
 
   /// The tokens whose embeddings and logits are here.

@@ -1,4 +1,4 @@
-// What the ranks of tensor parallelism exchange within a step on the CPU.
+// Exchanges among the ranks of tensor parallelism within a step on the CPU.
 #pragma once
 
 #include "halley/core/matrix.h"
@@ -10,8 +10,8 @@ namespace halley {
 /// Adds the rows of all ranks, in place. Dense f32.
 void sum_over_ranks(Communicator& ranks, Matrix rows);
 
-/// y = op(x), this rank's part of a product whose parts are to be added: x [M, F] has its columns
-/// of the layer's whole input. Activations with a scale per token get that of the whole input.
+/// y = op(x), this rank's part of a sum over the ranks: x [M, F] has its columns of the layer's
+/// whole input. Activations with a per-token scale get that of the whole input.
 void run_input_slice(const DecoderStep& step, const LinearSpec& spec, const LinearOp& op,
                      ConstMatrix x, Matrix y);
 

@@ -81,7 +81,7 @@ class Slicer {
   }
 
  private:
-  /// Of as many units as there are in `size`, the rank's.
+  /// Divides the units of `size` among the ranks; returns the rank's.
   InputRange share_of_units(int64_t size, int64_t unit) const {
     const int64_t num_units = ceil_div(size, unit);
     return {std::min(size, num_units * share_.rank / share_.num_ranks * unit),

@@ -43,7 +43,7 @@ class Follower {
 
  private:
   void prepare(const StepLimits& limits) {
-    static_cast<void>(least_room(ranks_, model_.prepare(limits)));
+    static_cast<void>(least_free_bytes(ranks_, model_.prepare(limits)));
   }
 
   void forward(const RankStep& step) {

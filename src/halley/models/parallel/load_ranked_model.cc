@@ -24,6 +24,12 @@ void await_all(Communicator& ranks) {
   }
 }
 
+LoadOptions share_of(Communicator& ranks, LoadOptions options) {
+  options.share = {.rank = ranks.rank(), .num_ranks = ranks.num_ranks()};
+  options.ranks = &ranks;
+  return options;
+}
+
 void abort_after(Communicator& ranks, const std::exception& error) {
   ranks.abort_all(str("rank ", ranks.rank(), ": ", error.what()));
 }
@@ -34,9 +40,9 @@ class RankThreads final : public RankGroup {
   using Run = std::function<void(Communicator& ranks)>;
 
   /// Runs `run` for each of the other ranks in a thread of its own.
-  RankThreads(int num_ranks, std::chrono::milliseconds timeout, const Run& run)
-      : ends_(make_thread_communicators(num_ranks, timeout)),
-        errors_(static_cast<size_t>(num_ranks)) {
+  RankThreads(const ThreadRanks& threads, const Run& run)
+      : ends_(make_thread_communicators(threads.num_ranks, threads.timeout)),
+        errors_(ends_.size()) {
     for (size_t rank = 1; rank < ends_.size(); ++rank) {
       threads_.emplace_back([this, run, rank] {
         try {
@@ -89,26 +95,21 @@ class RankProcesses final : public RankGroup {
 
 }  // namespace
 
-LoadedDecoder load_ranked_model(ExecContext& context, int num_ranks,
-                                std::chrono::milliseconds timeout, const HfConfig& config,
-                                const TensorSource& source, const LoadProgress& progress,
-                                const LoadOptions& options) {
+LoadedDecoder load_ranked_model(ExecContext& context, const ThreadRanks& threads,
+                                const HfConfig& config, const TensorSource& source,
+                                const LoadProgress& progress, const LoadOptions& options) {
   const int num_threads = context.pool.num_threads();
   const auto run = [&config, &source, options, num_threads](Communicator& ranks) {
     ThreadPool pool(num_threads);
     ExecContext own{.pool = pool};
-    LoadOptions share = options;
-    share.ranks = &ranks;
-    const LoadedDecoder loaded = load_model(own, config, source, {}, share);
+    const LoadedDecoder loaded = load_model(own, config, source, {}, share_of(ranks, options));
     await_all(ranks);
     follow_rank_zero(*loaded.model, ranks);
   };
-  auto group = std::make_unique<RankThreads>(num_ranks, timeout, run);
+  auto group = std::make_unique<RankThreads>(threads, run);
   Communicator& ranks = group->ranks();
   try {
-    LoadOptions share = options;
-    share.ranks = &ranks;
-    LoadedDecoder loaded = load_model(context, config, source, progress, share);
+    LoadedDecoder loaded = load_model(context, config, source, progress, share_of(ranks, options));
     await_all(ranks);
     loaded.model =
         std::make_unique<RankedModel>(std::move(loaded.model), context, std::move(group));
@@ -124,9 +125,7 @@ LoadedDecoder load_as_rank(ExecContext& context, std::unique_ptr<Communicator> r
                            const HfConfig& config, const TensorSource& source,
                            const LoadProgress& progress, const LoadOptions& options) {
   try {
-    LoadOptions share = options;
-    share.ranks = ranks.get();
-    LoadedDecoder loaded = load_model(context, config, source, progress, share);
+    LoadedDecoder loaded = load_model(context, config, source, progress, share_of(*ranks, options));
     await_all(*ranks);
     if (ranks->rank() > 0) {
       follow_rank_zero(*loaded.model, *ranks);

@@ -12,13 +12,17 @@
 
 namespace halley {
 
-/// `num_ranks` >= 2 ranks, each a thread of this process with a pool of as many threads as
-/// `context` has, which is rank 0's. The model's steps throw DeviceError where a rank does not come
-/// within `timeout`. The plan is that of rank 0. Throws as load_model(), for any rank.
-LoadedDecoder load_ranked_model(ExecContext& context, int num_ranks,
-                                std::chrono::milliseconds timeout, const HfConfig& config,
-                                const TensorSource& source, const LoadProgress& progress,
-                                const LoadOptions& options);
+struct ThreadRanks {
+  int num_ranks = 2;  // at least 2
+  std::chrono::milliseconds timeout = Communicator::kDefaultTimeout;
+};
+
+/// Each rank is a thread of this process with a pool of as many threads as `context` has, which is
+/// rank 0's. The model's steps throw DeviceError where a rank does not come within the timeout. The
+/// plan is that of rank 0. Throws as load_model(), for any rank.
+LoadedDecoder load_ranked_model(ExecContext& context, const ThreadRanks& ranks,
+                                const HfConfig& config, const TensorSource& source,
+                                const LoadProgress& progress, const LoadOptions& options);
 
 /// The ranks are processes; this one is `ranks`. On rank 0 as above. On the others it runs their
 /// share until rank 0 ends, and then returns no model. Throws as load_model(), and aborts all ranks

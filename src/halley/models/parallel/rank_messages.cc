@@ -59,12 +59,12 @@ RankStep read_step(std::span<const std::byte> bytes) {
   return step;
 }
 
-std::optional<int64_t> least_room(Communicator& ranks, std::optional<int64_t> own) {
+std::optional<int64_t> least_free_bytes(Communicator& ranks, std::optional<int64_t> own) {
   constexpr int64_t kUnknown = -1;
-  const int64_t room = own.value_or(kUnknown);
-  std::vector<int64_t> rooms(static_cast<size_t>(ranks.num_ranks()));
-  ranks.all_gather(&room, sizeof(room), rooms.data());
-  const int64_t least = *std::min_element(rooms.begin(), rooms.end());
+  const int64_t bytes = own.value_or(kUnknown);
+  std::vector<int64_t> all(static_cast<size_t>(ranks.num_ranks()));
+  ranks.all_gather(&bytes, sizeof(bytes), all.data());
+  const int64_t least = *std::min_element(all.begin(), all.end());
   return least == kUnknown ? std::nullopt : std::optional(least);
 }
 

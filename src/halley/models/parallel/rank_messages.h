@@ -1,4 +1,4 @@
-// What rank 0 of a model tells the others: each call of its CausalLm, as bytes.
+// Messages of rank 0 to the other ranks of a model: each call of its CausalLm, as bytes.
 #pragma once
 
 #include <cstddef>
@@ -117,7 +117,7 @@ RankStep read_step(std::span<const std::byte> bytes);
 
 /// Every rank gives the bytes that its device has left for a KV cache, if it knows; the least is
 /// the answer for all.
-std::optional<int64_t> least_room(Communicator& ranks, std::optional<int64_t> own);
+std::optional<int64_t> least_free_bytes(Communicator& ranks, std::optional<int64_t> own);
 
 /// On rank 0: tells the others. Throws what Communicator throws.
 void send_call(Communicator& ranks, RankCall call, std::span<const std::byte> message);

@@ -96,7 +96,7 @@ std::vector<OpTime> RankedModel::profile(const ForwardBatch& batch, const KvCach
 
 std::optional<int64_t> RankedModel::prepare(const StepLimits& limits) {
   send_call(ranks_, RankCall::kPrepare, message_of(limits));
-  return least_room(ranks_, own_->prepare(limits));
+  return least_free_bytes(ranks_, own_->prepare(limits));
 }
 
 std::unique_ptr<KvMemory> RankedModel::make_kv_memory(size_t num_bytes) const {

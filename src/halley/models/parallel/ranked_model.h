@@ -33,7 +33,7 @@ class RankedModel final : public CausalLm {
               std::unique_ptr<RankGroup> group);
   ~RankedModel() override;
 
-  /// Of rank 0's share: its key and value heads, and of all its tokens.
+  /// Has the key and value heads of rank 0.
   const ModelShape& shape() const override { return shape_; }
   void forward(const ForwardBatch& batch, const KvCacheView& cache, Matrix logits) override;
   std::vector<OpTime> profile(const ForwardBatch& batch, const KvCacheView& cache,
@@ -44,7 +44,7 @@ class RankedModel final : public CausalLm {
   std::vector<PrecisionLevel> precision_levels(KvDType kv_dtype) const override {
     return own_->precision_levels(kv_dtype);
   }
-  /// Of rank 0.
+  /// Lists the weights of rank 0.
   WeightMemory weight_memory() const override { return own_->weight_memory(); }
 
  private:

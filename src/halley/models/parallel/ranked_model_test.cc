@@ -24,14 +24,14 @@ using std::chrono_literals::operator""s;
 
 // Sums in f32 in another order.
 constexpr double kDeviationMax = 1e-4;
-// A number that lies between two codes may be rounded to the other one: of e4m3, 1/16 of it away.
+// A number between two quantized values may be rounded to the other one: of e4m3, 1/16 of it away.
 constexpr double kDeviationMaxOfRounded = 2e-2;
 constexpr size_t kNumTokens = 8;  // decoded
 
 struct Outcome {
   std::vector<float> logits;  // of a prompt's rows, cut into two chunks
   std::vector<int32_t> ids;   // decoded behind it
-  bool is_rounded = false;    // some layers round their inputs to codes
+  bool is_rounded = false;    // some layers quantize their inputs
 };
 
 std::vector<int32_t> prompt_of(const ModelShape& shape) {
@@ -111,7 +111,8 @@ class TestModel {
     ExecContext context{.pool = pool};
     const LoadedDecoder loaded =
         num_ranks == 1 ? load_model(context, config_, source_, {}, options_)
-                       : load_ranked_model(context, num_ranks, 20s, config_, source_, {}, options_);
+                       : load_ranked_model(context, {.num_ranks = num_ranks, .timeout = 20s},
+                                           config_, source_, {}, options_);
     context.precision = precision;
     Outcome outcome = run(*loaded.model);
     for (const ModelPart& part : loaded.plan.parts) {

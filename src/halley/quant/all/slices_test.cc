@@ -96,7 +96,7 @@ class Slices {
     }
   }
 
-  /// Each input is in one slice, and the slices' products add up to the whole's.
+  /// Each input is in one slice, and the slices' results add up to the whole's.
   void expect_inputs(LinearSpec spec, const LinearOp& whole, int64_t num_ranks) {
     const int64_t N = whole.out_features(), K = spec.in_features;
     const int64_t unit = unit_of(spec);

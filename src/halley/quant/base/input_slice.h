@@ -9,8 +9,8 @@
 
 namespace halley {
 
-/// Where slices of a weight with `in_features` inputs are best cut: at multiples of it no group of
-/// scales and no block of activations is in two slices.
+/// Returns the unit of slices of a weight with `in_features` inputs: cut at multiples of it, no
+/// group of scales and no block of activations is in two slices.
 int64_t input_unit(const WeightDesc& desc, int64_t in_features);
 
 /// The weight of the packed inputs `range`, as if the checkpoint had no others. So packing a slice

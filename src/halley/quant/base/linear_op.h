@@ -37,7 +37,7 @@ class LinearOp {
   int64_t in_features() const { return sections_.empty() ? 0 : sections_[0].weight.K; }
   /// Columns of x: in_features(), or all stored inputs for a slice that picks its own from them.
   int64_t num_inputs() const { return sections_.empty() ? 0 : sections_[0].weight.num_inputs(); }
-  /// Whether x is rounded with a scale for each row.
+  /// Whether x is quantized with per-token scales.
   bool has_row_scales(Precision precision) const;
   int64_t out_features() const;
 
