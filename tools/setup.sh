@@ -6,8 +6,9 @@
 #   tools/setup.sh --mpi    also Open MPI, for models on several machines
 #   tools/setup.sh --dev    also Open MPI, clang, its sanitizer and fuzzer runtimes, clang-format, clang-tidy,
 #                           and Prometheus' Python client, for a test of /metrics
-#   tools/setup.sh --client-tests  also LangChain, LiteLLM, instructor and lm-eval, each into an
-#                           environment of its own in .venv/clients, for clients_test (1.3 GB)
+#   tools/setup.sh --client-tests  also LangChain, LiteLLM, instructor and lm-eval, and with npm
+#                           Continue's command line, each into an environment of its own in
+#                           .venv/clients, for clients_test (1.3 GB)
 #   tools/setup.sh --matcher-tests  also xgrammar and llguidance, into .venv/matchers, for
 #                           matchers_test (100 MB, without PyTorch; not from Debian)
 #   tools/setup.sh --serve-tests  also OpenAI's Python client, lm-eval and Schemathesis, into
@@ -42,6 +43,19 @@ install_client() {
   "$folder/bin/pip" install --quiet --disable-pip-version-check "$@"
 }
 
+# Continue's command line is an npm package; the calls of clients run under a Python in the same folder.
+install_continue() {
+  folder=.venv/clients/continue
+  if command -v npm >/dev/null &&
+      npm install --silent --fetch-retries=0 --global --prefix "$folder" @continuedev/cli@1.5.47
+  then
+    [ -x "$folder/bin/python" ] || python3 -m venv "$folder"
+    say "Continue is in $folder"
+  else
+    say "Continue is left out: there is no npm, or it could not install @continuedev/cli"
+  fi
+}
+
 # Clients that are no Debian packages; the versions are those that the tests were written with.
 install_clients() {
   if [ "$1" = --client-tests ]; then
@@ -50,6 +64,7 @@ install_clients() {
     install_client litellm litellm==1.106.2 mcp
     install_client instructor instructor==1.17.0
     install_client lm_eval 'lm_eval[api]==0.4.13' transformers==5.23.0 tenacity
+    install_continue
     say "OpenAI's client, LangChain, LiteLLM, instructor and lm-eval are in .venv/clients"
   fi
   if [ "$1" = --matcher-tests ]; then

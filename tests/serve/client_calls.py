@@ -7,12 +7,15 @@ Runs under the Python of that client's own virtual environment. URL is that of t
 or "failed SCENARIO: ..." for each; the exit code is the number of failures.
 """
 import contextlib
+import copy
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import traceback
+
+from open_webui_calls import OPEN_WEBUI_CALLS
 
 WEATHER = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"],
            "additionalProperties": False}
@@ -21,12 +24,16 @@ TOOL = {"type": "function", "function": {"name": "weather", "description": "Says
 NAMED = {"type": "function", "function": {"name": "weather"}}
 ASKED = [{"role": "system", "content": "Be short."},
          {"role": "user", "content": "Weather in Rome?"}]
+EPHEMERAL = {"type": "ephemeral"}
+THINKING = {"type": "enabled", "budget_tokens": 1024}
+# The name of a model for which clients write Anthropic's members into OpenAI's messages.
+CLAUDE = "anthropic/claude-{}"
 CACHED = [
     {"role": "system", "content": [{"type": "text", "text": "Be short.",
-                                    "cache_control": {"type": "ephemeral"}}]},
+                                    "cache_control": EPHEMERAL}]},
     {"role": "user", "content": [{"type": "text", "text": "Weather in Rome?"},
                                  {"type": "text", "text": "Today.",
-                                  "cache_control": {"type": "ephemeral"}}]}]
+                                  "cache_control": EPHEMERAL}]}]
 THOUGHT = {"role": "assistant", "content": "Sunny.", "reasoning_content": "It is summer.",
            "provider_specific_fields": {"reasoning_content": "It is summer."},
            "thinking_blocks": [{"type": "thinking", "thinking": "It is summer.", "signature": "s"}]}
@@ -126,7 +133,7 @@ def langchain_chat(url, model):
                                     additional_kwargs={"reasoning_content": "t"},
                                     response_metadata={"model_name": "m"}),
                  messages.HumanMessage([{"type": "text", "text": "Go on",
-                                         "cache_control": {"type": "ephemeral"}}])])
+                                         "cache_control": EPHEMERAL}])])
 
 
 def langchain_stream(url, model):
@@ -170,14 +177,20 @@ def langchain_completions(url, model):
 def litellm_completion(url, model, messages, provider="hosted_vllm", **options):
     import litellm
     litellm.telemetry = False
+    # It takes members out of the very objects that it is given.
     return litellm.completion(model=f"{provider}/{model}", api_base=url, api_key="key",
-                              messages=messages, num_retries=0, timeout=120, **{**SHORT, **options})
+                              num_retries=0, timeout=120,
+                              **copy.deepcopy({"messages": messages, **SHORT, **options}))
 
 
 def litellm_cached(url, model):
-    litellm_completion(url, model, CACHED, tools=[{**TOOL, "cache_control": {"type": "ephemeral"}}],
-                       tool_choice="none", user="me")
+    tools = [{**TOOL, "cache_control": EPHEMERAL},
+             {"type": "function", "function": {"name": "other", "cache_control": EPHEMERAL}}]
+    litellm_completion(url, model, CACHED, tools=tools, tool_choice="none", user="me")
     litellm_completion(url, model, CACHED, provider="openai")
+    for provider in "litellm_proxy", "openrouter":
+        litellm_completion(url, CLAUDE.format(model), CACHED, provider=provider, tools=tools,
+                           tool_choice="none", cache_control=EPHEMERAL)
 
 
 def litellm_tools(url, model):
@@ -195,8 +208,19 @@ def litellm_thoughts(url, model):
     for provider in "hosted_vllm", "openai", "litellm_proxy":
         litellm_completion(url, model, history, provider=provider, reasoning_effort="low",
                            allowed_openai_params=["reasoning_effort"])
-    litellm_completion(url, model, history, thinking={"type": "enabled", "budget_tokens": 1024},
-                       allowed_openai_params=["thinking"])
+    litellm_completion(url, model, history, thinking=THINKING, allowed_openai_params=["thinking"])
+    litellm_completion(url, CLAUDE.format(model), history, provider="litellm_proxy",
+                       thinking=THINKING)
+
+
+def litellm_openrouter(url, model):
+    """The members of OpenRouter's API."""
+    answer = {**THOUGHT, "reasoning": "It is warm.", "native_finish_reason": "stop",
+              "reasoning_details": [{"type": "reasoning.text", "text": "It is warm.", "index": 0}]}
+    litellm_completion(url, CLAUDE.format(model),
+                       [*ASKED, answer, {"role": "user", "content": "Sure?"}],
+                       provider="openrouter", include_reasoning=False,
+                       reasoning={"effort": "low", "exclude": True})
 
 
 def litellm_stream(url, model):
@@ -224,21 +248,25 @@ def litellm_anthropic(url, model):
 
     import litellm
     tool = {"name": "weather", "description": "Says the weather.", "input_schema": WEATHER,
-            "cache_control": {"type": "ephemeral"}}
+            "cache_control": EPHEMERAL}
     messages = [
         {"role": "user", "content": "Weather in Rome?"},
         {"role": "assistant", "content": [
             {"type": "thinking", "thinking": "I ask.", "signature": "s"},
+            {"type": "redacted_thinking", "data": "x"},
             {"type": "tool_use", "id": "call_1", "name": "weather", "input": {"city": "Rome"}}]},
         {"role": "user", "content": [
             {"type": "tool_result", "tool_use_id": "call_1", "content": "sunny",
-             "cache_control": {"type": "ephemeral"}},
-            {"type": "text", "text": "Sure?", "cache_control": {"type": "ephemeral"}}]}]
-    for thinking in None, {"type": "enabled", "budget_tokens": 1024}:
+             "cache_control": EPHEMERAL},
+            {"type": "text", "text": "Sure?", "cache_control": EPHEMERAL}]}]
+    vllm, claude = f"hosted_vllm/{model}", f"litellm_proxy/{CLAUDE.format(model)}"
+    for name, options in ((vllm, {}), (vllm, {"thinking": THINKING}),
+                          (claude, {"thinking": THINKING})):
         asyncio.run(litellm.anthropic.messages.acreate(
-            model=f"hosted_vllm/{model}", messages=messages, max_tokens=24, api_base=url,
-            api_key="key", tools=[tool], system=CACHED[0]["content"], stop_sequences=["\n\n"],
-            metadata={"user_id": "me"}, **({"thinking": thinking} if thinking else {})))
+            model=name, max_tokens=24, api_base=url, api_key="key", stop_sequences=["\n\n"],
+            metadata={"user_id": "me"}, **copy.deepcopy(
+                {"messages": messages, "tools": [tool], "system": CACHED[0]["content"],
+                 **options})))
 
 
 # -- instructor -----------------------------------------------------------------------------------
@@ -343,8 +371,17 @@ def guidellm_run(path):
 
 def aider_run(*options):
     def call(url, model):
-        edit_with_aider(url, model, *options)
+        edit_with_aider(url, f"openai/{model}", *options)
     return call
+
+
+def aider_cached(url, model):
+    """For a model that caches, by aider's settings; the provider "openai" drops these members."""
+    model = f"litellm_proxy/{model}"
+    with tempfile.NamedTemporaryFile("w", suffix=".yml") as settings:
+        json.dump([{"name": model, "edit_format": "whole", "cache_control": True}], settings)
+        settings.flush()
+        edit_with_aider(url, model, "--cache-prompts", "--model-settings-file", settings.name)
 
 
 def edit_with_aider(url, model, *options):
@@ -352,11 +389,27 @@ def edit_with_aider(url, model, *options):
         path = os.path.join(folder, "a.py")
         with open(path, "w", encoding="utf-8") as file:
             file.write("print(1)\n")
-        run_program("aider", "--model", f"openai/{model}", "--openai-api-base", url,
-                    "--openai-api-key", "key", "--message", "Print 2.", "--no-git", "--yes-always",
+        run_program("aider", "--model", model, "--openai-api-base", url, "--openai-api-key", "key",
+                    "--message", "Print 2.", "--no-git", "--yes-always",
                     "--no-show-model-warnings", "--no-check-update", "--analytics-disable",
                     "--no-auto-lint", "--map-tokens", "0", *options, "a.py", cwd=folder,
-                    env={**os.environ, "HOME": folder})
+                    env={**os.environ, "HOME": folder, "LITELLM_PROXY_API_BASE": url,
+                         "LITELLM_PROXY_API_KEY": "key"})
+
+
+def continue_run(text, provider="openai", name="{}", **options):
+    """Continue's command line, in a folder with the file that the recorder's calls name."""
+    def call(url, model):
+        with tempfile.TemporaryDirectory() as folder:
+            config = {"name": "test", "version": "1.0.0", "schema": "v1", "models": [
+                {"name": "test", "provider": provider, "model": name.format(model), "apiBase": url,
+                 "apiKey": "key", "roles": ["chat"], **options}]}
+            for path, content in ("config.yaml", json.dumps(config)), ("sunny", "It is sunny."):
+                with open(os.path.join(folder, path), "w", encoding="utf-8") as file:
+                    file.write(content)
+            assert run_program("cn", "-p", text, "--config", "config.yaml", cwd=folder, env={
+                **os.environ, "HOME": folder, "CONTINUE_TELEMETRY_ENABLED": "0"}).strip()
+    return call
 
 
 CALLS = {
@@ -365,7 +418,8 @@ CALLS = {
     "langchain": {"chat": langchain_chat, "stream": langchain_stream, "tools": langchain_tools,
                   "structured": langchain_structured, "completions": langchain_completions},
     "litellm": {"cached": litellm_cached, "tools": litellm_tools, "thoughts": litellm_thoughts,
-                "stream": litellm_stream, "structured": litellm_structured, "text": litellm_text,
+                "openrouter": litellm_openrouter, "stream": litellm_stream,
+                "structured": litellm_structured, "text": litellm_text,
                 "anthropic": litellm_anthropic},
     "instructor": {"json": instructor_modes("JSON", "JSON_SCHEMA", "MD_JSON"),
                    "tools": instructor_modes("TOOLS", "TOOLS_STRICT"),
@@ -373,8 +427,14 @@ CALLS = {
     "lm_eval": {"completions": lm_eval_completions, "chat": lm_eval_chat},
     "guidellm": {"completions": guidellm_run("/v1/completions"),
                  "chat": guidellm_run("/v1/chat/completions")},
-    "aider": {"edit": aider_run(), "cached": aider_run("--cache-prompts", "--no-stream"),
+    "aider": {"edit": aider_run(), "no_stream": aider_run("--no-stream"), "cached": aider_cached,
               "diff": aider_run("--edit-format", "diff", "--reasoning-effort", "low")},
+    "continue": {
+        "agent": continue_run("Read a file. Use a tool.", defaultCompletionOptions={
+            "maxTokens": 24, "temperature": 0.5, "topP": 0.9, "topK": 20, "minP": 0.1,
+            "presencePenalty": 0.1, "frequencyPenalty": 0.1, "stop": ["\n\n"]}),
+        "cached": continue_run("Weather in Rome?", "openrouter", CLAUDE)},
+    "open_webui": OPEN_WEBUI_CALLS,
 }
 
 

@@ -3,8 +3,9 @@
     clients_test.py HALLEY_BINARY SOURCE_DIR [unittest arguments]
 
 Runs the calls of client_calls.py under each Python of .venv/clients, which tools/setup.sh
---client-tests makes; exits with 77 where there is none. aider is left out: its prompts are longer
-than the context of the test's model; what it sends is in testdata/client_bodies.
+--client-tests makes; exits with 77 where there is none. aider and Open WebUI are left out: their
+prompts are longer than the context of the test's model, and what they send is in
+testdata/client_bodies.
 """
 import os
 import subprocess
@@ -13,13 +14,14 @@ import tempfile
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from client_calls import CALLS  # noqa: E402
+from client_calls import CALLS, CLAUDE  # noqa: E402
 from served import HERMES_TEMPLATE, Server  # noqa: E402
 
 HALLEY, SOURCE = sys.argv[1], os.path.abspath(sys.argv[2])
 MODEL = os.path.join(SOURCE, "models", "demo-21m")
 CALLER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "client_calls.py")
-CLIENTS = {client: python for client in CALLS if client != "aider" and os.path.exists(
+LEFT_OUT = ("aider", "open_webui")
+CLIENTS = {client: python for client in CALLS if client not in LEFT_OUT and os.path.exists(
     python := os.path.join(SOURCE, ".venv", "clients", client, "bin", "python"))}
 TIMEOUT_S = 500
 
@@ -29,7 +31,9 @@ class ClientsTest(unittest.TestCase):
         with tempfile.NamedTemporaryFile("w", suffix=".jinja") as file:
             file.write(HERMES_TEMPLATE)
             file.flush()
-            server = Server(HALLEY, MODEL, "--threads", "2", "--chat-template", file.name)
+            name = os.path.basename(MODEL)
+            server = Server(HALLEY, MODEL, "--threads", "2", "--chat-template", file.name,
+                            "--served-model-name", name, CLAUDE.format(name))
         try:
             for client, python in CLIENTS.items():
                 with self.subTest(client):

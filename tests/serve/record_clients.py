@@ -1,13 +1,12 @@
 """Records what other people's clients send, for tests/serve/client_bodies_test.py.
 
-    record_clients.py SOURCE_DIR [--openai-js MODULE] [CLIENT]...
+    record_clients.py SOURCE_DIR [--openai-js MODULE] [--continue-core MODULE] [CLIENT]...
 
 Runs the calls of client_calls.py, each under the client's own Python (.venv/clients/CLIENT, made by
 tools/setup.sh --client-tests; --python CLIENT=PATH names another), against a server that answers
-from this file, and writes testdata/client_bodies/CLIENT_SCENARIO_N.json. With --openai-js it runs
-openai_js_calls.mjs too: MODULE is OpenAI's JavaScript client as one module
-(testdata/client_bodies/README.md). Texts of more than 200 characters are cut, since the test's
-model has a context of 1024 tokens.
+from this file, and writes testdata/client_bodies/CLIENT_SCENARIO_N.json in place of those that were
+there. With --openai-js and --continue-core it runs the clients in JavaScript too: MODULE is the
+client as one module (testdata/client_bodies/README.md). Texts of more than 64 characters are cut.
 """
 import argparse
 import http.server
@@ -22,17 +21,24 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 from client_calls import CALLS  # noqa: E402
 
-TEXT_MAX = 200
+TEXT_MAX = 64  # that of names of functions, which stay as they are
 MODEL = "demo-21m"
+# With these words in a question the answer is a call.
+USE_TOOL = "Use a tool."
+# Clients in JavaScript, each as one module, and the file of their calls.
+JS_CALLS = {"openai_js": "openai_js_calls.mjs", "continue_core": "continue_core_calls.mjs"}
 
 
 def cut(value):
+    """The value with the beginnings of long texts, which belong to the client's authors and do not
+    change what the server does; arguments of calls stay JSON."""
     if isinstance(value, str):
-        return value if len(value) <= TEXT_MAX else value[:TEXT_MAX]
+        return value if len(value) <= TEXT_MAX else value[:TEXT_MAX - 3] + "..."
     if isinstance(value, list):
         return [cut(element) for element in value]
     if isinstance(value, dict):
-        return {key: cut(element) for key, element in value.items()}
+        return {key: element if key == "arguments" else cut(element)
+                for key, element in value.items()}
     return value
 
 
@@ -46,11 +52,19 @@ def example(schema):
     return {"boolean": True, "string": "sunny", "integer": 1, "number": 1.5, "array": []}[kind]
 
 
+def calls_tool(body):
+    """Whether the answer is a call: it must be one, or the user asks for it."""
+    choice, messages = body.get("tool_choice"), body.get("messages", [])
+    if not body.get("tools") or choice == "none":
+        return False
+    asks = messages[-1]["role"] == "user" and USE_TOOL in json.dumps(messages[-1]["content"])
+    return asks or choice not in (None, "auto")
+
+
 def answer_message(body):
     """What a model might have said."""
-    choice, tools = body.get("tool_choice"), body.get("tools") or []
-    if tools and choice not in (None, "auto", "none"):
-        function = tools[0]["function"]
+    if calls_tool(body):
+        function = body["tools"][0]["function"]
         arguments = json.dumps(example(function.get("parameters", {})))
         return {"role": "assistant", "content": None, "refusal": None, "annotations": [],
                 "tool_calls": [{"id": "call_1", "type": "function", "function": {
@@ -67,6 +81,11 @@ def answer_message(body):
 
 def answer_of(path, body):
     """An answer, or the events of a stream."""
+    if path.endswith("/embeddings"):
+        texts = body["input"] if isinstance(body["input"], list) else [body["input"]]
+        return "application/json", json.dumps({"object": "list", "model": MODEL, "data": [
+            {"object": "embedding", "index": i, "embedding": [0.5, 0.5]}
+            for i in range(len(texts))]})
     is_chat = path.endswith("/chat/completions")
     usage = {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}
     head = {"id": "x", "created": 1, "model": body.get("model", MODEL), "usage": usage,
@@ -77,7 +96,9 @@ def answer_of(path, body):
     logprobs = {"tokens": ["The", " end", "."], "token_logprobs": [None, -1, -1],
                 "top_logprobs": [{}, {" end": -1}, {".": -1}], "text_offset": [0, 3, 7]}
     if is_chat:
-        choices = [{"index": 0, "message": answer_message(body), "finish_reason": "stop"}]
+        message = answer_message(body)
+        reason = "tool_calls" if "tool_calls" in message else "stop"
+        choices = [{"index": 0, "message": message, "finish_reason": reason}]
     else:
         choices = [{"index": i, "text": " end", "finish_reason": "length", "logprobs": logprobs}
                    for i in range(count)]
@@ -85,7 +106,9 @@ def answer_of(path, body):
         return "application/json", json.dumps({**head, "choices": choices})
     if is_chat:
         head["object"] = "chat.completion.chunk"
-        choices = [{"index": 0, "delta": answer_message(body), "finish_reason": "stop"}]
+        for call in message.get("tool_calls", []):
+            call["index"] = 0
+        choices = [{"index": 0, "delta": message, "finish_reason": reason}]
     events = [{**head, "choices": choices, "usage": None}, {**head, "choices": []}]
     text = "".join(f"data: {json.dumps(event)}\n\n" for event in events)
     return "text/event-stream", text + "data: [DONE]\n\n"
@@ -108,9 +131,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def log_message(self, *arguments):
         pass
 
-    def send(self, kind, text):
+    def send(self, kind, text, status=200):
         data = text.encode()
-        self.send_response(200)
+        self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
@@ -123,13 +146,22 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         scenario, path = re.fullmatch(r"/(\w+)(/.*)", self.path).groups()
-        self.server.records.append((scenario, path, body))
+        if path not in ("/v1/chat/completions", "/v1/completions", "/v1/embeddings"):
+            self.send("application/json", "{}", 404)
+            return
+        if path != "/v1/embeddings":
+            self.server.records.append((scenario, path, body))
         self.server.user_agent = self.headers.get("User-Agent", "")
         self.send(*answer_of(path, body))
 
 
 def write_records(records, client, version, folder):
     """Returns the number of files."""
+    scenarios = {scenario for scenario, _, _ in records}
+    for name in os.listdir(folder):
+        match = re.fullmatch(rf"{client}_(.*)_\d+\.json", name)
+        if match and match[1] in scenarios:
+            os.remove(os.path.join(folder, name))
     numbers, seen = {}, set()
     for scenario, path, body in records:
         body = cut(body)
@@ -147,7 +179,11 @@ def write_records(records, client, version, folder):
 
 
 def version_of(python, client):
-    package = {"langchain": "langchain-openai", "aider": "aider-chat"}.get(client, client)
+    if client == "continue":
+        return subprocess.run([os.path.join(os.path.dirname(python), "cn"), "--version"],
+                              capture_output=True, text=True, check=True).stdout.strip()
+    package = {"langchain": "langchain-openai", "aider": "aider-chat",
+               "open_webui": "open-webui"}.get(client, client)
     return subprocess.run(
         [python, "-c", f"import importlib.metadata as m; print(m.version({package!r}))"],
         capture_output=True, text=True, check=True).stdout.strip()
@@ -174,9 +210,13 @@ def main():
     parser.add_argument("source")
     parser.add_argument("clients", nargs="*", choices=[*CALLS, []])
     parser.add_argument("--python", action="append", default=[], metavar="CLIENT=PATH")
-    parser.add_argument("--openai-js", metavar="MODULE")
+    parser.add_argument("--version", action="append", default=[], metavar="CLIENT=TEXT",
+                        help="of a client in JavaScript, where it is not its User-Agent's")
+    for name in JS_CALLS:
+        parser.add_argument("--" + name.replace("_", "-"), metavar="MODULE")
     options = parser.parse_args()
-    pythons = dict(pair.split("=", 1) for pair in options.python)
+    pythons, versions = (dict(pair.split("=", 1) for pair in pairs)
+                         for pairs in (options.python, options.version))
     source = os.path.abspath(options.source)
     failures = 0
     for client in options.clients or CALLS:
@@ -188,10 +228,13 @@ def main():
         failures += record([python, "-B", os.path.join(HERE, "client_calls.py"), client], client,
                            lambda _, python=python, client=client: version_of(python, client),
                            source)
-    if options.openai_js:
-        failures += record(["node", os.path.join(HERE, "openai_js_calls.mjs"),
-                            os.path.abspath(options.openai_js)], "openai_js",
-                           lambda server: server.user_agent.rsplit(" ", 1)[-1], source)
+    for name, calls in JS_CALLS.items():
+        module = getattr(options, name)
+        if module:
+            failures += record(
+                ["node", os.path.join(HERE, calls), os.path.abspath(module)], name,
+                lambda server, name=name: versions.get(name, server.user_agent.rsplit(" ", 1)[-1]),
+                source)
     return 1 if failures else 0
 
 

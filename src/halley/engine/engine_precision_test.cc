@@ -109,8 +109,12 @@ TEST_P(EnginePrecision, GoesLowWhereFullBreaksTheObjectiveOnly) {
       EXPECT_EQ(stats.num_slow_requests, 0);
       EXPECT_GE(stats.num_switches, 1);
       EXPECT_EQ(stats.last_switches.front().level, 1u);
-      EXPECT_GT(stats.levels[1].predicted_seconds, 0);
-      EXPECT_NEAR(stats.levels[1].predicted_seconds / stats.levels[1].measured_seconds, 1, 0.3);
+      const PredictedSteps& low = stats.levels[1].predicted;
+      EXPECT_GT(low.predicted_seconds, 0);
+      EXPECT_NEAR(low.predicted_seconds / low.measured_seconds, 1, 0.3);
+      const PredictedSteps& switched = stats.levels[1].switched;
+      EXPECT_GT(switched.measured_seconds, 0);
+      EXPECT_LT(switched.measured_seconds, low.measured_seconds);
     }
   }
 }

@@ -18,14 +18,25 @@ struct PrecisionSwitch {
   PrecisionReason reason = PrecisionReason::kHolds;
 };
 
+/// Totals of steps for which a time was predicted.
+struct PredictedSteps {
+  double predicted_seconds = 0, measured_seconds = 0;
+
+  void add(double predicted, double measured) {
+    predicted_seconds += predicted;
+    measured_seconds += measured;
+  }
+};
+
 /// Totals of the steps that ran in one precision.
 struct LevelStats {
   std::string name;  // PrecisionLevel::name
   int64_t num_steps = 0;
   int64_t num_tokens = 0;  // chosen by these steps
   double seconds = 0;
-  /// Over those steps for which a time had been predicted.
-  double predicted_seconds = 0, measured_seconds = 0;
+  PredictedSteps predicted = {};
+  /// The first steps after a switch to it, which are among `predicted` too.
+  PredictedSteps switched = {};
 };
 
 /// Empty for a model in one precision, but for the counts of violations.

@@ -189,6 +189,8 @@ StepPrecision::Launched StepPrecision::note_launch(const StepPlan& plan,
                                                    const StepDecision& decision, TimePoint now) {
   if (!has_choice()) return {};
   if (decision.scope != StepScope::kUnpinned) num_low_steps_ = 0;
+  const bool is_switched = last_level_ && *last_level_ != decision.level;
+  last_level_ = decision.level;
   note_level(decision, now);
   std::vector<SequenceStep> sequences;
   for (const ScheduledSequence& scheduled : plan.sequences) {
@@ -196,7 +198,8 @@ StepPrecision::Launched StepPrecision::note_launch(const StepPlan& plan,
   }
   Launched step = {.level = decision.level,
                    .num_rows = plan.num_rows,
-                   .floor_seconds = floor_of(decision.level, sequences)};
+                   .floor_seconds = floor_of(decision.level, sequences),
+                   .is_switched = is_switched};
   const auto estimate = predictor_.predict(step.level, step.num_rows, step.floor_seconds);
   if (estimate) step.predicted_seconds = estimate->seconds;
   return step;
@@ -213,8 +216,8 @@ void StepPrecision::note_end(const Launched& step, double seconds) {
   ++level.num_steps;
   level.seconds += seconds;
   if (step.predicted_seconds) {
-    level.predicted_seconds += *step.predicted_seconds;
-    level.measured_seconds += seconds;
+    level.predicted.add(*step.predicted_seconds, seconds);
+    if (step.is_switched) level.switched.add(*step.predicted_seconds, seconds);
   }
   predictor_.learn(step.level, step.num_rows, step.floor_seconds, seconds);
 }

@@ -68,6 +68,7 @@ class StepPrecision {
     int64_t num_rows = 0;
     double floor_seconds = 0;
     std::optional<double> predicted_seconds = {};
+    bool is_switched = false;  // the step before it ran in another precision
   };
   /// To be called for every plan by a decision, with or without sequences, and with what the former
   /// have returned when their steps have ended.
@@ -105,7 +106,8 @@ class StepPrecision {
   const std::vector<PrecisionLevel> levels_;
   StepPredictor predictor_;
   PrecisionPolicy policy_;
-  int num_low_steps_ = 0;  // since pinned sequences that could run had rows
+  int num_low_steps_ = 0;                  // since pinned sequences that could run had rows
+  std::optional<size_t> last_level_ = {};  // of the step launched last
   PrecisionStats stats_;
 };
 

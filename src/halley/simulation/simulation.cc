@@ -46,8 +46,9 @@ void add_levels(const std::vector<LevelStats>& levels, std::vector<LevelStats>& 
     sum.num_steps += levels[i].num_steps;
     sum.num_tokens += levels[i].num_tokens;
     sum.seconds += levels[i].seconds;
-    sum.predicted_seconds += levels[i].predicted_seconds;
-    sum.measured_seconds += levels[i].measured_seconds;
+    for (const auto part : {&LevelStats::predicted, &LevelStats::switched}) {
+      (sum.*part).add((levels[i].*part).predicted_seconds, (levels[i].*part).measured_seconds);
+    }
   }
 }
 

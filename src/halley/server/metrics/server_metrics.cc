@@ -58,10 +58,16 @@ void render_precisions(MetricsText& text, const PrecisionStats& stats) {
            [](const LevelStats& level) { return level.seconds; });
   by_level("halley:precision_predicted_step_seconds_total", "counter",
            "Time that was predicted for them, where it was.",
-           [](const LevelStats& level) { return level.predicted_seconds; });
+           [](const LevelStats& level) { return level.predicted.predicted_seconds; });
   by_level("halley:precision_measured_step_seconds_total", "counter",
            "Time that those took for which one was predicted.",
-           [](const LevelStats& level) { return level.measured_seconds; });
+           [](const LevelStats& level) { return level.predicted.measured_seconds; });
+  by_level("halley:precision_switched_predicted_step_seconds_total", "counter",
+           "The same of the first passes after a switch to this precision.",
+           [](const LevelStats& level) { return level.switched.predicted_seconds; });
+  by_level("halley:precision_switched_measured_step_seconds_total", "counter",
+           "Time that those took.",
+           [](const LevelStats& level) { return level.switched.measured_seconds; });
   text.family("halley:precision_switches_total", "counter", "Changes of the precision.");
   text.sample(as_double(stats.num_switches));
 }

@@ -112,14 +112,14 @@ PrecisionStats two_precisions() {
                    .num_steps = 7,
                    .num_tokens = 21,
                    .seconds = 1.5,
-                   .predicted_seconds = 1.25,
-                   .measured_seconds = 1.125},
+                   .predicted = {.predicted_seconds = 1.25, .measured_seconds = 1.125},
+                   .switched = {.predicted_seconds = 0.125, .measured_seconds = 0.25}},
                   {.name = "e4m3",
                    .num_steps = 5,
                    .num_tokens = 50'000'000'001,
                    .seconds = 0.75,
-                   .predicted_seconds = 0.5,
-                   .measured_seconds = 0.625}};
+                   .predicted = {.predicted_seconds = 0.5, .measured_seconds = 0.625},
+                   .switched = {.predicted_seconds = 0.0625, .measured_seconds = 0.03125}}};
   stats.level = 1;
   stats.num_switches = 3;
   return stats;
@@ -138,6 +138,8 @@ TEST(ServerMetrics, ShowTheStepsOfEachPrecision) {
   expect("precision_steps_total", "7", "5");
   expect("precision_tokens_total", "21", "50000000001");
   expect("precision_seconds_total", "1.5", "0.75");
+  expect("precision_switched_predicted_step_seconds_total", "0.125", "0.0625");
+  expect("precision_switched_measured_step_seconds_total", "0.25", "0.03125");
   expect("precision_predicted_step_seconds_total", "1.25", "0.5");
   expect("precision_measured_step_seconds_total", "1.125", "0.625");
   EXPECT_THAT(text, HasSubstr("halley:precision_switches_total{model_name=\"demo\"} 3\n"));

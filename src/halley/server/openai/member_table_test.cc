@@ -119,6 +119,11 @@ TEST(MemberTable, ReportsFieldsThatChangeNothing) {
       "safety_identifier": "s", "prompt_cache_key": "k")")
                 .ignored.text(),
             "verbosity, store, service_tier, thinking");
+  // Continue sends the text that it edits, LiteLLM's provider "openrouter" asks for the usage.
+  EXPECT_EQ(parse_chat(R"(, "prediction": {"type": "content", "content": "x"},
+      "usage": {"include": true})")
+                .ignored.text(),
+            "prediction, usage");
   EXPECT_TRUE(parse_chat(R"(, "verbosity": "medium", "store": false, "service_tier": "auto")")
                   .ignored.is_empty());
 }
