@@ -67,7 +67,7 @@ constexpr auto kHints = std::to_array<FlagHint>({
     {"--jinja", kLlamaCpp, {}, kAlways},
     // Devices and memory.
     {"-tp,--tp,--tp-size", kBoth, "--tensor-parallel-size"},
-    {"--pipeline-parallel-size,-pp,--pp-size", kBoth, "--device", kOneGpu},
+    {"-pp,--pp-size", kBoth, "--pipeline-parallel-size"},
     {"--data-parallel-size,-dp,--dp,--dp-size", kBoth, "--device", kOneGpu},
     {"--enable-expert-parallel,--ep,--ep-size,--nnodes,--node-rank,--dist-init-addr", kBoth,
      "--device", kOneGpu},

@@ -287,7 +287,7 @@ std::string device_in_words(const LoadedModel& loaded, const DeviceChoice& devic
 void print_report(const LoadedModel& loaded, const DeviceChoice& device) {
   const ModelPlan& plan = loaded.plan;
   const LoadTimes& times = loaded.times;
-  const int num_ranks = plan.config.share.num_ranks;
+  const int num_ranks = plan.config.share.num_ranks * plan.config.share.num_stages;
   const size_t num_warnings = plan.warnings.size();
   for (size_t i = 0; i < std::min(num_warnings, kWarningsShownMax); ++i) {
     std::fprintf(stderr, "warning: %s\n", plan.warnings[i].c_str());

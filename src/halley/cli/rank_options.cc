@@ -38,6 +38,11 @@ void add_rank_options(CLI::App& app, RankOptions& options) {
       ->check(CLI::Range(0, kRanksMax))
       ->capture_default_str()
       ->group(kGroup);
+  app.add_option("--pipeline-parallel-size", options.pipeline_parallel_size,
+                 "Stages that divide the sequence of layers, each of as many ranks, on the CPU")
+      ->check(CLI::Range(1, kRanksMax))
+      ->capture_default_str()
+      ->group(kGroup);
   app.add_option("--rank-timeout", options.timeout_s,
                  "Seconds after which a rank that does not come counts as dead, which ends the "
                  "program with an error")
@@ -49,17 +54,22 @@ void add_rank_options(CLI::App& app, RankOptions& options) {
 bool is_other_rank(const RankOptions& options) {
   const std::unique_ptr<Communicator>& end = job_end(options);
   if (end == nullptr) return false;
+  const int num_stages = options.pipeline_parallel_size;
   const int size = options.tensor_parallel_size;
-  if (size != 0 && size != end->num_ranks()) {
-    throw InputError(str("--tensor-parallel-size: expected ", end->num_ranks(),
-                         ", the processes that the launcher has started, got ", size,
-                         ". Start as many, or leave the option out."));
+  const bool fits =
+      size == 0 ? end->num_ranks() % num_stages == 0 : end->num_ranks() == size * num_stages;
+  if (!fits) {
+    throw InputError(str("--tensor-parallel-size, --pipeline-parallel-size: expected sizes for ",
+                         end->num_ranks(), " ranks, the processes that the launcher has started, ",
+                         "got ", size, " and ", num_stages,
+                         ". Start as many as their product, or leave the former out."));
   }
   return end->rank() > 0;
 }
 
 int num_local_ranks(const RankOptions& options) {
-  return job_end(options) != nullptr ? 1 : std::max(1, options.tensor_parallel_size);
+  if (job_end(options) != nullptr) return 1;
+  return std::max(1, options.tensor_parallel_size) * options.pipeline_parallel_size;
 }
 
 LoadedDecoder load_divided(ExecContext& context, const RankOptions& options, const HfConfig& config,
@@ -72,13 +82,18 @@ LoadedDecoder load_divided(ExecContext& context, const RankOptions& options, con
   }
   std::unique_ptr<Communicator>& end = job_end(options);
   if (end != nullptr && end->num_ranks() > 1) {
-    LoadedDecoder loaded = load_as_rank(context, std::move(end), config, source, progress, load);
+    LoadedDecoder loaded = load_as_rank(
+        context, {.ranks = std::move(end), .num_stages = options.pipeline_parallel_size}, config,
+        source, progress, load);
     if (is_other) throw RankHasEnded();
     return loaded;
   }
   const int num_ranks = num_local_ranks(options);
   if (num_ranks == 1) return load_model(context, config, source, progress, load);
-  return load_ranked_model(context, {.num_ranks = num_ranks, .timeout = timeout_of(options)},
+  return load_ranked_model(context,
+                           {.num_ranks = num_ranks,
+                            .num_stages = options.pipeline_parallel_size,
+                            .timeout = timeout_of(options)},
                            config, source, progress, load);
 }
 

@@ -11,7 +11,8 @@
 namespace halley::cli {
 
 struct RankOptions {
-  int tensor_parallel_size = 0;  // 0: the processes that mpirun or srun started, else 1
+  int tensor_parallel_size = 0;    // 0: as many as mpirun or srun started for each stage, else 1
+  int pipeline_parallel_size = 1;  // stages
   double timeout_s = 60;
 };
 
@@ -23,7 +24,7 @@ struct RankHasEnded {};
 
 /// Whether this process is a rank other than 0. Such a process does nothing but load its share of
 /// the model and follow rank 0. Joins the job where a launcher started this process. Throws
-/// InputError where the size that the options name is another than the job's.
+/// InputError where the sizes that the options name are others than the job's.
 bool is_other_rank(const RankOptions& options);
 
 /// Ranks that share the threads of this process.

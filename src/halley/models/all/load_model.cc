@@ -126,9 +126,9 @@ ModelPlan plan_decoder(const DecoderConfig& decoder, const LinearLoading& loadin
   HALLEY_CHECK(options.device == "cpu" || options.device == kCuda, options.device);
   check_kernel_names(loading.demands);
   ModelPlan plan;
-  if (options.device == kCuda && options.share.num_ranks > 1) {
-    throw UnsupportedError(str("tensor parallelism: expected the CPU, got ",
-                               options.share.num_ranks,
+  const int num_shares = options.share.num_ranks * options.share.num_stages;
+  if (options.device == kCuda && num_shares > 1) {
+    throw UnsupportedError(str("parallelism: expected the CPU, got ", num_shares,
                                " ranks on GPUs. Use --device cpu, or one GPU."));
   }
   plan.config = slice_decoder(decoder, loading, options.share);
@@ -194,8 +194,8 @@ LoadedDecoder load_decoder(ExecContext& context, const HfConfig& config,
     return loaded;
   }
   DecoderWeights weights = load_decoder_weights(context, loaded.plan.config, loading, on_part);
-  loaded.model =
-      std::make_unique<Decoder>(context, loaded.plan.config, std::move(weights), options.ranks);
+  loaded.model = std::make_unique<Decoder>(context, loaded.plan.config, std::move(weights),
+                                           options.ranks, options.stages);
   return loaded;
 }
 

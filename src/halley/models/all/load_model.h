@@ -12,6 +12,7 @@
 #include "halley/checkpoint/safetensors/tensor_source.h"
 #include "halley/models/base/causal_lm.h"
 #include "halley/models/base/decoder_config.h"
+#include "halley/models/base/stage_exchange.h"
 #include "halley/parallel/base/communicator.h"
 #include "halley/quant/all/formats.h"
 #include "halley/quant/base/linear_loader.h"
@@ -99,8 +100,9 @@ struct LoadOptions {
   bool is_batch_invariant = false;
   /// The part that is planned or loaded of a model that several ranks run together, on the CPU.
   RankShare share = {};
-  /// To load: this rank's end of what connects it with the others, which must outlive the model.
-  Communicator* ranks = nullptr;
+  /// To load: this rank's ends of what connects it with the others, which must outlive the model.
+  Communicator* ranks = nullptr;    // null: one rank
+  StageExchange* stages = nullptr;  // null: one stage
   /// On a GPU, f16 or bf16; absent: the checkpoint's type, f16 where that is f32.
   std::optional<DType> activation_dtype = std::nullopt;
 };

@@ -48,15 +48,17 @@ ModelShape shape_of(const DecoderConfig& config) {
 }
 
 Decoder::Decoder(ExecContext& context, DecoderConfig config, DecoderWeights weights,
-                 Communicator* ranks)
+                 Communicator* ranks, StageExchange* stages)
     : context_(context),
       config_(std::move(config)),
       weights_(std::move(weights)),
       shape_(shape_of(config_)),
       ranks_(ranks),
+      stages_(stages),
       angles_(config_.ropes.size()) {
   HALLEY_CHECK((ranks_ == nullptr ? 1 : ranks_->num_ranks()) == config_.share.num_ranks,
                config_.share.num_ranks);
+  HALLEY_CHECK((stages_ != nullptr) == (config_.share.num_stages > 1), config_.share.num_stages);
   HALLEY_CHECK(weights_.layers.size() == config_.layers.size(), weights_.layers.size(),
                config_.layers.size());
 }
@@ -170,14 +172,24 @@ void Decoder::run(const ForwardBatch& batch, const KvCacheView& cache, Matrix lo
   const auto M = static_cast<int64_t>(batch.token_ids.size());
   set_positions(batch);
   const Matrix hidden = workspace_.take(Slot::kHidden, M, config_.hidden_size);
-  embed(batch, hidden);
+  if (config_.share.is_first()) {
+    embed(batch, hidden);
+  } else {
+    stages_->receive(hidden);
+  }
   const DecoderStep step = {context_, config_, batch, angles_, workspace_, nullptr, clock, ranks_};
   step.finish("embedding");
   for (size_t i = 0; i < config_.layers.size(); ++i) {
-    if (clock != nullptr) clock->set_prefix(str("layers.", i, "."));
+    if (clock != nullptr) {
+      clock->set_prefix(str("layers.", config_.share.first_layer + static_cast<int64_t>(i), "."));
+    }
     run_layer(step, config_.layers[i], weights_.layers[i], cache.layers[i], hidden);
   }
   if (clock != nullptr) clock->set_prefix("");
+  if (!config_.share.is_last()) {
+    stages_->send(hidden);
+    return step.finish("send");
+  }
   compute_logits(step, hidden, logits);
 }
 

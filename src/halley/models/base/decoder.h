@@ -8,6 +8,7 @@
 #include "halley/models/base/causal_lm.h"
 #include "halley/models/base/decoder_config.h"
 #include "halley/models/base/decoder_weights.h"
+#include "halley/models/base/stage_exchange.h"
 #include "halley/models/base/workspace.h"
 #include "halley/parallel/base/communicator.h"
 
@@ -19,14 +20,16 @@ struct DecoderStep;
 class Decoder final : public CausalLm {
  public:
   /// `context` must outlive the decoder. `weights` were loaded from `config`. `ranks` connects it
-  /// with the others where it is one of several: all run the same steps at the same time.
+  /// with the others that divide its layers: all run the same steps at the same time. `stages`
+  /// connects it with the stages around its own. Both outlive the decoder; null where there are no
+  /// others.
   Decoder(ExecContext& context, DecoderConfig config, DecoderWeights weights,
-          Communicator* ranks = nullptr);
+          Communicator* ranks = nullptr, StageExchange* stages = nullptr);
 
   const ModelShape& shape() const override { return shape_; }
   const DecoderConfig& config() const { return config_; }
   /// Throws InputError where a token id is not in the vocabulary or a position is beyond
-  /// max_positions; the cache is untouched then.
+  /// max_positions; the cache is untouched then. Stages but the last leave the logits as they are.
   void forward(const ForwardBatch& batch, const KvCacheView& cache, Matrix logits) override;
   /// Each operation of a layer (input norm, rotary embedding, ...) has a name of its own; the GEMMs
   /// of experts are named as an MLP's, "layers.0.gate_up".
@@ -49,6 +52,7 @@ class Decoder final : public CausalLm {
   DecoderWeights weights_;
   ModelShape shape_;
   Communicator* const ranks_;
+  StageExchange* const stages_;
   Workspace workspace_;
   std::vector<int32_t> own_ids_;        // rows of this rank's embedding
   std::vector<int32_t> positions_;      // of each row

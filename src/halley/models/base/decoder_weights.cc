@@ -122,18 +122,19 @@ class Loader {
 
   DecoderWeights load() {
     DecoderWeights weights;
-    if (config_.lm_head) {
+    if (config_.has_embedding() && config_.lm_head) {
       weights.embedding =
           load_table(config_.embedding_name, config_.vocab_size, config_.vocabulary());
-    } else {
+    } else if (config_.has_embedding()) {
       check_tied_output(config_, loading_.source);
       weights.output = load_tied_output();
     }
-    if (!config_.position_embedding_name.empty()) {
+    if (config_.share.is_first() && !config_.position_embedding_name.empty()) {
       const int64_t num_rows = config_.num_stored_positions + config_.position_offset;
       weights.positions = load_table(config_.position_embedding_name, num_rows, {0, num_rows});
     }
     for (const LayerSpec& layer : config_.layers) weights.layers.push_back(load_layer(layer));
+    if (!config_.share.is_last()) return weights;
     weights.final_norm = load_norm(config_.final_norm, config_.hidden_size);
     if (config_.lm_head) weights.output = load_layer_part(*config_.lm_head);
     return weights;

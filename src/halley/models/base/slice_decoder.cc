@@ -50,7 +50,34 @@ std::vector<int64_t> fitting_sizes(const DecoderConfig& config) {
   return sizes;
 }
 
-/// Divides one decoder.
+template <typename T>
+void keep_range(std::vector<T>& values, int64_t begin, int64_t end) {
+  if (values.empty()) return;
+  values.erase(values.begin() + end, values.end());
+  values.erase(values.begin(), values.begin() + begin);
+}
+
+DecoderConfig take_stage(const DecoderConfig& whole, const RankShare& share) {
+  if (whole.num_layers < share.num_stages) {
+    throw UnsupportedError(str("pipeline parallelism of ", whole.where, ": expected at most ",
+                               whole.num_layers, " stages, one for each layer, got ",
+                               share.num_stages, "."));
+  }
+  // Rounded up, so that no stage has more than the first.
+  const auto first_layer = [&](int64_t stage) {
+    return ceil_div(whole.num_layers * stage, int64_t{share.num_stages});
+  };
+  DecoderConfig config = whole;
+  config.share = share;
+  config.share.first_layer = first_layer(share.stage);
+  const int64_t end = first_layer(share.stage + 1);
+  keep_range(config.layers, config.share.first_layer, end);
+  keep_range(config.kv_scales, config.share.first_layer, end);
+  config.num_layers = end - config.share.first_layer;
+  return config;
+}
+
+/// Divides the layers of one decoder.
 class Slicer {
  public:
   Slicer(const DecoderConfig& whole, const LinearLoading& loading, const RankShare& share)
@@ -144,8 +171,9 @@ class Slicer {
 
 DecoderConfig slice_decoder(const DecoderConfig& whole, const LinearLoading& loading,
                             const RankShare& share) {
-  if (share.num_ranks == 1) return whole;
-  return Slicer(whole, loading, share).slice();
+  DecoderConfig stage = take_stage(whole, share);
+  if (share.num_ranks == 1) return stage;
+  return Slicer(stage, loading, stage.share).slice();
 }
 
 }  // namespace halley

@@ -15,12 +15,12 @@ namespace {
 
 class Follower {
  public:
-  Follower(CausalLm& model, Communicator& ranks) : model_(model), ranks_(ranks) {}
+  Follower(CausalLm& model, RankLinks& links) : model_(model), links_(links) {}
 
   void run() {
     std::vector<std::byte> message;
     for (;;) {
-      switch (receive_call(ranks_, message)) {
+      switch (links_.hear(message)) {
         case RankCall::kPrepare:
           prepare(MessageReader(message).take<StepLimits>());
           break;
@@ -43,7 +43,7 @@ class Follower {
 
  private:
   void prepare(const StepLimits& limits) {
-    static_cast<void>(least_free_bytes(ranks_, model_.prepare(limits)));
+    static_cast<void>(links_.least_free_bytes(model_.prepare(limits)));
   }
 
   void forward(const RankStep& step) {
@@ -54,22 +54,27 @@ class Follower {
       model_.forward(step.batch(), {layers_},
                      f32_matrix(logits_.data(), static_cast<int64_t>(step.logit_rows.size()),
                                 model_.shape().vocab_size));
-    } catch (const InputError&) {  // rank 0 throws it too
+    } catch (const InputError&) {  // rank 0 throws it too, and no other stage has heard of the step
+      return;
     }
+    if (links_.is_head() && links_.share().is_last()) links_.send_logits(logits_);
   }
 
   void set_layers(const std::vector<RankLayer>& layers) {
     layers_.clear();
-    for (const RankLayer& layer : layers) {
+    // The first stage has the most layers. Scales are those of this rank's.
+    const ModelShape& shape = model_.shape();
+    for (size_t i = 0; i < static_cast<size_t>(shape.num_layers); ++i) {
+      const RankLayer& layer = layers.at(i);
       layers_.push_back({.layout = layer.layout,
                          .pages = memories_.at(layer.memory)->data() + layer.offset,
                          .num_pages = layer.num_pages,
-                         .scales = layer.scales});
+                         .scales = shape.kv_scales.empty() ? KvScales{} : shape.kv_scales.at(i)});
     }
   }
 
   CausalLm& model_;
-  Communicator& ranks_;
+  RankLinks& links_;
   std::map<uint64_t, std::unique_ptr<KvMemory>> memories_;
   std::vector<KvLayerView> layers_;
   std::vector<float> logits_;
@@ -77,6 +82,6 @@ class Follower {
 
 }  // namespace
 
-void follow_rank_zero(CausalLm& model, Communicator& ranks) { Follower(model, ranks).run(); }
+void follow_rank_zero(CausalLm& model, RankLinks& links) { Follower(model, links).run(); }
 
 }  // namespace halley

@@ -24,9 +24,10 @@ void await_all(Communicator& ranks) {
   }
 }
 
-LoadOptions share_of(Communicator& ranks, LoadOptions options) {
-  options.share = {.rank = ranks.rank(), .num_ranks = ranks.num_ranks()};
-  options.ranks = &ranks;
+LoadOptions share_of(RankLinks& links, LoadOptions options) {
+  options.share = links.share();
+  options.ranks = links.ranks();
+  options.stages = links.stages();
   return options;
 }
 
@@ -56,7 +57,10 @@ class RankThreads final : public RankGroup {
   }
   ~RankThreads() override { join(); }
 
-  Communicator& ranks() override { return *ends_[0]; }
+  RankLinks& links() override { return *links_; }
+  Communicator& ranks() { return *ends_[0]; }
+  /// To be called once, while the other ranks make theirs.
+  void make_links(int num_stages) { links_ = std::make_unique<RankLinks>(ranks(), num_stages); }
 
   /// Waits for the threads, which have been aborted, and throws the first error of one of them that
   /// is not about another's.
@@ -79,6 +83,7 @@ class RankThreads final : public RankGroup {
   }
 
   std::vector<std::unique_ptr<Communicator>> ends_;
+  std::unique_ptr<RankLinks> links_;
   std::vector<std::exception_ptr> errors_;
   std::vector<std::thread> threads_;
 };
@@ -86,11 +91,13 @@ class RankThreads final : public RankGroup {
 /// Rank 0's end of processes.
 class RankProcesses final : public RankGroup {
  public:
-  explicit RankProcesses(std::unique_ptr<Communicator> ranks) : ranks_(std::move(ranks)) {}
-  Communicator& ranks() override { return *ranks_; }
+  RankProcesses(std::unique_ptr<Communicator> ranks, std::unique_ptr<RankLinks> links)
+      : ranks_(std::move(ranks)), links_(std::move(links)) {}
+  RankLinks& links() override { return *links_; }
 
  private:
   const std::unique_ptr<Communicator> ranks_;
+  const std::unique_ptr<RankLinks> links_;
 };
 
 }  // namespace
@@ -99,17 +106,21 @@ LoadedDecoder load_ranked_model(ExecContext& context, const ThreadRanks& threads
                                 const HfConfig& config, const TensorSource& source,
                                 const LoadProgress& progress, const LoadOptions& options) {
   const int num_threads = context.pool.num_threads();
-  const auto run = [&config, &source, options, num_threads](Communicator& ranks) {
+  const int num_stages = threads.num_stages;
+  const auto run = [&config, &source, options, num_threads, num_stages](Communicator& ranks) {
     ThreadPool pool(num_threads);
     ExecContext own{.pool = pool};
-    const LoadedDecoder loaded = load_model(own, config, source, {}, share_of(ranks, options));
+    RankLinks links(ranks, num_stages);
+    const LoadedDecoder loaded = load_model(own, config, source, {}, share_of(links, options));
     await_all(ranks);
-    follow_rank_zero(*loaded.model, ranks);
+    follow_rank_zero(*loaded.model, links);
   };
   auto group = std::make_unique<RankThreads>(threads, run);
   Communicator& ranks = group->ranks();
   try {
-    LoadedDecoder loaded = load_model(context, config, source, progress, share_of(ranks, options));
+    group->make_links(num_stages);
+    LoadedDecoder loaded =
+        load_model(context, config, source, progress, share_of(group->links(), options));
     await_all(ranks);
     loaded.model =
         std::make_unique<RankedModel>(std::move(loaded.model), context, std::move(group));
@@ -121,21 +132,24 @@ LoadedDecoder load_ranked_model(ExecContext& context, const ThreadRanks& threads
   }
 }
 
-LoadedDecoder load_as_rank(ExecContext& context, std::unique_ptr<Communicator> ranks,
-                           const HfConfig& config, const TensorSource& source,
-                           const LoadProgress& progress, const LoadOptions& options) {
+LoadedDecoder load_as_rank(ExecContext& context, ProcessRank rank, const HfConfig& config,
+                           const TensorSource& source, const LoadProgress& progress,
+                           const LoadOptions& options) {
+  Communicator& ranks = *rank.ranks;
   try {
-    LoadedDecoder loaded = load_model(context, config, source, progress, share_of(*ranks, options));
-    await_all(*ranks);
-    if (ranks->rank() > 0) {
-      follow_rank_zero(*loaded.model, *ranks);
+    auto links = std::make_unique<RankLinks>(ranks, rank.num_stages);
+    LoadedDecoder loaded = load_model(context, config, source, progress, share_of(*links, options));
+    await_all(ranks);
+    if (ranks.rank() > 0) {
+      follow_rank_zero(*loaded.model, *links);
       return {};
     }
-    loaded.model = std::make_unique<RankedModel>(std::move(loaded.model), context,
-                                                 std::make_unique<RankProcesses>(std::move(ranks)));
+    loaded.model = std::make_unique<RankedModel>(
+        std::move(loaded.model), context,
+        std::make_unique<RankProcesses>(std::move(rank.ranks), std::move(links)));
     return loaded;
   } catch (const std::exception& error) {
-    if (ranks != nullptr) abort_after(*ranks, error);
+    abort_after(ranks, error);
     throw;
   }
 }

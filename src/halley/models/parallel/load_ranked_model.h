@@ -13,7 +13,8 @@
 namespace halley {
 
 struct ThreadRanks {
-  int num_ranks = 2;  // at least 2
+  int num_ranks = 2;   // of all stages, at least 2
+  int num_stages = 1;  // divides num_ranks
   std::chrono::milliseconds timeout = Communicator::kDefaultTimeout;
 };
 
@@ -24,11 +25,15 @@ LoadedDecoder load_ranked_model(ExecContext& context, const ThreadRanks& ranks,
                                 const HfConfig& config, const TensorSource& source,
                                 const LoadProgress& progress, const LoadOptions& options);
 
-/// The ranks are processes; this one is `ranks`. On rank 0 as above. On the others it runs their
-/// share until rank 0 ends, and then returns no model. Throws as load_model(), and aborts all ranks
-/// then.
-LoadedDecoder load_as_rank(ExecContext& context, std::unique_ptr<Communicator> ranks,
-                           const HfConfig& config, const TensorSource& source,
-                           const LoadProgress& progress, const LoadOptions& options);
+/// The ranks are processes, in so many stages; this one is `ranks`. On rank 0 as above. On the
+/// others it runs their share until rank 0 ends, and then returns no model. Throws as load_model(),
+/// and aborts all ranks then.
+struct ProcessRank {
+  std::unique_ptr<Communicator> ranks;
+  int num_stages = 1;  // divides the number of ranks
+};
+LoadedDecoder load_as_rank(ExecContext& context, ProcessRank rank, const HfConfig& config,
+                           const TensorSource& source, const LoadProgress& progress,
+                           const LoadOptions& options);
 
 }  // namespace halley

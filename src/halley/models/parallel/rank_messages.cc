@@ -1,18 +1,11 @@
 #include "halley/models/parallel/rank_messages.h"
 
-#include <algorithm>
-
 namespace halley {
 namespace {
 
 /// A sequence without its page table.
 struct RankSequence {
   int64_t first_row = 0, num_new_tokens = 0, num_past_tokens = 0, num_pages = 0;
-};
-
-struct Header {
-  RankCall call = RankCall::kEnd;
-  uint64_t num_bytes = 0;
 };
 
 }  // namespace
@@ -57,31 +50,6 @@ RankStep read_step(std::span<const std::byte> bytes) {
     pages = pages.subspan(num_pages);
   }
   return step;
-}
-
-std::optional<int64_t> least_free_bytes(Communicator& ranks, std::optional<int64_t> own) {
-  constexpr int64_t kUnknown = -1;
-  const int64_t bytes = own.value_or(kUnknown);
-  std::vector<int64_t> all(static_cast<size_t>(ranks.num_ranks()));
-  ranks.all_gather(&bytes, sizeof(bytes), all.data());
-  const int64_t least = *std::min_element(all.begin(), all.end());
-  return least == kUnknown ? std::nullopt : std::optional(least);
-}
-
-void send_call(Communicator& ranks, RankCall call, std::span<const std::byte> message) {
-  Header header = {call, message.size()};
-  ranks.broadcast_idle(&header, sizeof(header), 0);
-  if (message.empty()) return;
-  std::vector<std::byte> bytes(message.begin(), message.end());
-  ranks.broadcast(bytes.data(), bytes.size(), 0);
-}
-
-RankCall receive_call(Communicator& ranks, std::vector<std::byte>& message) {
-  Header header;
-  ranks.broadcast_idle(&header, sizeof(header), 0);
-  message.resize(header.num_bytes);
-  if (header.num_bytes > 0) ranks.broadcast(message.data(), message.size(), 0);
-  return header.call;
 }
 
 }  // namespace halley

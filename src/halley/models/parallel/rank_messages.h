@@ -4,14 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <optional>
 #include <span>
 #include <type_traits>
 #include <vector>
 
 #include "halley/base/check.h"
 #include "halley/models/base/causal_lm.h"
-#include "halley/parallel/base/communicator.h"
 
 namespace halley {
 
@@ -34,7 +32,6 @@ struct RankLayer {
   uint64_t memory = 0;
   uint64_t offset = 0;  // bytes into the memory
   int64_t num_pages = 0;
-  KvScales scales = {};
 
   bool operator==(const RankLayer&) const = default;
 };
@@ -114,14 +111,5 @@ class MessageReader {
 std::vector<std::byte> write_step(const ForwardBatch& batch, Precision precision,
                                   std::span<const RankLayer> layers);
 RankStep read_step(std::span<const std::byte> bytes);
-
-/// Every rank gives the bytes that its device has left for a KV cache, if it knows; the least is
-/// the answer for all.
-std::optional<int64_t> least_free_bytes(Communicator& ranks, std::optional<int64_t> own);
-
-/// On rank 0: tells the others. Throws what Communicator throws.
-void send_call(Communicator& ranks, RankCall call, std::span<const std::byte> message);
-/// On the others: waits for the next call, without a limit of time.
-RankCall receive_call(Communicator& ranks, std::vector<std::byte>& message);
 
 }  // namespace halley

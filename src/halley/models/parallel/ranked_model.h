@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -10,17 +11,17 @@
 
 #include "halley/core/exec_context.h"
 #include "halley/models/base/causal_lm.h"
+#include "halley/models/parallel/rank_links.h"
 #include "halley/models/parallel/rank_messages.h"
-#include "halley/parallel/base/communicator.h"
 
 namespace halley {
 
-/// The ranks of a model, from rank 0's side. The destructor waits until the others have ended.
+/// The ranks of a model, from rank 0's side: its links. The destructor waits until the others have
+/// ended.
 class RankGroup {
  public:
   virtual ~RankGroup() = default;
-  /// Rank 0's end.
-  virtual Communicator& ranks() = 0;
+  virtual RankLinks& links() = 0;
 };
 
 /// Forwards every call to rank 0's share, after it has told the other ranks, which follow
@@ -36,6 +37,9 @@ class RankedModel final : public CausalLm {
   /// Has the key and value heads of rank 0.
   const ModelShape& shape() const override { return shape_; }
   void forward(const ForwardBatch& batch, const KvCacheView& cache, Matrix logits) override;
+  int num_stages() const override { return links_.share().num_stages; }
+  void begin(const ForwardBatch& batch, const KvCacheView& cache) override;
+  void finish(Matrix logits) override;
   std::vector<OpTime> profile(const ForwardBatch& batch, const KvCacheView& cache,
                               Matrix logits) override;
   std::optional<int64_t> prepare(const StepLimits& limits) override;
@@ -50,16 +54,24 @@ class RankedModel final : public CausalLm {
  private:
   class Memory;
 
+  /// A step whose logits come from the last stage.
+  struct Flight {
+    std::vector<float> logits;
+    bool has_logits = false;
+  };
+
   /// Tells the ranks of a step.
-  void send_step(const ForwardBatch& batch, const KvCacheView& cache);
+  void tell_step(const ForwardBatch& batch, const KvCacheView& cache);
+  void receive_logits_ahead();
   std::vector<RankLayer> layers_of(const KvCacheView& cache) const;
 
   const std::unique_ptr<RankGroup> group_;  // ends last
   const std::unique_ptr<CausalLm> own_;
   const ExecContext& context_;
-  Communicator& ranks_;
+  RankLinks& links_;
   ModelShape shape_;
   std::vector<RankLayer> sent_layers_;  // of the last step
+  std::deque<Flight> flights_;          // of several stages, the oldest first
   mutable uint64_t num_memories_ = 0;
   mutable std::map<const std::byte*, MemoryRequest>
       memories_;  // that live, by their addresses here

@@ -97,22 +97,27 @@ class TestModel {
     if (decoder.dtype == DType::kBf16) options_.kernels.forced = "gemm_bf16_hwy";
   }
 
-  void expect_as_whole(int num_ranks, Precision precision = Precision::kFull) const {
-    SCOPED_TRACE(num_ranks);
-    const Outcome whole = outcome_of(1, precision), divided = outcome_of(num_ranks, precision);
+  void expect_as_whole(int num_ranks, int num_stages = 1,
+                       Precision precision = Precision::kFull) const {
+    SCOPED_TRACE(str(num_ranks, " ranks in ", num_stages, " stages"));
+    const Outcome whole = outcome_of(1, 1, precision),
+                  divided = outcome_of(num_ranks, num_stages, precision);
     const bool is_rounded = whole.is_rounded || precision == Precision::kLow;
     EXPECT_LE(deviation(divided.logits, whole.logits),
               is_rounded ? kDeviationMaxOfRounded : kDeviationMax);
     EXPECT_EQ(divided.ids, whole.ids);
   }
 
-  Outcome outcome_of(int num_ranks, Precision precision) const {
+  Outcome outcome_of(int num_ranks, int num_stages = 1,
+                     Precision precision = Precision::kFull) const {
     ThreadPool pool(1);
     ExecContext context{.pool = pool};
     const LoadedDecoder loaded =
-        num_ranks == 1 ? load_model(context, config_, source_, {}, options_)
-                       : load_ranked_model(context, {.num_ranks = num_ranks, .timeout = 20s},
-                                           config_, source_, {}, options_);
+        num_ranks == 1
+            ? load_model(context, config_, source_, {}, options_)
+            : load_ranked_model(context,
+                                {.num_ranks = num_ranks, .num_stages = num_stages, .timeout = 20s},
+                                config_, source_, {}, options_);
     context.precision = precision;
     Outcome outcome = run(*loaded.model);
     for (const ModelPart& part : loaded.plan.parts) {
@@ -145,9 +150,14 @@ TEST_P(RankedFamilies, OfTwoAndFourRanksAreAsWhole) {
   for (const int num_ranks : {2, 4}) model_.expect_as_whole(num_ranks);
 }
 
+TEST_P(RankedFamilies, OfTwoStagesAreAsWhole) {
+  model_.expect_as_whole(2, 2);
+  model_.expect_as_whole(4, 2);
+}
+
 TEST_P(RankedFormats, OfTwoRanksAreAsWhole) {
   if (is_one_block(GetParam())) {
-    EXPECT_THROW(model_.outcome_of(2, Precision::kFull), UnsupportedError);
+    EXPECT_THROW(model_.outcome_of(2), UnsupportedError);
   } else {
     model_.expect_as_whole(2);
   }
@@ -173,7 +183,7 @@ TEST(RankedModel, OfEachBuiltinFormatIsAsWhole) {
         make_dummy_weights(list_quantized_tensors(read_decoder_config(config), quant));
     const TestModel model(config, *source, quant);
     for (const int num_ranks : {2, 4}) model.expect_as_whole(num_ranks);
-    if (name == "nestedfp") model.expect_as_whole(2, Precision::kLow);
+    if (name == "nestedfp") model.expect_as_whole(2, 1, Precision::kLow);
   }
 }
 
@@ -184,8 +194,9 @@ TEST(RankedModel, SaysWhichNumbersOfRanksFit) {
   const QuantConfig quant = read_quant_config(config, {});
   const TestModel model(config, *source, quant);
   model.expect_as_whole(8);
+  EXPECT_THROW(model.outcome_of(3, 3), UnsupportedError);  // 2 layers
   try {
-    model.outcome_of(3, Precision::kFull);
+    model.outcome_of(3);
     FAIL() << "expected an error";
   } catch (const UnsupportedError& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("1, 2, 4, 8")) << error.what();
