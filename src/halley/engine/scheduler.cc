@@ -141,7 +141,7 @@ int64_t Scheduler::num_decodes_max() const {
   if (config_.num_stages == 1) return config_.max_num_seqs;
   const auto num_decodes = std::count_if(running_.begin(), running_.end(), [](const auto& it) {
     const Sequence& sequence = *it.second;
-    return sequence.has_rows && sequence.num_left() <= 1 && !sequence.is_ending();
+    return sequence.num_left() <= 1 && !sequence.is_ending();
   });
   return ceil_div(static_cast<int64_t>(num_decodes), config_.num_stages);
 }
