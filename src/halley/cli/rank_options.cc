@@ -62,7 +62,7 @@ bool is_other_rank(const RankOptions& options) {
     throw InputError(str("--tensor-parallel-size, --pipeline-parallel-size: expected sizes for ",
                          end->num_ranks(), " ranks, the processes that the launcher has started, ",
                          "got ", size, " and ", num_stages,
-                         ". Start as many as their product, or leave the former out."));
+                         ". Start as many as both multiplied, or leave the former out."));
   }
   return end->rank() > 0;
 }

@@ -53,6 +53,15 @@ struct SimulatedSequence {
   bool may_go_on() const { return !is_ending() && !has_logits; }
 };
 
+/// Counts how often the simulation reached the interesting cases.
+struct ReachedCases {
+  int64_t num_steps = 0, num_finished = 0, num_preemptions = 0, num_hits = 0, num_cancels = 0;
+  int64_t num_expired = 0, num_overtaken = 0, num_shared_pages = 0, num_scored_rows = 0;
+  int64_t num_dropped = 0, num_unknown_inputs = 0, num_preempted_unknown = 0;
+  int64_t num_limited = 0, num_shared_steps = 0, num_shared_decodes = 0;
+  int64_t num_deferred = 0, num_preempted_deferred = 0;
+};
+
 /// A sequence's part of a step in flight, with its own copies: it may have ended meanwhile.
 struct SimulatedPart {
   SequenceId id = 0;

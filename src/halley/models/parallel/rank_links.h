@@ -27,7 +27,7 @@ class RankLinks final : public StageExchange {
   RankLinks(Communicator& world, int num_stages);
 
   RankShare share() const;
-  /// Of the stage; null where that has one rank.
+  /// Connects the ranks of the stage; null where that has one.
   Communicator* ranks() { return stage_.get(); }
   /// Null where there is one stage.
   StageExchange* stages() { return num_stages_ == 1 ? nullptr : this; }
@@ -57,7 +57,7 @@ class RankLinks final : public StageExchange {
   Communicator& world_;
   const int num_stages_, stage_index_, rank_in_stage_;
   std::unique_ptr<Communicator> stage_;
-  // Of two heads each, the earlier stage being rank 0, but for `result_`: rank 0, the last head.
+  // Two heads each, the earlier stage first; `result_` has rank 0 and the last head.
   std::unique_ptr<Communicator> previous_, next_, result_;
   std::vector<std::byte> step_;  // the message that goes with the hidden states
   std::function<void()> before_send_;
