@@ -34,7 +34,7 @@ class Simulation {
  public:
   Simulation(uint64_t seed, ReachedCases& reached)
       : random_(seed),
-        config_(random_config()),
+        config_(random_config([this](int64_t min, int64_t max) { return pick(min, max); })),
         scheduler_(config_,
                    [this](SequenceId id) {
                      const Live& live = *live_.at(id);
@@ -67,25 +67,11 @@ class Simulation {
  private:
   using Live = SimulatedSequence;
   using LivePtr = std::shared_ptr<Live>;
-
   using Part = SimulatedPart;
   using Step = std::vector<Part>;
 
   int64_t pick(int64_t min, int64_t max) {
     return min + static_cast<int64_t>(random_() % static_cast<uint64_t>(max - min + 1));
-  }
-
-  SchedulerConfig random_config() {
-    const int64_t max_num_seqs = pick(1, 8);
-    return {.num_pages = pick(2, 30),
-            .page_tokens = pick(1, 8),
-            .max_model_len = pick(2, 60),
-            .max_num_seqs = max_num_seqs,
-            .max_num_batched_tokens = max_num_seqs + pick(0, 20),
-            .max_num_prompt_logits = pick(1, 10),
-            .policy = pick(0, 2) == 0 ? SchedulingPolicy::kFcfs : SchedulingPolicy::kPriority,
-            .has_prefix_caching = pick(0, 4) != 0,
-            .num_stages = pick(0, 2) == 0 ? pick(2, 4) : 1};
   }
 
   // A prefix that others share, and some tokens of its own.
@@ -149,8 +135,8 @@ class Simulation {
     for (const auto& [id, live] : live_) {
       if (live->deadline && *live->deadline <= now_) expired.push_back(id);
     }
-    for (const SequenceId id : expired) remove(id);
     reached_.num_expired += static_cast<int64_t>(expired.size());
+    for (const SequenceId id : expired) remove(id);
   }
 
   bool is_running(SequenceId id) const { return !scheduler_.page_table(id).empty(); }
@@ -250,8 +236,7 @@ class Simulation {
     PrefillShares shares;
     for (const auto& [id, live] : live_) {
       if (!is_running(id) || is_decode(plan, id) || !live->may_go_on()) continue;
-      const bool is_in_other_step = decoding_.contains(id) && live->num_computed > 0;
-      if (config_.num_stages > 1 && is_in_other_step) continue;
+      if (config_.num_stages > 1 && decoding_.contains(id) && live->num_computed > 0) continue;
       if (live->is_scored) return;  // their own bound on rows comes in between
       // How much it skips of its prompt is known once it has rows.
       const auto it = scheduled.find(id);
@@ -372,8 +357,8 @@ class Simulation {
       if (rank(id) < rank(first)) first = id;
     }
     const Live& live = *live_.at(first);
-    const bool has_input = live.is_known() || (is_running(first) && config_.num_stages == 1);
-    const bool must_advance = live.may_go_on() && has_input;
+    const bool can_run = live.is_known() || (is_running(first) && config_.num_stages == 1);
+    const bool must_advance = live.may_go_on() && can_run;
     ASSERT_TRUE(planned.contains(first) || !must_advance) << "the first rank must advance";
     reached_.num_overtaken += first != live_.begin()->first;
   }

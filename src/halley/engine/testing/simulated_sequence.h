@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -52,6 +53,20 @@ struct SimulatedSequence {
   bool is_ending() const { return num_launched == num_tokens_max; }
   bool may_go_on() const { return !is_ending() && !has_logits; }
 };
+
+/// A small scheduler; `pick` gives a random number from its first argument to its second.
+inline SchedulerConfig random_config(const std::function<int64_t(int64_t, int64_t)>& pick) {
+  const int64_t max_num_seqs = pick(1, 8);
+  return {.num_pages = pick(2, 30),
+          .page_tokens = pick(1, 8),
+          .max_model_len = pick(2, 60),
+          .max_num_seqs = max_num_seqs,
+          .max_num_batched_tokens = max_num_seqs + pick(0, 20),
+          .max_num_prompt_logits = pick(1, 10),
+          .policy = pick(0, 2) == 0 ? SchedulingPolicy::kFcfs : SchedulingPolicy::kPriority,
+          .has_prefix_caching = pick(0, 4) != 0,
+          .num_stages = pick(0, 2) == 0 ? pick(2, 4) : 1};
+}
 
 /// Counts how often the simulation reached the interesting cases.
 struct ReachedCases {
