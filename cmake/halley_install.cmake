@@ -1,7 +1,8 @@
 # `cmake --install` gives a tree that can be moved, also to another machine with a C library at
 # least as new (glibc 2.36): bin/halley and, in lib/halley, the shared libraries that it needs.
 # libstdc++ is copied too instead of being linked statically: the other libraries use it, and a
-# program should not hold two of it. The C library itself always comes from the machine.
+# program should not hold two of it. The C library itself always comes from the machine, and so does
+# MPI, which must be the one of the machine's mpirun (libhalley_mpi.so is linked with it).
 include(GNUInstallDirs)
 
 if(TARGET halley_executable)
@@ -28,7 +29,7 @@ endif()
 # `cmake --build ... --target installed_files` builds all that `cmake --install` takes, and no more;
 # tests/packaging/install_test.py checks that.
 add_custom_target(installed_files)
-foreach(target IN ITEMS halley_executable halley_kernels cli_files)
+foreach(target IN ITEMS halley_executable halley_kernels halley_mpi cli_files)
   if(TARGET ${target})
     add_dependencies(installed_files ${target})
   endif()

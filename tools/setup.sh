@@ -3,7 +3,8 @@
 #
 #   tools/setup.sh          compilers, libraries, GoogleTest
 #   tools/setup.sh --numpy  also NumPy, for `make accuracy`
-#   tools/setup.sh --dev    also clang, its sanitizer and fuzzer runtimes, clang-format, clang-tidy,
+#   tools/setup.sh --mpi    also Open MPI, for models on several machines
+#   tools/setup.sh --dev    also Open MPI, clang, its sanitizer and fuzzer runtimes, clang-format, clang-tidy,
 #                           and Prometheus' Python client, for a test of /metrics
 #   tools/setup.sh --client-tests  also LangChain, LiteLLM, instructor and lm-eval, and with npm
 #                           Continue's command line, each into an environment of its own in
@@ -25,12 +26,13 @@ libgmock-dev python3-jsonschema python3-yaml"
 case "${1:-}" in
   "") ;;
   --numpy) packages="$packages python3-numpy" ;;
-  --dev) packages="$packages python3-numpy python3-prometheus-client clang libclang-rt-14-dev
-clang-format clang-tidy" ;;
+  --mpi) packages="$packages libopenmpi-dev openmpi-bin" ;;
+  --dev) packages="$packages libopenmpi-dev openmpi-bin python3-numpy python3-prometheus-client clang
+libclang-rt-14-dev clang-format clang-tidy" ;;
   --serve-tests | --client-tests | --matcher-tests) packages="$packages python3-venv" ;;
   --deploy-tests) packages="$packages python3-venv nginx-light openssl" ;;
   *)
-    echo "usage: tools/setup.sh [--numpy | --serve-tests | --client-tests | --matcher-tests |" \
+    echo "usage: tools/setup.sh [--numpy | --mpi | --serve-tests | --client-tests | --matcher-tests |" \
       "--deploy-tests | --dev]" >&2
     exit 2
     ;;

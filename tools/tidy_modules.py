@@ -170,13 +170,14 @@ class Graph:
                     yield Problem("testing", module.path, module.line, f"'{module.name}' may not "
                                   f"depend on '{dep}', which is for tests alone")
         listed = {s for t in [*self.modules.values(), *self.binaries] for s in t.sources}
-        # An executable of its own (the command line's main.cc) is listed in an add_executable.
+        # A binary of its own (the command line's main.cc, a library that is opened at run time) is
+        # listed where CMake makes it.
         plain = " ".join(t for p, t in self.texts.items() if p.endswith("CMakeLists.txt"))
-        in_executable = set(re.findall(r"\S+", " ".join(
-            re.findall(r"add_executable\s*\(([^)]*)\)", plain))))
+        in_binary = set(re.findall(r"\S+", " ".join(
+            re.findall(r"add_(?:executable|library)\s*\(([^)]*)\)", plain))))
         for path in sorted(self.includes):
             if path.endswith((".cc", ".cu")) and path not in listed and \
-                    os.path.basename(path) not in in_executable:
+                    os.path.basename(path) not in in_binary:
                 yield Problem("unlisted", path, 1,
                               "expected this file in SRCS of a CMakeLists.txt, it is in none")
 

@@ -1,7 +1,9 @@
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -130,6 +132,18 @@ TEST(ReadTextFile, RejectsDirectoriesAndTooLargeFiles) {
   EXPECT_EQ(read_text_file(path, 5), "hello");
   EXPECT_THAT([&] { read_text_file(path, 4); },
               ThrowsMessage<InputError>(HasSubstr("expected at most 4 bytes, got 5")));
+}
+
+TEST(Env, AVariableOfTheUserStays) {
+  const char* name = "HALLEY_TEST_OF_ENV";
+  unsetenv(name);
+  set_env_if_absent(name, "ours");
+  EXPECT_EQ(env_string(name), "ours");
+  setenv(name, "", 1);
+  set_env_if_absent(name, "ours");
+  EXPECT_TRUE(is_env_set(name));
+  EXPECT_EQ(env_string(name), std::nullopt);
+  unsetenv(name);
 }
 
 }  // namespace

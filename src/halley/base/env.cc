@@ -16,6 +16,8 @@ std::optional<std::string> env_string(const char* name) {
 
 bool is_env_set(const char* name) { return std::getenv(name) != nullptr; }
 
+void set_env_if_absent(const char* name, const char* value) { setenv(name, value, 0); }
+
 int num_usable_cores() {
   cpu_set_t cores;
   CPU_ZERO(&cores);

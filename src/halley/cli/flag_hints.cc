@@ -66,8 +66,8 @@ constexpr auto kHints = std::to_array<FlagHint>({
     {"--chat-template-file", kLlamaCpp, "--chat-template"},
     {"--jinja", kLlamaCpp, {}, kAlways},
     // Devices and memory.
-    {"--tensor-parallel-size,-tp,--tp,--tp-size", kBoth, "--device", kOneGpu},
-    {"--pipeline-parallel-size,-pp,--pp-size", kBoth, "--device", kOneGpu},
+    {"-tp,--tp,--tp-size", kBoth, "--tensor-parallel-size"},
+    {"-pp,--pp-size", kBoth, "--pipeline-parallel-size"},
     {"--data-parallel-size,-dp,--dp,--dp-size", kBoth, "--device", kOneGpu},
     {"--enable-expert-parallel,--ep,--ep-size,--nnodes,--node-rank,--dist-init-addr", kBoth,
      "--device", kOneGpu},

@@ -56,7 +56,8 @@ TEST(FlagHints, AdviseOnPastedCommandLines) {
   ServeCommand serve;
   EXPECT_EQ(serve.advice({"m", "--port", "1", "--kv-cache-dtype", "fp8"}),
             "--kv-cache-dtype is a flag of vLLM and SGLang. Use --kv-dtype.");
-  EXPECT_THAT(serve.advice({"m", "--tensor-parallel-size=2"}), HasSubstr("Use --device."));
+  EXPECT_THAT(serve.advice({"m", "--data-parallel-size=2"}), HasSubstr("Use --device."));
+  EXPECT_THAT(serve.advice({"m", "-tp", "2"}), HasSubstr("Use --tensor-parallel-size."));
   EXPECT_THAT(serve.advice({"-m", "m.gguf", "-ngl", "99"}), HasSubstr("argument MODEL"));
   EXPECT_THAT(serve.advice({"m", "-ngl", "99"}), HasSubstr("of llama.cpp. Use --device."));
   EXPECT_THAT(serve.advice({"m", "--mem-fraction-static", "0.8"}),

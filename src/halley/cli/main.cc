@@ -13,6 +13,7 @@
 #include "halley/cli/chat.h"
 #include "halley/cli/command.h"
 #include "halley/cli/flag_hints.h"
+#include "halley/cli/rank_options.h"
 
 namespace halley::cli {
 namespace {
@@ -97,6 +98,8 @@ int main(int argc, char** argv) {
   using namespace halley::cli;  // NOLINT(google-build-using-namespace)
   try {
     return run_program(argc, argv);
+  } catch (const RankHasEnded&) {
+    return kExitOk;
   } catch (const InputError& error) {
     return report(error.what(), kExitUsage);
   } catch (const CheckpointError& error) {

@@ -136,6 +136,7 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
   add_source_options(app, options);
   add_gpu_options(app, options);
   add_threads_option(app, options.threads);
+  add_rank_options(app, options.ranks);
   add_kv_option(app, "--kv-dtype", options.kv_dtype, "Type of the KV cache");
   app.add_flag("--self-check,!--no-self-check", options.has_self_check,
                "At load, compare every kernel with the reference on its own weights (default: on)");
@@ -286,6 +287,7 @@ std::string device_in_words(const LoadedModel& loaded, const DeviceChoice& devic
 void print_report(const LoadedModel& loaded, const DeviceChoice& device) {
   const ModelPlan& plan = loaded.plan;
   const LoadTimes& times = loaded.times;
+  const int num_ranks = plan.config.share.num_ranks * plan.config.share.num_stages;
   const size_t num_warnings = plan.warnings.size();
   for (size_t i = 0; i < std::min(num_warnings, kWarningsShownMax); ++i) {
     std::fprintf(stderr, "warning: %s\n", plan.warnings[i].c_str());
@@ -294,16 +296,17 @@ void print_report(const LoadedModel& loaded, const DeviceChoice& device) {
     std::fprintf(stderr, "warning: %zu more; `halley inspect` shows all\n",
                  num_warnings - kWarningsShownMax);
   }
-  std::fprintf(stderr,
-               "loaded %s%s%s%s: %s in memory, %.0f %% of 16 bits; kernels %s; %.2f s (read %.2f, "
-               "repack %.2f, self-check %.2f); device %s\n",
-               plan.format.c_str(), plan.summary.empty() ? "" : " (", plan.summary.c_str(),
-               plan.summary.empty() ? "" : ")",
-               format_bytes(static_cast<double>(plan.packed_bytes)).c_str(),
-               100.0 * static_cast<double>(plan.packed_bytes) /
-                   static_cast<double>(std::max<size_t>(1, plan.f16_bytes)),
-               kernels_in_words(plan).c_str(), loaded.load_seconds, times.read, times.pack,
-               times.self_check, device_in_words(loaded, device).c_str());
+  std::fprintf(
+      stderr,
+      "loaded %s%s%s%s: %s in memory%s, %.0f %% of 16 bits; kernels %s; %.2f s (read %.2f, "
+      "repack %.2f, self-check %.2f); device %s\n",
+      plan.format.c_str(), plan.summary.empty() ? "" : " (", plan.summary.c_str(),
+      plan.summary.empty() ? "" : ")", format_bytes(static_cast<double>(plan.packed_bytes)).c_str(),
+      num_ranks == 1 ? "" : str(" of rank 0 of ", num_ranks).c_str(),
+      100.0 * static_cast<double>(plan.packed_bytes) /
+          static_cast<double>(std::max<size_t>(1, plan.f16_bytes)),
+      kernels_in_words(plan).c_str(), loaded.load_seconds, times.read, times.pack, times.self_check,
+      device_in_words(loaded, device).c_str());
 }
 
 /// kLow if --precision asks for it and a layer of the plan has low precision.
@@ -336,7 +339,8 @@ LoadedModel load_model_files(const ModelOptions& options) {
   const LoadOptions load = load_options_of(options, files, device);
   use_tuned_plans(options.tuned_plans, device.device != "cpu", device.gpu_ordinal);
   LoadedModel loaded;
-  loaded.pool = std::make_unique<ThreadPool>(num_threads_of(options.threads));
+  const int num_threads = num_threads_of(options.threads) / num_local_ranks(options.ranks);
+  loaded.pool = std::make_unique<ThreadPool>(std::max(1, num_threads));
   loaded.context = std::make_unique<ExecContext>(ExecContext{.pool = *loaded.pool});
   LoadedDecoder decoder;
   {
@@ -344,7 +348,7 @@ LoadedModel load_model_files(const ModelOptions& options) {
     const auto show = [&](size_t done, size_t total) {
       bar.update(static_cast<double>(done), static_cast<double>(total));
     };
-    decoder = load_model(*loaded.context, files.config, *files.source, show, load);
+    decoder = load_divided(*loaded.context, options.ranks, files.config, *files.source, show, load);
   }
   loaded.context->precision = precision_of(options, decoder.plan);
   loaded.model = std::move(decoder.model);

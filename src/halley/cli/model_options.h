@@ -10,6 +10,7 @@
 
 #include "halley/checkpoint/config/hf_config.h"
 #include "halley/checkpoint/safetensors/tensor_source.h"
+#include "halley/cli/rank_options.h"
 #include "halley/core/exec_context.h"
 #include "halley/engine/engine.h"
 #include "halley/models/all/load_model.h"
@@ -34,6 +35,7 @@ struct ModelOptions {
   int64_t max_model_len = 0;
   bool has_self_check = true;
   std::string precision = "full";  // full, low
+  RankOptions ranks = {};
 };
 
 /// The names that --quant-config takes: "fp8, w4a8, ...".
@@ -91,7 +93,7 @@ struct LoadedModel {
   GenerationConfig generation;
   double load_seconds = 0;
 };
-/// Throws InputError for low precision if the model has none.
+/// Throws InputError for low precision if the model has none, and RankHasEnded.
 /// Shows a progress bar, then warnings and a line about what was loaded, on stderr.
 LoadedModel load_model_files(const ModelOptions& options);
 

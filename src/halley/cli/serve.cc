@@ -246,6 +246,7 @@ void load_app(const ServeOptions& options, const std::vector<std::string>& model
   AppConfig app_config = app_config_of(options, model_names, has_keys, loaded);
   const std::string device = loaded.model->device_name();
   EngineConfig engine_config = engine_config_of(options);
+  engine_config.on_failure = end_with_error;
   watch.observe(engine_config, precision_names_of(*loaded.model, engine_config));
   auto engine = std::make_unique<Engine>(std::move(loaded.model), tokenizer,
                                          loaded.generation.eos_token_ids, engine_config);
@@ -263,6 +264,7 @@ int run_serve(const ServeOptions& options) {
   if (options.model.model.empty()) {
     throw InputError("serve: expected MODEL, a directory with a Hugging Face checkpoint.");
   }
+  if (is_other_rank(options.model.ranks)) load_model_files(options.model);  // throws at its end
   // All that can be wrong without the weights is told before they are loaded.
   const auto model_dir = check_model_dir(options.model.model);
   const auto model_names = check_model_names(options.model_names, model_dir.string());

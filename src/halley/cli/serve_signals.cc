@@ -3,6 +3,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <string>
 
 #include <signal.h>
 #include <unistd.h>
@@ -13,10 +14,14 @@
 namespace halley::cli {
 namespace {
 
+constexpr const char* kErrorByte = "e";
+
 // The signals that the process lives through. The handler counts down, and writes a byte for each
 // into the pipe.
 std::atomic<int> num_harmless_signals{0};
 std::array<int, 2> signal_pipe = {-1, -1};
+// Written before the byte that tells of it.
+std::string end_error;
 static_assert(std::atomic<int>::is_always_lock_free, "written by a signal handler");
 
 void on_signal(int) {
@@ -38,10 +43,16 @@ void end_at_signals() {
 
 void drain_at_signals() { num_harmless_signals = 1; }
 
+void end_with_error(const std::string& error) {
+  end_error = error;
+  [[maybe_unused]] const ssize_t written = ::write(signal_pipe[1], kErrorByte, 1);
+}
+
 void wait_for_signal() {
   char byte = 0;
   while (::read(signal_pipe[0], &byte, 1) < 0 && errno == EINTR) {
   }
+  if (byte == *kErrorByte) throw DeviceError(end_error);
 }
 
 }  // namespace halley::cli

@@ -1,6 +1,8 @@
 // SIGINT and SIGTERM of a server.
 #pragma once
 
+#include <string>
+
 namespace halley::cli {
 
 /// From now on either signal ends the process at once with kExitInterrupted, also as the first
@@ -10,6 +12,10 @@ void end_at_signals();
 /// From now on the first signal is what wait_for_signal() waits for; the second ends the process.
 void drain_at_signals();
 
+/// From any thread, once: wait_for_signal() throws DeviceError with this text.
+void end_with_error(const std::string& error);
+
+/// Throws DeviceError upon end_with_error().
 void wait_for_signal();
 
 }  // namespace halley::cli

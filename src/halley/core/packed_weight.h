@@ -101,6 +101,8 @@ struct QuantParams {
   HostBuffer groups;
   /// The permutation of act-order (g_idx): packed input k is x[input_perm[k]]. Empty: it is x[k].
   std::vector<int32_t> input_perm;
+  /// Columns of x, where input_perm picks K of more; 0: x has K.
+  int64_t num_inputs = 0;
   ActivationQuant activation = ActivationQuant::kNone;
   /// For the static kinds: finite and at least 2^-100. Any other value rounds everything to NaN, so
   /// that loading must reject it.
@@ -119,6 +121,7 @@ struct PackedWeight {
   HostBuffer data;
   QuantParams quant;  // of quad layouts
 
+  int64_t num_inputs() const { return quant.num_inputs == 0 ? K : quant.num_inputs; }  // of x
   int64_t num_groups() const;  // along K; quad layouts only
   /// The scales and zeros of one panel's group: 32 scales, then 32 zeros.
   const float* group(int64_t panel, int64_t group_index) const;

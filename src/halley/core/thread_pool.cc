@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "halley/base/check.h"
+#include "halley/core/spin_wait.h"
 
 namespace halley {
 namespace {
@@ -15,29 +16,6 @@ namespace {
 // Longer than the serial part between two loops of a decode step, short enough that an idle server
 // does not burn its cores.
 constexpr std::chrono::microseconds kSpinTime(100);
-// A pause takes from 4 to 140 cycles by processor, so that time is measured, but not at each one.
-constexpr int kPausesPerClock = 64;
-
-inline void pause_core() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
-// Waits without giving up the core until is_done() or until kSpinTime is over; says whether it is.
-template <typename IsDone>
-bool spin_until(const IsDone& is_done) {
-  const auto end = std::chrono::steady_clock::now() + kSpinTime;
-  do {
-    for (int i = 0; i < kPausesPerClock; ++i) {
-      if (is_done()) return true;
-      pause_core();
-    }
-  } while (std::chrono::steady_clock::now() < end);
-  return is_done();
-}
 
 // One thread's share of the tasks. Aligned so that two threads' counters never share a cache line.
 struct alignas(64) Share {
@@ -88,7 +66,7 @@ class ThreadPool::Impl {
     // Closed: who has not entered stays outside. Those inside finish their last tasks.
     gate_.fetch_and(~kOpen, std::memory_order_acq_rel);
     const auto is_empty = [&] { return (gate_.load(std::memory_order_acquire) & kInside) == 0; };
-    while (!spin_until(is_empty)) std::this_thread::yield();
+    while (!spin_until(is_empty, kSpinTime)) std::this_thread::yield();
     body_ = nullptr;
   }
 
@@ -135,7 +113,7 @@ class ThreadPool::Impl {
       gate = gate_.load(std::memory_order_acquire);
       return loop_of(gate) != seen;
     };
-    if (spin_until(has_changed)) return gate;
+    if (spin_until(has_changed, kSpinTime)) return gate;
     std::unique_lock lock(mutex_);
     ++num_sleeping_;
     wake_.wait(lock, has_changed);

@@ -53,6 +53,9 @@ struct EngineConfig {
   Slo slo = {};  // limits of requests that do not give theirs; e2el is not held
   /// Runs on the engine's thread at every switch, and returns within 1 ms; may be empty.
   std::function<void(const PrecisionSwitch&)> on_precision_switch = {};
+  /// Runs once, as the last of the engine's thread, if an error of the model ended all requests and
+  /// the engine; may be empty.
+  std::function<void(const std::string& error)> on_failure = {};
 };
 
 struct GenerateRequest {

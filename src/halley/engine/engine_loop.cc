@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "halley/base/check.h"
@@ -23,6 +25,7 @@ constexpr std::chrono::milliseconds kMaskPeriod{10};
 
 // Any exception of the model ends all requests and the engine.
 void Engine::Impl::run() {
+  std::optional<std::string> failure;
   try {
     while (take_commands()) {
       execute_commands();
@@ -33,6 +36,7 @@ void Engine::Impl::run() {
   } catch (const std::exception& error) {
     end_all(FinishReason::kError, error.what(),
             str("engine: stopped after an error: ", error.what()));
+    failure = error.what();
   }
   pipeline_.abandon();
   {
@@ -40,6 +44,7 @@ void Engine::Impl::run() {
     is_idle_ = true;
   }
   idle_.notify_all();
+  if (failure && config().on_failure) config().on_failure(*failure);
 }
 
 // Waits for commands if no request lives and no step is in flight. A live request keeps the thread

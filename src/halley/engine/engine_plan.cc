@@ -169,9 +169,12 @@ EnginePlan prepare_engine(CausalLm& model, const EngineConfig& config) {
   const EngineConfig full = with_defaults(config, shape, model.device_name() == "cpu");
   // The model reserves its own memory before the KV cache takes the rest.
   const std::optional<int64_t> device_bytes = model.prepare(step_limits(full, shape));
-  return plan_engine(
-      full, shape,
-      device_bytes ? device_kv_room(*device_bytes) : host_kv_room(available_memory_bytes()));
+  EnginePlan plan =
+      plan_engine(full, shape,
+                  device_bytes ? device_kv_room(*device_bytes)
+                               : host_kv_room(available_memory_bytes() / shape.num_caches));
+  plan.num_stages = model.num_stages();
+  return plan;
 }
 
 void check_eos_token_ids(const std::vector<int32_t>& ids, int64_t vocab_size) {
@@ -191,7 +194,8 @@ SchedulerConfig scheduler_config(const EnginePlan& plan) {
           .max_num_batched_tokens = plan.config.max_num_batched_tokens,
           .max_num_prompt_logits = plan.max_num_prompt_logits,
           .policy = plan.config.scheduling_policy,
-          .has_prefix_caching = plan.config.has_prefix_caching};
+          .has_prefix_caching = plan.config.has_prefix_caching,
+          .num_stages = plan.num_stages};
 }
 
 }  // namespace halley

@@ -35,6 +35,7 @@ struct EnginePlan {
   KvPageLayout layout;
   int64_t num_pages = 0;
   int64_t max_num_prompt_logits = 0;  // rows per step that score prompts: 64 MiB of logits
+  int64_t num_stages = 1;             // of the model
 };
 
 /// `config` has its defaults. Throws InputError if kv_bytes exceeds the available memory, or if the

@@ -1,84 +1,121 @@
 #include "halley/engine/forward_runner.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "halley/base/check.h"
 
 namespace halley {
+namespace {
 
-HostSlot& ForwardRunner::slot(int32_t index) {
-  std::optional<HostSlot>& slot = slots_.at(static_cast<size_t>(index));
-  HALLEY_CHECK(slot.has_value(), index);
-  return *slot;
+/// The rows whose logits the caller gets or a token is chosen from, ascending.
+std::vector<int32_t> rows_of(const RunnerStep& step) {
+  std::vector<int32_t> rows(step.batch.logit_rows.begin(), step.batch.logit_rows.end());
+  for (const RowChoice& choice : step.choices) rows.push_back(choice.row);
+  std::sort(rows.begin(), rows.end());
+  rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
+  return rows;
+}
+
+}  // namespace
+
+const ForwardRunner::SlotPtr& ForwardRunner::slot(int32_t index) const {
+  const SlotPtr& slot = slots_.at(static_cast<size_t>(index));
+  HALLEY_CHECK(slot != nullptr, index);
+  return slot;
 }
 
 void ForwardRunner::start_slot(int32_t slot, const TokenChoice& choice,
                                std::span<const int32_t> prompt_ids,
                                std::span<const int32_t> output_ids) {
-  slots_.at(static_cast<size_t>(slot)).emplace(choice, prompt_ids, output_ids);
+  slots_.at(static_cast<size_t>(slot)) = std::make_shared<HostSlot>(choice, prompt_ids, output_ids);
 }
 
 // Replaces slot_token(slot) by the token.
 std::span<const int32_t> ForwardRunner::known_ids(std::span<const int32_t> token_ids) {
   token_ids_.assign(token_ids.begin(), token_ids.end());
   for (int32_t& id : token_ids_) {
-    if (id < 0) id = slot(slot_of_token(id)).last_token();
+    if (id < 0) id = slot(slot_of_token(id))->last_token();
   }
   return token_ids_;
 }
 
-void ForwardRunner::select_rows(const RunnerStep& step) {
-  rows_.assign(step.batch.logit_rows.begin(), step.batch.logit_rows.end());
-  for (const RowChoice& choice : step.choices) rows_.push_back(choice.row);
-  std::sort(rows_.begin(), rows_.end());
-  rows_.erase(std::unique(rows_.begin(), rows_.end()), rows_.end());
+Matrix ForwardRunner::logits_for(const Flight& flight) {
+  const auto num_rows = static_cast<int64_t>(flight.rows.size());
+  const int64_t vocab_size = model_.shape().vocab_size;
+  const auto num_logits = static_cast<size_t>(num_rows * vocab_size);
+  if (logits_.size() < num_logits) logits_.resize(num_logits);
+  return f32_matrix(logits_.data(), num_rows, vocab_size);
 }
 
-std::span<const float> ForwardRunner::logits_of(int32_t row) const {
+std::span<const float> ForwardRunner::logits_of(const Flight& flight, int32_t row) const {
   const auto vocab_size = static_cast<size_t>(model_.shape().vocab_size);
-  const auto index = std::lower_bound(rows_.begin(), rows_.end(), row) - rows_.begin();
+  const auto& rows = flight.rows;
+  const auto index = std::lower_bound(rows.begin(), rows.end(), row) - rows.begin();
   return std::span(logits_).subspan(static_cast<size_t>(index) * vocab_size, vocab_size);
 }
 
 // Moves the logits of the rows that the caller gets to the front.
-void ForwardRunner::keep_wanted_rows(std::span<const int32_t> logit_rows) {
+void ForwardRunner::keep_wanted_rows(const Flight& flight) {
   auto to = logits_.begin();
-  for (const int32_t row : logit_rows) {
-    const std::span<const float> logits = logits_of(row);
+  for (const int32_t row : flight.wanted_rows) {
+    const std::span<const float> logits = logits_of(flight, row);
     // Rows ascend, so that none moves behind its old place.
     if (&*to != logits.data()) std::copy(logits.begin(), logits.end(), to);
     to += static_cast<std::ptrdiff_t>(logits.size());
   }
-  result_.logits = f32_matrix(logits_.data(), static_cast<int64_t>(logit_rows.size()),
+  result_.logits = f32_matrix(logits_.data(), static_cast<int64_t>(flight.wanted_rows.size()),
                               model_.shape().vocab_size);
 }
 
 void ForwardRunner::launch(const RunnerStep& step, const KvCacheView& cache) {
-  select_rows(step);
-  const auto num_rows = static_cast<int64_t>(rows_.size());
-  const int64_t vocab_size = model_.shape().vocab_size;
-  const auto num_logits = static_cast<size_t>(num_rows * vocab_size);
-  if (logits_.size() < num_logits) logits_.resize(num_logits);
-  model_.forward(
-      {known_ids(step.batch.token_ids), step.batch.sequences, rows_, step.batch.precision}, cache,
-      f32_matrix(logits_.data(), num_rows, vocab_size));
-  result_.chosen.clear();
+  Flight flight;
+  flight.is_step = true;
+  flight.rows = rows_of(step);
+  flight.wanted_rows.assign(step.batch.logit_rows.begin(), step.batch.logit_rows.end());
   for (const RowChoice& choice : step.choices) {
-    if (choice.is_deferred) {
-      slot(choice.slot).defer(logits_of(choice.row));
-    } else {
-      result_.chosen.push_back(slot(choice.slot).choose(logits_of(choice.row), scratch_));
-    }
+    flight.choices.push_back({slot(choice.slot), choice.row, choice.is_deferred});
   }
-  keep_wanted_rows(step.batch.logit_rows);
+  const ForwardBatch batch = {known_ids(step.batch.token_ids), step.batch.sequences, flight.rows,
+                              step.batch.precision};
+  if (model_.num_stages() > 1) {
+    model_.begin(batch, cache);
+  } else {
+    model_.forward(batch, cache, logits_for(flight));
+  }
+  flights_.push_back(std::move(flight));
 }
 
 void ForwardRunner::choose(std::span<const MaskedChoice> choices) {
-  result_.chosen.clear();
+  Flight& flight = flights_.emplace_back();
   for (const MaskedChoice& choice : choices) {
-    result_.chosen.push_back(slot(choice.slot).choose_deferred(*choice.allowed, scratch_));
+    flight.masked.push_back({slot(choice.slot), *choice.allowed});
   }
-  result_.logits = f32_matrix(logits_.data(), 0, model_.shape().vocab_size);
+}
+
+void ForwardRunner::choose_tokens(const Flight& flight) {
+  result_.chosen.clear();
+  for (const Choice& choice : flight.choices) {
+    const std::span<const float> logits = logits_of(flight, choice.row);
+    if (choice.is_deferred) {
+      choice.slot->defer(logits);
+    } else {
+      result_.chosen.push_back(choice.slot->choose(logits, scratch_));
+    }
+  }
+  for (const Masked& choice : flight.masked) {
+    result_.chosen.push_back(choice.slot->choose_deferred(choice.allowed, scratch_));
+  }
+}
+
+const StepResult& ForwardRunner::wait() {
+  HALLEY_CHECK(!flights_.empty());
+  const Flight flight = std::move(flights_.front());
+  flights_.pop_front();
+  if (model_.num_stages() > 1 && flight.is_step) model_.finish(logits_for(flight));
+  choose_tokens(flight);
+  keep_wanted_rows(flight);
+  return result_;
 }
 
 }  // namespace halley

@@ -136,13 +136,26 @@ void Scheduler::note_first_rows(Sequence& sequence, StepPlan& plan) {
   }
 }
 
+// The stages are busy all the time if each step has as many of those that decode.
+int64_t Scheduler::num_decodes_max() const {
+  if (config_.num_stages == 1) return config_.max_num_seqs;
+  const auto num_decodes = std::count_if(running_.begin(), running_.end(), [](const auto& it) {
+    const Sequence& sequence = *it.second;
+    return sequence.num_left() <= 1 && !sequence.is_ending();
+  });
+  return ceil_div(static_cast<int64_t>(num_decodes), config_.num_stages);
+}
+
 void Scheduler::plan_decodes(StepPlan& plan) {
+  const int64_t num_decodes_max = this->num_decodes_max();
   // Preemption takes from the end of the map, and this loop walks from its beginning: planned
   // sequences keep their pages, and the loop ends at the latest at the preempted one.
   for (auto it = running_.begin(); it != running_.end();) {
     Sequence& sequence = *it->second;
     HALLEY_CHECK(sequence.num_known < sequence.num_tokens_max, sequence.id, sequence.num_known);
-    if (!sequence.can_decode() || !is_in_scope(sequence)) {
+    const bool is_early = config_.num_stages > 1 && !sequence.is_known();
+    const bool is_full = plan.num_decodes == num_decodes_max;
+    if (!sequence.can_decode() || !is_in_scope(sequence) || is_early || is_full) {
       ++it;
       continue;
     }

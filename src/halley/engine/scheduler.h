@@ -66,6 +66,9 @@ struct SchedulerConfig {
   int64_t max_num_prompt_logits = 512;   // rows of a step that score prompts
   SchedulingPolicy policy = SchedulingPolicy::kFcfs;
   bool has_prefix_caching = true;
+  /// Steps that run at the same time in the stages of a pipeline. With more than one, a sequence is
+  /// in no step before its last token is known, and each step takes a share of those that decode.
+  int64_t num_stages = 1;
 };
 
 struct NewSequence {
@@ -240,6 +243,7 @@ class Scheduler {
 
   void admit_better(StepPlan& plan);
   bool is_in_scope(const Sequence& sequence) const;
+  int64_t num_decodes_max() const;
   void plan_decodes(StepPlan& plan);
   void admit(StepPlan& plan);
   void plan_prefills(const PrefillLimitOf& limit_of, StepPlan& plan);

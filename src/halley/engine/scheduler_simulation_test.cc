@@ -30,20 +30,11 @@ namespace {
 
 using testing::Test;
 
-/// Counts how often the simulation reached the interesting cases.
-struct Reached {
-  int64_t num_steps = 0, num_finished = 0, num_preemptions = 0, num_hits = 0, num_cancels = 0;
-  int64_t num_expired = 0, num_overtaken = 0, num_shared_pages = 0, num_scored_rows = 0;
-  int64_t num_dropped = 0, num_unknown_inputs = 0, num_preempted_unknown = 0;
-  int64_t num_limited = 0, num_shared_steps = 0;
-  int64_t num_deferred = 0, num_preempted_deferred = 0;
-};
-
 class Simulation {
  public:
-  Simulation(uint64_t seed, Reached& reached)
+  Simulation(uint64_t seed, ReachedCases& reached)
       : random_(seed),
-        config_(random_config()),
+        config_(random_config([this](int64_t min, int64_t max) { return pick(min, max); })),
         scheduler_(config_,
                    [this](SequenceId id) {
                      const Live& live = *live_.at(id);
@@ -76,24 +67,11 @@ class Simulation {
  private:
   using Live = SimulatedSequence;
   using LivePtr = std::shared_ptr<Live>;
-
   using Part = SimulatedPart;
   using Step = std::vector<Part>;
 
   int64_t pick(int64_t min, int64_t max) {
     return min + static_cast<int64_t>(random_() % static_cast<uint64_t>(max - min + 1));
-  }
-
-  SchedulerConfig random_config() {
-    const int64_t max_num_seqs = pick(1, 8);
-    return {.num_pages = pick(2, 30),
-            .page_tokens = pick(1, 8),
-            .max_model_len = pick(2, 60),
-            .max_num_seqs = max_num_seqs,
-            .max_num_batched_tokens = max_num_seqs + pick(0, 20),
-            .max_num_prompt_logits = pick(1, 10),
-            .policy = pick(0, 2) == 0 ? SchedulingPolicy::kFcfs : SchedulingPolicy::kPriority,
-            .has_prefix_caching = pick(0, 4) != 0};
   }
 
   // A prefix that others share, and some tokens of its own.
@@ -157,8 +135,8 @@ class Simulation {
     for (const auto& [id, live] : live_) {
       if (live->deadline && *live->deadline <= now_) expired.push_back(id);
     }
-    for (const SequenceId id : expired) remove(id);
     reached_.num_expired += static_cast<int64_t>(expired.size());
+    for (const SequenceId id : expired) remove(id);
   }
 
   bool is_running(SequenceId id) const { return !scheduler_.page_table(id).empty(); }
@@ -204,10 +182,13 @@ class Simulation {
 
   bool launch() {
     std::set<SequenceId> decodes;
+    decoding_.clear();
     for (const auto& [id, live] : live_) {
-      if (is_running(id) && live->num_computed + 1 == live->num_launched && live->may_go_on()) {
-        decodes.insert(id);
-      }
+      if (!is_running(id) || live->num_computed + 1 < live->num_launched) continue;
+      if (!live->is_ending()) decoding_.insert(id);
+      const bool may_run = live->num_computed + 1 == live->num_launched && live->may_go_on() &&
+                           (config_.num_stages == 1 || live->is_known());
+      if (may_run) decodes.insert(id);
     }
     limit_.reset();
     const StepPlan plan = scheduler_.schedule(
@@ -255,6 +236,7 @@ class Simulation {
     PrefillShares shares;
     for (const auto& [id, live] : live_) {
       if (!is_running(id) || is_decode(plan, id) || !live->may_go_on()) continue;
+      if (config_.num_stages > 1 && decoding_.contains(id) && live->num_computed > 0) continue;
       if (live->is_scored) return;  // their own bound on rows comes in between
       // How much it skips of its prompt is known once it has rows.
       const auto it = scheduled.find(id);
@@ -334,6 +316,7 @@ class Simulation {
       const int64_t num_after = scheduled.num_past + scheduled.num_rows;
       ASSERT_GE(scheduled.num_rows, 1);
       ASSERT_TRUE(live.may_go_on()) << scheduled.id;
+      ASSERT_TRUE(config_.num_stages == 1 || live.is_known()) << scheduled.id;
       ASSERT_EQ(scheduled.is_complete, num_after == static_cast<int64_t>(live.num_launched));
       ASSERT_EQ(scheduled.is_last,
                 scheduled.is_complete && live.num_launched + 1 == live.num_tokens_max);
@@ -346,9 +329,25 @@ class Simulation {
     ASSERT_EQ(num_rows, plan.num_rows);
     ASSERT_LE(num_scored_rows, config_.max_num_prompt_logits);
     reached_.num_scored_rows += num_scored_rows;
-    for (const SequenceId id : decodes) ASSERT_TRUE(planned.contains(id)) << "decode " << id;
+    check_decodes(plan, decodes, planned);
     if (limit_ != 0) check_first_rank(planned);
     check_sharing(plan);
+  }
+
+  // All that can run, or the share of a step where others are in flight.
+  void check_decodes(const StepPlan& plan, const std::set<SequenceId>& decodes,
+                     const std::set<SequenceId>& planned) {
+    if (config_.num_stages == 1) {
+      for (const SequenceId id : decodes) ASSERT_TRUE(planned.contains(id)) << "decode " << id;
+      return;
+    }
+    const int64_t share = ceil_div(static_cast<int64_t>(decoding_.size()), config_.num_stages);
+    reached_.num_shared_decodes += static_cast<int64_t>(decodes.size()) > share;
+    if (!plan.preempted.empty()) return;
+    const int64_t num_planned = std::count_if(decodes.begin(), decodes.end(),
+                                              [&](SequenceId id) { return planned.contains(id); });
+    ASSERT_LE(num_planned, share + 1);  // one may have been admitted meanwhile
+    ASSERT_GE(plan.num_decodes, std::min<int64_t>(share, static_cast<int64_t>(decodes.size())));
   }
 
   void check_first_rank(const std::set<SequenceId>& planned) {
@@ -358,7 +357,8 @@ class Simulation {
       if (rank(id) < rank(first)) first = id;
     }
     const Live& live = *live_.at(first);
-    const bool must_advance = live.may_go_on() && (live.is_known() || is_running(first));
+    const bool can_run = live.is_known() || (is_running(first) && config_.num_stages == 1);
+    const bool must_advance = live.may_go_on() && can_run;
     ASSERT_TRUE(planned.contains(first) || !must_advance) << "the first rank must advance";
     reached_.num_overtaken += first != live_.begin()->first;
   }
@@ -460,7 +460,8 @@ class Simulation {
   std::map<SequenceId, LivePtr> live_;
   std::deque<Step> steps_;  // in flight, the oldest first
   Scheduler scheduler_;
-  Reached& reached_;
+  ReachedCases& reached_;
+  std::set<SequenceId> decoding_;    // running past their prefill, when the step was planned
   const size_t num_left_in_flight_;  // when the next step is planned
   const bool runs_at_launch_;        // else when the engine waits for it
   const bool has_limits_;            // on the prefill rows of a step
@@ -473,7 +474,7 @@ class Simulation {
 
 TEST(SchedulerSimulation, EveryRequestEndsAsIfItWereAlone) {
   const SimulationOptions& options = simulation_options();
-  Reached reached;
+  ReachedCases reached;
   for (int64_t i = 0; i < options.num_seeds; ++i) {
     const uint64_t seed = options.first_seed + static_cast<uint64_t>(i);
     SCOPED_TRACE(str("--first-seed=", seed, " --seeds=1 --steps=", options.num_steps_of_seed()));
@@ -489,7 +490,7 @@ TEST(SchedulerSimulation, EveryRequestEndsAsIfItWereAlone) {
         reached.num_expired, reached.num_overtaken, reached.num_shared_pages,
         reached.num_scored_rows, reached.num_dropped, reached.num_unknown_inputs,
         reached.num_preempted_unknown, reached.num_limited, reached.num_shared_steps,
-        reached.num_deferred, reached.num_preempted_deferred}) {
+        reached.num_shared_decodes, reached.num_deferred, reached.num_preempted_deferred}) {
     EXPECT_GT(count, 300);
   }
   RecordProperty("steps", std::to_string(reached.num_steps));

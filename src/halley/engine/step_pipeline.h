@@ -39,10 +39,10 @@ class StepPipeline {
 
   /// Whether wait() must be called before the next launch(), or before the next choose().
   bool is_full() const {
-    return is_synchronous_ ? !is_empty() : num_steps_ == StepRunner::kNumInFlightMax;
+    return is_synchronous_ ? !is_empty() : num_steps_ == runner_.num_in_flight_max();
   }
   bool is_full_of_choices() const {
-    return is_synchronous_ ? !is_empty() : num_choices_ == StepRunner::kNumInFlightMax;
+    return is_synchronous_ ? !is_empty() : num_choices_ == runner_.num_in_flight_max();
   }
   bool is_empty() const { return calls_.empty(); }
   bool is_synchronous() const { return is_synchronous_; }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -51,6 +52,29 @@ struct SimulatedSequence {
   bool is_known() const { return num_known == num_launched; }
   bool is_ending() const { return num_launched == num_tokens_max; }
   bool may_go_on() const { return !is_ending() && !has_logits; }
+};
+
+/// A small scheduler; `pick` gives a random number from its first argument to its second.
+inline SchedulerConfig random_config(const std::function<int64_t(int64_t, int64_t)>& pick) {
+  const int64_t max_num_seqs = pick(1, 8);
+  return {.num_pages = pick(2, 30),
+          .page_tokens = pick(1, 8),
+          .max_model_len = pick(2, 60),
+          .max_num_seqs = max_num_seqs,
+          .max_num_batched_tokens = max_num_seqs + pick(0, 20),
+          .max_num_prompt_logits = pick(1, 10),
+          .policy = pick(0, 2) == 0 ? SchedulingPolicy::kFcfs : SchedulingPolicy::kPriority,
+          .has_prefix_caching = pick(0, 4) != 0,
+          .num_stages = pick(0, 2) == 0 ? pick(2, 4) : 1};
+}
+
+/// Counts how often the simulation reached the interesting cases.
+struct ReachedCases {
+  int64_t num_steps = 0, num_finished = 0, num_preemptions = 0, num_hits = 0, num_cancels = 0;
+  int64_t num_expired = 0, num_overtaken = 0, num_shared_pages = 0, num_scored_rows = 0;
+  int64_t num_dropped = 0, num_unknown_inputs = 0, num_preempted_unknown = 0;
+  int64_t num_limited = 0, num_shared_steps = 0, num_shared_decodes = 0;
+  int64_t num_deferred = 0, num_preempted_deferred = 0;
 };
 
 /// A sequence's part of a step in flight, with its own copies: it may have ended meanwhile.

@@ -62,14 +62,17 @@ void round_blocks(const QuantParams& quant, std::span<const float> x, float* rou
   }
 }
 
-/// The same with the permutation applied before and undone after.
+/// The same with the permutation applied before and undone after; numbers that it does not pick
+/// stay.
 void round_ordered_blocks(const QuantParams& quant, std::span<const float> x, float* rounded) {
   if (quant.input_perm.empty()) return round_blocks(quant, x, rounded);
-  HALLEY_CHECK(quant.input_perm.size() == x.size(), quant.input_perm.size(), x.size());
-  std::vector<float> packed(x.size()), packed_rounded(x.size());
+  const size_t K = quant.input_perm.size();
+  HALLEY_CHECK(K <= x.size(), K, x.size());
+  std::vector<float> packed(K), packed_rounded(K);
   gather(quant.input_perm, x.data(), packed.data());
   round_blocks(quant, packed, packed_rounded.data());
-  for (size_t k = 0; k < x.size(); ++k) {
+  std::copy(x.begin(), x.end(), rounded);
+  for (size_t k = 0; k < K; ++k) {
     rounded[static_cast<size_t>(quant.input_perm[k])] = packed_rounded[k];
   }
 }
@@ -154,11 +157,14 @@ void round_activations(const QuantParams& quant, std::span<const float> x, float
 
 void prepare_activations(ExecContext& context, const QuantParams& quant, ConstMatrix x,
                          Matrix prepared) {
-  HALLEY_CHECK(x.num_rows == prepared.num_rows && x.num_cols == prepared.num_cols, x.num_rows,
-               x.num_cols, prepared.num_rows, prepared.num_cols);
-  HALLEY_CHECK(
-      quant.input_perm.empty() || static_cast<int64_t>(quant.input_perm.size()) == x.num_cols,
-      quant.input_perm.size(), x.num_cols);
+  const int64_t K = prepared.num_cols;
+  HALLEY_CHECK(x.num_rows == prepared.num_rows, x.num_rows, prepared.num_rows);
+  if (quant.input_perm.empty()) {
+    HALLEY_CHECK(x.num_cols == K, x.num_cols, K);
+  } else {
+    HALLEY_CHECK(static_cast<int64_t>(quant.input_perm.size()) == K && x.num_cols >= K,
+                 quant.input_perm.size(), x.num_cols, K);
+  }
   const bool is_rounded = quant.activation != ActivationQuant::kNone;
   const bool is_gathered = !quant.input_perm.empty();
   const bool is_gathered_first = quant.activation == ActivationQuant::kS4S8Block128;
@@ -168,17 +174,18 @@ void prepare_activations(ExecContext& context, const QuantParams& quant, ConstMa
     for (int64_t m = begin; m < end; ++m) {
       const float* from = x.row<float>(m);
       float* to = prepared.row<float>(m);
+      const float magnitude = context.row_magnitude(m);
       if (!is_rounded && !is_gathered) {
         std::copy_n(from, num_inputs, to);
       } else if (!is_rounded) {
         gather(quant.input_perm, from, to);
       } else if (!is_gathered) {
-        round_activations_simd(quant, from, x.num_cols, to);
+        round_activations_simd(quant, from, x.num_cols, to, magnitude);
       } else if (is_gathered_first) {
         gather(quant.input_perm, from, between.data());
-        round_activations_simd(quant, between.data(), x.num_cols, to);
+        round_activations_simd(quant, between.data(), K, to, magnitude);
       } else {
-        round_activations_simd(quant, from, x.num_cols, between.data());
+        round_activations_simd(quant, from, x.num_cols, between.data(), magnitude);
         gather(quant.input_perm, between.data(), to);
       }
     }

@@ -23,7 +23,8 @@ void round_activations(const QuantParams& quant, std::span<const float> x, float
 float quantize_s8(const QuantParams& quant, std::span<const float> x, int8_t* quantized);
 
 /// Prepares x for a GEMM in f32: the rows of x as round_activations() gives them, bit for bit, then
-/// permuted into packed order (QuantParams::input_perm). [M, K] f32 both; may not overlap.
+/// permuted into packed order (QuantParams::input_perm), with the context's row magnitudes. x is
+/// [M, PackedWeight::num_inputs()], `prepared` [M, K], f32 both; may not overlap.
 void prepare_activations(ExecContext& context, const QuantParams& quant, ConstMatrix x,
                          Matrix prepared);
 

@@ -87,7 +87,7 @@ void round_to_integers(const float* x, size_t size, const ActivationStep& step, 
 }  // namespace
 
 void round_activations_target(const QuantParams& quant, const float* x, size_t num_inputs,
-                              float* rounded) {
+                              float* rounded, float row_magnitude) {
   const bool has_blocks = quant.activation == ActivationQuant::kS4S8Block128;
   const bool is_grouped = quant.activation == ActivationQuant::kE4m3Group128 || has_blocks;
   const bool is_s8 = quant.activation == ActivationQuant::kS8Token ||
@@ -95,7 +95,8 @@ void round_activations_target(const QuantParams& quant, const float* x, size_t n
   const size_t group_size = is_grouped ? size_t{kActivationGroup} : num_inputs;
   for (size_t begin = 0; begin < num_inputs; begin += group_size) {
     const size_t size = std::min(group_size, num_inputs - begin);
-    const float largest = largest_magnitude(x + begin, size);
+    float largest = largest_magnitude(x + begin, size);
+    if (!is_grouped) largest = std::max(largest, row_magnitude);  // NaN stays
     const auto start = static_cast<int64_t>(begin);
     const ActivationStep step =
         has_blocks ? block_step(quant, start, largest) : activation_step(quant, largest);
@@ -118,9 +119,9 @@ namespace halley {
 HWY_EXPORT(round_activations_target);
 
 void round_activations_simd(const QuantParams& quant, const float* x, int64_t num_inputs,
-                            float* rounded) {
+                            float* rounded, float row_magnitude) {
   HWY_DYNAMIC_DISPATCH(round_activations_target)
-  (quant, x, static_cast<size_t>(num_inputs), rounded);
+  (quant, x, static_cast<size_t>(num_inputs), rounded, row_magnitude);
 }
 
 }  // namespace halley

@@ -40,8 +40,8 @@ inline QuantLimits block_limits(const QuantParams& quant, int64_t begin) {
 ActivationStep block_step(const QuantParams& quant, int64_t begin, float largest);
 
 /// round_activations() for one row, in vectors; for the kinds other than kNone. x and `rounded` are
-/// in packed order for kS4S8Block128.
+/// in packed order for kS4S8Block128. `row_magnitude` as in ExecContext, 0: x is the whole row.
 void round_activations_simd(const QuantParams& quant, const float* x, int64_t num_inputs,
-                            float* rounded);
+                            float* rounded, float row_magnitude = 0);
 
 }  // namespace halley

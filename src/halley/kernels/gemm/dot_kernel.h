@@ -81,6 +81,7 @@ struct RowSlices {
   int64_t span_stride = 0;
   struct BlockFactors* factors = nullptr;  // block b's at factors[b * factors_stride]
   int64_t factors_stride = 0;
+  float magnitude = 0;  // ExecContext::row_magnitude()
 };
 
 /// The scale of a row's block, and the sums of its slices for the zero points, as f32, all exact.

@@ -102,6 +102,7 @@ void pack_x(ExecContext& context, const Operation& op, ConstMatrix x) {
       row.span_stride = op.tiles.num_rows * op.row_words();
       row.factors = op.x.factors + m;
       row.factors_stride = op.tiles.num_rows;
+      row.magnitude = context.row_magnitude(m);
       op.x.scales[m] = op.kernel.make_slices(row);
     }
   });
@@ -279,8 +280,8 @@ int64_t block_inputs(int64_t group_size, int64_t K) {
 void run(const DotKernel& kernel, ExecContext& context, const PackedWeight& weight,
          const float* bias, ConstMatrix x, Matrix y) {
   HALLEY_CHECK(x.dtype == DType::kF32 && y.dtype == DType::kF32, x.dtype, y.dtype);
-  HALLEY_CHECK(x.num_cols == weight.K && y.num_cols == weight.N, x.num_cols, weight.K, y.num_cols,
-               weight.N);
+  HALLEY_CHECK(x.num_cols == weight.num_inputs() && y.num_cols == weight.N, x.num_cols,
+               weight.num_inputs(), y.num_cols, weight.N);
   HALLEY_CHECK(x.num_rows == y.num_rows, x.num_rows, y.num_rows);
   const int64_t M = x.num_rows;
   if (M == 0 || weight.N == 0) return;

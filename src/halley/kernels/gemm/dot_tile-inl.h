@@ -245,7 +245,7 @@ float make_fixed_slices(const RowSlices& row) {
 // As quantize_s8() has it.
 HWY_INLINE ActivationStep s8_step(const RowSlices& row) {
   HWY_ALIGN float buffer[kSpanInputs];
-  float largest = 0;
+  float largest = row.magnitude;
   for (int64_t span = 0; span * kSpanInputs < row.K; ++span) {
     const float of_span = largest_magnitude(span_inputs(row, span, buffer), kSpanInputs);
     if (of_span != of_span) return activation_step(*row.quant, of_span);

@@ -78,9 +78,9 @@ void launch_quads(ExecContext& context, const PackedWeight& weight, const float*
   }
   // Grows and stays, as the memory of packed rows does.
   thread_local std::vector<float> memory;
-  const auto num_elements = static_cast<size_t>(x.num_rows) * static_cast<size_t>(x.num_cols);
+  const auto num_elements = static_cast<size_t>(x.num_rows) * static_cast<size_t>(weight.K);
   if (memory.size() < num_elements) memory.resize(num_elements);
-  const Matrix prepared = f32_matrix(memory.data(), x.num_rows, x.num_cols);
+  const Matrix prepared = f32_matrix(memory.data(), x.num_rows, weight.K);
   prepare_activations(context, quant, x, prepared);
   panel_gemm::run(kernel, context, weight, bias, prepared, y);
 }

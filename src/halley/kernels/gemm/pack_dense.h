@@ -17,7 +17,8 @@ PackedLayout dense_layout_for(DType dtype);
 /// no element changes.
 PackedWeight pack_dense(ExecContext& context, std::span<const TensorView> parts);
 
-/// Row n of the weight as f32, in low precision the values that it multiplies; out has K elements.
+/// Row n of the weight as f32, in low precision the values that it multiplies; out has num_inputs()
+/// elements, of which those that input_perm does not pick are left as they are.
 void unpack_row(const PackedWeight& weight, int64_t n, float* out,
                 Precision precision = Precision::kFull);
 

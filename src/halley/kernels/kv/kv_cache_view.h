@@ -40,6 +40,8 @@ struct KvPageLayout {
   int64_t head_dim = 0;      // D
   int64_t page_tokens = 16;  // P
 
+  bool operator==(const KvPageLayout&) const = default;
+
   size_t row_bytes() const;    // without scale
   size_t scale_bytes() const;  // of a row: 4 or 0
   size_t page_bytes() const;
@@ -63,6 +65,8 @@ struct KvPageLayout {
 struct KvScales {
   float k = 0;
   float v = 0;
+
+  bool operator==(const KvScales&) const = default;
 };
 
 /// All pages of one layer: page i starts at pages + i * layout.page_bytes().

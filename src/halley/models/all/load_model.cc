@@ -13,6 +13,7 @@
 #include "halley/models/base/decoder_parts.h"
 #include "halley/models/base/decoder_weights.h"
 #include "halley/models/base/kv_scales.h"
+#include "halley/models/base/slice_decoder.h"
 #include "halley/quant/all/formats.h"
 
 namespace halley {
@@ -120,12 +121,17 @@ DType activation_dtype_of(const LoadOptions& options, const DecoderConfig& confi
   return config.dtype == DType::kF32 ? DType::kF16 : config.dtype;
 }
 
-ModelPlan plan_decoder(DecoderConfig decoder, const LinearLoading& loading,
+ModelPlan plan_decoder(const DecoderConfig& decoder, const LinearLoading& loading,
                        const LoadOptions& options) {
   HALLEY_CHECK(options.device == "cpu" || options.device == kCuda, options.device);
   check_kernel_names(loading.demands);
   ModelPlan plan;
-  plan.config = std::move(decoder);
+  const int num_shares = options.share.num_ranks * options.share.num_stages;
+  if (options.device == kCuda && num_shares > 1) {
+    throw UnsupportedError(str("parallelism: expected the CPU, got ", num_shares,
+                               " ranks on GPUs. Use --device cpu, or one GPU."));
+  }
+  plan.config = slice_decoder(decoder, loading, options.share);
   plan.device = options.device;
   if (plan.device == kCuda) {
     plan.activation_dtype = activation_dtype_of(options, plan.config);
@@ -138,7 +144,7 @@ ModelPlan plan_decoder(DecoderConfig decoder, const LinearLoading& loading,
   if (!kv_scales.scales.empty()) plan.config.kv_scales = std::move(kv_scales.scales);
   plan.config.kv_dtype = kv_dtype_of(loading.scheme.declared_kv());
   add_parts(loading, plan);
-  check_all_tensors_used(plan.config, loading);
+  check_all_tensors_used(decoder, loading);
   check_forced_kernel(plan, loading.demands.forced);
   for (const TensorInfo& info : loading.source.tensors()) plan.stored_bytes += info.num_bytes;
   ModelShape shape = shape_of(plan.config);
@@ -164,9 +170,9 @@ ModelPlan plan_model(const HfConfig& config, const TensorSource& source,
   return plan_decoder(read_decoder_config(config, source, options.max_length), loading, options);
 }
 
-LoadedDecoder load_decoder(ExecContext& context, const HfConfig& config, DecoderConfig decoder,
-                           const TensorSource& source, const LoadProgress& progress,
-                           const LoadOptions& options) {
+LoadedDecoder load_decoder(ExecContext& context, const HfConfig& config,
+                           const DecoderConfig& decoder, const TensorSource& source,
+                           const LoadProgress& progress, const LoadOptions& options) {
   const std::unique_ptr<QuantScheme> scheme = detect(config, source, options);
   const KernelDemands demands = cpu_demands(options);
   LoadedDecoder loaded;
@@ -176,7 +182,7 @@ LoadedDecoder load_decoder(ExecContext& context, const HfConfig& config, Decoder
                                  .has_self_check = options.has_self_check,
                                  .times = &loaded.times,
                                  .has_cpu_kernels = options.device != kCuda};
-  loaded.plan = plan_decoder(std::move(decoder), loading, options);
+  loaded.plan = plan_decoder(decoder, loading, options);
   size_t done = 0;
   const auto on_part = [&](size_t num_bytes) {
     done += num_bytes;
@@ -188,7 +194,8 @@ LoadedDecoder load_decoder(ExecContext& context, const HfConfig& config, Decoder
     return loaded;
   }
   DecoderWeights weights = load_decoder_weights(context, loaded.plan.config, loading, on_part);
-  loaded.model = std::make_unique<Decoder>(context, loaded.plan.config, std::move(weights));
+  loaded.model = std::make_unique<Decoder>(context, loaded.plan.config, std::move(weights),
+                                           options.ranks, options.stages);
   return loaded;
 }
 

@@ -12,6 +12,8 @@
 #include "halley/checkpoint/safetensors/tensor_source.h"
 #include "halley/models/base/causal_lm.h"
 #include "halley/models/base/decoder_config.h"
+#include "halley/models/base/stage_exchange.h"
+#include "halley/parallel/base/communicator.h"
 #include "halley/quant/all/formats.h"
 #include "halley/quant/base/linear_loader.h"
 
@@ -96,6 +98,11 @@ struct LoadOptions {
   /// On a GPU: a row's logits do not depend on the other rows of the batch. On the CPU they never
   /// do.
   bool is_batch_invariant = false;
+  /// The part that is planned or loaded of a model that several ranks run together, on the CPU.
+  RankShare share = {};
+  /// To load: this rank's ends of what connects it with the others, which must outlive the model.
+  Communicator* ranks = nullptr;    // null: one rank
+  StageExchange* stages = nullptr;  // null: one stage
   /// On a GPU, f16 or bf16; absent: the checkpoint's type, f16 where that is f32.
   std::optional<DType> activation_dtype = std::nullopt;
 };
@@ -129,8 +136,8 @@ LoadedDecoder load_model(ExecContext& context, const HfConfig& config, const Ten
                          const LoadProgress& progress, const LoadOptions& options = {});
 
 /// Runs a decoder whose configuration is already at hand; as load_model().
-LoadedDecoder load_decoder(ExecContext& context, const HfConfig& config, DecoderConfig decoder,
-                           const TensorSource& source, const LoadProgress& progress,
-                           const LoadOptions& options = {});
+LoadedDecoder load_decoder(ExecContext& context, const HfConfig& config,
+                           const DecoderConfig& decoder, const TensorSource& source,
+                           const LoadProgress& progress, const LoadOptions& options = {});
 
 }  // namespace halley

@@ -1,6 +1,7 @@
 #include "halley/kernels/attention/attention.h"
 #include "halley/kernels/norm/norm.h"
 #include "halley/models/base/decoder_step.h"
+#include "halley/models/base/rank_sums.h"
 
 namespace halley {
 
@@ -56,7 +57,8 @@ void attention_block(const DecoderStep& step, const LayerSpec& spec, const Layer
                                     .window = spec.window};
   paged_attention(step.context, problem, cache, step.batch.sequences, q, attended);
   step.finish("attention");
-  run_linear(step, spec.o, weights.o, attended, out);
+  run_input_slice(step, spec.o, weights.o, attended, out);
+  if (step.ranks != nullptr) sum_over_ranks(*step.ranks, out);
   step.finish("o");
 }
 

@@ -2,6 +2,7 @@
 
 #include <chrono>
 
+#include "halley/base/check.h"
 #include "halley/core/host_buffer.h"
 
 namespace halley {
@@ -31,6 +32,12 @@ std::vector<OpTime> CausalLm::profile(const ForwardBatch& batch, const KvCacheVi
   const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - start;
   return {{.name = "forward", .start_us = 0, .duration_us = time.count()}};
 }
+
+void CausalLm::begin(const ForwardBatch&, const KvCacheView&) {
+  HALLEY_CHECK(false, "a model in one stage");
+}
+
+void CausalLm::finish(Matrix) { HALLEY_CHECK(false, "a model in one stage"); }
 
 std::optional<int64_t> CausalLm::prepare(const StepLimits&) { return std::nullopt; }
 

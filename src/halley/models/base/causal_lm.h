@@ -39,6 +39,9 @@ struct ModelShape {
   /// Per-layer scales, where the checkpoint has them for an fp8 cache; else empty, and scales are
   /// per token and head.
   std::vector<KvScales> kv_scales = {};
+  /// Caches that a KV cache of this shape stands for, where several ranks have one each in the
+  /// memory of one host.
+  int64_t num_caches = 1;
 };
 
 /// Bytes that one token takes in a cache of this type, in all layers, scales included.
@@ -87,6 +90,14 @@ class CausalLm {
   /// chunking. Throws InputError, before anything is written, where a token id is outside the
   /// vocabulary or a sequence is longer than max_positions.
   virtual void forward(const ForwardBatch& batch, const KvCacheView& cache, Matrix logits) = 0;
+
+  /// Steps that can be under way at once, in the stages of a pipeline. With more than one,
+  /// forward() may be called in two halves: begin() starts a step and throws what forward() throws;
+  /// finish() waits for the oldest that has begun and gives its logits. At most as many are under
+  /// way, and none during another call.
+  virtual int num_stages() const { return 1; }
+  virtual void begin(const ForwardBatch& batch, const KvCacheView& cache);
+  virtual void finish(Matrix logits);
   /// As forward(), one operation after the other, each with its time.
   virtual std::vector<OpTime> profile(const ForwardBatch& batch, const KvCacheView& cache,
                                       Matrix logits);

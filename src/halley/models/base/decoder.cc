@@ -1,5 +1,6 @@
 #include "halley/models/base/decoder.h"
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "halley/kernels/norm/norm.h"
 #include "halley/models/base/check_step.h"
 #include "halley/models/base/decoder_step.h"
+#include "halley/models/base/rank_sums.h"
 #include "halley/models/base/step_cost.h"
 
 namespace halley {
@@ -45,12 +47,18 @@ ModelShape shape_of(const DecoderConfig& config) {
           .kv_scales = config.kv_scales};
 }
 
-Decoder::Decoder(ExecContext& context, DecoderConfig config, DecoderWeights weights)
+Decoder::Decoder(ExecContext& context, DecoderConfig config, DecoderWeights weights,
+                 Communicator* ranks, StageExchange* stages)
     : context_(context),
       config_(std::move(config)),
       weights_(std::move(weights)),
       shape_(shape_of(config_)),
+      ranks_(ranks),
+      stages_(stages),
       angles_(config_.ropes.size()) {
+  HALLEY_CHECK((ranks_ == nullptr ? 1 : ranks_->num_ranks()) == config_.share.num_ranks,
+               config_.share.num_ranks);
+  HALLEY_CHECK((stages_ != nullptr) == (config_.share.num_stages > 1), config_.share.num_stages);
   HALLEY_CHECK(weights_.layers.size() == config_.layers.size(), weights_.layers.size(),
                config_.layers.size());
 }
@@ -68,8 +76,27 @@ void Decoder::set_positions(const ForwardBatch& batch) {
   }
 }
 
+/// A token's embedding is in one rank; the others add zeros.
+void Decoder::embed_tokens(const ForwardBatch& batch, Matrix hidden) {
+  const PackedWeight& table = weights_.embedding_table();
+  if (ranks_ == nullptr) {
+    return embedding(context_, table, batch.token_ids, config_.embedding_scale, hidden);
+  }
+  const InputRange own = config_.vocabulary();
+  for (int64_t m = 0; m < hidden.num_rows; ++m) {
+    const int32_t id = batch.token_ids[static_cast<size_t>(m)];
+    if (id < own.begin || id >= own.end) {
+      std::fill_n(hidden.row<float>(m), hidden.num_cols, 0.0f);
+      continue;
+    }
+    own_ids_.assign(1, static_cast<int32_t>(id - own.begin));
+    embedding(context_, table, own_ids_, config_.embedding_scale, hidden.rows(m, m + 1));
+  }
+  sum_over_ranks(*ranks_, hidden);
+}
+
 void Decoder::embed(const ForwardBatch& batch, Matrix hidden) {
-  embedding(context_, weights_.embedding_table(), batch.token_ids, config_.embedding_scale, hidden);
+  embed_tokens(batch, hidden);
   if (!weights_.positions) return;
   position_rows_.clear();
   for (const int32_t position : positions_) {
@@ -91,7 +118,13 @@ void Decoder::compute_logits(const DecoderStep& step, Matrix hidden, Matrix logi
   }
   apply_norm(step, weights_.final_norm, last, last);
   step.finish("final_norm");
-  weights_.output.run(context_, last, logits);
+  if (ranks_ == nullptr) {
+    weights_.output.run(context_, last, logits);
+  } else {
+    const Matrix own = workspace_.take(Slot::kLogits, logits.num_rows, config_.vocabulary().size());
+    weights_.output.run(context_, last, own);
+    gather_logits(step, own, logits);
+  }
   if (config_.logits_soft_cap > 0) apply_soft_cap(context_, config_.logits_soft_cap, logits);
   step.finish("output");
 }
@@ -139,14 +172,24 @@ void Decoder::run(const ForwardBatch& batch, const KvCacheView& cache, Matrix lo
   const auto M = static_cast<int64_t>(batch.token_ids.size());
   set_positions(batch);
   const Matrix hidden = workspace_.take(Slot::kHidden, M, config_.hidden_size);
-  embed(batch, hidden);
-  const DecoderStep step = {context_, config_, batch, angles_, workspace_, nullptr, clock};
+  if (config_.share.is_first()) {
+    embed(batch, hidden);
+  } else {
+    stages_->receive(hidden);
+  }
+  const DecoderStep step = {context_, config_, batch, angles_, workspace_, nullptr, clock, ranks_};
   step.finish("embedding");
   for (size_t i = 0; i < config_.layers.size(); ++i) {
-    if (clock != nullptr) clock->set_prefix(str("layers.", i, "."));
+    if (clock != nullptr) {
+      clock->set_prefix(str("layers.", config_.share.first_layer + static_cast<int64_t>(i), "."));
+    }
     run_layer(step, config_.layers[i], weights_.layers[i], cache.layers[i], hidden);
   }
   if (clock != nullptr) clock->set_prefix("");
+  if (!config_.share.is_last()) {
+    stages_->send(hidden);
+    return step.finish("send");
+  }
   compute_logits(step, hidden, logits);
 }
 

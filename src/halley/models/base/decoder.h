@@ -8,7 +8,9 @@
 #include "halley/models/base/causal_lm.h"
 #include "halley/models/base/decoder_config.h"
 #include "halley/models/base/decoder_weights.h"
+#include "halley/models/base/stage_exchange.h"
 #include "halley/models/base/workspace.h"
+#include "halley/parallel/base/communicator.h"
 
 namespace halley {
 
@@ -17,13 +19,17 @@ struct DecoderStep;
 
 class Decoder final : public CausalLm {
  public:
-  /// `context` must outlive the decoder. `weights` were loaded from `config`.
-  Decoder(ExecContext& context, DecoderConfig config, DecoderWeights weights);
+  /// `context` must outlive the decoder. `weights` were loaded from `config`. `ranks` connects it
+  /// with the others that divide its layers: all run the same steps at the same time. `stages`
+  /// connects it with the stages around its own. Both outlive the decoder; null where there are no
+  /// others.
+  Decoder(ExecContext& context, DecoderConfig config, DecoderWeights weights,
+          Communicator* ranks = nullptr, StageExchange* stages = nullptr);
 
   const ModelShape& shape() const override { return shape_; }
   const DecoderConfig& config() const { return config_; }
   /// Throws InputError where a token id is not in the vocabulary or a position is beyond
-  /// max_positions; the cache is untouched then.
+  /// max_positions; the cache is untouched then. Stages but the last leave the logits as they are.
   void forward(const ForwardBatch& batch, const KvCacheView& cache, Matrix logits) override;
   /// Each operation of a layer (input norm, rotary embedding, ...) has a name of its own; the GEMMs
   /// of experts are named as an MLP's, "layers.0.gate_up".
@@ -37,6 +43,7 @@ class Decoder final : public CausalLm {
  private:
   void set_positions(const ForwardBatch& batch);
   void embed(const ForwardBatch& batch, Matrix hidden);
+  void embed_tokens(const ForwardBatch& batch, Matrix hidden);
   void run(const ForwardBatch& batch, const KvCacheView& cache, Matrix logits, OpClock* clock);
   void compute_logits(const DecoderStep& step, Matrix hidden, Matrix logits);
 
@@ -44,7 +51,10 @@ class Decoder final : public CausalLm {
   DecoderConfig config_;
   DecoderWeights weights_;
   ModelShape shape_;
+  Communicator* const ranks_;
+  StageExchange* const stages_;
   Workspace workspace_;
+  std::vector<int32_t> own_ids_;        // rows of this rank's embedding
   std::vector<int32_t> positions_;      // of each row
   std::vector<int32_t> position_rows_;  // into the table of learned positions
   std::vector<RopeAngles> angles_;

@@ -48,6 +48,17 @@ struct LayerSpec {
   int rope_index = -1;  // into DecoderConfig::ropes; -1: none
 };
 
+/// One of several ranks that run a decoder together (slice_decoder.h).
+struct RankShare {
+  int rank = 0, num_ranks = 1;    // that divide every layer
+  int stage = 0, num_stages = 1;  // that divide the sequence of layers
+  InputRange vocabulary = {};     // the tokens whose embeddings and logits it has; of several ranks
+  int64_t first_layer = 0;        // of the whole decoder's
+
+  bool is_first() const { return stage == 0; }
+  bool is_last() const { return stage == num_stages - 1; }
+};
+
 struct DecoderConfig {
   std::string family;         // "llama"
   DType dtype = DType::kF16;  // of the checkpoint's weights, as declared in config.json
@@ -78,6 +89,17 @@ struct DecoderConfig {
   /// embedding byte for byte.
   std::string tied_output_name;
   std::string where;  // config.json's path, for messages
+  /// One of several ranks has its own layers, heads, MLPs and part of the vocabulary, and as many
+  /// as they are; vocab_size is whole. The embedding is used by the first stage, the final norm and
+  /// the output layer by the last.
+  RankShare share = {};
+
+  /// The stage uses the table: for tokens, or as a tied output layer.
+  bool has_embedding() const { return share.is_first() || (share.is_last() && !lm_head); }
+  /// The tokens whose embeddings and logits are here.
+  InputRange vocabulary() const {
+    return share.num_ranks == 1 ? InputRange{0, vocab_size} : share.vocabulary;
+  }
 };
 
 }  // namespace halley

@@ -25,8 +25,10 @@ class PartList {
                       .is_expert = is_expert,
                       .table_name = {}});
   }
-  void add_table(const std::string& name, PartKind kind, const std::string& table, int64_t rows) {
-    parts_.push_back({.name = name, .kind = kind, .table_name = table, .num_rows = rows});
+  void add_table(const std::string& name, PartKind kind, const std::string& table, int64_t num_rows,
+                 const InputRange& rows) {
+    parts_.push_back(
+        {.name = name, .kind = kind, .table_name = table, .num_rows = num_rows, .rows = rows});
   }
   std::vector<DecoderPart> take() { return std::move(parts_); }
 
@@ -50,7 +52,8 @@ void add_mlp(const std::string& prefix, const MlpSpec& mlp, PartList& list) {
 
 void add_layer(const DecoderConfig& config, size_t index, PartList& list) {
   const LayerSpec& layer = config.layers[index];
-  const std::string prefix = str("layers.", index, ".");
+  const std::string prefix =
+      str("layers.", config.share.first_layer + static_cast<int64_t>(index), ".");
   list.add_norm(prefix + "input_norm", layer.input_norm, config.hidden_size);
   list.add_linear(prefix + "qkv", layer.qkv);
   list.add_norm(prefix + "q_norm", layer.q_norm, config.head_dim);
@@ -102,12 +105,17 @@ class TensorList {
 
 std::vector<DecoderPart> list_decoder_parts(const DecoderConfig& config) {
   PartList list;
-  list.add_table("embedding", PartKind::kEmbedding, config.embedding_name, config.vocab_size);
-  if (!config.position_embedding_name.empty()) {
-    list.add_table("positions", PartKind::kPositions, config.position_embedding_name,
-                   config.num_stored_positions + config.position_offset);
+  if (config.has_embedding()) {
+    list.add_table("embedding", PartKind::kEmbedding, config.embedding_name, config.vocab_size,
+                   config.vocabulary());
+  }
+  if (config.share.is_first() && !config.position_embedding_name.empty()) {
+    const int64_t num_rows = config.num_stored_positions + config.position_offset;
+    list.add_table("positions", PartKind::kPositions, config.position_embedding_name, num_rows,
+                   {0, num_rows});
   }
   for (size_t i = 0; i < config.layers.size(); ++i) add_layer(config, i, list);
+  if (!config.share.is_last()) return list.take();
   list.add_norm("final_norm", config.final_norm, config.hidden_size);
   if (config.lm_head) list.add_linear("lm_head", *config.lm_head);
   return list.take();

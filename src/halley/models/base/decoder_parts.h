@@ -21,8 +21,9 @@ struct DecoderPart {
   const LinearSpec* linear = nullptr;  // kLinear
   bool is_expert = false;              // of several, of which a row takes some
   const NormSpec* norm = nullptr;      // kNorm
-  std::string table_name;              // kEmbedding, kPositions: the tensor [num_rows, hidden_size]
-  int64_t num_rows = 0;                // of the table; for a norm its size
+  std::string table_name;              // kEmbedding, kPositions: the tensor [.., hidden_size]
+  int64_t num_rows = 0;                // of the tensor; for a norm its size
+  InputRange rows = {};                // of a table: those that are loaded
 };
 
 std::vector<DecoderPart> list_decoder_parts(const DecoderConfig& config);

@@ -12,6 +12,7 @@
 #include "halley/models/base/layer_observer.h"
 #include "halley/models/base/op_clock.h"
 #include "halley/models/base/workspace.h"
+#include "halley/parallel/base/communicator.h"
 
 namespace halley {
 
@@ -24,6 +25,7 @@ struct DecoderStep {
   Workspace& workspace;
   LayerObserver* observer = nullptr;
   OpClock* clock = nullptr;
+  Communicator* ranks = nullptr;  // null: there are no others
 
   int64_t num_rows() const { return static_cast<int64_t>(batch.token_ids.size()); }
   /// Names the operation that ran since the last call.
@@ -39,7 +41,7 @@ void run_linear(const DecoderStep& step, const LinearSpec& spec, const LinearOp&
 /// y = norm(x) of the model's kind. Shapes x, y [M, K] f32 (y may be x).
 void apply_norm(const DecoderStep& step, const NormWeights& norm, ConstMatrix x, Matrix y);
 
-/// out = o(attention(rope(qkv(x)))); the new keys and values go to `cache`.
+/// out = o(attention(rope(qkv(x)))), of all ranks; the new keys and values go to `cache`.
 /// Shapes    x, out [M, hidden_size] f32
 void attention_block(const DecoderStep& step, const LayerSpec& spec, const LayerWeights& weights,
                      const KvLayerView& cache, ConstMatrix x, Matrix out);
@@ -49,7 +51,7 @@ void run_layer(const DecoderStep& step, const LayerSpec& spec, const LayerWeight
                const KvLayerView& cache, Matrix hidden);
 
 /// out = down(activation(gate_up(x))), or the weighted sum of the experts that the router picks for
-/// each row. Shapes x, out [M, hidden_size] f32.
+/// each row; of all ranks. Shapes x, out [M, hidden_size] f32.
 void mlp_block(const DecoderStep& step, const MlpSpec& spec, const MlpWeights& weights,
                ConstMatrix x, Matrix out);
 

@@ -39,13 +39,14 @@ LinearPlan plan_dense(const TensorInfo& info, int64_t num_rows, int64_t num_colu
 LinearPlan plan_table(const DecoderConfig& config, const DecoderPart& part,
                       const LinearLoading& loading) {
   const TensorInfo& info = find_table(config, part, loading.source);
-  LinearPlan plan = plan_dense(info, part.num_rows, config.hidden_size);
+  const int64_t num_rows = part.rows.size();
+  LinearPlan plan = plan_dense(info, num_rows, config.hidden_size);
+  plan.stored_bytes *= static_cast<double>(num_rows) / static_cast<double>(part.num_rows);
   plan.weight.layout = dense_layout_for(info.dtype);
-  plan.packed_bytes = packed_bytes(plan.weight.layout, part.num_rows, config.hidden_size);
+  plan.packed_bytes = packed_bytes(plan.weight.layout, num_rows, config.hidden_size);
   if (part.kind == PartKind::kEmbedding && !config.lm_head && loading.has_cpu_kernels) {
     KernelChoice choice = choose_gemm_kernel(
-        {.w_layout = plan.weight.layout, .N = part.num_rows, .K = config.hidden_size},
-        loading.demands);
+        {.w_layout = plan.weight.layout, .N = num_rows, .K = config.hidden_size}, loading.demands);
     plan.kernel = choice.kernel;
     plan.rejections = std::move(choice.rejections);
   }
@@ -121,17 +122,19 @@ class Loader {
 
   DecoderWeights load() {
     DecoderWeights weights;
-    if (config_.lm_head) {
-      weights.embedding = load_table(config_.embedding_name, config_.vocab_size);
-    } else {
+    if (config_.has_embedding() && config_.lm_head) {
+      weights.embedding =
+          load_table(config_.embedding_name, config_.vocab_size, config_.vocabulary());
+    } else if (config_.has_embedding()) {
       check_tied_output(config_, loading_.source);
       weights.output = load_tied_output();
     }
-    if (!config_.position_embedding_name.empty()) {
-      weights.positions = load_table(config_.position_embedding_name,
-                                     config_.num_stored_positions + config_.position_offset);
+    if (config_.share.is_first() && !config_.position_embedding_name.empty()) {
+      const int64_t num_rows = config_.num_stored_positions + config_.position_offset;
+      weights.positions = load_table(config_.position_embedding_name, num_rows, {0, num_rows});
     }
     for (const LayerSpec& layer : config_.layers) weights.layers.push_back(load_layer(layer));
+    if (!config_.share.is_last()) return weights;
     weights.final_norm = load_norm(config_.final_norm, config_.hidden_size);
     if (config_.lm_head) weights.output = load_layer_part(*config_.lm_head);
     return weights;
@@ -173,19 +176,20 @@ class Loader {
       const auto outputs = read_outputs(stored, checked_outputs(table.N, kCheckedOutputs));
       self_check(context_, config_.embedding_name, table, *kernel, outputs);
     };
-    PackedWeight table = load_table(config_.embedding_name, config_.vocab_size, check);
+    PackedWeight table =
+        load_table(config_.embedding_name, config_.vocab_size, config_.vocabulary(), check);
     std::vector<LinearOp::Section> sections;
     sections.push_back({.weight = std::move(table), .kernel = kernel});
     return {std::move(sections), {}};
   }
 
-  /// `check` sees the packed table and the stored one, before the latter's pages are released.
+  /// `check` sees the packed rows and the stored ones, before the latter's pages are released.
   using TableCheck = std::function<void(const PackedWeight&, const TensorView&)>;
-  PackedWeight load_table(const std::string& name, int64_t num_rows,
+  PackedWeight load_table(const std::string& name, int64_t num_rows, const InputRange& own,
                           const TableCheck& check = {}) const {
     const TensorInfo& info =
         find_dense_tensor(loading_.source, name, {num_rows, config_.hidden_size});
-    const TensorView view = loading_.source.view(info);
+    const TensorView view = loading_.source.view(info).rows(own.begin, own.end);
     PackedWeight weight = pack_dense(context_, {&view, 1});
     if (check) check(weight, view);
     loading_.source.release(info);
@@ -261,9 +265,11 @@ void check_tied_output(const DecoderConfig& config, const TensorSource& source) 
   const TensorInfo* copy = source.find(config.tied_output_name);
   if (copy == nullptr) return;
   const TensorInfo& embedding = *source.find(config.embedding_name);
-  if (copy->dtype == embedding.dtype && copy->shape == embedding.shape &&
-      std::memcmp(source.view(*copy).data, source.view(embedding).data, embedding.num_bytes) == 0) {
-    return;
+  if (copy->dtype == embedding.dtype && copy->shape == embedding.shape) {
+    const InputRange own = config.vocabulary();
+    const TensorView rows = source.view(embedding).rows(own.begin, own.end);
+    const TensorView others = source.view(*copy).rows(own.begin, own.end);
+    if (std::memcmp(others.data, rows.data, rows.num_bytes()) == 0) return;
   }
   throw CheckpointError(str(source.description(), ": tensor ", quote(copy->name),
                             ": expected none or a copy of ", quote(embedding.name),

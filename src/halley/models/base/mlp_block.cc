@@ -1,6 +1,7 @@
 #include "halley/kernels/activation/activation.h"
 #include "halley/kernels/moe/moe.h"
 #include "halley/models/base/decoder_step.h"
+#include "halley/models/base/rank_sums.h"
 
 namespace halley {
 namespace {
@@ -11,21 +12,21 @@ void run_mlp(const DecoderStep& step, const MlpSpec& spec, const MlpWeights& wei
   const DecoderConfig& config = step.config;
   const LinearOp& gate_up = weights.gate_up[index];
   const LinearOp& down = weights.down[index];
-  const int64_t F = down.in_features();
+  const int64_t F = gate_up.out_features() / (config.is_gated ? 2 : 1);
   const Matrix wide = step.workspace.take(Slot::kGateUp, x.num_rows, gate_up.out_features());
   run_linear(step, spec.gate_up[index], gate_up, x, wide);
   step.finish("gate_up");
   if (!config.is_gated) {
     apply_activation(step.context, config.activation, wide);
     step.finish("activation");
-    run_linear(step, spec.down[index], down, wide, out);
+    run_input_slice(step, spec.down[index], down, wide, out);
     step.finish("down");
     return;
   }
   const Matrix activated = step.workspace.take(Slot::kMlp, x.num_rows, F);
   gated_activation(step.context, config.activation, wide, activated);
   step.finish("activation");
-  run_linear(step, spec.down[index], down, activated, out);
+  run_input_slice(step, spec.down[index], down, activated, out);
   step.finish("down");
 }
 
@@ -60,6 +61,7 @@ void mlp_block(const DecoderStep& step, const MlpSpec& spec, const MlpWeights& w
   } else {
     run_mlp(step, spec, weights, 0, x, out);
   }
+  if (step.ranks != nullptr) sum_over_ranks(*step.ranks, out);
 }
 
 }  // namespace halley

@@ -54,10 +54,12 @@ struct StepResult {
 /// launch refers to its old contents.
 class StepRunner {
  public:
-  /// Calls of launch(), and calls of choose(), that may not have been waited for.
   static constexpr int kNumInFlightMax = 2;
 
   virtual ~StepRunner() = default;
+
+  /// Calls of launch(), and calls of choose(), that may not have been waited for.
+  virtual int num_in_flight_max() const { return kNumInFlightMax; }
 
   /// Assigns the slot to this sequence from the next launch on, with the output it already has.
   /// Tokens that were queued for the slot's former sequence are still returned by their wait().

@@ -23,7 +23,9 @@ enum class Slot : uint8_t {
   kRouterLogits,
   kExpertIn,  // rows sorted by expert
   kExpertOut,
-  kLast,  // rows whose logits are wanted
+  kLast,      // rows whose logits are wanted
+  kGathered,  // an input of all ranks
+  kLogits,    // of this rank's vocabulary
   kCount
 };
 

@@ -1,5 +1,7 @@
 #include "halley/quant/base/linear_op.h"
 
+#include <algorithm>
+
 namespace halley {
 
 void LinearOp::run(ExecContext& context, ConstMatrix x, Matrix y) const {
@@ -12,6 +14,14 @@ void LinearOp::run(ExecContext& context, ConstMatrix x, Matrix y) const {
     kernel.launch(context, section.weight, bias, x, y.cols(begin, end));
     begin = end;
   }
+}
+
+bool LinearOp::has_row_scales(Precision precision) const {
+  return std::any_of(sections_.begin(), sections_.end(), [&](const Section& section) {
+    const bool is_low = precision == Precision::kLow && section.low_kernel != nullptr;
+    const ActivationQuant activation = is_low ? kLowActivation : section.weight.quant.activation;
+    return activation == ActivationQuant::kS8Token || activation == ActivationQuant::kE4m3Token;
+  });
 }
 
 int64_t LinearOp::out_features() const {

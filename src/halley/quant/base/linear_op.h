@@ -30,10 +30,15 @@ class LinearOp {
   LinearOp(std::vector<Section> sections, std::vector<float> bias)
       : sections_(std::move(sections)), bias_(std::move(bias)) {}
 
-  /// x [M, in_features] f32 -> y [M, out_features] f32, in the context's precision.
+  /// x [M, num_inputs] f32 -> y [M, out_features] f32, in the context's precision.
   void run(ExecContext& context, ConstMatrix x, Matrix y) const;
 
+  /// Inputs that are multiplied: those of a slice (LinearSpec::inputs).
   int64_t in_features() const { return sections_.empty() ? 0 : sections_[0].weight.K; }
+  /// Columns of x: in_features(), or all stored inputs for a slice that picks its own from them.
+  int64_t num_inputs() const { return sections_.empty() ? 0 : sections_[0].weight.num_inputs(); }
+  /// Whether x is quantized with per-token scales.
+  bool has_row_scales(Precision precision) const;
   int64_t out_features() const;
 
   const std::vector<Section>& sections() const { return sections_; }

@@ -2,10 +2,18 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace halley {
+
+/// Inputs [begin, end) of a linear layer.
+struct InputRange {
+  int64_t begin = 0, end = 0;
+
+  int64_t size() const { return end - begin; }
+};
 
 /// y = x W^T + b, where W is one checkpoint tensor or several with the same inputs, stacked along
 /// their rows (q, k and v; gate and up).
@@ -26,8 +34,11 @@ struct LinearSpec {
     bool is_usually_dense = false;
   };
   std::vector<Part> parts;
-  int64_t in_features = 0;
+  int64_t in_features = 0;  // stored
   bool has_bias = false;
+  /// The packed inputs that this layer multiplies where others multiply the rest and all results
+  /// are added; the slice with the first input adds the bias. Absent: all.
+  std::optional<InputRange> inputs = {};
 
   int64_t out_features() const;
   /// For messages and `inspect`: the parts' names joined, "model.layers.0.self_attn.{q,k,v}_proj".

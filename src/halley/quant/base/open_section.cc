@@ -7,6 +7,7 @@
 #include "halley/kernels/gemm/pack_dense.h"
 #include "halley/kernels/gemm/pack_quads.h"
 #include "halley/quant/base/dense_tensor.h"
+#include "halley/quant/base/input_slice.h"
 
 namespace halley {
 namespace {
@@ -25,16 +26,17 @@ bool has_same_perm(const WeightDesc& a, const WeightDesc& b) {
 }
 
 bool can_join(const WeightDesc& a, const WeightDesc& b) {
-  return a.layout == b.layout && a.group_size == b.group_size && a.zero_kind == b.zero_kind &&
-         a.activation == b.activation && a.activation_scale == b.activation_scale &&
-         a.num_s8_inputs == b.num_s8_inputs && a.s4_clip == b.s4_clip && has_same_perm(a, b) &&
-         std::strcmp(a.format, b.format) == 0;
+  return a.num_inputs == b.num_inputs && a.layout == b.layout && a.group_size == b.group_size &&
+         a.zero_kind == b.zero_kind && a.activation == b.activation &&
+         a.activation_scale == b.activation_scale && a.num_s8_inputs == b.num_s8_inputs &&
+         a.s4_clip == b.s4_clip && has_same_perm(a, b) && std::strcmp(a.format, b.format) == 0;
 }
 
 /// The part's bias. Some tools write one (of zeros) for every layer that they quantized, whether
 /// the model has biases or not; it is added like any other.
 const TensorInfo* find_bias(const TensorSource& source, const LinearSpec& spec,
                             const OpenPart& part) {
+  if (spec.inputs && spec.inputs->begin > 0) return nullptr;
   const std::string name = part.spec->name + ".bias";
   const bool is_extra = is_quantized(part.weight->desc().layout) && part.spec->expert < 0 &&
                         source.find(name) != nullptr;
@@ -98,7 +100,7 @@ class PanelPacker {
   void pack_codes(std::span<const PanelRows> pieces, Read read, std::byte* out) {
     const int64_t num_units = ceil_div(weight_.K, kQuadUnitInputs);
     const int64_t unit_bytes = kUnitCodes / 8 * code_bits(weight_.layout);
-    const bool is_ordered = !weight_.quant.input_perm.empty();
+    const bool is_ordered = !weight_.quant.input_perm.empty() && !section_.desc().has_packed_codes;
     const int64_t step = is_ordered ? num_units : kUnitsAtOnce;
     for (int64_t unit = 0; unit < num_units; unit += step) {
       const int64_t count = std::min(step, num_units - unit);
@@ -160,6 +162,7 @@ PackedWeight pack_quad_section(ExecContext& context, const OpenSection& section)
   weight.quant.num_s8_inputs = desc.num_s8_inputs;
   weight.quant.s4_clip = desc.s4_clip;
   if (desc.has_input_perm) weight.quant.input_perm = section.parts[0].weight->input_perm();
+  weight.quant.num_inputs = desc.num_inputs;
   allocate_quantized(&weight);
   std::vector<PanelPacker> packers;
   for (int i = 0; i < context.pool.num_threads(); ++i) packers.emplace_back(section, weight);
@@ -184,9 +187,15 @@ std::vector<OpenSection> open_sections(const QuantScheme& scheme, const TensorSo
     OpenPart open;
     open.spec = &part;
     open.weight = scheme.open(source, part, spec.in_features);
+    int64_t in_features = spec.in_features;
+    if (spec.inputs) {
+      in_features = spec.inputs->size();
+      open.weight = slice_inputs(std::move(open.weight), part, spec.in_features, *spec.inputs);
+    }
     open.bias = find_bias(source, spec, open);
+    open.is_slice = spec.inputs || part.out_features != part.stored_rows || part.expert >= 0;
     const bool joins = !sections.empty() && can_join(sections.back().desc(), open.weight->desc());
-    if (!joins) sections.push_back({.parts = {}, .in_features = spec.in_features});
+    if (!joins) sections.push_back({.parts = {}, .in_features = in_features});
     sections.back().parts.push_back(std::move(open));
   }
   return sections;
@@ -222,7 +231,7 @@ PackedWeight pack_section(ExecContext& context, const OpenSection& section) {
 void release_tensors(const TensorSource& source, const OpenSection& section) {
   for (const OpenPart& part : section.parts) {
     // A tensor of several parts is read again for the next one.
-    if (part.spec->out_features != part.spec->stored_rows || part.spec->expert >= 0) continue;
+    if (part.is_slice) continue;
     for (const std::string& name : part.weight->desc().tensor_names) {
       if (const TensorInfo* info = source.find(name)) source.release(*info);
     }

@@ -22,6 +22,7 @@ struct OpenPart {
   const LinearSpec::Part* spec = nullptr;
   std::unique_ptr<StoredWeight> weight;
   const TensorInfo* bias = nullptr;  // null: none
+  bool is_slice = false;             // its tensors hold more than it
 };
 
 /// Consecutive parts that become one packed weight (fused q/k/v, gate/up).

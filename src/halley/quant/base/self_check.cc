@@ -23,7 +23,7 @@ constexpr double kAbsoluteErrorMax = 1e-30;
 std::vector<float> make_inputs(const PackedWeight& weight) {
   std::mt19937 random(static_cast<uint32_t>(weight.N * 31 + weight.K));
   std::uniform_int_distribution<int> small(-16, 16);
-  std::vector<float> x(static_cast<size_t>(kNumRows * weight.K));
+  std::vector<float> x(static_cast<size_t>(kNumRows * weight.num_inputs()));
   for (float& value : x) value = static_cast<float>(small(random));
   return x;
 }
@@ -49,10 +49,10 @@ Expected multiply(std::span<const float> x, const StoredOutput& output) {
 void self_check(ExecContext& context, const std::string& layer, const PackedWeight& weight,
                 const GemmKernel& kernel, std::span<const StoredOutput> outputs) {
   if (weight.N == 0 || weight.K == 0) return;
-  const auto num_inputs = static_cast<size_t>(weight.K);
+  const auto num_inputs = static_cast<size_t>(weight.num_inputs());
   const std::vector<float> x = make_inputs(weight);
   std::vector<float> y(static_cast<size_t>(kNumRows * weight.N));
-  kernel.launch(context, weight, nullptr, f32_matrix(x.data(), kNumRows, weight.K),
+  kernel.launch(context, weight, nullptr, f32_matrix(x.data(), kNumRows, weight.num_inputs()),
                 f32_matrix(y.data(), kNumRows, weight.N));
   std::vector<float> rounded(x.size());
   for (size_t m = 0; m < kNumRows; ++m) {

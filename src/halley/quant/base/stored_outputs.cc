@@ -78,15 +78,17 @@ void read_quantized(const PartRow& part, int64_t K, StoredOutput& output) {
   part.weight.read_groups(part.row, 1, groups.data());
   std::vector<int32_t> order;
   if (desc.has_input_perm) order = part.weight.input_perm();
-  output.w.resize(static_cast<size_t>(K));
+  output.w.resize(static_cast<size_t>(desc.num_inputs == 0 ? K : desc.num_inputs));
   const bool is_point = desc.zero_kind == ZeroKind::kPoint;
   for (int64_t packed = 0; packed < K; ++packed) {
     const auto k = static_cast<size_t>(order.empty() ? packed : order[static_cast<size_t>(packed)]);
+    const auto code_index = desc.has_packed_codes ? static_cast<size_t>(packed) : k;
     const auto group = static_cast<size_t>(packed / desc.group_size * 2 * kPanelRows);
     const double scale = groups[group];
     const double zero = groups[group + kPanelRows];
-    const double code =
-        desc.layout == PackedLayout::kF8E4M3Quad ? double{e4m3_to_f32(codes[k])} : codes[k];
+    const double code = desc.layout == PackedLayout::kF8E4M3Quad
+                            ? double{e4m3_to_f32(codes[code_index])}
+                            : codes[code_index];
     output.w[k] = is_point ? scale * (code - zero) : scale * code - zero;
     const double magnitude = std::fabs(is_point ? scale * zero : zero);
     output.zero_magnitude = std::max(output.zero_magnitude, magnitude);

@@ -16,7 +16,7 @@ namespace halley {
 /// One output: a row of W, dequantized in f64.
 struct StoredOutput {
   int64_t index = 0;      // of the section's outputs
-  std::vector<double> w;  // [K], in the order of stored inputs
+  std::vector<double> w;  // [PackedWeight::num_inputs()], in the order of stored inputs
   /// The largest |zero| of its groups in units of the weight: kernels may sum codes and subtract
   /// zeros afterwards.
   double zero_magnitude = 0;

@@ -33,6 +33,10 @@ struct WeightDesc {
   /// input_perm() where it is known when the weight is opened: weights with equal permutations can
   /// be joined. Null where it is found later, with the data.
   std::shared_ptr<const std::vector<int32_t>> declared_perm;
+  /// Stored inputs that input_perm() picks from, where it picks some only; 0: it has all.
+  int64_t num_inputs = 0;
+  /// read_codes() counts inputs in packed order, whatever input_perm() is.
+  bool has_packed_codes = false;
   ActivationQuant activation = ActivationQuant::kNone;
   float activation_scale = 0;  // of the static kinds: per-tensor, finite, above zero
   int64_t num_s8_inputs = 0;   // of kS4S8Block128, with s4_clip
@@ -83,12 +87,13 @@ class StoredWeight {
   /// reads the scales, zero points and g_idx and throws CheckpointError that names layer, tensor,
   /// index, expected and got. The others then cannot fail.
   virtual void check_data() const {}
-  /// Empty, or a permutation of 0, ..., K-1 that makes the inputs of a group consecutive
-  /// (act-order): packed input k is stored input input_perm()[k]. Only where desc().has_input_perm.
+  /// Empty, or the order that makes the inputs of a group consecutive (act-order): packed input k
+  /// is stored input input_perm()[k], each of 0, ..., K-1 once, or K of desc().num_inputs. Only
+  /// where desc().has_input_perm.
   virtual std::vector<int32_t> input_perm() const { return {}; }
   /// Writes each code of the block to code_at(quads, ...), and nothing else. Inputs are in stored
-  /// order. Signed 8-bit values are written plus 128 (and so are their zero points).
-  /// kNestedF16Quad: the upper bytes.
+  /// order, but for desc().has_packed_codes. Signed 8-bit values are written plus 128 (and so are
+  /// their zero points). kNestedF16Quad: the upper bytes.
   virtual void read_codes(const CodeBlock& block, uint8_t* quads) const {
     HALLEY_CHECK(false, desc_.format, block.row_begin, quads);
   }

@@ -37,7 +37,6 @@ class BlockWeight : public StoredWeight {
     int64_t row_begin = 0;
     int64_t num_rows = 0;
     int64_t K = 0;
-    std::vector<int32_t> packed_inputs;  // [K], inverse of input_perm(); empty: the identity
   };
 
   BlockWeight(WeightDesc desc, Data data) : StoredWeight(std::move(desc)), data_(std::move(data)) {}
@@ -65,24 +64,17 @@ class BlockWeight : public StoredWeight {
     return desc().declared_perm ? *desc().declared_perm : std::vector<int32_t>();
   }
 
-  /// "Stored" inputs are the layer's unpermuted ones here: the caller permutes them to packed
-  /// order.
   void read_codes(const CodeBlock& block, uint8_t* quads) const override {
     for (int64_t row = block.row_begin; row < block.row_begin + block.num_rows; ++row) {
       const std::byte* codes = data_.codes.data + (data_.row_begin + row) * row_bytes();
       int64_t k = block.k_begin;
-      if (data_.packed_inputs.empty()) {
-        for (; k + 4 <= block.k_end; k += 4) {
-          const uint32_t quad = spread_quad<4>(load_word<uint16_t>(codes, k / 4));
-          std::memcpy(code_at(quads, block, row, k), &quad, sizeof(quad));
-        }
+      for (; k + 4 <= block.k_end; k += 4) {
+        const uint32_t quad = spread_quad<4>(load_word<uint16_t>(codes, k / 4));
+        std::memcpy(code_at(quads, block, row, k), &quad, sizeof(quad));
       }
       for (; k < block.k_end; ++k) {
-        const int64_t index =
-            data_.packed_inputs.empty() ? k : data_.packed_inputs[static_cast<size_t>(k)];
-        const int pair = load_word<uint8_t>(codes, index / 2);
-        *code_at(quads, block, row, k) =
-            static_cast<uint8_t>(index % 2 == 0 ? pair & 15 : pair >> 4);
+        const int pair = load_word<uint8_t>(codes, k / 2);
+        *code_at(quads, block, row, k) = static_cast<uint8_t>(k % 2 == 0 ? pair & 15 : pair >> 4);
       }
     }
   }
@@ -136,21 +128,19 @@ float read_clip(const TensorSource& source, const TensorInfo& info) {
                             "expected a number above 0 and at most 1, got ", clip, kDamaged));
 }
 
-/// reads `input_order`, and writes its inverse to `packed_inputs`.
-std::vector<int32_t> read_perm(const TensorSource& source, const TensorInfo& info,
-                               std::vector<int32_t>* packed_inputs) {
+std::vector<int32_t> read_perm(const TensorSource& source, const TensorInfo& info) {
   const TensorView view = source.view(info);
   const int64_t K = info.shape[0];
   std::vector<int32_t> perm;
-  packed_inputs->assign(static_cast<size_t>(K), -1);
+  std::vector<bool> is_taken(static_cast<size_t>(K));
   for (int64_t k = 0; k < K; ++k) {
     const auto input = load_word<int32_t>(view.data, k);
-    if (input < 0 || input >= K || (*packed_inputs)[static_cast<size_t>(input)] >= 0) {
+    if (input < 0 || input >= K || is_taken[static_cast<size_t>(input)]) {
       throw CheckpointError(str(where_of(source, info.name), "expected each of 0 to ", K - 1,
                                 " once, got ", input, " at [", k, "]",
                                 input >= 0 && input < K ? " a second time" : "", kDamaged));
     }
-    (*packed_inputs)[static_cast<size_t>(input)] = static_cast<int32_t>(k);
+    is_taken[static_cast<size_t>(input)] = true;
     perm.push_back(input);
   }
   return perm;
@@ -178,8 +168,7 @@ std::unique_ptr<StoredWeight> open_block_weight(const TensorSource& source, cons
   const std::string order_name = part.name + ".input_order";
   if (source.find(order_name) != nullptr) {
     infos.push_back(&find_tensor(source, order_name, {DType::kI32}, {in_features}));
-    perm = std::make_shared<const std::vector<int32_t>>(
-        read_perm(source, *infos.back(), &data.packed_inputs));
+    perm = std::make_shared<const std::vector<int32_t>>(read_perm(source, *infos.back()));
   }
   WeightDesc desc;
   desc.format = kQuantFmpq.name;
@@ -188,6 +177,7 @@ std::unique_ptr<StoredWeight> open_block_weight(const TensorSource& source, cons
   desc.bits = 4;
   desc.group_size = std::min(kFmpqBlock, in_features);
   desc.has_input_perm = perm != nullptr;
+  desc.has_packed_codes = true;
   desc.declared_perm = std::move(perm);
   desc.activation = ActivationQuant::kS4S8Block128;
   desc.num_s8_inputs = read_s8_inputs(source, *infos[2], in_features);

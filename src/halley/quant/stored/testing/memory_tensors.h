@@ -100,7 +100,8 @@ inline std::vector<float> dequantized(const StoredWeight& weight, int64_t num_ro
       for (int64_t packed = 0; packed < K; ++packed) {
         const auto at = static_cast<size_t>(packed);
         const int64_t k = order.empty() ? packed : order[at];
-        const uint8_t code = *code_at(codes.data(), all, r, k);
+        const int64_t code_input = desc.has_packed_codes ? packed : k;
+        const uint8_t code = *code_at(codes.data(), all, r, code_input);
         const auto group = static_cast<size_t>(packed / desc.group_size * 64 + r);
         const bool is_f8 = desc.layout == PackedLayout::kF8E4M3Quad;
         const double number = is_f8 ? double{e4m3_to_f32(code)} : static_cast<double>(code);

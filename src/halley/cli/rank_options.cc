@@ -1,0 +1,100 @@
+#include "halley/cli/rank_options.h"
+
+#include <chrono>
+#include <csignal>
+#include <memory>
+#include <utility>
+
+#include "halley/base/error.h"
+#include "halley/base/str.h"
+#include "halley/models/parallel/load_ranked_model.h"
+#include "halley/parallel/mpi/mpi_communicator.h"
+#include "halley/parallel/mpi/mpi_launcher.h"
+
+namespace halley::cli {
+namespace {
+
+constexpr int kRanksMax = 256;
+constexpr double kTimeoutSecondsMax = 24 * 3600;
+
+std::chrono::milliseconds timeout_of(const RankOptions& options) {
+  return std::chrono::milliseconds(static_cast<int64_t>(options.timeout_s * 1000));
+}
+
+/// This process's end of its job: null without a launcher, or where the model has it.
+std::unique_ptr<Communicator>& job_end(const RankOptions& options) {
+  static std::unique_ptr<Communicator> end =
+      is_under_mpi_launcher() ? make_mpi_communicator(timeout_of(options)) : nullptr;
+  return end;
+}
+
+}  // namespace
+
+void add_rank_options(CLI::App& app, RankOptions& options) {
+  constexpr const char* kGroup = "Parallelism";
+  app.add_option("--tensor-parallel-size", options.tensor_parallel_size,
+                 "Ranks that divide every layer among themselves, on the CPU; 0: the processes "
+                 "that mpirun or srun started, else 1")
+      ->check(CLI::Range(0, kRanksMax))
+      ->capture_default_str()
+      ->group(kGroup);
+  app.add_option("--pipeline-parallel-size", options.pipeline_parallel_size,
+                 "Stages that divide the sequence of layers, each of as many ranks, on the CPU")
+      ->check(CLI::Range(1, kRanksMax))
+      ->capture_default_str()
+      ->group(kGroup);
+  app.add_option("--rank-timeout", options.timeout_s,
+                 "Seconds after which a rank that does not come counts as dead, which ends the "
+                 "program with an error")
+      ->check(CLI::Range(0.1, kTimeoutSecondsMax))
+      ->capture_default_str()
+      ->group(kGroup);
+}
+
+bool is_other_rank(const RankOptions& options) {
+  const std::unique_ptr<Communicator>& end = job_end(options);
+  if (end == nullptr) return false;
+  const int num_stages = options.pipeline_parallel_size;
+  const int size = options.tensor_parallel_size;
+  const bool fits =
+      size == 0 ? end->num_ranks() % num_stages == 0 : end->num_ranks() == size * num_stages;
+  if (!fits) {
+    throw InputError(str("--tensor-parallel-size, --pipeline-parallel-size: expected sizes for ",
+                         end->num_ranks(), " ranks, the processes that the launcher has started, ",
+                         "got ", size, " and ", num_stages,
+                         ". Start as many as both multiplied, or leave the former out."));
+  }
+  return end->rank() > 0;
+}
+
+int num_local_ranks(const RankOptions& options) {
+  if (job_end(options) != nullptr) return 1;
+  return std::max(1, options.tensor_parallel_size) * options.pipeline_parallel_size;
+}
+
+LoadedDecoder load_divided(ExecContext& context, const RankOptions& options, const HfConfig& config,
+                           const TensorSource& source, const LoadProgress& progress,
+                           const LoadOptions& load) {
+  const bool is_other = is_other_rank(options);
+  // A signal to all processes of the job drains rank 0, which ends the others.
+  if (is_other) {
+    for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, SIG_IGN);
+  }
+  std::unique_ptr<Communicator>& end = job_end(options);
+  if (end != nullptr && end->num_ranks() > 1) {
+    LoadedDecoder loaded = load_as_rank(
+        context, {.ranks = std::move(end), .num_stages = options.pipeline_parallel_size}, config,
+        source, progress, load);
+    if (is_other) throw RankHasEnded();
+    return loaded;
+  }
+  const int num_ranks = num_local_ranks(options);
+  if (num_ranks == 1) return load_model(context, config, source, progress, load);
+  return load_ranked_model(context,
+                           {.num_ranks = num_ranks,
+                            .num_stages = options.pipeline_parallel_size,
+                            .timeout = timeout_of(options)},
+                           config, source, progress, load);
+}
+
+}  // namespace halley::cli

@@ -1,0 +1,38 @@
+// The options by which several ranks run a model together, and their start.
+#pragma once
+
+#include <functional>
+
+#include <CLI/CLI.hpp>
+
+#include "halley/core/exec_context.h"
+#include "halley/models/all/load_model.h"
+
+namespace halley::cli {
+
+struct RankOptions {
+  int tensor_parallel_size = 0;    // 0: as many as mpirun or srun started for each stage, else 1
+  int pipeline_parallel_size = 1;  // stages
+  double timeout_s = 60;
+};
+
+void add_rank_options(CLI::App& app, RankOptions& options);
+
+/// Thrown on ranks other than 0 when rank 0 has ended: the process has done its part, and ends
+/// with success.
+struct RankHasEnded {};
+
+/// Whether this process is a rank other than 0. Such a process does nothing but load its share of
+/// the model and follow rank 0. Joins the job where a launcher started this process. Throws
+/// InputError where the sizes that the options name are others than the job's.
+bool is_other_rank(const RankOptions& options);
+
+/// Ranks that share the threads of this process.
+int num_local_ranks(const RankOptions& options);
+
+/// Loads by load_model(), divided as the options say. Throws RankHasEnded.
+LoadedDecoder load_divided(ExecContext& context, const RankOptions& options, const HfConfig& config,
+                           const TensorSource& source, const LoadProgress& progress,
+                           const LoadOptions& load);
+
+}  // namespace halley::cli
