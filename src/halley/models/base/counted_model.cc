@@ -93,6 +93,7 @@ class CountedModel::Runner final : public StepRunner {
   Runner(StepRunner& runner, StepAccount& account) : runner_(runner), account_(account) {}
 
   bool is_around(const StepRunner& runner) const { return &runner_ == &runner; }
+  int num_in_flight_max() const override { return runner_.num_in_flight_max(); }
   void start_slot(int32_t slot, const TokenChoice& choice, std::span<const int32_t> prompt_ids,
                   std::span<const int32_t> output_ids) override {
     runner_.start_slot(slot, choice, prompt_ids, output_ids);
@@ -144,6 +145,16 @@ CountedModel::~CountedModel() = default;
 void CountedModel::forward(const ForwardBatch& batch, const KvCacheView& cache, Matrix logits) {
   account_->add(batch, static_cast<int64_t>(batch.logit_rows.size()));
   model_->forward(batch, cache, logits);
+  account_->end(std::nullopt, 0);
+}
+
+void CountedModel::begin(const ForwardBatch& batch, const KvCacheView& cache) {
+  account_->add(batch, static_cast<int64_t>(batch.logit_rows.size()));
+  model_->begin(batch, cache);
+}
+
+void CountedModel::finish(Matrix logits) {
+  model_->finish(logits);
   account_->end(std::nullopt, 0);
 }
 

@@ -76,6 +76,9 @@ class CountedModel final : public CausalLm {
 
   const ModelShape& shape() const override { return model_->shape(); }
   void forward(const ForwardBatch& batch, const KvCacheView& cache, Matrix logits) override;
+  int num_stages() const override { return model_->num_stages(); }
+  void begin(const ForwardBatch& batch, const KvCacheView& cache) override;
+  void finish(Matrix logits) override;
   /// Not counted.
   std::vector<OpTime> profile(const ForwardBatch& batch, const KvCacheView& cache,
                               Matrix logits) override {
