@@ -7,14 +7,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import unittest
 
+from mpi_processes import ENVIRONMENT, SECONDS_MAX, await_ends
+
 RANKS = sys.argv[1]
-# A job whose ranks cannot go on ends well within this time; nothing that is tested takes longer.
-SECONDS_MAX = 30
-ENVIRONMENT = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-               "OMPI_MCA_rmaps_base_oversubscribe": "1"}
 
 
 class Job:
@@ -42,14 +39,6 @@ class Job:
         return self.process.returncode, out + errors
 
 
-def is_alive(pid):
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8") as stat:
-            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
 class Communicators(unittest.TestCase):
     def check(self, num_ranks):
         status, output = Job(num_ranks).end()
@@ -75,13 +64,7 @@ class Ends(unittest.TestCase):
         for text in texts:
             self.assertIn(text, output)
         self.assertEqual(status == 0, scenario == "ends", output)
-        self.assert_gone(pids)
-
-    def assert_gone(self, pids):
-        deadline = time.monotonic() + SECONDS_MAX
-        while any(is_alive(pid) for pid in pids):
-            self.assertLess(time.monotonic(), deadline, "ranks outlive their job")
-            os.sched_yield()
+        await_ends(pids)
 
     def test_all_ranks_end(self):
         self.check("ends")

@@ -21,11 +21,12 @@ std::chrono::milliseconds timeout_of(const RankOptions& options) {
   return std::chrono::milliseconds(static_cast<int64_t>(options.timeout_s * 1000));
 }
 
-/// This process's end of its job: null without a launcher, or where the model has it.
+/// This process's end of its job: null without a launcher, or where the model has it. Whoever ends
+/// by an error before that does not destroy it, since this would wait for the other ranks.
 std::unique_ptr<Communicator>& job_end(const RankOptions& options) {
-  static std::unique_ptr<Communicator> end =
-      is_under_mpi_launcher() ? make_mpi_communicator(timeout_of(options)) : nullptr;
-  return end;
+  static auto* const end = new std::unique_ptr<Communicator>(
+      is_under_mpi_launcher() ? make_mpi_communicator(timeout_of(options)) : nullptr);
+  return *end;
 }
 
 }  // namespace
@@ -78,7 +79,7 @@ LoadedDecoder load_divided(ExecContext& context, const RankOptions& options, con
   const bool is_other = is_other_rank(options);
   // A signal to all processes of the job drains rank 0, which ends the others.
   if (is_other) {
-    for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, SIG_IGN);
+    for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) std::signal(signal, SIG_IGN);
   }
   std::unique_ptr<Communicator>& end = job_end(options);
   if (end != nullptr && end->num_ranks() > 1) {
@@ -88,6 +89,7 @@ LoadedDecoder load_divided(ExecContext& context, const RankOptions& options, con
     if (is_other) throw RankHasEnded();
     return loaded;
   }
+  end.reset();  // a job of one process
   const int num_ranks = num_local_ranks(options);
   if (num_ranks == 1) return load_model(context, config, source, progress, load);
   return load_ranked_model(context,
