@@ -406,8 +406,9 @@ Run add_serve(CLI::App& parent) {
   add_http_options(app, *options);
   app.footer(R"(Prints a line with the URL on stdout once it accepts requests. docs/serving.md has
 the endpoints, the fields of requests and the behaviour under load.
-Example:
-  halley serve models/demo-21m --port 8000)");
+Examples:
+  halley serve models/demo-21m --port 8000
+  mpirun -n 2 --map-by socket:PE=16 halley serve MODEL --device cpu)");
   return [options] { return run_serve(*options); };
 }
 
