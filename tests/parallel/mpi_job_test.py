@@ -55,7 +55,7 @@ class Communicators(unittest.TestCase):
 class Ends(unittest.TestCase):
     """Every job ends, with what its user must know, and leaves no process behind."""
 
-    def check(self, scenario, *texts, num_ranks=2, kill=False):
+    def check(self, scenario, *texts, num_ranks=2, kill=False, expected=None):
         job = Job(num_ranks, scenario)
         pids = job.pids()
         if kill:
@@ -64,6 +64,8 @@ class Ends(unittest.TestCase):
         for text in texts:
             self.assertIn(text, output)
         self.assertEqual(status == 0, scenario == "ends", output)
+        if expected is not None:
+            self.assertEqual(status, expected, output)
         await_ends(pids)
 
     def test_all_ranks_end(self):
@@ -90,6 +92,9 @@ class Ends(unittest.TestCase):
 
     def test_a_rank_ends_by_an_error(self):
         self.check("throws", "error: there is no such model")
+
+    def test_a_rank_ends_the_job_with_its_exit_status(self):
+        self.check("ends_the_job", "halley: rank 1 of 2 ends the job: exit status 3", expected=3)
 
     def test_a_rank_leaves_the_others(self):
         self.check("leaves", "halley: rank 1 of 2 ends the job: barrier on rank 1 of 2: rank 0 did "

@@ -21,12 +21,11 @@ std::chrono::milliseconds timeout_of(const RankOptions& options) {
   return std::chrono::milliseconds(static_cast<int64_t>(options.timeout_s * 1000));
 }
 
-/// This process's end of its job: null without a launcher, or where the model has it. Whoever ends
-/// by an error before that does not destroy it, since this would wait for the other ranks.
+/// This process's end of its job: null without a launcher, or where the model has it.
 std::unique_ptr<Communicator>& job_end(const RankOptions& options) {
-  static auto* const end = new std::unique_ptr<Communicator>(
-      is_under_mpi_launcher() ? make_mpi_communicator(timeout_of(options)) : nullptr);
-  return *end;
+  static std::unique_ptr<Communicator> end =
+      is_under_mpi_launcher() ? make_mpi_communicator(timeout_of(options)) : nullptr;
+  return end;
 }
 
 }  // namespace
