@@ -7,14 +7,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import unittest
 
+from mpi_processes import ENVIRONMENT, SECONDS_MAX, await_ends
+
 RANKS = sys.argv[1]
-# A job whose ranks cannot go on ends well within this time; nothing that is tested takes longer.
-SECONDS_MAX = 30
-ENVIRONMENT = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-               "OMPI_MCA_rmaps_base_oversubscribe": "1"}
 
 
 class Job:
@@ -42,14 +39,6 @@ class Job:
         return self.process.returncode, out + errors
 
 
-def is_alive(pid):
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8") as stat:
-            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
 class Communicators(unittest.TestCase):
     def check(self, num_ranks):
         status, output = Job(num_ranks).end()
@@ -66,7 +55,7 @@ class Communicators(unittest.TestCase):
 class Ends(unittest.TestCase):
     """Every job ends, with what its user must know, and leaves no process behind."""
 
-    def check(self, scenario, *texts, num_ranks=2, kill=False):
+    def check(self, scenario, *texts, num_ranks=2, kill=False, expected=None):
         job = Job(num_ranks, scenario)
         pids = job.pids()
         if kill:
@@ -75,13 +64,9 @@ class Ends(unittest.TestCase):
         for text in texts:
             self.assertIn(text, output)
         self.assertEqual(status == 0, scenario == "ends", output)
-        self.assert_gone(pids)
-
-    def assert_gone(self, pids):
-        deadline = time.monotonic() + SECONDS_MAX
-        while any(is_alive(pid) for pid in pids):
-            self.assertLess(time.monotonic(), deadline, "ranks outlive their job")
-            os.sched_yield()
+        if expected is not None:
+            self.assertEqual(status, expected, output)
+        await_ends(pids)
 
     def test_all_ranks_end(self):
         self.check("ends")
@@ -107,6 +92,9 @@ class Ends(unittest.TestCase):
 
     def test_a_rank_ends_by_an_error(self):
         self.check("throws", "error: there is no such model")
+
+    def test_a_rank_ends_the_job_with_its_exit_status(self):
+        self.check("ends_the_job", "halley: rank 1 of 2 ends the job: exit status 3", expected=3)
 
     def test_a_rank_leaves_the_others(self):
         self.check("leaves", "halley: rank 1 of 2 ends the job: barrier on rank 1 of 2: rank 0 did "

@@ -18,13 +18,13 @@ class Server:
     """Starts the program and waits for the line with its URL. What it writes to stderr is in `log`
     once it has ended."""
 
-    def __init__(self, binary, model, *options, env=None, port=0, folder=None):
+    def __init__(self, binary, model, *options, env=None, port=0, folder=None, launcher=()):
         self.stderr = tempfile.TemporaryFile("w+", encoding="utf-8")
         self.log = ""
         self.is_signalled = False
         self.process = subprocess.Popen(
-            [os.path.abspath(binary), "serve", os.path.abspath(model), "--port", str(port),
-             *options],
+            [*launcher, os.path.abspath(binary), "serve", os.path.abspath(model), "--port",
+             str(port), *options],
             stdout=subprocess.PIPE, stderr=self.stderr, text=True, cwd=folder,
             env={**os.environ, **(env or {})})
         self.first_line = self.process.stdout.readline()

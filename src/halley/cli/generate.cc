@@ -299,7 +299,8 @@ Run add_generate(CLI::App& parent) {
   app.footer(R"(Examples:
   halley generate models/demo-21m --prompt "The Python programming language" --temperature 0
   halley generate MODEL --chat --system "Answer briefly." --prompt "What is a mutex?"
-  halley generate MODEL --prompt-ids 1,2,3 --json --logprobs 5)");
+  halley generate MODEL --prompt-ids 1,2,3 --json --logprobs 5
+  halley generate MODEL --device cpu --tensor-parallel-size 2 --prompt "Once")");
   return [options] { return run_generate(*options); };
 }
 

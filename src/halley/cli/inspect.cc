@@ -6,12 +6,14 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "halley/base/error.h"
 #include "halley/base/str.h"
 #include "halley/cli/command.h"
 #include "halley/cli/inspect_nested.h"
+#include "halley/cli/inspect_ranks.h"
 #include "halley/cli/model_options.h"
 #include "halley/cli/progress.h"
 #include "halley/core/thread_pool.h"
@@ -20,12 +22,15 @@
 namespace halley::cli {
 namespace {
 
+constexpr int kParallelSizeMax = 256;
+
 struct InspectOptions {
   ModelOptions model;
   bool is_json = false;
   bool is_verbose = false;
   bool is_nested = false;
   int threads = 0;
+  int tensor_parallel_size = 1, pipeline_parallel_size = 1;
 };
 
 double f16_bytes(const LinearPlan& plan) {
@@ -261,16 +266,42 @@ NestedFit nested_fit_of(const InspectOptions& options, const ModelFiles& files,
   });
 }
 
+/// Plans every rank. `whole` becomes the plan of rank 0, with the shape of the whole model.
+std::vector<RankHoldings> plan_ranks(const InspectOptions& options, const ModelFiles& files,
+                                     LoadOptions load, ModelPlan& whole) {
+  const int num_ranks = options.tensor_parallel_size, num_stages = options.pipeline_parallel_size;
+  std::vector<RankHoldings> ranks;
+  ModelPlan first;
+  for (int rank = 0; rank < num_ranks * num_stages; ++rank) {
+    load.share = {.rank = rank % num_ranks,
+                  .num_ranks = num_ranks,
+                  .stage = rank / num_ranks,
+                  .num_stages = num_stages};
+    ModelPlan plan = plan_model(files.config, *files.source, load);
+    ranks.push_back(holdings_of(plan, whole));
+    if (rank == 0) first = std::move(plan);
+  }
+  first.stored_bytes = static_cast<size_t>(ranks.front().stored_bytes);
+  first.config = std::move(whole.config);
+  whole = std::move(first);
+  return ranks;
+}
+
 int run_inspect(const InspectOptions& options) {
   const ModelFiles files = open_model_files(options.model);
-  const ModelPlan plan =
-      plan_model(files.config, *files.source,
-                 load_options_of(options.model, files, planned_device(options.model.device)));
+  const LoadOptions load =
+      load_options_of(options.model, files, planned_device(options.model.device));
+  ModelPlan plan = plan_model(files.config, *files.source, load);
+  std::vector<RankHoldings> ranks;
+  if (options.tensor_parallel_size * options.pipeline_parallel_size > 1) {
+    ranks = plan_ranks(options, files, load, plan);
+  }
   std::optional<NestedFit> fit;
   if (options.is_nested) fit = nested_fit_of(options, files, plan);
   if (options.is_json) {
     OrderedJson json = json_of(plan);
     if (fit) json[kNestedFitName] = nested_fit_json(*fit);
+    if (!ranks.empty()) json["ranks"] = holdings_json(ranks);
     std::cout << json.dump() << '\n';
     return kExitOk;
   }
@@ -285,6 +316,7 @@ int run_inspect(const InspectOptions& options) {
     print_gpu_parts(plan, options.is_verbose);
   }
   print_totals(plan);
+  if (!ranks.empty()) print_holdings(ranks);
   return kExitOk;
 }
 
@@ -302,12 +334,22 @@ Run add_inspect(CLI::App& parent) {
   app.add_flag("--json", options->is_json, "One JSON object");
   app.add_flag("--verbose", options->is_verbose, "Also each layer's rejected kernels");
   app.add_flag(str("--", kNestedFitName), options->is_nested, kNestedFitDescription);
+  app.add_option("--tensor-parallel-size", options->tensor_parallel_size,
+                 "Also what each of as many ranks holds; parts, kernels and bytes are those of "
+                 "rank 0 then")
+      ->check(CLI::Range(1, kParallelSizeMax))
+      ->capture_default_str();
+  app.add_option("--pipeline-parallel-size", options->pipeline_parallel_size,
+                 "The same for as many stages of such ranks")
+      ->check(CLI::Range(1, kParallelSizeMax))
+      ->capture_default_str();
   add_threads_option(app, options->threads);
   const std::string examples = R"(Examples:
   halley inspect models/demo-21m
   halley inspect --load-format dummy --config llama-3-8b --json
   HALLEY_KERNEL=gemm_w4a32_hwy halley inspect MODEL
   halley inspect MODEL --device cuda
+  halley inspect --load-format dummy --config llama-3-70b --tensor-parallel-size 8
   halley inspect MODEL --quant-override '*.down_proj=none'
 )";
   app.footer(str(examples, "  halley inspect MODEL --", kNestedFitName));

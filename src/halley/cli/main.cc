@@ -14,6 +14,7 @@
 #include "halley/cli/command.h"
 #include "halley/cli/flag_hints.h"
 #include "halley/cli/rank_options.h"
+#include "halley/parallel/mpi/mpi_communicator.h"
 
 namespace halley::cli {
 namespace {
@@ -89,13 +90,8 @@ int run_program(int argc, char** argv) {
   return kExitUsage;
 }
 
-}  // namespace
-
-}  // namespace halley::cli
-
-int main(int argc, char** argv) {
-  using namespace halley;       // NOLINT(google-build-using-namespace)
-  using namespace halley::cli;  // NOLINT(google-build-using-namespace)
+// The exit code; errors have been reported.
+int run_guarded(int argc, char** argv) {
   try {
     return run_program(argc, argv);
   } catch (const RankHasEnded&) {
@@ -112,4 +108,14 @@ int main(int argc, char** argv) {
   } catch (const std::exception& error) {
     return report(error.what(), kExitInternal);
   }
+}
+
+}  // namespace
+
+}  // namespace halley::cli
+
+int main(int argc, char** argv) {
+  const int exit_code = halley::cli::run_guarded(argc, argv);
+  if (exit_code != halley::cli::kExitOk) halley::abort_mpi_job(exit_code);
+  return exit_code;
 }

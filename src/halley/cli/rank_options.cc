@@ -78,7 +78,7 @@ LoadedDecoder load_divided(ExecContext& context, const RankOptions& options, con
   const bool is_other = is_other_rank(options);
   // A signal to all processes of the job drains rank 0, which ends the others.
   if (is_other) {
-    for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, SIG_IGN);
+    for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) std::signal(signal, SIG_IGN);
   }
   std::unique_ptr<Communicator>& end = job_end(options);
   if (end != nullptr && end->num_ranks() > 1) {
@@ -88,6 +88,7 @@ LoadedDecoder load_divided(ExecContext& context, const RankOptions& options, con
     if (is_other) throw RankHasEnded();
     return loaded;
   }
+  end.reset();  // a job of one process
   const int num_ranks = num_local_ranks(options);
   if (num_ranks == 1) return load_model(context, config, source, progress, load);
   return load_ranked_model(context,

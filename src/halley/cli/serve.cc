@@ -218,6 +218,18 @@ void drain(OpenAiApp& app, HttpServer& server, double limit_s, JsonLog& log) {
     log.write(LogLevel::kWarning, "connections_cut");
 }
 
+// Returns upon a signal. Throws the error that has ended the engine, once the answers that tell of
+// it are sent.
+void wait_for_end(OpenAiApp& app, HttpServer& server) {
+  try {
+    wait_for_signal();
+  } catch (const DeviceError&) {
+    app.start_draining();
+    server.drain(kGoodbyeLimit);
+    throw;
+  }
+}
+
 // The parts of a server. Each may use those above it, also while it is destroyed.
 struct Serving {
   Serving(const ServeOptions& options, HttpServerConfig config)
@@ -281,7 +293,7 @@ int run_serve(const ServeOptions& options) {
   load_app(options, model_names, has_keys, std::move(format), load_tokenizer(model_dir), serving);
   drain_at_signals();
   print_ready(options, *serving.app, model_names.front(), serving.server, log);
-  wait_for_signal();
+  wait_for_end(*serving.app, serving.server);
   drain(*serving.app, serving.server, options.shutdown_timeout_s, log);
   return kExitOk;
 }
@@ -394,8 +406,9 @@ Run add_serve(CLI::App& parent) {
   add_http_options(app, *options);
   app.footer(R"(Prints a line with the URL on stdout once it accepts requests. docs/serving.md has
 the endpoints, the fields of requests and the behaviour under load.
-Example:
-  halley serve models/demo-21m --port 8000)");
+Examples:
+  halley serve models/demo-21m --port 8000
+  mpirun -n 2 --map-by socket:PE=16 halley serve MODEL --device cpu)");
   return [options] { return run_serve(*options); };
 }
 

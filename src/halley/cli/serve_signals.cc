@@ -38,7 +38,7 @@ void end_at_signals() {
   if (::pipe(signal_pipe.data()) != 0) throw DeviceError("serve: cannot make a pipe.");
   struct sigaction action {};
   action.sa_handler = on_signal;
-  for (const int signal : {SIGINT, SIGTERM}) ::sigaction(signal, &action, nullptr);
+  for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) ::sigaction(signal, &action, nullptr);
 }
 
 void drain_at_signals() { num_harmless_signals = 1; }

@@ -1,11 +1,12 @@
-// SIGINT and SIGTERM of a server.
+// Signals that end a server: SIGINT, SIGTERM, and SIGUSR1, which mpirun passes on to its processes
+// (at the others it kills them).
 #pragma once
 
 #include <string>
 
 namespace halley::cli {
 
-/// From now on either signal ends the process at once with kExitInterrupted, also as the first
+/// From now on such a signal ends the process at once with kExitInterrupted, also as the first
 /// process of a container, which the system ends by no signal that it does not handle.
 void end_at_signals();
 

@@ -136,22 +136,17 @@ LoadedDecoder load_as_rank(ExecContext& context, ProcessRank rank, const HfConfi
                            const TensorSource& source, const LoadProgress& progress,
                            const LoadOptions& options) {
   Communicator& ranks = *rank.ranks;
-  try {
-    auto links = std::make_unique<RankLinks>(ranks, rank.num_stages);
-    LoadedDecoder loaded = load_model(context, config, source, progress, share_of(*links, options));
-    await_all(ranks);
-    if (ranks.rank() > 0) {
-      follow_rank_zero(*loaded.model, *links);
-      return {};
-    }
-    loaded.model = std::make_unique<RankedModel>(
-        std::move(loaded.model), context,
-        std::make_unique<RankProcesses>(std::move(rank.ranks), std::move(links)));
-    return loaded;
-  } catch (const std::exception& error) {
-    abort_after(ranks, error);
-    throw;
+  auto links = std::make_unique<RankLinks>(ranks, rank.num_stages);
+  LoadedDecoder loaded = load_model(context, config, source, progress, share_of(*links, options));
+  await_all(ranks);
+  if (ranks.rank() > 0) {
+    follow_rank_zero(*loaded.model, *links);
+    return {};
   }
+  loaded.model = std::make_unique<RankedModel>(
+      std::move(loaded.model), context,
+      std::make_unique<RankProcesses>(std::move(rank.ranks), std::move(links)));
+  return loaded;
 }
 
 }  // namespace halley

@@ -26,8 +26,8 @@ LoadedDecoder load_ranked_model(ExecContext& context, const ThreadRanks& ranks,
                                 const LoadProgress& progress, const LoadOptions& options);
 
 /// The ranks are processes, in so many stages; this one is `ranks`. On rank 0 as above. On the
-/// others it runs their share until rank 0 ends, and then returns no model. Throws as load_model(),
-/// and aborts all ranks then.
+/// others it runs their share until rank 0 ends, and then returns no model. Throws as load_model();
+/// the process then ends its job (abort_mpi_job()), with its own message and exit code.
 struct ProcessRank {
   std::unique_ptr<Communicator> ranks;
   int num_stages = 1;  // divides the number of ranks

@@ -35,6 +35,23 @@ constexpr std::chrono::microseconds kSpinTime(100);
 constexpr std::chrono::milliseconds kIdleTime(2);
 constexpr std::chrono::microseconds kIdlePause(100);
 
+/// The job that this process has joined and not left. MPI's own state is the process's too.
+struct JoinedJob {
+  const HalleyMpiApi& api;
+  HalleyMpiComm* world = nullptr;
+};
+std::optional<JoinedJob> joined_job;
+
+/// Prints, since nobody could print it later.
+void end_job(const HalleyMpiApi& api, const HalleyMpiComm* comm, const std::string& reason,
+             int exit_status) {
+  std::fputs(str("halley: rank ", api.rank(comm), " of ", api.num_ranks(comm),
+                 " ends the job: ", reason, "\n")
+                 .c_str(),
+             stderr);
+  api.abort_job(exit_status);
+}
+
 /// This process's part of the job, shared by its communicator and all that were split from it.
 struct Job {
   explicit Job(const HalleyMpiApi& opened) : api(opened) {}
@@ -53,13 +70,7 @@ class MpiCommunicator : public Communicator {
 
   void check_async() override { job_->failure.check(); }
 
-  void abort_all(const std::string& reason) noexcept override {
-    // Nobody could print it later.
-    std::fputs(
-        str("halley: rank ", rank(), " of ", num_ranks(), " ends the job: ", reason, "\n").c_str(),
-        stderr);
-    api_.abort_job(1);
-  }
+  void abort_all(const std::string& reason) noexcept override { end_job(api_, comm_, reason, 1); }
 
  protected:
   void barrier() {
@@ -213,6 +224,7 @@ class MpiWorld final : public MpiCommunicator {
     if (has_failed() || std::uncaught_exceptions() > 0) return;
     try {
       barrier();
+      joined_job.reset();
       api().finalize();
     } catch (const DeviceError& error) {
       abort_all(error.what());
@@ -230,6 +242,7 @@ std::unique_ptr<Communicator> make_mpi_communicator(std::chrono::milliseconds ti
     api.describe(status, text.data(), text.size());
     throw DeviceError(str("MPI: it did not start: ", text.data(), ". Try `mpirun -n 2 hostname`."));
   }
+  joined_job.emplace(JoinedJob{api, comm});
   auto world = std::make_unique<MpiWorld>(std::make_shared<Job>(api), comm, timeout);
   const auto launcher = find_mpi_launcher();
   if (launcher && launcher->num_ranks.value_or(world->num_ranks()) != world->num_ranks()) {
@@ -239,6 +252,11 @@ std::unique_ptr<Communicator> make_mpi_communicator(std::chrono::milliseconds ti
                           "libhalley_mpi.so is linked with, or srun --mpi=pmix."));
   }
   return world;
+}
+
+void abort_mpi_job(int exit_status) {
+  if (!joined_job) return;
+  end_job(joined_job->api, joined_job->world, str("exit status ", exit_status), exit_status);
 }
 
 }  // namespace halley

@@ -18,4 +18,10 @@ namespace halley {
 std::unique_ptr<Communicator> make_mpi_communicator(
     std::chrono::milliseconds timeout = Communicator::kDefaultTimeout);
 
+/// Ends all processes of the job that this process has joined and not left, this one too, with this
+/// exit status and a line on standard error that names the rank. Returns where there is none. A
+/// process that ends by an error calls it last: not every launcher ends the others, which would
+/// wait.
+void abort_mpi_job(int exit_status);
+
 }  // namespace halley

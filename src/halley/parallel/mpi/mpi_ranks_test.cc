@@ -99,6 +99,11 @@ constexpr Scenario kScenarios[] = {
        if (is_last) throw InputError("there is no such model");
        rank.broadcast_idle(&is_last, 1, rank.num_ranks() - 1);
      }},
+    {"ends_the_job", Communicator::kDefaultTimeout,
+     [](Communicator& rank, bool is_last) {
+       if (is_last) abort_mpi_job(3);
+       rank.broadcast_idle(&is_last, 1, rank.num_ranks() - 1);
+     }},
     {"leaves", kShort,
      [](Communicator& rank, bool is_last) {
        if (!is_last) rank.broadcast_idle(&is_last, 1, rank.num_ranks() - 1);
