@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "halley/base/check.h"
+#include "halley/base/error.h"
 
 namespace halley {
 namespace {
@@ -97,8 +98,13 @@ void RankedModel::begin(const ForwardBatch& batch, const KvCacheView& cache) {
   HALLEY_CHECK(static_cast<int>(flights_.size()) < num_stages(), flights_.size());
   tell_step(batch, cache);
   const auto num_rows = static_cast<int64_t>(batch.logit_rows.size());
-  own_->forward(batch, cache,
-                f32_matrix(static_cast<float*>(nullptr), num_rows, shape_.vocab_size));
+  try {
+    own_->forward(batch, cache,
+                  f32_matrix(static_cast<float*>(nullptr), num_rows, shape_.vocab_size));
+  } catch (const InputError&) {
+    sent_layers_.clear();  // the other stages have not heard of the step
+    throw;
+  }
   flights_.emplace_back().logits.resize(static_cast<size_t>(num_rows * shape_.vocab_size));
 }
 

@@ -187,6 +187,31 @@ TEST(RankedModel, OfEachBuiltinFormatIsAsWhole) {
   }
 }
 
+/// The first step tells of the cache's layers; here it is one that no rank runs.
+TEST(RankedModel, GoesOnAfterAStepThatWasRejected) {
+  const std::filesystem::path dir = testdata("models/llama");
+  const HfConfig config = HfConfig::load(dir);
+  const auto source = open_checkpoint_weights(dir);
+  for (const int num_stages : {1, 2}) {
+    SCOPED_TRACE(num_stages);
+    ThreadPool pool(1);
+    ExecContext context{.pool = pool};
+    const LoadedDecoder loaded =
+        load_ranked_model(context, {.num_ranks = 2, .num_stages = num_stages, .timeout = 20s},
+                          config, *source, {}, {});
+    CausalLm& model = *loaded.model;
+    {
+      const TestCache cache(model, KvDType::kF32, 1, 64, [](std::byte*, size_t) {});
+      const int32_t wrong_id = static_cast<int32_t>(model.shape().vocab_size);
+      EXPECT_THROW(forward_all_rows(model, cache, {{.sequence = 0, .ids = {wrong_id}}}),
+                   InputError);
+      const auto logits = forward_all_rows(model, cache, {{.sequence = 0, .ids = {1, 2, 3}}});
+      EXPECT_TRUE(std::isfinite(logits.back()));
+    }
+    EXPECT_EQ(run(model).ids.size(), kNumTokens);
+  }
+}
+
 /// 4 heads of keys and values for 8 ranks; 9 blocks of 128 inputs among 4.
 TEST(RankedModel, SaysWhichNumbersOfRanksFit) {
   const HfConfig config = HfConfig::parse(kShape, "config.json");
