@@ -83,14 +83,15 @@ void Decoder::embed_tokens(const ForwardBatch& batch, Matrix hidden) {
     return embedding(context_, table, batch.token_ids, config_.embedding_scale, hidden);
   }
   const InputRange own = config_.vocabulary();
+  const auto is_own = [&](int32_t id) { return id >= own.begin && id < own.end; };
+  own_ids_.clear();
+  for (const int32_t id : batch.token_ids) {
+    own_ids_.push_back(is_own(id) ? static_cast<int32_t>(id - own.begin) : 0);
+  }
+  if (own.size() > 0) embedding(context_, table, own_ids_, config_.embedding_scale, hidden);
   for (int64_t m = 0; m < hidden.num_rows; ++m) {
-    const int32_t id = batch.token_ids[static_cast<size_t>(m)];
-    if (id < own.begin || id >= own.end) {
-      std::fill_n(hidden.row<float>(m), hidden.num_cols, 0.0f);
-      continue;
-    }
-    own_ids_.assign(1, static_cast<int32_t>(id - own.begin));
-    embedding(context_, table, own_ids_, config_.embedding_scale, hidden.rows(m, m + 1));
+    if (is_own(batch.token_ids[static_cast<size_t>(m)])) continue;
+    std::fill_n(hidden.row<float>(m), hidden.num_cols, 0.0f);
   }
   sum_over_ranks(*ranks_, hidden);
 }

@@ -54,7 +54,7 @@ class Decoder final : public CausalLm {
   Communicator* const ranks_;
   StageExchange* const stages_;
   Workspace workspace_;
-  std::vector<int32_t> own_ids_;        // rows of this rank's embedding
+  std::vector<int32_t> own_ids_;        // rows of this rank's table, 0 for others' tokens
   std::vector<int32_t> positions_;      // of each row
   std::vector<int32_t> position_rows_;  // into the table of learned positions
   std::vector<RopeAngles> angles_;
