@@ -13,14 +13,13 @@ struct Header {
   uint64_t num_bytes = 0;
 };
 
-/// The communicator's first rank tells the others; null: there are none.
-void tell_others(Communicator* ranks, RankCall call, std::span<const std::byte> message) {
+/// The communicator's first rank tells the others; null: there are none. Leaves the message as it
+/// is: a broadcast's buffer is written by the others alone.
+void tell_others(Communicator* ranks, RankCall call, std::span<std::byte> message) {
   if (ranks == nullptr) return;
   Header header = {call, message.size()};
   ranks->broadcast_idle(&header, sizeof(header), 0);
-  if (message.empty()) return;
-  std::vector<std::byte> bytes(message.begin(), message.end());
-  ranks->broadcast(bytes.data(), bytes.size(), 0);
+  if (!message.empty()) ranks->broadcast(message.data(), message.size(), 0);
 }
 
 RankCall hear_first(Communicator& ranks, std::vector<std::byte>& message) {
@@ -74,7 +73,7 @@ RankShare RankLinks::share() const {
           .num_stages = num_stages_};
 }
 
-void RankLinks::tell(RankCall call, std::span<const std::byte> message) {
+void RankLinks::tell(RankCall call, std::vector<std::byte> message) {
   tell_others(stage_.get(), call, message);
   tell_others(next_.get(), call, message);
 }

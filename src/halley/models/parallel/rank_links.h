@@ -35,7 +35,7 @@ class RankLinks final : public StageExchange {
   bool is_head() const { return rank_in_stage_ == 0; }
 
   /// On rank 0: tells all ranks of a call that is no step.
-  void tell(RankCall call, std::span<const std::byte> message);
+  void tell(RankCall call, std::vector<std::byte> message = {});
   /// On rank 0: tells its stage of a step. The others hear of it by send(), in which `before_send`
   /// runs first.
   void tell_step(std::vector<std::byte> message, std::function<void()> before_send);

@@ -53,7 +53,7 @@ RankedModel::RankedModel(std::unique_ptr<CausalLm> own, const ExecContext& conte
 
 RankedModel::~RankedModel() {
   try {
-    links_.tell(RankCall::kEnd, {});
+    links_.tell(RankCall::kEnd);
   } catch (const std::exception&) {  // they have ended already
   }
 }
@@ -111,11 +111,9 @@ void RankedModel::begin(const ForwardBatch& batch, const KvCacheView& cache) {
 // The next stage takes a step when it has passed on the one before it, and so on to the last one,
 // which waits until its logits are taken.
 void RankedModel::receive_logits_ahead() {
-  const auto num_missing = std::count_if(flights_.begin(), flights_.end(),
-                                         [](const Flight& flight) { return !flight.has_logits; });
-  if (num_missing < num_stages() - 1) return;
   const auto oldest = std::find_if(flights_.begin(), flights_.end(),
                                    [](const Flight& flight) { return !flight.has_logits; });
+  if (flights_.end() - oldest < num_stages() - 1) return;
   links_.receive_logits(oldest->logits);
   oldest->has_logits = true;
 }
