@@ -22,8 +22,6 @@
 namespace halley::cli {
 namespace {
 
-constexpr int kParallelSizeMax = 256;
-
 struct InspectOptions {
   ModelOptions model;
   bool is_json = false;
@@ -337,11 +335,11 @@ Run add_inspect(CLI::App& parent) {
   app.add_option("--tensor-parallel-size", options->tensor_parallel_size,
                  "Also what each of as many ranks holds; parts, kernels and bytes are those of "
                  "rank 0 then")
-      ->check(CLI::Range(1, kParallelSizeMax))
+      ->check(CLI::Range(1, kRanksMax))
       ->capture_default_str();
   app.add_option("--pipeline-parallel-size", options->pipeline_parallel_size,
                  "The same for as many stages of such ranks")
-      ->check(CLI::Range(1, kParallelSizeMax))
+      ->check(CLI::Range(1, kRanksMax))
       ->capture_default_str();
   add_threads_option(app, options->threads);
   const std::string examples = R"(Examples:

@@ -14,7 +14,6 @@
 namespace halley::cli {
 namespace {
 
-constexpr int kRanksMax = 256;
 constexpr double kTimeoutSecondsMax = 24 * 3600;
 
 std::chrono::milliseconds timeout_of(const RankOptions& options) {

@@ -10,6 +10,9 @@
 
 namespace halley::cli {
 
+/// Limits --tensor-parallel-size and --pipeline-parallel-size.
+inline constexpr int kRanksMax = 256;
+
 struct RankOptions {
   int tensor_parallel_size = 0;    // 0: as many as mpirun or srun started for each stage, else 1
   int pipeline_parallel_size = 1;  // stages

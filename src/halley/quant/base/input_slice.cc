@@ -98,18 +98,19 @@ class InputSlice final : public StoredWeight {
  private:
   using Read = void (StoredWeight::*)(const CodeBlock&, uint8_t*) const;
 
+  /// Whether the whole weight's codes are in stored order and the slice's in another.
+  bool is_ordered() const { return !perm_.empty() && !whole_->desc().has_packed_codes; }
+
   /// Packed input k of the slice among the inputs that the whole weight's codes are counted by.
   int64_t whole_input(int64_t k) const {
-    const bool is_ordered = !perm_.empty() && !whole_->desc().has_packed_codes;
-    return is_ordered ? perm_[static_cast<size_t>(k)] : range_.begin + k;
+    return is_ordered() ? perm_[static_cast<size_t>(k)] : range_.begin + k;
   }
 
   void read(Read read_plane, const CodeBlock& block, uint8_t* quads) const {
     CodeBlock all = block;
-    const bool is_ordered = !perm_.empty() && !whole_->desc().has_packed_codes;
-    all.k_begin = is_ordered ? 0 : round_down(range_.begin + block.k_begin);
-    all.k_end = is_ordered ? in_features_ : range_.begin + block.k_end;
-    if (!is_ordered && all.k_begin == range_.begin + block.k_begin) {
+    all.k_begin = is_ordered() ? 0 : round_down(range_.begin + block.k_begin);
+    all.k_end = is_ordered() ? in_features_ : range_.begin + block.k_end;
+    if (!is_ordered() && all.k_begin == range_.begin + block.k_begin) {
       return (whole_.get()->*read_plane)(all, quads);
     }
     // A thread's own, since it is as large as a panel of the whole weight.
