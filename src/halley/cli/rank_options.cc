@@ -32,8 +32,8 @@ std::unique_ptr<Communicator>& job_end(const RankOptions& options) {
 void add_rank_options(CLI::App& app, RankOptions& options) {
   constexpr const char* kGroup = "Parallelism";
   app.add_option("--tensor-parallel-size", options.tensor_parallel_size,
-                 "Ranks that divide every layer among themselves, on the CPU; 0: the processes "
-                 "that mpirun or srun started, else 1")
+                 "Ranks that divide every layer among themselves, on GPUs one each from the first "
+                 "one on; 0: the processes that mpirun or srun started, else 1")
       ->check(CLI::Range(0, kRanksMax))
       ->capture_default_str()
       ->group(kGroup);

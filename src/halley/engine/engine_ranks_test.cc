@@ -1,10 +1,12 @@
 // The engine with a model that several ranks run: the tokens are those of one rank, in the stages
 // of a pipeline too, whatever is cut, preempted, constrained or cancelled.
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <memory>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -14,8 +16,13 @@
 #include "halley/checkpoint/safetensors/safetensors.h"
 #include "halley/core/thread_pool.h"
 #include "halley/engine/engine.h"
+#include "halley/engine/testing/engine_fixture.h"
+#include "halley/engine/testing/fake_step_runner.h"
 #include "halley/models/all/load_model.h"
+#include "halley/models/parallel/follow_rank.h"
 #include "halley/models/parallel/load_ranked_model.h"
+#include "halley/models/parallel/ranked_model.h"
+#include "halley/parallel/base/thread_communicator.h"
 
 namespace halley {
 namespace {
@@ -44,9 +51,11 @@ class EngineRanks : public testing::TestWithParam<RanksCase> {
         .model;
   }
 
+  Outputs run(const RanksCase& ranks) { return run(load(ranks)); }
+
   /// Few pages and short steps: prompts are cut, and sequences preempted.
-  Outputs run(const RanksCase& ranks) {
-    std::unique_ptr<CausalLm> model = load(ranks);
+  Outputs run(std::unique_ptr<CausalLm> model,
+              const std::shared_ptr<const CompiledConstraint>& constraint = nullptr) {
     const auto vocab_size = static_cast<int32_t>(model->shape().vocab_size);
     const KvPageLayout layout = {.dtype = KvDType::kF32,
                                  .num_kv_heads = model->shape().num_kv_heads,
@@ -60,7 +69,8 @@ class EngineRanks : public testing::TestWithParam<RanksCase> {
     engine_config.max_num_batched_tokens = 16;
     engine_config.kv_bytes =
         28 * model->shape().num_layers * static_cast<int64_t>(layout.page_bytes());
-    Engine engine(std::move(model), nullptr, {}, engine_config);
+    Engine engine(std::move(model), constraint == nullptr ? nullptr : fake_tokenizer(), {kFakeEos},
+                  engine_config);
     Outputs outputs(kNumRequests);
     std::mt19937 random(5);
     for (int i = 0; i < kNumRequests; ++i) {
@@ -72,6 +82,9 @@ class EngineRanks : public testing::TestWithParam<RanksCase> {
       request.sampling.ignore_eos = true;
       request.sampling.temperature = i % 3 == 0 ? 0 : 0.8;
       request.sampling.seed = i;
+      if (i % 4 == 1) request.sampling.logit_bias = {{7, 3.0}, {9, -2.0}};
+      if (i % 6 == 3) request.constraint = constraint;
+      if (i % 5 == 2) request.sampling.frequency_penalty = 0.5;
       std::vector<int32_t>& output = outputs[static_cast<size_t>(i)];
       const SubmitResult result = engine.submit(std::move(request), static_cast<RequestId>(i),
                                                 [&output](const TokenEvent& event) {
@@ -91,10 +104,58 @@ class EngineRanks : public testing::TestWithParam<RanksCase> {
 };
 
 TEST_P(EngineRanks, GiveTheTokensOfOne) {
-  const Outputs whole = run({});
+  const Outputs whole = run(RanksCase{});
   EXPECT_GT(num_preemptions_, 0);
   EXPECT_EQ(run(GetParam()), whole);
   EXPECT_GT(num_preemptions_, 0);
+}
+
+/// Ranks whose models sample by themselves: threads that follow.
+class DeviceRanks final : public RankGroup {
+ public:
+  /// Counts the launches of the other ranks.
+  DeviceRanks(int num_ranks, std::atomic<int>& num_launches)
+      : ends_(make_thread_communicators(num_ranks, 20s)) {
+    for (size_t rank = 1; rank < ends_.size(); ++rank) {
+      threads_.emplace_back([this, rank, &num_launches] {
+        RankLinks links(*ends_[rank], 1);
+        const std::unique_ptr<FakeDeviceLm> model = make_model();
+        model->step_runner()->on_launch = [&](const RunnerStep&) { ++num_launches; };
+        follow_rank_zero(*model, links);
+      });
+    }
+    links_ = std::make_unique<RankLinks>(*ends_[0], 1);
+  }
+  ~DeviceRanks() override {
+    for (std::thread& thread : threads_) thread.join();
+  }
+  RankLinks& links() override { return *links_; }
+
+  /// Its steps run when they are waited for, so that a rank that does not wait is behind.
+  static std::unique_ptr<FakeDeviceLm> make_model() {
+    return std::make_unique<FakeDeviceLm>(fake_vocab_size(), hashed_logits, 64, false);
+  }
+
+ private:
+  std::vector<std::unique_ptr<Communicator>> ends_;
+  std::unique_ptr<RankLinks> links_;
+  std::vector<std::thread> threads_;
+};
+
+/// The other ranks' models check that their pages have what their slots were told.
+TEST_F(EngineRanks, ThatSampleOnTheirDevicesGiveTheTokensOfOne) {
+  const auto constraint = fake_constraint("^(?:[a-f]{2,5}stop|[g-z ]+end|[k-z]*)$");
+  const Outputs whole = run(DeviceRanks::make_model(), constraint);
+  for (const int num_ranks : {2, 3}) {
+    int num_launches = 0;
+    std::atomic<int> num_others = 0;
+    auto own = DeviceRanks::make_model();
+    own->step_runner()->on_launch = [&](const RunnerStep&) { ++num_launches; };
+    auto model = std::make_unique<RankedModel>(
+        std::move(own), context_, std::make_unique<DeviceRanks>(num_ranks, num_others));
+    EXPECT_EQ(run(std::move(model), constraint), whole);
+    EXPECT_EQ(num_others, (num_ranks - 1) * num_launches);
+  }
 }
 
 std::string name_of(const testing::TestParamInfo<RanksCase>& param) {

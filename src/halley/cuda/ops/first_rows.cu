@@ -40,12 +40,14 @@ __global__ void __launch_bounds__(kThreads)
   if (rows.span != nullptr && m == 0 && thread == 0) begin_span(*rows.span);
   int64_t id = rows.ids[m];
   if (id < 0) id = rows.last_tokens[-1 - id];
+  id -= rows.first_id;
+  const bool is_here = id >= 0 && id < rows.table.num_rows;
   const bool has_positions = rows.position_rows != nullptr;
   const int64_t position_row = has_positions ? rows.position_rows[m] : 0;
   float* hidden = target.hidden + m * target.stride;
   if (target.is_vec4_aligned) {
     for (int column = 4 * thread; column < target.num_columns; column += 4 * kThreads) {
-      float4 x = row_vec4<T>(rows.table, id, column);
+      float4 x = is_here ? row_vec4<T>(rows.table, id, column) : float4{0, 0, 0, 0};
       x = {__fmul_rn(x.x, rows.scale), __fmul_rn(x.y, rows.scale), __fmul_rn(x.z, rows.scale),
            __fmul_rn(x.w, rows.scale)};
       if (has_positions) {
@@ -56,7 +58,7 @@ __global__ void __launch_bounds__(kThreads)
     }
   } else {
     for (int column = thread; column < target.num_columns; column += kThreads) {
-      float x = __fmul_rn(row_one<T>(rows.table, id, column), rows.scale);
+      float x = is_here ? __fmul_rn(row_one<T>(rows.table, id, column), rows.scale) : 0.0f;
       if (has_positions) x = __fadd_rn(x, row_one<T>(rows.position_table, position_row, column));
       hidden[column] = x;
     }

@@ -15,6 +15,7 @@ namespace halley::cuda {
 /// All arrays in device memory.
 struct FirstRows {
   ConstMatrix table = {};        // [V, K] f32, f16 or bf16
+  int64_t first_id = 0;          // the id of the table's first row; other ids have zeros
   float scale = 1;               // factor of the table's rows
   const int32_t* ids = nullptr;  // [M]; an id below 0 stands for the last token of slot -1 - id
   const int32_t* last_tokens = nullptr;  // of each slot; may be null where no id is below 0
@@ -33,9 +34,8 @@ struct FirstRows {
   DeviceSpan* span = nullptr;          // starts here; may be null
 };
 
-/// hidden[m] = table[id of row m] * scale, plus position_table[position_rows[m]]; cos and sin of
-/// positions[m] * inv_freq[i], times the attention factor.
-/// Shapes    hidden [M, K] f32
+/// hidden[m] = table[id of row m - first_id] * scale, plus position_table[position_rows[m]]; cos
+/// and sin of positions[m] * inv_freq[i], times the attention factor. Shapes    hidden [M, K] f32
 void first_rows(const CudaContext& context, const FirstRows& rows, Matrix hidden);
 
 }  // namespace halley::cuda

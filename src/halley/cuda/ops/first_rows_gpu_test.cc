@@ -67,6 +67,38 @@ TEST_F(FirstRowsGpuTest, ReadTheRowsOfTheIds) {
   }
 }
 
+/// A part of a vocabulary: ids outside it have zeros, and positions nevertheless.
+TEST_F(FirstRowsGpuTest, OtherIdsThanTheTablesHaveZeros) {
+  constexpr int64_t kFirstId = 100;
+  const std::vector<int32_t> ids = {99, 100, 103, 104, 0};
+  const DeviceArray<int32_t> device_ids(ids), position_rows(std::vector<int32_t>{0, 1, 2, 0, 1});
+  for (const int64_t K : {8, 33}) {
+    DeviceMatrix table(DType::kF16, 4, K), positions(DType::kF16, 3, K);
+    table.fill_normal(1);
+    positions.fill_normal(2);
+    const DeviceMatrix hidden(DType::kF32, 5, K);
+    first_rows(context_,
+               {.table = table.matrix(),
+                .first_id = kFirstId,
+                .ids = device_ids.data(),
+                .position_table = positions.matrix(),
+                .position_rows = position_rows.data()},
+               hidden.matrix());
+    const std::vector<float> of_ids = table.get(stream_), of_positions = positions.get(stream_);
+    std::vector<float> expected;
+    for (size_t m = 0; m < ids.size(); ++m) {
+      const int64_t row = ids[m] - kFirstId;
+      const auto position = static_cast<int64_t>(m) % 3;
+      for (int64_t k = 0; k < K; ++k) {
+        const float x = row >= 0 && row < 4 ? of_ids[static_cast<size_t>(row * K + k)] : 0.0f;
+        expected.push_back(x + of_positions[static_cast<size_t>(position * K + k)]);
+      }
+    }
+    EXPECT_EQ(hidden.get(stream_), expected) << K;
+    EXPECT_TRUE(hidden.guards_are_intact(stream_));
+  }
+}
+
 TEST_F(FirstRowsGpuTest, AnglesAreThoseOfTheHost) {
   const std::vector<int32_t> positions = {0, 1, 17, 8191, 131071}, ids(5, 2);
   const DeviceArray<int32_t> device_positions(positions), device_ids(ids);

@@ -49,7 +49,8 @@ void prepare_codes(const CudaContext& context, const Section& section, ConstMatr
                                  ? take_w4ax_rows(context, x.num_rows, section.K)
                                  : take_quantized_rows(context, activation.kind, x.num_rows,
                                                        section.K, section.has_code_sums());
-  quantize_rows(context, activation, x, rows);
+  // Those that the order picks are anywhere in the row.
+  quantize_rows(context, activation, x.cols(0, section.K), rows);
   set_codes(section, rows, operands);
 }
 
@@ -66,7 +67,7 @@ ConstMatrix prepare_numbers(const CudaContext& context, const Section& section, 
   const bool is_aligned = !is_packed || row_alignment(x) == 16;
   const int32_t* order = is_packed ? section.activation.input_perm : nullptr;
   if (is_rounded || (order == nullptr && (x.dtype != dtype || !is_aligned))) {
-    const Matrix rounded = take_numbers(context, dtype, x.num_rows, section.K);
+    const Matrix rounded = take_numbers(context, dtype, x.num_rows, section.num_inputs);
     round_rows(context, section.activation, x, rounded);
     x = rounded;
   }
@@ -226,7 +227,7 @@ void CudaLinear::run_sections(const CudaContext& context, int64_t M, Matrix y,
 
 void CudaLinear::run(const CudaContext& context, ConstMatrix x, Matrix y,
                      Precision precision) const {
-  HALLEY_CHECK(x.num_cols == in_features(), x.num_cols, in_features());
+  HALLEY_CHECK(x.num_cols == num_inputs(), x.num_cols, num_inputs());
   run_sections(context, x.num_rows, y, [&](const Section& section, CudaGemmOperands* operands) {
     const bool is_low = section.is_nested() && precision == Precision::kLow;
     if (section.is_nested() && !is_low) {
@@ -266,7 +267,9 @@ const CudaGemmKernel* CudaLinear::gated_kernel(ConstMatrix x) const {
 
 const CudaLinear::Section* CudaLinear::row_section(ConstMatrix x) const {
   if (gated_kernel(x) != nullptr) return &sections_[0];
-  if (sections_.size() != 1 || x.dtype != dtype_ || x.num_rows != 1) return nullptr;
+  if (sections_.size() != 1 || x.dtype != dtype_ || x.num_rows != 1 || picks_inputs()) {
+    return nullptr;
+  }
   const Section& section = sections_[0];
   const ActivationQuant kind = section.activation.kind;
   if (section.is_mixed()) {
@@ -349,9 +352,10 @@ size_t CudaLinear::workspace_bytes(int64_t M) const {
       most = std::max(most, nested_linear_bytes(section.num_sms, section.nested, M));
     }
     const DType dtype = number_dtype(section, dtype_);
-    size_t of_inputs = section.has_coded_inputs() || section.is_nested()
-                           ? quantized_rows_bytes(M, section.K)
-                           : piece_bytes(M, number_stride(dtype, section.K) * element_bytes(dtype));
+    size_t of_inputs =
+        section.has_coded_inputs() || section.is_nested()
+            ? quantized_rows_bytes(M, section.K)
+            : piece_bytes(M, number_stride(dtype, section.num_inputs) * element_bytes(dtype));
     const bool is_packed = section.is_mixed() || section.is_gemv();
     // Rounded, and in the weight's order.
     if (is_packed && section.activation.input_perm != nullptr) of_inputs *= 2;

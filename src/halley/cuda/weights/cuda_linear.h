@@ -35,6 +35,8 @@ class CudaLinear {
   /// Some consecutive outputs of the layer: parts that could be joined into one weight.
   struct Section {
     int64_t N = 0, K = 0;
+    /// Inputs of x that `activation.input_perm` picks K from.
+    int64_t num_inputs = 0;
     /// What it was and what it is: "u4_quad, decoded to f16: groups of 128 inputs ...".
     std::string form = {};
     DeviceBuffer weight_memory = {};
@@ -85,7 +87,7 @@ class CudaLinear {
   CudaLinear(std::string name, DType dtype, std::vector<Section> sections, CublasLtGemm& lt)
       : name_(std::move(name)), dtype_(dtype), sections_(std::move(sections)), lt_(&lt) {}
 
-  /// x [M, in_features] -> y [M, out_features], both in device memory; x is f16, bf16 or f32 (not
+  /// x [M, num_inputs] -> y [M, out_features], both in device memory; x is f16, bf16 or f32 (not
   /// the activations' type: it is rounded to it first), y the activations' type or f32. Where
   /// `describe()` names a kernel "fp8_tensor" or "fp8_row", rows of y begin at multiples of 16
   /// bytes. Numerics: those of the kernel; x is rounded first as the checkpoint says.
@@ -121,6 +123,9 @@ class CudaLinear {
   DType dtype() const { return dtype_; }
   int64_t in_features() const { return sections_.empty() ? 0 : sections_[0].K; }
   int64_t out_features() const;
+  /// Of x in run(): more than in_features() where the layer picks those that it multiplies.
+  int64_t num_inputs() const { return sections_.empty() ? 0 : sections_[0].num_inputs; }
+  bool picks_inputs() const { return num_inputs() != in_features(); }
   /// Of weights, scales and biases on the GPU.
   size_t device_bytes() const;
   /// The most that run() takes from the workspace for M rows.

@@ -205,6 +205,7 @@ CudaLinear::Section CudaWeightLoader::load_dense(const std::string& name,
   HALLEY_CHECK(!parts.empty() && parts[0].shape.size() == 2, name);
   CudaLinear::Section section;
   section.K = parts[0].shape[1];
+  section.num_inputs = section.K;
   for (const TensorView& part : parts) section.N += part.shape[0];
   section.form = describe_form(name_of(parts[0].dtype), {.dtype = dtype_, .why_numbers = {}});
   const Matrix rows = allocate_rows(dtype_, section.N, section.K, &section.weight_memory);
@@ -418,6 +419,7 @@ CudaLinear::Section CudaWeightLoader::load_packed(const std::string& name,
   CudaLinear::Section section;
   section.N = weight.N;
   section.K = weight.K;
+  section.num_inputs = weight.num_inputs();
   section.activation = {.kind = quant.activation,
                         .scale = quant.activation_scale,
                         .num_s8_inputs = quant.num_s8_inputs,
@@ -449,6 +451,7 @@ CudaLinear::Section CudaWeightLoader::load_packed(const std::string& name,
     if (gemv.why_not.empty() && !forms.why_not.empty()) section.form += "; " + forms.why_not;
     if (gemv.why_not.empty()) return section;
   }
+  check_whole_order(name, weight);
   WeightForm form = weight_form(stored, dtype_);
   const std::string why_not = join_reasons(forms.why_not, gemv.why_not);
   if (!why_not.empty() && !form.is_codes()) form.why_numbers = why_not;

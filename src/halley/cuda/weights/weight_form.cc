@@ -6,6 +6,7 @@
 
 #include "halley/base/check.h"
 #include "halley/base/checked_math.h"
+#include "halley/base/error.h"
 #include "halley/base/str.h"
 #include "halley/cuda/mixed_gemm/mixed_pack.h"
 #include "halley/cuda/weights/gemv_linear.h"
@@ -319,6 +320,13 @@ CodeScales code_scales(const PackedWeight& weight, int shift) {
   const auto is_first = [&](float scale) { return scale == result.scales.front(); };
   result.has_one_scale = std::all_of(result.scales.begin(), result.scales.end(), is_first);
   return result;
+}
+
+void check_whole_order(const std::string& name, const PackedWeight& weight) {
+  if (weight.num_inputs() == weight.K) return;
+  throw UnsupportedError(str("layer ", quote(name), ": expected a weight that stays in its bits, ",
+                             "since its inputs are in an order over all ranks, got ", weight.layout,
+                             ". Use one GPU, or --device cpu."));
 }
 
 }  // namespace halley::cuda

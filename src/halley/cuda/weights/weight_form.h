@@ -29,6 +29,10 @@ struct WeightForm {
 /// rounded as the checkpoint says and multiplied as numbers.
 WeightForm weight_form(const GemmProblem& problem, DType activation_dtype);
 
+/// For weights that do not stay in their bits. Throws UnsupportedError where one picks its inputs
+/// from those of several ranks (QuantParams::num_inputs).
+void check_whole_order(const std::string& name, const PackedWeight& weight);
+
 /// "f16, kept in f16": `stored` is the name of the layout, or of a type.
 std::string describe_form(const char* stored, const WeightForm& form);
 

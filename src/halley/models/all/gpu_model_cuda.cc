@@ -80,7 +80,7 @@ GpuLinearPlan plan_tied_output(const DecoderConfig& config, const DecoderPart& p
   const TensorInfo& info = *loading.source.find(part.table_name);
   const cuda::CudaGemmProblem problem = {.dtype = activation_dtype,
                                          .y_dtype = DType::kF32,
-                                         .N = config.vocab_size,
+                                         .N = config.vocabulary().size(),
                                          .K = config.hidden_size};
   cuda::CudaGemmChoice choice = cuda::choose_cuda_gemm_kernel(problem, nullptr);
   return {.name = info.name,
@@ -159,7 +159,8 @@ std::unique_ptr<CausalLm> load_gpu_model(ExecContext& context, const LinearLoadi
       cuda::CudaDecoderOptions{.ordinal = options.gpu_ordinal,
                                .activation_dtype = plan.activation_dtype,
                                .memory_utilization = options.gpu_memory_utilization,
-                               .is_batch_invariant = options.is_batch_invariant},
+                               .is_batch_invariant = options.is_batch_invariant,
+                               .ranks = options.ranks},
       on_part);
   const auto linears = model->weights().linears();
   size_t next = 0;

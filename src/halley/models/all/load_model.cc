@@ -126,10 +126,16 @@ ModelPlan plan_decoder(const DecoderConfig& decoder, const LinearLoading& loadin
   HALLEY_CHECK(options.device == "cpu" || options.device == kCuda, options.device);
   check_kernel_names(loading.demands);
   ModelPlan plan;
-  const int num_shares = options.share.num_ranks * options.share.num_stages;
-  if (options.device == kCuda && num_shares > 1) {
-    throw UnsupportedError(str("parallelism: expected the CPU, got ", num_shares,
-                               " ranks on GPUs. Use --device cpu, or one GPU."));
+  if (options.device == kCuda && options.share.num_stages > 1) {
+    throw UnsupportedError(str("pipeline parallelism: expected the CPU, got ",
+                               options.share.num_stages, " stages on GPUs. Use --device cpu, or ",
+                               "--tensor-parallel-size alone."));
+  }
+  if (options.is_batch_invariant && options.device == kCuda && options.share.num_ranks > 2) {
+    throw UnsupportedError(str("--batch-invariant: expected at most 2 ranks, got ",
+                               options.share.num_ranks,
+                               ": NCCL adds the parts of more in an order ",
+                               "that depends on the size of a step. Leave it out."));
   }
   plan.config = slice_decoder(decoder, loading, options.share);
   plan.device = options.device;

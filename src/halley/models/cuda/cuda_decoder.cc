@@ -50,6 +50,11 @@ CudaDeviceInfo use_device_for(const DecoderConfig& config, const CudaDecoderOpti
   return use_cuda_device(options.ordinal);
 }
 
+std::unique_ptr<DeviceRanks> make_ranks(const CudaDecoderOptions& options) {
+  if (options.ranks == nullptr) return nullptr;
+  return std::make_unique<DeviceRanks>(*options.ranks, options.ordinal);
+}
+
 CublasLtGemm make_lt(const CudaContext& context, const CudaDecoderOptions& options) {
   CublasLtOptions lt;
   lt.choice.is_batch_invariant = options.is_batch_invariant;
@@ -65,9 +70,33 @@ CudaDecoder::CudaDecoder(ExecContext& host, DecoderConfig config, const LinearLo
       options_(options),
       shape_(shape_on_gpu(config_, options.activation_dtype)),
       device_(use_device_for(config_, options)),
+      ranks_(make_ranks(options)),
       lt_memory_(CublasLtOptions().workspace_bytes, "cuBLASLt"),
       lt_(make_lt({device_, stream_, lt_memory_}, options)),
-      weights_(load_weights(host, loading, on_part)) {}
+      weights_(load_weights(host, loading, on_part)) {
+  HALLEY_CHECK((ranks_ == nullptr ? 1 : ranks_->num_ranks()) == config_.share.num_ranks,
+               config_.share.num_ranks);
+  if (ranks_ != nullptr) exchange_shares();
+}
+
+/// Tells the other ranks which columns this one has.
+void CudaDecoder::exchange_shares() {
+  std::vector<int64_t> begins = {config_.share.vocabulary.begin};
+  std::vector<int64_t> num_columns = {config_.vocab_size};
+  for (const LayerSpec& layer : config_.layers) {
+    for (const LinearSpec* spec : {&layer.o, layer.mlp.down.data()}) {
+      begins.push_back(spec->inputs->begin);
+      num_columns.push_back(spec->in_features);
+    }
+  }
+  const std::vector<ColumnShares> shares = ranks_->exchange_shares(begins, num_columns);
+  weights_.vocabulary = shares[0];
+  for (size_t i = 0; i < weights_.layers.size(); ++i) {
+    CudaLayerWeights& layer = weights_.layers[i];
+    if (layer.o.picks_inputs()) layer.o_inputs = shares[1 + 2 * i];
+    if (layer.down.picks_inputs()) layer.down_inputs = shares[2 + 2 * i];
+  }
+}
 
 CudaDecoderWeights CudaDecoder::load_weights(ExecContext& host, const LinearLoading& loading,
                                              const PartLoaded& on_part) {
@@ -79,6 +108,11 @@ CudaDecoderWeights CudaDecoder::load_weights(ExecContext& host, const LinearLoad
 CudaDecoder::~CudaDecoder() {
   // Queued work uses memory that is freed now. Nobody is left to handle an error of it.
   static_cast<void>(cudaStreamSynchronize(stream_.get()));
+}
+
+void CudaDecoder::synchronize() const {
+  if (ranks_ != nullptr) ranks_->wait_for(stream_);
+  stream_.synchronize();
 }
 
 void CudaDecoder::use_device() const {
@@ -104,7 +138,7 @@ void CudaDecoder::check_prepared(const StepLimits& limits) const {
 }
 
 void CudaDecoder::set_aside(const StepLimits& limits) {
-  stream_.synchronize();
+  synchronize();
   runner_.reset();
   memory_.reset();
   memory_ = std::make_unique<StepMemory>(config_, weights_, limits,
@@ -118,8 +152,9 @@ std::optional<int64_t> CudaDecoder::prepare(const StepLimits& limits) {
   asked.max_length = std::min(asked.max_length, config_.max_positions);
   check_prepared(asked);
   set_aside(asked);
-  runner_ = std::make_unique<CudaStepRunner>(
-      ReadyModel{device_, stream_, config_, weights_, options_.activation_dtype, *memory_, host_});
+  runner_ = std::make_unique<CudaStepRunner>(ReadyModel{device_, stream_, config_, weights_,
+                                                        options_.activation_dtype, *memory_, host_,
+                                                        ranks_.get()});
   const size_t workspace_bytes =
       memory_->device_bytes() + CudaStepRunner::device_bytes(config_, asked);
   const size_t weight_bytes = weights_.device_bytes() + lt_memory_.num_bytes();
@@ -190,7 +225,8 @@ DeviceStep CudaDecoder::upload(const ForwardBatch& batch, const KvCacheView& cac
       .precision = batch.precision.value_or(host_.precision),
       .cache = cache.layers,
       .attention = &memory_->attention(),
-      .other_hidden = memory_->other_hidden()};
+      .other_hidden = memory_->other_hidden(),
+      .ranks = ranks_.get()};
   for (const BatchSequence& sequence : batch.sequences) {
     (sequence.num_new_tokens == 1 ? step.has_decodes : step.has_prefills) = true;
   }
@@ -222,7 +258,7 @@ void CudaDecoder::forward(const ForwardBatch& batch, const KvCacheView& cache, M
   if (batch.token_ids.empty()) return;
   grow(batch, cache);
   queue(upload(batch, cache), logits, nullptr);
-  stream_.synchronize();
+  synchronize();
 }
 
 std::vector<OpTime> CudaDecoder::profile(const ForwardBatch& batch, const KvCacheView& cache,
@@ -236,9 +272,9 @@ std::vector<OpTime> CudaDecoder::profile(const ForwardBatch& batch, const KvCach
   } else {
     const CudaGraph graph = CudaGraph::capture(stream_, [&] { queue(step, Matrix(), &timer); });
     for (int i = 0; i < 2; ++i) graph.launch(stream_);  // the first launch uploads it to the GPU
-    stream_.synchronize();
+    synchronize();
   }
-  stream_.synchronize();
+  synchronize();
   return timer.times();
 }
 

@@ -18,6 +18,7 @@
 #include "halley/models/base/decoder_weights.h"
 #include "halley/models/cuda/cuda_step_runner.h"
 #include "halley/models/cuda/cuda_weights.h"
+#include "halley/models/cuda/device_ranks.h"
 #include "halley/models/cuda/op_timer.h"
 #include "halley/models/cuda/step_memory.h"
 #include "halley/models/cuda/step_ops.h"
@@ -34,6 +35,8 @@ struct CudaDecoderOptions {
   /// A row's logits then have the same bits in any batch of decodes, and in any batch of prefills.
   /// The fixed GEMM plans and attention splits are slower for some batch sizes.
   bool is_batch_invariant = false;
+  /// This rank's end of the ranks that divide every layer, which outlives the decoder; null: one.
+  Communicator* ranks = nullptr;
 };
 
 /// The residual stream is f32, tensors between operations have the activations' type, logits are
@@ -75,7 +78,9 @@ class CudaDecoder final : public CausalLm {
   CudaDecoderWeights load_weights(ExecContext& host, const LinearLoading& loading,
                                   const PartLoaded& on_part);
   WeightMemory memory_of(Precision precision) const;
+  void exchange_shares();
   void use_device() const;
+  void synchronize() const;
   CudaContext context() { return {device_, stream_, memory_->scratch()}; }
   void check_prepared(const StepLimits& limits) const;
   void set_aside(const StepLimits& limits);
@@ -89,6 +94,7 @@ class CudaDecoder final : public CausalLm {
   ModelShape shape_;
   CudaDeviceInfo device_;
   CudaStream stream_;
+  std::unique_ptr<DeviceRanks> ranks_;  // null: one rank
   DeviceArena lt_memory_;
   CublasLtGemm lt_;
   CudaDecoderWeights weights_;

@@ -152,13 +152,13 @@ size_t self_check_bytes(const CudaLinear& linear) {
         static_cast<size_t>(kNumRows * stride_of(DType::kF32, num_cols)) * sizeof(float),
         DeviceArena::kAlignment);
   };
-  return rows_bytes(linear.in_features()) + rows_bytes(linear.out_features()) +
+  return rows_bytes(linear.num_inputs()) + rows_bytes(linear.out_features()) +
          linear.workspace_bytes(kNumRows);
 }
 
 void self_check(const CudaContext& context, const CudaLinear& linear, DType y_dtype,
                 const StoredSections& stored) {
-  const int64_t K = linear.in_features();
+  const int64_t K = linear.num_inputs();
   if (K == 0 || linear.out_features() == 0) return;
   HALLEY_CHECK(stored.size() == linear.sections().size(), stored.size(), linear.sections().size());
   const size_t mark = context.workspace.mark();

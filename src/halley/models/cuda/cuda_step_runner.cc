@@ -263,7 +263,8 @@ void CudaStepRunner::launch(const RunnerStep& step, const KvCacheView& cache) {
                               .span = reinterpret_cast<DeviceSpan*>(results_.data()),
                               .cache = cache.layers,
                               .attention = &model_.memory.attention(),
-                              .other_hidden = model_.memory.other_hidden()};
+                              .other_hidden = model_.memory.other_hidden(),
+                              .ranks = model_.ranks};
     for (const BatchSequence& sequence : step.batch.sequences) {
       (sequence.num_new_tokens == 1 ? device_step.has_decodes : device_step.has_prefills) = true;
     }
@@ -287,6 +288,7 @@ const StepResult& CudaStepRunner::wait() {
   HALLEY_CHECK(num_waited_ < num_queued_, num_waited_);
   check_cuda(cudaSetDevice(model_.device.ordinal), "choice of the device");
   const InFlight& flight = flights_[static_cast<size_t>(num_waited_) % flights_.size()];
+  if (model_.ranks != nullptr) model_.ranks->wait_for(flight.is_done);
   flight.is_done.synchronize();
   ++num_waited_;
   --num_in_flight_[flight.is_choice ? 1 : 0];

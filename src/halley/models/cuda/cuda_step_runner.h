@@ -33,7 +33,8 @@ struct ReadyModel {
   const CudaDecoderWeights& weights;
   DType activation_dtype = DType::kF16;
   StepMemory& memory;
-  const ExecContext& host;  // its precision is a step's
+  const ExecContext& host;       // its precision is a step's
+  DeviceRanks* ranks = nullptr;  // null: one rank
 
   CudaContext context() const { return {device, stream, memory.scratch()}; }
 };

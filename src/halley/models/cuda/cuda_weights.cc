@@ -6,9 +6,11 @@
 #include <cuda_runtime_api.h>
 
 #include "halley/base/checked_math.h"
+#include "halley/base/error.h"
 #include "halley/base/str.h"
 #include "halley/core/tensor.h"
 #include "halley/cuda/attention/attention_plan.h"
+#include "halley/cuda/ops/join_columns.h"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/weights/cuda_weight_loader.h"
 #include "halley/models/cuda/cuda_self_check.h"
@@ -65,14 +67,15 @@ class Loader {
     weights.layers.resize(config_.layers.size());
     weights.ropes.resize(config_.ropes.size());
     if (config_.lm_head) {
-      weights.embedding = load_table(config_.embedding_name, config_.vocab_size);
+      weights.embedding =
+          load_table(config_.embedding_name, config_.vocab_size, config_.vocabulary());
     } else {
       check_tied_output(config_, loading_.source);
       weights.output = load_tied_output();
     }
     if (!config_.position_embedding_name.empty()) {
-      weights.positions = load_table(config_.position_embedding_name,
-                                     config_.num_stored_positions + config_.position_offset);
+      const int64_t num_rows = config_.num_stored_positions + config_.position_offset;
+      weights.positions = load_table(config_.position_embedding_name, num_rows, {0, num_rows});
     }
     for (size_t i = 0; i < config_.layers.size(); ++i) {
       load_layer(config_.layers[i], weights.layers[i]);
@@ -90,15 +93,16 @@ class Loader {
     if (on_part_) on_part_(num_bytes);
   }
 
-  /// `stored`, where set, gets some rows, read before the table's pages are released.
-  CudaLinear::Section load_table(const std::string& name, int64_t num_rows,
+  /// The rows `own` of a table. `stored`, where set, gets some of them, read before the table's
+  /// pages are released.
+  CudaLinear::Section load_table(const std::string& name, int64_t num_rows, const InputRange& own,
                                  StoredSections* stored = nullptr) {
     const TensorInfo& info =
         find_dense_tensor(loading_.source, name, {num_rows, config_.hidden_size});
-    const TensorView view = loading_.source.view(info);
+    const TensorView view = loading_.source.view(info).rows(own.begin, own.end);
     CudaLinear::Section section = loader_.load_dense(name, {&view, 1}, {}, 0);
     if (stored != nullptr) {
-      stored->push_back(read_outputs(view, checked_outputs(num_rows, kStoredOutputs)));
+      stored->push_back(read_outputs(view, checked_outputs(own.size(), kStoredOutputs)));
     }
     loading_.source.release(info);
     report(section.weight_memory.num_bytes());
@@ -108,7 +112,7 @@ class Loader {
   CudaLinear load_tied_output() {
     StoredSections stored;
     std::vector<CudaLinear::Section> sections;
-    sections.push_back(load_table(config_.embedding_name, config_.vocab_size,
+    sections.push_back(load_table(config_.embedding_name, config_.vocab_size, config_.vocabulary(),
                                   loading_.has_self_check ? &stored : nullptr));
     CudaLinear output(config_.embedding_name, target_.activation_dtype, std::move(sections),
                       target_.lt);
@@ -194,6 +198,10 @@ class Loader {
     for (size_t i = 0; i < spec.gate_up.size(); ++i) {
       gate_up.push_back(load_linear(spec.gate_up[i], LinearUse::kGrouped));
       down.push_back(load_linear(spec.down[i], LinearUse::kGrouped));
+      if (!down.back().picks_inputs()) continue;
+      throw UnsupportedError(str("layer ", quote(spec.down[i].display_name()),
+                                 ": expected an expert whose inputs are in their own order, got ",
+                                 "an order over all ranks. Use one GPU, or --device cpu."));
     }
     layer.experts.emplace(target_.device,
                           ExpertsSpec{.num_experts_per_token = spec.num_experts_per_token,
@@ -263,6 +271,14 @@ std::string why_not_on_gpu(const DecoderConfig& config, DType activation_dtype) 
   if (config.vocab_size > CudaSampler::kVocabSizeMax) {
     return str("a vocabulary of ", config.vocab_size, " tokens; at most ",
                CudaSampler::kVocabSizeMax, " are served");
+  }
+  if (config.share.num_ranks > ColumnShares::kNumPartsMax) {
+    return str(config.share.num_ranks, " ranks of tensor parallelism; at most ",
+               ColumnShares::kNumPartsMax, " are served");
+  }
+  if (config.vocabulary().size() == 0) {
+    return str("a vocabulary of ", config.vocab_size, " tokens for ", config.share.num_ranks,
+               " ranks, of which rank ", config.share.rank, " has none");
   }
   return {};
 }

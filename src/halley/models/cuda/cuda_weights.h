@@ -11,6 +11,7 @@
 #include "halley/core/matrix.h"
 #include "halley/cuda/experts/cuda_experts.h"
 #include "halley/cuda/gemm/cublaslt_gemm.h"
+#include "halley/cuda/ops/join_columns.h"
 #include "halley/cuda/ops/norm.h"
 #include "halley/cuda/ops/rope_kv.h"
 #include "halley/cuda/runtime/cuda_context.h"
@@ -29,6 +30,8 @@ struct CudaLayerWeights {
   const float* k_norm = nullptr;
   CudaLinear qkv, o;
   CudaLinear gate_up, down;  // only of layers without experts
+  /// Set where several ranks divide the layer and it picks its inputs from those of all of them.
+  std::optional<ColumnShares> o_inputs, down_inputs;
   std::optional<CudaLinear> router;
   std::optional<CudaExperts> experts;
 };
@@ -42,6 +45,7 @@ struct CudaDecoderWeights {
   std::vector<CudaLayerWeights> layers;
   NormParams final_norm;
   CudaLinear output;
+  ColumnShares vocabulary;       // of several ranks
   std::vector<RopeTable> ropes;  // as DecoderConfig::ropes
   DeviceBuffer small;            // norms and frequencies
 

@@ -1,7 +1,9 @@
 #include "halley/models/cuda/step_memory.h"
 
 #include <algorithm>
+#include <optional>
 
+#include "halley/base/checked_math.h"
 #include "halley/cuda/weights/linear_input.h"
 
 namespace halley::cuda {
@@ -21,12 +23,20 @@ size_t linear_bytes(const CudaLinear& linear, int64_t M) {
 size_t scratch_bytes(const CudaDecoderWeights& weights, const StepLimits& limits) {
   const int64_t M = limits.num_rows;
   size_t most = linear_bytes(weights.output, logit_rows_of(limits));
+  const auto gathered_bytes = [M](const std::optional<ColumnShares>& inputs) {
+    if (!inputs) return size_t{0};
+    const GatherPlan plan = plan_gather(*inputs, M);
+    return round_up(plan.part_bytes, DeviceArena::kAlignment) +
+           round_up(plan.all_bytes, DeviceArena::kAlignment);
+  };
   for (const CudaLayerWeights& layer : weights.layers) {
-    most = std::max({most, linear_bytes(layer.qkv, M), linear_bytes(layer.o, M)});
+    most = std::max({most, linear_bytes(layer.qkv, M),
+                     linear_bytes(layer.o, M) + gathered_bytes(layer.o_inputs)});
     if (layer.experts) {
       most = std::max({most, linear_bytes(*layer.router, M), layer.experts->workspace_bytes(M)});
     } else {
-      most = std::max({most, linear_bytes(layer.gate_up, M), linear_bytes(layer.down, M)});
+      most = std::max({most, linear_bytes(layer.gate_up, M),
+                       linear_bytes(layer.down, M) + gathered_bytes(layer.down_inputs)});
     }
   }
   return std::max(most, DeviceArena::kAlignment);

@@ -70,6 +70,7 @@ Matrix StepOps::activation(size_t begin, DType dtype, int64_t num_rows, int64_t 
 
 void StepOps::queue_embedding() {
   FirstRows rows = {.table = weights_.embedding_table(),
+                    .first_id = config_.vocabulary().begin,
                     .scale = config_.embedding_scale,
                     .ids = array<int32_t>(arrays_.token_ids),
                     .last_tokens = step_.last_tokens,
@@ -83,11 +84,41 @@ void StepOps::queue_embedding() {
                      .cos = reinterpret_cast<float*>(step_.activations + place.cos),
                      .sin = reinterpret_cast<float*>(step_.activations + place.sin)};
   }
-  if (weights_.positions) {
+  // The ranks' rows are added: one of them has the positions.
+  if (weights_.positions && config_.share.rank == 0) {
     rows.position_table = weights_.positions->w;
     rows.position_rows = array<int32_t>(arrays_.position_rows);
   }
   op("embedding", [&] { first_rows(context_, rows, hidden_); });
+  if (step_.ranks == nullptr) return;
+  op("embedding_sum", [&] { step_.ranks->sum(context_, hidden_); });
+}
+
+/// Adds what the ranks have made of attention or an MLP.
+void StepOps::queue_rank_sum(const char* name) {
+  if (step_.ranks == nullptr) return;
+  op(name, [&] { step_.ranks->sum(context_, block_); });
+}
+
+/// The inputs of all ranks, in the workspace.
+Matrix StepOps::gather_inputs(const ColumnShares& shares, Matrix own) {
+  const GatherPlan plan = plan_gather(shares, own.num_rows);
+  std::byte* parts = context_.workspace.take(plan.part_bytes);
+  const Matrix all = {context_.workspace.take(plan.all_bytes), dtype_, own.num_rows,
+                      shares.num_columns(), plan.all_stride};
+  step_.ranks->place_columns(context_, own, parts, plan.part_stride);
+  step_.ranks->gather_columns(context_, shares, parts, plan.part_stride, all);
+  return all;
+}
+
+/// block_ = linear(x): the last layer of attention or of an MLP.
+void StepOps::queue_last_of_block(const char* name, const CudaLinear& linear,
+                                  const std::optional<ColumnShares>& inputs, Matrix x) {
+  if (!inputs && run_row(name, linear, {.x = x}, block_)) return;
+  op(name, [&] {
+    const ScratchMark mark(context_.workspace);
+    linear.run(context_, inputs ? gather_inputs(*inputs, x) : x, block_, step_.precision);
+  });
 }
 
 /// M = 1: fuses the operation that makes the row with the GEMV into one launch. Returns false where
@@ -184,9 +215,8 @@ void StepOps::queue_attention(size_t index) {
     if (step_.has_decodes) cuda_decode_attention(context_, problem, cache, batch, q, attended);
     if (step_.has_prefills) cuda_prefill_attention(context_, problem, cache, batch, q, attended);
   });
-  if (!run_row("o", layer.o, {.x = attended}, block_)) {
-    op("o", [&] { layer.o.run(context_, attended, block_, step_.precision); });
-  }
+  queue_last_of_block("o", layer.o, layer.o_inputs, attended);
+  queue_rank_sum("attention_sum");
   if (layer.attention_out_norm) {
     op("attention_out_norm",
        [&] { norm_rows(context_, *layer.attention_out_norm, block_, block_); });
@@ -200,9 +230,7 @@ void StepOps::queue_mlp(size_t index) {
   if (config_.is_gated) {
     const Matrix y = activation(activations_.activated, dtype_, M, layer.down.in_features());
     if (run_normed("gate_up", layer.mlp_norm, layer.gate_up, config_.activation, y)) {
-      if (run_row("down", layer.down, {.x = y}, block_)) return;
-      op("down", [&] { layer.down.run(context_, y, block_, step_.precision); });
-      return;
+      return queue_last_of_block("down", layer.down, layer.down_inputs, y);
     }
   }
   {
@@ -212,15 +240,18 @@ void StepOps::queue_mlp(size_t index) {
     if (config_.is_gated && !x.is_codes && layer.gate_up.can_run_gated(x.numbers)) {
       const Matrix y = activation(activations_.activated, dtype_, M, layer.down.in_features());
       op("gate_up", [&] { layer.gate_up.run_gated(context_, config_.activation, x.numbers, y); });
-      op("down", [&] { layer.down.run(context_, y, block_, step_.precision); });
-      return;
+      return queue_last_of_block("down", layer.down, layer.down_inputs, y);
     }
     op("gate_up", [&] { run_linear(context_, layer.gate_up, x, wide, step_.precision); });
   }
   if (!config_.is_gated) {
     op("activation", [&] { apply_activation(context_, config_.activation, wide); });
-    op("down", [&] { layer.down.run(context_, wide, block_, step_.precision); });
-    return;
+    return queue_last_of_block("down", layer.down, layer.down_inputs, wide);
+  }
+  if (layer.down_inputs) {
+    const Matrix y = activation(activations_.activated, dtype_, M, layer.down.in_features());
+    op("activation", [&] { gated_activation(context_, config_.activation, wide, y); });
+    return queue_last_of_block("down", layer.down, layer.down_inputs, y);
   }
   const ScratchMark mark(context_.workspace);
   const LinearInput x =
@@ -251,6 +282,7 @@ void StepOps::queue_layers() {
     } else {
       queue_mlp(i);
     }
+    queue_rank_sum("mlp_sum");
     if (layer.mlp_out_norm) {
       op("mlp_out_norm", [&] { norm_rows(context_, *layer.mlp_out_norm, block_, block_); });
     }
@@ -259,6 +291,18 @@ void StepOps::queue_layers() {
   if (!step_.wants_all_rows && step_.num_logit_rows > 0) {
     op("final_add", [&] { add_rows(context_, block_, hidden_); });
   }
+}
+
+/// Each rank computes those of its part of the vocabulary.
+void StepOps::queue_shared_logits(const LinearInput& x, Matrix logits) {
+  const int64_t stride = row_stride(DType::kF32, vocabulary_width(config_));
+  std::byte* parts = step_.activations + activations_.logit_parts;
+  const auto part_floats = static_cast<size_t>(config_.share.rank * logits.num_rows * stride);
+  const Matrix own = {parts + part_floats * sizeof(float), DType::kF32, logits.num_rows,
+                      config_.vocabulary().size(), stride};
+  op("output", [&] { run_linear(context_, weights_.output, x, own, step_.precision); });
+  op("output_gather",
+     [&] { step_.ranks->gather_columns(context_, weights_.vocabulary, parts, stride, logits); });
 }
 
 Matrix StepOps::queue_logits(int64_t begin, int64_t end) {
@@ -279,7 +323,11 @@ Matrix StepOps::queue_logits(int64_t begin, int64_t end) {
     });
   }
   const Matrix logits = activation(activations_.logits, DType::kF32, count, config_.vocab_size);
-  op("output", [&] { run_linear(context_, weights_.output, x, logits, step_.precision); });
+  if (step_.ranks == nullptr) {
+    op("output", [&] { run_linear(context_, weights_.output, x, logits, step_.precision); });
+  } else {
+    queue_shared_logits(x, logits);
+  }
   if (config_.logits_soft_cap > 0) {
     op("soft_cap", [&] { apply_soft_cap(context_, config_.logits_soft_cap, logits); });
   }

@@ -13,10 +13,12 @@
 #include "halley/cuda/row_gemm/row_gemm.h"
 #include "halley/cuda/runtime/cuda_context.h"
 #include "halley/cuda/runtime/device_span.h"
+#include "halley/cuda/weights/linear_input.h"
 #include "halley/models/base/causal_lm.h"
 #include "halley/models/base/decoder_config.h"
 #include "halley/models/cuda/attention_batches.h"
 #include "halley/models/cuda/cuda_weights.h"
+#include "halley/models/cuda/device_ranks.h"
 #include "halley/models/cuda/op_timer.h"
 #include "halley/models/cuda/step_plan.h"
 
@@ -40,6 +42,7 @@ struct DeviceStep {
   std::span<const KvLayerView> cache;
   const AttentionBatches* attention = nullptr;
   std::byte* other_hidden = nullptr;  // as StepMemory has it
+  DeviceRanks* ranks = nullptr;       // null: one rank
   /// Operations of this name are skipped, for measurements.
   std::string_view left_out = {};
 };
@@ -76,6 +79,11 @@ class StepOps {
                   std::optional<Activation> gate, Matrix y);
   bool run_row(const char* name, const CudaLinear& linear, RowOperands row, Matrix y);
   void queue_experts(size_t layer);
+  void queue_last_of_block(const char* name, const CudaLinear& linear,
+                           const std::optional<ColumnShares>& inputs, Matrix x);
+  void queue_rank_sum(const char* name);
+  Matrix gather_inputs(const ColumnShares& shares, Matrix own);
+  void queue_shared_logits(const LinearInput& x, Matrix logits);
 
   const CudaContext& context_;
   const DecoderConfig& config_;

@@ -5,6 +5,7 @@
 
 #include "halley/base/check.h"
 #include "halley/base/checked_math.h"
+#include "halley/core/packed_weight.h"
 
 namespace halley::cuda {
 namespace {
@@ -33,6 +34,10 @@ class Pieces {
   size_t alignment_;
 };
 
+int64_t num_inputs_of(const LinearSpec& spec) {
+  return spec.inputs ? spec.inputs->size() : spec.in_features;
+}
+
 /// The largest width of all layers.
 int64_t widest(const DecoderConfig& config, int64_t (*width)(const LayerSpec&)) {
   int64_t most = 0;
@@ -44,6 +49,24 @@ int64_t widest(const DecoderConfig& config, int64_t (*width)(const LayerSpec&)) 
 
 int64_t row_stride(DType dtype, int64_t num_cols) {
   return round_up<int64_t>(num_cols, 128 / bits_of(dtype));
+}
+
+int64_t vocabulary_width(const DecoderConfig& config) {
+  const int64_t num_panels = ceil_div(config.vocab_size, kPanelRows);
+  return ceil_div(num_panels, int64_t{config.share.num_ranks}) * kPanelRows;
+}
+
+GatherPlan plan_gather(const ColumnShares& shares, int64_t num_rows) {
+  constexpr DType k16 = DType::kF16;
+  GatherPlan plan;
+  plan.part_stride = row_stride(k16, shares.width_max());
+  plan.all_stride = row_stride(k16, shares.num_columns());
+  const auto bytes = [&](int64_t stride) {
+    return static_cast<size_t>(num_rows * stride * bits_of(k16) / 8);
+  };
+  plan.part_bytes = bytes(plan.part_stride) * static_cast<size_t>(shares.num_parts());
+  plan.all_bytes = bytes(plan.all_stride);
+  return plan;
 }
 
 ActivationPlan plan_activations(const DecoderConfig& config, const StepSize& size) {
@@ -70,7 +93,7 @@ ActivationPlan plan_activations(const DecoderConfig& config, const StepSize& siz
                            return layer.mlp.router ? 0 : layer.mlp.gate_up[0].out_features();
                          }));
   plan.activated = mlp.add(k16, M, widest(config, [](const LayerSpec& layer) {
-                             return layer.mlp.router ? 0 : layer.mlp.down[0].in_features;
+                             return layer.mlp.router ? 0 : num_inputs_of(layer.mlp.down[0]);
                            }));
   plan.router_logits = mlp.add(DType::kF32, M, widest(config, [](const LayerSpec& layer) {
                                  return layer.mlp.router ? layer.mlp.router->out_features() : 0;
@@ -80,6 +103,10 @@ ActivationPlan plan_activations(const DecoderConfig& config, const StepSize& siz
   plan.last = output.add(DType::kF32, R, K);
   plan.last_normed = output.add(k16, R, K);
   plan.logits = output.add(DType::kF32, R, config.vocab_size);
+  if (config.share.num_ranks > 1) {
+    plan.logit_parts =
+        output.add(DType::kF32, R * config.share.num_ranks, vocabulary_width(config));
+  }
   plan.num_bytes = std::max({attention.used(), mlp.used(), output.used()});
   return plan;
 }

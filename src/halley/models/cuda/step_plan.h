@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "halley/core/dtype.h"
+#include "halley/cuda/ops/join_columns.h"
 #include "halley/models/base/decoder_config.h"
 
 namespace halley::cuda {
@@ -26,6 +27,7 @@ struct ActivationPlan {
   size_t gate_up = 0, activated = 0;
   size_t router_logits = 0;                      // [M, E] f32
   size_t last = 0, last_normed = 0, logits = 0;  // [R, K] f32, [R, K], [R, V] f32
+  size_t logit_parts = 0;  // of several ranks: [ranks, R, vocabulary_width()] f32
   struct Rope {
     size_t cos = 0, sin = 0;  // [M, number of angles] f32
   };
@@ -35,6 +37,16 @@ struct ActivationPlan {
 
 /// Monotonic: no smaller step takes more bytes.
 ActivationPlan plan_activations(const DecoderConfig& config, const StepSize& size);
+
+/// The most tokens of the vocabulary that one of the ranks has.
+int64_t vocabulary_width(const DecoderConfig& config);
+
+/// Rows of f16 or bf16 of all ranks, part by part and next to each other.
+struct GatherPlan {
+  int64_t part_stride = 0, all_stride = 0;  // elements
+  size_t part_bytes = 0, all_bytes = 0;     // of all parts, of all columns
+};
+GatherPlan plan_gather(const ColumnShares& shares, int64_t num_rows);
 
 /// Elements between rows of the type, so that rows are multiples of 16 bytes.
 int64_t row_stride(DType dtype, int64_t num_cols);

@@ -33,7 +33,19 @@ class Follower {
           memories_.erase(MessageReader(message).take<uint64_t>());
           break;
         case RankCall::kForward:
-          forward(read_step(message));
+          forward(read_step(message), &CausalLm::forward);
+          break;
+        case RankCall::kProfile:
+          forward(read_step(message), &CausalLm::profile);
+          break;
+        case RankCall::kStartSlot:
+          start_slot(read_slot(message));
+          break;
+        case RankCall::kLaunch:
+          launch(read_launch(message));
+          break;
+        case RankCall::kChoose:
+          choose(read_choices(message));
           break;
         case RankCall::kEnd:
           return;
@@ -46,18 +58,53 @@ class Follower {
     static_cast<void>(links_.least_free_bytes(model_.prepare(limits)));
   }
 
-  void forward(const RankStep& step) {
+  /// `call` is the model's, whose result is rank 0's business.
+  template <typename Call>
+  void forward(const RankStep& step, Call call) {
     if (!step.layers.empty()) set_layers(step.layers);
     const auto vocab_size = static_cast<size_t>(model_.shape().vocab_size);
     logits_.resize(step.logit_rows.size() * vocab_size);
     try {
-      model_.forward(step.batch(), {layers_},
+      (model_.*call)(step.batch(), {layers_},
                      f32_matrix(logits_.data(), static_cast<int64_t>(step.logit_rows.size()),
                                 model_.shape().vocab_size));
     } catch (const InputError&) {  // rank 0 throws it too, and no other stage has heard of the step
       return;
     }
     if (links_.is_head() && links_.share().is_last()) links_.send_logits(logits_);
+  }
+
+  StepRunner& runner() {
+    StepRunner* runner = model_.step_runner();
+    HALLEY_CHECK(runner != nullptr);
+    return *runner;
+  }
+
+  /// Rank 0 has seen these results, and every rank has the same.
+  void wait(uint64_t num_waits) {
+    for (uint64_t i = 0; i < num_waits; ++i) runner().wait();
+  }
+
+  void start_slot(const RankSlot& slot) {
+    runner().start_slot(slot.slot, slot.choice, slot.prompt_ids, slot.output_ids);
+  }
+
+  void launch(const RankLaunch& launch) {
+    wait(launch.num_waits);
+    if (!launch.step.layers.empty()) set_layers(launch.step.layers);
+    try {
+      runner().launch({.batch = launch.step.batch(), .choices = launch.choices}, {layers_});
+    } catch (const InputError&) {  // rank 0 throws it too, and nothing is queued
+    }
+  }
+
+  void choose(const RankChoices& choices) {
+    wait(choices.num_waits);
+    std::vector<MaskedChoice> masked;
+    for (size_t i = 0; i < choices.slots.size(); ++i) {
+      masked.push_back({.slot = choices.slots[i], .allowed = &choices.allowed[i]});
+    }
+    runner().choose(masked);
   }
 
   void set_layers(const std::vector<RankLayer>& layers) {

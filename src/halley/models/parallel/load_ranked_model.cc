@@ -28,6 +28,8 @@ LoadOptions share_of(RankLinks& links, LoadOptions options) {
   options.share = links.share();
   options.ranks = links.ranks();
   options.stages = links.stages();
+  // On GPUs each rank of a machine has its own, from the first one's on.
+  options.gpu_ordinal += links.rank_in_machine();
   return options;
 }
 

@@ -1,7 +1,10 @@
 #include "halley/models/parallel/rank_links.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
+
+#include <unistd.h>
 
 #include "halley/base/check.h"
 
@@ -42,13 +45,22 @@ std::unique_ptr<Communicator> split(Communicator& world, std::optional<int> colo
   return color ? std::move(part) : nullptr;
 }
 
+int find_rank_in_machine(Communicator& world) {
+  std::array<char, 256> own{};
+  if (gethostname(own.data(), own.size() - 1) != 0) own[0] = '\0';
+  std::vector<std::array<char, 256>> all(static_cast<size_t>(world.num_ranks()));
+  world.all_gather(own.data(), own.size(), all.data());
+  return static_cast<int>(std::count(all.begin(), all.begin() + world.rank(), own));
+}
+
 }  // namespace
 
 RankLinks::RankLinks(Communicator& world, int num_stages)
     : world_(world),
       num_stages_(num_stages),
       stage_index_(world.rank() / (world.num_ranks() / num_stages)),
-      rank_in_stage_(world.rank() % (world.num_ranks() / num_stages)) {
+      rank_in_stage_(world.rank() % (world.num_ranks() / num_stages)),
+      rank_in_machine_(find_rank_in_machine(world)) {
   HALLEY_CHECK(world.num_ranks() % num_stages == 0, world.num_ranks(), num_stages);
   const int size = world.num_ranks() / num_stages;
   stage_ = split(world, size > 1 ? std::optional(stage_index_) : std::nullopt);

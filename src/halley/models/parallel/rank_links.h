@@ -32,6 +32,8 @@ class RankLinks final : public StageExchange {
   /// Null where there is one stage.
   StageExchange* stages() { return num_stages_ == 1 ? nullptr : this; }
   Communicator& world() { return world_; }
+  /// Among the ranks on this machine, in their order.
+  int rank_in_machine() const { return rank_in_machine_; }
   bool is_head() const { return rank_in_stage_ == 0; }
 
   /// On rank 0: tells all ranks of a call that is no step.
@@ -55,7 +57,7 @@ class RankLinks final : public StageExchange {
 
  private:
   Communicator& world_;
-  const int num_stages_, stage_index_, rank_in_stage_;
+  const int num_stages_, stage_index_, rank_in_stage_, rank_in_machine_;
   std::unique_ptr<Communicator> stage_;
   // Two heads each, the earlier stage first; `result_` has rank 0 and the last head.
   std::unique_ptr<Communicator> previous_, next_, result_;

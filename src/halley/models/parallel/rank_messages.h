@@ -10,6 +10,9 @@
 
 #include "halley/base/check.h"
 #include "halley/models/base/causal_lm.h"
+#include "halley/models/base/step_runner.h"
+#include "halley/sampling/base/token_choice.h"
+#include "halley/sampling/base/token_mask.h"
 
 namespace halley {
 
@@ -18,6 +21,10 @@ enum class RankCall : uint64_t {
   kMakeMemory,  // MemoryRequest
   kFreeMemory,  // uint64_t: the memory
   kForward,     // RankStep
+  kProfile,     // RankStep
+  kStartSlot,   // RankSlot
+  kLaunch,      // RankLaunch
+  kChoose,      // RankChoices
   kEnd,
 };
 
@@ -50,6 +57,24 @@ struct RankStep {
             .logit_rows = logit_rows,
             .precision = precision};
   }
+};
+
+/// Calls of a StepRunner. Before a call, its results that rank 0 has waited for since the last one
+/// are waited for.
+struct RankSlot {
+  int32_t slot = 0;
+  TokenChoice choice;
+  std::vector<int32_t> prompt_ids, output_ids;
+};
+struct RankLaunch {
+  uint64_t num_waits = 0;
+  std::vector<RowChoice> choices;
+  RankStep step;
+};
+struct RankChoices {
+  uint64_t num_waits = 0;
+  std::vector<int32_t> slots;
+  std::vector<TokenMask> allowed;  // of each slot
 };
 
 /// Appends values and arrays to bytes. The ranks run the same program, so that types are copied as
@@ -111,5 +136,17 @@ class MessageReader {
 std::vector<std::byte> write_step(const ForwardBatch& batch, Precision precision,
                                   std::span<const RankLayer> layers);
 RankStep read_step(std::span<const std::byte> bytes);
+
+std::vector<std::byte> write_slot(int32_t slot, const TokenChoice& choice,
+                                  std::span<const int32_t> prompt_ids,
+                                  std::span<const int32_t> output_ids);
+RankSlot read_slot(std::span<const std::byte> bytes);
+
+std::vector<std::byte> write_launch(uint64_t num_waits, const RunnerStep& step, Precision precision,
+                                    std::span<const RankLayer> layers);
+RankLaunch read_launch(std::span<const std::byte> bytes);
+
+std::vector<std::byte> write_choices(uint64_t num_waits, std::span<const MaskedChoice> choices);
+RankChoices read_choices(std::span<const std::byte> bytes);
 
 }  // namespace halley

@@ -69,10 +69,10 @@ TEST(RankPlan, RejectsMoreStagesThanLayers) {
                                         "stages, one for each layer, got 2."));
 }
 
-TEST(RankPlan, RejectsGpus) {
-  const std::string error = error_of(1024, {.rank = 0, .num_ranks = 2}, "cuda");
-  EXPECT_THAT(error, testing::HasSubstr("parallelism: expected the CPU, got 2 ranks on GPUs. "
-                                        "Use --device cpu, or one GPU."));
+TEST(RankPlan, RejectsStagesOnGpus) {
+  const std::string error = error_of(1024, {.stage = 1, .num_stages = 2}, "cuda");
+  EXPECT_THAT(error, testing::HasSubstr("pipeline parallelism: expected the CPU, got 2 stages on "
+                                        "GPUs. Use --device cpu, or --tensor-parallel-size alone"));
 }
 
 }  // namespace

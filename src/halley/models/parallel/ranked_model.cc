@@ -74,15 +74,20 @@ std::vector<RankLayer> RankedModel::layers_of(const KvCacheView& cache) const {
   return layers;
 }
 
-void RankedModel::tell_step(const ForwardBatch& batch, const KvCacheView& cache) {
+std::vector<RankLayer> RankedModel::new_layers(const KvCacheView& cache) {
   std::vector<RankLayer> layers = layers_of(cache);
-  if (layers == sent_layers_) {
-    layers.clear();
-  } else {
-    sent_layers_ = layers;
-  }
-  const Precision precision = batch.precision.value_or(context_.precision);
-  links_.tell_step(write_step(batch, precision, layers), [this] { receive_logits_ahead(); });
+  if (layers == sent_layers_) return {};
+  sent_layers_ = layers;
+  return layers;
+}
+
+Precision RankedModel::precision_of(const ForwardBatch& batch) const {
+  return batch.precision.value_or(context_.precision);
+}
+
+void RankedModel::tell_step(const ForwardBatch& batch, const KvCacheView& cache) {
+  links_.tell_step(write_step(batch, precision_of(batch), new_layers(cache)),
+                   [this] { receive_logits_ahead(); });
 }
 
 void RankedModel::forward(const ForwardBatch& batch, const KvCacheView& cache, Matrix logits) {
@@ -131,17 +136,34 @@ void RankedModel::finish(Matrix logits) {
 
 std::vector<OpTime> RankedModel::profile(const ForwardBatch& batch, const KvCacheView& cache,
                                          Matrix logits) {
+  if (num_stages() == 1) {
+    links_.tell(RankCall::kProfile, write_step(batch, precision_of(batch), new_layers(cache)));
+    return own_->profile(batch, cache, logits);
+  }
   tell_step(batch, cache);
   std::vector<OpTime> times = own_->profile(batch, cache, logits);
-  if (num_stages() == 1) return times;
   flights_.emplace_back().logits.resize(static_cast<size_t>(logits.num_rows * logits.num_cols));
   finish(logits);
   return times;
 }
 
 std::optional<int64_t> RankedModel::prepare(const StepLimits& limits) {
+  runner_.reset();
   links_.tell(RankCall::kPrepare, message_of(limits));
   return links_.least_free_bytes(own_->prepare(limits));
+}
+
+StepRunner* RankedModel::step_runner() {
+  StepRunner* own = own_->step_runner();
+  if (own == nullptr) return nullptr;
+  if (runner_ == nullptr || !runner_->is_around(*own)) {
+    const auto write = [this](uint64_t num_waits, const RunnerStep& step,
+                              const KvCacheView& cache) {
+      return write_launch(num_waits, step, precision_of(step.batch), new_layers(cache));
+    };
+    runner_ = std::make_unique<RankedRunner>(*own, links_, write);
+  }
+  return runner_.get();
 }
 
 std::unique_ptr<KvMemory> RankedModel::make_kv_memory(size_t num_bytes) const {

@@ -13,6 +13,7 @@
 #include "halley/models/base/causal_lm.h"
 #include "halley/models/parallel/rank_links.h"
 #include "halley/models/parallel/rank_messages.h"
+#include "halley/models/parallel/ranked_runner.h"
 
 namespace halley {
 
@@ -43,6 +44,7 @@ class RankedModel final : public CausalLm {
   std::vector<OpTime> profile(const ForwardBatch& batch, const KvCacheView& cache,
                               Matrix logits) override;
   std::optional<int64_t> prepare(const StepLimits& limits) override;
+  StepRunner* step_runner() override;
   std::unique_ptr<KvMemory> make_kv_memory(size_t num_bytes) const override;
   std::string device_name() const override { return own_->device_name(); }
   std::vector<PrecisionLevel> precision_levels(KvDType kv_dtype) const override {
@@ -62,6 +64,9 @@ class RankedModel final : public CausalLm {
 
   /// Tells the ranks of a step.
   void tell_step(const ForwardBatch& batch, const KvCacheView& cache);
+  /// Those of the cache; empty where they are those that were sent last.
+  std::vector<RankLayer> new_layers(const KvCacheView& cache);
+  Precision precision_of(const ForwardBatch& batch) const;
   void receive_logits_ahead();
   std::vector<RankLayer> layers_of(const KvCacheView& cache) const;
 
@@ -71,7 +76,8 @@ class RankedModel final : public CausalLm {
   RankLinks& links_;
   ModelShape shape_;
   std::vector<RankLayer> sent_layers_;  // of the last step
-  std::deque<Flight> flights_;          // of several stages, the oldest first
+  std::unique_ptr<RankedRunner> runner_;
+  std::deque<Flight> flights_;  // of several stages, the oldest first
   mutable uint64_t num_memories_ = 0;
   mutable std::map<const std::byte*, MemoryRequest>
       memories_;  // that live, by their addresses here

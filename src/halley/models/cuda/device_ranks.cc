@@ -1,0 +1,68 @@
+#include "halley/models/cuda/device_ranks.h"
+
+#include <cuda_runtime_api.h>
+
+#include "halley/base/check.h"
+#include "halley/cuda/runtime/cuda_check.h"
+#include "halley/parallel/nccl/nccl_communicator.h"
+
+namespace halley::cuda {
+
+DeviceRanks::DeviceRanks(Communicator& host, int ordinal)
+    : host_(host), device_(make_nccl_communicator(host, ordinal)) {}
+
+void DeviceRanks::sum(const CudaContext& context, Matrix rows) {
+  if (rows.num_rows == 0) return;
+  const int64_t count = (rows.num_rows - 1) * rows.row_stride + rows.num_cols;
+  device_->all_reduce_sum({rows.data, count, rows.dtype}, context.stream.get());
+}
+
+void DeviceRanks::place_columns(const CudaContext& context, ConstMatrix own, std::byte* parts,
+                                int64_t row_stride) const {
+  const auto bytes = [&](int64_t count) {
+    return static_cast<size_t>(count) * static_cast<size_t>(bits_of(own.dtype) / 8);
+  };
+  std::byte* to = parts + static_cast<size_t>(rank()) * bytes(own.num_rows * row_stride);
+  check_cuda(cudaMemcpy2DAsync(to, bytes(row_stride), own.data, bytes(own.row_stride),
+                               bytes(own.num_cols), static_cast<size_t>(own.num_rows),
+                               cudaMemcpyDeviceToDevice, context.stream.get()),
+             "copy of a rank's columns");
+}
+
+void DeviceRanks::gather_columns(const CudaContext& context, const ColumnShares& shares,
+                                 std::byte* parts, int64_t row_stride, Matrix all) {
+  HALLEY_CHECK(shares.num_parts() == num_ranks(), shares.num_parts(), num_ranks());
+  const size_t part_bytes = static_cast<size_t>(all.num_rows * row_stride * bits_of(all.dtype) / 8);
+  if (part_bytes == 0) return;
+  device_->all_gather(parts + static_cast<size_t>(rank()) * part_bytes, part_bytes, parts,
+                      context.stream.get());
+  join_columns(context, shares, parts, row_stride, all);
+}
+
+std::vector<ColumnShares> DeviceRanks::exchange_shares(std::span<const int64_t> begins,
+                                                       std::span<const int64_t> num_columns) {
+  HALLEY_CHECK(begins.size() == num_columns.size(), begins.size(), num_columns.size());
+  const auto num_ranks = static_cast<size_t>(this->num_ranks());
+  std::vector<int64_t> of_ranks(num_ranks * begins.size());
+  host_.all_gather(begins.data(), begins.size_bytes(), of_ranks.data());
+  std::vector<ColumnShares> shares(begins.size());
+  for (size_t i = 0; i < begins.size(); ++i) {
+    for (size_t rank = 0; rank < num_ranks; ++rank) {
+      shares[i].begins.push_back(of_ranks[rank * begins.size() + i]);
+    }
+    shares[i].begins.push_back(num_columns[i]);
+  }
+  return shares;
+}
+
+void DeviceRanks::wait_for(const CudaStream& stream) {
+  const CudaEvent event;
+  stream.record(event);
+  wait_until_reached(event);
+}
+
+void DeviceRanks::wait_until_reached(const CudaEvent& event) {
+  device_->wait_until([&] { return event.is_reached(); });
+}
+
+}  // namespace halley::cuda

@@ -1,0 +1,57 @@
+// Exchanges among the ranks of tensor parallelism within a step on GPUs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "halley/core/dtype.h"
+#include "halley/core/matrix.h"
+#include "halley/cuda/ops/join_columns.h"
+#include "halley/cuda/runtime/cuda_context.h"
+#include "halley/cuda/runtime/cuda_stream.h"
+#include "halley/parallel/base/communicator.h"
+
+namespace halley::cuda {
+
+/// One rank's end, of one GPU. Work is queued on streams and can be captured; every rank queues the
+/// same in the same order.
+class DeviceRanks {
+ public:
+  /// All ranks of `host`, which outlives this object, make it at the same time, each with the GPU
+  /// that it has chosen. Throws DeviceError as make_nccl_communicator().
+  DeviceRanks(Communicator& host, int ordinal);
+
+  int rank() const { return device_->rank(); }
+  int num_ranks() const { return device_->num_ranks(); }
+
+  /// rows[m, k] = the sum over all ranks. [M, K] f32, f16 or bf16; what lies between rows changes.
+  void sum(const CudaContext& context, Matrix rows);
+
+  /// Copies this rank's columns [M, K] to where gather_columns() takes them from.
+  void place_columns(const CudaContext& context, ConstMatrix own, std::byte* parts,
+                     int64_t row_stride) const;
+  /// Columns of all ranks next to each other, which are in `parts` [num_ranks, M, row_stride]: this
+  /// rank's before, all of them behind. all [M, shares.num_columns()] f32, f16 or bf16.
+  void gather_columns(const CudaContext& context, const ColumnShares& shares, std::byte* parts,
+                      int64_t row_stride, Matrix all);
+
+  /// Tells all ranks, on the host, how several matrices are divided: `begins` has the first column
+  /// of this rank's part of each, `num_columns` how many all ranks have.
+  std::vector<ColumnShares> exchange_shares(std::span<const int64_t> begins,
+                                            std::span<const int64_t> num_columns);
+
+  /// Wait for work that may wait for other ranks. Throw DeviceError where one has died.
+  void wait_for(const CudaEvent& event) { wait_until_reached(event); }
+  void wait_for(const CudaStream& stream);
+
+ private:
+  void wait_until_reached(const CudaEvent& event);
+
+  Communicator& host_;
+  const std::unique_ptr<Communicator> device_;
+};
+
+}  // namespace halley::cuda
