@@ -115,6 +115,10 @@ void CudaDecoder::synchronize() const {
   stream_.synchronize();
 }
 
+bool CudaDecoder::is_capturable() const {
+  return weights_.is_capturable() && (ranks_ == nullptr || ranks_->is_capturable());
+}
+
 void CudaDecoder::use_device() const {
   check_cuda(cudaSetDevice(device_.ordinal), "choice of the device");
 }
@@ -266,8 +270,8 @@ std::vector<OpTime> CudaDecoder::profile(const ForwardBatch& batch, const KvCach
   forward(batch, cache, logits);  // checks, and one-time initialisation
   if (batch.token_ids.empty()) return {};
   const DeviceStep step = upload(batch, cache);
-  OpTimer timer(stream_, weights_.is_capturable());
-  if (!weights_.is_capturable()) {
+  OpTimer timer(stream_, is_capturable());
+  if (!is_capturable()) {
     queue(step, Matrix(), &timer);
   } else {
     const CudaGraph graph = CudaGraph::capture(stream_, [&] { queue(step, Matrix(), &timer); });
@@ -308,7 +312,7 @@ std::vector<OpTime> CudaDecoder::op_costs(const ForwardBatch& batch, const KvCac
     const std::string name = op_name_without_layer(time.name);
     if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
   }
-  if (names.size() == 1 || !weights_.is_capturable()) return {};
+  if (names.size() == 1 || !is_capturable()) return {};
   DeviceStep step = upload(batch, cache);
   std::vector<CudaGraph> graphs;
   for (const std::string& name : names) {

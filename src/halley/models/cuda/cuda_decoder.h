@@ -79,6 +79,7 @@ class CudaDecoder final : public CausalLm {
                                   const PartLoaded& on_part);
   WeightMemory memory_of(Precision precision) const;
   void exchange_shares();
+  bool is_capturable() const;
   void use_device() const;
   void synchronize() const;
   CudaContext context() { return {device_, stream_, memory_->scratch()}; }

@@ -44,7 +44,8 @@ size_t CudaStepRunner::device_bytes(const DecoderConfig& config, const StepLimit
 
 CudaStepRunner::CudaStepRunner(const ReadyModel& model)
     : model_(model),
-      is_capturable_(model.weights.is_capturable()),
+      is_capturable_(model.weights.is_capturable() &&
+                     (model.ranks == nullptr || model.ranks->is_capturable())),
       sampler_(model.config.vocab_size, model.memory.limits().num_sequences),
       results_(result_bytes(model.memory.limits()), "chosen tokens") {
   for (InFlight& flight : flights_) {

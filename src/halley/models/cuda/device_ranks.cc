@@ -1,15 +1,44 @@
 #include "halley/models/cuda/device_ranks.h"
 
+#include <algorithm>
+#include <array>
+#include <cstring>
+
 #include <cuda_runtime_api.h>
 
 #include "halley/base/check.h"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/parallel/nccl/nccl_communicator.h"
+#include "halley/parallel/staged/staged_communicator.h"
 
 namespace halley::cuda {
 
+namespace {
+
+/// Whether two of the ranks have chosen the same GPU.
+bool is_any_shared(Communicator& host, int ordinal) {
+  using Uuid = std::array<char, sizeof(cudaUUID_t)>;
+  cudaDeviceProp properties;
+  check_cuda(cudaGetDeviceProperties(&properties, ordinal), "properties of the device");
+  Uuid own;
+  std::memcpy(own.data(), properties.uuid.bytes, own.size());
+  std::vector<Uuid> all(static_cast<size_t>(host.num_ranks()));
+  host.all_gather(own.data(), own.size(), all.data());
+  std::sort(all.begin(), all.end());
+  return std::adjacent_find(all.begin(), all.end()) != all.end();
+}
+
+std::unique_ptr<Communicator> make_communicator(Communicator& host, int ordinal, bool is_shared) {
+  if (is_shared) return make_staged_communicator(host);
+  return make_nccl_communicator(host, ordinal);
+}
+
+}  // namespace
+
 DeviceRanks::DeviceRanks(Communicator& host, int ordinal)
-    : host_(host), device_(make_nccl_communicator(host, ordinal)) {}
+    : host_(host),
+      is_shared_(is_any_shared(host, ordinal)),
+      device_(make_communicator(host, ordinal, is_shared_)) {}
 
 void DeviceRanks::sum(const CudaContext& context, Matrix rows) {
   if (rows.num_rows == 0) return;

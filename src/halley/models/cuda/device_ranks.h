@@ -16,16 +16,18 @@
 
 namespace halley::cuda {
 
-/// One rank's end, of one GPU. Work is queued on streams and can be captured; every rank queues the
-/// same in the same order.
+/// One rank's end, of one GPU. Work is queued on streams; every rank queues the same in the same
+/// order.
 class DeviceRanks {
  public:
   /// All ranks of `host`, which outlives this object, make it at the same time, each with the GPU
-  /// that it has chosen. Throws DeviceError as make_nccl_communicator().
+  /// that it has chosen: by NCCL, or by way of the host where several have the same one, which only
+  /// tests do. Throws DeviceError as make_nccl_communicator().
   DeviceRanks(Communicator& host, int ordinal);
 
   int rank() const { return device_->rank(); }
   int num_ranks() const { return device_->num_ranks(); }
+  bool is_capturable() const { return !is_shared_; }
 
   /// rows[m, k] = the sum over all ranks. [M, K] f32, f16 or bf16; what lies between rows changes.
   void sum(const CudaContext& context, Matrix rows);
@@ -51,6 +53,7 @@ class DeviceRanks {
   void wait_until_reached(const CudaEvent& event);
 
   Communicator& host_;
+  const bool is_shared_;  // a GPU, by several ranks
   const std::unique_ptr<Communicator> device_;
 };
 

@@ -24,12 +24,12 @@ void await_all(Communicator& ranks) {
   }
 }
 
-LoadOptions share_of(RankLinks& links, LoadOptions options) {
+LoadOptions share_of(RankLinks& links, LoadOptions options, int ranks_per_gpu = 1) {
   options.share = links.share();
   options.ranks = links.ranks();
   options.stages = links.stages();
   // On GPUs each rank of a machine has its own, from the first one's on.
-  options.gpu_ordinal += links.rank_in_machine();
+  options.gpu_ordinal += links.rank_in_machine() / ranks_per_gpu;
   return options;
 }
 
@@ -108,21 +108,21 @@ LoadedDecoder load_ranked_model(ExecContext& context, const ThreadRanks& threads
                                 const HfConfig& config, const TensorSource& source,
                                 const LoadProgress& progress, const LoadOptions& options) {
   const int num_threads = context.pool.num_threads();
-  const int num_stages = threads.num_stages;
-  const auto run = [&config, &source, options, num_threads, num_stages](Communicator& ranks) {
+  const auto run = [&config, &source, options, num_threads, threads](Communicator& ranks) {
     ThreadPool pool(num_threads);
     ExecContext own{.pool = pool};
-    RankLinks links(ranks, num_stages);
-    const LoadedDecoder loaded = load_model(own, config, source, {}, share_of(links, options));
+    RankLinks links(ranks, threads.num_stages);
+    const LoadedDecoder loaded =
+        load_model(own, config, source, {}, share_of(links, options, threads.ranks_per_gpu));
     await_all(ranks);
     follow_rank_zero(*loaded.model, links);
   };
   auto group = std::make_unique<RankThreads>(threads, run);
   Communicator& ranks = group->ranks();
   try {
-    group->make_links(num_stages);
-    LoadedDecoder loaded =
-        load_model(context, config, source, progress, share_of(group->links(), options));
+    group->make_links(threads.num_stages);
+    LoadedDecoder loaded = load_model(context, config, source, progress,
+                                      share_of(group->links(), options, threads.ranks_per_gpu));
     await_all(ranks);
     loaded.model =
         std::make_unique<RankedModel>(std::move(loaded.model), context, std::move(group));

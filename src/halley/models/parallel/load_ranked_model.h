@@ -16,6 +16,7 @@ struct ThreadRanks {
   int num_ranks = 2;   // of all stages, at least 2
   int num_stages = 1;  // divides num_ranks
   std::chrono::milliseconds timeout = Communicator::kDefaultTimeout;
+  int ranks_per_gpu = 1;  // more: in tests, for want of GPUs
 };
 
 /// Each rank is a thread of this process with a pool of as many threads as `context` has, which is
