@@ -34,6 +34,7 @@ memcheck cuda_runtime_gpu_test CudaRuntimeTest.Staged*:CudaRuntimeTest.Graph*
 memcheck cuda_ops_gpu_test FirstRowsGpuTest.*:RopeKvGpuTest.QuantizedRows*
 memcheck cuda_ops_gpu_test ActivationGpuTest.Gated*:NormGpuTest.ARow*
 memcheck cuda_fused_gpu_test FusedGpuTest.AddNorms*:FusedGpuTest.NothingIsDone*
+memcheck cuda_rank_sum_gpu_test Ranks/RankSum.KeepsInfinities*:Ranks/RankSum.NegativeZeros*:PeerExchange.*
 memcheck cuda_sampling_gpu_test CudaSamplerTest.ChoosesFromRows*:CudaSamplerTest.Replays*:CudaSamplerTest.LeavesRows*
 memcheck cuda_moe_gpu_test MoeGpuTest.*:GroupedGemmGpuTest.ActivationsAre*
 memcheck cuda_experts_gpu_test ExpertsGpuTest.Codes*:ExpertsGpuTest.AGraph*
@@ -60,6 +61,7 @@ memcheck cuda_models_gpu_test GpuGraphs.ServeOne*:Families/GpuFamily.*/llama*
 initcheck cuda_attention_gpu_test CudaAttention.AGraph*
 synccheck cuda_ops_gpu_test NormGpuTest.ARow*
 synccheck cuda_fused_gpu_test FusedGpuTest.AddNorms*
+synccheck cuda_rank_sum_gpu_test Ranks/RankSum.NegativeZeros*
 synccheck cuda_sampling_gpu_test CudaSamplerTest.Replays*
 synccheck cuda_moe_gpu_test MoeGpuTest.AllRows*:GroupedGemmGpuTest.ActivationsAre*
 synccheck cuda_attention_gpu_test CudaAttention.NotANumber*:CudaAttention.ScalesOf*
