@@ -41,6 +41,13 @@ struct alignas(4 * kWords) Words {
     for (int i = 0; i < kWords; ++i) other.word[i] = word[i] == kSentinel ? 0 : word[i];
     return other;
   }
+  /// A choice of registers: an assignment under a condition would index an array in memory.
+  __device__ static Words chosen(bool is_first, const Words& first, const Words& second) {
+    Words words;
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) words.word[i] = is_first ? first.word[i] : second.word[i];
+    return words;
+  }
   __device__ static Words sentinel() {
     Words all;
 #pragma unroll
@@ -99,7 +106,7 @@ class ExchangeCall {
   /// Sends a vector without sentinels to all others; `offset` bytes into this rank's slot. A rank
   /// that has failed sends nothing: it might be further ahead than one call.
   template <typename V>
-  __device__ void send(const V& own, size_t offset) const {
+  __device__ void send(const V& own, uint32_t offset) const {
     if (has_failed_) return;
     const size_t at = slot(args_.rank) + offset;
 #pragma unroll
@@ -116,9 +123,9 @@ class ExchangeCall {
 
   /// x[i][r]: vector i of rank r, which is own[i] for this rank, at offsets[i]; those with kNone
   /// are left out. When another rank does not come, x holds sentinels.
-  static constexpr size_t kNone = ~size_t{0};
+  static constexpr uint32_t kNone = ~uint32_t{0};
   template <typename V, int kVectors>
-  __device__ void receive(const size_t (&offsets)[kVectors], const V (&own)[kVectors],
+  __device__ void receive(const uint32_t (&offsets)[kVectors], const V (&own)[kVectors],
                           V (&x)[kVectors][kRanksMax]) {
     std::byte* const memory = args_.memory[args_.rank];
     int missing_rank;
@@ -137,7 +144,7 @@ class ExchangeCall {
     for (int i = 0; i < kVectors; ++i) {
 #pragma unroll
       for (int r = 0; r < kRanksMax; ++r) {
-        if (r == args_.rank) x[i][r] = own[i];
+        x[i][r] = V::chosen(r == args_.rank, own[i], x[i][r]);
       }
     }
   }
@@ -157,7 +164,7 @@ class ExchangeCall {
   }
 
   template <int kVectors, typename Body>
-  __device__ void for_others(const size_t (&offsets)[kVectors], const Body& body) const {
+  __device__ void for_others(const uint32_t (&offsets)[kVectors], const Body& body) const {
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
 #pragma unroll

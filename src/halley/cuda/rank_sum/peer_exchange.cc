@@ -18,6 +18,7 @@ namespace halley::cuda {
 namespace {
 
 constexpr uint32_t kSentinelWord = 0x80008000;
+constexpr size_t kRowsBytesLimit = size_t{1} << 30;  // kernels have offsets of 32 bits
 
 /// The same in all threads of a process, and in no other one. Process ids are not: those of two
 /// machines may be equal.
@@ -115,7 +116,8 @@ PeerExchange::PeerExchange(Communicator& host, const CudaDeviceInfo& device, siz
   const std::vector<RankDevice> devices = gather_devices(host, device);
   const std::string reason = why_not(devices);
   HALLEY_CHECK(reason.empty(), reason);
-  HALLEY_CHECK(rows_bytes_max > 0 && timeout.count() > 0, rows_bytes_max, timeout.count());
+  HALLEY_CHECK(rows_bytes_max > 0 && rows_bytes_max <= kRowsBytesLimit && timeout.count() > 0,
+               rows_bytes_max, timeout.count());
   new (signals_.data()) ExchangeSignals{};
   check_cuda(cudaMemset(state_.data(), 0, sizeof(ExchangeState)), "state of the exchange");
   const auto num_ranks = static_cast<size_t>(host.num_ranks());

@@ -33,14 +33,15 @@ __global__ void __launch_bounds__(kThreadsMax)
          v += num_threads) {
       const int m = v / shape.num_per_row, i = v % shape.num_per_row;
       auto* vector = reinterpret_cast<Vector*>(rows + m * shape.row_stride + kVectorElements * i);
-      body(vector, static_cast<size_t>(v) * sizeof(Vector));
+      body(vector, static_cast<uint32_t>(v * sizeof(Vector)));
     }
   };
-  for_vectors(
-      [&](const Vector* vector, size_t offset) { call.send(vector->without_sentinel(), offset); });
+  for_vectors([&](const Vector* vector, uint32_t offset) {
+    call.send(vector->without_sentinel(), offset);
+  });
   call.finish_send();
-  for_vectors([&](Vector* vector, size_t offset) {
-    const size_t offsets[1] = {offset};
+  for_vectors([&](Vector* vector, uint32_t offset) {
+    const uint32_t offsets[1] = {offset};
     const Vector own[1] = {vector->without_sentinel()};
     Vector x[1][kRanksMax];
     call.receive(offsets, own, x);

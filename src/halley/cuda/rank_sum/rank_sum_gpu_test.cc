@@ -23,10 +23,6 @@ using testing::HasSubstr;
 
 constexpr DType kTypes[] = {DType::kF16, DType::kBf16};
 
-// Loading a kernel at its first launch waits for the GPU, and so for a rank on the same GPU whose
-// kernel waits for this launch. Read when CUDA starts.
-[[maybe_unused]] const int kLoadsAllKernels = setenv("CUDA_MODULE_LOADING", "EAGER", 1);
-
 std::string error_of(const std::function<void()>& body) {
   try {
     body();
@@ -138,11 +134,7 @@ class RankRows {
 
 using RankSum = ExchangeTest;
 
-std::string name_of_ranks(const testing::TestParamInfo<int>& info) {
-  return info.param == 0 ? "EachGpu" : str("RanksOnOneGpu", info.param);
-}
-
-INSTANTIATE_TEST_SUITE_P(Ranks, RankSum, testing::Values(0, 1, 2, 3, 5), name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Ranks, RankSum, kRankCases, ExchangeTest::name);
 
 TEST_P(RankSum, AddsRowsOfEveryShape) {
   ExchangeRanks ranks = make_ranks();

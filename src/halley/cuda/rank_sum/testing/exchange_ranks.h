@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <functional>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -17,6 +18,12 @@
 #include "halley/parallel/base/thread_communicator.h"
 
 namespace halley::cuda {
+
+// CUDA reads these when it starts. By default it loads a kernel at its first launch, and waits for
+// the GPU then: on a GPU of several ranks for a kernel that waits for this launch. Streams that
+// share a connection wait for each other.
+inline const int kLoadsAllKernels = setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+inline const int kHasManyConnections = setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
 
 /// A rank with its GPU, stream and end of the exchange.
 struct ExchangeRank {
@@ -85,6 +92,11 @@ class ExchangeRanks {
 
 /// Ranks on one GPU, or 0: one rank on each GPU.
 class ExchangeTest : public testing::TestWithParam<int> {
+ public:
+  static std::string name(const testing::TestParamInfo<int>& info) {
+    return info.param == 0 ? "EachGpu" : "RanksOnOneGpu" + std::to_string(info.param);
+  }
+
  protected:
   void SetUp() override {
     const auto num_gpus = list_cuda_devices().size();
@@ -101,5 +113,7 @@ class ExchangeTest : public testing::TestWithParam<int> {
 
   std::vector<int> ordinals_;
 };
+
+inline const auto kRankCases = testing::Values(0, 1, 2, 3, 5);
 
 }  // namespace halley::cuda
