@@ -17,6 +17,7 @@ Run add_bench(CLI::App& parent) {
   };
 #ifdef HALLEY_HAS_CUDA
   commands.push_back({"ablation", add_bench_ablation});
+  commands.push_back({"all-reduce", add_bench_all_reduce});
   commands.push_back({"attention", add_bench_attention});
   commands.push_back({"experts", add_bench_experts});
   commands.push_back({"gemm", add_bench_gemm});

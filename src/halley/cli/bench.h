@@ -11,6 +11,7 @@ Run add_bench_serve(CLI::App& bench);
 Run add_bench_serve_overhead(CLI::App& bench);
 /// Kernels alone; in builds with CUDA.
 Run add_bench_ablation(CLI::App& bench);
+Run add_bench_all_reduce(CLI::App& bench);
 Run add_bench_attention(CLI::App& bench);
 Run add_bench_experts(CLI::App& bench);
 Run add_bench_gemm(CLI::App& bench);

@@ -25,15 +25,19 @@ void add_gpu_options(CLI::App& app, GpuBenchOptions& options) {
       ->check(CLI::Range(0, 1023))
       ->capture_default_str();
   add_rate_options(app, options.rates);
-  app.add_flag("--json", options.is_json, "One JSON object instead of a table");
-  app.add_option("--output-json", options.output_json, "Also write the JSON object to a file");
+  add_output_options(app, options.is_json, options.output_json);
+}
+
+void add_output_options(CLI::App& app, bool& is_json, std::string& output_json) {
+  app.add_flag("--json", is_json, "One JSON object instead of a table");
+  app.add_option("--output-json", output_json, "Also write the JSON object to a file");
 }
 
 DeviceRates gpu_rates(const GpuBenchOptions& options) {
   return with_rates(options.rates, kH200Rates);
 }
 
-OrderedJson gpu_facts(const CudaDeviceInfo& device, const DeviceRates& rates) {
+OrderedJson gpu_facts(const CudaDeviceInfo& device) {
   const CudaVersions versions = cuda_versions();
   return {{"device", device.name},
           {"num_multiprocessors", device.num_sms},
@@ -42,8 +46,13 @@ OrderedJson gpu_facts(const CudaDeviceInfo& device, const DeviceRates& rates) {
           {"cuda_driver", versions.driver},
           {"cuda_runtime", versions.runtime},
           {"halley", HALLEY_VERSION},
-          {"date", date_of_today()},
-          {"rates", rates_json(rates, kRatesOfDevice)}};
+          {"date", date_of_today()}};
+}
+
+OrderedJson gpu_facts(const CudaDeviceInfo& device, const DeviceRates& rates) {
+  OrderedJson json = gpu_facts(device);
+  json["rates"] = rates_json(rates, kRatesOfDevice);
+  return json;
 }
 
 std::pair<int64_t, int64_t> parse_shape(std::string_view text, const std::string& option) {

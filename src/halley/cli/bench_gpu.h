@@ -30,11 +30,15 @@ struct GemmShapeOptions {
 
 void add_gemm_shape_options(CLI::App& app, GemmShapeOptions& options);
 void add_gpu_options(CLI::App& app, GpuBenchOptions& options);
+/// --json and --output-json.
+void add_output_options(CLI::App& app, bool& is_json, std::string& output_json);
 
 /// The rates that the options give; an H200's for those that they do not.
 DeviceRates gpu_rates(const GpuBenchOptions& options);
 
-/// Device, versions of driver, runtime and program, the date, and the rates that give the floors.
+/// Device, versions of driver, runtime and program, and the date.
+OrderedJson gpu_facts(const CudaDeviceInfo& device);
+/// The same and the rates that give the floors.
 OrderedJson gpu_facts(const CudaDeviceInfo& device, const DeviceRates& rates);
 
 /// "4096x14336", two integers from 1 to 2^24. Throws InputError that names the option.

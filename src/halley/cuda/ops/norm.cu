@@ -1,48 +1,13 @@
-#include <type_traits>
-
 #include "halley/base/check.h"
 #include "halley/cuda/ops/dispatch.h"
 #include "halley/cuda/ops/elements.cuh"
 #include "halley/cuda/ops/norm.h"
 #include "halley/cuda/ops/norm_kernels.cuh"
+#include "halley/cuda/ops/number_rows.cuh"
 #include "halley/cuda/runtime/pdl_launch.cuh"
 
 namespace halley::cuda {
 namespace {
-
-template <typename Y>
-struct StoreRow {
-  Y* y;
-  bool is_vec4_aligned;
-  __device__ void operator()(int column, float4 values) const {
-    store_vec4_if(is_vec4_aligned, values, y + column);
-  }
-  __device__ void operator()(int column, float value) const { y[column] = from_f32<Y>(value); }
-};
-
-/// Stores the norm as floating-point values; see norm_kernels.cuh.
-template <typename Y>
-struct NumberRows {
-  static constexpr const char* kName = "norm";
-  template <typename X>
-  static constexpr bool kTakesTeams = std::is_same_v<X, Y> && !std::is_same_v<X, float>;
-
-  Y* y;
-  int64_t stride;
-
-  template <bool kIsLayerNorm, typename X>
-  __device__ void write_row(const NormParams& params, const NormRowShape& shape,
-                            const NormSource<X>& source, float* scratch) const {
-    norm_row<kIsLayerNorm>(params, shape, source, scratch,
-                           StoreRow<Y>{y + blockIdx.x * stride, shape.is_vec4_aligned});
-  }
-  template <typename Norm>
-  __device__ void write_vec4s(Norm& norm, int /*num_columns*/) const {
-    norm.for_each_vec4([&](int column, const float4& values) {
-      store_vec4(values, y + blockIdx.x * stride + column);
-    });
-  }
-};
 
 template <typename X>
 __global__ void add_kernel(NormRowShape shape, const X* x, float* hidden) {
@@ -70,14 +35,9 @@ void run(const CudaContext& context, const NormParams& params, ConstMatrix x, Ma
                x.num_cols, y.num_cols);
   HALLEY_CHECK(y.num_cols >= 1 && y.num_cols <= kNormColumnsMax, y.num_cols);
   if (y.num_rows == 0) return;
-  const bool has_hidden = hidden.data != nullptr;
-  const NormRowShape shape = {.num_rows = static_cast<int>(y.num_rows),
-                              .num_columns = static_cast<int>(y.num_cols),
-                              .is_vec4_aligned = is_vec4_aligned(x) && is_vec4_aligned(y) &&
-                                                 (!has_hidden || is_vec4_aligned(hidden)),
-                              .x_stride = hidden.row_stride,
-                              .block_stride = x.row_stride};
-  float* hidden_data = has_hidden ? hidden.row<float>(0) : nullptr;
+  NormRowShape shape = norm_row_shape(x, hidden);
+  shape.is_vec4_aligned &= is_vec4_aligned(y);
+  float* hidden_data = hidden.data == nullptr ? nullptr : hidden.row<float>(0);
   with_float_type(x.dtype, [&](auto x_type) {
     with_float_type(y.dtype, [&](auto y_type) {
       using X = typename decltype(x_type)::type;
@@ -110,11 +70,7 @@ void add_rows(const CudaContext& context, ConstMatrix block, Matrix hidden) {
   HALLEY_CHECK(hidden.num_rows == block.num_rows && hidden.num_cols == block.num_cols,
                hidden.num_rows, block.num_rows);
   if (block.num_rows == 0) return;
-  const NormRowShape shape = {.num_rows = static_cast<int>(block.num_rows),
-                              .num_columns = static_cast<int>(block.num_cols),
-                              .is_vec4_aligned = is_vec4_aligned(block) && is_vec4_aligned(hidden),
-                              .x_stride = hidden.row_stride,
-                              .block_stride = block.row_stride};
+  const NormRowShape shape = norm_row_shape(block, hidden);
   with_float_type(block.dtype, [&](auto type) {
     using X = typename decltype(type)::type;
     launch_with_pdl(context, "add",

@@ -38,18 +38,19 @@ __global__ void norm_kernel(NormParams params, NormRowShape shape, const X* x, f
   out.template write_row<kIsLayerNorm>(params, shape, source, scratch);
 }
 
-/// The same for small M and short rows, which stay in registers.
-template <typename X, typename Out>
+/// The same for small M and short rows, which stay in registers, and any Block (register_norm.cuh).
+template <typename Block, typename Out>
 __global__ void __launch_bounds__(kRegisterNormThreadsMax)
-    register_norm_kernel(const __grid_constant__ NormParams params, NormRowShape shape, const X* x,
-                         float* hidden, const __grid_constant__ Out out) {
+    register_norm_kernel(const __grid_constant__ NormParams params, NormRowShape shape,
+                         const __grid_constant__ Block block, float* hidden,
+                         const __grid_constant__ Out out) {
   __shared__ float scratch[kWarpThreads];
-  griddepcontrol_launch_dependents();
+  block.launch_dependents();
   const int64_t m = blockIdx.x;
   float* hidden_row = hidden == nullptr ? nullptr : hidden + m * shape.x_stride;
-  RegisterNorm<X> norm(params, shape.num_columns, hidden_row);
+  RegisterNorm norm(params, shape.num_columns, hidden_row);
   griddepcontrol_wait();
-  norm.run(x + m * shape.block_stride, hidden_row, scratch);
+  norm.run(block.row(m, shape), hidden_row, scratch);
   out.write_vec4s(norm, shape.num_columns);
 }
 
@@ -76,9 +77,9 @@ void launch_norm(const CudaContext& context, const NormParams& params, const Nor
   const auto num_threads = static_cast<unsigned>(norm_threads(shape.num_columns));
   if constexpr (!kIsLayerNorm) {
     if (takes_register_norm(context, params, shape)) {
-      return launch_with_pdl(context, Out::kName,
-                             {.grid = dim3(num_rows), .block = dim3(num_threads)},
-                             register_norm_kernel<X, Out>, params, shape, x, hidden, out);
+      return launch_with_pdl(
+          context, Out::kName, {.grid = dim3(num_rows), .block = dim3(num_threads)},
+          register_norm_kernel<BlockInMemory<X>, Out>, params, shape, {x}, hidden, out);
     }
   }
   if constexpr (!kIsLayerNorm && Out::template kTakesTeams<X>) {
@@ -107,6 +108,16 @@ void launch_norm(const CudaContext& context, const NormParams& params, const Nor
 inline bool is_vec4_aligned(ConstMatrix x) {
   const auto bytes = static_cast<uintptr_t>(bits_of(x.dtype) / 2);  // of a vector of 4
   return x.row_stride % 4 == 0 && reinterpret_cast<uintptr_t>(x.data) % bytes == 0;
+}
+
+/// The shape for x and the residual stream, which may be empty.
+inline NormRowShape norm_row_shape(ConstMatrix x, Matrix hidden) {
+  return {
+      .num_rows = static_cast<int>(x.num_rows),
+      .num_columns = static_cast<int>(x.num_cols),
+      .is_vec4_aligned = is_vec4_aligned(x) && (hidden.data == nullptr || is_vec4_aligned(hidden)),
+      .x_stride = hidden.row_stride,
+      .block_stride = x.row_stride};
 }
 
 }  // namespace halley::cuda

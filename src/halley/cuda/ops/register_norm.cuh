@@ -8,17 +8,49 @@
 #include "halley/cuda/ops/norm.h"
 #include "halley/cuda/ops/norm_row.cuh"
 #include "halley/cuda/ops/reduce.cuh"
+#include "halley/cuda/runtime/pdl_launch.cuh"
 #include "halley/cuda/runtime/prefetch.cuh"
 
 namespace halley::cuda {
 
 inline constexpr int kRegisterNormThreadsMax = 1024;
+/// Vectors of 4 of a row that a thread has.
+inline constexpr int kRegisterNormVec4s = 2;
+
+// A Block is the policy for what is added to the residual stream, and a kernel parameter. It has
+//   launch_dependents()  which the kernel begins with
+//   row(m, shape)        behind griddepcontrol_wait(): a thread's share of row m. The thread calls
+//     load(i, column)    for each vector i that it has
+//     complete()         by all threads of the CTA, behind that
+//     vec4(i)            the vector, behind that
+
+/// x: [M, K] row-major in this GPU's memory.
+template <typename X>
+struct BlockInMemory {
+  const X* x;
+
+  class Row {
+   public:
+    __device__ explicit Row(const X* x) : x_(x) {}
+    __device__ void load(int i, int column) { vec4s_[i] = load_vec4(x_ + column); }
+    __device__ void complete() const {}
+    __device__ float4 vec4(int i) const { return vec4s_[i]; }
+
+   private:
+    const X* x_;
+    float4 vec4s_[kRegisterNormVec4s];
+  };
+
+  __device__ void launch_dependents() const { griddepcontrol_launch_dependents(); }
+  __device__ Row row(int64_t m, const NormRowShape& shape) const {
+    return Row(x + m * shape.block_stride);
+  }
+};
 
 /// One thread's share of a row: vectors of 4, assigned as for_columns() does.
-template <typename X>
 class RegisterNorm {
  public:
-  static constexpr int kVec4s = 2;
+  static constexpr int kVec4s = kRegisterNormVec4s;
   static constexpr int64_t kColumnsMax = int64_t{4} * kVec4s * kRegisterNormThreadsMax;
 
   /// Before griddepcontrol_wait(): loads the norm's weights, and prefetches the row of the residual
@@ -34,25 +66,27 @@ class RegisterNorm {
     }
   }
 
-  /// After griddepcontrol_wait(), by all threads of the CTA: adds x to the residual stream, or
-  /// takes x alone, and computes the norm. `scratch` is that of cta_sum().
-  __device__ void run(const X* x, float* hidden, float* scratch) {
-    float4 block[kVec4s];
+  /// After griddepcontrol_wait(), by all threads of the CTA: adds the block's row to the residual
+  /// stream, or takes it alone, and computes the norm. `scratch` is that of cta_sum().
+  template <typename BlockRow>
+  __device__ void run(BlockRow block, float* hidden, float* scratch) {
 #pragma unroll
     for (int i = 0; i < kVec4s; ++i) {
       if (!has(i)) continue;
-      block[i] = load_vec4(x + column(i));
+      block.load(i, column(i));
       if (hidden != nullptr) row_[i] = load_vec4(hidden + column(i));
     }
+    block.complete();
     float sum = 0;
 #pragma unroll
     for (int i = 0; i < kVec4s; ++i) {
       if (!has(i)) continue;
       float4& row = row_[i];
+      const float4 added = block.vec4(i);
       if (hidden == nullptr) {
-        row = block[i];
+        row = added;
       } else {
-        row = {row.x + block[i].x, row.y + block[i].y, row.z + block[i].z, row.w + block[i].w};
+        row = {row.x + added.x, row.y + added.y, row.z + added.z, row.w + added.w};
         store_vec4(row, hidden + column(i));
       }
       sum += __fmaf_rn(row.w, row.w,
@@ -96,7 +130,7 @@ class RegisterNorm {
 inline bool takes_register_norm(const CudaContext& context, const NormParams& params,
                                 const NormRowShape& shape) {
   return !params.is_layer_norm && shape.is_vec4_aligned && shape.num_columns % 4 == 0 &&
-         shape.num_columns <= RegisterNorm<float>::kColumnsMax &&
+         shape.num_columns <= RegisterNorm::kColumnsMax &&
          shape.num_rows <= 2 * context.device.num_sms &&
          reinterpret_cast<uintptr_t>(params.weight) % 16 == 0;
 }

@@ -110,6 +110,13 @@ class NcclCommunicator final : public Communicator {
 
   void abort_all(const std::string& reason) noexcept override { host_->abort_all(reason); }
 
+  const nccl::Api& api() const { return api_; }
+  nccl::Comm comm() const { return comm_; }
+
+  void check(nccl::Result result, const char* operation) {
+    if (result != nccl::kSuccess) fail(operation, nccl_error(api_, result));
+  }
+
  private:
   void do_all_reduce(CommBuffer buffer, Reduction reduction, CommStream stream) override {
     check_async();
@@ -170,10 +177,6 @@ class NcclCommunicator final : public Communicator {
     }
   }
 
-  void check(nccl::Result result, const char* operation) {
-    if (result != nccl::kSuccess) fail(operation, nccl_error(api_, result));
-  }
-
   [[noreturn]] void fail(const char* operation, const std::string& error) {
     fail(str(operation, " on rank ", rank(), " of ", num_ranks(), ", GPU ", device_, ": ", error,
              ". Start all ranks again."));
@@ -189,6 +192,30 @@ class NcclCommunicator final : public Communicator {
   const std::shared_ptr<Communicator> host_;
   const int device_;
   nccl::Comm comm_ = nullptr;
+};
+
+class RegisteredMemory final : public NcclMemory {
+ public:
+  RegisteredMemory(NcclCommunicator& comm, size_t num_bytes) : comm_(comm) {
+    const nccl::Api& api = comm_.api();
+    comm_.check(api.mem_alloc(&data_, num_bytes), "memory to register");
+    comm_.check(
+        api.comm_window_register(comm_.comm(), data_, num_bytes, &window_, nccl::kSymmetricWindow),
+        "registration of memory");
+  }
+  ~RegisteredMemory() override {
+    // An abort has ended the communicator together with its windows.
+    if (comm_.comm() != nullptr && window_ != nullptr) {
+      comm_.api().comm_window_deregister(comm_.comm(), window_);
+    }
+    comm_.api().mem_free(data_);
+  }
+  std::byte* data() const override { return static_cast<std::byte*>(data_); }
+
+ private:
+  NcclCommunicator& comm_;
+  void* data_ = nullptr;
+  nccl::Window window_ = nullptr;
 };
 
 nccl::UniqueId make_unique_id() {
@@ -228,6 +255,24 @@ std::unique_ptr<Communicator> make_nccl_communicator(Communicator& host, int dev
   auto rank = std::make_unique<NcclCommunicator>(borrowed, device, timeout);
   rank->finish_open("start of NCCL", rank->start_init(id));
   return rank;
+}
+
+std::string nccl_version() {
+  int version = 0;
+  const std::string error = nccl_error(nccl_api(), nccl_api().get_version(&version));
+  if (!error.empty()) throw DeviceError(error);
+  return str(version / 10000, ".", version / 100 % 100, ".", version % 100);
+}
+
+std::unique_ptr<NcclMemory> make_nccl_memory(Communicator& comm, size_t num_bytes) {
+  auto* const of_nccl = dynamic_cast<NcclCommunicator*>(&comm);
+  HALLEY_CHECK(of_nccl != nullptr, num_bytes);
+  const nccl::Api& api = nccl_api();
+  if (api.mem_alloc == nullptr || api.mem_free == nullptr || api.comm_window_register == nullptr ||
+      api.comm_window_deregister == nullptr) {
+    return nullptr;
+  }
+  return std::make_unique<RegisteredMemory>(*of_nccl, num_bytes);
 }
 
 }  // namespace halley

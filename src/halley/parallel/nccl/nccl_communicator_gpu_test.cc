@@ -292,6 +292,25 @@ TEST_F(Nccl, RanksOfACommunicatorOfTheHost) {
   });
 }
 
+TEST_F(Nccl, AddsInRegisteredMemory) {
+  run([](const Rank& rank) {
+    constexpr int64_t kCount = 4096;
+    const auto memory = make_nccl_memory(rank.comm, kCount * sizeof(float));
+    if (memory == nullptr) GTEST_SKIP() << "NCCL " << nccl_version() << " registers no memory";
+    const std::vector<float> ones(kCount, 1.0f);
+    check_cuda(
+        cudaMemcpy(memory->data(), ones.data(), kCount * sizeof(float), cudaMemcpyHostToDevice),
+        "copy to the device");
+    rank.comm.all_reduce_sum({memory->data(), kCount, DType::kF32}, rank.stream.get());
+    rank.wait();
+    std::vector<float> sums(kCount);
+    check_cuda(
+        cudaMemcpy(sums.data(), memory->data(), kCount * sizeof(float), cudaMemcpyDeviceToHost),
+        "copy to the host");
+    EXPECT_THAT(sums, Each(Eq(static_cast<float>(rank.comm.num_ranks()))));
+  });
+}
+
 TEST_F(Nccl, OneGpuTwiceIsAnError) {
   const int twice[] = {devices_[0], devices_[0]};
   EXPECT_THAT(error_of([&] { make_nccl_communicators(twice); }),

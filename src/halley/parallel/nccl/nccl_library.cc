@@ -27,8 +27,13 @@ class Library {
 
   template <typename Function>
   void take(const char* name, Function*& function) const {
-    function = reinterpret_cast<Function*>(dlsym(handle_, name));
+    take_if_there(name, function);
     if (function == nullptr) reject(str("it has no ", name));
+  }
+
+  template <typename Function>
+  void take_if_there(const char* name, Function*& function) const {
+    function = reinterpret_cast<Function*>(dlsym(handle_, name));
   }
 
   [[noreturn]] void reject(const std::string& reason) const {
@@ -63,6 +68,10 @@ Api open_library(const char* file) {
   library.take("ncclBroadcast", api.broadcast);
   library.take("ncclSend", api.send);
   library.take("ncclRecv", api.receive);
+  library.take_if_there("ncclMemAlloc", api.mem_alloc);
+  library.take_if_there("ncclMemFree", api.mem_free);
+  library.take_if_there("ncclCommWindowRegister", api.comm_window_register);
+  library.take_if_there("ncclCommWindowDeregister", api.comm_window_deregister);
   int version = 0;
   if (api.get_version(&version) != kSuccess || version < kVersionMin) {
     library.reject(

@@ -6,18 +6,21 @@
 #include "halley/parallel/base/communicator.h"
 
 struct ncclComm;
+struct ncclWindow_vidmem;
 
 namespace halley::nccl {
 
 // The part of nccl.h that is used. Its binary interface is the same in all versions 2.18 and later;
 // a test compares it with the header where that is installed.
 using Comm = ncclComm*;
+using Window = ncclWindow_vidmem*;
 struct UniqueId {
   char bytes[128];
 };
 enum Result : int { kSuccess = 0, kInProgress = 7 };
 enum DataType : int { kUint8 = 1, kFloat16 = 6, kFloat32 = 7, kBfloat16 = 9 };
 enum ReduceOp : int { kSum = 0, kMax = 2 };
+enum WindowFlags : int { kSymmetricWindow = 1 };
 
 struct Api {
   Result (*get_version)(int* version) = nullptr;
@@ -41,6 +44,13 @@ struct Api {
                  CommStream stream) = nullptr;
   Result (*receive)(void* to, size_t count, DataType type, int from, Comm comm,
                     CommStream stream) = nullptr;
+
+  // Registered memory. Null in versions before 2.27.
+  Result (*mem_alloc)(void** memory, size_t num_bytes) = nullptr;
+  Result (*mem_free)(void* memory) = nullptr;
+  Result (*comm_window_register)(Comm comm, void* memory, size_t num_bytes, Window* window,
+                                 int flags) = nullptr;
+  Result (*comm_window_deregister)(Comm comm, Window window) = nullptr;
 };
 
 /// Opens `file` where the dynamic linker looks, then in /usr/local/cuda, and sets the variables of

@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <string>
+#include <type_traits>
 
 #include <gmock/gmock.h>
 
@@ -27,6 +28,9 @@ static_assert(sizeof(Result) == sizeof(ncclResult_t) && kSuccess == int{ncclSucc
 static_assert(sizeof(DataType) == sizeof(ncclDataType_t) && kUint8 == int{ncclUint8} &&
               kFloat16 == int{ncclFloat16} && kFloat32 == int{ncclFloat32} &&
               kBfloat16 == int{ncclBfloat16});
+#if NCCL_MAJOR > 2 || NCCL_MINOR >= 27
+static_assert(std::is_same_v<Window, ncclWindow_t> && kSymmetricWindow == NCCL_WIN_COLL_SYMMETRIC);
+#endif
 static_assert(sizeof(ReduceOp) == sizeof(ncclRedOp_t) && kSum == int{ncclSum} &&
               kMax == int{ncclMax});
 #endif
