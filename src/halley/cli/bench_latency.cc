@@ -22,7 +22,7 @@ struct LatencyOptions {
   DeviceRates rates;
   int64_t input_len = 32;
   int64_t output_len = 128;
-  int64_t batch_size = 1;
+  std::vector<int64_t> batch_sizes = {1};
   int64_t max_num_batched_tokens = 0;
   int num_warmup = 1;
   int num_iters = 3;
@@ -30,10 +30,16 @@ struct LatencyOptions {
   std::string profile_trace;
   bool is_json = false;
   std::string output_json;
+
+  int64_t batch_size_max() const {
+    return *std::max_element(batch_sizes.begin(), batch_sizes.end());
+  }
 };
 
+/// For one size of a batch.
 struct LatencyReport {
   OrderedJson facts, rates, profile;
+  int64_t batch_size = 0;
   int64_t num_rows_max = 0;
   std::vector<BatchTimes> iterations;
   StepCost decode;               // cost of a step with the whole batch, in mid-output
@@ -61,7 +67,7 @@ OrderedJson json_of(const LatencyOptions& options, const LatencyReport& report) 
     steps.insert(steps.end(), iteration.decode_steps.begin(), iteration.decode_steps.end());
   }
   const double median_step = steps.empty() ? 0 : median(steps);
-  const auto num_sequences = static_cast<double>(options.batch_size);
+  const auto num_sequences = static_cast<double>(report.batch_size);
   const double prompt_rate = num_sequences * static_cast<double>(options.input_len) / first_token;
   const double output_rate = share_of(num_sequences, output_token);
   const double decode_bytes = share_of(report.decode.bytes, output_token);
@@ -73,7 +79,7 @@ OrderedJson json_of(const LatencyOptions& options, const LatencyReport& report) 
   json.update(OrderedJson{
       {"input_len", options.input_len},
       {"output_len", options.output_len},
-      {"batch_size", options.batch_size},
+      {"batch_size", report.batch_size},
       {"max_num_batched_tokens", report.num_rows_max},
       {"avg_latency", std::accumulate(latencies.begin(), latencies.end(), 0.0) /
                           static_cast<double>(latencies.size())},
@@ -106,7 +112,8 @@ OrderedJson json_of(const LatencyOptions& options, const LatencyReport& report) 
 
 void print_text(const OrderedJson& json) {
   const auto number = [&](const char* name) { return json.at(name).get<double>(); };
-  std::printf("Avg latency: %g seconds\n", number("avg_latency"));
+  std::printf("Batch size: %g\nAvg latency: %g seconds\n", number("batch_size"),
+              number("avg_latency"));
   for (const auto& [percent, seconds] : json.at("percentiles").items()) {
     std::printf("%s%% percentile latency: %g seconds\n", percent.c_str(), seconds.get<double>());
   }
@@ -135,10 +142,10 @@ void print_text(const OrderedJson& json) {
 }
 
 // One decode of every sequence at the middle of its output.
-StepCost decode_cost(const LatencyOptions& options, const DecoderCost& model) {
+StepCost decode_cost(const LatencyOptions& options, int64_t batch_size, const DecoderCost& model) {
   const SequenceStep sequence = {.num_past = options.input_len + options.output_len / 2 - 1};
-  const std::vector<SequenceStep> batch(static_cast<size_t>(options.batch_size), sequence);
-  return step_cost(model, batch, options.batch_size);
+  const std::vector<SequenceStep> batch(static_cast<size_t>(batch_size), sequence);
+  return step_cost(model, batch, batch_size);
 }
 
 EngineConfig engine_config(const LatencyOptions& options, const BenchModel& bench) {
@@ -148,19 +155,19 @@ EngineConfig engine_config(const LatencyOptions& options, const BenchModel& benc
   config.precision = precision_mode_of(bench.loaded);
   config.max_model_len = options.model.max_model_len > 0 ? options.model.max_model_len
                                                          : options.input_len + options.output_len;
-  config.max_num_seqs = options.batch_size;
+  config.max_num_seqs = options.batch_size_max();
   const int64_t usual = bench.is_on_host ? kRowsOnHost : kRowsOnDevice;
   config.max_num_batched_tokens =
       std::max(options.max_num_batched_tokens > 0 ? options.max_num_batched_tokens : usual,
-               options.batch_size);
-  config.max_num_queued = std::max(config.max_num_queued, options.batch_size);
+               options.batch_size_max());
+  config.max_num_queued = std::max(config.max_num_queued, options.batch_size_max());
   config.has_prefix_caching = false;  // every iteration computes the same prompts
   return config;
 }
 
 OrderedJson profile(const LatencyOptions& options, CausalLm& model, const EngineConfig& config) {
   const std::vector<StepProfile> steps =
-      profile_steps(model, {.batch_size = options.batch_size,
+      profile_steps(model, {.batch_size = options.batch_size_max(),
                             .input_len = options.input_len,
                             .output_len = options.output_len,
                             .num_rows_max = config.max_num_batched_tokens,
@@ -170,18 +177,12 @@ OrderedJson profile(const LatencyOptions& options, CausalLm& model, const Engine
   return json_of(steps);
 }
 
-LatencyReport measure(const LatencyOptions& options) {
-  BenchModel bench = load_bench_model(options.model);
-  const EngineConfig config = engine_config(options, bench);
-  LatencyReport report;
-  report.facts = facts_of(bench, options.model);
-  report.num_rows_max = config.max_num_batched_tokens;
-  if (options.has_profile || !options.profile_trace.empty()) {
-    report.profile = profile(options, *bench.counted, config);
-  }
-  const auto requests = make_batch(options.batch_size, options.input_len, options.output_len,
+/// `report` has what all sizes have in common.
+LatencyReport measure(const LatencyOptions& options, int64_t batch_size, const BenchModel& bench,
+                      Engine& engine, LatencyReport report) {
+  report.batch_size = batch_size;
+  const auto requests = make_batch(batch_size, options.input_len, options.output_len,
                                    bench.model->shape().vocab_size);
-  Engine engine(std::move(bench.counted), nullptr, {}, config);
   for (int i = 0; i < options.num_warmup; ++i) run_batch(engine, requests);
   bench.steps->take();
   WeightReads reads(bench);
@@ -193,7 +194,7 @@ LatencyReport measure(const LatencyOptions& options) {
   const DecoderCost& cost = bench.steps->cost();
   report.rates = rates_json(rates, bench.is_on_host ? kRatesOfHost : kRatesOfDevice);
   report.read_bytes_per_s = rates.bytes;
-  report.decode = decode_cost(options, cost);
+  report.decode = decode_cost(options, batch_size, cost);
   report.decode_floor = floor_seconds(report.decode, cost.linear_type, rates);
   const std::vector<CountedStep> steps = bench.steps->take();
   report.idle_us = idle_between_decodes(steps);
@@ -202,10 +203,30 @@ LatencyReport measure(const LatencyOptions& options) {
   return report;
 }
 
+std::vector<LatencyReport> measure(const LatencyOptions& options) {
+  BenchModel bench = load_bench_model(options.model);
+  const EngineConfig config = engine_config(options, bench);
+  LatencyReport common;
+  common.facts = facts_of(bench, options.model);
+  common.num_rows_max = config.max_num_batched_tokens;
+  if (options.has_profile || !options.profile_trace.empty()) {
+    common.profile = profile(options, *bench.counted, config);
+  }
+  Engine engine(std::move(bench.counted), nullptr, {}, config);
+  std::vector<LatencyReport> reports;
+  for (const int64_t batch_size : options.batch_sizes) {
+    reports.push_back(measure(options, batch_size, bench, engine, common));
+  }
+  return reports;
+}
+
 int run_latency(const LatencyOptions& options) {
-  const OrderedJson json = json_of(options, measure(options));
-  write_json(json, options.output_json, options.is_json);
-  if (!options.is_json) print_text(json);
+  OrderedJson all = OrderedJson::array();
+  for (const LatencyReport& report : measure(options)) {
+    all.push_back(json_of(options, report));
+    if (!options.is_json) print_text(all.back());
+  }
+  write_json(all.size() == 1 ? all[0] : all, options.output_json, options.is_json);
   return kExitOk;
 }
 
@@ -223,7 +244,13 @@ Run add_bench_latency(CLI::App& bench) {
   };
   add("--input-len", options->input_len, "Prompt tokens per request");
   add("--output-len", options->output_len, "Output tokens per request");
-  add("--batch-size", options->batch_size, "Requests in the batch");
+  app.add_option("--batch-size", options->batch_sizes,
+                 "Requests in the batch; several, separated by commas, one after the other on one "
+                 "loaded model: an array in JSON")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   app.add_option("--max-num-batched-tokens", options->max_num_batched_tokens,
                  "Tokens of one step; 0: 512 on the CPU, 8192 on a device")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 20))
@@ -241,7 +268,7 @@ Run add_bench_latency(CLI::App& bench) {
   app.add_option("--output-json", options->output_json, "Also write the JSON object to a file");
   app.footer(R"(Examples:
   halley bench latency models/demo-21m
-  halley bench latency models/demo-21m --batch-size 4 --profile
+  halley bench latency models/demo-21m --batch-size 1,4 --profile
   halley bench latency --load-format dummy --config llama-1b --dtype bfloat16 --input-len 512)");
   return [options] { return run_latency(*options); };
 }

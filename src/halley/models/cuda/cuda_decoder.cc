@@ -50,9 +50,8 @@ CudaDeviceInfo use_device_for(const DecoderConfig& config, const CudaDecoderOpti
   return use_cuda_device(options.ordinal);
 }
 
-std::unique_ptr<DeviceRanks> make_ranks(const CudaDecoderOptions& options) {
-  if (options.ranks == nullptr) return nullptr;
-  return std::make_unique<DeviceRanks>(*options.ranks, options.ordinal);
+std::unique_ptr<DeviceRanks> make_ranks(const CudaDeviceInfo& device, Communicator* ranks) {
+  return ranks == nullptr ? nullptr : std::make_unique<DeviceRanks>(*ranks, device);
 }
 
 CublasLtGemm make_lt(const CudaContext& context, const CudaDecoderOptions& options) {
@@ -70,7 +69,7 @@ CudaDecoder::CudaDecoder(ExecContext& host, DecoderConfig config, const LinearLo
       options_(options),
       shape_(shape_on_gpu(config_, options.activation_dtype)),
       device_(use_device_for(config_, options)),
-      ranks_(make_ranks(options)),
+      ranks_(make_ranks(device_, options.ranks)),
       lt_memory_(CublasLtOptions().workspace_bytes, "cuBLASLt"),
       lt_(make_lt({device_, stream_, lt_memory_}, options)),
       weights_(load_weights(host, loading, on_part)) {

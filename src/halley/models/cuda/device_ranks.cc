@@ -7,6 +7,7 @@
 #include <cuda_runtime_api.h>
 
 #include "halley/base/check.h"
+#include "halley/cuda/rank_sum/rank_sum.h"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/parallel/nccl/nccl_communicator.h"
 #include "halley/parallel/staged/staged_communicator.h"
@@ -35,15 +36,32 @@ std::unique_ptr<Communicator> make_communicator(Communicator& host, int ordinal,
 
 }  // namespace
 
-DeviceRanks::DeviceRanks(Communicator& host, int ordinal)
+DeviceRanks::DeviceRanks(Communicator& host, const CudaDeviceInfo& device)
     : host_(host),
-      is_shared_(is_any_shared(host, ordinal)),
-      device_(make_communicator(host, ordinal, is_shared_)) {}
+      is_shared_(is_any_shared(host, device.ordinal)),
+      device_(make_communicator(host, device.ordinal, is_shared_)) {
+  // Ranks that share a GPU would wait there for what a waiting call of CUDA keeps from starting.
+  if (is_shared_ || !why_no_peer_exchange(host, device).empty()) return;
+  exchange_ = std::make_unique<PeerExchange>(host, device);
+}
 
 void DeviceRanks::sum(const CudaContext& context, Matrix rows) {
   if (rows.num_rows == 0) return;
+  if (takes_exchange(rows)) return sum_over_ranks(context, *exchange_, rows);
   const int64_t count = (rows.num_rows - 1) * rows.row_stride + rows.num_cols;
   device_->all_reduce_sum({rows.data, count, rows.dtype}, context.stream.get());
+}
+
+void DeviceRanks::sum_add_norm_rows(const CudaContext& context, const NormParams& params,
+                                    Matrix block, Matrix hidden, const LinearInput& y) {
+  if (!takes_exchange(block)) {
+    sum(context, block);
+    return add_norm_rows(context, params, block, hidden, y);
+  }
+  if (y.is_codes) {
+    return cuda::sum_add_norm_rows(context, *exchange_, params, block, hidden, y.codes);
+  }
+  cuda::sum_add_norm_rows(context, *exchange_, params, block, hidden, y.numbers);
 }
 
 void DeviceRanks::place_columns(const CudaContext& context, ConstMatrix own, std::byte* parts,
@@ -91,7 +109,10 @@ void DeviceRanks::wait_for(const CudaStream& stream) {
 }
 
 void DeviceRanks::wait_until_reached(const CudaEvent& event) {
-  device_->wait_until([&] { return event.is_reached(); });
+  device_->wait_until([&] {
+    if (exchange_ != nullptr) exchange_->check();
+    return event.is_reached();
+  });
 }
 
 }  // namespace halley::cuda

@@ -10,8 +10,12 @@
 #include "halley/core/dtype.h"
 #include "halley/core/matrix.h"
 #include "halley/cuda/ops/join_columns.h"
+#include "halley/cuda/ops/norm.h"
+#include "halley/cuda/rank_sum/peer_exchange.h"
 #include "halley/cuda/runtime/cuda_context.h"
+#include "halley/cuda/runtime/cuda_device.h"
 #include "halley/cuda/runtime/cuda_stream.h"
+#include "halley/cuda/weights/linear_input.h"
 #include "halley/parallel/base/communicator.h"
 
 namespace halley::cuda {
@@ -23,7 +27,7 @@ class DeviceRanks {
   /// All ranks of `host`, which outlives this object, make it at the same time, each with the GPU
   /// that it has chosen: by NCCL, or by way of the host where several have the same one, which only
   /// tests do. Throws DeviceError as make_nccl_communicator().
-  DeviceRanks(Communicator& host, int ordinal);
+  DeviceRanks(Communicator& host, const CudaDeviceInfo& device);
 
   int rank() const { return device_->rank(); }
   int num_ranks() const { return device_->num_ranks(); }
@@ -31,6 +35,11 @@ class DeviceRanks {
 
   /// rows[m, k] = the sum over all ranks. [M, K] f32, f16 or bf16; what lies between rows changes.
   void sum(const CudaContext& context, Matrix rows);
+
+  /// hidden += the sum of `block` over all ranks, then y = norm(hidden); in one kernel where GPUs
+  /// write into each other's memory. Shapes as add_norm_rows(); `block` is undefined afterwards.
+  void sum_add_norm_rows(const CudaContext& context, const NormParams& params, Matrix block,
+                         Matrix hidden, const LinearInput& y);
 
   /// Copies this rank's columns [M, K] to where gather_columns() takes them from.
   void place_columns(const CudaContext& context, ConstMatrix own, std::byte* parts,
@@ -50,11 +59,15 @@ class DeviceRanks {
   void wait_for(const CudaStream& stream);
 
  private:
+  bool takes_exchange(ConstMatrix rows) const {
+    return exchange_ != nullptr && exchange_->fits(rows);
+  }
   void wait_until_reached(const CudaEvent& event);
 
   Communicator& host_;
   const bool is_shared_;  // a GPU, by several ranks
   const std::unique_ptr<Communicator> device_;
+  std::unique_ptr<PeerExchange> exchange_;  // for few rows; null where GPUs do not reach each other
 };
 
 }  // namespace halley::cuda

@@ -94,10 +94,19 @@ void StepOps::queue_embedding() {
   op("embedding_sum", [&] { step_.ranks->sum(context_, hidden_); });
 }
 
-/// Adds what the ranks have made of attention or an MLP.
-void StepOps::queue_rank_sum(const char* name) {
-  if (step_.ranks == nullptr) return;
-  op(name, [&] { step_.ranks->sum(context_, block_); });
+/// Adds what the ranks have made of attention or an MLP, where that was not done with the norm.
+void StepOps::finish_block() {
+  if (!std::exchange(is_part_, false)) return;
+  op("rank_sum", [&] { step_.ranks->sum(context_, block_); });
+}
+
+/// Adds the block's output to the residual stream before the norm.
+void StepOps::add_norm(const char* name, const NormParams& norm, const LinearInput& y) {
+  const bool is_part = std::exchange(is_part_, false);
+  op(name, [&] {
+    if (is_part) return step_.ranks->sum_add_norm_rows(context_, norm, block_, hidden_, y);
+    add_norm_rows(context_, norm, block_, hidden_, y);
+  });
 }
 
 /// The inputs of all ranks, in the workspace.
@@ -111,9 +120,10 @@ Matrix StepOps::gather_inputs(const ColumnShares& shares, Matrix own) {
   return all;
 }
 
-/// block_ = linear(x): the last layer of attention or of an MLP.
+/// block_ = linear(x), of the last layer of attention or of an MLP; this rank's part of it.
 void StepOps::queue_last_of_block(const char* name, const CudaLinear& linear,
                                   const std::optional<ColumnShares>& inputs, Matrix x) {
+  is_part_ = step_.ranks != nullptr;
   if (!inputs && run_row(name, linear, {.x = x}, block_)) return;
   op(name, [&] {
     const ScratchMark mark(context_.workspace);
@@ -164,6 +174,7 @@ bool StepOps::run_normed(const char* name, const NormParams& norm, const CudaLin
   RowOperands row = {.norm = norm, .hidden = hidden_, .gate = gate};
   // The first norm of the model has no block output to add.
   const bool has_block = layer_ > 0 || gate.has_value();
+  if (step_.num_rows == 1) finish_block();
   if (has_block) {
     row.x = block_;
     row.sum = other_hidden_;
@@ -178,14 +189,12 @@ void StepOps::queue_qkv(size_t index) {
   if (run_normed("qkv", layer.input_norm, layer.qkv, std::nullopt, qkv_)) return;
   const ScratchMark mark(context_.workspace);
   const LinearInput x = take_linear_input(context_, layer.qkv, normed_);
-  op("input_norm", [&] {
-    // Each norm but the first adds the block output before it to the residual stream.
-    if (index == 0) {
-      norm_rows(context_, layer.input_norm, hidden_, x);
-    } else {
-      add_norm_rows(context_, layer.input_norm, block_, hidden_, x);
-    }
-  });
+  // Each norm but the first adds the block output before it to the residual stream.
+  if (index == 0) {
+    op("input_norm", [&] { norm_rows(context_, layer.input_norm, hidden_, x); });
+  } else {
+    add_norm("input_norm", layer.input_norm, x);
+  }
   op("qkv", [&] { run_linear(context_, layer.qkv, x, qkv_, step_.precision); });
 }
 
@@ -216,8 +225,8 @@ void StepOps::queue_attention(size_t index) {
     if (step_.has_prefills) cuda_prefill_attention(context_, problem, cache, batch, q, attended);
   });
   queue_last_of_block("o", layer.o, layer.o_inputs, attended);
-  queue_rank_sum("attention_sum");
   if (layer.attention_out_norm) {
+    finish_block();
     op("attention_out_norm",
        [&] { norm_rows(context_, *layer.attention_out_norm, block_, block_); });
   }
@@ -236,7 +245,7 @@ void StepOps::queue_mlp(size_t index) {
   {
     const ScratchMark mark(context_.workspace);
     const LinearInput x = take_linear_input(context_, layer.gate_up, normed_);
-    op("mlp_norm", [&] { add_norm_rows(context_, layer.mlp_norm, block_, hidden_, x); });
+    add_norm("mlp_norm", layer.mlp_norm, x);
     if (config_.is_gated && !x.is_codes && layer.gate_up.can_run_gated(x.numbers)) {
       const Matrix y = activation(activations_.activated, dtype_, M, layer.down.in_features());
       op("gate_up", [&] { layer.gate_up.run_gated(context_, config_.activation, x.numbers, y); });
@@ -259,15 +268,17 @@ void StepOps::queue_mlp(size_t index) {
                         activation(activations_.activated, dtype_, M, layer.down.in_features()));
   op("activation", [&] { gated_activation(context_, config_.activation, wide, x); });
   op("down", [&] { run_linear(context_, layer.down, x, block_, step_.precision); });
+  is_part_ = step_.ranks != nullptr;
 }
 
 void StepOps::queue_experts(size_t index) {
   const CudaLayerWeights& layer = weights_.layers[index];
   const Matrix logits = activation(activations_.router_logits, DType::kF32, step_.num_rows,
                                    layer.experts->num_experts());
-  op("mlp_norm", [&] { add_norm_rows(context_, layer.mlp_norm, block_, hidden_, normed_); });
+  add_norm("mlp_norm", layer.mlp_norm, {.numbers = normed_});
   op("router", [&] { layer.router->run(context_, normed_, logits, step_.precision); });
   op("experts", [&] { layer.experts->run(context_, normed_, logits, block_); });
+  is_part_ = step_.ranks != nullptr;
 }
 
 void StepOps::queue_layers() {
@@ -282,13 +293,14 @@ void StepOps::queue_layers() {
     } else {
       queue_mlp(i);
     }
-    queue_rank_sum("mlp_sum");
     if (layer.mlp_out_norm) {
+      finish_block();
       op("mlp_out_norm", [&] { norm_rows(context_, *layer.mlp_out_norm, block_, block_); });
     }
   }
   layer_ = -1;
   if (!step_.wants_all_rows && step_.num_logit_rows > 0) {
+    finish_block();
     op("final_add", [&] { add_rows(context_, block_, hidden_); });
   }
 }
@@ -314,7 +326,7 @@ Matrix StepOps::queue_logits(int64_t begin, int64_t end) {
                         activation(activations_.last_normed, dtype_, count, config_.hidden_size));
   if (step_.wants_all_rows) {
     HALLEY_CHECK(count == step_.num_rows, count, step_.num_rows);
-    op("final_norm", [&] { add_norm_rows(context_, weights_.final_norm, block_, hidden_, x); });
+    add_norm("final_norm", weights_.final_norm, x);
   } else {
     const Matrix last = activation(activations_.last, DType::kF32, count, config_.hidden_size);
     op("final_norm", [&] {

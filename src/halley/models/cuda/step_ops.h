@@ -81,7 +81,8 @@ class StepOps {
   void queue_experts(size_t layer);
   void queue_last_of_block(const char* name, const CudaLinear& linear,
                            const std::optional<ColumnShares>& inputs, Matrix x);
-  void queue_rank_sum(const char* name);
+  void finish_block();
+  void add_norm(const char* name, const NormParams& norm, const LinearInput& y);
   Matrix gather_inputs(const ColumnShares& shares, Matrix own);
   void queue_shared_logits(const LinearInput& x, Matrix logits);
 
@@ -95,7 +96,8 @@ class StepOps {
   const ArrayPlan arrays_;
   Matrix hidden_, normed_, block_, qkv_;
   Matrix other_hidden_;
-  int64_t layer_ = -1;  // for names
+  int64_t layer_ = -1;    // for names
+  bool is_part_ = false;  // block_ is this rank's part of a sum
 };
 
 }  // namespace halley::cuda
