@@ -34,7 +34,7 @@ memcheck cuda_runtime_gpu_test CudaRuntimeTest.Staged*:CudaRuntimeTest.Graph*
 memcheck cuda_ops_gpu_test FirstRowsGpuTest.*:RopeKvGpuTest.QuantizedRows*
 memcheck cuda_ops_gpu_test ActivationGpuTest.Gated*:NormGpuTest.ARow*
 memcheck cuda_fused_gpu_test FusedGpuTest.AddNorms*:FusedGpuTest.NothingIsDone*
-memcheck cuda_rank_sum_gpu_test Ranks/RankSum.KeepsInfinities*:Ranks/RankSum.NegativeZeros*:Ranks/SummedNorm.Chains*:PeerExchange.*
+memcheck cuda_rank_sum_gpu_test Ranks/RankSum.KeepsInfinities*Gpu2:Ranks/RankSum.ARank*Gpu2:Ranks/SummedNorm.Chains*Gpu2:PeerExchange.*
 memcheck cuda_sampling_gpu_test CudaSamplerTest.ChoosesFromRows*:CudaSamplerTest.Replays*:CudaSamplerTest.LeavesRows*
 memcheck cuda_moe_gpu_test MoeGpuTest.*:GroupedGemmGpuTest.ActivationsAre*
 memcheck cuda_experts_gpu_test ExpertsGpuTest.Codes*:ExpertsGpuTest.AGraph*
@@ -61,7 +61,7 @@ memcheck cuda_models_gpu_test GpuGraphs.ServeOne*:Families/GpuFamily.*/llama*
 initcheck cuda_attention_gpu_test CudaAttention.AGraph*
 synccheck cuda_ops_gpu_test NormGpuTest.ARow*
 synccheck cuda_fused_gpu_test FusedGpuTest.AddNorms*
-synccheck cuda_rank_sum_gpu_test Ranks/RankSum.NegativeZeros*:Ranks/SummedNorm.Chains*
+synccheck cuda_rank_sum_gpu_test Ranks/RankSum.NegativeZeros*Gpu2:Ranks/SummedNorm.Chains*Gpu2
 synccheck cuda_sampling_gpu_test CudaSamplerTest.Replays*
 synccheck cuda_moe_gpu_test MoeGpuTest.AllRows*:GroupedGemmGpuTest.ActivationsAre*
 synccheck cuda_attention_gpu_test CudaAttention.NotANumber*:CudaAttention.ScalesOf*
@@ -73,7 +73,7 @@ synccheck cuda_row_gemm_gpu_test RowGemm.WaitsFor*
 synccheck cuda_mma_gemm_gpu_test MmaGemm.RunsInGraphs:MmaW4ax.SumsOf*
 racecheck cuda_ops_gpu_test NormGpuTest.ARow*:RopeKvGpuTest.QuantizedRows*
 racecheck cuda_fused_gpu_test FusedGpuTest.AddNorms*
-racecheck cuda_rank_sum_gpu_test Ranks/RankSum.NegativeZeros*:Ranks/SummedNorm.Chains*
+racecheck cuda_rank_sum_gpu_test Ranks/RankSum.NegativeZeros*Gpu2:Ranks/SummedNorm.Chains*Gpu2
 racecheck cuda_sampling_gpu_test CudaSamplerTest.LeavesRows*
 racecheck cuda_moe_gpu_test MoeGpuTest.TheLower*:MoeGpuTest.AllRows*:GroupedGemmGpuTest.ActivationsAre*
 racecheck cuda_attention_gpu_test CudaAttention.AGraph*

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "halley/cuda/ops/elements.cuh"
 #include "halley/cuda/rank_sum/exchange_args.h"
@@ -27,7 +28,17 @@ inline constexpr uint32_t kSentinel = 0x80008000;
 /// 2 * kWords 16-bit elements.
 template <int kWords>
 struct alignas(4 * kWords) Words {
+  using Bits =
+      std::conditional_t<kWords == 4, uint4, std::conditional_t<kWords == 2, uint2, uint1>>;
   uint32_t word[kWords];
+
+  /// One access each; an assignment of the array would be one of each word.
+  __device__ static Words load(const void* from) {
+    return __builtin_bit_cast(Words, *static_cast<const Bits*>(from));
+  }
+  __device__ void store(void* to) const {
+    *static_cast<Bits*>(to) = __builtin_bit_cast(Bits, *this);
+  }
 
   __device__ bool has_sentinel() const {
     bool has = false;

@@ -32,20 +32,20 @@ __global__ void __launch_bounds__(kThreadsMax)
     for (int v = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x); v < shape.num_vectors;
          v += num_threads) {
       const int m = v / shape.num_per_row, i = v % shape.num_per_row;
-      auto* vector = reinterpret_cast<Vector*>(rows + m * shape.row_stride + kVectorElements * i);
-      body(vector, static_cast<uint32_t>(v * sizeof(Vector)));
+      body(rows + m * shape.row_stride + kVectorElements * i,
+           static_cast<uint32_t>(v * sizeof(Vector)));
     }
   };
-  for_vectors([&](const Vector* vector, uint32_t offset) {
-    call.send(vector->without_sentinel(), offset);
+  for_vectors([&](const T* vector, uint32_t offset) {
+    call.send(Vector::load(vector).without_sentinel(), offset);
   });
   call.finish_send();
-  for_vectors([&](Vector* vector, uint32_t offset) {
+  for_vectors([&](T* vector, uint32_t offset) {
     const uint32_t offsets[1] = {offset};
-    const Vector own[1] = {vector->without_sentinel()};
+    const Vector own[1] = {Vector::load(vector).without_sentinel()};
     Vector x[1][kRanksMax];
     call.receive(offsets, own, x);
-    *vector = sum_of_ranks<T>(x[0], args.num_ranks);
+    sum_of_ranks<T>(x[0], args.num_ranks).store(vector);
   });
   call.finish();
 }

@@ -26,7 +26,7 @@ struct SummedBlock {
     }
 
     __device__ void load(int i, int column) {
-      sums_[i] = *reinterpret_cast<const Words<2>*>(x_ + column);
+      sums_[i] = Words<2>::load(x_ + column);
       offsets_[i] = offset_ + static_cast<uint32_t>(column * sizeof(X));
     }
     __device__ void complete() {

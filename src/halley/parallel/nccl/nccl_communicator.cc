@@ -196,20 +196,23 @@ class NcclCommunicator final : public Communicator {
 
 class RegisteredMemory final : public NcclMemory {
  public:
-  RegisteredMemory(NcclCommunicator& comm, size_t num_bytes) : comm_(comm) {
+  explicit RegisteredMemory(NcclCommunicator& comm) : comm_(comm) {}
+  ~RegisteredMemory() override {
+    // An abort has ended the communicator together with its windows.
+    if (window_ != nullptr && comm_.comm() != nullptr) {
+      comm_.api().comm_window_deregister(comm_.comm(), window_);
+    }
+    if (data_ != nullptr) comm_.api().mem_free(data_);
+  }
+
+  void take(size_t num_bytes) {
     const nccl::Api& api = comm_.api();
     comm_.check(api.mem_alloc(&data_, num_bytes), "memory to register");
     comm_.check(
         api.comm_window_register(comm_.comm(), data_, num_bytes, &window_, nccl::kSymmetricWindow),
         "registration of memory");
   }
-  ~RegisteredMemory() override {
-    // An abort has ended the communicator together with its windows.
-    if (comm_.comm() != nullptr && window_ != nullptr) {
-      comm_.api().comm_window_deregister(comm_.comm(), window_);
-    }
-    comm_.api().mem_free(data_);
-  }
+
   std::byte* data() const override { return static_cast<std::byte*>(data_); }
 
  private:
@@ -272,7 +275,9 @@ std::unique_ptr<NcclMemory> make_nccl_memory(Communicator& comm, size_t num_byte
       api.comm_window_deregister == nullptr) {
     return nullptr;
   }
-  return std::make_unique<RegisteredMemory>(*of_nccl, num_bytes);
+  auto memory = std::make_unique<RegisteredMemory>(*of_nccl);
+  memory->take(num_bytes);
+  return memory;
 }
 
 }  // namespace halley
