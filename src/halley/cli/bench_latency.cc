@@ -177,7 +177,7 @@ OrderedJson profile(const LatencyOptions& options, CausalLm& model, const Engine
   return json_of(steps);
 }
 
-/// `report` has what all sizes have in common.
+/// `report` has what is the same for all sizes.
 LatencyReport measure(const LatencyOptions& options, int64_t batch_size, const BenchModel& bench,
                       Engine& engine, LatencyReport report) {
   report.batch_size = batch_size;
@@ -206,16 +206,16 @@ LatencyReport measure(const LatencyOptions& options, int64_t batch_size, const B
 std::vector<LatencyReport> measure(const LatencyOptions& options) {
   BenchModel bench = load_bench_model(options.model);
   const EngineConfig config = engine_config(options, bench);
-  LatencyReport common;
-  common.facts = facts_of(bench, options.model);
-  common.num_rows_max = config.max_num_batched_tokens;
+  LatencyReport same;
+  same.facts = facts_of(bench, options.model);
+  same.num_rows_max = config.max_num_batched_tokens;
   if (options.has_profile || !options.profile_trace.empty()) {
-    common.profile = profile(options, *bench.counted, config);
+    same.profile = profile(options, *bench.counted, config);
   }
   Engine engine(std::move(bench.counted), nullptr, {}, config);
   std::vector<LatencyReport> reports;
   for (const int64_t batch_size : options.batch_sizes) {
-    reports.push_back(measure(options, batch_size, bench, engine, common));
+    reports.push_back(measure(options, batch_size, bench, engine, same));
   }
   return reports;
 }

@@ -156,22 +156,6 @@ INSTANTIATE_TEST_SUITE_P(Options, GpuOption, testing::ValuesIn(option_names()),
 
 class GpuQuantized : public testing::TestWithParam<std::string> {};
 
-/// The largest difference, in units of the largest logit; NaN stays.
-double relative_error(const Json& expected, const std::vector<float>& logits) {
-  double largest = 0, error = 0;
-  size_t i = 0;
-  for (const Json& row : expected) {
-    for (const Json& value : row) {
-      const auto reference = value.get<double>();
-      largest = std::max(largest, std::fabs(reference));
-      const double difference = std::fabs(double{logits.at(i++)} - reference);
-      error = difference <= error ? error : difference;
-    }
-  }
-  EXPECT_EQ(i, logits.size());
-  return error / largest;
-}
-
 // All tokens in one step, and one by one: GEMV has kernels of its own.
 TEST_P(GpuQuantized, HasTheLogitsOfItsWeights) {
   const auto folder = testdata("quantized/" + GetParam());

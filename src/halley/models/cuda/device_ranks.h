@@ -67,7 +67,7 @@ class DeviceRanks {
   Communicator& host_;
   const bool is_shared_;  // a GPU, by several ranks
   const std::unique_ptr<Communicator> device_;
-  std::unique_ptr<PeerExchange> exchange_;  // for few rows; null where GPUs do not reach each other
+  std::unique_ptr<PeerExchange> exchange_;  // of small M; null: GPUs do not reach each other
 };
 
 }  // namespace halley::cuda

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "halley/base/check.h"
+#include "halley/base/str.h"
 
 namespace halley {
 namespace {
@@ -107,6 +108,10 @@ RankCall RankLinks::hear(std::vector<std::byte>& message) {
     tell_others(next_.get(), call, message);
   }
   return call;
+}
+
+void RankLinks::abort_others(const std::exception& error) noexcept {
+  world_.abort_all(str("rank ", world_.rank(), ": ", error.what()));
 }
 
 void RankLinks::receive(Matrix hidden) {

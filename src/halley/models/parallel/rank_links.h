@@ -4,12 +4,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "halley/base/error.h"
 #include "halley/models/base/decoder_config.h"
 #include "halley/models/base/stage_exchange.h"
 #include "halley/models/parallel/rank_messages.h"
@@ -44,6 +46,20 @@ class RankLinks final : public StageExchange {
   /// On the others: waits for the next call, without a limit of time, and passes it on.
   RankCall hear(std::vector<std::byte>& message);
 
+  /// Runs rank 0's part of a call. Where that fails, the other ranks, which may wait in the middle
+  /// of theirs, are aborted; all ranks reject the same input, and go on.
+  template <typename Run>
+  decltype(auto) run_own(const Run& run) {
+    try {
+      return run();
+    } catch (const InputError&) {
+      throw;
+    } catch (const std::exception& error) {
+      abort_others(error);
+      throw;
+    }
+  }
+
   void receive(Matrix hidden) override;
   void send(ConstMatrix hidden) override;
 
@@ -56,6 +72,8 @@ class RankLinks final : public StageExchange {
   std::optional<int64_t> least_free_bytes(std::optional<int64_t> own);
 
  private:
+  void abort_others(const std::exception& error) noexcept;
+
   Communicator& world_;
   const int num_stages_, stage_index_, rank_in_stage_, rank_in_machine_;
   std::unique_ptr<Communicator> stage_;

@@ -96,7 +96,7 @@ void RankedModel::forward(const ForwardBatch& batch, const KvCacheView& cache, M
     return finish(logits);
   }
   tell_step(batch, cache);
-  own_->forward(batch, cache, logits);
+  links_.run_own([&] { own_->forward(batch, cache, logits); });
 }
 
 void RankedModel::begin(const ForwardBatch& batch, const KvCacheView& cache) {
@@ -138,7 +138,7 @@ std::vector<OpTime> RankedModel::profile(const ForwardBatch& batch, const KvCach
                                          Matrix logits) {
   if (num_stages() == 1) {
     links_.tell(RankCall::kProfile, write_step(batch, precision_of(batch), new_layers(cache)));
-    return own_->profile(batch, cache, logits);
+    return links_.run_own([&] { return own_->profile(batch, cache, logits); });
   }
   tell_step(batch, cache);
   std::vector<OpTime> times = own_->profile(batch, cache, logits);
@@ -150,7 +150,7 @@ std::vector<OpTime> RankedModel::profile(const ForwardBatch& batch, const KvCach
 std::optional<int64_t> RankedModel::prepare(const StepLimits& limits) {
   runner_.reset();
   links_.tell(RankCall::kPrepare, message_of(limits));
-  return links_.least_free_bytes(own_->prepare(limits));
+  return links_.least_free_bytes(links_.run_own([&] { return own_->prepare(limits); }));
 }
 
 StepRunner* RankedModel::step_runner() {

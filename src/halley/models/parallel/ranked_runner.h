@@ -35,14 +35,14 @@ class RankedRunner final : public StepRunner {
   // launch loads a kernel, which waits for that work.
   void launch(const RunnerStep& step, const KvCacheView& cache) override {
     links_.tell(RankCall::kLaunch, write_(take_waits(), step, cache));
-    own_.launch(step, cache);
+    links_.run_own([&] { own_.launch(step, cache); });
   }
   void choose(std::span<const MaskedChoice> choices) override {
     links_.tell(RankCall::kChoose, write_choices(take_waits(), choices));
-    own_.choose(choices);
+    links_.run_own([&] { own_.choose(choices); });
   }
   const StepResult& wait() override {
-    const StepResult& result = own_.wait();
+    const StepResult& result = links_.run_own([&]() -> const StepResult& { return own_.wait(); });
     ++num_waits_;
     return result;
   }

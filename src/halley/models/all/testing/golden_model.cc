@@ -190,6 +190,22 @@ Deviation compare(const Golden& golden, std::span<const float> logits, int64_t v
   return deviation;
 }
 
+double relative_error(const Json& expected, std::span<const float> logits) {
+  double largest = 0, error = 0;
+  size_t i = 0;
+  for (const Json& row : expected) {
+    for (const Json& value : row) {
+      const auto reference = value.get<double>();
+      HALLEY_CHECK(i < logits.size(), i);
+      largest = std::max(largest, std::fabs(reference));
+      const double difference = std::fabs(double{logits[i++]} - reference);
+      error = difference <= error ? error : difference;
+    }
+  }
+  HALLEY_CHECK(i == logits.size(), i, logits.size());
+  return error / largest;
+}
+
 void round_frequencies_to_f16(DecoderConfig& decoder) {
   for (RopeSpec& rope : decoder.ropes) {
     for (float& frequency : rope.inv_freq) frequency = f16_to_f32(f32_to_f16(frequency));

@@ -70,6 +70,9 @@ struct Deviation {
 };
 Deviation compare(const Golden& golden, std::span<const float> logits, int64_t vocab_size);
 
+/// The largest difference from the rows of logits, in units of the largest of them; NaN stays.
+double relative_error(const Json& expected, std::span<const float> logits);
+
 /// Rounds the rotary frequencies as conversion to f16 and back rounds those of a reference's model,
 /// where they are tensors like its weights.
 void round_frequencies_to_f16(DecoderConfig& decoder);
