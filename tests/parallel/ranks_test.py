@@ -15,6 +15,9 @@ from mpi_processes import ENVIRONMENT, SECONDS_MAX, has_mpi
 
 HALLEY, SOURCE = sys.argv[1], sys.argv[2]
 MODEL = os.path.join(SOURCE, "models", "demo-21m")
+# 4 and 8 experts.
+MIXTURES = [os.path.join(SOURCE, "testdata", "models", name) for name in ("mixtral", "qwen3_moe")]
+EXPERT_PARALLEL = "--enable-expert-parallel"
 HAS_MPI = has_mpi(HALLEY)
 # Perplexity of sums that ranks add in another order.
 RELATIVE_DEVIATION_MAX = 1e-4
@@ -49,6 +52,11 @@ def in_two_stages(way):
     return launcher, [*options, "--pipeline-parallel-size", "2"]
 
 
+def with_whole_experts(way):
+    launcher, options = way
+    return launcher, [*options, EXPERT_PARALLEL]
+
+
 def ways(*num_ranks):
     """Each number of ranks as threads and, where MPI is installed, as processes."""
     return [make(n) for make in ((threads, processes) if HAS_MPI else (threads,))
@@ -78,6 +86,18 @@ class Answers(unittest.TestCase):
     def test_greedy_tokens_of_stages_are_those_of_one_rank(self):
         stages = [in_two_stages(way) for way in [threads(1), threads(2), *ways(2, 4)[2:]]]
         self.check_as_whole(MODEL, stages, "--temperature", "0")
+
+    def test_greedy_tokens_of_whole_experts_are_those_of_one_rank(self):
+        def token_ids_of(way):
+            out = run(way, "generate", model, "--json", "--prompt-ids", "5,77,301,12,9,250",
+                      "--max-tokens", "16", "--temperature", "0", "--ignore-eos").stdout
+            return json.loads(out)["token_ids"]
+        for model in MIXTURES:
+            expected = token_ids_of(WHOLE)
+            self.assertEqual(len(expected), 16)
+            for way in [*ways(2, 4), in_two_stages(threads(2))]:
+                with self.subTest(model=model, way=way):
+                    self.assertEqual(token_ids_of(with_whole_experts(way)), expected)
 
     def test_sampled_tokens_are_those_of_one_rank(self):
         self.check_as_whole(MODEL, ways(2), "--temperature", "0.8", "--seed", "7")
@@ -157,8 +177,9 @@ class Inspect(unittest.TestCase):
     def test_the_text_has_a_line_for_each_rank(self):
         lines = run(threads(2), "inspect", MODEL).stdout.splitlines()
         self.assertEqual(lines[-3].split()[:3], ["rank", "layers", "heads"])
-        self.assertEqual(lines[-2].split()[:6], ["0", "0:6", "0:4", "0:1", "0:704", "0:4096"])
-        self.assertEqual(lines[-1].split()[:6], ["1", "0:6", "4:8", "1:2", "704:1408",
+        self.assertEqual(lines[-2].split()[:7], ["0", "0:6", "0:4", "0:1", "0:704", "-",
+                                                 "0:4096"])
+        self.assertEqual(lines[-1].split()[:7], ["1", "0:6", "4:8", "1:2", "704:1408", "-",
                                                  "4096:8192"])
         self.assertIn("heads 8 query / 2 kv", lines[1])
 
@@ -175,6 +196,22 @@ class Inspect(unittest.TestCase):
         self.assertEqual([rank["layers"] for rank in ranks[::2]], [[0, 11], [11, 22], [22, 32]])
         stored = sum(rank["stored_bytes"] for rank in ranks) / whole["stored_bytes"]
         self.assertTrue(1 <= stored < 1.01, stored)
+
+    def test_ranks_hold_whole_experts_together(self):
+        for model in [MIXTURES[1]], ["--load-format", "dummy", "--config", "qwen3-30b-a3b"]:
+            whole = self.inspect(1, *model)
+            for num_ranks in 2, 4:
+                ranks = self.inspect(num_ranks, *model, EXPERT_PARALLEL)["ranks"]
+                by_rows = self.inspect(num_ranks, *model)["ranks"]
+                num_experts = by_rows[0]["experts"][1]
+                self.check_partition(model, ranks, "experts", num_experts)
+                for name, size in ("heads", "num_heads"), ("vocabulary", "vocab_size"):
+                    self.check_partition(model, ranks, name, whole[size])
+                for rank, other in zip(ranks, by_rows):
+                    self.assertEqual(other["experts"], [0, num_experts])
+                    self.assertEqual(rank["mlp_inputs"], [0, by_rows[-1]["mlp_inputs"][1]])
+                    self.assertEqual(rank["stored_bytes"], other["stored_bytes"])
+                self.check_kv(ranks, whole)
 
     def test_a_number_of_ranks_that_does_not_fit(self):
         result = run(threads(3), "inspect", MODEL, expected=4)
@@ -218,6 +255,11 @@ class Errors(unittest.TestCase):
         for way in ways(3):
             self.check(way, 4, "expected a number of ranks that divides 8 heads with 2 heads of "
                                "keys and values, which are [1, 2, 4, 8], got 3")
+
+    def test_whole_experts_of_a_model_without_experts(self):
+        for way in ways(2):
+            self.check(with_whole_experts(way), 4, "expected layers with experts, got none in the "
+                       'family "llama". Leave --enable-expert-parallel out.')
 
     def test_weights_that_only_the_last_rank_reads_are_damaged(self):
         with tempfile.TemporaryDirectory() as folder:

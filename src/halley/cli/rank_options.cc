@@ -15,6 +15,7 @@ namespace halley::cli {
 namespace {
 
 constexpr double kTimeoutSecondsMax = 24 * 3600;
+constexpr const char* kGroup = "Parallelism";
 
 std::chrono::milliseconds timeout_of(const RankOptions& options) {
   return std::chrono::milliseconds(static_cast<int64_t>(options.timeout_s * 1000));
@@ -30,7 +31,6 @@ std::unique_ptr<Communicator>& job_end(const RankOptions& options) {
 }  // namespace
 
 void add_rank_options(CLI::App& app, RankOptions& options) {
-  constexpr const char* kGroup = "Parallelism";
   app.add_option("--tensor-parallel-size", options.tensor_parallel_size,
                  "Ranks that divide every layer among themselves, on GPUs one each from the first "
                  "one on; 0: the processes that mpirun or srun started, else 1")
@@ -42,11 +42,20 @@ void add_rank_options(CLI::App& app, RankOptions& options) {
       ->check(CLI::Range(1, kRanksMax))
       ->capture_default_str()
       ->group(kGroup);
+  add_expert_option(app, options);
   app.add_option("--rank-timeout", options.timeout_s,
                  "Seconds after which a rank that does not come counts as dead, which ends the "
                  "program with an error")
       ->check(CLI::Range(0.1, kTimeoutSecondsMax))
       ->capture_default_str()
+      ->group(kGroup);
+}
+
+void add_expert_option(CLI::App& app, RankOptions& options) {
+  app.add_flag(
+         "--enable-expert-parallel", options.has_whole_experts,
+         "Ranks have some of the experts each, whole, instead of some rows of every expert, on "
+         "the CPU")
       ->group(kGroup);
 }
 

@@ -17,9 +17,12 @@ struct RankOptions {
   int tensor_parallel_size = 0;    // 0: as many as mpirun or srun started for each stage, else 1
   int pipeline_parallel_size = 1;  // stages
   double timeout_s = 60;
+  bool has_whole_experts = false;
 };
 
 void add_rank_options(CLI::App& app, RankOptions& options);
+/// --enable-expert-parallel.
+void add_expert_option(CLI::App& app, RankOptions& options);
 
 /// Thrown on ranks other than 0 when rank 0 has ended: the process has done its part, and ends
 /// with success.

@@ -95,6 +95,19 @@ TEST(StepCost, ExpertsCountAsOftenAsRowsPickThem) {
               1e-9);
 }
 
+/// A rank with 2 of 8 experts computes a quarter of what its rows pick, on average.
+TEST(StepCost, RowsPickTheirShareOfTheExpertsThatAreHere) {
+  DecoderConfig config = small_config();
+  for (LayerSpec& layer : config.layers) {
+    layer.mlp.router = linear_of(8, 8);
+    layer.mlp.num_experts_per_token = 4;
+    layer.mlp.gate_up.resize(2, layer.mlp.gate_up.front());
+    layer.mlp.down.resize(2, layer.mlp.down.front());
+  }
+  const DecoderCost model = decoder_cost(config, {}, KvDType::kF16);
+  EXPECT_EQ(model.row_linear_operations, 3 * 2.0 * (16 * 8 + 8 * 8 + 1 * (40 * 8 + 8 * 20)));
+}
+
 TEST(StepCost, TheFloorIsTheLongerOfReadingAndComputing) {
   const DeviceRates rates = {.bytes = 100, .f16 = 10, .e4m3 = 20, .s8 = 40};
   const StepCost step = {.bytes = 1000, .linear_operations = 80, .dense_operations = 50};
