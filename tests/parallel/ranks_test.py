@@ -3,6 +3,7 @@ is the error of all.
 
     ranks_test.py HALLEY_BINARY SOURCE_DIR [unittest arguments]
 """
+import contextlib
 import json
 import os
 import struct
@@ -21,6 +22,8 @@ EXPERT_PARALLEL = "--enable-expert-parallel"
 HAS_MPI = has_mpi(HALLEY)
 # Perplexity of sums that ranks add in another order.
 RELATIVE_DEVIATION_MAX = 1e-4
+# Rounded keys and values may differ by more than the order of sums makes.
+CACHES_IN_F32 = ["--kv-dtype", "f32", "--reference-kv-dtype", "f32"]
 # Seconds that mpirun waits, twice, before it kills the other ranks of one that has failed.
 KILLS_AT_ONCE = {"OMPI_MCA_odls_base_sigkill_timeout": "0"}
 # Nothing may wait for it.
@@ -108,12 +111,7 @@ class Answers(unittest.TestCase):
             self.check_as_whole(model, ways(2, 4), "--temperature", "0")
 
     def test_perplexity_is_that_of_one_rank(self):
-        with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as text:
-            with open(os.path.join(SOURCE, "testdata", "text", "docs_heldout.txt"),
-                      encoding="utf-8") as file:
-                text.write(file.read(2000))
-            text.flush()
-
+        with short_text() as text:
             def perplexity(way):
                 out = run(way, "eval", MODEL, "--perplexity", text.name, "--json").stdout
                 return json.loads(out)["perplexity"]
@@ -122,6 +120,53 @@ class Answers(unittest.TestCase):
         for value in values:
             self.assertLess(abs(value / expected - 1), RELATIVE_DEVIATION_MAX)
         self.assertEqual(len(set(values)), 1, "processes add in the order of threads")
+
+    def check_comparison(self, got, expected):
+        """The same sizes, and the same numbers up to another order of sums."""
+        self.assertEqual(list(got), list(expected))
+        for name, value in expected.items():
+            if name == "speed":
+                self.assertGreater(got[name]["decode_tokens_per_s"], 0)
+            elif isinstance(value, dict):
+                self.check_comparison(got[name], value)
+            elif isinstance(value, float):
+                self.assertLess(abs(got[name] - value), RELATIVE_DEVIATION_MAX * (1 + abs(value)),
+                                name)
+            else:
+                self.assertEqual(got[name], value, name)
+
+    def test_a_comparison_is_that_of_one_rank(self):
+        """Of two models, and a reference that processes have on rank 0 alone."""
+        with short_text() as text, tempfile.TemporaryDirectory() as folder:
+            models = [quantized_model(folder), MODEL + "@kv=f32"]
+
+            def compare(way):
+                return json.loads(run(way, "compare", *models, "--reference", MODEL, "--perplexity",
+                                      text.name, "--window", "256", "--threads", "2",
+                                      *CACHES_IN_F32, "--json").stdout)
+            expected = compare(WHOLE)
+            self.assertEqual(expected["threads"], 2)
+            for way in [*ways(2), in_two_stages(threads(1))]:
+                with self.subTest(way=way):
+                    got = compare(way)
+                    self.assertEqual(len(got["models"]), 2)
+                    for name in "device", "threads", "num_tokens", "num_windows":
+                        self.assertEqual(got[name], expected[name])
+                    self.check_comparison(got["reference"], expected["reference"])
+                    for one, other in zip(got["models"], expected["models"]):
+                        self.check_comparison(one, other)
+
+    def test_a_divergence_is_that_of_one_rank(self):
+        with short_text() as text, tempfile.TemporaryDirectory() as folder:
+            model = quantized_model(folder)
+
+            def divergence(way):
+                return json.loads(run(way, "eval", model, "--perplexity", text.name, "--reference",
+                                      MODEL, *CACHES_IN_F32, "--json").stdout)
+            expected = divergence(WHOLE)
+            for way in ways(2):
+                with self.subTest(way=way):
+                    self.check_comparison(divergence(way), expected)
 
     def test_a_conversation_is_that_of_one_rank(self):
         def chat(way):
@@ -216,6 +261,16 @@ class Inspect(unittest.TestCase):
     def test_a_number_of_ranks_that_does_not_fit(self):
         result = run(threads(3), "inspect", MODEL, expected=4)
         self.assertIn("which are [1, 2, 4, 8], got 3", result.stderr)
+
+
+@contextlib.contextmanager
+def short_text():
+    with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as text:
+        with open(os.path.join(SOURCE, "testdata", "text", "docs_heldout.txt"),
+                  encoding="utf-8") as file:
+            text.write(file.read(2000))
+        text.flush()
+        yield text
 
 
 def quantized_model(folder):

@@ -98,13 +98,18 @@ TEST(RouteTokens, NoRowsGiveNoSlots) {
   EXPECT_EQ(routing.expert_begin, (std::vector<int64_t>{0, 0, 0, 0, 0}));
 }
 
+std::vector<float> normal_values(size_t count, std::mt19937& random) {
+  std::normal_distribution<float> normal;
+  std::vector<float> values(count);
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
 TEST(MoeSlots, ThreadsDoNotChangeABit) {
   constexpr int64_t kRows = 64, kColumns = 1000, kChosen = 2, kExperts = 4;
   std::mt19937 random(7);
-  std::normal_distribution<float> normal;
-  std::vector<float> logits(kRows * kExperts), x(kRows * kColumns);
-  for (float& value : logits) value = normal(random);
-  for (float& value : x) value = normal(random);
+  const std::vector<float> logits = normal_values(kRows * kExperts, random);
+  const std::vector<float> x = normal_values(kRows * kColumns, random);
   const MoeRouting routing =
       route_tokens(f32_matrix(logits.data(), kRows, kExperts), kChosen, true);
   ThreadPool pool(3);
@@ -133,17 +138,15 @@ void run_experts(const MoeRouting& routing, int64_t first_expert, Matrix slots) 
 }
 
 TEST(MoeSlots, GatherThenCombineIsTheWeightedSumInAscendingOrder) {
-  std::mt19937 random(5);
-  std::normal_distribution<float> normal;
   constexpr int64_t kRows = 9, kColumns = 21, kChosen = 3, kExperts = 7;
-  std::vector<float> logits(kRows * kExperts), x(kRows * kColumns);
-  for (float& value : logits) value = normal(random);
-  for (float& value : x) value = normal(random);
+  std::mt19937 random(5);
+  const std::vector<float> logits = normal_values(kRows * kExperts, random);
+  const std::vector<float> x = normal_values(kRows * kColumns, random);
   const MoeRouting routing =
       route_tokens(f32_matrix(logits.data(), kRows, kExperts), kChosen, true);
   std::vector<float> slots(kRows * kChosen * kColumns, kNan), y(kRows * kColumns, kNan);
   const Matrix slot_matrix = f32_matrix(slots.data(), kRows * kChosen, kColumns);
-  gather_slots(routing, f32_matrix(std::as_const(x).data(), kRows, kColumns), slot_matrix);
+  gather_slots(routing, f32_matrix(x.data(), kRows, kColumns), slot_matrix);
   run_experts(routing, 0, slot_matrix);
   combine_slots(routing, slot_matrix, f32_matrix(y.data(), kRows, kColumns));
   for (size_t m = 0; m < kRows; ++m) {
@@ -160,14 +163,12 @@ TEST(MoeSlots, GatherThenCombineIsTheWeightedSumInAscendingOrder) {
 
 /// Ranks that have whole experts: each works on its own slots, and all sums are added.
 TEST(MoeSlots, PartsOfTheExpertsAddUpToAll) {
-  std::mt19937 random(11);
-  std::normal_distribution<float> normal;
   constexpr int64_t kRows = 13, kColumns = 5, kChosen = 3, kExperts = 7;
-  std::vector<float> logits(kRows * kExperts), x(kRows * kColumns);
-  for (float& value : logits) value = normal(random);
-  for (float& value : x) value = normal(random);
+  std::mt19937 random(11);
+  const std::vector<float> logits = normal_values(kRows * kExperts, random);
+  const std::vector<float> x = normal_values(kRows * kColumns, random);
   const MoeRouting all = route_tokens(f32_matrix(logits.data(), kRows, kExperts), kChosen, true);
-  const ConstMatrix rows = f32_matrix(std::as_const(x).data(), kRows, kColumns);
+  const ConstMatrix rows = f32_matrix(x.data(), kRows, kColumns);
   const auto sum_of = [&](int64_t begin, int64_t end) {
     MoeRouting routing = all;
     keep_experts(routing, begin, end);
