@@ -3,6 +3,7 @@ is the error of all.
 
     ranks_test.py HALLEY_BINARY SOURCE_DIR [unittest arguments]
 """
+import contextlib
 import json
 import os
 import struct
@@ -15,9 +16,14 @@ from mpi_processes import ENVIRONMENT, SECONDS_MAX, has_mpi
 
 HALLEY, SOURCE = sys.argv[1], sys.argv[2]
 MODEL = os.path.join(SOURCE, "models", "demo-21m")
+# 4 and 8 experts.
+MIXTURES = [os.path.join(SOURCE, "testdata", "models", name) for name in ("mixtral", "qwen3_moe")]
+EXPERT_PARALLEL = "--enable-expert-parallel"
 HAS_MPI = has_mpi(HALLEY)
 # Perplexity of sums that ranks add in another order.
 RELATIVE_DEVIATION_MAX = 1e-4
+# Rounded keys and values may differ by more than the order of sums makes.
+CACHES_IN_F32 = ["--kv-dtype", "f32", "--reference-kv-dtype", "f32"]
 # Seconds that mpirun waits, twice, before it kills the other ranks of one that has failed.
 KILLS_AT_ONCE = {"OMPI_MCA_odls_base_sigkill_timeout": "0"}
 # Nothing may wait for it.
@@ -47,6 +53,11 @@ def processes(num_ranks):
 def in_two_stages(way):
     launcher, options = way
     return launcher, [*options, "--pipeline-parallel-size", "2"]
+
+
+def with_whole_experts(way):
+    launcher, options = way
+    return launcher, [*options, EXPERT_PARALLEL]
 
 
 def ways(*num_ranks):
@@ -79,6 +90,18 @@ class Answers(unittest.TestCase):
         stages = [in_two_stages(way) for way in [threads(1), threads(2), *ways(2, 4)[2:]]]
         self.check_as_whole(MODEL, stages, "--temperature", "0")
 
+    def test_greedy_tokens_of_whole_experts_are_those_of_one_rank(self):
+        def token_ids_of(way):
+            out = run(way, "generate", model, "--json", "--prompt-ids", "5,77,301,12,9,250",
+                      "--max-tokens", "16", "--temperature", "0", "--ignore-eos").stdout
+            return json.loads(out)["token_ids"]
+        for model in MIXTURES:
+            expected = token_ids_of(WHOLE)
+            self.assertEqual(len(expected), 16)
+            for way in [*ways(2, 4), in_two_stages(threads(2))]:
+                with self.subTest(model=model, way=way):
+                    self.assertEqual(token_ids_of(with_whole_experts(way)), expected)
+
     def test_sampled_tokens_are_those_of_one_rank(self):
         self.check_as_whole(MODEL, ways(2), "--temperature", "0.8", "--seed", "7")
 
@@ -88,12 +111,7 @@ class Answers(unittest.TestCase):
             self.check_as_whole(model, ways(2, 4), "--temperature", "0")
 
     def test_perplexity_is_that_of_one_rank(self):
-        with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as text:
-            with open(os.path.join(SOURCE, "testdata", "text", "docs_heldout.txt"),
-                      encoding="utf-8") as file:
-                text.write(file.read(2000))
-            text.flush()
-
+        with short_text() as text:
             def perplexity(way):
                 out = run(way, "eval", MODEL, "--perplexity", text.name, "--json").stdout
                 return json.loads(out)["perplexity"]
@@ -102,6 +120,53 @@ class Answers(unittest.TestCase):
         for value in values:
             self.assertLess(abs(value / expected - 1), RELATIVE_DEVIATION_MAX)
         self.assertEqual(len(set(values)), 1, "processes add in the order of threads")
+
+    def check_comparison(self, got, expected):
+        """The same sizes, and the same numbers up to another order of sums."""
+        self.assertEqual(list(got), list(expected))
+        for name, value in expected.items():
+            if name == "speed":
+                self.assertGreater(got[name]["decode_tokens_per_s"], 0)
+            elif isinstance(value, dict):
+                self.check_comparison(got[name], value)
+            elif isinstance(value, float):
+                self.assertLess(abs(got[name] - value), RELATIVE_DEVIATION_MAX * (1 + abs(value)),
+                                name)
+            else:
+                self.assertEqual(got[name], value, name)
+
+    def test_a_comparison_is_that_of_one_rank(self):
+        """Of two models, and a reference that processes have on rank 0 alone."""
+        with short_text() as text, tempfile.TemporaryDirectory() as folder:
+            models = [quantized_model(folder), MODEL + "@kv=f32"]
+
+            def compare(way):
+                return json.loads(run(way, "compare", *models, "--reference", MODEL, "--perplexity",
+                                      text.name, "--window", "256", "--threads", "2",
+                                      *CACHES_IN_F32, "--json").stdout)
+            expected = compare(WHOLE)
+            self.assertEqual(expected["threads"], 2)
+            for way in [*ways(2), in_two_stages(threads(1))]:
+                with self.subTest(way=way):
+                    got = compare(way)
+                    self.assertEqual(len(got["models"]), 2)
+                    for name in "device", "threads", "num_tokens", "num_windows":
+                        self.assertEqual(got[name], expected[name])
+                    self.check_comparison(got["reference"], expected["reference"])
+                    for one, other in zip(got["models"], expected["models"]):
+                        self.check_comparison(one, other)
+
+    def test_a_divergence_is_that_of_one_rank(self):
+        with short_text() as text, tempfile.TemporaryDirectory() as folder:
+            model = quantized_model(folder)
+
+            def divergence(way):
+                return json.loads(run(way, "eval", model, "--perplexity", text.name, "--reference",
+                                      MODEL, *CACHES_IN_F32, "--json").stdout)
+            expected = divergence(WHOLE)
+            for way in ways(2):
+                with self.subTest(way=way):
+                    self.check_comparison(divergence(way), expected)
 
     def test_a_conversation_is_that_of_one_rank(self):
         def chat(way):
@@ -157,8 +222,9 @@ class Inspect(unittest.TestCase):
     def test_the_text_has_a_line_for_each_rank(self):
         lines = run(threads(2), "inspect", MODEL).stdout.splitlines()
         self.assertEqual(lines[-3].split()[:3], ["rank", "layers", "heads"])
-        self.assertEqual(lines[-2].split()[:6], ["0", "0:6", "0:4", "0:1", "0:704", "0:4096"])
-        self.assertEqual(lines[-1].split()[:6], ["1", "0:6", "4:8", "1:2", "704:1408",
+        self.assertEqual(lines[-2].split()[:7], ["0", "0:6", "0:4", "0:1", "0:704", "-",
+                                                 "0:4096"])
+        self.assertEqual(lines[-1].split()[:7], ["1", "0:6", "4:8", "1:2", "704:1408", "-",
                                                  "4096:8192"])
         self.assertIn("heads 8 query / 2 kv", lines[1])
 
@@ -176,9 +242,35 @@ class Inspect(unittest.TestCase):
         stored = sum(rank["stored_bytes"] for rank in ranks) / whole["stored_bytes"]
         self.assertTrue(1 <= stored < 1.01, stored)
 
+    def test_ranks_hold_whole_experts_together(self):
+        for model in [MIXTURES[1]], ["--load-format", "dummy", "--config", "qwen3-30b-a3b"]:
+            whole = self.inspect(1, *model)
+            for num_ranks in 2, 4:
+                ranks = self.inspect(num_ranks, *model, EXPERT_PARALLEL)["ranks"]
+                by_rows = self.inspect(num_ranks, *model)["ranks"]
+                num_experts = by_rows[0]["experts"][1]
+                self.check_partition(model, ranks, "experts", num_experts)
+                for name, size in ("heads", "num_heads"), ("vocabulary", "vocab_size"):
+                    self.check_partition(model, ranks, name, whole[size])
+                for rank, other in zip(ranks, by_rows):
+                    self.assertEqual(other["experts"], [0, num_experts])
+                    self.assertEqual(rank["mlp_inputs"], [0, by_rows[-1]["mlp_inputs"][1]])
+                    self.assertEqual(rank["stored_bytes"], other["stored_bytes"])
+                self.check_kv(ranks, whole)
+
     def test_a_number_of_ranks_that_does_not_fit(self):
         result = run(threads(3), "inspect", MODEL, expected=4)
         self.assertIn("which are [1, 2, 4, 8], got 3", result.stderr)
+
+
+@contextlib.contextmanager
+def short_text():
+    with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as text:
+        with open(os.path.join(SOURCE, "testdata", "text", "docs_heldout.txt"),
+                  encoding="utf-8") as file:
+            text.write(file.read(2000))
+        text.flush()
+        yield text
 
 
 def quantized_model(folder):
@@ -218,6 +310,11 @@ class Errors(unittest.TestCase):
         for way in ways(3):
             self.check(way, 4, "expected a number of ranks that divides 8 heads with 2 heads of "
                                "keys and values, which are [1, 2, 4, 8], got 3")
+
+    def test_whole_experts_of_a_model_without_experts(self):
+        for way in ways(2):
+            self.check(with_whole_experts(way), 4, "expected layers with experts, got none in the "
+                       'family "llama". Leave --enable-expert-parallel out.')
 
     def test_weights_that_only_the_last_rank_reads_are_damaged(self):
         with tempfile.TemporaryDirectory() as folder:

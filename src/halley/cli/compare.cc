@@ -60,8 +60,19 @@ double linear_bits(const ModelPlan& plan) {
   return num_weights > 0 ? num_bits / num_weights : 0;
 }
 
-OrderedJson facts_of(const std::string& name, const LoadedModel& loaded, KvDType kv_dtype) {
-  const ModelPlan& plan = loaded.plan;
+// The plan of one rank that has all of the model.
+ModelPlan whole_plan(const ModelOptions& options) {
+  const ModelFiles files = open_model_files(options);
+  return plan_model(files.config, *files.source,
+                    load_options_of(options, files, choose_device(options.device)));
+}
+
+// Sizes are those of the whole model, on however many ranks it runs.
+OrderedJson facts_of(const std::string& name, const LoadedModel& loaded,
+                     const ModelOptions& options, KvDType kv_dtype) {
+  const RankShare& share = loaded.plan.config.share;
+  const bool is_divided = share.num_ranks * share.num_stages > 1;
+  const ModelPlan plan = is_divided ? whole_plan(options) : loaded.plan;
   const double num_weights = static_cast<double>(plan.f16_bytes) / 2;
   return {{"name", name},
           {"format", plan.format},
@@ -108,8 +119,7 @@ struct Candidate {
 
 // Memory of a candidate while it is compared: packed weights, KV cache of one window, logits.
 int64_t candidate_bytes(const ModelOptions& options, const WindowOptions& windows) {
-  const ModelFiles files = open_model_files(options);
-  const ModelPlan plan = plan_model(files.config, *files.source, load_options_of(options, files));
+  const ModelPlan plan = whole_plan(options);
   const auto num_positions =
       static_cast<size_t>(std::min(windows.window, plan.config.max_positions));
   const size_t num_logits = static_cast<size_t>(ComparisonOptions{}.chunk_rows) *
@@ -127,8 +137,9 @@ class Comparison {
         reference_(options.reference, options.defaults, options.reference_kv_dtype) {}
 
   OrderedJson run() {
-    // On a GPU one model at a time is compared with the reference.
-    const bool is_on_gpu = choose_device(options_.defaults.device).device != "cpu";
+    // On a GPU, and by processes, one model at a time is compared with the reference.
+    const bool is_alone = choose_device(options_.defaults.device).device != "cpu" ||
+                          are_ranks_processes(options_.defaults.ranks);
     int64_t budget = options_.memory_bytes;
     if (budget == 0) budget = available_memory_bytes() / 10 * 8;
     std::vector<std::string> group;
@@ -136,7 +147,7 @@ class Comparison {
     for (const std::string& name : options_.models) {
       const ModelOptions options = compared_model(name, options_.defaults);
       const int64_t more = candidate_bytes(options, options_.windows);
-      if (!group.empty() && (is_on_gpu || num_bytes + more > budget)) {
+      if (!group.empty() && (is_alone || num_bytes + more > budget)) {
         run_group(group);
         group.clear();
         num_bytes = 0;
@@ -163,14 +174,13 @@ class Comparison {
       auto candidate = std::make_unique<Candidate>();
       candidate->loaded = load_model_files(options);
       candidate->kv_dtype = kv_dtype_of(options, *candidate->loaded.model);
-      candidate->facts = facts_of(name, candidate->loaded, candidate->kv_dtype);
+      candidate->facts = facts_of(name, candidate->loaded, options, candidate->kv_dtype);
       models.push_back({candidate->loaded.model.get(), candidate->kv_dtype});
       candidates.push_back(std::move(candidate));
     }
     ComparisonOptions comparison;
     comparison.window = options_.windows.window;
     comparison.pool = candidates.front()->loaded.pool.get();
-    num_threads_ = comparison.pool->num_threads();
     const std::string device = models.front().model->device_name();
     device_ = device == "cpu" ? cpu_name() : device;
     {
@@ -194,13 +204,17 @@ class Comparison {
 
   OrderedJson result() {
     OrderedJson reference = {{"name", reference_.path()}};
-    if (LoadedModel* model = reference_.model()) {
-      reference = facts_of(reference_.path(), *model, reference_.kv_dtype());
-      if (options_.has_speed) reference["speed"] = measure_speed(*model, reference_.kv_dtype());
+    if (const LoadedModel* model = reference_.model()) {
+      const KvDType kv_dtype = reference_.kv_dtype();
+      reference = facts_of(reference_.path(), *model, reference_.options(), kv_dtype);
+      if (options_.has_speed) {
+        LoadedModel taken = reference_.take_model();
+        reference["speed"] = measure_speed(taken, kv_dtype);
+      }
     }
     reference["perplexity"] = results_.front().reference_perplexity;
     OrderedJson json = {{"device", device_},
-                        {"threads", num_threads_},
+                        {"threads", num_threads_of(options_.defaults.threads)},
                         {"text", options_.text},
                         {"window", options_.windows.window},
                         {"num_windows", results_.front().num_windows},
@@ -219,7 +233,6 @@ class Comparison {
   EvalText text_;
   Reference reference_;
   std::string device_;
-  int num_threads_ = 0;
   std::vector<LogitComparison> results_;  // for the last group
   std::vector<OrderedJson> rows_;
 };
@@ -315,6 +328,17 @@ OrderedJson read_result(const std::string& path) {
   return json;
 }
 
+// A rank other than 0 of a job has its share of each model, one after the other.
+[[noreturn]] void follow_each(const CompareOptions& options) {
+  for (const std::string& name : options.models) {
+    try {
+      load_model_files(compared_model(name, options.defaults));
+    } catch (const RankHasEnded&) {  // with this model
+    }
+  }
+  throw RankHasEnded();
+}
+
 int run_compare(const CompareOptions& options) {
   const bool is_saved = !options.from.empty();
   if (is_saved != options.models.empty() || is_saved != options.reference.empty() ||
@@ -323,6 +347,7 @@ int run_compare(const CompareOptions& options) {
         "compare: expected either MODEL..., --reference and --perplexity, or --from FILE. See "
         "--help.");
   }
+  if (!is_saved && is_other_rank(options.defaults.ranks)) follow_each(options);
   CompareOptions sharing = options;
   sharing.defaults.gpu_memory_utilization /= 2;  // by a model and the reference
   const OrderedJson json = is_saved ? read_result(options.from) : Comparison(sharing).run();
@@ -350,6 +375,7 @@ Run add_compare(CLI::App& parent) {
   add_window_options(app, options->windows);
   add_gpu_options(app, options->defaults);
   add_threads_option(app, options->defaults.threads);
+  add_rank_options(app, options->defaults.ranks);
   add_kv_option(app, "--kv-dtype", options->defaults.kv_dtype, "Type of the models' KV cache");
   add_kv_option(app, "--reference-kv-dtype", options->reference_kv_dtype,
                 "Type of the reference's KV cache");

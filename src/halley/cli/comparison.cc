@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <utility>
 
 #include "halley/base/error.h"
 #include "halley/base/file.h"
@@ -52,6 +53,8 @@ Reference::Reference(const std::string& path, const ModelOptions& like,
   options_.dtype = like.dtype;
   options_.gpu_memory_utilization = like.gpu_memory_utilization;
   options_.has_self_check = like.has_self_check;
+  options_.ranks = like.ranks;
+  options_.ranks.divides_among_processes = false;
   options_.kv_dtype = kv_dtype;
   if (std::filesystem::is_directory(path)) {
     model_ = load_model_files(options_);
@@ -62,6 +65,11 @@ Reference::Reference(const std::string& path, const ModelOptions& like,
                          quote(path), ", a file of log probabilities. Leave it out."));
   }
   reader_ = std::make_unique<LogitsReader>(path);
+}
+
+LoadedModel Reference::take_model() {
+  forward_.reset();  // has a cache of the model's
+  return std::move(*model_);
 }
 
 KvDType Reference::kv_dtype() const { return kv_dtype_of(options_, *model_->model); }

@@ -32,13 +32,17 @@ EvalText load_eval_text(const std::string& model, const std::string& path,
 class Reference {
  public:
   /// `path` is a model's directory or a file of `halley eval --logits`. Threads and self-check are
-  /// those of `like`. Throws InputError if `kv_dtype` is given for a file.
+  /// those of `like`, and the ranks where those are threads; where they are processes the model is
+  /// whole in this one. Throws InputError if `kv_dtype` is given for a file.
   Reference(const std::string& path, const ModelOptions& like, const std::string& kv_dtype);
 
   /// Does nothing for a file.
   LoadedModel* model() { return model_ ? &*model_ : nullptr; }
+  /// Gives the model away, with which what start() returned ends.
+  LoadedModel take_model();
   const std::string& path() const { return options_.model; }
-  KvDType kv_dtype() const;  // only for a model
+  const ModelOptions& options() const { return options_; }  // of a model
+  KvDType kv_dtype() const;                                 // only for a model
   int64_t vocab_size() const;
 
   /// The logits of this text. Throws InputError if the reference has other tokens or windows. The

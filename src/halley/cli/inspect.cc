@@ -274,7 +274,8 @@ std::vector<RankHoldings> plan_ranks(const InspectOptions& options, const ModelF
     load.share = {.rank = rank % num_ranks,
                   .num_ranks = num_ranks,
                   .stage = rank / num_ranks,
-                  .num_stages = num_stages};
+                  .num_stages = num_stages,
+                  .has_whole_experts = options.model.ranks.has_whole_experts};
     ModelPlan plan = plan_model(files.config, *files.source, load);
     ranks.push_back(holdings_of(plan, whole));
     if (rank == 0) first = std::move(plan);
@@ -341,6 +342,7 @@ Run add_inspect(CLI::App& parent) {
                  "The same for as many stages of such ranks")
       ->check(CLI::Range(1, kRanksMax))
       ->capture_default_str();
+  add_expert_option(app, options->model.ranks);
   add_threads_option(app, options->threads);
   const std::string examples = R"(Examples:
   halley inspect models/demo-21m

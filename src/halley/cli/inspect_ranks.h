@@ -14,6 +14,7 @@ struct RankHoldings {
   InputRange layers;
   InputRange heads, kv_heads;  // of each layer
   InputRange mlp_inputs;       // of its first layer's MLP, or of each of the experts
+  InputRange experts;          // of the first layer that has some; empty: none has
   InputRange vocabulary;       // empty in stages without embedding and output layer
   double stored_bytes = 0;     // that the rank reads of the checkpoint
   size_t packed_bytes = 0;     // of its weights in memory

@@ -85,7 +85,10 @@ int run_program(int argc, char** argv) {
     return report(usage_error(app, error, argc, argv).c_str(), kExitUsage);
   }
   for (const auto& [subcommand, run] : runs) {
-    if (subcommand->parsed()) return run();
+    if (!subcommand->parsed()) continue;
+    const int exit_code = run();
+    leave_job();  // all that needs it is gone
+    return exit_code;
   }
   return kExitUsage;
 }
@@ -95,6 +98,7 @@ int run_guarded(int argc, char** argv) {
   try {
     return run_program(argc, argv);
   } catch (const RankHasEnded&) {
+    leave_job();
     return kExitOk;
   } catch (const InputError& error) {
     return report(error.what(), kExitUsage);

@@ -254,6 +254,7 @@ LoadOptions load_options_of(const ModelOptions& options, const ModelFiles& files
   load.kernels.required = options.required_kernels;
   load.has_self_check = options.has_self_check;
   load.max_length = options.max_model_len;
+  load.share.has_whole_experts = options.ranks.has_whole_experts;
   return load;
 }
 

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstddef>
 #include <memory>
 #include <utility>
 
@@ -15,22 +16,28 @@ namespace halley::cli {
 namespace {
 
 constexpr double kTimeoutSecondsMax = 24 * 3600;
+constexpr const char* kGroup = "Parallelism";
 
 std::chrono::milliseconds timeout_of(const RankOptions& options) {
   return std::chrono::milliseconds(static_cast<int64_t>(options.timeout_s * 1000));
 }
 
-/// This process's end of its job: null without a launcher, or where the model has it.
-std::unique_ptr<Communicator>& job_end(const RankOptions& options) {
-  static std::unique_ptr<Communicator> end =
-      is_under_mpi_launcher() ? make_mpi_communicator(timeout_of(options)) : nullptr;
+/// This process's end of the job that it has joined.
+std::unique_ptr<Communicator>& job_end() {
+  static std::unique_ptr<Communicator> end;
   return end;
+}
+
+/// Joins the job where a launcher has started this process, else null.
+Communicator* join_job(const RankOptions& options) {
+  std::unique_ptr<Communicator>& end = job_end();
+  if (end == nullptr && is_under_mpi_launcher()) end = make_mpi_communicator(timeout_of(options));
+  return end.get();
 }
 
 }  // namespace
 
 void add_rank_options(CLI::App& app, RankOptions& options) {
-  constexpr const char* kGroup = "Parallelism";
   app.add_option("--tensor-parallel-size", options.tensor_parallel_size,
                  "Ranks that divide every layer among themselves, on GPUs one each from the first "
                  "one on; 0: the processes that mpirun or srun started, else 1")
@@ -42,6 +49,7 @@ void add_rank_options(CLI::App& app, RankOptions& options) {
       ->check(CLI::Range(1, kRanksMax))
       ->capture_default_str()
       ->group(kGroup);
+  add_expert_option(app, options);
   app.add_option("--rank-timeout", options.timeout_s,
                  "Seconds after which a rank that does not come counts as dead, which ends the "
                  "program with an error")
@@ -50,24 +58,39 @@ void add_rank_options(CLI::App& app, RankOptions& options) {
       ->group(kGroup);
 }
 
+void add_expert_option(CLI::App& app, RankOptions& options) {
+  app.add_flag(
+         "--enable-expert-parallel", options.has_whole_experts,
+         "Ranks have some of the experts each, whole, instead of some rows of every expert, on "
+         "the CPU")
+      ->group(kGroup);
+}
+
 bool is_other_rank(const RankOptions& options) {
-  const std::unique_ptr<Communicator>& end = job_end(options);
-  if (end == nullptr) return false;
+  const Communicator* job = join_job(options);
+  if (job == nullptr) return false;
   const int num_stages = options.pipeline_parallel_size;
   const int size = options.tensor_parallel_size;
   const bool fits =
-      size == 0 ? end->num_ranks() % num_stages == 0 : end->num_ranks() == size * num_stages;
+      size == 0 ? job->num_ranks() % num_stages == 0 : job->num_ranks() == size * num_stages;
   if (!fits) {
     throw InputError(str("--tensor-parallel-size, --pipeline-parallel-size: expected sizes for ",
-                         end->num_ranks(), " ranks, the processes that the launcher has started, ",
+                         job->num_ranks(), " ranks, the processes that the launcher has started, ",
                          "got ", size, " and ", num_stages,
                          ". Start as many as both multiplied, or leave the former out."));
   }
-  return end->rank() > 0;
+  return job->rank() > 0;
 }
 
+bool are_ranks_processes(const RankOptions& options) {
+  const Communicator* job = join_job(options);
+  return job != nullptr && job->num_ranks() > 1;
+}
+
+void leave_job() { job_end().reset(); }
+
 int num_local_ranks(const RankOptions& options) {
-  if (job_end(options) != nullptr) return 1;
+  if (join_job(options) != nullptr) return 1;
   return std::max(1, options.tensor_parallel_size) * options.pipeline_parallel_size;
 }
 
@@ -79,15 +102,17 @@ LoadedDecoder load_divided(ExecContext& context, const RankOptions& options, con
   if (is_other) {
     for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) std::signal(signal, SIG_IGN);
   }
-  std::unique_ptr<Communicator>& end = job_end(options);
-  if (end != nullptr && end->num_ranks() > 1) {
-    LoadedDecoder loaded = load_as_rank(
-        context, {.ranks = std::move(end), .num_stages = options.pipeline_parallel_size}, config,
-        source, progress, load);
+  if (are_ranks_processes(options) && options.divides_among_processes) {
+    Communicator& job = *join_job(options);
+    // Rank 0 may take any time before it loads: it reads texts, or works with another model.
+    std::byte here{};
+    job.broadcast_idle(&here, sizeof(here), 0);
+    LoadedDecoder loaded =
+        load_as_rank(context, {.ranks = job.split(0), .num_stages = options.pipeline_parallel_size},
+                     config, source, progress, load);
     if (is_other) throw RankHasEnded();
     return loaded;
   }
-  end.reset();  // a job of one process
   const int num_ranks = num_local_ranks(options);
   if (num_ranks == 1) return load_model(context, config, source, progress, load);
   return load_ranked_model(context,

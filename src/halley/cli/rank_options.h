@@ -17,9 +17,14 @@ struct RankOptions {
   int tensor_parallel_size = 0;    // 0: as many as mpirun or srun started for each stage, else 1
   int pipeline_parallel_size = 1;  // stages
   double timeout_s = 60;
+  bool has_whole_experts = false;
+  /// False: where the ranks are processes, the model is whole in this one.
+  bool divides_among_processes = true;
 };
 
 void add_rank_options(CLI::App& app, RankOptions& options);
+/// --enable-expert-parallel.
+void add_expert_option(CLI::App& app, RankOptions& options);
 
 /// Thrown on ranks other than 0 when rank 0 has ended: the process has done its part, and ends
 /// with success.
@@ -29,6 +34,13 @@ struct RankHasEnded {};
 /// the model and follow rank 0. Joins the job where a launcher started this process. Throws
 /// InputError where the sizes that the options name are others than the job's.
 bool is_other_rank(const RankOptions& options);
+
+/// Whether the ranks are processes, which have one divided model at a time: all of them load the
+/// same ones in the same order, each when that before is gone on rank 0.
+bool are_ranks_processes(const RankOptions& options);
+
+/// Ends this process's part in its job, if it has one: waits until the others end theirs.
+void leave_job();
 
 /// Ranks that share the threads of this process.
 int num_local_ranks(const RankOptions& options);

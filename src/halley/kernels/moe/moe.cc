@@ -63,8 +63,8 @@ void gather_range(const MoeRouting& routing, ConstMatrix x, int64_t begin, int64
 }
 
 void check_combine(const MoeRouting& routing, ConstMatrix slots, ConstMatrix y) {
-  const auto num_slots = static_cast<size_t>(y.num_rows * routing.num_experts_per_token);
-  HALLEY_CHECK(num_slots == routing.row_slots.size() && slots.num_cols == y.num_cols, y.num_rows,
+  const auto num_choices = static_cast<size_t>(y.num_rows * routing.num_experts_per_token);
+  HALLEY_CHECK(num_choices == routing.row_slots.size() && slots.num_cols == y.num_cols, y.num_rows,
                routing.num_experts_per_token, routing.row_slots.size(), slots.num_cols, y.num_cols);
 }
 
@@ -73,16 +73,20 @@ void combine_range(const MoeRouting& routing, ConstMatrix slots, int64_t begin, 
   const auto per_token = static_cast<size_t>(routing.num_experts_per_token);
   for (int64_t m = begin; m < end; ++m) {
     float* to = y.row<float>(m);
+    bool is_first = true;
     for (size_t i = 0; i < per_token; ++i) {
       const size_t at = static_cast<size_t>(m) * per_token + i;
+      if (routing.row_slots[at] == kNoSlot) continue;
       const float* from = slots.row<float>(routing.row_slots[at]);
       const float weight = routing.weight_of[at];
-      if (i == 0) {
+      if (is_first) {
         for (int64_t k = 0; k < y.num_cols; ++k) to[k] = weight * from[k];
       } else {
         for (int64_t k = 0; k < y.num_cols; ++k) to[k] += weight * from[k];
       }
+      is_first = false;
     }
+    if (is_first) std::fill_n(to, y.num_cols, 0.0f);
   }
 }
 
@@ -124,6 +128,22 @@ MoeRouting route_tokens(ConstMatrix router_logits, int64_t num_experts_per_token
   }
   assign_slots(num_experts, routing);
   return routing;
+}
+
+void keep_experts(MoeRouting& routing, int64_t begin, int64_t end) {
+  std::vector<int64_t>& expert_begin = routing.expert_begin;
+  const auto num_experts = static_cast<int64_t>(expert_begin.size()) - 1;
+  HALLEY_CHECK(0 <= begin && begin <= end && end <= num_experts, begin, end, num_experts);
+  expert_begin.erase(expert_begin.begin() + end + 1, expert_begin.end());
+  expert_begin.erase(expert_begin.begin(), expert_begin.begin() + begin);
+  const int64_t first_slot = expert_begin.front(), end_slot = expert_begin.back();
+  for (int64_t& slot : expert_begin) slot -= first_slot;
+  routing.slot_row.erase(routing.slot_row.begin() + end_slot, routing.slot_row.end());
+  routing.slot_row.erase(routing.slot_row.begin(), routing.slot_row.begin() + first_slot);
+  for (int32_t& slot : routing.row_slots) {
+    const bool is_kept = first_slot <= slot && slot < end_slot;
+    slot = is_kept ? slot - static_cast<int32_t>(first_slot) : kNoSlot;
+  }
 }
 
 void gather_slots(const MoeRouting& routing, ConstMatrix x, Matrix slots) {

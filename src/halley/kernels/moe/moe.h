@@ -20,6 +20,9 @@ struct MoeRouting {
   std::vector<int32_t> row_slots;  // [M, num_experts_per_token]: slots of a row, as expert_of
 };
 
+/// Not a slot: that of an expert which keep_experts() has left out.
+inline constexpr int32_t kNoSlot = -1;
+
 /// softmax over the router's logits, then the largest `num_experts_per_token` (the lower expert
 /// wins a tie), divided by their sum where `is_normalized`. A token with a logit that is NaN or
 /// +infinity has no softmax: it goes to the experts with the lowest ids, with NaN as weights.
@@ -28,10 +31,16 @@ struct MoeRouting {
 MoeRouting route_tokens(ConstMatrix router_logits, int64_t num_experts_per_token,
                         bool is_normalized);
 
-/// slots[s] = x[slot_row[s]]. Shapes x [M, K], slots [M * num_experts_per_token, K] f32.
+/// Leaves out the slots of all experts but [begin, end), which others work on: `expert_begin` is
+/// [end - begin + 1] then, slot_row has their slots alone, and row_slots kNoSlot for the others.
+/// Requires  0 <= begin <= end <= E
+void keep_experts(MoeRouting& routing, int64_t begin, int64_t end);
+
+/// slots[s] = x[slot_row[s]]. Shapes x [M, K], slots [slot_row.size(), K] f32.
 void gather_slots(const MoeRouting& routing, ConstMatrix x, Matrix slots);
 
-/// y[m] = sum over the row's experts, in ascending order, of weight * slots[slot].
+/// y[m] = sum over the row's experts, in ascending order, of weight * slots[slot]; 0 for a row that
+/// has none.
 void combine_slots(const MoeRouting& routing, ConstMatrix slots, Matrix y);
 
 /// The same over all threads of the pool; the bits do not change.

@@ -98,13 +98,18 @@ TEST(RouteTokens, NoRowsGiveNoSlots) {
   EXPECT_EQ(routing.expert_begin, (std::vector<int64_t>{0, 0, 0, 0, 0}));
 }
 
+std::vector<float> normal_values(size_t count, std::mt19937& random) {
+  std::normal_distribution<float> normal;
+  std::vector<float> values(count);
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
 TEST(MoeSlots, ThreadsDoNotChangeABit) {
   constexpr int64_t kRows = 64, kColumns = 1000, kChosen = 2, kExperts = 4;
   std::mt19937 random(7);
-  std::normal_distribution<float> normal;
-  std::vector<float> logits(kRows * kExperts), x(kRows * kColumns);
-  for (float& value : logits) value = normal(random);
-  for (float& value : x) value = normal(random);
+  const std::vector<float> logits = normal_values(kRows * kExperts, random);
+  const std::vector<float> x = normal_values(kRows * kColumns, random);
   const MoeRouting routing =
       route_tokens(f32_matrix(logits.data(), kRows, kExperts), kChosen, true);
   ThreadPool pool(3);
@@ -122,27 +127,27 @@ TEST(MoeSlots, ThreadsDoNotChangeABit) {
   EXPECT_EQ(y, y_alone);
 }
 
+/// Every expert multiplies by its id + 1, so that a slot of the wrong expert shows.
+void run_experts(const MoeRouting& routing, int64_t first_expert, Matrix slots) {
+  for (size_t e = 0; e + 1 < routing.expert_begin.size(); ++e) {
+    const auto gain = static_cast<float>(first_expert + static_cast<int64_t>(e) + 1);
+    for (int64_t slot = routing.expert_begin[e]; slot < routing.expert_begin[e + 1]; ++slot) {
+      for (int64_t i = 0; i < slots.num_cols; ++i) slots.row<float>(slot)[i] *= gain;
+    }
+  }
+}
+
 TEST(MoeSlots, GatherThenCombineIsTheWeightedSumInAscendingOrder) {
-  std::mt19937 random(5);
-  std::normal_distribution<float> normal;
   constexpr int64_t kRows = 9, kColumns = 21, kChosen = 3, kExperts = 7;
-  std::vector<float> logits(kRows * kExperts), x(kRows * kColumns);
-  for (float& value : logits) value = normal(random);
-  for (float& value : x) value = normal(random);
+  std::mt19937 random(5);
+  const std::vector<float> logits = normal_values(kRows * kExperts, random);
+  const std::vector<float> x = normal_values(kRows * kColumns, random);
   const MoeRouting routing =
       route_tokens(f32_matrix(logits.data(), kRows, kExperts), kChosen, true);
   std::vector<float> slots(kRows * kChosen * kColumns, kNan), y(kRows * kColumns, kNan);
   const Matrix slot_matrix = f32_matrix(slots.data(), kRows * kChosen, kColumns);
-  gather_slots(routing, f32_matrix(std::as_const(x).data(), kRows, kColumns), slot_matrix);
-  // Every expert multiplies by its id + 1, so that a slot of the wrong expert shows.
-  for (int64_t e = 0; e < kExperts; ++e) {
-    for (int64_t slot = routing.expert_begin[static_cast<size_t>(e)];
-         slot < routing.expert_begin[static_cast<size_t>(e) + 1]; ++slot) {
-      for (int64_t i = 0; i < kColumns; ++i) {
-        slot_matrix.row<float>(slot)[i] *= static_cast<float>(e + 1);
-      }
-    }
-  }
+  gather_slots(routing, f32_matrix(x.data(), kRows, kColumns), slot_matrix);
+  run_experts(routing, 0, slot_matrix);
   combine_slots(routing, slot_matrix, f32_matrix(y.data(), kRows, kColumns));
   for (size_t m = 0; m < kRows; ++m) {
     for (size_t i = 0; i < kColumns; ++i) {
@@ -154,6 +159,43 @@ TEST(MoeSlots, GatherThenCombineIsTheWeightedSumInAscendingOrder) {
       ASSERT_EQ(y[m * kColumns + i], expected) << m << "," << i;
     }
   }
+}
+
+/// Ranks that have whole experts: each works on its own slots, and all sums are added.
+TEST(MoeSlots, PartsOfTheExpertsAddUpToAll) {
+  constexpr int64_t kRows = 13, kColumns = 5, kChosen = 3, kExperts = 7;
+  std::mt19937 random(11);
+  const std::vector<float> logits = normal_values(kRows * kExperts, random);
+  const std::vector<float> x = normal_values(kRows * kColumns, random);
+  const MoeRouting all = route_tokens(f32_matrix(logits.data(), kRows, kExperts), kChosen, true);
+  const ConstMatrix rows = f32_matrix(x.data(), kRows, kColumns);
+  const auto sum_of = [&](int64_t begin, int64_t end) {
+    MoeRouting routing = all;
+    keep_experts(routing, begin, end);
+    EXPECT_EQ(routing.expert_begin.size(), static_cast<size_t>(end - begin) + 1);
+    EXPECT_EQ(routing.expert_begin.back(), static_cast<int64_t>(routing.slot_row.size()));
+    std::vector<float> slots(routing.slot_row.size() * kColumns, kNan), y(kRows * kColumns, kNan);
+    const auto num_slots = static_cast<int64_t>(routing.slot_row.size());
+    const Matrix slot_matrix = f32_matrix(slots.data(), num_slots, kColumns);
+    gather_slots(routing, rows, slot_matrix);
+    run_experts(routing, begin, slot_matrix);
+    combine_slots(routing, slot_matrix, f32_matrix(y.data(), kRows, kColumns));
+    return y;
+  };
+  const std::vector<float> whole = sum_of(0, kExperts);
+  const std::vector<int64_t> bounds = {0, 2, 2, 3, 7};
+  std::vector<float> added(whole.size());
+  for (size_t part = 0; part + 1 < bounds.size(); ++part) {
+    const std::vector<float> y = sum_of(bounds[part], bounds[part + 1]);
+    for (size_t i = 0; i < added.size(); ++i) added[i] += y[i];
+  }
+  for (size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(added[i], whole[i], 1e-5) << i;
+}
+
+TEST(RouteTokensDeathTest, KeepsNoExpertsBehindTheLast) {
+  const std::vector<float> logits = {1, 2};
+  MoeRouting routing = route_tokens(f32_matrix(logits.data(), 1, 2), 1, true);
+  EXPECT_DEATH(keep_experts(routing, 1, 3), "num_experts");
 }
 
 TEST(RouteTokensDeathTest, RejectsMoreExpertsThanThereAre) {

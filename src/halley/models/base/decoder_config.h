@@ -32,6 +32,7 @@ struct MlpSpec {
   std::optional<LinearSpec> router;  // experts where set
   std::vector<LinearSpec> gate_up;   // one, or one an expert; ungated MLPs have `up` here
   std::vector<LinearSpec> down;
+  int64_t first_expert = 0;  // the router's number of that of gate_up[0] and down[0]
   int64_t num_experts_per_token = 0;
   bool is_normalized = true;  // expert weights divided by their sum
 };
@@ -54,6 +55,7 @@ struct RankShare {
   int stage = 0, num_stages = 1;  // that divide the sequence of layers
   InputRange vocabulary = {};     // the tokens whose embeddings and logits it has; of several ranks
   int64_t first_layer = 0;        // of the whole decoder's
+  bool has_whole_experts = false;  // some of the experts, instead of a part of each
 
   bool is_first() const { return stage == 0; }
   bool is_last() const { return stage == num_stages - 1; }

@@ -44,7 +44,8 @@ void add_mlp(const std::string& prefix, const MlpSpec& mlp, PartList& list) {
   }
   list.add_linear(prefix + "router", *mlp.router);
   for (size_t expert = 0; expert < mlp.gate_up.size(); ++expert) {
-    const std::string of_expert = str(prefix, "experts.", expert, ".");
+    const std::string of_expert =
+        str(prefix, "experts.", mlp.first_expert + static_cast<int64_t>(expert), ".");
     list.add_linear(of_expert + "gate_up", mlp.gate_up[expert], true);
     list.add_linear(of_expert + "down", mlp.down[expert], true);
   }

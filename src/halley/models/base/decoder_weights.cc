@@ -307,7 +307,7 @@ WeightMemory memory_of(const DecoderWeights& weights, const DecoderConfig& confi
     if (layer.mlp.router) {
       add_memory(*layer.mlp.router, precision, memory.always_read);
       memory.expert_share = static_cast<double>(config.layers[i].mlp.num_experts_per_token) /
-                            static_cast<double>(layer.mlp.down.size());
+                            static_cast<double>(layer.mlp.router->out_features());
     }
   }
   add_memory(weights.output, precision, memory.always_read);

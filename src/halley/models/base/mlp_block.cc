@@ -31,14 +31,17 @@ void run_mlp(const DecoderStep& step, const MlpSpec& spec, const MlpWeights& wei
 }
 
 /// Rows are gathered expert by expert, each expert runs on its own, and each row's results are
-/// summed in the order of the experts' ids: no row depends on another.
+/// summed in the order of the experts' ids: no row depends on another. A rank with whole experts
+/// adds up its own alone.
 void run_experts(const DecoderStep& step, const MlpSpec& spec, const MlpWeights& weights,
                  ConstMatrix x, Matrix out) {
-  const auto num_experts = static_cast<int64_t>(weights.gate_up.size());
-  const Matrix logits = step.workspace.take(Slot::kRouterLogits, x.num_rows, num_experts);
+  const Matrix logits =
+      step.workspace.take(Slot::kRouterLogits, x.num_rows, spec.router->out_features());
   run_linear(step, *spec.router, *weights.router, x, logits);
-  const MoeRouting routing = route_tokens(logits, spec.num_experts_per_token, spec.is_normalized);
-  const int64_t num_slots = x.num_rows * spec.num_experts_per_token;
+  MoeRouting routing = route_tokens(logits, spec.num_experts_per_token, spec.is_normalized);
+  const auto num_experts = static_cast<int64_t>(weights.gate_up.size());
+  keep_experts(routing, spec.first_expert, spec.first_expert + num_experts);
+  const auto num_slots = static_cast<int64_t>(routing.slot_row.size());
   const Matrix slots_in = step.workspace.take(Slot::kExpertIn, num_slots, x.num_cols);
   const Matrix slots_out = step.workspace.take(Slot::kExpertOut, num_slots, x.num_cols);
   gather_slots(step.context, routing, x, slots_in);

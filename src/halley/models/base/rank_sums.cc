@@ -45,7 +45,7 @@ void sum_over_ranks(Communicator& ranks, Matrix rows) {
 
 void run_input_slice(const DecoderStep& step, const LinearSpec& spec, const LinearOp& op,
                      ConstMatrix x, Matrix y) {
-  if (step.ranks == nullptr) return run_linear(step, spec, op, x, y);
+  if (step.ranks == nullptr || !spec.inputs) return run_linear(step, spec, op, x, y);
   if (op.num_inputs() != x.num_cols) {  // it picks its inputs from those of all ranks
     const Matrix all = step.workspace.take(Slot::kGathered, x.num_rows, op.num_inputs());
     place_columns(x, spec.inputs->begin, all);

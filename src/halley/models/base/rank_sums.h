@@ -11,7 +11,8 @@ namespace halley {
 void sum_over_ranks(Communicator& ranks, Matrix rows);
 
 /// y = op(x), this rank's part of a sum over the ranks: x [M, F] has its columns of the layer's
-/// whole input. Activations with a per-token scale get that of the whole input.
+/// whole input. Activations with a per-token scale get that of the whole input. All ranks call it
+/// for a layer that has LinearSpec::inputs; one that is whole exchanges nothing.
 void run_input_slice(const DecoderStep& step, const LinearSpec& spec, const LinearOp& op,
                      ConstMatrix x, Matrix y);
 

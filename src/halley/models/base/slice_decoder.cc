@@ -77,6 +77,25 @@ DecoderConfig take_stage(const DecoderConfig& whole, const RankShare& share) {
   return config;
 }
 
+/// Whether every rank gets at least one expert of each layer that has them.
+void check_experts(const DecoderConfig& whole, const RankShare& share) {
+  bool has_experts = false;
+  for (const LayerSpec& layer : whole.layers) {
+    if (!layer.mlp.router) continue;
+    has_experts = true;
+    const int64_t num_experts = layer.mlp.router->out_features();
+    if (num_experts >= share.num_ranks) continue;
+    throw UnsupportedError(str("expert parallelism of ", whole.where, ": expected at most ",
+                               num_experts, " ranks, one for each expert, got ", share.num_ranks,
+                               ". Use fewer ranks, or leave --enable-expert-parallel out, which "
+                               "divides the rows of every expert."));
+  }
+  if (has_experts) return;
+  throw UnsupportedError(str("expert parallelism of ", whole.where,
+                             ": expected layers with experts, got none in the family ",
+                             quote(whole.family), ". Leave --enable-expert-parallel out."));
+}
+
 /// Divides the layers of one decoder.
 class Slicer {
  public:
@@ -99,7 +118,11 @@ class Slicer {
     for (LayerSpec& layer : config.layers) {
       layer.qkv = slice_qkv(layer.qkv);
       layer.o.inputs = {{heads().begin * whole_.head_dim, heads().end * whole_.head_dim}};
-      slice_mlp(layer.mlp);
+      if (layer.mlp.router && share_.has_whole_experts) {
+        take_experts(layer.mlp);
+      } else {
+        slice_mlp(layer.mlp);
+      }
     }
     if (config.lm_head) {
       config.lm_head = take_outputs(*config.lm_head, {{config.share.vocabulary}});
@@ -130,6 +153,13 @@ class Slicer {
     };
     const InputRange ranges[] = {rows(0, heads()), rows(H, kv_heads()), rows(H + J, kv_heads())};
     return take_outputs(qkv, ranges);
+  }
+
+  void take_experts(MlpSpec& mlp) const {
+    const InputRange own = share_of_units(mlp.router->out_features(), 1);
+    mlp.first_expert = own.begin;
+    keep_range(mlp.gate_up, own.begin, own.end);
+    keep_range(mlp.down, own.begin, own.end);
   }
 
   void slice_mlp(MlpSpec& mlp) const {
@@ -171,6 +201,7 @@ class Slicer {
 
 DecoderConfig slice_decoder(const DecoderConfig& whole, const LinearLoading& loading,
                             const RankShare& share) {
+  if (share.has_whole_experts) check_experts(whole, share);
   DecoderConfig stage = take_stage(whole, share);
   if (share.num_ranks == 1) return stage;
   return Slicer(stage, loading, stage.share).slice();

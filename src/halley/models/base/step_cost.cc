@@ -13,6 +13,13 @@ double operations_of(const LinearSpec& linear) {
   return 2 * static_cast<double>(linear.out_features()) * static_cast<double>(linear.in_features);
 }
 
+// Those that are here, on average.
+double experts_of_a_row(const MlpSpec& mlp) {
+  const double share =
+      static_cast<double>(mlp.down.size()) / static_cast<double>(mlp.router->out_features());
+  return static_cast<double>(mlp.num_experts_per_token) * share;
+}
+
 // Positions that the new rows see together: row i sees num_past + i + 1 of them, or the window.
 double seen_positions(const SequenceStep& sequence, int64_t window) {
   const int64_t first = sequence.num_past + 1, last = sequence.num_past + sequence.num_new;
@@ -72,7 +79,7 @@ DecoderCost decoder_cost(const DecoderConfig& config, const WeightMemory& memory
     cost.windows.push_back(layer.window);
     cost.row_linear_operations += operations_of(layer.qkv) + operations_of(layer.o);
     const MlpSpec& mlp = layer.mlp;
-    const double num_experts = mlp.router ? static_cast<double>(mlp.num_experts_per_token) : 1.0;
+    const double num_experts = mlp.router ? experts_of_a_row(mlp) : 1.0;
     // All experts of a layer have one size.
     cost.row_linear_operations +=
         num_experts * (operations_of(mlp.gate_up.front()) + operations_of(mlp.down.front()));

@@ -77,14 +77,20 @@ TEST(StepCost, CountsAPrefillRowByRow) {
   }
 }
 
-TEST(StepCost, ExpertsCountAsOftenAsRowsPickThem) {
+/// A row picks so many of the experts, of which `num_here` are on this rank.
+DecoderConfig mixture_config(int64_t num_experts, int64_t num_experts_per_token, size_t num_here) {
   DecoderConfig config = small_config();
   for (LayerSpec& layer : config.layers) {
-    layer.mlp.router = linear_of(4, 8);
-    layer.mlp.num_experts_per_token = 3;
-    layer.mlp.gate_up.resize(4, layer.mlp.gate_up.front());
-    layer.mlp.down.resize(4, layer.mlp.down.front());
+    layer.mlp.router = linear_of(num_experts, 8);
+    layer.mlp.num_experts_per_token = num_experts_per_token;
+    layer.mlp.gate_up.resize(num_here, layer.mlp.gate_up.front());
+    layer.mlp.down.resize(num_here, layer.mlp.down.front());
   }
+  return config;
+}
+
+TEST(StepCost, ExpertsCountAsOftenAsRowsPickThem) {
+  const DecoderConfig config = mixture_config(4, 3, 4);
   const std::array<std::byte, 1000> storage{};
   const DecoderCost model = decoder_cost(config, memory_of_bytes(storage), KvDType::kF16);
   EXPECT_EQ(model.row_linear_operations, 3 * 2.0 * (16 * 8 + 8 * 8 + 3 * (40 * 8 + 8 * 20)));
@@ -93,6 +99,12 @@ TEST(StepCost, ExpertsCountAsOftenAsRowsPickThem) {
   const double kv_bytes = 3 * 2 * kPositionBytes;
   EXPECT_NEAR(step_cost(model, {&two_rows, 1}, 0).bytes, 400 + (1 - 0.75 * 0.75) * 600 + kv_bytes,
               1e-9);
+}
+
+/// A rank with 2 of 8 experts computes a quarter of what its rows pick, on average.
+TEST(StepCost, RowsPickTheirShareOfTheExpertsThatAreHere) {
+  const DecoderCost model = decoder_cost(mixture_config(8, 4, 2), {}, KvDType::kF16);
+  EXPECT_EQ(model.row_linear_operations, 3 * 2.0 * (16 * 8 + 8 * 8 + 1 * (40 * 8 + 8 * 20)));
 }
 
 TEST(StepCost, TheFloorIsTheLongerOfReadingAndComputing) {

@@ -25,7 +25,9 @@ void await_all(Communicator& ranks) {
 }
 
 LoadOptions share_of(RankLinks& links, LoadOptions options, int ranks_per_gpu = 1) {
+  const bool has_whole_experts = options.share.has_whole_experts;
   options.share = links.share();
+  options.share.has_whole_experts = has_whole_experts;
   options.ranks = links.ranks();
   options.stages = links.stages();
   // On GPUs each rank of a machine has its own, from the first one's on.

@@ -2,7 +2,9 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -97,6 +99,9 @@ class TestModel {
     if (decoder.dtype == DType::kBf16) options_.kernels.forced = "gemm_bf16_hwy";
   }
 
+  /// Ranks have whole experts from now on.
+  void use_whole_experts() { options_.share.has_whole_experts = true; }
+
   void expect_as_whole(int num_ranks, int num_stages = 1,
                        Precision precision = Precision::kFull) const {
     SCOPED_TRACE(str(num_ranks, " ranks in ", num_stages, " stages"));
@@ -185,6 +190,85 @@ TEST(RankedModel, OfEachBuiltinFormatIsAsWhole) {
     for (const int num_ranks : {2, 4}) model.expect_as_whole(num_ranks);
     if (name == "nestedfp") model.expect_as_whole(2, 1, Precision::kLow);
   }
+}
+
+/// Experts of one block of 128 inputs, and 6 for 4 ranks.
+constexpr const char* kMixture = R"({"model_type": "mixtral", "hidden_size": 512,
+  "num_hidden_layers": 2, "intermediate_size": 128, "num_attention_heads": 8,
+  "num_key_value_heads": 4, "head_dim": 64, "vocab_size": 1000, "hidden_act": "silu",
+  "num_local_experts": 6, "num_experts_per_tok": 3,
+  "max_position_embeddings": 256, "rms_norm_eps": 1e-5, "torch_dtype": "float16"})";
+
+class RankedExperts : public testing::TestWithParam<std::string> {};
+
+TEST_P(RankedExperts, ThatAreWholeAreAsInOneRank) {
+  const std::filesystem::path dir = testdata(GetParam());
+  const HfConfig config = HfConfig::load(dir);
+  const auto source = open_checkpoint_weights(dir);
+  TestModel model(config, *source, read_quant_config(config, dir));
+  model.use_whole_experts();
+  for (const int num_ranks : {2, 4}) model.expect_as_whole(num_ranks);
+  model.expect_as_whole(4, 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, RankedExperts, testing::Values("models/mixtral", "models/qwen3_moe"),
+                         name_of);
+
+/// Groups in act-order, for dummy weights: input k is in group (5 k mod K) / kGroup.
+class ActOrderSource final : public TensorSource {
+ public:
+  explicit ActOrderSource(const TensorSource& source) : source_(source) {
+    for (const TensorInfo& info : source.tensors()) {
+      if (!info.name.ends_with(".g_idx")) continue;
+      std::vector<int32_t>& groups = groups_[info.name];
+      const auto K = static_cast<int32_t>(info.shape[0]);
+      for (int32_t k = 0; k < K; ++k) groups.push_back(5 * k % K / kGroup);
+    }
+  }
+  std::string description() const override { return source_.description(); }
+  const std::vector<TensorInfo>& tensors() const override { return source_.tensors(); }
+  const TensorInfo* find(std::string_view name) const override { return source_.find(name); }
+  TensorView view(const TensorInfo& info) const override {
+    TensorView view = source_.view(info);
+    const auto it = groups_.find(info.name);
+    if (it != groups_.end()) view.data = reinterpret_cast<const std::byte*>(it->second.data());
+    return view;
+  }
+
+ private:
+  static constexpr int32_t kGroup = 32;
+  const TensorSource& source_;
+  std::map<std::string, std::vector<int32_t>> groups_;
+};
+
+void expect_mixture_as_whole(const std::string& format) {
+  SCOPED_TRACE(format);
+  std::string text = kMixture;
+  text.insert(text.size() - 1, ", \"quantization_config\": " + format);
+  const HfConfig config = HfConfig::parse(text, "config.json");
+  const QuantConfig quant = read_quant_config(config, {});
+  const auto weights =
+      make_dummy_weights(list_quantized_tensors(read_decoder_config(config), quant));
+  const ActOrderSource source(*weights);
+  TestModel model(config, source, quant);
+  model.use_whole_experts();
+  for (const int num_ranks : {2, 4}) model.expect_as_whole(num_ranks);
+  if (format.find("nestedfp") == std::string::npos) return;
+  model.expect_as_whole(2, 1, Precision::kLow);
+}
+
+TEST(RankedModel, OfWholeExpertsInEachFormatIsAsWhole) {
+  for (const std::string& name : builtin_quant_config_names()) {
+    if (name != "nestedfp") expect_mixture_as_whole(builtin_quant_config(name));
+  }
+  // Routers are in full precision.
+  expect_mixture_as_whole(R"({"quant_method": "nestedfp", "version": 1, "exceptions": ["lm_head",
+      "model.layers.0.block_sparse_moe.gate", "model.layers.1.block_sparse_moe.gate"]})");
+}
+
+TEST(RankedModel, OfWholeExpertsInActOrderIsAsWhole) {
+  expect_mixture_as_whole(R"({"quant_method": "gptq", "bits": 4, "group_size": 32, "sym": false,
+                              "desc_act": true, "lm_head": false})");
 }
 
 /// The first step tells of the cache's layers; here it is one that no rank runs.
