@@ -8,6 +8,7 @@
 #include "halley/cuda/attention/decode_kernels.h"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/runtime/pdl_launch.cuh"
+#include "halley/cuda/runtime/shared_bytes.h"
 
 namespace halley::attention {
 
@@ -15,9 +16,7 @@ template <KvDType kType, int kHeadDim, int kRows>
 void launch_decode_instance(const CudaContext& context, const DecodeParams& params) {
   using Shape = DecodeShape<kType, kHeadDim, kRows>;
   const auto kernel = decode_kernel<kType, kHeadDim, kRows>;
-  check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  Shape::kSharedBytes),
-             "shared memory of decode_attention");
+  raise_shared_bytes(kernel, Shape::kSharedBytes, "decode_attention");
   launch_with_pdl(context, "decode_attention",
                   {.grid = dim3(static_cast<unsigned>(Shape::kCtasPerSm * context.device.num_sms)),
                    .block = dim3(kDecodeThreads),

@@ -9,6 +9,7 @@
 #include "halley/cuda/attention/prefill_attention.cuh"
 #include "halley/cuda/attention/prefill_kernels.h"
 #include "halley/cuda/runtime/cuda_check.h"
+#include "halley/cuda/runtime/shared_bytes.h"
 
 namespace halley::attention {
 
@@ -16,9 +17,7 @@ template <KvDType kType, int kHeadDim>
 void launch_prefill_instance(const PrefillLaunch& launch) {
   using Shape = PrefillShape<kType, kHeadDim>;
   const auto kernel = prefill_kernel<kType, kHeadDim>;
-  check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  Shape::kSharedBytes),
-             "shared memory of prefill_attention");
+  raise_shared_bytes(kernel, Shape::kSharedBytes, "prefill_attention");
   const int num_work_tiles = launch.params.num_items * launch.params.rows.num_kv_heads;
   const int num_ctas = std::min(num_work_tiles, launch.num_sms);
   kernel<<<static_cast<unsigned>(num_ctas), kPrefillThreads, Shape::kSharedBytes, launch.stream>>>(

@@ -20,6 +20,7 @@
 #include "halley/cuda/ops/elements.cuh"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/runtime/pdl_launch.cuh"
+#include "halley/cuda/runtime/shared_bytes.h"
 
 namespace halley::cuda {
 
@@ -308,9 +309,7 @@ template <class Type, typename T>
 void launch_normed_of(const CudaContext& context, const CUtensorMap& map,
                       const NormedArguments& args) {
   const auto kernel = normed_kernel<Type, T>;
-  check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  args.plan.num_bytes),
-             "shared memory of normed_gemm");
+  raise_shared_bytes(kernel, args.plan.num_bytes, "normed_gemm");
   check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                                   cudaSharedmemCarveoutMaxShared),
              "shared memory of normed_gemm");

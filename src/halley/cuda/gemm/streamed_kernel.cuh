@@ -12,6 +12,7 @@
 #include "halley/cuda/gemm/streamed_wgmma.cuh"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/runtime/pdl_launch.cuh"
+#include "halley/cuda/runtime/shared_bytes.h"
 
 namespace halley::cuda {
 
@@ -180,9 +181,7 @@ template <class Type, int kTokens>
 void launch_streamed_tokens(const CudaContext& context, const CUtensorMap& w_map,
                             const CUtensorMap& x_map, const StreamedArguments& args) {
   const auto launch = [&](auto kernel) {
-    check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    args.shared.num_bytes),
-               "shared memory of streamed_gemm");
+    raise_shared_bytes(kernel, args.shared.num_bytes, "streamed_gemm");
     check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                                     cudaSharedmemCarveoutMaxShared),
                "shared memory of streamed_gemm");

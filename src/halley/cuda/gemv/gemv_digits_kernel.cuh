@@ -16,6 +16,7 @@
 #include "halley/cuda/gemv/gemv_layout.h"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/runtime/pdl_launch.cuh"
+#include "halley/cuda/runtime/shared_bytes.h"
 
 namespace halley::cuda {
 
@@ -366,9 +367,7 @@ template <class Type, int kBits>
 void launch_gemv_digits(const CudaContext& context, const GemvDigitPlan& plan,
                         const GemvArguments& args) {
   const auto kernel = gemv_digits_kernel<Type, kBits>;
-  check_cuda(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, plan.num_bytes),
-      "shared memory of a product");
+  raise_shared_bytes(kernel, plan.num_bytes, "a product");
   launch_with_pdl(context, "product of one or two rows and codes",
                   {.grid = dim3(static_cast<unsigned>(plan.blocks)),
                    .block = dim3(kGemvDigitWarps * 32),

@@ -13,6 +13,7 @@
 #include "halley/cuda/gemv/gemv_planes_inputs.cuh"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/runtime/pdl_launch.cuh"
+#include "halley/cuda/runtime/shared_bytes.h"
 
 namespace halley::cuda {
 
@@ -450,9 +451,7 @@ template <class Type, int kBits, int kRows>
 void launch_gemv_planes_rows(const CudaContext& context, const GemvPlanePlan& plan,
                              const GemvArguments& args) {
   const auto kernel = gemv_planes_kernel<Type, kBits, kRows>;
-  check_cuda(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, plan.num_bytes),
-      "shared memory of a product");
+  raise_shared_bytes(kernel, plan.num_bytes, "a product");
   launch_with_pdl(context, "product of one or two rows and bits",
                   {.grid = dim3(static_cast<unsigned>(plan.blocks)),
                    .block = dim3(kGemvPlaneWarps * 32),

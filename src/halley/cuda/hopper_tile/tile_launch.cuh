@@ -5,15 +5,14 @@
 
 #include "halley/cuda/hopper_tile/tile_arguments.h"
 #include "halley/cuda/runtime/cuda_check.h"
+#include "halley/cuda/runtime/shared_bytes.h"
 
 namespace halley::cuda {
 
 template <typename... Params, typename... Args>
 void launch_tile_kernel(void (*kernel)(Params...), const TileArguments& tile, cudaStream_t stream,
                         const Args&... args) {
-  check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  tile.shared.num_bytes),
-             "shared memory of a product");
+  raise_shared_bytes(kernel, tile.shared.num_bytes, "a product");
   cudaLaunchAttribute attributes[2] = {};
   attributes[0].id = cudaLaunchAttributeClusterDimension;
   attributes[0].val.clusterDim = {static_cast<unsigned>(tile.split), 1, 1};

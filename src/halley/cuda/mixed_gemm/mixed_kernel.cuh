@@ -12,6 +12,7 @@
 #include "halley/cuda/mixed_gemm/mixed_group_consumer.cuh"
 #include "halley/cuda/mixed_gemm/mixed_sharing.cuh"
 #include "halley/cuda/runtime/cuda_check.h"
+#include "halley/cuda/runtime/shared_bytes.h"
 
 namespace halley::cuda {
 
@@ -198,9 +199,7 @@ __global__ void __launch_bounds__(MixedTileTraits<kTokens, kOutputs>::kThreads,
 template <class Decoder, int kTokens, int kOutputs>
 void launch_mixed(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream) {
   const auto kernel = mixed_kernel<Decoder, kTokens, kOutputs>;
-  check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  args.shared.num_bytes),
-             "shared memory of mixed_gemm");
+  raise_shared_bytes(kernel, args.shared.num_bytes, "mixed_gemm");
   launch_hopper_kernel(kernel,
                        {.num_blocks = args.schedule.num_blocks,
                         .num_threads = MixedTileTraits<kTokens, kOutputs>::kThreads,

@@ -16,6 +16,7 @@
 #include "halley/cuda/mixed_gemm/narrow_ring.cuh"
 #include "halley/cuda/mixed_gemm/narrow_stage.cuh"
 #include "halley/cuda/runtime/cuda_check.h"
+#include "halley/cuda/runtime/shared_bytes.h"
 
 namespace halley::cuda {
 
@@ -212,9 +213,7 @@ __global__ void __launch_bounds__(kNarrowWarps * 32, 1)
 template <class Decoder, class Stage>
 void launch_narrow_stage(const NarrowArguments& args, cudaStream_t stream) {
   const auto kernel = narrow_kernel<Decoder, Stage>;
-  check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  args.narrow.num_bytes),
-             "shared memory of mixed_gemm");
+  raise_shared_bytes(kernel, args.narrow.num_bytes, "mixed_gemm");
   launch_hopper_kernel(kernel,
                        {.num_blocks = args.num_blocks,
                         .num_threads = kNarrowWarps * 32,

@@ -10,6 +10,7 @@
 #include "halley/cuda/mma_gemm/mma_instructions.cuh"
 #include "halley/cuda/mma_gemm/mma_plan.h"
 #include "halley/cuda/runtime/cuda_check.h"
+#include "halley/cuda/runtime/shared_bytes.h"
 
 namespace halley::cuda {
 
@@ -316,9 +317,7 @@ __global__ void __launch_bounds__(kMmaTiles[kTileIndex].num_threads(), kMmaBlock
 template <class Decoder, int kTileIndex>
 void launch_mma(const MmaArguments& args, int shared_bytes, cudaStream_t stream) {
   const auto kernel = mma_kernel<Decoder, kTileIndex>;
-  check_cuda(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes),
-      "shared memory of mma_gemm");
+  raise_shared_bytes(kernel, shared_bytes, "mma_gemm");
   const auto blocks = static_cast<unsigned>(args.token_tiles * args.num_panels * args.num_splits);
   kernel<<<blocks, kMmaTiles[kTileIndex].num_threads(), static_cast<size_t>(shared_bytes),
            stream>>>(args);

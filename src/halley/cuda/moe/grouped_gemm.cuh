@@ -12,6 +12,7 @@
 #include "halley/cuda/ops/activate.cuh"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/runtime/pdl_launch.cuh"
+#include "halley/cuda/runtime/shared_bytes.h"
 
 namespace halley::cuda {
 
@@ -323,8 +324,7 @@ void launch_grouped(const CudaContext& context, const GroupedParams& params) {
   const auto kernel = grouped_gemm_kernel<kOperand, Shape>;
   const int num_bytes = Shape::kStages * Shape::kStageBytes +
                         GroupedTables::bytes_of(params.num_experts, is_gated ? 2 : 1);
-  check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, num_bytes),
-             "shared memory of grouped_gemm");
+  raise_shared_bytes(kernel, num_bytes, "grouped_gemm");
   // No more blocks than there can be tiles: every expert may end in a tile that is not full.
   const int64_t row_tiles_max =
       params.num_slots / Shape::kRows + std::min<int64_t>(params.num_slots, params.num_experts);

@@ -9,6 +9,7 @@
 #include "halley/cuda/ops/team_norm.cuh"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/runtime/pdl_launch.cuh"
+#include "halley/cuda/runtime/shared_bytes.h"
 
 namespace halley::cuda {
 
@@ -95,9 +96,7 @@ void launch_norm(const CudaContext& context, const NormParams& params, const Nor
   const auto kernel = norm_kernel<X, kIsLayerNorm, Out>;
   // 48 KiB is the static limit; the kernel's other shared arrays take some of it.
   if (row_bytes > size_t{47} * 1024) {
-    check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    static_cast<int>(row_bytes)),
-               "shared memory of norm");
+    raise_shared_bytes(kernel, static_cast<int>(row_bytes), "norm");
   }
   launch_with_pdl(context, Out::kName,
                   {.grid = dim3(num_rows), .block = dim3(num_threads), .shared_bytes = row_bytes},
