@@ -137,11 +137,6 @@ ModelPlan plan_decoder(const DecoderConfig& decoder, const LinearLoading& loadin
                                ": NCCL adds the parts of more in an order ",
                                "that depends on the size of a step. Leave it out."));
   }
-  if (options.device == kCuda && options.share.num_ranks > 1 && options.share.has_whole_experts) {
-    throw UnsupportedError(
-        "expert parallelism: expected the CPU, got GPUs. Leave --enable-expert-parallel out, which "
-        "divides the rows of every expert, or use --device cpu.");
-  }
   plan.config = slice_decoder(decoder, loading, options.share);
   plan.device = options.device;
   if (plan.device == kCuda) {

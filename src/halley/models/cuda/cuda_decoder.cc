@@ -84,7 +84,7 @@ void CudaDecoder::exchange_shares() {
   std::vector<int64_t> num_columns = {config_.vocab_size};
   for (const LayerSpec& layer : config_.layers) {
     for (const LinearSpec* spec : {&layer.o, layer.mlp.down.data()}) {
-      begins.push_back(spec->inputs->begin);
+      begins.push_back(spec->inputs ? spec->inputs->begin : 0);  // whole experts have all
       num_columns.push_back(spec->in_features);
     }
   }
@@ -355,7 +355,7 @@ WeightMemory CudaDecoder::memory_of(Precision precision) const {
     for (const CudaLinear& expert : layer.experts->gate_up()) add(expert, memory.experts);
     for (const CudaLinear& expert : layer.experts->down()) add(expert, memory.experts);
     memory.expert_share = static_cast<double>(layer.experts->spec().num_experts_per_token) /
-                          static_cast<double>(layer.experts->num_experts());
+                          static_cast<double>(layer.experts->num_routed());
   }
   add(weights_.output, memory.always_read);
   return memory;

@@ -208,7 +208,9 @@ class Loader {
                                       .is_normalized = spec.is_normalized,
                                       .activation = config_.activation,
                                       .is_gated = config_.is_gated,
-                                      .activation_dtype = target_.activation_dtype},
+                                      .activation_dtype = target_.activation_dtype,
+                                      .num_routed = spec.router->out_features(),
+                                      .first_expert = spec.first_expert},
                           std::move(gate_up), std::move(down));
   }
 

@@ -274,7 +274,7 @@ void StepOps::queue_mlp(size_t index) {
 void StepOps::queue_experts(size_t index) {
   const CudaLayerWeights& layer = weights_.layers[index];
   const Matrix logits = activation(activations_.router_logits, DType::kF32, step_.num_rows,
-                                   layer.experts->num_experts());
+                                   layer.experts->num_routed());
   add_norm("mlp_norm", layer.mlp_norm, {.numbers = normed_});
   op("router", [&] { layer.router->run(context_, normed_, logits, step_.precision); });
   op("experts", [&] { layer.experts->run(context_, normed_, logits, block_); });

@@ -151,13 +151,6 @@ TEST(RankPlan, RejectsWholeExpertsOfAModelWithoutExperts) {
   }
 }
 
-TEST(RankPlan, RejectsWholeExpertsOnGpus) {
-  const std::string error =
-      error_of(mixture_of("mixtral"), {.num_ranks = 2, .has_whole_experts = true}, "cuda");
-  EXPECT_THAT(error, testing::HasSubstr("expert parallelism: expected the CPU, got GPUs. Leave "
-                                        "--enable-expert-parallel out"));
-}
-
 /// A rank plans the router and its own experts, by their numbers in the model.
 TEST(RankPlan, GivesARankWholeExperts) {
   const HfConfig config = mixture_of("mixtral");

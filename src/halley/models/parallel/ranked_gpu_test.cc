@@ -154,6 +154,7 @@ class GpuRankTest : public testing::TestWithParam<std::string> {
   LoadedDecoder load(const HfConfig& config, const TensorSource& source, int num_ranks,
                      const QuantConfig& quant) {
     LoadOptions options;
+    options.share.has_whole_experts = has_whole_experts_ && num_ranks > 1;
     options.device = "cuda";
     options.quant = quant;
     if (num_ranks == 1) return load_model(context_, config, source, {}, options);
@@ -200,6 +201,7 @@ class GpuRankTest : public testing::TestWithParam<std::string> {
               error_max(is_rounded, loaded.plan.activation_dtype));
   }
 
+  bool has_whole_experts_ = false;
   ThreadPool pool_{4};
   ExecContext context_{.pool = pool_};
 };
@@ -238,6 +240,21 @@ std::vector<std::string> checkpoint_names() {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, GpuRankCheckpoints, testing::ValuesIn(checkpoint_names()),
+                         [](const auto& tested) {
+                           return tested.param.substr(tested.param.find('/') + 1);
+                         });
+
+class GpuRankMixtures : public GpuRankTest {};
+
+TEST_P(GpuRankMixtures, WithWholeExpertsAreAsOnOneGpu) {
+  const std::filesystem::path dir = testdata(GetParam());
+  const HfConfig config = HfConfig::load(dir);
+  has_whole_experts_ = true;
+  expect_as_one(config, *open_checkpoint_weights(dir), read_quant_config(config, dir), {2, 4});
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GpuRankMixtures,
+                         testing::Values("models/mixtral", "models/qwen3_moe"),
                          [](const auto& tested) {
                            return tested.param.substr(tested.param.find('/') + 1);
                          });
