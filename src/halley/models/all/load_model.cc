@@ -126,11 +126,6 @@ ModelPlan plan_decoder(const DecoderConfig& decoder, const LinearLoading& loadin
   HALLEY_CHECK(options.device == "cpu" || options.device == kCuda, options.device);
   check_kernel_names(loading.demands);
   ModelPlan plan;
-  if (options.device == kCuda && options.share.num_stages > 1) {
-    throw UnsupportedError(str("pipeline parallelism: expected the CPU, got ",
-                               options.share.num_stages, " stages on GPUs. Use --device cpu, or ",
-                               "--tensor-parallel-size alone."));
-  }
   if (options.is_batch_invariant && options.device == kCuda && options.share.num_ranks > 2) {
     throw UnsupportedError(str("--batch-invariant: expected at most 2 ranks, got ",
                                options.share.num_ranks,

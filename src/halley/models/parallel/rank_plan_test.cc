@@ -124,12 +124,6 @@ TEST(RankPlan, RejectsMoreStagesThanLayers) {
                                         "stages, one for each layer, got 2."));
 }
 
-TEST(RankPlan, RejectsStagesOnGpus) {
-  const std::string error = error_of(config_of(1024), {.stage = 1, .num_stages = 2}, "cuda");
-  EXPECT_THAT(error, testing::HasSubstr("pipeline parallelism: expected the CPU, got 2 stages on "
-                                        "GPUs. Use --device cpu, or --tensor-parallel-size alone"));
-}
-
 /// 4 experts, 8 heads.
 TEST(RankPlan, RejectsMoreRanksThanWholeExperts) {
   EXPECT_EQ(error_of(mixture_of("mixtral"), {.num_ranks = 8}), "");
