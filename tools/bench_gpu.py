@@ -16,7 +16,8 @@ and prints the tables of docs/benchmarks.md for the parts that have a file (--ro
 
     tools/bench_gpu.py --parts 'latency_*_batch*,throughput_*'
 
-Weights are synthetic, with the sizes of Llama-3 8B. A part that fails, or for which no time is
+Weights are synthetic, with the sizes of Llama-3 8B, and 70B on two GPUs; parts for more GPUs than
+there are are left out. A part that fails, or for which no time is
 left, is named at the end and the others run; the exit code is then 1. All parts take about ten
 minutes on an H200. Needs Python alone.
 """
@@ -32,7 +33,8 @@ import subprocess
 import sys
 import time
 
-from bench_tables import BATCHES, KV_DTYPES, TABLES, summary_line, with_tables
+from bench_tables import (BATCHES, KV_DTYPES, TABLES, TP_FORMS, TP_SIZES, summary_line,
+                          with_tables)
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 CONFIGS = os.path.join(ROOT, "bench", "configs")
@@ -70,6 +72,7 @@ class Part:
     has_model: bool = True
     has_picture: bool = False
     prints_json: bool = False  # to standard output with --json, for want of --output-json
+    num_gpus: int = 1
 
 
 def latency(key, batch_size, input_len, output_len, *more, iters=1, seconds=90):
@@ -97,6 +100,29 @@ def decodes(key, batch_size):
                    *more)
 
 
+def divided(shape, key, num_gpus, batch_sizes, input_len, output_len, seconds, *more):
+    """A model on several GPUs, or the same on one. Several sizes of batches run on one load."""
+    what = "prefill" if output_len == 1 else "decode"
+    return Part(f"tp{num_gpus}_{shape}_{key}_{what}",
+                ("bench", "latency", "--load-format", "dummy", "--config", f"llama-3-{shape}",
+                 "--dtype", "float16", *OPTIONS[key], "--tensor-parallel-size", str(num_gpus),
+                 "--batch-size", batch_sizes, "--input-len", str(input_len), "--output-len",
+                 str(output_len), "--no-self-check", *more), seconds, num_gpus=num_gpus)
+
+
+def divided_parts():
+    """Of each shape on one GPU and on two: batches of decodes, and a prompt. Two H100s of 80 GB
+    hold all of them."""
+    most = ("--gpu-memory-utilization", "0.97", "--max-num-batched-tokens", "2048")
+    for num_gpus in TP_SIZES:
+        for key in TP_FORMS["8b"]:
+            yield divided("8b", key, num_gpus, "1,32", 1024, 64, 90)
+        for key in ("w4a8", "fp8"):
+            yield divided("70b", key, num_gpus, "1,64", 64, 64, 200, *most)
+            yield divided("70b", key, num_gpus, "1", 8191, 1, 200, *most[:2])
+    yield divided("70b", "f16", 2, "1,16", 64, 64, 300, *most)
+
+
 # In the order in which they run: what counts most comes first. A prompt of 8191 tokens and one
 # more fill the 8192 positions of the shape.
 PARTS = [
@@ -119,6 +145,9 @@ PARTS = [
     throughput("throughput_fp8_many", 1200, *OPTIONS["fp8"], *MANY, "1200", "--kv-dtype", "fp8"),
     *(throughput(f"throughput_{key}_many", 1200, *OPTIONS[key], *MANY, "1200", "--kv-dtype",
                  "int4") for key in ("w4a8", "w4ax")),
+    *(Part(f"all_reduce_tp{n}", ("bench", "all-reduce", "--tensor-parallel-size", str(n)), 60,
+           has_model=False, num_gpus=n) for n in (2, 4)),
+    *divided_parts(),
 ]
 
 
@@ -287,6 +316,9 @@ def main():
     for part in parts:
         left = end - time.monotonic()
         print(f"== {part.key} ({left:.0f} s left)", flush=True)
+        if part.num_gpus > max(1, len(facts["gpus"])):
+            print(f"left out: it needs {part.num_gpus} GPUs")
+            continue
         failure = "no time left" if left < 5 else run_part(part, options, facts, left)
         if failure:
             failures.append(f"{part.key}: {failure}")

@@ -38,6 +38,9 @@ GEMMS = {
     "u2_s8": "W2A8, per channel",
     "u1_s8": "W1A8, per channel",
 }
+# Models divided among GPUs: the forms of each shape, and how many GPUs.
+TP_FORMS = {"8b": ("w4a16", "fp8", "f16"), "70b": ("w4a8", "fp8", "f16")}
+TP_SIZES = (1, 2)
 KV_DTYPES = ("f16", "fp8", "int8", "int4")
 VARIANTS = {
     "no_pipeline": "no stages, nothing ahead",
@@ -260,6 +263,43 @@ def run_line(documents):
 
 
 # The tables by the name of their marks in docs/benchmarks.md.
+def divided(results):
+    """Times on one GPU, on two, and their ratio."""
+    rows = []
+    for shape, forms in TP_FORMS.items():
+        for key in forms:
+            times = {}
+            for size in TP_SIZES:
+                decode = results.get(f"tp{size}_{shape}_{key}_decode", [])
+                for result in decode if isinstance(decode, list) else [decode]:
+                    times.setdefault(f"decode, batch {result['batch_size']}", {})[size] = \
+                        step_ms(result)
+                prefill = results.get(f"tp{size}_{shape}_{key}_prefill")
+                if prefill:
+                    times.setdefault("prefill of 8191", {})[size] = \
+                        1e3 * prefill["time_to_first_token_s"]
+            for what, by_size in times.items():
+                one, two = (by_size.get(size) for size in TP_SIZES)
+                rows.append([f"{shape.upper()} {WEIGHTS[key].partition(' ')[0]}, {what}",
+                             f"{one:.2f}" if one else "does not fit",
+                             f"{two:.2f}" if two else "",
+                             f"{two / one:.2f}" if one and two else ""])
+    return table(["", "1 GPU, ms", "2 GPUs, ms", "ratio"], rows)
+
+
+def all_reduce(results):
+    """One-shot sums next to NCCL's better way, in microseconds, with and without the norm."""
+    rows = []
+    for size in (2, 4):
+        for row in results.get(f"all_reduce_tp{size}", {}).get("all_reduce", []):
+            cells = []
+            for what in ("sum_us", "sum_add_norm_us"):
+                nccl = min(row[way][what] for way in ("nccl", "nccl_registered") if row.get(way))
+                cells += [f"{row['one_shot'][what]:.1f}", f"{nccl:.1f}"]
+            rows.append([f"{size} GPUs, {row['num_bytes'] // 1024} KiB", *cells])
+    return table(["", "sum, us", "NCCL", "sum, residual and norm, us", "NCCL and a kernel"], rows)
+
+
 TABLES = {
     "summary": summary,
     "latency": latency,
@@ -274,6 +314,8 @@ TABLES = {
     "gemm_cublaslt": lambda results: gemm_means(results, "cublaslt"),
     "gemm_ratios": lambda results: gemm_means(results, "ratios"),
     "gemm_times": gemm_times,
+    "divided": divided,
+    "all_reduce": all_reduce,
 }
 MARKED = re.compile(r"(<!-- gpu:(\w+):begin[^>]*-->\n).*?(<!-- gpu:\2:end -->)", re.S)
 
@@ -293,6 +335,8 @@ def with_tables(page, documents):
 
 def summary_line(key, result):
     """The figures of a part that people ask for first."""
+    if isinstance(result, list):
+        return "\n".join(summary_line(f"{key}, batch {one['batch_size']}", one) for one in result)
     if "requests_per_s" in result:
         return (f"| {key} | {result['output_tokens_per_s']:.0f} output tokens/s, "
                 f"{result['total_tokens_per_s']:.0f} in all, largest batch "
@@ -310,6 +354,9 @@ def summary_line(key, result):
         return f"| {key} | geometric means of times: {ratios} | - |"
     if "perplexity" in result:
         return f"| {key} | perplexity {result['perplexity']:.4f} | - |"
+    if "all_reduce" in result:
+        ratios = sorted(row["sum_over_nccl"] for row in result["all_reduce"])
+        return f"| {key} | {ratios[0]:.2f} to {ratios[-1]:.2f} of NCCL's time | - |"
     rows = first_of(result.get("attention"), result.get("sampling"), result.get("products"), [])
     # Only the GEMMs that layers run count.
     shares = sorted(row["roofline_share"] for row in rows if row.get("is_chosen", True))

@@ -45,7 +45,7 @@ void add_rank_options(CLI::App& app, RankOptions& options) {
       ->capture_default_str()
       ->group(kGroup);
   app.add_option("--pipeline-parallel-size", options.pipeline_parallel_size,
-                 "Stages that divide the sequence of layers, each of as many ranks, on the CPU")
+                 "Stages that divide the sequence of layers, each of as many ranks")
       ->check(CLI::Range(1, kRanksMax))
       ->capture_default_str()
       ->group(kGroup);

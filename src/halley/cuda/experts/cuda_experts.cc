@@ -125,6 +125,12 @@ ConstMatrix prepared(const CudaContext& context, const Section& section, ConstMa
   return rounded;
 }
 
+void fill_zeros(const CudaContext& context, Matrix rows) {
+  const auto num_bytes =
+      static_cast<size_t>(rows.num_rows * rows.row_stride * element_bytes(rows.dtype));
+  check_cuda(cudaMemsetAsync(rows.data, 0, num_bytes, context.stream.get()), "zeroing of rows");
+}
+
 size_t most_workspace(const std::vector<CudaLinear>& layers, int64_t M) {
   size_t most = 0;
   for (const CudaLinear& layer : layers) most = std::max(most, layer.workspace_bytes(M));
@@ -152,11 +158,12 @@ CudaExperts::CudaExperts(const CudaContext& context, const ExpertsSpec& spec,
                          std::vector<CudaLinear> gate_up, std::vector<CudaLinear> down)
     : spec_(spec), gate_up_(std::move(gate_up)), down_(std::move(down)) {
   HALLEY_CHECK(!gate_up_.empty() && gate_up_.size() == down_.size(), gate_up_.size(), down_.size());
-  HALLEY_CHECK(1 <= spec_.num_experts_per_token && spec_.num_experts_per_token <= num_experts(),
-               spec_.num_experts_per_token, num_experts());
-  if (num_experts() > kExpertsMax) {
+  HALLEY_CHECK(1 <= spec_.num_experts_per_token && spec_.num_experts_per_token <= num_routed() &&
+                   spec_.first_expert + num_experts() <= num_routed(),
+               spec_.num_experts_per_token, spec_.first_expert, num_experts(), num_routed());
+  if (num_routed() > kExpertsMax) {
     throw UnsupportedError(str("experts on the GPU: expected at most ", kExpertsMax, ", got ",
-                               num_experts(), ". Run the model on the CPU."));
+                               num_routed(), ". Run the model on the CPU."));
   }
   for (size_t e = 0; e < gate_up_.size(); ++e) {
     HALLEY_CHECK(gate_up_[e].out_features() == (spec_.is_gated ? 2 : 1) * width() &&
@@ -200,10 +207,12 @@ void CudaExperts::run(const CudaContext& context, ConstMatrix x, ConstMatrix rou
   const size_t mark = context.workspace.mark();
   Routed routed;
   routed.routing =
-      take_routing(context.workspace, x.num_rows, num_experts(), spec_.num_experts_per_token);
+      take_routing(context.workspace, x.num_rows, num_routed(), spec_.num_experts_per_token);
   route_rows(context, router_logits, spec_.is_normalized, routed.routing);
   routed.slots_out =
       take_rows(context, spec_.activation_dtype, routed.routing.num_slots(), out_features());
+  // Slots of experts that are elsewhere add nothing.
+  if (num_experts() < num_routed()) fill_zeros(context, routed.slots_out);
   if (is_capturable()) {
     run_grouped(context, x, routed);
   } else {
@@ -224,7 +233,7 @@ void CudaExperts::run_grouped(const CudaContext& context, ConstMatrix x,
   grouped_gemm(context,
                {.x = prepared(context, wide, x),
                 .slot_row = routing.slot_row,
-                .expert_begin = routing.expert_begin,
+                .expert_begin = routing.expert_begin + spec_.first_expert,
                 .num_experts = num_experts(),
                 .weights = weights,
                 .weight_stride = wide.w.row_stride,
@@ -234,7 +243,7 @@ void CudaExperts::run_grouped(const CudaContext& context, ConstMatrix x,
                activated);
   grouped_gemm(context,
                {.x = prepared(context, narrow, activated),
-                .expert_begin = routing.expert_begin,
+                .expert_begin = routing.expert_begin + spec_.first_expert,
                 .num_experts = num_experts(),
                 .weights = weights + num_wide_,
                 .weight_stride = narrow.w.row_stride,
@@ -246,7 +255,7 @@ void CudaExperts::run_one_by_one(const CudaContext& context, ConstMatrix x,
                                  const Routed& routed) const {
   const DeviceRouting& routing = routed.routing;
   std::vector<int32_t> expert_begin(gate_up_.size() + 1);
-  check_cuda(cudaMemcpyAsync(expert_begin.data(), routing.expert_begin,
+  check_cuda(cudaMemcpyAsync(expert_begin.data(), routing.expert_begin + spec_.first_expert,
                              expert_begin.size() * sizeof(expert_begin[0]), cudaMemcpyDeviceToHost,
                              context.stream.get()),
              "copy of the routing to experts");
@@ -284,7 +293,7 @@ size_t CudaExperts::workspace_bytes(int64_t M) const {
   if (M == 0 || gate_up_.empty()) return 0;
   const DType dtype = spec_.activation_dtype;
   const int64_t num_slots = M * spec_.num_experts_per_token;
-  const size_t both = routing_bytes(M, num_experts(), spec_.num_experts_per_token) +
+  const size_t both = routing_bytes(M, num_routed(), spec_.num_experts_per_token) +
                       rows_bytes(dtype, num_slots, out_features());
   if (is_capturable()) {
     return both + 2 * rows_bytes(dtype, num_slots, width()) + rows_bytes(dtype, M, in_features());
@@ -299,7 +308,8 @@ size_t CudaExperts::workspace_bytes(int64_t M) const {
 std::string CudaExperts::describe() const {
   if (gate_up_.empty()) return "no experts";
   std::string text =
-      str(num_experts(), " experts, ", spec_.num_experts_per_token, " of them a row, ");
+      str(num_experts(), " experts", num_experts() < num_routed() ? str(" of ", num_routed()) : "",
+          ", ", spec_.num_experts_per_token, " of them a row, ");
   if (!is_capturable()) {
     text += str("one after the other, with a wait for the routing and without CUDA graphs: ",
                 why_not_grouped_);

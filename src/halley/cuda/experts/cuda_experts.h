@@ -25,6 +25,9 @@ struct ExpertsSpec {
   bool is_gated = true;
   /// What the layers were loaded with: f16, bf16 or f32.
   DType activation_dtype = DType::kF16;
+  /// Where other ranks have the other experts: how many the router knows, and which of them is the
+  /// first here. 0: all are here.
+  int64_t num_routed = 0, first_expert = 0;
 };
 
 /// One section of an expert's layer, as far as it decides whether experts are multiplied together.
@@ -46,8 +49,8 @@ std::string why_not_grouped(DType activation_dtype, bool is_gated,
 /// What `inspect` and the summary at load call the kernel of experts that run together.
 inline constexpr const char* kGroupedKernelName = "grouped_gemm";
 
-/// y = sum over a row's experts, in ascending order, of weight * down(activation(gate_up(x))), as
-/// the decoder of the CPU has it (kernels/moe/moe.h).
+/// y = sum over those of a row's experts that are here, in ascending order, of weight *
+/// down(activation(gate_up(x))), as the decoder of the CPU has it (kernels/moe/moe.h).
 ///
 /// Two ways to run, chosen once:
 /// - Grouped: all on the device, with fixed addresses, capturable; a row's bits do not depend on
@@ -65,16 +68,17 @@ class CudaExperts {
   CudaExperts(const CudaContext& context, const ExpertsSpec& spec, std::vector<CudaLinear> gate_up,
               std::vector<CudaLinear> down);
 
-  /// x [M, K] f16, bf16 or f32; router_logits [M, E] f32; y [M, out_features] f16, bf16 or f32. All
-  /// in device memory; x and y may not overlap. Numerics: sums in f32, what lies between two
-  /// products and each expert's result in the activations' type, the weighted sum in f32, rounded
-  /// once. A row whose softmax does not exist is NaN.
+  /// x [M, K] f16, bf16 or f32; router_logits [M, num_routed()] f32; y [M, out_features] f16, bf16
+  /// or f32. All in device memory; x and y may not overlap. Numerics: sums in f32, what lies
+  /// between two products and each expert's result in the activations' type, the weighted sum in
+  /// f32, rounded once. A row whose softmax does not exist is NaN.
   void run(const CudaContext& context, ConstMatrix x, ConstMatrix router_logits, Matrix y) const;
 
   /// False: run() waits for the device, and a graph cannot be made of it.
   bool is_capturable() const { return why_not_grouped_.empty(); }
 
   int64_t num_experts() const { return static_cast<int64_t>(gate_up_.size()); }
+  int64_t num_routed() const { return spec_.num_routed == 0 ? num_experts() : spec_.num_routed; }
   int64_t in_features() const { return gate_up_.empty() ? 0 : gate_up_[0].in_features(); }
   int64_t out_features() const { return down_.empty() ? 0 : down_[0].out_features(); }
   /// Of weights, scales, biases and tables on the GPU.

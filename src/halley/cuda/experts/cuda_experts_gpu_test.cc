@@ -138,17 +138,27 @@ class ExpertsGpuTest : public GpuTest {
   }
 
   Experts dense_experts(const ExpertsCase& shape, DType dtype) {
+    return dense_experts(shape, dtype, 0, shape.E);
+  }
+
+  /// Experts [begin, end) of those that the router knows.
+  Experts dense_experts(const ExpertsCase& shape, DType dtype, int64_t begin, int64_t end) {
     Experts experts;
     std::vector<CudaLinear> gate_up, down;
     for (int64_t e = 0; e < shape.E; ++e) {
       const int64_t wide = (shape.is_gated ? 2 : 1) * shape.F;
-      gate_up.push_back(
-          dense_layer(dtype, wide, shape.K, shape.has_bias, &experts.gate_up.emplace_back()));
-      down.push_back(
-          dense_layer(dtype, shape.K, shape.F, shape.has_bias, &experts.down.emplace_back()));
+      CudaLinear first =
+          dense_layer(dtype, wide, shape.K, shape.has_bias, &experts.gate_up.emplace_back());
+      CudaLinear second =
+          dense_layer(dtype, shape.K, shape.F, shape.has_bias, &experts.down.emplace_back());
+      if (e < begin || e >= end) continue;
+      gate_up.push_back(std::move(first));
+      down.push_back(std::move(second));
     }
-    experts.on_device =
-        CudaExperts(context_, spec_of(shape, dtype), std::move(gate_up), std::move(down));
+    ExpertsSpec spec = spec_of(shape, dtype);
+    spec.num_routed = shape.E;
+    spec.first_expert = begin;
+    experts.on_device = CudaExperts(context_, spec, std::move(gate_up), std::move(down));
     return experts;
   }
 
@@ -457,6 +467,33 @@ TEST_F(ExpertsGpuTest, RejectsMoreExpertsThanItHasBitsFor) {
       },
       testing::ThrowsMessage<UnsupportedError>(testing::HasSubstr(
           "experts on the GPU: expected at most 1024, got 1025. Run the model on the CPU.")));
+}
+
+/// The ranks of expert parallelism: what each adds for its experts is all.
+TEST_F(ExpertsGpuTest, PartsAddUpToAllExperts) {
+  const ExpertsCase shape = {.E = 6, .per_token = 2, .M = 33, .K = 64, .F = 96, .has_bias = true};
+  for (const DType dtype : {DType::kF16, DType::kF32}) {  // grouped, and one by one
+    DeviceMatrix x(dtype, shape.M, shape.K), logits(DType::kF32, shape.M, shape.E);
+    x.fill_normal(11);
+    logits.fill_normal(12, 2.0f);
+    const auto outputs_of = [&](int64_t begin, int64_t end) {
+      random_.seed(5);
+      const Experts experts = dense_experts(shape, dtype, begin, end);
+      const DeviceMatrix y(DType::kF32, shape.M, shape.K);
+      run(experts, x, logits, y);
+      EXPECT_TRUE(y.guards_are_intact(stream_));
+      return y.get(stream_);
+    };
+    const std::vector<float> all = outputs_of(0, shape.E);
+    std::vector<float> sum(all.size());
+    for (const auto& [begin, end] : {std::pair{0, 1}, std::pair{1, 4}, std::pair{4, 6}}) {
+      const std::vector<float> part = outputs_of(begin, end);
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] += part[i];
+    }
+    for (size_t i = 0; i < sum.size(); ++i) {
+      ASSERT_NEAR(sum[i], all[i], 1e-5 * (1 + std::fabs(all[i]))) << name_of(dtype) << " " << i;
+    }
+  }
 }
 
 }  // namespace

@@ -160,7 +160,8 @@ std::unique_ptr<CausalLm> load_gpu_model(ExecContext& context, const LinearLoadi
                                .activation_dtype = plan.activation_dtype,
                                .memory_utilization = options.gpu_memory_utilization,
                                .is_batch_invariant = options.is_batch_invariant,
-                               .ranks = options.ranks},
+                               .ranks = options.ranks,
+                               .stages = options.stages},
       on_part);
   const auto linears = model->weights().linears();
   size_t next = 0;

@@ -126,21 +126,11 @@ ModelPlan plan_decoder(const DecoderConfig& decoder, const LinearLoading& loadin
   HALLEY_CHECK(options.device == "cpu" || options.device == kCuda, options.device);
   check_kernel_names(loading.demands);
   ModelPlan plan;
-  if (options.device == kCuda && options.share.num_stages > 1) {
-    throw UnsupportedError(str("pipeline parallelism: expected the CPU, got ",
-                               options.share.num_stages, " stages on GPUs. Use --device cpu, or ",
-                               "--tensor-parallel-size alone."));
-  }
   if (options.is_batch_invariant && options.device == kCuda && options.share.num_ranks > 2) {
     throw UnsupportedError(str("--batch-invariant: expected at most 2 ranks, got ",
                                options.share.num_ranks,
                                ": NCCL adds the parts of more in an order ",
                                "that depends on the size of a step. Leave it out."));
-  }
-  if (options.device == kCuda && options.share.num_ranks > 1 && options.share.has_whole_experts) {
-    throw UnsupportedError(
-        "expert parallelism: expected the CPU, got GPUs. Leave --enable-expert-parallel out, which "
-        "divides the rows of every expert, or use --device cpu.");
   }
   plan.config = slice_decoder(decoder, loading, options.share);
   plan.device = options.device;

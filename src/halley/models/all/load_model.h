@@ -98,8 +98,8 @@ struct LoadOptions {
   /// On a GPU: a row's logits do not depend on the other rows of the batch. On the CPU they never
   /// do.
   bool is_batch_invariant = false;
-  /// The part that is planned or loaded of a model that several ranks run together; one stage on
-  /// GPUs, of which each rank has its own.
+  /// The part that is planned or loaded of a model that several ranks run together. On GPUs each
+  /// rank has its own.
   RankShare share = {};
   /// To load: this rank's ends of what connects it with the others, which must outlive the model.
   Communicator* ranks = nullptr;    // null: one rank

@@ -54,6 +54,15 @@ std::unique_ptr<DeviceRanks> make_ranks(const CudaDeviceInfo& device, Communicat
   return ranks == nullptr ? nullptr : std::make_unique<DeviceRanks>(*ranks, device);
 }
 
+/// Rows of f32.
+void copy_to_host(const CudaStream& stream, ConstMatrix from, Matrix to) {
+  const auto bytes = [](int64_t count) { return static_cast<size_t>(count) * sizeof(float); };
+  check_cuda(cudaMemcpy2DAsync(to.data, bytes(to.row_stride), from.data, bytes(from.row_stride),
+                               bytes(from.num_cols), static_cast<size_t>(from.num_rows),
+                               cudaMemcpyDeviceToHost, stream.get()),
+             "copy of a step's results");
+}
+
 CublasLtGemm make_lt(const CudaContext& context, const CudaDecoderOptions& options) {
   CublasLtOptions lt;
   lt.choice.is_batch_invariant = options.is_batch_invariant;
@@ -75,6 +84,8 @@ CudaDecoder::CudaDecoder(ExecContext& host, DecoderConfig config, const LinearLo
       weights_(load_weights(host, loading, on_part)) {
   HALLEY_CHECK((ranks_ == nullptr ? 1 : ranks_->num_ranks()) == config_.share.num_ranks,
                config_.share.num_ranks);
+  HALLEY_CHECK((options.stages != nullptr) == (config_.share.num_stages > 1),
+               config_.share.num_stages);
   if (ranks_ != nullptr) exchange_shares();
 }
 
@@ -84,7 +95,7 @@ void CudaDecoder::exchange_shares() {
   std::vector<int64_t> num_columns = {config_.vocab_size};
   for (const LayerSpec& layer : config_.layers) {
     for (const LinearSpec* spec : {&layer.o, layer.mlp.down.data()}) {
-      begins.push_back(spec->inputs->begin);
+      begins.push_back(spec->inputs ? spec->inputs->begin : 0);  // whole experts have all
       num_columns.push_back(spec->in_features);
     }
   }
@@ -155,9 +166,10 @@ std::optional<int64_t> CudaDecoder::prepare(const StepLimits& limits) {
   asked.max_length = std::min(asked.max_length, config_.max_positions);
   check_prepared(asked);
   set_aside(asked);
-  runner_ = std::make_unique<CudaStepRunner>(ReadyModel{device_, stream_, config_, weights_,
-                                                        options_.activation_dtype, *memory_, host_,
-                                                        ranks_.get()});
+  if (options_.stages == nullptr)
+    runner_ = std::make_unique<CudaStepRunner>(ReadyModel{device_, stream_, config_, weights_,
+                                                          options_.activation_dtype, *memory_,
+                                                          host_, ranks_.get()});
   const size_t workspace_bytes =
       memory_->device_bytes() + CudaStepRunner::device_bytes(config_, asked);
   const size_t weight_bytes = weights_.device_bytes() + lt_memory_.num_bytes();
@@ -236,20 +248,36 @@ DeviceStep CudaDecoder::upload(const ForwardBatch& batch, const KvCacheView& cac
   return step;
 }
 
+/// [num_rows, hidden_size] f32 on the host, for all steps.
+Matrix CudaDecoder::staged_hidden(int64_t num_rows) {
+  const auto num_bytes = static_cast<size_t>(num_rows * config_.hidden_size) * sizeof(float);
+  if (hidden_.num_bytes() < num_bytes) {
+    hidden_ = {};
+    hidden_ = PinnedBuffer(num_bytes);
+  }
+  return f32_matrix(reinterpret_cast<float*>(hidden_.data()), num_rows, config_.hidden_size);
+}
+
+void CudaDecoder::receive_hidden(DeviceStep& step) {
+  if (config_.share.is_first()) return;
+  const Matrix received = staged_hidden(step.num_rows);
+  options_.stages->receive(received);
+  step.received = received;
+}
+
 void CudaDecoder::queue(const DeviceStep& step, Matrix logits, OpTimer* timer) {
   const CudaContext on = context();
   StepOps ops(on, config_, weights_, options_.activation_dtype, step, timer);
   ops.queue_layers();
+  if (!config_.share.is_last()) {
+    const Matrix to = staged_hidden(step.num_rows);
+    return copy_to_host(stream_, ops.hidden(), to);
+  }
   for (int64_t begin = 0; begin < step.num_logit_rows; begin += step.num_logit_rows_at_once) {
     const int64_t end = std::min(begin + step.num_logit_rows_at_once, step.num_logit_rows);
     const Matrix piece = ops.queue_logits(begin, end);
     if (logits.data == nullptr) continue;
-    const auto row_bytes = static_cast<size_t>(piece.num_cols) * sizeof(float);
-    check_cuda(cudaMemcpy2DAsync(
-                   logits.row<float>(begin), static_cast<size_t>(logits.row_stride) * sizeof(float),
-                   piece.data, static_cast<size_t>(piece.row_stride) * sizeof(float), row_bytes,
-                   static_cast<size_t>(piece.num_rows), cudaMemcpyDeviceToHost, stream_.get()),
-               "copy of logits");
+    copy_to_host(stream_, piece, logits.rows(begin, end));
   }
 }
 
@@ -260,14 +288,18 @@ void CudaDecoder::forward(const ForwardBatch& batch, const KvCacheView& cache, M
   HALLEY_CHECK(logits.num_cols == config_.vocab_size, logits.num_cols);
   if (batch.token_ids.empty()) return;
   grow(batch, cache);
-  queue(upload(batch, cache), logits, nullptr);
+  DeviceStep step = upload(batch, cache);
+  receive_hidden(step);
+  queue(step, logits, nullptr);
   synchronize();
+  if (!config_.share.is_last()) options_.stages->send(staged_hidden(step.num_rows));
 }
 
 std::vector<OpTime> CudaDecoder::profile(const ForwardBatch& batch, const KvCacheView& cache,
                                          Matrix logits) {
   forward(batch, cache, logits);  // checks, and one-time initialisation
-  if (batch.token_ids.empty()) return {};
+  // Other stages take part in one step alone.
+  if (batch.token_ids.empty() || options_.stages != nullptr) return {};
   const DeviceStep step = upload(batch, cache);
   OpTimer timer(stream_, is_capturable());
   if (!is_capturable()) {
@@ -355,7 +387,7 @@ WeightMemory CudaDecoder::memory_of(Precision precision) const {
     for (const CudaLinear& expert : layer.experts->gate_up()) add(expert, memory.experts);
     for (const CudaLinear& expert : layer.experts->down()) add(expert, memory.experts);
     memory.expert_share = static_cast<double>(layer.experts->spec().num_experts_per_token) /
-                          static_cast<double>(layer.experts->num_experts());
+                          static_cast<double>(layer.experts->num_routed());
   }
   add(weights_.output, memory.always_read);
   return memory;

@@ -16,6 +16,7 @@
 #include "halley/models/base/causal_lm.h"
 #include "halley/models/base/decoder_config.h"
 #include "halley/models/base/decoder_weights.h"
+#include "halley/models/base/stage_exchange.h"
 #include "halley/models/cuda/cuda_step_runner.h"
 #include "halley/models/cuda/cuda_weights.h"
 #include "halley/models/cuda/device_ranks.h"
@@ -37,6 +38,8 @@ struct CudaDecoderOptions {
   bool is_batch_invariant = false;
   /// This rank's end of the ranks that divide every layer, which outlives the decoder; null: one.
   Communicator* ranks = nullptr;
+  /// This rank's end to the stages around its own, by way of the host; null: one stage.
+  StageExchange* stages = nullptr;
 };
 
 /// The residual stream is f32, tensors between operations have the activations' type, logits are
@@ -65,6 +68,7 @@ class CudaDecoder final : public CausalLm {
 
   std::optional<int64_t> prepare(const StepLimits& limits) override;
   std::unique_ptr<KvMemory> make_kv_memory(size_t num_bytes) const override;
+  /// Null where there are several stages too: their caller samples.
   StepRunner* step_runner() override { return runner_.get(); }
   /// Null before prepare().
   CudaStepRunner* cuda_step_runner() { return runner_.get(); }
@@ -88,6 +92,8 @@ class CudaDecoder final : public CausalLm {
   void grow(const ForwardBatch& batch, const KvCacheView& cache);
   DeviceStep upload(const ForwardBatch& batch, const KvCacheView& cache);
   void queue(const DeviceStep& step, Matrix logits, OpTimer* timer);
+  void receive_hidden(DeviceStep& step);
+  Matrix staged_hidden(int64_t num_rows);
 
   const ExecContext& host_;
   DecoderConfig config_;
@@ -101,6 +107,7 @@ class CudaDecoder final : public CausalLm {
   CudaDecoderWeights weights_;
   std::unique_ptr<StepMemory> memory_;
   PinnedBuffer staging_;
+  PinnedBuffer hidden_;  // of a step, from or to other stages
   std::unique_ptr<CudaStepRunner> runner_;
 };
 

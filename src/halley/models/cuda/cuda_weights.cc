@@ -66,22 +66,25 @@ class Loader {
     CudaDecoderWeights weights;
     weights.layers.resize(config_.layers.size());
     weights.ropes.resize(config_.ropes.size());
-    if (config_.lm_head) {
+    if (config_.has_embedding() && config_.lm_head) {
       weights.embedding =
           load_table(config_.embedding_name, config_.vocab_size, config_.vocabulary());
-    } else {
+    } else if (config_.has_embedding()) {
       check_tied_output(config_, loading_.source);
       weights.output = load_tied_output();
+      weights.is_output_tied = true;
     }
-    if (!config_.position_embedding_name.empty()) {
+    if (config_.share.is_first() && !config_.position_embedding_name.empty()) {
       const int64_t num_rows = config_.num_stored_positions + config_.position_offset;
       weights.positions = load_table(config_.position_embedding_name, num_rows, {0, num_rows});
     }
     for (size_t i = 0; i < config_.layers.size(); ++i) {
       load_layer(config_.layers[i], weights.layers[i]);
     }
-    load_norm(config_.final_norm, weights.final_norm);
-    if (config_.lm_head) weights.output = load_linear(*config_.lm_head, DType::kF32);
+    if (config_.share.is_last()) {
+      load_norm(config_.final_norm, weights.final_norm);
+      if (config_.lm_head) weights.output = load_linear(*config_.lm_head, DType::kF32);
+    }
     for (size_t i = 0; i < config_.ropes.size(); ++i) load_rope(config_.ropes[i], weights.ropes[i]);
     weights.small = small_.copy(target_.device.stream);
     if (loading_.times != nullptr) loading_.times->self_check += self_check_.seconds();
@@ -208,7 +211,9 @@ class Loader {
                                       .is_normalized = spec.is_normalized,
                                       .activation = config_.activation,
                                       .is_gated = config_.is_gated,
-                                      .activation_dtype = target_.activation_dtype},
+                                      .activation_dtype = target_.activation_dtype,
+                                      .num_routed = spec.router->out_features(),
+                                      .first_expert = spec.first_expert},
                           std::move(gate_up), std::move(down));
   }
 
@@ -226,7 +231,7 @@ class Loader {
 
 std::vector<CudaDecoderWeights::PlacedLinear> CudaDecoderWeights::linears() const {
   std::vector<PlacedLinear> linears;
-  if (!embedding) linears.push_back({&output});
+  if (is_output_tied) linears.push_back({&output});
   for (const CudaLayerWeights& layer : layers) {
     linears.insert(linears.end(), {{&layer.qkv}, {&layer.o}});
     if (!layer.experts) {
@@ -240,7 +245,7 @@ std::vector<CudaDecoderWeights::PlacedLinear> CudaDecoderWeights::linears() cons
       linears.push_back({&layer.experts->down()[i], is_grouped});
     }
   }
-  if (embedding) linears.push_back({&output});
+  if (!is_output_tied && !output.sections().empty()) linears.push_back({&output});
   return linears;
 }
 

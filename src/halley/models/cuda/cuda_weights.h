@@ -38,13 +38,15 @@ struct CudaLayerWeights {
 
 /// Move-only; one thread at a time.
 struct CudaDecoderWeights {
-  /// [V, K]; absent: tied to `output`, which holds the one copy.
+  /// [V, K]; absent where it is tied to `output`, which holds the one copy, and behind the first
+  /// stage.
   std::optional<CudaLinear::Section> embedding;
   /// [num_stored_positions + position_offset, K]
   std::optional<CudaLinear::Section> positions;
   std::vector<CudaLayerWeights> layers;
   NormParams final_norm;
-  CudaLinear output;
+  CudaLinear output;  // of the last stage, and of the first where it is tied
+  bool is_output_tied = false;
   ColumnShares vocabulary;       // of several ranks
   std::vector<RopeTable> ropes;  // as DecoderConfig::ropes
   DeviceBuffer small;            // norms and frequencies

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include <cuda_runtime_api.h>
+
 #include "halley/base/check.h"
 #include "halley/base/str.h"
 #include "halley/cuda/gemm/normed_gemm.h"
@@ -11,6 +13,7 @@
 #include "halley/cuda/ops/gather_rows.h"
 #include "halley/cuda/ops/norm.h"
 #include "halley/cuda/ops/rope_kv.h"
+#include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/weights/linear_input.h"
 
 namespace halley::cuda {
@@ -54,7 +57,8 @@ template <typename Launch>
 void StepOps::op(const char* name, const Launch& launch) {
   if (step_.left_out == name) return;
   if (timer_ == nullptr) return launch();
-  timer_->begin(layer_ < 0 ? std::string(name) : str("layers.", layer_, ".", name));
+  timer_->begin(layer_ < 0 ? std::string(name)
+                           : str("layers.", config_.share.first_layer + layer_, ".", name));
   launch();
   timer_->end();
 }
@@ -69,7 +73,9 @@ Matrix StepOps::activation(size_t begin, DType dtype, int64_t num_rows, int64_t 
 }
 
 void StepOps::queue_embedding() {
-  FirstRows rows = {.table = weights_.embedding_table(),
+  // Behind the first stage, whose hidden states follow, a table without rows.
+  const ConstMatrix no_rows = {nullptr, dtype_, 0, config_.hidden_size, config_.hidden_size};
+  FirstRows rows = {.table = config_.share.is_first() ? weights_.embedding_table() : no_rows,
                     .first_id = config_.vocabulary().begin,
                     .scale = config_.embedding_scale,
                     .ids = array<int32_t>(arrays_.token_ids),
@@ -90,8 +96,19 @@ void StepOps::queue_embedding() {
     rows.position_rows = array<int32_t>(arrays_.position_rows);
   }
   op("embedding", [&] { first_rows(context_, rows, hidden_); });
-  if (step_.ranks == nullptr) return;
+  if (!config_.share.is_first()) copy_hidden(step_.received);
+  if (step_.ranks == nullptr || !config_.share.is_first()) return;
   op("embedding_sum", [&] { step_.ranks->sum(context_, hidden_); });
+}
+
+/// Those of the stage before.
+void StepOps::copy_hidden(ConstMatrix from) {
+  const auto row_bytes = static_cast<size_t>(from.num_cols) * sizeof(float);
+  check_cuda(cudaMemcpy2DAsync(
+                 hidden_.data, static_cast<size_t>(hidden_.row_stride) * sizeof(float), from.data,
+                 static_cast<size_t>(from.row_stride) * sizeof(float), row_bytes,
+                 static_cast<size_t>(from.num_rows), cudaMemcpyHostToDevice, context_.stream.get()),
+             "copy of hidden states");
 }
 
 /// Adds what the ranks have made of attention or an MLP, where that was not done with the norm.
@@ -274,7 +291,7 @@ void StepOps::queue_mlp(size_t index) {
 void StepOps::queue_experts(size_t index) {
   const CudaLayerWeights& layer = weights_.layers[index];
   const Matrix logits = activation(activations_.router_logits, DType::kF32, step_.num_rows,
-                                   layer.experts->num_experts());
+                                   layer.experts->num_routed());
   add_norm("mlp_norm", layer.mlp_norm, {.numbers = normed_});
   op("router", [&] { layer.router->run(context_, normed_, logits, step_.precision); });
   op("experts", [&] { layer.experts->run(context_, normed_, logits, block_); });
@@ -299,7 +316,7 @@ void StepOps::queue_layers() {
     }
   }
   layer_ = -1;
-  if (!step_.wants_all_rows && step_.num_logit_rows > 0) {
+  if (!config_.share.is_last() || (!step_.wants_all_rows && step_.num_logit_rows > 0)) {
     finish_block();
     op("final_add", [&] { add_rows(context_, block_, hidden_); });
   }

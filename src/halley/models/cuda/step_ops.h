@@ -43,6 +43,9 @@ struct DeviceStep {
   const AttentionBatches* attention = nullptr;
   std::byte* other_hidden = nullptr;  // as StepMemory has it
   DeviceRanks* ranks = nullptr;       // null: one rank
+  /// Hidden states of the stage before, [num_rows, hidden_size] f32 on the host; of the first stage
+  /// empty.
+  ConstMatrix received = {};
   /// Operations of this name are skipped, for measurements.
   std::string_view left_out = {};
 };
@@ -63,6 +66,8 @@ class StepOps {
   /// f32, valid until the next call of any member. After queue_layers(); with wants_all_rows once,
   /// for all.
   Matrix queue_logits(int64_t begin, int64_t end);
+  /// Behind queue_layers() of a stage before the last: [num_rows, hidden_size] f32.
+  ConstMatrix hidden() const { return hidden_; }
 
  private:
   template <typename Launch>
@@ -72,6 +77,7 @@ class StepOps {
   Matrix activation(size_t begin, DType dtype, int64_t num_rows, int64_t num_cols) const;
 
   void queue_embedding();
+  void copy_hidden(ConstMatrix from);
   void queue_qkv(size_t layer);
   void queue_attention(size_t layer);
   void queue_mlp(size_t layer);

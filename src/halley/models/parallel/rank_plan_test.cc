@@ -124,12 +124,6 @@ TEST(RankPlan, RejectsMoreStagesThanLayers) {
                                         "stages, one for each layer, got 2."));
 }
 
-TEST(RankPlan, RejectsStagesOnGpus) {
-  const std::string error = error_of(config_of(1024), {.stage = 1, .num_stages = 2}, "cuda");
-  EXPECT_THAT(error, testing::HasSubstr("pipeline parallelism: expected the CPU, got 2 stages on "
-                                        "GPUs. Use --device cpu, or --tensor-parallel-size alone"));
-}
-
 /// 4 experts, 8 heads.
 TEST(RankPlan, RejectsMoreRanksThanWholeExperts) {
   EXPECT_EQ(error_of(mixture_of("mixtral"), {.num_ranks = 8}), "");
@@ -149,13 +143,6 @@ TEST(RankPlan, RejectsWholeExpertsOfAModelWithoutExperts) {
                                           "experts, got none in the family \"llama\". Leave "
                                           "--enable-expert-parallel out."));
   }
-}
-
-TEST(RankPlan, RejectsWholeExpertsOnGpus) {
-  const std::string error =
-      error_of(mixture_of("mixtral"), {.num_ranks = 2, .has_whole_experts = true}, "cuda");
-  EXPECT_THAT(error, testing::HasSubstr("expert parallelism: expected the CPU, got GPUs. Leave "
-                                        "--enable-expert-parallel out"));
 }
 
 /// A rank plans the router and its own experts, by their numbers in the model.

@@ -154,13 +154,17 @@ class GpuRankTest : public testing::TestWithParam<std::string> {
   LoadedDecoder load(const HfConfig& config, const TensorSource& source, int num_ranks,
                      const QuantConfig& quant) {
     LoadOptions options;
+    options.share.has_whole_experts = has_whole_experts_ && num_ranks > 1;
     options.device = "cuda";
     options.quant = quant;
     if (num_ranks == 1) return load_model(context_, config, source, {}, options);
     const int ranks_per_gpu = (num_ranks + num_gpus() - 1) / num_gpus();
-    return load_ranked_model(
-        context_, {.num_ranks = num_ranks, .timeout = 20s, .ranks_per_gpu = ranks_per_gpu}, config,
-        source, {}, options);
+    return load_ranked_model(context_,
+                             {.num_ranks = num_ranks,
+                              .num_stages = num_stages_,
+                              .timeout = 20s,
+                              .ranks_per_gpu = ranks_per_gpu},
+                             config, source, {}, options);
   }
 
   void expect_as_one(const HfConfig& config, const TensorSource& source, const QuantConfig& quant,
@@ -200,6 +204,8 @@ class GpuRankTest : public testing::TestWithParam<std::string> {
               error_max(is_rounded, loaded.plan.activation_dtype));
   }
 
+  bool has_whole_experts_ = false;
+  int num_stages_ = 1;
   ThreadPool pool_{4};
   ExecContext context_{.pool = pool_};
 };
@@ -226,9 +232,9 @@ TEST_P(GpuRankCheckpoints, AreAsOnOneGpu) {
   if (is_quantized) expect_reference(load(config, *source, 2, quant), dir);
 }
 
-std::vector<std::string> checkpoint_names() {
+std::vector<std::string> names_in(const std::vector<std::string>& folders) {
   std::vector<std::string> names;
-  for (const char* folder : {"models", "quantized"}) {
+  for (const std::string& folder : folders) {
     for (const auto& entry : std::filesystem::directory_iterator(testdata(folder))) {
       if (entry.is_directory()) names.push_back(str(folder, "/", entry.path().filename().string()));
     }
@@ -237,7 +243,50 @@ std::vector<std::string> checkpoint_names() {
   return names;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, GpuRankCheckpoints, testing::ValuesIn(checkpoint_names()),
+INSTANTIATE_TEST_SUITE_P(All, GpuRankCheckpoints,
+                         testing::ValuesIn(names_in({"models", "quantized"})),
+                         [](const auto& tested) {
+                           return tested.param.substr(tested.param.find('/') + 1);
+                         });
+
+class GpuStages : public GpuRankTest {};
+
+/// Hidden states pass between stages as they are.
+TEST_P(GpuStages, AreAsOnOneGpu) {
+  const std::filesystem::path dir = testdata(GetParam());
+  const HfConfig config = HfConfig::load(dir);
+  const auto source = open_checkpoint_weights(dir);
+  const QuantConfig quant = read_quant_config(config, dir);
+  const LoadedDecoder one = load(config, *source, 1, quant);
+  const std::vector<int32_t> forced = prompt_of(one.model->shape().vocab_size, 2);
+  const std::vector<float> whole = run(*one.model, forced);
+  num_stages_ = 2;
+  for (const int num_ranks : {2, 4}) {
+    SCOPED_TRACE(str(num_ranks, " ranks"));
+    const LoadedDecoder divided = load(config, *source, num_ranks, quant);
+    const double difference = deviation(run(*divided.model, forced), whole);
+    std::printf("2 stages of %d: logits %.2g\n", num_ranks / 2, difference);
+    EXPECT_LE(difference,
+              num_ranks == 2 ? 1e-4 : deviation_max(false, one.plan.activation_dtype));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GpuStages, testing::ValuesIn(names_in({"models"})),
+                         [](const auto& tested) {
+                           return tested.param.substr(tested.param.find('/') + 1);
+                         });
+
+class GpuRankMixtures : public GpuRankTest {};
+
+TEST_P(GpuRankMixtures, WithWholeExpertsAreAsOnOneGpu) {
+  const std::filesystem::path dir = testdata(GetParam());
+  const HfConfig config = HfConfig::load(dir);
+  has_whole_experts_ = true;
+  expect_as_one(config, *open_checkpoint_weights(dir), read_quant_config(config, dir), {2, 4});
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GpuRankMixtures,
+                         testing::Values("models/mixtral", "models/qwen3_moe"),
                          [](const auto& tested) {
                            return tested.param.substr(tested.param.find('/') + 1);
                          });
