@@ -266,8 +266,7 @@ TEST_P(GpuStages, AreAsOnOneGpu) {
     const LoadedDecoder divided = load(config, *source, num_ranks, quant);
     const double difference = deviation(run(*divided.model, forced), whole);
     std::printf("2 stages of %d: logits %.2g\n", num_ranks / 2, difference);
-    EXPECT_LE(difference,
-              num_ranks == 2 ? 1e-4 : deviation_max(false, one.plan.activation_dtype));
+    EXPECT_LE(difference, num_ranks == 2 ? 1e-4 : deviation_max(false, one.plan.activation_dtype));
   }
 }
 
