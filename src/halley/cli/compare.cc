@@ -137,6 +137,7 @@ class Comparison {
         reference_(options.reference, options.defaults, options.reference_kv_dtype) {}
 
   OrderedJson run() {
+    prepare_local_ranks(options_.defaults.ranks);
     // On a GPU, and by processes, one model at a time is compared with the reference.
     const bool is_alone = choose_device(options_.defaults.device).device != "cpu" ||
                           are_ranks_processes(options_.defaults.ranks);

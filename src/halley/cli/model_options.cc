@@ -335,6 +335,7 @@ PrecisionMode precision_mode_of(const LoadedModel& loaded) {
 
 LoadedModel load_model_files(const ModelOptions& options) {
   const auto start = std::chrono::steady_clock::now();
+  prepare_local_ranks(options.ranks);
   const DeviceChoice device = choose_device(options.device);
   const ModelFiles files = open_model_files(options);
   const LoadOptions load = load_options_of(options, files, device);

@@ -94,6 +94,10 @@ int num_local_ranks(const RankOptions& options) {
   return std::max(1, options.tensor_parallel_size) * options.pipeline_parallel_size;
 }
 
+void prepare_local_ranks(const RankOptions& options) {
+  if (num_local_ranks(options) > 1) load_kernels_eagerly();
+}
+
 LoadedDecoder load_divided(ExecContext& context, const RankOptions& options, const HfConfig& config,
                            const TensorSource& source, const LoadProgress& progress,
                            const LoadOptions& load) {

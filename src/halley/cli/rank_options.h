@@ -44,6 +44,8 @@ void leave_job();
 
 /// Ranks that share the threads of this process.
 int num_local_ranks(const RankOptions& options);
+/// Before the process first uses CUDA.
+void prepare_local_ranks(const RankOptions& options);
 
 /// Loads by load_model(), divided as the options say. Throws RankHasEnded.
 LoadedDecoder load_divided(ExecContext& context, const RankOptions& options, const HfConfig& config,

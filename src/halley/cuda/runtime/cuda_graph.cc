@@ -77,6 +77,10 @@ CudaGraph CudaGraph::capture(const CudaStream& stream, const std::function<void(
   return graph;
 }
 
+void CudaGraph::upload(const CudaStream& stream) const {
+  check_cuda(cudaGraphUpload(graph_.get(), stream.get()), "upload of a graph");
+}
+
 void CudaGraph::launch(const CudaStream& stream) const {
   check_cuda(cudaGraphLaunch(graph_.get(), stream.get()), "launch of a graph");
 }

@@ -24,6 +24,8 @@ class CudaGraph {
   static CudaGraph capture(const CudaStream& stream, const std::function<void()>& launch_all,
                            ProgrammaticEdges programmatic_edges = ProgrammaticEdges::kKept);
 
+  /// Copies the graph to the GPU's memory, which else the first launch() does.
+  void upload(const CudaStream& stream) const;
   void launch(const CudaStream& stream) const;
   size_t num_nodes() const { return num_nodes_; }
   /// With ProgrammaticEdges::kRemoved: programmatic edges that were replaced.

@@ -219,7 +219,8 @@ void CudaDecoder::grow(const ForwardBatch& batch, const KvCacheView& cache) {
   // Lengths grow with every step of a sequence.
   needed.max_length = config_.max_positions;
   check_prepared(needed);
-  set_aside(needed);
+  if (ranks_ == nullptr) return set_aside(needed);
+  ranks_->run_alone(stream_, [&] { set_aside(needed); });
 }
 
 DeviceStep CudaDecoder::upload(const ForwardBatch& batch, const KvCacheView& cache) {
@@ -290,6 +291,7 @@ void CudaDecoder::forward(const ForwardBatch& batch, const KvCacheView& cache, M
   grow(batch, cache);
   DeviceStep step = upload(batch, cache);
   receive_hidden(step);
+  trials_.run_first(context(), config_, weights_, options_.activation_dtype, step);
   queue(step, logits, nullptr);
   synchronize();
   if (!config_.share.is_last()) options_.stages->send(staged_hidden(step.num_rows));

@@ -23,6 +23,7 @@
 #include "halley/models/cuda/op_timer.h"
 #include "halley/models/cuda/step_memory.h"
 #include "halley/models/cuda/step_ops.h"
+#include "halley/models/cuda/step_trials.h"
 #include "halley/quant/base/linear_loader.h"
 
 namespace halley::cuda {
@@ -108,6 +109,7 @@ class CudaDecoder final : public CausalLm {
   std::unique_ptr<StepMemory> memory_;
   PinnedBuffer staging_;
   PinnedBuffer hidden_;  // of a step, from or to other stages
+  StepTrials trials_;
   std::unique_ptr<CudaStepRunner> runner_;
 };
 

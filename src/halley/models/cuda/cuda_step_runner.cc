@@ -36,6 +36,11 @@ auto* records_in(Byte* results) {
   return reinterpret_cast<ChoiceRecord*>(results + sizeof(DeviceSpan));
 }
 
+void grow(PinnedBuffer& buffer, size_t num_bytes) {
+  buffer = {};
+  buffer = PinnedBuffer(num_bytes);
+}
+
 }  // namespace
 
 size_t CudaStepRunner::device_bytes(const DecoderConfig& config, const StepLimits& limits) {
@@ -125,6 +130,12 @@ void CudaStepRunner::fill(const RunnerStep& step, const KvPageLayout& pages, con
   }
 }
 
+/// See DeviceRanks::run_alone(); one rank does not care.
+void CudaStepRunner::run_alone(const std::function<void()>& run) const {
+  if (model_.ranks == nullptr) return run();
+  model_.ranks->run_alone(model_.stream, run);
+}
+
 void CudaStepRunner::queue(const DeviceStep& step) {
   const CudaContext context = model_.context();
   const ArrayPlan arrays = plan_arrays({step.num_rows, step.num_logit_rows});
@@ -147,7 +158,10 @@ void CudaStepRunner::queue_decode(const DeviceStep& step) {
     // The first run of a size also loads its kernels, which a capture might not do.
     if (is_new || !is_capturable_ || !has_room) return queue(step);
     const size_t free_before = free_device_bytes();
-    graph = CudaGraph::capture(model_.stream, [&] { queue(step); });
+    run_alone([&] {
+      graph = CudaGraph::capture(model_.stream, [&] { queue(step); });
+      graph->upload(model_.stream);
+    });
     const size_t free_after = free_device_bytes();
     ++stats_.num_graphs;
     stats_.device_bytes += free_before - std::min(free_before, free_after);
@@ -160,8 +174,12 @@ void CudaStepRunner::forget_graphs_of_other_cache(const KvCacheView& cache) {
   const bool is_known =
       std::equal(cache.layers.begin(), cache.layers.end(), cache_.begin(), cache_.end(), is_same);
   if (is_known) return;
-  if (!graphs_.empty()) model_.stream.synchronize();  // they may be running
-  graphs_.clear();
+  if (!graphs_.empty()) {  // they may be running
+    run_alone([&] {
+      model_.stream.synchronize();
+      graphs_.clear();
+    });
+  }
   stats_ = {};
   cache_.assign(cache.layers.begin(), cache.layers.end());
 }
@@ -200,10 +218,7 @@ void CudaStepRunner::choose(std::span<const MaskedChoice> choices) {
   const auto num_choices = static_cast<int64_t>(choices.size());
   const size_t image_bytes = sampler_.image_bytes(num_choices);
   InFlight& flight = begin_flight(/*is_choice=*/true);
-  if (flight.masks.num_bytes() < image_bytes) {
-    flight.masks = {};
-    flight.masks = PinnedBuffer(image_bytes);
-  }
+  if (flight.masks.num_bytes() < image_bytes) run_alone([&] { grow(flight.masks, image_bytes); });
   sampler_.write_image(choices, flight.masks.data());
   sampler_.choose_deferred(model_.context(), flight.masks.data(), num_choices,
                            records_in(results_.data()));
@@ -219,8 +234,7 @@ void CudaStepRunner::queue_results(const RunnerStep& step, const Layout& layout,
   if (wanted.empty()) return;
   const auto row_bytes = static_cast<size_t>(model_.config.vocab_size) * sizeof(float);
   if (flight.logits.num_bytes() < wanted.size() * row_bytes) {
-    flight.logits = {};
-    flight.logits = PinnedBuffer(wanted.size() * row_bytes);
+    run_alone([&] { grow(flight.logits, wanted.size() * row_bytes); });
   }
   const Matrix logits = logits_of(layout.size);
   const auto index_of = [&](int32_t row) {
@@ -269,6 +283,8 @@ void CudaStepRunner::launch(const RunnerStep& step, const KvCacheView& cache) {
     for (const BatchSequence& sequence : step.batch.sequences) {
       (sequence.num_new_tokens == 1 ? device_step.has_decodes : device_step.has_prefills) = true;
     }
+    trials_.run_first(model_.context(), model_.config, model_.weights, model_.activation_dtype,
+                      device_step);
     if (layout.is_decode) {
       forget_graphs_of_other_cache(cache);
       queue_decode(device_step);

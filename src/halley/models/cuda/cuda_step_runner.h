@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -21,6 +22,7 @@
 #include "halley/models/cuda/cuda_weights.h"
 #include "halley/models/cuda/step_memory.h"
 #include "halley/models/cuda/step_ops.h"
+#include "halley/models/cuda/step_trials.h"
 #include "halley/sampling/cuda/cuda_sampler.h"
 
 namespace halley::cuda {
@@ -92,6 +94,7 @@ class CudaStepRunner final : public StepRunner {
   Layout lay_out(const RunnerStep& step);
   void fill(const RunnerStep& step, const KvPageLayout& pages, const Layout& layout,
             InFlight& flight) const;
+  void run_alone(const std::function<void()>& run) const;
   void queue(const DeviceStep& step);
   void queue_decode(const DeviceStep& step);
   InFlight& begin_flight(bool is_choice);
@@ -115,6 +118,7 @@ class CudaStepRunner final : public StepRunner {
   /// By number of rows; empty: that size has run once.
   std::map<std::pair<int64_t, Precision>, std::optional<CudaGraph>> graphs_;
   GraphStats stats_;
+  StepTrials trials_;
 };
 
 }  // namespace halley::cuda

@@ -102,6 +102,21 @@ std::vector<ColumnShares> DeviceRanks::exchange_shares(std::span<const int64_t> 
   return shares;
 }
 
+void DeviceRanks::run_alone(const CudaStream& stream, const std::function<void()>& run) {
+  wait_for(stream);
+  meet();
+  run();
+  stream.synchronize();
+  meet();
+}
+
+/// Returns when all ranks are here.
+void DeviceRanks::meet() {
+  std::vector<std::byte> here(static_cast<size_t>(num_ranks()));
+  const std::byte own{};
+  host_.all_gather(&own, 1, here.data());
+}
+
 void DeviceRanks::wait_for(const CudaStream& stream) {
   const CudaEvent event;
   stream.record(event);

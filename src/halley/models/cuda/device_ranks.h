@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -54,6 +55,12 @@ class DeviceRanks {
   std::vector<ColumnShares> exchange_shares(std::span<const int64_t> begins,
                                             std::span<const int64_t> num_columns);
 
+  /// Runs what may make CUDA wait for a GPU, loads of kernels, allocations and frees, while no
+  /// rank's work waits for another rank's. All ranks call it at the same point of their work. Else
+  /// it might wait for a kernel of this process that waits for what another thread cannot launch
+  /// meanwhile.
+  void run_alone(const CudaStream& stream, const std::function<void()>& run);
+
   /// Wait for work that may wait for other ranks. Throw DeviceError where one has died.
   void wait_for(const CudaEvent& event) { wait_until_reached(event); }
   void wait_for(const CudaStream& stream);
@@ -63,6 +70,7 @@ class DeviceRanks {
     return exchange_ != nullptr && exchange_->fits(rows);
   }
   void wait_until_reached(const CudaEvent& event);
+  void meet();
 
   Communicator& host_;
   const bool is_shared_;  // a GPU, by several ranks

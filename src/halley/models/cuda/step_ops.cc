@@ -97,7 +97,7 @@ void StepOps::queue_embedding() {
   }
   op("embedding", [&] { first_rows(context_, rows, hidden_); });
   if (!config_.share.is_first()) copy_hidden(step_.received);
-  if (step_.ranks == nullptr || !config_.share.is_first()) return;
+  if (!exchanges() || !config_.share.is_first()) return;
   op("embedding_sum", [&] { step_.ranks->sum(context_, hidden_); });
 }
 
@@ -113,13 +113,13 @@ void StepOps::copy_hidden(ConstMatrix from) {
 
 /// Adds what the ranks have made of attention or an MLP, where that was not done with the norm.
 void StepOps::finish_block() {
-  if (!std::exchange(is_part_, false)) return;
+  if (!std::exchange(is_part_, false) || !exchanges()) return;
   op("rank_sum", [&] { step_.ranks->sum(context_, block_); });
 }
 
 /// Adds the block's output to the residual stream before the norm.
 void StepOps::add_norm(const char* name, const NormParams& norm, const LinearInput& y) {
-  const bool is_part = std::exchange(is_part_, false);
+  const bool is_part = std::exchange(is_part_, false) && exchanges();
   op(name, [&] {
     if (is_part) return step_.ranks->sum_add_norm_rows(context_, norm, block_, hidden_, y);
     add_norm_rows(context_, norm, block_, hidden_, y);
@@ -133,7 +133,7 @@ Matrix StepOps::gather_inputs(const ColumnShares& shares, Matrix own) {
   const Matrix all = {context_.workspace.take(plan.all_bytes), dtype_, own.num_rows,
                       shares.num_columns(), plan.all_stride};
   step_.ranks->place_columns(context_, own, parts, plan.part_stride);
-  step_.ranks->gather_columns(context_, shares, parts, plan.part_stride, all);
+  if (exchanges()) step_.ranks->gather_columns(context_, shares, parts, plan.part_stride, all);
   return all;
 }
 

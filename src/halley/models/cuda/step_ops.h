@@ -43,6 +43,8 @@ struct DeviceStep {
   const AttentionBatches* attention = nullptr;
   std::byte* other_hidden = nullptr;  // as StepMemory has it
   DeviceRanks* ranks = nullptr;       // null: one rank
+  /// Nothing passes between ranks, and the results are of no use: a trial that loads the kernels.
+  bool is_trial = false;
   /// Hidden states of the stage before, [num_rows, hidden_size] f32 on the host; of the first stage
   /// empty.
   ConstMatrix received = {};
@@ -76,6 +78,7 @@ class StepOps {
   const T* array(size_t begin) const;
   Matrix activation(size_t begin, DType dtype, int64_t num_rows, int64_t num_cols) const;
 
+  bool exchanges() const { return step_.ranks != nullptr && !step_.is_trial; }
   void queue_embedding();
   void copy_hidden(ConstMatrix from);
   void queue_qkv(size_t layer);

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "halley/base/env.h"
 #include "halley/base/error.h"
 #include "halley/base/str.h"
 #include "halley/models/parallel/follow_rank.h"
@@ -105,6 +106,8 @@ class RankProcesses final : public RankGroup {
 };
 
 }  // namespace
+
+void load_kernels_eagerly() { set_env_if_absent("CUDA_MODULE_LOADING", "EAGER"); }
 
 LoadedDecoder load_ranked_model(ExecContext& context, const ThreadRanks& threads,
                                 const HfConfig& config, const TensorSource& source,

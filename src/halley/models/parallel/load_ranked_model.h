@@ -19,6 +19,11 @@ struct ThreadRanks {
   int ranks_per_gpu = 1;  // more: in tests, for want of GPUs
 };
 
+/// To be called before this process first uses CUDA, where its ranks will be threads: CUDA then
+/// loads all kernels with their module. Loading one later, it may wait for a kernel that waits for
+/// another rank (CUDA_MODULE_LOADING, which the environment may set otherwise).
+void load_kernels_eagerly();
+
 /// Each rank is a thread of this process with a pool of as many threads as `context` has, which is
 /// rank 0's. The model's steps throw DeviceError where a rank does not come within the timeout. The
 /// plan is that of rank 0. Throws as load_model(), for any rank.

@@ -151,6 +151,8 @@ double equal_share(const std::vector<std::vector<int32_t>>& a,
 
 class GpuRankTest : public testing::TestWithParam<std::string> {
  protected:
+  void SetUp() override { load_kernels_eagerly(); }
+
   LoadedDecoder load(const HfConfig& config, const TensorSource& source, int num_ranks,
                      const QuantConfig& quant) {
     LoadOptions options;
