@@ -255,14 +255,15 @@ def gemm_times(results):
 
 
 def run_line(documents):
-    """The device and the commits of the files."""
+    """The device and the commits of the files of one GPU."""
+    documents = [document for key, document in documents.items()
+                 if not key.startswith(("tp", "all_reduce"))]
     gpus = sorted({gpu["name"] + ", driver " + gpu["driver_version"]
-                   for document in documents.values() for gpu in document["gpus"]})
-    commits = sorted({document["commit"] for document in documents.values()})
+                   for document in documents for gpu in document["gpus"]})
+    commits = sorted({document["commit"] for document in documents})
     return [f"Measured on {'; '.join(gpus) or 'no GPU'}; commit {', '.join(commits)}."]
 
 
-# The tables by the name of their marks in docs/benchmarks.md.
 def divided(results):
     """Times on one GPU, on two, and their ratio."""
     rows = []
@@ -300,6 +301,7 @@ def all_reduce(results):
     return table(["", "sum, us", "NCCL", "sum, residual and norm, us", "NCCL and a kernel"], rows)
 
 
+# The tables by the name of their marks in docs/benchmarks.md.
 TABLES = {
     "summary": summary,
     "latency": latency,

@@ -21,7 +21,8 @@ void StepTrials::run_first(const CudaContext& context, const DecoderConfig& conf
   step.ranks->run_alone(context.stream, [&] {
     StepOps ops(context, config, weights, activation_dtype, trial);
     ops.queue_layers();
-    if (trial.num_logit_rows > 0) ops.queue_logits(0, trial.num_logit_rows_at_once);
+    const bool has_logits = config.share.is_last() && trial.num_logit_rows > 0;
+    if (has_logits) ops.queue_logits(0, trial.num_logit_rows_at_once);
   });
 }
 
