@@ -16,8 +16,8 @@ namespace halley {
 /// tokens from the same logits, so that no result passes between ranks.
 class RankedRunner final : public StepRunner {
  public:
-  /// `write` makes the message of a launch, with this many waits before it. Both runners outlive
-  /// neither the model nor the links.
+  /// `write` makes the message of a launch, with this many waits before it. `own` and `links` must
+  /// outlive this object.
   using WriteLaunch = std::function<std::vector<std::byte>(
       uint64_t num_waits, const RunnerStep& step, const KvCacheView& cache)>;
   RankedRunner(StepRunner& own, RankLinks& links, WriteLaunch write)
