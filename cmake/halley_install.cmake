@@ -16,6 +16,7 @@ if(TARGET halley_executable)
           PRE_EXCLUDE_REGEXES "^(ld-linux.*|lib(c|m|mvec|pthread|dl|rt|resolv))\\.so" "^libcuda\\."
           LIBRARY DESTINATION lib/halley)
 endif()
+include(halley_sdk)
 # The manual page and the completions of shells are made from the program's own help.
 find_package(Python3 COMPONENTS Interpreter)
 if(TARGET halley_executable AND Python3_Interpreter_FOUND)
@@ -29,7 +30,7 @@ endif()
 # `cmake --build ... --target installed_files` builds all that `cmake --install` takes, and no more;
 # tests/packaging/install_test.py checks that.
 add_custom_target(installed_files)
-foreach(target IN ITEMS halley_executable halley_kernels halley_mpi cli_files)
+foreach(target IN ITEMS halley_executable halley_shared halley_kernels halley_mpi cli_files)
   if(TARGET ${target})
     add_dependencies(installed_files ${target})
   endif()

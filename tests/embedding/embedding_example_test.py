@@ -49,7 +49,7 @@ class Example(unittest.TestCase):
         for block in blocks:
             self.assertIn(re.sub(r"\s+", " ", block).strip(), code)
         cmake = re.sub(r"\s+", " ", read(os.path.join(PROJECT, "CMakeLists.txt")))
-        block, = re.findall(r"(?s)```cmake\n(.*?)```", guide)
+        block, = re.findall(r"(?s)```cmake\n(add_subdirectory.*?)```", guide)
         block = block.replace("third_party/halley", "../.. halley")
         self.assertIn(re.sub(r"\s+", " ", block).strip(), cmake)
 
