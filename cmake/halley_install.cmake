@@ -16,7 +16,9 @@ if(TARGET halley_executable)
           PRE_EXCLUDE_REGEXES "^(ld-linux.*|lib(c|m|mvec|pthread|dl|rt|resolv))\\.so" "^libcuda\\."
           LIBRARY DESTINATION lib/halley)
 endif()
-include(halley_sdk)
+if(NOT HALLEY_SANITIZE)
+  include(halley_sdk)
+endif()
 # The manual page and the completions of shells are made from the program's own help.
 find_package(Python3 COMPONENTS Interpreter)
 if(TARGET halley_executable AND Python3_Interpreter_FOUND)
