@@ -111,6 +111,11 @@ RankCall RankLinks::hear(std::vector<std::byte>& message) {
 }
 
 void RankLinks::abort_others(const std::exception& error) noexcept {
+  try {
+    world_.check_async();
+  } catch (const DeviceError&) {  // the error is that of a rank that has died, and all know it
+    return;
+  }
   world_.abort_all(str("rank ", world_.rank(), ": ", error.what()));
 }
 
