@@ -157,6 +157,16 @@ TEST_F(RankFailures, AnErrorOfAnotherRankEndsTheStepWithItsReason) {
   }
 }
 
+/// The other rank waits for it in the middle of the step.
+TEST_F(RankFailures, AnErrorOfRankZeroEndsTheOthers) {
+  scripts_[0].on_step = [] { throw DeviceError("no memory left"); };
+  start();
+  EXPECT_EQ(error_of_step<DeviceError>(), "no memory left");
+  EXPECT_THAT(error_of_step<DeviceError>(), testing::HasSubstr("rank 0: no memory left"));
+  memory_.reset();
+  model_.reset();  // returns: the other has ended
+}
+
 TEST_F(RankFailures, ARankThatHangsIsNamedAfterTheTimeout) {
   std::promise<void> end;
   scripts_[1].on_step = [ended = std::shared_future<void>(end.get_future())] { ended.wait(); };
