@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "halley/base/check.h"
 #include "halley/base/error.h"
 #include "halley/base/str.h"
 #include "halley/cuda/mixed_gemm/tuned_file.h"
@@ -230,8 +231,15 @@ const TunedMixedPlan* TunedMixedPlans::find(const MixedShape& shape) const {
 }
 
 const TunedMixedPlans& built_in_tuned_plans() {
-  static const TunedMixedPlans plans =
-      TunedMixedPlans::parse(tuned_plans_h200(), "the built-in plans of the H200");
+  static const TunedMixedPlans plans = [] {
+    const auto whole = TunedMixedPlans::parse(tuned_plans_h200(), "the built-in plans of the H200");
+    const auto ranks =
+        TunedMixedPlans::parse(tuned_plans_h100_ranks(), "the built-in plans of H100s");
+    HALLEY_CHECK(whole.num_sms() == ranks.num_sms());
+    std::vector<TunedMixedPlan> both = whole.plans();
+    both.insert(both.end(), ranks.plans().begin(), ranks.plans().end());
+    return TunedMixedPlans(str(whole.device(), ", ", ranks.device()), whole.num_sms(), both);
+  }();
   return plans;
 }
 

@@ -59,7 +59,7 @@ class TunedMixedPlans {
   std::vector<TunedMixedPlan> plans_;
 };
 
-/// Measured on an H200.
+/// Those of whole layers were measured on an H200, those of ranks' parts on H100s.
 const TunedMixedPlans& built_in_tuned_plans();
 /// What plan_mixed_gemm() looks up in: the built-in ones unless others were set.
 const TunedMixedPlans& tuned_mixed_plans();
