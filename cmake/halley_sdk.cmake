@@ -1,6 +1,7 @@
-# The engine for other programs' builds: lib/libhalley.so with the headers of its modules, and what
-# find_package(halley) and pkg-config read. Its C++ interface belongs to one version and to
-# compilers that share a standard library; docs/embedding.md says what programs include.
+# The engine for other programs' builds: lib/libhalley.so with the headers of its modules, the
+# kernels as libhalley_kernels.so and .a, and what find_package(halley) and pkg-config read. Its C++
+# interface belongs to one version and to compilers that share a standard library;
+# docs/embedding.md says what programs include.
 include(CMakePackageConfigHelpers)
 
 # The modules that a target needs, itself too where it is one, in `result`.
@@ -62,11 +63,26 @@ target_link_libraries(halley_shared PRIVATE ${archives})
 
 set(exported halley_shared)
 if(TARGET halley_kernels)
+  # The same in one archive. A program that links it links CUDA's runtime as well.
+  set(kernel_modules "")
+  halley_modules_of(halley_cuda_library kernel_modules)
+  list(APPEND kernel_modules halley_cuda_library)
+  add_library(halley_kernels_static STATIC "${PROJECT_BINARY_DIR}/sdk/empty.cc")
+  foreach(module IN LISTS kernel_modules)
+    get_target_property(type ${module} TYPE)
+    if(type STREQUAL "STATIC_LIBRARY")
+      target_sources(halley_kernels_static PRIVATE $<TARGET_OBJECTS:${module}>)
+    endif()
+  endforeach()
+  target_link_libraries(halley_kernels_static INTERFACE CUDA::cudart_static)
+  set_target_properties(halley_kernels_static PROPERTIES
+                        OUTPUT_NAME halley_kernels EXPORT_NAME kernels_static
+                        ARCHIVE_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
   set_target_properties(halley_kernels PROPERTIES EXPORT_NAME kernels)
-  list(APPEND exported halley_kernels)
+  list(APPEND exported halley_kernels halley_kernels_static)
 endif()
 install(TARGETS ${exported} EXPORT halley_targets LIBRARY DESTINATION lib
-        INCLUDES DESTINATION include)
+        ARCHIVE DESTINATION lib INCLUDES DESTINATION include)
 install(EXPORT halley_targets NAMESPACE halley:: DESTINATION lib/cmake/halley)
 configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/halleyConfig.cmake.in"
                               "${PROJECT_BINARY_DIR}/sdk/halleyConfig.cmake"
@@ -84,9 +100,11 @@ set(pc_description_halley "The engine: models, tokenizers, continuous batching")
 if(TARGET halley_kernels)
   list(APPEND pc_packages halley_kernels)
   set(pc_description_halley_kernels "GEMM kernels in low precision behind a C ABI")
+  set(pc_static_halley_kernels "-lcudart_static -lstdc++ -lpthread -ldl -lrt")
 endif()
 foreach(pc_package IN LISTS pc_packages)
   set(pc_description "${pc_description_${pc_package}}")
+  set(pc_static "${pc_static_${pc_package}}")
   configure_file("${PROJECT_SOURCE_DIR}/cmake/halley.pc.in"
                  "${PROJECT_BINARY_DIR}/sdk/${pc_package}.pc" @ONLY)
   install(FILES "${PROJECT_BINARY_DIR}/sdk/${pc_package}.pc" DESTINATION lib/pkgconfig)

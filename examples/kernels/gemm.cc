@@ -5,34 +5,14 @@
 #include <cstdio>
 #include <exception>
 #include <random>
-#include <stdexcept>
 #include <vector>
 
 #include <cuda_runtime_api.h>
 
+#include "device_array.h"
 #include "halley_kernels_cpp.h"
 
 namespace {
-
-void check(cudaError_t error) {
-  if (error != cudaSuccess) throw std::runtime_error(cudaGetErrorString(error));
-}
-
-/// An array on the GPU.
-template <typename T>
-struct OnDevice {
-  explicit OnDevice(size_t count) {
-    check(cudaMalloc(reinterpret_cast<void**>(&data), count * sizeof(T)));
-  }
-  explicit OnDevice(const std::vector<T>& values) : OnDevice(values.size()) {
-    check(cudaMemcpy(data, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
-  }
-  ~OnDevice() { cudaFree(data); }
-  OnDevice(const OnDevice&) = delete;
-  OnDevice& operator=(const OnDevice&) = delete;
-
-  T* data = nullptr;
-};
 
 /// 4-bit quantized values with per-channel scales and zero points.
 struct Weight {
@@ -90,10 +70,10 @@ int run() {
                                                 .scales = weight.scales.data(),
                                                 .zeros = weight.zeros.data(),
                                                 .group_scales = nullptr});
-  const OnDevice<float> x_device(x);
-  const OnDevice<int8_t> codes(static_cast<size_t>(M * K));
-  const OnDevice<float> scales(static_cast<size_t>(M)), y_device(static_cast<size_t>(M * N));
-  const OnDevice<int32_t> sums(static_cast<size_t>(M));
+  const DeviceArray<float> x_device(x);
+  const DeviceArray<int8_t> codes(static_cast<size_t>(M * K));
+  const DeviceArray<float> scales(static_cast<size_t>(M)), y_device(static_cast<size_t>(M * N));
+  const DeviceArray<int32_t> sums(static_cast<size_t>(M));
   const halley_kernels_matrix x_codes = {codes.data, HALLEY_KERNELS_S8, M, K, K};
   context.quantize_rows({x_device.data, HALLEY_KERNELS_F32, M, K, K}, x_codes, scales.data,
                         sums.data, nullptr);

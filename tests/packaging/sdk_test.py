@@ -4,7 +4,7 @@ pkg-config.
     sdk_test.py CMAKE BUILD_DIR SOURCE_DIR CXX [unittest arguments]
 
 Builds examples/embedding with nothing but the installed tree, and examples/kernels where the build
-has CUDA.
+has CUDA, on the shared library and on the static one.
 """
 import os
 import subprocess
@@ -16,7 +16,7 @@ CMAKE, BUILD, SOURCE, CXX = sys.argv[1:5]
 MODEL = os.path.join(SOURCE, "models", "demo-21m")
 PROMPT = "The Python programming language"
 EXAMPLE = os.path.join(SOURCE, "examples", "embedding", "main.cc")
-KERNELS = os.path.join(SOURCE, "examples", "kernels", "gemm.cc")
+KERNELS = os.path.join(SOURCE, "examples", "kernels")
 
 PROJECT = f"""
 cmake_minimum_required(VERSION 3.25)
@@ -26,8 +26,12 @@ add_executable(embedding "{EXAMPLE}")
 target_link_libraries(embedding PRIVATE halley::halley)
 if(TARGET halley::kernels)
   find_package(CUDAToolkit REQUIRED)
-  add_executable(gemm "{KERNELS}")
-  target_link_libraries(gemm PRIVATE halley::kernels CUDA::cudart)
+  foreach(example gemm w4ax)
+    add_executable(${{example}} "{KERNELS}/${{example}}.cc")
+    target_link_libraries(${{example}} PRIVATE halley::kernels CUDA::cudart)
+    add_executable(${{example}}_static "{KERNELS}/${{example}}.cc")
+    target_link_libraries(${{example}}_static PRIVATE halley::kernels_static)
+  endforeach()
 endif()
 """
 
@@ -62,7 +66,11 @@ class Sdk(unittest.TestCase):
         run(CMAKE, "--build", build)
         self.assertEqual(run(os.path.join(build, "embedding"), MODEL, PROMPT, "cpu"), self.expected)
         has_kernels = os.path.exists(os.path.join(self.tree, "lib", "libhalley_kernels.so"))
-        self.assertEqual(os.path.exists(os.path.join(build, "gemm")), has_kernels)
+        for name in ("gemm", "gemm_static", "w4ax", "w4ax_static"):
+            self.assertEqual(os.path.exists(os.path.join(build, name)), has_kernels, name)
+        if has_kernels:
+            needed = run("readelf", "-d", os.path.join(build, "w4ax_static"))
+            self.assertNotIn("halley", needed)
 
     def test_pkg_config(self):
         flags = run("pkg-config", "--cflags", "--libs", "halley",

@@ -28,6 +28,7 @@ inline void check(halley_kernels_status status) {
 struct Delete {
   void operator()(halley_kernels_context* context) const { halley_kernels_close(context); }
   void operator()(halley_kernels_weight* weight) const { halley_kernels_free(weight); }
+  void operator()(halley_kernels_block_weight* weight) const { halley_kernels_free_blocks(weight); }
 };
 
 class Context;
@@ -43,6 +44,19 @@ class Weight {
 
  private:
   std::unique_ptr<halley_kernels_weight, Delete> weight_;
+};
+
+/// A weight of W4Ax. Move-only; must not outlive its Context.
+class BlockWeight {
+ public:
+  /// As halley_kernels_pack_blocks().
+  BlockWeight(const Context& context, int64_t N, int64_t K, const uint8_t* qweight,
+              const float* scales);
+
+  const halley_kernels_block_weight* get() const { return weight_.get(); }
+
+ private:
+  std::unique_ptr<halley_kernels_block_weight, Delete> weight_;
 };
 
 /// Move-only. Every function throws Error.
@@ -70,6 +84,14 @@ class Context {
                const halley_kernels_matrix& y, void* cuda_stream) const {
     gemm(weight, input, y, cuda_stream);
   }
+  void quantize_blocks(const halley_kernels_matrix& values, float s4_clip,
+                       const halley_kernels_block_input& input, void* cuda_stream) const {
+    check(halley_kernels_quantize_blocks(get(), values, s4_clip, &input, cuda_stream));
+  }
+  void block_gemm(const BlockWeight& weight, const halley_kernels_block_input& input,
+                  const halley_kernels_matrix& y, void* cuda_stream) const {
+    check(halley_kernels_block_gemm(get(), weight.get(), &input, y, cuda_stream));
+  }
   std::string describe(const Weight& weight, int64_t M) const {
     char text[1024];
     check(halley_kernels_describe(get(), weight.get(), M, text, sizeof(text)));
@@ -84,6 +106,13 @@ class Context {
 inline Weight::Weight(const Context& context, const halley_kernels_source& source) {
   halley_kernels_weight* weight = nullptr;
   check(halley_kernels_pack(context.get(), &source, &weight));
+  weight_.reset(weight);
+}
+
+inline BlockWeight::BlockWeight(const Context& context, int64_t N, int64_t K,
+                                const uint8_t* qweight, const float* scales) {
+  halley_kernels_block_weight* weight = nullptr;
+  check(halley_kernels_pack_blocks(context.get(), N, K, qweight, scales, &weight));
   weight_.reset(weight);
 }
 
