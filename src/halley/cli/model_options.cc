@@ -56,42 +56,12 @@ void add_source_options(CLI::App& app, ModelOptions& options) {
       ->allow_extra_args(false);
 }
 
-namespace {
-
-constexpr const char* kDeviceExpected = "expected auto, cpu, cuda or cuda:N, got ";
-
-bool is_device(const std::string& text) {
-  const bool is_numbered = text.size() > 5 && text.size() < 9 && text.starts_with("cuda:") &&
-                           text.find_first_not_of("0123456789", 5) == std::string::npos;
-  return text == "auto" || text == "cpu" || text == "cuda" || is_numbered;
-}
-
-}  // namespace
-
 void add_device_option(CLI::App& app, ModelOptions& options, const std::string& without) {
   options.device = without == "auto" ? env_string("HALLEY_DEVICE").value_or(without) : without;
   app.add_option("--device", options.device,
                  "cpu; cuda or cuda:N: a GPU; auto: the GPU if there is one")
-      ->check([](const std::string& text) {
-        return is_device(text) ? std::string() : str(kDeviceExpected, quote(text));
-      })
+      ->check([](const std::string& text) { return device_name_error(text); })
       ->capture_default_str();
-}
-
-DeviceChoice choose_device(const std::string& device) {
-  if (!is_device(device)) {
-    throw InputError(str("HALLEY_DEVICE: ", kDeviceExpected, quote(device), "."));
-  }
-  if (device == "cpu") return {};
-  const int ordinal = device.starts_with("cuda:") ? std::stoi(device.substr(5)) : 0;
-  std::string reason = why_no_gpu(ordinal);
-  if (reason.empty()) return {.device = "cuda", .gpu_ordinal = ordinal};
-  if (device == "auto") {
-    if (!is_built_with_cuda()) reason.clear();
-    return {.why_not_gpu = std::move(reason)};
-  }
-  if (!is_built_with_cuda()) throw UnsupportedError(reason);
-  throw DeviceError(reason);
 }
 
 void add_threads_option(CLI::App& app, int& threads) {
@@ -99,8 +69,6 @@ void add_threads_option(CLI::App& app, int& threads) {
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
 }
-
-int num_threads_of(int threads) { return threads > 0 ? threads : num_usable_cores(); }
 
 void add_kv_option(CLI::App& app, const std::string& name, std::string& value,
                    const std::string& what) {
@@ -158,106 +126,6 @@ void add_length_option(CLI::App& app, ModelOptions& options) {
 
 std::optional<KvDType> parse_kv_dtype(const std::string& name) { return kv_dtype_from_name(name); }
 
-namespace {
-
-constexpr size_t kQuantConfigBytesMax = 1 << 20;
-constexpr size_t kWarningsShownMax = 8;
-
-QuantConfig dummy_quant_config(const ModelOptions& options, const HfConfig& config) {
-  if (options.quant_config.empty()) return read_quant_config(config, options.model);
-  if (const char* text = builtin_quant_config(options.quant_config)) {
-    return quant_config_of(HfConfig::parse(text, "--quant-config"));
-  }
-  const bool is_json = options.quant_config.front() == '{';
-  return quant_config_of(HfConfig::parse(
-      is_json ? options.quant_config : read_text_file(options.quant_config, kQuantConfigBytesMax),
-      is_json ? "--quant-config" : options.quant_config));
-}
-
-constexpr const char* kAutoDtype = "auto";
-
-// torch and vLLM have two names for some types.
-std::string dtype_name_of(const ModelOptions& options) {
-  if (options.dtype == "half") return "float16";
-  return options.dtype == "float" ? "float32" : options.dtype;
-}
-
-ModelFiles open_dummy_files(const ModelOptions& options) {
-  if (options.config_name.empty() == options.model.empty()) {
-    throw InputError("--load-format dummy: expected either MODEL or --config NAME for the shape.");
-  }
-  HfConfig config =
-      options.model.empty() ? builtin_config(options.config_name) : HfConfig::load(options.model);
-  if (options.dtype != kAutoDtype) {
-    Json json = config.json();
-    json.erase("torch_dtype");
-    json["dtype"] = dtype_name_of(options);
-    config = HfConfig::parse(json.dump(), config.where());
-  }
-  QuantConfig quant = dummy_quant_config(options, config);
-  const DecoderConfig decoder = read_decoder_config(config);
-  auto source = make_dummy_weights(quant.fields ? list_quantized_tensors(decoder, quant)
-                                                : list_dense_tensors(decoder));
-  return {std::move(config), std::move(quant), std::move(source)};
-}
-
-}  // namespace
-
-ModelFiles open_model_files(const ModelOptions& options) {
-  if (options.load_format == "dummy") return open_dummy_files(options);
-  if (!options.config_name.empty() || !options.quant_config.empty()) {
-    throw InputError(
-        "--config and --quant-config: expected --load-format dummy with them; a checkpoint has "
-        "its own.");
-  }
-  if (options.model.empty()) {
-    throw InputError("expected MODEL, a directory with a Hugging Face checkpoint. See --help.");
-  }
-  HfConfig config = HfConfig::load(options.model);
-  QuantConfig quant = read_quant_config(config, options.model);
-  auto source = open_checkpoint_weights(options.model);
-  return {std::move(config), std::move(quant), std::move(source)};
-}
-
-namespace {
-
-/// --dtype for a checkpoint; nothing for dummy weights, which are stored in that type.
-std::optional<DType> activation_dtype_of(const ModelOptions& options, const DeviceChoice& device) {
-  if (options.dtype == kAutoDtype || options.load_format == "dummy") return std::nullopt;
-  if (device.device == "cpu") {
-    throw InputError(
-        "--dtype: expected --load-format dummy or a GPU with it; on the CPU activations are "
-        "float32, and a checkpoint has its own type of weights.");
-  }
-  const std::string dtype = dtype_name_of(options);
-  if (dtype == "float16") return DType::kF16;
-  if (dtype == "bfloat16") return DType::kBf16;
-  throw InputError(str("--dtype: expected float16 or bfloat16 on a GPU, got ", options.dtype,
-                       ". Use --device cpu for float32."));
-}
-
-}  // namespace
-
-LoadOptions load_options_of(const ModelOptions& options, const ModelFiles& files,
-                            const DeviceChoice& device) {
-  LoadOptions load;
-  load.device = device.device;
-  load.gpu_ordinal = device.gpu_ordinal;
-  load.gpu_memory_utilization = options.gpu_memory_utilization;
-  load.is_batch_invariant = options.is_batch_invariant;
-  load.activation_dtype = activation_dtype_of(options, device);
-  load.quant = files.quant;
-  for (const std::string& text : options.quant_overrides) {
-    load.overrides.push_back(parse_quant_override(text));
-  }
-  load.kernels.forced = env_string("HALLEY_KERNEL").value_or("");
-  load.kernels.required = options.required_kernels;
-  load.has_self_check = options.has_self_check;
-  load.max_length = options.max_model_len;
-  load.share.has_whole_experts = options.ranks.has_whole_experts;
-  return load;
-}
-
 std::string kernels_in_words(const ModelPlan& plan) {
   std::map<std::string, int> num_weights;
   for (const ModelPart& part : plan.parts) {
@@ -284,6 +152,8 @@ std::string device_in_words(const LoadedModel& loaded, const DeviceChoice& devic
   }
   return str(loaded.model->device_name(), ", activations ", loaded.plan.activation_dtype);
 }
+
+constexpr size_t kWarningsShownMax = 8;
 
 void print_report(const LoadedModel& loaded, const DeviceChoice& device) {
   const ModelPlan& plan = loaded.plan;
@@ -334,32 +204,19 @@ PrecisionMode precision_mode_of(const LoadedModel& loaded) {
 }
 
 LoadedModel load_model_files(const ModelOptions& options) {
-  const auto start = std::chrono::steady_clock::now();
   prepare_local_ranks(options.ranks);
   const DeviceChoice device = choose_device(options.device);
-  const ModelFiles files = open_model_files(options);
-  const LoadOptions load = load_options_of(options, files, device);
   use_tuned_plans(options.tuned_plans, device.device != "cpu", device.gpu_ordinal);
-  LoadedModel loaded;
-  const int num_threads = num_threads_of(options.threads) / num_local_ranks(options.ranks);
-  loaded.pool = std::make_unique<ThreadPool>(std::max(1, num_threads));
-  loaded.context = std::make_unique<ExecContext>(ExecContext{.pool = *loaded.pool});
-  LoadedDecoder decoder;
-  {
+  const auto load_shown = [&](ExecContext& context, const ModelFiles& files,
+                              const LoadOptions& load) {
     ProgressBar bar("loading");
     const auto show = [&](size_t done, size_t total) {
       bar.update(static_cast<double>(done), static_cast<double>(total));
     };
-    decoder = load_divided(*loaded.context, options.ranks, files.config, *files.source, show, load);
-  }
-  loaded.context->precision = precision_of(options, decoder.plan);
-  loaded.model = std::move(decoder.model);
-  loaded.plan = std::move(decoder.plan);
-  loaded.times = decoder.times;
-  loaded.generation = options.model.empty() ? GenerationConfig{}
-                                            : load_generation_config(options.model, files.config);
-  loaded.load_seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    return load_divided(context, options.ranks, files, show, load);
+  };
+  LoadedModel loaded = load_model_by(options, device, num_local_ranks(options.ranks), load_shown);
+  loaded.context->precision = precision_of(options, loaded.plan);
   print_report(loaded, device);
   return loaded;
 }

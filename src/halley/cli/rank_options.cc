@@ -91,15 +91,15 @@ void leave_job() { job_end().reset(); }
 
 int num_local_ranks(const RankOptions& options) {
   if (join_job(options) != nullptr) return 1;
-  return std::max(1, options.tensor_parallel_size) * options.pipeline_parallel_size;
+  return num_thread_ranks(options);
 }
 
 void prepare_local_ranks(const RankOptions& options) {
-  if (num_local_ranks(options) > 1) load_kernels_eagerly();
+  prepare_thread_ranks(num_local_ranks(options));
 }
 
-LoadedDecoder load_divided(ExecContext& context, const RankOptions& options, const HfConfig& config,
-                           const TensorSource& source, const LoadProgress& progress,
+LoadedDecoder load_divided(ExecContext& context, const RankOptions& options,
+                           const ModelFiles& files, const LoadProgress& progress,
                            const LoadOptions& load) {
   const bool is_other = is_other_rank(options);
   // A signal to all processes of the job drains rank 0, which ends the others.
@@ -113,17 +113,14 @@ LoadedDecoder load_divided(ExecContext& context, const RankOptions& options, con
     job.broadcast_idle(&here, sizeof(here), 0);
     LoadedDecoder loaded =
         load_as_rank(context, {.ranks = job.split(0), .num_stages = options.pipeline_parallel_size},
-                     config, source, progress, load);
+                     files.config, *files.source, progress, load);
     if (is_other) throw RankHasEnded();
     return loaded;
   }
-  const int num_ranks = num_local_ranks(options);
-  if (num_ranks == 1) return load_model(context, config, source, progress, load);
-  return load_ranked_model(context,
-                           {.num_ranks = num_ranks,
-                            .num_stages = options.pipeline_parallel_size,
-                            .timeout = timeout_of(options)},
-                           config, source, progress, load);
+  if (are_ranks_processes(options)) {
+    return load_model(context, files.config, *files.source, progress, load);
+  }
+  return load_here(context, options, files, progress, load);
 }
 
 }  // namespace halley::cli

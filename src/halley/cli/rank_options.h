@@ -7,20 +7,9 @@
 
 #include "halley/core/exec_context.h"
 #include "halley/models/all/load_model.h"
+#include "halley/models/options/model_options.h"
 
 namespace halley::cli {
-
-/// Limits --tensor-parallel-size and --pipeline-parallel-size.
-inline constexpr int kRanksMax = 256;
-
-struct RankOptions {
-  int tensor_parallel_size = 0;    // 0: as many as mpirun or srun started for each stage, else 1
-  int pipeline_parallel_size = 1;  // stages
-  double timeout_s = 60;
-  bool has_whole_experts = false;
-  /// False: where the ranks are processes, the model is whole in this one.
-  bool divides_among_processes = true;
-};
 
 void add_rank_options(CLI::App& app, RankOptions& options);
 /// --enable-expert-parallel.
@@ -48,8 +37,8 @@ int num_local_ranks(const RankOptions& options);
 void prepare_local_ranks(const RankOptions& options);
 
 /// Loads by load_model(), divided as the options say. Throws RankHasEnded.
-LoadedDecoder load_divided(ExecContext& context, const RankOptions& options, const HfConfig& config,
-                           const TensorSource& source, const LoadProgress& progress,
+LoadedDecoder load_divided(ExecContext& context, const RankOptions& options,
+                           const ModelFiles& files, const LoadProgress& progress,
                            const LoadOptions& load);
 
 }  // namespace halley::cli
