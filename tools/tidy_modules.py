@@ -174,7 +174,7 @@ class Graph:
         # listed where CMake makes it.
         plain = " ".join(t for p, t in self.texts.items() if p.endswith("CMakeLists.txt"))
         in_binary = set(re.findall(r"\S+", " ".join(
-            re.findall(r"add_(?:executable|library)\s*\(([^)]*)\)", plain))))
+            re.findall(r"add_(?:executable|library|module)\s*\(([^)]*)\)", plain))))
         for path in sorted(self.includes):
             if path.endswith((".cc", ".cu")) and path not in listed and \
                     os.path.basename(path) not in in_binary:
