@@ -4,6 +4,7 @@
 #                 generate text with it
 #   make test     install what is needed, build everything, run the unit tests
 #   make install  build what is missing, install to PREFIX=/usr/local
+#   make wheel    the Python package as build/wheel/halley-*.whl, from the same build
 #   make simulate the scheduler and the engine under random load: STEPS=10000000 steps over SEEDS=1000
 #                 seeds, two minutes of a core; FIRST_SEED=n for another part
 #   make accuracy measure what each method of quantization costs (hours on a laptop); ARGS='--rows
@@ -43,7 +44,7 @@ CONFIGURE = cmake --preset release $(or $(CUDA_$(CUDA)),$(if $(wildcard $(CACHE)
 CONFIGURE_TEST = cmake --preset release $(or $(CUDA_$(CUDA)),$(if $(shell \
   grep -s '^HALLEY_CUDA:STRING=GPU' $(CACHE)),-DHALLEY_CUDA=AUTO))
 
-.PHONY: help setup setup-dev configure demo test simulate test-gpu sanitize-gpu accuracy lint format asan fuzz install clean
+.PHONY: help setup setup-dev configure demo test simulate test-gpu sanitize-gpu accuracy lint format asan fuzz install wheel clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile
@@ -123,6 +124,13 @@ fuzz: setup-dev
 install: configure
 	cmake --build $(BUILD) --target installed_files -j $(JOBS)
 	cmake --install $(BUILD) --prefix '$(PREFIX)'
+
+# The environment has the tools that pyproject.toml names, so that nothing is downloaded here and no
+# other folder is built.
+wheel: configure
+	@$(SETUP) --python
+	.venv/python/bin/pip wheel . --quiet --no-deps --no-build-isolation --wheel-dir build/wheel \
+	  --config-settings build-dir=$(BUILD)
 
 clean:
 	rm -rf build

@@ -6,6 +6,9 @@
 #   tools/setup.sh --mpi    also Open MPI, for models on several machines
 #   tools/setup.sh --dev    also Open MPI, clang, its sanitizer and fuzzer runtimes, clang-format, clang-tidy,
 #                           and Prometheus' Python client, for a test of /metrics
+#   tools/setup.sh --python  also scikit-build-core, nanobind, pytest, mypy and tqdm, into
+#                           .venv/python, for `make wheel` and python_package_test (60 MB, not from
+#                           Debian)
 #   tools/setup.sh --client-tests  also LangChain, LiteLLM, instructor and lm-eval, and with npm
 #                           Continue's command line, each into an environment of its own in
 #                           .venv/clients, for clients_test (1.3 GB)
@@ -25,6 +28,7 @@ libutf8proc-dev libpcre2-dev nlohmann-json3-dev libcli11-dev libboost1.81-dev li
 libgmock-dev python3-jsonschema python3-yaml"
 case "${1:-}" in
   "") ;;
+  --python) packages="$packages python3-venv python3-dev" ;;
   --numpy) packages="$packages python3-numpy" ;;
   --mpi) packages="$packages libopenmpi-dev openmpi-bin" ;;
   --dev) packages="$packages libopenmpi-dev openmpi-bin python3-numpy python3-prometheus-client clang
@@ -32,7 +36,7 @@ libclang-rt-14-dev clang-format clang-tidy" ;;
   --serve-tests | --client-tests | --matcher-tests) packages="$packages python3-venv" ;;
   --deploy-tests) packages="$packages python3-venv nginx-light openssl" ;;
   *)
-    echo "usage: tools/setup.sh [--numpy | --mpi | --serve-tests | --client-tests | --matcher-tests |" \
+    echo "usage: tools/setup.sh [--numpy | --mpi | --python | --serve-tests | --client-tests | --matcher-tests |" \
       "--deploy-tests | --dev]" >&2
     exit 2
     ;;
@@ -86,6 +90,12 @@ install_clients() {
     .venv/deploy/bin/pip install --quiet --disable-pip-version-check 'ray[serve]==2.60.0' \
       kubernetes-validate==1.37.0
     say "Ray Serve and kubernetes-validate are in .venv/deploy"
+  fi
+  if [ "$1" = --python ]; then
+    [ -x .venv/python/bin/python ] || python3 -m venv .venv/python
+    .venv/python/bin/pip install --quiet --disable-pip-version-check scikit-build-core==1.1.2 \
+      nanobind==3.1.0 pytest==9.2.0 mypy==2.4.1 tqdm==4.70.1 types-tqdm
+    say "scikit-build-core, nanobind, pytest and mypy are in .venv/python"
   fi
   [ "$1" = --serve-tests ] || return 0
   [ -x .venv/serve/bin/python ] || python3 -m venv .venv/serve

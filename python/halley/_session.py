@@ -1,0 +1,108 @@
+"""A model's session and the prompts for it: the part that LLM and AsyncLLM share."""
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias, TypedDict
+
+from halley import _native
+from halley.outputs import Collector
+from halley.sampling_params import SamplingParams, body_of
+
+
+class TokensPrompt(TypedDict):
+    """A prompt as token ids."""
+    prompt_token_ids: Sequence[int]
+
+
+class TextPrompt(TypedDict):
+    """A prompt as text."""
+    prompt: str
+
+
+Prompt: TypeAlias = str | TextPrompt | TokensPrompt
+Message: TypeAlias = Mapping[str, Any]  # {"role": ..., "content": ...}, as the server takes it
+
+
+def prompt_body(prompt: Prompt) -> tuple[dict[str, Any], bool]:
+    """The members of a request that hold the prompt, and whether it is text."""
+    if isinstance(prompt, str):
+        return {"prompt": prompt}, True
+    if isinstance(prompt, Mapping):
+        if "prompt_token_ids" in prompt:
+            return {"prompt": [int(i) for i in prompt["prompt_token_ids"]]}, False
+        if "prompt" in prompt:
+            return {"prompt": prompt["prompt"]}, True
+    raise _native.InputError("prompt: expected a text, {\"prompt\": text} or "
+                             f"{{\"prompt_token_ids\": ids}}, got {type(prompt).__name__}.")
+
+
+class LoadedModel:
+    """What LLM and AsyncLLM have in common. The engine ends with the object."""
+
+    def __init__(self, model: str | os.PathLike[str], *, device: str = "auto", dtype: str = "auto",
+                 kv_cache_dtype: str = "auto", max_model_len: int | None = None,
+                 max_num_seqs: int | None = None, max_num_batched_tokens: int | None = None,
+                 kv_cache_memory_bytes: int | None = None, tensor_parallel_size: int = 1,
+                 pipeline_parallel_size: int = 1, enable_expert_parallel: bool = False,
+                 enable_prefix_caching: bool = True, precision: str = "full", threads: int = 0,
+                 gpu_memory_utilization: float = 0.9,
+                 chat_template: str | os.PathLike[str] | None = None) -> None:
+        """Loads the checkpoint in the folder `model`.
+
+        `device`: "cpu", "cuda", "cuda:N", or "auto": the GPU where there is one. `dtype`: that of
+        activations on a GPU. `chat_template`: a file in place of the model's own. None and 0 stand
+        for the program's defaults; `halley serve --help` says more of each.
+
+        Raises InputError, CheckpointError, UnsupportedError or DeviceError.
+        """
+        options = _native.SessionOptions()
+        options.model = os.fspath(model)
+        options.chat_template = os.fspath(chat_template) if chat_template is not None else ""
+        options.device = device
+        options.dtype = dtype
+        options.kv_cache_dtype = kv_cache_dtype
+        options.precision = precision
+        options.max_model_len = max_model_len or 0
+        options.max_num_seqs = max_num_seqs or 0
+        options.max_num_batched_tokens = max_num_batched_tokens or 0
+        options.kv_cache_memory_bytes = kv_cache_memory_bytes or 0
+        options.tensor_parallel_size = tensor_parallel_size
+        options.pipeline_parallel_size = pipeline_parallel_size
+        options.threads = threads
+        options.gpu_memory_utilization = gpu_memory_utilization
+        options.enable_prefix_caching = enable_prefix_caching
+        options.enable_expert_parallel = enable_expert_parallel
+        self._session = _native.Session(options)
+        for warning in self._session.warnings:
+            logging.getLogger("halley").warning("%s", warning)
+
+    @property
+    def max_model_len(self) -> int:
+        """Tokens of prompt and output of one request."""
+        return self._session.max_model_len
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """The text's token ids."""
+        return self._session.encode(text, add_special_tokens)
+
+    def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+        """The text of token ids."""
+        return self._session.decode(list(token_ids), skip_special_tokens)
+
+    def metrics(self) -> dict[str, int]:
+        """The engine's counters: current values, and totals since it was loaded."""
+        stats = self._session.stats()
+        return {name: getattr(stats, name) for name in dir(stats) if name.startswith("num_")}
+
+    def _submit(self, stream: _native.RequestStream, request_id: str, prompt: Prompt,
+                params: SamplingParams | None) -> Collector:
+        body, is_text = prompt_body(prompt)
+        return self._submit_body(stream, request_id, body_of(params, body, False), params, is_text)
+
+    def _submit_body(self, stream: _native.RequestStream, request_id: str, body: str,
+                     params: SamplingParams | None, is_text: bool,
+                     is_chat: bool = False) -> Collector:
+        num_prompt_logprobs = params.prompt_logprobs if params else None
+        submitted = stream.submit(body, is_chat,
+                                  -1 if num_prompt_logprobs is None else num_prompt_logprobs)
+        return Collector(self._session, request_id, submitted, is_text)
