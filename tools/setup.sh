@@ -36,8 +36,8 @@ libclang-rt-14-dev clang-format clang-tidy" ;;
   --serve-tests | --client-tests | --matcher-tests) packages="$packages python3-venv" ;;
   --deploy-tests) packages="$packages python3-venv nginx-light openssl" ;;
   *)
-    echo "usage: tools/setup.sh [--numpy | --mpi | --python | --serve-tests | --client-tests | --matcher-tests |" \
-      "--deploy-tests | --dev]" >&2
+    echo "usage: tools/setup.sh [--numpy | --mpi | --python | --serve-tests | --client-tests |" \
+      "--matcher-tests | --deploy-tests | --dev]" >&2
     exit 2
     ;;
 esac

@@ -6,8 +6,9 @@
 
 Classes and fields have the names of vLLM. docs/python.md describes them.
 """
-from halley._native import (CheckpointError, DeviceError, Error, InputError, UnsupportedError,
-                            __version__)
+from halley._native import CheckpointError, DeviceError, Error, InputError, UnsupportedError
+from halley._native import version as __version__
+from halley._session import Prompt
 from halley.async_llm import AsyncLLM
 from halley.llm import LLM
 from halley.outputs import CompletionOutput, Logprob, RequestOutput
@@ -18,6 +19,6 @@ for _error in (Error, InputError, CheckpointError, UnsupportedError, DeviceError
 
 __all__ = [
     "AsyncLLM", "CheckpointError", "CompletionOutput", "DeviceError", "Error", "InputError", "LLM",
-    "Logprob", "RequestOutput", "SamplingParams", "StructuredOutputsParams", "UnsupportedError",
-    "__version__",
+    "Logprob", "Prompt", "RequestOutput", "SamplingParams", "StructuredOutputsParams",
+    "UnsupportedError", "__version__",
 ]

@@ -1,8 +1,10 @@
-"""A model's session and the prompts for it: the part that LLM and AsyncLLM share."""
+"""A model's session and the prompts for it: LLM and AsyncLLM share this."""
+import itertools
+import json
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias, TypedDict
+from typing import Any, TypeAlias, TypedDict, cast
 
 from halley import _native
 from halley.outputs import Collector
@@ -28,16 +30,17 @@ def prompt_body(prompt: Prompt) -> tuple[dict[str, Any], bool]:
     if isinstance(prompt, str):
         return {"prompt": prompt}, True
     if isinstance(prompt, Mapping):
-        if "prompt_token_ids" in prompt:
-            return {"prompt": [int(i) for i in prompt["prompt_token_ids"]]}, False
-        if "prompt" in prompt:
-            return {"prompt": prompt["prompt"]}, True
+        members = cast(Mapping[str, Any], prompt)
+        if "prompt_token_ids" in members:
+            return {"prompt": [int(i) for i in members["prompt_token_ids"]]}, False
+        if "prompt" in members:
+            return {"prompt": members["prompt"]}, True
     raise _native.InputError("prompt: expected a text, {\"prompt\": text} or "
                              f"{{\"prompt_token_ids\": ids}}, got {type(prompt).__name__}.")
 
 
 class LoadedModel:
-    """What LLM and AsyncLLM have in common. The engine ends with the object."""
+    """LLM and AsyncLLM inherit from it. The engine ends with the object."""
 
     def __init__(self, model: str | os.PathLike[str], *, device: str = "auto", dtype: str = "auto",
                  kv_cache_dtype: str = "auto", max_model_len: int | None = None,
@@ -45,13 +48,14 @@ class LoadedModel:
                  kv_cache_memory_bytes: int | None = None, tensor_parallel_size: int = 1,
                  pipeline_parallel_size: int = 1, enable_expert_parallel: bool = False,
                  enable_prefix_caching: bool = True, precision: str = "full", threads: int = 0,
-                 gpu_memory_utilization: float = 0.9,
+                 gpu_memory_utilization: float = 0.9, seed: int | None = None,
                  chat_template: str | os.PathLike[str] | None = None) -> None:
         """Loads the checkpoint in the folder `model`.
 
         `device`: "cpu", "cuda", "cuda:N", or "auto": the GPU where there is one. `dtype`: that of
-        activations on a GPU. `chat_template`: a file in place of the model's own. None and 0 stand
-        for the program's defaults; `halley serve --help` says more of each.
+        activations on a GPU. `chat_template`: a file in place of the model's own. `seed`: of
+        requests that have none, each with another one made of it. None and 0 stand for the program's
+        defaults; `halley serve --help` says more of each.
 
         Raises InputError, CheckpointError, UnsupportedError or DeviceError.
         """
@@ -73,6 +77,7 @@ class LoadedModel:
         options.enable_prefix_caching = enable_prefix_caching
         options.enable_expert_parallel = enable_expert_parallel
         self._session = _native.Session(options)
+        self._seeds = itertools.count(seed) if seed is not None else None
         for warning in self._session.warnings:
             logging.getLogger("halley").warning("%s", warning)
 
@@ -97,12 +102,16 @@ class LoadedModel:
     def _submit(self, stream: _native.RequestStream, request_id: str, prompt: Prompt,
                 params: SamplingParams | None) -> Collector:
         body, is_text = prompt_body(prompt)
-        return self._submit_body(stream, request_id, body_of(params, body, False), params, is_text)
+        collector = self._submit_body(stream, request_id, body_of(params, body, False), params)
+        if not is_text:
+            collector.output.prompt = None
+        return collector
 
-    def _submit_body(self, stream: _native.RequestStream, request_id: str, body: str,
-                     params: SamplingParams | None, is_text: bool,
-                     is_chat: bool = False) -> Collector:
-        num_prompt_logprobs = params.prompt_logprobs if params else None
-        submitted = stream.submit(body, is_chat,
-                                  -1 if num_prompt_logprobs is None else num_prompt_logprobs)
-        return Collector(self._session, request_id, submitted, is_text)
+    def _submit_body(self, stream: _native.RequestStream, request_id: str, body: dict[str, Any],
+                     params: SamplingParams | None) -> Collector:
+        if self._seeds is not None:
+            body.setdefault("seed", next(self._seeds))
+        count = params.prompt_logprobs if params else None
+        submitted = stream.submit(json.dumps(body), "messages" in body,
+                                  -1 if count is None else count)
+        return Collector(self._session, request_id, submitted)

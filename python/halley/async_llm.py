@@ -1,24 +1,22 @@
 """Streams of outputs in an asyncio program."""
 import asyncio
 import copy
-import os
+import functools
 from collections.abc import AsyncGenerator
-from typing import Any
 
 from halley import _native
 from halley._session import LoadedModel, Prompt
-from halley.outputs import RequestOutput
+from halley.outputs import Collector, RequestOutput
 from halley.sampling_params import SamplingParams
 
 
 class AsyncLLM(LoadedModel):
-    """A loaded model whose outputs stream. The event loop waits on a file descriptor: there is no
-    thread in between, and the loop is free while the engine runs."""
+    """A loaded model whose outputs stream. The event loop waits on a file descriptor for each live
+    request, and is free while the engine runs. One event loop may use it."""
 
-    def __init__(self, model: str | os.PathLike[str], **options: Any) -> None:
-        """Takes what LLM takes."""
-        super().__init__(model, **options)
-        self._live: dict[str, tuple[_native.RequestStream, list[int]]] = {}
+    @functools.cached_property
+    def _live(self) -> dict[str, _native.RequestStream]:
+        return {}
 
     async def generate(self, prompt: Prompt, sampling_params: SamplingParams | None,
                        request_id: str) -> AsyncGenerator[RequestOutput, None]:
@@ -30,31 +28,37 @@ class AsyncLLM(LoadedModel):
         if request_id in self._live:
             raise _native.InputError("request_id: expected one that no live request has, got "
                                      f"'{request_id}'.")
-        stream = _native.RequestStream(self._session, False)
-        collector = self._submit(stream, request_id, prompt, sampling_params)
-        self._live[request_id] = (stream, collector.ids)
-        loop = asyncio.get_running_loop()
-        news = asyncio.Event()
-        loop.add_reader(stream.fileno(), news.set)
+        stream = self._live[request_id] = _native.RequestStream(self._session, False)
         try:
-            while not collector.output.finished:
-                await news.wait()
-                news.clear()
-                for delta in stream.take():
-                    collector.add(delta)
-                yield copy.deepcopy(collector.output)
+            # A schema may take long to compile.
+            collector = await asyncio.to_thread(self._submit, stream, request_id, prompt,
+                                                sampling_params)
+            async for output in _outputs_of(stream, collector):
+                yield output
         finally:
-            loop.remove_reader(stream.fileno())
-            self._cancel(request_id)
+            stream.cancel_all()
             del self._live[request_id]
 
     async def abort(self, request_id: str) -> None:
         """Ends a request: its generator yields once more, with finish_reason "abort". An unknown
         id is ignored."""
         if request_id in self._live:
-            self._cancel(request_id)
+            self._live[request_id].cancel_all()
 
-    def _cancel(self, request_id: str) -> None:
-        stream, ids = self._live[request_id]
-        for id in ids:
-            stream.cancel(id)
+
+async def _outputs_of(stream: _native.RequestStream, collector: Collector
+                      ) -> AsyncGenerator[RequestOutput, None]:
+    loop = asyncio.get_running_loop()
+    has_news = asyncio.Event()
+    loop.add_reader(stream.fileno(), has_news.set)
+    try:
+        while not collector.output.finished:
+            await has_news.wait()
+            has_news.clear()
+            news = stream.take()
+            for delta in news:
+                collector.add(delta)
+            if news:
+                yield copy.deepcopy(collector.output)
+    finally:
+        loop.remove_reader(stream.fileno())

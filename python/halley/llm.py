@@ -1,7 +1,8 @@
 """Prompts to outputs, many at once."""
+import functools
 import itertools
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias, cast
 
 from halley import _native
 from halley._session import LoadedModel, Message, Prompt
@@ -47,7 +48,7 @@ class LLM(LoadedModel):
 
     _ids = itertools.count()
 
-    def generate(self, prompts: Prompt | Sequence[Prompt], sampling_params: Params = None, *,
+    def generate(self, prompts: Prompt | Sequence[Prompt], sampling_params: Params = None,
                  use_tqdm: bool = True) -> list[RequestOutput]:
         """Continues every prompt; the outputs have the order of the prompts.
 
@@ -59,22 +60,21 @@ class LLM(LoadedModel):
         """
         prompt_list = list(prompts) if isinstance(prompts, (list, tuple)) else [prompts]
         params = _params_of_each(sampling_params, len(prompt_list))
-        return self._run(use_tqdm, [
-            lambda stream, id, prompt=prompt, each=each: self._submit(stream, id, prompt, each)
-            for prompt, each in zip(prompt_list, params)])
+        return self._run(use_tqdm, [functools.partial(self._submit, prompt=prompt, params=each)
+                                    for prompt, each in zip(prompt_list, params)])
 
     def chat(self, messages: Sequence[Message] | Sequence[Sequence[Message]],
-             sampling_params: Params = None, *, tools: list[dict[str, Any]] | None = None,
-             add_generation_prompt: bool = True, continue_final_message: bool = False,
-             chat_template_kwargs: dict[str, Any] | None = None,
-             use_tqdm: bool = True) -> list[RequestOutput]:
+             sampling_params: Params = None, use_tqdm: bool = True, *,
+             tools: list[dict[str, Any]] | None = None, add_generation_prompt: bool = True,
+             continue_final_message: bool = False,
+             chat_template_kwargs: dict[str, Any] | None = None) -> list[RequestOutput]:
         """Answers one conversation, a list of messages, or each of a list of them.
 
         The model's chat template makes the prompts. `tools` have OpenAI's form; calls stay in the
         text of the output as the model writes them. Raises as generate().
         """
-        is_one = bool(messages) and isinstance(messages[0], dict)
-        conversations = [messages] if is_one else list(messages)
+        is_one = bool(messages) and isinstance(messages[0], Mapping)
+        conversations = cast(list[Sequence[Message]], [messages] if is_one else list(messages))
         params = _params_of_each(sampling_params, len(conversations))
         fields: dict[str, Any] = {"add_generation_prompt": add_generation_prompt,
                                   "continue_final_message": continue_final_message}
@@ -84,26 +84,31 @@ class LLM(LoadedModel):
             fields["chat_template_kwargs"] = chat_template_kwargs
         bodies = [body_of(each, {"messages": list(conversation), **fields}, True)
                   for conversation, each in zip(conversations, params)]
-        return self._run(use_tqdm, [
-            lambda stream, id, body=body, each=each:
-                self._submit_body(stream, id, body, each, True, is_chat=True)
-            for body, each in zip(bodies, params)])
+        return self._run(use_tqdm, [functools.partial(self._submit_body, body=body, params=each)
+                                    for body, each in zip(bodies, params)])
 
-    def _run(self, use_tqdm: bool,
-             submits: Sequence[Callable[[_native.RequestStream, str], Collector]]
+    def _run(self, use_tqdm: bool, submits: Sequence[Callable[..., Collector]]
              ) -> list[RequestOutput]:
-        # Whatever ends this function ends the stream, which cancels what still runs.
+        """Each of `submits` takes a stream and the request's id."""
         stream = _native.RequestStream(self._session, True)
-        collectors = [submit(stream, str(next(self._ids))) for submit in submits]
+        try:
+            collectors = [submit(stream, str(next(self._ids))) for submit in submits]
+            self._wait(stream, collectors, _progress(len(collectors), use_tqdm))
+        except BaseException:
+            # The traceback keeps the stream, whose end would cancel them too.
+            stream.cancel_all()
+            raise
+        return [collector.output for collector in collectors]
+
+    @staticmethod
+    def _wait(stream: _native.RequestStream, collectors: Sequence[Collector],
+              advance: Callable[[], object]) -> None:
         by_id = {id: collector for collector in collectors for id in collector.ids}
-        advance = _progress(len(collectors), use_tqdm)
         num_live = len(by_id)
         while num_live > 0:
             stream.wait(_WAIT_MILLISECONDS)
             for delta in stream.take():
-                collector = by_id[delta.id]
-                collector.add(delta)
+                by_id[delta.id].add(delta)
                 num_live -= 1
-                if collector.output.finished:
+                if by_id[delta.id].output.finished:
                     advance()
-        return [collector.output for collector in collectors]

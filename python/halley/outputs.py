@@ -51,11 +51,11 @@ class Collector:
     """Makes a RequestOutput of the news of its sequences."""
 
     def __init__(self, session: _native.Session, request_id: str,
-                 submitted: _native.SubmittedPrompt, is_text: bool) -> None:
+                 submitted: _native.SubmittedPrompt) -> None:
         self._session = session
         self._indices = {id: index for index, id in enumerate(submitted.ids)}
         self.output = RequestOutput(
-            request_id, submitted.text if is_text else None, submitted.token_ids,
+            request_id, submitted.text, submitted.token_ids,
             [CompletionOutput(index) for index in range(len(submitted.ids))])
 
     @property

@@ -1,6 +1,5 @@
-"""How the tokens of a request are chosen, with vLLM's names."""
+"""The parameters by which a request's tokens are chosen, with vLLM's names."""
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -45,12 +44,13 @@ class SamplingParams:
     guided_grammar: str | None = None
 
 
-def body_of(params: SamplingParams | None, prompt: Mapping[str, Any], is_chat: bool) -> str:
+def body_of(params: SamplingParams | None, prompt: Mapping[str, Any], is_chat: bool
+            ) -> dict[str, Any]:
     """The request as the server's endpoint takes it; no params: the model's own defaults."""
     body: dict[str, Any] = dict(prompt)
     if params is None:
         body["max_tokens"] = 16
-        return json.dumps(body)
+        return body
     fields = {field.name: getattr(params, field.name) for field in dataclasses.fields(params)}
     logprobs = fields.pop("logprobs")
     del fields["prompt_logprobs"]
@@ -69,4 +69,4 @@ def body_of(params: SamplingParams | None, prompt: Mapping[str, Any], is_chat: b
     if fields["logit_bias"] is not None:
         fields["logit_bias"] = {str(k): v for k, v in fields["logit_bias"].items()}
     body.update((k, v) for k, v in fields.items() if v is not None)
-    return json.dumps(body)
+    return body

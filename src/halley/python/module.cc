@@ -148,6 +148,7 @@ void bind_session(nb::module_& module) {
       .def("submit", &RequestStream::submit, nb::arg("body"), nb::arg("is_chat"),
            nb::arg("num_prompt_logprobs"), WithoutGil())
       .def("cancel", &RequestStream::cancel, nb::arg("id"), WithoutGil())
+      .def("cancel_all", &RequestStream::cancel_all, WithoutGil())
       .def(
           "wait",
           [](RequestStream& stream, int milliseconds) { stream.queue().wait(milliseconds); },
@@ -162,7 +163,7 @@ void bind_session(nb::module_& module) {
 NB_MODULE(_native, module) {
   // An LLM that lives until the interpreter ends is no leak.
   nb::set_leak_warnings(false);
-  module.attr("__version__") = HALLEY_VERSION;
+  module.attr("version") = HALLEY_VERSION;
   bind_exceptions(module);
   bind_options(module);
   bind_outputs(module);

@@ -174,7 +174,10 @@ SubmittedPrompt Session::submit(std::string_view body, bool is_chat, int num_pro
 RequestStream::RequestStream(std::shared_ptr<Session> session, bool is_whole)
     : session_(std::move(session)), queue_(std::make_shared<EventQueue>(is_whole)) {}
 
-RequestStream::~RequestStream() {
+RequestStream::~RequestStream() { cancel_all(); }
+
+void RequestStream::cancel_all() {
+  const std::lock_guard lock(mutex_);
   for (const RequestId id : ids_) cancel(id);
 }
 

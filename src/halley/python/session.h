@@ -85,6 +85,7 @@ class RequestStream {
 
   SubmittedPrompt submit(std::string_view body, bool is_chat, int num_prompt_logprobs);
   void cancel(RequestId id) { session_->engine().cancel(id); }
+  void cancel_all();
   EventQueue& queue() { return *queue_; }
 
  private:

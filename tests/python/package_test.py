@@ -1,0 +1,67 @@
+"""Builds the wheel, installs it into a fresh environment and runs what is in this folder there.
+
+    package_test.py SOURCE_DIR BUILD_DIR BUILD_TYPE [arguments of pytest]
+
+BUILD_DIR is a folder in which the program is built: the wheel takes its objects. Needs the tools of
+tools/setup.sh --python; exits with 77 where they are not there.
+"""
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+SOURCE, BUILD, BUILD_TYPE = sys.argv[1:4]
+TOOLS = os.path.join(SOURCE, ".venv", "python")
+PYTHON = os.path.join(TOOLS, "bin", "python")
+
+
+def run(*command, **options):
+    """Ends the test where the command fails."""
+    result = subprocess.run(command, check=False, **options)
+    if result.returncode != 0:
+        sys.exit(f"{' '.join(command)}: exit code {result.returncode}")
+    return result
+
+
+def site_packages(python):
+    """The folder of its packages."""
+    program = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    return run(python, "-c", program, capture_output=True, text=True).stdout.strip()
+
+
+def main():
+    """The wheel, the environment, the types, the tests."""
+    if not os.path.exists(PYTHON):
+        print("SKIPPED: no .venv/python; run tools/setup.sh --python")
+        sys.exit(77)
+    with tempfile.TemporaryDirectory() as folder:
+        run(PYTHON, "-m", "pip", "wheel", SOURCE, "--quiet", "--no-deps", "--no-build-isolation",
+            "--disable-pip-version-check", "--wheel-dir", folder,
+            "--config-settings", f"build-dir={BUILD}",
+            "--config-settings", f"cmake.build-type={BUILD_TYPE}")
+        wheel, = (name for name in os.listdir(folder) if name.endswith(".whl"))
+        fresh = os.path.join(folder, "fresh")
+        run(PYTHON, "-m", "venv", fresh)
+        python = os.path.join(fresh, "bin", "python")
+        run(python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index",
+            "--disable-pip-version-check", os.path.join(folder, wheel))
+        # pytest, mypy and tqdm come from the tools: nothing is downloaded.
+        with open(os.path.join(site_packages(python), "tools.pth"), "w", encoding="utf-8") as file:
+            file.write(site_packages(PYTHON) + "\n")
+        # Away from the source tree, whose python/halley has no native module.
+        tests = os.path.join(folder, "tests")
+        shutil.copytree(os.path.join(SOURCE, "tests", "python"), tests)
+        example = os.path.join(SOURCE, "examples", "python_generate.py")
+        shutil.copy(example, folder)
+        run(python, "-m", "mypy", "--strict", "--cache-dir", os.path.join(folder, "mypy"),
+            "-p", "halley", cwd=folder)
+        run(python, "-m", "mypy", "--strict", "--cache-dir", os.path.join(folder, "mypy"),
+            "python_generate.py", cwd=folder)
+        environment = dict(os.environ, HALLEY_TEST_SOURCE=SOURCE, HALLEY_DEVICE="cpu")
+        run(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", tests, *sys.argv[4:],
+            cwd=folder, env=environment)
+
+
+if __name__ == "__main__":
+    main()
