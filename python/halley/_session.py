@@ -4,16 +4,25 @@ import json
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias, TypedDict, cast
+from typing import Any, Protocol, TypeAlias, TypedDict, TypeGuard, cast
 
 from halley import _native
 from halley.outputs import Collector
 from halley.sampling_params import SamplingParams, body_of
 
 
+class TokenArray(Protocol):
+    """Token ids [T] of 32 or 64 bits on the CPU, of NumPy, PyTorch or another library."""
+
+    def __dlpack__(self) -> Any: ...
+
+
+TokenIds: TypeAlias = Sequence[int] | TokenArray
+
+
 class TokensPrompt(TypedDict):
     """A prompt as token ids."""
-    prompt_token_ids: Sequence[int]
+    prompt_token_ids: TokenIds
 
 
 class TextPrompt(TypedDict):
@@ -21,8 +30,24 @@ class TextPrompt(TypedDict):
     prompt: str
 
 
-Prompt: TypeAlias = str | TextPrompt | TokensPrompt
+Prompt: TypeAlias = str | TextPrompt | TokensPrompt | TokenIds
 Message: TypeAlias = Mapping[str, Any]  # {"role": ..., "content": ...}, as the server takes it
+
+
+def is_token_ids(value: object) -> bool:
+    """Whether it is an array or a list that begins with an integer."""
+    return hasattr(value, "__dlpack__") or (
+        isinstance(value, Sequence) and len(value) > 0 and isinstance(value[0], int))
+
+
+def is_prompt(value: object) -> TypeGuard[Prompt]:
+    """Whether it is one prompt, not several."""
+    return isinstance(value, (str, Mapping)) or is_token_ids(value)
+
+
+def token_list(ids: TokenIds) -> list[int]:
+    """Raises InputError for an array that holds no token ids."""
+    return _native.token_ids(ids) if hasattr(ids, "__dlpack__") else [int(i) for i in ids]
 
 
 def prompt_body(prompt: Prompt) -> tuple[dict[str, Any], bool]:
@@ -32,10 +57,12 @@ def prompt_body(prompt: Prompt) -> tuple[dict[str, Any], bool]:
     if isinstance(prompt, Mapping):
         members = cast(Mapping[str, Any], prompt)
         if "prompt_token_ids" in members:
-            return {"prompt": [int(i) for i in members["prompt_token_ids"]]}, False
+            return {"prompt": token_list(members["prompt_token_ids"])}, False
         if "prompt" in members:
             return {"prompt": members["prompt"]}, True
-    raise _native.InputError("prompt: expected a text, {\"prompt\": text} or "
+    elif is_token_ids(prompt):
+        return {"prompt": token_list(prompt)}, False
+    raise _native.InputError("prompt: expected a text, token ids, {\"prompt\": text} or "
                              f"{{\"prompt_token_ids\": ids}}, got {type(prompt).__name__}.")
 
 
@@ -54,8 +81,8 @@ class LoadedModel:
 
         `device`: "cpu", "cuda", "cuda:N", or "auto": the GPU where there is one. `dtype`: that of
         activations on a GPU. `chat_template`: a file in place of the model's own. `seed`: of
-        requests that have none, each with another one made of it. None and 0 stand for the program's
-        defaults; `halley serve --help` says more of each.
+        requests that have none, each with one of its own made of it. None and 0 stand for the
+        program's defaults; `halley serve --help` says more of each.
 
         Raises InputError, CheckpointError, UnsupportedError or DeviceError.
         """
@@ -90,9 +117,9 @@ class LoadedModel:
         """The text's token ids."""
         return self._session.encode(text, add_special_tokens)
 
-    def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+    def decode(self, token_ids: TokenIds, skip_special_tokens: bool = True) -> str:
         """The text of token ids."""
-        return self._session.decode(list(token_ids), skip_special_tokens)
+        return self._session.decode(token_list(token_ids), skip_special_tokens)
 
     def metrics(self) -> dict[str, int]:
         """The engine's counters: current values, and totals since it was loaded."""

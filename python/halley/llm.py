@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
 from halley import _native
-from halley._session import LoadedModel, Message, Prompt
+from halley._session import LoadedModel, Message, Prompt, is_prompt
 from halley.outputs import Collector, RequestOutput
 from halley.sampling_params import SamplingParams, body_of
 
@@ -52,13 +52,15 @@ class LLM(LoadedModel):
                  use_tqdm: bool = True) -> list[RequestOutput]:
         """Continues every prompt; the outputs have the order of the prompts.
 
-        A prompt is a text or {"prompt_token_ids": ids}. `sampling_params` are those of all prompts,
-        or a list of one for each; None: the model's own defaults, and 16 tokens.
+        A prompt is a text, token ids, {"prompt": text} or {"prompt_token_ids": ids}. Token ids are
+        a list of integers or an array [T] on the CPU that has __dlpack__. `sampling_params` are
+        those of all prompts, or a list of one for each; None: the model's own defaults, and 16
+        tokens.
 
         Raises InputError for a request that cannot be served, before any output; DeviceError where
         the model fails.
         """
-        prompt_list = list(prompts) if isinstance(prompts, (list, tuple)) else [prompts]
+        prompt_list = [cast(Prompt, prompts)] if is_prompt(prompts) else list(prompts)
         params = _params_of_each(sampling_params, len(prompt_list))
         return self._run(use_tqdm, [functools.partial(self._submit, prompt=prompt, params=each)
                                     for prompt, each in zip(prompt_list, params)])

@@ -24,6 +24,7 @@
 #include "halley/cli/svg_plot.h"
 #include "halley/engine/available_memory.h"
 #include "halley/engine/logit_comparison.h"
+#include "halley/evaluation/evaluation.h"
 #include "halley/json/json.h"
 
 namespace halley::cli {
@@ -134,7 +135,8 @@ class Comparison {
       : options_(options),
         text_(load_eval_text(compared_model(options.models.front(), options.defaults).model,
                              options.text, options.windows)),
-        reference_(options.reference, options.defaults, options.reference_kv_dtype) {}
+        reference_(options.reference, options.defaults, options.reference_kv_dtype,
+                   load_model_files) {}
 
   OrderedJson run() {
     prepare_local_ranks(options_.defaults.ranks);

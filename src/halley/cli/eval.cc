@@ -4,28 +4,23 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
-#include <sstream>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "halley/base/error.h"
-#include "halley/base/file.h"
 #include "halley/base/str.h"
 #include "halley/checkpoint/tokenizer/tokenizer.h"
 #include "halley/cli/command.h"
 #include "halley/cli/comparison.h"
-#include "halley/cli/logits_file.h"
 #include "halley/cli/model_options.h"
 #include "halley/cli/progress.h"
 #include "halley/engine/logit_comparison.h"
-#include "halley/engine/multiple_choice.h"
-#include "halley/engine/perplexity.h"
+#include "halley/evaluation/evaluation.h"
 #include "halley/json/json.h"
 
 namespace halley::cli {
 namespace {
-
-constexpr size_t kTaskBytesMax = size_t{1} << 30;
 
 struct EvalOptions {
   ModelOptions model;
@@ -37,52 +32,9 @@ struct EvalOptions {
   bool is_json = false;
 };
 
-auto progress_of(ProgressBar& bar) {
-  return [&bar](int64_t num_done, int64_t num_total) {
-    bar.update(static_cast<double>(num_done), static_cast<double>(num_total));
-  };
-}
-
-// Computes perplexity, and writes the logits file if --logits is given.
-OrderedJson eval_alone(const EvalOptions& options, LoadedModel& loaded, const EvalText& text) {
-  const int64_t window = options.windows.window;
-  std::unique_ptr<LogitsFile> logits_file;
-  PerplexityOptions perplexity_options;
-  perplexity_options.kv_dtype = kv_dtype_of(options.model, *loaded.model);
-  ProgressBar bar("evaluating");
-  perplexity_options.on_progress = progress_of(bar);
-  if (!options.logits.empty()) {
-    const int64_t num_rows = num_scored_tokens(static_cast<int64_t>(text.ids.size()), window);
-    logits_file = std::make_unique<LogitsFile>(options.logits, text.ids, num_rows,
-                                               loaded.model->shape().vocab_size, window);
-    perplexity_options.on_logits = [&](int64_t token_index, std::span<const float> logits) {
-      logits_file->append(logits, text.ids.at(static_cast<size_t>(token_index)));
-    };
-  }
-  const PerplexityResult result =
-      compute_perplexity(*loaded.model, text.ids, window, perplexity_options);
-  if (logits_file) logits_file->finish();
-  return {{"text", text.path},
-          {"perplexity", result.perplexity},
-          {"num_tokens", result.num_tokens},
-          {"nll", result.nll},
-          {"window", window},
-          {"kv_dtype", name_of(*perplexity_options.kv_dtype)},
-          {"window_nll", result.window_nll}};
-}
-
-LogitComparison eval_against(const EvalOptions& options, LoadedModel& loaded, Reference& reference,
-                             const EvalText& text) {
-  const ReferenceLogits logits = reference.start(text, options.windows);
-  const std::vector<ComparedModel> models = {
-      {loaded.model.get(), kv_dtype_of(options.model, *loaded.model)}};
-  ComparisonOptions comparison_options;
-  comparison_options.window = options.windows.window;
-  comparison_options.pool = loaded.pool.get();
-  ProgressBar bar("comparing");
-  comparison_options.on_progress = progress_of(bar);
-  return compare_logits(logits, reference.vocab_size(), models, text.ids, comparison_options)
-      .front();
+/// Draws the progress of a measurement.
+EvalProgress progress_of(ProgressBar& bar) {
+  return [&bar](double num_done, double num_total) { bar.update(num_done, num_total); };
 }
 
 void print_perplexity(double perplexity, int64_t num_tokens, int64_t window) {
@@ -101,87 +53,45 @@ void print_comparison(const LogitComparison& comparison, int64_t window) {
               kIntervalsInWords);
 }
 
-void eval_text(const EvalOptions& options, LoadedModel& loaded, Reference* reference,
+void eval_text(const EvalOptions& options, const EvaluatedModel& model, Reference* reference,
                const EvalText& text) {
+  const int64_t window = options.windows.window;
   if (options.texts.size() > 1 && !options.is_json) std::printf("%s: ", text.path.c_str());
+  OrderedJson json;
+  std::optional<LogitComparison> comparison;
   if (reference == nullptr) {
-    const OrderedJson json = eval_alone(options, loaded, text);
-    if (options.is_json) {
-      std::cout << json.dump() << '\n';
-    } else {
-      print_perplexity(json.at("perplexity").get<double>(), json.at("num_tokens").get<int64_t>(),
-                       options.windows.window);
-    }
-    return;
+    ProgressBar bar("evaluating");
+    json = eval_perplexity(model, text, window, options.logits, progress_of(bar));
+  } else {
+    ProgressBar bar("comparing");
+    comparison = compare_with(model, *reference, text, options.windows, progress_of(bar));
+    json = json_of(*comparison, model, *reference, text, window);
   }
-  const LogitComparison comparison = eval_against(options, loaded, *reference, text);
-  if (!options.is_json) {
-    print_comparison(comparison, options.windows.window);
-    return;
+  if (options.is_json) {
+    std::cout << json.dump() << '\n';
+  } else if (comparison) {
+    print_comparison(*comparison, window);
+  } else {
+    print_perplexity(json.at("perplexity").get<double>(), json.at("num_tokens").get<int64_t>(),
+                     window);
   }
-  OrderedJson json = {{"text", text.path}};
-  json.update(json_of(comparison));
-  json["window"] = options.windows.window;
-  json["kv_dtype"] = name_of(kv_dtype_of(options.model, *loaded.model));
-  json["reference"] = reference->path();
-  if (reference->model() != nullptr) json["reference_kv_dtype"] = name_of(reference->kv_dtype());
-  json["intervals"] = kIntervalsInWords;
-  std::cout << json.dump() << '\n';
 }
 
-// The items of a file, and all their choices as tokens.
-struct Task {
-  std::vector<ChoiceItem> items;
-  std::vector<EncodedChoice> choices;
-};
-
-Task load_task(const std::string& path, const Tokenizer& tokenizer) {
-  Task task;
-  std::istringstream lines(read_text_file(path, kTaskBytesMax));
-  std::string line;
-  for (size_t line_number = 1; std::getline(lines, line); ++line_number) {
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    const std::string where = str(path, ": line ", line_number);
-    task.items.push_back(parse_choice_item(parse_json(line, where), where));
-    if (std::string(task.items.back().layout) != task.items.front().layout) {
-      throw InputError(str(where, ": expected an item of ", task.items.front().layout,
-                           " as on the lines before, got one of ", task.items.back().layout, "."));
-    }
-    for (const Choice& choice : task.items.back().choices) {
-      task.choices.push_back(encode_choice(tokenizer, choice, where));
-    }
+void eval_choices(const EvalOptions& options, const EvaluatedModel& model,
+                  const Tokenizer& tokenizer, const std::string& path) {
+  TaskResult result;
+  {
+    ProgressBar bar("choosing");
+    result = eval_task(model, tokenizer, path, progress_of(bar));
   }
-  if (task.items.empty()) throw InputError(str(path, ": expected at least one item, got none."));
-  return task;
-}
-
-void eval_task(const EvalOptions& options, LoadedModel& loaded, const Tokenizer& tokenizer,
-               const std::string& path) {
-  const Task task = load_task(path, tokenizer);
-  ProgressBar bar("choosing");
-  ScoringOptions scoring;
-  scoring.kv_dtype = kv_dtype_of(options.model, *loaded.model);
-  scoring.on_progress = [&](size_t num_done, size_t num_total) {
-    bar.update(static_cast<double>(num_done), static_cast<double>(num_total));
-  };
-  const std::vector<double> scores = score_choices(*loaded.model, task.choices, scoring);
-  const ChoiceAccuracy accuracy = accuracy_of(task.items, scores);
-  if (!options.is_json) {
-    std::printf("%s: %s, %zu items: accuracy %.4f +- %.4f, by bytes %.4f +- %.4f\n", path.c_str(),
-                task.items.front().layout, task.items.size(), accuracy.accuracy,
-                accuracy.accuracy_error, accuracy.normalized, accuracy.normalized_error);
+  if (options.is_json) {
+    std::cout << json_of(result, model.kv_dtype).dump() << '\n';
     return;
   }
-  const OrderedJson json = {{"task", path},
-                            {"layout", task.items.front().layout},
-                            {"num_items", task.items.size()},
-                            {"accuracy", accuracy.accuracy},
-                            {"accuracy_stderr", accuracy.accuracy_error},
-                            {"accuracy_norm", accuracy.normalized},
-                            {"accuracy_norm_stderr", accuracy.normalized_error},
-                            {"kv_dtype", name_of(*scoring.kv_dtype)},
-                            {"log_likelihoods", scores}};
-  std::cout << json.dump() << '\n';
+  const ChoiceAccuracy& accuracy = result.accuracy;
+  std::printf("%s: %s, %zu items: accuracy %.4f +- %.4f, by bytes %.4f +- %.4f\n", path.c_str(),
+              result.layout, result.num_items, accuracy.accuracy, accuracy.accuracy_error,
+              accuracy.normalized, accuracy.normalized_error);
 }
 
 int run_eval(const EvalOptions& options) {
@@ -205,16 +115,17 @@ int run_eval(const EvalOptions& options) {
   // Two models share a GPU.
   if (std::filesystem::is_directory(options.reference)) model_options.gpu_memory_utilization /= 2;
   LoadedModel loaded = load_model_files(model_options);
+  const EvaluatedModel model = {loaded, kv_dtype_of(options.model, *loaded.model)};
   std::unique_ptr<Reference> reference;
   if (!options.reference.empty()) {
-    reference =
-        std::make_unique<Reference>(options.reference, model_options, options.reference_kv_dtype);
+    reference = std::make_unique<Reference>(options.reference, model_options,
+                                            options.reference_kv_dtype, load_model_files);
   }
   if (!options.tasks.empty()) {
     const auto tokenizer = load_tokenizer(options.model.model);
-    for (const std::string& path : options.tasks) eval_task(options, loaded, *tokenizer, path);
+    for (const std::string& path : options.tasks) eval_choices(options, model, *tokenizer, path);
   }
-  for (const EvalText& text : texts) eval_text(options, loaded, reference.get(), text);
+  for (const EvalText& text : texts) eval_text(options, model, reference.get(), text);
   return kExitOk;
 }
 

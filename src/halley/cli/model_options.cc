@@ -180,23 +180,6 @@ void print_report(const LoadedModel& loaded, const DeviceChoice& device) {
       device_in_words(loaded, device).c_str());
 }
 
-/// kLow if --precision asks for it and a layer of the plan has low precision.
-Precision precision_of(const ModelOptions& options, const ModelPlan& plan) {
-  if (options.precision == "full") return Precision::kFull;
-  const bool is_on_gpu = plan.device != "cpu";
-  for (const ModelPart& part : plan.parts) {
-    for (const GpuLinearPlan& linear : part.gpu_plans) {
-      if (!linear.low_kernel.empty()) return Precision::kLow;
-    }
-    for (const LinearPlan& linear : part.plans) {
-      if (!is_on_gpu && linear.low_kernel != nullptr) return Precision::kLow;
-    }
-  }
-  throw InputError(str("--precision low: expected a model with weights in two precisions, got ",
-                       plan.format, is_on_gpu ? " on a GPU, which keeps two with f16 alone" : "",
-                       ". Leave the option out, or convert the model."));
-}
-
 }  // namespace
 
 PrecisionMode precision_mode_of(const LoadedModel& loaded) {

@@ -4,27 +4,20 @@
 #include <iostream>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "halley/base/error.h"
-#include "halley/base/file.h"
 #include "halley/base/str.h"
-#include "halley/checkpoint/config/model_dir.h"
-#include "halley/checkpoint/safetensors/safetensors.h"
-#include "halley/checkpoint/tokenizer/tokenizer.h"
 #include "halley/cli/command.h"
 #include "halley/cli/model_options.h"
 #include "halley/cli/progress.h"
 #include "halley/core/thread_pool.h"
 #include "halley/json/json.h"
-#include "halley/quant/methods/quantize_model.h"
+#include "halley/quant/methods/quantize_checkpoint.h"
 
 namespace halley::cli {
 namespace {
-
-constexpr size_t kTextBytesMax = size_t{1} << 30;
 
 constexpr const char* kExamples = R"(
 Examples:
@@ -33,74 +26,12 @@ Examples:
     --out build/demo-w8 --calibrate testdata/text/wikitext2_valid.txt
 )";
 
-struct QuantizeOptions {
-  std::string model, method, out;
-  std::optional<std::string> text;
-  RecipeChanges changes;
-  std::vector<std::string> overrides;
-  int64_t num_samples = 64, sample_length = 1024;
+struct QuantizeCommand {
+  QuantizeOptions quantize;
   int threads = 0;
   size_t num_worst = 10;
   bool is_json = false;
 };
-
-/// A hash of the calibration tokens, since the text decides the result.
-uint64_t hash_of(std::span<const int32_t> ids) {
-  uint64_t hash = 0xCBF29CE484222325u;
-  for (const int32_t id : ids) {
-    hash = (hash ^ static_cast<uint32_t>(id)) * 0x100000001B3u;
-  }
-  return hash;
-}
-
-std::string fingerprint_of(const QuantizeOptions& options, const Recipe& recipe,
-                           const TensorSource& source, const CalibrationTokens& tokens) {
-  size_t num_bytes = 0;
-  for (const TensorInfo& info : source.tensors()) num_bytes += info.num_bytes;
-  std::string text =
-      str("notes 2\nmethod ", recipe.method, "\n", describe(recipe), "\ndamp ", recipe.damp,
-          "\nalpha ", recipe.alpha_input, "\ns8 share ", recipe.s8_share_max, "\nstatic ",
-          recipe.is_activation_static, recipe.has_static_groups, "\nmodel ", options.model, ", ",
-          num_bytes, " bytes\ntokens ", tokens.ids.size(), " of ", tokens.sequence_length,
-          ", hash ", hash_of(tokens.ids), "\n");
-  for (const std::string& change : options.overrides) text += str("override ", change, "\n");
-  return text;
-}
-
-/// The tensors that were rounded to f16, in all and one by one; null where none had another type.
-OrderedJson rounding_json(const QuantizeSummary& summary) {
-  if (summary.roundings.empty()) return nullptr;
-  const RoundedModel model = rounded_model_of(summary.roundings);
-  OrderedJson json = to_json(model.rounding);
-  json["from"] = model.dtypes;
-  json["tensors"] = OrderedJson::array();
-  for (const RoundingReport& report : summary.roundings) json["tensors"].push_back(to_json(report));
-  return json;
-}
-
-OrderedJson to_json(const QuantizeOptions& options, const Recipe& recipe,
-                    const QuantizeSummary& summary) {
-  OrderedJson layers = OrderedJson::array();
-  for (const LinearReport& report : summary.reports) {
-    layers.push_back({{"name", report.name},
-                      {"bits", report.bits},
-                      {"is_quantized", report.is_quantized},
-                      {"relative_error", report.relative_error},
-                      {"s4_share", report.s4_share}});
-  }
-  return {{"method", recipe.method},
-          {"recipe", describe(recipe)},
-          {"out", options.out},
-          {"seconds", summary.seconds},
-          {"layers_resumed", summary.num_layers_resumed},
-          {"source_bytes", summary.source_bytes},
-          {"written_bytes", summary.written_bytes},
-          {"s4_share", summary.s4_share},
-          {"notes", summary.notes},
-          {"error_inputs", summary.is_calibrated ? "calibration" : "random"},
-          {"rounded_to_f16", rounding_json(summary)},
-          {"layers", layers}};
-}
 
 void print_layers(const std::vector<LinearReport>& reports) {
   for (const LinearReport& report : reports) {
@@ -134,7 +65,7 @@ void print_roundings(const std::vector<RoundingReport>& reports) {
   print_rounding("in all", "values", model.rounding);
 }
 
-void print(const QuantizeOptions& options, const QuantizeSummary& summary) {
+void print(const QuantizeCommand& options, const QuantizeSummary& summary) {
   std::printf("relative error of each layer's output on %s\n",
               summary.is_calibrated ? "the calibration text" : "random inputs");
   print_layers(summary.reports);
@@ -147,7 +78,7 @@ void print(const QuantizeOptions& options, const QuantizeSummary& summary) {
   print_layers(worst);
   print_roundings(summary.roundings);
   for (const std::string& note : summary.notes) std::printf("note: %s\n", note.c_str());
-  std::printf("\n%s: %s from %s, %.1f s", options.out.c_str(),
+  std::printf("\n%s: %s from %s, %.1f s", options.quantize.out.c_str(),
               format_bytes(summary.written_bytes).c_str(),
               format_bytes(summary.source_bytes).c_str(), summary.seconds);
   if (summary.s4_share > 0) {
@@ -159,57 +90,21 @@ void print(const QuantizeOptions& options, const QuantizeSummary& summary) {
   std::printf("\n");
 }
 
-CalibrationTokens read_tokens(const QuantizeOptions& options, const std::string& model_dir) {
-  if (!options.text) return {};
-  const std::vector<int32_t> ids =
-      load_tokenizer(model_dir)->encode(read_text_file(*options.text, kTextBytesMax), false);
-  return cut_calibration_tokens(ids, options.num_samples, options.sample_length);
-}
-
-/// A note for each technique that the method has and that needs a text which was not given.
-void note_left_out(const QuantizeOptions& options, const Recipe& recipe,
-                   std::vector<std::string>& notes) {
-  RecipeChanges changes = options.changes;
-  changes.has_calibration = true;
-  const Recipe whole = make_recipe(options.method, changes);
-  for (const Technique& technique : techniques()) {
-    if (!technique.has(whole) || technique.has(recipe)) continue;
-    notes.push_back(str("without ", technique.name, ": it needs a text, --calibrate"));
-  }
-}
-
-int run_quantize(const QuantizeOptions& options) {
-  RecipeChanges changes = options.changes;
-  changes.has_calibration = options.text.has_value();
-  const Recipe recipe = make_recipe(options.method, changes);
-  QuantizeJob job = {.model_dir = check_model_dir(options.model),
-                     .out_dir = options.out,
-                     .recipe = recipe,
-                     .overrides = {},
-                     .tokens = {},
-                     .fingerprint = {}};
-  for (const std::string& text : options.overrides) {
-    job.overrides.push_back(parse_layer_override(text));
-  }
-  const HfConfig config = HfConfig::load(job.model_dir);
-  const auto source = open_checkpoint_weights(job.model_dir);
-  job.tokens = read_tokens(options, job.model_dir);
-  job.fingerprint = fingerprint_of(options, recipe, *source, job.tokens);
+int run_quantize(const QuantizeCommand& options) {
   ThreadPool pool(num_threads_of(options.threads));
   ExecContext context{pool};
-  QuantizeSummary summary;
+  QuantizedCheckpoint result;
   {
     ProgressBar bar("quantizing");
-    summary = quantize_model(context, config, *source, job, [&](const QuantizeProgress& progress) {
+    result = quantize_checkpoint(context, options.quantize, [&](const QuantizeProgress& progress) {
       bar.update(progress.share_done, 1, progress.doing);
     });
   }
-  note_left_out(options, recipe, summary.notes);
   if (options.is_json) {
-    std::cout << to_json(options, recipe, summary).dump() << '\n';
+    std::cout << to_json(result).dump() << '\n';
   } else {
-    std::printf("%s: %s\n", recipe.method, describe(recipe).c_str());
-    print(options, summary);
+    std::printf("%s: %s\n", result.recipe.method, describe(result.recipe).c_str());
+    print(options, result.summary);
   }
   return kExitOk;
 }
@@ -258,24 +153,25 @@ void add_recipe_options(CLI::App& app, RecipeChanges& changes) {
 
 Run add_quantize(CLI::App& parent) {
   CLI::App& app = *parent.add_subcommand("quantize", "Make a low-precision checkpoint");
-  auto options = std::make_shared<QuantizeOptions>();
-  app.add_option("MODEL", options->model, "Directory of a checkpoint in full precision")
+  auto options = std::make_shared<QuantizeCommand>();
+  QuantizeOptions& quantize = options->quantize;
+  app.add_option("MODEL", quantize.model, "Directory of a checkpoint in full precision")
       ->required();
-  app.add_option("--method", options->method, "Method, see below")->required();
-  app.add_option("--out", options->out, "Directory to create; OUT.partial until it is complete")
+  app.add_option("--method", quantize.method, "Method, see below")->required();
+  app.add_option("--out", quantize.out, "Directory to create; OUT.partial until it is complete")
       ->required();
   CLI::Option* text = app.add_option(
-      "--calibrate", options->text,
+      "--calibrate", quantize.text,
       "Calibration text, UTF-8, for methods that need one; others measure errors on it");
-  add_recipe_options(app, options->changes);
-  app.add_option("--override", options->overrides,
+  add_recipe_options(app, quantize.changes);
+  app.add_option("--override", quantize.overrides,
                  "PATTERN=none or PATTERN=bits=8,group=64,sym: layers that differ; the first "
                  "that matches counts");
-  app.add_option("--num-samples", options->num_samples, "Calibration sequences")
+  app.add_option("--num-samples", quantize.num_samples, "Calibration sequences")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
       ->needs(text)
       ->capture_default_str();
-  app.add_option("--sample-length", options->sample_length, "Tokens per calibration sequence")
+  app.add_option("--sample-length", quantize.sample_length, "Tokens per calibration sequence")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
       ->needs(text)
       ->capture_default_str();

@@ -166,6 +166,22 @@ LoadedModel load_model_by(const ModelOptions& options, const DeviceChoice& devic
   return loaded;
 }
 
+Precision precision_of(const ModelOptions& options, const ModelPlan& plan) {
+  if (options.precision == "full") return Precision::kFull;
+  const bool is_on_gpu = plan.device != "cpu";
+  for (const ModelPart& part : plan.parts) {
+    for (const GpuLinearPlan& linear : part.gpu_plans) {
+      if (!linear.low_kernel.empty()) return Precision::kLow;
+    }
+    for (const LinearPlan& linear : part.plans) {
+      if (!is_on_gpu && linear.low_kernel != nullptr) return Precision::kLow;
+    }
+  }
+  throw InputError(str("--precision low: expected a model with weights in two precisions, got ",
+                       plan.format, is_on_gpu ? " on a GPU, which keeps two with f16 alone" : "",
+                       ". Leave the option out, or convert the model."));
+}
+
 int num_thread_ranks(const RankOptions& options) {
   return std::max(1, options.tensor_parallel_size) * options.pipeline_parallel_size;
 }

@@ -94,6 +94,10 @@ using LoadStep = std::function<LoadedDecoder(ExecContext& context, const ModelFi
 LoadedModel load_model_by(const ModelOptions& options, const DeviceChoice& device,
                           int num_local_ranks, const LoadStep& step);
 
+/// kLow if the options ask for it and a layer of the plan has low precision. Throws InputError
+/// where no layer has.
+Precision precision_of(const ModelOptions& options, const ModelPlan& plan);
+
 /// The ranks of this process alone, 1 or more.
 int num_thread_ranks(const RankOptions& options);
 /// Before this process first uses CUDA, where it will have several ranks.

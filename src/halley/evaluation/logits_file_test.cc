@@ -1,4 +1,4 @@
-#include "halley/cli/logits_file.h"
+#include "halley/evaluation/logits_file.h"
 
 #include <cmath>
 #include <filesystem>
@@ -12,7 +12,7 @@
 
 #include "halley/base/error.h"
 
-namespace halley::cli {
+namespace halley {
 namespace {
 
 using testing::HasSubstr;
@@ -130,4 +130,4 @@ TEST_F(LogitsFileTest, RejectsOtherFiles) {
 }
 
 }  // namespace
-}  // namespace halley::cli
+}  // namespace halley

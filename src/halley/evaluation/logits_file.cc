@@ -1,4 +1,4 @@
-#include "halley/cli/logits_file.h"
+#include "halley/evaluation/logits_file.h"
 
 #include <algorithm>
 #include <charconv>
@@ -10,7 +10,7 @@
 #include "halley/base/str.h"
 #include "halley/engine/perplexity.h"
 
-namespace halley::cli {
+namespace halley {
 namespace {
 
 constexpr const char* kFormat = "halley-logits-1";
@@ -155,4 +155,4 @@ std::span<const float> LogitsReader::read(const WindowChunk& chunk) {
   return row_logits_;
 }
 
-}  // namespace halley::cli
+}  // namespace halley

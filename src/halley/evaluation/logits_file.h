@@ -13,7 +13,7 @@
 #include "halley/checkpoint/safetensors/safetensors_writer.h"
 #include "halley/engine/window_forward.h"
 
-namespace halley::cli {
+namespace halley {
 
 /// A safetensors file, metadata format = "halley-logits-1" and window = its tokens, with
 ///   token_ids       i32 [n]        the whole text
@@ -66,4 +66,4 @@ class LogitsReader {
   std::vector<float> row_logits_;
 };
 
-}  // namespace halley::cli
+}  // namespace halley
