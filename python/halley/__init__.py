@@ -6,12 +6,15 @@
 
 Classes and fields have the names of vLLM. docs/python.md describes them.
 """
+from halley import eval
 from halley._native import CheckpointError, DeviceError, Error, InputError, UnsupportedError
 from halley._native import version as __version__
-from halley._session import Prompt
+from halley._results import to_pandas
+from halley._session import Message, Prompt, TextPrompt, TokenIds, TokensPrompt
 from halley.async_llm import AsyncLLM
 from halley.llm import LLM
-from halley.outputs import CompletionOutput, Logprob, RequestOutput
+from halley.outputs import CompletionOutput, Logprob, RequestMetrics, RequestOutput
+from halley.quantization import QuantizedLayer, QuantizeResult, quantize
 from halley.sampling_params import SamplingParams, StructuredOutputsParams
 
 for _error in (Error, InputError, CheckpointError, UnsupportedError, DeviceError):
@@ -19,6 +22,7 @@ for _error in (Error, InputError, CheckpointError, UnsupportedError, DeviceError
 
 __all__ = [
     "AsyncLLM", "CheckpointError", "CompletionOutput", "DeviceError", "Error", "InputError", "LLM",
-    "Logprob", "Prompt", "RequestOutput", "SamplingParams", "StructuredOutputsParams",
-    "UnsupportedError", "__version__",
+    "Logprob", "Message", "Prompt", "QuantizeResult", "QuantizedLayer", "RequestMetrics",
+    "RequestOutput", "SamplingParams", "StructuredOutputsParams", "TextPrompt", "TokenIds",
+    "TokensPrompt", "UnsupportedError", "__version__", "eval", "quantize", "to_pandas",
 ]

@@ -4,9 +4,10 @@ import json
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, TypeAlias, TypedDict, TypeGuard, cast
+from typing import Any, Protocol, TypeAlias, TypedDict, cast
 
 from halley import _native
+from halley._options import session_options
 from halley.outputs import Collector
 from halley.sampling_params import SamplingParams, body_of
 
@@ -40,9 +41,11 @@ def is_token_ids(value: object) -> bool:
         isinstance(value, Sequence) and len(value) > 0 and isinstance(value[0], int))
 
 
-def is_prompt(value: object) -> TypeGuard[Prompt]:
-    """Whether it is one prompt, not several."""
-    return isinstance(value, (str, Mapping)) or is_token_ids(value)
+def prompts_of(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
+    """The list of one prompt or of several."""
+    is_list = isinstance(prompts, Sequence) and not isinstance(prompts, str)
+    return list(cast(Sequence[Prompt], prompts)) if is_list and not is_token_ids(prompts) else [
+        cast(Prompt, prompts)]
 
 
 def token_list(ids: TokenIds) -> list[int]:
@@ -66,6 +69,21 @@ def prompt_body(prompt: Prompt) -> tuple[dict[str, Any], bool]:
                              f"{{\"prompt_token_ids\": ids}}, got {type(prompt).__name__}.")
 
 
+def chat_body(messages: Sequence[Message], params: SamplingParams | None,
+              tools: list[dict[str, Any]] | None, add_generation_prompt: bool,
+              continue_final_message: bool, chat_template_kwargs: dict[str, Any] | None
+              ) -> dict[str, Any]:
+    """The request of one conversation."""
+    fields: dict[str, Any] = {"messages": list(messages),
+                              "add_generation_prompt": add_generation_prompt,
+                              "continue_final_message": continue_final_message}
+    if tools is not None:
+        fields["tools"] = tools
+    if chat_template_kwargs is not None:
+        fields["chat_template_kwargs"] = chat_template_kwargs
+    return body_of(params, fields, True)
+
+
 class LoadedModel:
     """LLM and AsyncLLM inherit from it. The engine ends with the object."""
 
@@ -86,23 +104,17 @@ class LoadedModel:
 
         Raises InputError, CheckpointError, UnsupportedError or DeviceError.
         """
-        options = _native.SessionOptions()
-        options.model = os.fspath(model)
-        options.chat_template = os.fspath(chat_template) if chat_template is not None else ""
-        options.device = device
-        options.dtype = dtype
-        options.kv_cache_dtype = kv_cache_dtype
-        options.precision = precision
-        options.max_model_len = max_model_len or 0
-        options.max_num_seqs = max_num_seqs or 0
-        options.max_num_batched_tokens = max_num_batched_tokens or 0
-        options.kv_cache_memory_bytes = kv_cache_memory_bytes or 0
-        options.tensor_parallel_size = tensor_parallel_size
-        options.pipeline_parallel_size = pipeline_parallel_size
-        options.threads = threads
-        options.gpu_memory_utilization = gpu_memory_utilization
-        options.enable_prefix_caching = enable_prefix_caching
-        options.enable_expert_parallel = enable_expert_parallel
+        options = session_options(
+            model, chat_template=os.fspath(chat_template) if chat_template is not None else None,
+            device=device, dtype=dtype, kv_cache_dtype=kv_cache_dtype, precision=precision,
+            max_model_len=max_model_len, max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=max_num_batched_tokens,
+            kv_cache_memory_bytes=kv_cache_memory_bytes,
+            tensor_parallel_size=tensor_parallel_size,
+            pipeline_parallel_size=pipeline_parallel_size, threads=threads,
+            gpu_memory_utilization=gpu_memory_utilization,
+            enable_prefix_caching=enable_prefix_caching,
+            enable_expert_parallel=enable_expert_parallel)
         self._session = _native.Session(options)
         self._seeds = itertools.count(seed) if seed is not None else None
         for warning in self._session.warnings:
@@ -123,22 +135,26 @@ class LoadedModel:
 
     def metrics(self) -> dict[str, int]:
         """The engine's counters: current values, and totals since it was loaded."""
-        stats = self._session.stats()
-        return {name: getattr(stats, name) for name in dir(stats) if name.startswith("num_")}
+        return self._session.stats()
 
-    def _submit(self, stream: _native.RequestStream, request_id: str, prompt: Prompt,
+    def inspect(self) -> dict[str, Any]:
+        """Shapes, format and bytes of the model and the kernel of every weight, as `halley inspect
+        --json` prints them."""
+        return cast(dict[str, Any], json.loads(self._session.inspect()))
+
+    def _submit(self, stream: _native.RequestStream, number: int, prompt: Prompt,
                 params: SamplingParams | None) -> Collector:
         body, is_text = prompt_body(prompt)
-        collector = self._submit_body(stream, request_id, body_of(params, body, False), params)
+        collector = self._submit_body(stream, number, body_of(params, body, False), params)
         if not is_text:
             collector.output.prompt = None
         return collector
 
-    def _submit_body(self, stream: _native.RequestStream, request_id: str, body: dict[str, Any],
+    def _submit_body(self, stream: _native.RequestStream, number: int, body: dict[str, Any],
                      params: SamplingParams | None) -> Collector:
         if self._seeds is not None:
             body.setdefault("seed", next(self._seeds))
         count = params.prompt_logprobs if params else None
-        submitted = stream.submit(json.dumps(body), "messages" in body,
+        submitted = stream.submit(number, json.dumps(body), "messages" in body,
                                   -1 if count is None else count)
-        return Collector(self._session, request_id, submitted)
+        return Collector(self._session, str(number), submitted)

@@ -5,9 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
 from halley import _native
-from halley._session import LoadedModel, Message, Prompt, is_prompt
+from halley._progress import progress_bar
+from halley._session import LoadedModel, Message, Prompt, chat_body, prompts_of
 from halley.outputs import Collector, RequestOutput
-from halley.sampling_params import SamplingParams, body_of
+from halley.sampling_params import SamplingParams
 
 # Between two waits Python handles signals: Ctrl-C is seen within this time.
 _WAIT_MILLISECONDS = 100
@@ -24,29 +25,12 @@ def _params_of_each(params: Params, count: int) -> list[SamplingParams | None]:
     return list(params)
 
 
-def _progress(count: int, use_tqdm: bool) -> Callable[[], object]:
-    """A function to call at the end of each request; tqdm is an optional dependency."""
-    if not use_tqdm:
-        return lambda: None
-    try:
-        from tqdm.auto import tqdm  # it takes a part of a second
-    except ImportError:
-        return lambda: None
-    bar = tqdm(total=count, desc="Processed prompts", leave=False)
-
-    def advance() -> None:
-        bar.update(1)
-        if bar.n == count:
-            bar.close()
-    return advance
-
-
 class LLM(LoadedModel):
     """A loaded model that runs lists of requests. Any number of threads may call it at once; their
     requests run together, and other Python threads run meanwhile. Ctrl-C cancels the requests of
     the call."""
 
-    _ids = itertools.count()
+    _numbers = itertools.count()
 
     def generate(self, prompts: Prompt | Sequence[Prompt], sampling_params: Params = None,
                  use_tqdm: bool = True) -> list[RequestOutput]:
@@ -60,7 +44,7 @@ class LLM(LoadedModel):
         Raises InputError for a request that cannot be served, before any output; DeviceError where
         the model fails.
         """
-        prompt_list = [cast(Prompt, prompts)] if is_prompt(prompts) else list(prompts)
+        prompt_list = prompts_of(prompts)
         params = _params_of_each(sampling_params, len(prompt_list))
         return self._run(use_tqdm, [functools.partial(self._submit, prompt=prompt, params=each)
                                     for prompt, each in zip(prompt_list, params)])
@@ -78,39 +62,29 @@ class LLM(LoadedModel):
         is_one = bool(messages) and isinstance(messages[0], Mapping)
         conversations = cast(list[Sequence[Message]], [messages] if is_one else list(messages))
         params = _params_of_each(sampling_params, len(conversations))
-        fields: dict[str, Any] = {"add_generation_prompt": add_generation_prompt,
-                                  "continue_final_message": continue_final_message}
-        if tools is not None:
-            fields["tools"] = tools
-        if chat_template_kwargs is not None:
-            fields["chat_template_kwargs"] = chat_template_kwargs
-        bodies = [body_of(each, {"messages": list(conversation), **fields}, True)
+        bodies = [chat_body(conversation, each, tools, add_generation_prompt,
+                            continue_final_message, chat_template_kwargs)
                   for conversation, each in zip(conversations, params)]
         return self._run(use_tqdm, [functools.partial(self._submit_body, body=body, params=each)
                                     for body, each in zip(bodies, params)])
 
     def _run(self, use_tqdm: bool, submits: Sequence[Callable[..., Collector]]
              ) -> list[RequestOutput]:
-        """Each of `submits` takes a stream and the request's id."""
+        """Each of `submits` takes a stream and the request's number."""
         stream = _native.RequestStream(self._session, True)
         try:
-            collectors = [submit(stream, str(next(self._ids))) for submit in submits]
-            self._wait(stream, collectors, _progress(len(collectors), use_tqdm))
+            collectors = {number: submit(stream, number)
+                          for submit, number in zip(submits, self._numbers)}
+            show = progress_bar(len(collectors), "Processed prompts", use_tqdm)
+            num_finished = 0
+            while num_finished < len(collectors):
+                stream.wait(_WAIT_MILLISECONDS)
+                for delta in stream.take():
+                    collectors[delta.request].add(delta)
+                    num_finished += collectors[delta.request].output.finished
+                show(num_finished)
         except BaseException:
             # The traceback keeps the stream, whose end would cancel them too.
-            stream.cancel_all()
+            stream.cancel(None)
             raise
-        return [collector.output for collector in collectors]
-
-    @staticmethod
-    def _wait(stream: _native.RequestStream, collectors: Sequence[Collector],
-              advance: Callable[[], object]) -> None:
-        by_id = {id: collector for collector in collectors for id in collector.ids}
-        num_live = len(by_id)
-        while num_live > 0:
-            stream.wait(_WAIT_MILLISECONDS)
-            for delta in stream.take():
-                by_id[delta.id].add(delta)
-                num_live -= 1
-                if by_id[delta.id].output.finished:
-                    advance()
+        return [collector.output for collector in collectors.values()]

@@ -1,4 +1,5 @@
 """The outputs of requests, with vLLM's names."""
+import dataclasses
 from dataclasses import dataclass, field
 
 from halley import _native
@@ -29,6 +30,17 @@ class CompletionOutput:
 
 
 @dataclass
+class RequestMetrics:
+    """Times of a request in seconds, under the names of vLLM's histograms. With n > 1 they are
+    those of the output that ended last. None: the request did not come so far."""
+    request_queue_time: float  # from the submission to the first step
+    request_prefill_time: float | None  # from there to the first token
+    time_to_first_token: float | None  # from the submission
+    request_decode_time: float | None  # from the first token to the last
+    e2e_request_latency: float  # from the submission to the end
+
+
+@dataclass
 class RequestOutput:
     """A prompt with its outputs."""
     request_id: str
@@ -38,6 +50,7 @@ class RequestOutput:
     finished: bool = False
     prompt_logprobs: list[dict[int, Logprob] | None] | None = None
     num_cached_tokens: int | None = None  # of the prompt; known at the end
+    metrics: RequestMetrics | None = None  # known at the end
 
 
 def logprobs_of(session: _native.Session, pairs: list[tuple[int, float]]) -> dict[int, Logprob]:
@@ -53,21 +66,15 @@ class Collector:
     def __init__(self, session: _native.Session, request_id: str,
                  submitted: _native.SubmittedPrompt) -> None:
         self._session = session
-        self._indices = {id: index for index, id in enumerate(submitted.ids)}
         self.output = RequestOutput(
             request_id, submitted.text, submitted.token_ids,
-            [CompletionOutput(index) for index in range(len(submitted.ids))])
-
-    @property
-    def ids(self) -> list[int]:
-        """The engine's ids of the sequences."""
-        return list(self._indices)
+            [CompletionOutput(index) for index in range(submitted.num_sequences)])
 
     def add(self, delta: _native.RequestDelta) -> None:
         """Raises InputError or DeviceError where the request has failed."""
         if delta.finish_reason == "error":
             raise (_native.InputError if delta.is_input_error else _native.DeviceError)(delta.error)
-        output = self.output.outputs[self._indices[delta.id]]
+        output = self.output.outputs[delta.index]
         output.token_ids += delta.token_ids
         output.text += delta.text
         if logprobs := delta.logprobs:
@@ -83,5 +90,16 @@ class Collector:
             return
         output.finish_reason = delta.finish_reason
         output.stop_reason = delta.stop_reason or None
-        self.output.num_cached_tokens = delta.num_cached_tokens
         self.output.finished = all(each.finished() for each in self.output.outputs)
+        if times := delta.times:
+            self.output.num_cached_tokens = times.num_cached_tokens
+            self.output.metrics = RequestMetrics(times.queue, times.prefill, times.first_token,
+                                                 times.decode, times.total)
+
+    def snapshot(self) -> RequestOutput:
+        """The output so far, which later news leave as it is."""
+        outputs = [dataclasses.replace(
+            each, token_ids=list(each.token_ids),
+            logprobs=None if each.logprobs is None else list(each.logprobs))
+            for each in self.output.outputs]
+        return dataclasses.replace(self.output, outputs=outputs)

@@ -161,7 +161,7 @@ def test_errors_are_those_of_the_program(llm, tmp_path):
     with pytest.raises(halley.InputError, match="temperature: expected 0 to 2, got 3"):
         llm.generate("a", SamplingParams(temperature=3))
     with pytest.raises(halley.InputError, match="prompt: expected a text"):
-        llm.generate([7])
+        llm.generate(7)
     with pytest.raises(halley.InputError, match="sampling_params: expected one, or one for each"):
         llm.generate(["a", "b"], [SamplingParams()])
     with pytest.raises(halley.InputError, match="guided_json"):

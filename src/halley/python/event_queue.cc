@@ -34,7 +34,7 @@ void append(const TokenEvent& event, const std::string& field, RequestDelta& del
   delta.stop_reason = event.stop_reason;
   delta.is_input_error = event.is_over_constraint_limits;
   delta.error = delta.is_input_error ? constraint_limit_error(field) : event.error;
-  if (event.times) delta.num_cached_tokens = event.times->num_cached_tokens;
+  delta.times = event.times;
 }
 
 }  // namespace
@@ -43,15 +43,36 @@ EventQueue::EventQueue(bool is_whole) : is_whole_(is_whole), file_descriptor_(op
 
 EventQueue::~EventQueue() { ::close(file_descriptor_); }
 
-void EventQueue::add(RequestId id, const TokenEvent& event, const std::string& field) {
+void EventQueue::open(const SequenceId& sequence) {
   const std::lock_guard lock(mutex_);
-  const auto [entry, is_new] = deltas_.try_emplace(id);
+  live_.emplace(sequence.id, sequence.request);
+}
+
+void EventQueue::close(RequestId id) {
+  const std::lock_guard lock(mutex_);
+  live_.erase(id);
+}
+
+std::vector<RequestId> EventQueue::live_ids(std::optional<uint64_t> request) const {
+  const std::lock_guard lock(mutex_);
+  std::vector<RequestId> ids;
+  for (const auto& [id, its_request] : live_) {
+    if (!request || *request == its_request) ids.push_back(id);
+  }
+  return ids;
+}
+
+void EventQueue::add(const SequenceId& sequence, const TokenEvent& event,
+                     const std::string& field) {
+  const std::lock_guard lock(mutex_);
+  const auto [entry, is_new] = deltas_.try_emplace(sequence.id);
   RequestDelta& delta = entry->second;
-  delta.id = id;
+  delta.sequence = sequence;
   append(event, field, delta);
+  if (event.finish_reason) live_.erase(sequence.id);
   const bool shows = is_whole_ ? event.finish_reason.has_value() : is_new;
   if (!shows) return;
-  ready_.push_back(id);
+  ready_.push_back(sequence.id);
   if (ready_.size() == 1) static_cast<void>(::eventfd_write(file_descriptor_, 1));
 }
 

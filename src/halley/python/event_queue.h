@@ -12,9 +12,16 @@
 
 namespace halley::python {
 
-/// The events of one request since the last look, joined.
+/// One of the n sequences of a request.
+struct SequenceId {
+  RequestId id = 0;      // the engine's
+  uint64_t request = 0;  // its caller's number of the request
+  int64_t index = 0;     // among the n
+};
+
+/// The events of one sequence since the last look, joined.
 struct RequestDelta {
-  RequestId id = 0;
+  SequenceId sequence;
   std::vector<int32_t> token_ids;
   std::string text;
   std::vector<TokenLogprob> logprobs;                   // one a token, if requested
@@ -22,9 +29,9 @@ struct RequestDelta {
   std::vector<PromptLogprob> prompt_logprobs;           // one a prompt token, once, if requested
   std::optional<FinishReason> finish_reason;
   std::string stop_reason;
-  std::string error;              // for kError
-  bool is_input_error = false;    // the request is the reason for `error`
-  int64_t num_cached_tokens = 0;  // of the prompt; known at the end
+  std::string error;                  // for kError
+  bool is_input_error = false;        // the request is the reason for `error`
+  std::optional<RequestTimes> times;  // at the end
 };
 
 /// Thread-safe. Never calls into Python, so that the engine's thread needs no lock of it.
@@ -37,8 +44,14 @@ class EventQueue {
   EventQueue(const EventQueue&) = delete;
   EventQueue& operator=(const EventQueue&) = delete;
 
+  /// A sequence lives from here to its last event, or to close().
+  void open(const SequenceId& sequence);
+  void close(RequestId id);
+  /// The sequences that live of one request, or of all.
+  std::vector<RequestId> live_ids(std::optional<uint64_t> request) const;
+
   /// Adds an event; takes microseconds. `field` names the request's constraint.
-  void add(RequestId id, const TokenEvent& event, const std::string& field);
+  void add(const SequenceId& sequence, const TokenEvent& event, const std::string& field);
 
   /// Waits until there is news, a signal or the end of the time.
   void wait(int milliseconds) const;
@@ -52,9 +65,10 @@ class EventQueue {
   const bool is_whole_;
   const int file_descriptor_;
 
-  std::mutex mutex_;  // guards the members below
+  mutable std::mutex mutex_;  // guards the members below
   std::unordered_map<RequestId, RequestDelta> deltas_;
-  std::vector<RequestId> ready_;  // of deltas_
+  std::vector<RequestId> ready_;                  // of deltas_
+  std::unordered_map<RequestId, uint64_t> live_;  // to the number of the request
 };
 
 }  // namespace halley::python

@@ -17,6 +17,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 using testing::ThrowsMessage;
+using testing::UnorderedElementsAre;
 
 TokenEvent token(int32_t id, const std::string& text) {
   TokenEvent event;
@@ -38,25 +39,45 @@ bool is_readable(const EventQueue& queue) {
 
 TEST(EventQueue, JoinsWhatIsNewOfARequest) {
   EventQueue queue(false);
-  queue.add(7, token(1, "a"), "");
-  queue.add(8, token(9, "z"), "");
-  queue.add(7, token(2, "b"), "");
+  queue.add({.id = 7}, token(1, "a"), "");
+  queue.add({.id = 8}, token(9, "z"), "");
+  queue.add({.id = 7}, token(2, "b"), "");
   const auto news = queue.take();
   ASSERT_THAT(news, SizeIs(2));
-  EXPECT_EQ(news[0].id, 7U);
+  EXPECT_EQ(news[0].sequence.id, 7U);
   EXPECT_THAT(news[0].token_ids, ElementsAre(1, 2));
   EXPECT_EQ(news[0].text, "ab");
   EXPECT_FALSE(news[0].finish_reason.has_value());
-  EXPECT_EQ(news[1].id, 8U);
+  EXPECT_EQ(news[1].sequence.id, 8U);
   EXPECT_THAT(queue.take(), IsEmpty());
+}
+
+TEST(EventQueue, KnowsWhichSequencesLive) {
+  EventQueue queue(false);
+  for (const RequestId id : {1, 2, 3, 4}) queue.open({.id = id, .request = id / 2});
+  queue.add({.id = 1}, token(1, "a"), "");
+  queue.add({.id = 2}, end(FinishReason::kStop), "");
+  queue.close(4);
+  EXPECT_THAT(queue.live_ids(std::nullopt), UnorderedElementsAre(1, 3));
+  EXPECT_THAT(queue.live_ids(1), ElementsAre(3));
+  EXPECT_THAT(queue.live_ids(7), IsEmpty());
+}
+
+TEST(EventQueue, TellsTheSequenceOfEachDelta) {
+  EventQueue queue(false);
+  queue.add({.id = 5, .request = 9, .index = 2}, token(1, "a"), "");
+  const auto news = queue.take();
+  ASSERT_THAT(news, SizeIs(1));
+  EXPECT_EQ(news[0].sequence.request, 9U);
+  EXPECT_EQ(news[0].sequence.index, 2);
 }
 
 TEST(EventQueue, ShowsWholeRequestsAtTheirEndAlone) {
   EventQueue queue(true);
-  queue.add(1, token(1, "a"), "");
+  queue.add({.id = 1}, token(1, "a"), "");
   EXPECT_FALSE(is_readable(queue));
   EXPECT_THAT(queue.take(), IsEmpty());
-  queue.add(1, end(FinishReason::kLength), "");
+  queue.add({.id = 1}, end(FinishReason::kLength), "");
   const auto news = queue.take();
   ASSERT_THAT(news, SizeIs(1));
   EXPECT_THAT(news[0].token_ids, ElementsAre(1));
@@ -67,12 +88,12 @@ TEST(EventQueue, IsReadableWhileThereIsNews) {
   EventQueue queue(false);
   queue.wait(0);
   EXPECT_FALSE(is_readable(queue));
-  queue.add(1, token(1, "a"), "");
-  queue.add(1, token(2, "b"), "");
+  queue.add({.id = 1}, token(1, "a"), "");
+  queue.add({.id = 1}, token(2, "b"), "");
   EXPECT_TRUE(is_readable(queue));
   queue.take();
   EXPECT_FALSE(is_readable(queue));
-  queue.add(1, end(FinishReason::kStop), "");
+  queue.add({.id = 1}, end(FinishReason::kStop), "");
   EXPECT_TRUE(is_readable(queue));
 }
 
@@ -80,7 +101,7 @@ TEST(EventQueue, NamesTheConstraintThatNeedsTooMuch) {
   EventQueue queue(true);
   TokenEvent event = end(FinishReason::kError);
   event.is_over_constraint_limits = true;
-  queue.add(1, event, "guided_json");
+  queue.add({.id = 1}, event, "guided_json");
   const auto news = queue.take();
   ASSERT_THAT(news, SizeIs(1));
   EXPECT_TRUE(news[0].is_input_error);

@@ -1,62 +1,16 @@
-// The native part of the Python package: classes and exceptions, without logic of their own.
-#include <nanobind/nanobind.h>
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/pair.h>
-#include <nanobind/stl/shared_ptr.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/string_view.h>
-#include <nanobind/stl/vector.h>
-
+// The native part of the Python package.
 #include "halley/base/error.h"
-#include "halley/python/session.h"
+#include "halley/python/bindings.h"
 #include "halley/server/openai/api_error.h"
 
 namespace halley::python {
 namespace {
 
-namespace nb = nanobind;
-using WithoutGil = nb::call_guard<nb::gil_scoped_release>;
-using Logprobs = std::vector<std::pair<int32_t, float>>;
-
-Logprobs pairs_of(const std::vector<TokenLogprob>& entries) {
-  Logprobs pairs;
-  for (const TokenLogprob& entry : entries) pairs.emplace_back(entry.token_id, entry.logprob);
-  return pairs;
-}
-
-/// The chosen token first, then the best ones.
-std::vector<Logprobs> logprobs_of(const RequestDelta& delta) {
-  std::vector<Logprobs> tokens;
-  for (size_t i = 0; i < delta.logprobs.size(); ++i) {
-    Logprobs pairs = pairs_of(delta.top_logprobs[i]);
-    pairs.insert(pairs.begin(), {delta.logprobs[i].token_id, delta.logprobs[i].logprob});
-    tokens.push_back(std::move(pairs));
-  }
-  return tokens;
-}
-
-/// The prompt's own token first; nothing for the first token of the prompt.
-std::vector<std::optional<Logprobs>> prompt_logprobs_of(const RequestDelta& delta) {
-  std::vector<std::optional<Logprobs>> tokens;
-  for (const PromptLogprob& token : delta.prompt_logprobs) {
-    auto& pairs = tokens.emplace_back();
-    if (!token.logprob) continue;
-    pairs = pairs_of(token.top);
-    pairs->insert(pairs->begin(), {token.token_id, *token.logprob});
-  }
-  return tokens;
-}
-
-/// vLLM's names.
-std::optional<std::string> finish_reason_of(const RequestDelta& delta) {
-  if (!delta.finish_reason) return std::nullopt;
-  if (*delta.finish_reason == FinishReason::kCancelled) return "abort";
-  return name_of(*delta.finish_reason);
-}
-
 void bind_exceptions(nb::module_& module) {
   const nb::exception<Error> error(module, "Error");
-  const nb::exception<InputError> input(module, "InputError", error);
+  // Code that catches vLLM's errors of requests catches ours.
+  const nb::exception<InputError> input(module, "InputError",
+                                        nb::make_tuple(error, nb::handle(PyExc_ValueError)));
   const nb::exception<CheckpointError> checkpoint(module, "CheckpointError", error);
   const nb::exception<UnsupportedError> unsupported(module, "UnsupportedError", error);
   const nb::exception<DeviceError> device(module, "DeviceError", error);
@@ -73,91 +27,6 @@ void bind_exceptions(nb::module_& module) {
       input.ptr());
 }
 
-void bind_options(nb::module_& module) {
-  nb::class_<SessionOptions>(module, "SessionOptions")
-      .def(nb::init<>())
-      .def_rw("model", &SessionOptions::model)
-      .def_rw("chat_template", &SessionOptions::chat_template)
-      .def_rw("device", &SessionOptions::device)
-      .def_rw("dtype", &SessionOptions::dtype)
-      .def_rw("kv_cache_dtype", &SessionOptions::kv_cache_dtype)
-      .def_rw("precision", &SessionOptions::precision)
-      .def_rw("max_model_len", &SessionOptions::max_model_len)
-      .def_rw("max_num_seqs", &SessionOptions::max_num_seqs)
-      .def_rw("max_num_batched_tokens", &SessionOptions::max_num_batched_tokens)
-      .def_rw("kv_cache_memory_bytes", &SessionOptions::kv_cache_memory_bytes)
-      .def_rw("tensor_parallel_size", &SessionOptions::tensor_parallel_size)
-      .def_rw("pipeline_parallel_size", &SessionOptions::pipeline_parallel_size)
-      .def_rw("threads", &SessionOptions::threads)
-      .def_rw("gpu_memory_utilization", &SessionOptions::gpu_memory_utilization)
-      .def_rw("enable_prefix_caching", &SessionOptions::enable_prefix_caching)
-      .def_rw("enable_expert_parallel", &SessionOptions::enable_expert_parallel);
-}
-
-void bind_outputs(nb::module_& module) {
-  nb::class_<SubmittedPrompt>(module, "SubmittedPrompt")
-      .def_ro("text", &SubmittedPrompt::text)
-      .def_ro("token_ids", &SubmittedPrompt::token_ids)
-      .def_ro("ids", &SubmittedPrompt::ids);
-  nb::class_<RequestDelta>(module, "RequestDelta")
-      .def_ro("id", &RequestDelta::id)
-      .def_ro("token_ids", &RequestDelta::token_ids)
-      .def_ro("text", &RequestDelta::text)
-      .def_prop_ro("logprobs", &logprobs_of)
-      .def_prop_ro("prompt_logprobs", &prompt_logprobs_of)
-      .def_prop_ro("finish_reason", &finish_reason_of)
-      .def_ro("stop_reason", &RequestDelta::stop_reason)
-      .def_ro("error", &RequestDelta::error)
-      .def_ro("is_input_error", &RequestDelta::is_input_error)
-      .def_ro("num_cached_tokens", &RequestDelta::num_cached_tokens);
-  nb::class_<EngineStats>(module, "EngineStats")
-      .def_ro("num_running", &EngineStats::num_running)
-      .def_ro("num_waiting", &EngineStats::num_waiting)
-      .def_ro("num_pages", &EngineStats::num_pages)
-      .def_ro("num_free_pages", &EngineStats::num_free_pages)
-      .def_ro("num_steps", &EngineStats::num_steps)
-      .def_ro("num_preemptions", &EngineStats::num_preemptions)
-      .def_ro("num_prompt_tokens", &EngineStats::num_prompt_tokens)
-      .def_ro("num_cached_prompt_tokens", &EngineStats::num_cached_prompt_tokens)
-      .def_ro("num_output_tokens", &EngineStats::num_output_tokens);
-}
-
-void bind_session(nb::module_& module) {
-  nb::class_<Session>(module, "Session")
-      .def(nb::init<const SessionOptions&>(), nb::arg("options"), WithoutGil())
-      .def(
-          "stats", [](Session& session) { return session.engine().stats(); }, WithoutGil())
-      .def(
-          "encode",
-          [](const Session& session, const std::string& text, bool adds_special_tokens) {
-            return session.tokenizer().encode(text, adds_special_tokens);
-          },
-          nb::arg("text"), nb::arg("add_special_tokens"), WithoutGil())
-      .def(
-          "decode",
-          [](const Session& session, const std::vector<int32_t>& ids, bool skips_special_tokens) {
-            return session.tokenizer().decode(ids, skips_special_tokens);
-          },
-          nb::arg("ids"), nb::arg("skip_special_tokens"), WithoutGil())
-      .def_prop_ro("max_model_len",
-                   [](Session& session) { return session.engine().config().max_model_len; })
-      .def_prop_ro("device_name", &Session::device_name)
-      .def_prop_ro("warnings", &Session::warnings);
-  nb::class_<RequestStream>(module, "RequestStream")
-      .def(nb::init<std::shared_ptr<Session>, bool>(), nb::arg("session"), nb::arg("is_whole"))
-      .def("submit", &RequestStream::submit, nb::arg("body"), nb::arg("is_chat"),
-           nb::arg("num_prompt_logprobs"), WithoutGil())
-      .def("cancel", &RequestStream::cancel, nb::arg("id"), WithoutGil())
-      .def("cancel_all", &RequestStream::cancel_all, WithoutGil())
-      .def(
-          "wait",
-          [](RequestStream& stream, int milliseconds) { stream.queue().wait(milliseconds); },
-          nb::arg("milliseconds"), WithoutGil())
-      .def(
-          "take", [](RequestStream& stream) { return stream.queue().take(); }, WithoutGil())
-      .def("fileno", [](RequestStream& stream) { return stream.queue().file_descriptor(); });
-}
-
 }  // namespace
 
 NB_MODULE(_native, module) {
@@ -165,9 +34,8 @@ NB_MODULE(_native, module) {
   nb::set_leak_warnings(false);
   module.attr("version") = HALLEY_VERSION;
   bind_exceptions(module);
-  bind_options(module);
-  bind_outputs(module);
   bind_session(module);
+  bind_evaluation(module);
 }
 
 }  // namespace halley::python

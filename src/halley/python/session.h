@@ -3,8 +3,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
-#include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,34 +14,25 @@
 #include "halley/engine/engine.h"
 #include "halley/models/options/model_options.h"
 #include "halley/python/event_queue.h"
+#include "halley/python/session_options.h"
 #include "halley/server/app/chat_format.h"
 #include "halley/server/app/output_constraint.h"
 #include "halley/server/openai/request_parser.h"
 
 namespace halley::python {
 
-/// The arguments of halley.LLM, with its names. Session's constructor checks them.
-struct SessionOptions {
-  std::string model;
-  std::string chat_template;    // a file; empty: the model's own
-  std::string device = "auto";  // HALLEY_DEVICE replaces "auto"
-  std::string dtype = "auto";
-  std::string kv_cache_dtype = "auto";
-  std::string precision = "full";
-  int64_t max_model_len = 0, max_num_seqs = 0, max_num_batched_tokens = 0;  // 0: EngineConfig's
-  int64_t kv_cache_memory_bytes = 0;
-  int tensor_parallel_size = 1, pipeline_parallel_size = 1;
-  int threads = 0;
-  double gpu_memory_utilization = 0.9;
-  bool enable_prefix_caching = true;
-  bool enable_expert_parallel = false;
+/// What a request asks for, apart from its body.
+struct RequestHandle {
+  uint64_t number = 0;  // its caller's; SequenceId::request of its deltas
+  bool is_chat = false;
+  int num_prompt_logprobs = -1;  // as SamplingParams has it
 };
 
 /// A prompt whose sequences the engine has.
 struct SubmittedPrompt {
   std::string text;  // as given, or as the chat template renders it; empty for token ids
   std::vector<int32_t> token_ids;
-  std::vector<RequestId> ids;  // one for each of the n sequences
+  int64_t num_sequences = 0;
 };
 
 /// Thread-safe once it is constructed.
@@ -50,10 +42,14 @@ class Session {
   explicit Session(const SessionOptions& options);
 
   /// `body` is that of /v1/completions with one prompt, or of /v1/chat/completions.
-  /// `num_prompt_logprobs` as SamplingParams has it. Throws ApiError or InputError; nothing was
-  /// queued then.
-  SubmittedPrompt submit(std::string_view body, bool is_chat, int num_prompt_logprobs,
+  /// Throws ApiError or InputError; nothing was queued then.
+  SubmittedPrompt submit(std::string_view body, const RequestHandle& handle,
                          const std::shared_ptr<EventQueue>& queue);
+
+  /// The engine's counters by their names in EngineStats.
+  std::map<std::string, int64_t> stats() const;
+  /// The plan of the loaded model, as `halley inspect --json` prints it.
+  std::string inspect() const;
 
   Engine& engine() { return *engine_; }
   const Tokenizer& tokenizer() const { return *tokenizer_; }
@@ -83,16 +79,14 @@ class RequestStream {
   RequestStream(const RequestStream&) = delete;
   RequestStream& operator=(const RequestStream&) = delete;
 
-  SubmittedPrompt submit(std::string_view body, bool is_chat, int num_prompt_logprobs);
-  void cancel(RequestId id) { session_->engine().cancel(id); }
-  void cancel_all();
+  SubmittedPrompt submit(std::string_view body, const RequestHandle& handle);
+  /// Ends the live sequences of a request, or of all.
+  void cancel(std::optional<uint64_t> request);
   EventQueue& queue() { return *queue_; }
 
  private:
   const std::shared_ptr<Session> session_;
   const std::shared_ptr<EventQueue> queue_;
-  std::mutex mutex_;
-  std::vector<RequestId> ids_;  // all that were submitted; the engine ignores those that have ended
 };
 
 }  // namespace halley::python

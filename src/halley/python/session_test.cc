@@ -52,14 +52,14 @@ std::vector<RequestDelta> wait_for(RequestStream& stream, size_t count) {
 
 TEST(Session, RunsPromptsOfTextAndOfTokens) {
   RequestStream stream(demo_session(), true);
-  const auto text = stream.submit(
-      R"({"prompt": "The Python language", "max_tokens": 4, "temperature": 0})", false, -1);
+  const auto text =
+      stream.submit(R"({"prompt": "The Python language", "max_tokens": 4, "temperature": 0})", {});
   EXPECT_EQ(text.text, "The Python language");
-  ASSERT_THAT(text.ids, SizeIs(1));
+  ASSERT_EQ(text.num_sequences, 1);
   const auto first = wait_for(stream, 1);
   const auto ids = stream.submit(
       str(R"({"max_tokens": 4, "temperature": 0, "prompt": [)", join_ids(text.token_ids), "]}"),
-      false, -1);
+      {});
   EXPECT_EQ(ids.token_ids, text.token_ids);
   EXPECT_EQ(ids.text, "");
   const auto second = wait_for(stream, 1);
@@ -70,15 +70,29 @@ TEST(Session, RunsPromptsOfTextAndOfTokens) {
 TEST(Session, RunsNSequencesWithSeedsOfTheirOwn) {
   RequestStream stream(demo_session(), true);
   const auto prompt = stream.submit(
-      R"({"prompt": "The", "max_tokens": 8, "temperature": 2, "seed": 3, "n": 3})", false, -1);
-  EXPECT_THAT(prompt.ids, SizeIs(3));
+      R"({"prompt": "The", "max_tokens": 8, "temperature": 2, "seed": 3, "n": 3})", {});
+  EXPECT_EQ(prompt.num_sequences, 3);
   const auto news = wait_for(stream, 3);
   EXPECT_NE(news[0].token_ids, news[1].token_ids);
 }
 
+TEST(Session, EndsOneRequestOfAStream) {
+  RequestStream stream(demo_session(), true);
+  for (const uint64_t number : {4, 5}) {
+    stream.submit(R"({"prompt": "The", "max_tokens": 60, "ignore_eos": true, "n": 2})",
+                  {.number = number});
+  }
+  stream.cancel(4);
+  for (const RequestDelta& delta : wait_for(stream, 4)) {
+    EXPECT_EQ(delta.finish_reason,
+              delta.sequence.request == 4 ? FinishReason::kCancelled : FinishReason::kLength);
+  }
+}
+
 TEST(Session, GivesLogProbabilitiesOfThePrompt) {
   RequestStream stream(demo_session(), true);
-  const auto prompt = stream.submit(R"({"prompt": "The Python", "max_tokens": 1})", false, 2);
+  const auto prompt =
+      stream.submit(R"({"prompt": "The Python", "max_tokens": 1})", {.num_prompt_logprobs = 2});
   const auto news = wait_for(stream, 1);
   ASSERT_EQ(news[0].prompt_logprobs.size(), prompt.token_ids.size());
   EXPECT_FALSE(news[0].prompt_logprobs[0].logprob.has_value());
@@ -87,7 +101,7 @@ TEST(Session, GivesLogProbabilitiesOfThePrompt) {
 
 TEST(Session, RejectsRequestsByTheTextsOfTheServer) {
   RequestStream stream(demo_session(), true);
-  const auto submit = [&](const std::string& body) { stream.submit(body, false, -1); };
+  const auto submit = [&](const std::string& body) { stream.submit(body, {}); };
   EXPECT_THAT([&] { submit(R"({"prompt": "a", "temperature": 3})"); },
               ThrowsMessage<Error>(HasSubstr("temperature: expected 0 to 2")));
   EXPECT_THAT([&] { submit(R"({"prompt": ["a", "b"]})"); },
@@ -101,7 +115,7 @@ TEST(Session, CancelsTheRequestsOfAStreamThatEnds) {
   const auto session = demo_session();
   {
     RequestStream stream(session, true);
-    stream.submit(R"({"prompt": "The", "max_tokens": 60, "ignore_eos": true})", false, -1);
+    stream.submit(R"({"prompt": "The", "max_tokens": 60, "ignore_eos": true})", {});
   }
   session->engine().wait_until_idle();
   EXPECT_EQ(session->engine().stats().num_running, 0);
