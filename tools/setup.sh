@@ -94,7 +94,8 @@ install_clients() {
   if [ "$1" = --python ]; then
     [ -x .venv/python/bin/python ] || python3 -m venv .venv/python
     .venv/python/bin/pip install --quiet --disable-pip-version-check scikit-build-core==1.1.2 \
-      nanobind==3.1.0 pytest==9.2.0 mypy==2.4.1 tqdm==4.70.1 types-tqdm
+      nanobind==3.1.0 pytest==9.2.0 mypy==2.4.1 tqdm==4.70.1 types-tqdm \
+      numpy==2.4.6 pandas==3.1.1
     say "scikit-build-core, nanobind, pytest and mypy are in .venv/python"
   fi
   [ "$1" = --serve-tests ] || return 0

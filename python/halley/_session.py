@@ -94,7 +94,8 @@ class LoadedModel:
                  pipeline_parallel_size: int = 1, enable_expert_parallel: bool = False,
                  enable_prefix_caching: bool = True, precision: str = "full", threads: int = 0,
                  gpu_memory_utilization: float = 0.9, seed: int | None = None,
-                 chat_template: str | os.PathLike[str] | None = None) -> None:
+                 chat_template: str | os.PathLike[str] | None = None,
+                 tool_call_parser: str = "auto") -> None:
         """Loads the checkpoint in the folder `model`.
 
         `device`: "cpu", "cuda", "cuda:N", or "auto": the GPU where there is one. `dtype`: that of
@@ -106,7 +107,8 @@ class LoadedModel:
         """
         options = session_options(
             model, chat_template=os.fspath(chat_template) if chat_template is not None else None,
-            device=device, dtype=dtype, kv_cache_dtype=kv_cache_dtype, precision=precision,
+            tool_call_parser=tool_call_parser, device=device, dtype=dtype,
+            kv_cache_dtype=kv_cache_dtype, precision=precision,
             max_model_len=max_model_len, max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_batched_tokens,
             kv_cache_memory_bytes=kv_cache_memory_bytes,

@@ -160,5 +160,5 @@ def tasks(model: Path, files: Path | Sequence[Path], *, use_tqdm: bool = True, *
 
 
 def _share_bar(label: str, use_tqdm: bool) -> Any:
-    show = progress_bar(1, label, use_tqdm)
+    show = progress_bar(None, label, use_tqdm)
     return lambda done, total: show(done / total)

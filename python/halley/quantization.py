@@ -47,7 +47,7 @@ def quantize(model: str | os.PathLike[str], *, method: str, out: str | os.PathLi
              overrides: Sequence[str] = (), num_samples: int = 64, sample_length: int = 1024,
              threads: int = 0, use_tqdm: bool = True,
              on_progress: Callable[[float, str], object] | None = None) -> QuantizeResult:
-    """Writes the checkpoint in the folder `model`, quantized by `method`, into the new folder `out`.
+    """Quantizes the checkpoint in the folder `model` by `method` into the new folder `out`.
 
     `method` and the arguments after `calibrate`, a file with the calibration text, are those of
     `halley quantize`, whose help lists them; None leaves what the method has. `overrides`:
@@ -67,7 +67,7 @@ def quantize(model: str | os.PathLike[str], *, method: str, out: str | os.PathLi
         "static_groups": static_groups, "static_activations": static_activations,
         "per_tensor": per_tensor, "damp": damp, "alpha": alpha, "s8_share": s8_share,
         "kv_bits": kv_bits, "without": list(without)})
-    show = progress_bar(1, "Quantizing", use_tqdm)
+    show = progress_bar(None, "Quantizing", use_tqdm)
 
     def progress(share: float, doing: str) -> None:
         show(share)
@@ -75,5 +75,6 @@ def quantize(model: str | os.PathLike[str], *, method: str, out: str | os.PathLi
             on_progress(share, doing)
 
     report = json.loads(_native.quantize(options, threads, progress))
+    progress(1, "done")
     layers = [QuantizedLayer(**layer) for layer in report.pop("layers")]
     return QuantizeResult(**report, layers=layers)

@@ -5,9 +5,9 @@ import re
 import subprocess
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import halley
+import numpy
 import pytest
 from halley import LLM, SamplingParams, StructuredOutputsParams
 
@@ -60,6 +60,25 @@ def test_token_ids_give_what_their_text_gives(llm):
     assert by_ids.prompt is None and by_ids.prompt_token_ids == ids
     assert by_ids.outputs == by_text.outputs == by_member.outputs
     assert llm.decode(ids) == PROMPTS[0]
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_arrays_are_prompts(llm, dtype):
+    ids = numpy.array(llm.encode(PROMPTS[0]), dtype)
+    spread = numpy.repeat(ids, 2)[::2]
+    outputs = llm.generate([ids, {"prompt_token_ids": spread}, ids.tolist()], GREEDY,
+                           use_tqdm=False)
+    assert llm.generate(ids, GREEDY, use_tqdm=False)[0].outputs == outputs[0].outputs
+    assert all(output.prompt_token_ids == ids.tolist() for output in outputs)
+    assert all(output.outputs == outputs[0].outputs for output in outputs)
+    assert llm.decode(ids) == PROMPTS[0]
+
+
+@pytest.mark.parametrize("array", [
+    numpy.zeros((2, 2), "int32"), numpy.zeros(2, "float32"), numpy.array([2 ** 40])])
+def test_other_arrays_are_rejected(llm, array):
+    with pytest.raises(halley.InputError, match="token ids: expected"):
+        llm.generate(array)
 
 
 def test_n_outputs_and_seeds(llm):
@@ -132,15 +151,41 @@ def test_chats_are_what_the_template_renders(tmp_path):
     assert len(two[1].outputs[0].token_ids) == 2
 
 
-def test_many_threads(llm):
-    expected = [llm.generate(p, GREEDY, use_tqdm=False)[0].outputs for p in PROMPTS]
+def test_chats_have_tools(tmp_path):
+    template = tmp_path / "chat.jinja"
+    template.write_text("{% for t in tools %}{{ t.function.name }};{% endfor %}"
+                        "{{ messages[0].content }}{{ language }}")
+    model = LLM(MODEL, device="cpu", max_model_len=128, chat_template=template,
+                tool_call_parser="hermes")
+    tool = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
+    output, = model.chat([{"role": "user", "content": "Hi"}], GREEDY, use_tqdm=False, tools=[tool],
+                         chat_template_kwargs={"language": "!"})
+    assert output.prompt == "add;Hi!"
+    with pytest.raises(halley.InputError, match="tools: expected a model whose chat template"):
+        LLM(MODEL, device="cpu", max_model_len=64).chat([{"role": "user", "content": "Hi"}],
+                                                        tools=[tool])
 
-    def call(index):
-        return llm.generate(PROMPTS, GREEDY, use_tqdm=False)[index % 3].outputs
-    with ThreadPoolExecutor(16) as threads:
-        results = list(threads.map(call, range(128), timeout=300))
-    assert all(result == expected[i % 3] for i, result in enumerate(results))
-    assert llm.metrics()["num_running"] == llm.metrics()["num_waiting"] == 0
+
+def test_chats_need_a_template(tmp_path):
+    for name in ("config.json", "tokenizer.json", "model.safetensors"):
+        os.symlink(os.path.join(MODEL, name), tmp_path / name)
+    model = LLM(tmp_path, device="cpu", max_model_len=64)
+    with pytest.raises(halley.InputError, match="chat: expected a model with a chat template"):
+        model.chat([{"role": "user", "content": "Hi"}])
+
+
+def test_metrics_and_plan(llm):
+    before = llm.metrics()
+    output, = llm.generate(PROMPTS[0], GREEDY, use_tqdm=False)
+    after = llm.metrics()
+    assert after["num_output_tokens"] - before["num_output_tokens"] == 24
+    assert 0 <= output.num_cached_tokens < len(output.prompt_token_ids)
+    times = output.metrics
+    assert times.request_queue_time + times.request_prefill_time == pytest.approx(
+        times.time_to_first_token)
+    assert times.time_to_first_token + times.request_decode_time <= times.e2e_request_latency
+    plan = json.loads(program("inspect", MODEL, "--json").stdout)
+    assert llm.inspect()["parts"] == plan["parts"]
 
 
 def test_other_threads_run_while_the_engine_does(llm):
@@ -170,7 +215,9 @@ def test_errors_are_those_of_the_program(llm, tmp_path):
         llm.generate({"prompt_token_ids": [1] * 600})
     with pytest.raises(halley.InputError, match="device: expected auto, cpu, cuda or cuda:N"):
         LLM(MODEL, device="gpu")
-    with pytest.raises(halley.InputError, match="expected a Hugging Face model directory"):
+    with pytest.raises(halley.InputError, match="max_num_seqs: expected int, got 'many'"):
+        LLM(MODEL, max_num_seqs="many")
+    with pytest.raises(ValueError, match="expected a Hugging Face model directory"):
         LLM(tmp_path / "none")
     with pytest.raises(halley.UnsupportedError):
         (tmp_path / "config.json").write_text('{"model_type": "strange"}')

@@ -55,6 +55,7 @@ void bind_options(nb::module_& module) {
       .def(nb::init<>())
       .def_rw("model", &SessionOptions::model)
       .def_rw("chat_template", &SessionOptions::chat_template)
+      .def_rw("tool_call_parser", &SessionOptions::tool_call_parser)
       .def_rw("device", &SessionOptions::device)
       .def_rw("dtype", &SessionOptions::dtype)
       .def_rw("kv_cache_dtype", &SessionOptions::kv_cache_dtype)

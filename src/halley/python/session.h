@@ -21,7 +21,7 @@
 
 namespace halley::python {
 
-/// What a request asks for, apart from its body.
+/// The part of a request that is not in its body.
 struct RequestHandle {
   uint64_t number = 0;  // its caller's; SequenceId::request of its deltas
   bool is_chat = false;

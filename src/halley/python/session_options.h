@@ -14,8 +14,9 @@ inline constexpr int64_t kThreadsMax = 1024;
 /// The arguments of halley.LLM and halley.eval.Model, with their names.
 struct SessionOptions {
   std::string model;
-  std::string chat_template;    // a file; empty: the model's own
-  std::string device = "auto";  // HALLEY_DEVICE replaces "auto"
+  std::string chat_template;              // a file; empty: the model's own
+  std::string tool_call_parser = "auto";  // auto, hermes, llama3_json, mistral, none
+  std::string device = "auto";            // HALLEY_DEVICE replaces "auto"
   std::string dtype = "auto";
   std::string kv_cache_dtype = "auto";
   std::string precision = "full";

@@ -134,6 +134,7 @@ TEST(SessionOptions, AreCheckedBeforeTheModelIsLoaded) {
   rejects([](auto& o) { o.tensor_parallel_size = 0; }, "tensor_parallel_size: expected 1 to 256");
   rejects([](auto& o) { o.gpu_memory_utilization = 0; },
           "gpu_memory_utilization: expected above 0");
+  rejects([](auto& o) { o.tool_call_parser = "xml"; }, "tool_call_parser: expected auto, hermes");
   rejects([](auto& o) { o.model = ""; }, "");
 }
 
