@@ -6,9 +6,9 @@
 #   tools/setup.sh --mpi    also Open MPI, for models on several machines
 #   tools/setup.sh --dev    also Open MPI, clang, its sanitizer and fuzzer runtimes, clang-format, clang-tidy,
 #                           and Prometheus' Python client, for a test of /metrics
-#   tools/setup.sh --python  also scikit-build-core, nanobind, pytest, mypy and tqdm, into
-#                           .venv/python, for `make wheel` and python_package_test (60 MB, not from
-#                           Debian)
+#   tools/setup.sh --python  also scikit-build-core, nanobind, pytest, mypy, tqdm, NumPy and pandas,
+#                           into .venv/python, for `make wheel` and python_package_test (250 MB,
+#                           not from Debian)
 #   tools/setup.sh --client-tests  also LangChain, LiteLLM, instructor and lm-eval, and with npm
 #                           Continue's command line, each into an environment of its own in
 #                           .venv/clients, for clients_test (1.3 GB)
@@ -96,7 +96,7 @@ install_clients() {
     .venv/python/bin/pip install --quiet --disable-pip-version-check scikit-build-core==1.1.2 \
       nanobind==3.1.0 pytest==9.2.0 mypy==2.4.1 tqdm==4.70.1 types-tqdm \
       numpy==2.4.6 pandas==3.1.1
-    say "scikit-build-core, nanobind, pytest and mypy are in .venv/python"
+    say "what the Python package is built and tested with is in .venv/python"
   fi
   [ "$1" = --serve-tests ] || return 0
   [ -x .venv/serve/bin/python ] || python3 -m venv .venv/serve

@@ -10,7 +10,7 @@ from halley import eval
 from halley._native import CheckpointError, DeviceError, Error, InputError, UnsupportedError
 from halley._native import version as __version__
 from halley._results import to_pandas
-from halley._session import Message, Prompt, TextPrompt, TokenIds, TokensPrompt
+from halley._session import Message, Prompt, TextPrompt, TokenArray, TokenIds, TokensPrompt
 from halley.async_llm import AsyncLLM
 from halley.llm import LLM
 from halley.outputs import CompletionOutput, Logprob, RequestMetrics, RequestOutput
@@ -21,8 +21,9 @@ for _error in (Error, InputError, CheckpointError, UnsupportedError, DeviceError
     _error.__module__ = "halley"
 
 __all__ = [
-    "AsyncLLM", "CheckpointError", "CompletionOutput", "DeviceError", "Error", "InputError", "LLM",
-    "Logprob", "Message", "Prompt", "QuantizeResult", "QuantizedLayer", "RequestMetrics",
-    "RequestOutput", "SamplingParams", "StructuredOutputsParams", "TextPrompt", "TokenIds",
-    "TokensPrompt", "UnsupportedError", "__version__", "eval", "quantize", "to_pandas",
+    "LLM", "AsyncLLM", "SamplingParams", "StructuredOutputsParams",
+    "RequestOutput", "CompletionOutput", "Logprob", "RequestMetrics",
+    "Prompt", "TextPrompt", "TokensPrompt", "TokenIds", "TokenArray", "Message",
+    "quantize", "QuantizeResult", "QuantizedLayer", "to_pandas", "eval",
+    "Error", "InputError", "CheckpointError", "UnsupportedError", "DeviceError", "__version__",
 ]

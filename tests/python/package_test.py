@@ -10,10 +10,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 SOURCE, BUILD, BUILD_TYPE = sys.argv[1:4]
 TOOLS = os.path.join(SOURCE, ".venv", "python")
 PYTHON = os.path.join(TOOLS, "bin", "python")
+IMPORT_SECONDS_MAX = 0.3
 
 
 def run(*command, **options):
@@ -28,6 +30,19 @@ def site_packages(python):
     """The folder of its packages."""
     program = "import sysconfig; print(sysconfig.get_path('purelib'))"
     return run(python, "-c", program, capture_output=True, text=True).stdout.strip()
+
+
+def check_import_time(python, folder):
+    """Prints what `import halley` adds to the start of Python; the least of several is its own."""
+    def seconds(program):
+        start = time.monotonic()
+        run(python, "-c", program, cwd=folder)
+        return time.monotonic() - start
+    added = min(seconds("import halley") for _ in range(7)) - min(
+        seconds("pass") for _ in range(7))
+    print(f"import halley takes {added:.3f} s, at most {IMPORT_SECONDS_MAX}", flush=True)
+    if added > IMPORT_SECONDS_MAX:
+        sys.exit("import halley takes too long")
 
 
 def main():
@@ -52,12 +67,12 @@ def main():
         # Away from the source tree, whose python/halley has no native module.
         tests = os.path.join(folder, "tests")
         shutil.copytree(os.path.join(SOURCE, "tests", "python"), tests)
-        example = os.path.join(SOURCE, "examples", "python_generate.py")
-        shutil.copy(example, folder)
-        run(python, "-m", "mypy", "--strict", "--cache-dir", os.path.join(folder, "mypy"),
-            "-p", "halley", cwd=folder)
-        run(python, "-m", "mypy", "--strict", "--cache-dir", os.path.join(folder, "mypy"),
-            "python_generate.py", cwd=folder)
+        examples = [shutil.copy(os.path.join(SOURCE, "examples", name), folder)
+                    for name in ("python_generate.py", "python_quantize.py")]
+        for what in (["-p", "halley"], examples):
+            run(python, "-m", "mypy", "--strict", "--cache-dir", os.path.join(folder, "mypy"),
+                *what, cwd=folder)
+        check_import_time(python, folder)
         environment = dict(os.environ, HALLEY_TEST_SOURCE=SOURCE, HALLEY_DEVICE="cpu")
         run(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", tests, *sys.argv[4:],
             cwd=folder, env=environment)

@@ -258,11 +258,3 @@ def test_an_interrupt_cancels_the_requests():
                             timeout=120, check=False)
     assert result.stdout.split() == ["interrupted", "0"], result.stderr
     assert result.returncode == 0
-
-
-def test_the_example_runs():
-    example = os.path.join(SOURCE, "examples", "python_generate.py")
-    result = subprocess.run([sys.executable, example, MODEL], capture_output=True, text=True,
-                            timeout=120, check=False)
-    assert result.returncode == 0, result.stderr
-    assert "The Python" in result.stdout
