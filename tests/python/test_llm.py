@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import threading
+import urllib.request
 
 import halley
 import numpy
@@ -35,6 +36,20 @@ def test_the_package_is_the_installed_one():
         version, = re.findall(r"project\(halley VERSION ([\d.]+)", file.read())
     assert halley.__version__ == version
     assert program("--version").stdout.strip().endswith(version)
+
+
+def test_the_package_serves():
+    command = [sys.executable, "-m", "halley", "serve", MODEL, "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                          text=True) as server:
+        url = re.search(r"http://[\w.:\[\]]+", server.stdout.readline())[0]
+        body = json.dumps({"prompt": PROMPTS[0], "max_tokens": 4}).encode()
+        request = urllib.request.Request(f"{url}/v1/completions", body,
+                                         {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            assert json.load(answer)["usage"]["completion_tokens"] == 4
+        server.terminate()
+        assert server.wait(60) == 0
 
 
 def test_greedy_tokens_are_those_of_the_program(llm):
