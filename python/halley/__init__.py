@@ -10,7 +10,8 @@ from halley import eval
 from halley._native import CheckpointError, DeviceError, Error, InputError, UnsupportedError
 from halley._native import version as __version__
 from halley._results import to_pandas
-from halley._session import Message, Prompt, TextPrompt, TokenArray, TokenIds, TokensPrompt
+from halley._session import (Message, Prompt, TextPrompt, TokenArray, TokenIds, TokensPrompt,
+                             token_array)
 from halley.async_llm import AsyncLLM
 from halley.llm import LLM
 from halley.outputs import CompletionOutput, Logprob, RequestMetrics, RequestOutput
@@ -23,7 +24,7 @@ for _error in (Error, InputError, CheckpointError, UnsupportedError, DeviceError
 __all__ = [
     "LLM", "AsyncLLM", "SamplingParams", "StructuredOutputsParams",
     "RequestOutput", "CompletionOutput", "Logprob", "RequestMetrics",
-    "Prompt", "TextPrompt", "TokensPrompt", "TokenIds", "TokenArray", "Message",
+    "Prompt", "TextPrompt", "TokensPrompt", "TokenIds", "TokenArray", "Message", "token_array",
     "quantize", "QuantizeResult", "QuantizedLayer", "to_pandas", "eval",
     "Error", "InputError", "CheckpointError", "UnsupportedError", "DeviceError", "__version__",
 ]

@@ -13,7 +13,8 @@ def set_members(options: object, values: dict[str, Any]) -> None:
         try:
             setattr(options, name, value)
         except TypeError:
-            expected = type(getattr(options, name)).__name__
+            default = getattr(options, name)
+            expected = "another type" if default is None else type(default).__name__
             raise _native.InputError(f"{name}: expected {expected}, got {value!r}.") from None
 
 

@@ -17,6 +17,8 @@ class TokenArray(Protocol):
 
     def __dlpack__(self) -> Any: ...
 
+    def __dlpack_device__(self) -> Any: ...
+
 
 TokenIds: TypeAlias = Sequence[int] | TokenArray
 
@@ -51,6 +53,12 @@ def prompts_of(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
 def token_list(ids: TokenIds) -> list[int]:
     """Raises InputError for an array that holds no token ids."""
     return _native.token_ids(ids) if hasattr(ids, "__dlpack__") else [int(i) for i in ids]
+
+
+def token_array(token_ids: Sequence[int]) -> TokenArray:
+    """An int32 array [T] on the CPU of a list of token ids, which NumPy and PyTorch take without a
+    copy by from_dlpack()."""
+    return cast(TokenArray, _native.token_array(token_ids))
 
 
 def prompt_body(prompt: Prompt) -> tuple[dict[str, Any], bool]:

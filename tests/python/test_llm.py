@@ -89,6 +89,23 @@ def test_arrays_are_prompts(llm, dtype):
     assert llm.decode(ids) == PROMPTS[0]
 
 
+def test_token_ids_become_arrays(llm):
+    ids = llm.encode(PROMPTS[0])
+    array = halley.token_array(ids)
+    assert llm.generate(array, GREEDY, use_tqdm=False)[0].prompt_token_ids == ids
+    numbers = numpy.from_dlpack(array)
+    assert numbers.dtype == numpy.int32 and numbers.tolist() == ids
+    assert numpy.from_dlpack(halley.token_array([])).shape == (0,)
+
+
+def test_progress_bars_need_tqdm(llm, capfd, monkeypatch):
+    llm.generate(PROMPTS, GREEDY)
+    assert "Processed prompts" in capfd.readouterr().err
+    monkeypatch.setitem(sys.modules, "tqdm.auto", None)
+    assert len(llm.generate(PROMPTS, GREEDY)) == len(PROMPTS)
+    assert capfd.readouterr().err == ""
+
+
 @pytest.mark.parametrize("array", [
     numpy.zeros((2, 2), "int32"), numpy.zeros(2, "float32"), numpy.array([2 ** 40])])
 def test_other_arrays_are_rejected(llm, array):

@@ -78,7 +78,7 @@ def test_quantize_rejects_by_the_texts_of_the_program(tmp_path):
         halley.quantize(MODEL, method="nothing", out=tmp_path / "out")
     with pytest.raises(halley.InputError, match="num_samples: expected 1 to"):
         halley.quantize(MODEL, method="rtn", out=tmp_path / "out", calibrate=TEXT, num_samples=0)
-    with pytest.raises(halley.InputError, match="bits: expected NoneType, got 'few'"):
+    with pytest.raises(halley.InputError, match="bits: expected another type, got 'few'"):
         halley.quantize(MODEL, method="rtn", out=tmp_path / "out", bits="few")
     with pytest.raises(halley.InputError, match="out"):
         halley.quantize(MODEL, method="rtn", out=tmp_path, use_tqdm=False)
@@ -145,6 +145,12 @@ def test_evaluation_rejects_by_the_texts_of_the_program(model, tmp_path):
     (tmp_path / "empty.jsonl").write_text("")
     with pytest.raises(halley.InputError, match="expected at least one item"):
         model.tasks(tmp_path / "empty.jsonl", use_tqdm=False)
+
+
+def test_tables_need_pandas(w4, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match="pandas"):
+        halley.to_pandas(w4.layers)
 
 
 def test_results_are_tables(w4, model):

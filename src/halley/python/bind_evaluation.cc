@@ -17,17 +17,17 @@
 namespace halley::python {
 namespace {
 
-using Logits = nb::ndarray<nb::array_api, float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+template <typename T, typename... Shape>
+using Array = nb::ndarray<nb::array_api, T, nb::c_contig, nb::device::cpu, Shape...>;
 
-/// Takes the memory of `values` [num_rows, V].
-Logits array_of(std::vector<float> values, size_t num_rows) {
-  auto owned = std::make_unique<std::vector<float>>(std::move(values));
-  float* data = owned->data();
-  const size_t vocab_size = owned->size() / num_rows;
-  const nb::capsule owner(owned.release(), [](void* memory) noexcept {
-    delete static_cast<std::vector<float>*>(memory);
-  });
-  return Logits(data, {num_rows, vocab_size}, owner);
+/// An array that takes the memory of `values`.
+template <typename T, typename... Shape>
+Array<T, Shape...> array_of(std::vector<T> values, std::initializer_list<size_t> shape) {
+  auto owned = std::make_unique<std::vector<T>>(std::move(values));
+  T* data = owned->data();
+  const nb::capsule owner(
+      owned.release(), [](void* memory) noexcept { delete static_cast<std::vector<T>*>(memory); });
+  return Array<T, Shape...>(data, shape, owner);
 }
 
 template <typename T>
@@ -107,6 +107,13 @@ void bind_evaluation(nb::module_& module) {
   bind_quantize(module);
   module.def("token_ids", &token_ids, nb::arg("array"),
              nb::sig("def token_ids(array: object) -> list[int]"));
+  module.def(
+      "token_array",
+      [](const std::vector<int32_t>& ids) {
+        return array_of<int32_t, nb::ndim<1>>(ids, {ids.size()});
+      },
+      nb::arg("token_ids"),
+      nb::sig("def token_array(token_ids: collections.abc.Sequence[int]) -> object"));
   nb::class_<WindowOptions>(module, "WindowOptions")
       .def(
           "__init__",
@@ -129,7 +136,8 @@ void bind_evaluation(nb::module_& module) {
               const nb::gil_scoped_release without_gil;
               logits = model.logits(ids);
             }
-            return array_of(std::move(logits), ids.size());
+            const size_t vocab_size = logits.size() / ids.size();
+            return array_of<float, nb::ndim<2>>(std::move(logits), {ids.size(), vocab_size});
           },
           nb::arg("token_ids"),
           // The stubs need no NumPy.
