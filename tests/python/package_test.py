@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 
@@ -45,6 +46,21 @@ def check_import_time(python, folder):
         sys.exit("import halley takes too long")
 
 
+def check_source_distribution(folder):
+    """`pip install` from an archive has all that the build reads."""
+    run(PYTHON, "-c", "import sys; from scikit_build_core.build import build_sdist; "
+        "build_sdist(sys.argv[1])", folder, cwd=SOURCE, stdout=subprocess.DEVNULL)
+    archive, = (name for name in os.listdir(folder) if name.endswith(".tar.gz"))
+    with tarfile.open(os.path.join(folder, archive)) as file:
+        names = {name.partition("/")[2] for name in file.getnames()}
+    for part in ("cmake", "python", "src"):
+        for path, _, files in os.walk(os.path.join(SOURCE, part)):
+            missing = {os.path.relpath(os.path.join(path, name), SOURCE) for name in files
+                       if not name.endswith(".pyc")} - names
+            if missing:
+                sys.exit(f"the source distribution lacks {sorted(missing)}")
+
+
 def main():
     """The wheel, the environment, the types, the tests."""
     if not os.path.exists(PYTHON):
@@ -55,6 +71,7 @@ def main():
             "--disable-pip-version-check", "--wheel-dir", folder,
             "--config-settings", f"build-dir={BUILD}",
             "--config-settings", f"cmake.build-type={BUILD_TYPE}")
+        check_source_distribution(folder)
         wheel, = (name for name in os.listdir(folder) if name.endswith(".whl"))
         fresh = os.path.join(folder, "fresh")
         run(PYTHON, "-m", "venv", fresh)
