@@ -126,11 +126,12 @@ install: configure
 	cmake --install $(BUILD) --prefix '$(PREFIX)'
 
 # The environment has the tools that pyproject.toml names, so that nothing is downloaded here and no
-# other folder is built.
+# other folder is built. scikit-build-core empties the cache of a folder that another Python has used.
 wheel: configure
 	@$(SETUP) --python
 	.venv/python/bin/pip wheel . --quiet --no-deps --no-build-isolation --wheel-dir build/wheel \
-	  --config-settings build-dir=$(BUILD)
+	  --config-settings build-dir=$(BUILD) --config-settings cmake.define.HALLEY_BUILD_TESTS=ON \
+	  --config-settings cmake.define.HALLEY_CUDA=$$(sed -n 's/^HALLEY_CUDA:STRING=//p' $(CACHE))
 
 clean:
 	rm -rf build

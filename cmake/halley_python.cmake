@@ -3,11 +3,8 @@
 #
 # libstdc++ and libgcc are the machine's, as in every wheel: a process has one of each, and other
 # modules in it may need a newer one than ours.
-if(CMAKE_VERSION VERSION_GREATER_EQUAL 3.26)
-  set(sabi_component Development.SABIModule)
-endif()
 find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module
-             OPTIONAL_COMPONENTS ${sabi_component})
+             ${SKBUILD_SABI_COMPONENT})
 execute_process(COMMAND "${Python_EXECUTABLE}" -m nanobind --cmake_dir
                 OUTPUT_STRIP_TRAILING_WHITESPACE OUTPUT_VARIABLE nanobind_folder
                 RESULT_VARIABLE nanobind_result)
@@ -20,6 +17,11 @@ find_package(nanobind CONFIG REQUIRED PATHS "${nanobind_folder}" NO_DEFAULT_PATH
 
 # Links the module and says where the wheel has it, its libraries and the program.
 function(halley_install_python name)
+  get_target_property(suffix ${name} SUFFIX)
+  if(SKBUILD_SABI_VERSION AND NOT suffix STREQUAL ".abi3.so")
+    message(FATAL_ERROR "${name}: expected a module of the stable ABI, as the wheel's name says, "
+                        "got the suffix ${suffix}.")
+  endif()
   target_link_libraries(${name} PRIVATE halley_settings halley_python)
   target_compile_definitions(${name} PRIVATE HALLEY_VERSION="${PROJECT_VERSION}")
   # Another module of the process may hold the same libraries in other versions.

@@ -6,6 +6,7 @@ BUILD_DIR is a folder in which the program is built: the wheel takes its objects
 tools/setup.sh --python; exits with 77 where they are not there.
 """
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -31,6 +32,12 @@ def site_packages(python):
     """The folder of its packages."""
     program = "import sysconfig; print(sysconfig.get_path('purelib'))"
     return run(python, "-c", program, capture_output=True, text=True).stdout.strip()
+
+
+def cached(name):
+    """A value of the build's cache, which scikit-build-core empties for another Python."""
+    with open(os.path.join(BUILD, "CMakeCache.txt"), encoding="utf-8") as file:
+        return re.search(rf"^{name}:\w+=(.*)$", file.read(), re.MULTILINE)[1]
 
 
 def check_import_time(python, folder):
@@ -70,7 +77,9 @@ def main():
         run(PYTHON, "-m", "pip", "wheel", SOURCE, "--quiet", "--no-deps", "--no-build-isolation",
             "--disable-pip-version-check", "--wheel-dir", folder,
             "--config-settings", f"build-dir={BUILD}",
-            "--config-settings", f"cmake.build-type={BUILD_TYPE}")
+            "--config-settings", f"cmake.build-type={BUILD_TYPE}",
+            "--config-settings", "cmake.define.HALLEY_BUILD_TESTS=ON",
+            "--config-settings", f"cmake.define.HALLEY_CUDA={cached('HALLEY_CUDA')}")
         check_source_distribution(folder)
         wheel, = (name for name in os.listdir(folder) if name.endswith(".whl"))
         fresh = os.path.join(folder, "fresh")
