@@ -36,6 +36,7 @@ NB_MODULE(_native, module) {
   bind_exceptions(module);
   bind_session(module);
   bind_evaluation(module);
+  bind_torch(module);
 }
 
 }  // namespace halley::python

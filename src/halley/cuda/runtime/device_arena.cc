@@ -28,7 +28,9 @@ DeviceBuffer::DeviceBuffer(size_t num_bytes, const char* what) : num_bytes_(num_
   data_.reset(static_cast<std::byte*>(data));
 }
 
-void DeviceBuffer::Free::operator()(std::byte* data) const { cudaFree(data); }
+void DeviceBuffer::Free::operator()(std::byte* data) const {
+  if (!is_borrowed) cudaFree(data);
+}
 
 std::byte* DeviceArena::take(size_t num_bytes) {
   const size_t begin = num_used_;

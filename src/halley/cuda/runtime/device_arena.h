@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <utility>
 
 namespace halley {
 
@@ -13,13 +14,23 @@ class DeviceBuffer {
   /// `what` names its purpose in messages: "weights". Throws DeviceError with the bytes that were
   /// requested and are free.
   DeviceBuffer(size_t num_bytes, const char* what);
+  /// Views memory that somebody else owns and that must outlive it.
+  static DeviceBuffer borrow(std::byte* data, size_t num_bytes) {
+    DeviceBuffer buffer;
+    buffer.data_ = {data, Free(/*whether=*/true)};
+    buffer.num_bytes_ = num_bytes;
+    return buffer;
+  }
 
   std::byte* data() const { return data_.get(); }
   size_t num_bytes() const { return num_bytes_; }
 
  private:
   struct Free {
+    Free() {}  // a default member would not be known yet where unique_ptr asks for it
+    explicit Free(bool whether) : is_borrowed(whether) {}
     void operator()(std::byte* data) const;
+    bool is_borrowed = false;
   };
   std::unique_ptr<std::byte, Free> data_;
   size_t num_bytes_ = 0;
@@ -34,6 +45,8 @@ class DeviceArena {
   static constexpr size_t kAlignment = 256;
 
   DeviceArena(size_t num_bytes, const char* what) : buffer_(num_bytes, what), what_(what) {}
+  /// Suballocates memory that begins at a multiple of kAlignment.
+  DeviceArena(DeviceBuffer memory, const char* what) : buffer_(std::move(memory)), what_(what) {}
 
   /// Throws DeviceError if the budget is exhausted, which means that the memory plan was wrong.
   std::byte* take(size_t num_bytes);
