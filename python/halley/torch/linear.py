@@ -36,10 +36,11 @@ class QuantizedLinear(nn.Module):
     activations.
     """
     qweight: torch.Tensor
-    groups: torch.Tensor
+    groups: torch.Tensor | None
     input_perm: torch.Tensor | None
     block_bits: torch.Tensor | None
     activation_clip: torch.Tensor | None
+    _probe: torch.Tensor
 
     def __init__(self, in_features: int, out_features: int, scheme: str, group_size: int, *,
                  bias: bool = True, num_inputs: int | None = None, has_input_perm: bool = False,
@@ -60,8 +61,8 @@ class QuantizedLinear(nn.Module):
         packed_format = format_of(scheme, self._sizes(), has_input_perm, self.s4_clip)
         self.register_buffer("qweight", torch.empty(packed_format.qweight_shape(),
                                                     dtype=torch.uint8, device=host))
-        self.register_buffer("groups", torch.empty(packed_format.groups_shape(), device=host),
-                             persistent=group_size != 0)
+        self.register_buffer("groups", torch.empty(packed_format.groups_shape(), device=host)
+                             if group_size else None)
         is_ax = scheme == "int4_ax"
         blocks = torch.empty(_ceil_div(in_features, AX_BLOCK), dtype=torch.uint8, device=host)
         self.register_buffer("block_bits", blocks if is_ax else None)
@@ -96,11 +97,11 @@ class QuantizedLinear(nn.Module):
         if input_perm is not None and module.input_perm is not None:
             module.input_perm.copy_(input_perm)
         module.set_blocks(num_s8_inputs, s4_clip)
-        plain = [memory_of(qweight.to(torch.uint8).contiguous())] + [
-            memory_of(None if t is None else t.to(torch.float32).contiguous())
-            for t in (scales, zeros)]
-        _native.pack_linear(torch.get_num_threads(), module.packed_format(), plain,
-                            module.packed_memory())
+        plain = [qweight.to(torch.uint8).contiguous()] + [
+            None if tensor is None else tensor.to(torch.float32).contiguous()
+            for tensor in (scales, zeros)]
+        _native.pack_linear(torch.get_num_threads(), module.packed_format(),
+                            [memory_of(tensor) for tensor in plain], module.packed_memory())
         if bias is not None and module.bias is not None:
             module.bias.data.copy_(bias)
         return module
@@ -168,7 +169,7 @@ class QuantizedLinear(nn.Module):
         groups = slice(None)
         if dim == 1 and 0 < self.group_size < self.in_features:
             groups = slice(start // self.group_size, _ceil_div(end, self.group_size))
-        if self.group_size:
+        if part.groups is not None and self.groups is not None:
             part.groups.copy_(self.groups[units] if dim == 0 else self.groups[:, groups])
         if part.input_perm is not None and self.input_perm is not None:
             part.input_perm.copy_(self.input_perm if dim == 0 else self.input_perm[start:end])
@@ -255,6 +256,8 @@ class QuantizedLinear(nn.Module):
             self.num_s8_inputs = min(int((self.block_bits == 8).sum()) * AX_BLOCK,
                                      self.in_features)
             self.s4_clip = float(self.activation_clip)
+        if self._probe.is_meta and not self.qweight.is_meta:
+            self._probe = torch.empty(0, dtype=self._probe.dtype)
         self._load_device()
 
     def __getstate__(self) -> dict[str, Any]:

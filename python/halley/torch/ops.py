@@ -13,7 +13,7 @@ _ROW_BYTES = 16
 
 _LIBRARY = torch.library.Library("halley", "DEF")
 # `sizes`: out_features, K, group_size, columns of x, num_s8_inputs (PackedFormat).
-_LIBRARY.define("linear(Tensor x, Tensor qweight, Tensor groups, Tensor? input_perm, Tensor? bias, "
+_LIBRARY.define("linear(Tensor x, Tensor qweight, Tensor? groups, Tensor? input_perm, Tensor? bias, "
                 "str scheme, int[] sizes, float s4_clip, bool is_low) -> Tensor")
 # `weight`: DeviceWeight.id
 _LIBRARY.define("linear_cuda(Tensor x, int weight, int in_features, int out_features, bool is_low) "
@@ -23,7 +23,8 @@ Memory = tuple[int, int]
 
 
 def memory_of(tensor: torch.Tensor | None) -> Memory:
-    """Address and bytes of a tensor of the host, for the native module."""
+    """Address and bytes of a tensor of the host, for the native module. The caller keeps the tensor
+    until the native call has returned: pass a variable, not a temporary."""
     if tensor is None:
         return 0, 0
     if tensor.device.type != "cpu" or not tensor.is_contiguous():
@@ -56,7 +57,7 @@ def _check_columns(x: torch.Tensor, num_inputs: int) -> None:
                                  f"{x.dtype}.")
 
 
-def _linear_cpu(x: torch.Tensor, qweight: torch.Tensor, groups: torch.Tensor,
+def _linear_cpu(x: torch.Tensor, qweight: torch.Tensor, groups: torch.Tensor | None,
                 input_perm: torch.Tensor | None, bias: torch.Tensor | None, scheme: str,
                 sizes: Sequence[int], s4_clip: float, is_low: bool) -> torch.Tensor:
     linear = _cpu_linear(scheme, tuple(sizes), input_perm is not None, s4_clip, is_low)
@@ -123,7 +124,7 @@ def _linear_cuda(x: torch.Tensor, weight: int, in_features: int, out_features: i
     return y[:, :out_features].contiguous().view(*x.shape[:-1], out_features)
 
 
-def _linear_fake(x: torch.Tensor, qweight: torch.Tensor, groups: torch.Tensor,
+def _linear_fake(x: torch.Tensor, qweight: torch.Tensor, groups: torch.Tensor | None,
                  input_perm: torch.Tensor | None, bias: torch.Tensor | None, scheme: str,
                  sizes: Sequence[int], s4_clip: float, is_low: bool) -> torch.Tensor:
     _check_columns(x, sizes[3])

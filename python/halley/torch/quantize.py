@@ -33,7 +33,8 @@ def quantize_(model: nn.Module, config: Config, filter_fn: Filter | None = None)
         raise _native.InputError("quantize_: expected a module with nn.Linear layers that "
                                  f"filter_fn chooses, got none of {len(layers)}.")
     inputs = {}
-    if isinstance(config, W4AxConfig) and config.calibration is not None:
+    has_values = not any(layer.weight.is_meta for layer in chosen.values())
+    if isinstance(config, W4AxConfig) and config.calibration is not None and has_values:
         inputs = _record_inputs(model, chosen, config.calibration)
     replaced: dict[nn.Module, nn.Module] = {}
     for name, linear in chosen.items():
@@ -110,9 +111,8 @@ def _quantized(name: str, linear: nn.Linear, config: Config, inputs: _InputMagni
     """None: the layer stays as it is."""
     weight = linear.weight.detach()
     group_size = config.group_size_of(linear.in_features)
-    has_perm = inputs is not None and not weight.is_meta
     module = QuantizedLinear(linear.in_features, linear.out_features, config.scheme, group_size,
-                             bias=linear.bias is not None, has_input_perm=has_perm,
+                             bias=linear.bias is not None, has_input_perm=inputs is not None,
                              device="meta" if weight.is_meta else None, dtype=weight.dtype)
     module.train(linear.training)
     if weight.is_meta:
@@ -139,9 +139,10 @@ def _plan_blocks(module: QuantizedLinear, config: W4AxConfig, w: torch.Tensor,
         num_blocks = round(config.s8_share * -(-in_features // AX_BLOCK))
         module.set_blocks(min(num_blocks * AX_BLOCK, in_features), config.s4_clip)
         return w
+    rms = inputs.rms()
     perm, num_s8_inputs = _native.plan_block_inputs(
         (module.out_features, in_features), config.s8_share, memory_of(inputs.abs_max),
-        memory_of(inputs.rms()), memory_of(w))
+        memory_of(rms), memory_of(w))
     module.input_perm.copy_(torch.tensor(perm, dtype=torch.int32))
     module.set_blocks(num_s8_inputs, config.s4_clip)
     return w[:, module.input_perm.long()].contiguous()
