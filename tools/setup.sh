@@ -9,6 +9,8 @@
 #   tools/setup.sh --python  also scikit-build-core, nanobind, pytest, mypy, tqdm, NumPy and pandas,
 #                           into .venv/python, for `make wheel` and python_package_test (250 MB,
 #                           not from Debian)
+#   tools/setup.sh --torch   also PyTorch and transformers, into .venv/torch, for the tests of
+#                           halley.torch in python_package_test (7 GB, not from Debian)
 #   tools/setup.sh --client-tests  also LangChain, LiteLLM, instructor and lm-eval, and with npm
 #                           Continue's command line, each into an environment of its own in
 #                           .venv/clients, for clients_test (1.3 GB)
@@ -28,7 +30,7 @@ libutf8proc-dev libpcre2-dev nlohmann-json3-dev libcli11-dev libboost1.81-dev li
 libgmock-dev python3-jsonschema python3-yaml"
 case "${1:-}" in
   "") ;;
-  --python) packages="$packages python3-venv python3-dev" ;;
+  --python | --torch) packages="$packages python3-venv python3-dev" ;;
   --numpy) packages="$packages python3-numpy" ;;
   --mpi) packages="$packages libopenmpi-dev openmpi-bin" ;;
   --dev) packages="$packages libopenmpi-dev openmpi-bin python3-numpy python3-prometheus-client clang
@@ -36,8 +38,8 @@ libclang-rt-14-dev clang-format clang-tidy" ;;
   --serve-tests | --client-tests | --matcher-tests) packages="$packages python3-venv" ;;
   --deploy-tests) packages="$packages python3-venv nginx-light openssl" ;;
   *)
-    echo "usage: tools/setup.sh [--numpy | --mpi | --python | --serve-tests | --client-tests |" \
-      "--matcher-tests | --deploy-tests | --dev]" >&2
+    echo "usage: tools/setup.sh [--numpy | --mpi | --python | --torch | --serve-tests |" \
+      "--client-tests | --matcher-tests | --deploy-tests | --dev]" >&2
     exit 2
     ;;
 esac
@@ -97,6 +99,12 @@ install_clients() {
       nanobind==3.1.0 pytest==9.2.0 mypy==2.4.1 tqdm==4.70.1 types-tqdm \
       numpy==2.4.6 pandas==3.1.1
     say "what the Python package is built and tested with is in .venv/python"
+  fi
+  if [ "$1" = --torch ]; then
+    [ -x .venv/torch/bin/python ] || python3 -m venv .venv/torch
+    .venv/torch/bin/pip install --quiet --disable-pip-version-check torch==2.9.1 \
+      transformers==4.57.6 numpy pytest==9.2.0
+    say "PyTorch and transformers are in .venv/torch"
   fi
   [ "$1" = --serve-tests ] || return 0
   [ -x .venv/serve/bin/python ] || python3 -m venv .venv/serve

@@ -3,7 +3,8 @@
     package_test.py SOURCE_DIR BUILD_DIR BUILD_TYPE [arguments of pytest]
 
 BUILD_DIR is a folder in which the program is built: the wheel takes its objects. Needs the tools of
-tools/setup.sh --python; exits with 77 where they are not there.
+tools/setup.sh --python; exits with 77 where they are not there. With those of tools/setup.sh
+--torch it tests halley.torch too.
 """
 import os
 import re
@@ -17,6 +18,7 @@ import time
 SOURCE, BUILD, BUILD_TYPE = sys.argv[1:4]
 TOOLS = os.path.join(SOURCE, ".venv", "python")
 PYTHON = os.path.join(TOOLS, "bin", "python")
+TORCH_PYTHON = os.path.join(SOURCE, ".venv", "torch", "bin", "python")
 IMPORT_SECONDS_MAX = 0.3
 
 
@@ -90,6 +92,8 @@ def main():
         # pytest, mypy and tqdm come from the tools: nothing is downloaded.
         with open(os.path.join(site_packages(python), "tools.pth"), "w", encoding="utf-8") as file:
             file.write(site_packages(PYTHON) + "\n")
+            if os.path.exists(TORCH_PYTHON):  # otherwise the tests of halley.torch are skipped
+                file.write(site_packages(TORCH_PYTHON) + "\n")
         # Away from the source tree, whose python/halley has no native module.
         tests = os.path.join(folder, "tests")
         shutil.copytree(os.path.join(SOURCE, "tests", "python"), tests)
@@ -97,7 +101,7 @@ def main():
                     for name in ("python_generate.py", "python_quantize.py")]
         for what in (["-p", "halley"], examples):
             run(python, "-m", "mypy", "--strict", "--cache-dir", os.path.join(folder, "mypy"),
-                *what, cwd=folder)
+                "--config-file", os.path.join(SOURCE, "pyproject.toml"), *what, cwd=folder)
         check_import_time(python, folder)
         environment = dict(os.environ, HALLEY_TEST_SOURCE=SOURCE, HALLEY_DEVICE="cpu")
         run(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", tests, *sys.argv[4:],

@@ -108,8 +108,8 @@ def test_nested_layers_with_large_weights_stay(caplog):
     with caplog.at_level(logging.WARNING, "halley"):
         ht.quantize_(model, ht.NestedFpConfig())
     assert isinstance(model[0], ht.QuantizedLinear) and type(model[2]) is nn.Linear
-    assert caplog.messages == ["2 stays torch.float32: 1 of 3840 weights are beyond 1.75, the first "
-                               "is 2 at [1, 2]"]
+    assert caplog.messages == ["2 stays torch.float32: 1 of 3840 weights are beyond 1.75, the "
+                               "first is 2 at [1, 2]"]
 
 
 def test_outliers_get_the_blocks_of_8_bits():
@@ -124,10 +124,6 @@ def test_outliers_get_the_blocks_of_8_bits():
     with torch.no_grad():
         error = relative_error(linear(x), x, linear.dequantize(), linear.bias)
     assert error <= INT4
-
-
-def with_calibration(case_config):
-    return [case_config, calibrated()[0]]
 
 
 def all_configs():
@@ -164,8 +160,9 @@ def test_operators_keep_their_promises():
     linear = model[0]
     args = (torch.randn(3, IN_FEATURES), linear.qweight, linear.groups, None, linear.bias,
             linear.scheme, linear._sizes(), linear.s4_clip, False)
-    torch.library.opcheck(torch.ops.halley.linear.default, args,
-                          test_utils=("test_schema", "test_faketensor", "test_aot_dispatch_dynamic"))
+    torch.library.opcheck(
+        torch.ops.halley.linear.default, args,
+        test_utils=("test_schema", "test_faketensor", "test_aot_dispatch_dynamic"))
 
 
 @pytest.mark.parametrize("config", all_configs(), ids=str)
@@ -366,8 +363,8 @@ def test_rejects_wrong_configurations():
 def test_rejects_wrong_models():
     rejects("quantize_: expected a module that holds nn.Linear, got one.",
             ht.quantize_, nn.Linear(4, 4), ht.Int4WeightOnlyConfig())
-    rejects("quantize_: expected a module with nn.Linear layers that filter_fn chooses, got none of "
-            "2.", ht.quantize_, make_model(), ht.Int4WeightOnlyConfig(), lambda module, name: False)
+    rejects("quantize_: expected a module with nn.Linear layers that filter_fn chooses, got none "
+            "of 2.", ht.quantize_, make_model(), ht.Int4WeightOnlyConfig(), lambda *_: False)
     broken = make_model()
     with torch.no_grad():
         broken[0].weight[1, 2] = float("nan")
@@ -395,8 +392,8 @@ def test_rejects_wrong_inputs():
     rejects("slice: expected multiples of 128 of 0 to 256 in dimension 1, got 0 to 64.",
             linear.slice, 1, 0, 64)
     # A tensor that a caller of the operator made: its memory is not where kernels load from.
-    shifted = torch.empty(linear.qweight.numel() + 1, dtype=torch.uint8)[1:].view_as(linear.qweight)
-    linear.qweight = shifted
+    shifted = torch.empty(linear.qweight.numel() + 1, dtype=torch.uint8)[1:]
+    linear.qweight = shifted.view_as(linear.qweight)
     with torch.no_grad():
         rejects("packed weight: qweight: expected memory at a multiple of 64 bytes. Clone the "
                 "tensor.", linear, torch.zeros(3, 256))
@@ -426,7 +423,7 @@ def test_rejects_modules_that_parallelize_module_cannot_divide():
                             world_size=1)
     try:
         mesh = init_device_mesh("cpu", (1,))
-        rejects("parallelize_module: expected a QuantizedLinear, got Linear. Call quantize_() first.",
-                ht.ColwiseParallel()._apply, nn.Linear(4, 4), mesh)
+        rejects("parallelize_module: expected a QuantizedLinear, got Linear. Call quantize_() "
+                "first.", ht.ColwiseParallel()._apply, nn.Linear(4, 4), mesh)
     finally:
         dist.destroy_process_group()

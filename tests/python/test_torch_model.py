@@ -1,7 +1,9 @@
 """A model of transformers, quantized by halley.torch and by the program: the same perplexity.
 Skipped where PyTorch or transformers is not installed."""
+import doctest
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -204,3 +206,15 @@ def test_save_pretrained_keeps_packed_weights(ids, tmp_path):
     other.tie_weights()  # the output layer is the embedding
     other.model.rotary_emb = model.model.rotary_emb  # no part of a state
     assert perplexity(other.eval(), ids) == pytest.approx(perplexity(model, ids), rel=1e-6)
+
+
+def test_the_snippets_of_the_page(monkeypatch):
+    page = os.path.join(SOURCE, "docs", "torch.md")
+    with open(page, encoding="utf-8") as file:
+        snippets = re.findall(r"(?s)```python\n(.*?)```", file.read())
+    assert len(snippets) == 2
+    monkeypatch.chdir(SOURCE)
+    test = doctest.DocTestParser().get_doctest("".join(snippets), {}, "torch.md", page, 0)
+    runner = doctest.DocTestRunner()
+    runner.run(test)
+    assert runner.summarize().failed == 0 and runner.tries > 5

@@ -13,8 +13,8 @@ _ROW_BYTES = 16
 
 _LIBRARY = torch.library.Library("halley", "DEF")
 # `sizes`: out_features, K, group_size, columns of x, num_s8_inputs (PackedFormat).
-_LIBRARY.define("linear(Tensor x, Tensor qweight, Tensor? groups, Tensor? input_perm, Tensor? bias, "
-                "str scheme, int[] sizes, float s4_clip, bool is_low) -> Tensor")
+_LIBRARY.define("linear(Tensor x, Tensor qweight, Tensor? groups, Tensor? input_perm, "
+                "Tensor? bias, str scheme, int[] sizes, float s4_clip, bool is_low) -> Tensor")
 # `weight`: DeviceWeight.id
 _LIBRARY.define("linear_cuda(Tensor x, int weight, int in_features, int out_features, bool is_low) "
                 "-> Tensor")
