@@ -10,7 +10,9 @@
 
 #include "halley/base/error.h"
 #include "halley/base/str.h"
+#include "halley/core/exec_context.h"
 #include "halley/core/matrix.h"
+#include "halley/core/thread_pool.h"
 #include "halley/cuda/gemm/cublaslt_gemm.h"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/runtime/cuda_context.h"
@@ -23,16 +25,15 @@ namespace {
 
 using EngineLinear = halley::cuda::CudaLinear;
 
-/// Selects a GPU, and at its end the one that the thread, whose PyTorch counts on it, had before.
-class CurrentDevice {
+/// At its end the thread has the GPU that it had before, on which PyTorch counts.
+class DeviceGuard {
  public:
-  explicit CurrentDevice(int ordinal) {
-    check_cuda(cudaGetDevice(&before_), "query of the device");
-    check_cuda(cudaSetDevice(ordinal), "choice of the device");
-  }
-  ~CurrentDevice() { cudaSetDevice(before_); }
-  CurrentDevice(const CurrentDevice&) = delete;
-  CurrentDevice& operator=(const CurrentDevice&) = delete;
+  DeviceGuard() { check_cuda(cudaGetDevice(&before_), "query of the device"); }
+  ~DeviceGuard() { cudaSetDevice(before_); }
+  DeviceGuard(const DeviceGuard&) = delete;
+  DeviceGuard& operator=(const DeviceGuard&) = delete;
+
+  void choose(int ordinal) const { check_cuda(cudaSetDevice(ordinal), "choice of the device"); }
 
  private:
   int before_ = 0;
@@ -43,8 +44,20 @@ struct SharedGpu {
   explicit SharedGpu(int ordinal)
       : device(use_cuda_device(ordinal)),
         lt_memory(kLtArenaBytes, "cuBLASLt's workspace"),
-        lt({device, stream, lt_memory}, {}) {}
+        context{device, stream, lt_memory},
+        lt(context, {}) {}
 
+  /// The loader of the last type: a model has many layers, and page-locked memory takes long.
+  halley::cuda::CudaWeightLoader& loader_of(DType dtype) {
+    if (loader == nullptr || loader_dtype != dtype) {
+      loader.reset();
+      loader = std::make_unique<halley::cuda::CudaWeightLoader>(host, context, lt, dtype);
+      loader_dtype = dtype;
+    }
+    return *loader;
+  }
+
+  static constexpr int kLoadThreads = 4;
   static constexpr size_t kLtArenaBytes =
       halley::cuda::CublasLtOptions().workspace_bytes + DeviceArena::kAlignment;
 
@@ -52,7 +65,12 @@ struct SharedGpu {
   CudaDeviceInfo device;
   CudaStream stream;  // of loading
   DeviceArena lt_memory;
+  CudaContext context;
   halley::cuda::CublasLtGemm lt;
+  ThreadPool pool{kLoadThreads};
+  ExecContext host{pool};
+  DType loader_dtype = DType::kF16;
+  std::unique_ptr<halley::cuda::CudaWeightLoader> loader;
 };
 
 SharedGpu& shared_gpu(int ordinal) {
@@ -84,7 +102,8 @@ class TorchCudaLinear final : public CudaLinear {
             DeviceArena::kAlignment, ", got ", workspace.num_bytes, "."));
     if (x.num_rows == 0) return;
     const std::lock_guard lock(gpu_.mutex);
-    const CurrentDevice current(gpu_.device.ordinal);
+    const DeviceGuard guard;
+    guard.choose(gpu_.device.ordinal);
     const CudaStream stream = CudaStream::borrow(reinterpret_cast<cudaStream_t>(cuda_stream));
     DeviceArena arena(
         DeviceBuffer::borrow(reinterpret_cast<std::byte*>(workspace.address), workspace.num_bytes),
@@ -130,16 +149,13 @@ std::unique_ptr<CudaLinear> load_cuda_linear(int device, DType dtype, const Pack
   if (bias.address != 0) {
     biases = {elements_of<float>(bias, format.N, "bias"), static_cast<size_t>(format.N)};
   }
+  const DeviceGuard guard;
   SharedGpu& gpu = shared_gpu(device);
+  guard.choose(device);
   const std::lock_guard lock(gpu.mutex);
-  const CurrentDevice current(device);
   std::vector<EngineLinear::Section> sections;
-  with_threads(1, [&](ExecContext& host) {
-    const CudaContext context = {gpu.device, gpu.stream, gpu.lt_memory};
-    halley::cuda::CudaWeightLoader loader(host, context, gpu.lt, dtype);
-    sections.push_back(loader.load_packed("halley.torch", view, biases, 0));
-    gpu.stream.synchronize();
-  });
+  sections.push_back(gpu.loader_of(dtype).load_packed("halley.torch", view, biases, 0));
+  gpu.stream.synchronize();
   return std::make_unique<TorchCudaLinear>(
       gpu, format, EngineLinear("halley.torch", dtype, std::move(sections), gpu.lt));
 }
