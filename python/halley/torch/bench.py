@@ -163,6 +163,16 @@ def measure(name: str, shape: tuple[int, int], sizes: Sequence[int], dtype: torc
                "dtype": str(dtype).removeprefix("torch."), "microseconds": times}
 
 
+def _shape_of(text: str) -> tuple[int, int]:
+    """Of a name in SHAPES, or NxK."""
+    if text in SHAPES:
+        return SHAPES[text]
+    num_outputs, times, num_inputs = text.partition("x")
+    if not times or not num_outputs.isdigit() or not num_inputs.isdigit():
+        sys.exit(f"--shapes: expected some of {', '.join(SHAPES)}, or NxK, got {text!r}.")
+    return int(num_outputs), int(num_inputs)
+
+
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m halley.torch.bench", description=__doc__)
@@ -186,9 +196,9 @@ def main() -> None:
     device = torch.cuda.get_device_name()
     for name in options.configs.split(","):
         for text in options.shapes.split(","):
-            shape = SHAPES[text] if text in SHAPES else tuple(int(n) for n in text.split("x"))
             rows = [int(number) for number in options.rows.split(",")]
-            for result in measure(name, shape, rows, getattr(torch, options.dtype), c_abi):
+            dtype = getattr(torch, options.dtype)
+            for result in measure(name, _shape_of(text), rows, dtype, c_abi):
                 print(json.dumps({**result, "device": device}), flush=True)
             torch.cuda.empty_cache()
 
