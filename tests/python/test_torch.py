@@ -188,6 +188,33 @@ def test_state_dict_saves_and_loads(config):
         assert torch.equal(empty(x), model(x))
 
 
+def test_states_of_mapped_files_are_placed_where_kernels_load():
+    model, other = make_model(1), make_model(2)
+    for each in (model, other):
+        ht.quantize_(each, ht.Int4WeightOnlyConfig())
+    state = {}
+    for name, tensor in model.state_dict().items():
+        memory = torch.empty(tensor.nbytes + 8, dtype=torch.uint8)[8:]
+        state[name] = memory.view(tensor.dtype).view(tensor.shape).copy_(tensor)
+    other.load_state_dict(state, assign=True)
+    x = torch.randn(3, IN_FEATURES)
+    with torch.no_grad():
+        assert torch.equal(other(x), model(x))
+
+
+def test_modules_without_values_move_first_and_load_then():
+    model = make_model(1)
+    config = calibrated()[0]
+    ht.quantize_(model, config, lambda module, name: name == "0")
+    with torch.device("meta"):
+        empty = make_model()
+    ht.quantize_(empty, config, lambda module, name: name == "0")
+    empty.to_empty(device="cpu").load_state_dict(model.state_dict())
+    x = torch.randn(3, IN_FEATURES)
+    with torch.no_grad():
+        assert torch.equal(empty(x), model(x))
+
+
 def test_modules_can_be_copied_and_pickled():
     model = make_model()
     ht.quantize_(model, ht.Int4WeightOnlyConfig())

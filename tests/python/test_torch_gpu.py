@@ -179,6 +179,20 @@ def test_modules_move_and_are_saved(case):
     assert layer.describe_device() == ""
 
 
+def test_modules_without_values_load_on_the_gpu(case):
+    layer = make_layer(case[0], (512, 1024), torch.float16).cuda()
+    with torch.device("meta"):
+        empty = nn.Sequential(nn.Linear(1024, 512, dtype=torch.float16))
+    ht.quantize_(empty, case[0])
+    empty.to_empty(device="cuda")
+    on_gpu = {"0." + name: tensor.cuda() for name, tensor in layer.state_dict().items()}
+    x = torch.randn(4, 1024, dtype=torch.float16, device="cuda")
+    for is_assigned in (False, True):
+        empty.load_state_dict(on_gpu, assign=is_assigned)
+        with torch.no_grad():
+            assert torch.equal(empty(x), layer(x))
+
+
 def test_weights_leave_the_gpu_with_their_module():
     layer = make_layer(ht.Int8WeightOnlyConfig(), (4096, 8192), torch.float16).cuda()
     torch.cuda.synchronize()

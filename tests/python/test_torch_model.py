@@ -218,3 +218,12 @@ def test_the_snippets_of_the_page(monkeypatch):
     runner = doctest.DocTestRunner()
     runner.run(test)
     assert runner.summarize().failed == 0 and runner.tries > 5
+
+
+@pytest.mark.parametrize("config", ["int4", "nestedfp"])
+def test_the_example(config, tmp_path):
+    example = os.path.join(SOURCE, "examples", "torch_quantize.py")
+    result = subprocess.run([sys.executable, example, MODEL, "The Python language", config],
+                            capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert re.match(r"(?s)<\|begin_of_text\|>The Python language\s.{20}", result.stdout)

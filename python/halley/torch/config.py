@@ -29,29 +29,24 @@ class Config(abc.ABC):
         return False
 
 
-def _check_group_size(group_size: int | None) -> None:
-    if group_size is not None and group_size < 1:
-        raise InputError("group_size: expected None (per-channel) or 1 and more, got "
-                         f"{group_size}.")
+@dataclass(frozen=True)
+class _GroupedConfig(Config):
+    """Of weights with scales of groups of inputs; None: per-channel scales."""
+    group_size: int | None = 128
 
+    def __post_init__(self) -> None:
+        if self.group_size is not None and self.group_size < 1:
+            raise InputError("group_size: expected None (per-channel) or 1 and more, got "
+                             f"{self.group_size}.")
 
-def _group_size(group_size: int | None, in_features: int) -> int:
-    return in_features if group_size is None else min(group_size, in_features)
+    def group_size_of(self, in_features: int) -> int:
+        return in_features if self.group_size is None else min(self.group_size, in_features)
 
 
 @dataclass(frozen=True)
-class Int4WeightOnlyConfig(Config):
-    """W4A16. `group_size`: inputs that share a scale; None: per-channel. The weights are those of
-    `halley quantize --method rtn`."""
-    group_size: int | None = 128
+class _WeightOnlyConfig(_GroupedConfig):
+    """Of weights that floating-point activations multiply."""
     symmetric: bool = False
-    scheme: ClassVar[str] = "int4"
-
-    def __post_init__(self) -> None:
-        _check_group_size(self.group_size)
-
-    def group_size_of(self, in_features: int) -> int:
-        return _group_size(self.group_size, in_features)
 
     @property
     def is_symmetric(self) -> bool:
@@ -59,36 +54,26 @@ class Int4WeightOnlyConfig(Config):
 
 
 @dataclass(frozen=True)
-class Int8WeightOnlyConfig(Config):
+class Int4WeightOnlyConfig(_WeightOnlyConfig):
+    """W4A16. `group_size`: inputs that share a scale; None: per-channel. The weights are those of
+    `halley quantize --method rtn`."""
+    scheme: ClassVar[str] = "int4"
+
+
+@dataclass(frozen=True)
+class Int8WeightOnlyConfig(_WeightOnlyConfig):
     """W8A16, as Int4WeightOnlyConfig: `halley quantize --method rtn --bits 8`."""
     group_size: int | None = None
     symmetric: bool = True
     scheme: ClassVar[str] = "int8"
 
-    def __post_init__(self) -> None:
-        _check_group_size(self.group_size)
-
-    def group_size_of(self, in_features: int) -> int:
-        return _group_size(self.group_size, in_features)
-
-    @property
-    def is_symmetric(self) -> bool:
-        return self.symmetric
-
 
 @dataclass(frozen=True)
-class Int8DynamicActivationInt4WeightConfig(Config):
+class Int8DynamicActivationInt4WeightConfig(_GroupedConfig):
     """W4A8 as in QServe: activations are rounded to int8 with a scale per token. Groups have two
     levels of scales; None: per-channel scales and zero points. The weights are those of
     `halley quantize --method qoq` without its calibrated techniques."""
-    group_size: int | None = 128
     scheme: ClassVar[str] = "int4_a8"
-
-    def __post_init__(self) -> None:
-        _check_group_size(self.group_size)
-
-    def group_size_of(self, in_features: int) -> int:
-        return _group_size(self.group_size, in_features)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,9 @@ from halley.torch.ops import DeviceWeight, format_of, memory_of
 PANEL_ROWS = 32
 UNIT_INPUTS = 32
 _CUDA_DTYPES = (torch.float16, torch.bfloat16)
+_PACKED = ("qweight", "groups", "block_bits", "activation_clip", "input_perm")
+# Kernels load vectors of so many bytes.
+_ALIGNMENT = 64
 
 
 def _ceil_div(a: int, b: int) -> int:
@@ -217,9 +220,9 @@ class QuantizedLinear(nn.Module):
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True
                ) -> "QuantizedLinear":
-        names = ("qweight", "groups", "block_bits", "activation_clip", "input_perm")
-        packed = {name: self._buffers.pop(name) for name in names}
+        packed = {name: self._buffers.pop(name) for name in _PACKED}
         before = (self._probe.device, self._probe.dtype)
+        has_values = not self._probe.is_meta
         try:
             super()._apply(fn, recurse)
             device = self._probe.device
@@ -228,7 +231,7 @@ class QuantizedLinear(nn.Module):
                     packed[name] = _apply_to_packed(fn, tensor, device)
         finally:
             self._buffers.update(packed)
-        if (self._probe.device, self._probe.dtype) != before:
+        if has_values and (self._probe.device, self._probe.dtype) != before:
             self._load_device()
         return self
 
@@ -256,6 +259,9 @@ class QuantizedLinear(nn.Module):
             self.num_s8_inputs = min(int((self.block_bits == 8).sum()) * AX_BLOCK,
                                      self.in_features)
             self.s4_clip = float(self.activation_clip)
+        for name in _PACKED:
+            if self._buffers[name] is not None:
+                self._buffers[name] = _on_host(self._buffers[name])
         if self._probe.is_meta and not self.qweight.is_meta:
             self._probe = torch.empty(0, dtype=self._probe.dtype)
         self._load_device()
@@ -266,6 +272,15 @@ class QuantizedLinear(nn.Module):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._load_device()
+
+
+def _on_host(tensor: torch.Tensor) -> torch.Tensor:
+    """A packed tensor where kernels read it: load_state_dict(assign=True) takes tensors that lie on
+    a GPU, or anywhere in a mapped file."""
+    if tensor.is_meta:
+        return tensor
+    tensor = tensor.cpu().contiguous()
+    return tensor if tensor.data_ptr() % _ALIGNMENT == 0 else tensor.clone()
 
 
 def _apply_to_packed(fn: Callable[[torch.Tensor], torch.Tensor], tensor: torch.Tensor,
