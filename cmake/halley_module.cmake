@@ -7,16 +7,18 @@ set_property(GLOBAL PROPERTY HALLEY_MODULES "")
 
 # halley_module(NAME quant/none LAYER 45 SRCS detect.cc pack.cc DEPS quant/base kernels/gemm
 #               [PRIVATE_DEPS ...] [EXTERNAL hwy::hwy ...] [HEADERS_ONLY]
-#               [CUDA_SRCS ...] [CUDA_DEPS ...] [NO_CUDA_SRCS ...])
+#               [CUDA_SRCS ...] [CUDA_DEPS ...] [NO_CUDA_SRCS ...] [UNCHECKED_HEADERS ...])
 # CUDA_SRCS and CUDA_DEPS count in builds that have CUDA, where HALLEY_HAS_CUDA is defined for the
-# sources; NO_CUDA_SRCS in the others.
+# sources; NO_CUDA_SRCS in the others. UNCHECKED_HEADERS are not compiled alone: they need what only
+# another target of the folder has.
 # Must be called in src/halley/<NAME>/CMakeLists.txt. Includes are "halley/<NAME>/file.h".
 # A module named X/testing has the test doubles of X: only tests and other such modules may depend
 # on it, and it is built only where one of them needs it.
 function(halley_module)
   cmake_parse_arguments(
     M "HEADERS_ONLY" "NAME;LAYER"
-    "SRCS;DEPS;PRIVATE_DEPS;EXTERNAL;CUDA_SRCS;CUDA_DEPS;NO_CUDA_SRCS" ${ARGN})
+    "SRCS;DEPS;PRIVATE_DEPS;EXTERNAL;CUDA_SRCS;CUDA_DEPS;NO_CUDA_SRCS;UNCHECKED_HEADERS"
+    ${ARGN})
   if(M_UNPARSED_ARGUMENTS OR NOT M_NAME OR "${M_LAYER}" STREQUAL "")
     message(FATAL_ERROR "halley_module: wrong arguments: ${ARGN}")
   endif()
@@ -76,7 +78,7 @@ function(halley_module)
   target_link_libraries(${target} ${public} ${M_EXTERNAL})
   target_include_directories(${target} ${public} "${PROJECT_SOURCE_DIR}/src")
   if(HALLEY_CHECK_HEADERS)
-    halley_check_headers(${target} "${M_NAME}")
+    halley_check_headers(${target} "${M_NAME}" ${M_UNCHECKED_HEADERS})
   endif()
 endfunction()
 
@@ -85,6 +87,8 @@ endfunction()
 function(halley_check_headers target name)
   file(GLOB headers CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.h")
   list(FILTER headers EXCLUDE REGEX "-inl\\.h$")
+  list(TRANSFORM ARGN PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/" OUTPUT_VARIABLE unchecked)
+  list(REMOVE_ITEM headers ${unchecked})
   set(sources "")
   foreach(header IN LISTS headers)
     get_filename_component(stem "${header}" NAME_WE)
