@@ -2,7 +2,7 @@
 """Measures what the Python package adds: LLM.generate versus `halley bench throughput`.
 
     PYTHON tools/bench_python.py MODEL [--device cpu] [--rounds 5] [--num-prompts 64]
-                                 [--input-len 128] [--output-len 128]
+                                 [--input-len 128] [--output-len 128] [--output-json FILE]
 
 PYTHON has the package installed. Both run the same number of greedy requests with random prompts,
 in turns. LLM.generate also makes the texts, which the command does not. On a machine that does
@@ -10,14 +10,16 @@ other work too, the share of the processor time that the caller's thread takes s
 times.
 """
 import argparse
+import datetime
 import json
+import os
 import random
 import statistics
 import subprocess
 import sys
 import time
 
-from halley import LLM, SamplingParams
+from halley import LLM, SamplingParams, __version__
 
 
 def engine_seconds(options):
@@ -55,6 +57,7 @@ def main():
     for name, default in (("rounds", 5), ("num-prompts", 64), ("input-len", 128),
                           ("output-len", 128)):
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--output-json", help="also write all rounds to a file")
     options = parser.parse_args()
     engine, package, shares = [], [], []
     for seed in range(options.rounds):
@@ -67,6 +70,15 @@ def main():
     for name, of in (("medians", statistics.median), ("least", min)):
         print(f"{name}: engine {of(engine):.3f} s, LLM.generate {of(package):.3f} s "
               f"({of(package) / of(engine) - 1:+.1%}), caller's thread {of(shares):.2%}")
+    if options.output_json:
+        now = datetime.datetime.now(datetime.timezone.utc)
+        document = {"command": " ".join(sys.argv), "date": now.isoformat(timespec="seconds"),
+                    "version": __version__, "cores": len(os.sched_getaffinity(0)),
+                    "result": {"engine_s": engine, "generate_s": package,
+                               "share_of_callers_thread": shares}}
+        with open(options.output_json, "w", encoding="utf-8") as file:
+            json.dump(document, file, indent=1)
+            file.write("\n")
 
 
 if __name__ == "__main__":
