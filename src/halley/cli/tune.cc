@@ -187,7 +187,7 @@ void add_tuned_plans_option(CLI::App& app, std::string& file) {
   app.add_option(
       "--tuned-plans", file,
       "On a GPU: measured tile plans of GEMMs, a file of halley tune. Default: the built-in "
-      "plans of an H200, and a heuristic for shapes that they do not have");
+      "plans of an H200 and of H100s, and a heuristic for shapes that they do not have");
 }
 
 Run add_tune(CLI::App& parent) {

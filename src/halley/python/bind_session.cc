@@ -117,7 +117,6 @@ void bind_requests(nb::module_& module) {
           nb::arg("ids"), nb::arg("skip_special_tokens"), WithoutGil())
       .def_prop_ro("max_model_len",
                    [](Session& session) { return session.engine().config().max_model_len; })
-      .def_prop_ro("device_name", &Session::device_name)
       .def_prop_ro("warnings", &Session::warnings);
   nb::class_<RequestStream>(module, "RequestStream")
       .def(nb::init<std::shared_ptr<Session>, bool>(), nb::arg("session"), nb::arg("is_whole"))

@@ -128,8 +128,7 @@ void bind_linear(nb::module_& module) {
             linear.run(threads, tensors_of(weight), memory_of(bias), memory_of(x), memory_of(y));
           },
           nb::arg("threads"), nb::arg("weight"), nb::arg("bias"), nb::arg("x"), nb::arg("y"),
-          WithoutGil())
-      .def_prop_ro("kernel_name", [](const CpuLinear& linear) { return linear.kernel_name(); });
+          WithoutGil());
   nb::class_<CudaLinear>(module, "CudaLinear")
       .def("workspace_bytes", &CudaLinear::workspace_bytes, nb::arg("M"))
       .def(

@@ -35,7 +35,6 @@ Session::Session(const SessionOptions& options) {
   format_ =
       load_chat_format(folder, options.chat_template, tool_dialect_of(options.tool_call_parser));
   loaded_ = load_model_of(model_options);
-  device_name_ = loaded_.model->device_name();
   rules_.vocab_size = loaded_.model->shape().vocab_size;
   rules_.template_reads_effort = format_.reads_reasoning_effort();
   apply_settings(loaded_.generation.sampling, rules_.sampling);

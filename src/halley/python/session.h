@@ -55,7 +55,6 @@ class Session {
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   /// The loader's remarks on the checkpoint.
   const std::vector<std::string>& warnings() const { return loaded_.plan.warnings; }
-  const std::string& device_name() const { return device_name_; }
 
  private:
   std::vector<int32_t> encode(const ApiRequest& request, std::string& text) const;
@@ -63,7 +62,6 @@ class Session {
   std::shared_ptr<const Tokenizer> tokenizer_;
   ChatFormat format_;
   LoadedModel loaded_;
-  std::string device_name_;
   RequestRules rules_;
   std::unique_ptr<ConstraintCompiler> constraints_;
   std::atomic<RequestId> next_id_{1};

@@ -9,6 +9,7 @@
 #include "halley/base/str.h"
 #include "halley/core/matrix.h"
 #include "halley/core/thread_pool.h"
+#include "halley/python/session_options.h"
 
 namespace halley::python {
 namespace {
@@ -31,11 +32,7 @@ SharedPool*& shared_pool() {
 }  // namespace
 
 void with_threads(int num_threads, const std::function<void(ExecContext& context)>& run) {
-  constexpr int kThreadsMax = 1024;
-  if (num_threads < 1 || num_threads > kThreadsMax) {
-    throw InputError(
-        str("halley.torch: threads: expected 1 to ", kThreadsMax, ", got ", num_threads, "."));
-  }
+  check_range("halley.torch: threads", num_threads, 1, kThreadsMax);
   SharedPool& shared = *shared_pool();
   const std::lock_guard lock(shared.mutex);
   if (shared.pool == nullptr || shared.pool->num_threads() != num_threads) {

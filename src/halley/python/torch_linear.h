@@ -29,7 +29,6 @@ class CpuLinear {
   /// InputError where memory does not fit.
   void run(int num_threads, const PackedTensors& weight, TensorMemory bias, TensorMemory x,
            TensorMemory y) const;
-  const char* kernel_name() const { return kernel_->name; }
 
  private:
   PackedFormat format_;

@@ -5,18 +5,6 @@
 namespace halley {
 namespace {
 
-double f16_bytes(const LinearPlan& plan) {
-  return 2.0 * static_cast<double>(plan.out_features) * static_cast<double>(plan.in_features);
-}
-
-}  // namespace
-
-double compression(const LinearPlan& plan) {
-  return plan.packed_bytes == 0 ? 0 : f16_bytes(plan) / static_cast<double>(plan.packed_bytes);
-}
-
-namespace {
-
 OrderedJson json_of(const LinearPlan& plan) {
   const WeightDesc& weight = plan.weight;
   OrderedJson json = {{"name", plan.name},
@@ -70,6 +58,13 @@ OrderedJson json_of(const ModelPart& part) {
 }
 
 }  // namespace
+
+double compression(const LinearPlan& plan) {
+  if (plan.packed_bytes == 0) return 0;
+  const double f16_bytes =
+      2.0 * static_cast<double>(plan.out_features) * static_cast<double>(plan.in_features);
+  return f16_bytes / static_cast<double>(plan.packed_bytes);
+}
 
 OrderedJson to_json(const ModelPlan& plan) {
   const DecoderConfig& config = plan.config;

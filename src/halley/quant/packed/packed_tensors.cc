@@ -19,6 +19,7 @@
 #include "halley/kernels/gemm/pack_dense.h"
 #include "halley/kernels/gemm/pack_quads.h"
 #include "halley/quant/base/open_section.h"
+#include "halley/quant/fmpq/block_weight.h"
 #include "halley/quant/fmpq/plan_blocks.h"
 #include "halley/quant/nestedfp/encode.h"
 #include "halley/quant/solve/grid_rule.h"
@@ -80,8 +81,8 @@ const Scheme& check_format(const PackedFormat& format) {
   require(!format.has_input_perm || has_groups, "input_perm: expected none for nestedfp.");
   if (scheme.activation == ActivationQuant::kS4S8Block128) {
     require(format.num_s8_inputs >= 0 && format.num_s8_inputs <= format.K &&
-                (format.num_s8_inputs == format.K || format.num_s8_inputs % 128 == 0),
-            str("num_s8_inputs: expected a multiple of 128 up to K, or K, got ",
+                (format.num_s8_inputs == format.K || format.num_s8_inputs % kFmpqBlock == 0),
+            str("num_s8_inputs: expected a multiple of ", kFmpqBlock, " up to K, or K, got ",
                 format.num_s8_inputs, " for K ", format.K, "."));
     require(format.s4_clip > 0 && format.s4_clip <= 1,
             str("s4_clip: expected above 0 and at most 1, got ", format.s4_clip, "."));
