@@ -32,7 +32,8 @@ endif()
 # `cmake --build ... --target installed_files` builds all that `cmake --install` takes, and no more;
 # tests/packaging/install_test.py checks that.
 add_custom_target(installed_files)
-foreach(target IN ITEMS halley_executable halley_shared halley_kernels halley_mpi cli_files)
+foreach(target IN ITEMS halley_executable halley_shared halley_kernels halley_kernels_static
+                       halley_mpi cli_files)
   if(TARGET ${target})
     add_dependencies(installed_files ${target})
   endif()
