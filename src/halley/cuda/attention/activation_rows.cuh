@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "halley/cuda/attention/attention_params.h"
-#include "halley/cuda/attention/warp_instructions.cuh"
+#include "halley/cuda/attention/operand.cuh"
 
 namespace halley::attention {
 

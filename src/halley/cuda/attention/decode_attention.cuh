@@ -18,7 +18,10 @@
 #include "halley/cuda/attention/decode_pipeline.cuh"
 #include "halley/cuda/attention/decode_shape.cuh"
 #include "halley/cuda/attention/decode_warp.cuh"
-#include "halley/cuda/runtime/pdl_launch.cuh"
+#include "halley/cuda/ptx/barrier.cuh"
+#include "halley/cuda/ptx/bulk_copy.cuh"
+#include "halley/cuda/ptx/mbarrier.cuh"
+#include "halley/cuda/ptx/memory.cuh"
 
 namespace halley::attention {
 
@@ -33,7 +36,7 @@ struct DecodeQueue {
 };
 
 /// Issues copies until all stages but one are in flight or no tile is left. `before_wait`: called
-/// before griddepcontrol_wait(), when the newest token of a sequence may not be written yet.
+/// before ptx::griddepcontrol_wait(), when the newest token of a sequence may not be written yet.
 template <typename Shape>
 __device__ inline void fill_pipeline(DecodePipeline<Shape>& pipeline, const DecodeQueue& queue,
                                      int warp, bool& is_ahead, bool before_wait) {
@@ -54,7 +57,7 @@ __device__ inline void fill_pipeline(DecodePipeline<Shape>& pipeline, const Deco
 template <typename Shape>
 __device__ inline void clear_stages(uint32_t begin, int num_bytes) {
   for (int i = 16 * static_cast<int>(threadIdx.x % 32); i < num_bytes; i += 16 * 32) {
-    st_shared_b32x4(begin + static_cast<uint32_t>(i), make_uint4(0, 0, 0, 0));
+    ptx::st_shared_b32x4(begin + static_cast<uint32_t>(i), make_uint4(0, 0, 0, 0));
   }
   __syncwarp();
 }
@@ -79,7 +82,7 @@ __global__ void __launch_bounds__(kDecodeThreads, (DecodeShape<kType, kHeadDim, 
   DecodePipeline<Shape> pipeline(params, warp);
   if (pipeline.lane() == 0) {
     pipeline.init_barriers();
-    fence_mbarrier_init();
+    ptx::fence_mbarrier_init();
   }
   if (is_padded) clear_stages<Shape>(pipeline.stage_at(0), Shape::kPipelineBytes);
   __syncwarp();
@@ -88,9 +91,9 @@ __global__ void __launch_bounds__(kDecodeThreads, (DecodeShape<kType, kHeadDim, 
     pipeline.enter(queue.work, warp);
     fill_pipeline(pipeline, queue, warp, is_ahead, true);
   }
-  griddepcontrol_wait();
+  ptx::griddepcontrol_wait();
   // The SMs are about equally full now, and the next kernel's prefetches run during the combine.
-  if (is_single_wave) griddepcontrol_launch_dependents();
+  if (is_single_wave) ptx::griddepcontrol_launch_dependents();
   using Warp = DecodeWarp<Shape>;
   typename Warp::Queries queries;
   if (queue.index < queue.num_work) queries.load(params, queue.work);
@@ -114,8 +117,8 @@ __global__ void __launch_bounds__(kDecodeThreads, (DecodeShape<kType, kHeadDim, 
     if (queue.has_next()) {
       queries.load(params, queue.next_work);
     } else if (!is_single_wave) {
-      griddepcontrol_launch_dependents();  // not earlier: the next kernel's CTAs would crowd the
-                                           // SMs where ours end first
+      // Not earlier: the next kernel's CTAs would crowd the SMs where ours end first.
+      ptx::griddepcontrol_launch_dependents();
     }
     warp_state.softmax.finish();
     if (threadIdx.x == 0) {
@@ -127,7 +130,8 @@ __global__ void __launch_bounds__(kDecodeThreads, (DecodeShape<kType, kHeadDim, 
     combine_warps<Shape>(params, queue.work);
     after_next = control[0];
     const bool combines_previous = control[1] != 0;
-    fence_proxy_async();  // generic-proxy writes to the free stages before the next bulk copies
+    // Generic-proxy writes to the free stages come before the next bulk copies.
+    ptx::fence_proxy_async_shared();
     __syncthreads();
     if (is_padded) {
       clear_stages<Shape>(pipeline.stage_at(pipeline.free_stage()), Shape::kStageBytes);

@@ -8,6 +8,7 @@
 #include "halley/cuda/attention/activation_rows.cuh"
 #include "halley/cuda/attention/decode_shape.cuh"
 #include "halley/cuda/attention/decode_softmax.cuh"
+#include "halley/cuda/ptx/packed_math.cuh"
 
 namespace halley::attention {
 
@@ -26,7 +27,7 @@ struct CombinedVec4 {
 /// exp2(maximum of the part - maximum of all). `largest`: row maximum of the part; `sum`: its sum
 /// of weights. A part that attends to nothing has a sum of 0, or a NaN, which must propagate.
 __device__ inline float rescale_factor(float largest, float sum, float greatest) {
-  return largest == -infinity() ? sum : exp2_approx(__fsub_rn(largest, greatest));
+  return largest == -infinity() ? sum : ptx::ex2_approx_ftz_f32(__fsub_rn(largest, greatest));
 }
 
 __device__ inline void store_row_vec4(const DecodeParams& params, const DecodeWork& work, int row,

@@ -10,9 +10,12 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "halley/cuda/attention/decode_instructions.cuh"
 #include "halley/cuda/attention/decode_shape.cuh"
+#include "halley/cuda/attention/operand.cuh"
 #include "halley/cuda/attention/paged_copies.cuh"
+#include "halley/cuda/ptx/bulk_copy.cuh"
+#include "halley/cuda/ptx/cp_async.cuh"
+#include "halley/cuda/ptx/mbarrier.cuh"
 
 namespace halley::attention {
 
@@ -79,7 +82,7 @@ struct BulkCopyRuns {
     if (lane == 0) {
       const int first = max(tile.begin, tile.position) / kRunTokens;
       const int end = (min(tile.end, tile.position + Shape::kTokens) - 1) / kRunTokens + 1;
-      mbarrier_arrive_expect_tx(barrier, (end - first) * 2 * kRunBytes);
+      ptx::mbarrier_arrive_expect_tx(barrier, (end - first) * 2 * kRunBytes);
     }
     __syncwarp();
     if (!needs_own(tile)) return;
@@ -88,7 +91,7 @@ struct BulkCopyRuns {
     const std::byte* from = source.rows.pages + page * source.rows.page_bytes +
                             (is_value ? source.rows.value_bytes : 0) + row * Rows::kRowBytes;
     const uint32_t at = to + (is_value ? Shape::kValues : 0) + own_run() * Rows::kRowBytes;
-    cp_async_bulk(at, from, kRunBytes, barrier);
+    ptx::cp_async_bulk(at, from, kRunBytes, barrier);
   }
 };
 
@@ -138,7 +141,7 @@ struct CpAsyncRuns {
         cp_async<16>(to + at + 16 * (lane % 4), scales, is_needed);
       }
     }
-    cp_async_mbarrier_arrive_noinc(barrier);
+    ptx::cp_async_mbarrier_arrive_noinc(barrier);
   }
 };
 
@@ -165,7 +168,7 @@ __device__ __noinline__ void copy_rows(const CopySource& source, DecodeTiles<Sha
     const int position = tile.position + row;
     copies.start(position, copies.page_of(position), to, row);
   }
-  cp_async_mbarrier_arrive_noinc(barrier);
+  ptx::cp_async_mbarrier_arrive_noinc(barrier);
 }
 
 }  // namespace halley::attention

@@ -9,8 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "halley/cuda/attention/decode_instructions.cuh"
 #include "halley/cuda/attention/kv_fragments.cuh"
+#include "halley/cuda/attention/operand.cuh"
 
 namespace halley::attention {
 
@@ -27,14 +27,14 @@ constexpr float odd_denormal_scale() {
 
 /// Bytes 0 and 2 of `packed`, each in the low half of 16 bits; odd_bytes(): bytes 1 and 3.
 __device__ inline uint32_t even_bytes(uint32_t packed) { return packed & 0x00FF00FFu; }
-__device__ inline uint32_t odd_bytes(uint32_t packed) { return prmt(packed, 0u, 0x4341u); }
+__device__ inline uint32_t odd_bytes(uint32_t packed) { return __byte_perm(packed, 0u, 0x4341u); }
 
 /// The two A-operand words of k-step `step` of a key unit, in the order of raw_key_element().
 template <KvDType kType, typename Unit>
 __device__ inline void raw_key_operand(const Unit& unit, int step, uint32_t (&words)[2]) {
   if constexpr (kType == KvDType::kInt4) {
     const uint32_t packed =
-        step % 2 == 0 ? unit.words[step / 2] : prmt(unit.words[step / 2], 0u, 0x4341u);
+        step % 2 == 0 ? unit.words[step / 2] : __byte_perm(unit.words[step / 2], 0u, 0x4341u);
     words[0] = packed & 0x000F000Fu;
     words[1] = packed & 0x00F000F0u;
   } else if constexpr (kType == KvDType::kInt8) {
@@ -59,8 +59,8 @@ __device__ inline void raw_value_pairs(uint32_t first, uint32_t second,
   if constexpr (kType == KvDType::kInt4) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const uint32_t packed = prmt(first, second, half == 0 ? 0x5410u : 0x7632u);
-      const uint32_t upper = prmt(packed, 0u, 0x4341u);
+      const uint32_t packed = __byte_perm(first, second, half == 0 ? 0x5410u : 0x7632u);
+      const uint32_t upper = __byte_perm(packed, 0u, 0x4341u);
       pairs[4 * half] = packed & 0x000F000Fu;
       pairs[4 * half + 1] = packed & 0x00F000F0u;
       pairs[4 * half + 2] = upper & 0x000F000Fu;
@@ -69,7 +69,7 @@ __device__ inline void raw_value_pairs(uint32_t first, uint32_t second,
   } else if constexpr (kType == KvDType::kInt8) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const uint32_t packed = prmt(first, second, half == 0 ? 0x5410u : 0x7632u);
+      const uint32_t packed = __byte_perm(first, second, half == 0 ? 0x5410u : 0x7632u);
       pairs[2 * half] = even_bytes(packed);
       pairs[2 * half + 1] = odd_bytes(packed);
     }

@@ -7,6 +7,9 @@
 
 #include "halley/cuda/attention/decode_copies.cuh"
 #include "halley/cuda/attention/decode_shape.cuh"
+#include "halley/cuda/attention/operand.cuh"
+#include "halley/cuda/ptx/mbarrier.cuh"
+#include "halley/cuda/ptx/memory.cuh"
 
 namespace halley::attention {
 
@@ -29,7 +32,7 @@ struct DecodePipeline {
   __device__ DecodePipeline(const DecodeParams& the_params, int warp)
       : params(the_params), source{the_params.rows} {
     source.page_shift = 31 - __clz(params.rows.page_tokens);
-    const uint32_t base = shared_address(shared_memory());
+    const uint32_t base = ptx::cvta_to_shared(shared_memory());
     begin = base + static_cast<uint32_t>(warp * Shape::kPipelineBytes);
     barriers = base + static_cast<uint32_t>(Shape::kBarrierBegin + warp * (8 * kStages));
   }
@@ -40,10 +43,10 @@ struct DecodePipeline {
   }
   __device__ int free_stage() const { return use_stage == 0 ? kStages - 1 : use_stage - 1; }
 
-  /// One lane of the warp calls it; fence_mbarrier_init() and __syncwarp() follow.
+  /// One lane of the warp calls it; ptx::fence_mbarrier_init() and __syncwarp() follow.
   __device__ void init_barriers() const {
     const int num_arrivals = params.rows.is_bulk ? Runs::kNumArrivals : 32;
-    for (int i = 0; i < kStages; ++i) mbarrier_init(barriers + 8 * i, num_arrivals);
+    for (int i = 0; i < kStages; ++i) ptx::mbarrier_init(barriers + 8 * i, num_arrivals);
   }
 
   /// Copies are from this work item from now on.

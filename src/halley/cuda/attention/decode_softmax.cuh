@@ -13,6 +13,8 @@
 #include "halley/cuda/attention/decode_fragments.cuh"
 #include "halley/cuda/attention/decode_shape.cuh"
 #include "halley/cuda/attention/softmax_rows.cuh"
+#include "halley/cuda/ptx/memory.cuh"
+#include "halley/cuda/ptx/packed_math.cuh"
 
 namespace halley::attention {
 
@@ -68,12 +70,12 @@ struct DecodeSoftmax {
 #pragma unroll
       for (int i = 0; i < kTokens; i += 2) {
         if constexpr (Shape::kTokenStep == 1) {
-          const uint2 bits = ld_shared_b32x2(from + 4 * i);
+          const uint2 bits = ptx::ld_shared_b32x2(from + 4 * i);
           set(i, bits.x);
           set(i + 1, bits.y);
         } else {
-          set(i, ld_shared_b32(from + 4 * Shape::kTokenStep * i));
-          set(i + 1, ld_shared_b32(from + 4 * Shape::kTokenStep * (i + 1)));
+          set(i, ptx::ld_shared_b32(from + 4 * Shape::kTokenStep * i));
+          set(i + 1, ptx::ld_shared_b32(from + 4 * Shape::kTokenStep * (i + 1)));
         }
       }
     }
@@ -217,7 +219,7 @@ struct DecodeSoftmax {
         float change = 1;
         if (greatest > limit[b][j]) {
           const float to_log2 = rule.soft_cap > 0 ? 1.0f : factor[b][j];
-          change = exp2_approx(__fmul_rn(__fsub_rn(ref_max[b][j], greatest), to_log2));
+          change = ptx::ex2_approx_ftz_f32(__fmul_rn(__fsub_rn(ref_max[b][j], greatest), to_log2));
           ref_max[b][j] = greatest;
           exponent[b][j] = -__fmul_rn(greatest, to_log2);
           limit[b][j] = __fadd_rn(greatest, margin[b][j]);
@@ -240,7 +242,8 @@ struct DecodeSoftmax {
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
           float& weight = scores[i / 2][b][i % 2 * 2 + j];
-          weight = exp2_approx(fmaf(weight, is_capped ? 1.0f : factor[b][j], exponent[b][j]));
+          weight = ptx::ex2_approx_ftz_f32(
+              fmaf(weight, is_capped ? 1.0f : factor[b][j], exponent[b][j]));
           sum[b][j] = __fadd_rn(sum[b][j], weight);
           if constexpr (Rows::kHasZeros) {
             zero_sum[b][j] = fmaf(weight, values.zero[i], zero_sum[b][j]);

@@ -8,6 +8,10 @@
 #include "halley/cuda/attention/decode_shape.cuh"
 #include "halley/cuda/attention/decode_softmax.cuh"
 #include "halley/cuda/attention/query_rows.cuh"
+#include "halley/cuda/ptx/bulk_copy.cuh"
+#include "halley/cuda/ptx/matrix.cuh"
+#include "halley/cuda/ptx/memory.cuh"
+#include "halley/cuda/ptx/mma.cuh"
 
 namespace halley::attention {
 
@@ -139,10 +143,10 @@ struct DecodeWarp {
     for (int token = 0; token < Shape::kTokens; ++token) {
       if (token >= begin && token < end) continue;
       for (int byte = 16 * lane(); byte < Rows::kRowBytes; byte += 16 * 32) {
-        st_shared_b32x4(rows + token * Rows::kRowBytes + byte, make_uint4(0, 0, 0, 0));
+        ptx::st_shared_b32x4(rows + token * Rows::kRowBytes + byte, make_uint4(0, 0, 0, 0));
       }
     }
-    fence_proxy_async();
+    ptx::fence_proxy_async_shared();
     __syncwarp();
   }
 
@@ -170,7 +174,7 @@ struct DecodeWarp {
 #pragma unroll
           for (int b = 0; b < kN8Tiles; ++b) {
             const uint32_t(&q)[2] = query[b][i * Rows::kKeyUnitSteps + step];
-            mma_m16n8k16<Rows::kOperand>(acc[step % kNumAcc][n][b], a, q[0], q[1]);
+            ptx::mma_sync<MmaOf<Rows::kOperand>>(acc[step % kNumAcc][n][b], a, q[0], q[1]);
           }
         }
       }
@@ -212,7 +216,8 @@ struct DecodeWarp {
     for (int b = 0; b < kN8Tiles; ++b) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        p[b][h] = movmatrix_trans(pack<Rows::kOperand>(weights[b][2 * h], weights[b][2 * h + 1]));
+        p[b][h] =
+            ptx::movmatrix_trans(pack<Rows::kOperand>(weights[b][2 * h], weights[b][2 * h + 1]));
       }
     }
 #pragma unroll
@@ -229,7 +234,7 @@ struct DecodeWarp {
           const uint32_t a[4] = {low[e], low[e + 1], high[e], high[e + 1]};
 #pragma unroll
           for (int b = 0; b < kN8Tiles; ++b) {
-            mma_m16n8k16<Rows::kOperand>(acc_o[n / 2][b], a, p[b][0], p[b][1]);
+            ptx::mma_sync<MmaOf<Rows::kOperand>>(acc_o[n / 2][b], a, p[b][0], p[b][1]);
           }
         }
       }

@@ -10,7 +10,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "halley/cuda/attention/warp_instructions.cuh"
+#include "halley/cuda/attention/operand.cuh"
+#include "halley/cuda/ptx/memory.cuh"
+#include "halley/cuda/ptx/packed_math.cuh"
 #include "halley/kernels/kv/kv_dtype.h"
 
 namespace halley::attention {
@@ -58,17 +60,17 @@ struct Words {
   static __device__ Words load_shared(uint32_t from) {
     Words result;
     if constexpr (kBytes == 16) {
-      const uint4 all = ld_shared_b32x4(from);
+      const uint4 all = ptx::ld_shared_b32x4(from);
       result.words[0] = all.x;
       result.words[1] = all.y;
       result.words[2] = all.z;
       result.words[3] = all.w;
     } else if constexpr (kBytes == 8) {
-      const uint2 all = ld_shared_b32x2(from);
+      const uint2 all = ptx::ld_shared_b32x2(from);
       result.words[0] = all.x;
       result.words[1] = all.y;
     } else {
-      result.words[0] = ld_shared_b32(from);
+      result.words[0] = ptx::ld_shared_b32(from);
     }
     return result;
   }
@@ -99,20 +101,22 @@ constexpr uint32_t kF16OfSixteenth = 0x2C002C00u;
 
 /// Nibble 0 of both halves of `packed` as f16; high_nibbles(): nibble 1.
 __device__ inline uint32_t low_nibbles(uint32_t packed) {
-  return add_f16x2(lop3_and_or(packed, 0x000F000Fu, kF16Of1024), kF16OfMinus1024);
+  return ptx::add_rn_f16x2(ptx::lop3_b32<ptx::kAndOr>(packed, 0x000F000Fu, kF16Of1024),
+                           kF16OfMinus1024);
 }
 __device__ inline uint32_t high_nibbles(uint32_t packed) {  // 1024 + 16 q
-  return fma_f16x2(lop3_and_or(packed, 0x00F000F0u, kF16Of1024), kF16OfSixteenth, kF16OfMinus64);
+  return ptx::fma_rn_f16x2(ptx::lop3_b32<ptx::kAndOr>(packed, 0x00F000F0u, kF16Of1024),
+                           kF16OfSixteenth, kF16OfMinus64);
 }
 
 /// Bytes 0 and 1 (or 2 and 3) of `packed` as two f16.
 template <KvDType kType, bool kUpper>
 __device__ inline uint32_t bytes_to_f16x2(uint32_t packed) {
   if constexpr (kType == KvDType::kFp8E4M3) {
-    return e4m3x2_to_f16x2(kUpper ? packed >> 16 : packed & 0xFFFFu);
+    return ptx::cvt_rn_f16x2_e4m3x2(kUpper ? packed >> 16 : packed & 0xFFFFu);
   } else {
-    const uint32_t biased = prmt(packed, kF16Of1024, kUpper ? 0x7372u : 0x7170u);
-    return add_f16x2(biased, kF16OfMinus1024);
+    const uint32_t biased = __byte_perm(packed, kF16Of1024, kUpper ? 0x7372u : 0x7170u);
+    return ptx::add_rn_f16x2(biased, kF16OfMinus1024);
   }
 }
 
@@ -137,20 +141,20 @@ template <KvDType kType>
 __device__ inline void pair_values(uint32_t first, uint32_t second,
                                    uint32_t (&pairs)[KvRows<kType, 64>::kElementsPerWord]) {
   if constexpr (kType == KvDType::kF16 || kType == KvDType::kBf16) {
-    pairs[0] = prmt(first, second, 0x5410u);
-    pairs[1] = prmt(first, second, 0x7632u);
+    pairs[0] = __byte_perm(first, second, 0x5410u);
+    pairs[1] = __byte_perm(first, second, 0x7632u);
   } else if constexpr (kType == KvDType::kInt4) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const uint32_t packed = prmt(first, second, half == 0 ? 0x5410u : 0x7632u);
+      const uint32_t packed = __byte_perm(first, second, half == 0 ? 0x5410u : 0x7632u);
       pairs[4 * half] = low_nibbles(packed);
       pairs[4 * half + 1] = high_nibbles(packed);
       pairs[4 * half + 2] = low_nibbles(packed >> 8);
       pairs[4 * half + 3] = high_nibbles(packed >> 8);
     }
   } else {
-    const uint32_t lower = prmt(first, second, 0x5140u);
-    const uint32_t upper = prmt(first, second, 0x7362u);
+    const uint32_t lower = __byte_perm(first, second, 0x5140u);
+    const uint32_t upper = __byte_perm(first, second, 0x7362u);
     pairs[0] = bytes_to_f16x2<kType, false>(lower);
     pairs[1] = bytes_to_f16x2<kType, true>(lower);
     pairs[2] = bytes_to_f16x2<kType, false>(upper);

@@ -19,6 +19,9 @@
 #include "halley/cuda/attention/prefill_mover.cuh"
 #include "halley/cuda/attention/prefill_producers.cuh"
 #include "halley/cuda/attention/prefill_shape.cuh"
+#include "halley/cuda/ptx/bulk_copy.cuh"
+#include "halley/cuda/ptx/memory.cuh"
+#include "halley/cuda/ptx/registers.cuh"
 
 namespace halley::attention {
 
@@ -38,14 +41,14 @@ __global__ void __launch_bounds__(kPrefillThreads, 1)
     // Zero-fills the columns from head_dim to kHeadDim, which no copy writes.
     constexpr int kQuads = 2 * Shape::kStages * Shape::kTileBytes / 16;
     for (int i = static_cast<int>(threadIdx.x); i < kQuads; i += kPrefillThreads) {
-      st_shared_b32x4(memory.keys(0) + 16 * i, make_uint4(0, 0, 0, 0));
+      ptx::st_shared_b32x4(memory.keys(0) + 16 * i, make_uint4(0, 0, 0, 0));
     }
-    fence_proxy_async();
+    ptx::fence_proxy_async_shared();
   }
   __syncthreads();
   const int warp = __shfl_sync(0xFFFFFFFFu, static_cast<int>(threadIdx.x / 32), 0);
   if (warp >= kConsumerThreads / 32) {
-    warpgroup_reg_dealloc<Shape::kProducerRegisters>();
+    ptx::setmaxnreg_dec<Shape::kProducerRegisters>();
     if constexpr (Shape::kIsDequantized) {
       const int own_warp = warp - kConsumerThreads / 32;
       DequantizingProducer<Shape> producer{
@@ -64,7 +67,7 @@ __global__ void __launch_bounds__(kPrefillThreads, 1)
       mover.finish();
     }
   } else {
-    warpgroup_reg_alloc<Shape::kConsumerRegisters>();
+    ptx::setmaxnreg_inc<Shape::kConsumerRegisters>();
     PrefillConsumer<Shape> consumer{params, memory};
     consumer.run();
   }

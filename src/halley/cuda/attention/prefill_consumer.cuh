@@ -10,9 +10,14 @@
 #include <cstdint>
 
 #include "halley/cuda/attention/activation_rows.cuh"
+#include "halley/cuda/attention/operand.cuh"
 #include "halley/cuda/attention/prefill_shape.cuh"
 #include "halley/cuda/attention/softmax_rows.cuh"
-#include "halley/cuda/attention/wgmma_instructions.cuh"
+#include "halley/cuda/ptx/barrier.cuh"
+#include "halley/cuda/ptx/mbarrier.cuh"
+#include "halley/cuda/ptx/memory.cuh"
+#include "halley/cuda/ptx/packed_math.cuh"
+#include "halley/cuda/ptx/wgmma.cuh"
 
 namespace halley::attention {
 
@@ -49,10 +54,10 @@ struct PrefillConsumer {
   /// Waits for the queries of the next work tile; false: there is none.
   __device__ bool next_work() {
     mbarrier_wait(memory.full_queries(query_state.stage), query_state.phase);
-    const uint4 info = ld_shared_b32x4(memory.work_info(query_state.stage));
+    const uint4 info = ptx::ld_shared_b32x4(memory.work_info(query_state.stage));
     work = {static_cast<int>(info.x), static_cast<int>(info.y), static_cast<int>(info.z),
             static_cast<int>(info.w),
-            static_cast<int>(ld_shared_b32(memory.work_info(query_state.stage) + 16))};
+            static_cast<int>(ptx::ld_shared_b32(memory.work_info(query_state.stage) + 16))};
     tile = work.first_tile;
     return tile >= 0;
   }
@@ -63,7 +68,7 @@ struct PrefillConsumer {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int row = row_of(h);
-      factor[h] = __uint_as_float(ld_shared_b32(memory.factor(query_state.stage, row)));
+      factor[h] = __uint_as_float(ptx::ld_shared_b32(memory.factor(query_state.stage, row)));
       // Rows past the last one are computed and not written.
       last[h] = work.first_position + quotient(work.first_head + row, per_group);
       const bool is_cut = params.rule.window > 0 && last[h] >= params.rule.window;
@@ -86,36 +91,37 @@ struct PrefillConsumer {
     const uint64_t a =
         k_major_descriptor(memory.query(query_state.stage, warpgroup * 64, 0), Shape::kPanels);
     const uint64_t b = k_major_descriptor(memory.keys(key_state.stage), Shape::kPanels);
-    warpgroup_fence_operand(acc_s);
-    wgmma_fence();
+    ptx::warpgroup_fence_operand(acc_s);
+    ptx::wgmma_fence();
 #pragma unroll
     for (int step = 0; step < Shape::kSteps; ++step) {
       const auto offset = static_cast<uint64_t>(k_major_step_offset(step) / 16);
-      wgmma_ss<kOperand>(acc_s, a + offset, b + offset, step > 0 ? 1 : 0);
+      ptx::wgmma_ss<WgmmaOfKeys<kOperand>>(acc_s, a + offset, b + offset, step > 0 ? 1 : 0);
     }
-    wgmma_commit_group();
+    ptx::wgmma_commit_group();
   }
 
   /// Issues acc_o += PV for the next value stage, as one wgmma group.
   __device__ void issue_pv() {
     const uint64_t b = mn_major_descriptor(memory.values(value_state.stage), Shape::kPanels);
     fence_acc_o();
-    wgmma_fence();
+    ptx::wgmma_fence();
 #pragma unroll
     for (int step = 0; step < Shape::kTokenSteps; ++step) {
 #pragma unroll
       for (int part = 0; part < kParts; ++part) {
         const int offset =
             mn_major_step_offset(Shape::kPanels, step) + part * (128 / 64) * kSwizzleAtomBytes;
-        wgmma_rs<kOperand>(acc_o[part], p[step], b + static_cast<uint64_t>(offset / 16), 1);
+        ptx::wgmma_rs<WgmmaOfValues<kOperand>>(acc_o[part], p[step],
+                                               b + static_cast<uint64_t>(offset / 16), 1);
       }
     }
-    wgmma_commit_group();
+    ptx::wgmma_commit_group();
   }
 
   __device__ void fence_acc_o() {
 #pragma unroll
-    for (auto& part : acc_o) warpgroup_fence_operand(part);
+    for (auto& part : acc_o) ptx::warpgroup_fence_operand(part);
   }
 
   /// Whether some row of the CTA does not attend to all of the tile; uniform in the CTA.
@@ -155,7 +161,7 @@ struct PrefillConsumer {
 #pragma unroll
       for (int i = 4 * j; i < 4 * j + 4; ++i) {
         const int h = i / 2 % 2;
-        acc_s[i] = exp2_approx(fmaf(acc_s[i], unit[h], -base[h]));
+        acc_s[i] = ptx::ex2_approx_ftz_f32(fmaf(acc_s[i], unit[h], -base[h]));
         sum[h] = __fadd_rn(sum[h], acc_s[i]);
       }
     }
@@ -185,7 +191,7 @@ struct PrefillConsumer {
     for (int h = 0; h < 2; ++h) {
       const float of_row = quad_max(greatest[h]);
       if (of_row > __fadd_rn(ref_max[h], kWeightHeadroom)) {
-        rescale[h] = exp2_approx(__fsub_rn(ref_max[h], of_row));
+        rescale[h] = ptx::ex2_approx_ftz_f32(__fsub_rn(ref_max[h], of_row));
         ref_max[h] = of_row;
         sum[h] = __fmul_rn(sum[h], rescale[h]);
       }
@@ -222,19 +228,21 @@ struct PrefillConsumer {
   // Consumer release: this warp is done with a stage.
   __device__ void release_keys() {
     __syncwarp();
-    if (threadIdx.x % 32 == 0) mbarrier_arrive(memory.empty_keys(key_state.stage));
+    if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(memory.empty_keys(key_state.stage));
     key_state.advance();
   }
   __device__ void release_values() {
     __syncwarp();
-    if (threadIdx.x % 32 == 0) mbarrier_arrive(memory.empty_values(value_state.stage));
+    if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(memory.empty_values(value_state.stage));
     value_state.advance();
   }
 
   // Ping-pong of the warpgroups at the tensor cores: each waits at its own named barrier for itself
   // and the other one's arrival.
-  __device__ void scheduler_barrier_sync() const { bar_sync<kConsumerThreads>(2 + warpgroup); }
-  __device__ void scheduler_barrier_arrive() const { bar_arrive<kConsumerThreads>(3 - warpgroup); }
+  __device__ void scheduler_barrier_sync() const { ptx::bar_sync<kConsumerThreads>(2 + warpgroup); }
+  __device__ void scheduler_barrier_arrive() const {
+    ptx::bar_arrive<kConsumerThreads>(3 - warpgroup);
+  }
 
   /// Runs all work tiles of the CTA. The first QK^T of a work tile shares its turn with the last PV
   /// of the work tile before it.
@@ -245,8 +253,8 @@ struct PrefillConsumer {
     scheduler_barrier_sync();
     issue_qk();
     scheduler_barrier_arrive();
-    wgmma_wait_group<0>();
-    warpgroup_fence_operand(acc_s);
+    ptx::wgmma_wait_group<0>();
+    ptx::warpgroup_fence_operand(acc_s);
     release_keys();
     reset_softmax();
     float rescale[2], done_sum[2] = {};
@@ -265,8 +273,8 @@ struct PrefillConsumer {
       issue_qk();
       wait_for_values();
       issue_pv();
-      wgmma_wait_group<1>();
-      warpgroup_fence_operand(acc_s);
+      ptx::wgmma_wait_group<1>();
+      ptx::warpgroup_fence_operand(acc_s);
       scheduler_barrier_arrive();
       release_keys();
       if (is_new) {
@@ -275,11 +283,11 @@ struct PrefillConsumer {
         reset_softmax();
       }
       const bool rescales = exponentiate(rescale);
-      warpgroup_fence_operand(acc_s);
+      ptx::warpgroup_fence_operand(acc_s);
       // A wait for keys stands between the softmax and the wait for wgmma: the assembler otherwise
       // moves that wait up, and the softmax would not overlap PV.
       if (tile + 1 < work.end_tile) wait_for_keys();
-      wgmma_wait_group<0>();
+      ptx::wgmma_wait_group<0>();
       fence_acc_o();
       release_values();
       if (is_new) {
@@ -295,7 +303,7 @@ struct PrefillConsumer {
     scheduler_barrier_sync();
     issue_pv();
     if (warpgroup == 0) scheduler_barrier_arrive();
-    wgmma_wait_group<0>();
+    ptx::wgmma_wait_group<0>();
     fence_acc_o();
     stage_outputs(done_stage, sum);
   }
@@ -316,12 +324,12 @@ struct PrefillConsumer {
           const uint32_t pair = params.activations.out_is_bf16 ? pack<Operand::kBf16>(low, high)
                                                                : pack<Operand::kF16>(low, high);
           const int byte = 2 * (part * kPartColumns + 8 * j + column());
-          st_shared_b32(memory.query(stage, row, byte), pair);
+          ptx::st_shared_b32(memory.query(stage, row, byte), pair);
         }
       }
     }
     __syncwarp();
-    if (threadIdx.x % 32 == 0) mbarrier_arrive(memory.outputs(stage));
+    if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(memory.outputs(stage));
   }
 };
 

@@ -6,9 +6,14 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "halley/cuda/attention/operand.cuh"
 #include "halley/cuda/attention/prefill_mover.cuh"
 #include "halley/cuda/attention/prefill_shape.cuh"
-#include "halley/cuda/attention/wgmma_instructions.cuh"
+#include "halley/cuda/ptx/bulk_copy.cuh"
+#include "halley/cuda/ptx/cp_async.cuh"
+#include "halley/cuda/ptx/mbarrier.cuh"
+#include "halley/cuda/ptx/memory.cuh"
+#include "halley/cuda/ptx/packed_math.cuh"
 
 namespace halley::attention {
 
@@ -22,8 +27,8 @@ __device__ inline void to_f16_pairs(const Words<16>& packed, uint32_t (&pairs)[k
       for (int half = 0; half < 2; ++half) {  // elements i and i + 4 of the word's eight
         const uint32_t both = packed.words[word] >> (8 * half);
         const uint32_t low = low_nibbles(both), high = high_nibbles(both);
-        pairs[4 * word + half] = prmt(low, high, 0x5410u);
-        pairs[4 * word + half + 2] = prmt(low, high, 0x7632u);
+        pairs[4 * word + half] = __byte_perm(low, high, 0x5410u);
+        pairs[4 * word + half + 2] = __byte_perm(low, high, 0x7632u);
       }
     } else {
       pairs[2 * word] = bytes_to_f16x2<kType, false>(packed.words[word]);
@@ -43,8 +48,8 @@ struct RowDequantizer {
   /// `bits`: the row's 4 bytes in the page.
   __device__ explicit RowDequantizer(uint32_t bits) {
     if constexpr (kHasZeros) {
-      scale = prmt(bits, 0, 0x1010u);
-      zero = prmt(bits, 0, 0x3232u);
+      scale = __byte_perm(bits, 0, 0x1010u);
+      zero = __byte_perm(bits, 0, 0x3232u);
     } else {
       const float raised = 32.0f * __uint_as_float(bits);
       const float limited = raised > 65504.0f ? 65504.0f : raised;  // NaN stays NaN
@@ -53,8 +58,8 @@ struct RowDequantizer {
     }
   }
   __device__ uint32_t dequantize(uint32_t pair) const {
-    if constexpr (kHasZeros) return fma_f16x2(pair, scale, zero);
-    return mul_f16x2(mul_f16x2(pair, kTwoToMinus5), scale);
+    if constexpr (kHasZeros) return ptx::fma_rn_f16x2(pair, scale, zero);
+    return ptx::mul_rn_f16x2(ptx::mul_rn_f16x2(pair, kTwoToMinus5), scale);
   }
 };
 
@@ -120,7 +125,7 @@ struct DequantizingProducer {
   __device__ Tile start_next() {
     Tile tile;
     if (next_values == end_tile && !start_work()) {
-      cp_async_commit_group();
+      ptx::cp_async_commit_group();
       return tile;
     }
     tile.is_none = false;
@@ -169,7 +174,7 @@ struct DequantizingProducer {
     } else {
       copy_rows<4>(own_row, is_valid);
     }
-    cp_async_commit_group();
+    ptx::cp_async_commit_group();
     if (++quantized_stage == Shape::kQuantizedStages) quantized_stage = 0;
     return bits;
   }
@@ -199,12 +204,12 @@ struct DequantizingProducer {
     if (tile.is_value) {
       mbarrier_wait(memory.empty_values(value_state.stage), value_state.phase ^ 1u);
       dequantize_rows(tile.scale, stage, memory.values(value_state.stage));
-      mbarrier_arrive(memory.full_values(value_state.stage));
+      ptx::mbarrier_arrive(memory.full_values(value_state.stage));
       value_state.advance();
     } else {
       mbarrier_wait(memory.empty_keys(key_state.stage), key_state.phase ^ 1u);
       dequantize_rows(tile.scale, stage, memory.keys(key_state.stage));
-      mbarrier_arrive(memory.full_keys(key_state.stage));
+      ptx::mbarrier_arrive(memory.full_keys(key_state.stage));
       key_state.advance();
     }
   }
@@ -226,7 +231,7 @@ struct DequantizingProducer {
                          row, to);
       }
     }
-    fence_proxy_async();
+    ptx::fence_proxy_async_shared();
   }
 
   __device__ static void dequantize_chunk(const Words<16>& packed,
@@ -237,7 +242,7 @@ struct DequantizingProducer {
 #pragma unroll
     for (int i = 0; i < kElements / 8; ++i) {
       const int byte = 2 * (chunk() * kElements + 8 * i);
-      st_shared_b32x4(
+      ptx::st_shared_b32x4(
           to + panel_offset(Shape::kPanels, warp() * kWarpRows + row, byte),
           make_uint4(scale.dequantize(pairs[4 * i]), scale.dequantize(pairs[4 * i + 1]),
                      scale.dequantize(pairs[4 * i + 2]), scale.dequantize(pairs[4 * i + 3])));
@@ -248,7 +253,7 @@ struct DequantizingProducer {
     if (params.rows.head_dim < Shape::kPaddedHeadDim) {  // copies leave padding columns out
       for (int stage = 0; stage < Shape::kQuantizedStages; ++stage) {
         for (int pass = 0; pass < kPasses; ++pass) {
-          st_shared_b32x4(own_quantized(stage) + 512 * pass, make_uint4(0, 0, 0, 0));
+          ptx::st_shared_b32x4(own_quantized(stage) + 512 * pass, make_uint4(0, 0, 0, 0));
         }
       }
     }
@@ -259,7 +264,7 @@ struct DequantizingProducer {
       tiles[kAhead] = start_next();
       if (tiles[0].is_none) break;
       if (tiles[0].is_first) mover.next();
-      cp_async_wait_group<kAhead>();
+      ptx::cp_async_wait_group<kAhead>();
       dequantize(tiles[0], stage);
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) tiles[i] = tiles[i + 1];

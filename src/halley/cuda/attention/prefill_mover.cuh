@@ -7,8 +7,12 @@
 #include <cstdint>
 
 #include "halley/cuda/attention/activation_rows.cuh"
+#include "halley/cuda/attention/operand.cuh"
 #include "halley/cuda/attention/prefill_shape.cuh"
-#include "halley/cuda/attention/wgmma_instructions.cuh"
+#include "halley/cuda/ptx/bulk_copy.cuh"
+#include "halley/cuda/ptx/cp_async.cuh"
+#include "halley/cuda/ptx/mbarrier.cuh"
+#include "halley/cuda/ptx/memory.cuh"
 
 namespace halley::attention {
 
@@ -44,22 +48,22 @@ struct RowMover {
           load_queries(work, stage, slab * kSlabRows);
         }
       }
-      cp_async_commit_group();
+      ptx::cp_async_commit_group();
     }
     if (warp == 0 && lane() == 0) {
       WorkInfo info;
       if (has_work) info = info_of(work);
-      st_shared_b32x4(
+      ptx::st_shared_b32x4(
           memory.work_info(stage),
           make_uint4(static_cast<uint32_t>(info.first_tile), static_cast<uint32_t>(info.end_tile),
                      static_cast<uint32_t>(info.first_position),
                      static_cast<uint32_t>(info.seen_by_all)));
-      st_shared_b32(memory.work_info(stage) + 16, static_cast<uint32_t>(info.first_head));
+      ptx::st_shared_b32(memory.work_info(stage) + 16, static_cast<uint32_t>(info.first_head));
     }
-    cp_async_wait_group<0>();
-    fence_proxy_async();
+    ptx::cp_async_wait_group<0>();
+    ptx::fence_proxy_async_shared();
     __syncwarp();
-    if (lane() == 0) mbarrier_arrive(memory.full_queries(stage));
+    if (lane() == 0) ptx::mbarrier_arrive(memory.full_queries(stage));
     ++round;
     return has_work;
   }
@@ -97,7 +101,7 @@ struct RowMover {
       cp_async<16>(memory.query(stage, row, 16 * part()), params.activations.q + 2 * element,
                    has_part(work, row));
       if (part() == 0) {
-        st_shared_b32(memory.factor(stage, row), __float_as_uint(params.rule.scale));
+        ptx::st_shared_b32(memory.factor(stage, row), __float_as_uint(params.rule.scale));
       }
     }
   }
@@ -144,11 +148,11 @@ struct RowMover {
     for (int i = 0; i < 4; ++i) {
       raw.words[i] = pack<Shape::kOperand>(pairs[i].x * multiplier, pairs[i].y * multiplier);
     }
-    st_shared_b32x4(memory.query(stage, row, 16 * part()),
-                    make_uint4(raw.words[0], raw.words[1], raw.words[2], raw.words[3]));
+    ptx::st_shared_b32x4(memory.query(stage, row, 16 * part()),
+                         make_uint4(raw.words[0], raw.words[1], raw.words[2], raw.words[3]));
     if (part() == 0) {
       const float factor = scale == 0 ? 1.0f : fabsf(scale) / power;
-      st_shared_b32(memory.factor(stage, row), __float_as_uint(factor));
+      ptx::st_shared_b32(memory.factor(stage, row), __float_as_uint(factor));
     }
   }
 
@@ -164,7 +168,7 @@ struct RowMover {
       for (int pass = 0; pass < kPasses; ++pass) {
         const int row = slab * kSlabRows + pass * kRowsPerPass + lane() / kLanes;
         if (!has_part(work, row)) continue;
-        const uint4 words = ld_shared_b32x4(memory.query(stage, row, 16 * part()));
+        const uint4 words = ptx::ld_shared_b32x4(memory.query(stage, row, 16 * part()));
         const int64_t element =
             work.element(row, params.activations.out_stride, params.rows.head_dim);
         *reinterpret_cast<uint4*>(params.activations.out + 2 * (element + 8 * part())) = words;

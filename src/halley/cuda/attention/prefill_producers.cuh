@@ -11,9 +11,13 @@
 
 #include <cuda.h>
 
+#include "halley/cuda/attention/operand.cuh"
 #include "halley/cuda/attention/prefill_mover.cuh"
 #include "halley/cuda/attention/prefill_shape.cuh"
-#include "halley/cuda/attention/wgmma_instructions.cuh"
+#include "halley/cuda/ptx/bulk_copy.cuh"
+#include "halley/cuda/ptx/cp_async.cuh"
+#include "halley/cuda/ptx/mbarrier.cuh"
+#include "halley/cuda/ptx/memory.cuh"
 
 namespace halley::attention {
 
@@ -47,14 +51,14 @@ struct TmaProducer {
     const bool needed = is_needed(tile);
     const int num_boxes = __popc(__ballot_sync(0xFFFFFFFFu, needed));
     if (lane() == 0) {
-      mbarrier_arrive_expect_tx(barrier, num_boxes * params.box_tokens * Shape::kRowBytes);
+      ptx::mbarrier_arrive_expect_tx(barrier, num_boxes * params.box_tokens * Shape::kRowBytes);
     }
     __syncwarp();
     if (needed) {
       const int slot = (tile * Shape::kTokens + first_row()) % params.rows.page_tokens;
       const int row = work.kv_head * params.rows.page_tokens + slot;
-      cp_async_bulk_tensor_5d(to + first_row() * Shape::kRowBytes, &map, row / 8 + group_offset,
-                              page, barrier);
+      ptx::cp_async_bulk_tensor_5d(to + first_row() * Shape::kRowBytes, &map,
+                                   {row / 8 + group_offset, page}, barrier);
     }
   }
 
@@ -78,9 +82,9 @@ struct TmaProducer {
       mbarrier_wait(memory.arrived(), arrived_phase);
       arrived_phase ^= 1u;
       clear_other_rows(begin, memory.values(stage));
-      fence_proxy_async();
+      ptx::fence_proxy_async_shared();
       __syncwarp();
-      if (lane() == 0) mbarrier_arrive(full);
+      if (lane() == 0) ptx::mbarrier_arrive(full);
     }
     value_state.advance();
   }
@@ -90,8 +94,8 @@ struct TmaProducer {
     for (int i = lane(); i < Shape::kTokens * kChunks; i += 32) {
       const int row = i / kChunks;
       if (work.is_position(begin + row)) continue;
-      st_shared_b32x4(tile + panel_offset(Shape::kPanels, row, i % kChunks * 16),
-                      make_uint4(0, 0, 0, 0));
+      ptx::st_shared_b32x4(tile + panel_offset(Shape::kPanels, row, i % kChunks * 16),
+                           make_uint4(0, 0, 0, 0));
     }
   }
 
@@ -164,7 +168,7 @@ struct CpAsyncProducer {
             (valid >> (pass * kRowsPerPass) & 1u) != 0);
       }
     }
-    cp_async_commit_group();
+    ptx::cp_async_commit_group();
     if (pending != 0) signal_full<1>();
     pending = full;
   }
@@ -172,7 +176,7 @@ struct CpAsyncProducer {
   /// Producer acquire: waits for the consumers, and first signals the copies that they may wait
   /// for.
   __device__ void wait_for_empty(uint32_t empty, uint32_t parity) {
-    if (pending != 0 && !__all_sync(0xFFFFFFFFu, mbarrier_test_wait(empty, parity))) {
+    if (pending != 0 && !__all_sync(0xFFFFFFFFu, ptx::mbarrier_test_wait_parity(empty, parity))) {
       signal_full<0>();
       pending = 0;
     }
@@ -183,9 +187,9 @@ struct CpAsyncProducer {
   /// Waits for all but the newest kNumLeft groups, makes them visible to wgmma, and signals full.
   template <int kNumLeft>
   __device__ void signal_full() {
-    cp_async_wait_group<kNumLeft>();
-    fence_proxy_async();
-    mbarrier_arrive(pending);
+    ptx::cp_async_wait_group<kNumLeft>();
+    ptx::fence_proxy_async_shared();
+    ptx::mbarrier_arrive(pending);
   }
 
   __device__ void copy_keys(const std::byte* own_row, int tile) {

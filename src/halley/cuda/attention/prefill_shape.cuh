@@ -8,6 +8,8 @@
 #include "halley/cuda/attention/kv_fragments.cuh"
 #include "halley/cuda/attention/prefill_work.cuh"
 #include "halley/cuda/attention/wgmma_layout.h"
+#include "halley/cuda/ptx/mbarrier.cuh"
+#include "halley/cuda/ptx/memory.cuh"
 
 namespace halley::attention {
 
@@ -62,7 +64,7 @@ struct PrefillMemory {
   uint32_t begin;
 
   __device__ PrefillMemory()
-      : begin((shared_address(shared_memory()) + kSwizzleAtomBytes - 1) &
+      : begin((ptx::cvta_to_shared(shared_memory()) + kSwizzleAtomBytes - 1) &
               ~static_cast<uint32_t>(kSwizzleAtomBytes - 1)) {}
   /// Address of a byte of a query row, and later of its outputs.
   __device__ uint32_t query(int stage, int row, int byte) const {
@@ -102,17 +104,17 @@ struct PrefillMemory {
   /// warps move rows.
   __device__ void init_barriers(int num_producers, int num_movers) const {
     for (int stage = 0; stage < Shape::kStages; ++stage) {
-      mbarrier_init(full_keys(stage), num_producers);
-      mbarrier_init(full_values(stage), num_producers);
-      mbarrier_init(empty_keys(stage), kConsumerThreads / 32);
-      mbarrier_init(empty_values(stage), kConsumerThreads / 32);
+      ptx::mbarrier_init(full_keys(stage), num_producers);
+      ptx::mbarrier_init(full_values(stage), num_producers);
+      ptx::mbarrier_init(empty_keys(stage), kConsumerThreads / 32);
+      ptx::mbarrier_init(empty_values(stage), kConsumerThreads / 32);
     }
     for (int stage = 0; stage < Shape::kQueryStages; ++stage) {
-      mbarrier_init(full_queries(stage), num_movers);
-      mbarrier_init(outputs(stage), kConsumerThreads / 32);
+      ptx::mbarrier_init(full_queries(stage), num_movers);
+      ptx::mbarrier_init(outputs(stage), kConsumerThreads / 32);
     }
-    mbarrier_init(arrived(), 1);
-    fence_mbarrier_init();
+    ptx::mbarrier_init(arrived(), 1);
+    ptx::fence_mbarrier_init();
   }
 
  private:

@@ -6,6 +6,7 @@
 
 #include "halley/cuda/attention/activation_rows.cuh"
 #include "halley/cuda/attention/decode_fragments.cuh"
+#include "halley/cuda/ptx/packed_math.cuh"
 
 namespace halley::attention {
 
@@ -67,7 +68,7 @@ struct QueryRow {
       }
       // High nibbles stand for 16 times the value.
       const bool is_high_nibble = kType == KvDType::kInt4 && word == 1;
-      words[word] = is_high_nibble ? mul_f16x2(pair, kF16OfSixteenth) : pair;
+      words[word] = is_high_nibble ? ptx::mul_rn_f16x2(pair, kF16OfSixteenth) : pair;
     }
   }
 };

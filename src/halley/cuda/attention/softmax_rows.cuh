@@ -10,6 +10,7 @@
 
 #include "halley/cuda/attention/attention_params.h"
 #include "halley/cuda/attention/kv_fragments.cuh"
+#include "halley/cuda/ptx/packed_math.cuh"
 
 namespace halley::attention {
 
@@ -33,7 +34,7 @@ __device__ inline float quad_sum(float x) {
 __device__ inline float capped(float score, float cap) {
   constexpr float kLog2E = 1.44269504f;
   const float unit = __fdividef(fabsf(score), cap);
-  const float e = exp2_approx(fminf(__fmul_rn(unit, 2.0f * kLog2E), 60.0f));
+  const float e = ptx::ex2_approx_ftz_f32(fminf(__fmul_rn(unit, 2.0f * kLog2E), 60.0f));
   const float part = __fsub_rn(1.0f, __fdividef(2.0f, __fadd_rn(e, 1.0f)));
   return score == score ? copysignf(__fmul_rn(__fmul_rn(cap, kLog2E), part), score) : score;
 }
@@ -42,7 +43,7 @@ __device__ inline float capped(float score, float cap) {
 template <typename Rows>
 __device__ inline float2 row_scale(uint32_t bits) {
   if constexpr (Rows::kHasZeros) {
-    return {f16_bits_to_f32(bits & 0xFFFFu), f16_bits_to_f32(bits >> 16)};
+    return {ptx::cvt_f32_f16(bits & 0xFFFFu), ptx::cvt_f32_f16(bits >> 16)};
   } else {
     return {__uint_as_float(bits), 0.0f};
   }

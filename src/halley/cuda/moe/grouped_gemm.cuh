@@ -6,10 +6,15 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "halley/cuda/attention/warp_instructions.cuh"
+#include "halley/cuda/attention/operand.cuh"
 #include "halley/cuda/moe/grouped_kernels.h"
 #include "halley/cuda/moe/grouped_tiles.h"
 #include "halley/cuda/ops/activate.cuh"
+#include "halley/cuda/ptx/barrier.cuh"
+#include "halley/cuda/ptx/cp_async.cuh"
+#include "halley/cuda/ptx/matrix.cuh"
+#include "halley/cuda/ptx/memory.cuh"
+#include "halley/cuda/ptx/mma.cuh"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/runtime/pdl_launch.cuh"
 #include "halley/cuda/runtime/shared_bytes.h"
@@ -28,14 +33,6 @@ struct GroupedTables {
     return num_experts * num_halves * 8 + 2 * (num_experts + 1) * 4;
   }
 };
-
-/// 16 bytes to shared memory, of which the first `num_bytes` are read and the others zero.
-__device__ inline void start_partial_copy(std::byte* to, const std::byte* from, int num_bytes) {
-  asm volatile(
-      "cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(attention::shared_address(to)),
-      "l"(from), "r"(num_bytes)
-      : "memory");
-}
 
 /// The tables of slots and tiles, by all threads; complete behind the next barrier.
 __device__ inline void fill_tables(const GroupedParams& params, const GroupedTables& tables,
@@ -95,17 +92,17 @@ class StageLoader {
 #pragma unroll
       for (int i = 0; i < Shape::kWeightCopies; ++i) {
         const bool is_valid = i < num_weight_rows_;
-        start_partial_copy(to + Shape::kXBytes + i * kCopyBytes,
-                           is_valid ? weight_ + i * weight_step + byte : weight_,
-                           is_valid ? num_bytes : 0);
+        ptx::cp_async_cg<ptx::L2Prefetch128B>(
+            ptx::cvta_to_shared(to + Shape::kXBytes + i * kCopyBytes),
+            is_valid ? weight_ + i * weight_step + byte : weight_, is_valid ? num_bytes : 0);
       }
 #pragma unroll
       for (int i = 0; i < Shape::kXCopies; ++i) {
         // Rows behind the last fragment are not multiplied.
         if (row_of(i) < padded_slots_) {
           const bool is_valid = x_rows_[i] >= 0;
-          start_partial_copy(
-              to + i * kCopyBytes,
+          ptx::cp_async_cg<ptx::L2Prefetch128B>(
+              ptx::cvta_to_shared(to + i * kCopyBytes),
               is_valid ? params_.x + x_rows_[i] * params_.x_row_bytes + byte : params_.x,
               is_valid ? num_bytes : 0);
         }
@@ -117,7 +114,7 @@ class StageLoader {
         enter_tile();
       }
     }
-    attention::cp_async_commit_group();
+    ptx::cp_async_commit_group();
   }
 
  private:
@@ -177,18 +174,17 @@ __device__ inline void multiply_fragments(const std::byte* stage, const ThreadPl
     uint32_t b[Shape::kOutputPairs][4];
 #pragma unroll
     for (int pair = 0; pair < Shape::kOutputPairs; ++pair) {
-      attention::ldmatrix_x4<false>(b[pair],
-                                    attention::shared_address(weights + pair * kFragmentBytes));
+      ptx::ldmatrix_x4(b[pair], ptx::cvta_to_shared(weights + pair * kFragmentBytes));
     }
 #pragma unroll
     for (int i = 0; i < Shape::kRowFragments; ++i) {
       if (!kAll && i >= num_fragments) continue;
       uint32_t a[4];
-      attention::ldmatrix_x4<false>(a, attention::shared_address(x + i * kFragmentBytes));
+      ptx::ldmatrix_x4(a, ptx::cvta_to_shared(x + i * kFragmentBytes));
 #pragma unroll
       for (int pair = 0; pair < Shape::kOutputPairs; ++pair) {
-        attention::mma_m16n8k16<kOperand>(sums[i][2 * pair], a, b[pair][0], b[pair][1]);
-        attention::mma_m16n8k16<kOperand>(sums[i][2 * pair + 1], a, b[pair][2], b[pair][3]);
+        ptx::mma_sync<attention::MmaOf<kOperand>>(sums[i][2 * pair], a, b[pair][0], b[pair][1]);
+        ptx::mma_sync<attention::MmaOf<kOperand>>(sums[i][2 * pair + 1], a, b[pair][2], b[pair][3]);
       }
     }
   }
@@ -285,8 +281,8 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   for (int i = static_cast<int>(threadIdx.x); i < num_weights; i += Shape::kThreads) {
     tables.weights[i] = params.weights[i];
   }
-  griddepcontrol_wait();
-  griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_wait();
+  ptx::griddepcontrol_launch_dependents();
   fill_tables(params, tables, Shape::kRows);
   __syncthreads();
   const GroupedGrid grid = {
@@ -306,7 +302,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     const int num_fragments = place.num_fragments(tile.num_slots);
     WarpSums<Shape> sums = {};
     for (int input = 0; input < params.num_inputs; input += kGroupedInputs) {
-      attention::cp_async_wait_group<Shape::kStages - 2>();
+      ptx::cp_async_wait_group<Shape::kStages - 2>();
       __syncthreads();
       // Every warp is done with the stage before this one, which is the next to be filled.
       const int filled = stage == 0 ? Shape::kStages - 1 : stage - 1;

@@ -1,6 +1,7 @@
 #include "halley/base/check.h"
 #include "halley/base/checked_math.h"
 #include "halley/cuda/moe/moe_routing.h"
+#include "halley/cuda/ptx/barrier.cuh"
 #include "halley/cuda/runtime/pdl_launch.cuh"
 
 namespace halley::cuda {
@@ -175,8 +176,8 @@ __device__ float* scratch_of_warp(const RouteParams& params) {
 
 __global__ void __launch_bounds__(kBlockWarps* kLanes)
     route_kernel(const __grid_constant__ RouteParams params) {
-  griddepcontrol_wait();
-  griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_wait();
+  ptx::griddepcontrol_launch_dependents();
   const int m = static_cast<int>(blockIdx.x) * kBlockWarps + warp_index();
   if (m < params.num_rows) route_row(params, m, scratch_of_warp(params));
 }
@@ -184,8 +185,8 @@ __global__ void __launch_bounds__(kBlockWarps* kLanes)
 /// A block for each expert; its warps have equal parts of the entries.
 __global__ void __launch_bounds__(kAssignWarps* kLanes)
     assign_kernel(const __grid_constant__ RouteParams params) {
-  griddepcontrol_wait();
-  griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_wait();
+  ptx::griddepcontrol_launch_dependents();
   __shared__ int before_of[kAssignWarps];
   __shared__ int own_of[kAssignWarps];
   const int expert = static_cast<int>(blockIdx.x);
@@ -210,8 +211,8 @@ __global__ void __launch_bounds__(kAssignWarps* kLanes)
 
 __global__ void __launch_bounds__(kOneBlockWarps* kLanes)
     route_and_assign_kernel(const __grid_constant__ RouteParams params) {
-  griddepcontrol_wait();
-  griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_wait();
+  ptx::griddepcontrol_launch_dependents();
   for (int m = warp_index(); m < params.num_rows; m += kOneBlockWarps) {
     route_row(params, m, scratch_of_warp(params));
   }

@@ -4,6 +4,7 @@
 #include "halley/cuda/moe/moe_rows.h"
 #include "halley/cuda/ops/dispatch.h"
 #include "halley/cuda/ops/elements.cuh"
+#include "halley/cuda/ptx/barrier.cuh"
 #include "halley/cuda/runtime/pdl_launch.cuh"
 
 namespace halley::cuda {
@@ -27,8 +28,8 @@ __device__ int64_t item_step() { return static_cast<int64_t>(gridDim.x) * blockD
 template <typename Unit>
 __global__ void gather_kernel(const Unit* x, Unit* slots, const int32_t* slot_row,
                               int64_t num_slots, int64_t row_units, longlong2 strides) {
-  griddepcontrol_wait();
-  griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_wait();
+  ptx::griddepcontrol_launch_dependents();
   for (int64_t i = first_item(); i < num_slots * row_units; i += item_step()) {
     const int64_t slot = i / row_units, unit = i % row_units;
     slots[slot * strides.y + unit] = x[slot_row[slot] * strides.x + unit];
@@ -78,8 +79,8 @@ __device__ float4 sum_of(float4 a, float4 b) {
 template <typename From, typename To, int kStep>
 __global__ void combine_kernel(const __grid_constant__ CombineParams params, const From* slots,
                                To* y) {
-  griddepcontrol_wait();
-  griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_wait();
+  ptx::griddepcontrol_launch_dependents();
   const int64_t steps = params.num_columns / kStep;
   for (int64_t item = first_item(); item < params.num_rows * steps; item += item_step()) {
     const int64_t m = item / steps, column = item % steps * kStep;
