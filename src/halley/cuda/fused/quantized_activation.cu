@@ -10,6 +10,7 @@
 #include "halley/cuda/fused/quantized_activation.h"
 #include "halley/cuda/ops/activate.cuh"
 #include "halley/cuda/ops/dispatch.h"
+#include "halley/cuda/ptx/barrier.cuh"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/runtime/pdl_launch.cuh"
 
@@ -42,10 +43,10 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ int sums_of_warps[kWarps];
   __shared__ uint32_t largest_of_ctas[kClusterSizeMax];
   __shared__ int sums_of_ctas[kClusterSizeMax];
-  griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_launch_dependents();
   const auto cluster = cooperative_groups::this_cluster();
   cluster.barrier_arrive();  // this CTA runs: others may write to its shared memory
-  griddepcontrol_wait();
+  ptx::griddepcontrol_wait();
   const int cta_rank = static_cast<int>(cluster.block_rank());
   const int64_t m = static_cast<int64_t>(blockIdx.x) / shape.cluster_size;
   const int begin = cta_rank * shape.columns_per_cta;
@@ -161,8 +162,8 @@ __global__ void __launch_bounds__(kThreads, 2)
                                       const __grid_constant__ QuantizedOutputArgs y) {
   __shared__ uint32_t largest_of_warps[kWarps];
   __shared__ int sums_of_warps[kWarps];
-  griddepcontrol_wait();
-  griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_wait();
+  ptx::griddepcontrol_launch_dependents();
   const int64_t m = blockIdx.x;
   const T* gate_row = gate_up + m * shape.x_stride;
   const auto column_of = [](int i) { return 8 * (static_cast<int>(threadIdx.x) + i * kThreads); };

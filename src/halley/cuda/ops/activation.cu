@@ -7,6 +7,7 @@
 #include "halley/cuda/ops/activation.h"
 #include "halley/cuda/ops/dispatch.h"
 #include "halley/cuda/ops/elements.cuh"
+#include "halley/cuda/ptx/barrier.cuh"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/runtime/pdl_launch.cuh"
 
@@ -33,8 +34,8 @@ __device__ void for_elements(const Sizes& sizes, const Body& body) {
 
 template <typename T, bool kIsGated>
 __global__ void activation_kernel(Activation activation, Sizes sizes, const T* x, T* y) {
-  griddepcontrol_wait();
-  griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_wait();
+  ptx::griddepcontrol_launch_dependents();
   for_elements(sizes, [&](int64_t m, int64_t column) {
     const T* from = x + m * sizes.x_stride + column;
     float value = activate(activation, to_f32(*from));
@@ -48,8 +49,8 @@ __global__ void activation_kernel(Activation activation, Sizes sizes, const T* x
 template <typename T, bool kIsGated>
 __global__ void __launch_bounds__(kThreads)
     activation_vec8_kernel(Activation activation, Sizes sizes, const T* x, T* y) {
-  griddepcontrol_launch_dependents();
-  griddepcontrol_wait();
+  ptx::griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_wait();
   const int64_t column = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * 8;
   if (column >= sizes.num_columns) return;
   for (int64_t m = blockIdx.y; m < sizes.num_rows; m += gridDim.y) {
@@ -74,8 +75,8 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 __global__ void soft_cap_kernel(float cap, Sizes sizes, float* x) {
-  griddepcontrol_wait();
-  griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_wait();
+  ptx::griddepcontrol_launch_dependents();
   for_elements(sizes, [&](int64_t m, int64_t column) {
     float& value = x[m * sizes.x_stride + column];
     value = cap * tanhf(value / cap);

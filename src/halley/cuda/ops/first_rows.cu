@@ -4,6 +4,8 @@
 #include "halley/cuda/ops/dispatch.h"
 #include "halley/cuda/ops/elements.cuh"
 #include "halley/cuda/ops/first_rows.h"
+#include "halley/cuda/ptx/barrier.cuh"
+#include "halley/cuda/runtime/device_span.cuh"
 #include "halley/cuda/runtime/pdl_launch.cuh"
 
 namespace halley::cuda {
@@ -33,8 +35,8 @@ struct Target {
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     first_rows_kernel(const __grid_constant__ FirstRows rows, Target target) {
-  griddepcontrol_launch_dependents();
-  griddepcontrol_wait();
+  ptx::griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_wait();
   const int64_t m = blockIdx.x;
   const auto thread = static_cast<int>(threadIdx.x);
   if (rows.span != nullptr && m == 0 && thread == 0) begin_span(*rows.span);

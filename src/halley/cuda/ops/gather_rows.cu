@@ -1,5 +1,6 @@
 #include "halley/base/check.h"
 #include "halley/cuda/ops/gather_rows.h"
+#include "halley/cuda/ptx/barrier.cuh"
 #include "halley/cuda/runtime/pdl_launch.cuh"
 
 namespace halley::cuda {
@@ -11,8 +12,8 @@ constexpr int kThreads = 256;
 template <typename Word>
 __global__ void gather_kernel(const Word* x, int64_t x_stride, const int32_t* rows, int num_words,
                               int64_t y_stride, Word* y) {
-  griddepcontrol_wait();
-  griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_wait();
+  ptx::griddepcontrol_launch_dependents();
   const int64_t i = blockIdx.x;
   const Word* from = x + rows[i] * x_stride;
   Word* to = y + i * y_stride;

@@ -3,6 +3,7 @@
 
 #include "halley/base/check.h"
 #include "halley/cuda/ops/join_columns.h"
+#include "halley/cuda/ptx/barrier.cuh"
 #include "halley/cuda/runtime/pdl_launch.cuh"
 
 namespace halley::cuda {
@@ -20,8 +21,8 @@ template <typename Word>
 __global__ void __launch_bounds__(kThreads)
     join_columns_kernel(const __grid_constant__ Begins begins, const Word* parts,
                         int64_t part_stride, Word* all, int64_t all_stride) {
-  griddepcontrol_wait();
-  griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_wait();
+  ptx::griddepcontrol_launch_dependents();
   const int64_t m = blockIdx.x, part = blockIdx.y;
   const int64_t begin = begins.of_part[part];
   const int64_t width = begins.of_part[part + 1] - begin;

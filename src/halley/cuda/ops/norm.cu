@@ -4,6 +4,7 @@
 #include "halley/cuda/ops/norm.h"
 #include "halley/cuda/ops/norm_kernels.cuh"
 #include "halley/cuda/ops/number_rows.cuh"
+#include "halley/cuda/ptx/barrier.cuh"
 #include "halley/cuda/runtime/pdl_launch.cuh"
 
 namespace halley::cuda {
@@ -11,8 +12,8 @@ namespace {
 
 template <typename X>
 __global__ void add_kernel(NormRowShape shape, const X* x, float* hidden) {
-  griddepcontrol_wait();
-  griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_wait();
+  ptx::griddepcontrol_launch_dependents();
   const int64_t m = blockIdx.x;
   for_columns(shape.num_columns, [&](int column, bool is_vec4) {
     const X* from = x + m * shape.block_stride + column;

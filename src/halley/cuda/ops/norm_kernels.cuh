@@ -7,6 +7,7 @@
 #include "halley/cuda/ops/norm_row.cuh"
 #include "halley/cuda/ops/register_norm.cuh"
 #include "halley/cuda/ops/team_norm.cuh"
+#include "halley/cuda/ptx/barrier.cuh"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/runtime/pdl_launch.cuh"
 #include "halley/cuda/runtime/shared_bytes.h"
@@ -30,8 +31,8 @@ __global__ void norm_kernel(NormParams params, NormRowShape shape, const X* x, f
                             const __grid_constant__ Out out) {
   extern __shared__ float row[];  // [num_columns]
   __shared__ float scratch[kWarpThreads];
-  griddepcontrol_wait();
-  griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_wait();
+  ptx::griddepcontrol_launch_dependents();
   const int64_t m = blockIdx.x;
   const NormSource<X> source = {x + m * shape.block_stride,
                                 hidden == nullptr ? nullptr : hidden + m * shape.x_stride, row,
@@ -50,7 +51,7 @@ __global__ void __launch_bounds__(kRegisterNormThreadsMax)
   const int64_t m = blockIdx.x;
   float* hidden_row = hidden == nullptr ? nullptr : hidden + m * shape.x_stride;
   RegisterNorm norm(params, shape.num_columns, hidden_row);
-  griddepcontrol_wait();
+  ptx::griddepcontrol_wait();
   norm.run(block.row(m, shape), hidden_row, scratch);
   out.write_vec4s(norm, shape.num_columns);
 }
@@ -61,8 +62,8 @@ __global__ void __launch_bounds__(kTeamThreads)
     team_norm_kernel(const __grid_constant__ NormParams params, NormRowShape shape, const X* x,
                      float* hidden, const __grid_constant__ Out out) {
   __shared__ float scratch[kWarpThreads];
-  griddepcontrol_wait();
-  griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_wait();
+  ptx::griddepcontrol_launch_dependents();
   const int64_t m = blockIdx.x;
   TeamNorm<X, kPasses> norm(params, shape.num_columns);
   norm.run(x + m * shape.block_stride, hidden == nullptr ? nullptr : hidden + m * shape.x_stride,

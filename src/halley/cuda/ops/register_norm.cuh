@@ -8,7 +8,8 @@
 #include "halley/cuda/ops/norm.h"
 #include "halley/cuda/ops/norm_row.cuh"
 #include "halley/cuda/ops/reduce.cuh"
-#include "halley/cuda/runtime/pdl_launch.cuh"
+#include "halley/cuda/ptx/barrier.cuh"
+#include "halley/cuda/ptx/memory.cuh"
 #include "halley/cuda/runtime/prefetch.cuh"
 
 namespace halley::cuda {
@@ -41,7 +42,7 @@ struct BlockInMemory {
     float4 vec4s_[kRegisterNormVec4s];
   };
 
-  __device__ void launch_dependents() const { griddepcontrol_launch_dependents(); }
+  __device__ void launch_dependents() const { ptx::griddepcontrol_launch_dependents(); }
   __device__ Row row(int64_t m, const NormRowShape& shape) const {
     return Row(x + m * shape.block_stride);
   }
@@ -53,21 +54,21 @@ class RegisterNorm {
   static constexpr int kVec4s = kRegisterNormVec4s;
   static constexpr int64_t kColumnsMax = int64_t{4} * kVec4s * kRegisterNormThreadsMax;
 
-  /// Before griddepcontrol_wait(): loads the norm's weights, and prefetches the row of the residual
-  /// stream (null: none) to L2.
+  /// Before ptx::griddepcontrol_wait(): loads the norm's weights, and prefetches the row of the
+  /// residual stream (null: none) to L2.
   __device__ RegisterNorm(const NormParams& params, int num_columns, const float* hidden)
       : params_(params), num_columns_(num_columns) {
 #pragma unroll
     for (int i = 0; i < kVec4s; ++i) {
       if (!has(i)) continue;
-      weight_[i] = ld_relaxed_v4(params.weight + column(i));
-      const bool is_first = column(i) * sizeof(float) % kL2SectorBytes == 0;
-      if (hidden != nullptr && is_first) prefetch_l2(hidden + column(i));
+      weight_[i] = load_constants(params.weight + column(i));
+      const bool is_first = column(i) * sizeof(float) % ptx::kL2SectorBytes == 0;
+      if (hidden != nullptr && is_first) ptx::prefetch_global_l2(hidden + column(i));
     }
   }
 
-  /// After griddepcontrol_wait(), by all threads of the CTA: adds the block's row to the residual
-  /// stream, or takes it alone, and computes the norm. `scratch` is that of cta_sum().
+  /// After ptx::griddepcontrol_wait(), by all threads of the CTA: adds the block's row to the
+  /// residual stream, or takes it alone, and computes the norm. `scratch` is that of cta_sum().
   template <typename BlockRow>
   __device__ void run(BlockRow block, float* hidden, float* scratch) {
 #pragma unroll

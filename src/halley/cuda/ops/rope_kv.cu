@@ -7,9 +7,10 @@
 #include "halley/cuda/ops/kv_row.cuh"
 #include "halley/cuda/ops/reduce.cuh"
 #include "halley/cuda/ops/rope_kv.h"
+#include "halley/cuda/ptx/barrier.cuh"
+#include "halley/cuda/ptx/memory.cuh"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/runtime/pdl_launch.cuh"
-#include "halley/cuda/runtime/prefetch.cuh"
 
 namespace halley::cuda {
 namespace {
@@ -71,8 +72,8 @@ __device__ void transform_head(const RopeKvParams& params, const float* weight,
 template <typename T>
 __global__ void rope_kv_kernel(RopeKvParams params, KvCacheArgs kv, HeadShape shape, T* qkv) {
   __shared__ float rows[kWarpsPerCta][kRopeHeadDimMax];
-  griddepcontrol_wait();
-  griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_wait();
+  ptx::griddepcontrol_launch_dependents();
   const int warp = static_cast<int>(threadIdx.x) / kWarpThreads;
   const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
   const int heads_per_row = shape.num_heads + 2 * shape.num_kv_heads;
@@ -144,13 +145,13 @@ __device__ inline Vec8HeadRow vec8_head_row(const RopeKvParams& params, const Ve
 
 /// Prefetches the row's angles and its KV slot, which the step's first kernels wrote, to L2.
 __device__ inline void fetch_of_row(const RopeKvParams& params, int64_t m) {
-  constexpr int kFloats = kL2SectorBytes / static_cast<int>(sizeof(float));
+  constexpr int kFloats = ptx::kL2SectorBytes / static_cast<int>(sizeof(float));
   const int thread = static_cast<int>(threadIdx.x), half = static_cast<int>(params.num_angles);
   if (thread * kFloats < half) {
-    prefetch_l2(params.cos + m * half + thread * kFloats);
-    prefetch_l2(params.sin + m * half + thread * kFloats);
+    ptx::prefetch_global_l2(params.cos + m * half + thread * kFloats);
+    ptx::prefetch_global_l2(params.sin + m * half + thread * kFloats);
   }
-  if (thread == 0) prefetch_l2(params.kv_slots + m);
+  if (thread == 0) ptx::prefetch_global_l2(params.kv_slots + m);
 }
 
 /// Norm (weight null: none), then rotation of x [16], by all threads of the head's row.
@@ -191,7 +192,7 @@ template <typename T>
 __global__ void __launch_bounds__(kVec8Threads, 7)
     rope_kv_vec8_kernel(const __grid_constant__ RopeKvParams params,
                         const __grid_constant__ KvCacheArgs kv, Vec8Shape shape, T* qkv) {
-  if (shape.starts_next) griddepcontrol_launch_dependents();
+  if (shape.starts_next) ptx::griddepcontrol_launch_dependents();
   const int64_t m = blockIdx.x;
   const int heads_per_row = shape.num_heads + 2 * shape.num_kv_heads;
   const int heads_per_cta = kVec8Threads >> shape.log2_threads;
@@ -200,7 +201,7 @@ __global__ void __launch_bounds__(kVec8Threads, 7)
              static_cast<int>(threadIdx.x >> shape.log2_threads);
   if (head >= heads_per_row) return;
   fetch_of_row(params, m);
-  griddepcontrol_wait();
+  ptx::griddepcontrol_wait();
   float x[16] = {};
   const Vec8HeadRow vec8 = vec8_head_row(params, shape, m, x);
   const int64_t slot = params.kv_slots[m];

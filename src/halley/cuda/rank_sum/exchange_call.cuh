@@ -16,9 +16,10 @@
 #include <type_traits>
 
 #include "halley/cuda/ops/elements.cuh"
+#include "halley/cuda/ptx/barrier.cuh"
+#include "halley/cuda/ptx/memory.cuh"
+#include "halley/cuda/ptx/registers.cuh"
 #include "halley/cuda/rank_sum/exchange_args.h"
-#include "halley/cuda/runtime/device_span.h"
-#include "halley/cuda/runtime/pdl_launch.cuh"
 
 namespace halley::cuda {
 
@@ -67,43 +68,23 @@ struct alignas(4 * kWords) Words {
   }
 };
 
-// Relaxed accesses of the system's scope: of each word whole, past the L1 cache.
-__device__ inline void ld_relaxed_sys(const void* from, Words<4>& x) {
-  asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];\n"
-               : "=r"(x.word[0]), "=r"(x.word[1]), "=r"(x.word[2]), "=r"(x.word[3])
-               : "l"(from)
-               : "memory");
+/// Accesses of which each word is whole, past the L1 cache.
+template <int kWords>
+__device__ inline void ld_relaxed_sys(const void* from, Words<kWords>& x) {
+  ptx::ld_global<ptx::RelaxedSys, kWords>(from, x.word);
 }
-__device__ inline void ld_relaxed_sys(const void* from, Words<2>& x) {
-  asm volatile("ld.relaxed.sys.global.v2.u32 {%0, %1}, [%2];\n"
-               : "=r"(x.word[0]), "=r"(x.word[1])
-               : "l"(from)
-               : "memory");
-}
-__device__ inline void ld_relaxed_sys(const void* from, Words<1>& x) {
-  asm volatile("ld.relaxed.sys.global.u32 %0, [%1];\n" : "=r"(x.word[0]) : "l"(from) : "memory");
-}
-__device__ inline void st_relaxed_sys(void* to, const Words<4>& x) {
-  asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1, %2, %3, %4};\n" ::"l"(to), "r"(x.word[0]),
-               "r"(x.word[1]), "r"(x.word[2]), "r"(x.word[3])
-               : "memory");
-}
-__device__ inline void st_relaxed_sys(void* to, const Words<2>& x) {
-  asm volatile("st.relaxed.sys.global.v2.u32 [%0], {%1, %2};\n" ::"l"(to), "r"(x.word[0]),
-               "r"(x.word[1])
-               : "memory");
-}
-__device__ inline void st_relaxed_sys(void* to, const Words<1>& x) {
-  asm volatile("st.relaxed.sys.global.u32 [%0], %1;\n" ::"l"(to), "r"(x.word[0]) : "memory");
+template <int kWords>
+__device__ inline void st_relaxed_sys(void* to, const Words<kWords>& x) {
+  ptx::st_global<ptx::RelaxedSys, kWords>(to, x.word);
 }
 
 /// A kernel begins with it.
 __device__ inline void launch_dependents(const ExchangeArgs& args) {
-  if (args.launches_dependents) griddepcontrol_launch_dependents();
+  if (args.launches_dependents) ptx::griddepcontrol_launch_dependents();
 }
 
-/// One thread's part of a call, from griddepcontrol_wait() on. All CTAs of the grid are resident.
-/// The threads send() everything, call finish_send(), and receive() each vector once.
+/// One thread's part of a call, from ptx::griddepcontrol_wait() on. All CTAs of the grid are
+/// resident. The threads send() everything, call finish_send(), and receive() each vector once.
 template <int kRanksMax>
 class ExchangeCall {
  public:
@@ -189,7 +170,7 @@ class ExchangeCall {
   __device__ bool gives_up(int missing_rank) {
     if (has_failed_) return true;
     if (++num_polls_ % kPollsOfClock != 0) return false;
-    const uint64_t now = device_clock_ns();
+    const uint64_t now = ptx::globaltimer();
     if (begin_ns_ == 0) begin_ns_ = now;
     Words<1> is_cancelled;
     ld_relaxed_sys(&args_.signals->is_cancelled, is_cancelled);

@@ -2,9 +2,11 @@
 
 #include "halley/base/check.h"
 #include "halley/base/checked_math.h"
+#include "halley/cuda/ptx/barrier.cuh"
 #include "halley/cuda/rank_sum/exchange_call.cuh"
 #include "halley/cuda/rank_sum/rank_sum.h"
 #include "halley/cuda/rank_sum/with_ranks.h"
+#include "halley/cuda/runtime/pdl_launch.cuh"
 
 namespace halley::cuda {
 namespace {
@@ -25,7 +27,7 @@ template <typename T, int kRanksMax>
 __global__ void __launch_bounds__(kThreadsMax)
     sum_kernel(const __grid_constant__ ExchangeArgs args, RowVectors shape, T* rows) {
   launch_dependents(args);
-  griddepcontrol_wait();
+  ptx::griddepcontrol_wait();
   ExchangeCall<kRanksMax> call(args);
   const auto for_vectors = [&](const auto& body) {
     const int num_threads = static_cast<int>(gridDim.x * blockDim.x);

@@ -7,6 +7,10 @@
 // weights in between have evicted it.
 #pragma once
 
+#include <cstdint>
+
+#include "halley/cuda/ptx/memory.cuh"
+
 namespace halley {
 
 /// Loads four constants, 16-byte aligned. The assembler would move a weaker load after the wait.
@@ -25,6 +29,14 @@ inline constexpr int kL2SectorBytes = 32;
 /// Prefetches the sector of `from` to L2. Later writes to it hit the L2 cache too.
 __device__ inline void prefetch_l2(const void* from) {
   asm volatile("prefetch.global.L2 [%0];\n" ::"l"(from) : "memory");
+}
+
+/// Loads four constants, 16-byte aligned. ptxas would move a weaker load after the wait.
+__device__ __forceinline__ float4 load_constants(const float* from) {
+  uint32_t words[4];
+  ptx::ld_global<ptx::RelaxedGpu, 4>(from, words);
+  return {__uint_as_float(words[0]), __uint_as_float(words[1]), __uint_as_float(words[2]),
+          __uint_as_float(words[3])};
 }
 
 }  // namespace halley

@@ -3,6 +3,7 @@
 #include "halley/base/check.h"
 #include "halley/base/checked_math.h"
 #include "halley/cuda/gemm/numbers.cuh"
+#include "halley/cuda/ptx/barrier.cuh"
 #include "halley/cuda/runtime/pdl_launch.cuh"
 #include "halley/cuda/weights/order_columns.h"
 
@@ -18,11 +19,11 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t k = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   const bool is_column = k < y.num_cols;
   const int64_t from = is_column ? order[k] : 0;
-  griddepcontrol_wait();
+  ptx::griddepcontrol_wait();
   for (int64_t m = blockIdx.y; is_column && m < y.num_rows; m += gridDim.y) {
     store_number(y.data, y.dtype, m * y.row_stride + k, to_float(x[m * x_stride + from]));
   }
-  griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_launch_dependents();
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 #include "halley/cuda/runtime/cuda_check.h"
+#include "halley/cuda/runtime/device_span.cuh"
 #include "halley/models/cuda/end_step.h"
 
 namespace halley::cuda {

@@ -1,7 +1,8 @@
 #include <cooperative_groups.h>
 
 #include "halley/base/check.h"
-#include "halley/cuda/runtime/device_span.h"
+#include "halley/cuda/ptx/barrier.cuh"
+#include "halley/cuda/runtime/device_span.cuh"
 #include "halley/cuda/runtime/pdl_launch.cuh"
 #include "halley/sampling/cuda/choose_row.h"
 #include "halley/sampling/cuda/row_team.h"
@@ -83,8 +84,8 @@ __device__ bool is_first_of_row() { return blockIdx.x % kCtasPerRow == 0 && thre
 
 __global__ void __cluster_dims__(kCtasPerRow, 1, 1) __launch_bounds__(kThreads, 2)
     choose_kernel(LogitRows logits, SlotMemory memory, ChoiceOutputs outputs) {
-  griddepcontrol_wait();
-  griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_wait();
+  ptx::griddepcontrol_launch_dependents();
   const auto row = static_cast<int64_t>(blockIdx.x / kCtasPerRow);
   const int32_t slot = outputs.slots[row];
   if (slot < 0) return;
@@ -101,8 +102,8 @@ __global__ void __cluster_dims__(kCtasPerRow, 1, 1) __launch_bounds__(kThreads, 
 __global__ void __cluster_dims__(kCtasPerRow, 1, 1) __launch_bounds__(kThreads, 2)
     choose_deferred_kernel(int vocab_size, SlotMemory memory, MaskedRows rows,
                            ChoiceRecord* records) {
-  griddepcontrol_wait();
-  griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_wait();
+  ptx::griddepcontrol_launch_dependents();
   const auto row = static_cast<int64_t>(blockIdx.x / kCtasPerRow);
   const int32_t slot = rows.slots[row];
   choose_in_cluster({memory.deferred_logits(slot), vocab_size, /*is_float4_aligned=*/true,
