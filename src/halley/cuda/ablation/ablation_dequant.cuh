@@ -4,9 +4,13 @@
 #include <cstdint>
 
 #include "halley/cuda/ablation/row_order.h"
+#include "halley/cuda/ptx/memory.cuh"
+#include "halley/cuda/ptx/packed_math.cuh"
 #include "halley/cuda/w4ax_gemm/w4ax_consumer.cuh"
 
 namespace halley::cuda {
+
+namespace in_order = ptx::in_order;
 
 /// A row-major conversion has of_row(): it converts eight consecutive nibbles to the first and the
 /// last four bytes. This one gives the bytes of W4axHighHalves.
@@ -14,12 +18,11 @@ struct RowMajorHighNibbles {
   static constexpr float kUnit = W4axHighHalves::kUnit;
 
   static __device__ __forceinline__ void of_row(uint32_t packed, uint32_t& first, uint32_t& last) {
-    asm volatile(
-        "{.reg .b32 even, odd;\n"
-        "shl.b32 even, %2, 4; and.b32 even, even, 0xF0F0F0F0; and.b32 odd, %2, 0xF0F0F0F0;\n"
-        "prmt.b32 %0, even, odd, 0x5140; prmt.b32 %1, even, odd, 0x7362;}"
-        : "=&r"(first), "=r"(last)
-        : "r"(packed));
+    constexpr uint32_t kHigh = 0xF0F0F0F0u;
+    const uint32_t even = in_order::and_b32(in_order::shl_b32(packed, 4), kHigh);
+    const uint32_t odd = in_order::and_b32(packed, kHigh);
+    first = in_order::prmt_b32(even, odd, 0x5140);
+    last = in_order::prmt_b32(even, odd, 0x7362);
   }
 };
 
@@ -27,15 +30,13 @@ struct RowMajorHighNibbles {
 /// one by one.
 template <int kFirst, int kNext>
 __device__ __forceinline__ uint32_t extend_signs(uint32_t packed) {
-  uint32_t bytes;
-  asm volatile(
-      "{.reg .b32 p, q, r, s;\n"
-      "bfe.s32 p, %1, %2, 4; bfe.s32 q, %1, %3, 4; bfe.s32 r, %1, %4, 4; bfe.s32 s, %1, %5, 4;\n"
-      "prmt.b32 p, p, q, 0x0040; prmt.b32 r, r, s, 0x0040; prmt.b32 %0, p, r, 0x5410;}"
-      : "=r"(bytes)
-      : "r"(packed), "n"(kFirst), "n"(kFirst + kNext), "n"(kFirst + 2 * kNext),
-        "n"(kFirst + 3 * kNext));
-  return bytes;
+  const uint32_t p = in_order::bfe_s32(packed, kFirst, 4);
+  const uint32_t q = in_order::bfe_s32(packed, kFirst + kNext, 4);
+  const uint32_t r = in_order::bfe_s32(packed, kFirst + 2 * kNext, 4);
+  const uint32_t s = in_order::bfe_s32(packed, kFirst + 3 * kNext, 4);
+  const uint32_t low = in_order::prmt_b32(p, q, 0x0040);
+  const uint32_t high = in_order::prmt_b32(r, s, 0x0040);
+  return in_order::prmt_b32(low, high, 0x5410);
 }
 
 struct SignExtendedNibbles {
@@ -61,14 +62,6 @@ template <class Conversion>
 struct RowMajorWeights {
   static constexpr float kUnit = Conversion::kUnit;
 
-  static __device__ __forceinline__ uint32_t load_two_bytes(uint32_t address) {
-    uint32_t value;
-    asm volatile("{.reg .b16 t; ld.shared.u16 t, [%1]; cvt.u32.u16 %0, t;}"
-                 : "=r"(value)
-                 : "r"(address));
-    return value;
-  }
-
   struct Loaded {
     uint32_t words[kW4axSteps][2];  // of a k-step, of the thread's two rows
   };
@@ -83,10 +76,8 @@ struct RowMajorWeights {
 #pragma unroll
       for (int u = 0; u < 2; ++u) {
         const uint32_t at = mine + static_cast<uint32_t>(row_major_byte(8 * u, 32 * step));
-        const uint32_t low = load_two_bytes(at), high = load_two_bytes(at + 8);
-        asm volatile("prmt.b32 %0, %1, %2, 0x5410;"
-                     : "=r"(loaded.words[step][u])
-                     : "r"(low), "r"(high));
+        const uint32_t low = ptx::ld_shared_u16(at), high = ptx::ld_shared_u16(at + 8);
+        loaded.words[step][u] = in_order::prmt_b32(low, high, 0x5410);
       }
     }
   }

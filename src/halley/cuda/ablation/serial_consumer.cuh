@@ -1,6 +1,8 @@
 // W4Ax consumer without overlap in the CTA: it dequantizes nothing while MMAs run.
 #pragma once
 
+#include "halley/cuda/ptx/mbarrier.cuh"
+#include "halley/cuda/ptx/wgmma.cuh"
 #include "halley/cuda/w4ax_gemm/w4ax_consumer.cuh"
 
 namespace halley::cuda {
@@ -25,12 +27,12 @@ struct SerialConsumer : W4axConsumer<kTokens, Codes> {
 #pragma unroll 1
     for (int left = num_blocks; left > 0; --left) {
       const uint32_t stage = ring.stage(args, place.index);
-      wait_barrier(ring.full(args, place.index), place.parity);
+      ptx::mbarrier_wait_parity(ring.full(args, place.index), place.parity);
       typename Codes::Loaded loaded;
       Consumer::load_codes(stage, self, loaded);
       Codes::decode(loaded, fragments);
       Consumer::start_products(fragments, Consumer::low_descriptor(stage), of_block);
-      wait_for_products<0>();
+      ptx::wgmma_wait_group<0>();
       const typename Consumer::OutputScales outputs = Consumer::load_output_scales(stage, self);
       const uint32_t token_scales = Consumer::token_scales_of(stage, self);
 #pragma unroll

@@ -5,6 +5,7 @@
 #include "halley/cuda/gemm/gemm_epilogue.h"
 #include "halley/cuda/gemm/numbers.cuh"
 #include "halley/cuda/gemm/row_scales.cuh"
+#include "halley/cuda/ptx/barrier.cuh"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/runtime/pdl_launch.cuh"
 
@@ -27,8 +28,8 @@ struct EpilogueArguments {
 template <typename Sum>
 __global__ void __launch_bounds__(kThreads)
     scale_sums_kernel(const __grid_constant__ EpilogueArguments args) {
-  griddepcontrol_wait();
-  griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_wait();
+  ptx::griddepcontrol_launch_dependents();
   const int64_t n = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (n >= args.N) return;
   for (int64_t m = blockIdx.y; m < args.M; m += gridDim.y) {

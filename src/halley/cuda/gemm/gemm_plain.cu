@@ -5,6 +5,7 @@
 #include "halley/cuda/gemm/gemm_plain.h"
 #include "halley/cuda/gemm/numbers.cuh"
 #include "halley/cuda/gemm/row_scales.cuh"
+#include "halley/cuda/ptx/barrier.cuh"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/runtime/pdl_launch.cuh"
 
@@ -42,8 +43,8 @@ __global__ void __launch_bounds__(kTile* kThreadRows)
   // One more than a tile, so that a column of `ws` lies in all banks.
   __shared__ Sum xs[kTile][kTile + 1];
   __shared__ Sum ws[kTile][kTile + 1];
-  griddepcontrol_wait();
-  griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_wait();
+  ptx::griddepcontrol_launch_dependents();
   const auto* x = static_cast<const T*>(args.x);
   const auto* w = static_cast<const T*>(args.w);
   const int i = static_cast<int>(threadIdx.x), j = static_cast<int>(threadIdx.y);

@@ -12,8 +12,10 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include "halley/cuda/gemm/hopper_instructions.cuh"
 #include "halley/cuda/gemm/input_digits.h"
+#include "halley/cuda/ptx/cp_async.cuh"
+#include "halley/cuda/ptx/memory.cuh"
+#include "halley/cuda/ptx/mma.cuh"
 
 namespace halley::cuda {
 
@@ -51,25 +53,14 @@ __device__ __forceinline__ float power_of_2(int exponent) {
   return __uint_as_float(static_cast<uint32_t>(exponent + 127) << 23);
 }
 
-/// sums = a b + c of 16 outputs, 32 inputs and 8 columns; a unsigned, b signed (PTX ISA,
-/// "mma.m16n8k32").
-__device__ __forceinline__ void multiply_digits(int32_t (&sums)[4], const uint32_t (&a)[4],
-                                                uint32_t b0, uint32_t b1, const int32_t (&c)[4]) {
-  asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-      "{%10,%11,%12,%13};"
-      : "=r"(sums[0]), "=r"(sums[1]), "=r"(sums[2]), "=r"(sums[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(c[0]), "r"(c[1]),
-        "r"(c[2]), "r"(c[3]));
-}
-
 /// A group's sums: the first product of it begins anew.
 __device__ __forceinline__ void add_product(bool is_first, int32_t (&sums)[4],
                                             const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   constexpr int32_t kBase[4] = {kDigitSumBase, kDigitSumBase, kDigitSumBase, kDigitSumBase};
   if (is_first) {
-    multiply_digits(sums, a, b0, b1, kBase);
+    ptx::mma_sync<ptx::MmaU8S8>(sums, a, b0, b1, kBase);
   } else {
-    multiply_digits(sums, a, b0, b1, sums);
+    ptx::mma_sync<ptx::MmaU8S8>(sums, a, b0, b1, sums);
   }
 }
 
@@ -172,8 +163,8 @@ struct InputDigits {
     for (int m = 0; m < source.M; ++m) {
       const int at = index * kChunkBytes + lane * 8;
       const int there = max(0, min(8, source.row_bytes - at));
-      start_copy_8(to + m * kChunkBytes + lane * 8,
-                   source.x + m * source.stride_bytes + (there > 0 ? at : 0), there);
+      ptx::cp_async_ca<8>(ptx::cvta_to_shared(to + m * kChunkBytes + lane * 8),
+                          source.x + m * source.stride_bytes + (there > 0 ? at : 0), there);
     }
   }
   /// What convert() takes of a token of such a copy.
@@ -183,14 +174,6 @@ struct InputDigits {
   }
 
   static constexpr int kChunkBytes = 2 * kDigitChunk;
-
- private:
-  /// The first `num_bytes` of eight, and zeros.
-  static __device__ __forceinline__ void start_copy_8(void* to, const void* from, int num_bytes) {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(shared_address_of(to)),
-                 "l"(from), "r"(num_bytes)
-                 : "memory");
-  }
 };
 
 /// A chunk's inputs in a lane's registers: of operand B column lane / 4, which is digit q % 4 of

@@ -10,14 +10,17 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include "halley/cuda/gemm/hopper_instructions.cuh"
 #include "halley/cuda/gemm/normed_arguments.h"
 #include "halley/cuda/gemm/numbers.cuh"
 #include "halley/cuda/gemm/row_inputs.cuh"
 #include "halley/cuda/gemm/streamed_ring.cuh"
-#include "halley/cuda/gemm/streamed_wgmma.cuh"
 #include "halley/cuda/ops/activate.cuh"
 #include "halley/cuda/ops/elements.cuh"
+#include "halley/cuda/ptx/barrier.cuh"
+#include "halley/cuda/ptx/bulk_copy.cuh"
+#include "halley/cuda/ptx/mbarrier.cuh"
+#include "halley/cuda/ptx/memory.cuh"
+#include "halley/cuda/ptx/wgmma.cuh"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/runtime/pdl_launch.cuh"
 #include "halley/cuda/runtime/shared_bytes.h"
@@ -31,7 +34,7 @@ inline constexpr int kNormedThreads = kNormedConsumers + 32;
 
 template <class Type, typename T>
 constexpr RowNumbers normed_numbers() {
-  if (std::is_same_v<Type, E4m3Stream>) return RowNumbers::kE4m3;
+  if (std::is_same_v<Type, ptx::WgmmaE4m3>) return RowNumbers::kE4m3;
   return std::is_same_v<T, __half> ? RowNumbers::kF16 : RowNumbers::kBf16;
 }
 
@@ -67,11 +70,11 @@ __device__ __forceinline__ void copy_normed_weights(const CUtensorMap& map,
                         (strip < in_box ? 0 : args.places);
         const uint32_t full = ring.full(stage.index);
         uint32_t to = ring.weights(stage.index);
-        wait_barrier(ring.empty(stage.index), stage.parity);
-        if (num_early-- == 0) wait_barrier(ring.row_read(), 0);
-        arrive_expecting(full, count * chunk_bytes);
+        ptx::mbarrier_wait_parity(ring.empty(stage.index), stage.parity);
+        if (num_early-- == 0) ptx::mbarrier_wait_parity(ring.row_read(), 0);
+        ptx::mbarrier_arrive_expect_tx(full, count * chunk_bytes);
         for (int i = 0; i < count; ++i) {
-          start_streamed_box_copy(to, &map, 0, row, chunk + i, full);
+          ptx::cp_async_bulk_tensor_3d(to, &map, {0, row, chunk + i}, full, ptx::kEvictFirst);
           to += static_cast<uint32_t>(chunk_bytes);
         }
         stage.advance(ring.num_stages);
@@ -84,7 +87,7 @@ __device__ __forceinline__ void copy_normed_weights(const CUtensorMap& map,
 template <class Type, typename T, int kStrips>
 class NormedConsumer {
  public:
-  static constexpr bool kIsCodes = std::is_same_v<Type, E4m3Stream>;
+  static constexpr bool kIsCodes = std::is_same_v<Type, ptx::WgmmaE4m3>;
 
   __device__ __forceinline__ NormedConsumer(const NormedArguments& args, const NormedRing& ring,
                                             float x_scale)
@@ -122,7 +125,7 @@ class NormedConsumer {
 
   __device__ __forceinline__ void release(int stage) const {
     __syncwarp();
-    if (lane() == 0) arrive(ring_.empty(stage));
+    if (lane() == 0) ptx::mbarrier_arrive(ring_.empty(stage));
   }
 
   __device__ __forceinline__ void multiply(float (&sums)[kStrips][4]) {
@@ -136,19 +139,19 @@ class NormedConsumer {
       const int count = min(plan.stage_chunks, plan.num_chunks - chunk);
 #pragma unroll
       for (int i = 0; i < kStrips; ++i) {
-        wait_barrier(ring_.full(stage.index), stage.parity);
+        ptx::mbarrier_wait_parity(ring_.full(stage.index), stage.parity);
         const uint64_t w = kWeights | descriptor_of(ring_.weights(stage.index));
 #pragma unroll 1
         for (int c = 0; c < count; ++c) {
-          fence_products();
+          ptx::wgmma_fence();
 #pragma unroll
           for (int step = 0; step < kStreamedChunkBytes / 32; ++step) {
-            Type::template multiply<8>(sums[i], w + c * w_chunk + step * 2,
-                                       x + c * (kStreamedChunkBytes >> 4) + step * 2,
-                                       step > 0 || c > 0 || chunk > 0 ? 1 : 0);
+            ptx::wgmma_ss<Type>(sums[i], w + c * w_chunk + step * 2,
+                                x + c * (kStreamedChunkBytes >> 4) + step * 2,
+                                step > 0 || c > 0 || chunk > 0 ? 1 : 0);
           }
-          close_products();
-          wait_for_products<1>();
+          ptx::wgmma_commit_group();
+          ptx::wgmma_wait_group<1>();
           if (c == 0 && previous >= 0) release(previous);
         }
         previous = stage.index;
@@ -156,13 +159,10 @@ class NormedConsumer {
       }
       x += static_cast<uint64_t>(count * (kStreamedChunkBytes >> 4));
     }
-    wait_for_products<0>();
+    ptx::wgmma_wait_group<0>();
     // The compiler may not use sums before that.
 #pragma unroll
-    for (int i = 0; i < kStrips; ++i) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) asm volatile("" : "+f"(sums[i][e])::"memory");
-    }
+    for (int i = 0; i < kStrips; ++i) ptx::warpgroup_fence_operand(sums[i]);
     release(previous);
     stage_ = stage;
   }
@@ -183,16 +183,16 @@ class NormedConsumer {
       const int count = min(plan.stage_chunks, plan.num_chunks - chunk);
 #pragma unroll
       for (int i = 0; i < kStrips; ++i) {
-        wait_barrier(ring_.full(stage_.index), stage_.parity);
+        ptx::mbarrier_wait_parity(ring_.full(stage_.index), stage_.parity);
         const uint64_t w = kWeights | descriptor_of(ring_.weights(stage_.index));
 #pragma unroll 1
         for (int c = 0; c < count; c += 2) {
           float some[4];
-          fence_products();
+          ptx::wgmma_fence();
           multiply_chunk(some, w + c * w_chunk, x + c * (kStreamedChunkBytes >> 4), 0);
           multiply_chunk(some, w + (c + 1) * w_chunk, x + (c + 1) * (kStreamedChunkBytes >> 4), 1);
-          close_products();
-          wait_for_products<0>();
+          ptx::wgmma_commit_group();
+          ptx::wgmma_wait_group<0>();
 #pragma unroll
           for (int e = 0; e < 4; ++e) sums[i][e] += some[e];
         }
@@ -207,7 +207,7 @@ class NormedConsumer {
                                                         int keeps) {
 #pragma unroll
     for (int step = 0; step < kStreamedChunkBytes / 32; ++step) {
-      Type::template multiply<8>(sums, w + step * 2, x + step * 2, step > 0 ? 1 : keeps);
+      ptx::wgmma_ss<Type>(sums, w + step * 2, x + step * 2, step > 0 ? 1 : keeps);
     }
   }
 
@@ -263,37 +263,38 @@ __global__ void __launch_bounds__(kNormedThreads, 1)
                   const __grid_constant__ Rounding rounding) {
   extern __shared__ uint4 shared_memory[];
   NormedRing ring;
-  ring.base = (shared_address_of(shared_memory) + 1023) & ~1023u;
+  ring.base = (ptx::cvta_to_shared(shared_memory) + 1023) & ~1023u;
   ring.barriers = ring.base + static_cast<uint32_t>(args.plan.barriers);
   ring.stage_bytes = args.plan.stage_bytes;
   ring.num_stages = args.plan.num_stages;
   if (threadIdx.x == kNormedConsumers) {
     for (int stage = 0; stage < ring.num_stages; ++stage) {
-      init_barrier(ring.full(stage), 1);
-      init_barrier(ring.empty(stage), kNormedProductWarps);
+      ptx::mbarrier_init(ring.full(stage), 1);
+      ptx::mbarrier_init(ring.empty(stage), kNormedProductWarps);
     }
-    init_barrier(ring.row_read(), 1);
-    publish_barriers();
+    ptx::mbarrier_init(ring.row_read(), 1);
+    ptx::fence_mbarrier_init();
+    ptx::fence_proxy_async_shared();
   }
   __syncthreads();
   if (threadIdx.x >= kNormedConsumers) {
     if (threadIdx.x == kNormedConsumers) {
       copy_normed_weights(map, args, ring);
       // Not earlier: blocks of the next kernel would take this one's share of the bandwidth.
-      griddepcontrol_launch_dependents();
+      ptx::griddepcontrol_launch_dependents();
     }
     return;
   }
   RowInputs<normed_numbers<Type, T>(), kNormedWarps> inputs(
       args.row, rounding, ring.base + static_cast<uint32_t>(args.plan.inputs),
       reinterpret_cast<uint32_t*>(reinterpret_cast<uint8_t*>(shared_memory) + ring.base -
-                                  shared_address_of(shared_memory) + args.plan.scratch));
-  griddepcontrol_wait();
+                                  ptx::cvta_to_shared(shared_memory) + args.plan.scratch));
+  ptx::griddepcontrol_wait();
   inputs.load();
-  if (threadIdx.x == 0) arrive(ring.row_read());
+  if (threadIdx.x == 0) ptx::mbarrier_arrive(ring.row_read());
   inputs.write();
-  publish_to_copies();
-  sync_named<kNormedConsumers>(1);
+  ptx::fence_proxy_async_shared();
+  ptx::bar_sync<kNormedConsumers>(1);
   if (threadIdx.x >= kNormedProductWarps * 32) return;
   if (args.plan.strips == 1) {
     NormedConsumer<Type, T, 1>(args, ring, inputs.scale).run();

@@ -7,6 +7,7 @@
 #include "halley/cuda/gemm/numbers.cuh"
 #include "halley/cuda/gemm/quantize_rows.h"
 #include "halley/cuda/gemm/row_coder.cuh"
+#include "halley/cuda/ptx/barrier.cuh"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/runtime/pdl_launch.cuh"
 
@@ -88,8 +89,8 @@ __global__ void __launch_bounds__(kRowThreadsMax)
                         const __grid_constant__ Sink sink) {
   __shared__ uint32_t of_warps[kRowThreadsMax / 32];
   __shared__ int sums_of_warps[kRowThreadsMax / 32];
-  griddepcontrol_launch_dependents();  // first of all: see cuda/runtime/prefetch.cuh
-  griddepcontrol_wait();
+  ptx::griddepcontrol_launch_dependents();  // first of all: see cuda/runtime/prefetch.cuh
+  ptx::griddepcontrol_wait();
   const int64_t m = blockIdx.x;
   const T* row = x + m * x_stride;
   // Short rows are read once, and all of a thread's inputs are on their way together.
@@ -138,8 +139,8 @@ __global__ void __launch_bounds__(kThreads)
     quantize_group_kernel(const T* x, int64_t x_stride, int64_t num_inputs,
                           const __grid_constant__ Rounding rounding,
                           const __grid_constant__ Sink sink) {
-  griddepcontrol_wait();
-  griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_wait();
+  ptx::griddepcontrol_launch_dependents();
   const int64_t m = blockIdx.x;
   const int64_t group = int64_t{blockIdx.y} * kWarps + threadIdx.x / 32;
   const int64_t begin = group * kGroupInputs;

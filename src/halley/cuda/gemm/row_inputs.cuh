@@ -4,11 +4,12 @@
 
 #include <cstdint>
 
-#include "halley/cuda/gemm/hopper_instructions.cuh"
 #include "halley/cuda/gemm/row_coder.cuh"
 #include "halley/cuda/gemm/row_source.h"
 #include "halley/cuda/ops/elements.cuh"
 #include "halley/cuda/ops/reduce.cuh"
+#include "halley/cuda/ptx/barrier.cuh"
+#include "halley/cuda/ptx/memory.cuh"
 #include "halley/cuda/runtime/prefetch.cuh"
 
 namespace halley::cuda {
@@ -40,16 +41,17 @@ class RowInputs {
     if constexpr (kNumbers == RowNumbers::kS8Blocks) {
       if (rounding_.input_perm != nullptr) {
 #pragma unroll 1
-        for (int i = 0; has(i); ++i) prefetch_l2(rounding_.input_perm + column(i));
+        for (int i = 0; has(i); ++i) ptx::prefetch_global_l2(rounding_.input_perm + column(i));
       }
     }
     if (!row_.has_norm) return;
 #pragma unroll
     for (int i = 0; i < kNormFours; ++i) {
       if (!has(i)) break;
-      weight_[i] = ld_relaxed_v4(row_.norm.weight + column(i));
+      weight_[i] = load_constants(row_.norm.weight + column(i));
       // The L2 cache has lost it since the last layer.
-      if (column(i) * 4 % kL2SectorBytes == 0) prefetch_l2(row_.hidden + column(i));
+      if (column(i) * 4 % ptx::kL2SectorBytes == 0)
+        ptx::prefetch_global_l2(row_.hidden + column(i));
     }
   }
 
@@ -70,8 +72,8 @@ class RowInputs {
     for (int behind = row_.K + static_cast<int>(threadIdx.x) * 4; behind < row_.padded_inputs;
          behind += kThreads * 4) {
       const uint32_t to = inputs_ + static_cast<uint32_t>(behind * kInputBytes);
-      store_shared_4(to, 0);
-      if constexpr (kInputBytes == 2) store_shared_4(to + 4, 0);
+      ptx::st_shared_b32(to, 0);
+      if constexpr (kInputBytes == 2) ptx::st_shared_b32(to + 4, 0);
     }
     if constexpr (kNumbers == RowNumbers::kS8Blocks) {
       if (rounding_.input_perm != nullptr) put_in_order(blocks.numbers);
@@ -82,10 +84,11 @@ class RowInputs {
 #pragma unroll
       for (int i = 0; i < kFours; ++i) {
         if (!has(i)) break;
-        store_shared_8(inputs_ + static_cast<uint32_t>(column(i) * 2), fours_[i].x, fours_[i].y);
+        ptx::st_shared_b32x2(inputs_ + static_cast<uint32_t>(column(i) * 2),
+                             {fours_[i].x, fours_[i].y});
       }
     }
-    sync_named<kThreads>(1);
+    ptx::bar_sync<kThreads>(1);
     if constexpr (kNumbers == RowNumbers::kS8) {
       const int* sums = sums_of_warps();
       sum_of_codes = static_cast<float>(__reduce_add_sync(~0U, lane() < kWarps ? sums[lane()] : 0));
@@ -161,7 +164,7 @@ class RowInputs {
       const float sum = warp_sum(sums[share]);
       if (lane() == 0) scratch_[warp() + share * kWarps] = __float_as_uint(sum);
     }
-    sync_named<kThreads>(1);
+    ptx::bar_sync<kThreads>(1);
     const float sum = warp_sum(__uint_as_float(scratch_[lane()]));
     const float variance = __fdiv_rn(sum, static_cast<float>(row_.K));
     const float inverse = rsqrtf(__fadd_rn(variance, row_.norm.epsilon));
@@ -195,15 +198,12 @@ class RowInputs {
 #pragma unroll
     for (int i = 0; i < kFours; ++i) {
       if (!has(i)) break;
-      store_shared_8(numbers + static_cast<uint32_t>(column(i) * 2), fours_[i].x, fours_[i].y);
+      ptx::st_shared_b32x2(numbers + static_cast<uint32_t>(column(i) * 2),
+                           {fours_[i].x, fours_[i].y});
     }
-    sync_named<kThreads>(1);
+    ptx::bar_sync<kThreads>(1);
     const auto number_of = [&](int k) {
-      uint16_t x;
-      asm volatile("ld.shared.u16 %0, [%1];"
-                   : "=h"(x)
-                   : "r"(numbers + static_cast<uint32_t>(k * 2)));
-      return uint32_t{x};
+      return ptx::ld_shared_u16(numbers + static_cast<uint32_t>(k * 2));
     };
 #pragma unroll
     for (int i = 0; i < kFours; ++i) {
@@ -242,8 +242,8 @@ class RowInputs {
       const Limits limits =
           is_s8_block(rounding_, begin) ? Limits{-128.0f, 127.0f} : Limits{-8.0f, 7.0f};
       int sum = 0;
-      store_shared_4(inputs_ + static_cast<uint32_t>(column(i)),
-                     codes_of(unpack(fours_[i]), step, &sum, limits));
+      ptx::st_shared_b32(inputs_ + static_cast<uint32_t>(column(i)),
+                         codes_of(unpack(fours_[i]), step, &sum, limits));
     }
   }
 
@@ -259,15 +259,15 @@ class RowInputs {
     uint32_t* const largest_of_warps = scratch_ + 32;
     largest = __reduce_max_sync(~0U, largest);
     if (lane() == 0) largest_of_warps[warp()] = largest;
-    sync_named<kThreads>(1);
+    ptx::bar_sync<kThreads>(1);
     largest = __reduce_max_sync(~0U, largest_of_warps[lane() % kWarps]);
     const Step step = step_of(rounding_, 0, largest);
     int sum = 0;
 #pragma unroll
     for (int i = 0; i < kFours; ++i) {
       if (!has(i)) break;
-      store_shared_4(inputs_ + static_cast<uint32_t>(column(i)),
-                     codes_of(unpack(fours_[i]), step, &sum));
+      ptx::st_shared_b32(inputs_ + static_cast<uint32_t>(column(i)),
+                         codes_of(unpack(fours_[i]), step, &sum));
     }
     if constexpr (kNumbers == RowNumbers::kS8) {
       sum = __reduce_add_sync(~0U, sum);

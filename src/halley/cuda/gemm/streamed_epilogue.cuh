@@ -7,10 +7,12 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include "halley/cuda/gemm/hopper_instructions.cuh"
 #include "halley/cuda/gemm/numbers.cuh"
 #include "halley/cuda/gemm/streamed_arguments.h"
 #include "halley/cuda/ops/activate.cuh"
+#include "halley/cuda/ptx/barrier.cuh"
+#include "halley/cuda/ptx/cluster.cuh"
+#include "halley/cuda/ptx/memory.cuh"
 
 namespace halley::cuda {
 
@@ -35,7 +37,7 @@ class StreamedEpilogue {
     const RowScales& scales = args_.scales;
     const int outputs = args_.tile_outputs;
     if (scales.w_scales == nullptr && scales.w_offsets == nullptr && args_.bias == nullptr) return;
-    sync_warpgroups();  // those of the tile before are read
+    ptx::bar_sync<kThreads>(1);  // those of the tile before are read
     for (int row = static_cast<int>(threadIdx.x); row < outputs; row += kThreads) {
       const int n = output_of(tile, row);
       const bool is_there = n >= 0;
@@ -59,15 +61,16 @@ class StreamedEpilogue {
     const float scale =
         scales.x_scales == nullptr ? 1.0f : scales.x_scales[scales.is_x_tensor ? 0 : m];
     const float sum = scales.x_sums == nullptr ? 0.0f : static_cast<float>(scales.x_sums[m]);
-    store_shared_8(token_scales_ + static_cast<uint32_t>(m * 8), __float_as_uint(scale),
-                   __float_as_uint(sum));
+    ptx::st_shared_b32x2(token_scales_ + static_cast<uint32_t>(m * 8),
+                         {__float_as_uint(scale), __float_as_uint(sum)});
   }
 
   __device__ __forceinline__ void write(int tile, const Sums& sums) const {
     if (args_.plan.split > 1) {
-      wait_for_cluster();  // all of its blocks have begun
+      ptx::barrier_cluster_wait_aligned();  // all of its blocks have begun
       send_sums(sums);
-      sync_cluster();
+      ptx::barrier_cluster_arrive_aligned();
+      ptx::barrier_cluster_wait_aligned();
       const int first = rank_ * args_.shared.staged_tokens;
       write_tokens(tile, first, min(first + args_.shared.staged_tokens, args_.M));
       return;
@@ -75,22 +78,19 @@ class StreamedEpilogue {
 #pragma unroll 1
     for (int first = 0; first < args_.M; first += args_.shared.staged_tokens) {
       // What lay here is read: stages of the ring, or the tokens before.
-      sync_warpgroups();
+      ptx::bar_sync<kThreads>(1);
       stage_sums(first, sums);
-      sync_warpgroups();
+      ptx::bar_sync<kThreads>(1);
       write_tokens(tile, first, min(first + args_.shared.staged_tokens, args_.M));
     }
   }
 
  private:
-  static __device__ __forceinline__ void sync_warpgroups() {
-    asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory");
-  }
   static __device__ __forceinline__ void store_float(uint32_t address, float value) {
-    store_shared_4(address, __float_as_uint(value));
+    ptx::st_shared_b32(address, __float_as_uint(value));
   }
   static __device__ __forceinline__ float4 load_floats(uint32_t address) {
-    const uint4 words = load_shared_16(address);
+    const uint4 words = ptx::ld_shared_b32x4(address);
     return {__uint_as_float(words.x), __uint_as_float(words.y), __uint_as_float(words.z),
             __uint_as_float(words.w)};
   }
@@ -143,8 +143,8 @@ class StreamedEpilogue {
     for_pairs(sums, [&](int token, int row, uint32_t even, uint32_t odd) {
       const int place = token - first;
       if (place < 0 || place >= count) return;
-      store_shared_4(staged(place, row), even);
-      store_shared_4(staged(place + 1, row), odd);
+      ptx::st_shared_b32(staged(place, row), even);
+      ptx::st_shared_b32(staged(place + 1, row), odd);
     });
   }
 
@@ -155,9 +155,9 @@ class StreamedEpilogue {
       if (token >= args_.M) return;
       const int rank = token / count;
       const uint32_t to = staged(rank_ * count + token - rank * count, row);
-      store_in_cluster_4(address_in_block(to, rank), even);
-      store_in_cluster_4(
-          address_in_block(to + static_cast<uint32_t>(args_.shared.staging_pitch * 4), rank), odd);
+      ptx::st_shared_cluster_b32(ptx::mapa(to, rank), even);
+      ptx::st_shared_cluster_b32(
+          ptx::mapa(to + static_cast<uint32_t>(args_.shared.staging_pitch * 4), rank), odd);
     });
   }
 
@@ -165,7 +165,8 @@ class StreamedEpilogue {
   __device__ __forceinline__ void load_sums(int token, int row, float (&values)[4]) const {
     Sum sums[4] = {};
     for (int rank = 0; rank < args_.plan.split; ++rank) {
-      const uint4 words = load_shared_16(staged(rank * args_.shared.staged_tokens + token, row));
+      const uint4 words =
+          ptx::ld_shared_b32x4(staged(rank * args_.shared.staged_tokens + token, row));
       const uint32_t bits[4] = {words.x, words.y, words.z, words.w};
 #pragma unroll
       for (int i = 0; i < 4; ++i) sums[i] += sum_of_bits(bits[i]);
@@ -180,7 +181,7 @@ class StreamedEpilogue {
     const bool has_any =
         scales.w_scales != nullptr || scales.w_offsets != nullptr || args_.bias != nullptr;
     if (!has_any && scales.x_scales == nullptr) return;
-    const uint2 of_token = load_shared_8(token_scales_ + static_cast<uint32_t>(token * 8));
+    const uint2 of_token = ptx::ld_shared_b32x2(token_scales_ + static_cast<uint32_t>(token * 8));
     const float x_scale = __uint_as_float(of_token.x), x_sum = __uint_as_float(of_token.y);
     if (!has_any) {
 #pragma unroll

@@ -5,11 +5,13 @@
 #include <type_traits>
 
 #include "halley/base/check.h"
-#include "halley/cuda/gemm/hopper_instructions.cuh"
 #include "halley/cuda/gemm/streamed_arguments.h"
 #include "halley/cuda/gemm/streamed_epilogue.cuh"
 #include "halley/cuda/gemm/streamed_ring.cuh"
-#include "halley/cuda/gemm/streamed_wgmma.cuh"
+#include "halley/cuda/ptx/barrier.cuh"
+#include "halley/cuda/ptx/mbarrier.cuh"
+#include "halley/cuda/ptx/memory.cuh"
+#include "halley/cuda/ptx/wgmma.cuh"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/runtime/pdl_launch.cuh"
 #include "halley/cuda/runtime/shared_bytes.h"
@@ -19,11 +21,11 @@ namespace halley::cuda {
 /// The products of one tile: a warpgroup has 64 rows of its box, or of each.
 template <class Type, int kTokens, StreamedTile kTile>
 struct StreamedConsumer {
-  using Sum = typename Type::Sum;
+  using Sum = typename Type::Accumulator;
   static constexpr int kStrips = kTile.strips;
   using Sums = Sum[kStrips][kTokens / 2];
   /// Sums of e4m3 in the tensor cores keep few bits: they are added to others in f32.
-  static constexpr bool kIsPromoted = std::is_same_v<Type, E4m3Stream>;
+  static constexpr bool kIsPromoted = std::is_same_v<Type, ptx::WgmmaE4m3>;
   static constexpr int kChunkSteps = kStreamedChunkBytes / 32;
 
   /// Rows of 128 bytes, eight of them 1024 bytes from the next, swizzled by 128 bytes (PTX ISA,
@@ -42,15 +44,14 @@ struct StreamedConsumer {
     for (int step = 0; step < kChunkSteps; ++step) {
 #pragma unroll
       for (int i = 0; i < kStrips; ++i) {
-        Type::template multiply<kTokens>(sums[i], w + i * box + step * 2, x + step * 2,
-                                         step == 0 ? keeps : 1);
+        ptx::wgmma_ss<Type>(sums[i], w + i * box + step * 2, x + step * 2, step == 0 ? keeps : 1);
       }
     }
   }
 
   static __device__ __forceinline__ void release(const StreamedRing& ring, int stage) {
     __syncwarp();
-    if (threadIdx.x % 32 == 0) arrive(ring.empty(stage));
+    if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(ring.empty(stage));
   }
 
   /// Sums over num_steps >= 1 stages, from *place on.
@@ -71,17 +72,17 @@ struct StreamedConsumer {
       }
 #pragma unroll 1
       for (int step = 0; step < num_steps; ++step) {
-        wait_barrier(ring.full(stage.index), stage.parity);
+        ptx::mbarrier_wait_parity(ring.full(stage.index), stage.parity);
         uint64_t w = descriptor_of(ring.weights(stage.index) + to_strip);
         uint64_t x = descriptor_of(ring.inputs(stage.index));
 #pragma unroll 1
         for (int chunk = 0; chunk < args.plan.stage_chunks; chunk += 2) {
           Sums some;
-          fence_products();
+          ptx::wgmma_fence();
           multiply_chunk(args, w, x, 0, some);
           multiply_chunk(args, w + w_chunk, x + kInputChunk, 1, some);
-          close_products();
-          wait_for_products<0>();
+          ptx::wgmma_commit_group();
+          ptx::wgmma_wait_group<0>();
 #pragma unroll
           for (int i = 0; i < kStrips; ++i) {
 #pragma unroll
@@ -101,14 +102,14 @@ struct StreamedConsumer {
 #pragma unroll 1
       for (int chunk = 0; chunk < num_chunks; ++chunk) {
         if (in_stage == 0) {
-          wait_barrier(ring.full(stage.index), stage.parity);
+          ptx::mbarrier_wait_parity(ring.full(stage.index), stage.parity);
           w = descriptor_of(ring.weights(stage.index) + to_strip);
           x = descriptor_of(ring.inputs(stage.index));
         }
-        fence_products();
+        ptx::wgmma_fence();
         multiply_chunk(args, w, x, chunk > 0 ? 1 : 0, sums);
-        close_products();
-        wait_for_products<1>();
+        ptx::wgmma_commit_group();
+        ptx::wgmma_wait_group<1>();
         if (in_stage == 0 && chunk > 0) release(ring, previous);
         w += w_chunk;
         x += kInputChunk;
@@ -118,7 +119,7 @@ struct StreamedConsumer {
           stage.advance(ring.num_stages);
         }
       }
-      wait_for_products<0>();
+      ptx::wgmma_wait_group<0>();
       release(ring, previous);
     }
     *place = stage;
@@ -134,10 +135,10 @@ __global__ void __launch_bounds__(streamed_threads(kStreamedTiles[kTileIndex]),
   constexpr StreamedTile kTile = kStreamedTiles[kTileIndex];
   constexpr int kConsumers = kTile.warpgroups * 128;
   using Consumer = StreamedConsumer<Type, kTokens, kTile>;
-  using Epilogue = StreamedEpilogue<typename Type::Sum, kTokens, kTile>;
+  using Epilogue = StreamedEpilogue<typename Type::Accumulator, kTokens, kTile>;
   extern __shared__ uint4 shared_memory[];
   StreamedRing ring;
-  ring.base = (shared_address_of(shared_memory) + 1023) & ~1023u;
+  ring.base = (ptx::cvta_to_shared(shared_memory) + 1023) & ~1023u;
   ring.set(args);
   const int cluster = static_cast<int>(blockIdx.x) / args.plan.split;
   const int rank = static_cast<int>(blockIdx.x) % args.plan.split;
@@ -146,26 +147,27 @@ __global__ void __launch_bounds__(streamed_threads(kStreamedTiles[kTileIndex]),
 
   if (threadIdx.x == kConsumers) init_ring<kConsumers / 32>(ring);
   __syncthreads();
-  if (args.plan.split > 1) arrive_at_cluster();  // this block has begun
+  if (args.plan.split > 1) ptx::barrier_cluster_arrive_aligned();  // this block has begun
   if (threadIdx.x >= kConsumers) {
     if (threadIdx.x == kConsumers) {
       copy_streamed_weights<kTile.boxes>(w_map, args, ring, cluster, first_step, num_steps);
       // Not earlier: blocks of the next kernel would take this one's share of the bandwidth.
-      griddepcontrol_launch_dependents();
+      ptx::griddepcontrol_launch_dependents();
     } else if (threadIdx.x == kConsumers + 32) {
-      griddepcontrol_wait();
+      ptx::griddepcontrol_wait();
       copy_streamed_inputs(x_map, args, ring, cluster, first_step, num_steps);
     }
     if (args.plan.split > 1) {
       __syncwarp();
-      wait_for_cluster();
-      sync_cluster();
+      ptx::barrier_cluster_wait_aligned();
+      ptx::barrier_cluster_arrive_aligned();
+      ptx::barrier_cluster_wait_aligned();
     }
     return;
   }
   Epilogue epilogue(args, ring.base, rank);
   epilogue.stage_output_scales(cluster);
-  griddepcontrol_wait();
+  ptx::griddepcontrol_wait();
   epilogue.stage_token_scales();
   StreamedStage stage;
   for (int tile = cluster; tile < args.plan.num_tiles; tile += args.plan.num_clusters) {

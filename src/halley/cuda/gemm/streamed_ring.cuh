@@ -3,9 +3,10 @@
 
 #include <cstdint>
 
-#include "halley/cuda/gemm/hopper_instructions.cuh"
 #include "halley/cuda/gemm/streamed_arguments.h"
-#include "halley/cuda/runtime/pdl_launch.cuh"
+#include "halley/cuda/ptx/barrier.cuh"
+#include "halley/cuda/ptx/bulk_copy.cuh"
+#include "halley/cuda/ptx/mbarrier.cuh"
 
 namespace halley::cuda {
 
@@ -64,10 +65,11 @@ struct StreamedCursor {
 template <int kConsumerWarps>
 __device__ __forceinline__ void init_ring(const StreamedRing& ring) {
   for (int stage = 0; stage < ring.num_stages; ++stage) {
-    init_barrier(ring.full(stage), 1);
-    init_barrier(ring.empty(stage), kConsumerWarps);
+    ptx::mbarrier_init(ring.full(stage), 1);
+    ptx::mbarrier_init(ring.empty(stage), kConsumerWarps);
   }
-  publish_barriers();
+  ptx::fence_mbarrier_init();
+  ptx::fence_proxy_async_shared();
 }
 
 /// One thread: weights, of which the first are copied before earlier kernels are done. Announces
@@ -82,17 +84,18 @@ __device__ __forceinline__ void copy_streamed_weights(const CUtensorMap& map,
   cursor.stage.parity = 1;  // every stage is empty at first
   const int stage_bytes = ring.w_stage_bytes + ring.x_stage_bytes;
   for (int i = 0; cursor.tile < args.plan.num_tiles; ++i) {
-    if (i == args.plan.early_stages) griddepcontrol_wait();
+    if (i == args.plan.early_stages) ptx::griddepcontrol_wait();
     const uint32_t full = ring.full(cursor.stage.index);
     const uint32_t to = ring.weights(cursor.stage.index);
     const int chunk = (first_step + cursor.step) * args.plan.stage_chunks;
     const int row = cursor.tile * args.tile_places;
-    wait_barrier(ring.empty(cursor.stage.index), cursor.stage.parity);
-    arrive_expecting(full, stage_bytes);
+    ptx::mbarrier_wait_parity(ring.empty(cursor.stage.index), cursor.stage.parity);
+    ptx::mbarrier_arrive_expect_tx(full, stage_bytes);
 #pragma unroll
     for (int box = 0; box < kBoxes; ++box) {
-      start_streamed_box_copy(to + static_cast<uint32_t>(box * (ring.w_stage_bytes / kBoxes)), &map,
-                              0, row + box * args.second_box, chunk, full);
+      ptx::cp_async_bulk_tensor_3d(to + static_cast<uint32_t>(box * (ring.w_stage_bytes / kBoxes)),
+                                   &map, {0, row + box * args.second_box, chunk}, full,
+                                   ptx::kEvictFirst);
     }
     cursor.advance(args, num_steps);
   }
@@ -107,10 +110,10 @@ __device__ __forceinline__ void copy_streamed_inputs(const CUtensorMap& map,
   cursor.tile = first_tile;
   cursor.stage.parity = 1;
   while (cursor.tile < args.plan.num_tiles) {
-    wait_barrier(ring.empty(cursor.stage.index), cursor.stage.parity);
-    start_box_copy(ring.inputs(cursor.stage.index), &map, 0, 0,
-                   (first_step + cursor.step) * args.plan.stage_chunks,
-                   ring.full(cursor.stage.index));
+    ptx::mbarrier_wait_parity(ring.empty(cursor.stage.index), cursor.stage.parity);
+    ptx::cp_async_bulk_tensor_3d(ring.inputs(cursor.stage.index), &map,
+                                 {0, 0, (first_step + cursor.step) * args.plan.stage_chunks},
+                                 ring.full(cursor.stage.index));
     cursor.advance(args, num_steps);
   }
 }

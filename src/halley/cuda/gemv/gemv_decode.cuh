@@ -8,18 +8,13 @@
 #include <cstdint>
 
 #include "halley/cuda/gemv/gemv_layout.h"
+#include "halley/cuda/ptx/mma.cuh"
+#include "halley/cuda/ptx/packed_math.cuh"
 
 namespace halley::cuda {
 
 /// What codes are multiplied with, and their instruction: 16 outputs by 8 rows of x, over a step's
 /// half.
-#define HALLEY_MMA(SHAPE, TYPES, CONSTRAINT)                                        \
-  asm volatile("mma.sync.aligned." SHAPE ".row.col." TYPES                          \
-               " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\n" \
-               : CONSTRAINT(sums[0]), CONSTRAINT(sums[1]), CONSTRAINT(sums[2]),     \
-                 CONSTRAINT(sums[3])                                                \
-               : "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]), "r"(x_low), "r"(x_high))
-
 struct GemvF16 {
   using Sum = float;
   static constexpr GemvInputs kInputs = GemvInputs::kNumbers;
@@ -31,7 +26,7 @@ struct GemvF16 {
     return static_cast<uint32_t>(15 + exponent) << 10;
   }
   __device__ static void multiply(const uint32_t* w, uint32_t x_low, uint32_t x_high, Sum* sums) {
-    HALLEY_MMA("m16n8k16", "f32.f16.f16.f32", "+f");
+    ptx::mma_sync<ptx::MmaF16>(sums, w, x_low, x_high);
   }
 };
 
@@ -45,7 +40,7 @@ struct GemvBf16 {
     return static_cast<uint32_t>(127 + exponent) << 7;
   }
   __device__ static void multiply(const uint32_t* w, uint32_t x_low, uint32_t x_high, Sum* sums) {
-    HALLEY_MMA("m16n8k16", "f32.bf16.bf16.f32", "+f");
+    ptx::mma_sync<ptx::MmaBf16>(sums, w, x_low, x_high);
   }
 };
 
@@ -55,10 +50,9 @@ struct GemvS8 {
   static constexpr int kStepInputs = 64;
   static constexpr uint32_t kOnes = 0x01010101u;
   __device__ static void multiply(const uint32_t* w, uint32_t x_low, uint32_t x_high, Sum* sums) {
-    HALLEY_MMA("m16n8k32", "s32.s8.s8.s32", "+r");
+    ptx::mma_sync<ptx::MmaS8>(sums, w, x_low, x_high);
   }
 };
-#undef HALLEY_MMA
 
 /// Both halves of a register.
 constexpr uint32_t gemv_pair(uint32_t bits) { return bits | bits << 16; }
@@ -66,13 +60,6 @@ constexpr uint32_t gemv_pair(uint32_t bits) { return bits | bits << 16; }
 /// To the left, or to the right where negative.
 __device__ __forceinline__ uint32_t shifted(uint32_t word, int left) {
   return left >= 0 ? word << left : word >> -left;
-}
-
-/// The bits of `mask`, in numbers with the other bits of `magic`.
-__device__ __forceinline__ uint32_t put_into(uint32_t word, uint32_t mask, uint32_t magic) {
-  uint32_t result;
-  asm("lop3.b32 %0, %1, %2, %3, 0xEA;\n" : "=r"(result) : "r"(word), "r"(mask), "r"(magic));
-  return result;
 }
 
 /// kBits of a code, multiplied by 2^kExponent, as numbers (gemv_layout.h). `a` is what
@@ -111,7 +98,8 @@ struct GemvPlane<GemvBf16, 8, 0> {
 #pragma unroll
       for (int row = 0; row < 2; ++row) {
         const uint32_t word = words[4 * step + 2 * row + r / 2] >> (8 * (r % 2));
-        a[2 * r + row] = put_into(word, gemv_pair(part == 0 ? 0x7F : 0x80), kMagic);
+        a[2 * r + row] =
+            ptx::lop3_b32<ptx::kAndOr>(word, gemv_pair(part == 0 ? 0x7F : 0x80), kMagic);
       }
     }
   }
@@ -129,9 +117,10 @@ struct GemvPlane<Numbers, 2, 0> {
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
       const uint32_t word = shifted(words[step], kPlace - 4 * r);
-      a[2 * r] = put_into(word, gemv_pair(3u << kPlace), gemv_pair(Numbers::power_bits(4)));
-      a[2 * r + 1] =
-          put_into(word, gemv_pair(3u << (kPlace + 2)), gemv_pair(Numbers::power_bits(2)));
+      a[2 * r] = ptx::lop3_b32<ptx::kAndOr>(word, gemv_pair(3u << kPlace),
+                                            gemv_pair(Numbers::power_bits(4)));
+      a[2 * r + 1] = ptx::lop3_b32<ptx::kAndOr>(word, gemv_pair(3u << (kPlace + 2)),
+                                                gemv_pair(Numbers::power_bits(2)));
     }
   }
 };
@@ -149,10 +138,10 @@ struct GemvPlane<Numbers, 1, kExponent> {
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
       const uint32_t word = shifted(words[step / 2], kPlace - (step % 2 * 8 + 2 * r));
-      a[2 * r] =
-          put_into(word, gemv_pair(1u << kPlace), gemv_pair(Numbers::power_bits(2 + kExponent)));
-      a[2 * r + 1] = put_into(word, gemv_pair(1u << (kPlace + 1)),
-                              gemv_pair(Numbers::power_bits(1 + kExponent)));
+      a[2 * r] = ptx::lop3_b32<ptx::kAndOr>(word, gemv_pair(1u << kPlace),
+                                            gemv_pair(Numbers::power_bits(2 + kExponent)));
+      a[2 * r + 1] = ptx::lop3_b32<ptx::kAndOr>(word, gemv_pair(1u << (kPlace + 1)),
+                                                gemv_pair(Numbers::power_bits(1 + kExponent)));
     }
   }
 };

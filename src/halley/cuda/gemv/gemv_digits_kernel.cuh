@@ -7,13 +7,15 @@
 
 #include "halley/base/check.h"
 #include "halley/base/checked_math.h"
-#include "halley/cuda/gemm/hopper_instructions.cuh"
 #include "halley/cuda/gemm/input_digits.cuh"
 #include "halley/cuda/gemm/numbers.cuh"
 #include "halley/cuda/gemv/gemv_arguments.h"
 #include "halley/cuda/gemv/gemv_digits.h"
 #include "halley/cuda/gemv/gemv_group.cuh"
 #include "halley/cuda/gemv/gemv_layout.h"
+#include "halley/cuda/ptx/barrier.cuh"
+#include "halley/cuda/ptx/cp_async.cuh"
+#include "halley/cuda/ptx/memory.cuh"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/runtime/pdl_launch.cuh"
 #include "halley/cuda/runtime/shared_bytes.h"
@@ -114,19 +116,6 @@ struct DigitDecoder<3> {
   }
 };
 
-/// To shared memory, past the registers.
-template <int kBytes>
-__device__ __forceinline__ void start_digit_copy(void* to, const void* from) {
-  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
-  if constexpr (kBytes == 16) {
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;\n" ::"r"(address), "l"(from)
-                 : "memory");
-  } else {
-    asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], 8;\n" ::"r"(address), "l"(from)
-                 : "memory");
-  }
-}
-
 /// A warp's ring: a stage has a piece of some tiles, [tile][piece bytes], and their scales and
 /// zeros, [2][tile][8] words. Each lane copies the codes that it reads itself.
 template <int kBits>
@@ -160,11 +149,13 @@ struct GemvDigitRing {
 #pragma unroll
         for (int v = 0; v < kFull; ++v) {
           const int offset = gemv_word_offset(kBits, 4 * v, lane);
-          start_digit_copy<16>(to + i * kPieceBytes + offset, from + offset);
+          ptx::cp_async_cg<ptx::L2Prefetch128B>(ptx::cvta_to_shared(to + i * kPieceBytes + offset),
+                                                from + offset);
         }
         if constexpr (kHasHalf) {
           const int offset = gemv_word_offset(kBits, 4 * kFull, lane);
-          start_digit_copy<8>(to + i * kPieceBytes + offset, from + offset);
+          ptx::cp_async_ca<8, ptx::L2Prefetch128B>(
+              ptx::cvta_to_shared(to + i * kPieceBytes + offset), from + offset);
         }
         from += tile_bytes;
       }
@@ -174,12 +165,13 @@ struct GemvDigitRing {
       if (is_grouped() && i < tiles && words != nullptr) {
         const int64_t entry =
             int64_t{tile + i} * weight.num_entries + (piece >> weight.entry_shift);
-        start_digit_copy<16>(
-            to + plan.tiles * kPieceBytes + (kind * plan.tiles + i) * 32 + lane % 2 * 16,
+        ptx::cp_async_cg<ptx::L2Prefetch128B>(
+            ptx::cvta_to_shared(to + plan.tiles * kPieceBytes + (kind * plan.tiles + i) * 32 +
+                                lane % 2 * 16),
             static_cast<const uint8_t*>(words) + entry * 32 + lane % 2 * 16);
       }
     }
-    close_copies();
+    ptx::cp_async_commit_group();
     if (++stage == plan.stages) stage = 0;
     piece += kGemvDigitWarps;
     if (piece >= weight.num_pieces) {
@@ -192,16 +184,16 @@ struct GemvDigitRing {
   __device__ __forceinline__ void wait() const {
     switch (plan.stages) {
       case 1:
-        wait_for_copies<0>();
+        ptx::cp_async_wait_group<0>();
         break;
       case 2:
-        wait_for_copies<1>();
+        ptx::cp_async_wait_group<1>();
         break;
       case 3:
-        wait_for_copies<2>();
+        ptx::cp_async_wait_group<2>();
         break;
       default:
-        wait_for_copies<3>();
+        ptx::cp_async_wait_group<3>();
     }
     __syncwarp();
   }
@@ -244,7 +236,7 @@ __global__ void __launch_bounds__(kGemvDigitWarps * 32, 1)
   constexpr int kBeforeInputs = 2;
 #pragma unroll 1
   for (int i = 0; i < kBeforeInputs; ++i) ring.copy_next();
-  griddepcontrol_wait();
+  ptx::griddepcontrol_wait();
   const int s = lane / 8, c = lane / 2 % 4, j = lane % 2;
   const InputDigits<Type> digits = {
       .source = {args.x, args.x_row_bytes, args.x_row_used_bytes, args.M, weight.num_pieces},
@@ -323,7 +315,7 @@ __global__ void __launch_bounds__(kGemvDigitWarps * 32, 1)
       ring.copy_next();
       stage = stage + 1 == plan.stages ? 0 : stage + 1;
     }
-    if (tile + plan.tiles >= tile_end) griddepcontrol_launch_dependents();
+    if (tile + plan.tiles >= tile_end) ptx::griddepcontrol_launch_dependents();
     float* const sums_of_turn = all_sums + turn * kGemvDigitWarps * args.M * plan.sum_pitch;
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) {

@@ -7,54 +7,20 @@
 
 #include "halley/base/check.h"
 #include "halley/base/checked_math.h"
-#include "halley/cuda/gemm/hopper_instructions.cuh"
 #include "halley/cuda/gemm/numbers.cuh"
 #include "halley/cuda/gemv/gemv_arguments.h"
 #include "halley/cuda/gemv/gemv_decode.cuh"
 #include "halley/cuda/gemv/gemv_group.cuh"
+#include "halley/cuda/ptx/barrier.cuh"
+#include "halley/cuda/ptx/cp_async.cuh"
+#include "halley/cuda/ptx/memory.cuh"
+#include "halley/cuda/ptx/registers.cuh"
 #include "halley/cuda/runtime/pdl_launch.cuh"
 
 namespace halley::cuda {
 
 inline constexpr int kGemvWarps = 8;
 inline constexpr int kGemvThreads = 32 * kGemvWarps;
-
-/// Codes, which are read once. Relaxed: the assembler moves weaker loads behind the wait for
-/// earlier kernels.
-template <int kWords>
-__device__ __forceinline__ void load_codes(const uint8_t* from, uint32_t* words) {
-  if constexpr (kWords == 4) {
-    asm volatile("ld.relaxed.gpu.global.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];\n"
-                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
-                 : "l"(from)
-                 : "memory");
-  } else {
-    asm volatile("ld.relaxed.gpu.global.L1::no_allocate.v2.b32 {%0, %1}, [%2];\n"
-                 : "=r"(words[0]), "=r"(words[1])
-                 : "l"(from)
-                 : "memory");
-  }
-}
-
-/// Inputs, which other blocks read too; unchanged where there are none.
-__device__ __forceinline__ void load_gemv_inputs(const uint8_t* from, bool is_there, uint4* words) {
-  asm volatile(
-      "{\n"
-      ".reg .pred p;\n"
-      "setp.ne.s32 p, %5, 0;\n"
-      "@p ld.global.v4.b32 {%0, %1, %2, %3}, [%4];\n"
-      "}\n"
-      : "+r"(words->x), "+r"(words->y), "+r"(words->z), "+r"(words->w)
-      : "l"(from), "r"(static_cast<int>(is_there))
-      : "memory");
-}
-
-__device__ __forceinline__ void start_word_copy(uint32_t* to, const uint32_t* from) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;\n" ::"r"(
-                   static_cast<uint32_t>(__cvta_generic_to_shared(to))),
-               "l"(from)
-               : "memory");
-}
 
 /// Sizes of what a lane holds.
 template <class Numbers, int kBits, int kTiles, int kRowTiles>
@@ -117,15 +83,15 @@ struct GemvGroupWords {
         const int64_t tile = min(first_tile + i, weight.num_tiles - 1);
         const int64_t at =
             ((tile * weight.num_entries + entry) * 8 + row) * weight.groups_of_entry + group;
-        start_word_copy(&words[0][slot][i][row][group],
-                        static_cast<const uint32_t*>(weight.scales) + at);
+        ptx::cp_async_ca<4>(ptx::cvta_to_shared(&words[0][slot][i][row][group]),
+                            static_cast<const uint32_t*>(weight.scales) + at);
         if (weight.zeros != nullptr) {
-          start_word_copy(&words[1][slot][i][row][group],
-                          static_cast<const uint32_t*>(weight.zeros) + at);
+          ptx::cp_async_ca<4>(ptx::cvta_to_shared(&words[1][slot][i][row][group]),
+                              static_cast<const uint32_t*>(weight.zeros) + at);
         }
       }
     }
-    close_copies();
+    ptx::cp_async_commit_group();
   }
 
   __device__ __forceinline__ GemvGroup get(const GemvWeightArguments& weight, int slot, int tile,
@@ -162,13 +128,13 @@ __global__ void __launch_bounds__(kGemvThreads, 2)
     if (piece >= weight.num_pieces) return;
     // Not known to the compiler, which would keep an address for each load.
     int to_tile = to_tiles[i];
-    asm volatile("" : "+r"(to_tile));
+    ptx::opaque(to_tile);
     const uint8_t* from = codes + int64_t{piece} * gemv_piece_bytes(kBits) + to_tile +
                           gemv_word_offset(kBits, 4 * vector, lane);
     if (vector < Sizes::kWords / 4) {
-      load_codes<4>(from, to + 4 * vector);
+      ptx::ld_global<ptx::RelaxedGpuNoAllocate, 4>(from, to + 4 * vector);
     } else {
-      load_codes<2>(from, to + 4 * vector);
+      ptx::ld_global<ptx::RelaxedGpuNoAllocate, 2>(from, to + 4 * vector);
     }
   };
   const bool is_grouped = weight.scale_dtype != DType::kF32;
@@ -185,7 +151,7 @@ __global__ void __launch_bounds__(kGemvThreads, 2)
       group_words[warp].start(weight, first_tile, warp + d * kGemvWarps, d, lane);
     }
   }
-  griddepcontrol_wait();
+  ptx::griddepcontrol_wait();
   uint4 x[kSteps][kRowTiles] = {};
   const uint8_t* x_rows[kRowTiles];
 #pragma unroll
@@ -201,7 +167,7 @@ __global__ void __launch_bounds__(kGemvThreads, 2)
 #pragma unroll
     for (int j = 0; j < kRowTiles; ++j) {
       if (!is_inside) x[step][j] = {0, 0, 0, 0};
-      load_gemv_inputs(x_rows[j] + begin, is_inside && 8 * j + lane / 4 < args.M, &x[step][j]);
+      ptx::ld_global_if(is_inside && 8 * j + lane / 4 < args.M, x_rows[j] + begin, &x[step][j]);
     }
   };
 #pragma unroll
@@ -217,7 +183,7 @@ __global__ void __launch_bounds__(kGemvThreads, 2)
       if (piece >= weight.num_pieces) break;
       if (is_grouped) {
         group = 0;
-        wait_for_copies<kDepth - 1>();
+        ptx::cp_async_wait_group<kDepth - 1>();
         __syncwarp();
       }
 #pragma unroll
@@ -274,7 +240,7 @@ __global__ void __launch_bounds__(kGemvThreads, 2)
       }
     }
   }
-  griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_launch_dependents();
   if (!is_grouped) {
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) {

@@ -12,6 +12,8 @@
 #include "halley/cuda/gemm/input_digits.cuh"
 #include "halley/cuda/gemv/gemv_layout.h"
 #include "halley/cuda/gemv/gemv_planes.h"
+#include "halley/cuda/ptx/cp_async.cuh"
+#include "halley/cuda/ptx/memory.cuh"
 
 namespace halley::cuda {
 
@@ -92,11 +94,11 @@ struct InputPlanes {
       const int there = max(0, min(16, source.row_bytes - at));
 #pragma unroll
       for (int m = 0; m < kRows; ++m) {
-        start_copy_16(shared_address_of(copy(own, m) + in_piece),
-                      source.x + m * source.stride_bytes + (there > 0 ? at : 0), there);
+        ptx::cp_async_cg(ptx::cvta_to_shared(copy(own, m) + in_piece),
+                         source.x + m * source.stride_bytes + (there > 0 ? at : 0), there);
       }
     }
-    close_copies();
+    ptx::cp_async_commit_group();
   }
 
   /// To planes of the warp's pieces `begin` to `begin` + 3. The copies are there.

@@ -4,26 +4,26 @@
 
 #include <cstdint>
 
-#include "halley/cuda/gemm/hopper_instructions.cuh"
 #include "halley/cuda/gemm/numbers.cuh"
 #include "halley/cuda/gemv/gemv_arguments.h"
 #include "halley/cuda/gemv/gemv_group.cuh"
 #include "halley/cuda/gemv/gemv_layout.h"
 #include "halley/cuda/gemv/gemv_planes.h"
 #include "halley/cuda/gemv/gemv_planes_inputs.cuh"
+#include "halley/cuda/ptx/barrier.cuh"
+#include "halley/cuda/ptx/cp_async.cuh"
+#include "halley/cuda/ptx/memory.cuh"
+#include "halley/cuda/ptx/mma.cuh"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/runtime/pdl_launch.cuh"
 #include "halley/cuda/runtime/shared_bytes.h"
 
 namespace halley::cuda {
 
-/// sums = the bits set in both, of 16 outputs, 256 places and 8 columns (PTX ISA,
-/// "mma.m16n8k256").
+/// sums = the bits set in both, of 16 outputs, 256 places and 8 columns.
 __device__ __forceinline__ void count_bits(int32_t (&sums)[4], const uint32_t (&a)[4], uint2 b) {
-  asm("mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.and.popc {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
-      "{%8,%9}, {%10,%10,%10,%10};"
-      : "=r"(sums[0]), "=r"(sums[1]), "=r"(sums[2]), "=r"(sums[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.x), "r"(b.y), "r"(0));
+  constexpr int32_t kZeros[4] = {};
+  ptx::mma_sync<ptx::MmaB1AndPopc>(sums, a, b.x, b.y, kZeros);
 }
 
 /// A lane's inputs of a piece and row.
@@ -100,12 +100,6 @@ struct PlaneSums {
   }
 };
 
-/// To shared memory, past the registers.
-__device__ __forceinline__ void start_plane_copy(uint32_t to, const void* from) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;\n" ::"r"(to), "l"(from)
-               : "memory");
-}
-
 /// Stages that are copied before the inputs: behind more of them these would come late.
 inline constexpr int kBeforeInputs = 2;
 
@@ -151,22 +145,23 @@ struct GemvPlaneRing {
   }
 
   __device__ __forceinline__ void copy_next() {
-    const uint32_t to = shared_address_of(bytes(stage)) + static_cast<uint32_t>(lane * 16);
+    const uint32_t to = ptx::cvta_to_shared(bytes(stage)) + static_cast<uint32_t>(lane * 16);
     const int64_t step = int64_t{weight.num_pieces} * (kTilesOfCopy * kPieceBytes);
     const uint8_t* from = codes;
 #pragma unroll
     for (int i = 0; i < kTiles; i += kTilesOfCopy) {
-      if (i < tiles) start_plane_copy(to + static_cast<uint32_t>(i * kPieceBytes), from);
+      if (i < tiles)
+        ptx::cp_async_cg<ptx::L2Prefetch128B>(to + static_cast<uint32_t>(i * kPieceBytes), from);
       from += step;
     }
     if (groups != nullptr) {
       const int at = lane / 16 * plan.tiles + lane / 2 % 8;
-      start_plane_copy(
-          shared_address_of(bytes(stage)) +
+      ptx::cp_async_cg<ptx::L2Prefetch128B>(
+          ptx::cvta_to_shared(bytes(stage)) +
               static_cast<uint32_t>(plan.tiles * kPieceBytes + at * 32 + lane % 2 * 16),
           groups + (piece >> weight.entry_shift) * 32);
     }
-    close_copies();
+    ptx::cp_async_commit_group();
     stage = stage + 1 == plan.stages ? 0 : stage + 1;
     piece += kGemvPlaneWarps;
     codes += kGemvPlaneWarps * kPieceBytes;
@@ -176,18 +171,18 @@ struct GemvPlaneRing {
   /// The oldest stage, for all lanes. Inputs are under way beside the stages at the beginning.
   __device__ __forceinline__ void wait() const {
     if (plan.stages == kGemvPlaneStages) {
-      wait_for_copies<kGemvPlaneStages - 1>();
+      ptx::cp_async_wait_group<kGemvPlaneStages - 1>();
     } else {
-      wait_for_copies<kGemvPlaneStages - 2>();
+      ptx::cp_async_wait_group<kGemvPlaneStages - 2>();
     }
     __syncwarp();
   }
   /// The inputs, behind kBeforeInputs stages.
   __device__ __forceinline__ void wait_for_inputs() const {
     if (plan.stages == kGemvPlaneStages) {
-      wait_for_copies<kGemvPlaneStages - kBeforeInputs>();
+      ptx::cp_async_wait_group<kGemvPlaneStages - kBeforeInputs>();
     } else {
-      wait_for_copies<kGemvPlaneStages - 1 - kBeforeInputs>();
+      ptx::cp_async_wait_group<kGemvPlaneStages - 1 - kBeforeInputs>();
     }
     __syncwarp();
   }
@@ -379,10 +374,10 @@ __device__ __forceinline__ void multiply_planes(const GemvArguments& args,
       .tile_end = warp < weight.num_pieces ? tile_end : tile_begin,
       .tile = tile_begin};
   ring.aim(tile_begin);
-  griddepcontrol_launch_dependents();  // whose blocks come as soon as these here end
+  ptx::griddepcontrol_launch_dependents();  // whose blocks come as soon as these here end
 #pragma unroll 1
   for (int i = 0; i < kBeforeInputs; ++i) ring.copy_next();
-  griddepcontrol_wait();
+  ptx::griddepcontrol_wait();
   const int own_pieces = (weight.num_pieces - warp + kGemvPlaneWarps - 1) / kGemvPlaneWarps;
   const typename Planes::Inputs inputs = {
       .source = {args.x, args.x_row_bytes, args.x_row_used_bytes, weight.num_pieces},

@@ -4,15 +4,13 @@
 #include <cstdint>
 
 #include "halley/cuda/hopper_tile/tile_ring.cuh"
+#include "halley/cuda/ptx/barrier.cuh"
+#include "halley/cuda/ptx/cluster.cuh"
+#include "halley/cuda/ptx/matrix.cuh"
+#include "halley/cuda/ptx/memory.cuh"
+#include "halley/cuda/ptx/packed_math.cuh"
 
 namespace halley::cuda {
-
-/// The number, and acquires what those who added to it by count_in_order() have released.
-__device__ __forceinline__ uint32_t load_in_order(const uint32_t* counter) {
-  uint32_t number;
-  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(number) : "l"(counter) : "memory");
-  return number;
-}
 
 /// One thread's sums of its warpgroup's 64 outputs. Element 4 j + e is output row() + 8 * (e / 2)
 /// of the warp's 16, token 8 j + 2 * column_pair() + e % 2.
@@ -72,8 +70,8 @@ struct TileEpilogue {
       }
     }
     // The barriers order the warpgroup's stores and loads before and behind one thread's.
-    sync_warpgroup(1 + self.warpgroup);
-    if (self.in_warpgroup == 0) count_in_order(counter);
+    ptx::bar_sync<128>(1 + self.warpgroup);
+    if (self.in_warpgroup == 0) ptx::atom_add_acq_rel_gpu(counter, 1);
   }
 
   /// Adds what other blocks have of this tile, in their order: the first one has its part in
@@ -92,11 +90,11 @@ struct TileEpilogue {
     if (sharers.count > 1) {
       if (self.in_warpgroup == 0) {
         // They never wait for this block before they leave their parts.
-        while (load_in_order(counter) + 1 != static_cast<uint32_t>(sharers.count)) {
+        while (ptx::ld_acquire_gpu(counter) + 1 != static_cast<uint32_t>(sharers.count)) {
         }
         *counter = 0;  // for the next launch
       }
-      sync_warpgroup(1 + self.warpgroup);
+      ptx::bar_sync<128>(1 + self.warpgroup);
       sum_parts(args, self, place, sharers, sums);
     }
     return true;
@@ -177,12 +175,12 @@ struct TileEpilogue {
 #pragma unroll
     for (int begin = 0; begin < kTokens; begin += kStaged) {
       if (begin >= place.tokens_left) break;
-      sync_warpgroup(1 + self.warpgroup);  // rows before have been read
+      ptx::bar_sync<128>(1 + self.warpgroup);  // rows before have been read
 #pragma unroll
       for (int token = 0; token < kStaged; token += 16) {
         stage_pair(args, self, staging, token, bias, &sums[(begin + token) / 2]);
       }
-      sync_warpgroup(1 + self.warpgroup);
+      ptx::bar_sync<128>(1 + self.warpgroup);
       write_rows(args, self, place, staging, begin, min(kStaged, place.tokens_left - begin));
     }
   }
@@ -194,7 +192,7 @@ struct TileEpilogue {
     for (int index = self.in_warpgroup; index < num_tokens * kRowVectors; index += 128) {
       const int token = index / kRowVectors, column = index % kRowVectors * 8;
       const uint4 values =
-          load_shared_16(staging + static_cast<uint32_t>(token * kTilePitch + column * 2));
+          ptx::ld_shared_b32x4(staging + static_cast<uint32_t>(token * kTilePitch + column * 2));
       const int n = place.output + column;
       uint16_t* to =
           static_cast<uint16_t*>(args.y) + (place.token + begin + token) * args.y_stride + n;
@@ -221,15 +219,15 @@ struct TileEpilogue {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const float low = values[2 * i] + bias.of[i % 2], high = values[2 * i + 1] + bias.of[i % 2];
-      const uint32_t f16 = round_to_f16(low, high), bf16 = round_to_bf16(low, high);
+      const uint32_t f16 = ptx::cvt_rn_f16x2_f32(low, high),
+                     bf16 = ptx::cvt_rn_bf16x2_f32(low, high);
       pairs[i] = is_bf16 ? bf16 : f16;
     }
     // Lane l names token l % 8 of the matrix l / 8: matrices are both halves of 16 outputs, of
     // eight tokens, then of the next eight.
     const int row = token + self.lane / 16 * 8 + self.lane % 8;
     const int output = self.warp * 16 + self.lane / 8 % 2 * 8;
-    store_matrices_transposed(staging + static_cast<uint32_t>(row * kTilePitch + output * 2),
-                              pairs);
+    ptx::stmatrix_x4_trans(staging + static_cast<uint32_t>(row * kTilePitch + output * 2), pairs);
   }
 
   /// Pairs of groups of eight tokens: what the blocks that split a tile's inputs divide its sums
@@ -254,8 +252,8 @@ struct TileEpilogue {
     for (int pair = 0; pair < kPairs; ++pair) {
       if (16 * pair < place.tokens_left) {
         const uint32_t to = mine + static_cast<uint32_t>(local * kPairBytes);
-        store_shared_at(to, owner, &sums[8 * pair]);
-        store_shared_at(to + kPairBytes / 2, owner, &sums[8 * pair + 4]);
+        ptx::st_shared_cluster_x4(ptx::mapa(to, owner), &sums[8 * pair]);
+        ptx::st_shared_cluster_x4(ptx::mapa(to + kPairBytes / 2, owner), &sums[8 * pair + 4]);
       }
       if (++local == pairs_each) {
         local = 0;
@@ -276,7 +274,8 @@ struct TileEpilogue {
       const uint32_t from =
           block.ring.base +
           static_cast<uint32_t>((part * pairs_each + local) * kPairBytes + self.thread * 16);
-      const uint4 first = load_shared_16(from), second = load_shared_16(from + kPairBytes / 2);
+      const uint4 first = ptx::ld_shared_b32x4(from),
+                  second = ptx::ld_shared_b32x4(from + kPairBytes / 2);
       const uint32_t words[8] = {first.x,  first.y,  first.z,  first.w,
                                  second.x, second.y, second.z, second.w};
 #pragma unroll
@@ -303,7 +302,7 @@ struct TileEpilogue {
     const Bias bias = load_bias(args, self, place);
     for (int begin = tokens.begin; begin < tokens.end; begin += kStaged) {
       const int num_tokens = min(kStaged, tokens.end - begin);
-      sync_warpgroup(1 + self.warpgroup);  // rows before have been read
+      ptx::bar_sync<128>(1 + self.warpgroup);  // rows before have been read
       for (int first = 0; first < num_tokens; first += 16 * kPieces) {
         float values[kPieces][8];
         sum_of((begin + first) / 16, values);
@@ -323,7 +322,7 @@ struct TileEpilogue {
         }
       }
       if (args.y_dtype == DType::kF32) continue;
-      sync_warpgroup(1 + self.warpgroup);
+      ptx::bar_sync<128>(1 + self.warpgroup);
       write_rows(args, self, place, staging, begin, num_tokens);
     }
   }
@@ -357,12 +356,13 @@ struct TileEpilogue {
     leave_part(self, place, sums, slot_of(args, self, block.index), counter);
     if (part >= writers) return;
     if (self.in_warpgroup == 0) {
-      while (load_in_order(counter) < static_cast<uint32_t>(parts)) {
+      while (ptx::ld_acquire_gpu(counter) < static_cast<uint32_t>(parts)) {
       }
       // The last one that has seen it leaves zero for the next launch.
-      if (count_in_order(counter) + 1 == static_cast<uint32_t>(parts + writers)) *counter = 0;
+      if (ptx::atom_add_acq_rel_gpu(counter, 1) + 1 == static_cast<uint32_t>(parts + writers))
+        *counter = 0;
     }
-    sync_warpgroup(1 + self.warpgroup);
+    ptx::bar_sync<128>(1 + self.warpgroup);
     const int begin = part * pairs_each * 16;
     const int end = min(min(begin + pairs_each * 16, kTokens), place.tokens_left);
     write_sums<kPairPieces>(args, block.ring, self, place, {begin, end},

@@ -2,6 +2,8 @@
 #pragma once
 
 #include "halley/cuda/hopper_tile/tile_epilogue.cuh"
+#include "halley/cuda/ptx/barrier.cuh"
+#include "halley/cuda/ptx/registers.cuh"
 
 namespace halley::cuda {
 
@@ -36,12 +38,12 @@ __device__ __forceinline__ void run_tile_block(const TileArguments& args, const 
     const int warp = (thread - kTileConsumers) / 32;
     if (warp == 0) {
       init_tile_ring(args, block.ring);
-      arrive_at_named<64>(kTileRingForTokens);
+      ptx::bar_arrive<64>(kTileRingForTokens);
     } else if (warp == 1) {
-      sync_named<64>(kTileRingForTokens);
+      ptx::bar_sync<64>(kTileRingForTokens);
     }
-    arrive_at_named<kTileThreads>(kTileRingForAll);
-    give_registers<Registers::kProducer>();
+    ptx::bar_arrive<kTileThreads>(kTileRingForAll);
+    ptx::setmaxnreg_dec<Registers::kProducer>();
     if (thread == kTileConsumers) {
       fill_weights(block);
     } else if (thread == kTileConsumers + 32) {
@@ -52,9 +54,9 @@ __device__ __forceinline__ void run_tile_block(const TileArguments& args, const 
       sync_threads_of_cluster();
     }
   } else {
-    sync_named<kTileThreads>(kTileRingForAll);
-    take_registers<Registers::kConsumer>();
-    griddepcontrol_wait();
+    ptx::bar_sync<kTileThreads>(kTileRingForAll);
+    ptx::setmaxnreg_inc<Registers::kConsumer>();
+    ptx::griddepcontrol_wait();
     const TileThread self = tile_thread();
     Consumer::begin(self);
     typename Consumer::Place place_in_ring;

@@ -5,8 +5,11 @@
 
 #include <cuda.h>
 
-#include "halley/cuda/hopper_tile/cluster.cuh"
 #include "halley/cuda/hopper_tile/tile_arguments.h"
+#include "halley/cuda/ptx/barrier.cuh"
+#include "halley/cuda/ptx/bulk_copy.cuh"
+#include "halley/cuda/ptx/mbarrier.cuh"
+#include "halley/cuda/ptx/memory.cuh"
 
 namespace halley::cuda {
 
@@ -54,13 +57,21 @@ struct TileStage {
   }
 };
 
+/// A barrier of all threads of the cluster, in any order of a warp's threads. Behind it what they
+/// wrote before is there.
+__device__ __forceinline__ void sync_threads_of_cluster() {
+  ptx::barrier_cluster_arrive();
+  ptx::barrier_cluster_wait();
+}
+
 /// One warp, whose lanes may then copy.
 __device__ __forceinline__ void init_tile_ring(const TileArguments& args, const TileRing& ring) {
   for (int part = static_cast<int>(threadIdx.x % 32); part < args.shared.num_barriers; part += 32) {
-    init_barrier(ring.full(args, part), 1);
-    init_barrier(ring.empty(args, part), kTileConsumers / 32);
+    ptx::mbarrier_init(ring.full(args, part), 1);
+    ptx::mbarrier_init(ring.empty(args, part), kTileConsumers / 32);
   }
-  publish_barriers();
+  ptx::fence_mbarrier_init();
+  ptx::fence_proxy_async_shared();
   __syncwarp();
 }
 
@@ -68,7 +79,7 @@ __device__ __forceinline__ void init_tile_ring(const TileArguments& args, const 
 __device__ __forceinline__ void release_part(const TileArguments& args, const TileRing& ring,
                                              int lane, int index) {
   __syncwarp();
-  if (lane == 0) arrive(ring.empty(args, index));
+  if (lane == 0) ptx::mbarrier_arrive(ring.empty(args, index));
 }
 
 /// Where the block is, and its ring. Where inputs are split, blocks of a cluster share a tile.
@@ -90,16 +101,11 @@ struct TileBlock {
   }
 };
 
-/// The copy engine reads a map before its first box: sooner, where the launch's start hides it.
-__device__ __forceinline__ void fetch_map(const CUtensorMap& map) {
-  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
-}
-
 /// Whose ring is not made yet.
 __device__ __forceinline__ TileBlock tile_block(const TileArguments& args,
                                                 const void* shared_memory) {
   TileBlock block;
-  block.ring.base = (shared_address_of(shared_memory) + kTileAlignment - 1) &
+  block.ring.base = (ptx::cvta_to_shared(shared_memory) + kTileAlignment - 1) &
                     ~static_cast<uint32_t>(kTileAlignment - 1);
   block.index = static_cast<int>(blockIdx.x) / args.split;
   block.part = static_cast<int>(blockIdx.x) % args.split;

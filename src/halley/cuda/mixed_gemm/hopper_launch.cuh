@@ -12,7 +12,7 @@ struct HopperLaunch {
   int num_threads = 1;
   int num_ranks = 1;  // blocks of a cluster
   int shared_bytes = 0;
-  /// The kernel must call griddepcontrol_wait() before it reads what others write, or writes.
+  /// The kernel must call ptx::griddepcontrol_wait() before it reads what others write, or writes.
   bool starts_early = false;
   cudaStream_t stream = nullptr;
 };

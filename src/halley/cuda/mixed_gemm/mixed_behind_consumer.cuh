@@ -5,6 +5,8 @@
 #include <cstdint>
 
 #include "halley/cuda/mixed_gemm/mixed_consumer.cuh"
+#include "halley/cuda/ptx/mbarrier.cuh"
+#include "halley/cuda/ptx/wgmma.cuh"
 
 namespace halley::cuda {
 
@@ -72,13 +74,13 @@ struct MixedBehindConsumer {
   static __device__ __forceinline__ void start_products(State& state) {
     // In units of 16 bytes; addresses of shared memory leave room for it.
     constexpr int kOffset = (kStep / 2 * kTokens * kRowBytes + kStep % 2 * kStepBytes) / 16;
-    fence_products();
+    ptx::wgmma_fence();
 #pragma unroll
     for (int i = 0; i < kStrips; ++i) {
       Decoder::template multiply<kTokens>(state.products[i], state.fragments[kStep % 2][i],
                                           state.descriptor + kOffset, kStep > 0 ? 1 : 0);
     }
-    close_products();
+    ptx::wgmma_commit_group();
   }
 
   static __device__ __forceinline__ void end_group(State& state, Sums& sums) {
@@ -101,11 +103,12 @@ struct MixedBehindConsumer {
       state.stage.advance(args.num_stages);
       // Behind the last stage what is there is read, for nothing: a branch around loads would make
       // ptxas wait for products.
-      if (!state.is_last) wait_barrier(ring.full(args, state.stage.index), state.stage.parity);
+      if (!state.is_last)
+        ptx::mbarrier_wait_parity(ring.full(args, state.stage.index), state.stage.parity);
       load_stage(args, ring, self, state);
     }
     start_products<kStep>(state);
-    wait_for_products<1>();
+    ptx::wgmma_wait_group<1>();
     if constexpr (kStep + 1 == kChunkSteps) begin_group(state);
     decode<kStep + 1>(state);
   }
@@ -121,7 +124,7 @@ struct MixedBehindConsumer {
       for (int j = 0; j < kTokens / 2; ++j) sums[i][j] = 0;
     }
     state.stage = *stage;
-    wait_barrier(ring.full(args, stage->index), stage->parity);
+    ptx::mbarrier_wait_parity(ring.full(args, stage->index), stage->parity);
     load_stage(args, ring, self, state);
     begin_group(state);
 #pragma unroll
@@ -137,7 +140,7 @@ struct MixedBehindConsumer {
       run_step<1>(args, ring, self, state);
       run_step<2>(args, ring, self, state);
       run_step<3>(args, ring, self, state);
-      wait_for_products<0>();
+      ptx::wgmma_wait_group<0>();
       Base::release(args, ring, self, current);
       end_group(state, sums);
     }

@@ -5,6 +5,10 @@
 
 #include "halley/cuda/mixed_gemm/mixed_decode.cuh"
 #include "halley/cuda/mixed_gemm/mixed_ring.cuh"
+#include "halley/cuda/ptx/mbarrier.cuh"
+#include "halley/cuda/ptx/memory.cuh"
+#include "halley/cuda/ptx/registers.cuh"
+#include "halley/cuda/ptx/wgmma.cuh"
 
 namespace halley::cuda {
 
@@ -64,9 +68,9 @@ struct MixedConsumer {
     for (int i = 0; i < kStrips; ++i) {
       uint32_t chunk = 0;
       const uint32_t strip = strip_address(args, w_stage, self.warpgroup, i, &chunk);
-      codes[i] =
-          load_shared_16(strip + static_cast<uint32_t>(self.warp * row_code_bytes(Decoder::kKind) +
-                                                       part * kHalfCodeBytes + self.lane * 16));
+      codes[i] = ptx::ld_shared_b32x4(
+          strip + static_cast<uint32_t>(self.warp * row_code_bytes(Decoder::kKind) +
+                                        part * kHalfCodeBytes + self.lane * 16));
     }
   }
 
@@ -122,7 +126,7 @@ struct MixedConsumer {
   static __device__ __forceinline__ void start_products(const Fragment& fragment,
                                                         uint32_t x_descriptor, int keeps,
                                                         Sums& sums) {
-    fence_products();
+    ptx::wgmma_fence();
 #pragma unroll
     for (int s = 0; s < kSteps; ++s) {
       const int step = kPart * kSteps + s;
@@ -136,7 +140,7 @@ struct MixedConsumer {
                                             s == 0 ? keeps : 1);
       }
     }
-    close_products();
+    ptx::wgmma_commit_group();
   }
 
   static __device__ __forceinline__ void release(const MixedArguments& args, const MixedRing& ring,
@@ -146,7 +150,7 @@ struct MixedConsumer {
   /// The stage with this barrier.
   static __device__ __forceinline__ void release(const MixedThread& self, uint32_t empty) {
     __syncwarp();
-    if (self.lane == 0) arrive(empty);
+    if (self.lane == 0) ptx::mbarrier_arrive(empty);
   }
 
   /// What run() has in registers from part to part.
@@ -180,7 +184,7 @@ struct MixedConsumer {
                                                          const MixedRing& ring,
                                                          const MixedThread& self, State& state) {
     if ((state.is_there | static_cast<uint32_t>(state.is_last)) == 0) {
-      wait_barrier(ring.full(args, state.stage.index), state.stage.parity);
+      ptx::mbarrier_wait_parity(ring.full(args, state.stage.index), state.stage.parity);
     }
     load_stage(args, ring, self, state);
   }
@@ -204,9 +208,10 @@ struct MixedConsumer {
     if constexpr (kPart == 0) {
       // Asked for here, the answer is there when the stage is wanted.
       state.stage.advance(args.num_stages);
-      state.is_there = has_come(ring.full(args, state.stage.index), state.stage.parity);
+      state.is_there =
+          ptx::mbarrier_test_wait_parity(ring.full(args, state.stage.index), state.stage.parity);
     }
-    wait_for_products<1>();
+    ptx::wgmma_wait_group<1>();
     if (kPart == 0 && !state.is_first) release(self, state.previous_empty);
     decode<(kPart + 1) % kParts>(state.first, state.second, state.groups, state.numbers,
                                  state.fragments[(kPart + 1) % 2]);
@@ -226,8 +231,9 @@ struct MixedConsumer {
     State state;
     state.stage = *stage;
     // Opaque: ptxas would read what it is made of anew, each time, which takes long.
-    asm volatile("mov.b32 %0, %1;" : "=r"(state.empties) : "r"(ring.empty(args, 0)));
-    wait_barrier(ring.full(args, stage->index), stage->parity);
+    state.empties = ring.empty(args, 0);
+    ptx::opaque(state.empties);
+    ptx::mbarrier_wait_parity(ring.full(args, stage->index), stage->parity);
     load_stage(args, ring, self, state);
     decode<0>(state.first, state.second, state.groups, state.numbers, state.fragments[0]);
     for (int i = 0; i < num_chunks; ++i) {
@@ -243,7 +249,7 @@ struct MixedConsumer {
         run_part<3>(args, ring, self, state, sums);
       }
     }
-    wait_for_products<0>();
+    ptx::wgmma_wait_group<0>();
     release(self, state.empty);
     *stage = state.stage;
   }

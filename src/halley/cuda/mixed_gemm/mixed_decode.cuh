@@ -1,8 +1,9 @@
 // Codes of 4 bits to fragments of operand A, in registers: one decoder for each MixedKind (those of
 // 8 bits are in mixed_u8_decode.cuh).
 //
-// Everything is volatile assembly: ptxas then keeps decoding between the products that are in
-// flight. As plain C++ it moved the instructions, found hazards and serialised the tensor cores.
+// Instructions are in order (ptx/packed_math.cuh): ptxas then keeps decoding between the products
+// that are in flight. As plain C++ it moved the instructions, found hazards and serialised the
+// tensor cores.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +11,17 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include "halley/cuda/gemm/hopper_instructions.cuh"
 #include "halley/cuda/gemm/register_bits.cuh"
 #include "halley/cuda/mixed_gemm/mixed_layout.h"
-#include "halley/cuda/mixed_gemm/narrow_mma.cuh"
-#include "halley/cuda/mixed_gemm/wgmma.cuh"
+#include "halley/cuda/ptx/decode.cuh"
+#include "halley/cuda/ptx/memory.cuh"
+#include "halley/cuda/ptx/mma.cuh"
+#include "halley/cuda/ptx/packed_math.cuh"
+#include "halley/cuda/ptx/wgmma.cuh"
 
 namespace halley::cuda {
+
+namespace in_order = ptx::in_order;
 
 /// A decoder has:
 ///   Sum            of the products
@@ -52,12 +57,11 @@ struct U4S8Decoder {
   /// without sign extension. The factor 1/16 is in the output's scale.
   static __device__ __forceinline__ void decode(uint32_t (&a)[4], uint32_t u, uint32_t v,
                                                 const Group&) {
-    asm volatile(
-        "{.reg .b32 t;\n"
-        "shl.b32 t, %4, 4; and.b32 %0, t, 0xF0F0F0F0; and.b32 %1, %4, 0xF0F0F0F0;\n"
-        "shl.b32 t, %5, 4; and.b32 %2, t, 0xF0F0F0F0; and.b32 %3, %5, 0xF0F0F0F0;}"
-        : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3])
-        : "r"(u), "r"(v));
+    constexpr uint32_t kHigh = 0xF0F0F0F0u;
+    a[0] = in_order::and_b32(in_order::shl_b32(u, 4), kHigh);
+    a[1] = in_order::and_b32(u, kHigh);
+    a[2] = in_order::and_b32(in_order::shl_b32(v, 4), kHigh);
+    a[3] = in_order::and_b32(v, kHigh);
   }
 
   static __device__ __forceinline__ void decode_plain(uint32_t (&a)[4], uint32_t u, uint32_t v,
@@ -71,11 +75,11 @@ struct U4S8Decoder {
   template <int kTokens>
   static __device__ __forceinline__ void multiply(Sum (&sums)[kTokens / 2], const uint32_t (&a)[4],
                                                   uint64_t tokens, int keeps) {
-    S8Product<kTokens>::run(sums, a, tokens, keeps);
+    ptx::wgmma_rs<ptx::WgmmaS8>(sums, a, tokens, keeps);
   }
   static __device__ __forceinline__ void multiply_narrow(Sum (&sums)[4], const uint32_t (&a)[4],
                                                          uint32_t b0, uint32_t b1) {
-    multiply_narrow_s8(sums, a, b0, b1);
+    ptx::mma_sync<ptx::MmaS8>(sums, a, b0, b1);
   }
 };
 
@@ -90,17 +94,15 @@ struct U4GroupS8Decoder {
   };
 
   static __device__ __forceinline__ Group load_group(uint32_t address) {
-    return load_shared_4(address);
+    return ptx::ld_shared_b32(address);
   }
 
   static __device__ __forceinline__ Numbers numbers_of(const Group& group) {
     Numbers numbers;
-    asm volatile(
-        "prmt.b32 %0, %4, 0, 0x4440; prmt.b32 %1, %4, 0, 0x1111;\n"
-        "prmt.b32 %2, %4, 0, 0x4442; prmt.b32 %3, %4, 0, 0x3333;"
-        : "=&r"(numbers.scale), "=&r"(numbers.offset), "=&r"(numbers.upper_scale),
-          "=&r"(numbers.upper_offset)
-        : "r"(group));
+    numbers.scale = in_order::prmt_b32(group, 0, 0x4440);
+    numbers.offset = in_order::prmt_b32(group, 0, 0x1111);
+    numbers.upper_scale = in_order::prmt_b32(group, 0, 0x4442);
+    numbers.upper_offset = in_order::prmt_b32(group, 0, 0x3333);
     return numbers;
   }
 
@@ -109,15 +111,14 @@ struct U4GroupS8Decoder {
   /// off 128 times the sum of the token's codes.
   static __device__ __forceinline__ void decode(uint32_t (&a)[4], uint32_t u, uint32_t v,
                                                 const Numbers& group) {
-    asm volatile(
-        "{.reg .b32 t;\n"
-        "and.b32 t, %4, 0x0F0F0F0F; mad.lo.u32 %0, t, %6, %7;\n"
-        "and.b32 t, %5, 0x0F0F0F0F; mad.lo.u32 %2, t, %6, %7;\n"
-        "shr.u32 t, %4, 4; and.b32 t, t, 0x0F0F0F0F; mad.lo.u32 %1, t, %8, %9;\n"
-        "shr.u32 t, %5, 4; and.b32 t, t, 0x0F0F0F0F; mad.lo.u32 %3, t, %8, %9;}"
-        : "=&r"(a[0]), "=&r"(a[1]), "=&r"(a[2]), "=&r"(a[3])
-        : "r"(u), "r"(v), "r"(group.scale), "r"(group.offset), "r"(group.upper_scale),
-          "r"(group.upper_offset));
+    constexpr uint32_t kCodes = 0x0F0F0F0Fu;
+    const auto scaled = [&](uint32_t codes, uint32_t scale, uint32_t offset) {
+      return in_order::mad_lo_u32(in_order::and_b32(codes, kCodes), scale, offset);
+    };
+    a[0] = scaled(u, group.scale, group.offset);
+    a[2] = scaled(v, group.scale, group.offset);
+    a[1] = scaled(in_order::shr_u32(u, 4), group.upper_scale, group.upper_offset);
+    a[3] = scaled(in_order::shr_u32(v, 4), group.upper_scale, group.upper_offset);
   }
 
   static __device__ __forceinline__ Numbers plain_numbers_of(const Group& group) {
@@ -137,11 +138,11 @@ struct U4GroupS8Decoder {
   template <int kTokens>
   static __device__ __forceinline__ void multiply(Sum (&sums)[kTokens / 2], const uint32_t (&a)[4],
                                                   uint64_t tokens, int keeps) {
-    U8Product<kTokens>::run(sums, a, tokens, keeps);
+    ptx::wgmma_rs<ptx::WgmmaU8S8>(sums, a, tokens, keeps);
   }
   static __device__ __forceinline__ void multiply_narrow(Sum (&sums)[4], const uint32_t (&a)[4],
                                                          uint32_t b0, uint32_t b1) {
-    multiply_narrow_u8(sums, a, b0, b1);
+    ptx::mma_sync<ptx::MmaU8S8>(sums, a, b0, b1);
   }
 };
 
@@ -164,11 +165,10 @@ struct GroupPairs {
 
 __device__ __forceinline__ GroupPairs pairs_of_halves(const uint2& group) {
   GroupPairs pairs;
-  asm volatile(
-      "prmt.b32 %0, %4, 0, 0x1010; prmt.b32 %1, %4, 0, 0x3232;\n"
-      "prmt.b32 %2, %5, 0, 0x1010; prmt.b32 %3, %5, 0, 0x3232;"
-      : "=&r"(pairs.scale), "=&r"(pairs.zero), "=&r"(pairs.upper_scale), "=&r"(pairs.upper_zero)
-      : "r"(group.x), "r"(group.y));
+  pairs.scale = in_order::prmt_b32(group.x, 0, 0x1010);
+  pairs.zero = in_order::prmt_b32(group.x, 0, 0x3232);
+  pairs.upper_scale = in_order::prmt_b32(group.y, 0, 0x1010);
+  pairs.upper_zero = in_order::prmt_b32(group.y, 0, 0x3232);
   return pairs;
 }
 
@@ -193,7 +193,7 @@ struct U4F16Decoder {
   using Numbers = Group;
 
   static __device__ __forceinline__ Group load_group(uint32_t address) {
-    return load_shared_8(address);
+    return ptx::ld_shared_b32x2(address);
   }
   static __device__ __forceinline__ Numbers numbers_of(const Group& group) { return group; }
   static __device__ __forceinline__ GroupPairs pairs_of(const Group& group) {
@@ -205,20 +205,23 @@ struct U4F16Decoder {
   /// scale is rounded once.
   static __device__ __forceinline__ void decode_word(uint32_t* a, uint32_t codes,
                                                      const GroupPairs& group) {
-    asm volatile(
-        "{.reg .b32 t;\n"
-        "shr.u32 t, %4, 8;\n"
-        "lop3.b32 %0, %4, 0x000F000F, 0x64006400, 0xEA;\n"
-        "lop3.b32 %2, t, 0x000F000F, 0x64006400, 0xEA;\n"
-        "sub.rn.f16x2 %0, %0, %6; sub.rn.f16x2 %2, %2, %6;\n"
-        "mul.rn.f16x2 %0, %0, %5; mul.rn.f16x2 %2, %2, %5;\n"
-        "lop3.b32 %1, %4, 0x00F000F0, 0x64006400, 0xEA;\n"
-        "lop3.b32 %3, t, 0x00F000F0, 0x64006400, 0xEA;\n"
-        "fma.rn.f16x2 %1, %1, %9, %8; fma.rn.f16x2 %3, %3, %9, %8;\n"
-        "mul.rn.f16x2 %1, %1, %7; mul.rn.f16x2 %3, %3, %7;}"
-        : "=&r"(a[0]), "=&r"(a[1]), "=&r"(a[2]), "=&r"(a[3])
-        : "r"(codes), "r"(group.scale), "r"(group.zero), "r"(group.upper_scale),
-          "r"(group.upper_zero), "r"(0x2C002C00u));  // 1/16, twice
+    constexpr uint32_t kSixteenth = 0x2C002C00u;  // 1/16, twice
+    const uint32_t shifted = in_order::shr_u32(codes, 8);
+    const auto under_1024 = [](uint32_t word, uint32_t mask) {
+      return in_order::lop3_b32<ptx::kAndOr>(word, mask, 0x64006400);
+    };
+    a[0] = under_1024(codes, 0x000F000F);
+    a[2] = under_1024(shifted, 0x000F000F);
+    a[0] = in_order::sub_rn_f16x2(a[0], group.zero);
+    a[2] = in_order::sub_rn_f16x2(a[2], group.zero);
+    a[0] = in_order::mul_rn_f16x2(a[0], group.scale);
+    a[2] = in_order::mul_rn_f16x2(a[2], group.scale);
+    a[1] = under_1024(codes, 0x00F000F0);
+    a[3] = under_1024(shifted, 0x00F000F0);
+    a[1] = in_order::fma_rn_f16x2(a[1], kSixteenth, group.upper_zero);
+    a[3] = in_order::fma_rn_f16x2(a[3], kSixteenth, group.upper_zero);
+    a[1] = in_order::mul_rn_f16x2(a[1], group.upper_scale);
+    a[3] = in_order::mul_rn_f16x2(a[3], group.upper_scale);
   }
 
   static __device__ __forceinline__ void decode(uint32_t (&a)[8], uint32_t u, uint32_t v,
@@ -231,18 +234,16 @@ struct U4F16Decoder {
   template <int kTokens>
   static __device__ __forceinline__ void multiply(Sum (&sums)[kTokens / 2], const uint32_t (&a)[8],
                                                   uint64_t tokens, int keeps) {
-    F16Product<kTokens>::run(sums, a, tokens, keeps);
-    F16Product<kTokens>::run(sums, a + 4, tokens + 2, 1);  // 32 bytes further
+    ptx::wgmma_rs<ptx::WgmmaF16>(sums, a, tokens, keeps);
+    ptx::wgmma_rs<ptx::WgmmaF16>(sums, a + 4, tokens + 2, 1);  // 32 bytes further
   }
 
   /// Without the exponents of 1024 and -64, as codes.
   static __device__ __forceinline__ PlainZeros zeros_of(const Group& group) {
     PlainZeros zeros;
-    asm volatile(
-        "prmt.b32 %0, %2, 0, 0x3232; and.b32 %0, %0, 0x03FF03FF;\n"
-        "prmt.b32 %1, %3, 0, 0x3232; and.b32 %1, %1, 0x03FF03FF;"
-        : "=&r"(zeros.lower), "=&r"(zeros.upper)
-        : "r"(group.x), "r"(group.y));
+    constexpr uint32_t kMantissas = 0x03FF03FF;
+    zeros.lower = in_order::and_b32(in_order::prmt_b32(group.x, 0, 0x3232), kMantissas);
+    zeros.upper = in_order::and_b32(in_order::prmt_b32(group.y, 0, 0x3232), kMantissas);
     return zeros;
   }
   static __device__ __forceinline__ float2 scales_of(const Group& group) {
@@ -251,15 +252,15 @@ struct U4F16Decoder {
   }
   static __device__ __forceinline__ void decode_less_zero(uint32_t (&a)[4], uint32_t codes,
                                                           const PlainZeros& zeros) {
-    asm volatile(
-        "{.reg .b32 t; shr.u32 t, %4, 8;\n"
-        "and.b32 %0, %4, 0x000F000F; and.b32 %1, %4, 0x00F000F0;\n"
-        "and.b32 %2, t, 0x000F000F; and.b32 %3, t, 0x00F000F0;\n"
-        "sub.rn.f16x2 %0, %0, %5; sub.rn.f16x2 %1, %1, %6;\n"
-        "sub.rn.f16x2 %2, %2, %5; sub.rn.f16x2 %3, %3, %6;"
-        "}"
-        : "=&r"(a[0]), "=&r"(a[1]), "=&r"(a[2]), "=&r"(a[3])
-        : "r"(codes), "r"(zeros.lower), "r"(zeros.upper));
+    const uint32_t shifted = in_order::shr_u32(codes, 8);
+    a[0] = in_order::and_b32(codes, 0x000F000F);
+    a[1] = in_order::and_b32(codes, 0x00F000F0);
+    a[2] = in_order::and_b32(shifted, 0x000F000F);
+    a[3] = in_order::and_b32(shifted, 0x00F000F0);
+    a[0] = in_order::sub_rn_f16x2(a[0], zeros.lower);
+    a[1] = in_order::sub_rn_f16x2(a[1], zeros.upper);
+    a[2] = in_order::sub_rn_f16x2(a[2], zeros.lower);
+    a[3] = in_order::sub_rn_f16x2(a[3], zeros.upper);
   }
 
   /// Codes as the mantissas of numbers without exponent: 2^-24 times the code, those of the rows
@@ -272,7 +273,7 @@ struct U4F16Decoder {
   }
   static __device__ __forceinline__ void multiply_narrow(Sum* sums, const uint32_t (&a)[4],
                                                          uint32_t b0, uint32_t b1) {
-    multiply_narrow_f16(sums, a, b0, b1);
+    ptx::mma_sync<ptx::MmaF16>(sums, a, b0, b1);
   }
   static __device__ __forceinline__ void multiply_ones(Sum (&sums)[4], uint32_t b0, uint32_t b1) {
     multiply_narrow(sums, {0x00010001u, 0, 0x00010001u, 0}, b0, b1);
@@ -295,30 +296,34 @@ struct U4Bf16Decoder {
   using Numbers = Group;
 
   static __device__ __forceinline__ Group load_group(uint32_t address) {
-    return load_shared_8(address);
+    return ptx::ld_shared_b32x2(address);
   }
   static __device__ __forceinline__ Numbers numbers_of(const Group& group) { return group; }
   static __device__ __forceinline__ GroupPairs pairs_of(const Group& group) {
     return pairs_of_halves(group);
   }
 
+  /// The low codes of both halves, under the exponent of 128.
+  static __device__ __forceinline__ uint32_t under_128(uint32_t codes) {
+    return in_order::lop3_b32<ptx::kAndOr>(codes, 0x000F000F, 0x43004300);
+  }
+
   /// As U4F16Decoder with the exponent of 128: the mantissa has room for one code alone, so that
   /// all four pairs are shifted down.
   static __device__ __forceinline__ void decode_word(uint32_t* a, uint32_t codes,
                                                      const GroupPairs& group) {
-    asm volatile(
-        "{.reg .b32 t;\n"
-        "lop3.b32 %0, %4, 0x000F000F, 0x43004300, 0xEA;\n"
-        "shr.u32 t, %4, 8; lop3.b32 %2, t, 0x000F000F, 0x43004300, 0xEA;\n"
-        "sub.rn.bf16x2 %0, %0, %6; sub.rn.bf16x2 %2, %2, %6;\n"
-        "mul.rn.bf16x2 %0, %0, %5; mul.rn.bf16x2 %2, %2, %5;\n"
-        "shr.u32 t, %4, 4; lop3.b32 %1, t, 0x000F000F, 0x43004300, 0xEA;\n"
-        "shr.u32 t, %4, 12; lop3.b32 %3, t, 0x000F000F, 0x43004300, 0xEA;\n"
-        "sub.rn.bf16x2 %1, %1, %8; sub.rn.bf16x2 %3, %3, %8;\n"
-        "mul.rn.bf16x2 %1, %1, %7; mul.rn.bf16x2 %3, %3, %7;}"
-        : "=&r"(a[0]), "=&r"(a[1]), "=&r"(a[2]), "=&r"(a[3])
-        : "r"(codes), "r"(group.scale), "r"(group.zero), "r"(group.upper_scale),
-          "r"(group.upper_zero));
+    a[0] = under_128(codes);
+    a[2] = under_128(in_order::shr_u32(codes, 8));
+    a[0] = in_order::sub_rn_bf16x2(a[0], group.zero);
+    a[2] = in_order::sub_rn_bf16x2(a[2], group.zero);
+    a[0] = in_order::mul_rn_bf16x2(a[0], group.scale);
+    a[2] = in_order::mul_rn_bf16x2(a[2], group.scale);
+    a[1] = under_128(in_order::shr_u32(codes, 4));
+    a[3] = under_128(in_order::shr_u32(codes, 12));
+    a[1] = in_order::sub_rn_bf16x2(a[1], group.upper_zero);
+    a[3] = in_order::sub_rn_bf16x2(a[3], group.upper_zero);
+    a[1] = in_order::mul_rn_bf16x2(a[1], group.upper_scale);
+    a[3] = in_order::mul_rn_bf16x2(a[3], group.upper_scale);
   }
 
   static __device__ __forceinline__ void decode(uint32_t (&a)[8], uint32_t u, uint32_t v,
@@ -331,15 +336,14 @@ struct U4Bf16Decoder {
   template <int kTokens>
   static __device__ __forceinline__ void multiply(Sum (&sums)[kTokens / 2], const uint32_t (&a)[8],
                                                   uint64_t tokens, int keeps) {
-    Bf16Product<kTokens>::run(sums, a, tokens, keeps);
-    Bf16Product<kTokens>::run(sums, a + 4, tokens + 2, 1);  // 32 bytes further
+    ptx::wgmma_rs<ptx::WgmmaBf16>(sums, a, tokens, keeps);
+    ptx::wgmma_rs<ptx::WgmmaBf16>(sums, a + 4, tokens + 2, 1);  // 32 bytes further
   }
 
   static __device__ __forceinline__ PlainZeros zeros_of(const Group& group) {
     PlainZeros zeros;
-    asm volatile("prmt.b32 %0, %2, 0, 0x3232; prmt.b32 %1, %3, 0, 0x3232;"
-                 : "=&r"(zeros.lower), "=&r"(zeros.upper)
-                 : "r"(group.x), "r"(group.y));
+    zeros.lower = in_order::prmt_b32(group.x, 0, 0x3232);
+    zeros.upper = in_order::prmt_b32(group.y, 0, 0x3232);
     return zeros;
   }
   static __device__ __forceinline__ float2 scales_of(const Group& group) {
@@ -347,17 +351,7 @@ struct U4Bf16Decoder {
   }
   static __device__ __forceinline__ void decode_less_zero(uint32_t (&a)[4], uint32_t codes,
                                                           const PlainZeros& zeros) {
-    asm volatile(
-        "{.reg .b32 t;\n"
-        "lop3.b32 %0, %4, 0x000F000F, 0x43004300, 0xEA;\n"
-        "shr.u32 t, %4, 4; lop3.b32 %1, t, 0x000F000F, 0x43004300, 0xEA;\n"
-        "shr.u32 t, %4, 8; lop3.b32 %2, t, 0x000F000F, 0x43004300, 0xEA;\n"
-        "shr.u32 t, %4, 12; lop3.b32 %3, t, 0x000F000F, 0x43004300, 0xEA;\n"
-        "sub.rn.bf16x2 %0, %0, %5; sub.rn.bf16x2 %1, %1, %6;\n"
-        "sub.rn.bf16x2 %2, %2, %5; sub.rn.bf16x2 %3, %3, %6;"
-        "}"
-        : "=&r"(a[0]), "=&r"(a[1]), "=&r"(a[2]), "=&r"(a[3])
-        : "r"(codes), "r"(zeros.lower), "r"(zeros.upper));
+    ptx::subtract_u4_bf16x2(a, codes, zeros.lower, zeros.upper);
   }
 
   /// 128 + code.
@@ -367,7 +361,7 @@ struct U4Bf16Decoder {
   }
   static __device__ __forceinline__ void multiply_narrow(Sum* sums, const uint32_t (&a)[4],
                                                          uint32_t b0, uint32_t b1) {
-    multiply_narrow_bf16(sums, a, b0, b1);
+    ptx::mma_sync<ptx::MmaBf16>(sums, a, b0, b1);
   }
   static __device__ __forceinline__ void multiply_ones(Sum (&sums)[4], uint32_t b0, uint32_t b1) {
     multiply_narrow(sums, {0x3F803F80u, 0, 0x3F803F80u, 0}, b0, b1);

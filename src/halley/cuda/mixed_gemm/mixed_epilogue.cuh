@@ -5,6 +5,12 @@
 
 #include "halley/cuda/gemm/numbers.cuh"
 #include "halley/cuda/mixed_gemm/mixed_exchange.cuh"
+#include "halley/cuda/ptx/barrier.cuh"
+#include "halley/cuda/ptx/bulk_copy.cuh"
+#include "halley/cuda/ptx/cp_async.cuh"
+#include "halley/cuda/ptx/matrix.cuh"
+#include "halley/cuda/ptx/memory.cuh"
+#include "halley/cuda/ptx/packed_math.cuh"
 
 namespace halley::cuda {
 
@@ -77,7 +83,7 @@ struct MixedEpilogue {
                     needs_input_sums(Decoder::kKind, scales) ? scales.x_sums : nullptr, m, is_in);
       }
     }
-    close_copies();
+    ptx::cp_async_commit_group();
   }
 
   /// Zero where there is none.
@@ -86,9 +92,9 @@ struct MixedEpilogue {
                                                      const T* from, int index, bool is_there) {
     static_assert(sizeof(T) == 4);
     if (is_there && from != nullptr) {
-      start_copy_4(to, from + index, 4);
+      ptx::cp_async_ca<4>(to, from + index, 4);
     } else {
-      start_copy_4(to, args.weights, 0);
+      ptx::cp_async_ca<4>(to, args.weights, 0);
     }
   }
 
@@ -103,12 +109,12 @@ struct MixedEpilogue {
       for (int u = 0; u < 2; ++u) {
         const uint32_t from =
             output_scale_address(args, ring, self, i * 64 + self.warp * 16 + self.row() + u * 8);
-        out.bias[i][u] = __uint_as_float(load_shared_4(from + 8 * kOutputs));
+        out.bias[i][u] = __uint_as_float(ptx::ld_shared_b32(from + 8 * kOutputs));
         if constexpr (is_s8(Decoder::kKind)) {
           // U4S8Decoder's numbers are 16 times too large.
           const float unit = Decoder::kKind == MixedKind::kU4S8 ? 0.0625f : 1.0f;
-          out.scale[i][u] = unit * __uint_as_float(load_shared_4(from));
-          out.offset[i][u] = __uint_as_float(load_shared_4(from + 4 * kOutputs));
+          out.scale[i][u] = unit * __uint_as_float(ptx::ld_shared_b32(from));
+          out.offset[i][u] = __uint_as_float(ptx::ld_shared_b32(from + 4 * kOutputs));
         }
       }
     }
@@ -129,7 +135,7 @@ struct MixedEpilogue {
 
   /// Scale and sum of codes (s32) of a thread's two tokens.
   static __device__ __forceinline__ uint4 load_token_scales(uint32_t address) {
-    if constexpr (is_s8(Decoder::kKind)) return load_shared_16(address);
+    if constexpr (is_s8(Decoder::kKind)) return ptx::ld_shared_b32x4(address);
     return {};
   }
 
@@ -171,8 +177,8 @@ struct MixedEpilogue {
   static __device__ __forceinline__ OutputScales wait_for_scales(const MixedArguments& args,
                                                                  const MixedRing& ring,
                                                                  const MixedThread& self) {
-    wait_for_copies<0>();
-    sync_warpgroup(1 + self.warpgroup);
+    ptx::cp_async_wait_group<0>();
+    ptx::bar_sync<128>(1 + self.warpgroup);
     return load_scales(args, ring, self);
   }
 
@@ -192,7 +198,7 @@ struct MixedEpilogue {
                 values);
       write_four(args, self, place, v, values);
     }
-    sync_warpgroup(1 + self.warpgroup);  // scales have been read
+    ptx::bar_sync<128>(1 + self.warpgroup);  // scales have been read
   }
 
   /// The same of the block's part of a tile that a cluster shares.
@@ -213,7 +219,7 @@ struct MixedEpilogue {
       values_of(tokens, strip_scales(scales, v % kStrips), sums, values);
       write_four(args, self, place, v, values);
     }
-    sync_warpgroup(1 + self.warpgroup);
+    ptx::bar_sync<128>(1 + self.warpgroup);
   }
 
   static __device__ __forceinline__ uint32_t staging(const MixedArguments& args,
@@ -234,11 +240,11 @@ struct MixedEpilogue {
   static __device__ __forceinline__ void stage(const MixedArguments& args, uint32_t row,
                                                const float (&values)[4]) {
     if (args.y_dtype == DType::kBf16) {
-      store_matrices_transposed(row, round_to_bf16(values[0], values[1]),
-                                round_to_bf16(values[2], values[3]));
+      ptx::stmatrix_x2_trans(row, ptx::cvt_rn_bf16x2_f32(values[0], values[1]),
+                             ptx::cvt_rn_bf16x2_f32(values[2], values[3]));
     } else {
-      store_matrices_transposed(row, round_to_f16(values[0], values[1]),
-                                round_to_f16(values[2], values[3]));
+      ptx::stmatrix_x2_trans(row, ptx::cvt_rn_f16x2_f32(values[0], values[1]),
+                             ptx::cvt_rn_f16x2_f32(values[2], values[3]));
     }
   }
 
@@ -246,7 +252,7 @@ struct MixedEpilogue {
   static __device__ __forceinline__ OutputScales begin_boxes(const MixedArguments& args,
                                                              const MixedRing& ring,
                                                              const MixedThread& self) {
-    if (self.in_warpgroup == 0) wait_for_store_reads();  // of the tile before
+    if (self.in_warpgroup == 0) ptx::cp_async_bulk_wait_group_read<0>();  // of the tile before
     return wait_for_scales(args, ring, self);
   }
 
@@ -260,18 +266,18 @@ struct MixedEpilogue {
   static __device__ __forceinline__ void end_boxes(const MixedArguments& args,
                                                    const MixedThread& self, const MixedPlace& place,
                                                    uint32_t staging) {
-    publish_to_copies();
-    sync_warpgroup(1 + self.warpgroup);
+    ptx::fence_proxy_async_shared();
+    ptx::bar_sync<128>(1 + self.warpgroup);
     if (self.in_warpgroup != 0) return;
     // Boxes of one vector, or one of all tokens for each strip.
     const int begin = place.part.begin;
     const int end = args.y_box_vectors == 1 ? place.part.end : begin + kStrips;
     for (int v = begin; v < end; ++v) {
-      start_box_store(
+      ptx::cp_async_bulk_tensor_2d_store(
           place.y_map, place.output + v % kStrips * 64, place.token + v / kStrips * 8,
           staging + static_cast<uint32_t>(staged_index(args, place, v) * kStagedVectorBytes));
     }
-    close_stores();
+    ptx::cp_async_bulk_commit_group();
   }
 
   /// f16 and bf16: turned to rows of 128 bytes in shared memory, which the copy engine writes while

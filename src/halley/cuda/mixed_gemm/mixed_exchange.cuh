@@ -5,6 +5,9 @@
 #include <cstdint>
 
 #include "halley/cuda/mixed_gemm/mixed_consumer.cuh"
+#include "halley/cuda/ptx/cluster.cuh"
+#include "halley/cuda/ptx/mbarrier.cuh"
+#include "halley/cuda/ptx/memory.cuh"
 
 namespace halley::cuda {
 
@@ -52,8 +55,8 @@ struct MixedExchange {
   static __device__ __forceinline__ void expect(const MixedArguments& args, const MixedRing& ring,
                                                 int rank) {
     const MixedPart part = part_of(args, rank);
-    arrive_expecting(ring.received(args),
-                     (args.schedule.num_ranks - 1) * (part.end - part.begin) * kUnitBytes);
+    ptx::mbarrier_arrive_expect_tx(
+        ring.received(args), (args.schedule.num_ranks - 1) * (part.end - part.begin) * kUnitBytes);
   }
 
   /// Sends what others finish, and keeps what this block does beside what they will send.
@@ -76,14 +79,14 @@ struct MixedExchange {
           ++owner;
           end += each + (owner < rest ? 1 : 0);
         }
-        to = owner == rank ? mine : address_in_block(mine, owner);
-        barrier = address_in_block(ring.received(args), owner);
+        to = owner == rank ? mine : ptx::mapa(mine, owner);
+        barrier = ptx::mapa(ring.received(args), owner);
       }
       const uint32_t place = to + static_cast<uint32_t>((unit - begin) * kUnitBytes);
       if (owner == rank) {
-        store_four(place, &sums[v % kStrips][v / kStrips * 4]);
+        ptx::st_shared_x4(place, &sums[v % kStrips][v / kStrips * 4]);
       } else {
-        send_four(place, &sums[v % kStrips][v / kStrips * 4], barrier);
+        ptx::st_async_x4(place, &sums[v % kStrips][v / kStrips * 4], barrier);
       }
     }
   }
@@ -94,12 +97,12 @@ struct MixedExchange {
                                                   const MixedThread& self, int index,
                                                   Sum (&total)[4]) {
     uint32_t from = received(args, ring, self) + static_cast<uint32_t>(index * kUnitBytes);
-    load_four(from, total);
+    ptx::ld_shared_x4(from, total);
 #pragma unroll 1
     for (int r = 1; r < args.schedule.num_ranks; ++r) {
       from += static_cast<uint32_t>(args.shared.part_bytes);
       Sum other[4];
-      load_four(from, other);
+      ptx::ld_shared_x4(from, other);
 #pragma unroll
       for (int e = 0; e < 4; ++e) total[e] += other[e];
     }
@@ -110,7 +113,7 @@ struct MixedExchange {
                                                  const MixedThread& self, int rank) {
     __syncwarp();
     if (self.lane < args.schedule.num_ranks && self.lane != rank) {
-      arrive_in_cluster(address_in_block(ring.drained(args), self.lane));
+      ptx::mbarrier_arrive_release_cluster(ptx::mapa(ring.drained(args), self.lane));
     }
   }
 };

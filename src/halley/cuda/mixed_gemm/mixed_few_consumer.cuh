@@ -6,6 +6,8 @@
 #include <cstdint>
 
 #include "halley/cuda/mixed_gemm/mixed_consumer.cuh"
+#include "halley/cuda/ptx/matrix.cuh"
+#include "halley/cuda/ptx/mbarrier.cuh"
 
 namespace halley::cuda {
 
@@ -97,9 +99,9 @@ struct MixedFewConsumer {
   static __device__ __forceinline__ void load_inputs(State& state) {
     constexpr int kIn = kWord % kWords;
     const uint32_t row = kWord < kWords ? state.tokens : state.next_tokens;
-    load_matrices((row ^ static_cast<uint32_t>(kIn % 4 * 32)) +
-                      static_cast<uint32_t>(kIn / 4 * kTokens * 128),
-                  state.x[kWord % (kInputsAhead + 1)]);
+    ptx::ldmatrix_x4(state.x[kWord % (kInputsAhead + 1)],
+                     (row ^ static_cast<uint32_t>(kIn % 4 * 32)) +
+                         static_cast<uint32_t>(kIn / 4 * kTokens * 128));
   }
 
   static __device__ __forceinline__ void end_group(State& state, Sums& sums) {
@@ -151,7 +153,7 @@ struct MixedFewConsumer {
     const int token = self.lane % 8 + self.lane / 16 * 8, piece = self.lane / 8 % 2;
     const auto row = static_cast<uint32_t>(token * 128 + ((piece ^ (token % 8)) << 4));
     MixedStage next = *stage;
-    wait_barrier(ring.full(args, next.index), next.parity);
+    ptx::mbarrier_wait_parity(ring.full(args, next.index), next.parity);
     state.w_stage = state.next_w_stage = ring.w_stage(args, next.index);
     state.tokens = state.next_tokens = ring.x_stage(args, next.index) + row;
     Base::load_codes(args, self, state.w_stage, 0, state.first);
@@ -175,7 +177,7 @@ struct MixedFewConsumer {
       run_word<3>(args, self, state, sums);
       next.advance(args.num_stages);
       // Behind the last stage what is there is read, for nothing.
-      if (c + 1 < num_chunks) wait_barrier(ring.full(args, next.index), next.parity);
+      if (c + 1 < num_chunks) ptx::mbarrier_wait_parity(ring.full(args, next.index), next.parity);
       state.next_w_stage = ring.w_stage(args, next.index);
       state.next_tokens = ring.x_stage(args, next.index) + row;
       run_word<4>(args, self, state, sums);

@@ -5,6 +5,8 @@
 #include <cstdint>
 
 #include "halley/cuda/mixed_gemm/mixed_consumer.cuh"
+#include "halley/cuda/ptx/matrix.cuh"
+#include "halley/cuda/ptx/mbarrier.cuh"
 
 namespace halley::cuda {
 
@@ -32,8 +34,8 @@ struct MixedFewS8Consumer {
   template <int kStep>
   static __device__ __forceinline__ void load_inputs(State& state) {
     const uint32_t row = kStep < kChunkSteps ? state.tokens : state.next_tokens;
-    load_matrices(row ^ static_cast<uint32_t>(kStep % kChunkSteps * 32),
-                  state.x[kStep % kChunkSteps]);
+    ptx::ldmatrix_x4(state.x[kStep % kChunkSteps],
+                     row ^ static_cast<uint32_t>(kStep % kChunkSteps * 32));
   }
 
   template <int kStep>
@@ -90,7 +92,7 @@ struct MixedFewS8Consumer {
     const int token = self.lane % 8 + self.lane / 16 * 8, piece = self.lane / 8 % 2;
     const auto row = static_cast<uint32_t>(token * 128 + ((piece ^ (token % 8)) << 4));
     MixedStage next = *stage;
-    wait_barrier(ring.full(args, next.index), next.parity);
+    ptx::mbarrier_wait_parity(ring.full(args, next.index), next.parity);
     state.w_stage = state.next_w_stage = ring.w_stage(args, next.index);
     state.tokens = state.next_tokens = ring.x_stage(args, next.index) + row;
     Base::load_codes(args, self, state.w_stage, 0, state.first);
@@ -102,14 +104,15 @@ struct MixedFewS8Consumer {
       const int current = next.index;
       next.advance(args.num_stages);
       // Asked for here, the answer is there when the stage is wanted.
-      const uint32_t is_there = has_come(ring.full(args, next.index), next.parity);
+      const uint32_t is_there =
+          ptx::mbarrier_test_wait_parity(ring.full(args, next.index), next.parity);
       state.tokens = state.next_tokens;
       state.w_stage = state.next_w_stage;
       run_step<0>(args, self, state);
       run_step<1>(args, self, state);
       // Behind the last stage what is there is read, for nothing.
       if (is_there == 0 && c + 1 < num_chunks) {
-        wait_barrier(ring.full(args, next.index), next.parity);
+        ptx::mbarrier_wait_parity(ring.full(args, next.index), next.parity);
       }
       state.next_w_stage = ring.w_stage(args, next.index);
       state.next_tokens = ring.x_stage(args, next.index) + row;

@@ -5,6 +5,8 @@
 #include <cstdint>
 
 #include "halley/cuda/mixed_gemm/mixed_consumer.cuh"
+#include "halley/cuda/ptx/mbarrier.cuh"
+#include "halley/cuda/ptx/wgmma.cuh"
 
 namespace halley::cuda {
 
@@ -68,14 +70,14 @@ struct MixedGroupConsumer {
   static __device__ __forceinline__ void start_products(const State& state, Sums& sums) {
     // In units of 16 bytes; addresses of shared memory leave room for it.
     constexpr int kOffset = (kStep / 2 * kTokens * kRowBytes + kStep % 2 * kStepBytes) / 16;
-    fence_products();
+    ptx::wgmma_fence();
 #pragma unroll
     for (int i = 0; i < kStrips; ++i) {
       Decoder::template multiply<kTokens>(sums[i], state.fragments[kStep % 2][i],
                                           state.descriptor + kOffset,
                                           kStep > 0 || !state.is_first ? 1 : 0);
     }
-    close_products();
+    ptx::wgmma_commit_group();
   }
 
   template <int kStep>
@@ -92,11 +94,12 @@ struct MixedGroupConsumer {
       state.stage.advance(args.num_stages);
       // Behind the last stage what is there is read, for nothing: a branch around loads would make
       // ptxas wait for products.
-      if (!state.is_last) wait_barrier(ring.full(args, state.stage.index), state.stage.parity);
+      if (!state.is_last)
+        ptx::mbarrier_wait_parity(ring.full(args, state.stage.index), state.stage.parity);
       load_stage(args, ring, self, state);
     }
     start_products<kStep>(state, sums);
-    wait_for_products<1>();
+    ptx::wgmma_wait_group<1>();
     if constexpr (kStep == 1) {
       if (!state.is_first) Base::release(args, ring, self, state.previous);
     }
@@ -110,7 +113,7 @@ struct MixedGroupConsumer {
                                              MixedStage* stage, Sums& sums) {
     State state;
     state.stage = *stage;
-    wait_barrier(ring.full(args, stage->index), stage->parity);
+    ptx::mbarrier_wait_parity(ring.full(args, stage->index), stage->parity);
     load_stage(args, ring, self, state);
     begin_group(state);
     decode<0>(state);
@@ -124,7 +127,7 @@ struct MixedGroupConsumer {
       run_step<2>(args, ring, self, state, sums);
       run_step<3>(args, ring, self, state, sums);
     }
-    wait_for_products<0>();
+    ptx::wgmma_wait_group<0>();
     Base::release(args, ring, self, state.previous);
     *stage = state.stage;
   }

@@ -11,6 +11,11 @@
 #include "halley/cuda/mixed_gemm/mixed_few_s8_consumer.cuh"
 #include "halley/cuda/mixed_gemm/mixed_group_consumer.cuh"
 #include "halley/cuda/mixed_gemm/mixed_sharing.cuh"
+#include "halley/cuda/ptx/barrier.cuh"
+#include "halley/cuda/ptx/bulk_copy.cuh"
+#include "halley/cuda/ptx/mbarrier.cuh"
+#include "halley/cuda/ptx/memory.cuh"
+#include "halley/cuda/ptx/registers.cuh"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/runtime/shared_bytes.h"
 
@@ -46,7 +51,7 @@ __device__ __forceinline__ void consume(const MixedMaps& maps, const MixedArgume
   uint32_t drained_parity = 0, received_parity = 0;
   bool is_first = true;
   MixedStage stage;
-  griddepcontrol_wait();
+  ptx::griddepcontrol_wait();
   for (MixedSegment segment = first_segment<kHasGivers>(args.schedule, block);
        segment.num_chunks > 0; segment = next_segment<kHasGivers>(args.schedule, block, segment)) {
     MixedPlace place;
@@ -73,14 +78,14 @@ __device__ __forceinline__ void consume(const MixedMaps& maps, const MixedArgume
     }
     if (num_ranks > 1) {
       if (is_first) {
-        wait_for_cluster();  // the others' barriers are there
+        ptx::barrier_cluster_wait_aligned();  // the others' barriers are there
       } else {
-        wait_barrier_in_cluster(ring.drained(args), drained_parity);
+        ptx::mbarrier_wait_parity_acquire_cluster(ring.drained(args), drained_parity);
         drained_parity ^= 1;
       }
       is_first = false;
       Exchange::send(args, ring, self, rank, sums);
-      wait_barrier_in_cluster(ring.received(args), received_parity);
+      ptx::mbarrier_wait_parity_acquire_cluster(ring.received(args), received_parity);
       received_parity ^= 1;
       if (kWritesBoxes && args.has_y_map) {
         Epilogue::write_shared_boxes(args, ring, self, place);
@@ -97,8 +102,8 @@ __device__ __forceinline__ void consume(const MixedMaps& maps, const MixedArgume
       Epilogue::write_numbers(args, ring, self, place, sums);
     }
   }
-  if (num_ranks > 1 && is_first) wait_for_cluster();
-  if (kWritesBoxes && thread % 128 == 0) wait_for_store_reads();
+  if (num_ranks > 1 && is_first) ptx::barrier_cluster_wait_aligned();
+  if (kWritesBoxes && thread % 128 == 0) ptx::cp_async_bulk_wait_group_read<0>();
 }
 
 /// What the compiler needs to know of a tile, as numbers.
@@ -135,9 +140,9 @@ __global__ void __launch_bounds__(MixedTileTraits<kTokens, kOutputs>::kThreads,
   constexpr bool kMovesRegisters = MixedTileTraits<kTokens, kOutputs>::kBlocks == 1;
   extern __shared__ uint4 shared_memory[];
   MixedRing ring;
-  ring.base = (shared_address_of(shared_memory) + kStageAlignment - 1) &
+  ring.base = (ptx::cvta_to_shared(shared_memory) + kStageAlignment - 1) &
               ~static_cast<uint32_t>(kStageAlignment - 1);
-  asm volatile("" : "+r"(ring.base));  // else it is computed again and again
+  ptx::opaque(ring.base);  // else it is computed again and again
   const int thread = static_cast<int>(threadIdx.x);
   const bool has_others = args.schedule.num_ranks > 1;
   // What blocks without givers run has nothing of what others need: it would be slower.
@@ -151,17 +156,17 @@ __global__ void __launch_bounds__(MixedTileTraits<kTokens, kOutputs>::kThreads,
         init_full_stages(args, ring);
       } else {
         if (thread % 32 == 0) {
-          prefetch_map(&maps.x);
-          if (args.has_y_map) prefetch_map(&maps.y);
+          ptx::prefetch_tensormap(&maps.x);
+          if (args.has_y_map) ptx::prefetch_tensormap(&maps.y);
         }
         init_empty_stages(args, ring);
       }
-      sync_named<64>(kRingForCopies);
+      ptx::bar_sync<64>(kRingForCopies);
     }
-    arrive_at_named<MixedTileTraits<kTokens, kOutputs>::kThreads>(kRingForAll);
+    ptx::bar_arrive<MixedTileTraits<kTokens, kOutputs>::kThreads>(kRingForAll);
     // Waited for where the first sums are sent.
-    if (has_others) arrive_at_cluster_relaxed();
-    if constexpr (kMovesRegisters) give_registers<40>();
+    if (has_others) ptx::barrier_cluster_arrive_relaxed_aligned();
+    if constexpr (kMovesRegisters) ptx::setmaxnreg_dec<40>();
     if (warp == 0) {
       if (has_givers) {
         copy_weights<Decoder, kTokens, kOutputs, kMayHaveGivers>(args, ring);
@@ -169,7 +174,7 @@ __global__ void __launch_bounds__(MixedTileTraits<kTokens, kOutputs>::kThreads,
         copy_weights<Decoder, kTokens, kOutputs, false>(args, ring);
       }
       // Not earlier: blocks of the next kernel would take SMs from this one's copies.
-      start_next_kernel();
+      ptx::griddepcontrol_launch_dependents();
     } else if (thread == kConsumerThreads + 32) {
       if (has_givers) {
         produce_activations<Decoder::kKind, kTokens, kMayHaveGivers>(maps.x, args, ring);
@@ -178,11 +183,11 @@ __global__ void __launch_bounds__(MixedTileTraits<kTokens, kOutputs>::kThreads,
       }
     }
     __syncwarp();
-    if (has_others) wait_for_cluster();
+    if (has_others) ptx::barrier_cluster_wait_aligned();
   } else {
-    sync_named<MixedTileTraits<kTokens, kOutputs>::kThreads>(kRingForAll);
-    if (has_others) arrive_at_cluster_relaxed();
-    if constexpr (kMovesRegisters) take_registers<232>();
+    ptx::bar_sync<MixedTileTraits<kTokens, kOutputs>::kThreads>(kRingForAll);
+    if (has_others) ptx::barrier_cluster_arrive_relaxed_aligned();
+    if constexpr (kMovesRegisters) ptx::setmaxnreg_inc<232>();
     // Not for each segment: with both around the same sums ptxas serialises the tensor cores.
     constexpr int kStrips = kOutputs / 128;
     constexpr bool kIsS8 = is_s8(Decoder::kKind);

@@ -3,8 +3,11 @@
 
 #include <cstdint>
 
-#include "halley/cuda/gemm/hopper_instructions.cuh"
 #include "halley/cuda/mixed_gemm/mixed_arguments.h"
+#include "halley/cuda/ptx/barrier.cuh"
+#include "halley/cuda/ptx/bulk_copy.cuh"
+#include "halley/cuda/ptx/mbarrier.cuh"
+#include "halley/cuda/ptx/registers.cuh"
 
 namespace halley::cuda {
 
@@ -37,19 +40,6 @@ struct MixedRing {
   }
 };
 
-/// 1 where a wait for this phase would end at once, else 0.
-__device__ __forceinline__ uint32_t has_come(uint32_t barrier, uint32_t parity) {
-  uint32_t has_ended;
-  asm volatile(
-      "{.reg .pred done;\n"
-      "mbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n"
-      "selp.b32 %0, 1, 0, done;}"
-      : "=r"(has_ended)
-      : "r"(barrier), "r"(parity)
-      : "memory");
-  return has_ended;
-}
-
 /// A place in the ring: the stage and the parity of its current phase.
 struct MixedStage {
   int index = 0;
@@ -67,7 +57,7 @@ struct MixedStage {
 template <bool kHasGivers>
 __device__ __forceinline__ MixedBlock this_block() {
   if constexpr (kHasGivers) return {static_cast<int>(blockIdx.x), 0};
-  return {cluster_of_block(), rank_in_cluster()};
+  return {ptx::clusterid_x(), ptx::cluster_ctarank()};
 }
 
 /// One warp, of which one thread does it: addresses that differ between lanes would be taken one
@@ -76,9 +66,10 @@ __device__ __forceinline__ void init_full_stages(const MixedArguments& args,
                                                  const MixedRing& ring) {
   if (threadIdx.x % 32 == 0) {
 #pragma unroll 4
-    for (int i = 0; i < args.num_stages; ++i) init_barrier(ring.full(args, i), 1);
+    for (int i = 0; i < args.num_stages; ++i) ptx::mbarrier_init(ring.full(args, i), 1);
   }
-  publish_barriers();
+  ptx::fence_mbarrier_init();
+  ptx::fence_proxy_async_shared();
   __syncwarp();
 }
 
@@ -88,11 +79,12 @@ __device__ __forceinline__ void init_empty_stages(const MixedArguments& args,
   constexpr int kWarps = kConsumerThreads / 32;
   if (threadIdx.x % 32 == 0) {
 #pragma unroll 4
-    for (int i = 0; i < args.num_stages; ++i) init_barrier(ring.empty(args, i), kWarps);
-    init_barrier(ring.received(args), 1);
-    init_barrier(ring.drained(args), max(1, args.schedule.num_ranks - 1) * kWarps);
+    for (int i = 0; i < args.num_stages; ++i) ptx::mbarrier_init(ring.empty(args, i), kWarps);
+    ptx::mbarrier_init(ring.received(args), 1);
+    ptx::mbarrier_init(ring.drained(args), max(1, args.schedule.num_ranks - 1) * kWarps);
   }
-  publish_barriers();
+  ptx::fence_mbarrier_init();
+  ptx::fence_proxy_async_shared();
   __syncwarp();
 }
 
@@ -116,13 +108,13 @@ __device__ __forceinline__ MixedStage produce_weights(const MixedArguments& args
     const uint8_t* from = args.weights + chunk * args.chunk_bytes;
     for (int i = 0; i < segment.num_chunks; ++i) {
       const uint32_t full = ring.full(args, stage.index);
-      wait_barrier(ring.empty(args, stage.index), stage.parity);
+      ptx::mbarrier_wait_parity(ring.empty(args, stage.index), stage.parity);
       // Weights are constant; but many stages of them would stand in the way of the first inputs.
-      if (num_early > 0 && --num_early == 0) griddepcontrol_wait();
-      if (lane == 0) arrive_expecting(full, stage_bytes);
+      if (num_early > 0 && --num_early == 0) ptx::griddepcontrol_wait();
+      if (lane == 0) ptx::mbarrier_arrive_expect_tx(full, stage_bytes);
       __syncwarp();
       if (lane < kChunks) {
-        start_bulk_copy(
+        ptx::cp_async_bulk(
             ring.w_stage(args, stage.index) + static_cast<uint32_t>(lane * args.chunk_bytes), from,
             args.chunk_bytes, full);
       }
@@ -139,7 +131,7 @@ template <MixedKind kKind, int kTokens, bool kHasGivers>
 __device__ __forceinline__ void produce_activations(const CUtensorMap& x_map,
                                                     const MixedArguments& args,
                                                     const MixedRing& ring) {
-  griddepcontrol_wait();
+  ptx::griddepcontrol_wait();
   MixedStage stage = {0, 1};
   const MixedBlock block = this_block<kHasGivers>();
   MixedSegment segment = first_segment<kHasGivers>(args.schedule, block);
@@ -148,10 +140,10 @@ __device__ __forceinline__ void produce_activations(const CUtensorMap& x_map,
     for (int i = 0; i < segment.num_chunks; ++i) {
       const uint32_t full = ring.full(args, stage.index), to = ring.x_stage(args, stage.index);
       const int column = (segment.begin + i) * kChunkInputs;
-      wait_barrier(ring.empty(args, stage.index), stage.parity);
-      start_box_copy(to, &x_map, column, row, full);
+      ptx::mbarrier_wait_parity(ring.empty(args, stage.index), stage.parity);
+      ptx::cp_async_bulk_tensor_2d(to, &x_map, column, row, full);
       if constexpr (!is_s8(kKind)) {
-        start_box_copy(to + kTokens * 128, &x_map, column + 64, row, full);
+        ptx::cp_async_bulk_tensor_2d(to + kTokens * 128, &x_map, column + 64, row, full);
       }
       stage.advance(args.num_stages);
     }

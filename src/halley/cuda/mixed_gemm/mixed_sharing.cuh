@@ -5,34 +5,12 @@
 #include <cstdint>
 
 #include "halley/cuda/mixed_gemm/mixed_consumer.cuh"
+#include "halley/cuda/ptx/barrier.cuh"
+#include "halley/cuda/ptx/bulk_copy.cuh"
+#include "halley/cuda/ptx/mbarrier.cuh"
+#include "halley/cuda/ptx/memory.cuh"
 
 namespace halley::cuda {
-
-/// Memory that blocks of several SMs use stays in the L2 cache.
-__device__ __forceinline__ void store_global_four(int32_t* to, const int32_t* from) {
-  asm volatile("st.global.cg.v4.s32 [%0], {%1,%2,%3,%4};" ::"l"(to), "r"(from[0]), "r"(from[1]),
-               "r"(from[2]), "r"(from[3])
-               : "memory");
-}
-__device__ __forceinline__ void store_global_four(float* to, const float* from) {
-  asm volatile("st.global.cg.v4.f32 [%0], {%1,%2,%3,%4};" ::"l"(to), "f"(from[0]), "f"(from[1]),
-               "f"(from[2]), "f"(from[3])
-               : "memory");
-}
-/// Counts one, behind all that the warp has stored before its barrier.
-__device__ __forceinline__ void count_release(uint32_t* counter) {
-  asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
-}
-__device__ __forceinline__ uint32_t load_acquire(const uint32_t* counter) {
-  uint32_t number;
-  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(number) : "l"(counter) : "memory");
-  return number;
-}
-
-/// Orders accesses of threads and of the copy engine to memory.
-__device__ __forceinline__ void fence_copies_of_memory() {
-  asm volatile("fence.proxy.async.global;" ::: "memory");
-}
 
 template <class Decoder, int kTokens, int kStrips>
 struct MixedSharing {
@@ -42,7 +20,7 @@ struct MixedSharing {
   static constexpr int kStageVectors = stage_vectors(Decoder::kKind, {kTokens, kStrips * 128});
   static_assert(kVectors % kStageVectors == 0);
 
-  /// Behind griddepcontrol_wait(): an earlier launch has read its slots and counters.
+  /// Behind ptx::griddepcontrol_wait(): an earlier launch has read its slots and counters.
   static __device__ __forceinline__ void leave(const MixedArguments& args, const MixedThread& self,
                                                int tile, const Sums& sums) {
     const int slot =
@@ -51,11 +29,11 @@ struct MixedSharing {
               (int64_t{slot} * (kVectors * kConsumerThreads) + self.thread) * 4;
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
-      store_global_four(to + v * kConsumerThreads * 4, &sums[v % kStrips][v / kStrips * 4]);
+      ptx::st_global_cg_x4(to + v * kConsumerThreads * 4, &sums[v % kStrips][v / kStrips * 4]);
     }
-    fence_copies_of_memory();
+    ptx::fence_proxy_async_global();
     __syncwarp();
-    if (self.lane == 0) count_release(args.counters + slot);
+    if (self.lane == 0) ptx::red_add_release_gpu(args.counters + slot, 1);
   }
 
   /// One warp: what givers have left takes the way of inputs and weights, in their order. Givers
@@ -65,23 +43,24 @@ struct MixedSharing {
                                                  int tile, MixedStage stage) {
     if (threadIdx.x % 32 != 0) return;
     // Which may have used the counters; with few stages nobody in this warp has waited yet.
-    griddepcontrol_wait();
+    ptx::griddepcontrol_wait();
     const MixedSlots slots = slots_of(args.schedule, tile);
     const auto* from = static_cast<const uint8_t*>(args.left_sums) +
                        int64_t{slots.first} * (kVectors * kVectorBytes);
 #pragma unroll 1
     for (int i = 0; i < slots.count; ++i) {
       uint32_t* count = args.counters + slots.first + i;
-      while (load_acquire(count) != kConsumerThreads / 32) {
+      while (ptx::ld_acquire_gpu(count) != kConsumerThreads / 32) {
       }
       *count = 0;  // for the next launch
-      fence_copies_of_memory();
+      ptx::fence_proxy_async_global();
 #pragma unroll 1
       for (int v = 0; v < kVectors; v += kStageVectors) {
         const uint32_t full = ring.full(args, stage.index);
-        wait_barrier(ring.empty(args, stage.index), stage.parity);
-        arrive_expecting(full, kStageVectors * kVectorBytes);
-        start_bulk_copy(ring.x_stage(args, stage.index), from, kStageVectors * kVectorBytes, full);
+        ptx::mbarrier_wait_parity(ring.empty(args, stage.index), stage.parity);
+        ptx::mbarrier_arrive_expect_tx(full, kStageVectors * kVectorBytes);
+        ptx::cp_async_bulk(ring.x_stage(args, stage.index), from, kStageVectors * kVectorBytes,
+                           full);
         from += kStageVectors * kVectorBytes;
         stage.advance(args.num_stages);
       }
@@ -95,11 +74,13 @@ struct MixedSharing {
     for (int i = 0; i < num_left; ++i) {
 #pragma unroll
       for (int v = 0; v < kVectors; ++v) {
-        if (v % kStageVectors == 0) wait_barrier(ring.full(args, stage->index), stage->parity);
+        if (v % kStageVectors == 0)
+          ptx::mbarrier_wait_parity(ring.full(args, stage->index), stage->parity);
         Sum part[4];
-        load_four(ring.x_stage(args, stage->index) +
-                      static_cast<uint32_t>(v % kStageVectors * kVectorBytes + self.thread * 16),
-                  part);
+        ptx::ld_shared_x4(
+            ring.x_stage(args, stage->index) +
+                static_cast<uint32_t>(v % kStageVectors * kVectorBytes + self.thread * 16),
+            part);
 #pragma unroll
         for (int e = 0; e < 4; ++e) sums[v % kStrips][v / kStrips * 4 + e] += part[e];
         if (v % kStageVectors == kStageVectors - 1) {

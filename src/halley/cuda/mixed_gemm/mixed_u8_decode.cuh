@@ -5,6 +5,10 @@
 #include <cstdint>
 
 #include "halley/cuda/mixed_gemm/mixed_decode.cuh"
+#include "halley/cuda/ptx/decode.cuh"
+#include "halley/cuda/ptx/memory.cuh"
+#include "halley/cuda/ptx/mma.cuh"
+#include "halley/cuda/ptx/packed_math.cuh"
 
 namespace halley::cuda {
 
@@ -16,7 +20,7 @@ struct U8F16Decoder {
   using Numbers = Group;
 
   static __device__ __forceinline__ Group load_group(uint32_t address) {
-    return load_shared_8(address);
+    return ptx::ld_shared_b32x2(address);
   }
   static __device__ __forceinline__ Numbers numbers_of(const Group& group) { return group; }
   static __device__ __forceinline__ GroupPairs pairs_of(const Group& group) {
@@ -27,16 +31,8 @@ struct U8F16Decoder {
   /// and the product with the scale is rounded once. `u` and `v`: 16 inputs of both rows.
   static __device__ __forceinline__ void decode_words(uint32_t* a, uint32_t u, uint32_t v,
                                                       const GroupPairs& group) {
-    asm volatile(
-        "prmt.b32 %0, %4, %10, 0x4240; prmt.b32 %2, %4, %10, 0x4341;\n"
-        "prmt.b32 %1, %5, %10, 0x4240; prmt.b32 %3, %5, %10, 0x4341;\n"
-        "sub.rn.f16x2 %0, %0, %7; sub.rn.f16x2 %2, %2, %7;\n"
-        "sub.rn.f16x2 %1, %1, %9; sub.rn.f16x2 %3, %3, %9;\n"
-        "mul.rn.f16x2 %0, %0, %6; mul.rn.f16x2 %2, %2, %6;\n"
-        "mul.rn.f16x2 %1, %1, %8; mul.rn.f16x2 %3, %3, %8;"
-        : "=&r"(a[0]), "=&r"(a[1]), "=&r"(a[2]), "=&r"(a[3])
-        : "r"(u), "r"(v), "r"(group.scale), "r"(group.zero), "r"(group.upper_scale),
-          "r"(group.upper_zero), "r"(0x64646464u));
+    ptx::dequantize_u8_f16x2(a, u, v,
+                             {group.scale, group.zero, group.upper_scale, group.upper_zero});
   }
 
   static __device__ __forceinline__ void decode_step(uint32_t (&a)[8], const uint4& codes,
@@ -64,13 +60,14 @@ struct U8F16Decoder {
   }
   static __device__ __forceinline__ void decode_less_zero(uint32_t (&a)[4], uint32_t u, uint32_t v,
                                                           const PlainZeros& zeros) {
-    asm volatile(
-        "prmt.b32 %0, %4, 0, 0x4240; prmt.b32 %2, %4, 0, 0x4341;\n"
-        "prmt.b32 %1, %5, 0, 0x4240; prmt.b32 %3, %5, 0, 0x4341;\n"
-        "sub.rn.f16x2 %0, %0, %6; sub.rn.f16x2 %2, %2, %6;\n"
-        "sub.rn.f16x2 %1, %1, %7; sub.rn.f16x2 %3, %3, %7;"
-        : "=&r"(a[0]), "=&r"(a[1]), "=&r"(a[2]), "=&r"(a[3])
-        : "r"(u), "r"(v), "r"(zeros.lower), "r"(zeros.upper));
+    a[0] = in_order::prmt_b32(u, 0, 0x4240);
+    a[2] = in_order::prmt_b32(u, 0, 0x4341);
+    a[1] = in_order::prmt_b32(v, 0, 0x4240);
+    a[3] = in_order::prmt_b32(v, 0, 0x4341);
+    a[0] = in_order::sub_rn_f16x2(a[0], zeros.lower);
+    a[2] = in_order::sub_rn_f16x2(a[2], zeros.lower);
+    a[1] = in_order::sub_rn_f16x2(a[1], zeros.upper);
+    a[3] = in_order::sub_rn_f16x2(a[3], zeros.upper);
   }
 
   /// Codes as the mantissas of numbers without exponent: 2^-24 times the code.
@@ -82,7 +79,7 @@ struct U8F16Decoder {
   }
   static __device__ __forceinline__ void multiply_narrow(Sum* sums, const uint32_t (&a)[4],
                                                          uint32_t b0, uint32_t b1) {
-    multiply_narrow_f16(sums, a, b0, b1);
+    ptx::mma_sync<ptx::MmaF16>(sums, a, b0, b1);
   }
   static __device__ __forceinline__ void multiply_ones(Sum (&sums)[4], uint32_t b0, uint32_t b1) {
     U4F16Decoder::multiply_ones(sums, b0, b1);
@@ -105,22 +102,23 @@ struct U8Bf16Decoder {
   using Numbers = Group;
 
   static __device__ __forceinline__ Group load_group(uint32_t address) {
-    return load_shared_8(address);
+    return ptx::ld_shared_b32x2(address);
   }
   static __device__ __forceinline__ Numbers numbers_of(const Group& group) { return group; }
+
+  static constexpr uint32_t k32768 = 0x47000000u;  // in f32
 
   /// Entries have the scale in bf16 and the zero as an integer, which is put under the exponent of
   /// 32768 as codes are.
   static __device__ __forceinline__ GroupPairs pairs_of(const Group& group) {
     GroupPairs pairs;
-    asm volatile(
-        "{.reg .b32 t, u; .reg .f32 s, v;\n"
-        "prmt.b32 %0, %4, 0, 0x1044; prmt.b32 %2, %5, 0, 0x1044;\n"
-        "prmt.b32 t, %4, %6, 0x7324; prmt.b32 u, %5, %6, 0x7324;\n"
-        "neg.f32 s, %0; neg.f32 v, %2;\n"
-        "mul.rn.f32 %1, t, s; mul.rn.f32 %3, u, v;}"
-        : "=&r"(pairs.scale), "=&r"(pairs.zero), "=&r"(pairs.upper_scale), "=&r"(pairs.upper_zero)
-        : "r"(group.x), "r"(group.y), "r"(0x47000000u));
+    pairs.scale = in_order::prmt_b32(group.x, 0, 0x1044);
+    pairs.upper_scale = in_order::prmt_b32(group.y, 0, 0x1044);
+    const float zero = __uint_as_float(in_order::prmt_b32(group.x, k32768, 0x7324));
+    const float upper_zero = __uint_as_float(in_order::prmt_b32(group.y, k32768, 0x7324));
+    pairs.zero = __float_as_uint(in_order::mul_rn_f32(zero, -__uint_as_float(pairs.scale)));
+    pairs.upper_zero =
+        __float_as_uint(in_order::mul_rn_f32(upper_zero, -__uint_as_float(pairs.upper_scale)));
     return pairs;
   }
 
@@ -131,15 +129,7 @@ struct U8Bf16Decoder {
   /// `codes`: 16 inputs of one row, whose fragments are a[0] and a[2].
   static __device__ __forceinline__ void decode_word(uint32_t* a, uint32_t codes, uint32_t scale,
                                                      uint32_t zero) {
-    asm volatile(
-        "{.reg .b32 t, u, v, w;\n"
-        "prmt.b32 t, %2, %5, 0x7404; prmt.b32 u, %2, %5, 0x7414;\n"
-        "prmt.b32 v, %2, %5, 0x7424; prmt.b32 w, %2, %5, 0x7434;\n"
-        "fma.rn.f32 t, t, %3, %4; fma.rn.f32 u, u, %3, %4;\n"
-        "fma.rn.f32 v, v, %3, %4; fma.rn.f32 w, w, %3, %4;\n"
-        "cvt.rn.bf16x2.f32 %0, v, t; cvt.rn.bf16x2.f32 %1, w, u;}"
-        : "=&r"(a[0]), "=&r"(a[2])
-        : "r"(codes), "r"(scale), "r"(zero), "r"(0x47000000u));
+    ptx::dequantize_u8_bf16x2(a, codes, scale, zero);
   }
 
   static __device__ __forceinline__ void decode_step(uint32_t (&a)[8], const uint4& codes,
@@ -166,9 +156,9 @@ struct U8Bf16Decoder {
   /// Of codes less 128, which bf16 has exactly.
   static __device__ __forceinline__ PlainZeros zeros_of(const Group& group) {
     PlainZeros zeros;
-    asm volatile("cvt.rn.bf16x2.f32 %0, %2, %2; cvt.rn.bf16x2.f32 %1, %3, %3;"
-                 : "=&r"(zeros.lower), "=&r"(zeros.upper)
-                 : "f"(zero_of(group.x) - 128), "f"(zero_of(group.y) - 128));
+    const float lower = zero_of(group.x) - 128, upper = zero_of(group.y) - 128;
+    zeros.lower = in_order::cvt_rn_bf16x2_f32(lower, lower);
+    zeros.upper = in_order::cvt_rn_bf16x2_f32(upper, upper);
     return zeros;
   }
   static __device__ __forceinline__ float2 scales_of(const Group& group) {
@@ -178,23 +168,17 @@ struct U8Bf16Decoder {
   /// Code less 128 of the bytes 0 and 2: the lower seven bits under the exponent of 128, and -128
   /// or -256 as the highest bit says, are added.
   static __device__ __forceinline__ uint32_t less_128(uint32_t codes) {
-    uint32_t pair;
-    asm("{.reg .b32 t;\n"
-        "lop3.b32 %0, %1, 0x007F007F, 0x43004300, 0xEA;\n"
-        "lop3.b32 t, %1, 0x00800080, 0xC300C300, 0xAE;\n"
-        "add.rn.bf16x2 %0, %0, t;}"
-        : "=&r"(pair)
-        : "r"(codes));
-    return pair;
+    const uint32_t low = ptx::lop3_b32<ptx::kAndOr>(codes, 0x007F007F, 0x43004300);
+    constexpr int kNotAndOr = (~ptx::kLopA & ptx::kLopB) | ptx::kLopC;
+    return ptx::add_rn_bf16x2(low, ptx::lop3_b32<kNotAndOr>(codes, 0x00800080, 0xC300C300));
   }
   static __device__ __forceinline__ void decode_less_zero(uint32_t (&a)[4], uint32_t u, uint32_t v,
                                                           const PlainZeros& zeros) {
     decode_plain(a, u, v);
-    asm volatile(
-        "sub.rn.bf16x2 %0, %0, %4; sub.rn.bf16x2 %1, %1, %5;\n"
-        "sub.rn.bf16x2 %2, %2, %4; sub.rn.bf16x2 %3, %3, %5;"
-        : "+r"(a[0]), "+r"(a[1]), "+r"(a[2]), "+r"(a[3])
-        : "r"(zeros.lower), "r"(zeros.upper));
+    a[0] = in_order::sub_rn_bf16x2(a[0], zeros.lower);
+    a[1] = in_order::sub_rn_bf16x2(a[1], zeros.upper);
+    a[2] = in_order::sub_rn_bf16x2(a[2], zeros.lower);
+    a[3] = in_order::sub_rn_bf16x2(a[3], zeros.upper);
   }
 
   static __device__ __forceinline__ void decode_plain(uint32_t (&a)[4], uint32_t u, uint32_t v) {
@@ -205,7 +189,7 @@ struct U8Bf16Decoder {
   }
   static __device__ __forceinline__ void multiply_narrow(Sum* sums, const uint32_t (&a)[4],
                                                          uint32_t b0, uint32_t b1) {
-    multiply_narrow_bf16(sums, a, b0, b1);
+    ptx::mma_sync<ptx::MmaBf16>(sums, a, b0, b1);
   }
   static __device__ __forceinline__ void multiply_ones(Sum (&sums)[4], uint32_t b0, uint32_t b1) {
     U4Bf16Decoder::multiply_ones(sums, b0, b1);

@@ -6,6 +6,7 @@
 #include "halley/cuda/gemm/input_digits.cuh"
 #include "halley/cuda/mixed_gemm/mixed_layout.h"
 #include "halley/cuda/mixed_gemm/narrow_arguments.h"
+#include "halley/cuda/ptx/cp_async.cuh"
 
 namespace halley::cuda {
 
@@ -75,7 +76,7 @@ struct NarrowInputs {
   __device__ __forceinline__ void fetch() const {
 #pragma unroll 1
     for (int own = 0; own < num_own; ++own) digits.fetch(warp + own * kNarrowWarps, copy(own));
-    close_copies();
+    ptx::cp_async_commit_group();
   }
   /// Before the warp's chunk `own` is multiplied. The copies are there.
   __device__ __forceinline__ void provide(int own, bool is_first_pass) const {

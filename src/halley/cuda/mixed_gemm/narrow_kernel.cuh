@@ -11,10 +11,12 @@
 #include "halley/cuda/mixed_gemm/mixed_decode.cuh"
 #include "halley/cuda/mixed_gemm/narrow_arguments.h"
 #include "halley/cuda/mixed_gemm/narrow_digits.cuh"
-#include "halley/cuda/mixed_gemm/narrow_mma.cuh"
 #include "halley/cuda/mixed_gemm/narrow_plain.cuh"
 #include "halley/cuda/mixed_gemm/narrow_ring.cuh"
 #include "halley/cuda/mixed_gemm/narrow_stage.cuh"
+#include "halley/cuda/ptx/barrier.cuh"
+#include "halley/cuda/ptx/matrix.cuh"
+#include "halley/cuda/ptx/memory.cuh"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/runtime/shared_bytes.h"
 
@@ -42,11 +44,11 @@ struct NarrowStage {
   __device__ __forceinline__ void prepare(const NarrowStagedInputs&, int) {
     const int token = min(lane % 8, args.M - 1);
     const uint32_t row =
-        shared_address_of(bytes) +
+        ptx::cvta_to_shared(bytes) +
         static_cast<uint32_t>(args.narrow.inputs + (lane / 8 * args.M + token) * 16);
 #pragma unroll
     for (int v = 0; v < 2; ++v) {
-      load_matrices(row + static_cast<uint32_t>(v * 64 * args.M), x[v]);
+      ptx::ldmatrix_x4(x[v], row + static_cast<uint32_t>(v * 64 * args.M));
     }
   }
 
@@ -146,10 +148,10 @@ __device__ __forceinline__ void run_narrow(const NarrowArguments& args, uint8_t*
   ring.base = shared + warp * args.narrow.num_stages * args.narrow.stage_bytes;
   ring.warp = warp;
   ring.lane = lane;
-  ring.barriers = shared_address_of(shared) +
+  ring.barriers = ptx::cvta_to_shared(shared) +
                   static_cast<uint32_t>(args.narrow.barriers + warp * args.narrow.num_stages * 8);
   ring.row_end = warp < num_chunks ? row_end : row_begin;
-  start_next_kernel();  // whose blocks come as soon as these here end
+  ptx::griddepcontrol_launch_dependents();  // whose blocks come as soon as these here end
   const Inputs inputs(args, shared, warp, lane);
   ring.start(row_begin, [&] { inputs.fetch(); });
   auto* const all_sums = reinterpret_cast<Sum*>(shared + args.narrow.sums);

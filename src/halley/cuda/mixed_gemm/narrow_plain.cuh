@@ -4,10 +4,11 @@
 
 #include <cstdint>
 
-#include "halley/cuda/gemm/hopper_instructions.cuh"
 #include "halley/cuda/mixed_gemm/mixed_layout.h"
 #include "halley/cuda/mixed_gemm/narrow_arguments.h"
 #include "halley/cuda/mixed_gemm/narrow_stage.cuh"
+#include "halley/cuda/ptx/matrix.cuh"
+#include "halley/cuda/ptx/memory.cuh"
 
 namespace halley::cuda {
 
@@ -35,11 +36,11 @@ struct NarrowPlainStage {
   __device__ __forceinline__ void prepare(const NarrowStagedInputs&, int) {
     const int token = min(lane % 8, args.M - 1);
     const uint32_t row =
-        shared_address_of(bytes) +
+        ptx::cvta_to_shared(bytes) +
         static_cast<uint32_t>(args.narrow.inputs + (lane / 8 * args.M + token) * 16);
 #pragma unroll
     for (int v = 0; v < kChunkSteps; ++v) {
-      load_matrices(row + static_cast<uint32_t>(v * 64 * args.M), x[v]);
+      ptx::ldmatrix_x4(x[v], row + static_cast<uint32_t>(v * 64 * args.M));
     }
     float sums[4] = {};
 #pragma unroll

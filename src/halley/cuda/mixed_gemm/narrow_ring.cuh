@@ -4,9 +4,13 @@
 
 #include <cstdint>
 
-#include "halley/cuda/gemm/hopper_instructions.cuh"
 #include "halley/cuda/gemm/weight_copy.cuh"
 #include "halley/cuda/mixed_gemm/narrow_arguments.h"
+#include "halley/cuda/ptx/barrier.cuh"
+#include "halley/cuda/ptx/bulk_copy.cuh"
+#include "halley/cuda/ptx/cp_async.cuh"
+#include "halley/cuda/ptx/mbarrier.cuh"
+#include "halley/cuda/ptx/memory.cuh"
 
 namespace halley::cuda {
 
@@ -57,7 +61,7 @@ struct NarrowRing {
     return base + index * args.narrow.stage_bytes;
   }
   __device__ __forceinline__ uint32_t stage_address(int index) const {
-    return shared_address_of(base) + static_cast<uint32_t>(index * args.narrow.stage_bytes);
+    return ptx::cvta_to_shared(base) + static_cast<uint32_t>(index * args.narrow.stage_bytes);
   }
   __device__ __forceinline__ uint32_t barrier(int index) const {
     return barriers + static_cast<uint32_t>(index * 8);
@@ -104,7 +108,7 @@ struct NarrowRing {
     const int groups = kGroupsBesideInputs ? 0 : num_groups();
     const uint32_t full = barrier(stage_ahead);
     if (lane == 0) {
-      arrive_expecting(full, rows * (kCodeBytes + groups * kGroupRowBytes));
+      ptx::mbarrier_arrive_expect_tx(full, rows * (kCodeBytes + groups * kGroupRowBytes));
     }
     __syncwarp();
     if (piece_rows <= 0) return;
@@ -135,13 +139,13 @@ struct NarrowRing {
         static_cast<uint32_t>(args.narrow.inputs + (piece * args.M + lane / kPieces) * 16);
 #pragma unroll 1
     for (int token = lane / kPieces; token < args.M; token += kTokens) {
-      start_copy_16(to, from, num_bytes);
+      ptx::cp_async_cg(to, from, num_bytes);
       to += kTokens * 16;
       from += kTokens * args.x_stride_bytes;
     }
     if (kGroupsBesideInputs && group_piece != nullptr) {
       const int row = lane / 8 * args.narrow.rows + lane % 8 / 2;
-      start_copy_16(
+      ptx::cp_async_cg(
           stage_address(stage_ahead) +
               static_cast<uint32_t>(args.narrow.groups + row * kGroupRowBytes + lane % 2 * 16),
           group_piece + int64_t{ahead.chunk} * args.chunk_bytes, 16);
@@ -152,8 +156,9 @@ struct NarrowRing {
   /// ahead.
   template <class Fetch>
   __device__ __forceinline__ void start(int row, const Fetch& fetch_inputs) {
-    if (lane < args.narrow.num_stages) init_barrier(barrier(lane), 1);
-    publish_barriers();
+    if (lane < args.narrow.num_stages) ptx::mbarrier_init(barrier(lane), 1);
+    ptx::fence_mbarrier_init();
+    ptx::fence_proxy_async_shared();
     __syncwarp();
     x = static_cast<const uint8_t*>(args.x) + lane / kPieces * args.x_stride_bytes;
     // Inputs that do not come stage by stage are waited for first.
@@ -166,14 +171,14 @@ struct NarrowRing {
       copy_weights();
       advance();
     }
-    griddepcontrol_wait();
+    ptx::griddepcontrol_wait();
     fetch_inputs();
     aim(row);
     stage_ahead = 0;
     for (int i = 0; i < args.narrow.num_stages; ++i) {
       if (i >= num_early) copy_weights();
       copy_inputs();
-      close_copies();
+      ptx::cp_async_commit_group();
       advance();
     }
   }
@@ -182,23 +187,23 @@ struct NarrowRing {
   __device__ __forceinline__ void wait_for_inputs() const {
     switch (args.narrow.num_stages) {
       case 1:
-        wait_for_copies<0>();
+        ptx::cp_async_wait_group<0>();
         break;
       case 2:
-        wait_for_copies<1>();
+        ptx::cp_async_wait_group<1>();
         break;
       case 3:
-        wait_for_copies<2>();
+        ptx::cp_async_wait_group<2>();
         break;
       default:
-        wait_for_copies<3>();
+        ptx::cp_async_wait_group<3>();
     }
     __syncwarp();
   }
 
   /// And for its weights.
   __device__ __forceinline__ void wait_for_weights(int oldest, uint32_t parity) const {
-    wait_barrier(barrier(oldest), parity);
+    ptx::mbarrier_wait_parity(barrier(oldest), parity);
   }
 
   /// After the last read of the stage at `stage_ahead`.
@@ -209,7 +214,7 @@ struct NarrowRing {
       copy_inputs();
       advance();
     }
-    close_copies();
+    ptx::cp_async_commit_group();
   }
 };
 

@@ -6,11 +6,10 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include "halley/cuda/gemm/hopper_instructions.cuh"
 #include "halley/cuda/gemm/register_bits.cuh"
-#include "halley/cuda/mixed_gemm/narrow_mma.cuh"
 #include "halley/cuda/mma_gemm/mma_arguments.h"
-#include "halley/cuda/mma_gemm/mma_instructions.cuh"
+#include "halley/cuda/ptx/memory.cuh"
+#include "halley/cuda/ptx/mma.cuh"
 
 namespace halley::cuda {
 
@@ -27,8 +26,8 @@ namespace halley::cuda {
 struct S8Multiply {
   static __device__ __forceinline__ void multiply(int32_t (&sums)[4], const uint32_t (&a)[8],
                                                   const uint32_t (&b)[4]) {
-    multiply_narrow_s8(sums, a, b[0], b[1]);
-    multiply_narrow_s8(sums, a + 4, b[2], b[3]);
+    ptx::mma_sync<ptx::MmaS8>(sums, a, b[0], b[1]);
+    ptx::mma_sync<ptx::MmaS8>(sums, a + 4, b[2], b[3]);
   }
 };
 
@@ -70,7 +69,7 @@ struct MmaU4GroupS8 : S8Multiply {
 #pragma unroll
     for (int s = 0; s < 2; ++s) {
       groups.of_step[s] =
-          load_shared_4(entry + (static_cast<uint32_t>(2 * unit + s) >> group_shift) * kBytes);
+          ptx::ld_shared_b32(entry + (static_cast<uint32_t>(2 * unit + s) >> group_shift) * kBytes);
     }
     return groups;
   }
@@ -123,7 +122,7 @@ struct MmaF16Pairs {
   }
   static __device__ __forceinline__ void multiply(float (&sums)[4], const uint32_t* a, uint32_t b0,
                                                   uint32_t b1) {
-    multiply_narrow_f16(sums, a, b0, b1);
+    ptx::mma_sync<ptx::MmaF16>(sums, a, b0, b1);
   }
 };
 
@@ -140,7 +139,7 @@ struct MmaBf16Pairs {
   }
   static __device__ __forceinline__ void multiply(float (&sums)[4], const uint32_t* a, uint32_t b0,
                                                   uint32_t b1) {
-    multiply_narrow_bf16(sums, a, b0, b1);
+    ptx::mma_sync<ptx::MmaBf16>(sums, a, b0, b1);
   }
 
  private:
@@ -163,7 +162,7 @@ struct MmaU4Numbers {
   static __device__ __forceinline__ Groups load_groups(uint32_t entry, int unit, int group_shift) {
     constexpr auto kBytes = static_cast<uint32_t>(group_bytes(Pairs::kLayout));
     const uint2 group =
-        load_shared_8(entry + (static_cast<uint32_t>(unit) >> group_shift) * kBytes);
+        ptx::ld_shared_b32x2(entry + (static_cast<uint32_t>(unit) >> group_shift) * kBytes);
     return {.scale = __byte_perm(group.x, 0, 0x1010),
             .zero = __byte_perm(group.x, 0, 0x3232),
             .upper_scale = __byte_perm(group.y, 0, 0x1010),
@@ -223,7 +222,8 @@ struct MmaS4Blocks {
 
     static __device__ __forceinline__ void multiply(Sum (&sums)[4], const uint32_t (&a)[8],
                                                     const uint32_t (&b)[4]) {
-      multiply_s4(sums, a, low_then_high(b[0], b[1] << 4), low_then_high(b[2], b[3] << 4));
+      ptx::mma_sync<ptx::MmaS4>(sums, a, low_then_high(b[0], b[1] << 4),
+                                low_then_high(b[2], b[3] << 4));
     }
 
    private:

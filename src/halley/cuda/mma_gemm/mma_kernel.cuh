@@ -4,11 +4,12 @@
 
 #include <cstdint>
 
-#include "halley/cuda/gemm/hopper_instructions.cuh"
 #include "halley/cuda/mma_gemm/mma_decode.cuh"
 #include "halley/cuda/mma_gemm/mma_epilogue.cuh"
-#include "halley/cuda/mma_gemm/mma_instructions.cuh"
 #include "halley/cuda/mma_gemm/mma_plan.h"
+#include "halley/cuda/ptx/cp_async.cuh"
+#include "halley/cuda/ptx/matrix.cuh"
+#include "halley/cuda/ptx/memory.cuh"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/runtime/shared_bytes.h"
 
@@ -70,7 +71,7 @@ class MmaProduct {
     const int count = place_.chunk_end - place_.chunk_begin, ahead = args_.num_stages - 1;
     for (int i = 0; i < ahead; ++i) {
       if (i < count) start_stage(i, place_.chunk_begin + i);
-      close_copies();
+      ptx::cp_async_commit_group();
     }
     int slot = 0;
 #pragma unroll 1
@@ -81,12 +82,12 @@ class MmaProduct {
       if (i + ahead < count) {
         start_stage(slot == 0 ? ahead : slot - 1, place_.chunk_begin + i + ahead);
       }
-      close_copies();
+      ptx::cp_async_commit_group();
       multiply_stage(base_ + static_cast<uint32_t>(slot) * stage_bytes_, place_.chunk_begin + i,
                      sums);
       slot = slot == ahead ? 0 : slot + 1;
     }
-    wait_for_copies<0>();
+    ptx::cp_async_wait_group<0>();
     __syncthreads();
   }
 
@@ -101,8 +102,8 @@ class MmaProduct {
         for (int e = 0; e < 4; ++e) {
           const int token = 8 * j + lane_ % 4 * 2 + e % 2;
           const int output = (first_tile_ + i) * 16 + lane_ / 4 + e / 2 * 8;
-          store_shared_4(base_ + static_cast<uint32_t>(token * kSumsPitch + output) * 4,
-                         word_of(sums[i][j][e]));
+          ptx::st_shared_b32(base_ + static_cast<uint32_t>(token * kSumsPitch + output) * 4,
+                             word_of(sums[i][j][e]));
         }
       }
     }
@@ -113,7 +114,7 @@ class MmaProduct {
       const int m = place_.token + token, n = place_.panel * kChunkOutputs + column;
       if (m >= args_.M) break;
       const uint4 bits =
-          load_shared_16(base_ + static_cast<uint32_t>(token * kSumsPitch + column) * 4);
+          ptx::ld_shared_b32x4(base_ + static_cast<uint32_t>(token * kSumsPitch + column) * 4);
       if (args_.num_splits > 1) {
         *reinterpret_cast<uint4*>(partials_of<Sum>(args_, place_.split, m, n)) = bits;
         continue;
@@ -134,9 +135,9 @@ class MmaProduct {
 
   __device__ void wait_for_stage() const {
     // All but the newest num_stages - 2 groups.
-    if (args_.num_stages == 2) return wait_for_copies<0>();
-    if (args_.num_stages == 3) return wait_for_copies<1>();
-    wait_for_copies<2>();
+    if (args_.num_stages == 2) return ptx::cp_async_wait_group<0>();
+    if (args_.num_stages == 3) return ptx::cp_async_wait_group<1>();
+    ptx::cp_async_wait_group<2>();
   }
 
   __device__ void start_stage(int slot, int chunk) const {
@@ -151,14 +152,14 @@ class MmaProduct {
       if (kCopyTokens > kTokens && token >= kTokens) break;
       const bool is_there = place_.token + token < args_.M && num_bytes > 0;
       const uint8_t* from = copy_from_ + i * kCopyTokens * args_.x_stride_bytes + begin;
-      start_copy_16(stage + static_cast<uint32_t>(copy_offset_ + i * kCopyTokens * kRowBytes),
-                    is_there ? from : args_.x, is_there ? num_bytes : 0);
+      ptx::cp_async_cg(stage + static_cast<uint32_t>(copy_offset_ + i * kCopyTokens * kRowBytes),
+                       is_there ? from : args_.x, is_there ? num_bytes : 0);
     }
     const uint32_t weights = stage + static_cast<uint32_t>(weights_offset(kKind, kTokens));
     const uint8_t* chunk_from =
         args_.weights + (int64_t{place_.panel} * args_.num_chunks + chunk) * args_.chunk_bytes;
     for (int byte = thread * 16; byte < args_.chunk_bytes; byte += kThreads * 16) {
-      start_copy_16(weights + static_cast<uint32_t>(byte), chunk_from + byte, 16);
+      ptx::cp_async_cg(weights + static_cast<uint32_t>(byte), chunk_from + byte, 16);
     }
     if constexpr (kKind == MmaKind::kS4Blocks) start_block_scales(stage, chunk);
   }
@@ -171,26 +172,26 @@ class MmaProduct {
     static_assert(kOutputPieces + kTokenPieces <= kThreads);
     if (thread < kOutputPieces) {
       const int64_t row = int64_t{chunk} * args_.num_panels + place_.panel;
-      start_copy_16(scales + static_cast<uint32_t>(thread) * 16,
-                    args_.w_block_scales + row * kChunkOutputs + thread * 4, 16);
+      ptx::cp_async_cg(scales + static_cast<uint32_t>(thread) * 16,
+                       args_.w_block_scales + row * kChunkOutputs + thread * 4, 16);
     } else if (thread < kOutputPieces + kTokenPieces) {
       const int64_t begin = int64_t{chunk} * args_.x_scales_pitch + place_.token;
-      start_copy_16(scales + static_cast<uint32_t>(thread) * 16,
-                    args_.x_block_scales + begin + (thread - kOutputPieces) * 4, 16);
+      ptx::cp_async_cg(scales + static_cast<uint32_t>(thread) * 16,
+                       args_.x_block_scales + begin + (thread - kOutputPieces) * 4, 16);
     }
   }
 
   /// A lane's 16 bytes of codes of output tile `i` and 64 inputs.
   __device__ uint4 load_codes(uint32_t weights, int i, int half) const {
     const int begin = codes_offset(kKind, first_tile_ + i, half);
-    return load_shared_16(weights + static_cast<uint32_t>(begin + lane_ * 16));
+    return ptx::ld_shared_b32x4(weights + static_cast<uint32_t>(begin + lane_ * 16));
   }
 
   /// A unit of the eight tokens of token tile `j`.
   __device__ void load_tokens(uint32_t stage, int j, int unit, uint32_t (&b)[4]) const {
     const int token = 8 * j + lane_ % 8;
-    load_matrices(stage + static_cast<uint32_t>(piece_offset(kKind, token, unit * 4 + lane_ / 8)),
-                  b);
+    ptx::ldmatrix_x4(
+        b, stage + static_cast<uint32_t>(piece_offset(kKind, token, unit * 4 + lane_ / 8)));
   }
 
   __device__ void multiply_stage(uint32_t stage, int chunk, Sums& sums) const {
@@ -270,13 +271,14 @@ class MmaProduct {
       for (int h = 0; h < 2; ++h) {
         const int output = (first_tile_ + i) * 16 + h * 8 + lane_ / 4;
         w_scales[i][h] =
-            factor * __uint_as_float(load_shared_4(scales + static_cast<uint32_t>(output) * 4));
+            factor *
+            __uint_as_float(ptx::ld_shared_b32(scales + static_cast<uint32_t>(output) * 4));
       }
     }
 #pragma unroll
     for (int j = 0; j < kTokenTiles; ++j) {
       const int token = kChunkOutputs + 8 * j + lane_ % 4 * 2;
-      const uint2 bits = load_shared_8(scales + static_cast<uint32_t>(token) * 4);
+      const uint2 bits = ptx::ld_shared_b32x2(scales + static_cast<uint32_t>(token) * 4);
       const float x_scales[2] = {__uint_as_float(bits.x), __uint_as_float(bits.y)};
 #pragma unroll
       for (int i = 0; i < kOutputTiles; ++i) {
@@ -308,7 +310,7 @@ __global__ void __launch_bounds__(kMmaTiles[kTileIndex].num_threads(), kMmaBlock
   extern __shared__ uint4 memory[];
   using Product = MmaProduct<Decoder, kTileIndex>;
   const MmaPlace place = place_of_block(args, Product::kTokens);
-  Product product(args, place, shared_address_of(memory));
+  Product product(args, place, ptx::cvta_to_shared(memory));
   typename Product::Sums sums = {};
   product.run(sums);
   product.write(sums);

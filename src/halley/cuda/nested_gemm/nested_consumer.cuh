@@ -5,7 +5,9 @@
 
 #include "halley/cuda/nested_gemm/nested_decode.cuh"
 #include "halley/cuda/nested_gemm/nested_producer.cuh"
-#include "halley/cuda/nested_gemm/wgmma_f16_256.cuh"
+#include "halley/cuda/ptx/mbarrier.cuh"
+#include "halley/cuda/ptx/memory.cuh"
+#include "halley/cuda/ptx/wgmma.cuh"
 
 namespace halley::cuda {
 
@@ -48,14 +50,14 @@ struct NestedConsumer {
   static __device__ __forceinline__ void load_upper(uint32_t stage, const Places& places, int half,
                                                     Codes& codes) {
     const uint32_t at = (stage + places.upper) ^ static_cast<uint32_t>(half * 16);
-    codes.upper[0] = load_shared_16(at);
-    codes.upper[1] = load_shared_16(at + 1024);
+    codes.upper[0] = ptx::ld_shared_b32x4(at);
+    codes.upper[1] = ptx::ld_shared_b32x4(at + 1024);
   }
   static __device__ __forceinline__ void load_lower(uint32_t stage, const Places& places, int half,
                                                     Codes& codes) {
     const uint32_t at = stage + places.lower + static_cast<uint32_t>(half * 4096);
-    codes.lower[0] = load_shared_16(at);
-    codes.lower[1] = load_shared_16(at + 2048);
+    codes.lower[0] = ptx::ld_shared_b32x4(at);
+    codes.lower[1] = ptx::ld_shared_b32x4(at + 2048);
   }
 
   static __device__ __forceinline__ uint32_t word_of(const uint4& four, int index) {
@@ -79,9 +81,9 @@ struct NestedConsumer {
   static __device__ __forceinline__ void start_product(const Fragment& fragment, uint32_t low,
                                                        int step, int keeps, Sums& sums) {
     const uint32_t at = low + static_cast<uint32_t>(step * 2);
-    fence_products();
-    F16Product<kTokens>::run(sums, fragment, (kDescriptor >> 32 << 32) | at, keeps);
-    close_products();
+    ptx::wgmma_fence();
+    ptx::wgmma_rs<ptx::WgmmaF16>(sums, fragment, (kDescriptor >> 32 << 32) | at, keeps);
+    ptx::wgmma_commit_group();
   }
 
   /// Sums over num_chunks >= 1 stages, from *place on. While the product of a step runs, the next
@@ -98,7 +100,7 @@ struct NestedConsumer {
     int previous = 0;  // half of tokens
     uint32_t low = 0;
     uint32_t stage = in_ring.planes(ring, planes.index);
-    wait_barrier(ring.full(args, planes.index), planes.parity);
+    ptx::mbarrier_wait_parity(ring.full(args, planes.index), planes.parity);
     load_upper(stage, places, 0, codes[0]);
     load_lower(stage, places, 0, codes[0]);
     decode(codes[0], 0, fragments[0]);
@@ -109,7 +111,7 @@ struct NestedConsumer {
       for (int step = 0; step < kNestedSteps; ++step) {
         const int in_half = step % kHalfSteps;
         if (in_half == 0) {
-          wait_barrier(ring.full(args, in_ring.half_part(half.index)), half.parity);
+          ptx::mbarrier_wait_parity(ring.full(args, in_ring.half_part(half.index)), half.parity);
           low = low_descriptor(in_ring.half(ring, half.index));
         }
         start_product(fragments[step % 2], low, in_half, step > 0 || i > 0 ? 1 : 0, sums);
@@ -117,13 +119,14 @@ struct NestedConsumer {
         // make ptxas wait for the products.
         if (step == kHalfSteps + 1) {
           planes.advance(in_ring.rings.planes);
-          if (i + 1 < num_chunks) wait_barrier(ring.full(args, planes.index), planes.parity);
+          if (i + 1 < num_chunks)
+            ptx::mbarrier_wait_parity(ring.full(args, planes.index), planes.parity);
           next = in_ring.planes(ring, planes.index);
         }
         const int other = 1 - step / kHalfSteps;
         if (in_half == 1) load_upper(next, places, other, codes[other]);
         if (in_half == 2) load_lower(next, places, other, codes[other]);
-        wait_for_products<1>();
+        ptx::wgmma_wait_group<1>();
         if (in_half == 0) {
           if (step > 0 || i > 0) release_part(args, ring, self.lane, previous);
           previous = in_ring.half_part(half.index);
@@ -136,7 +139,7 @@ struct NestedConsumer {
       }
       stage = next;
     }
-    wait_for_products<0>();
+    ptx::wgmma_wait_group<0>();
     release_part(args, ring, self.lane, previous);
     *place = {planes, half};
   }

@@ -6,6 +6,7 @@
 #include "halley/cuda/hopper_tile/tile_kernel.cuh"
 #include "halley/cuda/hopper_tile/tile_launch.cuh"
 #include "halley/cuda/nested_gemm/nested_consumer.cuh"
+#include "halley/cuda/ptx/bulk_copy.cuh"
 
 namespace halley::cuda {
 
@@ -15,8 +16,8 @@ __global__ void __launch_bounds__(kTileThreads, 1)
                   const __grid_constant__ NestedArguments args) {
   extern __shared__ uint4 shared_memory[];
   if (threadIdx.x == kTileConsumers + 32) {
-    fetch_map(maps.upper);
-    fetch_map(maps.x);
+    ptx::prefetch_tensormap(&maps.upper);
+    ptx::prefetch_tensormap(&maps.x);
   }
   run_tile_block<kTokens, 1, NestedConsumer<kTokens>>(
       args.tile, shared_memory,

@@ -6,6 +6,9 @@
 #include "halley/cuda/hopper_tile/tile_ring.cuh"
 #include "halley/cuda/nested_gemm/nested_arguments.h"
 #include "halley/cuda/nested_gemm/nested_layout.h"
+#include "halley/cuda/ptx/barrier.cuh"
+#include "halley/cuda/ptx/bulk_copy.cuh"
+#include "halley/cuda/ptx/mbarrier.cuh"
 
 namespace halley::cuda {
 
@@ -46,27 +49,27 @@ __device__ __forceinline__ void produce_planes(const CUtensorMap& upper_map,
     for (int i = 0; i < segment.num_chunks; ++i) {
       const uint32_t full = block.ring.full(tile, stage.index);
       const uint32_t planes = places.planes(block.ring, stage.index);
-      wait_barrier(block.ring.empty(tile, stage.index), stage.parity);
+      ptx::mbarrier_wait_parity(block.ring.empty(tile, stage.index), stage.parity);
       // Weights are constant; but many stages of them would stand in the way of the first inputs.
-      if (num_early > 0 && --num_early == 0) griddepcontrol_wait();
-      arrive_expecting(full, 2 * kNestedChunkBytes);
-      start_box_copy(planes, &upper_map, (segment.begin + i) * kNestedInputs, panel * kTileOutputs,
-                     full);
-      start_bulk_copy(planes + kNestedChunkBytes, from, kNestedChunkBytes, full);
+      if (num_early > 0 && --num_early == 0) ptx::griddepcontrol_wait();
+      ptx::mbarrier_arrive_expect_tx(full, 2 * kNestedChunkBytes);
+      ptx::cp_async_bulk_tensor_2d(planes, &upper_map, (segment.begin + i) * kNestedInputs,
+                                   panel * kTileOutputs, full);
+      ptx::cp_async_bulk(planes + kNestedChunkBytes, from, kNestedChunkBytes, full);
       from += kNestedChunkBytes;
       stage.advance(places.rings.planes);
     }
     segment = block.next(tile, segment);
   }
   // Not earlier: blocks of the next kernel would take SMs from this one's copies.
-  start_next_kernel();
+  ptx::griddepcontrol_launch_dependents();
 }
 
 /// The tile's tokens.
 template <int kTokens>
 __device__ __forceinline__ void produce_tokens(const CUtensorMap& x_map, const TileArguments& args,
                                                const TileBlock& block) {
-  griddepcontrol_wait();
+  ptx::griddepcontrol_wait();
   const NestedPlaces<kTokens> places(args);
   TileStage stage = {0, 1};
   TileSegment segment = block.first(args);
@@ -79,9 +82,9 @@ __device__ __forceinline__ void produce_tokens(const CUtensorMap& x_map, const T
         const uint32_t full = block.ring.full(args, part);
         const uint32_t to = places.half(block.ring, stage.index);
         const int column = (segment.begin + i) * kNestedInputs + half * (kNestedInputs / 2);
-        wait_barrier(block.ring.empty(args, part), stage.parity);
-        arrive_expecting(full, nested_half_bytes(kTokens));
-        start_box_copy(to, &x_map, column, row, full);
+        ptx::mbarrier_wait_parity(block.ring.empty(args, part), stage.parity);
+        ptx::mbarrier_arrive_expect_tx(full, nested_half_bytes(kTokens));
+        ptx::cp_async_bulk_tensor_2d(to, &x_map, column, row, full);
         stage.advance(places.rings.halves);
       }
     }

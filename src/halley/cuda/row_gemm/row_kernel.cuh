@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "halley/cuda/gemm/hopper_instructions.cuh"
 #include "halley/cuda/gemm/numbers.cuh"
 #include "halley/cuda/gemm/row_inputs.cuh"
 #include "halley/cuda/gemm/weight_copy.cuh"
@@ -17,10 +16,15 @@
 #include "halley/cuda/ops/activate.cuh"
 #include "halley/cuda/ops/elements.cuh"
 #include "halley/cuda/ops/reduce.cuh"
+#include "halley/cuda/ptx/barrier.cuh"
+#include "halley/cuda/ptx/bulk_copy.cuh"
+#include "halley/cuda/ptx/matrix.cuh"
+#include "halley/cuda/ptx/mbarrier.cuh"
+#include "halley/cuda/ptx/memory.cuh"
+#include "halley/cuda/ptx/mma.cuh"
 #include "halley/cuda/row_gemm/row_arguments.h"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/runtime/pdl_launch.cuh"
-#include "halley/cuda/runtime/prefetch.cuh"
 #include "halley/cuda/runtime/shared_bytes.h"
 #include "halley/cuda/w4ax_gemm/w4ax_layout.h"
 
@@ -109,7 +113,7 @@ struct RowRing {
     const int num_groups = kGroupStripBytes > 0 ? kChunkSteps >> args.group_shift : 0;
     const uint32_t full = barrier(stage_ahead), to = stage(stage_ahead);
     if (lane == 0) {
-      arrive_expecting(
+      ptx::mbarrier_arrive_expect_tx(
           full, count * args.plan.num_segments * (kRowCodeBytes + num_groups * kGroupStripBytes));
     }
     __syncwarp();
@@ -153,7 +157,7 @@ struct RowStage {
   __device__ __forceinline__ void load_inputs(uint32_t row) {
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
-      load_matrices(row + static_cast<uint32_t>(v * 64 + lane / 8 * 16), x[v]);
+      ptx::ldmatrix_x4(x[v], row + static_cast<uint32_t>(v * 64 + lane / 8 * 16));
     }
   }
 
@@ -189,9 +193,9 @@ struct RowStage {
       const uint4 codes = load_codes(i, half);
       uint32_t a[4];
       Decoder::decode_plain(a, codes.x, codes.y, {});
-      multiply_narrow_s8(sums, a, x[half][0], x[half][1]);
+      ptx::mma_sync<ptx::MmaS8>(sums, a, x[half][0], x[half][1]);
       Decoder::decode_plain(a, codes.z, codes.w, {});
-      multiply_narrow_s8(sums, a, x[half][2], x[half][3]);
+      ptx::mma_sync<ptx::MmaS8>(sums, a, x[half][2], x[half][3]);
     }
   }
 
@@ -283,18 +287,19 @@ __device__ __forceinline__ void run_row(const RowArguments& args, const Rounding
   const int block = static_cast<int>(blockIdx.x), num_blocks = static_cast<int>(gridDim.x);
   const int place_begin = part_begin(plan.num_places, num_blocks, block);
   const int place_end = part_begin(plan.num_places, num_blocks, block + 1);
-  const uint32_t inputs_begin = shared_address_of(shared) + static_cast<uint32_t>(plan.inputs);
-  griddepcontrol_launch_dependents();
+  const uint32_t inputs_begin = ptx::cvta_to_shared(shared) + static_cast<uint32_t>(plan.inputs);
+  ptx::griddepcontrol_launch_dependents();
   RowRing<kKind> ring = {.args = args};
   uint8_t* const stages = shared + warp * plan.num_stages * plan.stage_bytes;
-  ring.base = shared_address_of(stages);
+  ring.base = ptx::cvta_to_shared(stages);
   ring.barriers =
-      shared_address_of(shared) + static_cast<uint32_t>(plan.barriers + warp * kRowStagesMax * 8);
+      ptx::cvta_to_shared(shared) + static_cast<uint32_t>(plan.barriers + warp * kRowStagesMax * 8);
   ring.warp = warp;
   ring.lane = lane;
   ring.place_end = warp < plan.num_chunks ? place_end : place_begin;
-  if (lane < plan.num_stages) init_barrier(ring.barrier(lane), 1);
-  publish_barriers();
+  if (lane < plan.num_stages) ptx::mbarrier_init(ring.barrier(lane), 1);
+  ptx::fence_mbarrier_init();
+  ptx::fence_proxy_async_shared();
   __syncwarp();
   ring.aim(place_begin);
   RowInputsOf<kKind> inputs(args.row, rounding, inputs_begin,
@@ -305,7 +310,7 @@ __device__ __forceinline__ void run_row(const RowArguments& args, const Rounding
 #pragma unroll 1
     for (; i < (phase == 0 ? plan.early_stages : plan.num_stages); ++i) ring.copy();
     if (phase > 0) break;
-    griddepcontrol_wait();
+    ptx::griddepcontrol_wait();
     inputs.load();
   }
   auto* const input_sums = reinterpret_cast<float*>(shared + plan.input_sums);
@@ -346,7 +351,7 @@ __device__ __forceinline__ void run_row(const RowArguments& args, const Rounding
         oldest.load_inputs(inputs_begin +
                            static_cast<uint32_t>(chunk * kChunkInputs * kInputBytes));
         oldest.input_sums = input_sums + chunk * (kKind == RowKind::kW4ax ? 1 : kChunkSteps);
-        wait_barrier(ring.barrier(stage), parity);
+        ptx::mbarrier_wait_parity(ring.barrier(stage), parity);
         __syncwarp();
         // Two at a time without a branch between.
         const int strips = plan.num_segments == 1 ? count : plan.places + count;

@@ -13,25 +13,6 @@
 
 namespace halley {
 
-/// The next kernel in the stream may start when all CTAs have called this or exited. Call it late,
-/// when the CTA's loads are in flight: CTAs that start earlier wait on some SMs and not on others,
-/// and divide their loads unevenly. Without effect if the next kernel was not launched by
-/// launch_with_pdl(), and on GPUs before Hopper, which have no PDL.
-__device__ inline void griddepcontrol_launch_dependents() {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;\n");
-#endif
-}
-
-/// Every thread of a kernel launched by launch_with_pdl() calls this before it reads results of
-/// earlier kernels and before it writes anything. On return those kernels have completed and their
-/// writes are visible.
-__device__ inline void griddepcontrol_wait() {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;\n" ::: "memory");
-#endif
-}
-
 struct LaunchShape {
   dim3 grid = {};
   dim3 block = {};
@@ -39,7 +20,8 @@ struct LaunchShape {
   unsigned cluster_size = 1;
 };
 
-/// Launches a kernel that calls griddepcontrol_wait() in every thread. `what` names it in messages.
+/// Launches a kernel that calls ptx::griddepcontrol_wait() in every thread. `what` names it in
+/// messages.
 template <typename... Parameters>
 void launch_with_pdl(const CudaContext& context, const char* what, const LaunchShape& shape,
                      void (*kernel)(Parameters...), std::type_identity_t<Parameters>... arguments) {

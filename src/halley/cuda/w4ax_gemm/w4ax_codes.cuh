@@ -4,9 +4,13 @@
 #include <cstdint>
 
 #include "halley/cuda/hopper_tile/tile_ring.cuh"
+#include "halley/cuda/ptx/memory.cuh"
+#include "halley/cuda/ptx/packed_math.cuh"
 #include "halley/cuda/w4ax_gemm/w4ax_layout.h"
 
 namespace halley::cuda {
+
+namespace in_order = ptx::in_order;
 
 /// A thread's codes of a stage as operand A: [step of 32 inputs][register].
 inline constexpr int kW4axSteps = kW4axInputs / 32;
@@ -18,12 +22,11 @@ struct W4axHighHalves {
 
   /// Two words of codes, a step's.
   static __device__ __forceinline__ void decode(uint32_t (&a)[4], uint32_t u, uint32_t v) {
-    asm volatile(
-        "{.reg .b32 t;\n"
-        "shl.b32 t, %4, 4; and.b32 %0, t, 0xF0F0F0F0; and.b32 %1, %4, 0xF0F0F0F0;\n"
-        "shl.b32 t, %5, 4; and.b32 %2, t, 0xF0F0F0F0; and.b32 %3, %5, 0xF0F0F0F0;}"
-        : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3])
-        : "r"(u), "r"(v));
+    constexpr uint32_t kHigh = 0xF0F0F0F0u;
+    a[0] = in_order::and_b32(in_order::shl_b32(u, 4), kHigh);
+    a[1] = in_order::and_b32(u, kHigh);
+    a[2] = in_order::and_b32(in_order::shl_b32(v, 4), kHigh);
+    a[3] = in_order::and_b32(v, kHigh);
   }
 };
 
@@ -43,8 +46,8 @@ struct W4axCodes {
                                               Loaded& loaded) {
     const int row = self.thread / 32;
     const uint32_t mine = codes + static_cast<uint32_t>(row * kW4axRowBytes + self.lane * 16);
-    loaded.first = load_shared_16(mine);
-    loaded.second = load_shared_16(mine + kW4axHalfBytes);
+    loaded.first = ptx::ld_shared_b32x4(mine);
+    loaded.second = ptx::ld_shared_b32x4(mine + kW4axHalfBytes);
   }
 
   static __device__ __forceinline__ void decode(const Loaded& loaded, W4axFragments& fragments) {

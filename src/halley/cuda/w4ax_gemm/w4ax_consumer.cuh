@@ -5,7 +5,10 @@
 #include <cstdint>
 
 #include "halley/cuda/hopper_tile/tile_epilogue.cuh"
-#include "halley/cuda/mixed_gemm/wgmma.cuh"
+#include "halley/cuda/ptx/barrier.cuh"
+#include "halley/cuda/ptx/mbarrier.cuh"
+#include "halley/cuda/ptx/memory.cuh"
+#include "halley/cuda/ptx/wgmma.cuh"
 #include "halley/cuda/w4ax_gemm/w4ax_codes.cuh"
 #include "halley/cuda/w4ax_gemm/w4ax_producer.cuh"
 
@@ -16,13 +19,13 @@ inline constexpr int kTurnBarrier = 3;
 
 /// Once in a launch, before the first block: the turn is the first warpgroup's.
 __device__ __forceinline__ void begin_turns(int warpgroup) {
-  if (warpgroup == 1) asm volatile("bar.arrive %0, 256;" ::"r"(kTurnBarrier) : "memory");
+  if (warpgroup == 1) ptx::bar_arrive<256>(kTurnBarrier);
 }
 __device__ __forceinline__ void wait_for_turn(int warpgroup) {
-  asm volatile("bar.sync %0, 256;" ::"r"(kTurnBarrier + warpgroup) : "memory");
+  ptx::bar_sync<256>(kTurnBarrier + warpgroup);
 }
 __device__ __forceinline__ void pass_turn(int warpgroup) {
-  asm volatile("bar.arrive %0, 256;" ::"r"(kTurnBarrier + 1 - warpgroup) : "memory");
+  ptx::bar_arrive<256>(kTurnBarrier + 1 - warpgroup);
 }
 
 /// Codes: as W4axCodes.
@@ -62,7 +65,7 @@ struct W4axConsumer {
 #pragma unroll
     for (int u = 0; u < 2; ++u) {
       scales.of[u] =
-          __uint_as_float(load_shared_4(at + static_cast<uint32_t>(u * 32))) * Codes::kUnit;
+          __uint_as_float(ptx::ld_shared_b32(at + static_cast<uint32_t>(u * 32))) * Codes::kUnit;
     }
     return scales;
   }
@@ -78,7 +81,7 @@ struct W4axConsumer {
                                                            uint2 (&scales)[kBatch]) {
 #pragma unroll
     for (int j = 0; j < kBatch; ++j) {
-      scales[j] = load_shared_8(at + static_cast<uint32_t>((column + j) * 32));
+      scales[j] = ptx::ld_shared_b32x2(at + static_cast<uint32_t>((column + j) * 32));
     }
   }
 
@@ -99,16 +102,16 @@ struct W4axConsumer {
 
   static __device__ __forceinline__ void start_products(const Fragments& fragments, uint32_t low,
                                                         BlockSums& of_block) {
-    fence_products();
+    ptx::wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kW4axSteps; ++step) {
       // The last one is a group of its own.
-      if (step + 1 == kW4axSteps) close_products();
-      S8Product<kTokens>::run(of_block, fragments[step],
-                              (kDescriptor >> 32 << 32) | (low + static_cast<uint32_t>(2 * step)),
-                              step > 0 ? 1 : 0);
+      if (step + 1 == kW4axSteps) ptx::wgmma_commit_group();
+      ptx::wgmma_rs<ptx::WgmmaS8>(
+          of_block, fragments[step],
+          (kDescriptor >> 32 << 32) | (low + static_cast<uint32_t>(2 * step)), step > 0 ? 1 : 0);
     }
-    close_products();
+    ptx::wgmma_commit_group();
   }
   /// Of a stage's tokens: the low half of a descriptor.
   static __device__ __forceinline__ uint32_t low_descriptor(uint32_t stage) {
@@ -144,7 +147,7 @@ struct W4axConsumer {
 #pragma unroll
     for (int i = 0; i < kTokens / 2; ++i) sums[i] = 0;
     uint32_t stage = ring.stage(args, place.index);
-    wait_barrier(ring.full(args, place.index), place.parity);
+    ptx::mbarrier_wait_parity(ring.full(args, place.index), place.parity);
     load_codes(stage, self, codes);
     Codes::decode(codes, fragments);
     for (int left = num_blocks; left > 0; --left) {
@@ -159,16 +162,16 @@ struct W4axConsumer {
       place.advance(args.num_stages);
       stage = ring.stage(args, place.index);
       // Without turns other warps have work meanwhile, and registers are few.
-      if constexpr (!kTakesTurns) wait_for_products<0>();
-      if (left > 1) wait_barrier(ring.full(args, place.index), place.parity);
+      if constexpr (!kTakesTurns) ptx::wgmma_wait_group<0>();
+      if (left > 1) ptx::mbarrier_wait_parity(ring.full(args, place.index), place.parity);
       // Behind the last stage this reads what is there, for nothing: a branch around loads would
       // make ptxas wait for the products.
       load_codes(stage, self, codes);
       if constexpr (kTakesTurns) {
         // The other warpgroup's products follow the last of these without a gap.
-        wait_for_products<1>();
+        ptx::wgmma_wait_group<1>();
         pass_turn(self.warpgroup);
-        wait_for_products<0>();
+        ptx::wgmma_wait_group<0>();
       }
       add_all(outputs, token_scales, tokens, of_block, sums);
       release_part(args, ring, self.lane, index);

@@ -6,6 +6,7 @@
 
 #include "halley/cuda/hopper_tile/tile_kernel.cuh"
 #include "halley/cuda/hopper_tile/tile_launch.cuh"
+#include "halley/cuda/ptx/bulk_copy.cuh"
 #include "halley/cuda/w4ax_gemm/w4ax_consumer.cuh"
 
 namespace halley::cuda {
@@ -15,7 +16,7 @@ __global__ void __launch_bounds__(kTileThreads, w4ax_blocks(kTokens))
     w4ax_kernel(const __grid_constant__ CUtensorMap x_map,
                 const __grid_constant__ W4axArguments args) {
   extern __shared__ uint4 shared_memory[];
-  if (threadIdx.x == kTileConsumers + 32) fetch_map(x_map);
+  if (threadIdx.x == kTileConsumers + 32) ptx::prefetch_tensormap(&x_map);
   run_tile_block<kTokens, w4ax_blocks(kTokens), Consumer>(
       args.tile, shared_memory,
       [&](const TileBlock& block) { produce_w4ax_weights<kTokens>(args, block); },

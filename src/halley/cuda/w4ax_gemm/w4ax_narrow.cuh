@@ -5,11 +5,14 @@
 
 #include <cstdint>
 
-#include "halley/cuda/gemm/hopper_instructions.cuh"
 #include "halley/cuda/gemm/numbers.cuh"
-#include "halley/cuda/mixed_gemm/narrow_mma.cuh"
 #include "halley/cuda/mixed_gemm/narrow_ring.cuh"
 #include "halley/cuda/mixed_gemm/narrow_stage.cuh"
+#include "halley/cuda/ptx/barrier.cuh"
+#include "halley/cuda/ptx/cp_async.cuh"
+#include "halley/cuda/ptx/matrix.cuh"
+#include "halley/cuda/ptx/memory.cuh"
+#include "halley/cuda/ptx/mma.cuh"
 #include "halley/cuda/w4ax_gemm/w4ax_narrow.h"
 
 namespace halley::cuda {
@@ -35,8 +38,8 @@ struct W4axNarrowRing {
   }
   __device__ __forceinline__ void copy_four(int stage, int place, const float* from,
                                             int index) const {
-    start_copy_16(ring.stage_address(stage) + static_cast<uint32_t>(place + index * 16),
-                  from + index * 4, 16);
+    ptx::cp_async_cg(ring.stage_address(stage) + static_cast<uint32_t>(place + index * 16),
+                     from + index * 4, 16);
   }
 
   /// Calls copy(item, rows, stage) for the first stages.
@@ -91,12 +94,12 @@ struct W4axNarrowStage {
   /// Rows of tokens that do not exist give sums that nobody reads.
   __device__ __forceinline__ void prepare() {
     const int M = args.product.M;
-    const uint32_t row = shared_address_of(bytes) +
+    const uint32_t row = ptx::cvta_to_shared(bytes) +
                          static_cast<uint32_t>(args.product.narrow.inputs +
                                                (lane / 8 * M + min(lane % 8, M - 1)) * 16);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      load_matrices(row + static_cast<uint32_t>(half * 64 * M), x[half]);
+      ptx::ldmatrix_x4(x[half], row + static_cast<uint32_t>(half * 64 * M));
     }
     const auto* scales = reinterpret_cast<const float*>(bytes + args.token_scales);
 #pragma unroll
@@ -114,7 +117,7 @@ struct W4axNarrowStage {
         const uint32_t u = step == 0 ? codes.x : codes.z, v = step == 0 ? codes.y : codes.w;
         const uint32_t a[4] = {u << 4 & 0xF0F0F0F0u, u & 0xF0F0F0F0u, v << 4 & 0xF0F0F0F0u,
                                v & 0xF0F0F0F0u};
-        multiply_narrow_s8(of_block, a, x[half][2 * step], x[half][2 * step + 1]);
+        ptx::mma_sync<ptx::MmaS8>(of_block, a, x[half][2 * step], x[half][2 * step + 1]);
       }
     }
     const auto* scales = reinterpret_cast<const float*>(bytes + args.scales) + i * 16 + lane / 4;
@@ -161,10 +164,10 @@ __global__ void __launch_bounds__(kNarrowWarps * 32, 1)
   ring.base = shared + warp * narrow.num_stages * narrow.stage_bytes;
   ring.warp = warp;
   ring.lane = lane;
-  ring.barriers = shared_address_of(shared) +
+  ring.barriers = ptx::cvta_to_shared(shared) +
                   static_cast<uint32_t>(narrow.barriers + warp * narrow.num_stages * 8);
   ring.row_end = warp < product.num_chunks ? row_end : row_begin;
-  start_next_kernel();  // whose blocks come as soon as these here end
+  ptx::griddepcontrol_launch_dependents();  // whose blocks come as soon as these here end
   copies.start(row_begin);
   auto* const sums = reinterpret_cast<float*>(shared + narrow.sums);
   int index = 0;

@@ -4,6 +4,9 @@
 #include <cstdint>
 
 #include "halley/cuda/hopper_tile/tile_ring.cuh"
+#include "halley/cuda/ptx/barrier.cuh"
+#include "halley/cuda/ptx/bulk_copy.cuh"
+#include "halley/cuda/ptx/mbarrier.cuh"
 #include "halley/cuda/w4ax_gemm/w4ax_arguments.h"
 
 namespace halley::cuda {
@@ -28,12 +31,12 @@ __device__ __forceinline__ void produce_w4ax_weights(const W4axArguments& args,
     for (int i = 0; i < segment.num_chunks; ++i) {
       const uint32_t full = block.ring.full(tile, stage.index);
       const uint32_t to = block.ring.stage(tile, stage.index);
-      wait_barrier(block.ring.empty(tile, stage.index), stage.parity);
+      ptx::mbarrier_wait_parity(block.ring.empty(tile, stage.index), stage.parity);
       // Weights are constant; but many stages of them would stand in the way of the first inputs.
-      if (num_early > 0 && --num_early == 0) griddepcontrol_wait();
-      arrive_expecting(full, w4ax_copied_bytes(kTokens));
-      start_bulk_copy(to + w4ax_codes_offset(kTokens), codes, kW4axChunkBytes, full);
-      start_bulk_copy(to + w4ax_scales_offset(kTokens), scales, kW4axScaleBytes, full);
+      if (num_early > 0 && --num_early == 0) ptx::griddepcontrol_wait();
+      ptx::mbarrier_arrive_expect_tx(full, w4ax_copied_bytes(kTokens));
+      ptx::cp_async_bulk(to + w4ax_codes_offset(kTokens), codes, kW4axChunkBytes, full);
+      ptx::cp_async_bulk(to + w4ax_scales_offset(kTokens), scales, kW4axScaleBytes, full);
       codes += kW4axChunkBytes;
       scales += scales_pitch;
       stage.advance(tile.num_stages);
@@ -41,7 +44,7 @@ __device__ __forceinline__ void produce_w4ax_weights(const W4axArguments& args,
     segment = block.next(tile, segment);
   }
   // Not earlier: blocks of the next kernel would take SMs from this one's copies.
-  start_next_kernel();
+  ptx::griddepcontrol_launch_dependents();
 }
 
 /// The tile's tokens and their scales.
@@ -50,7 +53,7 @@ __device__ __forceinline__ void produce_w4ax_tokens(const CUtensorMap& x_map,
                                                     const W4axArguments& args,
                                                     const TileBlock& block) {
   const TileArguments& tile = args.tile;
-  griddepcontrol_wait();
+  ptx::griddepcontrol_wait();
   TileStage stage = {0, 1};
   TileSegment segment = block.first(tile);
   while (segment.num_chunks > 0) {
@@ -60,10 +63,10 @@ __device__ __forceinline__ void produce_w4ax_tokens(const CUtensorMap& x_map,
       const uint32_t full = block.ring.full(tile, stage.index);
       const uint32_t to = block.ring.stage(tile, stage.index);
       const int column = (segment.begin + i) * kW4axInputs;
-      wait_barrier(block.ring.empty(tile, stage.index), stage.parity);
-      start_box_copy(to, &x_map, column, token, full);
-      start_bulk_copy(to + w4ax_scales_offset(kTokens) + kW4axScaleBytes, scales, kTokens * 4,
-                      full);
+      ptx::mbarrier_wait_parity(block.ring.empty(tile, stage.index), stage.parity);
+      ptx::cp_async_bulk_tensor_2d(to, &x_map, column, token, full);
+      ptx::cp_async_bulk(to + w4ax_scales_offset(kTokens) + kW4axScaleBytes, scales, kTokens * 4,
+                         full);
       scales += args.x_scales_pitch;
       stage.advance(tile.num_stages);
     }
