@@ -65,6 +65,8 @@ LINE_RULES = (
     ("trailing-space", re.compile(r"[ \r]+$"), "spaces at the end of the line", "text"),
     ("if-0", re.compile(r"^\s*#\s*if\s+(0|false)\b"), "delete what is not compiled", "code"),
     ("using-namespace", re.compile(r"^using\s+namespace\b"), "not at file scope", "code"),
+    ("assembly", re.compile(r"\b(asm|__asm__)\b(?!/)"),
+     "PTX stands in src/halley/cuda/ptx alone: call its function there, or add one", "code"),
     ("environment", re.compile(r"\b(secure_)?getenv\s*\("),
      "only halley/base/env reads the environment", "library"),
     ("prints", re.compile(r"\bstd\s*::\s*(cout|cerr|clog)\b|\b(printf|puts|fprintf)\s*\("),
@@ -75,6 +77,10 @@ LINE_RULES = (
      "tests may not sleep: wait for what must happen", "test"),
 )
 RULE_EXCEPTIONS = {
+    # All but the first are code of CPUs.
+    "assembly": ("src/halley/cuda/ptx/", "src/halley/core/spin_wait.h",
+                 "src/halley/kernels/gemm/dot_core-inl.h",
+                 "src/halley/kernels/gemm/panel_kernel_amx_bf16.cc"),
     "environment": ("src/halley/base/env.",),
     "prints": ("src/halley/base/check.", "src/halley/cli/"),
     "exits": ("src/halley/base/check.", "src/halley/cli/"),

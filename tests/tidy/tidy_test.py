@@ -184,6 +184,16 @@ class Tidy(SmallTree):
     def test_using_namespace(self):
         self.assert_high_breaks("using-namespace", "using namespace std;\n")
 
+    def test_assembly(self):
+        self.assert_high_breaks("assembly", 'void f() { asm volatile("bar.sync 0;"); }\n',
+                                "src/halley/cuda/ptx")
+        self.assert_high_breaks("assembly", '#define HALLEY_BAR(x) \\\n  asm(x)\n')
+        self.assert_high_holds("#include <asm/hwcap.h>\n// No asm.\n")
+        ptx = '// Barriers.\n#pragma once\nvoid f() { asm("bar.sync 0;"); }\n'
+        module = "halley_module(NAME cuda/ptx LAYER 1 HEADERS_ONLY)\n"
+        self.assertEqual(self.problems({"src/halley/cuda/ptx/CMakeLists.txt": module,
+                                        "src/halley/cuda/ptx/barrier.cuh": ptx}), [])
+
     def test_the_environment(self):
         self.assert_high_breaks("environment", 'auto x = std::getenv("HOME");\n')
 
