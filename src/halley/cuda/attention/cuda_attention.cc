@@ -186,18 +186,17 @@ void cuda_decode_attention(const CudaContext& context, const AttentionProblem& p
   params.num_arrived = reinterpret_cast<uint32_t*>(data + layout.counts);
   params.partial_values = reinterpret_cast<float*>(data + layout.partial_values);
   params.partial_stats = reinterpret_cast<float2*>(data + layout.partial_stats);
-  const auto launch = [&](auto function) { function(context, params); };
   switch (cache.layout.dtype) {
     case KvDType::kF16:
-      return launch(attention::launch_decode_f16);
+      return attention::launch_decode_type<KvDType::kF16>(context, params);
     case KvDType::kBf16:
-      return launch(attention::launch_decode_bf16);
+      return attention::launch_decode_type<KvDType::kBf16>(context, params);
     case KvDType::kFp8E4M3:
-      return launch(attention::launch_decode_fp8);
+      return attention::launch_decode_type<KvDType::kFp8E4M3>(context, params);
     case KvDType::kInt8:
-      return launch(attention::launch_decode_int8);
+      return attention::launch_decode_type<KvDType::kInt8>(context, params);
     case KvDType::kInt4:
-      return launch(attention::launch_decode_int4);
+      return attention::launch_decode_type<KvDType::kInt4>(context, params);
     case KvDType::kF32:
       break;  // rejected above
   }
@@ -225,15 +224,15 @@ void cuda_prefill_attention(const CudaContext& context, const AttentionProblem& 
   }
   switch (cache.layout.dtype) {
     case KvDType::kF16:
-      return attention::launch_prefill_f16(launch);
+      return attention::launch_prefill_type<KvDType::kF16>(launch);
     case KvDType::kBf16:
-      return attention::launch_prefill_bf16(launch);
+      return attention::launch_prefill_type<KvDType::kBf16>(launch);
     case KvDType::kFp8E4M3:
-      return attention::launch_prefill_fp8(launch);
+      return attention::launch_prefill_type<KvDType::kFp8E4M3>(launch);
     case KvDType::kInt8:
-      return attention::launch_prefill_int8(launch);
+      return attention::launch_prefill_type<KvDType::kInt8>(launch);
     case KvDType::kInt4:
-      return attention::launch_prefill_int4(launch);
+      return attention::launch_prefill_type<KvDType::kInt4>(launch);
     case KvDType::kF32:
       break;  // rejected above
   }

@@ -1,15 +1,14 @@
-// Launches of decode attention, one for each type of the cache; each is a source file of its own.
+// Launches of decode attention, one for each type of the cache.
 #pragma once
 
 #include "halley/cuda/attention/attention_params.h"
 #include "halley/cuda/runtime/cuda_context.h"
+#include "halley/kernels/kv/kv_dtype.h"
 
 namespace halley::attention {
 
-void launch_decode_f16(const CudaContext& context, const DecodeParams& params);
-void launch_decode_bf16(const CudaContext& context, const DecodeParams& params);
-void launch_decode_fp8(const CudaContext& context, const DecodeParams& params);
-void launch_decode_int8(const CudaContext& context, const DecodeParams& params);
-void launch_decode_int4(const CudaContext& context, const DecodeParams& params);
+/// The instances are listed in CMakeLists.txt.
+template <KvDType kType>
+void launch_decode_type(const CudaContext& context, const DecodeParams& params);
 
 }  // namespace halley::attention

@@ -1,10 +1,11 @@
-// Launches of prefill attention, one for each type of the cache; each is a source file of its own.
+// Launches of prefill attention, one for each type of the cache.
 #pragma once
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
 #include "halley/cuda/attention/attention_params.h"
+#include "halley/kernels/kv/kv_dtype.h"
 
 namespace halley::attention {
 
@@ -15,10 +16,8 @@ struct PrefillLaunch {
   cudaStream_t stream = nullptr;
 };
 
-void launch_prefill_f16(const PrefillLaunch& launch);
-void launch_prefill_bf16(const PrefillLaunch& launch);
-void launch_prefill_fp8(const PrefillLaunch& launch);
-void launch_prefill_int8(const PrefillLaunch& launch);
-void launch_prefill_int4(const PrefillLaunch& launch);
+/// The instances are listed in CMakeLists.txt.
+template <KvDType kType>
+void launch_prefill_type(const PrefillLaunch& launch);
 
 }  // namespace halley::attention

@@ -2,9 +2,19 @@
 #pragma once
 
 #include <cuda.h>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 
 #include "halley/cuda/gemm/normed_gemm.h"
 #include "halley/cuda/gemm/row_source.h"
+
+namespace halley::ptx {
+
+struct WgmmaF16;
+struct WgmmaBf16;
+struct WgmmaE4m3;
+
+}  // namespace halley::ptx
 
 namespace halley::cuda {
 
@@ -19,11 +29,9 @@ struct NormedArguments {
   void* y = nullptr;
 };
 
-void launch_normed_f16(const CudaContext& context, const CUtensorMap& map,
-                       const NormedArguments& args);
-void launch_normed_e4m3(const CudaContext& context, const CUtensorMap& map,
-                        const NormedArguments& args);
-void launch_normed_bf16(const CudaContext& context, const CUtensorMap& map,
-                        const NormedArguments& args);
+/// Of a row of T. The instances are listed in CMakeLists.txt.
+template <class Type, typename T>
+void launch_normed_of(const CudaContext& context, const CUtensorMap& map,
+                      const NormedArguments& args);
 
 }  // namespace halley::cuda

@@ -116,9 +116,11 @@ void normed_gemm(const CudaContext& context, const NormedOperands& operands, Mat
     args.row.sum = x.data == nullptr ? nullptr : operands.sum.row<float>(0);
   }
   const CUtensorMap map = streamed_map(w, plan->strip_rows, 1);
-  (is_coded                 ? launch_normed_e4m3
-   : w.dtype == DType::kF16 ? launch_normed_f16
-                            : launch_normed_bf16)(context, map, args);
+  const bool is_bf16 = args.row.is_bf16;
+  (w.dtype == DType::kF16    ? launch_normed_of<ptx::WgmmaF16, __half>
+   : w.dtype == DType::kBf16 ? launch_normed_of<ptx::WgmmaBf16, __nv_bfloat16>
+   : is_bf16                 ? launch_normed_of<ptx::WgmmaE4m3, __nv_bfloat16>
+                             : launch_normed_of<ptx::WgmmaE4m3, __half>)(context, map, args);
 }
 
 }  // namespace halley::cuda

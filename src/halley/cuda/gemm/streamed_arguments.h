@@ -11,6 +11,15 @@
 #include "halley/cuda/runtime/cuda_context.h"
 #include "halley/kernels/activation/activation.h"
 
+namespace halley::ptx {
+
+struct WgmmaF16;
+struct WgmmaBf16;
+struct WgmmaE4m3;
+struct WgmmaS8;
+
+}  // namespace halley::ptx
+
 namespace halley::cuda {
 
 struct StreamedArguments {
@@ -34,13 +43,9 @@ struct StreamedArguments {
 using StreamedLaunch = void (*)(const CudaContext& context, const CUtensorMap& w_map,
                                 const CUtensorMap& x_map, const StreamedArguments& args);
 
-void launch_streamed_f16(const CudaContext& context, const CUtensorMap& w_map,
-                         const CUtensorMap& x_map, const StreamedArguments& args);
-void launch_streamed_bf16(const CudaContext& context, const CUtensorMap& w_map,
-                          const CUtensorMap& x_map, const StreamedArguments& args);
-void launch_streamed_e4m3(const CudaContext& context, const CUtensorMap& w_map,
-                          const CUtensorMap& x_map, const StreamedArguments& args);
-void launch_streamed_s8(const CudaContext& context, const CUtensorMap& w_map,
+/// The instances are listed in CMakeLists.txt.
+template <class Type>
+void launch_streamed_of(const CudaContext& context, const CUtensorMap& w_map,
                         const CUtensorMap& x_map, const StreamedArguments& args);
 
 }  // namespace halley::cuda

@@ -36,13 +36,13 @@ namespace {
 StreamedLaunch launch_of(DType dtype) {
   switch (dtype) {
     case DType::kF16:
-      return launch_streamed_f16;
+      return launch_streamed_of<ptx::WgmmaF16>;
     case DType::kBf16:
-      return launch_streamed_bf16;
+      return launch_streamed_of<ptx::WgmmaBf16>;
     case DType::kF8E4M3:
-      return launch_streamed_e4m3;
+      return launch_streamed_of<ptx::WgmmaE4m3>;
     case DType::kI8:
-      return launch_streamed_s8;
+      return launch_streamed_of<ptx::WgmmaS8>;
     default:
       HALLEY_CHECK(false, name_of(dtype));
   }

@@ -6,27 +6,50 @@
 #include "halley/base/check.h"
 #include "halley/cuda/gemm/lt_problem.h"
 #include "halley/cuda/gemv/gemv_arguments.h"
-#include "halley/cuda/gemv/gemv_planes_launch.h"
 
 namespace halley::cuda {
 namespace {
 
-using GemvLaunch = void (*)(const CudaContext& context, const GemvPlan& plan,
-                            const GemvArguments& args);
+/// A kernel's instance for a type of inputs and bits of codes.
+template <class Plan>
+struct GemvInstance {
+  using Launch = void (*)(const CudaContext& context, const Plan& plan, const GemvArguments& args);
 
-struct GemvType {
   DType x_dtype;
   int bits;
-  GemvLaunch launch;
+  Launch launch;
 };
 
-constexpr GemvType kTypes[] = {
-    {DType::kF16, 8, launch_gemv_8_f16},   {DType::kBf16, 8, launch_gemv_8_bf16},
-    {DType::kF16, 3, launch_gemv_3_f16},   {DType::kBf16, 3, launch_gemv_3_bf16},
-    {DType::kF16, 2, launch_gemv_2_f16},   {DType::kBf16, 2, launch_gemv_2_bf16},
-    {DType::kI8, 2, launch_gemv_2_s8},     {DType::kF16, 1, launch_gemv_1_f16},
-    {DType::kBf16, 1, launch_gemv_1_bf16}, {DType::kI8, 1, launch_gemv_1_s8},
+constexpr GemvInstance<GemvPlan> kInstances[] = {
+    {DType::kF16, 8, launch_gemv<GemvF16, 8>},   {DType::kBf16, 8, launch_gemv<GemvBf16, 8>},
+    {DType::kF16, 3, launch_gemv<GemvF16, 3>},   {DType::kBf16, 3, launch_gemv<GemvBf16, 3>},
+    {DType::kF16, 2, launch_gemv<GemvF16, 2>},   {DType::kBf16, 2, launch_gemv<GemvBf16, 2>},
+    {DType::kI8, 2, launch_gemv<GemvS8, 2>},     {DType::kF16, 1, launch_gemv<GemvF16, 1>},
+    {DType::kBf16, 1, launch_gemv<GemvBf16, 1>}, {DType::kI8, 1, launch_gemv<GemvS8, 1>},
 };
+constexpr GemvInstance<GemvDigitPlan> kDigitInstances[] = {
+    {DType::kF16, 8, launch_gemv_digits<F16Digits, 8>},
+    {DType::kF16, 3, launch_gemv_digits<F16Digits, 3>},
+    {DType::kBf16, 8, launch_gemv_digits<Bf16Digits, 8>},
+    {DType::kBf16, 3, launch_gemv_digits<Bf16Digits, 3>},
+};
+constexpr GemvInstance<GemvPlanePlan> kPlaneInstances[] = {
+    {DType::kF16, 2, launch_gemv_planes<F16Planes, 2>},
+    {DType::kF16, 1, launch_gemv_planes<F16Planes, 1>},
+    {DType::kBf16, 2, launch_gemv_planes<Bf16Planes, 2>},
+    {DType::kBf16, 1, launch_gemv_planes<Bf16Planes, 1>},
+    {DType::kI8, 2, launch_gemv_planes<S8Planes, 2>},
+    {DType::kI8, 1, launch_gemv_planes<S8Planes, 1>},
+};
+
+template <class Plan, size_t kCount>
+typename GemvInstance<Plan>::Launch launch_of(const GemvInstance<Plan> (&instances)[kCount],
+                                              DType x_dtype, int bits) {
+  for (const GemvInstance<Plan>& instance : instances) {
+    if (instance.x_dtype == x_dtype && instance.bits == bits) return instance.launch;
+  }
+  HALLEY_CHECK(false, name_of(x_dtype), bits);
+}
 
 void check_operands(const GemvWeight& weight, const GemvOperands& operands, const Matrix& y) {
   const ConstMatrix& x = operands.x;
@@ -86,13 +109,10 @@ void gemv_planned(const CudaContext& context, const GemvWeight& weight,
   check_operands(weight, operands, y);
   HALLEY_CHECK(has_gemv_kernel(shape, plan), shape.bits, plan.tiles);
   if (y.num_rows == 0 || y.num_cols == 0) return;
-  const auto* type = std::find_if(std::begin(kTypes), std::end(kTypes), [&](const GemvType& each) {
-    return each.x_dtype == x.dtype && each.bits == shape.bits;
-  });
-  HALLEY_CHECK(type != std::end(kTypes), name_of(x.dtype), shape.bits);
+  const auto launch = launch_of(kInstances, x.dtype, shape.bits);
   for (int64_t begin = 0; begin < x.num_rows; begin += kGemvRowsMax) {
     const int64_t end = std::min(begin + kGemvRowsMax, x.num_rows);
-    type->launch(context, plan, arguments_of(weight, operands, y, begin, end));
+    launch(context, plan, arguments_of(weight, operands, y, begin, end));
   }
 }
 
@@ -101,11 +121,7 @@ void gemv_by_digits(const CudaContext& context, const GemvWeight& weight,
   check_operands(weight, operands, y);
   HALLEY_CHECK(plan.blocks > 0, weight.shape.bits, weight.shape.K, y.num_rows);
   const GemvArguments args = arguments_of(weight, operands, y, 0, y.num_rows);
-  if (operands.x.dtype == DType::kF16) {
-    launch_gemv_digits_f16(context, weight.shape.bits, plan, args);
-  } else {
-    launch_gemv_digits_bf16(context, weight.shape.bits, plan, args);
-  }
+  launch_of(kDigitInstances, operands.x.dtype, weight.shape.bits)(context, plan, args);
 }
 
 void gemv_by_planes(const CudaContext& context, const GemvWeight& weight,
@@ -113,15 +129,7 @@ void gemv_by_planes(const CudaContext& context, const GemvWeight& weight,
   check_operands(weight, operands, y);
   HALLEY_CHECK(plan.blocks > 0, weight.shape.bits, weight.shape.K, y.num_rows);
   const GemvArguments args = arguments_of(weight, operands, y, 0, y.num_rows);
-  const int bits = weight.shape.bits;
-  switch (operands.x.dtype) {
-    case DType::kF16:
-      return launch_gemv_planes_f16(context, bits, plan, args);
-    case DType::kBf16:
-      return launch_gemv_planes_bf16(context, bits, plan, args);
-    default:
-      return launch_gemv_planes_s8(context, bits, plan, args);
-  }
+  launch_of(kPlaneInstances, operands.x.dtype, weight.shape.bits)(context, plan, args);
 }
 
 void gemv(const CudaContext& context, const GemvWeight& weight, const GemvOperands& operands,

@@ -6,6 +6,7 @@
 #include "halley/core/dtype.h"
 #include "halley/cuda/gemv/gemv_digits.h"
 #include "halley/cuda/gemv/gemv_plan.h"
+#include "halley/cuda/gemv/gemv_planes.h"
 #include "halley/cuda/runtime/cuda_context.h"
 
 namespace halley::cuda {
@@ -39,25 +40,25 @@ struct GemvArguments {
   const float* bias;
 };
 
-void launch_gemv_8_f16(const CudaContext& context, const GemvPlan& plan, const GemvArguments& args);
-void launch_gemv_8_bf16(const CudaContext& context, const GemvPlan& plan,
-                        const GemvArguments& args);
-void launch_gemv_3_f16(const CudaContext& context, const GemvPlan& plan, const GemvArguments& args);
-void launch_gemv_3_bf16(const CudaContext& context, const GemvPlan& plan,
-                        const GemvArguments& args);
-void launch_gemv_2_f16(const CudaContext& context, const GemvPlan& plan, const GemvArguments& args);
-void launch_gemv_2_bf16(const CudaContext& context, const GemvPlan& plan,
-                        const GemvArguments& args);
-void launch_gemv_2_s8(const CudaContext& context, const GemvPlan& plan, const GemvArguments& args);
-void launch_gemv_1_f16(const CudaContext& context, const GemvPlan& plan, const GemvArguments& args);
-void launch_gemv_1_bf16(const CudaContext& context, const GemvPlan& plan,
-                        const GemvArguments& args);
-void launch_gemv_1_s8(const CudaContext& context, const GemvPlan& plan, const GemvArguments& args);
+struct GemvF16;
+struct GemvBf16;
+struct GemvS8;
+struct F16Digits;
+struct Bf16Digits;
+struct F16Planes;
+struct Bf16Planes;
+struct S8Planes;
 
+/// The instances are listed in CMakeLists.txt.
+template <class Numbers, int kBits>
+void launch_gemv(const CudaContext& context, const GemvPlan& plan, const GemvArguments& args);
 /// Of one or two rows.
-void launch_gemv_digits_f16(const CudaContext& context, int bits, const GemvDigitPlan& plan,
-                            const GemvArguments& args);
-void launch_gemv_digits_bf16(const CudaContext& context, int bits, const GemvDigitPlan& plan,
-                             const GemvArguments& args);
+template <class Type, int kBits>
+void launch_gemv_digits(const CudaContext& context, const GemvDigitPlan& plan,
+                        const GemvArguments& args);
+/// Of one or two rows, and codes of 1 or 2 bits.
+template <class Type, int kBits>
+void launch_gemv_planes(const CudaContext& context, const GemvPlanePlan& plan,
+                        const GemvArguments& args);
 
 }  // namespace halley::cuda

@@ -3,6 +3,7 @@
 #include <array>
 #include <bit>
 #include <limits>
+#include <utility>
 
 #include <cuda_runtime_api.h>
 
@@ -21,27 +22,37 @@ namespace {
 
 using TileLaunches = std::array<MixedLaunch, kMixedTiles.size()>;
 
+template <class Decoder, MixedKind kKind, size_t kTile>
+constexpr MixedLaunch launch_of_tile() {
+  constexpr MixedTile kShape = kMixedTiles[kTile];
+  if constexpr (has_tile(kKind, kShape)) {
+    return launch_mixed<Decoder, kShape.tokens, kShape.outputs>;
+  } else {
+    return nullptr;
+  }
+}
+
+template <class Decoder, MixedKind kKind>
+constexpr TileLaunches launches_of() {
+  return []<size_t... kTiles>(std::index_sequence<kTiles...>) {
+    return TileLaunches{launch_of_tile<Decoder, kKind, kTiles>()...};
+  }
+  (std::make_index_sequence<kMixedTiles.size()>());
+}
+
 /// Rows in the order of MixedKind, columns in that of kMixedTiles; null where it has no has_tile().
-constexpr std::array<TileLaunches, 6> kLaunches = {{
-    {launch_u4_s8_16x128, launch_u4_s8_16x256, launch_u4_s8_64x128, launch_u4_s8_64x256,
-     launch_u4_s8_128x128, launch_u4_s8_128x256, launch_u4_s8_32x128, launch_u4_s8_48x128},
-    {launch_u4_group_s8_16x128, launch_u4_group_s8_16x256, launch_u4_group_s8_64x128,
-     launch_u4_group_s8_64x256, launch_u4_group_s8_128x128, launch_u4_group_s8_128x256,
-     launch_u4_group_s8_32x128, launch_u4_group_s8_48x128},
-    {launch_u4_f16_16x128, launch_u4_f16_16x256, launch_u4_f16_64x128, launch_u4_f16_64x256,
-     launch_u4_f16_128x128, launch_u4_f16_128x256, launch_u4_f16_32x128, launch_u4_f16_48x128},
-    {launch_u4_bf16_16x128, launch_u4_bf16_16x256, launch_u4_bf16_64x128, launch_u4_bf16_64x256,
-     launch_u4_bf16_128x128, launch_u4_bf16_128x256, launch_u4_bf16_32x128, launch_u4_bf16_48x128},
-    {launch_u8_f16_16x128, launch_u8_f16_16x256, launch_u8_f16_64x128, launch_u8_f16_64x256,
-     launch_u8_f16_128x128, nullptr, nullptr, nullptr},
-    {launch_u8_bf16_16x128, launch_u8_bf16_16x256, launch_u8_bf16_64x128, launch_u8_bf16_64x256,
-     launch_u8_bf16_128x128, nullptr, nullptr, nullptr},
-}};
+constexpr std::array<TileLaunches, 6> kLaunches = {
+    launches_of<U4S8Decoder, MixedKind::kU4S8>(),
+    launches_of<U4GroupS8Decoder, MixedKind::kU4GroupS8>(),
+    launches_of<U4F16Decoder, MixedKind::kU4F16>(),
+    launches_of<U4Bf16Decoder, MixedKind::kU4Bf16>(),
+    launches_of<U8F16Decoder, MixedKind::kU8F16>(),
+    launches_of<U8Bf16Decoder, MixedKind::kU8Bf16>()};
 
 /// In the order of MixedKind.
 constexpr std::array<NarrowLaunch, 6> kNarrowLaunches = {
-    launch_narrow_u4_s8,   launch_narrow_u4_group_s8, launch_narrow_u4_f16,
-    launch_narrow_u4_bf16, launch_narrow_u8_f16,      launch_narrow_u8_bf16};
+    launch_narrow<U4S8Decoder>,   launch_narrow<U4GroupS8Decoder>, launch_narrow<U4F16Decoder>,
+    launch_narrow<U4Bf16Decoder>, launch_narrow<U8F16Decoder>,     launch_narrow<U8Bf16Decoder>};
 
 DType activation_dtype(MixedKind kind) {
   if (is_s8(kind)) return DType::kI8;

@@ -190,8 +190,8 @@ struct MmaU4Numbers {
     Pairs::multiply(sums, a + 4, b[2], b[3]);
   }
 };
-using MmaU4F16 = MmaU4Numbers<MmaF16Pairs>;
-using MmaU4Bf16 = MmaU4Numbers<MmaBf16Pairs>;
+struct MmaU4F16 : MmaU4Numbers<MmaF16Pairs> {};
+struct MmaU4Bf16 : MmaU4Numbers<MmaBf16Pairs> {};
 
 /// Blocks of 128 inputs, whose sums in s32 are scaled: kUnits and the rest are those of S8 where
 /// activations have 8 bits, of S4 where they have 4.

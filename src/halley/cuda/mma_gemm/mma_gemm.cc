@@ -16,14 +16,13 @@ namespace {
 
 using TileLaunches = std::array<MmaLaunch, kMmaTiles.size()>;
 
+template <class Decoder>
+constexpr TileLaunches kLaunchesOf = {launch_mma<Decoder, 0>, launch_mma<Decoder, 1>};
+
 /// Rows in the order of MmaKind, columns in that of kMmaTiles.
-constexpr std::array<TileLaunches, 5> kLaunches = {{
-    {launch_mma_u4_s8_16, launch_mma_u4_s8_64},
-    {launch_mma_u4_group_s8_16, launch_mma_u4_group_s8_64},
-    {launch_mma_u4_f16_16, launch_mma_u4_f16_64},
-    {launch_mma_u4_bf16_16, launch_mma_u4_bf16_64},
-    {launch_mma_s4_blocks_16, launch_mma_s4_blocks_64},
-}};
+constexpr std::array<TileLaunches, 5> kLaunches = {kLaunchesOf<MmaU4S8>, kLaunchesOf<MmaU4GroupS8>,
+                                                   kLaunchesOf<MmaU4F16>, kLaunchesOf<MmaU4Bf16>,
+                                                   kLaunchesOf<MmaS4Blocks>};
 
 DType activation_dtype(MmaKind kind) {
   if (has_bytes(kind)) return DType::kI8;

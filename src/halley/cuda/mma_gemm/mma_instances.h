@@ -1,20 +1,18 @@
-// The compiled instances of the kernel, one in a .cu file each.
+// The compiled instances of the kernel, which CMakeLists.txt lists.
 #pragma once
 
 #include "halley/cuda/mma_gemm/mma_arguments.h"
 
 namespace halley::cuda {
 
-void launch_mma_u4_f16_16(const MmaArguments& args, int shared_bytes, cudaStream_t stream);
-void launch_mma_u4_f16_64(const MmaArguments& args, int shared_bytes, cudaStream_t stream);
-void launch_mma_u4_bf16_16(const MmaArguments& args, int shared_bytes, cudaStream_t stream);
-void launch_mma_u4_bf16_64(const MmaArguments& args, int shared_bytes, cudaStream_t stream);
-void launch_mma_u4_s8_16(const MmaArguments& args, int shared_bytes, cudaStream_t stream);
-void launch_mma_u4_s8_64(const MmaArguments& args, int shared_bytes, cudaStream_t stream);
-void launch_mma_u4_group_s8_16(const MmaArguments& args, int shared_bytes, cudaStream_t stream);
-void launch_mma_u4_group_s8_64(const MmaArguments& args, int shared_bytes, cudaStream_t stream);
+struct MmaU4S8;
+struct MmaU4GroupS8;
+struct MmaU4F16;
+struct MmaU4Bf16;
+struct MmaS4Blocks;
 
-void launch_mma_s4_blocks_16(const MmaArguments& args, int shared_bytes, cudaStream_t stream);
-void launch_mma_s4_blocks_64(const MmaArguments& args, int shared_bytes, cudaStream_t stream);
+/// Of a tile of kMmaTiles.
+template <class Decoder, int kTileIndex>
+void launch_mma(const MmaArguments& args, int shared_bytes, cudaStream_t stream);
 
 }  // namespace halley::cuda

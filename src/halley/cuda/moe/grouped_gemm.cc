@@ -54,11 +54,11 @@ void grouped_gemm(const CudaContext& context, const GroupedGemm& gemm, Matrix y)
                x.row_stride, gemm.weight_stride);
   const bool is_narrow = y.num_rows <= kNarrowSlotsMax * gemm.num_experts;
   if (x.dtype == DType::kF16) {
-    return is_narrow ? launch_grouped_narrow_f16(context, params)
-                     : launch_grouped_wide_f16(context, params);
+    return is_narrow ? launch_grouped<DType::kF16, NarrowShape>(context, params)
+                     : launch_grouped<DType::kF16, WideShape>(context, params);
   }
-  is_narrow ? launch_grouped_narrow_bf16(context, params)
-            : launch_grouped_wide_bf16(context, params);
+  is_narrow ? launch_grouped<DType::kBf16, NarrowShape>(context, params)
+            : launch_grouped<DType::kBf16, WideShape>(context, params);
 }
 
 }  // namespace halley::cuda

@@ -314,9 +314,10 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   }
 }
 
-template <Operand kOperand, typename Shape>
+template <DType kType, typename Shape>
 void launch_grouped(const CudaContext& context, const GroupedParams& params) {
   const bool is_gated = params.epilogue == GroupedEpilogue::kGated;
+  constexpr Operand kOperand = kType == DType::kF16 ? Operand::kF16 : Operand::kBf16;
   const auto kernel = grouped_gemm_kernel<kOperand, Shape>;
   const int num_bytes = Shape::kStages * Shape::kStageBytes +
                         GroupedTables::bytes_of(params.num_experts, is_gated ? 2 : 1);

@@ -1,10 +1,10 @@
-// Launches of the grouped product, one for each type and shape of tiles; each is a source file of
-// its own.
+// Launches of the grouped product, one for each type and shape of tiles.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "halley/core/dtype.h"
 #include "halley/cuda/moe/grouped_gemm.h"
 
 namespace halley::cuda {
@@ -27,9 +27,8 @@ struct GroupedParams {
   bool is_in_pairs = false;
 };
 
-void launch_grouped_narrow_f16(const CudaContext& context, const GroupedParams& params);
-void launch_grouped_narrow_bf16(const CudaContext& context, const GroupedParams& params);
-void launch_grouped_wide_f16(const CudaContext& context, const GroupedParams& params);
-void launch_grouped_wide_bf16(const CudaContext& context, const GroupedParams& params);
+/// Of kF16 or kBf16, and a shape of grouped_tiles.h. The instances are listed in CMakeLists.txt.
+template <DType kType, typename Shape>
+void launch_grouped(const CudaContext& context, const GroupedParams& params);
 
 }  // namespace halley::cuda

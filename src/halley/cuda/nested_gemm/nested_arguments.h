@@ -25,9 +25,8 @@ struct NestedMaps {
 using NestedLaunch = void (*)(const NestedMaps& maps, const NestedArguments& args,
                               cudaStream_t stream);
 
-void launch_nested_16(const NestedMaps& maps, const NestedArguments& args, cudaStream_t stream);
-void launch_nested_64(const NestedMaps& maps, const NestedArguments& args, cudaStream_t stream);
-void launch_nested_128(const NestedMaps& maps, const NestedArguments& args, cudaStream_t stream);
-void launch_nested_256(const NestedMaps& maps, const NestedArguments& args, cudaStream_t stream);
+/// The instances are listed in CMakeLists.txt.
+template <int kTokens>
+void launch_nested(const NestedMaps& maps, const NestedArguments& args, cudaStream_t stream);
 
 }  // namespace halley::cuda

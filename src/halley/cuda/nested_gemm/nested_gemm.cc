@@ -29,7 +29,7 @@ constexpr TileFamily kFamily = {.name = "nested",
                                 .weight_bits = 16,
                                 .stage = nested_stage};
 constexpr std::array<NestedLaunch, kTiles.size()> kLaunches = {
-    launch_nested_16, launch_nested_64, launch_nested_128, launch_nested_256};
+    launch_nested<16>, launch_nested<64>, launch_nested<128>, launch_nested<256>};
 
 void check_operands(const CudaContext& context, const NestedWeight& weight,
                     const NestedOperands& operands, Matrix y) {

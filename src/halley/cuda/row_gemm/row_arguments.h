@@ -28,9 +28,8 @@ struct RowArguments {
   DType y_dtype = DType::kF16;
 };
 
-void launch_row_u4_s8(const CudaContext& context, const RowArguments& args);
-void launch_row_u4_f16(const CudaContext& context, const RowArguments& args);
-void launch_row_u4_bf16(const CudaContext& context, const RowArguments& args);
-void launch_row_w4ax(const CudaContext& context, const RowArguments& args);
+/// The instances are listed in CMakeLists.txt.
+template <RowKind kKind>
+void launch_row(const CudaContext& context, const RowArguments& args);
 
 }  // namespace halley::cuda

@@ -11,8 +11,8 @@ namespace {
 using RowLaunch = void (*)(const CudaContext& context, const RowArguments& args);
 
 /// In the order of RowKind.
-constexpr RowLaunch kLaunches[] = {nullptr, launch_row_u4_s8, launch_row_u4_f16, launch_row_u4_bf16,
-                                   launch_row_w4ax};
+constexpr RowLaunch kLaunches[] = {nullptr, launch_row<RowKind::kU4S8>, launch_row<RowKind::kU4F16>,
+                                   launch_row<RowKind::kU4Bf16>, launch_row<RowKind::kW4ax>};
 
 /// All but the weight, and how it is multiplied.
 RowArguments row_arguments(const CudaContext& context, const RowShape& shape,

@@ -42,9 +42,8 @@ struct W4axArguments {
 using W4axLaunch = void (*)(const CUtensorMap& x_map, const W4axArguments& args,
                             cudaStream_t stream);
 
-void launch_w4ax_16(const CUtensorMap& x_map, const W4axArguments& args, cudaStream_t stream);
-void launch_w4ax_32(const CUtensorMap& x_map, const W4axArguments& args, cudaStream_t stream);
-void launch_w4ax_64(const CUtensorMap& x_map, const W4axArguments& args, cudaStream_t stream);
-void launch_w4ax_128(const CUtensorMap& x_map, const W4axArguments& args, cudaStream_t stream);
+/// The instances are listed in CMakeLists.txt.
+template <int kTokens>
+void launch_w4ax(const CUtensorMap& x_map, const W4axArguments& args, cudaStream_t stream);
 
 }  // namespace halley::cuda

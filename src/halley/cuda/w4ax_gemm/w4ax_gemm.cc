@@ -30,8 +30,8 @@ constexpr TileFamily kFamily = {.name = "w4ax",
                                 .stage_inputs = kW4axInputs,
                                 .weight_bits = 4.25,
                                 .stage = w4ax_stage};
-constexpr std::array<W4axLaunch, kTiles.size()> kLaunches = {launch_w4ax_16, launch_w4ax_32,
-                                                             launch_w4ax_64, launch_w4ax_128};
+constexpr std::array<W4axLaunch, kTiles.size()> kLaunches = {launch_w4ax<16>, launch_w4ax<32>,
+                                                             launch_w4ax<64>, launch_w4ax<128>};
 /// Of fewer tokens all products are narrow, of so many those of small layers.
 constexpr int64_t kNarrowBelow = 4;
 static_assert(kW4axNarrowTokens == kNarrowTokens);

@@ -23,9 +23,14 @@ __global__ void __launch_bounds__(kTileThreads, w4ax_blocks(kTokens))
       [&](const TileBlock& block) { produce_w4ax_tokens<kTokens>(x_map, args, block); });
 }
 
-template <int kTokens, class Consumer = W4axConsumer<kTokens>>
-void launch_w4ax(const CUtensorMap& x_map, const W4axArguments& args, cudaStream_t stream) {
+template <int kTokens, class Consumer>
+void launch_w4ax_by(const CUtensorMap& x_map, const W4axArguments& args, cudaStream_t stream) {
   launch_tile_kernel(w4ax_kernel<kTokens, Consumer>, args.tile, stream, x_map, args);
+}
+
+template <int kTokens>
+void launch_w4ax(const CUtensorMap& x_map, const W4axArguments& args, cudaStream_t stream) {
+  launch_w4ax_by<kTokens, W4axConsumer<kTokens>>(x_map, args, stream);
 }
 
 }  // namespace halley::cuda
