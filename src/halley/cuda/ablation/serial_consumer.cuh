@@ -2,6 +2,7 @@
 #pragma once
 
 #include "halley/cuda/ptx/mbarrier.cuh"
+#include "halley/cuda/ptx/pipeline_state.cuh"
 #include "halley/cuda/ptx/wgmma.cuh"
 #include "halley/cuda/w4ax_gemm/w4ax_consumer.cuh"
 
@@ -18,12 +19,12 @@ struct SerialConsumer : W4axConsumer<kTokens, Codes> {
   /// As W4axConsumer::run().
   static __device__ __forceinline__ void run(const TileArguments& args, const TileRing& ring,
                                              const TileThread& self, int num_blocks,
-                                             TileStage* stage_place, Sums& sums) {
+                                             ptx::PipelineState* stage_place, Sums& sums) {
     typename Consumer::Fragments fragments;
     typename Consumer::BlockSums of_block;
 #pragma unroll
     for (int i = 0; i < kTokens / 2; ++i) sums[i] = 0;
-    TileStage place = *stage_place;
+    ptx::PipelineState place = *stage_place;
 #pragma unroll 1
     for (int left = num_blocks; left > 0; --left) {
       const uint32_t stage = ring.stage(args, place.index);

@@ -208,8 +208,6 @@ void cuda_prefill_attention(const CudaContext& context, const AttentionProblem& 
   check_call(problem, cache, batch, q, out);
   if (batch.num_prefill_items() == 0) return;
   attention::PrefillLaunch launch;
-  launch.num_sms = context.device.num_sms;
-  launch.stream = context.stream.get();
   PrefillParams& params = launch.params;
   params.rows = attention::paged_rows(problem, cache);
   params.activations = activations(q, out);
@@ -224,15 +222,15 @@ void cuda_prefill_attention(const CudaContext& context, const AttentionProblem& 
   }
   switch (cache.layout.dtype) {
     case KvDType::kF16:
-      return attention::launch_prefill_type<KvDType::kF16>(launch);
+      return attention::launch_prefill_type<KvDType::kF16>(context, launch);
     case KvDType::kBf16:
-      return attention::launch_prefill_type<KvDType::kBf16>(launch);
+      return attention::launch_prefill_type<KvDType::kBf16>(context, launch);
     case KvDType::kFp8E4M3:
-      return attention::launch_prefill_type<KvDType::kFp8E4M3>(launch);
+      return attention::launch_prefill_type<KvDType::kFp8E4M3>(context, launch);
     case KvDType::kInt8:
-      return attention::launch_prefill_type<KvDType::kInt8>(launch);
+      return attention::launch_prefill_type<KvDType::kInt8>(context, launch);
     case KvDType::kInt4:
-      return attention::launch_prefill_type<KvDType::kInt4>(launch);
+      return attention::launch_prefill_type<KvDType::kInt4>(context, launch);
     case KvDType::kF32:
       break;  // rejected above
   }

@@ -6,9 +6,7 @@
 #include "halley/cuda/attention/attention_plan.h"
 #include "halley/cuda/attention/decode_attention.cuh"
 #include "halley/cuda/attention/decode_kernels.h"
-#include "halley/cuda/runtime/cuda_check.h"
-#include "halley/cuda/runtime/pdl_launch.cuh"
-#include "halley/cuda/runtime/shared_bytes.h"
+#include "halley/cuda/runtime/launch.cuh"
 
 namespace halley::attention {
 
@@ -16,12 +14,11 @@ template <KvDType kType, int kHeadDim, int kRows>
 void launch_decode_instance(const CudaContext& context, const DecodeParams& params) {
   using Shape = DecodeShape<kType, kHeadDim, kRows>;
   const auto kernel = decode_kernel<kType, kHeadDim, kRows>;
-  raise_shared_bytes(kernel, Shape::kSharedBytes, "decode_attention");
-  launch_with_pdl(context, "decode_attention",
-                  {.grid = dim3(static_cast<unsigned>(Shape::kCtasPerSm * context.device.num_sms)),
-                   .block = dim3(kDecodeThreads),
-                   .shared_bytes = Shape::kSharedBytes},
-                  kernel, params);
+  launch_kernel(context, "decode_attention",
+                {.grid = dim3(static_cast<unsigned>(Shape::kCtasPerSm * context.device.num_sms)),
+                 .block = dim3(kDecodeThreads),
+                 .shared_bytes = Shape::kSharedBytes},
+                kernel, params);
 }
 
 template <KvDType kType>

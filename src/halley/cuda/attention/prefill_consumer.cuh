@@ -17,6 +17,7 @@
 #include "halley/cuda/ptx/mbarrier.cuh"
 #include "halley/cuda/ptx/memory.cuh"
 #include "halley/cuda/ptx/packed_math.cuh"
+#include "halley/cuda/ptx/pipeline_state.cuh"
 #include "halley/cuda/ptx/wgmma.cuh"
 
 namespace halley::attention {
@@ -33,8 +34,8 @@ struct PrefillConsumer {
 
   const PrefillParams& params;
   PrefillMemory<Shape> memory;
-  PipelineState<Shape::kQueryStages> query_state = {};
-  PipelineState<Shape::kStages> key_state = {}, value_state = {};
+  ptx::PipelineState query_state = {};
+  ptx::PipelineState key_state = {}, value_state = {};
   WorkInfo work = {};
   int tile = 0;  // whose scores are computed next
   float factor[2], sum[2];
@@ -53,11 +54,11 @@ struct PrefillConsumer {
 
   /// Waits for the queries of the next work tile; false: there is none.
   __device__ bool next_work() {
-    mbarrier_wait(memory.full_queries(query_state.stage), query_state.phase);
-    const uint4 info = ptx::ld_shared_b32x4(memory.work_info(query_state.stage));
+    mbarrier_wait(memory.full_queries(query_state.index), query_state.parity);
+    const uint4 info = ptx::ld_shared_b32x4(memory.work_info(query_state.index));
     work = {static_cast<int>(info.x), static_cast<int>(info.y), static_cast<int>(info.z),
             static_cast<int>(info.w),
-            static_cast<int>(ptx::ld_shared_b32(memory.work_info(query_state.stage) + 16))};
+            static_cast<int>(ptx::ld_shared_b32(memory.work_info(query_state.index) + 16))};
     tile = work.first_tile;
     return tile >= 0;
   }
@@ -68,7 +69,7 @@ struct PrefillConsumer {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int row = row_of(h);
-      factor[h] = __uint_as_float(ptx::ld_shared_b32(memory.factor(query_state.stage, row)));
+      factor[h] = __uint_as_float(ptx::ld_shared_b32(memory.factor(query_state.index, row)));
       // Rows past the last one are computed and not written.
       last[h] = work.first_position + quotient(work.first_head + row, per_group);
       const bool is_cut = params.rule.window > 0 && last[h] >= params.rule.window;
@@ -89,8 +90,8 @@ struct PrefillConsumer {
   /// Issues acc_s = QK^T for the next key stage, as one wgmma group.
   __device__ void issue_qk() {
     const uint64_t a =
-        k_major_descriptor(memory.query(query_state.stage, warpgroup * 64, 0), Shape::kPanels);
-    const uint64_t b = k_major_descriptor(memory.keys(key_state.stage), Shape::kPanels);
+        k_major_descriptor(memory.query(query_state.index, warpgroup * 64, 0), Shape::kPanels);
+    const uint64_t b = k_major_descriptor(memory.keys(key_state.index), Shape::kPanels);
     ptx::warpgroup_fence_operand(acc_s);
     ptx::wgmma_fence();
 #pragma unroll
@@ -103,7 +104,7 @@ struct PrefillConsumer {
 
   /// Issues acc_o += PV for the next value stage, as one wgmma group.
   __device__ void issue_pv() {
-    const uint64_t b = mn_major_descriptor(memory.values(value_state.stage), Shape::kPanels);
+    const uint64_t b = mn_major_descriptor(memory.values(value_state.index), Shape::kPanels);
     fence_acc_o();
     ptx::wgmma_fence();
 #pragma unroll
@@ -220,21 +221,21 @@ struct PrefillConsumer {
   }
 
   __device__ void wait_for_keys() const {
-    mbarrier_wait(memory.full_keys(key_state.stage), key_state.phase);
+    mbarrier_wait(memory.full_keys(key_state.index), key_state.parity);
   }
   __device__ void wait_for_values() const {
-    mbarrier_wait(memory.full_values(value_state.stage), value_state.phase);
+    mbarrier_wait(memory.full_values(value_state.index), value_state.parity);
   }
   // Consumer release: this warp is done with a stage.
   __device__ void release_keys() {
     __syncwarp();
-    if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(memory.empty_keys(key_state.stage));
-    key_state.advance();
+    if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(memory.empty_keys(key_state.index));
+    key_state.advance(Shape::kStages);
   }
   __device__ void release_values() {
     __syncwarp();
-    if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(memory.empty_values(value_state.stage));
-    value_state.advance();
+    if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(memory.empty_values(value_state.index));
+    value_state.advance(Shape::kStages);
   }
 
   // Ping-pong of the warpgroups at the tensor cores: each waits at its own named barrier for itself
@@ -261,11 +262,11 @@ struct PrefillConsumer {
     exponentiate(rescale);
     clear_acc_o();
     pack_p();
-    int done_stage = query_state.stage;  // query stage of the work tile that acc_o belongs to
+    int done_stage = query_state.index;  // query stage of the work tile that acc_o belongs to
     for (++tile;; ++tile) {
       const bool is_new = tile == work.end_tile;
       if (is_new) {
-        query_state.advance();
+        query_state.advance(Shape::kQueryStages);
         if (!next_work()) break;
       }
       wait_for_keys();
@@ -292,7 +293,7 @@ struct PrefillConsumer {
       release_values();
       if (is_new) {
         stage_outputs(done_stage, done_sum);
-        done_stage = query_state.stage;
+        done_stage = query_state.index;
         clear_acc_o();
       } else if (rescales) {
         rescale_acc_o(rescale);

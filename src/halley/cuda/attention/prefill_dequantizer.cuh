@@ -14,6 +14,7 @@
 #include "halley/cuda/ptx/mbarrier.cuh"
 #include "halley/cuda/ptx/memory.cuh"
 #include "halley/cuda/ptx/packed_math.cuh"
+#include "halley/cuda/ptx/pipeline_state.cuh"
 
 namespace halley::attention {
 
@@ -97,7 +98,7 @@ struct DequantizingProducer {
   int first_tile = 0, next_keys = 0, next_values = 0, end_tile = 0;
   int key_page = 0, value_page = 0, page_ahead = 0;
   int quantized_stage = 0;
-  PipelineState<Shape::kStages> key_state = {}, value_state = {};
+  ptx::PipelineState key_state = {}, value_state = {};
 
   static __device__ int lane() { return static_cast<int>(threadIdx.x % 32); }
   static __device__ int warp() { return static_cast<int>(threadIdx.x % 128 / 32); }
@@ -202,15 +203,15 @@ struct DequantizingProducer {
   /// Dequantizes a tile that has arrived to the next pipeline stage.
   __device__ void dequantize(const Tile& tile, int stage) {
     if (tile.is_value) {
-      mbarrier_wait(memory.empty_values(value_state.stage), value_state.phase ^ 1u);
-      dequantize_rows(tile.scale, stage, memory.values(value_state.stage));
-      ptx::mbarrier_arrive(memory.full_values(value_state.stage));
-      value_state.advance();
+      mbarrier_wait(memory.empty_values(value_state.index), value_state.parity ^ 1u);
+      dequantize_rows(tile.scale, stage, memory.values(value_state.index));
+      ptx::mbarrier_arrive(memory.full_values(value_state.index));
+      value_state.advance(Shape::kStages);
     } else {
-      mbarrier_wait(memory.empty_keys(key_state.stage), key_state.phase ^ 1u);
-      dequantize_rows(tile.scale, stage, memory.keys(key_state.stage));
-      ptx::mbarrier_arrive(memory.full_keys(key_state.stage));
-      key_state.advance();
+      mbarrier_wait(memory.empty_keys(key_state.index), key_state.parity ^ 1u);
+      dequantize_rows(tile.scale, stage, memory.keys(key_state.index));
+      ptx::mbarrier_arrive(memory.full_keys(key_state.index));
+      key_state.advance(Shape::kStages);
     }
   }
 

@@ -8,32 +8,32 @@
 
 #include "halley/cuda/attention/prefill_attention.cuh"
 #include "halley/cuda/attention/prefill_kernels.h"
-#include "halley/cuda/runtime/cuda_check.h"
-#include "halley/cuda/runtime/shared_bytes.h"
+#include "halley/cuda/runtime/launch.cuh"
 
 namespace halley::attention {
 
 template <KvDType kType, int kHeadDim>
-void launch_prefill_instance(const PrefillLaunch& launch) {
+void launch_prefill_instance(const CudaContext& context, const PrefillLaunch& launch) {
   using Shape = PrefillShape<kType, kHeadDim>;
-  const auto kernel = prefill_kernel<kType, kHeadDim>;
-  raise_shared_bytes(kernel, Shape::kSharedBytes, "prefill_attention");
   const int num_work_tiles = launch.params.num_items * launch.params.rows.num_kv_heads;
-  const int num_ctas = std::min(num_work_tiles, launch.num_sms);
-  kernel<<<static_cast<unsigned>(num_ctas), kPrefillThreads, Shape::kSharedBytes, launch.stream>>>(
-      launch.params, launch.map);
-  check_launch("prefill_attention");
+  const int num_ctas = std::min(num_work_tiles, context.device.num_sms);
+  launch_kernel(context, "prefill_attention",
+                {.grid = dim3(static_cast<unsigned>(num_ctas)),
+                 .block = dim3(kPrefillThreads),
+                 .shared_bytes = Shape::kSharedBytes,
+                 .pdl = false},
+                prefill_kernel<kType, kHeadDim>, launch.params, launch.map);
 }
 
 template <KvDType kType>
-void launch_prefill_type(const PrefillLaunch& launch) {
+void launch_prefill_type(const CudaContext& context, const PrefillLaunch& launch) {
   switch (padded_head_dim(launch.params.rows.head_dim)) {
     case 64:
-      return launch_prefill_instance<kType, 64>(launch);
+      return launch_prefill_instance<kType, 64>(context, launch);
     case 128:
-      return launch_prefill_instance<kType, 128>(launch);
+      return launch_prefill_instance<kType, 128>(context, launch);
     default:
-      return launch_prefill_instance<kType, 256>(launch);
+      return launch_prefill_instance<kType, 256>(context, launch);
   }
 }
 

@@ -18,6 +18,7 @@
 #include "halley/cuda/ptx/cp_async.cuh"
 #include "halley/cuda/ptx/mbarrier.cuh"
 #include "halley/cuda/ptx/memory.cuh"
+#include "halley/cuda/ptx/pipeline_state.cuh"
 
 namespace halley::attention {
 
@@ -27,7 +28,7 @@ struct TmaProducer {
   const PrefillParams& params;
   const CUtensorMap& map;
   PrefillMemory<Shape> memory;
-  PipelineState<Shape::kStages> key_state = {}, value_state = {};
+  ptx::PipelineState key_state = {}, value_state = {};
   uint32_t arrived_phase = 0;
   PrefillWork work = {};
 
@@ -63,15 +64,15 @@ struct TmaProducer {
   }
 
   __device__ void copy_keys(int tile, int page) {
-    mbarrier_wait(memory.empty_keys(key_state.stage), key_state.phase ^ 1u);
+    mbarrier_wait(memory.empty_keys(key_state.index), key_state.parity ^ 1u);
     __syncwarp();
-    start_copies(tile, page, 0, memory.keys(key_state.stage), memory.full_keys(key_state.stage));
-    key_state.advance();
+    start_copies(tile, page, 0, memory.keys(key_state.index), memory.full_keys(key_state.index));
+    key_state.advance(Shape::kStages);
   }
 
   __device__ void copy_values(int tile, int page) {
-    const int stage = value_state.stage;
-    mbarrier_wait(memory.empty_values(stage), value_state.phase ^ 1u);
+    const int stage = value_state.index;
+    mbarrier_wait(memory.empty_values(stage), value_state.parity ^ 1u);
     __syncwarp();
     const int begin = tile * Shape::kTokens;
     const bool is_whole = begin >= work.item.begin && begin + Shape::kTokens <= work.item.end;
@@ -86,7 +87,7 @@ struct TmaProducer {
       __syncwarp();
       if (lane() == 0) ptx::mbarrier_arrive(full);
     }
-    value_state.advance();
+    value_state.advance(Shape::kStages);
   }
 
   __device__ void clear_other_rows(int begin, uint32_t tile) const {
@@ -126,7 +127,7 @@ struct CpAsyncProducer {
 
   const PrefillParams& params;
   PrefillMemory<Shape> memory;
-  PipelineState<Shape::kStages> key_state = {}, value_state = {};
+  ptx::PipelineState key_state = {}, value_state = {};
   PrefillWork work = {};
   uint32_t pending = 0;  // full barrier of the copies in flight
 
@@ -193,15 +194,15 @@ struct CpAsyncProducer {
   }
 
   __device__ void copy_keys(const std::byte* own_row, int tile) {
-    wait_for_empty(memory.empty_keys(key_state.stage), key_state.phase ^ 1u);
-    copy(own_row, tile, memory.keys(key_state.stage), memory.full_keys(key_state.stage));
-    key_state.advance();
+    wait_for_empty(memory.empty_keys(key_state.index), key_state.parity ^ 1u);
+    copy(own_row, tile, memory.keys(key_state.index), memory.full_keys(key_state.index));
+    key_state.advance(Shape::kStages);
   }
   __device__ void copy_values(const std::byte* own_row, int tile) {
-    wait_for_empty(memory.empty_values(value_state.stage), value_state.phase ^ 1u);
-    copy(own_row + params.rows.value_bytes, tile, memory.values(value_state.stage),
-         memory.full_values(value_state.stage));
-    value_state.advance();
+    wait_for_empty(memory.empty_values(value_state.index), value_state.parity ^ 1u);
+    copy(own_row + params.rows.value_bytes, tile, memory.values(value_state.index),
+         memory.full_values(value_state.index));
+    value_state.advance(Shape::kStages);
   }
 
   __device__ void run() {

@@ -121,20 +121,6 @@ struct PrefillMemory {
   __device__ uint32_t barrier(int index) const { return begin + Shape::kBarrierBegin + 8 * index; }
 };
 
-/// Pipeline state: the stage, and the parity of the phase that its full barrier completes next.
-template <int kStages>
-struct PipelineState {
-  int stage = 0;
-  uint32_t phase = 0;
-
-  __device__ void advance() {
-    if (++stage == kStages) {
-      stage = 0;
-      phase ^= 1u;
-    }
-  }
-};
-
 /// Description of a work tile for the consumers.
 struct WorkInfo {
   int first_tile = -1;  // -1: there is no work

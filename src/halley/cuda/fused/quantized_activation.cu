@@ -11,8 +11,7 @@
 #include "halley/cuda/ops/activate.cuh"
 #include "halley/cuda/ops/dispatch.h"
 #include "halley/cuda/ptx/barrier.cuh"
-#include "halley/cuda/runtime/cuda_check.h"
-#include "halley/cuda/runtime/pdl_launch.cuh"
+#include "halley/cuda/runtime/launch.cuh"
 
 namespace halley::cuda {
 namespace {
@@ -252,10 +251,10 @@ void launch(const CudaContext& context, Activation activation, ConstMatrix gate_
                                      .cluster_size = 1,
                                      .x_stride = gate_up.row_stride,
                                      .is_vec4_aligned = true};
-      return launch_with_pdl(context, "large-M activation with quantized outputs",
-                             {.grid = dim3(static_cast<unsigned>(M)), .block = dim3(kThreads)},
-                             many_quantized_activations_kernel<T, kHasBlocks>, activation, shape,
-                             data, y);
+      return launch_kernel(context, "large-M activation with quantized outputs",
+                           {.grid = dim3(static_cast<unsigned>(M)), .block = dim3(kThreads)},
+                           many_quantized_activations_kernel<T, kHasBlocks>, activation, shape,
+                           data, y);
     }
   }
   const int cluster_size = cluster_size_for(context, M, F);
@@ -269,12 +268,12 @@ void launch(const CudaContext& context, Activation activation, ConstMatrix gate_
       .x_stride = gate_up.row_stride,
       .is_vec4_aligned = F % 4 == 0 && gate_up.row_stride % 4 == 0 &&
                          reinterpret_cast<uintptr_t>(gate_up.data) % vec4_bytes == 0};
-  launch_with_pdl(context, "activation with quantized outputs",
-                  {.grid = dim3(static_cast<unsigned>(M * cluster_size)),
-                   .block = dim3(kThreads),
-                   .shared_bytes = static_cast<size_t>(columns) * sizeof(float),
-                   .cluster_size = static_cast<unsigned>(cluster_size)},
-                  quantized_activation_kernel<T, kHasBlocks>, activation, shape, data, y);
+  launch_kernel(context, "activation with quantized outputs",
+                {.grid = dim3(static_cast<unsigned>(M * cluster_size)),
+                 .block = dim3(kThreads),
+                 .shared_bytes = static_cast<size_t>(columns) * sizeof(float),
+                 .cluster_size = static_cast<unsigned>(cluster_size)},
+                quantized_activation_kernel<T, kHasBlocks>, activation, shape, data, y);
 }
 
 }  // namespace

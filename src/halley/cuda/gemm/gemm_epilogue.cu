@@ -6,8 +6,7 @@
 #include "halley/cuda/gemm/numbers.cuh"
 #include "halley/cuda/gemm/row_scales.cuh"
 #include "halley/cuda/ptx/barrier.cuh"
-#include "halley/cuda/runtime/cuda_check.h"
-#include "halley/cuda/runtime/pdl_launch.cuh"
+#include "halley/cuda/runtime/launch.cuh"
 
 namespace halley::cuda {
 namespace {
@@ -62,7 +61,7 @@ void scale_sums(const CudaContext& context, ConstMatrix sums, const RowScales& s
                   static_cast<unsigned>(std::min(args.M, kGridRowsMax)));
   const auto kernel =
       sums.dtype == DType::kI32 ? scale_sums_kernel<int32_t> : scale_sums_kernel<float>;
-  launch_with_pdl(context, "scale_sums", {.grid = grid, .block = dim3(kThreads)}, kernel, args);
+  launch_kernel(context, "scale_sums", {.grid = grid, .block = dim3(kThreads)}, kernel, args);
 }
 
 }  // namespace halley::cuda

@@ -6,8 +6,7 @@
 #include "halley/cuda/gemm/numbers.cuh"
 #include "halley/cuda/gemm/row_scales.cuh"
 #include "halley/cuda/ptx/barrier.cuh"
-#include "halley/cuda/runtime/cuda_check.h"
-#include "halley/cuda/runtime/pdl_launch.cuh"
+#include "halley/cuda/runtime/launch.cuh"
 
 namespace halley::cuda {
 namespace {
@@ -106,7 +105,7 @@ void gemm_plain(const CudaContext& context, ConstMatrix x, ConstMatrix w, const 
                   static_cast<unsigned>(std::min(ceil_div<int64_t>(args.M, kTile), kGridRowsMax)));
   const dim3 block(kTile, kThreadRows);
   const auto launch = [&](auto kernel) {
-    launch_with_pdl(context, "gemm_plain", {.grid = grid, .block = block}, kernel, args);
+    launch_kernel(context, "gemm_plain", {.grid = grid, .block = block}, kernel, args);
   };
   switch (x.dtype) {
     case DType::kF16:

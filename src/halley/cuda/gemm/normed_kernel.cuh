@@ -20,10 +20,10 @@
 #include "halley/cuda/ptx/bulk_copy.cuh"
 #include "halley/cuda/ptx/mbarrier.cuh"
 #include "halley/cuda/ptx/memory.cuh"
+#include "halley/cuda/ptx/pipeline_state.cuh"
 #include "halley/cuda/ptx/wgmma.cuh"
 #include "halley/cuda/runtime/cuda_check.h"
-#include "halley/cuda/runtime/pdl_launch.cuh"
-#include "halley/cuda/runtime/shared_bytes.h"
+#include "halley/cuda/runtime/launch.cuh"
 
 namespace halley::cuda {
 
@@ -58,7 +58,7 @@ __device__ __forceinline__ void copy_normed_weights(const CUtensorMap& map,
   const NormedPlan& plan = args.plan;
   const int chunk_bytes = plan.strip_rows * kStreamedChunkBytes;
   const int in_box = plan.is_gated ? plan.strips / 2 : plan.strips;
-  StreamedStage stage;
+  ptx::PipelineState stage;
   stage.parity = 1;  // every stage is empty at first
   int num_early = plan.early_stages;
   for (int tile = static_cast<int>(blockIdx.x); tile < plan.num_tiles;
@@ -131,7 +131,7 @@ class NormedConsumer {
   __device__ __forceinline__ void multiply(float (&sums)[kStrips][4]) {
     const NormedPlan& plan = args_.plan;
     const uint64_t w_chunk = static_cast<uint64_t>(plan.strip_rows * kStreamedChunkBytes) >> 4;
-    StreamedStage stage = stage_;
+    ptx::PipelineState stage = stage_;
     int previous = -1;
     uint64_t x = kInputs | descriptor_of(inputs_);
 #pragma unroll 1
@@ -253,7 +253,7 @@ class NormedConsumer {
   const NormedRing& ring_;
   const uint32_t inputs_;
   const float x_scale_;  // of codes
-  StreamedStage stage_;
+  ptx::PipelineState stage_;
 };
 
 template <class Type, typename T>
@@ -310,15 +310,14 @@ template <class Type, typename T>
 void launch_normed_of(const CudaContext& context, const CUtensorMap& map,
                       const NormedArguments& args) {
   const auto kernel = normed_kernel<Type, T>;
-  raise_shared_bytes(kernel, args.plan.num_bytes, "normed_gemm");
   check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                                   cudaSharedmemCarveoutMaxShared),
              "shared memory of normed_gemm");
-  launch_with_pdl(context, "normed_gemm",
-                  {.grid = dim3(static_cast<unsigned>(args.plan.num_blocks)),
-                   .block = dim3(kNormedThreads),
-                   .shared_bytes = static_cast<size_t>(args.plan.num_bytes)},
-                  kernel, map, args, rounding_of(args.quant));
+  launch_kernel(context, "normed_gemm",
+                {.grid = dim3(static_cast<unsigned>(args.plan.num_blocks)),
+                 .block = dim3(kNormedThreads),
+                 .shared_bytes = static_cast<size_t>(args.plan.num_bytes)},
+                kernel, map, args, rounding_of(args.quant));
 }
 
 }  // namespace halley::cuda

@@ -8,8 +8,7 @@
 #include "halley/cuda/gemm/quantize_rows.h"
 #include "halley/cuda/gemm/row_coder.cuh"
 #include "halley/cuda/ptx/barrier.cuh"
-#include "halley/cuda/runtime/cuda_check.h"
-#include "halley/cuda/runtime/pdl_launch.cuh"
+#include "halley/cuda/runtime/launch.cuh"
 
 namespace halley::cuda {
 namespace {
@@ -187,16 +186,16 @@ void launch_rounding(const CudaContext& context, const CudaActivationQuant& quan
     if (has_groups(quant.kind)) {
       const auto blocks = static_cast<unsigned>(ceil_div(x.num_cols, kGroupInputs * kWarps));
       if (blocks == 0) return;
-      launch_with_pdl(
-          context, "rounding of activations", {.grid = dim3(rows, blocks), .block = dim3(kThreads)},
-          quantize_group_kernel<T, Sink>, data, x.row_stride, x.num_cols, rounding, sink);
+      launch_kernel(context, "rounding of activations",
+                    {.grid = dim3(rows, blocks), .block = dim3(kThreads)},
+                    quantize_group_kernel<T, Sink>, data, x.row_stride, x.num_cols, rounding, sink);
     } else {
       // A few inputs a thread: what counts for few rows is the time of one.
       const int64_t threads = std::clamp<int64_t>(
           round_up<int64_t>(ceil_div<int64_t>(x.num_cols, kHeldInputs), 32), 32, kRowThreadsMax);
-      launch_with_pdl(context, "rounding of activations",
-                      {.grid = dim3(rows), .block = dim3(static_cast<unsigned>(threads))},
-                      quantize_row_kernel<T, Sink>, data, x.row_stride, x.num_cols, rounding, sink);
+      launch_kernel(context, "rounding of activations",
+                    {.grid = dim3(rows), .block = dim3(static_cast<unsigned>(threads))},
+                    quantize_row_kernel<T, Sink>, data, x.row_stride, x.num_cols, rounding, sink);
     }
   };
   switch (x.dtype) {

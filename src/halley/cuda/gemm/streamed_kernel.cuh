@@ -11,10 +11,10 @@
 #include "halley/cuda/ptx/barrier.cuh"
 #include "halley/cuda/ptx/mbarrier.cuh"
 #include "halley/cuda/ptx/memory.cuh"
+#include "halley/cuda/ptx/pipeline_state.cuh"
 #include "halley/cuda/ptx/wgmma.cuh"
 #include "halley/cuda/runtime/cuda_check.h"
-#include "halley/cuda/runtime/pdl_launch.cuh"
-#include "halley/cuda/runtime/shared_bytes.h"
+#include "halley/cuda/runtime/launch.cuh"
 
 namespace halley::cuda {
 
@@ -57,13 +57,13 @@ struct StreamedConsumer {
   /// Sums over num_steps >= 1 stages, from *place on.
   static __device__ __forceinline__ void run(const StreamedArguments& args,
                                              const StreamedRing& ring, int num_steps,
-                                             StreamedStage* place, Sums& sums) {
+                                             ptx::PipelineState* place, Sums& sums) {
     const uint64_t w_chunk = static_cast<uint64_t>(args.plan.box_rows * kStreamedChunkBytes) >> 4;
     constexpr uint64_t kInputChunk = kTokens * kStreamedChunkBytes >> 4;
     const uint32_t to_strip = threadIdx.x / 128 *
                               (kTile.boxes > kStrips ? args.shared.w_stage_bytes / kTile.boxes
                                                      : 64 * kStreamedChunkBytes);
-    StreamedStage stage = *place;
+    ptx::PipelineState stage = *place;
     if constexpr (kIsPromoted) {
 #pragma unroll
       for (int i = 0; i < kStrips; ++i) {
@@ -169,7 +169,7 @@ __global__ void __launch_bounds__(streamed_threads(kStreamedTiles[kTileIndex]),
   epilogue.stage_output_scales(cluster);
   ptx::griddepcontrol_wait();
   epilogue.stage_token_scales();
-  StreamedStage stage;
+  ptx::PipelineState stage;
   for (int tile = cluster; tile < args.plan.num_tiles; tile += args.plan.num_clusters) {
     if (tile != cluster) epilogue.stage_output_scales(tile);
     typename Consumer::Sums sums;
@@ -183,16 +183,15 @@ template <class Type, int kTokens>
 void launch_streamed_tokens(const CudaContext& context, const CUtensorMap& w_map,
                             const CUtensorMap& x_map, const StreamedArguments& args) {
   const auto launch = [&](auto kernel) {
-    raise_shared_bytes(kernel, args.shared.num_bytes, "streamed_gemm");
     check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                                     cudaSharedmemCarveoutMaxShared),
                "shared memory of streamed_gemm");
-    launch_with_pdl(context, "streamed_gemm",
-                    {.grid = dim3(static_cast<unsigned>(args.plan.num_clusters * args.plan.split)),
-                     .block = dim3(static_cast<unsigned>(streamed_threads(args.plan.tile()))),
-                     .shared_bytes = static_cast<size_t>(args.shared.num_bytes),
-                     .cluster_size = static_cast<unsigned>(args.plan.split)},
-                    kernel, w_map, x_map, args);
+    launch_kernel(context, "streamed_gemm",
+                  {.grid = dim3(static_cast<unsigned>(args.plan.num_clusters * args.plan.split)),
+                   .block = dim3(static_cast<unsigned>(streamed_threads(args.plan.tile()))),
+                   .shared_bytes = static_cast<size_t>(args.shared.num_bytes),
+                   .cluster_size = static_cast<unsigned>(args.plan.split)},
+                  kernel, w_map, x_map, args);
   };
   if (args.plan.tile_index == 0) return launch(streamed_kernel<Type, kTokens, 0>);
   if (args.plan.tile_index == 1) return launch(streamed_kernel<Type, kTokens, 1>);

@@ -7,6 +7,7 @@
 #include "halley/cuda/ptx/barrier.cuh"
 #include "halley/cuda/ptx/bulk_copy.cuh"
 #include "halley/cuda/ptx/mbarrier.cuh"
+#include "halley/cuda/ptx/pipeline_state.cuh"
 
 namespace halley::cuda {
 
@@ -33,22 +34,9 @@ struct StreamedRing {
   __device__ uint32_t empty(int stage) const { return full(stage + num_stages); }
 };
 
-/// A place in the ring: the stage and the parity of its current phase.
-struct StreamedStage {
-  int index = 0;
-  uint32_t parity = 0;
-
-  __device__ __forceinline__ void advance(int num_stages) {
-    if (++index == num_stages) {
-      index = 0;
-      parity ^= 1;
-    }
-  }
-};
-
 /// What is copied next: a stage of a tile's inputs.
 struct StreamedCursor {
-  StreamedStage stage;
+  ptx::PipelineState stage;
   int tile = 0;
   int step = 0;  // of the block's
 

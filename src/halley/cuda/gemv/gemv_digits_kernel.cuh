@@ -16,9 +16,7 @@
 #include "halley/cuda/ptx/barrier.cuh"
 #include "halley/cuda/ptx/cp_async.cuh"
 #include "halley/cuda/ptx/memory.cuh"
-#include "halley/cuda/runtime/cuda_check.h"
-#include "halley/cuda/runtime/pdl_launch.cuh"
-#include "halley/cuda/runtime/shared_bytes.h"
+#include "halley/cuda/runtime/launch.cuh"
 
 namespace halley::cuda {
 
@@ -359,12 +357,11 @@ template <class Type, int kBits>
 void launch_gemv_digits(const CudaContext& context, const GemvDigitPlan& plan,
                         const GemvArguments& args) {
   const auto kernel = gemv_digits_kernel<Type, kBits>;
-  raise_shared_bytes(kernel, plan.num_bytes, "a product");
-  launch_with_pdl(context, "product of one or two rows and codes",
-                  {.grid = dim3(static_cast<unsigned>(plan.blocks)),
-                   .block = dim3(kGemvDigitWarps * 32),
-                   .shared_bytes = static_cast<size_t>(plan.num_bytes)},
-                  kernel, args, plan);
+  launch_kernel(context, "product of one or two rows and codes",
+                {.grid = dim3(static_cast<unsigned>(plan.blocks)),
+                 .block = dim3(kGemvDigitWarps * 32),
+                 .shared_bytes = static_cast<size_t>(plan.num_bytes)},
+                kernel, args, plan);
 }
 
 }  // namespace halley::cuda

@@ -15,7 +15,7 @@
 #include "halley/cuda/ptx/cp_async.cuh"
 #include "halley/cuda/ptx/memory.cuh"
 #include "halley/cuda/ptx/registers.cuh"
-#include "halley/cuda/runtime/pdl_launch.cuh"
+#include "halley/cuda/runtime/launch.cuh"
 
 namespace halley::cuda {
 
@@ -279,8 +279,8 @@ template <class Numbers, int kBits, int kTiles>
 void launch_gemv_tiles(const CudaContext& context, const GemvArguments& args) {
   const auto launch = [&](auto kernel) {
     const auto blocks = static_cast<unsigned>(ceil_div<int64_t>(args.weight.num_tiles, kTiles));
-    launch_with_pdl(context, "product of a few rows and codes",
-                    {.grid = dim3(blocks), .block = dim3(kGemvThreads)}, kernel, args);
+    launch_kernel(context, "product of a few rows and codes",
+                  {.grid = dim3(blocks), .block = dim3(kGemvThreads)}, kernel, args);
   };
   if constexpr (kTiles <= 2) {
     if (args.M > 8) return launch(gemv_kernel<Numbers, kBits, kTiles, 2>);

@@ -14,9 +14,7 @@
 #include "halley/cuda/ptx/cp_async.cuh"
 #include "halley/cuda/ptx/memory.cuh"
 #include "halley/cuda/ptx/mma.cuh"
-#include "halley/cuda/runtime/cuda_check.h"
-#include "halley/cuda/runtime/pdl_launch.cuh"
-#include "halley/cuda/runtime/shared_bytes.h"
+#include "halley/cuda/runtime/launch.cuh"
 
 namespace halley::cuda {
 
@@ -446,12 +444,11 @@ template <class Type, int kBits, int kRows>
 void launch_gemv_planes_rows(const CudaContext& context, const GemvPlanePlan& plan,
                              const GemvArguments& args) {
   const auto kernel = gemv_planes_kernel<Type, kBits, kRows>;
-  raise_shared_bytes(kernel, plan.num_bytes, "a product");
-  launch_with_pdl(context, "product of one or two rows and bits",
-                  {.grid = dim3(static_cast<unsigned>(plan.blocks)),
-                   .block = dim3(kGemvPlaneWarps * 32),
-                   .shared_bytes = static_cast<size_t>(plan.num_bytes)},
-                  kernel, args, plan);
+  launch_kernel(context, "product of one or two rows and bits",
+                {.grid = dim3(static_cast<unsigned>(plan.blocks)),
+                 .block = dim3(kGemvPlaneWarps * 32),
+                 .shared_bytes = static_cast<size_t>(plan.num_bytes)},
+                kernel, args, plan);
 }
 
 /// See gemv_arguments.h.

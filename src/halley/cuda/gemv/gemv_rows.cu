@@ -8,7 +8,7 @@
 #include "halley/cuda/gemv/gemv_arguments.h"
 #include "halley/cuda/gemv/gemv_decode.cuh"
 #include "halley/cuda/gemv/gemv_group.cuh"
-#include "halley/cuda/runtime/cuda_check.h"
+#include "halley/cuda/runtime/launch.cuh"
 
 namespace halley::cuda {
 namespace {
@@ -136,8 +136,8 @@ void launch_decode(const CudaContext& context, const DecodeArguments& args) {
   const dim3 grid(
       ceil_div<unsigned>(static_cast<unsigned>(args.weight.num_pieces), kThreads / 32),
       static_cast<unsigned>(std::min<int64_t>(args.num_rows / kGemvTileOutputs + 2, 65535)));
-  decode_kernel<Numbers, kBits><<<grid, kThreads, 0, context.stream.get()>>>(args);
-  check_launch("decode_gemv_rows");
+  launch_kernel(context, "decode_gemv_rows", {.grid = grid, .block = dim3(kThreads), .pdl = false},
+                decode_kernel<Numbers, kBits>, args);
 }
 
 template <class Numbers>
@@ -180,8 +180,8 @@ void pack_gemv_rows(const CudaContext& context, ConstMatrix rows, int64_t first_
       .bits = shape.bits,
       .num_pieces = static_cast<int>(shape.num_pieces())};
   const auto blocks = static_cast<unsigned>(ceil_div<int64_t>(args.num_words, kThreads));
-  pack_kernel<<<blocks, kThreads, 0, context.stream.get()>>>(args);
-  check_launch("pack_gemv_rows");
+  launch_kernel(context, "pack_gemv_rows",
+                {.grid = dim3(blocks), .block = dim3(kThreads), .pdl = false}, pack_kernel, args);
 }
 
 void decode_gemv_rows(const CudaContext& context, const GemvWeight& weight, int64_t first_row,

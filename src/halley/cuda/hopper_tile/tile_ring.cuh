@@ -44,19 +44,6 @@ struct TileRing {
   }
 };
 
-/// A place in the ring: the stage and the parity of its current phase.
-struct TileStage {
-  int index = 0;
-  uint32_t parity = 0;
-
-  __device__ __forceinline__ void advance(int num_stages) {
-    if (++index == num_stages) {
-      index = 0;
-      parity ^= 1;
-    }
-  }
-};
-
 /// A barrier of all threads of the cluster, in any order of a warp's threads. Behind it what they
 /// wrote before is there.
 __device__ __forceinline__ void sync_threads_of_cluster() {

@@ -4,12 +4,12 @@
 #include <cstdint>
 
 #include <cuda.h>
-#include <cuda_runtime_api.h>
 
 #include "halley/core/dtype.h"
 #include "halley/cuda/gemm/gemm_scales.h"
 #include "halley/cuda/mixed_gemm/mixed_schedule.h"
 #include "halley/cuda/mixed_gemm/mixed_tile.h"
+#include "halley/cuda/runtime/cuda_context.h"
 
 namespace halley::cuda {
 
@@ -57,7 +57,7 @@ struct MixedMaps {
 };
 
 /// Queues one instance of the kernel.
-using MixedLaunch = void (*)(const MixedMaps& maps, const MixedArguments& args,
-                             cudaStream_t stream);
+using MixedLaunch = void (*)(const CudaContext& context, const MixedMaps& maps,
+                             const MixedArguments& args);
 
 }  // namespace halley::cuda

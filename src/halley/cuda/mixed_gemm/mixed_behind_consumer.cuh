@@ -6,6 +6,7 @@
 
 #include "halley/cuda/mixed_gemm/mixed_consumer.cuh"
 #include "halley/cuda/ptx/mbarrier.cuh"
+#include "halley/cuda/ptx/pipeline_state.cuh"
 #include "halley/cuda/ptx/wgmma.cuh"
 
 namespace halley::cuda {
@@ -20,7 +21,7 @@ struct MixedBehindConsumer {
   static constexpr int kRowBytes = 128;
 
   struct State {
-    MixedStage stage;
+    ptx::PipelineState stage;
     bool is_last = false;     // of the segment's stages
     uint64_t descriptor = 0;  // of the stage's tokens
     uint32_t w_stage = 0;     // of the codes that are loaded next
@@ -116,7 +117,7 @@ struct MixedBehindConsumer {
   /// Sums over num_chunks >= 1 stages, from *stage on.
   static __device__ __forceinline__ void run(const MixedArguments& args, const MixedRing& ring,
                                              const MixedThread& self, int num_chunks,
-                                             MixedStage* stage, Sums& sums) {
+                                             ptx::PipelineState* stage, Sums& sums) {
     State state;
 #pragma unroll
     for (int i = 0; i < kStrips; ++i) {

@@ -7,6 +7,7 @@
 #include "halley/cuda/mixed_gemm/mixed_ring.cuh"
 #include "halley/cuda/ptx/mbarrier.cuh"
 #include "halley/cuda/ptx/memory.cuh"
+#include "halley/cuda/ptx/pipeline_state.cuh"
 #include "halley/cuda/ptx/registers.cuh"
 #include "halley/cuda/ptx/wgmma.cuh"
 
@@ -155,7 +156,7 @@ struct MixedConsumer {
 
   /// What run() has in registers from part to part.
   struct State {
-    MixedStage stage;
+    ptx::PipelineState stage;
     bool is_first = true, is_last = false;  // of the segment's stages
     uint32_t is_there = 0;                  // the next stage
     uint32_t empties = 0;                   // barrier of stage 0
@@ -220,7 +221,7 @@ struct MixedConsumer {
   /// Sums over num_chunks >= 1 stages, from *stage on.
   static __device__ __forceinline__ void run(const MixedArguments& args, const MixedRing& ring,
                                              const MixedThread& self, int num_chunks,
-                                             MixedStage* stage, Sums& sums) {
+                                             ptx::PipelineState* stage, Sums& sums) {
     if constexpr (Decoder::kKind == MixedKind::kU4GroupS8 && !kIsOneGroup) {
       if (1 << args.group_shift >= kChunkSteps) {
         MixedConsumer<Decoder, kTokens, kStrips, true>::run(args, ring, self, num_chunks, stage,

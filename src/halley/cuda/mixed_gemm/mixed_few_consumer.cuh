@@ -8,6 +8,7 @@
 #include "halley/cuda/mixed_gemm/mixed_consumer.cuh"
 #include "halley/cuda/ptx/matrix.cuh"
 #include "halley/cuda/ptx/mbarrier.cuh"
+#include "halley/cuda/ptx/pipeline_state.cuh"
 
 namespace halley::cuda {
 
@@ -142,7 +143,7 @@ struct MixedFewConsumer {
   /// Sums over num_chunks >= 1 stages, from *stage on.
   static __device__ __forceinline__ void run(const MixedArguments& args, const MixedRing& ring,
                                              const MixedThread& self, int num_chunks,
-                                             MixedStage* stage, Sums& sums) {
+                                             ptx::PipelineState* stage, Sums& sums) {
     State state;
 #pragma unroll
     for (int i = 0; i < kStrips; ++i) {
@@ -152,7 +153,7 @@ struct MixedFewConsumer {
     // Matrices of eight tokens and eight inputs, whose rows lanes name.
     const int token = self.lane % 8 + self.lane / 16 * 8, piece = self.lane / 8 % 2;
     const auto row = static_cast<uint32_t>(token * 128 + ((piece ^ (token % 8)) << 4));
-    MixedStage next = *stage;
+    ptx::PipelineState next = *stage;
     ptx::mbarrier_wait_parity(ring.full(args, next.index), next.parity);
     state.w_stage = state.next_w_stage = ring.w_stage(args, next.index);
     state.tokens = state.next_tokens = ring.x_stage(args, next.index) + row;

@@ -212,7 +212,7 @@ void mixed_gemm_planned(const CudaContext& context, const MixedWeight& weight,
   const auto kind = static_cast<size_t>(weight.kind);
   if (plan.is_narrow) {
     HALLEY_CHECK(can_be_narrow(mixed_shape(weight, y.num_rows)), y.num_rows, weight.K);
-    kNarrowLaunches[kind](narrow_arguments_of(args, plan, operands.x), context.stream.get());
+    kNarrowLaunches[kind](context, narrow_arguments_of(args, plan, operands.x));
     return;
   }
   HALLEY_CHECK(has_tile(weight.kind, plan.tile), weight.kind, plan.tile.tokens, plan.tile.outputs);
@@ -225,7 +225,7 @@ void mixed_gemm_planned(const CudaContext& context, const MixedWeight& weight,
   args.left_sums = context.workspace.take(plan.workspace_bytes());
   args.counters = reinterpret_cast<uint32_t*>(weight.counters.data());
   const MixedMaps maps = maps_of(plan.tile, args.y_box_vectors, operands.x, y, args.has_y_map);
-  kLaunches[kind][static_cast<size_t>(plan.tiling.tile_index)](maps, args, context.stream.get());
+  kLaunches[kind][static_cast<size_t>(plan.tiling.tile_index)](context, maps, args);
   context.workspace.release(mark);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "halley/cuda/mixed_gemm/mixed_arguments.h"
+#include "halley/cuda/runtime/cuda_context.h"
 
 namespace halley::cuda {
 
@@ -14,10 +15,10 @@ struct U8Bf16Decoder;
 
 /// Of a kind's tile that has_tile().
 template <class Decoder, int kTokens, int kOutputs>
-void launch_mixed(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream);
+void launch_mixed(const CudaContext& context, const MixedMaps& maps, const MixedArguments& args);
 
 struct NarrowArguments;
 template <class Decoder>
-void launch_narrow(const NarrowArguments& args, cudaStream_t stream);
+void launch_narrow(const CudaContext& context, const NarrowArguments& args);
 
 }  // namespace halley::cuda

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "halley/cuda/mixed_gemm/hopper_launch.cuh"
 #include "halley/cuda/mixed_gemm/mixed_behind_consumer.cuh"
 #include "halley/cuda/mixed_gemm/mixed_epilogue.cuh"
 #include "halley/cuda/mixed_gemm/mixed_few_consumer.cuh"
@@ -15,9 +14,9 @@
 #include "halley/cuda/ptx/bulk_copy.cuh"
 #include "halley/cuda/ptx/mbarrier.cuh"
 #include "halley/cuda/ptx/memory.cuh"
+#include "halley/cuda/ptx/pipeline_state.cuh"
 #include "halley/cuda/ptx/registers.cuh"
-#include "halley/cuda/runtime/cuda_check.h"
-#include "halley/cuda/runtime/shared_bytes.h"
+#include "halley/cuda/runtime/launch.cuh"
 
 namespace halley::cuda {
 
@@ -50,7 +49,7 @@ __device__ __forceinline__ void consume(const MixedMaps& maps, const MixedArgume
   constexpr bool kWritesBoxes = kTokens > 16;
   uint32_t drained_parity = 0, received_parity = 0;
   bool is_first = true;
-  MixedStage stage;
+  ptx::PipelineState stage;
   ptx::griddepcontrol_wait();
   for (MixedSegment segment = first_segment<kHasGivers>(args.schedule, block);
        segment.num_chunks > 0; segment = next_segment<kHasGivers>(args.schedule, block, segment)) {
@@ -117,7 +116,7 @@ struct MixedTileTraits {
 /// The warps that copy: weights, then what givers have left.
 template <class Decoder, int kTokens, int kOutputs, bool kHasGivers>
 __device__ __forceinline__ void copy_weights(const MixedArguments& args, const MixedRing& ring) {
-  const MixedStage stage = produce_weights<kOutputs, kHasGivers>(args, ring);
+  const ptx::PipelineState stage = produce_weights<kOutputs, kHasGivers>(args, ring);
   if constexpr (kHasGivers) {
     const int tile = owned_tile(args.schedule, this_block<kHasGivers>());
     if (tile >= 0) {
@@ -202,17 +201,15 @@ __global__ void __launch_bounds__(MixedTileTraits<kTokens, kOutputs>::kThreads,
 }
 
 template <class Decoder, int kTokens, int kOutputs>
-void launch_mixed(const MixedMaps& maps, const MixedArguments& args, cudaStream_t stream) {
-  const auto kernel = mixed_kernel<Decoder, kTokens, kOutputs>;
-  raise_shared_bytes(kernel, args.shared.num_bytes, "mixed_gemm");
-  launch_hopper_kernel(kernel,
-                       {.num_blocks = args.schedule.num_blocks,
-                        .num_threads = MixedTileTraits<kTokens, kOutputs>::kThreads,
-                        .num_ranks = args.schedule.has_pairs ? 2 : args.schedule.num_ranks,
-                        .shared_bytes = args.shared.num_bytes,
-                        .starts_early = args.starts_early,
-                        .stream = stream},
-                       maps, args);
+void launch_mixed(const CudaContext& context, const MixedMaps& maps, const MixedArguments& args) {
+  const int cluster_size = args.schedule.has_pairs ? 2 : args.schedule.num_ranks;
+  launch_kernel(context, "mixed_gemm",
+                {.grid = dim3(static_cast<unsigned>(args.schedule.num_blocks)),
+                 .block = dim3(MixedTileTraits<kTokens, kOutputs>::kThreads),
+                 .shared_bytes = static_cast<size_t>(args.shared.num_bytes),
+                 .cluster_size = static_cast<unsigned>(cluster_size),
+                 .pdl = args.starts_early},
+                mixed_kernel<Decoder, kTokens, kOutputs>, maps, args);
 }
 
 }  // namespace halley::cuda

@@ -7,6 +7,7 @@
 #include "halley/cuda/ptx/barrier.cuh"
 #include "halley/cuda/ptx/bulk_copy.cuh"
 #include "halley/cuda/ptx/mbarrier.cuh"
+#include "halley/cuda/ptx/pipeline_state.cuh"
 #include "halley/cuda/ptx/registers.cuh"
 
 namespace halley::cuda {
@@ -37,19 +38,6 @@ struct MixedRing {
   /// Other blocks of the cluster have read what this one sent.
   __device__ uint32_t drained(const MixedArguments& args) const {
     return full(args, 2 * args.num_stages + 1);
-  }
-};
-
-/// A place in the ring: the stage and the parity of its current phase.
-struct MixedStage {
-  int index = 0;
-  uint32_t parity = 0;
-
-  __device__ __forceinline__ void advance(int num_stages) {
-    if (++index == num_stages) {
-      index = 0;
-      parity ^= 1;
-    }
   }
 };
 
@@ -91,12 +79,12 @@ __device__ __forceinline__ void init_empty_stages(const MixedArguments& args,
 /// One warp: lane i copies chunk i of the tile's outputs. Also announces the bytes of both copies.
 /// Gives the stage behind the last one.
 template <int kOutputs, bool kHasGivers>
-__device__ __forceinline__ MixedStage produce_weights(const MixedArguments& args,
-                                                      const MixedRing& ring) {
+__device__ __forceinline__ ptx::PipelineState produce_weights(const MixedArguments& args,
+                                                              const MixedRing& ring) {
   constexpr int kChunks = kOutputs / kChunkOutputs;
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int stage_bytes = args.shared.x_stage_bytes + args.shared.w_stage_bytes;
-  MixedStage stage = {0, 1};  // every stage is empty at first
+  ptx::PipelineState stage = {0, 1};  // every stage is empty at first
   int num_early = kEarlyStages + 1;
   const MixedBlock block = this_block<kHasGivers>();
   MixedSegment segment = first_segment<kHasGivers>(args.schedule, block);
@@ -132,7 +120,7 @@ __device__ __forceinline__ void produce_activations(const CUtensorMap& x_map,
                                                     const MixedArguments& args,
                                                     const MixedRing& ring) {
   ptx::griddepcontrol_wait();
-  MixedStage stage = {0, 1};
+  ptx::PipelineState stage = {0, 1};
   const MixedBlock block = this_block<kHasGivers>();
   MixedSegment segment = first_segment<kHasGivers>(args.schedule, block);
   while (segment.num_chunks > 0) {

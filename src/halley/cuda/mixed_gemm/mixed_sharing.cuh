@@ -9,6 +9,7 @@
 #include "halley/cuda/ptx/bulk_copy.cuh"
 #include "halley/cuda/ptx/mbarrier.cuh"
 #include "halley/cuda/ptx/memory.cuh"
+#include "halley/cuda/ptx/pipeline_state.cuh"
 
 namespace halley::cuda {
 
@@ -40,7 +41,7 @@ struct MixedSharing {
   /// wait for no block, and have the lowest numbers: devices start blocks in that order, though
   /// CUDA does not promise it, so that this ends also where not all blocks find room at once.
   static __device__ __forceinline__ void produce(const MixedArguments& args, const MixedRing& ring,
-                                                 int tile, MixedStage stage) {
+                                                 int tile, ptx::PipelineState stage) {
     if (threadIdx.x % 32 != 0) return;
     // Which may have used the counters; with few stages nobody in this warp has waited yet.
     ptx::griddepcontrol_wait();
@@ -69,7 +70,7 @@ struct MixedSharing {
 
   static __device__ __forceinline__ void add(const MixedArguments& args, const MixedRing& ring,
                                              const MixedThread& self, int num_left,
-                                             MixedStage* stage, Sums& sums) {
+                                             ptx::PipelineState* stage, Sums& sums) {
 #pragma unroll 1
     for (int i = 0; i < num_left; ++i) {
 #pragma unroll

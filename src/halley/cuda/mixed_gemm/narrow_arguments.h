@@ -3,11 +3,10 @@
 
 #include <cstdint>
 
-#include <cuda_runtime_api.h>
-
 #include "halley/core/dtype.h"
 #include "halley/cuda/gemm/gemm_scales.h"
 #include "halley/cuda/mixed_gemm/mixed_narrow.h"
+#include "halley/cuda/runtime/cuda_context.h"
 
 namespace halley::cuda {
 
@@ -34,6 +33,6 @@ struct NarrowArguments {
 };
 
 /// Queues the kernel for few tokens.
-using NarrowLaunch = void (*)(const NarrowArguments& args, cudaStream_t stream);
+using NarrowLaunch = void (*)(const CudaContext& context, const NarrowArguments& args);
 
 }  // namespace halley::cuda

@@ -6,7 +6,6 @@
 #include <type_traits>
 
 #include "halley/cuda/gemm/numbers.cuh"
-#include "halley/cuda/mixed_gemm/hopper_launch.cuh"
 #include "halley/cuda/mixed_gemm/mixed_arguments.h"
 #include "halley/cuda/mixed_gemm/mixed_decode.cuh"
 #include "halley/cuda/mixed_gemm/narrow_arguments.h"
@@ -17,8 +16,7 @@
 #include "halley/cuda/ptx/barrier.cuh"
 #include "halley/cuda/ptx/matrix.cuh"
 #include "halley/cuda/ptx/memory.cuh"
-#include "halley/cuda/runtime/cuda_check.h"
-#include "halley/cuda/runtime/shared_bytes.h"
+#include "halley/cuda/runtime/launch.cuh"
 
 namespace halley::cuda {
 
@@ -213,26 +211,23 @@ __global__ void __launch_bounds__(kNarrowWarps * 32, 1)
 }
 
 template <class Decoder, class Stage>
-void launch_narrow_stage(const NarrowArguments& args, cudaStream_t stream) {
-  const auto kernel = narrow_kernel<Decoder, Stage>;
-  raise_shared_bytes(kernel, args.narrow.num_bytes, "mixed_gemm");
-  launch_hopper_kernel(kernel,
-                       {.num_blocks = args.num_blocks,
-                        .num_threads = kNarrowWarps * 32,
-                        .shared_bytes = args.narrow.num_bytes,
-                        .starts_early = args.starts_early,
-                        .stream = stream},
-                       args);
+void launch_narrow_stage(const CudaContext& context, const NarrowArguments& args) {
+  launch_kernel(context, "mixed_gemm",
+                {.grid = dim3(static_cast<unsigned>(args.num_blocks)),
+                 .block = dim3(kNarrowWarps * 32),
+                 .shared_bytes = static_cast<size_t>(args.narrow.num_bytes),
+                 .pdl = args.starts_early},
+                narrow_kernel<Decoder, Stage>, args);
 }
 
 template <class Decoder>
-void launch_narrow(const NarrowArguments& args, cudaStream_t stream) {
+void launch_narrow(const CudaContext& context, const NarrowArguments& args) {
   if constexpr (is_s8(Decoder::kKind)) {
-    launch_narrow_stage<Decoder, NarrowStage<Decoder>>(args, stream);
+    launch_narrow_stage<Decoder, NarrowStage<Decoder>>(context, args);
   } else if (args.narrow.has_digits) {
-    launch_narrow_stage<Decoder, NarrowDigitStage<Decoder>>(args, stream);
+    launch_narrow_stage<Decoder, NarrowDigitStage<Decoder>>(context, args);
   } else {
-    launch_narrow_stage<Decoder, NarrowPlainStage<Decoder>>(args, stream);
+    launch_narrow_stage<Decoder, NarrowPlainStage<Decoder>>(context, args);
   }
 }
 

@@ -2,7 +2,7 @@
 
 #include "halley/cuda/mma_gemm/mma_arguments.h"
 #include "halley/cuda/mma_gemm/mma_epilogue.cuh"
-#include "halley/cuda/runtime/cuda_check.h"
+#include "halley/cuda/runtime/launch.cuh"
 
 namespace halley::cuda {
 namespace {
@@ -33,21 +33,23 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <typename Sum, typename Four>
-void launch(const MmaArguments& args, cudaStream_t stream) {
+void launch(const CudaContext& context, const MmaArguments& args) {
   const int64_t threads = int64_t{args.M} * args.num_panels * (kChunkOutputs / 4);
   const int64_t blocks = std::min<int64_t>((threads + kThreads - 1) / kThreads, kBlocksMax);
-  add_partials_kernel<Sum, Four><<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(args);
-  check_launch("sums of mma_gemm");
+  launch_kernel(
+      context, "partials of mma_gemm",
+      {.grid = dim3(static_cast<unsigned>(blocks)), .block = dim3(kThreads), .pdl = false},
+      add_partials_kernel<Sum, Four>, args);
 }
 
 }  // namespace
 
-void launch_add_partials_s32(const MmaArguments& args, cudaStream_t stream) {
-  launch<int32_t, int4>(args, stream);
+void launch_add_partials_s32(const CudaContext& context, const MmaArguments& args) {
+  launch<int32_t, int4>(context, args);
 }
 
-void launch_add_partials_f32(const MmaArguments& args, cudaStream_t stream) {
-  launch<float, float4>(args, stream);
+void launch_add_partials_f32(const CudaContext& context, const MmaArguments& args) {
+  launch<float, float4>(context, args);
 }
 
 }  // namespace halley::cuda

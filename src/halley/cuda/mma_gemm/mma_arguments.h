@@ -6,11 +6,10 @@
 #include <cstdint>
 #include <ostream>
 
-#include <cuda_runtime_api.h>
-
 #include "halley/core/dtype.h"
 #include "halley/cuda/gemm/gemm_scales.h"
 #include "halley/cuda/mixed_gemm/mixed_layout.h"
+#include "halley/cuda/runtime/cuda_context.h"
 #include "halley/cuda/w4ax_gemm/w4ax_layout.h"
 
 namespace halley::cuda {
@@ -115,10 +114,10 @@ struct MmaArguments {
 };
 
 /// Queues one instance of the kernel.
-using MmaLaunch = void (*)(const MmaArguments& args, int shared_bytes, cudaStream_t stream);
+using MmaLaunch = void (*)(const CudaContext& context, const MmaArguments& args, int shared_bytes);
 
 /// y of the partial sums: added in the order of their parts, then scaled.
-void launch_add_partials_s32(const MmaArguments& args, cudaStream_t stream);
-void launch_add_partials_f32(const MmaArguments& args, cudaStream_t stream);
+void launch_add_partials_s32(const CudaContext& context, const MmaArguments& args);
+void launch_add_partials_f32(const CudaContext& context, const MmaArguments& args);
 
 }  // namespace halley::cuda

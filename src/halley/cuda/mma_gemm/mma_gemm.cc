@@ -80,10 +80,9 @@ void launch(const CudaContext& context, MmaKind kind, const MmaPlan& plan, MmaAr
   const bool has_integer_sums = kind == MmaKind::kU4S8 || kind == MmaKind::kU4GroupS8;
   const size_t mark = context.workspace.mark();
   if (plan.num_splits > 1) args.partials = context.workspace.take(plan.workspace_bytes());
-  kernel(args, plan.shared_bytes, context.stream.get());
+  kernel(context, args, plan.shared_bytes);
   if (plan.num_splits > 1) {
-    (has_integer_sums ? launch_add_partials_s32 : launch_add_partials_f32)(args,
-                                                                           context.stream.get());
+    (has_integer_sums ? launch_add_partials_s32 : launch_add_partials_f32)(context, args);
   }
   context.workspace.release(mark);
 }

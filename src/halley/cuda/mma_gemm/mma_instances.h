@@ -13,6 +13,6 @@ struct MmaS4Blocks;
 
 /// Of a tile of kMmaTiles.
 template <class Decoder, int kTileIndex>
-void launch_mma(const MmaArguments& args, int shared_bytes, cudaStream_t stream);
+void launch_mma(const CudaContext& context, const MmaArguments& args, int shared_bytes);
 
 }  // namespace halley::cuda

@@ -10,8 +10,7 @@
 #include "halley/cuda/ptx/cp_async.cuh"
 #include "halley/cuda/ptx/matrix.cuh"
 #include "halley/cuda/ptx/memory.cuh"
-#include "halley/cuda/runtime/cuda_check.h"
-#include "halley/cuda/runtime/shared_bytes.h"
+#include "halley/cuda/runtime/launch.cuh"
 
 namespace halley::cuda {
 
@@ -317,13 +316,14 @@ __global__ void __launch_bounds__(kMmaTiles[kTileIndex].num_threads(), kMmaBlock
 }
 
 template <class Decoder, int kTileIndex>
-void launch_mma(const MmaArguments& args, int shared_bytes, cudaStream_t stream) {
-  const auto kernel = mma_kernel<Decoder, kTileIndex>;
-  raise_shared_bytes(kernel, shared_bytes, "mma_gemm");
+void launch_mma(const CudaContext& context, const MmaArguments& args, int shared_bytes) {
   const auto blocks = static_cast<unsigned>(args.token_tiles * args.num_panels * args.num_splits);
-  kernel<<<blocks, kMmaTiles[kTileIndex].num_threads(), static_cast<size_t>(shared_bytes),
-           stream>>>(args);
-  check_launch("mma_gemm");
+  launch_kernel(context, "mma_gemm",
+                {.grid = dim3(blocks),
+                 .block = dim3(kMmaTiles[kTileIndex].num_threads()),
+                 .shared_bytes = static_cast<size_t>(shared_bytes),
+                 .pdl = false},
+                mma_kernel<Decoder, kTileIndex>, args);
 }
 
 }  // namespace halley::cuda

@@ -15,9 +15,7 @@
 #include "halley/cuda/ptx/matrix.cuh"
 #include "halley/cuda/ptx/memory.cuh"
 #include "halley/cuda/ptx/mma.cuh"
-#include "halley/cuda/runtime/cuda_check.h"
-#include "halley/cuda/runtime/pdl_launch.cuh"
-#include "halley/cuda/runtime/shared_bytes.h"
+#include "halley/cuda/runtime/launch.cuh"
 
 namespace halley::cuda {
 
@@ -321,18 +319,17 @@ void launch_grouped(const CudaContext& context, const GroupedParams& params) {
   const auto kernel = grouped_gemm_kernel<kOperand, Shape>;
   const int num_bytes = Shape::kStages * Shape::kStageBytes +
                         GroupedTables::bytes_of(params.num_experts, is_gated ? 2 : 1);
-  raise_shared_bytes(kernel, num_bytes, "grouped_gemm");
   // No more blocks than there can be tiles: every expert may end in a tile that is not full.
   const int64_t row_tiles_max =
       params.num_slots / Shape::kRows + std::min<int64_t>(params.num_slots, params.num_experts);
   const int64_t tiles_max =
       row_tiles_max * num_output_tiles(params.num_outputs, is_gated, Shape::kWeightRows);
   const int64_t blocks = int64_t{context.device.num_sms} * Shape::kBlocks;
-  launch_with_pdl(context, "grouped_gemm",
-                  {.grid = dim3(static_cast<unsigned>(std::min(tiles_max, blocks))),
-                   .block = dim3(Shape::kThreads),
-                   .shared_bytes = static_cast<size_t>(num_bytes)},
-                  kernel, params);
+  launch_kernel(context, "grouped_gemm",
+                {.grid = dim3(static_cast<unsigned>(std::min(tiles_max, blocks))),
+                 .block = dim3(Shape::kThreads),
+                 .shared_bytes = static_cast<size_t>(num_bytes)},
+                kernel, params);
 }
 
 }  // namespace halley::cuda

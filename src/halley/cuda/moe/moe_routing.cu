@@ -2,7 +2,7 @@
 #include "halley/base/checked_math.h"
 #include "halley/cuda/moe/moe_routing.h"
 #include "halley/cuda/ptx/barrier.cuh"
-#include "halley/cuda/runtime/pdl_launch.cuh"
+#include "halley/cuda/runtime/launch.cuh"
 
 namespace halley::cuda {
 namespace {
@@ -270,23 +270,23 @@ void route_rows(const CudaContext& context, ConstMatrix router_logits, bool is_n
                               .expert_begin = routing.expert_begin};
   const int64_t warp_bytes = (E + per_token) * static_cast<int64_t>(sizeof(float));
   if (routing.num_rows <= kOneBlockRowsMax && kOneBlockWarps * warp_bytes <= kSharedBytesMax) {
-    return launch_with_pdl(context, "routing of rows to experts",
-                           {.grid = dim3(1),
-                            .block = dim3(kOneBlockWarps * kLanes),
-                            .shared_bytes = static_cast<size_t>(kOneBlockWarps * warp_bytes)},
-                           route_and_assign_kernel, params);
+    return launch_kernel(context, "routing of rows to experts",
+                         {.grid = dim3(1),
+                          .block = dim3(kOneBlockWarps * kLanes),
+                          .shared_bytes = static_cast<size_t>(kOneBlockWarps * warp_bytes)},
+                         route_and_assign_kernel, params);
   }
   if (routing.num_rows > 0) {
     const int64_t blocks = ceil_div<int64_t>(routing.num_rows, kBlockWarps);
-    launch_with_pdl(context, "routing of rows to experts",
-                    {.grid = dim3(static_cast<unsigned>(blocks)),
-                     .block = dim3(kBlockWarps * kLanes),
-                     .shared_bytes = static_cast<size_t>(kBlockWarps * warp_bytes)},
-                    route_kernel, params);
+    launch_kernel(context, "routing of rows to experts",
+                  {.grid = dim3(static_cast<unsigned>(blocks)),
+                   .block = dim3(kBlockWarps * kLanes),
+                   .shared_bytes = static_cast<size_t>(kBlockWarps * warp_bytes)},
+                  route_kernel, params);
   }
-  launch_with_pdl(context, "slots of experts",
-                  {.grid = dim3(static_cast<unsigned>(E)), .block = dim3(kAssignWarps * kLanes)},
-                  assign_kernel, params);
+  launch_kernel(context, "slots of experts",
+                {.grid = dim3(static_cast<unsigned>(E)), .block = dim3(kAssignWarps * kLanes)},
+                assign_kernel, params);
 }
 
 }  // namespace halley::cuda

@@ -5,7 +5,7 @@
 #include "halley/cuda/ops/dispatch.h"
 #include "halley/cuda/ops/elements.cuh"
 #include "halley/cuda/ptx/barrier.cuh"
-#include "halley/cuda/runtime/pdl_launch.cuh"
+#include "halley/cuda/runtime/launch.cuh"
 
 namespace halley::cuda {
 namespace {
@@ -52,10 +52,10 @@ bool gather_in(const CudaContext& context, const DeviceRouting& routing, ConstMa
   const int64_t row_units = x.num_cols * element_bytes / kBytes;
   const longlong2 strides = {x.row_stride * element_bytes / kBytes,
                              slots.row_stride * element_bytes / kBytes};
-  launch_with_pdl(context, "gathering of rows", shape_for(slots.num_rows * row_units),
-                  gather_kernel<Unit>, reinterpret_cast<const Unit*>(x.data),
-                  reinterpret_cast<Unit*>(slots.data), routing.slot_row, slots.num_rows, row_units,
-                  strides);
+  launch_kernel(context, "gathering of rows", shape_for(slots.num_rows * row_units),
+                gather_kernel<Unit>, reinterpret_cast<const Unit*>(x.data),
+                reinterpret_cast<Unit*>(slots.data), routing.slot_row, slots.num_rows, row_units,
+                strides);
   return true;
 }
 
@@ -143,10 +143,10 @@ void combine_rows(const CudaContext& context, const DeviceRouting& routing, Cons
       const auto* from = reinterpret_cast<const From*>(slots.data);
       auto* to = reinterpret_cast<To*>(y.data);
       const bool is_four = is_in_fours(slots) && is_in_fours(y);
-      launch_with_pdl(context, "weighted sum of experts",
-                      shape_for(y.num_rows * y.num_cols / (is_four ? 4 : 1)),
-                      is_four ? combine_kernel<From, To, 4> : combine_kernel<From, To, 1>, params,
-                      from, to);
+      launch_kernel(context, "weighted sum of experts",
+                    shape_for(y.num_rows * y.num_cols / (is_four ? 4 : 1)),
+                    is_four ? combine_kernel<From, To, 4> : combine_kernel<From, To, 1>, params,
+                    from, to);
     });
   });
 }

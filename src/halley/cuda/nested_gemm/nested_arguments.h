@@ -4,9 +4,9 @@
 #include <cstdint>
 
 #include <cuda.h>
-#include <cuda_runtime_api.h>
 
 #include "halley/cuda/hopper_tile/tile_arguments.h"
+#include "halley/cuda/runtime/cuda_context.h"
 
 namespace halley::cuda {
 
@@ -22,11 +22,11 @@ struct NestedMaps {
 };
 
 /// Queues one instance of the kernel.
-using NestedLaunch = void (*)(const NestedMaps& maps, const NestedArguments& args,
-                              cudaStream_t stream);
+using NestedLaunch = void (*)(const CudaContext& context, const NestedMaps& maps,
+                              const NestedArguments& args);
 
 /// The instances are listed in CMakeLists.txt.
 template <int kTokens>
-void launch_nested(const NestedMaps& maps, const NestedArguments& args, cudaStream_t stream);
+void launch_nested(const CudaContext& context, const NestedMaps& maps, const NestedArguments& args);
 
 }  // namespace halley::cuda

@@ -7,6 +7,7 @@
 #include "halley/cuda/nested_gemm/nested_producer.cuh"
 #include "halley/cuda/ptx/mbarrier.cuh"
 #include "halley/cuda/ptx/memory.cuh"
+#include "halley/cuda/ptx/pipeline_state.cuh"
 #include "halley/cuda/ptx/wgmma.cuh"
 
 namespace halley::cuda {
@@ -17,8 +18,8 @@ struct NestedConsumer {
   using Sums = TileSums<kTokens>;
   using Fragment = uint32_t[4];
   struct Place {
-    TileStage planes;
-    TileStage half;  // of tokens
+    ptx::PipelineState planes;
+    ptx::PipelineState half;  // of tokens
   };
   /// A thread's bytes of half a stage, four steps: of outputs row() and row() + 8, a word a step.
   struct Codes {
@@ -92,7 +93,7 @@ struct NestedConsumer {
   static __device__ __forceinline__ void run(const TileArguments& args, const TileRing& ring,
                                              const TileThread& self, int num_chunks, Place* place,
                                              Sums& sums) {
-    TileStage planes = place->planes, half = place->half;
+    ptx::PipelineState planes = place->planes, half = place->half;
     const NestedPlaces<kTokens> in_ring(args);
     const Places places = places_of(self);
     Fragment fragments[2];

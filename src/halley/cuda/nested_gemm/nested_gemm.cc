@@ -85,7 +85,7 @@ void nested_gemm_planned(const CudaContext& context, const NestedWeight& weight,
       .x = box_map(
           {.matrix = operands.x, .box_cols = kNestedInputs / 2, .box_rows = plan.tile.tokens}),
       .upper = weight.upper_map};
-  kLaunches[static_cast<size_t>(plan.tile_index)](maps, args, context.stream.get());
+  kLaunches[static_cast<size_t>(plan.tile_index)](context, maps, args);
   context.workspace.release(mark);
 }
 

@@ -26,8 +26,9 @@ __global__ void __launch_bounds__(kTileThreads, 1)
 }
 
 template <int kTokens>
-void launch_nested(const NestedMaps& maps, const NestedArguments& args, cudaStream_t stream) {
-  launch_tile_kernel(nested_kernel<kTokens>, args.tile, stream, maps, args);
+void launch_nested(const CudaContext& context, const NestedMaps& maps,
+                   const NestedArguments& args) {
+  launch_tile_kernel(context, "nested_gemm", args.tile, nested_kernel<kTokens>, maps, args);
 }
 
 }  // namespace halley::cuda

@@ -9,6 +9,7 @@
 #include "halley/cuda/ptx/barrier.cuh"
 #include "halley/cuda/ptx/bulk_copy.cuh"
 #include "halley/cuda/ptx/mbarrier.cuh"
+#include "halley/cuda/ptx/pipeline_state.cuh"
 
 namespace halley::cuda {
 
@@ -39,7 +40,7 @@ __device__ __forceinline__ void produce_planes(const CUtensorMap& upper_map,
                                                const TileBlock& block) {
   const TileArguments& tile = args.tile;
   const NestedPlaces<kTokens> places(tile);
-  TileStage stage = {0, 1};  // every stage is empty at first
+  ptx::PipelineState stage = {0, 1};  // every stage is empty at first
   int num_early = kNestedEarlyStages + 1;
   TileSegment segment = block.first(tile);
   while (segment.num_chunks > 0) {
@@ -71,7 +72,7 @@ __device__ __forceinline__ void produce_tokens(const CUtensorMap& x_map, const T
                                                const TileBlock& block) {
   ptx::griddepcontrol_wait();
   const NestedPlaces<kTokens> places(args);
-  TileStage stage = {0, 1};
+  ptx::PipelineState stage = {0, 1};
   TileSegment segment = block.first(args);
   while (segment.num_chunks > 0) {
     const int row = segment.tile % args.token_tiles * kTokens;

@@ -6,7 +6,7 @@
 #include "halley/base/checked_math.h"
 #include "halley/cuda/nested_gemm/nested_gemm.h"
 #include "halley/cuda/nested_gemm/nested_layout.h"
-#include "halley/cuda/runtime/cuda_check.h"
+#include "halley/cuda/runtime/launch.cuh"
 
 namespace halley::cuda {
 namespace {
@@ -52,9 +52,9 @@ void order_upper_rows(const CudaContext& context, Matrix rows) {
     const Matrix some = rows.rows(begin, std::min(begin + kRowsMax, rows.num_rows));
     const dim3 grid(static_cast<unsigned>(ceil_div(num_chunks, kPackThreads / 32)),
                     static_cast<unsigned>(some.num_rows));
-    order_upper_kernel<<<grid, kPackThreads, 0, context.stream.get()>>>(
-        reinterpret_cast<uint8_t*>(some.data), some.row_stride, num_chunks);
-    check_cuda(cudaGetLastError(), "launch of order_upper_rows");
+    launch_kernel(context, "order_upper_rows",
+                  {.grid = grid, .block = dim3(kPackThreads), .pdl = false}, order_upper_kernel,
+                  reinterpret_cast<uint8_t*>(some.data), some.row_stride, num_chunks);
   }
 }
 
@@ -67,10 +67,10 @@ void pack_lower_rows(const CudaContext& context, ConstMatrix rows, int64_t first
     const ConstMatrix some = rows.rows(begin, std::min(begin + kRowsMax, rows.num_rows));
     const dim3 grid(static_cast<unsigned>(ceil_div<int64_t>(rows.num_cols, kPackThreads)),
                     static_cast<unsigned>(some.num_rows));
-    pack_lower_kernel<<<grid, kPackThreads, 0, context.stream.get()>>>(
-        reinterpret_cast<const uint8_t*>(some.data), some.row_stride, first_row + begin,
-        static_cast<int>(rows.num_cols), reinterpret_cast<uint8_t*>(weight.lower.data()));
-    check_cuda(cudaGetLastError(), "launch of pack_lower_rows");
+    launch_kernel(context, "pack_lower_rows",
+                  {.grid = grid, .block = dim3(kPackThreads), .pdl = false}, pack_lower_kernel,
+                  reinterpret_cast<const uint8_t*>(some.data), some.row_stride, first_row + begin,
+                  static_cast<int>(rows.num_cols), reinterpret_cast<uint8_t*>(weight.lower.data()));
   }
 }
 

@@ -8,8 +8,7 @@
 #include "halley/cuda/ops/dispatch.h"
 #include "halley/cuda/ops/elements.cuh"
 #include "halley/cuda/ptx/barrier.cuh"
-#include "halley/cuda/runtime/cuda_check.h"
-#include "halley/cuda/runtime/pdl_launch.cuh"
+#include "halley/cuda/runtime/launch.cuh"
 
 namespace halley::cuda {
 namespace {
@@ -113,13 +112,12 @@ void run(const CudaContext& context, Activation activation, ConstMatrix x, Matri
     const auto* from = reinterpret_cast<const T*>(x.data);
     auto* to = reinterpret_cast<T*>(y.data);
     if (is_vec8_aligned(x) && is_vec8_aligned(y)) {
-      launch_with_pdl(context, "activation", vec8_launch_shape(y.num_rows, y.num_cols),
-                      activation_vec8_kernel<T, kIsGated>, activation, sizes, from, to);
+      launch_kernel(context, "activation", vec8_launch_shape(y.num_rows, y.num_cols),
+                    activation_vec8_kernel<T, kIsGated>, activation, sizes, from, to);
     } else {
-      launch_with_pdl(
-          context, "activation",
-          {.grid = dim3(num_ctas_for(y.num_rows * y.num_cols)), .block = dim3(kThreads)},
-          activation_kernel<T, kIsGated>, activation, sizes, from, to);
+      launch_kernel(context, "activation",
+                    {.grid = dim3(num_ctas_for(y.num_rows * y.num_cols)), .block = dim3(kThreads)},
+                    activation_kernel<T, kIsGated>, activation, sizes, from, to);
     }
   });
 }
@@ -142,9 +140,9 @@ void apply_soft_cap(const CudaContext& context, float cap, Matrix x) {
   HALLEY_CHECK(x.dtype == DType::kF32 && cap > 0, name_of(x.dtype), cap);
   if (x.num_rows == 0) return;
   const Sizes sizes = {x.num_rows, x.num_cols, x.row_stride, x.row_stride};
-  launch_with_pdl(context, "soft cap",
-                  {.grid = dim3(num_ctas_for(x.num_rows * x.num_cols)), .block = dim3(kThreads)},
-                  soft_cap_kernel, cap, sizes, x.row<float>(0));
+  launch_kernel(context, "soft cap",
+                {.grid = dim3(num_ctas_for(x.num_rows * x.num_cols)), .block = dim3(kThreads)},
+                soft_cap_kernel, cap, sizes, x.row<float>(0));
 }
 
 }  // namespace halley::cuda

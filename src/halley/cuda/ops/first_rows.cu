@@ -6,7 +6,7 @@
 #include "halley/cuda/ops/first_rows.h"
 #include "halley/cuda/ptx/barrier.cuh"
 #include "halley/cuda/runtime/device_span.cuh"
-#include "halley/cuda/runtime/pdl_launch.cuh"
+#include "halley/cuda/runtime/launch.cuh"
 
 namespace halley::cuda {
 namespace {
@@ -102,9 +102,9 @@ void first_rows(const CudaContext& context, const FirstRows& rows, Matrix hidden
                          is_vec4_aligned(hidden) &&
                          (!has_positions || is_vec4_aligned(rows.position_table))};
   with_float_type(rows.table.dtype, [&](auto type) {
-    launch_with_pdl(context, "first rows",
-                    {.grid = dim3(static_cast<unsigned>(hidden.num_rows)), .block = dim3(kThreads)},
-                    first_rows_kernel<typename decltype(type)::type>, rows, target);
+    launch_kernel(context, "first rows",
+                  {.grid = dim3(static_cast<unsigned>(hidden.num_rows)), .block = dim3(kThreads)},
+                  first_rows_kernel<typename decltype(type)::type>, rows, target);
   });
 }
 

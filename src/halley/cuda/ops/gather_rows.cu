@@ -1,7 +1,7 @@
 #include "halley/base/check.h"
 #include "halley/cuda/ops/gather_rows.h"
 #include "halley/cuda/ptx/barrier.cuh"
-#include "halley/cuda/runtime/pdl_launch.cuh"
+#include "halley/cuda/runtime/launch.cuh"
 
 namespace halley::cuda {
 namespace {
@@ -24,10 +24,10 @@ __global__ void gather_kernel(const Word* x, int64_t x_stride, const int32_t* ro
 
 template <typename Word>
 void gather_words(const CudaContext& context, ConstMatrix x, const int32_t* rows, Matrix y) {
-  launch_with_pdl(context, "gather rows",
-                  {.grid = dim3(static_cast<unsigned>(y.num_rows)), .block = dim3(kThreads)},
-                  gather_kernel<Word>, reinterpret_cast<const Word*>(x.data), x.row_stride, rows,
-                  static_cast<int>(y.num_cols), y.row_stride, reinterpret_cast<Word*>(y.data));
+  launch_kernel(context, "gather rows",
+                {.grid = dim3(static_cast<unsigned>(y.num_rows)), .block = dim3(kThreads)},
+                gather_kernel<Word>, reinterpret_cast<const Word*>(x.data), x.row_stride, rows,
+                static_cast<int>(y.num_cols), y.row_stride, reinterpret_cast<Word*>(y.data));
 }
 
 }  // namespace

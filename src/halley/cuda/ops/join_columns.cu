@@ -4,7 +4,7 @@
 #include "halley/base/check.h"
 #include "halley/cuda/ops/join_columns.h"
 #include "halley/cuda/ptx/barrier.cuh"
-#include "halley/cuda/runtime/pdl_launch.cuh"
+#include "halley/cuda/runtime/launch.cuh"
 
 namespace halley::cuda {
 namespace {
@@ -36,7 +36,7 @@ void join(const CudaContext& context, const ColumnShares& shares, const std::byt
           int64_t row_stride, Matrix all) {
   Begins begins;
   std::copy(shares.begins.begin(), shares.begins.end(), begins.of_part.begin());
-  launch_with_pdl(
+  launch_kernel(
       context, "join columns",
       {.grid = dim3(static_cast<unsigned>(all.num_rows), static_cast<unsigned>(shares.num_parts())),
        .block = dim3(kThreads)},

@@ -5,7 +5,7 @@
 #include "halley/cuda/ops/norm_kernels.cuh"
 #include "halley/cuda/ops/number_rows.cuh"
 #include "halley/cuda/ptx/barrier.cuh"
-#include "halley/cuda/runtime/pdl_launch.cuh"
+#include "halley/cuda/runtime/launch.cuh"
 
 namespace halley::cuda {
 namespace {
@@ -74,11 +74,11 @@ void add_rows(const CudaContext& context, ConstMatrix block, Matrix hidden) {
   const NormRowShape shape = norm_row_shape(block, hidden);
   with_float_type(block.dtype, [&](auto type) {
     using X = typename decltype(type)::type;
-    launch_with_pdl(context, "add",
-                    {.grid = dim3(static_cast<unsigned>(block.num_rows)),
-                     .block = dim3(static_cast<unsigned>(norm_threads(block.num_cols)))},
-                    add_kernel<X>, shape, reinterpret_cast<const X*>(block.data),
-                    hidden.row<float>(0));
+    launch_kernel(context, "add",
+                  {.grid = dim3(static_cast<unsigned>(block.num_rows)),
+                   .block = dim3(static_cast<unsigned>(norm_threads(block.num_cols)))},
+                  add_kernel<X>, shape, reinterpret_cast<const X*>(block.data),
+                  hidden.row<float>(0));
   });
 }
 

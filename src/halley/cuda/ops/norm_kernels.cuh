@@ -8,9 +8,7 @@
 #include "halley/cuda/ops/register_norm.cuh"
 #include "halley/cuda/ops/team_norm.cuh"
 #include "halley/cuda/ptx/barrier.cuh"
-#include "halley/cuda/runtime/cuda_check.h"
-#include "halley/cuda/runtime/pdl_launch.cuh"
-#include "halley/cuda/runtime/shared_bytes.h"
+#include "halley/cuda/runtime/launch.cuh"
 
 namespace halley::cuda {
 
@@ -79,7 +77,7 @@ void launch_norm(const CudaContext& context, const NormParams& params, const Nor
   const auto num_threads = static_cast<unsigned>(norm_threads(shape.num_columns));
   if constexpr (!kIsLayerNorm) {
     if (takes_register_norm(context, params, shape)) {
-      return launch_with_pdl(
+      return launch_kernel(
           context, Out::kName, {.grid = dim3(num_rows), .block = dim3(num_threads)},
           register_norm_kernel<BlockInMemory<X>, Out>, params, shape, {x}, hidden, out);
     }
@@ -87,21 +85,17 @@ void launch_norm(const CudaContext& context, const NormParams& params, const Nor
   if constexpr (!kIsLayerNorm && Out::template kTakesTeams<X>) {
     if (takes_team_norm<X>(params, shape)) {
       return with_team_passes<X>(shape.num_columns, [&](auto passes) {
-        launch_with_pdl(context, Out::kName, {.grid = dim3(num_rows), .block = dim3(kTeamThreads)},
-                        team_norm_kernel<X, decltype(passes)::value, Out>, params, shape, x, hidden,
-                        out);
+        launch_kernel(context, Out::kName, {.grid = dim3(num_rows), .block = dim3(kTeamThreads)},
+                      team_norm_kernel<X, decltype(passes)::value, Out>, params, shape, x, hidden,
+                      out);
       });
     }
   }
   const size_t row_bytes = static_cast<size_t>(shape.num_columns) * sizeof(float);
   const auto kernel = norm_kernel<X, kIsLayerNorm, Out>;
-  // 48 KiB is the static limit; the kernel's other shared arrays take some of it.
-  if (row_bytes > size_t{47} * 1024) {
-    raise_shared_bytes(kernel, static_cast<int>(row_bytes), "norm");
-  }
-  launch_with_pdl(context, Out::kName,
-                  {.grid = dim3(num_rows), .block = dim3(num_threads), .shared_bytes = row_bytes},
-                  kernel, params, shape, x, hidden, out);
+  launch_kernel(context, Out::kName,
+                {.grid = dim3(num_rows), .block = dim3(num_threads), .shared_bytes = row_bytes},
+                kernel, params, shape, x, hidden, out);
 }
 
 /// Whether all rows are aligned for vectors of 4 elements.

@@ -9,8 +9,7 @@
 #include "halley/cuda/ops/rope_kv.h"
 #include "halley/cuda/ptx/barrier.cuh"
 #include "halley/cuda/ptx/memory.cuh"
-#include "halley/cuda/runtime/cuda_check.h"
-#include "halley/cuda/runtime/pdl_launch.cuh"
+#include "halley/cuda/runtime/launch.cuh"
 
 namespace halley::cuda {
 namespace {
@@ -266,11 +265,11 @@ void launch_vec8(const CudaContext& context, const RopeKvParams& params, const K
   // If this kernel occupies many SMs, CTAs of attention that PDL starts now are placed unevenly:
   // without PDL here a decode step of 64 rows was 2.4 % faster on an H200.
   vec8.starts_next = shape.num_rows * ctas_max * 4 <= context.device.num_sms;
-  launch_with_pdl(context, "rope and KV write",
-                  {.grid = dim3(static_cast<unsigned>(shape.num_rows),
-                                static_cast<unsigned>(shares_rows ? ctas_max : 1)),
-                   .block = dim3(kVec8Threads)},
-                  rope_kv_vec8_kernel<T>, params, kv, vec8, qkv);
+  launch_kernel(context, "rope and KV write",
+                {.grid = dim3(static_cast<unsigned>(shape.num_rows),
+                              static_cast<unsigned>(shares_rows ? ctas_max : 1)),
+                 .block = dim3(kVec8Threads)},
+                rope_kv_vec8_kernel<T>, params, kv, vec8, qkv);
 }
 
 }  // namespace
@@ -300,9 +299,9 @@ void rope_and_write_kv(const CudaContext& context, const RopeKvParams& params,
         return;
       }
     }
-    launch_with_pdl(context, "rope and KV write",
-                    {.grid = dim3(num_ctas), .block = dim3(kWarpsPerCta * kWarpThreads)},
-                    rope_kv_kernel<T>, params, kv, shape, reinterpret_cast<T*>(qkv.data));
+    launch_kernel(context, "rope and KV write",
+                  {.grid = dim3(num_ctas), .block = dim3(kWarpsPerCta * kWarpThreads)},
+                  rope_kv_kernel<T>, params, kv, shape, reinterpret_cast<T*>(qkv.data));
   });
 }
 

@@ -39,13 +39,13 @@ __device__ __forceinline__ void barrier_cluster_arrive_relaxed_aligned() {
 /// The next kernel in the stream may start when all CTAs have called this or exited. Call it late,
 /// when the CTA's loads are in flight: CTAs that start earlier wait on some SMs and not on others,
 /// and divide their loads unevenly. Without effect if the next kernel was not launched by
-/// launch_with_pdl(), and on GPUs before Hopper, which have no PDL.
+/// launch_kernel(), and on GPUs before Hopper, which have no PDL.
 __device__ __forceinline__ void griddepcontrol_launch_dependents() {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");
 #endif
 }
-/// Every thread of a kernel launched by launch_with_pdl() calls this before it reads results of
+/// Every thread of a kernel launched by launch_kernel() calls this before it reads results of
 /// earlier kernels and before it writes anything. On return those kernels have completed and their
 /// writes are visible.
 __device__ __forceinline__ void griddepcontrol_wait() {

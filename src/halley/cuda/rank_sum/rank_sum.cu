@@ -6,7 +6,7 @@
 #include "halley/cuda/rank_sum/exchange_call.cuh"
 #include "halley/cuda/rank_sum/rank_sum.h"
 #include "halley/cuda/rank_sum/with_ranks.h"
-#include "halley/cuda/runtime/pdl_launch.cuh"
+#include "halley/cuda/runtime/launch.cuh"
 
 namespace halley::cuda {
 namespace {
@@ -69,11 +69,11 @@ void sum_over_ranks(const CudaContext& context, const PeerExchange& exchange, Ma
   with_exchanged_type(rows.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     with_ranks_max(exchange.num_ranks(), [&](auto ranks_max) {
-      launch_with_pdl(context, "sum over ranks",
-                      {.grid = dim3(static_cast<unsigned>(num_ctas)),
-                       .block = dim3(static_cast<unsigned>(num_threads))},
-                      sum_kernel<T, decltype(ranks_max)::value>, exchange.args(), shape,
-                      rows.row<T>(0));
+      launch_kernel(context, "sum over ranks",
+                    {.grid = dim3(static_cast<unsigned>(num_ctas)),
+                     .block = dim3(static_cast<unsigned>(num_threads))},
+                    sum_kernel<T, decltype(ranks_max)::value>, exchange.args(), shape,
+                    rows.row<T>(0));
     });
   });
 }

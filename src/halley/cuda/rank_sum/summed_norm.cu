@@ -6,6 +6,7 @@
 #include "halley/cuda/rank_sum/rank_sum.h"
 #include "halley/cuda/rank_sum/summed_block.cuh"
 #include "halley/cuda/rank_sum/with_ranks.h"
+#include "halley/cuda/runtime/launch.cuh"
 
 namespace halley::cuda {
 namespace {
@@ -33,12 +34,12 @@ void launch_fused(const Operands& operands, const NormRowShape& shape, const Out
     const auto out = out_of(type);
     with_ranks_max(operands.exchange.num_ranks(), [&](auto ranks_max) {
       using Block = SummedBlock<X, decltype(ranks_max)::value>;
-      launch_with_pdl(operands.context, "sum over ranks with norm",
-                      {.grid = dim3(static_cast<unsigned>(shape.num_rows)),
-                       .block = dim3(static_cast<unsigned>(norm_threads(shape.num_columns)))},
-                      register_norm_kernel<Block, decltype(out)>, operands.params, shape,
-                      {operands.block.row<X>(0), operands.exchange.args()},
-                      operands.hidden.row<float>(0), out);
+      launch_kernel(operands.context, "sum over ranks with norm",
+                    {.grid = dim3(static_cast<unsigned>(shape.num_rows)),
+                     .block = dim3(static_cast<unsigned>(norm_threads(shape.num_columns)))},
+                    register_norm_kernel<Block, decltype(out)>, operands.params, shape,
+                    {operands.block.row<X>(0), operands.exchange.args()},
+                    operands.hidden.row<float>(0), out);
     });
   });
 }

@@ -23,9 +23,7 @@
 #include "halley/cuda/ptx/memory.cuh"
 #include "halley/cuda/ptx/mma.cuh"
 #include "halley/cuda/row_gemm/row_arguments.h"
-#include "halley/cuda/runtime/cuda_check.h"
-#include "halley/cuda/runtime/pdl_launch.cuh"
-#include "halley/cuda/runtime/shared_bytes.h"
+#include "halley/cuda/runtime/launch.cuh"
 #include "halley/cuda/w4ax_gemm/w4ax_layout.h"
 
 namespace halley::cuda {
@@ -407,12 +405,11 @@ template <RowKind kKind>
 void launch_row(const CudaContext& context, const RowArguments& args) {
   const bool is_one_group = kHasCodes<kKind> || 1 << args.group_shift == kChunkSteps;
   const auto kernel = is_one_group ? row_kernel<kKind, true> : row_kernel<kKind, kHasCodes<kKind>>;
-  raise_shared_bytes(kernel, args.plan.num_bytes, "row_gemm");
-  launch_with_pdl(context, "row_gemm",
-                  {.grid = dim3(static_cast<unsigned>(args.plan.num_blocks)),
-                   .block = dim3(kRowThreads),
-                   .shared_bytes = static_cast<size_t>(args.plan.num_bytes)},
-                  kernel, args, rounding_of(args.quant));
+  launch_kernel(context, "row_gemm",
+                {.grid = dim3(static_cast<unsigned>(args.plan.num_blocks)),
+                 .block = dim3(kRowThreads),
+                 .shared_bytes = static_cast<size_t>(args.plan.num_bytes)},
+                kernel, args, rounding_of(args.quant));
 }
 
 }  // namespace halley::cuda

@@ -14,7 +14,7 @@ namespace halley {
 /// Move-only. Launches use the addresses of the capture.
 class CudaGraph {
  public:
-  /// kKept: PDL stays in effect inside the graph (pdl_launch.cuh). kRemoved: each kernel waits for
+  /// kKept: PDL stays in effect inside the graph (launch.cuh). kRemoved: each kernel waits for
   /// the end of those ahead of it.
   enum class ProgrammaticEdges { kKept, kRemoved };
 

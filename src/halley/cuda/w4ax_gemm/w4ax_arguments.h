@@ -4,9 +4,9 @@
 #include <cstdint>
 
 #include <cuda.h>
-#include <cuda_runtime_api.h>
 
 #include "halley/cuda/hopper_tile/tile_arguments.h"
+#include "halley/cuda/runtime/cuda_context.h"
 #include "halley/cuda/w4ax_gemm/w4ax_layout.h"
 
 namespace halley::cuda {
@@ -39,11 +39,11 @@ struct W4axArguments {
 
 /// Queues one instance of the kernel; `x_map`: 128 inputs of a tile's tokens,
 /// swizzled by 128 bytes.
-using W4axLaunch = void (*)(const CUtensorMap& x_map, const W4axArguments& args,
-                            cudaStream_t stream);
+using W4axLaunch = void (*)(const CudaContext& context, const CUtensorMap& x_map,
+                            const W4axArguments& args);
 
 /// The instances are listed in CMakeLists.txt.
 template <int kTokens>
-void launch_w4ax(const CUtensorMap& x_map, const W4axArguments& args, cudaStream_t stream);
+void launch_w4ax(const CudaContext& context, const CUtensorMap& x_map, const W4axArguments& args);
 
 }  // namespace halley::cuda

@@ -8,6 +8,7 @@
 #include "halley/cuda/ptx/barrier.cuh"
 #include "halley/cuda/ptx/mbarrier.cuh"
 #include "halley/cuda/ptx/memory.cuh"
+#include "halley/cuda/ptx/pipeline_state.cuh"
 #include "halley/cuda/ptx/wgmma.cuh"
 #include "halley/cuda/w4ax_gemm/w4ax_codes.cuh"
 #include "halley/cuda/w4ax_gemm/w4ax_producer.cuh"
@@ -31,7 +32,7 @@ __device__ __forceinline__ void pass_turn(int warpgroup) {
 /// Codes: as W4axCodes.
 template <int kTokens, class Codes = W4axCodes<W4axHighHalves>>
 struct W4axConsumer {
-  using Place = TileStage;
+  using Place = ptx::PipelineState;
   using Sums = TileSums<kTokens>;
   using BlockSums = int32_t[kTokens / 2];
   using Fragments = W4axFragments;
@@ -139,8 +140,8 @@ struct W4axConsumer {
   /// multiply.
   static __device__ __forceinline__ void run(const TileArguments& args, const TileRing& ring,
                                              const TileThread& self, int num_blocks,
-                                             TileStage* stage_place, Sums& sums) {
-    TileStage place = *stage_place;
+                                             ptx::PipelineState* stage_place, Sums& sums) {
+    ptx::PipelineState place = *stage_place;
     Fragments fragments;
     typename Codes::Loaded codes;
     BlockSums of_block;

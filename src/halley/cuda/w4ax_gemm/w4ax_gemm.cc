@@ -125,7 +125,7 @@ void w4ax_gemm_narrow(const CudaContext& context, const W4axWeight& weight,
                   .y_dtype = y.dtype,
                   .y_stride = y.row_stride,
                   .starts_early = operands.starts_early};
-  launch_w4ax_narrow(args, context.stream.get());
+  launch_w4ax_narrow(context, args);
 }
 
 void w4ax_gemm_planned(const CudaContext& context, const W4axWeight& weight,
@@ -153,7 +153,7 @@ void w4ax_gemm_launched(const CudaContext& context, const W4axWeight& weight,
   args.x_scales_pitch = operands.x_scales_pitch;
   const CUtensorMap x_map =
       box_map({.matrix = operands.x, .box_cols = kW4axInputs, .box_rows = plan.tile.tokens});
-  planned.launch(x_map, args, context.stream.get());
+  planned.launch(context, x_map, args);
   context.workspace.release(mark);
 }
 

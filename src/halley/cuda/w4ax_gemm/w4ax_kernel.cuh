@@ -24,13 +24,14 @@ __global__ void __launch_bounds__(kTileThreads, w4ax_blocks(kTokens))
 }
 
 template <int kTokens, class Consumer>
-void launch_w4ax_by(const CUtensorMap& x_map, const W4axArguments& args, cudaStream_t stream) {
-  launch_tile_kernel(w4ax_kernel<kTokens, Consumer>, args.tile, stream, x_map, args);
+void launch_w4ax_by(const CudaContext& context, const CUtensorMap& x_map,
+                    const W4axArguments& args) {
+  launch_tile_kernel(context, "w4ax_gemm", args.tile, w4ax_kernel<kTokens, Consumer>, x_map, args);
 }
 
 template <int kTokens>
-void launch_w4ax(const CUtensorMap& x_map, const W4axArguments& args, cudaStream_t stream) {
-  launch_w4ax_by<kTokens, W4axConsumer<kTokens>>(x_map, args, stream);
+void launch_w4ax(const CudaContext& context, const CUtensorMap& x_map, const W4axArguments& args) {
+  launch_w4ax_by<kTokens, W4axConsumer<kTokens>>(context, x_map, args);
 }
 
 }  // namespace halley::cuda

@@ -1,21 +1,16 @@
-#include "halley/cuda/mixed_gemm/hopper_launch.cuh"
-#include "halley/cuda/runtime/cuda_check.h"
-#include "halley/cuda/runtime/shared_bytes.h"
+#include "halley/cuda/runtime/launch.cuh"
 #include "halley/cuda/w4ax_gemm/w4ax_narrow.cuh"
 
 namespace halley::cuda {
 
-void launch_w4ax_narrow(const W4axNarrowArguments& args, cudaStream_t stream) {
+void launch_w4ax_narrow(const CudaContext& context, const W4axNarrowArguments& args) {
   const NarrowArguments& product = args.product;
-  const int shared_bytes = product.narrow.num_bytes;
-  raise_shared_bytes(w4ax_narrow_kernel, shared_bytes, "a product");
-  launch_hopper_kernel(w4ax_narrow_kernel,
-                       {.num_blocks = product.num_blocks,
-                        .num_threads = kNarrowWarps * 32,
-                        .shared_bytes = shared_bytes,
-                        .starts_early = product.starts_early,
-                        .stream = stream},
-                       args);
+  launch_kernel(context, "w4ax_gemm",
+                {.grid = dim3(static_cast<unsigned>(product.num_blocks)),
+                 .block = dim3(kNarrowWarps * 32),
+                 .shared_bytes = static_cast<size_t>(product.narrow.num_bytes),
+                 .pdl = product.starts_early},
+                w4ax_narrow_kernel, args);
 }
 
 }  // namespace halley::cuda

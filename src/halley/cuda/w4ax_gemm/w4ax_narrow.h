@@ -4,9 +4,8 @@
 
 #include <cstdint>
 
-#include <cuda_runtime_api.h>
-
 #include "halley/cuda/mixed_gemm/narrow_arguments.h"
+#include "halley/cuda/runtime/cuda_context.h"
 #include "halley/cuda/w4ax_gemm/w4ax_layout.h"
 
 namespace halley::cuda {
@@ -71,6 +70,6 @@ struct W4axNarrowArguments {
   NarrowArguments product;
 };
 
-void launch_w4ax_narrow(const W4axNarrowArguments& args, cudaStream_t stream);
+void launch_w4ax_narrow(const CudaContext& context, const W4axNarrowArguments& args);
 
 }  // namespace halley::cuda

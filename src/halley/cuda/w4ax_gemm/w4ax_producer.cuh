@@ -7,6 +7,7 @@
 #include "halley/cuda/ptx/barrier.cuh"
 #include "halley/cuda/ptx/bulk_copy.cuh"
 #include "halley/cuda/ptx/mbarrier.cuh"
+#include "halley/cuda/ptx/pipeline_state.cuh"
 #include "halley/cuda/w4ax_gemm/w4ax_arguments.h"
 
 namespace halley::cuda {
@@ -19,7 +20,7 @@ template <int kTokens>
 __device__ __forceinline__ void produce_w4ax_weights(const W4axArguments& args,
                                                      const TileBlock& block) {
   const TileArguments& tile = args.tile;
-  TileStage stage = {0, 1};  // every stage is empty at first
+  ptx::PipelineState stage = {0, 1};  // every stage is empty at first
   int num_early = kW4axEarlyStages + 1;
   TileSegment segment = block.first(tile);
   while (segment.num_chunks > 0) {
@@ -54,7 +55,7 @@ __device__ __forceinline__ void produce_w4ax_tokens(const CUtensorMap& x_map,
                                                     const TileBlock& block) {
   const TileArguments& tile = args.tile;
   ptx::griddepcontrol_wait();
-  TileStage stage = {0, 1};
+  ptx::PipelineState stage = {0, 1};
   TileSegment segment = block.first(tile);
   while (segment.num_chunks > 0) {
     const int token = segment.tile % tile.token_tiles * kTokens;

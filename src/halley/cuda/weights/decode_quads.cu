@@ -4,6 +4,7 @@
 #include "halley/base/checked_math.h"
 #include "halley/cuda/gemm/numbers.cuh"
 #include "halley/cuda/runtime/cuda_check.h"
+#include "halley/cuda/runtime/launch.cuh"
 #include "halley/cuda/weights/decode_quads.h"
 #include "halley/cuda/weights/quad_code.h"
 
@@ -131,9 +132,8 @@ void decode_quads(const CudaContext& context, const QuadPanels& panels, Matrix r
   if (rows.num_rows == 0 || rows.num_cols == 0) return;
   const dim3 grid =
       grid_of(ceil_div(rows.num_cols, kQuadUnitInputs), ceil_div(rows.num_rows, kPanelRows));
-  decode_kernel<false>
-      <<<grid, kThreads, 0, context.stream.get()>>>(arguments_of(panels, rows, num_lost));
-  check_launch("decode_quads");
+  launch_kernel(context, "decode_quads", {.grid = grid, .block = dim3(kThreads), .pdl = false},
+                decode_kernel<false>, arguments_of(panels, rows, num_lost));
 }
 
 void decode_codes(const CudaContext& context, const QuadPanels& panels, Matrix rows) {
@@ -148,9 +148,8 @@ void decode_codes(const CudaContext& context, const QuadPanels& panels, Matrix r
              "zeroing of codes");
   const dim3 grid =
       grid_of(ceil_div(rows.num_cols, kQuadUnitInputs), ceil_div(rows.num_rows, kPanelRows));
-  decode_kernel<true>
-      <<<grid, kThreads, 0, context.stream.get()>>>(arguments_of(panels, rows, nullptr));
-  check_launch("decode_codes");
+  launch_kernel(context, "decode_codes", {.grid = grid, .block = dim3(kThreads), .pdl = false},
+                decode_kernel<true>, arguments_of(panels, rows, nullptr));
 }
 
 void convert_rows(const CudaContext& context, ConstMatrix from, Matrix to, uint32_t* num_lost) {
@@ -159,9 +158,9 @@ void convert_rows(const CudaContext& context, ConstMatrix from, Matrix to, uint3
   if (to.num_rows == 0 || to.num_cols == 0) return;
   const dim3 grid = grid_of(ceil_div<int64_t>(to.num_cols, kThreads), to.num_rows);
   const DecodeArguments args = arguments_of({}, to, num_lost);
-  const auto launch = [&](auto* data) {
-    convert_kernel<<<grid, kThreads, 0, context.stream.get()>>>(data, from.row_stride, args);
-    check_launch("convert_rows");
+  const auto launch = [&]<typename T>(const T* data) {
+    launch_kernel(context, "convert_rows", {.grid = grid, .block = dim3(kThreads), .pdl = false},
+                  convert_kernel<T>, data, from.row_stride, args);
   };
   switch (from.dtype) {
     case DType::kF16:

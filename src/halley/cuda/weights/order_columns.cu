@@ -4,7 +4,7 @@
 #include "halley/base/checked_math.h"
 #include "halley/cuda/gemm/numbers.cuh"
 #include "halley/cuda/ptx/barrier.cuh"
-#include "halley/cuda/runtime/pdl_launch.cuh"
+#include "halley/cuda/runtime/launch.cuh"
 #include "halley/cuda/weights/order_columns.h"
 
 namespace halley::cuda {
@@ -38,8 +38,8 @@ void order_columns(const CudaContext& context, const int32_t* order, ConstMatrix
       .block = dim3(kThreads)};
   const auto launch = [&](auto* data) {
     using T = std::remove_const_t<std::remove_pointer_t<decltype(data)>>;
-    launch_with_pdl(context, "order_columns", shape, order_columns_kernel<T>, order, data,
-                    x.row_stride, y);
+    launch_kernel(context, "order_columns", shape, order_columns_kernel<T>, order, data,
+                  x.row_stride, y);
   };
   switch (x.dtype) {
     case DType::kF16:

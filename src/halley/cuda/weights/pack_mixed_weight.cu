@@ -5,7 +5,7 @@
 #include "halley/base/str.h"
 #include "halley/cuda/gemm/numbers.cuh"
 #include "halley/cuda/mixed_gemm/mixed_pack.h"
-#include "halley/cuda/runtime/cuda_check.h"
+#include "halley/cuda/runtime/launch.cuh"
 #include "halley/cuda/weights/pack_mixed_weight.h"
 #include "halley/cuda/weights/quad_code.h"
 
@@ -219,9 +219,8 @@ void pack_mixed_panels(const CudaContext& context, const MixedPanels& panels, ui
   if (panels.num_outputs == 0 || panels.K == 0) return;
   const dim3 grid(static_cast<unsigned>(ceil_div<int64_t>(panels.K, kChunkInputs)),
                   static_cast<unsigned>(ceil_div<int64_t>(panels.num_outputs, kChunkOutputs)));
-  pack_mixed_kernel<<<grid, kThreads, 0, context.stream.get()>>>(
-      arguments_of(panels, chunks, rejections));
-  check_launch("pack_mixed_panels");
+  launch_kernel(context, "pack_mixed_panels", {.grid = grid, .block = dim3(kThreads), .pdl = false},
+                pack_mixed_kernel, arguments_of(panels, chunks, rejections));
 }
 
 void find_units(const CudaContext& context, const MixedPanels& panels, float* units,
@@ -229,9 +228,9 @@ void find_units(const CudaContext& context, const MixedPanels& panels, float* un
   HALLEY_CHECK(panels.quads.zero_kind == ZeroKind::kOffset, panels.num_outputs);
   if (panels.num_outputs == 0 || panels.K == 0) return;
   const auto blocks = static_cast<unsigned>(ceil_div<int64_t>(panels.num_outputs, kThreads));
-  find_units_kernel<<<blocks, kThreads, 0, context.stream.get()>>>(
-      arguments_of(panels, nullptr, rejections), units);
-  check_launch("find_units");
+  launch_kernel(context, "find_units",
+                {.grid = dim3(blocks), .block = dim3(kThreads), .pdl = false}, find_units_kernel,
+                arguments_of(panels, nullptr, rejections), units);
 }
 
 }  // namespace halley::cuda

@@ -1,6 +1,6 @@
 #include "halley/base/check.h"
 #include "halley/base/checked_math.h"
-#include "halley/cuda/runtime/cuda_check.h"
+#include "halley/cuda/runtime/launch.cuh"
 #include "halley/cuda/w4ax_gemm/w4ax_layout.h"
 #include "halley/cuda/weights/pack_w4ax_weight.h"
 #include "halley/cuda/weights/quad_code.h"
@@ -45,8 +45,8 @@ void pack_w4ax_panels(const CudaContext& context, const W4axPanels& panels, uint
   if (rows == 0 || panels.K == 0) return;
   const dim3 grid(static_cast<unsigned>(ceil_div<int64_t>(panels.K, kW4axInputs)),
                   static_cast<unsigned>(rows));
-  pack_w4ax_kernel<<<grid, kThreads, 0, context.stream.get()>>>(panels, chunks);
-  check_launch("pack_w4ax_panels");
+  launch_kernel(context, "pack_w4ax_panels", {.grid = grid, .block = dim3(kThreads), .pdl = false},
+                pack_w4ax_kernel, panels, chunks);
 }
 
 }  // namespace halley::cuda

@@ -3,7 +3,7 @@
 #include "halley/base/check.h"
 #include "halley/cuda/ptx/barrier.cuh"
 #include "halley/cuda/runtime/device_span.cuh"
-#include "halley/cuda/runtime/pdl_launch.cuh"
+#include "halley/cuda/runtime/launch.cuh"
 #include "halley/sampling/cuda/choose_row.h"
 #include "halley/sampling/cuda/row_team.h"
 #include "halley/sampling/cuda/sampling_kernels.h"
@@ -120,7 +120,7 @@ void launch_choose(const CudaContext& context, ConstMatrix logits, const SlotMem
   HALLEY_CHECK(logits.num_rows <= INT32_MAX / kCtasPerRow, logits.num_rows);
   const LogitRows rows = {logits.row<float>(0), logits.row_stride,
                           static_cast<int>(logits.num_cols), is_float4_aligned};
-  launch_with_pdl(
+  launch_kernel(
       context, "choice of tokens",
       {.grid = dim3(static_cast<unsigned>(logits.num_rows * kCtasPerRow)), .block = dim3(kThreads)},
       choose_kernel, rows, memory, outputs);
@@ -130,7 +130,7 @@ void launch_choose_deferred(const CudaContext& context, int64_t vocab_size,
                             const SlotMemory& memory, const MaskedRows& rows,
                             ChoiceRecord* records) {
   HALLEY_CHECK(rows.num_rows <= INT32_MAX / kCtasPerRow, rows.num_rows);
-  launch_with_pdl(
+  launch_kernel(
       context, "choice of tokens by masks",
       {.grid = dim3(static_cast<unsigned>(rows.num_rows * kCtasPerRow)), .block = dim3(kThreads)},
       choose_deferred_kernel, static_cast<int>(vocab_size), memory, rows, records);
