@@ -138,7 +138,6 @@ int run_gemm(const GemmOptions& options) {
   if (!options.gpu.is_json) {
     print_gemms(times);
     print_summary(summary);
-    if (options.has_all_plans) print_fastest_plans(times);
   }
   return kExitOk;
 }
@@ -177,10 +176,8 @@ Run add_bench_gemm(CLI::App& bench) {
                  "Problems to time, separated by commas. Default: all that the GPU has kernels for")
       ->delimiter(',')
       ->check(CLI::IsMember(names));
-  app.add_flag(
-      "--all-plans", options->has_all_plans,
-      "Time all plans of kernels with several; print the fastest ones of nested_f16 and w4ax "
-      "as lines of cuda/hopper_tile/tuned_h200.json");
+  app.add_flag("--all-plans", options->has_all_plans,
+               "Time all plans of kernels with several, not only the one that a layer runs");
   app.add_option("--from", options->from_file,
                  "Show what an earlier --json or --output-json has, from a file, instead of timing")
       ->excludes("--shape", "--rows", "--problems", "--all-plans");

@@ -142,8 +142,7 @@ OrderedJson json_of(const cuda::GemmTime& time) {
           {"floor_us", time.floor_microseconds},
           {"roofline_share", time.floor_microseconds / best},
           {"tera_operations_per_s", operations / best * 1e-6},
-          {"weight_tera_bytes_per_s", time.weight_bytes / best * 1e-6},
-          {"tuned", time.tuned}};
+          {"weight_tera_bytes_per_s", time.weight_bytes / best * 1e-6}};
 }
 
 std::vector<cuda::GemmTime> gemms_of(const OrderedJson& json, const std::string& file) {
@@ -171,7 +170,6 @@ std::vector<cuda::GemmTime> gemms_of(const OrderedJson& json, const std::string&
         throw InputError(str(file, ": expected times above 0, got ", row.dump(), "."));
       }
       time.weight_bytes = row.at("weight_tera_bytes_per_s").get<double>() * best * 1e6;
-      time.tuned = row.value("tuned", std::string());  // files of earlier versions have none
       times.push_back(std::move(time));
     }
     return times;
@@ -237,24 +235,6 @@ void print_gemms(const std::vector<cuda::GemmTime>& times) {
                 100 * time.floor_microseconds / best, time.is_chosen ? "" : "-",
                 time.kernel.c_str());
   }
-}
-
-std::vector<std::string> fastest_plans(const std::vector<cuda::GemmTime>& times) {
-  std::map<std::tuple<std::string, int64_t, int64_t, int64_t>, const cuda::GemmTime*> fastest;
-  for (const cuda::GemmTime& time : times) {
-    if (time.tuned.empty()) continue;
-    const cuda::GemmTime*& best =
-        fastest.try_emplace({time.problem, time.N, time.K, time.M}, &time).first->second;
-    if (model_microseconds(time) < model_microseconds(*best)) best = &time;
-  }
-  std::vector<std::string> lines;
-  for (const auto& [gemm, time] : fastest) lines.push_back(time->tuned);
-  return lines;
-}
-
-void print_fastest_plans(const std::vector<cuda::GemmTime>& times) {
-  std::printf("\nFastest plans\n");
-  for (const std::string& line : fastest_plans(times)) std::printf("  %s,\n", line.c_str());
 }
 
 void print_summary(const GemmSummary& summary) {

@@ -28,11 +28,6 @@ std::vector<cuda::GemmTime> gemms_of(const OrderedJson& json, const std::string&
 void print_gemms(const std::vector<cuda::GemmTime>& times);
 void print_summary(const GemmSummary& summary);
 
-/// The fastest plan of each problem, shape and M, as models run it, as lines of a table of tuned
-/// plans (GemmTime::tuned).
-std::vector<std::string> fastest_plans(const std::vector<cuda::GemmTime>& times);
-void print_fastest_plans(const std::vector<cuda::GemmTime>& times);
-
 /// Plots the share of the roofline over M for the kernels that layers run, as SVG. Only problems
 /// with kernels for every M have a line.
 std::string render_shares(const GemmSummary& summary);

@@ -34,21 +34,10 @@ OrderedJson saved(const std::vector<GemmTime>& times) {
   return json;
 }
 
-TEST(FastestPlans, AreOnePerShapeAsModelsRunThem) {
-  std::vector<GemmTime> times = {time_of("w4ax", 16, 9, 5), time_of("w4ax", 16, 6, 6),
-                                 time_of("w4ax", 64, 8, 8), time_of("f16", 16, 1, 1)};
-  times[0].tuned = "first";
-  times[1].tuned = "second";  // faster alone, not after another kernel
-  times[2].tuned = "third";
-  EXPECT_THAT(fastest_plans(times), ElementsAre("first", "third"));
-  EXPECT_THAT(fastest_plans({}), IsEmpty());
-}
-
 TEST(GemmReport, ReadsWhatItWrote) {
   GemmTime first = time_of("u4_f16", 16, 9, 5);
   first.is_chosen = false;
   first.rejections = "why";
-  first.tuned = "a line";
   GemmTime second = time_of("f16", 16, 9, 5);
   second.time.early_microseconds.reset();
   const std::vector<GemmTime> read = gemms_of(saved({first, second}), "a file");
@@ -56,7 +45,6 @@ TEST(GemmReport, ReadsWhatItWrote) {
   EXPECT_EQ(read[0].problem, "u4_f16");
   EXPECT_EQ(read[0].kernel, "a kernel");
   EXPECT_EQ(read[0].rejections, "why");
-  EXPECT_EQ(read[0].tuned, "a line");
   EXPECT_FALSE(read[0].is_chosen);
   EXPECT_EQ(read[0].N, 4096);
   EXPECT_EQ(read[0].M, 16);
@@ -64,12 +52,6 @@ TEST(GemmReport, ReadsWhatItWrote) {
   EXPECT_NEAR(read[0].weight_bytes, 1e6, 1);
   EXPECT_EQ(read[1].time.microseconds, 9);
   EXPECT_FALSE(read[1].time.early_microseconds.has_value());
-}
-
-TEST(GemmReport, ReadsFilesWithoutLinesOfPlans) {
-  OrderedJson json = saved({time_of("f16", 16, 9, 5)});
-  json["products"][0].erase("tuned");
-  EXPECT_EQ(gemms_of(json, "a file").at(0).tuned, "");
 }
 
 TEST(GemmReport, SharesAndRatesAreOfHowModelsRunIt) {

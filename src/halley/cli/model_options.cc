@@ -12,7 +12,6 @@
 #include "halley/base/str.h"
 #include "halley/checkpoint/safetensors/safetensors.h"
 #include "halley/cli/progress.h"
-#include "halley/cli/tune.h"
 #include "halley/models/all/load_model.h"
 #include "halley/quant/all/builtin_quant_configs.h"
 
@@ -88,7 +87,15 @@ void add_gpu_options(CLI::App& app, ModelOptions& options) {
   app.add_flag("--batch-invariant", options.is_batch_invariant,
                "On a GPU: a request and seed give the same tokens in any batch; slower (on the CPU "
                "this always holds)");
-  add_tuned_plans_option(app, options.tuned_plans);
+  CLI::Option* file = app.add_option(
+      "--tuned-plans", options.tuned_plans,
+      "On a GPU: measured plans of GEMMs, a file of halley tune. Default: the plans that --tune or "
+      "halley tune kept for this GPU, those of the program for an H200 and H100s, and estimates "
+      "for shapes that none of them has");
+  app.add_flag("--tune", options.tune,
+               "On a GPU: measure plans of the model's GEMMs that have none, before it is loaded, "
+               "and keep them for later runs")
+      ->excludes(file);
   app.add_option("--gpu-memory-utilization", options.gpu_memory_utilization,
                  "Fraction of the GPU's memory for weights, workspace and KV cache")
       ->check([](const std::string& text) {
@@ -189,7 +196,6 @@ PrecisionMode precision_mode_of(const LoadedModel& loaded) {
 LoadedModel load_model_files(const ModelOptions& options) {
   prepare_local_ranks(options.ranks);
   const DeviceChoice device = choose_device(options.device);
-  use_tuned_plans(options.tuned_plans, device.device != "cpu", device.gpu_ordinal);
   const auto load_shown = [&](ExecContext& context, const ModelFiles& files,
                               const LoadOptions& load) {
     ProgressBar bar("loading");

@@ -1,12 +1,8 @@
-// `halley tune`: measures which tile plan is the fastest for GEMMs of 4-bit and 8-bit weights on
-// this GPU.
-#include "halley/cli/tune.h"
-
+// `halley tune`: measures which plans are the fastest for GEMMs on this GPU, and keeps them.
 #include <cstdio>
 #include <memory>
 #include <set>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -16,14 +12,13 @@
 #include "halley/cli/model_options.h"
 #include "halley/models/all/load_model.h"
 #ifdef HALLEY_HAS_CUDA
-#include "halley/base/file.h"
 #include "halley/cli/bench_gpu.h"
 #include "halley/cli/bench_model.h"
-#include "halley/cuda/mixed_gemm/mixed_gemm.h"
-#include "halley/cuda/mixed_gemm/time_mixed_gemm.h"
-#include "halley/cuda/mixed_gemm/tuned_plans.h"
+#include "halley/cuda/gemm/time_products.h"
 #include "halley/cuda/runtime/cuda_device.h"
-#include "halley/cuda/weights/weight_form.h"
+#include "halley/cuda/tune/tune.h"
+#include "halley/cuda/tuning/tuning_cache.h"
+#include "halley/models/all/gpu_tuning.h"
 #endif
 
 namespace halley::cli {
@@ -31,10 +26,9 @@ namespace halley::cli {
 struct TuneOptions {
   ModelOptions model;
   std::vector<std::string> shapes;
-  std::vector<std::string> kinds = {"u4_s8",   "u4_group_s8", "u4_f16",
-                                    "u4_bf16", "u8_f16",      "u8_bf16"};
+  std::vector<std::string> kernels;  // none: all
   int64_t group_size = 128;
-  std::vector<int64_t> rows = {1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024, 2048};
+  std::vector<int64_t> rows;  // none: tuned_rows()
   int device = 0;
   std::string output;
 };
@@ -42,71 +36,46 @@ struct TuneOptions {
 #ifdef HALLEY_HAS_CUDA
 namespace {
 
-constexpr size_t kFileBytesMax = size_t{64} << 20;
-constexpr cuda::MixedKind kKinds[] = {cuda::MixedKind::kU4S8,  cuda::MixedKind::kU4GroupS8,
-                                      cuda::MixedKind::kU4F16, cuda::MixedKind::kU4Bf16,
-                                      cuda::MixedKind::kU8F16, cuda::MixedKind::kU8Bf16};
-
-/// Layers, each once; M is not part of them.
-class Layers {
- public:
-  void add(const cuda::MixedShape& shape) {
-    if (seen_.emplace(shape.kind, shape.N, shape.K, shape.group_size).second) {
-      shapes_.push_back(shape);
-    }
-  }
-  const std::vector<cuda::MixedShape>& shapes() const { return shapes_; }
-
- private:
-  std::set<std::tuple<cuda::MixedKind, int64_t, int64_t, int>> seen_;
-  std::vector<cuda::MixedShape> shapes_;
-};
-
-cuda::MixedShape layer_of(cuda::MixedKind kind, int64_t N, int64_t K, int64_t group_size) {
-  // Per-channel scales have no groups.
-  if (kind == cuda::MixedKind::kU4S8) group_size = K;
-  return {.kind = kind, .N = N, .K = K, .group_size = cuda::stored_group_size(K, group_size)};
-}
-
-/// Adds the GEMMs of the model's 4-bit and 8-bit layers.
-void add_model_layers(const TuneOptions& options, Layers* layers) {
+std::vector<cuda::TunedGemm> model_gemms(const TuneOptions& options) {
   const ModelFiles files = open_model_files(options.model);
   const ModelPlan plan = plan_model(files.config, *files.source,
                                     load_options_of(options.model, files, {.device = "cuda"}));
-  for (const ModelPart& part : plan.parts) {
-    for (size_t i = 0; i < part.gpu_plans.size() && i < part.plans.size(); ++i) {
-      const GpuLinearPlan& linear = part.gpu_plans[i];
-      for (const cuda::MixedKind kind : kKinds) {
-        if (linear.kernel != cuda::mixed_kernel_name(kind)) continue;
-        layers->add(layer_of(kind, linear.out_features, linear.in_features,
-                             part.plans[i].weight.group_size));
-      }
-    }
-  }
-  if (layers->shapes().empty()) {
-    throw InputError(str(options.model.model,
-                         ": expected a model with 4-bit or 8-bit weights that have tile plans, "
-                         "got one without. See halley inspect MODEL --device cuda."));
-  }
+  std::vector<cuda::TunedGemm> gemms = tuned_gemms_of(plan);
+  if (!gemms.empty()) return gemms;
+  throw InputError(str(options.model.model,
+                       ": expected a model with layers that have measured plans, got one without. "
+                       "See halley inspect MODEL --device cuda."));
 }
 
-Layers layers_of(const TuneOptions& options) {
-  Layers layers;
-  if (!options.model.model.empty() || !options.model.config_name.empty()) {
-    add_model_layers(options, &layers);
-    return layers;
+std::vector<const cuda::TunedKernel*> kernels_of(const TuneOptions& options) {
+  std::vector<const cuda::TunedKernel*> kernels;
+  for (const std::string& name : options.kernels) {
+    kernels.push_back(cuda::find_tuned_kernel(name));
+    if (kernels.back() != nullptr) continue;
+    throw InputError(str("--kernel: expected one of those that halley tune --help lists, got ",
+                         quote(name), "."));
   }
+  if (!kernels.empty()) return kernels;
+  for (const cuda::TunedKernel& kernel : cuda::tuned_kernels()) kernels.push_back(&kernel);
+  return kernels;
+}
+
+std::vector<cuda::TunedGemm> shape_gemms(const TuneOptions& options) {
   std::vector<std::pair<int64_t, int64_t>> shapes;
   for (const std::string& shape : options.shapes) shapes.push_back(parse_shape(shape, "--shape"));
   if (shapes.empty()) shapes = cuda::llama_gemm_shapes();
+  std::set<cuda::TunedGemm> gemms;
   for (const auto& [N, K] : shapes) {
-    for (const cuda::MixedKind kind : kKinds) {
-      for (const std::string& name : options.kinds) {
-        if (name == cuda::name_of(kind)) layers.add(layer_of(kind, N, K, options.group_size));
+    for (const cuda::TunedKernel* kernel : kernels_of(options)) {
+      if (K % kernel->inputs_multiple != 0) {
+        throw InputError(str("--shape ", N, "x", K, ": expected K to be a multiple of ",
+                             kernel->inputs_multiple, " for ", kernel->name,
+                             ". Name other kernels by --kernel."));
       }
+      gemms.insert(tuned_gemm_of(*kernel, N, K, options.group_size));
     }
   }
-  return layers;
+  return {gemms.begin(), gemms.end()};
 }
 
 int run_tune(const TuneOptions& options) {
@@ -114,60 +83,42 @@ int run_tune(const TuneOptions& options) {
   if (device.compute_major != 9 || device.compute_minor != 0) {
     throw UnsupportedError(
         str("halley tune: expected a GPU of compute capability 9.0, whose "
-            "GEMMs have tile plans, got ",
+            "GEMMs have several plans, got ",
             device.name, " with ", device.compute_major, ".", device.compute_minor, "."));
   }
-  const Layers layers = layers_of(options);
-  const CudaStream stream;
-  DeviceArena workspace(size_t{64} << 20, "the workspace of GEMMs");
-  const CudaContext context{device, stream, workspace};
-  std::vector<cuda::TunedMixedPlan> plans;
-  for (const cuda::MixedShape& layer : layers.shapes()) {
-    const auto show = [&](const cuda::TunedMixedPlan& plan) {
-      const cuda::MixedShape shape = {.kind = plan.kind,
-                                      .M = plan.rows,
-                                      .N = plan.N,
-                                      .K = plan.K,
-                                      .group_size = plan.group_size};
-      std::fprintf(
-          stderr, "%-12s %6lld x %6lld, %5lld rows: %9.2f us, %s\n", name_of(plan.kind),
-          static_cast<long long>(plan.N), static_cast<long long>(plan.K),
-          static_cast<long long>(plan.rows), plan.microseconds,
-          plan.is_narrow
-              ? "narrow"
-              : str(tiled_mixed_plan(shape, cuda::mixed_device(context), plan.tiling)).c_str());
-    };
-    for (cuda::TunedMixedPlan& plan : tune_mixed_gemm(context, layer, options.rows, show)) {
-      plans.push_back(plan);
-    }
+  const std::filesystem::path cache = cuda::tuning_cache_path(device.name, device.num_sms);
+  if (options.output.empty() && cache.empty()) {
+    throw InputError(
+        "halley tune: expected XDG_CACHE_HOME or HOME, the folder of measured plans, "
+        "got neither. Name a file by --output.");
   }
-  const cuda::TunedMixedPlans tuned(device.name, device.num_sms, std::move(plans));
-  if (options.output.empty()) {
-    std::fputs(tuned.to_json().c_str(), stdout);
+  const bool is_model = !options.model.model.empty() || !options.model.config_name.empty();
+  const std::vector<cuda::TunedGemm> gemms = is_model ? model_gemms(options) : shape_gemms(options);
+  const auto rows = cuda::tuned_rows();
+  const auto show = [&](const cuda::TunedPlan& plan) {
+    const cuda::TunedKernel* kernel = cuda::find_tuned_kernel(plan.gemm.kernel);
+    std::fprintf(stderr, "%-13s %6lld x %6lld, %5lld rows: %9.2f us, %s\n",
+                 plan.gemm.kernel.c_str(), static_cast<long long>(plan.gemm.N),
+                 static_cast<long long>(plan.gemm.K), static_cast<long long>(plan.rows),
+                 plan.microseconds, kernel->describe(plan, device).c_str());
+  };
+  const cuda::TuningTable table(
+      device.name, device.num_sms,
+      cuda::tune_gemms(
+          device, gemms,
+          options.rows.empty() ? std::vector<int64_t>(rows.begin(), rows.end()) : options.rows,
+          show));
+  if (!options.output.empty()) {
+    write_file(options.output, table.to_json());
   } else {
-    write_file(options.output, tuned.to_json());
+    cuda::add_to_tuning_cache(cache, table);
   }
+  std::fprintf(stderr, "%zu plans are in %s\n", table.plans().size(),
+               options.output.empty() ? cache.c_str() : options.output.c_str());
   return kExitOk;
 }
 
 }  // namespace
-
-void use_tuned_plans(const std::string& file, bool is_on_gpu, int gpu_ordinal) {
-  if (file.empty()) return;
-  if (!is_on_gpu) {
-    throw UnsupportedError(str("--tuned-plans: expected a model on a GPU, it runs on the CPU. ",
-                               "Leave the option out."));
-  }
-  cuda::TunedMixedPlans plans =
-      cuda::TunedMixedPlans::parse(read_text_file(file, kFileBytesMax), file);
-  const CudaDeviceInfo device = use_cuda_device(gpu_ordinal);
-  if (!plans.is_of({.num_sms = device.num_sms})) {
-    throw InputError(str(file, ": expected plans of a GPU with ", device.num_sms,
-                         " SMs, got those of ", quote(plans.device()), " with ", plans.num_sms(),
-                         ". Run halley tune on this one."));
-  }
-  set_tuned_mixed_plans(std::move(plans));
-}
 #else
 namespace {
 
@@ -176,23 +127,11 @@ int run_tune(const TuneOptions&) {
 }
 
 }  // namespace
-
-void use_tuned_plans(const std::string& file, bool, int) {
-  if (file.empty()) return;
-  throw UnsupportedError("--tuned-plans: expected a program that was built with CUDA.");
-}
 #endif
 
-void add_tuned_plans_option(CLI::App& app, std::string& file) {
-  app.add_option(
-      "--tuned-plans", file,
-      "On a GPU: measured tile plans of GEMMs, a file of halley tune. Default: the built-in "
-      "plans of an H200 and of H100s, and a heuristic for shapes that they do not have");
-}
-
 Run add_tune(CLI::App& parent) {
-  CLI::App& app = *parent.add_subcommand(
-      "tune", "Measure the fastest tile plans for GEMMs of 4-bit and 8-bit weights on this GPU");
+  CLI::App& app =
+      *parent.add_subcommand("tune", "Measure the fastest plans for a model's GEMMs on this GPU");
   auto options = std::make_shared<TuneOptions>();
   add_source_options(app, options->model);
   app.add_option(
@@ -200,30 +139,37 @@ Run add_tune(CLI::App& parent) {
          "NxK, output and input features; repeat. Without a model; default: the layers of Llama-3 "
          "8B and 70B")
       ->allow_extra_args(false);
-  app.add_option("--kind", options->kinds, "Kinds of GEMM without a model, separated by commas")
-      ->delimiter(',')
-      ->check(CLI::IsMember(options->kinds))
-      ->capture_default_str();
+  app.add_option("--kernel", options->kernels,
+                 "Kernels without a model, separated by commas. Default: all")
+      ->delimiter(',');
   app.add_option("--group-size", options->group_size, "Without a model: group size of the weights")
       ->check(CLI::IsMember({32, 64, 128}))
       ->capture_default_str();
   app.add_option("--rows", options->rows,
-                 "M (rows of X), separated by commas; a plan holds for up to that M")
+                 "M (rows of X), separated by commas; a plan holds for up to that M. Default: 16 "
+                 "of them from 1 to 2048")
       ->delimiter(',')
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
-      ->capture_default_str();
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   app.add_option("--gpu", options->device, "Index of the GPU")
       ->check(CLI::Range(0, 1023))
       ->capture_default_str();
-  app.add_option("--output", options->output, "The file; default: standard output");
-  app.footer(R"(Candidates differ in tile shape, split-K, Stream-K and CTAs per SM;
-the fastest plan of each layer and M is written. A model that is loaded with --tuned-plans uses
-them; a heuristic plans layers and M that the file does not have. Nothing is measured while a model
-runs. Weights come from memory, not from the L2 cache.
+  app.add_option("--output", options->output,
+                 "A file for --tuned-plans. Default: the plans are added to those that models on "
+                 "this GPU take by themselves");
+  app.footer(
+      R"(Candidates differ in tile shape, split-K, Stream-K, CTAs per SM and stages; the fastest
+plan of each GEMM and M is kept, by the GPU's name and number of SMs, in XDG_CACHE_HOME/halley/tuned
+or ~/.cache/halley/tuned. Models that are loaded later take them without an option; estimates decide
+for GEMMs without a plan. Nothing is measured while a model runs. Weights come from memory, not from
+the L2 cache.
+
+Kernels: u4_s8 and u4_group_s8 (W4A8), u4_f16 and u4_bf16 (W4A16), u8_f16 and u8_bf16 (W8A16),
+w4ax, nested_f16; up to 64 rows streamed_f16, streamed_bf16, streamed_fp8 and streamed_s8 (W8A8).
 
 Examples:
-  halley tune MODEL --output tuned.json
-  halley tune --shape 28672x4096 --kind u4_f16 --rows 1,16,64 --output tuned.json
+  halley tune MODEL
+  halley serve MODEL --tune
+  halley tune --shape 28672x4096 --kernel u4_f16 --rows 1,16,64 --output tuned.json
   halley serve MODEL --tuned-plans tuned.json)");
   return [options] { return run_tune(*options); };
 }

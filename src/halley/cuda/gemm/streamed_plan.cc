@@ -4,6 +4,8 @@
 
 #include "halley/base/check.h"
 #include "halley/base/checked_math.h"
+#include "halley/cuda/gemm/streamed_settings.h"
+#include "halley/cuda/tuning/tuned_plans.h"
 
 namespace halley::cuda {
 namespace {
@@ -129,9 +131,9 @@ StreamedPlan streamed_plan_of(const StreamedShape& shape, const StreamedDevice& 
   return plan;
 }
 
-StreamedChoice choose_streamed(const StreamedShape& shape, const StreamedDevice& device) {
-  HALLEY_CHECK(shape.M >= 1 && shape.M <= kStreamedRowsMax && shape.N >= 1 && shape.K >= 1, shape.M,
-               shape.N, shape.K);
+namespace {
+
+StreamedChoice choose_by_rule(const StreamedShape& shape, const StreamedDevice& device) {
   StreamedChoice choice;
   const int64_t row_bytes = shape.K * bits_of(shape.dtype) / 8;
   const int64_t block_bytes = ceil_div<int64_t>(shape.N, device.num_sms) * row_bytes;
@@ -165,6 +167,17 @@ StreamedChoice choose_streamed(const StreamedShape& shape, const StreamedDevice&
     HALLEY_CHECK(choice.rounds < (1 << 20), shape.N, shape.K);
     if (choice.rounds == 1) choice.split = 1;
   }
+}
+
+}  // namespace
+
+StreamedChoice choose_streamed(const StreamedShape& shape, const StreamedDevice& device) {
+  HALLEY_CHECK(shape.M >= 1 && shape.M <= kStreamedRowsMax && shape.N >= 1 && shape.K >= 1, shape.M,
+               shape.N, shape.K);
+  const StreamedChoice by_rule = choose_by_rule(shape, device);
+  const TunedPlan* tuned = find_tuned_plan(device.num_sms, tuned_gemm_of(shape), shape.M);
+  if (tuned == nullptr) return by_rule;
+  return streamed_choice_of(shape, device, by_rule.split, tuned->settings).value_or(by_rule);
 }
 
 StreamedPlan plan_streamed(const StreamedShape& shape, const StreamedDevice& device) {

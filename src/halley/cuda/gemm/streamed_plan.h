@@ -104,7 +104,8 @@ bool can_be_streamed(const StreamedShape& shape, const StreamedDevice& device,
 StreamedPlan streamed_plan_of(const StreamedShape& shape, const StreamedDevice& device,
                               const StreamedChoice& choice);
 
-/// The choice for the shape. Requires 1 <= M <= kStreamedRowsMax and N, K >= 1.
+/// The measured choice (find_tuned_plan()) where there is one, else a rule's. Requires 1 <= M <=
+/// kStreamedRowsMax and N, K >= 1.
 StreamedChoice choose_streamed(const StreamedShape& shape, const StreamedDevice& device);
 StreamedPlan plan_streamed(const StreamedShape& shape, const StreamedDevice& device);
 

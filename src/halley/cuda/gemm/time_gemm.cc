@@ -7,6 +7,8 @@
 #include "halley/base/checked_math.h"
 #include "halley/base/str.h"
 #include "halley/cuda/gemm/cublaslt_gemm.h"
+#include "halley/cuda/gemm/streamed_gemm.h"
+#include "halley/cuda/gemm/streamed_settings.h"
 #include "halley/cuda/runtime/device_arena.h"
 
 namespace halley::cuda {
@@ -60,6 +62,16 @@ class TimedProduct {
     return {x_.data(), problem_.dtype, M, problem_.K, stride()};
   }
 
+  size_t num_copies() const { return num_copies_; }
+  std::function<void(size_t)> streamed(const CudaContext& context, const StreamedPlan& plan,
+                                       int64_t M) const {
+    return [this, &context, plan, M](size_t copy) {
+      const CudaGemmOperands operands = this->operands(copy, M);
+      streamed_gemm_planned(context, {.x = operands.x, .w = operands.w, .scales = operands.scales},
+                            plan, outputs(M));
+    };
+  }
+
   ProductTime time(CublasLtGemm& lt, const CudaContext& context, const CudaGemmKernel& kernel,
                    int64_t M) const {
     return time_starts(context, num_copies_,
@@ -69,8 +81,11 @@ class TimedProduct {
  private:
   int64_t stride() const { return round_up(problem_.K, kGemmPadding); }
 
-  void launch(CublasLtGemm& lt, const CudaContext& context, const CudaGemmKernel& kernel,
-              size_t copy, int64_t M) const {
+  Matrix outputs(int64_t M) const {
+    return {y_.data(), problem_.y_dtype, M, problem_.N, problem_.N};
+  }
+
+  CudaGemmOperands operands(size_t copy, int64_t M) const {
     CudaGemmOperands operands = {
         .x = inputs(M),
         .w = {w_.data() + copy * weight_bytes_, problem_.dtype, problem_.N, problem_.K, stride()}};
@@ -82,8 +97,12 @@ class TimedProduct {
                          .is_x_tensor = is_tensor,
                          .is_w_tensor = is_tensor};
     }
-    kernel.launch(lt, context, problem_, operands,
-                  {y_.data(), problem_.y_dtype, M, problem_.N, problem_.N});
+    return operands;
+  }
+
+  void launch(CublasLtGemm& lt, const CudaContext& context, const CudaGemmKernel& kernel,
+              size_t copy, int64_t M) const {
+    kernel.launch(lt, context, problem_, operands(copy, M), outputs(M));
   }
 
   CudaGemmProblem problem_;
@@ -158,6 +177,41 @@ std::vector<GemmTime> time_gemm(const CudaContext& context, CublasLtGemm& lt,
                    [&](const TimedGemmProblem& each) { return each.name == problem; });
   HALLEY_CHECK(found != kProblems.end(), problem);
   return time_gemm(context, lt, *found, random_numbers(found->dtype), options);
+}
+
+std::vector<TunedPlan> tune_streamed_gemm(const CudaContext& context, const TunedGemm& gemm,
+                                          const std::vector<int64_t>& rows,
+                                          const OnTunedPlan& on_plan) {
+  std::vector<TunedPlan> tuned;
+  const auto shape = streamed_shape_of(gemm, 1);
+  HALLEY_CHECK(shape, gemm.kernel, gemm.N, gemm.K);
+  const ScaleSpan scale = shape->dtype == DType::kF8E4M3 || shape->dtype == DType::kI8
+                              ? ScaleSpan::kRow
+                              : ScaleSpan::kNone;
+  const CudaGemmProblem problem = {.dtype = shape->dtype,
+                                   .y_dtype = DType::kF16,
+                                   .N = gemm.N,
+                                   .K = gemm.K,
+                                   .x_scale = scale,
+                                   .w_scale = scale};
+  const TimedProduct product(context, problem, random_numbers(shape->dtype), kStreamedRowsMax);
+  const StreamedDevice device = streamed_device(context);
+  for (const int64_t M : rows) {
+    const auto with_rows = streamed_shape_of(gemm, M);
+    if (!with_rows) continue;
+    const int split = choose_streamed(*with_rows, device).split;
+    std::vector<TunedCandidate> candidates;
+    for (const StreamedChoice& choice : streamed_choices(*with_rows, device, split)) {
+      candidates.push_back(
+          {settings_of(choice),
+           product.streamed(context, streamed_plan_of(*with_rows, device, choice), M)});
+    }
+    // Weights of which a CTA has more than the timed rounds keep the rule's choice.
+    if (candidates.empty()) continue;
+    tuned.push_back(fastest_plan(context, product.num_copies(), gemm, M, candidates));
+    on_plan(tuned.back());
+  }
+  return tuned;
 }
 
 }  // namespace halley::cuda

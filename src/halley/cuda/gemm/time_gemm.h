@@ -34,6 +34,12 @@ std::vector<GemmTime> time_gemm(const CudaContext& context, CublasLtGemm& lt,
 std::vector<GemmTime> time_gemm(const CudaContext& context, CublasLtGemm& lt,
                                 std::string_view problem, const TimeGemmOptions& options);
 
+/// The fastest choice of a streamed GEMM (streamed_shape_of()) for each number of rows that it
+/// takes, of launches that start early; weights as time_gemm() has them.
+std::vector<TunedPlan> tune_streamed_gemm(const CudaContext& context, const TunedGemm& gemm,
+                                          const std::vector<int64_t>& rows,
+                                          const OnTunedPlan& on_plan);
+
 double gemm_floor_microseconds(const GpuRates& rates, const CudaGemmProblem& problem, int64_t M);
 
 }  // namespace halley::cuda

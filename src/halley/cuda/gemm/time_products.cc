@@ -100,6 +100,21 @@ double time_products(const CudaContext& context, size_t num_copies,
   return ProductGraph(context, num_copies, queue, CudaGraph::ProgrammaticEdges::kKept).time(limit);
 }
 
+TunedPlan fastest_plan(const CudaContext& context, size_t num_copies, const TunedGemm& gemm,
+                       int64_t M, const std::vector<TunedCandidate>& candidates) {
+  HALLEY_CHECK(!candidates.empty(), gemm.kernel, gemm.N, gemm.K, M);
+  TunedPlan best = {
+      .gemm = gemm, .rows = M, .microseconds = std::numeric_limits<double>::infinity()};
+  for (const TunedCandidate& candidate : candidates) {
+    const double microseconds =
+        time_products(context, num_copies, candidate.queue, best.microseconds);
+    if (microseconds >= best.microseconds) continue;
+    best.microseconds = microseconds;
+    best.settings = candidate.settings;
+  }
+  return best;
+}
+
 ProductTime time_starts(const CudaContext& context, size_t num_copies,
                         const std::function<void(size_t copy)>& queue) {
   queue(0);

@@ -14,6 +14,7 @@
 
 #include "halley/cuda/runtime/cuda_context.h"
 #include "halley/cuda/runtime/device_arena.h"
+#include "halley/cuda/tuning/tuning_table.h"
 
 namespace halley::cuda {
 
@@ -62,8 +63,6 @@ struct GemmTime {
   ProductTime time = {};
   /// The larger of both, of the bytes that must move (weight, x, y in f16) and of the operations.
   double floor_microseconds = 0;
-  /// Of products in tiles: the line of the plan in a table of measured plans.
-  std::string tuned = {};
 };
 
 struct ProductWork {
@@ -84,6 +83,19 @@ size_t num_timed_copies(const CudaContext& context, size_t weight_bytes);
 double time_products(const CudaContext& context, size_t num_copies,
                      const std::function<void(size_t copy)>& queue,
                      double limit = std::numeric_limits<double>::infinity());
+
+/// A plan among which tuning finds the fastest: its settings, and what queues a GEMM by it.
+struct TunedCandidate {
+  PlanSettings settings;
+  std::function<void(size_t copy)> queue;
+};
+
+/// Is told each plan when it has been found.
+using OnTunedPlan = std::function<void(const TunedPlan&)>;
+
+/// The fastest one, as models run it; of those that are as fast the first. At least one candidate.
+TunedPlan fastest_plan(const CudaContext& context, size_t num_copies, const TunedGemm& gemm,
+                       int64_t M, const std::vector<TunedCandidate>& candidates);
 
 /// The same with and without early starts.
 ProductTime time_starts(const CudaContext& context, size_t num_copies,

@@ -6,7 +6,8 @@
 
 #include "halley/base/check.h"
 #include "halley/base/checked_math.h"
-#include "halley/cuda/hopper_tile/tuned_tiles.h"
+#include "halley/cuda/hopper_tile/tile_settings.h"
+#include "halley/cuda/tuning/tuned_plans.h"
 
 namespace halley::cuda {
 namespace {
@@ -144,7 +145,7 @@ std::vector<TileDeal> deals_of(const TileFamily& family, int tile_index) {
   for (int blocks = 1; blocks <= most; ++blocks) {
     const TileDeal whole = {.tile_index = tile_index, .blocks = blocks};
     deals.push_back(whole);
-    for (TileDeal deal = whole; deal.shared_rounds < 2;) {
+    for (TileDeal deal = whole; deal.shared_rounds < kTileSharedRoundsMax;) {
       ++deal.shared_rounds;
       deals.push_back(deal);
     }
@@ -159,6 +160,15 @@ std::vector<TileDeal> deals_of(const TileFamily& family, int tile_index) {
     }
   }
   return deals;
+}
+
+/// Tokens of the smallest tile: what is best for them is for fewer.
+constexpr int64_t kSmallestTile = 16;
+/// Candidates: estimates up to so many times the least. They are not that wrong.
+constexpr double kSlowestEstimate = 1.6;
+
+bool is_near(const HopperTile& tile, int64_t M) {
+  return tile.tokens <= std::max(2 * M, kSmallestTile) && M <= int64_t{tile.tokens} * 16;
 }
 
 }  // namespace
@@ -220,11 +230,9 @@ TilePlan plan_invariant_tiles(const TileFamily& family, const ProductShape& shap
 
 TilePlan plan_tiles(const TileFamily& family, const ProductShape& shape,
                     const CudaDeviceInfo& device) {
-  const TunedTiles& tuned = built_in_tuned_tiles();
-  if (tuned.num_sms() == device.num_sms) {
-    if (const auto deal = tuned.find(family, shape)) {
-      if (const auto plan = plan_dealt(family, shape, device, *deal)) return *plan;
-    }
+  const TunedPlan* tuned = find_tuned_plan(device.num_sms, tuned_gemm_of(family, shape), shape.M);
+  if (tuned != nullptr) {
+    if (auto plan = tile_plan_of(family, shape, device, tuned->settings)) return *plan;
   }
   TilePlan best;
   for (size_t i = 0; i < family.tiles.size(); ++i) {
@@ -232,6 +240,23 @@ TilePlan plan_tiles(const TileFamily& family, const ProductShape& shape,
     if (i == 0 || plan.microseconds < best.microseconds) best = plan;
   }
   return best;
+}
+
+std::vector<TilePlan> timed_plans(const TileFamily& family, const ProductShape& shape,
+                                  const CudaDeviceInfo& device, bool has_all_tiles) {
+  std::vector<TilePlan> plans;
+  for (size_t i = 0; has_all_tiles && i < family.tiles.size(); ++i) {
+    if (!is_near(family.tiles[i].tile, shape.M)) continue;
+    for (TilePlan& plan : plans_of_tile(family, shape, device, static_cast<int>(i))) {
+      plans.push_back(std::move(plan));
+    }
+  }
+  if (plans.empty()) return {plan_tiles(family, shape, device)};
+  double least = plans.front().microseconds;
+  for (const TilePlan& plan : plans) least = std::min(least, plan.microseconds);
+  std::erase_if(plans,
+                [&](const TilePlan& plan) { return plan.microseconds > kSlowestEstimate * least; });
+  return plans;
 }
 
 size_t tile_workspace_bytes_max(const TileFamily& family, int num_sms) {

@@ -30,7 +30,7 @@ struct TimedTile {
 
 /// All tiles of a kernel.
 struct TileFamily {
-  std::string_view name = {};  // of its measured plans (tuned_tiles.h)
+  std::string_view name = {};  // of its measured plans (cuda/tuning)
   std::span<const TimedTile> tiles;
   int stage_inputs = 0;
   double weight_bits = 0;  // in memory, of one number
@@ -89,6 +89,11 @@ std::vector<TilePlan> plans_of_tile(const TileFamily& family, const ProductShape
 /// That of them with the lowest estimate.
 TilePlan plan_one_tile(const TileFamily& family, const ProductShape& shape,
                        const CudaDeviceInfo& device, int tile_index);
+
+/// What is timed: the plan that GEMMs run with, or all among which the fastest is (of tiles whose
+/// tokens are not far from M, those whose estimates are not far from the least).
+std::vector<TilePlan> timed_plans(const TileFamily& family, const ProductShape& shape,
+                                  const CudaDeviceInfo& device, bool has_all_tiles);
 
 /// The most that any plan of the family takes from the workspace of such a GPU.
 size_t tile_workspace_bytes_max(const TileFamily& family, int num_sms);

@@ -18,6 +18,8 @@ inline constexpr int kTileSplitMax = 4;
 
 /// Parts of a tile that blocks have without being a cluster, at most.
 inline constexpr int kTilePartsMax = 8;
+/// Rounds of tiles that are shared, at most.
+inline constexpr int kTileSharedRoundsMax = 2;
 
 /// A block's outputs: two warpgroups with 64 each.
 inline constexpr int kTileOutputs = 128;

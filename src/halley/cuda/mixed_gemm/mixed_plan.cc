@@ -8,7 +8,8 @@
 #include "halley/base/check.h"
 #include "halley/base/checked_math.h"
 #include "halley/base/str.h"
-#include "halley/cuda/mixed_gemm/tuned_plans.h"
+#include "halley/cuda/mixed_gemm/mixed_settings.h"
+#include "halley/cuda/tuning/tuned_plans.h"
 
 namespace halley::cuda {
 namespace {
@@ -366,17 +367,14 @@ MixedPlan narrow_mixed_plan(const MixedShape& shape, const MixedDevice& device) 
 
 MixedPlan plan_mixed_gemm(const MixedShape& shape, const MixedDevice& device) {
   HALLEY_CHECK(shape.M >= 1 && shape.N >= 1 && shape.K >= 1, shape.M, shape.N, shape.K);
-  const TunedMixedPlans& table = tuned_mixed_plans();
-  const TunedMixedPlan* tuned = table.is_of(device) ? table.find(shape) : nullptr;
+  const TunedPlan* tuned = find_tuned_plan(device.num_sms, tuned_gemm_of(shape), shape.M);
   // What was measured with more rows says nothing of so few.
   const int64_t rows_max = narrow_rows_max(shape.kind);
   if (prefers_narrow(shape) && (tuned == nullptr || tuned->rows > rows_max)) {
     return narrow_mixed_plan(shape, device);
   }
-  if (tuned != nullptr && tuned->is_narrow && can_be_narrow(shape))
-    return narrow_mixed_plan(shape, device);
-  if (tuned != nullptr && can_tile(shape, device, tuned->tiling)) {
-    return tiled_mixed_plan(shape, device, tuned->tiling);
+  if (tuned != nullptr) {
+    if (auto plan = mixed_plan_of(shape, device, tuned->settings)) return *plan;
   }
   MixedPlan best;
   for (const MixedTiling& tiling : mixed_tilings(shape, device)) {

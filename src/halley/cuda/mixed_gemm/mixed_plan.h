@@ -57,7 +57,7 @@ std::ostream& operator<<(std::ostream& out, const MixedPlan& plan);
 /// The most that any plan takes from the workspace.
 size_t mixed_workspace_bytes_max(const MixedDevice& device);
 
-/// The measured plan of tuned_mixed_plans() where it has one, else the one with the lowest
+/// The measured plan of find_tuned_plan() where there is one, else the one with the lowest
 /// estimate. M, N and K at least 1. The estimates are fitted to times of an H200.
 MixedPlan plan_mixed_gemm(const MixedShape& shape, const MixedDevice& device);
 

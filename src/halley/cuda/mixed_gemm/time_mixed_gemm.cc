@@ -111,12 +111,7 @@ class TimedWeight {
   ProductTime time(const MixedPlan& plan, int64_t M) const {
     return time_starts(context_, weights_.size(), product(plan, M));
   }
-  /// Microseconds, as models run it; roughly where that is well above the limit.
-  double time_early(const MixedPlan& plan, int64_t M, double limit) const {
-    return time_products(context_, weights_.size(), product(plan, M), limit);
-  }
-
- private:
+  size_t num_copies() const { return weights_.size(); }
   std::function<void(size_t)> product(const MixedPlan& plan, int64_t M) const {
     const MixedOperands operands = {
         .x = {x_.data(), x_dtype_of(shape_.kind), M, shape_.K, x_stride_},
@@ -129,6 +124,7 @@ class TimedWeight {
     };
   }
 
+ private:
   const CudaContext& context_;
   MixedShape shape_;
   int64_t x_stride_;
@@ -187,30 +183,22 @@ std::vector<GemmTime> time_mixed_gemm(const CudaContext& context, const TimeMixe
   return times;
 }
 
-std::vector<TunedMixedPlan> tune_mixed_gemm(
-    const CudaContext& context, const MixedShape& layer, const std::vector<int64_t>& rows,
-    const std::function<void(const TunedMixedPlan&)>& on_plan) {
-  std::vector<TunedMixedPlan> tuned;
+std::vector<TunedPlan> tune_mixed_gemm(const CudaContext& context, const TunedGemm& gemm,
+                                       const std::vector<int64_t>& rows,
+                                       const OnTunedPlan& on_plan) {
+  std::vector<TunedPlan> tuned;
   if (rows.empty()) return tuned;
-  MixedShape largest = layer;
-  largest.M = *std::max_element(rows.begin(), rows.end());
-  const TimedWeight weight(context, largest);
+  const auto largest = mixed_shape_of(gemm, *std::max_element(rows.begin(), rows.end()));
+  HALLEY_CHECK(largest, gemm.kernel, gemm.group_size);
+  const TimedWeight weight(context, *largest);
   const MixedDevice device = mixed_device(context);
   for (const int64_t M : rows) {
-    const MixedShape shape = weight.shape(M);
-    TunedMixedPlan best = {
-        .kind = shape.kind, .N = shape.N, .K = shape.K, .group_size = shape.group_size, .rows = M};
-    for (const MixedPlan& plan : candidates_of(shape, device)) {
-      const double limit =
-          best.microseconds > 0 ? best.microseconds : std::numeric_limits<double>::infinity();
-      const double microseconds = weight.time_early(plan, M, limit);
-      if (microseconds >= limit) continue;
-      best.microseconds = microseconds;
-      best.is_narrow = plan.is_narrow;
-      best.tiling = plan.is_narrow ? MixedTiling{} : plan.tiling;
+    std::vector<TunedCandidate> candidates;
+    for (const MixedPlan& plan : candidates_of(weight.shape(M), device)) {
+      candidates.push_back({settings_of(plan), weight.product(plan, M)});
     }
-    if (on_plan) on_plan(best);
-    tuned.push_back(best);
+    tuned.push_back(fastest_plan(context, weight.num_copies(), gemm, M, candidates));
+    on_plan(tuned.back());
   }
   return tuned;
 }

@@ -8,7 +8,7 @@
 #include "halley/cuda/gemm/time_products.h"
 #include "halley/cuda/mixed_gemm/mixed_layout.h"
 #include "halley/cuda/mixed_gemm/mixed_plan.h"
-#include "halley/cuda/mixed_gemm/tuned_plans.h"
+#include "halley/cuda/mixed_gemm/mixed_settings.h"
 #include "halley/cuda/runtime/cuda_context.h"
 
 namespace halley::cuda {
@@ -26,10 +26,10 @@ double mixed_floor_microseconds(const GpuRates& rates, const MixedShape& shape);
 /// As time_gemm(); a problem has its kind's name, a kernel is a plan. Random codes.
 std::vector<GemmTime> time_mixed_gemm(const CudaContext& context, const TimeMixedOptions& options);
 
-/// The fastest plan of one layer for each number of rows, of launches that start early; measured as
-/// time_mixed_gemm() does. `on_plan` may be empty. M of the layer does not matter.
-std::vector<TunedMixedPlan> tune_mixed_gemm(
-    const CudaContext& context, const MixedShape& layer, const std::vector<int64_t>& rows,
-    const std::function<void(const TunedMixedPlan&)>& on_plan);
+/// The fastest plan of the GEMM (mixed_shape_of()) for each number of rows, of launches that start
+/// early; measured as time_mixed_gemm() does.
+std::vector<TunedPlan> tune_mixed_gemm(const CudaContext& context, const TunedGemm& gemm,
+                                       const std::vector<int64_t>& rows,
+                                       const OnTunedPlan& on_plan);
 
 }  // namespace halley::cuda

@@ -23,7 +23,7 @@ constexpr std::array<TimedTile, 4> kTiles = {{
     {{128}, 0.97, 1.9, 7, 1.5},
     {{256}, 1.44, 3.1, 8, 2},
 }};
-constexpr TileFamily kFamily = {.name = "nested",
+constexpr TileFamily kFamily = {.name = "nested_f16",
                                 .tiles = kTiles,
                                 .stage_inputs = kNestedInputs,
                                 .weight_bits = 16,

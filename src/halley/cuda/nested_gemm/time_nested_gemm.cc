@@ -1,5 +1,6 @@
 #include "halley/cuda/nested_gemm/time_nested_gemm.h"
 
+#include <algorithm>
 #include <random>
 #include <string>
 #include <utility>
@@ -9,7 +10,7 @@
 #include "halley/core/float16.h"
 #include "halley/core/nested_float.h"
 #include "halley/cuda/gemm/time_gemm.h"
-#include "halley/cuda/hopper_tile/tuned_tiles.h"
+#include "halley/cuda/hopper_tile/tile_settings.h"
 #include "halley/cuda/nested_gemm/nested_gemm.h"
 #include "halley/cuda/nested_gemm/nested_layout.h"
 #include "halley/cuda/runtime/device_arena.h"
@@ -62,13 +63,14 @@ class TimedWeight {
     }
   }
 
-  ProductTime time(const TilePlan& plan, int64_t M) const {
+  size_t num_copies() const { return weights_.size(); }
+  std::function<void(size_t)> product(const TilePlan& plan, int64_t M) const {
     const NestedOperands operands = {.x = {x_.data(), DType::kF16, M, shape_.K, stride_},
                                      .starts_early = true};
     const Matrix outputs = {y_.data(), DType::kF16, M, shape_.N, shape_.N};
-    return time_starts(context_, weights_.size(), [&](size_t copy) {
+    return [this, plan, operands, outputs](size_t copy) {
       nested_gemm_planned(context_, weights_[copy], operands, plan, outputs);
-    });
+    };
   }
 
  private:
@@ -98,8 +100,6 @@ std::vector<GemmTime> time_nested_gemm(const CudaContext& context, const TimeGem
                           .operations_per_second = options.rates.f16_per_second});
       for (const TilePlan& plan :
            timed_plans(nested_family(), shape, device, options.has_all_plans)) {
-        const ProductTime time = weight.time(plan, M);
-        const double best = time.early_microseconds.value_or(time.microseconds);
         times.push_back({.problem = "nested_f16",
                          .kernel = str(plan),
                          .is_chosen = str(plan) == chosen,
@@ -107,13 +107,31 @@ std::vector<GemmTime> time_nested_gemm(const CudaContext& context, const TimeGem
                          .K = K,
                          .M = M,
                          .weight_bytes = weight_bytes,
-                         .time = time,
-                         .floor_microseconds = floor,
-                         .tuned = to_json(tuned_tile(nested_family(), shape, plan, best))});
+                         .time = time_starts(context, weight.num_copies(), weight.product(plan, M)),
+                         .floor_microseconds = floor});
       }
     }
   }
   return times;
+}
+
+std::vector<TunedPlan> tune_nested_gemm(const CudaContext& context, const TunedGemm& gemm,
+                                        const std::vector<int64_t>& rows,
+                                        const OnTunedPlan& on_plan) {
+  std::vector<TunedPlan> tuned;
+  if (rows.empty()) return tuned;
+  const TimedWeight weight(
+      context, {.M = *std::max_element(rows.begin(), rows.end()), .N = gemm.N, .K = gemm.K});
+  for (const int64_t M : rows) {
+    std::vector<TunedCandidate> candidates;
+    for (const TilePlan& plan : timed_plans(nested_family(), {.M = M, .N = gemm.N, .K = gemm.K},
+                                            context.device, /*has_all_tiles=*/true)) {
+      candidates.push_back({settings_of(plan), weight.product(plan, M)});
+    }
+    tuned.push_back(fastest_plan(context, weight.num_copies(), gemm, M, candidates));
+    on_plan(tuned.back());
+  }
+  return tuned;
 }
 
 std::vector<GemmTime> time_nested_fp8(const CudaContext& context, CublasLtGemm& lt,

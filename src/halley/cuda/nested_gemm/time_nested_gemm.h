@@ -13,6 +13,12 @@ namespace halley::cuda {
 /// largest plan's workspace.
 std::vector<GemmTime> time_nested_gemm(const CudaContext& context, const TimeGemmOptions& options);
 
+/// The fastest plan for each number of rows, of launches that start early; measured as
+/// time_nested_gemm() does.
+std::vector<TunedPlan> tune_nested_gemm(const CudaContext& context, const TunedGemm& gemm,
+                                        const std::vector<int64_t>& rows,
+                                        const OnTunedPlan& on_plan);
+
 /// "nested_fp8": products of the upper planes of normal weights by the kernels that a layer has for
 /// them, with a scale for each row of x, and beside them cuBLASLt's with one scale for all, which
 /// no layer takes. As time_gemm().

@@ -1,11 +1,12 @@
 #include "halley/cuda/w4ax_gemm/time_w4ax_gemm.h"
 
+#include <algorithm>
 #include <random>
 #include <string>
 
 #include "halley/base/checked_math.h"
 #include "halley/base/str.h"
-#include "halley/cuda/hopper_tile/tuned_tiles.h"
+#include "halley/cuda/hopper_tile/tile_settings.h"
 #include "halley/cuda/w4ax_gemm/w4ax_layout.h"
 
 namespace halley::cuda {
@@ -61,6 +62,15 @@ Matrix TimedW4axWeight::outputs(int64_t M) const {
   return {y_.data(), DType::kF16, M, shape_.N, shape_.N};
 }
 
+std::function<void(size_t)> TimedW4axWeight::product(const CudaContext& context,
+                                                     const TilePlan& plan, int64_t M) const {
+  W4axOperands operands = this->operands(M);
+  operands.starts_early = true;
+  return [this, &context, plan, operands, M](size_t copy) {
+    w4ax_gemm_planned(context, this->copy(copy), operands, plan, outputs(M));
+  };
+}
+
 double TimedW4axWeight::floor_microseconds(const GpuRates& rates, int64_t M) const {
   return cuda::floor_microseconds(rates, {.N = shape_.N,
                                           .K = shape_.K,
@@ -98,16 +108,33 @@ std::vector<GemmTime> time_w4ax_gemm(const CudaContext& context, const TimeGemmO
            timed_plans(w4ax_family(), shape, context.device, options.has_all_plans)) {
         timed.kernel = str(plan);
         timed.is_chosen = !is_narrow && timed.kernel == chosen;
-        timed.time = time_starts(context, weight.num_copies(), [&](size_t copy) {
-          w4ax_gemm_planned(context, weight.copy(copy), operands, plan, weight.outputs(M));
-        });
-        const double best = timed.time.early_microseconds.value_or(timed.time.microseconds);
-        if (!is_narrow) timed.tuned = to_json(tuned_tile(w4ax_family(), shape, plan, best));
+        timed.time = time_starts(context, weight.num_copies(), weight.product(context, plan, M));
         times.push_back(timed);
       }
     }
   }
   return times;
+}
+
+std::vector<TunedPlan> tune_w4ax_gemm(const CudaContext& context, const TunedGemm& gemm,
+                                      const std::vector<int64_t>& rows,
+                                      const OnTunedPlan& on_plan) {
+  std::vector<TunedPlan> tuned;
+  if (rows.empty()) return tuned;
+  const TimedW4axWeight weight(
+      context, {.M = *std::max_element(rows.begin(), rows.end()), .N = gemm.N, .K = gemm.K});
+  for (const int64_t M : rows) {
+    // w4ax_gemm() takes no tiles there.
+    if (is_w4ax_narrow(context, weight.copy(0), M)) continue;
+    std::vector<TunedCandidate> candidates;
+    for (const TilePlan& plan :
+         timed_plans(w4ax_family(), weight.shape(M), context.device, /*has_all_tiles=*/true)) {
+      candidates.push_back({settings_of(plan), weight.product(context, plan, M)});
+    }
+    tuned.push_back(fastest_plan(context, weight.num_copies(), gemm, M, candidates));
+    on_plan(tuned.back());
+  }
+  return tuned;
 }
 
 }  // namespace halley::cuda

@@ -25,6 +25,9 @@ class TimedW4axWeight {
   const W4axWeight& copy(size_t index) const { return weights_[index]; }
   W4axOperands operands(int64_t M) const;
   Matrix outputs(int64_t M) const;
+  /// Queues a GEMM with one of the copies, as models run it.
+  std::function<void(size_t copy)> product(const CudaContext& context, const TilePlan& plan,
+                                           int64_t M) const;
   /// Of one copy.
   double weight_bytes() const { return static_cast<double>(weights_[0].num_bytes()); }
   double floor_microseconds(const GpuRates& rates, int64_t M) const;
@@ -40,5 +43,10 @@ class TimedW4axWeight {
 
 /// "w4ax"; a kernel is a plan. As time_gemm(). Takes the largest plan's workspace.
 std::vector<GemmTime> time_w4ax_gemm(const CudaContext& context, const TimeGemmOptions& options);
+
+/// The fastest plan in tiles for each number of rows that runs in tiles, of launches that start
+/// early; measured as time_w4ax_gemm() does.
+std::vector<TunedPlan> tune_w4ax_gemm(const CudaContext& context, const TunedGemm& gemm,
+                                      const std::vector<int64_t>& rows, const OnTunedPlan& on_plan);
 
 }  // namespace halley::cuda

@@ -28,7 +28,6 @@ TEST_F(TimeW4axGemm, TimesAllPlansTheChosenOneAmongThem) {
   int num_chosen = 0;
   for (const GemmTime& time : times) {
     EXPECT_GT(time.time.microseconds, 0) << time.kernel;
-    EXPECT_FALSE(time.tuned.empty()) << time.kernel;
     num_chosen += time.is_chosen ? 1 : 0;
   }
   EXPECT_EQ(num_chosen, 1);

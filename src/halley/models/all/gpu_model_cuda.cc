@@ -12,6 +12,7 @@
 #include "halley/cuda/weights/cuda_linear_plan.h"
 #include "halley/cuda/weights/weight_form.h"
 #include "halley/models/all/gpu_model.h"
+#include "halley/models/all/gpu_tuning.h"
 #include "halley/models/cuda/cuda_decoder.h"
 
 namespace halley {
@@ -154,6 +155,7 @@ void check_gpu_model(const DecoderConfig& config, DType activation_dtype) {
 std::unique_ptr<CausalLm> load_gpu_model(ExecContext& context, const LinearLoading& loading,
                                          const LoadOptions& options, const PartLoaded& on_part,
                                          ModelPlan& plan) {
+  prepare_tuned_plans(options, use_cuda_device(options.gpu_ordinal), plan);
   auto model = std::make_unique<cuda::CudaDecoder>(
       context, plan.config, loading,
       cuda::CudaDecoderOptions{.ordinal = options.gpu_ordinal,

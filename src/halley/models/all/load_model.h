@@ -76,6 +76,8 @@ struct ModelPlan {
   DType activation_dtype = DType::kF32;  // between operations
   std::vector<ModelPart> parts;
   std::vector<std::string> warnings;
+  /// On a GPU, once loaded: the file or the cache of measured plans, and what was measured.
+  std::string tuned_plans = {};
   size_t stored_bytes = 0;        // all tensors of the source
   size_t packed_bytes = 0;        // of the weights as they will be loaded
   size_t f16_bytes = 0;           // of the same weights in 16 bits
@@ -98,6 +100,11 @@ struct LoadOptions {
   /// On a GPU: a row's logits do not depend on the other rows of the batch. On the CPU they never
   /// do.
   bool is_batch_invariant = false;
+  /// On a GPU: a file of measured plans of GEMMs (halley tune); "": this GPU's cache, if there is
+  /// one.
+  std::string tuned_plans = {};
+  /// On a GPU: measures plans of the model's GEMMs that have none, and keeps them in the cache.
+  bool tune = false;
   /// The part that is planned or loaded of a model that several ranks run together. On GPUs each
   /// rank has its own.
   RankShare share = {};

@@ -134,6 +134,13 @@ LoadOptions load_options_of(const ModelOptions& options, const ModelFiles& files
   load.gpu_memory_utilization = options.gpu_memory_utilization;
   load.is_batch_invariant = options.is_batch_invariant;
   load.activation_dtype = activation_dtype_of(options, device);
+  if (device.device == "cpu" && (options.tune || !options.tuned_plans.empty())) {
+    throw UnsupportedError(str(options.tune ? "--tune" : "--tuned-plans",
+                               ": expected a model on a GPU, it runs on the CPU. ",
+                               "Leave the option out."));
+  }
+  load.tuned_plans = options.tuned_plans;
+  load.tune = options.tune;
   load.quant = files.quant;
   for (const std::string& text : options.quant_overrides) {
     load.overrides.push_back(parse_quant_override(text));

@@ -39,6 +39,7 @@ struct ModelOptions {
   double gpu_memory_utilization = 0.9;
   bool is_batch_invariant = false;  // only on a GPU
   std::string tuned_plans;          // only on a GPU: a file
+  bool tune = false;                // only on a GPU
   int threads = 0;                  // 0: all usable cores
   std::string kv_dtype = "auto";
   int64_t max_model_len = 0;
