@@ -101,15 +101,16 @@ class LoadedModel:
                  kv_cache_memory_bytes: int | None = None, tensor_parallel_size: int = 1,
                  pipeline_parallel_size: int = 1, enable_expert_parallel: bool = False,
                  enable_prefix_caching: bool = True, precision: str = "full", threads: int = 0,
-                 gpu_memory_utilization: float = 0.9, seed: int | None = None,
+                 gpu_memory_utilization: float = 0.9, tune: bool = False, seed: int | None = None,
                  chat_template: str | os.PathLike[str] | None = None,
                  tool_call_parser: str = "auto") -> None:
         """Loads the checkpoint in the folder `model`.
 
         `device`: "cpu", "cuda", "cuda:N", or "auto": the GPU where there is one. `dtype`: that of
-        activations on a GPU. `chat_template`: a file in place of the model's own. `seed`: of
-        requests that have none, each with one of its own made of it. None and 0 stand for the
-        program's defaults; `halley serve --help` says more of each.
+        activations on a GPU. `tune`: on a GPU, measures plans of the model's GEMMs that have none,
+        before it is loaded, and keeps them for later loads. `chat_template`: a file in place of
+        the model's own. `seed`: of requests that have none, each with one of its own made of it.
+        None and 0 stand for the program's defaults; `halley serve --help` says more of each.
 
         Raises InputError, CheckpointError, UnsupportedError or DeviceError.
         """
@@ -122,7 +123,7 @@ class LoadedModel:
             kv_cache_memory_bytes=kv_cache_memory_bytes,
             tensor_parallel_size=tensor_parallel_size,
             pipeline_parallel_size=pipeline_parallel_size, threads=threads,
-            gpu_memory_utilization=gpu_memory_utilization,
+            gpu_memory_utilization=gpu_memory_utilization, tune=tune,
             enable_prefix_caching=enable_prefix_caching,
             enable_expert_parallel=enable_expert_parallel)
         self._session = _native.Session(options)

@@ -174,6 +174,9 @@ void print_report(const LoadedModel& loaded, const DeviceChoice& device) {
     std::fprintf(stderr, "warning: %zu more; `halley inspect` shows all\n",
                  num_warnings - kWarningsShownMax);
   }
+  if (!plan.tuned_plans.empty()) {
+    std::fprintf(stderr, "measured plans of GEMMs: %s\n", plan.tuned_plans.c_str());
+  }
   std::fprintf(
       stderr,
       "loaded %s%s%s%s: %s in memory%s, %.0f %% of 16 bits; kernels %s; %.2f s (read %.2f, "

@@ -69,7 +69,8 @@ void bind_options(nb::module_& module) {
       .def_rw("threads", &SessionOptions::threads)
       .def_rw("gpu_memory_utilization", &SessionOptions::gpu_memory_utilization)
       .def_rw("enable_prefix_caching", &SessionOptions::enable_prefix_caching)
-      .def_rw("enable_expert_parallel", &SessionOptions::enable_expert_parallel);
+      .def_rw("enable_expert_parallel", &SessionOptions::enable_expert_parallel)
+      .def_rw("tune", &SessionOptions::tune);
 }
 
 void bind_outputs(nb::module_& module) {

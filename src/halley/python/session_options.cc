@@ -46,6 +46,7 @@ ModelOptions model_options_of(const SessionOptions& options) {
   if (model.device == "auto") model.device = env_string("HALLEY_DEVICE").value_or("auto");
   model.dtype = options.dtype;
   model.gpu_memory_utilization = options.gpu_memory_utilization;
+  model.tune = options.tune;
   model.threads = options.threads;
   model.max_model_len = options.max_model_len;
   model.kv_dtype = options.kv_cache_dtype;

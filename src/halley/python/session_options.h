@@ -27,6 +27,7 @@ struct SessionOptions {
   double gpu_memory_utilization = 0.9;
   bool enable_prefix_caching = true;
   bool enable_expert_parallel = false;
+  bool tune = false;
 };
 
 /// Throws InputError that names the argument, unless min <= value <= max.
