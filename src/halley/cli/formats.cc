@@ -11,7 +11,7 @@
 #include "halley/cli/command.h"
 #ifdef HALLEY_HAS_CUDA
 #include "halley/cuda/gemm/cuda_gemm.h"
-#include "halley/cuda/weights/weight_form.h"
+#include "halley/cuda/weights/device_gemm.h"
 #endif
 #include "halley/kernels/gemm/gemm.h"
 
@@ -45,7 +45,7 @@ std::string joined(const std::vector<std::string>& names) {
 /// builds without CUDA.
 std::string on_cuda([[maybe_unused]] const GemmProblem& problem) {
 #ifdef HALLEY_HAS_CUDA
-  const auto kernel = [](const char* name) { return str("`", name, "`"); };
+  const auto kernel = [](const std::string& name) { return str("`", name, "`"); };
   const auto before_hopper = [](const std::string& name) {
     return name.empty() ? name : str("; C library only, 8.0 to 8.9: `", name, "`");
   };
@@ -54,26 +54,17 @@ std::string on_cuda([[maybe_unused]] const GemmProblem& problem) {
     const auto low = cuda::nested_low_problem(problem.N, problem.K, /*has_bias=*/false);
     return kernel(cuda::choose_cuda_gemm_kernel(low, nullptr).kernel->name);
   }
-  switch (cuda::tile_form(problem, DType::kF16, cuda::LinearUse::kAlone, true)) {
-    case cuda::TileForm::kNested:
-      return kernel(cuda::kNestedKernelName);
-    case cuda::TileForm::kW4ax:
-      return kernel(cuda::kW4axKernelName) + before_hopper(cuda::kW4axMmaKernelName);
-    case cuda::TileForm::kNone:
-      break;
+  const cuda::GemmDesc desc = cuda::hopper_desc(problem, DType::kF16, cuda::LinearUse::kAlone);
+  const cuda::DeviceGemmChoice choice = cuda::choose_device_gemm(desc);
+  cuda::CudaLinearPlan plan;
+  choice.gemm->plan(*choice.gemm, desc, choice.reasons, &plan);
+  if (choice.gemm->layout == cuda::DeviceLayout::kCodes) return str("quantized, ", plan.row_dtype);
+  if (choice.gemm->layout == cuda::DeviceLayout::kFloats) {
+    const bool is_dense =
+        !is_quantized(problem.w_layout) && problem.w_layout != PackedLayout::kNestedF16Quad;
+    return is_dense ? "as it is" : "dequantized to 16 bits";
   }
-  const cuda::MixedForms mixed =
-      cuda::mixed_forms(problem, DType::kF16, cuda::LinearUse::kAlone, true);
-  if (!mixed.kinds.empty()) {
-    const cuda::MixedKind kind = mixed.kinds.front();
-    return kernel(cuda::mixed_kernel_name(kind)) + before_hopper(cuda::mma_kernel_name(kind));
-  }
-  if (cuda::gemv_form(problem, DType::kF16, cuda::LinearUse::kAlone, false).is_kept) {
-    return kernel(cuda::gemv_kernel_name(cuda::gemv_shape(problem).bits));
-  }
-  const cuda::WeightForm form = cuda::weight_form(problem, DType::kF16);
-  if (form.is_codes()) return str("quantized, ", form.dtype);
-  return form.why_numbers.empty() ? "as it is" : "dequantized to 16 bits";
+  return kernel(plan.kernel) + before_hopper(plan.mma_kernel);
 #else
   return {};
 #endif

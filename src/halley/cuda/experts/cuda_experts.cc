@@ -88,10 +88,11 @@ std::vector<std::vector<ExpertSection>> expert_sections(const std::vector<CudaLi
   for (const CudaLinear& layer : layers) {
     std::vector<ExpertSection>& sections = all.emplace_back();
     for (const Section& section : layer.sections()) {
-      sections.push_back({.dtype = section.w.dtype,
+      const ConstMatrix w = section.weight->rows()->w();
+      sections.push_back({.dtype = w.dtype,
                           .N = section.N,
                           .K = section.K,
-                          .row_stride = section.w.row_stride,
+                          .row_stride = w.row_stride,
                           .activation = section.activation,
                           .order = reinterpret_cast<uintptr_t>(section.activation.input_perm)});
     }
@@ -108,7 +109,7 @@ void add_addresses(const std::vector<CudaLinear>& layers, bool has_halves,
       const bool is_joined = sections.size() == 1;
       const Section& section = sections[is_joined ? 0 : half];
       const int64_t begin = is_joined && half == 1 ? section.N / 2 : 0;
-      weights->push_back(section.w.rows(begin, section.N).data);
+      weights->push_back(section.weight->rows()->w().rows(begin, section.N).data);
       biases->push_back(section.bias == nullptr ? nullptr : section.bias + begin);
     }
   }
@@ -116,11 +117,11 @@ void add_addresses(const std::vector<CudaLinear>& layers, bool has_halves,
 
 /// Rounded as the experts ask, in rows that grouped_gemm() takes.
 ConstMatrix prepared(const CudaContext& context, const Section& section, ConstMatrix x) {
-  const bool is_ready = x.dtype == section.w.dtype &&
-                        section.activation.kind == ActivationQuant::kNone &&
+  const DType dtype = section.weight->rows()->w().dtype;
+  const bool is_ready = x.dtype == dtype && section.activation.kind == ActivationQuant::kNone &&
                         row_alignment(x) == kRowBytes;
   if (is_ready) return x;
-  const Matrix rounded = take_rows(context, section.w.dtype, x.num_rows, x.num_cols);
+  const Matrix rounded = take_rows(context, dtype, x.num_rows, x.num_cols);
   round_rows(context, section.activation, x, rounded);
   return rounded;
 }
@@ -236,7 +237,7 @@ void CudaExperts::run_grouped(const CudaContext& context, ConstMatrix x,
                 .expert_begin = routing.expert_begin + spec_.first_expert,
                 .num_experts = num_experts(),
                 .weights = weights,
-                .weight_stride = wide.w.row_stride,
+                .weight_stride = wide.weight->rows()->w().row_stride,
                 .biases = has_biases_ ? biases : nullptr,
                 .epilogue = spec_.is_gated ? GroupedEpilogue::kGated : GroupedEpilogue::kActivation,
                 .activation = spec_.activation},
@@ -246,7 +247,7 @@ void CudaExperts::run_grouped(const CudaContext& context, ConstMatrix x,
                 .expert_begin = routing.expert_begin + spec_.first_expert,
                 .num_experts = num_experts(),
                 .weights = weights + num_wide_,
-                .weight_stride = narrow.w.row_stride,
+                .weight_stride = narrow.weight->rows()->w().row_stride,
                 .biases = has_biases_ ? biases + num_wide_ : nullptr},
                routed.slots_out);
 }

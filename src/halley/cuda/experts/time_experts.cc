@@ -32,8 +32,9 @@ CudaLinear random_layer(CublasLtGemm& lt, int64_t N, int64_t K) {
   section.N = N;
   section.K = K;
   section.form = "random numbers";
-  section.weight_memory = random_numbers(N * K);
-  section.w = {section.weight_memory.data(), DType::kF16, N, K, K};
+  DeviceBuffer memory = random_numbers(N * K);
+  const ConstMatrix rows = {memory.data(), DType::kF16, N, K, K};
+  section.weight = std::make_unique<RowsWeight>(std::move(memory), rows);
   // No kernel of its own: the grouped product is all that runs.
   return {"experts", DType::kF16, std::move(sections), lt};
 }

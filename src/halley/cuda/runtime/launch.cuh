@@ -25,8 +25,8 @@ struct LaunchShape {
   bool pdl = true;
 };
 
-/// A kernel may take 48 KiB without leave; its static shared memory counts, of which no kernel has
-/// more than 8 KiB.
+/// A kernel may take 48 KiB without leave; its static shared memory counts, of which kernels with
+/// dynamic shared memory have less than 8 KiB.
 inline constexpr size_t kDynamicSharedBytesWithoutLeave = size_t{40} * 1024;
 
 /// `what` names the kernel in messages. Throws DeviceError.

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,24 +11,14 @@
 #include "halley/core/matrix.h"
 #include "halley/core/precision.h"
 #include "halley/cuda/gemm/cublaslt_gemm.h"
-#include "halley/cuda/gemm/cuda_gemm.h"
 #include "halley/cuda/gemm/quantize_rows.h"
-#include "halley/cuda/gemv/gemv_weight.h"
-#include "halley/cuda/mixed_gemm/mixed_gemm.h"
-#include "halley/cuda/mma_gemm/w4_kernels.h"
-#include "halley/cuda/nested_gemm/nested_gemm.h"
 #include "halley/cuda/runtime/cuda_context.h"
 #include "halley/cuda/runtime/device_arena.h"
-#include "halley/cuda/w4ax_gemm/w4ax_gemm.h"
+#include "halley/cuda/weights/device_weight.h"
+#include "halley/cuda/weights/rows_weight.h"
 #include "halley/kernels/activation/activation.h"
 
 namespace halley::cuda {
-
-/// A kernel for one type of outputs.
-struct BoundGemm {
-  CudaGemmProblem problem = {};
-  CudaGemmChoice choice = {};
-};
 
 /// Move-only; run() from one thread at a time.
 class CudaLinear {
@@ -39,46 +30,18 @@ class CudaLinear {
     int64_t num_inputs = 0;
     /// What it was and what it is: "u4_quad, decoded to f16: groups of 128 inputs ...".
     std::string form = {};
-    DeviceBuffer weight_memory = {};
-    DeviceBuffer array_memory = {};  // scales, offsets, bias, order
-    /// Codes of 4 bits; otherwise of no outputs. Then w and scales are empty, and nothing is bound.
-    MixedWeight mixed = {};
-    MixedDevice mixed_device = {};
-    /// Codes of 8, 3 or 2 bits; otherwise of no outputs. Then w and scales are empty, and what is
-    /// bound is for decoded_outputs() in the activations' type.
-    GemvWeight gemv = {};
-    int num_sms = 0;                            // of the two below
-    W4Kernels w4_kernels = W4Kernels::kHopper;  // of `mixed` and `w4ax`
-    /// Numbers of f16 in two planes; otherwise of no outputs. `w` is the upper one, scales and what
-    /// is bound are of low precision, which multiplies it by codes of `low_activation`.
-    NestedWeight nested = {};
-    CudaActivationQuant low_activation = {};
-    /// Codes of 4 bits for blocks of codes of x; otherwise of no outputs. Nothing else is there.
-    W4axWeight w4ax = {};
-    /// [N, K] of f16, bf16, f32, f8_e4m3 or i8; padded as CudaGemmOperands says where it is codes.
-    ConstMatrix w = {};
-    RowScales scales = {};                    // of codes; those of x are set by run()
-    const float* static_x_scale = nullptr;    // of x for products with one scale for all of it
+    DeviceBuffer array_memory = {};           // biases, order, and scales of some layouts
     const float* bias = nullptr;              // [N]
     const std::byte* rounded_bias = nullptr;  // [N] of the activations' type
-    /// input_perm: inputs of codes that multiply numbers, and of blocks of activations, are packed
-    /// in this order.
+    /// input_perm: inputs of quantized values that multiply floats, and of blocks of activations,
+    /// are packed in this order.
     CudaActivationQuant activation = {};
-    BoundGemm for_activations = {};  // outputs of the activations' type
-    BoundGemm for_f32 = {};          // f32 outputs
+    std::unique_ptr<DeviceWeight> weight = {};
 
-    bool is_mixed() const { return mixed.N > 0; }
-    bool is_gemv() const { return gemv.shape.N > 0; }
-    bool is_nested() const { return nested.N() > 0; }
-    bool is_w4ax() const { return w4ax.N > 0; }
-    /// Whether codes of x are multiplied, not numbers.
-    bool has_coded_inputs() const;
-    /// And their sums are wanted.
-    bool has_code_sums() const;
-    /// Of outputs in the activations' type.
-    const char* kernel_name() const;
-    /// What a product reads, beside x.
-    std::vector<const DeviceBuffer*> buffers() const;
+    /// Whether quantized x is multiplied, not floats.
+    bool has_coded_inputs() const { return weight->input(Precision::kFull).is_quantized(); }
+    /// What a GEMM reads, but for x.
+    std::vector<const DeviceBuffer*> buffers(Precision precision = Precision::kFull) const;
     size_t device_bytes() const;
   };
 
@@ -115,8 +78,8 @@ class CudaLinear {
   /// type, the same bits as both one after the other. Only where can_run_gated().
   void run_gated(const CudaContext& context, Activation activation, ConstMatrix x, Matrix y) const;
 
-  /// The layer's one section, of which row_gemm() (codes of 4 bits) or normed_gemm() (e4m3,
-  /// numbers) may make a product of one row, here as numbers, and the row itself; or null.
+  /// The layer's one section, by which row_gemm() (has_row_kernel()) or normed_gemm() (rows of e4m3
+  /// or floats) may multiply one row, here as floats, and make the row itself; or null.
   const Section* row_section(ConstMatrix x) const;
 
   /// The activations' type.
@@ -141,8 +104,6 @@ class CudaLinear {
   const CudaGemmKernel* gated_kernel(ConstMatrix x) const;
   template <typename Prepare>
   void run_sections(const CudaContext& context, int64_t M, Matrix y, const Prepare& prepare) const;
-  void run_mixed(const CudaContext& context, const Section& section, const CudaGemmOperands& inputs,
-                 Matrix y) const;
 
   std::string name_;
   DType dtype_ = DType::kF16;

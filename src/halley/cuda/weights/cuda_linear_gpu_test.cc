@@ -120,13 +120,14 @@ class CudaLinearGpuTest : public GpuTest {
       return std::any_of(linear.sections().begin(), linear.sections().end(), is_so);
     };
     const bool has_s8 = has([](const auto& section) {
-      return section.is_mixed() ? is_s8(section.mixed.kind) : section.w.dtype == DType::kI8;
+      return section.weight->input(Precision::kFull).dtype == DType::kI8;
     });
     const bool has_f8 = has([](const auto& section) {
-      return section.w.dtype == DType::kF8E4M3 && !section.is_nested();
+      return section.weight->input(Precision::kFull).dtype == DType::kF8E4M3;
     });
     // Scales of 4-bit weights are rounded to the type before the weights are.
-    const bool has_mixed = has([](const auto& section) { return section.is_mixed(); });
+    const bool has_mixed =
+        has([](const auto& section) { return section.weight->mixed() != nullptr; });
     const double code_error = has_s8 ? 1e-5 * sum_x * std::max(largest_w, 1.0) : 0.0;
     const double sum_error = has_f8 ? 2e-3 : 5e-5;
     const double num_roundings = has_mixed ? 3.1 : 2.1;
@@ -194,8 +195,8 @@ TEST_F(CudaLinearGpuTest, NumbersInTwoPlanesAreRight) {
     CudaWeightLoader loader(host_, context_, lt_, dtype);
     std::vector<CudaLinear::Section> sections;
     sections.push_back(loader.load_packed("a", weight, {}, 0));
-    EXPECT_EQ(sections[0].is_nested(), dtype == DType::kF16);
-    if (dtype != DType::kF16) expect_rows(sections[0].w, unpack(weight), dtype);
+    EXPECT_EQ(std::string(sections[0].weight->low_kernel_name()) != "", dtype == DType::kF16);
+    if (dtype != DType::kF16) expect_rows(sections[0].weight->rows()->w(), unpack(weight), dtype);
     const CudaLinear linear("a", dtype, std::move(sections), lt_);
     const PackedWeight* weights[] = {&weight};
     check_linear(linear, weights, {}, 6, dtype);
@@ -245,7 +246,8 @@ TEST_F(CudaLinearGpuTest, CodesOfAlignedLayersAreRight) {
       const std::vector<float> bias(96, -0.75f);
       std::vector<CudaLinear::Section> sections;
       sections.push_back(loader.load_packed("a", weight, bias, 0));
-      EXPECT_NE(sections[0].w.dtype, DType::kBf16) << sections[0].form;
+      EXPECT_NE(sections[0].weight->input(Precision::kFull).dtype, DType::kBf16)
+          << sections[0].form;
       const CudaLinear linear("a", DType::kBf16, std::move(sections), lt_);
       const PackedWeight* weights[] = {&weight};
       check_linear(linear, weights, bias, M, DType::kBf16);
@@ -279,7 +281,7 @@ TEST_F(CudaLinearGpuTest, KeepsDenseWeightsBitForBit) {
         CudaWeightLoader loader(host_, context_, lt_, dtype);
         std::vector<CudaLinear::Section> sections;
         sections.push_back(loader.load_dense("a", parts, {}, 0));
-        expect_rows(sections[0].w, unpack(packed), dtype);
+        expect_rows(sections[0].weight->rows()->w(), unpack(packed), dtype);
         const CudaLinear linear("a", dtype, std::move(sections), lt_);
         const PackedWeight* weights[] = {&packed};
         check_linear(linear, weights, {}, 9, dtype);

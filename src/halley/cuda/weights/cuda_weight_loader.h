@@ -15,6 +15,7 @@
 #include "halley/cuda/runtime/staged_copy.h"
 #include "halley/cuda/weights/cuda_linear.h"
 #include "halley/cuda/weights/device_arrays.h"
+#include "halley/cuda/weights/device_gemm.h"
 #include "halley/cuda/weights/weight_form.h"
 #include "halley/quant/base/format.h"
 #include "halley/quant/base/linear_spec.h"
@@ -59,6 +60,8 @@ class CudaWeightLoader {
                                   LinearUse use = LinearUse::kAlone);
 
  private:
+  /// Rows of a weight, uninitialised.
+  static Matrix allocate_rows(DType dtype, int64_t N, int64_t K, DeviceBuffer* memory);
   void ensure_staging(size_t num_bytes);
   uint32_t take_lost();
   void check_lost(const std::string& name);
@@ -66,18 +69,21 @@ class CudaWeightLoader {
   template <typename Visit>
   void visit_panels(const PackedWeight& weight, int64_t panels_multiple, const Visit& visit);
   void decode_panels(const PackedWeight& weight, const int32_t* input_perm, Matrix rows);
-  void load_rows(const PackedWeight& weight, WeightForm form, std::span<const float> bias,
-                 int64_t first_output, CudaLinear::Section* section);
+  std::string keep(const DeviceGemm& gemm, const PackedWeight& weight, const std::string& reasons,
+                   std::span<const float> bias, int64_t first_output, CudaLinear::Section* section);
+  std::string keep_rows(const PackedWeight& weight, DeviceLayout layout, const std::string& reasons,
+                        std::span<const float> bias, int64_t first_output,
+                        CudaLinear::Section* section);
   std::string keep_mixed(const PackedWeight& weight, MixedKind kind, std::span<const float> bias,
                          CudaLinear::Section* section);
   std::string keep_gemv(const PackedWeight& weight, std::span<const float> bias,
                         int64_t first_output, CudaLinear::Section* section);
   void keep_nested(const PackedWeight& weight, std::span<const float> bias, int64_t first_output,
                    CudaLinear::Section* section);
-  void keep_w4ax(const PackedWeight& weight, std::span<const float> bias,
-                 CudaLinear::Section* section);
+  std::string keep_w4ax(const PackedWeight& weight, std::span<const float> bias,
+                        CudaLinear::Section* section);
   void add_bias(std::span<const float> bias, DeviceArrays* arrays, CudaLinear::Section* section);
-  void bind(CudaLinear::Section* section, CudaGemmProblem problem, int64_t first_output);
+  void bind(RowsWeight* rows, CudaGemmProblem problem, int64_t first_output);
 
   ExecContext& host_;
   const CudaContext& device_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "halley/base/checked_math.h"
+#include "halley/base/str.h"
 
 namespace halley::cuda {
 
@@ -23,22 +24,35 @@ bool are_decoded_parts_aligned(int64_t N, int64_t K, int64_t first_output, DType
   return first_output * bits % 128 == 0 && part * bits % 128 == 0 && (N - part) * bits % 128 == 0;
 }
 
-void run_gemv_linear(const CudaContext& context, CublasLtGemm& lt, const GemvWeight& weight,
-                     const CudaGemmChoice& choice, const GemvLinearOperands& operands, Matrix y) {
+size_t decoded_bytes(int64_t N, int64_t K) {
+  return static_cast<size_t>(decoded_outputs(N, K) * K) * sizeof(uint16_t);
+}
+
+std::string GemvLinear::describe_kernels() const {
+  return str("outputs by ", kernel_name(), "; of decoded numbers ", gemms_.describe());
+}
+
+WeightInput GemvLinear::input(Precision) const {
+  return {.dtype = gemms_.for_activations.problem.dtype, .is_ordered = true};
+}
+
+void GemvLinear::multiply(const CudaContext& context, const WeightOperands& operands,
+                          Matrix y) const {
   const ConstMatrix& x = operands.x;
-  if (x.num_rows <= gemv_linear_rows_max(weight.shape.bits)) {
-    return gemv(context, weight, {.x = x, .bias = operands.bias}, y);
+  if (x.num_rows <= gemv_linear_rows_max(weight_.shape.bits)) {
+    return gemv(context, weight_, {.x = x, .bias = operands.bias}, y);
   }
-  const int64_t N = weight.shape.N, K = weight.shape.K, part = choice.problem.N;
+  const CudaGemmChoice& choice = gemms_.for_dtype(y.dtype).choice;
+  const int64_t N = weight_.shape.N, K = weight_.shape.K, part = choice.problem.N;
   const size_t mark = context.workspace.mark();
   const Matrix rows = {context.workspace.take(decoded_bytes(N, K)), x.dtype, part, K, K};
   const CudaGemmKernel& kernel = choice.kernel_for(x);
   for (int64_t done = 0; done < N; done += part) {
     // The last part repeats outputs of the one before.
     const int64_t begin = std::min(done, N - part);
-    decode_gemv_rows(context, weight, begin, rows);
+    decode_gemv_rows(context, weight_, begin, rows);
     kernel.launch(
-        lt, context, choice.problem,
+        lt_, context, choice.problem,
         {.x = x,
          .w = rows,
          .bias = operands.bias == nullptr ? nullptr : operands.bias + begin,
@@ -49,8 +63,9 @@ void run_gemv_linear(const CudaContext& context, CublasLtGemm& lt, const GemvWei
   context.workspace.release(mark);
 }
 
-size_t decoded_bytes(int64_t N, int64_t K) {
-  return static_cast<size_t>(decoded_outputs(N, K) * K) * sizeof(uint16_t);
+size_t GemvLinear::workspace_bytes(int64_t M, Precision) const {
+  return round_up(decoded_bytes(weight_.shape.N, weight_.shape.K), DeviceArena::kAlignment) +
+         gemms_.workspace_bytes(M);
 }
 
 }  // namespace halley::cuda

@@ -1,15 +1,21 @@
-// Products of a layer's section of few bits: by cuda/gemv where rows are few, otherwise of numbers
-// that are decoded for each product.
+// Weights of 1 to 3 and of 8 bits that stay packed: cuda/gemv for few rows, else dequantized for
+// each GEMM.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "halley/core/matrix.h"
 #include "halley/cuda/gemm/cublaslt_gemm.h"
 #include "halley/cuda/gemm/cuda_gemm.h"
 #include "halley/cuda/gemv/gemv.h"
 #include "halley/cuda/runtime/cuda_context.h"
+#include "halley/cuda/weights/device_weight.h"
+#include "halley/cuda/weights/rows_weight.h"
+#include "halley/cuda/weights/weight_form.h"
 
 namespace halley::cuda {
 
@@ -23,18 +29,33 @@ int64_t decoded_outputs(int64_t N, int64_t K);
 /// Where these begin at multiples of 16 bytes.
 bool are_decoded_parts_aligned(int64_t N, int64_t K, int64_t first_output, DType y_dtype);
 
-struct GemvLinearOperands {
-  /// f16 or bf16, rows at multiples of 16 bytes.
-  ConstMatrix x;
-  const float* bias = nullptr;              // [N]
-  const std::byte* rounded_bias = nullptr;  // of x's type
-};
-
-/// `choice` is that of decoded_outputs() in x's type.
-void run_gemv_linear(const CudaContext& context, CublasLtGemm& lt, const GemvWeight& weight,
-                     const CudaGemmChoice& choice, const GemvLinearOperands& operands, Matrix y);
-
 /// Of the decoded numbers alone.
 size_t decoded_bytes(int64_t N, int64_t K);
+
+/// Few rows by cuda/gemv, others by kernels for the dequantized weight.
+class GemvLinear final : public DeviceWeight {
+ public:
+  /// `gemms` multiply decoded_outputs() of the weight in the activations' type.
+  GemvLinear(GemvWeight weight, BoundGemms gemms, CublasLtGemm& lt)
+      : weight_(std::move(weight)), gemms_(std::move(gemms)), lt_(lt) {}
+
+  const char* kernel_name() const override { return gemv_kernel_name(weight_.shape.bits); }
+  std::string describe_kernels() const override;
+  std::vector<std::string> rejections() const override {
+    return gemms_.for_activations.choice.rejections;
+  }
+  WeightInput input(Precision precision) const override;
+  void multiply(const CudaContext& context, const WeightOperands& operands,
+                Matrix y) const override;
+  size_t workspace_bytes(int64_t M, Precision precision) const override;
+  std::vector<const DeviceBuffer*> buffers(Precision) const override {
+    return {&weight_.codes, &weight_.scales, &weight_.zeros};
+  }
+
+ private:
+  GemvWeight weight_;
+  BoundGemms gemms_;
+  CublasLtGemm& lt_;
+};
 
 }  // namespace halley::cuda

@@ -17,6 +17,7 @@
 
 #include "halley/base/checked_math.h"
 #include "halley/base/str.h"
+#include "halley/cuda/mixed_gemm/mixed_gemm.h"
 #include "halley/cuda/mixed_gemm/mixed_pack.h"
 #include "halley/cuda/runtime/cuda_check.h"
 #include "halley/cuda/testing/device_matrix.h"
@@ -174,7 +175,7 @@ class MixedLinearGpuTest : public GpuTest {
           largest = std::max(largest, std::fabs(double{w[k]}));
         }
         const CudaLinear::Section& section = linear.sections()[0];
-        const bool is_exact = section.is_mixed() && is_s8(section.mixed.kind);
+        const bool is_exact = section.weight->mixed() != nullptr && section.has_coded_inputs();
         const double error_max = (is_exact ? 1e-5 : 2.5 * step + 1e-5) * magnitude +
                                  (is_exact ? 1e-5 * sum_x * largest : 0) +
                                  y_step * std::fabs(expected) + 1e-6;
@@ -196,9 +197,10 @@ TEST_F(MixedLinearGpuTest, ChunksHoldTheWeightsNumbers) {
       const PackedWeight weight = make_form(form, N, K, static_cast<uint32_t>(N));
       const CudaLinear linear = load(weight, {}, form.dtype);
       const CudaLinear::Section& section = linear.sections()[0];
-      ASSERT_TRUE(section.is_mixed()) << linear.describe();
-      ASSERT_EQ(section.mixed.kind, form.kind);
-      const MixedPacked packed = fetch(section.mixed);
+      ASSERT_NE(section.weight->mixed(), nullptr) << linear.describe();
+      const MixedWeight& mixed = *section.weight->mixed();
+      ASSERT_EQ(mixed.kind, form.kind);
+      const MixedPacked packed = fetch(mixed);
       const auto& order = weight.quant.input_perm;
       std::vector<float> w(static_cast<size_t>(K));
       for (int64_t n = 0; n < N; ++n) {
@@ -210,7 +212,7 @@ TEST_F(MixedLinearGpuTest, ChunksHoldTheWeightsNumbers) {
           if (is_s8(form.kind)) {
             const float scale = packed.w_scales[static_cast<size_t>(n)];
             const float offset =
-                section.mixed.has_offsets ? packed.w_scales[static_cast<size_t>(N + n)] : 0;
+                mixed.has_offsets ? packed.w_scales[static_cast<size_t>(N + n)] : 0;
             const float largest = std::max(1.0f, std::fabs(group[kPanelRows + n % kPanelRows]));
             ASSERT_NEAR(row[k] * scale - offset, expected, 1e-6 * largest) << n << ", " << k;
           } else if (form.zero_kind == kPoint) {
@@ -235,7 +237,7 @@ TEST_F(MixedLinearGpuTest, ProductsOfEveryFormAreRight) {
       std::vector<float> bias;
       if (N % 2 == 1) bias.assign(static_cast<size_t>(N), -0.375f);
       const CudaLinear linear = load(weight, bias, form.dtype);
-      EXPECT_STREQ(linear.sections()[0].kernel_name(), mixed_kernel_name(form.kind));
+      EXPECT_STREQ(linear.sections()[0].weight->kernel_name(), mixed_kernel_name(form.kind));
       for (const int64_t M : {1, 2, 8, 9, 17, 64, 65, 300}) {
         check_rows(linear, weight, bias, M, M % 2 == 1 ? form.dtype : DType::kF32);
         if (HasFatalFailure()) return;
@@ -253,7 +255,7 @@ TEST_F(MixedLinearGpuTest, ProductsByMmaAreRight) {
       const PackedWeight weight = make_form(form, N, K, static_cast<uint32_t>(K));
       const std::vector<float> bias(static_cast<size_t>(N), -0.375f);
       const CudaLinear linear = load(weight, bias, form.dtype, "mma");
-      EXPECT_STREQ(linear.sections()[0].kernel_name(), mma_kernel_name(form.kind));
+      EXPECT_STREQ(linear.sections()[0].weight->kernel_name(), mma_kernel_name(form.kind));
       EXPECT_THAT(linear.describe(), HasSubstr("128 outputs x 16 tokens"));
       for (const int64_t M : {1, 17, 150}) {
         check_rows(linear, weight, bias, M, M % 2 == 1 ? form.dtype : DType::kF32);
@@ -268,8 +270,8 @@ TEST_F(MixedLinearGpuTest, JoinsAStagedWeightOfManyPanels) {
   const FormCase& form = kForms[12];
   const PackedWeight weight = make_form(form, 17000, 8192, 3);
   const CudaLinear linear = load(weight, {}, form.dtype);
-  ASSERT_EQ(linear.sections()[0].mixed.kind, form.kind);
-  const MixedPacked packed = fetch(linear.sections()[0].mixed);
+  ASSERT_EQ(linear.sections()[0].weight->mixed()->kind, form.kind);
+  const MixedPacked packed = fetch(*linear.sections()[0].weight->mixed());
   std::vector<float> w(8192);
   for (const int64_t n : {0, 127, 128, 8191, 8192, 15999, 16000, 16383, 16384, 16999}) {
     unpack_row(weight, n, w.data());
@@ -288,7 +290,8 @@ TEST_F(MixedLinearGpuTest, DecodesWhatTheKindsRejectAndSaysWhy) {
     weight.quant.groups.as<float>()[kZero] = 8;
     weight.quant.groups.as<float>()[place] = value;
     const CudaLinear linear = load(weight, {}, form.dtype);
-    if (!linear.sections()[0].is_mixed()) check_rows(linear, weight, {}, 3, DType::kF32);
+    if (linear.sections()[0].weight->mixed() == nullptr)
+      check_rows(linear, weight, {}, 3, DType::kF32);
     return linear.sections()[0].form;
   };
   EXPECT_THAT(reject(usual, kZero, 3.5f),
@@ -308,7 +311,7 @@ TEST_F(MixedLinearGpuTest, ExpertsAndOtherTypesAreDecoded) {
   const PackedWeight weight = make_form(kForms[0], 40, 256, 5);
   CudaWeightLoader loader(host_, context_, lt_, DType::kF16);
   const auto expert = loader.load_packed("a", weight, {}, 0, LinearUse::kGrouped);
-  EXPECT_FALSE(expert.is_mixed());
+  EXPECT_EQ(expert.weight->mixed(), nullptr);
   EXPECT_THAT(expert.form, HasSubstr("decoded to f16: experts are multiplied together"));
   CudaWeightLoader wide(host_, context_, lt_, DType::kF32);
   EXPECT_THAT(wide.load_packed("a", weight, {}, 0).form, HasSubstr("f32 activations"));

@@ -104,7 +104,7 @@ TEST_F(TileLinear, BothPrecisionsOfTwoPlanesAreRight) {
   for (const auto& [N, K] : std::vector<std::pair<int64_t, int64_t>>{{37, 128}, {320, 1024}}) {
     const PackedWeight weight = nested_weight(N, K);
     const CudaLinear linear = load(weight, DType::kF16);
-    ASSERT_TRUE(linear.sections()[0].is_nested());
+    ASSERT_STREQ(linear.sections()[0].weight->kernel_name(), kNestedKernelName);
     EXPECT_EQ(linear.code_form(), nullptr);
     Reference full = {std::vector<float>(static_cast<size_t>(N * K)), weight.quant};
     for (int64_t n = 0; n < N; ++n) unpack_row(weight, n, full.w.data() + n * K);
@@ -148,7 +148,7 @@ TEST_F(TileLinear, BlocksOfFourAndEightBitsAreRight) {
     for (const DType dtype : {DType::kF16, DType::kBf16}) {
       for (const char* kernels : {"hopper", "mma"}) {
         const CudaLinear linear = load(weight, dtype, kernels);
-        ASSERT_TRUE(linear.sections()[0].is_w4ax());
+        ASSERT_NE(linear.sections()[0].weight->w4ax(), nullptr);
         for (const int64_t M : {1, 17, 150}) check(linear, reference, M);
       }
     }

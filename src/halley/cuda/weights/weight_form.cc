@@ -86,6 +86,16 @@ WeightForm weight_form(const GemmProblem& problem, DType activation_dtype) {
   return {.dtype = is_float ? DType::kF8E4M3 : DType::kI8};
 }
 
+WeightForm rows_form(bool are_codes, const GemmProblem& problem, DType activation_dtype,
+                     const std::string& reasons) {
+  WeightForm form = weight_form(problem, activation_dtype);
+  if (are_codes) return form;
+  // Codes that the data rejected.
+  form.dtype = activation_dtype;
+  if (!reasons.empty()) form.why_numbers = reasons;
+  return form;
+}
+
 std::string describe_form(const char* stored, const WeightForm& form) {
   if (form.is_codes()) return str(stored, ", kept as ", form.dtype, " codes");
   if (form.why_numbers.empty()) return str(stored, ", kept in ", form.dtype);
@@ -107,45 +117,11 @@ size_t row_bytes_of(DType dtype, int64_t N, int64_t K) {
   return static_cast<size_t>(rows * row_stride_of(dtype, K) * bits_of(dtype) / 8);
 }
 
-MixedForms mixed_forms(const GemmProblem& problem, DType activation_dtype, LinearUse use,
-                       bool has_kernels) {
-  MixedForms forms;
-  const int bits = problem.w_layout == PackedLayout::kU4Quad ? 4 : quad_bits(problem.w_layout);
-  if ((bits != 4 && bits != 8) || problem.N == 0 || problem.K == 0) return forms;
-  if (bits == 8 && weight_form(problem, activation_dtype).is_codes()) return forms;
-  const auto consider = [&](MixedKind kind) {
-    const std::string why_not = why_not_mixed(kind, problem.K, problem.group_size);
-    if (why_not.empty()) return forms.kinds.push_back(kind);
-    forms.why_not = join_reasons(forms.why_not, str(mixed_kernel_name(kind), ": ", why_not));
-  };
-  if (activation_dtype == DType::kF32) {
-    forms.why_not = str("no product of ", bits, "-bit codes takes f32 activations");
-  } else if (use == LinearUse::kGrouped) {
-    forms.why_not = "experts are multiplied together, as numbers";
-  } else if (!has_kernels) {
-    forms.why_not = str("products of ", bits, "-bit codes need compute capability ",
-                        bits == 8 ? "9.0" : "8.0 to 9.0");
-  }
-  if (!forms.why_not.empty()) return forms;
-  if (bits == 8) {
-    consider(activation_dtype == DType::kF16 ? MixedKind::kU8F16 : MixedKind::kU8Bf16);
-    return forms;
-  }
-  if (is_s8(problem.activation) && !problem.has_input_perm) {
-    if (problem.group_size >= problem.K) {
-      consider(MixedKind::kU4S8);
-    } else if (problem.zero_kind == ZeroKind::kOffset) {
-      // Zeros that are no multiples of the scales come with scales that are products of two.
-      consider(MixedKind::kU4GroupS8);
-    }
-  }
-  consider(activation_dtype == DType::kF16 ? MixedKind::kU4F16 : MixedKind::kU4Bf16);
-  return forms;
-}
-
 std::string join_reasons(const std::string& one, const std::string& another) {
-  if (one.empty() || one == another) return another;
-  return another.empty() ? one : str(one, "; ", another);
+  if (another.empty() || str("; ", one, "; ").find(str("; ", another, "; ")) != std::string::npos) {
+    return one;
+  }
+  return one.empty() ? another : str(one, "; ", another);
 }
 
 GemvShape gemv_shape(const GemmProblem& problem) {
@@ -154,30 +130,6 @@ GemvShape gemv_shape(const GemmProblem& problem) {
           .N = problem.N,
           .K = problem.K,
           .group_size = problem.group_size};
-}
-
-GemvForm gemv_form(const GemmProblem& problem, DType activation_dtype, LinearUse use,
-                   bool is_batch_invariant) {
-  GemvForm form;
-  const int bits = quad_bits(problem.w_layout);
-  if (bits == 0 || problem.N == 0 || problem.K == 0) return form;
-  if (weight_form(problem, activation_dtype).is_codes()) return form;
-  if (activation_dtype == DType::kF32) {
-    form.why_not = str("no product of ", bits, "-bit codes takes f32 activations");
-  } else if (use == LinearUse::kGrouped) {
-    form.why_not = "experts are multiplied together, as numbers";
-  } else if (is_batch_invariant) {
-    form.why_not = str(gemv_kernel_name(bits), " is for few rows, and results must not depend on",
-                       " how many there are");
-  } else if (problem.N % 8 != 0) {
-    // Parts of decoded numbers would leave rows of y where cuBLASLt writes none.
-    form.why_not = str(gemv_kernel_name(bits), ": ", problem.N, " outputs are no multiple of 8");
-  } else {
-    const std::string why_not = why_not_gemv(gemv_shape(problem));
-    if (!why_not.empty()) form.why_not = str(gemv_kernel_name(bits), ": ", why_not);
-  }
-  form.is_kept = form.why_not.empty();
-  return form;
 }
 
 std::string describe_gemv(const GemmProblem& problem, DType activation_dtype) {
@@ -223,26 +175,11 @@ GemvScales gemv_scales(const PackedWeight& weight) {
   return result;
 }
 
-TileForm tile_form(const GemmProblem& problem, DType activation_dtype, LinearUse use,
-                   bool has_kernels) {
-  constexpr int64_t kBlock = 128;
-  if (!has_kernels || use != LinearUse::kAlone || problem.N == 0 || problem.K == 0) {
-    return TileForm::kNone;
-  }
-  if (problem.w_layout == PackedLayout::kNestedF16Quad) {
-    const bool is_nested = activation_dtype == DType::kF16 && problem.K % kBlock == 0;
-    return is_nested ? TileForm::kNested : TileForm::kNone;
-  }
-  const bool is_w4ax = problem.w_layout == PackedLayout::kU4Quad &&
-                       problem.activation == ActivationQuant::kS4S8Block128 &&
-                       problem.group_size == kBlock && problem.zero_kind == ZeroKind::kPoint;
-  return is_w4ax ? TileForm::kW4ax : TileForm::kNone;
+std::string describe_nested(const GemmProblem& problem) {
+  return str(problem.w_layout, ", kept in two planes: joined to f16, or the upper one alone");
 }
 
-std::string describe_tile(TileForm form, const GemmProblem& problem) {
-  if (form == TileForm::kNested) {
-    return str(problem.w_layout, ", kept in two planes: joined to f16, or the upper one alone");
-  }
+std::string describe_w4ax(const GemmProblem& problem) {
   return str(problem.w_layout, ", kept in 4 bits: blocks of ", problem.group_size,
              " inputs, for activations of ", problem.activation);
 }

@@ -29,6 +29,11 @@ struct WeightForm {
 /// rounded as the checkpoint says and multiplied as numbers.
 WeightForm weight_form(const GemmProblem& problem, DType activation_dtype);
 
+/// The same for rows of codes, or of numbers alone; `reasons`, where there are some, replace why
+/// they are numbers.
+WeightForm rows_form(bool are_codes, const GemmProblem& problem, DType activation_dtype,
+                     const std::string& reasons);
+
 /// For weights that do not stay in their bits. Throws UnsupportedError where one picks its inputs
 /// from those of several ranks (QuantParams::num_inputs).
 void check_whole_order(const std::string& name, const PackedWeight& weight);
@@ -48,35 +53,10 @@ enum class LinearUse : uint8_t {
   kGrouped,
 };
 
-/// How a weight's codes of 4 or 8 bits can stay as they are (cuda/mixed_gemm), best first.
-struct MixedForms {
-  std::vector<MixedKind> kinds;
-  /// Why not more of them; where there are none, why the weight is not kept.
-  std::string why_not = {};
-};
-
-/// By the rules alone: data may reject a kind still (pack_mixed_weight.h). Where x is rounded to s8
-/// and each output has one scale, or scales of groups that are multiples of one, codes of x are
-/// multiplied; all else has x in the activations' type, rounded as the checkpoint says first.
-/// `has_kernels`: the GPU runs a row of cuda/mma_gemm/w4_kernels.h, for codes of 8 bits Hopper's.
-/// Of codes of 8 bits that are multiplied by codes of x nothing is said.
-MixedForms mixed_forms(const GemmProblem& problem, DType activation_dtype, LinearUse use,
-                       bool has_kernels);
-
 /// "u4_quad, kept in 4 bits (u4_f16): groups of 128 inputs".
 std::string describe_mixed(MixedKind kind, const GemmProblem& problem);
 
-/// How a weight of 8, 3 or 2 bits can stay as it is (cuda/gemv).
-struct GemvForm {
-  bool is_kept = false;
-  std::string why_not = {};  // of weights of these bits that are decoded instead
-};
-
-/// By the rules alone: data may reject it still (zeros). `is_batch_invariant`: a row must not
-/// depend on how many there are, which decides between codes and decoded numbers.
-GemvForm gemv_form(const GemmProblem& problem, DType activation_dtype, LinearUse use,
-                   bool is_batch_invariant);
-/// "one; another"; where they are the same, or one is empty, once.
+/// "one; another"; a reason that is there already is left out.
 std::string join_reasons(const std::string& one, const std::string& another);
 
 /// For cuda/gemv; of a weight in a quad layout of 8, 3 or 2 bits.
@@ -94,17 +74,9 @@ struct GemvScales {
 /// `weight` holds its groups; its codes are not read.
 GemvScales gemv_scales(const PackedWeight& weight);
 
-/// How a weight stays for one of the products in tiles (cuda/nested_gemm, cuda/w4ax_gemm).
-enum class TileForm : uint8_t { kNone, kNested, kW4ax };
-
-/// By the rules alone: two planes where activations are f16 and K is a multiple of 128; codes of 4
-/// bits in groups of 128 where x is rounded in blocks of 128. Data may reject the latter still:
-/// zeros other than 8, scales of more than 22 significant bits. `has_kernels`: compute capability
-/// 9.0, and of kW4ax that the GPU runs a row of cuda/mma_gemm/w4_kernels.h.
-TileForm tile_form(const GemmProblem& problem, DType activation_dtype, LinearUse use,
-                   bool has_kernels);
-/// "nested_f16_quad, kept in two planes: ...".
-std::string describe_tile(TileForm form, const GemmProblem& problem);
+/// "nested_f16_quad, kept in two planes: ...", "u4_quad, kept in 4 bits: blocks of ...".
+std::string describe_nested(const GemmProblem& problem);
+std::string describe_w4ax(const GemmProblem& problem);
 
 inline constexpr const char* kNestedKernelName = "gemm_nestedf16_tile";
 inline constexpr const char* kW4axKernelName = "gemm_w4ax_tile";

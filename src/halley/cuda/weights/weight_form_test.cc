@@ -89,128 +89,6 @@ TEST(WeightForm, SaysWhyAWeightIsDecoded) {
   EXPECT_EQ(weight_form(wide, DType::kF16).dtype, DType::kI8);
 }
 
-TEST(MixedForms, KeepFourBitsWithTheCodesOrNumbersOfX) {
-  const auto kinds = [](int64_t group_size, ActivationQuant activation, ZeroKind zero_kind,
-                        DType dtype) {
-    GemmProblem asked = problem(PackedLayout::kU4Quad, group_size, activation);
-    asked.zero_kind = zero_kind;
-    return mixed_forms(asked, dtype, LinearUse::kAlone, true).kinds;
-  };
-  using Kinds = std::vector<MixedKind>;
-  const auto kNone = ActivationQuant::kNone, kToken = ActivationQuant::kS8Token;
-  const auto kPoint = ZeroKind::kPoint, kOffset = ZeroKind::kOffset;
-  EXPECT_EQ(kinds(128, kNone, kPoint, DType::kF16), Kinds{MixedKind::kU4F16});
-  EXPECT_EQ(kinds(256, kNone, kOffset, DType::kBf16), Kinds{MixedKind::kU4Bf16});
-  EXPECT_EQ(kinds(256, kToken, kPoint, DType::kF16), (Kinds{MixedKind::kU4S8, MixedKind::kU4F16}));
-  EXPECT_EQ(kinds(128, kToken, kOffset, DType::kBf16),
-            (Kinds{MixedKind::kU4GroupS8, MixedKind::kU4Bf16}));
-  EXPECT_EQ(kinds(128, kToken, kPoint, DType::kF16), Kinds{MixedKind::kU4F16});
-  EXPECT_EQ(kinds(128, ActivationQuant::kS4S8Block128, kPoint, DType::kF16),
-            Kinds{MixedKind::kU4F16});
-}
-
-TEST(MixedForms, HaveNoCodesOfXWhereInputsHaveAnOrderOrSumsLeaveS32) {
-  GemmProblem asked = problem(PackedLayout::kU4Quad, 256, ActivationQuant::kS8Token);
-  asked.has_input_perm = true;
-  EXPECT_EQ(mixed_forms(asked, DType::kF16, LinearUse::kAlone, true).kinds,
-            std::vector<MixedKind>{MixedKind::kU4F16});
-  asked.has_input_perm = false;
-  asked.K = asked.group_size = 131072;
-  const MixedForms forms = mixed_forms(asked, DType::kF16, LinearUse::kAlone, true);
-  EXPECT_EQ(forms.kinds, std::vector<MixedKind>{MixedKind::kU4F16});
-  EXPECT_THAT(forms.why_not, HasSubstr("gemm_w4a8_mixed: K 131072 is above 131071"));
-}
-
-TEST(MixedForms, SayWhyAWeightIsNotKeptInFourBits) {
-  const GemmProblem usual = problem(PackedLayout::kU4Quad, 128, ActivationQuant::kNone);
-  const auto why = [](const GemmProblem& asked, DType dtype, LinearUse use, bool has_kernels) {
-    const MixedForms forms = mixed_forms(asked, dtype, use, has_kernels);
-    EXPECT_TRUE(forms.kinds.empty());
-    return forms.why_not;
-  };
-  EXPECT_THAT(why(problem(PackedLayout::kU4Quad, 16, ActivationQuant::kNone), DType::kF16,
-                  LinearUse::kAlone, true),
-              HasSubstr("gemm_w4a16_mixed: groups of 16 inputs, neither 32, 64 nor"));
-  EXPECT_THAT(why(usual, DType::kF32, LinearUse::kAlone, true), HasSubstr("f32 activations"));
-  EXPECT_THAT(why(usual, DType::kF16, LinearUse::kGrouped, true), HasSubstr("experts"));
-  EXPECT_THAT(why(usual, DType::kF16, LinearUse::kAlone, false),
-              HasSubstr("capability 8.0 to 9.0"));
-  // Of other layouts nothing is said.
-  EXPECT_EQ(why(problem(PackedLayout::kU2Quad, 128, ActivationQuant::kNone), DType::kF16,
-                LinearUse::kAlone, true),
-            "");
-}
-
-TEST(MixedForms, KeepEightBitsThatNumbersMultiply) {
-  const auto forms = [](int64_t group_size, ActivationQuant activation, DType dtype,
-                        bool has_kernels = true) {
-    return mixed_forms(problem(PackedLayout::kU8Quad, group_size, activation), dtype,
-                       LinearUse::kAlone, has_kernels);
-  };
-  using Kinds = std::vector<MixedKind>;
-  const auto kNone = ActivationQuant::kNone, kToken = ActivationQuant::kS8Token;
-  EXPECT_EQ(forms(128, kNone, DType::kF16).kinds, Kinds{MixedKind::kU8F16});
-  EXPECT_EQ(forms(256, kNone, DType::kBf16).kinds, Kinds{MixedKind::kU8Bf16});
-  // With scales of groups, x that is rounded is multiplied as numbers.
-  EXPECT_EQ(forms(128, kToken, DType::kBf16).kinds, Kinds{MixedKind::kU8Bf16});
-  EXPECT_EQ(describe_mixed(MixedKind::kU8Bf16, problem(PackedLayout::kU8Quad, 128, kToken)),
-            "u8_quad, kept in 8 bits (u8_bf16): groups of 128 inputs, activations rounded "
-            "(s8_token) and multiplied as numbers");
-  // Codes that the tensor cores multiply by codes of x.
-  EXPECT_TRUE(forms(256, kToken, DType::kF16).kinds.empty());
-  EXPECT_EQ(forms(256, kToken, DType::kF16).why_not, "");
-  EXPECT_THAT(forms(16, kNone, DType::kF16).why_not,
-              HasSubstr("gemm_w8a16_mixed: groups of 16 inputs"));
-  EXPECT_EQ(forms(128, kNone, DType::kF32).why_not,
-            "no product of 8-bit codes takes f32 activations");
-  EXPECT_EQ(forms(128, kNone, DType::kF16, /*has_kernels=*/false).why_not,
-            "products of 8-bit codes need compute capability 9.0");
-}
-
-TEST(GemvForm, KeepsCodesThatNumbersMultiply) {
-  const auto form = [](const GemmProblem& asked, DType dtype) {
-    return gemv_form(asked, dtype, LinearUse::kAlone, /*is_batch_invariant=*/false);
-  };
-  for (const PackedLayout layout :
-       {PackedLayout::kU8Quad, PackedLayout::kU3Quad, PackedLayout::kU2Quad}) {
-    for (const int64_t group_size : {32, 64, 128, 256}) {
-      EXPECT_TRUE(form(problem(layout, group_size, ActivationQuant::kNone), DType::kF16).is_kept);
-    }
-  }
-  // With scales of groups, x that is rounded is multiplied as numbers.
-  const GemmProblem rounded = problem(PackedLayout::kU8Quad, 128, ActivationQuant::kS8Token);
-  EXPECT_TRUE(form(rounded, DType::kBf16).is_kept);
-  EXPECT_EQ(describe_gemv(rounded, DType::kBf16),
-            "u8_quad, kept in 8 bits: groups of 128 inputs, activations rounded (s8_token) and "
-            "multiplied as numbers; of more than 32 rows decoded to bf16");
-  // Codes that the tensor cores multiply, and other layouts: nothing is said.
-  for (const GemmProblem& other :
-       {problem(PackedLayout::kU8Quad, 256, ActivationQuant::kS8Token),
-        problem(PackedLayout::kU4Quad, 128, ActivationQuant::kNone),
-        problem(PackedLayout::kF8E4M3Quad, 128, ActivationQuant::kNone)}) {
-    EXPECT_FALSE(form(other, DType::kF16).is_kept) << other.w_layout;
-    EXPECT_EQ(form(other, DType::kF16).why_not, "") << other.w_layout;
-  }
-}
-
-TEST(GemvForm, SaysWhyAWeightIsDecoded) {
-  const GemmProblem usual = problem(PackedLayout::kU2Quad, 128, ActivationQuant::kNone);
-  EXPECT_THAT(gemv_form(usual, DType::kF32, LinearUse::kAlone, false).why_not,
-              HasSubstr("no product of 2-bit codes takes f32 activations"));
-  EXPECT_THAT(gemv_form(usual, DType::kF16, LinearUse::kGrouped, false).why_not,
-              HasSubstr("experts"));
-  EXPECT_THAT(gemv_form(usual, DType::kF16, LinearUse::kAlone, true).why_not,
-              HasSubstr("must not depend on how many there are"));
-  EXPECT_THAT(gemv_form(problem(PackedLayout::kU3Quad, 16, ActivationQuant::kNone), DType::kF16,
-                        LinearUse::kAlone, false)
-                  .why_not,
-              HasSubstr("gemm_w3a16_gemv: groups of 16 inputs"));
-  GemmProblem odd = usual;
-  odd.N = 63;
-  EXPECT_THAT(gemv_form(odd, DType::kF16, LinearUse::kAlone, false).why_not,
-              HasSubstr("gemm_w2a16_gemv: 63 outputs are no multiple of 8"));
-}
-
 TEST(GemvScales, AreInCodes) {
   PackedWeight weight = empty_weight(PackedLayout::kU8Quad, 40, 300, 128);
   auto groups = weight.quant.groups.as<float>();
@@ -243,27 +121,7 @@ TEST(GemvLinear, DecodesInPartsThatFit) {
   EXPECT_FALSE(are_decoded_parts_aligned(14337, 4096, 0, DType::kF16));
 }
 
-TEST(TileForm, KeepsPlanesForF16AndBlocksOfCodes) {
-  const auto form = [](const GemmProblem& asked, DType dtype) {
-    return tile_form(asked, dtype, LinearUse::kAlone, true);
-  };
-  const GemmProblem nested = problem(PackedLayout::kNestedF16Quad, 1, ActivationQuant::kNone);
-  EXPECT_EQ(form(nested, DType::kF16), TileForm::kNested);
-  EXPECT_EQ(form(nested, DType::kBf16), TileForm::kNone);
-  GemmProblem odd = nested;
-  odd.K = 200;
-  EXPECT_EQ(form(odd, DType::kF16), TileForm::kNone);
-  EXPECT_EQ(tile_form(nested, DType::kF16, LinearUse::kGrouped, true), TileForm::kNone);
-  EXPECT_EQ(tile_form(nested, DType::kF16, LinearUse::kAlone, false), TileForm::kNone);
-  GemmProblem blocks = problem(PackedLayout::kU4Quad, 128, ActivationQuant::kS4S8Block128);
-  EXPECT_EQ(form(blocks, DType::kBf16), TileForm::kW4ax);
-  blocks.group_size = 64;
-  EXPECT_EQ(form(blocks, DType::kBf16), TileForm::kNone);
-  EXPECT_EQ(form(problem(PackedLayout::kU4Quad, 128, ActivationQuant::kNone), DType::kF16),
-            TileForm::kNone);
-}
-
-TEST(TileForm, FitsScalesOfF16AndMiddleZeros) {
+TEST(W4ax, FitsScalesOfF16AndMiddleZeros) {
   PackedWeight weight = empty_weight(PackedLayout::kU4Quad, 40, 300, 128);
   auto groups = weight.quant.groups.as<float>();
   for (size_t i = 0; i < groups.size(); ++i) groups[i] = i / 32 % 2 == 1 ? 8.0f : 0.125f;
@@ -275,6 +133,15 @@ TEST(TileForm, FitsScalesOfF16AndMiddleZeros) {
   groups[3] = 1.0f;
   groups[32 + 3] = 7.0f;
   EXPECT_FALSE(fits_w4ax(weight));
+}
+
+TEST(JoinReasons, LeavesOutWhatIsThere) {
+  EXPECT_EQ(join_reasons("", "one"), "one");
+  EXPECT_EQ(join_reasons("one", ""), "one");
+  EXPECT_EQ(join_reasons("one", "two"), "one; two");
+  EXPECT_EQ(join_reasons("one; two", "one"), "one; two");
+  EXPECT_EQ(join_reasons("one; two", "two"), "one; two");
+  EXPECT_EQ(join_reasons("ones", "one"), "ones; one");
 }
 
 TEST(CodeScales, GiveTheWeightsOfTheCpu) {

@@ -101,9 +101,9 @@ std::vector<GpuLinearPlan> loaded_plans(const cuda::CudaDecoderWeights::PlacedLi
   for (size_t i = 0; i < planned.size(); ++i) {
     const cuda::CudaLinear::Section& section = linear.sections()[i];
     planned[i].form = section.form;
-    planned[i].kernel = section.kernel_name();
-    planned[i].low_kernel = section.is_nested() ? section.for_activations.choice.kernel->name : "";
-    planned[i].rejections = section.for_activations.choice.rejections;
+    planned[i].kernel = section.weight->kernel_name();
+    planned[i].low_kernel = section.weight->low_kernel_name();
+    planned[i].rejections = section.weight->rejections();
     planned[i].device_bytes = section.device_bytes();
     if (placed.is_grouped) set_grouped(planned[i]);
   }

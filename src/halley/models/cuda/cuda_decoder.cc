@@ -371,8 +371,7 @@ WeightMemory CudaDecoder::memory_of(Precision precision) const {
   WeightMemory memory;
   const auto add = [&](const CudaLinear& linear, std::vector<WeightMemory::Bytes>& bytes) {
     for (const CudaLinear::Section& section : linear.sections()) {
-      for (const DeviceBuffer* buffer : section.buffers()) {
-        if (precision == Precision::kLow && buffer == &section.nested.lower) continue;
+      for (const DeviceBuffer* buffer : section.buffers(precision)) {
         bytes.emplace_back(buffer->data(), buffer->num_bytes());
       }
     }

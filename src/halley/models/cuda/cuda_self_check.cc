@@ -170,7 +170,7 @@ void self_check(const CudaContext& context, const CudaLinear& linear, DType y_dt
   int64_t begin = 0;
   for (size_t i = 0; i < stored.size(); ++i) {
     const Section& section = linear.sections()[i];
-    const bool is_fp8 = section.w.dtype == DType::kF8E4M3 && !section.is_nested();
+    const bool is_fp8 = section.weight->input(Precision::kFull).dtype == DType::kF8E4M3;
     const std::vector<float> rounded = round_inputs(quant_of(context.stream, section), x, K);
     for (const StoredOutput& output : stored[i]) {
       for (int64_t m = 0; m < kNumRows; ++m) {

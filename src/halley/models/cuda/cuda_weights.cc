@@ -108,7 +108,7 @@ class Loader {
       stored->push_back(read_outputs(view, checked_outputs(own.size(), kStoredOutputs)));
     }
     loading_.source.release(info);
-    report(section.weight_memory.num_bytes());
+    report(section.device_bytes());
     return section;
   }
 
@@ -146,7 +146,8 @@ class Loader {
   bool is_turn(const CudaLinear& expert) {
     constexpr int64_t kStep = 31;
     for (const CudaLinear::Section& section : expert.sections()) {
-      if (section.w.dtype != target_.activation_dtype) return true;
+      const RowsWeight* rows = section.weight->rows();
+      if (rows == nullptr || rows->w().dtype != target_.activation_dtype) return true;
     }
     return num_expert_layers_++ % kStep == 0;
   }
@@ -251,8 +252,8 @@ std::vector<CudaDecoderWeights::PlacedLinear> CudaDecoderWeights::linears() cons
 
 size_t CudaDecoderWeights::device_bytes() const {
   size_t total = small.num_bytes();
-  if (embedding) total += embedding->weight_memory.num_bytes();
-  if (positions) total += positions->weight_memory.num_bytes();
+  if (embedding) total += embedding->device_bytes();
+  if (positions) total += positions->device_bytes();
   for (const PlacedLinear& placed : linears()) total += placed.linear->device_bytes();
   return total;
 }

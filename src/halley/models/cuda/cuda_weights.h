@@ -51,7 +51,10 @@ struct CudaDecoderWeights {
   std::vector<RopeTable> ropes;  // as DecoderConfig::ropes
   DeviceBuffer small;            // norms and frequencies
 
-  ConstMatrix embedding_table() const { return embedding ? embedding->w : output.sections()[0].w; }
+  ConstMatrix embedding_table() const {
+    const CudaLinear::Section& section = embedding ? *embedding : output.sections()[0];
+    return section.weight->rows()->w();
+  }
   struct PlacedLinear {
     const CudaLinear* linear = nullptr;
     bool is_grouped = false;  // runs in one grouped GEMM with the other experts (cuda_experts.h)

@@ -92,7 +92,7 @@ void StepOps::queue_embedding() {
   }
   // The ranks' rows are added: one of them has the positions.
   if (weights_.positions && config_.share.rank == 0) {
-    rows.position_table = weights_.positions->w;
+    rows.position_table = weights_.positions->weight->rows()->w();
     rows.position_rows = array<int32_t>(arrays_.position_rows);
   }
   op("embedding", [&] { first_rows(context_, rows, hidden_); });
@@ -157,28 +157,30 @@ bool StepOps::run_row(const char* name, const CudaLinear& linear, RowOperands ro
   if (step_.num_rows != 1 || (has_norm && row.norm->is_layer_norm)) return false;
   const CudaLinear::Section* section = linear.row_section(inputs);
   if (section == nullptr) return false;
-  if (section->is_mixed() || section->is_w4ax()) {
+  const MixedWeight* mixed = section->weight->mixed();
+  const W4axWeight* w4ax = section->weight->w4ax();
+  if (mixed != nullptr || w4ax != nullptr) {
     row.quant = section->activation;
     row.bias = section->bias;
-    const RowShape shape =
-        section->is_w4ax() ? row_shape(section->w4ax, row) : row_shape(section->mixed, row);
+    const RowShape shape = w4ax != nullptr ? row_shape(*w4ax, row) : row_shape(*mixed, row);
     if (!plan_row(shape, mixed_device(context_))) return false;
     op(name, [&] {
-      if (section->is_w4ax()) return row_gemm(context_, section->w4ax, row, y);
-      row_gemm(context_, section->mixed, row, y);
+      if (w4ax != nullptr) return row_gemm(context_, *w4ax, row, y);
+      row_gemm(context_, *mixed, row, y);
     });
     return true;
   }
+  const RowsWeight& rows = *section->weight->rows();
   const StreamedShape shape = {
-      .dtype = section->w.dtype, .M = 1, .N = section->N, .K = section->K, .is_gated = is_gated};
+      .dtype = rows.w().dtype, .M = 1, .N = section->N, .K = section->K, .is_gated = is_gated};
   if (!plan_normed(shape, has_norm, streamed_device(context_))) return false;
   const NormedOperands operands = {.x = row.x,
                                    .norm = row.norm,
                                    .hidden = row.hidden,
                                    .sum = row.sum,
-                                   .w = section->w,
+                                   .w = rows.w(),
                                    .quant = section->activation,
-                                   .scales = section->scales,
+                                   .scales = rows.scales(),
                                    .bias = section->bias,
                                    .gate = row.gate};
   op(name, [&] { normed_gemm(context_, operands, y); });

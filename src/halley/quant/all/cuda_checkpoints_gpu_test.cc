@@ -122,7 +122,7 @@ TEST(CudaCheckpoints, PlansAreWhatIsLoaded) {
         // One scale of e4m3 for all outputs brings the static scale of x with it.
         if (plans[i].activation == ActivationQuant::kE4m3Static) continue;
         EXPECT_EQ(plans[i].device_bytes, section.device_bytes()) << section.form;
-        EXPECT_EQ(plans[i].kernel, section.kernel_name()) << section.form;
+        EXPECT_EQ(plans[i].kernel, section.weight->kernel_name()) << section.form;
       }
     }
   }
