@@ -255,11 +255,11 @@ def fp8():
 
 def modelopt():
     base, name = "fp8_modelopt", "hf_quant_config.json"
-    for algorithm in ("NVFP4", "W4A16_AWQ", "W4A8_AWQ", "MXFP8", "MIXED_PRECISION", "SOME_ALGO"):
+    for algorithm in ("W4A16_AWQ", "W4A8_AWQ", "MXFP8", "MIXED_PRECISION", "SOME_ALGO"):
         rejected(f"modelopt_{algorithm.lower()}", base,
                 file(name, quantization={"quant_algo": algorithm}), algorithm)
-    rejected("modelopt_nvfp4_in_config", base, {"config": {"quantization_config": {
-        "quant_method": "modelopt", "quant_algo": "NVFP4"}}}, "NVFP4")
+    contradiction("modelopt_nvfp4_of_fp8_weights", base, {"config": {"quantization_config": {
+        "quant_method": "modelopt", "quant_algo": "NVFP4"}}}, Q + ".weight", "U8".lower())
     bad_field("modelopt_no_algorithm", base, file(name, quantization={"quant_algo": None}),
               "quant_algo")
     bad_field("modelopt_algorithm_number", base, file(name, quantization={"quant_algo": 8}),

@@ -18,8 +18,8 @@ def weights(**patch):
 
 def compressed_config():
     base = PACKED
-    for form in ("marlin-24", "sparse-bitmask", "sparse-24-bitmask", "nvfp4-pack-quantized",
-                 "mxfp4-pack-quantized", "some-format"):
+    for form in ("marlin-24", "sparse-bitmask", "sparse-24-bitmask", "mxfp8-quantized",
+                 "some-format"):
         rejected(f"ct_format_{form}", base, config(format=form), "format", form)
     rejected("ct_sparsity", base, config(sparsity_config={
         "format": "sparse-24-bitmask", "sparsity_structure": "2:4"}), "sparsity_config",

@@ -1,10 +1,11 @@
-"""The FP8, compressed-tensors and QoQ checkpoints."""
+"""The FP8, FP4, compressed-tensors and QoQ checkpoints."""
 
 import numpy as np
 
 from .case import Case
 from .cases_gptq import without_o_proj
 from .compressed import Int8, Packed
+from .float4 import Float4
 from .float8 import Float8
 from .fmpq import FMPQ_CONFIG, Fmpq
 from .layer import Dense
@@ -54,6 +55,11 @@ FP8 = [
          files={"hf_quant_config.json": MODELOPT},
          extra=kv_scales("F32", (), ["k_proj.k_scale", "v_proj.v_scale"]),
          note="scales of an FP8 cache are stored; the logits are for an unquantized cache"),
+    Case("nvfp4_modelopt", Float4("modelopt"), inner=64, files={"hf_quant_config.json": {
+        **MODELOPT, "quantization": {"quant_algo": "NVFP4", "group_size": 16,
+                                     "exclude_modules": ["lm_head"]}}},
+         warnings=[["quant_algo", "4-bit float activations", "not rounded"]],
+         note="activations stay in floating point"),
 ]
 
 
@@ -134,6 +140,14 @@ COMPRESSED = [
     Case("ct_fp8_channel_token", Float8("channel", kind="ct_fp8", scale_dtype="BF16"),
          compressed_config("float-quantized", scheme(weights_args(8, "float"), TOKEN_FP8)),
          dtype="BF16", inner=128),
+    Case("ct_nvfp4", Float4("ct"), compressed_config("nvfp4-pack-quantized", scheme(
+        weights_args(4, "float", strategy="tensor_group", group_size=16),
+        weights_args(4, "float", strategy="tensor_group", group_size=16, dynamic="local"))),
+         dtype="BF16", inner=64,
+         warnings=[["input_activations", "4-bit float activations", "not rounded"]],
+         note="activations stay in floating point"),
+    Case("ct_mxfp4a16", Float4("mx"), compressed_config("mxfp4-pack-quantized", scheme(
+        weights_args(4, "float", strategy="group", group_size=32))), dtype="BF16", inner=64),
     Case("ct_mixed", mixed, MIXED, dtype="BF16", note="a regex goes before a class name, and a "
          "full name before both; ignore goes before all", inner=128),
     Case("ct_kv_cache", Packed(4, 128), compressed_config(

@@ -48,8 +48,10 @@ std::string stored_as(const LinearPlan& plan) {
   const WeightDesc& weight = plan.weight;
   if (has_low_precision(weight.layout)) return "f16 in two planes";
   if (!is_quantized(weight.layout)) return name_of(weight.stored_dtype);
-  const bool is_float = weight.layout == PackedLayout::kF8E4M3Quad;
-  std::string text = is_float ? name_of(DType::kF8E4M3) : str(weight.bits, " bits");
+  const bool is_e2m1 = weight.layout == PackedLayout::kE2m1Quad;
+  const bool is_float = is_e2m1 || weight.layout == PackedLayout::kF8E4M3Quad;
+  std::string text =
+      is_float ? name_of(is_e2m1 ? DType::kF4 : DType::kF8E4M3) : str(weight.bits, " bits");
   text += weight.group_size >= plan.in_features ? " channel" : str(" g", weight.group_size);
   if (!is_float) text += weight.is_symmetric ? " sym" : " asym";
   if (weight.has_input_perm) text += " order";

@@ -56,6 +56,7 @@ std::string ratio_name_of(const LinearPlan& linear) {
   if (weight.layout == PackedLayout::kF8E4M3Quad) {
     return activation == "af8" ? "fp8" : str("f8", activation);
   }
+  if (weight.layout == PackedLayout::kE2m1Quad) return str("f4", activation);
   const bool is_grouped = activation == "a8" && weight.group_size < linear.in_features;
   return str("w", weight.bits, activation, is_grouped ? "_group" : "");
 }

@@ -2,6 +2,8 @@
 
 #include "halley/base/check.h"
 #include "halley/base/checked_math.h"
+#include "halley/core/float4.h"
+#include "halley/core/float8.h"
 
 namespace halley {
 namespace {
@@ -32,6 +34,8 @@ const char* name_of(PackedLayout layout) {
       return "u2_quad";
     case PackedLayout::kU3Quad:
       return "u3_quad";
+    case PackedLayout::kE2m1Quad:
+      return "e2m1_quad";
     case PackedLayout::kNestedF16Quad:
       return "nested_f16_quad";
   }
@@ -60,8 +64,13 @@ const char* name_of(ActivationQuant activation) {
   return "";
 }
 
+double value_of(PackedLayout layout, uint8_t code) {
+  if (layout == PackedLayout::kF8E4M3Quad) return e4m3_to_f32(code);
+  return layout == PackedLayout::kE2m1Quad ? e2m1_to_f32(code) : code;
+}
+
 bool is_quantized(PackedLayout layout) {
-  return layout >= PackedLayout::kU8Quad && layout <= PackedLayout::kU3Quad;
+  return layout >= PackedLayout::kU8Quad && layout <= PackedLayout::kE2m1Quad;
 }
 
 bool has_low_precision(PackedLayout layout) { return layout == PackedLayout::kNestedF16Quad; }
@@ -91,6 +100,7 @@ size_t packed_bytes(PackedLayout layout, int64_t N, int64_t K) {
     case PackedLayout::kF8E4M3Quad:
       return quad_bytes(rows, K, 8);
     case PackedLayout::kU4Quad:
+    case PackedLayout::kE2m1Quad:
       return quad_bytes(rows, K, 4);
     case PackedLayout::kU2Quad:
       return quad_bytes(rows, K, 2);

@@ -38,6 +38,8 @@ enum class PackedLayout : uint8_t {
   /// 3 bits: the low two bits of all values as in kU2Quad, then 128 bytes whose bit i is the high
   /// bit of quad i's value; 384 bytes a unit.
   kU3Quad,
+  /// As kU4Quad with values of type e2m1 (core/float4.h).
+  kE2m1Quad,
   /// Not quantized: f16 weights of magnitude at most 1.75, each as the two bytes of
   /// core/nested_float.h. Each panel holds the upper bytes of all its units, then the lower bytes,
   /// both as in kU8Quad; 2 * 1024 bytes a unit. No QuantParams. Low precision reads the first half.
@@ -55,6 +57,9 @@ const char* name_of(PackedLayout layout);
 inline std::ostream& operator<<(std::ostream& out, PackedLayout layout) {
   return out << name_of(layout);
 }
+
+/// The value of a code of a quantized layout, for QuantParams.
+double value_of(PackedLayout layout, uint8_t code);
 
 /// Whether the values of a layout need QuantParams to be dequantized.
 bool is_quantized(PackedLayout layout);

@@ -35,12 +35,18 @@ __device__ float nested_number(uint32_t upper, uint32_t lower) {
   return __half2float(__ushort_as_half(static_cast<unsigned short>(bits)));
 }
 
+__device__ double value_of_code(PackedLayout layout, uint32_t code) {
+  if (layout == PackedLayout::kF8E4M3Quad) return to_float(E4m3Code{static_cast<uint8_t>(code)});
+  if (layout != PackedLayout::kE2m1Quad) return static_cast<double>(code);
+  // Exponent and mantissa at the bits that f64 has for them are the value times 2^-1022.
+  const double magnitude = __hiloint2double(static_cast<int>((code & 7u) << 19), 0) * 0x1p1022;
+  return (code & 8u) != 0 ? -magnitude : magnitude;
+}
+
 /// One rounding at the end: the factors have 24 and 8 bits, and f64 holds their product.
 __device__ float weight_number(const QuadPanels& panels, int64_t panel, int64_t num_groups,
                                int column, int64_t k, uint32_t code) {
-  const double value = panels.layout == PackedLayout::kF8E4M3Quad
-                           ? to_float(E4m3Code{static_cast<uint8_t>(code)})
-                           : static_cast<double>(code);
+  const double value = value_of_code(panels.layout, code);
   const float* group =
       panels.groups + (panel * num_groups + k / panels.group_size) * 2 * kPanelRows;
   const double scale = group[column];

@@ -11,6 +11,7 @@ namespace halley::cuda {
 constexpr int64_t quad_unit_bytes(PackedLayout layout) {
   switch (layout) {
     case PackedLayout::kU4Quad:
+    case PackedLayout::kE2m1Quad:
       return 512;
     case PackedLayout::kU3Quad:
       return 384;
@@ -27,6 +28,7 @@ constexpr uint32_t quad_code(PackedLayout layout, const uint8_t* unit, int colum
   const int place = column * 4 + i;
   switch (layout) {
     case PackedLayout::kU4Quad:
+    case PackedLayout::kE2m1Quad:
       return (uint32_t{unit[quad / 2 * 128 + place]} >> (quad % 2 * 4)) & 15u;
     case PackedLayout::kU2Quad:
       return (uint32_t{unit[quad / 4 * 128 + place]} >> (quad % 4 * 2)) & 3u;

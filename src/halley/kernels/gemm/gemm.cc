@@ -117,7 +117,7 @@ constexpr double kFixedPointErrorMax = 7e-5;
 // The same with half a step of 2^-15: as much as f16 activations lose, and faster. Only on demand.
 constexpr double kFixed16ErrorMax = 2e-3;
 
-constexpr std::array<GemmKernel, 19> kCpuGemmKernels = {{
+constexpr std::array<GemmKernel, 20> kCpuGemmKernels = {{
     {.name = "gemm_bf16_amx",
      .w_layout = PackedLayout::kBf16PairPanel,
      .why_not = bf16_amx_rejection,
@@ -219,6 +219,12 @@ constexpr std::array<GemmKernel, 19> kCpuGemmKernels = {{
     {.name = "gemm_fp8a32_hwy",
      .w_layout = PackedLayout::kF8E4M3Quad,
      .why_not = quad_rejection<PackedLayout::kF8E4M3Quad, kE4m3Activations>,
+     .launch = launch_quads<Precision::kFull>,
+     .x_dtype = DType::kF32,
+     .error_max = kF32ErrorMax},
+    {.name = "gemm_fp4a32_hwy",
+     .w_layout = PackedLayout::kE2m1Quad,
+     .why_not = quad_rejection<PackedLayout::kE2m1Quad, kNoActivations>,
      .launch = launch_quads<Precision::kFull>,
      .x_dtype = DType::kF32,
      .error_max = kF32ErrorMax},

@@ -82,6 +82,7 @@ int code_bits(PackedLayout layout) {
     case PackedLayout::kU3Quad:
       return 3;
     case PackedLayout::kU4Quad:
+    case PackedLayout::kE2m1Quad:
       return 4;
     case PackedLayout::kU8Quad:
     case PackedLayout::kF8E4M3Quad:
@@ -99,6 +100,7 @@ void pack_quads(PackedLayout layout, const uint8_t* quads, int64_t num_units, st
   for (int64_t unit = 0; unit < num_units; ++unit, quads += kUnitValues, to += unit_bytes) {
     switch (layout) {
       case PackedLayout::kU4Quad:
+      case PackedLayout::kE2m1Quad:
         pack_u4(quads, to);
         break;
       case PackedLayout::kU2Quad:
@@ -118,6 +120,7 @@ void unpack_unit(PackedLayout layout, const std::byte* unit, uint8_t* quads) {
   const auto* from = reinterpret_cast<const uint8_t*>(unit);
   switch (layout) {
     case PackedLayout::kU4Quad:
+    case PackedLayout::kE2m1Quad:
       return unpack_u4(from, quads);
     case PackedLayout::kU2Quad:
       return unpack_low_bits(from, quads);
@@ -145,7 +148,7 @@ void unpack_quantized_row(const PackedWeight& weight, int64_t n, float* out) {
     }
     const uint8_t code =
         quads[static_cast<size_t>(in_unit / 4 * kQuadValues + column * 4 + in_unit % 4)];
-    const double value = weight.layout == PackedLayout::kF8E4M3Quad ? e4m3_to_f32(code) : code;
+    const double value = value_of(weight.layout, code);
     const float* group = weight.group(panel, k / quant.group_size);
     // Exact in f64 but for the one rounding at the end: the factors have 24 and 8 bits.
     const double scale = group[column];

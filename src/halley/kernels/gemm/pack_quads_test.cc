@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "halley/core/float4.h"
 #include "halley/core/float8.h"
 #include "halley/kernels/gemm/pack_dense.h"
 #include "halley/kernels/gemm/testing/gemm_cases.h"
@@ -34,6 +35,7 @@ int value_at(PackedLayout layout, const uint8_t* unit, int n, int k) {
   };
   switch (layout) {
     case PackedLayout::kU4Quad:
+    case PackedLayout::kE2m1Quad:
       return bits_of_byte(quad / 2 * 128 + byte, quad % 2 == 0 ? 0 : 4, 15);
     case PackedLayout::kU2Quad:
       return bits_of_byte(quad / 4 * 128 + byte, quad % 4 * 2, 3);
@@ -141,9 +143,10 @@ TEST(UnpackQuantizedRow, IsTheDefinitionRoundedOnce) {
           unpack_row(weight, n, row.data());
           for (int64_t k = 0; k < 77; ++k) {
             const int code = pattern.code(n, k);
-            const double value = layout == PackedLayout::kF8E4M3Quad
-                                     ? double{e4m3_to_f32(static_cast<uint8_t>(code))}
-                                     : code;
+            const auto byte = static_cast<uint8_t>(code);
+            const double value = layout == PackedLayout::kF8E4M3Quad ? double{e4m3_to_f32(byte)}
+                                 : layout == PackedLayout::kE2m1Quad ? double{e2m1_to_f32(byte)}
+                                                                     : code;
             const double scale = pattern.scale(n, k / group_size);
             const double zero = pattern.zero(n, k / group_size);
             const auto expected = static_cast<float>(

@@ -132,6 +132,8 @@ const PanelKernel& quad_kernel(PackedLayout layout, Precision precision) {
       return kQuadKernel<U2Values>;
     case PackedLayout::kU3Quad:
       return kQuadKernel<U3Values>;
+    case PackedLayout::kE2m1Quad:
+      return kQuadKernel<E2m1Values>;
     case PackedLayout::kNestedF16Quad:
       return precision == Precision::kFull ? kQuadKernel<NestedF16Values>
                                            : kQuadKernel<NestedF8Values>;

@@ -8,10 +8,12 @@
 #endif
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <limits>
 
 #include "halley/base/checked_math.h"
+#include "halley/core/float4.h"
 #include "halley/kernels/gemm/panel_tile-inl.h"
 
 // Loops over the vectors of a panel's width. One feature at a time there is nothing to keep in
@@ -140,6 +142,34 @@ struct F8E4M3Values : GroupedValues<F8E4M3Values> {
   }
 };
 
+// Signed bytes: twice the values.
+struct E2m1Values : GroupedValues<E2m1Values> {
+  static constexpr size_t kUnitBytes = U4Values::kUnitBytes;
+  static constexpr float kRawScale = 0.5f;
+
+  template <int kOdd>
+  static HWY_INLINE QuantVec load(const std::byte* unit, size_t pair, int v) {
+    const QuantVec lanes = U4Values::load<kOdd>(unit, pair, v);
+#if HWY_TARGET == HWY_SCALAR
+    uint32_t halves = 0;
+    for (int i = 0; i < 4; ++i) {
+      const auto half = static_cast<uint8_t>(kE2m1Halves[hn::GetLane(lanes) >> (8 * i) & 15u]);
+      halves |= uint32_t{half} << (8 * i);
+    }
+    return hn::Set(U32(), halves);
+#else
+    alignas(16) static constexpr std::array<int8_t, 16> kHalves = kE2m1Halves;
+    const auto table = hn::LoadDup128(U32(), reinterpret_cast<const uint32_t*>(kHalves.data()));
+    return hn::TableLookupBytes(table, lanes);
+#endif
+  }
+  template <int J>
+  static HWY_INLINE Vec raw(QuantVec quantized) {
+    if constexpr (J < 3) quantized = hn::ShiftLeft<8 * (3 - J)>(quantized);
+    return hn::ConvertTo(F32(), hn::ShiftRight<24>(hn::BitCast(I32(), quantized)));
+  }
+};
+
 // Both bytes of core/nested_float.h, joined to the f16 values of a lane, in two vectors.
 struct NestedF16Values {
   struct Quad {
@@ -233,11 +263,12 @@ struct PlainValues {
 };
 
 // Whether FusedGroup gives what PlainGroup gives, rounded once, and its parameters. It does where
-// scale * kRawScale is finite and, for zero points, scale * zero is exact: as with scales of f16 or
-// bf16 and the whole zeros that checkpoints have.
+// scale * kRawScale is finite and exact and, for zero points, scale * zero is exact: as with scales
+// of f16 or bf16 and the whole zeros that checkpoints have.
 template <class Values>
 HWY_NOINLINE bool fuse(const float* params, ZeroKind zero_kind, FusedGroup<Values>* group) {
-  constexpr float kScaleMax = std::numeric_limits<float>::max() / Values::kRawScale;
+  constexpr float kScaleMax = std::numeric_limits<float>::max() / std::max(1.0f, Values::kRawScale);
+  constexpr float kScaleMin = std::numeric_limits<float>::min() / std::min(1.0f, Values::kRawScale);
   auto excess = hn::Zero(F32());  // of scales over the largest, or a rounding error
   HALLEY_UNROLL_PANEL for (int v = 0; v < kPanelVecs; ++v) {
     const Vec scale = hn::Load(F32(), params + v * kLanes);
@@ -246,9 +277,14 @@ HWY_NOINLINE bool fuse(const float* params, ZeroKind zero_kind, FusedGroup<Value
     if (zero_kind == ZeroKind::kPoint) {
       excess = hn::Max(excess, hn::Abs(hn::MulSub(scale, zero, offset)));
     }
-    if constexpr (Values::kRawScale != 1.0f) {
+    if constexpr (Values::kRawScale > 1.0f) {
       const auto is_large = hn::Gt(hn::Abs(scale), hn::Set(F32(), kScaleMax));
       excess = hn::IfThenElse(is_large, hn::Set(F32(), 1.0f), excess);
+    }
+    if constexpr (Values::kRawScale < 1.0f) {
+      const auto is_small = hn::And(hn::Lt(hn::Abs(scale), hn::Set(F32(), kScaleMin)),
+                                    hn::Ne(scale, hn::Zero(F32())));
+      excess = hn::IfThenElse(is_small, hn::Set(F32(), 1.0f), excess);
     }
     group->scale[v] = hn::Mul(scale, hn::Set(F32(), Values::kRawScale));
     group->zero[v] = offset;

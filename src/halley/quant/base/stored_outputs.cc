@@ -86,9 +86,7 @@ void read_quantized(const PartRow& part, int64_t K, StoredOutput& output) {
     const auto group = static_cast<size_t>(packed / desc.group_size * 2 * kPanelRows);
     const double scale = groups[group];
     const double zero = groups[group + kPanelRows];
-    const double code = desc.layout == PackedLayout::kF8E4M3Quad
-                            ? double{e4m3_to_f32(codes[code_index])}
-                            : codes[code_index];
+    const double code = value_of(desc.layout, codes[code_index]);
     output.w[k] = is_point ? scale * (code - zero) : scale * code - zero;
     const double magnitude = std::fabs(is_point ? scale * zero : zero);
     output.zero_magnitude = std::max(output.zero_magnitude, magnitude);

@@ -10,6 +10,7 @@
 #include "halley/quant/compressed_tensors/packed_rows.h"
 #include "halley/quant/compressed_tensors/scheme_config.h"
 #include "halley/quant/stored/byte_weight.h"
+#include "halley/quant/stored/fp4_weight.h"
 #include "halley/quant/stored/part_tensors.h"
 #include "halley/quant/stored/scale_grid.h"
 
@@ -39,8 +40,22 @@ ByteWeightSpec byte_spec_of(const Part& part, int64_t in_features, const GroupSc
   return spec;
 }
 
+Fp4WeightSpec fp4_spec_of(const Part& part, const GroupScheme& scheme) {
+  const bool is_nv = scheme.storage == CodeStorage::kNvFp4;
+  return {.format = kName,
+          .values_name = part.name + ".weight_packed",
+          .scale_name = part.name + ".weight_scale",
+          .has_e8m0_scales = !is_nv,
+          .group_size = scheme.group_size,
+          .global_name = is_nv ? part.name + ".weight_global_scale" : "",
+          .is_global_reciprocal = true,
+          .unused_names = {part.name + ".input_global_scale"}};
+}
+
 std::string describe(const GroupScheme& scheme) {
-  const char* kind = scheme.storage == CodeStorage::kFloat8 ? "-bit floats (e4m3)" : " bits";
+  const char* kind = scheme.is_float4()                       ? "-bit floats (e2m1)"
+                     : scheme.storage == CodeStorage::kFloat8 ? "-bit floats (e4m3)"
+                                                              : " bits";
   std::string text = str(scheme.bits, kind);
   if (scheme.block_rows > 1) {
     text += str(", blocks of ", scheme.block_rows, "x", scheme.group_size);
@@ -102,6 +117,9 @@ class CompressedScheme : public QuantScheme {
     if (scheme.storage == CodeStorage::kPacked) {
       return open_packed_rows(source, part, in_features, scheme);
     }
+    if (scheme.is_float4()) {
+      return open_fp4_weight(source, part, in_features, fp4_spec_of(part, scheme));
+    }
     if (scheme.is_symmetric) check_all_zero(source, part.name + ".weight_zero_point");
     if (is_static(scheme.activation)) check_all_zero(source, part.name + ".input_zero_point");
     return open_byte_weight(source, part, in_features, byte_spec_of(part, in_features, scheme));
@@ -113,6 +131,8 @@ class CompressedScheme : public QuantScheme {
       return {expected_dense_tensor(part, in_features, DType::kF16)};
     }
     const GroupScheme& scheme = *verdict.group;
+    if (scheme.is_float4())
+      return expected_fp4_tensors(part, in_features, fp4_spec_of(part, scheme));
     if (scheme.storage != CodeStorage::kPacked) {
       return expected_byte_tensors(part, in_features, byte_spec_of(part, in_features, scheme));
     }
@@ -134,7 +154,7 @@ std::unique_ptr<QuantScheme> detect(const QuantConfig& config, const TensorSourc
   return std::make_unique<CompressedScheme>(SchemeConfig(*config.fields));
 }
 
-constexpr std::array<FormatOption, 10> kOptions = {{
+constexpr std::array<FormatOption, 12> kOptions = {{
     {"pack-quantized, 2 bits", option_problem(PackedLayout::kU2Quad, 128)},
     {"pack-quantized, 3 bits", option_problem(PackedLayout::kU3Quad, 128)},
     {"pack-quantized, 4 bits", option_problem(PackedLayout::kU4Quad, 128)},
@@ -150,6 +170,8 @@ constexpr std::array<FormatOption, 10> kOptions = {{
      option_problem(PackedLayout::kF8E4M3Quad, kOptionSize, ActivationQuant::kE4m3Static)},
     {"float-quantized, a scale per block",
      option_problem(PackedLayout::kF8E4M3Quad, 128, ActivationQuant::kE4m3Group128)},
+    {"nvfp4-pack-quantized", option_problem(PackedLayout::kE2m1Quad, 16)},
+    {"mxfp4-pack-quantized", option_problem(PackedLayout::kE2m1Quad, 32)},
 }};
 
 }  // namespace

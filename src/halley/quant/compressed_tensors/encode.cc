@@ -21,6 +21,10 @@ const char* format_of(CodeStorage storage) {
       return "int-quantized";
     case CodeStorage::kFloat8:
       return "float-quantized";
+    case CodeStorage::kNvFp4:
+      return "nvfp4-pack-quantized";
+    case CodeStorage::kMxFp4:
+      return "mxfp4-pack-quantized";
   }
   return "";
 }

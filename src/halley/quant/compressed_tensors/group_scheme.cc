@@ -18,7 +18,7 @@ struct RejectedStorage {
   std::string_view format;
   const char* advice;
 };
-constexpr std::array<RejectedStorage, 11> kRejectedStorages = {{
+constexpr std::array<RejectedStorage, 9> kRejectedStorages = {{
     {"dense",
      "The weights were not compressed: save the model with save_compressed=True, or "
      "remove quantization_config to run it in full precision."},
@@ -32,8 +32,6 @@ constexpr std::array<RejectedStorage, 11> kRejectedStorages = {{
     {"sparse-24-bitmask",
      "Decompress the model to full precision, or quantize it without "
      "sparsity."},
-    {"nvfp4-pack-quantized", "Use an FP8 or pack-quantized 4-bit checkpoint of this model."},
-    {"mxfp4-pack-quantized", "Use an FP8 or pack-quantized 4-bit checkpoint of this model."},
     {"mxfp8-quantized", "Use a float-quantized (FP8) checkpoint of this model."},
     {"mxfp8-pack-quantized", "Use a float-quantized (FP8) checkpoint of this model."},
     {"nvfp4", "Use an FP8 or pack-quantized 4-bit checkpoint of this model."},
@@ -45,9 +43,11 @@ CodeStorage storage_of(const HfConfig& group, const std::string& whole_format) {
   if (format == "pack-quantized") return CodeStorage::kPacked;
   if (format == "int-quantized") return CodeStorage::kInt8;
   if (format == "float-quantized") return CodeStorage::kFloat8;
+  if (format == "nvfp4-pack-quantized") return CodeStorage::kNvFp4;
+  if (format == "mxfp4-pack-quantized") return CodeStorage::kMxFp4;
   const std::string expected =
-      str("\"pack-quantized\", \"int-quantized\" or \"float-quantized\" here or for the whole "
-          "configuration");
+      str("\"pack-quantized\", \"int-quantized\", \"float-quantized\", \"nvfp4-pack-quantized\" or "
+          "\"mxfp4-pack-quantized\" here or for the whole configuration");
   if (format.empty() || format == "mixed-precision") {
     fail_field(group, "format", expected, "State it for each group.");
   }
@@ -61,13 +61,13 @@ CodeStorage storage_of(const HfConfig& group, const std::string& whole_format) {
 }
 
 void read_type(const HfConfig& weights, GroupScheme& scheme) {
-  const bool is_float = scheme.storage == CodeStorage::kFloat8;
+  const bool is_float = scheme.storage == CodeStorage::kFloat8 || scheme.is_float4();
   const std::string type = weights.string_or("type", "int");
   if (type != "int" && type != "float") {
     reject_field(weights, "type", "\"int\" or \"float\"", kRequantize);
   }
   if (type != (is_float ? "float" : "int")) {
-    fail_field(weights, "type", is_float ? "\"float\" in float-quantized" : "\"int\"",
+    fail_field(weights, "type", is_float ? "\"float\" in this format" : "\"int\"",
                "Type and format must agree; correct the one that is wrong.");
   }
   scheme.bits = static_cast<int>(weights.integer("num_bits", 1, 64));
@@ -79,12 +79,14 @@ void read_type(const HfConfig& weights, GroupScheme& scheme) {
   if (scheme.storage == CodeStorage::kInt8 && bits > 8) {
     reject_field(weights, "num_bits", "at most 8 in int-quantized", kRequantize);
   }
-  if (is_float && bits != 8) {
-    reject_field(weights, "num_bits", "8 in float-quantized", kRequantize);
+  if (is_float && bits != (scheme.is_float4() ? 4 : 8)) {
+    reject_field(weights, "num_bits",
+                 scheme.is_float4() ? "4 in formats of 4-bit floats" : "8 in float-quantized",
+                 kRequantize);
   }
   scheme.is_symmetric = weights.boolean_or("symmetric", true);
   if (is_float && !scheme.is_symmetric) {
-    reject_field(weights, "symmetric", "true in float-quantized", kRequantize);
+    reject_field(weights, "symmetric", "true for floats", kRequantize);
   }
   if (weights.boolean_or("dynamic", false)) {
     reject_field(weights, "dynamic", "false for weights", kRequantize);
@@ -116,7 +118,19 @@ std::string strategy_of(const HfConfig& weights) {
   return group_size > 0 ? "group" : group_size == -1 ? "channel" : "tensor";
 }
 
+/// Scales of 4-bit floats belong to groups, which NVFP4 calls "tensor_group" since there is a scale
+/// for all of them too.
+void read_float4_strategy(const HfConfig& weights, GroupScheme& scheme) {
+  const bool is_nv = scheme.storage == CodeStorage::kNvFp4;
+  const char* expected = is_nv ? "tensor_group" : "group";
+  if (strategy_of(weights) != expected) {
+    reject_field(weights, "strategy", quote(expected), kRequantize);
+  }
+  scheme.group_size = weights.integer_or("group_size", is_nv ? 16 : 32, 1, kSizeMax);
+}
+
 void read_strategy(const HfConfig& weights, GroupScheme& scheme) {
+  if (scheme.is_float4()) return read_float4_strategy(weights, scheme);
   const std::string strategy = strategy_of(weights);
   if (strategy == "tensor") {
     scheme.block_rows = 0;
@@ -223,7 +237,18 @@ GroupScheme read_group_scheme(const HfConfig& group, const std::string& format) 
   if (group.object("output_activations")) {
     reject_field(group, "output_activations", "nothing", kRequantize);
   }
+  const auto inputs = group.object("input_activations");
+  if (scheme.is_float4() && inputs && inputs->integer("num_bits", 1, 64) == 4) {
+    scheme.warning = str(group.where(), ": field '", field_path(group, "input_activations"),
+                         "': 4-bit float activations are not rounded: weights alone have 4 bits, "
+                         "which is more exact.");
+    return scheme;
+  }
   scheme.activation = activation_of(group);
+  if (scheme.is_float4() && scheme.activation != ActivationQuant::kNone) {
+    reject_field(group, "input_activations", "nothing, or 4-bit floats, with 4-bit float weights",
+                 kRequantize);
+  }
   return scheme;
 }
 

@@ -84,6 +84,7 @@ void SchemeConfig::read_groups(const HfConfig& fields) {
       targets_.push_back(std::move(target));
     }
     groups_.push_back(read_group_scheme(*group, format));
+    if (!groups_.back().warning.empty()) warnings_.push_back(groups_.back().warning);
   }
 }
 

@@ -20,6 +20,8 @@ enum class CodeStorage : uint8_t {
   kPacked,  // "pack-quantized": integers of 2, 3, 4 or 8 bits in i32 words
   kInt8,    // "int-quantized": i8
   kFloat8,  // "float-quantized": e4m3
+  kNvFp4,   // "nvfp4-pack-quantized": e2m1, scales in e4m3 and one in f32
+  kMxFp4,   // "mxfp4-pack-quantized": e2m1, scales in e8m0
 };
 
 /// One member of config_groups.
@@ -33,6 +35,11 @@ struct GroupScheme {
   int64_t block_rows = 1;
   int64_t group_size = 0;
   ActivationQuant activation = ActivationQuant::kNone;
+  std::string warning = {};
+
+  bool is_float4() const {
+    return storage == CodeStorage::kNvFp4 || storage == CodeStorage::kMxFp4;
+  }
 };
 
 /// Throws InputError or UnsupportedError that names file and field. `group` is the member,

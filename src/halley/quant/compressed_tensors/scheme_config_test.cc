@@ -183,7 +183,7 @@ TEST(SchemeConfig, RejectsOtherWeightsByField) {
   expect_fails<UnsupportedError>(floats(R"("num_bits": 4)"),
                                  at + "num_bits': expected 8 in float-quantized, got 4.");
   expect_fails<UnsupportedError>(floats(R"("num_bits": 8, "symmetric": false)"),
-                                 at + "symmetric': expected true in float-quantized, got false.");
+                                 at + "symmetric': expected true for floats, got false.");
   for (const char* block : {"\"64x64\"", "[128]", "[0, 1]"}) {
     expect_fails<InputError>(
         floats(str(R"("num_bits": 8, "strategy": "block", "block_structure": )", block)),
@@ -197,10 +197,43 @@ TEST(SchemeConfig, RejectsOtherWeightsByField) {
       "nothing.");
 }
 
+TEST(SchemeConfig, ReadsFloatsOfFourBits) {
+  const std::string nv = R"("num_bits": 4, "type": "float", "strategy": "tensor_group")";
+  const std::string mx = R"("num_bits": 4, "type": "float", "strategy": "group")";
+  const GroupScheme scheme = parse_group("nvfp4-pack-quantized", nv + R"(, "group_size": 16)");
+  EXPECT_EQ(scheme.storage, CodeStorage::kNvFp4);
+  EXPECT_EQ(scheme.group_size, 16);
+  EXPECT_EQ(scheme.warning, "");
+  EXPECT_EQ(parse_group("mxfp4-pack-quantized", mx).storage, CodeStorage::kMxFp4);
+  EXPECT_EQ(parse_group("mxfp4-pack-quantized", mx).group_size, 32);
+  const auto with_inputs_of = [&](const std::string& bits) {
+    return parse_group("nvfp4-pack-quantized", nv,
+                       str(R"(, "input_activations": {"num_bits": )", bits,
+                           R"(, "type": "float", "strategy": "tensor_group", "group_size": 16,)",
+                           R"( "dynamic": "local"})"));
+  };
+  EXPECT_EQ(with_inputs_of("4").activation, ActivationQuant::kNone);
+  EXPECT_THAT(with_inputs_of("4").warning, HasSubstr("activations are not rounded"));
+  expect_fails<UnsupportedError>([&] { with_inputs_of("8"); }, "input_activations");
+  expect_fails<UnsupportedError>(
+      [&] {
+        parse_group("mxfp4-pack-quantized", mx, R"(, "input_activations": {"num_bits": 8,
+                    "type": "float", "dynamic": true})");
+      },
+      "field 'config_groups.g.input_activations': expected nothing, or 4-bit floats, with");
+  const std::string at = "config.json: field 'config_groups.g.weights.";
+  expect_fails<UnsupportedError>([&] { parse_group("nvfp4-pack-quantized", mx); },
+                                 at + "strategy': expected \"tensor_group\", got \"group\".");
+  expect_fails<UnsupportedError>(
+      [] { parse_group("nvfp4-pack-quantized", R"("num_bits": 8, "type": "float")"); },
+      at + "num_bits': expected 4 in formats of 4-bit floats, got 8.");
+  expect_fails<InputError>([] { parse_group("nvfp4-pack-quantized", R"("num_bits": 4)"); },
+                           at + "type': expected \"float\" in this format");
+}
+
 TEST(SchemeConfig, RejectsOtherFormatsByNameWithWhatToDo) {
-  for (const char* format :
-       {"dense", "naive-quantized", "marlin-24", "sparse-bitmask", "sparse-24-bitmask",
-        "nvfp4-pack-quantized", "mxfp4-pack-quantized", "mxfp8-quantized", "own"}) {
+  for (const char* format : {"dense", "naive-quantized", "marlin-24", "sparse-bitmask",
+                             "sparse-24-bitmask", "mxfp8-quantized", "nvfp4", "own"}) {
     expect_fails<UnsupportedError>([&] { parse_group(format, R"("num_bits": 4)"); },
                                    str("(For the whole: \"", format, "\".) "));
     expect_fails<UnsupportedError>(
@@ -208,7 +241,8 @@ TEST(SchemeConfig, RejectsOtherFormatsByNameWithWhatToDo) {
           parse_group("mixed-precision", R"("num_bits": 4)", str(R"(, "format": ")", format, "\""));
         },
         str("config.json: field 'config_groups.g.format': expected \"pack-quantized\", "
-            "\"int-quantized\" or \"float-quantized\" here or for the whole configuration, got \"",
+            "\"int-quantized\", \"float-quantized\", \"nvfp4-pack-quantized\" or "
+            "\"mxfp4-pack-quantized\" here or for the whole configuration, got \"",
             format, "\". "));
   }
   expect_fails<UnsupportedError>([] { parse_group("marlin-24", R"("num_bits": 4)"); },

@@ -8,6 +8,7 @@
 #include "halley/quant/base/dense_weight.h"
 #include "halley/quant/fp8/fp8_config.h"
 #include "halley/quant/stored/byte_weight.h"
+#include "halley/quant/stored/fp4_weight.h"
 #include "halley/quant/stored/part_tensors.h"
 
 namespace halley {
@@ -41,6 +42,9 @@ class Fp8Scheme : public QuantScheme {
       check_no_scales(source, part);
       return open_dense_weight(source, part, in_features);
     }
+    if (config_.fp4_group_size > 0) {
+      return open_fp4_weight(source, part, in_features, fp4_spec_of(part));
+    }
     reject_other_floats(source, part);
     return open_byte_weight(source, part, in_features, spec_of(&source, part, in_features));
   }
@@ -49,10 +53,22 @@ class Fp8Scheme : public QuantScheme {
     const bool is_dense = part.expert >= 0 || part.is_usually_dense ||
                           config_.skips.verdict(part.name).says == ConfigSays::kDense;
     if (is_dense) return {expected_dense_tensor(part, in_features, DType::kF16)};
+    if (config_.fp4_group_size > 0) {
+      return expected_fp4_tensors(part, in_features, fp4_spec_of(part));
+    }
     return expected_byte_tensors(part, in_features, spec_of(nullptr, part, in_features));
   }
 
  private:
+  Fp4WeightSpec fp4_spec_of(const Part& part) const {
+    return {.format = kName,
+            .values_name = part.name + ".weight",
+            .scale_name = part.name + ".weight_scale",
+            .group_size = config_.fp4_group_size,
+            .global_name = part.name + ".weight_scale_2",
+            .unused_names = {part.name + ".input_scale"}};
+  }
+
   /// Without a source: the tensors that most checkpoints have.
   ByteWeightSpec spec_of(const TensorSource* source, const Part& part, int64_t in_features) const {
     const auto has = [&](const std::string& name) {
@@ -109,19 +125,20 @@ std::unique_ptr<QuantScheme> detect(const QuantConfig& config, const TensorSourc
   if (config.method == "fp8") {
     return std::make_unique<Fp8Scheme>(read_fp8_config(*config.fields));
   }
-  if (config.method == "modelopt") {
+  if (config.method == "modelopt" || config.method == "modelopt_fp4") {
     return std::make_unique<Fp8Scheme>(read_modelopt_config(*config.fields));
   }
   return nullptr;
 }
 
-constexpr std::array<FormatOption, 3> kOptions = {{
+constexpr std::array<FormatOption, 4> kOptions = {{
     {"e4m3, a scale per tensor or channel, dynamic",
      option_problem(PackedLayout::kF8E4M3Quad, kOptionSize, ActivationQuant::kE4m3Token)},
     {"e4m3, a scale per tensor or channel, static",
      option_problem(PackedLayout::kF8E4M3Quad, kOptionSize, ActivationQuant::kE4m3Static)},
     {"e4m3, a scale per block",
      option_problem(PackedLayout::kF8E4M3Quad, 128, ActivationQuant::kE4m3Group128)},
+    {"NVFP4 of ModelOpt", option_problem(PackedLayout::kE2m1Quad, 16)},
 }};
 
 }  // namespace

@@ -8,6 +8,7 @@ namespace halley {
 namespace {
 
 constexpr int64_t kBlockMax = 1 << 20;
+constexpr int64_t kFp4Group = 16;          // of NVFP4
 constexpr int64_t kActivationGroup = 128;  // of ActivationQuant::kE4m3Group128
 
 const char* first_present(const HfConfig& fields, const char* name, const char* other_name) {
@@ -58,7 +59,7 @@ std::string describe(const Fp8Config& config) {
 }
 
 constexpr const char* kModelOptAdvice =
-    "Export the model from ModelOpt as FP8, or use a 4-bit checkpoint of GPTQ, AWQ or "
+    "Export the model from ModelOpt as FP8 or NVFP4, or use a 4-bit checkpoint of GPTQ, AWQ or "
     "compressed-tensors.";
 
 /// The object that declares the algorithm: nested in hf_quant_config.json, flat in config.json.
@@ -110,12 +111,22 @@ Fp8Config read_modelopt_config(const HfConfig& fields) {
   }
   if (algorithm == "FP8") {
     config.activation = ActivationQuant::kE4m3Static;
+  } else if (algorithm == "NVFP4") {
+    config.activation = ActivationQuant::kNone;
+    config.fp4_group_size = inner.integer_or("group_size", kFp4Group, 1, kBlockMax);
+    config.warnings.push_back(
+        str(inner.where(), ": field '", field_path(inner, "quant_algo"),
+            "': 4-bit float activations are not rounded: weights alone have 4 bits, which is more "
+            "exact."));
   } else if (algorithm != "FP8_PER_CHANNEL_PER_TOKEN") {
-    reject_field(inner, "quant_algo", "\"FP8\" or \"FP8_PER_CHANNEL_PER_TOKEN\"", kModelOptAdvice);
+    reject_field(inner, "quant_algo", "\"FP8\", \"FP8_PER_CHANNEL_PER_TOKEN\" or \"NVFP4\"",
+                 kModelOptAdvice);
   }
   config.skips = SkipList(inner, first_present(inner, "exclude_modules", "ignore"));
   config.declared_kv = read_modelopt_kv(inner);
-  config.summary = str("ModelOpt, ", describe(config));
+  config.summary = config.fp4_group_size > 0
+                       ? str("ModelOpt, 4-bit floats (e2m1), group ", config.fp4_group_size)
+                       : str("ModelOpt, ", describe(config));
   return config;
 }
 

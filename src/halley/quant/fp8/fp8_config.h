@@ -17,6 +17,8 @@ struct Fp8Config {
   /// Weights that share a scale; 0: the checkpoint has per-tensor or per-channel scales.
   int64_t block_rows = 0;
   int64_t block_inputs = 0;
+  /// ModelOpt's NVFP4: weights are 4-bit floats in groups of so many inputs; 0: 8-bit floats.
+  int64_t fp4_group_size = 0;
   SkipList skips;
   DeclaredKv declared_kv = DeclaredKv::kNothing;
   std::string summary;
@@ -28,8 +30,8 @@ struct Fp8Config {
 /// and field.
 Fp8Config read_fp8_config(const HfConfig& fields);
 
-/// From ModelOpt's hf_quant_config.json, or the same flat in config.json: quant_algo FP8 or
-/// FP8_PER_CHANNEL_PER_TOKEN. Throws as read_fp8_config().
+/// From ModelOpt's hf_quant_config.json, or the same flat in config.json: quant_algo FP8,
+/// FP8_PER_CHANNEL_PER_TOKEN or NVFP4. Throws as read_fp8_config().
 Fp8Config read_modelopt_config(const HfConfig& fields);
 
 }  // namespace halley

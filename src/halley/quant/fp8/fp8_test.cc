@@ -151,14 +151,29 @@ TEST(ModelOptDetect, ReadsBothFormsAndTwoAlgorithms) {
   EXPECT_EQ(flat->declared_kv(), DeclaredKv::kFp8Static);
 }
 
+TEST(ModelOptDetect, ReadsNvfp4) {
+  const auto scheme = detect_modelopt(R"("quant_algo": "NVFP4", "group_size": 16)");
+  ASSERT_EQ(scheme->warnings().size(), 1U);
+  EXPECT_THAT(scheme->warnings()[0], HasSubstr("activations are not rounded"));
+  MemoryTensors tensors;
+  tensors.add_bytes("m.weight", DType::kU8, {4, 16});
+  tensors.add_bytes("m.weight_scale", DType::kF8E4M3, {4, 2});
+  tensors.fill("m.weight_scale_2", {}, 0.5f);
+  tensors.fill("m.input_scale", {}, 0.5f);
+  const auto weight = scheme->open(tensors, whole_part("m", 4), 32);
+  EXPECT_EQ(weight->desc().layout, PackedLayout::kE2m1Quad);
+  EXPECT_EQ(weight->desc().group_size, 16);
+  EXPECT_EQ(weight->desc().tensor_names.size(), 4U);
+}
+
 TEST(ModelOptDetect, RejectsOtherAlgorithmsByName) {
   for (const char* algorithm :
-       {"NVFP4", "W4A16_AWQ", "W4A8_AWQ", "MXFP8", "FP8_PB_WO", "MIXED_PRECISION", "fp8"}) {
+       {"W4A16_AWQ", "W4A8_AWQ", "MXFP8", "FP8_PB_WO", "MIXED_PRECISION", "fp8"}) {
     EXPECT_THAT(
         [&] { detect_modelopt(str(R"("quant_algo": ")", algorithm, "\"")); },
         ThrowsMessage<UnsupportedError>(AllOf(
-            HasSubstr(str("config.json: field 'quantization_config.quant_algo': expected \"FP8\" "
-                          "or \"FP8_PER_CHANNEL_PER_TOKEN\", got \"",
+            HasSubstr(str("config.json: field 'quantization_config.quant_algo': expected \"FP8\", "
+                          "\"FP8_PER_CHANNEL_PER_TOKEN\" or \"NVFP4\", got \"",
                           algorithm, "\". ")),
             HasSubstr("Export the model from ModelOpt as FP8"))));
   }

@@ -29,14 +29,14 @@ struct ScaleBlocks {
 const TensorInfo& find_scales(const TensorSource& source, std::string_view name,
                               std::initializer_list<DType> dtypes, const ScaleBlocks& blocks);
 
-/// A tensor that find_scales() gave, of type f32, f16, bf16, f8_e8m0 or i8. Immutable; views into
-/// the source.
+/// A tensor that find_scales() gave, of type f32, f16, bf16, f8_e4m3, f8_e8m0 (u8 is the same) or
+/// i8. Immutable; views into the source.
 class ScaleGrid {
  public:
   ScaleGrid(const TensorSource& source, const TensorInfo& info, const ScaleBlocks& blocks);
 
   /// Throws CheckpointError that names tensor and index unless the values that stored rows
-  /// [row_begin, row_begin + num_rows) use are finite and not zero.
+  /// [row_begin, row_begin + num_rows) use are finite and, but for f8_e4m3, not zero.
   void check(int64_t row_begin, int64_t num_rows) const;
   /// Writes the value of stored row row_begin + r and group g, plus `added`, to out[g * 64 + r].
   void read(int64_t row_begin, int64_t num_rows, float added, float* out) const;

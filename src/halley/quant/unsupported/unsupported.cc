@@ -52,7 +52,6 @@ constexpr auto kMethods = std::to_array<UnsupportedMethod>({
     {"marlin", "weights in a GPU kernel's order without a GPTQ configuration",
      "State quant_method \"gptq\" with checkpoint_format \"marlin\", or use the checkpoint from "
      "which it was converted."},
-    {"modelopt_fp4", "4-bit floats (NVFP4)", kUse4Bits},
     {"modelopt_mixed", "several formats of ModelOpt in one file", kUseFp8},
     {"modelopt_mxfp8", "8-bit floats with power-of-two scales", kUseFp8},
     {"mxfp4", "4-bit floats with power-of-two scales", kDequantize},

@@ -62,7 +62,7 @@ inline std::ostream& operator<<(std::ostream& out, const QuadCase& quad) {
 
 inline constexpr PackedLayout kQuadLayouts[] = {PackedLayout::kU8Quad, PackedLayout::kF8E4M3Quad,
                                                 PackedLayout::kU4Quad, PackedLayout::kU2Quad,
-                                                PackedLayout::kU3Quad};
+                                                PackedLayout::kU3Quad, PackedLayout::kE2m1Quad};
 
 /// The activation quantizations that checkpoints may ask for with this layout.
 inline std::vector<ActivationQuant> activations_of(PackedLayout layout) {

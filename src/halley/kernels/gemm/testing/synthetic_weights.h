@@ -54,7 +54,8 @@ inline void fill_groups(const QuadCase& quad, std::mt19937& random, PackedWeight
   const bool is_whole = random() % 3 != 0;
   std::uniform_real_distribution<float> scales(0.5f, 2.0f), fractions(0.0f, 1.0f);
   const auto code_range = static_cast<uint32_t>(1 << code_bits(quad.layout));
-  const bool is_float = quad.layout == PackedLayout::kF8E4M3Quad;
+  const bool is_float =
+      quad.layout == PackedLayout::kF8E4M3Quad || quad.layout == PackedLayout::kE2m1Quad;
   auto groups = weight->quant.groups.as<float>();
   const auto num_groups = static_cast<size_t>(weight->K == 0 ? 0 : weight->num_groups());
   for (int64_t n = 0; n < weight->N; ++n) {

@@ -12,7 +12,6 @@
 
 #include "halley/base/check.h"
 #include "halley/checkpoint/safetensors/tensor_source.h"
-#include "halley/core/float8.h"
 #include "halley/quant/base/format.h"
 #include "halley/quant/base/stored_weight.h"
 
@@ -103,8 +102,7 @@ inline std::vector<float> dequantized(const StoredWeight& weight, int64_t num_ro
         const int64_t code_input = desc.has_packed_codes ? packed : k;
         const uint8_t code = *code_at(codes.data(), all, r, code_input);
         const auto group = static_cast<size_t>(packed / desc.group_size * 64 + r);
-        const bool is_f8 = desc.layout == PackedLayout::kF8E4M3Quad;
-        const double number = is_f8 ? double{e4m3_to_f32(code)} : static_cast<double>(code);
+        const double number = value_of(desc.layout, code);
         const double scale = groups[group], zero = groups[group + 32];
         const double w =
             desc.zero_kind == ZeroKind::kPoint ? scale * (number - zero) : scale * number - zero;
